@@ -29,6 +29,7 @@ type buyer struct {
 	proxy  *Proxy
 	asked  *mcp.ServerSession // who is asked
 	client *mcp.Client
+	bought bool // under Proxy.buyersMu
 
 	connecting sync.Mutex
 	mu         sync.Mutex
@@ -72,14 +73,15 @@ func claims(c *mcp.ClientCapabilities) map[string]any {
 
 // buyerOf gives the buyer who has this session, if they are to have one of their own with the server
 // behind; nil, nil: they share one.
-func (f *Proxy) buyerOf(session *mcp.ServerSession) (*buyer, error) {
+func (f *Proxy) buyerOf(ctx context.Context, session *mcp.ServerSession) (*buyer, error) {
 	if session == nil || !f.canAsk() {
 		return nil, nil
 	}
-	said := session.InitializeParams()
+	said, bought := session.InitializeParams(), hasBought(ctx)
 	f.buyersMu.Lock()
 	defer f.buyersMu.Unlock()
 	if b := f.buyers[session]; b != nil {
+		b.bought = b.bought || bought
 		return b, nil
 	}
 	if said == nil || said.ProtocolVersion >= sessionless {
@@ -89,30 +91,42 @@ func (f *Proxy) buyerOf(session *mcp.ServerSession) (*buyer, error) {
 	if can == nil && f.levels[session] == "" {
 		return nil, nil
 	}
-	if len(f.buyers) >= max(cmp.Or(f.Limits.Sessions, defaultSessions)/4, 1) && !f.dropIdle() {
+	if len(f.buyers) >= max(cmp.Or(f.Limits.Sessions, defaultSessions)/4, 1) && !f.dropOne(bought) {
 		return nil, (&refusal{retry: 5, why: "the server behind the paywall is busy"}).asError()
 	}
-	b := &buyer{proxy: f, asked: session, last: time.Now()}
+	b := &buyer{proxy: f, asked: session, bought: bought, last: time.Now()}
 	b.client = f.newClient(can, b)
 	f.buyers[session] = b
 	return b, nil
 }
 
-// dropIdle closes the session that was not used for the longest: it is opened again when needed.
-func (f *Proxy) dropIdle() bool {
-	var oldest *buyer
+// dropOne closes the session that was not used for the longest, of who bought nothing if there is one:
+// it is opened again when needed. For who bought, one with a call under way has to go too.
+func (f *Proxy) dropOne(bought bool) bool {
+	var found *buyer
+	var oldest time.Time
+	least := 0
 	for _, b := range f.buyers {
 		b.mu.Lock()
-		if len(b.calls) == 0 && (oldest == nil || b.last.Before(oldest.last)) {
-			oldest = b
+		rank, last := 0, b.last
+		switch isIdle := len(b.calls) == 0; {
+		case !b.bought && isIdle:
+			rank = 3
+		case !b.bought && bought:
+			rank = 2
+		case bought && isIdle:
+			rank = 1
 		}
 		b.mu.Unlock()
+		if rank > least || (found != nil && rank == least && last.Before(oldest)) {
+			found, oldest, least = b, last, rank
+		}
 	}
-	if oldest == nil {
+	if found == nil {
 		return false
 	}
-	delete(f.buyers, oldest.asked)
-	f.updates.Go(oldest.end)
+	delete(f.buyers, found.asked)
+	f.updates.Go(found.end)
 	return true
 }
 

@@ -1,6 +1,7 @@
 package paywall
 
 import (
+	"bufio"
 	"context"
 	"fmt"
 	"io"
@@ -122,4 +123,112 @@ func TestOnePurchaseMakesOneBuyer(t *testing.T) {
 	require.NoError(t, err)
 	_, err = second.CallTool(t.Context(), much)
 	require.Error(t, err, "it bought nothing")
+}
+
+// Calls of free tools that do not end, made by who hung up and who did not, and with a payment that is
+// none, keep out no newcomer who asks for a price and pays, and nobody who bought.
+func TestCallsThatHangKeepOutNoBuyer(t *testing.T) {
+	for name, sessions := range map[string]int{"and hang up": 24, "and wait": 400} {
+		t.Run(name, func(t *testing.T) {
+			l, f := newLab(t, nil), &Proxy{}
+			endpoint := overHTTP(t, l, f, Limits{Sessions: sessions})
+			early, _ := l.bought(t, endpoint)
+			for i := range 10 {
+				one := &guest{t: t, endpoint: endpoint}
+				require.Equal(t, http.StatusOK, one.arrive())
+				for j := range maxCalls {
+					end, isRunning := hanging(t, one, 100+j, i%2 == 1)
+					if name == "and hang up" {
+						end()
+					} else {
+						defer end()
+					}
+					if !isRunning {
+						break
+					}
+				}
+			}
+			l.bought(t, endpoint)
+			_, err := early.CallTool(t.Context(), callOf("hello", nil))
+			require.NoError(t, err)
+		})
+	}
+}
+
+// hanging calls a tool that does not end, perhaps with a payment that is none, and returns when it runs,
+// or was refused.
+func hanging(t *testing.T, g *guest, id int, paying bool) (end func(), isRunning bool) {
+	t.Helper()
+	ctx, cancel := context.WithCancel(t.Context())
+	more := ""
+	if paying {
+		more = `,"x402/payment":{}`
+	}
+	request, err := http.NewRequestWithContext(ctx, http.MethodPost, g.endpoint, strings.NewReader(
+		fmt.Sprintf(`{"jsonrpc":"2.0","id":%d,"method":"tools/call","params":{"name":"hold","arguments":{},`+
+			`"_meta":{"progressToken":"p"%s}}}`, id, more)))
+	require.NoError(t, err)
+	request.Header.Set("Content-Type", "application/json")
+	request.Header.Set("Accept", "application/json, text/event-stream")
+	request.Header.Set("Mcp-Session-Id", g.id)
+	response, err := (&http.Transport{DisableKeepAlives: true}).RoundTrip(request)
+	require.NoError(t, err)
+	for lines := bufio.NewScanner(response.Body); !isRunning && lines.Scan(); {
+		isRunning = strings.Contains(lines.Text(), "looking")
+	}
+	return func() { cancel(); response.Body.Close() }, isRunning
+}
+
+// Subscriptions of who bought nothing leave something to who did.
+func TestSubscriptionsOfStrangersLeaveSome(t *testing.T) {
+	l, f := newLab(t, nil), &Proxy{}
+	endpoint := overHTTP(t, l, f, Limits{})
+	buyer, _ := l.bought(t, endpoint)
+	for i := range maxSubscribed/maxSubscriptions + 1 {
+		one := l.visits(t, endpoint, nil)
+		for j := range maxSubscriptions {
+			err := one.Subscribe(t.Context(), &mcp.SubscribeParams{URI: fmt.Sprintf("weather://%d/%d", i, j)})
+			if err != nil {
+				break
+			}
+		}
+	}
+	require.NoError(t, buyer.Subscribe(t.Context(), &mcp.SubscribeParams{URI: "weather://buyer"}))
+}
+
+// Who bought has a session with the server behind that strangers do not take, and gets one however busy
+// theirs are.
+func TestSessionsBehindOfBuyersStay(t *testing.T) {
+	l, f := newLab(t, nil), &Proxy{}
+	endpoint := overHTTP(t, l, f, Limits{Sessions: 12})
+	can := &mcp.ClientOptions{Capabilities: &mcp.ClientCapabilities{RootsV2: &mcp.RootCapabilities{}}}
+	crowd := func() {
+		for i := range 6 {
+			one := l.visits(t, endpoint, can)
+			go func() { _, _ = one.CallTool(t.Context(), callOf("hold", nil)) }()
+			wanted := min(i+1, 3)
+			require.Eventually(t, func() bool {
+				f.buyersMu.Lock()
+				defer f.buyersMu.Unlock()
+				return len(f.buyers) >= wanted
+			}, 10*time.Second, time.Millisecond)
+		}
+	}
+	crowd()
+	behind := func(of *mcp.ClientSession) (b *buyer) {
+		f.buyersMu.Lock()
+		defer f.buyersMu.Unlock()
+		for session, own := range f.buyers {
+			if session.ID() == of.ID() {
+				b = own
+			}
+		}
+		return b
+	}
+	l.client = l.visits(t, endpoint, can)
+	require.Equal(t, product, l.buy(t, nil).text)
+	own := behind(l.client)
+	require.NotNil(t, own)
+	crowd()
+	require.Same(t, own, behind(l.client))
 }

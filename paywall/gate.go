@@ -75,6 +75,21 @@ type visitor struct {
 	dismiss context.CancelFunc
 }
 
+// rank is what the visitor of a call has to show for it.
+type rank int
+
+const (
+	ofGuest rank = iota
+	ofPayer      // a payment, of whatever worth
+	ofBuyer      // an earlier purchase
+)
+
+// origin is where a visitor's calls come from.
+type origin struct {
+	address  string
+	isPaying bool
+}
+
 // gate decides who is let in. It knows nothing of MCP but the name of a session: an http.Handler in
 // front of the SDK's.
 type gate struct {
@@ -87,10 +102,11 @@ type gate struct {
 	mu       sync.Mutex
 	visitors map[*visitor]struct{} // who are seated
 	sessions map[string]*visitor   // those that have a name
-	guests   int                   // calls under way
-	buyers   int                   // the same of buyers, and of who shows a payment
-	calls    map[string]int        // those of guests by address
+	calls    [3]int                // under way, by rank
+	from     map[origin]int        // those of who bought nothing
 	running  int                   // calls inside the SDK
+	passed   int                   // calls at the server behind, of who bought nothing
+	passing  map[string]int        // the same by address
 	bytes    [2]int64              // of bodies, of guests and of buyers
 
 	ending sync.WaitGroup
@@ -99,7 +115,8 @@ type gate struct {
 func newGate(l Limits, bodyTime time.Duration) *gate {
 	l.Sessions, l.Request = cmp.Or(l.Sessions, defaultSessions), cmp.Or(l.Request, defaultRequest)
 	g := &gate{Limits: l, bodyTime: bodyTime, now: time.Now, visitors: map[*visitor]struct{}{},
-		sessions: map[string]*visitor{}, calls: map[string]int{}}
+		sessions: map[string]*visitor{}, from: map[origin]int{},
+		passing: map[string]int{}}
 	g.life, g.stop = context.WithCancel(context.Background())
 	return g
 }
@@ -322,8 +339,8 @@ func carriesPayment(header http.Header, body []byte) bool {
 		})
 }
 
-// enter counts a request's calls until leave. Who bought, or shows a payment, has a share of their
-// own, which no crowd of others fills.
+// enter counts a request's calls until leave. Who bought has a share of their own, and so has who
+// shows a payment, which no crowd of others fills.
 func (g *gate) enter(v *visitor, body []byte, header http.Header) (leave func(), refused *refusal) {
 	calls, ok := messages(body)
 	if !ok {
@@ -335,14 +352,13 @@ func (g *gate) enter(v *visitor, body []byte, header http.Header) (leave func(),
 	}
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	paying := v.bought || carriesPayment(header, body)
-	mayHave, all := maxCalls, max(g.Sessions/4, maxBatch)
-	if v.bought {
-		mayHave = maxCallsBought
-	}
-	pool, from := &g.guests, v.from
-	if paying {
-		pool, from, all = &g.buyers, "", 2*all
+	of, from := ofGuest, origin{address: v.from}
+	mayHave, all := maxCalls, g.maxGuestCalls()
+	switch {
+	case v.bought:
+		of, from, mayHave, all = ofBuyer, origin{}, maxCallsBought, 2*all
+	case carriesPayment(header, body):
+		of, from.isPaying = ofPayer, true
 	}
 	switch {
 	case v.calls > 0 && v.calls+calls > mayHave:
@@ -351,17 +367,17 @@ func (g *gate) enter(v *visitor, body []byte, header http.Header) (leave func(),
 			1,
 			"too many calls of this session are under way",
 		}
-	case *pool+calls > all:
+	case g.calls[of]+calls > all:
 		return func() {}, &refusal{http.StatusServiceUnavailable, 5, "too many calls are under way"}
-	case from != "" && g.calls[from] > 0 && g.calls[from]+calls > all/perAddress:
+	case from.address != "" && g.from[from] > 0 && g.from[from]+calls > all/perAddress:
 		return func() {}, &refusal{http.StatusTooManyRequests, 5,
 			"too many calls from this address are under way"}
 	}
 	count := func(n int) {
 		v.calls += n
-		*pool += n
-		if from != "" {
-			g.calls[from] += n
+		g.calls[of] += n
+		if from.address != "" {
+			g.from[from] += n
 		}
 	}
 	count(calls)
@@ -374,12 +390,43 @@ func (g *gate) enter(v *visitor, body []byte, header http.Header) (leave func(),
 		}
 		isOver = true
 		count(-calls)
-		if g.calls[from] == 0 {
-			delete(g.calls, from)
+		if g.from[from] == 0 {
+			delete(g.from, from)
 		}
 		v.last = g.now()
 	}
 	return v.leave, nil
+}
+
+// maxGuestCalls is how many calls of those may be under way who bought nothing.
+func (g *gate) maxGuestCalls() int { return max(g.Sessions/4, maxBatch) }
+
+// pass counts a call of who bought nothing at the server behind until done. It may take as long as it
+// likes, and goes on when its visitor hangs up: so these calls leave half to those that are answered
+// here, the first of every visitor.
+func (g *gate) pass(v *visitor) (done func(), refused *refusal) {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	most, own := g.maxGuestCalls()/2, g.passing[v.from]
+	if v.from != "" && own >= most/perAddress {
+		return nil, &refusal{http.StatusTooManyRequests, 5, "too many calls from this address are under way"}
+	}
+	if g.passed >= most {
+		return nil, &refusal{http.StatusServiceUnavailable, 5, "too many calls are under way"}
+	}
+	count := func(n int) {
+		g.passed += n
+		g.passing[v.from] += n
+		if g.passing[v.from] == 0 {
+			delete(g.passing, v.from)
+		}
+	}
+	count(1)
+	return func() {
+		g.mu.Lock()
+		defer g.mu.Unlock()
+		count(-1)
+	}, nil
 }
 
 // seat gives a visitor one of Limits.Sessions. Where they are taken, who has been away the longest
@@ -526,7 +573,8 @@ func (g *gate) begin(ctx context.Context, v *visitor) (_ context.Context, done f
 	if v.bought {
 		mayHave = maxCallsBought
 	}
-	if v.running >= mayHave || (!v.bought && g.running >= 2*g.Sessions) {
+	all := 2 * max(g.Sessions, g.maxGuestCalls())
+	if v.running >= mayHave || (!v.bought && g.running >= all) {
 		return ctx, nil, &refusal{http.StatusTooManyRequests, 5, "too many calls are under way"}
 	}
 	ctx, cancel := context.WithCancel(ctx)

@@ -131,6 +131,18 @@ func (f *Proxy) setLevel(ctx context.Context, session *mcp.ServerSession, level 
 	return nil
 }
 
+// hasBought reports whether a call is of a visitor who bought something, or is being paid for; and where
+// nobody is counted (stdio).
+func hasBought(ctx context.Context) bool {
+	v, g := visitorOf(ctx), gateOf(ctx)
+	if v == nil || FromContext(ctx) != nil {
+		return true
+	}
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	return v.bought
+}
+
 // asError is the refusal where HTTP has answered already.
 func (r *refusal) asError() error {
 	return &jsonrpc.Error{Code: codeBusy, Message: r.why, Data: jsonOf(map[string]any{"retryAfter": r.retry})}

@@ -140,10 +140,17 @@ func (f *Proxy) complete(ctx context.Context, request *mcp.CompleteRequest) (*mc
 func callUpstream[P, R any](ctx context.Context, f *Proxy, request asks, params P,
 	do func(*mcp.ClientSession, context.Context, P) (R, error)) (R, error) {
 	var none R
+	if !hasBought(ctx) {
+		done, refused := gateOf(ctx).pass(visitorOf(ctx))
+		if refused != nil {
+			return none, refused.asError()
+		}
+		defer done()
+	}
 	reach, forget := f.upstream, f.forget
 	if request != nil {
 		session, _ := request.GetSession().(*mcp.ServerSession)
-		b, err := f.buyerOf(session)
+		b, err := f.buyerOf(ctx, session)
 		if err != nil {
 			return none, err
 		}

@@ -32,7 +32,11 @@ func (f *Proxy) subscribe(ctx context.Context, session *mcp.ServerSession, uri s
 		}
 	}
 	who, isKnown := f.subscribed[uri]
-	if len(uri) > maxURI || theirs >= maxSubscriptions || (!isKnown && len(f.subscribed) >= maxSubscribed) {
+	most := maxSubscribed
+	if !hasBought(ctx) {
+		most /= 2 // so that strangers leave something
+	}
+	if len(uri) > maxURI || theirs >= maxSubscriptions || (!isKnown && len(f.subscribed) >= most) {
 		return &jsonrpc.Error{Code: codeBusy, Message: fmt.Sprintf("a session has at most %d subscriptions, "+
 			"of %d bytes each, and all at most %d", maxSubscriptions, maxURI, maxSubscribed)}
 	}
