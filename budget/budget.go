@@ -108,11 +108,11 @@ func (r Rules) Decide(a Ask, facts Facts) (Decision, error) {
 func (r Rules) CheckHost(host string) error {
 	covers := func(entry string) bool { return hostMatches(entry, host) }
 	if slices.ContainsFunc(r.DenyHosts, covers) {
-		return x402.Errorf(x402.PolicyDenied, "the owner does not allow payments to %s", host).
+		return x402.Errorf(x402.PolicyDenied, "the owner does not allow payments to %s", x402.Brief(host)).
 			WithHint("use another seller; which ones are paid is the owner's to say")
 	}
 	if len(r.AllowHosts) > 0 && !slices.ContainsFunc(r.AllowHosts, covers) {
-		return x402.Errorf(x402.PolicyDenied, "%s is not among the hosts the owner allows", host).
+		return x402.Errorf(x402.PolicyDenied, "%s is not among the hosts the owner allows", x402.Brief(host)).
 			WithHint("use another seller; which ones are paid is the owner's to say")
 	}
 	return nil

@@ -55,7 +55,7 @@ func (r Rules) unusual(a Ask, known PayeeHistory) (reasons []reason, err error) 
 	switch {
 	case known.Changed() && r.PayeeChange == RuleRefuse:
 		return nil, x402.Errorf(x402.PayeeChanged, "%s was paid at %s before and now wants to be paid at %s",
-			a.Host, other, payTo).
+			x402.Brief(a.Host), other, payTo).
 			WithHint("tell the person: either the seller moved, or somebody else asks for its money").
 			WithDetail("payTo", payTo).WithDetail("paidBefore", other)
 	case !known.Paid && r.NewPayee == RuleRefuse:

@@ -270,5 +270,6 @@ func compact(v any) ([]byte, error) {
 }
 
 func malformed(what string, err error) *x402.Error {
-	return x402.Errorf(x402.ResponseMalformed, "the service sent %s that cannot be read: %w", what, err)
+	return x402.Errorf(x402.ResponseMalformed, "the service sent %s that cannot be read: %s", what,
+		x402.Brief(err.Error())) // encoding/json repeats numbers, however long they are
 }

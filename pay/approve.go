@@ -84,7 +84,7 @@ func (e *Engine) askPerson(ctx context.Context, q intent, o option) error {
 	return o.why.WithHint("a person has to approve this payment, by: %s; after that the very same call pays",
 		command).
 		WithDetail("approvalId", a.ID).WithDetail("command", command).
-		WithDetail("expiresAt", a.Expires.Format(time.RFC3339)).WithDetail("host", p.Host).
+		WithDetail("expiresAt", a.Expires.Format(time.RFC3339)).WithDetail("host", x402.Brief(p.Host)).
 		WithDetail("network", p.Network).WithDetail("amount", p.Amount)
 }
 

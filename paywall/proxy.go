@@ -96,7 +96,7 @@ func (f *Proxy) Open(ctx context.Context) error {
 	defer f.mu.Unlock()
 	f.mirror.Log = f.Log
 	if err := f.connect(ctx); err != nil {
-		f.Log.Error("open the server behind the paywall", "err", err)
+		f.Log.Error("open the server behind the paywall", "err", x402.Brief(err.Error()))
 		return &x402.Error{Code: x402.ServerUnavailable,
 			Message: "the server behind the paywall cannot be reached, or does not speak MCP", Err: err}
 	}
@@ -110,7 +110,7 @@ func (f *Proxy) Open(ctx context.Context) error {
 	if len(missing) > 0 {
 		slices.Sort(missing)
 		return fmt.Errorf("the server has no tool %s; it has %s", strings.Join(missing, ", "),
-			strings.Join(names, ", "))
+			x402.Brief(strings.Join(names, ", ")))
 	}
 	return nil
 }
@@ -219,7 +219,7 @@ func onChange[R any](f *Proxy,
 				return
 			}
 			if err := take(ctx, f.session); err != nil {
-				f.Log.Warn("a list of the server behind could not be read", "err", err)
+				f.Log.Warn("a list of the server behind could not be read", "err", x402.Brief(err.Error()))
 			}
 		})
 	}
@@ -232,7 +232,7 @@ func (f *Proxy) upstream(ctx context.Context) (*mcp.ClientSession, error) {
 	if f.session == nil {
 		f.Log.Info("opening a session with the server behind the paywall")
 		if err := f.connect(ctx); err != nil {
-			f.Log.Error("the server behind the paywall cannot be reached", "err", err)
+			f.Log.Error("the server behind the paywall cannot be reached", "err", x402.Brief(err.Error()))
 		}
 	}
 	if f.session == nil {

@@ -77,7 +77,7 @@ func (s *saleRun) explainSettlement(err error) {
 	switch s.settlement {
 	case refused:
 		// the reference server's words
-		s.explain(err, "Payment settlement failed: "+s.out.settlement.ErrorReason)
+		s.explain(err, "Payment settlement failed: "+x402.Brief(s.out.settlement.ErrorReason))
 	case notSent:
 		s.explain(err, cmp.Or(s.row.Note, "no facilitator could be reached")+"; nothing was settled")
 	case elsewhere:
@@ -250,6 +250,6 @@ type receipt struct {
 
 func receiptJSON(s *x402.Settlement) json.RawMessage {
 	given := receipt(*s)
-	given.ErrorReason, given.ErrorMessage = clip(s.ErrorReason), clip(s.ErrorMessage)
+	given.ErrorReason, given.ErrorMessage = x402.Brief(s.ErrorReason), x402.Brief(s.ErrorMessage)
 	return jsonOf(given)
 }

@@ -101,7 +101,7 @@ func (h *httpClient) checkHost(at *url.URL) error {
 	}
 	if strings.ContainsFunc(host, func(r rune) bool { return r > 126 }) {
 		e := blocked("the host is not written in ASCII, and could look like another")
-		if ascii := punycode(host); ascii != "" {
+		if ascii := x402.Brief(punycode(host)); ascii != "" {
 			return e.WithHint("if it is meant, write it as %s", ascii).WithDetail("host", ascii)
 		}
 		return e
@@ -158,7 +158,7 @@ func isLocalName(host string) bool {
 }
 
 func private(at *url.URL, what string) *x402.Error {
-	e := blocked("%s is not an address of the public Internet", what)
+	e := blocked("%s is not an address of the public Internet", x402.Brief(what))
 	if listable(at.Hostname()) {
 		e.FixedBy = x402.ByPerson
 	}

@@ -15,6 +15,16 @@ import (
 	"x402-wallet/x402"
 )
 
+// failure is what ended an exchange, for the log. net/http and the MCP SDK put the server's own words
+// into theirs, a status line or a method for one, however long they are.
+type failure struct{ cause error }
+
+func (f failure) Error() string { return x402.Brief(f.cause.Error()) }
+func (f failure) Unwrap() error { return f.cause }
+
+// hostOf is a URL's host as it stands in our own words: a name may have 253 letters.
+func hostOf(at *url.URL) string { return x402.Brief(at.Host) }
+
 // refine turns what the network did into an error of the outside. The message is in our own words:
 // net/http quotes the server's bytes in some of its errors.
 func refine(ctx context.Context, at *url.URL, err error) error {
@@ -23,25 +33,26 @@ func refine(ctx context.Context, at *url.URL, err error) error {
 	}
 	if is[*blockedError](err) {
 		e := private(at, at.Hostname())
-		e.Err = err
+		e.Err = failure{err}
 		return e
 	}
+	host, why := hostOf(at), failure{err}
 	timed, isNet := errors.AsType[net.Error](err)
 	if errors.Is(ctx.Err(), context.DeadlineExceeded) || (isNet && timed.Timeout()) {
-		return &x402.Error{Code: x402.Timeout, Message: "no complete answer from " + at.Host + " in time",
-			Hint: "make the same call again", Err: err}
+		return &x402.Error{Code: x402.Timeout, Message: "no complete answer from " + host + " in time",
+			Hint: "make the same call again", Err: why}
 	}
 	// http.Transport has no error value for this.
 	if strings.Contains(err.Error(), "server response headers exceeded") {
 		return (&x402.Error{Code: x402.ResponseTooLarge, Message: "the seller's headers are too long",
-			Err: err}).
+			Err: why}).
 			WithDetail("limit", maxHeaders)
 	}
 	if errors.Is(err, gzip.ErrHeader) || errors.Is(err, gzip.ErrChecksum) {
-		return &x402.Error{Code: x402.ResponseMalformed, Message: "the answer of " + at.Host +
-			" is not the gzip it is labelled", Err: err}
+		return &x402.Error{Code: x402.ResponseMalformed, Message: "the answer of " + host +
+			" is not the gzip it is labelled", Err: why}
 	}
-	return &x402.Error{Code: x402.NetworkError, Message: networkMessage(ctx, at.Host, err), Err: err,
+	return &x402.Error{Code: x402.NetworkError, Message: networkMessage(ctx, host, err), Err: why,
 		Hint: "make the same call again, if the host's name is right and this machine is on the network"}
 }
 

@@ -186,7 +186,7 @@ func (m *Client) exchange(ctx context.Context, w mcpRequest, with x402.Attachmen
 			return e, nil
 		case mayRetry && tries == 0 && ctx.Err() == nil:
 			m.options.Log.Info("an MCP server's session had ended; it is opened again", "server",
-				w.endpoint.Host)
+				hostOf(w.endpoint))
 			p.dropSession(s)
 		case isUnsent:
 			return nil, m.unanswered(ctx, w, e.failure)

@@ -155,7 +155,7 @@ func (e *exchange) Rejected(r *http.Request, response *http.Response) (body []by
 	if asks || e.pays() {
 		e.http = a
 	} else {
-		e.failure = x402.Errorf(x402.ServerUnavailable, "%s answered HTTP %d", r.URL.Host, a.Status).
+		e.failure = x402.Errorf(x402.ServerUnavailable, "%s answered HTTP %d", hostOf(r.URL), a.Status).
 			WithHint("nothing was paid; its answer is in details").
 			WithDetail("said", x402.Quote(string(a.Content)))
 	}

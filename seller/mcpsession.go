@@ -210,7 +210,7 @@ func (p *endpoint) session(ctx context.Context) (s *session, isNew bool, err err
 		a, noAnswer := e.answer(p.url.String())
 		if noAnswer == nil && (a.Challenge != nil || a.ChallengeErr != nil) {
 			return nil, false, &EntryError{Endpoint: p.url.String(), err: x402.Errorf(x402.ServerUnavailable,
-				"%s asks for payment before anything else", p.url.Host)}
+				"%s asks for payment before anything else", hostOf(p.url))}
 		}
 		return nil, false, err
 	}
@@ -387,8 +387,8 @@ func (p *endpoint) unavailable(ctx context.Context, err error) error {
 	if (isOurs && coded.Code != x402.NetworkError) || ctx.Err() != nil {
 		return p.mcp.unanswered(ctx, mcpRequest{endpoint: p.url}, err)
 	}
-	return (&x402.Error{Code: x402.ServerUnavailable, Message: "the MCP server " + p.url.Host +
-		" cannot be reached, or does not speak MCP", Err: err}).
+	return (&x402.Error{Code: x402.ServerUnavailable, Message: "the MCP server " + hostOf(p.url) +
+		" cannot be reached, or does not speak MCP", Err: failure{err}}).
 		WithHint("nothing was paid; see whether the server runs")
 }
 

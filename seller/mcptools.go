@@ -30,7 +30,7 @@ func (m *Client) Tools(ctx context.Context, endpoint string) (list []*mcp.Tool, 
 	}
 	all, err := mcpconn.Tools(ctx, s.mcp, listLimits)
 	if errors.Is(err, mcpconn.ErrListTooLong) {
-		return nil, x402.Errorf(x402.ResponseTooLarge, "%s: %w", p.url.Host, err)
+		return nil, x402.Errorf(x402.ResponseTooLarge, "%s: %w", hostOf(p.url), err)
 	}
 	if err != nil {
 		return nil, m.unanswered(ctx, mcpRequest{endpoint: p.url}, err)
@@ -91,13 +91,13 @@ func (m *Client) explain(ctx context.Context, w mcpRequest, err error) error {
 	switch refused.said.Code {
 	case jsonrpc.CodeInvalidParams, jsonrpc.CodeMethodNotFound:
 		if w.method == CallTool && m.lacks(ctx, w) {
-			return said(x402.Errorf(x402.ToolNotFound, "%s has no tool called %s", w.endpoint.Host,
+			return said(x402.Errorf(x402.ToolNotFound, "%s has no tool called %s", hostOf(w.endpoint),
 				x402.Quote(w.name)).WithHint("x402_list_tools names those it has"))
 		}
 		return said(x402.Errorf(x402.InvalidArgument, "%s does not take these arguments",
-			w.endpoint.Host).WithHint("x402_list_tools shows the schema"))
+			hostOf(w.endpoint)).WithHint("x402_list_tools shows the schema"))
 	default:
-		return said(x402.Errorf(x402.ToolExecutionFailed, "%s failed; nothing was paid", w.endpoint.Host))
+		return said(x402.Errorf(x402.ToolExecutionFailed, "%s failed; nothing was paid", hostOf(w.endpoint)))
 	}
 }
 
@@ -109,18 +109,18 @@ func (m *Client) lacks(ctx context.Context, w mcpRequest) bool {
 // unanswered is the error of the outside for an exchange that has no answer.
 func (m *Client) unanswered(ctx context.Context, w mcpRequest, err error) error {
 	coded, isOurs := errors.AsType[*x402.Error](err)
-	switch host := w.endpoint.Host; {
+	switch host, why := hostOf(w.endpoint), (failure{err}); {
 	case isOurs:
 		return coded
 	case errors.Is(ctx.Err(), context.DeadlineExceeded):
 		return &x402.Error{Code: x402.Timeout, Message: "no complete answer from " + host + " in time",
-			Err: err}
+			Err: why}
 	case ctx.Err() != nil:
 		return &x402.Error{Code: x402.NetworkError, Message: "the call was cancelled before " + host +
-			" answered", Err: err}
+			" answered", Err: why}
 	default:
 		return &x402.Error{Code: x402.SessionTerminated,
 			Message: fmt.Sprintf("the session with %s ended before it answered", host),
-			Hint:    "the next call opens it again", Err: err}
+			Hint:    "the next call opens it again", Err: why}
 	}
 }

@@ -51,7 +51,8 @@ func (w *Wallet) Balance(ctx context.Context, network, asset string) (out Balanc
 	if network != "" {
 		known, ok := x402.Network(network)
 		if !ok || !slices.Contains(w.Networks, known) {
-			return out, x402.Errorf(x402.InvalidArgument, "the network %q is not configured", network).
+			return out, x402.Errorf(x402.InvalidArgument, "the network %s is not configured",
+				x402.Quote(network)).
 				WithHint("configured are: %s", strings.Join(w.Networks, ", "))
 		}
 		networks = []string{known}

@@ -68,7 +68,7 @@ func (w *Wallet) delegationAsked(ctx context.Context, network, account string) (
 		wanted, _ := x402.Network(network)
 		if !slices.Contains(networks, wanted) {
 			return "", "", x402.Errorf(x402.InvalidArgument,
-				"the network %q is not a Solana network that is configured", network).
+				"the network %s is not a Solana network that is configured", x402.Quote(network)).
 				WithHint("configured are: %s", strings.Join(networks, ", "))
 		}
 		networks = []string{wanted}

@@ -81,15 +81,15 @@ func (w *Wallet) Discover(ctx context.Context, in DiscoverIn) (out DiscoverOut, 
 		var known bool
 		s.network, known = x402.Network(in.Network)
 		if !known {
-			return out, x402.Errorf(x402.InvalidArgument, "network %q is not known",
-				x402.Clip(in.Network, 64)).WithHint(`name it like "eip155:8453", "base" or "solana"`)
+			return out, x402.Errorf(x402.InvalidArgument, "network %s is not known",
+				x402.Quote(in.Network)).WithHint(`name it like "eip155:8453", "base" or "solana"`)
 		}
 	}
 	if in.MaxPrice != "" {
 		d, err := money.ParseDollars(strings.TrimPrefix(in.MaxPrice, "$"))
 		if err != nil {
-			return out, x402.Errorf(x402.InvalidArgument, "maxPrice %q is not an amount in dollars",
-				x402.Clip(in.MaxPrice, 64)).WithHint(`write dollars like "$0.05"`)
+			return out, x402.Errorf(x402.InvalidArgument, "maxPrice %s is not an amount in dollars",
+				x402.Quote(in.MaxPrice)).WithHint(`write dollars like "$0.05"`)
 		}
 		s.maxPrice = &d
 	}
@@ -167,7 +167,7 @@ func (s *search) sources(found []facilitator.Catalogue) error {
 	for _, c := range found {
 		if c.Err != nil {
 			silent = append(silent, c.Name)
-			reasons[c.Name] = x402.Clip(c.Err.Error(), maxPitch)
+			reasons[c.Name] = x402.Brief(c.Err.Error())
 			continue
 		}
 		answered = append(answered, c.Name)

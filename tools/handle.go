@@ -125,8 +125,8 @@ func arguments(raw json.RawMessage, into any) error {
 		if where == "" {
 			where = "arguments"
 		}
-		return x402.Errorf(x402.InvalidArgument, "%s must be %s, not %s", where, jsonName(wrongType.Type),
-			wrongType.Value).
+		return x402.Errorf(x402.InvalidArgument, "%s must be %s, not %s", x402.Brief(where),
+			jsonName(wrongType.Type), x402.Brief(wrongType.Value)).
 			WithHint("see the tool's input schema; amounts are strings: \"10000\" or \"$0.01\"")
 	case errors.As(err, &ambiguous):
 		e := x402.Errorf(x402.InvalidArgument, "the arguments cannot be read: %s", ambiguous.Message).
@@ -135,7 +135,7 @@ func arguments(raw json.RawMessage, into any) error {
 		return e
 	default:
 		return x402.Errorf(x402.InvalidArgument, "the arguments cannot be read: %s",
-			strings.TrimPrefix(err.Error(), "json: ")).
+			x402.Brief(strings.TrimPrefix(err.Error(), "json: "))).
 			WithHint("use only the arguments of the tool's input schema")
 	}
 }

@@ -32,8 +32,9 @@ const (
 	// maxMountedName is what the APIs of models take (64); with a host's own prefix,
 	// mcp__x402-wallet__, it is within MCP's 128.
 	maxMountedName = 64
-	// maxWord bounds what is a name or a line to a person: titles, messages of progress.
-	maxWord = 128
+	// maxWord bounds what is a name or a line to a person: titles, messages of progress. With the "…"
+	// that tells of the rest it is what x402.Quote gives a stranger.
+	maxWord = 119
 	// maxMirrored bounds the result that is passed on. A picture fits; what is larger stays behind its URI.
 	maxMirrored = 4 << 20
 	// receiptKey is where a mounted tool's result says what was paid.

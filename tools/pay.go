@@ -70,7 +70,7 @@ func (in PayIn) request(*Wallet) (q pay.Request, err error) {
 	for name, value := range in.Headers {
 		name = http.CanonicalHeaderKey(name)
 		if _, twice := header[name]; twice {
-			return q, x402.Errorf(x402.InvalidArgument, "the header %q is given twice", name)
+			return q, x402.Errorf(x402.InvalidArgument, "the header %s is given twice", x402.Quote(name))
 		}
 		header.Set(name, value)
 	}

@@ -254,10 +254,16 @@ func (s *Server) panicked(where string, p any) {
 		string(debug.Stack()))
 }
 
-// protocolError gives an error of ours the form JSON-RPC has for it; the SDK's own pass.
+// protocolError gives an error of ours the form JSON-RPC has for it. The SDK's own pass, but for the
+// length of what they repeat: a tool's name is whatever the caller made of it.
 func protocolError(err error) error {
 	var own *x402.Error
-	if !errors.As(err, &own) {
+	var theirs *jsonrpc.Error
+	switch {
+	case errors.As(err, &own):
+	case errors.As(err, &theirs):
+		return &jsonrpc.Error{Code: theirs.Code, Message: x402.Brief(theirs.Message), Data: theirs.Data}
+	default:
 		return err
 	}
 	code := int64(jsonrpc.CodeInternalError)

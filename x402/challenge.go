@@ -20,9 +20,9 @@ const (
 	// maxTimeout is more than any seller means: one who asks for more is refused. What
 	// is really signed is capped by the owner (max_timeout_seconds).
 	maxTimeout = 10 * 365 * 24 * time.Hour
-	// maxIdentifier bounds scheme, network, asset and payTo: the longest real one, a Solana CAIP-2
-	// name, has 39 characters.
-	maxIdentifier = 128
+	// maxIdentifier bounds scheme, network, asset, payTo and a settlement's transaction, which are
+	// shown as they are: the longest real one, a signature on Solana, has 88 characters.
+	maxIdentifier = maxQuoted
 )
 
 // dialects maps the protocol version of a challenge to its dialect, in the place it was found.

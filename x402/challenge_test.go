@@ -235,7 +235,7 @@ func TestAnOptionThatBreaksTheFormat(t *testing.T) {
 			"visible ASCII"},
 		{"no payTo", "payTo", ``, "payTo is missing"}, {"empty payTo", "payTo", `""`, "visible ASCII"},
 		{"bidirectional payTo", "payTo", `"0x\u202e1"`, `\u202e`},
-		{"long payTo", "payTo", `"` + strings.Repeat("a", 129) + `"`, "1 to 128"},
+		{"long payTo", "payTo", `"` + strings.Repeat("a", 121) + `"`, "1 to 120"},
 		{"extra is a list", "extra", `[]`, "extra is not a JSON object"}}
 	for a, texts := range map[string][]string{ // A1, A3, A4, A5, A6, A9
 		"A1": {"-1", "-0"}, "A3": {"1.5", "1e3", "1E3", "NaN", "Infinity"},

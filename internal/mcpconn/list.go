@@ -11,6 +11,8 @@ import (
 	"sync"
 
 	"github.com/modelcontextprotocol/go-sdk/mcp"
+
+	"x402-wallet/x402"
 )
 
 // Limits bound what is read of a server's list of one kind.
@@ -127,8 +129,8 @@ func (m *Mirror) Replace(group string, items []Item, remove func(name string)) {
 func (m *Mirror) add(group string, item Item) (isShown bool) {
 	defer func() {
 		if p := recover(); p != nil {
-			m.Log.Warn("left out, because it cannot be shown", "of", group, "name", item.Name, "why",
-				fmt.Sprint(p))
+			m.Log.Warn("left out, because it cannot be shown", "of", group, "name", x402.Quote(item.Name),
+				"why", x402.Brief(fmt.Sprint(p)))
 		}
 	}()
 	item.Add()
