@@ -38,6 +38,8 @@ type buyer struct {
 	questions  int
 	last       time.Time
 	ended      bool
+	// whether the server behind has to be, and is being, told that the roots are others
+	rootsChanged, telling bool
 }
 
 // canAsk reports whether the server behind can have a session for one buyer alone: over stdio there
@@ -250,9 +252,35 @@ func (f *Proxy) rootsChanged(_ context.Context, r *mcp.RootsListChangedRequest) 
 	b := f.buyers[r.Session]
 	f.buyersMu.Unlock()
 	if b != nil {
-		// the SDK tells by itself of a change of roots that it has; it has none, and is not asked for them
-		f.updates.Go(func() { b.client.AddRoots(&mcp.Root{URI: "file:///"}) })
+		b.tellRoots()
 	}
+}
+
+// tellRoots tells that there are others; once more where the buyer says so while it is being told, however
+// often.
+func (b *buyer) tellRoots() {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.rootsChanged = true
+	if b.telling {
+		return
+	}
+	b.telling = true
+	b.proxy.updates.Go(func() {
+		for b.takeRoots() {
+			// the SDK tells by itself of a change of roots that it has; it has none, and is not asked
+			// for them
+			b.client.AddRoots(&mcp.Root{URI: "file:///"})
+		}
+	})
+}
+
+// takeRoots reports whether there is something to tell (any more).
+func (b *buyer) takeRoots() bool {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.telling, b.rootsChanged = b.rootsChanged, false
+	return b.telling
 }
 
 // ask puts a question of the server behind to the buyer.

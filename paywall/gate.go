@@ -108,6 +108,8 @@ type gate struct {
 	passed   int                   // calls at the server behind, of who bought nothing
 	passing  map[string]int        // the same by address
 	bytes    [2]int64              // of bodies, of guests and of buyers
+	waiting  map[string]bool       // HTTP requests that are not answered, by callHeader
+	requests int                   // so far
 
 	ending sync.WaitGroup
 }
@@ -116,7 +118,7 @@ func newGate(l Limits, bodyTime time.Duration) *gate {
 	l.Sessions, l.Request = cmp.Or(l.Sessions, defaultSessions), cmp.Or(l.Request, defaultRequest)
 	g := &gate{Limits: l, bodyTime: bodyTime, now: time.Now, visitors: map[*visitor]struct{}{},
 		sessions: map[string]*visitor{}, from: map[origin]int{},
-		passing: map[string]int{}}
+		passing: map[string]int{}, waiting: map[string]bool{}}
 	g.life, g.stop = context.WithCancel(context.Background())
 	return g
 }
@@ -211,9 +213,41 @@ func (g *gate) let(next http.Handler, isSessionless func(*http.Request) bool) ht
 		if r.Method == http.MethodDelete && v.id != "" {
 			g.dismiss(v) // the SDK would wait for calls under way
 		}
+		defer g.await(r)()
 		ctx := context.WithValue(context.WithValue(r.Context(), visitorKey{}, v), gateKey{}, g)
 		next.ServeHTTP(rw, r.WithContext(ctx))
 	})
+}
+
+// callHeader names a request to hasLeft: the SDK passes on headers, and not the request's context. What a
+// visitor says in it is overwritten.
+const callHeader = "X402-Wallet-Call"
+
+// await names a request until its visitor has the answer, or hung up.
+func (g *gate) await(r *http.Request) (over func()) {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	g.requests++
+	name := strconv.Itoa(g.requests)
+	g.waiting[name] = true
+	r.Header.Set(callHeader, name)
+	return func() {
+		g.mu.Lock()
+		defer g.mu.Unlock()
+		delete(g.waiting, name)
+	}
+}
+
+// hasLeft reports whether nobody waits for the answer of a call any more. Over HTTP of before 2026-07-28
+// that does not cancel it.
+func hasLeft(ctx context.Context, header http.Header) bool {
+	g := gateOf(ctx)
+	if g == nil {
+		return false
+	}
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	return !g.waiting[header.Get(callHeader)]
 }
 
 // visitor is who makes a request; nil where its session is not known (any more).

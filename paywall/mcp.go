@@ -115,7 +115,9 @@ func (w *Paywall) sellCall(ctx context.Context, request *mcp.CallToolRequest, na
 	if !t.Upfront || w.options.VerifyOnly { // what is paid for before it runs says what it likes
 		run, paid = w.withheld.quiet(request, run)
 	}
-	r := w.sell(ctx, toolRequest(t, name, request.Params, header, run))
+	asked := toolRequest(t, name, request.Params, header, run)
+	asked.hasLeft = func() bool { return hasLeft(ctx, header) }
+	r := w.sell(ctx, asked)
 	note(ctx, r)
 	paid(ctx, r.answer == deliver && r.replayed == nil)
 	return w.answerCall(t, request, r)
@@ -229,6 +231,9 @@ func (w *Paywall) toolAnswer(r result) (mcp.Result, error) {
 			return nil, &jsonrpc.Error{Code: jsonrpc.CodeInternalError,
 				Message: "the stored answer of this payment cannot be read any more"}
 		}
+	}
+	if r.answer == inputRequired && !r.receipt { // what comes with its questions is not paid for
+		out.Content, out.StructuredContent, out.Meta = nil, nil, nil
 	}
 	out.Meta = w.withReceipt(r, out.Meta)
 	return &out, nil

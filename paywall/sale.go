@@ -48,6 +48,7 @@ type request struct {
 	callHash [32]byte
 	decode   func() (*payment, error) // the payment that came with it; nil, nil: none
 	invoke   func(context.Context) (toolResult, error)
+	hasLeft  func() bool // the buyer has, though the call was not cancelled; nil: it would have been
 }
 
 // toolResult is what a tool returned.

@@ -27,6 +27,12 @@ func (s *saleRun) settlePayment(ctx context.Context) bool {
 	if encode := s.out.toolResult.encode; encode != nil && s.row.Identifier != "" {
 		s.row.Answer = encode()
 	}
+	canComeBack := s.row.Identifier != "" && (s.upfront || s.row.Answer != nil)
+	if !canComeBack && s.hasLeft != nil && s.hasLeft() {
+		s.run = cancelled
+		s.explain(nil, "the buyer hung up; nothing was settled")
+		return false
+	}
 	if err := s.options.Store.MoveSale(ctx, s.row); err != nil {
 		s.run = stopped
 		s.explain(fmt.Errorf("%w: %w", errLedger, err),

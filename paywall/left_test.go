@@ -1,0 +1,169 @@
+package paywall
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"fmt"
+	"io"
+	"net/http"
+	"net/http/httptest"
+	"runtime"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/modelcontextprotocol/go-sdk/mcp"
+	"github.com/stretchr/testify/require"
+
+	"x402-wallet/history"
+)
+
+// A buyer whose connection is cut while the tool runs pays only for an answer that they can still get:
+// with a name for the payment, by which they ask again, in whatever session. In MCP of before 2026-07-28
+// the call goes on all the same, as its seller finds when it has done its work.
+func TestWhoHangsUpPaysForNothingLost(t *testing.T) {
+	for _, version := range []string{"2025-11-25", sessionless} {
+		for name, extensions := range map[string]map[string]json.RawMessage{"unnamed": nil, "named": named} {
+			t.Run(version+" "+name, func(t *testing.T) { hangUp(t, version, extensions) })
+		}
+	}
+}
+
+func hangUp(t *testing.T, version string, extensions map[string]json.RawMessage) {
+	began, end := make(chan struct{}, 1), make(chan struct{})
+	server := mcp.NewServer(&mcp.Implementation{Name: "slow"}, nil)
+	server.AddTool(&mcp.Tool{Name: "search", InputSchema: map[string]any{"type": "object"}},
+		func(ctx context.Context, _ *mcp.CallToolRequest) (*mcp.CallToolResult, error) {
+			began <- struct{}{}
+			select {
+			case <-end:
+			case <-ctx.Done():
+			}
+			return &mcp.CallToolResult{Content: []mcp.Content{&mcp.TextContent{Text: product}}}, ctx.Err()
+		})
+	at := httptest.NewServer(
+		mcp.NewStreamableHTTPHandler(func(*http.Request) *mcp.Server { return server }, nil))
+	t.Cleanup(at.Close)
+	l, f := newLab(t, nil), &Proxy{URL: at.URL}
+	endpoint := overHTTP(t, l, f, Limits{})
+	buyer, err := mcp.NewClient(&mcp.Implementation{Name: "buyer"}, nil).Connect(t.Context(),
+		&mcp.StreamableClientTransport{Endpoint: endpoint},
+		&mcp.ClientSessionOptions{ProtocolVersion: version})
+	require.NoError(t, err)
+	defer buyer.Close()
+	asked, err := buyer.CallTool(t.Context(), callOf("search", nil))
+	c := read(t, asked, err).challenge()
+	payment := l.payer.sign(t, c, 0, extensions)
+	header := map[string]string{"Mcp-Session-Id": buyer.ID(), callHeader: "1"}
+	more := ""
+	if version == sessionless {
+		header = map[string]string{"Mcp-Protocol-Version": version, "Mcp-Method": "tools/call",
+			"Mcp-Name": "search"}
+		more = `,"io.modelcontextprotocol/protocolVersion":"` + version +
+			`","io.modelcontextprotocol/clientCapabilities":{}`
+	}
+	ctx, cut := context.WithCancel(t.Context())
+	request, err := http.NewRequestWithContext(ctx, http.MethodPost, endpoint, strings.NewReader(
+		fmt.Sprintf(`{"jsonrpc":"2.0","id":77,"method":"tools/call","params":{"name":"search","arguments":{},`+
+			`"_meta":{"x402/payment":%s%s}}}`, payment, more)))
+	require.NoError(t, err)
+	request.Header.Set("Content-Type", "application/json")
+	request.Header.Set("Accept", "application/json, text/event-stream")
+	for key, value := range header {
+		request.Header.Set(key, value)
+	}
+	over := make(chan struct{})
+	go func() {
+		defer close(over)
+		answer, err := (&http.Transport{DisableKeepAlives: true}).RoundTrip(request)
+		if err == nil {
+			answer.Body.Close()
+		}
+	}()
+	<-began
+	cut()
+	<-over
+	require.Eventually(t, func() bool { return f.unanswered.Load() == 0 }, 10*time.Second,
+		time.Millisecond)
+	close(end)
+	state := func() history.SaleState { return l.sales(t)[0].State }
+	require.Eventually(t, func() bool {
+		return state() != history.SaleRunning && state() != history.SaleSettling
+	}, 20*time.Second, 10*time.Millisecond)
+	if extensions == nil || version == sessionless {
+		require.Empty(t, l.Settlements(), "the answer is lost")
+		require.Equal(t, history.SaleFailed, state())
+		return
+	}
+	again := l.visits(t, endpoint, nil)
+	given, err := again.CallTool(t.Context(), callOf("search", meta(c, payment)))
+	require.Equal(t, product, read(t, given, err).text)
+	require.Len(t, l.Settlements(), 1)
+}
+
+// hasty is a server that tells something as it asks.
+func hasty(_ context.Context, r *mcp.CallToolRequest) (*mcp.CallToolResult, error) {
+	said := mcp.Meta{"said": product}
+	if r.Params.InputResponses == nil {
+		return &mcp.CallToolResult{Meta: said,
+			InputRequests: mcp.InputRequestMap{"q": &mcp.ElicitParams{Message: "Where?"}}}, nil
+	}
+	return &mcp.CallToolResult{Content: []mcp.Content{&mcp.TextContent{Text: product}}, Meta: said}, nil
+}
+
+// What a tool says beside its questions leaves when it is paid for.
+func TestQuestionsCarryNothingUnpaid(t *testing.T) {
+	server := mcp.NewServer(&mcp.Implementation{Name: "hasty"}, nil)
+	server.AddTool(&mcp.Tool{Name: "search", InputSchema: map[string]any{"type": "object"}}, hasty)
+	at := httptest.NewServer(mcp.NewStreamableHTTPHandler(func(*http.Request) *mcp.Server { return server },
+		&mcp.StreamableHTTPOptions{Stateless: true}))
+	t.Cleanup(at.Close)
+	l := newLab(t, nil)
+	endpoint := overHTTP(t, l, &Proxy{URL: at.URL}, Limits{})
+	p := newPerson(t, "Oslo", sessionless, &mcp.StreamableClientTransport{Endpoint: endpoint})
+	asked, err := p.CallTool(t.Context(), callOf("search", nil))
+	c := read(t, asked, err).challenge()
+	payment := l.payer.sign(t, c, 0, nil)
+	_, answer := post(t, endpoint, fmt.Sprintf(`{"jsonrpc":"2.0","id":7,"method":"tools/call","params":{`+
+		`"name":"search","_meta":{"x402/payment":%s,"io.modelcontextprotocol/protocolVersion":%q,`+
+		`"io.modelcontextprotocol/clientCapabilities":{"elicitation":{"form":{}}}}}}`, payment, sessionless),
+		map[string]string{"Mcp-Protocol-Version": sessionless, "Mcp-Method": "tools/call",
+			"Mcp-Name": "search"})
+	require.Contains(t, answer, "Where?")
+	require.NotContains(t, answer, product)
+	require.Empty(t, l.Settlements())
+	given, err := p.CallTool(t.Context(), callOf("search", meta(c, payment)))
+	require.Equal(t, product, read(t, given, err).text, "the payment is good for the call that is answered")
+}
+
+// However often a buyer says that the roots are others, the server behind is told one at a time.
+func TestRootsAreToldOneAtATime(t *testing.T) {
+	server, held := behind(), make(chan struct{})
+	handler := mcp.NewStreamableHTTPHandler(func(*http.Request) *mcp.Server { return server }, nil)
+	at := httptest.NewServer(http.HandlerFunc(func(rw http.ResponseWriter, r *http.Request) {
+		body, _ := io.ReadAll(r.Body)
+		if strings.Contains(string(body), "roots/list_changed") {
+			<-held
+		}
+		r.Body = io.NopCloser(bytes.NewReader(body))
+		handler.ServeHTTP(rw, r)
+	}))
+	t.Cleanup(at.Close)
+	l := newLab(t, nil)
+	endpoint := overHTTP(t, l, &Proxy{URL: at.URL}, Limits{})
+	t.Cleanup(func() { close(held) })
+	one := &guest{t: t, endpoint: endpoint}
+	_, _, header := one.send(http.MethodPost, strings.Replace(opening, `"capabilities":{}`,
+		`"capabilities":{"roots":{"listChanged":true}}`, 1))
+	one.id = header.Get("Mcp-Session-Id")
+	_, answer := one.call("hello")
+	require.Contains(t, answer, "hi")
+	before := runtime.NumGoroutine()
+	for range 100 {
+		status, _, _ := one.send(http.MethodPost, `{"jsonrpc":"2.0","method":"notifications/roots/list_changed"}`)
+		require.Equal(t, http.StatusAccepted, status)
+	}
+	require.Eventually(t, func() bool { return runtime.NumGoroutine() < before+50 }, 5*time.Second,
+		10*time.Millisecond)
+}
