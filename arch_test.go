@@ -50,8 +50,7 @@ var arrows = map[string][]string{
 	// typed on it is handed on
 	"internal/dashboard": {"internal/books", "budget", "history", "internal/loopback", "x402/money",
 		"internal/receipt", "tools", "x402"},
-	// channel: a call of a service that has one goes through it; facilitator: what it lists for
-	// sale
+	// channel: a call of a service that has one goes through it; facilitator: what it lists for sale
 	"tools": {"internal/ask", "budget", "channel", "facilitator", "history", "internal/mcpconn",
 		"x402/money", "pay", "seller", "x402"},
 	// tools: a command prints its tool's answer; channel: or what it shows of one

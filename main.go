@@ -1,6 +1,5 @@
-// x402-wallet is the wallet of an AI agent: an MCP server over stdio for the agent, a command line
-// for the person who owns the money. Package app joins the parts; see docs/design.md for the way
-// through them.
+// x402-wallet is the wallet of an AI agent: an MCP server over stdio for the agent, a command line for the
+// person who owns the money. Package app joins the parts; see docs/design.md for the way through them.
 package main
 
 import (

@@ -34,8 +34,7 @@ func (a *app) ServeMCP(ctx context.Context) error {
 	return server.Run(ctx, os.Stdin, os.Stdout)
 }
 
-// openForAgent opens the wallet where no person could type a passphrase; its warnings go to the
-// log.
+// openForAgent opens the wallet where no person could type a passphrase; its warnings go to the log.
 func (a *app) openForAgent(ctx context.Context) (*tools.Wallet, error) {
 	w, err := a.OpenWallet(ctx, nil, nil)
 	if err != nil {

@@ -76,9 +76,8 @@ func (w crashingService) Ask(ctx context.Context, r seller.Request) (*seller.Ans
 	return w.fakeService.Ask(ctx, r)
 }
 
-// A wallet that dies at any step goes on with the same channel: every call that was served is
-// signed for once, no nonce is signed for twice (the service looks), and the history is what was
-// signed for.
+// A wallet that dies at any step goes on with the same channel: every call that was served is signed
+// for once, no nonce is signed for twice (the service looks), and the history is what was signed for.
 func TestCrashAtEveryStep(t *testing.T) {
 	w := newWorld(t)
 	w.rules.Rate = 10_000

@@ -287,9 +287,8 @@ func (c *call) pay(ctx context.Context, charge pay.Charge, p *responsePayload, b
 	return held, nil
 }
 
-// leavePending sets which call is under way when a SubRAV is recorded: none, where it was for the
-// call itself. Where an earlier one of which nothing was known was paid for, this call may cost as
-// much less.
+// leavePending sets which call is under way when a SubRAV is recorded: none, where it was for the call
+// itself. Where an earlier one of which nothing was known was paid for, this call may cost as much less.
 func (c *call) leavePending(next *history.Channel, cost money.Amount, forThisCall bool) (err error) {
 	next.PendingCall = nil
 	if forThisCall || c.max == nil {
@@ -384,8 +383,8 @@ func (c *call) answered(ctx context.Context, answer reply) (result pay.Result, e
 	return held.Result(context.WithoutCancel(ctx), answer.answer), nil
 }
 
-// answeredFree is a call that costs nothing. If it did not fail, the service took the SubRAV that
-// came with it.
+// answeredFree is a call that costs nothing. If it did not fail, the service took the SubRAV
+// that came with it.
 func (c *call) answeredFree(ctx context.Context, answer reply) (pay.Result, error) {
 	if c.r.row.Signed != nil && !answer.failed {
 		c.r.row.Delivered = true

@@ -42,8 +42,8 @@ type Program struct {
 	Stderr io.Writer
 }
 
-// App is what package app does with the home. What it opens, it opens each time again: who gets it
-// closes it.
+// App is what package app does with the home. What it opens, it opens each time again: who
+// gets it closes it.
 type App interface {
 	// OpenWallet joins a whole wallet. first and last are asked for the passphrase before and after
 	// the sources that need no person; nil: there are none.
@@ -58,8 +58,7 @@ type App interface {
 
 	// CreateWallet makes a wallet in a home that exists. An error leaves no keystore behind.
 	CreateWallet(ctx context.Context, n NewWallet) (*wallet.Wallet, error)
-	// ApproveTyped approves a payment exactly as it was shown, with a passphrase that its owner
-	// typed.
+	// ApproveTyped approves a payment exactly as it was shown, with a passphrase that its owner typed.
 	ApproveTyped(ctx context.Context, store *history.Store, shown history.Approval, passphrase []byte) error
 
 	// What follows runs until its context ends, or what it serves goes away.
@@ -247,8 +246,7 @@ func fail(ctx context.Context, ui *ui, cmd *cobra.Command, err error) int {
 // buys says of a command that it may pay.
 func buys(cmd *cobra.Command) bool { return cmd.Name() == "pay" || cmd.Name() == "call" }
 
-// flagOf are the flags of what the tools, which these commands share, call by the names of their
-// arguments.
+// flagOf are the flags of what the tools, which these commands share, call by the names of their arguments.
 var flagOf = map[string]string{"afterDate": "after", "before": "before", "limit": "limit", "status": "status",
 	"maxPrice": "max-price", "idempotencyKey": "idempotency-key", "tokenAccount": "token-account"}
 
@@ -293,8 +291,7 @@ func (p *Program) onLedger(f func(ctx context.Context, store *history.Store, arg
 	}
 }
 
-// askWallet asks the wallet for something that may take long, and prints the answer: as JSON, or by
-// show.
+// askWallet asks the wallet for something that may take long, and prints the answer: as JSON, or by show.
 func askWallet[T any](ui *ui, what string, ask func() (T, error), show func(T)) error {
 	out, err := waitFor(ui, what, ask)
 	if err != nil {

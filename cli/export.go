@@ -115,8 +115,7 @@ func (e *exporting) run(ctx context.Context, ui *ui, w *tools.Wallet) error {
 // mostSeed bounds the seed's file: it rewrote the whole of it with every payment, so it is small.
 const mostSeed = 32 << 20
 
-// importCommand takes what the seed's server wrote down. It makes no payee known and fills no
-// budget.
+// importCommand takes what the seed's server wrote down. It makes no payee known and fills no budget.
 func (p *Program) importCommand(ui *ui) *cobra.Command {
 	return &cobra.Command{
 		Use: "import FILE", Short: "Take in the history of x402-solana-mcp (.x402-history.json)",

@@ -91,8 +91,8 @@ func helpText(cmd *cobra.Command, columns int) string {
 	return b.String()
 }
 
-// reflow breaks the paragraphs of a help text again, for a terminal that is narrower than they were
-// written.
+// reflow breaks the paragraphs of a help text again, for a terminal that is narrower than
+// they were written.
 func reflow(text string, columns int) string {
 	text = strings.TrimSuffix(text, "\n")
 	if columns == 0 || !slices.ContainsFunc(strings.Split(text, "\n"), func(line string) bool {
@@ -284,8 +284,7 @@ func writePages(cmd *cobra.Command, dir, version string) error {
 
 func manName(cmd *cobra.Command) string { return strings.ReplaceAll(cmd.CommandPath(), " ", "-") }
 
-// manPage is a command's help as man(7) wants it. It has no date: the same program has the same
-// pages.
+// manPage is a command's help as man(7) wants it. It has no date: the same program has the same pages.
 func manPage(cmd *cobra.Command, version string) string {
 	var b strings.Builder
 	line := func(format string, args ...any) { fmt.Fprintf(&b, format+"\n", args...) }
@@ -320,8 +319,7 @@ func manPage(cmd *cobra.Command, version string) string {
 	return b.String()
 }
 
-// roff writes text so that man shows it as it is: no escapes, and no line that looks like a
-// request.
+// roff writes text so that man shows it as it is: no escapes, and no line that looks like a request.
 func roff(text string) string {
 	text = strings.NewReplacer(`\`, `\e`, "-", `\-`).Replace(strings.Trim(text, "\n"))
 	lines := strings.Split(text, "\n")

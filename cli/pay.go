@@ -177,8 +177,8 @@ func (u *ui) buy(ctx context.Context, engine *pay.Engine, how func() (pay.Result
 	return nil
 }
 
-// paid prints content on stdout, and what it cost on stderr. An error means that the content did
-// not get out.
+// paid prints content on stdout, and what it cost on stderr. An error means that the content
+// did not get out.
 func (u *ui) paid(r pay.Result) error {
 	if u.json {
 		return u.printJSON(r)

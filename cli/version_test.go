@@ -6,8 +6,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// A person sees which key a program was released with, as ssh-keygen -l shows it; what is no key is
-// none.
+// A person sees which key a program was released with, as ssh-keygen -l shows it; what is no key is none.
 func TestVersionNamesTheReleaseKey(t *testing.T) {
 	const key = "AAAAC3NzaC1lZDI1NTE5AAAAIJDBM2Rz0tGfhbMTEM4Sdg6KZidcE9R8oINt2xOie6OG"
 	b := (&Program{Version: "1.2.3", ReleaseKey: key}).build()

@@ -39,8 +39,7 @@ type host struct {
 	known map[string]message // answers by id
 }
 
-// startHost starts the wallet and says nothing yet. Whatever the wallet says on stdout must be
-// JSON-RPC.
+// startHost starts the wallet and says nothing yet. Whatever the wallet says on stdout must be JSON-RPC.
 func startHost(t *testing.T, bin string, home testworld.Home) *host {
 	cmd := exec.Command(bin, "mcp")
 	cmd.Env = home.Env()
@@ -322,9 +321,8 @@ func (p *purchase) once(t *testing.T, h *host) {
 	require.Equal(t, map[string]string{"USDC": "0.001"}, r.StructuredContent.Totals)
 }
 
-// A client that gives up: the payment is finished all the same, its answer is not told to a client
-// that does not wait for it, and the very same call gets what was bought, even right behind the
-// cancellation.
+// A client that gives up: the payment is finished all the same, its answer is not told to a client that
+// does not wait for it, and the very same call gets what was bought, even right behind the cancellation.
 func TestCancelledWhileTheSellerHoldsThePayment(t *testing.T) {
 	world, bin, home := play(t, sandbox.Options{Delay: time.Second})
 	for _, when := range []string{"at-once", "later"} {

@@ -22,8 +22,7 @@ import (
 // hostile is how many visitors without money come; `make load` sends 10,000.
 var hostile = flag.Int("hostile", 1500, "visitors that TestPaywallUnderAttack sends")
 
-// maxResident is what the paywall's process may hold of memory then, its ledger and its lists
-// included.
+// maxResident is what the paywall's process may hold of memory then, its ledger and its lists included.
 const maxResident = 150 << 20
 
 // attacks are what a visitor without money does; each is made by one of a crowd, in turn.

@@ -28,9 +28,8 @@ import (
 	"x402-wallet/x402"
 )
 
-// behindEnv makes this test binary an MCP server that knows nothing of payments. Its value is a
-// file that each run adds a line to; a run waits for as long as there is one of that name and
-// ".hold".
+// behindEnv makes this test binary an MCP server that knows nothing of payments. Its value is a file
+// that each run adds a line to; a run waits for as long as there is one of that name and ".hold".
 const behindEnv = "X402_TEST_BEHIND"
 
 func behind(runs string) error {

@@ -56,9 +56,8 @@ type Submission struct {
 // Outcome is what became of a submission.
 type Outcome uint8
 
-// NotSent: provably no byte reached a facilitator, so the next may be tried. Refused: one refused,
-// and nobody before it may have settled. Unknown: the same bytes only, anywhere. Settled: one says
-// that it did.
+// NotSent: provably no byte reached a facilitator, so the next may be tried. Refused: one refused, and
+// nobody before it may have settled. Unknown: the same bytes only, anywhere. Settled: one says that it did.
 const (
 	NotSent Outcome = iota
 	Refused
@@ -113,8 +112,8 @@ type remote struct {
 	token    token
 }
 
-// New makes a client. Keys are read at their first use, so that a facilitator that is never asked
-// needs none.
+// New makes a client. Keys are read at their first use, so that a facilitator that is never
+// asked needs none.
 func New(o Options) *Client {
 	c := &Client{now: o.Now, sleep: o.Sleep}
 	if o.HTTP != nil {

@@ -13,8 +13,7 @@ import (
 	"x402-wallet/x402"
 )
 
-// pauses are before the tries at one facilitator (SPEC §7.2); after the last comes the next
-// facilitator.
+// pauses are before the tries at one facilitator (SPEC §7.2); after the last comes the next facilitator.
 var pauses = []time.Duration{0, 500 * time.Millisecond, time.Second}
 
 // maxWait bounds what facilitators can make us wait by Retry-After, in all of one settleRun
@@ -163,8 +162,8 @@ type judgement struct {
 	err        error
 }
 
-// judge is the table of outcomes (reference/x402-protocol.md §2.3, §6, §11; security.md D8–D12). It
-// is pure.
+// judge is the table of outcomes (reference/x402-protocol.md §2.3, §6, §11; security.md
+// D8–D12). It is pure.
 //
 //	#  what came back                                            outcome    and then
 //	1  no connection: refused, unknown host, TLS, no credentials  not sent   again, then the next

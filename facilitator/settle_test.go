@@ -131,8 +131,7 @@ const (
 	used    = `200 {"success":false,"transaction":"","network":"eip155:84532","errorReason":"invalid_exact_evm_nonce_already_used"}`
 )
 
-// Each flow of SPEC §7.2 and security.md D8–D14, in virtual time. Whoever is asked gets the same
-// bytes.
+// Each flow of SPEC §7.2 and security.md D8–D14, in virtual time. Whoever is asked gets the same bytes.
 func TestSettle(t *testing.T) {
 	for _, row := range []struct {
 		name        string

@@ -92,8 +92,8 @@ func (e *Engine) askPerson(ctx context.Context, q intent, o option) error {
 // much that a client's person closed within the last hour without an answer.
 const DetailUnanswered = "unanswered"
 
-// notAgain is the refusal of a question that was answered with a no already, in whatever words it
-// comes again.
+// notAgain is the refusal of a question that was answered with a no already, in whatever words
+// it comes again.
 func notAgain(d *history.Declined) error {
 	what := map[string]string{
 		"this": "a person said no to this payment", "host": "a person keeps saying no to payments to " +

@@ -22,8 +22,8 @@ import (
 // DialectChannel is in the ledger for what was bought through a payment channel.
 const dialectChannel x402.Dialect = "channel"
 
-// Charge is a call to such a seller, and what the seller charges for it: Amount is 0 as long as
-// nobody knows.
+// Charge is a call to such a seller, and what the seller charges for it: Amount is 0 as long
+// as nobody knows.
 type Charge struct {
 	Network, PayTo string // the account with the seller that it goes to: see At
 	Scheme         string

@@ -19,10 +19,9 @@
 //	record.go   written down
 //	result.go   what the caller gets; content.go how it is shown
 //
-// store.go is the ledger as it is needed here, and the order of its steps. call.go and inflight.go
-// say who waits for a payment and who works on it. Later, reconcile.go asks
-// the chain about everything that stayed open, and expiry.go our own clocks. deferred.go is the money of
-// sellers that serve first
+// store.go is the ledger as it is needed here, and the order of its steps. call.go and inflight.go say
+// who waits for a payment and who works on it. Later, reconcile.go asks the chain about everything
+// that stayed open, and expiry.go our own clocks. deferred.go is the money of sellers that serve first
 // and are paid with a later request; prospect.go says what could be paid of what others list.
 package pay
 
@@ -169,8 +168,7 @@ const (
 	lastWordsWait = time.Second
 	// recordWait is how long recording an outcome, and one look at the chain with it, may take.
 	recordWait = 20 * time.Second
-	// maxInline is how much content an answer carries itself (SPEC §10); the rest is behind its
-	// URI.
+	// maxInline is how much content an answer carries itself (SPEC §10); the rest is behind its URI.
 	maxInline = 64 << 10
 )
 

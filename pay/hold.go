@@ -44,9 +44,8 @@ func heldBack(err error) bool {
 
 // bestOption takes the best option that the chain covers and holds its money. Options whose chain
 // cannot be read or does not cover them are passed over, and so are those whose payee or account
-// will not do, or needs a person; a refusal by the owner's windows is final, because it is about
-// the sum and not the option. A person is asked last, and only if no other option passes without
-// one.
+// will not do, or needs a person; a refusal by the owner's windows is final, because it is about the
+// sum and not the option. A person is asked last, and only if no other option passes without one.
 func (e *Engine) bestOption(ctx, caller context.Context, q intent, found *quote) (*Purchase, error) {
 	var question *option // the best option that a person may approve
 	for _, i := range e.candidates(found.options) {
@@ -71,8 +70,8 @@ func (e *Engine) bestOption(ctx, caller context.Context, q intent, found *quote)
 	return nil, refusal(found.challenge, found.options)
 }
 
-// aboutOption reports whether a refusal is about this option's payee or chain, so that another one
-// may pass.
+// aboutOption reports whether a refusal is about this option's payee or chain, so that
+// another one may pass.
 func aboutOption(code x402.Code) bool {
 	switch code {
 	case x402.InsufficientFunds, x402.NoDelegation, x402.DelegationExhausted, x402.DelegateMismatch,

@@ -47,8 +47,7 @@ func (m menu) Ask(context.Context, seller.Request) (*seller.Answer, error) {
 	return a, nil
 }
 
-// A20: the cheapest of what can be paid, whatever the seller names first; the ledger has what was
-// chosen.
+// A20: the cheapest of what can be paid, whatever the seller names first; the ledger has what was chosen.
 func TestTheCheapestIsPaid(t *testing.T) {
 	b := newBench(t, "10000", honest)
 	b.Transport = menu{b.seller, testURL, []string{"900000", "3000", "1000", "2000"}}
@@ -270,8 +269,7 @@ func TestAKeyIsForOneRequest(t *testing.T) {
 	}
 }
 
-// G17: however many payments stay open, each is looked up, and none keeps a call waiting for the
-// others.
+// G17: however many payments stay open, each is looked up, and none keeps a call waiting for the others.
 func TestThousandsOfOpenPayments(t *testing.T) {
 	const open = 3_000
 	b := newBench(t, "10000", func(*scriptedSeller, string, uint64) (*seller.Answer, error) {
@@ -457,8 +455,7 @@ func TestWhatWasBoughtOutlivesAFullDisk(t *testing.T) {
 	}
 }
 
-// Memory is bounded: what is too much for it is the seller's to give again, for the same signed
-// bytes.
+// Memory is bounded: what is too much for it is the seller's to give again, for the same signed bytes.
 func TestWhatCannotBeKept(t *testing.T) {
 	var u pendingWrites
 	of := func(size int) history.Outcome {
@@ -470,8 +467,8 @@ func TestWhatCannotBeKept(t *testing.T) {
 	require.True(t, u.keep("b", of(1)))
 }
 
-// Whoever writes a command into config.toml has not started it by calling it: its owner has to seal
-// it first.
+// Whoever writes a command into config.toml has not started it by calling it: its owner has to
+// seal it first.
 func TestUnsealedRulesStartNoServer(t *testing.T) {
 	b := newBench(t, "10000", honest)
 	b.Guard = unsealed{historytest.Guard{Store: b.store}}

@@ -40,10 +40,9 @@ func (w *work) awaited() bool {
 	return call == nil || !call.Cancelled()
 }
 
-// begin registers a payment that is about to be held for a call, and refuses a call whose client
-// has left: whoever asks leftBehind after the client left either finds the payment or knows that it
-// will not be made. The returned function has to be called when the payment is in the ledger, or
-// will not be.
+// begin registers a payment that is about to be held for a call, and refuses a call whose client has
+// left: whoever asks leftBehind after the client left either finds the payment or knows that it will not
+// be made. The returned function has to be called when the payment is in the ledger, or will not be.
 func (f *inflight) begin(id string, request [sha256.Size]byte, caller context.Context) (written func(),
 	err error) {
 	f.mu.Lock()

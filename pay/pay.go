@@ -50,8 +50,8 @@ func (e *Engine) Pay(ctx context.Context, q Request) (r Result, err error) {
 	p, err := e.hold(ctx, caller, in, found)
 	var taken *history.AlreadyPaying
 	if errors.As(err, &taken) {
-		// another call with this key was faster, or the same call was left by its client: it is one
-		// purchase
+		// another call with this key was faster, or the same call was left by its client: it
+		// is one purchase
 		result, done, err := e.takeUp(ctx, in, taken.Payment)
 		if !done && err == nil {
 			err = x402.Errorf(x402.PayFailed, "the payment that this call is for ended without having "+

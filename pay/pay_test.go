@@ -196,8 +196,7 @@ func TestAnUnreachableSellerFreesNothing(t *testing.T) {
 	require.Zero(t, b.budgets(t.Context()).Day.Held)
 }
 
-// With room for ten, a hundred calls at once settle exactly ten, in one process and in two (seed
-// defect 3).
+// With room for ten, a hundred calls at once settle exactly ten, in one process and in two (seed defect 3).
 func TestAHundredAtOnceSettleExactlyTen(t *testing.T) {
 	for _, cap := range []string{"session", "chain"} {
 		t.Run(cap, func(t *testing.T) {
@@ -345,8 +344,7 @@ func TestAnotherProcessResumesWhatAnEndedOneLeft(t *testing.T) {
 	}
 }
 
-// Died between the hold and the signature: nothing left, so the hold goes and the call begins
-// again.
+// Died between the hold and the signature: nothing left, so the hold goes and the call begins again.
 func TestAHoldWithoutASignatureIsReleasedOnceItsProcessIsGone(t *testing.T) {
 	b := newBench(t, "10000", honest)
 	q := get(testURL)
@@ -433,8 +431,7 @@ func TestRefusalsSignNothingAndHoldNothing(t *testing.T) {
 	}
 }
 
-// What the owner's rules remember comes from the ledger: whom this host paid before, and at what
-// price.
+// What the owner's rules remember comes from the ledger: whom this host paid before, and at what price.
 func TestMemory(t *testing.T) {
 	const other = "0x0000000000000000000000000000000000000BAD"
 	for name, c := range map[string]struct {

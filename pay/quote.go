@@ -30,8 +30,7 @@ type option struct {
 	why    *x402.Error   // nil: payable
 }
 
-// stage orders the reasons: of several refused options, the one that came farthest tells the caller
-// most.
+// stage orders the reasons: of several refused options, the one that came farthest tells the caller most.
 type stage uint8
 
 const (
@@ -43,8 +42,8 @@ const (
 	stageFunds               // the chain
 )
 
-// quote asks the seller without payment. A nil challenge means that nothing is asked: the answer is
-// the content.
+// quote asks the seller without payment. A nil challenge means that nothing is asked: the answer
+// is the content.
 func (e *Engine) quote(ctx context.Context, q intent) (*quote, error) {
 	answer, err := e.Transport.Ask(ctx, q.Request.Request)
 	if err != nil {

@@ -152,8 +152,8 @@ func (e *Engine) releaseAbandoned(ctx context.Context, p history.Payment) (histo
 //	expired          settled (claimed)      failed, falseReceipt: released once, the seller flagged
 //	open, or error   anything               what it was
 //
-// "Expired" needs our own clocks too (isOver): a node that lies about the time releases nothing that
-// is alive.
+// "Expired" needs our own clocks too (isOver): a node that lies about the time releases nothing
+// that is alive.
 //
 // Whoever chooses the node chooses the evidence: under rules that are not sealed nobody is asked.
 func (e *Engine) askChain(ctx context.Context, p history.Payment) history.Payment {
@@ -201,8 +201,7 @@ func (e *Engine) askChain(ctx context.Context, p history.Payment) history.Paymen
 	return saved
 }
 
-// Background reconciles now, and again while anything stays open, less and less often, until ctx
-// ends.
+// Background reconciles now, and again while anything stays open, less and less often, until ctx ends.
 func (e *Engine) Background(ctx context.Context) {
 	const soonest, latest = 5 * time.Second, 5 * time.Minute
 	for wait := soonest; ; wait = min(2*wait, latest) {

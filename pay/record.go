@@ -66,9 +66,8 @@ func (e *Engine) finish(ctx context.Context, p history.Payment, v verdict, answe
 	return r, nil
 }
 
-// mayBeStored reports whether, though this answer served nothing, the ledger may have what was
-// bought: the same payment may have been served to another call. came is what of this answer was
-// stored.
+// mayBeStored reports whether, though this answer served nothing, the ledger may have what was bought:
+// the same payment may have been served to another call. came is what of this answer was stored.
 func mayBeStored(p history.Payment, came *history.Content) bool {
 	if p.State == history.Settled {
 		return true
@@ -77,9 +76,8 @@ func mayBeStored(p history.Payment, came *history.Content) bool {
 	return !givenOut && (came == nil || !isOK(came.Status))
 }
 
-// record writes an outcome down. Where it cannot be, what was bought is kept in memory, and what
-// became of the payment is tried alone: it needs less room. unstored is why there is no content in
-// the ledger.
+// record writes an outcome down. Where it cannot be, what was bought is kept in memory, and what became
+// of the payment is tried alone: it needs less room. unstored is why there is no content in the ledger.
 func (e *Engine) record(ctx context.Context, p history.Payment, o history.Outcome,
 	served bool) (saved history.Payment, unstored, err error) {
 	finish := func(o history.Outcome) (history.Payment, error) {

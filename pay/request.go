@@ -53,8 +53,8 @@ type intent struct {
 	shownURL    string            // as the ledger keeps it: without secrets
 }
 
-// parse reads the arguments; everything wrong with them is INVALID_ARGUMENT with what would have
-// been right.
+// parse reads the arguments; everything wrong with them is INVALID_ARGUMENT with what would
+// have been right.
 func (q Request) parse() (intent, error) {
 	if q.Method == "" {
 		q.Method = "GET"
@@ -108,10 +108,9 @@ func maxAmountError(given string) error {
 		WithHint(`write atomic units like "10000", or dollars like "$0.01"`)
 }
 
-// fingerprint names the purchase: method, URL in its one spelling, body and the headers the caller
-// set. Two calls with the same one are the same request. account keeps what is bought through an
-// account with the seller, a payment channel, apart from the same request paid in another way; "":
-// none.
+// fingerprint names the purchase: method, URL in its one spelling, body and the headers the caller set.
+// Two calls with the same one are the same request. account keeps what is bought through an account
+// with the seller, a payment channel, apart from the same request paid in another way; "": none.
 func (q Request) fingerprint(account string) [sha256.Size]byte {
 	h := sha256.New()
 	part := func(b []byte) {

@@ -21,9 +21,8 @@ const poll = 50 * time.Millisecond
 // answer was lost. Who waits tells them apart. Nobody waits for a payment any more when its caller
 // cancelled, disconnected or died, got the answer that the outcome is open, or never had its answer
 // written to it. Whether somebody waits is looked at once more in the transaction that holds money
-// (history.Store.Reserve). An idempotency key overrides all of this: one key is one purchase for
-// ever. So of 100 identical parallel calls with room for ten, ten settle, and a repeated call pays
-// nothing.
+// (history.Store.Reserve). An idempotency key overrides all of this: one key is one purchase for ever.
+// So of 100 identical parallel calls with room for ten, ten settle, and a repeated call pays nothing.
 func (e *Engine) resume(ctx context.Context, q intent) (r Result, done bool, err error) {
 	if q.IdempotencyKey != "" {
 		p, err := e.Store.ByKey(ctx, q.IdempotencyKey)
@@ -112,9 +111,8 @@ func otherRequest(p history.Payment) error {
 		WithDetail("paymentId", p.ID)
 }
 
-// acquireLease makes a payment that nobody works on the caller's (nil: nobody's who waits), and
-// reads it again: as it was read before it may have been sent and more since, by a process that has
-// died since.
+// acquireLease makes a payment that nobody works on the caller's (nil: nobody's who waits), and reads it
+// again: as it was read before it may have been sent and more since, by a process that has died since.
 func (e *Engine) acquireLease(ctx, caller context.Context, p history.Payment) (fresh history.Payment,
 	mine bool, err error) {
 	if !e.inflight.take(p.ID, caller) {
@@ -204,8 +202,7 @@ func (e *Engine) again(ctx context.Context, q intent, p history.Payment) (r Resu
 	return r, err == nil, err
 }
 
-// releaseUnsigned releases a hold whose process died before the signed bytes were on disk: they
-// never left.
+// releaseUnsigned releases a hold whose process died before the signed bytes were on disk: they never left.
 func (e *Engine) releaseUnsigned(ctx context.Context, p history.Payment) error {
 	err := e.Store.Release(ctx, p.ID, "its process ended before anything was sent")
 	if errors.Is(err, history.ErrNotLeaseOwner) {

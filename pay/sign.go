@@ -10,8 +10,7 @@ import (
 	"x402-wallet/x402"
 )
 
-// Purchase is one payment on its way. It goes through three states, each on disk before the next
-// step:
+// Purchase is one payment on its way. It goes through three states, each on disk before the next step:
 //
 //	reserved   its money is held (hold.go)        → NotSent gives the money back
 //	signed     Submit: the signed bytes are kept  → NotSent keeps the money held until the chain has spoken
@@ -28,8 +27,8 @@ type Purchase struct {
 	approval *history.Approval // a person's, that it used up; nil: none was needed
 }
 
-// MaySign is asked before anything is signed: the owner's rules are sealed, and the ledger was not
-// rolled back.
+// MaySign is asked before anything is signed: the owner's rules are sealed, and the ledger was
+// not rolled back.
 func (p *Purchase) MaySign(ctx context.Context) error { return p.engine.Guard.VerifySeals(ctx) }
 
 // ApprovedHere reports whether a person at this process's client approved the payment.
@@ -75,9 +74,9 @@ func (p *Purchase) sign(ctx context.Context, c *x402.Challenge) error {
 }
 
 // Submit puts the signed bytes on disk, sealed, and renews the ledger's checkpoint. Only when it
-// returns nil may a byte of them leave the process. After another error than history.ErrSignedBefore the
-// bytes
-// may be on disk all the same, and who reads them could bring them to a facilitator: see NotSent.
+// returns nil may a byte of them leave the process. After another error than
+// history.ErrSignedBefore the bytes may be on disk all the same, and who reads them could bring
+// them to a facilitator: see NotSent.
 func (p *Purchase) Submit(ctx context.Context, signed history.Signed) error {
 	err := p.engine.Guard.Submit(ctx, p.Payment, signed, p.ApprovedHere())
 	if err == nil {
@@ -100,8 +99,7 @@ func (p *Purchase) NotSent(ctx context.Context, cause error) error {
 	return p.engine.release(ctx, p.Payment, cause)
 }
 
-// End says that the call is done with its purchase; answered, that the client is being sent what it
-// bought.
+// End says that the call is done with its purchase; answered, that the client is being sent what it bought.
 func (p *Purchase) End(answered bool) { p.engine.inflight.end(p.Payment.ID, answered) }
 
 // release ends the hold of a payment of which nothing left the process. If even that cannot be

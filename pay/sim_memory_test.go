@@ -27,10 +27,9 @@ import (
 	"x402-wallet/x402/money"
 )
 
-// memLedger is the ledger in plain Go, thirty times as fast as SQLite, so that most seeds can be
-// run on it. That it is the same ledger is tested below, operation for operation against
-// history.Store. Nobody is asked and nothing frozen in it. Every realEvery-th seed runs on the real
-// one.
+// memLedger is the ledger in plain Go, thirty times as fast as SQLite, so that most seeds can be run
+// on it. That it is the same ledger is tested below, operation for operation against history.Store.
+// Nobody is asked and nothing frozen in it. Every realEvery-th seed runs on the real one.
 type memLedger struct {
 	mu       sync.Mutex
 	rows     []*history.Payment

@@ -69,8 +69,7 @@ type Leases interface {
 	Deliver(ctx context.Context, id string) error
 	// AttachIdempotencyKey makes a payment that has no key the key's purchase.
 	AttachIdempotencyKey(ctx context.Context, id, key string) (bool, error)
-	// Alive reports whether a process still runs; Self is this one's name, "" before its first
-	// payment.
+	// Alive reports whether a process still runs; Self is this one's name, "" before its first payment.
 	Alive(process string) bool
 	Self() string
 }

@@ -198,8 +198,7 @@ func (b *buyer) reach(ctx context.Context) (*mcp.ClientSession, error) {
 	return session, nil
 }
 
-// setLevel tells the server behind which log messages the buyer wants, if there is a session with
-// it.
+// setLevel tells the server behind which log messages the buyer wants, if there is a session with it.
 func (b *buyer) setLevel(ctx context.Context) {
 	b.proxy.buyersMu.Lock()
 	level := b.proxy.levels[b.asked]
@@ -315,8 +314,7 @@ func ask[P, R any](
 	return answer, nil
 }
 
-// newClient is a client for one buyer's session with the server behind; nil: for the one that is
-// shared.
+// newClient is a client for one buyer's session with the server behind; nil: for the one that is shared.
 func (f *Proxy) newClient(can *mcp.ClientCapabilities, b *buyer) *mcp.Client {
 	o := &mcp.ClientOptions{
 		Capabilities: &mcp.ClientCapabilities{},

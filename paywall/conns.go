@@ -16,8 +16,8 @@ const (
 	maxReading = 64
 )
 
-// conns is a listener that bounds its connections. The oldest on which nothing is served makes room
-// for the next.
+// conns is a listener that bounds its connections. The oldest on which nothing is served makes
+// room for the next.
 type conns struct {
 	net.Listener
 	most int

@@ -20,8 +20,8 @@ import (
 	"x402-wallet/x402"
 )
 
-// Limits bound what visitors may take of the memory of a Proxy that serves HTTP. Zero values are
-// the defaults.
+// Limits bound what visitors may take of the memory of a Proxy that serves HTTP. Zero values
+// are the defaults.
 type Limits struct {
 	// Sessions is how many there may be at once: 1000. Visitors who bought nothing have half of
 	// them, and the oldest such session makes room for the next visitor's. The number of calls under
@@ -30,8 +30,8 @@ type Limits struct {
 	// Request is how many bytes a request of a session that bought nothing may have: 64 KiB.
 	Request int64
 	// BehindProxy says that a web server in front writes the visitor's address as the last of
-	// X-Forwarded-For. Without it, visitors from this machine cannot be told apart, and are counted
-	// in sum only.
+	// X-Forwarded-For. Without it, visitors from this machine cannot be told apart, and are
+	// counted in sum only.
 	BehindProxy bool
 }
 
@@ -180,8 +180,8 @@ func gateOf(ctx context.Context) *gate {
 	return g
 }
 
-// let serves a request if there is room for it. isSessionless says of one without a session that it
-// wants none.
+// let serves a request if there is room for it. isSessionless says of one without a session that
+// it wants none.
 func (g *gate) let(next http.Handler, isSessionless func(*http.Request) bool) http.Handler {
 	return http.HandlerFunc(func(rw http.ResponseWriter, r *http.Request) {
 		rw = &pacedWriter{ResponseWriter: rw}

@@ -17,9 +17,8 @@ const (
 	maxName   = 256     // bytes of each name
 )
 
-// guard is the gate's part inside the SDK: it knows sessions by their names, keeps little of what a
-// client says of itself, and counts calls until they are over, not only until nobody waits for them
-// any more.
+// guard is the gate's part inside the SDK: it knows sessions by their names, keeps little of what a client
+// says of itself, and counts calls until they are over, not only until nobody waits for them any more.
 func (f *Proxy) guard(next mcp.MethodHandler) mcp.MethodHandler {
 	return func(ctx context.Context, method string, request mcp.Request) (mcp.Result, error) {
 		v, g := visitorOf(ctx), gateOf(ctx)

@@ -73,8 +73,8 @@ func openStore(home string) (*history.Store, error) {
 	return history.Open(context.Background(), home, history.Options{})
 }
 
-// lab is a server behind a paywall, a facilitator that checks signatures and keeps its own books,
-// and a buyer.
+// lab is a server behind a paywall, a facilitator that checks signatures and keeps its own
+// books, and a buyer.
 type lab struct {
 	*sandbox.Sandbox
 	paywall *Paywall

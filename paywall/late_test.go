@@ -54,8 +54,8 @@ func (f *forgetful) MoveSale(ctx context.Context, sale history.Sale) error {
 	return f.SaleStore.MoveSale(ctx, sale)
 }
 
-// A sale that was left in the middle of its settlement is ended by the chain, for who asks for what
-// it bought.
+// A sale that was left in the middle of its settlement is ended by the chain, for who asks for
+// what it bought.
 func TestASaleThatWasLeft(t *testing.T) {
 	book := &forgetful{SaleStore: ledger, dies: true}
 	l := newLab(t, func(l *lab, o *Options) {

@@ -31,9 +31,8 @@ func (w *Paywall) Protect(server *mcp.Server) {
 }
 
 // Tool charges for one tool, where a server is not protected as a whole. h is what Server.AddTool
-// takes; for typed handlers use Protect, and for tools that send progress or log messages, which
-// only Protect withholds. Tool panics where the name has no price, because then nobody would be
-// charged.
+// takes; for typed handlers use Protect, and for tools that send progress or log messages, which only
+// Protect withholds. Tool panics where the name has no price, because then nobody would be charged.
 func (w *Paywall) Tool(name string, h mcp.ToolHandler) mcp.ToolHandler {
 	if w.tools[name] == nil {
 		panic(fmt.Sprintf("paywall: the tool %q has no price", name))

@@ -180,8 +180,7 @@ func callUpstream[P, R any](ctx context.Context, f *Proxy, request asks, params 
 }
 
 // upstreamMeta is _meta as the upstream server gets it: without the payment, which it could settle
-// itself, with what the buyer's client can do of what is passed on, and with a progress token of
-// ours.
+// itself, with what the buyer's client can do of what is passed on, and with a progress token of ours.
 func (f *Proxy) upstreamMeta(
 	ctx context.Context,
 	request asks,

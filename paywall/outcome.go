@@ -66,8 +66,7 @@ type answer uint8
 
 const (
 	challenge answer = iota + 1 // the ways to pay: paying (again) helps
-	// reject: this payment cannot be used; without ways to pay, so that no client pays again by
-	// reflex
+	// reject: this payment cannot be used; without ways to pay, so that no client pays again by reflex
 	reject
 	// unavailable: a failure on our side, or an open settlement; likewise without ways to pay
 	unavailable

@@ -19,8 +19,7 @@ import (
 	"x402-wallet/x402/money"
 )
 
-// maxPayment bounds a payment as it is presented: with extensions echoed the longest real one has 8
-// KiB.
+// maxPayment bounds a payment as it is presented: with extensions echoed the longest real one has 8 KiB.
 const maxPayment = x402.MaxHeader
 
 // errNotJSON: the payment is no JSON at all, which JSON-RPC has a code of its own for.
@@ -116,10 +115,9 @@ var (
 	errSignedBy   = fmt.Errorf("%w: it is not signed by its payer", ErrPaymentRejected)
 )
 
-// match finds the offer that a payment was made for, and reads what it signs. In version 2 the
-// payment names its offer, and every member of the offer has to be in it; in version 1 only what is
-// signed can tell two tokens of one network apart. In both, what is signed has to be what was asked
-// for.
+// match finds the offer that a payment was made for, and reads what it signs. In version 2 the payment
+// names its offer, and every member of the offer has to be in it; in version 1 only what is signed can
+// tell two tokens of one network apart. In both, what is signed has to be what was asked for.
 func (w *Paywall) match(p *payment, offers []offer) (offer, signed, error) {
 	refusal := errNoMatch
 	for _, o := range offers {
@@ -164,8 +162,7 @@ func matchesOffer(accepted, ours json.RawMessage) bool {
 	return reflect.DeepEqual(theirs, own) && containsAll(extra, theirExtra)
 }
 
-// containsAll reports whether every member of a is in b with the same value; nested objects
-// likewise.
+// containsAll reports whether every member of a is in b with the same value; nested objects likewise.
 func containsAll(a, b map[string]any) bool {
 	for key, value := range a {
 		other, there := b[key]
@@ -228,9 +225,8 @@ func (w *Paywall) readEVM(p *payment, o offer) (s signed, err error) {
 // us: 150 blocks of 0.4 s.
 const blockhashLife = 60 * time.Second
 
-// readSolana reads a transaction. Wallets may add instructions of their own that this package
-// cannot read (Lighthouse); then only the facilitator compares it with the offer, which it does in
-// any case.
+// readSolana reads a transaction. Wallets may add instructions of their own that this package cannot
+// read (Lighthouse); then only the facilitator compares it with the offer, which it does in any case.
 func (w *Paywall) readSolana(p *payment, o offer) (s signed, err error) {
 	var said struct {
 		Transaction string `json:"transaction"`
@@ -299,9 +295,8 @@ const extensionIdentifier = "payment-identifier"
 
 var identifierForm = regexp.MustCompile(`^[A-Za-z0-9_-]{16,128}$`)
 
-// checkExtensions compares the extensions that come back with those that were declared: what is
-// echoed has to contain at least the declared info (x402 2.27 validateExtensions). Echoing none is
-// fine.
+// checkExtensions compares the extensions that come back with those that were declared: what is echoed
+// has to contain at least the declared info (x402 2.27 validateExtensions). Echoing none is fine.
 func (p *payment) checkExtensions(declared map[string]json.RawMessage) error {
 	for key, ours := range declared {
 		theirs, there := p.Extensions[key]

@@ -60,8 +60,7 @@ const (
 	dialectCloudflare = "cloudflare"
 )
 
-// Facilitators verify and settle payments; *facilitator.Client does. All methods are called
-// concurrently.
+// Facilitators verify and settle payments; *facilitator.Client does. All methods are called concurrently.
 type Facilitators interface {
 	Verify(ctx context.Context, s facilitator.Submission) (valid bool, reason string, err error)
 	Settle(ctx context.Context, s facilitator.Submission) facilitator.Result
@@ -257,8 +256,8 @@ func (w *Paywall) Check(ctx context.Context) (warnings []string) {
 	return warnings
 }
 
-// Close refuses new sales from now on, and waits for those under way until ctx ends. It may be
-// called again.
+// Close refuses new sales from now on, and waits for those under way until ctx ends. It may
+// be called again.
 func (w *Paywall) Close(ctx context.Context) error {
 	w.mu.Lock()
 	w.closed = true

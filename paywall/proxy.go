@@ -161,8 +161,7 @@ func (f *Proxy) forget(session *mcp.ClientSession) {
 	}
 }
 
-// build makes our server in the image of the one behind: it has what that has, and what can be
-// passed on.
+// build makes our server in the image of the one behind: it has what that has, and what can be passed on.
 func (f *Proxy) build(upstream *mcp.InitializeResult) {
 	self := &mcp.Implementation{Name: "x402-wallet paywall", Version: f.Version}
 	shown := &mcp.ServerCapabilities{}
@@ -200,8 +199,8 @@ func (f *Proxy) build(upstream *mcp.InitializeResult) {
 	f.server.AddSendingMiddleware(sendUpdate)
 }
 
-// onChange takes over a list that has changed. Its caller is the session's reader, which must wait
-// for nothing.
+// onChange takes over a list that has changed. Its caller is the session's reader, which must
+// wait for nothing.
 func onChange[R any](f *Proxy,
 	take func(context.Context, *mcp.ClientSession) error) func(context.Context, R) {
 	return func(context.Context, R) {

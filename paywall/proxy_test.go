@@ -231,9 +231,8 @@ func TestProxyOverStdio(t *testing.T) {
 	})
 }
 
-// passesOn: progress is passed on while a call is under way: what comes with the answer may be too
-// late. The upstream server gets a cancellation (it adds a tool then), and its notification is
-// passed on.
+// passesOn: progress is passed on while a call is under way: what comes with the answer may be too late.
+// The upstream server gets a cancellation (it adds a tool then), and its notification is passed on.
 func (l *lab) passesOn(t *testing.T, progress chan string, changed chan struct{}) {
 	ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
 	defer cancel()

@@ -13,9 +13,8 @@ import (
 	"x402-wallet/x402"
 )
 
-// Sale is one paid call, as hooks and the tool see it (FromContext). Only the paywall writes to it,
-// and only between the calls of hooks and tool: it may be read during such a call, and must not be
-// kept.
+// Sale is one paid call, as hooks and the tool see it (FromContext). Only the paywall writes to it, and
+// only between the calls of hooks and tool: it may be read during such a call, and must not be kept.
 type Sale struct {
 	ID          string // in the sale store; "" before the payment is taken
 	Tool        string

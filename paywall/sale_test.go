@@ -161,8 +161,7 @@ func TestALostAnswer(t *testing.T) {
 	}
 }
 
-// The facilitator's faults, each with the exact outcome: nothing given away, nothing taken for
-// nothing.
+// The facilitator's faults, each with the exact outcome: nothing given away, nothing taken for nothing.
 func TestSettlementFaults(t *testing.T) {
 	for name, c := range map[string]struct {
 		fault string
@@ -298,8 +297,8 @@ func TestToolFailures(t *testing.T) {
 	}
 }
 
-// A tool that is slower than its payment is good for: stopped while it could still be settled, and
-// not settled.
+// A tool that is slower than its payment is good for: stopped while it could still be settled,
+// and not settled.
 func TestSlowTool(t *testing.T) {
 	l := newLab(t, nil)
 	stopped := make(chan struct{})

@@ -201,8 +201,7 @@ func (s *saleRun) finish(ctx context.Context) result {
 	return s.out
 }
 
-// writeSale stores the row with the receipt, and with the answer where the buyer can ask for it
-// again.
+// writeSale stores the row with the receipt, and with the answer where the buyer can ask for it again.
 func (s *saleRun) writeSale(ctx context.Context) {
 	s.row.Note = s.out.reason
 	if st := s.out.settlement; st != nil {

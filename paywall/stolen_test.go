@@ -89,8 +89,8 @@ func TestTheNonceIsUsedForSomethingElse(t *testing.T) {
 	}
 }
 
-// One payment, shown to two servers of one seller that do not know of each other's books, buys at
-// one of them.
+// One payment, shown to two servers of one seller that do not know of each other's books, buys
+// at one of them.
 func TestOnePaymentTwoBooks(t *testing.T) {
 	for i, network := range []string{"EVM", "Solana"} {
 		t.Run(network, func(t *testing.T) {
@@ -148,9 +148,9 @@ func always(r facilitator.Result) func(facilitator.Result) facilitator.Result {
 	return func(facilitator.Result) facilitator.Result { return r }
 }
 
-// What delivers when the facilitator leaves the settlement open: the payment on the chain, by the
-// transaction that the facilitator named. Where it named none, only where nobody else sells for
-// this address.
+// What delivers when the facilitator leaves the settlement open: the payment on the chain, by
+// the transaction that the facilitator named. Where it named none, only where nobody else sells
+// for this address.
 func TestWhoseSettlementItWas(t *testing.T) {
 	for name, c := range map[string]struct {
 		settles bool // the facilitator does

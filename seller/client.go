@@ -34,8 +34,7 @@ import (
 // Request is what a buyer asks for: over HTTP, or, with one of the MCP methods, of an MCP server.
 type Request struct {
 	Method string // "" is GET
-	// MCP: the endpoint, or mcp://<name> of a configured server, and what is asked for as the
-	// fragment
+	// MCP: the endpoint, or mcp://<name> of a configured server, and what is asked for as the fragment
 	URL    string
 	Header http.Header
 	Body   []byte // MCP: the arguments, a JSON object; nil: none

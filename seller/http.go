@@ -40,8 +40,7 @@ func newHTTP(o Options) *httpClient {
 	protocols := new(http.Protocols)
 	protocols.SetHTTP1(true) // HTTP/2 multiplexes and resends on its own
 	h.transport = &http.Transport{
-		// not even from the environment: a project's .env must not see the traffic (security.md
-		// C15)
+		// not even from the environment: a project's .env must not see the traffic (security.md C15)
 		Proxy:               nil,
 		DialContext:         h.dialContext,
 		TLSClientConfig:     &tls.Config{MinVersion: tls.VersionTLS12, RootCAs: o.RootCAs},

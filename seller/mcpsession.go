@@ -139,8 +139,8 @@ func (p *endpoint) dropSession(s *session) {
 	}
 }
 
-// drop gives up the session. The calls that are under way on it may still get their answers; then
-// it is closed.
+// drop gives up the session. The calls that are under way on it may still get their answers;
+// then it is closed.
 func (p *endpoint) drop() {
 	s := p.current
 	p.current = nil

@@ -190,8 +190,7 @@ func (s *Server) answered(ctx context.Context, request *mcp.CallToolRequest,
 	return asked.ID, s.decide(ctx, asked.ID, action)
 }
 
-// decide records what a person at the client said; anything else than accept and decline is no
-// answer.
+// decide records what a person at the client said; anything else than accept and decline is no answer.
 func (s *Server) decide(ctx context.Context, id, action string) error {
 	w, done, err := s.wallet(ctx)
 	if err != nil {

@@ -163,8 +163,7 @@ func (w *world) front(t *testing.T) *fickle {
 	return f
 }
 
-// One flow, in every era: accepting pays, once; declining does not; no answer leaves the command
-// line.
+// One flow, in every era: accepting pays, once; declining does not; no answer leaves the command line.
 func TestApprovalInEveryEra(t *testing.T) {
 	for _, era := range asking {
 		t.Run(era, func(t *testing.T) {
@@ -235,8 +234,7 @@ func TestNobodyToApprove(t *testing.T) {
 	}
 }
 
-// Accepting what the owner denied meanwhile, or to terms that the seller changed meanwhile, is
-// none.
+// Accepting what the owner denied meanwhile, or to terms that the seller changed meanwhile, is none.
 func TestMeanwhile(t *testing.T) {
 	for _, era := range asking {
 		t.Run(era, func(t *testing.T) {
@@ -264,8 +262,8 @@ func TestMeanwhile(t *testing.T) {
 	}
 }
 
-// A question's state that was changed, belongs to another call, was used or comes from elsewhere is
-// no answer.
+// A question's state that was changed, belongs to another call, was used or comes from
+// elsewhere is no answer.
 func TestStatesAreSealed(t *testing.T) {
 	w := askingWorld(t)
 	c := serveAsker(t, w.server(), "2026-07-28", map[string]any{})

@@ -144,8 +144,7 @@ func (u *unsealed) CheckConfig(context.Context) error {
 	return nil
 }
 
-// Under rules that nobody sealed no mounted server is started or asked, and none of its tools is
-// called.
+// Under rules that nobody sealed no mounted server is started or asked, and none of its tools is called.
 func TestUnsealedMounts(t *testing.T) {
 	w := newWorld(t, rules{}).funded(t, rules{})
 	guard := &unsealed{}

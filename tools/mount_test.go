@@ -23,8 +23,8 @@ import (
 	"x402-wallet/x402"
 )
 
-// shop is a server as others write them: the SDK's, over streamable HTTP, its paid tools behind our
-// paywall.
+// shop is a server as others write them: the SDK's, over streamable HTTP, its paid tools
+// behind our paywall.
 type shop struct {
 	*mcp.Server
 	url, loopback string
@@ -360,8 +360,7 @@ func TestMountsThatDoNotCome(t *testing.T) {
 	require.Equal(t, "the thermometer is broken", textOf(r))
 }
 
-// A server that dies is started again by the next call, which tells whether the tools are still the
-// same.
+// A server that dies is started again by the next call, which tells whether the tools are still the same.
 func TestAMountedServerDies(t *testing.T) {
 	w := newWorld(t, rules{}).funded(t, rules{})
 	w.sells(t, map[string]seller.Server{"shop": command(t, map[string]any{"Facilitator": w.FacilitatorURL,

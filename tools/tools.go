@@ -75,8 +75,8 @@ type keys interface {
 type chain interface {
 	Address() string
 	Funds(ctx context.Context, network string, asset x402.AssetInfo) (x402.Funds, error)
-	// Clock asks a network's node for its time; zero: it does not say. A node of another chain is
-	// CHECK_FAILED.
+	// Clock asks a network's node for its time; zero: it does not say. A node of another chain
+	// is CHECK_FAILED.
 	Clock(ctx context.Context, network string) (time.Time, error)
 }
 

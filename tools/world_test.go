@@ -32,8 +32,8 @@ import (
 
 var exactEVM = pay.SchemeKey{Scheme: x402.Exact, Family: "eip155"}
 
-// world is a sandbox with a wallet in it: real engine, ledger, chains' code and transport; the keys
-// lie open.
+// world is a sandbox with a wallet in it: real engine, ledger, chains' code and transport; the
+// keys lie open.
 type world struct {
 	*sandbox.Sandbox
 	wallet *Wallet
@@ -202,8 +202,7 @@ func (w *world) server() *Server {
 	}}
 }
 
-// answerSchemas are the outputSchemas, with only the answer's own form and nothing that it does not
-// name.
+// answerSchemas are the outputSchemas, with only the answer's own form and nothing that it does not name.
 func answerSchemas(t *testing.T, list json.RawMessage) map[string]*jsonschema.Resolved {
 	var tools struct {
 		Tools []struct {

@@ -158,8 +158,8 @@ var roochFunctions = []string{"open_channel_with_sub_channel_entry", "authorize_
 // maxRoochGas is the most gas a transaction may take, in units of RGas: one RGas.
 const maxRoochGas = 100_000_000
 
-// SignRooch signs SHA3-256 of a transaction's data that is exactly the call that
-// is meant, in RGas, and refuses any other. Errors besides: those of [Wallet.Unlock].
+// SignRooch signs SHA3-256 of a transaction's data that is exactly the call that is meant, in RGas,
+// and refuses any other. Errors besides: those of [Wallet.Unlock].
 func (w *Wallet) SignRooch(ctx context.Context, keyType string, data []byte, meant RoochCall) (sig [64]byte,
 	err error) {
 	if err := checkRooch(data, meant); err != nil {
@@ -188,8 +188,7 @@ func checkRooch(data []byte, meant RoochCall) error {
 // roochFramework is the account 0x3, in which payment_channel and RGas are.
 var roochFramework = [32]byte{31: 3}
 
-// readRoochCall reads a call of a listed function of 0x3::payment_channel for RGas, and nothing
-// else.
+// readRoochCall reads a call of a listed function of 0x3::payment_channel for RGas, and nothing else.
 func readRoochCall(data []byte) (c RoochCall, err error) {
 	in := bcsReader{byteReader: byteReader{rest: data}}
 	c.Sender = [32]byte(in.take(32))

@@ -14,9 +14,9 @@
 // The way through: wallet.go (create, open, a new passphrase), unlock.go (who is asked, and when it
 // locks again), kinds.go (all that is ever signed, read once more) with solana.go and channel.go
 // beside it, keystore.go (the encrypted file) and store.go (how it is written), passphrase.go and
-// terminal.go (where a passphrase comes from), import.go, keys.go, secp256k1.go (how the EVM key signs),
-// secret.go (where secrets lie), harden_linux.go. Every error but a
-// context's own has a public code, by Code() string, and what to do about it, by Hint() string.
+// terminal.go (where a passphrase comes from), import.go, keys.go, secp256k1.go (how the EVM key
+// signs), secret.go (where secrets lie), harden_linux.go. Every error but a context's own has a
+// public code, by Code() string, and what to do about it, by Hint() string.
 //
 // # The file
 //
@@ -38,13 +38,13 @@
 //
 // # In constant time
 //
-// Signing with either key, and deriving a public key from a secret one, takes the same time and reads
-// the same memory whatever the key and the nonce are: crypto/ed25519 as it is, and secp256k1.go on the
-// library's field and scalar arithmetic. HMACs are compared by hmac.Equal. Not in constant time, and
-// not in need of it: what verifies signatures, and everything about public keys and messages. Not in
-// constant time although it is secret: base64 and base58 of a key when a keystore or another wallet's
-// file is read, hexadecimal of an imported one, and NFC of the passphrase, each once and at the
-// owner's word.
+// Signing with either key, and deriving a public key from a secret one, takes the same time and
+// reads the same memory whatever the key and the nonce are: crypto/ed25519 as it is, and
+// secp256k1.go on the library's field and scalar arithmetic. HMACs are compared by hmac.Equal. Not
+// in constant time, and not in need of it: what verifies signatures, and everything about public
+// keys and messages. Not in constant time although it is secret: base64 and base58 of a key when a
+// keystore or another wallet's file is read, hexadecimal of an imported one, and NFC of the
+// passphrase, each once and at the owner's word.
 //
 // # What locking and wiping cannot promise
 //

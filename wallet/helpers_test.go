@@ -96,9 +96,8 @@ func report(err error) int {
 	return 1
 }
 
-// fakeKDF stands for scrypt where only this of it matters: every input changes
-// all of the output. It counts its calls and remembers the real thing where it
-// was given.
+// fakeKDF stands for scrypt where only this of it matters: every input changes all of the output.
+// It counts its calls and remembers the real thing where it was given.
 type fakeKDF struct {
 	mu    sync.Mutex
 	calls int

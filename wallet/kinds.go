@@ -92,8 +92,8 @@ const (
 		"uint256 validAfter,uint256 validBefore,bytes32 nonce)"
 )
 
-// digest is keccak256(0x1901 ‖ domainSeparator ‖ hashStruct) (EIP-712), of a message that check
-// has accepted.
+// digest is keccak256(0x1901 ‖ domainSeparator ‖ hashStruct) (EIP-712), of a message that
+// check has accepted.
 func (t *TransferWithAuthorization) digest() [32]byte {
 	domain := hashWords(
 		keccak256([]byte(domainType)), keccak256([]byte(t.Name)), keccak256([]byte(t.Version)),
@@ -197,10 +197,9 @@ func (in solanaInstruction) checkTransferChecked() error {
 	return nil
 }
 
-// Seal is a MAC over data that only an unlocked wallet can make: HMAC-SHA-256, with a key from
-// inside the keystore, over the length of purpose (8 bytes, big endian) ‖ purpose ‖ data. A seal
-// made for one purpose is none for another. To check a seal, make it again and compare with
-// hmac.Equal.
+// Seal is a MAC over data that only an unlocked wallet can make: HMAC-SHA-256, with a key from inside
+// the keystore, over the length of purpose (8 bytes, big endian) ‖ purpose ‖ data. A seal made for
+// one purpose is none for another. To check a seal, make it again and compare with hmac.Equal.
 func (w *Wallet) Seal(ctx context.Context, purpose string, data []byte) (seal []byte, err error) {
 	err = w.withKeys(ctx, func(k *keys) { seal = k.mac(purpose, data) })
 	return seal, err

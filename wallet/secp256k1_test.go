@@ -126,8 +126,7 @@ func TestTheSameSignaturesAsTheLibrary(t *testing.T) {
 	}
 }
 
-// RFC 6979's nonces for secp256k1 from another implementation: Trezor's vectors, as in many test
-// suites.
+// RFC 6979's nonces for secp256k1 from another implementation: Trezor's vectors, as in many test suites.
 func TestNonces(t *testing.T) {
 	for _, v := range []struct{ secret, message, nonce string }{
 		{"1", "Satoshi Nakamoto", "8f8a276c19f4149656b280621e358cce24f5f52542772691ee69063b74f15d15"},

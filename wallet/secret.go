@@ -31,8 +31,7 @@ func newSecret(size int) *secret {
 	return s
 }
 
-// wipe clears the secret and gives its pages back. What is read of it afterwards is zeros. A nil s
-// is fine.
+// wipe clears the secret and gives its pages back. What is read of it afterwards is zeros. A nil s is fine.
 func (s *secret) wipe() {
 	if s == nil {
 		return

@@ -67,8 +67,8 @@ func TestKeysAreLockedIntoMemory(t *testing.T) {
 	}
 }
 
-// Secrets share no page: giving one back leaves the others locked. Larger than a page is fine, and
-// wiping twice.
+// Secrets share no page: giving one back leaves the others locked. Larger than a page is fine,
+// and wiping twice.
 func TestSecretsShareNoPage(t *testing.T) {
 	mustLock(t)
 	var list []*secret

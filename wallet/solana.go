@@ -16,8 +16,7 @@ type solanaMessage struct {
 	instructions             []solanaInstruction
 }
 
-// solanaInstruction is one instruction. Its accounts are indexes into the message's keys; each is
-// in range.
+// solanaInstruction is one instruction. Its accounts are indexes into the message's keys; each is in range.
 type solanaInstruction struct {
 	program  string // base58
 	accounts []byte

@@ -34,8 +34,7 @@ type Wallet struct {
 	// locked. Set them before the first use.
 	Sources []Passphrase
 
-	// Warnings are sentences for the owner about a keystore that opens but should be better;
-	// usually none.
+	// Warnings are sentences for the owner about a keystore that opens but should be better; usually none.
 	Warnings []string
 
 	dir    string
@@ -153,8 +152,8 @@ func checkVacant(dir string) error {
 	return setup("look into "+dir, err)
 }
 
-// askNewPassphrase asks for a passphrase that is good enough, and returns its NFC form, which the
-// caller wipes.
+// askNewPassphrase asks for a passphrase that is good enough, and returns its NFC form, which
+// the caller wipes.
 func askNewPassphrase(ctx context.Context, source Passphrase) (*secret, error) {
 	p, err := askPassphrase(ctx, []Passphrase{source})
 	if errors.Is(err, codeLocked) || errors.Is(err, codeInvalidPassphrase) {

@@ -23,8 +23,7 @@ const (
 	payeeSVM   = "2wKupLR9q6wXYppw8Gr2NvWxKBUqm4PPJKkQfoxHDBg4"
 )
 
-// entryV2 and entryV1 are options to alter: one member is written over, or left out where the text
-// is "".
+// entryV2 and entryV1 are options to alter: one member is written over, or left out where the text is "".
 func entryV2(key, text string) string {
 	return entry(map[string]string{"scheme": `"exact"`, "network": `"eip155:8453"`, "amount": `"10000"`,
 		"asset": `"` + baseUSDC + `"`,

@@ -189,8 +189,7 @@ var codes = map[Code]struct {
 		do: "`LOG_LEVEL=debug`, look at stderr, report it"},
 }
 
-// Explain is what a code means, and what to do about it; ok is false for a code that does not
-// exist.
+// Explain is what a code means, and what to do about it; ok is false for a code that does not exist.
 func Explain(code Code) (means, do string, ok bool) {
 	c, ok := codes[code]
 	return c.means, c.do, ok

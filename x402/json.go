@@ -13,15 +13,13 @@ import (
 
 // Limits on what a stranger may send (SPEC §10).
 const (
-	// MaxHeader is one payment header as it is sent. The largest real challenge is 6 KiB
-	// of Bazaar schema (x402-protocol.md A.8), and servers themselves stop at 8–16 KiB: 64 KiB
-	// refuses nobody honest.
+	// MaxHeader is one payment header as it is sent. The largest real challenge is 6 KiB of Bazaar schema
+	// (x402-protocol.md A.8), and servers themselves stop at 8–16 KiB: 64 KiB refuses nobody honest.
 	MaxHeader = 64 << 10
 	// MaxBody is a challenge in a body, or a facilitator's answer: no header limit holds there, so
 	// four times as much.
 	MaxBody = 256 << 10
-	// MaxAccepts is how many options are read: each costs a row in an answer and a look at the
-	// chain.
+	// MaxAccepts is how many options are read: each costs a row in an answer and a look at the chain.
 	MaxAccepts = 32
 	// maxDepth is how deep JSON may nest: a deep JSON Schema has some 20 levels; jsontext
 	// and encoding/json alone would allow 10,000.

@@ -162,8 +162,7 @@ type outer struct {
 	hidden  int
 }
 
-// encoding/json would take "Amount" for "amount" (security.md finding 8): names are exact at every
-// depth.
+// encoding/json would take "Amount" for "amount" (security.md finding 8): names are exact at every depth.
 func TestDecodeStrictTakesExactNamesOnly(t *testing.T) {
 	var v outer
 	good := `{"amount":"1","options":[{"payTo":"x"}],"one":{"payTo":"y"},"byName":{"A":{"payTo":"z"}},"raw":{"PayTo":1},"Plain":3,"unknown":1,"hidden":2}`

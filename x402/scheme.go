@@ -62,8 +62,8 @@ type Evidence struct {
 	// Solana: 0 when nobody said: then it is never called expired
 	LastValidBlockHeight uint64 `json:"lastValidBlockHeight,omitempty"`
 
-	// when the payload is expected to have expired, by the wall clock: a hint for when to ask,
-	// never a proof
+	// when the payload is expected to have expired, by the wall clock: a hint for when to
+	// ask, never a proof
 	ExpiresAt time.Time `json:"expiresAt"`
 }
 
@@ -117,8 +117,7 @@ type DelegationChange struct {
 	Message                                []byte // what is signed
 }
 
-// Transaction is the transaction in base64, with the owner's signature or, for the zero value,
-// without one.
+// Transaction is the transaction in base64, with the owner's signature or, for the zero value, without one.
 func (c DelegationChange) Transaction(signature [64]byte) string {
 	return base64.StdEncoding.EncodeToString(append(append([]byte{1}, signature[:]...), c.Message...))
 }

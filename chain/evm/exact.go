@@ -41,8 +41,7 @@ type Signer interface {
 	SignTransfer(ctx context.Context, t Transfer) ([65]byte, error)
 }
 
-// Transfer is the one kind of message that is signed. It carries what a signer needs to judge it by
-// itself.
+// Transfer is the one kind of message that is signed. It carries what a signer needs to judge it by itself.
 type Transfer struct {
 	Payment       string            // its id in the ledger
 	Asset         x402.AssetInfo    // the EIP-712 domain, from the registry
@@ -135,8 +134,7 @@ func (e *Exact) node(network string) (*node, error) {
 // INVALID_REQUIREMENT, but UNTRUSTED_ASSET when asset is not the one that r asks for and
 // WALLET_NOT_FOUND when there is no key.
 //
-// extra.chainId, extra.verifyingContract and extra.domain are not looked at: the domain is the
-// registry's.
+// extra.chainId, extra.verifyingContract and extra.domain are not looked at: the domain is the registry's.
 func (e *Exact) Payable(r x402.Requirement, asset x402.AssetInfo) error {
 	if r.Scheme != "exact" {
 		return invalid("scheme is not exact").WithDetail("scheme", x402.Brief(r.Scheme))

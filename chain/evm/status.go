@@ -12,8 +12,7 @@ import (
 	"x402-wallet/x402"
 )
 
-// authorization is a signed authorization that the chain is asked about: the parsed form of
-// Evidence.
+// authorization is a signed authorization that the chain is asked about: the parsed form of Evidence.
 type authorization struct {
 	token, payer, payee common.Address
 	nonce               common.Hash
@@ -56,8 +55,7 @@ type authorization struct {
 // Settled by its event may rest on a block that is not final yet; were that block dropped, the
 // authorization could only be used again or expire, and the budget has counted it.
 //
-// Every error is RPC_ERROR or CHECK_FAILED (INTERNAL for evidence that cannot be read) and comes
-// with Open.
+// Every error is RPC_ERROR or CHECK_FAILED (INTERNAL for evidence that cannot be read) and comes with Open.
 func (e *Exact) Status(ctx context.Context, evidence x402.Evidence) (x402.Status, error) {
 	a, err := readEvidence(evidence)
 	if err != nil {
@@ -283,8 +281,7 @@ func (n *node) statusOfTransaction(ctx context.Context, a authorization, entry l
 	return status, nil
 }
 
-// isPaidBy reports whether the nonce's use in r is directly followed by the transfer that was
-// asked for.
+// isPaidBy reports whether the nonce's use in r is directly followed by the transfer that was asked for.
 func (a authorization) isPaidBy(r *receipt) bool {
 	for i, l := range r.Logs[:max(len(r.Logs)-1, 0)] {
 		if a.isEventOf(l) && l.Topics[0] == topicUsed && a.isExact(r.Logs[i+1]) {

@@ -28,8 +28,7 @@ import (
 )
 
 const (
-	// timeout bounds one question to a node: public nodes answer within a second, and a person is
-	// waiting.
+	// timeout bounds one question to a node: public nodes answer within a second, and a person is waiting.
 	timeout = 10 * time.Second
 	// maxAnswer bounds a node's answer, decompressed, in bytes: the largest asked for is the
 	// receipt of one EVM transaction, which a batch of a thousand payments makes about 1 MB.
@@ -124,8 +123,8 @@ func (n *Node) call(ctx context.Context, result any, method string, params []any
 	return nil
 }
 
-// redact takes out of a node's text what its address is made of: providers repeat a key that they
-// do not know.
+// redact takes out of a node's text what its address is made of: providers repeat a key that
+// they do not know.
 func (n *Node) redact(text string) string {
 	const shortestKey = 6 // letters; what is shorter ("v2", a port) is no key
 	parts := strings.FieldsFunc(n.url, func(r rune) bool { return strings.ContainsRune("/?&=@:#", r) })

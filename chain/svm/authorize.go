@@ -19,8 +19,7 @@ import (
 	"x402-wallet/x402"
 )
 
-// blockhashLife is for how many blocks after its own a blockhash is good (Solana:
-// MAX_PROCESSING_AGE).
+// blockhashLife is for how many blocks after its own a blockhash is good (Solana: MAX_PROCESSING_AGE).
 const blockhashLife = 150
 
 const (
@@ -267,9 +266,8 @@ func (p *plan) makeUnique(r x402.Requirement, random io.Reader) error {
 	return nil
 }
 
-// message builds the version 0 message in the reference client's order: limit, price, transfer,
-// memo. TransferChecked is made by hand because solana-go's takes the classic token program for
-// granted.
+// message builds the version 0 message in the reference client's order: limit, price, transfer, memo.
+// TransferChecked is made by hand because solana-go's takes the classic token program for granted.
 func (p *plan) message() ([]byte, error) {
 	transfer := append(binary.LittleEndian.AppendUint64([]byte{opTransferChecked}, p.amount), p.decimals)
 	instructions := []solana.Instruction{

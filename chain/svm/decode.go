@@ -50,11 +50,10 @@ const maxTransaction = 1232
 
 // Decode reads a transaction in base64, strictly: version 0, exactly the signers fee payer and
 // authority, no lookup tables, the instructions SetComputeUnitLimit, SetComputeUnitPrice,
-// TransferChecked and at most a Memo in this order, each with exactly the accounts, flags and data
-// it takes, no account beyond those, numbers in their shortest form and nothing behind the end
-// (specs/schemes/exact/scheme_exact_svm.md; the optional Lighthouse instructions of other wallets
-// are not read). Signatures may be missing or wrong: see Signers. Every error is errLayout with the
-// reason.
+// TransferChecked and at most a Memo in this order, each with exactly the accounts, flags and data it
+// takes, no account beyond those, numbers in their shortest form and nothing behind the end
+// (specs/schemes/exact/scheme_exact_svm.md; the optional Lighthouse instructions of other wallets are
+// not read). Signatures may be missing or wrong: see Signers. Every error is errLayout with the reason.
 func Decode(txBase64 string) (Transfer, error) {
 	if len(txBase64) > base64.StdEncoding.EncodedLen(maxTransaction) {
 		return Transfer{}, layout("more than %d bytes", maxTransaction)
@@ -113,8 +112,8 @@ func (m message) writable(i int) bool {
 	return i < len(m.keys)-m.readonly
 }
 
-// decodeMessage reads a version 0 message and the keys of its two signers. It shares nothing with
-// the builder.
+// decodeMessage reads a version 0 message and the keys of its two signers. It shares nothing
+// with the builder.
 func decodeMessage(data []byte) (t Transfer, signers [2]solana.PublicKey, err error) {
 	r := reader{data: data}
 	m, err := r.head()
@@ -211,8 +210,7 @@ func (in instruction) isComputeBudget(op byte, size int) bool {
 	return in.program == computeBudget && len(in.accounts) == 0 && len(in.data) == 1+size && in.data[0] == op
 }
 
-// readTransfer reads TransferChecked: [12, amount u64, decimals] with source, mint, destination,
-// authority.
+// readTransfer reads TransferChecked: [12, amount u64, decimals] with source, mint, destination, authority.
 func (t *Transfer) readTransfer(in instruction, m message) error {
 	if !isTokenProgram(in.program) || len(in.accounts) != 4 || len(in.data) != 10 ||
 		in.data[0] != opTransferChecked {
@@ -257,8 +255,8 @@ func (r *reader) take(n int) []byte {
 
 func (r *reader) byte() byte { return r.take(1)[0] }
 
-// compact reads Solana's compact-u16 ("short vec"), in its shortest form only: 7 bits a byte, the
-// lowest first.
+// compact reads Solana's compact-u16 ("short vec"), in its shortest form only: 7 bits a byte,
+// the lowest first.
 func (r *reader) compact() int {
 	n := 0
 	for shift := 0; shift < 21; shift += 7 {

@@ -142,8 +142,7 @@ func (s *search) readFinalized(ctx context.Context) error {
 }
 
 const (
-	// slotSlack is how many slots without a block are allowed for beyond the usual, about an hour
-	// of them.
+	// slotSlack is how many slots without a block are allowed for beyond the usual, about an hour of them.
 	slotSlack = 10_000
 	// slotsPerBlock is the most slots a block takes on average: half of them skipped. Mainnet's
 	// worst years had a third.

@@ -203,9 +203,8 @@ const maxMemo = 256
 // asset is not the one that r asks for and WALLET_NOT_FOUND when there is no key. What only the
 // chain knows, as whether the payee has a token account and who owns the source, Authorize refuses.
 //
-// A payTo off the curve is fine: a multisig or a program's wallet is such an address. Which order
-// of paying and serving (extra.paymentFlow) is acceptable is the engine's to say: what is signed is
-// the same.
+// A payTo off the curve is fine: a multisig or a program's wallet is such an address. Which order of
+// paying and serving (extra.paymentFlow) is acceptable is the engine's to say: what is signed is the same.
 func (e *Exact) Payable(r x402.Requirement, asset x402.AssetInfo) error {
 	if r.Scheme != "exact" {
 		return invalid("the scheme is not exact").WithDetail("scheme", x402.Brief(r.Scheme))
@@ -302,8 +301,8 @@ func (p parties) whyNotPayee(self solana.PublicKey, err error) string {
 	return ""
 }
 
-// whyNotFeePayer is for those that would make us or the payee pay the fee, or that nobody can sign
-// for (B8, B9).
+// whyNotFeePayer is for those that would make us or the payee pay the fee, or that nobody can
+// sign for (B8, B9).
 func (p parties) whyNotFeePayer(self solana.PublicKey) string {
 	switch {
 	case p.feePayer == self:

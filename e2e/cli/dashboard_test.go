@@ -22,9 +22,8 @@ import (
 	"x402-wallet/internal/sandbox"
 )
 
-// TestDashboard: the owner approves on the dashboard of the real program. The row's seal is the
-// owner's, the payment passes once, what is exported is what the command exports, and Ctrl-C ends
-// it well.
+// TestDashboard: the owner approves on the dashboard of the real program. The row's seal is the owner's,
+// the payment passes once, what is exported is what the command exports, and Ctrl-C ends it well.
 func TestDashboard(t *testing.T) {
 	t.Parallel()
 	w, env := household(t, sandbox.Options{}, sandbox.Rules{ApproveAbove: "0.0005"})

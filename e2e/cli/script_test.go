@@ -292,8 +292,8 @@ func scriptFund(ts *testscript.TestScript, _ bool, args []string) {
 	}
 }
 
-// scriptFault: fault NAME makes it happen once, ! fault ends all. Names are those of the sandbox
-// with dashes.
+// scriptFault: fault NAME makes it happen once, ! fault ends all. Names are those of the
+// sandbox with dashes.
 func scriptFault(ts *testscript.TestScript, neg bool, args []string) {
 	if neg {
 		worldOf(ts).Heal()
@@ -351,8 +351,7 @@ func scriptJSON(ts *testscript.TestScript, neg bool, args []string) {
 	}
 }
 
-// scriptKeys: keys FILE PATH NAME… compares an object's keys with SPEC §7; those with a ? may be
-// missing.
+// scriptKeys: keys FILE PATH NAME… compares an object's keys with SPEC §7; those with a ? may be missing.
 func scriptKeys(ts *testscript.TestScript, _ bool, args []string) {
 	value, _ := at(ts, args[0], args[1])
 	object, ok := value.(map[string]any)

@@ -163,8 +163,7 @@ func (r *run) died(p *process) bool {
 	return hit && (r.fault.act == kill || r.fault.act == killAfter)
 }
 
-// broke is called when the broken process did not do something: it may have been killed, and
-// nothing else.
+// broke is called when the broken process did not do something: it may have been killed, and nothing else.
 func (r *run) broke(doing string, err error, p *process) {
 	if p.injector != nil {
 		// the injector notes a hit before it kills; its end may be seen before that
@@ -224,8 +223,7 @@ func (r *run) bounded(who string) {
 	}
 }
 
-// payment is the judgement of everything that pays: two restarts with the same call, then another
-// payment.
+// payment is the judgement of everything that pays: two restarts with the same call, then another payment.
 func (r *run) payment() {
 	r.bounded("the broken process")
 	if r.restart("the first restart", func(p *process) {
@@ -344,8 +342,7 @@ func unknown(r *run, f string) error {
 func settledUnseen(r *run) error { return unknown(r, "seller fails mute") }
 
 // expired: it was never settled, and the chain is past its last moment. The wallet signs for ten
-// seconds here, so that the chain has to be ahead of its clock by less than what later payments
-// live.
+// seconds here, so that the chain has to be ahead of its clock by less than what later payments live.
 func expired(r *run) error {
 	file := filepath.Join(r.home, "config.toml")
 	text, err := os.ReadFile(file)
@@ -450,8 +447,7 @@ func (r *run) command(args ...string) (ok bool, err error) {
 	return failed == nil, nil
 }
 
-// lowerBudget changes a rule, which takes config.toml, its seal in the ledger, and the ledger's
-// mark.
+// lowerBudget changes a rule, which takes config.toml, its seal in the ledger, and the ledger's mark.
 func lowerBudget(r *run) error {
 	_, err := r.command("budget", "set", "day", "0.25", "--json")
 	return err

@@ -353,9 +353,8 @@ func (o *outcome) kind() string {
 	return o.result.Status
 }
 
-// cases are where and how the line is broken. A sample: the ends, the bytes about them, and some
-// between, by FIN and RST, and a few by a stall; with -everybyte all of them, but a stall at every
-// tenth only.
+// cases are where and how the line is broken. A sample: the ends, the bytes about them, and some between,
+// by FIN and RST, and a few by a stall; with -everybyte all of them, but a stall at every tenth only.
 func (l line) cases(asked, answered int) (list []breakage) {
 	all, cut := *everyByte == "all", *everyByte == "cut" && l == lines[0]
 	for _, end := range []struct {

@@ -113,8 +113,7 @@ func (h Home) Command(ctx context.Context, bin string, args ...string) *exec.Cmd
 	return cmd
 }
 
-// NewStore makes and opens a ledger in a home ("": a fresh directory); it is closed when the test
-// ends.
+// NewStore makes and opens a ledger in a home ("": a fresh directory); it is closed when the test ends.
 func NewStore(t testing.TB, home string) *history.Store {
 	t.Helper()
 	if home == "" {

@@ -14,8 +14,7 @@ import (
 	"x402-wallet/chain/svm"
 )
 
-// NewEVMKey makes a random key that signs EIP-3009 transfers as a wallet does, without asking
-// anybody.
+// NewEVMKey makes a random key that signs EIP-3009 transfers as a wallet does, without asking anybody.
 func NewEVMKey(t testing.TB) evm.Signer {
 	t.Helper()
 	private, err := crypto.GenerateKey()

@@ -246,8 +246,7 @@ func (c *checker) hosts(f *file) map[string]host {
 	return hosts
 }
 
-// serverName leaves room in MCP's 128 characters for "__" and a tool's name, and holds no "__" of
-// its own.
+// serverName leaves room in MCP's 128 characters for "__" and a tool's name, and holds no "__" of its own.
 var serverName = pattern(`^[A-Za-z0-9]+([_-][A-Za-z0-9]+)*$`)
 
 func (c *checker) servers(written map[string]server) map[string]server {

@@ -102,8 +102,7 @@ func TestASandboxTurnedOffLoosens(t *testing.T) {
 	}
 }
 
-// The owner reads a table by its keys, as they are in the file; no text in it passes for another
-// key.
+// The owner reads a table by its keys, as they are in the file; no text in it passes for another key.
 func TestTablesInWords(t *testing.T) {
 	c := rules(t, "[[facilitators]]\nname='x url https://good.example'\n"+
 		"url='https://f.example'\n[servers.b]\ncommand=['npx','a b']\nchannel=false\n"+

@@ -1,9 +1,8 @@
-// Package config reads the owner's rules: config.toml in the wallet's home (SPEC §4), and the
-// environment.
+// Package config reads the owner's rules: config.toml in the wallet's home (SPEC §4), and the environment.
 //
 // What must stay true: the only os.Getenv of the project is here, and a file that says anything
-// this package does not understand is refused. A limit that was misspelt must never be a limit that
-// is not there.
+// this package does not understand is refused. A limit that was misspelt must never be a limit
+// that is not there.
 //
 // The files: parse.go and check.go (from text to Config; values.go checks single values),
 // compare.go (what loosens), write.go (the template, and changing a file), home.go (files of the
@@ -109,8 +108,7 @@ type channel struct {
 	DepositCap money.Dollars
 }
 
-// Names of the networks the defaults speak of, and of the two classes a facilitator's networks may
-// name.
+// Names of the networks the defaults speak of, and of the two classes a facilitator's networks may name.
 const (
 	solanaMainnet = "solana:5eykt4UsFv8P8NJdTREpY1vzqKqZKvdp"
 	solanaDevnet  = "solana:EtWTRABZaYq6iMfeYKouRu166VU2xqa1"

@@ -187,8 +187,7 @@ func (env Env) facilitators() []variable {
 		{name: "X402_FACILITATOR_FALLBACK_URL", url: env.FacilitatorFallback}}
 }
 
-// knownFacilitator names a facilitator by its host, and knows how the two that need a key are
-// spoken to.
+// knownFacilitator names a facilitator by its host, and knows how the two that need a key are spoken to.
 func knownFacilitator(at *url.URL) Facilitator {
 	f := Facilitator{Name: at.Host, URL: strings.TrimRight(at.String(), "/"), Auth: "none"}
 	switch at.Host {

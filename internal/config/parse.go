@@ -15,8 +15,8 @@ import (
 	"github.com/pelletier/go-toml/v2/unstable"
 )
 
-// maxFile bounds config.toml: a thousand sellers' budgets fit in it, a mistaken file does not get
-// into memory.
+// maxFile bounds config.toml: a thousand sellers' budgets fit in it, a mistaken file does not
+// get into memory.
 const maxFile = 256 << 10
 
 // Error is a fault in config.toml: where it is and what would be right.
@@ -241,9 +241,8 @@ func dotted(parts []string) string {
 	return strings.Join(written, ".")
 }
 
-// index notes the line of every key, for messages, and refuses keys whose letter case is not ours:
-// the TOML library would take `Per_Call` for `per_call`, and of two such spellings the last would
-// win unseen.
+// index notes the line of every key, for messages, and refuses keys whose letter case is not ours: the
+// TOML library would take `Per_Call` for `per_call`, and of two such spellings the last would win unseen.
 func (c *checker) index(data []byte) {
 	p := unstable.Parser{}
 	p.Reset(data)

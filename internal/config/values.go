@@ -136,8 +136,8 @@ func (c *checker) chain(key, name string) string {
 	return id
 }
 
-// ownerURL checks an address the owner chose for a node or service: https anywhere, http on this
-// machine only.
+// ownerURL checks an address the owner chose for a node or service: https anywhere, http on
+// this machine only.
 func (c *checker) ownerURL(key, raw, example string) *url.URL {
 	u, err := url.Parse(raw)
 	if err != nil || u.Host == "" || u.Hostname() == "" {

@@ -1,5 +1,5 @@
-// Package doctor looks for what is wrong with a wallet and its surroundings, and says of each thing
-// what to do.
+// Package doctor looks for what is wrong with a wallet and its surroundings, and says of each
+// thing what to do.
 //
 // What must stay true: it changes nothing, it ends in bounded time, what it could not look at it
 // says so, and no secret it comes across is ever printed.
@@ -171,8 +171,7 @@ func run(ctx context.Context, checks []check) Report {
 	return report
 }
 
-// within is the check's findings, or that it did not end: whoever does not come back is left
-// behind.
+// within is the check's findings, or that it did not end: whoever does not come back is left behind.
 func (c check) within(ctx context.Context) findings {
 	ctx, cancel := context.WithTimeout(ctx, checkTimeout)
 	defer cancel()

@@ -1,15 +1,13 @@
-// Package receipt makes a payment's receipt, a JSON document that says by itself what was agreed,
-// what the payer signed, who settled it and what the chain showed; and checks one without asking
-// anybody.
+// Package receipt makes a payment's receipt, a JSON document that says by itself what was agreed, what
+// the payer signed, who settled it and what the chain showed; and checks one without asking anybody.
 //
 // What must stay true: a receipt is made only of a payment whose signature is good for nothing any
 // more, because a receipt carries the signed bytes; and what a check cannot show it does not claim.
 //
-// The wallet signs nothing but payments, so what binds a receipt is the payment's own signature.
-// The URL and the content are not under it, which Verdict.Beyond says. Everything else is compared
-// with the signature, with the seller's words or with what this program knows of the token.
-// TestEveryMember changes each member, and lists those that are the payer's or the seller's word
-// alone.
+// The wallet signs nothing but payments, so what binds a receipt is the payment's own signature. The
+// URL and the content are not under it, which Verdict.Beyond says. Everything else is compared with
+// the signature, with the seller's words or with what this program knows of the token. TestEveryMember
+// changes each member, and lists those that are the payer's or the seller's word alone.
 package receipt
 
 import (
@@ -325,8 +323,7 @@ func (r *examined) worth() error {
 // policy.deadline is ten minutes at most, and a Solana transaction is good for two.
 const slack = time.Hour
 
-// times compares when the payment was made, when the chain has it, and until when the signature was
-// good.
+// times compares when the payment was made, when the chain has it, and until when the signature was good.
 func (r *examined) times() error {
 	made, settled := r.Payment.Time, time.Time{}
 	if r.Chain != nil {

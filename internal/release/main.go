@@ -117,8 +117,8 @@ func chosen(only string) (list []target) {
 	return list
 }
 
-// make builds every target, then packs them: completions and pages are printed by this machine's
-// own binary.
+// make builds every target, then packs them: completions and pages are printed by this
+// machine's own binary.
 func (r *release) make(ctx context.Context, list []target) error {
 	work, err := os.MkdirTemp("", "x402-wallet-release-")
 	if err != nil {

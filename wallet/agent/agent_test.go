@@ -38,8 +38,8 @@ const base = "eip155:84532"
 
 var usdc, _ = x402.NewRegistry(nil).Named(base, "")
 
-// world is a home with an agent in it, and what an attacker of the same user has: the ledger and
-// the socket.
+// world is a home with an agent in it, and what an attacker of the same user has: the ledger
+// and the socket.
 type world struct {
 	t      *testing.T
 	home   string
@@ -530,8 +530,7 @@ func (r *recorder) SignTransfer(_ context.Context, d svm.Draft) (s [64]byte, err
 	return s, context.Canceled
 }
 
-// draft is a transaction for 10,000 units that waits for its signature, and what its payment's row
-// says.
+// draft is a transaction for 10,000 units that waits for its signature, and what its payment's row says.
 func (w *world) draft(s *sandbox.Sandbox, asset x402.AssetInfo) (svm.Draft, func(*history.Payment)) {
 	asked := &recorder{address: w.solana}
 	chain := svm.New(svm.Options{Signer: asked, RPC: map[string]string{sandbox.Solana: s.SolanaNodeURL}})

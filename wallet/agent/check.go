@@ -30,8 +30,7 @@ func refuse(format string, args ...any) *x402.Error {
 	return x402.Errorf(x402.PolicyDenied, "the unlock agent does not sign this: "+format, args...)
 }
 
-// signEVM signs an EIP-3009 authorization. The domain is the registry's, for the asset of the
-// ledger's row.
+// signEVM signs an EIP-3009 authorization. The domain is the registry's, for the asset of the ledger's row.
 func (s *Server) signEVM(ctx context.Context, q request) ([]byte, error) {
 	rules, p, asset, err := s.reserved(ctx, q.Payment)
 	if err != nil {
@@ -76,8 +75,7 @@ func (s *Server) recorded(ctx context.Context, rules Rules, p history.Payment, s
 	return signature, nil
 }
 
-// signSolana signs a transaction's message. How long it lives its blockhash says, about 90 seconds
-// at most.
+// signSolana signs a transaction's message. How long it lives its blockhash says, about 90 seconds at most.
 func (s *Server) signSolana(ctx context.Context, q request) ([]byte, error) {
 	rules, p, asset, err := s.reserved(ctx, q.Payment)
 	if err != nil {
@@ -120,9 +118,9 @@ func (s *Server) signSolana(ctx context.Context, q request) ([]byte, error) {
 	return s.recorded(ctx, rules, p, history.Signed{Evidence: e}, q.Message, signature[:])
 }
 
-// endsSoon refuses evidence by which a payment is good for too long. Until when it can land is not in
-// its message, and is what the chain is asked by: a time far from now would have it looked for where
-// it is not.
+// endsSoon refuses evidence by which a payment is good for too long. Until when it can land is not
+// in its message, and is what the chain is asked by: a time far from now would have it looked for
+// where it is not.
 func endsSoon(ctx context.Context, rules Rules, e x402.Evidence) error {
 	height, err := rules.Height(ctx, e.Network)
 	if err != nil {

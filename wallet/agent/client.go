@@ -52,8 +52,7 @@ func (c *Client) Checkpoint(ctx context.Context) error {
 
 func (c *Client) first() bool { return c != nil && c.Before() }
 
-// orHere asks the agent where it is its turn; where it is not, or there is no agent, it is done
-// here.
+// orHere asks the agent where it is its turn; where it is not, or there is no agent, it is done here.
 func (c *Client) orHere(ctx context.Context, q request, here func(ctx context.Context) error) error {
 	if c.first() {
 		if _, err := c.call(ctx, q); !errors.Is(err, errNone) {
@@ -89,8 +88,7 @@ func (c *Client) sign(ctx context.Context, q request, signature []byte) error {
 	return err
 }
 
-// call asks one thing. A socket that nobody listens on is ErrNone; who listens there must be this
-// user.
+// call asks one thing. A socket that nobody listens on is ErrNone; who listens there must be this user.
 func (c *Client) call(ctx context.Context, q request) ([]byte, error) {
 	path := filepath.Join(c.Home, socketName)
 	if !supported || len(path) > maxSocketPath {

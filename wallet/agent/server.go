@@ -56,9 +56,8 @@ type Server struct {
 	Now     func() time.Time
 	Log     *slog.Logger
 
-	// Rules are the owner's, if they are sealed and match their seal, and the ledger is not behind
-	// its checkpoint; else its error says so and nothing is signed. They are asked before every
-	// signature.
+	// Rules are the owner's, if they are sealed and match their seal, and the ledger is not behind its
+	// checkpoint; else its error says so and nothing is signed. They are asked before every signature.
 	Rules func(ctx context.Context) (Rules, error)
 	// Guard checks and makes the seals of the ledger.
 	Guard sealer
@@ -263,8 +262,7 @@ func Free(ctx context.Context, home string) error {
 	return nil
 }
 
-// Listen makes the socket in the home, for its owner alone. A socket that a killed agent left is
-// replaced.
+// Listen makes the socket in the home, for its owner alone. A socket that a killed agent left is replaced.
 func Listen(ctx context.Context, home string) (net.Listener, error) {
 	if err := Free(ctx, home); err != nil {
 		return nil, err

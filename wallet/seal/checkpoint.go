@@ -140,8 +140,8 @@ func (g *Guard) replace(line []byte) error {
 	return config.WriteFile(filepath.Join(g.Home, checkpointFile), append(line, line...))
 }
 
-// readCheckpoints reads both slots; one that was being written when the machine stopped is the zero
-// checkpoint.
+// readCheckpoints reads both slots; one that was being written when the machine stopped is the
+// zero checkpoint.
 func readCheckpoints(path string) (list []checkpoint, err error) {
 	text, err := config.ReadFile(path, 2*slotSize)
 	if err != nil {

@@ -43,8 +43,7 @@ func (g *Guard) orForeign(ctx context.Context, refusal error) error {
 }
 
 // unreadable is what it means that the checkpoint could not be read: where the system refused, it is
-// trouble of the moment, and the ledger may be good; a file that is not as this wallet writes it is
-// damage.
+// trouble of the moment, and the ledger may be good; a file that is not as this wallet writes it is damage.
 func unreadable(err error) error {
 	if _, system := errors.AsType[*fs.PathError](err); system {
 		return x402.Errorf(x402.LedgerUnavailable, "read the ledger's checkpoint: %w", err).

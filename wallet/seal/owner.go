@@ -124,9 +124,8 @@ func (g *Guard) OwnSession(ctx context.Context, s budget.Session, seal []byte) (
 }
 
 // Verify is history.Store.VerifySealed: every sealed row is this wallet's, the checkpoint is on the
-// chain, what stands frozen was not taken out, no lift is another's, and neither is any approval that
-// the chain calls the
-// owner's, nor the newest rules.
+// chain, what stands frozen was not taken out, no lift is another's, and neither is any approval
+// that the chain calls the owner's, nor the newest rules.
 func (g *Guard) Verify(ctx context.Context) error {
 	sealed, err := g.Store.Rules(ctx)
 	if err != nil {

@@ -134,8 +134,7 @@ func TestOnlyTheOwnersApprovalCounts(t *testing.T) {
 	}
 }
 
-// What the owner saw is what they approve, whatever was written into the ledger while they
-// typed.
+// What the owner saw is what they approve, whatever was written into the ledger while they typed.
 func TestWhatWasShownIsApproved(t *testing.T) {
 	g := sealed(t)
 	a := asked(t, g, 1, wanted(5000))

@@ -141,8 +141,7 @@ func (g *Guard) compare(ctx context.Context) (history.SealedRules, []config.Chan
 				keys = append(keys, c.Key)
 			}
 		}
-		// Only the keys: an agent reads this, and values may hold the password of a node or a
-		// server.
+		// Only the keys: an agent reads this, and values may hold the password of a node or a server.
 		return sealed, changes, unsealed("config.toml was loosened since the owner sealed it: %s",
 			strings.Join(keys, ", ")).WithDetail("keys", keys)
 	}
@@ -158,9 +157,8 @@ func Changes(sealed history.SealedRules, now *config.Config) ([]config.Change, e
 	return config.Compare(then, now), nil
 }
 
-// isStale reports whether config.toml is tighter by now than the rules in force, which were read
-// from it, sealed or not: a call under way ends there. A file that cannot be read is for the next
-// call to find.
+// isStale reports whether config.toml is tighter by now than the rules in force, which were read from it,
+// sealed or not: a call under way ends there. A file that cannot be read is for the next call to find.
 func (g *Guard) isStale() bool {
 	if g.Rules.Same(g.Home) {
 		return false

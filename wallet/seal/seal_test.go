@@ -105,8 +105,7 @@ func TestRules(t *testing.T) {
 	require.NotContains(t, fmt.Sprint(x402.AsError(err).Details), "hunter2", "an agent reads this")
 }
 
-// Rules that were tightened stay so, although nobody typed a passphrase: the way back is a
-// loosening.
+// Rules that were tightened stay so, although nobody typed a passphrase: the way back is a loosening.
 func TestTightenedRulesAreSealed(t *testing.T) {
 	first := sealed(t)
 	tighter := open(t, first.Home, "[budget]\nday = '1'\n")
