@@ -22,12 +22,8 @@ var arrows = map[string][]string{
 	"budget":          {"x402/money", "x402"},
 	// budget: it reads the facts that a decision needs, and applies the decision in one transaction
 	"history": {"budget", "x402/money", "x402"},
-	"history/historytest": {
-		"budget",
-		"history",
-		"x402",
-		"x402/money",
-	}, // for the tests of packages that hold money
+	// for the tests of packages that hold money
+	"history/historytest": {"budget", "history", "x402", "x402/money"},
 	// config: what changed between two versions of the rules; budget: sessions that the owner began
 	"wallet/seal": {"budget", "internal/config", "history", "x402/money", "x402"},
 	"chain/rpc":   {"x402"},

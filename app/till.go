@@ -57,8 +57,7 @@ func (a *app) claimPayees(payees []paywall.Payee) error {
 	user, err := os.UserConfigDir()
 	if err != nil {
 		return x402.Errorf(x402.SetupFailed, "whether another paywall of this user is paid to the same "+
-			"address "+
-			"cannot be seen: the environment names no home directory").
+			"address cannot be seen: the environment names no home directory").
 			WithHint("set HOME; or, if you know that no other sells for it, or that one does, " +
 				"shared_pay_to = true")
 	}
@@ -98,11 +97,9 @@ func (a *app) claimPayee(path string, own claim) error {
 		return nil
 	}
 	return x402.Errorf(x402.SetupFailed, "%s on %s is sold for with another book, in %s: each book runs "+
-		"a payment "+
-		"once, so two would run it twice", own.PayTo, x402.Title(own.Network), first.Home).
+		"a payment once, so two would run it twice", own.PayTo, x402.Title(own.Network), first.Home).
 		WithHint("start it with X402_WALLET_HOME=%s, or be paid to another address. If that home is "+
-			"gone, remove %s. "+
-			"shared_pay_to = true starts it all the same", first.Home, path)
+			"gone, remove %s. shared_pay_to = true starts it all the same", first.Home, path)
 }
 
 // isSameLedger reports whether two homes have one ledger, however they are spelt.

@@ -54,8 +54,8 @@ type fakeService struct {
 const price = 10_000_000 // units: $0.001
 
 func (s *fakeService) info() string {
-	return fmt.Sprintf(
-		`{"version":1,"serviceId":"fake","serviceDid":%q,"network":"local","defaultAssetId":"0x3::gas_coin::RGas","basePath":%q,"more":[1]}`, s.me.did(), s.base)
+	return fmt.Sprintf(`{"version":1,"serviceId":"fake","serviceDid":%q,"network":"local",`+
+		`"defaultAssetId":"0x3::gas_coin::RGas","basePath":%q,"more":[1]}`, s.me.did(), s.base)
 }
 
 func (s *fakeService) Check(seller.Request) error { return nil }

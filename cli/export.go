@@ -102,8 +102,8 @@ func (e *exporting) run(ctx context.Context, ui *ui, w *tools.Wallet) error {
 		return err
 	}
 	if err := config.WriteFile(e.to, []byte(text.String())); err != nil {
-		if number, ok := errors.AsType[syscall.Errno](
-			err); ok { // without the name of the file beside it, which only we know
+		// without the name of the file beside it, which only we know
+		if number, ok := errors.AsType[syscall.Errno](err); ok {
 			err = number
 		}
 		return x402.Errorf(x402.InvalidArgument, "%s cannot be written: %w", e.to, err)

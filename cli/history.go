@@ -135,9 +135,7 @@ func (p *Program) pruneCommand(ui *ui) *cobra.Command {
 				return ui.answerLine(map[string]any{
 					"deleted": n,
 					"bytes":   freed,
-					"before": day.Format(
-						time.RFC3339,
-					),
+					"before":  day.Format(time.RFC3339),
 				}, "deleted the content of %d payments, %d bytes", n, freed)
 			})
 		},

@@ -157,8 +157,8 @@ func (u *ui) buy(ctx context.Context, engine *pay.Engine, how func() (pay.Result
 	done := u.waiting("unlocking the wallet, and waiting for the seller and the chain")
 	leaving := context.AfterFunc(ctx, func() { // Ctrl-C
 		if u.errTerminal && !u.prompting.Load() {
-			u.note("stopping; waiting for the answer to a payment that was already sent " +
-				"(Ctrl-C again does not: the same command then asks the seller again with the same payment)")
+			u.note("stopping; waiting for the answer to a payment that was already sent (Ctrl-C " +
+				"again does not: the same command then asks the seller again with the same payment)")
 		}
 	})
 	out, err := how()

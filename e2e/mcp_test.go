@@ -263,8 +263,8 @@ func TestProtocolEras(t *testing.T) {
 		result := h.ask(3, "tools/call", with(toolCall("x402_pay", weather)))
 		paidFor(t, h.tool(result))
 		require.Contains(t, string(result), `"resultType":"complete"`)
-		require.Empty(t,
-			h.tool(h.ask(4, "tools/call", with(toolCall("x402_history", map[string]any{"limit": 1})))).Error)
+		newest := with(toolCall("x402_history", map[string]any{"limit": 1}))
+		require.Empty(t, h.tool(h.ask(4, "tools/call", newest)).Error)
 	})
 	for _, list := range lists[1:] {
 		require.Equal(t, lists[0], list, "every client sees the same tools")
@@ -313,9 +313,8 @@ func (p *purchase) once(t *testing.T, h *host) {
 			Totals       map[string]string
 		}
 	}
-	require.NoError(t,
-		json.Unmarshal(h.ask("books", "tools/call", toolCall("x402_history", map[string]any{"url": p.url})),
-			&r))
+	books := h.ask("books", "tools/call", toolCall("x402_history", map[string]any{"url": p.url}))
+	require.NoError(t, json.Unmarshal(books, &r))
 	require.Len(t, r.StructuredContent.Transactions, 1)
 	require.Equal(t, "settled", r.StructuredContent.Transactions[0].Status)
 	require.Equal(t, map[string]string{"USDC": "0.001"}, r.StructuredContent.Totals)

@@ -29,20 +29,14 @@ const maxResident = 150 << 20
 var attacks = map[string]func(address string){
 	"opens a session with all that it can say of itself": func(address string) {
 		many := manyKeys(6000)
-		ask(
-			address,
-			"",
+		ask(address, "",
 			`{"jsonrpc":"2.0","id":1,"method":"initialize","params":{"protocolVersion":"2025-11-25",`+
-				`"capabilities":{"experimental":{`+many+`},"elicitation":{}},"clientInfo":{"name":"g","version":"1"}}}`,
-		)
+				`"capabilities":{"experimental":{`+many+`},"elicitation":{}},"clientInfo":{"name":"g","version":"1"}}}`)
 	},
 	"opens a session, a stream, and reads nothing": func(address string) {
 		id := ask(address, "", opening)
-		raw(
-			address,
-			"GET /mcp HTTP/1.1\r\nHost: "+address+"\r\nAccept: text/event-stream\r\nMcp-Session-Id: "+id+
-				"\r\n\r\n",
-		)
+		raw(address, "GET /mcp HTTP/1.1\r\nHost: "+address+"\r\nAccept: text/event-stream\r\n"+
+			"Mcp-Session-Id: "+id+"\r\n\r\n")
 	},
 	"says its headers slowly": func(address string) {
 		var names strings.Builder
@@ -59,29 +53,20 @@ var attacks = map[string]func(address string){
 		body := `{"jsonrpc":"2.0","id":1,"method":"subscriptions/listen","params":{"notifications":{` +
 			`"toolsListChanged":true},"_meta":{"io.modelcontextprotocol/protocolVersion":"2026-07-28",` +
 			`"io.modelcontextprotocol/clientCapabilities":{}}}}`
-		raw(
-			address,
-			fmt.Sprintf("POST /mcp HTTP/1.1\r\nHost: %s\r\nContent-Type: application/json\r\nAccept: "+
-				"application/json, text/event-stream\r\nMCP-Protocol-Version: 2026-07-28\r\nMcp-Method: "+
-				"subscriptions/listen\r\nContent-Length: %d\r\n\r\n%s", address, len(body), body),
-		)
+		raw(address, fmt.Sprintf("POST /mcp HTTP/1.1\r\nHost: %s\r\nContent-Type: application/json\r\n"+
+			"Accept: application/json, text/event-stream\r\nMCP-Protocol-Version: 2026-07-28\r\n"+
+			"Mcp-Method: subscriptions/listen\r\nContent-Length: %d\r\n\r\n%s", address, len(body), body))
 	},
 	"calls a tool with much": func(address string) {
 		id := ask(address, "", opening)
-		ask(
-			address,
-			id,
+		ask(address, id,
 			`{"jsonrpc":"2.0","id":2,"method":"tools/call","params":{"name":"hello","arguments":{`+
-				manyKeys(5000)+`},"_meta":{"a":[`+strings.Repeat("[],", 1000)+`[]]}}}`,
-		)
+				manyKeys(5000)+`},"_meta":{"a":[`+strings.Repeat("[],", 1000)+`[]]}}}`)
 	},
 	"asks for a price and goes": func(address string) {
 		id := ask(address, "", opening)
-		ask(
-			address,
-			id,
-			`{"jsonrpc":"2.0","id":2,"method":"tools/call","params":{"name":"search","arguments":{}}}`,
-		)
+		ask(address, id,
+			`{"jsonrpc":"2.0","id":2,"method":"tools/call","params":{"name":"search","arguments":{}}}`)
 	},
 	"sends batches": func(address string) {
 		ask(address, "", "["+strings.Repeat(`{"jsonrpc":"2.0","id":1,"method":"ping"},`, 1000)+opening+"]")

@@ -121,12 +121,8 @@ func (b *thief) sign(t *testing.T, c *x402.Challenge, r x402.Requirement) json.R
 // settle has another payment settled, by the lab's other facilitator.
 func (b *thief) settle(t *testing.T, r x402.Requirement, payment json.RawMessage) {
 	t.Helper()
-	answer, err := http.Post(
-		b.lab.Facilitators[1]+"/settle",
-		"application/json",
-		strings.NewReader(fmt.Sprintf(
-			`{"x402Version":2,"paymentPayload":%s,"paymentRequirements":%s}`, payment, r.Raw)),
-	)
+	question := fmt.Sprintf(`{"x402Version":2,"paymentPayload":%s,"paymentRequirements":%s}`, payment, r.Raw)
+	answer, err := http.Post(b.lab.Facilitators[1]+"/settle", "application/json", strings.NewReader(question))
 	require.NoError(t, err)
 	defer answer.Body.Close()
 	text, err := io.ReadAll(answer.Body)

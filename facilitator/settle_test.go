@@ -224,8 +224,7 @@ func TestSettle(t *testing.T) {
 }
 
 func kinds(version int, network, feePayer string) string {
-	return fmt.Sprintf(
-		`200 {"kinds":[{"x402Version":%d,"scheme":"exact","network":%q,"extra":{"feePayer":%q}}],"extensions":[],"signers":{"solana:*":[%q]}}`,
+	return fmt.Sprintf(`200 {"kinds":[{"x402Version":%d,"scheme":"exact","network":%q,"extra":{"feePayer":%q}}],"extensions":[],"signers":{"solana:*":[%q]}}`,
 		version, network, feePayer, feePayer)
 }
 

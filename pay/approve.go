@@ -65,8 +65,7 @@ func (e *Engine) askPerson(ctx context.Context, q intent, o option) error {
 		return notAgain(declined)
 	case errors.As(err, &full):
 		return o.why.WithHint("%d payments%s wait for a person already, and no more may: the person "+
-			"decides on "+
-			"those first (x402-wallet approvals lists them)", full.Limit, map[string]string{
+			"decides on those first (x402-wallet approvals lists them)", full.Limit, map[string]string{
 			"host": " to this host", "session": " of this agent"}[full.About]).
 			WithDetail("waiting", full.Limit)
 	case err != nil:

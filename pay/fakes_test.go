@@ -122,13 +122,8 @@ func (s *scriptedSeller) Check(seller.Request) error { return nil }
 func (s *scriptedSeller) challenge() http.Header {
 	text := fmt.Sprintf(
 		`{"x402Version":2,"resource":{"url":%q},"accepts":[{"scheme":"exact","network":%q,"amount":%q,"asset":%q,"payTo":%q,"maxTimeoutSeconds":60,"extra":{"name":"USDC","version":"2","paymentFlow":%q}}]}`,
-		testURL,
-		cmp.Or(s.network, testNetwork),
-		s.price,
-		cmp.Or(s.asset, testUSDC),
-		cmp.Or(s.payee, testPayee),
-		s.flow,
-	)
+		testURL, cmp.Or(s.network, testNetwork), s.price, cmp.Or(s.asset, testUSDC),
+		cmp.Or(s.payee, testPayee), s.flow)
 	return http.Header{http.CanonicalHeaderKey(s.header): {base64.StdEncoding.EncodeToString([]byte(text))}}
 }
 

@@ -117,11 +117,9 @@ func (e *Engine) release(ctx context.Context, p history.Payment, cause error) er
 	coded := x402.AsError(cause)
 	switch {
 	case coded.Code == x402.Internal && errors.Is(cause, context.DeadlineExceeded):
-		return x402.Errorf(
-			x402.Timeout,
-			"the payment was not signed within %s; nothing was sent",
-			e.Policy.Deadline,
-		).WithHint("make the same call again; policy.deadline is how long a call may take")
+		return x402.Errorf(x402.Timeout, "the payment was not signed within %s; nothing was sent",
+			e.Policy.Deadline).
+			WithHint("make the same call again; policy.deadline is how long a call may take")
 	case coded.Code == x402.Internal:
 		e.Log.Error("before anything was sent", "payment", p.ID, "err", cause)
 		coded.Code, coded.Message = x402.PayFailed, "the payment could not be prepared; nothing was sent"

@@ -387,10 +387,8 @@ func (s *memStore) Submit(ctx context.Context, asSigned history.Payment, signed 
 // inTime refuses a signature whose session is over, or whose windows are.
 func (l *memLedger) inTime(p *history.Payment) error {
 	if n := len(l.signed); n > 0 {
-		newest := slices.MaxFunc(
-			l.signed,
-			func(a, b *history.Payment) int { return a.Created.Compare(b.Created) },
-		)
+		newest := slices.MaxFunc(l.signed,
+			func(a, b *history.Payment) int { return a.Created.Compare(b.Created) })
 		if p.Session != l.signed[n-1].Session && p.Created.Before(newest.Created) {
 			return history.ErrTooLate
 		}

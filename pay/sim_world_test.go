@@ -296,9 +296,8 @@ func (s *sim) asking(url string, price uint64) *seller.Answer {
 		text := fmt.Sprintf(
 			`{"x402Version":2,"resource":{"url":%q},"accepts":[{"scheme":"exact","network":%q,"amount":"%d","asset":%q,"payTo":%q,"maxTimeoutSeconds":60,"extra":{"name":"USDC","version":"2"}}]}`,
 			url, testNetwork, price, testUSDC, testPayee)
-		a := &seller.Answer{Status: 402,
-			Header: http.Header{http.CanonicalHeaderKey(header): {base64.StdEncoding.EncodeToString(
-				[]byte(text))}}}
+		encoded := base64.StdEncoding.EncodeToString([]byte(text))
+		a := &seller.Answer{Status: 402, Header: http.Header{http.CanonicalHeaderKey(header): {encoded}}}
 		a.Challenge, a.ChallengeErr = x402.ReadChallenge(402, a.Header, nil)
 		s.asks[name] = a
 	}

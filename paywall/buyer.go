@@ -283,12 +283,8 @@ func (b *buyer) takeRoots() bool {
 }
 
 // ask puts a question of the server behind to the buyer.
-func ask[P, R any](
-	ctx context.Context,
-	b *buyer,
-	put func(context.Context, P) (R, error),
-	question P,
-) (R, error) {
+func ask[P, R any](ctx context.Context, b *buyer, put func(context.Context, P) (R, error),
+	question P) (R, error) {
 	var none R
 	b.mu.Lock()
 	tooMany := b.questions >= maxQuestions

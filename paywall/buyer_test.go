@@ -19,8 +19,7 @@ func serverBehind(t *testing.T, o *mcp.StreamableHTTPOptions) (url string) {
 	t.Helper()
 	server := behind()
 	at := httptest.NewServer(
-		mcp.NewStreamableHTTPHandler(func(*http.Request) *mcp.Server { return server }, o),
-	)
+		mcp.NewStreamableHTTPHandler(func(*http.Request) *mcp.Server { return server }, o))
 	t.Cleanup(at.Close)
 	return at.URL
 }
@@ -60,11 +59,8 @@ func newPerson(t *testing.T, name, version string, transport mcp.Transport) *per
 	}
 	client := mcp.NewClient(&mcp.Implementation{Name: name}, o)
 	client.AddRoots(&mcp.Root{URI: "file:///" + name})
-	session, err := client.Connect(
-		t.Context(),
-		transport,
-		&mcp.ClientSessionOptions{ProtocolVersion: version},
-	)
+	session, err := client.Connect(t.Context(), transport,
+		&mcp.ClientSessionOptions{ProtocolVersion: version})
 	require.NoError(t, err)
 	p.ClientSession = session
 	t.Cleanup(func() { session.Close() })
@@ -234,10 +230,8 @@ func TestUpdatesReachSubscribers(t *testing.T) {
 		return len(f.subscribed) == 0
 	}, 10*time.Second, 10*time.Millisecond)
 	for i := range maxSubscriptions {
-		require.NoError(
-			t,
-			other.Subscribe(t.Context(), &mcp.SubscribeParams{URI: fmt.Sprintf("weather://%d", i)}),
-		)
+		require.NoError(t, other.Subscribe(t.Context(),
+			&mcp.SubscribeParams{URI: fmt.Sprintf("weather://%d", i)}))
 	}
 	require.ErrorContains(t, other.Subscribe(t.Context(), &mcp.SubscribeParams{URI: "weather://more"}),
 		"at most 32 subscriptions")
@@ -260,12 +254,10 @@ func TestQuestionsAreBounded(t *testing.T) {
 	b.questions = 0
 	taken, cancel := context.WithCancel(t.Context())
 	cancel()
-	_, err = ask(
-		taken,
-		b,
-		func(ctx context.Context, _ int) (int, error) { <-ctx.Done(); return 0, ctx.Err() },
-		0,
-	)
+	_, err = ask(taken, b, func(ctx context.Context, _ int) (int, error) {
+		<-ctx.Done()
+		return 0, ctx.Err()
+	}, 0)
 	require.ErrorIs(t, err, context.Canceled, "the server behind took it back")
 	require.Zero(t, b.questions)
 }

@@ -95,12 +95,12 @@ func TestAnswersAreFinished(t *testing.T) {
 	listener, err := net.Listen("tcp", "127.0.0.1:0")
 	require.NoError(t, err)
 	c := limitConns(listener, 1000)
-	server := &http.Server{Handler: c.serving(http.HandlerFunc(
-		func(rw http.ResponseWriter, _ *http.Request) {
-			close(began)
-			<-end
-			rw.WriteHeader(http.StatusAccepted)
-		}))}
+	answers := func(rw http.ResponseWriter, _ *http.Request) {
+		close(began)
+		<-end
+		rw.WriteHeader(http.StatusAccepted)
+	}
+	server := &http.Server{Handler: c.serving(http.HandlerFunc(answers))}
 	c.watch(server)
 	over := make(chan error, 1)
 	go func() { over <- server.Serve(c) }()
@@ -170,11 +170,11 @@ func TestAnswersArePaced(t *testing.T) {
 func TestAnAnswersTimeIsItsOwn(t *testing.T) {
 	p := &patient{ResponseWriter: httptest.NewRecorder()}
 	g := newGate(Limits{}, time.Second)
-	g.let(http.HandlerFunc(func(rw http.ResponseWriter, _ *http.Request) {
+	accepts := http.HandlerFunc(func(rw http.ResponseWriter, _ *http.Request) {
 		rw.WriteHeader(http.StatusAccepted)
-	}),
-		isSessionless).
-		ServeHTTP(p, httptest.NewRequest(http.MethodPost, "/mcp", strings.NewReader("{}")))
+	})
+	request := httptest.NewRequest(http.MethodPost, "/mcp", strings.NewReader("{}"))
+	g.let(accepts, isSessionless).ServeHTTP(p, request)
 	require.Equal(t, []time.Time{{}}, p.deadlines)
 }
 

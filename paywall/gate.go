@@ -331,12 +331,8 @@ func (g *gate) read(rw http.ResponseWriter, r *http.Request, v *visitor) (body [
 			_ = control.SetReadDeadline(time.Time{})
 			return body, giveBack, nil
 		case errors.As(err, &tooLong) && !bought:
-			return body, giveBack, &refusal{
-				http.StatusRequestEntityTooLarge,
-				0,
-				fmt.Sprintf("a request has at "+
-					"most %d bytes before its session has bought something", limit),
-			}
+			return body, giveBack, &refusal{http.StatusRequestEntityTooLarge, 0,
+				fmt.Sprintf("a request has at most %d bytes before its session has bought something", limit)}
 		case err != nil:
 			return nil, giveBack, &refusal{http.StatusRequestEntityTooLarge, 0,
 				"the request is too large, too slow, or cut off"}
@@ -364,13 +360,10 @@ func messages(body []byte) (n int, ok bool) {
 
 // carriesPayment reports whether a request shows a payment, of whatever worth.
 func carriesPayment(header http.Header, body []byte) bool {
-	return slices.ContainsFunc(
-		x402.PaymentHeaders(),
-		func(name string) bool { return header.Get(name) != "" },
-	) ||
-		slices.ContainsFunc(x402.PaymentKeys(), func(key string) bool {
-			return bytes.Contains(body, []byte(strconv.Quote(key)))
-		})
+	inHeader := func(name string) bool { return header.Get(name) != "" }
+	inBody := func(key string) bool { return bytes.Contains(body, []byte(strconv.Quote(key))) }
+	return slices.ContainsFunc(x402.PaymentHeaders(), inHeader) ||
+		slices.ContainsFunc(x402.PaymentKeys(), inBody)
 }
 
 // enter counts a request's calls until leave. Who bought has a share of their own, and so has who
@@ -378,11 +371,8 @@ func carriesPayment(header http.Header, body []byte) bool {
 func (g *gate) enter(v *visitor, body []byte, header http.Header) (leave func(), refused *refusal) {
 	calls, ok := messages(body)
 	if !ok {
-		return func() {}, &refusal{
-			http.StatusBadRequest,
-			0,
-			fmt.Sprintf("a batch has 1 to %d messages", maxBatch),
-		}
+		return func() {}, &refusal{http.StatusBadRequest, 0,
+			fmt.Sprintf("a batch has 1 to %d messages", maxBatch)}
 	}
 	g.mu.Lock()
 	defer g.mu.Unlock()
@@ -396,11 +386,8 @@ func (g *gate) enter(v *visitor, body []byte, header http.Header) (leave func(),
 	}
 	switch {
 	case v.calls > 0 && v.calls+calls > mayHave:
-		return func() {}, &refusal{
-			http.StatusTooManyRequests,
-			1,
-			"too many calls of this session are under way",
-		}
+		return func() {}, &refusal{http.StatusTooManyRequests, 1,
+			"too many calls of this session are under way"}
 	case g.calls[of]+calls > all:
 		return func() {}, &refusal{http.StatusServiceUnavailable, 5, "too many calls are under way"}
 	case from.address != "" && g.from[from] > 0 && g.from[from]+calls > all/perAddress:

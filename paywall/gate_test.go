@@ -36,9 +36,7 @@ func overHTTP(t *testing.T, l *lab, f *Proxy, limits Limits) (endpoint string) {
 				return &mcp.CallToolResult{}, nil
 			})
 		at := httptest.NewServer(
-			mcp.NewStreamableHTTPHandler(func(*http.Request) *mcp.Server { return server },
-				nil),
-		)
+			mcp.NewStreamableHTTPHandler(func(*http.Request) *mcp.Server { return server }, nil))
 		t.Cleanup(at.Close)
 		f.URL = at.URL
 	}
@@ -334,12 +332,8 @@ func TestBuyersMakeNoRoom(t *testing.T) {
 		}
 	}
 	g.ending.Wait()
-	require.Equal(
-		t,
-		map[string]bool{"a": true, "b": true},
-		ended,
-		"half of 4 are for those who bought nothing",
-	)
+	require.Equal(t, map[string]bool{"a": true, "b": true}, ended,
+		"half of 4 are for those who bought nothing")
 	for _, id := range []string{"c", "d"} {
 		g.sessions[id].bought = true
 	}
@@ -367,10 +361,8 @@ func TestSessionsOfOthers(t *testing.T) {
 			require.Equal(t, http.StatusNotFound, status, answer)
 		}
 	}
-	status, _, _ := (&guest{t: t, endpoint: endpoint, id: strings.Repeat("x", 64<<10)}).send(
-		http.MethodGet,
-		"",
-	)
+	long := &guest{t: t, endpoint: endpoint, id: strings.Repeat("x", 64<<10)}
+	status, _, _ := long.send(http.MethodGet, "")
 	require.Equal(t, http.StatusRequestHeaderFieldsTooLarge, status)
 	status, _ = owner.call("hello")
 	require.Equal(t, http.StatusOK, status)

@@ -19,8 +19,9 @@ import (
 )
 
 // named is a buyer's name for its payment.
-var named = map[string]json.RawMessage{"payment-identifier": json.RawMessage(
-	`{"info":{"id":"pay_0123456789abcdef"}}`)}
+var named = map[string]json.RawMessage{
+	"payment-identifier": json.RawMessage(`{"info":{"id":"pay_0123456789abcdef"}}`),
+}
 
 // A client that comes for a lost answer after the payment expired gets it, and is not asked to pay
 // again; a payment that expired unused buys nothing.

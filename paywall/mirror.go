@@ -181,11 +181,8 @@ func callUpstream[P, R any](ctx context.Context, f *Proxy, request asks, params 
 
 // upstreamMeta is _meta as the upstream server gets it: without the payment, which it could settle
 // itself, with what the buyer's client can do of what is passed on, and with a progress token of ours.
-func (f *Proxy) upstreamMeta(
-	ctx context.Context,
-	request asks,
-	meta mcp.Meta,
-) (cleaned mcp.Meta, done func()) {
+func (f *Proxy) upstreamMeta(ctx context.Context, request asks, meta mcp.Meta) (
+	cleaned mcp.Meta, done func()) {
 	token := meta["progressToken"]
 	meta = ownMeta(meta)
 	maps.DeleteFunc(meta, func(key string, _ any) bool {

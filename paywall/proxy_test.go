@@ -68,22 +68,18 @@ func behind(versions ...string) *mcp.Server {
 	add("can", func(_ context.Context, r *mcp.CallToolRequest) (*mcp.CallToolResult, error) {
 		return text(string(jsonOf(claims(r.ClientCapabilities()))))
 	})
-	add(
-		"inquire",
-		func(_ context.Context, r *mcp.CallToolRequest) (*mcp.CallToolResult, error) { // since 2026-07-28
-			if said, ok := r.Params.InputResponses["q"].(*mcp.ElicitResult); ok {
-				return text(said.Content["city"].(string))
-			}
-			return &mcp.CallToolResult{
-				InputRequests: mcp.InputRequestMap{"q": &mcp.ElicitParams{Message: "Where?"}},
-			}, nil
-		},
-	)
+	// since 2026-07-28
+	add("inquire", func(_ context.Context, r *mcp.CallToolRequest) (*mcp.CallToolResult, error) {
+		if said, ok := r.Params.InputResponses["q"].(*mcp.ElicitResult); ok {
+			return text(said.Content["city"].(string))
+		}
+		return &mcp.CallToolResult{
+			InputRequests: mcp.InputRequestMap{"q": &mcp.ElicitParams{Message: "Where?"}},
+		}, nil
+	})
 	add("ask", func(ctx context.Context, r *mcp.CallToolRequest) (*mcp.CallToolResult, error) {
-		if strings.Contains(
-			string(r.Params.Arguments),
-			"apart",
-		) { // as many servers do: on the session's stream
+		if strings.Contains(string(r.Params.Arguments), "apart") {
+			// as many servers do: on the session's stream
 			ctx = context.Background()
 		}
 		answer, err := r.Session.Elicit(ctx, &mcp.ElicitParams{Message: "Which city?"})
@@ -287,13 +283,10 @@ func TestProxyOverHTTP(t *testing.T) {
 			}
 		})
 	}
-	status, body := post(
-		t,
-		endpoint,
+	status, body := post(t, endpoint,
 		`{"jsonrpc":"2.0","id":1,"method":"tools/list","params":{"_meta":{"io.modelcontextprotocol/protocolVersion":"2026-07-28",`+
 			`"io.modelcontextprotocol/clientInfo":{"name":"b","version":"1"},"io.modelcontextprotocol/clientCapabilities":{}}}}`,
-		map[string]string{"MCP-Protocol-Version": "2026-07-28", "Mcp-Method": "tools/list"},
-	)
+		map[string]string{"MCP-Protocol-Version": "2026-07-28", "Mcp-Method": "tools/list"})
 	require.Equal(t, 200, status, body)
 	require.Contains(t, body, `"name":"search"`, "who knows no sessions")
 
@@ -353,11 +346,8 @@ func TestProxyReopensUpstreamSession(t *testing.T) {
 // A price for a tool that is not there would give the tool away that was meant.
 func TestProxyRefusesPriceWithoutTool(t *testing.T) {
 	_, f := newProxy(t, "serach")
-	require.ErrorContains(
-		t,
-		f.Open(t.Context()),
-		"has no tool serach; it has ask, can, die, fail, hello, inquire, search, touch, wait",
-	)
+	require.ErrorContains(t, f.Open(t.Context()),
+		"has no tool serach; it has ask, can, die, fail, hello, inquire, search, touch, wait")
 	require.NoError(t, f.Close(t.Context()))
 	_, f = newProxy(t)
 	f.Command = []string{"/nonexistent/server"}

@@ -137,8 +137,6 @@ func TestALostAnswer(t *testing.T) {
 	l := newLab(t, nil)
 	c := l.call(t, map[string]any{"q": 1}, nil).challenge()
 	require.Contains(t, c.Extensions, "payment-identifier")
-	named := map[string]json.RawMessage{"payment-identifier": json.RawMessage(
-		`{"info":{"id":"pay_0123456789abcdef"}}`)}
 	payload := l.payer.sign(t, c, 0, named)
 	first := l.call(t, map[string]any{"q": 1}, meta(c, payload))
 	require.Equal(t, product, first.text)
@@ -242,8 +240,6 @@ func TestDoubtIsSettledByTheChain(t *testing.T) {
 				l.paywall.confirmTimeout = 10 * time.Second
 			}
 			c := l.call(t, nil, nil).challenge()
-			named := map[string]json.RawMessage{"payment-identifier": json.RawMessage(
-				`{"info":{"id":"pay_0123456789abcdef"}}`)}
 			shown := meta(c, l.payer.sign(t, c, 0, named))
 			l.Inject("facilitator cuts after", math.MaxInt)
 			g := l.call(t, nil, shown)
@@ -362,8 +358,6 @@ func TestBuyerLeaves(t *testing.T) {
 	ctx, leave = context.WithCancel(t.Context())
 	l.tool = given
 	beforeSettle.Store((*func())(&leave))
-	named := map[string]json.RawMessage{"payment-identifier": json.RawMessage(
-		`{"info":{"id":"pay_0123456789abcdef"}}`)}
 	shown := meta(c, l.payer.sign(t, c, 0, named))
 	_, err = l.client.CallTool(ctx, &mcp.CallToolParams{Name: "search", Meta: maps.Clone(shown)})
 	require.Error(t, err)

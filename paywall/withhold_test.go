@@ -53,8 +53,7 @@ func (l *listener) options() *mcp.ClientOptions {
 			l.note("%v/%v %s%v", r.Params.Progress, r.Params.Total, r.Params.Message, r.Params.Meta["leak"])
 		},
 		LoggingMessageHandler: func(_ context.Context, r *mcp.LoggingMessageRequest) {
-			l.note("%v",
-				r.Params.Data)
+			l.note("%v", r.Params.Data)
 		},
 	}
 }
@@ -160,10 +159,8 @@ func TestOnePaidCallTellsNothingOfAnother(t *testing.T) {
 			both, failed := make(chan context.Context), make(chan struct{})
 			l.tool = func(ctx context.Context, r *mcp.CallToolRequest) (*mcp.CallToolResult, error) {
 				tell := func(ctx context.Context, n int) {
-					_ = r.Session.Log(
-						way(ctx),
-						&mcp.LoggingMessageParams{Level: "info", Data: fmt.Sprint(n, product)},
-					)
+					_ = r.Session.Log(way(ctx),
+						&mcp.LoggingMessageParams{Level: "info", Data: fmt.Sprint(n, product)})
 				}
 				if strings.Contains(string(r.Params.Arguments), "pays") {
 					both <- ctx
@@ -201,15 +198,15 @@ func TestWhatIsPaidForMaySpeak(t *testing.T) {
 // Over HTTP nothing of an answer leaves before it is paid either, however the handler hurries.
 func TestNothingIsStreamedBeforeItIsPaid(t *testing.T) {
 	l := newLab(t, nil)
-	web := httptest.NewServer(l.paywall.HTTP("search", http.HandlerFunc(
-		func(rw http.ResponseWriter, _ *http.Request) {
-			rw.Header().Set("Link", product)
-			rw.WriteHeader(http.StatusEarlyHints)
-			_, _ = io.WriteString(rw, product)
-			require.Error(t, http.NewResponseController(rw).Flush())
-			_, hijacks := rw.(http.Hijacker)
-			require.False(t, hijacks)
-		})))
+	hurries := func(rw http.ResponseWriter, _ *http.Request) {
+		rw.Header().Set("Link", product)
+		rw.WriteHeader(http.StatusEarlyHints)
+		_, _ = io.WriteString(rw, product)
+		require.Error(t, http.NewResponseController(rw).Flush())
+		_, hijacks := rw.(http.Hijacker)
+		require.False(t, hijacks)
+	}
+	web := httptest.NewServer(l.paywall.HTTP("search", http.HandlerFunc(hurries)))
 	defer web.Close()
 	c := l.call(t, nil, nil).challenge()
 	l.Inject("facilitator refuses", math.MaxInt)

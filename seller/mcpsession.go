@@ -350,8 +350,7 @@ func (p *endpoint) open(ctx context.Context, e *exchange, version string) (*sess
 }
 
 func (p *endpoint) connect(ctx context.Context, e *exchange, version string,
-	by func(*session) mcp.Transport) (
-	*session, error) {
+	by func(*session) mcp.Transport) (*session, error) {
 	life, end := context.WithCancel(e.in(context.WithoutCancel(ctx)))
 	stop := context.AfterFunc(ctx, end)
 	s := &session{stop: end, ended: make(chan struct{}), quit: p.mcp.life.Done()}

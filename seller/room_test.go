@@ -83,11 +83,8 @@ func TestWaitingForAPlaceEnds(t *testing.T) {
 	s := serve(t, func(w http.ResponseWriter, _ *http.Request) { _, _ = w.Write(body) })
 	c := newClient(s.URL)
 	for range placesPaid {
-		_, err := c.Present(
-			t.Context(),
-			Request{URL: s.URL},
-			x402.Attachment{Header: "X-PAYMENT", Value: "x"},
-		)
+		_, err := c.Present(t.Context(), Request{URL: s.URL},
+			x402.Attachment{Header: "X-PAYMENT", Value: "x"})
 		require.NoError(t, err)
 	}
 	ctx, cancel := context.WithTimeout(t.Context(), 200*time.Millisecond)

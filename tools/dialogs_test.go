@@ -53,11 +53,8 @@ func TestClosedDialogs(t *testing.T) {
 			w := askingWorld(t)
 			c := serveAsker(t, w.server(), era, map[string]any{})
 			for i := range maxUnanswered {
-				_, r := c.pay(
-					map[string]any{"url": fmt.Sprint(w.SellerURL, "/weather?", i)},
-					"cancel",
-					nothing,
-				)
+				url := fmt.Sprint(w.SellerURL, "/weather?", i)
+				_, r := c.pay(map[string]any{"url": url}, "cancel", nothing)
 				require.EqualValues(t, "APPROVAL_REQUIRED", r.code(t).Error)
 			}
 			c.start(map[string]any{"url": w.SellerURL + "/weather"}, nil)

@@ -184,6 +184,16 @@ func putKeystore(t *testing.T, data []byte) string {
 	return dir
 }
 
+// goldenHome is a home with the golden keystore, and its passphrase in the file passphrase.
+func goldenHome(t *testing.T) string {
+	data, _ := golden(t)
+	dir := putKeystore(t, data)
+	typed, err := os.ReadFile("testdata/passphrase.txt")
+	require.NoError(t, err)
+	require.NoError(t, os.WriteFile(filepath.Join(dir, "passphrase"), typed, 0o600))
+	return dir
+}
+
 func requireCode(t *testing.T, err error, code errorCode) *codedError {
 	t.Helper()
 	var e *codedError

@@ -309,6 +309,5 @@ func (ks *keystore) warnings() []string {
 		return nil
 	}
 	return []string{fmt.Sprintf("the keystore's scrypt n is %d, below %d: a stolen file is guessed too "+
-		"cheaply; "+
-		"set the passphrase again with: x402-wallet passphrase", ks.n, safeN)}
+		"cheaply; set the passphrase again with: x402-wallet passphrase", ks.n, safeN)}
 }

@@ -226,8 +226,7 @@ func commandFailed(caller, limit error, program string, err error) error {
 	switch {
 	case caller != nil:
 		e.msg = "the passphrase command " + program + " had not answered when the call's time was over, " +
-			"and " +
-			"was ended"
+			"and was ended"
 		e.hint = "run it by hand to see how long it takes: it has to answer within the call's deadline " +
 			"(policy.deadline), and never may take longer than " + commandTimeout.String() + "; or unlock " +
 			"before, with x402-wallet unlock"

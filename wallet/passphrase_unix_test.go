@@ -153,20 +153,15 @@ func TestFromCommandIsBounded(t *testing.T) {
 	for _, script := range []string{"exec sleep 30", "sleep 30 & sleep 30"} {
 		ctx, cancel := context.WithTimeout(t.Context(), 50*time.Millisecond)
 		start := time.Now()
-		err := w.Unlock(
-			ctx,
-			FromCommand([]string{"/bin/sh", "-c", script}, []string{"PATH=" + os.Getenv("PATH")}),
-		)
+		err := w.Unlock(ctx,
+			FromCommand([]string{"/bin/sh", "-c", script}, []string{"PATH=" + os.Getenv("PATH")}))
 		cancel()
 		require.ErrorIs(t, err, context.DeadlineExceeded)
 		require.Less(t, time.Since(start), commandWaitDelay+5*time.Second)
 		// it says which program had no answer, and by when it needs one
 		e := requireCode(t, err, codeLocked)
-		require.Contains(
-			t,
-			e.msg,
-			"the passphrase command /bin/sh had not answered when the call's time was over",
-		)
+		require.Contains(t, e.msg,
+			"the passphrase command /bin/sh had not answered when the call's time was over")
 		require.Contains(t, e.Hint(), "policy.deadline")
 	}
 	for _, tc := range []struct {

@@ -119,11 +119,7 @@ func withoutLockedMemory(ctx context.Context) int {
 
 // A limit that is too small, as in many containers, stops nothing, and is told.
 func TestNoMemoryToLock(t *testing.T) {
-	data, _ := golden(t)
-	dir := putKeystore(t, data)
-	passphrase, err := os.ReadFile("testdata/passphrase.txt")
-	require.NoError(t, err)
-	require.NoError(t, os.WriteFile(dir+"/passphrase", passphrase, 0o600))
+	dir := goldenHome(t)
 	out, err := helperCommand(t, "no-memory-to-lock", dir).CombinedOutput()
 	require.NoError(t, err, "%s", out)
 	require.Regexp(t, `^mlock: .+; <nil>$`, string(out))

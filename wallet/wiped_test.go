@@ -7,7 +7,6 @@ package wallet
 
 import (
 	"fmt"
-	"os"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -15,11 +14,7 @@ import (
 
 // What wiping achieves (catalogue F15). It cannot promise more in Go: see the package's comment.
 func TestWipedFromMemory(t *testing.T) {
-	data, _ := golden(t)
-	dir := putKeystore(t, data)
-	passphrase, err := os.ReadFile("testdata/passphrase.txt")
-	require.NoError(t, err)
-	require.NoError(t, os.WriteFile(dir+"/passphrase", passphrase, 0o600))
+	dir := goldenHome(t)
 	out, err := helperCommand(t, "wipe", dir).CombinedOutput()
 	require.NoError(t, err, "%s", out)
 	t.Logf("copies of seed, scalar, scalar's words, passphrase: unlocked and locked: %s", out)

@@ -305,11 +305,8 @@ func (a authorization) compare(r *receipt, entry logEntry) (x402.StatusState, st
 			if a.isExact(l) {
 				paid = true
 			} else {
-				moved = fmt.Sprintf(
-					"%s to %s",
-					amountOf(l.Data),
-					common.BytesToAddress(l.Topics[2][12:]).Hex(),
-				)
+				moved = fmt.Sprintf("%s to %s", amountOf(l.Data),
+					common.BytesToAddress(l.Topics[2][12:]).Hex())
 			}
 		}
 	}

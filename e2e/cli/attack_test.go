@@ -16,7 +16,6 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"x402-wallet/chain/evm"
-	"x402-wallet/e2e/testworld"
 	"x402-wallet/history/historytest"
 	"x402-wallet/internal/sandbox"
 	"x402-wallet/x402"
@@ -137,10 +136,8 @@ func (v *victim) restores(older string) {
 	var empty, fill strings.Builder
 	for table := range strings.SplitSeq(tables, ",") {
 		empty.WriteString("DELETE FROM main." + table + ";")
-		fill.WriteString(
-			"DELETE FROM main." + table + "; INSERT INTO main." + table + " SELECT * FROM older." +
-				table + ";",
-		)
+		fill.WriteString("DELETE FROM main." + table + ";")
+		fill.WriteString("INSERT INTO main." + table + " SELECT * FROM older." + table + ";")
 	}
 	_, err := v.forger.Exec("BEGIN;" + empty.String() + fill.String() + "COMMIT")
 	require.NoError(v.t, err)
@@ -311,15 +308,10 @@ func TestARewrittenPaymentIsFound(t *testing.T) {
 // The rate counts what was signed, at the time at which it was.
 func TestARateIsSealed(t *testing.T) {
 	t.Parallel()
-	w, err := newWorld(sandbox.Options{})
-	require.NoError(t, err)
-	t.Cleanup(w.close)
-	w.home = filepath.Join(t.TempDir(), "home")
-	w.evm, _, err = testworld.MakeHome(w.home, strings.Replace(w.rules(sandbox.Rules{}), "[budget]",
-		"[budget]\nrate = 2", 1), testPassphrase)
-	require.NoError(t, err)
-	w.Fund(w.evm, sandbox.USDC)
-	v := &victim{world: w, t: t, env: []string{"X402_WALLET_HOME=" + w.home, passphraseFile(t)}}
+	w, env := householdWith(t, sandbox.Options{}, func(w *world) string {
+		return strings.Replace(w.rules(sandbox.Rules{}), "[budget]", "[budget]\nrate = 2", 1)
+	})
+	v := &victim{world: w, t: t, env: append(env, passphraseFile(t))}
 	v.open()
 	v.pays(0, "paid")
 	v.pays(0, "paid")
@@ -400,11 +392,9 @@ func TestANodeOfForgedRulesFreesNothing(t *testing.T) {
 func (v *victim) agentSigns(id string, amount uint64, payTo string) (signed bool, why string) {
 	v.t.Helper()
 	authorization, err := evm.EncodeAuthorization(evm.Authorization3009{
-		From: v.evm,
-		To:   payTo,
-		Value: money.NewAmount(
-			amount,
-		),
+		From:        v.evm,
+		To:          payTo,
+		Value:       money.NewAmount(amount),
 		ValidBefore: time.Now().Unix() + 60,
 		Nonce:       sha256.Sum256([]byte(id)),
 	})
@@ -460,9 +450,7 @@ func TestTheUnlockAgentUnderAttack(t *testing.T) {
 			v.appends(id, "reserved", `{"amount":"990000","microdollars":990000,"asset":"`+asset+
 				`","network":"`+sandbox.EVM+`","payTo":"`+nobody+`","key":""}`)
 			_, err := v.forger.Exec(
-				`UPDATE payments SET created_at = (SELECT max(at) FROM audit) WHERE id = ?`,
-				id,
-			)
+				`UPDATE payments SET created_at = (SELECT max(at) FROM audit) WHERE id = ?`, id)
 			require.NoError(t, err)
 			v.sql(`UPDATE totals SET spent = 0, held = 0`)
 			v.sql(`UPDATE sessions SET last_at = 0`)

@@ -100,9 +100,8 @@ func TestAuthoritiesOfTheEnvironmentAreIgnored(t *testing.T) {
 	_, _, err = testworld.MakeHome(home, strings.Replace(w.rules(sandbox.Rules{}), "loopback = [",
 		fmt.Sprintf("loopback = [%q, ", seller.Listener.Addr()), 1), testPassphrase)
 	require.NoError(t, err)
-	require.NoError(t,
-		os.WriteFile(roots,
-			pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: seller.Certificate().Raw}), 0o600))
+	root := pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: seller.Certificate().Raw})
+	require.NoError(t, os.WriteFile(roots, root, 0o600))
 	for _, variable := range []string{"SSL_CERT_FILE=" + roots, "SSL_CERT_DIR=" + filepath.Dir(roots)} {
 		out, said := runs(t, 1, []string{"X402_WALLET_HOME=" + home, variable}, "pay", seller.URL+"/")
 		require.Contains(t, out, `"error": "NETWORK_ERROR"`)

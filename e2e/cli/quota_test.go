@@ -12,7 +12,6 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"x402-wallet/e2e/testworld"
 	"x402-wallet/internal/sandbox"
 )
 
@@ -89,15 +88,12 @@ func TestContentThatNobodyFetchedStopsPaymentsWhenItFillsTheQuota(t *testing.T) 
 
 // quotaHousehold is a household whose owner lets 64 MiB of content be stored.
 func quotaHousehold(t *testing.T) (w *world, env []string) {
-	w, err := newWorld(sandbox.Options{})
-	require.NoError(t, err)
-	t.Cleanup(w.close)
-	w.home = filepath.Join(t.TempDir(), "home")
-	w.evm, _, err = testworld.MakeHome(w.home, strings.Replace(w.rules(sandbox.Rules{}), "[policy]\n",
-		"[policy]\ncontent_quota = \"64MiB\"\n", 1), testPassphrase)
-	require.NoError(t, err)
-	w.Fund(w.evm, sandbox.USDC)
-	return w, []string{"X402_WALLET_HOME=" + w.home, passphraseFile(t)}
+	t.Helper()
+	w, env = householdWith(t, sandbox.Options{}, func(w *world) string {
+		return strings.Replace(w.rules(sandbox.Rules{}), "[policy]\n",
+			"[policy]\ncontent_quota = \"64MiB\"\n", 1)
+	})
+	return w, append(env, passphraseFile(t))
 }
 
 // ledgerSize is how many bytes of disk the ledger takes, with its log.

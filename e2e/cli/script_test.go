@@ -201,11 +201,17 @@ func (w *world) makeWallet(home string, r sandbox.Rules) (evm, solana string, er
 // household is a world with a funded wallet in it, and the environment that names its home.
 func household(t *testing.T, o sandbox.Options, r sandbox.Rules) (w *world, env []string) {
 	t.Helper()
+	return householdWith(t, o, func(w *world) string { return w.rules(r) })
+}
+
+// householdWith is a household with a config.toml of its own.
+func householdWith(t *testing.T, o sandbox.Options, rules func(*world) string) (w *world, env []string) {
+	t.Helper()
 	w, err := newWorld(o)
 	require.NoError(t, err)
 	t.Cleanup(w.close)
 	w.home = filepath.Join(t.TempDir(), "home")
-	w.evm, _, err = w.makeWallet(w.home, r)
+	w.evm, _, err = testworld.MakeHome(w.home, rules(w), testPassphrase)
 	require.NoError(t, err)
 	w.Fund(w.evm, sandbox.USDC)
 	return w, []string{"X402_WALLET_HOME=" + w.home}

@@ -28,11 +28,8 @@ import (
 	"x402-wallet/x402"
 )
 
-var everyByte = flag.String(
-	"everybyte",
-	"",
-	`"cut": cut a payment to an EVM seller at every byte; "all": break every line at every byte in every way; otherwise at a sample`,
-)
+var everyByte = flag.String("everybyte", "",
+	`"cut": cut a payment to an EVM seller at every byte; "all": break every line at every byte in every way; otherwise at a sample`)
 
 // buyer is the wallet's own engine, joined to a world as package app joins it, in this process: six
 // thousand payments are too many to start a process for each. The keys are unlocked once.

@@ -93,13 +93,8 @@ func (c *checker) policy(written *file) policy {
 		Loopback:    c.loopback(f.Loopback),
 		MaxTimeout: time.Second * time.Duration(
 			c.whole("policy.max_timeout_seconds", f.MaxTimeout, 300, 10, 3600)),
-		Deadline: c.duration(
-			"policy.deadline",
-			f.Deadline,
-			90*time.Second,
-			5*time.Second,
-			10*time.Minute,
-		),
+		Deadline: c.duration("policy.deadline", f.Deadline,
+			90*time.Second, 5*time.Second, 10*time.Minute),
 		ContentQuota: c.size("policy.content_quota", f.Quota, 1<<30, leastQuota, mostQuota),
 		Prefer:       []string{solanaMainnet, base},
 		Schemes:      []string{"exact"},

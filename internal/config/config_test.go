@@ -409,9 +409,8 @@ func TestHostNames(t *testing.T) {
 }
 
 func TestWalletSettles(t *testing.T) {
-	c, err := Parse(
-		[]byte("[hosts.\"Seed.example\"]\nsettle = \"wallet\"\n[hosts.\"seed.example:81\"]\nsettle = " +
-			"\"seller\""))
+	c, err := Parse([]byte("[hosts.\"Seed.example\"]\nsettle = \"wallet\"\n" +
+		"[hosts.\"seed.example:81\"]\nsettle = \"seller\""))
 	require.NoError(t, err)
 	assert.True(t, c.WalletSettles("seed.example"))
 	assert.True(t, c.WalletSettles("SEED.example:8443"))

@@ -59,10 +59,8 @@ func TestPaywall(t *testing.T) {
 			{Name: "search", Accepts: []paywallOption{{Network: base, PayTo: ours, Price: "0.01"}}},
 		},
 	}, p)
-	p, err = shop(
-		t,
-		strings.NewReplacer(`"result"`, `"x402-mcp"`, "version     = 2", "").Replace(paywallFile),
-	)
+	older := strings.NewReplacer(`"result"`, `"x402-mcp"`, "version     = 2", "")
+	p, err = shop(t, older.Replace(paywallFile))
 	require.NoError(t, err)
 	require.Equal(t, 1, p.Version)
 }

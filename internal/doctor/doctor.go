@@ -256,12 +256,8 @@ func (o Options) content(ctx context.Context, store *history.Store) findings {
 	}
 	quota := rules.Policy.ContentQuota
 	use.Quota = int64(quota)
-	said := fmt.Sprintf(
-		"%s of stored content, %s of it not fetched yet, of a quota of %s",
-		rounded(use.Stored),
-		rounded(use.Owed),
-		quota,
-	)
+	said := fmt.Sprintf("%s of stored content, %s of it not fetched yet, of a quota of %s",
+		rounded(use.Stored), rounded(use.Owed), quota)
 	const makeRoom = "repeat the calls whose answers were lost, raise policy.content_quota, or give it up: " +
 		"x402-wallet history prune --before DATE --undelivered"
 	switch {
@@ -309,13 +305,9 @@ func (o Options) unlocking(ctx context.Context) findings {
 // that was started otherwise, by an agent say, may have another limit.
 func (o Options) memory(context.Context) findings {
 	if err := o.LockedMemory(); err != nil {
-		return found(
-			warn,
-			"raise the limit of locked memory by 64 KiB or more: `ulimit -l`, LimitMEMLOCK= of "+
-				"a systemd service, --ulimit memlock= of a container; or encrypt the swap",
-			"the keys of an unlocked wallet can be written to the swap: the system refused (%v)",
-			err,
-		)
+		return found(warn, "raise the limit of locked memory by 64 KiB or more: `ulimit -l`, LimitMEMLOCK= "+
+			"of a systemd service, --ulimit memlock= of a container; or encrypt the swap",
+			"the keys of an unlocked wallet can be written to the swap: the system refused (%v)", err)
 	}
 	return good("the keys of an unlocked wallet are kept out of the swap")
 }

@@ -22,12 +22,8 @@ func (o Options) servers(context.Context) (list findings) {
 			continue
 		}
 		if s.Sandbox != nil && !*s.Sandbox {
-			list.add(
-				ok,
-				"",
-				"%s runs unconfined, as its sandbox = false says: it can do all that you can",
-				name,
-			)
+			list.add(ok, "",
+				"%s runs unconfined, as its sandbox = false says: it can do all that you can", name)
 			continue
 		}
 		program := child.Program{Argv: s.Command, Sandbox: child.Sandbox{Closed: []string{o.Home}}}
@@ -45,13 +41,8 @@ func confined(name, why string, required bool) findings {
 	case why != "":
 		return found(warn, "sandbox = false says that this is meant", "%s runs unconfined: %s", name, why)
 	case len(gaps) > 0:
-		return found(
-			warn,
-			"a newer kernel closes that",
-			"%s is kept from reading this wallet's home, but can %s",
-			name,
-			strings.Join(gaps, ", and "),
-		)
+		return found(warn, "a newer kernel closes that",
+			"%s is kept from reading this wallet's home, but can %s", name, strings.Join(gaps, ", and "))
 	}
 	return good("%s is kept from this wallet's home and from signals to it; it can do all else that you can",
 		name)

@@ -62,15 +62,14 @@ func TestOnlyTheOwnersApprovalCounts(t *testing.T) {
 	}{
 		{"the owner's", true, nil, nil, ""},
 		{"nobody's", false, func(t *testing.T, g *Guard) {
-			require.NoError(t,
-				execute(g, fmt.Sprintf(`UPDATE approvals SET state = 'approved', expires_at = %d`,
-					time.Now().Add(time.Hour).UnixMicro())))
+			require.NoError(t, execute(g, fmt.Sprintf(
+				`UPDATE approvals SET state = 'approved', expires_at = %d`,
+				time.Now().Add(time.Hour).UnixMicro())))
 		}, nil, x402.ApprovalRequired},
 		{"nobody's, with bytes for a seal", false, func(t *testing.T, g *Guard) {
-			require.NoError(t,
-				execute(g, fmt.Sprintf(
-					`UPDATE approvals SET state = 'approved', seal = zeroblob(32), expires_at = %d`,
-					time.Now().Add(time.Hour).UnixMicro())))
+			require.NoError(t, execute(g, fmt.Sprintf(
+				`UPDATE approvals SET state = 'approved', seal = zeroblob(32), expires_at = %d`,
+				time.Now().Add(time.Hour).UnixMicro())))
 		}, nil, x402.ApprovalRequired},
 		{"for longer", true, func(t *testing.T, g *Guard) {
 			require.NoError(t, execute(g, `UPDATE approvals SET expires_at = expires_at + 1`))
@@ -100,9 +99,8 @@ func TestOnlyTheOwnersApprovalCounts(t *testing.T) {
 		}, nil, x402.LedgerCorrupt},
 		{"used before, and the chain's end cut off", true, func(t *testing.T, g *Guard) {
 			paid(t, g)
-			require.NoError(t,
-				execute(g, again+
-					`; DELETE FROM audit WHERE seq >= (SELECT seq FROM audit WHERE event = 'approval used')`))
+			require.NoError(t, execute(g, again+
+				`; DELETE FROM audit WHERE seq >= (SELECT seq FROM audit WHERE event = 'approval used')`))
 		}, nil, x402.LedgerCorrupt},
 		{"used for what was never signed", true, func(t *testing.T, g *Guard) {
 			p, _ := use(t, g, 1, wanted(5000))
