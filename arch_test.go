@@ -60,18 +60,8 @@ var arrows = map[string][]string{
 	// evm, svm: whose signature it is
 	"internal/receipt": {"chain/evm", "history", "x402/money", "chain/svm", "x402"},
 	// it looks at everything, through tools' Wallet where that waits
-	"internal/doctor": {
-		"facilitator",
-		"internal/child",
-		"internal/config",
-		"history",
-		"internal/install",
-		"x402/money",
-		"wallet/seal",
-		"tools",
-		"wallet",
-		"x402",
-	},
+	"internal/doctor": {"facilitator", "internal/child", "internal/config", "history", "internal/install",
+		"x402/money", "wallet/seal", "tools", "wallet", "x402"},
 	// it edits files as config edits its own
 	"internal/install": {"internal/config"},
 	"docs":             {}, // tests of the pages alone

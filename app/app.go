@@ -59,8 +59,8 @@ func Main(version, releaseKey string) int {
 	_ = level.UnmarshalText([]byte(env.LogLevel)) // what is no level stays info
 	log := slog.New(slog.NewTextHandler(os.Stderr, &slog.HandlerOptions{Level: level}))
 	if open != nil {
-		log.Warn("this process cannot be closed to other programs of its user: no passphrase is taken", "err",
-			open)
+		log.Warn("this process cannot be closed to other programs of its user: no passphrase is taken",
+			"err", open)
 	}
 	if debug.SetMemoryLimit(-1) == math.MaxInt64 { // GOMEMLIMIT says nothing else
 		debug.SetMemoryLimit(memoryLimit)

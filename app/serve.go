@@ -129,8 +129,9 @@ func (a *app) ServePaywall(ctx context.Context, file string) error {
 		}
 	}
 	front := &paywall.Proxy{Paywall: wall, Command: conf.Command, Stderr: os.Stderr, URL: conf.URL,
-		Version: a.version, Log: a.log, Limits: paywall.Limits{Sessions: conf.MaxSessions,
-			Request: int64(conf.MaxRequest), BehindProxy: conf.BehindProxy}}
+		Version: a.version, Log: a.log,
+		Limits: paywall.Limits{Sessions: conf.MaxSessions, Request: int64(conf.MaxRequest),
+			BehindProxy: conf.BehindProxy}}
 	if len(conf.Command) > 0 {
 		front.Env, front.Sandbox = config.ChildEnv(conf.Env...), a.sandbox(conf.Sandbox, h.rules)
 	}
@@ -161,8 +162,8 @@ func (a *app) ServePaywall(ctx context.Context, file string) error {
 }
 
 // statusReader asks the chain of a payment what became of it.
-func statusReader(onEVM *evm.Exact, onSolana *svm.Exact) func(context.Context, x402.Evidence) (x402.Status,
-	error) {
+func statusReader(onEVM *evm.Exact, onSolana *svm.Exact) func(context.Context, x402.Evidence) (
+	x402.Status, error) {
 	return func(ctx context.Context, e x402.Evidence) (x402.Status, error) {
 		if x402.IsSolana(e.Network) {
 			return onSolana.Status(ctx, e)

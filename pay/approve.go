@@ -95,14 +95,13 @@ const DetailUnanswered = "unanswered"
 // it comes again.
 func notAgain(d *history.Declined) error {
 	what := map[string]string{
-		"this": "a person said no to this payment", "host": "a person keeps saying no to payments to " +
-			"this host",
-		"all": "a person keeps saying no",
+		"this": "a person said no to this payment",
+		"host": "a person keeps saying no to payments to this host",
+		"all":  "a person keeps saying no",
 	}[d.About]
 	until := d.Until.UTC().Format(time.RFC3339)
-	return x402.Errorf(x402.ApprovalDeclined, "%s (%d times within the hour); nobody is asked again "+
-		"before %s",
-		what, d.Times, until).
+	return x402.Errorf(x402.ApprovalDeclined,
+		"%s (%d times within the hour); nobody is asked again before %s", what, d.Times, until).
 		WithHint("do without it; asking again, or for something like it, does not help").
 		WithDetail("approvalId", d.ID).
 		WithDetail("until", until)

@@ -46,8 +46,8 @@ func (e *Engine) finish(ctx context.Context, p history.Payment, v verdict, answe
 		p.State, p.Proof, p.Transaction = v.state, v.proof, cmp.Or(v.transaction, p.Transaction)
 		saved = p
 	}
-	if err == nil && saved.State == history.Unknown &&
-		v.served { // content without a receipt: the chain may know already
+	if err == nil && saved.State == history.Unknown && v.served {
+		// content without a receipt: the chain may know already
 		saved = e.askChain(ctx, saved)
 	}
 	if !v.served && mayBeStored(saved, outcome.Content) {

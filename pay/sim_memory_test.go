@@ -65,8 +65,8 @@ func (l sqlLedger) Submit(ctx context.Context, p history.Payment, signed history
 	return historytest.Guard{Store: l.Store}.Submit(ctx, p, signed, false)
 }
 
-func (l sqlLedger) Expire(ctx context.Context, p history.Payment, status x402.Status) (history.Payment,
-	error) {
+func (l sqlLedger) Expire(ctx context.Context, p history.Payment, status x402.Status) (
+	history.Payment, error) {
 	return historytest.Guard{Store: l.Store}.Expire(ctx, p, status)
 }
 
@@ -416,8 +416,8 @@ func kept(list []time.Time, at time.Time) ([]time.Time, bool) {
 }
 
 // Expire is what a Guard does with the ledger.
-func (s *memStore) Expire(ctx context.Context, p history.Payment, status x402.Status) (history.Payment,
-	error) {
+func (s *memStore) Expire(ctx context.Context, p history.Payment, status x402.Status) (
+	history.Payment, error) {
 	return s.finish(ctx, p.ID, history.Expiry(p, status))
 }
 

@@ -562,8 +562,8 @@ func (g simGuard) Submit(ctx context.Context, p history.Payment, signed history.
 	})
 }
 
-func (g simGuard) Expire(ctx context.Context, p history.Payment, status x402.Status) (saved history.Payment,
-	err error) {
+func (g simGuard) Expire(ctx context.Context, p history.Payment, status x402.Status) (
+	saved history.Payment, err error) {
 	err = g.change(ctx, "Expire", func() error {
 		saved, err = g.p.raw.Expire(ctx, p, status)
 		if err == nil && saved.State == history.Failed {

@@ -172,9 +172,9 @@ func visitorOf(ctx context.Context) *visitor {
 	return v
 }
 
-// gateOf is the gate that a call came through.
 type gateKey struct{}
 
+// gateOf is the gate that a call came through.
 func gateOf(ctx context.Context) *gate {
 	g, _ := ctx.Value(gateKey{}).(*gate)
 	return g
@@ -287,8 +287,8 @@ func (g *gate) address(r *http.Request) string {
 }
 
 // read reads a request's body. giveBack has to be called when it is not needed any more.
-func (g *gate) read(rw http.ResponseWriter, r *http.Request, v *visitor) (body []byte, giveBack func(),
-	refused *refusal) {
+func (g *gate) read(rw http.ResponseWriter, r *http.Request, v *visitor) (
+	body []byte, giveBack func(), refused *refusal) {
 	g.mu.Lock()
 	bought := v.bought
 	g.mu.Unlock()

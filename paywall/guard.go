@@ -94,16 +94,8 @@ func (f *Proxy) translate(next mcp.MethodHandler) mcp.MethodHandler {
 }
 
 // levels of logging, by RFC 5424.
-var levels = []mcp.LoggingLevel{
-	"debug",
-	"info",
-	"notice",
-	"warning",
-	"error",
-	"critical",
-	"alert",
-	"emergency",
-}
+var levels = []mcp.LoggingLevel{"debug", "info", "notice", "warning", "error", "critical", "alert",
+	"emergency"}
 
 // setLevel lets a buyer hear log messages of the server behind: from the session with it that the
 // buyer has alone.

@@ -141,8 +141,8 @@ func (s *saleRun) resolveOnChain(ctx context.Context, row *history.Sale) bool {
 				Network: s.offer.terms[s.payment.Version].NetworkName, Payer: s.signed.payer})
 			return true
 		case err == nil && status.State == x402.Expired:
-			row.State, row.Note = history.SaleFailed, "the chain shows that the payment did not come, "+
-				"and cannot"
+			row.State = history.SaleFailed
+			row.Note = "the chain shows that the payment did not come, and cannot"
 			return true
 		}
 		select {

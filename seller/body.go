@@ -89,8 +89,8 @@ func requestContext(response *http.Response) context.Context {
 // readLimited reads up to limit bytes and says whether there was more. The buffer grows to the
 // limit in one step once it is large, so that a flood costs little more memory than what is kept of
 // it; isLarge is called before. With an error it gives what came before.
-func readLimited(from io.Reader, limit, announced int64, isLarge func() error) (content []byte, more bool,
-	err error) {
+func readLimited(from io.Reader, limit, announced int64, isLarge func() error) (
+	content []byte, more bool, err error) {
 	const small = 64 << 10
 	size := int64(small)
 	if announced > 0 {

@@ -170,8 +170,8 @@ func TestFromCommandIsBounded(t *testing.T) {
 	}{
 		{nil, context.DeadlineExceeded, "had not answered after 1m0s"},
 		{nil, nil, "failed"},
-		{context.DeadlineExceeded, context.DeadlineExceeded, "had not answered when the call's time was " +
-			"over"},
+		{context.DeadlineExceeded, context.DeadlineExceeded,
+			"had not answered when the call's time was over"},
 	} {
 		e := requireCode(t, commandFailed(tc.caller, tc.limit, "pass", errors.New("killed")), codeLocked)
 		require.Equal(t, "the passphrase command pass "+tc.says,

@@ -141,8 +141,8 @@ func (m maker) key(t testing.TB) Key {
 
 func (m maker) sign(t testing.TB, message []byte) []byte {
 	sum := sha512.Sum512(message)
-	raw := ed25519.Sign(ed25519.PrivateKey(m), append([]byte("SSHSIG"), strs(Namespace, "", "sha512",
-		string(sum[:]))...))
+	raw := ed25519.Sign(ed25519.PrivateKey(m),
+		append([]byte("SSHSIG"), strs(Namespace, "", "sha512", string(sum[:]))...))
 	return armoured(append([]byte("SSHSIG\x00\x00\x00\x01"), strs(string(m.key(t).blob), Namespace, "",
 		"sha512", string(strs("ssh-ed25519", string(raw))))...))
 }

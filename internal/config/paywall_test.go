@@ -96,8 +96,8 @@ func TestPaywallFaults(t *testing.T) {
 		"a dialect that is none": {change(`"result"`, `"french"`),
 			`it must be "result" or "error" or "x402-mcp" or "cloudflare"`},
 		"no sessions": {"max_sessions = 0\n" + paywallFile, "it must be from 10 to 100000"},
-		"large requests": {"max_request_bytes = 33554432\n" + paywallFile, "it must be from 4096 to " +
-			"16777216"},
+		"large requests": {"max_request_bytes = 33554432\n" + paywallFile,
+			"it must be from 4096 to 16777216"},
 		"version 3": {change("version     = 2", "version = 3"), "it must be from 1 to 2"},
 		"a tool that is a price": {`command = ["a"]` + "\nnetwork = \"base\"\n[tools]\nsearch = \"0.01\"\n",
 			"shop.toml line 4: tools.search: must be a table, not a string"},

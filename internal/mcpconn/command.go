@@ -51,8 +51,8 @@ func (t transport) Connect(context.Context) (mcp.Connection, error) { return t()
 func launch(program child.Program, log *slog.Logger, stderr io.Writer) (mcp.Connection, error) {
 	cmd, err := program.Command()
 	if errors.Is(err, child.ErrUnconfined) {
-		return nil, x402.Errorf(x402.ServerUnavailable, "the program of an MCP server is not started: "+
-			"%w", err).
+		return nil, x402.Errorf(x402.ServerUnavailable,
+			"the program of an MCP server is not started: %w", err).
 			WithHint("it has sandbox = true; the owner writes sandbox = false to start it unconfined")
 	}
 	if err != nil {
