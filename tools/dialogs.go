@@ -65,7 +65,7 @@ func closedBefore(refusal error) bool {
 func waits(refusal error) error {
 	e := x402.AsError(refusal)
 	command, _ := e.Details["command"].(string)
-	e.Hint = "another payment's question is in front of the person now, and only one is asked at a " +
-		"time; this payment too has to be approved, by: " + command + "; or make the very same call again later"
+	e.Hint = "another payment's question is in front of the person now, and only one is asked at a time; " +
+		"this payment too has to be approved, by: " + command + "; or make the very same call again later"
 	return e
 }
