@@ -196,8 +196,8 @@ func TestSubscriptionsOfStrangersLeaveSome(t *testing.T) {
 	require.NoError(t, buyer.Subscribe(t.Context(), &mcp.SubscribeParams{URI: "weather://buyer"}))
 }
 
-// Who bought has a session with the server behind that strangers do not take, and gets one however busy
-// theirs are.
+// Who bought has a session with the server behind that strangers do not take, and gets one however
+// busy theirs are.
 func TestSessionsBehindOfBuyersStay(t *testing.T) {
 	l, f := newLab(t, nil), &Proxy{}
 	endpoint := overHTTP(t, l, f, Limits{Sessions: 12})

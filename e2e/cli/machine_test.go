@@ -58,8 +58,8 @@ func TestNoFileDescriptors(t *testing.T) {
 	t.Logf("%d limits stopped the payment", refused)
 }
 
-// A process that is suspended in the middle of a payment holds nobody up, and ends its payment when
-// it goes on.
+// A process that is suspended in the middle of a payment holds nobody up, and ends its payment
+// when it goes on.
 func TestSuspended(t *testing.T) {
 	t.Parallel()
 	w, env := household(t, sandbox.Options{Delay: 3 * time.Second}, sandbox.Rules{})
@@ -83,8 +83,7 @@ func TestSuspended(t *testing.T) {
 	require.Contains(t, other.call("x402_check_balance", "{}"), `"held":"0.00"`)
 }
 
-// C15: certificate authorities of the environment count for nothing: a project's .env could name
-// them.
+// C15: certificate authorities of the environment count for nothing: a project's .env could name them.
 func TestAuthoritiesOfTheEnvironmentAreIgnored(t *testing.T) {
 	t.Parallel()
 	w, err := newWorld(sandbox.Options{})
