@@ -35,6 +35,7 @@ type strangers struct {
 	server *httptest.Server
 	other  *httptest.Server // the same at another port, where calls are paid through a channel
 	env    []string
+	rules  string
 
 	mu     sync.Mutex
 	fields []string                    // what each mark stands for
@@ -84,7 +85,7 @@ func newStrangers(t *testing.T) *strangers {
 	s.other = httptest.NewServer(s)
 	t.Cleanup(s.other.Close)
 	s.heal()
-	rules := strings.NewReplacer(w.EVMNodeURL, s.server.URL+"/evm/", w.SolanaNodeURL,
+	s.rules = strings.NewReplacer(w.EVMNodeURL, s.server.URL+"/evm/", w.SolanaNodeURL,
 		s.server.URL+"/solana/", w.FacilitatorURL, s.server.URL+"/facilitator/",
 		"loopback = [", fmt.Sprintf("loopback = [%q, %q, ", s.server.Listener.Addr(),
 			s.other.Listener.Addr()),
@@ -103,7 +104,7 @@ env = ["MCP_WORD"]
 mount = true
 `, s.server.URL, s.other.URL)}))
 	w.home = filepath.Join(t.TempDir(), "home")
-	w.evm, _, err = testworld.MakeHome(w.home, rules, testPassphrase)
+	w.evm, _, err = testworld.MakeHome(w.home, s.rules, testPassphrase)
 	require.NoError(t, err)
 	w.Fund(w.evm, sandbox.USDC)
 	s.env = []string{"X402_WALLET_HOME=" + w.home, passphraseFile(t), "LOG_LEVEL=debug", "NO_COLOR=1",
@@ -422,9 +423,9 @@ func hostileTools(word string) (list []any) {
 // and in them.
 func mcpLoud() {
 	word := os.Getenv("MCP_WORD")
-	fmt.Fprintln(os.Stderr, word)
-	answer := mcpSays(word, nil)
-	fmt.Println(strings.ReplaceAll(word, "\n", ""))
+	answer, line := mcpSays(word, nil), strings.ReplaceAll(word, "\n", "")
+	fmt.Fprintln(os.Stderr, line)
+	fmt.Println(line)
 	for lines := bufio.NewReader(os.Stdin); ; {
 		line, err := lines.ReadBytes('\n')
 		if err != nil {
