@@ -2,6 +2,7 @@ package paywall
 
 import (
 	"context"
+	"errors"
 	"net"
 	"net/http"
 	"sync"
@@ -14,6 +15,8 @@ const (
 	// maxReading is how many connections may be in the middle of a request: headers take many times
 	// their size as they come.
 	maxReading = 64
+	// sendBuffer is what the system holds of an answer that is not read; by itself it takes 4 MiB.
+	sendBuffer = 128 << 10
 )
 
 // conns is a listener that bounds its connections. The oldest on which nothing is served makes
@@ -51,6 +54,9 @@ func (c *conns) Accept() (net.Conn, error) {
 	accepted, err := c.Listener.Accept()
 	if err != nil {
 		return nil, err
+	}
+	if tcp, ok := accepted.(*net.TCPConn); ok {
+		_ = tcp.SetWriteBuffer(sendBuffer) // without it there is more
 	}
 	own := &conn{Conn: accepted, of: c, since: time.Now()}
 	c.mu.Lock()
@@ -174,17 +180,26 @@ func (c *conns) drop(may func(*conn) bool, otherwise *conn) *conn {
 }
 
 // pacedWriter gives a visitor writeTime to read each part of an answer: one that reads nothing would
-// hold up what is told to all, and memory.
-type pacedWriter struct{ http.ResponseWriter }
+// hold up what is told to all, and memory. Large answers are bounded in sum, too.
+type pacedWriter struct {
+	http.ResponseWriter
+	gate    *gate
+	visitor *visitor
+}
 
 // Unwrap is for http.ResponseController.
 func (p *pacedWriter) Unwrap() http.ResponseWriter { return p.ResponseWriter }
 
 func (p *pacedWriter) Write(text []byte) (n int, err error) {
-	control := http.NewResponseController(p.ResponseWriter)
+	a := &largeAnswer{size: int64(len(text)), by: http.NewResponseController(p.ResponseWriter)}
+	if len(text) > writePart && p.gate != nil {
+		defer p.gate.begins(p.visitor, a)()
+	}
 	for first := true; first || len(text) > 0; first = false {
 		part := text[:min(len(text), writePart)]
-		_ = control.SetWriteDeadline(time.Now().Add(writeTime))
+		if !a.goesOn() {
+			return n, errCut
+		}
 		written, err := p.ResponseWriter.Write(part)
 		n += written
 		if err != nil {
@@ -193,4 +208,64 @@ func (p *pacedWriter) Write(text []byte) (n int, err error) {
 		text = text[len(part):]
 	}
 	return n, nil
+}
+
+// largeAnswer is one of more than a part, that is being written.
+type largeAnswer struct {
+	size  int64
+	since time.Time
+	by    *http.ResponseController
+
+	mu    sync.Mutex
+	isCut bool
+}
+
+var errCut = errors.New("the answer was read too slowly, and others wait")
+
+// goesOn gives the next part its time; false where the answer had to make room.
+func (a *largeAnswer) goesOn() bool {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	if !a.isCut {
+		_ = a.by.SetWriteDeadline(time.Now().Add(writeTime))
+	}
+	return !a.isCut
+}
+
+func (a *largeAnswer) cut() {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	a.isCut = true
+	_ = a.by.SetWriteDeadline(time.Now())
+}
+
+// begins counts a large answer until it is written. Of those to visitors who bought nothing the oldest
+// are cut where there are too many bytes of them.
+func (g *gate) begins(v *visitor, a *largeAnswer) (over func()) {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	if v.bought {
+		return func() {}
+	}
+	a.since = g.now()
+	g.answers[a] = true
+	for {
+		sum, oldest := int64(0), a
+		for one := range g.answers {
+			sum += one.size
+			if one.since.Before(oldest.since) {
+				oldest = one
+			}
+		}
+		if sum <= guestAnswers || oldest == a {
+			break
+		}
+		delete(g.answers, oldest)
+		oldest.cut()
+	}
+	return func() {
+		g.mu.Lock()
+		defer g.mu.Unlock()
+		delete(g.answers, a)
+	}
 }

@@ -153,7 +153,7 @@ func (p *patient) SetWriteDeadline(at time.Time) error {
 // Who does not read is not waited for, and who reads slowly gets all of a large answer.
 func TestAnswersArePaced(t *testing.T) {
 	p := &patient{}
-	n, err := (&pacedWriter{p}).Write(make([]byte, 2*writePart+1))
+	n, err := (&pacedWriter{ResponseWriter: p}).Write(make([]byte, 2*writePart+1))
 	require.NoError(t, err)
 	require.Equal(t, 2*writePart+1, n)
 	require.Equal(t, []int{writePart, writePart, 1}, p.parts)
@@ -161,7 +161,7 @@ func TestAnswersArePaced(t *testing.T) {
 	for _, at := range p.deadlines {
 		require.WithinDuration(t, time.Now().Add(writeTime), at, time.Minute)
 	}
-	n, err = (&pacedWriter{p}).Write(nil)
+	n, err = (&pacedWriter{ResponseWriter: p}).Write(nil)
 	require.NoError(t, err)
 	require.Zero(t, n)
 }

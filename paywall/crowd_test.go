@@ -5,9 +5,12 @@ import (
 	"context"
 	"fmt"
 	"io"
+	"net"
 	"net/http"
+	"net/http/httptest"
 	"runtime"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -231,4 +234,54 @@ func TestSessionsBehindOfBuyersStay(t *testing.T) {
 	require.NotNil(t, own)
 	crowd()
 	require.Same(t, own, behind(l.client))
+}
+
+// Of large answers that visitors do not read only some stay in memory, and those to buyers stay.
+func TestAnswersThatNobodyReads(t *testing.T) {
+	const size = 4 << 20
+	var writing atomic.Int64
+	failed := make(chan bool, 100) // whose answer failed: a buyer's?
+	g := newGate(Limits{}, time.Second)
+	server := httptest.NewUnstartedServer(g.let(http.HandlerFunc(
+		func(rw http.ResponseWriter, r *http.Request) {
+			isBuyer := r.URL.Path == "/buyer"
+			v := visitorOf(r.Context())
+			v.bought = isBuyer
+			writing.Add(1)
+			defer writing.Add(-1)
+			_, err := rw.Write(make([]byte, size))
+			if err != nil {
+				failed <- isBuyer
+			}
+		}), isSessionless))
+	server.Listener = limitConns(server.Listener, 1000)
+	server.Start()
+	t.Cleanup(server.Close)
+	open := func(path string) (response *http.Response) {
+		client := &http.Transport{DisableKeepAlives: true, DialContext: func(ctx context.Context, network,
+			address string) (net.Conn, error) {
+			c, err := (&net.Dialer{}).DialContext(ctx, network, address)
+			if err == nil {
+				err = c.(*net.TCPConn).SetReadBuffer(64 << 10)
+			}
+			return c, err
+		}}
+		response, err := client.RoundTrip(httptest.NewRequest(http.MethodGet, server.URL+path, nil))
+		require.NoError(t, err)
+		t.Cleanup(func() { response.Body.Close() })
+		return response
+	}
+	buyer := open("/buyer")
+	const many = 20
+	for range many {
+		open("/guest")
+	}
+	for range many - guestAnswers/size {
+		require.False(t, <-failed, "a buyer's")
+	}
+	require.Eventually(t, func() bool { return writing.Load() == 1+guestAnswers/size }, 5*time.Second,
+		time.Millisecond)
+	n, err := io.Copy(io.Discard, buyer.Body)
+	require.NoError(t, err)
+	require.EqualValues(t, size, n)
 }

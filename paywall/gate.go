@@ -55,6 +55,9 @@ const (
 	guestBodyTime = 10 * time.Second
 	// maxBatch bounds a JSON-RPC batch over HTTP: each of its calls is a goroutine of the SDK's.
 	maxBatch = 100
+	// guestAnswers is how many bytes of large answers to guests are being written at once. One has 16 MiB
+	// at most, and some copies.
+	guestAnswers = 24 << 20
 	// writeTime is how long a visitor may take to read writePart bytes.
 	writeTime, writePart = 20 * time.Second, 64 << 10
 )
@@ -110,6 +113,7 @@ type gate struct {
 	bytes    [2]int64              // of bodies, of guests and of buyers
 	waiting  map[string]bool       // HTTP requests that are not answered, by callHeader
 	requests int                   // so far
+	answers  map[*largeAnswer]bool // that are being written, to who bought nothing
 
 	ending sync.WaitGroup
 }
@@ -118,7 +122,8 @@ func newGate(l Limits, bodyTime time.Duration) *gate {
 	l.Sessions, l.Request = cmp.Or(l.Sessions, defaultSessions), cmp.Or(l.Request, defaultRequest)
 	g := &gate{Limits: l, bodyTime: bodyTime, now: time.Now, visitors: map[*visitor]struct{}{},
 		sessions: map[string]*visitor{}, from: map[origin]int{},
-		passing: map[string]int{}, waiting: map[string]bool{}}
+		passing: map[string]int{}, waiting: map[string]bool{},
+		answers: map[*largeAnswer]bool{}}
 	g.life, g.stop = context.WithCancel(context.Background())
 	return g
 }
@@ -184,7 +189,6 @@ func gateOf(ctx context.Context) *gate {
 // it wants none.
 func (g *gate) let(next http.Handler, isSessionless func(*http.Request) bool) http.Handler {
 	return http.HandlerFunc(func(rw http.ResponseWriter, r *http.Request) {
-		rw = &pacedWriter{ResponseWriter: rw}
 		// that of the answer before this one on the same connection: not every answer has a body
 		_ = http.NewResponseController(rw).SetWriteDeadline(time.Time{})
 		sessionless := isSessionless(r)
@@ -195,6 +199,7 @@ func (g *gate) let(next http.Handler, isSessionless func(*http.Request) bool) ht
 			return
 		}
 		defer g.unseat(v)
+		rw = &pacedWriter{ResponseWriter: rw, gate: g, visitor: v}
 		body, giveBack, refused := g.read(rw, r, v)
 		defer giveBack()
 		if refused == nil && r.Method == http.MethodPost {
