@@ -1,16 +1,14 @@
-// Package budget is the owner's rules about money and the arithmetic of the first two budget
-// layers: this call, and the owner's windows (SPEC §5). It is pure: it says what it has to know
-// (Query), is given that (Facts), and decides (Decide). A Decision names, as data, all that has to
-// be so still when the money is held, and the ledger enforces it in the transaction that holds the
-// money.
+// Package budget is the owner's rules about money and the arithmetic of the first two budget layers:
+// this call, and the owner's windows (SPEC §5). It is pure: it says what it has to know (Query), is
+// given that (Facts), and decides (Decide). A Decision names, as data, all that has to be so still
+// when the money is held, and the ledger enforces it in the transaction that holds the money.
 //
 // What must stay true: a payment passes only if, with everything held and spent in a window, it
 // stays at or below that window's limit. What is held counts like what is spent.
 //
-// The files: budget.go (the rules, and Decide), facts.go (what goes in and what comes out),
-// payee.go (what is unusual about a payee or a price), breaker.go (the circuit breaker),
-// maxprice.go (the same question for a price that is not known yet), report.go (what is left of
-// each budget).
+// The files: budget.go (the rules, and Decide), facts.go (what goes in and what comes out), payee.go
+// (what is unusual about a payee or a price), breaker.go (the circuit breaker), maxprice.go (the
+// same question for a price that is not known yet), report.go (what is left of each budget).
 package budget
 
 import (
@@ -71,9 +69,8 @@ type Ask struct {
 // resets. Rules are asked in the order in which their answer helps most: hosts, this call, the
 // circuit breaker, the payee, the windows from the smallest to the largest, the rate, the person.
 //
-// facts has to hold what Query asked for. The error is an *x402.Error: POLICY_DENIED,
-// BUDGET_EXCEEDED, WALLET_FROZEN (it wraps ErrTripped), PAYEE_CHANGED, RATE_LIMITED or
-// APPROVAL_REQUIRED.
+// facts has to hold what Query asked for. The error is an *x402.Error: POLICY_DENIED, BUDGET_EXCEEDED,
+// WALLET_FROZEN (it wraps ErrTripped), PAYEE_CHANGED, RATE_LIMITED or APPROVAL_REQUIRED.
 func (r Rules) Decide(a Ask, facts Facts) (Decision, error) {
 	if err := r.CheckHost(a.Host); err != nil {
 		return Decision{}, err

@@ -202,8 +202,8 @@ func (s subRAV) MarshalJSON() ([]byte, error) {
 	})
 }
 
-// UnmarshalJSON reads the form of messages, and no other: numbers that are not strings could have
-// lost digits.
+// UnmarshalJSON reads the form of messages, and no other: numbers that are not strings could
+// have lost digits.
 func (s *subRAV) UnmarshalJSON(data []byte) error {
 	var in subRAVJSON
 	if err := json.Unmarshal(data, &in); err != nil {

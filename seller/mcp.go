@@ -18,8 +18,8 @@ import (
 // ContentType is what an MCP answer's content is: the whole result of a call, in JSON.
 const ContentType = "application/vnd.mcp.result+json"
 
-// maxName bounds the name of a tool or prompt, and the URI of a resource. MCP itself stops at 128
-// for tools.
+// maxName bounds the name of a tool or prompt, and the URI of a resource. MCP itself stops at
+// 128 for tools.
 const maxName = 2 << 10
 
 // commandScheme begins the endpoint of a server that is a command: mcp://<name>.
@@ -155,8 +155,7 @@ func (m *Client) presentMCP(ctx context.Context, r Request, with x402.Attachment
 	return a, nil
 }
 
-// exchange makes a request, on a session that lives. Its error means that nothing of the request
-// left.
+// exchange makes a request, on a session that lives. Its error means that nothing of the request left.
 func (m *Client) exchange(ctx context.Context, w mcpRequest, with x402.Attachment) (*exchange, error) {
 	p, err := m.endpointAt(w.endpoint)
 	if err != nil {
@@ -257,8 +256,7 @@ func (e *exchange) receipt(a *Answer, message x402.MCPMessage) {
 	}
 }
 
-// isFailure reports whether a result is none: isError, no object, or a question to us, which is
-// declined.
+// isFailure reports whether a result is none: isError, no object, or a question to us, which is declined.
 func isFailure(result json.RawMessage) bool {
 	var top map[string]json.RawMessage // exact names, where a struct would take them in any case
 	if json.Unmarshal(result, &top) != nil || top == nil {

@@ -14,8 +14,8 @@ import (
 )
 
 const (
-	// defaultTimeout is how long a payment may live when the seller does not say (x402-protocol.md
-	// §1.3, 5).
+	// defaultTimeout is how long a payment may live when the seller does not say
+	// (x402-protocol.md §1.3, 5).
 	defaultTimeout = 60 * time.Second
 	// maxTimeout is more than any seller means: one who asks for more is refused. What
 	// is really signed is capped by the owner (max_timeout_seconds).
@@ -36,8 +36,8 @@ func decodeChallenge(data []byte, limit int, known dialects) (*Challenge, error)
 	return readChallenge(top, known)
 }
 
-// challengeError gives its code to what is well-formed but says two things: an ambiguous key, a
-// header twice.
+// challengeError gives its code to what is well-formed but says two things: an ambiguous key,
+// a header twice.
 func challengeError(err error) error {
 	e := AsError(err)
 	if errors.Is(err, errAmbiguous) || errors.Is(err, errConflictingHeaders) {
@@ -102,8 +102,7 @@ func (c *Challenge) readAccepts(raw json.RawMessage) error {
 	return nil
 }
 
-// readResource reads V2's resource. It may be missing (the seed's V2), and some write the URL
-// alone.
+// readResource reads V2's resource. It may be missing (the seed's V2), and some write the URL alone.
 func readResource(raw json.RawMessage) (Resource, error) {
 	var res Resource
 	if isNull(raw) {
@@ -234,8 +233,8 @@ func (o object) object(key string) (members map[string]json.RawMessage, err erro
 	return members, nil
 }
 
-// amount is a required number of atomic units in a JSON string: JSON numbers are floats to most
-// readers (A7).
+// amount is a required number of atomic units in a JSON string: JSON numbers are floats to
+// most readers (A7).
 func (o object) amount(key, network string) (a money.Amount, err error) {
 	if !o.has(key) {
 		return a, fmt.Errorf("%s is missing", key)
