@@ -70,8 +70,11 @@ func (g *Guard) Checkpoint(ctx context.Context) error {
 		return err
 	}
 	a := g.checkpoints()
-	a.mu.Lock()
-	defer a.mu.Unlock()
+	release, err := a.hold(ctx)
+	if err != nil {
+		return err
+	}
+	defer release()
 	if a.last.Seq >= head.Seq && a.written { // for another payment, after this one was on disk
 		return nil
 	}
@@ -198,12 +201,15 @@ func (g *Guard) latest(ctx context.Context) (checkpoint, error) {
 		return m, err
 	}
 	a := g.checkpoints()
-	a.mu.Lock()
-	defer a.mu.Unlock()
+	release, err := a.hold(ctx)
+	if err != nil {
+		return m, err
+	}
+	defer release()
 	return a.observe(m), nil
 }
 
-// observe is called with mu held.
+// observe is called by who holds a.
 func (a *CheckpointCache) observe(m checkpoint) checkpoint {
 	if m != a.last && (m.Seq >= a.last.Seq || m.Rules > a.last.Rules) {
 		a.last, a.written = m, false

@@ -61,11 +61,27 @@ type Guard struct {
 	}
 }
 
-// CheckpointCache is what a process knows of the ledger without reading it.
+// CheckpointCache is what a process knows of the ledger without reading it. It is used by whoever
+// holds it.
 type CheckpointCache struct {
-	mu      sync.Mutex // held for marking, too
-	last    checkpoint // the newest that this process has met
-	written bool       // by this process
+	turn    chan struct{} // full while it is held, for marking, too; see hold
+	made    sync.Once     // of turn
+	last    checkpoint    // the newest that this process has met
+	written bool          // by this process
+}
+
+// hold waits for its turn until ctx ends: whoever has it may be waiting for another process, or for a
+// passphrase, in a call that has more time. Who has it calls release.
+func (a *CheckpointCache) hold(ctx context.Context) (release func(), err error) {
+	a.made.Do(func() { a.turn = make(chan struct{}, 1) })
+	select {
+	case a.turn <- struct{}{}:
+		return func() { <-a.turn }, nil
+	case <-ctx.Done():
+		return nil, x402.Errorf(x402.LedgerUnavailable,
+			"%w while another call renewed the ledger's checkpoint", ctx.Err()).
+			WithHint("make the same call again")
+	}
 }
 
 func (g *Guard) checkpoints() *CheckpointCache {
@@ -101,14 +117,18 @@ func (g *Guard) checkConfig(ctx context.Context) error {
 // looks for that among all that was ever decided.
 func (g *Guard) sealedIn(ctx context.Context, version int64) (home string, err error) {
 	g.sealedHome.Lock()
-	defer g.sealedHome.Unlock()
-	if g.sealedHome.version != version {
-		g.sealedHome.home, err = g.Store.SealedIn(ctx)
-		if err == nil {
-			g.sealedHome.version = version
-		}
+	known, home := g.sealedHome.version == version, g.sealedHome.home
+	g.sealedHome.Unlock()
+	if known {
+		return home, nil
 	}
-	return g.sealedHome.home, err
+	home, err = g.Store.SealedIn(ctx) // not under the lock, which waits for nobody's context
+	if err == nil {
+		g.sealedHome.Lock()
+		g.sealedHome.version, g.sealedHome.home = version, home
+		g.sealedHome.Unlock()
+	}
+	return home, err
 }
 
 // compare returns the sealed rules, and what the rules in force changed of them: tightenings only,
@@ -289,9 +309,11 @@ func (g *Guard) seal(ctx context.Context, accept bool) error {
 	if err := g.Store.SealRules(ctx, next, home, accept, k); err != nil {
 		return err
 	}
-	a := g.checkpoints()
-	a.mu.Lock()
-	defer a.mu.Unlock()
+	release, err := g.checkpoints().hold(ctx)
+	if err != nil {
+		return err
+	}
+	defer release()
 	return g.write(ctx, next.Version, g.replace)
 }
 

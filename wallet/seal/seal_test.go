@@ -13,6 +13,7 @@ import (
 	"path/filepath"
 	"sync"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/require"
 
@@ -327,6 +328,55 @@ func TestConcurrentCheckpoints(t *testing.T) {
 	info, err := os.Stat(filepath.Join(one.Home, checkpointFile))
 	require.NoError(t, err)
 	require.EqualValues(t, 2*slotSize, info.Size())
+}
+
+// slowKey seals when it is let go, like a wallet that is waiting for its passphrase.
+type slowKey struct {
+	key
+	begun, letGo chan struct{}
+}
+
+func (k slowKey) Seal(ctx context.Context, purpose string, data []byte) ([]byte, error) {
+	select {
+	case k.begun <- struct{}{}:
+	default:
+	}
+	<-k.letGo
+	return k.key.Seal(ctx, purpose, data)
+}
+
+// A call waits for another one's checkpoint as long as it has time itself, and no longer.
+func TestACheckpointOfACallWithMoreTime(t *testing.T) {
+	g := sealed(t)
+	cache := &CheckpointCache{}
+	slow := slowKey{key: "ours", begun: make(chan struct{}, 1), letGo: make(chan struct{})}
+	long := &Guard{Home: g.Home, Rules: g.Rules, Store: g.Store, Key: slow, Checkpoints: cache}
+	short := &Guard{Home: g.Home, Rules: g.Rules, Store: g.Store, Key: g.Key, Checkpoints: cache}
+	reserve(t, g.Store)
+	longer := make(chan error, 1)
+	go func() { longer <- long.Checkpoint(t.Context()) }()
+	<-slow.begun
+	seals := func(ctx context.Context) error { return short.Seal(ctx, false) }
+	for name, call := range map[string]func(context.Context) error{"checkpoint": short.Checkpoint,
+		"check": short.VerifySeals, "seal": seals} {
+		t.Run(name, func(t *testing.T) {
+			ctx, cancel := context.WithTimeout(t.Context(), 50*time.Millisecond)
+			defer cancel()
+			answered := make(chan error, 1)
+			go func() { answered <- call(ctx) }()
+			select {
+			case err := <-answered:
+				require.True(t, x402.HasCode(err, x402.LedgerUnavailable), "%v", err)
+				require.ErrorIs(t, err, context.DeadlineExceeded)
+			case <-time.After(5 * time.Second):
+				t.Error("it waits for the other call")
+			}
+		})
+	}
+	close(slow.letGo)
+	require.NoError(t, <-longer)
+	require.NoError(t, short.Checkpoint(t.Context()))
+	require.NoError(t, short.VerifySeals(t.Context()))
 }
 
 // Without the key nothing is believed and nothing is marked.
