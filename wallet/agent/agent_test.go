@@ -59,9 +59,13 @@ type world struct {
 	// a chain with a height
 	onSolana atomic.Pointer[svm.Exact]
 	asked    atomic.Int32 // how often
+	ahead    atomic.Int64 // how much the machine's clock is, for the agent
+	tally    *Tally       // the agent's
 
 	approve bool // a person approves each payment
 }
+
+func (w *world) now() time.Time { return time.Now().Add(time.Duration(w.ahead.Load())) }
 
 func newWorld(t *testing.T, assets ...x402.AssetInfo) *world {
 	w := &world{t: t, home: filepath.Join(shortDir(t), "h"), ended: make(chan error, 1), assets: assets}
@@ -96,13 +100,14 @@ func (w *world) start() {
 	l, err := Listen(w.t.Context(), w.home)
 	require.NoError(w.t, err)
 	onEVM, onSolana := Signers(w.keys, nil)
+	w.tally = &Tally{}
 	w.agent = &seal.Guard{Home: w.home, Rules: w.guard.Rules, Store: w.store, Key: w.keys}
 	s := &Server{
 		EVM: onEVM, Solana: onSolana,
 		Locked: w.keys.Locked, Lock: w.keys.Lock,
 		Store: w.store, Started: time.Now(), Now: time.Now, Log: slog.New(slog.DiscardHandler),
 		Guard:    counted{w.agent, &w.marks},
-		Recorder: &Recorder{Store: w.store, Guard: w.agent, Now: time.Now, Tally: &Tally{}},
+		Recorder: &Recorder{Store: w.store, Guard: w.agent, Now: w.now, Tally: w.tally},
 		Rules: func(context.Context) (Rules, error) {
 			if e := w.bad.Load(); e != nil {
 				return Rules{}, e
@@ -605,6 +610,21 @@ func TestTheAgentOnSolana(t *testing.T) {
 	require.NoError(t, err)
 	_, err = w.client.signSolana(t.Context(), of(p))
 	w.refused(err, "the payment is submitted, not reserved")
+}
+
+// Who connects and says nothing does not keep an agent that is ended.
+func TestASilentCallerKeepsNoAgent(t *testing.T) {
+	w := newWorld(t)
+	silent, err := net.Dial("unix", filepath.Join(w.home, socketName))
+	require.NoError(t, err)
+	defer silent.Close()
+	require.True(t, w.lock())
+	select {
+	case err := <-w.ended:
+		require.NoError(t, err)
+	case <-time.After(callTime / 2):
+		t.Fatal("it still runs")
+	}
 }
 
 // An agent whose wallet has locked itself is of no use, and ends.

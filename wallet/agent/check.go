@@ -107,7 +107,7 @@ func (s *Server) signSolana(ctx context.Context, q request) ([]byte, error) {
 	if err != nil {
 		return nil, err
 	}
-	if err := endsSoon(ctx, rules, e); err != nil {
+	if err := endsSoon(ctx, rules, e, s.Now()); err != nil {
 		return nil, err
 	}
 	signature, err := s.Solana.SignTransfer(ctx, svm.Draft{Payment: p.ID, Message: q.Message})
@@ -120,8 +120,13 @@ func (s *Server) signSolana(ctx context.Context, q request) ([]byte, error) {
 
 // endsSoon refuses evidence by which a payment is good for too long. Until when it can land is not
 // in its message, and is what the chain is asked by: a time far from now would have it looked for
-// where it is not.
-func endsSoon(ctx context.Context, rules Rules, e x402.Evidence) error {
+// where it is not. One that is over already, before which nobody's word for its end is believed,
+// would be no bound.
+func endsSoon(ctx context.Context, rules Rules, e x402.Evidence, now time.Time) error {
+	if e.ExpiresAt.Before(now) {
+		return refuse("it says that it is good until %s, which is over",
+			e.ExpiresAt.UTC().Format(time.RFC3339))
+	}
 	height, err := rules.Height(ctx, e.Network)
 	if err != nil {
 		return err

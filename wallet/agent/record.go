@@ -120,6 +120,7 @@ func (r *Recorder) Submit(ctx context.Context, p history.Payment, signed history
 	if err := r.Store.Submit(ctx, p, signed, k); err != nil {
 		return err
 	}
+	r.Tally.noteEnd(p.ID, signed.Evidence.ExpiresAt.Sub(r.Now()))
 	return r.Guard.Checkpoint(ctx)
 }
 
@@ -147,12 +148,25 @@ func (r *Recorder) sign(ctx context.Context, rules Rules, p history.Payment, sig
 	if err := r.Store.Sign(ctx, p, signed, message, k); err != nil {
 		return err
 	}
+	r.Tally.noteEnd(p.ID, signed.Evidence.ExpiresAt.Sub(r.Now()))
 	return r.Guard.Checkpoint(ctx)
 }
 
-// Expire records that what was signed can never settle: see history.Store.Expire.
+// lateness is how long after its end a payment is believed to be over: the chain's clock may be behind
+// ours by that much, when a payment is signed.
+const lateness = budget.ClockTolerance
+
+// Expire records that what was signed can never settle: see history.Store.Expire. The chain's word,
+// which is a node's, is not enough: the payment has to be past its end by this machine's clock, and
+// where this process signed it by the time that has passed since.
 func (r *Recorder) Expire(ctx context.Context, id string, asked x402.Evidence,
 	o history.Outcome) (history.Payment, error) {
+	end := asked.ExpiresAt
+	if r.Now().Before(end.Add(lateness)) || r.Tally.lives(id) {
+		return history.Payment{}, x402.Errorf(x402.PolicyDenied,
+			"by this machine's clock payment %s has not expired: it is good until %s", id,
+			end.UTC().Format(time.RFC3339)).WithHint("ask again later")
+	}
 	k, err := r.keyholder(ctx, r.Rules, false)
 	if err != nil {
 		return history.Payment{}, err
@@ -180,6 +194,7 @@ type Tally struct {
 
 type item struct {
 	created time.Time
+	until   time.Time // by the monotonic clock, which nobody sets: until when it may be good
 	host    string
 	session string
 	price   money.Dollars
@@ -216,6 +231,23 @@ func (t *Tally) count(i item, price money.Dollars) {
 	t.months[budget.MonthOf(i.created)] += price
 	t.hosts[hostDay{i.host, day}] += price
 	t.sessions[i.session] += price
+}
+
+// noteEnd notes for how long what was signed may be good from now on.
+func (t *Tally) noteEnd(id string, life time.Duration) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if i, has := t.items[id]; has {
+		i.until = time.Now().Add(life + lateness)
+		t.items[id] = i
+	}
+}
+
+// lives reports whether this process signed a payment, and it may still be good.
+func (t *Tally) lives(id string) bool {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	return time.Now().Before(t.items[id].until)
 }
 
 // takeBack takes a payment out of the sums that the chain showed to this process to have expired. It

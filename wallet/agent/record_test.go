@@ -294,6 +294,20 @@ func TestTheAgentLooksForItself(t *testing.T) {
 	w.status.Store(expired)
 	require.True(t, x402.HasCode(w.ask("expire", "pay_00"), x402.PolicyDenied))
 
+	lives := func() {
+		t.Helper()
+		w.refused(w.ask("expire", p.ID), "has not expired: it is good until")
+		full()
+	}
+	lives()
+	w.ahead.Store(int64(20 * time.Minute)) // somebody set it forward
+	lives()
+	w.passes(p.ID)
+	w.ahead.Store(0)
+	lives()
+	w.ahead.Store(int64(time.Until(p.Evidence.ExpiresAt.Add(lateness - 10*time.Second))))
+	lives()
+	w.ahead.Store(int64(time.Until(p.Evidence.ExpiresAt.Add(lateness))))
 	evidence, err := json.Marshal(p.Evidence)
 	require.NoError(t, err)
 	other := p.Evidence
@@ -314,6 +328,17 @@ func TestTheAgentLooksForItself(t *testing.T) {
 	w.corrupt(w.ask("expire", p.ID), "expired already")
 	w.sql(`UPDATE payments SET state = 'failed' WHERE id = ?`, p.ID)
 	full()
+}
+
+// passes lets the time of what the agent signed pass, by its monotonic clock.
+func (w *world) passes(id string) {
+	w.t.Helper()
+	w.tally.mu.Lock()
+	defer w.tally.mu.Unlock()
+	i := w.tally.items[id]
+	require.NotZero(w.t, i.until)
+	i.until = time.Now()
+	w.tally.items[id] = i
 }
 
 // lockedKey is that of a wallet that is locked.
@@ -484,6 +509,13 @@ func TestSolanaEvidenceIsTheMessages(t *testing.T) {
 	d.Evidence.LastValidBlockHeight += svm.MaxLife + 1
 	_, err = w.client.signSolana(t.Context(), d)
 	w.refused(err, "it says that it is good until block")
+	for _, end := range []time.Time{{}, time.Now().Add(-time.Second)} {
+		d := draft
+		d.Payment = w.reserve(10_000, row).ID
+		d.Evidence.ExpiresAt = end
+		_, err = w.client.signSolana(t.Context(), d)
+		w.refused(err, "which is over")
+	}
 	p := w.reserve(10_000, row)
 	draft.Payment = p.ID
 	draft.Evidence.Signature, draft.Evidence.Nonce = "made up", "made up"

@@ -162,6 +162,8 @@ func (s *Server) serve(ctx context.Context, c net.Conn, end func()) {
 		}
 	}()
 	_ = c.SetDeadline(time.Now().Add(callTime))
+	// who connected and asks nothing keeps no agent that is ended, with its keys
+	defer context.AfterFunc(ctx, func() { _ = c.SetReadDeadline(time.Unix(1, 0)) })()
 	if err := samePeer(c); err != nil {
 		s.Log.Warn("refused a caller", "err", err)
 		return
