@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"net"
 	"os"
 	"runtime/debug"
@@ -128,7 +129,7 @@ func (a *app) ServePaywall(ctx context.Context, file string) error {
 			return err
 		}
 	}
-	front := &paywall.Proxy{Paywall: wall, Command: conf.Command, Stderr: os.Stderr, URL: conf.URL,
+	front := &paywall.Proxy{Paywall: wall, Command: conf.Command, Stderr: passedOn{os.Stderr}, URL: conf.URL,
 		Version: a.version, Log: a.log,
 		Limits: paywall.Limits{Sessions: conf.MaxSessions, Request: int64(conf.MaxRequest),
 			BehindProxy: conf.BehindProxy}}
@@ -160,6 +161,10 @@ func (a *app) ServePaywall(ctx context.Context, file string) error {
 	a.log.Info("the paywall serves MCP", "url", "http://"+listener.Addr().String()+"/mcp")
 	return front.HTTP(ctx, listener)
 }
+
+// passedOn is where a program's stderr goes without the program having the file: that may be the
+// terminal on which a person types a passphrase, and who has it can read there.
+type passedOn struct{ io.Writer }
 
 // statusReader asks the chain of a payment what became of it.
 func statusReader(onEVM *evm.Exact, onSolana *svm.Exact) func(context.Context, x402.Evidence) (
