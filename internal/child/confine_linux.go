@@ -82,7 +82,7 @@ func hindrance(path string, closed []string) string {
 	if err == nil && info.Mode()&(fs.ModeSetuid|fs.ModeSetgid) != 0 {
 		return path + " runs as another user (setuid), which a confined program cannot"
 	}
-	for _, c := range realPaths(closed) {
+	for _, c := range withOtherNames(realPaths(closed)) {
 		if within(real, c) {
 			return path + " lies in what is closed to it"
 		}
@@ -96,15 +96,21 @@ func confine(cmd *exec.Cmd, closed []string) {
 	cmd.Path = thisProgram
 }
 
-// realPaths are those that are there.
+// realPaths are those that are there, or can be made where they are said to be: a passphrase file may
+// be written when the program runs already.
 func realPaths(paths []string) (list []string) {
 	for _, path := range paths {
 		absolute, err := filepath.Abs(path)
-		if err == nil {
-			absolute, err = filepath.EvalSymlinks(absolute)
+		if err != nil {
+			continue
+		}
+		real, err := filepath.EvalSymlinks(absolute)
+		if errors.Is(err, fs.ErrNotExist) {
+			real, err = filepath.EvalSymlinks(filepath.Dir(absolute))
+			real = filepath.Join(real, filepath.Base(absolute))
 		}
 		if err == nil {
-			list = append(list, absolute)
+			list = append(list, real)
 		}
 	}
 	return list
@@ -148,7 +154,11 @@ func makeCache(program string, env []string) {
 // restrict closes these files and directories to this thread, and to what it becomes and starts.
 func restrict(closed []string) error {
 	paths := realPaths(closed)
-	if len(paths) == 0 {
+	isThere := func(path string) bool {
+		_, err := os.Lstat(path)
+		return err == nil
+	}
+	if !slices.ContainsFunc(paths, isThere) {
 		return errors.New("nothing of what is to be closed is there")
 	}
 	attr := unix.LandlockRulesetAttr{Handled_access_fs: treeAccess, Scoped: unix.LANDLOCK_SCOPE_SIGNAL}
@@ -165,7 +175,7 @@ func restrict(closed []string) error {
 		return fmt.Errorf("landlock_create_ruleset: %w", failed)
 	}
 	defer func() { _ = unix.Close(int(ruleset)) }()
-	for _, t := range around(paths, os.ReadDir) {
+	for _, t := range around(withOtherNames(paths), os.ReadDir) {
 		if err := allow(int(ruleset), t, attr.Handled_access_fs); err != nil {
 			return err
 		}
