@@ -21,6 +21,7 @@ type mcpClient struct {
 	cmd    *exec.Cmd
 	in     io.WriteCloser
 	out    *bufio.Scanner
+	from   io.Closer // what out reads
 	nextID int
 	leave  func() // and wait for the program's end
 }
@@ -46,10 +47,11 @@ func tryServe(t *testing.T, command, env []string) (c *mcpClient, ok bool) {
 	out, err := cmd.StdoutPipe()
 	require.NoError(t, err)
 	require.NoError(t, cmd.Start())
-	c = &mcpClient{t: t, cmd: cmd, in: in, out: bufio.NewScanner(out), leave: sync.OnceFunc(func() {
+	c = &mcpClient{t: t, cmd: cmd, in: in, out: bufio.NewScanner(out), from: out}
+	c.leave = sync.OnceFunc(func() {
 		in.Close()
 		_ = cmd.Wait()
-	})}
+	})
 	c.out.Buffer(nil, 1<<20)
 	t.Cleanup(c.leave)
 	c.send("initialize",

@@ -47,6 +47,8 @@ var scenarios = []scenario{
 	// of a payment that was sent, and whose process died
 	{name: "resume", path: "/weather", prepare: abandoned},
 	{name: "resume-solana", path: "/solana", prepare: abandoned},
+	// what it bought pushes two large old contents out of the quota
+	{name: "pay-quota", path: "/weather", prepare: full, judge: (*run).withinQuota, slow: true},
 	{name: "reconcile-settled", path: "/weather", prepare: settledUnseen, broken: reconcile},
 	{name: "reconcile-dead", path: "/weather", dead: 1, rule: sandbox.Rules{}, prepare: expired,
 		broken: reconcile},
@@ -364,6 +366,62 @@ func expired(r *run) error {
 		return err
 	}
 	return r.rule(string(text))
+}
+
+// quota is the least that an owner can set.
+const quota = 64 << 20
+
+// full: the quota is full of two old purchases, which their client has.
+func full(r *run) error {
+	text, err := os.ReadFile(filepath.Join(r.home, "config.toml"))
+	if err != nil {
+		return err
+	}
+	small := strings.Replace(string(text), "[policy]\n", "[policy]\ncontent_quota = \"64MiB\"\n", 1)
+	err = errors.Join(r.rule(small), r.before(func(p *process) error {
+		for _, query := range []string{"?old=1", "?old=2"} {
+			a, err := p.pay(r.call(query))
+			if err != nil || !a.got() {
+				return errors.Join(err, errors.New(a.String()))
+			}
+			r.got++
+			r.answers = append(r.answers, a)
+		}
+		return p.end()
+	}))
+	if err != nil {
+		return err
+	}
+	ctx := context.Background()
+	store, err := history.Open(ctx, r.home, history.Options{})
+	if err != nil {
+		return err
+	}
+	defer store.Close()
+	for _, a := range r.answers {
+		// that it is settled stays
+		_, err := store.Finish(ctx, a.PaymentID, history.Outcome{State: history.Unknown,
+			Content: &history.Content{Status: 200, Type: "text/plain", Body: make([]byte, quota/2)}})
+		if err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// withinQuota is the judgement of a payment whose content took the place of others.
+func (r *run) withinQuota() {
+	r.payment() // which verifies the ledger, and how much of content there is
+	store, err := history.Open(context.Background(), r.home, history.Options{})
+	if err != nil {
+		r.violation("the ledger: %v", err)
+		return
+	}
+	defer store.Close()
+	use, err := store.ContentUse(context.Background())
+	if err != nil || use.Stored > quota || use.Stored == 0 {
+		r.violation("%d bytes of content are stored, the quota is %d: %v", use.Stored, quota, err)
+	}
 }
 
 // backup copies the ledger and its checkpoint.

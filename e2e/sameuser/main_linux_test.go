@@ -4,10 +4,13 @@
 package sameuser
 
 import (
+	"fmt"
 	"io"
+	"maps"
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strings"
 	"syscall"
 	"testing"
@@ -20,6 +23,12 @@ import (
 func TestMain(m *testing.M) {
 	if len(os.Args) > 3 && os.Args[1] == "watch" {
 		watch(os.Args[2], os.Args[3])
+		return
+	}
+	if len(os.Args) > 3 && os.Args[1] == "look" {
+		saw := map[string]bool{}
+		look(os.Args[2], os.Args[3], saw)
+		fmt.Print(strings.Join(slices.Sorted(maps.Keys(saw)), "\n"))
 		return
 	}
 	if len(os.Args) > 2 && os.Args[1] == "serve" {

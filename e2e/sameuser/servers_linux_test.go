@@ -24,6 +24,19 @@ type found struct {
 	Errors      map[string]string // of what it tried; "": it could
 }
 
+// readByOthers reads a file by the root and the working directories of other processes.
+func readByOthers(file string) error {
+	for _, pid := range processes() {
+		if pid == strconv.Itoa(os.Getpid()) {
+			continue
+		}
+		if _, err := os.ReadFile(filepath.Join("/proc", pid, "root", file)); err == nil {
+			return nil
+		}
+	}
+	return os.ErrPermission
+}
+
 // serve is an MCP server that first looks around.
 func serve(report string, homes ...string) {
 	f := found{Env: os.Environ(), Descriptors: map[string]string{}, Errors: map[string]string{}}
@@ -53,6 +66,20 @@ func serve(report string, homes ...string) {
 		attempt("list", err)
 		_, err = os.ReadFile("/proc/self/root" + file)
 		attempt("read by another path", err)
+		_, err = os.ReadFile(filepath.Join(report+".symlink", "keystore.json"))
+		attempt("read by a symbolic link", err)
+		_, err = os.ReadFile(filepath.Join(filepath.Dir(report)+".mount", "keystore.json"))
+		attempt("read by another mount", err)
+		for _, where := range []string{"root" + home, "cwd/.config/wallet", "cwd"} {
+			_, err = os.ReadDir(fmt.Sprintf("/proc/%d/%s", os.Getppid(), where))
+			attempt("list by the wallet's "+where[:3], err)
+		}
+		fds, err := os.ReadDir(fmt.Sprintf("/proc/%d/fd", os.Getppid()))
+		if err == nil && len(fds) == 0 {
+			err = os.ErrNotExist
+		}
+		attempt("descriptors of the wallet", err)
+		attempt("read by another process", readByOthers(file))
 		attempt("link", os.Link(file, report+".link"))
 		attempt("move", os.Rename(file, report+".moved"))
 		attempt("move the home", os.Rename(home, report+".home"))
@@ -111,6 +138,11 @@ func (h household) asked(server string, code int, inherited ...*os.File) (f foun
 	return f, string(out)
 }
 
+// bystander is another process of the user, which can see everything that the user can.
+func (h household) bystander() {
+	require.NoError(h.t, h.command("sleep", "600").Start()) // ends with the test's context
+}
+
 func server(name, more string) string {
 	return fmt.Sprintf("[servers.%s]\ncommand = [\"HOUSE/bin/played\", \"serve\", \"HOUSE/user/out/%[1]s\", "+
 		"\"HOUSE/user/.config/wallet\"]\n%s\n", name, more)
@@ -151,6 +183,8 @@ func TestAConfinedServer(t *testing.T) {
 	}
 	h := newHousehold(t, server("must", "sandbox = true")+server("by_default", ""))
 	for _, name := range []string{"must", "by_default"} {
+		h.bystander()
+		require.NoError(t, os.Symlink(h.home, filepath.Join(h.user, "out", name+".symlink")))
 		f, _ := h.asked(name, 0)
 		may := []string{"work"}
 		if strings.Contains(strings.Join(child.Gaps(), " "), "signals") {
@@ -163,11 +197,39 @@ func TestAConfinedServer(t *testing.T) {
 	}
 }
 
+// A home that is seen in a second place, as by a bind mount or from within a container, is closed there
+// too.
+func TestAConfinedServerAndASecondMount(t *testing.T) {
+	if why := child.Unsupported(); why != "" {
+		t.Skip("NOT TESTED HERE, because of this kernel: " + why)
+	}
+	if os.Geteuid() != 0 {
+		t.Skip("NOT TESTED HERE: only root mounts")
+	}
+	h := newHousehold(t, server("must", "sandbox = true")+server("free", "sandbox = false"))
+	at := filepath.Join(h.user, "out.mount")
+	require.NoError(t, os.Mkdir(at, 0o755))
+	for _, name := range []string{"must", "free"} {
+		script := fmt.Sprintf("mount --bind %s %s && exec setpriv --reuid %d --regid %[3]d --clear-groups "+
+			"%[4]s call %[5]s", h.home, at, nobody, h.wallet, name)
+		cmd := h.command("unshare", "-m", "sh", "-c", script)
+		cmd.SysProcAttr = nil // as root up to there
+		out, err := cmd.CombinedOutput()
+		require.NoError(t, err, "%s", out)
+		text, err := os.ReadFile(filepath.Join(h.user, "out", name))
+		require.NoError(t, err, "%s", out)
+		var f found
+		require.NoError(t, json.Unmarshal(text, &f))
+		require.Equal(t, name == "free", f.Errors["read by another mount"] == "", name)
+	}
+}
+
 // What is not confined can do all of it, so the test above shows something.
 func TestAnUnconfinedServer(t *testing.T) {
 	h := newHousehold(t, server("free", "sandbox = false"))
+	h.bystander()
 	f, _ := h.asked("free", 0)
-	for _, what := range []string{"read", "list", "stop the wallet", "move"} {
+	for _, what := range []string{"read", "list", "read by another process", "stop the wallet", "move"} {
 		require.Empty(t, f.Errors[what], what)
 	}
 }
@@ -191,4 +253,38 @@ func TestAServerThatCannotBeConfined(t *testing.T) {
 	f, said := h.asked("may", 0)
 	require.Contains(t, said, "is not confined")
 	require.Empty(t, f.Errors["read"])
+}
+
+// doctor says of each program what holds when it is started.
+func TestDoctorOnServers(t *testing.T) {
+	if why := child.Unsupported(); why != "" {
+		t.Skip("NOT TESTED HERE, because of this kernel: " + why)
+	}
+	inside := strings.NewReplacer("HOUSE/bin/played", "HOUSE/user/.config/wallet/played")
+	h := newHousehold(t, server("must", "sandbox = true")+server("may", "")+server("free", "sandbox = false")+
+		inside.Replace(server("must_inside", "sandbox = true")+server("may_inside", ""))+
+		"[servers.far]\nurl = \"https://far.example/mcp\"\n")
+	require.NoError(t, os.WriteFile(filepath.Join(h.home, "played"), nil, 0o700))
+	h.give()
+	out, _ := h.command(h.wallet, "doctor", "--json").Output()
+	var report struct {
+		Checks []struct{ Check, Status, Message string }
+	}
+	require.NoError(t, json.Unmarshal(out, &report), "%s", out)
+	kept := "ok"
+	if len(child.Gaps()) > 0 {
+		kept = "warn"
+	}
+	var seen []string
+	for _, c := range report.Checks {
+		if c.Check == "servers" {
+			name, _, _ := strings.Cut(c.Message, " ")
+			seen = append(seen, name+" "+c.Status)
+			isFree := name == "free" || name == "may_inside"
+			require.Equal(t, isFree, strings.Contains(c.Message, "unconfined"), c.Message)
+			require.Equal(t, name == "must_inside", strings.Contains(c.Message, "is not started"), c.Message)
+		}
+	}
+	require.Equal(t, []string{"free ok", "may " + kept, "may_inside warn", "must " + kept,
+		"must_inside fail"}, seen)
 }
