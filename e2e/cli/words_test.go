@@ -7,9 +7,11 @@ import (
 	"bytes"
 	"encoding/json"
 	"fmt"
+	"html"
 	"io"
 	"maps"
 	"net/http"
+	"net/http/cookiejar"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -230,6 +232,7 @@ func TestNoStrangersWordIsLong(t *testing.T) {
 	a.looksBack()
 	w.log("the log", a.end())
 	w.asksAPerson()
+	w.opensTheDashboard()
 	w.run("history")
 	w.watches(0, "history")
 	w.watches(0, "balance")
@@ -521,4 +524,40 @@ func (w *words) asksAPerson() {
 	require.NotZero(w.t, asked)
 	w.run("approvals")
 	w.watches(0, "approvals")
+}
+
+// opensTheDashboard reads the owner's pages, but for those that show what was bought.
+func (w *words) opensTheDashboard() {
+	program, err := exec.LookPath("x402-wallet")
+	require.NoError(w.t, err)
+	cmd := exec.CommandContext(w.t.Context(), program, "dashboard", "--json")
+	cmd.Env = append([]string{"HOME=" + w.t.TempDir(), programVariable + "=" + os.Getenv(programVariable)},
+		w.env...)
+	out, err := cmd.StdoutPipe()
+	require.NoError(w.t, err)
+	require.NoError(w.t, cmd.Start())
+	defer func() {
+		_ = cmd.Process.Signal(os.Interrupt)
+		_ = cmd.Wait()
+	}()
+	var said struct{ URL string }
+	require.NoError(w.t, json.NewDecoder(out).Decode(&said))
+	jar, err := cookiejar.New(nil)
+	require.NoError(w.t, err)
+	browser := &http.Client{Jar: jar}
+	page := func(at string) string {
+		answer, err := browser.Get(at)
+		require.NoError(w.t, err)
+		defer answer.Body.Close()
+		text, err := io.ReadAll(answer.Body)
+		require.NoError(w.t, err)
+		require.Equal(w.t, http.StatusOK, answer.StatusCode, at)
+		w.text("the dashboard", html.UnescapeString(string(text)))
+		return string(text)
+	}
+	first, base := page(said.URL), said.URL[:strings.LastIndex(said.URL, "/")]
+	page(base + "/history")
+	id := regexp.MustCompile(`apr_\w+`).FindString(first)
+	require.NotEmpty(w.t, id)
+	page(base + "/approvals/" + id)
 }
