@@ -24,6 +24,15 @@ const (
 // server, which hears this buyer's capabilities. All others share one, which declares none. From
 // 2026-07-28 on questions are part of a call's answer, and capabilities part of each call.
 
+// cancelTime is how long the server behind may take to hear that its calls are cancelled.
+const cancelTime = 2 * time.Second
+
+// ownCall is a call of one buyer's at the server behind.
+type ownCall struct {
+	ctx    context.Context
+	cancel context.CancelFunc
+}
+
 // buyer is the client's side of a session with the server behind that one buyer has alone.
 type buyer struct {
 	proxy  *Proxy
@@ -34,10 +43,12 @@ type buyer struct {
 	connecting sync.Mutex
 	mu         sync.Mutex
 	session    *mcp.ClientSession // nil: not open
-	calls      []context.Context  // under way: a question goes out with the answer of one
-	questions  int
-	last       time.Time
-	ended      bool
+	calls      []*ownCall         // under way: a question goes out with the answer of one
+	// whether one of them was cancelled
+	hasCancelled bool
+	questions    int
+	last         time.Time
+	ended        bool
 	// whether the server behind has to be, and is being, told that the roots are others
 	rootsChanged, telling bool
 }
@@ -145,16 +156,29 @@ func (f *Proxy) left(session *mcp.ServerSession) {
 	f.unsubscribeAll(session)
 }
 
-// end closes the buyer's session with the server behind.
+// end closes the buyer's session with the server behind, once that has heard that its calls are cancelled:
+// the SDK says so beside them, and no more when the session is closing.
 func (b *buyer) end() {
 	b.mu.Lock()
 	b.ended = true
-	session := b.session
+	session, hasCancelled := b.session, b.hasCancelled || len(b.calls) > 0
 	b.session = nil
-	b.mu.Unlock()
-	if session != nil {
-		_ = session.Close()
+	for _, call := range b.calls {
+		call.cancel()
 	}
+	b.mu.Unlock()
+	if session == nil {
+		return
+	}
+	if hasCancelled && !b.proxy.single {
+		ctx, cancel := context.WithTimeout(context.Background(), cancelTime)
+		defer cancel()
+		for b.isBusy() && ctx.Err() == nil {
+			time.Sleep(time.Millisecond)
+		}
+		_ = session.Ping(ctx, nil) // it comes after
+	}
+	_ = session.Close()
 }
 
 // reach gives the session with the server behind, made where there is none (any more).
@@ -220,16 +244,26 @@ func (b *buyer) forget(session *mcp.ClientSession) {
 	}
 }
 
-// calling notes a call under way until done.
-func (b *buyer) calling(ctx context.Context) (done func()) {
+func (b *buyer) isBusy() bool {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	b.calls = append(b.calls, ctx)
-	return func() {
+	return len(b.calls) > 0
+}
+
+// calling notes a call under way until done.
+func (b *buyer) calling(ctx context.Context) (_ context.Context, done func()) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	call := &ownCall{}
+	call.ctx, call.cancel = context.WithCancel(ctx)
+	b.calls = append(b.calls, call)
+	return call.ctx, func() {
+		defer call.cancel()
 		b.mu.Lock()
 		defer b.mu.Unlock()
-		i := slices.Index(b.calls, ctx)
+		i := slices.Index(b.calls, call)
 		b.calls = slices.Delete(b.calls, i, i+1)
+		b.hasCancelled = b.hasCancelled || call.ctx.Err() != nil
 		b.last = time.Now()
 	}
 }
@@ -240,7 +274,7 @@ func (b *buyer) way() context.Context {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	if n := len(b.calls); n > 0 {
-		return b.calls[n-1]
+		return b.calls[n-1].ctx
 	}
 	return context.Background()
 }

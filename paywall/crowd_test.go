@@ -285,3 +285,108 @@ func TestAnswersThatNobodyReads(t *testing.T) {
 	require.NoError(t, err)
 	require.EqualValues(t, size, n)
 }
+
+// A subscriber who reads nothing of what is told keeps nothing from others.
+func TestUpdatesWaitForNobody(t *testing.T) {
+	l, f := newLab(t, nil), &Proxy{}
+	endpoint := overHTTP(t, l, f, Limits{})
+	heard := make(chan string, 10_000)
+	buyer, err := mcp.NewClient(&mcp.Implementation{Name: "buyer"}, &mcp.ClientOptions{
+		ResourceUpdatedHandler: func(_ context.Context, r *mcp.ResourceUpdatedNotificationRequest) {
+			heard <- r.Params.URI
+		}}).Connect(t.Context(), &mcp.StreamableClientTransport{Endpoint: endpoint},
+		&mcp.ClientSessionOptions{ProtocolVersion: "2025-11-25"})
+	require.NoError(t, err)
+	defer buyer.Close()
+	deaf := &guest{t: t, endpoint: endpoint}
+	require.Equal(t, http.StatusOK, deaf.arrive())
+	subscribe := func(uri string) {
+		_, answer, _ := deaf.send(http.MethodPost, fmt.Sprintf(
+			`{"jsonrpc":"2.0","id":3,"method":"resources/subscribe","params":{"uri":%q}}`, uri))
+		require.Contains(t, answer, `"result"`)
+	}
+	long := "weather://" + strings.Repeat("x", 2000)
+	subscribe(long)
+	for i := range 8 {
+		uri := fmt.Sprintf("weather://%d", i)
+		subscribe(uri)
+		require.NoError(t, buyer.Subscribe(t.Context(), &mcp.SubscribeParams{URI: uri}))
+	}
+	address := strings.TrimSuffix(strings.TrimPrefix(endpoint, "http://"), "/mcp")
+	stream, err := net.Dial("tcp", address)
+	require.NoError(t, err)
+	defer stream.Close()
+	require.NoError(t, stream.(*net.TCPConn).SetReadBuffer(4<<10))
+	_, err = fmt.Fprintf(stream, "GET /mcp HTTP/1.1\r\nHost: %s\r\nAccept: text/event-stream\r\n"+
+		"Mcp-Session-Id: %s\r\n\r\n", address, deaf.id)
+	require.NoError(t, err)
+	_, err = io.ReadFull(stream, make([]byte, 100)) // it has begun
+	require.NoError(t, err)
+	tell := func(uri string) {
+		f.passUpdate(t.Context(), &mcp.ResourceUpdatedNotificationRequest{
+			Params: &mcp.ResourceUpdatedNotificationParams{URI: uri}})
+	}
+	before := runtime.NumGoroutine()
+	for range 3000 {
+		tell(long)
+		time.Sleep(10 * time.Microsecond)
+	}
+	for i := range 8 {
+		tell(fmt.Sprintf("weather://%d", i))
+	}
+	told := map[string]bool{}
+	require.Eventually(t, func() bool {
+		for len(heard) > 0 {
+			told[<-heard] = true
+		}
+		return len(told) == 8
+	}, 5*time.Second, time.Millisecond)
+	require.Less(t, runtime.NumGoroutine(), before+100)
+}
+
+// Of a crowd that is gone no more is left than its seats, however many came.
+func TestNothingIsLeftOfACrowd(t *testing.T) {
+	l, f := newLab(t, nil), &Proxy{}
+	endpoint := overHTTP(t, l, f, Limits{Sessions: 40})
+	address := strings.TrimSuffix(strings.TrimPrefix(endpoint, "http://"), "/mcp")
+	visit := func(n int) {
+		for i := range n {
+			one := &guest{t: t, endpoint: endpoint}
+			status, _, header := one.send(http.MethodPost, strings.Replace(opening, `"capabilities":{}`,
+				`"capabilities":{"elicitation":{},"roots":{}}`, 1))
+			require.Equal(t, http.StatusOK, status)
+			one.id = header.Get("Mcp-Session-Id")
+			stream, err := net.Dial("tcp", address)
+			require.NoError(t, err)
+			_, err = fmt.Fprintf(stream, "GET /mcp HTTP/1.1\r\nHost: %s\r\nAccept: text/event-stream\r\n"+
+				"Mcp-Session-Id: %s\r\n\r\n", address, one.id)
+			require.NoError(t, err)
+			one.send(http.MethodPost, fmt.Sprintf(`{"jsonrpc":"2.0","id":3,"method":"resources/subscribe",`+
+				`"params":{"uri":"weather://%d"}}`, i))
+			end, _ := hanging(t, one, 4, i%2 == 0)
+			end()
+			half, err := net.Dial("tcp", address)
+			require.NoError(t, err)
+			_, err = io.WriteString(half, "POST /mcp HTTP/1.1\r\nHost: x\r\nContent-Length: 9\r\n\r\n{")
+			require.NoError(t, err)
+			half.Close()
+			stream.Close()
+		}
+	}
+	left := func() (goroutines int) {
+		time.Sleep(300 * time.Millisecond)
+		return runtime.NumGoroutine()
+	}
+	visit(60)
+	before, held := left(), objects()
+	visit(240)
+	require.Eventually(t, func() bool { return left() <= before+50 }, 10*time.Second, time.Millisecond)
+	require.Less(t, objects(), held+20_000)
+	require.Eventually(t, func() bool {
+		f.subscribing.Lock()
+		defer f.subscribing.Unlock()
+		f.buyersMu.Lock()
+		defer f.buyersMu.Unlock()
+		return len(f.subscribed) <= 20 && len(f.buyers) <= 20
+	}, 10*time.Second, time.Millisecond)
+}

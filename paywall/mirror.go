@@ -155,7 +155,9 @@ func callUpstream[P, R any](ctx context.Context, f *Proxy, request asks, params 
 			return none, err
 		}
 		if b != nil {
-			defer b.calling(ctx)()
+			var done func()
+			ctx, done = b.calling(ctx)
+			defer done()
 			reach = b.reach
 			if !f.single {
 				forget = b.forget

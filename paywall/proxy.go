@@ -59,6 +59,9 @@ type Proxy struct {
 	subscribing sync.Mutex
 	subscribed  map[string]map[*mcp.ServerSession]bool // to which URI
 
+	tellingMu sync.Mutex
+	telling   map[untold]map[string]bool // which URIs have to be told
+
 	mu      sync.Mutex // of the session, and of what is shown
 	adopted *buyer     // whose the session is; nil: all buyers'
 	session *mcp.ClientSession
@@ -91,6 +94,7 @@ func (f *Proxy) Open(ctx context.Context) error {
 	f.bodyTime, f.direct = bodyTime, mcpconn.Client(nil)
 	f.buyers, f.levels = map[*mcp.ServerSession]*buyer{}, map[*mcp.ServerSession]mcp.LoggingLevel{}
 	f.subscribed = map[string]map[*mcp.ServerSession]bool{}
+	f.telling = map[untold]map[string]bool{}
 	f.client = f.newClient(nil, nil)
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -406,9 +410,11 @@ func (f *Proxy) Close(ctx context.Context) error {
 	buyers := slices.Collect(maps.Values(f.buyers))
 	clear(f.buyers)
 	f.buyersMu.Unlock()
+	var ends sync.WaitGroup
 	for _, b := range buyers {
-		b.end()
+		ends.Go(b.end)
 	}
+	ends.Wait()
 	f.mu.Lock()
 	session := f.session
 	f.mu.Unlock()

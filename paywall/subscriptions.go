@@ -102,30 +102,77 @@ func (f *Proxy) subscribeAgain(upstream *mcp.ClientSession) {
 
 type updateKey struct{}
 
-// passUpdate tells who subscribed: the streams of 2026-07-28 by the SDK, sessions one by one.
+// passUpdate tells who subscribed: the streams of 2026-07-28 by the SDK, one after the other; sessions
+// each for itself, so that none waits for one that reads nothing.
 func (f *Proxy) passUpdate(_ context.Context, r *mcp.ResourceUpdatedNotificationRequest) {
 	f.life.Lock()
 	defer f.life.Unlock()
-	if f.ended {
+	if !f.ended {
+		f.tell(nil, r.Params.URI)
+	}
+}
+
+func (f *Proxy) tellSubscribers(ctx context.Context, uri string) {
+	f.subscribing.Lock()
+	for session := range f.subscribed[uri] {
+		if p := session.InitializeParams(); p != nil && p.ProtocolVersion < sessionless {
+			f.tell(session, uri)
+		}
+	}
+	f.subscribing.Unlock()
+	_ = f.server.ResourceUpdated(ctx, &mcp.ResourceUpdatedNotificationParams{URI: uri})
+}
+
+// untold is who is being told: a session, or all who subscribed to a URI.
+type untold struct {
+	session *mcp.ServerSession
+	uri     string
+}
+
+// tell tells a session of updates, or (nil) all who subscribed to one URI. What changes again before it
+// was told is told once.
+func (f *Proxy) tell(session *mcp.ServerSession, uri string) {
+	f.tellingMu.Lock()
+	defer f.tellingMu.Unlock()
+	whom := untold{session: session}
+	if session == nil {
+		whom.uri = uri
+	}
+	waiting, isTelling := f.telling[whom]
+	if isTelling {
+		waiting[uri] = true
 		return
 	}
+	waiting = map[string]bool{uri: true}
+	f.telling[whom] = waiting
 	f.updates.Go(func() {
-		ctx, cancel := context.WithTimeout(context.Background(), subscribeTime)
-		defer cancel()
-		said := &mcp.ResourceUpdatedNotificationParams{URI: r.Params.URI}
-		_ = f.server.ResourceUpdated(ctx, said)
-		f.subscribing.Lock()
-		var legacy []*mcp.ServerSession
-		for session := range f.subscribed[said.URI] {
-			if p := session.InitializeParams(); p != nil && p.ProtocolVersion < sessionless {
-				legacy = append(legacy, session)
-			}
-		}
-		f.subscribing.Unlock()
-		for _, session := range legacy {
-			_ = session.NotifyProgress(context.WithValue(ctx, updateKey{}, said), nil)
+		for next, ok := f.nextUntold(whom); ok; next, ok = f.nextUntold(whom) {
+			f.tellOne(session, next)
 		}
 	})
+}
+
+func (f *Proxy) nextUntold(whom untold) (uri string, ok bool) {
+	f.tellingMu.Lock()
+	defer f.tellingMu.Unlock()
+	waiting := f.telling[whom]
+	for uri = range waiting {
+		delete(waiting, uri)
+		return uri, true
+	}
+	delete(f.telling, whom)
+	return "", false
+}
+
+func (f *Proxy) tellOne(session *mcp.ServerSession, uri string) {
+	ctx, cancel := context.WithTimeout(context.Background(), subscribeTime)
+	defer cancel()
+	if session == nil {
+		f.tellSubscribers(ctx, uri)
+		return
+	}
+	said := &mcp.ResourceUpdatedNotificationParams{URI: uri}
+	_ = session.NotifyProgress(context.WithValue(ctx, updateKey{}, said), nil)
 }
 
 // sendUpdate makes of a notification under passUpdate's context the one that it is: the SDK sends
