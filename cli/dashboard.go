@@ -8,6 +8,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"runtime"
+	"strings"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -96,12 +97,19 @@ func browse(url string) error {
 	}
 	cmd := exec.Command(program, append(arguments, url)...) //nolint:gosec,noctx // it outlives us
 	cmd.Env = config.DesktopEnv()
+	if runtime.GOOS != "windows" { // xdg-open is a script, and looks for browsers itself
+		cmd.Env = append(cmd.Env, "PATH="+strings.Join(systemDirs, ":"))
+	}
 	if err := cmd.Start(); err != nil {
 		return fmt.Errorf("start %s: %w", program, err)
 	}
 	go func() { _ = cmd.Wait() }()
 	return nil
 }
+
+// systemDirs are where a system keeps its programs; only root writes there.
+var systemDirs = []string{"/usr/bin", "/bin", "/usr/local/bin", "/run/current-system/sw/bin", "/snap/bin",
+	"/var/lib/flatpak/exports/bin"}
 
 // opener is the program that opens an address, by its full path; "": there is none.
 func opener() (program string, arguments []string) {
@@ -111,7 +119,7 @@ func opener() (program string, arguments []string) {
 	case "windows":
 		return systemProgram("rundll32.exe"), []string{"url.dll,FileProtocolHandler"}
 	}
-	for _, dir := range []string{"/usr/bin", "/bin", "/usr/local/bin", "/run/current-system/sw/bin"} {
+	for _, dir := range systemDirs {
 		path := filepath.Join(dir, "xdg-open")
 		if _, err := os.Stat(path); err == nil {
 			return path, nil

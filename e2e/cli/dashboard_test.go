@@ -112,3 +112,20 @@ func TestDashboard(t *testing.T) {
 	require.NoError(t, cmd.Process.Signal(os.Interrupt))
 	require.NoError(t, cmd.Wait(), "it ended well")
 }
+
+// The address, which opens the dashboard once, is given to the system's program and to none that
+// somebody put into PATH: where that is xdg-open, a script, it finds the browser by PATH itself. (Without
+// a screen that is www-browser.)
+func TestABrowserInThePathGetsNoAddress(t *testing.T) {
+	t.Parallel()
+	_, env := household(t, sandbox.Options{}, sandbox.Rules{})
+	dir := t.TempDir()
+	stolen := filepath.Join(dir, "stolen")
+	script := "#!/bin/sh\necho \"$@\" > " + stolen + "\n"
+	for _, name := range []string{"xdg-open", "open", "x-www-browser", "www-browser", "firefox"} {
+		require.NoError(t, os.WriteFile(filepath.Join(dir, name), []byte(script), 0o755))
+	}
+	env = append(env, "PATH="+dir+":/usr/bin:/bin", "BROWSER="+filepath.Join(dir, "firefox"))
+	runs(t, 0, env, "dashboard", "--open", "--idle", "1s")
+	require.NoFileExists(t, stolen)
+}
