@@ -111,7 +111,7 @@ func typed(passphrase []byte) wallet.Passphrase {
 }
 
 // openHome is what every part of the program stands on: the keystore, locked, the owner's rules as
-// they are, and the ledger. A paywall's may have no keystore (openTill).
+// they are, and the ledger. A paywall's may have no keystore (openPaywallHome).
 type openHome struct {
 	keys  *wallet.Wallet
 	rules *config.Config

@@ -107,20 +107,20 @@ func (a *app) sealedRules(ctx context.Context, store *history.Store, keys *walle
 	return signed, nil
 }
 
-// ServePaywall charges for the tools of another MCP server (SPEC §8). The home gives it a ledger to
-// write sales into and nodes to look at, and the wallet there addresses to be paid to, where FILE
-// names none; it is never unlocked.
+// ServePaywall charges for the tools of another MCP server (SPEC §8). The home provides the sales ledger and
+// the nodes to query; its wallet provides the addresses to be paid to where file names none, and is never
+// unlocked.
 func (a *app) ServePaywall(ctx context.Context, file string) error {
 	conf, err := config.LoadPaywall(file)
 	if err != nil {
 		return setupFailed(err)
 	}
-	h, err := a.openTill(ctx, conf)
+	h, err := a.openPaywallHome(ctx, conf)
 	if err != nil {
 		return err
 	}
 	defer func() { _ = h.Close() }()
-	wall, err := paywall.New(a.sold(conf, h))
+	wall, err := paywall.New(a.paywallOptions(conf, h))
 	if err != nil {
 		return setupFailed(fmt.Errorf("%s: %w", file, err))
 	}
@@ -129,14 +129,14 @@ func (a *app) ServePaywall(ctx context.Context, file string) error {
 			return err
 		}
 	}
-	front := &paywall.Proxy{Paywall: wall, Command: conf.Command, Stderr: passedOn{os.Stderr}, URL: conf.URL,
+	proxy := &paywall.Proxy{Paywall: wall, Command: conf.Command, Stderr: passedOn{os.Stderr}, URL: conf.URL,
 		Version: a.version, Log: a.log,
 		Limits: paywall.Limits{Sessions: conf.MaxSessions, Request: int64(conf.MaxRequest),
 			BehindProxy: conf.BehindProxy}}
 	if len(conf.Command) > 0 {
-		front.Env, front.Sandbox = config.ChildEnv(conf.Env...), a.sandbox(conf.Sandbox, h.rules)
+		proxy.Env, proxy.Sandbox = config.ChildEnv(conf.Env...), a.sandbox(conf.Sandbox, h.rules)
 	}
-	if err := front.Open(ctx); err != nil {
+	if err := proxy.Open(ctx); err != nil {
 		coded, ok := errors.AsType[*x402.Error](err)
 		if !ok {
 			coded = x402.Errorf(x402.ServerUnavailable, "%w", err)
@@ -146,9 +146,9 @@ func (a *app) ServePaywall(ctx context.Context, file string) error {
 	for _, warning := range wall.Check(ctx) {
 		a.log.Warn(warning)
 	}
-	collectEarly()
+	lowerMemoryLimit()
 	if conf.Listen == "" {
-		return front.Stdio(ctx, os.Stdin, os.Stdout)
+		return proxy.Stdio(ctx, os.Stdin, os.Stdout)
 	}
 	listener, err := new(net.ListenConfig).Listen(ctx, "tcp", conf.Listen)
 	if err != nil {
@@ -156,10 +156,10 @@ func (a *app) ServePaywall(ctx context.Context, file string) error {
 			err = why // without Go's words around it
 		}
 		return errors.Join(setupFailed(fmt.Errorf("%s: listen: nothing can be served at %s: %w", file,
-			conf.Listen, err)), front.Close(ctx))
+			conf.Listen, err)), proxy.Close(ctx))
 	}
 	a.log.Info("the paywall serves MCP", "url", "http://"+listener.Addr().String()+"/mcp")
-	return front.HTTP(ctx, listener)
+	return proxy.HTTP(ctx, listener)
 }
 
 // passedOn is where a program's stderr goes without the program having the file: that may be the
@@ -177,14 +177,14 @@ func statusReader(onEVM *evm.Exact, onSolana *svm.Exact) func(context.Context, x
 	}
 }
 
-// calmMemory is from where on the garbage collector works harder.
-const calmMemory = 96 << 20
+// paywallMemoryLimit is the soft memory limit of a paywall process (see debug.SetMemoryLimit).
+const paywallMemoryLimit = 96 << 20
 
-// collectEarly keeps the memory of a process small that strangers can send much to. What the owner
-// says by GOMEMLIMIT holds.
-func collectEarly() {
+// lowerMemoryLimit keeps the memory of a paywall small, since strangers can send it large requests. A limit
+// that the owner set with GOMEMLIMIT is kept.
+func lowerMemoryLimit() {
 	if debug.SetMemoryLimit(-1) == memoryLimit { // set by Main: GOMEMLIMIT says nothing else
-		debug.SetMemoryLimit(calmMemory)
+		debug.SetMemoryLimit(paywallMemoryLimit)
 	}
 }
 
@@ -195,8 +195,8 @@ func setupFailed(err error) error {
 	return x402.Errorf(x402.SetupFailed, "%w", err).WithHint("see x402-wallet help paywall for the file")
 }
 
-// sold is the file as the paywall knows it.
-func (a *app) sold(conf *config.Paywall, h openHome) paywall.Options {
+// paywallOptions converts the paywall's file into options of the package.
+func (a *app) paywallOptions(conf *config.Paywall, h openHome) paywall.Options {
 	rules := h.rules
 	own := map[string]string{}
 	if h.keys != nil {

@@ -18,35 +18,35 @@ import (
 	"x402-wallet/e2e/testworld"
 )
 
-// till is a wallet's home whose paywall stands in front of a plain MCP server from npm.
-type till struct {
+// npmPaywall is a wallet's home with a paywall in front of a plain MCP server from npm.
+type npmPaywall struct {
 	testworld.Home
 	bin, dir string
 	s        *shops
 	url      string // of the endpoint, where it listens
 }
 
-// newTill writes the paywall's files, one for HTTP and one for stdio, and starts it on a free port.
+// newNPMPaywall writes the paywall's files, one for HTTP and one for stdio, and starts it on a free port.
 // Everything is paid to the wallet's own addresses, by default on EVM.
-func newTill(t testing.TB, s *shops, head, tools string) *till {
+func newNPMPaywall(t testing.TB, s *shops, head, tools string) *npmPaywall {
 	t.Helper()
-	k := &till{Home: testworld.NewHome(t, s.lab.Config(ConfigOptions{})), bin: testworld.Build(t), s: s,
+	p := &npmPaywall{Home: testworld.NewHome(t, s.lab.Config(ConfigOptions{})), bin: testworld.Build(t), s: s,
 		dir: t.TempDir()}
-	s.lab.SVMFund(k.Solana, "", 0) // a payee needs a token account
+	s.lab.SVMFund(p.Solana, "", 0) // a payee needs a token account
 	command, err := json.Marshal([]string{s.node, filepath.Join(filepath.Dir(s.script), "plain.mjs"), s.log})
 	require.NoError(t, err)
 	for name, listen := range map[string]string{"http.toml": "127.0.0.1:0", "stdio.toml": ""} {
-		writePrivate(t, filepath.Join(k.dir, name),
+		writePrivate(t, filepath.Join(p.dir, name),
 			fmt.Sprintf("command = %s\nnetwork = %q\nlisten = %q\n%s\n%s\n", command, s.lab.EVM.Network,
 				listen, head, tools))
 	}
-	k.listen(t)
-	return k
+	p.listen(t)
+	return p
 }
 
-func (k *till) listen(t testing.TB) {
+func (p *npmPaywall) listen(t testing.TB) {
 	t.Helper()
-	cmd := k.Command(context.Background(), k.bin, "paywall", "--config", filepath.Join(k.dir, "http.toml"))
+	cmd := p.Command(context.Background(), p.bin, "paywall", "--config", filepath.Join(p.dir, "http.toml"))
 	cmd.Env = append(cmd.Env, "LOG_LEVEL=info")
 	stderr, err := cmd.StderrPipe()
 	require.NoError(t, err)
@@ -61,8 +61,8 @@ func (k *till) listen(t testing.TB) {
 	defer late.Stop()
 	address := regexp.MustCompile(`http://127\.0\.0\.1:\d+/mcp`)
 	for lines := bufio.NewScanner(stderr); lines.Scan(); {
-		k.url = address.FindString(lines.Text())
-		if k.url != "" {
+		p.url = address.FindString(lines.Text())
+		if p.url != "" {
 			go func() {
 				for lines.Scan() { // or it would wait for a reader
 				}
@@ -74,20 +74,20 @@ func (k *till) listen(t testing.TB) {
 }
 
 // onStdio is a command that starts the paywall for a client that speaks with it over stdio.
-func (k *till) onStdio() []string {
-	return []string{"/usr/bin/env", "X402_WALLET_HOME=" + k.Dir, "HOME=" + k.User, k.bin, "paywall",
-		"--config", filepath.Join(k.dir, "stdio.toml")}
+func (p *npmPaywall) onStdio() []string {
+	return []string{"/usr/bin/env", "X402_WALLET_HOME=" + p.Dir, "HOME=" + p.User, p.bin, "paywall",
+		"--config", filepath.Join(p.dir, "stdio.toml")}
 }
 
 // sales is what `paywall earnings` tells.
-func (k *till) sales(t testing.TB) (out struct {
+func (p *npmPaywall) sales(t testing.TB) (out struct {
 	Sales []struct {
 		Status, Resource, Amount, Network, PayTo, Payer, TransactionSignature string
 	}
 	Totals map[string]string
 }) {
 	t.Helper()
-	runWallet(t, k.Home, k.bin, &out, "paywall", "earnings", "--json", "--limit", "100")
+	runWallet(t, p.Home, p.bin, &out, "paywall", "earnings", "--json", "--limit", "100")
 	return out
 }
 
@@ -106,23 +106,23 @@ func TestReferenceClientsBuyAtOurPaywall(t *testing.T) {
 		{"x402-mcp", `dialect = "x402-mcp"`},
 	} {
 		t.Run(c.payer+" "+c.head, func(t *testing.T) {
-			k := newTill(t, s, c.head, sold)
+			p := newNPMPaywall(t, s, c.head, sold)
 			bought := uint64(0)
-			for _, target := range []any{k.url, k.onStdio()} {
+			for _, target := range []any{p.url, p.onStdio()} {
 				call := map[string]any{"target": target}
-				paid := s.payAs(t, c.payer, k.url, "echo", map[string]any{"text": "a"}, call)
+				paid := s.payAs(t, c.payer, p.url, "echo", map[string]any{"text": "a"}, call)
 				require.Nil(t, paid.Error, "%+v", paid.Error)
 				require.False(t, paid.Result.IsError, "%+v", paid.Result)
 				require.NotEmpty(t, paid.Challenge, "it was asked for money")
 				require.Equal(t, "echo: a", paid.Result.Content[0].Text)
 				bought += 1000
-				require.Equal(t, bought, lab.EVMBalance(k.EVM))
+				require.Equal(t, bought, lab.EVMBalance(p.EVM))
 
-				free := s.payAs(t, c.payer, k.url, "hello", map[string]any{"name": "b"}, call)
+				free := s.payAs(t, c.payer, p.url, "hello", map[string]any{"name": "b"}, call)
 				require.Equal(t, "hello b", free.Result.Content[0].Text)
 				require.Empty(t, free.Challenge)
 			}
-			out := k.sales(t)
+			out := p.sales(t)
 			require.Len(t, out.Sales, 2)
 			require.Equal(t, map[string]string{"USDC": "0.002"}, out.Totals)
 			for _, sale := range out.Sales {
@@ -143,50 +143,50 @@ func TestOurPaywallGivesNothingAway(t *testing.T) {
 	lab := Start(t)
 	s := openShops(t, lab)
 	lab.EVMMint(lab.EVM.Client.Address, 1_000_000)
-	k := newTill(t, s, "", sold)
+	p := newNPMPaywall(t, s, "", sold)
 	ran := func() int { return s.runs(t, "plain", "echo") }
 	args := map[string]any{"text": "a"}
 
 	before := ran()
-	both := s.payAs(t, "spec", k.url, "echo", args, map[string]any{"twice": true})
+	both := s.payAs(t, "spec", p.url, "echo", args, map[string]any{"twice": true})
 	answers := fmt.Sprint(both.Result.Content) + string(both.Other)
 	require.Equal(t, 1, strings.Count(answers, "echo: a"), "one of the two is served: %s", answers)
 	require.Equal(t, before+1, ran())
-	require.Equal(t, uint64(1000), lab.EVMBalance(k.EVM))
+	require.Equal(t, uint64(1000), lab.EVMBalance(p.EVM))
 
-	failed := s.payAs(t, "spec", k.url, "boom", map[string]any{}, nil)
+	failed := s.payAs(t, "spec", p.url, "boom", map[string]any{}, nil)
 	require.True(t, failed.Result.IsError, "%+v", failed)
 	require.Equal(t, "boom: the tool failed", failed.Result.Content[0].Text)
-	require.Equal(t, uint64(1000), lab.EVMBalance(k.EVM))
+	require.Equal(t, uint64(1000), lab.EVMBalance(p.EVM))
 
 	for i := range lab.Facilitators {
 		lab.Inject(i, Fault{Op: "settle", Status: 400, N: 1})
 		defer lab.Heal(i)
 	}
-	refused := s.payAs(t, "spec", k.url, "echo", args, nil)
+	refused := s.payAs(t, "spec", p.url, "echo", args, nil)
 	require.True(t, refused.Result.IsError)
 	require.NotContains(t, fmt.Sprint(refused.Result), "echo: a")
 	for i := range lab.Facilitators {
 		lab.Heal(i)
 	}
-	require.Equal(t, uint64(1000), lab.EVMBalance(k.EVM))
+	require.Equal(t, uint64(1000), lab.EVMBalance(p.EVM))
 
 	before = ran()
 	for _, part := range []Part{"facilitator0", "facilitator1"} {
 		lab.StopPart(part)
 		defer lab.StartPart(part)
 	}
-	down := s.payAs(t, "spec", k.url, "echo", args, nil)
+	down := s.payAs(t, "spec", p.url, "echo", args, nil)
 	require.True(t, down.Result.IsError || down.Error != nil)
 	require.Equal(t, before, ran(), "nothing is run for a payment that nobody verified")
-	require.Equal(t, uint64(1000), lab.EVMBalance(k.EVM))
+	require.Equal(t, uint64(1000), lab.EVMBalance(p.EVM))
 }
 
 // Our wallet buys at our paywall, on both chains; and the reference client on Solana.
 func TestOurWalletBuysAtOurPaywall(t *testing.T) {
 	lab := Start(t)
 	s := openShops(t, lab)
-	k := newTill(t, s, "",
+	p := newNPMPaywall(t, s, "",
 		fmt.Sprintf("[tools.echo]\naccepts = [{ network = %q, price = \"0.001\" }, { network = %q, price "+
 			"= \"0.002\" }]\n",
 			lab.SVM.Network, lab.EVM.Network))
@@ -194,23 +194,23 @@ func TestOurWalletBuysAtOurPaywall(t *testing.T) {
 		network, price string
 		earned         func() uint64
 	}{
-		{lab.SVM.Network, "$0.001", func() uint64 { return lab.SVMBalance(k.Solana, "") }},
-		{lab.EVM.Network, "$0.002", func() uint64 { return lab.EVMBalance(k.EVM) / 2 }},
+		{lab.SVM.Network, "$0.001", func() uint64 { return lab.SVMBalance(p.Solana, "") }},
+		{lab.EVM.Network, "$0.002", func() uint64 { return lab.EVMBalance(p.EVM) / 2 }},
 	} {
-		w, _ := funded(t, lab, ConfigOptions{Loopback: []string{k.url}, Policy: fmt.Sprintf("prefer = [%q]",
+		w, _ := funded(t, lab, ConfigOptions{Loopback: []string{p.url}, Policy: fmt.Sprintf("prefer = [%q]",
 			c.network)})
-		p := call(t, w, "x402_call_tool", map[string]any{"server": k.url, "tool": "echo",
+		paid := call(t, w, "x402_call_tool", map[string]any{"server": p.url, "tool": "echo",
 			"arguments": map[string]any{"text": c.network}})
-		require.Equal(t, "paid", p.Status, "%+v", p)
-		require.Equal(t, "echo: "+c.network, p.Content)
-		require.Equal(t, c.network, p.Network)
-		require.Equal(t, c.price, p.Price)
-		require.NotEmpty(t, p.TransactionSignature)
+		require.Equal(t, "paid", paid.Status, "%+v", paid)
+		require.Equal(t, "echo: "+c.network, paid.Content)
+		require.Equal(t, c.network, paid.Network)
+		require.Equal(t, c.price, paid.Price)
+		require.NotEmpty(t, paid.TransactionSignature)
 		require.Equal(t, uint64(1000), c.earned())
 	}
-	require.Equal(t, map[string]string{"USDC": "0.003"}, k.sales(t).Totals)
+	require.Equal(t, map[string]string{"USDC": "0.003"}, p.sales(t).Totals)
 
-	onSolana := lab.SVMBalance(k.Solana, "")
+	onSolana := lab.SVMBalance(p.Solana, "")
 	key := lab.SVMKey("client")
 	var numbers []int // 64: the private key and the public one
 	require.NoError(t, json.Unmarshal(key.Keypair, &numbers))
@@ -219,9 +219,9 @@ func TestOurWalletBuysAtOurPaywall(t *testing.T) {
 		private = append(private, byte(n))
 	}
 	lab.SVMFund(key.Address, "", 1_000_000)
-	paid := s.payAs(t, "spec", k.url, "echo", map[string]any{"text": "b"},
+	paid := s.payAs(t, "spec", p.url, "echo", map[string]any{"text": "b"},
 		map[string]any{"key": nil, "solanaKey": hex.EncodeToString(private), "solanaNode": lab.SVM.URL})
 	require.Nil(t, paid.Error, "%+v", paid.Error)
 	require.Equal(t, "echo: b", paid.Result.Content[0].Text)
-	require.Equal(t, onSolana+1000, lab.SVMBalance(k.Solana, ""))
+	require.Equal(t, onSolana+1000, lab.SVMBalance(p.Solana, ""))
 }

@@ -16,10 +16,10 @@ import (
 	"x402-wallet/x402"
 )
 
-// openTill opens the home for a paywall. Where its file says who is paid there need be no wallet:
-// then the home holds the book of sales only, and a config.toml if the owner wrote one (nodes,
-// facilitators, assets). A wallet that is made there later takes the book over.
-func (a *app) openTill(ctx context.Context, conf *config.Paywall) (h openHome, err error) {
+// openPaywallHome opens the home that a paywall runs on. If the paywall's file sets every pay_to, no wallet
+// is needed: the home then holds only the sales ledger, and a config.toml if the owner wrote one (nodes,
+// facilitators, assets). A wallet created there later takes the ledger over.
+func (a *app) openPaywallHome(ctx context.Context, conf *config.Paywall) (h openHome, err error) {
 	h, err = a.open(ctx)
 	if conf.NeedsWallet() || !x402.HasCode(err, x402.WalletNotFound) {
 		return h, err
@@ -41,18 +41,18 @@ func (a *app) openTill(ctx context.Context, conf *config.Paywall) (h openHome, e
 	return h, err
 }
 
-// claim is a file that says in which home an address is sold for: one for each address and network,
-// in the user's directory, where all paywalls of the user look.
+// claim is the content of a file that records which home holds the sales ledger of a payee address. There is
+// one file per address and network, in the user's configuration directory, which all paywalls of the user
+// share.
 type claim struct {
 	Network string `json:"network"`
 	PayTo   string `json:"payTo"`
 	Home    string `json:"home"`
 }
 
-// claimPayees sees to it that all paywalls of this user that are paid to one address use one book:
-// each payment has one run in a book, and two books would run it twice. The first home in which an
-// address is sold for keeps it. What cannot be seen, other users, machines and containers, is for
-// the owner to know.
+// claimPayees makes sure that all paywalls of this user that are paid to the same address share one sales
+// ledger: a ledger runs each payment once, so two ledgers would run it twice. The first home to claim an
+// address keeps it. Other users, machines and containers are not visible here; those are up to the owner.
 func (a *app) claimPayees(payees []paywall.Payee) error {
 	user, err := os.UserConfigDir()
 	if err != nil {
@@ -80,7 +80,7 @@ func (a *app) claimPayee(path string, own claim) error {
 	if err != nil {
 		return err
 	}
-	err = writeOnce(path, text)
+	err = createExclusive(path, text)
 	if !errors.Is(err, fs.ErrExist) {
 		return err
 	}
@@ -102,15 +102,15 @@ func (a *app) claimPayee(path string, own claim) error {
 			"gone, remove %s. shared_pay_to = true starts it all the same", first.Home, path)
 }
 
-// isSameLedger reports whether two homes have one ledger, however they are spelt.
+// isSameLedger reports whether two home paths lead to the same ledger file.
 func isSameLedger(one, other string) bool {
 	a, errA := os.Stat(filepath.Join(one, history.FileName))
 	b, errB := os.Stat(filepath.Join(other, history.FileName))
 	return errA == nil && errB == nil && os.SameFile(a, b)
 }
 
-// writeOnce writes a file that is there whole or not at all; fs.ErrExist where it is there already.
-func writeOnce(path string, text []byte) error {
+// createExclusive creates a file atomically with its content. It returns fs.ErrExist if the file exists.
+func createExclusive(path string, text []byte) error {
 	temp, err := os.CreateTemp(filepath.Dir(path), ".claim-*")
 	if err != nil {
 		return x402.Errorf(x402.SetupFailed, "note who is paid: %w", err)

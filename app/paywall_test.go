@@ -17,7 +17,7 @@ import (
 	"x402-wallet/x402"
 )
 
-// at is a program on one home of a user whose other files lie in user.
+// at returns an app on one home of a user whose other files lie in user.
 func at(t *testing.T, user, home string) *app {
 	t.Helper()
 	for _, name := range []string{"HOME", "XDG_CONFIG_HOME", "AppData"} {
@@ -34,9 +34,9 @@ var (
 	both = append(shop, paywall.Payee{Network: base, Address: "0x857b06519E91e3A54538791bDbb0E22373e36b66"})
 )
 
-// One address is sold for with one book by all paywalls of a user, however its home is spelt; the
-// same address on another network is another.
-func TestOneBookForEachPayee(t *testing.T) {
+// All paywalls of a user that are paid to one address share one sales ledger, however the path of its home is
+// spelt; the same address on another network is a different payee.
+func TestOneLedgerForEachPayee(t *testing.T) {
 	user, one, other := t.TempDir(), t.TempDir(), t.TempDir()
 	for _, home := range []string{one, other} {
 		testworld.NewStore(t, home)
@@ -60,8 +60,8 @@ func TestOneBookForEachPayee(t *testing.T) {
 	require.NoError(t, at(t, t.TempDir(), other).claimPayees(shop), "another user cannot be seen")
 }
 
-// Of several that start at once in homes of their own, one sells.
-func TestOneBookInARace(t *testing.T) {
+// Of several paywalls with the same payee that start at once in different homes, exactly one sells.
+func TestOneLedgerInARace(t *testing.T) {
 	user, homes := t.TempDir(), []string{t.TempDir(), t.TempDir(), t.TempDir(), t.TempDir()}
 	var all sync.WaitGroup
 	errs := make([]error, len(homes))
@@ -80,8 +80,8 @@ func TestOneBookInARace(t *testing.T) {
 	require.Equal(t, 1, started, "%v", errs)
 }
 
-// What cannot be seen or read is no permission.
-func TestPayeesThatCannotBeSeen(t *testing.T) {
+// A claim that cannot be found or read is an error, not permission.
+func TestUnreadablePayeeClaims(t *testing.T) {
 	home, user := t.TempDir(), t.TempDir()
 	testworld.NewStore(t, home)
 	a := at(t, user, home)
@@ -103,9 +103,9 @@ func TestPayeesThatCannotBeSeen(t *testing.T) {
 	require.Contains(t, x402.AsError(err).Hint, "shared_pay_to")
 }
 
-// A paywall that is told who is paid needs no wallet: it makes its book, and finds it again. One that
+// A paywall with an explicit pay_to needs no wallet: it creates its sales ledger and finds it again. One that
 // is paid to the wallet needs one.
-func TestATillWithoutAWallet(t *testing.T) {
+func TestAPaywallWithoutAWallet(t *testing.T) {
 	home := filepath.Join(t.TempDir(), "new")
 	a := at(t, t.TempDir(), home)
 	file := filepath.Join(t.TempDir(), "shop.toml")
@@ -116,16 +116,16 @@ func TestATillWithoutAWallet(t *testing.T) {
 		require.NoError(t, err)
 		return conf
 	}
-	_, err := a.openTill(t.Context(), load(""))
+	_, err := a.openPaywallHome(t.Context(), load(""))
 	require.True(t, x402.HasCode(err, x402.WalletNotFound), "%v", err)
 	require.NoDirExists(t, home)
 
 	paid := load("pay_to = '" + shop[0].Address + "'\n")
 	var sold history.Sale
 	for i := range 2 {
-		h, err := a.openTill(t.Context(), paid)
+		h, err := a.openPaywallHome(t.Context(), paid)
 		require.NoError(t, err)
-		wall, err := paywall.New(a.sold(paid, h))
+		wall, err := paywall.New(a.paywallOptions(paid, h))
 		require.NoError(t, err)
 		require.Equal(t, shop, wall.Payees())
 		if i == 0 {
