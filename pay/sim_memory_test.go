@@ -36,12 +36,14 @@ type memLedger struct {
 	traces   map[string]bool
 	contents map[string]history.Content
 	session  budget.Session
-	alive    map[string]bool
-	made     int
-	now      func() time.Time
-	signed   []*history.Payment // in their order
-	days     []time.Time        // the newest two in which anything was signed
-	months   []time.Time
+	// signedBefore: in another session, before the first of signed
+	signedBefore bool
+	alive        map[string]bool
+	made         int
+	now          func() time.Time
+	signed       []*history.Payment // in their order
+	days         []time.Time        // the newest two in which anything was signed
+	months       []time.Time
 }
 
 // memStore is one process's way to it.
@@ -386,12 +388,16 @@ func (s *memStore) Submit(ctx context.Context, asSigned history.Payment, signed 
 
 // inTime refuses a signature whose session is over, or whose windows are.
 func (l *memLedger) inTime(p *history.Payment) error {
+	isLast := !l.signedBefore
+	isOver := p.Session != l.session.ID
 	if n := len(l.signed); n > 0 {
 		newest := slices.MaxFunc(l.signed,
 			func(a, b *history.Payment) int { return a.Created.Compare(b.Created) })
-		if p.Session != l.signed[n-1].Session && p.Created.Before(newest.Created) {
-			return history.ErrTooLate
-		}
+		isLast = p.Session == l.signed[n-1].Session
+		isOver = isOver || p.Created.Before(newest.Created)
+	}
+	if isOver && !isLast {
+		return history.ErrTooLate
 	}
 	days, ok := kept(l.days, budget.DayOf(p.Created))
 	months, okMonth := kept(l.months, budget.MonthOf(p.Created))
@@ -667,11 +673,12 @@ func TestMemoryLedgerMatchesStore(t *testing.T) {
 		real[i] = sqlLedger{store}
 		defer func() { real[i].Close() }()
 	}
-	sequence := 0
+	sequence, signed := 0, false
 	rapid.Check(t, func(t *rapid.T) {
 		sequence++
 		now = now.AddDate(0, 3, 0)
 		l := newMemLedger(clock)
+		l.signedBefore = signed
 		w := &twins{t: t, ctx: context.Background(), now: &now,
 			sequence: sequence, source: fmt.Sprint("seq", sequence),
 			real: real, mem: [2]*memStore{{memLedger: l}, {memLedger: l}},
@@ -690,6 +697,7 @@ func TestMemoryLedgerMatchesStore(t *testing.T) {
 				-3600e6}).Draw(t, "µs")) * time.Microsecond)
 			w.comparePayments(i)
 			w.compareLists(i)
+			signed = signed || len(l.signed) > 0
 		}
 	})
 }
