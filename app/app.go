@@ -49,7 +49,7 @@ const exitNotStarted = 126
 // Main runs the program with the arguments of the process, until it ends or a signal ends it, and
 // returns the exit code.
 func Main(version, releaseKey string) int {
-	if child.Launch(os.Args[1:], config.LauncherEnv()) {
+	if child.ExecConfined(os.Args[1:], config.LauncherEnv()) {
 		return exitNotStarted // else it would be another program by now
 	}
 	open := wallet.Harden() // before any secret is read

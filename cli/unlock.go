@@ -32,7 +32,7 @@ func (p *Program) unlockCommand(ui *ui) *cobra.Command {
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			passphrase := byPerson(source.or(ui.asking(wallet.FromTerminal("Passphrase: "))), byFlags)
 			if behind {
-				passphrase = child.Receive
+				passphrase = child.ReceiveSecret
 			}
 			if foreground {
 				return p.HoldKeys(cmd.Context(), passphrase, func(until time.Time, idle time.Duration) {
@@ -76,19 +76,19 @@ func (p *Program) unlockBehind(ctx context.Context, ui *ui, passphrase wallet.Pa
 		return err
 	}
 	defer clear(given)
-	behind, err := child.Again([]string{"unlock", "--foreground", "--json", "--" + handedOver},
+	behind, err := child.Reexec([]string{"unlock", "--foreground", "--json", "--" + handedOver},
 		config.OwnEnv(p.Home))
 	if err != nil {
 		return err
 	}
-	notGiven := behind.Give(ctx, given) // a process that died says why below
+	notGiven := behind.SendSecret(ctx, given) // a process that died says why below
 	defer ui.waiting("opening the keys")()
 	var answer struct {
 		unlockOut
 		Error         x402.Code
 		Message, Hint string
 	}
-	if err := json.NewDecoder(behind.Said).Decode(&answer); err != nil {
+	if err := json.NewDecoder(behind.Stdout).Decode(&answer); err != nil {
 		behind.End()
 		return errors.Join(fmt.Errorf("the unlock agent exited at once: %w", err), notGiven)
 	}

@@ -17,13 +17,13 @@ import (
 
 const testSecret = "correct horse battery staple"
 
-// play is a successor, in a role of its own.
+// play is a child, in a role of its own.
 func play(args []string) (code int, played bool) {
 	if len(args) < 2 {
 		return 0, false
 	}
 	receive := func() int {
-		secret, err := Receive(context.Background())
+		secret, err := ReceiveSecret(context.Background())
 		fmt.Println(string(secret), err)
 		return 0
 	}
@@ -39,13 +39,13 @@ func play(args []string) (code int, played bool) {
 	case "silent":
 		_, _ = io.Copy(io.Discard, os.NewFile(handoverFD, ""))
 		return 0, true
-	case "impostor": // the socket was taken from the successor, and another process speaks on it
+	case "impostor": // the socket was taken from the child, and another process speaks on it
 		cmd := exec.Command(thisProgram, "speak")
 		cmd.ExtraFiles = []*os.File{os.NewFile(handoverFD, "")}
 		out, _ := cmd.CombinedOutput()
 		fmt.Println(string(out))
 		return 0, true
-	case "stranger": // what the successor says it has from another process
+	case "stranger": // what the child says it has from another process
 		cmd := exec.Command(thisProgram, "closed")
 		cmd.ExtraFiles = []*os.File{os.NewFile(handoverFD, "")}
 		out, _ := cmd.CombinedOutput()
@@ -57,7 +57,7 @@ func play(args []string) (code int, played bool) {
 	return 0, false
 }
 
-// speak says what a successor says, without being one.
+// speak says what a child says, without being one.
 func speak() int {
 	conn, err := connOf(os.NewFile(handoverFD, ""))
 	if err != nil {
@@ -67,7 +67,7 @@ func speak() int {
 	if err != nil {
 		return 1
 	}
-	_, _, _ = conn.WriteMsgUnix([]byte(said), unix.UnixRights(int(theirs.Fd())), nil)
+	_, _, _ = conn.WriteMsgUnix([]byte(closedMessage), unix.UnixRights(int(theirs.Fd())), nil)
 	_ = theirs.Close()
 	_ = conn.Close()
 	got, _ := io.ReadAll(ours)
@@ -75,8 +75,8 @@ func speak() int {
 	return 0
 }
 
-// begin starts a successor from this program's file, as where none can be made from memory.
-func begin(t *testing.T, role string) *Successor {
+// begin starts a child from this program's file, as where none can be made from memory.
+func begin(t *testing.T, role string) *Process {
 	t.Helper()
 	ours, theirs, err := socketPair()
 	require.NoError(t, err)
@@ -88,57 +88,57 @@ func begin(t *testing.T, role string) *Successor {
 	return s
 }
 
-func hear(t *testing.T, s *Successor) string {
+func hear(t *testing.T, s *Process) string {
 	t.Helper()
-	line, _ := bufio.NewReader(s.Said).ReadString('\n')
+	line, _ := bufio.NewReader(s.Stdout).ReadString('\n')
 	return strings.TrimSpace(line)
 }
 
 func TestHandover(t *testing.T) {
 	s := begin(t, "closed")
-	require.NoError(t, s.Give(t.Context(), []byte(testSecret)))
+	require.NoError(t, s.SendSecret(t.Context(), []byte(testSecret)))
 	require.Equal(t, testSecret+" <nil>", hear(t, s))
 
-	again, err := Again([]string{"closed"}, nil)
+	child, err := Reexec([]string{"closed"}, nil)
 	require.NoError(t, err)
-	t.Cleanup(again.End)
-	exe, err := os.Readlink(fmt.Sprintf("/proc/%d/exe", again.cmd.Process.Pid))
+	t.Cleanup(child.End)
+	exe, err := os.Readlink(fmt.Sprintf("/proc/%d/exe", child.cmd.Process.Pid))
 	require.NoError(t, err)
 	require.Contains(t, exe, "memfd:", "from memory")
-	require.NoError(t, again.Give(t.Context(), []byte(testSecret)))
-	require.Equal(t, testSecret+" <nil>", hear(t, again))
+	require.NoError(t, child.SendSecret(t.Context(), []byte(testSecret)))
+	require.Equal(t, testSecret+" <nil>", hear(t, child))
 }
 
 // A process that others can look into takes no secret.
 func TestAnOpenProcessTakesNoSecret(t *testing.T) {
 	s := begin(t, "open")
-	require.Error(t, s.Give(t.Context(), []byte(testSecret)))
+	require.Error(t, s.SendSecret(t.Context(), []byte(testSecret)))
 	require.NotContains(t, hear(t, s), testSecret)
 }
 
-// Whoever took the socket from the successor before it was closed gets nothing by it.
+// Whoever took the socket from the child before it was closed gets nothing by it.
 func TestAnotherProcessOnTheSocketGetsNothing(t *testing.T) {
 	s := begin(t, "impostor")
-	require.ErrorIs(t, s.Give(t.Context(), []byte(testSecret)), errPeer)
+	require.ErrorIs(t, s.SendSecret(t.Context(), []byte(testSecret)), errPeer)
 	require.NotContains(t, hear(t, s), testSecret)
 }
 
-// A successor takes its secret from its parent, and from nobody else.
+// A child takes its secret from its parent, and from nobody else.
 func TestAStrangersSocketIsRefused(t *testing.T) {
 	s := begin(t, "stranger")
-	require.Error(t, s.Give(t.Context(), []byte(testSecret)))
+	require.Error(t, s.SendSecret(t.Context(), []byte(testSecret)))
 	require.Contains(t, hear(t, s), errPeer.Error())
 }
 
-// A successor that is killed, or says nothing, gets nothing, and nobody waits for it.
-func TestASuccessorThatDies(t *testing.T) {
+// A child that is killed, or says nothing, gets nothing, and nobody waits for it.
+func TestAChildThatDies(t *testing.T) {
 	s := begin(t, "silent")
 	require.NoError(t, s.cmd.Process.Kill())
-	require.Error(t, s.Give(t.Context(), []byte(testSecret)))
+	require.Error(t, s.SendSecret(t.Context(), []byte(testSecret)))
 
 	ctx, stop := context.WithCancel(t.Context())
 	stop()
-	require.Error(t, begin(t, "silent").Give(ctx, []byte(testSecret)))
+	require.Error(t, begin(t, "silent").SendSecret(ctx, []byte(testSecret)))
 }
 
 func TestADebuggerIsSeen(t *testing.T) {

@@ -14,7 +14,7 @@ import (
 )
 
 func TestMain(m *testing.M) {
-	if Launch(os.Args[1:], os.Environ()) {
+	if ExecConfined(os.Args[1:], os.Environ()) {
 		os.Exit(126)
 	}
 	if code, played := play(os.Args); played {
@@ -24,7 +24,7 @@ func TestMain(m *testing.M) {
 }
 
 // What is open are the largest trees beside what is closed, and no link.
-func TestAround(t *testing.T) {
+func TestTreesOutside(t *testing.T) {
 	disk := fstest.MapFS{
 		"bin":                                 {Mode: fs.ModeSymlink},
 		"usr/bin/node":                        {},
@@ -48,7 +48,7 @@ func TestAround(t *testing.T) {
 		return disk.ReadDir(name)
 	}
 	files := func(closed ...string) (open []string) {
-		for _, t := range around(closed, list) {
+		for _, t := range treesOutside(closed, list) {
 			path := t.path
 			if t.isDir {
 				path += "/"

@@ -16,7 +16,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// launcher is the first argument of this program where it only confines itself and becomes another.
+// launcher is the first argument of this program where it only confines itself and executes another.
 const launcher = "confined-start"
 
 // thisProgram is what the caller of execve runs, whatever became of its file meanwhile.
@@ -72,8 +72,8 @@ func Gaps() (list []string) {
 	return list
 }
 
-// hindrance says why this program cannot be confined; "": it can.
-func hindrance(path string, closed []string) string {
+// whyNotConfinable says why the program cannot be confined; "": it can.
+func whyNotConfinable(path string, closed []string) string {
 	real, err := filepath.EvalSymlinks(path)
 	if err != nil {
 		return "" // starting it says so
@@ -116,9 +116,10 @@ func realPaths(paths []string) (list []string) {
 	return list
 }
 
-// Launch becomes another program, confined, where this one was started for that; args are its
-// arguments without its name, env its environment. Where it was not, it does nothing.
-func Launch(args, env []string) (isLauncher bool) {
+// ExecConfined executes another program, confined, in place of this one, where this process was started
+// for that (see confine); args are its arguments without its name, env its environment. Where it was
+// not, it returns false at once; where that program cannot be executed, it says so and returns true.
+func ExecConfined(args, env []string) (launched bool) {
 	if len(args) == 0 || args[0] != launcher {
 		return false
 	}
@@ -175,7 +176,7 @@ func restrict(closed []string) error {
 		return fmt.Errorf("landlock_create_ruleset: %w", failed)
 	}
 	defer func() { _ = unix.Close(int(ruleset)) }()
-	for _, t := range around(withOtherNames(paths), os.ReadDir) {
+	for _, t := range treesOutside(withOtherNames(paths), os.ReadDir) {
 		if err := allow(int(ruleset), t, attr.Handled_access_fs); err != nil {
 			return err
 		}

@@ -10,9 +10,9 @@ func Unsupported() string { return "only Linux confines programs (Landlock)" }
 // Gaps says what a confined program still can do on this system that newer ones stop.
 func Gaps() []string { return nil }
 
-func hindrance(string, []string) string { return "" }
+func whyNotConfinable(string, []string) string { return "" }
 
 func confine(*exec.Cmd, []string) {}
 
-// Launch does nothing here.
-func Launch([]string, []string) (isLauncher bool) { return false }
+// ExecConfined does nothing here.
+func ExecConfined([]string, []string) (launched bool) { return false }

@@ -13,11 +13,11 @@ type tree struct {
 	isDir bool
 }
 
-// around lists the trees that together are everything but closed, as list finds it now: whatever
+// treesOutside lists the trees that together are everything but closed, as list finds it now: whatever
 // lies beside the directories that lead to something closed. Those directories are in none of them,
 // so nothing can be made in them, nor what comes into them later be opened. Links are left out,
 // because what they lead to is where it really is, open or closed. closed are real paths.
-func around(closed []string, list func(dir string) ([]fs.DirEntry, error)) (open []tree) {
+func treesOutside(closed []string, list func(dir string) ([]fs.DirEntry, error)) (open []tree) {
 	var walk func(dir string)
 	walk = func(dir string) {
 		entries, _ := list(dir) // one that cannot be listed: what lies in it stays closed

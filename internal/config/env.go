@@ -96,7 +96,7 @@ func OwnEnv(home string) []string {
 	return append(env, "X402_WALLET_HOME="+home)
 }
 
-// LauncherEnv is what child.Launch hands on as it was given.
+// LauncherEnv is what child.ExecConfined hands on as it was given.
 func LauncherEnv() []string { return os.Environ() }
 
 // isOurs reports whether a variable is the wallet's own, or one of its secrets: no other program

@@ -40,7 +40,7 @@ func Command(program child.Program, log *slog.Logger, stderr io.Writer) mcp.Tran
 	if stderr == nil {
 		stderr = &stderrLog{log: log}
 	}
-	return transport(func() (mcp.Connection, error) { return launch(program, log, stderr) })
+	return transport(func() (mcp.Connection, error) { return startProgram(program, log, stderr) })
 }
 
 // transport is a function as an mcp.Transport.
@@ -48,7 +48,7 @@ type transport func() (mcp.Connection, error)
 
 func (t transport) Connect(context.Context) (mcp.Connection, error) { return t() }
 
-func launch(program child.Program, log *slog.Logger, stderr io.Writer) (mcp.Connection, error) {
+func startProgram(program child.Program, log *slog.Logger, stderr io.Writer) (mcp.Connection, error) {
 	cmd, err := program.Command()
 	if errors.Is(err, child.ErrUnconfined) {
 		return nil, x402.Errorf(x402.ServerUnavailable,

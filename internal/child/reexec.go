@@ -6,17 +6,17 @@ import (
 )
 
 const (
-	// closedTimeout is how long a successor may take to start and close itself.
+	// closedTimeout is how long a child may take to start and close itself.
 	closedTimeout = 30 * time.Second
 	// maxSecret bounds what is handed over: more than any passphrase.
 	maxSecret = 4 << 10
-	// handoverFD is where the successor finds the socket on which it says that it is closed.
+	// handoverFD is where the child finds the socket on which it says that it is closed.
 	handoverFD = 3
 )
 
-// said is what a successor says when nobody of its user can look into it any more. With it comes
-// the socket for the secret.
-const said = "closed"
+// closedMessage is what a child says when no other program of its user can look into it any more. With
+// it comes the socket for the secret.
+const closedMessage = "closed"
 
 // errPeer is a socket whose other end is not whom it should be.
 var errPeer = errors.New("the other end of the socket is another process")

@@ -17,23 +17,23 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Successor is this program, started again in the background, to be handed a secret.
-type Successor struct {
-	Said io.Reader // its stdout
-	cmd  *exec.Cmd
-	conn *net.UnixConn // on which it says that it is closed
+// Process is this program, started again in the background, to be handed a secret.
+type Process struct {
+	Stdout io.Reader // its stdout
+	cmd    *exec.Cmd
+	conn   *net.UnixConn // on which it says that it is closed
 }
 
-// Again starts this program again with these arguments and this environment. It outlives its
+// Reexec starts this program again with these arguments and this environment. The child outlives its
 // parent and its terminal. Where the system can (Linux, see closedProgram), nobody of its user can
 // look into it from its first moment on.
-func Again(args, env []string) (*Successor, error) {
+func Reexec(args, env []string) (*Process, error) {
 	ours, theirs, err := socketPair()
 	if err != nil {
 		return nil, err
 	}
 	defer func() { _ = theirs.Close() }()
-	s, err := startAgain(args, env, theirs)
+	s, err := startSelf(args, env, theirs)
 	if err != nil {
 		_ = ours.Close()
 		return nil, err
@@ -42,8 +42,9 @@ func Again(args, env []string) (*Successor, error) {
 	return s, nil
 }
 
-// startAgain falls back to the program's file where none can be run that is closed from the start.
-func startAgain(args, env []string, handover *os.File) (*Successor, error) {
+// startSelf starts this program from a copy in memory, and falls back to its file where the system runs
+// no such copy.
+func startSelf(args, env []string, handover *os.File) (*Process, error) {
 	if program, done, err := closedProgram(); err == nil {
 		s, err := start(program, args, env, handover)
 		done()
@@ -58,7 +59,7 @@ func startAgain(args, env []string, handover *os.File) (*Successor, error) {
 	return start(program, args, env, handover)
 }
 
-func start(program string, args, env []string, handover *os.File) (*Successor, error) {
+func start(program string, args, env []string, handover *os.File) (*Process, error) {
 	cmd := exec.Command(program, args...) //nolint:gosec,noctx // ourselves; it outlives us
 	cmd.Args[0] = os.Args[0]
 	cmd.Env = append([]string{}, env...)
@@ -71,14 +72,14 @@ func start(program string, args, env []string, handover *os.File) (*Successor, e
 	if err := cmd.Start(); err != nil {
 		return nil, fmt.Errorf("start this program again: %w", err)
 	}
-	return &Successor{Said: out, cmd: cmd}, nil
+	return &Process{Stdout: out, cmd: cmd}, nil
 }
 
-// Give hands the secret over: it waits until the successor says that it is closed, by a socket that
-// it made after that, and sees by the system's word that the socket is from that very process. What
-// was open at its start, and may have been taken from it before it was closed, carries no secret.
-// A successor that does not get it is killed.
-func (s *Successor) Give(ctx context.Context, secret []byte) (err error) {
+// SendSecret hands the secret over: it waits until the child says that it is closed, by a socket that it
+// made after that, and checks that the kernel names that very process as the other end of the socket.
+// What was open at its start, and may have been taken from it before it was closed, carries no secret.
+// A child that does not get it is killed.
+func (s *Process) SendSecret(ctx context.Context, secret []byte) (err error) {
 	defer func() {
 		_ = s.conn.Close()
 		if err != nil {
@@ -104,15 +105,15 @@ func (s *Successor) Give(ctx context.Context, secret []byte) (err error) {
 	return err
 }
 
-// End kills the successor, if it still runs, and waits for it.
-func (s *Successor) End() {
+// End kills the child, if it still runs, and waits for it.
+func (s *Process) End() {
 	_ = s.cmd.Process.Kill()
 	_ = s.cmd.Wait()
 }
 
-// Receive is the successor's side of [Successor.Give]: the secret that this process's parent hands
-// over, at most once. Its error is that the parent is gone, or that this process is open to others.
-func Receive(ctx context.Context) ([]byte, error) {
+// ReceiveSecret is the child's side of [Process.SendSecret]: it returns the secret that the parent hands
+// over, once at most. Its error says that the parent is gone, or that this process is open to others.
+func ReceiveSecret(ctx context.Context) ([]byte, error) {
 	parent, err := connOf(os.NewFile(handoverFD, "handover"))
 	if err != nil {
 		return nil, err
@@ -129,7 +130,7 @@ func Receive(ctx context.Context) ([]byte, error) {
 		return nil, err
 	}
 	defer func() { _ = ours.Close() }()
-	_, _, err = parent.WriteMsgUnix([]byte(said), unix.UnixRights(int(theirs.Fd())), nil)
+	_, _, err = parent.WriteMsgUnix([]byte(closedMessage), unix.UnixRights(int(theirs.Fd())), nil)
 	_ = theirs.Close()
 	if err != nil {
 		return nil, err
@@ -164,9 +165,9 @@ func readWhole(from io.Reader, into []byte) (n int, err error) {
 	return n, errors.New("what was handed over is too long")
 }
 
-// receiveSocket takes the one socket that comes with what a successor says.
+// receiveSocket takes the one socket that comes with what a child says.
 func receiveSocket(from *net.UnixConn) (*net.UnixConn, error) {
-	text, rights := make([]byte, len(said)+1), make([]byte, unix.CmsgSpace(4))
+	text, rights := make([]byte, len(closedMessage)+1), make([]byte, unix.CmsgSpace(4))
 	n, rightsN, _, _, err := from.ReadMsgUnix(text, rights)
 	if err != nil {
 		return nil, err
@@ -180,7 +181,7 @@ func receiveSocket(from *net.UnixConn) (*net.UnixConn, error) {
 		got, _ := unix.ParseUnixRights(&m)
 		fds = append(fds, got...)
 	}
-	if len(fds) != 1 || !bytes.Equal(text[:n], []byte(said)) {
+	if len(fds) != 1 || !bytes.Equal(text[:n], []byte(closedMessage)) {
 		for _, fd := range fds {
 			_ = unix.Close(fd)
 		}
