@@ -124,9 +124,9 @@ type Engine struct {
 	Now       func() time.Time
 	Log       *slog.Logger
 
-	inflight inflight      // what this process's calls work on and wait for
-	pending  pendingWrites // what they bought and could not write down
-	signings signings      // until when they may be good
+	inflight      inflight      // what this process's calls work on and wait for
+	pending       pendingWrites // what they bought and could not write down
+	localExpiries localExpiries // until when what they signed may be valid
 	// approvals that a person at this process's client gave, by id
 	localApprovals sync.Map
 	lookingUp      sync.Mutex // held by the one call that asks the chains before a refusal
@@ -163,9 +163,9 @@ const (
 	maxDecisions = 10
 	// feePayerBackoff is how long a fee payer is passed over that let a payment expire.
 	feePayerBackoff = time.Hour
-	// lastWordsWait is how long a call whose time is over still waits for the ledger, to note that it
+	// detachedWait is how long a call whose time is over still waits for the ledger, to note that it
 	// is: the ledger takes milliseconds unless somebody holds it.
-	lastWordsWait = time.Second
+	detachedWait = time.Second
 	// recordWait is how long recording an outcome, and one look at the chain with it, may take.
 	recordWait = 20 * time.Second
 	// maxInline is how much content an answer carries itself (SPEC §10); the rest is behind its URI.

@@ -7,27 +7,27 @@ import (
 	"x402-wallet/history"
 )
 
-// signings is until when what this process signed may be good, by its monotonic clock, which nobody
-// sets: neither the node nor who sets the machine's clock.
-type signings struct {
+// localExpiries knows until when the signatures that this process made may be valid, by its monotonic
+// clock, which nobody can set: neither the node, nor whoever sets the machine's clock.
+type localExpiries struct {
 	mu    sync.Mutex
 	until map[string]time.Time // by payment
 }
 
-// maxSignings bounds it. A payment that is no longer in it goes by the wall clock alone, as one that
+// maxLocalExpiries bounds them. A payment that is no longer among them goes by the wall clock alone, as one that
 // another process signed.
-const maxSignings = 10_000
+const maxLocalExpiries = 10_000
 
-func (s *signings) note(id string, life time.Duration) {
+func (s *localExpiries) note(id string, life time.Duration) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if s.until == nil || len(s.until) >= maxSignings {
+	if s.until == nil || len(s.until) >= maxLocalExpiries {
 		s.until = map[string]time.Time{}
 	}
 	s.until[id] = time.Now().Add(life)
 }
 
-func (s *signings) areOver(id string) bool {
+func (s *localExpiries) passed(id string) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	until, here := s.until[id]
@@ -41,5 +41,5 @@ func (s *signings) areOver(id string) bool {
 // voucher, is not asked about here.
 func (e *Engine) isOver(p history.Payment) bool {
 	end := p.Evidence.ExpiresAt
-	return end.IsZero() || (e.signings.areOver(p.ID) && !e.Now().Before(end.Add(maxSkew)))
+	return end.IsZero() || (e.localExpiries.passed(p.ID) && !e.Now().Before(end.Add(maxSkew)))
 }

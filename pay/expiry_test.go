@@ -50,15 +50,15 @@ func TestALyingNodeReleasesNothing(t *testing.T) {
 }
 
 // What this process signed is over when its time is, and only then; the list of them is bounded.
-func TestSignings(t *testing.T) {
-	var s signings
-	require.True(t, s.areOver("another process's"))
+func TestLocalExpiries(t *testing.T) {
+	var s localExpiries
+	require.True(t, s.passed("another process's"))
 	s.note("live", time.Hour)
 	s.note("dead", -time.Nanosecond)
-	require.False(t, s.areOver("live"))
-	require.True(t, s.areOver("dead"))
-	for range maxSignings {
+	require.False(t, s.passed("live"))
+	require.True(t, s.passed("dead"))
+	for range maxLocalExpiries {
 		s.note(history.NewID(time.Now()), time.Hour)
 	}
-	require.LessOrEqual(t, len(s.until), maxSignings)
+	require.LessOrEqual(t, len(s.until), maxLocalExpiries)
 }

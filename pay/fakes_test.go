@@ -306,7 +306,7 @@ func (unsealed) CheckConfig(context.Context) error {
 // later puts the wallet's own clocks past the end of everything that was signed.
 func (b *bench) later() {
 	b.clockForward()
-	b.signings = signings{} // as after a restart: what is left is the wall clock
+	b.localExpiries = localExpiries{} // as after a restart: what is left is the wall clock
 }
 
 // clockForward sets the machine's clock.

@@ -164,7 +164,7 @@ func (f *inflight) look(id string) (working, awaited bool) {
 // giveUp says that this process neither works on a payment any more nor waits for it.
 func (e *Engine) giveUp(ctx context.Context, id string) {
 	e.releaseLease(ctx, id)
-	ctx, cancel := lastWords(ctx)
+	ctx, cancel := detached(ctx)
 	defer cancel()
 	if err := e.Store.ClearWaiter(ctx, id); err != nil {
 		e.Log.Error("note that nobody waits for a payment", "payment", id, "err", err)
@@ -173,7 +173,7 @@ func (e *Engine) giveUp(ctx context.Context, id string) {
 
 // releaseLease says that this process no longer works on a payment.
 func (e *Engine) releaseLease(ctx context.Context, id string) {
-	ctx, cancel := lastWords(ctx)
+	ctx, cancel := detached(ctx)
 	defer cancel()
 	if err := e.Store.ReleaseLease(ctx, id); err != nil {
 		e.Log.Error("release the lease of a payment", "payment", id, "err", err)

@@ -14,10 +14,10 @@ import (
 	"x402-wallet/x402"
 )
 
-// lastWords is the time that a call has to note how it ended, though its own may be over. What
-// another program that holds the ledger keeps it from noting, reconciliation finds.
-func lastWords(ctx context.Context) (context.Context, context.CancelFunc) {
-	wait := lastWordsWait
+// detached is a context for recording how a call ended: it goes on when the call's own is over, for a
+// short time. What cannot be recorded because another program holds the ledger, reconciliation finds.
+func detached(ctx context.Context) (context.Context, context.CancelFunc) {
+	wait := detachedWait
 	if until, bounded := ctx.Deadline(); bounded {
 		wait = min(max(time.Until(until), wait), recordWait)
 	}
@@ -81,7 +81,7 @@ func mayBeStored(p history.Payment, came *history.Content) bool {
 func (e *Engine) record(ctx context.Context, p history.Payment, o history.Outcome,
 	served bool) (saved history.Payment, unstored, err error) {
 	finish := func(o history.Outcome) (history.Payment, error) {
-		ctx, cancel := lastWords(ctx)
+		ctx, cancel := detached(ctx)
 		defer cancel()
 		return e.Store.Finish(ctx, p.ID, o)
 	}

@@ -194,7 +194,7 @@ func (e *Engine) again(ctx context.Context, q intent, p history.Payment) (r Resu
 	}
 	if p.State != history.Settled {
 		if err := e.mayGoOut(ctx, q, p); err != nil {
-			return r, false, e.keep(ctx, p, err)
+			return r, false, e.keepHold(ctx, p, err)
 		}
 	}
 	defer e.watch(caller, p.ID)()

@@ -59,7 +59,7 @@ func (p *Purchase) sign(ctx context.Context, c *x402.Challenge) error {
 		if err != nil {
 			return err
 		}
-		e.signings.note(p.Payment.ID, a.Evidence.ExpiresAt.Sub(order.Now)+maxSkew)
+		e.localExpiries.note(p.Payment.ID, a.Evidence.ExpiresAt.Sub(order.Now)+maxSkew)
 		payload, err := x402.EncodePayload(c, r, a.Payload, identifier(c, p.Payment))
 		if err != nil {
 			return err
@@ -94,7 +94,7 @@ func (p *Purchase) Submit(ctx context.Context, signed history.Signed) error {
 // without signed bytes on disk the money is free again, with them it stays held.
 func (p *Purchase) NotSent(ctx context.Context, cause error) error {
 	if p.Payment.State == history.Submitted {
-		return p.engine.keep(ctx, p.Payment, cause)
+		return p.engine.keepHold(ctx, p.Payment, cause)
 	}
 	return p.engine.release(ctx, p.Payment, cause)
 }
@@ -105,11 +105,11 @@ func (p *Purchase) End(answered bool) { p.engine.inflight.end(p.Payment.ID, answ
 // release ends the hold of a payment of which nothing left the process. If even that cannot be
 // written the hold stays, and reconciliation ends it once this process is gone.
 func (e *Engine) release(ctx context.Context, p history.Payment, cause error) error {
-	ctx, cancel := lastWords(ctx)
+	ctx, cancel := detached(ctx)
 	defer cancel()
 	err := e.Store.Release(ctx, p.ID, x402.AsError(cause).Error())
 	if errors.Is(err, history.ErrTransition) { // the unlock agent signed it, and its answer was lost
-		return e.keep(ctx, p, cause)
+		return e.keepHold(ctx, p, cause)
 	}
 	if err != nil {
 		e.Log.Error("release a hold", "payment", p.ID, "err", err)
@@ -127,9 +127,9 @@ func (e *Engine) release(ctx context.Context, p history.Payment, cause error) er
 	return coded
 }
 
-// keep is the error of a payment that is signed and was not sent: the hold stays until the chain
-// says that it has expired.
-func (e *Engine) keep(ctx context.Context, p history.Payment, cause error) error {
+// keepHold is the error of a payment that is signed and was not sent: its hold stays until the chain says
+// that it has expired.
+func (e *Engine) keepHold(ctx context.Context, p history.Payment, cause error) error {
 	e.giveUp(ctx, p.ID)
 	coded := x402.AsError(cause)
 	if coded.Code == x402.Internal {

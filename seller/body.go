@@ -14,9 +14,9 @@ import (
 	"x402-wallet/x402"
 )
 
-// read takes in an answer within the limits; a large one takes one of the places. It always closes
+// read takes in an answer within the limits; a large one takes one of the slots. It always closes
 // the body. The Answer is never nil: with an error it holds what came.
-func (h *httpClient) read(response *http.Response, at *url.URL, places chan struct{}) (*Answer, error) {
+func (h *httpClient) read(response *http.Response, at *url.URL, slots chan struct{}) (*Answer, error) {
 	defer response.Body.Close()
 	a := &Answer{Status: response.StatusCode, Header: response.Header, FinalURL: at.String(),
 		ContentType: mediaType(response.Header.Get("Content-Type"))}
@@ -32,13 +32,13 @@ func (h *httpClient) read(response *http.Response, at *url.URL, places chan stru
 	}
 	body, err := decoded(response, limit)
 	if err == nil {
-		leave := func() {}
+		release := func() {}
 		isLarge := func() (err error) {
-			leave, err = take(requestContext(response), places)
+			release, err = acquireSlot(requestContext(response), slots)
 			return err
 		}
 		a.Content, a.Truncated, err = readLimited(body, limit, response.ContentLength, isLarge)
-		a.keepsPlace(leave)
+		a.keepSlot(release)
 	}
 	switch {
 	case asks && err == nil && a.Truncated:

@@ -59,7 +59,7 @@ type Answer struct {
 	SettlementErr error
 	ToolFailed    bool // MCP: the server says that what it was asked for came to nothing; its Status is 500
 
-	leave func() // the place that a large Content takes in memory; nil: none (Release)
+	releaseSlot func() // gives back the slot that a large Content takes; nil: it has none (Release)
 }
 
 // Progress is what a server says while it works. The message is a stranger's.

@@ -29,11 +29,11 @@ type httpClient struct {
 	options   Options
 	loopback  map[string]bool
 	transport http.RoundTripper
-	room
+	bodySemaphores
 }
 
 func newHTTP(o Options) *httpClient {
-	h := &httpClient{options: o, loopback: map[string]bool{}, room: newRoom()}
+	h := &httpClient{options: o, loopback: map[string]bool{}, bodySemaphores: newBodySemaphores()}
 	for _, entry := range o.Loopback {
 		h.loopback[entry] = true
 	}

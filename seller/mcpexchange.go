@@ -144,11 +144,11 @@ func (e *exchange) Rejected(r *http.Request, response *http.Response) (body []by
 	if e.method == Initialize && !asks && !e.pays() {
 		return nil, false
 	}
-	places := e.client.asked
+	slots := e.client.asked
 	if e.pays() {
-		places = e.client.paid
+		slots = e.client.paid
 	}
-	a, _ := e.client.read(response, r.URL, places) // with an error it holds what came
+	a, _ := e.client.read(response, r.URL, slots) // with an error it holds what came
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	e.missing = mcpconn.IsSessionMissing(r, a.Status, a.Content)

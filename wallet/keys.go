@@ -72,7 +72,7 @@ func blankKeys() *keys {
 // complete makes what follows from the secrets. If they are no keys it wipes them.
 func (k *keys) complete() (*keys, error) {
 	var err error
-	cleanly(func() {
+	withCleanStack(func() {
 		whole := ed25519.NewKeyFromSeed(k.solana[:secretSize])
 		copy(k.solana, whole)
 		clear(whole)

@@ -50,9 +50,9 @@ func LockedMemory() error {
 	return s.held
 }
 
-// cleanly runs f, which handles secrets, and overwrites what it left on the stack. Before that the
-// stack is made to have room: one that grows is copied, and the old one stays as it is.
-func cleanly(f func()) {
+// withCleanStack runs f, which handles secrets, and overwrites what it left on the stack. Before that
+// the stack is made large enough: one that grows is copied, and the old one is not overwritten.
+func withCleanStack(f func()) {
 	overwriteStack()
 	defer overwriteStack()
 	f()

@@ -208,7 +208,7 @@ func (w *Wallet) withHeldKeys(f func(*keys)) bool {
 		return false
 	}
 	w.used = w.now()
-	cleanly(func() { f(k) })
+	withCleanStack(func() { f(k) })
 	return true
 }
 

@@ -42,8 +42,8 @@ func Reexec(args, env []string) (*Process, error) {
 	return s, nil
 }
 
-// startSelf starts this program from a copy in memory, and falls back to its file where the system runs
-// no such copy.
+// startSelf starts this program from a copy in memory, and falls back to its file where the system
+// runs no such copy.
 func startSelf(args, env []string, handover *os.File) (*Process, error) {
 	if program, done, err := closedProgram(); err == nil {
 		s, err := start(program, args, env, handover)

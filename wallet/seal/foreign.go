@@ -9,11 +9,11 @@ import (
 	"x402-wallet/x402"
 )
 
-// orForeign is the refusal of rules that are not sealed, unless it is the ledger that is another
-// one: the rules in there say nothing about ours then, and sealing them is no remedy. It needs no
-// key: a home that was moved takes its checkpoint along, whose row is in its ledger; in another
-// wallet's ledger, or another home's, neither of the two rows is.
-func (g *Guard) orForeign(ctx context.Context, refusal error) error {
+// detectForeignLedger gives a refusal of unsealed rules back, unless the ledger is another wallet's or
+// another home's: the rules in it say nothing about ours then, and sealing them is no remedy. It needs no
+// key: a home that was moved takes its checkpoint along, whose row is in its ledger; in a foreign ledger
+// neither of the two rows is.
+func (g *Guard) detectForeignLedger(ctx context.Context, refusal error) error {
 	if !x402.HasCode(refusal, x402.PolicyUnsealed) {
 		return refusal
 	}

@@ -61,8 +61,7 @@ type Guard struct {
 	}
 }
 
-// CheckpointCache is what a process knows of the ledger without reading it. It is used by whoever
-// holds it.
+// CheckpointCache is what a process knows of the ledger without reading it. It is used by whoever holds it.
 type CheckpointCache struct {
 	turn    chan struct{} // full while it is held, for marking, too; see hold
 	made    sync.Once     // of turn
@@ -95,7 +94,9 @@ func (g *Guard) checkpoints() *CheckpointCache {
 // It needs no key, so it can be asked before anything is held; only VerifySeals checks the seal
 // itself. The ledger holds the text of every config.toml that was sealed. The rules in force may
 // differ from the sealed text only in ways that config.Compare proves to be tighter.
-func (g *Guard) CheckConfig(ctx context.Context) error { return g.orForeign(ctx, g.checkConfig(ctx)) }
+func (g *Guard) CheckConfig(ctx context.Context) error {
+	return g.detectForeignLedger(ctx, g.checkConfig(ctx))
+}
 
 func (g *Guard) checkConfig(ctx context.Context) error {
 	sealed, _, err := g.compare(ctx)
@@ -196,7 +197,9 @@ func unsealed(format string, args ...any) *x402.Error {
 // VerifySeals is CheckConfig with the seals checked: to be asked before each signature. It unlocks
 // the wallet. Rules that are only tighter than the sealed ones are sealed on the way, so that going
 // back to the older ones is a loosening.
-func (g *Guard) VerifySeals(ctx context.Context) error { return g.orForeign(ctx, g.verifySeals(ctx)) }
+func (g *Guard) VerifySeals(ctx context.Context) error {
+	return g.detectForeignLedger(ctx, g.verifySeals(ctx))
+}
 
 func (g *Guard) verifySeals(ctx context.Context) error {
 	sealed, changes, err := g.compare(ctx)

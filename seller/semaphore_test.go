@@ -36,10 +36,10 @@ func TestLargeBodiesTakeTurns(t *testing.T) {
 		}
 	}
 	for _, way := range []struct {
-		places int
-		taken  chan struct{}
-		get    func() (*Answer, error)
-	}{{placesAsked, c.http.asked, ask}, {placesPaid, c.http.paid, pay}} {
+		slots int
+		taken chan struct{}
+		get   func() (*Answer, error)
+	}{{slotsAsked, c.http.asked, ask}, {slotsPaid, c.http.paid, pay}} {
 		var read atomic.Int32
 		var kept []*Answer
 		answers, failed := make(chan *Answer), make(chan error, 20)
@@ -54,35 +54,35 @@ func TestLargeBodiesTakeTurns(t *testing.T) {
 				answers <- a
 			}()
 		}
-		for range way.places {
+		for range way.slots {
 			kept = append(kept, next(answers, failed))
 		}
-		require.Len(t, way.taken, way.places)
-		for n := way.places; n < 20; n++ {
+		require.Len(t, way.taken, way.slots)
+		for n := way.slots; n < 20; n++ {
 			require.EqualValues(t, n, read.Load(), "nobody comes before one has left")
 			kept[0].Release()
-			kept[0].Release() // once more gives no second place
+			kept[0].Release() // once more gives no second slot
 			a := next(answers, failed)
 			require.Equal(t, body, a.Content)
 			require.False(t, a.Truncated)
 			kept = append(kept[1:], a)
 		}
 		require.Empty(t, failed)
-		defer runtime.KeepAlive(kept) // the places of free answers are taken while paid ones are read
+		defer runtime.KeepAlive(kept) // the slots of free answers are taken while paid ones are read
 	}
 	body = []byte("small")
 	small, err := ask()
 	require.NoError(t, err)
-	require.Equal(t, body, small.Content, "what is small needs no place")
+	require.Equal(t, body, small.Content, "what is small needs no slot")
 }
 
-// Who waits in vain has what came, and knows that it is not all; an answer that nobody released gives
-// its place back when it is forgotten.
-func TestWaitingForAPlaceEnds(t *testing.T) {
+// Whoever waits in vain has what came, and knows that it is not all; an answer that nobody released gives
+// its slot back when it is garbage collected.
+func TestWaitingForASlotEnds(t *testing.T) {
 	body := bytes.Repeat([]byte{'x'}, 1<<20)
 	s := serve(t, func(w http.ResponseWriter, _ *http.Request) { _, _ = w.Write(body) })
 	c := newClient(s.URL)
-	for range placesPaid {
+	for range slotsPaid {
 		_, err := c.Present(t.Context(), Request{URL: s.URL},
 			x402.Attachment{Header: "X-PAYMENT", Value: "x"})
 		require.NoError(t, err)

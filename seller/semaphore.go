@@ -1,0 +1,52 @@
+package seller
+
+import (
+	"context"
+	"runtime"
+	"sync"
+)
+
+// bodySemaphores bound the memory that large bodies take, however many calls there are at once: one that
+// turns out to be large is read on when one of a few slots is free, and its seller waits with the rest.
+// What was paid for has slots of its own, so that no crowd of free answers keeps it waiting.
+type bodySemaphores struct{ asked, paid chan struct{} }
+
+const (
+	// largeBody is how much of each body is read without a slot.
+	largeBody = 512 << 10
+	// A slot is for a body of 32 MiB.
+	slotsAsked, slotsPaid = 2, 4
+)
+
+func newBodySemaphores() bodySemaphores {
+	return bodySemaphores{asked: make(chan struct{}, slotsAsked), paid: make(chan struct{}, slotsPaid)}
+}
+
+// acquireSlot waits for a free slot; the returned function gives it back, however often it is called.
+func acquireSlot(ctx context.Context, slots chan struct{}) (release func(), err error) {
+	select {
+	case slots <- struct{}{}:
+		return sync.OnceFunc(func() { <-slots }), nil
+	case <-ctx.Done():
+		return nil, ctx.Err()
+	}
+}
+
+// keepSlot has an answer hold the slot of its body until it is released. Of an answer that nobody
+// releases, the slot is free again when the answer is garbage collected.
+func (a *Answer) keepSlot(release func()) {
+	if len(a.Content) <= largeBody { // it was not so large after all
+		release()
+		return
+	}
+	a.releaseSlot = release
+	runtime.AddCleanup(a, func(release func()) { release() }, release)
+}
+
+// Release says that the content of an answer is not needed any more, so that the next large one may be
+// read. Whoever asked calls it when it is done; it may be called again.
+func (a *Answer) Release() {
+	if a.releaseSlot != nil {
+		a.releaseSlot()
+	}
+}
