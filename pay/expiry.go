@@ -14,8 +14,8 @@ type localExpiries struct {
 	until map[string]time.Time // by payment
 }
 
-// maxLocalExpiries bounds them. A payment that is no longer among them goes by the wall clock alone, as one that
-// another process signed.
+// maxLocalExpiries bounds them. A payment that is no longer among them goes by the wall clock alone, as
+// one that another process signed.
 const maxLocalExpiries = 10_000
 
 func (s *localExpiries) note(id string, life time.Duration) {

@@ -52,15 +52,15 @@ func (c *Client) Checkpoint(ctx context.Context) error {
 
 func (c *Client) first() bool { return c != nil && c.Before() }
 
-// callOrLocally asks the agent where it is its turn; where it is not, or where there is no agent,
+// callOrLocal asks the agent where it is its turn; where it is not, or where there is no agent,
 // it runs locally.
-func (c *Client) callOrLocally(ctx context.Context, q request, locally func(ctx context.Context) error) error {
+func (c *Client) callOrLocal(ctx context.Context, q request, local func(ctx context.Context) error) error {
 	if c.first() {
 		if _, err := c.call(ctx, q); !errors.Is(err, errNone) {
 			return err
 		}
 	}
-	return locally(ctx)
+	return local(ctx)
 }
 
 func (c *Client) signEVM(ctx context.Context, t evm.Transfer) (signature [65]byte, err error) {
@@ -222,7 +222,7 @@ func (g Guard) CheckConfig(ctx context.Context) error { return g.Local.CheckConf
 
 // VerifySeals implements pay.Guard.
 func (g Guard) VerifySeals(ctx context.Context) error {
-	return g.Remote.callOrLocally(ctx, request{Op: "check"}, g.Local.VerifySeals)
+	return g.Remote.callOrLocal(ctx, request{Op: "check"}, g.Local.VerifySeals)
 }
 
 // Submit implements pay.Guard. What the agent signed it has recorded already, with the owner's
@@ -265,15 +265,15 @@ func (g Guard) LocalApprovals(ctx context.Context) bool {
 
 // Checkpoint implements pay.Guard.
 func (g Guard) Checkpoint(ctx context.Context) error {
-	return g.Remote.callOrLocally(ctx, request{Op: "mark"}, g.Local.Checkpoint)
+	return g.Remote.callOrLocal(ctx, request{Op: "mark"}, g.Local.Checkpoint)
 }
 
 // CheckpointIfUnlocked implements pay.Guard.
 func (g Guard) CheckpointIfUnlocked(ctx context.Context) error {
-	return g.Remote.callOrLocally(ctx, request{Op: "mark"}, g.Local.CheckpointIfUnlocked)
+	return g.Remote.callOrLocal(ctx, request{Op: "mark"}, g.Local.CheckpointIfUnlocked)
 }
 
 // Verify checks the whole ledger with its seals.
 func (g Guard) Verify(ctx context.Context) error {
-	return g.Remote.callOrLocally(ctx, request{Op: "verify"}, g.Local.Verify)
+	return g.Remote.callOrLocal(ctx, request{Op: "verify"}, g.Local.Verify)
 }
