@@ -348,7 +348,7 @@ func (p *Program) sealAsOwner(ctx context.Context, ui *ui, guard *seal.Guard, c 
 // and asks once more: an agent with a shell could have written to it before the owner came to seal
 // something else.
 func (p *Program) acceptLedger(ctx context.Context, ui *ui, guard *seal.Guard) (accept bool, err error) {
-	err = guard.Agrees(ctx)
+	err = guard.CheckSealed(ctx)
 	if !x402.HasCode(err, x402.LedgerCorrupt) {
 		return false, err
 	}
@@ -414,7 +414,7 @@ func (p *Program) sealTighter(ctx context.Context, ui *ui, guard *seal.Guard,
 	guard.Key = key
 	err = guard.VerifySeals(ctx)
 	if err == nil && !tighter {
-		err = guard.Agrees(ctx)
+		err = guard.CheckSealed(ctx)
 	}
 	if err == nil {
 		return false, nil

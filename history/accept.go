@@ -9,8 +9,8 @@ import (
 	"x402-wallet/x402/money"
 )
 
-// agreed is what was sealed last, if the tables agree with it.
-func (t *tx) agreed(k Keyholder) (*sealed, error) {
+// checkedSealed is what was sealed last, after a check that the tables agree with it.
+func (t *tx) checkedSealed(k Keyholder) (*sealed, error) {
 	s, err := t.lastSealed(k, 0)
 	if err == nil {
 		err = t.compare(s, Payment{Session: s.Session.ID, Created: t.Now}, nil)
@@ -18,11 +18,11 @@ func (t *tx) agreed(k Keyholder) (*sealed, error) {
 	return s, err
 }
 
-// Agrees refuses a ledger whose budgets, open session or memory are not what was sealed: all that
+// CheckSealed refuses a ledger whose budgets, open session or memory are not what was sealed: all that
 // could stop the next signature. It reads the whole memory.
-func (s *Store) Agrees(ctx context.Context, k Keyholder) error {
+func (s *Store) CheckSealed(ctx context.Context, k Keyholder) error {
 	return s.view(ctx, func(t *tx) error {
-		last, err := t.agreed(k)
+		last, err := t.checkedSealed(k)
 		if err != nil {
 			return err
 		}
@@ -60,9 +60,10 @@ func (t *tx) sessionGoesOn(s *sealed, k Keyholder) error {
 	return t.sameSession(s, Payment{Session: current.ID, Created: fromMicros(now)}, k)
 }
 
-// accepted is what the payments say, as the owner accepts them: of what was signed and did not fail
-// the sums, and of all that was signed the memory. The tables that are kept beside them follow.
-func (t *tx) accepted(k Keyholder) (*sealed, error) {
+// rebuildSealed makes the sums and the memory anew from the payments, which the owner accepts as they are:
+// the sums of what was signed and did not fail, the memory of all that was signed. The tables that are
+// derived from the payments are rebuilt with them.
+func (t *tx) rebuildSealed(k Keyholder) (*sealed, error) {
 	s := &sealed{memory: &memory{t: t, mac: k.MAC}}
 	if err := s.memory.clear(); err != nil {
 		return nil, err
@@ -115,7 +116,7 @@ func (t *tx) accepted(k Keyholder) (*sealed, error) {
 	if err := t.resumeSession(s, k); err != nil {
 		return nil, err
 	}
-	if err := t.addUpAgain(); err != nil {
+	if err := t.rebuildTotals(); err != nil {
 		return nil, err
 	}
 	return s, s.memory.fill(entries)
@@ -140,8 +141,8 @@ func (t *tx) resumeSession(s *sealed, k Keyholder) error {
 	return err
 }
 
-// addUpAgain makes the sums that are kept those of the payments.
-func (t *tx) addUpAgain() error {
+// rebuildTotals fills the table totals anew from the payments.
+func (t *tx) rebuildTotals() error {
 	_, err := t.exec(`DELETE FROM totals`)
 	if err == nil {
 		_, err = t.exec(paymentSums + ` INSERT INTO totals SELECT * FROM sums`)

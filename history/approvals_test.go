@@ -218,7 +218,7 @@ func TestOneApprovalAllowsOnePayment(t *testing.T) {
 	})
 }
 
-// Whether a payment in the ledger was approved is asked again by who signs: for these terms.
+// Whether a payment in the ledger was approved is asked again by the signer: for these terms.
 func TestWasApproved(t *testing.T) {
 	s, _, _ := newStore(t)
 	h := testHold(250_000)

@@ -27,8 +27,7 @@ func declined(t *testing.T, err error) *Declined {
 	return d
 }
 
-// Only what waits counts: a person who answers is asked the next, and nobody fills the queue for
-// others.
+// Only what waits counts: a person who answers is asked the next, and nobody fills the queue for others.
 func TestTheQueue(t *testing.T) {
 	s, _, home := newStore(t)
 	var last Approval

@@ -44,139 +44,191 @@ func isExempt(name string) bool {
 	return exempt[name] != "" || exempt[table] != ""
 }
 
-// everything is a ledger with every kind of row.
-func everything(t *testing.T) (*Store, *clock, Keyholder) {
+// fullLedger is a ledger with every kind of row.
+func fullLedger(t *testing.T) (*Store, *clock, Keyholder) {
 	t.Helper()
 	s, c, _ := newStore(t)
-	ctx, k := t.Context(), testKeyholder()
+	k := testKeyholder()
 	k.Query = func(Payment) budget.Query { return budget.Query{HostEntries: []string{"api.example"}} }
 	k.OwnSession = func(_ budget.Session, seal []byte) (bool, error) { return len(seal) > 0, nil }
-	rules := func(version int64, accept bool) {
-		require.NoError(
-			t,
-			s.SealRules(ctx, SealedRules{Version: version, Config: fmt.Append(nil, "config", version),
-				Seal: []byte("seal")}, "/home", accept, k),
-		)
-	}
-	rules(1, true)
-	n := 0
-	hold := func(change func(*Payment), of ...byte) Payment {
-		n++
-		h := testHold(uint64(n))
-		h.Payment.Fingerprint[0], h.Payment.Requirement = byte(n), json.RawMessage(`{"asked":1}`)
-		if len(of) == 0 {
-			h.Payment.URL += fmt.Sprint("/", n%3)
-		}
-		if change != nil {
-			change(&h.Payment)
-		}
-		var p Payment
-		var err error
-		if len(of) > 0 {
-			p, err = reserveApproved(s, of[0], h)
-		} else {
-			p, err = reserve(s, h)
-		}
-		require.NoError(t, err)
-		return p
-	}
-	signed := func(p Payment) Signed {
-		return Signed{Payload: []byte(`{"signed":"` + p.ID + `"}`), Requirement: []byte(`{"sent":1}`),
-			UniqueKey: "nonce " + p.ID, Evidence: x402.Evidence{FeePayer: "payer"}}
-	}
-	submitted := func(change func(*Payment), of ...byte) Payment {
-		p := hold(change, of...)
-		require.NoError(t, s.Submit(ctx, p, signed(p), k))
-		return p
-	}
-	outcome := func(p Payment, o Outcome) { _, err := s.Finish(ctx, p.ID, o); require.NoError(t, err) }
-	expire := func(p Payment) {
-		p, err := s.Payment(ctx, p.ID)
-		require.NoError(t, err)
-		o := Expiry(p, x402.Status{State: x402.Expired, Note: "over"})
-		_, err = s.Expire(ctx, p.ID, p.Evidence, o, k)
-		require.NoError(t, err)
-	}
-	key := func(name string) func(*Payment) { return func(p *Payment) { p.IdempotencyKey = name } }
-	answer := &Content{Status: 200, Type: "text/plain", Body: []byte("bought")}
-
-	submitted(key("used"))
-	expire(submitted(key("free again")))
-	require.NoError(t, s.Release(ctx, hold(nil).ID, "not sent"))
-	first := submitted(
-		func(p *Payment) { p.Host, p.Target, p.Symbol = "other.example", "https://other.example", "EURC" })
-	outcome(first, Outcome{State: Settled, Proof: Claimed, Transaction: "0x1", Facilitator: "one",
-		Receipt: []byte(`{"ok":1}`), Content: answer, Note: "claimed"})
-	require.NoError(t, s.Deliver(ctx, first.ID))
-	outcome(first, Outcome{State: Settled, Proof: Chain, Transaction: "0x1",
-		ChainProof: x402.Status{State: x402.Settled, Note: "<it is>"}})
-	outcome(first, Outcome{State: Unknown, Content: &Content{Status: 200, Body: []byte("late")}})
-	claimed := submitted(nil)
-	outcome(claimed, Outcome{State: Settled, Proof: Claimed, Receipt: []byte(`{"ok":2}`)})
-	expire(claimed) // a false receipt
-	outcome(submitted(nil), Outcome{State: Unknown, Note: "who knows", ReleaseLease: true, ClearWaiter: true})
-
+	f := &ledgerFiller{t: t, Store: s, k: k}
+	f.rules(1, true)
+	first := f.payments()
 	c.set(c.now().Add(25 * time.Hour)) // another day
-	_, err := s.NewSession(ctx, nil, func(budget.Session) ([]byte, error) { return []byte("owner"), nil })
+	_, err := s.NewSession(t.Context(), nil,
+		func(budget.Session) ([]byte, error) { return []byte("owner"), nil })
 	require.NoError(t, err)
-	seal := func(Approval) ([]byte, error) { return []byte("owner"), nil }
-	var asked [6]Approval
-	for q := range byte(6) {
-		asked[q] = asking(t, s, q)
-		if q == 1 || q == 3 || q == 4 {
-			_, err = s.Approve(ctx, asked[q].ID, "owner", seal)
-			require.NoError(t, err)
-		}
-	}
-	_, err = s.Decline(ctx, asked[5].ID, "client")
-	require.NoError(t, err)
-	_, err = s.Deny(ctx, asked[2].ID, "owner")
-	require.NoError(t, err)
-	submitted(nil, 3)
-	require.NoError(t, s.Release(ctx, hold(nil, 4).ID, "not sent"))
-	require.NoError(t, s.Freeze(ctx, Freeze{By: "owner", Why: "a look"}))
-	_, err = s.Unfreeze(ctx, func(Lift) ([]byte, error) { return []byte("owner"), nil })
-	require.NoError(t, err)
-	require.NoError(t,
-		s.Freeze(ctx, Freeze{Network: "eip155:1", Account: "0xother", By: "agent", Why: "odd"}))
-	require.NoError(t, s.SaveChannel(ctx, testChannel(0)))
-	voucher := testChannel(1)
-	voucher.PendingCall, voucher.Claimed = json.RawMessage(`{"url":"x"}`), money.NewAmount(50)
-	p := hold(nil)
-	_, err = s.RecordVoucher(ctx, p, Signed{Payload: voucher.Signed, Requirement: json.RawMessage("{}"),
-		UniqueKey: "voucher 1"}, voucher, Outcome{State: Settled, Proof: Claimed, Content: answer}, k)
-	require.NoError(t, err)
-	voucher = testChannel(2)
-	voucher.Amount, voucher.Refused = money.NewAmount(100), json.RawMessage(`{"why":"no"}`)
-	_, err = s.RecordVoucher(ctx, Payment{}, Signed{Payload: voucher.Signed}, voucher, Outcome{}, k)
-	require.NoError(t, err)
-	require.NoError(t, s.Refuse(ctx, voucher))
-	_, err = s.RecordDelegation(ctx, "solana:x", "account", money.NewAmount(7))
-	require.NoError(t, err)
-	require.NoError(t, s.Label(ctx, first.Session, "the first"))
-	_, err = s.Import(ctx, []Imported{{Transaction: "a", URL: "https://a.example/"}})
-	require.NoError(t, err)
-	_, err = s.OpenSale(ctx, testSale("sold", 1))
-	require.NoError(t, err)
-	rules(2, false)
-	byAgent := hold(key("agent's"))
-	message := signed(byAgent)
-	message.Payload, message.Requirement = nil, nil // these come with Submit
-	require.NoError(t, s.Sign(ctx, byAgent, message, []byte("message"), k))
-	late := submitted(nil)
-	named, err := s.AttachIdempotencyKey(ctx, late.ID, "attached")
-	require.NoError(t, err)
-	require.True(t, named)
+	f.approvals()
+	f.freezes()
+	f.channels()
+	f.others(first)
+	f.rules(2, false)
+	f.signedByAgent()
 	c.set(c.now().Add(2 * time.Hour)) // an approval is over
 	asking(t, s, 9)
-	submitted(nil)
-	hold(nil)
-	head, err := s.Head(ctx)
+	f.submitted(nil)
+	f.hold(nil)
+	k.After, err = s.Head(t.Context())
 	require.NoError(t, err)
-	k.After = head
-	_, err = s.VerifySealed(ctx, k)
+	_, err = s.VerifySealed(t.Context(), k)
 	require.NoError(t, err)
 	return s, c, k
+}
+
+// ledgerFiller writes the rows of fullLedger.
+type ledgerFiller struct {
+	t *testing.T
+	*Store
+	k     Keyholder
+	holds int
+}
+
+var boughtContent = &Content{Status: 200, Type: "text/plain", Body: []byte("bought")}
+
+func (f *ledgerFiller) rules(version int64, accept bool) {
+	require.NoError(f.t, f.SealRules(f.t.Context(), SealedRules{Version: version,
+		Config: fmt.Append(nil, "config", version), Seal: []byte("seal")}, "/home", accept, f.k))
+}
+
+// hold reserves a payment, by an approval where one is named.
+func (f *ledgerFiller) hold(change func(*Payment), approval ...byte) (p Payment) {
+	f.holds++
+	h := testHold(uint64(f.holds))
+	h.Payment.Fingerprint[0], h.Payment.Requirement = byte(f.holds), json.RawMessage(`{"asked":1}`)
+	if len(approval) == 0 {
+		h.Payment.URL += fmt.Sprint("/", f.holds%3)
+	}
+	if change != nil {
+		change(&h.Payment)
+	}
+	var err error
+	if len(approval) > 0 {
+		p, err = reserveApproved(f.Store, approval[0], h)
+	} else {
+		p, err = reserve(f.Store, h)
+	}
+	require.NoError(f.t, err)
+	return p
+}
+
+func signedFor(p Payment) Signed {
+	return Signed{Payload: []byte(`{"signed":"` + p.ID + `"}`), Requirement: []byte(`{"sent":1}`),
+		UniqueKey: "nonce " + p.ID, Evidence: x402.Evidence{FeePayer: "payer"}}
+}
+
+func (f *ledgerFiller) submitted(change func(*Payment), approval ...byte) Payment {
+	p := f.hold(change, approval...)
+	require.NoError(f.t, f.Submit(f.t.Context(), p, signedFor(p), f.k))
+	return p
+}
+
+func (f *ledgerFiller) finish(p Payment, o Outcome) {
+	_, err := f.Finish(f.t.Context(), p.ID, o)
+	require.NoError(f.t, err)
+}
+
+func (f *ledgerFiller) expire(p Payment) {
+	p, err := f.Payment(f.t.Context(), p.ID)
+	require.NoError(f.t, err)
+	o := Expiry(p, x402.Status{State: x402.Expired, Note: "over"})
+	_, err = f.Expire(f.t.Context(), p.ID, p.Evidence, o, f.k)
+	require.NoError(f.t, err)
+}
+
+func withKey(name string) func(*Payment) { return func(p *Payment) { p.IdempotencyKey = name } }
+
+// payments end in every way; first is one that was settled.
+func (f *ledgerFiller) payments() (first Payment) {
+	ctx := f.t.Context()
+	f.submitted(withKey("used"))
+	f.expire(f.submitted(withKey("free again")))
+	require.NoError(f.t, f.Release(ctx, f.hold(nil).ID, "not sent"))
+	first = f.submitted(
+		func(p *Payment) { p.Host, p.Target, p.Symbol = "other.example", "https://other.example", "EURC" })
+	f.finish(first, Outcome{State: Settled, Proof: Claimed, Transaction: "0x1", Facilitator: "one",
+		Receipt: []byte(`{"ok":1}`), Content: boughtContent, Note: "claimed"})
+	require.NoError(f.t, f.Deliver(ctx, first.ID))
+	f.finish(first, Outcome{State: Settled, Proof: Chain, Transaction: "0x1",
+		ChainProof: x402.Status{State: x402.Settled, Note: "<it is>"}})
+	f.finish(first, Outcome{State: Unknown, Content: &Content{Status: 200, Body: []byte("late")}})
+	claimed := f.submitted(nil)
+	f.finish(claimed, Outcome{State: Settled, Proof: Claimed, Receipt: []byte(`{"ok":2}`)})
+	f.expire(claimed) // a false receipt
+	f.finish(f.submitted(nil),
+		Outcome{State: Unknown, Note: "who knows", ReleaseLease: true, ClearWaiter: true})
+	return first
+}
+
+func (f *ledgerFiller) approvals() {
+	ctx := f.t.Context()
+	seal := func(Approval) ([]byte, error) { return []byte("owner"), nil }
+	var asked [6]Approval
+	var err error
+	for q := range byte(6) {
+		asked[q] = asking(f.t, f.Store, q)
+		if q == 1 || q == 3 || q == 4 {
+			_, err = f.Approve(ctx, asked[q].ID, "owner", seal)
+			require.NoError(f.t, err)
+		}
+	}
+	_, err = f.Decline(ctx, asked[5].ID, "client")
+	require.NoError(f.t, err)
+	_, err = f.Deny(ctx, asked[2].ID, "owner")
+	require.NoError(f.t, err)
+	f.submitted(nil, 3)
+	require.NoError(f.t, f.Release(ctx, f.hold(nil, 4).ID, "not sent"))
+}
+
+func (f *ledgerFiller) freezes() {
+	ctx := f.t.Context()
+	require.NoError(f.t, f.Freeze(ctx, Freeze{By: "owner", Why: "a look"}))
+	_, err := f.Unfreeze(ctx, func(Lift) ([]byte, error) { return []byte("owner"), nil })
+	require.NoError(f.t, err)
+	require.NoError(f.t,
+		f.Freeze(ctx, Freeze{Network: "eip155:1", Account: "0xother", By: "agent", Why: "odd"}))
+}
+
+func (f *ledgerFiller) channels() {
+	ctx := f.t.Context()
+	require.NoError(f.t, f.SaveChannel(ctx, testChannel(0)))
+	voucher := testChannel(1)
+	voucher.PendingCall, voucher.Claimed = json.RawMessage(`{"url":"x"}`), money.NewAmount(50)
+	p := f.hold(nil)
+	_, err := f.RecordVoucher(ctx, p, Signed{Payload: voucher.Signed, Requirement: json.RawMessage("{}"),
+		UniqueKey: "voucher 1"}, voucher,
+		Outcome{State: Settled, Proof: Claimed, Content: boughtContent}, f.k)
+	require.NoError(f.t, err)
+	voucher = testChannel(2)
+	voucher.Amount, voucher.Refused = money.NewAmount(100), json.RawMessage(`{"why":"no"}`)
+	_, err = f.RecordVoucher(ctx, Payment{}, Signed{Payload: voucher.Signed}, voucher, Outcome{}, f.k)
+	require.NoError(f.t, err)
+	require.NoError(f.t, f.Refuse(ctx, voucher))
+}
+
+// others are the rows that belong to no payment of ours, and a session's label.
+func (f *ledgerFiller) others(first Payment) {
+	ctx := f.t.Context()
+	_, err := f.RecordDelegation(ctx, "solana:x", "account", money.NewAmount(7))
+	require.NoError(f.t, err)
+	require.NoError(f.t, f.Label(ctx, first.Session, "the first"))
+	_, err = f.Import(ctx, []Imported{{Transaction: "a", URL: "https://a.example/"}})
+	require.NoError(f.t, err)
+	_, err = f.OpenSale(ctx, testSale("sold", 1))
+	require.NoError(f.t, err)
+}
+
+// signedByAgent leaves a payment as the unlock agent signed it, before it is submitted, and attaches an
+// idempotency key to another.
+func (f *ledgerFiller) signedByAgent() {
+	ctx := f.t.Context()
+	byAgent := f.hold(withKey("agent's"))
+	message := signedFor(byAgent)
+	message.Payload, message.Requirement = nil, nil // these come with Submit
+	require.NoError(f.t, f.Sign(ctx, byAgent, message, []byte("message"), f.k))
+	late := f.submitted(nil)
+	named, err := f.AttachIdempotencyKey(ctx, late.ID, "attached")
+	require.NoError(f.t, err)
+	require.True(f.t, named)
 }
 
 // tableRows are one table's columns and rows, as SQL literals.
@@ -293,7 +345,7 @@ func finds(t require.TestingT, s *Store, k Keyholder, edit string) (done bool, f
 // Whatever single cell of whatever table is edited, whatever row is taken out or put in: it is found,
 // or stands among the exempt with its reason.
 func TestVerifyFindsEveryCell(t *testing.T) {
-	s, _, k := everything(t)
+	s, _, k := fullLedger(t)
 	tried := map[string]bool{}
 	attempt := func(name, edit string) {
 		done, found := finds(t, s, k, edit)
@@ -364,7 +416,7 @@ func (table tableRows) another(row []string) []string {
 
 // The same with random values, in random rows.
 func TestVerifyFindsRandomEdits(t *testing.T) {
-	s, _, k := everything(t)
+	s, _, k := fullLedger(t)
 	tables := allTables(t, s)
 	rapid.Check(t, func(rt *rapid.T) {
 		table := rapid.SampledFrom(tables).Draw(rt, "table")
@@ -428,7 +480,7 @@ func TestVerifyOfForgedChanges(t *testing.T) {
 
 // What SQLite itself would do for whoever edits the schema.
 func TestVerifyFindsATrigger(t *testing.T) {
-	s, _, k := everything(t)
+	s, _, k := fullLedger(t)
 	for _, edit := range []string{
 		`CREATE TRIGGER free AFTER INSERT ON audit BEGIN UPDATE totals SET spent = 0; END`,
 		`DROP TRIGGER totals_insert`, `DROP INDEX payments_by_key`, `CREATE TABLE more (a)`,

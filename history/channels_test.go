@@ -100,8 +100,8 @@ func TestVouchersOnlyGrow(t *testing.T) {
 	require.Equal(t, Settled, p.State)
 }
 
-// What was frozen between the hold and the voucher is signed for by nobody, and the channel stays
-// where it was.
+// What was frozen between the hold and the voucher is signed for by nobody, and the channel
+// stays where it was.
 func TestNoVoucherWhileFrozen(t *testing.T) {
 	s, _, _ := newStore(t)
 	require.NoError(t, s.SaveChannel(t.Context(), testChannel(0)))

@@ -54,7 +54,7 @@ func (s *Store) Redate(ctx context.Context) error {
 				return err
 			}
 		}
-		if err := t.addUpAgain(); err != nil {
+		if err := t.rebuildTotals(); err != nil {
 			return err
 		}
 		if err := t.expireWhere(`expires_at > ?`, t.Now.Add(waitFor)); err != nil {

@@ -11,9 +11,8 @@ import (
 	"x402-wallet/x402/money"
 )
 
-// A clock that was years ahead for one call stops the windows there: what is refused for it says
-// so, and the owner's word that the clock is right now makes all of it count now, no more and no
-// less.
+// A clock that was years ahead for one call stops the windows there: what is refused for it says so,
+// and the owner's word that the clock is right now makes all of it count now, no more and no less.
 func TestAClockThatWasAhead(t *testing.T) {
 	s, c, _ := newStore(t)
 	right := c.now()

@@ -41,8 +41,8 @@ const maxBatch = 64
 // written; an error of the database is LEDGER_UNAVAILABLE, LEDGER_CORRUPT or INTERNAL (ledgerError).
 func (s *Store) tx(ctx context.Context, f func(*tx) error) error { return s.enqueue(ctx, f, false) }
 
-// commitNoSync runs f in a transaction that survives the death of the process, but perhaps not of
-// the machine.
+// commitNoSync runs f in a transaction that survives the death of the process, but perhaps not
+// of the machine.
 func (s *Store) commitNoSync(ctx context.Context, f func(*tx) error) error {
 	return s.enqueue(ctx, f, true)
 }
@@ -79,7 +79,7 @@ func (q *commitQueue) join(c *change) {
 	}
 }
 
-// passOn makes the first one who waits the one who commits, if anybody waits. It is called with mu
+// passOn makes the first caller in the queue the leader, who commits, if anybody waits. It is called with mu
 // held, when nobody commits.
 func (q *commitQueue) passOn() {
 	q.working = len(q.waiting) > 0
@@ -113,8 +113,7 @@ func (q *commitQueue) noSync() bool {
 
 func (q *commitQueue) next() []*change { return q.waiting[:min(len(q.waiting), maxBatch)] }
 
-// take is what is committed now: the leader's change first, and of noSync ones none behind one that
-// is not.
+// take is what is committed now: the leader's change first, and of noSync ones none behind one that is not.
 func (q *commitQueue) take(noSync bool) []*change {
 	q.mu.Lock()
 	defer q.mu.Unlock()
@@ -126,8 +125,8 @@ func (q *commitQueue) take(noSync bool) []*change {
 	return batch
 }
 
-// commitNext commits what waits, its caller's change first, and lets the next one who waits do the
-// same.
+// commitNext commits what waits, its caller's change first, and lets the next caller in the queue
+// do the same.
 func (s *Store) commitNext(ctx context.Context, first *change) {
 	batch, err := s.commit(patience{ctx: ctx, until: first.since.Add(lockWait)})
 	if batch == nil { // it did not come to its turn, and the others wait on for theirs

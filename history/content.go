@@ -74,8 +74,8 @@ func (t *tx) keep(id string, c Content) error {
 	return t.audit(id, contentEvent, d)
 }
 
-// Bounds of what one transaction removes: freeing the pages of a body takes time in which nobody else
-// writes.
+// Bounds of what one transaction removes: freeing the pages of a body takes time in which
+// nobody else writes.
 const (
 	mostRemoved = 1000
 	// mostEvicted is for what is being stored: four of the largest bodies.

@@ -139,8 +139,8 @@ func TestWhatIsOwedIsNeverEvicted(t *testing.T) {
 	has(t, s, under.ID, 70*kib, "")
 }
 
-// What came instead of the goods is not owed to anybody: a seller that answers with large errors fills
-// nothing.
+// What came instead of the goods is not owed to anybody: a seller that answers with large errors
+// fills nothing.
 func TestErrorBodiesAreSpare(t *testing.T) {
 	s, _ := quotaStore(t, 100*kib)
 	for range 5 {
@@ -246,8 +246,8 @@ func TestSpaceGoesBackToTheDisk(t *testing.T) {
 	sound(t, lowered)
 }
 
-// Several processes that buy and evict at once, and readers: the sums are true, and what is given out
-// is whole.
+// Several processes that buy and evict at once, and readers: the sums are true, and what is
+// given out is whole.
 func TestProcessesEvictAtOnce(t *testing.T) {
 	s, home := quotaStore(t, 200*kib)
 	stores := []*Store{s}
@@ -359,7 +359,7 @@ func TestKilledWhileItEvicts(t *testing.T) {
 	sound(t, heir)
 }
 
-// What is being read while it is evicted is read to its end; who comes later is told.
+// What is being read while it is evicted is read to its end; whoever comes later is told.
 func TestEvictedWhileItIsRead(t *testing.T) {
 	s, _ := quotaStore(t, 300*kib)
 	id := buy(t, s, 200*kib, true)
@@ -375,7 +375,7 @@ func TestEvictedWhileItIsRead(t *testing.T) {
 	sound(t, s)
 }
 
-// Whatever cell of content is changed by another hand is found: by who gives it out, and by verify.
+// Whatever cell of content is changed by another hand is found: when it is given out, and by verify.
 func TestContentChangedByAnotherHand(t *testing.T) {
 	for _, edit := range []string{
 		`UPDATE bodies SET body = x'00'`, `UPDATE bodies SET body = zeroblob(length(body))`,

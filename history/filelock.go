@@ -13,11 +13,11 @@ import (
 // fileLock lets the processes on a ledger do something one after the other: write, renew the
 // checkpoint, use a channel.
 //
-// It is a turnstile of two files: who is next holds the file next until it holds the file current,
-// so who has just had the lock cannot be next again before it. The kernel releases both when a
-// process dies.
+// It is a turnstile of two files: whoever is next in line holds the file next until it holds the file
+// current, so that a process which has just had the lock cannot overtake it. The kernel releases both
+// when a process dies.
 //
-// SQLite excludes writers too, but who waits there sleeps up to 100 ms between two looks, and finds
+// SQLite excludes writers too, but a caller that waits there sleeps up to 100 ms between two looks, and finds
 // the ledger taken again each time: with 100 callers in six processes some were refused after 5 s,
 // while here none waited longer than 0.5 s.
 type fileLock struct {
@@ -28,7 +28,7 @@ type fileLock struct {
 	poll          time.Duration
 }
 
-// poll is how often the one who waits looks. It is the only one of its process.
+// poll is how often the process at the head of the queue looks. It is the only one of its process.
 const poll = 200 * time.Microsecond
 
 func newFileLock(home, name string) *fileLock {
@@ -45,8 +45,8 @@ func (l *fileLock) Lock(ctx context.Context) (unlock func(), err error) {
 	return l.lockFor(patience{ctx: ctx})
 }
 
-// lockFor is Lock for who has waited already; without an until that is the timeout, from this
-// caller's turn in its process on.
+// lockFor is Lock for a caller that has waited already, until a time; without one it waits for the
+// timeout, counted from its turn in this process.
 func (l *fileLock) lockFor(p patience) (unlock func(), err error) {
 	select {
 	case l.local <- struct{}{}:
@@ -72,7 +72,7 @@ func (l *fileLock) lockFor(p patience) (unlock func(), err error) {
 		err = l.failed("release", failed)
 	}
 	if err != nil {
-		_ = unlockFile(l.current) // who is refused holds nothing
+		_ = unlockFile(l.current) // a caller that is refused holds nothing
 		return nil, err
 	}
 	return func() {

@@ -59,7 +59,7 @@ func TestFileLockIsFair(t *testing.T) {
 	}
 }
 
-// Who waits too long, or whose caller left, does not get the lock and leaves nothing behind.
+// Whoever waits too long, or whose caller left, does not get the lock and leaves nothing behind.
 func TestFileLockIsBounded(t *testing.T) {
 	home := t.TempDir()
 	holder, waiter := newFileLock(home, "test"), newFileLock(home, "test")

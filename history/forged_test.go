@@ -18,7 +18,7 @@ import (
 
 // Whoever runs as the same user writes what they like into ledger.db. The next signature finds it.
 
-// guarded is a ledger in which a few payments were signed, and who holds its key: no more than cap a
+// guarded is a ledger in which a few payments were signed, with the holder of its key: no more than cap a
 // day is signed.
 type guarded struct {
 	*Store
@@ -93,7 +93,7 @@ func (g *guarded) next(h Hold) error {
 	return g.Submit(g.t.Context(), p, g.signed(p), g.k)
 }
 
-// relink makes the chain hold together again behind a row, as everybody can who has no key.
+// relink makes the chain hold together again behind a row, as anybody can without the key.
 func (g *guarded) relink(after int64) {
 	g.t.Helper()
 	var previous []byte

@@ -122,8 +122,7 @@ func Create(ctx context.Context, home string, o Options) error {
 	if err != nil {
 		return err
 	}
-	// Into the file itself, for who moves it: closing does that too, but does not say when it
-	// fails.
+	// Into the file itself, for whoever moves it: closing does that too, but does not say when it fails.
 	var busy, inLog, moved int
 	return s.write.with(ctx, func(c *conn) error {
 		err := c.QueryRowContext(ctx, `PRAGMA wal_checkpoint(TRUNCATE)`).Scan(&busy, &inLog, &moved)
@@ -213,8 +212,7 @@ func (s *Store) InPlace() error {
 		WithHint("put it back into its place; nothing is paid without it")
 }
 
-// isDatabase looks before SQLite does: opening an empty or short file would write a fresh header
-// into it.
+// isDatabase looks before SQLite does: opening an empty or short file would write a fresh header into it.
 func isDatabase(path string) error {
 	const magic = "SQLite format 3\x00" // https://www.sqlite.org/fileformat.html §1.2
 	file, err := os.Open(path)
@@ -242,13 +240,12 @@ func open(home string, o Options) (*Store, error) {
 	if !strings.HasPrefix(path, "/") {
 		path = "/" + path // a Windows drive
 	}
-	// With synchronous=FULL a commit is on the disk when it returns. A payment takes three:
-	// reserve, submit, finish. Who works on it and who waits is written without waiting for the
-	// disk (commitNoSync), because a power cut ends both.
-	// auto_vacuum has an effect in Create only, before anything else: what is removed can be given back
-	// to the disk in small steps (content.go). A log that content made longer than 64 MiB is cut again.
-	// 4000 pages are 16 MiB of log: with SQLite's thousand it would be copied, and the disk be waited
-	// for, every fifty payments.
+	// With synchronous=FULL a commit is on the disk when it returns. A payment takes three: reserve,
+	// submit, finish. Who works on it and who waits for it is written without waiting for the disk
+	// (commitNoSync), because a power cut ends both. auto_vacuum has an effect in Create only, before
+	// anything else: what is removed can be given back to the disk in small steps (content.go). A log
+	// that content made longer than 64 MiB is cut again. 4000 pages are 16 MiB of log: with SQLite's
+	// thousand it would be copied, and the disk be waited for, every fifty payments.
 	dsn := "file://" + (&url.URL{Path: path}).EscapedPath() +
 		fmt.Sprintf("?mode=rw&_pragma=busy_timeout(%d)", busyWait.Milliseconds()) +
 		"&_pragma=auto_vacuum(INCREMENTAL)&_pragma=journal_mode(WAL)&_pragma=journal_size_limit(67108864)" +
@@ -310,8 +307,8 @@ func read[T any](ctx context.Context, s *Store, f func(*tx) (T, error)) (v T, er
 	return v, err
 }
 
-// classify says what an error of the database means, and notes that there was one. sql.ErrNoRows is
-// an answer.
+// classify says what an error of the database means, and notes that there was one.
+// sql.ErrNoRows is an answer.
 func (t *tx) classify(doing string, err error) error {
 	if err == nil || errors.Is(err, sql.ErrNoRows) {
 		return err

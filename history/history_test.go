@@ -171,8 +171,7 @@ func TestStatesFollowTheTable(t *testing.T) {
 	}
 }
 
-// The hold and the check are one: with room for ten, a hundred at once hold exactly ten (seed
-// defect 3).
+// The hold and the check are one: with room for ten, a hundred at once hold exactly ten (seed defect 3).
 func TestAHundredAtOnceNeverHoldMoreThanTheCap(t *testing.T) {
 	s, c, home := newStore(t)
 	second, err := Open(t.Context(), home, Options{Now: c.now}) // of the same day and month

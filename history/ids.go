@@ -7,7 +7,7 @@ import (
 	"time"
 )
 
-// NewID returns an id for a payment that is made at a time, for who has to know it before it is in
+// NewID returns an id for a payment that is made at a time, for a caller that has to know it before it is in
 // the ledger: "pay_" and 32 hex digits, of which the first twelve are the time in Unix milliseconds
 // and the rest are 80 random bits, as in a UUIDv7 (RFC 9562 §5.7). Ids sort by time, so that a
 // large ledger can be partitioned by them; sellers that remember purchases by this id (extension

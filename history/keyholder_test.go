@@ -23,7 +23,7 @@ func testKeyholder() Keyholder {
 	}
 }
 
-// finish records an outcome, as who holds the key: that what was signed expired, too.
+// finish records an outcome as a holder of the key does: also that what was signed expired.
 func finish(s *Store, id string, o Outcome) (Payment, error) {
 	if o.State != Failed {
 		return s.Finish(context.Background(), id, o)

@@ -10,14 +10,15 @@ import (
 	"slices"
 )
 
-// The memory is what the wallet has to know of all that it ever signed: which payees, for which
-// sellers, at which prices, under which idempotency keys, and how far each channel has come. It
-// only changes together with a signature, made by whoever holds the key.
+// The memory is an authenticated key-value store, a Merkle tree of keyed digests, of what the wallet
+// has to know of all that it ever signed: which payees, for which sellers, at which prices, under which
+// idempotency keys, and how far each channel has come. It only changes together with a signature, made
+// by whoever holds the key.
 //
 // It is a table of keys and values, spread over 2^18 buckets, under a tree of keyed digests: 64
 // buckets under a node, 64 of these under the next, and so on up to the root, which is part of the
-// sealed sums (sums.go). Who reads a bucket with the key reads the three nodes above it, too; so
-// a row that was changed, put back to an older one or taken out is found by the one who looks for
+// sealed sums (sums.go). Whoever reads a bucket with the key reads the three nodes above it, too; so
+// a row that was changed, put back to an older one or taken out is found by the reader who looks for
 // it, also where the answer is that there is none, at a cost that does not grow with the ledger.
 // Without a key what is read is believed, as all of the ledger is until something is signed.
 
@@ -49,7 +50,7 @@ func (t *tx) recall(key []byte) (value []byte, err error) {
 	return value, none(err, nil)
 }
 
-// memory is the memory as who holds the key sees it: everything read from it leads to the root.
+// memory is the memory for a holder of the key: everything that is read from it is checked up to the root.
 type memory struct {
 	t    *tx
 	mac  func(data []byte) ([]byte, error)

@@ -114,8 +114,7 @@ func TestADeadlineHoldsWhileTheLedgerIsHeld(t *testing.T) {
 	})
 }
 
-// Who leaves the queue takes nothing along: the others are written, each once, and somebody always
-// leads.
+// Whoever leaves the queue takes nothing along: the others are written, each once, and somebody always leads.
 func TestLeavingTheQueue(t *testing.T) {
 	s, _, home := newStore(t)
 	for round := range 20 {

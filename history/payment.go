@@ -78,8 +78,7 @@ type Payment struct {
 	Amount  money.Amount  // atomic units
 	Price   money.Dollars // the amount's worth when it was held
 	PayTo   string        // as the seller wrote it
-	// whose money: the agent's address (EVM), the token account (Solana), the payer's account
-	// (channels)
+	// whose money: the agent's address (EVM), the token account (Solana), the payer's account (channels)
 	Source      string
 	Requirement json.RawMessage
 	Payload     json.RawMessage // nil before it is signed

@@ -136,8 +136,8 @@ func (s *Store) Events(ctx context.Context, id string) ([]Event, error) {
 // delegationEvent says that more was delegated on an account than ever before.
 const delegationEvent = "delegation"
 
-// RecordDelegation notes what is delegated on a token account now, and returns the largest amount
-// ever noted.
+// RecordDelegation notes what is delegated on a token account now, and returns the largest
+// amount ever noted.
 func (s *Store) RecordDelegation(ctx context.Context, network, account string,
 	now money.Amount) (largest money.Amount, err error) {
 	err = s.tx(ctx, func(t *tx) error {

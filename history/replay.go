@@ -90,8 +90,8 @@ func (t *tx) newReplay(k Keyholder) (*replay, error) {
 	return r, err
 }
 
-// follow takes a row of the chain into account.
-func (r *replay) follow(row auditRow) error {
+// apply takes a row of the chain into account.
+func (r *replay) apply(row auditRow) error {
 	switch {
 	case isSealedEvent(row.event):
 		if err := r.sealedRow(row); err != nil {
@@ -103,7 +103,7 @@ func (r *replay) follow(row auditRow) error {
 		r.reservations++
 		return nil
 	default:
-		r.sums.follow(row.event, row.detail)
+		r.sums.apply(row.event, row.detail)
 	}
 	if row.payment != "" && row.event != usedEvent && row.event != returnedEvent {
 		return nil
@@ -235,7 +235,7 @@ func (r *replay) sealedRow(row auditRow) error {
 		e := d.Voucher.entry()
 		r.entries[string(e.key)] = e.value
 	case row.event == sealedEvent && d.Accepted != nil:
-		r.accepted(*d.Accepted)
+		r.restartFrom(*d.Accepted)
 	}
 	if err != nil {
 		return corrupt("event %d (%s) cannot be read", row.seq, row.event)
@@ -266,8 +266,8 @@ func (r *replay) expired(row auditRow) error {
 	return nil
 }
 
-// accepted begins anew from what the owner accepted, as tx.accepted does.
-func (r *replay) accepted(s sums) {
+// restartFrom begins anew from the sums that the owner accepted, as tx.rebuildSealed does.
+func (r *replay) restartFrom(s sums) {
 	r.sums = s
 	for _, c := range r.channels {
 		e := c.position.entry()

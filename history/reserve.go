@@ -15,8 +15,7 @@ import (
 
 // Hold is a payment whose money is to be held, and the decision that lets it pass.
 type Hold struct {
-	// everything but what the ledger gives: session, state, times, owner, and an id where there is
-	// none
+	// everything but what the ledger gives: session, state, times, owner, and an id where there is none
 	Payment Payment
 	Funds   x402.Funds // the third layer's reading
 	// the delegation's worth: the session's cap, should one begin with this payment
@@ -27,8 +26,7 @@ type Hold struct {
 	DecidedAt   time.Time
 	DecidedHead int64
 	Approval    *Approval // as it was read, to be used up with this payment; nil: none is needed
-	// not beside a payment without an end for the same request that nobody waits for
-	// (AlreadyPaying)
+	// not beside a payment without an end for the same request that nobody waits for (AlreadyPaying)
 	Resume bool
 }
 
@@ -180,8 +178,7 @@ func (t *tx) purchase(p Payment, resume bool) (*Payment, error) {
 		`) AND waiter = '' AND delivered = 0 LIMIT 1`, p.Fingerprint[:])
 }
 
-// sessionFor is the session that a payment falls into: the one its decision was made for, or a new
-// one.
+// sessionFor is the session that a payment falls into: the one its decision was made for, or a new one.
 func (t *tx) sessionFor(h Hold) (budget.Session, error) {
 	current, err := t.session()
 	if err != nil {

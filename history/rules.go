@@ -7,8 +7,7 @@ import (
 	"time"
 )
 
-// SealedRules is config.toml as the owner sealed it. What the seal means is package seal's
-// business.
+// SealedRules is config.toml as the owner sealed it. What the seal means is package seal's business.
 type SealedRules struct {
 	Version int64 // 1, 2, …; 0: nothing was ever sealed
 	At      time.Time
@@ -30,8 +29,7 @@ func (s *Store) Rules(ctx context.Context) (SealedRules, error) {
 // ErrRulesMoved says that somebody else sealed rules meanwhile. Nothing was changed.
 var ErrRulesMoved = errors.New("other rules were sealed meanwhile")
 
-// SealedIn is the home in which rules were sealed last; "" when that is not known. The seal covers
-// it, too.
+// SealedIn is the home in which rules were sealed last; "" when that is not known. The seal covers it, too.
 func (s *Store) SealedIn(ctx context.Context) (string, error) {
 	return read(ctx, s, func(t *tx) (home string, err error) {
 		home, err = scanText(t.row(`SELECT coalesce(detail ->> 'home', '') FROM audit
@@ -57,9 +55,9 @@ func (s *Store) SealRules(ctx context.Context, r SealedRules, home string, accep
 		if err != nil {
 			return err
 		}
-		read := t.agreed
+		read := t.checkedSealed
 		if accept {
-			read = t.accepted
+			read = t.rebuildSealed
 		}
 		now, err := read(k)
 		if err != nil {

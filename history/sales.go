@@ -13,8 +13,7 @@ import (
 // SaleState is where a sale of our paywall stands.
 type SaleState string
 
-// running → settling → settled | unknown | failed; running → failed | verified; unknown → settled |
-// failed.
+// running → settling → settled | unknown | failed; running → failed | verified; unknown → settled | failed.
 const (
 	SaleRunning  SaleState = "running"  // a payment was shown and is good; what it is for runs
 	SaleSettling SaleState = "settling" // a facilitator has been asked to settle it, or is about to be
@@ -68,9 +67,8 @@ func (e *AlreadySold) Error() string { return "this payment has been used before
 // longer than a client retries, shorter than a disk fills.
 const keepAnswers = time.Hour
 
-// OpenSale gives a payment its one run: the first who comes with it has it, in whatever process,
-// and everybody else gets *AlreadySold. It is durable before it returns, so that a crash gives no
-// second run.
+// OpenSale gives a payment its one run: the first who comes with it has it, in whatever process, and
+// everybody else gets *AlreadySold. It is durable before it returns, so that a crash gives no second run.
 func (s *Store) OpenSale(ctx context.Context, sale Sale) (Sale, error) {
 	if err := s.InPlace(); err != nil {
 		return sale, err

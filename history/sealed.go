@@ -101,7 +101,7 @@ func (t *tx) lastSealed(k Keyholder, from int64) (s *sealed, err error) {
 		return s, corrupt("the root of its memory cannot be read")
 	}
 	copy(s.memory.root[:], root)
-	return s, t.carryOn(s, k, from)
+	return s, t.replaySince(s, k, from)
 }
 
 // neverSealed refuses to begin anew where something was sealed before.
@@ -117,9 +117,9 @@ func (t *tx) neverSealed(k Keyholder) error {
 // rowData is what the MAC of a sealed row is over.
 func rowData(hash []byte) []byte { return slices.Concat([]byte("row"), hash) }
 
-// carryOn goes through the rows behind the sealed one. The chain has to hold together from there, or
+// replaySince applies the rows behind the sealed one. The chain has to hold together from there, or
 // from an earlier row, to its end, and to have the checkpoint on it.
-func (t *tx) carryOn(s *sealed, k Keyholder, from int64) error {
+func (t *tx) replaySince(s *sealed, k Keyholder, from int64) error {
 	start := s.seq
 	for _, row := range []int64{from, k.After.Seq} {
 		if row > 0 {
@@ -133,7 +133,7 @@ func (t *tx) carryOn(s *sealed, k Keyholder, from int64) error {
 		if isSealedEvent(r.event) {
 			return corrupt("event %d (%s of %s) is not sealed by this wallet", r.seq, r.event, r.payment)
 		}
-		s.follow(r.event, r.detail)
+		s.apply(r.event, r.detail)
 		return nil
 	})
 }
@@ -148,7 +148,7 @@ func (t *tx) seal(k Keyholder, s *sealed, payment, event string, detail map[stri
 	}
 	_, err := t.exec(`INSERT INTO sealed_sums VALUES (1, ?) ON CONFLICT DO UPDATE SET sums = excluded.sums`,
 		string(state))
-	s.keep(state)
+	s.cache(state)
 	return err
 }
 

@@ -85,8 +85,7 @@ type search struct {
 	part    string // the URL in small letters, as payment_search has it
 	grams   string // the URL for url_fts; "": it is too short for it, or asking it does not pay
 	indexed int64  // the last payment in url_fts
-	// the first payment that is After: a later payment is never of an earlier time
-	// (tx.notBeforeLedger)
+	// the first payment that is After: a later payment is never of an earlier time (tx.notBeforeLedger)
 	from  int64
 	to    int64 // the first one that is not Until any more, or Before
 	empty bool  // there can be none
@@ -145,8 +144,7 @@ func (t *tx) search(f Filter) (*search, error) {
 	return q, none(err, errNoPayment)
 }
 
-// firstSince is the first payment made at a time or later; where there is none, one that comes
-// after all.
+// firstSince is the first payment made at a time or later; where there is none, one that comes after all.
 func (t *tx) firstSince(at time.Time) (seq int64, err error) {
 	if at.IsZero() {
 		return 0, nil
@@ -169,9 +167,8 @@ const (
 
 // grams is a query of url_fts for all that may contain a text: the rarest of its every three
 // characters in a row. A step in a trigram's list costs a tenth of looking at a payment, so asking
-// for another one pays unless its list is much the longer one. Beyond ASCII the index folds more
-// than small letters do, so it is not asked there. Where few failed, it is not asked for failed
-// ones.
+// for another one pays unless its list is much the longer one. Beyond ASCII the index folds more than
+// small letters do, so it is not asked there. Where few failed, it is not asked for failed ones.
 func (t *tx) grams(text string, state State, newest int64) (query string, err error) {
 	list := trigrams(text)
 	if len(list) == 0 {
@@ -214,8 +211,7 @@ func (t *tx) grams(text string, state State, newest int64) (query string, err er
 	return strings.Join(asked, " AND "), nil
 }
 
-// trigrams are the different ones of a text, the last ones first; of those that are not ASCII,
-// none.
+// trigrams are the different ones of a text, the last ones first; of those that are not ASCII, none.
 func trigrams(text string) (list []string) {
 	for end := len(text); end >= 3; end-- {
 		gram := text[end-3 : end]

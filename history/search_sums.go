@@ -82,8 +82,7 @@ func nextWhole(at time.Time, unit time.Duration) (time.Time, int64) {
 	return whole, micros(whole) / unit.Microseconds()
 }
 
-// sumTimes adds the days from After on, of the first one the hours, of the first of these each
-// payment.
+// sumTimes adds the days from After on, of the first one the hours, of the first of these each payment.
 func (q *search) sumTimes(into map[string]money.Dollars) error {
 	var today int64
 	if !q.After.IsZero() {

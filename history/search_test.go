@@ -39,8 +39,7 @@ func someURL(r *rand.Rand) string {
 	return url
 }
 
-// Payments are found by indexes and added up by kept sums; these must say what a look at each
-// payment says.
+// Payments are found by indexes and added up by kept sums; these must say what a look at each payment says.
 func TestListIsWhatALookAtEachPaymentFinds(t *testing.T) {
 	s, _, _ := newStore(t)
 	seed := uint64(time.Now().UnixNano()) % 1000 //nolint:gosec // a test's
@@ -208,8 +207,7 @@ func TestURLPrefix(t *testing.T) {
 	}
 }
 
-// What cannot be part of a URL is not looked for: SQLite takes neither a zero byte nor a very long
-// pattern.
+// What cannot be part of a URL is not looked for: SQLite takes neither a zero byte nor a very long pattern.
 func TestListOfWhatNoURLHas(t *testing.T) {
 	s, _, _ := newStore(t)
 	pay(t, s, testHold(1), Settled)

@@ -11,8 +11,7 @@ import (
 	"x402-wallet/x402"
 )
 
-// ErrSignedBefore says that the same signature or nonce is in the ledger already. Nothing was
-// changed.
+// ErrSignedBefore says that the same signature or nonce is in the ledger already. Nothing was changed.
 var ErrSignedBefore = errors.New("a payment with this nonce or signature is in the ledger already")
 
 // Signed is a payment that is ready to leave.
@@ -222,9 +221,9 @@ func Expiry(p Payment, status x402.Status) Outcome {
 		Receipt: p.Receipt}
 }
 
-// Expire records that what was signed can never settle: → failed, and its money is free again. asked
-// is what the chain was asked by, which has to be what was signed. Errors are Finish's and, for k,
-// Submit's.
+// Expire records that what was signed can never settle: → failed, and its money is free again.
+// asked is what the chain was asked by, which has to be what was signed. Errors are Finish's and,
+// for k, Submit's.
 func (s *Store) Expire(ctx context.Context, id string, asked x402.Evidence, o Outcome,
 	k Keyholder) (p Payment, err error) {
 	err = s.tx(ctx, func(t *tx) error {

@@ -94,15 +94,14 @@ func at(list []windowSum, day int64) *windowSum {
 // signed after it.
 const keptWindows = 2
 
-// knows reports whether all that was signed in the windows of a time is known: they are among the
-// newest.
+// knows reports whether all that was signed in the windows of a time is known: they are among the newest.
 func (s *sums) knows(created time.Time) bool {
 	isOld := func(list []windowSum, day int64) bool { return len(list) == keptWindows && day < list[0].Day }
 	return !isOld(s.Days, dayNumber(created)) && !isOld(s.Months, dayNumber(budget.MonthOf(created)))
 }
 
-// opens puts a window into a list.
-func opens(list []windowSum, day int64) []windowSum {
+// withWindow is a list with a window in it.
+func withWindow(list []windowSum, day int64) []windowSum {
 	if at(list, day) != nil {
 		return list
 	}
@@ -114,7 +113,7 @@ func opens(list []windowSum, day int64) []windowSum {
 // add counts a signature. Its session and its windows must have been looked at.
 func (s *sums) add(g signature) {
 	day, month := dayNumber(g.created()), dayNumber(budget.MonthOf(g.created()))
-	s.Days, s.Months = opens(s.Days, day), opens(s.Months, month)
+	s.Days, s.Months = withWindow(s.Days, day), withWindow(s.Months, month)
 	d := at(s.Days, day)
 	d.Sum += g.Price
 	d.add(g.Host, g.Price)
@@ -185,8 +184,8 @@ func (s *sums) subtract(g signature) {
 // maxFailuresKept bounds Failures, as failuresWithin bounds what the breaker looks at.
 const maxFailuresKept = failuresWithin
 
-// follow takes a row of the chain into account that needs no seal.
-func (s *sums) follow(event, detail string) {
+// apply takes a row of the chain into account that needs no seal.
+func (s *sums) apply(event, detail string) {
 	var d struct {
 		Number    int64           `json:"n"`
 		Chain     json.RawMessage `json:"chain"`
@@ -234,8 +233,8 @@ func decodeSums(text string) (s sums, err error) {
 	return s, err
 }
 
-// keep has decodeSums know what this text says.
-func (s *sums) keep(text []byte) {
+// cache has decodeSums know what this text says.
+func (s *sums) cache(text []byte) {
 	lastSums.Store(&struct {
 		text string
 		sums sums

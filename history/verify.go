@@ -24,7 +24,7 @@ func (s *Store) Verify(ctx context.Context, at Head) (rows int, err error) {
 	return s.verify(ctx, Keyholder{After: at})
 }
 
-// VerifySealed is Verify by who holds the key: every sealed row is this wallet's, and so are the sums
+// VerifySealed is Verify by a holder of the key: every sealed row is this wallet's, and so are the sums
 // and the memory, which are made again from what was signed. k.After has to be on the chain.
 func (s *Store) VerifySealed(ctx context.Context, k Keyholder) (rows int, err error) {
 	return s.verify(ctx, k)
@@ -44,7 +44,7 @@ func (t *tx) verify(k Keyholder) (rows int, err error) {
 	if err != nil {
 		return 0, err
 	}
-	err = t.walk(0, k.After, func(r auditRow) error { rows++; return again.follow(r) })
+	err = t.walk(0, k.After, func(r auditRow) error { rows++; return again.apply(r) })
 	if err != nil {
 		return rows, err
 	}

@@ -70,8 +70,7 @@ func nullable(s string) sql.NullString { return sql.NullString{String: s, Valid:
 // which may neither send it nor release its money any more.
 var ErrNotLeaseOwner = errors.New("another process works on this payment")
 
-// leasedBy refuses a process that does not own a payment's lease, and returns where the payment's
-// money is.
+// leasedBy refuses a process that does not own a payment's lease, and returns where the payment's money is.
 func (t *tx) leasedBy(id, process string) (network, source string, err error) {
 	var owner string
 	err = t.row(`SELECT lease_owner, network, source FROM payments WHERE id = ?`, id).
@@ -82,10 +81,9 @@ func (t *tx) leasedBy(id, process string) (network, source string, err error) {
 	return network, source, none(err, errNoPayment)
 }
 
-// Release ends a hold of which nothing was signed: reserved → failed, by the process that owns its
-// lease (else ErrNotLeaseOwner). Once it was signed it is ErrTransition, because only the chain can
-// say that what was signed expired. why is kept. A person's approval is good again, for the time
-// it was given.
+// Release ends a hold of which nothing was signed: reserved → failed, by the process that owns its lease
+// (else ErrNotLeaseOwner). Once it was signed it is ErrTransition, because only the chain can say that
+// what was signed expired. why is kept. A person's approval is good again, for the time it was given.
 func (s *Store) Release(ctx context.Context, id, why string) error {
 	return s.tx(ctx, func(t *tx) error {
 		if _, _, err := t.leasedBy(id, s.Self()); err != nil {
@@ -121,8 +119,7 @@ type Outcome struct {
 	ClearWaiter  bool     // and nobody waits for what was bought: see Store.ClearWaiter
 }
 
-// leaves is what becomes of the lease's owner and of the waiter, as a part of an UPDATE; "":
-// nothing.
+// leaves is what becomes of the lease's owner and of the waiter, as a part of an UPDATE; "": nothing.
 func (o Outcome) leaves() string {
 	switch {
 	case o.ReleaseLease && o.ClearWaiter:
@@ -154,8 +151,7 @@ func (t *tx) outcome(id string, o Outcome) (p Payment, err error) {
 	return t.outcomeSealed(id, o)
 }
 
-// outcomeSealed records an outcome of which a sealed row of this transaction tells, where it needs
-// one.
+// outcomeSealed records an outcome of which a sealed row of this transaction tells, where it needs one.
 func (t *tx) outcomeSealed(id string, o Outcome) (p Payment, err error) {
 	p, err = scanPayment(t.row(selectPayment+` WHERE id = ?`, id))
 	if err != nil {
@@ -238,8 +234,7 @@ func (o Outcome) detail(number int64) map[string]any {
 // ErrTransition says that a payment may not go where it was sent.
 var ErrTransition = errors.New("no such change of state")
 
-// move gives a payment another state, or better proof of the one it has, and sets what belongs to
-// that.
+// move gives a payment another state, or better proof of the one it has, and sets what belongs to that.
 func (t *tx) move(id string, to State, detail, set string, args ...any) error {
 	var from State
 	var proof Proof
@@ -350,8 +345,7 @@ func (s *Store) ReleaseLease(ctx context.Context, id string) error {
 }
 
 // ClearWaiter says that nobody waits for the answer any more: the client cancelled or left, or was
-// told that the outcome is open. The next identical call takes the payment up instead of paying
-// again.
+// told that the outcome is open. The next identical call takes the payment up instead of paying again.
 func (s *Store) ClearWaiter(ctx context.Context, id string) error {
 	return s.update(ctx, `UPDATE payments SET waiter = '' WHERE id = ?`, id)
 }

@@ -259,13 +259,13 @@ func (g *Guard) Seal(ctx context.Context, accept bool) error {
 	return g.seal(ctx, accept)
 }
 
-// Agrees refuses, as LEDGER_CORRUPT, a ledger whose budgets are not what this wallet sealed.
-func (g *Guard) Agrees(ctx context.Context) error {
+// CheckSealed refuses, as LEDGER_CORRUPT, a ledger whose budgets are not what this wallet sealed.
+func (g *Guard) CheckSealed(ctx context.Context) error {
 	k, err := g.keyholder(ctx)
 	if err != nil {
 		return err
 	}
-	return g.Store.Agrees(ctx, k)
+	return g.Store.CheckSealed(ctx, k)
 }
 
 // Keyholder is what seals a row of the ledger's audit chain: the key, and the newest checkpoint. The
