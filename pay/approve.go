@@ -87,8 +87,8 @@ func (e *Engine) askPerson(ctx context.Context, q intent, o option) error {
 		WithDetail("network", p.Network).WithDetail("amount", p.Amount)
 }
 
-// DetailUnanswered names the number, among the details of APPROVAL_REQUIRED, of the dialogs about as
-// much that a client's person closed within the last hour without an answer.
+// DetailUnanswered names the number, among the details of APPROVAL_REQUIRED, of the dialogs about
+// a similar amount that a client's person closed within the last hour without an answer.
 const DetailUnanswered = "unanswered"
 
 // notAgain is the refusal of a question that was answered with a no already, in whatever words

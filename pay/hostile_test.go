@@ -410,7 +410,7 @@ func (d *shortDisk) Finish(ctx context.Context, id string, o history.Outcome) (h
 }
 
 // What was bought, does not fit into the answer and could not be written down is not lost, and not
-// bought again: the same call gets it when there is room, and so does who asks the ledger.
+// bought again: the same call gets it when there is room, and so does whoever asks the ledger.
 func TestWhatWasBoughtOutlivesAFullDisk(t *testing.T) {
 	picture := bytes.Repeat([]byte{0xff, 0xd8}, 100)
 	book := bytes.Repeat([]byte("word "), 20_000)

@@ -18,11 +18,12 @@ const poll = 50 * time.Millisecond
 // else's purchase, even if it is for the same thing.
 //
 // Two identical calls may be two purchases, made in parallel, or one call made twice, because its
-// answer was lost. Who waits tells them apart. Nobody waits for a payment any more when its caller
-// cancelled, disconnected or died, got the answer that the outcome is open, or never had its answer
-// written to it. Whether somebody waits is looked at once more in the transaction that holds money
-// (history.Store.Reserve). An idempotency key overrides all of this: one key is one purchase for ever.
-// So of 100 identical parallel calls with room for ten, ten settle, and a repeated call pays nothing.
+// answer was lost. They are told apart by whether somebody waits. Nobody waits for a payment any more
+// when its caller cancelled, disconnected or died, got the answer that the outcome is open, or never
+// had its answer written to it. Whether somebody waits is looked at once more in the transaction that
+// holds money (history.Store.Reserve). An idempotency key overrides all of this: one key is one
+// purchase for ever. So of 100 identical parallel calls with room for ten, ten settle, and a repeated
+// call pays nothing.
 func (e *Engine) resume(ctx context.Context, q intent) (r Result, done bool, err error) {
 	if q.IdempotencyKey != "" {
 		p, err := e.Store.ByKey(ctx, q.IdempotencyKey)
@@ -111,8 +112,8 @@ func otherRequest(p history.Payment) error {
 		WithDetail("paymentId", p.ID)
 }
 
-// acquireLease makes a payment that nobody works on the caller's (nil: nobody's who waits), and reads it
-// again: as it was read before it may have been sent and more since, by a process that has died since.
+// acquireLease takes a payment that nobody works on for the caller (nil: nobody waits), and reads it again:
+// since it was read before, a process that has died meanwhile may have sent it, and more.
 func (e *Engine) acquireLease(ctx, caller context.Context, p history.Payment) (fresh history.Payment,
 	mine bool, err error) {
 	if !e.inflight.take(p.ID, caller) {
@@ -211,7 +212,7 @@ func (e *Engine) releaseUnsigned(ctx context.Context, p history.Payment) error {
 	return err
 }
 
-// replayStored is replay by who has the payment's lease, and is done with it then.
+// replayStored is replay by the holder of the payment's lease, which is released then.
 func (e *Engine) replayStored(ctx context.Context, p history.Payment) (r Result, done bool, err error) {
 	r, done, err = e.replay(ctx, p)
 	switch {

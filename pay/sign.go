@@ -75,7 +75,7 @@ func (p *Purchase) sign(ctx context.Context, c *x402.Challenge) error {
 
 // Submit puts the signed bytes on disk, sealed, and renews the ledger's checkpoint. Only when it
 // returns nil may a byte of them leave the process. After another error than
-// history.ErrSignedBefore the bytes may be on disk all the same, and who reads them could bring
+// history.ErrSignedBefore the bytes may be on disk all the same, and whoever reads them could bring
 // them to a facilitator: see NotSent.
 func (p *Purchase) Submit(ctx context.Context, signed history.Signed) error {
 	err := p.engine.Guard.Submit(ctx, p.Payment, signed, p.ApprovedHere())

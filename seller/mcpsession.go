@@ -177,7 +177,7 @@ func (p *endpoint) lock(ctx context.Context) (done func(), err error) {
 	}
 }
 
-// LockEntry waits until no other call buys Initialize at an endpoint: who had to wait may find
+// LockEntry waits until no other call buys Initialize at an endpoint: a call that had to wait may find
 // the session open. done lets the next one.
 func (m *Client) LockEntry(ctx context.Context, endpoint string) (done func(), err error) {
 	p, err := m.endpointNamed(endpoint)

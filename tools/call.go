@@ -68,9 +68,8 @@ const (
 	maxSchema = 16 << 10
 )
 
-// ListTools lists a server's tools. Prices are what the server says in _meta (words in a
-// description are none), or what askPrices hears; of other tools x402_call_tool with maxAmount "0"
-// asks.
+// ListTools lists a server's tools. Prices are what the server says in _meta (words in a description
+// are none), or what askPrices hears; of other tools x402_call_tool with maxAmount "0" asks.
 func (w *Wallet) ListTools(ctx context.Context, server string) (ListOut, error) {
 	list, _, err := w.toolsOf(ctx, server)
 	if err != nil {
@@ -91,7 +90,7 @@ const (
 	askTime   = 3 * time.Second
 )
 
-// askPrices asks some tools what they cost, by a call that is not paid. Who asks for nothing runs,
+// askPrices asks some tools what they cost, by a call that is not paid. A tool that asks for nothing runs,
 // and then the price is $0; so only those are asked that change nothing by their server's word and
 // need no arguments, and of which the list does not tell.
 func (w *Wallet) askPrices(ctx context.Context, server string, list []*mcp.Tool) map[string]string {
@@ -283,8 +282,8 @@ func (w *Wallet) buy(ctx context.Context, in purchase, fees *fees) (pay.Result, 
 	}
 }
 
-// enter pays to be let in at a server. Of calls that come together one does; the others then find
-// the way open.
+// enter pays to be let in at a server. Of calls that come together one does; the others then
+// find the way open.
 func (w *Wallet) enter(ctx context.Context, endpoint, maxAmount string) (fee pay.Result, err error) {
 	done, err := w.Servers.LockEntry(ctx, endpoint)
 	if err != nil {

@@ -10,7 +10,7 @@ import (
 	"x402-wallet/x402"
 )
 
-// maxUnanswered is how often a client's person is shown a dialog about as much within an hour, if
+// maxUnanswered is how often a client's person is shown a dialog about a similar amount within an hour, if
 // they close it each time: then only the command line asks.
 const maxUnanswered = 2
 
@@ -55,7 +55,7 @@ func (d *dialogs) end(session *mcp.ServerSession, id string) {
 	}
 }
 
-// closedBefore reports whether the person closed as many dialogs about as much as may be shown.
+// closedBefore reports whether the person closed as many dialogs about a similar amount as may be shown.
 func closedBefore(refusal error) bool {
 	n, _ := x402.AsError(refusal).Details[pay.DetailUnanswered].(int)
 	return n >= maxUnanswered

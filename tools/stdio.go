@@ -133,7 +133,7 @@ func (l *stdioTransport) cancel(id jsonrpc.ID) {
 	}
 }
 
-// Write passes an answer on, and nothing to who has cancelled the request.
+// Write passes an answer on, and nothing to a client that has cancelled the request.
 func (l *stdioTransport) Write(ctx context.Context, m jsonrpc.Message) error {
 	var c *clientRequest
 	response, isAnswer := m.(*jsonrpc.Response)

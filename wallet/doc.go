@@ -11,7 +11,7 @@
 //	w.Sources = []wallet.Passphrase{wallet.FromFile(path)} // asked at the first signature
 //	sig, err := w.SignEVM(ctx, transfer)
 //
-// The way through: wallet.go (create, open, a new passphrase), unlock.go (who is asked, and when it
+// The files: wallet.go (create, open, a new passphrase), unlock.go (whom it asks, and when it
 // locks again), kinds.go (all that is ever signed, read once more) with solana.go and channel.go
 // beside it, keystore.go (the encrypted file) and store.go (how it is written), passphrase.go and
 // terminal.go (where a passphrase comes from), import.go, keys.go, secp256k1.go (how the EVM key

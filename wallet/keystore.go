@@ -255,7 +255,7 @@ func encrypt(k *keys, passphrase []byte, n uint64, created time.Time, derive kdf
 
 // decrypt returns the keys, or an [*Error]: a commitment that does not fit is INVALID_PASSPHRASE,
 // whether the passphrase or the file is wrong. Everything that is wrong behind a good commitment
-// was written by who knew the passphrase, and is KEYSTORE_CORRUPT.
+// was written by somebody who knew the passphrase, and is KEYSTORE_CORRUPT.
 func (ks *keystore) decrypt(passphrase []byte, derive kdf) (*keys, error) {
 	derived, err := derive(passphrase, ks.salt, ks.n, ks.r, ks.p)
 	if err != nil {

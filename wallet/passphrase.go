@@ -318,7 +318,7 @@ func (w *Wallet) KeepInKeyring(ctx context.Context, passphrase Passphrase) error
 	if err != nil {
 		return err
 	}
-	text := string(given) // now: who gives up waiting clears given
+	text := string(given) // now: a caller that gives up waiting clears given
 	_, err = w.askKeyring(ctx, "put the passphrase into", func() ([]byte, error) {
 		return nil, keyring.Set(keyringService, w.header.evm, text)
 	})

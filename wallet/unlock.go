@@ -72,7 +72,7 @@ func (w *Wallet) Unlock(ctx context.Context, sources ...Passphrase) error {
 	}
 }
 
-// runUnlocking makes the attempt for everyone who waits. However it ends, the next may begin.
+// runUnlocking makes the attempt for all callers that wait. However it ends, the next may begin.
 func (w *Wallet) runUnlocking(ctx context.Context, a *attempt, sources []Passphrase, locks locking) error {
 	defer func() {
 		w.mu.Lock()

@@ -42,8 +42,8 @@ func TestMain(m *testing.M) {
 
 const nobody = 65534
 
-// household is a wallet of a user who is not root, with the programs that play here.
-type household struct {
+// testUser is a user who is not root, with a wallet and with the programs that these tests run.
+type testUser struct {
 	t      *testing.T
 	dir    string // everything
 	home   string
@@ -55,13 +55,13 @@ type household struct {
 
 const passphrase = testworld.Passphrase
 
-func newHousehold(t *testing.T, rules string) household {
+func newTestUser(t *testing.T, rules string) testUser {
 	t.Helper()
 	dir, err := os.MkdirTemp("", "sameuser-") // that others may enter
 	require.NoError(t, err)
 	t.Cleanup(func() { _ = os.RemoveAll(dir) })
 	at := func(name string) string { return filepath.Join(dir, name) }
-	h := household{t: t, dir: dir, home: at("user/.config/wallet"), user: at("user"),
+	h := testUser{t: t, dir: dir, home: at("user/.config/wallet"), user: at("user"),
 		secret: at("user/secret"), wallet: at("bin/x402-wallet"), self: at("bin/played")}
 	own, err := os.Executable()
 	require.NoError(t, err)
@@ -81,7 +81,7 @@ func newHousehold(t *testing.T, rules string) household {
 }
 
 // give makes all of it the user's.
-func (h household) give() {
+func (h testUser) give() {
 	require.NoError(h.t, os.Chmod(h.dir, 0o755))
 	if os.Geteuid() != 0 {
 		return
@@ -95,7 +95,7 @@ func (h household) give() {
 }
 
 // command is a program of the user.
-func (h household) command(program string, args ...string) *exec.Cmd {
+func (h testUser) command(program string, args ...string) *exec.Cmd {
 	cmd := exec.CommandContext(h.t.Context(), program, args...)
 	cmd.Dir = h.user
 	cmd.Env = []string{"HOME=" + h.user, "PATH=" + os.Getenv("PATH"), "X402_WALLET_HOME=" + h.home,
@@ -108,7 +108,7 @@ func (h household) command(program string, args ...string) *exec.Cmd {
 }
 
 // watching starts the watcher; the function ends it and gives what it saw.
-func (h household) watching(argument string) func() string {
+func (h testUser) watching(argument string) func() string {
 	cmd := h.command(h.self, "watch", argument, passphrase)
 	in, err := cmd.StdinPipe()
 	require.NoError(h.t, err)

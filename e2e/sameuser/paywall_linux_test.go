@@ -15,7 +15,7 @@ import (
 // The server behind a paywall has no way to the terminal that the paywall was started on, where its
 // person may type a passphrase next: not by its stderr either, which goes there all the same.
 func TestAPaywallsServerHasNoTerminal(t *testing.T) {
-	h := newHousehold(t, "")
+	h := newTestUser(t, "")
 	file, report := filepath.Join(h.user, "shop.toml"), filepath.Join(h.user, "out", "behind")
 	text := strings.NewReplacer("HOUSE", h.dir, "REPORT", report).Replace(`
 		command = ["/bin/sh", "-c",

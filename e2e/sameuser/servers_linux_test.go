@@ -123,9 +123,9 @@ func serve(report string, homes ...string) {
 	}
 }
 
-// asked lists the tools of a server of this household, which ends with this exit code, and gives
+// asked lists the tools of a server of this user, which ends with this exit code, and gives
 // what the server found.
-func (h household) asked(server string, code int, inherited ...*os.File) (f found, said string) {
+func (h testUser) asked(server string, code int, inherited ...*os.File) (f found, said string) {
 	cmd := h.command(h.wallet, "call", server)
 	cmd.ExtraFiles = inherited
 	out, _ := cmd.CombinedOutput()
@@ -139,7 +139,7 @@ func (h household) asked(server string, code int, inherited ...*os.File) (f foun
 }
 
 // bystander is another process of the user, which can see everything that the user can.
-func (h household) bystander() {
+func (h testUser) bystander() {
 	require.NoError(h.t, h.command("sleep", "600").Start()) // ends with the test's context
 }
 
@@ -151,7 +151,7 @@ func server(name, more string) string {
 // A program that the wallet starts gets its three pipes, four variables and those that are named:
 // nothing that the wallet was started with besides.
 func TestAServerGetsNothingOfOurs(t *testing.T) {
-	h := newHousehold(t, server("shop", `env = ["SOME_SECRET", "NOT_SET"]`)+
+	h := newTestUser(t, server("shop", `env = ["SOME_SECRET", "NOT_SET"]`)+
 		server("plain", "sandbox = false"))
 	read, write, err := os.Pipe()
 	require.NoError(t, err)
@@ -181,7 +181,7 @@ func TestAConfinedServer(t *testing.T) {
 	if why := child.Unsupported(); why != "" {
 		t.Skip("NOT TESTED HERE, because of this kernel: " + why)
 	}
-	h := newHousehold(t, server("must", "sandbox = true")+server("by_default", ""))
+	h := newTestUser(t, server("must", "sandbox = true")+server("by_default", ""))
 	for _, name := range []string{"must", "by_default"} {
 		h.bystander()
 		require.NoError(t, os.Symlink(h.home, filepath.Join(h.user, "out", name+".symlink")))
@@ -197,8 +197,8 @@ func TestAConfinedServer(t *testing.T) {
 	}
 }
 
-// A home that is seen in a second place, as by a bind mount or from within a container, is closed there
-// too.
+// A home that is seen in a second place, as by a bind mount or from within a container, is
+// closed there too.
 func TestAConfinedServerAndASecondMount(t *testing.T) {
 	if why := child.Unsupported(); why != "" {
 		t.Skip("NOT TESTED HERE, because of this kernel: " + why)
@@ -206,7 +206,7 @@ func TestAConfinedServerAndASecondMount(t *testing.T) {
 	if os.Geteuid() != 0 {
 		t.Skip("NOT TESTED HERE: only root mounts")
 	}
-	h := newHousehold(t, server("must", "sandbox = true")+server("free", "sandbox = false"))
+	h := newTestUser(t, server("must", "sandbox = true")+server("free", "sandbox = false"))
 	at := filepath.Join(h.user, "out.mount")
 	require.NoError(t, os.Mkdir(at, 0o755))
 	for _, name := range []string{"must", "free"} {
@@ -226,7 +226,7 @@ func TestAConfinedServerAndASecondMount(t *testing.T) {
 
 // What is not confined can do all of it, so the test above shows something.
 func TestAnUnconfinedServer(t *testing.T) {
-	h := newHousehold(t, server("free", "sandbox = false"))
+	h := newTestUser(t, server("free", "sandbox = false"))
 	h.bystander()
 	f, _ := h.asked("free", 0)
 	for _, what := range []string{"read", "list", "read by another process", "stop the wallet", "move"} {
@@ -240,7 +240,7 @@ func TestAServerThatCannotBeConfined(t *testing.T) {
 		t.Skip("NOT TESTED HERE, because of this kernel: " + why)
 	}
 	inside := strings.NewReplacer("HOUSE/bin/played", "HOUSE/user/.config/wallet/played")
-	h := newHousehold(t, inside.Replace(server("must", "sandbox = true")+server("may", "")))
+	h := newTestUser(t, inside.Replace(server("must", "sandbox = true")+server("may", "")))
 	text, err := os.ReadFile(h.self)
 	require.NoError(t, err)
 	require.NoError(t, os.WriteFile(filepath.Join(h.home, "played"), text, 0o700))
@@ -261,7 +261,7 @@ func TestDoctorOnServers(t *testing.T) {
 		t.Skip("NOT TESTED HERE, because of this kernel: " + why)
 	}
 	inside := strings.NewReplacer("HOUSE/bin/played", "HOUSE/user/.config/wallet/played")
-	h := newHousehold(t, server("must", "sandbox = true")+server("may", "")+server("free", "sandbox = false")+
+	h := newTestUser(t, server("must", "sandbox = true")+server("may", "")+server("free", "sandbox = false")+
 		inside.Replace(server("must_inside", "sandbox = true")+server("may_inside", ""))+
 		"[servers.far]\nurl = \"https://far.example/mcp\"\n")
 	require.NoError(t, os.WriteFile(filepath.Join(h.home, "played"), nil, 0o700))

@@ -20,7 +20,7 @@ import (
 // nor a way into it: it cannot be looked into from its first moment on, and the passphrase goes to
 // it over a socket that only it has.
 func TestUnlockShowsNothing(t *testing.T) {
-	h := newHousehold(t, "")
+	h := newTestUser(t, "")
 	seen := 0
 	for range 10 {
 		watched := h.watching("--foreground")
@@ -38,7 +38,7 @@ func TestUnlockShowsNothing(t *testing.T) {
 }
 
 // looksInto is what a program of the same user sees of a process that is there.
-func (h household) looksInto(pid int) string {
+func (h testUser) looksInto(pid int) string {
 	h.t.Helper()
 	out, err := h.command(h.self, "look", strconv.Itoa(pid), passphrase).CombinedOutput()
 	require.NoError(h.t, err, "%s", out)
@@ -48,7 +48,7 @@ func (h household) looksInto(pid int) string {
 // Whoever looks as the same user at the process behind the one-time page, before, while and after the
 // passphrase is typed there, gets nothing of it, and not the page's address either, which has the way in.
 func TestThePageShowsNothing(t *testing.T) {
-	h := newHousehold(t, "")
+	h := newTestUser(t, "")
 	other := h.command("sleep", "600")
 	require.NoError(t, other.Start())
 	require.Contains(t, h.looksInto(other.Process.Pid), "mem", "of other processes it sees something")
@@ -102,7 +102,7 @@ func TestADescriptorIsReadByAClosedProcess(t *testing.T) {
 	if err != nil {
 		t.Skip("NOT TESTED HERE: there is no strace")
 	}
-	h := newHousehold(t, "")
+	h := newTestUser(t, "")
 	log := filepath.Join(h.user, "out", "log")
 	read, write, err := os.Pipe()
 	require.NoError(t, err)

@@ -2,7 +2,7 @@
 // where no terminal is at hand: an agent's host opens its URL (MCP's URL-mode elicitation, SPEC §3).
 //
 // What must stay true: what is typed reaches this process and nobody else. The page is served on
-// 127.0.0.1 to who has its random token, names this very host, and posts from this very page; it
+// 127.0.0.1 to whoever has its random token, names this very host, and posts from this very page; it
 // loads nothing, can be framed by nobody, is used once, and is gone after five minutes. The
 // passphrase is handed to one function and kept nowhere.
 package ask
@@ -98,7 +98,7 @@ type question struct {
 	outcome error
 }
 
-// finish sets the outcome, the first time; for who holds mu.
+// finish sets the outcome, the first time; the caller holds mu.
 func (q *question) finish(err error) {
 	if !q.finished() {
 		q.outcome = err

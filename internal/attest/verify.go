@@ -137,7 +137,7 @@ func commitOf(statement []byte, sums Sums) (string, error) {
 	return s.commit(), err
 }
 
-// read reads a file that is one, and no larger than those of a release are.
+// read reads a regular file that is no larger than those of a release are.
 func read(path string) ([]byte, error) {
 	info, err := os.Stat(path)
 	if err != nil {

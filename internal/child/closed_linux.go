@@ -18,7 +18,7 @@ const memoryName = "x402-wallet"
 // (execve(2), "dumpable"). From a file that may be read, a process is open until it has closed
 // itself, and memory that was opened meanwhile stays open. done is called when it was started.
 //
-// To root everything is readable, so root's is open for that moment. An error is that the system has
+// Root can read every file, so a process of root's is open for that moment. It fails where the system has
 // no such files, or runs none.
 func closedProgram() (path string, done func(), err error) {
 	if policy, err := os.ReadFile("/proc/sys/vm/memfd_noexec"); err == nil && policy[0] == '2' {

@@ -18,5 +18,5 @@ const (
 // it comes the socket for the secret.
 const closedMessage = "closed"
 
-// errPeer is a socket whose other end is not whom it should be.
+// errPeer says that the other end of a socket is another process than expected.
 var errPeer = errors.New("the other end of the socket is another process")

@@ -166,7 +166,7 @@ func (w *world) sql(query string, args ...any) {
 	require.NoError(w.t, errors.Join(err, db.Close()))
 }
 
-// reserve puts a payment into the ledger as anybody can who writes to its file: no rule is asked.
+// reserve puts a payment into the ledger as anybody who writes to its file can: no rule is asked.
 func (w *world) reserve(units uint64, change func(*history.Payment)) history.Payment {
 	w.t.Helper()
 	p := history.Payment{
@@ -364,7 +364,7 @@ func TestTheAgentSignsNothingElse(t *testing.T) {
 	require.NoError(t, err)
 }
 
-// Who writes to the ledger as they like gets signatures up to the owner's limits, and not one unit
+// Whoever writes to the ledger as they like gets signatures up to the owner's limits, and not one unit
 // more: whether the rows stay there, or are released after each signature.
 func TestNobodyGetsPastALimitThroughTheAgent(t *testing.T) {
 	sign := func(w *world, units uint64, change func(*history.Payment)) (history.Payment, error) {

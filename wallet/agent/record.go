@@ -94,9 +94,8 @@ func (r *Recorder) permit(ctx context.Context, rules Rules, p history.Payment, s
 	return nil
 }
 
-// approved reports why a payment that needs a person has none's approval: the owner's, which is
-// sealed, or one that was given at this process's own client; required is the error where there is
-// none at all.
+// approved reports why a payment that needs a person has none's approval: the owner's, which is sealed,
+// or one that was given at this process's own client; required is the error where there is none at all.
 func (r *Recorder) approved(ctx context.Context, p history.Payment, here bool, required error) error {
 	a, approved, err := r.Store.ApprovalUsedBy(ctx, p)
 	switch {
@@ -180,7 +179,7 @@ func (r *Recorder) Expire(ctx context.Context, id string, asked x402.Evidence,
 }
 
 // Tally is what this process has signed and did not itself find to have expired. It bounds what can
-// be got out of the process by who writes to the ledger and to its checkpoint: never more than the
+// be got out of the process by whoever writes to the ledger and to its checkpoint: never more than the
 // owner's windows allow.
 type Tally struct {
 	mu       sync.Mutex

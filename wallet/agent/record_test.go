@@ -25,7 +25,7 @@ import (
 	"x402-wallet/x402/money"
 )
 
-// forge is the ledger in the hands of who runs as the same user, and knows how it is made.
+// forge is the ledger in the hands of somebody who runs as the same user, and knows how it is made.
 func (w *world) forge() *historytest.Forger {
 	w.t.Helper()
 	f, err := historytest.Forge(w.home)

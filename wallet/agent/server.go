@@ -1,4 +1,4 @@
-// Package agent is who signs: the wallet in this process, or the unlock agent, a process that holds
+// Package agent signs: the wallet in this process, or the unlock agent, a process that holds
 // the unlocked keys and is asked over a Unix socket in the home (SPEC §3).
 //
 // What must stay true: like ssh-agent it never hands a key out, and it signs nothing on somebody's
@@ -8,7 +8,7 @@
 // no key, no other payee, no sum past a limit. What it signed it also adds up by itself, because
 // that process can write to the ledger's file.
 //
-// The files: client.go (who asks, and the wallet's own signers), server.go (the socket), check.go
+// The files: client.go (the client, and the wallet's own signers), server.go (the socket), check.go
 // (what is signed, and what was).
 package agent
 

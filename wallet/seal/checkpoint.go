@@ -209,7 +209,7 @@ func (g *Guard) latest(ctx context.Context) (checkpoint, error) {
 	return a.observe(m), nil
 }
 
-// observe is called by who holds a.
+// observe is called by the holder of a.
 func (a *CheckpointCache) observe(m checkpoint) checkpoint {
 	if m != a.last && (m.Seq >= a.last.Seq || m.Rules > a.last.Rules) {
 		a.last, a.written = m, false

@@ -70,7 +70,7 @@ type CheckpointCache struct {
 }
 
 // hold waits for its turn until ctx ends: whoever has it may be waiting for another process, or for a
-// passphrase, in a call that has more time. Who has it calls release.
+// passphrase, in a call that has more time. The caller that gets it calls release.
 func (a *CheckpointCache) hold(ctx context.Context) (release func(), err error) {
 	a.made.Do(func() { a.turn = make(chan struct{}, 1) })
 	select {
