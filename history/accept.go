@@ -40,7 +40,7 @@ func (s *Store) CheckSealed(ctx context.Context, k Keyholder) error {
 		if err := t.sessionGoesOn(last, k); err != nil {
 			return err
 		}
-		return last.memory.whole()
+		return last.memory.verify()
 	})
 }
 

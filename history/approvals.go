@@ -119,22 +119,22 @@ func (s *Store) AskApproval(ctx context.Context, a Approval) (Approval, error) {
 		}
 		asked := a.question(saidAsked, "")
 		asked.Session, asked.PayTo, asked.Network = session, a.PayTo, a.Network
-		heard, err := t.heard(asked)
+		prior, err := t.priorAnswers(asked)
 		if err != nil {
 			return err
 		}
-		if err := heard.refusal(); err != nil {
+		if err := prior.refusal(); err != nil {
 			return err
 		}
 		if open != nil {
 			a = *open
-			a.Unanswered = heard.unanswered
+			a.Unanswered = prior.unanswered
 			return nil
 		}
-		if err := heard.full(); err != nil {
+		if err := prior.full(); err != nil {
 			return err
 		}
-		a.Unanswered = heard.unanswered
+		a.Unanswered = prior.unanswered
 		a.ID, a.State, a.Created, a.Expires = newID("apr_"), Pending, t.Now, t.Now.Add(waitFor)
 		_, err = t.exec(`INSERT INTO approvals (id, quote, state, created_at, expires_at, host, method, url,
 				network, asset, symbol, amount, usd, pay_to, why)

@@ -101,21 +101,21 @@ func (e *TooManyPending) Error() string {
 	return fmt.Sprintf("%d approvals are waiting for a person", e.Limit)
 }
 
-// heard is what the chain tells before a question is asked.
-type heard struct {
+// priorAnswers are the open questions and the answers on the chain that count before a question is asked.
+type priorAnswers struct {
 	pending, pendingHost, pendingSession int
-	no, noHost, noAll                    nos
+	no, noHost, noAll                    denials
 	unanswered                           int
 }
 
-// nos counts one kind of no, from the newest back.
-type nos struct {
+// denials counts one kind of no, from the newest back.
+type denials struct {
 	times int
 	last  question  // the newest
 	until time.Time // when there are fewer than most again
 }
 
-func (n *nos) add(q question, at time.Time, most int) {
+func (n *denials) add(q question, at time.Time, most int) {
 	if n.times == 0 {
 		n.last = q
 	}
@@ -130,9 +130,9 @@ func (n *nos) add(q question, at time.Time, most int) {
 }
 
 // refusal is why a question is not to be asked because of what was said; nil: it may be.
-func (h heard) refusal() error {
+func (h priorAnswers) refusal() error {
 	for _, c := range []struct {
-		nos
+		denials
 		about string
 		most  int
 	}{{h.no, "this", maxNo}, {h.noHost, "host", maxNoHost}, {h.noAll, "all", maxNoAll}} {
@@ -144,7 +144,7 @@ func (h heard) refusal() error {
 }
 
 // full is why no other question may be opened; nil: one may.
-func (h heard) full() error {
+func (h priorAnswers) full() error {
 	switch {
 	case h.pendingHost >= maxPendingHost:
 		return &TooManyPending{About: "host", Limit: maxPendingHost}
@@ -156,11 +156,11 @@ func (h heard) full() error {
 	return nil
 }
 
-var errEnough = errors.New("far enough back")
+var errFarEnough = errors.New("far enough back")
 
-// heard reads the chain's rows about approvals from its end back, as far as a question waits. A yes
+// priorAnswers reads the chain's rows about approvals from its end back, as far as a question waits. A yes
 // ends the noes before it to the same question: the person who gave it has looked again.
-func (t *tx) heard(asked question) (h heard, err error) {
+func (t *tx) priorAnswers(asked question) (h priorAnswers, err error) {
 	latest, yes := map[string]string{}, false
 	err = t.forEach(func(row scanner) error {
 		var micro int64
@@ -170,7 +170,7 @@ func (t *tx) heard(asked question) (h heard, err error) {
 		}
 		at := fromMicros(micro)
 		if !at.Add(waitFor).After(t.Now) {
-			return errEnough
+			return errFarEnough
 		}
 		var q question
 		isApproval := strings.HasPrefix(event, approvalEvent)
@@ -184,23 +184,23 @@ func (t *tx) heard(asked question) (h heard, err error) {
 		fresh := at.Add(noFor).After(t.Now)
 		switch {
 		case q.Said == saidAsked && latest[q.ID] == approvalEvent+string(Pending):
-			h.waits(asked, q)
+			h.addPending(asked, q)
 		case q.Said == saidYes:
 			yes = yes || (q.Resource == asked.Resource && asked.Price <= q.Price)
 		case q.Said == saidNo && fresh:
-			h.said(asked, q, at, yes)
+			h.addDenial(asked, q, at, yes)
 		case q.Said == saidNothing && fresh && !yes && asked.again(q):
 			h.unanswered++
 		}
 		return nil
 	}, `SELECT at, event, detail FROM audit WHERE payment = '' ORDER BY seq DESC`)
-	if errors.Is(err, errEnough) {
+	if errors.Is(err, errFarEnough) {
 		err = nil
 	}
 	return h, err
 }
 
-func (h *heard) waits(asked, q question) {
+func (h *priorAnswers) addPending(asked, q question) {
 	h.pending++
 	if q.site() == asked.site() {
 		h.pendingHost++
@@ -210,7 +210,7 @@ func (h *heard) waits(asked, q question) {
 	}
 }
 
-func (h *heard) said(asked, q question, at time.Time, yes bool) {
+func (h *priorAnswers) addDenial(asked, q question, at time.Time, yes bool) {
 	h.noAll.add(q, at, maxNoAll)
 	if q.site() == asked.site() {
 		h.noHost.add(q, at, maxNoHost)

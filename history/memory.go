@@ -171,12 +171,12 @@ func (m *memory) node(place int64, expected digest) (data []byte, err error) {
 	if err := m.check(place, data, expected); err != nil {
 		return nil, err
 	}
-	m.know()
+	m.makeCaches()
 	m.nodes[place] = data
 	return data, nil
 }
 
-func (m *memory) know() {
+func (m *memory) makeCaches() {
 	if m.nodes == nil {
 		m.nodes, m.buckets = map[int64][]byte{}, map[int64][]entry{}
 	}
@@ -212,7 +212,7 @@ func (m *memory) bucket(bucket int64, expected digest) ([]entry, error) {
 	if err != nil {
 		return nil, err
 	}
-	m.know()
+	m.makeCaches()
 	m.buckets[bucket] = list
 	return list, nil
 }
@@ -295,9 +295,9 @@ func searchEntry(list []entry, key []byte) (at int, found bool) {
 	return len(list), false
 }
 
-// whole checks every entry.
-func (m *memory) whole() error {
-	entries, err := m.below(0, 0, m.root)
+// verify checks every entry.
+func (m *memory) verify() error {
+	entries, err := m.verifyBelow(0, 0, m.root)
 	if err != nil {
 		return err
 	}
@@ -309,8 +309,8 @@ func (m *memory) whole() error {
 	return err
 }
 
-// below counts the entries under a place of a level of the tree, and checks them.
-func (m *memory) below(level int, index int64, expected digest) (entries int, err error) {
+// verifyBelow counts the entries under a place of a level of the tree, and checks them.
+func (m *memory) verifyBelow(level int, index int64, expected digest) (entries int, err error) {
 	if expected == (digest{}) {
 		return 0, nil
 	}
@@ -323,7 +323,7 @@ func (m *memory) below(level int, index int64, expected digest) (entries int, er
 		return 0, err
 	}
 	for i := range int64(memoryFanout) {
-		n, err := m.below(level+1, index*memoryFanout+i, digest(node[i*digestSize:(i+1)*digestSize]))
+		n, err := m.verifyBelow(level+1, index*memoryFanout+i, digest(node[i*digestSize:(i+1)*digestSize]))
 		if err != nil {
 			return 0, err
 		}

@@ -20,47 +20,47 @@ type replay struct {
 
 	reservations int64
 	redates      []redate
-	sessions     []*toldSession
+	sessions     []*chainSession
 	paid         map[string]int64 // when the newest payment of each session was made
-	approvals    map[string]*toldApproval
+	approvals    map[string]*chainApproval
 	usedBy       map[string]string // payment → approval
 	freezes      [][]any
 	lifts        map[string]string
 	rules        map[string]string
-	channels     map[string]toldChannel
+	channels     map[string]chainChannel
 	delegations  map[string]string
 	meta         map[string]string
 	imported     string
 
-	newestSeal int64
-	sums       sums
-	sealed     []byte            // the sums at the newest seal, without the memory's root
-	says       string            // the digest of the sums that the newest seal names
-	entries    map[string][]byte // of the memory
+	newestSeal   int64
+	sums         sums
+	sealed       []byte            // the sums at the newest seal, without the memory's root
+	sealedDigest string            // the digest of the sums that the newest seal names
+	entries      map[string][]byte // of the memory
 }
 
 type redate struct{ seq, to int64 }
 
-type toldSession struct {
+type chainSession struct {
 	id      string
 	started int64
 	limit   any // *int64, or nil
 	seal    string
 }
 
-type toldApproval struct {
+type chainApproval struct {
 	row, state, payment, seal         string
 	created, expires, declined, since int64
 }
 
-type toldChannel struct {
+type chainChannel struct {
 	row, signed string
 	updated     int64
 	position    voucher
 }
 
-// told is what the details of the chain's rows hold, of all kinds of rows.
-type told struct {
+// rowDetail is what the details of the chain's rows hold, of all kinds of rows.
+type rowDetail struct {
 	ID, By, Seal, Row, Said  string
 	IDs                      []string
 	Cap                      *money.Dollars
@@ -82,9 +82,9 @@ type told struct {
 }
 
 func (t *tx) newReplay(k Keyholder) (*replay, error) {
-	r := &replay{t: t, k: k, paid: map[string]int64{}, approvals: map[string]*toldApproval{},
+	r := &replay{t: t, k: k, paid: map[string]int64{}, approvals: map[string]*chainApproval{},
 		usedBy: map[string]string{}, lifts: map[string]string{}, rules: map[string]string{},
-		channels: map[string]toldChannel{}, delegations: map[string]string{}, meta: map[string]string{},
+		channels: map[string]chainChannel{}, delegations: map[string]string{}, meta: map[string]string{},
 		imported: digestOf(nil), entries: map[string][]byte{}}
 	err := t.row(`SELECT coalesce(max(seq), 0) FROM audit WHERE seal IS NOT NULL`).Scan(&r.newestSeal)
 	return r, err
@@ -108,7 +108,7 @@ func (r *replay) apply(row auditRow) error {
 	if row.payment != "" && row.event != usedEvent && row.event != returnedEvent {
 		return nil
 	}
-	var d told
+	var d rowDetail
 	if json.Unmarshal([]byte(row.detail), &d) != nil {
 		return corrupt("event %d (%s) cannot be read", row.seq, row.event)
 	}
@@ -120,12 +120,12 @@ func (r *replay) apply(row auditRow) error {
 }
 
 // small is what a row says of the small tables.
-func (r *replay) small(row auditRow, d told) {
+func (r *replay) small(row auditRow, d rowDetail) {
 	switch row.event {
 	case createdEvent:
 		r.meta["format"], r.meta["ledger_id"] = toJSON([]any{fmt.Sprint(d.Format)}), toJSON([]any{d.Ledger})
 	case sessionEvent:
-		s := &toldSession{id: d.ID, started: row.at, seal: d.Seal}
+		s := &chainSession{id: d.ID, started: row.at, seal: d.Seal}
 		if d.Cap != nil {
 			s.limit = int64(*d.Cap)
 		}
@@ -146,7 +146,7 @@ func (r *replay) small(row auditRow, d told) {
 	case sealedEvent:
 		r.rules[fmt.Sprint(d.Version)] = toJSON([]any{row.at, d.SHA256, d.Seal})
 	case channelEvent:
-		r.channels[d.Service+"\n"+d.Key] = toldChannel{
+		r.channels[d.Service+"\n"+d.Key] = chainChannel{
 			row:      d.Row,
 			updated:  row.at,
 			signed:   fmt.Sprint(d.Signed),
@@ -165,7 +165,7 @@ func (r *replay) small(row auditRow, d told) {
 }
 
 // approval is what a row says of an approval.
-func (r *replay) approval(row auditRow, d told) error {
+func (r *replay) approval(row auditRow, d rowDetail) error {
 	switch a := r.approvals[d.ID]; {
 	case d.Said == saidNothing:
 	case row.event == returnedEvent:
@@ -181,7 +181,7 @@ func (r *replay) approval(row auditRow, d told) error {
 			}
 		}
 	case row.event == pendingEvent && d.Row != "":
-		r.approvals[d.ID] = &toldApproval{
+		r.approvals[d.ID] = &chainApproval{
 			row:     d.Row,
 			state:   string(Pending),
 			created: row.at,
@@ -215,7 +215,7 @@ func (r *replay) sealedRow(row auditRow) error {
 				row.payment)
 		}
 	}
-	var d told
+	var d rowDetail
 	var g signature
 	err := json.Unmarshal([]byte(row.detail), &d)
 	switch {
@@ -241,7 +241,7 @@ func (r *replay) sealedRow(row auditRow) error {
 		return corrupt("event %d (%s) cannot be read", row.seq, row.event)
 	}
 	if row.seq == r.newestSeal {
-		r.sealed, r.says = r.sums.encode(), d.Sums
+		r.sealed, r.sealedDigest = r.sums.encode(), d.Sums
 	}
 	return nil
 }
@@ -394,7 +394,7 @@ func (r *replay) sealedSums() error {
 		}
 		return r.memoryRows(nil)
 	}
-	if n != 1 || r.says != digestOf([]byte(text)) || json.Unmarshal([]byte(text), &now) != nil {
+	if n != 1 || r.sealedDigest != digestOf([]byte(text)) || json.Unmarshal([]byte(text), &now) != nil {
 		return corrupt("the sealed sums are not those of the newest sealed event")
 	}
 	root := now.Memory

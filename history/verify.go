@@ -40,15 +40,15 @@ func (t *tx) verify(k Keyholder) (rows int, err error) {
 			return 0, err
 		}
 	}
-	again, err := t.newReplay(k)
+	r, err := t.newReplay(k)
 	if err != nil {
 		return 0, err
 	}
-	err = t.walk(0, k.After, func(r auditRow) error { rows++; return again.apply(r) })
+	err = t.walk(0, k.After, func(row auditRow) error { rows++; return r.apply(row) })
 	if err != nil {
 		return rows, err
 	}
-	for _, check := range []func() error{again.payments, again.tables, again.sealedSums,
+	for _, check := range []func() error{r.payments, r.tables, r.sealedSums,
 		t.sumsAgree, t.searchAgrees, t.contentAgrees} {
 		if err := check(); err != nil {
 			return rows, err

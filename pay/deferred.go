@@ -123,7 +123,7 @@ func (e *Engine) MaxPrice(ctx context.Context, c Charge) (room money.Amount, err
 		return room, err
 	}
 	if c.Funds.Free.IsZero() {
-		return room, short(c.option(money.NewAmount(1)), c.Funds,
+		return room, insufficient(c.option(money.NewAmount(1)), c.Funds,
 			&history.ShortOfFunds{Wanted: money.NewAmount(1)})
 	}
 	for _, most := range []*money.Amount{c.Offered(), &c.Funds.Free} {
@@ -211,14 +211,14 @@ func (e *Engine) Reserve(ctx context.Context, c Charge) (*Purchase, error) {
 	w.ask.Always, w.sessionCap = c.Always, e.sessionCapOnce(ctx)
 	if c.UpTo != nil && c.Amount.Cmp(*c.UpTo) <= 0 {
 		offer := c.option(*c.UpTo)
-		w.quotes = [][sha256.Size]byte{terms(at(w.hold.Payment, offer), offer), w.quotes[0]}
+		w.quotes = [][sha256.Size]byte{terms(priced(w.hold.Payment, offer), offer), w.quotes[0]}
 	}
 	p, err := e.holdFor(ctx, ctx, w)
 	var lack *history.ShortOfFunds
 	var taken *history.AlreadyPaying
 	switch {
 	case errors.As(err, &lack):
-		return nil, short(o, c.Funds, lack)
+		return nil, insufficient(o, c.Funds, lack)
 	case errors.As(err, &taken):
 		return nil, x402.Errorf(x402.InvalidArgument,
 			"this idempotencyKey was used for another call meanwhile").

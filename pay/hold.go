@@ -98,7 +98,7 @@ func (e *Engine) reserve(ctx, caller context.Context, q intent, o option) (*Purc
 		var lack *history.ShortOfFunds
 		if x402.HasCode(err, x402.ApprovalRequired) && o.Amount.Cmp(funds.Free) > 0 {
 			// nobody is asked for what could not be paid
-			return nil, short(o, funds, &history.ShortOfFunds{Free: funds.Free, Wanted: o.Amount})
+			return nil, insufficient(o, funds, &history.ShortOfFunds{Free: funds.Free, Wanted: o.Amount})
 		}
 		if err == nil {
 			return p, nil
@@ -107,11 +107,11 @@ func (e *Engine) reserve(ctx, caller context.Context, q intent, o option) (*Purc
 			return nil, err
 		}
 		if o.Amount.Cmp(funds.Free) > 0 || e.Now().After(until) {
-			return nil, short(o, funds, lack)
+			return nil, insufficient(o, funds, lack)
 		}
 		select {
 		case <-ctx.Done():
-			return nil, short(o, funds, lack)
+			return nil, insufficient(o, funds, lack)
 		case <-time.After(fundsWait / 20):
 		}
 	}
@@ -161,8 +161,8 @@ func (e *Engine) holdFor(ctx, caller context.Context, w *proposal) (*Purchase, e
 	return &Purchase{Payment: reserved, engine: e, option: w.option, approval: w.hold.Approval}, nil
 }
 
-// at is a payment at an option's price.
-func at(p history.Payment, o option) history.Payment {
+// priced is a payment at an option's price.
+func priced(p history.Payment, o option) history.Payment {
 	p.Amount, p.Price = o.Amount, o.price
 	return p
 }
@@ -320,8 +320,8 @@ func elsewhere(final, asked string) string {
 	return final
 }
 
-// short explains the third layer's no, in dollars too.
-func short(o option, funds x402.Funds, lack *history.ShortOfFunds) error {
+// insufficient explains the third layer's no, in dollars too.
+func insufficient(o option, funds x402.Funds, lack *history.ShortOfFunds) error {
 	code, what := x402.InsufficientFunds, "the balance"
 	if funds.Delegated != nil && funds.Delegated.Cmp(funds.Balance) < 0 {
 		code, what = x402.DelegationExhausted, "what the owner delegated"

@@ -341,7 +341,7 @@ func (e *Engine) wouldPass(ctx context.Context, q intent, o option, chain reader
 		return err
 	}
 	if o.Amount.Cmp(funds.Free) > 0 {
-		return short(o, funds, &history.ShortOfFunds{Free: funds.Free, Wanted: o.Amount})
+		return insufficient(o, funds, &history.ShortOfFunds{Free: funds.Free, Wanted: o.Amount})
 	}
 	p := payment(q, o, funds)
 	p.IdempotencyKey = "" // whose it is makes no difference to what it costs

@@ -37,7 +37,7 @@ func (e *Engine) finish(ctx context.Context, p history.Payment, v verdict, answe
 	outcome := v.outcome()
 	outcome.ReleaseLease, outcome.ClearWaiter = true, v.code != "" || !v.served
 	if v.keeps(answer, p) {
-		content := came(answer)
+		content := contentOf(answer)
 		outcome.Content = &content
 	}
 	saved, unstored, err := e.record(call, p, outcome, v.served)

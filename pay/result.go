@@ -22,8 +22,7 @@ const (
 	StatusReplayed = "replayed"        // an earlier purchase's answer; nothing was paid by this call
 )
 
-// Result is the answer of a payment (SPEC §7.1). Content is the seller's text: data, never
-// instructions.
+// Result is the answer of a payment (SPEC §7.1). Content is the seller's text: data, never instructions.
 type Result struct {
 	Status               string        `json:"status"`
 	PaymentRequired      bool          `json:"paymentRequired"`
@@ -51,12 +50,12 @@ type Result struct {
 
 func (e *Engine) free(ctx context.Context, a *seller.Answer) Result {
 	r := Result{Status: StatusFree, Budget: e.budgets(ctx)}
-	r.show(came(a), "")
+	r.show(contentOf(a), "")
 	return r
 }
 
 func (e *Engine) paid(ctx context.Context, p history.Payment, v verdict, a *seller.Answer) Result {
-	r := e.about(ctx, p)
+	r := e.resultOf(ctx, p)
 	r.Status = StatusUnserved
 	if v.served {
 		r.Status = StatusPaid
@@ -66,13 +65,13 @@ func (e *Engine) paid(ctx context.Context, p history.Payment, v verdict, a *sell
 		if !v.keeps(a, p) {
 			place = ""
 		}
-		r.show(came(a), place)
+		r.show(contentOf(a), place)
 	}
 	return r
 }
 
-// replay answers with what was bought and served before; done is false where nothing of that kind
-// is stored.
+// replay answers with what was bought and served before; done is false where nothing of that
+// kind is stored.
 func (e *Engine) replay(ctx context.Context, p history.Payment) (r Result, done bool, err error) {
 	c, err := e.Store.Content(ctx, p.ID)
 	if errors.Is(err, history.ErrNotFound) || (err == nil && !isOK(c.Status)) {
@@ -81,13 +80,13 @@ func (e *Engine) replay(ctx context.Context, p history.Payment) (r Result, done 
 	if err != nil {
 		return r, false, err
 	}
-	r = e.about(ctx, p)
+	r = e.resultOf(ctx, p)
 	r.Status = StatusReplayed
 	r.show(c, p.ID)
 	return r, true, nil
 }
 
-func (e *Engine) about(ctx context.Context, p history.Payment) Result {
+func (e *Engine) resultOf(ctx context.Context, p history.Payment) Result {
 	proof := string(p.Proof)
 	return Result{
 		PaymentRequired: true, PaymentID: p.ID, AmountPaid: &p.Amount, Price: p.Price.Price(),
@@ -106,7 +105,7 @@ func (e *Engine) spelled(p history.Payment) string {
 	return p.Asset
 }
 
-func came(a *seller.Answer) history.Content {
+func contentOf(a *seller.Answer) history.Content {
 	return history.Content{Status: a.Status, Type: a.ContentType, Truncated: a.Truncated, Body: a.Content}
 }
 
@@ -174,7 +173,7 @@ func (v verdict) error(p history.Payment, a *seller.Answer) error {
 const maxFailure = 4 << 10
 
 func failureText(a *seller.Answer) string {
-	text := Readable(came(a)).Body
+	text := Readable(contentOf(a)).Body
 	if len(text) > maxFailure {
 		text = append(bytes.Clone(text[:maxFailure]), "…"...)
 	}

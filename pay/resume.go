@@ -92,7 +92,7 @@ func (e *Engine) takeUp(ctx context.Context, q intent, p history.Payment) (r Res
 			if fresh, mine, err := e.acquireLease(ctx, ctx, p); err != nil {
 				return r, false, err
 			} else if mine {
-				return e.again(ctx, q, fresh)
+				return e.resend(ctx, q, fresh)
 			}
 		}
 		select {
@@ -160,8 +160,8 @@ func (e *Engine) mayGoOut(ctx context.Context, q intent, p history.Payment) erro
 	return e.Guard.Checkpoint(ctx)
 }
 
-// again is the same purchase once more: the chain is asked first, then the very same bytes go out.
-func (e *Engine) again(ctx context.Context, q intent, p history.Payment) (r Result, done bool, err error) {
+// resend is the same purchase once more: the chain is asked first, then the very same bytes are sent.
+func (e *Engine) resend(ctx context.Context, q intent, p history.Payment) (r Result, done bool, err error) {
 	defer func() { e.inflight.end(p.ID, done && r.Status != StatusUnserved) }()
 	caller := ctx
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), e.Policy.Deadline)

@@ -61,9 +61,8 @@ type verdict struct {
 //	14  an MCP tool that failed, no receipt: honest servers
 //	    do not settle then, others could                      unknown    TOOL_EXECUTION_FAILED  –
 //
-// Where the payment was known to be settled before (the wallet settled, or the chain said so), it
-// stays settled, and the answer only decides whether it was served: 2xx is, everything else is
-// paid_not_served.
+// Where the payment was known to be settled before (the wallet settled, or the chain said so), it stays
+// settled, and the answer only decides whether it was served: 2xx is, everything else is paid_not_served.
 func judge(f facts) verdict {
 	if f.settled {
 		v := verdict{state: history.Settled, proof: f.paid.Proof, transaction: f.paid.Transaction}
@@ -195,7 +194,7 @@ func (v verdict) keeps(a *seller.Answer, p history.Payment) bool {
 		return false
 	case v.served && p.Delivered:
 		var r Result
-		r.show(came(a), "")
+		r.show(contentOf(a), "")
 		return r.ContentTruncated
 	case v.served:
 		return true

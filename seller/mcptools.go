@@ -90,7 +90,7 @@ func (m *Client) explain(ctx context.Context, w mcpRequest, err error) error {
 	}
 	switch refused.said.Code {
 	case jsonrpc.CodeInvalidParams, jsonrpc.CodeMethodNotFound:
-		if w.method == CallTool && m.lacks(ctx, w) {
+		if w.method == CallTool && m.lacksTool(ctx, w) {
 			return said(x402.Errorf(x402.ToolNotFound, "%s has no tool called %s", hostOf(w.endpoint),
 				x402.Quote(w.name)).WithHint("x402_list_tools names those it has"))
 		}
@@ -101,7 +101,7 @@ func (m *Client) explain(ctx context.Context, w mcpRequest, err error) error {
 	}
 }
 
-func (m *Client) lacks(ctx context.Context, w mcpRequest) bool {
+func (m *Client) lacksTool(ctx context.Context, w mcpRequest) bool {
 	tools, err := m.Tools(ctx, w.endpoint.String())
 	return err == nil && !slices.ContainsFunc(tools, func(t *mcp.Tool) bool { return t.Name == w.name })
 }

@@ -218,7 +218,7 @@ func (s *Server) addPrompts() {
 	s.server.AddPrompt(&mcp.Prompt{Name: "setup-wallet", Title: "Set up the wallet",
 		Description: "What is left to do until the agent can pay."},
 		func(context.Context, *mcp.GetPromptRequest) (*mcp.GetPromptResult, error) {
-			return says(setupPrompt), nil
+			return userPrompt(setupPrompt), nil
 		})
 	s.server.AddPrompt(&mcp.Prompt{
 		Name: "spending-report", Title: "Spending report",
@@ -235,12 +235,12 @@ func reporting(_ context.Context, request *mcp.GetPromptRequest) (*mcp.GetPrompt
 		return nil, x402.Errorf(x402.InvalidArgument, "since must be like 2026-01-31 or 2026-01-31T12:00:00Z")
 	}
 	if since == "" {
-		return says(fmt.Sprintf(reportPrompt, "", "")), nil
+		return userPrompt(fmt.Sprintf(reportPrompt, "", "")), nil
 	}
-	return says(fmt.Sprintf(reportPrompt, " since "+since, " with afterDate "+since)), nil
+	return userPrompt(fmt.Sprintf(reportPrompt, " since "+since, " with afterDate "+since)), nil
 }
 
-func says(text string) *mcp.GetPromptResult {
+func userPrompt(text string) *mcp.GetPromptResult {
 	return &mcp.GetPromptResult{Messages: []*mcp.PromptMessage{{Role: "user",
 		Content: &mcp.TextContent{Text: text}}}}
 }

@@ -17,8 +17,8 @@ import (
 
 const testSecret = "correct horse battery staple"
 
-// play is a child, in a role of its own.
-func play(args []string) (code int, played bool) {
+// runRole is a child process in one of its roles.
+func runRole(args []string) (code int, hasRole bool) {
 	if len(args) < 2 {
 		return 0, false
 	}
@@ -40,7 +40,7 @@ func play(args []string) (code int, played bool) {
 		_, _ = io.Copy(io.Discard, os.NewFile(handoverFD, ""))
 		return 0, true
 	case "impostor": // the socket was taken from the child, and another process speaks on it
-		cmd := exec.Command(thisProgram, "speak")
+		cmd := exec.Command(thisProgram, "impersonate")
 		cmd.ExtraFiles = []*os.File{os.NewFile(handoverFD, "")}
 		out, _ := cmd.CombinedOutput()
 		fmt.Println(string(out))
@@ -51,14 +51,14 @@ func play(args []string) (code int, played bool) {
 		out, _ := cmd.CombinedOutput()
 		fmt.Println(string(out))
 		return 0, true
-	case "speak":
-		return speak(), true
+	case "impersonate":
+		return impersonate(), true
 	}
 	return 0, false
 }
 
-// speak says what a child says, without being one.
-func speak() int {
+// impersonate says what a child says, without being one.
+func impersonate() int {
 	conn, err := connOf(os.NewFile(handoverFD, ""))
 	if err != nil {
 		return 1
@@ -75,8 +75,8 @@ func speak() int {
 	return 0
 }
 
-// begin starts a child from this program's file, as where none can be made from memory.
-func begin(t *testing.T, role string) *Process {
+// startRole starts a child from this program's file, as where none can be made from memory.
+func startRole(t *testing.T, role string) *Process {
 	t.Helper()
 	ours, theirs, err := socketPair()
 	require.NoError(t, err)
@@ -88,16 +88,16 @@ func begin(t *testing.T, role string) *Process {
 	return s
 }
 
-func hear(t *testing.T, s *Process) string {
+func firstLine(t *testing.T, s *Process) string {
 	t.Helper()
 	line, _ := bufio.NewReader(s.Stdout).ReadString('\n')
 	return strings.TrimSpace(line)
 }
 
 func TestHandover(t *testing.T) {
-	s := begin(t, "closed")
+	s := startRole(t, "closed")
 	require.NoError(t, s.SendSecret(t.Context(), []byte(testSecret)))
-	require.Equal(t, testSecret+" <nil>", hear(t, s))
+	require.Equal(t, testSecret+" <nil>", firstLine(t, s))
 
 	child, err := Reexec([]string{"closed"}, nil)
 	require.NoError(t, err)
@@ -106,39 +106,39 @@ func TestHandover(t *testing.T) {
 	require.NoError(t, err)
 	require.Contains(t, exe, "memfd:", "from memory")
 	require.NoError(t, child.SendSecret(t.Context(), []byte(testSecret)))
-	require.Equal(t, testSecret+" <nil>", hear(t, child))
+	require.Equal(t, testSecret+" <nil>", firstLine(t, child))
 }
 
 // A process that others can look into takes no secret.
 func TestAnOpenProcessTakesNoSecret(t *testing.T) {
-	s := begin(t, "open")
+	s := startRole(t, "open")
 	require.Error(t, s.SendSecret(t.Context(), []byte(testSecret)))
-	require.NotContains(t, hear(t, s), testSecret)
+	require.NotContains(t, firstLine(t, s), testSecret)
 }
 
 // Whoever took the socket from the child before it was closed gets nothing by it.
 func TestAnotherProcessOnTheSocketGetsNothing(t *testing.T) {
-	s := begin(t, "impostor")
+	s := startRole(t, "impostor")
 	require.ErrorIs(t, s.SendSecret(t.Context(), []byte(testSecret)), errPeer)
-	require.NotContains(t, hear(t, s), testSecret)
+	require.NotContains(t, firstLine(t, s), testSecret)
 }
 
 // A child takes its secret from its parent, and from nobody else.
 func TestAStrangersSocketIsRefused(t *testing.T) {
-	s := begin(t, "stranger")
+	s := startRole(t, "stranger")
 	require.Error(t, s.SendSecret(t.Context(), []byte(testSecret)))
-	require.Contains(t, hear(t, s), errPeer.Error())
+	require.Contains(t, firstLine(t, s), errPeer.Error())
 }
 
 // A child that is killed, or says nothing, gets nothing, and nobody waits for it.
 func TestAChildThatDies(t *testing.T) {
-	s := begin(t, "silent")
+	s := startRole(t, "silent")
 	require.NoError(t, s.cmd.Process.Kill())
 	require.Error(t, s.SendSecret(t.Context(), []byte(testSecret)))
 
 	ctx, stop := context.WithCancel(t.Context())
 	stop()
-	require.Error(t, begin(t, "silent").SendSecret(ctx, []byte(testSecret)))
+	require.Error(t, startRole(t, "silent").SendSecret(ctx, []byte(testSecret)))
 }
 
 func TestADebuggerIsSeen(t *testing.T) {

@@ -2,4 +2,4 @@
 
 package child
 
-func play([]string) (code int, played bool) { return 0, false }
+func runRole([]string) (code int, hasRole bool) { return 0, false }

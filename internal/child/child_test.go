@@ -17,7 +17,7 @@ func TestMain(m *testing.M) {
 	if ExecConfined(os.Args[1:], os.Environ()) {
 		os.Exit(126)
 	}
-	if code, played := play(os.Args); played {
+	if code, hasRole := runRole(os.Args); hasRole {
 		os.Exit(code)
 	}
 	os.Exit(m.Run())

@@ -45,7 +45,7 @@ func approvalData(a history.Approval) []byte {
 // payment's use of it and of no other. It does not judge an approval that was given at a client,
 // which has no seal: only the process whose client gave it can.
 func (g *Guard) Approved(ctx context.Context, p history.Payment, a history.Approval) error {
-	own, err := g.made(ctx, purposeApproval, approvalData(a), a.Seal)
+	own, err := g.isOwnSeal(ctx, purposeApproval, approvalData(a), a.Seal)
 	if err != nil {
 		return err
 	}
@@ -98,7 +98,7 @@ func (g *Guard) ownLift(ctx context.Context, l history.Lift) (bool, error) {
 	if l.UpTo == 0 && l.At.IsZero() {
 		return true, nil
 	}
-	return g.made(ctx, purposeLift, liftData(l), l.Seal)
+	return g.isOwnSeal(ctx, purposeLift, liftData(l), l.Seal)
 }
 
 // NewSession begins a session with its whole budget. limit is the delegation's worth, where the
@@ -120,7 +120,7 @@ func (g *Guard) OwnSession(ctx context.Context, s budget.Session, seal []byte) (
 	if len(seal) == 0 {
 		return false, nil
 	}
-	return g.made(ctx, purposeSession, sessionData(s), seal)
+	return g.isOwnSeal(ctx, purposeSession, sessionData(s), seal)
 }
 
 // Verify is history.Store.VerifySealed: every sealed row is this wallet's, the checkpoint is on the
@@ -148,7 +148,7 @@ func (g *Guard) Verify(ctx context.Context) error {
 		return err
 	}
 	for _, a := range given {
-		own, err := g.made(ctx, purposeApproval, approvalData(a), a.Seal)
+		own, err := g.isOwnSeal(ctx, purposeApproval, approvalData(a), a.Seal)
 		if err != nil {
 			return err
 		}

@@ -230,7 +230,7 @@ func (g *Guard) Authentic(ctx context.Context) error {
 }
 
 func (g *Guard) authentic(ctx context.Context, sealed history.SealedRules) error {
-	own, err := g.made(ctx, purposeRules, rulesData(sealed), sealed.Seal)
+	own, err := g.isOwnSeal(ctx, purposeRules, rulesData(sealed), sealed.Seal)
 	if err == nil && !own {
 		err = unsealed("the seal over the owner's rules is not this wallet's, for this ledger in this " +
 			"place; a copied or moved home has to be sealed again")
@@ -361,8 +361,8 @@ func (g *Guard) mac(ctx context.Context, purpose string, data []byte) ([]byte, e
 	return seal(purpose, data)
 }
 
-// made reports whether this wallet made a seal.
-func (g *Guard) made(ctx context.Context, purpose string, data, seal []byte) (bool, error) {
+// isOwnSeal reports whether this wallet made a seal.
+func (g *Guard) isOwnSeal(ctx context.Context, purpose string, data, seal []byte) (bool, error) {
 	own, err := g.mac(ctx, purpose, data)
 	return err == nil && hmac.Equal(own, seal), err
 }
