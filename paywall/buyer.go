@@ -105,7 +105,7 @@ func (f *Proxy) buyerOf(ctx context.Context, session *mcp.ServerSession) (*buyer
 		return nil, nil
 	}
 	if len(f.buyers) >= max(cmp.Or(f.Limits.Sessions, defaultSessions)/4, 1) && !f.dropOne(bought) {
-		return nil, (&refusal{retry: 5, why: "the server behind the paywall is busy"}).asError()
+		return nil, (&refusal{retryAfter: 5, message: "the server behind the paywall is busy"}).rpcError()
 	}
 	b := &buyer{proxy: f, asked: session, bought: bought, last: time.Now()}
 	b.client = f.newClient(can, b)
@@ -143,8 +143,8 @@ func (f *Proxy) dropOne(bought bool) bool {
 	return true
 }
 
-// left is the end of a buyer's session.
-func (f *Proxy) left(session *mcp.ServerSession) {
+// sessionClosed releases what a closed session of a client had.
+func (f *Proxy) sessionClosed(session *mcp.ServerSession) {
 	f.buyersMu.Lock()
 	b := f.buyers[session]
 	delete(f.buyers, session)

@@ -77,16 +77,16 @@ func TestNothingBeforeASession(t *testing.T) {
 
 // A session whose visitor hung up before it was opened ends.
 func TestASessionOfNobodyEnds(t *testing.T) {
-	g := newGate(Limits{}, time.Second)
+	l := newLimiter(Limits{}, time.Second)
 	v := &visitor{}
-	v.gone, v.dismiss = context.WithCancel(g.life)
-	require.Nil(t, g.seat(v))
-	g.unseat(v)
+	v.ctx, v.cancel = context.WithCancel(l.ctx)
+	require.Nil(t, l.addSession(v))
+	l.dropSessionless(v)
 	ended := false
-	g.name(v, "late", func() { ended = true })
-	g.ending.Wait()
+	l.openSession(v, "late", func() { ended = true })
+	l.closing.Wait()
 	require.True(t, ended)
-	require.Empty(t, g.sessions)
+	require.Empty(t, l.sessions)
 }
 
 // bought has a client of its own buy once, in a way that can be shown again.
@@ -241,11 +241,11 @@ func TestAnswersThatNobodyReads(t *testing.T) {
 	const size = 4 << 20
 	var writing atomic.Int64
 	failed := make(chan bool, 100) // whose answer failed: a buyer's?
-	g := newGate(Limits{}, time.Second)
-	server := httptest.NewUnstartedServer(g.let(http.HandlerFunc(
+	l := newLimiter(Limits{}, time.Second)
+	server := httptest.NewUnstartedServer(l.limitHTTP(http.HandlerFunc(
 		func(rw http.ResponseWriter, r *http.Request) {
 			isBuyer := r.URL.Path == "/buyer"
-			v := visitorOf(r.Context())
+			v := visitorFrom(r.Context())
 			v.bought = isBuyer
 			writing.Add(1)
 			defer writing.Add(-1)
@@ -254,7 +254,7 @@ func TestAnswersThatNobodyReads(t *testing.T) {
 				failed <- isBuyer
 			}
 		}), isSessionless))
-	server.Listener = limitConns(server.Listener, 1000)
+	server.Listener = newLimitListener(server.Listener, 1000)
 	server.Start()
 	t.Cleanup(server.Close)
 	open := func(path string) (response *http.Response) {
@@ -276,10 +276,10 @@ func TestAnswersThatNobodyReads(t *testing.T) {
 	for range many {
 		open("/guest")
 	}
-	for range many - guestAnswers/size {
+	for range many - maxGuestResponseBytes/size {
 		require.False(t, <-failed, "a buyer's")
 	}
-	require.Eventually(t, func() bool { return writing.Load() == 1+guestAnswers/size }, 5*time.Second,
+	require.Eventually(t, func() bool { return writing.Load() == 1+maxGuestResponseBytes/size }, 5*time.Second,
 		time.Millisecond)
 	n, err := io.Copy(io.Discard, buyer.Body)
 	require.NoError(t, err)

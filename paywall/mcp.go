@@ -115,9 +115,9 @@ func (w *Paywall) sellCall(ctx context.Context, request *mcp.CallToolRequest, na
 		run, paid = w.withheld.quiet(request, run)
 	}
 	asked := toolRequest(t, name, request.Params, header, run)
-	asked.hasLeft = func() bool { return hasLeft(ctx, header) }
+	asked.isAbandoned = func() bool { return isAbandoned(ctx, header) }
 	r := w.sell(ctx, asked)
-	note(ctx, r)
+	noteOutcome(ctx, r)
 	paid(ctx, r.answer == deliver && r.replayed == nil)
 	return w.answerCall(t, request, r)
 }

@@ -141,9 +141,9 @@ func callUpstream[P, R any](ctx context.Context, f *Proxy, request asks, params 
 	do func(*mcp.ClientSession, context.Context, P) (R, error)) (R, error) {
 	var none R
 	if !hasBought(ctx) {
-		done, refused := gateOf(ctx).pass(visitorOf(ctx))
+		done, refused := limiterFrom(ctx).acquireUpstream(visitorFrom(ctx))
 		if refused != nil {
-			return none, refused.asError()
+			return none, refused.rpcError()
 		}
 		defer done()
 	}

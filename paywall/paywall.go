@@ -14,7 +14,8 @@
 // outcome.go (its table), mcp.go and http.go (the two ways a call comes), withhold.go (what a tool
 // says before it is paid), book.go (sales in memory), proxy.go and mirror.go (a paywall in front of
 // another MCP server), buyer.go and subscriptions.go (what that server asks and tells, and whom),
-// gate.go, guard.go and conns.go (how much of the memory a visitor may take).
+// limiter.go, sessions.go, calls.go, body.go, middleware.go, listener.go and pacedwriter.go (how much memory
+// visitors can take).
 package paywall
 
 import (

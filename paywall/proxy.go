@@ -199,7 +199,7 @@ func (f *Proxy) build(upstream *mcp.InitializeResult) {
 	o.RootsListChangedHandler = f.rootsChanged
 	f.server = mcp.NewServer(self, o)
 	f.Paywall.Protect(f.server)
-	f.server.AddReceivingMiddleware(f.guard, f.translate)
+	f.server.AddReceivingMiddleware(f.limitMCP, f.adaptToUpstream)
 	f.server.AddSendingMiddleware(sendUpdate)
 }
 
@@ -304,17 +304,17 @@ func (c *counted) Write(ctx context.Context, m jsonrpc.Message) error {
 // HTTP serves streamable HTTP until ctx ends. Browsers' pages are kept out: requests from other
 // origins, and names that were made to point here (DNS rebinding).
 func (f *Proxy) HTTP(ctx context.Context, listener net.Listener) error {
-	gate := newGate(f.Limits, f.bodyTime)
-	f.stopCalls = gate.stop
-	all := limitConns(listener, 2*gate.Sessions)
-	served := gate.let(all.serving(f.bothEras()), isSessionless)
+	limiter := newLimiter(f.Limits, f.bodyTime)
+	f.stopCalls = limiter.cancel
+	all := newLimitListener(listener, 2*limiter.Sessions)
+	served := limiter.limitHTTP(all.markServing(f.bothEras()), isSessionless)
 	server := &http.Server{
 		Handler:           http.NewCrossOriginProtection().Handler(served),
 		ReadHeaderTimeout: headerTime, IdleTimeout: idleTime,
 		ErrorLog: slog.NewLogLogger(f.Log.Handler(), slog.LevelDebug)}
 	all.watch(server)
 	return f.serve(ctx, func(ctx context.Context) error {
-		defer gate.close()
+		defer limiter.close()
 		done := make(chan error, 1)
 		go func() { done <- server.Serve(all) }()
 		select {

@@ -44,10 +44,10 @@ type request struct {
 	call     Call
 	resource string
 	// of resource and arguments: a stored answer is replayed for the same call only
-	callHash [32]byte
-	decode   func() (*payment, error) // the payment that came with it; nil, nil: none
-	invoke   func(context.Context) (toolResult, error)
-	hasLeft  func() bool // the buyer has, though the call was not cancelled; nil: it would have been
+	callHash    [32]byte
+	decode      func() (*payment, error) // the payment that came with it; nil, nil: none
+	invoke      func(context.Context) (toolResult, error)
+	isAbandoned func() bool // the buyer has, though the call was not cancelled; nil: it would have been
 }
 
 // toolResult is what a tool returned.

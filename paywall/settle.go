@@ -27,8 +27,8 @@ func (s *saleRun) settlePayment(ctx context.Context) bool {
 	if encode := s.out.toolResult.encode; encode != nil && s.row.Identifier != "" {
 		s.row.Answer = encode()
 	}
-	canComeBack := s.row.Identifier != "" && (s.upfront || s.row.Answer != nil)
-	if !canComeBack && s.hasLeft != nil && s.hasLeft() {
+	canRetry := s.row.Identifier != "" && (s.upfront || s.row.Answer != nil)
+	if !canRetry && s.isAbandoned != nil && s.isAbandoned() {
 		s.run = cancelled
 		s.explain(nil, "the buyer hung up; nothing was settled")
 		return false

@@ -11,61 +11,63 @@ import (
 	"github.com/modelcontextprotocol/go-sdk/mcp"
 )
 
-// What is kept of what a client says of itself, for as long as its session lasts.
+// Bounds of what is kept of a client's initialize request while its session lasts.
 const (
-	maxClaims = 4 << 10 // bytes of JSON, of experimental capabilities and of extensions
-	maxName   = 256     // bytes of each name
+	maxCapabilities = 4 << 10 // bytes of JSON, of experimental capabilities and of extensions each
+	maxName         = 256     // bytes of each name
 )
 
-// guard is the gate's part inside the SDK: it knows sessions by their names, keeps little of what a client
-// says of itself, and counts calls until they are over, not only until nobody waits for them any more.
-func (f *Proxy) guard(next mcp.MethodHandler) mcp.MethodHandler {
+// limitMCP is the SDK receiving middleware that applies what limitHTTP cannot see: it records sessions when
+// they are initialized, trims what a client says about itself, and counts calls until they end, which may be
+// long after their client hung up.
+func (f *Proxy) limitMCP(next mcp.MethodHandler) mcp.MethodHandler {
 	return func(ctx context.Context, method string, request mcp.Request) (mcp.Result, error) {
-		v, g := visitorOf(ctx), gateOf(ctx)
+		v, l := visitorFrom(ctx), limiterFrom(ctx)
 		session, ok := request.GetSession().(*mcp.ServerSession)
 		if v == nil || !ok || strings.HasPrefix(method, "notifications/") {
 			return next(ctx, method, request)
 		}
-		ctx, done, refused := g.begin(ctx, v)
+		ctx, done, refused := l.acquireHandler(ctx, v)
 		if refused != nil {
-			return nil, refused.asError()
+			return nil, refused.rpcError()
 		}
 		defer done()
-		if session.ID() != "" && method != "initialize" && method != "ping" && !g.isNamed(v) {
-			// the SDK lets some through, of a session that nothing would end
+		if session.ID() != "" && method != "initialize" && method != "ping" && !l.hasSession(v) {
+			// the SDK lets some of these through, in a session that nothing would ever close
 			return nil, &jsonrpc.Error{Code: jsonrpc.CodeInvalidRequest,
 				Message: "the session is not initialized"}
 		}
 		switch r := request.(type) {
 		case *mcp.ServerRequest[*mcp.InitializeParams]:
-			r.Params = modest(r.Params)
+			r.Params = trimClientInfo(r.Params)
 			answer, err := next(ctx, method, request)
 			if err == nil && session.ID() != "" {
-				g.name(v, session.ID(), func() {
+				l.openSession(v, session.ID(), func() {
 					_ = session.Close()
-					f.left(session)
+					f.sessionClosed(session)
 				})
 			}
 			return answer, err
 		case *mcp.SubscriptionsListenRequest:
-			refused := g.park(v)
+			refused := l.addStream(v)
 			if refused != nil {
-				return nil, refused.asError()
+				return nil, refused.rpcError()
 			}
 		}
 		return next(ctx, method, request)
 	}
 }
 
-// translate lets no more be advertised, and done, than the server behind can and can be passed on.
-func (f *Proxy) translate(next mcp.MethodHandler) mcp.MethodHandler {
+// adaptToUpstream is the SDK receiving middleware that advertises and serves only what upstream supports and
+// the paywall can forward.
+func (f *Proxy) adaptToUpstream(next mcp.MethodHandler) mcp.MethodHandler {
 	return func(ctx context.Context, method string, request mcp.Request) (mcp.Result, error) {
 		session, _ := request.GetSession().(*mcp.ServerSession)
 		switch r := request.(type) {
 		case *mcp.ServerRequest[*mcp.InitializeParams]:
 			answer, err := next(ctx, method, request)
 			if said, ok := answer.(*mcp.InitializeResult); ok && err == nil && !f.canAsk() {
-				said.Capabilities.Logging = nil // of whose call a message is nobody could tell
+				said.Capabilities.Logging = nil // log messages do not say which call they belong to
 			}
 			return answer, err
 		case *mcp.ServerRequest[*mcp.DiscoverParams]:
@@ -93,12 +95,11 @@ func (f *Proxy) translate(next mcp.MethodHandler) mcp.MethodHandler {
 	}
 }
 
-// levels of logging, by RFC 5424.
-var levels = []mcp.LoggingLevel{"debug", "info", "notice", "warning", "error", "critical", "alert",
+// logLevels are those of RFC 5424.
+var logLevels = []mcp.LoggingLevel{"debug", "info", "notice", "warning", "error", "critical", "alert",
 	"emergency"}
 
-// setLevel lets a buyer hear log messages of the server behind: from the session with it that the
-// buyer has alone.
+// setLevel has upstream's log messages sent to a buyer, from the buyer's own upstream session.
 func (f *Proxy) setLevel(ctx context.Context, session *mcp.ServerSession, level mcp.LoggingLevel) error {
 	switch {
 	case !f.logs || !f.canAsk():
@@ -106,10 +107,10 @@ func (f *Proxy) setLevel(ctx context.Context, session *mcp.ServerSession, level 
 			Code:    jsonrpc.CodeMethodNotFound,
 			Message: "this server does not log to its clients",
 		}
-	case !slices.Contains(levels, level):
+	case !slices.Contains(logLevels, level):
 		return &jsonrpc.Error{
 			Code:    jsonrpc.CodeInvalidParams,
-			Message: fmt.Sprintf("a level is one of %v", levels),
+			Message: fmt.Sprintf("a level is one of %v", logLevels),
 		}
 	}
 	f.buyersMu.Lock()
@@ -122,32 +123,27 @@ func (f *Proxy) setLevel(ctx context.Context, session *mcp.ServerSession, level 
 	return nil
 }
 
-// hasBought reports whether a call is of a visitor who bought something, or is being paid for; and where
-// nobody is counted (stdio).
+// hasBought reports whether a call is made by a visitor that bought something, or is being paid for. It is
+// always true over stdio, where nothing is limited.
 func hasBought(ctx context.Context) bool {
-	v, g := visitorOf(ctx), gateOf(ctx)
+	v, l := visitorFrom(ctx), limiterFrom(ctx)
 	if v == nil || FromContext(ctx) != nil {
 		return true
 	}
-	g.mu.Lock()
-	defer g.mu.Unlock()
+	l.mu.Lock()
+	defer l.mu.Unlock()
 	return v.bought
 }
 
-// asError is the refusal where HTTP has answered already.
-func (r *refusal) asError() error {
-	return &jsonrpc.Error{Code: codeBusy, Message: r.why, Data: jsonOf(map[string]any{"retryAfter": r.retry})}
-}
-
-// modest is what a client says of itself without what nobody here needs.
-func modest(p *mcp.InitializeParams) *mcp.InitializeParams {
+// trimClientInfo returns what a client says about itself without anything large that the paywall does not need.
+func trimClientInfo(p *mcp.InitializeParams) *mcp.InitializeParams {
 	if p == nil {
 		return nil
 	}
-	out := &mcp.InitializeParams{ProtocolVersion: short(p.ProtocolVersion)}
+	out := &mcp.InitializeParams{ProtocolVersion: truncate(p.ProtocolVersion)}
 	if p.ClientInfo != nil {
-		out.ClientInfo = &mcp.Implementation{Name: short(p.ClientInfo.Name), Title: short(p.ClientInfo.Title),
-			Version: short(p.ClientInfo.Version)}
+		out.ClientInfo = &mcp.Implementation{Name: truncate(p.ClientInfo.Name), Title: truncate(p.ClientInfo.Title),
+			Version: truncate(p.ClientInfo.Version)}
 	}
 	if p.Capabilities != nil {
 		c := *p.Capabilities
@@ -162,26 +158,26 @@ func modest(p *mcp.InitializeParams) *mcp.InitializeParams {
 	return out
 }
 
-func short(s string) string { return strings.Clone(s[:min(len(s), maxName)]) }
+func truncate(s string) string { return strings.Clone(s[:min(len(s), maxName)]) }
 
 func isSmall(m map[string]any) bool {
 	text, err := json.Marshal(m)
-	return err == nil && len(text) <= maxClaims
+	return err == nil && len(text) <= maxCapabilities
 }
 
-// note remembers what a visitor's call came to.
-func note(ctx context.Context, r result) {
-	v, g := visitorOf(ctx), gateOf(ctx)
+// noteOutcome records for the limits whether a visitor's call bought something or was told a price.
+func noteOutcome(ctx context.Context, r result) {
+	v, l := visitorFrom(ctx), limiterFrom(ctx)
 	if v == nil {
 		return
 	}
-	g.mu.Lock()
-	defer g.mu.Unlock()
+	l.mu.Lock()
+	defer l.mu.Unlock()
 	switch {
-	case r.replayed != nil: // what one session bought makes buyers of no others
+	case r.replayed != nil: // shown again in another session, a purchase makes no buyer of that one
 	case r.receipt && r.settlement != nil && r.settlement.Success:
 		v.bought = true
 	case r.answer == challenge:
-		v.asked = g.now()
+		v.askedAt = l.now()
 	}
 }

@@ -24,7 +24,7 @@ type pipes struct {
 func (p *pipes) Accept() (net.Conn, error) { return <-p.next, nil }
 
 // open is a connection as the server has it, and its other end.
-func (p *pipes) open(t *testing.T, c *conns) (own *conn, far net.Conn) {
+func (p *pipes) open(t *testing.T, c *limitListener) (own *conn, far net.Conn) {
 	near, far := net.Pipe()
 	t.Cleanup(func() { near.Close(); far.Close() })
 	p.next <- near
@@ -44,7 +44,7 @@ func begin(t *testing.T, own *conn, far net.Conn) {
 // request is answered does not.
 func TestConnectionsMakeRoom(t *testing.T) {
 	p := &pipes{next: make(chan net.Conn, 1)}
-	c := limitConns(p, 3)
+	c := newLimitListener(p, 3)
 	var all [3]*conn
 	for i := range all {
 		var far net.Conn
@@ -52,8 +52,8 @@ func TestConnectionsMakeRoom(t *testing.T) {
 		begin(t, all[i], far)
 	}
 	served, away, slow := all[0], all[1], all[2]
-	require.True(t, served.enter(serving))
-	require.True(t, away.enter(idle))
+	require.True(t, served.setPhase(serving))
+	require.True(t, away.setPhase(idle))
 	away.since = time.Now().Add(-time.Minute)
 	fourth, _ := p.open(t, c)
 	require.Equal(t, dropped, away.phase, "idle for a minute")
@@ -61,8 +61,8 @@ func TestConnectionsMakeRoom(t *testing.T) {
 	require.ErrorIs(t, err, io.ErrClosedPipe)
 	fifth, _ := p.open(t, c)
 	require.Equal(t, dropped, slow.phase, "in the middle of its headers, for longer than the new")
-	require.True(t, fourth.enter(serving))
-	require.True(t, fifth.enter(serving))
+	require.True(t, fourth.setPhase(serving))
+	require.True(t, fifth.setPhase(serving))
 	newest, _ := p.open(t, c)
 	require.Equal(t, dropped, newest.phase, "all others are served")
 	require.Equal(t, serving, served.phase)
@@ -74,7 +74,7 @@ func TestConnectionsMakeRoom(t *testing.T) {
 // Of those in the middle of a request only some are kept.
 func TestSlowRequestsMakeRoom(t *testing.T) {
 	p := &pipes{next: make(chan net.Conn, 1)}
-	c := limitConns(p, 1000)
+	c := newLimitListener(p, 1000)
 	var all []*conn
 	for i := range maxReading + 1 {
 		own, far := p.open(t, c)
@@ -84,7 +84,7 @@ func TestSlowRequestsMakeRoom(t *testing.T) {
 	}
 	require.Equal(t, dropped, all[0].phase)
 	require.Equal(t, maxReading, c.count(reading))
-	require.False(t, all[0].enter(serving), "what came of it meanwhile is not served")
+	require.False(t, all[0].setPhase(serving), "what came of it meanwhile is not served")
 	require.Equal(t, dropped, all[0].phase)
 }
 
@@ -94,13 +94,13 @@ func TestAnswersAreFinished(t *testing.T) {
 	began, end := make(chan struct{}), make(chan struct{})
 	listener, err := net.Listen("tcp", "127.0.0.1:0")
 	require.NoError(t, err)
-	c := limitConns(listener, 1000)
+	c := newLimitListener(listener, 1000)
 	answers := func(rw http.ResponseWriter, _ *http.Request) {
 		close(began)
 		<-end
 		rw.WriteHeader(http.StatusAccepted)
 	}
-	server := &http.Server{Handler: c.serving(http.HandlerFunc(answers))}
+	server := &http.Server{Handler: c.markServing(http.HandlerFunc(answers))}
 	c.watch(server)
 	over := make(chan error, 1)
 	go func() { over <- server.Serve(c) }()
@@ -123,7 +123,7 @@ func TestAnswersAreFinished(t *testing.T) {
 		_, err = one.Write([]byte("POST / HTTP/1.1\r\n"))
 		require.NoError(t, err)
 	}
-	all := func() int { c.mu.Lock(); defer c.mu.Unlock(); return c.count(reading) * len(c.all) }
+	all := func() int { c.mu.Lock(); defer c.mu.Unlock(); return c.count(reading) * len(c.conns) }
 	assert.Eventually(t, func() bool { return all() == maxReading*(maxReading+1) }, 10*time.Second,
 		time.Millisecond)
 	close(end)
@@ -169,12 +169,12 @@ func TestAnswersArePaced(t *testing.T) {
 // The time for one answer is not that for the next on its connection, which may have no body.
 func TestAnAnswersTimeIsItsOwn(t *testing.T) {
 	p := &patient{ResponseWriter: httptest.NewRecorder()}
-	g := newGate(Limits{}, time.Second)
+	l := newLimiter(Limits{}, time.Second)
 	accepts := http.HandlerFunc(func(rw http.ResponseWriter, _ *http.Request) {
 		rw.WriteHeader(http.StatusAccepted)
 	})
 	request := httptest.NewRequest(http.MethodPost, "/mcp", strings.NewReader("{}"))
-	g.let(accepts, isSessionless).ServeHTTP(p, request)
+	l.limitHTTP(accepts, isSessionless).ServeHTTP(p, request)
 	require.Equal(t, []time.Time{{}}, p.deadlines)
 }
 
@@ -232,7 +232,7 @@ func TestIDOfHalfAMessage(t *testing.T) {
 		"":                                       "<nil>",
 	} {
 		got := "<nil>"
-		if id := idOf([]byte(body)); id != nil {
+		if id := requestID([]byte(body)); id != nil {
 			got = string(jsonOf(id))
 		}
 		require.Equal(t, want, got, body)
@@ -241,25 +241,25 @@ func TestIDOfHalfAMessage(t *testing.T) {
 
 // Who shows a payment has a share of the calls that no crowd of others fills.
 func TestPayersHaveAShare(t *testing.T) {
-	g := newGate(Limits{Sessions: 10}, time.Second)
+	l := newLimiter(Limits{Sessions: 10}, time.Second)
 	plain, paying := []byte(`{"method":"tools/call"}`), []byte(`{"params":{"_meta":{"x402/payment":{}}}}`)
 	newcomer := func() *visitor {
 		r := httptest.NewRequest(http.MethodPost, "/mcp", nil)
 		r.RemoteAddr = "127.0.0.1:5"
-		return g.visitor(r, true)
+		return l.visitorFor(r, true)
 	}
 	for i := range maxBatch {
-		_, refused := g.enter(newcomer(), plain, http.Header{})
+		_, refused := l.acquire(newcomer(), plain, http.Header{})
 		require.Nil(t, refused, "%d", i)
 	}
-	_, refused := g.enter(newcomer(), plain, http.Header{})
+	_, refused := l.acquire(newcomer(), plain, http.Header{})
 	require.NotNil(t, refused)
 	require.Equal(t, http.StatusServiceUnavailable, refused.status)
-	leave, refused := g.enter(newcomer(), paying, http.Header{})
+	leave, refused := l.acquire(newcomer(), paying, http.Header{})
 	require.Nil(t, refused)
 	leave()
 	buyer := newcomer()
 	buyer.bought = true
-	_, refused = g.enter(buyer, plain, http.Header{})
+	_, refused = l.acquire(buyer, plain, http.Header{})
 	require.Nil(t, refused)
 }

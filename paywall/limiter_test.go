@@ -211,7 +211,7 @@ func TestClaimsAreNotKept(t *testing.T) {
 	for i := range 5000 {
 		many[fmt.Sprint(i)] = []any{}
 	}
-	kept := modest(&mcp.InitializeParams{ProtocolVersion: "2025-11-25",
+	kept := trimClientInfo(&mcp.InitializeParams{ProtocolVersion: "2025-11-25",
 		Meta: mcp.Meta{"much": many}, ClientInfo: &mcp.Implementation{Name: strings.Repeat("n", 60<<10)},
 		Capabilities: &mcp.ClientCapabilities{Experimental: many, Extensions: map[string]any{"x": many},
 			Elicitation: &mcp.ElicitationCapabilities{}}})
@@ -219,7 +219,7 @@ func TestClaimsAreNotKept(t *testing.T) {
 	require.NoError(t, err)
 	require.Less(t, len(text), 1<<10)
 	require.NotNil(t, kept.Capabilities.Elicitation)
-	kept = modest(&mcp.InitializeParams{Capabilities: &mcp.ClientCapabilities{
+	kept = trimClientInfo(&mcp.InitializeParams{Capabilities: &mcp.ClientCapabilities{
 		Extensions: map[string]any{"org.x402/payment": map[string]any{}}}})
 	require.Contains(t, kept.Capabilities.Extensions, "org.x402/payment")
 }
@@ -248,7 +248,7 @@ func TestAddresses(t *testing.T) {
 		if c.forwarded != "" {
 			r.Header.Set("X-Forwarded-For", c.forwarded)
 		}
-		require.Equal(t, c.want, newGate(Limits{BehindProxy: c.behind}, time.Second).address(r), "%+v", c)
+		require.Equal(t, c.want, newLimiter(Limits{BehindProxy: c.behind}, time.Second).addressOf(r), "%+v", c)
 	}
 }
 
@@ -280,69 +280,69 @@ func TestOneAddressHasAPart(t *testing.T) {
 
 // A session without a purchase lives for minutes, one with a purchase for an hour.
 func TestSessionsEnd(t *testing.T) {
-	g := newGate(Limits{}, time.Second)
+	l := newLimiter(Limits{}, time.Second)
 	now := time.Now()
-	g.now = func() time.Time { return now }
+	l.now = func() time.Time { return now }
 	ended := map[string]bool{}
 	enter := func(id string) *visitor {
 		r := httptest.NewRequest(http.MethodPost, "/mcp", nil)
-		v := g.visitor(r, false)
-		require.Nil(t, g.seat(v))
-		g.name(v, id, func() { ended[id] = true })
+		v := l.visitorFor(r, false)
+		require.Nil(t, l.addSession(v))
+		l.openSession(v, id, func() { ended[id] = true })
 		return v
 	}
 	enter("guest")
 	enter("buyer").bought = true
-	g.mu.Lock()
-	now = now.Add(guestLife + time.Second)
-	g.expire()
-	g.mu.Unlock()
-	g.ending.Wait()
+	l.mu.Lock()
+	now = now.Add(guestIdleTime + time.Second)
+	l.expire()
+	l.mu.Unlock()
+	l.closing.Wait()
 	require.Equal(t, map[string]bool{"guest": true}, ended)
-	g.mu.Lock()
-	now = now.Add(buyerLife)
-	g.expire()
-	g.mu.Unlock()
-	g.ending.Wait()
+	l.mu.Lock()
+	now = now.Add(buyerIdleTime)
+	l.expire()
+	l.mu.Unlock()
+	l.closing.Wait()
 	require.Len(t, ended, 2)
-	require.Empty(t, g.sessions)
+	require.Empty(t, l.sessions)
 }
 
 // Who bought something makes room for no newcomer, however long ago it was; only for others who bought.
 func TestBuyersMakeNoRoom(t *testing.T) {
-	g := newGate(Limits{Sessions: 4}, time.Second)
+	l := newLimiter(Limits{Sessions: 4}, time.Second)
 	now := time.Now()
-	g.now = func() time.Time { return now }
+	l.now = func() time.Time { return now }
 	var mu sync.Mutex
 	ended := map[string]bool{}
 	enter := func(id string) *refusal {
-		v := &visitor{id: id, end: func() {}}
-		v.gone, v.dismiss = context.WithCancel(g.life)
+		v := &visitor{id: id, close: func() {}}
+		v.ctx, v.cancel = context.WithCancel(l.ctx)
 		now = now.Add(time.Second)
-		refused := g.seat(v)
+		refused := l.addSession(v)
 		if refused == nil {
-			g.name(v, id, func() { mu.Lock(); defer mu.Unlock(); ended[id] = true })
+			l.openSession(v, id, func() { mu.Lock(); defer mu.Unlock(); ended[id] = true })
 		}
 		return refused
 	}
 	for _, id := range []string{"buyer", "a", "b", "c", "d"} {
 		require.Nil(t, enter(id), id)
 		if id == "buyer" {
-			g.sessions[id].bought = true
+			l.sessions[id].bought = true
 		}
 	}
-	g.ending.Wait()
+	l.closing.Wait()
 	require.Equal(t, map[string]bool{"a": true, "b": true}, ended,
 		"half of 4 are for those who bought nothing")
 	for _, id := range []string{"c", "d"} {
-		g.sessions[id].bought = true
+		l.sessions[id].bought = true
 	}
 	require.Nil(t, enter("e"))
-	g.sessions["e"].bought = true
+	l.sessions["e"].bought = true
 	require.NotNil(t, enter("f"), "all bought something, and were here a moment ago")
-	now = now.Add(askedLife)
-	require.Nil(t, enter("g"))
-	g.ending.Wait()
+	now = now.Add(askedTime)
+	require.Nil(t, enter("l"))
+	l.closing.Wait()
 	require.True(t, ended["buyer"], "the first of them")
 }
 
