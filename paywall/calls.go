@@ -93,7 +93,8 @@ func (l *limiter) acquireUpstream(v *visitor) (done func(), refused *refusal) {
 
 // acquireHandler counts a call inside the SDK until done: over HTTP before MCP 2026-07-28 it goes on when its
 // client hangs up. The returned context is cancelled when the session is closed.
-func (l *limiter) acquireHandler(ctx context.Context, v *visitor) (_ context.Context, done func(), _ *refusal) {
+func (l *limiter) acquireHandler(ctx context.Context, v *visitor) (
+	_ context.Context, done func(), _ *refusal) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	maxOwn := maxCalls

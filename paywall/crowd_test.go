@@ -279,8 +279,8 @@ func TestAnswersThatNobodyReads(t *testing.T) {
 	for range many - maxGuestResponseBytes/size {
 		require.False(t, <-failed, "a buyer's")
 	}
-	require.Eventually(t, func() bool { return writing.Load() == 1+maxGuestResponseBytes/size }, 5*time.Second,
-		time.Millisecond)
+	require.Eventually(t, func() bool { return writing.Load() == 1+maxGuestResponseBytes/size },
+		5*time.Second, time.Millisecond)
 	n, err := io.Copy(io.Discard, buyer.Body)
 	require.NoError(t, err)
 	require.EqualValues(t, size, n)

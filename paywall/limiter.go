@@ -16,7 +16,8 @@ import (
 	"github.com/modelcontextprotocol/go-sdk/jsonrpc"
 )
 
-// Limits bound the memory that visitors can take from a Proxy that serves HTTP. Zero values mean the defaults.
+// Limits bound the memory that visitors can take from a Proxy that serves HTTP. Zero values mean the
+// defaults.
 type Limits struct {
 	// Sessions is the maximum number of concurrent sessions: 1000. Sessions that bought nothing can take half
 	// of them; the oldest of those makes room for a new visitor's session. The limits of concurrent calls and
@@ -94,17 +95,17 @@ type limiter struct {
 	cancel   context.CancelFunc
 
 	mu                sync.Mutex
-	visitors          map[*visitor]struct{} // that count toward Limits.Sessions
-	sessions          map[string]*visitor   // by Mcp-Session-Id
-	calls             [3]int                // concurrent, by rank
-	callsFrom         map[origin]int        // concurrent, of visitors that bought nothing
-	handlers          int                   // calls inside the SDK
-	upstreamCalls     int                   // concurrent upstream calls of visitors that bought nothing
-	upstreamCallsFrom map[string]int        // the same by address
-	bodyBytes         [2]int64              // of bodies in memory: of guests, and of buyers
-	pending           map[string]bool       // unanswered HTTP requests, by callHeader
-	requestCount      int                   // of all requests so far
-	responses         map[*largeResponse]bool
+	visitors          map[*visitor]struct{}   // that count toward Limits.Sessions
+	sessions          map[string]*visitor     // by Mcp-Session-Id
+	calls             [3]int                  // concurrent, by rank
+	callsFrom         map[origin]int          // concurrent, of visitors that bought nothing
+	handlers          int                     // calls inside the SDK
+	upstreamCalls     int                     // concurrent upstream calls of visitors that bought nothing
+	upstreamCallsFrom map[string]int          // the same by address
+	bodyBytes         [2]int64                // of bodies in memory: of guests, and of buyers
+	pending           map[string]bool         // unanswered HTTP requests, by callHeader
+	requestCount      int                     // total, for callHeader
+	responses         map[*largeResponse]bool // being written, to visitors that bought nothing
 
 	closing sync.WaitGroup
 }
@@ -128,7 +129,7 @@ func (l *limiter) limitHTTP(next http.Handler, isSessionless func(*http.Request)
 		sessionless := isSessionless(r)
 		v := l.visitorFor(r, sessionless)
 		if v == nil {
-			// not a JSON-RPC error: clients would take that for a failure of the call and not open a new session
+			// not a JSON-RPC error: clients take that for a failure of the call, and open no new session
 			http.Error(rw, "session not found", http.StatusNotFound)
 			return
 		}
@@ -137,9 +138,9 @@ func (l *limiter) limitHTTP(next http.Handler, isSessionless func(*http.Request)
 		body, release, refused := l.readBody(rw, r, v)
 		defer release()
 		if refused == nil && r.Method == http.MethodPost {
-			var leave func()
-			leave, refused = l.acquire(v, body, r.Header)
-			defer leave()
+			var releaseCalls func()
+			releaseCalls, refused = l.acquire(v, body, r.Header)
+			defer releaseCalls()
 			if refused == nil && v.id == "" && !sessionless { // it will open one
 				refused = l.addSession(v)
 			}

@@ -248,7 +248,8 @@ func TestAddresses(t *testing.T) {
 		if c.forwarded != "" {
 			r.Header.Set("X-Forwarded-For", c.forwarded)
 		}
-		require.Equal(t, c.want, newLimiter(Limits{BehindProxy: c.behind}, time.Second).addressOf(r), "%+v", c)
+		l := newLimiter(Limits{BehindProxy: c.behind}, time.Second)
+		require.Equal(t, c.want, l.addressOf(r), "%+v", c)
 	}
 }
 

@@ -135,15 +135,16 @@ func hasBought(ctx context.Context) bool {
 	return v.bought
 }
 
-// trimClientInfo returns what a client says about itself without anything large that the paywall does not need.
+// trimClientInfo returns what a client says about itself without large members that the paywall does not
+// need.
 func trimClientInfo(p *mcp.InitializeParams) *mcp.InitializeParams {
 	if p == nil {
 		return nil
 	}
 	out := &mcp.InitializeParams{ProtocolVersion: truncate(p.ProtocolVersion)}
 	if p.ClientInfo != nil {
-		out.ClientInfo = &mcp.Implementation{Name: truncate(p.ClientInfo.Name), Title: truncate(p.ClientInfo.Title),
-			Version: truncate(p.ClientInfo.Version)}
+		out.ClientInfo = &mcp.Implementation{Name: truncate(p.ClientInfo.Name),
+			Title: truncate(p.ClientInfo.Title), Version: truncate(p.ClientInfo.Version)}
 	}
 	if p.Capabilities != nil {
 		c := *p.Capabilities

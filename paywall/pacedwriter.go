@@ -15,8 +15,8 @@ const (
 	writeTime, writePart = 20 * time.Second, 64 << 10
 )
 
-// pacedWriter gives a client writeTime to read each part of a response: a client that reads nothing would take
-// memory, and hold up notifications to all clients. It also limits large responses in total.
+// pacedWriter gives a client writeTime to read each part of a response: a client that reads nothing would
+// take memory, and hold up notifications to all clients. It also limits large responses in total.
 type pacedWriter struct {
 	http.ResponseWriter
 	limiter *limiter

@@ -1,8 +1,6 @@
 package paywall
 
-import (
-	"net/http"
-)
+import "net/http"
 
 // addSession counts a visitor toward Limits.Sessions. If they are used up, the session that bought nothing
 // and has been idle the longest is closed.
@@ -27,7 +25,9 @@ func (l *limiter) addSession(v *visitor) *refusal {
 	isGuest := func(other *visitor) bool { return !other.bought }
 	// guests that were told a price and guests that were not each keep half of the sessions from a crowd of
 	// the other
-	goesFirst := func(other *visitor) bool { return isGuest(other) && l.askedRecently(other) == (asking > half/2) }
+	goesFirst := func(other *visitor) bool {
+		return isGuest(other) && l.askedRecently(other) == (asking > half/2)
+	}
 	switch {
 	case sameAddress >= max(half/addressShare, 2):
 		if !l.evict(func(other *visitor) bool { return isGuest(other) && other.address == v.address }) {
@@ -55,7 +55,8 @@ func (l *limiter) askedRecently(v *visitor) bool { return l.now().Sub(v.askedAt)
 func (l *limiter) evict(mayGo func(*visitor) bool) bool {
 	var oldest *visitor
 	for v := range l.visitors {
-		if v.calls == 0 && v.close != nil && mayGo(v) && (oldest == nil || v.lastCall.Before(oldest.lastCall)) {
+		isOlder := oldest == nil || v.lastCall.Before(oldest.lastCall)
+		if v.calls == 0 && v.close != nil && isOlder && mayGo(v) {
 			oldest = v
 		}
 	}
