@@ -12,62 +12,64 @@ import (
 )
 
 const (
-	// questionTime is how long a buyer may take to answer what the server behind asks.
-	questionTime = 5 * time.Minute
-	// maxQuestions is how many of them one buyer has before them at once.
+	// questionTimeout is how long a buyer may take to answer a question of upstream's.
+	questionTimeout = 5 * time.Minute
+	// maxQuestions is the maximum number of open questions to one buyer.
 	maxQuestions = 8
 )
 
-// A server of before 2026-07-28 asks its client back (elicitation, sampling, roots) and logs in
-// requests and notifications of their own, which do not say for which call. So that no buyer is
-// asked or told what is another's, a buyer who can be asked has a session of their own with such a
-// server, which hears this buyer's capabilities. All others share one, which declares none. From
-// 2026-07-28 on questions are part of a call's answer, and capabilities part of each call.
+// Before MCP 2026-07-28 servers ask their client (elicitation, sampling, roots) and log in requests and
+// notifications that do not say which call they belong to. So that no buyer receives what is meant for
+// another, each buyer that can be asked has its own session with such an upstream server, which declares that
+// buyer's capabilities. All other buyers share one session, which declares none. Since 2026-07-28 questions
+// are part of a call's result, and capabilities part of each call.
 
-// cancelTime is how long the server behind may take to hear that its calls are cancelled.
-const cancelTime = 2 * time.Second
+// cancelTimeout is how long upstream may take to acknowledge that calls were cancelled.
+const cancelTimeout = 2 * time.Second
 
-// ownCall is a call of one buyer's at the server behind.
-type ownCall struct {
+// upstreamCall is a running call in a buyer's own upstream session.
+type upstreamCall struct {
 	ctx    context.Context
 	cancel context.CancelFunc
 }
 
-// buyer is the client's side of a session with the server behind that one buyer has alone.
+// buyer is a client with an upstream session of its own.
 type buyer struct {
-	proxy  *Proxy
-	asked  *mcp.ServerSession // who is asked
-	client *mcp.Client
-	bought bool // under Proxy.buyersMu
+	proxy      *Proxy
+	downstream *mcp.ServerSession
+	client     *mcp.Client
+	bought     bool // under Proxy.buyersMu
 
-	connecting sync.Mutex
-	mu         sync.Mutex
-	session    *mcp.ClientSession // nil: not open
-	calls      []*ownCall         // under way: a question goes out with the answer of one
-	// whether one of them was cancelled
-	hasCancelled bool
-	questions    int
-	last         time.Time
-	ended        bool
-	// whether the server behind has to be, and is being, told that the roots are others
-	rootsChanged, telling bool
+	connecting        sync.Mutex
+	mu                sync.Mutex
+	upstream          *mcp.ClientSession // nil: not open
+	calls             []*upstreamCall    // running; a question goes out on the response of one
+	hasCancelledCalls bool               // some call was cancelled
+	questions         int
+	last              time.Time
+	isClosed          bool
+	// whether upstream has yet to be told, and is being told, that the roots have changed
+	rootsChanged, isNotifying bool
 }
 
-// canAsk reports whether the server behind can have a session for one buyer alone: over stdio there
-// is but one buyer, and over HTTP to the server behind a session costs little. A process for each of
-// many buyers is too dear.
-func (f *Proxy) canAsk() bool { return f.version < sessionless && (f.single || f.URL != "") }
+// hasBuyerSessions reports whether buyers can have upstream sessions of their own: over stdio there is only
+// one buyer, and over HTTP an upstream session costs little. Starting a process for each of many buyers would
+// cost too much.
+func (f *Proxy) hasBuyerSessions() bool {
+	return f.version < sessionlessVersion && (f.single || f.URL != "")
+}
 
-// passable is what can be passed on of what a client can do; nil: nothing.
-func passable(c *mcp.ClientCapabilities) *mcp.ClientCapabilities {
+// forwardableCapabilities returns the client capabilities that the paywall can forward; nil if there are
+// none.
+func forwardableCapabilities(c *mcp.ClientCapabilities) *mcp.ClientCapabilities {
 	if c == nil || (c.RootsV2 == nil && c.Sampling == nil && c.Elicitation == nil) {
 		return nil
 	}
 	return &mcp.ClientCapabilities{RootsV2: c.RootsV2, Sampling: c.Sampling, Elicitation: c.Elicitation}
 }
 
-// claims is passable as the _meta of a request of 2026-07-28 has it.
-func claims(c *mcp.ClientCapabilities) map[string]any {
+// capabilitiesMeta returns the forwardable capabilities as the _meta of a request of MCP 2026-07-28 has them.
+func capabilitiesMeta(c *mcp.ClientCapabilities) map[string]any {
 	said := map[string]any{}
 	if c == nil {
 		return said
@@ -84,10 +86,10 @@ func claims(c *mcp.ClientCapabilities) map[string]any {
 	return said
 }
 
-// buyerOf gives the buyer who has this session, if they are to have one of their own with the server
-// behind; nil, nil: they share one.
+// buyerOf returns the buyer of a session, if it is to have an upstream session of its own; nil, nil: it
+// shares one.
 func (f *Proxy) buyerOf(ctx context.Context, session *mcp.ServerSession) (*buyer, error) {
-	if session == nil || !f.canAsk() {
+	if session == nil || !f.hasBuyerSessions() {
 		return nil, nil
 	}
 	said, bought := session.InitializeParams(), hasBought(ctx)
@@ -97,25 +99,25 @@ func (f *Proxy) buyerOf(ctx context.Context, session *mcp.ServerSession) (*buyer
 		b.bought = b.bought || bought
 		return b, nil
 	}
-	if said == nil || said.ProtocolVersion >= sessionless {
+	if said == nil || said.ProtocolVersion >= sessionlessVersion {
 		return nil, nil
 	}
-	can := passable(said.Capabilities)
+	can := forwardableCapabilities(said.Capabilities)
 	if can == nil && f.levels[session] == "" {
 		return nil, nil
 	}
-	if len(f.buyers) >= max(cmp.Or(f.Limits.Sessions, defaultSessions)/4, 1) && !f.dropOne(bought) {
+	if len(f.buyers) >= max(cmp.Or(f.Limits.Sessions, defaultSessions)/4, 1) && !f.evictBuyer(bought) {
 		return nil, (&refusal{retryAfter: 5, message: "the server behind the paywall is busy"}).rpcError()
 	}
-	b := &buyer{proxy: f, asked: session, bought: bought, last: time.Now()}
+	b := &buyer{proxy: f, downstream: session, bought: bought, last: time.Now()}
 	b.client = f.newClient(can, b)
 	f.buyers[session] = b
 	return b, nil
 }
 
-// dropOne closes the session that was not used for the longest, of who bought nothing if there is one:
-// it is opened again when needed. For who bought, one with a call under way has to go too.
-func (f *Proxy) dropOne(bought bool) bool {
+// evictBuyer closes the least recently used upstream session, preferably of a buyer that bought nothing; it
+// is opened again when needed. For a buyer that bought something, it also closes sessions with running calls.
+func (f *Proxy) evictBuyer(bought bool) bool {
 	var found *buyer
 	var oldest time.Time
 	least := 0
@@ -138,12 +140,12 @@ func (f *Proxy) dropOne(bought bool) bool {
 	if found == nil {
 		return false
 	}
-	delete(f.buyers, found.asked)
-	f.updates.Go(found.end)
+	delete(f.buyers, found.downstream)
+	f.background.Go(found.close)
 	return true
 }
 
-// sessionClosed releases what a closed session of a client had.
+// sessionClosed releases what the closed session of a client used.
 func (f *Proxy) sessionClosed(session *mcp.ServerSession) {
 	f.buyersMu.Lock()
 	b := f.buyers[session]
@@ -151,18 +153,18 @@ func (f *Proxy) sessionClosed(session *mcp.ServerSession) {
 	delete(f.levels, session)
 	f.buyersMu.Unlock()
 	if b != nil {
-		b.end()
+		b.close()
 	}
 	f.unsubscribeAll(session)
 }
 
-// end closes the buyer's session with the server behind, once that has heard that its calls are cancelled:
-// the SDK says so beside them, and no more when the session is closing.
-func (b *buyer) end() {
+// close closes the buyer's upstream session once upstream has heard that its calls are cancelled: the SDK
+// sends cancellations asynchronously, and drops them when the session closes.
+func (b *buyer) close() {
 	b.mu.Lock()
-	b.ended = true
-	session, hasCancelled := b.session, b.hasCancelled || len(b.calls) > 0
-	b.session = nil
+	b.isClosed = true
+	session, hasCancelledCalls := b.upstream, b.hasCancelledCalls || len(b.calls) > 0
+	b.upstream = nil
 	for _, call := range b.calls {
 		call.cancel()
 	}
@@ -170,27 +172,27 @@ func (b *buyer) end() {
 	if session == nil {
 		return
 	}
-	if hasCancelled && !b.proxy.single {
-		ctx, cancel := context.WithTimeout(context.Background(), cancelTime)
+	if hasCancelledCalls && !b.proxy.single {
+		ctx, cancel := context.WithTimeout(context.Background(), cancelTimeout)
 		defer cancel()
 		for b.isBusy() && ctx.Err() == nil {
 			time.Sleep(time.Millisecond)
 		}
-		_ = session.Ping(ctx, nil) // it comes after
+		_ = session.Ping(ctx, nil) // arrives after the cancellations
 	}
 	_ = session.Close()
 }
 
-// reach gives the session with the server behind, made where there is none (any more).
-func (b *buyer) reach(ctx context.Context) (*mcp.ClientSession, error) {
+// upstreamSession returns the buyer's upstream session, and opens it if there is none (any more).
+func (b *buyer) upstreamSession(ctx context.Context) (*mcp.ClientSession, error) {
 	b.connecting.Lock()
 	defer b.connecting.Unlock()
-	if b.proxy.single { // its session is the one there is
+	if b.proxy.single { // it has the shared session to itself
 		b.proxy.adopt(b)
-		session, err := b.proxy.upstream(ctx)
+		session, err := b.proxy.upstreamSession(ctx)
 		b.mu.Lock()
-		isNew := b.session != session
-		b.session = session
+		isNew := b.upstream != session
+		b.upstream = session
 		b.mu.Unlock()
 		if isNew {
 			b.setLevel(ctx)
@@ -198,12 +200,12 @@ func (b *buyer) reach(ctx context.Context) (*mcp.ClientSession, error) {
 		return session, err
 	}
 	b.mu.Lock()
-	session := b.session
+	session := b.upstream
 	b.mu.Unlock()
 	if session != nil {
 		return session, nil
 	}
-	limited, cancel := context.WithTimeout(ctx, connectTime)
+	limited, cancel := context.WithTimeout(ctx, connectTimeout)
 	defer cancel()
 	session, err := b.client.Connect(limited, b.proxy.transport(),
 		&mcp.ClientSessionOptions{ProtocolVersion: b.proxy.version})
@@ -211,27 +213,27 @@ func (b *buyer) reach(ctx context.Context) (*mcp.ClientSession, error) {
 		return nil, upstreamError(err)
 	}
 	b.mu.Lock()
-	if b.ended {
+	if b.isClosed {
 		b.mu.Unlock()
 		_ = session.Close()
 		return nil, context.Canceled
 	}
-	b.session = session
+	b.upstream = session
 	b.mu.Unlock()
 	b.setLevel(limited)
 	return session, nil
 }
 
-// setLevel tells the server behind which log messages the buyer wants, if there is a session with it.
+// setLevel sets upstream's log level for the buyer, if its session is open.
 func (b *buyer) setLevel(ctx context.Context) {
 	b.proxy.buyersMu.Lock()
-	level := b.proxy.levels[b.asked]
+	level := b.proxy.levels[b.downstream]
 	b.proxy.buyersMu.Unlock()
 	b.mu.Lock()
-	session := b.session
+	session := b.upstream
 	b.mu.Unlock()
 	if level != "" && session != nil {
-		_ = session.SetLoggingLevel(ctx, &mcp.SetLoggingLevelParams{Level: level}) // it logs as it did
+		_ = session.SetLoggingLevel(ctx, &mcp.SetLoggingLevelParams{Level: level}) // else it logs as before
 	}
 }
 
@@ -239,8 +241,8 @@ func (b *buyer) setLevel(ctx context.Context) {
 func (b *buyer) forget(session *mcp.ClientSession) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	if b.session == session {
-		b.session = nil
+	if b.upstream == session {
+		b.upstream = nil
 	}
 }
 
@@ -250,11 +252,11 @@ func (b *buyer) isBusy() bool {
 	return len(b.calls) > 0
 }
 
-// calling notes a call under way until done.
-func (b *buyer) calling(ctx context.Context) (_ context.Context, done func()) {
+// trackCall registers a running call until done.
+func (b *buyer) trackCall(ctx context.Context) (_ context.Context, done func()) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	call := &ownCall{}
+	call := &upstreamCall{}
 	call.ctx, call.cancel = context.WithCancel(ctx)
 	b.calls = append(b.calls, call)
 	return call.ctx, func() {
@@ -263,14 +265,14 @@ func (b *buyer) calling(ctx context.Context) (_ context.Context, done func()) {
 		defer b.mu.Unlock()
 		i := slices.Index(b.calls, call)
 		b.calls = slices.Delete(b.calls, i, i+1)
-		b.hasCancelled = b.hasCancelled || call.ctx.Err() != nil
+		b.hasCancelledCalls = b.hasCancelledCalls || call.ctx.Err() != nil
 		b.last = time.Now()
 	}
 }
 
-// way is the context under which something of the server behind goes to the buyer: with the answer
-// of the newest call under way, else on the session's own stream.
-func (b *buyer) way() context.Context {
+// deliveryContext returns the context in which upstream's messages are sent to the buyer: that of the newest
+// running call, so that they go out on its response, or else of the session's own stream.
+func (b *buyer) deliveryContext() context.Context {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	if n := len(b.calls); n > 0 {
@@ -279,45 +281,45 @@ func (b *buyer) way() context.Context {
 	return context.Background()
 }
 
-// rootsChanged tells the server behind that a buyer's roots are others.
+// rootsChanged handles a buyer's notification that its roots have changed.
 func (f *Proxy) rootsChanged(_ context.Context, r *mcp.RootsListChangedRequest) {
 	f.buyersMu.Lock()
 	b := f.buyers[r.Session]
 	f.buyersMu.Unlock()
 	if b != nil {
-		b.tellRoots()
+		b.notifyRootsChanged()
 	}
 }
 
-// tellRoots tells that there are others; once more where the buyer says so while it is being told, however
-// often.
-func (b *buyer) tellRoots() {
+// notifyRootsChanged tells upstream that the roots have changed. Changes that arrive meanwhile, however many,
+// lead to one more notification.
+func (b *buyer) notifyRootsChanged() {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	b.rootsChanged = true
-	if b.telling {
+	if b.isNotifying {
 		return
 	}
-	b.telling = true
-	b.proxy.updates.Go(func() {
-		for b.takeRoots() {
-			// the SDK tells by itself of a change of roots that it has; it has none, and is not asked
-			// for them
+	b.isNotifying = true
+	b.proxy.background.Go(func() {
+		for b.takeRootsChanged() {
+			// the SDK sends the notification when its own list of roots changes; that list is never
+			// served
 			b.client.AddRoots(&mcp.Root{URI: "file:///"})
 		}
 	})
 }
 
-// takeRoots reports whether there is something to tell (any more).
-func (b *buyer) takeRoots() bool {
+// takeRootsChanged reports whether upstream has yet to be told of a change, and clears the flag.
+func (b *buyer) takeRootsChanged() bool {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	b.telling, b.rootsChanged = b.rootsChanged, false
-	return b.telling
+	b.isNotifying, b.rootsChanged = b.rootsChanged, false
+	return b.isNotifying
 }
 
-// ask puts a question of the server behind to the buyer.
-func ask[P, R any](ctx context.Context, b *buyer, put func(context.Context, P) (R, error),
+// askBuyer forwards a question of upstream's to the buyer.
+func askBuyer[P, R any](ctx context.Context, b *buyer, put func(context.Context, P) (R, error),
 	question P) (R, error) {
 	var none R
 	b.mu.Lock()
@@ -334,9 +336,9 @@ func ask[P, R any](ctx context.Context, b *buyer, put func(context.Context, P) (
 		defer b.mu.Unlock()
 		b.questions--
 	}()
-	asking, cancel := context.WithTimeout(b.way(), questionTime)
+	asking, cancel := context.WithTimeout(b.deliveryContext(), questionTimeout)
 	defer cancel()
-	defer context.AfterFunc(ctx, cancel)() // the server behind takes it back
+	defer context.AfterFunc(ctx, cancel)() // upstream withdrew the question
 	answer, err := put(asking, question)
 	if err != nil {
 		return none, upstreamError(err)
@@ -344,19 +346,19 @@ func ask[P, R any](ctx context.Context, b *buyer, put func(context.Context, P) (
 	return answer, nil
 }
 
-// newClient is a client for one buyer's session with the server behind; nil: for the one that is shared.
+// newClient returns a client for one buyer's upstream session; nil: for the shared one.
 func (f *Proxy) newClient(can *mcp.ClientCapabilities, b *buyer) *mcp.Client {
 	o := &mcp.ClientOptions{
 		Capabilities: &mcp.ClientCapabilities{},
-		// questions are the buyer's to answer
+		// questions are for the buyer to answer
 		MultiRoundTrip:              &mcp.MultiRoundTripOptions{Disabled: true},
-		ProgressNotificationHandler: f.passProgress,
+		ProgressNotificationHandler: f.forwardProgress,
 	}
 	if b == nil || f.single {
 		o.ToolListChangedHandler = onChange[*mcp.ToolListChangedRequest](f, f.mirrorTools)
 		o.PromptListChangedHandler = onChange[*mcp.PromptListChangedRequest](f, f.mirrorPrompts)
 		o.ResourceListChangedHandler = onChange[*mcp.ResourceListChangedRequest](f, f.mirrorResources)
-		o.ResourceUpdatedHandler = f.passUpdate
+		o.ResourceUpdatedHandler = f.forwardUpdate
 	}
 	self := &mcp.Implementation{Name: "x402-wallet paywall", Version: f.Version}
 	if b == nil {
@@ -366,20 +368,20 @@ func (f *Proxy) newClient(can *mcp.ClientCapabilities, b *buyer) *mcp.Client {
 		o.Capabilities = can
 	}
 	o.LoggingMessageHandler = func(_ context.Context, r *mcp.LoggingMessageRequest) {
-		_ = b.asked.Log(ofNobody(b.way()), r.Params) // who left misses it
+		_ = b.downstream.Log(withoutCall(b.deliveryContext()), r.Params)
 	}
 	o.ElicitationCompleteHandler = func(_ context.Context, r *mcp.ElicitationCompleteNotificationRequest) {
-		_ = b.asked.NotifyElicitationComplete(b.way(), r.Params)
+		_ = b.downstream.NotifyElicitationComplete(b.deliveryContext(), r.Params)
 	}
 	if o.Capabilities.Elicitation != nil {
 		o.ElicitationHandler = func(ctx context.Context, r *mcp.ElicitRequest) (*mcp.ElicitResult, error) {
-			return ask(ctx, b, b.asked.Elicit, r.Params)
+			return askBuyer(ctx, b, b.downstream.Elicit, r.Params)
 		}
 	}
 	if o.Capabilities.Sampling != nil {
 		o.CreateMessageWithToolsHandler = func(ctx context.Context, r *mcp.CreateMessageWithToolsRequest) (
 			*mcp.CreateMessageWithToolsResult, error) {
-			return ask(ctx, b, b.asked.CreateMessageWithTools, r.Params)
+			return askBuyer(ctx, b, b.downstream.CreateMessageWithTools, r.Params)
 		}
 	}
 	client := mcp.NewClient(self, o)
@@ -389,7 +391,7 @@ func (f *Proxy) newClient(can *mcp.ClientCapabilities, b *buyer) *mcp.Client {
 			if !isRoots || o.Capabilities.RootsV2 == nil {
 				return next(ctx, method, request)
 			}
-			return ask(ctx, b, b.asked.ListRoots, r.Params)
+			return askBuyer(ctx, b, b.downstream.ListRoots, r.Params)
 		}
 	})
 	return client

@@ -249,12 +249,12 @@ func TestQuestionsAreBounded(t *testing.T) {
 	for range maxQuestions {
 		b.questions++
 	}
-	_, err := ask(t.Context(), b, func(context.Context, int) (int, error) { return 1, nil }, 0)
+	_, err := askBuyer(t.Context(), b, func(context.Context, int) (int, error) { return 1, nil }, 0)
 	require.ErrorContains(t, err, "many questions")
 	b.questions = 0
 	taken, cancel := context.WithCancel(t.Context())
 	cancel()
-	_, err = ask(taken, b, func(ctx context.Context, _ int) (int, error) {
+	_, err = askBuyer(taken, b, func(ctx context.Context, _ int) (int, error) {
 		<-ctx.Done()
 		return 0, ctx.Err()
 	}, 0)

@@ -323,7 +323,7 @@ func TestUpdatesWaitForNobody(t *testing.T) {
 	_, err = io.ReadFull(stream, make([]byte, 100)) // it has begun
 	require.NoError(t, err)
 	tell := func(uri string) {
-		f.passUpdate(t.Context(), &mcp.ResourceUpdatedNotificationRequest{
+		f.forwardUpdate(t.Context(), &mcp.ResourceUpdatedNotificationRequest{
 			Params: &mcp.ResourceUpdatedNotificationParams{URI: uri}})
 	}
 	before := runtime.NumGoroutine()

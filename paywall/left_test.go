@@ -23,7 +23,7 @@ import (
 // with a name for the payment, by which they ask again, in whatever session. In MCP of before 2026-07-28
 // the call goes on all the same, as its seller finds when it has done its work.
 func TestWhoHangsUpPaysForNothingLost(t *testing.T) {
-	for _, version := range []string{"2025-11-25", sessionless} {
+	for _, version := range []string{"2025-11-25", sessionlessVersion} {
 		for name, extensions := range map[string]map[string]json.RawMessage{"unnamed": nil, "named": named} {
 			t.Run(version+" "+name, func(t *testing.T) { hangUp(t, version, extensions) })
 		}
@@ -57,7 +57,7 @@ func hangUp(t *testing.T, version string, extensions map[string]json.RawMessage)
 	payment := l.payer.sign(t, c, 0, extensions)
 	header := map[string]string{"Mcp-Session-Id": buyer.ID(), callHeader: "1"}
 	more := ""
-	if version == sessionless {
+	if version == sessionlessVersion {
 		header = map[string]string{"Mcp-Protocol-Version": version, "Mcp-Method": "tools/call",
 			"Mcp-Name": "search"}
 		more = `,"io.modelcontextprotocol/protocolVersion":"` + version +
@@ -91,7 +91,7 @@ func hangUp(t *testing.T, version string, extensions map[string]json.RawMessage)
 	require.Eventually(t, func() bool {
 		return state() != history.SaleRunning && state() != history.SaleSettling
 	}, 20*time.Second, 10*time.Millisecond)
-	if extensions == nil || version == sessionless {
+	if extensions == nil || version == sessionlessVersion {
 		require.Empty(t, l.Settlements(), "the answer is lost")
 		require.Equal(t, history.SaleFailed, state())
 		return
@@ -121,14 +121,14 @@ func TestQuestionsCarryNothingUnpaid(t *testing.T) {
 	t.Cleanup(at.Close)
 	l := newLab(t, nil)
 	endpoint := overHTTP(t, l, &Proxy{URL: at.URL}, Limits{})
-	p := newPerson(t, "Oslo", sessionless, &mcp.StreamableClientTransport{Endpoint: endpoint})
+	p := newPerson(t, "Oslo", sessionlessVersion, &mcp.StreamableClientTransport{Endpoint: endpoint})
 	asked, err := p.CallTool(t.Context(), callOf("search", nil))
 	c := read(t, asked, err).challenge()
 	payment := l.payer.sign(t, c, 0, nil)
 	_, answer := post(t, endpoint, fmt.Sprintf(`{"jsonrpc":"2.0","id":7,"method":"tools/call","params":{`+
 		`"name":"search","_meta":{"x402/payment":%s,"io.modelcontextprotocol/protocolVersion":%q,`+
-		`"io.modelcontextprotocol/clientCapabilities":{"elicitation":{"form":{}}}}}}`, payment, sessionless),
-		map[string]string{"Mcp-Protocol-Version": sessionless, "Mcp-Method": "tools/call",
+		`"io.modelcontextprotocol/clientCapabilities":{"elicitation":{"form":{}}}}}}`, payment, sessionlessVersion),
+		map[string]string{"Mcp-Protocol-Version": sessionlessVersion, "Mcp-Method": "tools/call",
 			"Mcp-Name": "search"})
 	require.Contains(t, answer, "Where?")
 	require.NotContains(t, answer, product)

@@ -193,7 +193,7 @@ func TestListenersMakeRoom(t *testing.T) {
 		request, err := http.NewRequestWithContext(ctx, http.MethodPost, endpoint, strings.NewReader(listen))
 		require.NoError(t, err)
 		for name, value := range map[string]string{"Content-Type": "application/json",
-			"Mcp-Protocol-Version": sessionless, "Accept": "application/json, text/event-stream",
+			"Mcp-Protocol-Version": sessionlessVersion, "Accept": "application/json, text/event-stream",
 			"Mcp-Method": "subscriptions/listen"} {
 			request.Header.Set(name, value)
 		}

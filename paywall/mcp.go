@@ -27,7 +27,7 @@ const codePaymentRequired = 402
 // its progress leave; its log messages come with its answer (not so for a tool that is paid upfront).
 func (w *Paywall) Protect(server *mcp.Server) {
 	server.AddReceivingMiddleware(w.middleware)
-	server.AddSendingMiddleware(w.withheld.sending)
+	server.AddSendingMiddleware(w.withheld.sendingMiddleware)
 }
 
 // Tool charges for one tool, where a server is not protected as a whole. h is what Server.AddTool
@@ -112,7 +112,7 @@ func (w *Paywall) sellCall(ctx context.Context, request *mcp.CallToolRequest, na
 	}
 	paid := func(context.Context, bool) {}
 	if !t.Upfront || w.options.VerifyOnly { // what is paid for before it runs says what it likes
-		run, paid = w.withheld.quiet(request, run)
+		run, paid = w.withheld.track(request, run)
 	}
 	asked := toolRequest(t, name, request.Params, header, run)
 	asked.isAbandoned = func() bool { return isAbandoned(ctx, header) }

@@ -66,7 +66,7 @@ func (f *Proxy) adaptToUpstream(next mcp.MethodHandler) mcp.MethodHandler {
 		switch r := request.(type) {
 		case *mcp.ServerRequest[*mcp.InitializeParams]:
 			answer, err := next(ctx, method, request)
-			if said, ok := answer.(*mcp.InitializeResult); ok && err == nil && !f.canAsk() {
+			if said, ok := answer.(*mcp.InitializeResult); ok && err == nil && !f.hasBuyerSessions() {
 				said.Capabilities.Logging = nil // log messages do not say which call they belong to
 			}
 			return answer, err
@@ -102,7 +102,7 @@ var logLevels = []mcp.LoggingLevel{"debug", "info", "notice", "warning", "error"
 // setLevel has upstream's log messages sent to a buyer, from the buyer's own upstream session.
 func (f *Proxy) setLevel(ctx context.Context, session *mcp.ServerSession, level mcp.LoggingLevel) error {
 	switch {
-	case !f.logs || !f.canAsk():
+	case !f.logs || !f.hasBuyerSessions():
 		return &jsonrpc.Error{
 			Code:    jsonrpc.CodeMethodNotFound,
 			Message: "this server does not log to its clients",

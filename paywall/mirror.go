@@ -15,7 +15,7 @@ import (
 	"x402-wallet/x402"
 )
 
-// What the upstream server has is shown as ours. These are the kinds of it.
+// The kinds of items that are mirrored from upstream.
 const (
 	kindTool     = "tool"
 	kindResource = "resource"
@@ -23,8 +23,8 @@ const (
 	kindPrompt   = "prompt"
 )
 
-// upstreamLimits bound the lists of the upstream server: the owner chose it, so they only keep a
-// broken one from filling the memory.
+// upstreamLimits bound upstream's lists. The owner chose upstream, so they only prevent a broken server from
+// filling the memory.
 var upstreamLimits = mcpconn.Limits{Pages: 1000, Items: 100_000, Bytes: 64 << 20}
 
 func (f *Proxy) mirrorTools(ctx context.Context, upstream *mcp.ClientSession) error {
@@ -38,7 +38,7 @@ func (f *Proxy) mirrorResources(ctx context.Context, upstream *mcp.ClientSession
 		func(r *mcp.Resource) (string, func()) {
 			return r.URI, func() { f.server.AddResource(r, f.readResource) }
 		}, f.server.RemoveResources)
-	if err == nil { // many servers have resources and know nothing of templates
+	if err == nil { // many servers have resources but no templates
 		_ = mirrorList(ctx, f, upstream, kindTemplate, mcpconn.ResourceTemplates,
 			func(t *mcp.ResourceTemplate) (string, func()) {
 				return t.URITemplate, func() { f.server.AddResourceTemplate(t, f.readResource) }
@@ -53,8 +53,8 @@ func (f *Proxy) mirrorPrompts(ctx context.Context, upstream *mcp.ClientSession) 
 	}, f.server.RemovePrompts)
 }
 
-// mirrorList shows a list of the upstream server's as ours, if it says that it has such; of tells an
-// item's name, and adds it.
+// mirrorList registers a list of upstream's in the proxy's own server, if upstream has it; of returns an
+// item's name and a function that registers it.
 func mirrorList[T any](ctx context.Context, f *Proxy, upstream *mcp.ClientSession, kind string,
 	list func(context.Context, *mcp.ClientSession, mcpconn.Limits) ([]T, error),
 	of func(T) (name string, add func()), remove func(names ...string)) error {
@@ -86,37 +86,37 @@ func (f *Proxy) callTool(ctx context.Context, request *mcp.CallToolRequest) (*mc
 	if len(p.Arguments) > 0 {
 		call.Arguments = p.Arguments
 	}
-	return passOn(ctx, f, request, call, (*mcp.ClientSession).CallTool)
+	return forward(ctx, f, request, call, (*mcp.ClientSession).CallTool)
 }
 
 func (f *Proxy) readResource(ctx context.Context, request *mcp.ReadResourceRequest) (*mcp.ReadResourceResult,
 	error) {
 	p := request.Params
-	return passOn(ctx, f, request, &mcp.ReadResourceParams{Meta: p.Meta, URI: p.URI,
+	return forward(ctx, f, request, &mcp.ReadResourceParams{Meta: p.Meta, URI: p.URI,
 		InputResponses: p.InputResponses, RequestState: p.RequestState}, (*mcp.ClientSession).ReadResource)
 }
 
 func (f *Proxy) getPrompt(ctx context.Context, request *mcp.GetPromptRequest) (*mcp.GetPromptResult, error) {
 	p := request.Params
-	return passOn(ctx, f, request, &mcp.GetPromptParams{Meta: p.Meta, Name: p.Name,
+	return forward(ctx, f, request, &mcp.GetPromptParams{Meta: p.Meta, Name: p.Name,
 		Arguments: p.Arguments, InputResponses: p.InputResponses, RequestState: p.RequestState},
 		(*mcp.ClientSession).GetPrompt)
 }
 
-// withMeta is what has a _meta: a request's parameters, or an answer.
-type withMeta interface {
+// metaCarrier is anything with a _meta: request parameters or a result.
+type metaCarrier interface {
 	GetMeta() map[string]any
 	SetMeta(map[string]any)
 }
 
-// asks is a buyer's request.
-type asks interface {
+// buyerRequest is a request from a buyer.
+type buyerRequest interface {
 	GetSession() mcp.Session
 	ClientCapabilities() *mcp.ClientCapabilities
 }
 
-// passOn makes a buyer's request of the upstream server.
-func passOn[P, R withMeta](ctx context.Context, f *Proxy, request asks, params P,
+// forward forwards a buyer's request to upstream.
+func forward[P, R metaCarrier](ctx context.Context, f *Proxy, request buyerRequest, params P,
 	do func(*mcp.ClientSession, context.Context, P) (R, error)) (R, error) {
 	meta, done := f.upstreamMeta(ctx, request, params.GetMeta())
 	defer done()
@@ -134,10 +134,10 @@ func (f *Proxy) complete(ctx context.Context, request *mcp.CompleteRequest) (*mc
 	return callUpstream(ctx, f, request, &p, (*mcp.ClientSession).Complete)
 }
 
-// callUpstream makes a request of the upstream server, on the buyer's own session with it or on the
-// shared one (request is nil: on that); once more where that one does not know the session (any
-// more), and so did nothing.
-func callUpstream[P, R any](ctx context.Context, f *Proxy, request asks, params P,
+// callUpstream sends a request to upstream, in the buyer's own upstream session or the shared one (always if
+// request is nil). If upstream does not know the session (any more), and therefore did nothing, it is sent
+// once more in a new one.
+func callUpstream[P, R any](ctx context.Context, f *Proxy, request buyerRequest, params P,
 	do func(*mcp.ClientSession, context.Context, P) (R, error)) (R, error) {
 	var none R
 	if !hasBought(ctx) {
@@ -147,7 +147,7 @@ func callUpstream[P, R any](ctx context.Context, f *Proxy, request asks, params 
 		}
 		defer done()
 	}
-	reach, forget := f.upstream, f.forget
+	reach, forget := f.upstreamSession, f.forget
 	if request != nil {
 		session, _ := request.GetSession().(*mcp.ServerSession)
 		b, err := f.buyerOf(ctx, session)
@@ -156,9 +156,9 @@ func callUpstream[P, R any](ctx context.Context, f *Proxy, request asks, params 
 		}
 		if b != nil {
 			var done func()
-			ctx, done = b.calling(ctx)
+			ctx, done = b.trackCall(ctx)
 			defer done()
-			reach = b.reach
+			reach = b.upstreamSession
 			if !f.single {
 				forget = b.forget
 			}
@@ -181,9 +181,9 @@ func callUpstream[P, R any](ctx context.Context, f *Proxy, request asks, params 
 	}
 }
 
-// upstreamMeta is _meta as the upstream server gets it: without the payment, which it could settle
-// itself, with what the buyer's client can do of what is passed on, and with a progress token of ours.
-func (f *Proxy) upstreamMeta(ctx context.Context, request asks, meta mcp.Meta) (
+// upstreamMeta returns the _meta for upstream: without the payment, which upstream could settle itself, with
+// the forwardable capabilities of the buyer's client, and with a progress token of the proxy's.
+func (f *Proxy) upstreamMeta(ctx context.Context, request buyerRequest, meta mcp.Meta) (
 	cleaned mcp.Meta, done func()) {
 	token := meta["progressToken"]
 	meta = ownMeta(meta)
@@ -194,8 +194,8 @@ func (f *Proxy) upstreamMeta(ctx context.Context, request asks, meta mcp.Meta) (
 	if request == nil {
 		return meta, func() {}
 	}
-	if f.version >= sessionless {
-		meta[mcp.MetaKeyClientCapabilities] = claims(request.ClientCapabilities())
+	if f.version >= sessionlessVersion {
+		meta[mcp.MetaKeyClientCapabilities] = capabilitiesMeta(request.ClientCapabilities())
 	}
 	if token == nil {
 		return meta, func() {}
@@ -207,34 +207,34 @@ func (f *Proxy) upstreamMeta(ctx context.Context, request asks, meta mcp.Meta) (
 	return meta, func() { f.progress.Delete(ours) }
 }
 
-// progressListener is who waits for the progress of a call.
+// progressListener receives the progress of a call.
 type progressListener struct {
 	ctx     context.Context
 	session *mcp.ServerSession
 	token   any
 }
 
-func (f *Proxy) passProgress(_ context.Context, request *mcp.ProgressNotificationClientRequest) {
+func (f *Proxy) forwardProgress(_ context.Context, request *mcp.ProgressNotificationClientRequest) {
 	ours, _ := request.Params.ProgressToken.(string)
 	if who, there := f.progress.Load(ours); there {
 		to := who.(*progressListener)
 		p := *request.Params
 		p.ProgressToken = to.token
-		_ = to.session.NotifyProgress(to.ctx, &p) // who left does not follow it any more
+		_ = to.session.NotifyProgress(to.ctx, &p)
 	}
 }
 
-// downstreamMeta is _meta of an answer: without who the upstream server says that it is.
+// downstreamMeta returns the _meta of a result without upstream's server info.
 func downstreamMeta(meta mcp.Meta) mcp.Meta {
 	meta = maps.Clone(meta)
 	delete(meta, mcp.MetaKeyServerInfo)
 	return meta
 }
 
-// codeRejected is the SDK's own, of a request that its transport could not deliver.
+// codeRejected is the SDK's error code for a request that its transport could not deliver.
 const codeRejected = -32005
 
-// upstreamError is an error of the upstream server as it was: the SDK knows no wrapped ones.
+// upstreamError returns an upstream error unwrapped: the SDK does not recognize wrapped ones.
 func upstreamError(err error) error {
 	var own *jsonrpc.Error
 	if errors.As(err, &own) && (own.Code != codeRejected || own.Message != "rejected by transport") {

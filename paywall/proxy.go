@@ -23,11 +23,11 @@ import (
 	"x402-wallet/x402"
 )
 
-// Proxy is a wall in front of another MCP server, which it shows as it is: its tools, resources and
-// prompts, changes of their lists and of resources, completions, progress, cancellation, log
-// messages, structured content and errors; and its questions back (elicitation, sampling, roots).
-// What the other server never sees is the payment. What cannot be passed on (buyer.go says when) is
-// not advertised, to either side; tasks never.
+// Proxy puts a paywall in front of another MCP server (upstream) and exposes it as it is: its tools,
+// resources and prompts, changes of their lists and of resources, completions, progress, cancellation, log
+// messages, structured content and errors, and its questions to the client (elicitation, sampling, roots).
+// Upstream never sees a payment. What cannot be forwarded (buyer.go says when) is not advertised, to either
+// side; tasks never are.
 type Proxy struct {
 	Paywall *Paywall
 	Command []string  // starts the upstream server as a program; none: it is at URL
@@ -39,47 +39,47 @@ type Proxy struct {
 	Version string
 	Log     *slog.Logger
 
-	direct    *http.Client // for URL
-	server    *mcp.Server
-	client    *mcp.Client
-	bodyTime  time.Duration
-	stopCalls func() // those that came over HTTP; nil: none did
-	tokens    atomic.Int64
-	progress  sync.Map // our token → *progressListener
+	direct      *http.Client // for URL
+	server      *mcp.Server
+	client      *mcp.Client
+	bodyTime    time.Duration
+	cancelCalls func() // cancels calls over HTTP; nil: there is no HTTP server
+	tokens      atomic.Int64
+	progress    sync.Map // our token → *progressListener
 
-	version string // of MCP that the server behind speaks
-	single  bool   // there is one buyer
-	// what the server behind can
+	version string // upstream's MCP protocol version
+	single  bool   // there is only one buyer (stdio)
+	// what upstream supports
 	logs, subscribable bool
 
 	buyersMu sync.Mutex
-	buyers   map[*mcp.ServerSession]*buyer           // who have a session of their own with it
-	levels   map[*mcp.ServerSession]mcp.LoggingLevel // that buyers asked for
+	buyers   map[*mcp.ServerSession]*buyer           // with upstream sessions of their own
+	levels   map[*mcp.ServerSession]mcp.LoggingLevel // that buyers set
 
 	subscribing sync.Mutex
-	subscribed  map[string]map[*mcp.ServerSession]bool // to which URI
+	subscribed  map[string]map[*mcp.ServerSession]bool // by URI
 
-	tellingMu sync.Mutex
-	telling   map[untold]map[string]bool // which URIs have to be told
+	updateQueueMu sync.Mutex
+	updateQueue   map[updateTarget]map[string]bool // URIs to notify
 
-	mu      sync.Mutex // of the session, and of what is shown
-	adopted *buyer     // whose the session is; nil: all buyers'
+	mu      sync.Mutex // guards the fields below
+	adopted *buyer     // the only user of session; nil: all buyers
 	session *mcp.ClientSession
 	mirror  mcpconn.Mirror
 
-	unanswered atomic.Int64 // requests that were read, and whose answers are not written
+	unanswered atomic.Int64 // requests whose responses are not written yet
 
-	life    sync.Mutex // of what follows
-	updates sync.WaitGroup
-	ended   bool
+	closeMu    sync.Mutex // guards the fields below
+	background sync.WaitGroup
+	isClosed   bool
 }
 
-// connectTime is how long the upstream server may take to start: npx may have to unpack it first.
-const connectTime = 60 * time.Second
+// connectTimeout is how long upstream may take to start: npx may have to unpack it first.
+const connectTimeout = 60 * time.Second
 
-// transport starts the upstream server as a program, or speaks to it over streamable HTTP. Redirects
-// are not followed: the owner named this one. A call that is refused, or whose answer is no message,
-// fails alone: all buyers share the session.
+// transport starts upstream as a program, or connects to it over streamable HTTP. Redirects are not followed,
+// because the owner named this server. A call that is refused, or whose response is no MCP message, fails
+// alone: all buyers share the session.
 func (f *Proxy) transport() mcp.Transport {
 	if len(f.Command) > 0 {
 		program := child.Program{Argv: f.Command, Env: f.Env, Sandbox: f.Sandbox}
@@ -88,13 +88,13 @@ func (f *Proxy) transport() mcp.Transport {
 	return mcpconn.Streamable(f.URL, f.direct)
 }
 
-// Open reaches the upstream server and takes over what it has. A price for a tool that it has not
-// is an error: a misspelt name would give the tool away.
+// Open connects to upstream and mirrors what it offers. A price for a tool that upstream does not have is an
+// error: with a misspelt name the tool would be free.
 func (f *Proxy) Open(ctx context.Context) error {
 	f.bodyTime, f.direct = bodyTime, mcpconn.Client(nil)
 	f.buyers, f.levels = map[*mcp.ServerSession]*buyer{}, map[*mcp.ServerSession]mcp.LoggingLevel{}
 	f.subscribed = map[string]map[*mcp.ServerSession]bool{}
-	f.telling = map[untold]map[string]bool{}
+	f.updateQueue = map[updateTarget]map[string]bool{}
 	f.client = f.newClient(nil, nil)
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -119,9 +119,9 @@ func (f *Proxy) Open(ctx context.Context) error {
 	return nil
 }
 
-// connect opens a session with the upstream server, and the first time makes ours in its image.
+// connect opens the shared session with upstream; the first time it also creates the proxy's own server.
 func (f *Proxy) connect(ctx context.Context) error {
-	limited, cancel := context.WithTimeout(ctx, connectTime)
+	limited, cancel := context.WithTimeout(ctx, connectTimeout)
 	defer cancel()
 	session, err := f.client.Connect(limited, f.transport(), nil)
 	if err != nil {
@@ -135,22 +135,22 @@ func (f *Proxy) connect(ctx context.Context) error {
 	if f.server == nil {
 		f.build(session.InitializeResult())
 	} else {
-		f.updates.Go(func() { f.subscribeAgain(session) })
+		f.background.Go(func() { f.resubscribe(session) })
 	}
 	return errors.Join(f.mirrorTools(limited, session), f.mirrorResources(limited, session),
 		f.mirrorPrompts(limited, session))
 }
 
-// watch notices when a session ends; false when the front is closing.
+// watch forgets a session when it ends; false if the proxy is closing.
 func (f *Proxy) watch(session *mcp.ClientSession) bool {
-	f.life.Lock()
-	defer f.life.Unlock()
-	if f.ended {
+	f.closeMu.Lock()
+	defer f.closeMu.Unlock()
+	if f.isClosed {
 		return false
 	}
-	f.updates.Go(func() {
+	f.background.Go(func() {
 		_ = session.Wait()
-		_ = session.Close() // what the SDK still has going for it
+		_ = session.Close() // stop what the SDK still runs for it
 		f.forget(session)
 	})
 	return true
@@ -165,7 +165,7 @@ func (f *Proxy) forget(session *mcp.ClientSession) {
 	}
 }
 
-// build makes our server in the image of the one behind: it has what that has, and what can be passed on.
+// build creates the proxy's own server, with upstream's capabilities as far as they can be forwarded.
 func (f *Proxy) build(upstream *mcp.InitializeResult) {
 	self := &mcp.Implementation{Name: "x402-wallet paywall", Version: f.Version}
 	shown := &mcp.ServerCapabilities{}
@@ -178,7 +178,7 @@ func (f *Proxy) build(upstream *mcp.InitializeResult) {
 		}
 		if has := upstream.Capabilities; has != nil {
 			shown.Tools, shown.Prompts, shown.Resources = has.Tools, has.Prompts, has.Resources
-			if f.version < sessionless {
+			if f.version < sessionlessVersion {
 				shown.Logging, f.logs = has.Logging, has.Logging != nil
 			}
 			if has.Completions != nil {
@@ -200,21 +200,21 @@ func (f *Proxy) build(upstream *mcp.InitializeResult) {
 	f.server = mcp.NewServer(self, o)
 	f.Paywall.Protect(f.server)
 	f.server.AddReceivingMiddleware(f.limitMCP, f.adaptToUpstream)
-	f.server.AddSendingMiddleware(sendUpdate)
+	f.server.AddSendingMiddleware(rewriteUpdate)
 }
 
-// onChange takes over a list that has changed. Its caller is the session's reader, which must
-// wait for nothing.
+// onChange handles a notification that a list has changed. It runs in the session's reader and must not
+// block.
 func onChange[R any](f *Proxy,
 	take func(context.Context, *mcp.ClientSession) error) func(context.Context, R) {
 	return func(context.Context, R) {
-		f.life.Lock()
-		defer f.life.Unlock()
-		if f.ended {
+		f.closeMu.Lock()
+		defer f.closeMu.Unlock()
+		if f.isClosed {
 			return
 		}
-		f.updates.Go(func() {
-			ctx, cancel := context.WithTimeout(context.Background(), connectTime)
+		f.background.Go(func() {
+			ctx, cancel := context.WithTimeout(context.Background(), connectTimeout)
 			defer cancel()
 			f.mu.Lock()
 			defer f.mu.Unlock()
@@ -228,8 +228,8 @@ func onChange[R any](f *Proxy,
 	}
 }
 
-// upstream is the session, made again where the server ended.
-func (f *Proxy) upstream(ctx context.Context) (*mcp.ClientSession, error) {
+// upstreamSession returns the shared session with upstream, and opens it again if it has ended.
+func (f *Proxy) upstreamSession(ctx context.Context) (*mcp.ClientSession, error) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	if f.session == nil {
@@ -245,8 +245,7 @@ func (f *Proxy) upstream(ctx context.Context) (*mcp.ClientSession, error) {
 	return f.session, nil
 }
 
-// adopt makes the session with the server behind the only buyer's: one that this buyer's
-// capabilities open.
+// adopt replaces the shared session by one with the capabilities of the only buyer.
 func (f *Proxy) adopt(b *buyer) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -254,7 +253,7 @@ func (f *Proxy) adopt(b *buyer) {
 		return
 	}
 	if f.session != nil {
-		_ = f.session.Close() // before the next is started: perhaps there can be but one
+		_ = f.session.Close() // first: perhaps only one can run at a time
 	}
 	f.adopted, f.client, f.session = b, b.client, nil
 }
@@ -264,7 +263,7 @@ func (f *Proxy) Stdio(ctx context.Context, in io.ReadCloser, out io.WriteCloser)
 	return f.serve(ctx, func(ctx context.Context) error {
 		f.single = true
 		const batches = true // it serves all versions, and MCP 2025-03-26 has them
-		err := f.server.Run(ctx, &counted{unanswered: &f.unanswered,
+		err := f.server.Run(ctx, &countingTransport{unanswered: &f.unanswered,
 			Transport: mcpconn.Stdio(in, out, x402.MaxMCPMessage, batches)})
 		if errors.Is(err, io.EOF) || errors.Is(err, io.ErrClosedPipe) || errors.Is(err, context.Canceled) {
 			return nil
@@ -273,20 +272,20 @@ func (f *Proxy) Stdio(ctx context.Context, in io.ReadCloser, out io.WriteCloser)
 	})
 }
 
-// counted counts the requests of a client that are not answered. It is a transport for one
-// connection, and that connection.
-type counted struct {
+// countingTransport counts a client's unanswered requests. It is a transport for one connection, and that
+// connection.
+type countingTransport struct {
 	mcp.Transport
 	mcp.Connection
 	unanswered *atomic.Int64
 }
 
-func (c *counted) Connect(ctx context.Context) (_ mcp.Connection, err error) {
+func (c *countingTransport) Connect(ctx context.Context) (_ mcp.Connection, err error) {
 	c.Connection, err = c.Transport.Connect(ctx)
 	return c, err
 }
 
-func (c *counted) Read(ctx context.Context) (jsonrpc.Message, error) {
+func (c *countingTransport) Read(ctx context.Context) (jsonrpc.Message, error) {
 	m, err := c.Connection.Read(ctx)
 	if request, ok := m.(*jsonrpc.Request); ok && request.IsCall() {
 		c.unanswered.Add(1)
@@ -294,20 +293,20 @@ func (c *counted) Read(ctx context.Context) (jsonrpc.Message, error) {
 	return m, err
 }
 
-func (c *counted) Write(ctx context.Context, m jsonrpc.Message) error {
+func (c *countingTransport) Write(ctx context.Context, m jsonrpc.Message) error {
 	if _, ok := m.(*jsonrpc.Response); ok {
 		defer c.unanswered.Add(-1)
 	}
 	return c.Connection.Write(ctx, m)
 }
 
-// HTTP serves streamable HTTP until ctx ends. Browsers' pages are kept out: requests from other
-// origins, and names that were made to point here (DNS rebinding).
+// HTTP serves streamable HTTP until ctx ends. Web pages are kept out: cross-origin requests, and host names
+// that were made to resolve to this machine (DNS rebinding).
 func (f *Proxy) HTTP(ctx context.Context, listener net.Listener) error {
 	limiter := newLimiter(f.Limits, f.bodyTime)
-	f.stopCalls = limiter.cancel
+	f.cancelCalls = limiter.cancel
 	all := newLimitListener(listener, 2*limiter.Sessions)
-	served := limiter.limitHTTP(all.markServing(f.bothEras()), isSessionless)
+	served := limiter.limitHTTP(all.markServing(f.mcpHandler()), isSessionless)
 	server := &http.Server{
 		Handler:           http.NewCrossOriginProtection().Handler(served),
 		ReadHeaderTimeout: headerTime, IdleTimeout: idleTime,
@@ -321,7 +320,7 @@ func (f *Proxy) HTTP(ctx context.Context, listener net.Listener) error {
 		case err := <-done:
 			return err
 		case <-ctx.Done():
-			_ = server.Close() // what hangs on it is a stream
+			_ = server.Close() // only streams are left
 			if err := <-done; !errors.Is(err, http.ErrServerClosed) {
 				return err
 			}
@@ -330,27 +329,28 @@ func (f *Proxy) HTTP(ctx context.Context, listener net.Listener) error {
 	})
 }
 
-// How long a client may keep a connection busy with nothing. A call's own answer and a session's
-// stream have no limit.
+// Timeouts of client connections. The response to a call and a session's stream have none.
 const (
 	headerTime = 10 * time.Second
 	bodyTime   = 30 * time.Second // for 16 MiB that is 4 Mbit/s
 	idleTime   = 2 * time.Minute
 )
 
-// sessionless is the first version of MCP that has no sessions.
-const sessionless = "2026-07-28"
+// sessionlessVersion is the first version of MCP that has no sessions.
+const sessionlessVersion = "2026-07-28"
 
-func isSessionless(r *http.Request) bool { return r.Header.Get("Mcp-Protocol-Version") >= sessionless }
+func isSessionless(r *http.Request) bool {
+	return r.Header.Get("Mcp-Protocol-Version") >= sessionlessVersion
+}
 
-// bothEras serves requests with sessions and without, by the version that they name.
-func (f *Proxy) bothEras() http.Handler {
+// mcpHandler serves requests with and without sessions, depending on their protocol version.
+func (f *Proxy) mcpHandler() http.Handler {
 	server := func(*http.Request) *mcp.Server { return f.server }
 	before := mcp.NewStreamableHTTPHandler(server, &mcp.StreamableHTTPOptions{MaxRequestBodyBytes: maxBody})
 	since := mcp.NewStreamableHTTPHandler(server, &mcp.StreamableHTTPOptions{MaxRequestBodyBytes: maxBody,
 		Stateless: true, PropagateRequestCancellation: true})
 	return http.HandlerFunc(func(rw http.ResponseWriter, r *http.Request) {
-		if r.Method == http.MethodPost { // a GET is a session's stream, which has no end
+		if r.Method == http.MethodPost { // a GET opens a session's stream, which does not end
 			f.unanswered.Add(1)
 			defer f.unanswered.Add(-1)
 		}
@@ -363,15 +363,15 @@ func (f *Proxy) bothEras() http.Handler {
 }
 
 const (
-	// shutdownTimeout is how long a stop lets sales under way end, so that who paid is answered;
-	// they are written down in any case.
+	// shutdownTimeout is how long running sales may take to end during a shutdown, so that buyers that paid
+	// are answered; the sales are recorded in any case.
 	shutdownTimeout = 4 * time.Second
-	// flushTimeout is how long it then lets answers be written.
+	// flushTimeout is how long responses may then take to be written.
 	flushTimeout = time.Second
 )
 
-// serve runs until it ends by itself or ctx ends; then sales under way are answered before the
-// connections are cut.
+// serve calls run until it ends by itself or ctx ends; then running sales are answered before connections are
+// closed.
 func (f *Proxy) serve(ctx context.Context, run func(context.Context) error) error {
 	running, cut := context.WithCancel(context.WithoutCancel(ctx))
 	defer cut()
@@ -390,37 +390,37 @@ func (f *Proxy) serve(ctx context.Context, run func(context.Context) error) erro
 	select {
 	case serving := <-done:
 		return errors.Join(err, serving)
-	case <-time.After(time.Second): // a reader that waits for its stream
+	case <-time.After(time.Second): // its reader still blocks on the input
 		return err
 	}
 }
 
-// Close lets sales under way come to their end, and lets go of the upstream server.
+// Close waits for running sales to end, and closes the sessions with upstream.
 func (f *Proxy) Close(ctx context.Context) error {
 	limited, cancel := context.WithTimeout(context.WithoutCancel(ctx), shutdownTimeout)
 	defer cancel()
 	err := f.Paywall.Close(limited)
-	if f.stopCalls != nil {
-		f.stopCalls() // what is not paid for, and nobody may wait for any more
+	if f.cancelCalls != nil {
+		f.cancelCalls() // those left are unpaid, and perhaps abandoned
 	}
-	f.life.Lock()
-	f.ended = true
-	f.life.Unlock()
+	f.closeMu.Lock()
+	f.isClosed = true
+	f.closeMu.Unlock()
 	f.buyersMu.Lock()
 	buyers := slices.Collect(maps.Values(f.buyers))
 	clear(f.buyers)
 	f.buyersMu.Unlock()
 	var ends sync.WaitGroup
 	for _, b := range buyers {
-		ends.Go(b.end)
+		ends.Go(b.close)
 	}
 	ends.Wait()
 	f.mu.Lock()
 	session := f.session
 	f.mu.Unlock()
 	if session != nil {
-		_ = session.Close() // a program that was killed says so
+		_ = session.Close() // the error only says that the program was killed
 	}
-	f.updates.Wait()
+	f.background.Wait()
 	return err
 }

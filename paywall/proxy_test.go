@@ -66,7 +66,7 @@ func behind(versions ...string) *mcp.Server {
 		return nil, nil
 	})
 	add("can", func(_ context.Context, r *mcp.CallToolRequest) (*mcp.CallToolResult, error) {
-		return text(string(jsonOf(claims(r.ClientCapabilities()))))
+		return text(string(jsonOf(capabilitiesMeta(r.ClientCapabilities()))))
 	})
 	// since 2026-07-28
 	add("inquire", func(_ context.Context, r *mcp.CallToolRequest) (*mcp.CallToolResult, error) {

@@ -9,19 +9,19 @@ import (
 	"github.com/modelcontextprotocol/go-sdk/mcp"
 )
 
-// Bounds of what visitors subscribe to.
+// Bounds of subscriptions.
 const (
-	maxSubscriptions = 32 // of one session
-	maxSubscribed    = 1000
+	maxSubscriptions = 32   // of one session
+	maxSubscribed    = 1000 // URIs of all sessions
 	maxURI           = 2 << 10
 )
 
-// subscribeTime is how long the server behind may take over it.
-const subscribeTime = 10 * time.Second
+// subscribeTimeout is how long upstream may take to answer.
+const subscribeTimeout = 10 * time.Second
 
-// subscribe lets a buyer hear of a resource's changes. The server behind is asked once for all
-// buyers: what is told is a URI, and nobody's alone. The SDK's own book of sessions before
-// 2026-07-28 is not used: it forgets no URI.
+// subscribe subscribes a session to a resource's changes. Upstream has one subscription for all buyers: an
+// update is only a URI, which is private to nobody. The SDK's own list of subscriptions before MCP 2026-07-28
+// is not used, because it never forgets a URI.
 func (f *Proxy) subscribe(ctx context.Context, session *mcp.ServerSession, uri string) error {
 	f.subscribing.Lock()
 	defer f.subscribing.Unlock()
@@ -34,14 +34,14 @@ func (f *Proxy) subscribe(ctx context.Context, session *mcp.ServerSession, uri s
 	who, isKnown := f.subscribed[uri]
 	most := maxSubscribed
 	if !hasBought(ctx) {
-		most /= 2 // so that strangers leave something
+		most /= 2 // guests leave half to buyers
 	}
 	if len(uri) > maxURI || theirs >= maxSubscriptions || (!isKnown && len(f.subscribed) >= most) {
 		return &jsonrpc.Error{Code: codeBusy, Message: fmt.Sprintf("a session has at most %d subscriptions, "+
 			"of %d bytes each, and all at most %d", maxSubscriptions, maxURI, maxSubscribed)}
 	}
 	if !isKnown {
-		limited, cancel := context.WithTimeout(ctx, subscribeTime)
+		limited, cancel := context.WithTimeout(ctx, subscribeTimeout)
 		defer cancel()
 		_, err := callUpstream(limited, f, nil, &mcp.SubscribeParams{URI: uri}, func(s *mcp.ClientSession,
 			ctx context.Context, p *mcp.SubscribeParams) (struct{}, error) {
@@ -57,7 +57,7 @@ func (f *Proxy) subscribe(ctx context.Context, session *mcp.ServerSession, uri s
 	return nil
 }
 
-// unsubscribe is the end of that.
+// unsubscribe ends a subscription, and upstream's with the last one.
 func (f *Proxy) unsubscribe(session *mcp.ServerSession, uri string) {
 	f.subscribing.Lock()
 	defer f.subscribing.Unlock()
@@ -83,17 +83,17 @@ func (f *Proxy) unsubscribeLocked(session *mcp.ServerSession, uri string) {
 	upstream := f.session
 	f.mu.Unlock()
 	if upstream != nil {
-		ctx, cancel := context.WithTimeout(context.Background(), subscribeTime)
+		ctx, cancel := context.WithTimeout(context.Background(), subscribeTimeout)
 		defer cancel()
-		_ = upstream.Unsubscribe(ctx, &mcp.UnsubscribeParams{URI: uri}) // then it tells what nobody hears
+		_ = upstream.Unsubscribe(ctx, &mcp.UnsubscribeParams{URI: uri}) // if it fails, updates are ignored
 	}
 }
 
-// subscribeAgain renews them with a session that was opened again.
-func (f *Proxy) subscribeAgain(upstream *mcp.ClientSession) {
+// resubscribe renews all subscriptions in a new upstream session.
+func (f *Proxy) resubscribe(upstream *mcp.ClientSession) {
 	f.subscribing.Lock()
 	defer f.subscribing.Unlock()
-	ctx, cancel := context.WithTimeout(context.Background(), subscribeTime)
+	ctx, cancel := context.WithTimeout(context.Background(), subscribeTimeout)
 	defer cancel()
 	for uri := range f.subscribed {
 		_ = upstream.Subscribe(ctx, &mcp.SubscribeParams{URI: uri})
@@ -102,82 +102,82 @@ func (f *Proxy) subscribeAgain(upstream *mcp.ClientSession) {
 
 type updateKey struct{}
 
-// passUpdate tells who subscribed: the streams of 2026-07-28 by the SDK, one after the other; sessions
-// each for itself, so that none waits for one that reads nothing.
-func (f *Proxy) passUpdate(_ context.Context, r *mcp.ResourceUpdatedNotificationRequest) {
-	f.life.Lock()
-	defer f.life.Unlock()
-	if !f.ended {
-		f.tell(nil, r.Params.URI)
+// forwardUpdate notifies the subscribers of a resource: the streams of MCP 2026-07-28 through the SDK, one
+// after the other, and each session by itself, so that none waits for one that does not read.
+func (f *Proxy) forwardUpdate(_ context.Context, r *mcp.ResourceUpdatedNotificationRequest) {
+	f.closeMu.Lock()
+	defer f.closeMu.Unlock()
+	if !f.isClosed {
+		f.queueUpdate(nil, r.Params.URI)
 	}
 }
 
-func (f *Proxy) tellSubscribers(ctx context.Context, uri string) {
+func (f *Proxy) notifySubscribers(ctx context.Context, uri string) {
 	f.subscribing.Lock()
 	for session := range f.subscribed[uri] {
-		if p := session.InitializeParams(); p != nil && p.ProtocolVersion < sessionless {
-			f.tell(session, uri)
+		if p := session.InitializeParams(); p != nil && p.ProtocolVersion < sessionlessVersion {
+			f.queueUpdate(session, uri)
 		}
 	}
 	f.subscribing.Unlock()
 	_ = f.server.ResourceUpdated(ctx, &mcp.ResourceUpdatedNotificationParams{URI: uri})
 }
 
-// untold is who is being told: a session, or all who subscribed to a URI.
-type untold struct {
+// updateTarget is who is notified: one session, or all subscribers of a URI.
+type updateTarget struct {
 	session *mcp.ServerSession
 	uri     string
 }
 
-// tell tells a session of updates, or (nil) all who subscribed to one URI. What changes again before it
-// was told is told once.
-func (f *Proxy) tell(session *mcp.ServerSession, uri string) {
-	f.tellingMu.Lock()
-	defer f.tellingMu.Unlock()
-	whom := untold{session: session}
+// queueUpdate queues an update for a session, or (nil) for all subscribers of the URI. Updates of one URI
+// that are still queued are sent as one.
+func (f *Proxy) queueUpdate(session *mcp.ServerSession, uri string) {
+	f.updateQueueMu.Lock()
+	defer f.updateQueueMu.Unlock()
+	target := updateTarget{session: session}
 	if session == nil {
-		whom.uri = uri
+		target.uri = uri
 	}
-	waiting, isTelling := f.telling[whom]
-	if isTelling {
+	waiting, isQueued := f.updateQueue[target]
+	if isQueued {
 		waiting[uri] = true
 		return
 	}
 	waiting = map[string]bool{uri: true}
-	f.telling[whom] = waiting
-	f.updates.Go(func() {
-		for next, ok := f.nextUntold(whom); ok; next, ok = f.nextUntold(whom) {
-			f.tellOne(session, next)
+	f.updateQueue[target] = waiting
+	f.background.Go(func() {
+		for next, ok := f.nextUpdate(target); ok; next, ok = f.nextUpdate(target) {
+			f.notify(session, next)
 		}
 	})
 }
 
-func (f *Proxy) nextUntold(whom untold) (uri string, ok bool) {
-	f.tellingMu.Lock()
-	defer f.tellingMu.Unlock()
-	waiting := f.telling[whom]
+func (f *Proxy) nextUpdate(target updateTarget) (uri string, ok bool) {
+	f.updateQueueMu.Lock()
+	defer f.updateQueueMu.Unlock()
+	waiting := f.updateQueue[target]
 	for uri = range waiting {
 		delete(waiting, uri)
 		return uri, true
 	}
-	delete(f.telling, whom)
+	delete(f.updateQueue, target)
 	return "", false
 }
 
-func (f *Proxy) tellOne(session *mcp.ServerSession, uri string) {
-	ctx, cancel := context.WithTimeout(context.Background(), subscribeTime)
+func (f *Proxy) notify(session *mcp.ServerSession, uri string) {
+	ctx, cancel := context.WithTimeout(context.Background(), subscribeTimeout)
 	defer cancel()
 	if session == nil {
-		f.tellSubscribers(ctx, uri)
+		f.notifySubscribers(ctx, uri)
 		return
 	}
 	said := &mcp.ResourceUpdatedNotificationParams{URI: uri}
 	_ = session.NotifyProgress(context.WithValue(ctx, updateKey{}, said), nil)
 }
 
-// sendUpdate makes of a notification under passUpdate's context the one that it is: the SDK sends
-// updates only to who is in its own book.
-func sendUpdate(next mcp.MethodHandler) mcp.MethodHandler {
+// rewriteUpdate is the sending middleware that turns a notification in forwardUpdate's context into the
+// resource update that it stands for: the SDK sends updates only to the subscribers that it knows itself.
+func rewriteUpdate(next mcp.MethodHandler) mcp.MethodHandler {
 	return func(ctx context.Context, method string, request mcp.Request) (mcp.Result, error) {
 		said, ok := ctx.Value(updateKey{}).(*mcp.ResourceUpdatedNotificationParams)
 		session, isServer := request.GetSession().(*mcp.ServerSession)

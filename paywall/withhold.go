@@ -10,54 +10,53 @@ import (
 	"github.com/modelcontextprotocol/go-sdk/mcp"
 )
 
-// withheld is what priced calls said before they were paid. A tool's progress and log messages can
-// tell what its answer is sold for: so until the payment is settled only the numbers of its
-// progress leave. Its log messages wait, and are forgotten where the payment does not come.
+// withheld holds back what tools send before their calls are paid. A tool's progress and log messages can
+// reveal what its result is sold for: so until a payment is settled only the numbers of the progress are
+// sent. Log messages wait, and are discarded if the payment fails.
 type withheld struct {
-	mu    sync.Mutex // of all that follows
-	calls map[*quietCall]bool
-	// sessions with a call that ran and was not paid. A log message may come late, so what does not
-	// say whose it is could be of that call for as long as the session lasts, and is forgotten.
+	mu    sync.Mutex // guards the fields below
+	calls map[*unpaidCall]bool
+	// unpaid has the sessions with a call that ran without being paid. A log message can arrive late, so a
+	// message without a call could belong to that one for as long as the session lasts, and is discarded.
 	unpaid map[weak.Pointer[mcp.ServerSession]]bool
 }
 
-// Bounds of what waits for one call; what is beyond them is forgotten.
+// Bounds of the log messages that wait for one call; any more are discarded.
 const (
 	maxWaiting      = 100
 	maxWaitingBytes = 64 << 10
 )
 
-// quietCall is a priced call, for as long as it runs or its sale is open: a tool may go on after the
-// sale has ended without it.
-type quietCall struct {
+// unpaidCall is a priced call while it runs or its sale is open: a tool may go on after its sale has failed.
+type unpaidCall struct {
 	session *mcp.ServerSession
-	token   any // of its progress
-	ran     bool
-	runs    bool
-	ended   bool // its sale
+	token   any // progress token
+	started bool
+	running bool
+	ended   bool // the sale has
 	paid    bool
 	waiting []func(context.Context)
 	bytes   int // of waiting
 }
 
-type quietKey struct{}
+type unpaidCallKey struct{}
 
-// toolRun runs a tool for one call.
+// toolRun runs the tool of one call.
 type toolRun func(context.Context) (*mcp.CallToolResult, error)
 
-// quiet makes a call quiet. run is its tool; end has to be told whether the call was paid, with the
-// request's own context.
-func (w *withheld) quiet(request *mcp.CallToolRequest, tool toolRun) (run toolRun,
+// track returns a run that runs the tool with its messages withheld; end must then be called with the
+// request's own context, and with whether the call was paid.
+func (w *withheld) track(request *mcp.CallToolRequest, tool toolRun) (run toolRun,
 	end func(ctx context.Context, paid bool)) {
-	call := &quietCall{session: request.Session, token: request.Params.GetProgressToken()}
+	call := &unpaidCall{session: request.Session, token: request.Params.GetProgressToken()}
 	run = func(ctx context.Context) (*mcp.CallToolResult, error) {
-		w.change(call, func() { call.ran, call.runs = true, true })
-		defer w.change(call, func() { call.runs = false })
-		return tool(context.WithValue(ctx, quietKey{}, call))
+		w.update(call, func() { call.started, call.running = true, true })
+		defer w.update(call, func() { call.running = false })
+		return tool(context.WithValue(ctx, unpaidCallKey{}, call))
 	}
 	return run, func(ctx context.Context, paid bool) {
 		var waited []func(context.Context)
-		w.change(call, func() {
+		w.update(call, func() {
 			call.ended, call.paid = true, paid
 			waited, call.waiting = call.waiting, nil
 		})
@@ -69,20 +68,20 @@ func (w *withheld) quiet(request *mcp.CallToolRequest, tool toolRun) (run toolRu
 	}
 }
 
-// change changes a call, and remembers it for as long as it matters.
-func (w *withheld) change(call *quietCall, by func()) {
+// update changes a call under the lock, and keeps it registered while it can still send messages.
+func (w *withheld) update(call *unpaidCall, by func()) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	by()
 	if w.calls == nil {
-		w.calls, w.unpaid = map[*quietCall]bool{}, map[weak.Pointer[mcp.ServerSession]]bool{}
+		w.calls, w.unpaid = map[*unpaidCall]bool{}, map[weak.Pointer[mcp.ServerSession]]bool{}
 	}
 	w.calls[call] = true
-	if call.ended && !call.runs {
+	if call.ended && !call.running {
 		delete(w.calls, call)
 	}
 	session := weak.Make(call.session)
-	if call.session != nil && call.ran && call.ended && !call.paid && !w.unpaid[session] {
+	if call.session != nil && call.started && call.ended && !call.paid && !w.unpaid[session] {
 		w.unpaid[session] = true
 		runtime.AddCleanup(call.session, w.forget, session)
 	}
@@ -94,26 +93,26 @@ func (w *withheld) forget(session weak.Pointer[mcp.ServerSession]) {
 	delete(w.unpaid, session)
 }
 
-// ofNobody is ctx for a message of which it is not known whose it is: several calls of a session may
-// run at once, and the server behind does not say of which it speaks.
-func ofNobody(ctx context.Context) context.Context {
-	return context.WithValue(ctx, quietKey{}, (*quietCall)(nil))
+// withoutCall returns a context for a message that cannot be attributed to a call: several calls of a session
+// may run at once, and upstream does not say which one it belongs to.
+func withoutCall(ctx context.Context) context.Context {
+	return context.WithValue(ctx, unpaidCallKey{}, (*unpaidCall)(nil))
 }
 
-// sending is the middleware through which everything leaves that a server says by itself.
-func (w *withheld) sending(next mcp.MethodHandler) mcp.MethodHandler {
+// sendingMiddleware is the SDK sending middleware that all of a server's own messages pass through.
+func (w *withheld) sendingMiddleware(next mcp.MethodHandler) mcp.MethodHandler {
 	return func(ctx context.Context, method string, request mcp.Request) (mcp.Result, error) {
 		session, _ := request.GetSession().(*mcp.ServerSession)
 		switch said := request.GetParams().(type) {
 		case *mcp.ProgressNotificationParams:
-			if w.mayNotTell(ctx, session, said.ProgressToken) {
+			if w.isUnpaid(ctx, session, said.ProgressToken) {
 				numbers := &mcp.ProgressNotificationParams{ProgressToken: said.ProgressToken,
 					Progress: said.Progress, Total: said.Total}
 				request = &mcp.ServerRequest[mcp.Params]{Session: session, Params: numbers}
 			}
 		case *mcp.LoggingMessageParams:
-			send := func(ctx context.Context) { _, _ = next(ctx, method, request) } // who left misses it
-			if w.keeps(ctx, session, len(jsonOf(said)), send) {
+			send := func(ctx context.Context) { _, _ = next(ctx, method, request) }
+			if w.holdBack(ctx, session, len(jsonOf(said)), send) {
 				return nil, nil
 			}
 		}
@@ -121,12 +120,12 @@ func (w *withheld) sending(next mcp.MethodHandler) mcp.MethodHandler {
 	}
 }
 
-// mayNotTell reports whether a progress message is of a call that is not paid: it runs under that
-// call's context, or has its token.
-func (w *withheld) mayNotTell(ctx context.Context, session *mcp.ServerSession, token any) bool {
+// isUnpaid reports whether a progress message belongs to an unpaid call, by its context or its progress
+// token.
+func (w *withheld) isUnpaid(ctx context.Context, session *mcp.ServerSession, token any) bool {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	if call, _ := ctx.Value(quietKey{}).(*quietCall); call != nil {
+	if call, _ := ctx.Value(unpaidCallKey{}).(*unpaidCall); call != nil {
 		return !call.paid
 	}
 	for call := range w.calls {
@@ -137,14 +136,14 @@ func (w *withheld) mayNotTell(ctx context.Context, session *mcp.ServerSession, t
 	return false
 }
 
-// keeps takes a log message that must not leave yet, or ever. One that is not sent under a call's
-// context may be of any call of its session: it waits for the one that is not paid, and is
-// forgotten where there are several, or was one.
-func (w *withheld) keeps(ctx context.Context, session *mcp.ServerSession, size int,
+// holdBack reports whether a log message must not be sent now; it is queued until its call is paid, or
+// discarded. A message without a call's context may belong to any call of its session: it waits for the one
+// unpaid call, and is discarded if there are several, or was one before.
+func (w *withheld) holdBack(ctx context.Context, session *mcp.ServerSession, size int,
 	send func(context.Context)) bool {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	call, _ := ctx.Value(quietKey{}).(*quietCall)
+	call, _ := ctx.Value(unpaidCallKey{}).(*unpaidCall)
 	if call == nil && w.unpaid[weak.Make(session)] {
 		return true
 	}

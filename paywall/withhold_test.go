@@ -151,7 +151,7 @@ func TestNothingIsToldAfterwards(t *testing.T) {
 // or with none, at once or late, does not come with what was paid, nor afterwards.
 func TestOnePaidCallTellsNothingOfAnother(t *testing.T) {
 	for name, way := range map[string]func(context.Context) context.Context{
-		"of nobody": ofNobody,
+		"of nobody": withoutCall,
 		"apart":     func(context.Context) context.Context { return context.Background() },
 	} {
 		t.Run(name, func(t *testing.T) {
