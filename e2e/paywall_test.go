@@ -267,9 +267,9 @@ func signOffer(t *testing.T, world *sandbox.Sandbox, asked *mcp.CallToolResult) 
 	return payment
 }
 
-// A paywall that is told who is paid needs no wallet, and keeps its book in the home all the same.
-// Another home's book is refused for that address, unless the owner says that he knows; and a wallet
-// that is made in that home takes the book over.
+// A paywall with an explicit pay_to needs no wallet, and still keeps its sales ledger in the home. Another
+// home's ledger is refused for that address, unless the owner allows it; and a wallet that is created in that
+// home takes the ledger over.
 func TestPaywallWithoutAWallet(t *testing.T) {
 	s := newShop(t, "")
 	payTo := testworld.NewEVMKey(t).Address()
@@ -285,7 +285,7 @@ func TestPaywallWithoutAWallet(t *testing.T) {
 	}
 
 	s.home = homes[0]
-	for range 2 { // both at once, on one book
+	for range 2 { // both at once, on one ledger
 		buyer := s.overStdio(t)
 		asked, err := buyer.CallTool(t.Context(), &mcp.CallToolParams{Name: "search"})
 		require.NoError(t, err)

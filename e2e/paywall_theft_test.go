@@ -23,7 +23,7 @@ import (
 	"x402-wallet/x402"
 )
 
-// stall is a paywall in the lab, before a tool that waits for as long as its file hold is there.
+// stall is a paywall in the lab, in front of a tool that waits as long as its file hold exists.
 type stall struct {
 	testworld.Home
 	client *mcp.ClientSession
@@ -87,7 +87,7 @@ func (s *stall) buy(t *testing.T, payment json.RawMessage, meanwhile func()) (te
 	return string(said), end.result.IsError
 }
 
-// thief is a buyer who can sign two payments with one nonce.
+// thief is a buyer that can sign two payments with one nonce.
 type thief struct {
 	*evm.Exact
 	lab   *Lab
@@ -107,7 +107,7 @@ func newThief(t *testing.T, lab *Lab) *thief {
 	return b
 }
 
-// sign makes the payment for an offer, with the thief's one nonce.
+// sign makes the payment for an offer, always with the same nonce.
 func (b *thief) sign(t *testing.T, c *x402.Challenge, r x402.Requirement) json.RawMessage {
 	t.Helper()
 	a, err := b.Authorize(t.Context(), x402.Order{Requirement: r, Asset: b.asset, Source: b.Address(),
@@ -145,7 +145,7 @@ func offerIn(t *testing.T, s *stall) *x402.Challenge {
 // On a real chain with the reference facilitator: while the tool runs, the buyer has another
 // authorization with the nonce of his payment settled, to an accomplice. The seller has nothing, and
 // the goods stay.
-func TestTheTillGivesNothingForAUsedNonce(t *testing.T) {
+func TestThePaywallGivesNothingForAUsedNonce(t *testing.T) {
 	lab := Start(t)
 	seller, accomplice := testworld.NewEVMKey(t).Address(), testworld.NewEVMKey(t).Address()
 	s, b := newStall(t, lab, seller), newThief(t, lab)
@@ -163,7 +163,7 @@ func TestTheTillGivesNothingForAUsedNonce(t *testing.T) {
 	require.True(t, failed)
 }
 
-// One payment, shown to two servers of one seller that do not share a book, buys at one of them.
+// A payment that is presented to two servers of one seller with separate ledgers buys at one of them only.
 func TestOnePaymentBuysAtOneOfTwoServers(t *testing.T) {
 	lab := Start(t)
 	seller := testworld.NewEVMKey(t).Address()

@@ -75,8 +75,8 @@ func (p *person) text(t *testing.T, tool string, arguments any) string {
 	return given.Content[0].(*mcp.TextContent).Text
 }
 
-// What a legacy server asks and logs reaches the buyer whose call it was, on whatever stream it comes,
-// and nobody else.
+// What a server before 2026-07-28 asks and logs reaches the buyer whose call it was, on whatever stream it
+// arrives, and nobody else.
 func TestQuestionsReachWhoCalled(t *testing.T) {
 	l := newLab(t, func(_ *lab, o *Options) {
 		priced := o.Tools[0]
@@ -151,8 +151,8 @@ func TestQuestionsOverStdio(t *testing.T) {
 	require.Equal(t, "weather://today", <-p.updates)
 }
 
-// A server hears what its caller's client can do, of what is passed on, and a question in an answer
-// comes back to its caller.
+// Upstream sees the caller's client capabilities, as far as they can be forwarded, and a question in a result
+// comes back to the caller.
 func TestCapabilitiesAreTheCallers(t *testing.T) {
 	const all = `{"elicitation":{"form":{}},"roots":{},"sampling":{}}`
 	for behindIs, o := range map[string]*mcp.StreamableHTTPOptions{"legacy": nil,
@@ -182,7 +182,7 @@ func TestCapabilitiesAreTheCallers(t *testing.T) {
 	}
 }
 
-// What cannot be passed on is not advertised, and refused: a program behind many buyers has one
+// What cannot be forwarded is neither advertised nor accepted: a program that serves many buyers has one
 // session with all of them.
 func TestWhatCannotBePassedIsNotAdvertised(t *testing.T) {
 	l, f := newProxy(t)
@@ -201,7 +201,8 @@ func TestWhatCannotBePassedIsNotAdvertised(t *testing.T) {
 	require.Nil(t, since.InitializeResult().Capabilities.Logging)
 }
 
-// Updates of a resource reach who subscribed to it, of both eras, for as long as they do.
+// Updates of a resource reach its subscribers, in both protocol generations, for as long as they are
+// subscribed.
 func TestUpdatesReachSubscribers(t *testing.T) {
 	l, f := newLab(t, nil), &Proxy{}
 	endpoint := overHTTP(t, l, f, Limits{})
@@ -262,8 +263,7 @@ func TestQuestionsAreBounded(t *testing.T) {
 	require.Zero(t, b.questions)
 }
 
-// Sessions of buyers with the server behind are bounded; the one that was not used for the longest is
-// opened again when it is.
+// Buyers' upstream sessions are bounded; the least recently used one is closed, and opened again when needed.
 func TestSessionsBehindAreBounded(t *testing.T) {
 	l, f := newLab(t, nil), &Proxy{}
 	endpoint := overHTTP(t, l, f, Limits{Sessions: 10})

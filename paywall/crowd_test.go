@@ -18,7 +18,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// objects is how many there are on the heap.
+// objects returns the number of objects on the heap.
 func objects() uint64 {
 	var m runtime.MemStats
 	runtime.GC()
@@ -55,7 +55,7 @@ func TestRequestsLeaveNothing(t *testing.T) {
 	}
 }
 
-// Who has opened no session subscribes to nothing and sets no level: nothing would end that.
+// A client that opened no session can neither subscribe nor set a log level: nothing would ever undo that.
 func TestNothingBeforeASession(t *testing.T) {
 	l, f := newLab(t, nil), &Proxy{}
 	endpoint := overHTTP(t, l, f, Limits{})
@@ -75,7 +75,7 @@ func TestNothingBeforeASession(t *testing.T) {
 	require.Empty(t, f.levels)
 }
 
-// A session whose visitor hung up before it was opened ends.
+// A session whose client hung up before it was opened is closed.
 func TestASessionOfNobodyEnds(t *testing.T) {
 	l := newLimiter(Limits{}, time.Second)
 	v := &visitor{}
@@ -112,7 +112,7 @@ func (l *lab) visits(t *testing.T, endpoint string, o *mcp.ClientOptions) *mcp.C
 	return client
 }
 
-// One purchase, shown again in other sessions, gives its answer there, and makes no buyers of them.
+// A purchase that is presented again in other sessions is answered there, but does not make buyers of them.
 func TestOnePurchaseMakesOneBuyer(t *testing.T) {
 	l, f := newLab(t, nil), &Proxy{}
 	endpoint := overHTTP(t, l, f, Limits{})
@@ -128,8 +128,8 @@ func TestOnePurchaseMakesOneBuyer(t *testing.T) {
 	require.Error(t, err, "it bought nothing")
 }
 
-// Calls of free tools that do not end, made by who hung up and who did not, and with a payment that is
-// none, keep out no newcomer who asks for a price and pays, and nobody who bought.
+// Calls of free tools that never end, from clients that hung up and clients that did not, some with an
+// invalid payment, keep out neither newcomers that ask for a price and pay, nor earlier buyers.
 func TestCallsThatHangKeepOutNoBuyer(t *testing.T) {
 	for name, sessions := range map[string]int{"and hang up": 24, "and wait": 400} {
 		t.Run(name, func(t *testing.T) {
@@ -182,7 +182,7 @@ func hanging(t *testing.T, g *guest, id int, paying bool) (end func(), isRunning
 	return func() { cancel(); response.Body.Close() }, isRunning
 }
 
-// Subscriptions of who bought nothing leave something to who did.
+// Subscriptions of visitors that bought nothing leave some to those that did.
 func TestSubscriptionsOfStrangersLeaveSome(t *testing.T) {
 	l, f := newLab(t, nil), &Proxy{}
 	endpoint := overHTTP(t, l, f, Limits{})
@@ -199,8 +199,8 @@ func TestSubscriptionsOfStrangersLeaveSome(t *testing.T) {
 	require.NoError(t, buyer.Subscribe(t.Context(), &mcp.SubscribeParams{URI: "weather://buyer"}))
 }
 
-// Who bought has a session with the server behind that strangers do not take, and gets one however
-// busy theirs are.
+// A buyer that bought something has an upstream session that strangers cannot take over, and gets one however
+// many theirs are in use.
 func TestSessionsBehindOfBuyersStay(t *testing.T) {
 	l, f := newLab(t, nil), &Proxy{}
 	endpoint := overHTTP(t, l, f, Limits{Sessions: 12})
@@ -236,7 +236,7 @@ func TestSessionsBehindOfBuyersStay(t *testing.T) {
 	require.Same(t, own, behind(l.client))
 }
 
-// Of large answers that visitors do not read only some stay in memory, and those to buyers stay.
+// Of large responses that nobody reads only some stay in memory; those to buyers are kept.
 func TestAnswersThatNobodyReads(t *testing.T) {
 	const size = 4 << 20
 	var writing atomic.Int64
@@ -286,7 +286,7 @@ func TestAnswersThatNobodyReads(t *testing.T) {
 	require.EqualValues(t, size, n)
 }
 
-// A subscriber who reads nothing of what is told keeps nothing from others.
+// A subscriber that reads none of its updates delays nobody else's.
 func TestUpdatesWaitForNobody(t *testing.T) {
 	l, f := newLab(t, nil), &Proxy{}
 	endpoint := overHTTP(t, l, f, Limits{})

@@ -100,8 +100,8 @@ func (g *guest) call(tool string) (status int, answer string) {
 	return status, answer
 }
 
-// Who comes later takes the place of who bought nothing and has been away the longest; who bought
-// something, and who is about to, stays.
+// A newcomer takes the place of the longest idle session that bought nothing; sessions that bought something,
+// or are about to, stay.
 func TestSessionsWithoutPurchaseMakeRoom(t *testing.T) {
 	l, f := newLab(t, nil), &Proxy{}
 	endpoint := overHTTP(t, l, f, Limits{Sessions: 8})
@@ -205,7 +205,7 @@ func TestBodiesBeforeAPayment(t *testing.T) {
 	require.Greater(t, len(given.Content[0].(*mcp.TextContent).Text), 1<<20)
 }
 
-// What a client says of itself is not kept whole for as long as its session lasts.
+// What a client says about itself is not kept completely while its session lasts.
 func TestClaimsAreNotKept(t *testing.T) {
 	many := map[string]any{}
 	for i := range 5000 {
@@ -253,8 +253,8 @@ func TestAddresses(t *testing.T) {
 	}
 }
 
-// One address takes a part of what there is for those who bought nothing, and its own sessions make
-// room for its next one.
+// One address gets a part of the limits for visitors that bought nothing, and its own sessions make room for
+// its next one.
 func TestOneAddressHasAPart(t *testing.T) {
 	l, f := newLab(t, nil), &Proxy{}
 	endpoint := overHTTP(t, l, f, Limits{Sessions: 40, BehindProxy: true})
@@ -397,7 +397,7 @@ func TestBatchesAreBounded(t *testing.T) {
 	require.Equal(t, 5, strings.Count(answer, `"result":{}`))
 }
 
-// A call whose visitor hung up still counts, and ends with its session.
+// A call whose client hung up still counts, and is cancelled with its session.
 func TestAbandonedCallsCount(t *testing.T) {
 	l, f := newLab(t, nil), &Proxy{}
 	endpoint := overHTTP(t, l, f, Limits{})

@@ -40,8 +40,8 @@ func begin(t *testing.T, own *conn, far net.Conn) {
 	require.NoError(t, err)
 }
 
-// A connection on which nothing is served makes room for the next, the oldest first; one whose
-// request is answered does not.
+// Connections that serve no request make room for new ones, the oldest first; a connection whose request is
+// being served does not.
 func TestConnectionsMakeRoom(t *testing.T) {
 	p := &pipes{next: make(chan net.Conn, 1)}
 	c := newLimitListener(p, 3)
@@ -71,7 +71,7 @@ func TestConnectionsMakeRoom(t *testing.T) {
 	require.Equal(t, idle, after.phase)
 }
 
-// Of those in the middle of a request only some are kept.
+// Only some of the connections in the middle of a request are kept.
 func TestSlowRequestsMakeRoom(t *testing.T) {
 	p := &pipes{next: make(chan net.Conn, 1)}
 	c := newLimitListener(p, 1000)
@@ -150,7 +150,7 @@ func (p *patient) SetWriteDeadline(at time.Time) error {
 	return nil
 }
 
-// Who does not read is not waited for, and who reads slowly gets all of a large answer.
+// A client that does not read is given up, and one that reads slowly gets all of a large response.
 func TestAnswersArePaced(t *testing.T) {
 	p := &patient{}
 	n, err := (&pacedWriter{ResponseWriter: p}).Write(make([]byte, 2*writePart+1))
@@ -166,7 +166,7 @@ func TestAnswersArePaced(t *testing.T) {
 	require.Zero(t, n)
 }
 
-// The time for one answer is not that for the next on its connection, which may have no body.
+// The deadline of a response does not apply to the next one on its connection, which may have no body.
 func TestAnAnswersTimeIsItsOwn(t *testing.T) {
 	p := &patient{ResponseWriter: httptest.NewRecorder()}
 	l := newLimiter(Limits{}, time.Second)
@@ -178,7 +178,7 @@ func TestAnAnswersTimeIsItsOwn(t *testing.T) {
 	require.Equal(t, []time.Time{{}}, p.deadlines)
 }
 
-// Streams of subscriptions have no end; who opens many loses the first of them, and calls go on.
+// Subscription streams do not end; a client that opens many loses the first of them, and calls go on.
 func TestListenersMakeRoom(t *testing.T) {
 	l, f := newLab(t, nil), &Proxy{}
 	endpoint := overHTTP(t, l, f, Limits{Sessions: 8})
@@ -220,7 +220,7 @@ func TestListenersMakeRoom(t *testing.T) {
 	require.Equal(t, http.StatusOK, status, answer)
 }
 
-// The id of a request that is refused is found in what has come of it.
+// The id of a refused request is found in the part of it that was read.
 func TestIDOfHalfAMessage(t *testing.T) {
 	for body, want := range map[string]string{
 		`{"jsonrpc":"2.0","id":7,"method":"a","params":{"x":"yyy`: "7",
@@ -239,7 +239,7 @@ func TestIDOfHalfAMessage(t *testing.T) {
 	}
 }
 
-// Who shows a payment has a share of the calls that no crowd of others fills.
+// Calls that carry a payment have limits of their own, which no crowd of others can use up.
 func TestPayersHaveAShare(t *testing.T) {
 	l := newLimiter(Limits{Sessions: 10}, time.Second)
 	plain, paying := []byte(`{"method":"tools/call"}`), []byte(`{"params":{"_meta":{"x402/payment":{}}}}`)

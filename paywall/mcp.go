@@ -111,7 +111,7 @@ func (w *Paywall) sellCall(ctx context.Context, request *mcp.CallToolRequest, na
 		header = extra.Header
 	}
 	paid := func(context.Context, bool) {}
-	if !t.Upfront || w.options.VerifyOnly { // what is paid for before it runs says what it likes
+	if !t.Upfront || w.options.VerifyOnly { // a tool that is paid upfront may send anything
 		run, paid = w.withheld.track(request, run)
 	}
 	asked := toolRequest(t, name, request.Params, header, run)
@@ -220,7 +220,7 @@ func (w *Paywall) toolAnswer(r result) (mcp.Result, error) {
 		out = *given
 	case error:
 		var own *jsonrpc.Error
-		if errors.As(given, &own) { // bare: the SDK knows no other
+		if errors.As(given, &own) { // unwrapped: the SDK does not recognize wrapped ones
 			return nil, own
 		}
 		out.SetError(given)
@@ -231,7 +231,7 @@ func (w *Paywall) toolAnswer(r result) (mcp.Result, error) {
 				Message: "the stored answer of this payment cannot be read any more"}
 		}
 	}
-	if r.answer == inputRequired && !r.receipt { // what comes with its questions is not paid for
+	if r.answer == inputRequired && !r.receipt { // content beside the questions is not paid for
 		out.Content, out.StructuredContent, out.Meta = nil, nil, nil
 	}
 	out.Meta = w.withReceipt(r, out.Meta)

@@ -12,7 +12,7 @@
 // The files, in the order of reading: offer.go (what a call costs, and asking for it), payment.go
 // (what a buyer presents, and whether it is for that), sale.go and settle.go (the life of one sale),
 // outcome.go (its table), mcp.go and http.go (the two ways a call comes), withhold.go (what a tool
-// says before it is paid), book.go (sales in memory), proxy.go and mirror.go (a paywall in front of
+// says before it is paid), memorystore.go (sales in memory), proxy.go and mirror.go (a paywall in front of
 // another MCP server), buyer.go and subscriptions.go (what that server asks and tells, and whom),
 // limiter.go, sessions.go, calls.go, body.go, middleware.go, listener.go and pacedwriter.go (how much memory
 // visitors can take).

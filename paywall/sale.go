@@ -47,7 +47,7 @@ type request struct {
 	callHash    [32]byte
 	decode      func() (*payment, error) // the payment that came with it; nil, nil: none
 	invoke      func(context.Context) (toolResult, error)
-	isAbandoned func() bool // the buyer has, though the call was not cancelled; nil: it would have been
+	isAbandoned func() bool // the buyer hung up without the call being cancelled; nil: it is always cancelled
 }
 
 // toolResult is what a tool returned.
@@ -71,7 +71,7 @@ type result struct {
 	version    int // the buyer's
 }
 
-// saleRun is a request under way, in one goroutine.
+// saleRun is a running request, handled by one goroutine.
 type saleRun struct {
 	*Paywall
 	request
@@ -131,7 +131,7 @@ func (s *saleRun) runAndSettle(ctx context.Context) {
 	}
 }
 
-// explain notes the reason, for the buyer and the log.
+// explain records the reason, for the buyer and the log.
 func (s *saleRun) explain(err error, reason string) {
 	s.out.cause = err
 	s.out.reason = clip(reason)
@@ -156,7 +156,7 @@ func (s *saleRun) readPayment(ctx context.Context) bool {
 	if err == nil && p.Version == 2 {
 		err = p.checkExtensions(s.declaredExtensions(s.tool))
 	}
-	// Who paid in time and asks for a lost answer late is not asked to pay again.
+	// A buyer that paid in time and asks for a lost answer after the expiry is not asked to pay again.
 	if errors.Is(err, errExpired) && s.isUsed(ctx) {
 		s.presented = matching
 		return false
@@ -265,7 +265,7 @@ func (s *saleRun) submission() facilitator.Submission {
 	}
 }
 
-// openSale takes the payment: every later request with it finds it used.
+// openSale takes the payment: every later request that presents it finds it used.
 func (s *saleRun) openSale(ctx context.Context) bool {
 	o := s.offer
 	row, err := s.options.Store.OpenSale(ctx, history.Sale{

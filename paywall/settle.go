@@ -15,8 +15,8 @@ import (
 	"x402-wallet/x402"
 )
 
-// settlePayment has the payment settled. From here on it changes nothing when the buyer goes away.
-// True: it is settled.
+// settlePayment settles the payment; from then on the sale continues even if the buyer disconnects. It
+// returns true once the payment is settled.
 func (s *saleRun) settlePayment(ctx context.Context) bool {
 	if err := s.runHook(ctx, s.options.Hooks.BeforeSettle); err != nil {
 		s.stop(err)
@@ -78,7 +78,7 @@ func settleOutcomeOf(said facilitator.Result) settleOutcome {
 	}
 }
 
-// explainSettlement says to the buyer why the payment was not settled, and whether to pay again.
+// explainSettlement tells the buyer why the payment was not settled, and whether to pay again.
 func (s *saleRun) explainSettlement(err error) {
 	switch s.settlement {
 	case refused:
@@ -153,9 +153,9 @@ func (s *saleRun) resolveOnChain(ctx context.Context, row *history.Sale) bool {
 	}
 }
 
-// isOfThisSale reports whether a payment that came by transaction came for this sale: by the
-// transaction that the facilitator named, or, where it named none, by any. A book has one sale for
-// each payment; but where others sell for the same address, it may have come for a sale of theirs.
+// isOfThisSale reports whether a payment that the chain found in transaction was made for this sale: in the
+// transaction that the facilitator named, or, if it named none, in any. A ledger has one sale per payment;
+// but if others sell for the same address, the payment may belong to a sale of theirs.
 func (s *saleRun) isOfThisSale(row history.Sale, transaction string) bool {
 	switch {
 	case row.Transaction == "":
@@ -166,7 +166,7 @@ func (s *saleRun) isOfThisSale(row history.Sale, transaction string) bool {
 	return strings.EqualFold(row.Transaction, transaction)
 }
 
-// finish writes down how the request ended, and calls the last hooks.
+// finish records how the request ended, and calls the last hooks.
 func (s *saleRun) finish(ctx context.Context) result {
 	ctx = context.WithoutCancel(ctx)
 	v := s.out.verdict
@@ -182,7 +182,7 @@ func (s *saleRun) finish(ctx context.Context) result {
 	}
 	hooks := &s.options.Hooks
 	if hooks.AfterSettle != nil && s.settlement != notSettled {
-		_ = s.guard(func() error { hooks.AfterSettle(ctx, s.sale); return nil })
+		_ = s.callHook(func() error { hooks.AfterSettle(ctx, s.sale); return nil })
 	}
 	err := v.err
 	switch cause := s.out.cause; {
@@ -193,7 +193,7 @@ func (s *saleRun) finish(ctx context.Context) result {
 		err = fmt.Errorf("%w: %w", err, cause)
 	}
 	if hooks.Ended != nil {
-		_ = s.guard(func() error { hooks.Ended(ctx, s.sale, err); return nil })
+		_ = s.callHook(func() error { hooks.Ended(ctx, s.sale, err); return nil })
 	}
 	if v.answer == unavailable {
 		s.log.Warn("a sale failed", "tool", s.tool.Name, "sale", s.sale.ID, "err", err)
@@ -201,7 +201,7 @@ func (s *saleRun) finish(ctx context.Context) result {
 	return s.out
 }
 
-// writeSale stores the row with the receipt, and with the answer where the buyer can ask for it again.
+// writeSale stores the sale with its receipt, and with the answer if the buyer can ask for it again.
 func (s *saleRun) writeSale(ctx context.Context) {
 	s.row.Note = s.out.reason
 	if st := s.out.settlement; st != nil {
@@ -224,14 +224,14 @@ func (s *saleRun) runHook(ctx context.Context, hook func(context.Context, *Sale)
 	if hook == nil {
 		return nil
 	}
-	if err := s.guard(func() error { return hook(ctx, s.sale) }); err != nil {
+	if err := s.callHook(func() error { return hook(ctx, s.sale) }); err != nil {
 		return fmt.Errorf("%w: %w", ErrAborted, err)
 	}
 	return nil
 }
 
-// guard calls a hook, whose panic ends nothing but itself.
-func (s *saleRun) guard(hook func() error) (err error) {
+// callHook calls a hook and turns its panic into an error.
+func (s *saleRun) callHook(hook func() error) (err error) {
 	defer func() {
 		if p := recover(); p != nil {
 			s.log.Error("a hook panicked", "tool", s.tool.Name, "stack", string(debug.Stack()))

@@ -11,14 +11,13 @@ import (
 )
 
 const (
-	pruneAbove = 10_000         // from so many sales on, old ones are deleted
+	pruneAbove = 10_000         // number of sales above which old ones are deleted
 	pruneAge   = 2 * maxTimeout // what was settled no facilitator settles again; this forgets what was not
 )
 
-// memoryStore is a SaleStore that ends with its process. A payment that is presented to two
-// processes, or once more after a restart, has two runs: no facilitator settles it twice, so the
-// second gets nothing, but the tool has worked for it. A wallet's ledger (*history.Store) prevents
-// that.
+// memoryStore is a SaleStore in memory. A payment that is presented to two processes, or again after a
+// restart, runs the tool twice: no facilitator settles it twice, so the second run is not delivered, but the
+// work is done. A ledger on disk (*history.Store) prevents that.
 type memoryStore struct {
 	mu    sync.Mutex
 	next  int
