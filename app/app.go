@@ -39,11 +39,12 @@ type app struct {
 	unconfined sync.Once // it is said once that nothing can be confined
 }
 
-// memoryLimit is from where on garbage is collected at once: six large bodies (package seller) and what
-// else there may be. Without it there would be as much garbage as that before the next collection.
+// memoryLimit is the soft memory limit of the process (see debug.SetMemoryLimit): room for six large bodies
+// (package seller) and everything else. Without it garbage of about that size would pile up before the next
+// collection.
 const memoryLimit = 256 << 20
 
-// exitNotStarted is what a shell says of a program that it cannot start.
+// exitNotStarted is the exit code that shells use for a program that cannot be started.
 const exitNotStarted = 126
 
 // Main runs the program with the arguments of the process, until it ends or a signal ends it, and

@@ -136,7 +136,7 @@ func TestWhereAPaymentIsFound(t *testing.T) {
 }
 
 // Over streamable HTTP, where Cloudflare's clients may show the payment in a header of the request;
-// both eras of the protocol; and the extension of the newer one, for who knows it.
+// both protocol generations; and the newer one's payment extension, for clients that support it.
 func TestOverHTTP(t *testing.T) {
 	l := newLab(t, nil)
 	server := l.server()

@@ -35,7 +35,7 @@ var ledger *history.Store
 
 // No test leaves a goroutine behind.
 func TestMain(m *testing.M) {
-	if version := os.Getenv("PAYWALL_TEST_BEHIND"); version != "" { // this process is the server behind
+	if version := os.Getenv("PAYWALL_TEST_BEHIND"); version != "" { // this process is the upstream server
 		var versions []string
 		if version != "1" {
 			versions = []string{version}
@@ -73,8 +73,8 @@ func openStore(home string) (*history.Store, error) {
 	return history.Open(context.Background(), home, history.Options{})
 }
 
-// lab is a server behind a paywall, a facilitator that checks signatures and keeps its own
-// books, and a buyer.
+// lab is a server with a paywall, a facilitator that checks signatures and keeps its own accounts, and a
+// buyer.
 type lab struct {
 	*sandbox.Sandbox
 	paywall *Paywall

@@ -306,8 +306,8 @@ func TestAFacilitatorThatLooksAtNothing(t *testing.T) {
 	}
 }
 
-// A payment that another call uses while a facilitator is asked about it is used, and not invalid:
-// who shows it is not asked to pay again.
+// A payment that another call uses while a facilitator verifies it is used, not invalid: its buyer is not
+// asked to pay again.
 func TestUsedWhileItWasVerified(t *testing.T) {
 	l := newLab(t, nil)
 	c := l.call(t, nil, nil).challenge()

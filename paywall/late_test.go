@@ -42,7 +42,7 @@ func TestALostAnswerAfterTheExpiry(t *testing.T) {
 	require.Len(t, l.Settlements(), 2)
 }
 
-// forgetful is a book whose process dies when a sale is settled.
+// forgetful is a sale store whose process dies when a sale is settled.
 type forgetful struct {
 	SaleStore
 	dies bool
@@ -55,8 +55,8 @@ func (f *forgetful) MoveSale(ctx context.Context, sale history.Sale) error {
 	return f.SaleStore.MoveSale(ctx, sale)
 }
 
-// A sale that was left in the middle of its settlement is ended by the chain, for who asks for
-// what it bought.
+// A sale whose process died during the settlement is resolved on the chain when its buyer asks for the
+// answer.
 func TestASaleThatWasLeft(t *testing.T) {
 	book := &forgetful{SaleStore: ledger, dies: true}
 	l := newLab(t, func(l *lab, o *Options) {
@@ -79,7 +79,8 @@ func TestASaleThatWasLeft(t *testing.T) {
 	require.Len(t, l.Settlements(), 1)
 }
 
-// Who shows no payment is asked for it before the body has come: strangers fill no memory.
+// A request without a payment is answered with a challenge before its body is read: strangers fill no
+// memory.
 func TestNobodysBody(t *testing.T) {
 	l := newLab(t, nil)
 	web := httptest.NewServer(l.paywall.HTTP("search", http.NotFoundHandler()))
@@ -98,7 +99,7 @@ func TestNobodysBody(t *testing.T) {
 	require.Equal(t, "HTTP/1.1 402", string(said))
 }
 
-// A client that says its request one letter at a time is let go.
+// A client that sends its request one byte at a time is disconnected.
 func TestASlowClient(t *testing.T) {
 	_, f := newProxy(t)
 	require.NoError(t, f.Open(t.Context()))

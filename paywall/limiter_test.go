@@ -309,7 +309,7 @@ func TestSessionsEnd(t *testing.T) {
 	require.Empty(t, l.sessions)
 }
 
-// Who bought something makes room for no newcomer, however long ago it was; only for others who bought.
+// A session that bought something, however long ago, makes room only for others that bought something.
 func TestBuyersMakeNoRoom(t *testing.T) {
 	l := newLimiter(Limits{Sessions: 4}, time.Second)
 	now := time.Now()

@@ -9,13 +9,13 @@
 // alone. The order of steps in sale.go and the table in outcome.go hold that. Nothing here can
 // spend: there is no key in this package.
 //
-// The files, in the order of reading: offer.go (what a call costs, and asking for it), payment.go
-// (what a buyer presents, and whether it is for that), sale.go and settle.go (the life of one sale),
-// outcome.go (its table), mcp.go and http.go (the two ways a call comes), withhold.go (what a tool
-// says before it is paid), memorystore.go (sales in memory), proxy.go and mirror.go (a paywall in front of
-// another MCP server), buyer.go and subscriptions.go (what that server asks and tells, and whom),
-// limiter.go, sessions.go, calls.go, body.go, middleware.go, listener.go and pacedwriter.go (how much memory
-// visitors can take).
+// The files, in reading order: offer.go (what a call costs, and asking for it), payment.go (what a buyer
+// presents, and whether it pays the offer), sale.go and settle.go (the life of one sale), outcome.go (its
+// table), mcp.go and http.go (the two transports), withhold.go (what a tool sends before it is paid),
+// memorystore.go (sales in memory), proxy.go and mirror.go (a paywall in front of another MCP server,
+// upstream), buyer.go and subscriptions.go (upstream's questions and notifications to buyers), limiter.go,
+// sessions.go, calls.go, body.go, middleware.go, listener.go and pacedwriter.go (how much memory visitors can
+// take).
 package paywall
 
 import (
@@ -297,7 +297,7 @@ func (w *Paywall) Prices() map[string]string {
 // Payee is an address that is paid, on a network (CAIP-2), as buyers see it.
 type Payee struct{ Network, Address string }
 
-// Payees lists who is paid for what has fixed prices, each once.
+// Payees lists the payees of all fixed prices, without duplicates.
 func (w *Paywall) Payees() (all []Payee) {
 	for _, t := range w.tools {
 		for _, o := range t.options {

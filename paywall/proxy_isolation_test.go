@@ -13,8 +13,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// What one buyer's call comes to at the server behind costs no other buyer's sale: all of them
-// share its session.
+// A failure of one buyer's upstream call costs no other buyer's sale, although they share the session.
 func TestBrokenCallCostsNoOtherBuyersSale(t *testing.T) {
 	for name, answer := range map[string]func(http.ResponseWriter){
 		"refused": func(w http.ResponseWriter) {

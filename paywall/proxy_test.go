@@ -123,7 +123,7 @@ func behind(versions ...string) *mcp.Server {
 	return server
 }
 
-// newProxy puts a paywall in front of a program: this test binary, as the server behind.
+// newProxy puts a paywall in front of a program: this test binary, as the upstream server.
 func newProxy(t *testing.T, tools ...string) (*lab, *Proxy) {
 	t.Helper()
 	l := newLab(t, func(_ *lab, o *Options) {
@@ -308,8 +308,8 @@ func TestProxyOverHTTP(t *testing.T) {
 	require.NoError(t, <-done)
 }
 
-// A server behind at a URL that was started again does not know the session: that is opened again,
-// and a sale is not lost over it. One that is gone is said to be, in words of ours.
+// An upstream server at a URL that was restarted does not know the session: the session is opened again, and
+// no sale is lost. If it is gone, the error says so in the paywall's own words.
 func TestProxyReopensUpstreamSession(t *testing.T) {
 	l, f := newProxy(t)
 	again := func() http.Handler {

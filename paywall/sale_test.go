@@ -131,8 +131,8 @@ func TestOnePaymentOneRun(t *testing.T) {
 	require.EqualValues(t, 1, l.runs.Load())
 }
 
-// What a payment bought is given once more to who lost it: by the name only the buyer knows, for
-// the same call.
+// A lost answer is delivered again, for the same call and by the payment identifier that only the buyer
+// knows.
 func TestALostAnswer(t *testing.T) {
 	l := newLab(t, nil)
 	c := l.call(t, map[string]any{"q": 1}, nil).challenge()
@@ -220,8 +220,8 @@ func TestSettlementRefused(t *testing.T) {
 	require.Contains(t, g.meta, x402.MetaReceipt)
 }
 
-// A settlement that the facilitator left open is looked up on the chain: who paid gets what they
-// paid for, at once or when they ask again.
+// A settlement that the facilitator left open is looked up on the chain: a buyer that paid gets the answer,
+// at once or when it asks again.
 func TestDoubtIsSettledByTheChain(t *testing.T) {
 	for name, known := range map[string]bool{"at once": true, "when asked again": false} {
 		t.Run(name, func(t *testing.T) {
@@ -523,7 +523,7 @@ func TestToolThatAsksBack(t *testing.T) {
 	require.Len(t, l.Settlements(), 1)
 }
 
-// Who paid before the tool asked back has the receipt of it.
+// A buyer that paid before the tool asked for input gets the receipt with the question.
 func TestUpfrontToolThatAsksBack(t *testing.T) {
 	l := newLab(t, func(_ *lab, o *Options) { o.Tools[0].Upfront = true })
 	l.tool = func(context.Context, *mcp.CallToolRequest) (*mcp.CallToolResult, error) {

@@ -137,7 +137,7 @@ func TestQuestionsCarryNothingUnpaid(t *testing.T) {
 	require.Equal(t, product, read(t, given, err).text, "the payment is good for the call that is answered")
 }
 
-// However often a buyer says that the roots are others, the server behind is told one at a time.
+// However often a buyer says that its roots have changed, upstream is told one change at a time.
 func TestRootsAreToldOneAtATime(t *testing.T) {
 	server, held := behind(), make(chan struct{})
 	handler := mcp.NewStreamableHTTPHandler(func(*http.Request) *mcp.Server { return server }, nil)
