@@ -27,12 +27,8 @@ func (s *Store) CheckSealed(ctx context.Context, k Keyholder) error {
 			return err
 		}
 		for _, w := range last.Days {
-			hosts := make([]string, len(w.Hosts))
-			for i, h := range w.Hosts {
-				hosts[i] = h.Host
-			}
 			day := time.Unix(w.Day*86400, 0).UTC()
-			err = t.compare(last, Payment{Session: last.Session.ID, Created: day}, hosts)
+			err = t.compare(last, Payment{Session: last.Session.ID, Created: day}, w.Hosts)
 			if err != nil {
 				return err
 			}

@@ -77,8 +77,9 @@ func BenchmarkSmall(b *testing.B) {
 	b.Run("Submit", func(b *testing.B) { benchmarkSubmit(b, s) })
 }
 
-// benchmarkSubmit measures what the seal costs within the transaction (sealed-ms), before anything is
-// made durable, and each Submit as a whole. Goal: sealed-ms ≤ 0.3.
+// benchmarkSubmit measures a Submit as a whole (ms-p50), its statements without the commit (sealed-ms), and
+// what is checked before a signature, read for the first time (checked-ms). Without a seal the statements
+// took 0.10 to 0.14 ms; goal: 0.3 ms more.
 func benchmarkSubmit(b *testing.B, s *Store) {
 	k := testKeyholder()
 	k.Query = func(p Payment) budget.Query {
@@ -108,29 +109,28 @@ func benchmarkSubmit(b *testing.B, s *Store) {
 			b.Fatal(err)
 		}
 		signed := Signed{Payload: []byte(`{}`), Requirement: []byte(`{}`), UniqueKey: p.ID}
-		_ = s.write.with(b.Context(), func(c *conn) error {
-			return c.transaction(patient(context.Background()), `BEGIN IMMEDIATE`, func() error {
-				t := &tx{ctx: b.Context(), conn: c, Now: s.now()}
-				g := p.signature()
-				begin := time.Now()
-				if _, err := t.permitted(p, &g, k); err != nil {
-					b.Fatal(err)
-				}
-				decide = append(decide, time.Since(begin))
-				begin = time.Now()
-				if err := t.sign(p, signed, "", nil, k); err != nil {
-					b.Fatal(err)
-				}
-				sealed = append(sealed, time.Since(begin))
-				return errRollBack
-			})
+		err = s.view(b.Context(), func(t *tx) error {
+			g := p.signature()
+			begin := time.Now()
+			_, err := t.permitted(p, &g, k)
+			decide = append(decide, time.Since(begin))
+			return err
 		})
-		b.StartTimer()
-		begin := time.Now()
-		if err := s.Submit(b.Context(), p, signed, k); err != nil {
+		if err != nil {
 			b.Fatal(err)
 		}
+		b.StartTimer()
+		begin := time.Now()
+		err = s.tx(b.Context(), func(t *tx) error {
+			begin := time.Now()
+			err := t.submit(p, s.Self(), signed, nil, k)
+			sealed = append(sealed, time.Since(begin))
+			return err
+		})
 		all = append(all, time.Since(begin))
+		if err != nil {
+			b.Fatal(err)
+		}
 		b.StopTimer()
 		if _, err := s.Finish(b.Context(), p.ID, Outcome{State: Settled, Proof: Claimed}); err != nil {
 			b.Fatal(err)

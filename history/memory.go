@@ -8,6 +8,7 @@ import (
 	"errors"
 	"maps"
 	"slices"
+	"strings"
 )
 
 // The memory is an authenticated key-value store, a Merkle tree of keyed digests, of what the wallet
@@ -100,29 +101,33 @@ func (m *memory) load(keys ...[]byte) error {
 			m.loadedNodes[nodeAbove(level, bucket)] = nil
 		}
 	}
+	nodes, args := inList(m.loadedNodes, nil)
+	buckets, args := inList(m.loadedBuckets, args)
 	err := m.t.forEach(func(row scanner) error {
 		var place int64
-		var digests []byte
-		err := row.Scan(&place, &digests)
-		m.loadedNodes[place] = digests
-		return err
-	}, `SELECT place, digests FROM memory_nodes WHERE place IN (SELECT value FROM json_each(?))`,
-		placesOf(m.loadedNodes))
-	if err != nil {
-		return err
-	}
-	return m.t.forEach(func(row scanner) error {
-		var bucket int64
 		var e entry
-		err := row.Scan(&bucket, &e.key, &e.value)
-		m.loadedBuckets[bucket] = append(m.loadedBuckets[bucket], e)
+		err := row.Scan(&place, &e.key, &e.value)
+		if e.key == nil {
+			m.loadedNodes[place] = e.value
+		} else {
+			m.loadedBuckets[place] = append(m.loadedBuckets[place], e)
+		}
 		return err
-	}, `SELECT bucket, key, value FROM memory WHERE bucket IN (SELECT value FROM json_each(?))
-		ORDER BY bucket, key`, placesOf(m.loadedBuckets))
+	}, `SELECT place, NULL, digests FROM memory_nodes WHERE place IN (`+nodes+`)
+		UNION ALL SELECT bucket, key, value FROM memory WHERE bucket IN (`+buckets+`)`, args...)
+	for _, list := range m.loadedBuckets {
+		slices.SortFunc(list, func(a, b entry) int { return bytes.Compare(a.key, b.key) })
+	}
+	return err
 }
 
-// placesOf is a list of numbers as SQLite's json_each takes it.
-func placesOf[V any](of map[int64]V) string { return toJSON(slices.Sorted(maps.Keys(of))) }
+// inList adds a map's numbers to the arguments of a query, and gives the list of their marks.
+func inList[V any](of map[int64]V, args []any) (marks string, all []any) {
+	for n := range of {
+		args = append(args, n)
+	}
+	return strings.TrimSuffix(strings.Repeat("?, ", len(of)), ", "), args
+}
 
 // nodeAbove is the node of a level on the way to a bucket.
 func nodeAbove(level int, bucket int64) int64 {

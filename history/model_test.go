@@ -530,10 +530,10 @@ func (m *machine) CheckSealed(t *rapid.T) {
 				require.Equal(t, dayNumber(at), list[i].Day)
 				require.Equal(t, stands(func(g modelSigned) bool { return begin(g.created).Equal(at) }),
 					list[i].Sum)
-				for _, h := range list[i].Hosts {
+				for j, host := range list[i].Hosts {
 					require.Equal(t, stands(func(g modelSigned) bool {
-						return g.row.host == h.Host && begin(g.created).Equal(at)
-					}), h.Sum)
+						return g.row.host == host && begin(g.created).Equal(at)
+					}), list[i].Paid[j])
 				}
 				require.Equal(t, hosts, list[i].Hosts != nil)
 			}

@@ -9,6 +9,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"strings"
 	"time"
 
 	"x402-wallet/budget"
@@ -138,12 +139,12 @@ func (t *tx) replaySince(s *sealed, k Keyholder, from int64) error {
 	})
 }
 
-// seal appends a sealed row, and keeps its sums.
-func (t *tx) seal(k Keyholder, s *sealed, payment, event string, detail map[string]any) error {
+// seal appends a sealed row, and keeps its sums, whose digest it adds to the detail.
+func (t *tx) seal(k Keyholder, s *sealed, payment, event string, detail any) error {
 	s.Memory = hex.EncodeToString(s.memory.root[:])
 	state := s.encode()
-	detail["sums"] = digestOf(state)
-	if err := t.append(payment, event, detail, k.MAC); err != nil {
+	text := strings.TrimSuffix(toJSON(detail), "}") + `,"sums":"` + digestOf(state) + `"}`
+	if err := t.append(payment, event, json.RawMessage(text), k.MAC); err != nil {
 		return err
 	}
 	_, err := t.exec(`INSERT INTO sealed_sums VALUES (1, ?) ON CONFLICT DO UPDATE SET sums = excluded.sums`,
@@ -210,7 +211,7 @@ func (t *tx) reserved(session string, entries []string, at time.Time) (u budget.
 			return nil
 		}
 		u.Day.Held += price
-		on := windowSum{Hosts: []hostSum{{host, price}}}
+		on := windowSum{Hosts: []string{host}, Paid: []money.Dollars{price}}
 		for _, entry := range entries {
 			u.HostDay[entry] = budget.Use{Held: u.HostDay[entry].Held + on.host(entry)}
 		}
@@ -239,9 +240,9 @@ func (t *tx) sealedFacts(s *sealed, p Payment, q budget.Query) (f budget.Facts, 
 		}
 	}
 	now := p.Created.Unix()
-	f.LastMinute = countBetween(s.Seconds, now-60, now)
+	f.LastMinute = s.Seconds.between(now-60, now)
 	f.RateSince = p.Created
-	f.LastHour = countBetween(s.Minutes, max(now-3600, f.LastUnfreeze.Unix())/60, now/60)
+	f.LastHour = s.Minutes.between(max(now-3600, f.LastUnfreeze.Unix())/60, now/60)
 	f.ConsecutiveFailures = len(s.Failures)
 	if q.Payee.PayTo != "" {
 		f.Payee, err = payeeHistory(s.memory.get, p.Host, q.Payee)

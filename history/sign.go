@@ -137,7 +137,7 @@ func (t *tx) sign(asSigned Payment, signed Signed, signedBytes string, step *cha
 	if err != nil {
 		return err
 	}
-	return t.seal(k, last, id, signedEvent, asMap(g))
+	return t.seal(k, last, id, signedEvent, g)
 }
 
 // signature is what a payment's row says of its signature.
@@ -202,13 +202,6 @@ func (t *tx) reservedAs(p Payment) (seq int64, err error) {
 		return 0, corrupt("payment %s is not the one that was reserved", p.ID)
 	}
 	return seq, nil
-}
-
-func asMap(v any) (m map[string]any) {
-	d := json.NewDecoder(bytes.NewReader([]byte(toJSON(v))))
-	d.UseNumber()
-	_ = d.Decode(&m) // our own
-	return m
 }
 
 // ErrUnsealed says that only a process that holds the key may record that a signature expired: what

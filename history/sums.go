@@ -1,7 +1,6 @@
 package history
 
 import (
-	"cmp"
 	"encoding/json"
 	"slices"
 	"strings"
@@ -19,8 +18,8 @@ type sums struct {
 	Session sessionSum  `json:"session"`
 	// how much was signed, by the second in the last minute and by the minute in the last hour, of
 	// the payments' own times
-	Seconds []rateCount `json:"seconds"`
-	Minutes []rateCount `json:"minutes"`
+	Seconds rate `json:"seconds"`
+	Minutes rate `json:"minutes"`
 	// Failures are the payments in a row that came to nothing, by their numbers; Settled is the last
 	// one that did not.
 	Failures []int64 `json:"failures"`
@@ -29,20 +28,16 @@ type sums struct {
 }
 
 type windowSum struct {
-	Day   int64         `json:"day"` // since 1970
-	Sum   money.Dollars `json:"sum"`
-	Hosts []hostSum     `json:"hosts,omitempty"` // of a day, by their names
+	Day   int64           `json:"day"` // since 1970
+	Sum   money.Dollars   `json:"sum"`
+	Hosts []string        `json:"hosts,omitempty"` // of a day, in their order; Paid is what each was paid
+	Paid  []money.Dollars `json:"paid,omitempty"`
 }
 
-type hostSum struct {
-	Host string        `json:"host"`
-	Sum  money.Dollars `json:"sum"`
-}
-
-// rateCount is how many were signed in a second or a minute, since 1970.
-type rateCount struct {
-	At    int64 `json:"at"`
-	Count int   `json:"n"`
+// rate is how many were signed in each of the newest seconds or minutes.
+type rate struct {
+	From   int64 `json:"from"` // since 1970
+	Counts []int `json:"counts"`
 }
 
 type sessionSum struct {
@@ -128,30 +123,36 @@ func (s *sums) add(g signature) {
 
 // count adds to the rate, and forgets what is over.
 func (s *sums) count(created time.Time) {
-	second, minute := created.Unix(), created.Unix()/60
-	s.Seconds, s.Minutes = countAt(s.Seconds, second), countAt(s.Minutes, minute)
-	newest := s.Seconds[len(s.Seconds)-1].At
-	isOver := func(since int64) func(rateCount) bool { return func(c rateCount) bool { return c.At < since } }
-	s.Seconds = slices.DeleteFunc(s.Seconds, isOver(newest-60))
-	s.Minutes = slices.DeleteFunc(s.Minutes, isOver(newest/60-60))
+	s.Seconds.add(created.Unix())
+	s.Minutes.add(created.Unix() / 60)
 }
 
-// countAt adds one to a list that goes by time.
-func countAt(list []rateCount, at int64) []rateCount {
-	i, known := slices.BinarySearchFunc(list, at,
-		func(c rateCount, at int64) int { return cmp.Compare(c.At, at) })
-	if !known {
-		list = slices.Insert(list, i, rateCount{At: at})
+// rateSpan is how far back a rate goes: a minute of seconds, an hour of minutes.
+const rateSpan = 60
+
+func (r *rate) add(at int64) {
+	if len(r.Counts) == 0 {
+		r.From = at
 	}
-	list[i].Count++
-	return list
+	newest := max(at, r.From+int64(len(r.Counts))-1)
+	from := max(min(at, r.From), newest-rateSpan)
+	counts := make([]int, newest-from+1)
+	for i, n := range r.Counts {
+		if r.From+int64(i) >= from {
+			counts[r.From+int64(i)-from] = n
+		}
+	}
+	if at >= from {
+		counts[at-from]++
+	}
+	r.From, r.Counts = from, counts
 }
 
-// countBetween counts what was signed after one time and up to another.
-func countBetween(list []rateCount, after, upTo int64) (n int) {
-	for _, c := range list {
-		if c.At > after && c.At <= upTo {
-			n += c.Count
+// between counts what was signed after one time and up to another.
+func (r *rate) between(after, upTo int64) (n int) {
+	for i, count := range r.Counts {
+		if at := r.From + int64(i); at > after && at <= upTo {
+			n += count
 		}
 	}
 	return n
@@ -159,12 +160,11 @@ func countBetween(list []rateCount, after, upTo int64) (n int) {
 
 // add counts a price for a host of a day.
 func (w *windowSum) add(host string, price money.Dollars) {
-	i, known := slices.BinarySearchFunc(w.Hosts, host,
-		func(h hostSum, host string) int { return strings.Compare(h.Host, host) })
+	i, known := slices.BinarySearch(w.Hosts, host)
 	if !known {
-		w.Hosts = slices.Insert(w.Hosts, i, hostSum{Host: host})
+		w.Hosts, w.Paid = slices.Insert(w.Hosts, i, host), slices.Insert(w.Paid, i, 0)
 	}
-	w.Hosts[i].Sum += price
+	w.Paid[i] += price
 }
 
 // subtract takes a signature back that expired.
@@ -246,10 +246,9 @@ func (s *sums) clone() sums {
 	c.Days, c.Months, c.Failures = slices.Clone(s.Days), slices.Clone(s.Months), slices.Clone(s.Failures)
 	for _, list := range [][]windowSum{c.Days, c.Months} {
 		for i := range list {
-			list[i].Hosts = slices.Clone(list[i].Hosts)
+			list[i].Hosts, list[i].Paid = slices.Clone(list[i].Hosts), slices.Clone(list[i].Paid)
 		}
 	}
-	c.Seconds, c.Minutes = slices.Clone(s.Seconds), slices.Clone(s.Minutes)
 	return c
 }
 
@@ -279,9 +278,9 @@ func (s *sums) usage(session string, entries []string, at time.Time) (u budget.U
 
 // host is what a day's payments to a host of the owner's entry come to: with any port.
 func (w windowSum) host(entry string) (sum money.Dollars) {
-	for _, h := range w.Hosts {
-		if h.Host == entry || strings.HasPrefix(h.Host, entry+":") {
-			sum += h.Sum
+	for i, host := range w.Hosts {
+		if host == entry || strings.HasPrefix(host, entry+":") {
+			sum += w.Paid[i]
 		}
 	}
 	return sum
