@@ -109,7 +109,13 @@ func (p *proxy) carry(client *net.TCPConn) {
 		return
 	}
 	broken := p.breaks(beginning)
+	// of the two sides one breaks while the other may be saying something: that came through, or not
+	var turn sync.Mutex
+	isCut := false
 	cut := func() {
+		turn.Lock()
+		defer turn.Unlock()
+		isCut = true
 		switch p.breakage.how {
 		case rst:
 			_ = client.SetLinger(0)
@@ -119,6 +125,20 @@ func (p *proxy) carry(client *net.TCPConn) {
 		}
 		client.Close()
 		server.Close()
+	}
+	say := func(to *net.TCPConn, s side, text []byte) bool {
+		turn.Lock()
+		defer turn.Unlock()
+		if isCut {
+			return false
+		}
+		if broken { // before it is written: its reader may be done, and the case judged, right after
+			p.mu.Lock()
+			p.passed[s] = append(p.passed[s], text...)
+			p.mu.Unlock()
+		}
+		_, err := to.Write(text)
+		return err == nil
 	}
 	done := make(chan struct{}, 2)
 	pipe := func(from io.Reader, to *net.TCPConn, s side) {
@@ -134,16 +154,8 @@ func (p *proxy) carry(client *net.TCPConn) {
 			if left >= 0 {
 				n = min(n, left)
 			}
-			if n > 0 {
-				// before it is written: its reader may be done, and the case judged, right after
-				if broken {
-					p.mu.Lock()
-					p.passed[s] = append(p.passed[s], buffer[:n]...)
-					p.mu.Unlock()
-				}
-				if _, err := to.Write(buffer[:n]); err != nil {
-					return
-				}
+			if n > 0 && !say(to, s, buffer[:n]) {
+				return
 			}
 			if left >= 0 {
 				left -= n
