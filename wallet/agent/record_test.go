@@ -18,6 +18,7 @@ import (
 	"x402-wallet/chain/svm"
 	"x402-wallet/history"
 	"x402-wallet/history/historytest"
+	"x402-wallet/internal/config"
 	"x402-wallet/internal/sandbox"
 	"x402-wallet/wallet"
 	"x402-wallet/wallet/seal"
@@ -328,6 +329,26 @@ func TestTheAgentLooksForItself(t *testing.T) {
 	w.corrupt(w.ask("expire", p.ID), "expired already")
 	w.sql(`UPDATE payments SET state = 'failed' WHERE id = ?`, p.ID)
 	full()
+}
+
+// Whoever chooses the node chooses the evidence: under rules that nobody sealed nothing expires.
+func TestNothingExpiresUnderForgedRules(t *testing.T) {
+	w := newWorld(t)
+	p, err := w.pays(1000)
+	require.NoError(t, err)
+	p, err = w.store.Payment(t.Context(), p.ID)
+	require.NoError(t, err)
+	process := func(rules *config.Config) Guard {
+		g := &seal.Guard{Home: w.home, Rules: rules, Store: w.store, Key: w.keys}
+		return Guard{Local: g, Recorder: &Recorder{Store: w.store, Guard: g, Rules: *w.rules.Load(),
+			Tally: &Tally{}, Now: func() time.Time { return p.Evidence.ExpiresAt.Add(lateness) }}}
+	}
+	forged, err := config.Parse([]byte("[networks.\"eip155:84532\"]\nrpc = \"https://liar.example\"\n"))
+	require.NoError(t, err)
+	_, err = process(forged).Expire(t.Context(), p, *expired)
+	require.True(t, x402.HasCode(err, x402.PolicyUnsealed), "%v", err)
+	_, err = process(w.guard.Rules).Expire(t.Context(), p, *expired)
+	require.NoError(t, err)
 }
 
 // passes lets the time of what the agent signed pass, by its monotonic clock.
