@@ -188,6 +188,7 @@ type Failure struct {
 	Hint        string         `json:"hint"`
 	FixedBy     x402.Actor     `json:"fixedBy"`
 	SafeToRetry bool           `json:"safeToRetry"`
+	Next        x402.Next      `json:"next"`
 	PaymentID   string         `json:"paymentId,omitempty"`
 	Spent       string         `json:"spent"`
 	Details     map[string]any `json:"details"`
@@ -204,6 +205,7 @@ func ErrorOf(err error) Failure {
 	e := x402.AsError(err)
 	f := Failure{
 		Error: e.Code, Message: e.Message, Hint: e.Hint, FixedBy: e.FixableBy(), SafeToRetry: !e.Unsafe,
+		Next:      e.NextStep(),
 		PaymentID: e.PaymentID, Spent: e.Spent, Details: e.Details, Content: e.Content,
 	}
 	f.ContentBegin, f.ContentEnd = pay.Marks(f.Content)

@@ -356,7 +356,7 @@ func (c *client) refused(tool string, arguments any) (f Failure) {
 	require.NoError(c.t, json.Unmarshal(text, &f))
 	names := slices.Sorted(maps.Keys(out))
 	if f.PaymentID == "" {
-		require.Equal(c.t, []string{"details", "error", "fixedBy", "hint", "message", "safeToRetry", "spent"},
+		require.Equal(c.t, []string{"details", "error", "fixedBy", "hint", "message", "next", "safeToRetry", "spent"},
 			names)
 	}
 	require.NotEmpty(c.t, f.Message)
