@@ -267,11 +267,11 @@ func TestErrorForm(t *testing.T) {
 	text, err := json.Marshal(ErrorOf(fmt.Errorf("pay: %w", e)))
 	require.NoError(t, err)
 	require.JSONEq(t,
-		`{"error":"OUTCOME_UNKNOWN","message":"sent, no proof","hint":"","fixedBy":"wallet","safeToRetry":true,"paymentId":"pay_1","spent":"5","details":{"amount":"5"}}`,
+		`{"error":"OUTCOME_UNKNOWN","message":"sent, no proof","hint":"","fixedBy":"wallet","safeToRetry":true,"next":{"do":"repeat"},"paymentId":"pay_1","spent":"5","details":{"amount":"5"}}`,
 		string(text))
 	text, err = json.Marshal(ErrorOf(errors.New("disk on fire")))
 	require.NoError(t, err)
 	require.JSONEq(t,
-		`{"error":"INTERNAL","message":"the wallet had an internal error; see its log on stderr","hint":"","fixedBy":"wallet","safeToRetry":true,"spent":"0","details":{}}`,
+		`{"error":"INTERNAL","message":"the wallet had an internal error; see its log on stderr","hint":"","fixedBy":"wallet","safeToRetry":true,"next":{"do":"repeat"},"spent":"0","details":{}}`,
 		string(text))
 }

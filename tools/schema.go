@@ -9,6 +9,7 @@ import (
 	"github.com/google/jsonschema-go/jsonschema"
 
 	"x402-wallet/budget"
+	"x402-wallet/x402"
 	"x402-wallet/x402/money"
 )
 
@@ -41,6 +42,10 @@ func outputSchema[Out any]() *jsonschema.Schema {
 		s.Properties[name] = &jsonschema.Schema{Type: "string"}
 		s.PropertyOrder = append(s.PropertyOrder, name)
 	}
+	if next := s.Properties["next"]; next != nil && next.Type == "string" { // the history's next page
+		delete(s.Properties, "next") // of an error it is an object
+		s.PropertyOrder = slices.DeleteFunc(s.PropertyOrder, func(name string) bool { return name == "next" })
+	}
 	return s
 }
 
@@ -64,6 +69,7 @@ func schemaOf[T any]() *jsonschema.Schema {
 		reflect.TypeFor[map[string]any]():  {Type: "object"},
 		reflect.TypeFor[budget.Line]():     {Type: "object"},
 		reflect.TypeFor[evidence]():        {Type: "object"},
+		reflect.TypeFor[x402.Next]():       {Type: "object"},
 	}}))
 	plain(schema, true)
 	return schema

@@ -44,15 +44,15 @@ func (e *Error) WaitUntil(at time.Time, why string) *Error {
 	return e.WithNext(Next{Do: Wait, Why: why, At: at.UTC().Format(time.RFC3339)})
 }
 
-// NextStep is the next step after an error: its own, or its code's.
+// NextStep is the next step after an error: its own, or its code's. Why is left out where the hint says it.
 func (e *Error) NextStep() Next {
 	if e.Next != nil {
 		return *e.Next
 	}
 	code, by := codes[e.Code], e.FixableBy()
-	next := Next{Do: code.next, Why: e.Hint, Command: code.command}
+	next := Next{Do: code.next, Command: code.command}
 	if by != code.fixedBy { // here it is somebody else's
-		next = Next{Do: stepOf[by], Why: e.Hint}
+		next = Next{Do: stepOf[by]}
 	}
 	if next.Do == AskPerson {
 		next.Say = e.Message
