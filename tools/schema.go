@@ -43,8 +43,7 @@ func outputSchema[Out any]() *jsonschema.Schema {
 		s.PropertyOrder = append(s.PropertyOrder, name)
 	}
 	if next := s.Properties["next"]; next != nil && next.Type == "string" { // the history's next page
-		delete(s.Properties, "next") // of an error it is an object
-		s.PropertyOrder = slices.DeleteFunc(s.PropertyOrder, func(name string) bool { return name == "next" })
+		s.Properties["next"] = &jsonschema.Schema{AnyOf: []*jsonschema.Schema{next, {Type: "object"}}}
 	}
 	return s
 }

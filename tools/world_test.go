@@ -356,8 +356,8 @@ func (c *client) refused(tool string, arguments any) (f Failure) {
 	require.NoError(c.t, json.Unmarshal(text, &f))
 	names := slices.Sorted(maps.Keys(out))
 	if f.PaymentID == "" {
-		require.Equal(c.t, []string{"details", "error", "fixedBy", "hint", "message", "next", "safeToRetry", "spent"},
-			names)
+		require.Equal(c.t, []string{"details", "error", "fixedBy", "hint", "message", "next", "safeToRetry",
+			"spent"}, names)
 	}
 	require.NotEmpty(c.t, f.Message)
 	require.NotEmpty(c.t, f.FixedBy)
