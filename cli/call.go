@@ -22,6 +22,9 @@ func (p *Program) callCommand(ui *ui) *cobra.Command {
 			if len(args) == 0 {
 				return wants("SERVER")(cmd, args)
 			}
+			if strings.ContainsAny(args[0], "/.:") { // no name of a server in config.toml has those
+				return webURL(args[0])
+			}
 			return nil
 		},
 		RunE: func(cmd *cobra.Command, args []string) error {

@@ -109,6 +109,9 @@ func (p *Program) payCommand(ui *ui) *cobra.Command {
 	cmd := &cobra.Command{
 		Use: "pay URL", Short: "Get a URL, and pay for it if it asks for payment", Args: wants("URL"),
 		RunE: func(cmd *cobra.Command, args []string) error {
+			if err := webURL(args[0]); err != nil {
+				return err
+			}
 			if f.passphrase.fd == 0 && slices.Contains(request.data, "@-") {
 				return usagef("stdin cannot be both the body and the passphrase")
 			}
@@ -136,6 +139,19 @@ func (p *Program) payCommand(ui *ui) *cobra.Command {
 	cmd.Flags().BoolVar(&f.dryRun, "dry-run", false, "only say what it would cost")
 	f.add(cmd)
 	return cmd
+}
+
+// webURL refuses what is no URL of the web before a wallet is opened for it: a slip of the fingers is
+// answered with what was meant, not by a rule that could be loosened.
+func webURL(typed string) error {
+	if x402.IsWebURL(typed) {
+		return nil
+	}
+	hint := "write the whole URL, with https://"
+	if meant := x402.MeantURL(typed); meant != "" {
+		hint = "did you mean: " + meant
+	}
+	return usageError{text: "that is no https URL", hint: hint}
 }
 
 // maxAmount reads --max: a sum with a point in it is dollars, for atomic units have none.
@@ -244,6 +260,9 @@ func (p *Program) estimateCommand(ui *ui) *cobra.Command {
 	cmd := &cobra.Command{
 		Use: "estimate URL", Short: "Ask what a URL costs, without paying", Args: wants("URL"),
 		RunE: func(cmd *cobra.Command, args []string) error {
+			if err := webURL(args[0]); err != nil {
+				return err
+			}
 			in, err := request.read(cmd)
 			if err != nil {
 				return err
@@ -296,6 +315,11 @@ func (p *Program) discoverCommand(ui *ui) *cobra.Command {
 	cmd := &cobra.Command{
 		Use: "discover [QUERY...]", Short: "Search paid APIs and MCP tools, without paying",
 		RunE: func(cmd *cobra.Command, args []string) error {
+			if in.URL != "" {
+				if err := webURL(in.URL); err != nil {
+					return err
+				}
+			}
 			in.Query = strings.Join(args, " ")
 			if cmd.Flags().Changed("limit") {
 				in.Limit = &limit

@@ -64,9 +64,9 @@ func (h *httpClient) checkURL(raw string) (*url.URL, error) {
 	at, err := url.Parse(raw)
 	switch {
 	case err != nil:
-		return nil, invalid("the URL cannot be read")
+		return nil, meant(invalid("the URL cannot be read"), raw)
 	case at.Scheme != "https" && at.Scheme != "http":
-		return nil, blocked("only https:// URLs are asked").WithHint("write the whole URL, with https://")
+		return nil, meant(blocked("only https:// URLs are asked"), raw)
 	case at.User != nil:
 		return nil, blocked("the URL holds a user name or password").
 			WithHint("credentials belong into headers")
@@ -120,10 +120,22 @@ func (h *httpClient) checkHost(at *url.URL) error {
 		return private(at, host)
 	}
 	if at.Scheme == "http" && !listed {
-		return blocked("plain http:// could be read and changed on the way").
-			WithHint("use https://; %s", allowed(at))
+		e := blocked("plain http:// could be read and changed on the way")
+		if x402.OfOwnNetwork(host) {
+			return e.WithHint("%s", allowed(at))
+		}
+		return meant(e, at.String())
 	}
 	return nil
+}
+
+// meant adds what a caller probably meant to the refusal of what is no https URL. That a rule could be
+// loosened is no advice here: nothing has to be.
+func meant(e *x402.Error, raw string) *x402.Error {
+	if meant := x402.MeantURL(raw); meant != "" && meant != raw {
+		return e.WithHint("did you mean: %s", meant)
+	}
+	return e.WithHint("write the whole URL, with https://")
 }
 
 // isPort reports whether a text is a port as it is usually written.
@@ -159,7 +171,7 @@ func isLocalName(host string) bool {
 
 func private(at *url.URL, what string) *x402.Error {
 	e := blocked("%s is not an address of the public Internet", x402.Brief(what))
-	if listable(at.Hostname()) {
+	if x402.OfOwnNetwork(at.Hostname()) {
 		e.FixedBy = x402.ByPerson
 	}
 	return e.WithHint("%s", allowed(at))
@@ -167,19 +179,12 @@ func private(at *url.URL, what string) *x402.Error {
 
 // allowed is what the owner can do so that a URL is asked.
 func allowed(at *url.URL) string {
-	if listable(at.Hostname()) {
+	if x402.OfOwnNetwork(at.Hostname()) {
 		return fmt.Sprintf("the owner can allow exactly %q under policy.loopback in config.toml",
 			hostPort(at))
 	}
 	return "only addresses of this machine and of private networks, written as such, can be allowed under " +
 		"policy.loopback in config.toml"
-}
-
-// listable reports whether policy.loopback takes the host.
-func listable(host string) bool {
-	ip, err := netip.ParseAddr(host)
-	isOurs := err == nil && !ip.Is4In6() && (ip.IsLoopback() || ip.IsPrivate())
-	return isOurs || strings.EqualFold(host, "localhost")
 }
 
 // hostPort is the form of policy.loopback's entries: the port is always there.

@@ -143,6 +143,20 @@ func TestAllowedURLs(t *testing.T) {
 	}
 }
 
+// Who wrote no https URL is told what they meant, and nothing of a rule that could be loosened.
+func TestWhatWasMeantInstead(t *testing.T) {
+	for _, raw := range []string{"http://a.example/x", "htps://a.example/x", "a.example/x", "//a.example/x",
+		"HTTP://a.example/x"} {
+		hint := x402.AsError(New(Options{}).Check(Request{URL: raw})).Hint
+		assert.Equal(t, "did you mean: https://a.example/x", hint, raw)
+	}
+	for _, raw := range []string{"http://", "/x", "http://me:secret@a.example/", "file:///etc/passwd"} {
+		hint := x402.AsError(New(Options{}).Check(Request{URL: raw})).Hint
+		assert.NotContains(t, hint, "loopback", raw)
+		assert.NotContains(t, hint, "secret", raw)
+	}
+}
+
 func TestHomographIsShownInPunycode(t *testing.T) {
 	err := New(Options{}).Check(Request{URL: "https://аpple.com/"}) // the first letter is Cyrillic
 	assert.Equal(t, "xn--pple-43d.com", x402.AsError(err).Details["host"])

@@ -166,7 +166,7 @@ var codes = map[Code]struct {
 		do:    "add it under `[[assets]]`, if you know it"},
 	URLBlocked: {fixedBy: byAgent, next: Change,
 		means: "a private address, plain http, or credentials in the URL",
-		do:    "another URL; for your own machine add it to `policy.loopback`"},
+		do:    "another URL, with https://; of one on your own machine the message says what allows it"},
 	RedirectRefused: {fixedBy: byAgent, next: Change,
 		means: "the URL leads to another site, which would be paid instead",
 		do:    "ask for the other URL itself"},
