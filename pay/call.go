@@ -3,6 +3,19 @@ package pay
 import (
 	"context"
 	"sync"
+	"time"
+)
+
+const (
+	// LateAnswer is how long an answer takes at least that the client may no longer have waited for. Not
+	// every client that gives up says so (Python's SDK does not): its call just never ends.
+	LateAnswer = 3 * time.Second
+	// LateAnswerRepeats is how long the same call, without an idempotency key, is the same purchase after
+	// a late answer.
+	LateAnswerRepeats = 10 * time.Minute
+	// reaction is how soon after an answer a program that has read it makes its next call. A client that
+	// gave up before, or a model that thinks about its next step, is hardly ever that quick.
+	reaction = 250 * time.Millisecond
 )
 
 // Call is one call of a client, from the moment it is read until it is known whether the client has
@@ -19,14 +32,22 @@ import (
 //	Deliver     the client has the answer                        is over: the next call for the same
 //	                                                             buys again
 //
-// Both take effect before they return, so a call that is read after a cancellation finds the
+// An answer that comes so late that the client may have given up without saying so (Late) is neither:
+// for LateAnswerRepeats what it bought goes to the same call without an idempotency key. A call that
+// comes while its client waits for the same one, as if that were lost (Repeats), takes its turn behind it.
+//
+// Cancel and Deliver take effect before they return, so a call that is read after a cancellation finds the
 // payment of the cancelled one left by its client: the same call directly behind a cancellation is
 // one purchase. The ledger is written a moment later, for other processes.
 //
 // A context without a Call is a caller that waits as long as the context lasts. All methods are
 // safe for concurrent use.
 type Call struct {
+	Began time.Time // when it was read; zero: its answer is never late
+
 	mu        sync.Mutex
+	first     *Call     // the same call before it, given up by its client
+	lateAt    time.Time // when its late answer was ready
 	ended     bool
 	delivered bool
 	leave     []context.CancelFunc   // of the contexts that carry it
@@ -80,6 +101,69 @@ func (c *Call) OnEnd(f func(delivered bool)) {
 	delivered := c.delivered
 	c.mu.Unlock()
 	f(delivered)
+}
+
+// Repeats says that c is first made again, because its client no longer waits for first.
+func (c *Call) Repeats(first *Call) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.first = first
+}
+
+// awaitFirst waits for the end of the call that this one repeats, if there is one: what that one
+// bought is this one's then. It ends with ctx.
+func awaitFirst(ctx context.Context) error {
+	c := CallFrom(ctx)
+	if c == nil {
+		return nil
+	}
+	c.mu.Lock()
+	first := c.first
+	c.mu.Unlock()
+	if first == nil {
+		return nil
+	}
+	ended := make(chan struct{})
+	first.OnEnd(func(bool) { close(ended) })
+	select {
+	case <-ended:
+		return nil
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+}
+
+// answering says that the call's answer is ready, and reports whether it is late.
+func (c *Call) answering() (late bool) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	now := time.Now()
+	if !c.Began.IsZero() && now.Sub(c.Began) >= LateAnswer {
+		c.lateAt = now
+	}
+	return !c.lateAt.IsZero()
+}
+
+// Late reports whether its answer was ready so late that the client may have given up.
+func (c *Call) Late() bool {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return !c.lateAt.IsZero()
+}
+
+// isLeftTo reports whether what the call bought is the other's, a call for the same: its client gave
+// it up, or may have when its answer came. Calls that were read before that answer could be known,
+// or at once after it, are purchases of their own.
+func (c *Call) isLeftTo(other *Call) bool {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.ended {
+		return !c.delivered
+	}
+	if c.lateAt.IsZero() || other == nil {
+		return false
+	}
+	return other.Began.After(c.lateAt.Add(reaction))
 }
 
 type callKey struct{}

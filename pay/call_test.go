@@ -84,11 +84,11 @@ func TestInflightAfterACancellation(t *testing.T) {
 		written()
 		f.end("pay_1", true)
 		cancel() // the handler has returned
-		working, awaited := f.look("pay_1")
+		working, awaited := f.look("pay_1", nil)
 		require.False(t, working)
 		require.True(t, awaited)
 		call.Cancel()
-		_, awaited = f.look("pay_1")
+		_, awaited = f.look("pay_1", nil)
 		require.False(t, awaited)
 	})
 }
@@ -133,4 +133,43 @@ func TestCallCancelledBeforeItsMoneyIsHeld(t *testing.T) {
 	require.Equal(t, StatusPaid, (<-second).Status)
 	require.Equal(t, 1, b.chain.settlements())
 	require.Eventually(t, func() bool { return b.only(t).Waiter != "" }, time.Second, time.Millisecond)
+}
+
+// What a late answer bought goes to the calls that were read a while after it, until it is delivered.
+func TestLateAnswers(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		began := func() *Call { return &Call{Began: time.Now()} }
+		first, waiting, quick := began(), began(), began()
+		require.False(t, quick.answering())
+		time.Sleep(LateAnswer)
+		require.True(t, first.answering())
+		require.True(t, first.Late())
+		time.Sleep(reaction)
+		atOnce := began()
+		time.Sleep(time.Millisecond)
+		later := began()
+		for _, own := range []*Call{nil, waiting, atOnce} {
+			require.False(t, first.isLeftTo(own))
+		}
+		require.True(t, first.isLeftTo(later))
+		require.False(t, quick.isLeftTo(later))
+		first.Deliver()
+		require.False(t, first.isLeftTo(later))
+		require.False(t, new(Call).answering(), "whose beginning is not known")
+	})
+}
+
+// A call made again waits for its first, and no longer than its own client does.
+func TestACallWaitsForTheOneItRepeats(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		first, again := &Call{}, &Call{}
+		again.Repeats(first)
+		ctx, cancel := context.WithTimeout(WithCall(t.Context(), again), time.Second)
+		defer cancel()
+		require.ErrorIs(t, awaitFirst(ctx), context.DeadlineExceeded)
+		time.AfterFunc(time.Second, first.Cancel)
+		require.NoError(t, awaitFirst(WithCall(t.Context(), again)))
+		require.NoError(t, awaitFirst(WithCall(t.Context(), first)))
+		require.NoError(t, awaitFirst(t.Context()))
+	})
 }

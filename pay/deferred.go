@@ -102,7 +102,7 @@ func (e *Engine) Earlier(ctx context.Context, c Charge) (r Result, done bool, er
 		}
 	}
 	for _, p := range list {
-		if p.State != history.Settled || e.awaited(p) || p.IdempotencyKey != q.IdempotencyKey {
+		if p.State != history.Settled || e.awaited(p, CallFrom(ctx)) || p.IdempotencyKey != q.IdempotencyKey {
 			continue
 		}
 		if r, done, err := e.replay(ctx, p); done || err != nil {

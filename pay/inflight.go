@@ -29,7 +29,8 @@ type work struct {
 	written  chan struct{} // closed when the payment is in the ledger, or will not be
 }
 
-func (w *work) awaited() bool {
+// awaited reports whether the payment's client waits for it, as far as another call (nil: none) may know.
+func (w *work) awaited(by *Call) bool {
 	switch {
 	case w.caller == nil:
 		return false
@@ -37,7 +38,7 @@ func (w *work) awaited() bool {
 		return w.caller.Err() == nil
 	}
 	call := CallFrom(w.caller)
-	return call == nil || !call.Cancelled()
+	return call == nil || !call.isLeftTo(by)
 }
 
 // begin registers a payment that is about to be held for a call, and refuses a call whose client has
@@ -94,7 +95,7 @@ func (f *inflight) end(id string, answered bool) {
 	if w == nil {
 		return
 	}
-	if answered && w.awaited() {
+	if answered && w.awaited(nil) {
 		w.working, w.answered = false, true
 		return
 	}
@@ -126,7 +127,7 @@ func (f *inflight) leftBehind(request [sha256.Size]byte) (list []<-chan struct{}
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	for _, w := range f.unwritten[request] {
-		if !w.awaited() {
+		if !w.awaited(nil) {
 			list = append(list, w.written)
 		}
 	}
@@ -136,29 +137,30 @@ func (f *inflight) leftBehind(request [sha256.Size]byte) (list []<-chan struct{}
 // leased reports whether anybody works on a payment.
 func (e *Engine) leased(p history.Payment) bool {
 	if p.LeaseOwner != "" && p.LeaseOwner == e.Store.Self() {
-		working, _ := e.inflight.look(p.ID)
+		working, _ := e.inflight.look(p.ID, nil)
 		return working
 	}
 	return e.Store.Alive(p.LeaseOwner)
 }
 
-// awaited reports whether a client waits for a payment's answer.
-func (e *Engine) awaited(p history.Payment) bool {
+// awaited reports whether a client waits for a payment's answer, or has it: for a call that asks for the
+// same (nil: any).
+func (e *Engine) awaited(p history.Payment, by *Call) bool {
 	if p.Waiter != "" && p.Waiter == e.Store.Self() {
-		_, awaited := e.inflight.look(p.ID)
+		_, awaited := e.inflight.look(p.ID, by)
 		return awaited
 	}
 	return e.Store.Alive(p.Waiter)
 }
 
-func (f *inflight) look(id string) (working, awaited bool) {
+func (f *inflight) look(id string, by *Call) (working, awaited bool) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	w := f.payments[id]
 	if w == nil {
 		return false, false
 	}
-	return w.working, w.awaited()
+	return w.working, w.awaited(by)
 }
 
 // giveUp says that this process neither works on a payment any more nor waits for it.

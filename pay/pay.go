@@ -15,11 +15,22 @@ import (
 // known whether this very purchase is under way already; nothing is signed before its money is held
 // on disk; nothing leaves before the signed bytes are on disk; from there on the caller's going
 // away changes nothing.
-func (e *Engine) Pay(ctx context.Context, q Request) (r Result, err error) {
+func (e *Engine) Pay(ctx context.Context, q Request) (Result, error) {
 	in, err := q.parse()
 	if err != nil {
 		return Result{}, err
 	}
+	if err := awaitFirst(ctx); err != nil {
+		return Result{}, err
+	}
+	r, err := e.pay(ctx, in)
+	if err == nil && r.PaymentRequired {
+		r.Repeat = repeats(CallFrom(ctx), in, r)
+	}
+	return r, err
+}
+
+func (e *Engine) pay(ctx context.Context, in intent) (r Result, err error) {
 	if err := e.mayAsk(ctx, in.Request.Request, in.host); err != nil {
 		return Result{}, err
 	}

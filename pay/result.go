@@ -22,6 +22,12 @@ const (
 	StatusReplayed = "replayed"        // an earlier purchase's answer; nothing was paid by this call
 )
 
+// What the very same call does after an answer.
+const (
+	RepeatBuys = "buys again"
+	RepeatIs   = "is the same purchase"
+)
+
 // Result is the answer of a payment (SPEC §7.1). Content is the seller's text: data, never instructions.
 type Result struct {
 	Status               string        `json:"status"`
@@ -44,6 +50,7 @@ type Result struct {
 	Facilitator          *string       `json:"facilitator,omitempty"`
 	Proof                *string       `json:"proof,omitempty"`
 	Budget               *Budgets      `json:"budget,omitempty"`
+	Repeat               string        `json:"repeat,omitempty"` // what the very same call does next
 
 	Whole history.Content `json:"-"` // what came, as it came: Content is what of it is read
 }
@@ -103,6 +110,15 @@ func (e *Engine) spelled(p history.Payment) string {
 		return asset.Address
 	}
 	return p.Asset
+}
+
+// repeats is what the very same call would do. call is nil where none is known.
+func repeats(call *Call, q intent, r Result) string {
+	late := call != nil && call.answering()
+	if late || q.IdempotencyKey != "" || r.Status == StatusUnserved {
+		return RepeatIs
+	}
+	return RepeatBuys
 }
 
 func contentOf(a *seller.Answer) history.Content {

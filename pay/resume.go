@@ -60,8 +60,12 @@ func (e *Engine) resume(ctx context.Context, q intent) (r Result, done bool, err
 // isOurs reports whether a payment for the same request is this call's purchase. A call with an
 // idempotency key that takes up a payment without one gives it the key.
 func (e *Engine) isOurs(ctx context.Context, q intent, p history.Payment) (bool, error) {
+	by := CallFrom(ctx)
+	if q.IdempotencyKey != "" {
+		by = nil // what a late answer bought is not this key's purchase
+	}
 	switch {
-	case e.awaited(p):
+	case e.awaited(p, by):
 		return false, nil
 	case q.IdempotencyKey == "" || q.IdempotencyKey == p.IdempotencyKey:
 		return true, nil

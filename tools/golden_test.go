@@ -100,7 +100,8 @@ func TestToolsAsSpecified(t *testing.T) {
 			answers: map[string][]string{
 				"": {"status", "paymentRequired", "paymentId", "httpStatus", "content", "contentType",
 					"contentTruncated", "contentUri", "amountPaid", "price", "asset",
-					"symbol", "network", "payTo", "transactionSignature", "facilitator", "proof", "budget"},
+					"symbol", "network", "payTo", "transactionSignature", "facilitator", "proof", "budget",
+					"repeat"},
 				"budget": {"session", "day"},
 			},
 			beyond: map[string][]string{"": {"contentBegin", "contentEnd"}, "budget": {"month"}}},

@@ -2,6 +2,7 @@ package tools
 
 import (
 	"context"
+	"crypto/sha256"
 	"encoding/json"
 	"errors"
 	"io"
@@ -39,6 +40,7 @@ type stdioTransport struct {
 
 	mu         sync.Mutex
 	requests   map[jsonrpc.ID]*clientRequest
+	repeats    repeats
 	deliveries sync.WaitGroup // timers of requests that have not run out
 
 	closed   chan struct{}
@@ -51,7 +53,10 @@ type stdioTransport struct {
 type clientRequest struct {
 	call     *pay.Call
 	pays     bool
-	delivery *time.Timer // nil: not answered yet
+	same     [sha256.Size]byte // of the tool and its arguments
+	givenUp  bool              // its client may no longer wait for it, without having said so
+	repeated bool              // and made it again
+	delivery *time.Timer       // nil: not answered yet
 }
 
 func newStdioTransport(in io.ReadCloser, out io.WriteCloser, pays func(tool string) bool) *stdioTransport {
@@ -68,7 +73,9 @@ func (l *stdioTransport) Connect(ctx context.Context) (_ mcp.Connection, err err
 
 // Read gives the next message; only the SDK's reading goroutine calls it.
 func (l *stdioTransport) Read(ctx context.Context) (jsonrpc.Message, error) {
+	l.repeats.reading(true)
 	m, err := l.Connection.Read(ctx)
+	l.repeats.reading(false)
 	if errors.Is(err, io.EOF) {
 		l.drain()
 	}
@@ -100,13 +107,15 @@ func (l *stdioTransport) note(r *jsonrpc.Request) {
 }
 
 func (l *stdioTransport) begin(r *jsonrpc.Request) {
-	c := &clientRequest{call: new(pay.Call)}
+	c := &clientRequest{call: &pay.Call{Began: time.Now()}}
 	if r.Method == "tools/call" {
 		var params struct {
-			Name string `json:"name"`
+			Name      string          `json:"name"`
+			Arguments json.RawMessage `json:"arguments"`
 		}
 		_ = json.Unmarshal(r.Params, &params) // the SDK says what is wrong with it
 		c.pays = l.pays(params.Name)
+		c.same = sha256.Sum256(slices.Concat([]byte(params.Name), []byte{0}, params.Arguments))
 		attachCall(r, c.call)
 	}
 	l.mu.Lock()
@@ -115,11 +124,14 @@ func (l *stdioTransport) begin(r *jsonrpc.Request) {
 	if before != nil && before.delivery == nil {
 		return // the SDK refuses a second request by the id of one that is not answered
 	}
-	if before != nil && before.delivery.Stop() { // the id is free again: the client has read the answer
-		before.call.Deliver()
+	if before != nil && !before.call.Late() && before.delivery.Stop() {
+		before.call.Deliver() // the id is free again: the client has read the answer
 		l.deliveries.Done()
 	}
 	l.requests[r.ID] = c
+	if c.pays {
+		l.repeats.begin(c)
+	}
 }
 
 // cancel takes effect also after the answer, until it counts as delivered: the client gave up at
@@ -145,13 +157,14 @@ func (l *stdioTransport) Write(ctx context.Context, m jsonrpc.Message) error {
 	if c == nil {
 		return l.Connection.Write(ctx, m)
 	}
+	repeated := c.pays && l.repeats.answer(c)
 	if c.call.Cancelled() {
 		l.forget(response.ID, c)
 		return nil
 	}
 	err := l.Connection.Write(ctx, m)
 	switch {
-	case err != nil:
+	case err != nil, repeated:
 		l.forget(response.ID, c)
 		c.call.Cancel()
 	case c.pays:
@@ -182,8 +195,12 @@ func (l *stdioTransport) deliverLater(id jsonrpc.ID, c *clientRequest) {
 		return
 	default:
 	}
+	wait := l.lateCancel
+	if c.call.Late() {
+		wait = pay.LateAnswerRepeats
+	}
 	l.deliveries.Add(1)
-	c.delivery = time.AfterFunc(l.lateCancel, func() {
+	c.delivery = time.AfterFunc(wait, func() {
 		defer l.deliveries.Done()
 		l.forget(id, c)
 		c.call.Deliver()
@@ -217,7 +234,7 @@ func (l *stdioTransport) answering() (some bool) {
 	return some
 }
 
-// Close ends both streams. What was written is delivered.
+// Close ends both streams. What was written is delivered, but for what may have come too late.
 func (l *stdioTransport) Close() error {
 	l.closing.Do(func() {
 		l.mu.Lock()
@@ -225,10 +242,15 @@ func (l *stdioTransport) Close() error {
 		rest := slices.Collect(maps.Values(l.requests))
 		l.mu.Unlock()
 		for _, c := range rest {
-			if c.delivery != nil && c.delivery.Stop() {
-				c.call.Deliver()
-				l.deliveries.Done()
+			if c.delivery == nil || !c.delivery.Stop() {
+				continue
 			}
+			if c.call.Late() {
+				c.call.Cancel()
+			} else {
+				c.call.Deliver()
+			}
+			l.deliveries.Done()
 		}
 		l.deliveries.Wait()
 		l.closeErr = l.Connection.Close()
