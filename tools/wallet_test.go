@@ -41,6 +41,7 @@ func TestPayAnswers(t *testing.T) {
 		"asset": "0x036CbD53842c5426634e7929541eC2318f3dCF7e", "symbol": "USDC", "network": sandbox.EVM,
 		"payTo":                w.PayToEVM,
 		"transactionSignature": w.Settlements()[0].Transaction, "facilitator": "", "proof": "claimed",
+		"repeat": "is the same purchase",
 	}, without(maps.Clone(paid), "contentBegin", "contentEnd"))
 	require.Equal(t, map[string]any{"limit": "5.00", "spent": "0.001", "held": "0.00", "remaining": "4.999"},
 		without(budget.(map[string]any)["session"], "resetsAt"))
