@@ -3,10 +3,12 @@ package tools
 import (
 	"encoding/json"
 	"fmt"
+	"io"
 	"testing"
 	"testing/synctest"
 	"time"
 
+	"github.com/modelcontextprotocol/go-sdk/jsonrpc"
 	"github.com/stretchr/testify/require"
 
 	"x402-wallet/internal/sandbox"
@@ -185,4 +187,21 @@ func TestACallGivenUpWithoutAWordIsOnePurchase(t *testing.T) {
 		}
 		require.Len(t, w.Settlements(), 2)
 	})
+}
+
+// The answer to a call that was made again is written, and what it bought is left to the later call.
+func TestTheAnswerToACallThatWasMadeAgainIsNotDelivered(t *testing.T) {
+	in, client := io.Pipe()
+	defer client.Close()
+	out, e := &output{}, &ends{}
+	l := start(t, in, out)
+	for i, silence := range []time.Duration{0, giveUp} {
+		time.AfterFunc(silence, func() { io.WriteString(client, payRequest(fmt.Sprint(1+i))+"\n") })
+		m, err := l.Read(t.Context())
+		require.NoError(t, err)
+		e.watch(m)
+	}
+	require.NoError(t, l.Write(t.Context(), &jsonrpc.Response{ID: id(t, 1.0), Result: json.RawMessage("{}")}))
+	require.Equal(t, []string{"cancelled"}, e.all())
+	require.Contains(t, out.String(), `"id":1`)
 }
