@@ -195,7 +195,7 @@ func TestTheAnswerToACallThatWasMadeAgainIsNotDelivered(t *testing.T) {
 	defer client.Close()
 	out, e := &output{}, &ends{}
 	l := start(t, in, out)
-	for i, silence := range []time.Duration{0, giveUp} {
+	for i, silence := range []time.Duration{0, giveUp + 50*time.Millisecond} {
 		time.AfterFunc(silence, func() { io.WriteString(client, payRequest(fmt.Sprint(1+i))+"\n") })
 		m, err := l.Read(t.Context())
 		require.NoError(t, err)
