@@ -49,15 +49,16 @@ func (u *ui) balances(out tools.BalanceOut) {
 	var rows [][]string
 	for _, row := range list {
 		if row.Error != "" {
-			rows = append(rows, []string{x402.Title(row.Network), row.Symbol, "?", "?", "?", "?"})
+			rows = append(rows, []string{x402.NetworkName(row.Network), row.Symbol, "?", "?", "?", "?"})
 			continue
 		}
 		delegated := "-"
 		if row.Delegated != nil {
 			delegated = row.Delegated.Units(row.Decimals)
 		}
-		rows = append(rows, []string{x402.Title(row.Network), row.Symbol, row.Balance.Units(row.Decimals),
-			delegated, row.Held.Units(row.Decimals), row.Available.Units(row.Decimals)})
+		rows = append(rows, []string{x402.NetworkName(row.Network), row.Symbol,
+			row.Balance.Units(row.Decimals), delegated, row.Held.Units(row.Decimals),
+			row.Available.Units(row.Decimals)})
 	}
 	empty := true
 	u.painted([]string{"NETWORK", "ASSET", "BALANCE", "DELEGATED", "HELD", "AVAILABLE"}, rows,

@@ -132,7 +132,7 @@ func (u *ui) terms(a history.Approval) {
 func termsOf(a history.Approval) [][2]string {
 	return [][2]string{
 		{"price", a.Price.Price() + " (" + a.Amount.String() + " atomic units of " + a.Symbol + ")"},
-		{"to", a.PayTo}, {"on", x402.Title(a.Network) + " (" + a.Network + ")"},
+		{"to", a.PayTo}, {"on", x402.Title(a.Network)},
 		{"host", a.Host}, {"for", a.Method + " " + a.URL}, {"asked because", a.Why},
 	}
 }

@@ -233,7 +233,7 @@ func (d *demo) history(ctx context.Context) error {
 	}
 	for _, row := range out.Transactions {
 		at, _ := time.Parse(time.RFC3339, row.Timestamp)
-		d.line(at.Local().Format("15:04:05"), "%-7s %-14s %-8s %s", row.Price, x402.Title(row.Network),
+		d.line(at.Local().Format("15:04:05"), "%-7s %-14s %-8s %s", row.Price, x402.NetworkName(row.Network),
 			row.Status, strings.TrimPrefix(row.URL, d.world.SellerURL))
 	}
 	total := money.Dollars(sandbox.Price("/weather") + sandbox.Price("/solana"))

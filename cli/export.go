@@ -205,7 +205,8 @@ func (u *ui) verdict(v receipt.Verdict) {
 	p := v.Payment
 	if v.OK {
 		u.say("%s paid %s (%s %s) to %s on %s, %s", safe(p.Payer), safe(p.Price), p.Amount.Units(p.Decimals),
-			safe(p.Symbol), safe(p.PayTo), safe(x402.Title(p.Network)), moment(p.Time.Format(time.RFC3339)))
+			safe(p.Symbol), safe(p.PayTo), safe(x402.NetworkName(p.Network)),
+			moment(p.Time.Format(time.RFC3339)))
 	} else {
 		u.say("this receipt is not valid")
 	}

@@ -67,7 +67,7 @@ func (u *ui) history(out tools.HistoryOut) {
 	var rows [][]string
 	for _, t := range out.Transactions {
 		rows = append(rows, []string{moment(t.Timestamp), t.PaymentID, t.Price, t.Symbol,
-			x402.Title(t.Network), status(t.Status, t.Proof, t.FalseReceipt), t.Method + " " + t.URL})
+			x402.NetworkName(t.Network), status(t.Status, t.Proof, t.FalseReceipt), t.Method + " " + t.URL})
 	}
 	u.painted([]string{"TIME (UTC)", "PAYMENT", "PRICE", "ASSET", "NETWORK", "STATUS", "FOR"}, rows,
 		func(row, column int) string {
@@ -251,7 +251,7 @@ func (u *ui) payment(out tools.HistoryOut) {
 		{"status", status(t.Status, t.Proof, t.FalseReceipt)},
 		{"for", t.Method + " " + t.URL},
 		{"price", fmt.Sprintf("%s (%s atomic units of %s)", t.Price, t.Amount, t.Symbol)},
-		{"network", x402.Title(t.Network) + " (" + t.Network + ")"},
+		{"network", x402.Title(t.Network)},
 		{"asset", t.Asset}, {"paid to", t.PayTo}, {"transaction", t.TransactionSignature},
 		{"settled by", t.Facilitator}, {"nonce", e.Signed.Nonce}, {"signature", e.Signed.Signature},
 		{"note", e.Note},

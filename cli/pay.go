@@ -217,7 +217,7 @@ func (u *ui) paid(r pay.Result) error {
 }
 
 func (u *ui) cost(r pay.Result) {
-	sum := fmt.Sprintf("%s in %s on %s to %s", r.Price, r.Symbol, x402.Title(r.Network), safe(r.PayTo))
+	sum := fmt.Sprintf("%s in %s on %s to %s", r.Price, r.Symbol, x402.NetworkName(r.Network), safe(r.PayTo))
 	switch r.Status {
 	case pay.StatusFree:
 		if r.HTTPStatus >= 400 {
@@ -292,7 +292,7 @@ func (u *ui) estimate(out pay.Estimate) {
 	var rows [][]string
 	var reasons []string
 	for i, o := range out.Options {
-		network, mark := x402.Title(o.Network), "yes"
+		network, mark := x402.NetworkName(o.Network), "yes"
 		switch {
 		case out.Chosen != nil && *out.Chosen == i:
 			mark = "yes, and would be chosen"
@@ -359,7 +359,7 @@ func (u *ui) services(out tools.DiscoverOut) {
 			mark = "no"
 			reasons = append(reasons, s.URL+": "+s.Why)
 		}
-		rows = append(rows, []string{s.Price, x402.Title(s.Network), mark, s.URL, about})
+		rows = append(rows, []string{s.Price, x402.NetworkName(s.Network), mark, s.URL, about})
 	}
 	if len(rows) == 0 {
 		u.say("nothing was found")

@@ -144,8 +144,8 @@ func (u *ui) earnings(out earningsOut) {
 		return
 	}
 	rows := each(out.Sales, func(s saleOut) []string {
-		return []string{moment(s.Timestamp), s.SaleID, s.Price, s.Symbol, x402.Title(s.Network), s.Status,
-			s.Resource, s.Payer}
+		return []string{moment(s.Timestamp), s.SaleID, s.Price, s.Symbol,
+			x402.NetworkName(s.Network), s.Status, s.Resource, s.Payer}
 	})
 	u.table([]string{"TIME (UTC)", "SALE", "PRICE", "ASSET", "NETWORK", "STATUS", "FOR", "PAID BY"}, rows)
 	u.totals("total earned", out.Totals, "paywall earnings", out.Next)

@@ -156,7 +156,7 @@ func on(network string) string {
 	if network == "" {
 		return ""
 	}
-	return " on " + x402.Title(network)
+	return " on " + x402.NetworkName(network)
 }
 
 // indent is safe for a text of several lines, the second and later ones further in.

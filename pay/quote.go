@@ -24,7 +24,7 @@ type quote struct {
 type option struct {
 	x402.Requirement
 	asset  x402.AssetInfo
-	price  money.Dollars // 0 for an asset the registry does not know
+	price  money.Dollars // above every limit where nothing says what the asset is worth
 	target string        // where the request led, and the payment goes; "": to its own URL
 	stage  stage         // how far it came
 	why    *x402.Error   // nil: payable
@@ -131,6 +131,10 @@ func (e *Engine) whyNot(o *option, q intent) error {
 	}
 	if err := scheme.Payable(o.Requirement, o.asset); err != nil {
 		return err
+	}
+	if !o.asset.Rated() {
+		o.stage = stageAsset
+		return x402.Unrated(o.asset)
 	}
 	o.stage = stageWanted
 	if q.Network != "" && q.Network != o.Network {
@@ -321,7 +325,7 @@ func (o option) shown() Option {
 		Symbol: o.asset.Symbol, PayTo: x402.Brief(o.PayTo),
 		MaxTimeoutSeconds: int64(o.MaxTimeout / time.Second), Version: o.Version, Payable: o.why == nil,
 	}
-	if o.asset.Address != "" {
+	if o.asset.Rated() {
 		shown.Price = o.price.Price()
 	}
 	if o.why != nil {

@@ -81,5 +81,5 @@ func Example() {
 	// Output:
 	// now false <nil> clear
 	// forecast true Payment required to access this resource <nil>
-	// Base Sepolia $0.01
+	// Base Sepolia (eip155:84532) $0.01
 }

@@ -179,6 +179,9 @@ func payee(network, address string, asset x402.AssetInfo) (string, error) {
 
 func amount(o Option, asset x402.AssetInfo) (a money.Amount, price money.Dollars, err error) {
 	switch {
+	case !asset.Rated():
+		return a, 0, fmt.Errorf("%s is no dollar; its rate is missing in config.toml:\n%s", asset.Symbol,
+			x402.RateLines(asset))
 	case (o.Price == "") == (o.Amount == ""):
 		return a, 0, errors.New(`either a price in dollars or an amount in atomic units`)
 	case o.Amount != "":

@@ -140,7 +140,7 @@ func TestCheck(t *testing.T) {
 	l.Heal()
 	elsewhere, err := New(options(func(o *Options) { o.Facilitators = newFacilitators(l.Sandbox) }))
 	require.NoError(t, err)
-	require.Equal(t, []string{"no facilitator settles version 2 payments on Base"},
+	require.Equal(t, []string{"no facilitator settles version 2 payments on Base (eip155:8453)"},
 		elsewhere.Check(t.Context()))
 }
 

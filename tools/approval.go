@@ -258,8 +258,8 @@ func (s *Server) question(ctx context.Context, id string) (*mcp.ElicitParams, er
 	}
 	text := []string{
 		fmt.Sprintf("Pay %s to %s?", a.Price.Price(), x402.Quote(a.Host)),
-		fmt.Sprintf("Payee: %s on %s (%s), %s atomic units of %s", x402.Quote(a.PayTo), x402.Title(a.Network),
-			a.Network, a.Amount, a.Symbol),
+		fmt.Sprintf("Payee: %s on %s, %s atomic units of %s", x402.Quote(a.PayTo), x402.Title(a.Network),
+			a.Amount, a.Symbol),
 		fmt.Sprintf("For: %s %s", a.Method, x402.Quote(a.URL)),
 		"You are asked because " + a.Why + ".",
 		"Left before this payment: " + strings.Join(left, ", ") + ".",

@@ -171,7 +171,7 @@ func (w *Wallet) toldPrice(t *mcp.Tool) string {
 	}
 	var prices []money.Dollars
 	for _, r := range toldTerms(t) {
-		if asset, known := w.Engine.Assets.Asset(r.Network, r.Asset); known {
+		if asset, known := w.Engine.Assets.Asset(r.Network, r.Asset); known && asset.Rated() {
 			prices = append(prices, asset.Dollars(r.Amount))
 		}
 	}

@@ -64,9 +64,11 @@ func (r *Registry) Assets(network string) []AssetInfo {
 	return slices.DeleteFunc(slices.Clone(r.assets), func(a AssetInfo) bool { return a.Network != network })
 }
 
-// builtin is the table: what x402 2.27 (svm and evm/src/defaultAssets.ts) has, and npm x402 1.2.0
-// for what only V1 has.
+// builtin is the table; each part names its source. Where a token's own DOMAIN_SEPARATOR() is known,
+// chain/evm's test builds it again from the row (testdata/domains.json): a wrong name or version only
+// makes that token's payments refused, but nothing else would find it.
 var builtin = []AssetInfo{
+	// npm @x402/svm 2.27, defaultAssets
 	spl(solanaMainnet, "EPjFWdd5AufqSSqeM2qN1xzybapC8G4wEGGkZwyTDt1v", "USDC", classic),
 	spl(solanaMainnet, "Es9vMFrzaCERmJfrF4H2FYD4KCoNkY11McCe8BenwNYB", "USDT", classic),
 	spl(solanaMainnet, "2u1tszSeqZ3qBWF3uNGPFc8TzMk2tdiwknnRMWGWjGWH", "USDG", token2022),
@@ -79,6 +81,12 @@ var builtin = []AssetInfo{
 	spl(solanaTestnet, "4F6PM96JJxngmHnZLBh9n58RH4aTVNWvDs2nuwrT5BP7", "USDG", token2022),
 	spl(solanaTestnet, "CXk2AMBfi3TwaEL2468s6zP8xq9NxTXjp9gjMgzeUynM", "PYUSD", token2022),
 
+	// USD1: worldlibertyfinancial.com; a mint of SPL Token without extensions. EURC:
+	// developers.circle.com/stablecoins/eurc-contract-addresses.
+	spl(solanaMainnet, "USD1ttGY1N17NEEHLmELoaybftRBUSErhqYiQzvEmuB", "USD1", classic),
+	euro(spl(solanaMainnet, "HzwqbKZw8HxMN6bF2yFZNrht3c2iXXzpKcFu7uBEDKtr", "EURC", classic)),
+
+	// npm @x402/evm 2.27, defaultAssets
 	evm("eip155:8453", "0x833589fCD6eDb6E08f4c7C32D4f71b54bdA02913", "USDC", 6, "USD Coin", "2"),
 	evm("eip155:84532", "0x036CbD53842c5426634e7929541eC2318f3dCF7e", "USDC", 6, "USDC", "2"),
 	evm("eip155:1", "0xA0b86991c6218b36c1d19D4a2e9Eb0cE3606eB48", "USDC", 6, "USD Coin", "2"),
@@ -107,7 +115,7 @@ var builtin = []AssetInfo{
 	evm("eip155:11142220", "0x01C5C0122039549AD1493B8220cABEdD739BC44E", "USDC", 6, "USDC", "2"),
 	evm("eip155:1329", "0xe15fC38F6D8c56aF07bbCBe3BAf5708A2Bf42392", "USDC", 6, "USDC", "2"),
 	evm("eip155:1328", "0x4fCF1784B31630811181f670Aea7A7bEF803eaED", "USDC", 6, "USDC", "2"),
-	// Only in version 1.
+	// npm x402 1.2.0: what only version 1 has
 	evm("eip155:43113", "0x5425890298aed601595a70AB815c96711a31Bc65", "USDC", 6, "USD Coin", "2"),
 	evm("eip155:80002", "0x41E94Eb019C0762f9Bfcf9Fb1E58725BfB0e7582", "USDC", 6, "USDC", "2"),
 	evm("eip155:4689", "0xcdf79194c6c285077a58da47641d4dbe51f63542", "USDC", 6, "Bridged USDC", "2"),
@@ -119,9 +127,37 @@ var builtin = []AssetInfo{
 		"Bridged USDC (Stargate)", "2"),
 	evm("eip155:324705682", "0x2e08028E3C4c2356572E096d8EF835cD5C6030bD", "USDC", 6,
 		"Bridged USDC (SKALE Bridge)", "2"),
+
+	// USDC: developers.circle.com/stablecoins/usdc-contract-addresses
+	evm("eip155:10", "0x0b2C639c533813f4Aa9D7837CAf62653d097Ff85", "USDC", 6, "USD Coin", "2"),
+	evm("eip155:11155420", "0x5fd84259d66Cd46123540766Be93DFE6D43130D7", "USDC", 6, "USDC", "2"),
+	evm("eip155:130", "0x078D782b760474a361dDA0AF3839290b0EF57AD6", "USDC", 6, "USDC", "2"),
+	evm("eip155:1301", "0x31d0220469e10c4E71834a79b1f276d740d3768F", "USDC", 6, "USDC", "2"),
+	evm("eip155:480", "0x79A02482A880bCE3F13e09Da970dC34db4CD24d1", "USDC", 6, "USDC", "2"),
+	evm("eip155:10143", "0x534b2f3A21130d7a60830c2Df862319e593943A3", "USDC", 6, "USDC", "2"),
+	// docs.skale.space, PayAI
+	evm("eip155:1187947933", "0x85889c8c714505E0c94b30fcfcF64fE3Ac8FCb20", "USDC", 6,
+		"Bridged USDC (SKALE Bridge)", "2"),
+	// web3.okx.com/onchainos/dev-docs/payments/supported-networks. The USDC there is the bridged one;
+	// Circle's own on X Layer has no known EIP-712 domain.
+	evm("eip155:196", "0x779Ded0c9e1022225f8E0630b35a9b54bE713736", "USDT0", 6, "USD₮0", "1"),
+	evm("eip155:196", "0x4ae46a509F6b1D9056937BA4500cb143933D2dc8", "USDG", 6, "Global Dollar", "1"),
+	evm("eip155:196", "0x74b7F16337b8972027F6196A17a631aC6dE26d22", "USDC", 6, "USD Coin", "2"),
+	evm("eip155:1952", "0x9e29b3AaDa05Bf2D2c827Af80Bd28Dc0b9b4FB0c", "USDT0", 6, "USD₮0", "1"),
+	// docs.usdt0.to
+	evm("eip155:42161", "0xFd086bC7CD5C481DCC9C85ebE478A1C0b69FCbb9", "USDT0", 6, "USD₮0", "1"),
+	// USD1: worldlibertyfinancial.com; it has EIP-2612 and no EIP-3009
+	permit2(evm("eip155:56", "0x8d0D000Ee44948FC98c9B98A4FA4921476f08B0d", "USD1", 18,
+		"World Liberty Financial USD", "1")),
+	// PYUSD: paypal's documentation; the domain from x402-rs (network.rs)
+	evm("eip155:1", "0x6c3ea9036406852006290770BEdFcAbA0e23A0e8", "PYUSD", 6, "PayPal USD", "1"),
+	// EURC: developers.circle.com/stablecoins/eurc-contract-addresses
+	euro(evm("eip155:8453", "0x60a3E35Cc302bFA44Cb288Bc5a4F316Fdb1adb42", "EURC", 6, "EURC", "2")),
+	euro(evm("eip155:1", "0x1aBaEA1f7C830bD89Acc67eC4af516284b1bC33c", "EURC", 6, "Euro Coin", "2")),
+	euro(evm("eip155:43114", "0xC891EB4cbdEFf6e073e859e987815Ed1505c2ACD", "EURC", 6, "Euro Coin", "2")),
 }
 
-// dollar is the price of one whole token of everything built in: all are dollar stablecoins.
+// dollar is the price of one whole token of what is built in, but for euro.
 const dollar money.Dollars = 1_000_000
 
 const (
@@ -139,6 +175,13 @@ func spl(network, mint, symbol string, token2022 bool) AssetInfo {
 func evm(network, address, symbol string, decimals uint8, name, version string) AssetInfo {
 	return AssetInfo{Network: network, Address: address, Symbol: symbol, Decimals: decimals, USD: dollar,
 		Name: name, Version: version}
+}
+
+// euro is a token that no dollar stands behind: without the owner's rate it is worth nothing that could
+// be counted against a limit, so it cannot be paid (AssetInfo.Rated).
+func euro(a AssetInfo) AssetInfo {
+	a.USD = 0
+	return a
 }
 
 // permit2 marks a token that has no EIP-3009.

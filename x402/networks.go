@@ -41,9 +41,15 @@ var networks = []network{
 	{caip2: "eip155:80002", title: "Polygon Amoy", testnet: true, names: []string{"polygon-amoy"}},
 	{caip2: "eip155:42161", title: "Arbitrum One", names: []string{"arbitrum"}},
 	{caip2: "eip155:421614", title: "Arbitrum Sepolia", testnet: true},
+	{caip2: "eip155:10", title: "OP Mainnet"},
+	{caip2: "eip155:11155420", title: "OP Sepolia", testnet: true},
+	{caip2: "eip155:130", title: "Unichain"},
+	{caip2: "eip155:1301", title: "Unichain Sepolia", testnet: true},
 	{caip2: "eip155:480", title: "World Chain"},
 	{caip2: "eip155:4801", title: "World Chain Sepolia", testnet: true},
+	{caip2: "eip155:56", title: "BNB Smart Chain"},
 	{caip2: "eip155:143", title: "Monad", names: []string{"monad"}},
+	{caip2: "eip155:10143", title: "Monad Testnet", testnet: true},
 	{caip2: "eip155:988", title: "Stable", names: []string{"stable"}},
 	{caip2: "eip155:2201", title: "Stable Testnet", testnet: true, names: []string{"stable-testnet"}},
 	{caip2: "eip155:14", title: "Flare", names: []string{"flare"}},
@@ -130,10 +136,19 @@ func IsTestnet(caip2 string) bool {
 	return n != nil && n.testnet
 }
 
-// Title is a network's name for people ("Base Sepolia"), or its CAIP-2 name where it has none here.
-func Title(caip2 string) string {
+// NetworkName is a network's name where there is little room, or its CAIP-2 name stands beside it: "Base
+// Sepolia". It is the CAIP-2 name where there is no other here.
+func NetworkName(caip2 string) string {
 	if n := findNetwork(caip2); n != nil {
 		return n.title
+	}
+	return caip2
+}
+
+// Title is how a text names a network: by its name and exactly, "Base Sepolia (eip155:84532)".
+func Title(caip2 string) string {
+	if n := findNetwork(caip2); n != nil {
+		return n.title + " (" + n.caip2 + ")"
 	}
 	return caip2
 }

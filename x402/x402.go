@@ -8,7 +8,8 @@
 // The files: json.go and json_names.go (reading strictly), dialect.go and mcp.go (where a challenge
 // stands, over HTTP and over MCP), challenge.go (what it says), payload.go (the answer),
 // settlement.go (receipts), scheme.go (what the chains' packages and the engine say to each other),
-// networks.go and assets.go (what is known), errors.go (the codes, and what people do about them).
+// networks.go, nodes.go, assets.go and remedy.go (what is known,
+// and what a person adds where it is not), errors.go (the codes, and what people do about them).
 package x402
 
 import (
@@ -110,10 +111,11 @@ type AssetInfo struct {
 	Network, Address string
 	Symbol           string
 	Decimals         uint8
-	USD              money.Dollars // of one whole token
-	Name, Version    string        // EVM
-	Token2022        bool          // Solana: owned by the Token-2022 program
-	Permit2Only      bool          // EVM: has no EIP-3009, so "exact" cannot pay it
+	// of one whole token, with the owner's margin; 0: no dollar, and no rate is set (Rated)
+	USD           money.Dollars
+	Name, Version string // EVM
+	Token2022     bool   // Solana: owned by the Token-2022 program
+	Permit2Only   bool   // EVM: has no EIP-3009, so "exact" cannot pay it
 }
 
 // Key is the asset's map key.

@@ -122,12 +122,10 @@ func (e *Exact) node(network string) (*node, error) {
 	if n := e.nodes[network]; n != nil {
 		return n, nil
 	}
-	err := invalid("network not configured").WithDetail("network", x402.Brief(network))
-	if _, notOurs := chainID(network); notOurs == nil {
-		err.FixedBy = x402.ByPerson
-		err.Hint = fmt.Sprintf("the person sets rpc under [networks.%q] in config.toml", network)
+	if _, err := chainID(network); err != nil {
+		return nil, invalid("the network is no EVM network").WithDetail("network", x402.Brief(network))
 	}
-	return nil, err
+	return nil, x402.NetworkOff(network)
 }
 
 // Payable says why r cannot be paid, or nil. It does no I/O. Every refusal is an *x402.Error:

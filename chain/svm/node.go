@@ -41,8 +41,10 @@ func newNode(network, url string, client *http.Client) *node {
 }
 
 func notConfigured(network string) *x402.Error {
-	return invalid("the network is not configured").WithDetail("network", x402.Brief(network)).
-		WithHint("the person sets rpc for the network in config.toml")
+	if named, ok := x402.Network(network); !ok || !x402.IsSolana(named) {
+		return invalid("the network is no Solana network").WithDetail("network", x402.Brief(network))
+	}
+	return x402.NetworkOff(network)
 }
 
 // node returns the network's node after it has shown, once, that it is on that network (B5).

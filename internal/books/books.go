@@ -134,7 +134,9 @@ func entryOfImported(i history.Imported, assets *x402.Registry) entry {
 	}
 	if asset, ok := assets.Asset(i.Network, i.Asset); ok {
 		r.Asset, r.Symbol, r.Units = asset.Address, asset.Symbol, i.Amount.Units(asset.Decimals)
-		r.Dollars, r.Unvalued = asset.Dollars(i.Amount), false
+		if asset.Rated() {
+			r.Dollars, r.Unvalued = asset.Dollars(i.Amount), false
+		}
 	}
 	return r
 }

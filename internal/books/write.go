@@ -266,7 +266,7 @@ func account(text string) string {
 	return strings.ToUpper(w[:1]) + w[1:]
 }
 
-func (r entry) from() string { return "Assets:X402:" + account(x402.Title(r.Network)) }
+func (r entry) from() string { return "Assets:X402:" + account(x402.NetworkName(r.Network)) }
 func (r entry) to() string   { return "Expenses:X402:" + account(r.Host) }
 
 // quoted is a beancount string: one line, with its quotes escaped.

@@ -325,7 +325,7 @@ var templates = sync.OnceValue(func() *template.Template {
 })
 
 var functions = template.FuncMap{
-	"title": x402.Title,
+	"title": x402.Title, "network": x402.NetworkName,
 	"stamp": func(t time.Time) string { return t.UTC().Format(time.RFC3339) },
 	"when":  func(t time.Time) string { return t.UTC().Format("2006-01-02 15:04") },
 	"exact": func(t time.Time) string { return t.UTC().Format("2006-01-02 15:04:05.000") },

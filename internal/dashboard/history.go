@@ -44,7 +44,7 @@ func rowOf(p history.Payment) row {
 		s.Kind = "bad"
 	}
 	return row{ID: p.ID, For: p.Method + " " + strings.TrimPrefix(p.URL, "https://"), Price: p.Price.Price(),
-		Symbol: p.Symbol, Network: x402.Title(p.Network), At: p.Created, Next: next(p), status: s}
+		Symbol: p.Symbol, Network: x402.NetworkName(p.Network), At: p.Created, Next: next(p), status: s}
 }
 
 const perPage = 50
@@ -199,7 +199,7 @@ func payment(l *look) (frame, error) {
 	}
 	for _, fact := range [][2]string{
 		{"Amount", fmt.Sprintf("%s atomic units of %s", t.Amount, t.Symbol)}, {"Paid to", t.PayTo},
-		{"Network", x402.Title(t.Network) + " (" + t.Network + ")"},
+		{"Network", x402.Title(t.Network)},
 		{"Asset", t.Asset}, {"From", p.Source}, {"Transaction", t.TransactionSignature},
 		{"Settled by", t.Facilitator}, {"Nonce", e.Nonce}, {"Signature", e.Signature},
 		{"Fee payer", e.FeePayer}, {"Can be settled until about", expires}, {"Session", p.Session},

@@ -205,7 +205,7 @@ func (l *look) spending(now time.Time) (out spending, err error) {
 		}
 		out.Plot = draw(steps, span.every, span.said)
 		out.Hosts = barsOf(all.Hosts, out.Use, func(host string) string { return host })
-		out.Networks = barsOf(all.Networks, out.Use, x402.Title)
+		out.Networks = barsOf(all.Networks, out.Use, x402.NetworkName)
 	}
 	if out.Range == "" {
 		return out, x402.Errorf(x402.InvalidArgument, "no such range")

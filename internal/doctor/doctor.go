@@ -141,7 +141,7 @@ func Examine(ctx context.Context, o Options) Report {
 	checks = append(checks, check{name: "unlocking", look: o.unlocking},
 		check{name: "servers", look: o.servers}, check{name: "memory", look: o.memory})
 	for _, network := range w.Networks {
-		title := x402.Title(network)
+		title := x402.NetworkName(network)
 		node := func(ctx context.Context) findings { return o.node(ctx, network) }
 		funds := func(ctx context.Context) findings { return o.funds(ctx, network) }
 		checks = append(checks, check{name: "node of " + title, look: node},

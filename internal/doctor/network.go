@@ -89,7 +89,7 @@ func (o Options) facilitators(ctx context.Context) (list findings) {
 			settles := func(k facilitator.Kind) bool { return k.Scheme == x402.Exact && k.Network == network }
 			if slices.ContainsFunc(f.Kinds, settles) {
 				covered[network] = true
-				ours = append(ours, x402.Title(network))
+				ours = append(ours, x402.NetworkName(network))
 			}
 		}
 		if len(ours) == 0 {

@@ -75,8 +75,12 @@ func (d *Dollars) UnmarshalText(text []byte) (err error) {
 }
 
 // DollarsOf values an amount at unit dollars per whole token of 10^decimals atomic units. It rounds
-// up, so that a budget never counts less than what was paid, and saturates at maxDollars.
+// up, so that a budget never counts less than what was paid, and saturates at maxDollars. An amount of
+// something whose price is not known (unit 0) is more than any limit allows.
 func DollarsOf(a Amount, decimals uint8, unit Dollars) Dollars {
+	if unit == 0 {
+		return maxDollars
+	}
 	product, over := new(uint256.Int).MulOverflow(&a.n, uint256.NewInt(uint64(unit)))
 	if over {
 		return maxDollars
