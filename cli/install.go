@@ -65,10 +65,15 @@ func (p *Program) installCommand(ui *ui) *cobra.Command {
 			}
 			return names, cobra.ShellCompDirectiveNoFileComp
 		},
-		RunE: func(cmd *cobra.Command, args []string) error { return p.install(cmd.Context(), ui, f, args) },
+		RunE: func(cmd *cobra.Command, args []string) error {
+			if f.show && !cmd.Flags().Changed("json") { // it is there to be pasted, or sent into a file
+				ui.json = false
+			}
+			return p.install(cmd.Context(), ui, f, args)
+		},
 	}
-	cmd.Flags().BoolVar(&f.show, "print", false, "only print what to write by hand, and the client's own "+
-		"command or link")
+	cmd.Flags().BoolVar(&f.show, "print", false, "only print what to write by hand; on stderr, the client's "+
+		"own command or link")
 	cmd.Flags().BoolVar(&f.dry, "dry-run", false, "only show what would change")
 	cmd.Flags().BoolVar(&f.remove, "remove", false, "take the wallet out of the client's settings")
 	cmd.Flags().StringVar(&f.passphraseFile, "passphrase-file", "",
@@ -117,8 +122,12 @@ func (p *Program) system() (install.System, error) {
 		return install.System{}, err
 	}
 	dir, err := os.UserConfigDir()
-	return install.System{OS: runtime.GOOS, Home: home, Config: dir, Claude: p.Env.ClaudeConfig,
-		Codex: p.Env.CodexHome}, err
+	system := install.System{OS: runtime.GOOS, Home: home, Config: dir, Claude: p.Env.ClaudeConfig,
+		Codex: p.Env.CodexHome}
+	if local, other := os.UserCacheDir(); runtime.GOOS == "windows" && other == nil { // %LocalAppData%
+		system.Packages = filepath.Join(local, "Packages")
+	}
+	return system, err
 }
 
 // entry is how a client starts this very program on this very home.
@@ -224,7 +233,7 @@ func (u *ui) snippet(c install.Client, entry install.Entry) error {
 	}
 
 	return u.answer(map[string]any{"client": c.Name, "file": c.File, "snippet": text, "line": line}, func() {
-		u.note("%s: in %s", c.Title, safe(c.File))
+		u.note("%s: in %s; where that file has other servers, beside them", c.Title, safe(c.File))
 		u.say("%s", strings.TrimSuffix(safeText(text), "\n"))
 		if line != "" {
 			u.note("or: %s", safe(line))
@@ -282,10 +291,24 @@ func (u *ui) difference(out installOut) {
 		return
 	}
 	u.say("%s", safe(out.File))
-	for _, part := range []struct{ sign, color, text string }{{"-", red, out.Before},
-		{"+", green, out.After}} {
-		for line := range strings.Lines(part.text) {
-			u.say("%s", paint(u.colorOut, part.color, part.sign+" "+safe(strings.TrimSuffix(line, "\n"))))
-		}
+	before, after := slices.Collect(strings.Lines(out.Before)), slices.Collect(strings.Lines(out.After))
+	begin, end := 0, 0 // how many lines are the same there
+	for begin < min(len(before), len(after)) && before[begin] == after[begin] {
+		begin++
+	}
+	for end < min(len(before), len(after))-begin && before[len(before)-1-end] == after[len(after)-1-end] {
+		end++
+	}
+	u.marked(" ", "", after[:begin])
+	u.marked("-", red, before[begin:len(before)-end])
+	u.marked("+", green, after[begin:len(after)-end])
+	u.marked(" ", "", after[len(after)-end:])
+}
+
+// marked prints lines with a sign before each.
+func (u *ui) marked(sign, color string, lines []string) {
+	for _, line := range lines {
+		line = sign + " " + safe(strings.TrimSuffix(line, "\n"))
+		u.say("%s", paint(u.colorOut && color != "", color, line))
 	}
 }

@@ -23,22 +23,26 @@ func Set(text []byte, value string, path ...string) ([]byte, error) {
 	if err != nil {
 		return nil, err
 	}
-	line := dotted([]string{key}) + " = " + value + "\n"
+	end := "\n"
+	if bytes.Contains(text, []byte("\r\n")) { // the file's own line ends stay the only ones in it
+		end = "\r\n"
+	}
+	line := dotted([]string{key}) + " = " + value + end
 	switch {
 	case place.value >= 0:
 		return slices.Concat(text[:place.value], []byte(value), text[place.valueEnd:]), nil
 	case place.tableEnd >= 0:
 		before := text[:place.tableEnd]
 		if len(before) > 0 && before[len(before)-1] != '\n' { // the file's last line may have no end
-			line = "\n" + line
+			line = end + line
 		}
 		return slices.Concat(before, []byte(line), text[place.tableEnd:]), nil
 	}
 	text = bytes.TrimRight(text, "\r\n")
 	if len(text) > 0 {
-		text = slices.Concat(text, []byte("\n\n"))
+		text = slices.Concat(text, []byte(end+end))
 	}
-	return slices.Concat(text, []byte("["+dotted(table)+"]\n"+line)), nil
+	return slices.Concat(text, []byte("["+dotted(table)+"]"+end+line)), nil
 }
 
 // Remove takes a table of a TOML file out, with the tables below it, or a key with its line. The
@@ -75,9 +79,8 @@ func removeTable(text []byte, path []string) ([]byte, error) {
 		begin := bytes.LastIndexByte(text[:name.Offset], '\n') + 1
 		if inside { // what stands above a table belongs to it
 			begin = aboveComments(text, from, begin)
-			hasEmptyLine := len(kept) == 0 || bytes.HasSuffix(kept, []byte("\n\n"))
-			for hasEmptyLine && begin < len(text) && text[begin] == '\n' { // one is enough
-				begin++
+			if len(kept) == 0 || endsEmpty(kept) { // one empty line is enough
+				begin = len(text) - len(bytes.TrimLeft(text[begin:], "\r\n"))
 			}
 		} else {
 			kept = append(kept, text[from:begin]...)
@@ -86,10 +89,24 @@ func removeTable(text []byte, path []string) ([]byte, error) {
 		inside = len(parts) >= len(path) && slices.Equal(parts[:len(path)], path)
 		from = begin
 	}
-	if !inside {
+	switch {
+	case !inside:
 		kept = append(kept, text[from:]...)
+	case endsEmpty(kept): // the line that parted it from what was last before
+		kept = append(bytes.TrimRight(kept, "\r\n"), lastLineEnd(kept)...)
 	}
 	return kept, p.Error()
+}
+
+func endsEmpty(text []byte) bool {
+	return bytes.HasSuffix(text, []byte("\n\n")) || bytes.HasSuffix(text, []byte("\n\r\n"))
+}
+
+func lastLineEnd(text []byte) []byte {
+	if bytes.HasSuffix(text, []byte("\r\n")) {
+		return []byte("\r\n")
+	}
+	return []byte("\n")
 }
 
 // aboveComments is where the comments and empty lines begin that stand above a line.

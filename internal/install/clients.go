@@ -7,6 +7,8 @@ import (
 	"encoding/json"
 	"maps"
 	"net/url"
+	"os"
+	"path/filepath"
 	"slices"
 	"strings"
 )
@@ -21,6 +23,8 @@ type System struct {
 	Config string // os.UserConfigDir: ~/.config, ~/Library/Application Support, %AppData%
 	Claude string // CLAUDE_CONFIG_DIR; "" when not set
 	Codex  string // CODEX_HOME; "" when not set
+
+	Packages string // Windows: where packaged programs (MSIX) have their files; else ""
 }
 
 // join writes a path as the system does, also on another one.
@@ -40,6 +44,7 @@ type Client struct {
 	at          string   // the table of servers
 	toml        bool
 	extra       []field // members of the entry that are the same for everybody
+	usual       []field // and those that are written only where the person has set none
 }
 
 type field struct {
@@ -47,8 +52,17 @@ type field struct {
 	value any
 }
 
-// Clients are those that are known, in the order of SPEC §1. Sources: each one's own documentation
-// of its settings, 2026-11.
+// Clients are those that are known, in the order of SPEC §1. Sources, looked up again in 2026-11:
+//   - Claude Code: docs.claude.com/en/docs/claude-code/mcp (user scope: ~/.claude.json)
+//   - Claude Desktop: modelcontextprotocol.io/quickstart/user; packaged for Windows:
+//     github.com/anthropics/claude-code/issues/26073
+//   - Cursor: docs.cursor.com/context/model-context-protocol
+//   - Codex: developers.openai.com/codex/config-reference (tool_timeout_sec: 60)
+//   - VS Code: code.visualstudio.com/docs/copilot/reference/mcp-configuration
+//   - Gemini CLI: geminicli.com/docs/tools/mcp-server (timeout: 10 minutes)
+//   - Windsurf: docs.windsurf.com/windsurf/cascade/mcp; as Devin Desktop, since 2026-06:
+//     vaadin.com/docs/latest/building-apps/agentic-development/mcp/supported-tools/devin-desktop
+//   - Zed: zed.dev/docs/ai/mcp; github.com/zed-industries/zed/pull/45378 (timeout: 60 s)
 func Clients(s System) []Client {
 	stdio := []field{{name: "type", value: "stdio"}}
 	zed := s.join(s.Config, "zed", "settings.json")
@@ -58,29 +72,60 @@ func Clients(s System) []Client {
 	case "darwin":
 		zed = s.join(s.Home, ".config", "zed", "settings.json")
 	}
+	// a payment may take policy.deadline, 90 s; their own limit is 60 s
+	const patience = 120
 	return []Client{
 		{Name: "claude-code", Title: "Claude Code", Restart: "start a new session of Claude Code",
 			at: "mcpServers", extra: stdio, File: s.join(cmp.Or(s.Claude, s.Home), ".claude.json"),
 			marks: []string{s.Claude, s.join(s.Home, ".claude.json"), s.join(s.Home, ".claude")}},
 		{Name: "claude-desktop", Title: "Claude Desktop", Restart: "quit Claude Desktop and start it again",
-			at: "mcpServers", File: s.join(s.Config, "Claude", "claude_desktop_config.json")},
+			at: "mcpServers", File: s.claudeDesktop()},
 		{Name: "cursor", Title: "Cursor", Restart: "look at Cursor's settings, under MCP",
 			at: "mcpServers", File: s.join(s.Home, ".cursor", "mcp.json")},
 		{Name: "codex", Title: "Codex", Restart: "start Codex again", at: "mcp_servers", toml: true,
-			// its own is 60 s, and a payment may take policy.deadline, 90 s
-			extra: []field{{name: "tool_timeout_sec", value: 120}},
+			usual: []field{{name: "tool_timeout_sec", value: patience}},
 			File:  s.join(cmp.Or(s.Codex, s.join(s.Home, ".codex")), "config.toml")},
 		{Name: "vscode", Title: "VS Code", Restart: "run \"MCP: List Servers\" in VS Code and start it there",
 			at: "servers", extra: stdio, File: s.join(s.Config, "Code", "User", "mcp.json")},
 		{Name: "gemini", Title: "Gemini CLI", Restart: "start Gemini CLI again",
 			at: "mcpServers", File: s.join(s.Home, ".gemini", "settings.json")},
-		{Name: "windsurf", Title: "Windsurf", Restart: "press refresh in Windsurf's MCP settings",
-			at: "mcpServers", File: s.join(s.Home, ".codeium", "windsurf", "mcp_config.json")},
+		{Name: "windsurf", Title: "Windsurf", Restart: "press refresh in its MCP settings",
+			at: "mcpServers", File: s.windsurf()},
 		{Name: "zed", Title: "Zed", at: "context_servers", File: zed,
 			Restart: "open the Agent Panel's settings in Zed, which has seen it already",
-			// asked for by versions of 2025, ignored by later ones
-			extra: []field{{name: "source", value: "custom"}}},
+			usual:   []field{{name: "timeout", value: patience}}},
 	}
+}
+
+// claudeDesktop is where Claude Desktop has its settings. Packaged for Windows, as it is since 2026-02,
+// it sees a copy of the roaming directory that is its own, and not the directory itself.
+func (s System) claudeDesktop() string {
+	if s.Packages != "" {
+		own, _ := filepath.Glob(filepath.Join(s.Packages, "Claude_*", "LocalCache", "Roaming"))
+		if len(own) > 0 {
+			return filepath.Join(own[0], "Claude", "claude_desktop_config.json")
+		}
+	}
+	return s.join(s.Config, "Claude", "claude_desktop_config.json")
+}
+
+// windsurf is where Windsurf has its settings. It is called Devin Desktop now; whoever came with it from
+// Windsurf has the old file.
+func (s System) windsurf() string {
+	old, devin := s.join(s.Home, ".codeium", "windsurf"), s.join(s.Home, ".config", "devin")
+	if s.OS == "windows" {
+		devin = s.join(s.Config, "devin")
+	}
+	renamed := isThere(devin) && !isThere(old)
+	if file := s.join(devin, "mcp_config.json"); renamed || isThere(file) {
+		return file
+	}
+	return s.join(old, "mcp_config.json")
+}
+
+func isThere(path string) bool {
+	_, err := os.Stat(path)
+	return err == nil
 }
 
 // Entry is how the wallet is started. It holds paths and names, never a secret: Check.
@@ -96,10 +141,12 @@ func (c Client) fields(e Entry) []field {
 	if len(e.Env) > 0 {
 		list = append(list, field{name: "env", value: e.Env})
 	}
-	if c.toml {
-		return slices.Concat(list, c.extra)
-	}
-	return slices.Concat(c.extra, list)
+	return slices.Concat(c.extra, list, c.usual)
+}
+
+// isUsual reports whether a member is written only where there is none.
+func (c Client) isUsual(name string) bool {
+	return slices.ContainsFunc(c.usual, func(f field) bool { return f.name == name })
 }
 
 // ordered is a JSON object whose members keep their order.

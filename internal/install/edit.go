@@ -5,14 +5,10 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"maps"
-	"regexp"
 	"slices"
 	"strings"
 
 	"github.com/tailscale/hujson"
-
-	"x402-wallet/internal/config"
 )
 
 // Settings files are JSON that people write comments into (VS Code's "jsonc"; Zed's allows trailing
@@ -306,74 +302,6 @@ func cutLine(extra hujson.Extra) (line, below hujson.Extra) {
 		end = blank
 	}
 	return extra[:end], extra[end:]
-}
-
-// write makes changes to our entry in a text; a nil value is a member to be taken out. Without an
-// entry it writes all of one.
-func (c Client) write(text []byte, entry map[string]any, changes []field) (_ []byte, err error) {
-	if entry == nil && !c.toml {
-		return set(text, ordered(changes), c.at, entryName)
-	}
-	for _, f := range changes {
-		_, isTable := f.value.(map[string]any)
-		_, was := entry[f.name]
-		isReplaced := c.toml && isTable && was // it may be a table below ours, or a key in it
-		if f.value == nil || isReplaced {
-			if text, err = c.without(text, f.name); err != nil {
-				return nil, err
-			}
-		}
-		switch {
-		case f.value == nil:
-		case c.toml:
-			text, err = config.Set(text, tomlValue(f.value), c.at, entryName, f.name)
-		default:
-			text, err = set(text, f.value, c.at, entryName, f.name)
-		}
-		if err != nil {
-			return nil, err
-		}
-	}
-	return text, nil
-}
-
-// without takes our entry out, or a member of it.
-func (c Client) without(text []byte, member ...string) ([]byte, error) {
-	path := append([]string{c.at, entryName}, member...)
-	if c.toml {
-		return config.Remove(text, path...)
-	}
-	return remove(text, path...)
-}
-
-var plainKey = regexp.MustCompile(`^[A-Za-z0-9_-]+$`)
-
-// tomlValue writes a value as TOML. Its basic strings are JSON's, but for DEL
-// (https://toml.io/en/v1.0.0#string).
-func tomlValue(value any) string {
-	switch v := plainValue(value).(type) {
-	case map[string]any:
-		var parts []string
-		for _, name := range slices.Sorted(maps.Keys(v)) {
-			key := name
-			if !plainKey.MatchString(key) {
-				key = tomlValue(name)
-			}
-			parts = append(parts, key+" = "+tomlValue(v[name]))
-		}
-		return "{ " + strings.Join(parts, ", ") + " }"
-	case []any:
-		var parts []string
-		for _, item := range v {
-			parts = append(parts, tomlValue(item))
-		}
-		return "[" + strings.Join(parts, ", ") + "]"
-	case string:
-		text, _ := style{}.render(v, "", true) // a string can be written
-		return strings.ReplaceAll(string(text), "\x7f", `\u007F`)
-	default:
-		return fmt.Sprint(v)
-	}
 }
 
 // plainValue is a value as JSON has it, so that two can be compared wherever they come from.

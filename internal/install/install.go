@@ -1,5 +1,7 @@
 // Package install writes the wallet's entry into the settings of MCP clients: it finds a client
-// (Detect), says what it would change (Plan) and changes it (Apply).
+// (Detect), says what it would change (Plan) and changes it (Apply). clients.go knows the clients, entry.go
+// writes an entry, edit.go edits JSON with comments (TOML is package config's), origin.go finds the way
+// back.
 //
 // What must stay true: what is not ours stays as it was, to the byte, and is proven so before
 // anything is written; no secret gets into a client's file.
@@ -15,8 +17,10 @@ import (
 	"os"
 	"path/filepath"
 	"reflect"
+	"regexp"
 	"slices"
 	"strings"
+	"sync"
 	"time"
 
 	"github.com/pelletier/go-toml/v2"
@@ -31,6 +35,15 @@ const mostSettings = 64 << 20
 // secret or is nobody's business.
 var harmless = []string{"X402_WALLET_HOME", "X402_WALLET_PASSPHRASE_FILE", "LOG_LEVEL", "NO_COLOR",
 	"CDP_API_KEY_ID", "PAYAI_API_KEY_ID"}
+
+// secretName finds the variables of other people's making that are taken for a secret.
+var secretName = sync.OnceValue(func() *regexp.Regexp {
+	return regexp.MustCompile(`(?i)(^|_)(KEY|SECRET|TOKEN|PASSWORD|PASSPHRASE|MNEMONIC|SEED|PRIVATE)(_|$)`)
+})
+
+func isSecret(name string) bool {
+	return !slices.Contains(harmless, name) && secretName().MatchString(name)
+}
 
 // ErrSecret says that an entry would carry a secret.
 var errSecret = errors.New("clients' files are read by other programs, backed up and pasted into forums: " +
@@ -55,10 +68,6 @@ func (c Client) Detect(e Entry) (status string, p *Plan, why error) {
 	if marks == nil {
 		marks = []string{c.File[:strings.LastIndexAny(c.File, `/\`)]}
 	}
-	isThere := func(path string) bool {
-		_, err := os.Stat(path)
-		return err == nil
-	}
 	if !slices.ContainsFunc(marks, isThere) {
 		return "not found", nil, nil
 	}
@@ -82,7 +91,7 @@ type Plan struct {
 
 	target string // the file itself, where File is a link
 	old    []byte // what was read; nil: there was no file
-	text   []byte // what will be written
+	text   []byte // what will be written; nil: the file goes
 }
 
 // Plan thinks through how our entry is written, or, without one, how it is taken out. Members of an
@@ -104,7 +113,7 @@ func (c Client) Plan(e *Entry) (*Plan, error) {
 	p.Command, _ = entry["command"].(string)
 	env, _ := entry["env"].(map[string]any)
 	for _, name := range slices.Sorted(maps.Keys(env)) {
-		if !slices.Contains(harmless, name) {
+		if isSecret(name) {
 			p.Secrets = append(p.Secrets, name)
 		}
 	}
@@ -130,7 +139,7 @@ func (c Client) Plan(e *Entry) (*Plan, error) {
 		return p, nil
 	case e == nil:
 		p.Change, hand = "remove", "; take the entry "+entryName+" out by hand"
-		p.text, err = c.without(p.old)
+		p.text, err = c.before(p, entry)
 	default:
 		p.Change = "change"
 		if entry == nil {
@@ -219,19 +228,22 @@ func (c Client) merged(entry map[string]any, e Entry) map[string]any {
 	wanted := map[string]any{}
 	maps.Copy(wanted, entry)
 	for _, f := range c.fields(e) {
-		wanted[f.name] = f.value
+		if _, theirs := entry[f.name]; !theirs || !c.isUsual(f.name) {
+			wanted[f.name] = f.value
+		}
 	}
 	env := map[string]any{}
 	old, _ := entry["env"].(map[string]any)
 	for name, value := range old {
-		if slices.Contains(harmless, name) {
+		if !isSecret(name) {
 			env[name] = value
 		}
 	}
 	for name, value := range e.Env {
 		env[name] = value
 	}
-	if len(env) > 0 {
+	wasEmpty := old != nil && len(old) == 0
+	if len(env) > 0 || wasEmpty {
 		wanted["env"] = env
 	} else {
 		delete(wanted, "env")
@@ -351,10 +363,15 @@ func (p *Plan) Apply(now time.Time) (backup string, err error) {
 			// its person wants it so, or another program that writes it
 			return "", fmt.Errorf("%s is read-only", p.File)
 		}
-		backup = p.target + ".before-x402-wallet-" + now.UTC().Format("20060102T150405.000Z")
+		for backup = ""; backup == "" || isThere(backup); now = now.Add(time.Millisecond) {
+			backup = p.target + backupMark + now.UTC().Format("20060102T150405.000Z")
+		}
 		if err := config.WriteFile(backup, p.old); err != nil {
 			return "", err
 		}
+	}
+	if p.text == nil {
+		return backup, os.Remove(p.target)
 	}
 	if err := config.WriteFile(p.target, p.text); err != nil {
 		return backup, err
@@ -364,6 +381,7 @@ func (p *Plan) Apply(now time.Time) (backup string, err error) {
 
 // Decode reads a settings file by its name's extension: TOML, else JSON with comments.
 func Decode(extension string, text []byte) (map[string]any, error) {
+	text = bytes.TrimPrefix(text, []byte(byteOrderMark))
 	if extension == ".toml" {
 		values := map[string]any{}
 		err := toml.Unmarshal(text, &values)

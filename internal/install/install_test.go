@@ -121,6 +121,27 @@ func TestFiles(t *testing.T) {
 	}
 }
 
+// Claude Desktop as a package of Windows sees another directory, and Windsurf has a new name.
+func TestFilesThatMoved(t *testing.T) {
+	home, packages := t.TempDir(), t.TempDir()
+	own := filepath.Join(packages, "Claude_pzs8sxrjxfjjc", "LocalCache", "Roaming")
+	s := System{OS: "windows", Home: home, Config: home, Packages: packages}
+	require.Equal(t, home+`\Claude\claude_desktop_config.json`, Clients(s)[1].File)
+	require.NoError(t, os.MkdirAll(own, 0o700))
+	require.Equal(t, filepath.Join(own, "Claude", "claude_desktop_config.json"), Clients(s)[1].File)
+
+	s = System{OS: "linux", Home: home, Config: filepath.Join(home, ".config")}
+	old, renamed := filepath.Join(home, ".codeium", "windsurf"), filepath.Join(home, ".config", "devin")
+	windsurf := func() string { return filepath.Dir(Clients(s)[6].File) }
+	require.Equal(t, old, windsurf())
+	require.NoError(t, os.MkdirAll(renamed, 0o700))
+	require.Equal(t, renamed, windsurf())
+	require.NoError(t, os.MkdirAll(old, 0o700))
+	require.Equal(t, old, windsurf(), "it was taken along")
+	require.NoError(t, os.WriteFile(filepath.Join(renamed, "mcp_config.json"), nil, 0o600))
+	require.Equal(t, renamed, windsurf())
+}
+
 func TestDetect(t *testing.T) {
 	s := System{OS: "linux", Home: t.TempDir()}
 	s.Config = filepath.Join(s.Home, ".config")
