@@ -150,6 +150,32 @@ func (l *Lab) SVMRevoke(ownerName, mint string) string {
 	return l.account("svmRevoke", withMint(mint, map[string]any{"owner": ownerName}))
 }
 
+// SVMNewMint makes a Token-2022 mint with extensions (e2e/lab/parties/token2022.mjs); gives its address.
+func (l *Lab) SVMNewMint(extensions map[string]any) string {
+	l.t.Helper()
+	var out struct{ Mint string }
+	l.op("svmNewMint", map[string]any{"extensions": extensions}, &out)
+	return out.Mint
+}
+
+// SVMPause stops all transfers of a pausable mint.
+func (l *Lab) SVMPause(mint string) {
+	l.t.Helper()
+	l.op("svmPause", map[string]any{"mint": mint}, nil)
+}
+
+// SVMSetFee sets a mint's transfer fee, in force two epochs later.
+func (l *Lab) SVMSetFee(mint string, basisPoints int) {
+	l.t.Helper()
+	l.op("svmSetFee", map[string]any{"mint": mint, "basisPoints": basisPoints}, nil)
+}
+
+// SVMRequireMemo makes the token account of the lab key ownerName refuse what comes without a memo.
+func (l *Lab) SVMRequireMemo(ownerName, mint string) {
+	l.t.Helper()
+	l.op("svmRequireMemo", map[string]any{"owner": ownerName, "mint": mint}, nil)
+}
+
 // SVMFreeze freezes a token account, as the issuer of a stablecoin can.
 func (l *Lab) SVMFreeze(account string) {
 	l.t.Helper()

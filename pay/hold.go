@@ -74,8 +74,8 @@ func (e *Engine) bestOption(ctx, caller context.Context, q intent, found *quote)
 // another one may pass.
 func aboutOption(code x402.Code) bool {
 	switch code {
-	case x402.InsufficientFunds, x402.NoDelegation, x402.DelegationExhausted, x402.DelegateMismatch,
-		x402.RPCError, x402.CheckFailed,
+	case x402.InvalidRequirement, x402.InsufficientFunds, x402.NoDelegation, x402.DelegationExhausted,
+		x402.DelegateMismatch, x402.RPCError, x402.CheckFailed,
 		x402.WalletFrozen, x402.PayeeChanged, x402.PolicyDenied, x402.ApprovalRequired:
 		return true
 	}

@@ -58,7 +58,7 @@ func (e *Engine) pay(ctx context.Context, in intent) (r Result, err error) {
 	}
 	found.options = e.judge(found, in)
 
-	p, err := e.hold(ctx, caller, in, found)
+	p, err := e.prepare(ctx, caller, in, found)
 	var taken *history.AlreadyPaying
 	if errors.As(err, &taken) {
 		// another call with this key was faster, or the same call was left by its client: it
@@ -75,15 +75,51 @@ func (e *Engine) pay(ctx context.Context, in intent) (r Result, err error) {
 	}
 	defer func() { p.End(err == nil && r.Status != StatusUnserved) }()
 
-	reached(ctx, StageHeld, p.Payment)
-	if err := p.sign(ctx, found.challenge); err != nil {
-		return Result{}, p.NotSent(ctx, err)
-	}
-
 	ctx, cancel = context.WithTimeout(context.WithoutCancel(ctx), e.Policy.Deadline)
 	defer cancel()
 	defer e.watch(caller, p.Payment.ID)()
 	return e.send(ctx, in, p.Payment, false)
+}
+
+// prepare holds the money of the best option and has it signed for. Some reasons against an option, as a
+// token that is paused, the chain shows only when it is looked at for the signature: then nothing was
+// signed, the hold has ended, and the next option is taken.
+func (e *Engine) prepare(ctx, caller context.Context, in intent, found *quote) (*Purchase, error) {
+	for {
+		p, err := e.hold(ctx, caller, in, found)
+		if err != nil {
+			return nil, err
+		}
+		reached(ctx, StageHeld, p.Payment)
+		err = p.sign(ctx, found.challenge)
+		if err == nil {
+			return p, nil
+		}
+		err = p.NotSent(ctx, err)
+		p.End(false)
+		if !p.hasEnded(ctx) || !found.passOver(p.option, x402.AsError(err)) {
+			return nil, err
+		}
+	}
+}
+
+// hasEnded reports whether the ledger says that the purchase holds nothing any more.
+func (p *Purchase) hasEnded(ctx context.Context) bool {
+	now, err := p.engine.Store.Payment(ctx, p.Payment.ID)
+	return err == nil && now.State == history.Failed
+}
+
+// passOver notes why an option is not paid after all; false: it is not the option's fault.
+func (q *quote) passOver(o option, why *x402.Error) bool {
+	if !aboutOption(why.Code) {
+		return false
+	}
+	for i := range q.options {
+		if q.options[i].Index == o.Index {
+			q.options[i].why = why
+		}
+	}
+	return true
 }
 
 // deferred reports whether the seller is paid with a later request.

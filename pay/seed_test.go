@@ -3,6 +3,7 @@ package pay
 import (
 	"context"
 	"encoding/base64"
+	"errors"
 	"fmt"
 	"net/http"
 	"testing"
@@ -12,6 +13,7 @@ import (
 	"x402-wallet/history"
 	"x402-wallet/seller"
 	"x402-wallet/x402"
+	"x402-wallet/x402/money"
 )
 
 // The defects of the seed's payer that no other test names; docs/proof.md lists all of them with
@@ -93,4 +95,96 @@ func TestTheOptionThatCanBePaidIsPaid(t *testing.T) {
 	require.Equal(t, "10000", r.AmountPaid.String())
 	require.Equal(t, testNetwork, r.Network)
 	require.Equal(t, uint64(990_000), b.chain.balance)
+}
+
+// paused is a chain that shows only at the signature that one of the options cannot be paid.
+type paused struct {
+	*chain
+	why *x402.Error
+}
+
+func (p paused) Authorize(ctx context.Context, o x402.Order) (x402.Authorization, error) {
+	if o.Requirement.Amount.String() == "10000" {
+		return x402.Authorization{}, p.why
+	}
+	return p.chain.Authorize(ctx, o)
+}
+
+// twoPrices offers one thing for two prices.
+type twoPrices struct{ *scriptedSeller }
+
+func (s twoPrices) Ask(ctx context.Context, r seller.Request) (*seller.Answer, error) {
+	a, err := s.scriptedSeller.Ask(ctx, r)
+	dearer := a.Challenge.Accepts[0]
+	dearer.Index, dearer.Amount = 1, money.NewAmount(20_000)
+	a.Challenge.Accepts = append(a.Challenge.Accepts, dearer)
+	return a, err
+}
+
+// What the chain refuses at the signature is a reason against one option: nothing of it is held any more,
+// and the next is paid. What is not about the option ends the call.
+func TestAnOptionThatFailsAtTheSignatureIsPassedOver(t *testing.T) {
+	for code, paid := range map[x402.Code]bool{x402.InvalidRequirement: true, x402.RPCError: true,
+		x402.InsufficientFunds: true, x402.DelegateMismatch: true, x402.WalletLocked: false,
+		x402.LedgerUnavailable: false} {
+		t.Run(string(code), func(t *testing.T) {
+			b := newBench(t, "10000", honest)
+			why := x402.Errorf(code, "the token is paused")
+			b.Schemes = map[SchemeKey]Scheme{exactEVM: paused{b.chain, why}}
+			b.Transport = twoPrices{b.seller}
+			r, err := b.Pay(t.Context(), get(testURL))
+			states := map[history.State]int{}
+			list, _, _, listing := b.store.List(t.Context(), history.Filter{Limit: 10})
+			require.NoError(t, listing)
+			for _, p := range list {
+				states[p.State]++
+			}
+			if !paid {
+				require.True(t, x402.HasCode(err, code), "%v", err)
+				require.Equal(t, map[history.State]int{history.Failed: 1}, states)
+				return
+			}
+			require.NoError(t, err)
+			require.Equal(t, "20000", r.AmountPaid.String())
+			require.Equal(t, map[history.State]int{history.Failed: 1, history.Settled: 1}, states)
+			require.Equal(t, 1, b.chain.signed)
+
+			b.Transport = b.seller // the only option: its reason is the answer
+			_, err = b.Pay(t.Context(), get(testURL+"?other"))
+			e := x402.AsError(err)
+			require.Equal(t, code, e.Code)
+			require.Contains(t, e.Message, "the token is paused")
+			require.Empty(t, e.Spent)
+		})
+	}
+}
+
+// signedElsewhere is an unlock agent that signed, and whose answer was lost.
+type signedElsewhere struct {
+	*chain
+	b *bench
+}
+
+func (s signedElsewhere) Authorize(ctx context.Context, o x402.Order) (x402.Authorization, error) {
+	a, _ := s.chain.Authorize(ctx, o)
+	p, err := s.b.store.Payment(ctx, o.Payment)
+	if err == nil {
+		signed := history.Signed{Payload: a.Payload, Requirement: p.Requirement, Evidence: a.Evidence,
+			UniqueKey: a.Evidence.Unique()}
+		err = s.b.Guard.Submit(ctx, p, signed, false)
+	}
+	return x402.Authorization{}, errors.Join(x402.Errorf(x402.RPCError, "no answer"), err)
+}
+
+// Where a signature may exist, no other option is signed beside it.
+func TestNoOtherOptionIsPaidBesideASignature(t *testing.T) {
+	b := newBench(t, "10000", honest)
+	b.Schemes = map[SchemeKey]Scheme{exactEVM: signedElsewhere{b.chain, b}}
+	b.Transport = twoPrices{b.seller}
+	_, err := b.Pay(t.Context(), get(testURL))
+	e := code(t, x402.RPCError, err)
+	require.Equal(t, 1, b.chain.signed)
+	p := b.only(t)
+	require.Equal(t, history.Submitted, p.State)
+	require.Equal(t, []string{p.ID, "10000"}, []string{e.PaymentID, e.Spent})
 }

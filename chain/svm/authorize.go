@@ -34,10 +34,10 @@ const (
 
 // Authorize signs the payment that o orders. The signer is asked once, after the chain was looked
 // at and the bytes to sign were read back and compared with the order. Errors: Payable's own;
-// INVALID_REQUIREMENT for what only the chain shows (B9, B12); NO_DELEGATION, DELEGATE_MISMATCH,
-// DELEGATION_EXHAUSTED and INSUFFICIENT_FUNDS when the source is not what it was; RPC_ERROR and
-// CHECK_FAILED when the node is silent or on another chain; the signer's own; INTERNAL when our own
-// bytes or signature are not what they must be. After any error nothing that was signed exists
+// INVALID_REQUIREMENT for what only the chain shows (B9, B12, a token's rules); NO_DELEGATION,
+// DELEGATE_MISMATCH, DELEGATION_EXHAUSTED and INSUFFICIENT_FUNDS when the source is not what it was;
+// RPC_ERROR and CHECK_FAILED when the node is silent or on another chain; the signer's own; INTERNAL when
+// our own bytes or signature are not what they must be. After any error nothing that was signed exists
 // outside this function.
 //
 // o.Validity is not honoured: a transaction lives as long as its blockhash, some 60 to 90 seconds,
@@ -58,6 +58,9 @@ func (e *Exact) Authorize(ctx context.Context, o x402.Order) (x402.Authorization
 		return x402.Authorization{}, err
 	}
 	if err := p.chooseBlockhash(ctx, n, o.Requirement); err != nil {
+		return x402.Authorization{}, err
+	}
+	if err := p.simulate(ctx, n); err != nil {
 		return x402.Authorization{}, err
 	}
 	return e.sign(ctx, o, p)
@@ -95,9 +98,14 @@ func (e *Exact) plan(o x402.Order) (*plan, error) {
 
 // checkAccounts asks the chain what an order does not say: that the source is still ours to spend
 // from and holds enough; that payTo is a wallet (B12) whose token account exists, because no
-// payment may create one; and that the fee is not paid by whose money is spent (B9).
+// payment may create one; that the fee is not paid by whose money is spent (B9); and that no rule of a
+// Token-2022 mint stands in the way. It is one question to the node, whatever the token.
 func (p *plan) checkAccounts(ctx context.Context, n *node) error {
-	list, err := n.accounts(ctx, p.source, p.payee, p.destination)
+	addresses := []solana.PublicKey{p.source, p.payee, p.destination}
+	if p.program == token2022 {
+		addresses = append(addresses, p.mint, clock)
+	}
+	list, err := n.accounts(ctx, addresses...)
 	if err != nil {
 		return err
 	}
@@ -107,6 +115,11 @@ func (p *plan) checkAccounts(ctx context.Context, n *node) error {
 	if wallet := list[1]; wallet != nil && (wallet.executable || isTokenProgram(wallet.program)) {
 		return invalid("payTo is a program, a mint or a token account: it has to be a token account's owner").
 			WithDetail("payTo", p.payee.String())
+	}
+	if p.program == token2022 {
+		if err := p.checkMint(list[3], list[4]); err != nil {
+			return err
+		}
 	}
 	return p.checkDestination(list[2])
 }
@@ -145,13 +158,17 @@ func (p *plan) checkDestination(at *account) error {
 	case destination.owner != p.payee, destination.mint != p.mint, destination.program != p.program:
 		why = "belongs to somebody else" // an account's owner can be changed
 	case destination.frozen:
-		why = "is frozen"
+		why = "is frozen by the token's issuer, who alone can release it"
 	case p.destination == p.source:
 		why = "is the one that would pay"
 	default:
+		why = whyNotReceive(at)
+	}
+	if why == "" {
 		return nil
 	}
 	return invalid("the seller's token account %s %s", p.destination, why).
+		WithHint("nothing was signed; pay by another option: the seller has to put the account right").
 		WithDetail("payTo", p.payee.String())
 }
 

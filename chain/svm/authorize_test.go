@@ -56,6 +56,9 @@ func TestReferenceVectors(t *testing.T) {
 			c.put(source, token{mint: m, owner: keyOf(key), amount: 1000, is2022: asset.Token2022})
 			c.put(destination, token{mint: m, owner: solana.MustPublicKeyFromBase58(r.PayTo),
 				is2022: asset.Token2022})
+			if asset.Token2022 {
+				c.putMint(m)
+			}
 			random := make([]byte, 16)
 			if theirs.Memo == "0102030405060708090a0b0c0d0e0f10" && v.Version == 2 {
 				random, _ = hex.DecodeString(theirs.Memo)

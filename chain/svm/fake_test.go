@@ -121,6 +121,7 @@ func newChain(t *testing.T) *chain {
 		t: t, genesis: genesis, accounts: map[solana.PublicKey]map[string]any{}, blockhash: nodesHash,
 		slot: 300_000_000, height: 280_000_000,
 		alive: map[string]bool{}, lies: map[string]any{}, asked: map[string]int{},
+		commitments: map[string]string{},
 	}
 	c.start()
 	return c
@@ -169,6 +170,8 @@ type options struct {
 	Limit                          int
 	MinContextSlot                 uint64
 	MaxSupportedTransactionVersion *int
+	SigVerify                      bool
+	ReplaceRecentBlockhash         bool
 }
 
 func (c *chain) answer(method string, params []json.RawMessage) any {
@@ -179,9 +182,6 @@ func (c *chain) answer(method string, params []json.RawMessage) any {
 	var address string
 	if len(params) > 0 {
 		json.Unmarshal(params[0], &address)
-	}
-	if c.commitments == nil {
-		c.commitments = map[string]string{}
 	}
 	c.commitments[method] = o.Commitment
 	slot, height := c.slot, c.height
@@ -217,6 +217,8 @@ func (c *chain) answer(method string, params []json.RawMessage) any {
 			list = append(list, c.at(key))
 		}
 		return in(list)
+	case "simulateTransaction":
+		return in(c.simulation(address, o))
 	case "getTokenAccountsByDelegate":
 		require.Equal(c.t, options{Commitment: confirmed, Encoding: "base64"}, o)
 		list := []any{}
@@ -231,6 +233,16 @@ func (c *chain) answer(method string, params []json.RawMessage) any {
 		return c.transaction(address)
 	}
 	return rpcFault{-32601, "Method not found"}
+}
+
+// simulation is of a transaction that nobody has signed.
+func (c *chain) simulation(transaction string, o options) any {
+	want := options{Commitment: confirmed, Encoding: "base64", ReplaceRecentBlockhash: true}
+	require.Equal(c.t, want, o)
+	t, err := Decode(transaction)
+	require.NoError(c.t, err)
+	require.Equal(c.t, []string{"", ""}, []string{t.Signers[0].Signature, t.Signers[1].Signature})
+	return map[string]any{"err": nil, "logs": []string{}}
 }
 
 func (c *chain) at(key solana.PublicKey) any {
@@ -315,6 +327,21 @@ func (c *chain) put(address solana.PublicKey, a token) solana.PublicKey {
 	}
 	c.set(address, programOf(a.is2022), data)
 	return address
+}
+
+// putMint puts a Token-2022 mint on the chain, and the clock in epoch 10.
+func (c *chain) putMint(address solana.PublicKey, extensions ...[]byte) {
+	data := make([]byte, mintSize)
+	data[44], data[45] = 6, 1
+	if len(extensions) > 0 {
+		data = append(data, make([]byte, tokenAccountSize-mintSize)...)
+		data = append(data, 1)
+		data = append(data, slices.Concat(extensions...)...)
+	}
+	c.set(address, token2022, data)
+	now := make([]byte, 40)
+	now[16] = 10
+	c.set(clock, solana.MustPublicKeyFromBase58("Sysvar1111111111111111111111111111111111111"), now)
 }
 
 func (c *chain) set(address, program solana.PublicKey, data []byte) {

@@ -11,8 +11,9 @@
 // only makes the engine ask too early or too late.
 //
 // The files: svm.go (addresses, why not), account.go (token accounts, funds), authorize.go (sign:
-// plan, look at the accounts, build, check), decode.go (the transaction, read), status.go (what
-// became of it), owner.go (what only an owner signs), node.go.
+// plan, look at the accounts, build, check), token2022.go (the rules of a token's issuer, simulation),
+// decode.go (the transaction, read), status.go (what became of it), owner.go (what only an owner signs),
+// node.go.
 package svm
 
 import (

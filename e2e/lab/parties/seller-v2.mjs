@@ -14,6 +14,11 @@ const { facilitator, evmPayTo, svmPayTo } = options();
 const evm = (price, extra) => ({ scheme: 'exact', network: EVM.network, payTo: evmPayTo, price, extra });
 const svm = (price) => ({ scheme: 'exact', network: SVM.network, payTo: svmPayTo, price });
 const discoverable = declareDiscoveryExtension({ output: { example: { ok: true }, schema: { properties: { ok: { type: 'boolean' } } } } });
+/** 1000 atomic units of the mint that the query names, to whom it names. */
+const asked = {
+  price: ({ adapter }) => ({ asset: adapter.getQueryParam('mint') ?? SVM.mint2022, amount: '1000' }),
+  payTo: ({ adapter }) => adapter.getQueryParam('payTo') ?? svmPayTo,
+};
 const sells = (description, ...accepts) => ({ description, accepts, mimeType: 'application/json', extensions: discoverable });
 
 const server = new x402ResourceServer(new HTTPFacilitatorClient({ url: facilitator }))
@@ -27,6 +32,8 @@ app.use(paymentMiddleware({
   'GET /evm': sells('weather, paid on EVM', evm('$0.001')),
   'GET /svm': sells('weather, paid on Solana', svm('$0.001')),
   'GET /svm2022': sells('weather, paid in a Token-2022 asset', svm({ asset: SVM.mint2022, amount: '1000' })),
+  'GET /svm2022/any': sells('weather, paid in the mint that the query names', { ...svm(), ...asked }),
+  'GET /svm2022/orEvm': sells('weather, paid in the mint that the query names, or on EVM', { ...svm(), ...asked }, evm('$0.002')),
   'GET /multi': sells('weather, paid on either', svm('$0.001'), evm('$0.002')),
   'GET /evm/expensive': sells('a report', evm('$50')),
   'GET /fail500': sells('verified, then the handler fails: nothing is settled', evm('$0.001')),
@@ -34,7 +41,7 @@ app.use(paymentMiddleware({
   'POST /echo': { description: 'what was posted', accepts: evm('$0.001'), mimeType: 'application/json' },
 }, server));
 
-for (const path of ['/free', '/evm', '/svm', '/svm2022', '/multi', '/evm/expensive']) {
+for (const path of ['/free', '/evm', '/svm', '/svm2022', '/svm2022/any', '/svm2022/orEvm', '/multi', '/evm/expensive']) {
   app.get(path, ({ query }, response) => response.json({ ok: true, path, query }));
 }
 for (const path of ['/fail500', '/upfront500']) {

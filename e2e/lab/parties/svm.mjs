@@ -11,6 +11,7 @@ import {
   getBase64EncodedWireTransaction, partiallySignTransactionMessageWithSigners, pipe, setTransactionMessageFeePayer,
   setTransactionMessageFeePayerSigner, setTransactionMessageLifetimeUsingBlockhash, signTransactionMessageWithSigners,
 } from '@solana/kit';
+import { newMint, pause, requireMemo, setFee } from './token2022.mjs';
 import { SVM, solanaSigner } from './world.mjs';
 
 const TOKEN_2022_PROGRAM_ADDRESS = 'TokenzQdBNbLqP5VEhdkAS6EPFLC1PHnBqCXEpPxuEb';
@@ -18,7 +19,8 @@ const MEMO_PROGRAM_ADDRESS = 'MemoSq4gqABAXKb96qnH8TysNcWxMyWCqXgDLGmfcHr';
 const PLENTY = 100_000_000_000n; // lamports
 const { decimals } = SVM;
 
-export const programOf = (mint) => (mint === SVM.mint2022 ? TOKEN_2022_PROGRAM_ADDRESS : TOKEN_PROGRAM_ADDRESS);
+const mints2022 = new Set([SVM.mint2022]); // and those that tests make
+export const programOf = (mint) => (mints2022.has(mint) ? TOKEN_2022_PROGRAM_ADDRESS : TOKEN_PROGRAM_ADDRESS);
 
 /** The mints of the lab, for the node to place. */
 export async function mints() {
@@ -71,7 +73,7 @@ export class SvmChain {
     const ata = await ataOf(owner, mint), programAddress = programOf(mint);
     await this.#send(authority, [
       getCreateAssociatedTokenIdempotentInstruction({ payer: authority, owner, mint, ata, tokenProgram: programAddress }),
-      getMintToInstruction({ mint, token: ata, mintAuthority: authority, amount: BigInt(amount) }, { programAddress }),
+      ...(BigInt(amount) ? [getMintToInstruction({ mint, token: ata, mintAuthority: authority, amount: BigInt(amount) }, { programAddress })] : []),
     ]);
     return ata;
   }
@@ -94,6 +96,34 @@ export class SvmChain {
     await this.airdrop(owner.address);
     await this.#send(owner, [getRevokeInstruction({ source, owner }, { programAddress: programOf(mint) })]);
     return source;
+  }
+
+  /** A new Token-2022 mint with extensions (token2022.mjs). Gives its address. */
+  async newMint(extensions) {
+    const authority = await solanaSigner('mint-authority');
+    const { mint, instructions } = await newMint(this.rpc, authority, decimals, extensions);
+    await this.#send(authority, instructions);
+    mints2022.add(mint);
+    return mint;
+  }
+
+  /** The issuer stops all transfers of a mint. */
+  async pause(mint) {
+    const authority = await solanaSigner('mint-authority');
+    await this.#send(authority, [pause(mint, authority)]);
+  }
+
+  /** The issuer sets another transfer fee, in force two epochs later. */
+  async setFee(mint, basisPoints) {
+    const authority = await solanaSigner('mint-authority');
+    await this.#send(authority, [setFee(mint, authority, basisPoints)]);
+  }
+
+  /** The owner (a key) takes nothing any more without a memo before it. */
+  async requireMemo(ownerKey, mint) {
+    const owner = await signerOf(ownerKey);
+    await this.airdrop(owner.address);
+    await this.#send(owner, requireMemo(await ataOf(owner.address, mint), owner));
   }
 
   /** The issuer freezes a token account, or thaws it. */
