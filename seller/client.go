@@ -13,9 +13,10 @@
 // The files: client.go (which of the two). HTTP: http.go (ask, present), check.go (what may be
 // sent), dial.go (to which addresses), body.go (what is taken in), errors.go (what the network's
 // errors mean outside); node.go is the client for the owner's own nodes and facilitators. MCP:
-// mcp.go (a request and its answer), mcpsession.go (sessions, opened and ended), mcpexchange.go
-// (what left and what came, read raw), mcptransport.go (where that is noted, and how a payment
-// leaves once), mcptools.go (lists of tools, and errors); connections are internal/mcpconn's.
+// mcp.go (a request and its answer), mcpsession.go (sessions, kept and ended), mcpopen.go (how one is
+// opened), mcpexchange.go (what left and what came, read raw), mcptransport.go (where that is noted, and
+// how a payment leaves once), mcptools.go (lists of tools, and errors); connections are
+// internal/mcpconn's.
 package seller
 
 import (
@@ -103,7 +104,9 @@ type Options struct {
 	Version string            // MCP: what we say of ourselves
 	Log     *slog.Logger
 
-	dial dialFunc // tests only: what opens a connection to an address that was allowed
+	// tests only
+	dial    dialFunc      // what opens a connection to an address that was allowed
+	silence time.Duration // 0 is maxSilence
 }
 
 // Client is the way to sellers: over HTTP, and of tools, resources and prompts of MCP servers. It
@@ -133,6 +136,9 @@ func New(o Options) *Client {
 	}
 	if o.MaxContent <= 0 {
 		o.MaxContent = maxContent
+	}
+	if o.silence == 0 {
+		o.silence = maxSilence
 	}
 	if o.Log == nil {
 		o.Log = slog.New(slog.DiscardHandler)

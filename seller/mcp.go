@@ -173,20 +173,23 @@ func (m *Client) exchange(ctx context.Context, w mcpRequest, with x402.Attachmen
 		if isNew { // its tools may be others than those of the session before
 			m.changed(p.url)
 		}
-		e := m.newExchange(w.method, with)
+		e, watched := m.newExchange(w.method, with), p.watch(ctx, s)
 		s.call(ctx, w, e)
+		if !e.pays() { // what was paid for may still be worked on
+			watched()
+		}
 		isUnsent := e.failure != nil && !e.sent.Load()
 		isEnded := errors.Is(e.failure, mcp.ErrConnectionClosed) || !s.alive()
 		mayRetry := e.missing || (isUnsent && isEnded)
 		switch {
 		case e.missing && e.pays():
 			// it has left, and does not leave again: the next call opens the session again
-			p.dropSession(s)
+			p.drop(s)
 			return e, nil
 		case mayRetry && tries == 0 && ctx.Err() == nil:
 			m.options.Log.Info("an MCP server's session had ended; it is opened again", "server",
 				hostOf(w.endpoint))
-			p.dropSession(s)
+			p.drop(s)
 		case isUnsent:
 			return nil, m.unanswered(ctx, w, e.failure)
 		default:

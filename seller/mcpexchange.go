@@ -49,6 +49,13 @@ func (m *Client) newExchange(method string, with x402.Attachment) *exchange {
 
 func (e *exchange) pays() bool { return e.with.Header != "" || e.with.Meta != nil }
 
+// asksItself reports whether the endpoint itself answered, and no MCP server.
+func (e *exchange) asksItself() bool {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	return e.http != nil
+}
+
 type exchangeKey struct{}
 
 func (e *exchange) in(ctx context.Context) context.Context {

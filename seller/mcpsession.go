@@ -6,32 +6,24 @@ import (
 	"errors"
 	"fmt"
 	"maps"
-	"net/http"
 	"net/url"
 	"sync"
 	"sync/atomic"
 	"time"
 
-	"github.com/modelcontextprotocol/go-sdk/jsonrpc"
 	"github.com/modelcontextprotocol/go-sdk/mcp"
 
-	"x402-wallet/internal/child"
-	"x402-wallet/internal/mcpconn"
 	"x402-wallet/x402"
 )
 
 const (
 	// maxEndpoints is how many servers are kept at a time: an agent may name any number of URLs.
 	maxEndpoints = 32
-	// openTimeout is how long a server may take to be ready; some are downloaded first.
-	openTimeout = 60 * time.Second
-	// discoverTimeout is how long server/discover may stay unanswered before initialize is tried:
-	// servers of the older protocols exist that never answer what they do not know.
-	discoverTimeout = 8 * time.Second
 	// closeTimeout bounds the end of all sessions: hosts kill what takes longer.
 	closeTimeout = 5 * time.Second
-	// legacyVersion is the last protocol that begins with initialize, which can be paid for.
-	legacyVersion = "2025-11-25"
+	// maxSilence is how long a server that all calls share a wire with may say nothing while a call waits
+	// for it, before that call's deadline ends the session.
+	maxSilence = 15 * time.Second
 )
 
 // endpoint is one server with its session.
@@ -39,9 +31,13 @@ type endpoint struct {
 	mcp *Client
 	url *url.URL
 
-	turn    chan struct{} // one at a time opens a session
-	entry   chan struct{} // one at a time pays for it
+	turn  chan struct{} // one at a time opens a session
+	entry chan struct{} // one at a time pays for it
+
+	mu      sync.Mutex
 	current *session
+	// of a command: closed when the one before has ended, so that no two run at a time; may be nil
+	ending <-chan struct{}
 
 	users int       // under the MCP's lock, as used
 	used  time.Time // last
@@ -124,47 +120,99 @@ func (m *Client) Close() error {
 func (p *endpoint) close() {
 	p.turn <- struct{}{}
 	defer func() { <-p.turn }()
-	if p.current != nil {
-		p.current.close()
+	if s := p.swap(nil); s != nil {
+		s.close()
+	}
+}
+
+// swap puts a session in the place of the current one, which it gives back.
+func (p *endpoint) swap(s *session) (before *session) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	before, p.current = p.current, s
+	return before
+}
+
+// live is the current session, if it lives.
+func (p *endpoint) live() *session {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.current != nil && p.current.alive() {
+		return p.current
+	}
+	return nil
+}
+
+// drop gives up a session, unless that was done already. The calls that are under way on it may still
+// get their answers; then it is closed. Nobody waits for that here: a server may leave its end
+// unanswered, and a program may take its time to end.
+func (p *endpoint) drop(s *session) {
+	p.mu.Lock()
+	isCurrent := s != nil && p.current == s
+	if isCurrent {
 		p.current = nil
 	}
-}
-
-// dropSession drops a session that ended, unless another call did.
-func (p *endpoint) dropSession(s *session) {
-	p.turn <- struct{}{}
-	defer func() { <-p.turn }()
-	if p.current == s {
-		p.drop()
-	}
-}
-
-// drop gives up the session. The calls that are under way on it may still get their answers;
-// then it is closed.
-func (p *endpoint) drop() {
-	s := p.current
-	p.current = nil
-	if s == nil {
+	p.mu.Unlock()
+	if !isCurrent {
 		return
 	}
 	unused := s.unused()
-	if unused == nil {
-		s.close()
-		return
-	}
-	p.mcp.mu.Lock()
-	defer p.mcp.mu.Unlock()
-	if p.mcp.closed {
-		go s.close()
-		return
-	}
-	p.mcp.dropped.Go(func() {
-		select {
-		case <-unused:
-		case <-s.quit:
+	ended := p.mcp.later(func() {
+		if unused != nil {
+			select {
+			case <-unused:
+			case <-s.quit:
+			}
 		}
 		s.close()
 	})
+	if unused == nil {
+		p.endsWith(ended)
+	}
+}
+
+// endsWith notes what the next program has to wait for.
+func (p *endpoint) endsWith(ended <-chan struct{}) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.url.Scheme == commandScheme {
+		p.ending = ended
+	}
+}
+
+// clear makes room for a new session.
+func (p *endpoint) clear(ctx context.Context) error {
+	p.mu.Lock()
+	s := p.current
+	p.mu.Unlock()
+	p.drop(s)
+	p.mu.Lock()
+	ending := p.ending
+	p.mu.Unlock()
+	if ending == nil {
+		return nil
+	}
+	select {
+	case <-ending:
+		return nil
+	case <-ctx.Done():
+		return p.mcp.unanswered(ctx, mcpRequest{endpoint: p.url}, ctx.Err())
+	}
+}
+
+// later does what ends a session while no call waits for it, only Close.
+func (m *Client) later(f func()) (over <-chan struct{}) {
+	done := make(chan struct{})
+	run := func() { defer close(done); f() }
+	m.mu.Lock()
+	if m.closed {
+		m.mu.Unlock()
+		run()
+		return done
+	}
+	defer m.mu.Unlock()
+	m.dropped.Go(run)
+	return done
 }
 
 // lock waits until no other call opens a session.
@@ -200,12 +248,14 @@ func (p *endpoint) session(ctx context.Context) (s *session, isNew bool, err err
 		return nil, false, err
 	}
 	defer done()
-	if p.current != nil && p.current.alive() {
-		return p.current, false, nil
+	if s := p.live(); s != nil {
+		return s, false, nil
 	}
-	p.drop()
+	if err := p.clear(ctx); err != nil {
+		return nil, false, err
+	}
 	e := p.mcp.newExchange(Initialize, x402.Attachment{})
-	p.current, err = p.open(ctx, e, "")
+	s, err = p.open(ctx, e, "")
 	if err != nil {
 		a, noAnswer := e.answer(p.url.String())
 		if noAnswer == nil && (a.Challenge != nil || a.ChallengeErr != nil) {
@@ -214,7 +264,8 @@ func (p *endpoint) session(ctx context.Context) (s *session, isNew bool, err err
 		}
 		return nil, false, err
 	}
-	return p.current, true, nil
+	p.swap(s)
+	return s, true, nil
 }
 
 // initialize is initialize as a request of its own: what it costs, or with a payment.
@@ -225,16 +276,19 @@ func (p *endpoint) initialize(ctx context.Context, with x402.Attachment) (*excha
 	}
 	defer done()
 	e := p.mcp.newExchange(Initialize, with)
-	if p.current != nil && p.current.alive() && !e.pays() {
+	if p.live() != nil && !e.pays() {
 		e.result = json.RawMessage("{}") // a session is open already
 		return e, nil
 	}
-	p.drop()
-	p.current, err = p.open(ctx, e, legacyVersion)
+	if err := p.clear(ctx); err != nil {
+		return nil, err
+	}
+	s, err := p.open(ctx, e, legacyVersion)
 	if err != nil && !e.sent.Load() {
 		return nil, err
 	}
 	if err == nil {
+		p.swap(s)
 		p.mcp.changed(p.url)
 	}
 	e.mu.Lock()
@@ -250,6 +304,8 @@ type session struct {
 	stop     context.CancelFunc
 	ended    chan struct{}
 	quit     <-chan struct{} // the wallet is being closed
+	shared   bool            // all calls share one wire: a pipe, or the stream of SSE of 2024-11-05
+	heard    atomic.Int64    // messages, where they share one
 	tokens   atomic.Int64
 	progress sync.Map // progress token → func(Progress)
 
@@ -293,153 +349,27 @@ func (s *session) alive() bool {
 	}
 }
 
+// watch begins to watch a call on the session. The returned function ends that: it drops the session
+// where the call ended by its deadline while the server said nothing at all, long enough that it is taken to
+// hang: it would hold up the next call, too. Where each call is a request of its own nothing does.
+func (p *endpoint) watch(ctx context.Context, s *session) (end func()) {
+	began, heard := time.Now(), s.heard.Load()
+	return func() {
+		isSilent := s.shared && s.heard.Load() == heard && time.Since(began) >= p.mcp.options.silence
+		if isSilent && errors.Is(ctx.Err(), context.DeadlineExceeded) {
+			p.mcp.options.Log.Info("an MCP server says nothing; its session is opened again", "server",
+				hostOf(p.url))
+			p.drop(s)
+		}
+	}
+}
+
 // close ends the connection first: the SDK's own closing would wait for calls that nobody answers.
 func (s *session) close() {
 	_ = s.conn.Close()
 	s.stop()
 	_ = s.mcp.Close()
 	<-s.ended
-}
-
-// capturedTransport is a mcp.Transport that remembers its connection.
-type capturedTransport struct {
-	mcp.Transport
-	conn mcp.Connection
-}
-
-// Connect implements mcp.Transport.
-func (o *capturedTransport) Connect(ctx context.Context) (c mcp.Connection, err error) {
-	o.conn, err = o.Transport.Connect(ctx)
-	return o.conn, err
-}
-
-// open opens a session; e is the exchange of initialize. The session lives longer than the call
-// that opens it.
-func (p *endpoint) open(ctx context.Context, e *exchange, version string) (*session, error) {
-	ctx, cancel := context.WithTimeout(ctx, openTimeout)
-	defer cancel()
-	defer context.AfterFunc(p.mcp.life, cancel)()
-	if p.url.Scheme == commandScheme {
-		return p.connect(ctx, e, version, func(*session) mcp.Transport {
-			s, log := p.mcp.options.Servers[p.url.Host], p.mcp.options.Log.With("server", p.url.Host)
-			program := child.Program{Argv: s.Command, Env: s.Env, Sandbox: s.Sandbox}
-			return recorded{Transport: mcpconn.Command(program, log, nil), isLast: true}
-		})
-	}
-	client := func(s *session, twoStreams bool) *http.Client {
-		return mcpconn.Client(newSessionTransport(p.mcp.http, p.url, s, twoStreams))
-	}
-	s, err := p.connect(ctx, e, version, func(s *session) mcp.Transport {
-		return mcpconn.Streamable(p.url.String(), client(s, false))
-	})
-	coded, isOurs := errors.AsType[*x402.Error](err)
-	isDecided := isOurs && coded.Code != x402.ServerUnavailable
-	if err == nil || isDecided || e.http != nil || e.pays() || ctx.Err() != nil {
-		return s, err
-	}
-	// Servers of 2024-11-05 know no POST here (MCP, transports, backwards compatibility).
-	old, oldErr := p.connect(ctx, e, legacyVersion, func(s *session) mcp.Transport {
-		return recorded{Transport: &mcp.SSEClientTransport{
-			Endpoint: p.url.String(), HTTPClient: client(s, true), MaxEventSize: x402.MaxMCPMessage,
-		}, isLast: false}
-	})
-	if oldErr != nil {
-		return nil, err // the first one says more
-	}
-	return old, nil
-}
-
-func (p *endpoint) connect(ctx context.Context, e *exchange, version string,
-	by func(*session) mcp.Transport) (*session, error) {
-	life, end := context.WithCancel(e.in(context.WithoutCancel(ctx)))
-	stop := context.AfterFunc(ctx, end)
-	s := &session{stop: end, ended: make(chan struct{}), quit: p.mcp.life.Done()}
-	opened := &capturedTransport{Transport: by(s)}
-	session, err := p.client(s).Connect(life, opened, &mcp.ClientSessionOptions{ProtocolVersion: version})
-	if err == nil && !stop() {
-		err = ctx.Err()
-	}
-	if err != nil {
-		end()
-		if opened.conn != nil {
-			_ = opened.conn.Close()
-		}
-		if session != nil {
-			_ = session.Close()
-		}
-		e.mu.Lock()
-		e.failure = err
-		e.mu.Unlock()
-		return nil, p.unavailable(ctx, err)
-	}
-	s.mcp, s.conn = session, opened.conn
-	go func() {
-		_ = session.Wait()
-		close(s.ended)
-	}()
-	return s, nil
-}
-
-// unavailable says why no session came about.
-func (p *endpoint) unavailable(ctx context.Context, err error) error {
-	coded, isOurs := errors.AsType[*x402.Error](err)
-	if (isOurs && coded.Code != x402.NetworkError) || ctx.Err() != nil {
-		return p.mcp.unanswered(ctx, mcpRequest{endpoint: p.url}, err)
-	}
-	return (&x402.Error{Code: x402.ServerUnavailable, Message: "the MCP server " + hostOf(p.url) +
-		" cannot be reached, or does not speak MCP", Err: failure{err}}).
-		WithHint("nothing was paid; see whether the server runs")
-}
-
-// client is our side of a session. It offers nothing a server could ask for, and says that it pays.
-func (p *endpoint) client(s *session) *mcp.Client {
-	offers := &mcp.ClientCapabilities{}
-	offers.AddExtension(x402.MCPExtension, nil)
-	c := mcp.NewClient(&mcp.Implementation{Name: "x402-wallet", Version: p.mcp.options.Version},
-		&mcp.ClientOptions{
-			Capabilities: offers,
-			// it would send a request again, with its payment
-			MultiRoundTrip: &mcp.MultiRoundTripOptions{Disabled: true},
-			ToolListChangedHandler: func(context.Context, *mcp.ToolListChangedRequest) {
-				p.mcp.changed(p.url)
-			},
-			ProgressNotificationHandler: func(_ context.Context, r *mcp.ProgressNotificationClientRequest) {
-				if listener, ok := s.progress.Load(fmt.Sprint(r.Params.ProgressToken)); ok {
-					listener.(func(Progress))(Progress{Done: r.Params.Progress, Total: r.Params.Total,
-						Message: r.Params.Message})
-				}
-			},
-		})
-	c.AddSendingMiddleware(prepareOpening)
-	c.AddReceivingMiddleware(declineQuestions)
-	return c
-}
-
-// prepareOpening bounds server/discover, and puts into initialize what pays for it.
-func prepareOpening(next mcp.MethodHandler) mcp.MethodHandler {
-	return func(ctx context.Context, method string, r mcp.Request) (mcp.Result, error) {
-		if method == "server/discover" {
-			var cancel context.CancelFunc
-			ctx, cancel = context.WithTimeout(ctx, discoverTimeout)
-			defer cancel()
-		}
-		if e := exchangeOf(ctx, method); method == Initialize && e != nil && e.with.Meta != nil {
-			r.GetParams().SetMeta(metaOf(e.with))
-		}
-		return next(ctx, method, r)
-	}
-}
-
-// declineQuestions refuses what a server asks of us. Notifications pass.
-func declineQuestions(next mcp.MethodHandler) mcp.MethodHandler {
-	return func(ctx context.Context, method string, r mcp.Request) (mcp.Result, error) {
-		switch method {
-		case "elicitation/create", "sampling/createMessage", "roots/list":
-			return nil, &jsonrpc.Error{Code: jsonrpc.CodeMethodNotFound,
-				Message: "this client answers no questions"}
-		}
-		return next(ctx, method, r)
-	}
 }
 
 func metaOf(with x402.Attachment) mcp.Meta {

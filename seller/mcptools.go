@@ -28,7 +28,9 @@ func (m *Client) Tools(ctx context.Context, endpoint string) (list []*mcp.Tool, 
 	if err != nil {
 		return nil, err
 	}
+	watched := p.watch(ctx, s)
 	all, err := mcpconn.Tools(ctx, s.mcp, listLimits)
+	watched()
 	if errors.Is(err, mcpconn.ErrListTooLong) {
 		return nil, x402.Errorf(x402.ResponseTooLarge, "%s: %w", hostOf(p.url), err)
 	}

@@ -26,6 +26,7 @@ const maxQuestions = 64
 type recorded struct {
 	mcp.Transport
 	isLast bool // nothing but the connection itself comes after the recorder
+	heard  *atomic.Int64
 }
 
 // Connect implements mcp.Transport.
@@ -35,7 +36,7 @@ func (t recorded) Connect(ctx context.Context) (mcp.Connection, error) {
 		return nil, err
 	}
 	return &recorder{
-		Connection: c, isLast: t.isLast,
+		Connection: c, isLast: t.isLast, heard: t.heard,
 		waiting: map[jsonrpc.ID]*exchange{}, questions: map[jsonrpc.ID]bool{},
 	}, nil
 }
@@ -45,6 +46,7 @@ func (t recorded) Connect(ctx context.Context) (mcp.Connection, error) {
 type recorder struct {
 	mcp.Connection
 	isLast    bool
+	heard     *atomic.Int64 // counts messages
 	mu        sync.Mutex
 	waiting   map[jsonrpc.ID]*exchange
 	questions map[jsonrpc.ID]bool // the server's, without our answer
@@ -90,6 +92,7 @@ func (t *recorder) Read(ctx context.Context) (jsonrpc.Message, error) {
 		if err != nil {
 			return m, err
 		}
+		t.heard.Add(1)
 		switch m := m.(type) {
 		case *jsonrpc.Response:
 			t.mu.Lock()

@@ -86,6 +86,9 @@ func (w *Wallet) ListTools(ctx context.Context, server string) (ListOut, error) 
 }
 
 const (
+	// listTime bounds one list of tools, the start of its server included. Most clients wait a minute for
+	// any answer: ours comes before that.
+	listTime  = 50 * time.Second
 	mostAsked = 8 // tools of one list are asked for their price, all at once
 	askTime   = 3 * time.Second
 )
@@ -138,6 +141,8 @@ func (w *Wallet) toolsOf(ctx context.Context, server string) (list []*mcp.Tool, 
 	if err != nil {
 		return nil, "", err
 	}
+	ctx, cancel := context.WithTimeout(ctx, listTime)
+	defer cancel()
 	list, err = w.Servers.Tools(ctx, endpoint)
 	var entry *seller.EntryError
 	if errors.As(err, &entry) {

@@ -5,7 +5,8 @@
 // What must stay true: nothing a peer writes can end the session of others or take memory without a
 // bound. A line that is no message costs that line (stdio.go, command.go), an HTTP answer that is
 // no message costs its own call (http.go, stream.go), a list is read to a limit (list.go), and a
-// program that was started is ended in bounded time with all that it started (command.go).
+// program that was started is ended in bounded time with all that it started (command.go). What is
+// optional, a session's own stream or the word that it is over, is never waited for (late.go).
 //
 // list.go also shows on a server of ours what another server has, and tells clients only of what
 // really changed.
@@ -108,7 +109,7 @@ func Client(t http.RoundTripper) *http.Client {
 }
 
 // opening are the messages whose outcome is the session's.
-var opening = []string{"initialize", "notifications/initialized", "server/discover", "subscriptions/listen"}
+var opening = []string{"initialize", "notifications/initialized", "server/discover"}
 
 // call is a request of ours, as far as it is read here.
 type call struct {
@@ -133,13 +134,25 @@ func (t *IsolatingTransport) RoundTrip(r *http.Request) (*http.Response, error) 
 	if c.ID != nil && t.Observe != nil {
 		c.observer = t.Observe(r.Context(), c.Method)
 	}
+	switch {
+	case t.isOwnStream(r):
+		return t.openLate(r), nil
+	case c.Method == "subscriptions/listen" && c.observer == nil:
+		return t.listenLate(r, body, c), nil
+	case r.Method == http.MethodDelete:
+		t.tell(r, nil)
+		return respond(r, nil), nil
+	case c.Method == "notifications/cancelled":
+		go t.tell(r, body)
+		return respond(r, nil), nil
+	}
 	response, err := t.Send(r, body, c.observer)
 	isCall := c.ID != nil && c.Method != ""
 	if r.Method == http.MethodPost && !isCall && c.Method != "notifications/initialized" {
 		if err == nil {
 			_ = response.Body.Close()
 		}
-		// a cancellation, or our answer to a question: whether it arrived ends nothing
+		// news of ours, or our answer to a question: whether it arrived ends nothing
 		return respond(r, nil), nil
 	}
 	if err != nil {
@@ -202,20 +215,13 @@ func (t *IsolatingTransport) follow(r *http.Request, response *http.Response, c 
 	return response
 }
 
-// unobserved is the answer to a call that nobody observes, or to the GET of a session's own stream.
+// unobserved is the answer to a call that nobody observes.
 func (t *IsolatingTransport) unobserved(r *http.Request, response *http.Response, c call) *http.Response {
-	isStream := response.StatusCode == http.StatusOK && mediaType(response) == eventStream
 	switch {
-	case t.TwoStreams:
-		return response
-	case r.Method == http.MethodGet && isStream:
-		return t.follow(r, response, c)
-	case r.Method != http.MethodPost:
+	case t.TwoStreams, r.Method != http.MethodPost:
 		return response
 	case slices.Contains(opening, c.Method):
-		if !isStream { // subscriptions/listen has a stream without an end; the SDK bounds its events
-			response.Body = &limitedBody{ReadCloser: response.Body, left: maxAnswer}
-		}
+		response.Body = &limitedBody{ReadCloser: response.Body, left: maxAnswer}
 		return response
 	}
 	response.Header.Del(sessionHeader)

@@ -51,6 +51,7 @@ type responseStream struct {
 	retry      time.Duration // as the server wants it; 0: it does not say
 	tries      int           // to take the stream up, since the last event with an id
 	forSDK     []byte
+	unasked    bool // the session's own, of which nothing was asked yet
 	brokeOff   bool // before the answer
 	isAnswered bool
 	isOver     bool
@@ -246,9 +247,10 @@ func (s *responseStream) resume() bool {
 	_ = s.body.Close()
 	s.partial, s.event = nil, event{}
 	for ; s.isOwn() || (s.lastID != "" && s.tries < resumeTries); s.tries++ {
-		if !s.pause() {
+		if !s.unasked && !s.pause() {
 			return false
 		}
+		s.unasked = false
 		get, err := s.resumption()
 		if err != nil {
 			return false
