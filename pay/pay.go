@@ -25,7 +25,7 @@ func (e *Engine) Pay(ctx context.Context, q Request) (Result, error) {
 	}
 	r, err := e.pay(ctx, in)
 	if err == nil && r.PaymentRequired {
-		r.Repeat = repeats(CallFrom(ctx), in, r)
+		r.Repeat = repeatOf(CallFrom(ctx), in, r)
 	}
 	return r, err
 }

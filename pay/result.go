@@ -112,8 +112,8 @@ func (e *Engine) spelled(p history.Payment) string {
 	return p.Asset
 }
 
-// repeats is what the very same call would do. call is nil where none is known.
-func repeats(call *Call, q intent, r Result) string {
+// repeatOf is what the very same call would do next. call is nil where none is known.
+func repeatOf(call *Call, q intent, r Result) string {
 	late := call != nil && call.answering()
 	if late || q.IdempotencyKey != "" || r.Status == StatusUnserved {
 		return RepeatIs

@@ -20,11 +20,11 @@ type repeats struct {
 	mu      sync.Mutex
 	silence time.Duration // of the client, all in all, but for the read that waits now
 	since   time.Time     // when that began; zero: none waits
-	open    map[[sha256.Size]byte]*equals
+	open    map[[sha256.Size]byte]*identical
 }
 
-// equals are calls for the same that are not answered, in order.
-type equals struct {
+// identical are calls with one tool and the same arguments that are not answered, in order.
+type identical struct {
 	calls []*clientRequest
 	last  time.Duration // the silence, when one of them was read or answered
 }
@@ -53,9 +53,9 @@ func (r *repeats) begin(c *clientRequest) {
 	defer r.mu.Unlock()
 	same := r.open[c.same]
 	if same == nil {
-		same = &equals{}
+		same = &identical{}
 		if r.open == nil {
-			r.open = map[[sha256.Size]byte]*equals{}
+			r.open = map[[sha256.Size]byte]*identical{}
 		}
 		r.open[c.same] = same
 	}
