@@ -60,8 +60,10 @@ func (r *repeats) begin(c *clientRequest) {
 		r.open[c.same] = same
 	}
 	now := r.quiet()
-	for _, before := range same.calls {
-		before.givenUp = before.givenUp || now-same.last >= giveUp
+	if now-same.last >= giveUp {
+		for _, before := range same.calls {
+			before.givenUp = true
+		}
 	}
 	first := slices.IndexFunc(same.calls, func(b *clientRequest) bool { return b.givenUp && !b.repeated })
 	if first >= 0 {
