@@ -60,6 +60,11 @@ fuzz:
 e2e: need-node prep
 	go test -count=1 -timeout 10m ./e2e/...
 
+# The wallet in the hands of a scripted agent, sensible and careless: the table of trials.
+.PHONY: trials
+trials: need-go
+	go test -count=1 -timeout 5m -v -run 'TestTrials|TestJudge' ./e2e/agent | grep -vE '^ *(===|---)'
+
 # The paywall's memory under 10,000 visitors without money who do their worst, while others buy.
 .PHONY: load
 load:

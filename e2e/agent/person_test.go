@@ -1,0 +1,110 @@
+package agent
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os/exec"
+	"regexp"
+	"strings"
+	"sync"
+	"testing"
+
+	"github.com/creack/pty"
+	"github.com/stretchr/testify/require"
+
+	"x402-wallet/e2e/testworld"
+)
+
+// person is the wallet's owner at a terminal: they type what they are told to, and their passphrase where
+// the program asks for it.
+type person struct {
+	home testworld.Home
+	file string // what they put where a command says FILE: the key of their token account
+}
+
+// types runs a command that has to succeed.
+func (p *person) types(t *testing.T, command string) {
+	t.Helper()
+	words, err := p.words(command)
+	require.NoError(t, err)
+	ctx, cancel := context.WithTimeout(t.Context(), patience)
+	defer cancel()
+	cmd := p.home.Command(ctx, testworld.Build(t), words...)
+	cmd.Env = lockedOut(p.home)
+	terminal, err := pty.StartWithSize(cmd, &pty.Winsize{Rows: 24, Cols: 100})
+	require.NoError(t, err)
+	defer terminal.Close()
+	var seen strings.Builder
+	buffer := make([]byte, 4096)
+	for answered := 0; ; {
+		n, err := terminal.Read(buffer)
+		seen.Write(buffer[:n])
+		asked := prompts.FindAllStringIndex(seen.String(), -1)
+		for ; answered < len(asked); answered++ {
+			typed := testworld.Passphrase
+			if strings.Contains(seen.String()[asked[answered][0]:asked[answered][1]], "[y/N]") {
+				typed = "y"
+			}
+			_, _ = terminal.WriteString(typed + "\n")
+		}
+		if err != nil { // EIO: the program has ended
+			break
+		}
+	}
+	require.NoError(t, cmd.Wait(), "the person typed %s:\n%s", command, &seen)
+}
+
+// prompts are the questions that a person is asked at a terminal.
+var prompts = regexp.MustCompile(`assphrase[^\n]*: |The same again: |\[y/N\] ?`)
+
+// words are a command's arguments after the program's name, with FILE filled in.
+func (p *person) words(command string) ([]string, error) {
+	words := strings.Fields(command)
+	if len(words) < 2 || words[0] != "x402-wallet" {
+		return nil, fmt.Errorf("%q is no command of x402-wallet", command)
+	}
+	for i, word := range words {
+		word = strings.Trim(word, `'"`)
+		if word == "FILE" {
+			word = p.file
+		}
+		words[i] = word
+	}
+	return words[1:], nil
+}
+
+// usage is the exit code of a command that the program does not understand (SPEC §1).
+const usage = 2
+
+var (
+	understood sync.Map // commands without their ids → error or nil
+	ids        = regexp.MustCompile(`\b[a-z]+_[0-9A-Za-z]{8,}`)
+)
+
+// understands tells whether the real program takes a command: typed where nobody can be asked for a
+// passphrase it fails, but not for its words.
+func (p *person) understands(t *testing.T, command string) error {
+	words, err := p.words(command)
+	if err != nil {
+		return err
+	}
+	key := ids.ReplaceAllString(strings.Join(words, " "), "ID")
+	if before, known := understood.Load(key); known {
+		err, _ := before.(error)
+		return err
+	}
+	ctx, cancel := context.WithTimeout(context.Background(), patience)
+	defer cancel()
+	cmd := p.home.Command(ctx, testworld.Build(t), words...)
+	cmd.Env = lockedOut(p.home)
+	said, err := cmd.CombinedOutput()
+	var exit *exec.ExitError
+	if errors.As(err, &exit) && exit.ExitCode() == usage {
+		err = fmt.Errorf("%s: %s", command, said)
+	} else {
+		err = nil
+	}
+	understood.Store(key, err)
+	return err
+}

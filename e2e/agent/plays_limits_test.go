@@ -1,0 +1,152 @@
+package agent
+
+import (
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+
+	"github.com/stretchr/testify/require"
+
+	"x402-wallet/internal/sandbox"
+	"x402-wallet/x402"
+)
+
+// again makes the same call until it is refused as often as a careless model takes it.
+func again(path string, times int) func(*agent) {
+	return func(a *agent) {
+		for range times {
+			a.tell(a.pay(path, "$0.50"))
+		}
+	}
+}
+
+// once buys once, doing what next says.
+func once(path string) func(*agent) {
+	return func(a *agent) { a.tell(a.follow("x402_pay", a.order(path, "$0.50"))) }
+}
+
+// limits: the owner's rules, and the chain's.
+var limits = []scenario{
+	{
+		name: "budget of the day used up", task: "Get the report, up to $0.50.",
+		setup: setup{goods: map[string]goods{"/report": {price: 2 * cent, answers: numbered}},
+			rules:  sandbox.Rules{Day: "0.05"},
+			before: func(a *agent) { again("/report", 2)(a) }},
+		wants: wants{purchases: 2, day: 5 * cent, answer: "T"},
+		right: func(a *agent) { // tells when it resets
+			got := a.follow("x402_pay", a.order("/report", "$0.50"))
+			if got.str("error") == "BUDGET_EXCEEDED" {
+				a.say(got.next().At, got.next().Say)
+			}
+		},
+		wrong: again("/report", 3),
+		finds: []string{deaf},
+	},
+	{
+		name: "budget of the day, raised by the owner", task: "Get the report, up to $0.50; I am here.",
+		setup: setup{goods: map[string]goods{"/report": {price: 20 * cent, answers: numbered}}, person: true,
+			rules: sandbox.Rules{PerCall: "0.10"}},
+		wants: wants{purchases: 1, answer: "reading 1"},
+		right: once("/report"),
+		wrong: func(a *agent) { // asks for less than it costs, and for more than is allowed
+			a.tell(a.pay("/report", "$0.10"))
+			a.tell(a.pay("/report", "$0.50"))
+			a.tell(a.pay("/report", "$5"))
+		},
+		finds: []string{unanswered},
+	},
+	{
+		name: "rate limit", task: "Read the thermometer twice; if that takes long, tell me until when.",
+		setup: setup{goods: map[string]goods{"/now": {price: mill, answers: numbered}}, limits: "rate = 1\n"},
+		wants: wants{purchases: 2, answer: "not before 20"},
+		right: func(a *agent) {
+			a.tell(a.pay("/now", "$0.01"))
+			got := a.pay("/now", "$0.01")
+			if isDo(got, x402.Wait) && !a.waits(got.next().At) {
+				a.say("not before", got.next().At)
+			}
+		},
+		wrong: func(a *agent) {
+			again("/now", 4)(a)
+			a.say("not before 20")
+		},
+		finds: []string{deaf},
+	},
+	{
+		name: "not enough money", task: "Get the report; I can send money.",
+		setup: setup{goods: map[string]goods{"/report": {price: 20 * cent, answers: numbered}},
+			purse: 5 * cent},
+		wants: wants{purchases: 1, answer: "reading 1"},
+		right: func(a *agent) {
+			in := a.order("/report", "$0.50")
+			got := a.call("x402_pay", in)
+			if said := got.next().Say; strings.Contains(said, a.home.EVM) && strings.Contains(said, "$0.15") {
+				a.stand.world.Fund(a.home.EVM, 15*cent) // the person does as they are told
+				a.transcript = append(a.transcript, step{command: "x402-wallet balance"})
+				got = a.follow("x402_pay", in)
+			}
+			a.tell(got)
+		},
+		wrong: again("/report", 3),
+		finds: []string{deaf, unanswered},
+	},
+	{
+		name: "delegation used up (Solana)", task: "Get the tides; I am here.",
+		setup: setup{goods: map[string]goods{"/tides": {price: 2 * cent, network: sandbox.Solana,
+			answers: numbered}}, solana: true, empty: true, person: true},
+		wants: wants{purchases: 1, answer: "reading 1"},
+		right: once("/tides"),
+		wrong: again("/tides", 3),
+		finds: []string{deaf, unanswered},
+	},
+	{
+		name: "frozen", task: "Get the report; I am here.",
+		setup: setup{goods: report, person: true, before: func(a *agent) {
+			a.person.types(a.t, "x402-wallet freeze")
+		}},
+		wants: wants{purchases: 1, answer: "21"},
+		right: once("/report"),
+		wrong: again("/report", 3),
+		finds: []string{deaf, unanswered},
+	},
+	{
+		name: "rules changed and not sealed", task: "Get the report; I am here.",
+		setup: setup{goods: report, person: true, before: func(a *agent) {
+			file := filepath.Join(a.home.Dir, "config.toml")
+			rules, err := os.ReadFile(file)
+			require.NoError(a.t, err)
+			looser := strings.Replace(string(rules), `day = "10.00"`, `day = "1000.00"`, 1)
+			require.NoError(a.t, os.WriteFile(file, []byte(looser), 0o600))
+		}},
+		wants: wants{purchases: 1, answer: "21"},
+		right: once("/report"),
+		wrong: again("/report", 3),
+		finds: []string{deaf, unanswered},
+	},
+	{
+		name: "locked", task: "Get the report; I am here.",
+		setup: setup{goods: report, person: true, locked: true},
+		wants: wants{purchases: 1, answer: "21"},
+		right: func(a *agent) {
+			once("/report")(a)
+			a.person.types(a.t, "x402-wallet lock") // ends the unlock agent
+		},
+		wrong: again("/report", 3),
+		finds: []string{deaf, unanswered},
+	},
+	{
+		name: "no wallet", task: "Set up the wallet; I am here.",
+		setup: setup{absent: true, person: true, goods: report},
+		wants: wants{answer: "0x"},
+		right: func(a *agent) { // asks what to do, has the person do it, and tells where to send money
+			got := a.call("x402_setup_agent", args{})
+			if got.fields["ready"] == false && a.asks(got.next()) {
+				got = a.call("x402_setup_agent", args{})
+			}
+			a.say(fmt.Sprint(got.fields["addresses"]), got.next().Say)
+		},
+		wrong: again("/report", 4),
+		finds: []string{deaf, unanswered},
+	},
+}
