@@ -47,6 +47,8 @@ func (r Rules) busyHour() int { return busyMinutes * r.Rate }
 func tripped(format string, args ...any) *x402.Error {
 	e := x402.Errorf(x402.WalletFrozen, format, args...).
 		WithHint("nothing is paid until the person has looked at it").WithDetail("by", "breaker")
+	e.WithCommand(x402.Command("unfreeze"), "The wallet stopped all payments because of "+e.Message+
+		": please look at its history, and unfreeze it if that was right.")
 	e.Err = ErrTripped
 	return e
 }

@@ -8,7 +8,8 @@
 //
 // The files: budget.go (the rules, and Decide), facts.go (what goes in and what comes out), payee.go
 // (what is unusual about a payee or a price), breaker.go (the circuit breaker), maxprice.go (the
-// same question for a price that is not known yet), report.go (what is left of each budget).
+// same question for a price that is not known yet), advice.go (what to do about a refusal), report.go
+// (what is left of each budget).
 package budget
 
 import (
@@ -72,6 +73,15 @@ type Ask struct {
 // facts has to hold what Query asked for. The error is an *x402.Error: POLICY_DENIED, BUDGET_EXCEEDED,
 // WALLET_FROZEN (it wraps ErrTripped), PAYEE_CHANGED, RATE_LIMITED or APPROVAL_REQUIRED.
 func (r Rules) Decide(a Ask, facts Facts) (Decision, error) {
+	d, err := r.decide(a, facts)
+	if err != nil {
+		return d, clockHint(r.advise(x402.AsError(err), a, facts), facts)
+	}
+	return d, nil
+}
+
+// decide is Decide, but for what to do about a refusal.
+func (r Rules) decide(a Ask, facts Facts) (Decision, error) {
 	if err := r.CheckHost(a.Host); err != nil {
 		return Decision{}, err
 	}
@@ -88,11 +98,11 @@ func (r Rules) Decide(a Ask, facts Facts) (Decision, error) {
 	windows := r.windows(facts, r.hostEntries(a.Host))
 	for _, w := range windows {
 		if w.limit != nil && w.use.Total().Add(a.Price) > *w.limit {
-			return Decision{}, clockHint(exceeded(w, a.Price), facts)
+			return Decision{}, exceeded(w, a.Price)
 		}
 	}
 	if err := r.checkRate(facts); err != nil {
-		return Decision{}, clockHint(err, facts)
+		return Decision{}, err
 	}
 	if len(reasons) > 0 && !a.Approved {
 		return Decision{}, askPerson(a, reasons)
@@ -104,15 +114,19 @@ func (r Rules) Decide(a Ask, facts Facts) (Decision, error) {
 // "*.example.com", every host below it; "host:port" covers just that port.
 func (r Rules) CheckHost(host string) error {
 	covers := func(entry string) bool { return hostMatches(entry, host) }
-	if slices.ContainsFunc(r.DenyHosts, covers) {
-		return x402.Errorf(x402.PolicyDenied, "the owner does not allow payments to %s", x402.Brief(host)).
-			WithHint("use another seller; which ones are paid is the owner's to say")
+	why := ""
+	switch {
+	case slices.ContainsFunc(r.DenyHosts, covers):
+		why = "the owner does not allow payments to " + x402.Brief(host)
+	case len(r.AllowHosts) > 0 && !slices.ContainsFunc(r.AllowHosts, covers):
+		why = x402.Brief(host) + " is not among the hosts the owner allows"
+	default:
+		return nil
 	}
-	if len(r.AllowHosts) > 0 && !slices.ContainsFunc(r.AllowHosts, covers) {
-		return x402.Errorf(x402.PolicyDenied, "%s is not among the hosts the owner allows", x402.Brief(host)).
-			WithHint("use another seller; which ones are paid is the owner's to say")
-	}
-	return nil
+	return x402.Errorf(x402.PolicyDenied, "%s", why).
+		WithHint("use another seller; which ones are paid is the owner's to say").
+		WithCommand(x402.Command("policy", "allow", host), "Your rules do not let me pay "+x402.Brief(host)+
+			": please allow it if you want what it sells.")
 }
 
 func hostMatches(entry, host string) bool {
@@ -147,23 +161,25 @@ func (r Rules) CheckCall(price money.Dollars) error {
 	if price <= r.PerCall {
 		return nil
 	}
-	e := x402.Errorf(x402.BudgetExceeded, "the price %s is above the owner's limit of %s for one call",
+	return x402.Errorf(x402.BudgetExceeded, "the price %s is above the owner's limit of %s for one call",
 		price.Price(), r.PerCall.Price()).
-		WithHint("ask for something that costs at most %s", r.PerCall.Price()).
+		WithHint("no call that costs more than %s is paid", r.PerCall.Price()).
 		WithDetail("layer", "per_call").WithDetail("limit", r.PerCall).WithDetail("requested", price).
-		WithDetail("spent", money.Dollars(0)).WithDetail("held", money.Dollars(0))
-	e.FixedBy = x402.ByPerson
-	return e
+		WithDetail("spent", money.Dollars(0)).WithDetail("held", money.Dollars(0)).
+		WithCommand(x402.Command("budget", "set", "per_call", centsUp(price).String()),
+			"It costs "+price.Price()+", above your limit of "+r.PerCall.Price()+" for one call: please raise "+
+				"that if you want it to be paid.")
 }
 
 func (r Rules) checkRate(facts Facts) error {
 	if facts.LastMinute < r.Rate {
 		return nil
 	}
-	resets := stamp(facts.RateSince.Add(RateWindow))
+	resets := facts.RateSince.Add(RateWindow)
 	return x402.Errorf(x402.RateLimited, "%d payments in the last minute; the owner allows %d",
 		facts.LastMinute, r.Rate).
-		WithHint("wait until %s", resets).WithDetail("limit", r.Rate).WithDetail("resetsAt", resets)
+		WithHint("wait until %s", stamp(resets)).WithDetail("limit", r.Rate).
+		WithDetail("resetsAt", stamp(resets)).WaitUntil(resets, "")
 }
 
 // window is one budget of the second layer, and what was used of it.
@@ -222,21 +238,20 @@ func MonthOf(t time.Time) time.Time {
 
 func exceeded(w window, price money.Dollars) *x402.Error {
 	left := w.limit.SubFloor(w.use.Total())
+	next := x402.Next{Do: x402.Wait, At: stamp(w.resets), Command: w.command(price),
+		Say: "It costs " + price.Price() + ", and your " + w.title() + " budget of " + w.limit.Price() + " has " +
+			left.Price() + " left: please raise it, or it resets at " + stamp(w.resets) + "."}
 	e := x402.Errorf(x402.BudgetExceeded, "the price %s is above what is left of the owner's %s budget: "+
 		"%s of %s",
 		price.Price(), w.name, left.Price(), w.limit.Price()).
-		WithHint("up to %s would pass now; the %s budget resets at %s", left.Price(), w.name,
-			stamp(w.resets)).
 		WithDetail("layer", w.name).WithDetail("limit", *w.limit).WithDetail("spent", w.use.Spent).
 		WithDetail("held", w.use.Held).WithDetail("requested", price).WithDetail("resetsAt", stamp(w.resets))
-	if price > *w.limit {
-		e.FixedBy = x402.ByPerson // waiting will not help
-		e.Hint = "up to " + left.Price() + " would pass now"
+	if price > *w.limit { // waiting will not help
+		return e.WithCommand(next.Command, "It costs "+price.Price()+", above your whole "+w.title()+
+			" budget of "+w.limit.Price()+": please raise that if you want it to be paid.")
 	}
-	return e
+	return e.WithNext(next)
 }
 
 // stamp names a time in whole seconds, none too early: a call that comes back then passes.
-func stamp(t time.Time) string {
-	return t.Add(time.Second - time.Nanosecond).Truncate(time.Second).UTC().Format(time.RFC3339)
-}
+func stamp(t time.Time) string { return x402.Stamp(t) }

@@ -156,16 +156,16 @@ const ClockTolerance = 2 * time.Minute
 
 // clockHint adds to a refusal by a window or by the rate that the ledger's time stands still
 // because the clock is behind it, and how that ends.
-func clockHint(refusal error, facts Facts) error {
-	if facts.Behind <= ClockTolerance {
+func clockHint(refusal *x402.Error, facts Facts) *x402.Error {
+	if facts.Behind <= ClockTolerance || refusal.NextStep().Do != x402.Wait {
 		return refusal
 	}
 	clock, newest := facts.Now.Add(-facts.Behind).Format(time.RFC3339), facts.Now.Format(time.RFC3339)
-	e := x402.AsError(refusal)
-	e.FixedBy = x402.ByPerson
-	return e.WithDetail("clock", clock).WithDetail("newestPayment", newest).
+	return refusal.WithDetail("clock", clock).WithDetail("newestPayment", newest).
 		WithHint("this computer's clock says %s, and the newest payment is dated %s: until then every "+
 			"payment counts as made at that time. "+
 			"The person sets the clock or, if it is right now, looks and accepts it in a terminal: "+
-			"x402-wallet policy seal", clock, newest)
+			"x402-wallet policy seal", clock, newest).
+		WithCommand(x402.Command("policy", "seal"), "This computer's clock says "+clock+", and the newest "+
+			"payment is dated "+newest+": please set the clock or, if it is right now, accept that.")
 }

@@ -12,7 +12,7 @@ import (
 // would pass, the error is Decide's.
 func (r Rules) MaxPrice(a Ask, approved money.Dollars, facts Facts) (money.Dollars, error) {
 	a.Price = 0
-	if _, err := r.Decide(a, facts); err != nil {
+	if _, err := r.decide(a, facts); err != nil {
 		return 0, err
 	}
 	unasked := r.ApproveAbove

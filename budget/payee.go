@@ -57,12 +57,17 @@ func (r Rules) unusual(a Ask, known PayeeHistory) (reasons []reason, err error) 
 		return nil, x402.Errorf(x402.PayeeChanged, "%s was paid at %s before and now wants to be paid at %s",
 			x402.Brief(a.Host), other, payTo).
 			WithHint("tell the person: either the seller moved, or somebody else asks for its money").
-			WithDetail("payTo", payTo).WithDetail("paidBefore", other)
+			WithDetail("payTo", payTo).WithDetail("paidBefore", other).
+			WithCommand(x402.Command("policy"), x402.Brief(a.Host)+" was paid at "+other+" before and now asks "+
+				"to be paid at "+payTo+", which your rules refuse (payee_change): please ask the seller whether "+
+				"it moved.")
 	case !known.Paid && r.NewPayee == RuleRefuse:
 		return nil, x402.Errorf(x402.PolicyDenied,
 			"%s was never paid before, and the owner allows no new payees", payTo).
 			WithHint("tell the person who wants to be paid; sellers that were paid before can be paid").
-			WithDetail("payTo", payTo)
+			WithDetail("payTo", payTo).
+			WithCommand(x402.Command("policy"), x402.Brief(a.Host)+" wants to be paid at "+payTo+", which was "+
+				"never paid before, and your rules allow no new payees (new_payee).")
 	}
 	add := func(unusual bool, rule string, text ...string) {
 		if unusual {
@@ -73,7 +78,7 @@ func (r Rules) unusual(a Ask, known PayeeHistory) (reasons []reason, err error) 
 	add(a.Price > r.ApproveAbove, "approve_above",
 		"the price ", a.Price.Price(), " is above what is paid without asking, ", r.ApproveAbove.Price())
 	add(known.Changed() && r.PayeeChange == RuleAsk, "payee_change",
-		a.Host, " was paid at ", other, " before, and now wants to be paid at ", payTo)
+		x402.Brief(a.Host), " was paid at ", other, " before, and now wants to be paid at ", payTo)
 	add(!known.Paid && r.NewPayee == RuleAsk, "new_payee", payTo, " was never paid before")
 	if last := known.LastPrice; last != nil {
 		add(r.jumps(*last, a.Price), "price_jump",
@@ -104,11 +109,7 @@ func decimal(f float64) string { return strconv.FormatFloat(f, 'f', -1, 64) }
 
 // askPerson is the answer where a person is needed, and nobody has approved yet.
 func askPerson(a Ask, reasons []reason) error {
-	var texts []string
-	for _, why := range reasons {
-		texts = append(texts, why.Text)
-	}
-	return x402.Errorf(x402.ApprovalRequired, "%s", strings.Join(texts, "; ")).
+	return x402.Errorf(x402.ApprovalRequired, "%s", texts(reasons)).
 		WithHint("a person has to approve this payment").WithDetail("requested", a.Price).
 		WithDetail("reasons", reasons).WithDetail("payTo", x402.Brief(a.Payee.PayTo))
 }

@@ -5,6 +5,7 @@ import (
 	"crypto/sha256"
 	"encoding/binary"
 	"errors"
+	"fmt"
 	"time"
 
 	"x402-wallet/history"
@@ -64,23 +65,28 @@ func (e *Engine) askPerson(ctx context.Context, q intent, o option) error {
 	case errors.As(err, &declined):
 		return notAgain(declined)
 	case errors.As(err, &full):
-		return o.why.WithHint("%d payments%s wait for a person already, and no more may: the person "+
-			"decides on those first (x402-wallet approvals lists them)", full.Limit, map[string]string{
-			"host": " to this host", "session": " of this agent"}[full.About]).
+		return o.why.WithCommand(x402.Command("approvals"), fmt.Sprintf("%d payments wait for your decision, "+
+			"and no more are asked about: please approve or deny them.", full.Limit)).
+			WithHint("%d payments%s wait for a person already, and no more may: the person "+
+				"decides on those first (x402-wallet approvals lists them)", full.Limit, map[string]string{
+				"host": " to this host", "session": " of this agent"}[full.About]).
 			WithDetail("waiting", full.Limit)
 	case err != nil:
 		return err
 	}
 	if a.State == history.Denied {
 		return x402.Errorf(x402.ApprovalDeclined, "a person said no to this payment").
-			WithHint("do without it; asking again does not help").WithDetail("approvalId", a.ID).
+			WithHint("do without it; asking again does not help").
+			WithNext(x402.Next{Do: x402.GiveUp, Why: "a person said no: repeating the call does not help"}).
+			WithDetail("approvalId", a.ID).
 			WithDetail("until", a.Expires.Format(time.RFC3339))
 	}
-	command := "x402-wallet approve " + a.ID
+	command := x402.Command("approve", a.ID)
 	if a.Unanswered > 0 {
 		o.why.WithDetail(DetailUnanswered, a.Unanswered)
 	}
-	return o.why.WithHint("a person has to approve this payment, by: %s; after that the very same call pays",
+	say := "Please approve paying " + p.Price.Price() + " to " + x402.Brief(p.Host) + ": " + o.why.Message + "."
+	return o.why.WithCommand(command, say).WithHint("a person has to approve this payment, by: %s; after that the very same call pays",
 		command).
 		WithDetail("approvalId", a.ID).WithDetail("command", command).
 		WithDetail("expiresAt", a.Expires.Format(time.RFC3339)).WithDetail("host", x402.Brief(p.Host)).
@@ -103,6 +109,7 @@ func notAgain(d *history.Declined) error {
 	return x402.Errorf(x402.ApprovalDeclined,
 		"%s (%d times within the hour); nobody is asked again before %s", what, d.Times, until).
 		WithHint("do without it; asking again, or for something like it, does not help").
+		WithNext(x402.Next{Do: x402.GiveUp, Why: what + ": repeating the call does not help"}).
 		WithDetail("approvalId", d.ID).
 		WithDetail("until", until)
 }

@@ -4,7 +4,6 @@ import (
 	"context"
 	"crypto/sha256"
 	"errors"
-	"fmt"
 	"net/url"
 	"slices"
 	"strings"
@@ -66,6 +65,9 @@ func (e *Engine) bestOption(ctx, caller context.Context, q intent, found *quote)
 	}
 	if question != nil {
 		return nil, e.askPerson(ctx, q, *question)
+	}
+	for _, o := range found.options {
+		e.weighOffer(ctx, q, o)
 	}
 	return nil, refusal(found.challenge, found.options)
 }
@@ -318,33 +320,6 @@ func elsewhere(final, asked string) string {
 		}
 	}
 	return final
-}
-
-// insufficient explains the third layer's no, in dollars too.
-func insufficient(o option, funds x402.Funds, lack *history.ShortOfFunds) error {
-	code, what := x402.InsufficientFunds, "the balance"
-	if funds.Delegated != nil && funds.Delegated.Cmp(funds.Balance) < 0 {
-		code, what = x402.DelegationExhausted, "what the owner delegated"
-	}
-	left := lack.Free.SubFloor(lack.Held)
-	would := "nothing would pass now"
-	if !left.IsZero() {
-		would = fmt.Sprintf("up to %s (%s) would pass now", o.asset.Dollars(left).Price(), left)
-	}
-	held := ""
-	if !lack.Held.IsZero() {
-		held = fmt.Sprintf(", %s of that is held by unfinished payments", lack.Held)
-	}
-	e := x402.Errorf(code, "%s does not cover the price %s (%s atomic units of %s): %s may be spent%s",
-		what, o.price.Price(), o.Amount, o.asset.Symbol, lack.Free, held).
-		WithHint("the owner has to add funds; %s", would).WithDetail("layer", "chain").
-		WithDetail("source", funds.Source).WithDetail("available", left).WithDetail("held", lack.Held).
-		WithDetail("requested", o.Amount).WithDetail("balance", funds.Balance)
-	if funds.Delegated != nil {
-		e.WithDetail("delegated", *funds.Delegated)
-		e.Hint = "the owner has to delegate or add funds; " + would
-	}
-	return e
 }
 
 // BudgetFacts reads what the owner's budgets hold now, for Rules.Report and Rules.ReportHosts.

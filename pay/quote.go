@@ -138,7 +138,8 @@ func (e *Engine) whyNot(o *option, q intent) error {
 	}
 	o.stage = stageWanted
 	if q.Network != "" && q.Network != o.Network {
-		return x402.Errorf(x402.InvalidRequirement, "the call asks for the network %s only", q.Network)
+		return x402.Errorf(x402.InvalidRequirement, "the call asks for the network %s only",
+			x402.Title(q.Network))
 	}
 	if q.Asset != "" && !strings.EqualFold(q.Asset, o.asset.Symbol) &&
 		money.NewAsset(o.Network, q.Asset) != o.AssetKey() {
@@ -155,13 +156,6 @@ func (e *Engine) whyNot(o *option, q intent) error {
 	}
 	o.stage = stageFunds
 	return nil
-}
-
-func tooMuch(o *option, most, asked string) error {
-	return x402.Errorf(x402.AmountExceedsMax, "the seller asks %s (%s atomic units of %s), maxAmount is %s",
-		o.price.Price(), o.Amount, o.asset.Symbol, most).
-		WithHint("the call passes with maxAmount %q, if it is worth that", asked).
-		WithDetail("requested", asked).WithDetail("maxAmount", most)
 }
 
 // candidates are the options without a reason against them, best first: preferred network, then
@@ -217,7 +211,8 @@ func refusal(c *x402.Challenge, options []option) error {
 			e.Message = "the seller's only option cannot be paid: " + reasons[0]["why"].(string)
 		}
 		if best != nil && best.stage == stageWanted {
-			e = e.WithHint("leave out network and asset, or name those of an option that the seller offers")
+			e = e.WithHint("leave out network and asset, or name those of an option that the seller offers").
+				WithNext(x402.Next{Do: x402.Change, Why: "network or asset rule out what the seller offers"})
 		}
 		if best != nil && best.why.Code != x402.InvalidRequirement {
 			// a network check that failed, a node that lies
@@ -283,7 +278,8 @@ func (e *Engine) Estimate(ctx context.Context, q Request) (Estimate, error) {
 	if _, ok := e.deferred(ctx, in); ok {
 		return Estimate{}, x402.Errorf(x402.EstimateFailed,
 			"this server is paid through a channel and names its price with the answer").
-			WithHint("call it with maxAmount: a call that costs more is not paid")
+			WithHint("call it with maxAmount: a call that costs more is not paid").
+			WithNext(x402.Next{Do: x402.Change, Why: "only the call itself tells the price"})
 	}
 	ctx, cancel := context.WithTimeout(ctx, e.Policy.Deadline)
 	defer cancel()

@@ -56,7 +56,7 @@ func (e *Engine) finish(ctx context.Context, p history.Payment, v verdict, answe
 		}
 	}
 	if v.code != "" {
-		return Result{}, v.error(saved, answer)
+		return Result{}, v.error(saved, answer, e.Now())
 	}
 	r := e.paid(ctx, saved, v, answer)
 	if unstored != nil && r.ContentTruncated { // the rest would be lost, and the same call another purchase

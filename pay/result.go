@@ -6,6 +6,7 @@ import (
 	"crypto/rand"
 	"encoding/json"
 	"errors"
+	"time"
 	"unicode/utf8"
 
 	"x402-wallet/history"
@@ -160,11 +161,14 @@ func Marks(text string) (begin, end string) {
 
 // error is the verdict as the outside sees it. From here on money is held or was: the payment's id
 // and what it took are always with it.
-func (v verdict) error(p history.Payment, a *seller.Answer) error {
+func (v verdict) error(p history.Payment, a *seller.Answer, now time.Time) error {
 	e := x402.Errorf(v.code, "%s", v.note)
 	e.PaymentID = p.ID
 	e.WithDetail("amount", p.Amount).WithDetail("price", p.Price.Price()).WithDetail("network", p.Network)
 	e.Spent = p.Amount.String()
+	if p.State != history.Settled {
+		e.WithDetail("held", p.Amount)
+	}
 	if v.transaction != "" {
 		e.WithDetail("transaction", x402.Brief(v.transaction))
 	}
@@ -180,8 +184,8 @@ func (v verdict) error(p history.Payment, a *seller.Answer) error {
 	if !p.Evidence.ExpiresAt.IsZero() {
 		e.WithDetail("expiresAt", p.Evidence.ExpiresAt.UTC())
 	}
-	return e.WithHint("the money stays held until the chain proves what happened; the very same call " +
-		"brings the same signed payment again and cannot pay twice")
+	return e.WithHint("%s is held until the chain proves what happened", p.Price.Price()).
+		WithNext(nextOfHeld(v.code, p, now))
 }
 
 // maxFailure bounds what a tool says of its own failure. It is for a model to mend its call by;

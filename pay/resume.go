@@ -101,7 +101,7 @@ func (e *Engine) takeUp(ctx context.Context, q intent, p history.Payment) (r Res
 		}
 		select {
 		case <-ctx.Done():
-			return r, false, unknown(x402.OutcomeUnknown, "the payment is still under way").error(p, nil)
+			return r, false, unknown(x402.OutcomeUnknown, "the payment is still under way").error(p, nil, e.Now())
 		case <-time.After(poll):
 		}
 		if p, err = e.Store.Payment(ctx, p.ID); err != nil {
@@ -146,14 +146,15 @@ func (e *Engine) mayGoOut(ctx context.Context, q intent, p history.Payment) erro
 			most).
 			WithHint("the call that began it, or one with maxAmount %q, brings it to its end; it was not "+
 				"sent again for this one", asked).
-			WithDetail("requested", asked).WithDetail("maxAmount", most)
+			WithDetail("requested", asked).WithDetail("maxAmount", most).
+			WithNext(x402.Next{Do: x402.Change, Why: "the very same call is refused again"})
 	}
 	if err := e.Store.NotFrozen(ctx, p.Network, p.Source); err != nil {
 		return err
 	}
 	if p.Payload == nil {
 		return unknown(x402.OutcomeUnknown, "it was signed, and the process that asked for it ended before "+
-			"it had the signature").error(p, nil)
+			"it had the signature").error(p, nil, e.Now())
 	}
 	if p.State != history.Submitted {
 		return e.Guard.CheckConfig(ctx)
@@ -211,7 +212,7 @@ func (e *Engine) resend(ctx context.Context, q intent, p history.Payment) (r Res
 func (e *Engine) releaseUnsigned(ctx context.Context, p history.Payment) error {
 	err := e.Store.Release(ctx, p.ID, "its process ended before anything was sent")
 	if errors.Is(err, history.ErrNotLeaseOwner) {
-		return unknown(x402.OutcomeUnknown, "another process works on the payment").error(p, nil)
+		return unknown(x402.OutcomeUnknown, "another process works on the payment").error(p, nil, e.Now())
 	}
 	return err
 }

@@ -137,7 +137,7 @@ func (e *Engine) keepHold(ctx context.Context, p history.Payment, cause error) e
 		coded.Code, coded.Message = x402.PayFailed, "the payment could not be sent"
 	}
 	coded.PaymentID, coded.Spent = p.ID, p.Amount.String()
-	return coded
+	return coded.WithDetail("held", p.Amount)
 }
 
 // validity is how long the signature may live: the seller's wish, capped by the owner.
@@ -191,7 +191,7 @@ func (e *Engine) completed(ctx context.Context, r x402.Requirement, asset x402.A
 		address, _, err := e.Settler.FeePayer(ctx, r.Network, r.Version, avoid)
 		if err != nil {
 			return r, x402.Errorf(x402.FacilitatorError, "no facilitator names a fee payer for %s: %w",
-				r.Network, err)
+				x402.Title(r.Network), err).WithHint("nothing was signed or held; make the same call again")
 		}
 		put("feePayer", address)
 	}

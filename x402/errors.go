@@ -75,13 +75,17 @@ const (
 	Internal            Code = "INTERNAL"
 )
 
+// delegate is how a person lets the agent spend, where nothing says how much is needed.
+const delegate = "delegation approve --owner-keypair ~/.config/solana/id.json --amount 25"
+
 // codes is the one table of them: a code that is not here does not exist. It holds who can fix it, the
 // step that is next where the error itself names none, and what a person wants to know who meets it, in
 // the README and by `x402-wallet help CODE`.
 var codes = map[Code]struct {
 	fixedBy   Actor
 	next      Step
-	command   string // what the person types, if it is the same for every error of the code
+	command   string // what the person types, after the program's name, where the error names nothing better
+	say       string // one sentence for the person; "": the message
 	means, do string
 }{
 	InvalidArgument: {fixedBy: byAgent, next: Change,
@@ -95,38 +99,40 @@ var codes = map[Code]struct {
 		do:    "look at the reasons: often a network that is not configured, or an unknown token"},
 	AmountExceedsMax: {fixedBy: byAgent, next: Change,
 		means: "the price is above the call's own maxAmount",
-		do:    "call again with a higher maxAmount, if it is worth it"},
+		do:    "a higher maxAmount; ask first, if a person set it"},
 	BudgetExceeded: {fixedBy: ByTime, next: Wait,
 		means: "one of your limits; details name it and say when it resets",
 		do:    "wait, or `x402-wallet budget set NAME AMOUNT`"},
-	InsufficientFunds: {fixedBy: ByPerson, next: AskPerson,
+	InsufficientFunds: {fixedBy: ByPerson, next: AskPerson, command: "address --qr",
 		means: "the balance at the address is too low",
 		do:    "`x402-wallet address --qr`, send USDC there"},
-	NoDelegation: {fixedBy: ByPerson, next: AskPerson,
+	NoDelegation: {fixedBy: ByPerson, next: AskPerson, command: delegate,
 		means: "your token account delegates nothing to the agent",
 		do:    "`x402-wallet delegation approve --owner-keypair FILE --amount 25`"},
-	DelegationExhausted: {fixedBy: ByPerson, next: AskPerson,
+	DelegationExhausted: {fixedBy: ByPerson, next: AskPerson, command: delegate,
 		means: "what you delegated is spent or held",
 		do:    "delegate more: `x402-wallet delegation approve --owner-keypair FILE --amount 25`"},
-	DelegateMismatch: {fixedBy: ByPerson, next: AskPerson,
+	DelegateMismatch: {fixedBy: ByPerson, next: AskPerson, command: "delegation show",
 		means: "the token account delegates to somebody else, is of another token, or is frozen",
 		do:    "`x402-wallet delegation show` says which"},
-	PolicyDenied: {fixedBy: ByPerson, next: AskPerson,
+	PolicyDenied: {fixedBy: ByPerson, next: AskPerson, command: "policy",
 		means: "a host, payee or price that your rules refuse",
 		do:    "`x402-wallet policy allow HOST`, if you want it"},
-	PolicyUnsealed: {fixedBy: ByPerson, next: AskPerson,
+	PolicyUnsealed: {fixedBy: ByPerson, next: AskPerson, command: "policy seal",
+		say: "The wallet's rules are not sealed as they are: please look at what changed, and seal them if " +
+			"that is right.",
 		means: "config.toml was loosened since you sealed it, or the home was copied or moved",
 		do:    "`x402-wallet policy` shows the difference, `policy seal` accepts it"},
-	PayeeChanged: {fixedBy: ByPerson, next: AskPerson,
+	PayeeChanged: {fixedBy: ByPerson, next: AskPerson, command: "policy",
 		means: "the seller wants to be paid at another address than before",
 		do:    "ask the seller; approve it if that is right"},
 	RateLimited: {fixedBy: ByTime, next: Wait,
 		means: "more payments a minute than your rate",
 		do:    "wait; it says how long"},
-	WalletFrozen: {fixedBy: ByPerson, next: AskPerson,
+	WalletFrozen: {fixedBy: ByPerson, next: AskPerson, command: "unfreeze",
 		means: "you, or the circuit breaker, stopped everything",
 		do:    "`x402-wallet history`, then `x402-wallet unfreeze`"},
-	ApprovalRequired: {fixedBy: ByPerson, next: AskPerson,
+	ApprovalRequired: {fixedBy: ByPerson, next: AskPerson, command: "approvals",
 		means: "above approve_above, a new payee or a jump in price: a person decides",
 		do:    "`x402-wallet approve ID`, or `deny ID`"},
 	ApprovalDeclined: {fixedBy: ByPerson, next: GiveUp,
@@ -134,34 +140,36 @@ var codes = map[Code]struct {
 	PriceChanged: {fixedBy: byAgent, next: Change,
 		means: "the seller asked for something else after the quote",
 		do:    "ask the price again"},
-	WalletNotFound: {fixedBy: ByPerson, next: AskPerson,
+	WalletNotFound: {fixedBy: ByPerson, next: AskPerson, command: "init",
+		say:   "There is no wallet yet: please make one in a terminal.",
 		means: "there is no wallet in this home", do: "`x402-wallet init`"},
-	WalletLocked: {fixedBy: ByPerson, next: AskPerson,
+	WalletLocked: {fixedBy: ByPerson, next: AskPerson, command: "unlock",
+		say:   "The wallet is locked: please unlock it in a terminal.",
 		means: "no passphrase file, command or keyring answered",
 		do:    "`x402-wallet unlock`, or `install CLIENT --passphrase-file FILE`"},
-	InvalidPassphrase: {fixedBy: ByPerson, next: AskPerson,
+	InvalidPassphrase: {fixedBy: ByPerson, next: AskPerson, command: "unlock",
 		means: "wrong passphrase, or the keystore was changed",
 		do:    "try again; else restore keystore.json"},
-	KeystoreCorrupt: {fixedBy: ByPerson, next: AskPerson,
+	KeystoreCorrupt: {fixedBy: ByPerson, next: AskPerson, command: "doctor",
 		means: "keystore.json is not what was written",
 		do:    "restore it from a backup"},
-	KeystorePermissions: {fixedBy: ByPerson, next: AskPerson,
+	KeystorePermissions: {fixedBy: ByPerson, next: AskPerson, command: "doctor",
 		means: "somebody else could read or replace the keystore",
 		do:    "run the `chmod` that the message has"},
-	KeypairExists: {fixedBy: ByPerson, next: AskPerson,
+	KeypairExists: {fixedBy: ByPerson, next: AskPerson, command: "address",
 		means: "there is a wallet here already, and none is overwritten",
 		do:    "choose another home with X402_WALLET_HOME"},
-	SetupFailed: {fixedBy: ByPerson, next: AskPerson,
+	SetupFailed: {fixedBy: ByPerson, next: AskPerson, command: "doctor",
 		means: "init could not finish; nothing incomplete is left behind",
 		do:    "correct what the message names"},
-	LedgerUnavailable: {fixedBy: ByPerson, next: AskPerson,
+	LedgerUnavailable: {fixedBy: ByPerson, next: AskPerson, command: "doctor",
 		means: "another process held the ledger too long, the disk or the content quota is full, or this " +
 			"program is older than the ledger",
 		do: "correct that; nothing was signed"},
-	LedgerCorrupt: {fixedBy: ByPerson, next: AskPerson,
+	LedgerCorrupt: {fixedBy: ByPerson, next: AskPerson, command: "history verify",
 		means: "the ledger is missing, damaged or rolled back: nothing is paid",
 		do:    "docs/operating.md, \"The ledger is missing or damaged\""},
-	UntrustedAsset: {fixedBy: ByPerson, next: AskPerson,
+	UntrustedAsset: {fixedBy: ByPerson, next: AskPerson, command: "policy seal",
 		means: "only tokens were asked for that are not in the registry",
 		do:    "add it under `[[assets]]`, if you know it"},
 	URLBlocked: {fixedBy: byAgent, next: Change,
@@ -183,16 +191,17 @@ var codes = map[Code]struct {
 	RPCError: {fixedBy: ByTime, next: Repeat,
 		means: "your node did not answer; nothing was signed",
 		do:    "set a node of your own under `[networks]`; public ones are rate-limited"},
-	ClockSuspect: {fixedBy: ByTime, next: AskPerson,
+	ClockSuspect: {fixedBy: ByTime, next: AskPerson, command: "doctor",
+		say:   "This computer's clock is wrong: please set it, so that the wallet can pay again.",
 		means: "this machine's clock is more than two minutes off; nothing was signed",
 		do:    "set the clock"},
 	PaymentRejected: {fixedBy: byWallet, next: Repeat,
 		means: "the seller refused the payment; its money is held until it expires",
 		do:    "repeat the same call, or `x402-wallet reconcile`"},
-	SettlementFailed: {fixedBy: byWallet, next: Wait,
+	SettlementFailed: {fixedBy: byWallet, next: Repeat,
 		means: "settling was refused; the money is held until the payment expires",
 		do:    "`x402-wallet reconcile`, later"},
-	FacilitatorError: {fixedBy: byWallet, next: Wait,
+	FacilitatorError: {fixedBy: byWallet, next: Repeat,
 		means: "no facilitator took it; the money is held until the payment expires",
 		do:    "`x402-wallet reconcile`, later; `x402-wallet doctor` looks at the facilitators"},
 	OutcomeUnknown: {fixedBy: byWallet, next: Repeat,
@@ -285,7 +294,8 @@ func (e *Error) FixableBy() Actor {
 }
 
 // AsError finds the Error in err, or makes one: packages that know nothing of ours (wallet) say
-// their code by a method Code() string and their remedy by Hint() string. Anything else is
+// their code by a method Code() string, their remedy by Hint() string, and what the person types, where
+// that is not the code's own, by Command() string. Anything else is
 // INTERNAL, and its text stays inside.
 func AsError(err error) *Error {
 	if e, ok := errors.AsType[*Error](err); ok {
@@ -300,6 +310,9 @@ func AsError(err error) *Error {
 			e := &Error{Code: Code(coded.Code()), Message: coded.Error(), Err: err}
 			if hinted, ok := coded.(interface{ Hint() string }); ok {
 				e.Hint = hinted.Hint()
+			}
+			if typed, ok := coded.(interface{ Command() string }); ok && typed.Command() != "" {
+				return e.WithCommand(typed.Command(), "")
 			}
 			return e
 		}

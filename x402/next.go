@@ -1,6 +1,12 @@
 package x402
 
-import "time"
+import (
+	"cmp"
+	"strings"
+	"time"
+	"unicode"
+	"unicode/utf8"
+)
 
 // Step is what can be done after an answer (SPEC §7).
 type Step string
@@ -22,7 +28,7 @@ const (
 type Next struct {
 	Do      Step   `json:"do"`
 	Why     string `json:"why,omitempty"`
-	At      string `json:"at,omitempty"`      // RFC 3339, UTC: not before
+	At      string `json:"at,omitempty"`      // RFC 3339, UTC: not before; of Repeat, what Why says
 	Command string `json:"command,omitempty"` // what the person types
 	Say     string `json:"say,omitempty"`     // one sentence for the person
 }
@@ -33,7 +39,7 @@ func (e *Error) WithNext(next Next) *Error {
 	return e
 }
 
-// WithCommand says that a person has to act, what to tell them, and what they type.
+// WithCommand says that a person has to act, what to tell them ("": the message), and what they type.
 func (e *Error) WithCommand(command, say string) *Error {
 	e.FixedBy = ByPerson
 	return e.WithNext(Next{Do: AskPerson, Command: command, Say: say})
@@ -41,29 +47,67 @@ func (e *Error) WithCommand(command, say string) *Error {
 
 // WaitUntil says that the very same call passes at a time, and not before.
 func (e *Error) WaitUntil(at time.Time, why string) *Error {
-	return e.WithNext(Next{Do: Wait, Why: why, At: at.UTC().Format(time.RFC3339)})
+	return e.WithNext(Next{Do: Wait, Why: why, At: Stamp(at)})
+}
+
+// Stamp names a time in whole seconds of UTC, none too early: what is done then is not done too soon.
+func Stamp(t time.Time) string {
+	return t.Add(time.Second - time.Nanosecond).Truncate(time.Second).UTC().Format(time.RFC3339)
 }
 
 // NextStep is the next step after an error: its own, or its code's. Why is left out where the hint says it.
 func (e *Error) NextStep() Next {
-	if e.Next != nil {
-		return *e.Next
-	}
-	code, by := codes[e.Code], e.FixableBy()
-	next := Next{Do: code.next, Command: code.command}
-	if by != code.fixedBy { // here it is somebody else's
-		next = Next{Do: stepOf[by]}
-	}
-	if next.Do == AskPerson {
-		next.Say = e.Message
+	code := codes[e.Code]
+	next := Next{Do: code.next, Say: code.say}
+	switch {
+	case e.Next != nil:
+		next = *e.Next
+	case e.FixableBy() != code.fixedBy: // here it is somebody else's
+		next = Next{Do: stepOf[e.FixableBy()]}
 	}
 	if e.Unsafe && (next.Do == Repeat || next.Do == Wait) {
 		next.Do = Change
+	}
+	switch next.Do {
+	case GiveUp:
+		next.Why = cmp.Or(next.Why, "the very same call gets the very same answer")
+	case AskPerson:
+		next.Command = cmp.Or(next.Command, Command(strings.Fields(cmp.Or(code.command, "doctor"))...))
+		next.Say = cmp.Or(next.Say, sentence(e.Message))
 	}
 	return next
 }
 
 // stepOf is the step where only who can act is known.
 var stepOf = map[Actor]Step{
-	byAgent: Change, ByPerson: AskPerson, ByTime: Wait, bySeller: GiveUp, byWallet: Repeat,
+	byAgent: Change, ByPerson: AskPerson, ByTime: Repeat, bySeller: GiveUp, byWallet: Repeat,
+}
+
+// sentence makes one of a message.
+func sentence(message string) string {
+	message = strings.Join(strings.Fields(message), " ")
+	first, size := utf8.DecodeRuneInString(message)
+	if size == 0 {
+		return ""
+	}
+	return string(unicode.ToUpper(first)) + strings.TrimSuffix(message[size:], ".") + "."
+}
+
+// Command is a line of this program for the person to type: each word is one word for their shell, whatever
+// a stranger put into it.
+func Command(words ...string) string {
+	line := "x402-wallet"
+	for _, word := range words {
+		line += " " + shellWord(word)
+	}
+	return line
+}
+
+func shellWord(word string) string {
+	const plain = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789/._-+:@"
+	path := strings.TrimPrefix(word, "~/")
+	if path != "" && strings.Trim(path, plain) == "" {
+		return word
+	}
+	return "'" + strings.ReplaceAll(Brief(word), "'", `'\''`) + "'"
 }

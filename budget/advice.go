@@ -1,0 +1,112 @@
+package budget
+
+import (
+	"fmt"
+	"strings"
+	"time"
+
+	"x402-wallet/x402"
+	"x402-wallet/x402/money"
+)
+
+// What to do about a refusal. What would pass, and when, is said only after all rules were looked at.
+
+// advise completes the refusal of a payment by a limit.
+func (r Rules) advise(refused *x402.Error, a Ask, facts Facts) *x402.Error {
+	switch refused.Code {
+	case x402.RateLimited:
+		return refused.WithNext(r.whenFree(refused.NextStep(), a, facts))
+	case x402.BudgetExceeded:
+	default:
+		return refused
+	}
+	if refused.Next.Do == x402.Wait {
+		refused.WithNext(r.whenFree(*refused.Next, a, facts))
+	}
+	return refused.WithHint("%s", r.wouldPass(a, facts))
+}
+
+// wouldPass is the highest price that passes now, as far as the owner's rules go.
+func (r Rules) wouldPass(a Ask, facts Facts) string {
+	most, err := r.MaxPrice(a, 0, facts)
+	switch {
+	case x402.HasCode(err, x402.ApprovalRequired):
+		return "nothing passes now without a person's approval: " + x402.AsError(err).Message
+	case err != nil:
+		return "nothing passes now: " + x402.AsError(err).Message
+	case most == 0:
+		return "nothing that costs money passes now without a person"
+	}
+	return "the owner's rules let up to " + most.Price() + " pass now"
+}
+
+// whenFree is when the very same call passes all limits that time lifts, and what stands in its way then.
+func (r Rules) whenFree(next x402.Next, a Ask, facts Facts) x402.Next {
+	var free time.Time
+	var why []string
+	later := func(at time.Time, text string) {
+		why = append(why, text)
+		if at.After(free) {
+			free = at
+		}
+	}
+	for _, w := range r.windows(facts, r.hostEntries(a.Host)) {
+		if w.limit != nil && w.use.Total().Add(a.Price) > *w.limit {
+			later(w.resets, w.countsFrom())
+		}
+	}
+	if facts.LastMinute >= r.Rate {
+		later(facts.RateSince.Add(RateWindow), fmt.Sprintf("the rate allows the next payment at %s, a minute "+
+			"after the oldest of the last %d; each payment moves that", stamp(facts.RateSince.Add(RateWindow)),
+			r.Rate))
+	}
+	if reasons, err := r.unusual(a, facts.Payee); err == nil && len(reasons) > 0 && !a.Approved {
+		why = append(why, "a person has to approve it then, too: "+texts(reasons))
+	}
+	next.At, next.Why = stamp(free), strings.Join(why, "; ")
+	return next
+}
+
+// countsFrom is when a window begins again, and what moves that.
+func (w window) countsFrom() string {
+	if w.name == "session" {
+		return fmt.Sprintf("the session ends at %s, %.0f hours after its last payment; each payment moves that",
+			stamp(w.resets), SessionIdle.Hours())
+	}
+	return fmt.Sprintf("the %s budget resets at %s", w.title(), stamp(w.resets))
+}
+
+// title is a window's name in a text.
+func (w window) title() string {
+	if w.name == "host" {
+		return "day's " + x402.Brief(w.covers.Host)
+	}
+	return w.name
+}
+
+// command is what the owner types so that a price fits into a window.
+func (w window) command(price money.Dollars) string {
+	words := []string{"budget", "set", w.name, centsUp(w.use.Total().Add(price)).String()}
+	if w.name == "host" {
+		words[2] = "day"
+		words = append(words, "--host", w.covers.Host)
+	}
+	return x402.Command(words...)
+}
+
+// centsUp rounds up to whole cents, as people write budgets.
+func centsUp(d money.Dollars) money.Dollars {
+	const cent = 10_000
+	if rest := d % cent; rest != 0 {
+		return d.Add(cent - rest)
+	}
+	return d
+}
+
+func texts(reasons []reason) string {
+	var list []string
+	for _, why := range reasons {
+		list = append(list, why.Text)
+	}
+	return strings.Join(list, "; ")
+}

@@ -1,0 +1,83 @@
+package budget
+
+import (
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"x402-wallet/x402"
+	"x402-wallet/x402/money"
+)
+
+// refused is Decide's error, as its caller shows it.
+func refused(t *testing.T, r Rules, a Ask, ledger fake) *x402.Error {
+	t.Helper()
+	err := check(r, a, ledger)
+	require.Error(t, err)
+	return x402.AsError(err)
+}
+
+// What would pass is said after all rules were looked at: an approval that would still be needed, the rate, the
+// other windows.
+func TestAHintLooksAtEveryRule(t *testing.T) {
+	hour := func(price string) fake {
+		return fake{{noon.Add(-time.Hour), current.ID, "api.example", dollars(t, price), false}}
+	}
+	r := rules(t)
+	require.Equal(t, "the owner's rules let up to $0.30 pass now",
+		refused(t, r, ask(t, "0.5"), hour("4.7")).Hint)
+	r.ApproveAbove = dollars(t, "0.1")
+	require.Equal(t, "the owner's rules let up to $0.10 pass now",
+		refused(t, r, ask(t, "0.5"), hour("4.7")).Hint, "above that a person would be asked")
+	require.Equal(t, "the owner's rules let up to $0.10 pass now", refused(t, r, ask(t, "2"), nil).Hint)
+	a := ask(t, "0.5")
+	a.Always = "it is a channel's opening"
+	e := refused(t, r, a, hour("4.7"))
+	require.Contains(t, e.Hint, "nothing passes now without a person's approval")
+	require.Contains(t, e.Next.Why, "a person has to approve it then, too: it is a channel's opening")
+	minute := fake{{at: noon.Add(-50 * time.Second)}, {at: noon.Add(-20 * time.Second)}, {at: noon}}
+	e = refused(t, r, ask(t, "2"), minute)
+	require.Equal(t, "nothing passes now: 3 payments in the last minute; the owner allows 3", e.Hint)
+	require.Contains(t, refused(t, rules(t), ask(t, "0.5"), hour("5")).Hint, "nothing that costs money passes now")
+}
+
+// A wait is until the last of the limits in the way has moved, and says what that counts from.
+func TestWhenTheSameCallPasses(t *testing.T) {
+	r := rules(t)
+	session := fake{{noon.Add(-time.Hour), current.ID, "h", dollars(t, "4.7"), false}}
+	e := refused(t, r, ask(t, "0.5"), session)
+	require.Equal(t, x402.Next{Do: x402.Wait, At: "2026-11-21T20:00:00Z",
+		Why: "the session ends at 2026-11-21T20:00:00Z, 8 hours after its last payment; each payment moves " +
+			"that",
+		Command: "x402-wallet budget set session 5.20",
+		Say: "It costs $0.50, and your session budget of $5.00 has $0.30 left: please raise it, or it resets " +
+			"at 2026-11-21T20:00:00Z."}, e.NextStep())
+	both := append(session, row{noon.Add(-10 * time.Hour), "old", "h", dollars(t, "5"), false})
+	require.Equal(t, "2026-11-22T00:00:00Z", refused(t, r, ask(t, "0.5"), both).NextStep().At, "the day, too")
+
+	e = refused(t, r, ask(t, "0.5"), fake{{at: noon.Add(-50 * time.Second)}, {at: noon.Add(-20 * time.Second)},
+		{at: noon}})
+	require.Equal(t, x402.RateLimited, e.Code)
+	require.Equal(t, "the rate allows the next payment at 2026-11-21T12:00:10Z, a minute after the oldest of the "+
+		"last 3; each payment moves that", e.NextStep().Why)
+	require.Equal(t, "2026-11-21T12:00:10Z", e.NextStep().At)
+}
+
+// What only the owner can lift has the line that lifts it.
+func TestWhatTheOwnerTypes(t *testing.T) {
+	r := rules(t)
+	r.HostDay = map[string]money.Dollars{"*.example": dollars(t, "0.2")}
+	r.DenyHosts = []string{"bad.example"}
+	for command, a := range map[string]Ask{
+		"x402-wallet budget set per_call 2.01":               {Host: "h", Price: dollars(t, "2.001")},
+		"x402-wallet budget set day 0.50 --host '*.example'": {Host: "api.example", Price: dollars(t, "0.5")},
+		"x402-wallet policy allow bad.example":               {Host: "bad.example"},
+	} {
+		next := refused(t, r, a, nil).NextStep()
+		require.Equal(t, []any{x402.AskPerson, command}, []any{next.Do, next.Command})
+		require.NotEmpty(t, next.Say)
+	}
+	e := refused(t, r, Ask{Host: "h", Price: dollars(t, "2")}, nil)
+	require.Equal(t, x402.ByPerson, e.FixableBy())
+}

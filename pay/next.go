@@ -1,0 +1,141 @@
+package pay
+
+import (
+	"cmp"
+	"context"
+	"fmt"
+	"math/big"
+	"time"
+
+	"x402-wallet/history"
+	"x402-wallet/x402"
+	"x402-wallet/x402/money"
+)
+
+// What a caller, or the person behind it, does next after a refusal.
+
+// tooMuch is the refusal of an option above maxAmount. Whose limit that was nobody knows here, so whoever
+// reads it asks the person before offering more.
+func tooMuch(o *option, most, asked string) error {
+	return x402.Errorf(x402.AmountExceedsMax, "the seller asks %s, maxAmount is %s", o.price.Price(),
+		inDollars(o.asset, most)).
+		WithDetail("requested", asked).WithDetail("maxAmount", most).
+		WithNext(x402.Next{Do: x402.Change, Why: "the very same call is refused again; if the limit is the " +
+			"person's, ask them before you offer more",
+			Say: "It costs " + o.price.Price() + ", above the limit of " + inDollars(o.asset, most) +
+				" that was set for it: may I pay that?"})
+}
+
+// inDollars is a maxAmount in a text.
+func inDollars(asset x402.AssetInfo, most string) string {
+	if amount, err := money.ParseAmount(most); err == nil {
+		return asset.Dollars(amount).Price()
+	}
+	return most // dollars already
+}
+
+// weighOffer says of an option that only maxAmount rules out what the owner's rules would make of its price: a
+// higher maxAmount alone may not help. No node is asked.
+func (e *Engine) weighOffer(ctx context.Context, q intent, o option) {
+	asked, _, ok := q.limit.allows(o.Amount, o.price)
+	if o.why == nil || o.why.Code != x402.AmountExceedsMax || ok {
+		return
+	}
+	p := payment(q, o, x402.Funds{})
+	p.IdempotencyKey = "" // whose it is makes no difference to what it costs
+	err := e.Rules.CheckCall(o.price)
+	if err == nil {
+		err = e.decide(ctx, e.propose(p, o, x402.Funds{}))
+	}
+	covered := fmt.Sprintf("maxAmount %q covers it", asked)
+	coded := x402.AsError(err)
+	switch {
+	case err == nil:
+		o.why.WithHint("%s, and the owner's rules allow it", covered)
+	case coded.Code == x402.ApprovalRequired:
+		o.why.WithHint("%s, and then a person is asked to approve it: %s", covered, coded.Message)
+	default:
+		next := coded.NextStep()
+		next.Why = cmp.Or(next.Why, coded.Message)
+		o.why.WithHint("a higher maxAmount alone does not help: %s", coded.Message).WithNext(next)
+		o.why.FixedBy = coded.FixableBy()
+	}
+}
+
+// insufficient explains the third layer's no: what is short, by how much, and where it has to come from.
+func insufficient(o option, funds x402.Funds, lack *history.ShortOfFunds) error {
+	network, tokens := x402.Title(o.Network), func(a money.Amount) string {
+		return a.Units(o.asset.Decimals) + " " + o.asset.Symbol
+	}
+	needed, _ := lack.Held.Add(o.Amount)
+	held := ""
+	if !lack.Held.IsZero() {
+		held = ", and unfinished payments hold " + o.asset.Dollars(lack.Held).Price() + " of that"
+	}
+	code, what := x402.InsufficientFunds, "the balance of "+o.asset.Symbol
+	delegated := funds.Delegated != nil && funds.Delegated.Cmp(needed) < 0
+	if delegated {
+		code, what = x402.DelegationExhausted, "what the owner delegated"
+	}
+	e := x402.Errorf(code, "%s on %s does not cover the price %s: %s is there%s", what, network,
+		o.price.Price(), o.asset.Dollars(lack.Free).Price(), held).
+		WithDetail("layer", "chain").WithDetail("network", o.Network).WithDetail("asset", o.asset.Address).
+		WithDetail("symbol", o.asset.Symbol).WithDetail("source", funds.Source).
+		WithDetail("available", lack.Free.SubFloor(lack.Held)).WithDetail("held", lack.Held).
+		WithDetail("requested", o.Amount).WithDetail("balance", funds.Balance)
+	short := needed.SubFloor(funds.Balance)
+	send := fmt.Sprintf("%s (%s) on %s to %s", tokens(short), o.asset.Address, network,
+		cmp.Or(funds.Address, funds.Source))
+	if !delegated {
+		command := x402.Command("address", "--qr")
+		if funds.Delegated != nil { // the account is the owner's own
+			command = x402.Command("delegation", "show", "--network", o.Network, "--token-account", funds.Source)
+		}
+		return e.WithDetail("short", short).WithHint("the owner has to send at least %s", send).
+			WithCommand(command, "Please send at least "+send+" so that I can pay "+o.price.Price()+".")
+	}
+	e.WithDetail("delegated", *funds.Delegated).WithDetail("short", needed.SubFloor(*funds.Delegated))
+	say := fmt.Sprintf("Please let me spend at least %s from your account %s on %s", tokens(needed),
+		funds.Source, network)
+	if !short.IsZero() {
+		say += ", and send at least " + send
+	}
+	return e.WithHint("the owner has to delegate at least %s", tokens(needed)).
+		WithCommand(x402.Command("delegation", "approve", "--owner-keypair", "~/.config/solana/id.json",
+			"--network", o.Network, "--token-account", funds.Source, "--asset", o.asset.Symbol, "--amount",
+			wholeTokens(needed, o.asset.Decimals)), say+"; it replaces what you delegated before.")
+}
+
+// wholeTokens rounds up to whole tokens: an owner does not delegate cents.
+func wholeTokens(a money.Amount, decimals uint8) string {
+	amount, _ := new(big.Int).SetString(a.String(), 10)
+	unit := new(big.Int).Exp(big.NewInt(10), big.NewInt(int64(decimals)), nil)
+	whole, rest := amount.QuoRem(amount, unit, new(big.Int))
+	if rest.Sign() > 0 {
+		whole.Add(whole, big.NewInt(1))
+	}
+	return whole.String()
+}
+
+// nextOfHeld is the next step after an error of a payment whose money is held. As long as it can be settled
+// the very same call brings the same signed bytes. After that nothing brings it to an end but the chain: the
+// same call asks it, and pays anew when it is proven that nothing moved.
+func nextOfHeld(code x402.Code, p history.Payment, now time.Time) x402.Next {
+	if p.Evidence.ExpiresAt.IsZero() {
+		return x402.Next{Do: x402.Repeat, Why: "the same call takes up this payment and cannot pay twice"}
+	}
+	over := p.Evidence.ExpiresAt.Add(maxSkew)
+	at := x402.Stamp(over)
+	switch {
+	case !now.Before(over):
+		return x402.Next{Do: x402.Repeat, Why: "this payment has expired: the same call asks the chain first, " +
+			"and pays anew only once it is proven that nothing moved"}
+	case !now.Before(p.Evidence.ExpiresAt), code == x402.PriceChanged, code == x402.RedirectRefused:
+		return x402.Next{Do: x402.Wait, At: at, Why: "from then on the same call asks the chain, and pays " +
+			"anew once it is proven that nothing moved; sooner it only brings the old payment, which cannot " +
+			"pay twice"}
+	}
+	return x402.Next{Do: x402.Repeat, At: at, Why: "the same call brings the same signed payment and cannot pay " +
+		"twice; if it stays refused, a new payment is possible from the time at, once the chain proves that " +
+		"nothing moved"}
+}

@@ -1,0 +1,150 @@
+package pay
+
+import (
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"x402-wallet/history"
+	"x402-wallet/seller"
+	"x402-wallet/x402"
+	"x402-wallet/x402/money"
+)
+
+// A higher maxAmount is offered by the number that passes, after a question to whoever set it; and never where
+// another rule stands in its way.
+func TestAHigherOffer(t *testing.T) {
+	for name, c := range map[string]struct {
+		change func(*bench)
+		most   string
+		hint   string
+		do     x402.Step
+	}{
+		"in dollars":      {nil, "$0.001", `maxAmount "$0.01" covers it, and the owner's rules allow it`, x402.Change},
+		"in atomic units": {nil, "1000", `maxAmount "10000" covers it, and the owner's rules allow it`, x402.Change},
+		"an approval is needed": {func(b *bench) { b.Rules.ApproveAbove = 9_999 }, "$0.001",
+			`maxAmount "$0.01" covers it, and then a person is asked to approve it`, x402.Change},
+		"per call": {func(b *bench) { b.Rules.PerCall = 9_999 }, "$0.001",
+			"a higher maxAmount alone does not help", x402.AskPerson},
+		"the rate": {func(b *bench) { b.Rules.Rate = 0 }, "$0.001", "a higher maxAmount alone does not help",
+			x402.Wait},
+		"frozen": {func(b *bench) {
+			require.NoError(t, b.store.Freeze(t.Context(), history.Freeze{By: "owner", Why: "stop"}))
+		}, "$0.001", "a higher maxAmount alone does not help", x402.AskPerson},
+	} {
+		t.Run(name, func(t *testing.T) {
+			b := newBench(t, "10000", honest)
+			if c.change != nil {
+				c.change(b)
+			}
+			q := get(testURL)
+			q.MaxAmount = c.most
+			_, err := b.Pay(t.Context(), q)
+			e := code(t, x402.AmountExceedsMax, err)
+			require.Equal(t, "the seller asks $0.01, maxAmount is $0.001", e.Message)
+			require.Contains(t, e.Hint, c.hint)
+			next := e.NextStep()
+			require.Equal(t, c.do, next.Do)
+			if c.do == x402.Change {
+				require.Contains(t, next.Why, "ask them before you offer more")
+				require.Contains(t, next.Say, "$0.01, above the limit of $0.001")
+			}
+		})
+	}
+}
+
+// What is short is said in tokens, with contract, network and address, and only that.
+func TestWhatIsShort(t *testing.T) {
+	b := newBench(t, "10000", honest)
+	b.chain.balance = 4_000
+	_, err := b.Pay(t.Context(), get(testURL))
+	e := code(t, x402.InsufficientFunds, err)
+	next := e.NextStep()
+	require.Equal(t, []any{x402.AskPerson, "x402-wallet address --qr"}, []any{next.Do, next.Command})
+	for _, part := range []string{"0.006 USDC", testUSDC, "Base Sepolia", "to 0xagent", "$0.01"} {
+		require.Contains(t, next.Say, part)
+	}
+	require.Contains(t, e.Message, "the price $0.01: $0.00")
+	require.Equal(t, money.NewAmount(6_000), e.Details["short"])
+
+	const solana = "solana:EtWTRABZaYq6iMfeYKouRu166VU2xqa1"
+	usdc, _ := x402.NewRegistry(nil).Named(solana, "")
+	o := option{asset: usdc, price: 2_500_000, Requirement: x402.Requirement{Network: solana,
+		Amount: money.NewAmount(2_500_000)}}
+	delegated := money.NewAmount(1_000_000)
+	funds := x402.Funds{Source: "Acc", Address: "Acc", Delegated: &delegated, Balance: money.NewAmount(9_000_000),
+		Free: delegated}
+	lack := &history.ShortOfFunds{Free: delegated, Held: money.NewAmount(600_000), Wanted: o.Amount}
+	e = x402.AsError(insufficient(o, funds, lack))
+	next = e.NextStep()
+	require.Equal(t, x402.DelegationExhausted, e.Code)
+	require.Equal(t, "x402-wallet delegation approve --owner-keypair ~/.config/solana/id.json --network "+solana+
+		" --token-account Acc --asset USDC --amount 4", next.Command)
+	require.Contains(t, next.Say, "at least 3.1 USDC")
+	require.NotContains(t, e.Hint+next.Say, "send", "there is money enough")
+	funds.Balance = money.NewAmount(3_000_000)
+	e = x402.AsError(insufficient(o, funds, lack))
+	require.Contains(t, e.NextStep().Say, "and send at least 0.1 USDC")
+	delegated = money.NewAmount(9_000_000)
+	e = x402.AsError(insufficient(o, funds, lack))
+	require.Equal(t, x402.InsufficientFunds, e.Code)
+	require.Equal(t, "x402-wallet delegation show --network "+solana+" --token-account Acc",
+		e.NextStep().Command)
+}
+
+// As long as a signed payment can be settled the same call brings it again; when it has expired nobody is told
+// so, but what really happens then.
+func TestWhatIsHeldHasANextStep(t *testing.T) {
+	for name, script := range map[string]func(*scriptedSeller, string, uint64) (*seller.Answer, error){
+		"rejected": refuses("no"), "no answer": silent, "unreachable": unreachable,
+	} {
+		t.Run(name, func(t *testing.T) {
+			b := newBench(t, "10000", script)
+			_, err := b.Pay(t.Context(), get(testURL))
+			e := x402.AsError(err)
+			next, ends := e.NextStep(), b.only(t).Evidence.ExpiresAt.Add(maxSkew)
+			require.Equal(t, []any{x402.Repeat, x402.Stamp(ends)}, []any{next.Do, next.At})
+			require.Contains(t, next.Why, "same signed payment")
+			require.Equal(t, money.NewAmount(10_000), e.Details["held"])
+
+			b.Now = func() time.Time { return ends.Add(-time.Second) }
+			_, err = b.Pay(t.Context(), get(testURL))
+			next = x402.AsError(err).NextStep()
+			require.Equal(t, []any{x402.Wait, x402.Stamp(ends)}, []any{next.Do, next.At})
+
+			b.later()
+			_, err = b.Pay(t.Context(), get(testURL))
+			e = x402.AsError(err)
+			next = e.NextStep()
+			require.Equal(t, []any{x402.Repeat, ""}, []any{next.Do, next.At})
+			require.Contains(t, next.Why, "has expired")
+			require.NotContains(t, strings.ToLower(e.Hint+next.Why), "same signed payment")
+
+			b.chain.dead[b.only(t).Evidence.Nonce] = true // and the chain says so
+			b.seller.script = honest
+			r, err := b.Pay(t.Context(), get(testURL))
+			require.NoError(t, err, "a new payment")
+			require.NotEqual(t, e.PaymentID, r.PaymentID)
+		})
+	}
+}
+
+// A decision that is the person's has the line they type and a sentence for them; one that was made is final.
+func TestApprovalsHaveANextStep(t *testing.T) {
+	b := strict(t)
+	_, err := b.Pay(t.Context(), get(testURL))
+	e := code(t, x402.ApprovalRequired, err)
+	id := e.Details["approvalId"].(string)
+	next := e.NextStep()
+	require.Equal(t, []any{x402.AskPerson, "x402-wallet approve " + id}, []any{next.Do, next.Command})
+	require.Contains(t, next.Say, "Please approve paying $0.01 to api.example")
+	_, err = b.store.Deny(t.Context(), id, "owner")
+	require.NoError(t, err)
+	_, err = b.Pay(t.Context(), get(testURL))
+	next = code(t, x402.ApprovalDeclined, err).NextStep()
+	require.Equal(t, x402.GiveUp, next.Do)
+	require.Contains(t, next.Why, "repeating the call does not help")
+	require.Empty(t, next.Command)
+}
