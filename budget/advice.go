@@ -86,12 +86,11 @@ func (w window) title() string {
 
 // command is what the owner types so that a price fits into a window.
 func (w window) command(price money.Dollars) string {
-	words := []string{"budget", "set", w.name, centsUp(w.use.Total().Add(price)).String()}
+	amount := centsUp(w.use.Total().Add(price)).String()
 	if w.name == "host" {
-		words[2] = "day"
-		words = append(words, "--host", w.covers.Host)
+		return x402.Command("budget", "set", "day", amount, "--host", w.covers.Host)
 	}
-	return x402.Command(words...)
+	return x402.Command("budget", "set", w.name, amount)
 }
 
 // centsUp rounds up to whole cents, as people write budgets.

@@ -201,8 +201,8 @@ func (d *demo) refusal(ctx context.Context, path, most string, code x402.Code, p
 	switch {
 	case refused.Error != code:
 		return fmt.Errorf("it should be refused with %s", code)
-	case !strings.Contains(refused.Hint, passes.Price()):
-		return fmt.Errorf("the hint should name what would have passed, %s", passes.Price())
+	case !strings.Contains(refused.Message+refused.Hint, passes.Price()):
+		return fmt.Errorf("it should name what would have passed, %s", passes.Price())
 	case refused.Spent != "0" || d.world.Signatures() != signed:
 		return errors.New("something was signed")
 	}

@@ -133,23 +133,29 @@ func (u *ui) problem(e *x402.Error) {
 	if e.Hint != "" {
 		u.note("  %s", indent(e.Hint))
 	}
-	if do := u.remedy(e); do != "" {
-		u.note("  what to do: %s", do)
+	said, next := e.Message+" "+e.Hint, e.NextStep()
+	if e.Next == nil {
+		next.Say = "" // the message, or no more than the command
 	}
+	u.nextStep(next, said)
 	if e.PaymentID != "" {
 		u.note("  payment %s; see x402-wallet show %s", e.PaymentID, e.PaymentID)
 	}
 }
 
-// remedy is what the owner, who sits at a terminal, can do and the hint does not say: hints are for
-// agents, and tell none how a rule is lifted.
-func (u *ui) remedy(e *x402.Error) string {
-	_, do, _ := x402.Explain(e.Code)
-	hasStep := strings.Contains(e.Hint, "x402-wallet ") || strings.Contains(e.Hint, "config.toml")
-	if !u.errTerminal || hasStep || exitCode(e) < exitRefused || !strings.Contains(do, "`") {
-		return ""
+// nextStep prints what can be done about an error, and was not said.
+func (u *ui) nextStep(next x402.Next, said string) {
+	for _, text := range []string{next.Why, next.Say} {
+		if text != "" && !strings.Contains(said, text) {
+			u.note("  %s", indent(text))
+		}
 	}
-	return do
+	if next.Do == x402.Wait && next.At != "" {
+		u.note("  not before %s", next.At)
+	}
+	if next.Command != "" && !strings.Contains(said, next.Command) {
+		u.note("  what to do: %s", safe(next.Command))
+	}
 }
 
 func on(network string) string {

@@ -157,7 +157,9 @@ func (f Freeze) refusal() error {
 	}
 	return x402.Errorf(x402.WalletFrozen, "%s: %s", what, f.Why).
 		WithHint("nothing is paid until the person has looked at it").
-		WithDetail("since", f.At.Format(time.RFC3339)).WithDetail("by", f.By)
+		WithDetail("since", f.At.Format(time.RFC3339)).WithDetail("by", f.By).
+		WithCommand(x402.Command("unfreeze"), "All payments are stopped, because "+f.Why+
+			": please look at x402-wallet history, and unfreeze if it is right.")
 }
 
 // lastUnfreeze is when the owner last lifted a freeze; zero: never, or by a clock that was ahead.

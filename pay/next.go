@@ -91,7 +91,7 @@ func insufficient(o option, funds x402.Funds, lack *history.ShortOfFunds) error 
 		if funds.Delegated != nil { // the account is the owner's own
 			command = x402.Command("delegation", "show", "--network", o.Network, "--token-account", funds.Source)
 		}
-		return e.WithDetail("short", short).WithHint("the owner has to send at least %s", send).
+		return e.WithDetail("short", short).WithHint("the owner has to send at least %s", tokens(short)).
 			WithCommand(command, "Please send at least "+send+" so that I can pay "+o.price.Price()+".")
 	}
 	e.WithDetail("delegated", *funds.Delegated).WithDetail("short", needed.SubFloor(*funds.Delegated))
@@ -136,6 +136,6 @@ func nextOfHeld(code x402.Code, p history.Payment, now time.Time) x402.Next {
 			"pay twice"}
 	}
 	return x402.Next{Do: x402.Repeat, At: at, Why: "the same call brings the same signed payment and cannot pay " +
-		"twice; if it stays refused, a new payment is possible from the time at, once the chain proves that " +
+		"twice; if it stays refused, a new payment is possible from " + at + ", once the chain proves that " +
 		"nothing moved"}
 }

@@ -298,8 +298,8 @@ func TestDecisionsTakeThePerson(t *testing.T) {
 	sit(t, nil, env, "freeze").ends(0)
 	stopped := pays(3)
 	require.Contains(t, stopped, "WALLET_FROZEN: this wallet is frozen: the owner stopped it")
-	require.Contains(t, stopped, "what to do: `x402-wallet history`, then `x402-wallet unfreeze`",
-		"the owner sits there; an agent is shown nothing")
+	require.Contains(t, stopped, "please look at x402-wallet history, and unfreeze if it is right")
+	require.Contains(t, stopped, "what to do: x402-wallet unfreeze")
 	require.Contains(t, types(starts, "incorrect horse battery", 4, "unfreeze"), "INVALID_PASSPHRASE")
 	pays(3)
 	require.Contains(t, types(starts, testPassphrase, 0, "unfreeze"), "the whole wallet since ")

@@ -1,0 +1,90 @@
+package cli
+
+import (
+	"go/ast"
+	"go/parser"
+	"go/token"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"x402-wallet/x402"
+)
+
+// Every line that an error tells the person to type is one of this program's commands, with its flags and as many
+// arguments as it takes: those of the codes themselves, and those that any package makes by x402.Command.
+func TestWhatThePersonIsToldToTypeIsACommand(t *testing.T) {
+	lines := map[string]string{} // where it is made
+	files := 0
+	require.NoError(t, filepath.WalkDir("..", func(path string, entry fs.DirEntry, err error) error {
+		if err != nil {
+			return err
+		}
+		if entry.IsDir() && entry.Name() == "e2e" {
+			return filepath.SkipDir
+		}
+		if !strings.HasSuffix(path, ".go") || strings.HasSuffix(path, "_test.go") {
+			return nil
+		}
+		files++
+		file, err := parser.ParseFile(token.NewFileSet(), path, nil, parser.SkipObjectResolution)
+		require.NoError(t, err)
+		ast.Inspect(file, func(n ast.Node) bool {
+			if line, ok := commandLine(n); ok {
+				lines[line] = path
+			}
+			return true
+		})
+		return nil
+	}))
+	require.Greater(t, files, 200)
+	require.Contains(t, lines, "x402-wallet approve VALUE")
+	require.Contains(t, lines, "x402-wallet budget set VALUE VALUE")
+	text, err := os.ReadFile("../x402/errors.go")
+	require.NoError(t, err)
+	for _, word := range strings.Split(string(text), `"`) {
+		if _, _, ok := x402.Explain(x402.Code(word)); ok {
+			lines[x402.Errorf(x402.Code(word), "x").NextStep().Command] = word
+		}
+	}
+	delete(lines, "") // of a step that is no person's
+	for line, where := range lines {
+		t.Run(line, func(t *testing.T) {
+			args := strings.Fields(line)
+			require.Equal(t, "x402-wallet", args[0])
+			root := (&Program{}).root(&ui{out: &output{w: os.Stdout}})
+			cmd, rest, err := root.Find(args[1:])
+			require.NoError(t, err, where)
+			require.True(t, cmd.HasParent(), "%s: no command", where)
+			require.NoError(t, cmd.ParseFlags(rest), where)
+			require.NoError(t, cmd.ValidateArgs(cmd.Flags().Args()), where)
+		})
+	}
+}
+
+// commandLine is the line that a call of x402.Command makes, with VALUE where a value stands.
+func commandLine(n ast.Node) (line string, ok bool) {
+	call, isCall := n.(*ast.CallExpr)
+	if !isCall || call.Ellipsis.IsValid() {
+		return "", false
+	}
+	if of, ok := call.Fun.(*ast.SelectorExpr); !ok || of.Sel.Name != "Command" {
+		return "", false
+	} else if name, ok := of.X.(*ast.Ident); !ok || name.Name != "x402" {
+		return "", false
+	}
+	words := []string{"x402-wallet"}
+	for _, arg := range call.Args {
+		word := "VALUE"
+		if literal, ok := arg.(*ast.BasicLit); ok {
+			word, _ = strconv.Unquote(literal.Value)
+		}
+		words = append(words, word)
+	}
+	return strings.Join(words, " "), true
+}
