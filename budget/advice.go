@@ -56,8 +56,9 @@ func (r Rules) whenFree(next x402.Next, a Ask, facts Facts) x402.Next {
 		}
 	}
 	if facts.LastMinute >= r.Rate {
-		later(facts.RateSince.Add(RateWindow), fmt.Sprintf("the rate allows the next payment at %s, a minute "+
-			"after the oldest of the last %d; each payment moves that", stamp(facts.RateSince.Add(RateWindow)),
+		later(facts.RateSince.Add(RateWindow), fmt.Sprintf("the rate allows the next payment at %s, a "+
+			"minute after the oldest of the last %d; each payment moves that",
+			stamp(facts.RateSince.Add(RateWindow)),
 			r.Rate))
 	}
 	if reasons, err := r.unusual(a, facts.Payee); err == nil && len(reasons) > 0 && !a.Approved {
@@ -70,7 +71,8 @@ func (r Rules) whenFree(next x402.Next, a Ask, facts Facts) x402.Next {
 // countsFrom is when a window begins again, and what moves that.
 func (w window) countsFrom() string {
 	if w.name == "session" {
-		return fmt.Sprintf("the session ends at %s, %.0f hours after its last payment; each payment moves that",
+		return fmt.Sprintf("the session ends at %s, %.0f hours after its last payment; each payment moves "+
+			"that",
 			stamp(w.resets), SessionIdle.Hours())
 	}
 	return fmt.Sprintf("the %s budget resets at %s", w.title(), stamp(w.resets))

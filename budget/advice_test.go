@@ -18,8 +18,8 @@ func refused(t *testing.T, r Rules, a Ask, ledger fake) *x402.Error {
 	return x402.AsError(err)
 }
 
-// What would pass is said after all rules were looked at: an approval that would still be needed, the rate, the
-// other windows.
+// What would pass is said after all rules were looked at: an approval that would still be needed, the rate,
+// the other windows.
 func TestAHintLooksAtEveryRule(t *testing.T) {
 	hour := func(price string) fake {
 		return fake{{noon.Add(-time.Hour), current.ID, "api.example", dollars(t, price), false}}
@@ -39,7 +39,8 @@ func TestAHintLooksAtEveryRule(t *testing.T) {
 	minute := fake{{at: noon.Add(-50 * time.Second)}, {at: noon.Add(-20 * time.Second)}, {at: noon}}
 	e = refused(t, r, ask(t, "2"), minute)
 	require.Equal(t, "nothing passes now: 3 payments in the last minute; the owner allows 3", e.Hint)
-	require.Contains(t, refused(t, rules(t), ask(t, "0.5"), hour("5")).Hint, "nothing that costs money passes now")
+	require.Contains(t, refused(t, rules(t), ask(t, "0.5"), hour("5")).Hint, "nothing that costs money "+
+		"passes now")
 }
 
 // A wait is until the last of the limits in the way has moved, and says what that counts from.
@@ -51,16 +52,17 @@ func TestWhenTheSameCallPasses(t *testing.T) {
 		Why: "the session ends at 2026-11-21T20:00:00Z, 8 hours after its last payment; each payment moves " +
 			"that",
 		Command: "x402-wallet budget set session 5.20",
-		Say: "It costs $0.50, and your session budget of $5.00 has $0.30 left: please raise it, or it resets " +
-			"at 2026-11-21T20:00:00Z."}, e.NextStep())
+		Say: "It costs $0.50, and your session budget of $5.00 has $0.30 left: please raise it, or it " +
+			"resets at 2026-11-21T20:00:00Z."}, e.NextStep())
 	both := append(session, row{noon.Add(-10 * time.Hour), "old", "h", dollars(t, "5"), false})
 	require.Equal(t, "2026-11-22T00:00:00Z", refused(t, r, ask(t, "0.5"), both).NextStep().At, "the day, too")
 
-	e = refused(t, r, ask(t, "0.5"), fake{{at: noon.Add(-50 * time.Second)}, {at: noon.Add(-20 * time.Second)},
+	e = refused(t, r, ask(t, "0.5"), fake{{at: noon.Add(-50 * time.Second)},
+		{at: noon.Add(-20 * time.Second)},
 		{at: noon}})
 	require.Equal(t, x402.RateLimited, e.Code)
-	require.Equal(t, "the rate allows the next payment at 2026-11-21T12:00:10Z, a minute after the oldest of the "+
-		"last 3; each payment moves that", e.NextStep().Why)
+	require.Equal(t, "the rate allows the next payment at 2026-11-21T12:00:10Z, a minute after the oldest "+
+		"of the last 3; each payment moves that", e.NextStep().Why)
 	require.Equal(t, "2026-11-21T12:00:10Z", e.NextStep().At)
 }
 

@@ -114,7 +114,7 @@ func (r Rules) decide(a Ask, facts Facts) (Decision, error) {
 // "*.example.com", every host below it; "host:port" covers just that port.
 func (r Rules) CheckHost(host string) error {
 	covers := func(entry string) bool { return hostMatches(entry, host) }
-	why := ""
+	var why string
 	switch {
 	case slices.ContainsFunc(r.DenyHosts, covers):
 		why = "the owner does not allow payments to " + x402.Brief(host)
@@ -167,8 +167,8 @@ func (r Rules) CheckCall(price money.Dollars) error {
 		WithDetail("layer", "per_call").WithDetail("limit", r.PerCall).WithDetail("requested", price).
 		WithDetail("spent", money.Dollars(0)).WithDetail("held", money.Dollars(0)).
 		WithCommand(x402.Command("budget", "set", "per_call", centsUp(price).String()),
-			"It costs "+price.Price()+", above your limit of "+r.PerCall.Price()+" for one call: please raise "+
-				"that if you want it to be paid.")
+			"It costs "+price.Price()+", above your limit of "+r.PerCall.Price()+" for one call: please "+
+				"raise that if you want it to be paid.")
 }
 
 func (r Rules) checkRate(facts Facts) error {
@@ -239,7 +239,8 @@ func MonthOf(t time.Time) time.Time {
 func exceeded(w window, price money.Dollars) *x402.Error {
 	left := w.limit.SubFloor(w.use.Total())
 	next := x402.Next{Do: x402.Wait, At: stamp(w.resets), Command: w.command(price),
-		Say: "It costs " + price.Price() + ", and your " + w.title() + " budget of " + w.limit.Price() + " has " +
+		Say: "It costs " + price.Price() + ", and your " + w.title() + " budget of " + w.limit.Price() +
+			" has " +
 			left.Price() + " left: please raise it, or it resets at " + stamp(w.resets) + "."}
 	e := x402.Errorf(x402.BudgetExceeded, "the price %s is above what is left of the owner's %s budget: "+
 		"%s of %s",

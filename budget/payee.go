@@ -58,16 +58,16 @@ func (r Rules) unusual(a Ask, known PayeeHistory) (reasons []reason, err error) 
 			x402.Brief(a.Host), other, payTo).
 			WithHint("tell the person: either the seller moved, or somebody else asks for its money").
 			WithDetail("payTo", payTo).WithDetail("paidBefore", other).
-			WithCommand(x402.Command("policy"), x402.Brief(a.Host)+" was paid at "+other+" before and now asks "+
-				"to be paid at "+payTo+", which your rules refuse (payee_change): please ask the seller whether "+
-				"it moved.")
+			WithCommand(x402.Command("policy"), x402.Brief(a.Host)+" was paid at "+other+" before and now "+
+				"asks to be paid at "+payTo+", which your rules refuse (payee_change): please ask the "+
+				"seller whether it moved.")
 	case !known.Paid && r.NewPayee == RuleRefuse:
 		return nil, x402.Errorf(x402.PolicyDenied,
 			"%s was never paid before, and the owner allows no new payees", payTo).
 			WithHint("tell the person who wants to be paid; sellers that were paid before can be paid").
 			WithDetail("payTo", payTo).
-			WithCommand(x402.Command("policy"), x402.Brief(a.Host)+" wants to be paid at "+payTo+", which was "+
-				"never paid before, and your rules allow no new payees (new_payee).")
+			WithCommand(x402.Command("policy"), x402.Brief(a.Host)+" wants to be paid at "+payTo+", which "+
+				"was never paid before, and your rules allow no new payees (new_payee).")
 	}
 	add := func(unusual bool, rule string, text ...string) {
 		if unusual {

@@ -16,8 +16,9 @@ import (
 	"x402-wallet/x402"
 )
 
-// Every line that an error tells the person to type is one of this program's commands, with its flags and as many
-// arguments as it takes: those of the codes themselves, and those that any package makes by x402.Command.
+// Every line that an error tells the person to type is one of this program's commands, with its flags and
+// as many arguments as it takes: those of the codes themselves, and those that any package makes by
+// x402.Command.
 func TestWhatThePersonIsToldToTypeIsACommand(t *testing.T) {
 	lines := map[string]string{} // where it is made
 	files := 0

@@ -65,8 +65,8 @@ func (e *Engine) askPerson(ctx context.Context, q intent, o option) error {
 	case errors.As(err, &declined):
 		return notAgain(declined)
 	case errors.As(err, &full):
-		return o.why.WithCommand(x402.Command("approvals"), fmt.Sprintf("%d payments wait for your decision, "+
-			"and no more are asked about: please approve or deny them.", full.Limit)).
+		return o.why.WithCommand(x402.Command("approvals"), fmt.Sprintf("%d payments wait for your "+
+			"decision, and no more are asked about: please approve or deny them.", full.Limit)).
 			WithHint("%d payments%s wait for a person already, and no more may: the person "+
 				"decides on those first (x402-wallet approvals lists them)", full.Limit, map[string]string{
 				"host": " to this host", "session": " of this agent"}[full.About]).
@@ -85,8 +85,10 @@ func (e *Engine) askPerson(ctx context.Context, q intent, o option) error {
 	if a.Unanswered > 0 {
 		o.why.WithDetail(DetailUnanswered, a.Unanswered)
 	}
-	say := "Please approve paying " + p.Price.Price() + " to " + x402.Brief(p.Host) + ": " + o.why.Message + "."
-	return o.why.WithCommand(command, say).WithHint("a person has to approve this payment, by: %s; after that the very same call pays",
+	say := "Please approve paying " + p.Price.Price() + " to " + x402.Brief(p.Host) + ": " + o.why.Message +
+		"."
+	return o.why.WithCommand(command, say).WithHint("a person has to approve this payment, by: %s; after "+
+		"that the very same call pays",
 		command).
 		WithDetail("approvalId", a.ID).WithDetail("command", command).
 		WithDetail("expiresAt", a.Expires.Format(time.RFC3339)).WithDetail("host", x402.Brief(p.Host)).

@@ -34,8 +34,8 @@ func inDollars(asset x402.AssetInfo, most string) string {
 	return most // dollars already
 }
 
-// weighOffer says of an option that only maxAmount rules out what the owner's rules would make of its price: a
-// higher maxAmount alone may not help. No node is asked.
+// weighOffer says of an option that only maxAmount rules out what the owner's rules would make of its
+// price: a higher maxAmount alone may not help. No node is asked.
 func (e *Engine) weighOffer(ctx context.Context, q intent, o option) {
 	asked, _, ok := q.limit.allows(o.Amount, o.price)
 	if o.why == nil || o.why.Code != x402.AmountExceedsMax || ok {
@@ -89,7 +89,8 @@ func insufficient(o option, funds x402.Funds, lack *history.ShortOfFunds) error 
 	if !delegated {
 		command := x402.Command("address", "--qr")
 		if funds.Delegated != nil { // the account is the owner's own
-			command = x402.Command("delegation", "show", "--network", o.Network, "--token-account", funds.Source)
+			command = x402.Command("delegation", "show", "--network", o.Network, "--token-account",
+				funds.Source)
 		}
 		return e.WithDetail("short", short).WithHint("the owner has to send at least %s", tokens(short)).
 			WithCommand(command, "Please send at least "+send+" so that I can pay "+o.price.Price()+".")
@@ -128,14 +129,14 @@ func nextOfHeld(code x402.Code, p history.Payment, now time.Time) x402.Next {
 	at := x402.Stamp(over)
 	switch {
 	case !now.Before(over):
-		return x402.Next{Do: x402.Repeat, Why: "this payment has expired: the same call asks the chain first, " +
-			"and pays anew only once it is proven that nothing moved"}
+		return x402.Next{Do: x402.Repeat, Why: "this payment has expired: the same call asks the chain " +
+			"first, and pays anew only once it is proven that nothing moved"}
 	case !now.Before(p.Evidence.ExpiresAt), code == x402.PriceChanged, code == x402.RedirectRefused:
 		return x402.Next{Do: x402.Wait, At: at, Why: "from then on the same call asks the chain, and pays " +
-			"anew once it is proven that nothing moved; sooner it only brings the old payment, which cannot " +
-			"pay twice"}
+			"anew once it is proven that nothing moved; sooner it only brings the old payment, which " +
+			"cannot pay twice"}
 	}
-	return x402.Next{Do: x402.Repeat, At: at, Why: "the same call brings the same signed payment and cannot pay " +
-		"twice; if it stays refused, a new payment is possible from " + at + ", once the chain proves that " +
-		"nothing moved"}
+	return x402.Next{Do: x402.Repeat, At: at, Why: "the same call brings the same signed payment and " +
+		"cannot pay twice; if it stays refused, a new payment is possible from " + at + ", once the chain " +
+		"proves that nothing moved"}
 }

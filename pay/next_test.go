@@ -13,8 +13,8 @@ import (
 	"x402-wallet/x402/money"
 )
 
-// A higher maxAmount is offered by the number that passes, after a question to whoever set it; and never where
-// another rule stands in its way.
+// A higher maxAmount is offered by the number that passes, after a question to whoever set it; and never
+// where another rule stands in its way.
 func TestAHigherOffer(t *testing.T) {
 	for name, c := range map[string]struct {
 		change func(*bench)
@@ -22,8 +22,10 @@ func TestAHigherOffer(t *testing.T) {
 		hint   string
 		do     x402.Step
 	}{
-		"in dollars":      {nil, "$0.001", `maxAmount "$0.01" covers it, and the owner's rules allow it`, x402.Change},
-		"in atomic units": {nil, "1000", `maxAmount "10000" covers it, and the owner's rules allow it`, x402.Change},
+		"in dollars": {nil, "$0.001", `maxAmount "$0.01" covers it, and the owner's rules allow it`,
+			x402.Change},
+		"in atomic units": {nil, "1000", `maxAmount "10000" covers it, and the owner's rules allow it`,
+			x402.Change},
 		"an approval is needed": {func(b *bench) { b.Rules.ApproveAbove = 9_999 }, "$0.001",
 			`maxAmount "$0.01" covers it, and then a person is asked to approve it`, x402.Change},
 		"per call": {func(b *bench) { b.Rules.PerCall = 9_999 }, "$0.001",
@@ -74,13 +76,15 @@ func TestWhatIsShort(t *testing.T) {
 	o := option{asset: usdc, price: 2_500_000, Requirement: x402.Requirement{Network: solana,
 		Amount: money.NewAmount(2_500_000)}}
 	delegated := money.NewAmount(1_000_000)
-	funds := x402.Funds{Source: "Acc", Address: "Acc", Delegated: &delegated, Balance: money.NewAmount(9_000_000),
-		Free: delegated}
+	funds := x402.Funds{Source: "Acc", Address: "Acc", Delegated: &delegated,
+		Balance: money.NewAmount(9_000_000),
+		Free:    delegated}
 	lack := &history.ShortOfFunds{Free: delegated, Held: money.NewAmount(600_000), Wanted: o.Amount}
 	e = x402.AsError(insufficient(o, funds, lack))
 	next = e.NextStep()
 	require.Equal(t, x402.DelegationExhausted, e.Code)
-	require.Equal(t, "x402-wallet delegation approve --owner-keypair ~/.config/solana/id.json --network "+solana+
+	require.Equal(t, "x402-wallet delegation approve --owner-keypair ~/.config/solana/id.json --network "+
+		solana+
 		" --token-account Acc --asset USDC --amount 4", next.Command)
 	require.Contains(t, next.Say, "at least 3.1 USDC")
 	require.NotContains(t, e.Hint+next.Say, "send", "there is money enough")
@@ -94,8 +98,8 @@ func TestWhatIsShort(t *testing.T) {
 		e.NextStep().Command)
 }
 
-// As long as a signed payment can be settled the same call brings it again; when it has expired nobody is told
-// so, but what really happens then.
+// As long as a signed payment can be settled the same call brings it again; when it has expired nobody is
+// told so, but what really happens then.
 func TestWhatIsHeldHasANextStep(t *testing.T) {
 	for name, script := range map[string]func(*scriptedSeller, string, uint64) (*seller.Answer, error){
 		"rejected": refuses("no"), "no answer": silent, "unreachable": unreachable,

@@ -101,7 +101,8 @@ func (e *Engine) takeUp(ctx context.Context, q intent, p history.Payment) (r Res
 		}
 		select {
 		case <-ctx.Done():
-			return r, false, unknown(x402.OutcomeUnknown, "the payment is still under way").error(p, nil, e.Now())
+			return r, false, unknown(x402.OutcomeUnknown, "the payment is still under way").error(p, nil,
+				e.Now())
 		case <-time.After(poll):
 		}
 		if p, err = e.Store.Payment(ctx, p.ID); err != nil {

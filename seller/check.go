@@ -172,8 +172,9 @@ func isLocalName(host string) bool {
 func private(at *url.URL, what string) *x402.Error {
 	e := blocked("%s is not an address of the public Internet", x402.Brief(what))
 	if x402.OfOwnNetwork(at.Hostname()) {
-		e.WithCommand(x402.Command("policy", "seal"), fmt.Sprintf("%s is no address of the public Internet: if it "+
-			"is a server of yours, please add %q to policy.loopback in config.toml, and seal that.",
+		e.WithCommand(x402.Command("policy", "seal"), fmt.Sprintf("%s is no address of the public "+
+			"Internet: if it is a server of yours, please add %q to policy.loopback in config.toml, and "+
+			"seal that.",
 			x402.Brief(what), hostPort(at)))
 	}
 	return e.WithHint("%s", allowed(at))

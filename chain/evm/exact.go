@@ -230,7 +230,8 @@ func (e *Exact) Funds(ctx context.Context, network string, asset x402.AssetInfo)
 		return x402.Funds{}, err
 	}
 	balance := amountOf(word)
-	return x402.Funds{Source: self.Hex(), Address: self.Hex(), Balance: balance, Free: balance, ReadAt: readAt}, nil
+	return x402.Funds{Source: self.Hex(), Address: self.Hex(), Balance: balance, Free: balance,
+		ReadAt: readAt}, nil
 }
 
 // invalid makes an INVALID_REQUIREMENT. Nothing that a seller wrote goes into its message.

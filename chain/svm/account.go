@@ -262,8 +262,9 @@ func (e *Exact) Funds(ctx context.Context, network string, asset x402.AssetInfo)
 	if err != nil {
 		return x402.Funds{}, err
 	}
-	f := x402.Funds{Source: from.address.String(), Address: from.owner.String(), Balance: money.NewAmount(from.amount),
-		Free: money.NewAmount(from.spendable(self)), ReadAt: readAt}
+	f := x402.Funds{Source: from.address.String(), Address: from.owner.String(),
+		Balance: money.NewAmount(from.amount),
+		Free:    money.NewAmount(from.spendable(self)), ReadAt: readAt}
 	if from.delegatesTo(self) {
 		delegated := money.NewAmount(from.delegated)
 		f.Delegated, f.Address = &delegated, f.Source // its owner's other accounts are not spent from
