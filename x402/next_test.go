@@ -24,7 +24,8 @@ func TestEveryCodeHasANextStep(t *testing.T) {
 		}
 		other := Errorf(code, "it did not work")
 		other.FixedBy = ByPerson
-		if next = other.NextStep(); code != ApprovalDeclined {
+		next = other.NextStep()
+		if code != ApprovalDeclined {
 			require.Equal(t, AskPerson, next.Do, code)
 			require.NotEmpty(t, next.Command, code)
 		}
