@@ -11,6 +11,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"x402-wallet/budget"
 	"x402-wallet/pay"
 	"x402-wallet/tools"
 	"x402-wallet/x402"
@@ -18,6 +19,9 @@ import (
 
 // maxData bounds a body read from a file or stdin: the transport sends no more.
 const maxData = 8 << 20
+
+// maxShown is how much of an answer's content is printed, in bytes.
+const maxShown = 64 << 10
 
 // requestFlags are those of curl that people have in their fingers.
 type requestFlags struct {
@@ -187,7 +191,7 @@ func (u *ui) buy(ctx context.Context, engine *pay.Engine, how func() (pay.Result
 		return err
 	}
 	engine.Delivered(ctx, out.Status, out.PaymentID)
-	if out.Status == pay.StatusUnserved || out.HTTPStatus >= 400 {
+	if out.Status == pay.StatusUnserved || out.Status == pay.StatusNotPaid {
 		return exitError(exitFailed)
 	}
 	return nil
@@ -199,14 +203,16 @@ func (u *ui) paid(r pay.Result) error {
 	if u.json {
 		return u.printJSON(r)
 	}
-	if r.Content != "" {
-		u.say("%s", strings.TrimSuffix(safeText(r.Content), "\n"))
+	text := r.Content
+	if text != "" { // a person scrolls, a model pays by the word
+		text = pay.Part(pay.Readable(r.Whole), 0, maxShown).Text
+		u.say("%s", strings.TrimSuffix(safeText(text), "\n"))
 	}
 	if u.out.bad != nil {
 		return u.out.bad
 	}
-	if r.ContentTruncated {
-		where := "it is not stored"
+	if r.Whole.Truncated || len(text) < r.ContentLength {
+		where := "the rest is not stored"
 		if r.ContentURI != "" {
 			where = "x402-wallet show " + r.PaymentID + " --content > FILE"
 		}
@@ -219,12 +225,11 @@ func (u *ui) paid(r pay.Result) error {
 func (u *ui) cost(r pay.Result) {
 	sum := fmt.Sprintf("%s in %s on %s to %s", r.Price, r.Symbol, x402.NetworkName(r.Network), safe(r.PayTo))
 	switch r.Status {
+	case pay.StatusNotPaid:
+		u.note("%s HTTP %d; no payment was requested, and nothing was paid",
+			paint(u.colorErr, red, "failed:"), r.HTTPStatus)
+		return
 	case pay.StatusFree:
-		if r.HTTPStatus >= 400 {
-			u.note("%s HTTP %d; no payment was requested, and nothing was paid",
-				paint(u.colorErr, red, "failed:"), r.HTTPStatus)
-			return
-		}
 		u.note("%s no payment was requested (HTTP %d)", paint(u.colorErr, green, "free:"), r.HTTPStatus)
 		return
 	case pay.StatusPaid:
@@ -239,19 +244,24 @@ func (u *ui) cost(r pay.Result) {
 		}
 		u.note("%s %s, but %s (HTTP %d)", paint(u.colorErr, red, "paid, not served:"), sum, what,
 			r.HTTPStatus)
-		u.note("  the same command asks the seller again with the same payment, and cannot pay twice")
+		if r.Next.Do == x402.Repeat {
+			u.note("  the same command asks the seller again with the same payment, and cannot pay twice")
+		} else {
+			u.note("  %s: %s", r.Next.Why, r.Next.Command)
+		}
 	}
 	transaction := ""
 	if r.TransactionSignature != "" {
 		transaction = ", transaction " + safe(r.TransactionSignature)
 	}
 	u.note("payment %s%s", r.PaymentID, transaction)
-	if b := r.Budget; b != nil && b.Day.Remaining != nil {
-		left := b.Day.Remaining.Price() + " of the day"
-		if b.Session.Remaining != nil {
-			left = b.Session.Remaining.Price() + " of the session, " + left
+	if r.Budget != nil {
+		for window, line := range map[string]*budget.Line{"session": r.Budget.Session, "day": r.Budget.Day,
+			"month": r.Budget.Month} {
+			if line != nil { // one of them
+				u.note("left: %s of the %s", line.Remaining.Price(), window)
+			}
 		}
-		u.note("left: %s", left)
 	}
 }
 

@@ -319,6 +319,30 @@ func (s *Store) ApprovalUsedBy(ctx context.Context, p Payment) (a Approval, appr
 	return a, approved, err
 }
 
+// Yes is a person's approval of a payment: by the owner, or a person at a client.
+type Yes struct {
+	At time.Time
+	By string
+}
+
+// ApprovedBy says who approved a payment and when, by the audit chain; nil: it used no approval up.
+func (s *Store) ApprovedBy(ctx context.Context, p Payment) (*Yes, error) {
+	return read(ctx, s, func(t *tx) (*Yes, error) {
+		a, err := find(t, scanApproval, selectApproval+` WHERE payment = ? AND state = 'used'`, p.ID)
+		if err != nil || a == nil || !a.Covers(p) {
+			return nil, err
+		}
+		return find(t, func(row scanner) (y Yes, err error) {
+			var at int64
+			err = row.Scan(&at, &y.By)
+			y.At = fromMicros(at)
+			return y, err
+		}, `SELECT at, coalesce(detail ->> 'by', '') FROM audit WHERE payment = '' AND event = ?1
+			AND detail ->> 'id' = ?2 AND seq < (SELECT max(seq) FROM audit WHERE payment = ?3 AND event = ?4)
+			ORDER BY seq DESC LIMIT 1`, approvalEvent+string(Approved), a.ID, p.ID, usedEvent)
+	})
+}
+
 // useApproval uses an approval up for a payment, in the transaction that holds its money: once,
 // whoever else tries, and only as it was read. nil: none is needed.
 func (t *tx) useApproval(read *Approval, payment string) error {

@@ -6,6 +6,7 @@ import (
 	"sync"
 	"sync/atomic"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/require"
 
@@ -58,6 +59,10 @@ func TestApproval(t *testing.T) {
 	r, err := other.Pay(t.Context(), q)
 	require.NoError(t, err)
 	require.Equal(t, StatusPaid, r.Status)
+	require.Equal(t, "owner", r.ApprovedBy)
+	at, err := time.Parse(time.RFC3339, r.ApprovedAt)
+	require.NoError(t, err)
+	require.WithinDuration(t, time.Now(), at, time.Minute)
 	other.Delivered(t.Context(), r.Status, r.PaymentID)
 	a, err = b.store.Approval(t.Context(), id)
 	require.NoError(t, err)

@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"reflect"
 	"strings"
+	"unicode/utf8"
 
 	"x402-wallet/history"
 	"x402-wallet/seller"
@@ -65,4 +66,60 @@ func sameJSON(a, b []byte) bool {
 		}
 	}
 	return reflect.DeepEqual(values[0], values[1])
+}
+
+// Piece is a part of a content's text.
+type Piece struct {
+	Text   string
+	Offset int // of its first byte
+	Next   int // of what follows it; 0: nothing does
+}
+
+// Beginning is as much of a content as an answer carries itself: all of it up to MaxPiece, of a longer
+// one the beginning, which is short where the rest can be asked for. isText is false where it is not
+// text, and none of it is carried.
+func Beginning(c history.Content, stored bool) (p Piece, isText bool) {
+	length := MaxPiece
+	if stored && len(c.Body) > length {
+		length = firstPiece
+	}
+	p = Part(c, 0, length)
+	end := len(c.Body)
+	if p.Next > 0 {
+		end = p.Next
+	}
+	if !utf8.Valid(c.Body[:end]) {
+		return Piece{}, false
+	}
+	return p, true
+}
+
+// Part is a piece of a content from a byte on. It never cuts a character in two: it begins with the
+// one that offset is in, and ends before one that would be longer than length. What is no character in
+// it is written as U+FFFD.
+func Part(c history.Content, offset, length int) Piece {
+	start, end := border(c.Body, offset), len(c.Body)
+	if length < end-start {
+		end = border(c.Body, start+length)
+	}
+	if end <= start { // the character is longer than length
+		_, size := utf8.DecodeRune(c.Body[start:])
+		end = start + size
+	}
+	p := Piece{Text: string(c.Body[start:end]), Offset: start}
+	if end < len(c.Body) {
+		p.Next = end
+	}
+	p.Text = strings.ToValidUTF8(p.Text, string(utf8.RuneError))
+	return p
+}
+
+// border is where the character begins that a byte is in.
+func border(text []byte, at int) int {
+	for i := at; i > max(0, at-utf8.UTFMax) && i < len(text); i-- {
+		if utf8.RuneStart(text[i]) {
+			return i
+		}
+	}
+	return at
 }

@@ -17,7 +17,7 @@
 //	send.go     out it goes
 //	verdict.go  what the answer means: a pure table
 //	record.go   written down
-//	result.go   what the caller gets; content.go how it is shown
+//	result.go   what the caller gets; content.go how it is shown, after.go what comes after it
 //
 // store.go is the ledger as it is needed here, and the order of its steps. call.go and inflight.go say
 // who waits for a payment and who works on it. Later, reconcile.go asks the chain about everything
@@ -168,8 +168,10 @@ const (
 	detachedWait = time.Second
 	// recordWait is how long recording an outcome, and one look at the chain with it, may take.
 	recordWait = 20 * time.Second
-	// maxInline is how much content an answer carries itself (SPEC §10); the rest is behind its URI.
-	maxInline = 64 << 10
+	// MaxPiece is how much content an answer carries itself, in bytes (SPEC §10), and firstPiece how much of
+	// a longer one: enough to see what it is, and whether the rest is worth its tokens.
+	MaxPiece   = 16 << 10
+	firstPiece = 8 << 10
 )
 
 var _ Settler = (*facilitator.Client)(nil)

@@ -336,12 +336,34 @@ func (e *Engine) budgets(ctx context.Context) *Budgets {
 		return nil
 	}
 	report := e.Rules.Report(facts)
-	return &Budgets{Session: report.Session, Day: report.Day, Month: report.Month}
+	return tightest(report)
 }
 
-// Budgets is the part of a budget report that a payment's answer carries.
+// Budgets is the part of a budget report that a payment's answer carries: the window of which the
+// least is left, and no other.
 type Budgets struct {
-	Session budget.Line `json:"session"`
-	Day     budget.Line `json:"day"`
-	Month   budget.Line `json:"month"`
+	Session *budget.Line `json:"session,omitempty"`
+	Day     *budget.Line `json:"day,omitempty"`
+	Month   *budget.Line `json:"month,omitempty"`
+}
+
+// tightest is nil where no window has a limit. When it resets x402_check_balance says.
+func tightest(report budget.Report) *Budgets {
+	var all Budgets
+	var least *budget.Line
+	for _, w := range []struct {
+		line  budget.Line
+		place **budget.Line
+	}{{report.Session, &all.Session}, {report.Day, &all.Day}, {report.Month, &all.Month}} {
+		if w.line.Remaining == nil || (least != nil && *least.Remaining <= *w.line.Remaining) {
+			continue
+		}
+		w.line.ResetsAt = ""
+		all, least = Budgets{}, &w.line
+		*w.place = least
+	}
+	if least == nil {
+		return nil
+	}
+	return &all
 }

@@ -55,9 +55,10 @@ func TestPaidOnceWithReceiptAndBudget(t *testing.T) {
 	require.Equal(t, "sunny", r.Content)
 	require.Equal(t, "10000", r.AmountPaid.String())
 	require.Equal(t, "$0.01", r.Price)
-	require.Equal(t, testUSDC, r.Asset)
+	require.Empty(t, r.Asset, "its symbol says as much")
 	require.Equal(t, "claimed", *r.Proof)
 	require.Equal(t, money.Dollars(10_000), r.Budget.Day.Spent)
+	require.Nil(t, r.Budget.Month, "more is left of it")
 	require.Equal(t, uint64(990_000), b.chain.balance)
 	p := b.only(t)
 	require.Equal(t, history.Settled, p.State)
@@ -131,6 +132,8 @@ func TestALostAnswerIsNeverPaidTwice(t *testing.T) {
 		r, err := b.Pay(t.Context(), get(testURL))
 		require.NoError(t, err, "the chain knows that it is settled; the seller serves nothing")
 		require.Equal(t, StatusUnserved, r.Status)
+		require.Equal(t, x402.Repeat, r.Next.Do)
+		require.Contains(t, r.Next.Why, b.only(t).Evidence.ExpiresAt.UTC().Format(time.RFC3339))
 	}
 	sent := b.seller.sent()
 	for _, s := range sent {
@@ -512,7 +515,7 @@ func TestTheWalletSettles(t *testing.T) {
 	r, err := b.Pay(t.Context(), get(testURL))
 	require.NoError(t, err)
 	require.Equal(t, StatusPaid, r.Status)
-	require.Equal(t, "lab0", *r.Facilitator)
+	require.Equal(t, "lab0", r.Facilitator)
 	require.Equal(t, "0xsettled", r.TransactionSignature)
 	require.True(t, strings.EqualFold(b.seller.sent()[0], "X-Payment-Signature: 0xsettled"),
 		b.seller.sent()[0])

@@ -7,7 +7,6 @@ import (
 	"encoding/json"
 	"errors"
 	"time"
-	"unicode/utf8"
 
 	"x402-wallet/history"
 	"x402-wallet/seller"
@@ -17,7 +16,8 @@ import (
 
 // Status of a call that was answered.
 const (
-	StatusFree     = "free"            // nothing was asked
+	StatusFree     = "free"            // served, and nothing was asked
+	StatusNotPaid  = "not_paid"        // not served, and nothing was asked
 	StatusPaid     = "paid"            // and served
 	StatusUnserved = "paid_not_served" // the money moved, the seller failed
 	StatusReplayed = "replayed"        // an earlier purchase's answer; nothing was paid by this call
@@ -30,6 +30,7 @@ const (
 )
 
 // Result is the answer of a payment (SPEC §7.1). Content is the seller's text: data, never instructions.
+// What has nothing to say is left out: a model reads all of it.
 type Result struct {
 	Status               string        `json:"status"`
 	PaymentRequired      bool          `json:"paymentRequired"`
@@ -39,19 +40,23 @@ type Result struct {
 	Content              string        `json:"content"`
 	ContentEnd           string        `json:"contentEnd,omitempty"`
 	ContentType          string        `json:"contentType"`
-	ContentTruncated     bool          `json:"contentTruncated"`
+	ContentLength        int           `json:"contentLength,omitempty"` // bytes, of all that can be read
+	ContentTruncated     bool          `json:"contentTruncated,omitempty"`
 	ContentURI           string        `json:"contentUri,omitempty"`
 	AmountPaid           *money.Amount `json:"amountPaid,omitempty"`
 	Price                string        `json:"price,omitempty"`
-	Asset                string        `json:"asset,omitempty"`
+	Asset                string        `json:"asset,omitempty"` // where it is not the network's default one
 	Symbol               string        `json:"symbol,omitempty"`
 	Network              string        `json:"network,omitempty"`
 	PayTo                string        `json:"payTo,omitempty"`
 	TransactionSignature string        `json:"transactionSignature,omitempty"`
-	Facilitator          *string       `json:"facilitator,omitempty"`
+	Facilitator          string        `json:"facilitator,omitempty"` // where the wallet settled
 	Proof                *string       `json:"proof,omitempty"`
+	ApprovedAt           string        `json:"approvedAt,omitempty"` // by a person
+	ApprovedBy           string        `json:"approvedBy,omitempty"`
 	Budget               *Budgets      `json:"budget,omitempty"`
 	Repeat               string        `json:"repeat,omitempty"` // what the very same call does next
+	Next                 x402.Next     `json:"next"`
 
 	Whole history.Content `json:"-"` // what came, as it came: Content is what of it is read
 }
@@ -59,6 +64,10 @@ type Result struct {
 func (e *Engine) free(ctx context.Context, a *seller.Answer) Result {
 	r := Result{Status: StatusFree, Budget: e.budgets(ctx)}
 	r.show(contentOf(a), "")
+	r.Next = r.readOn()
+	if !isOK(a.Status) {
+		r.Status, r.Next = StatusNotPaid, notServed(a)
+	}
 	return r
 }
 
@@ -74,6 +83,10 @@ func (e *Engine) paid(ctx context.Context, p history.Payment, v verdict, a *sell
 			place = ""
 		}
 		r.show(contentOf(a), place)
+	}
+	r.Next = r.readOn()
+	if !v.served {
+		r.Next = e.askAgain(p)
 	}
 	return r
 }
@@ -91,18 +104,37 @@ func (e *Engine) replay(ctx context.Context, p history.Payment) (r Result, done 
 	r = e.resultOf(ctx, p)
 	r.Status = StatusReplayed
 	r.show(c, p.ID)
+	r.Next = bought(p, r.readOn())
 	return r, true, nil
 }
 
 func (e *Engine) resultOf(ctx context.Context, p history.Payment) Result {
 	proof := string(p.Proof)
-	return Result{
+	r := Result{
 		PaymentRequired: true, PaymentID: p.ID, AmountPaid: &p.Amount, Price: p.Price.Price(),
-		Asset: e.spelled(p), Symbol: p.Symbol,
-		Network: p.Network, PayTo: p.PayTo, TransactionSignature: p.Transaction, Facilitator: &p.Facilitator,
+		Asset: e.unusual(p), Symbol: p.Symbol,
+		Network: p.Network, PayTo: p.PayTo, TransactionSignature: p.Transaction, Facilitator: p.Facilitator,
 		Proof:  &proof,
 		Budget: e.budgets(ctx),
 	}
+	approval, err := e.Store.ApprovedBy(ctx, p)
+	if err != nil {
+		e.Log.Warn("read a payment's approval for an answer", "payment", p.ID, "err", err)
+	} else if approval != nil {
+		r.ApprovedAt, r.ApprovedBy = approval.At.UTC().Format(time.RFC3339), approval.By
+	}
+	return r
+}
+
+// unusual is the asset's address where its symbol does not say as much: it is not the one that the
+// network's dollar is by default.
+func (e *Engine) unusual(p history.Payment) string {
+	asset := e.spelled(p)
+	usual := e.Assets.Assets(p.Network)
+	if len(usual) > 0 && usual[0].Address == asset && usual[0].Symbol == p.Symbol {
+		return ""
+	}
+	return asset
 }
 
 // spelled is the asset's address as the registry writes it; the ledger folds its case.
@@ -126,36 +158,29 @@ func contentOf(a *seller.Answer) history.Content {
 	return history.Content{Status: a.Status, Type: a.ContentType, Truncated: a.Truncated, Body: a.Content}
 }
 
-// show puts content into the answer: text up to maxInline, everything else behind its URI.
+// show puts content into the answer: text up to maxInline, of a longer one its beginning, and the
+// rest behind its URI.
 func (r *Result) show(c history.Content, paymentID string) {
 	r.Whole = c
 	c = Readable(c)
-	r.HTTPStatus, r.ContentType, r.ContentTruncated = c.Status, c.Type, c.Truncated
-	if paymentID != "" {
+	piece, isText := Beginning(c, paymentID != "")
+	r.HTTPStatus, r.ContentType, r.ContentLength = c.Status, c.Type, len(c.Body)
+	r.Content, r.ContentTruncated = piece.Text, c.Truncated || piece.Next > 0 || !isText
+	if r.ContentTruncated && paymentID != "" {
 		r.ContentURI = "x402://payments/" + paymentID + "/content"
 	}
-	text := c.Body
-	if len(text) > maxInline {
-		text, r.ContentTruncated = text[:maxInline], true
-		for len(text) > 0 && !utf8.RuneStart(c.Body[len(text)]) { // do not cut a character in two
-			text = text[:len(text)-1]
-		}
-	}
-	if !utf8.Valid(text) {
-		text, r.ContentTruncated = nil, true
-	}
-	r.Content = string(text)
 	r.ContentBegin, r.ContentEnd = Marks(r.Content)
 }
 
 // Marks are what stands in an answer before and after a stranger's text, so that the text cannot
-// pretend to have ended: 130 random bits of this answer, which its writer could not know. They are
+// pretend to have ended: 65 random bits of this answer, which its writer could not know. They are
 // empty where the text is.
 func Marks(text string) (begin, end string) {
 	if text == "" {
 		return "", ""
 	}
-	mark := rand.Text()
+	const enough = 13 // letters of five bits
+	mark := rand.Text()[:enough]
 	return "untrusted text begins " + mark, "untrusted text ends " + mark
 }
 

@@ -239,13 +239,17 @@ func (s *memStore) Facts(ctx context.Context, q history.Question) (f history.Fac
 
 func (s *memStore) NotFrozen(ctx context.Context, _, _ string) error { return ctx.Err() }
 
-// AskApproval, Accept and Freeze: nobody is asked, and nothing frozen, in the simulation.
+// AskApproval, Accept, ApprovedBy and Freeze: nobody is asked, and nothing frozen, in the simulation.
 func (s *memStore) AskApproval(context.Context, history.Approval) (history.Approval, error) {
 	return history.Approval{}, errors.ErrUnsupported
 }
 
 func (s *memStore) Accept(context.Context, string, string) (history.Approval, error) {
 	return history.Approval{}, errors.ErrUnsupported
+}
+
+func (s *memStore) ApprovedBy(context.Context, history.Payment) (*history.Yes, error) {
+	return nil, nil
 }
 
 func (s *memStore) Freeze(context.Context, history.Freeze) error { return errors.ErrUnsupported }

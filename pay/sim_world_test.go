@@ -686,6 +686,10 @@ func (w *simStore) Accept(ctx context.Context, id, by string) (history.Approval,
 	return w.Store.Accept(ctx, id, by)
 }
 
+func (w *simStore) ApprovedBy(ctx context.Context, p history.Payment) (*history.Yes, error) {
+	return w.Store.ApprovedBy(ctx, p)
+}
+
 func (w *simStore) Freeze(ctx context.Context, f history.Freeze) error { return w.Store.Freeze(ctx, f) }
 
 func (w *simStore) NotFrozen(ctx context.Context, network, source string) error {

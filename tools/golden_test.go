@@ -99,12 +99,11 @@ func TestToolsAsSpecified(t *testing.T) {
 			"asset", "idempotencyKey"}, danger: true, open: true,
 			answers: map[string][]string{
 				"": {"status", "paymentRequired", "paymentId", "httpStatus", "content", "contentType",
-					"contentTruncated", "contentUri", "amountPaid", "price", "asset",
-					"symbol", "network", "payTo", "transactionSignature", "facilitator", "proof", "budget",
-					"repeat"},
-				"budget": {"session", "day"},
+					"contentLength", "contentTruncated", "contentUri", "amountPaid", "price", "asset",
+					"symbol", "network", "payTo", "transactionSignature", "facilitator", "proof",
+					"budget", "repeat", "next"},
 			},
-			beyond: map[string][]string{"": {"contentBegin", "contentEnd"}, "budget": {"month"}}},
+			beyond: map[string][]string{"": {"contentBegin", "contentEnd", "approvedAt", "approvedBy"}}},
 		{name: "x402_list_tools", arguments: []string{"server"}, readOnly: true, open: true,
 			answers: map[string][]string{"": {"server", "tools"}, "tools": {"name", "description",
 				"inputSchema", "price"}}},
@@ -112,7 +111,7 @@ func TestToolsAsSpecified(t *testing.T) {
 			"idempotencyKey"}, danger: true, open: true,
 			// the rest is as x402_pay says
 			answers: map[string][]string{"": {"status", "paymentRequired", "httpStatus", "content",
-				"contentType", "contentTruncated"}}},
+				"contentType", "next"}}},
 		{name: "x402_estimate_cost", arguments: []string{"url", "method", "headers", "body"}, open: true,
 			answers: map[string][]string{
 				"": {"url", "paymentRequired", "httpStatus", "options", "chosen"},
@@ -140,7 +139,7 @@ func TestToolsAsSpecified(t *testing.T) {
 			"paymentId"}, readOnly: true,
 			answers: map[string][]string{
 				"": {"count", "transactions", "next", "totals", "evidence", "content", "contentType",
-					"contentTruncated", "contentUri", "httpStatus"}, "transactions": row,
+					"contentLength", "contentTruncated", "contentUri", "httpStatus"}, "transactions": row,
 			},
 			beyond: map[string][]string{
 				"": {"contentBegin", "contentEnd"}, "transactions": {"falseReceipt"},

@@ -8,7 +8,6 @@ import (
 	"slices"
 	"strings"
 	"time"
-	"unicode/utf8"
 
 	"github.com/google/jsonschema-go/jsonschema"
 
@@ -40,7 +39,8 @@ type HistoryOut struct {
 	Content          *string `json:"content,omitempty"`
 	ContentEnd       string  `json:"contentEnd,omitempty"`
 	ContentType      string  `json:"contentType,omitempty"`
-	ContentTruncated *bool   `json:"contentTruncated,omitempty"`
+	ContentLength    int     `json:"contentLength,omitempty"`
+	ContentTruncated bool    `json:"contentTruncated,omitempty"`
 	ContentURI       string  `json:"contentUri,omitempty"`
 	HTTPStatus       int     `json:"httpStatus,omitempty"`
 }
@@ -87,7 +87,6 @@ var statuses = oneOf("reserved", "submitted", "settled", "failed", "unknown")
 const (
 	historyDescription = `What was paid, newest first, with totals; or one payment (paymentId) with its evidence and the content it bought.`
 	mostRows           = 100
-	inlineContent      = 64 << 10 // SPEC §10
 )
 
 // History lists payments, or shows one. Its error is an *x402.Error.
@@ -173,10 +172,14 @@ func (w *Wallet) onePayment(ctx context.Context, id string) (HistoryOut, error) 
 	}
 	if err == nil {
 		content = pay.Readable(content)
-		text, cut := inline(content)
-		out.Content, out.ContentTruncated = &text, &cut
-		out.ContentBegin, out.ContentEnd = pay.Marks(text)
-		out.ContentType, out.HTTPStatus, out.ContentURI = content.Type, content.Status, contentURI(id)
+		piece, isText := pay.Beginning(content, true)
+		out.Content, out.ContentLength = &piece.Text, len(content.Body)
+		out.ContentBegin, out.ContentEnd = pay.Marks(piece.Text)
+		out.ContentType, out.HTTPStatus = content.Type, content.Status
+		out.ContentTruncated = content.Truncated || piece.Next > 0 || !isText
+		if out.ContentTruncated {
+			out.ContentURI = contentURI(id)
+		}
 	}
 	return out, nil
 }
@@ -209,19 +212,6 @@ func receipt(raw json.RawMessage) json.RawMessage {
 	}
 	text, _ := json.Marshal(shown) // words and a bool
 	return text
-}
-
-// inline is as much of the content as an answer carries itself: text, up to inlineContent, as
-// x402_pay gave it.
-func inline(c history.Content) (text string, cut bool) {
-	end := min(len(c.Body), inlineContent)
-	for end > 0 && end < len(c.Body) && !utf8.RuneStart(c.Body[end]) { // do not cut a character in two
-		end--
-	}
-	if !utf8.Valid(c.Body[:end]) {
-		return "", true
-	}
-	return string(c.Body[:end]), end < len(c.Body) || c.Truncated
 }
 
 func contentURI(id string) string { return "x402://payments/" + id + "/content" }

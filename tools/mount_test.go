@@ -270,7 +270,7 @@ func TestAMountedToolFails(t *testing.T) {
 	require.Equal(t, []any{true, x402.InsufficientFunds, nil}, []any{r.IsError, f.Error, r.StructuredContent})
 
 	r, said := h.call("weather__broken", nil)
-	require.Equal(t, []any{true, "the thermometer is broken", "free"},
+	require.Equal(t, []any{true, "the thermometer is broken", "not_paid"},
 		[]any{r.IsError, textOf(r), said["status"]})
 
 	_, err := h.CallTool(t.Context(), &mcp.CallToolParams{Name: "weather__nope"})

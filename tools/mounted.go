@@ -243,7 +243,8 @@ func mountedResult(r pay.Result) *mcp.CallToolResult {
 	case r.Whole.Truncated || len(r.Whole.Body) > maxMirrored:
 		text := fmt.Sprintf("the server's answer, %d bytes, is too long to be passed on", len(r.Whole.Body))
 		if r.ContentURI != "" {
-			text += "; it is kept at " + r.ContentURI
+			text += fmt.Sprintf("; it is bought and kept: x402_history with paymentId %q and an offset "+
+				"reads it, as does %s", r.PaymentID, r.ContentURI)
 		}
 		result.IsError = true
 		result.Content = []mcp.Content{&mcp.TextContent{Text: text}}

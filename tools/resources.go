@@ -189,7 +189,7 @@ func link(request *mcp.CallToolRequest, out any) *mcp.ResourceLink {
 		}
 	case HistoryOut:
 		l.URI, contentType = r.ContentURI, r.ContentType
-		if r.ContentTruncated == nil || !*r.ContentTruncated {
+		if !r.ContentTruncated {
 			return nil
 		}
 	}

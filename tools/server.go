@@ -198,9 +198,9 @@ func (s *Server) addTools() {
 		})
 }
 
-// longAnswer is how many characters of an answer a host should show before it cuts: content of 64
-// KiB with its escapes and our own words. Claude Code cuts at 25,000 tokens otherwise, and what was
-// paid for would be lost to the model.
+// longAnswer is how many characters of an answer a host should show before it cuts: content of 16 KiB
+// with its escapes, and mounted tools' results as they came. Claude Code cuts at 25,000 tokens otherwise,
+// and what was paid for would be lost to the model.
 const longAnswer = 200_000
 
 func longAnswers() mcp.Meta { return mcp.Meta{"anthropic/maxResultSizeChars": longAnswer} }

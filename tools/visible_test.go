@@ -82,7 +82,7 @@ func TestContentCannotEndItself(t *testing.T) {
 				return r
 			}, form), "!", "hidden letters")
 			parts := regexp.MustCompile(
-				`"contentBegin":"untrusted text begins ([A-Z2-7]{26})","content":"((?:[^"\\]|\\.)*)","contentEnd":"untrusted text ends ([A-Z2-7]{26})"`).FindStringSubmatch(form)
+				`"contentBegin":"untrusted text begins ([A-Z2-7]{13})","content":"((?:[^"\\]|\\.)*)","contentEnd":"untrusted text ends ([A-Z2-7]{13})"`).FindStringSubmatch(form)
 			require.NotNil(t, parts, form)
 			require.Equal(t, parts[1], parts[3])
 			require.NotContains(t, parts[2], parts[1])

@@ -36,19 +36,19 @@ func TestPayAnswers(t *testing.T) {
 	require.Equal(t, map[string]any{
 		"status": "paid", "paymentRequired": true, "paymentId": id, "httpStatus": 200.0,
 		"content": sandbox.Content("/weather"), "contentType": "application/json",
-		"contentTruncated": false, "contentUri": "x402://payments/" + id + "/content", "amountPaid": "1000",
-		"price": "$0.001",
-		"asset": "0x036CbD53842c5426634e7929541eC2318f3dCF7e", "symbol": "USDC", "network": sandbox.EVM,
-		"payTo":                w.PayToEVM,
-		"transactionSignature": w.Settlements()[0].Transaction, "facilitator": "", "proof": "claimed",
-		"repeat": "is the same purchase",
+		"contentLength": float64(len(sandbox.Content("/weather"))), "amountPaid": "1000", "price": "$0.001",
+		"symbol": "USDC", "network": sandbox.EVM, "payTo": w.PayToEVM,
+		"transactionSignature": w.Settlements()[0].Transaction, "proof": "claimed",
+		"repeat": "is the same purchase", "next": map[string]any{"do": "none"},
 	}, without(maps.Clone(paid), "contentBegin", "contentEnd"))
-	require.Equal(t, map[string]any{"limit": "5.00", "spent": "0.001", "held": "0.00", "remaining": "4.999"},
-		without(budget.(map[string]any)["session"], "resetsAt"))
+	require.Equal(t, map[string]any{"session": map[string]any{"limit": "5.00", "spent": "0.001",
+		"held": "0.00", "remaining": "4.999"}}, budget, "the tightest")
 
 	replayed := c.ok("x402_pay", map[string]any{"url": w.SellerURL + "/weather", "idempotencyKey": "one"})
 	delete(replayed, "budget")
 	paid["status"] = "replayed"
+	require.Contains(t, replayed["next"].(map[string]any)["why"], "nothing was paid now")
+	paid["next"] = replayed["next"]
 	require.NotEqual(t, paid["contentEnd"], replayed["contentEnd"])
 	require.Equal(t, without(paid, "contentBegin", "contentEnd"), without(replayed, "contentBegin",
 		"contentEnd"))
@@ -58,6 +58,9 @@ func TestPayAnswers(t *testing.T) {
 	require.Equal(t, "free", free["status"])
 	require.Equal(t, false, free["paymentRequired"])
 	require.NotContains(t, free, "paymentId")
+	none := c.ok("x402_pay", map[string]any{"url": w.SellerURL + "/nowhere"})
+	require.Equal(t, []any{"not_paid", 404.0, "change"},
+		[]any{none["status"], none["httpStatus"], none["next"].(map[string]any)["do"]})
 
 	settled := c.ok("x402_pay", map[string]any{"url": w.SellerURL + "/seed-v2/weather"})
 	require.Equal(t, "sandbox", settled["facilitator"], "who settled when the wallet settles")
@@ -65,6 +68,7 @@ func TestPayAnswers(t *testing.T) {
 	w.Inject("seller fails", 1)
 	unserved := c.ok("x402_pay", map[string]any{"url": w.SellerURL + "/weather"})
 	require.Equal(t, "paid_not_served", unserved["status"])
+	require.Equal(t, "repeat", unserved["next"].(map[string]any)["do"])
 	require.Equal(t, 500.0, unserved["httpStatus"])
 
 	w.Inject("seller asks again", 1)
@@ -83,8 +87,8 @@ func TestPayAnswers(t *testing.T) {
 		var r struct {
 			Contents []struct{ URI, MIMEType, Text, Blob string }
 		}
-		require.NoError(t, json.Unmarshal(c.ask("resources/read", map[string]any{"uri": paid["contentUri"]}),
-			&r))
+		uri := paymentsURI + id + contentEnd
+		require.NoError(t, json.Unmarshal(c.ask("resources/read", map[string]any{"uri": uri}), &r))
 		require.Equal(t, sandbox.Content("/weather"), r.Contents[0].Text)
 		require.Equal(t, "application/json", r.Contents[0].MIMEType)
 		for _, uri := range []string{"x402://payments/pay_none/content", "x402://payments//content",
@@ -118,10 +122,12 @@ func without(object any, names ...string) map[string]any {
 func TestContentInAnswers(t *testing.T) {
 	w := newWorld(t, rules{})
 	w.Fund(w.address(sandbox.EVM), sandbox.USDC)
-	large := strings.Repeat("a", 64<<10-1) + "é" + strings.Repeat("b", 1<<20)
+	large := strings.Repeat("a", 8<<10-1) + "é" + strings.Repeat("b", 1<<20)
+	most := strings.Repeat("a", 16<<10)
 	for _, c := range []struct{ name, body, inline, blob string }{
-		{"large", large, large[:64<<10-1], ""},
-		{"exactly as much", large[:64<<10-1] + "a", large[:64<<10-1] + "a", ""},
+		{"large", large, large[:8<<10-1], ""},
+		{"exactly as much", most, most, ""},
+		{"one more", most + "b", most[:8<<10], ""},
 		{"no text", "\x89PNG\r\n\x1a\n\xff", "", "iVBORw0KGgr/"},
 		{"letters that JSON escapes", "<>&\u2028\x00\"", "<>&\u2028\x00\"", ""},
 		{"nothing", "", "", ""},
@@ -131,15 +137,19 @@ func TestContentInAnswers(t *testing.T) {
 			client := w.serve(t)
 			out := client.ok("x402_pay", map[string]any{"url": w.SellerURL + "/weather"})
 			require.Equal(t, c.inline, out["content"])
-			require.Equal(t, c.inline != c.body, out["contentTruncated"])
+			isWhole := c.inline == c.body
+			require.Equal(t, map[bool]any{true: nil, false: true}[isWhole], out["contentTruncated"])
+			length := map[bool]any{true: nil, false: float64(len(c.body))}[c.body == ""]
+			require.Equal(t, length, out["contentLength"])
 			kept := client.ok("x402_history", map[string]any{"paymentId": out["paymentId"]})
-			for _, name := range []string{"content", "contentType", "contentTruncated", "contentUri",
-				"httpStatus"} {
+			for _, name := range []string{"content", "contentLength", "contentType", "contentTruncated",
+				"contentUri", "httpStatus"} {
 				require.Equal(t, out[name], kept[name], name)
 			}
 			var r struct{ Contents []map[string]string }
 			require.NoError(t,
-				json.Unmarshal(client.ask("resources/read", map[string]any{"uri": out["contentUri"]}), &r))
+				json.Unmarshal(client.ask("resources/read", map[string]any{"uri": paymentsURI +
+					out["paymentId"].(string) + contentEnd}), &r))
 			text, isText := r.Contents[0]["text"]
 			blob, isBlob := r.Contents[0]["blob"]
 			require.NotEqual(t, isText, isBlob, "the protocol wants one of them: %v", r.Contents[0])
@@ -512,7 +522,7 @@ func (h *bought) onePayment(t *testing.T) {
 	require.Equal(t, 1.0, one["count"])
 	require.Equal(t, map[string]any{"USDC": "0.001"}, one["totals"])
 	require.Equal(t, sandbox.Content("/weather"), one["content"])
-	require.Equal(t, "x402://payments/"+h.ids[0]+"/content", one["contentUri"])
+	require.NotContains(t, one, "contentUri", "all of it is here")
 	require.Equal(t, 200.0, one["httpStatus"])
 	evidence := one["evidence"].(map[string]any)
 	var states []string

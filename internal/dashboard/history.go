@@ -224,7 +224,7 @@ func payment(l *look) (frame, error) {
 	}
 	v.Gone = all.Evidence.Removed
 	if all.Content != nil {
-		v.Content, v.Cut = &all, *all.ContentTruncated
+		v.Content, v.Cut = &all, all.ContentTruncated
 	}
 	_, err = receipt.Of(p, nil, l.wallet.Engine.Assets, l.o.Now())
 	v.Receipt = err == nil

@@ -1,0 +1,86 @@
+package pay
+
+import (
+	"fmt"
+	"net/http"
+	"time"
+
+	"x402-wallet/history"
+	"x402-wallet/seller"
+	"x402-wallet/x402"
+)
+
+func step(do x402.Step, why string, about ...any) x402.Next {
+	return x402.Next{Do: do, Why: fmt.Sprintf(why, about...)}
+}
+
+// readOn is the next step after an answer that served: none, or the way to the rest of its content.
+func (r Result) readOn() x402.Next {
+	switch {
+	case !r.ContentTruncated:
+		return x402.Next{Do: x402.Done}
+	case r.ContentURI == "" && r.Content == "":
+		return step(x402.Done, "the content is not text; as nothing was paid for it, it is not kept")
+	case r.ContentURI == "":
+		return step(x402.Change, "these are the first %d of %d bytes; as nothing was paid for them, the "+
+			"rest is not kept: ask the seller for less at a time", len(r.Content), r.ContentLength)
+	}
+	return ReadOn(r.PaymentID, len(r.Content), r.ContentLength)
+}
+
+// ReadOn is the next step after a piece of a content that is stored, where more follows: from next on.
+// Next is 0 where it is not text, which only a person can do something with.
+func ReadOn(paymentID string, next, length int) x402.Next {
+	if next > 0 {
+		return step(x402.Change, "already bought, do not pay again: x402_history with paymentId %q and "+
+			"offset %d reads on, with find it searches", paymentID, next)
+	}
+	save := step(x402.AskPerson, "already bought; the content, %d bytes, is not text", length)
+	save.Command = "x402-wallet show " + paymentID + " --content > FILE"
+	save.Say = "The content that was bought is not text; this saves it as a file."
+	return save
+}
+
+// bought is the next step after an answer from the store.
+func bought(p history.Payment, next x402.Next) x402.Next {
+	why := "nothing was paid now, it was bought at " + p.Created.UTC().Format(time.RFC3339) +
+		"; to buy it anew use a new idempotencyKey"
+	if next.Why != "" {
+		why += "; " + next.Why
+	}
+	next.Why = why
+	return next
+}
+
+// notServed is the next step where a seller neither served nor asked for payment.
+func notServed(a *seller.Answer) x402.Next {
+	isBusy := a.Status == http.StatusTooManyRequests || a.Status == http.StatusRequestTimeout
+	switch {
+	case a.ToolFailed:
+		return step(x402.Change, "the tool failed and asked for no payment; content is what it says")
+	case isBusy, a.Status >= 500:
+		return step(x402.Wait, "the seller answered HTTP %d and asked for no payment; the same call may be "+
+			"served later", a.Status)
+	}
+	return step(x402.Change, "the seller answered HTTP %d and asked for no payment: is it the right URL and "+
+		"method?", a.Status)
+}
+
+// askAgain is the next step after a payment that was not served: the seller is asked again with it, as
+// long as it can be shown. A transaction of the wallet's own settling always can.
+func (e *Engine) askAgain(p history.Payment) x402.Next {
+	const free = "the very same call asks the seller again with the same payment, free of charge"
+	end := p.Evidence.ExpiresAt
+	until := end.UTC().Format(time.RFC3339)
+	switch {
+	case end.IsZero() || e.walletSettles(p):
+		return step(x402.Repeat, free)
+	case e.Now().Before(end):
+		return step(x402.Repeat, "%s, until %s", free, until)
+	}
+	complain := step(x402.AskPerson, "the signed payment expired at %s, so that the seller will hardly "+
+		"serve it any more", until)
+	complain.Command = "x402-wallet show " + p.ID + " --receipt"
+	complain.Say = p.Price.Price() + " was paid and nothing was served; this prints the receipt for it."
+	return complain
+}
