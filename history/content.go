@@ -201,7 +201,10 @@ func (u ContentUse) Refusal() error {
 			"x402-wallet history prune --undelivered", u.Owed).
 		WithDetail("layer", "content").
 		WithDetail("limit", u.Quota).
-		WithDetail("undelivered", u.Owed)
+		WithDetail("undelivered", u.Owed).
+		WithCommand(x402.Command("history", "prune", "--undelivered", "--before",
+			time.Now().UTC().AddDate(0, 0, 1).Format(time.DateOnly)), "What was paid for and never "+
+			"fetched fills the store: please raise policy.content_quota, or give that content up.")
 }
 
 // Prune removes the content of payments made before a time, for space, and gives the space back to

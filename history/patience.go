@@ -24,15 +24,23 @@ func patient(ctx context.Context) patience {
 func (p patience) over(doing string) error {
 	switch {
 	case p.ctx.Err() != nil:
-		return x402.Errorf(x402.LedgerUnavailable, "%s: %w while another process held the ledger", doing,
-			p.ctx.Err()).WithHint(hintHeld)
+		return isHeld(x402.Errorf(x402.LedgerUnavailable, "%s: %w while another process held the ledger",
+			doing, p.ctx.Err()))
 	case time.Now().After(p.until):
-		return x402.Errorf(x402.LedgerUnavailable, "%s: another process held the ledger for more than "+
-			"%s", doing,
-			lockWait).
-			WithHint(hintHeld)
+		return heldTooLong(doing)
 	}
 	return nil
+}
+
+func heldTooLong(doing string) error {
+	return isHeld(x402.Errorf(x402.LedgerUnavailable, "%s: another process held the ledger for more than %s",
+		doing, lockWait))
+}
+
+// isHeld says that the ledger will be free again, without a person.
+func isHeld(e *x402.Error) error {
+	e.FixedBy = x402.ByTime
+	return e.WithHint(hintHeld)
 }
 
 const hintHeld = "make the same call again; a process of this wallet that was suspended while it wrote, or " +

@@ -221,8 +221,7 @@ func ledgerError(doing string, err error) error {
 	case sqlite3.SQLITE_ERROR, sqlite3.SQLITE_MISUSE, sqlite3.SQLITE_RANGE:
 		return x402.Errorf(x402.Internal, "%s: %w", doing, err)
 	case sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED:
-		return x402.Errorf(x402.LedgerUnavailable,
-			"%s: another process held the ledger for more than %s", doing, lockWait).WithHint(hintHeld)
+		return heldTooLong(doing)
 	case sqlite3.SQLITE_FULL:
 		return x402.Errorf(x402.LedgerUnavailable, "%s: the disk is full: %w", doing, err).
 			WithHint("make room on the disk of the wallet's home, then make the same call again")

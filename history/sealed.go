@@ -292,7 +292,9 @@ func (t *tx) sameSession(s *sealed, p Payment, k Keyholder) error {
 var ErrTooLate = errors.New("the payment was reserved too long ago to be signed now")
 
 func tooLate() error {
-	return x402.Errorf(x402.LedgerUnavailable, "%w", ErrTooLate).WithHint("make the same call again")
+	e := x402.Errorf(x402.LedgerUnavailable, "%w", ErrTooLate)
+	e.FixedBy = x402.ByTime
+	return e.WithHint("make the same call again")
 }
 
 func digestOf(data []byte) string { return fmt.Sprintf("%x", sha256.Sum256(data)) }

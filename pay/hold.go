@@ -92,7 +92,7 @@ func (e *Engine) reserve(ctx, caller context.Context, q intent, o option) (*Purc
 	for until := e.Now().Add(fundsWait); ; {
 		funds, err := scheme.Funds(ctx, o.Network, o.asset)
 		if err != nil {
-			return nil, err
+			return nil, toDelegate(err, o)
 		}
 		w := e.propose(payment(q, o, funds), o, funds)
 		w.hold.Resume, w.sessionCap = q.IdempotencyKey == "", sessionCap

@@ -102,9 +102,27 @@ func insufficient(o option, funds x402.Funds, lack *history.ShortOfFunds) error 
 		say += ", and send at least " + send
 	}
 	return e.WithHint("the owner has to delegate at least %s", tokens(needed)).
-		WithCommand(x402.Command("delegation", "approve", "--owner-keypair", "~/.config/solana/id.json",
-			"--network", o.Network, "--token-account", funds.Source, "--asset", o.asset.Symbol, "--amount",
-			wholeTokens(needed, o.asset.Decimals)), say+"; it replaces what you delegated before.")
+		WithCommand(delegateCommand(o, funds.Source, needed), say+"; it replaces what you delegated before.")
+}
+
+// toDelegate says, where nothing is delegated to the wallet, how the price of an option is.
+func toDelegate(err error, o option) error {
+	coded := x402.AsError(err)
+	account, known := coded.Details["tokenAccount"].(string)
+	toOther := coded.Code == x402.DelegateMismatch && coded.Details["reason"] == "delegate"
+	if !known || (coded.Code != x402.NoDelegation && !toOther) {
+		return err
+	}
+	return coded.WithCommand(delegateCommand(o, account, o.Amount), "Please let me spend at least "+
+		o.asset.Dollars(o.Amount).Price()+" of "+o.asset.Symbol+" from your account "+account+" on "+
+		x402.Title(o.Network)+"; it replaces whatever it delegates now.")
+}
+
+// delegateCommand lets the agent spend an amount of an owner's account.
+func delegateCommand(o option, account string, amount money.Amount) string {
+	return x402.Command("delegation", "approve", "--owner-keypair", "~/.config/solana/id.json", "--network",
+		o.Network, "--token-account", account, "--asset", o.asset.Symbol, "--amount",
+		wholeTokens(amount, o.asset.Decimals))
 }
 
 // wholeTokens rounds up to whole tokens: an owner does not delegate cents.

@@ -338,7 +338,7 @@ func (e *Engine) wouldPass(ctx context.Context, q intent, o option, chain reader
 	}
 	funds, err := chain.funds(ctx, o)
 	if err != nil {
-		return err
+		return toDelegate(err, o)
 	}
 	if o.Amount.Cmp(funds.Free) > 0 {
 		return insufficient(o, funds, &history.ShortOfFunds{Free: funds.Free, Wanted: o.Amount})

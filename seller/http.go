@@ -172,7 +172,8 @@ func (h *httpClient) redirect(r Request, at *url.URL, response *http.Response, h
 		return "", refuse(location, "the seller redirects more than 5 times")
 	case origin(target) != origin(at):
 		return "", refuse(location, "the seller redirects to another origin").
-			WithHint("nothing was sent there; if it is meant, ask for that address itself")
+			WithHint("nothing was sent there; if it is meant, ask for that address itself").
+			WithNext(x402.Next{Do: x402.Change, Why: "the address in details.location can be asked itself"})
 	case !keepsMethod:
 		return "", refuse(location, "the seller redirects a "+methodOf(r)+" so that it would become a GET").
 			WithHint("ask for that address with GET if it is meant")

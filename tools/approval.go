@@ -180,7 +180,9 @@ func (s *Server) answered(ctx context.Context, request *mcp.CallToolRequest,
 		return "", x402.Errorf(x402.ApprovalRequired,
 			"the answer does not belong to a question about this call, or came too late").
 			WithHint("make the call again, without requestState and inputResponses: the person is asked " +
-				"again")
+				"again").
+			WithNext(x402.Next{Do: x402.Change, Why: "without requestState and inputResponses the person " +
+				"is asked again"})
 	}
 	answer, _ := request.Params.InputResponses[questionID].(*mcp.ElicitResult)
 	action := ""
@@ -203,7 +205,8 @@ func (s *Server) decide(ctx context.Context, id, action string) error {
 		if errors.Is(err, history.ErrDecided) || errors.Is(err, history.ErrNotFound) {
 			return x402.Errorf(x402.ApprovalRequired,
 				"this answer was already used for a payment, or came too late").
-				WithHint("make the call again: the person is asked again")
+				WithHint("make the call again: the person is asked again").
+				WithNext(x402.Next{Do: x402.Repeat, Why: "the person is asked again"})
 		}
 		return err
 	case "decline":
@@ -226,7 +229,8 @@ func (s *Server) decide(ctx context.Context, id, action string) error {
 func changed(err error) error {
 	e := x402.Errorf(x402.PriceChanged, "while the person was asked the seller changed its terms; what "+
 		"the person agreed to was not paid").
-		WithHint("make the call again: the person is asked about the new terms")
+		WithHint("make the call again: the person is asked about the new terms").
+		WithNext(x402.Next{Do: x402.Repeat, Why: "the person is asked about the new terms"})
 	e.Details = x402.AsError(err).Details
 	return e
 }

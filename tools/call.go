@@ -276,8 +276,8 @@ func (w *Wallet) buy(ctx context.Context, in purchase, fees *fees) (pay.Result, 
 		case fees.entered[entry.Endpoint] || tries == enough:
 			return r, fees.spent(x402.Errorf(x402.ServerUnavailable,
 				"the server asks for payment before anything else, and was paid for that already").
-				WithHint("x402_history shows what it was paid; the same call may pay for the way in once " +
-					"more"))
+				WithHint("x402_history shows what it was paid").
+				WithNext(x402.Next{Do: x402.GiveUp, Why: "the same call may pay for the way in once more"}))
 		}
 		fee, err := w.enter(ctx, entry.Endpoint, q.MaxAmount)
 		if err != nil {

@@ -76,7 +76,9 @@ func (w *Wallet) delegationAsked(ctx context.Context, network, account string) (
 	if len(networks) == 0 {
 		return "", "", x402.Errorf(x402.NoDelegation,
 			"no Solana network is configured; only Solana has delegations").
-			WithHint("the owner adds a Solana network to config.toml")
+			WithHint("the owner adds a Solana network to config.toml").
+			WithCommand(x402.Command("policy", "seal"), "No Solana network is configured: please add one "+
+				"under [networks] in config.toml, and seal the rules.")
 	}
 	if account != "" {
 		return w.networkOf(ctx, networks, account), account, nil
@@ -112,9 +114,12 @@ func (w *Wallet) networkOf(ctx context.Context, networks []string, account strin
 }
 
 func (w *Wallet) delegatingAccount(ctx context.Context, network string) (string, error) {
-	nobody := x402.Errorf(x402.NoDelegation, "no token account on %s delegates to this wallet", network).
-		WithHint("the owner runs: x402-wallet delegation approve; or pass tokenAccount to look at a " +
-			"certain one")
+	nobody := x402.Errorf(x402.NoDelegation, "no token account on %s delegates to this wallet",
+		x402.Title(network)).
+		WithHint("pass tokenAccount to look at a certain one").
+		WithCommand(x402.Command("delegation", "approve", "--owner-keypair", "~/.config/solana/id.json",
+			"--network", network, "--amount", "25"), "No token account of yours on "+x402.Title(network)+
+			" lets me spend: please delegate what I may spend.")
 	asset, known := w.Engine.Assets.Named(network, "")
 	if !known {
 		return "", nobody

@@ -3,6 +3,7 @@ package wallet
 import (
 	"errors"
 	"fmt"
+	"strings"
 )
 
 // errorCode says what stood in the way, which a person has to fix. Its value is the public code of
@@ -46,6 +47,14 @@ func (e *codedError) Code() string { return string(e.code) }
 
 // Hint is one line for a person: what to do now. It may be empty.
 func (e *codedError) Hint() string { return e.hint }
+
+// Command is what the person types, where the hint says to run something; else "".
+func (e *codedError) Command() string {
+	if command, ok := strings.CutPrefix(e.hint, "run: "); ok {
+		return command
+	}
+	return ""
+}
 
 func (e *codedError) Unwrap() error { return e.err }
 

@@ -15,7 +15,7 @@ import (
 // units (SPEC §5).
 type Funds struct {
 	Source    string        // whose money it is: the token account (Solana) or address (EVM) that pays
-	Address   string        // where to send what is missing
+	Address   string        // where to send what is missing; "": to Source
 	Balance   money.Amount  // what the account holds
 	Delegated *money.Amount // what its owner delegated to the agent; nil when the agent owns the source
 	Free      money.Amount  // min of both: the cap

@@ -172,7 +172,8 @@ func payableAsset(r x402.Requirement, asset x402.AssetInfo) error {
 	}
 	if _, err := domainSeparator(asset); err != nil {
 		e := invalid("the registry's entry of the asset is not usable: %v", err)
-		e.FixedBy = x402.ByPerson
+		e.WithCommand(x402.Command("policy", "seal"), "The token "+asset.Address+" in config.toml lacks its "+
+			"EIP-712 name and version: please add them, and seal the rules.")
 		return e.WithHint("the person gives the asset its EIP-712 name and version in config.toml")
 	}
 	for _, must := range []struct{ key, value, reason string }{
@@ -230,8 +231,7 @@ func (e *Exact) Funds(ctx context.Context, network string, asset x402.AssetInfo)
 		return x402.Funds{}, err
 	}
 	balance := amountOf(word)
-	return x402.Funds{Source: self.Hex(), Address: self.Hex(), Balance: balance, Free: balance,
-		ReadAt: readAt}, nil
+	return x402.Funds{Source: self.Hex(), Balance: balance, Free: balance, ReadAt: readAt}, nil
 }
 
 // invalid makes an INVALID_REQUIREMENT. Nothing that a seller wrote goes into its message.

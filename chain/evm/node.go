@@ -64,7 +64,8 @@ func (n *node) ready(ctx context.Context) error {
 	if uint64(id) != n.chainID {
 		e := x402.Errorf(x402.CheckFailed, "the node configured for %s serves eip155:%d", n.Network,
 			uint64(id))
-		e.FixedBy = x402.ByPerson
+		e.WithCommand(x402.Command("policy", "seal"), "The node in config.toml for "+x402.Title(n.Network)+
+			" is one of another chain: please correct rpc there, and seal the rules.")
 		return e.WithHint("the person corrects rpc under [networks.%q] in config.toml", n.Network)
 	}
 	n.verified.Store(true)

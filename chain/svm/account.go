@@ -169,10 +169,12 @@ func (t tokenAccount) whyNotSpendable(key, mint, program solana.PublicKey) *x402
 }
 
 func mismatch(address solana.PublicKey, reason, format string, args ...any) *x402.Error {
-	return x402.Errorf(x402.DelegateMismatch, format, args...).
-		WithDetail("reason", reason).WithDetail("tokenAccount", address.String()).
-		WithHint("the owner delegates the right token account to this wallet's Solana address, or " +
-			"corrects token_account in config.toml")
+	e := x402.Errorf(x402.DelegateMismatch, format, args...)
+	return e.WithDetail("reason", reason).WithDetail("tokenAccount", address.String()).
+		WithHint("the owner delegates the right token account to this wallet's Solana address, or "+
+			"corrects token_account in config.toml").
+		WithCommand(x402.Command("delegation", "show", "--token-account", address.String()), "I cannot "+
+			"pay from your token account: "+e.Message+".")
 }
 
 func frozen(address solana.PublicKey) *x402.Error {
@@ -262,12 +264,13 @@ func (e *Exact) Funds(ctx context.Context, network string, asset x402.AssetInfo)
 	if err != nil {
 		return x402.Funds{}, err
 	}
-	f := x402.Funds{Source: from.address.String(), Address: from.owner.String(),
-		Balance: money.NewAmount(from.amount),
-		Free:    money.NewAmount(from.spendable(self)), ReadAt: readAt}
+	f := x402.Funds{Source: from.address.String(), Balance: money.NewAmount(from.amount),
+		Free: money.NewAmount(from.spendable(self)), ReadAt: readAt}
 	if from.delegatesTo(self) {
 		delegated := money.NewAmount(from.delegated)
-		f.Delegated, f.Address = &delegated, f.Source // its owner's other accounts are not spent from
+		f.Delegated = &delegated
+	} else {
+		f.Address = from.owner.String()
 	}
 	return f, nil
 }
@@ -283,7 +286,9 @@ func (s sources) named(ctx context.Context, text string) (tokenAccount, error) {
 	address, err := parseKey(text)
 	if err != nil {
 		return tokenAccount{}, x402.Errorf(x402.DelegateMismatch, "token_account in config.toml is %w", err).
-			WithDetail("reason", "address").WithHint("the person corrects token_account in config.toml")
+			WithDetail("reason", "address").WithHint("the person corrects token_account in config.toml").
+			WithCommand(x402.Command("policy", "seal"), "The token_account in config.toml is no address of "+
+				"Solana: please correct it, and seal the rules.")
 	}
 	t, missing, err := s.node.tokenAccount(ctx, address)
 	switch {

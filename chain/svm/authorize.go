@@ -138,8 +138,9 @@ func (p *plan) checkSource(at *account) error {
 		if source.delegatesTo(p.agent) && source.delegated < p.amount {
 			code, what = x402.DelegationExhausted, "what the owner delegated"
 		}
-		return x402.Errorf(code, "%s of %s does not cover %d: %d is left", what, p.source, p.amount, free).
-			WithHint("at most %d can be paid until the owner adds to it", free).
+		return x402.Errorf(code, "%s of %s does not cover the price any more: it became less while the "+
+			"payment was made", what, p.source).
+			WithHint("the very same call says what is short").
 			WithDetail("free", free).WithDetail("requested", p.amount)
 	}
 	if p.feePayer == source.owner || p.feePayer == p.source {

@@ -349,10 +349,10 @@ func TestAuthorizeLooksAtTheChain(t *testing.T) {
 		}), x402.DelegateMismatch, "frozen"},
 		"delegation too small": {source(func(a *token) {
 			a.delegated = 999
-		}), x402.DelegationExhausted, "does not cover 1000: 999 is left"},
+		}), x402.DelegationExhausted, "does not cover the price any more"},
 		"balance too small": {source(func(a *token) {
 			a.amount = 999
-		}), x402.InsufficientFunds, "does not cover 1000: 999 is left"},
+		}), x402.InsufficientFunds, "does not cover the price any more"},
 		"B9 fee payer is owner": {source(func(a *token) {
 			a.owner = keyOf(payer)
 		}), x402.InvalidRequirement, "owns the money"},

@@ -66,7 +66,8 @@ func (e *Exact) node(ctx context.Context, network string) (*node, error) {
 		e := x402.Errorf(x402.CheckFailed, "the node for %s is on another chain", x402.Title(network)).
 			WithHint("the person corrects rpc in config.toml: nothing is signed, and nothing released, on "+
 				"the word of this node").WithDetail("genesis", x402.Brief(genesis))
-		e.FixedBy = x402.ByPerson
+		e.WithCommand(x402.Command("policy", "seal"), "The node in config.toml for "+x402.Title(network)+
+			" is one of another chain: please correct rpc there, and seal the rules.")
 		return nil, e
 	}
 	n.verified.Store(true)

@@ -67,7 +67,8 @@ func (e *Exact) Revoke(ctx context.Context, network, account string) (x402.Deleg
 	change := func(t *tokenAccount, _ *x402.DelegationChange) (solana.Instruction, error) {
 		if !t.hasDelegate {
 			return nil, noDelegation(t.address, "none",
-				"the token account %s delegates to nobody", t.address).WithHint("there is nothing to revoke")
+				"the token account %s delegates to nobody", t.address).WithHint("there is nothing to revoke").
+				WithNext(x402.Next{Do: x402.GiveUp, Why: "there is nothing to revoke"})
 		}
 		accounts := solana.AccountMetaSlice{solana.Meta(t.address).WRITE(), solana.Meta(t.owner).SIGNER()}
 		return solana.NewInstruction(t.program, accounts, []byte{opRevoke}), nil

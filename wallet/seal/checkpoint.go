@@ -254,7 +254,10 @@ func (g *Guard) newest(ctx context.Context) (newest checkpoint, err error) {
 func rolledBack(format string, args ...any) *x402.Error {
 	return x402.Errorf(x402.LedgerCorrupt, "the ledger is not the one this wallet last wrote: "+format,
 		args...).
-		WithHint("payments may be missing in it, and budgets look less used than they are: the owner " +
-			"restores the newest ledger.db, or looks and accepts it in a terminal with x402-wallet policy " +
-			"seal; nothing is paid until then")
+		WithHint("payments may be missing in it, and budgets look less used than they are: the owner "+
+			"restores the newest ledger.db, or looks and accepts it in a terminal with x402-wallet policy "+
+			"seal; nothing is paid until then").
+		WithCommand(x402.Command("policy", "seal"), "The ledger is not the one this wallet last wrote, so "+
+			"payments may be missing in it: please restore the newest ledger.db, or look at it and accept "+
+			"it.")
 }

@@ -52,7 +52,9 @@ func (g *Guard) Approved(ctx context.Context, p history.Payment, a history.Appro
 	if !own || !a.Covers(p) {
 		return x402.Errorf(x402.ApprovalRequired,
 			"the approval %s was not given by the owner, for this payment", a.ID).
-			WithHint("the person gives it, if they mean to: x402-wallet approve %s", a.ID)
+			WithHint("the person gives it, if they mean to: x402-wallet approve %s", a.ID).
+			WithCommand(x402.Command("approve", a.ID), "Please approve this payment yourself, if you mean "+
+				"to: its approval in the ledger is not yours.")
 	}
 	m, err := g.latest(ctx)
 	if err != nil {
@@ -64,7 +66,8 @@ func (g *Guard) Approved(ctx context.Context, p history.Payment, a history.Appro
 	}
 	if !slices.Equal(used, []string{p.ID}) {
 		return x402.Errorf(x402.ApprovalRequired, "the approval %s was used up by another payment", a.ID).
-			WithHint("make the call again: the person is asked again")
+			WithHint("make the call again: the person is asked again").
+			WithNext(x402.Next{Do: x402.Repeat, Why: "the person is asked again"})
 	}
 	return nil
 }

@@ -77,9 +77,10 @@ func (a *CheckpointCache) hold(ctx context.Context) (release func(), err error) 
 	case a.turn <- struct{}{}:
 		return func() { <-a.turn }, nil
 	case <-ctx.Done():
-		return nil, x402.Errorf(x402.LedgerUnavailable,
-			"%w while another call renewed the ledger's checkpoint", ctx.Err()).
-			WithHint("make the same call again")
+		e := x402.Errorf(x402.LedgerUnavailable, "%w while another call renewed the ledger's checkpoint",
+			ctx.Err())
+		e.FixedBy = x402.ByTime
+		return nil, e.WithHint("make the same call again")
 	}
 }
 
