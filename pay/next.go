@@ -102,7 +102,8 @@ func insufficient(o option, funds x402.Funds, lack *history.ShortOfFunds) error 
 		say += ", and send at least " + send
 	}
 	return e.WithHint("the owner has to delegate at least %s", tokens(needed)).
-		WithCommand(delegateCommand(o, funds.Source, needed), say+"; it replaces what you delegated before.")
+		WithCommand(delegateCommand(o, funds.Source, needed), say+"; it replaces what you delegated "+
+			"before, and FILE is your own key's.")
 }
 
 // toDelegate says, where nothing is delegated to the wallet, how the price of an option is.
@@ -115,12 +116,12 @@ func toDelegate(err error, o option) error {
 	}
 	return coded.WithCommand(delegateCommand(o, account, o.Amount), "Please let me spend at least "+
 		o.asset.Dollars(o.Amount).Price()+" of "+o.asset.Symbol+" from your account "+account+" on "+
-		x402.Title(o.Network)+"; it replaces whatever it delegates now.")
+		x402.Title(o.Network)+"; it replaces whatever it delegates now, and FILE is your own key's.")
 }
 
 // delegateCommand lets the agent spend an amount of an owner's account.
 func delegateCommand(o option, account string, amount money.Amount) string {
-	return x402.Command("delegation", "approve", "--owner-keypair", "~/.config/solana/id.json", "--network",
+	return x402.Command("delegation", "approve", "--owner-keypair", "FILE", "--network",
 		o.Network, "--token-account", account, "--asset", o.asset.Symbol, "--amount",
 		wholeTokens(amount, o.asset.Decimals))
 }

@@ -83,7 +83,7 @@ func TestWhatIsShort(t *testing.T) {
 	e = x402.AsError(insufficient(o, funds, lack))
 	next = e.NextStep()
 	require.Equal(t, x402.DelegationExhausted, e.Code)
-	require.Equal(t, "x402-wallet delegation approve --owner-keypair ~/.config/solana/id.json --network "+
+	require.Equal(t, "x402-wallet delegation approve --owner-keypair FILE --network "+
 		solana+
 		" --token-account Acc --asset USDC --amount 4", next.Command)
 	require.Contains(t, next.Say, "at least 3.1 USDC")

@@ -117,7 +117,7 @@ func (w *Wallet) delegatingAccount(ctx context.Context, network string) (string,
 	nobody := x402.Errorf(x402.NoDelegation, "no token account on %s delegates to this wallet",
 		x402.Title(network)).
 		WithHint("pass tokenAccount to look at a certain one").
-		WithCommand(x402.Command("delegation", "approve", "--owner-keypair", "~/.config/solana/id.json",
+		WithCommand(x402.Command("delegation", "approve", "--owner-keypair", "FILE",
 			"--network", network, "--amount", "25"), "No token account of yours on "+x402.Title(network)+
 			" lets me spend: please delegate what I may spend.")
 	asset, known := w.Engine.Assets.Named(network, "")

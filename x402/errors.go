@@ -76,7 +76,7 @@ const (
 )
 
 // delegate is how a person lets the agent spend, where nothing says how much is needed.
-const delegate = "delegation approve --owner-keypair ~/.config/solana/id.json --amount 25"
+const delegate = "delegation approve --owner-keypair FILE --amount 25"
 
 // codes is the one table of them: a code that is not here does not exist. It holds who can fix it, the
 // step that is next where the error itself names none, and what a person wants to know who meets it, in

@@ -105,8 +105,7 @@ func Command(words ...string) string {
 
 func shellWord(word string) string {
 	const plain = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789/._-+:@"
-	path := strings.TrimPrefix(word, "~/")
-	if path != "" && strings.Trim(path, plain) == "" {
+	if word != "" && strings.Trim(word, plain) == "" {
 		return word
 	}
 	return "'" + strings.ReplaceAll(Brief(word), "'", `'\''`) + "'"

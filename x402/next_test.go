@@ -47,6 +47,6 @@ func TestNextStep(t *testing.T) {
 		Command("policy", "allow", "a;reboot'$(x)\n.example"), "")
 	require.Equal(t, Next{Do: AskPerson, Command: `x402-wallet policy allow 'a;reboot'\''$(x)\n.example'`,
 		Say: "The owner does not allow example.com."}, e.NextStep())
-	require.Equal(t, "x402-wallet x --file ~/.config/id.json '~y' ''", Command("x", "--file",
-		"~/.config/id.json", "~y", ""))
+	require.Equal(t, "x402-wallet x --file /a/b-1.json '~y' ''", Command("x", "--file", "/a/b-1.json", "~y",
+		""))
 }
