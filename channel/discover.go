@@ -85,6 +85,9 @@ func (m *Manager) discover(ctx context.Context, server string) (*service, error)
 	if info != nil {
 		s.info = *info
 	}
+	if err := m.checkOwnWord(ctx, s, over, text != nil); err != nil {
+		return nil, err
+	}
 	if s.info.ServiceDID == "" {
 		s.info.ServiceDID, s.info.Asset = config.Service, coinRGas
 	}
@@ -101,6 +104,23 @@ func (m *Manager) discover(ctx context.Context, server string) (*service, error)
 		return nil, err
 	}
 	return s, m.checkSignature(ctx, s, text)
+}
+
+// checkOwnWord refuses a service that says itself, by its tool, that it is another one than its origin
+// publishes: a channel would be opened, and a fee paid, to somebody that the calls are not made to.
+func (m *Manager) checkOwnWord(ctx context.Context, s *service, over mcpAdapter, isPublished bool) error {
+	if !isPublished || m.ownAdapter(s) != adapter(over) {
+		return nil
+	}
+	own, err := over.discover(ctx)
+	if err != nil || own == nil || own.ServiceDID == "" || own.ServiceDID == s.info.ServiceDID {
+		return err
+	}
+	return x402.Errorf(x402.PayeeChanged, "the service's origin says it is %s, and the service itself that it is %s",
+		x402.Quote(s.info.ServiceDID), x402.Quote(own.ServiceDID)).
+		WithHint("tell the person: somebody may stand in the service's place; nothing was signed or paid").
+		WithDetail("serviceDid", x402.Brief(own.ServiceDID)).
+		WithDetail("published", x402.Brief(s.info.ServiceDID))
 }
 
 // published reads what is at the origin's well-known URL; nil: nothing is.

@@ -61,15 +61,17 @@ func guard(p, last subRAV, b bounds) (delta money.Amount, err error) {
 		return delta, wrong("cost", *b.Cost, delta)
 	case b.MaxCost != nil && delta.Cmp(*b.MaxCost) > 0:
 		return delta, x402.Errorf(x402.AmountExceedsMax,
-			"the service wants %s units for a call that may cost %s", delta, *b.MaxCost).
-			WithHint("nothing was signed; repeat the call with a higher maxAmount if it is worth that").
-			WithDetail("requested", delta).WithDetail("maxAmount", *b.MaxCost)
+			"the service wants %s for a call that may cost %s", dollars(delta), dollars(*b.MaxCost)).
+			WithHint("nothing was signed; a service that asks for more than it was told is not to be trusted").
+			WithDetail("requested", dollars(delta)).WithDetail("maxAmount", dollars(*b.MaxCost)).
+			WithDetail("amount", delta)
 	}
 	if open := p.Amount.SubFloor(b.Claimed); open.Cmp(b.Hub) > 0 {
 		return delta, x402.Errorf(x402.InsufficientFunds,
-			"the channel would owe %s units, and %s are there for it", open, b.Hub).
+			"the channel would owe %s, and %s is there for it", dollars(open), dollars(b.Hub)).
 			WithHint("the owner has to put more into the payment hub").WithDetail("layer", "channel").
-			WithDetail("available", b.Hub).WithDetail("requested", open)
+			WithDetail("available", dollars(b.Hub)).WithDetail("requested", dollars(open)).
+			WithDetail("amount", open)
 	}
 	return delta, nil
 }

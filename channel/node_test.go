@@ -34,6 +34,8 @@ type chain struct {
 	calls    map[string]int
 	lose     bool // takes a transaction, and does not answer
 	refuse   bool // the transaction aborts
+	// what a transaction takes; 0: the node makes no dry runs
+	fee uint64
 }
 
 type chainChannel struct {
@@ -100,6 +102,10 @@ func (c *chain) answer(method string, params []json.RawMessage) (any, error) {
 		copy(a[:], unhex(c.t, q.Args[0]))
 		return map[string]any{"vm_status": "Executed",
 			"return_values": []any{map[string]any{"decoded_value": decimal(c.numbers[a])}}}, nil
+	case "rooch_dryRunRawTransaction":
+		if c.fee > 0 {
+			return c.dryRun(unhex(c.t, text(0)))
+		}
 	case "rooch_executeRawTransaction":
 		hash, err := c.execute(unhex(c.t, text(0)))
 		status := "executed"
@@ -286,10 +292,26 @@ func (c *chain) execute(raw []byte) (hash []byte, err error) {
 		return nil, errors.New("another sequence number")
 	}
 	c.numbers[from]++
-	if c.refuse {
+	if c.refuse || tx.Gas < c.fee {
 		return sum[:], errMove
 	}
 	return sum[:], c.move(from, tx.Function, tx.Args)
+}
+
+// dryRun takes a transaction without its authenticator.
+func (c *chain) dryRun(data []byte) (any, error) {
+	var tx moveCall
+	rest, err := decodeBCS(data, &tx)
+	if err != nil || len(rest) != 0 || tx.check() != nil || tx.Number != c.numbers[tx.From] {
+		return nil, errors.New("not a transaction's data")
+	}
+	status := "executed"
+	if c.refuse {
+		status = "moveabort"
+	}
+	return map[string]any{"vm_error_info": map[string]any{}, "raw_output": map[string]any{"tx_hash": "0x",
+		"gas_used": decimal(c.fee), "status": map[string]any{"type": status, "location": "payment_channel",
+			"abort_code": "20"}}}, nil
 }
 
 func (c *chain) move(from account, function string, args [][]byte) error {

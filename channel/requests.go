@@ -172,7 +172,7 @@ func (c *call) unanswered(ctx context.Context, err error) error {
 	}
 	c.m.services.Delete(c.r.server) // it is discovered again
 	coded.Unsafe = true
-	return coded.WithDetail("mayCost", *c.max)
+	return coded.WithDetail("mayCost", dollars(*c.max))
 }
 
 // recordEnd says that this call is over, or was not made after all. The cost of the one before it
@@ -325,7 +325,7 @@ func (m *Manager) signed(r *readyChannel, row history.Channel, charge pay.Charge
 		Evidence: x402.Evidence{
 			Network: r.node.Network, Asset: coinRGas, Payer: r.keyID(), PayTo: charge.PayTo,
 			Amount: charge.Amount, Nonce: nonce, Source: row.ID,
-			Memo: row.Amount.String() + " in all, epoch " + epoch,
+			Memo: dollars(row.Amount) + " in all, epoch " + epoch,
 		},
 		UniqueKey: r.node.Network + " " + row.ID + " " + r.keyID() + " " + epoch + " " + nonce,
 	}

@@ -41,6 +41,9 @@ func assetRGas(network string) x402.AssetInfo {
 	return x402.AssetInfo{Network: network, Address: coinRGas, Symbol: "RGas", Decimals: 8, USD: price}
 }
 
+// dollars is an amount of RGas as people read it.
+func dollars(units money.Amount) string { return assetRGas("").Dollars(units).Price() }
+
 // Nodes are the owner's, by network: a CAIP-2 like name, "rooch:main". They are safe for concurrent
 // use.
 type Nodes map[string]*node
@@ -112,7 +115,7 @@ func (nodes statuses) Status(ctx context.Context, e x402.Evidence) (x402.Status,
 	if err != nil || sub == nil || sub.Nonce < nonce {
 		return x402.Status{}, err
 	}
-	note := fmt.Sprintf("the payee has claimed %s units up to nonce %d", sub.Amount, sub.Nonce)
+	note := fmt.Sprintf("the payee has claimed %s up to nonce %d", dollars(sub.Amount), sub.Nonce)
 	return x402.Status{State: x402.Settled, Note: note}, nil
 }
 
@@ -269,23 +272,53 @@ var errAborted = errors.New("the chain refused the transaction")
 func (n *node) execute(ctx context.Context, raw string) (hash string, err error) {
 	var out struct {
 		Execution struct {
-			Hash   string `json:"tx_hash"`
-			Status struct {
-				Type     string `json:"type"`
-				Location string `json:"location"`
-				Abort    string `json:"abort_code"`
-			} `json:"status"`
+			Hash   string   `json:"tx_hash"`
+			Status vmStatus `json:"status"`
 		} `json:"execution_info"`
 	}
 	err = n.ask(ctx, &out, "rooch_executeRawTransaction", raw, map[string]bool{"withOutput": true})
 	if err != nil {
 		return "", err
 	}
-	if s := out.Execution.Status; s.Type != "executed" {
-		return out.Execution.Hash, fmt.Errorf("%w: %s at %s, code %s",
-			errAborted, x402.Quote(s.Type), x402.Quote(s.Location), x402.Quote(s.Abort))
+	return out.Execution.Hash, out.Execution.Status.err()
+}
+
+// dryRun asks what the chain would do with a transaction that nobody signed, and what it would take for
+// that, in units of RGas. Nothing is made.
+func (n *node) dryRun(ctx context.Context, t Transaction) (fee uint64, err error) {
+	var out struct {
+		Output struct {
+			Fee    json.Number `json:"gas_used"`
+			Status vmStatus    `json:"status"`
+		} `json:"raw_output"`
 	}
-	return out.Execution.Hash, nil
+	err = n.ask(ctx, &out, "rooch_dryRunRawTransaction", "0x"+hex.EncodeToString(t.data()))
+	if err != nil {
+		return 0, err
+	}
+	if err := out.Output.Status.err(); err != nil {
+		return 0, err
+	}
+	fee, err = parseDecimal(out.Output.Fee.String())
+	if err != nil {
+		return 0, n.Failed("with a dry run", err)
+	}
+	return fee, nil
+}
+
+// vmStatus is what the chain says that a transaction came to.
+type vmStatus struct {
+	Type     string `json:"type"`
+	Location string `json:"location"`
+	Abort    string `json:"abort_code"`
+}
+
+func (s vmStatus) err() error {
+	if s.Type == "executed" {
+		return nil
+	}
+	return fmt.Errorf("%w: %s at %s, code %s", errAborted, x402.Quote(s.Type), x402.Quote(s.Location),
+		x402.Quote(s.Abort))
 }
 
 // object reads an object's bytes; nil: there is no such object.

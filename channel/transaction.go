@@ -56,8 +56,8 @@ type Transaction struct {
 	Args     [][]byte // each in BCS
 }
 
-// maxGas is the most that the chain may take as a transaction's fee, in units of RGas. The kit asks
-// for as much: one RGas, a cent.
+// maxGas is the most that the chain may take as any transaction's fee, in units of RGas. The kit always
+// lets it take as much: one RGas, a cent.
 const maxGas = 100_000_000
 
 // openChannel opens the channel to a payee and lets a key of the sender's DID document sign for it.
