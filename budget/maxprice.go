@@ -3,6 +3,7 @@ package budget
 import (
 	"math/big"
 
+	"x402-wallet/x402"
 	"x402-wallet/x402/money"
 )
 
@@ -19,13 +20,48 @@ func (r Rules) MaxPrice(a Ask, approved money.Dollars, facts Facts) (money.Dolla
 	if last := facts.Payee.LastPrice; last != nil && r.PriceJump != 0 {
 		unasked = min(unasked, r.beforeJump(*last))
 	}
-	most := min(r.PerCall, max(unasked, approved))
+	most, _ := r.Limit(a, facts)
+	return min(most, max(unasked, approved)), nil
+}
+
+// Limit is what the owner's limits leave for one payment, whoever approves it, and what refuses a call that
+// turns out to cost more than that. How much more nobody knows; a.Price is what its caller offers.
+func (r Rules) Limit(a Ask, facts Facts) (most money.Dollars, over *x402.Error) {
+	tightest := window{name: "per_call", limit: &r.PerCall}
+	most = r.PerCall
 	for _, w := range r.windows(facts, r.hostEntries(a.Host)) {
-		if w.limit != nil {
-			most = min(most, w.limit.SubFloor(w.use.Total()))
+		if w.limit == nil {
+			continue
+		}
+		if left := w.limit.SubFloor(w.use.Total()); left < most {
+			most, tightest = left, w
 		}
 	}
-	return most, nil
+	return most, clockHint(costsMore(tightest, max(a.Price, r.PerCall), most), facts)
+}
+
+// costsMore is the refusal of a call that costs more than is left of a limit. enough is what the owner is
+// asked to make room for.
+func costsMore(w window, enough, left money.Dollars) *x402.Error {
+	has := "your " + w.title() + " budget of " + w.limit.Price() + " has " + left.Price() + " left"
+	e := x402.Errorf(x402.BudgetExceeded, "the call costs more than the %s that is left of the owner's %s "+
+		"budget of %s", left.Price(), w.title(), w.limit.Price())
+	if w.name == "per_call" {
+		if enough <= *w.limit { // nobody offered more: twice as much is a step that is easy to refuse
+			enough = w.limit.Add(*w.limit)
+		}
+		has = "your limit for one call is " + left.Price()
+		e.Message = "the call costs more than the owner's limit of " + left.Price() + " for one call"
+	} else {
+		has += ", until it resets at " + stamp(w.resets)
+		e.WithDetail("resetsAt", stamp(w.resets))
+	}
+	next := x402.Next{Do: x402.AskPerson, Command: w.command(enough),
+		Say: "The call costs more than I may pay: " + has + ". Please raise it if you want it to be paid."}
+	e.FixedBy = x402.ByPerson
+	return e.WithHint("a higher maxAmount does not help: the limit is the owner's").WithNext(next).
+		WithDetail("layer", w.name).WithDetail("limit", *w.limit).WithDetail("spent", w.use.Spent).
+		WithDetail("held", w.use.Held)
 }
 
 // beforeJump is the highest price that jumps does not find.

@@ -253,8 +253,13 @@ func TestBudgetsHoldForChannels(t *testing.T) {
 		require.NoError(t, err)
 	}
 	_, err := w.call("echo")
-	require.True(t, x402.HasCode(err, x402.AmountExceedsMax),
+	require.True(t, x402.HasCode(err, x402.BudgetExceeded),
 		"the service is told how little may be paid: %v", err)
+	e := x402.AsError(err)
+	require.Equal(t, "session", e.Details["layer"])
+	require.NotEmpty(t, e.Details["resetsAt"])
+	require.Equal(t, x402.AskPerson, e.NextStep().Do)
+	require.Equal(t, "x402-wallet budget set session 1.02", e.NextStep().Command)
 	require.Equal(t, money.NewAmount(2*price), w.paidFor())
 
 	require.NoError(t, w.store.Freeze(t.Context(), history.Freeze{By: "owner"}))
@@ -296,10 +301,11 @@ func TestHubFundsLimitCalls(t *testing.T) {
 		require.NoError(t, err)
 	}
 	_, err := w.call("echo")
-	require.True(t, x402.HasCode(err, x402.AmountExceedsMax), "%v", err)
+	require.True(t, x402.HasCode(err, x402.InsufficientFunds), "%v", err)
+	require.Equal(t, "x402-wallet channel open nuwa --deposit 0.50", x402.AsError(err).NextStep().Command)
 	require.NoError(t, w.chain.claim(*w.service.stored)) // what was taken is no longer owed
 	_, err = w.call("echo")
-	require.True(t, x402.HasCode(err, x402.AmountExceedsMax), "%v", err)
+	require.True(t, x402.HasCode(err, x402.InsufficientFunds), "%v", err)
 	require.Equal(t, money.NewAmount(2*price), w.paidFor())
 	w.chain.hubs[w.payer] = money.Amount{}
 	_, err = w.call("hello")
@@ -449,58 +455,6 @@ func TestOpening(t *testing.T) {
 	w.approve(err)
 	_, err = w.m.Open(t.Context(), "nuwa", 0)
 	require.True(t, x402.HasCode(err, x402.PaymentRejected), "%v", err)
-}
-
-// A fee is what the chain says that it takes, and not the most there is; what the chain would undo is not
-// sent.
-func TestTheChainEstimatesItsFee(t *testing.T) {
-	w := newWorld(t, func(w *world) {
-		w.rules.PerCall = 500_000 + 2_200 // $0.5022: with a whole cent a deposit of half a dollar does not fit
-	})
-	w.chain.fee = 14_200_000 // $0.00142, and half of that again, in steps of $0.0001
-	_, err := w.m.Open(t.Context(), "nuwa", 500_000)
-	require.True(t, x402.HasCode(err, x402.ApprovalRequired), "%v", err)
-	require.Equal(t, money.NewAmount(22_000_000), x402.AsError(err).Details["amount"])
-	w.approve(err)
-	w.chain.fee += 300_000 // it is a little more by now
-	_, err = w.m.Open(t.Context(), "nuwa", 500_000)
-	require.True(t, x402.HasCode(err, x402.ApprovalRequired), "the deposit: %v", err)
-	require.Equal(t, money.NewAmount(5_022_000_000), x402.AsError(err).Details["amount"])
-	w.approve(err)
-	_, err = w.m.Open(t.Context(), "nuwa", 500_000)
-	require.NoError(t, err)
-	list, _, _, err := w.store.List(t.Context(), history.Filter{Limit: 10})
-	require.NoError(t, err)
-	require.Equal(t, []money.Dollars{502_200, 2_200}, []money.Dollars{list[0].Price, list[1].Price})
-
-	w.chain.fee = maxGas + 1
-	_, err = w.m.Open(t.Context(), "nuwa", 100_000)
-	require.Equal(t, money.NewAmount(1_100_000_000), x402.AsError(err).Details["amount"], "at most a cent")
-	w.chain.refuse = true
-	n := w.chain.calls["rooch_executeRawTransaction"]
-	_, err = w.m.Open(t.Context(), "nuwa", 100_000)
-	require.True(t, x402.HasCode(err, x402.PaymentRejected), "%v", err)
-	require.Contains(t, err.Error(), "nothing was sent or paid")
-	require.Equal(t, n, w.chain.calls["rooch_executeRawTransaction"])
-}
-
-// A service that says itself that it is another one than its origin publishes is not opened a channel to.
-func TestTwoNamesStopBeforeTheFee(t *testing.T) {
-	w := newWorld(t, func(w *world) {
-		w.service.saysDiscovery = `{"serviceDid":"` + account{7}.did() + `"}`
-	})
-	for range 2 {
-		_, err := w.call("echo")
-		require.True(t, x402.HasCode(err, x402.PayeeChanged), "%v", err)
-		require.Contains(t, x402.AsError(err).Hint, "nothing was signed or paid")
-	}
-	_, err := w.m.Open(t.Context(), "nuwa", 0)
-	require.True(t, x402.HasCode(err, x402.PayeeChanged), "%v", err)
-	require.Zero(t, w.chain.numbers[w.payer])
-	w.service.saysDiscovery = w.service.info()
-	w.open()
-	_, err = w.call("echo")
-	require.NoError(t, err)
 }
 
 func TestUnusableChannelsAreRefused(t *testing.T) {

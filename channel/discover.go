@@ -116,7 +116,8 @@ func (m *Manager) checkOwnWord(ctx context.Context, s *service, over mcpAdapter,
 	if err != nil || own == nil || own.ServiceDID == "" || own.ServiceDID == s.info.ServiceDID {
 		return err
 	}
-	return x402.Errorf(x402.PayeeChanged, "the service's origin says it is %s, and the service itself that it is %s",
+	return x402.Errorf(x402.PayeeChanged,
+		"the service's origin says it is %s, and the service itself that it is %s",
 		x402.Quote(s.info.ServiceDID), x402.Quote(own.ServiceDID)).
 		WithHint("tell the person: somebody may stand in the service's place; nothing was signed or paid").
 		WithDetail("serviceDid", x402.Brief(own.ServiceDID)).

@@ -62,7 +62,7 @@ func guard(p, last subRAV, b bounds) (delta money.Amount, err error) {
 	case b.MaxCost != nil && delta.Cmp(*b.MaxCost) > 0:
 		return delta, x402.Errorf(x402.AmountExceedsMax,
 			"the service wants %s for a call that may cost %s", dollars(delta), dollars(*b.MaxCost)).
-			WithHint("nothing was signed; a service that asks for more than it was told is not to be trusted").
+			WithHint("nothing was signed: the service asks for more than it was told").
 			WithDetail("requested", dollars(delta)).WithDetail("maxAmount", dollars(*b.MaxCost)).
 			WithDetail("amount", delta)
 	}

@@ -182,6 +182,7 @@ func (m *Manager) charge(r *readyChannel, c pay.Charge) pay.Charge {
 	free := r.hub.SubFloor(r.last.Amount.SubFloor(r.claimed))
 	c.Scheme, c.Asset = schemeCall, assetRGas(r.node.Network)
 	c.Funds = x402.Funds{Source: r.row.Source, Balance: r.hub, Free: free, ReadAt: m.Now()}
+	c.Refill = x402.Command("channel", "open", r.server, "--deposit", "0.50")
 	return c
 }
 

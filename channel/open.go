@@ -79,7 +79,8 @@ func (m *Manager) prepare(ctx context.Context, s *service, t Transaction, deposi
 		return t, x402.Errorf(x402.PaymentRejected, "%s; nothing was sent or paid", err.Error()).
 			WithHint("%s", abortedHint)
 	case err != nil:
-		m.Log.Warn("no estimate of a transaction's fee; its most is counted", "network", s.node.Network, "err", err)
+		m.Log.Warn("no estimate of a transaction's fee; its most is counted", "network", s.node.Network,
+			"err", err)
 	case fee < maxGas:
 		t.MaxGas = min(maxGas, (fee+fee/2+feeStep-1)/feeStep*feeStep)
 		t.MaxGas = max(t.MaxGas, feeStep)
@@ -87,7 +88,8 @@ func (m *Manager) prepare(ctx context.Context, s *service, t Transaction, deposi
 	return t, m.checkDepositCap(deposit, money.NewAmount(t.MaxGas))
 }
 
-const abortedHint = "the DID needs a document on the chain, RGas for the fee, and for a deposit what is deposited"
+const abortedHint = "the DID needs a document on the chain, RGas for the fee, and for a deposit what is " +
+	"deposited"
 
 // spend makes one transaction, as every payment is made: held, signed, on disk, sent, judged by the
 // chain.
@@ -158,9 +160,9 @@ func (m *Manager) checkDepositCap(deposit, fee money.Amount) error {
 		"it may take %s with the chain's fee, above the owner's deposit_cap of %s",
 		price.Price(), m.DepositCap.Price()).
 		WithHint("%s", hint).WithDetail("limit", m.DepositCap).WithDetail("requested", price).
-		WithNext(x402.Next{Do: x402.AskPerson, Command: "x402-wallet policy seal", Say: "Opening the payment " +
-			"channel may take " + price.Price() + ", above your deposit_cap of " + m.DepositCap.Price() +
-			": please raise deposit_cap under [channel] in config.toml, and seal it, if you want that."})
+		WithCommand(x402.Command("policy", "seal"), "Opening the payment channel may take "+price.Price()+
+			", above your deposit_cap of "+m.DepositCap.Price()+": please raise deposit_cap under [channel] "+
+			"in config.toml, and seal it, if you want that.")
 }
 
 // whyAsked is what a person is asked about.

@@ -15,7 +15,8 @@ import (
 
 // What the owner's commands show and do.
 
-// Report is one channel, as `channel list` and `channel show` print it. Amounts are units of RGas.
+// Report is one channel, as `channel list` and `channel show` print it. Amounts are units of RGas; the prices
+// are the same in dollars.
 type Report struct {
 	Server    string          `json:"server"`
 	Service   string          `json:"serviceDid"`
@@ -28,10 +29,18 @@ type Report struct {
 	Signed    money.Amount    `json:"promised"` // signed for, in all
 	Claimed   money.Amount    `json:"claimed"`
 	Hub       *money.Amount   `json:"hub,omitempty"`
+	Prices    Prices          `json:"prices"`
 	Delivered bool            `json:"delivered"` // the service has the last SubRAV
 	UnderWay  json.RawMessage `json:"underWay,omitempty"`
 	Refused   json.RawMessage `json:"refused,omitempty"`
 	Updated   *time.Time      `json:"updated,omitempty"`
+}
+
+// Prices are a channel's amounts in dollars.
+type Prices struct {
+	Signed  string `json:"promised"`
+	Claimed string `json:"claimed"`
+	Hub     string `json:"hub,omitempty"`
 }
 
 // List is every channel that the ledger knows.
@@ -58,6 +67,7 @@ func report(row history.Channel) Report {
 		Server: row.Server, Service: row.Service, Key: row.Key, Network: row.Network, Channel: row.ID,
 		State: "unknown", Epoch: row.Epoch, Nonce: row.Nonce, Signed: row.Amount, Claimed: row.Claimed,
 		Delivered: row.Delivered || row.Signed == nil, UnderWay: row.PendingCall, Refused: row.Refused,
+		Prices: Prices{Signed: dollars(row.Amount), Claimed: dollars(row.Claimed)},
 	}
 	if !row.Updated.IsZero() {
 		r.Updated = &row.Updated
@@ -71,6 +81,7 @@ func (m *Manager) Show(ctx context.Context, server string) (out Report, err erro
 		out = Report{
 			Server: server, Service: s.payee.did(), Key: s.keyID(), Network: s.node.Network,
 			Channel: s.channelID().String(), State: "unopened", Delivered: true,
+			Prices: Prices{Signed: dollars(money.Amount{}), Claimed: dollars(money.Amount{})},
 		}
 		r, err := m.ready(ctx, s)
 		if errors.Is(err, errUnopened) {
@@ -87,7 +98,7 @@ func (m *Manager) Show(ctx context.Context, server string) (out Report, err erro
 			return err
 		}
 		out = report(r.row)
-		out.State, out.Hub = stateActive, &r.hub
+		out.State, out.Hub, out.Prices.Hub = stateActive, &r.hub, dollars(r.hub)
 		return nil
 	})
 	return out, err

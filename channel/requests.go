@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"maps"
 	"net/http"
 	"slices"
 
@@ -85,17 +86,17 @@ type call struct {
 	charge  pay.Charge
 	ref     string        // clientTxRef: the same for the repetition
 	max     *money.Amount // what it may cost; nil: none is being made, an earlier one is recovered
+	ceiling pay.Ceiling   // where max comes from
 	before  *pendingCall  // an earlier call, whose answer never came; nil: none is known
 	earlier *pay.Purchase // what was paid for an earlier call, before this one was served; nil: nothing
 }
 
 func (c *call) make(ctx context.Context) (result pay.Result, err error) {
-	c.charge.UpTo = c.charge.Offered() // so much a person may have approved
-	maxAmount, err := c.m.Engine.MaxPrice(ctx, c.charge)
+	c.charge, c.ceiling, err = c.m.Engine.Ceiling(ctx, c.charge)
 	if err != nil {
 		return result, err
 	}
-	c.max = &maxAmount
+	c.max = &c.ceiling.Most
 	if err := c.recordStart(ctx); err != nil {
 		return result, err
 	}
@@ -157,6 +158,12 @@ func (c *call) send(ctx context.Context) (reply, error) {
 	}
 	q := c.charge.Request()
 	return c.r.adapter(q.Method).send(ctx, c.m.tokens(c.r.service), q, payload)
+}
+
+// nothingPaid adds to why a call may not cost more that it cost nothing, though the service ran it.
+func nothingPaid(why error) error {
+	e := *x402.AsError(why)
+	return e.WithHint("nothing was paid for it; %s", e.Hint)
 }
 
 // unanswered is a call without an answer that can be read. It may have been served: its cost then
@@ -242,6 +249,9 @@ func (c *call) pay(ctx context.Context, charge pay.Charge, p *responsePayload, b
 	bought *history.Content) (held *pay.Purchase, err error) {
 	b.Hub, b.Claimed = c.r.hub, c.r.claimed
 	cost, err := guard(*p.SubRAV, c.r.last, b)
+	if x402.HasCode(err, x402.AmountExceedsMax) && b.MaxCost == c.max { // it is this call's limit that is met
+		err = c.overCost(ctx, err)
+	}
 	if err != nil {
 		if p.SubRAV.Nonce <= c.r.row.Nonce { // it has forgotten, or pretends to: the next call reminds it
 			c.r.row.Delivered = false
@@ -285,6 +295,14 @@ func (c *call) pay(ctx context.Context, charge pay.Charge, p *responsePayload, b
 	c.r.row, c.r.last = next, *p.SubRAV
 	c.before = nil
 	return held, nil
+}
+
+// overCost adds to the refusal of a proposal what keeps the call from costing so much.
+func (c *call) overCost(ctx context.Context, refused error) error {
+	why, e := x402.AsError(c.ceiling.Over(ctx)), x402.AsError(refused)
+	e.Code, e.FixedBy = why.Code, why.FixableBy()
+	maps.Copy(e.Details, why.Details)
+	return e.WithHint("nothing was signed; %s", why.Message).WithNext(why.NextStep())
 }
 
 // leavePending sets which call is under way when a SubRAV is recorded: none, where it was for the call
@@ -409,7 +427,7 @@ func (c *call) declined(ctx context.Context, p *responsePayload) error {
 		// it ran the tool, and asks nothing for that; it looked at our SubRAV first
 		c.r.row.Delivered = true
 		c.recordEnd(ctx, nil)
-		return c.overMax(ctx)
+		return nothingPaid(c.ceiling.Over(ctx))
 	}
 	e := x402.Errorf(x402.PaymentRejected, "the service refuses the call: %s", x402.Quote(p.Error.Code))
 	switch p.Error.Code {
@@ -425,19 +443,4 @@ func (c *call) declined(ctx context.Context, p *responsePayload) error {
 		e.Hint = "try again later"
 	}
 	return e.WithDetail("service", x402.Brief(p.Error.Code)).WithDetail("said", x402.Quote(p.Error.Message))
-}
-
-// overMax says what kept the call from costing more. Where the caller offered more than is paid
-// without asking, a person is asked.
-func (c *call) overMax(ctx context.Context) error {
-	if offered := c.charge.UpTo; offered != nil && offered.Cmp(*c.max) > 0 {
-		if err := c.m.Engine.AskAbout(ctx, c.charge); err != nil {
-			return err
-		}
-	}
-	return x402.Errorf(x402.AmountExceedsMax,
-		"the call costs more than the %s (%s units) that it was allowed to",
-		c.charge.Asset.Dollars(*c.max).Price(), *c.max).
-		WithHint("nothing was paid for it; the same call with a higher maxAmount passes, if it is worth "+
-			"that and the owner's rules let it").WithDetail("maxAmount", *c.max)
 }

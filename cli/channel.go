@@ -174,7 +174,7 @@ func (u *ui) channels(ctx context.Context, w *tools.Wallet, _ []string) (err err
 		}
 		rows := each(out.Channels, func(s channel.Report) []string {
 			return []string{s.Server, s.Service, s.Network, strconv.FormatUint(s.Nonce, 10),
-				s.Signed.String(), s.Claimed.String(), s.Channel}
+				s.Prices.Signed, s.Prices.Claimed, s.Channel}
 		})
 		u.table([]string{"SERVER", "SERVICE", "NETWORK", "VOUCHERS", "SIGNED", "CLAIMED", "CHANNEL"}, rows)
 	})
@@ -190,9 +190,9 @@ func (u *ui) channelStatus(s channel.Report, err error) error {
 	rows := [][]string{{"service", s.Service}, {"our key", s.Key}, {"network", s.Network},
 		{"channel", s.Channel}, {"state", s.State},
 		{"vouchers", strconv.FormatUint(s.Nonce, 10) + ", in epoch " + strconv.FormatUint(s.Epoch, 10)},
-		{"signed", s.Signed.String() + " units of RGas"}, {"claimed", s.Claimed.String() + " units"}}
+		{"signed", s.Prices.Signed}, {"claimed", s.Prices.Claimed}}
 	if s.Hub != nil {
-		rows = append(rows, []string{"in the hub", s.Hub.String() + " units"})
+		rows = append(rows, []string{"in the hub", s.Prices.Hub})
 	}
 	if !s.Delivered {
 		rows = append(rows, []string{"outstanding", "the last voucher goes with the next call"})

@@ -259,13 +259,16 @@ func (b *nuwaBuyer) buys() {
 		b.paid(i)
 	}
 	require.EqualValues(t, 5, b.status().Nonce)
+	_, r := b.call("x402_history", map[string]any{"limit": 20})
+	require.Contains(t, r.Text, `"$0.003"`, "the opening's fee is the chain's estimate, and half of it more")
+	require.NotContains(t, r.Text, `"$0.01"`, "and not the most that it can be")
 	if b.over == "http" {
 		out, _ := b.call("x402_estimate_cost", map[string]any{"url": b.HTTP + "/api/echo?q=x"})
 		require.Equal(t, "ESTIMATE_FAILED", out["error"], "not free: its price comes with the answer")
 	}
 
 	b.lose.Store(true) // the service serves, and proposes; the wallet never hears of it
-	_, r := b.echo(5)
+	_, r = b.echo(5)
 	require.True(t, r.IsError, r.Text)
 	require.EqualValues(t, 5, b.status().Nonce)
 	b.paid(6) // its proposal comes with the refusal of this call, which is repeated once
@@ -282,6 +285,10 @@ func (b *nuwaBuyer) buys() {
 		out, _ := b.call("x402_call_tool", map[string]any{"server": "tools", "tool": "pricey",
 			"maxAmount": "$0.01"})
 		require.Equal(t, "AMOUNT_EXCEEDS_MAX", out["error"])
+		out, r := b.call("x402_call_tool", map[string]any{"server": "tools", "tool": "pricey",
+			"maxAmount": "$50"})
+		require.Equal(t, "BUDGET_EXCEEDED", out["error"], "an offer is cut to per_call: %s", r.Text)
+		require.Contains(t, r.Text, "x402-wallet budget set per_call 50.00")
 		require.EqualValues(t, 8, b.status().Nonce, "nothing more was signed for")
 		b.paid(9)
 	}

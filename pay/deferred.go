@@ -33,6 +33,7 @@ type Charge struct {
 	UpTo           *money.Amount // a person may have approved so much, before the price was known
 	Always         string        // why a person is asked whatever it costs; "": they are not
 	Requirement    json.RawMessage
+	Refill         string // what the owner types to add to Funds
 
 	in intent
 }
@@ -112,61 +113,145 @@ func (e *Engine) Earlier(ctx context.Context, c Charge) (r Result, done bool, er
 	return r, false, nil
 }
 
-// MaxPrice is the most that a call may turn out to cost, in atomic units: what the caller offers,
-// the owner's rules let pass and the funds cover. It is above 0, or an error says what stands in
-// the way. The seller is sent it as the call's maxAmount, so that it proposes nothing that a person
-// would have to be asked about after it served.
-func (e *Engine) MaxPrice(ctx context.Context, c Charge) (room money.Amount, err error) {
-	o := c.option(c.upTo())
-	w := e.propose(payment(c.in, o, c.Funds), o, c.Funds)
-	if room, err = e.maxPrice(ctx, c, w); err != nil {
-		return room, err
-	}
-	if c.Funds.Free.IsZero() {
-		return room, insufficient(c.option(money.NewAmount(1)), c.Funds,
-			&history.ShortOfFunds{Wanted: money.NewAmount(1)})
-	}
-	for _, most := range []*money.Amount{c.Offered(), &c.Funds.Free} {
-		if most != nil && most.Cmp(room) < 0 {
-			room = *most
-		}
-	}
-	if room.IsZero() {
-		return room, x402.Errorf(x402.AmountExceedsMax, "maxAmount %s leaves nothing to pay with",
-			x402.Quote(c.in.MaxAmount)).
-			WithHint("this seller names its price with the answer: give the most that the call may cost, " +
-				"like \"$0.10\"")
-	}
-	return room, nil
+// Ceiling is the most that a call may turn out to cost, in atomic units, and what to say of one that costs
+// more: what stands in its way.
+type Ceiling struct {
+	Most money.Amount
+	over func(ctx context.Context) error
 }
 
-// maxPrice is the most that the owner's rules, and a person's approval of up to so much, let a call
-// cost: above 0.
-func (e *Engine) maxPrice(ctx context.Context, c Charge, w *proposal) (most money.Amount, err error) {
-	facts, err := e.Store.Facts(ctx, history.Question{
-		Rules: e.Rules.Query(w.ask), Payment: history.Payment{Network: c.Network, Source: c.Funds.Source},
-		Quotes: w.quotes,
-	})
+// Over is the refusal of a call that costs more. Where a person's approval is all that it lacks, they are
+// asked.
+func (l Ceiling) Over(ctx context.Context) error { return l.over(ctx) }
+
+// Ceiling is what a call may cost: what the caller offers, the owner's rules let pass and the funds cover.
+// It is above 0, or an error says what stands in the way. The seller is sent it as the call's maxAmount, so
+// that it proposes nothing that a person would have to be asked about after it served. The charge comes back
+// with the most that a person may approve: an offer beyond the owner's limits is cut to them.
+func (e *Engine) Ceiling(ctx context.Context, c Charge) (_ Charge, l Ceiling, err error) {
+	offered := c.Offered()
+	limit, beyond, err := e.limit(ctx, c)
 	if err != nil {
-		return most, err
+		return c, l, err
 	}
-	if err := facts.Refusal(); err != nil {
+	if offered != nil {
+		c.UpTo = &limit
+		if offered.Cmp(limit) < 0 {
+			c.UpTo = offered
+		}
+	}
+	unasked, err := e.unasked(ctx, c)
+	if x402.HasCode(err, x402.ApprovalRequired) && c.UpTo != nil && !c.UpTo.IsZero() {
+		if asked := e.AskAbout(ctx, c); asked != nil {
+			err = asked
+		}
+	}
+	if err != nil {
+		return c, l, err
+	}
+	l.Most = limit
+	for _, most := range []*money.Amount{c.UpTo, &unasked, &c.Funds.Free} {
+		if most != nil && most.Cmp(l.Most) < 0 {
+			l.Most = *most
+		}
+	}
+	l.over = func(ctx context.Context) error {
+		switch most := l.Most; {
+		case c.Funds.Free.Cmp(most) == 0:
+			return c.insufficient(&history.ShortOfFunds{Free: most})
+		case limit.Cmp(most) == 0:
+			return beyond
+		case c.UpTo != nil && c.UpTo.Cmp(most) > 0:
+			return e.AskAbout(ctx, c)
+		}
+		return c.tooLittle(limit, l.Most)
+	}
+	if l.Most.IsZero() {
+		return c, l, l.over(ctx)
+	}
+	return c, l, nil
+}
+
+// limit is what the owner's limits leave for a charge, whoever approves it, and the refusal of more.
+func (e *Engine) limit(ctx context.Context, c Charge) (most money.Amount, beyond, err error) {
+	var offer money.Amount
+	if offered := c.Offered(); offered != nil {
+		offer = *offered
+	}
+	facts, w, err := e.factsOf(ctx, c, offer)
+	if err != nil {
+		return most, nil, err
+	}
+	price, over := e.Rules.Limit(w.ask, facts.Facts)
+	return c.Asset.Units(price), over, nil
+}
+
+// unasked is what the owner's rules let a call cost without a person, or with their approval of up to c.UpTo.
+func (e *Engine) unasked(ctx context.Context, c Charge) (most money.Amount, err error) {
+	facts, w, err := e.factsOf(ctx, c, c.upTo())
+	if err != nil {
 		return most, err
 	}
 	var approved money.Dollars
 	if c.UpTo != nil && slices.ContainsFunc(facts.Approvals, e.mayUse) {
-		approved = w.ask.Price
+		approved, w.ask.Approved = w.ask.Price, true
 	}
 	price, err := e.Rules.MaxPrice(w.ask, approved, facts.Facts)
-	if err != nil {
-		return most, err
+	return c.Asset.Units(price), err
+}
+
+// factsOf is what a decision about a charge at an amount rests on.
+func (e *Engine) factsOf(ctx context.Context, c Charge, amount money.Amount) (history.Facts, *proposal,
+	error) {
+	o := c.option(amount)
+	w := e.propose(payment(c.in, o, c.Funds), o, c.Funds)
+	facts, err := e.Store.Facts(ctx, history.Question{
+		Rules: e.Rules.Query(w.ask), Payment: history.Payment{Network: c.Network, Source: c.Funds.Source},
+		Quotes: w.quotes,
+	})
+	if err == nil {
+		err = facts.Refusal()
 	}
-	most = c.Asset.Units(price)
-	if most.IsZero() { // the rule that leaves none says so itself
-		w.ask.Price = 1
-		_, err = e.Rules.Decide(w.ask, facts.Facts)
+	return facts, w, err
+}
+
+// tooLittle is the refusal of a call that costs more than its caller offered, or than is paid without a
+// person where the caller offered nothing.
+func (c Charge) tooLittle(limit, most money.Amount) error {
+	allowed, highest := c.Asset.Dollars(most).Price(), c.Asset.Dollars(limit).Price()
+	e := x402.Errorf(x402.AmountExceedsMax, "the call costs more than the %s that it was allowed to",
+		allowed).WithDetail("maxAmount", allowed).WithDetail("limit", highest)
+	if c.UpTo == nil {
+		return e.WithHint("a call that may cost more needs a person's approval: give maxAmount, the most "+
+			"that it may cost, up to %s, and they are asked", highest)
 	}
-	return most, err
+	return e.WithHint("this seller names its price with the answer: maxAmount is the most that the call "+
+		"may cost, and the owner's limits leave %s", highest).
+		WithNext(x402.Next{Do: x402.Change, Why: "the very same call is refused again; if the limit is " +
+			"the person's, ask them before you offer more",
+			Say: "It costs more than the limit of " + allowed + " that was set for it: may I pay more, at " +
+				"most " + highest + "?"})
+}
+
+// insufficient is the third layer's no for a charge. How its funds are added to its protocol knows.
+func (c Charge) insufficient(lack *history.ShortOfFunds) error {
+	amount := c.Amount
+	if amount.IsZero() {
+		amount = money.NewAmount(1)
+	}
+	e := x402.AsError(insufficient(c.option(amount), c.Funds, lack))
+	if c.Amount.IsZero() { // nobody knows the price
+		e.Message = "the call costs more than the " + c.Asset.Dollars(lack.Free).Price() +
+			" that is there for it on " + x402.Title(c.Network)
+		delete(e.Details, "requested")
+		delete(e.Details, "short")
+	}
+	if c.Refill != "" {
+		e.WithHint("the owner has to put more into the payment channel's hub").
+			WithCommand(c.Refill, "The payment channel has "+c.Asset.Dollars(lack.Free).Price()+" left on "+
+				x402.Title(c.Network)+", too little for the call: please put more into it.")
+	}
+	return e
 }
 
 func (c Charge) upTo() money.Amount {
@@ -218,7 +303,7 @@ func (e *Engine) Reserve(ctx context.Context, c Charge) (*Purchase, error) {
 	var taken *history.AlreadyPaying
 	switch {
 	case errors.As(err, &lack):
-		return nil, insufficient(o, c.Funds, lack)
+		return nil, c.insufficient(lack)
 	case errors.As(err, &taken):
 		return nil, x402.Errorf(x402.InvalidArgument,
 			"this idempotencyKey was used for another call meanwhile").

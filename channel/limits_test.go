@@ -1,0 +1,119 @@
+package channel
+
+import (
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"x402-wallet/history"
+	"x402-wallet/pay"
+	"x402-wallet/x402"
+	"x402-wallet/x402/money"
+)
+
+// What keeps a call from costing more is named: the owner's limit, the caller's offer, or a person. An offer
+// beyond the owner's limits is cut to them.
+func TestWhatACallMayNotCost(t *testing.T) {
+	for name, c := range map[string]struct {
+		tool, offer, perCall string
+		code                 x402.Code // "": it is paid
+		asked                uint64    // in $0.001, what a person is asked about before; 0: they are not
+		command              string    // of the next step
+		hint                 string
+	}{
+		"a generous offer": {tool: "echo", offer: "$50", perCall: "1"},
+		"above the owner's limit": {tool: "pricey", offer: "$50", perCall: "1", asked: 1000,
+			code: x402.BudgetExceeded, command: "x402-wallet budget set per_call 50.00",
+			hint: "a higher maxAmount does not help"},
+		"without an offer": {tool: "pricey", perCall: "0.05", code: x402.BudgetExceeded,
+			command: "x402-wallet budget set per_call 0.10", hint: "a higher maxAmount does not help"},
+		"above the offer": {tool: "echo", offer: "$0.0005", perCall: "1", code: x402.AmountExceedsMax,
+			hint: "the owner's limits leave $1.00"},
+		"a person is needed": {tool: "pricey", offer: "$50", perCall: "6", asked: 6000},
+		"a person is needed, up to an amount": {tool: "pricey", perCall: "6", code: x402.AmountExceedsMax,
+			hint: "give maxAmount, the most that it may cost, up to $6.00"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			w := newWorld(t, func(w *world) {
+				perCall, err := money.ParseDollars(c.perCall)
+				require.NoError(t, err)
+				w.rules.PerCall, w.rules.PriceJump, w.rules.Session = perCall, 0, nil
+			})
+			w.chain.hubs[w.payer] = money.NewAmount(10_000 * price)
+			w.open()
+			call := func() (pay.Result, error) {
+				return w.call(c.tool, func(q *pay.Request) { q.MaxAmount = c.offer })
+			}
+			r, err := call()
+			if c.asked > 0 {
+				require.True(t, x402.HasCode(err, x402.ApprovalRequired), "%v", err)
+				require.Equal(t, money.NewAmount(c.asked*price), x402.AsError(err).Details["amount"], "cut")
+				w.approve(err)
+				r, err = call()
+			}
+			if c.code == "" {
+				require.NoError(t, err)
+				require.Equal(t, pay.StatusPaid, r.Status)
+				return
+			}
+			require.True(t, x402.HasCode(err, c.code), "%v", err)
+			e := x402.AsError(err)
+			require.Contains(t, e.Hint, "nothing was paid")
+			require.Contains(t, e.Hint, c.hint)
+			require.Equal(t, c.command, e.NextStep().Command)
+			require.Zero(t, w.paidFor())
+		})
+	}
+}
+
+// A fee is what the chain says that it takes, and not the most there is; what the chain would undo is not
+// sent.
+func TestTheChainEstimatesItsFee(t *testing.T) {
+	w := newWorld(t, func(w *world) {
+		w.rules.PerCall = 500_000 + 2_200 // with a whole cent a deposit of half a dollar would not fit
+	})
+	w.chain.fee = 14_200_000 // $0.00142, and half of that again, in steps of $0.0001
+	_, err := w.m.Open(t.Context(), "nuwa", 500_000)
+	require.True(t, x402.HasCode(err, x402.ApprovalRequired), "%v", err)
+	require.Equal(t, money.NewAmount(22_000_000), x402.AsError(err).Details["amount"])
+	w.approve(err)
+	w.chain.fee += 300_000 // it is a little more by now
+	_, err = w.m.Open(t.Context(), "nuwa", 500_000)
+	require.True(t, x402.HasCode(err, x402.ApprovalRequired), "the deposit: %v", err)
+	require.Equal(t, money.NewAmount(5_022_000_000), x402.AsError(err).Details["amount"])
+	w.approve(err)
+	_, err = w.m.Open(t.Context(), "nuwa", 500_000)
+	require.NoError(t, err)
+	list, _, _, err := w.store.List(t.Context(), history.Filter{Limit: 10})
+	require.NoError(t, err)
+	require.Equal(t, []money.Dollars{502_200, 2_200}, []money.Dollars{list[0].Price, list[1].Price})
+
+	w.chain.fee = maxGas + 1
+	_, err = w.m.Open(t.Context(), "nuwa", 100_000)
+	require.Equal(t, money.NewAmount(1_100_000_000), x402.AsError(err).Details["amount"], "at most a cent")
+	w.chain.refuse = true
+	n := w.chain.calls["rooch_executeRawTransaction"]
+	_, err = w.m.Open(t.Context(), "nuwa", 100_000)
+	require.True(t, x402.HasCode(err, x402.PaymentRejected), "%v", err)
+	require.Contains(t, err.Error(), "nothing was sent or paid")
+	require.Equal(t, n, w.chain.calls["rooch_executeRawTransaction"])
+}
+
+// A service that says itself that it is another one than its origin publishes is not opened a channel to.
+func TestTwoNamesStopBeforeTheFee(t *testing.T) {
+	w := newWorld(t, func(w *world) {
+		w.service.saysDiscovery = `{"serviceDid":"` + account{7}.did() + `"}`
+	})
+	for range 2 {
+		_, err := w.call("echo")
+		require.True(t, x402.HasCode(err, x402.PayeeChanged), "%v", err)
+		require.Contains(t, x402.AsError(err).Hint, "nothing was signed or paid")
+	}
+	_, err := w.m.Open(t.Context(), "nuwa", 0)
+	require.True(t, x402.HasCode(err, x402.PayeeChanged), "%v", err)
+	require.Zero(t, w.chain.numbers[w.payer])
+	w.service.saysDiscovery = w.service.info()
+	w.open()
+	_, err = w.call("echo")
+	require.NoError(t, err)
+}
