@@ -121,13 +121,13 @@ func newChain(t *testing.T) *chain {
 		t: t, genesis: genesis, accounts: map[solana.PublicKey]map[string]any{}, blockhash: nodesHash,
 		slot: 300_000_000, height: 280_000_000,
 		alive: map[string]bool{}, lies: map[string]any{}, asked: map[string]int{},
-		commitments: map[string]string{},
 	}
 	c.start()
 	return c
 }
 
 func (c *chain) start() {
+	c.commitments = map[string]string{}
 	server := httptest.NewServer(http.HandlerFunc(c.serve))
 	c.t.Cleanup(server.Close)
 	c.url = server.URL
