@@ -26,7 +26,10 @@ func (p *Program) historyCommand(ui *ui) *cobra.Command {
 	cmd := &cobra.Command{
 		Use: "history", Short: "What was paid, newest first", Args: wants(),
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			in.Limit = &limit
+			if limit < 1 || limit > mostListed {
+				return usageError{text: fmt.Sprintf("--limit must be 1 to %d", mostListed),
+					hint: "all of them, for a program or a spreadsheet: x402-wallet export"}
+			}
 			if days < 1 || days > mostDays {
 				return usagef("--days must be 1 to %d", mostDays)
 			}
@@ -39,14 +42,14 @@ func (p *Program) historyCommand(ui *ui) *cobra.Command {
 					return ui.plot(ctx, w, days, time.Now())
 				}
 				return askWallet(ui, "searching the ledger", func() (tools.HistoryOut, error) {
-					return w.History(ctx, in)
+					return pages(ctx, w, in, limit)
 				}, ui.history)
 			})
 		},
 	}
 	cmd.Flags().BoolVar(&plot, "plot", false, "what was spent on each of the last days, as bars")
 	cmd.Flags().IntVar(&days, "days", 30, "with --plot: how many `N` days")
-	cmd.Flags().IntVar(&limit, "limit", 10, "at most `N` of them, 1 to 100")
+	cmd.Flags().IntVar(&limit, "limit", 10, "at most `N` of them, 1 to 1000; export has all")
 	cmd.Flags().StringVar(&in.Before, "before", "", "only those before this payment, by its `ID`")
 	cmd.Flags().StringVar(&in.URL, "url", "", "only those whose URL contains this `TEXT`")
 	cmd.Flags().StringVar(&in.AfterDate, "after", "",
@@ -57,6 +60,34 @@ func (p *Program) historyCommand(ui *ui) *cobra.Command {
 	}
 	cmd.AddCommand(p.verifyCommand(ui), p.pruneCommand(ui), p.importCommand(ui))
 	return cmd
+}
+
+const (
+	mostListed = 1000 // what a person reads; export is for more
+	pageRows   = 100  // of the ledger at a time, as an agent may ask
+)
+
+// pages are the newest payments, asked for as many at a time as one answer holds.
+func pages(ctx context.Context, w *tools.Wallet, in tools.HistoryIn, limit int) (out tools.HistoryOut,
+	err error) {
+	for {
+		rows := min(limit-out.Count, pageRows)
+		in.Limit = &rows
+		page, err := w.History(ctx, in)
+		if err != nil {
+			return page, err
+		}
+		if out.Count == 0 {
+			out = page
+		} else {
+			out.Count, out.Next = out.Count+page.Count, page.Next
+			out.Transactions = append(out.Transactions, page.Transactions...)
+		}
+		if out.Next == "" || out.Count >= limit {
+			return out, nil
+		}
+		in.Before = out.Next
+	}
 }
 
 func (u *ui) history(out tools.HistoryOut) {

@@ -3,6 +3,7 @@ package cli
 import (
 	"context"
 	"fmt"
+	"slices"
 	"strings"
 	"time"
 	"unicode/utf8"
@@ -68,7 +69,8 @@ type dayOut struct {
 	Held  money.Dollars `json:"held"`
 }
 
-// plot shows what was spent on each of the last days, those without a payment too.
+// plot shows what was spent on each of the last days, from the first with a payment on. JSON has all of
+// them.
 func (u *ui) plot(ctx context.Context, w *tools.Wallet, days int, now time.Time) error {
 	first := now.UTC().Truncate(24*time.Hour).AddDate(0, 0, 1-days)
 	spent, err := w.Store.Spending(ctx, first, 24*time.Hour, 0)
@@ -86,7 +88,8 @@ func (u *ui) plot(ctx context.Context, w *tools.Wallet, days int, now time.Time)
 			u.say("nothing was paid in %d days", days)
 			return
 		}
-		for _, d := range list {
+		paid := func(d dayOut) bool { return d.Spent.Add(d.Held) > 0 }
+		for _, d := range list[slices.IndexFunc(list, paid):] {
 			u.say("%s", strings.TrimRight(d.Day+"  "+u.dayBar(d, most), " "))
 		}
 		u.note("%s in %d days (UTC); ▒ is held until its outcome is known", sum.Price(), days)

@@ -3,6 +3,8 @@
 package cli
 
 import (
+	"database/sql"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
@@ -361,6 +363,52 @@ func TestViews(t *testing.T) {
 			require.Contains(t, colored, "\x1b[", "%v", line.args)
 			require.Equal(t, without, regexp.MustCompile("\x1b\\[[0-9;]*m").ReplaceAllString(colored, ""))
 		})
+	}
+}
+
+// A long list is asked for page by page, and a plot begins with the first day on which anything was paid.
+func TestLongHistory(t *testing.T) {
+	t.Parallel()
+	w, env := household(t, sandbox.Options{}, sandbox.Rules{})
+	db, err := sql.Open("sqlite", "file://"+filepath.ToSlash(filepath.Join(w.home, "ledger.db"))+
+		"?_pragma=busy_timeout(5000)")
+	require.NoError(t, err)
+	now := time.Now().UTC()
+	for i := range 250 {
+		at := now.AddDate(0, 0, -3*(i%2)).UnixMicro() - int64(i) // of two days
+		_, err := db.Exec(`INSERT INTO payments (id, session, state, proof, created_at, updated_at,
+			fingerprint, method, url, target, host, network, scheme, dialect, asset, symbol, amount, usd,
+			pay_to, source, requirement, delivered) VALUES (?, 's', 'settled', 'chain', ?, ?, x'00', 'GET',
+			'https://a.example/', '', 'a.example', 'eip155:8453', 'exact', 'v2', '0x', 'USDC', '1000', 1000,
+			'0xpayee', '', '{}', 1)`,
+			fmt.Sprintf("pay_%032x", i), at, at)
+		require.NoError(t, err)
+	}
+	require.NoError(t, db.Close())
+	var list struct {
+		Count        int
+		Next         string
+		Transactions []struct{ PaymentID string }
+	}
+	for limit, next := range map[string]bool{"250": false, "1000": false, "200": true} {
+		out, _ := runs(t, 0, env, "history", "--json", "--limit", limit)
+		require.NoError(t, json.Unmarshal([]byte(out), &list))
+		seen := map[string]bool{}
+		for _, p := range list.Transactions {
+			seen[p.PaymentID] = true
+		}
+		require.Len(t, seen, list.Count)
+		require.Equal(t, map[bool]int{true: 200, false: 250}[next], list.Count)
+		require.Equal(t, next, list.Next != "")
+		list.Next = ""
+	}
+	said, _ := runs(t, 2, env, "history", "--limit", "1001")
+	require.Contains(t, said, "x402-wallet export")
+
+	plot := sit(t, nil, append(env, "NO_COLOR=1"), "history", "--plot").ends(0)
+	require.NotContains(t, plot, now.AddDate(0, 0, -4).Format(time.DateOnly))
+	for ago := range 4 {
+		require.Contains(t, plot, now.AddDate(0, 0, -ago).Format(time.DateOnly))
 	}
 }
 
