@@ -46,12 +46,25 @@ const balanceDescription = `What the wallet can spend: per network the balance, 
 
 // Balance reads the chains and the budgets. Its error is an *x402.Error; trouble with one node is in its row.
 func (w *Wallet) Balance(ctx context.Context, network, asset string) (out BalanceOut, err error) {
-	out.Networks = []balanceRow{}
+	out.Networks, err = w.OnChain(ctx, network, asset)
+	if err != nil {
+		return BalanceOut{}, err
+	}
+	out.Budget, err = w.budgets(ctx)
+	if err != nil {
+		return BalanceOut{}, withCode(x402.CheckFailed, "the budgets could not be read", err)
+	}
+	return out, nil
+}
+
+// OnChain reads the chains.
+func (w *Wallet) OnChain(ctx context.Context, network, asset string) (rows []balanceRow, err error) {
+	rows = []balanceRow{}
 	networks := w.Networks
 	if network != "" {
 		known, ok := x402.Network(network)
 		if !ok || !slices.Contains(w.Networks, known) {
-			return out, x402.Errorf(x402.InvalidArgument, "the network %s is not configured",
+			return rows, x402.Errorf(x402.InvalidArgument, "the network %s is not configured",
 				x402.Quote(network)).
 				WithHint("configured are: %s", strings.Join(w.Networks, ", "))
 		}
@@ -60,20 +73,20 @@ func (w *Wallet) Balance(ctx context.Context, network, asset string) (out Balanc
 	for _, network := range networks {
 		for _, a := range w.assets(network, asset) {
 			row := balanceRow{Network: network, Asset: a.Address, Symbol: a.Symbol, Decimals: a.Decimals}
-			out.Networks = append(out.Networks, row)
+			rows = append(rows, row)
 		}
 	}
-	if len(out.Networks) == 0 && asset != "" {
-		return out, x402.Errorf(x402.InvalidArgument, "the asset is not one this wallet knows on %s",
+	if len(rows) == 0 && asset != "" {
+		return rows, x402.Errorf(x402.InvalidArgument, "the asset is not one this wallet knows on %s",
 			strings.Join(networks, ", ")).
 			WithHint("leave it out for each network's own dollar; the owner can add assets")
 	}
 	ctx, cancel := context.WithTimeout(ctx, nodeTimeout)
 	defer cancel()
 	var wait sync.WaitGroup
-	for i := range out.Networks {
+	for i := range rows {
 		wait.Go(func() {
-			row := &out.Networks[i]
+			row := &rows[i]
 			defer func() {
 				if p := recover(); p != nil { // the boundary does not reach into goroutines
 					w.Engine.Log.Error("a chain panicked", "network", row.Network, "type", reflect.TypeOf(p),
@@ -85,11 +98,7 @@ func (w *Wallet) Balance(ctx context.Context, network, asset string) (out Balanc
 		})
 	}
 	wait.Wait()
-	out.Budget, err = w.budgets(ctx)
-	if err != nil {
-		return BalanceOut{}, withCode(x402.CheckFailed, "the budgets could not be read", err)
-	}
-	return out, nil
+	return rows, nil
 }
 
 // budgets is what is left of each.

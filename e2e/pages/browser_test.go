@@ -226,6 +226,18 @@ func (b *browser) press(key string) {
 	b.do("Input.dispatchKeyEvent", k, nil)
 }
 
+// click clicks where an element begins.
+func (b *browser) click(selector string) {
+	b.t.Helper()
+	var at [2]float64
+	b.eval(fmt.Sprintf(`(r => [r.x + 20, r.y + r.height / 2])(document.querySelector(%q).getBoundingClientRect())`,
+		selector), &at)
+	for _, kind := range []string{"mousePressed", "mouseReleased"} {
+		b.do("Input.dispatchMouseEvent", map[string]any{"type": kind, "x": at[0], "y": at[1],
+			"button": "left", "clickCount": 1}, nil)
+	}
+}
+
 func (b *browser) write(text string) {
 	b.t.Helper()
 	b.do("Input.insertText", map[string]any{"text": text}, nil)

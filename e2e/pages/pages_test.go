@@ -87,6 +87,13 @@ func TestDashboard(t *testing.T) {
 	b.shoot("empty")
 	b.visit(base + "history")
 	b.glance("empty-history")
+	b.visit(base + "money")
+	require.Contains(t, b.text(), home.EVM)
+	var selected string
+	b.click(".copy")
+	b.eval(`getSelection().toString()`, &selected)
+	require.Equal(t, home.EVM, strings.TrimSpace(selected), "one click selects all of it")
+	b.shoot("money")
 
 	for _, path := range []string{"/weather", "/solana", "/weather?city=Oslo"} {
 		t.Run(path, func(t *testing.T) { // the demo's
@@ -96,6 +103,7 @@ func TestDashboard(t *testing.T) {
 	}
 	b.visit(base)
 	require.Contains(t, b.text(), "Latest payments")
+	require.Contains(t, b.text(), "All of it at one time")
 	b.shoot("paid")
 
 	asked, err := pays("/report")
@@ -116,6 +124,11 @@ func TestDashboard(t *testing.T) {
 	b.eval(`document.querySelectorAll("details").forEach(d => d.open = true)`, nil)
 	b.shoot("payment")
 
+	if day := earlierToday(t, home.Dir); day {
+		b.visit(base)
+		require.Contains(t, b.text(), "All of it on")
+		b.shoot("one-day")
+	}
 	busy(t, home.Dir)
 	for _, span := range []string{"24h", "30d", "12m"} {
 		b.visit(base + "?range=" + span)
@@ -124,9 +137,11 @@ func TestDashboard(t *testing.T) {
 	b.visit(base)                                             // thirty days
 	b.eval(`document.querySelector(".alerts").remove()`, nil) // of the test's cheap keystore
 	b.shoot("readme")
-	_, err = home.Command(t.Context(), bin, "freeze").Output()
-	require.NoError(t, err)
-	b.visit(base)
+	b.tabTo("Stop all payments")
+	b.leads(func() { b.press("Enter") })
+	b.glance("freeze")
+	b.tabTo("Stop all payments now")
+	b.leads(func() { b.press("Enter") })
 	require.Contains(t, b.text(), "Every payment is stopped")
 	b.glance("frozen")
 	b.visit(base + "history?url=api&status=settled")
@@ -164,12 +179,38 @@ func approve(t *testing.T, b *browser) {
 	b.glance("approved")
 }
 
-// busy is a year of an agent's work, put straight into the ledger: no sandbox lives that long.
-func busy(t *testing.T, home string) {
+// row puts a payment straight into the ledger.
+const row = `INSERT INTO payments (id, session, state, proof, created_at, updated_at, fingerprint, method, url, target, host, network, scheme, dialect,
+			asset, symbol, amount, usd, pay_to, source, requirement, delivered) VALUES (?, 's', ?, ?, ?, ?, x'00', 'GET', ?, '', ?, ?, 'exact', 'v2', '0x', 'USDC', ?, ?, '0xpayee', '', '{}', 1)`
+
+func ledger(t *testing.T, home string) *sql.DB {
 	t.Helper()
 	db, err := sql.Open("sqlite", "file://"+filepath.ToSlash(filepath.Join(home, "ledger.db"))+
 		"?_pragma=busy_timeout(5000)")
 	require.NoError(t, err)
+	return db
+}
+
+// earlierToday adds payments in other hours of this day, where it has any.
+func earlierToday(t *testing.T, home string) bool {
+	t.Helper()
+	db := ledger(t, home)
+	defer db.Close()
+	now := time.Now().UTC()
+	for hour := range now.Hour() {
+		at := now.Truncate(24 * time.Hour).Add(time.Duration(hour) * time.Hour).UnixMicro()
+		price := 1000 * (1 + hour*7%5)
+		_, err := db.Exec(row, fmt.Sprintf("pay_f%031x", hour), "settled", "chain", at, at,
+			"https://maps.example/api/route", "maps.example", "eip155:8453", fmt.Sprint(price), price)
+		require.NoError(t, err)
+	}
+	return now.Hour() > 0
+}
+
+// busy is a year of an agent's work, put straight into the ledger: no sandbox lives that long.
+func busy(t *testing.T, home string) {
+	t.Helper()
+	db := ledger(t, home)
 	defer db.Close()
 	tx, err := db.Begin()
 	require.NoError(t, err)
@@ -201,9 +242,7 @@ func busy(t *testing.T, home string) {
 		}
 		network := []string{"eip155:8453", "eip155:8453", "eip155:8453",
 			"solana:5eykt4UsFv8P8NJdTREpY1vzqKqZKvdp", "eip155:137"}[r.IntN(5)]
-		_, err := tx.Exec(
-			`INSERT INTO payments (id, session, state, proof, created_at, updated_at, fingerprint, method, url, target, host, network, scheme, dialect,
-			asset, symbol, amount, usd, pay_to, source, requirement, delivered) VALUES (?, 's', ?, ?, ?, ?, x'00', 'GET', ?, '', ?, ?, 'exact', 'v2', '0x', 'USDC', ?, ?, '0xpayee', '', '{}', 1)`,
+		_, err := tx.Exec(row,
 			fmt.Sprintf("pay_%032x", i), state, proof, at, at, "https://"+s.host+s.path, s.host, network,
 			fmt.Sprint(s.price), s.price)
 		require.NoError(t, err)

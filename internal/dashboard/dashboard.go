@@ -2,10 +2,13 @@
 // is left of each budget, what is unfinished, what waits for them, and everything that was ever
 // paid. It is made of HTML and inline SVG; there is no script in it.
 //
+// The files: dashboard.go (who may look, pages), overview.go (what goes on now; plot.go draws it), money.go
+// (balances, addresses), approval.go and freeze.go (what a person decides), history.go (what was paid).
+//
 // What must stay true: only the browser that opened the one-time address is answered, and only
-// under that very name; looking changes nothing, and needs no key; approving a payment takes the
-// passphrase typed into its form, for exactly what that form showed. What strangers wrote is text,
-// and letters that cannot be seen are written out.
+// under that very name; looking changes nothing, and needs no key; stopping all payments needs none
+// either; approving one takes the passphrase typed into its form, for exactly what that form showed. What
+// strangers wrote is text, and letters that cannot be seen are written out.
 //
 // The dashboard holds no key and asks for none: the passphrase is handed to one function
 // (Options.Approve), which opens the keystore, seals the row as `x402-wallet approve` does, and
@@ -19,6 +22,7 @@ import (
 	"crypto/subtle"
 	"embed"
 	"errors"
+	"fmt"
 	"html/template"
 	"net"
 	"net/http"
@@ -62,6 +66,9 @@ type Server struct {
 	opened bool
 	looked time.Time // last, by who opened it
 
+	reading sync.Mutex // of balances: one request asks the nodes, the others wait for it
+	read    balances
+
 	deciding sync.Mutex // one passphrase at a time: each takes the KDF's memory
 	wrong    int        // passphrases in a row
 }
@@ -76,6 +83,9 @@ func New(at net.Addr, o Options) *Server {
 	s.URL = "http://" + s.host + s.place + "/" + s.token
 	mux := http.NewServeMux()
 	mux.HandleFunc("GET /{$}", s.page(overview))
+	mux.HandleFunc("GET /money", s.page(addMoney))
+	mux.HandleFunc("GET /freeze", s.page(stop))
+	mux.HandleFunc("POST /freeze", s.with(freeze))
 	mux.HandleFunc("GET /history", s.page(list))
 	mux.HandleFunc("GET /payments/{id}", s.page(payment))
 	mux.HandleFunc("GET /approvals/{id}", s.page(approval))
@@ -156,14 +166,43 @@ func (s *Server) answer(w http.ResponseWriter, r *http.Request) {
 	case fromElsewhere(r), r.Method == http.MethodPost && !loopback.FromItself(r, s.host):
 		s.say(w, http.StatusForbidden, "This request did not come from the dashboard's own page.")
 	default:
-		s.mu.Lock()
-		s.looked = s.o.Now()
-		s.mu.Unlock()
+		if !updatesItself(r) {
+			s.mu.Lock()
+			s.looked = s.o.Now()
+			s.mu.Unlock()
+		}
 		s.pages.ServeHTTP(w, r)
 	}
 }
 
 func same(a, b string) bool { return subtle.ConstantTimeCompare([]byte(a), []byte(b)) == 1 }
+
+// The page of what goes on now loads itself again, without a script. Pages with something to type do not: it
+// would be lost.
+const (
+	updateEvery = 20 * time.Second
+	byItself    = "auto" // marks such a look: nobody need be there
+	standsStill = "off"  // a person does not want it
+)
+
+func updatesItself(r *http.Request) bool { return r.URL.Query().Get("update") == byItself }
+
+// update has the browser load the page again, unless the dashboard would have ended by then: the last
+// page stays.
+func (l *look) update(f *frame) {
+	query := l.r.URL.Query()
+	f.Still = query.Get("update") == standsStill
+	l.mu.Lock()
+	ends := l.looked.Add(l.o.Idle)
+	l.mu.Unlock()
+	last := l.o.Idle > 0 && !l.o.Now().Add(updateEvery).Before(ends)
+	if f.Still || last {
+		return
+	}
+	query.Set("update", byItself)
+	f.Every = int(updateEvery / time.Second)
+	l.w.Header().Set("Refresh", fmt.Sprintf("%d; url=%s/?%s", f.Every, l.place, query.Encode()))
+}
 
 // fromElsewhere reports whether a browser says that another site, or another port of this machine,
 // leads here: to a browser, ports of one host are the same site.
@@ -260,10 +299,12 @@ type frame struct {
 	Now             time.Time
 	Style           template.CSS
 	Alerts          []alert
-	Locked          bool
+	Locked, Frozen  bool
 	// approvals that the person is asked for, and those that were decided and are still valid
 	Waiting, Decided []history.Approval
 	Known            bool // the person may look: there is a navigation
+	Every            int  // seconds after which the page loads itself again; 0: it does not
+	Still            bool // because the person does not want it
 	Page             any
 }
 
@@ -329,7 +370,7 @@ var functions = template.FuncMap{
 	"stamp": func(t time.Time) string { return t.UTC().Format(time.RFC3339) },
 	"when":  func(t time.Time) string { return t.UTC().Format("2006-01-02 15:04") },
 	"exact": func(t time.Time) string { return t.UTC().Format("2006-01-02 15:04:05.000") },
-	"short": short,
+	"short": short, "join": func(names []string) string { return strings.Join(names, ", ") },
 	"table": func(base string, rows []row) table { return table{Base: base, Rows: rows} },
 	"named": func(title, id, period string, b bars) named {
 		return named{bars: b, Title: title, ID: id, Range: period}

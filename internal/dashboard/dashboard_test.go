@@ -42,6 +42,7 @@ type board struct {
 	home    string
 	browser *http.Client
 	typed   []string // passphrases that reached Approve
+	wallet  *tools.Wallet
 }
 
 type noKeys struct{}
@@ -64,6 +65,7 @@ func newBoard(t *testing.T) *board {
 	wallet := &tools.Wallet{Store: b.store, Keys: noKeys{}, Engine: &pay.Engine{Store: b.store,
 		Rules: budget.Rules{PerCall: 1_000_000, Session: &session, Day: 10_000_000, Month: 100_000_000,
 			HostDay: map[string]money.Dollars{"api.example": 1_000_000}}, Assets: x402.NewRegistry(nil)}}
+	b.wallet = wallet
 	listener, err := loopback.Listen(t.Context(), "127.0.0.1:0")
 	require.NoError(t, err)
 	b.Server = New(listener.Addr(), Options{
@@ -323,7 +325,7 @@ func TestLookingChangesNothing(t *testing.T) {
 	b.pays("pay_1", "https://api.example/a", "settled", 1000, time.Now())
 	before, err := b.store.Head(t.Context())
 	require.NoError(t, err)
-	for _, path := range []string{"/", "/?range=24h", "/?range=12m", "/history",
+	for _, path := range []string{"/", "/?range=24h", "/?range=12m&table=1", "/money", "/freeze", "/history",
 		"/history?url=a&status=settled&from=2026-01-01&to=2027-01-01", "/payments/pay_1",
 		"/payments/pay_1/content", "/payments/pay_1/receipt", "/approvals/" + a.ID, "/export?format=csv",
 		"/export?format=jsonl", "/icon.svg"} {
@@ -343,7 +345,7 @@ func TestNothingFromOutside(t *testing.T) {
 	b := opened(t)
 	b.ask(1)
 	b.pays("pay_1", "https://api.example/a", "settled", 1000, time.Now())
-	for _, path := range []string{"/", "/history", "/payments/pay_1"} {
+	for _, path := range []string{"/", "/money", "/freeze", "/history", "/payments/pay_1"} {
 		t.Run(path, func(t *testing.T) {
 			page := b.get(path)
 			for _, outside := range []string{`src=`, `href="http`, `href="//`, "<script", "@import", "url(h",

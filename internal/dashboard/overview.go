@@ -1,7 +1,6 @@
 package dashboard
 
 import (
-	"cmp"
 	"fmt"
 	"time"
 
@@ -39,6 +38,7 @@ func (l *look) standing(f *frame) error {
 	}
 	for _, z := range freezes {
 		what := "Every payment is stopped"
+		f.Frozen = f.Frozen || z.Account == ""
 		if z.Account != "" {
 			what = "Payments from " + z.Account + " on " + x402.Title(z.Network) + " are stopped"
 		}
@@ -64,7 +64,7 @@ func (l *look) standing(f *frame) error {
 
 // first is the first page.
 type first struct {
-	Addresses  [][2]string // by chain
+	Balances   balances
 	Spending   spending
 	Budgets    []budgetBar
 	PerCall    money.Dollars
@@ -76,9 +76,12 @@ type first struct {
 
 func overview(l *look) (frame, error) {
 	ctx, store, now := l.r.Context(), l.wallet.Store, l.o.Now().UTC()
-	solana, evm := l.wallet.Keys.Addresses()
-	p := first{Addresses: [][2]string{{"EVM", evm}, {"Solana", solana}}}
+	var p first
 	var err error
+	p.Balances, err = l.balances()
+	if err != nil {
+		return frame{}, err
+	}
 	p.Spending, err = l.spending(now)
 	if err != nil {
 		return frame{}, err
@@ -104,7 +107,9 @@ func overview(l *look) (frame, error) {
 		p.Recent = append(p.Recent, rowOf(n))
 	}
 	p.Empty = len(newest) == 0
-	return frame{Template: "overview", Title: "Overview", Here: "overview", Page: p}, nil
+	f := frame{Template: "overview", Title: "Overview", Here: "overview", Page: p}
+	l.update(&f)
+	return f, nil
 }
 
 // ago says how long ago something was.
@@ -147,70 +152,6 @@ func next(p history.Payment) string {
 		return "No money moved, and this payment can no longer be settled. Nothing is held."
 	}
 	return ""
-}
-
-// spending is what was spent over a range of time.
-type spending struct {
-	budget.Use
-	Range           string      // its title
-	Ranges          [][2]string // all there are: name and title
-	Plot            plot
-	Hosts, Networks bars
-}
-
-// spans are the ranges, each of steps that end now.
-var spans = []struct {
-	name, title, said string
-	unit              time.Duration                  // of the kept sums
-	step              func(time.Time, int) time.Time // the beginning of the step so many away
-	steps             int
-	label, long       string
-	every             int // steps between labels
-}{
-	{name: "24h", title: "24 hours", said: "the last 24 hours", unit: time.Hour, steps: 24, every: 3,
-		label: "15:04", long: "Mon 2 Jan, 15:04", step: func(t time.Time, n int) time.Time {
-			return t.Truncate(time.Hour).Add(time.Duration(n) * time.Hour)
-		}},
-	{name: "30d", title: "30 days", said: "the last 30 days", unit: 24 * time.Hour, steps: 30, every: 4,
-		label: "2 Jan", long: "Mon 2 Jan 2006", step: func(t time.Time, n int) time.Time {
-			return t.Truncate(24*time.Hour).AddDate(0, 0, n)
-		}},
-	{name: "12m", title: "12 months", said: "the last 12 months", unit: 24 * time.Hour, steps: 12, every: 1,
-		label: "Jan", long: "January 2006", step: func(t time.Time, n int) time.Time {
-			return time.Date(t.Year(), t.Month(), 1, 0, 0, 0, 0, time.UTC).AddDate(0, n, 0)
-		}},
-}
-
-func (l *look) spending(now time.Time) (out spending, err error) {
-	chosen := cmp.Or(l.r.FormValue("range"), "30d")
-	for _, span := range spans {
-		out.Ranges = append(out.Ranges, [2]string{span.name, span.title})
-		if span.name != chosen {
-			continue
-		}
-		out.Range = span.title
-		all, err := l.wallet.Store.Spending(l.r.Context(), span.step(now, 1-span.steps), span.unit, mostParts)
-		if err != nil {
-			return out, err
-		}
-		var steps []step
-		for n := 1 - span.steps; n <= 0; n++ {
-			from, to := span.step(now, n), span.step(now, n+1)
-			s := step{Label: from.Format(span.label), Long: from.Format(span.long), At: from}
-			for at := from; at.Before(to); at = at.Add(span.unit) {
-				s.Spent, s.Held = s.Spent.Add(all.Over[at].Spent), s.Held.Add(all.Over[at].Held)
-			}
-			out.Spent, out.Held = out.Spent.Add(s.Spent), out.Held.Add(s.Held)
-			steps = append(steps, s)
-		}
-		out.Plot = draw(steps, span.every, span.said)
-		out.Hosts = barsOf(all.Hosts, out.Use, func(host string) string { return host })
-		out.Networks = barsOf(all.Networks, out.Use, x402.NetworkName)
-	}
-	if out.Range == "" {
-		return out, x402.Errorf(x402.InvalidArgument, "no such range")
-	}
-	return out, nil
 }
 
 func (l *look) budgets(p *first) error {

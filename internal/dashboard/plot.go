@@ -32,6 +32,9 @@ type bar struct {
 	SpentY, SpentHigh float64
 	HeldY, HeldHigh   float64
 	Labelled, Wide    bool // Wide: only where there is room
+	// where its label is, inside of the plot also at its ends
+	LabelX float64
+	Anchor string
 }
 
 type gridline struct {
@@ -43,6 +46,7 @@ const (
 	plotHeight = 200 // as in overview.html
 	leastHigh  = 2   // pixels: something is never nothing
 	filled     = .7  // of a step's width
+	gutter     = 12  // percent, left of the bars: the lines' labels are there, inside of the plot
 )
 
 // draw puts a label at each so many steps, counted from the last.
@@ -57,7 +61,7 @@ func draw(steps []step, every int, said string) plot {
 		sum.Spent, sum.Held = sum.Spent.Add(s.Spent), sum.Held.Add(s.Held)
 	}
 	top := p.grid(most.Total())
-	width := 100 / float64(len(steps))
+	width := (100 - gutter) / float64(len(steps))
 	high := func(d money.Dollars) float64 {
 		if d == 0 {
 			return 0
@@ -66,12 +70,19 @@ func draw(steps []step, every int, said string) plot {
 	}
 	for i, s := range steps {
 		at := float64(i)
-		b := bar{step: s, X: round((at + (1-filled)/2) * width), Middle: round((at + .5) * width),
+		b := bar{step: s, X: round(gutter + (at+(1-filled)/2)*width), Middle: round(gutter + (at+.5)*width),
 			Width: round(width * filled), SpentHigh: high(s.Spent), HeldHigh: high(s.Held)}
 		b.SpentY = round(plotHeight - b.SpentHigh)
 		b.HeldY = round(b.SpentY - b.HeldHigh)
 		fromEnd := len(steps) - 1 - i
 		b.Labelled, b.Wide = fromEnd%every == 0, fromEnd%(2*every) != 0
+		b.LabelX, b.Anchor = b.Middle, "middle"
+		switch i {
+		case 0:
+			b.LabelX, b.Anchor = b.X, "start"
+		case len(steps) - 1:
+			b.LabelX, b.Anchor = 100, "end"
+		}
 		p.Bars = append(p.Bars, b)
 	}
 	p.Any = most.Total() > 0
@@ -99,8 +110,12 @@ func (p *plot) grid(most money.Dollars) (top money.Dollars) {
 		return 1
 	}
 	for i := range n + 1 {
-		p.Lines = append(p.Lines, gridline{Y: round(plotHeight - float64(i)/float64(n)*plotHeight),
-			Label: (i * unit).Price()})
+		label := ""
+		if i > 0 { // the base needs none
+			label = (i * unit).Price()
+		}
+		part := float64(i) / float64(n)
+		p.Lines = append(p.Lines, gridline{Y: round(plotHeight - part*plotHeight), Label: label})
 	}
 	return n * unit
 }

@@ -1,0 +1,130 @@
+package dashboard
+
+import (
+	"context"
+	"fmt"
+	"strings"
+	"time"
+
+	"rsc.io/qr"
+
+	"x402-wallet/x402"
+)
+
+const (
+	// nodesWait is how long a page waits for the networks' nodes: most answer within it, and a page that
+	// comes late is worse than one that says of a network that it did not answer.
+	nodesWait = 2 * time.Second
+	// balancesFor is how long balances are shown again before the nodes are asked once more: a page that
+	// updates itself shall not be a load on them.
+	balancesFor = time.Minute
+)
+
+// balances are what lies at the wallet's addresses.
+type balances struct {
+	Rows   []holding
+	Empty  []string // networks with nothing
+	Silent []string // networks whose node did not answer
+	At     time.Time
+	moment int64 // of the ledger, then
+}
+
+// holding is a token on a network.
+type holding struct {
+	Network, Symbol             string
+	Balance, Delegated, Waiting string // in whole tokens; "": none
+}
+
+// balances asks each network's node, at most once in balancesFor while nothing is paid.
+func (l *look) balances() (balances, error) {
+	head, err := l.wallet.Store.Head(l.r.Context())
+	if err != nil {
+		return balances{}, err
+	}
+	l.reading.Lock()
+	defer l.reading.Unlock()
+	now := l.o.Now()
+	if age := now.Sub(l.read.At); age >= 0 && age < balancesFor && head.Seq == l.read.moment {
+		return l.read, nil
+	}
+	ctx, cancel := context.WithTimeout(l.r.Context(), nodesWait)
+	defer cancel()
+	list, err := l.wallet.OnChain(ctx, "", "")
+	if err != nil {
+		return balances{}, err
+	}
+	read := balances{At: now, moment: head.Seq}
+	for _, row := range list {
+		name := x402.NetworkName(row.Network)
+		switch {
+		case row.Error != "":
+			read.Silent = append(read.Silent, name)
+		case row.Balance.IsZero():
+			read.Empty = append(read.Empty, name)
+		default:
+			h := holding{Network: name, Symbol: row.Symbol, Balance: row.Balance.Units(row.Decimals)}
+			if row.Delegated != nil {
+				h.Delegated = row.Delegated.Units(row.Decimals)
+			}
+			if !row.Held.IsZero() {
+				h.Waiting = row.Held.Units(row.Decimals)
+			}
+			read.Rows = append(read.Rows, h)
+		}
+	}
+	if l.r.Context().Err() == nil { // of a browser that has left nothing is kept
+		l.read = read
+	}
+	return read, nil
+}
+
+// address is where money is sent to.
+type address struct {
+	Name, Address string
+	Networks      string // of this wallet, where it is good
+	QR            string // the path of an inline SVG, and its size in modules
+	Modules       int
+}
+
+// addMoney shows the addresses. Its QR codes are drawn here, as everything of the page is.
+func addMoney(l *look) (frame, error) {
+	solana, evm := l.wallet.Keys.Addresses()
+	list := []address{{Name: "EVM", Address: evm}, {Name: "Solana", Address: solana}}
+	for i := range list {
+		a := &list[i]
+		var networks []string
+		for _, network := range l.wallet.Networks {
+			if x402.IsSolana(network) == (a.Name == "Solana") {
+				networks = append(networks, x402.NetworkName(network))
+			}
+		}
+		a.Networks = strings.Join(networks, ", ")
+		code, err := qr.Encode(a.Address, qr.L)
+		if err != nil {
+			return frame{}, fmt.Errorf("draw the QR code: %w", err)
+		}
+		a.QR, a.Modules = drawn(code), code.Size+2*quietZone
+	}
+	return frame{Template: "money", Title: "Add money", Here: "money", Page: list}, nil
+}
+
+// quietZone is the white margin that readers of QR codes want, in modules.
+const quietZone = 4
+
+// drawn is a QR code's dark modules as the path of an SVG, a run of a row at a time.
+func drawn(code *qr.Code) string {
+	var path strings.Builder
+	for y := range code.Size {
+		for x := 0; x < code.Size; x++ {
+			run := 0
+			for x+run < code.Size && code.Black(x+run, y) {
+				run++
+			}
+			if run > 0 {
+				fmt.Fprintf(&path, "M%d %dh%dv1h-%dz", x+quietZone, y+quietZone, run, run)
+				x += run
+			}
+		}
+	}
+	return path.String()
+}

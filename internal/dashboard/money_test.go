@@ -1,0 +1,175 @@
+package dashboard
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/http"
+	"net/url"
+	"regexp"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+	"rsc.io/qr"
+
+	"x402-wallet/history"
+	"x402-wallet/x402"
+	"x402-wallet/x402/money"
+)
+
+// ledgers is a chain on which the wallet has something, or whose node is silent.
+type ledgers struct {
+	mu      sync.Mutex
+	asked   int
+	balance map[string]uint64 // by network; the node of others is silent
+	waits   bool
+}
+
+func (c *ledgers) Address() string { return "0xEvmAddress" }
+
+func (c *ledgers) Clock(context.Context, string) (time.Time, error) { return time.Time{}, nil }
+
+func (c *ledgers) Funds(ctx context.Context, network string, _ x402.AssetInfo) (x402.Funds, error) {
+	c.mu.Lock()
+	c.asked++
+	c.mu.Unlock()
+	balance, there := c.balance[network]
+	if c.waits && !there {
+		<-ctx.Done()
+	}
+	if !there {
+		return x402.Funds{}, errors.New("silent")
+	}
+	amount := money.NewAmount(balance)
+	return x402.Funds{Source: "0xEvmAddress", Balance: amount, Free: amount}, nil
+}
+
+// What lies on the chains is shown, nothing is not confused with no answer, and nodes are asked once a minute
+// and after each payment.
+func TestBalances(t *testing.T) {
+	b := opened(t)
+	c := &ledgers{waits: true, balance: map[string]uint64{"eip155:8453": 12_340_000, "eip155:137": 0}}
+	b.wallet.Networks, b.wallet.EVM = []string{"eip155:8453", "eip155:137", "eip155:42161"}, c
+	page := b.get("/").body
+	require.Regexp(t, `(?s)<strong>Base</strong> <span class="sum">12\.34 <small>USDC`, page)
+	require.Contains(t, page, "Nothing on Polygon")
+	require.Contains(t, page, "no answer from Arbitrum")
+	require.Equal(t, 3, c.asked)
+	b.get("/")
+	require.Equal(t, 3, c.asked)
+	_ = b.ask(1) // the ledger has come on
+	b.get("/")
+	require.Equal(t, 6, c.asked)
+
+	money := b.get("/money").body
+	require.Contains(t, money, `<p class="copy mono">0xEvmAddress</p>`)
+	require.Contains(t, money, "For Base, Polygon, Arbitrum")
+	require.Contains(t, money, "SoLAddress")
+}
+
+// What is drawn is the code: module by module, with its margin.
+func TestQRCode(t *testing.T) {
+	code, err := qr.Encode("0x036CbD53842c5426634e7929541eC2318f3dCF7e", qr.L)
+	require.NoError(t, err)
+	dark := map[[2]int]bool{}
+	runs := regexp.MustCompile(`M(\d+) (\d+)h(\d+)v1h-(\d+)z`)
+	for _, run := range runs.FindAllStringSubmatch(drawn(code), -1) {
+		var x, y, n, back int
+		_, err := fmt.Sscan(strings.Join(run[1:], " "), &x, &y, &n, &back)
+		require.NoError(t, err)
+		require.Equal(t, n, back)
+		for i := range n {
+			dark[[2]int{x + i - quietZone, y - quietZone}] = true
+		}
+	}
+	for y := range code.Size {
+		for x := range code.Size {
+			require.Equal(t, code.Black(x, y), dark[[2]int{x, y}])
+		}
+	}
+}
+
+// Stopping takes one click on the page's own form, and no passphrase; nobody else's form does it.
+func TestFreezing(t *testing.T) {
+	b := opened(t)
+	require.Contains(t, b.get("/").body, "Stop all payments")
+	shown := regexp.MustCompile(`name="shown" value="(\w+)"`).FindStringSubmatch(b.get("/freeze").body)
+	form, at := url.Values{"shown": {shown[1]}}.Encode(), b.base+"/freeze"
+	for name, post := range map[string]func() answer{
+		"nothing shown": func() answer { return b.send("POST", at, "shown=", nil) },
+		"another form":  func() answer { return b.send("POST", at, "shown=00"+shown[1], nil) },
+		"another origin": func() answer {
+			return b.send("POST", at, form, func(r *http.Request) {
+				r.Header.Set("Origin", "https://evil.example")
+			})
+		},
+		"by GET": func() answer { return b.send("GET", at+"?"+form, "", nil) },
+	} {
+		t.Run(name, func(t *testing.T) {
+			post()
+			list, err := b.store.Freezes(t.Context())
+			require.NoError(t, err)
+			require.Empty(t, list)
+		})
+	}
+	done := b.send("POST", at, form, nil)
+	require.Equal(t, http.StatusSeeOther, done.status)
+	list, err := b.store.Freezes(t.Context())
+	require.NoError(t, err)
+	require.Len(t, list, 1)
+	want := history.Freeze{By: "owner", Why: "the owner stopped it on the dashboard", At: list[0].At}
+	require.Equal(t, want, list[0])
+	page := b.get("/").body
+	require.Contains(t, page, "Every payment is stopped")
+	require.NotContains(t, page, b.place+"/freeze")
+	require.Contains(t, b.get("/freeze").body, "x402-wallet unfreeze")
+}
+
+// The first page loads itself again, pages with something to type do not, and nobody's being there is not
+// somebody's looking.
+func TestUpdatesByItself(t *testing.T) {
+	b := opened(t)
+	a := b.ask(1)
+	b.o.Idle = time.Hour
+	page := b.get("/?range=12m")
+	require.Equal(t, "20; url="+b.place+"/?range=12m&update=auto", page.header.Get("Refresh"))
+	require.Contains(t, page.body, "updates itself every 20 seconds")
+	for _, path := range []string{"/history", "/approvals/" + a.ID, "/money", "/freeze", "/?update=off"} {
+		require.Empty(t, b.get(path).header.Get("Refresh"), path)
+	}
+	looked := func() time.Time { b.mu.Lock(); defer b.mu.Unlock(); return b.looked }
+	before := looked()
+	b.get("/?update=auto")
+	require.Equal(t, before, looked())
+	b.get("/")
+	require.True(t, looked().After(before))
+
+	b.o.Idle = updateEvery // it would have ended by then: the last page stays
+	require.Empty(t, b.get("/").header.Get("Refresh"))
+}
+
+// One bar among empty days says less than its hours, and one hour less than a sentence.
+func TestOneActiveDay(t *testing.T) {
+	b := opened(t)
+	now := time.Now().UTC()
+	day := now.Truncate(24*time.Hour).AddDate(0, 0, -3)
+	b.pays("pay_1", "https://api.example/a", "settled", 1000, day.Add(10*time.Hour))
+	for _, span := range []string{"30d", "12m"} {
+		page := b.get("/?range=" + span).body
+		require.Contains(t, page, "All of it at one time: <strong>"+day.Format("Mon 2 Jan 2006")+
+			", 10:00 to 11:00")
+		require.NotContains(t, page, `class="plot"`)
+	}
+	b.pays("pay_2", "https://api.example/a", "settled", 3000, day.Add(13*time.Hour))
+	page := b.get("/").body
+	require.Contains(t, page, "All of it on <strong>"+day.Format("Mon 2 Jan 2006")+"</strong>")
+	require.Equal(t, 24, strings.Count(page, " spent, $0"))
+	require.Contains(t, page, "13:00: $0.003 spent")
+	b.pays("pay_3", "https://api.example/a", "settled", 1000, day.AddDate(0, 0, -1))
+	page = b.get("/").body
+	require.NotContains(t, page, "All of it")
+	require.Contains(t, page, `class="plot"`)
+}
