@@ -511,7 +511,7 @@ func TestTheWalletSettles(t *testing.T) {
 		}
 		return &seller.Answer{Status: 200, Content: []byte("sunny")}, nil
 	})
-	b.seller.header = "X-Payment-Required"
+	b.seller.header, b.seller.seed = "X-Payment-Required", true
 	r, err := b.Pay(t.Context(), get(testURL))
 	require.NoError(t, err)
 	require.Equal(t, StatusPaid, r.Status)
@@ -526,7 +526,7 @@ func TestAFacilitatorThatLeavesItOpenGetsTheSameBytesAgain(t *testing.T) {
 	b := newBench(t, "10000", func(*scriptedSeller, string, uint64) (*seller.Answer, error) {
 		return &seller.Answer{Status: 200, Content: []byte("sunny")}, nil
 	})
-	b.seller.header = "X-Payment-Required"
+	b.seller.header, b.seller.seed = "X-Payment-Required", true
 	for outcome, want := range map[facilitator.Outcome]x402.Code{
 		facilitator.Unknown: x402.OutcomeUnknown, facilitator.Refused: x402.SettlementFailed,
 		facilitator.NotSent: x402.FacilitatorError,
@@ -557,7 +557,7 @@ func TestTheSameCallShowsTheTransactionThatTheChainKnows(t *testing.T) {
 		}
 		return &seller.Answer{Status: 200, Content: []byte("sunny")}, nil
 	})
-	b.seller.header = "X-Payment-Required"
+	b.seller.header, b.seller.seed = "X-Payment-Required", true
 	r, err := b.Pay(t.Context(), get(testURL))
 	require.NoError(t, err)
 	require.Equal(t, StatusUnserved, r.Status)
@@ -574,7 +574,7 @@ func TestTheSameCallPaysAgainWhenAClaimHasExpired(t *testing.T) {
 	b := newBench(t, "10000", func(*scriptedSeller, string, uint64) (*seller.Answer, error) {
 		return &seller.Answer{Status: 402}, nil
 	})
-	b.seller.header = "X-Payment-Required"
+	b.seller.header, b.seller.seed = "X-Payment-Required", true
 	_, err := b.Pay(t.Context(), get(testURL))
 	require.NoError(t, err)
 	first := b.only(t)

@@ -13,6 +13,7 @@ type Stage string
 const (
 	StageHeld    Stage = "held"    // the price is known and its money held
 	StageSent    Stage = "sent"    // the signed payment leaves now
+	stageIgnored Stage = "ignored" // by the seller it was shown: the wallet settles
 	stageSettled Stage = "settled" // by the wallet, before the seller is asked again
 )
 

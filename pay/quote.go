@@ -3,6 +3,7 @@ package pay
 import (
 	"context"
 	"encoding/json"
+	"maps"
 	"slices"
 	"sort"
 	"strings"
@@ -111,6 +112,9 @@ func (e *Engine) judge(found *quote, q intent) []option {
 // whyNot runs the checks in the order of the stages.
 func (e *Engine) whyNot(o *option, q intent) error {
 	o.stage = stageForm
+	if words := o.Foreign(); words != "" {
+		return x402.NotSpoken(words)
+	}
 	if !slices.Contains(e.Policy.Schemes, o.Scheme) {
 		return x402.Errorf(x402.InvalidRequirement, "the scheme %s is not one this wallet pays by",
 			x402.Quote(o.Scheme))
@@ -120,14 +124,10 @@ func (e *Engine) whyNot(o *option, q intent) error {
 	}
 	scheme, ok := e.scheme(o.Scheme, o.Network)
 	if !ok {
-		return x402.Errorf(x402.InvalidRequirement, "the network %s is not one this wallet pays on",
-			x402.Quote(o.Network))
+		return x402.NotSpoken(x402.OtherNetwork(x402.Quote(o.Network)))
 	}
 	if o.asset.Address == "" {
-		o.stage = stageAsset
-		return x402.Errorf(x402.UntrustedAsset, "the asset %s on %s is not in the registry",
-			x402.Quote(o.Asset), o.Network).
-			WithHint("only assets that are built in or that the owner added are ever paid")
+		return unknownAsset(o, scheme)
 	}
 	if err := scheme.Payable(o.Requirement, o.asset); err != nil {
 		return err
@@ -156,6 +156,19 @@ func (e *Engine) whyNot(o *option, q intent) error {
 	}
 	o.stage = stageFunds
 	return nil
+}
+
+// unknownAsset says why an option in a token that the registry does not have is not paid. What else is
+// wrong with it comes first: a network without a node, above all.
+func unknownAsset(o *option, scheme Scheme) error {
+	if err := scheme.Payable(o.Requirement, o.asset); err != nil && !x402.HasCode(err, x402.UntrustedAsset) {
+		return err
+	}
+	err := x402.UnknownAsset(o.Requirement)
+	if err.Code == x402.UntrustedAsset {
+		o.stage = stageAsset
+	}
+	return err
 }
 
 // candidates are the options without a reason against them, best first: preferred network, then
@@ -188,44 +201,68 @@ func (e *Engine) candidates(options []option) []int {
 }
 
 // refusal is the one error for a challenge none of whose options can be paid: the reason of the
-// option that came farthest, with every option's own reason in the details.
+// option that came farthest, of equals one that a person can do something about, with every option's own
+// reason in the details.
 func refusal(c *x402.Challenge, options []option) error {
-	var best *option
-	var reasons []map[string]any
-	for i := range options {
-		o := &options[i]
-		if best == nil || o.stage > best.stage {
-			best = o
-		}
-		reasons = append(reasons, map[string]any{"option": o.Index, "network": o.Network, "amount": o.Amount,
-			"code": o.why.Code, "why": o.why.Message})
+	best, reasons := farthest(options), reasonsOf(c, options)
+	e := x402.Errorf(x402.InvalidRequirement, "none of the seller's %d options can be paid", len(reasons))
+	isOne := len(reasons) == 1
+	switch {
+	case best != nil && best.tellsMost():
+		*e = *best.why
+		e.Details = maps.Clone(best.why.Details)
+	case isOne:
+		e.Message = "the seller's only option cannot be paid: " + reasons[0]["why"].(string)
 	}
-	for _, u := range c.Unreadable {
-		reasons = append(reasons, map[string]any{"option": u.Index, "code": x402.InvalidRequirement,
-			"why": u.Why.Error()})
+	if best != nil && best.stage == stageWanted {
+		e = e.WithHint("leave out network and asset, or name those of an option that the seller offers").
+			WithNext(x402.Next{Do: x402.Change, Why: "network or asset rule out what the seller offers"})
 	}
-	if best == nil || best.stage <= stageForm || best.stage == stageWanted {
-		e := x402.Errorf(x402.InvalidRequirement, "none of the seller's %d options can be paid",
-			len(options)+len(c.Unreadable))
-		if len(reasons) == 1 {
-			e.Message = "the seller's only option cannot be paid: " + reasons[0]["why"].(string)
-		}
-		if best != nil && best.stage == stageWanted {
-			e = e.WithHint("leave out network and asset, or name those of an option that the seller offers").
-				WithNext(x402.Next{Do: x402.Change, Why: "network or asset rule out what the seller offers"})
-		}
-		if best != nil && best.why.Code != x402.InvalidRequirement {
-			// a network check that failed, a node that lies
-			*e = *best.why
-		}
-		return e.WithDetail("options", reasons)
-	}
-	e := *best.why
-	e.Details = map[string]any{}
-	for key, value := range best.why.Details {
-		e.Details[key] = value
+	if places := c.IgnoredDetails(); places != nil {
+		e.WithDetail("unreadable", places)
 	}
 	return e.WithDetail("options", reasons)
+}
+
+// farthest is the option whose reason tells most; nil where none could be read.
+func farthest(options []option) (best *option) {
+	for i := range options {
+		o := &options[i]
+		isEqual := best != nil && o.stage == best.stage
+		if best == nil || o.stage > best.stage || (isEqual && o.isPersons() && !best.isPersons()) {
+			best = o
+		}
+	}
+	return best
+}
+
+func (o option) isPersons() bool { return o.why.FixableBy() == x402.ByPerson }
+
+// tellsMost reports whether the option's reason is the answer by itself: it is about more than its form,
+// or somebody can do something about it.
+func (o option) tellsMost() bool {
+	isForm := o.stage == stageForm || o.stage == stageWanted
+	return !isForm || o.isPersons() || o.why.Code != x402.InvalidRequirement // a network check that failed
+}
+
+// reasonsOf are the options' reasons, in rows for the details of an error.
+func reasonsOf(c *x402.Challenge, options []option) (rows []map[string]any) {
+	for _, o := range options {
+		row := map[string]any{"option": o.Index, "network": o.Network, "amount": o.Amount, "code": o.why.Code,
+			"why": o.why.Message}
+		if o.isPersons() {
+			row["fixedBy"] = x402.ByPerson
+		}
+		if lines, there := o.why.Details["config"]; there {
+			row["config"] = lines
+		}
+		rows = append(rows, row)
+	}
+	for _, u := range c.Unreadable {
+		rows = append(rows, map[string]any{"option": u.Index, "code": x402.InvalidRequirement,
+			"why": u.Why.Error()})
+	}
+	return rows
 }
 
 // Option is one way to pay, as x402_estimate_cost tells it.

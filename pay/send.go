@@ -14,44 +14,100 @@ import (
 
 // send brings the signed bytes to whoever settles, and records what became of it. again says
 // that these bytes may have been out before, so that not sending them now proves nothing.
+//
+// Where a seller that may settle itself or may not was shown the payment and did not look at it, the wallet
+// settles with the same bytes (wasIgnored). After a crash in between, the same call begins here once more:
+// the payment is shown again, and ignored again.
 func (e *Engine) send(ctx context.Context, q intent, p history.Payment, again bool) (Result, error) {
 	reached(ctx, StageSent, p)
-	with := x402.Attach(p.Dialect, p.Payload)
 	if e.walletSettles(p) {
-		if p.State != history.Settled {
-			v := judgeSettling(e.settle(ctx, p))
-			if v.code != "" {
-				return e.finish(ctx, p, v, nil)
-			}
-			if saved, err := e.Store.Finish(ctx, p.ID, v.outcome()); err == nil {
-				p = saved
-			} else { // the signed bytes and the hold are on disk; the proof goes to the seller all the same
-				e.Log.Error("record a settlement", "payment", p.ID, "err", err)
-				p.Transaction = v.transaction
-			}
-			reached(ctx, stageSettled, p)
-			again = true
-		}
-		with = x402.AttachProof(p.Transaction)
+		return e.settleAndShow(ctx, q, p, again)
 	}
-	target := q.Request.Request
-	target.URL = cmp.Or(p.Target, q.URL) // the same request, or it had another fingerprint
-	answer, err := e.Transport.Present(ctx, target, with)
+	f := e.show(ctx, q, p, again, x402.Attach(p.Dialect, p.Payload))
+	if !e.wasIgnored(ctx, q, f) {
+		return e.finish(ctx, p, judge(f), f.answer)
+	}
+	f.answer.Release()
+	reached(ctx, stageIgnored, p)
+	return e.settleAndShow(ctx, q, p, true)
+}
+
+// settleAndShow has a facilitator settle, unless that is done, and shows the seller the proof.
+func (e *Engine) settleAndShow(ctx context.Context, q intent, p history.Payment, again bool) (Result, error) {
+	if p.State != history.Settled {
+		v := judgeSettling(e.settle(ctx, p))
+		if v.code != "" {
+			return e.finish(ctx, p, v, nil)
+		}
+		if saved, err := e.Store.Finish(ctx, p.ID, v.outcome()); err == nil {
+			p = saved
+		} else { // the signed bytes and the hold are on disk; the proof goes to the seller all the same
+			e.Log.Error("record a settlement", "payment", p.ID, "err", err)
+			p.Transaction = v.transaction
+		}
+		reached(ctx, stageSettled, p)
+		again = true
+	}
+	f := e.show(ctx, q, p, again, x402.AttachProof(p.Transaction))
+	return e.finish(ctx, p, judge(f), f.answer)
+}
+
+// show presents the request with a payment or a proof.
+func (e *Engine) show(ctx context.Context, q intent, p history.Payment, again bool,
+	with x402.Attachment) facts {
+	answer, err := e.Transport.Present(ctx, e.target(q, p), with)
 	var failed *seller.SendError
-	return e.finish(ctx, p, judge(facts{
+	return facts{
 		sent: !errors.As(err, &failed) || failed.Sent, again: again, settled: p.State == history.Settled,
 		answer: answer, cut: answer != nil && err != nil, paid: p,
-	}), answer)
+	}
+}
+
+// target is the same request where it led, or it had another fingerprint.
+func (e *Engine) target(q intent, p history.Payment) seller.Request {
+	r := q.Request.Request
+	r.URL = cmp.Or(p.Target, q.URL)
+	return r
+}
+
+// wasIgnored reports whether a payment that was shown is proven not to be used, and the seller seems never
+// to have looked at it: it asks as before (isUnheard), asks in the very same words when it is shown nothing,
+// and the chain shows the payment unused. Should the seller settle it all the same, at this moment, it is
+// the same payment: one of the two moves the money. Whatever of this is not certain is no.
+//
+// A payment that is settled moves nothing more: its proof may be shown in any case.
+func (e *Engine) wasIgnored(ctx context.Context, q intent, f facts) bool {
+	if !f.isUnheard() {
+		return false
+	}
+	if f.settled {
+		return f.paid.Transaction != ""
+	}
+	bare, err := e.Transport.Ask(ctx, e.target(q, f.paid))
+	if err != nil {
+		return false
+	}
+	defer bare.Release()
+	asksAlike := bare.Status == f.answer.Status && bare.Challenge != nil &&
+		bare.Challenge.Error == f.answer.Challenge.Error && asksTheSame(*bare.Challenge, f.paid)
+	return asksAlike && e.isUnused(ctx, f.paid)
+}
+
+// isUnused reports whether the chain shows that a signed payment was not used yet. Under rules that are not
+// sealed nobody is asked: whoever chooses the node chooses the evidence.
+func (e *Engine) isUnused(ctx context.Context, p history.Payment) bool {
+	reader, ok := e.statusReader(p.Scheme, p.Network)
+	if !ok || e.Guard.CheckConfig(ctx) != nil {
+		return false
+	}
+	status, err := reader.Status(ctx, p.Evidence)
+	return err == nil && status.State == x402.Open && status.Unused
 }
 
 // settle brings the payment to the facilitators, in their order, the same bytes to each.
 func (e *Engine) settle(ctx context.Context, p history.Payment) facilitator.Result {
-	version := 2
-	if p.Dialect == x402.DialectV1Body {
-		version = 1
-	}
 	return e.Settler.Settle(ctx, facilitator.Submission{
-		Network: p.Network, Version: version, Payload: p.Payload, Requirements: p.Requirement,
+		Network: p.Network, Version: p.Dialect.Version(), Payload: p.Payload, Requirements: p.Requirement,
 		Validity: max(p.Evidence.ExpiresAt.Sub(e.Now()), time.Second),
 		Sticky:   x402.IsSolana(p.Network), FeePayer: p.Evidence.FeePayer,
 	})

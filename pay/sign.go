@@ -64,7 +64,7 @@ func (p *Purchase) sign(ctx context.Context, c *x402.Challenge) error {
 		if err != nil {
 			return err
 		}
-		err = p.Submit(ctx, history.Signed{Payload: payload, Requirement: x402.RequirementJSON(c, r),
+		err = p.Submit(ctx, history.Signed{Payload: payload, Requirement: x402.RequirementJSON(r),
 			Evidence: a.Evidence, UniqueKey: a.Evidence.Unique()})
 		if !errors.Is(err, history.ErrSignedBefore) {
 			return err

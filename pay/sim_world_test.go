@@ -113,6 +113,8 @@ func newSim(g *ground, seed uint64, onDisk bool) *sim {
 	for n := range urls {
 		s.prices[n] = []uint64{5, 10}[s.rng.IntN(2)]
 		s.seeds[n] = s.chance(25)
+		s.standard[n] = !s.seeds[n] && s.chance(25)
+		s.deaf[n] = s.standard[n] && s.chance(50)
 	}
 	return s
 }
@@ -131,11 +133,13 @@ type world struct {
 		down bool
 		lag  time.Duration
 	}
-	prices [3]uint64
-	seeds  [3]bool // sellers that speak the seed's dialect: the wallet settles
-	asks   map[string]*seller.Answer
-	sigs   []*signature // all that were ever made
-	served int
+	prices   [3]uint64
+	seeds    [3]bool // sellers that speak the seed's dialect: the wallet settles
+	standard [3]bool // sellers that use its header, and ask as those do that settle themselves
+	deaf     [3]bool // those of them that look for proof alone
+	asks     map[string]*seller.Answer
+	sigs     []*signature // all that were ever made
+	served   int
 }
 
 // signature is one signed payment.
@@ -257,7 +261,7 @@ func (c *simScheme) Status(ctx context.Context, e x402.Evidence) (x402.Status, e
 	case !view.Before(g.validBefore):
 		return x402.Status{State: x402.Expired}, nil
 	}
-	return x402.Status{}, nil
+	return x402.Status{Unused: true}, nil
 }
 
 // simSeller is a process's way to all sellers.
@@ -290,12 +294,15 @@ func (s *sim) asking(url string, price uint64) *seller.Answer {
 	name := fmt.Sprint(url, " ", price)
 	if s.asks[name] == nil {
 		header := "PAYMENT-REQUIRED"
-		if s.seeds[urlNumber(url)] {
+		if n := urlNumber(url); s.seeds[n] || s.standard[n] {
 			header = "X-Payment-Required"
 		}
 		text := fmt.Sprintf(
 			`{"x402Version":2,"resource":{"url":%q},"accepts":[{"scheme":"exact","network":%q,"amount":"%d","asset":%q,"payTo":%q,"maxTimeoutSeconds":60,"extra":{"name":"USDC","version":"2"}}]}`,
 			url, testNetwork, price, testUSDC, testPayee)
+		if s.seeds[urlNumber(url)] {
+			text = seedForm(text)
+		}
 		encoded := base64.StdEncoding.EncodeToString([]byte(text))
 		a := &seller.Answer{Status: 402, Header: http.Header{http.CanonicalHeaderKey(header): {encoded}}}
 		a.Challenge, a.ChallengeErr = x402.ReadChallenge(402, a.Header, nil)
@@ -366,7 +373,7 @@ func (s *sim) left(ctx context.Context, payload []byte) *signature {
 //nolint:gocyclo // a table of what sellers do
 func (s *sim) answer(g *signature, url, drawn string, proof bool) (*seller.Answer, error) {
 	asked := *s.asking(url, s.prices[urlNumber(url)])
-	if g == nil || g.url != url {
+	if g == nil || g.url != url || (s.deaf[urlNumber(url)] && !proof) {
 		return &asked, nil
 	}
 	if strings.HasSuffix(drawn, "after settling") {

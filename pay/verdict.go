@@ -2,6 +2,7 @@ package pay
 
 import (
 	"fmt"
+	"net/http"
 	"slices"
 	"strings"
 
@@ -139,6 +140,21 @@ func asksTheSame(c x402.Challenge, p history.Payment) bool {
 		return r.AssetKey().Address == p.Asset && r.Network == p.Network && r.Amount == p.Amount &&
 			r.PayTo == p.PayTo
 	})
+}
+
+// isUnheard reports whether an answer is what a seller gives that looks for proof alone, though it asked as
+// one that settles itself: it used the name of the seed's header, and asks again on the same terms, with no
+// word about the payment. Only on EVM are the same bytes good at any facilitator. It is pure; what else has
+// to be known before anything is done about it is in Engine.wasIgnored.
+func (f facts) isUnheard() bool {
+	a := f.answer
+	mayWantProof := f.paid.Dialect.MayWantProof() && x402.Namespace(f.paid.Network) == "eip155"
+	if !mayWantProof || a == nil || f.cut {
+		return false
+	}
+	saysNothing := a.Settlement == nil && a.SettlementErr == nil
+	return a.Status == http.StatusPaymentRequired && saysNothing && a.Challenge != nil &&
+		asksTheSame(*a.Challenge, f.paid)
 }
 
 // leavesOpen names the reasons of a failed settlement after which the money may have moved or may

@@ -41,9 +41,12 @@ func (h *httpClient) read(response *http.Response, at *url.URL, slots chan struc
 		a.keepSlot(release)
 	}
 	switch {
-	case asks && err == nil && a.Truncated:
-		a.ChallengeErr = x402.Errorf(x402.ResponseTooLarge,
-			"the seller's challenge is longer than %d bytes", limit).WithDetail("limit", limit)
+	case asks && err == nil && a.Truncated: // what is in a header is there all the same
+		a.Challenge, a.ChallengeErr = x402.ReadChallenge(a.Status, response.Header, nil)
+		if a.ChallengeErr != nil {
+			a.ChallengeErr = x402.Errorf(x402.ResponseTooLarge,
+				"the seller's challenge is longer than %d bytes", limit).WithDetail("limit", limit)
+		}
 	case asks && err == nil:
 		a.Challenge, a.ChallengeErr = x402.ReadChallenge(a.Status, response.Header, a.Content)
 	case asks: // the header may hold it all; whatever it says, the answer is known to be broken

@@ -12,6 +12,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"strings"
 	"time"
 )
 
@@ -62,6 +63,10 @@ func (w *Wallet) signDigest(ctx context.Context, digest [32]byte) (sig [65]byte,
 	return sig, cmp.Or(err, faulty)
 }
 
+// gatewayDomain is the domain of Circle Gateway, whose messages are of the same type and are no transfers of
+// a token: they draw on a balance that lies with Circle, and are good for a week.
+const gatewayDomain = "GatewayWalletBatched"
+
 // check refuses everything but a payment out of the account self that is valid now.
 func (t *TransferWithAuthorization) check(self string, now time.Time) error {
 	token, from, to := addressWord(t.Token), addressWord(t.From), addressWord(t.To)
@@ -79,6 +84,8 @@ func (t *TransferWithAuthorization) check(self string, now time.Time) error {
 		return unsupported("it pays nothing")
 	case t.ChainID == 0 || t.Name == "" || t.Version == "":
 		return unsupported("it names no token")
+	case strings.EqualFold(t.Name, gatewayDomain):
+		return unsupported("it spends from Circle Gateway, not a token")
 	case t.ValidBefore <= seconds || t.ValidBefore > latest || t.ValidAfter > seconds:
 		return unsupported("it is not valid now, or for longer than %v", maxLife)
 	}

@@ -57,6 +57,7 @@ func TestTransferRefused(t *testing.T) {
 		"no domain":         func(m *TransferWithAuthorization) { m.Name = "" },
 		"no version":        func(m *TransferWithAuthorization) { m.Version = "" },
 		"over":              func(m *TransferWithAuthorization) { m.ValidBefore = now },
+		"Circle Gateway":    func(m *TransferWithAuthorization) { m.Name = "GatewayWalletBatched" },
 		"for ever":          func(m *TransferWithAuthorization) { m.ValidBefore = 1<<64 - 1 },
 		"a second too long": func(m *TransferWithAuthorization) { m.ValidBefore = now + 86401 },
 		"not yet":           func(m *TransferWithAuthorization) { m.ValidAfter = now + 1 },

@@ -38,7 +38,7 @@ func decodeChallenge(data []byte, limit int, known dialects) (*Challenge, error)
 
 // challengeError gives its code to what is well-formed but says two things: an ambiguous key,
 // a header twice.
-func challengeError(err error) error {
+func challengeError(err error) *Error {
 	e := AsError(err)
 	if errors.Is(err, errAmbiguous) || errors.Is(err, errConflictingHeaders) {
 		e.Code = InvalidRequirement
@@ -56,15 +56,17 @@ func readChallenge(top object, known dialects) (*Challenge, error) {
 	}
 	c := &Challenge{Version: version, Dialect: dialect}
 	c.Error, _ = top.text("error") // for people only: not worth a refusal
+	if version == 2 {
+		c.Extensions, err = top.object("extensions")
+		if err != nil {
+			return nil, invalid(err)
+		}
+	}
 	if err := c.readAccepts(top["accepts"]); err != nil {
 		return nil, err
 	}
 	if version == 1 {
 		return c, nil
-	}
-	c.Extensions, err = top.object("extensions")
-	if err != nil {
-		return nil, invalid(err)
 	}
 	c.Resource, err = readResource(top["resource"])
 	if err != nil {
@@ -80,7 +82,11 @@ func invalid(why error) *Error {
 
 func (c *Challenge) readAccepts(raw json.RawMessage) error {
 	var entries []json.RawMessage
-	if json.Unmarshal(raw, &entries) != nil || len(entries) == 0 {
+	isList := json.Unmarshal(raw, &entries) == nil
+	if isList && len(entries) == 0 && !isNull(c.Extensions["sign-in-with-x"]) {
+		return signIn()
+	}
+	if !isList || len(entries) == 0 {
 		return Errorf(InvalidRequirement, "the challenge lists no options: accepts is no list, or empty")
 	}
 	if len(entries) > MaxAccepts {
@@ -90,6 +96,9 @@ func (c *Challenge) readAccepts(raw json.RawMessage) error {
 	for i, entry := range entries {
 		r, err := DecodeRequirement(entry, c.Version)
 		if err != nil {
+			if words := foreignEntry(entry); words != "" {
+				err = errors.New(words)
+			}
 			c.Unreadable = append(c.Unreadable, Unreadable{Index: i, Why: err})
 			continue
 		}
@@ -155,8 +164,8 @@ func DecodeRequirement(raw json.RawMessage, version int) (Requirement, error) {
 
 func readRequirement(entry object, version int) (Requirement, error) {
 	amountKey := "amount"
-	if version == 1 {
-		amountKey = "maxAmountRequired"
+	if version == 1 || (!entry.has("amount") && entry.has("maxAmountRequired")) {
+		amountKey = "maxAmountRequired" // of version 1: some say 2 and keep it
 	}
 	r := Requirement{Version: version}
 	var err error
@@ -177,6 +186,9 @@ func readRequirement(entry object, version int) (Requirement, error) {
 	r.Amount, err = entry.amount(amountKey, r.Network)
 	if err != nil {
 		return r, err
+	}
+	if version == 2 && !entry.sameText("amount", "maxAmountRequired") {
+		return r, errors.New("amount and maxAmountRequired differ")
 	}
 	r.MaxTimeout, err = entry.seconds("maxTimeoutSeconds")
 	if err != nil {
@@ -231,6 +243,11 @@ func (o object) object(key string) (members map[string]json.RawMessage, err erro
 		return nil, fmt.Errorf("%s is not a JSON object", key)
 	}
 	return members, nil
+}
+
+// sameText reports whether two strings are the same, where both are there.
+func (o object) sameText(a, b string) bool {
+	return !o.has(a) || !o.has(b) || string(o[a]) == string(o[b])
 }
 
 // amount is a required number of atomic units in a JSON string: JSON numbers are floats to

@@ -56,6 +56,11 @@ func v2(entries ...string) string {
 		strings.Join(entries, ",") + `]}`
 }
 
+// seedV2 is the challenge of the seed's sellers: without a resource, and without extra where they write none.
+func seedV2(entries ...string) string {
+	return `{"x402Version":2,"accepts":[` + strings.Join(entries, ",") + `]}`
+}
+
 func v1(entries ...string) string {
 	return `{"x402Version":1,"error":"X-PAYMENT header is required","accepts":[` +
 		strings.Join(entries, ",") + `]}`
@@ -112,8 +117,37 @@ func TestReadChallengeFindsTheDialect(t *testing.T) {
 			"PAYMENT-REQUIRED", b64(v2(plain))), ``, DialectV2Header, 2, 10000},
 		"V1 in the V2 header": {402, headers("PAYMENT-REQUIRED", b64(v1(entryV1("", "")))), ``,
 			DialectV1Body, 1, 10000},
-		"seed V2": {402, headers("X-Payment-Required", b64(v2(plain))), ``,
+		"seed V2": {402, headers("X-Payment-Required", b64(seedV2(entryV2("extra", "")))), ``,
 			dialectSeedV2, 2, 10000},
+		"complete V2 in the seed's header": {402, headers("X-Payment-Required", b64(v2(plain))), ``,
+			dialectXV2, 2, 10000},
+		"with a resource alone": {402, headers("X-Payment-Required", b64(v2(entryV2("extra", "")))), ``,
+			dialectXV2, 2, 10000},
+		"with extra alone": {402, headers("X-Payment-Required", b64(seedV2(plain))), ``,
+			dialectXV2, 2, 10000},
+		"V1 in the seed's header": {402, headers("X-Payment-Required", b64(v1(entryV1("", "")))), ``,
+			dialectXV1, 1, 10000},
+		"one option in the seed's header": {402, headers("X-Payment-Required", entryV2("extra", "")), ``,
+			dialectXV2, 2, 10000},
+		"one option of V1 in the seed's header": {402, headers("X-Payment-Required", entryV1("", "")), ``,
+			dialectXV1, 1, 10000},
+		"one option in the V2 header": {402, headers("PAYMENT-REQUIRED", entryV1("", "")), ``,
+			DialectV1Body, 1, 10000},
+		"V2 that kept V1's name for the amount": {402, nil, v2(strings.Replace(entryV2("", ""), `"amount"`,
+			`"maxAmountRequired"`, 1)), dialectV2Body, 2, 10000},
+		"both names, the same amount": {402, nil, v2(entryV2("maxAmountRequired", `"10000"`)), dialectV2Body, 2,
+			10000},
+		"body beside X-PAYMENT-REQUIRED: true": {402, headers("X-PAYMENT-REQUIRED", "true"),
+			v1(entryV1("", "")), DialectV1Body, 1, 10000},
+		"body beside a broken V2 header": {402, headers("PAYMENT-REQUIRED", "%%%"), v1(entryV1("", "")),
+			DialectV1Body, 1, 10000},
+		"body beside an ambiguous V2 header": {402, headers("PAYMENT-REQUIRED", `{"a":1,"a":2}`),
+			v1(entryV1("", "")), DialectV1Body, 1, 10000},
+		"body beside a header with a foreign option": {402, headers("PAYMENT-REQUIRED",
+			`{"x402Version":2,"accepts":[{"scheme":"nvm:erc4337","network":"eip155:8453"}]}`),
+			v1(entryV1("", "")), DialectV1Body, 1, 10000},
+		"body beside plain headers in dollars": {402, headers("X-Payment-Required", "true",
+			"X-Payment-Amount", "0.01"), v1(entryV1("", "")), DialectV1Body, 1, 10000},
 		"V1 body": {402, nil, v1(entryV1("", "")), DialectV1Body, 1, 10000},
 		"V1 body, indented": {402, nil, "\n  " + v1(entryV1("", "")) + "\n", DialectV1Body, 1,
 			10000},
@@ -129,8 +163,8 @@ func TestReadChallengeFindsTheDialect(t *testing.T) {
 			"X-PAYMENT-REQUIRED", b64(v2(plain))), ``, DialectV2Header, 2, 10000},
 		"body before plain headers": {402, seedPlain("1"), v1(entryV1("", "")), DialectV1Body, 1,
 			10000},
-		"seed header before plain headers": {402, both(seedPlain("1"), "X-PAYMENT-REQUIRED", b64(v2(plain))),
-			``, dialectSeedV2, 2, 10000},
+		"seed header before plain headers": {402, both(seedPlain("1"), "X-PAYMENT-REQUIRED",
+			b64(seedV2(entryV2("extra", "")))), ``, dialectSeedV2, 2, 10000},
 		"the second one is unreadable": {402, headers("PAYMENT-REQUIRED", b64(v2(plain))),
 			`{"x402Version":1,"accepts":[]}`, DialectV2Header, 2, 10000},
 		"the second one is for elsewhere": {402, headers("PAYMENT-REQUIRED", b64(v2(plain))),
@@ -272,9 +306,10 @@ func TestOptionsWithOtherNamesCannotBeRead(t *testing.T) {
 	wrongCase := `{"Amount":"1",` + entryV2("amount", "")[1:] // A12: no twin, and no help either
 	for text, why := range map[string]string{
 		v2("null"): "not a JSON object", v2(`"exact"`): "not a JSON object", v2("[]"): "not a JSON object",
-		v2(wrongCase):       "amount is missing",
-		v2(entryV1("", "")): "amount is missing", v1(entryV2("", "")): "maxAmountRequired is missing",
-		v1(entryV1("resource", "{}")): "resource is not",
+		v2(wrongCase):                           "amount is missing",
+		v2(entryV2("maxAmountRequired", `"1"`)): "amount and maxAmountRequired differ",
+		v1(entryV2("", "")):                     "maxAmountRequired is missing",
+		v1(entryV1("resource", "{}")):           "resource is not",
 	} {
 		t.Run(text, func(t *testing.T) {
 			c, err := ReadChallenge(402, nil, []byte(text))
@@ -390,8 +425,6 @@ func TestAChallengeThatIsRefused(t *testing.T) {
 			InvalidRequirement},
 		"A18 no version": {nil, `{"accepts":[` + good + `]}`, InvalidRequirement},
 		"A18 version null": {wrapped(strings.Replace(v2(good), `:2`, `:null`, 1)), "",
-			InvalidRequirement},
-		"version 1 in the seed's header": {headers("X-Payment-Required", b64(v1(entryV1("", "")))), "",
 			InvalidRequirement},
 		"no options":      {wrapped(v2()), "", InvalidRequirement},
 		"options missing": {wrapped(`{"x402Version":2}`), "", InvalidRequirement},

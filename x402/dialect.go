@@ -6,6 +6,7 @@ import (
 	"encoding/json"
 	"errors"
 	"net/http"
+	"slices"
 	"strings"
 
 	"x402-wallet/x402/money"
@@ -13,71 +14,172 @@ import (
 
 // The headers a seller asks in.
 const (
-	HeaderRequired     = "PAYMENT-REQUIRED"
-	headerSeedRequired = "X-PAYMENT-REQUIRED"
-	headerAmount       = "X-PAYMENT-AMOUNT"
-	headerRecipient    = "X-PAYMENT-RECIPIENT"
-	headerPayTo        = "X-PAYMENT-PAYTO"
-	headerToken        = "X-PAYMENT-TOKEN"
-	headerAsset        = "X-PAYMENT-ASSET"
-	headerNetwork      = "X-PAYMENT-NETWORK"
+	HeaderRequired  = "PAYMENT-REQUIRED"
+	headerXRequired = "X-PAYMENT-REQUIRED"
+	headerAmount    = "X-PAYMENT-AMOUNT"
+	headerRecipient = "X-PAYMENT-RECIPIENT"
+	headerPayTo     = "X-PAYMENT-PAYTO"
+	headerToken     = "X-PAYMENT-TOKEN"
+	headerAsset     = "X-PAYMENT-ASSET"
+	headerNetwork   = "X-PAYMENT-NETWORK"
 )
 
+// places are where a challenge may stand, in the order in which they are looked at.
+var places = []struct {
+	name string // for details
+	read func(http.Header, []byte) (*Challenge, error)
+}{
+	{HeaderRequired, headerChallenge(HeaderRequired, dialects{1: DialectV1Body, 2: DialectV2Header})},
+	{headerXRequired, xHeaderChallenge},
+	{"body", bodyChallenge},
+	{headerAmount, plainHeaders},
+}
+
 // ReadChallenge reads what a seller asks for in an answer with status 402, or 412
-// (permit2_allowance_required, x402-protocol.md fact 9). The first of these that is there is the
-// challenge, and is read or refused:
+// (permit2_allowance_required, x402-protocol.md fact 9). The first of these that can be read, with an
+// option in it, is the challenge:
 //
 //	header PAYMENT-REQUIRED             base64 JSON   version 2, or 1 for a confused V1 seller
-//	header X-PAYMENT-REQUIRED           base64 JSON   the seed's V2
+//	header X-PAYMENT-REQUIRED           base64 JSON   version 1 or 2; the seed's V2, where it lacks what
+//	                                                  a V2 challenge must have
 //	body with accepts                   JSON          version 1 or 2
 //	header X-PAYMENT-AMOUNT and others  plain         the seed's V1
 //
-// What comes after the first is only compared with it: another price for the same token is refused,
-// because then it is not clear what the seller asks (security.md A16); the same price is answered
-// in the dialect of the first. An option that breaks the format is in Unreadable with its reason
-// and spoils no other; Accepts may be left empty. What breaks the challenge itself is an *Error:
-// NO_REQUIREMENTS, INVALID_REQUIREMENT, RESPONSE_MALFORMED, RESPONSE_TOO_LARGE. Of body, MaxBody+1
-// bytes are enough.
+// A header that cannot be read hides nothing that can: it is in Ignored with its reason. What else can be
+// read is compared with the challenge: another price for the same token is refused, because then it is
+// not clear what the seller asks (security.md A16); the same price is answered in the dialect of the
+// first. So is one header with two values (A17). An option that breaks the format is in Unreadable with
+// its reason and spoils no other; Accepts may be left empty. What breaks the only challenge that there is
+// is an *Error: NO_REQUIREMENTS, INVALID_REQUIREMENT, RESPONSE_MALFORMED, RESPONSE_TOO_LARGE. Of body,
+// MaxBody+1 bytes are enough.
 func ReadChallenge(status int, header http.Header, body []byte) (*Challenge, error) {
 	if status != http.StatusPaymentRequired && status != http.StatusPreconditionFailed {
 		return nil, Errorf(noRequirements, "status %d asks for no payment: 402 and 412 do", status)
 	}
-	var chosen *Challenge
-	for _, read := range []func(http.Header, []byte) (*Challenge, error){
-		headerChallenge(HeaderRequired, dialects{1: DialectV1Body, 2: DialectV2Header}),
-		headerChallenge(headerSeedRequired, dialects{2: dialectSeedV2}), bodyChallenge, plainHeaders,
-	} {
-		c, err := read(header, body)
+	var found []*Challenge
+	var ignored []Ignored
+	for _, place := range places {
+		c, err := place.read(header, body)
 		switch {
-		case err != nil && (chosen == nil || errors.Is(err, errConflictingHeaders)):
+		case errors.Is(err, errConflictingHeaders):
 			return nil, challengeError(err)
-		case c == nil:
-		case chosen == nil:
-			chosen = c
-		case pricesDiffer(chosen, c):
+		case err != nil:
+			ignored = append(ignored, Ignored{In: place.name, Why: challengeError(err)})
+		case c != nil:
+			found = append(found, c)
+		}
+	}
+	if len(found) == 0 {
+		return nil, nothingReadable(header, body, ignored)
+	}
+	chosen := found[max(0, slices.IndexFunc(found, func(c *Challenge) bool { return len(c.Accepts) > 0 }))]
+	for _, c := range found {
+		if pricesDiffer(chosen, c) {
 			return nil, Errorf(InvalidRequirement, "the seller asks twice, at different prices").
 				WithDetail("dialects", []Dialect{chosen.Dialect, c.Dialect})
 		}
 	}
-	if chosen == nil {
-		return nil, notX402(header)
-	}
+	chosen.Ignored = ignored
 	return chosen, nil
 }
+
+// nothingReadable is the error of an answer without a challenge that can be read: of the first that was
+// meant to be one, with all of them in the details; or of an answer that is not x402 at all.
+func nothingReadable(header http.Header, body []byte, ignored []Ignored) error {
+	if len(ignored) == 0 {
+		return notX402(header, body)
+	}
+	e := ignored[0].Why
+	if len(ignored) > 1 || e.Code == ResponseMalformed {
+		e.WithDetail("unreadable", ignoredDetails(ignored))
+	}
+	if protocols := otherProtocols(header, body); protocols != nil {
+		e.WithDetail("asks", protocols)
+	}
+	return e
+}
+
+// ignoredDetails are the places whose challenge could not be read, by name.
+func ignoredDetails(ignored []Ignored) (list []map[string]any) {
+	for _, i := range ignored {
+		list = append(list, map[string]any{"in": i.In, "why": i.Why.Message})
+	}
+	return list
+}
+
+// IgnoredDetails are the places of a seller's answer that should hold a challenge and cannot be read, for
+// the details of an error; nil: there are none.
+func (c *Challenge) IgnoredDetails() []map[string]any { return ignoredDetails(c.Ignored) }
 
 // headerChallenge reads a challenge out of one header.
 func headerChallenge(name string, known dialects) func(http.Header, []byte) (*Challenge, error) {
 	return func(header http.Header, _ []byte) (*Challenge, error) {
-		value, err := singleHeader(header, name)
-		if value == "" || err != nil {
+		top, _, err := headerObject(header, name)
+		if top == nil || err != nil {
 			return nil, err
 		}
-		data, err := Unwrap(name, value)
-		if err != nil {
-			return nil, err
-		}
-		return decodeChallenge(data, MaxHeader, known)
+		return readChallenge(top, known)
 	}
+}
+
+// headerObject is the JSON object in a header; nil: there is none. Where it is one option instead of a
+// challenge, as some sellers write their only one, it is wrapped into a challenge, and isLone.
+func headerObject(header http.Header, name string) (top object, isLone bool, err error) {
+	value, err := singleHeader(header, name)
+	if value == "" || err != nil {
+		return nil, false, err
+	}
+	data, err := Unwrap(name, value)
+	if err != nil {
+		return nil, false, err
+	}
+	if err := DecodeStrict(data, MaxHeader, &top); err != nil {
+		return nil, false, inHeader(name, err)
+	}
+	isLone = top.has("scheme") && top.has("payTo") && !top.has("accepts") && !top.has("x402Version")
+	if isLone {
+		version := "2"
+		if top.has("maxAmountRequired") && !top.has("amount") {
+			version = "1"
+		}
+		top = object{"x402Version": json.RawMessage(version),
+			"accepts": slices.Concat([]byte("["), data, []byte("]"))}
+	}
+	return top, isLone, nil
+}
+
+// inHeader says of an error of JSON in which header it stands.
+func inHeader(name string, err error) error {
+	e := *AsError(err)
+	e.Message = "the header " + name + " holds no challenge: " + e.Message
+	return &e
+}
+
+// xHeaderChallenge reads X-PAYMENT-REQUIRED, the name that the seed's sellers use, and a tenth of those
+// that are listed. Who settles is told by what is written there. The seed's own challenge has neither a
+// resource nor extra, which nobody who settles himself leaves out, and no version 1; where it has one of
+// them the payment is shown to the seller. But a Solana option without a fee payer is the seed's always:
+// nobody else could be paid by it.
+func xHeaderChallenge(header http.Header, _ []byte) (*Challenge, error) {
+	top, isLone, err := headerObject(header, headerXRequired)
+	if top == nil || err != nil {
+		return nil, err
+	}
+	c, err := readChallenge(top, dialects{1: dialectXV1, 2: dialectXV2})
+	if err != nil || isLone || c.Version == 1 {
+		return c, err
+	}
+	c.Dialect = dialectSeedV2
+	for i := range c.Accepts {
+		r := &c.Accepts[i]
+		isBare := c.Resource.URL == "" && len(r.Extra) == 0
+		if isBare || (IsSolana(r.Network) && r.ExtraString("feePayer") == "") {
+			r.Dialect = dialectSeedV2
+			continue
+		}
+		c.Dialect = dialectXV2
+	}
+	return c, nil
 }
 
 // bodyChallenge takes a body for a challenge when it is a JSON object with accepts: V2 sellers put
@@ -211,47 +313,13 @@ func pricesDiffer(a, b *Challenge) bool {
 	return false
 }
 
-// notX402 is the error of a 402 without x402 in it. Other protocols are named, so that a
-// person knows what the seller wants: those we know by their name, any other quoted.
-func notX402(header http.Header) *Error {
+// notX402 is the error of a 402 without x402 in it.
+func notX402(header http.Header, body []byte) *Error {
 	e := Errorf(noRequirements, "the answer asks for nothing this wallet can pay").
 		WithHint("the seller does not speak x402 here; nothing was paid")
-	var protocols []string
-	for _, scheme := range authSchemes(header.Values("WWW-Authenticate")) {
-		switch strings.ToUpper(scheme) {
-		case "L402", "LSAT":
-			protocols = append(protocols, "L402 (Lightning)")
-		case "PAYMENT":
-			protocols = append(protocols, "MPP (WWW-Authenticate: Payment)")
-		default:
-			protocols = append(protocols, quote(scheme))
-		}
-	}
-	if protocols != nil {
+	if protocols := otherProtocols(header, body); protocols != nil {
+		e.Message += ": it asks for " + strings.Join(protocols, ", ")
 		e.WithDetail("asks", protocols)
 	}
 	return e
-}
-
-// authSchemes lists the schemes of WWW-Authenticate (RFC 9110 §11.6.1), in which commas part
-// challenges and parameters alike: a part that does not begin with name= begins a challenge. Eight
-// are enough to name.
-func authSchemes(values []string) (schemes []string) {
-	for _, value := range values {
-		quoted := false
-		parts := strings.FieldsFunc(value[:min(len(value), MaxHeader)], func(r rune) bool {
-			if r == '"' {
-				quoted = !quoted
-			}
-			return r == ',' && !quoted
-		})
-		for _, part := range parts {
-			scheme, rest, _ := strings.Cut(strings.TrimSpace(part), " ")
-			isParameter := strings.Contains(scheme, "=") || strings.HasPrefix(strings.TrimSpace(rest), "=")
-			if scheme != "" && !isParameter && len(schemes) < 8 {
-				schemes = append(schemes, scheme)
-			}
-		}
-	}
-	return schemes
 }

@@ -103,7 +103,7 @@ func mcpErrorChallenge(m MCPMessage) (*Challenge, error) {
 	case isAsking && looksLikeChallenge(m.Data):
 		return decodeChallenge(m.Data, MaxBody, dialects{1: dialectMCPError, 2: dialectMCPError})
 	case m.Code == 402 || m.Code == -402:
-		return nil, notX402(nil)
+		return nil, notX402(nil, nil)
 	default:
 		return nil, nil
 	}

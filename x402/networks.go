@@ -106,6 +106,9 @@ func Network(name string) (caip2 string, ok bool) {
 	if n := findNetwork(name); n != nil {
 		return n.caip2, true
 	}
+	if caip2, ok := aliases[name]; ok {
+		return caip2, true
+	}
 	switch Namespace(name) {
 	case "eip155":
 		_, ok = ChainID(name)

@@ -1,6 +1,8 @@
 package x402
 
 import (
+	"encoding/json"
+	"fmt"
 	"regexp"
 	"strings"
 	"testing"
@@ -175,4 +177,69 @@ func TestTheOwnersAssetsAddAndOverride(t *testing.T) {
 	require.Equal(t, "PLAY", a.Symbol)
 	_, ok = NewRegistry(nil).Asset("eip155:31337", "0x01")
 	require.False(t, ok, "registries are apart")
+}
+
+// An alias names a network as everybody does, and never another one than the table says.
+func TestAliases(t *testing.T) {
+	for name, caip2 := range aliases {
+		got, ok := Network(name)
+		require.True(t, ok && got == caip2, name)
+		own, ok := Network(caip2)
+		require.True(t, ok && own == caip2, "%s: %s is no CAIP-2 name", name, caip2)
+		n := findNetwork(name)
+		require.True(t, n == nil || n.caip2 == caip2, "%s is %s in the table", name, Title(caip2))
+		require.NotRegexp(t, `^[-a-z]+:[0-9a-zA-Z]{32}`, name)
+	}
+	for name, want := range map[string]string{"bsc": "eip155:56", "base-mainnet": "eip155:8453",
+		"polygon-pos": "eip155:137", "solana-mainnet": solanaMainnet} {
+		got, ok := Network(name)
+		require.True(t, ok && got == want, name)
+	}
+	for _, name := range []string{"Base", "BSC", "mainnet", "devnet", "evm", "1"} {
+		_, ok := Network(name)
+		require.False(t, ok, "%s could be many", name)
+	}
+}
+
+// What other wallets speak is named, and only that.
+func TestForeign(t *testing.T) {
+	for words, r := range map[string]Requirement{
+		"Circle Gateway": {Scheme: Exact, NetworkName: "base",
+			Extra: map[string]json.RawMessage{"name": json.RawMessage(`" gatewaywalletBATCHED"`)}},
+		"Nevermined": {Scheme: "nvm:card-delegation", NetworkName: "stripe"}, "upto": {Scheme: "upto"},
+		"deferred": {Scheme: "deferred", NetworkName: "cloudflare:402"},
+		"ERC-7710": {Scheme: Exact,
+			Extra: map[string]json.RawMessage{"assetTransferMethod": json.RawMessage(`"erc7710"`)}},
+		"Stellar": {Scheme: Exact, NetworkName: "stellar-testnet"},
+		"XRP":     {Scheme: Exact, NetworkName: "xrpl:0"},
+	} {
+		require.Contains(t, r.Foreign(), words)
+	}
+	require.True(t, Requirement{Extra: map[string]json.RawMessage{"name": json.RawMessage(
+		`"GatewayWalletBatched"`)}}.IsGateway())
+	for _, name := range []string{"base", "eip155:8453", solanaMainnet, "solana-devnet", "nvm"} {
+		require.Empty(t, Requirement{Scheme: Exact, NetworkName: name}.Foreign(), name)
+	}
+}
+
+// The lines for config.toml name the token and nothing that its seller says of it; what names no token has
+// no lines.
+func TestUnknownAsset(t *testing.T) {
+	r := Requirement{Network: "eip155:8453", Asset: "0x50c5725949A6F0c72E6C4a641F24049A917DB0Cb",
+		Extra: map[string]json.RawMessage{"name": json.RawMessage(`"Free Dollars"`)}}
+	e := UnknownAsset(r)
+	require.Equal(t, UntrustedAsset, e.Code)
+	require.Equal(t, Next{Do: AskPerson, Command: SealCommand, Say: e.NextStep().Say}, e.NextStep())
+	lines := e.Details["config"].(string)
+	require.Contains(t, lines, `address = "0x50c5725949A6F0c72E6C4a641F24049A917DB0Cb"`)
+	require.Contains(t, lines, "EIP-712")
+	require.NotContains(t, fmt.Sprint(e.Message, e.Hint, e.Details, e.Next), "Free")
+	r.Network, r.Asset = solanaMainnet, devnetUSDC
+	require.NotContains(t, UnknownAsset(r).Details["config"], "EIP-712")
+	for _, asset := range []string{"USDC", "", "0x50c5725949A6F0c72E6C4a641F24049A917DB0C",
+		"0x50c5725949A6F0c72E6C4a641F24049A917DB0Cb\"\nusd = \"1\""} {
+		e := UnknownAsset(Requirement{Network: "eip155:8453", Asset: asset})
+		require.Equal(t, InvalidRequirement, e.Code)
+		require.Nil(t, e.Details["config"])
+	}
 }

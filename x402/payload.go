@@ -36,8 +36,9 @@ type Attachment struct {
 // Attach puts a payment where a seller that asked in dialect d looks for it:
 //
 //	asked in                                    paid in
-//	PAYMENT-REQUIRED, body version 2, seed      header PAYMENT-SIGNATURE, base64
-//	body version 1                              header X-PAYMENT, base64
+//	PAYMENT-REQUIRED, body version 2, seed,     header PAYMENT-SIGNATURE, base64
+//	X-PAYMENT-REQUIRED version 2
+//	body or X-PAYMENT-REQUIRED version 1        header X-PAYMENT, base64
 //	mcp, mcp-error, mcp-extension               _meta["x402/payment"], an object
 //	mcp-v1                                      that, and _meta["x402.payment"], base64: two kinds
 //	                                            of server ask the same way
@@ -52,7 +53,7 @@ func Attach(d Dialect, payload json.RawMessage) Attachment {
 			metaPaymentMCPV1: jsonString(encoded)}}
 	case dialectMCPCloudflare:
 		return Attachment{Meta: map[string]json.RawMessage{metaPayment: jsonString(encoded)}}
-	case DialectV1Body:
+	case DialectV1Body, dialectXV1:
 		return Attachment{Header: headerPaymentV1, Value: encoded}
 	default:
 		return Attachment{Header: headerPayment, Value: encoded}
@@ -103,15 +104,15 @@ func encodeV2(c *Challenge, r Requirement, payload, extensions json.RawMessage) 
 	if isObject(c.Resource.Raw) {
 		all = append(all, member{key: "resource", value: c.Resource.Raw})
 	}
-	return append(all, member{key: "accepted", value: RequirementJSON(c, r)}).object()
+	return append(all, member{key: "accepted", value: RequirementJSON(r)}).object()
 }
 
 // RequirementJSON is r as a facilitator gets it (paymentRequirements) and as `accepted` says it:
 // the seller's own bytes. Where the wallet settles, the seed's sellers leave out what a facilitator
 // needs; then it is a complete V2 entry made from r, with r.Extra as it is now (its feePayer comes
 // from the facilitator's /supported).
-func RequirementJSON(c *Challenge, r Requirement) json.RawMessage {
-	if r.Raw != nil && (!c.Dialect.WalletSettles() || isComplete(r)) {
+func RequirementJSON(r Requirement) json.RawMessage {
+	if r.Raw != nil && (!r.Dialect.WalletSettles() || isComplete(r)) {
 		return r.Raw
 	}
 	entry := members{

@@ -56,7 +56,7 @@ func TestAcceptedIsTheSellersBytes(t *testing.T) {
 	require.NoError(t, err)
 	require.Contains(t, string(got), `"accepted":`+odd+`}`)
 	require.NoError(t, DecodeStrict(got, MaxBody, nil))
-	require.Equal(t, odd, string(RequirementJSON(c, c.Accepts[1])))
+	require.Equal(t, odd, string(RequirementJSON(c.Accepts[1])))
 }
 
 func TestEncodePayloadRefusesWhatIsNoPayload(t *testing.T) {
@@ -106,7 +106,7 @@ func TestRequirementForAFacilitator(t *testing.T) {
 				}
 				r.Extra = extra
 			}
-			require.Equal(t, c.want, string(RequirementJSON(c.challenge, r)))
+			require.Equal(t, c.want, string(RequirementJSON(r)))
 			payload, err := EncodePayload(c.challenge, r, json.RawMessage(`{"transaction":"AA=="}`), nil)
 			require.NoError(t, err)
 			require.Contains(t, string(payload), `"accepted":`+c.want+`}`)
@@ -126,7 +126,7 @@ func TestV1IsAnsweredAsV1(t *testing.T) {
 	require.Equal(t, `{"x402Version":1,"scheme":"exact","network":"base","payload":{"signature":"0x"}}`,
 		string(got))
 	require.Equal(t, "X-PAYMENT", Attach(c.Dialect, got).Header)
-	require.JSONEq(t, entryV1("", ""), string(RequirementJSON(c, c.Accepts[0])))
+	require.JSONEq(t, entryV1("", ""), string(RequirementJSON(c.Accepts[0])))
 }
 
 // §8: everything is said back while it fits; then info without schema; then only what we add to,

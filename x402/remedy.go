@@ -1,6 +1,9 @@
 package x402
 
-import "fmt"
+import (
+	"fmt"
+	"regexp"
+)
 
 // SealCommand is what the person types after config.toml was edited.
 const SealCommand = "x402-wallet policy seal"
@@ -19,8 +22,8 @@ func NetworkLines(caip2 string) string {
 // caip2 is a name that Network has read.
 func NetworkOff(caip2 string) *Error {
 	e := Errorf(InvalidRequirement, "%s is not configured: it has no node", Title(caip2)).
-		WithHint("the person adds the lines in details.configLines to config.toml and runs `%s`", SealCommand).
-		WithDetail("network", caip2).WithDetail("configLines", NetworkLines(caip2))
+		WithHint("the person adds the lines in details.config to config.toml and runs `%s`", SealCommand).
+		WithDetail("network", caip2).WithDetail("config", NetworkLines(caip2))
 	return e.WithCommand(SealCommand, fmt.Sprintf("This seller is paid on %s, which your wallet has no node "+
 		"for. Add these lines to config.toml and seal it:\n%s", Title(caip2), NetworkLines(caip2)))
 }
@@ -40,8 +43,44 @@ func RateLines(a AssetInfo) string {
 func Unrated(a AssetInfo) *Error {
 	where := a.Symbol + " on " + Title(a.Network)
 	e := Errorf(UntrustedAsset, "%s is no dollar, and without a rate no limit could count it", where).
-		WithHint("the person adds the lines in details.configLines to config.toml and runs `%s`", SealCommand).
-		WithDetail("configLines", RateLines(a))
+		WithHint("the person adds the lines in details.config to config.toml and runs `%s`", SealCommand).
+		WithDetail("config", RateLines(a))
 	return e.WithCommand(SealCommand, fmt.Sprintf("This seller wants %s. If you want to pay in it, write "+
 		"what it is worth into config.toml and seal it:\n%s", where, RateLines(a)))
+}
+
+// addressForms are what token addresses look like, by namespace.
+var addressForms = map[string]*regexp.Regexp{
+	"eip155": regexp.MustCompile(`^0x[0-9a-fA-F]{40}$`),
+	"solana": regexp.MustCompile(`^[1-9A-HJ-NP-Za-km-z]{32,44}$`),
+}
+
+// UnknownAsset is the refusal of an option in a token that the registry does not have. Where it names a
+// token's address, the error has the lines of config.toml that would add it, with what only the owner can
+// say left open: what a seller writes of its token is not taken over.
+func UnknownAsset(r Requirement) *Error {
+	form := addressForms[Namespace(r.Network)]
+	if form == nil || !form.MatchString(r.Asset) {
+		return Errorf(InvalidRequirement, "the asset %s is not the address of a token", Quote(r.Asset))
+	}
+	lines := AssetLines(r.Network, r.Asset)
+	return Errorf(UntrustedAsset, "the asset %s on %s is not in the registry", Quote(r.Asset),
+		Title(r.Network)).
+		WithHint("only assets that are built in or that the owner added are ever paid; the person can add "+
+			"the lines in details.config to config.toml, filled in, and run `%s`", SealCommand).
+		WithDetail("config", lines).
+		WithCommand(SealCommand, "The seller asks for the token "+r.Asset+" on "+Title(r.Network)+", which "+
+			"your wallet does not know. Only if its issuer's own site names this address: add it to "+
+			"config.toml under [[assets]], with its decimals and worth, and seal the rules.")
+}
+
+// AssetLines are the lines of config.toml that add a token. What stands in capitals is for the owner to
+// fill in: as it is, config.toml is refused.
+func AssetLines(network, address string) string {
+	lines := fmt.Sprintf("[[assets]]\nnetwork = %q\naddress = %q\nsymbol = \"SYMBOL\"\ndecimals = DECIMALS\n"+
+		"usd = \"DOLLARS\" # of one whole token", network, address)
+	if Namespace(network) == "eip155" {
+		lines += "\nname = \"NAME\" # of its EIP-712 domain, as the contract says\nversion = \"VERSION\""
+	}
+	return lines
 }

@@ -33,7 +33,7 @@ func TestUnrated(t *testing.T) {
 	e := Unrated(eurc)
 	require.Equal(t, AskPerson, e.NextStep().Do)
 	require.Contains(t, e.NextStep().Say, `symbol = "EURC"`)
-	require.Contains(t, e.Details["configLines"], `usd = "RATE"`)
+	require.Contains(t, e.Details["config"], `usd = "RATE"`)
 }
 
 func TestPublicNodes(t *testing.T) {

@@ -95,6 +95,8 @@ type Status struct {
 	Block       uint64      `json:"block,omitempty"`       // EVM block or Solana slot the answer rests on
 	At          time.Time   `json:"at,omitzero"`           // that block's own time, where known
 	Note        string      `json:"note,omitempty"`        // in words, for the evidence
+	// open: the chain showed, when it was asked, that it has not happened; false where that was not seen
+	Unused bool `json:"-"`
 }
 
 // Delegation is an SPL token account as its owner set it up, read from the chain. Addresses are

@@ -8,8 +8,9 @@
 // The files: json.go and json_names.go (reading strictly), dialect.go and mcp.go (where a challenge
 // stands, over HTTP and over MCP), challenge.go (what it says), payload.go (the answer),
 // settlement.go (receipts), scheme.go (what the chains' packages and the engine say to each other),
-// networks.go, nodes.go, assets.go and remedy.go (what is known,
-// and what a person adds where it is not), errors.go (the codes, and what people do about them).
+// networks.go, aliases.go, nodes.go, assets.go and remedy.go (what is known, and what a person adds where
+// it is not), foreign.go (what is known and not spoken), errors.go (the codes, and what people do about
+// them).
 package x402
 
 import (
@@ -26,6 +27,8 @@ type Dialect string
 // The HTTP dialects, in the order in which they are looked for.
 const (
 	DialectV2Header  Dialect = "v2"         // PAYMENT-REQUIRED → PAYMENT-SIGNATURE
+	dialectXV2       Dialect = "x-v2"       // X-Payment-Required, version 2 → PAYMENT-SIGNATURE
+	dialectXV1       Dialect = "x-v1"       // X-Payment-Required, version 1 → X-PAYMENT
 	dialectSeedV2    Dialect = "seed-v2"    // X-Payment-Required → settle, then X-Payment-Signature
 	DialectV1Body    Dialect = "v1"         // body with x402Version 1 → X-PAYMENT
 	dialectV2Body    Dialect = "v2-body"    // body with x402Version 2 → PAYMENT-SIGNATURE
@@ -36,6 +39,18 @@ const (
 // facilitator (SPEC §7.2).
 func (d Dialect) WalletSettles() bool { return d == dialectSeedV2 || d == dialectSeedPlain }
 
+// MayWantProof reports whether a seller that asked in this dialect may, though it asked as one that
+// settles itself, look for proof of a settlement alone: it used the name that the seed's sellers use.
+func (d Dialect) MayWantProof() bool { return d == dialectXV2 || d == dialectXV1 }
+
+// Version is the protocol version that is spoken in an HTTP dialect.
+func (d Dialect) Version() int {
+	if d == DialectV1Body || d == dialectXV1 {
+		return 1
+	}
+	return 2
+}
+
 // Exact is the scheme that pays the exact amount: EIP-3009 on EVM, TransferChecked on Solana.
 const Exact = "exact"
 
@@ -45,6 +60,7 @@ type Challenge struct {
 	Dialect    Dialect
 	Accepts    []Requirement // the options that could be read, in the seller's order
 	Unreadable []Unreadable  // the options that could not, each with its reason
+	Ignored    []Ignored     // other places of the answer that should hold a challenge and do not
 	Resource   Resource
 	Extensions map[string]json.RawMessage // V2: raw, for the echo
 	Error      string                     // the seller's own words: untrusted
@@ -60,6 +76,12 @@ type Resource struct {
 type Unreadable struct {
 	Index int // in the seller's list
 	Why   error
+}
+
+// Ignored is a place that should hold a challenge, and holds none that can be read.
+type Ignored struct {
+	In  string // the header's name, or "body"
+	Why *Error
 }
 
 // Requirement is one way to pay: an entry of accepts[].

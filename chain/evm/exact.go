@@ -163,6 +163,9 @@ func (e *Exact) Payable(r x402.Requirement, asset x402.AssetInfo) error {
 // payableAsset compares the requirement with what the registry knows of the token (cases B1–B3, B7
 // of the catalogue).
 func payableAsset(r x402.Requirement, asset x402.AssetInfo) error {
+	if r.IsGateway() { // another domain, and a signature that is good for a week
+		return x402.NotSpoken(r.Foreign())
+	}
 	if r.Network != asset.Network || !sameAddress(r.Asset, asset.Address) {
 		return x402.Errorf(x402.UntrustedAsset, "the asset asked for is not the one in the registry").
 			WithDetail("asset", x402.Brief(r.Asset))

@@ -54,6 +54,12 @@ func TestPayable(t *testing.T) {
 		"B2 name not a string": {extra("name", `["USDC"]`), "extra.name"},
 		"B2 version":           {extra("version", `"1"`), "extra.version"},
 		"B2 version a number":  {extra("version", `2`), "extra.version"},
+		// whatever the owner's registry says
+		"Circle Gateway": {func(r *x402.Requirement, a *x402.AssetInfo) {
+			a.Name, a.Version = "GatewayWalletBatched", "1"
+			r.Extra = map[string]json.RawMessage{"name": json.RawMessage(`"GatewayWalletBatched"`),
+				"version": json.RawMessage(`"1"`)}
+		}, "Circle Gateway"},
 		"B4 network": {asked(func(r *x402.Requirement) {
 			r.Network = "eip155:8453"
 		}), "Base (eip155:8453) is not configured"},

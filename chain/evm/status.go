@@ -151,6 +151,7 @@ func (n *node) statusOfUnused(ctx context.Context, a authorization) (x402.Status
 	}
 	status := x402.Status{Block: uint64(*final.Number), At: final.at()}
 	if uint64(*final.Timestamp) <= a.validBefore {
+		status.Unused = true
 		status.Note = fmt.Sprintf("nonce unused; finalized time %s, valid before %s",
 			rfc3339(final.at()), rfc3339(a.end()))
 		return status, nil

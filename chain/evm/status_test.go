@@ -46,6 +46,7 @@ func TestStatusOfUnusedNonce(t *testing.T) {
 			got, err := f.status(paid(test.ago))
 			require.NoError(t, err)
 			require.Equal(t, test.want, got.State, got.Note)
+			require.Equal(t, test.want == x402.Open, got.Unused, "that it is open is that it was not used")
 			require.Equal(t, f.final, got.Block)
 			require.Equal(t, noon.Add(-finalAge).UTC(), got.At)
 			require.NotEmpty(t, got.Note)

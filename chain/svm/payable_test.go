@@ -92,7 +92,7 @@ func TestPayable(t *testing.T) {
 			require.ErrorContains(t, err, test.why)
 			require.NotContains(t, err.Error(), prompt, "a stranger's text belongs into the details")
 			for key, detail := range x402.AsError(err).Details {
-				require.True(t, key == "configLines" || len(fmt.Sprint(detail)) <= 120, key) // those are ours
+				require.True(t, key == "config" || len(fmt.Sprint(detail)) <= 120, key) // those are ours
 			}
 			_, err = e.Authorize(t.Context(), orderFrom(c.ata(owner), test.r))
 			require.Error(t, err)

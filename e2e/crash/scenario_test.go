@@ -42,6 +42,8 @@ var scenarios = []scenario{
 	{name: "pay-solana", path: "/solana"},
 	// the wallet brings the payment to the facilitator itself
 	{name: "pay-settling", path: "/seed-v2/weather"},
+	// the seller is shown the payment and does not look at it, and then the wallet settles
+	{name: "pay-ignored", path: "/x-seed/weather"},
 	{name: "pay-cap", path: "/weather", key: "one", cap: 2},
 	{name: "replay", path: "/weather", key: "one", prepare: bought},
 	// of a payment that was sent, and whose process died

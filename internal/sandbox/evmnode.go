@@ -35,7 +35,7 @@ func (s *Sandbox) evmNode() http.Handler {
 	}
 	return s.node(evmNodeDown, rpcNode{chain: &c.mu, methods: map[string]rpcMethod{
 		"eth_chainId": func([]json.RawMessage) (any, error) {
-			id, _ := x402.ChainID(EVM)
+			id, _ := x402.ChainID(s.evm.asset.Network)
 			if s.strikes(evmNodeElsewhere) {
 				id++
 			}

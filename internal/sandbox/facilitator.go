@@ -45,11 +45,12 @@ func (s *Sandbox) facilitator() http.Handler {
 
 func (s *Sandbox) supported() any {
 	kinds := []any{}
+	onEVM, onSolana := s.options.networks()
 	for _, version := range []int{2, 1} {
-		for _, network := range []string{EVM, Solana} {
+		for _, network := range []string{onEVM, onSolana} {
 			kind := map[string]any{"x402Version": version, "scheme": "exact",
 				"network": nameOf(network, version)}
-			if network == Solana {
+			if network == onSolana {
 				kind["extra"] = map[string]any{"feePayer": s.FeePayer}
 			}
 			kinds = append(kinds, kind)
@@ -117,10 +118,11 @@ func (s *Sandbox) verify(q *submission) (signer string, err error) {
 	if q.terms.Scheme != "exact" {
 		return "", reason("unsupported_scheme")
 	}
+	onEVM, onSolana := s.options.networks()
 	switch q.terms.Network {
-	case EVM:
+	case onEVM:
 		return s.verifyEVM(q)
-	case Solana:
+	case onSolana:
 		tx, err := s.verifySolana(q)
 		if err != nil {
 			return "", err
@@ -139,7 +141,7 @@ func (s *Sandbox) verifyEVM(q *submission) (string, error) {
 	if q.terms.ExtraString("name") != asset.Name || q.terms.ExtraString("version") != asset.Version {
 		return "", reason("invalid_exact_evm_missing_eip712_domain")
 	}
-	_, auth, err := evm.Recover(EVM, asset, q.payload)
+	_, auth, err := evm.Recover(asset.Network, asset, q.payload)
 	switch {
 	case errors.Is(err, evm.ErrSignature):
 		return "", reason("invalid_exact_evm_signature")
@@ -163,7 +165,7 @@ func (s *Sandbox) settle(q *submission) (done Settlement, err error) {
 	if _, err = s.verify(q); err != nil {
 		return done, err
 	}
-	if q.terms.Network == EVM {
+	if q.terms.Network == s.evm.asset.Network {
 		s.evm.mu.Lock()
 		defer s.evm.mu.Unlock()
 		done, err = s.evm.execute(q.payload)

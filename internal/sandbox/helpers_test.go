@@ -111,7 +111,7 @@ func facilitate(t *testing.T, s *Sandbox, path string, c *x402.Challenge, payloa
 	encoded, err := x402.EncodePayload(c, c.Accepts[0], payload, nil)
 	require.NoError(t, err)
 	body, err := json.Marshal(map[string]any{"x402Version": c.Version, "paymentPayload": encoded,
-		"paymentRequirements": x402.RequirementJSON(c, c.Accepts[0])})
+		"paymentRequirements": x402.RequirementJSON(c.Accepts[0])})
 	require.NoError(t, err)
 	answer, err := http.Post(s.FacilitatorURL+path, "application/json", bytes.NewReader(body))
 	if err != nil {

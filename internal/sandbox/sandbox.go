@@ -40,6 +40,17 @@ const (
 type Options struct {
 	Finality time.Duration // how old a block is when it is final; 0 is 2 s
 	Delay    time.Duration // how late the slow fault is; 0 is 2 s
+	// Mainnet gives the chains the names, tokens and genesis of Base and Solana, so that what real sellers
+	// ask can be paid. The sandbox's own seller sells on the test networks alone.
+	Mainnet bool
+}
+
+// networks are the names of the two chains.
+func (o Options) networks() (evm, solana string) {
+	if o.Mainnet {
+		return "eip155:8453", "solana:5eykt4UsFv8P8NJdTREpY1vzqKqZKvdp"
+	}
+	return EVM, Solana
 }
 
 // Sandbox is a running world. It is safe for concurrent use.
@@ -85,8 +96,9 @@ func Start(o Options) (*Sandbox, error) {
 	s.PayToEVM, s.PayToSolana = "0x209693Bc6afc0C5328bA36FaF03C514EF312287C", keyOf(newKey()).String()
 
 	registry := x402.NewRegistry(nil)
-	dollar, _ := registry.Named(EVM, "")
-	mint, _ := registry.Named(Solana, "")
+	onEVM, onSolana := o.networks()
+	dollar, _ := registry.Named(onEVM, "")
+	mint, _ := registry.Named(onSolana, "")
 	s.evm = newEVMChain(dollar, s.now, o.Finality)
 	s.solana = newSolanaChain(mint, s.now, o.Finality)
 	s.OwnerAccount = s.solana.open(owner, purse).String()

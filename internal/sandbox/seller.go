@@ -21,8 +21,13 @@ type product struct {
 	content  string // JSON
 }
 
-// products are the seller's paths. In front of each the dialect may stand, as in /v1/weather: v2
-// (the default), v2-body, v1, seed-v2, seed-plain (x402.Dialect).
+// dialects may stand in front of a path, as in /v1/weather; v2 is the default. The names are those of
+// x402.Dialect, but for x-seed: it asks as x-v2 does, and looks for proof of a settlement alone.
+var dialects = []x402.Dialect{"v2", "v2-body", "v1", "x-v2", "x-v1", xSeed, "seed-v2", "seed-plain"}
+
+const xSeed = "x-seed"
+
+// products are the seller's paths.
 var products = map[string]product{
 	"/free": {about: "Opening hours",
 		content: `{"open":"always","hint":"/weather costs a tenth of a cent"}`},
@@ -56,7 +61,7 @@ const (
 func (s *Sandbox) seller() http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		sale := &sale{Sandbox: s, w: w, r: r, dialect: "v2", path: r.URL.Path}
-		for _, d := range []x402.Dialect{"v2", "v2-body", "v1", "seed-v2", "seed-plain"} {
+		for _, d := range dialects {
 			if rest, found := strings.CutPrefix(r.URL.Path, "/"+string(d)+"/"); found {
 				sale.dialect, sale.path = d, "/"+rest
 			}
@@ -82,25 +87,23 @@ type sale struct {
 	product product
 }
 
-func (s *sale) version() int {
-	if s.dialect == "v1" {
-		return 1
-	}
-	return 2
-}
+func (s *sale) version() int { return s.dialect.Version() }
+
+// wantsProof reports whether the seller takes only transactions that the wallet settled.
+func (s *sale) wantsProof() bool { return s.dialect.WalletSettles() || s.dialect == xSeed }
 
 func (s *sale) answer() {
 	payment := s.r.Header.Get("PAYMENT-SIGNATURE")
-	if s.dialect == "v1" {
+	if s.version() == 1 {
 		payment = s.r.Header.Get("X-PAYMENT")
 	}
 	proof := s.r.Header.Get("X-PAYMENT-SIGNATURE")
 	switch {
 	case s.product.price == 0:
 		s.deliver("")
-	case s.dialect.WalletSettles() && proof != "":
+	case s.wantsProof() && proof != "":
 		s.redeemed(proof)
-	case s.dialect.WalletSettles() || payment == "":
+	case s.wantsProof() || payment == "":
 		s.ask("Payment required", 1)
 	default:
 		s.paid(payment)
@@ -111,7 +114,12 @@ func (s *sale) answer() {
 func (s *sale) ask(why string, times uint64) {
 	accepts := s.accepts(s.path, s.version(), times)
 	challenge := map[string]any{"x402Version": s.version(), "error": why, "accepts": accepts}
-	if s.version() == 2 {
+	switch {
+	case s.dialect == "seed-v2": // the seed's own form has neither resource nor extra
+		for _, offer := range accepts {
+			delete(offer.(map[string]any), "extra")
+		}
+	case s.version() == 2:
 		challenge["resource"] = map[string]any{"url": s.SellerURL + s.path, "description": s.product.about,
 			"mimeType": "application/json"}
 	}
@@ -121,7 +129,7 @@ func (s *sale) ask(why string, times uint64) {
 	switch s.dialect {
 	case "v2":
 		header.Set("PAYMENT-REQUIRED", base64.StdEncoding.EncodeToString(text))
-	case "seed-v2":
+	case "seed-v2", "x-v2", "x-v1", xSeed:
 		header.Set("X-Payment-Required", base64.StdEncoding.EncodeToString(text))
 	case "seed-plain":
 		offer := accepts[0].(map[string]any)

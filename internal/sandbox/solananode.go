@@ -11,7 +11,11 @@ import (
 )
 
 // genesisDevnet is devnet's genesis hash, whose first 32 characters are its CAIP-2 reference.
-const genesisDevnet = "EtWTRABZaYq6iMfeYKouRu166VU2xqa1wcaWoxPkrZBG"
+// genesisMainnet is likewise mainnet's.
+const (
+	genesisDevnet  = "EtWTRABZaYq6iMfeYKouRu166VU2xqa1wcaWoxPkrZBG"
+	genesisMainnet = "5eykt4UsFv8P8NJdTREpY1vzqKqZKvdpKuc147dw2N9d"
+)
 
 // rpcConfig is the configuration object of Solana's methods.
 type rpcConfig struct {
@@ -27,7 +31,7 @@ type rpcConfig struct {
 func (s *Sandbox) solanaNode() http.Handler {
 	c := s.solana
 	return s.node(solanaNodeDown, rpcNode{chain: &c.mu, methods: map[string]rpcMethod{
-		"getGenesisHash":             func([]json.RawMessage) (any, error) { return genesisDevnet, nil },
+		"getGenesisHash":             func([]json.RawMessage) (any, error) { return s.genesis(), nil },
 		"getLatestBlockhash":         c.getLatestBlockhash,
 		"isBlockhashValid":           c.isBlockhashValid,
 		"getBlockHeight":             c.getBlockHeight,
@@ -293,4 +297,11 @@ func (c *solanaChain) tokenBalances(accounts map[int]tokenAccount) []any {
 		})
 	}
 	return list
+}
+
+func (s *Sandbox) genesis() string {
+	if s.options.Mainnet {
+		return genesisMainnet
+	}
+	return genesisDevnet
 }

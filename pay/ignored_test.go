@@ -1,0 +1,238 @@
+package pay
+
+import (
+	"context"
+	"encoding/base64"
+	"fmt"
+	"net/http"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"x402-wallet/facilitator"
+	"x402-wallet/history"
+	"x402-wallet/seller"
+	"x402-wallet/x402"
+)
+
+// A tenth of the sellers that are listed ask in X-PAYMENT-REQUIRED, the header of the seed, with a whole
+// challenge, and settle themselves. They are shown the payment first; the wallet settles only where that is
+// proven to have been ignored.
+
+// takesProof is a seller that looks for a transaction alone.
+func takesProof(s *scriptedSeller, nonce string, _ uint64) (*seller.Answer, error) {
+	if nonce != "0xsettled" && !strings.HasPrefix(nonce, "0xchain") {
+		return s.asks(), nil
+	}
+	return &seller.Answer{Status: 200, Content: []byte("sunny")}, nil
+}
+
+// says is a seller's answer that asks again, with a word about the payment.
+func (s *scriptedSeller) says(word string) *seller.Answer {
+	a := s.asks()
+	a.Challenge.Error = word
+	return a
+}
+
+func headerOf(sent string) string { name, _, _ := strings.Cut(sent, ":"); return name }
+
+func TestASellerWithTheSeedsHeaderSettlesItself(t *testing.T) {
+	for name, header := range map[string]string{"X-Payment-Required": "PAYMENT-SIGNATURE",
+		"x-payment-required": "PAYMENT-SIGNATURE", "X-PAYMENT-REQUIRED": "PAYMENT-SIGNATURE"} {
+		t.Run(name, func(t *testing.T) {
+			b := newBench(t, "10000", honest)
+			b.seller.header = name
+			r, err := b.Pay(t.Context(), get(testURL))
+			require.NoError(t, err)
+			require.Equal(t, StatusPaid, r.Status)
+			require.Len(t, b.seller.sent(), 1)
+			require.Equal(t, header, headerOf(b.seller.sent()[0]))
+			require.Empty(t, b.settler.seen, "the seller settles")
+			require.Equal(t, 1, b.chain.settlements())
+		})
+	}
+}
+
+// The same bytes that the seller ignored go to the facilitator, once, and the seller gets the proof.
+func TestAPaymentThatIsIgnoredIsSettledByTheWallet(t *testing.T) {
+	b := newBench(t, "10000", takesProof)
+	b.seller.header = "X-Payment-Required"
+	r, err := b.Pay(t.Context(), get(testURL))
+	require.NoError(t, err)
+	require.Equal(t, StatusPaid, r.Status)
+	require.Equal(t, "0xsettled", r.TransactionSignature)
+	sent := b.seller.sent()
+	require.Equal(t, []string{"PAYMENT-SIGNATURE", "X-PAYMENT-SIGNATURE"}, []string{headerOf(sent[0]),
+		headerOf(sent[1])})
+	shown, err := base64.StdEncoding.DecodeString(strings.TrimPrefix(sent[0], "PAYMENT-SIGNATURE: "))
+	require.NoError(t, err)
+	require.Equal(t, []string{string(shown)}, b.settler.seen, "the same bytes")
+	require.Equal(t, 1, b.chain.signed)
+	require.Equal(t, 1, b.chain.settlements())
+}
+
+// Where it is not proven that the seller only ignored the payment, the wallet settles nothing: that money
+// would be gone at a seller that settles itself.
+func TestWhatWasNotIgnoredIsNotSettledByTheWallet(t *testing.T) {
+	refused := func(s *scriptedSeller, _ string, _ uint64) (*seller.Answer, error) { return s.asks(), nil }
+	for name, c := range map[string]struct {
+		header  string
+		network string
+		script  func(*scriptedSeller, string, uint64) (*seller.Answer, error)
+		prepare func(*bench)
+		code    x402.Code
+	}{
+		"it says why": {script: func(s *scriptedSeller, _ string, _ uint64) (*seller.Answer, error) {
+			return s.says("invalid_exact_evm_signature"), nil
+		}, code: x402.PaymentRejected},
+		"the chain shows it used": {script: func(s *scriptedSeller, nonce string, n uint64) (*seller.Answer,
+			error) {
+			s.chain.settle(nonce, n)
+			return s.asks(), nil
+		}, code: x402.PaymentRejected},
+		"the chain does not answer": {script: func(s *scriptedSeller, _ string, _ uint64) (*seller.Answer,
+			error) {
+			s.chain.mu.Lock()
+			defer s.chain.mu.Unlock()
+			s.chain.down = true
+			return s.asks(), nil
+		}, code: x402.PaymentRejected},
+		"it asks for more": {script: func(s *scriptedSeller, _ string, _ uint64) (*seller.Answer, error) {
+			s.price = "20000"
+			return s.asks(), nil
+		}, code: x402.PriceChanged},
+		"it names a refusal": {script: func(s *scriptedSeller, _ string, _ uint64) (*seller.Answer, error) {
+			a := s.asks()
+			a.Settlement = &x402.Settlement{ErrorReason: "insufficient_funds"}
+			return a, nil
+		}, code: x402.SettlementFailed},
+		"its receipt cannot be read": {script: func(s *scriptedSeller, _ string, _ uint64) (*seller.Answer,
+			error) {
+			a := s.asks()
+			a.SettlementErr = x402.Errorf(x402.ResponseMalformed, "no receipt")
+			return a, nil
+		}, code: x402.PaymentRejected},
+		"status 403": {script: func(*scriptedSeller, string, uint64) (*seller.Answer, error) {
+			return &seller.Answer{Status: http.StatusForbidden}, nil
+		}, code: x402.PaymentRejected},
+		"status 412": {script: func(s *scriptedSeller, _ string, _ uint64) (*seller.Answer, error) {
+			a := s.asks()
+			a.Status = http.StatusPreconditionFailed
+			return a, nil
+		}, code: x402.PaymentRejected},
+		"status 402 without a challenge": {script: func(*scriptedSeller, string, uint64) (*seller.Answer,
+			error) {
+			return &seller.Answer{Status: http.StatusPaymentRequired}, nil
+		}, code: x402.PaymentRejected},
+		"it broke off": {script: func(s *scriptedSeller, _ string, _ uint64) (*seller.Answer, error) {
+			return s.asks(), &seller.SendError{Sent: true}
+		}, code: x402.PaymentRejected},
+		"the standard's header": {header: "PAYMENT-REQUIRED", script: refused, code: x402.PaymentRejected},
+		"rules that are not sealed": {script: func(s *scriptedSeller, _ string, _ uint64) (*seller.Answer,
+			error) {
+			return s.asks(), nil
+		}, prepare: func(b *bench) { b.Guard = &sealedOnce{Guard: b.Guard} }, code: x402.PaymentRejected},
+	} {
+		t.Run(name, func(t *testing.T) {
+			b := newBench(t, "10000", c.script)
+			b.seller.header = "X-Payment-Required"
+			if c.header != "" {
+				b.seller.header = c.header
+			}
+			if c.prepare != nil {
+				c.prepare(b)
+			}
+			_, err := b.Pay(t.Context(), get(testURL))
+			e := code(t, c.code, err)
+			require.Equal(t, "10000", e.Spent, "held until the chain has spoken")
+			require.Empty(t, b.settler.seen)
+			require.Equal(t, 1, b.chain.signed)
+			require.Len(t, b.seller.sent(), 1)
+		})
+	}
+}
+
+// sealedOnce is a guard whose rules are sealed when they are looked at for the first time.
+type sealedOnce struct {
+	Guard
+	looked int
+}
+
+func (g *sealedOnce) CheckConfig(ctx context.Context) error {
+	g.looked++
+	if g.looked > 1 {
+		return x402.Errorf(x402.PolicyUnsealed, "not sealed")
+	}
+	return g.Guard.CheckConfig(ctx)
+}
+
+// On Solana the fee payer is signed in, and it is the seller's: no facilitator of ours could settle.
+func TestOnSolanaTheWalletNeverSettlesWhatASellerIgnored(t *testing.T) {
+	f := facts{answer: &seller.Answer{Status: 402, Challenge: &x402.Challenge{}}}
+	f.paid.Network, f.paid.Asset, f.paid.PayTo = "solana:5eykt4UsFv8P8NJdTREpY1vzqKqZKvdp", "mint", "payee"
+	f.answer.Challenge.Accepts = []x402.Requirement{{Network: f.paid.Network, Asset: "mint", PayTo: "payee"}}
+	for _, d := range []x402.Dialect{"x-v2", "x-v1"} {
+		f.paid.Dialect = d
+		require.False(t, f.isUnheard())
+	}
+	f.paid.Network, f.answer.Challenge.Accepts[0].Network = testNetwork, testNetwork
+	require.True(t, f.isUnheard(), "the test asks the right thing")
+}
+
+// However far it came before its process ended, or before a facilitator lost its answer: the same call goes
+// on with the same bytes, and one of all of them moves the money.
+func TestAnIgnoredPaymentIsTakenUpAgain(t *testing.T) {
+	for name, interrupt := range map[string]func(b *bench){
+		"no facilitator was there": func(b *bench) { b.settler.outcome = facilitator.NotSent },
+		"the facilitator left it open": func(b *bench) {
+			b.settler.outcome = facilitator.Unknown
+		},
+		"it was settled, and nobody heard": func(b *bench) {
+			b.settler.outcome = facilitator.Unknown
+			script := b.seller.script
+			b.seller.script = func(s *scriptedSeller, nonce string, n uint64) (*seller.Answer, error) {
+				defer s.chain.settleLater(nonce, n)
+				return script(s, nonce, n)
+			}
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			b := newBench(t, "10000", takesProof)
+			b.seller.header = "X-Payment-Required"
+			interrupt(b)
+			_, err := b.Pay(t.Context(), get(testURL))
+			require.Error(t, err)
+			require.Equal(t, history.Unknown, b.only(t).State)
+			b.chain.landed()
+			b.settler.outcome = facilitator.Settled
+			b.seller.script = takesProof
+			r, err := b.Pay(t.Context(), get(testURL))
+			require.NoError(t, err)
+			require.Equal(t, StatusPaid, r.Status)
+			require.Equal(t, "sunny", r.Content)
+			require.Equal(t, 1, b.chain.signed)
+			require.Equal(t, 1, b.chain.settlements())
+			for _, seen := range b.settler.seen {
+				require.Equal(t, b.settler.seen[0], seen, fmt.Sprint(b.settler.seen))
+			}
+		})
+	}
+}
+
+// settleLater is a settlement that is mined when landed is called.
+func (c *chain) settleLater(nonce string, amount uint64) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.pending = append(c.pending, func() { c.settle(nonce, amount) })
+}
+
+func (c *chain) landed() {
+	c.mu.Lock()
+	list := c.pending
+	c.pending = nil
+	c.mu.Unlock()
+	for _, settle := range list {
+		settle()
+	}
+}
