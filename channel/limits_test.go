@@ -117,3 +117,23 @@ func TestTwoNamesStopBeforeTheFee(t *testing.T) {
 	_, err = w.call("echo")
 	require.NoError(t, err)
 }
+
+// A tool that fails for nothing was not bought; one that fails and costs says so, and is not made again
+// without a thought.
+func TestAToolThatFails(t *testing.T) {
+	w := newWorld(t)
+	w.open()
+	w.service.bad = true
+	r, err := w.call("hello")
+	require.NoError(t, err)
+	require.Equal(t, []any{pay.StatusNotPaid, x402.Change}, []any{r.Status, r.Next.Do})
+	require.Zero(t, w.paidFor())
+
+	_, err = w.call("echo")
+	require.True(t, x402.HasCode(err, x402.ToolExecutionFailed), "%v", err)
+	e := x402.AsError(err)
+	require.Contains(t, e.Message, "takes $0.001 for that")
+	require.Equal(t, x402.Change, e.NextStep().Do)
+	require.True(t, e.Unsafe)
+	require.Equal(t, money.NewAmount(price), w.paidFor())
+}

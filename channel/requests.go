@@ -389,7 +389,10 @@ func (c *call) answered(ctx context.Context, answer reply) (result pay.Result, e
 	case err != nil:
 		return result, err
 	case answer.failed:
-		e := toolFailed(answer.answer)
+		e := x402.Errorf(x402.ToolExecutionFailed, "the tool failed, and its service takes %s for that",
+			dollars(*p.Cost)).WithDetail("said", x402.Quote(string(answer.answer.Content))).
+			WithNext(x402.Next{Do: x402.Change, Why: "it was paid; the same call costs again. details.said " +
+				"is the service's reason: other arguments may help"})
 		e.Spent, e.Unsafe = p.Cost.String(), true
 		if held != nil {
 			e.PaymentID = held.Payment.ID
@@ -408,16 +411,7 @@ func (c *call) answeredFree(ctx context.Context, answer reply) (pay.Result, erro
 		c.r.row.Delivered = true
 	}
 	c.recordEnd(ctx, nil)
-	if answer.failed {
-		return pay.Result{}, toolFailed(answer.answer)
-	}
 	return c.m.Engine.Free(ctx, answer.answer), nil
-}
-
-func toolFailed(a *seller.Answer) *x402.Error {
-	return x402.Errorf(x402.ToolExecutionFailed, "the service failed with status %d", a.Status).
-		WithHint("look at details.said; other arguments may help").
-		WithDetail("said", x402.Quote(string(a.Content)))
 }
 
 // declined is a call that the service does not serve, or does not take the payment for.

@@ -49,6 +49,7 @@ type fakeService struct {
 	twist func(p map[string]any) // spoils an answer
 	lose  bool                   // serves, and its answer is lost
 	fail  string                 // an error instead of an answer
+	bad   bool                   // tools fail on their own, and cost nothing
 }
 
 const price = 10_000_000 // units: $0.001
@@ -169,8 +170,12 @@ func (s *fakeService) tool(name string, body []byte) (*seller.Answer, error) {
 			"resource": map[string]any{"uri": resourceURI, "mimeType": resourceType, "text": string(frame)}})
 	}
 	content, _ := json.Marshal(map[string]any{"content": items})
-	return &seller.Answer{Status: http.StatusOK, Content: content,
-		ContentType: "application/vnd.mcp.result+json"}, nil
+	answer := &seller.Answer{Status: http.StatusOK, Content: content,
+		ContentType: "application/vnd.mcp.result+json"}
+	if s.bad {
+		answer.Status, answer.ToolFailed = http.StatusInternalServerError, true
+	}
+	return answer, nil
 }
 
 // authorized verifies a DIDAuthV1, whose nonce is good once.

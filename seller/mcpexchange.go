@@ -7,6 +7,7 @@ import (
 	"errors"
 	"io"
 	"net/http"
+	"net/url"
 	"sync"
 	"sync/atomic"
 
@@ -35,6 +36,7 @@ type exchange struct {
 	refused *jsonrpc.Error
 	// of the endpoint itself: an answer that is no message, or the headers of one that is
 	http    *Answer
+	status  int  // that it refused to open a session with; 0: it did not
 	missing bool // the endpoint does not know the session (any more), and did nothing
 	// what the SDK says, where nothing came; or the endpoint's refusal, where nothing was paid
 	failure  error
@@ -149,6 +151,9 @@ func (e *exchange) Rejected(r *http.Request, response *http.Response) (body []by
 	asks := response.StatusCode == http.StatusPaymentRequired ||
 		response.StatusCode == http.StatusPreconditionFailed
 	if e.method == Initialize && !asks && !e.pays() {
+		e.mu.Lock()
+		defer e.mu.Unlock()
+		e.status = response.StatusCode
 		return nil, false
 	}
 	slots := e.client.asked
@@ -162,11 +167,26 @@ func (e *exchange) Rejected(r *http.Request, response *http.Response) (body []by
 	if asks || e.pays() {
 		e.http = a
 	} else {
-		e.failure = x402.Errorf(x402.ServerUnavailable, "%s answered HTTP %d", hostOf(r.URL), a.Status).
-			WithHint("nothing was paid; its answer is in details").
-			WithDetail("said", x402.Quote(string(a.Content)))
+		e.failure = refusedWith(r.URL, a.Status).WithDetail("said", x402.Quote(string(a.Content)))
 	}
 	return a.Content, true
+}
+
+// refusedWith is an endpoint's refusal of a request without payment, by a status.
+func refusedWith(at *url.URL, status int) *x402.Error {
+	e := x402.Errorf(x402.ServerUnavailable, "%s answered HTTP %d", hostOf(at), status).
+		WithDetail("httpStatus", status)
+	const unpaid = "nothing was paid; "
+	switch status {
+	case http.StatusUnauthorized, http.StatusForbidden:
+		return e.WithHint("nothing was paid").WithNext(x402.Next{Do: x402.GiveUp,
+			Why: "the server wants a login, which this wallet has none of"})
+	case http.StatusNotFound, http.StatusMethodNotAllowed, http.StatusGone:
+		return e.WithHint("nothing was paid").WithNext(x402.Next{Do: x402.Change,
+			Why: "is it the URL of the server's MCP endpoint? It often ends in /mcp or /sse"})
+	}
+	return e.WithHint(unpaid + "its answer is in details").WithNext(x402.Next{Do: x402.Repeat,
+		Why: unpaid + "later, if it stays so; or use another server"})
 }
 
 // Accepted notes the headers of what was paid for: a receipt may be in them.

@@ -53,6 +53,13 @@ func (p *plain) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	}
 }
 
+// peek reads a message, which can be read again.
+func peek(r *http.Request) (q question, ok bool) {
+	q.body, _ = io.ReadAll(r.Body)
+	r.Body = io.NopCloser(bytes.NewReader(q.body))
+	return q, json.Unmarshal(q.body, &q) == nil
+}
+
 func says(w http.ResponseWriter, q question, what string) {
 	w.Header().Set("Content-Type", "application/json")
 	fmt.Fprintf(w, `{"jsonrpc":"2.0","id":%s,%s}`, q.ID, what)

@@ -121,11 +121,11 @@ func (p *endpoint) connect(ctx context.Context, e *exchange, version string,
 	e.mu.Lock()
 	e.failure = why
 	e.mu.Unlock()
-	return nil, p.unavailable(ctx, why)
+	return nil, p.unavailable(ctx, why, e)
 }
 
 // unavailable says why no session came about.
-func (p *endpoint) unavailable(ctx context.Context, err error) error {
+func (p *endpoint) unavailable(ctx context.Context, err error, e *exchange) error {
 	coded, isOurs := errors.AsType[*x402.Error](err)
 	switch {
 	case isOurs && coded.Code != x402.NetworkError:
@@ -133,9 +133,23 @@ func (p *endpoint) unavailable(ctx context.Context, err error) error {
 	case ctx.Err() != nil:
 		return p.mcp.unanswered(ctx, mcpRequest{endpoint: p.url}, failure{err})
 	}
-	return (&x402.Error{Code: x402.ServerUnavailable, Message: "the MCP server " + hostOf(p.url) +
-		" cannot be reached, or does not speak MCP", Err: failure{err}}).
-		WithHint("nothing was paid; see whether the server runs")
+	e.mu.Lock()
+	status := e.status
+	e.mu.Unlock()
+	if status != 0 {
+		refused := refusedWith(p.url, status)
+		refused.Err = failure{err}
+		return refused
+	}
+	down := &x402.Error{Code: x402.ServerUnavailable, Message: "the MCP server " + hostOf(p.url) +
+		" cannot be reached, or does not speak MCP", Err: failure{err}, Hint: "nothing was paid"}
+	if p.url.Scheme == commandScheme {
+		return down.WithCommand(x402.Command("doctor"), "The program of the MCP server "+hostOf(p.url)+
+			" does not start, or does not speak MCP: please look at [servers."+hostOf(p.url)+"] in "+
+			"config.toml.")
+	}
+	return down.WithNext(x402.Next{Do: x402.Repeat,
+		Why: "nothing was paid; if it stays so, the URL is wrong or the server is down: use another one"})
 }
 
 // client is our side of a session. It offers nothing a server could ask for, and says that it pays.

@@ -55,7 +55,7 @@ func (m *Client) endpointAt(at *url.URL) (*endpoint, error) {
 	if p == nil {
 		if len(m.endpoints) >= maxEndpoints && !m.evict() {
 			return nil, x402.Errorf(x402.ServerUnavailable, "%d MCP servers are in use; no more at a time",
-				maxEndpoints).WithHint("wait until other calls have ended")
+				maxEndpoints).WithNext(x402.Next{Do: x402.Wait, Why: "other calls have to end first"})
 		}
 		p = &endpoint{mcp: m, url: at, turn: make(chan struct{}, 1), entry: make(chan struct{}, 1)}
 		m.endpoints[at.String()] = p

@@ -1,11 +1,13 @@
 package seller
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
 	"net/url"
 	"slices"
+	"strings"
 
 	"github.com/modelcontextprotocol/go-sdk/jsonrpc"
 	"github.com/modelcontextprotocol/go-sdk/mcp"
@@ -35,7 +37,7 @@ func (m *Client) Tools(ctx context.Context, endpoint string) (list []*mcp.Tool, 
 		return nil, x402.Errorf(x402.ResponseTooLarge, "%s: %w", hostOf(p.url), err)
 	}
 	if err != nil {
-		return nil, m.unanswered(ctx, mcpRequest{endpoint: p.url}, err)
+		return nil, nothingPaid(m.unanswered(ctx, mcpRequest{endpoint: p.url}, err))
 	}
 	taken := map[string]bool{}
 	for _, t := range all {
@@ -73,10 +75,13 @@ func (m *Client) changed(at *url.URL) {
 	}
 }
 
+// maxToolName is how long a tool's name may be.
+const maxToolName = 128
+
 // isName reports whether a name is one that MCP allows (2025-11-25, tools, names). Others are not
 // called by mistake.
 func isName(name string) bool {
-	return token().MatchString(name) && len(name) <= 128
+	return token().MatchString(name) && len(name) <= maxToolName
 }
 
 // explain is the error of the outside for a request without payment that a server refused, or that
@@ -84,7 +89,7 @@ func isName(name string) bool {
 func (m *Client) explain(ctx context.Context, w mcpRequest, err error) error {
 	refused, isRefusal := errors.AsType[*refusal](err)
 	if !isRefusal {
-		return m.unanswered(ctx, w, err)
+		return nothingPaid(m.unanswered(ctx, w, err))
 	}
 	said := func(x *x402.Error) *x402.Error {
 		return x.WithDetail("jsonrpcCode", refused.said.Code).
@@ -92,20 +97,104 @@ func (m *Client) explain(ctx context.Context, w mcpRequest, err error) error {
 	}
 	switch refused.said.Code {
 	case jsonrpc.CodeInvalidParams, jsonrpc.CodeMethodNotFound:
-		if w.method == CallTool && m.lacksTool(ctx, w) {
-			return said(x402.Errorf(x402.ToolNotFound, "%s has no tool called %s", hostOf(w.endpoint),
-				x402.Quote(w.name)).WithHint("x402_list_tools names those it has"))
+		if names := m.otherTools(ctx, w); names != nil {
+			return said(noSuchTool(w, names))
 		}
-		return said(x402.Errorf(x402.InvalidArgument, "%s does not take these arguments",
-			hostOf(w.endpoint)).WithHint("x402_list_tools shows the schema"))
+		return said(x402.Errorf(x402.InvalidArgument, "%s does not take these arguments; nothing was paid",
+			hostOf(w.endpoint)).
+			WithHint("x402_list_tools shows the schema; details.said is what the server says"))
 	default:
-		return said(x402.Errorf(x402.ToolExecutionFailed, "%s failed; nothing was paid", hostOf(w.endpoint)))
+		return said(x402.Errorf(x402.ToolExecutionFailed, "%s failed before it asked for payment; nothing "+
+			"was paid", hostOf(w.endpoint)).
+			WithNext(x402.Next{Do: x402.Change, Why: "details.said is the server's reason: change the " +
+				"arguments, or make the same call once more, which pays only if it is asked to"}))
 	}
 }
 
-func (m *Client) lacksTool(ctx context.Context, w mcpRequest) bool {
+// nothingPaid says of a request without payment that came to nothing what to do next.
+func nothingPaid(err error) error {
+	e, ok := err.(*x402.Error) //nolint:errorlint // an *EntryError stays one
+	if !ok || e.Next != nil {
+		return err
+	}
+	if e.Code == x402.SessionTerminated {
+		e.WithNext(x402.Next{Do: x402.Repeat, Why: "nothing was paid; the next call opens a session again. " +
+			"Whether the tool ran nobody knows"})
+	}
+	return e
+}
+
+// otherTools are the names of a server's tools, where none is the one that was called.
+func (m *Client) otherTools(ctx context.Context, w mcpRequest) (names []string) {
+	if w.method != CallTool {
+		return nil
+	}
 	tools, err := m.Tools(ctx, w.endpoint.String())
-	return err == nil && !slices.ContainsFunc(tools, func(t *mcp.Tool) bool { return t.Name == w.name })
+	if err != nil {
+		return nil
+	}
+	names = []string{}
+	for _, t := range tools {
+		if t.Name == w.name {
+			return nil
+		}
+		names = append(names, t.Name)
+	}
+	return names
+}
+
+// noSuchTool names the tools that a wrong name comes closest to.
+func noSuchTool(w mcpRequest, names []string) *x402.Error {
+	e := x402.Errorf(x402.ToolNotFound, "%s has no tool called %s", hostOf(w.endpoint), x402.Quote(w.name))
+	const most = 3
+	var quoted []string
+	for _, name := range closest(w.name, names, most) {
+		quoted = append(quoted, x402.Quote(name))
+	}
+	hint := fmt.Sprintf("nothing was paid; x402_list_tools names the %d that it has", len(names))
+	if len(quoted) > 0 {
+		hint += ", the closest are " + strings.Join(quoted, ", ")
+	}
+	return e.WithHint("%s", hint).WithNext(x402.Next{Do: x402.Change, Why: "call a tool that the server has"})
+}
+
+// closest are up to n of the names, those first that take the fewest letters to make them of name, of those
+// that share something with it.
+func closest(name string, names []string, n int) []string {
+	if len(name) > maxToolName {
+		return nil
+	}
+	distance := map[string]int{}
+	list := slices.DeleteFunc(slices.Clone(names), func(other string) bool {
+		a, b := strings.ToLower(name), strings.ToLower(other)
+		far := editDistance(a, b)
+		distance[other] = far
+		holds := len(a) > 2 && len(b) > 2 && (strings.Contains(a, b) || strings.Contains(b, a))
+		return !holds && 2*far > max(len(a), len(b))
+	})
+	slices.SortStableFunc(list, func(a, b string) int { return cmp.Compare(distance[a], distance[b]) })
+	return list[:min(n, len(list))]
+}
+
+// editDistance is Levenshtein's.
+func editDistance(a, b string) int {
+	row := make([]int, len(b)+1)
+	for j := range row {
+		row[j] = j
+	}
+	for i := range len(a) {
+		diagonal := row[0]
+		row[0] = i + 1
+		for j := range len(b) {
+			change := diagonal
+			if a[i] != b[j] {
+				change++
+			}
+			diagonal = row[j+1]
+			row[j+1] = min(change, row[j]+1, row[j+1]+1)
+		}
+	}
+	return row[len(b)]
 }
 
 // unanswered is the error of the outside for an exchange that has no answer.

@@ -147,7 +147,8 @@ func (w *Wallet) toolsOf(ctx context.Context, server string) (list []*mcp.Tool, 
 	var entry *seller.EntryError
 	if errors.As(err, &entry) {
 		return nil, "", x402.AsError(err).WithHint("x402_call_tool pays for that too, if the owner's " +
-			"budgets allow it; afterwards its tools can be listed")
+			"budgets allow it; afterwards its tools can be listed").
+			WithNext(x402.Next{Do: x402.Change, Why: "only x402_call_tool pays to be let in"})
 	}
 	list = slices.DeleteFunc(list, func(t *mcp.Tool) bool { return channel.IsReservedTool(t.Name) })
 	for _, t := range list {
