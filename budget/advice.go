@@ -28,7 +28,9 @@ func (r Rules) advise(refused *x402.Error, a Ask, facts Facts) *x402.Error {
 
 // wouldPass is the highest price that passes now, as far as the owner's rules go.
 func (r Rules) wouldPass(a Ask, facts Facts) string {
-	most, err := r.MaxPrice(a, 0, facts)
+	a.Price = 0
+	_, err := r.decide(a, facts)
+	most := r.maxPrice(a, 0, facts)
 	switch {
 	case x402.HasCode(err, x402.ApprovalRequired):
 		return "nothing passes now without a person's approval: " + x402.AsError(err).Message

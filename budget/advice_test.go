@@ -83,3 +83,12 @@ func TestWhatTheOwnerTypes(t *testing.T) {
 	e := refused(t, r, Ask{Host: "h", Price: dollars(t, "2")}, nil)
 	require.Equal(t, x402.ByPerson, e.FixableBy())
 }
+
+// A price that is not known yet is refused with the same advice.
+func TestAnUnknownPriceIsRefusedWithAdvice(t *testing.T) {
+	minute := fake{{at: noon.Add(-50 * time.Second)}, {at: noon.Add(-20 * time.Second)}, {at: noon}}
+	r := rules(t)
+	_, err := r.MaxPrice(Ask{Host: "h"}, 0, minute.facts(r.Query(Ask{Host: "h"}), noon, current))
+	require.Equal(t, "2026-11-21T12:00:10Z", x402.AsError(err).NextStep().At)
+	require.Contains(t, x402.AsError(err).NextStep().Why, "a minute after the oldest of the last 3")
+}

@@ -13,15 +13,20 @@ import (
 // would pass, the error is Decide's.
 func (r Rules) MaxPrice(a Ask, approved money.Dollars, facts Facts) (money.Dollars, error) {
 	a.Price = 0
-	if _, err := r.decide(a, facts); err != nil {
+	if _, err := r.Decide(a, facts); err != nil {
 		return 0, err
 	}
+	return r.maxPrice(a, approved, facts), nil
+}
+
+// maxPrice is MaxPrice where something free passes.
+func (r Rules) maxPrice(a Ask, approved money.Dollars, facts Facts) money.Dollars {
 	unasked := r.ApproveAbove
 	if last := facts.Payee.LastPrice; last != nil && r.PriceJump != 0 {
 		unasked = min(unasked, r.beforeJump(*last))
 	}
 	most, _ := r.Limit(a, facts)
-	return min(most, max(unasked, approved)), nil
+	return min(most, max(unasked, approved))
 }
 
 // Limit is what the owner's limits leave for one payment, whoever approves it, and what refuses a call that

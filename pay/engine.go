@@ -13,6 +13,7 @@
 //	resume.go   is this call one that was made before?
 //	quote.go    what the seller asks, and which of it can be paid
 //	hold.go     the budgets: money is held; approve.go where a person is needed
+//	next.go     what to do after a refusal
 //	sign.go     the purchase from then on: signed, and on disk
 //	send.go     out it goes
 //	verdict.go  what the answer means: a pure table

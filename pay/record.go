@@ -130,7 +130,8 @@ func (e *Engine) notStored(p history.Payment, cause error) error {
 		hint += ", and gives what was bought, which this process keeps in memory until then"
 	}
 	err.Hint, err.Err, err.PaymentID, err.Spent = hint, cause, p.ID, p.Amount.String()
-	return err
+	return err.WithCommand(x402.Command("doctor"), "What was paid for could not be stored: please make room "+
+		"on the disk of the wallet's home, or make it writable.")
 }
 
 // pendingWrites is what was bought and could not be written down, as when the disk is full: it is

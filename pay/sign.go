@@ -136,6 +136,9 @@ func (e *Engine) keepHold(ctx context.Context, p history.Payment, cause error) e
 		e.Log.Error("a signed payment is kept back", "payment", p.ID, "err", cause)
 		coded.Code, coded.Message = x402.PayFailed, "the payment could not be sent"
 	}
+	if coded.Code == x402.PayFailed && coded.Next == nil {
+		coded.WithNext(nextOfHeld(coded.Code, p, e.Now()))
+	}
 	coded.PaymentID, coded.Spent = p.ID, p.Amount.String()
 	return coded.WithDetail("held", p.Amount)
 }

@@ -250,7 +250,8 @@ func (b *browser) tabTo(name string) {
 	for range 40 {
 		b.press("Tab")
 		var focused struct{ Name, Outline string }
-		b.eval(`(e => ({Name: (e.labels?.[0]?.innerText ?? e.innerText ?? ""), Outline: getComputedStyle(e).outlineStyle}))(document.activeElement)`, &focused)
+		b.eval(
+			`(e => ({Name: (e.labels?.[0]?.innerText ?? e.innerText ?? ""), Outline: getComputedStyle(e).outlineStyle}))(document.activeElement)`, &focused)
 		if strings.Contains(focused.Name, name) {
 			require.NotEqual(b.t, "none", focused.Outline, "the focus on %q is not seen", name)
 			return
@@ -327,7 +328,8 @@ func (b *browser) accessible(what string) {
 		b.eval(string(code)+"; true", nil)
 	}
 	var found []string
-	b.eval(`axe.run(document, {resultTypes: ["violations"]}).then(r => r.violations.flatMap(v => v.nodes.map(n => v.id + ": " + n.html.slice(0, 200) + " " + n.failureSummary)))`, &found)
+	b.eval(
+		`axe.run(document, {resultTypes: ["violations"]}).then(r => r.violations.flatMap(v => v.nodes.map(n => v.id + ": " + n.html.slice(0, 200) + " " + n.failureSummary)))`, &found)
 	require.Empty(b.t, found, what)
 }
 
