@@ -133,12 +133,16 @@ func awaitFirst(ctx context.Context) error {
 	}
 }
 
-// answering says that the call's answer is ready, and reports whether it is late.
+// answering says that the call's answer is ready, and reports whether it is late. A client that made the
+// call again has shown how long it waits at most.
 func (c *Call) answering() (late bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	now := time.Now()
-	if !c.Began.IsZero() && now.Sub(c.Began) >= LateAnswer {
+	now, waits := time.Now(), LateAnswer
+	if c.first != nil {
+		waits = min(waits, c.Began.Sub(c.first.Began))
+	}
+	if !c.Began.IsZero() && now.Sub(c.Began) >= waits {
 		c.lateAt = now
 	}
 	return !c.lateAt.IsZero()

@@ -156,6 +156,16 @@ func TestLateAnswers(t *testing.T) {
 		first.Deliver()
 		require.False(t, first.isLeftTo(later))
 		require.False(t, new(Call).answering(), "whose beginning is not known")
+
+		first = began()
+		time.Sleep(time.Second) // its client gives up
+		again, third := began(), began()
+		again.Repeats(first)
+		third.Repeats(first)
+		time.Sleep(time.Second - time.Millisecond)
+		require.False(t, again.answering())
+		time.Sleep(time.Millisecond)
+		require.True(t, third.answering(), "this client does not wait longer than it did")
 	})
 }
 

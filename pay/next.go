@@ -150,6 +150,10 @@ func nextOfHeld(code x402.Code, p history.Payment, now time.Time) x402.Next {
 	case !now.Before(over):
 		return x402.Next{Do: x402.Repeat, Why: "this payment has expired: the same call asks the chain " +
 			"first, and pays anew only once it is proven that nothing moved"}
+	case code == x402.ToolExecutionFailed:
+		return x402.Next{Do: x402.Change, At: at, Why: "content says what the tool did not take; a call " +
+			"with other arguments is another payment, and the money of this one stays held until " + at +
+			" at most, unless it moved"}
 	case !now.Before(p.Evidence.ExpiresAt), code == x402.PriceChanged, code == x402.RedirectRefused:
 		return x402.Next{Do: x402.Wait, At: at, Why: "from then on the same call asks the chain, and pays " +
 			"anew once it is proven that nothing moved; sooner it only brings the old payment, which " +
@@ -158,4 +162,24 @@ func nextOfHeld(code x402.Code, p history.Payment, now time.Time) x402.Next {
 	return x402.Next{Do: x402.Repeat, At: at, Why: "the same call brings the same signed payment and " +
 		"cannot pay twice; if it stays refused, a new payment is possible from " + at + ", once the chain " +
 		"proves that nothing moved"}
+}
+
+// leastPause is how long a call waits at least that was repeated in vain.
+const leastPause = 10 * time.Second
+
+// againInVain is the next step where that was to repeat, and repeating did not help. A model that is told
+// to repeat does so at once, so from then on it is told to wait: until the payment's end where the seller
+// refuses it, else for twice as long each time.
+func againInVain(v verdict, p history.Payment, now time.Time, next x402.Next) x402.Next {
+	if !v.again || next.Do != x402.Repeat || next.At == "" {
+		return next
+	}
+	later := x402.Stamp(now.Add(max(now.Sub(p.Created), leastPause)))
+	why := "the same signed payment was brought again in vain; repeating the same call cannot pay twice, " +
+		"and a new payment is possible from " + next.At + ", once the chain proves that nothing moved"
+	refused := v.code == x402.PaymentRejected || v.code == x402.SettlementFailed
+	if refused || later > next.At {
+		later = next.At
+	}
+	return x402.Next{Do: x402.Wait, At: later, Why: why}
 }

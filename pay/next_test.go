@@ -113,6 +113,13 @@ func TestWhatIsHeldHasANextStep(t *testing.T) {
 			require.Contains(t, next.Why, "same signed payment")
 			require.Equal(t, money.NewAmount(10_000), e.Details["held"])
 
+			_, err = b.Pay(t.Context(), get(testURL)) // at once: in vain
+			next = x402.AsError(err).NextStep()
+			soon := b.Now().Add(leastPause)
+			if name == "rejected" {
+				soon = ends
+			}
+			require.Equal(t, []any{x402.Wait, x402.Stamp(soon)}, []any{next.Do, next.At})
 			b.Now = func() time.Time { return ends.Add(-time.Second) }
 			_, err = b.Pay(t.Context(), get(testURL))
 			next = x402.AsError(err).NextStep()

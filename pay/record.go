@@ -34,6 +34,7 @@ func (e *Engine) finish(ctx context.Context, p history.Payment, v verdict, answe
 	if answer != nil {
 		defer answer.Release()
 	}
+	v.again = p.State == history.Unknown
 	outcome := v.outcome()
 	outcome.ReleaseLease, outcome.ClearWaiter = true, v.code != "" || !v.served
 	if v.keeps(answer, p) {

@@ -210,7 +210,7 @@ func (v verdict) error(p history.Payment, a *seller.Answer, now time.Time) error
 		e.WithDetail("expiresAt", p.Evidence.ExpiresAt.UTC())
 	}
 	return e.WithHint("%s is held until the chain proves what happened", p.Price.Price()).
-		WithNext(nextOfHeld(v.code, p, now))
+		WithNext(againInVain(v, p, now, nextOfHeld(v.code, p, now)))
 }
 
 // maxFailure bounds what a tool says of its own failure. It is for a model to mend its call by;

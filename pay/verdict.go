@@ -35,6 +35,7 @@ type verdict struct {
 	facilitator string
 	receipt     []byte
 	note        string
+	again       bool // these bytes were brought before, in vain
 }
 
 // judge is the outcome table (reference: x402 protocol notes §11; SPEC §6). It is pure. A "no" of

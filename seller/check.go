@@ -186,8 +186,8 @@ func allowed(at *url.URL) string {
 		return fmt.Sprintf("the owner can allow exactly %q under policy.loopback in config.toml",
 			hostPort(at))
 	}
-	return "only addresses of this machine and of private networks, written as such, can be allowed under " +
-		"policy.loopback in config.toml"
+	return "the owner can allow addresses of this machine and of private networks, written as such, under " +
+		"policy.loopback in config.toml, and no others"
 }
 
 // hostPort is the form of policy.loopback's entries: the port is always there.

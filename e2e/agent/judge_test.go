@@ -31,10 +31,11 @@ const (
 	wrongBooks  = "the wallet's history is not what the chain has"
 )
 
-// The longest that answers may be (SPEC §7.1, §7.1b), in characters: what stands around a small content, a
-// row of the history without its URL, an error.
+// The longest that answers may be (SPEC §7.1, §7.1b), in characters: what stands around a small content,
+// and where there is more to say than that it was paid; a row of the history without its URL; an error.
 const (
 	longestResult = 650
+	longestOther  = 900
 	longestRow    = 330
 	longestError  = 1500
 	smallContent  = 200
@@ -212,10 +213,16 @@ var dos = []x402.Step{x402.Repeat, x402.Change, x402.AskPerson, x402.Wait, x402.
 // judgeAnswer is about what the wallet said: is the next step there, is it short, does it mislead.
 func (r record) judgeAnswer(s step, no objection) {
 	next, length := s.got.next(), utf8.RuneCountInString(s.got.text)
-	content := utf8.RuneCountInString(s.got.str("content"))
+	content := 0
+	if s.got.str("content") != "" {
+		written, _ := json.Marshal(s.got.str("content"))
+		content = utf8.RuneCount(written) - len(`""`)
+	}
 	_, isEntry := s.got.fields["next"].(map[string]any)
+	_, isList := s.got.fields["transactions"]
+	isEntry = isEntry || isList // whose next is the next page
 	switch {
-	case !isEntry || !slices.Contains(dos, next.Do):
+	case !isEntry, !isList && !slices.Contains(dos, next.Do):
 		no(noNext, "%s: %s", s.tool, x402.Clip(s.got.text, 500))
 	case next.Do == x402.AskPerson && next.Command == "" && next.Say == "":
 		no(noNext, "a person is to be asked, but not what: %s", x402.Clip(s.got.text, 500))
@@ -229,7 +236,7 @@ func (r record) judgeAnswer(s step, no objection) {
 	}
 	isPurchase := s.got.status() != "" && s.got.str("paymentId") != ""
 	switch {
-	case isPurchase && content <= smallContent && length-content > longestResult:
+	case isPurchase && content <= smallContent && length-content > r.longest(s.got):
 		no(tooLong, "%d characters around a content of %d: %s", length-content, content, s.got.text)
 	case s.got.isError && length-content > longestError:
 		no(tooLong, "an error of %d characters: %s", length, s.got.text)
@@ -241,9 +248,18 @@ func (r record) judgeAnswer(s step, no objection) {
 	}
 }
 
+// longest is how long a purchase's answer may be around its content.
+func (r record) longest(a answer) int {
+	_, approved := a.fields["approvedAt"]
+	if a.status() == "paid" && a.str("content") != "" && !approved {
+		return longestResult
+	}
+	return longestOther
+}
+
 var (
 	quoted  = regexp.MustCompile("`[^`]*`|\"[^\"]*\"|https?://\\S+|x402-wallet \\S+( \\S+)*")
-	bare    = regexp.MustCompile(`(^|[^$\d.])\d+\.\d+($|[^\d.])`)
+	bare    = regexp.MustCompile(`(^|[^$\d.])\d+\.\d+($|[^\d. ]| ($|[^A-Z]))`) // "0.15 USDC" is a token's
 	caip    = regexp.MustCompile(`(^|[^(\w])(eip155:\d+|solana:[1-9A-HJ-NP-Za-km-z]{32})`)
 	lifts   = regexp.MustCompile(`config\.toml|policy\.\w|budget set|unfreeze|policy (seal|allow)|wallet approve`)
 	higher  = regexp.MustCompile(`(?i)(higher|raise\w*|increase\w*) .{0,20}maxAmount|passes with maxAmount`)

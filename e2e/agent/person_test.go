@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"os/exec"
+	"path/filepath"
 	"regexp"
 	"strings"
 	"sync"
@@ -18,10 +19,10 @@ import (
 
 // person is the wallet's owner at a terminal: they type what they are told to, and their passphrase where
 // the program asks for it.
-type person struct {
-	home testworld.Home
-	file string // what they put where a command says FILE: the key of their token account
-}
+type person struct{ home testworld.Home }
+
+// key is where they have the key of their token account, as the Solana CLI keeps it.
+func (p *person) key() string { return filepath.Join(p.home.User, ".config", "solana", "id.json") }
 
 // types runs a command that has to succeed.
 func (p *person) types(t *testing.T, command string) {
@@ -58,8 +59,9 @@ func (p *person) types(t *testing.T, command string) {
 // prompts are the questions that a person is asked at a terminal.
 var prompts = regexp.MustCompile(`assphrase[^\n]*: |The same again: |\[y/N\] ?`)
 
-// words are a command's arguments after the program's name, with FILE filled in.
+// words are a command's arguments after the program's name, with what they have filled in.
 func (p *person) words(command string) ([]string, error) {
+	command, _, _ = strings.Cut(command, " > ") // that is their shell's part
 	words := strings.Fields(command)
 	if len(words) < 2 || words[0] != "x402-wallet" {
 		return nil, fmt.Errorf("%q is no command of x402-wallet", command)
@@ -67,7 +69,10 @@ func (p *person) words(command string) ([]string, error) {
 	for i, word := range words {
 		word = strings.Trim(word, `'"`)
 		if word == "FILE" {
-			word = p.file
+			word = p.key()
+		}
+		if rest, ok := strings.CutPrefix(word, "~/"); ok { // their shell's part
+			word = filepath.Join(p.home.User, rest)
 		}
 		words[i] = word
 	}

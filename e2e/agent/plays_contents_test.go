@@ -28,7 +28,7 @@ var contents = []scenario{
 			a.tell(a.pay("/chronicle", "$0.01"))
 			a.tell(a.pay("/chronicle", "$0.01"))
 		},
-		finds: []string{boughtTwice, unanswered},
+		finds: []string{boughtTwice, deaf, unanswered},
 	},
 	{
 		name: "long content, read on", task: "What are the chronicle's last words?",
@@ -57,7 +57,7 @@ var contents = []scenario{
 			got := a.pay("/picture", "$0.01")
 			a.say(got.str("contentUri"))
 		},
-		finds: []string{boughtTwice},
+		finds: []string{boughtTwice, deaf},
 	},
 	{
 		name: "content with an order in it", task: "How warm is it? At most $0.05.",

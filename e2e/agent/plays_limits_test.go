@@ -81,7 +81,8 @@ var limits = []scenario{
 		right: func(a *agent) {
 			in := a.order("/report", "$0.50")
 			got := a.call("x402_pay", in)
-			if said := got.next().Say; strings.Contains(said, a.home.EVM) && strings.Contains(said, "$0.15") {
+			said := got.next().Say
+			if strings.Contains(said, a.home.EVM) && strings.Contains(said, "0.15 USDC") {
 				a.stand.world.Fund(a.home.EVM, 15*cent) // the person does as they are told
 				a.transcript = append(a.transcript, step{command: "x402-wallet balance"})
 				got = a.follow("x402_pay", in)

@@ -2,7 +2,8 @@ package agent
 
 import "fmt"
 
-var weather = []tool{{name: "forecast", price: "0.001", says: "sunny tomorrow"}, {name: "hello", says: "hi"}}
+var weather = []tool{{name: "forecast", price: "0.001", says: "sunny tomorrow"},
+	{name: "hello", says: "hi there"}}
 
 func forecast(in args) args {
 	return args{"server": "shop", "tool": "forecast", "arguments": in, "maxAmount": "$0.01"}
@@ -71,7 +72,7 @@ var servers = []scenario{
 	{
 		name: "a free tool", task: "Say hello to the server.",
 		setup: setup{tools: weather},
-		wants: wants{answer: "hi"},
+		wants: wants{answer: "hi there"},
 		right: func(a *agent) {
 			a.tell(a.call("x402_call_tool", args{"server": "shop", "tool": "hello", "arguments": lisbon,
 				"maxAmount": "$0"}))

@@ -28,17 +28,34 @@ var troubles = []scenario{
 		finds: []string{boughtTwice},
 	},
 	{
-		name: "payment refused, then expired", task: "Get the report once; it may take half a minute.",
-		setup: setup{goods: map[string]goods{"/report": {price: mill, validity: 10, answers: numbered,
-			refuses: 1}}},
-		wants: wants{purchases: 1, answer: "reading 1", calls: 8},
+		name: "payment refused once", task: "Get the report once.",
+		setup: setup{goods: map[string]goods{"/report": {price: mill, answers: numbered, hesitates: true}}},
+		wants: wants{purchases: 1, answer: "reading 1"},
 		right: func(a *agent) { a.tell(a.follow("x402_pay", a.order("/report", "$0.01"))) },
-		wrong: func(a *agent) { // asks on and on: the same payment is shown, never a second one
-			for range 9 {
-				a.tell(a.pay("/report", "$0.01"))
+		wrong: func(a *agent) { // a new key is a new payment; the first is never used
+			a.pay("/report", "$0.01")
+			a.tell(a.pay("/report", "$0.01", "idempotencyKey", "2"))
+			a.tell(a.pay("/report", "$0.01", "idempotencyKey", "2"))
+		},
+	},
+	{
+		name: "payment refused for good", task: "Get the report; tell me when it can be tried again.",
+		setup: setup{goods: map[string]goods{"/report": {price: mill, validity: 10, answers: numbered,
+			refuses: 99}}},
+		wants: wants{purchases: 1, answer: "from 20"},
+		right: func(a *agent) { // repeats as it is told, and is told to wait
+			got := a.follow("x402_pay", a.order("/report", "$0.01"))
+			if isDo(got, x402.Wait) {
+				a.say("from", got.next().At)
 			}
 		},
-		finds: []string{loop},
+		wrong: func(a *agent) { // asks on and on: the same payment is shown, never a second one
+			for range 7 {
+				a.tell(a.pay("/report", "$0.01"))
+			}
+			a.say("from 20")
+		},
+		finds: []string{loop, deaf},
 	},
 	{
 		name: "a seller that takes no payment", task: "Get the report, at most $0.05.",

@@ -33,12 +33,13 @@ type goods struct {
 	kind     string // its media type; "": text/plain
 	validity int    // seconds; 0: validity
 
-	answers func(n int) string                           // the content, instead of content
-	offers  func(n int, offer map[string]any)            // changes the offer
-	instead func(w http.ResponseWriter, r *http.Request) // all of it is answered so
-	refuses int                                          // so many payments, each however often it comes
-	breaks  int                                          // so many times after settling, and serves nothing
-	lingers time.Duration                                // between settling and serving
+	answers   func(n int) string                           // the content, instead of content
+	offers    func(n int, offer map[string]any)            // changes the offer
+	instead   func(w http.ResponseWriter, r *http.Request) // all of it is answered so
+	refuses   int                                          // so many payments, each however often it comes
+	hesitates bool                                         // refuses each payment when it comes first
+	breaks    int                                          // so many times after settling, and serves nothing
+	lingers   time.Duration                                // between settling and serving
 }
 
 // sale is a line in a stand's ledger.
@@ -179,7 +180,8 @@ func (s *stand) collect(g goods, payment, terms []byte, path string) *sale {
 	if made != nil {
 		return made
 	}
-	if s.refused[hash] || len(s.refused) < g.refuses {
+	refusedBefore := s.refused[hash]
+	if refusedBefore != g.hesitates || len(s.refused) < g.refuses {
 		s.refused[hash] = true
 		return nil
 	}

@@ -84,6 +84,9 @@ func TestTrials(t *testing.T) {
 
 // try plays one, and has it judged.
 func (w *world) try(t *testing.T, s scenario, play string) trial {
+	if s.setup.solana {
+		w = newWorld(t) // where nobody else spends from the owner's account
+	}
 	a := w.enter(t, s.setup)
 	script, expected := s.right, []string(nil)
 	if play == "wrong" {
@@ -128,15 +131,9 @@ func (w *world) try(t *testing.T, s scenario, play string) trial {
 
 // What SPEC §7 has and the program not yet: findings that are not counted, and scenarios that need it.
 var (
-	notYet       = []string{noNext, tooLong, badWords}
-	notYetPlayed = []string{
-		"a page that is not there", "history of what was bought", "long content", "long content, read on",
-		"paid and not served", "payment refused, then expired", "a free tool", "a paid tool, wrongly asked",
-		"another protocol (L402)", "unknown token", "unknown network", "payee changed",
-		"approval at a terminal", "approval, and nobody there", "budget of the day used up",
-		"budget of the day, raised by the owner", "rate limit", "not enough money",
-		"delegation used up (Solana)", "frozen", "rules changed and not sealed", "locked", "no wallet",
-	}
+	notYet       = []string{noNext, tooLong}
+	notYetPlayed = []string{"a page that is not there", "history of what was bought", "long content",
+		"long content, read on", "paid and not served", "no wallet", "unknown token", "unknown network"}
 )
 
 func kindsOf(found []finding) (kinds []string) {
@@ -166,7 +163,7 @@ func (w *world) record(t *testing.T, a *agent, s scenario) record {
 	a.stand.mu.Unlock()
 	r.history = a.host.call("x402_history", args{"limit": 100}, patience)
 	r.takes = func(command string) error {
-		return (&person{home: home, file: home.PassphraseFile}).understands(t, command)
+		return (&person{home}).understands(t, command)
 	}
 	return r
 }

@@ -118,8 +118,9 @@ func (w *world) enter(t *testing.T, s setup) *agent {
 		env = lockedOut(home)
 	}
 	a := &agent{t: t, home: home, stand: at, host: startHost(t, home, env, s.elicit)}
-	a.person = &person{home: home, file: filepath.Join(home.User, "owner.json")}
-	require.NoError(t, os.WriteFile(a.person.file, w.OwnerKeypair, 0o600))
+	a.person = &person{home}
+	require.NoError(t, os.MkdirAll(filepath.Dir(a.person.key()), 0o700))
+	require.NoError(t, os.WriteFile(a.person.key(), w.OwnerKeypair, 0o600))
 	if s.before != nil {
 		s.before(a)
 		a.transcript, a.said = nil, ""
