@@ -32,8 +32,9 @@ func (a *app) OpenWallet(ctx context.Context, first, last wallet.Passphrase) (*t
 		return nil, err
 	}
 	keys, rules, store := h.keys, h.rules, h.store
-	sources := slices.Concat([]wallet.Passphrase{first}, a.sources(rules, keys), []wallet.Passphrase{last})
-	keys.Sources = slices.DeleteFunc(sources, func(s wallet.Passphrase) bool { return s == nil })
+	isNone := func(s wallet.Passphrase) bool { return s == nil }
+	alone := slices.DeleteFunc(slices.Concat([]wallet.Passphrase{first}, a.sources(rules, keys)), isNone)
+	keys.Sources = slices.DeleteFunc(append(slices.Clone(alone), last), isNone)
 
 	nodes := seller.NodeClient(rules.Policy.Loopback)
 	onRooch := channel.NewNodes(nodeURLs(rules), nodes)
@@ -75,7 +76,7 @@ func (a *app) OpenWallet(ctx context.Context, first, last wallet.Passphrase) (*t
 			}
 			return guard.Verify(ctx)
 		},
-		Stale:    func() bool { return !rules.Same(a.home) },
+		UnlocksItself: len(alone) > 0, Stale: func() bool { return !rules.Same(a.home) },
 		Close:    func() error { return errors.Join(sellers.Close(), h.Close()) },
 		Networks: networksInOrder(rules), TokenAccounts: tokenAccounts(rules), Mounts: mounts(rules),
 		Warnings: slices.Concat(keys.Warnings, rules.Warnings, config.IgnoredEnv(a.env, rules)),

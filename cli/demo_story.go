@@ -146,7 +146,7 @@ func (d *demo) delegatedCall(ctx context.Context) error {
 
 func (d *demo) showPaid(got pay.Result) {
 	left := "?"
-	if b := got.Budget; b != nil && b.Session.Remaining != nil {
+	if b := got.Budget; b != nil && b.Session != nil {
 		left = b.Session.Remaining.Price()
 	}
 	d.line("paid", "%s in %s; %s of the session's budget is left", got.Price, got.Symbol, left)

@@ -83,10 +83,10 @@ func pages(ctx context.Context, w *tools.Wallet, in tools.HistoryIn, limit int) 
 			out.Count, out.Next = out.Count+page.Count, page.Next
 			out.Transactions = append(out.Transactions, page.Transactions...)
 		}
-		if out.Next == "" || out.Count >= limit {
+		if out.Next.Before == "" || out.Count >= limit {
 			return out, nil
 		}
-		in.Before = out.Next
+		in.Before = out.Next.Before
 	}
 }
 
@@ -98,7 +98,7 @@ func (u *ui) history(out tools.HistoryOut) {
 	var rows [][]string
 	for _, t := range out.Transactions {
 		rows = append(rows, []string{moment(t.Timestamp), t.PaymentID, t.Price, t.Symbol,
-			x402.NetworkName(t.Network), status(t.Status, t.Proof, t.FalseReceipt), t.Method + " " + t.URL})
+			x402.NetworkName(t.Network), status(t.Status, t.Proof, t.FalseReceipt), t.For()})
 	}
 	u.painted([]string{"TIME (UTC)", "PAYMENT", "PRICE", "ASSET", "NETWORK", "STATUS", "FOR"}, rows,
 		func(row, column int) string {
@@ -107,7 +107,13 @@ func (u *ui) history(out tools.HistoryOut) {
 			}
 			return stateColors[history.State(out.Transactions[row].Status)]
 		})
-	u.totals("total spent and held", out.Totals, "history", out.Next)
+	bySymbol := map[string]string{}
+	for name, sum := range out.Totals { // those by seller and by network are objects
+		if text, isText := sum.(string); isText && name != "otherSellers" && name != "note" {
+			bySymbol[name] = text
+		}
+	}
+	u.totals("total spent and held", bySymbol, "history", out.Next.Before)
 }
 
 // totals says what a list's payments come to, by token, and how its next page is asked for.
@@ -225,7 +231,7 @@ func (p *Program) showCommand(ui *ui) *cobra.Command {
 				if receipt {
 					return ui.receipt(ctx, w, args[0])
 				}
-				out, err := w.History(ctx, tools.HistoryIn{PaymentID: args[0]})
+				out, err := w.History(ctx, tools.HistoryIn{PaymentID: args[0], Evidence: true})
 				if err != nil {
 					return err
 				}
@@ -280,11 +286,11 @@ func (u *ui) payment(out tools.HistoryOut) {
 	rows := [][]string{
 		{"payment", t.PaymentID}, {"time (UTC)", moment(t.Timestamp)},
 		{"status", status(t.Status, t.Proof, t.FalseReceipt)},
-		{"for", t.Method + " " + t.URL},
-		{"price", fmt.Sprintf("%s (%s atomic units of %s)", t.Price, t.Amount, t.Symbol)},
+		{"for", t.For()},
+		{"price", fmt.Sprintf("%s (%s atomic units of %s)", t.Price, out.AmountPaid, t.Symbol)},
 		{"network", x402.Title(t.Network)},
-		{"asset", t.Asset}, {"paid to", t.PayTo}, {"transaction", t.TransactionSignature},
-		{"settled by", t.Facilitator}, {"nonce", e.Signed.Nonce}, {"signature", e.Signed.Signature},
+		{"asset", out.Asset}, {"paid to", out.PayTo}, {"transaction", t.TransactionSignature},
+		{"settled by", out.Facilitator}, {"nonce", e.Signed.Nonce}, {"signature", e.Signed.Signature},
 		{"note", e.Note},
 	}
 	u.table(nil, slices.DeleteFunc(rows, func(row []string) bool { return row[1] == "" }))

@@ -11,7 +11,6 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"x402-wallet/budget"
 	"x402-wallet/pay"
 	"x402-wallet/tools"
 	"x402-wallet/x402"
@@ -256,7 +255,7 @@ func (u *ui) cost(r pay.Result) {
 	}
 	u.note("payment %s%s", r.PaymentID, transaction)
 	if r.Budget != nil {
-		for window, line := range map[string]*budget.Line{"session": r.Budget.Session, "day": r.Budget.Day,
+		for window, line := range map[string]*pay.Window{"session": r.Budget.Session, "day": r.Budget.Day,
 			"month": r.Budget.Month} {
 			if line != nil { // one of them
 				u.note("left: %s of the %s", line.Remaining.Price(), window)

@@ -310,14 +310,14 @@ func (p *purchase) once(t *testing.T, h *host) {
 	var r struct {
 		StructuredContent struct {
 			Transactions []historyRow
-			Totals       map[string]string
+			Totals       map[string]any
 		}
 	}
 	books := h.ask("books", "tools/call", toolCall("x402_history", map[string]any{"url": p.url}))
 	require.NoError(t, json.Unmarshal(books, &r))
 	require.Len(t, r.StructuredContent.Transactions, 1)
 	require.Equal(t, "settled", r.StructuredContent.Transactions[0].Status)
-	require.Equal(t, map[string]string{"USDC": "0.001"}, r.StructuredContent.Totals)
+	require.Equal(t, "0.001", r.StructuredContent.Totals["USDC"])
 }
 
 // A client that gives up: the payment is finished all the same, its answer is not told to a client that
@@ -520,9 +520,10 @@ func TestOldNameAndLateInit(t *testing.T) {
 	runWallet(t, home, bin, nil, "init", "--passphrase-file", home.PassphraseFile, "--config", given,
 		"--json")
 	after := setup(3).StructuredContent
-	require.True(t, after.Ready)
+	require.False(t, after.Ready, "it has no money")
 	require.NotEmpty(t, after.Addresses.EVM)
 	world.Fund(after.Addresses.EVM, sandbox.USDC)
+	require.True(t, setup("funded").StructuredContent.Ready)
 	require.Equal(t, "paid",
 		h.tool(h.ask(4, "tools/call", toolCall("x402_pay", map[string]any{"url": world.SellerURL +
 			"/weather"}))).Status)

@@ -312,5 +312,12 @@ func BenchmarkMillion(b *testing.B) {
 				}
 			}
 		})
+		b.Run("Parts"+c.name, func(b *testing.B) {
+			for b.Loop() {
+				if _, err := s.Parts(context.Background(), c.Filter, 10); err != nil {
+					b.Fatal(err)
+				}
+			}
+		})
 	}
 }

@@ -8,7 +8,8 @@
 // The files: payment.go (what a payment is, and which state follows which), facts.go (what a
 // decision needs to know), reserve.go (hold), sign.go (a signature, before it is handed out), write.go
 // (every other step, and the audit chain), query.go (one payment, what is unfinished), content.go
-// (what was bought, and its quota), search.go (the history that people search), payees.go (payees and
+// (what was bought, and its quota), search.go (the history that people search, search_sums.go and
+// search_parts.go what it came to), payees.go (payees and
 // prices, for the rules), approvals.go, freeze.go and rules.go (what the owner said; the chain's head),
 // channels.go and sales.go (vouchers; what a paywall sold), books.go (sums, labels and imports);
 // asked.go says how often a person may be asked.

@@ -109,6 +109,13 @@ func TestListIsWhatALookAtEachPaymentFinds(t *testing.T) {
 		require.Equal(t, wantIDs, ids, "%+v", f)
 		require.Equal(t, wantMore, more, "%+v", f)
 		require.Equal(t, wantTotals, totals, "%+v", f)
+		f.Before, f.Limit = "", len(rows)
+		parts, err := s.Parts(t.Context(), f, 3)
+		require.NoError(t, err)
+		want, many := partsOf(rows, f)
+		if !parts.TooMany || !many {
+			require.Equal(t, want, parts, "%+v", f)
+		}
 	}
 	for range 20 {
 		since, unit := rows[r.IntN(len(rows))].at.Truncate(time.Hour), time.Hour

@@ -35,16 +35,16 @@ func ReadOn(paymentID string, next, length int) x402.Next {
 		return step(x402.Change, "already bought, do not pay again: x402_history with paymentId %q and "+
 			"offset %d reads on, with find it searches", paymentID, next)
 	}
-	save := step(x402.AskPerson, "already bought; the content, %d bytes, is not text", length)
-	save.Command = "x402-wallet show " + paymentID + " --content > FILE"
-	save.Say = "The content that was bought is not text; this saves it as a file."
+	save := step(x402.AskPerson, "already bought; its %d bytes are not text", length)
+	save.Command = "x402-wallet show " + paymentID + " --content"
+	save.Say = "It is not text: with > and a name behind it, this saves it as a file."
 	return save
 }
 
 // bought is the next step after an answer from the store.
 func bought(p history.Payment, next x402.Next) x402.Next {
-	why := "nothing was paid now, it was bought at " + p.Created.UTC().Format(time.RFC3339) +
-		"; to buy it anew use a new idempotencyKey"
+	why := "nothing paid now; bought " + p.Created.UTC().Format(time.RFC3339) +
+		"; a new idempotencyKey buys anew"
 	if next.Why != "" {
 		why += "; " + next.Why
 	}
@@ -69,7 +69,7 @@ func notServed(a *seller.Answer) x402.Next {
 // askAgain is the next step after a payment that was not served: the seller is asked again with it, as
 // long as it can be shown. A transaction of the wallet's own settling always can.
 func (e *Engine) askAgain(p history.Payment) x402.Next {
-	const free = "the very same call asks the seller again with the same payment, free of charge"
+	const free = "the same call asks the seller again, free of charge"
 	end := p.Evidence.ExpiresAt
 	until := end.UTC().Format(time.RFC3339)
 	switch {

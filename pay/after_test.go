@@ -34,8 +34,7 @@ func TestWhatComesNext(t *testing.T) {
 	r, err = b.Pay(t.Context(), q)
 	require.NoError(t, err)
 	require.Equal(t, x402.Done, r.Next.Do)
-	require.Equal(t, "nothing was paid now, it was bought at "+bought+
-		"; to buy it anew use a new idempotencyKey", r.Next.Why)
+	require.Equal(t, "nothing paid now; bought "+bought+"; a new idempotencyKey buys anew", r.Next.Why)
 
 	b.seller.script = serves(200, strings.Repeat("é", MaxPiece))
 	r, err = b.Pay(t.Context(), get(testURL+"?long"))
@@ -49,7 +48,7 @@ func TestWhatComesNext(t *testing.T) {
 	r, err = b.Pay(t.Context(), get(testURL+"?picture"))
 	require.NoError(t, err)
 	require.Equal(t, []any{"", 5, true}, []any{r.Content, r.ContentLength, r.ContentTruncated})
-	require.Equal(t, "x402-wallet show "+r.PaymentID+" --content > FILE", r.Next.Command)
+	require.Equal(t, "x402-wallet show "+r.PaymentID+" --content", r.Next.Command)
 
 	b.seller.script = serves(500, "sorry")
 	r, err = b.Pay(t.Context(), get(testURL+"?broken"))

@@ -324,4 +324,4 @@ func (p *Purchase) Result(ctx context.Context, a *seller.Answer) Result {
 }
 
 // Free is the answer to a call that cost nothing.
-func (e *Engine) Free(ctx context.Context, a *seller.Answer) Result { return e.free(ctx, a) }
+func (e *Engine) Free(_ context.Context, a *seller.Answer) Result { return e.free(a) }

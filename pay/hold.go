@@ -342,24 +342,33 @@ func (e *Engine) budgets(ctx context.Context) *Budgets {
 // Budgets is the part of a budget report that a payment's answer carries: the window of which the
 // least is left, and no other.
 type Budgets struct {
-	Session *budget.Line `json:"session,omitempty"`
-	Day     *budget.Line `json:"day,omitempty"`
-	Month   *budget.Line `json:"month,omitempty"`
+	Session *Window `json:"session,omitempty"`
+	Day     *Window `json:"day,omitempty"`
+	Month   *Window `json:"month,omitempty"`
 }
 
-// tightest is nil where no window has a limit. When it resets x402_check_balance says.
+// Window is what is left of a budget. When it resets x402_check_balance says.
+type Window struct {
+	Limit     money.Dollars `json:"limit"`
+	Spent     money.Dollars `json:"spent"`
+	Held      money.Dollars `json:"held,omitzero"`
+	Remaining money.Dollars `json:"remaining"`
+}
+
+// tightest is nil where no window has a limit.
 func tightest(report budget.Report) *Budgets {
 	var all Budgets
-	var least *budget.Line
+	var least *Window
 	for _, w := range []struct {
 		line  budget.Line
-		place **budget.Line
+		place **Window
 	}{{report.Session, &all.Session}, {report.Day, &all.Day}, {report.Month, &all.Month}} {
-		if w.line.Remaining == nil || (least != nil && *least.Remaining <= *w.line.Remaining) {
+		if w.line.Remaining == nil || (least != nil && least.Remaining <= *w.line.Remaining) {
 			continue
 		}
-		w.line.ResetsAt = ""
-		all, least = Budgets{}, &w.line
+		least = &Window{Limit: *w.line.Limit, Spent: w.line.Spent, Held: w.line.Held,
+			Remaining: *w.line.Remaining}
+		all = Budgets{}
 		*w.place = least
 	}
 	if least == nil {

@@ -51,7 +51,7 @@ func (e *Engine) pay(ctx context.Context, in intent) (r Result, err error) {
 	}
 	if found.challenge == nil {
 		defer found.answer.Release()
-		return e.free(ctx, found.answer), nil
+		return e.free(found.answer), nil
 	}
 	if err := e.Guard.CheckConfig(ctx); err != nil {
 		return Result{}, err

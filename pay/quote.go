@@ -288,6 +288,8 @@ type Estimate struct {
 	HTTPStatus      int      `json:"httpStatus"`
 	Options         []Option `json:"options"`
 	Chosen          *int     `json:"chosen"`
+
+	Next x402.Next `json:"next"`
 }
 
 // Least is the lowest price in dollars of all options, payable or not; "" where none has one.
@@ -332,9 +334,13 @@ func (e *Engine) Estimate(ctx context.Context, q Request) (Estimate, error) {
 func (e *Engine) weigh(ctx context.Context, q intent, found *quote, chain reader) Estimate {
 	out := Estimate{URL: q.URL, HTTPStatus: found.answer.Status, Options: []Option{}}
 	if found.challenge == nil {
+		out.Next = x402.Next{Do: x402.Done}
+		if !isOK(found.answer.Status) {
+			out.Next = notServed(found.answer)
+		}
 		return out
 	}
-	out.PaymentRequired = true
+	out.PaymentRequired, out.Next = true, x402.Next{Do: x402.Done}
 	options := e.judge(found, q)
 	for _, i := range e.candidates(options) {
 		if err := e.wouldPass(ctx, q, options[i], chain); err != nil {
@@ -345,6 +351,9 @@ func (e *Engine) weigh(ctx context.Context, q intent, found *quote, chain reader
 	}
 	for _, o := range options {
 		out.Options = append(out.Options, o.shown())
+	}
+	if out.Chosen == nil {
+		out.Next = x402.AsError(refusal(found.challenge, options)).NextStep()
 	}
 	for _, u := range found.challenge.Unreadable {
 		out.Options = append(out.Options, Option{Why: u.Why.Error(), Code: x402.InvalidRequirement})

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"crypto/rand"
+	"encoding/base64"
 	"encoding/json"
 	"errors"
 	"time"
@@ -53,16 +54,16 @@ type Result struct {
 	Facilitator          string        `json:"facilitator,omitempty"` // where the wallet settled
 	Proof                *string       `json:"proof,omitempty"`
 	ApprovedAt           string        `json:"approvedAt,omitempty"` // by a person
-	ApprovedBy           string        `json:"approvedBy,omitempty"`
-	Budget               *Budgets      `json:"budget,omitempty"`
-	Repeat               string        `json:"repeat,omitempty"` // what the very same call does next
+	ApprovedBy           string        `json:"-"`                    // in the history of one payment
+	Budget               *Budgets      `json:"budget,omitempty"`     // where this call bought
+	Repeat               string        `json:"repeat,omitempty"`     // what the very same call does next
 	Next                 x402.Next     `json:"next"`
 
 	Whole history.Content `json:"-"` // what came, as it came: Content is what of it is read
 }
 
-func (e *Engine) free(ctx context.Context, a *seller.Answer) Result {
-	r := Result{Status: StatusFree, Budget: e.budgets(ctx)}
+func (e *Engine) free(a *seller.Answer) Result {
+	r := Result{Status: StatusFree}
 	r.show(contentOf(a), "")
 	r.Next = r.readOn()
 	if !isOK(a.Status) {
@@ -84,8 +85,9 @@ func (e *Engine) paid(ctx context.Context, p history.Payment, v verdict, a *sell
 		}
 		r.show(contentOf(a), place)
 	}
-	r.Next = r.readOn()
-	if !v.served {
+	if v.served {
+		r.Budget, r.Next = e.budgets(ctx), r.readOn()
+	} else {
 		r.Next = e.askAgain(p)
 	}
 	return r
@@ -109,13 +111,23 @@ func (e *Engine) replay(ctx context.Context, p history.Payment) (r Result, done 
 }
 
 func (e *Engine) resultOf(ctx context.Context, p history.Payment) Result {
+	r := e.Terms(ctx, p)
+	usual := e.Assets.Assets(p.Network)
+	if len(usual) > 0 && usual[0].Address == r.Asset && usual[0].Symbol == r.Symbol {
+		r.Asset = "" // the network's default one: its symbol says as much
+	}
+	return r
+}
+
+// Terms are a payment's own fields of a result: who was paid what, by what transaction, and who
+// approved it.
+func (e *Engine) Terms(ctx context.Context, p history.Payment) Result {
 	proof := string(p.Proof)
 	r := Result{
 		PaymentRequired: true, PaymentID: p.ID, AmountPaid: &p.Amount, Price: p.Price.Price(),
-		Asset: e.unusual(p), Symbol: p.Symbol,
+		Asset: e.spelled(p), Symbol: p.Symbol,
 		Network: p.Network, PayTo: p.PayTo, TransactionSignature: p.Transaction, Facilitator: p.Facilitator,
-		Proof:  &proof,
-		Budget: e.budgets(ctx),
+		Proof: &proof,
 	}
 	approval, err := e.Store.ApprovedBy(ctx, p)
 	if err != nil {
@@ -124,17 +136,6 @@ func (e *Engine) resultOf(ctx context.Context, p history.Payment) Result {
 		r.ApprovedAt, r.ApprovedBy = approval.At.UTC().Format(time.RFC3339), approval.By
 	}
 	return r
-}
-
-// unusual is the asset's address where its symbol does not say as much: it is not the one that the
-// network's dollar is by default.
-func (e *Engine) unusual(p history.Payment) string {
-	asset := e.spelled(p)
-	usual := e.Assets.Assets(p.Network)
-	if len(usual) > 0 && usual[0].Address == asset && usual[0].Symbol == p.Symbol {
-		return ""
-	}
-	return asset
 }
 
 // spelled is the asset's address as the registry writes it; the ledger folds its case.
@@ -173,15 +174,16 @@ func (r *Result) show(c history.Content, paymentID string) {
 }
 
 // Marks are what stands in an answer before and after a stranger's text, so that the text cannot
-// pretend to have ended: 65 random bits of this answer, which its writer could not know. They are
+// pretend to have ended: 64 random bits of this answer, which its writer could not know. They are
 // empty where the text is.
 func Marks(text string) (begin, end string) {
 	if text == "" {
 		return "", ""
 	}
-	const enough = 13 // letters of five bits
-	mark := rand.Text()[:enough]
-	return "untrusted text begins " + mark, "untrusted text ends " + mark
+	var random [8]byte
+	_, _ = rand.Read(random[:]) // never fails
+	mark := base64.RawURLEncoding.EncodeToString(random[:])
+	return "untrusted " + mark, "end " + mark
 }
 
 // error is the verdict as the outside sees it. From here on money is held or was: the payment's id

@@ -23,6 +23,7 @@ type balanceIn struct {
 type BalanceOut struct {
 	Networks []balanceRow  `json:"networks"`
 	Budget   budget.Report `json:"budget"`
+	Next     x402.Next     `json:"next"`
 }
 
 // balanceRow is one asset on one network. With an error there are no figures: an unreachable node
@@ -41,8 +42,7 @@ type balanceRow struct {
 	ErrorCode x402.Code     `json:"errorCode,omitempty"`
 }
 
-const balanceDescription = `What the wallet can spend: per network the balance, what the owner delegated (Solana), what unfinished payments hold, ` +
-	`and what is left of each budget.`
+const balanceDescription = `What can be spent: per network the balance, what the owner delegated (Solana) and what unfinished payments hold; and what is left of each budget.`
 
 // Balance reads the chains and the budgets. Its error is an *x402.Error; trouble with one node is in its row.
 func (w *Wallet) Balance(ctx context.Context, network, asset string) (out BalanceOut, err error) {
@@ -54,6 +54,7 @@ func (w *Wallet) Balance(ctx context.Context, network, asset string) (out Balanc
 	if err != nil {
 		return BalanceOut{}, withCode(x402.CheckFailed, "the budgets could not be read", err)
 	}
+	out.Next = afterLook(out.Networks)
 	return out, nil
 }
 
@@ -99,6 +100,29 @@ func (w *Wallet) OnChain(ctx context.Context, network, asset string) (rows []bal
 	}
 	wait.Wait()
 	return rows, nil
+}
+
+// afterLook is the next step after a look at balances: money is there, or is to be sent, or no node
+// told.
+func afterLook(rows []balanceRow) x402.Next {
+	silent := 0
+	for _, r := range rows {
+		switch {
+		case r.Available == nil:
+			silent++
+		case !r.Available.IsZero():
+			return x402.Next{Do: x402.Done}
+		}
+	}
+	switch {
+	case len(rows) == 0:
+		return x402.Next{Do: x402.Done}
+	case silent == len(rows):
+		return x402.Next{Do: x402.Repeat, Why: "no node answered; what it would say is not known"}
+	}
+	return x402.Next{Do: x402.AskPerson, Why: "nothing is there to spend",
+		Command: "x402-wallet address --qr",
+		Say:     "The wallet has no money to spend; this shows the addresses to send some to."}
 }
 
 // budgets is what is left of each.

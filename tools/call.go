@@ -34,6 +34,7 @@ type listIn struct {
 type ListOut struct {
 	Server string     `json:"server"`
 	Tools  []toolLine `json:"tools"`
+	Next   x402.Next  `json:"next"`
 }
 
 // toolLine is one tool.
@@ -41,7 +42,7 @@ type toolLine struct {
 	Name        string          `json:"name"`
 	Description string          `json:"description"`
 	InputSchema json.RawMessage `json:"inputSchema"`
-	Price       string          `json:"price,omitempty"`
+	Price       string          `json:"price"`
 }
 
 // CallIn is what x402_call_tool takes.
@@ -68,6 +69,9 @@ const (
 	maxSchema = 16 << 10
 )
 
+// untoldPrice stands where nobody said what a tool costs.
+const untoldPrice = `price not told; ask with maxAmount "0"`
+
 // ListTools lists a server's tools. Prices are what the server says in _meta (words in a description
 // are none), or what askPrices hears; of other tools x402_call_tool with maxAmount "0" asks.
 func (w *Wallet) ListTools(ctx context.Context, server string) (ListOut, error) {
@@ -76,9 +80,9 @@ func (w *Wallet) ListTools(ctx context.Context, server string) (ListOut, error) 
 		return ListOut{}, err
 	}
 	asked := w.askPrices(ctx, server, list)
-	out := ListOut{Server: server, Tools: []toolLine{}}
+	out := ListOut{Server: server, Tools: []toolLine{}, Next: x402.Next{Do: x402.Done}}
 	for _, t := range list {
-		price := cmp.Or(w.toldPrice(t), asked[t.Name])
+		price := cmp.Or(w.toldPrice(t), asked[t.Name], untoldPrice)
 		out.Tools = append(out.Tools, toolLine{Name: t.Name, InputSchema: shownSchema(t, maxSchema),
 			Description: x402.Clip(t.Description, maxDescription), Price: price})
 	}

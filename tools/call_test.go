@@ -193,8 +193,8 @@ func TestWhatACallGives(t *testing.T) {
 	require.Equal(t, "1000", broken.Spent, "held until the chain says that it has expired")
 	require.True(t, broken.SafeToRetry)
 	require.Equal(t, "the thermometer is broken", broken.Content, "what the tool said is the agent's to read")
-	require.Regexp(t, "^untrusted text begins ", broken.ContentBegin)
-	require.Regexp(t, "^untrusted text ends ", broken.ContentEnd)
+	require.Regexp(t, "^untrusted ", broken.ContentBegin)
+	require.Regexp(t, "^end ", broken.ContentEnd)
 
 	lax := c.ok(callName, map[string]any{"server": "shop", "tool": "lax"})
 	require.Equal(t, []any{"paid_not_served", "the thermometer is broken", 500.0},
@@ -213,7 +213,7 @@ func TestWhatACallGives(t *testing.T) {
 		require.Equal(t, "the tool "+line["name"].(string), line["description"])
 		require.Contains(t, line["inputSchema"], "properties")
 	}
-	require.Equal(t, map[string]any{"free": "$0", "paid": "$0.001", "rich": "$0.001", "broken": nil,
+	require.Equal(t, map[string]any{"free": "$0", "paid": "$0.001", "rich": "$0.001", "broken": untoldPrice,
 		"lax": "$0.001"}, prices)
 	require.Contains(t, w.log.String(), `stderr="\"started\""`)
 }

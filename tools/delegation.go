@@ -12,7 +12,7 @@ import (
 
 // delegationIn is what x402_check_delegation takes.
 type delegationIn struct {
-	TokenAccount string `json:"tokenAccount,omitempty" jsonschema:"the owner's SPL token account; default: the configured one, else the one that delegates to this agent"`
+	TokenAccount string `json:"tokenAccount,omitempty" jsonschema:"default: the configured one, else the one that delegates to this agent"`
 	Network      string `json:"network,omitempty" jsonschema:"Solana network; default: the preferred one"`
 }
 
@@ -28,9 +28,10 @@ type DelegationOut struct {
 	Frozen            bool         `json:"frozen"`
 	Balance           money.Amount `json:"balance"`
 	Network           string       `json:"network"`
+	Next              x402.Next    `json:"next"`
 }
 
-const delegationDescription = `What an owner's SPL token account lets this agent spend: whether the delegation is active, ours, frozen, and how much of it is left.`
+const delegationDescription = `What an owner's SPL token account lets this agent spend.`
 
 // CheckDelegation reads a delegation from the chain; "" are the defaults. Its error is an *x402.Error.
 func (w *Wallet) CheckDelegation(ctx context.Context, network, account string) (DelegationOut, error) {
@@ -57,7 +58,21 @@ func (w *Wallet) CheckDelegation(ctx context.Context, network, account string) (
 	if d.Delegate != "" {
 		out.Delegate = &d.Delegate
 	}
+	out.Next = out.next()
 	return out, nil
+}
+
+func (d DelegationOut) next() x402.Next {
+	switch {
+	case d.Frozen:
+		return x402.Next{Do: x402.GiveUp, Why: "the token's issuer froze the account"}
+	case d.IsActive && d.IsOurAgent:
+		return x402.Next{Do: x402.Done}
+	}
+	return x402.Next{Do: x402.AskPerson, Why: "the account lets this agent spend nothing",
+		Command: "x402-wallet delegation approve --owner-keypair FILE --amount 25 --network " + d.Network +
+			" --token-account " + d.OwnerTokenAccount,
+		Say: "Your token account lets me spend nothing; this allows me up to the amount that you put there."}
 }
 
 // delegationAsked is the account that is meant: the one asked for, else the configured one, else
@@ -141,7 +156,7 @@ func (w *Wallet) delegatingAccount(ctx context.Context, network string) (string,
 // revokeIn is what x402_revoke_delegation takes.
 type revokeIn struct {
 	TokenAccount string `json:"tokenAccount,omitempty" jsonschema:"as in x402_check_delegation"`
-	Freeze       bool   `json:"freeze,omitempty" jsonschema:"true: this wallet stops paying from that account at once, until its person lifts that"`
+	Freeze       bool   `json:"freeze,omitempty" jsonschema:"stop paying from that account at once, until the person lifts that"`
 }
 
 // revokeOut is its answer.
@@ -152,9 +167,11 @@ type revokeOut struct {
 	Transaction  string `json:"transaction"` // base64, to be signed by Owner, who pays its fee
 	Command      string `json:"command"`     // for the owner
 	Frozen       bool   `json:"frozen"`
+
+	Next x402.Next `json:"next"`
 }
 
-const revokeDescription = `Prepare the end of a delegation: an unsigned transaction and the command for the owner, who alone can sign. With freeze, spending from that account stops here at once.`
+const revokeDescription = `Prepare the end of a delegation: an unsigned transaction and the command for the owner, who alone can sign.`
 
 // revoke prepares a revocation. Its error is an *x402.Error.
 func (w *Wallet) revoke(ctx context.Context, in revokeIn) (revokeOut, error) {
@@ -175,11 +192,13 @@ func (w *Wallet) revoke(ctx context.Context, in revokeIn) (revokeOut, error) {
 		return revokeOut{}, withCode(x402.CheckFailed, "the transaction could not be made", err).
 			WithDetail("frozen", in.Freeze)
 	}
+	command := "x402-wallet delegation revoke --owner-keypair FILE --network " + c.Network +
+		" --token-account " + c.Account
 	return revokeOut{
 		Network: c.Network, TokenAccount: c.Account, Owner: c.Owner, Transaction: c.Transaction([64]byte{}),
-		Frozen: in.Freeze,
-		Command: "x402-wallet delegation revoke --owner-keypair FILE --network " + c.Network +
-			" --token-account " + c.Account,
+		Frozen: in.Freeze, Command: command,
+		Next: x402.Next{Do: x402.AskPerson, Command: command,
+			Say: "This takes the delegation back; only you can sign it."},
 	}, nil
 }
 

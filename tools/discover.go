@@ -37,6 +37,7 @@ type DiscoverOut struct {
 	Services []service `json:"services"`
 	Source   string    `json:"source"`
 	AsOf     string    `json:"asOf"`
+	Next     x402.Next `json:"next"`
 }
 
 // service is something that is sold, with the option that this wallet would take. What it says of
@@ -123,7 +124,12 @@ func (s *search) full() bool { return len(s.payable) >= s.most }
 func (s *search) answer() DiscoverOut {
 	list := slices.Concat(s.payable, s.others)
 	list = append([]service{}, list[:min(len(list), s.most)]...)
-	return DiscoverOut{Count: len(list), Services: list, Source: s.source, AsOf: stamp(s.asOf)}
+	next := x402.Next{Do: x402.Done}
+	if len(list) == 0 {
+		next = x402.Next{Do: x402.Change,
+			Why: "nothing was found: other words may find something, or no network and maxPrice"}
+	}
+	return DiscoverOut{Count: len(list), Services: list, Source: s.source, AsOf: stamp(s.asOf), Next: next}
 }
 
 // lists searches the facilitators' lists, taking from each in turn: however much one of them lists,

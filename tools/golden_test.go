@@ -84,8 +84,6 @@ func TestToolsAsSpecified(t *testing.T) {
 		}
 	}
 	require.NoError(t, json.Unmarshal(c.tools, &list))
-	row := []string{"paymentId", "timestamp", "status", "proof", "url", "method", "amount", "price", "asset",
-		"symbol", "network", "payTo", "transactionSignature", "facilitator"}
 	for _, want := range []struct {
 		name             string
 		arguments        []string
@@ -103,9 +101,9 @@ func TestToolsAsSpecified(t *testing.T) {
 					"symbol", "network", "payTo", "transactionSignature", "facilitator", "proof",
 					"budget", "repeat", "next"},
 			},
-			beyond: map[string][]string{"": {"contentBegin", "contentEnd", "approvedAt", "approvedBy"}}},
+			beyond: map[string][]string{"": {"contentBegin", "contentEnd", "approvedAt"}}},
 		{name: "x402_list_tools", arguments: []string{"server"}, readOnly: true, open: true,
-			answers: map[string][]string{"": {"server", "tools"}, "tools": {"name", "description",
+			answers: map[string][]string{"": {"next", "server", "tools"}, "tools": {"name", "description",
 				"inputSchema", "price"}}},
 		{name: "x402_call_tool", arguments: []string{"server", "tool", "arguments", "maxAmount",
 			"idempotencyKey"}, danger: true, open: true,
@@ -114,45 +112,44 @@ func TestToolsAsSpecified(t *testing.T) {
 				"contentType", "next"}}},
 		{name: "x402_estimate_cost", arguments: []string{"url", "method", "headers", "body"}, open: true,
 			answers: map[string][]string{
-				"": {"url", "paymentRequired", "httpStatus", "options", "chosen"},
+				"": {"next", "url", "paymentRequired", "httpStatus", "options", "chosen"},
 				"options": {"scheme", "network", "amount", "price", "asset", "payTo", "maxTimeoutSeconds",
 					"version", "payable", "why"},
 			},
 			beyond: map[string][]string{"options": {"symbol", "code"}}},
 		{name: "x402_check_balance", arguments: []string{"network", "asset"}, readOnly: true, open: true,
 			answers: map[string][]string{
-				"": {"networks", "budget"},
-				"networks": {"network", "address", "asset", "symbol", "balance", "delegated", "held",
-					"available", "error"},
-				"budget": {"perCall", "session", "day", "month"},
-			},
-			beyond: map[string][]string{"networks": {"decimals", "errorCode"}}},
+				"": {"next", "networks", "budget"}, "budget": {"perCall", "session", "day", "month"},
+			}},
 		{name: "x402_check_delegation", arguments: []string{"tokenAccount"}, more: []string{"network"},
 			readOnly: true, open: true,
-			answers: map[string][]string{"": {"isActive", "delegate", "isOurAgent", "remainingAmount",
+			answers: map[string][]string{"": {"next", "isActive", "delegate", "isOurAgent", "remainingAmount",
 				"originalAmount", "tokenMint", "ownerTokenAccount", "frozen"}},
 			beyond: map[string][]string{"": {"balance", "network"}}},
 		{name: "x402_revoke_delegation", arguments: []string{"tokenAccount", "freeze"}, open: true,
-			answers: map[string][]string{"": {"network", "tokenAccount", "owner", "transaction", "command",
+			answers: map[string][]string{"": {"next", "network", "tokenAccount", "owner", "transaction",
+				"command",
 				"frozen"}}},
 		{name: "x402_history", arguments: []string{"limit", "before", "url", "afterDate", "status",
-			"paymentId"}, readOnly: true,
+			"paymentId", "offset", "length", "find", "evidence"}, readOnly: true,
 			answers: map[string][]string{
 				"": {"count", "transactions", "next", "totals", "evidence", "content", "contentType",
-					"contentLength", "contentTruncated", "contentUri", "httpStatus"}, "transactions": row,
+					"contentLength", "contentTruncated", "contentUri", "httpStatus", "amountPaid", "asset",
+					"payTo", "facilitator"},
 			},
 			beyond: map[string][]string{
-				"": {"contentBegin", "contentEnd"}, "transactions": {"falseReceipt"},
+				"": {"contentBegin", "contentEnd", "contentOffset", "nextOffset", "found", "approvedAt",
+					"approvedBy"},
 			}},
 		{name: "x402_discover_services", arguments: []string{"query", "url", "network", "maxPrice", "limit"},
 			readOnly: true, open: true,
 			answers: map[string][]string{
-				"": {"count", "services", "source", "asOf"},
+				"": {"next", "count", "services", "source", "asOf"},
 				"services": {"url", "type", "description", "price", "amount", "asset", "network", "scheme",
 					"payTo", "payable", "why", "inputSchema"},
 			}},
-		{name: "x402_setup_agent", readOnly: true,
-			answers: map[string][]string{"": {"ready", "locked", "addresses", "nextSteps"},
+		{name: "x402_setup_agent", readOnly: true, open: true,
+			answers: map[string][]string{"": {"next", "ready", "locked", "addresses", "nextSteps"},
 				"addresses": {"solana", "evm"}}},
 	} {
 		t.Run(want.name, func(t *testing.T) {

@@ -1,12 +1,13 @@
 package tools
 
 import (
+	"bytes"
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
-	"fmt"
+	"net/http"
 	"slices"
-	"strings"
 	"time"
 
 	"github.com/google/jsonschema-go/jsonschema"
@@ -19,80 +20,108 @@ import (
 
 // HistoryIn is what x402_history takes.
 type HistoryIn struct {
-	Limit     *int   `json:"limit,omitempty" jsonschema:"how many; default 10"`
+	Limit     *int   `json:"limit,omitempty" jsonschema:"default 10"`
 	Before    string `json:"before,omitempty" jsonschema:"the page after this paymentId (or transaction)"`
 	URL       string `json:"url,omitempty" jsonschema:"the URL contains this"`
 	AfterDate string `json:"afterDate,omitempty" jsonschema:"since this date or time (RFC 3339)"`
-	Status    string `json:"status,omitempty" jsonschema:"only those in this state"`
-	PaymentID string `json:"paymentId,omitempty" jsonschema:"one payment with its evidence and stored content"`
+	Status    string `json:"status,omitempty" jsonschema:"only in this state"`
+	PaymentID string `json:"paymentId,omitempty" jsonschema:"one payment"`
+	Offset    *int   `json:"offset,omitempty" jsonschema:"read its content from this byte"`
+	Length    *int   `json:"length,omitempty" jsonschema:"so many bytes"`
+	Find      string `json:"find,omitempty" jsonschema:"text to find in its content"`
+	Evidence  bool   `json:"evidence,omitempty" jsonschema:"show its evidence"`
 }
 
-// HistoryOut is its answer.
+// HistoryOut is its answer: a list, or one payment with what it bought first (onepayment.go).
 type HistoryOut struct {
-	Count        int               `json:"count"`
-	Transactions []historyRow      `json:"transactions"`
-	Next         string            `json:"next,omitempty"`
-	Totals       map[string]string `json:"totals"`
-	Evidence     *evidence         `json:"evidence,omitempty"`
-
 	ContentBegin     string  `json:"contentBegin,omitempty"`
 	Content          *string `json:"content,omitempty"`
 	ContentEnd       string  `json:"contentEnd,omitempty"`
 	ContentType      string  `json:"contentType,omitempty"`
 	ContentLength    int     `json:"contentLength,omitempty"`
+	ContentOffset    int     `json:"contentOffset,omitempty"` // where the piece in Content begins, in bytes
+	NextOffset       int     `json:"nextOffset,omitempty"`    // and where what follows it does
 	ContentTruncated bool    `json:"contentTruncated,omitempty"`
 	ContentURI       string  `json:"contentUri,omitempty"`
+	Found            []int   `json:"found,omitempty"` // the offsets of what was looked for
 	HTTPStatus       int     `json:"httpStatus,omitempty"`
+
+	Count        int            `json:"count"`
+	Transactions []historyRow   `json:"transactions"`
+	AmountPaid   *money.Amount  `json:"amountPaid,omitempty"`
+	Asset        string         `json:"asset,omitempty"`
+	PayTo        string         `json:"payTo,omitempty"`
+	Facilitator  string         `json:"facilitator,omitempty"`
+	ApprovedAt   string         `json:"approvedAt,omitempty"`
+	ApprovedBy   string         `json:"approvedBy,omitempty"`
+	Totals       map[string]any `json:"totals"` // dollars by symbol; bySeller and byNetwork are objects
+	Evidence     *evidence      `json:"evidence,omitempty"`
+	Next         following      `json:"next,omitzero"`
+}
+
+// following is what comes after an answer: of a list the payment that the next page begins before, of
+// one payment the next step.
+type following struct {
+	Before string
+	Step   x402.Next
+}
+
+// MarshalJSON writes the one or the other.
+func (f following) MarshalJSON() ([]byte, error) {
+	if f.Before != "" {
+		return json.Marshal(f.Before)
+	}
+	return encode(f.Step)
+}
+
+// UnmarshalJSON reads the one or the other.
+func (f *following) UnmarshalJSON(text []byte) error {
+	if bytes.HasPrefix(text, []byte(`"`)) {
+		return json.Unmarshal(text, &f.Before)
+	}
+	return json.Unmarshal(text, &f.Step)
 }
 
 // historyRow is one payment.
 type historyRow struct {
-	PaymentID            string       `json:"paymentId"`
-	Timestamp            string       `json:"timestamp"`
-	Status               string       `json:"status"`
-	Proof                string       `json:"proof"`
-	URL                  string       `json:"url"`
-	Method               string       `json:"method"`
-	Amount               money.Amount `json:"amount"`
-	Price                string       `json:"price"`
-	Asset                string       `json:"asset"`
-	Symbol               string       `json:"symbol"`
-	Network              string       `json:"network"`
-	PayTo                string       `json:"payTo"`
-	TransactionSignature string       `json:"transactionSignature"`
-	Facilitator          string       `json:"facilitator"`
-	FalseReceipt         bool         `json:"falseReceipt,omitempty"`
+	PaymentID            string `json:"paymentId"`
+	Timestamp            string `json:"timestamp"`
+	Status               string `json:"status"`
+	Proof                string `json:"proof,omitempty"`
+	URL                  string `json:"url"`
+	Method               string `json:"method,omitempty"` // "": GET
+	Price                string `json:"price"`
+	Symbol               string `json:"symbol"`
+	Network              string `json:"network"`
+	TransactionSignature string `json:"transactionSignature,omitempty"`
+	FalseReceipt         bool   `json:"falseReceipt,omitempty"`
 }
 
-// evidence is what one payment rests on.
-type evidence struct {
-	States     []history.Event `json:"states"`
-	Signed     x402.Evidence   `json:"signed"`
-	Receipt    json.RawMessage `json:"receipt,omitempty"`
-	ChainProof json.RawMessage `json:"chainProof,omitempty"`
-	Note       string          `json:"note,omitempty"`
-	Removed    string          `json:"contentRemoved,omitempty"` // why its bytes are gone, and what they were
-	Session    string          `json:"session"`
-	Dialect    string          `json:"dialect"`
-}
+// For is what was asked for.
+func (r historyRow) For() string { return cmp.Or(r.Method, http.MethodGet) + " " + r.URL }
 
 func (HistoryIn) shape(p map[string]*jsonschema.Schema) {
-	least, most := 1.0, float64(mostRows)
+	least, most, longest := 1.0, float64(mostRows), float64(pay.MaxPiece)
 	p["limit"].Minimum, p["limit"].Maximum = &least, &most
+	p["length"].Maximum = &longest
 	p["status"].Enum = statuses
 }
 
 var statuses = oneOf("reserved", "submitted", "settled", "failed", "unknown")
 
 const (
-	historyDescription = `What was paid, newest first, with totals; or one payment (paymentId) with its evidence and the content it bought.`
+	historyDescription = `What was paid, newest first, with totals; or one payment and the content it bought, to read on or search in.`
 	mostRows           = 100
+	mostParts          = 10 // sellers, and networks, of which the totals tell
 )
 
 // History lists payments, or shows one. Its error is an *x402.Error.
 func (w *Wallet) History(ctx context.Context, in HistoryIn) (HistoryOut, error) {
 	if in.PaymentID != "" {
-		return w.onePayment(ctx, in.PaymentID)
+		return w.onePayment(ctx, in)
+	}
+	if err := in.noPayment(); err != nil {
+		return HistoryOut{}, err
 	}
 	filter, err := in.filter()
 	if err != nil {
@@ -105,17 +134,46 @@ func (w *Wallet) History(ctx context.Context, in HistoryIn) (HistoryOut, error) 
 	if err != nil {
 		return HistoryOut{}, historyFailed(err)
 	}
-	out := HistoryOut{Count: len(list), Transactions: []historyRow{}, Totals: map[string]string{}}
+	parts, err := w.Store.Parts(ctx, filter, mostParts)
+	if err != nil {
+		return HistoryOut{}, historyFailed(err)
+	}
+	out := HistoryOut{Count: len(list), Transactions: []historyRow{}, Totals: totalsBy(parts)}
 	for _, p := range list {
 		out.Transactions = append(out.Transactions, w.row(p))
 	}
 	if more {
-		out.Next = list[len(list)-1].ID
+		out.Next.Before = list[len(list)-1].ID
 	}
 	for symbol, sum := range totals {
 		out.Totals[symbol] = sum.String()
 	}
 	return out, nil
+}
+
+// totalsBy are totals by seller and by network: the dearest, and what the other sellers came to.
+func totalsBy(parts history.Parts) map[string]any {
+	totals := map[string]any{}
+	if parts.TooMany {
+		totals["note"] = "too many payments match to add them up by seller and network: ask for less with " +
+			"url, or for whole days (UTC) with afterDate"
+		return totals
+	}
+	for name, list := range map[string][]history.Part{"bySeller": parts.Sellers,
+		"byNetwork": parts.Networks} {
+		if len(list) == 0 {
+			continue
+		}
+		sums := map[string]string{}
+		for _, p := range list {
+			sums[x402.Brief(p.Key)] = p.Sum.String()
+		}
+		totals[name] = sums
+	}
+	if parts.Others > 0 {
+		totals["otherSellers"] = parts.Others.String()
+	}
+	return totals
 }
 
 func (in HistoryIn) filter() (history.Filter, error) {
@@ -144,91 +202,18 @@ func (in HistoryIn) filter() (history.Filter, error) {
 	return f, nil
 }
 
-func (w *Wallet) onePayment(ctx context.Context, id string) (HistoryOut, error) {
-	p, err := w.Store.Payment(ctx, id)
-	if errors.Is(err, history.ErrNotFound) {
-		return HistoryOut{}, x402.Errorf(x402.InvalidArgument, "there is no payment with this id").
-			WithHint("the history lists those there are")
-	}
-	if err != nil {
-		return HistoryOut{}, historyFailed(err)
-	}
-	states, err := w.Store.Events(ctx, id)
-	if err != nil {
-		return HistoryOut{}, historyFailed(err)
-	}
-	out := HistoryOut{Count: 1, Transactions: []historyRow{w.row(p)}, Totals: map[string]string{},
-		Evidence: &evidence{States: states, Signed: p.Evidence, Receipt: receipt(p.Receipt),
-			ChainProof: p.ChainProof, Note: p.Note, Session: p.Session, Dialect: string(p.Dialect)}}
-	if p.State != history.Failed {
-		out.Totals[p.Symbol] = p.Price.String()
-	}
-	content, err := w.Store.Content(ctx, id)
-	if err != nil && !errors.Is(err, history.ErrNotFound) {
-		return HistoryOut{}, historyFailed(err)
-	}
-	if errors.Is(err, history.ErrContentRemoved) {
-		out.Evidence.Removed, out.ContentType, out.HTTPStatus = Gone(content), content.Type, content.Status
-	}
-	if err == nil {
-		content = pay.Readable(content)
-		piece, isText := pay.Beginning(content, true)
-		out.Content, out.ContentLength = &piece.Text, len(content.Body)
-		out.ContentBegin, out.ContentEnd = pay.Marks(piece.Text)
-		out.ContentType, out.HTTPStatus = content.Type, content.Status
-		out.ContentTruncated = content.Truncated || piece.Next > 0 || !isText
-		if out.ContentTruncated {
-			out.ContentURI = contentURI(id)
-		}
-	}
-	return out, nil
-}
-
-// Gone says of a content whose bytes were removed why, and what they were.
-func Gone(c history.Content) string {
-	why := "by the owner (history prune)"
-	if c.Removed == history.RemovedByQuota {
-		why = "by quota (policy.content_quota)"
-	}
-	return fmt.Sprintf("removed %s: %d bytes, SHA-256 %s", why, c.Size, c.SHA256)
-}
-
-// receipt is what a seller's or facilitator's receipt claims, in the members that the protocol knows: words
-// as they are, phrases quoted. The rest is a stranger's, as long as 256 KiB, and stays in the ledger.
-func receipt(raw json.RawMessage) json.RawMessage {
-	s, err := x402.DecodeSettlement(raw)
-	if err != nil {
-		return nil
-	}
-	shown := map[string]any{"success": s.Success}
-	for name, text := range map[string]string{"transaction": s.Transaction, "network": s.Network,
-		"payer": s.Payer, "amount": s.Amount, "errorReason": s.ErrorReason, "errorMessage": s.ErrorMessage} {
-		if strings.HasPrefix(name, "error") && text != "" {
-			text = x402.Quote(text)
-		}
-		if text != "" {
-			shown[name] = text
-		}
-	}
-	text, _ := json.Marshal(shown) // words and a bool
-	return text
-}
-
-func contentURI(id string) string { return "x402://payments/" + id + "/content" }
-
 func historyFailed(err error) error {
 	return withCode(x402.HistoryFailed, "the history could not be read", err)
 }
 
 func (w *Wallet) row(p history.Payment) historyRow {
-	asset := p.Asset
-	if known, ok := w.Engine.Assets.Asset(p.Network, p.Asset); ok {
-		asset = known.Address
-	}
-	return historyRow{
+	row := historyRow{
 		PaymentID: p.ID, Timestamp: stamp(p.Created), Status: string(p.State), Proof: string(p.Proof),
-		URL: p.URL, Method: p.Method, Amount: p.Amount, Price: p.Price.Price(), Asset: asset,
-		Symbol: p.Symbol, Network: p.Network, PayTo: p.PayTo, TransactionSignature: p.Transaction,
-		Facilitator: p.Facilitator, FalseReceipt: p.FalseReceipt,
+		URL: p.URL, Method: p.Method, Price: p.Price.Price(), Symbol: p.Symbol, Network: p.Network,
+		TransactionSignature: p.Transaction, FalseReceipt: p.FalseReceipt,
 	}
+	if p.Method == http.MethodGet {
+		row.Method = ""
+	}
+	return row
 }

@@ -92,8 +92,8 @@ type estimateIn struct {
 
 func (estimateIn) shape(p map[string]*jsonschema.Schema) { p["method"].Enum = methods }
 
-const estimateDescription = `Ask what a URL costs, without paying: every option with its price, whether this wallet can pay it and why not, ` +
-	`and which one x402_pay would choose. The request is sent once, unpaid; at a free URL it has then been made.`
+const estimateDescription = `Ask what a URL costs, without paying: every option, whether this wallet can pay it and why not, and which x402_pay would choose. ` +
+	`The request is sent once, unpaid; at a free URL it has then been made.`
 
 func (in estimateIn) request(w *Wallet) (pay.Request, error) {
 	return PayIn{URL: in.URL, Method: in.Method, Headers: in.Headers, Body: in.Body}.request(w)

@@ -65,7 +65,7 @@ func (s *Server) addResources() {
 
 func (s *Server) readStatus(ctx context.Context, request *mcp.ReadResourceRequest) (*mcp.ReadResourceResult,
 	error) {
-	setup, err := s.setup(ctx)
+	setup, err := s.setup(ctx, false)
 	if err != nil {
 		return nil, err
 	}
@@ -118,7 +118,8 @@ func (s *Server) readPayment(ctx context.Context, request *mcp.ReadResourceReque
 		return nil, err
 	}
 	defer done()
-	out, err := w.onePayment(ctx, strings.TrimPrefix(request.Params.URI, paymentsURI))
+	out, err := w.onePayment(ctx, HistoryIn{PaymentID: strings.TrimPrefix(request.Params.URI, paymentsURI),
+		Evidence: true})
 	if x402.HasCode(err, x402.InvalidArgument) {
 		return nil, mcp.ResourceNotFoundError(request.Params.URI)
 	}

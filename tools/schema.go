@@ -43,9 +43,6 @@ func outputSchema[Out any]() *jsonschema.Schema {
 		s.Properties[name] = &jsonschema.Schema{Type: "string"}
 		s.PropertyOrder = append(s.PropertyOrder, name)
 	}
-	if next := s.Properties["next"]; next != nil && next.Type == "string" { // the history's next page
-		s.Properties["next"] = &jsonschema.Schema{AnyOf: []*jsonschema.Schema{next, {Type: "object"}}}
-	}
 	return s
 }
 
@@ -70,7 +67,10 @@ func schemaOf[T any]() *jsonschema.Schema {
 		reflect.TypeFor[budget.Line]():     {Type: "object"},
 		reflect.TypeFor[pay.Budgets]():     {Type: "object"},
 		reflect.TypeFor[evidence]():        {Type: "object"},
+		reflect.TypeFor[historyRow]():      {Type: "object"},
+		reflect.TypeFor[balanceRow]():      {Type: "object"},
 		reflect.TypeFor[x402.Next]():       {Type: "object"},
+		reflect.TypeFor[following]():       {AnyOf: []*jsonschema.Schema{text(), {Type: "object"}}},
 	}}))
 	plain(schema, true)
 	return schema

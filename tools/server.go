@@ -193,9 +193,9 @@ func (s *Server) addTools() {
 	past := tool("x402_history", "Payment history", historyDescription, local)
 	past.Meta = longAnswers()
 	add(s, past, (*Wallet).History)
-	register[struct{}, setupOut](s, tool("x402_setup_agent", "Setup", setupDescription, local),
+	register[struct{}, setupOut](s, tool("x402_setup_agent", "Setup", setupDescription, reads),
 		func(ctx context.Context, request *mcp.CallToolRequest, _ struct{}) *mcp.CallToolResult {
-			out, err := s.setup(ctx)
+			out, err := s.setup(ctx, true)
 			return s.result(request, out, err)
 		})
 }

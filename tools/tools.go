@@ -41,6 +41,9 @@ type Wallet struct {
 	// VerifySeals checks the whole ledger with its seals: own takes this process's key, unlocking it,
 	// else whoever holds one.
 	VerifySeals func(ctx context.Context, own bool) error
+	// UnlocksItself: the owner left it a passphrase (a file, a command, the keyring), so that a payment
+	// finds it unlocked.
+	UnlocksItself bool
 	// Stale reports whether the owner changed the rules since it was opened; nil: they never change.
 	Stale func() bool
 	// Close closes the ledger, the keys and every connection; nil: there is nothing to close.

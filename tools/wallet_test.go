@@ -42,12 +42,12 @@ func TestPayAnswers(t *testing.T) {
 		"repeat": "is the same purchase", "next": map[string]any{"do": "none"},
 	}, without(maps.Clone(paid), "contentBegin", "contentEnd"))
 	require.Equal(t, map[string]any{"session": map[string]any{"limit": "5.00", "spent": "0.001",
-		"held": "0.00", "remaining": "4.999"}}, budget, "the tightest")
+		"remaining": "4.999"}}, budget, "the tightest")
 
 	replayed := c.ok("x402_pay", map[string]any{"url": w.SellerURL + "/weather", "idempotencyKey": "one"})
-	delete(replayed, "budget")
+	require.NotContains(t, replayed, "budget", "it took nothing from it")
 	paid["status"] = "replayed"
-	require.Contains(t, replayed["next"].(map[string]any)["why"], "nothing was paid now")
+	require.Contains(t, replayed["next"].(map[string]any)["why"], "nothing paid now")
 	paid["next"] = replayed["next"]
 	require.NotEqual(t, paid["contentEnd"], replayed["contentEnd"])
 	require.Equal(t, without(paid, "contentBegin", "contentEnd"), without(replayed, "contentBegin",
@@ -193,6 +193,7 @@ func TestEstimate(t *testing.T) {
 	require.Equal(t, false, option(e, 0)["payable"])
 	require.Equal(t, "INSUFFICIENT_FUNDS", option(e, 0)["code"])
 	require.NotEmpty(t, option(e, 0)["why"])
+	require.Equal(t, "ask_person", e["next"].(map[string]any)["do"], "as the payment's refusal would say")
 
 	w.Fund(w.address(sandbox.EVM), sandbox.USDC)
 	require.Equal(t, map[string]any{
@@ -201,7 +202,7 @@ func TestEstimate(t *testing.T) {
 			"scheme": "exact", "network": sandbox.EVM, "amount": "1000", "price": "$0.001",
 			"asset": "0x036CbD53842c5426634e7929541eC2318f3dCF7e", "symbol": "USDC",
 			"payTo": w.PayToEVM, "maxTimeoutSeconds": 60.0, "version": 2.0, "payable": true,
-		}},
+		}}, "next": map[string]any{"do": "none"},
 	}, ask("/weather"))
 
 	e = ask("/either")
@@ -215,8 +216,9 @@ func TestEstimate(t *testing.T) {
 	require.Equal(t, "BUDGET_EXCEEDED", option(e, 0)["code"])
 	e = ask("/free")
 	require.Equal(t, map[string]any{"url": w.SellerURL + "/free", "paymentRequired": false,
-		"httpStatus": 200.0, "options": []any{}, "chosen": nil}, e)
-	require.Equal(t, 404.0, ask("/none")["httpStatus"])
+		"httpStatus": 200.0, "options": []any{}, "chosen": nil, "next": map[string]any{"do": "none"}}, e)
+	e = ask("/none")
+	require.Equal(t, []any{404.0, "change"}, []any{e["httpStatus"], e["next"].(map[string]any)["do"]})
 
 	require.Equal(t, x402.URLBlocked, c.refused("x402_estimate_cost",
 		map[string]any{"url": "http://169.254.169.254/"}).Error)
@@ -344,6 +346,7 @@ func TestDelegation(t *testing.T) {
 	require.Nil(t, d["delegate"])
 	require.Equal(t, false, d["isActive"])
 	require.Equal(t, "0", d["originalAmount"])
+	require.Contains(t, d["next"].(map[string]any)["command"], "x402-wallet delegation approve")
 
 	w.Delegate(w.address(sandbox.Solana), 5000)
 	want := map[string]any{
@@ -352,6 +355,7 @@ func TestDelegation(t *testing.T) {
 		"tokenMint": "4zMMC9srt5Ri5X14GAgXhaHii3GnPAEERYPJgZJDncDU", "ownerTokenAccount": account,
 		"frozen":  false,
 		"balance": fmt.Sprint(w.Balance(account)), "network": sandbox.Solana,
+		"next": map[string]any{"do": "none"},
 	}
 	require.Equal(t, want, c.ok("x402_check_delegation", map[string]any{"tokenAccount": account}))
 	require.Equal(t, want, c.ok("x402_check_delegation", nil), "found by delegate and mint")
@@ -421,19 +425,20 @@ func TestHistory(t *testing.T) {
 	require.Nil(t, next)
 
 	found := c.ok("x402_history", map[string]any{"url": "/solana"})
-	require.Equal(t, map[string]any{"USDC": "0.001"}, found["totals"])
+	place := strings.TrimPrefix(w.SellerURL, "http://")
+	require.Equal(t, map[string]any{"USDC": "0.001", "bySeller": map[string]any{place: "0.001"},
+		"byNetwork": map[string]any{sandbox.Solana: "0.001"}}, found["totals"])
 	row := found["transactions"].([]any)[0].(map[string]any)
 	at, err := time.Parse("2006-01-02T15:04:05Z", row["timestamp"].(string))
 	require.NoError(t, err, "RFC 3339, UTC")
 	require.WithinDuration(t, time.Now(), at, time.Minute)
 	require.Equal(t, map[string]any{
 		"paymentId": ids[1], "status": "settled", "proof": "claimed", "url": w.SellerURL + "/solana",
-		"method": "GET", "amount": "1000", "price": "$0.001",
-		"asset": "4zMMC9srt5Ri5X14GAgXhaHii3GnPAEERYPJgZJDncDU", "symbol": "USDC", "network": sandbox.Solana,
-		"payTo":                w.PayToSolana,
-		"transactionSignature": w.Settlements()[1].Transaction, "facilitator": "",
+		"price": "$0.001", "symbol": "USDC", "network": sandbox.Solana,
+		"transactionSignature": w.Settlements()[1].Transaction,
 	}, without(row, "timestamp"))
-	require.Equal(t, map[string]any{"USDC": "0.504"},
+	require.Equal(t, map[string]any{"USDC": "0.504", "bySeller": map[string]any{place: "0.504"},
+		"byNetwork": map[string]any{sandbox.EVM: "0.503", sandbox.Solana: "0.001"}},
 		c.ok("x402_history", map[string]any{"limit": 1})["totals"], "of all that match, what is held too")
 
 	t.Run("paging", h.paging)
@@ -518,12 +523,16 @@ func (h *bought) arguments(t *testing.T) {
 }
 
 func (h *bought) onePayment(t *testing.T) {
-	one := h.ok("x402_history", map[string]any{"paymentId": h.ids[0]})
+	one := h.ok("x402_history", map[string]any{"paymentId": h.ids[0], "evidence": true})
 	require.Equal(t, 1.0, one["count"])
 	require.Equal(t, map[string]any{"USDC": "0.001"}, one["totals"])
 	require.Equal(t, sandbox.Content("/weather"), one["content"])
 	require.NotContains(t, one, "contentUri", "all of it is here")
 	require.Equal(t, 200.0, one["httpStatus"])
+	require.Equal(t, []any{"1000", h.PayToEVM, "0x036CbD53842c5426634e7929541eC2318f3dCF7e"},
+		[]any{one["amountPaid"], one["payTo"], one["asset"]})
+	require.Equal(t, map[string]any{"do": "none"}, one["next"])
+	require.NotContains(t, h.ok("x402_history", map[string]any{"paymentId": h.ids[0]}), "evidence")
 	evidence := one["evidence"].(map[string]any)
 	var states []string
 	for _, s := range evidence["states"].([]any) {
@@ -537,14 +546,14 @@ func (h *bought) onePayment(t *testing.T) {
 	require.NotEmpty(t, signed["expiresAt"])
 	require.Equal(t, true, evidence["receipt"].(map[string]any)["success"])
 
-	one = h.ok("x402_history", map[string]any{"paymentId": h.ids[1]})
+	one = h.ok("x402_history", map[string]any{"paymentId": h.ids[1], "evidence": true})
 	require.NotEmpty(t, one["evidence"].(map[string]any)["signed"].(map[string]any)["signature"])
-	one = h.ok("x402_history", map[string]any{"paymentId": h.ids[4]})
+	one = h.ok("x402_history", map[string]any{"paymentId": h.ids[4], "evidence": true})
 	require.Equal(t, 402.0, one["httpStatus"])
 	require.NotEmpty(t, one["evidence"].(map[string]any)["note"])
 	_, err := h.wallet.Engine.Reconcile(t.Context())
 	require.NoError(t, err)
-	one = h.ok("x402_history", map[string]any{"paymentId": h.ids[0]})
+	one = h.ok("x402_history", map[string]any{"paymentId": h.ids[0], "evidence": true})
 	require.Equal(t, "chain", one["transactions"].([]any)[0].(map[string]any)["proof"])
 	proof := one["evidence"].(map[string]any)["chainProof"].(map[string]any)
 	require.Equal(t, []string{"at", "block", "state", "transaction"}, slices.Sorted(maps.Keys(proof)))
@@ -591,7 +600,9 @@ func TestSetup(t *testing.T) {
 
 	before := c.ok("x402_setup_agent", nil)
 	require.Equal(t, map[string]any{"ready": false, "locked": true, "addresses": map[string]any{"solana": "",
-		"evm": ""}}, without(before, "nextSteps"))
+		"evm": ""}, "next": map[string]any{"do": "ask_person", "command": "x402-wallet init",
+		"say": "Please create the wallet, which asks the person for a passphrase."}},
+		without(before, "nextSteps"))
 	steps := fmt.Sprint(c.ok("x402_setup_agent", map[string]any{})["nextSteps"])
 	require.Contains(t, steps, "x402-wallet init")
 	require.Equal(t, x402.WalletNotFound,
@@ -604,10 +615,15 @@ func TestSetup(t *testing.T) {
 	require.True(t, x402.HasCode(err, x402.OutcomeUnknown), err)
 
 	close(exists)
+	command := func(setup map[string]any) any { return setup["next"].(map[string]any)["command"] }
+	locked := c.ok("x402_setup_agent", nil)
+	require.Equal(t, []any{false, true, "x402-wallet unlock"}, []any{locked["ready"], locked["locked"],
+		command(locked)}, "a payment would fail")
+	w.wallet.UnlocksItself = true
 	after := c.ok("x402_setup_agent", nil)
 	require.Equal(t, map[string]any{
 		"ready": true, "locked": true, "addresses": map[string]any{"solana": w.address(sandbox.Solana),
-			"evm": w.address(sandbox.EVM)},
+			"evm": w.address(sandbox.EVM)}, "next": map[string]any{"do": "none"},
 	}, without(after, "nextSteps"))
 	w.keys.locked = false
 	require.Equal(t, false, c.ok("x402_setup_agent", nil)["locked"])
@@ -615,7 +631,9 @@ func TestSetup(t *testing.T) {
 	require.NoError(t, w.wallet.Store.Freeze(t.Context(),
 		history.Freeze{By: "owner", Why: "the owner stopped it"}))
 	frozen := c.ok("x402_setup_agent", nil)
-	require.Contains(t, frozen["nextSteps"].([]any)[0], "x402-wallet unfreeze")
+	require.Equal(t, "done: create the wallet, which asks the person for a passphrase",
+		frozen["nextSteps"].([]any)[0])
+	require.Equal(t, "x402-wallet unfreeze", command(frozen))
 	require.Equal(t, false, frozen["ready"], "no payment passes")
 	require.NotContains(t, fmt.Sprint(frozen["nextSteps"]), "x402_pay gets")
 	require.Eventually(t, func() bool { // a wallet that was made later is looked after too
@@ -624,6 +642,21 @@ func TestSetup(t *testing.T) {
 	}, 10*time.Second, 20*time.Millisecond)
 	cancel()
 	<-reconciled
+}
+
+// Without money on any network nothing can be paid, and the person is told where to send some.
+func TestSetupNeedsMoney(t *testing.T) {
+	w := newWorld(t, rules{})
+	c := w.serve(t)
+	out := c.ok("x402_setup_agent", nil)
+	next := out["next"].(map[string]any)
+	require.Equal(t, []any{false, false, "ask_person", "x402-wallet address --qr"},
+		[]any{out["ready"], out["locked"], next["do"], next["command"]})
+	require.Contains(t, next["say"], w.address(sandbox.EVM))
+	require.Equal(t, "ask_person", c.ok("x402_check_balance", nil)["next"].(map[string]any)["do"])
+	w.Fund(w.address(sandbox.Solana), 1)
+	require.Equal(t, true, c.ok("x402_setup_agent", nil)["ready"])
+	require.Equal(t, "none", c.ok("x402_check_balance", nil)["next"].(map[string]any)["do"])
 }
 
 // After Close there is no wallet any more, and whoever waited for one is let go.

@@ -182,7 +182,7 @@ const (
 
 func payment(l *look) (frame, error) {
 	id := l.r.PathValue("id")
-	all, err := l.wallet.History(l.r.Context(), tools.HistoryIn{PaymentID: id})
+	all, err := l.wallet.History(l.r.Context(), tools.HistoryIn{PaymentID: id, Evidence: true})
 	if err != nil {
 		return frame{}, err
 	}
@@ -198,10 +198,10 @@ func payment(l *look) (frame, error) {
 		expires = e.ExpiresAt.UTC().Format(time.DateTime) + " UTC"
 	}
 	for _, fact := range [][2]string{
-		{"Amount", fmt.Sprintf("%s atomic units of %s", t.Amount, t.Symbol)}, {"Paid to", t.PayTo},
+		{"Amount", fmt.Sprintf("%s atomic units of %s", p.Amount, t.Symbol)}, {"Paid to", p.PayTo},
 		{"Network", x402.Title(t.Network)},
-		{"Asset", t.Asset}, {"From", p.Source}, {"Transaction", t.TransactionSignature},
-		{"Settled by", t.Facilitator}, {"Nonce", e.Nonce}, {"Signature", e.Signature},
+		{"Asset", all.Asset}, {"From", p.Source}, {"Transaction", t.TransactionSignature},
+		{"Settled by", p.Facilitator}, {"Nonce", e.Nonce}, {"Signature", e.Signature},
 		{"Fee payer", e.FeePayer}, {"Can be settled until about", expires}, {"Session", p.Session},
 		{"Protocol", string(p.Dialect)}, {"Asked for as", p.IdempotencyKey}, {"Note", p.Note},
 	} {

@@ -1,0 +1,101 @@
+package tools
+
+import (
+	"fmt"
+	"regexp"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"x402-wallet/internal/sandbox"
+	"x402-wallet/x402"
+)
+
+// What was bought is read to its end by tools alone: no piece is long, none cuts a character, and
+// together they are the whole, to the byte.
+func TestLongContentIsReadOn(t *testing.T) {
+	w := newWorld(t, rules{})
+	w.Fund(w.address(sandbox.EVM), sandbox.USDC)
+	body := strings.Repeat("é€😀 line of text\n", 4000) + "the Needle\n" +
+		strings.Repeat("straw\n", 500) + "NEEDLE"
+	w.wallet.Engine.Transport = rewriting{w.wallet.Engine.Transport, body}
+	c := w.serve(t)
+	first := c.ok("x402_pay", map[string]any{"url": w.SellerURL + "/weather"})
+	id := first["paymentId"].(string)
+	require.EqualValues(t, len(body), first["contentLength"])
+	require.Less(t, len(first["content"].(string)), 8<<10+1)
+	why := first["next"].(map[string]any)["why"].(string)
+	require.Contains(t, why, "already bought, do not pay again: x402_history with paymentId \""+id+"\"")
+
+	read := first["content"].(string)
+	require.Contains(t, why, fmt.Sprintf("offset %d ", len(read)), "a model goes by what it says")
+	ask := func(more map[string]any) map[string]any {
+		more["paymentId"] = id
+		return c.ok("x402_history", more)
+	}
+	require.Equal(t, read, ask(map[string]any{})["content"], "the history begins with the same piece")
+	for at := any(float64(len(read))); at != nil; {
+		piece := ask(map[string]any{"offset": at, "length": 10_001})
+		require.EqualValues(t, len(read), piece["contentOffset"])
+		require.Equal(t, true, piece["contentTruncated"])
+		require.LessOrEqual(t, len(piece["content"].(string)), 10_001)
+		read += piece["content"].(string)
+		at = piece["nextOffset"]
+		step := map[bool]string{true: "none", false: "change"}[at == nil]
+		require.Equal(t, step, piece["next"].(map[string]any)["do"])
+	}
+	require.Equal(t, body, read)
+	require.Equal(t, 1, w.Signatures(), "reading on pays nothing")
+
+	found := ask(map[string]any{"find": "nEEDle"})
+	require.Equal(t, []any{float64(strings.Index(body, "Needle")), float64(strings.Index(body, "NEEDLE"))},
+		found["found"])
+	pieces := strings.Split(found["content"].(string), gap)
+	require.Len(t, pieces, 2)
+	require.Contains(t, pieces[0], "the Needle\nstraw")
+	require.True(t, strings.HasSuffix(pieces[1], "straw\nNEEDLE"))
+	found = ask(map[string]any{"find": "line"})
+	require.Len(t, found["found"], mostFound)
+	require.Less(t, len(found["content"].(string)), 8<<10)
+	require.Contains(t, found["next"].(map[string]any)["why"], "more places")
+	found = ask(map[string]any{"find": "n..dle"})
+	require.NotContains(t, found, "found", "a text, not a pattern")
+	require.Equal(t, "", found["content"])
+
+	t.Run("what cannot be read", func(t *testing.T) {
+		for want, in := range map[string]map[string]any{
+			`beyond the content, which is \d+ bytes long: at most \d+ passes`: {"paymentId": id, "offset": len(body)},
+			`0 is the content's first byte`:                                   {"paymentId": id, "offset": -1},
+			`length must be 1 to 16384`:                                       {"paymentId": id, "length": 16385},
+			`length must be 1 to 1638`:                                        {"paymentId": id, "length": 0},
+			`find is given with offset`:                                       {"paymentId": id, "find": "a", "offset": 1},
+			`at most 200 pass`:                                                {"paymentId": id, "find": strings.Repeat("a", 201)},
+			`offset is given without paymentId`:                               {"offset": 1},
+			`find is given without paymentId`:                                 {"find": "a"},
+			`evidence is given without paymentId`:                             {"evidence": true},
+		} {
+			f := c.refused("x402_history", in)
+			require.Equal(t, x402.InvalidArgument, f.Error)
+			require.Regexp(t, regexp.MustCompile(want), f.Message)
+		}
+	})
+}
+
+// What is not text a person saves; a model is told so, and shown none of it.
+func TestContentThatIsNotText(t *testing.T) {
+	w := newWorld(t, rules{})
+	w.Fund(w.address(sandbox.EVM), sandbox.USDC)
+	w.wallet.Engine.Transport = rewriting{w.wallet.Engine.Transport, "\x89PNG\r\n\x1a\n\xff"}
+	c := w.serve(t)
+	id := c.ok("x402_pay", map[string]any{"url": w.SellerURL + "/weather"})["paymentId"].(string)
+	for _, in := range []map[string]any{{}, {"offset": 3}, {"find": "PNG"}} {
+		in["paymentId"] = id
+		out := c.ok("x402_history", in)
+		require.Equal(t, []any{"", 9.0, true}, []any{out["content"], out["contentLength"],
+			out["contentTruncated"]})
+		require.Equal(t, "x402-wallet show "+id+" --content", out["next"].(map[string]any)["command"])
+	}
+	open := c.ok("x402_history", map[string]any{"paymentId": id})
+	require.Equal(t, "ask_person", open["next"].(map[string]any)["do"])
+}
