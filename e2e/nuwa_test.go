@@ -179,7 +179,7 @@ url = %q
 		"vms": []any{map[string]string{"fragment": "key-1", "type": "Ed25519VerificationKey2020",
 			"publicKeyMultibase": "z" + home.Solana}}})
 	n.post("admin/hub", map[string]any{"did": nuwaPayer, "asset": "0x3::gas_coin::RGas",
-		"amount": "10000000000"})
+		"amount": "100000000000"})
 	for _, b := range []*nuwaBuyer{
 		{over: "mcp", server: "tools", at: host(n.MCP)}, {over: "http", server: "pages", at: host(n.HTTP)},
 	} {
