@@ -70,7 +70,8 @@ func TestDashboard(t *testing.T) {
 
 	_, page := read(browser.Get(said.URL))
 	require.Contains(t, page, "Waiting for you")
-	require.Contains(t, page, w.evm)
+	_, money := read(browser.Get(base + "/money"))
+	require.Contains(t, money, w.evm)
 	// what unlocks the wallet otherwise does not answer here
 	status, _ := decide(url.Values{"decision": {"approve"}, "passphrase": {""}})
 	require.Equal(t, http.StatusForbidden, status)
