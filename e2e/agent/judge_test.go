@@ -37,7 +37,8 @@ const (
 	longestResult = 650
 	longestOther  = 900
 	longestRow    = 330
-	longestError  = 1500
+	longestError  = 1600
+	solanaLonger  = 30 // than on EVM are a signature and the network's id there
 	smallContent  = 200
 	mostCalls     = 5 // that a task takes, unless it says otherwise
 )
@@ -134,7 +135,8 @@ func (r record) judgeHistory(sum uint64, no objection) {
 		fields, _ := row.(map[string]any)
 		text, _ := json.Marshal(row)
 		at, _ := fields["url"].(string)
-		if length := utf8.RuneCount(text) - utf8.RuneCountInString(at); length > longestRow {
+		length := utf8.RuneCount(text) - utf8.RuneCountInString(`"url":"",`+at)
+		if length > longestRow {
 			no(tooLong, "a row of the history has %d characters: %s", length, text)
 		}
 		price, ok := atomic(fields["price"])
@@ -251,10 +253,13 @@ func (r record) judgeAnswer(s step, no objection) {
 // longest is how long a purchase's answer may be around its content.
 func (r record) longest(a answer) int {
 	_, approved := a.fields["approvedAt"]
-	if a.status() == "paid" && a.str("content") != "" && !approved {
-		return longestResult
+	switch {
+	case a.status() != "paid", a.str("content") == "", approved:
+		return longestOther
+	case x402.IsSolana(a.str("network")):
+		return longestResult + solanaLonger
 	}
-	return longestOther
+	return longestResult
 }
 
 var (
@@ -266,6 +271,9 @@ var (
 	consent = regexp.MustCompile(`(?i)\b(ask|asks|person|user|owner|tell)\b`)
 )
 
+// hasName tells of a network that stands without a name whether it has one.
+func hasName(found []string) bool { return x402.Title(found[2]) != found[2] }
+
 // misleads tells what is wrong with a text of the wallet's own; "" is nothing.
 func misleads(text string, do x402.Step) string {
 	free := quoted.ReplaceAllString(text, "")
@@ -274,7 +282,7 @@ func misleads(text string, do x402.Step) string {
 		return "money without $"
 	case strings.Contains(free, "atomic"):
 		return "atomic units in a text"
-	case caip.MatchString(free):
+	case slices.ContainsFunc(caip.FindAllStringSubmatch(free, -1), hasName):
 		return "a network without its name"
 	case lifts.MatchString(text) && do != x402.AskPerson && !consent.MatchString(text):
 		return "it tells the agent how to lift a rule"
