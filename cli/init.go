@@ -28,6 +28,9 @@ type initOut struct {
 	Addresses []addressOut `json:"addresses"`
 	Config    string       `json:"config"`
 	NextSteps []string     `json:"nextSteps"`
+	Installed []string     `json:"installed,omitempty"` // clients that have the wallet now
+	Unlock    string       `json:"unlock,omitempty"`    // keyring, agent or file
+	Arrived   []string     `json:"arrived,omitempty"`   // what was waited for
 }
 
 type initFlags struct {
@@ -36,6 +39,11 @@ type initFlags struct {
 	configFile                           string
 	importSolana, importEVM, importOzskr string
 	importKeyFile                        []string
+
+	clients        []string // to install into; nil: it is asked or left
+	unlock         string   // "": it is asked or left
+	waitForFunds   bool
+	yes, askNobody bool
 }
 
 func (p *Program) initCommand(ui *ui) *cobra.Command {
@@ -57,13 +65,22 @@ func (p *Program) initCommand(ui *ui) *cobra.Command {
 	cmd.Flags().StringArrayVar(&f.importKeyFile, "import-key-file", nil,
 		"take a raw key from this `FILE`: 64 hex digits are an EVM key, base58 is a Solana one; evm=FILE and solana=FILE say it")
 	f.importPassphrase.add(cmd, "import-", "the imported files' passphrase")
+	cmd.Flags().StringSliceVar(&f.clients, "install", nil,
+		"write the wallet into these MCP `CLIENTS`, as install does: names, all that are here, or none")
+	cmd.Flags().StringVar(&f.unlock, "unlock", "",
+		"how the agent's wallet is unlocked, `HOW`: agent, keyring, file or none")
+	cmd.Flags().BoolVar(&f.waitForFunds, "wait-for-funds", false, "wait until money has arrived")
+	cmd.Flags().BoolVarP(&f.yes, "yes", "y", false,
+		"ask for nothing but the passphrase: yes to the clients that are here and to the environment's key")
+	cmd.Flags().BoolVar(&f.askNobody, "no-input", false,
+		"ask for nothing at all: the passphrase comes from a file or descriptor")
 	fd := cmd.Flags().Lookup("import-passphrase-fd")
 	fd.Usage = "read the imported files' passphrase from the open descriptor `N`"
 	return cmd
 }
 
 // create finds whatever is wrong with what it was given before anything is made, asks for the
-// passphrase, and makes the wallet.
+// passphrase, and makes the wallet. What follows (begin.go) can only be done with a wallet that is there.
 func (p *Program) create(ctx context.Context, ui *ui, f initFlags) error {
 	keys, err := wallet.Open(p.Home)
 	if err == nil {
@@ -74,20 +91,21 @@ func (p *Program) create(ctx context.Context, ui *ui, f initFlags) error {
 	if x402.AsError(err).Code != x402.WalletNotFound {
 		return err
 	}
-	env := p.Env
-	f.passphrase.file = cmp.Or(f.passphrase.file, env.PassphraseFile)
-	if file := env.AgentKeypair; file != "" && !f.importsSolana() {
-		// shown before there are new keys, while it can still be stopped
-		ui.warn([]string{fmt.Sprintf("AGENT_KEYPAIR_PATH names %s, but its key is not imported: this "+
-			"wallet gets a new one. To keep the address, stop here and run x402-wallet init "+
-			"--import-ozskr %s", file, shellWord(file))})
-	}
-	env.AgentKeypair = ""
-	imports, err := f.imports(ctx, ui)
+	b, err := p.begin(ui, f)
 	if err != nil {
 		return err
 	}
-	rules, there, err := p.newRules(f)
+	env := p.Env
+	b.passphrase.file = cmp.Or(b.passphrase.file, env.PassphraseFile)
+	if err := b.takeSeedKey(ctx, env.AgentKeypair); err != nil {
+		return err
+	}
+	env.AgentKeypair = ""
+	imports, err := b.imports(ctx, ui)
+	if err != nil {
+		return err
+	}
+	rules, there, err := p.newRules(b.initFlags)
 	if err != nil {
 		return err
 	}
@@ -95,12 +113,19 @@ func (p *Program) create(ctx context.Context, ui *ui, f initFlags) error {
 	if err != nil {
 		return err
 	}
-	passphrase, err := newPassphrase(ctx, ui, f)
+	passphrase, err := newPassphrase(ctx, ui, b.initFlags)
 	if err != nil {
 		leave()
 		return err
 	}
 	defer clear(passphrase)
+	if err := b.chooseUnlock(ctx, rules, there || f.configFile != ""); err != nil {
+		leave()
+		return err
+	}
+	if rules, there, err = p.newRules(b.initFlags); err != nil { // with the keyring, if that was chosen
+		return err
+	}
 	done := ui.waiting("encrypting the keys: slow on purpose, so that guessing the passphrase is slow too")
 	keys, err = p.CreateWallet(ctx, NewWallet{
 		Rules: rules, RulesInPlace: there, Passphrase: passphrase, Imports: imports,
@@ -110,12 +135,8 @@ func (p *Program) create(ctx context.Context, ui *ui, f initFlags) error {
 		return err
 	}
 	defer func() { _ = keys.Close() }()
-	warnings := append(rules.Warnings, config.IgnoredEnv(env, rules)...)
-	if f.keyring {
-		warnings = append(warnings, intoKeyring(ctx, keys, passphrase, rules)...)
-	}
-	ui.warn(warnings)
-	return p.created(ui, keys, f)
+	ui.warn(append(rules.Warnings, config.IgnoredEnv(env, rules)...))
+	return b.withWallet(ctx, keys, rules, passphrase)
 }
 
 // intoKeyring keeps a new wallet's passphrase. The wallet is made by now, so what goes wrong is a
@@ -265,7 +286,11 @@ func (p *Program) makeHome() (leave func(), err error) {
 
 // newPassphrase asks for the passphrase before anything is made that would lie around without one.
 func newPassphrase(ctx context.Context, ui *ui, f initFlags) ([]byte, error) {
-	passphrase, err := f.passphrase.or(ui.asking(wallet.FromTerminalTwice()))(ctx)
+	terminal := ui.asking(wallet.FromTerminalTwice())
+	if f.askNobody {
+		terminal = func(context.Context) ([]byte, error) { return nil, wallet.ErrNoPassphrase }
+	}
+	passphrase, err := f.passphrase.or(terminal)(ctx)
 	if err == nil {
 		err = wallet.CheckPassphrase(passphrase)
 	}
@@ -278,32 +303,14 @@ func newPassphrase(ctx context.Context, ui *ui, f initFlags) ([]byte, error) {
 	switch {
 	case errors.Is(err, wallet.ErrNoPassphrase):
 		said = "a new wallet needs a passphrase, and there is no terminal to ask for one"
+		if f.askNobody {
+			said = "a new wallet needs a passphrase, and --no-input asks nobody for one"
+		}
 	case coded.Code != x402.WalletLocked && coded.Code != x402.InvalidPassphrase:
 		return nil, err
 	} // else there is no wallet yet that could be
 	return nil, x402.Errorf(x402.SetupFailed, "%s", said).
 		WithHint("run x402-wallet init in a terminal, or give it --passphrase-file or --passphrase-fd")
-}
-
-func (p *Program) created(ui *ui, keys *wallet.Wallet, f initFlags) error {
-	steps := p.nextSteps(f)
-	out := initOut{Home: p.Home, Addresses: addresses(keys), Config: filepath.Join(p.Home, config.FileName),
-		NextSteps: each(steps, nextStep.String)}
-	return ui.answer(out, func() {
-		ui.say("The wallet is in %s\n", p.Home)
-		ui.addresses(out.Addresses)
-		ui.say("Next:")
-		for i, step := range steps {
-			margin := fmt.Sprintf("  %d. ", i+1)
-			for _, row := range wrap(step.what, max(cmp.Or(ui.columns, 100), 40)-len(margin)) {
-				ui.say("%s%s", margin, row)
-				margin = strings.Repeat(" ", len(margin))
-			}
-			if step.command != "" { // on a line of its own, to be copied
-				ui.say("       %s", step.command)
-			}
-		}
-	})
 }
 
 // nextStep is what a person does with a new wallet, and the command that does it, if one does.
@@ -316,35 +323,56 @@ func (s nextStep) String() string {
 	return s.what + ": " + s.command
 }
 
-func (p *Program) nextSteps(f initFlags) []nextStep {
+// steps prints what is to be done next.
+func (u *ui) steps(steps []nextStep) {
+	u.say("Next:")
+	for i, step := range steps {
+		margin := fmt.Sprintf("  %d. ", i+1)
+		for _, row := range wrap(step.what, max(cmp.Or(u.columns, 100), 40)-len(margin)) {
+			u.say("%s%s", margin, row)
+			margin = strings.Repeat(" ", len(margin))
+		}
+		if step.command != "" { // on a line of its own, to be copied
+			u.say("       %s", step.command)
+		}
+	}
+}
+
+// nextSteps are those that were not done already.
+func (b *beginning) nextSteps() []nextStep {
 	install := "x402-wallet install claude-code"
-	if p.Env.Home != "" {
-		install += " -e X402_WALLET_HOME=" + shellWord(p.Home)
+	if b.p.Env.Home != "" {
+		install += " -e X402_WALLET_HOME=" + shellWord(b.p.Home)
 	}
 	unlock := nextStep{what: "unlock it for the agent's payments. This holds the key for a while; with " +
 		"install --passphrase-file FILE the wallet unlocks itself", command: "x402-wallet unlock"}
-	if f.keyring {
+	switch file := b.unlockFile(); {
+	case b.unlock == unlockKeyring:
 		unlock = nextStep{what: "the agent's wallet unlocks itself by the system's keyring; keep a copy " +
 			"of the passphrase elsewhere"}
-	} else if file := f.passphrase.file; file != "" && f.passphrase.fd < 0 {
-		if whole, err := filepath.Abs(file); err == nil {
-			file = whole
-		}
+	case file != "":
 		install += " --passphrase-file " + shellWord(file)
 		unlock = nextStep{what: "keep the passphrase in " + file +
 			" for the agent's wallet to unlock itself, and a copy of it elsewhere"}
+	case b.unlocked:
+		unlock = nextStep{what: "unlock it again after a restart, or when it was idle for a while",
+			command: "x402-wallet unlock"}
 	}
-	return []nextStep{
+	steps := []nextStep{
 		{what: "back up keystore.json: whoever loses it or the passphrase has lost the money"},
 		{what: "look at what the agent may spend; budget set, or config.toml, changes it",
 			command: "x402-wallet budget"},
-		{what: "fund an address with USDC (no ETH or SOL is needed), or delegate to the Solana address " +
-			"from your own token account", command: "x402-wallet help delegation"},
-		{what: "give the wallet to your agent; install without a name lists the known clients",
-			command: install},
-		unlock,
-		{what: "check that everything works", command: "x402-wallet doctor"},
 	}
+	if len(b.out.Arrived) == 0 {
+		steps = append(steps, nextStep{what: "fund an address with USDC (no ETH or SOL is needed), or " +
+			"delegate to the Solana address from your own token account",
+			command: "x402-wallet help delegation"})
+	}
+	if len(b.out.Installed) == 0 {
+		steps = append(steps, nextStep{what: "give the wallet to your agent; install without a name lists " +
+			"the known clients", command: install})
+	}
+	return append(steps, unlock, nextStep{what: "check that everything works", command: "x402-wallet doctor"})
 }
 
 var plainWord = regexp.MustCompile(`^[A-Za-z0-9_@%+=:,./-]+$`)

@@ -40,7 +40,11 @@ func (p *Program) unlockCommand(ui *ui) *cobra.Command {
 						PID: os.Getpid()})
 				})
 			}
-			return p.unlockBehind(cmd.Context(), ui, passphrase)
+			running, err := p.unlockBehind(cmd.Context(), ui, passphrase)
+			if err != nil {
+				return err
+			}
+			return ui.unlocked(running)
 		},
 	}
 	source.add(cmd, "", "the passphrase")
@@ -62,24 +66,25 @@ const handedOver = "handed-over"
 
 // unlockBehind starts this program again in the background, hands the passphrase to it, and waits
 // until it says that it can be asked, or why not.
-func (p *Program) unlockBehind(ctx context.Context, ui *ui, passphrase wallet.Passphrase) error {
+func (p *Program) unlockBehind(ctx context.Context, ui *ui,
+	passphrase wallet.Passphrase) (out unlockOut, err error) {
 	keys, err := wallet.Open(p.Home) // whatever is wrong with it is said before a passphrase is typed
 	if err != nil {
-		return err
+		return out, err
 	}
 	defer func() { _ = keys.Close() }()
 	if err := agent.Free(ctx, p.Home); err != nil {
-		return err
+		return out, err
 	}
 	given, err := passphrase(ctx)
 	if err != nil {
-		return err
+		return out, err
 	}
 	defer clear(given)
 	behind, err := child.Reexec([]string{"unlock", "--foreground", "--json", "--" + handedOver},
 		config.OwnEnv(p.Home))
 	if err != nil {
-		return err
+		return out, err
 	}
 	notGiven := behind.SendSecret(ctx, given) // a process that died says why below
 	defer ui.waiting("opening the keys")()
@@ -90,13 +95,13 @@ func (p *Program) unlockBehind(ctx context.Context, ui *ui, passphrase wallet.Pa
 	}
 	if err := json.NewDecoder(behind.Stdout).Decode(&answer); err != nil {
 		behind.End()
-		return errors.Join(fmt.Errorf("the unlock agent exited at once: %w", err), notGiven)
+		return out, errors.Join(fmt.Errorf("the unlock agent exited at once: %w", err), notGiven)
 	}
 	if answer.Error != "" {
 		behind.End()
-		return x402.Errorf(answer.Error, "%s", answer.Message).WithHint("%s", answer.Hint)
+		return out, x402.Errorf(answer.Error, "%s", answer.Message).WithHint("%s", answer.Hint)
 	}
-	return ui.unlocked(answer.unlockOut)
+	return answer.unlockOut, nil
 }
 
 func (p *Program) lockCommand(ui *ui) *cobra.Command {

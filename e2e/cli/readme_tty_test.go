@@ -23,14 +23,15 @@ const echo = "https://x402.payai.network/api/base-sepolia/paid-content"
 var readme = []struct {
 	line string // as the README has it
 	not  string // why it is not run here
-	asks string // what the program asks for; the passphrase is typed each time
+	asks string // what the program asks for, and the answer: QUESTION=ANSWER|…; without one, the passphrase
 	code int
 	sees string // a regular expression of what is seen
 	then func(*newcomer)
 }{
 	{line: "make demo", not: "TestDemo in cli builds and runs it"},
 	{line: "make build && sudo install bin/x402-wallet /usr/local/bin/", not: "not a test's to do"},
-	{line: "x402-wallet init", asks: "not shown): |The same again: ",
+	{line: "x402-wallet init", asks: "not shown): |The same again: |Which (1)? =none|[y/N]=n|" +
+		"(Enter: nothing)?=",
 		sees: `The wallet is in [\s\S]*\n  0x[\s\S]*Next:\n  1\. back up keystore[\s\S]*x402-wallet doctor\n$`,
 		then: (*newcomer).isFunded},
 	{line: "x402-wallet install claude-code", sees: `\+ "x402-wallet": \{[\s\S]*Claude Code: done`},
@@ -105,8 +106,12 @@ func (n *newcomer) types(line, asks string, code int, sees string) {
 		strings.Fields(line)[1:]...)
 	for ask := range strings.SplitSeq(asks, "|") {
 		if ask != "" {
+			ask, answer, given := strings.Cut(ask, "=")
+			if !given {
+				answer = testPassphrase
+			}
 			c.sees(ask, 1)
-			c.types(testPassphrase + "\n")
+			c.types(answer + "\n")
 		}
 	}
 	seen := c.ends(code)

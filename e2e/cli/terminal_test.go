@@ -116,6 +116,11 @@ func (c *console) ends(code int) string {
 const (
 	asksNew   = "New passphrase (at least 12 characters, not shown): "
 	asksAgain = "The same again: "
+
+	asksUnlock   = "How will the agent's wallet be unlocked?"
+	asksClients  = "Give the wallet to which of these?"
+	asksWait     = "Wait here until it has arrived? [y/N] "
+	asksPurchase = "What (Enter: nothing)? "
 )
 
 func TestInitAsksTwice(t *testing.T) {
@@ -137,6 +142,12 @@ func TestInitAsksTwice(t *testing.T) {
 	c.types(testPassphrase + "\n")
 	c.sees(asksAgain, 2)
 	c.types(testPassphrase + "\n")
+	c.sees(asksUnlock, 1)
+	c.types("none\n")
+	c.sees(asksWait, 1)
+	c.types("\n")
+	c.sees(asksPurchase, 1)
+	c.types("\n")
 	seen := c.ends(0)
 
 	require.Contains(t, seen, "the passphrase has 8 characters, at least 12 are needed.\n")
@@ -150,6 +161,9 @@ func TestInitAsksTwice(t *testing.T) {
 	solana, evm := keys.Addresses()
 	for _, address := range []string{solana, evm} {
 		require.Contains(t, seen, "\n  "+address+"\n")
+		if address == solana {
+			continue // it is funded second
+		}
 		var code strings.Builder
 		qrterminal.GenerateHalfBlock(address, qrterminal.L, &code)
 		for row := range strings.Lines(code.String()) { // black on white, whatever the terminal's colours are

@@ -1,0 +1,204 @@
+package cli
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+	"slices"
+	"time"
+
+	"x402-wallet/internal/config"
+	"x402-wallet/pay"
+	"x402-wallet/tools"
+	"x402-wallet/wallet"
+	"x402-wallet/x402"
+)
+
+// testSeller sells the smallest thing there is for play money of a test network, which a faucet gives.
+const testSeller = "https://x402.payai.network/api/base-sepolia/paid-content"
+
+// fund shows where money is expected first, and waits for it if the person wants that.
+func (b *beginning) fund(ctx context.Context, rules *config.Config) {
+	network := preferred(rules)
+	if b.talk != nil && ctx.Err() == nil {
+		chain := wallet.ChainEVM
+		if x402.IsSolana(network) {
+			chain = wallet.ChainSolana
+		}
+		i := slices.IndexFunc(b.out.Addresses, func(a addressOut) bool { return a.Chain == chain })
+		b.ui.say("\nSend USDC on %s; ETH or SOL is not needed:\n  %s\n", x402.Title(network),
+			b.out.Addresses[i].Address)
+		b.ui.qr(b.out.Addresses[i].Address)
+		b.ui.say("")
+		if !b.waitForFunds {
+			b.waitForFunds, _ = b.talk.yes(ctx, "Wait here until it has arrived?", false)
+		}
+	}
+	if !b.waitForFunds || ctx.Err() != nil {
+		return
+	}
+	if err := b.await(ctx, rules); err != nil && ctx.Err() == nil {
+		b.failed("the balance could not be asked for", err)
+	}
+}
+
+// preferred is the network where a payment is made first, if the seller takes it.
+func preferred(rules *config.Config) string {
+	for _, id := range rules.Policy.Prefer {
+		if _, there := rules.Networks[id]; there {
+			return id
+		}
+	}
+	for _, id := range slices.Sorted(maps.Keys(rules.Networks)) {
+		return id
+	}
+	return ""
+}
+
+// fundsInterval is how often the nodes are asked: public ones count the questions.
+const fundsInterval = 5 * time.Second
+
+// await asks the nodes until there is more than there was, or the person goes on.
+func (b *beginning) await(ctx context.Context, rules *config.Config) error {
+	w, err := b.p.OpenWallet(ctx, nil, nil)
+	if err != nil {
+		return err
+	}
+	defer func() { _ = w.Close() }()
+	var typed <-chan answer
+	said := "waiting for money on " + x402.NetworkName(preferred(rules)) + " … (Ctrl-C goes on without it)"
+	if b.talk != nil {
+		typed, said = b.talk.line(), "waiting for money on "+x402.NetworkName(preferred(rules))+
+			" … (Enter or Ctrl-C goes on without it)"
+	}
+	b.ui.note("%s", said)
+	seen := map[string]string{}
+	for first := true; ; first = false {
+		for _, network := range watched(rules) {
+			arrived, err := more(ctx, w, network, seen, first)
+			if err != nil {
+				return err
+			}
+			b.out.Arrived = append(b.out.Arrived, arrived...)
+		}
+		for _, sum := range b.out.Arrived {
+			b.ui.note("%s %s", paint(b.ui.colorErr, green, "arrived:"), sum)
+		}
+		if len(b.out.Arrived) > 0 {
+			return nil
+		}
+		select {
+		case <-typed:
+			b.talk.reading = false
+			return nil
+		case <-ctx.Done():
+			return ctx.Err()
+		case <-time.After(fundsInterval):
+		}
+	}
+}
+
+// watched are the networks where money is expected: those that are preferred.
+func watched(rules *config.Config) (list []string) {
+	for _, id := range rules.Policy.Prefer {
+		if _, there := rules.Networks[id]; there {
+			list = append(list, id)
+		}
+	}
+	if len(list) == 0 {
+		return slices.Sorted(maps.Keys(rules.Networks))
+	}
+	return list
+}
+
+// more is what there is more of on a network than was seen. What the first look finds, of a key that was
+// imported, has arrived too. A node that does not answer this time may the next.
+func more(ctx context.Context, w *tools.Wallet, network string, seen map[string]string,
+	first bool) (list []string, err error) {
+	out, err := w.Balance(ctx, network, "")
+	if err != nil {
+		return nil, err
+	}
+	for _, row := range out.Networks {
+		if row.Available == nil {
+			continue
+		}
+		key, now := row.Network+row.Asset, row.Available.Units(row.Decimals)
+		if was, known := seen[key]; !row.Available.IsZero() && was != now && (known || first) {
+			list = append(list, fmt.Sprintf("%s %s on %s", now, row.Symbol, x402.NetworkName(row.Network)))
+		}
+		seen[key] = now
+	}
+	return list, nil
+}
+
+// buy offers a first purchase: in the demo's world, or of what the person names.
+func (b *beginning) buy(ctx context.Context, passphrase []byte) {
+	if b.talk == nil || ctx.Err() != nil {
+		return
+	}
+	b.ui.note("\nTry a first purchase now?\n" +
+		"  demo     on this machine, with play money and a wallet that is thrown away\n" +
+		"  a URL    with this wallet; for play money of a test network, if it has some:\n" +
+		"           " + testSeller)
+	for ctx.Err() == nil {
+		given, err := b.talk.ask(ctx, "What (Enter: nothing)?")
+		switch {
+		case err != nil || given == "":
+			return
+		case given == "demo":
+			limited, cancel := context.WithTimeout(ctx, demoPatience)
+			err = (&demo{out: b.ui.out, started: time.Now()}).run(limited, "")
+			cancel()
+		default:
+			if err = webURL(given); err == nil {
+				err = b.buyURL(ctx, given, passphrase)
+			}
+		}
+		if err == nil {
+			return
+		}
+		if wrong, ok := errors.AsType[usageError](err); ok {
+			b.ui.note("%s: %s", wrong.text, safe(wrong.hint))
+		} else {
+			b.ui.problem(x402.AsError(err))
+		}
+	}
+}
+
+// buyURL says what a URL costs, and pays exactly that, if the person agrees.
+func (b *beginning) buyURL(ctx context.Context, url string, passphrase []byte) error {
+	w, err := b.p.OpenWallet(ctx, typed(passphrase), nil)
+	if err != nil {
+		return err
+	}
+	defer func() { _ = w.Close() }()
+	in := tools.PayIn{URL: url}
+	price, err := waitFor(b.ui, "waiting for the seller and the nodes", func() (pay.Estimate, error) {
+		return w.Estimate(ctx, in)
+	})
+	if err != nil {
+		return err
+	}
+	if !price.PaymentRequired || price.Chosen == nil {
+		b.ui.estimate(price)
+		return nil
+	}
+	o := price.Options[*price.Chosen]
+	kind, isTest := "real money", x402.IsTestnet(o.Network)
+	if isTest {
+		kind = "play money of a test network"
+	}
+	agreed, err := b.talk.yes(ctx, fmt.Sprintf("That is %s in %s on %s, %s. Pay it?", o.Price, safe(o.Symbol),
+		x402.NetworkName(o.Network), kind), isTest)
+	if err != nil || !agreed {
+		return nil
+	}
+	in.MaxAmount, in.Network, in.Asset = o.Amount.String(), o.Network, o.Asset
+	err = b.ui.buy(ctx, w.Engine, func() (pay.Result, error) { return w.Pay(ctx, in) })
+	if _, said := errors.AsType[exitError](err); said {
+		return nil
+	}
+	return err
+}

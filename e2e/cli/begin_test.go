@@ -1,0 +1,169 @@
+//go:build unix
+
+package cli
+
+import (
+	"bytes"
+	"crypto/ed25519"
+	"encoding/json"
+	"os"
+	"path/filepath"
+	"regexp"
+	"runtime"
+	"testing"
+
+	"github.com/gagliardetto/solana-go"
+	"github.com/stretchr/testify/require"
+
+	"x402-wallet/internal/sandbox"
+)
+
+// seedKey is a key pair as the Solana command line writes it, and seedAddress its address. It is known to
+// everybody, and has nothing.
+var seedKey, seedAddress = func() (string, string) {
+	pair := ed25519.NewKeyFromSeed(bytes.Repeat([]byte{7}, ed25519.SeedSize))
+	numbers := make([]int, len(pair))
+	for i, b := range pair {
+		numbers[i] = int(b)
+	}
+	text, _ := json.Marshal(numbers) // cannot fail
+	return string(text), solana.PublicKeyFromBytes(pair[ed25519.SeedSize:]).String()
+}()
+
+// beginner is at a terminal with nothing but two MCP clients and the rules of the sandbox's world.
+func beginner(t *testing.T) (w *world, home string, env []string) {
+	t.Helper()
+	w, err := newWorld(sandbox.Options{})
+	require.NoError(t, err)
+	t.Cleanup(w.close)
+	home = t.TempDir()
+	settings := filepath.Join(home, ".config")
+	if runtime.GOOS == "darwin" {
+		settings = filepath.Join(home, "Library", "Application Support")
+	}
+	for file, text := range map[string]string{
+		filepath.Join(settings, "x402-wallet", "config.toml"): w.rules(sandbox.Rules{}),
+		filepath.Join(home, ".cursor", "mcp.json"):            "{}\n",
+		filepath.Join(home, ".codex", "config.toml"):          "model = \"gpt-5\"\r\n",
+		filepath.Join(home, "id.json"):                        seedKey,
+	} {
+		require.NoError(t, os.MkdirAll(filepath.Dir(file), 0o700))
+		require.NoError(t, os.WriteFile(file, []byte(text), 0o600))
+	}
+	return w, home, []string{"HOME=" + home, "NO_COLOR=1", "TERM=xterm-256color"}
+}
+
+// answers types each answer when its question is there.
+func (c *console) answers(pairs ...string) {
+	c.t.Helper()
+	for i := 0; i < len(pairs); i += 2 {
+		c.sees(pairs[i], 1)
+		c.types(pairs[i+1] + "\n")
+	}
+}
+
+// From nothing to the first payment in one sitting: key of the seed's server, passphrase, unlocking, client,
+// money, purchase.
+func TestFromInitToTheFirstPayment(t *testing.T) {
+	t.Parallel()
+	w, home, env := beginner(t)
+	c := sit(t, nil, append(env, "AGENT_KEYPAIR_PATH="+filepath.Join(home, "id.json")), "init")
+	c.answers("Take its key into this wallet, so that its Solana address stays? [Y/n]", "",
+		asksNew, testPassphrase, asksAgain, testPassphrase,
+		asksUnlock, "agent", asksClients, "1", asksWait, "y")
+	c.sees("waiting for money on Base Sepolia … (Enter or Ctrl-C goes on without it)", 1)
+	w.Fund(regexp.MustCompile(`0x[0-9a-fA-F]{40}`).FindString(c.text()), sandbox.USDC)
+	c.answers("arrived: 1 USDC on Base Sepolia\n", "weather", "did you mean: https://weather\n",
+		w.SellerURL+"/weather", "That is $0.001 in USDC on Base Sepolia, play money of a test network. "+
+			"Pay it? [Y/n]", "")
+	seen := c.ends(0)
+	t.Logf("$ x402-wallet init\n%s", seen) // go test -v shows the whole of it
+	defer func() { sit(t, nil, env, "lock").ends(0) }()
+	require.Contains(t, seen, "Solana\n  "+seedAddress+"\n", "the seed's address")
+	require.Contains(t, seen, "Cursor: done. Now look at Cursor's settings")
+	require.Contains(t, seen, "unlocked until ")
+	require.Contains(t, seen, "paid: $0.001 in USDC on Base Sepolia to ")
+	require.Contains(t, seen, "Next:\n  1. back up keystore.json")
+	for _, not := range []string{testPassphrase, "\x1b", "x402-wallet install", "help delegation"} {
+		require.NotContains(t, seen, not)
+	}
+	require.Len(t, w.Settlements(), 1)
+	settings, err := os.ReadFile(filepath.Join(home, ".cursor", "mcp.json"))
+	require.NoError(t, err)
+	require.Contains(t, string(settings), "x402-wallet")
+	settings, err = os.ReadFile(filepath.Join(home, ".codex", "config.toml"))
+	require.NoError(t, err)
+	require.Equal(t, "model = \"gpt-5\"\r\n", string(settings), "it was not chosen")
+	require.Contains(t, sit(t, nil, env, "pay", w.SellerURL+"/weather").ends(0), "paid: $0.001",
+		"the unlock agent runs")
+}
+
+// Whoever wants none of it presses Enter, or Ctrl-C; the wallet is made all the same.
+func TestInitTakesNoForAnAnswer(t *testing.T) {
+	t.Parallel()
+	w, home, env := beginner(t)
+	seed := "AGENT_KEYPAIR_PATH=" + filepath.Join(home, "id.json")
+	c := sit(t, nil, append(env, seed), "init")
+	c.answers("[Y/n]", "n")
+	c.sees("its key is not imported: this wallet gets a new one. To keep the address, stop here and run "+
+		"x402-wallet init --import-solana", 1)
+	c.answers(asksNew, testPassphrase, asksAgain, testPassphrase, asksUnlock, "what?")
+	c.sees("Which (1)? ", 2)
+	c.types("file\n")
+	c.answers(asksClients, "0", asksWait, "y")
+	c.sees("goes on without it", 1)
+	c.types("\x03")
+	seen := c.ends(0)
+	require.NotContains(t, seen, seedAddress)
+	require.NotContains(t, seen, testPassphrase)
+	require.Regexp(t, `Next:\n  1\. back up[\s\S]*install claude-code\s+--passphrase-file \S+\.passphrase\n`, seen)
+	passphrase := regexp.MustCompile(`the passphrase is in (\S+), for nobody but you`).FindStringSubmatch(seen)
+	require.NotNil(t, passphrase)
+	info, err := os.Stat(passphrase[1])
+	require.NoError(t, err)
+	require.Equal(t, os.FileMode(0o600), info.Mode().Perm())
+	w.Fund(regexp.MustCompile(`0x[0-9a-fA-F]{40}`).FindString(seen), sandbox.USDC)
+	env = append(env, "X402_WALLET_PASSPHRASE_FILE="+passphrase[1])
+	require.Contains(t, sit(t, nil, env, "pay", w.SellerURL+"/weather").ends(0), "paid: $0.001")
+}
+
+// The key file of the seed's server has to be its owner's alone, and Ctrl-C at a question leaves nothing.
+func TestInitRefusesAnOpenKeyFile(t *testing.T) {
+	t.Parallel()
+	_, home, env := beginner(t)
+	key := filepath.Join(home, "id.json")
+	env = append(env, "AGENT_KEYPAIR_PATH="+key, "X402_WALLET_HOME="+filepath.Join(home, "new"))
+	c := sit(t, nil, env, "init")
+	c.sees("[Y/n]", 1)
+	c.types("\x03")
+	require.Contains(t, c.ends(1), "interrupted")
+	require.NoError(t, os.Chmod(key, 0o644))
+	c = sit(t, nil, env, "init")
+	c.answers("[Y/n]", "y")
+	require.Contains(t, c.ends(4), "KEYSTORE_PERMISSIONS")
+	require.NoDirExists(t, filepath.Join(home, "new"))
+}
+
+// For scripts: flags say what is asked otherwise, also on a terminal.
+func TestInitByFlags(t *testing.T) {
+	t.Parallel()
+	_, home, env := beginner(t)
+	require.Contains(t, sit(t, nil, env, "init", "--no-input").ends(1), "--no-input asks nobody for one")
+	env = append(env, passphraseFile(t))
+	seen := sit(t, nil, env, "init", "--no-input", "--install", "codex", "--unlock", "none").ends(0)
+	require.NotContains(t, seen, "?")
+	require.Contains(t, seen, "Codex: done")
+	settings, err := os.ReadFile(filepath.Join(home, ".codex", "config.toml"))
+	require.NoError(t, err)
+	require.Contains(t, string(settings), "\r\n[mcp_servers.x402-wallet]\r\n")
+
+	_, home, env = beginner(t)
+	c := sit(t, nil, append(env, "AGENT_KEYPAIR_PATH="+filepath.Join(home, "id.json")), "init", "--yes")
+	c.answers(asksNew, testPassphrase, asksAgain, testPassphrase)
+	seen = c.ends(0)
+	for _, done := range []string{"Cursor: done", "Codex: done"} {
+		require.Contains(t, seen, done)
+	}
+	require.NotContains(t, seen, "[Y/n]")
+	require.Contains(t, sit(t, nil, env, "init", "--install", "emacs").ends(1), "already a wallet")
+}
