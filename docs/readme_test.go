@@ -16,12 +16,12 @@ import (
 	"x402-wallet/internal/install"
 )
 
-var updateReadme = flag.Bool("update", false, "write the generated parts of README.md again")
+var updateReadme = flag.Bool("update", false, "write the generated parts of clients.md again")
 
-// The table of clients in the README is made from the code: go test -run Readme -update . writes it.
+// The table of clients is made from the code: go test -run Readme -update . writes it.
 // That of the codes is checked in package x402.
 func TestReadmeSaysWhatTheCodeSays(t *testing.T) {
-	text, err := os.ReadFile("../README.md")
+	text, err := os.ReadFile("clients.md")
 	require.NoError(t, err)
 	begin, end := "<!-- clients: made by readme_test.go -->\n", "<!-- /clients -->"
 	before, rest, ok := strings.Cut(string(text), begin)
@@ -30,7 +30,7 @@ func TestReadmeSaysWhatTheCodeSays(t *testing.T) {
 	require.True(t, ok)
 	written := before + begin + clientTable(t) + end + after
 	if *updateReadme {
-		require.NoError(t, os.WriteFile("../README.md", []byte(written), 0o644))
+		require.NoError(t, os.WriteFile("clients.md", []byte(written), 0o644))
 		return
 	}
 	require.Equal(t, written, string(text))

@@ -80,7 +80,7 @@ const delegate = "delegation approve --owner-keypair FILE --amount 25"
 
 // codes is the one table of them: a code that is not here does not exist. It holds who can fix it, the
 // step that is next where the error itself names none, and what a person wants to know who meets it, in
-// the README and by `x402-wallet help CODE`.
+// docs/codes.md and by `x402-wallet help CODE`.
 var codes = map[Code]struct {
 	fixedBy   Actor
 	next      Step

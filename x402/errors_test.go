@@ -14,8 +14,8 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// SPEC §7.1: every code has someone who can mend it, is explained, and stands in the README's
-// table; and nothing else does.
+// SPEC §7.1: every code has someone who can mend it, is explained, and stands in the table of
+// docs/codes.md; and nothing else does.
 func TestEveryCodeIsInTheTables(t *testing.T) {
 	file, err := parser.ParseFile(gotoken.NewFileSet(), "errors.go", nil, 0)
 	require.NoError(t, err)
@@ -46,10 +46,10 @@ func TestEveryCodeIsInTheTables(t *testing.T) {
 	_, _, ok := Explain("NO_SUCH")
 	require.False(t, ok)
 
-	text, err := os.ReadFile("../README.md")
+	text, err := os.ReadFile("../docs/codes.md")
 	require.NoError(t, err)
 	begin, end := "<!-- codes: the table of x402/errors.go -->\n", "<!-- /codes -->"
-	require.True(t, strings.Contains(string(text), begin+readme.String()+end), "README.md should have:\n%s",
+	require.True(t, strings.Contains(string(text), begin+readme.String()+end), "docs/codes.md has not:\n%s",
 		&readme)
 }
 

@@ -17,13 +17,25 @@ import (
 // A README is believed: each command in it is run (readme_tty_test.go), or at least is one, with
 // its flags.
 
+// readmePages are the README and the pages that it leads a newcomer to, in that order.
+func readmePages(t *testing.T) string {
+	t.Helper()
+	var all strings.Builder
+	for _, page := range []string{"README.md", "docs/clients.md", "docs/funding.md", "docs/reference.md",
+		"docs/codes.md", "docs/charging.md", "docs/measured.md"} {
+		text, err := os.ReadFile("../../" + page)
+		require.NoError(t, err)
+		all.Write(text)
+	}
+	return all.String()
+}
+
 // blocks are the README's blocks of code in a language.
 func blocks(t *testing.T, language string) (list []string) {
 	t.Helper()
-	text, err := os.ReadFile("../../README.md")
-	require.NoError(t, err)
+	text := readmePages(t)
 	for _, found := range regexp.MustCompile("(?ms)^ *```"+language+"\n(.*?)^ *```$").FindAllStringSubmatch(
-		string(text), -1) {
+		text, -1) {
 		list = append(list, found[1])
 	}
 	require.NotEmpty(t, list, language)
@@ -47,15 +59,14 @@ func steps(t *testing.T) (list []string) {
 // mentioned are all commands of ours in the README, as it writes them: steps, those within its
 // sentences, and those of the table for you.
 func mentioned(t *testing.T) (list []string) {
-	text, err := os.ReadFile("../../README.md")
-	require.NoError(t, err)
+	text := readmePages(t)
 	for _, line := range steps(t) {
 		if strings.HasPrefix(line, "x402-wallet ") {
 			list = append(list, line)
 		}
 	}
 	forYou := false
-	for line := range strings.Lines(string(text)) {
+	for line := range strings.Lines(text) {
 		if strings.HasPrefix(line, "## ") {
 			forYou = strings.HasPrefix(line, "## For you")
 		}
