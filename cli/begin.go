@@ -59,7 +59,8 @@ func (p *Program) begin(ui *ui, f initFlags) (*beginning, error) {
 	}
 	b.keyring = b.unlock == unlockKeyring
 	var err error
-	if b.system, err = p.system(); err != nil {
+	b.system, err = p.system()
+	if err != nil {
 		return nil, err
 	}
 	for _, name := range f.clients {
@@ -139,7 +140,8 @@ func (b *beginning) chooseUnlock(ctx context.Context, rules *config.Config, isTh
 			list = slices.Delete(list, 1, 2)
 		}
 		var err error
-		if b.unlock, err = b.talk.pick(ctx, "How will the agent's wallet be unlocked?", list); err != nil {
+		b.unlock, err = b.talk.pick(ctx, "How will the agent's wallet be unlocked?", list)
+		if err != nil {
 			return err
 		}
 	}
@@ -249,7 +251,8 @@ func (b *beginning) writePassphrase(passphrase []byte) error {
 	line := append(bytes.Clone(passphrase), '\n')
 	defer clear(line)
 	_, err = file.Write(line)
-	if err = errors.Join(err, file.Sync(), file.Close()); err == nil && !b.ui.json {
+	err = errors.Join(err, file.Sync(), file.Close())
+	if err == nil && !b.ui.json {
 		b.ui.say("the passphrase is in %s, for nobody but you to read\n", path)
 	}
 	return err

@@ -123,7 +123,8 @@ func (p *Program) create(ctx context.Context, ui *ui, f initFlags) error {
 		leave()
 		return err
 	}
-	if rules, there, err = p.newRules(b.initFlags); err != nil { // with the keyring, if that was chosen
+	rules, there, err = p.newRules(b.initFlags) // with the keyring, if that was chosen
+	if err != nil {
 		return err
 	}
 	done := ui.waiting("encrypting the keys: slow on purpose, so that guessing the passphrase is slow too")
