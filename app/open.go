@@ -37,7 +37,7 @@ func (a *app) OpenWallet(ctx context.Context, first, last wallet.Passphrase) (*t
 	keys.Sources = slices.DeleteFunc(append(slices.Clone(alone), last), isNone)
 
 	nodes := seller.NodeClient(rules.Policy.Loopback)
-	onRooch := channel.NewNodes(nodeURLs(rules), nodes)
+	onRooch := channel.NewNodes(rules.Nodes(), nodes)
 	remote := a.remote(rules, keys, first)
 	assets := x402.NewRegistry(slices.Concat(onRooch.Assets(), rules.Assets))
 	local := a.Guard(store, rules, keys)
@@ -45,10 +45,10 @@ func (a *app) OpenWallet(ctx context.Context, first, last wallet.Passphrase) (*t
 		Recorder: a.recorder(local, signedUnder(rules, assets))}
 	evmSigner, solanaSigner := agent.Signers(keys, remote)
 	onEVM := evm.New(evm.Options{
-		Signer: evmSigner, RPC: nodeURLs(rules), HTTP: nodes, Rand: rand.Reader, Now: time.Now,
+		Signer: evmSigner, RPC: rules.Nodes(), HTTP: nodes, Rand: rand.Reader, Now: time.Now,
 	})
 	onSolana := svm.New(svm.Options{
-		Signer: solanaSigner, RPC: nodeURLs(rules), TokenAccounts: tokenAccounts(rules), HTTP: nodes,
+		Signer: solanaSigner, RPC: rules.Nodes(), TokenAccounts: tokenAccounts(rules), HTTP: nodes,
 		Rand: rand.Reader, Now: time.Now,
 	})
 	settlers := a.facilitators(rules, nodes)
@@ -78,7 +78,8 @@ func (a *app) OpenWallet(ctx context.Context, first, last wallet.Passphrase) (*t
 		},
 		UnlocksItself: len(alone) > 0, Stale: func() bool { return !rules.Same(a.home) },
 		Close:    func() error { return errors.Join(sellers.Close(), h.Close()) },
-		Networks: networksInOrder(rules), TokenAccounts: tokenAccounts(rules), Mounts: mounts(rules),
+		Networks: networksInOrder(rules), Unnamed: unnamed(rules),
+		TokenAccounts: tokenAccounts(rules), Mounts: mounts(rules),
 		Warnings: slices.Concat(keys.Warnings, rules.Warnings, config.IgnoredEnv(a.env, rules)),
 	}, nil
 }

@@ -124,15 +124,6 @@ func budgetRules(c *config.Config) budget.Rules {
 	}
 }
 
-// nodeURLs are the owner's nodes, by network.
-func nodeURLs(c *config.Config) map[string]string {
-	urls := map[string]string{}
-	for id, n := range c.Networks {
-		urls[id] = n.RPC
-	}
-	return urls
-}
-
 // tokenAccounts are the owner's that config.toml names, by network.
 func tokenAccounts(c *config.Config) map[string]string {
 	named := map[string]string{}
@@ -178,17 +169,25 @@ func secret(s config.Secret) func() (string, error) {
 	return func() (string, error) { return s.Reveal(), nil }
 }
 
-// networksInOrder lists the configured networks, the preferred ones first.
+// networksInOrder lists the networks that have a node: the preferred ones first, then those that the owner
+// named, then the others.
 func networksInOrder(c *config.Config) (list []string) {
-	for _, id := range c.Policy.Prefer {
-		if _, ok := c.Networks[id]; ok && !slices.Contains(list, id) {
-			list = append(list, id)
-		}
-	}
-	for _, id := range slices.Sorted(maps.Keys(c.Networks)) {
-		if !slices.Contains(list, id) && x402.Namespace(id) != "rooch" {
+	nodes := c.Nodes()
+	for _, id := range slices.Concat(c.Policy.Prefer, slices.Sorted(maps.Keys(c.Networks)),
+		slices.Sorted(maps.Keys(nodes))) {
+		isOurs := nodes[id] != "" && x402.Namespace(id) != "rooch"
+		if isOurs && !slices.Contains(list, id) {
 			list = append(list, id)
 		}
 	}
 	return list
+}
+
+// unnamed are the networks that nobody chose: they work through public nodes, and are shown when there is
+// something to show.
+func unnamed(c *config.Config) []string {
+	return slices.DeleteFunc(networksInOrder(c), func(id string) bool {
+		_, named := c.Networks[id]
+		return named || slices.Contains(c.Policy.Prefer, id)
+	})
 }

@@ -96,12 +96,12 @@ func (a *app) sealedRules(ctx context.Context, store *history.Store, keys *walle
 	}
 	signed := signedUnder(rules, x402.NewRegistry(rules.Assets))
 	signed.Status = func(ctx context.Context, e x402.Evidence) (x402.Status, error) {
-		nodes, rpc := seller.NodeClient(rules.Policy.Loopback), nodeURLs(rules)
+		nodes, rpc := seller.NodeClient(rules.Policy.Loopback), rules.Nodes()
 		return statusReader(evm.New(evm.Options{RPC: rpc, HTTP: nodes, Now: time.Now}),
 			svm.New(svm.Options{RPC: rpc, HTTP: nodes, Now: time.Now}))(ctx, e)
 	}
 	signed.Height = func(ctx context.Context, network string) (uint64, error) {
-		return svm.New(svm.Options{RPC: nodeURLs(rules), HTTP: seller.NodeClient(rules.Policy.Loopback),
+		return svm.New(svm.Options{RPC: rules.Nodes(), HTTP: seller.NodeClient(rules.Policy.Loopback),
 			Now: time.Now}).Height(ctx, network)
 	}
 	return signed, nil
@@ -203,7 +203,7 @@ func (a *app) paywallOptions(conf *config.Paywall, h openHome) paywall.Options {
 		own["solana"], own["eip155"] = h.keys.Addresses()
 	}
 	nodes := seller.NodeClient(rules.Policy.Loopback)
-	rpc := nodeURLs(rules)
+	rpc := rules.Nodes()
 	onEVM := evm.New(evm.Options{RPC: rpc, HTTP: nodes, Now: time.Now})
 	onSolana := svm.New(svm.Options{RPC: rpc, HTTP: nodes, Now: time.Now})
 	asked := *rules

@@ -39,7 +39,8 @@ func (p *Program) balanceCommand(ui *ui) *cobra.Command {
 			return err
 		}),
 	}
-	cmd.Flags().StringVar(&network, "network", "", "only this `NETWORK`, like base or eip155:8453")
+	cmd.Flags().StringVar(&network, "network", "", "only this `NETWORK`, like base or eip155:8453; "+
+		"all: each that can be paid on")
 	cmd.Flags().StringVar(&asset, "asset", "", "only this `ASSET`, a symbol or an address")
 	return cmd
 }
@@ -73,10 +74,13 @@ func (u *ui) balances(out tools.BalanceOut) {
 		})
 	for _, row := range list {
 		if row.Error != "" {
-			u.note("%s %s: %s (%s)", paint(u.colorErr, yellow, "?"), x402.Title(row.Network), safe(row.Error),
+			u.note("%s %s: %s (%s)", paint(u.colorErr, yellow, "?"), x402.NetworkName(row.Network), safe(row.Error),
 				row.ErrorCode)
 		}
 		empty = empty && row.Available != nil && row.Available.IsZero()
+	}
+	if out.More != "" {
+		u.note("%s (--network all shows each)", out.More)
 	}
 	if empty && len(list) > 0 { // known to be, everywhere
 		u.note("there is nothing to spend yet: x402-wallet address --qr shows where to send USDC")

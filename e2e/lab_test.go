@@ -303,6 +303,9 @@ func labConfig(t *testing.T, lab *Lab) {
 	assert.Equal(t, int64(60), config.Policy["max_timeout_seconds"])
 	assert.Contains(t, config.Policy["loopback"], strings.TrimPrefix(lab.Seller, "http://"))
 	assert.Contains(t, config.Policy["loopback"], "127.0.0.1:1")
+	for network, node := range config.Networks { // tests never ask anybody's public node
+		assert.Regexp(t, `^http://(127\.0\.0\.1|localhost):`, node["rpc"], network)
+	}
 	assert.Equal(t, map[string]string{"rpc": lab.EVM.URL}, config.Networks["eip155:84532"])
 	assert.Equal(t, map[string]string{"rpc": lab.SVM.URL, "token_account": "abc"},
 		config.Networks["solana:EtWTRABZaYq6iMfeYKouRu166VU2xqa1"])

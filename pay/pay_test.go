@@ -401,6 +401,11 @@ func TestRefusalsSignNothingAndHoldNothing(t *testing.T) {
 		"unknown asset": {func(b *bench, _ *Request) {
 			b.Assets = &x402.Registry{}
 		}, x402.UntrustedAsset},
+		"a token that is no dollar, without a rate": {func(b *bench, _ *Request) {
+			usdc, _ := b.Assets.Named("eip155:84532", "")
+			usdc.USD = 0
+			b.Assets = x402.NewRegistry([]x402.AssetInfo{usdc})
+		}, x402.UntrustedAsset},
 		"another network": {func(_ *bench, q *Request) {
 			q.Network = "solana"
 		}, x402.InvalidRequirement},

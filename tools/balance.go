@@ -2,6 +2,7 @@ package tools
 
 import (
 	"context"
+	"fmt"
 	"reflect"
 	"runtime/debug"
 	"slices"
@@ -15,16 +16,20 @@ import (
 
 // balanceIn is what x402_check_balance takes.
 type balanceIn struct {
-	Network string `json:"network,omitempty" jsonschema:"only this network, e.g. eip155:8453"`
+	Network string `json:"network,omitempty" jsonschema:"only this network, e.g. eip155:8453, or all"`
 	Asset   string `json:"asset,omitempty" jsonschema:"only this asset (symbol or address)"`
 }
 
 // BalanceOut is the answer of x402_check_balance. Amounts are atomic units, budgets dollars.
 type BalanceOut struct {
 	Networks []balanceRow  `json:"networks"`
+	More     string        `json:"more,omitempty"` // what was left out of networks
 	Budget   budget.Report `json:"budget"`
 	Next     x402.Next     `json:"next"`
 }
+
+// allNetworks asks for every network, also where there is nothing.
+const allNetworks = "all"
 
 // balanceRow is one asset on one network. With an error there are no figures: an unreachable node
 // is never a zero.
@@ -46,7 +51,7 @@ const balanceDescription = `What can be spent: per network the balance, what the
 
 // Balance reads the chains and the budgets. Its error is an *x402.Error; trouble with one node is in its row.
 func (w *Wallet) Balance(ctx context.Context, network, asset string) (out BalanceOut, err error) {
-	out.Networks, err = w.OnChain(ctx, network, asset)
+	out.Networks, out.More, err = w.OnChain(ctx, network, asset)
 	if err != nil {
 		return BalanceOut{}, err
 	}
@@ -58,36 +63,104 @@ func (w *Wallet) Balance(ctx context.Context, network, asset string) (out Balanc
 	return out, nil
 }
 
-// OnChain reads the chains.
-func (w *Wallet) OnChain(ctx context.Context, network, asset string) (rows []balanceRow, err error) {
+// OnChain reads the chains. Of networks that nobody named only those are shown on which there is something;
+// more says what was left out.
+func (w *Wallet) OnChain(ctx context.Context, network, asset string) (rows []balanceRow, more string,
+	err error) {
 	rows = []balanceRow{}
-	networks := w.Networks
-	if network != "" {
-		known, ok := x402.Network(network)
-		if !ok || !slices.Contains(w.Networks, known) {
-			return rows, x402.Errorf(x402.InvalidArgument, "the network %s is not configured",
-				x402.Quote(network)).
-				WithHint("configured are: %s", strings.Join(w.Networks, ", "))
-		}
-		networks = []string{known}
+	networks, err := w.networksAsked(network)
+	if err != nil {
+		return rows, "", err
 	}
 	for _, network := range networks {
 		for _, a := range w.assets(network, asset) {
-			row := balanceRow{Network: network, Asset: a.Address, Symbol: a.Symbol, Decimals: a.Decimals}
-			rows = append(rows, row)
+			rows = append(rows, balanceRow{Network: network, Asset: a.Address, Symbol: a.Symbol,
+				Decimals: a.Decimals})
 		}
 	}
 	if len(rows) == 0 && asset != "" {
-		return rows, x402.Errorf(x402.InvalidArgument, "the asset is not one this wallet knows on %s",
+		return rows, "", x402.Errorf(x402.InvalidArgument, "the asset is not one this wallet knows on %s",
 			strings.Join(networks, ", ")).
 			WithHint("leave it out for each network's own dollar; the owner can add assets")
 	}
+	w.read(ctx, rows)
+	if network == "" {
+		rows, more = w.leaveOut(ctx, rows)
+	}
+	return rows, more, nil
+}
+
+// networksAsked are the networks that a call means by "", by "all", or by the name of one.
+func (w *Wallet) networksAsked(network string) ([]string, error) {
+	if network == "" || network == allNetworks {
+		return w.Networks, nil
+	}
+	known, ok := x402.Network(network)
+	if !ok || !slices.Contains(w.Networks, known) {
+		return nil, x402.Errorf(x402.InvalidArgument, "the network %s is not configured",
+			x402.Quote(network)).
+			WithHint("configured are: %s", strings.Join(w.Networks, ", "))
+	}
+	return []string{known}, nil
+}
+
+// leaveOut takes out the rows of networks that nobody named and on which there is nothing: no money, and no
+// payment that is open. It says what is left out; a node that did not answer is not a zero.
+func (w *Wallet) leaveOut(ctx context.Context, rows []balanceRow) (shown []balanceRow, said string) {
+	open, err := w.Store.Unfinished(ctx, "", 200)
+	if err != nil {
+		return rows, ""
+	}
+	inUse := map[string]bool{}
+	for _, p := range open {
+		inUse[p.Network] = true
+	}
+	shown = []balanceRow{}
+	empty, silent := 0, 0
+	for _, row := range rows {
+		switch {
+		case !slices.Contains(w.Unnamed, row.Network) || inUse[row.Network] || row.hasMoney():
+			shown = append(shown, row)
+		case row.Error != "":
+			silent++
+		default:
+			empty++
+		}
+	}
+	switch {
+	case empty > 0 && silent > 0:
+		said = fmt.Sprintf("nothing on %d more networks; %d more did not answer", empty, silent)
+	case empty > 0:
+		said = fmt.Sprintf("nothing on %d more networks", empty)
+	case silent > 0:
+		said = fmt.Sprintf("%d more networks did not answer", silent)
+	}
+	return shown, said
+}
+
+func (r balanceRow) hasMoney() bool {
+	for _, amount := range []*money.Amount{r.Balance, r.Delegated, r.Held} {
+		if amount != nil && !amount.IsZero() {
+			return true
+		}
+	}
+	return false
+}
+
+// read fills the rows, all at once.
+func (w *Wallet) read(ctx context.Context, rows []balanceRow) {
 	ctx, cancel := context.WithTimeout(ctx, nodeTimeout)
 	defer cancel()
 	var wait sync.WaitGroup
 	for i := range rows {
 		wait.Go(func() {
 			row := &rows[i]
+			ctx := ctx
+			if slices.Contains(w.Unnamed, row.Network) {
+				var cancel context.CancelFunc
+				ctx, cancel = context.WithTimeout(ctx, publicWait)
+				defer cancel()
+			}
 			defer func() {
 				if p := recover(); p != nil { // the boundary does not reach into goroutines
 					w.Engine.Log.Error("a chain panicked", "network", row.Network, "type", reflect.TypeOf(p),
@@ -99,7 +172,6 @@ func (w *Wallet) OnChain(ctx context.Context, network, asset string) (rows []bal
 		})
 	}
 	wait.Wait()
-	return rows, nil
 }
 
 // afterLook is the next step after a look at balances: money is there, or is to be sent, or no node

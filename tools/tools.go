@@ -50,6 +50,7 @@ type Wallet struct {
 	Close func() error
 
 	Networks      []string          // that have a node, the preferred ones first
+	Unnamed       []string          // those of them that the owner neither named nor prefers
 	TokenAccounts map[string]string // the owner's token accounts from the config, by network
 	Mounts        []string          // names of the servers whose tools are shown as the wallet's own
 	Warnings      []string          // for the person: an old keystore, ignored environment
@@ -99,6 +100,9 @@ type solanaChain interface {
 
 // nodeTimeout bounds what a tool waits for a node: an agent would rather know that it is not answering.
 const nodeTimeout = 15 * time.Second
+
+// publicWait bounds the wait for the nodes of networks that nobody named: nobody waits long for them.
+const publicWait = 4 * time.Second
 
 func stamp(t time.Time) string { return t.UTC().Format(time.RFC3339) }
 

@@ -309,6 +309,23 @@ func TestBalance(t *testing.T) {
 			})
 		}
 	})
+	t.Run("networks that nobody named", func(t *testing.T) {
+		w.wallet.Networks = append(w.wallet.Networks, "eip155:480", "eip155:10")
+		w.wallet.Unnamed = []string{sandbox.Solana, "eip155:480", "eip155:10"}
+		defer func() { w.wallet.Networks, w.wallet.Unnamed = w.wallet.Networks[:2], nil }()
+		b := c.ok("x402_check_balance", nil)
+		require.Len(t, b["networks"], 2, "there is money on Solana, so it is shown")
+		require.Equal(t, "2 more networks did not answer", b["more"], "silence is no zero")
+		b = c.ok("x402_check_balance", map[string]any{"network": "all"})
+		require.Len(t, b["networks"], 4)
+		require.NotContains(t, b, "more")
+		require.NotEmpty(t, row(b, 2)["error"])
+
+		w.wallet.Unnamed = []string{sandbox.EVM, sandbox.Solana, "eip155:480", "eip155:10"}
+		w.Inject("evm node down", 99)
+		b = c.ok("x402_check_balance", nil)
+		require.Equal(t, "RPC_ERROR", row(b, 0)["errorCode"], "a payment is open there")
+	})
 	t.Run("a node that does not answer", func(t *testing.T) {
 		w.Inject("evm node down", math.MaxInt)
 		b := c.ok("x402_check_balance", nil)

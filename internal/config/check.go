@@ -4,7 +4,6 @@ import (
 	"fmt"
 	"math"
 	"path/filepath"
-	"regexp"
 	"slices"
 	"strings"
 	"time"
@@ -97,7 +96,12 @@ func (c *checker) policy(written *file) policy {
 			90*time.Second, 5*time.Second, 10*time.Minute),
 		ContentQuota: c.size("policy.content_quota", f.Quota, 1<<30, leastQuota, mostQuota),
 		Prefer:       []string{solanaMainnet, base},
-		Schemes:      []string{"exact"},
+		// a file that names its networks means those, unless it says otherwise
+		PublicNodes: len(written.Networks) == 0,
+		Schemes:     []string{"exact"},
+	}
+	if f.PublicNodes != nil {
+		p.PublicNodes = *f.PublicNodes
 	}
 	if f.PriceJump != nil {
 		p.PriceJump = *f.PriceJump
@@ -136,11 +140,14 @@ func (c *checker) networks(f *file) map[string]network {
 			c.fail(key, "is the same network as another one here: %s", id)
 			continue
 		}
-		rpc := publicNodes[id]
-		if n.RPC != nil {
+		rpc := x402.PublicNode(id)
+		switch {
+		case n.RPC != nil && *n.RPC == "": // off
+			rpc = ""
+		case n.RPC != nil:
 			rpc = *n.RPC
 			c.ownerURL(key+".rpc", rpc, "https://…")
-		} else if rpc == "" {
+		case rpc == "":
 			c.fail(key, `needs rpc = "https://…"`)
 		}
 		switch account := n.TokenAccount; {
@@ -152,57 +159,7 @@ func (c *checker) networks(f *file) map[string]network {
 		}
 		networks[id] = network{RPC: rpc, TokenAccount: n.TokenAccount}
 	}
-	if len(networks) > 0 { // the owner's list is the list: no node and no network nobody named
-		return networks
-	}
-	for id, rpc := range publicNodes {
-		networks[id] = network{RPC: rpc}
-	}
 	return networks
-}
-
-var (
-	evmAddress = regexp.MustCompile(`^0x[0-9a-fA-F]{40}$`)
-	// shown beside every amount: nothing that could look like one
-	plainSymbol = regexp.MustCompile(`^[A-Za-z0-9$._-]{1,16}$`)
-)
-
-func (c *checker) assets(written *file) (assets []x402.AssetInfo) {
-	for i, f := range written.Assets {
-		key := fmt.Sprintf("assets.%d", i)
-		a := x402.AssetInfo{Network: c.chain(key+".network", f.Network), Address: f.Address, Symbol: f.Symbol,
-			Decimals: uint8(c.whole(key+".decimals", f.Decimals, -1, 0, 36)), //nolint:gosec // 0 to 36
-			USD:      c.dollars(key+".usd", f.USD, "1.00"), Name: f.Name, Version: f.Version,
-			Token2022: f.Token2022}
-		c.refuse(!plainSymbol.MatchString(a.Symbol), key+".symbol",
-			"%q must be 1 to 16 letters and digits", a.Symbol)
-		c.refuse(a.USD == 0, key+".usd", "is 0, so budgets would not count it; it must be above 0")
-		if f.USD == nil {
-			c.warnings = append(c.warnings, fmt.Sprintf("%s.usd is not written, so each %s counts as $1.00 "+
-				"against every limit: write what one is worth", key, a.Symbol))
-		}
-		c.assetForm(key, a)
-		twice := slices.ContainsFunc(assets, func(b x402.AssetInfo) bool { return b.Key() == a.Key() })
-		c.refuse(twice, key+".address", "is the same asset as another one here")
-		assets = append(assets, a)
-	}
-	return assets
-}
-
-// assetForm checks what differs by chain: the address, and who knows the signing domain.
-func (c *checker) assetForm(key string, a x402.AssetInfo) {
-	if x402.IsSolana(a.Network) {
-		c.refuse(!isSolanaAddress(a.Address), key+".address",
-			"%q is not a Solana mint (base58 of 32 bytes)", a.Address)
-		c.refuse(a.Name != "" || a.Version != "", key,
-			"name and version are the EIP-712 domain of an EVM token; a Solana mint has none")
-		return
-	}
-	c.refuse(!evmAddress.MatchString(a.Address), key+".address",
-		"%q is not an EVM address (0x and 40 hex digits)", a.Address)
-	c.refuse(a.Name == "" || a.Version == "", key,
-		"needs name and version, the token's EIP-712 domain: they are never taken from the seller")
-	c.refuse(a.Token2022, key+".token2022", "is for Solana mints only")
 }
 
 func (c *checker) facilitators(written []fileFacilitator) (list []Facilitator) {

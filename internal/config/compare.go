@@ -86,8 +86,9 @@ var tightenings = map[string]func(from, to any) bool{
 	"keystore.idle": noMore[time.Duration], "channel.deposit_cap": noMore[money.Dollars],
 	"policy.new_payee": stricter, "policy.payee_change": stricter,
 	"policy.loopback": within, "policy.schemes": within,
-	"policy.deny_hosts": func(from, to any) bool { return within(to, from) },
-	"env":               func(_, to any) bool { return !to.(bool) },
+	"policy.deny_hosts":   func(from, to any) bool { return within(to, from) },
+	"env":                 func(_, to any) bool { return !to.(bool) },
+	"policy.public_nodes": func(_, to any) bool { return !to.(bool) },
 	// Where there is no session cap, what was delegated is the cap (SPEC §5), and a file cannot tell
 	// whether that is more.
 	"budget.session": func(from, to any) bool {

@@ -39,6 +39,7 @@ func TestCompare(t *testing.T) {
 			"[b.example]"},
 		{"denied hosts", "", "[policy]\ndeny_hosts=['a.example']", "policy.deny_hosts", "none",
 			"[a.example]"},
+		{"public nodes", "", "[policy]\npublic_nodes=false", "policy.public_nodes", "true", "false"},
 		{"new payees", "", "[policy]\nnew_payee='ask'", "policy.new_payee", "allow", "ask"},
 		{"new payees, never", "[policy]\nnew_payee='ask'", "[policy]\nnew_payee='refuse'", "policy.new_payee",
 			"ask", "refuse"},
@@ -70,7 +71,7 @@ func TestCompareUnproven(t *testing.T) {
 	for _, c := range []string{
 		"[budget]\nsession='1'", // without it, what was delegated is the cap
 		"[policy]\nprefer=['eip155:8453']",
-		"[networks.'eip155:8453']\nrpc='https://node.example'",
+		"[policy]\npublic_nodes=true\n[networks.'eip155:8453']\nrpc='https://node.example'",
 		"[[assets]]\nnetwork='eip155:84532'\naddress='0x1111111111111111111111111111111111111111'\n" +
 			"symbol='X'\ndecimals=6\nusd='1'\nname='X'\nversion='1'",
 		"[[facilitators]]\nname='x'\nurl='https://f.example'",

@@ -4,12 +4,13 @@
 // this package does not understand is refused. A limit that was misspelt must never be a limit
 // that is not there.
 //
-// The files: parse.go and check.go (from text to Config; values.go checks single values),
+// The files: parse.go, check.go and assets.go (from text to Config; values.go checks single values),
 // compare.go (what loosens), write.go (the template, and changing a file), home.go (files of the
 // home), env.go (the environment), paywall.go (the paywall's own file).
 package config
 
 import (
+	"maps"
 	"strings"
 	"time"
 
@@ -22,7 +23,7 @@ import (
 type Config struct {
 	Budget       limits
 	Policy       policy
-	Networks     map[string]network // by CAIP-2; the four common ones when the file names none
+	Networks     map[string]network // by CAIP-2, those that the file names; Nodes knows the others
 	Assets       []x402.AssetInfo   // added to the built-in registry
 	Facilitators []Facilitator      // as the file has them; FacilitatorList knows the defaults
 	Hosts        map[string]host
@@ -58,6 +59,8 @@ type policy struct {
 	Loopback    []string      // exact host:port that http:// and private addresses are allowed for
 	MaxTimeout  time.Duration // the longest validity that is ever signed
 	Deadline    time.Duration // for one call
+	// networks that the file does not name are reached through the public nodes that are built in
+	PublicNodes bool
 	// how much content is stored, but for what nobody got yet
 	ContentQuota Size
 	Prefer       []string // CAIP-2, best first
@@ -66,7 +69,7 @@ type policy struct {
 
 // network is the owner's node for one network.
 type network struct {
-	RPC          string
+	RPC          string // "": nothing is paid on this network
 	TokenAccount string // Solana: the owner's token account that delegates to the agent; "" looks it up
 }
 
@@ -120,13 +123,21 @@ const (
 	testnets = "testnets"
 )
 
-// publicNodes answer where the owner named no node of their own. They are rate-limited, and whoever
-// chooses the node chooses the evidence (SPEC §4), so the template says that an own one is better.
-var publicNodes = map[string]string{
-	solanaMainnet: "https://api.mainnet-beta.solana.com",
-	solanaDevnet:  "https://api.devnet.solana.com",
-	base:          "https://mainnet.base.org",
-	baseSepolia:   "https://sepolia.base.org",
+// Nodes are the nodes by network: the owner's, and the public ones that are built in for networks the file
+// does not name, if the owner lets them count. Public ones are rate-limited, and whoever chooses the node
+// chooses the evidence (SPEC §4): the template and doctor say that an own one is better.
+func (c *Config) Nodes() map[string]string {
+	nodes := map[string]string{}
+	if c.Policy.PublicNodes {
+		for _, id := range x402.PublicNetworks() {
+			nodes[id] = x402.PublicNode(id)
+		}
+	}
+	for id, n := range c.Networks {
+		nodes[id] = n.RPC
+	}
+	maps.DeleteFunc(nodes, func(_, url string) bool { return url == "" })
+	return nodes
 }
 
 // WalletSettles reports whether the owner wrote `settle = "wallet"` for a URL's host. The entry

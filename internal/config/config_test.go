@@ -60,11 +60,12 @@ func TestDefaults(t *testing.T) {
 		PayeeChange: budget.RuleAsk, PriceJump: 3, MaxFailures: 20, Loopback: []string{},
 		MaxTimeout: 300 * time.Second, Deadline: 90 * time.Second, ContentQuota: 1 << 30,
 		Prefer:  []string{solanaMainnet, base},
-		Schemes: []string{"exact"},
+		Schemes: []string{"exact"}, PublicNodes: true,
 	}, c.Policy)
 	assert.Equal(t, keystore{Idle: 15 * time.Minute}, c.Keystore)
-	assert.Equal(t, "https://mainnet.base.org", c.Networks[base].RPC)
-	assert.Len(t, c.Networks, 4)
+	assert.Empty(t, c.Networks)
+	assert.Equal(t, "https://mainnet.base.org", c.Nodes()[base])
+	assert.Len(t, c.Nodes(), len(x402.PublicNetworks()))
 	assert.False(t, c.Env)
 }
 
@@ -286,10 +287,9 @@ func TestFaults(t *testing.T) {
 		{"[policy]\nschemes = []", 2, "policy.schemes", "empty"},
 		{"[networks.nowhere]\nrpc = \"https://x\"", 1, "networks.nowhere", "no network we know"},
 		{"[networks.base]\n[networks.\"eip155:8453\"]", 2, `networks."eip155:8453"`, "same network"},
-		{"[networks.polygon]", 1, "networks.polygon", "needs rpc"},
+		{"[networks.megaeth]", 1, "networks.megaeth", "needs rpc"},
 		{"[networks.base]\nrpc = \"http://node.example\"", 2, "networks.base.rpc", "must be https://"},
 		{"[networks.base]\nrpc = \"wss://node.example\"", 2, "networks.base.rpc", "begin with https://"},
-		{"[networks.base]\nrpc = \"\"", 2, "networks.base.rpc", "not a URL"},
 		{"[networks.base]\ntoken_account = \"x\"", 2, "networks.base.token_account", "only Solana"},
 		{"[networks.solana]\ntoken_account = \"0x12\"", 2, "networks.solana.token_account", "base58"},
 		{"[[assets]]\nnetwork = \"base\"", 1, "assets.0.decimals", "from 0 to 36"},
@@ -450,4 +450,41 @@ func TestContentQuota(t *testing.T) {
 	require.Equal(t, "1GiB", Size(1<<30).String())
 	require.Equal(t, "100MiB", Size(100<<20).String())
 	require.Equal(t, "7B", Size(7).String())
+}
+
+// What the owner says of networks is what counts: a node of theirs, none, or no network that they did not name.
+func TestNodes(t *testing.T) {
+	for name, test := range map[string]struct {
+		file string
+		want map[string]string // of some networks; "" is off
+		more bool              // the other public ones
+	}{
+		"no word of them": {file: "", more: true,
+			want: map[string]string{base: "https://mainnet.base.org", "eip155:31612": ""}},
+		"a node of one's own": {file: "[policy]\npublic_nodes = true\n[networks.base]\nrpc = \"https://own.example\"",
+			more: true, want: map[string]string{base: "https://own.example"}},
+		"one is off": {file: "[policy]\npublic_nodes = true\n[networks.polygon]\nrpc = \"\"", more: true,
+			want: map[string]string{"eip155:137": "", base: "https://mainnet.base.org"}},
+		"an earlier file names its networks": {file: "[networks.\"eip155:84532\"]\nrpc = \"https://own.example\"",
+			want: map[string]string{baseSepolia: "https://own.example", base: ""}},
+		"the public node of a named one": {file: "[networks.base-sepolia]",
+			want: map[string]string{baseSepolia: "https://sepolia.base.org", base: ""}},
+		"public ones are off": {file: "[policy]\npublic_nodes = false", want: map[string]string{base: ""}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			c, err := Parse([]byte(test.file))
+			require.NoError(t, err)
+			nodes := c.Nodes()
+			for network, url := range test.want {
+				got, on := nodes[network]
+				assert.Equal(t, url, got, network)
+				assert.Equal(t, url != "", on, network)
+			}
+			assert.Equal(t, test.more, nodes["eip155:480"] != "")
+		})
+	}
+	_, err := Parse([]byte("[networks.mezo]"))
+	assert.Error(t, err)
+	_, err = Parse([]byte("[networks.\"eip155:31612\"]"))
+	assert.ErrorContains(t, err, "needs rpc", "no node of it is known")
 }

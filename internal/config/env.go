@@ -242,7 +242,7 @@ func IgnoredEnv(env Env, c *Config) (warnings []string) {
 		return warnings
 	}
 	network, known := seedNetworks[env.SolanaNetwork]
-	sameNode := known && c.Networks[network].RPC == env.SolanaRPC
+	sameNode := known && c.Nodes()[network] == env.SolanaRPC
 	if env.SolanaRPC != "" && !sameNode {
 		warn("SOLANA_RPC_URL", "set rpc under [networks.\""+network+"\"], or env = true")
 	}

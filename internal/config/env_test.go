@@ -90,7 +90,7 @@ func TestSeedsEnvironmentAfterInit(t *testing.T) {
 	assert.Equal(t, []string{solanaDevnet, baseSepolia}, over.Policy.Prefer)
 	assert.Equal(t, []string{"f1.example", "f2.example"}, []string{over.Facilitators[0].Name,
 		over.Facilitators[1].Name})
-	assert.Equal(t, publicNodes[solanaDevnet], open.Networks[solanaDevnet].RPC,
+	assert.Equal(t, x402.PublicNode(solanaDevnet), open.Networks[solanaDevnet].RPC,
 		"the configuration itself is not touched")
 
 	_, err = open.WithEnv(Env{SolanaRPC: "http://169.254.169.254/"})

@@ -74,6 +74,7 @@ type file struct {
 		Loopback    []string  `toml:"loopback"`
 		MaxTimeout  *int      `toml:"max_timeout_seconds"`
 		Deadline    *string   `toml:"deadline"`
+		PublicNodes *bool     `toml:"public_nodes"`
 		Quota       *string   `toml:"content_quota"`
 		Prefer      *[]string `toml:"prefer"`
 		Schemes     *[]string `toml:"schemes"`
@@ -82,16 +83,7 @@ type file struct {
 		RPC          *string `toml:"rpc"`
 		TokenAccount string  `toml:"token_account"`
 	} `toml:"networks"`
-	Assets []struct {
-		Network   string  `toml:"network"`
-		Address   string  `toml:"address"`
-		Symbol    string  `toml:"symbol"`
-		Decimals  *int    `toml:"decimals"`
-		USD       *string `toml:"usd"`
-		Name      string  `toml:"name"`
-		Version   string  `toml:"version"`
-		Token2022 bool    `toml:"token2022"`
-	} `toml:"assets"`
+	Assets       []fileAsset       `toml:"assets"`
 	Facilitators []fileFacilitator `toml:"facilitators"`
 	Hosts        map[string]struct {
 		Settle *string `toml:"settle"`
@@ -111,6 +103,18 @@ type file struct {
 		DepositCap *string `toml:"deposit_cap"`
 	} `toml:"channel"`
 	Env bool `toml:"env"`
+}
+
+type fileAsset struct {
+	Network   string  `toml:"network"`
+	Address   string  `toml:"address"`
+	Symbol    string  `toml:"symbol"`
+	Decimals  *int    `toml:"decimals"`
+	USD       *string `toml:"usd"`
+	Margin    *string `toml:"margin"`
+	Name      string  `toml:"name"`
+	Version   string  `toml:"version"`
+	Token2022 bool    `toml:"token2022"`
 }
 
 type fileFacilitator struct {

@@ -4,7 +4,6 @@ import (
 	"bytes"
 	_ "embed"
 	"fmt"
-	"maps"
 	"regexp"
 	"slices"
 	"strings"
@@ -197,17 +196,9 @@ func Template(env Env) ([]byte, error) {
 	if s.prefer != nil {
 		prefer = s.prefer
 	}
-	nodes := maps.Clone(publicNodes)
-	if s.rpc != "" {
-		nodes[s.network] = s.rpc
-	}
 	var networks, facilitators strings.Builder
-	for _, id := range sorted(nodes) {
-		note := "public, rate-limited: better your own"
-		if nodes[id] != publicNodes[id] {
-			note = "from SOLANA_RPC_URL"
-		}
-		fmt.Fprintf(&networks, "[networks.%q]\nrpc = %s   # %s\n", id, Quote(nodes[id]), note)
+	if s.rpc != "" {
+		fmt.Fprintf(&networks, "[networks.%q]\nrpc = %s   # from SOLANA_RPC_URL\n", s.network, Quote(s.rpc))
 	}
 	for _, f := range s.facilitators {
 		fmt.Fprintf(&facilitators, "[[facilitators]]   # from the environment\nname = %s\nurl = %s\n"+

@@ -49,7 +49,7 @@ func (l *look) balances() (balances, error) {
 	}
 	ctx, cancel := context.WithTimeout(l.r.Context(), nodesWait)
 	defer cancel()
-	list, err := l.wallet.OnChain(ctx, "", "")
+	list, _, err := l.wallet.OnChain(ctx, "", "")
 	if err != nil {
 		return balances{}, err
 	}

@@ -140,14 +140,15 @@ func Examine(ctx context.Context, o Options) Report {
 	o.wallet = w
 	checks = append(checks, check{name: "unlocking", look: o.unlocking},
 		check{name: "servers", look: o.servers}, check{name: "memory", look: o.memory})
-	for _, network := range w.Networks {
+	for _, network := range o.chosen() {
 		title := x402.NetworkName(network)
 		node := func(ctx context.Context) findings { return o.node(ctx, network) }
 		funds := func(ctx context.Context) findings { return o.funds(ctx, network) }
 		checks = append(checks, check{name: "node of " + title, look: node},
 			check{name: "funds on " + title, look: funds})
 	}
-	checks = append(checks, check{name: "facilitators", look: o.facilitators},
+	checks = append(checks, check{name: "public nodes", look: o.publicNodes},
+		check{name: "facilitators", look: o.facilitators},
 		check{name: "environment", look: o.environment})
 	return run(ctx, append(checks, around...))
 }

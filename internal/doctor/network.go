@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"x402-wallet/facilitator"
+	"x402-wallet/internal/config"
 	"x402-wallet/x402"
 	"x402-wallet/x402/money"
 )
@@ -33,6 +34,34 @@ func (o Options) node(ctx context.Context, network string) findings {
 			skew.Abs().Round(time.Second), maxSkew)
 	}
 	return good("it answers, is on the right chain, and its clock agrees")
+}
+
+// chosen are the networks that the owner named or prefers, in the order of preference.
+func (o Options) chosen() []string {
+	return slices.DeleteFunc(slices.Clone(o.wallet.Networks), func(network string) bool {
+		return slices.Contains(o.wallet.Unnamed, network)
+	})
+}
+
+// publicNodes says once that an own node is better. It asks none: those of chosen networks were asked by
+// themselves.
+func (o Options) publicNodes(context.Context) findings {
+	rules, err := config.Load(o.Home)
+	if err != nil {
+		return nil // rules says it
+	}
+	var chosen []string
+	for _, network := range o.chosen() {
+		if rules.Nodes()[network] == x402.PublicNode(network) {
+			chosen = append(chosen, x402.NetworkName(network))
+		}
+	}
+	if len(chosen) == 0 {
+		return good("you named a node for each network that you use")
+	}
+	return found(warn, "set rpc under [networks.…] to a node of your own, or one that you pay for",
+		"%s: reached through public nodes. They limit how often they are asked, and who runs a node can lie "+
+			"about what became of a payment", strings.Join(chosen, ", "))
 }
 
 // funds tells what can be spent on a network. A node that does not answer is not a zero.
@@ -85,7 +114,7 @@ func (o Options) facilitators(ctx context.Context) (list findings) {
 			continue
 		}
 		var ours []string
-		for _, network := range o.wallet.Networks {
+		for _, network := range o.chosen() {
 			settles := func(k facilitator.Kind) bool { return k.Scheme == x402.Exact && k.Network == network }
 			if slices.ContainsFunc(f.Kinds, settles) {
 				covered[network] = true
@@ -100,7 +129,7 @@ func (o Options) facilitators(ctx context.Context) (list findings) {
 		list.add(ok, "", "%s settles on %s", f.Name, strings.Join(ours, ", "))
 	}
 	silent := slices.ContainsFunc(answers, func(f facilitator.Answer) bool { return f.Err != nil })
-	for _, network := range o.wallet.Networks {
+	for _, network := range o.chosen() {
 		if !covered[network] && !silent {
 			list.add(warn, "add one under [[facilitators]]; sellers that settle themselves do not need it",
 				"no facilitator settles on %s", x402.Title(network))

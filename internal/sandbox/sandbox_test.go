@@ -137,6 +137,9 @@ func TestConfigIsOne(t *testing.T) {
 	require.NoError(t, err)
 	require.Equal(t, s.EVMNodeURL, c.Networks[EVM].RPC)
 	require.Equal(t, s.OwnerAccount, c.Networks[Solana].TokenAccount)
+	for network, node := range c.Nodes() { // the demo and tests never ask anybody's public node
+		require.Regexp(t, `^http://127\.0\.0\.1:`, node, network)
+	}
 	require.Equal(t, s.Loopback, c.Policy.Loopback)
 	require.Equal(t, "0.50", c.Budget.Session.String())
 	c, err = config.Parse([]byte(s.Config(Rules{Session: "-"})))

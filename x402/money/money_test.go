@@ -83,6 +83,7 @@ func TestDollarsOfRoundsUpAndSaturates(t *testing.T) {
 	largest, _ := AmountFromBytes([]byte(strings.Repeat("\xff", 32)))
 	require.Equal(t, maxDollars, DollarsOf(largest, 6, 1_000_000))
 	require.Equal(t, maxDollars, DollarsOf(largest, 0, 1))
+	require.Equal(t, maxDollars, DollarsOf(NewAmount(1), 6, 0), "what has no price is above every limit")
 }
 
 func TestAmountForNeverExceedsItsDollars(t *testing.T) {

@@ -1,0 +1,57 @@
+package app
+
+import (
+	"context"
+	"errors"
+	"log/slog"
+	"net"
+	"path/filepath"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"x402-wallet/cli"
+	"x402-wallet/internal/config"
+	"x402-wallet/wallet/agent"
+	"x402-wallet/wallet/seal"
+	"x402-wallet/x402"
+)
+
+// A new wallet knows many networks and asks none of their nodes before somebody wants to know something.
+func TestOpeningAsksNobody(t *testing.T) {
+	var asked atomic.Int32
+	before := net.DefaultResolver
+	net.DefaultResolver = &net.Resolver{PreferGo: true, Dial: func(context.Context, string, string) (net.Conn,
+		error) {
+		asked.Add(1)
+		return nil, errors.New("tests ask nobody")
+	}}
+	t.Cleanup(func() { net.DefaultResolver = before })
+
+	text, err := config.Template(config.Env{})
+	require.NoError(t, err)
+	rules, err := config.Parse(text)
+	require.NoError(t, err)
+	a := &app{home: filepath.Join(t.TempDir(), "home"), log: slog.New(slog.DiscardHandler), checkpoints: &seal.CheckpointCache{},
+		tally: &agent.Tally{}}
+	require.NoError(t, config.MakeHome(a.home))
+	keys, err := a.CreateWallet(t.Context(), cli.NewWallet{Rules: rules,
+		Passphrase: []byte("correct horse battery staple")})
+	require.NoError(t, err)
+	require.NoError(t, keys.Close())
+	w, err := a.OpenWallet(t.Context(), nil, nil)
+	require.NoError(t, err)
+	defer func() { require.NoError(t, w.Close()) }()
+	require.Equal(t, "solana:5eykt4UsFv8P8NJdTREpY1vzqKqZKvdp", w.Networks[0])
+	require.Len(t, w.Networks, len(x402.PublicNetworks()))
+	require.Len(t, w.Unnamed, len(w.Networks)-2)
+	require.Zero(t, asked.Load(), "opening asks nobody")
+
+	ctx, cancel := context.WithTimeout(t.Context(), time.Second/2)
+	defer cancel()
+	_, err = w.EVM.Clock(ctx, "eip155:8453")
+	require.Error(t, err)
+	require.NotZero(t, asked.Load(), "and this test would see it")
+}
