@@ -34,8 +34,8 @@ func TestOpeningAsksNobody(t *testing.T) {
 	require.NoError(t, err)
 	rules, err := config.Parse(text)
 	require.NoError(t, err)
-	a := &app{home: filepath.Join(t.TempDir(), "home"), log: slog.New(slog.DiscardHandler), checkpoints: &seal.CheckpointCache{},
-		tally: &agent.Tally{}}
+	a := &app{home: filepath.Join(t.TempDir(), "home"), log: slog.New(slog.DiscardHandler),
+		checkpoints: &seal.CheckpointCache{}, tally: &agent.Tally{}}
 	require.NoError(t, config.MakeHome(a.home))
 	keys, err := a.CreateWallet(t.Context(), cli.NewWallet{Rules: rules,
 		Passphrase: []byte("correct horse battery staple")})

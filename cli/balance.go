@@ -74,8 +74,8 @@ func (u *ui) balances(out tools.BalanceOut) {
 		})
 	for _, row := range list {
 		if row.Error != "" {
-			u.note("%s %s: %s (%s)", paint(u.colorErr, yellow, "?"), x402.NetworkName(row.Network), safe(row.Error),
-				row.ErrorCode)
+			u.note("%s %s: %s (%s)", paint(u.colorErr, yellow, "?"), x402.NetworkName(row.Network),
+				safe(row.Error), row.ErrorCode)
 		}
 		empty = empty && row.Available != nil && row.Available.IsZero()
 	}

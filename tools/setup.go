@@ -134,7 +134,7 @@ func (w *Wallet) ownersSteps(ctx context.Context, locked bool) (steps []setupSte
 // fundStep is done where there is money on some network.
 func (w *Wallet) fundStep(ctx context.Context) setupStep {
 	step := setupStep{what: "money is there", done: true}
-	rows, err := w.OnChain(ctx, "", "")
+	rows, _, err := w.OnChain(ctx, "", "")
 	if err != nil {
 		return setupStep{what: "whether there is money could not be read: " + x402.AsError(err).Message,
 			command: "x402-wallet doctor"}

@@ -69,8 +69,8 @@ func (f fileAsset) over(known x402.AssetInfo) fileAsset {
 // that is known to be no dollar the owner has to write both.
 func (c *checker) rate(key string, f fileAsset, noDollar bool) money.Dollars {
 	if noDollar {
-		c.refuse(f.USD == nil, key+".usd", "is missing: %s is no dollar; write what one is worth today, like "+
-			`"1.17"`, f.Symbol)
+		c.refuse(f.USD == nil, key+".usd", "is missing: %s is no dollar; write what one is worth today, "+
+			`like "1.17"`, f.Symbol)
 		c.refuse(f.Margin == nil, key+".margin", `is missing: how much more than usd is counted, in case the `+
 			`rate rises; "0.02" is 2 %%`)
 	}

@@ -452,7 +452,8 @@ func TestContentQuota(t *testing.T) {
 	require.Equal(t, "7B", Size(7).String())
 }
 
-// What the owner says of networks is what counts: a node of theirs, none, or no network that they did not name.
+// What the owner says of networks is what counts: a node of theirs, none, or no network that they did not
+// name.
 func TestNodes(t *testing.T) {
 	for name, test := range map[string]struct {
 		file string
@@ -461,11 +462,13 @@ func TestNodes(t *testing.T) {
 	}{
 		"no word of them": {file: "", more: true,
 			want: map[string]string{base: "https://mainnet.base.org", "eip155:31612": ""}},
-		"a node of one's own": {file: "[policy]\npublic_nodes = true\n[networks.base]\nrpc = \"https://own.example\"",
-			more: true, want: map[string]string{base: "https://own.example"}},
+		"a node of one's own": {more: true,
+			file: "[policy]\npublic_nodes = true\n[networks.base]\nrpc = \"https://own.example\"",
+			want: map[string]string{base: "https://own.example"}},
 		"one is off": {file: "[policy]\npublic_nodes = true\n[networks.polygon]\nrpc = \"\"", more: true,
 			want: map[string]string{"eip155:137": "", base: "https://mainnet.base.org"}},
-		"an earlier file names its networks": {file: "[networks.\"eip155:84532\"]\nrpc = \"https://own.example\"",
+		"an earlier file names its networks": {
+			file: "[networks.\"eip155:84532\"]\nrpc = \"https://own.example\"",
 			want: map[string]string{baseSepolia: "https://own.example", base: ""}},
 		"the public node of a named one": {file: "[networks.base-sepolia]",
 			want: map[string]string{baseSepolia: "https://sepolia.base.org", base: ""}},
