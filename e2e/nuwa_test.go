@@ -341,12 +341,12 @@ func (b *nuwaBuyer) takes(calls int, channel, promised string) int {
 // settled compares the ledger with the calls that were paid.
 func (b *nuwaBuyer) settled(want int) {
 	var sum struct {
-		Transactions []struct{ Amount, Status, URL, Method string }
+		Transactions []struct{ Price, Status, URL string }
 	}
 	runWallet(b.t, b.home, b.bin, &sum, "history", "--limit", "100")
 	calls := 0
 	for _, p := range sum.Transactions {
-		if p.Status == "settled" && p.Amount == "10000000" && strings.Contains(p.URL, b.at) {
+		if p.Status == "settled" && p.Price == "$0.001" && strings.Contains(p.URL, b.at) {
 			calls++
 		}
 	}

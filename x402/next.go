@@ -94,7 +94,7 @@ func sentence(message string) string {
 }
 
 // Command is a line of this program for the person to type: each word is one word for their shell, whatever
-// a stranger put into it.
+// a stranger put into it. One that is longer than a stranger's words may be is for the person to fill in.
 func Command(words ...string) string {
 	line := "x402-wallet"
 	for _, word := range words {
@@ -105,7 +105,10 @@ func Command(words ...string) string {
 
 func shellWord(word string) string {
 	const plain = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789/._-+:@"
-	if word != "" && strings.Trim(word, plain) == "" {
+	switch {
+	case len(word) > maxQuoted:
+		return "'...'"
+	case word != "" && strings.Trim(word, plain) == "":
 		return word
 	}
 	return "'" + strings.ReplaceAll(Brief(word), "'", `'\''`) + "'"

@@ -138,7 +138,7 @@ func TestLooseningOnAPage(t *testing.T) {
 	before, err = os.ReadFile(config)
 	require.NoError(t, err)
 	gold := "\n[[assets]]\nnetwork = \"solana\"\naddress = " +
-		"\"EPjFWdd5AufqSSqeM2qN1xzybapC8G4wEGGkZwyTDt1v\"\nsymbol = \"GOLD\"\ndecimals = 6\n"
+		"\"So11111111111111111111111111111111111111112\"\nsymbol = \"GOLD\"\ndecimals = 6\n"
 	require.NoError(t, os.WriteFile(config, append(before, gold...), 0o600))
 	p = onPage(t, env, "policy", "seal")
 	require.Contains(t, p.shows(), "usd $1.00")
