@@ -419,7 +419,8 @@ func TestReplayAndContent(t *testing.T) {
 	require.Equal(t, "INVALID_ARGUMENT", payFor(t, w, lab.Seller+"/svm", "idempotencyKey", "one").Error)
 	require.Len(t, lab.EVMSpentNonces(home.EVM), 1)
 
-	r, err := w.Call(t.Context(), "x402_history", map[string]any{"paymentId": first.PaymentID, "evidence": true})
+	r, err := w.Call(t.Context(), "x402_history",
+		map[string]any{"paymentId": first.PaymentID, "evidence": true})
 	require.NoError(t, err)
 	require.Contains(t, r.Text, `"nonce"`)
 	require.Contains(t, r.Text, `\"ok\":true`, "the content is kept with the payment")
