@@ -741,8 +741,7 @@ func TestSameCallBehindACancellationIsOnePurchase(t *testing.T) {
 			c.raw(cancelled(fmt.Sprint(3000+i)) + "\n" + call(4000+i, query))
 			for answer := c.hear(); !strings.Contains(answer,
 				fmt.Sprintf(`"id":%d,`, 4000+i)); answer = c.hear() {
-				require.Contains(t, answer, fmt.Sprintf(`"id":%d,`, 3000+i),
-					"it was answered before it was cancelled")
+				require.Regexp(t, `"id":3\d\d\d,`, answer, "answered before it was cancelled, by now or before")
 			}
 			settled++
 			require.Len(t, w.Settlements(), settled)
