@@ -43,11 +43,7 @@ func (p *person) types(t *testing.T, command string) {
 		seen.Write(buffer[:n])
 		asked := prompts.FindAllStringIndex(seen.String(), -1)
 		for ; answered < len(asked); answered++ {
-			typed := testworld.Passphrase
-			if strings.Contains(seen.String()[asked[answered][0]:asked[answered][1]], "[y/N]") {
-				typed = "y"
-			}
-			_, _ = terminal.WriteString(typed + "\n")
+			_, _ = terminal.WriteString(answerTo(seen.String()[asked[answered][0]:asked[answered][1]]) + "\n")
 		}
 		if err != nil { // EIO: the program has ended
 			break
@@ -57,7 +53,25 @@ func (p *person) types(t *testing.T, command string) {
 }
 
 // prompts are the questions that a person is asked at a terminal.
-var prompts = regexp.MustCompile(`assphrase[^\n]*: |The same again: |\[y/N\] ?`)
+var prompts = regexp.MustCompile(
+	`(?m)^(?:New p|Old p|P)assphrase[^\n]*: |^The same again: |^[^\n]*\[[yY]/[nN]\] |^(?:Which|What) \([^)]*\)\? `)
+
+// answerTo is what they answer. Where init offers more than a wallet, they do without for now.
+func answerTo(prompt string) string {
+	switch {
+	case strings.HasPrefix(prompt, "Which (Enter"): // of the MCP clients
+		return "0"
+	case strings.HasPrefix(prompt, "Which"): // way to unlock
+		return "none"
+	case strings.HasPrefix(prompt, "What"): // to buy first
+		return ""
+	case strings.Contains(prompt, "arrived"):
+		return "n"
+	case strings.Contains(prompt, "/"):
+		return "y"
+	}
+	return testworld.Passphrase
+}
 
 // words are a command's arguments after the program's name, with what they have filled in.
 func (p *person) words(command string) ([]string, error) {
