@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"io"
+	"runtime"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -11,6 +12,7 @@ import (
 	"github.com/modelcontextprotocol/go-sdk/jsonrpc"
 	"github.com/stretchr/testify/require"
 
+	"x402-wallet/history"
 	"x402-wallet/internal/sandbox"
 	"x402-wallet/pay"
 )
@@ -204,4 +206,26 @@ func TestTheAnswerToACallThatWasMadeAgainIsNotDelivered(t *testing.T) {
 	require.NoError(t, l.Write(t.Context(), &jsonrpc.Response{ID: id(t, 1.0), Result: json.RawMessage("{}")}))
 	require.Equal(t, []string{"cancelled"}, e.all())
 	require.Contains(t, out.String(), `"id":1`)
+}
+
+// A call may end ten minutes after its answer. Till then its content is not kept for that.
+func TestACallThatHasNotEndedHoldsNoContent(t *testing.T) {
+	call, collected := new(pay.Call), make(chan struct{})
+	func() {
+		body := make([]byte, 1<<20)
+		runtime.SetFinalizer(&body[0], func(*byte) { close(collected) })
+		(&Server{}).noteDelivery(pay.WithCall(t.Context(), call), pay.Result{PaymentID: "pay_1",
+			Whole: history.Content{Body: body}})
+	}()
+	for range 100 {
+		runtime.GC()
+		select {
+		case <-collected:
+			runtime.KeepAlive(call)
+			return
+		case <-time.After(50 * time.Millisecond):
+		}
+	}
+	runtime.KeepAlive(call)
+	t.Fatal("the content is still held")
 }

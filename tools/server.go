@@ -299,12 +299,13 @@ func (s *Server) noteDelivery(ctx context.Context, r pay.Result) {
 	if call == nil || r.PaymentID == "" {
 		return
 	}
+	status, id := r.Status, r.PaymentID // and no content: a late answer's end is ten minutes away
 	call.OnEnd(func(delivered bool) {
-		s.deliveries.Go(func() { s.ended(r, delivered) })
+		s.deliveries.Go(func() { s.ended(status, id, delivered) })
 	})
 }
 
-func (s *Server) ended(r pay.Result, delivered bool) {
+func (s *Server) ended(status, paymentID string, delivered bool) {
 	defer s.caught("delivery")
 	w, done := s.lazy.last()
 	if w == nil {
@@ -312,8 +313,8 @@ func (s *Server) ended(r pay.Result, delivered bool) {
 	}
 	defer done()
 	if delivered {
-		w.Engine.Delivered(context.Background(), r.Status, r.PaymentID)
+		w.Engine.Delivered(context.Background(), status, paymentID)
 	} else {
-		w.Engine.Lost(context.Background(), r.PaymentID)
+		w.Engine.Lost(context.Background(), paymentID)
 	}
 }

@@ -53,7 +53,10 @@ func (noKeys) Unlock(context.Context, []byte) error {
 	return errors.New("no keys")
 }
 
-func newBoard(t *testing.T) *board {
+func newBoard(t *testing.T) *board { return newBoardFor(t, 0) }
+
+// newBoardFor is a board that ends when nobody has looked for that long.
+func newBoardFor(t *testing.T, idle time.Duration) *board {
 	t.Helper()
 	b := &board{T: t, home: t.TempDir()}
 	require.NoError(t, history.Create(t.Context(), b.home, history.Options{}))
@@ -68,7 +71,7 @@ func newBoard(t *testing.T) *board {
 	b.wallet = wallet
 	listener, err := loopback.Listen(t.Context(), "127.0.0.1:0")
 	require.NoError(t, err)
-	b.Server = New(listener.Addr(), Options{
+	b.Server = New(listener.Addr(), Options{Idle: idle,
 		Wallet: func(context.Context) (*tools.Wallet, func(), error) { return wallet, func() {}, nil },
 		Approve: func(ctx context.Context, store *history.Store, shown history.Approval,
 			passphrase []byte) error {
@@ -131,7 +134,12 @@ func (b *board) get(path string) answer { b.Helper(); return b.send("GET", b.bas
 // opened is a board that was opened.
 func opened(t *testing.T) *board {
 	t.Helper()
-	b := newBoard(t)
+	return openedFor(t, 0)
+}
+
+func openedFor(t *testing.T, idle time.Duration) *board {
+	t.Helper()
+	b := newBoardFor(t, idle)
 	require.Equal(t, http.StatusSeeOther, b.send("GET", b.URL, "", nil).status)
 	return b
 }

@@ -131,9 +131,8 @@ func TestFreezing(t *testing.T) {
 // The first page loads itself again, pages with something to type do not, and nobody's being there is not
 // somebody's looking.
 func TestUpdatesByItself(t *testing.T) {
-	b := opened(t)
+	b := openedFor(t, time.Hour)
 	a := b.ask(1)
-	b.o.Idle = time.Hour
 	page := b.get("/?range=12m")
 	require.Equal(t, "20; url="+b.place+"/?range=12m&update=auto", page.header.Get("Refresh"))
 	require.Contains(t, page.body, "updates itself every 20 seconds")
@@ -147,7 +146,7 @@ func TestUpdatesByItself(t *testing.T) {
 	b.get("/")
 	require.True(t, looked().After(before))
 
-	b.o.Idle = updateEvery // it would have ended by then: the last page stays
+	b = openedFor(t, updateEvery) // it would have ended by then: the last page stays
 	require.Empty(t, b.get("/").header.Get("Refresh"))
 }
 
