@@ -319,20 +319,20 @@ func (s *Store) ApprovalUsedBy(ctx context.Context, p Payment) (a Approval, appr
 	return a, approved, err
 }
 
-// Yes is a person's approval of a payment: by the owner, or a person at a client.
-type Yes struct {
+// Approver is who approved a payment and when: the owner, or a person at a client.
+type Approver struct {
 	At time.Time
 	By string
 }
 
 // ApprovedBy says who approved a payment and when, by the audit chain; nil: it used no approval up.
-func (s *Store) ApprovedBy(ctx context.Context, p Payment) (*Yes, error) {
-	return read(ctx, s, func(t *tx) (*Yes, error) {
+func (s *Store) ApprovedBy(ctx context.Context, p Payment) (*Approver, error) {
+	return read(ctx, s, func(t *tx) (*Approver, error) {
 		a, err := find(t, scanApproval, selectApproval+` WHERE payment = ? AND state = 'used'`, p.ID)
 		if err != nil || a == nil || !a.Covers(p) {
 			return nil, err
 		}
-		return find(t, func(row scanner) (y Yes, err error) {
+		return find(t, func(row scanner) (y Approver, err error) {
 			var at int64
 			err = row.Scan(&at, &y.By)
 			y.At = fromMicros(at)

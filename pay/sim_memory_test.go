@@ -248,7 +248,7 @@ func (s *memStore) Accept(context.Context, string, string) (history.Approval, er
 	return history.Approval{}, errors.ErrUnsupported
 }
 
-func (s *memStore) ApprovedBy(context.Context, history.Payment) (*history.Yes, error) {
+func (s *memStore) ApprovedBy(context.Context, history.Payment) (*history.Approver, error) {
 	return nil, nil
 }
 

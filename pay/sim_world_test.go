@@ -693,7 +693,7 @@ func (w *simStore) Accept(ctx context.Context, id, by string) (history.Approval,
 	return w.Store.Accept(ctx, id, by)
 }
 
-func (w *simStore) ApprovedBy(ctx context.Context, p history.Payment) (*history.Yes, error) {
+func (w *simStore) ApprovedBy(ctx context.Context, p history.Payment) (*history.Approver, error) {
 	return w.Store.ApprovedBy(ctx, p)
 }
 

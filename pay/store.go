@@ -91,7 +91,7 @@ type Approvals interface {
 	AskApproval(ctx context.Context, a history.Approval) (history.Approval, error)
 	Accept(ctx context.Context, id, by string) (history.Approval, error)
 	// ApprovedBy says who approved a payment and when; nil: nobody had to.
-	ApprovedBy(ctx context.Context, p history.Payment) (*history.Yes, error)
+	ApprovedBy(ctx context.Context, p history.Payment) (*history.Approver, error)
 	Freeze(ctx context.Context, f history.Freeze) error
 	// NotFrozen is WALLET_FROZEN where payments from an account are stopped.
 	NotFrozen(ctx context.Context, network, account string) error

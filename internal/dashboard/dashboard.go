@@ -84,7 +84,7 @@ func New(at net.Addr, o Options) *Server {
 	mux := http.NewServeMux()
 	mux.HandleFunc("GET /{$}", s.page(overview))
 	mux.HandleFunc("GET /money", s.page(addMoney))
-	mux.HandleFunc("GET /freeze", s.page(stop))
+	mux.HandleFunc("GET /freeze", s.page(freezePage))
 	mux.HandleFunc("POST /freeze", s.with(freeze))
 	mux.HandleFunc("GET /history", s.page(list))
 	mux.HandleFunc("GET /payments/{id}", s.page(payment))

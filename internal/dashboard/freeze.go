@@ -11,14 +11,14 @@ import (
 	"x402-wallet/internal/loopback"
 )
 
-// stop shows what freezing does, and its button. It tightens, so it takes no passphrase; lifting it does, and
-// is done in a terminal.
-func stop(l *look) (frame, error) {
-	return frame{Template: "freeze", Title: "Stop all payments", Here: "freeze", Page: l.stopping()}, nil
+// freezePage shows what freezing does, and its button. It tightens, so it takes no passphrase; lifting it
+// does, and is done in a terminal.
+func freezePage(l *look) (frame, error) {
+	return frame{Template: "freeze", Title: "Stop all payments", Here: "freeze", Page: l.freezeToken()}, nil
 }
 
-// stopping binds the form to this dashboard.
-func (s *Server) stopping() string {
+// freezeToken binds the form to this dashboard.
+func (s *Server) freezeToken() string {
 	sum := hmac.New(sha256.New, s.form)
 	sum.Write([]byte("freeze"))
 	return hex.EncodeToString(sum.Sum(nil))
@@ -27,7 +27,7 @@ func (s *Server) stopping() string {
 // freeze stops every payment of every process, and has the freeze noted where nobody takes it back unseen.
 func freeze(l *look) error {
 	form, _ := loopback.Form(l.w, l.r, maxForm) // what cannot be read is nobody's form
-	if !same(form.Get("shown"), l.stopping()) {
+	if !same(form.Get("shown"), l.freezeToken()) {
 		l.say(l.w, http.StatusBadRequest, "The form could not be read. Nothing was changed.")
 		return nil
 	}
