@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"slices"
 	"strings"
 	"syscall"
@@ -97,11 +98,13 @@ func (e *exporting) run(ctx context.Context, ui *ui, w *tools.Wallet) error {
 	if e.to == "" {
 		return e.Write(ctx, ui.out, w.Store, w.Engine.Assets)
 	}
-	var text strings.Builder
-	if err := e.Write(ctx, &text, w.Store, w.Engine.Assets); err != nil {
-		return err
+	err := config.WriteThrough(e.to, func(out io.Writer) error {
+		return e.Write(ctx, out, w.Store, w.Engine.Assets)
+	})
+	if ofLedger, ok := errors.AsType[*x402.Error](err); ok {
+		return ofLedger
 	}
-	if err := config.WriteFile(e.to, []byte(text.String())); err != nil {
+	if err != nil {
 		// without the name of the file beside it, which only we know
 		if number, ok := errors.AsType[syscall.Errno](err); ok {
 			err = number

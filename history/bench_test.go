@@ -1,67 +1,14 @@
 package history
 
 import (
-	"cmp"
 	"context"
-	"flag"
 	"fmt"
-	"path/filepath"
 	"slices"
 	"testing"
 	"time"
 
 	"x402-wallet/budget"
 )
-
-var kept = flag.String("million", "", "directory of the ledger of a million payments: made there, or "+
-	"found there; Reserve leaves failed ones in it")
-
-var verified = flag.Int("verified", 100_000, "how many payments BenchmarkVerify verifies")
-
-// million is a ledger with a million payments of the last thirty days, each of another URL, at a
-// hundred hosts; made once for all benchmarks.
-func million(b *testing.B) *Store {
-	b.Helper()
-	home := cmp.Or(*kept, b.TempDir())
-	there := *kept != "" && isDatabase(filepath.Join(home, FileName)) == nil
-	if !there {
-		if err := Create(b.Context(), home, Options{}); err != nil {
-			b.Fatal(err)
-		}
-	}
-	s, err := Open(b.Context(), home, Options{})
-	if err != nil {
-		b.Fatal(err)
-	}
-	b.Cleanup(func() { s.Close() })
-	if there {
-		return s
-	}
-	const month, n = 30 * 24 * time.Hour, 1_000_000
-	at := fmt.Sprintf(`%d + i * %d`, time.Now().Add(-month).UnixMicro(), (month / n).Microseconds())
-	for _, query := range []string{
-		`INSERT INTO sessions (id, started_at, last_at) VALUES ('s', 0, ` +
-			fmt.Sprint(time.Now().UnixMicro()) + `)`,
-		`WITH RECURSIVE n(i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n WHERE i < ` + fmt.Sprint(n) + `)
-		INSERT INTO payments (id, session, state, proof, created_at, updated_at, fingerprint, method, url,
-		target, host, network, scheme, dialect, asset,
-			symbol, amount, usd, pay_to, url_prefix, source, requirement, unique_key,
-			transaction_id, delivered)
-		SELECT printf('pay_%032x', i), 's', CASE WHEN i % 997 THEN 'settled' ELSE 'failed' END, 'chain', ` +
-			at + `, ` + at + `,
-			randomblob(32), 'GET', printf('https://host%d.example/item/%d', i % 100, i), '',
-			printf('host%d.example', i % 100),
-			'eip155:84532', 'exact', 'v2', '0xasset', 'USDC', '1', 1, '0xpayee',
-			printf('https://host%d.example/item',
-			i % 100), '0xagent', '{}',
-			printf('t%d', i), printf('0x%064x', i), 1 FROM n`,
-	} {
-		if _, err := s.write.Exec(query); err != nil {
-			b.Fatal(err)
-		}
-	}
-	return s
-}
 
 // BenchmarkSmall is Submit in a ledger of nothing, to compare BenchmarkMillion's with.
 func BenchmarkSmall(b *testing.B) {
@@ -195,58 +142,6 @@ func benchmarkFullQuota(b *testing.B, s *Store) {
 	b.ReportMetric(float64(all[len(all)/2].Microseconds())/1000, "ms-p50")
 }
 
-// BenchmarkVerify is of a ledger of a hundred thousand payments, each signed and settled, with the key.
-func BenchmarkVerify(b *testing.B) {
-	home := b.TempDir()
-	if err := Create(b.Context(), home, Options{}); err != nil {
-		b.Fatal(err)
-	}
-	s, err := Open(b.Context(), home, Options{})
-	if err != nil {
-		b.Fatal(err)
-	}
-	defer s.Close()
-	if _, err := s.write.Exec(`PRAGMA synchronous = OFF`); err != nil {
-		b.Fatal(err)
-	}
-	k := testKeyholder()
-	first, err := reserve(s, testHold(1))
-	if err != nil {
-		b.Fatal(err)
-	}
-	for done := 1; done < *verified; {
-		err := s.tx(b.Context(), func(t *tx) error {
-			for range 1000 {
-				done++
-				p := first
-				p.ID, p.URL = fmt.Sprintf("pay_%032x", done), fmt.Sprint("https://api.example/", done%1000)
-				p.Created, p.Updated = t.Now, t.Now
-				err := t.insert(p)
-				if err == nil {
-					err = t.submit(p, p.LeaseOwner,
-						Signed{Payload: []byte(`{}`), Requirement: []byte(`{}`), UniqueKey: p.ID}, nil, k)
-				}
-				if err == nil {
-					_, err = t.outcome(p.ID, Outcome{State: Settled, Proof: Claimed})
-				}
-				if err != nil {
-					return err
-				}
-			}
-			_, err := t.exec(`UPDATE sessions SET last_at = ?`, micros(t.Now))
-			return err
-		})
-		if err != nil {
-			b.Fatal(err)
-		}
-	}
-	for b.Loop() {
-		if _, err := s.VerifySealed(b.Context(), k); err != nil {
-			b.Fatal(err)
-		}
-	}
-}
-
 // BenchmarkMillion: what must not become slow with the years, in a ledger of a million payments of
 // one month and one session. Goals: Reserve ≤ 2 ms, History ≤ 5 ms.
 func BenchmarkMillion(b *testing.B) {
@@ -285,7 +180,7 @@ func BenchmarkMillion(b *testing.B) {
 		Filter
 	}{
 		{"Newest", Filter{}},
-		{"Page", Filter{Before: fmt.Sprintf("pay_%032x", 500_000), Limit: 100}},
+		{"Page", Filter{Before: fmt.Sprintf("pay_%032x", *size/2), Limit: 100}},
 		{"After", Filter{After: week}},
 		{"Settled", Filter{State: Settled}},
 		{"Failed", Filter{State: Failed}},

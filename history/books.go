@@ -6,7 +6,6 @@ import (
 	"crypto/sha256"
 	"encoding/hex"
 	"encoding/json"
-	"strings"
 	"time"
 
 	"x402-wallet/budget"
@@ -31,34 +30,77 @@ type Range struct {
 	State        State
 }
 
-// Each calls f with every payment in the range, oldest first.
-func (s *Store) Each(ctx context.Context, r Range, f func(Payment) error) error {
-	where, args := []string{"1"}, []any{}
-	add := func(condition string, value any) { where, args = append(where, condition), append(args, value) }
+// where is the range as a condition, with its values. The plus signs keep SQLite from sorting by a column
+// that it has an index of: what is asked for is in the order of seq.
+func (r Range) where() (condition string, args []any) {
+	add := func(one string, value any) { condition, args = condition+" AND "+one, append(args, value) }
 	if !r.After.IsZero() {
-		add("created_at >= ?", micros(r.After))
+		add("+created_at >= ?", micros(r.After))
 	}
 	if !r.Until.IsZero() {
-		add("created_at < ?", micros(r.Until))
+		add("+created_at < ?", micros(r.Until))
 	}
 	if r.URL != "" {
 		add("instr(lower(url), ?)", lower(r.URL))
 	}
-	for column, value := range map[string]string{
-		"host": r.Host, "session": r.Session, "state": string(r.State)} {
-		if value != "" {
-			add(column+" = ?", value)
+	for _, c := range []struct{ column, value string }{
+		{"host", r.Host}, {"session", r.Session}, {"state", string(r.State)}} {
+		if c.value != "" {
+			add("+"+c.column+" = ?", c.value)
 		}
 	}
-	return s.view(ctx, func(t *tx) error {
-		return t.forEach(func(row scanner) error {
-			p, err := scanPayment(row)
-			if err != nil {
-				return err
-			}
-			return f(p)
-		}, selectPayment+" WHERE "+strings.Join(where, " AND ")+" ORDER BY seq", args...)
+	return condition, args
+}
+
+// selectForBooks is what the books have of a payment. What was signed, and what proves it, is most of a row.
+const selectForBooks = `SELECT seq, id, session, state, proof, created_at, method, url, host, network, asset,
+	symbol, amount, usd, pay_to, transaction_id, facilitator FROM payments`
+
+func scanForBooks(row scanner) (seq int64, p Payment, err error) {
+	var created int64
+	err = row.Scan(&seq, &p.ID, &p.Session, &p.State, &p.Proof, &created, &p.Method, &p.URL, &p.Host,
+		&p.Network, &p.Asset, &p.Symbol, &p.Amount, &p.Price, &p.PayTo, &p.Transaction, &p.Facilitator)
+	p.Created = fromMicros(created)
+	return seq, p, err
+}
+
+// pageOfBooks is how many payments one reading of Each holds.
+const pageOfBooks = 1000
+
+// Each calls f with every payment in the range that there is when it begins, oldest first, with what the
+// books have of it: neither what was signed nor its evidence. The ledger is read a page at a time, each in
+// a transaction of its own that is over when f is called: so a long export keeps nobody from cutting
+// SQLite's log, and takes the memory of a page. Payments are never taken out, so each comes once; its state
+// is the one it has when its page is read.
+func (s *Store) Each(ctx context.Context, r Range, f func(Payment) error) error {
+	condition, args := r.where()
+	next, err := read(ctx, s, func(t *tx) (int64, error) { return t.firstSince(r.After) })
+	if err != nil {
+		return err
+	}
+	newest, err := read(ctx, s, func(t *tx) (n int64, err error) {
+		return n, t.row(`SELECT coalesce(max(seq), 0) FROM payments`).Scan(&n)
 	})
+	for err == nil && next <= newest {
+		var page []Payment
+		page, err = read(ctx, s, func(t *tx) ([]Payment, error) {
+			return collect(t, func(row scanner) (p Payment, err error) {
+				next, p, err = scanForBooks(row)
+				return p, err
+			}, selectForBooks+" WHERE seq >= ? AND seq <= ?"+condition+" ORDER BY seq LIMIT ?",
+				append(append([]any{next, newest}, args...), pageOfBooks)...)
+		})
+		next++
+		if len(page) < pageOfBooks {
+			next = newest + 1
+		}
+		for _, p := range page {
+			if err == nil {
+				err = f(p)
+			}
+		}
+	}
+	return err
 }
 
 // over is what hours or days came to, since one.

@@ -1,6 +1,7 @@
 package history
 
 import (
+	"errors"
 	"testing"
 	"time"
 
@@ -74,4 +75,39 @@ func TestImport(t *testing.T) {
 	require.Empty(t, totals)
 	_, err = s.Verify(t.Context(), Head{})
 	require.NoError(t, err)
+}
+
+// A long export neither holds a snapshot, which would keep the log from being cut, nor goes on for ever.
+func TestEachGoesPageByPage(t *testing.T) {
+	s, _, _ := newStore(t)
+	one, err := reserve(s, testHold(1))
+	require.NoError(t, err)
+	const all = 2*pageOfBooks + 1
+	insert := func(n int) {
+		require.NoError(t, s.tx(t.Context(), func(t *tx) error {
+			for ; n > 0 && err == nil; n-- {
+				one.ID = NewID(t.Now)
+				err = t.insert(one)
+			}
+			return err
+		}))
+	}
+	insert(all - 1)
+	seen := map[string]bool{}
+	require.NoError(t, s.Each(t.Context(), Range{}, func(p Payment) error {
+		require.False(t, seen[p.ID])
+		seen[p.ID] = true
+		if len(seen)%pageOfBooks == 1 {
+			var busy, left, moved int
+			insert(1)
+			require.NoError(t, s.write.QueryRow(`PRAGMA wal_checkpoint(TRUNCATE)`).Scan(&busy, &left, &moved))
+			require.Zero(t, busy, "somebody reads")
+		}
+		return nil
+	}))
+	require.Len(t, seen, all, "and none that was made meanwhile")
+	stop := errors.New("enough")
+	n := 0
+	require.ErrorIs(t, s.Each(t.Context(), Range{}, func(Payment) error { n++; return stop }), stop)
+	require.Equal(t, 1, n)
 }

@@ -355,21 +355,23 @@ const deliveredEvent = "delivered"
 
 // Deliver says that the client has the answer.
 func (s *Store) Deliver(ctx context.Context, id string) error {
-	return s.commitNoSync(ctx, func(t *tx) error {
-		fresh, err := t.change(`UPDATE payments SET delivered = 1 WHERE id = ? AND delivered = 0`, id)
-		if err != nil {
-			return err
-		}
-		_, err = t.exec(`UPDATE payments SET waiter = '' WHERE id = ? AND waiter <> ''`, id)
-		if err != nil || fresh == 0 {
-			return err
-		}
-		number, err := t.number(id)
-		if err != nil {
-			return err
-		}
-		return t.audit(id, deliveredEvent, map[string]int64{"n": number})
-	})
+	return s.commitNoSync(ctx, func(t *tx) error { return t.deliver(id) })
+}
+
+func (t *tx) deliver(id string) error {
+	fresh, err := t.change(`UPDATE payments SET delivered = 1 WHERE id = ? AND delivered = 0`, id)
+	if err != nil {
+		return err
+	}
+	_, err = t.exec(`UPDATE payments SET waiter = '' WHERE id = ? AND waiter <> ''`, id)
+	if err != nil || fresh == 0 {
+		return err
+	}
+	number, err := t.number(id)
+	if err != nil {
+		return err
+	}
+	return t.audit(id, deliveredEvent, map[string]int64{"n": number})
 }
 
 // number is a payment's, in the order in which they were made.

@@ -6,6 +6,7 @@
 package books
 
 import (
+	"bufio"
 	"context"
 	"encoding/json"
 	"errors"
@@ -41,7 +42,8 @@ func (e Export) Write(ctx context.Context, out io.Writer, store *history.Store, 
 		return err
 	}
 	slices.SortStableFunc(imported, func(a, b history.Imported) int { return a.At.Compare(b.At) })
-	w, err := newWriter(out, e.Format, e.By)
+	buffered := bufio.NewWriterSize(out, 64<<10)
+	w, err := newWriter(buffered, e.Format, e.By)
 	if err != nil {
 		return err
 	}
@@ -61,7 +63,7 @@ func (e Export) Write(ctx context.Context, out io.Writer, store *history.Store, 
 	if err != nil {
 		return err
 	}
-	return w.close()
+	return errors.Join(w.close(), buffered.Flush())
 }
 
 // wants is the range, for what the ledger does not select: an imported payment has no session and

@@ -5,6 +5,8 @@ import (
 	"encoding/csv"
 	"encoding/json"
 	"flag"
+	"fmt"
+	"io"
 	"os"
 	"strings"
 	"testing"
@@ -168,4 +170,23 @@ func TestRowsAreJSON(t *testing.T) {
 	require.Equal(t, "0.01", back["usd"])
 	require.Equal(t, "10000", back["amount"])
 	require.Equal(t, "0.01", back["units"])
+}
+
+// BenchmarkFormats is of one payment: what export takes apart from reading the ledger.
+func BenchmarkFormats(b *testing.B) {
+	assets := x402.NewRegistry(nil)
+	for _, format := range Formats {
+		b.Run(format, func(b *testing.B) {
+			w, err := newWriter(io.Discard, format, "")
+			require.NoError(b, err)
+			for n := 0; b.Loop(); n++ {
+				host := fmt.Sprintf("host%d.example", n%100)
+				require.NoError(b, w.write(entryOf(history.Payment{ID: "pay_1",
+					Created: time.Unix(int64(n), 0), State: history.Settled, Proof: history.Chain,
+					Method: "GET", Host: host,
+					URL: "https://" + host + "/item", Network: "eip155:84532", Asset: strings.ToLower(usdc),
+					Symbol: "USDC", Amount: money.NewAmount(1), Price: 1, Transaction: "0xabc"}, "", assets)))
+			}
+		})
+	}
 }

@@ -270,9 +270,9 @@ func (r entry) from() string { return "Assets:X402:" + account(x402.NetworkName(
 func (r entry) to() string   { return "Expenses:X402:" + account(r.Host) }
 
 // quoted is a beancount string: one line, with its quotes escaped.
-func quoted(text string) string {
-	return `"` + strings.NewReplacer(`\`, `\\`, `"`, `\"`).Replace(plain(text)) + `"`
-}
+func quoted(text string) string { return `"` + escapeQuotes.Replace(plain(text)) + `"` }
+
+var escapeQuotes = strings.NewReplacer(`\`, `\\`, `"`, `\"`)
 
 // plain is a text in one line without control characters; a semicolon would begin a comment in
 // ledger's payee.

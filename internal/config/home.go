@@ -132,9 +132,17 @@ func readOwned(path string, limit int64) ([]byte, os.FileMode, error) {
 	return data, info.Mode(), nil
 }
 
-// WriteFile replaces a file of the home at once or not at all, 0600 from its first byte: temp file,
-// fsync, rename, fsync of the directory (SPEC §2).
-func WriteFile(path string, data []byte) (err error) {
+// WriteFile replaces a file of the home at once or not at all, as WriteThrough does.
+func WriteFile(path string, data []byte) error {
+	return WriteThrough(path, func(out io.Writer) error {
+		_, err := out.Write(data)
+		return err
+	})
+}
+
+// WriteThrough replaces a file at once or not at all by what write writes, 0600 from its first byte: temp
+// file, fsync, rename, fsync of the directory (SPEC §2). An error of write leaves what was there.
+func WriteThrough(path string, write func(io.Writer) error) (err error) {
 	temp, err := os.CreateTemp(filepath.Dir(path), "."+filepath.Base(path)+".*.tmp") // O_EXCL and 0600
 	if err != nil {
 		return fmt.Errorf("write %s: %w", path, err)
@@ -145,7 +153,7 @@ func WriteFile(path string, data []byte) (err error) {
 			err = fmt.Errorf("write %s: %w", path, err)
 		}
 	}()
-	_, err = temp.Write(data)
+	err = write(temp)
 	if err == nil {
 		err = temp.Sync()
 	}

@@ -1,7 +1,9 @@
 package config
 
 import (
+	"errors"
 	"fmt"
+	"io"
 	"io/fs"
 	"os"
 	"path/filepath"
@@ -39,6 +41,17 @@ func TestLoadAndWrite(t *testing.T) {
 	assert.Equal(t, dollars(t, "8"), c.Budget.Day)
 	assert.Empty(t, c.Warnings)
 	entries, err := os.ReadDir(home)
+	require.NoError(t, err)
+	assert.Len(t, entries, 1, "no temp file stays behind")
+	halfway := errors.New("halfway")
+	require.ErrorIs(t, WriteThrough(path, func(out io.Writer) error {
+		_, err := io.WriteString(out, "[budget]\nday = \"9")
+		return errors.Join(err, halfway)
+	}), halfway)
+	c, err = Load(home)
+	require.NoError(t, err)
+	assert.Equal(t, dollars(t, "8"), c.Budget.Day, "what was there")
+	entries, err = os.ReadDir(home)
 	require.NoError(t, err)
 	assert.Len(t, entries, 1, "no temp file stays behind")
 
