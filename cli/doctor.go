@@ -12,7 +12,8 @@ import (
 )
 
 func (p *Program) doctorCommand(ui *ui) *cobra.Command {
-	return &cobra.Command{
+	var full bool
+	cmd := &cobra.Command{
 		Use: "doctor", Short: "Look for what is wrong, and say what to do", Args: wants(),
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			system, err := p.system()
@@ -32,7 +33,7 @@ func (p *Program) doctorCommand(ui *ui) *cobra.Command {
 			done := ui.waiting("asking nodes and facilitators")
 			report := doctor.Examine(cmd.Context(), doctor.Options{
 				Home: p.Home, System: system, Entry: entry, Dir: dir, Keypair: p.Env.AgentKeypair,
-				PassphraseFile: p.Env.PassphraseFile, Sources: p.sourceNames, Opener: p,
+				PassphraseFile: p.Env.PassphraseFile, Sources: p.sourceNames, Opener: p, Full: full,
 			})
 			done()
 			err = ui.answer(report, func() { ui.report(report) })
@@ -42,6 +43,8 @@ func (p *Program) doctorCommand(ui *ui) *cobra.Command {
 			return err
 		},
 	}
+	cmd.Flags().BoolVar(&full, "full", false, "check all of a long ledger, and not a sample of it")
+	return cmd
 }
 
 // sourceNames are the ways to unlock that need no person, in their order (SPEC §3).

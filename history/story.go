@@ -58,6 +58,20 @@ func (p storedPayment) digest() string {
 		p.source))
 }
 
+// readRedates reads what was redated ahead of the chain, for whoever compares payments without all of it.
+func (r *replay) readRedates() error {
+	return r.t.forEach(func(row scanner) error {
+		var a auditRow
+		var d rowDetail
+		err := row.Scan(&a.seq, &a.detail)
+		if err == nil && json.Unmarshal([]byte(a.detail), &d) != nil {
+			err = corrupt("event %d (%s) cannot be read", a.seq, redatedEvent)
+		}
+		r.redates = append(r.redates, redate{a.seq, d.To})
+		return err
+	}, `SELECT seq, detail FROM audit WHERE payment = '' AND event = ? ORDER BY seq`, redatedEvent)
+}
+
 // payments compares the payments, each with all of its columns.
 func (r *replay) payments() error {
 	var newest, orphans int64

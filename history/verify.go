@@ -7,6 +7,7 @@ import (
 	"encoding/hex"
 	"fmt"
 	"maps"
+	"math"
 	"slices"
 	"strings"
 	"sync"
@@ -66,6 +67,10 @@ type auditRow struct {
 
 // walk reads the audit chain behind a row, and checks that it holds together and has a head on it.
 func (t *tx) walk(after int64, at Head, each func(auditRow) error) error {
+	return t.walkTo(after, math.MaxInt64, at, each)
+}
+
+func (t *tx) walkTo(after, upTo int64, at Head, each func(auditRow) error) error {
 	var previous []byte
 	if err := t.row(`SELECT hash FROM audit WHERE seq = ?`, after).Scan(&previous); none(err, nil) != nil {
 		return err
@@ -84,7 +89,8 @@ func (t *tx) walk(after int64, at Head, each func(auditRow) error) error {
 		}
 		previous, last = r.hash, r.seq
 		return each(r)
-	}, `SELECT seq, at, payment, event, detail, hash, seal FROM audit WHERE seq > ? ORDER BY seq`, after)
+	}, `SELECT seq, at, payment, event, detail, hash, seal FROM audit
+		WHERE seq > ? AND seq <= ? ORDER BY seq`, after, upTo)
 	if err == nil && !met {
 		return corrupt("the audit chain is not the one this wallet marked: its row %d is another one", at.Seq)
 	}

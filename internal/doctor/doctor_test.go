@@ -221,13 +221,13 @@ func TestBoundedTime(t *testing.T) {
 		defer close(stop)
 		began := time.Now()
 		report := run(t.Context(), []check{
-			{"deaf", func(context.Context) findings { <-stop; return nil }},
-			{"broken", func(context.Context) findings { panic("oh") }},
-			{"slow", func(ctx context.Context) findings {
+			{name: "deaf", look: func(context.Context) findings { <-stop; return nil }},
+			{name: "broken", look: func(context.Context) findings { panic("oh") }},
+			{name: "slow", look: func(ctx context.Context) findings {
 				<-ctx.Done()
 				return failed(errors.New("gave up"), "again")
 			}},
-			{"fine", func(context.Context) findings { return good("fine") }},
+			{name: "fine", look: func(context.Context) findings { return good("fine") }},
 		})
 		require.LessOrEqual(t, time.Since(began), checkTimeout+time.Second)
 		require.False(t, report.OK)
