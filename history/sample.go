@@ -80,7 +80,7 @@ func inStretches(all, newest, length int64, f func(first, last int64) error) err
 	}
 	part := older / stretches
 	for i := int64(0); i < stretches && part > 0; i++ {
-		first := i*part + 1 + rand.Int64N(max(1, part-length+1))
+		first := i*part + 1 + rand.Int64N(max(1, part-length+1)) //nolint:gosec // no secret
 		if err := f(first, min(first+length-1, (i+1)*part)); err != nil {
 			return err
 		}

@@ -129,7 +129,8 @@ func Examine(ctx context.Context, o Options) Report {
 		return run(ctx, append([]check{{name: "home", look: o.home}}, around...))
 	}
 	checks := []check{{name: "home", look: o.home}, {name: "keystore", look: o.keystore},
-		{name: "rules", look: o.rules}, {name: "seal", look: o.seal}, {name: "ledger", look: o.ledger, long: o.Full}}
+		{name: "rules", look: o.rules}, {name: "seal", look: o.seal},
+		{name: "ledger", look: o.ledger, long: o.Full}}
 	w, err := o.Opener.OpenWallet(ctx, nil, nil)
 	if err != nil {
 		checks = append(checks, check{name: "network", look: func(context.Context) findings {
@@ -270,8 +271,8 @@ func checked(done history.Sampled) findings {
 	if done.Whole() {
 		return good("the audit chain is intact (%d rows)", done.Rows)
 	}
-	return good("no fault in a sample: %d of the audit chain's %d rows hold together, and %d of %d payments are "+
-		"what it says; x402-wallet doctor --full checks all of them", done.Rows, done.AllRows, done.Payments,
+	return good("no fault in a sample: %d of the audit chain's %d rows hold together, and %d of %d payments "+
+		"are what it says; x402-wallet doctor --full checks all of them", done.Rows, done.AllRows, done.Payments,
 		done.AllPayments)
 }
 
