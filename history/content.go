@@ -321,37 +321,49 @@ func (s *Store) giveBack(ctx context.Context, keep int64) error {
 	})
 }
 
-// contentAgrees compares what is said of content with the audit chain, with the bytes that are there,
-// and with the sums. The bytes themselves are compared by VerifyContent, and when they are given out.
-func (t *tx) contentAgrees() error {
-	const different = `
-		SELECT c.payment FROM contents c LEFT JOIN bodies b ON b.content = c.seq
-			LEFT JOIN payments p ON p.id = c.payment WHERE
-			(c.removed = '') <> (b.content IS NOT NULL) OR length(b.body) <> c.size
-			OR c.spare IS NOT (p.delivered = 1 OR p.state = 'failed' OR c.http_status NOT BETWEEN 200 AND 299)
-			OR (SELECT json_array(a.detail ->> 'sha256', a.detail ->> 'bytes', a.detail ->> 'httpStatus',
-				a.detail ->> 'type', a.detail ->> 'truncated') FROM audit a
-				WHERE a.payment = c.payment AND a.event = 'content' ORDER BY a.seq DESC LIMIT 1)
-				IS NOT json_array(c.sha256, c.size, c.http_status, c.type, c.truncated)
-		UNION ALL SELECT payment FROM audit WHERE event = 'content'
-			AND NOT EXISTS (SELECT 1 FROM contents c WHERE c.payment = audit.payment)
-		UNION ALL SELECT 'nr. ' || content FROM bodies WHERE content NOT IN (SELECT seq FROM contents)
-		LIMIT 1`
-	var id string
-	if err := t.slowRow(different).Scan(&id); err == nil {
-		return x402.Errorf(x402.LedgerCorrupt, "the content of payment %s is not what the audit chain says",
-			id)
-	} else if none(err, nil) != nil {
-		return err
+// storedContent is a row of contents, and of bodies: the bytes themselves are compared by VerifyContent, and
+// when they are given out.
+type storedContent struct {
+	seq, status, truncated, size, spare int64
+	payment, typ, sha256, removed       string
+	length                              *int64 // of the bytes that are there; nil: there are none
+}
+
+const contentColumns = `c.seq, c.payment, c.http_status, c.type, c.truncated, c.size, c.sha256, c.spare, c.removed,
+	length(b.body)`
+
+// contentKinds are the kinds of these columns.
+const contentKinds = "ititiititI"
+
+func scanStoredContent(row scanner, first ...any) (c storedContent, err error) {
+	err = row.Scan(append(first, &c.seq, &c.payment, &c.status, &c.typ, &c.truncated, &c.size, &c.sha256,
+		&c.spare, &c.removed, &c.length)...)
+	return c, err
+}
+
+// contentFrom is the content that a cursor stands at.
+func contentFrom(c *cursor) storedContent {
+	length, isThere := c.row[9].(int64)
+	found := storedContent{seq: c.int(0), payment: c.text(1), status: c.int(2), typ: c.text(3),
+		truncated: c.int(4), size: c.int(5), sha256: c.text(6), spare: c.int(7), removed: c.text(8)}
+	if isThere {
+		found.length = &length
 	}
-	var agrees bool
-	err := t.slowRow(`SELECT (SELECT count(*) FROM content_use) = 1 AND (stored, owed) IS
-		(SELECT coalesce(sum(size), 0), coalesce(sum((spare = 0) * size), 0) FROM contents WHERE removed = '')
-		FROM content_use`).Scan(&agrees)
-	if none(err, nil) == nil && !agrees {
-		return x402.Errorf(x402.LedgerCorrupt, "how much content is stored is not what is stored")
+	return found
+}
+
+// agrees reports whether a payment's content, or none (nil), is what the audit chain says was bought, where
+// it says anything.
+func (c *storedContent) agrees(p storedPayment, bought string) bool {
+	if c == nil || bought == "" {
+		return c == nil && bought == ""
 	}
-	return none(err, nil)
+	spare := p.delivered == 1 || State(p.state) == Failed || c.status < 200 || c.status > 299
+	isThere := c.length != nil && *c.length == c.size
+	return c.truncated>>1 == 0 && c.spare>>1 == 0 && (c.spare == 1) == spare &&
+		(c.removed == "") == isThere && (c.removed == "" || c.length == nil) &&
+		bought == toJSON(contentDetail{SHA256: c.sha256, Bytes: c.size, Status: int(c.status), Type: c.typ,
+			Truncated: c.truncated == 1})
 }
 
 // VerifyContent reads all content that is stored, and finds bytes that somebody changed.

@@ -19,7 +19,8 @@ type replay struct {
 	k Keyholder
 
 	reservations int64
-	redates      []redate
+	redates      []redate // read ahead of the chain
+	redated      []redate // as it was read: the same
 	sessions     []*chainSession
 	paid         map[string]int64 // when the newest payment of each session was made
 	approvals    map[string]*chainApproval
@@ -131,7 +132,7 @@ func (r *replay) small(row auditRow, d rowDetail) {
 		}
 		r.sessions = append(r.sessions, s)
 	case redatedEvent:
-		r.redates = append(r.redates, redate{row.seq, d.To})
+		r.redated = append(r.redated, redate{row.seq, d.To})
 		for _, s := range r.sessions {
 			if s.started > d.To {
 				s.started, s.seal = d.To, digestOf(nil)

@@ -64,8 +64,7 @@ func (t *tx) sample(whole int64) (done Sampled, err error) {
 	}
 	return done, inStretches(done.AllPayments, newestPayments, stretchOf, func(first, last int64) error {
 		done.Payments += last - first + 1
-		_, err := r.chunk(first, last, 0)
-		return err
+		return r.chunk(first, last)
 	})
 }
 

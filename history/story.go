@@ -7,9 +7,6 @@ import (
 	"slices"
 )
 
-// storyChunk is how many payments are compared at once: their stories are in memory.
-const storyChunk = 10_000
-
 // story is what the audit chain says of one payment, and that payment as it is.
 type story struct {
 	is    storedPayment
@@ -23,6 +20,9 @@ type story struct {
 	receipt, chain, note               string
 	created, updated                   int64
 	signed, expired, delivered, untrue bool
+
+	content *storedContent // as it is in the table; nil: there is none, or none was told of yet
+	bought  string         // what the chain says of it, of the newest
 }
 
 // storedPayment is a payment's columns as they are in the table, NULL as a nil.
@@ -41,14 +41,30 @@ const selectStored = `SELECT seq, id, session, state, proof, created_at, updated
 	idempotency_key, method, url, target, host, network, scheme, dialect, asset, symbol, amount, usd, pay_to,
 	source, requirement, payload, evidence, unique_key, transaction_id, facilitator, receipt,
 	chain_proof, note,
-	false_receipt, delivered, url_prefix FROM payments`
+	false_receipt, delivered, url_prefix, lease_owner, waiter FROM payments`
+
+// storedKinds are the kinds of these columns.
+const storedKinds = "ittttiibT" + "tttttttttt" + "itttBTT" + "ttTTt" + "iittt"
 
 func scanStoredPayment(row scanner) (p storedPayment, err error) {
 	err = row.Scan(&p.seq, &p.id, &p.session, &p.state, &p.proof, &p.created, &p.updated, &p.fingerprint,
 		&p.key, &p.method, &p.url, &p.target, &p.host, &p.network, &p.scheme, &p.dialect, &p.asset, &p.symbol,
 		&p.amount, &p.usd, &p.payTo, &p.source, &p.requirement, &p.payload, &p.evidence, &p.unique,
-		&p.transaction, &p.facilitator, &p.receipt, &p.chain, &p.note, &p.untrue, &p.delivered, &p.from)
+		&p.transaction, &p.facilitator, &p.receipt, &p.chain, &p.note, &p.untrue, &p.delivered, &p.from,
+		new(string), new(string))
 	return p, err
+}
+
+// storedFrom is the payment that a cursor stands at.
+func storedFrom(c *cursor) storedPayment {
+	return storedPayment{seq: c.int(0), id: c.text(1), session: c.text(2), state: c.text(3), proof: c.text(4),
+		created: c.int(5), updated: c.int(6), fingerprint: c.bytes(7), key: c.orNil(8), method: c.text(9),
+		url: c.text(10), target: c.text(11), host: c.text(12), network: c.text(13), scheme: c.text(14),
+		dialect: c.text(15), asset: c.text(16), symbol: c.text(17), amount: c.text(18), usd: c.int(19),
+		payTo: c.text(20), source: c.text(21), requirement: c.text(22), payload: c.bytes(23),
+		evidence: c.orNil(24), unique: c.orNil(25), transaction: c.text(26), facilitator: c.text(27),
+		receipt: c.orNil(28), chain: c.orNil(29), note: c.text(30), untrue: c.int(31), delivered: c.int(32),
+		from: c.text(33)}
 }
 
 // digest is Payment.digest of the columns.
@@ -72,32 +88,9 @@ func (r *replay) readRedates() error {
 	}, `SELECT seq, detail FROM audit WHERE payment = '' AND event = ? ORDER BY seq`, redatedEvent)
 }
 
-// payments compares the payments, each with all of its columns.
-func (r *replay) payments() error {
-	var newest, orphans int64
-	err := r.t.row(`SELECT coalesce(max(seq), 0) FROM payments`).Scan(&newest)
-	if err != nil {
-		return err
-	}
-	if newest != r.reservations {
-		return corrupt("the audit chain has %d payments, and the newest has the number %d", r.reservations,
-			newest)
-	}
-	begun := int64(0)
-	for first := int64(1); first <= newest; first += storyChunk {
-		if begun, err = r.chunk(first, min(newest, first+storyChunk-1), begun); err != nil {
-			return err
-		}
-	}
-	err = r.t.slowRow(`SELECT count(*) FROM payments WHERE seq < 1`).Scan(&orphans)
-	if err == nil && orphans > 0 {
-		err = corrupt("%d payments are none that the audit chain has", orphans)
-	}
-	return err
-}
-
-// chunk compares the payments of these numbers. begun is the reservation of the one before.
-func (r *replay) chunk(first, last, begun int64) (int64, error) {
+// chunk looks up the payments of these numbers and all that is told of them, and compares them.
+func (r *replay) chunk(first, last int64) error {
+	var begun int64 // the reservation of the one before
 	stories := make([]*story, 0, last-first+1)
 	err := r.t.forEach(func(row scanner) error {
 		p, err := scanStoredPayment(row)
@@ -108,10 +101,20 @@ func (r *replay) chunk(first, last, begun int64) (int64, error) {
 		return err
 	}, selectStored+` WHERE seq BETWEEN ? AND ? ORDER BY seq`, first, last)
 	if err != nil {
-		return 0, err
+		return err
 	}
 	if len(stories) != int(last-first+1) {
-		return 0, corrupt("payment number %d is gone", first+int64(len(stories)))
+		return corrupt("payment number %d is gone", first+int64(len(stories)))
+	}
+	err = r.t.forEach(func(row scanner) error {
+		var n int64
+		c, err := scanStoredContent(row, &n)
+		stories[n-first].content = &c
+		return err
+	}, `SELECT p.seq, `+contentColumns+` FROM payments p CROSS JOIN contents c ON c.payment = p.id
+		LEFT JOIN bodies b ON b.content = c.seq WHERE p.seq BETWEEN ? AND ?`, first, last)
+	if err != nil {
+		return err
 	}
 	err = r.t.forEach(func(row scanner) error {
 		var n int64
@@ -123,20 +126,20 @@ func (r *replay) chunk(first, last, begun int64) (int64, error) {
 	}, `SELECT p.seq, a.seq, a.at, a.event, a.detail FROM payments p CROSS JOIN audit a ON a.payment = p.id
 		WHERE p.seq BETWEEN ? AND ? ORDER BY p.seq, a.seq`, first, last)
 	if err != nil {
-		return 0, err
+		return err
 	}
 	for _, s := range stories {
 		if s.begun <= begun {
-			return 0, corrupt("the audit chain has no reservation of payment %s, or in another order",
+			return corrupt("the audit chain has no reservation of payment %s, or in another order",
 				s.is.id)
 		}
 		begun = s.begun
 		if err := r.compare(s); err != nil {
-			return 0, err
+			return err
 		}
-		r.paid[s.is.session] = s.is.created
+		r.paid[s.is.session] = max(r.paid[s.is.session], s.is.created)
 	}
-	return begun, nil
+	return nil
 }
 
 // step is what the details of a payment's events hold.
@@ -182,7 +185,8 @@ func (r *replay) tell(s *story, a auditRow) error {
 		s.key = d.Key
 	case deliveredEvent:
 		s.delivered = true
-	case contentEvent: // contentAgrees
+	case contentEvent:
+		s.bought = a.detail
 	}
 	if impossible {
 		return corrupt("event %d, that payment %s is %s, cannot be", a.seq, s.is.id, a.event)
@@ -255,6 +259,9 @@ func (r *replay) compare(s *story) error {
 		if c.is != c.said {
 			return corrupt("the %s of payment %s is not what the audit chain says", c.column, p.id)
 		}
+	}
+	if !s.content.agrees(p, s.bought) {
+		return corrupt("the content of payment %s is not what the audit chain says", p.id)
 	}
 	return nil
 }

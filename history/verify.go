@@ -36,21 +36,19 @@ func (s *Store) verify(ctx context.Context, k Keyholder) (rows int, err error) {
 }
 
 func (t *tx) verify(k Keyholder) (rows int, err error) {
-	for _, check := range []func() error{t.schemaAgrees, t.typesAgree} {
-		if err := check(); err != nil {
-			return 0, err
-		}
-	}
 	r, err := t.newReplay(k)
 	if err != nil {
 		return 0, err
 	}
-	err = t.walk(0, k.After, func(row auditRow) error { rows++; return r.apply(row) })
-	if err != nil {
+	for _, check := range []func() error{t.schemaAgrees, t.typesAgree, r.readRedates} {
+		if err := check(); err != nil {
+			return 0, err
+		}
+	}
+	if rows, err = r.stories(); err != nil {
 		return rows, err
 	}
-	for _, check := range []func() error{r.payments, r.tables, r.sealedSums,
-		t.sumsAgree, t.searchAgrees, t.contentAgrees} {
+	for _, check := range []func() error{r.tables, r.sealedSums} {
 		if err := check(); err != nil {
 			return rows, err
 		}
@@ -65,36 +63,65 @@ type auditRow struct {
 	hash, seal             []byte
 }
 
+// chain is the audit chain as far as it was read: it holds together, and may have a head on it.
+type chain struct {
+	last     int64 // row
+	previous []byte
+	at       Head
+	met      bool // at is on it
+}
+
+// newChain begins behind a row.
+func (t *tx) newChain(after int64, at Head) (*chain, error) {
+	c := &chain{last: after, at: at, met: at.Seq <= after}
+	err := t.row(`SELECT hash FROM audit WHERE seq = ?`, after).Scan(&c.previous)
+	return c, none(err, nil)
+}
+
+func (c *chain) follow(r auditRow) error {
+	if r.seq != c.last+1 || !bytes.Equal(link(c.previous, r.at, r.payment, r.event, r.detail), r.hash) {
+		return corrupt("the audit chain breaks at row %d (%s of %s)", r.seq, r.event, r.payment)
+	}
+	if r.seq == c.at.Seq && bytes.Equal(r.hash, c.at.Hash) {
+		c.met = true
+	}
+	c.previous, c.last = r.hash, r.seq
+	return nil
+}
+
+func (c *chain) end() error {
+	if !c.met {
+		return corrupt("the audit chain is not the one this wallet marked: its row %d is another one",
+			c.at.Seq)
+	}
+	return nil
+}
+
 // walk reads the audit chain behind a row, and checks that it holds together and has a head on it.
 func (t *tx) walk(after int64, at Head, each func(auditRow) error) error {
 	return t.walkTo(after, math.MaxInt64, at, each)
 }
 
 func (t *tx) walkTo(after, upTo int64, at Head, each func(auditRow) error) error {
-	var previous []byte
-	if err := t.row(`SELECT hash FROM audit WHERE seq = ?`, after).Scan(&previous); none(err, nil) != nil {
+	c, err := t.newChain(after, at)
+	if err != nil {
 		return err
 	}
-	met, last := at.Seq <= after, after
-	err := t.forEach(func(row scanner) error {
+	err = t.forEach(func(row scanner) error {
 		var r auditRow
 		if err := row.Scan(&r.seq, &r.at, &r.payment, &r.event, &r.detail, &r.hash, &r.seal); err != nil {
 			return err
 		}
-		if r.seq != last+1 || !bytes.Equal(link(previous, r.at, r.payment, r.event, r.detail), r.hash) {
-			return corrupt("the audit chain breaks at row %d (%s of %s)", r.seq, r.event, r.payment)
+		if err := c.follow(r); err != nil {
+			return err
 		}
-		if r.seq == at.Seq && bytes.Equal(r.hash, at.Hash) {
-			met = true
-		}
-		previous, last = r.hash, r.seq
 		return each(r)
 	}, `SELECT seq, at, payment, event, detail, hash, seal FROM audit
 		WHERE seq > ? AND seq <= ? ORDER BY seq`, after, upTo)
-	if err == nil && !met {
-		return corrupt("the audit chain is not the one this wallet marked: its row %d is another one", at.Seq)
+	if err != nil {
+		return err
 	}
-	return err
+	return c.end()
 }
 
 // paymentSums is the head of a query that adds the payments up again, each of the ways.
@@ -126,21 +153,6 @@ func (t *tx) sumsAgree() error {
 		return x402.Errorf(x402.LedgerCorrupt, "%d sums are not those of the payments", different)
 	}
 	return nil
-}
-
-// searchAgrees compares what payments are found by with the payments.
-func (t *tx) searchAgrees() error {
-	var id string
-	err := t.slowRow(`SELECT p.id FROM payments p LEFT JOIN payment_search s USING (seq)
-		WHERE (lower(p.url), (p.state <> 'failed') * p.usd, p.state, p.symbol, length(p.url_prefix),
-		p.url_prefix)
-			IS NOT (s.url, s.usd, s.state, s.symbol, s.prefix_length, substr(p.url, 1, s.prefix_length))
-		UNION ALL SELECT 'nr. ' || seq FROM payment_search WHERE seq NOT IN (SELECT seq
-		FROM payments) LIMIT 1`).Scan(&id)
-	if err == nil {
-		return x402.Errorf(x402.LedgerCorrupt, "payment %s is not found by what it is", id)
-	}
-	return none(err, nil)
 }
 
 // schemaAgrees compares the tables, indexes and triggers with those of a new ledger: a trigger could
@@ -184,7 +196,8 @@ var newSchema = sync.OnceValues(func() (map[string]string, error) {
 })
 
 // typesAgree finds values that are not of their column's type: SQLite takes any, and compares a text
-// and the same bytes as two. Where bytes may be missing they are NULL, and never empty.
+// and the same bytes as two. Where bytes may be missing they are NULL, and never empty. The long tables
+// are looked at where they are read (cursor.go).
 func (t *tx) typesAgree() error {
 	type column struct {
 		table, name, kind string
@@ -194,7 +207,8 @@ func (t *tx) typesAgree() error {
 		err = row.Scan(&c.table, &c.name, &c.kind, &c.required)
 		return c, err
 	}, `SELECT m.name, c.name, lower(c.type), c."notnull" FROM sqlite_schema m, pragma_table_info(m.name) c
-		WHERE m.type = 'table' AND m.name NOT LIKE 'url%' AND m.name NOT LIKE 'sqlite_%' ORDER BY 1, c.cid`)
+		WHERE m.type = 'table' AND m.name NOT LIKE 'url%' AND m.name NOT LIKE 'sqlite_%'
+			AND m.name NOT IN ('audit', 'payments', 'payment_search', 'contents', 'bodies') ORDER BY 1, c.cid`)
 	if err != nil {
 		return err
 	}

@@ -272,8 +272,8 @@ func checked(done history.Sampled) findings {
 		return good("the audit chain is intact (%d rows)", done.Rows)
 	}
 	return good("no fault in a sample: %d of the audit chain's %d rows hold together, and %d of %d payments "+
-		"are what it says; x402-wallet doctor --full checks all of them", done.Rows, done.AllRows, done.Payments,
-		done.AllPayments)
+		"are what it says; x402-wallet doctor --full checks all of them", done.Rows, done.AllRows,
+		done.Payments, done.AllPayments)
 }
 
 // content says how much of the quota is used.

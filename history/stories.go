@@ -1,0 +1,344 @@
+package history
+
+import (
+	"errors"
+	"slices"
+	"strings"
+	"time"
+
+	"x402-wallet/budget"
+	"x402-wallet/x402"
+	"x402-wallet/x402/money"
+)
+
+// The payments are compared in one reading of the audit chain: where it tells of a reservation the next
+// payment is read, and what the chain tells of it later is kept until windowSize payments were begun after
+// it. Then it has to be what was told; what is not, and what is told of later, is looked up and told again
+// from its first event. So the memory that this takes does not grow with the ledger, and most rows are read
+// once.
+
+const (
+	windowSize = 8192
+	maxLate    = 8192    // payments that are told again at a time
+	maxSums    = 1 << 17 // groups of payments whose sums are in memory; SQLite adds up more of them
+)
+
+// stories is the reading.
+type stories struct {
+	*replay
+	audit, payments, search, contents *cursor
+
+	window, most int // windowSize and maxLate
+
+	open  map[string]*story
+	queue []*story // the open ones, oldest first
+	late  map[string]struct{}
+
+	bodies, stored, owed int64
+	sums                 map[paidFor]budget.Use // nil: there were too many
+}
+
+// paidFor is what payments are summed up by.
+type paidFor struct {
+	session, host, network, symbol, prefix string
+	hour                                   int64
+}
+
+// stories reads the chain and compares the long tables with it, and says how many rows it has.
+func (r *replay) stories() (rows int, err error) {
+	s := &stories{replay: r, window: windowSize, most: maxLate, open: map[string]*story{},
+		late: map[string]struct{}{}, sums: map[paidFor]budget.Use{}}
+	return s.compareAll()
+}
+
+func (s *stories) compareAll() (rows int, err error) {
+	for _, c := range []struct {
+		into                **cursor
+		table, kinds, query string
+	}{
+		{&s.audit, "audit", "iitttbB", `SELECT seq, at, payment, event, detail, hash, seal FROM audit
+			WHERE seq > 0 ORDER BY seq`},
+		{&s.payments, "payments", storedKinds, selectStored + ` ORDER BY seq`},
+		{&s.search, "payment_search", "ititti", `SELECT seq, url, usd, state, symbol, prefix_length
+			FROM payment_search ORDER BY seq`},
+		{&s.contents, "contents", contentKinds, `SELECT ` + contentColumns + ` FROM contents c
+			LEFT JOIN bodies b ON b.content = c.seq ORDER BY c.seq`},
+	} {
+		if *c.into, err = s.t.open(c.table, c.kinds, c.query); err != nil {
+			return 0, err
+		}
+		defer (*c.into).close()
+	}
+	if rows, err = s.read(); err != nil {
+		return rows, err
+	}
+	for _, check := range []func() error{s.closeAll, s.tellAgain, s.nothingLeft, s.sumsAgree} {
+		if err := check(); err != nil {
+			return rows, err
+		}
+	}
+	return rows, nil
+}
+
+func (s *stories) read() (rows int, err error) {
+	chain, err := s.t.newChain(0, s.k.After)
+	if err != nil {
+		return 0, err
+	}
+	for _, c := range []*cursor{s.payments, s.search, s.contents} {
+		if err := c.next(); err != nil {
+			return 0, err
+		}
+	}
+	for ; ; rows++ {
+		if err := s.audit.next(); err != nil {
+			return rows, err
+		}
+		if s.audit.done {
+			return rows, chain.end()
+		}
+		a := s.audit
+		row := auditRow{seq: a.int(0), at: a.int(1), payment: a.text(2), event: a.text(3), detail: a.text(4),
+			hash: a.bytes(5), seal: a.bytes(6)}
+		err := chain.follow(row)
+		if err == nil {
+			err = s.apply(row)
+		}
+		if err == nil && row.payment != "" {
+			err = s.told(row)
+		}
+		if err != nil {
+			return rows, err
+		}
+	}
+}
+
+// told takes an event of a payment into account.
+func (s *stories) told(row auditRow) (err error) {
+	of := s.open[row.payment]
+	if row.event == string(Reserved) && of == nil {
+		if of, err = s.begin(row); err != nil {
+			return err
+		}
+	}
+	if row.event == contentEvent {
+		if err := s.bought(of, row.payment); err != nil {
+			return err
+		}
+	}
+	if of != nil {
+		return s.tell(of, row)
+	}
+	s.late[row.payment] = struct{}{}
+	if len(s.late) < s.most {
+		return nil
+	}
+	return s.tellAgain()
+}
+
+// begin reads the payment that a reservation is of: the next one.
+func (s *stories) begin(row auditRow) (*story, error) {
+	if s.payments.done || s.payments.text(1) != row.payment || s.payments.int(0) != s.reservations {
+		return nil, corrupt("the audit chain has a reservation of payment %s, which is not its number %d",
+			row.payment, s.reservations)
+	}
+	of := &story{is: storedFrom(s.payments)}
+	if err := s.found(of.is); err != nil {
+		return nil, err
+	}
+	s.add(of.is)
+	s.paid[of.is.session] = max(s.paid[of.is.session], of.is.created)
+	s.open[row.payment] = of
+	s.queue = append(s.queue, of)
+	if len(s.queue) > s.window {
+		oldest := s.queue[0]
+		s.queue = s.queue[1:]
+		if err := s.closed(oldest); err != nil {
+			return nil, err
+		}
+	}
+	return of, s.payments.next()
+}
+
+// found compares what a payment is found by with the payment.
+func (s *stories) found(p storedPayment) error {
+	usd := p.usd
+	if State(p.state) == Failed {
+		usd = 0
+	}
+	f := s.search
+	if f.done || f.int(0) != p.seq || f.text(1) != lower(p.url) || f.int(2) != usd || f.text(3) != p.state ||
+		f.text(4) != p.symbol || !strings.HasPrefix(p.url, p.from) || f.int(5) != characters(p.from) {
+		return x402.Errorf(x402.LedgerCorrupt, "payment %s is not found by what it is", p.id)
+	}
+	return f.next()
+}
+
+// characters counts as SQLite does.
+func characters(text string) (n int64) {
+	for _, b := range []byte(text) {
+		if b&0xC0 != 0x80 {
+			n++
+		}
+	}
+	return n
+}
+
+// add counts a payment in the sums.
+func (s *stories) add(p storedPayment) {
+	if s.sums == nil {
+		return
+	}
+	key := paidFor{p.session, p.host, p.network, p.symbol, p.from, p.created / time.Hour.Microseconds()}
+	use := s.sums[key]
+	switch State(p.state) {
+	case Settled:
+		use.Spent += money.Dollars(p.usd)
+	case Failed:
+	default:
+		use.Held += money.Dollars(p.usd)
+	}
+	s.sums[key] = use
+	if len(s.sums) > maxSums {
+		s.sums = nil
+	}
+}
+
+// bought reads a payment's content where the chain first tells of one: they came in that order. of is the
+// payment's story, or nil where it is told again.
+func (s *stories) bought(of *story, payment string) error {
+	if of != nil && of.content != nil {
+		return nil // other bytes came
+	}
+	if s.contents.done || s.contents.text(1) != payment {
+		if of == nil {
+			return nil // likewise
+		}
+		return corrupt("the content of payment %s is not what the audit chain says", payment)
+	}
+	c := contentFrom(s.contents)
+	if of != nil {
+		of.content = &c
+	}
+	if c.length != nil {
+		s.bodies++
+	}
+	if c.removed == "" {
+		s.stored += c.size
+		if c.spare == 0 {
+			s.owed += c.size
+		}
+	}
+	return s.contents.next()
+}
+
+// closed compares a story; one that does not agree yet is told again.
+func (s *stories) closed(of *story) error {
+	delete(s.open, of.is.id)
+	if s.compare(of) == nil {
+		return nil
+	}
+	s.late[of.is.id] = struct{}{}
+	if len(s.late) < s.most {
+		return nil
+	}
+	return s.tellAgain()
+}
+
+func (s *stories) closeAll() error {
+	for _, of := range s.queue {
+		if err := s.closed(of); err != nil {
+			return err
+		}
+	}
+	s.queue = nil
+	return nil
+}
+
+// tellAgain tells the late payments from their first event, in one go those that follow each other.
+func (s *stories) tellAgain() error {
+	var numbers []int64
+	for id := range s.late {
+		n, err := s.t.number(id)
+		if errors.Is(err, ErrNotFound) {
+			err = corrupt("the audit chain tells of payment %s, which is not in it", id)
+		}
+		if err != nil {
+			return err
+		}
+		numbers = append(numbers, n)
+	}
+	clear(s.late)
+	slices.Sort(numbers)
+	for len(numbers) > 0 {
+		n := 1
+		for n < len(numbers) && numbers[n] == numbers[0]+int64(n) {
+			n++
+		}
+		if err := s.chunk(numbers[0], numbers[n-1]); err != nil {
+			return err
+		}
+		numbers = numbers[n:]
+	}
+	return nil
+}
+
+// nothingLeft refuses rows that the chain tells nothing of.
+func (s *stories) nothingLeft() error {
+	var bodies, uses, stored, owed int64
+	err := s.t.slowRow(`SELECT (SELECT count(*) FROM bodies), count(*), coalesce(max(stored), 0),
+		coalesce(max(owed), 0) FROM content_use`).Scan(&bodies, &uses, &stored, &owed)
+	switch {
+	case err != nil:
+		return err
+	case !slices.Equal(s.redates, s.redated):
+		return corrupt("what was redated in it is not what the audit chain says")
+	case !s.payments.done:
+		return corrupt("payment %s is none that the audit chain has", s.payments.text(1))
+	case !s.search.done:
+		return x402.Errorf(x402.LedgerCorrupt, "payment nr. %d is not found by what it is", s.search.int(0))
+	case !s.contents.done:
+		return corrupt("the content of payment %s is not what the audit chain says", s.contents.text(1))
+	case bodies != s.bodies:
+		return corrupt("it has the bytes of %d contents, and %d say that they have any", bodies, s.bodies)
+	case uses != 1 || stored != s.stored || owed != s.owed:
+		return x402.Errorf(x402.LedgerCorrupt, "how much content is stored is not what is stored")
+	}
+	return nil
+}
+
+// sumsAgree compares the sums that are kept with those of the payments.
+func (s *stories) sumsAgree() error {
+	if s.sums == nil {
+		return s.t.sumsAgree()
+	}
+	type scope struct {
+		name, key string
+		day       int64
+	}
+	all := map[scope]budget.Use{}
+	for k, use := range s.sums {
+		day, prefix := k.hour/24, k.symbol+"\n"+k.prefix
+		for _, to := range []scope{{"all", "", day}, {"session", k.session, day}, {"host", k.host, day},
+			{"network", k.network, day}, {"symbol", k.symbol, day}, {"hour", k.symbol, k.hour},
+			{"prefix", prefix, day}, {"prefix ever", prefix, 0}} {
+			is := all[to]
+			all[to] = budget.Use{Spent: is.Spent + use.Spent, Held: is.Held + use.Held}
+		}
+	}
+	different := 0
+	err := s.t.forEach(func(row scanner) error {
+		var of scope
+		var is budget.Use
+		err := row.Scan(&of.name, &of.key, &of.day, &is.Spent, &is.Held)
+		if use, known := all[of]; !known || use != is {
+			different++
+		}
+		delete(all, of)
+		return err
+	}, `SELECT scope, key, day, spent, held FROM totals`)
+	if different += len(all); err == nil && different > 0 {
+		err = x402.Errorf(x402.LedgerCorrupt, "%d sums are not those of the payments", different)
+	}
+	return err
+}
