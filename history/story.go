@@ -109,7 +109,9 @@ func (r *replay) chunk(first, last int64) error {
 	err = r.t.forEach(func(row scanner) error {
 		var n int64
 		c, err := scanStoredContent(row, &n)
-		stories[n-first].content = &c
+		if err == nil {
+			stories[n-first].content = &c
+		}
 		return err
 	}, `SELECT p.seq, `+contentColumns+` FROM payments p CROSS JOIN contents c ON c.payment = p.id
 		LEFT JOIN bodies b ON b.content = c.seq WHERE p.seq BETWEEN ? AND ?`, first, last)
@@ -155,8 +157,8 @@ type step struct {
 
 // tell takes an event of a payment into account.
 func (r *replay) tell(s *story, a auditRow) error {
-	var d step
-	if json.Unmarshal([]byte(a.detail), &d) != nil || (d.N != 0 && d.N != s.is.seq) {
+	d, err := readStep(a.detail)
+	if err != nil || (d.N != 0 && d.N != s.is.seq) {
 		return corrupt("event %d (%s of %s) cannot be read, or is of another payment", a.seq, a.event,
 			s.is.id)
 	}
