@@ -8,6 +8,7 @@ import (
 	"maps"
 	"slices"
 	"strings"
+	"sync/atomic"
 	"time"
 	"unicode/utf8"
 
@@ -189,21 +190,10 @@ func (p *Program) verifyCommand(ui *ui) *cobra.Command {
 	cmd := &cobra.Command{
 		Use: "verify", Short: "Check the ledger's audit chain and its seals", Args: wants(),
 		RunE: p.onWallet(ui, func(ctx context.Context, w *tools.Wallet, _ []string) error {
-			rows, err := waitFor(ui, "reading the whole ledger", func() (int, error) {
-				rows, err := w.Store.Verify(ctx, history.Head{})
-				if err == nil {
-					_, err = w.Store.VerifyContent(ctx)
-				}
-				return rows, err
-			})
+			checked := seals || !w.Keys.Locked()
+			rows, err := ui.verify(ctx, w, checked, seals)
 			if err != nil {
 				return err
-			}
-			checked := seals || !w.Keys.Locked()
-			if checked {
-				if err := w.VerifySeals(ctx, seals); err != nil {
-					return err
-				}
 			}
 			return ui.answer(map[string]any{"ok": true, "rows": rows, "seals": checked}, func() {
 				ui.say("the audit chain is intact: %d rows", rows)
@@ -217,6 +207,33 @@ func (p *Program) verifyCommand(ui *ui) *cobra.Command {
 	cmd.Flags().BoolVar(&seals, "seals", false,
 		"check the seals in this process, unlocking the wallet for that")
 	return cmd
+}
+
+// verify compares the whole ledger, once: a holder of the key compares the seals in the same reading. It
+// says how many rows of the audit chain there are.
+func (u *ui) verify(ctx context.Context, w *tools.Wallet, seals, own bool) (rows int64, err error) {
+	var percent atomic.Int64
+	percent.Store(-1)
+	ctx = history.WithProgress(ctx, func(done, all int64) { percent.Store(100 * done / max(all, 1)) })
+	defer u.waitingFor(func() string {
+		if p := percent.Load(); p >= 0 {
+			return fmt.Sprintf("reading the whole ledger, %d %% done", p)
+		}
+		return "reading the whole ledger"
+	})()
+	if seals {
+		err = w.VerifySeals(ctx, own)
+	} else {
+		_, err = w.Store.Verify(ctx, history.Head{})
+	}
+	if err == nil {
+		_, err = w.Store.VerifyContent(ctx)
+	}
+	if err != nil {
+		return 0, err
+	}
+	head, err := w.Store.Head(ctx)
+	return head.Seq, err
 }
 
 func (p *Program) showCommand(ui *ui) *cobra.Command {

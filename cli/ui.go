@@ -308,6 +308,11 @@ const (
 // waiting tells a person on stderr what takes long, if it does, and that it still does; the
 // returned function ends it.
 func (u *ui) waiting(what string) (done func()) {
+	return u.waitingFor(func() string { return what })
+}
+
+// waitingFor is waiting for what changes meanwhile.
+func (u *ui) waitingFor(what func() string) (done func()) {
 	if !u.errTerminal {
 		return func() {}
 	}
@@ -315,9 +320,9 @@ func (u *ui) waiting(what string) (done func()) {
 	var ended atomic.Bool
 	u.progress = time.AfterFunc(patience, func() {
 		if waited := time.Since(began); waited < repeat {
-			u.note("%s ...", what)
+			u.note("%s ...", what())
 		} else {
-			u.note("%s ... (%d s)", what, waited/time.Second)
+			u.note("%s ... (%d s)", what(), waited/time.Second)
 		}
 		if !ended.Load() {
 			u.progress.Reset(repeat)

@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"math"
 	"slices"
 	"strings"
 	"testing"
@@ -312,13 +313,14 @@ func (t *tx) verifyAll(k Keyholder) error {
 	if _, err := t.verify(k); err != nil {
 		return err
 	}
-	ids, err := t.storedContent()
-	for _, id := range ids {
-		if err == nil {
-			_, err = t.content(id)
+	for after, more := int64(math.MinInt64), true; more; {
+		var err error
+		_, after, more, err = t.contentPage(after)
+		if err != nil {
+			return err
 		}
 	}
-	return err
+	return nil
 }
 
 // finds edits a ledger, and reports whether that can be done, whether it is found, and what was said.

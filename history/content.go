@@ -366,24 +366,42 @@ func (c *storedContent) agrees(p storedPayment, bought string) bool {
 			Truncated: c.truncated == 1})
 }
 
-// VerifyContent reads all content that is stored, and finds bytes that somebody changed.
+// VerifyContent reads all content that is stored, and finds bytes that somebody changed: a page at a time,
+// each in a reading of its own.
 func (s *Store) VerifyContent(ctx context.Context) (bytes int64, err error) {
-	ids, err := read(ctx, s, (*tx).storedContent)
-	for _, id := range ids {
-		if err != nil {
-			break
-		}
-		var c Content
-		c, err = s.Content(ctx, id)
-		if errors.Is(err, ErrContentRemoved) { // meanwhile
-			err = nil
-		}
-		bytes += int64(len(c.Body))
+	for after, more := int64(math.MinInt64), true; more && err == nil; {
+		err = s.view(ctx, func(t *tx) (err error) {
+			var page int64
+			page, after, more, err = t.contentPage(after)
+			bytes += page
+			return err
+		})
 	}
 	return bytes, err
 }
 
-// storedContent are the payments whose content is stored.
-func (t *tx) storedContent() (ids []string, err error) {
-	return collect(t, scanText, `SELECT payment FROM contents WHERE removed = '' ORDER BY seq`)
+// pageOfContent is how many contents one reading compares.
+const pageOfContent = 100
+
+// contentPage compares the stored contents behind one, and says which was the last and whether there are
+// more.
+func (t *tx) contentPage(after int64) (bytes, last int64, more bool, err error) {
+	type place struct {
+		seq int64
+		id  string
+	}
+	page, err := collect(t, func(row scanner) (p place, err error) {
+		err = row.Scan(&p.seq, &p.id)
+		return p, err
+	}, `SELECT seq, payment FROM contents WHERE removed = '' AND seq > ? ORDER BY seq LIMIT ?`, after,
+		pageOfContent)
+	for _, p := range page {
+		if err != nil {
+			break
+		}
+		var c Content
+		c, err = t.content(p.id)
+		bytes, after = bytes+int64(len(c.Body)), p.seq
+	}
+	return bytes, after, len(page) == pageOfContent, err
 }

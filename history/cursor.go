@@ -71,7 +71,7 @@ func isOfKind(v driver.Value, kind byte) bool {
 	case string:
 		return kind == 't' || kind == 'T'
 	case []byte:
-		return kind == 'b' || kind == 'B' && len(v) > 0
+		return kind == 'b' || (kind == 'B' && len(v) > 0)
 	case nil:
 		return kind == 'T' || kind == 'B' || kind == 'I'
 	}

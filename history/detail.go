@@ -73,7 +73,7 @@ func isNumber(text string) bool {
 			return false
 		}
 	}
-	return len(digits) > 0 && len(digits) <= 18 && (digits[0] != '0' || digits == "0" && digits == text)
+	return len(digits) > 0 && len(digits) <= 18 && (digits[0] != '0' || text == "0")
 }
 
 // readStep is what json.Unmarshal makes of a detail.

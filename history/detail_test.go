@@ -37,8 +37,8 @@ func TestReadStep(t *testing.T) {
 		return tx.walk(0, Head{}, func(row auditRow) error { sameStep(t, row.detail); return nil })
 	}))
 	rapid.Check(t, func(rt *rapid.T) {
-		names := rapid.SampledFrom([]string{"n", "row", "note", "chain", "falseReceipt", "amount", "Key", "bytes",
-			"x"})
+		names := rapid.SampledFrom([]string{"n", "row", "note", "chain", "falseReceipt", "amount", "Key",
+			"bytes", "x"})
 		values := rapid.OneOf(rapid.SampledFrom([]string{`1`, `-7`, `"a"`, `""`, `true`, `null`, `{}`, `{"a":[1]}`, `1.0`,
 			`00`, `"\\n"`, `tru`, `-`}), rapid.Map(rapid.String(), func(s string) string { return fmt.Sprintf("%q", s) }))
 		text := "{"

@@ -64,12 +64,14 @@ func (s *stories) compareAll() (rows int, err error) {
 		{&s.contents, "contents", contentKinds, `SELECT ` + contentColumns + ` FROM contents c
 			LEFT JOIN bodies b ON b.content = c.seq ORDER BY c.seq`},
 	} {
-		if *c.into, err = s.t.open(c.table, c.kinds, c.query); err != nil {
+		*c.into, err = s.t.open(c.table, c.kinds, c.query)
+		if err != nil {
 			return 0, err
 		}
 		defer (*c.into).close()
 	}
-	if rows, err = s.read(); err != nil {
+	rows, err = s.read()
+	if err != nil {
 		return rows, err
 	}
 	for _, check := range []func() error{s.closeAll, s.tellAgain, s.nothingLeft, s.sumsAgree} {
@@ -90,7 +92,15 @@ func (s *stories) read() (rows int, err error) {
 			return 0, err
 		}
 	}
+	tell, _ := s.t.ctx.Value(progressKey{}).(func(done, all int64))
+	var all int64
+	if err := s.t.row(`SELECT coalesce(max(seq), 0) FROM audit`).Scan(&all); err != nil {
+		return 0, err
+	}
 	for ; ; rows++ {
+		if tell != nil && rows%progressStep == 0 {
+			tell(int64(rows), all)
+		}
 		if err := s.audit.next(); err != nil {
 			return rows, err
 		}
@@ -117,7 +127,8 @@ func (s *stories) read() (rows int, err error) {
 func (s *stories) told(row auditRow) (err error) {
 	of := s.open[row.payment]
 	if row.event == string(Reserved) && of == nil {
-		if of, err = s.begin(row); err != nil {
+		of, err = s.begin(row)
+		if err != nil {
 			return err
 		}
 	}
@@ -337,7 +348,8 @@ func (s *stories) sumsAgree() error {
 		delete(all, of)
 		return err
 	}, `SELECT scope, key, day, spent, held FROM totals`)
-	if different += len(all); err == nil && different > 0 {
+	different += len(all)
+	if err == nil && different > 0 {
 		err = x402.Errorf(x402.LedgerCorrupt, "%d sums are not those of the payments", different)
 	}
 	return err

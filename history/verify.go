@@ -31,6 +31,17 @@ func (s *Store) VerifySealed(ctx context.Context, k Keyholder) (rows int, err er
 	return s.verify(ctx, k)
 }
 
+type progressKey struct{}
+
+// WithProgress has Verify and VerifySealed tell how many of how many rows of the audit chain they have
+// compared, now and then.
+func WithProgress(ctx context.Context, tell func(done, all int64)) context.Context {
+	return context.WithValue(ctx, progressKey{}, tell)
+}
+
+// progressStep is how many rows are compared between two times that it is told.
+const progressStep = 1 << 14
+
 func (s *Store) verify(ctx context.Context, k Keyholder) (rows int, err error) {
 	return read(ctx, s, func(t *tx) (int, error) { return t.verify(k) })
 }
@@ -45,7 +56,8 @@ func (t *tx) verify(k Keyholder) (rows int, err error) {
 			return 0, err
 		}
 	}
-	if rows, err = r.stories(); err != nil {
+	rows, err = r.stories()
+	if err != nil {
 		return rows, err
 	}
 	for _, check := range []func() error{r.tables, r.sealedSums} {
