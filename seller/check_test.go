@@ -261,8 +261,11 @@ func TestResolution(t *testing.T) {
 	t.Run("rebinding between the question and the payment", func(t *testing.T) {
 		f := &fakeNet{answers: [][]string{{"8.8.8.8"}, {"127.0.0.1"}}, to: s.Listener.Addr().String()}
 		h := New(Options{Resolver: f, RootCAs: roots, dial: f.dial})
+		now := time.Now()
+		h.http.names.now = func() time.Time { return now }
 		_, err := h.Ask(t.Context(), Request{URL: "https://example.com/"})
 		require.NoError(t, err)
+		now = now.Add(nameLife) // until then it is the address that was checked
 		_, err = h.Present(t.Context(), Request{URL: "https://example.com/"},
 			x402.Attachment{Header: "PAYMENT-SIGNATURE", Value: "x"})
 		var e *SendError

@@ -11,8 +11,9 @@
 // the server read a signed GET, sends it a second time unasked.
 //
 // The files: client.go (which of the two). HTTP: http.go (ask, present), check.go (what may be
-// sent), dial.go (to which addresses), body.go (what is taken in), errors.go (what the network's
-// errors mean outside); node.go is the client for the owner's own nodes and facilitators. MCP:
+// sent), dial.go (to which addresses), resolve.go (names, remembered), body.go (what is taken in),
+// errors.go (what the network's errors mean outside); node.go is the client for the owner's own nodes and
+// facilitators. MCP:
 // mcp.go (a request and its answer), mcpsession.go (sessions, kept and ended), mcpopen.go (how one is
 // opened), mcpexchange.go (what left and what came, read raw), mcptransport.go (where that is noted, and
 // how a payment leaves once), mcptools.go (lists of tools, and errors); connections are

@@ -60,9 +60,9 @@ func (e *blockedError) Error() string {
 	return fmt.Sprintf("%s leads to an address that is not of the public Internet", e.host)
 }
 
-// dialContext resolves once and connects to one of exactly those addresses, each checked
-// (security.md C10–C12). An entry of the loopback list counts for the host as the URL writes it,
-// never for another name that leads to the same place.
+// dialContext resolves, at most once in nameLife, and connects to one of exactly those addresses, each
+// checked whenever it is used (security.md C10–C12). An entry of the loopback list counts for the host as
+// the URL writes it, never for another name that leads to the same place.
 func (h *httpClient) dialContext(ctx context.Context, network, address string) (net.Conn, error) {
 	host, port, err := net.SplitHostPort(address)
 	if err != nil {
@@ -81,6 +81,7 @@ func (h *httpClient) dialContext(ctx context.Context, network, address string) (
 		}
 		failures = append(failures, err)
 	}
+	h.names.forget(host)
 	return nil, errors.Join(failures...)
 }
 
@@ -95,11 +96,7 @@ func (h *httpClient) resolve(ctx context.Context, host string, listed bool) ([]n
 		}
 		return []netip.Addr{ip}, nil
 	}
-	var resolver resolver = net.DefaultResolver
-	if h.options.Resolver != nil {
-		resolver = h.options.Resolver
-	}
-	found, err := resolver.LookupNetIP(ctx, "ip", host)
+	found, err := h.names.LookupNetIP(ctx, "ip", host)
 	if err != nil {
 		return nil, err
 	}

@@ -6,6 +6,7 @@ import (
 	"crypto/tls"
 	"encoding/json"
 	"errors"
+	"net"
 	"net/http"
 	"net/http/httptrace"
 	"net/url"
@@ -28,6 +29,7 @@ const (
 type httpClient struct {
 	options   Options
 	loopback  map[string]bool
+	names     *names
 	transport http.RoundTripper
 	bodySemaphores
 }
@@ -36,6 +38,10 @@ func newHTTP(o Options) *httpClient {
 	h := &httpClient{options: o, loopback: map[string]bool{}, bodySemaphores: newBodySemaphores()}
 	for _, entry := range o.Loopback {
 		h.loopback[entry] = true
+	}
+	h.names = newNames(net.DefaultResolver)
+	if o.Resolver != nil {
+		h.names = newNames(o.Resolver)
 	}
 	protocols := new(http.Protocols)
 	protocols.SetHTTP1(true) // HTTP/2 multiplexes and resends on its own
