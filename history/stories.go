@@ -18,8 +18,8 @@ import (
 // once.
 
 const (
-	windowSize = 8192
-	maxLate    = 8192    // payments that are told again at a time
+	windowSize = 1024
+	maxLate    = 1024    // payments that are told again at a time
 	maxSums    = 1 << 17 // groups of payments whose sums are in memory; SQLite adds up more of them
 )
 
