@@ -1,10 +1,12 @@
 package tools
 
 import (
+	"context"
 	"encoding/json"
 	"fmt"
 	"io"
 	"runtime"
+	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -15,6 +17,8 @@ import (
 	"x402-wallet/history"
 	"x402-wallet/internal/sandbox"
 	"x402-wallet/pay"
+	"x402-wallet/seller"
+	"x402-wallet/x402"
 )
 
 // Which of a client's calls for the same are the same call again.
@@ -105,6 +109,21 @@ func (c *client) heard() (list map[string]outcome) {
 	return map[string]outcome{string(a.ID): r.StructuredContent}
 }
 
+// late keeps the seller's answers to payments back for a time, which begins with the first payment.
+type late struct {
+	pay.Transport
+	wait  time.Duration
+	first sync.Once
+	until time.Time
+}
+
+func (l *late) Present(ctx context.Context, q seller.Request, with x402.Attachment) (*seller.Answer, error) {
+	l.first.Do(func() { l.until = time.Now().Add(l.wait) })
+	a, err := l.Transport.Present(ctx, q, with)
+	time.Sleep(time.Until(l.until))
+	return a, err
+}
+
 // A client that gives a call up without a word and makes it again pays once, however often; two
 // purchases that were meant stay two.
 func TestACallGivenUpWithoutAWordIsOnePurchase(t *testing.T) {
@@ -112,16 +131,14 @@ func TestACallGivenUpWithoutAWordIsOnePurchase(t *testing.T) {
 		t.Parallel()
 		w := newWorld(t, rules{})
 		w.Fund(w.address(sandbox.EVM), sandbox.USDC)
-		answers := make(chan struct{})
-		time.AfterFunc(wait, func() { close(answers) })
-		w.wallet.Engine.Transport = holding{w.wallet.Engine.Transport, answers}
+		w.wallet.Engine.Transport = &late{Transport: w.wallet.Engine.Transport, wait: wait}
 		return w, w.serve(t)
 	}
 	t.Run("while it waits", func(t *testing.T) {
-		w, c := start(t, 3*giveUp)
+		w, c := start(t, 6*giveUp)
 		for i := range 3 {
 			c.begin(100+i, w.SellerURL+"/weather", "")
-			time.Sleep(giveUp + 50*time.Millisecond)
+			time.Sleep(2 * giveUp)
 		}
 		seen := map[string]int{}
 		for range 3 {
@@ -164,7 +181,7 @@ func TestACallGivenUpWithoutAWordIsOnePurchase(t *testing.T) {
 		c.begin(100, url, "")
 		first := c.heard()["100"]
 		require.Equal(t, outcome{pay.StatusPaid, pay.RepeatIs, first.PaymentID}, first)
-		time.Sleep(time.Second)
+		time.Sleep(2 * giveUp)
 		c.begin(101, url, "")
 		require.Equal(t, outcome{pay.StatusReplayed, pay.RepeatBuys, first.PaymentID}, c.heard()["101"])
 		require.Len(t, w.Settlements(), 1)
@@ -182,7 +199,7 @@ func TestACallGivenUpWithoutAWordIsOnePurchase(t *testing.T) {
 		w, c := start(t, pay.LateAnswer+100*time.Millisecond)
 		c.begin(100, w.SellerURL+"/weather", "")
 		c.heard()
-		time.Sleep(time.Second)
+		time.Sleep(2 * giveUp)
 		for range 2 {
 			c.begin(101, w.SellerURL+"/weather", "new")
 			require.Equal(t, pay.RepeatIs, c.heard()["101"].Repeat)
@@ -197,7 +214,7 @@ func TestTheAnswerToACallThatWasMadeAgainIsNotDelivered(t *testing.T) {
 	defer client.Close()
 	out, e := &output{}, &ends{}
 	l := start(t, in, out)
-	for i, silence := range []time.Duration{0, giveUp + 50*time.Millisecond} {
+	for i, silence := range []time.Duration{0, 2 * giveUp} {
 		time.AfterFunc(silence, func() { io.WriteString(client, payRequest(fmt.Sprint(1+i))+"\n") })
 		m, err := l.Read(t.Context())
 		require.NoError(t, err)

@@ -104,7 +104,15 @@ func (w *words) sells(file string) (end func() string) {
 	require.NoError(w.t, err)
 	proxy := &httputil.ReverseProxy{Rewrite: func(r *httputil.ProxyRequest) { r.SetURL(at) },
 		FlushInterval: -1}
-	w.put("/shop/", http.StripPrefix("/shop", proxy).ServeHTTP)
+	w.put("/shop/", http.StripPrefix("/shop", http.HandlerFunc(func(rw http.ResponseWriter, r *http.Request) {
+		// A proxy that still reads a request while its answer begins may cut the answer off.
+		body, err := io.ReadAll(r.Body)
+		if err != nil {
+			return // the client has gone
+		}
+		r.Body = io.NopCloser(bytes.NewReader(body))
+		proxy.ServeHTTP(rw, r)
+	})).ServeHTTP)
 	return func() string {
 		_ = cmd.Process.Signal(os.Interrupt)
 		_ = cmd.Wait()
