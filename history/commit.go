@@ -9,16 +9,17 @@ import (
 	"x402-wallet/x402"
 )
 
-// Changes of this process that come at the same time share a transaction: waiting for the disk
-// takes as long for many as for one. Without it a wallet makes a quarter of the payments a second
-// (BenchmarkPayParallel). Each change is whole or nothing within its transaction, sees those before
-// it, and has its own answer; none has one before the commit.
+// Changes of this process that come at the same time share a transaction: beginning and ending one
+// takes as long for many as for one. Each change is whole or nothing within its transaction, sees those
+// before it, and has its own answer; none has one before the commit, and one that has to be durable
+// none before the disk has it (walsync.go). While the disk is waited for, the next ones are written.
 
 // change is one of them.
 type change struct {
 	f        func(*tx) error
-	noSync   bool // need not outlive a power cut
+	durable  bool // has to outlive a power cut
 	since    time.Time
+	row      int64 // the last of the audit chain that it wrote; 0: none
 	err      error
 	panicked any
 	leads    bool          // its caller commits, for all that wait
@@ -39,19 +40,19 @@ const maxBatch = 64
 // transaction has begun gets LEDGER_UNAVAILABLE, and nothing was written; from then on it takes its
 // few milliseconds to the end. What f returns is returned unchanged, and then nothing of f was
 // written; an error of the database is LEDGER_UNAVAILABLE, LEDGER_CORRUPT or INTERNAL (ledgerError).
-func (s *Store) tx(ctx context.Context, f func(*tx) error) error { return s.enqueue(ctx, f, false) }
+func (s *Store) tx(ctx context.Context, f func(*tx) error) error { return s.enqueue(ctx, f, true) }
 
 // commitNoSync runs f in a transaction that survives the death of the process, but perhaps not
 // of the machine.
 func (s *Store) commitNoSync(ctx context.Context, f func(*tx) error) error {
-	return s.enqueue(ctx, f, true)
+	return s.enqueue(ctx, f, false)
 }
 
-func (s *Store) enqueue(ctx context.Context, f func(*tx) error, noSync bool) error {
+func (s *Store) enqueue(ctx context.Context, f func(*tx) error, durable bool) error {
 	if err := ctx.Err(); err != nil {
 		return ledgerError("begin", err)
 	}
-	c := &change{f: f, noSync: noSync, since: time.Now(), wake: make(chan struct{}, 1)}
+	c := &change{f: f, durable: durable, since: time.Now(), wake: make(chan struct{}, 1)}
 	s.queue.join(c)
 	select {
 	case <-c.wake:
@@ -67,7 +68,10 @@ func (s *Store) enqueue(ctx context.Context, f func(*tx) error, noSync bool) err
 	if c.panicked != nil {
 		panic(c.panicked)
 	}
-	return c.err
+	if c.err != nil || !c.durable {
+		return c.err
+	}
+	return s.wal.durable(c.row)
 }
 
 func (q *commitQueue) join(c *change) {
@@ -104,24 +108,13 @@ func (q *commitQueue) leave(c *change) bool {
 	return true
 }
 
-// noSync reports whether what would be committed now need not outlive a power cut.
-func (q *commitQueue) noSync() bool {
+// take takes what is committed now out of the queue: the leader's change first.
+func (q *commitQueue) take() []*change {
 	q.mu.Lock()
 	defer q.mu.Unlock()
-	return !slices.ContainsFunc(q.next(), func(c *change) bool { return !c.noSync })
-}
-
-func (q *commitQueue) next() []*change { return q.waiting[:min(len(q.waiting), maxBatch)] }
-
-// take is what is committed now: the leader's change first, and of noSync ones none behind one that is not.
-func (q *commitQueue) take(noSync bool) []*change {
-	q.mu.Lock()
-	defer q.mu.Unlock()
-	batch := slices.Clone(q.next())
-	if durable := slices.IndexFunc(batch, func(c *change) bool { return !c.noSync }); noSync && durable >= 0 {
-		batch = batch[:durable]
-	}
-	q.waiting = slices.Delete(q.waiting, 0, len(batch))
+	n := min(len(q.waiting), maxBatch)
+	batch := slices.Clone(q.waiting[:n])
+	q.waiting = slices.Delete(q.waiting, 0, n)
 	return batch
 }
 
@@ -155,24 +148,9 @@ func (s *Store) commit(p patience) (batch []*change, err error) {
 		return nil, err
 	}
 	defer unlock()
-	// What is written is many callers' work; and a query that is broken off takes the whole
-	// transaction with it.
-	ctx := context.Background()
 	err = s.write.with(p.ctx, func(conn *conn) error {
-		noSync := s.queue.noSync()
-		if noSync {
-			if _, err := conn.ExecContext(ctx, `PRAGMA synchronous = NORMAL`); err != nil {
-				conn.broken = true
-				return ledgerError("begin", err)
-			}
-			defer func() {
-				if _, err := conn.ExecContext(ctx, `PRAGMA synchronous = FULL`); err != nil {
-					conn.broken = true // never to be used for anything that has to last
-				}
-			}()
-		}
 		return conn.transaction(p, beginWriting, func() error {
-			batch = s.queue.take(noSync)
+			batch = s.queue.take()
 			for _, c := range batch {
 				if err := s.apply(conn, c, len(batch) > 1); err != nil {
 					return err
@@ -217,4 +195,5 @@ var errRollback = x402.Errorf(x402.LedgerUnavailable, "the change was rolled bac
 func (c *change) run(t *tx) {
 	defer func() { c.panicked = recover() }() // it is the caller's
 	c.err = c.f(t)
+	c.row = t.lastRow
 }

@@ -48,7 +48,7 @@ func TestChangesTogether(t *testing.T) {
 					panic(i)
 				}
 				return nil
-			}, i%2 == 0)
+			}, i%2 != 0)
 		})
 	}
 	release()

@@ -18,7 +18,8 @@
 // hold), accept.go (a ledger as the owner accepts it); verify.go, replay.go and story.go compare all
 // of the ledger with the chain.
 //
-// Under all of them, and SQLite's own: commit.go (changes that share a transaction), filelock.go
+// Under all of them, and SQLite's own: commit.go (changes that share a transaction), walsync.go (what is
+// durable when), filelock.go
 // (processes that take turns), patience.go (how long anybody waits for others), instance.go (which
 // processes live), pool.go (connections, and what their errors mean).
 package history
@@ -77,6 +78,7 @@ type Store struct {
 	home  string
 	file  os.FileInfo // ledger.db when it was opened
 	queue commitQueue
+	wal   *walSync
 
 	contentQuota int64
 
@@ -241,17 +243,16 @@ func open(home string, o Options) (*Store, error) {
 	if !strings.HasPrefix(path, "/") {
 		path = "/" + path // a Windows drive
 	}
-	// With synchronous=FULL a commit is on the disk when it returns. A payment takes three: reserve,
-	// submit, finish. Who works on it and who waits for it is written without waiting for the disk
-	// (commitNoSync), because a power cut ends both. auto_vacuum has an effect in Create only, before
+	// With synchronous=NORMAL a commit is in the log when it returns, and what has to be on the disk is
+	// flushed by walSync. auto_vacuum has an effect in Create only, before
 	// anything else: what is removed can be given back to the disk in small steps (content.go). A log
 	// that content made longer than 64 MiB is cut again. 4000 pages are 16 MiB of log: with SQLite's
 	// thousand it would be copied, and the disk be waited for, every fifty payments.
 	dsn := "file://" + (&url.URL{Path: path}).EscapedPath() +
 		fmt.Sprintf("?mode=rw&_pragma=busy_timeout(%d)", busyWait.Milliseconds()) +
 		"&_pragma=auto_vacuum(INCREMENTAL)&_pragma=journal_mode(WAL)&_pragma=journal_size_limit(67108864)" +
-		"&_pragma=synchronous(FULL)&_pragma=wal_autocheckpoint(4000)" +
-		"&_pragma=trusted_schema(OFF)"
+		"&_pragma=synchronous(NORMAL)&_pragma=wal_autocheckpoint(4000)" +
+		"&_pragma=trusted_schema(OFF)&_pragma=temp_store(MEMORY)"
 	write, err := newPool(dsn, 1)
 	if err != nil {
 		return nil, ledgerError("open the ledger", err)
@@ -262,6 +263,7 @@ func open(home string, o Options) (*Store, error) {
 	}
 	return &Store{
 		write: write, read: read, now: o.Now, home: home, lock: lockFile, contentQuota: o.ContentQuota,
+		wal:       &walSync{path: filepath.Join(home, FileName+"-wal"), flush: (*os.File).Sync},
 		writeLock: newFileLock(home, "ledger"), checkpointLock: newFileLock(home, "mark"),
 	}, nil
 }
@@ -283,7 +285,8 @@ type tx struct {
 	ctx     context.Context
 	conn    *conn
 	failure error // the first error of the database in it
-	// the audit chain's last hash, once this change wrote one
+	// the audit chain's last row and its hash, once this change wrote one
+	lastRow  int64
 	lastHash []byte
 	Now      time.Time // never before a payment that is in the ledger: a clock set back opens no window again
 

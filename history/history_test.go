@@ -482,26 +482,6 @@ func TestPruneDeletesOnlyOldDeliveredContent(t *testing.T) {
 	require.NoError(t, err)
 }
 
-// What a payment rests on is on the disk when the ledger says so, also right after something that
-// did not have to be.
-func TestEveryCommitOfAPaymentWaitsForTheDisk(t *testing.T) {
-	s, _, _ := newStore(t)
-	full := func() {
-		t.Helper()
-		var synchronous int
-		require.NoError(t, s.write.QueryRow(`PRAGMA synchronous`).Scan(&synchronous))
-		require.Equal(t, 2, synchronous, "FULL")
-	}
-	full()
-	p := pay(t, s, testHold(1), Settled)
-	full()
-	require.NoError(t, s.Deliver(t.Context(), p.ID))
-	full()
-	var mode string
-	require.NoError(t, s.write.QueryRow(`PRAGMA journal_mode`).Scan(&mode))
-	require.Equal(t, "wal", mode)
-}
-
 func TestFilesAreTheOwnersOnly(t *testing.T) {
 	s, _, home := newStore(t)
 	pay(t, s, testHold(1), Settled)

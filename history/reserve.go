@@ -61,7 +61,8 @@ func (e *AlreadyPaying) Error() string { return "this purchase is made already, 
 // Reserve holds the money of a payment, in one transaction that checks everything its decision
 // rests on against the ledger as it is then: however many reserve at once, in however many
 // processes, no cap is ever passed by one unit. It returns the payment as it now stands in the
-// ledger. After an error nothing is held: *AlreadyPaying, WALLET_FROZEN, ErrMoved, *ShortOfFunds,
+// ledger. A power cut may take the hold back, until Submit makes it durable together with what was
+// signed for it: nothing leaves before. After an error nothing is held: *AlreadyPaying, WALLET_FROZEN, ErrMoved, *ShortOfFunds,
 // in this order.
 func (s *Store) Reserve(ctx context.Context, h Hold) (Payment, error) {
 	p := h.Payment
@@ -81,7 +82,7 @@ func (s *Store) Reserve(ctx context.Context, h Hold) (Payment, error) {
 	if err != nil {
 		return p, err
 	}
-	err = s.tx(ctx, func(t *tx) error {
+	err = s.commitNoSync(ctx, func(t *tx) error {
 		if err := t.sameFormat(); err != nil {
 			return err
 		}

@@ -86,11 +86,11 @@ type Head struct {
 func (s *Store) Head(ctx context.Context) (Head, error) { return read(ctx, s, (*tx).head) }
 
 func (t *tx) head() (h Head, err error) {
-	// That an answer was delivered need not outlive a power cut, and a checkpoint must not name what
-	// may be gone then.
+	// That money was held and that an answer was delivered need not outlive a power cut, and a
+	// checkpoint should not wait for them to.
 	err = t.row(`SELECT seq, hash, (SELECT coalesce(max(seq), 0) FROM freezes),
 		(SELECT coalesce(max(upto), 0) FROM lifts) FROM audit
-		WHERE event <> 'delivered' ORDER BY seq DESC LIMIT 1`).
+		WHERE event NOT IN ('delivered', 'reserved') ORDER BY seq DESC LIMIT 1`).
 		Scan(&h.Seq, &h.Hash, &h.Frozen, &h.Lifted)
 	if err == nil && h.Frozen > h.Lifted {
 		h.Freezes, err = t.frozen(h.Lifted, h.Frozen)
@@ -111,7 +111,8 @@ func (s *Store) Has(ctx context.Context, h Head) (bool, error) {
 	})
 }
 
-// AtHead calls f with the audit chain's last row, and no other process's f meanwhile.
+// AtHead calls f with the audit chain's last row, and no other process's f meanwhile. The row is on the
+// disk by then: a checkpoint must not name what a power cut may take back.
 func (s *Store) AtHead(ctx context.Context, f func(Head) error) error {
 	unlock, err := s.checkpointLock.Lock(ctx)
 	if err != nil {
@@ -120,6 +121,9 @@ func (s *Store) AtHead(ctx context.Context, f func(Head) error) error {
 	defer unlock()
 	head, err := s.Head(ctx)
 	if err != nil {
+		return err
+	}
+	if err := s.wal.durable(head.Seq); err != nil {
 		return err
 	}
 	return f(head)

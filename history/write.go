@@ -275,11 +275,13 @@ func (t *tx) append(payment, event string, detail any, mac func([]byte) ([]byte,
 			return err
 		}
 	}
-	_, err := t.exec(`INSERT INTO audit (at, payment, event, detail, hash, seal) VALUES (?, ?, ?, ?, ?, ?)`,
+	done, err := t.exec(`INSERT INTO audit (at, payment, event, detail, hash, seal) VALUES (?, ?, ?, ?, ?, ?)`,
 		at, payment, event, text, hash, seal)
-	if err == nil {
-		t.lastHash = hash
+	if err != nil {
+		return err
 	}
+	t.lastHash = hash
+	t.lastRow, err = done.LastInsertId()
 	return err
 }
 

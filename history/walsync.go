@@ -1,0 +1,88 @@
+package history
+
+import (
+	"errors"
+	"os"
+	"sync"
+
+	"x402-wallet/x402"
+)
+
+// walSync makes commits durable. SQLite only appends them to the ledger's log, ledger.db-wal
+// (synchronous=NORMAL): a commit outlives its process then, but perhaps not a power cut. Before a change
+// that has to is answered, the log is flushed here, apart from the transaction: the next ones are written
+// meanwhile, and all that were committed when a flush begins share it. The log is flushed from its
+// beginning, so what is durable includes all that was committed before it, by whichever process. SQLite
+// itself flushes the log before it copies it into ledger.db
+// (https://www.sqlite.org/pragma.html#pragma_synchronous).
+type walSync struct {
+	path  string
+	flush func(*os.File) error // (*os.File).Sync; tests put something else here
+
+	mu      sync.Mutex
+	asked   flushState
+	flushed flushState
+	running chan struct{} // closed when the flush that runs has ended; nil: none runs
+	// Once a flush failed the kernel may take pages for written that are not, and the next one would say
+	// nothing of it: this process makes nothing durable any more.
+	failed error
+}
+
+// flushState is how often durable was called, and the newest row of the audit chain that it was called for.
+type flushState struct {
+	calls uint64
+	row   int64
+}
+
+// durable returns when a row of the audit chain that was committed is on the disk, with all that was
+// committed before it; without a row, 0, all that was committed before the call. Its error is
+// LEDGER_UNAVAILABLE: what was committed is in the ledger, and may be lost in a power cut.
+func (w *walSync) durable(row int64) error {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.asked.calls++
+	w.asked.row = max(w.asked.row, row)
+	mine := w.asked.calls
+	isFlushed := func() bool { return w.flushed.calls >= mine || (row > 0 && w.flushed.row >= row) }
+	for w.failed == nil && !isFlushed() {
+		if w.running != nil {
+			running := w.running
+			w.mu.Unlock()
+			<-running
+			w.mu.Lock()
+			continue
+		}
+		w.run()
+	}
+	if w.failed != nil {
+		return x402.Errorf(x402.LedgerUnavailable, "flush the ledger to the disk: %w", w.failed).
+			WithHint("the disk of the wallet's home failed, or files of the ledger were taken away: see to it, restart the wallet's processes, and " +
+				"run x402-wallet history verify")
+	}
+	return nil
+}
+
+// run flushes once, for all who have asked by now. It is called with mu held.
+func (w *walSync) run() {
+	asked, running := w.asked, make(chan struct{})
+	w.running = running
+	w.mu.Unlock()
+	err := w.flushOnce()
+	w.mu.Lock()
+	w.running = nil
+	close(running)
+	if err != nil {
+		w.failed = err
+		return
+	}
+	w.flushed = asked
+}
+
+// flushOnce opens the log anew: should SQLite have replaced it, a file that was kept open would be another.
+func (w *walSync) flushOnce() error {
+	file, err := os.OpenFile(w.path, os.O_RDWR, 0) // Windows flushes only what may be written to
+	if err != nil {
+		return err
+	}
+	return errors.Join(w.flush(file), file.Close())
+}
