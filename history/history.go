@@ -18,10 +18,9 @@
 // hold), accept.go (a ledger as the owner accepts it); verify.go, replay.go and story.go compare all
 // of the ledger with the chain.
 //
-// Under all of them, and SQLite's own: commit.go (changes that share a transaction), walsync.go (what is
-// durable when), filelock.go
-// (processes that take turns), patience.go (how long anybody waits for others), instance.go (which
-// processes live), pool.go (connections, and what their errors mean).
+// Under all of them, and SQLite's own: commit.go (changes that share a transaction), walsync.go (what
+// is on the disk when), filelock.go (processes that take turns), patience.go (how long anybody waits
+// for others), instance.go (which processes live), pool.go (connections, and what their errors mean).
 package history
 
 import (
@@ -244,9 +243,9 @@ func open(home string, o Options) (*Store, error) {
 		path = "/" + path // a Windows drive
 	}
 	// With synchronous=NORMAL a commit is in the log when it returns, and what has to be on the disk is
-	// flushed by walSync. auto_vacuum has an effect in Create only, before
-	// anything else: what is removed can be given back to the disk in small steps (content.go). A log
-	// that content made longer than 64 MiB is cut again. 4000 pages are 16 MiB of log: with SQLite's
+	// flushed by walSync. auto_vacuum has an effect in Create only, before anything else: what is
+	// removed can be given back to the disk in small steps (content.go). A log that content made longer
+	// than 64 MiB is cut again. 4000 pages are 16 MiB of log: with SQLite's
 	// thousand it would be copied, and the disk be waited for, every fifty payments.
 	dsn := "file://" + (&url.URL{Path: path}).EscapedPath() +
 		fmt.Sprintf("?mode=rw&_pragma=busy_timeout(%d)", busyWait.Milliseconds()) +

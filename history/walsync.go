@@ -56,8 +56,8 @@ func (w *walSync) durable(row int64) error {
 	}
 	if w.failed != nil {
 		return x402.Errorf(x402.LedgerUnavailable, "flush the ledger to the disk: %w", w.failed).
-			WithHint("the disk of the wallet's home failed, or files of the ledger were taken away: see to it, restart the wallet's processes, and " +
-				"run x402-wallet history verify")
+			WithHint("the disk of the wallet's home failed, or files of the ledger were taken away: " +
+				"see to it, restart the wallet's processes, and run x402-wallet history verify")
 	}
 	return nil
 }

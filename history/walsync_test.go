@@ -35,7 +35,7 @@ func TestWhatWaitsForTheDisk(t *testing.T) {
 	var mode string
 	require.NoError(t, s.write.QueryRow(`PRAGMA synchronous`).Scan(&synchronous))
 	require.NoError(t, s.write.QueryRow(`PRAGMA journal_mode`).Scan(&mode))
-	require.Equal(t, 1, synchronous, "NORMAL: the log is flushed before it is copied, and the ledger after it")
+	require.Equal(t, 1, synchronous, "NORMAL: the log is flushed before it is copied, the ledger after")
 	require.Equal(t, "wal", mode)
 
 	p := pay(t, s, testHold(1), Reserved)
@@ -158,7 +158,7 @@ func TestPowerCut(t *testing.T) {
 		for id, state := range c.state {
 			p, err := after.Payment(t.Context(), id)
 			require.NoError(t, err, "%s is %s, and lost", id, state)
-			require.True(t, p.State == state || p.State == Settled, "%s is %s, and was %s", id, p.State, state)
+			require.Contains(t, []State{state, Settled}, p.State, id)
 		}
 		_, err = after.Verify(t.Context(), c.head)
 		require.NoError(t, err)
