@@ -98,7 +98,7 @@ func TestBlockedURLs(t *testing.T) {
 	} {
 		t.Run(u, func(t *testing.T) {
 			f := &fakeNet{answers: [][]string{{"8.8.8.8"}}}
-			h := New(Options{Resolver: f, dial: f.dial})
+			h := closed(t, New(Options{Resolver: f, dial: f.dial}))
 			err := h.Check(Request{URL: u})
 			require.Error(t, err, u)
 			assert.Contains(t, []x402.Code{x402.URLBlocked, x402.InvalidArgument}, code(err), u)
@@ -246,7 +246,7 @@ func TestResolution(t *testing.T) {
 	} {
 		t.Run(row.name, func(t *testing.T) {
 			f := &fakeNet{answers: row.answers, to: s.Listener.Addr().String()}
-			h := New(Options{Resolver: f, RootCAs: roots, dial: f.dial})
+			h := closed(t, New(Options{Resolver: f, RootCAs: roots, dial: f.dial}))
 			a, err := h.Ask(t.Context(), Request{URL: "https://example.com/"})
 			assert.Equal(t, row.dialled, f.dialled)
 			assert.Len(t, f.lookups, 1)
@@ -260,7 +260,7 @@ func TestResolution(t *testing.T) {
 	}
 	t.Run("rebinding between the question and the payment", func(t *testing.T) {
 		f := &fakeNet{answers: [][]string{{"8.8.8.8"}, {"127.0.0.1"}}, to: s.Listener.Addr().String()}
-		h := New(Options{Resolver: f, RootCAs: roots, dial: f.dial})
+		h := closed(t, New(Options{Resolver: f, RootCAs: roots, dial: f.dial}))
 		now := time.Now()
 		h.http.names.now = func() time.Time { return now }
 		_, err := h.Ask(t.Context(), Request{URL: "https://example.com/"})
@@ -277,7 +277,7 @@ func TestResolution(t *testing.T) {
 	t.Run("a name that leads to a listed address is not listed", func(t *testing.T) {
 		f := &fakeNet{answers: [][]string{{"127.0.0.1"}}}
 		_, port, _ := net.SplitHostPort(s.Listener.Addr().String())
-		h := New(Options{Resolver: f, RootCAs: roots, Loopback: []string{"127.0.0.1:" + port}})
+		h := closed(t, New(Options{Resolver: f, RootCAs: roots, Loopback: []string{"127.0.0.1:" + port}}))
 		_, err := h.Ask(t.Context(), Request{URL: "https://example.com:" + port})
 		assert.Equal(t, x402.URLBlocked, code(err))
 	})
@@ -297,11 +297,12 @@ func TestProxyOfTheEnvironmentIsIgnored(t *testing.T) {
 	}
 	s, roots := tlsServer(t)
 	f := &fakeNet{answers: [][]string{{"8.8.8.8"}}, to: s.Listener.Addr().String()}
-	_, err := New(Options{Resolver: f, RootCAs: roots, dial: f.dial}).Ask(t.Context(),
+	_, err := closed(t, New(Options{Resolver: f, RootCAs: roots, dial: f.dial})).Ask(t.Context(),
 		Request{URL: "https://example.com/"})
 	require.NoError(t, err)
 	assert.Equal(t, []string{"8.8.8.8:443"}, f.dialled)
-	assert.Nil(t, New(Options{}).http.transport.(*http.Transport).Proxy,
+	h := newHTTP(Options{})
+	assert.True(t, h.kept.Proxy == nil && h.fresh.Proxy == nil,
 		"the environment is read once in a process: what was dialled shows nothing by itself")
 }
 
@@ -311,7 +312,7 @@ func TestTLS(t *testing.T) {
 	ask := func(o Options, host string) error {
 		f := &fakeNet{answers: [][]string{{"8.8.8.8"}}, to: s.Listener.Addr().String()}
 		o.Resolver, o.dial = f, f.dial
-		_, err := New(o).Present(t.Context(), Request{URL: "https://" + host},
+		_, err := closed(t, New(o)).Present(t.Context(), Request{URL: "https://" + host},
 			x402.Attachment{Header: "PAYMENT-SIGNATURE", Value: "x"})
 		return err
 	}
@@ -362,7 +363,7 @@ func TestLocalhostIsThisMachine(t *testing.T) {
 	s := serve(t, func(w http.ResponseWriter, _ *http.Request) { _, _ = w.Write([]byte("ok")) })
 	_, port, _ := net.SplitHostPort(s.Listener.Addr().String())
 	f := &fakeNet{answers: [][]string{{"8.8.8.8"}}}
-	h := New(Options{Resolver: f, Loopback: []string{"localhost:" + port}})
+	h := closed(t, New(Options{Resolver: f, Loopback: []string{"localhost:" + port}}))
 	a, err := h.Ask(within(t, 5*time.Second), Request{URL: "http://localhost:" + port})
 	require.NoError(t, err)
 	assert.Equal(t, "ok", string(a.Content))

@@ -3,6 +3,7 @@ package seller
 import (
 	"cmp"
 	"context"
+	"crypto/tls"
 	"errors"
 	"fmt"
 	"net"
@@ -83,6 +84,24 @@ func (h *httpClient) dialContext(ctx context.Context, network, address string) (
 	}
 	h.names.forget(host)
 	return nil, errors.Join(failures...)
+}
+
+// dialTLS is dialContext, with the TLS of a seller who proves to be the host.
+func (h *httpClient) dialTLS(ctx context.Context, network, address string) (net.Conn, error) {
+	raw, err := h.dialContext(ctx, network, address)
+	if err != nil {
+		return nil, err
+	}
+	config := h.tls.Clone()
+	config.ServerName, _, _ = net.SplitHostPort(address) // dialContext has read it
+	conn := tls.Client(raw, config)
+	ctx, cancel := context.WithTimeout(ctx, connectTime)
+	defer cancel()
+	if err := conn.HandshakeContext(ctx); err != nil {
+		_ = raw.Close()
+		return nil, err
+	}
+	return conn, nil
 }
 
 // resolve finds the addresses that may be dialled; it is an error when there is none.

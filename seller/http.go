@@ -6,6 +6,7 @@ import (
 	"crypto/tls"
 	"encoding/json"
 	"errors"
+	"io"
 	"net"
 	"net/http"
 	"net/http/httptrace"
@@ -23,14 +24,24 @@ const (
 	maxHeaders  = 128 << 10
 	maxHops     = 5 // redirects before payment
 	connectTime = 10 * time.Second
+	// idleTime is how long a connection is kept for the next question, and maxIdle how many are.
+	idleTime       = 10 * time.Second
+	maxIdle        = 64
+	maxIdleOfOne   = 8
+	maxTLSSessions = 256
+	maxSlurp       = 4 << 10 // what is read of a redirect's body, in bytes
 )
 
 // httpClient is the safe client. It is safe for concurrent use.
 type httpClient struct {
-	options   Options
-	loopback  map[string]bool
-	names     *names
-	transport http.RoundTripper
+	options  Options
+	loopback map[string]bool
+	names    *names
+	tls      *tls.Config
+	// kept carries questions that may be asked twice, on connections that stay open for the next.
+	kept *http.Transport
+	// fresh carries all else, a connection for each request: a transport resends on used ones only.
+	fresh *http.Transport
 	bodySemaphores
 }
 
@@ -43,22 +54,33 @@ func newHTTP(o Options) *httpClient {
 	if o.Resolver != nil {
 		h.names = newNames(o.Resolver)
 	}
+	// A session is resumed with whoever proved to be that host within this process's life.
+	h.tls = &tls.Config{MinVersion: tls.VersionTLS12, RootCAs: o.RootCAs, NextProtos: []string{"http/1.1"},
+		ClientSessionCache: tls.NewLRUClientSessionCache(maxTLSSessions)}
+	h.kept, h.fresh = h.newTransport(), h.newTransport()
+	h.fresh.DisableKeepAlives = true
+	return h
+}
+
+func (h *httpClient) newTransport() *http.Transport {
 	protocols := new(http.Protocols)
 	protocols.SetHTTP1(true) // HTTP/2 multiplexes and resends on its own
-	h.transport = &http.Transport{
+	return &http.Transport{
 		// not even from the environment: a project's .env must not see the traffic (security.md C15)
-		Proxy:               nil,
-		DialContext:         h.dialContext,
-		TLSClientConfig:     &tls.Config{MinVersion: tls.VersionTLS12, RootCAs: o.RootCAs},
-		TLSHandshakeTimeout: connectTime,
-		Protocols:           protocols,
-		// a connection of its own for each request: the transport resends on used ones only
-		DisableKeepAlives:      true,
+		Proxy:                  nil,
+		DialContext:            h.dialContext,
+		DialTLSContext:         h.dialTLS,
+		Protocols:              protocols,
+		IdleConnTimeout:        idleTime,
+		MaxIdleConns:           maxIdle,
+		MaxIdleConnsPerHost:    maxIdleOfOne,
 		DisableCompression:     true, // decoded here, under the same limit as everything else
 		MaxResponseHeaderBytes: maxHeaders,
 	}
-	return h
 }
+
+// close ends the connections that carry nothing.
+func (h *httpClient) close() { h.kept.CloseIdleConnections() }
 
 func (h *httpClient) ask(ctx context.Context, r Request) (*Answer, error) {
 	for hops := 0; ; hops++ {
@@ -81,6 +103,9 @@ func (h *httpClient) ask(ctx context.Context, r Request) (*Answer, error) {
 				return nil, refine(ctx, at, err)
 			}
 			return answer, nil
+		}
+		if n := response.ContentLength; n > 0 && n <= maxSlurp { // so that its connection can be kept
+			_, _ = io.CopyN(io.Discard, response.Body, maxSlurp)
 		}
 		_ = response.Body.Close()
 		r.URL = next
@@ -109,10 +134,10 @@ func (h *httpClient) present(ctx context.Context, r Request, with x402.Attachmen
 	return answer, nil
 }
 
-// send makes one exchange on one connection.
-func (h *httpClient) send(ctx context.Context, r Request, at *url.URL,
-	payment *x402.Attachment) (*http.Response,
-	error) {
+// send makes one exchange: of a payment, or of what has an effect, on a connection that carried nothing
+// before and carries nothing after.
+func (h *httpClient) send(ctx context.Context, r Request, at *url.URL, payment *x402.Attachment) (
+	*http.Response, error) {
 	request, err := http.NewRequestWithContext(ctx, methodOf(r), at.String(), bytes.NewReader(r.Body))
 	if err != nil {
 		return nil, err
@@ -136,7 +161,11 @@ func (h *httpClient) send(ctx context.Context, r Request, at *url.URL,
 		// not canonical: the wire spelling of the protocol
 		request.Header[payment.Header] = []string{payment.Value}
 	}
-	response, err := h.transport.RoundTrip(request)
+	wire := h.fresh
+	if payment == nil && (request.Method == http.MethodGet || request.Method == http.MethodHead) {
+		wire = h.kept
+	}
+	response, err := wire.RoundTrip(request)
 	if err == nil && response.StatusCode == http.StatusSwitchingProtocols {
 		_ = response.Body.Close()
 		return nil, errors.New("the seller switched protocols, unasked")

@@ -25,12 +25,19 @@ import (
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
 // client allows the given local servers and nothing else.
-func newClient(urls ...string) *Client {
+func newClient(t *testing.T, urls ...string) *Client {
+	t.Helper()
 	var entries []string
 	for _, u := range urls {
 		entries = append(entries, strings.TrimPrefix(u, "http://"))
 	}
-	return New(Options{Loopback: entries})
+	return closed(t, New(Options{Loopback: entries}))
+}
+
+// closed has a client closed when the test is over.
+func closed(t *testing.T, m *Client) *Client {
+	t.Cleanup(func() { assert.NoError(t, m.Close()) })
+	return m
 }
 
 func serve(t *testing.T, handler http.HandlerFunc) *httptest.Server {
@@ -123,7 +130,7 @@ func TestAskThenPresent(t *testing.T) {
 		w.Header().Set("PAYMENT-RESPONSE", base64.StdEncoding.EncodeToString([]byte(receipt)))
 		_, _ = io.WriteString(w, "the content")
 	})
-	h := newClient(s.URL)
+	h := newClient(t, s.URL)
 	r := Request{Method: "POST", URL: s.URL + "/a?b=c", Header: http.Header{"x-api-key": {"k"}},
 		Body: []byte(`{"q":1}`)}
 	require.NoError(t, h.Check(r))
@@ -163,7 +170,7 @@ func TestAskThenPresent(t *testing.T) {
 // A receipt that cannot be read is no receipt, and no reason to lose the answer.
 func TestUnreadableReceipt(t *testing.T) {
 	s := serve(t, func(w http.ResponseWriter, _ *http.Request) { w.Header().Set("PAYMENT-RESPONSE", "%%%") })
-	a, err := newClient(s.URL).Present(t.Context(), Request{URL: s.URL},
+	a, err := newClient(t, s.URL).Present(t.Context(), Request{URL: s.URL},
 		x402.Attachment{Header: "PAYMENT-SIGNATURE", Value: "x"})
 	require.NoError(t, err)
 	assert.Nil(t, a.Settlement)
@@ -206,7 +213,7 @@ func TestRedirects(t *testing.T) {
 			w.WriteHeader(status)
 		}
 	})
-	h := newClient(s.URL, other.URL)
+	h := newClient(t, s.URL, other.URL)
 	ask := func(method, path string) (*Answer, error) {
 		hits.Store(0)
 		return h.Ask(t.Context(), Request{Method: method, URL: s.URL + path, Body: []byte(method[:1])})
@@ -267,8 +274,9 @@ func TestDowngrade(t *testing.T) {
 	}))
 	t.Cleanup(s.Close)
 	f := &fakeNet{answers: [][]string{{"8.8.8.8"}}, to: s.Listener.Addr().String()}
-	h := New(Options{Resolver: f, RootCAs: s.Client().Transport.(*http.Transport).TLSClientConfig.RootCAs,
-		dial: f.dial, Loopback: []string{"example.com:80"}})
+	roots := s.Client().Transport.(*http.Transport).TLSClientConfig.RootCAs
+	h := closed(t, New(Options{Resolver: f, RootCAs: roots, dial: f.dial,
+		Loopback: []string{"example.com:80"}}))
 	_, err := h.Ask(t.Context(), Request{URL: "https://example.com/"})
 	assert.Equal(t, x402.RedirectRefused, code(err))
 	assert.Equal(t, []string{"8.8.8.8:443"}, f.dialled)
@@ -291,10 +299,10 @@ func TestWhatIsNoAnswer(t *testing.T) {
 			}
 		}
 	}).url
-	_, err := newClient(endless).Ask(within(t, 5*time.Second), Request{URL: endless})
+	_, err := newClient(t, endless).Ask(within(t, 5*time.Second), Request{URL: endless})
 	assert.Contains(t, []x402.Code{x402.ResponseTooLarge, x402.NetworkError}, code(err),
 		"ended by its size and not by the clock: %v", err)
-	_, err = newClient(endless).Present(within(t, 5*time.Second), Request{URL: endless},
+	_, err = newClient(t, endless).Present(within(t, 5*time.Second), Request{URL: endless},
 		x402.Attachment{Header: "PAYMENT-SIGNATURE", Value: "x"})
 	var e *SendError
 	require.ErrorAs(t, err, &e)
@@ -314,11 +322,13 @@ func TestWhatIsNoAnswer(t *testing.T) {
 			s.next(in)
 			_, _ = io.WriteString(c, text)
 		}).url
-		_, err := newClient(u).Ask(within(t, 5*time.Second), Request{URL: u})
+		_, err := newClient(t, u).Ask(within(t, 5*time.Second), Request{URL: u})
 		assert.Equal(t, x402.NetworkError, code(err), "%s: %v", name, err)
 	}
-	wire := New(Options{}).http.transport.(*http.Transport)
-	assert.False(t, wire.Protocols.HTTP2() || wire.Protocols.UnencryptedHTTP2())
+	h := newHTTP(Options{})
+	for _, wire := range []*http.Transport{h.kept, h.fresh} {
+		assert.False(t, wire.Protocols.HTTP2() || wire.Protocols.UnencryptedHTTP2())
+	}
 }
 
 // security.md D23 and finding 13: the server answers the unpaid request, keeps the connection open,
@@ -342,7 +352,7 @@ func TestPaymentIsSentOnce(t *testing.T) {
 		{"PUT", http.Header{"X-Idempotency-Key": {"k"}}}} {
 		t.Run(row.method, func(t *testing.T) {
 			s := dying(t)
-			h, r := newClient(s.url), Request{Method: row.method, URL: s.url, Header: row.header,
+			h, r := newClient(t, s.url), Request{Method: row.method, URL: s.url, Header: row.header,
 				Body: []byte("x")}
 			for range 3 {
 				_, err := h.Ask(t.Context(), r)
@@ -422,7 +432,7 @@ func TestSent(t *testing.T) {
 		{"half of the body, hang", answers(paid, hang), true, x402.Timeout, true},
 	} {
 		t.Run(row.name, func(t *testing.T) {
-			h := newClient(row.url, strings.Replace(row.url, "https:", "http:", 1))
+			h := newClient(t, row.url, strings.Replace(row.url, "https:", "http:", 1))
 			patience := 10 * time.Second
 			if row.code == x402.Timeout {
 				patience = 300 * time.Millisecond
@@ -449,7 +459,7 @@ func TestSent(t *testing.T) {
 		s := serve(t, func(http.ResponseWriter, *http.Request) { t.Error("reached") })
 		ctx, cancel := context.WithCancel(t.Context())
 		cancel()
-		_, err := newClient(s.URL).Present(ctx, Request{URL: s.URL},
+		_, err := newClient(t, s.URL).Present(ctx, Request{URL: s.URL},
 			x402.Attachment{Header: "PAYMENT-SIGNATURE",
 				Value: "x"})
 		var e *SendError
@@ -461,7 +471,7 @@ func TestSent(t *testing.T) {
 		for i, bad := range [][2]string{{"PAYMENT-SIGNATURE", "a\r\nHost: evil"}, {"PAYMENT SIGNATURE", "a"},
 			{"", "a"}} {
 			t.Run(fmt.Sprint(i), func(t *testing.T) {
-				_, err := newClient(s.URL).Present(t.Context(), Request{URL: s.URL},
+				_, err := newClient(t, s.URL).Present(t.Context(), Request{URL: s.URL},
 					x402.Attachment{Header: bad[0],
 						Value: bad[1]})
 				var e *SendError
@@ -490,7 +500,7 @@ func TestSlowloris(t *testing.T) {
 		"HTTP/1.1 402 Payment Required\r\n\r\n"} {
 		u := drip(head)
 		start := time.Now()
-		_, err := newClient(u).Ask(within(t, 150*time.Millisecond), Request{URL: u})
+		_, err := newClient(t, u).Ask(within(t, 150*time.Millisecond), Request{URL: u})
 		assert.Equal(t, x402.Timeout, code(err), "%q: %v", head, err)
 		assert.Less(t, time.Since(start), 2*time.Second)
 	}

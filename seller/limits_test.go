@@ -31,7 +31,7 @@ func TestHeaderFlood(t *testing.T) {
 		}
 	})
 	for _, path := range []string{"/one", "/many"} {
-		_, err := newClient(s.URL).Ask(t.Context(), Request{URL: s.URL + path})
+		_, err := newClient(t, s.URL).Ask(t.Context(), Request{URL: s.URL + path})
 		assert.Equal(t, x402.ResponseTooLarge, code(err), "%s: %v", path, err)
 	}
 }
@@ -54,7 +54,7 @@ func TestBodyFlood(t *testing.T) {
 		}
 		flood(w)
 	})
-	h := newClient(s.URL)
+	h := newClient(t, s.URL)
 	h.http.options.MaxContent = 1 << 20
 	a, err := h.Ask(t.Context(), Request{URL: s.URL + "/402"})
 	require.NoError(t, err)
@@ -81,7 +81,7 @@ func TestContentAtTheLimit(t *testing.T) {
 					}
 					_, _ = w.Write(bytes.Repeat([]byte{'x'}, size))
 				})
-				h := newClient(s.URL)
+				h := newClient(t, s.URL)
 				h.http.options.MaxContent = 1 << 20
 				a, err := h.Ask(t.Context(), Request{URL: s.URL})
 				require.NoError(t, err)
@@ -129,7 +129,7 @@ func TestGzip(t *testing.T) {
 				}
 				_, _ = w.Write(row.body)
 			})
-			a, err := newClient(s.URL).Ask(t.Context(), Request{URL: s.URL})
+			a, err := newClient(t, s.URL).Ask(t.Context(), Request{URL: s.URL})
 			if row.code != "" {
 				assert.Equal(t, row.code, code(err), err)
 				return
@@ -151,7 +151,7 @@ func TestGzipBomb(t *testing.T) {
 		}
 		_, _ = w.Write(bomb)
 	})
-	h := newClient(s.URL)
+	h := newClient(t, s.URL)
 	var before, after runtime.MemStats
 	debug.FreeOSMemory()
 	runtime.ReadMemStats(&before)
@@ -180,7 +180,7 @@ func TestEndlessEmptyGzip(t *testing.T) {
 			}
 		}
 	})
-	_, err := newClient(s.URL).Ask(within(t, 10*time.Second), Request{URL: s.URL})
+	_, err := newClient(t, s.URL).Ask(within(t, 10*time.Second), Request{URL: s.URL})
 	assert.Equal(t, x402.NetworkError, code(err), "ended by the limit, not by the clock")
 }
 

@@ -102,6 +102,7 @@ func (m *Client) Close() error {
 	m.endpoints, m.closed = map[string]*endpoint{}, true
 	m.mu.Unlock()
 	m.end() // of what is being opened
+	m.http.close()
 	var all sync.WaitGroup
 	for p := range maps.Values(endpoints) {
 		all.Go(p.close)

@@ -207,7 +207,7 @@ func (t *sessionTransport) follow(r *http.Request, body []byte, e *exchange) (*h
 			trace := &httptrace.ClientTrace{GotConn: func(httptrace.GotConnInfo) { e.sent.Store(true) }}
 			out = out.WithContext(httptrace.WithClientTrace(r.Context(), trace))
 		}
-		response, err := t.client.transport.RoundTrip(out)
+		response, err := t.client.fresh.RoundTrip(out)
 		if err != nil || pays {
 			return response, err
 		}

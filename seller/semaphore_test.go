@@ -19,7 +19,7 @@ import (
 func TestLargeBodiesTakeTurns(t *testing.T) {
 	body := bytes.Repeat([]byte("0123456789abcdef"), 1<<16) // 1 MiB
 	s := serve(t, func(w http.ResponseWriter, _ *http.Request) { _, _ = w.Write(body) })
-	c := newClient(s.URL)
+	c := newClient(t, s.URL)
 	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 	defer cancel()
 	ask := func() (*Answer, error) { return c.Ask(ctx, Request{URL: s.URL}) }
@@ -81,7 +81,7 @@ func TestLargeBodiesTakeTurns(t *testing.T) {
 func TestWaitingForASlotEnds(t *testing.T) {
 	body := bytes.Repeat([]byte{'x'}, 1<<20)
 	s := serve(t, func(w http.ResponseWriter, _ *http.Request) { _, _ = w.Write(body) })
-	c := newClient(s.URL)
+	c := newClient(t, s.URL)
 	for range slotsPaid {
 		_, err := c.Present(t.Context(), Request{URL: s.URL},
 			x402.Attachment{Header: "X-PAYMENT", Value: "x"})
