@@ -177,6 +177,9 @@ func (e *Engine) decideAndHold(ctx context.Context, w *proposal) (history.Paymen
 			return history.Payment{}, err
 		}
 		p, err := e.Store.Reserve(ctx, w.hold)
+		if x402.HasCode(err, x402.LedgerUnavailable) {
+			e.undoHold(ctx, w.hold.Payment.ID)
+		}
 		if !errors.Is(err, history.ErrMoved) {
 			return p, err
 		}
@@ -185,6 +188,20 @@ func (e *Engine) decideAndHold(ctx context.Context, w *proposal) (history.Paymen
 		"other payments changed the budgets each of the %d times that this one was decided on", maxDecisions)
 	busy.FixedBy = x402.ByTime
 	return history.Payment{}, busy.WithHint("make the same call again; nothing was held or signed")
+}
+
+// undoHold releases a hold that may have been written although the ledger said that it could not be. Nothing
+// of it was signed, and nothing will be.
+func (e *Engine) undoHold(ctx context.Context, id string) {
+	ctx, cancel := detached(ctx)
+	defer cancel()
+	_, err := e.Store.Payment(ctx, id)
+	if err == nil {
+		err = e.Store.Release(ctx, id, "whether it was held was not known")
+	}
+	if err != nil && !errors.Is(err, history.ErrNotFound) {
+		e.Log.Error("release a hold", "payment", id, "err", err)
+	}
 }
 
 // decide asks the owner's rules about a payment, by the facts as they are now. The hold has the

@@ -3,6 +3,7 @@ package pay
 import (
 	"context"
 	"crypto/sha256"
+	"errors"
 	"slices"
 	"sync"
 
@@ -18,6 +19,9 @@ type inflight struct {
 	mu        sync.Mutex
 	payments  map[string]*work              // from before they are in the ledger
 	unwritten map[[sha256.Size]byte][]*work // those of them that are not in the ledger yet, by request
+	// payments that may be this process's by their rows, or waited for by its client, though nobody here
+	// works on them: it could not be written down, or may have been written after all
+	stale map[string]struct{}
 }
 
 // work is what a call does about one payment.
@@ -84,6 +88,48 @@ func (f *inflight) take(id string, caller context.Context) bool {
 	f.init()
 	f.payments[id] = &work{caller: caller, working: true}
 	return true
+}
+
+// takeStale is take for a payment with a stale row, which is then no longer noted as such: not where somebody
+// works on it or waits for it.
+func (f *inflight) takeStale(id string) bool {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if _, stale := f.stale[id]; !stale || !f.isIdle(id) {
+		return false
+	}
+	f.init()
+	f.payments[id] = &work{working: true}
+	delete(f.stale, id)
+	return true
+}
+
+// isIdle is called with mu held.
+func (f *inflight) isIdle(id string) bool {
+	w := f.payments[id]
+	return w == nil || (!w.working && !w.awaited(nil))
+}
+
+// noteStale says that a payment's row may name this process without reason.
+func (f *inflight) noteStale(id string) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if f.stale == nil {
+		f.stale = map[string]struct{}{}
+	}
+	f.stale[id] = struct{}{}
+}
+
+// idleStale are the payments with stale rows that nobody here works on or waits for.
+func (f *inflight) idleStale() (ids []string) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	for id := range f.stale {
+		if f.isIdle(id) {
+			ids = append(ids, id)
+		}
+	}
+	return ids
 }
 
 // end says that the call is done with a payment; answered, that its client, if it is still there,
@@ -163,33 +209,55 @@ func (f *inflight) look(id string, by *Call) (working, awaited bool) {
 	return w.working, w.awaited(by)
 }
 
-// giveUp says that this process neither works on a payment any more nor waits for it.
-func (e *Engine) giveUp(ctx context.Context, id string) {
-	e.releaseLease(ctx, id)
+// giveUp says that this process neither works on a payment any more nor waits for it. By a row that says
+// otherwise other processes would leave the payment to this one, and pay again for its client: what cannot
+// be written now, Reconcile writes.
+func (e *Engine) giveUp(ctx context.Context, id string) { e.disown(ctx, id, true) }
+
+// releaseLease says that this process no longer works on a payment.
+func (e *Engine) releaseLease(ctx context.Context, id string) { e.disown(ctx, id, false) }
+
+// disown takes this process's name out of a payment's row, where it is; waiter says that nobody waits either.
+// Where it is not, the payment may be somebody else's by now.
+func (e *Engine) disown(ctx context.Context, id string, waiter bool) {
 	ctx, cancel := detached(ctx)
 	defer cancel()
-	if err := e.Store.ClearWaiter(ctx, id); err != nil {
-		e.Log.Error("note that nobody waits for a payment", "payment", id, "err", err)
+	p, err := e.Store.Payment(ctx, id)
+	self := e.Store.Self()
+	if err == nil && self != "" && p.LeaseOwner == self {
+		err = e.Store.ReleaseLease(ctx, id)
+	}
+	if err == nil && waiter && self != "" && p.Waiter == self {
+		err = e.Store.ClearWaiter(ctx, id)
+	}
+	if err != nil && !errors.Is(err, history.ErrNotFound) {
+		e.inflight.noteStale(id)
+		e.Log.Error("note that nobody works on a payment or waits for it", "payment", id, "err", err)
 	}
 }
 
-// releaseLease says that this process no longer works on a payment.
-func (e *Engine) releaseLease(ctx context.Context, id string) {
-	ctx, cancel := detached(ctx)
-	defer cancel()
-	if err := e.Store.ReleaseLease(ctx, id); err != nil {
-		e.Log.Error("release the lease of a payment", "payment", id, "err", err)
+// correct disowns a payment whose row is stale, unless somebody here works on it or waits for it.
+func (e *Engine) correct(ctx context.Context, id string) {
+	if !e.inflight.takeStale(id) {
+		return
 	}
+	defer e.inflight.end(id, false)
+	e.disown(ctx, id, true)
+}
+
+func (e *Engine) clearWaiter(ctx context.Context, id string) (ok bool) {
+	err := e.Store.ClearWaiter(ctx, id)
+	if err != nil {
+		e.inflight.noteStale(id)
+		e.Log.Error("note that nobody waits for a payment", "payment", id, "err", err)
+	}
+	return err == nil
 }
 
 // watch marks the payment as waited for by nobody as soon as its caller goes away; the returned
 // function ends the watch.
 func (e *Engine) watch(caller context.Context, id string) func() bool {
-	return context.AfterFunc(caller, func() {
-		if err := e.Store.ClearWaiter(context.WithoutCancel(caller), id); err != nil {
-			e.Log.Error("note that the caller left", "payment", id, "err", err)
-		}
-	})
+	return context.AfterFunc(caller, func() { e.clearWaiter(context.WithoutCancel(caller), id) })
 }
 
 // Delivered says that the caller got what it bought: the next identical call is a new purchase.
@@ -205,6 +273,7 @@ func (e *Engine) Delivered(ctx context.Context, status, paymentID string) {
 		return // as long as this process lives it knows that nobody needs the answer any more
 	}
 	e.inflight.forget(paymentID)
+	e.correct(ctx, paymentID)
 }
 
 // Lost says that the caller never got what it bought and no longer waits: the next identical call
@@ -213,9 +282,7 @@ func (e *Engine) Lost(ctx context.Context, paymentID string) {
 	if paymentID == "" {
 		return
 	}
-	if err := e.Store.ClearWaiter(context.WithoutCancel(ctx), paymentID); err != nil {
-		e.Log.Error("note that the answer was lost", "payment", paymentID, "err", err)
-		return // as long as this process lives it knows that the call was cancelled
+	if e.clearWaiter(context.WithoutCancel(ctx), paymentID) {
+		e.inflight.forget(paymentID) // else this process knows that the call was cancelled
 	}
-	e.inflight.forget(paymentID)
 }

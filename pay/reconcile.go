@@ -32,6 +32,9 @@ func (e *Engine) Reconcile(ctx context.Context) (report Report, err error) {
 			e.Log.Warn("record what was bought", "payment", id, "err", err)
 		}
 	}
+	for _, id := range e.inflight.idleStale() {
+		e.correct(ctx, id)
+	}
 	if err := e.Guard.CheckConfig(ctx); err != nil {
 		return report, err
 	}
@@ -191,14 +194,16 @@ func (e *Engine) askChain(ctx context.Context, p history.Payment) history.Paymen
 		saved, err = e.Store.Finish(ctx, p.ID, history.Outcome{State: history.Settled, Proof: history.Chain,
 			Transaction: status.Transaction, ChainProof: status, Note: status.Note})
 	}
-	if errors.Is(err, history.ErrTransition) { // another process wrote down as much meanwhile
-		saved, err = e.Store.Payment(ctx, p.ID)
+	if err == nil {
+		return saved
 	}
-	if err != nil {
+	if !errors.Is(err, history.ErrTransition) { // another process wrote down as much meanwhile
 		e.Log.Error("record what the chain said", "payment", p.ID, "err", err)
-		return p
 	}
-	return saved
+	if now, err := e.Store.Payment(ctx, p.ID); err == nil { // it may have been written all the same
+		return now
+	}
+	return p
 }
 
 // Background reconciles now, and again while anything stays open, less and less often, until ctx ends.
@@ -213,7 +218,7 @@ func (e *Engine) Background(ctx context.Context) {
 			e.Log.Info("reconciled", "settled", report.Settled, "failed", report.Failed, "open", report.Open)
 			wait = soonest
 		}
-		if len(e.pending.ids()) > 0 {
+		if len(e.pending.ids())+len(e.inflight.idleStale()) > 0 {
 			wait = soonest
 		}
 		select {

@@ -44,6 +44,10 @@ func (e *Engine) finish(ctx context.Context, p history.Payment, v verdict, answe
 	saved, unstored, err := e.record(call, p, outcome, v.served)
 	if err != nil { // submitted and its hold are on disk; reconciliation finds the rest
 		e.Log.Error("record an outcome", "payment", p.ID, "err", err)
+		e.inflight.noteStale(p.ID) // until the client has its answer
+		if outcome.ClearWaiter {
+			e.giveUp(call, p.ID)
+		}
 		p.State, p.Proof, p.Transaction = v.state, v.proof, cmp.Or(v.transaction, p.Transaction)
 		saved = p
 	}
@@ -94,10 +98,8 @@ func (e *Engine) record(ctx context.Context, p history.Payment, o history.Outcom
 	e.Log.Error("record what was bought", "payment", p.ID, "err", err)
 	bare := o
 	bare.Content = nil
-	if saved, err = finish(bare); err == nil {
-		// somebody else may work on it when the content is written
-		o.ReleaseLease, o.ClearWaiter = false, false
-	}
+	saved, err = finish(bare)
+	o.ReleaseLease, o.ClearWaiter = false, false // somebody may work on it when the content is written
 	if !e.pending.keep(p.ID, o) {
 		e.Log.Error("too much was bought and not recorded to be kept in memory", "payment", p.ID)
 	}

@@ -126,13 +126,18 @@ func (e *Engine) acquireLease(ctx, caller context.Context, p history.Payment) (f
 	}
 	mine, err = e.Store.AcquireLease(ctx, p.ID, p.LeaseOwner)
 	if err == nil && mine {
-		if fresh, err = e.Store.Payment(ctx, p.ID); err != nil {
-			e.giveUp(ctx, p.ID)
-		}
+		fresh, err = e.Store.Payment(ctx, p.ID)
 	}
 	if err != nil || !mine {
 		e.inflight.end(p.ID, false)
+	}
+	switch {
+	case err != nil:
+		e.inflight.noteStale(p.ID) // the lease may be this process's all the same
+		e.correct(ctx, p.ID)
 		return p, false, err
+	case !mine:
+		return p, false, nil
 	}
 	return fresh, true, nil
 }

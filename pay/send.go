@@ -43,7 +43,7 @@ func (e *Engine) settleAndShow(ctx context.Context, q intent, p history.Payment,
 			p = saved
 		} else { // the signed bytes and the hold are on disk; the proof goes to the seller all the same
 			e.Log.Error("record a settlement", "payment", p.ID, "err", err)
-			p.Transaction = v.transaction
+			p.State, p.Proof, p.Transaction, p.Facilitator = v.state, v.proof, v.transaction, v.facilitator
 		}
 		reached(ctx, stageSettled, p)
 		again = true

@@ -103,7 +103,7 @@ func (p *Purchase) NotSent(ctx context.Context, cause error) error {
 func (p *Purchase) End(answered bool) { p.engine.inflight.end(p.Payment.ID, answered) }
 
 // release ends the hold of a payment of which nothing left the process. If even that cannot be
-// written the hold stays, and reconciliation ends it once this process is gone.
+// written the hold stays, and whoever looks at it next ends it.
 func (e *Engine) release(ctx context.Context, p history.Payment, cause error) error {
 	ctx, cancel := detached(ctx)
 	defer cancel()
@@ -113,6 +113,7 @@ func (e *Engine) release(ctx context.Context, p history.Payment, cause error) er
 	}
 	if err != nil {
 		e.Log.Error("release a hold", "payment", p.ID, "err", err)
+		e.giveUp(ctx, p.ID)
 	}
 	coded := x402.AsError(cause)
 	switch {

@@ -10,6 +10,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"maps"
 	"os"
 	"slices"
 	"strings"
@@ -31,19 +32,42 @@ import (
 // on it. That it is the same ledger is tested below, operation for operation against history.Store.
 // Nobody is asked and nothing frozen in it. Every realEvery-th seed runs on the real one.
 type memLedger struct {
-	mu       sync.Mutex
-	rows     []*history.Payment
-	traces   map[string]bool
-	contents map[string]history.Content
-	session  budget.Session
+	mu sync.Mutex
+	memState
 	// signedBefore: in another session, before the first of signed
 	signedBefore bool
 	alive        map[string]bool
 	made         int
 	now          func() time.Time
-	signed       []*history.Payment // in their order
-	days         []time.Time        // the newest two in which anything was signed
-	months       []time.Time
+}
+
+// memState is what is in it.
+type memState struct {
+	rows     []*history.Payment
+	traces   map[string]bool
+	contents map[string]history.Content
+	session  budget.Session
+	signed   []*history.Payment // in their order
+	days     []time.Time        // the newest two in which anything was signed
+	months   []time.Time
+}
+
+func (s memState) copy() memState {
+	to := map[*history.Payment]*history.Payment{}
+	renewed := func(list []*history.Payment) (fresh []*history.Payment) {
+		for _, p := range list {
+			if to[p] == nil {
+				row := *p
+				to[p] = &row
+			}
+			fresh = append(fresh, to[p])
+		}
+		return fresh
+	}
+	s.rows, s.signed = renewed(s.rows), renewed(s.signed)
+	s.traces, s.contents = maps.Clone(s.traces), maps.Clone(s.contents)
+	s.days, s.months = slices.Clone(s.days), slices.Clone(s.months)
+	return s
 }
 
 // memStore is one process's way to it.
@@ -73,7 +97,7 @@ func (l sqlLedger) Expire(ctx context.Context, p history.Payment, status x402.St
 }
 
 func newMemLedger(now func() time.Time) *memLedger {
-	return &memLedger{traces: map[string]bool{}, contents: map[string]history.Content{},
+	return &memLedger{memState: memState{traces: map[string]bool{}, contents: map[string]history.Content{}},
 		alive: map[string]bool{}, now: now}
 }
 

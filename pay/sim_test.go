@@ -15,6 +15,7 @@ import (
 	"path/filepath"
 	"regexp"
 	"runtime"
+	"slices"
 	"sort"
 	"strings"
 	"sync"
@@ -257,6 +258,7 @@ type sim struct {
 	rules     budget.Rules
 	eye       ledger     // the umpire's own
 	memory    *memLedger // nil: the real one
+	disk      onDisk
 
 	world
 	umpire
@@ -423,6 +425,44 @@ func (s *sim) kill(p *process) {
 	for _, c := range s.calls {
 		if c.p == p && !c.over {
 			c.of.call = nil // its client will hear that the process is gone
+		}
+	}
+}
+
+// onDisk is what a power cut leaves: the ledger, and what the umpire has seen go into it.
+type onDisk struct {
+	ledger  memState
+	newest  time.Time
+	session int
+	last    time.Time
+}
+
+// flush has everything that was written so far outlive a power cut.
+func (s *sim) flush() {
+	if s.memory != nil {
+		s.disk = onDisk{s.memory.copy(), s.newest, s.session, s.last}
+	}
+}
+
+// cutPower ends all processes and takes what was not on disk.
+func (s *sim) cutPower() {
+	s.say("the power is cut")
+	for _, p := range s.living() {
+		s.kill(p)
+	}
+	s.memory.memState = s.disk.ledger.copy()
+	s.newest, s.session, s.last = s.disk.newest, s.disk.session, s.disk.last
+	s.order = slices.DeleteFunc(s.order, func(id string) bool {
+		lost := s.memory.find(id) == nil
+		if lost {
+			s.say("      %s is lost", id[:8])
+			delete(s.rows, id)
+		}
+		return lost
+	})
+	for _, g := range s.sigs {
+		if g.seen && s.rows[g.row] == nil {
+			s.fail("I3: %s left and its row was not on disk", g.tx())
 		}
 	}
 }
@@ -596,6 +636,7 @@ func (s *sim) moves() []move {
 	}
 	for _, p := range alive {
 		may(s.mix.kill, func() { s.kill(p) })
+		may(s.mix.power, s.cutPower)
 		may(s.mix.reconcile, func() { s.reconcile(p) })
 	}
 	switch {

@@ -26,6 +26,7 @@ import (
 type mix struct {
 	steps, processes                                       int
 	leave, kill, reconcile, clock, node, thief, blind      int
+	power                                                  int
 	tick                                                   int
 	ticks                                                  []time.Duration
 	seller, proof, settler, ask, funds, sign, status, save []choice
@@ -55,6 +56,9 @@ func newSim(g *ground, seed uint64, onDisk bool) *sim {
 	m.leave, m.kill, m.reconcile, m.clock, m.node, m.thief = some(50, 4), some(40, 3), some(60, 3),
 		some(20, 1), some(50, 3), some(50, 6)
 	m.blind = some(10, 2)
+	if !onDisk {
+		m.power = some(30, 2)
+	}
 	m.tick, m.ticks = some(60, 3), []time.Duration{10 * time.Millisecond, 100 * time.Millisecond,
 		2 * time.Second, 25 * time.Second, 70 * time.Second}
 	if s.chance(10) {
@@ -96,6 +100,7 @@ func newSim(g *ground, seed uint64, onDisk bool) *sim {
 	if !onDisk {
 		s.memory = newMemLedger(s.wallet)
 		s.eye = &memStore{memLedger: s.memory}
+		s.flush()
 	}
 	s.world.balance = []uint64{15, 30, 1000}[s.rng.IntN(3)]
 	s.world.initial = s.world.balance
@@ -497,6 +502,10 @@ type simStore struct {
 	p     *process
 }
 
+// survivesNoPowerCut are changes that are not on disk before a later one is: history.Store does not wait for
+// the disk with them. Reserve does wait, and need not: nothing leaves before Submit.
+var survivesNoPowerCut = map[string]bool{"Reserve": true, "Rest": true, "Abandon": true, "Deliver": true}
+
 // change makes one change of the ledger: it may fail before or after it took effect, or be the last
 // thing the process does.
 func (w *simStore) change(ctx context.Context, what string, do func() error) error {
@@ -505,6 +514,9 @@ func (w *simStore) change(ctx context.Context, what string, do func() error) err
 		return diskError()
 	}
 	err := do()
+	if !survivesNoPowerCut[what] {
+		w.s.flush()
+	}
 	switch drawn {
 	case "fails after it took effect":
 		return diskError()

@@ -28,8 +28,8 @@ type Store interface {
 //
 // Each step is durable when it returns without an error, and before what it announces is done:
 // money is held before it is signed for, signed bytes are on disk before they leave, and a hold
-// ends only by evidence. After an error of Submit or Finish the step may have been taken all the
-// same (a disk that failed after the write): the engine goes on as if it had.
+// ends only by evidence. After any error a step may have been taken all the same (a disk that failed after
+// the write): the engine reads the row again, or leaves it to whoever looks at it next.
 //
 // Facts locks nothing. Two calls that read the same facts and pass both hold money only if there is
 // room for both: with $0.05 left of the day's budget and a price of $0.04,

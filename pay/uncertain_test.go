@@ -1,0 +1,277 @@
+package pay
+
+import (
+	"context"
+	"fmt"
+	"strings"
+	"sync"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"x402-wallet/budget"
+	"x402-wallet/history"
+	"x402-wallet/history/historytest"
+	"x402-wallet/seller"
+	"x402-wallet/x402"
+)
+
+// uncertain is a ledger whose nth write answers with an error: before it took effect, or after it.
+type uncertain struct {
+	*history.Store
+	after bool
+
+	mu     sync.Mutex
+	nth    int // 0: none
+	writes []string
+}
+
+func (u *uncertain) write(what string, do func() error) error {
+	u.mu.Lock()
+	u.writes = append(u.writes, what)
+	fails := len(u.writes) == u.nth
+	u.mu.Unlock()
+	if !fails {
+		return do()
+	}
+	if u.after {
+		_ = do()
+	}
+	return diskError()
+}
+
+// failed is the write that answered with an error; "": there were fewer.
+func (u *uncertain) failed() string {
+	u.mu.Lock()
+	defer u.mu.Unlock()
+	if u.nth == 0 || u.nth > len(u.writes) {
+		return ""
+	}
+	return u.writes[u.nth-1]
+}
+
+func (u *uncertain) Reserve(ctx context.Context, h history.Hold) (p history.Payment, err error) {
+	err = u.write("Reserve", func() error { p, err = u.Store.Reserve(ctx, h); return err })
+	return p, err
+}
+
+func (u *uncertain) Release(ctx context.Context, id, why string) error {
+	return u.write("Release", func() error { return u.Store.Release(ctx, id, why) })
+}
+
+func (u *uncertain) Finish(ctx context.Context, id string, o history.Outcome) (p history.Payment, err error) {
+	err = u.write("Finish", func() error { p, err = u.Store.Finish(ctx, id, o); return err })
+	if err != nil {
+		p = history.Payment{}
+	}
+	return p, err
+}
+
+func (u *uncertain) AcquireLease(ctx context.Context, id, from string) (mine bool, err error) {
+	err = u.write("AcquireLease", func() error {
+		mine, err = u.Store.AcquireLease(ctx, id, from)
+		return err
+	})
+	return mine && err == nil, err
+}
+
+func (u *uncertain) ReleaseLease(ctx context.Context, id string) error {
+	return u.write("ReleaseLease", func() error { return u.Store.ReleaseLease(ctx, id) })
+}
+
+func (u *uncertain) ClearWaiter(ctx context.Context, id string) error {
+	return u.write("ClearWaiter", func() error { return u.Store.ClearWaiter(ctx, id) })
+}
+
+func (u *uncertain) Deliver(ctx context.Context, id string) error {
+	return u.write("Deliver", func() error { return u.Store.Deliver(ctx, id) })
+}
+
+func (u *uncertain) AttachIdempotencyKey(ctx context.Context, id, key string) (named bool, err error) {
+	err = u.write("AttachIdempotencyKey", func() error {
+		named, err = u.Store.AttachIdempotencyKey(ctx, id, key)
+		return err
+	})
+	return named && err == nil, err
+}
+
+// uncertainGuard is the key's side of it.
+type uncertainGuard struct {
+	historytest.Guard
+	ledger *uncertain
+}
+
+func (g uncertainGuard) Submit(ctx context.Context, p history.Payment, signed history.Signed,
+	here bool) error {
+	return g.ledger.write("Submit", func() error { return g.Guard.Submit(ctx, p, signed, here) })
+}
+
+func (g uncertainGuard) Expire(ctx context.Context, p history.Payment, status x402.Status) (
+	saved history.Payment, err error) {
+	err = g.ledger.write("Expire", func() error { saved, err = g.Guard.Expire(ctx, p, status); return err })
+	if err != nil {
+		saved = history.Payment{}
+	}
+	return saved, err
+}
+
+// attempts are ways of one purchase: what happens before each call that its client makes for it. The last
+// one is served, unless a write fails.
+var attempts = map[string][]func(b *bench){
+	"a first call":                 {answers(honest)},
+	"an open outcome":              {answers(silent), answers(honest)},
+	"settled, and the answer lost": {answers(cutAfterSettling), answers(servesSettled)},
+	"settled, and not looked after": {answers(cutAfterSettling),
+		func(b *bench) { b.Guard = unsealedNow{b.Guard} },
+		func(b *bench) {
+			b.seller.script = servesSettled
+			if g, is := b.Guard.(unsealedNow); is {
+				b.Guard = g.Guard
+			}
+		},
+	},
+	"refused with an answer": {answers(asksAgain), answers(honest)},
+	"expired": {answers(silent), func(b *bench) {
+		b.expire(min(b.chain.signed, 1))
+		b.seller.script = honest
+	}},
+	"locked": {
+		func(b *bench) { b.Schemes = map[SchemeKey]Scheme{exactEVM: locked{b.chain}} },
+		func(b *bench) { b.Schemes = map[SchemeKey]Scheme{exactEVM: b.chain} },
+	},
+	"the wallet settles": {func(b *bench) { b.walletSettles() }},
+	"the wallet settles, and the seller is away": {
+		func(b *bench) { b.walletSettles(); b.seller.script = unreachable },
+		func(b *bench) { b.walletSettles() },
+	},
+}
+
+func answers(script func(*scriptedSeller, string, uint64) (*seller.Answer, error)) func(*bench) {
+	return func(b *bench) { b.seller.script = script }
+}
+
+// servesSettled serves for a payment that was settled before.
+func servesSettled(s *scriptedSeller, nonce string, amount uint64) (*seller.Answer, error) {
+	s.chain.settle(nonce, amount)
+	return served(nonce), nil
+}
+
+func asksAgain(s *scriptedSeller, _ string, _ uint64) (*seller.Answer, error) { return s.asks(), nil }
+
+// unsealedNow are rules that somebody changed.
+type unsealedNow struct{ Guard }
+
+func (unsealedNow) CheckConfig(context.Context) error {
+	return x402.Errorf(x402.PolicyUnsealed, "not sealed")
+}
+
+// locked has no key.
+type locked struct{ *chain }
+
+func (locked) Authorize(context.Context, x402.Order) (x402.Authorization, error) {
+	return x402.Authorization{}, x402.Errorf(x402.WalletLocked, "locked")
+}
+
+func (b *bench) walletSettles() {
+	b.seller.header, b.seller.seed = "X-Payment-Required", true
+	b.seller.script = func(_ *scriptedSeller, proof string, _ uint64) (*seller.Answer, error) {
+		if proof == "0xsettled" || strings.HasPrefix(proof, "0xchain") {
+			return &seller.Answer{Status: 200, Content: []byte("sunny"), ContentType: "text/plain"}, nil
+		}
+		return &seller.Answer{Status: 402}, nil
+	}
+}
+
+// expire has the first n signatures that are not settled be over, by the chain and by this process's clocks.
+func (b *bench) expire(n int) {
+	b.chain.mu.Lock()
+	for n := range n {
+		if nonce := fmt.Sprintf("0x%064x", n+1); !b.chain.settled[nonce] {
+			b.chain.dead[nonce] = true
+		}
+	}
+	b.chain.mu.Unlock()
+	b.later()
+}
+
+// Whichever write to the ledger answers with an error, whether or not it took effect, the purchase is paid
+// once, also when its client goes on at another process at once, and nothing stays held.
+func TestEachWriteMayFail(t *testing.T) {
+	for name, calls := range attempts {
+		for _, key := range []string{"", "mine"} {
+			for _, after := range []bool{false, true} {
+				t.Run(fmt.Sprintf("%s, key %q, after %t", name, key, after), func(t *testing.T) {
+					t.Parallel()
+					for nth := 1; ; nth++ {
+						failed := oneWriteFails(t, calls, key, nth, after)
+						if failed == "" {
+							require.Greater(t, nth, 4, "the sweep ended early")
+							return
+						}
+					}
+				})
+			}
+		}
+	}
+}
+
+// oneWriteFails makes a purchase whose nth write fails, and reports which one that was.
+func oneWriteFails(t *testing.T, calls []func(*bench), key string, nth int, after bool) (failed string) {
+	b := newBench(t, "10000", honest)
+	ledger := &uncertain{Store: b.store, nth: nth, after: after}
+	b.Store, b.Guard = ledger, uncertainGuard{historytest.Guard{Store: b.store}, ledger}
+	other := openBench(t, b.home, b.chain, "10000", honest)
+	q := get(testURL)
+	q.IdempotencyKey = key
+	last := calls[len(calls)-1]
+	done, story := false, []string(nil)
+	for _, prepare := range calls {
+		prepare(b)
+		r, err := b.Pay(t.Context(), q)
+		story = append(story, fmt.Sprint(r.Status, " ", err))
+		if err == nil {
+			b.Delivered(t.Context(), r.Status, r.PaymentID)
+			done = true
+			break
+		}
+		if ledger.failed() != "" {
+			break
+		}
+	}
+	about := func() string {
+		return fmt.Sprintf("write %d (%s) of %q fails, after it took effect: %t\n%s", nth, ledger.failed(),
+			ledger.writes, after, strings.Join(story, "\n"))
+	}
+	givesUp := ledger.failed() == "ReleaseLease" || ledger.failed() == "ClearWaiter"
+	if !done && givesUp && !after {
+		_, _ = b.Reconcile(t.Context()) // only this process can say it, and does as soon as it can
+	}
+	for range 3 {
+		if done {
+			break
+		}
+		last(other)
+		r, err := other.Pay(t.Context(), q)
+		story = append(story, fmt.Sprint("elsewhere: ", r.Status, " ", err))
+		if err == nil {
+			other.Delivered(t.Context(), r.Status, r.PaymentID)
+			done = true
+		}
+	}
+	require.True(t, done, about())
+	require.Equal(t, 1, b.chain.settlements(), about())
+	last(b)
+	b.expire(b.chain.signed)
+	other.later()
+	for _, process := range []*bench{b, other} {
+		_, err := process.Reconcile(t.Context())
+		require.NoError(t, err, about())
+	}
+	open, err := b.store.Unfinished(t.Context(), "", 10)
+	require.NoError(t, err)
+	require.Empty(t, open, about())
+	facts, err := b.BudgetFacts(t.Context())
+	require.NoError(t, err)
+	require.Equal(t, budget.Use{Spent: 10_000}, facts.Used.Day, about())
+	return ledger.failed()
+}
