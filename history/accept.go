@@ -11,7 +11,7 @@ import (
 
 // checkedSealed is what was sealed last, after a check that the tables agree with it.
 func (t *tx) checkedSealed(k Keyholder) (*sealed, error) {
-	s, err := t.lastSealed(k, 0)
+	s, err := t.lastSealed(k, nil)
 	if err == nil {
 		err = t.compare(s, Payment{Session: s.Session.ID, Created: t.Now}, nil)
 	}

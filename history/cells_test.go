@@ -327,7 +327,7 @@ func (t *tx) verifyAll(k Keyholder) error {
 func finds(t require.TestingT, s *Store, k Keyholder, edit string) (done bool, found error) {
 	err := s.write.with(context.Background(), func(c *conn) error {
 		return c.transaction(patient(context.Background()), `BEGIN`, func() error {
-			tx := &tx{ctx: context.Background(), conn: c, Now: s.now()}
+			tx := &tx{ctx: context.Background(), conn: c, known: &known{}, Now: s.now()}
 			result, err := c.ExecContext(tx.ctx, edit)
 			if err != nil { // not a row that the table takes
 				return errRollBack
@@ -492,7 +492,7 @@ func TestVerifyFindsATrigger(t *testing.T) {
 			err := c.transaction(patient(t.Context()), `BEGIN`, func() error {
 				_, err := c.ExecContext(t.Context(), edit)
 				require.NoError(t, err)
-				tx := &tx{ctx: t.Context(), conn: c, Now: s.now()}
+				tx := &tx{ctx: t.Context(), conn: c, known: &known{}, Now: s.now()}
 				_, err = tx.verify(k)
 				require.True(t, x402.HasCode(err, x402.LedgerCorrupt), "%s: %v", edit, err)
 				return errRollBack

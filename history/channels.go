@@ -150,7 +150,7 @@ func (s *Store) RecordVoucher(ctx context.Context, p Payment, signed Signed, c C
 
 // signVoucher records a voucher that costs nothing more.
 func (t *tx) signVoucher(step *channelStep, signed Signed, k Keyholder) error {
-	last, err := t.lastSealed(k, 0)
+	last, err := t.lastSealed(k, nil)
 	if err == nil {
 		err = step.from.wasLeft(last.memory, step.to)
 	}

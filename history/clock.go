@@ -54,6 +54,7 @@ func (s *Store) Redate(ctx context.Context) error {
 				return err
 			}
 		}
+		t.known.newest = 0
 		if err := t.rebuildTotals(); err != nil {
 			return err
 		}

@@ -151,8 +151,9 @@ func (s *Store) commit(p patience) (batch []*change, err error) {
 	err = s.write.with(p.ctx, func(conn *conn) error {
 		return conn.transaction(p, beginWriting, func() error {
 			batch = s.queue.take()
+			known := &known{}
 			for _, c := range batch {
-				if err := s.apply(conn, c, len(batch) > 1); err != nil {
+				if err := s.apply(conn, known, c, len(batch) > 1); err != nil {
 					return err
 				}
 			}
@@ -164,8 +165,10 @@ func (s *Store) commit(p patience) (batch []*change, err error) {
 
 // apply runs one change, and undoes it if it failed. Its error is the database's, which ends the
 // whole batch: SQLite may have rolled back everything then.
-func (s *Store) apply(conn *conn, c *change, several bool) error {
-	t := &tx{ctx: context.Background(), conn: conn, Now: s.now().UTC(), contentQuota: s.contentQuota}
+func (s *Store) apply(conn *conn, known *known, c *change, several bool) error {
+	before := *known
+	t := &tx{ctx: context.Background(), conn: conn, known: known, Now: s.now().UTC(), contentQuota: s.contentQuota,
+		followed: &s.followed}
 	if !several {
 		c.run(t)
 		if c.err != nil || c.panicked != nil {
@@ -181,6 +184,7 @@ func (s *Store) apply(conn *conn, c *change, several bool) error {
 		return t.failure
 	}
 	if c.err != nil || c.panicked != nil {
+		*known = before
 		if _, err := t.exec(`ROLLBACK TO one`); err != nil {
 			return err
 		}

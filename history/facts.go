@@ -231,11 +231,13 @@ func (t *tx) newest(n int) (time.Time, error) {
 // notBeforeLedger moves the transaction's time up to the newest payment: windows never open
 // backwards. It returns the audit chain's last row.
 func (t *tx) notBeforeLedger() (head int64, err error) {
-	var newest int64
-	err = t.row(`SELECT coalesce((SELECT max(created_at) FROM payments), 0),
-		coalesce((SELECT max(seq) FROM audit), 0)`).Scan(&newest, &head)
-	if at := fromMicros(newest); at.After(t.Now) {
+	if t.known.newest == 0 {
+		err = t.row(`SELECT coalesce((SELECT max(created_at) FROM payments), 0),
+			coalesce((SELECT max(seq) FROM audit), 0)`).Scan(&t.known.newest, &head)
+		t.known.head = max(t.known.head, head)
+	}
+	if at := fromMicros(t.known.newest); at.After(t.Now) {
 		t.Now = at
 	}
-	return head, err
+	return t.known.head, err
 }

@@ -2,6 +2,7 @@ package history
 
 import (
 	"context"
+	"encoding/binary"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -358,6 +359,55 @@ func TestAPaymentThatChangedAfterItWasReserved(t *testing.T) {
 		err := g.Submit(t.Context(), p, g.signed(p), g.k)
 		require.True(t, x402.HasCode(err, x402.LedgerCorrupt), "%v", err)
 	})
+	t.Run("with its row of the chain, which this process had followed", func(t *testing.T) {
+		for _, isLinked := range []bool{false, true} {
+			g := newGuarded(t)
+			p := g.reserve(testHold(500))
+			g.sign(g.reserve(testHold(5)))
+			cheap := p
+			cheap.Price = 1
+			var row int64
+			require.NoError(t, g.write.QueryRow(`SELECT seq FROM audit WHERE payment = ?`, p.ID).Scan(&row))
+			require.NotNil(t, g.followed.hash(row))
+			g.sql(`UPDATE payments SET usd = 1 WHERE id = ?`, p.ID)
+			g.sql(`UPDATE audit SET detail = ? WHERE payment = ?`, toJSON(reservedDetail(cheap)), p.ID)
+			if isLinked {
+				g.relink(row - 1)
+			}
+			g.sql(`DELETE FROM totals`)
+			g.sql(paymentSums + ` INSERT INTO totals SELECT * FROM sums`)
+			err := g.Submit(t.Context(), cheap, g.signed(cheap), g.k)
+			require.True(t, x402.HasCode(err, x402.LedgerCorrupt), "%v", err)
+		}
+	})
+}
+
+// What a process followed of the chain is what leads to a row that is still the same.
+func TestFollowed(t *testing.T) {
+	row := func(n int) []byte { return binary.BigEndian.AppendUint32(nil, uint32(n)) }
+	var f followed
+	require.Less(t, f.last(), int64(1))
+	f.keep(5, [][]byte{row(5), row(6), row(7)})
+	f.keep(6, [][]byte{row(6), row(7), row(8)})
+	for seq := range int64(12) {
+		want := row(int(seq))
+		if seq < 5 || seq > 8 {
+			want = nil
+		}
+		require.Equal(t, want, f.hash(seq))
+	}
+	f.keep(7, [][]byte{row(7)}) // what was behind it was rolled back
+	require.Equal(t, int64(7), f.last())
+	f.keep(7, [][]byte{row(70), row(80)})
+	require.Nil(t, f.hash(6), "it leads to another row")
+	f.keep(100, [][]byte{row(100)})
+	require.Nil(t, f.hash(8), "nothing is known of what is between")
+	for seq := 100; seq < 3*maxFollowed; seq++ {
+		f.keep(int64(seq), [][]byte{row(seq), row(seq + 1)})
+	}
+	require.Equal(t, row(3*maxFollowed), f.hash(f.last()))
+	require.NotNil(t, f.hash(2*maxFollowed+1))
+	require.Nil(t, f.hash(2*maxFollowed))
 }
 
 // A channel goes on from its last voucher, whatever its row says.
@@ -422,7 +472,7 @@ func TestTwoProcessesSignAtOnce(t *testing.T) {
 func (g *guarded) sums() (s sums) {
 	g.t.Helper()
 	require.NoError(g.t, g.view(g.t.Context(), func(t *tx) error {
-		last, err := t.lastSealed(g.k, 0)
+		last, err := t.lastSealed(g.k, nil)
 		if err == nil {
 			s = last.sums
 		}

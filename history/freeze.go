@@ -31,6 +31,7 @@ func (s *Store) Freeze(ctx context.Context, f Freeze) error {
 		if err != nil || n == 0 {
 			return err
 		}
+		t.known.freezes = nil
 		return t.audit("", frozenEvent,
 			map[string]string{"network": f.Network, "account": f.Account, "by": f.By, "why": f.Why})
 	})
@@ -70,6 +71,7 @@ func (s *Store) Unfreeze(ctx context.Context, seal func(Lift) ([]byte, error)) (
 		if _, err := t.exec(`INSERT INTO lifts VALUES (?, ?, ?)`, l.UpTo, micros(l.At), l.Seal); err != nil {
 			return err
 		}
+		t.known.freezes = nil
 		var newest int64
 		if err := t.row(`SELECT coalesce(max(seq), 0) FROM payments`).Scan(&newest); err != nil {
 			return err
@@ -99,6 +101,7 @@ func (s *Store) Unlift(ctx context.Context, upTo int64) error {
 		if _, err := t.exec(`DELETE FROM lifts WHERE upto = ?`, upTo); err != nil {
 			return err
 		}
+		t.known.freezes = nil
 		return t.audit("", liftRefusedEvent, map[string]int64{"upto": upTo})
 	})
 }
@@ -146,8 +149,23 @@ func (t *tx) notFrozen(network, account string) error {
 
 // frozenBy is the freeze that stops payments from an account; nil: none does.
 func (t *tx) frozenBy(network, account string) (*Freeze, error) {
-	return find(t, scanFreeze, selectFreeze+
-		` AND (account = '' OR (network = ? AND account = ?)) ORDER BY account LIMIT 1`, network, account)
+	if t.known.freezes == nil {
+		list, err := t.freezes()
+		if err != nil {
+			return nil, err
+		}
+		t.known.freezes = &list
+	}
+	var found *Freeze
+	for _, f := range *t.known.freezes {
+		if f.Account == "" {
+			return &f, nil
+		}
+		if f.Network == network && f.Account == account {
+			found = &f
+		}
+	}
+	return found, nil
 }
 
 func (f Freeze) refusal() error {

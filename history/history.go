@@ -79,6 +79,8 @@ type Store struct {
 	queue commitQueue
 	wal   *walSync
 
+	followed followed
+
 	contentQuota int64
 
 	writeLock, checkpointLock *fileLock
@@ -183,6 +185,9 @@ func (t *tx) isLedger() error {
 // sameFormat refuses a ledger of another format. What holds money asks again: a newer program may
 // have changed the ledger while this one had it open.
 func (t *tx) sameFormat() error {
+	if t.known.isFormat {
+		return nil
+	}
 	var text string
 	err := t.row(`SELECT value FROM meta WHERE key = 'format'`).Scan(&text)
 	if err != nil && !errors.Is(err, sql.ErrNoRows) {
@@ -196,6 +201,7 @@ func (t *tx) sameFormat() error {
 			"the ledger has format %d, this program needs %d", n, format).
 			WithHint("use the version of x402-wallet that wrote it")
 	}
+	t.known.isFormat = true
 	return nil
 }
 
@@ -284,19 +290,29 @@ type tx struct {
 	ctx     context.Context
 	conn    *conn
 	failure error // the first error of the database in it
-	// the audit chain's last row and its hash, once this change wrote one
-	lastRow  int64
-	lastHash []byte
-	Now      time.Time // never before a payment that is in the ledger: a clock set back opens no window again
+	known   *known
+	lastRow int64     // of the audit chain that this change wrote; 0: none
+	Now     time.Time // never before a payment that is in the ledger: a clock set back opens no window again
 
 	contentQuota int64 // as Options.ContentQuota
+	followed     *followed
+}
+
+// known is what was read of the ledger in a transaction and stays true to its end: nobody else writes
+// meanwhile, and what the transaction itself writes is noted here. Zero is not known.
+type known struct {
+	head     int64  // the audit chain's last row
+	hash     []byte // of that row
+	newest   int64  // payment's time, microseconds
+	isFormat bool   // the ledger has this program's format
+	freezes  *[]Freeze
 }
 
 // view runs f on a consistent reading. What f returns is returned unchanged.
 func (s *Store) view(ctx context.Context, f func(*tx) error) error {
 	return s.read.with(ctx, func(c *conn) error {
 		return c.transaction(patient(ctx), beginReading, func() error {
-			return f(&tx{ctx: ctx, conn: c, Now: s.now().UTC()})
+			return f(&tx{ctx: ctx, conn: c, known: &known{}, Now: s.now().UTC(), followed: &s.followed})
 		})
 	})
 }

@@ -160,7 +160,9 @@ func TestStatesFollowTheTable(t *testing.T) {
 				} else {
 					p = pay(t, s, testHold(1), from)
 				}
-				err := s.tx(t.Context(), func(tx *tx) error { return tx.move(p.ID, to, "{}", "note = ''") })
+				p, err := s.Payment(t.Context(), p.ID)
+				require.NoError(t, err)
+				err = s.tx(t.Context(), func(tx *tx) error { return tx.move(p, to, "{}", "note = ''") })
 				if legal[[2]State{from, to}] {
 					require.NoError(t, err)
 				} else {

@@ -82,11 +82,11 @@ func (t *tx) millionth(p Payment, n int) error {
 	p.Fingerprint = [32]byte(link(nil, int64(n)))
 	p.Requirement = []byte(`{"scheme":"exact","network":"eip155:84532","amount":"1","asset":"0xasset",` +
 		`"payTo":"0xpayee","maxTimeoutSeconds":60,"extra":{"name":"USDC","version":"2"}}`)
-	if err := t.insert(p); err != nil {
+	if err := t.insert(&p); err != nil {
 		return err
 	}
 	if n%997 == 0 {
-		return t.move(p.ID, Failed, `{"why":"bench"}`, `note = ?`, "bench")
+		return t.move(p, Failed, `{"why":"bench"}`, `note = ?`, "bench")
 	}
 	nonce := fmt.Sprintf("0x%064x", n)
 	payload := fmt.Sprintf(`{"x402Version":2,"payload":{"signature":"0x%s","authorization":{"from":"0xagent",`+

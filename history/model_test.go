@@ -513,7 +513,7 @@ func (m *machine) tooLate(r *modelRow) bool {
 func (m *machine) CheckSealed(t *rapid.T) {
 	s := m.stores[m.steps%2]
 	require.NoError(t, s.view(context.Background(), func(tx *tx) error {
-		last, err := tx.lastSealed(testKeyholder(), 0)
+		last, err := tx.lastSealed(testKeyholder(), nil)
 		require.NoError(t, err)
 		stands := func(which func(modelSigned) bool) (sum money.Dollars) {
 			for _, g := range m.signed {

@@ -57,6 +57,7 @@ func (s State) Unfinished() bool { return s == Reserved || s == Submitted || s =
 // Payment is one row of the ledger.
 type Payment struct {
 	ID             string // "pay_" and 32 hex digits
+	Number         int64  // in the order in which they were made; 0: it is not in the ledger
 	Session        string // the budget session it fell into
 	State          State
 	Proof          Proof

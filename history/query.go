@@ -10,7 +10,7 @@ import (
 	"x402-wallet/x402/money"
 )
 
-const selectPayment = `SELECT id, session, state, proof, created_at, updated_at, fingerprint,
+const selectPayment = `SELECT seq, id, session, state, proof, created_at, updated_at, fingerprint,
 	coalesce(idempotency_key, ''), method, url, target, host, network, scheme, dialect, asset, symbol,
 	amount, usd, pay_to, source, requirement, payload, coalesce(evidence, ''), transaction_id, facilitator,
 	coalesce(receipt, ''), coalesce(chain_proof, ''), note, false_receipt, lease_owner, waiter, delivered
@@ -20,7 +20,7 @@ func scanPayment(row scanner) (p Payment, err error) {
 	var created, updated int64
 	var fingerprint, payload []byte
 	var requirement, evidence, receipt, proof string
-	err = row.Scan(&p.ID, &p.Session, &p.State, &p.Proof, &created, &updated, &fingerprint,
+	err = row.Scan(&p.Number, &p.ID, &p.Session, &p.State, &p.Proof, &created, &updated, &fingerprint,
 		&p.IdempotencyKey, &p.Method, &p.URL, &p.Target, &p.Host, &p.Network, &p.Scheme, &p.Dialect, &p.Asset,
 		&p.Symbol, &p.Amount, &p.Price, &p.PayTo, &p.Source, &requirement, &payload, &evidence,
 		&p.Transaction, &p.Facilitator, &receipt, &proof, &p.Note, &p.FalseReceipt, &p.LeaseOwner, &p.Waiter,

@@ -1,6 +1,7 @@
 package history
 
 import (
+	"bytes"
 	"crypto/hmac"
 	"crypto/sha256"
 	"database/sql"
@@ -69,9 +70,9 @@ func corrupt(format string, args ...any) error {
 		WithHint("%s", corruptHint)
 }
 
-// lastSealed reads and checks the newest sealed row, its sums, and all rows since; from is a row
-// that has to be on the chain, too: 0 is none.
-func (t *tx) lastSealed(k Keyholder, from int64) (s *sealed, err error) {
+// lastSealed reads and checks the newest sealed row, its sums, and all rows since; earlier is a row that has
+// to be on the chain, too, or nil.
+func (t *tx) lastSealed(k Keyholder, earlier *auditRow) (s *sealed, err error) {
 	s = &sealed{}
 	var mac, hash []byte
 	var detail, state string
@@ -102,7 +103,7 @@ func (t *tx) lastSealed(k Keyholder, from int64) (s *sealed, err error) {
 		return s, corrupt("the root of its memory cannot be read")
 	}
 	copy(s.memory.root[:], root)
-	return s, t.replaySince(s, k, from)
+	return s, t.replaySince(s, k, earlier)
 }
 
 // neverSealed refuses to begin anew where something was sealed before.
@@ -118,16 +119,34 @@ func (t *tx) neverSealed(k Keyholder) error {
 // rowData is what the MAC of a sealed row is over.
 func rowData(hash []byte) []byte { return slices.Concat([]byte("row"), hash) }
 
-// replaySince applies the rows behind the sealed one. The chain has to hold together from there, or
-// from an earlier row, to its end, and to have the checkpoint on it.
-func (t *tx) replaySince(s *sealed, k Keyholder, from int64) error {
-	start := s.seq
-	for _, row := range []int64{from, k.After.Seq} {
-		if row > 0 {
-			start = min(start, row)
-		}
+// replaySince applies the rows behind the sealed one. The chain has to hold together from there to its end,
+// and to have the checkpoint and the earlier row on it: where these are older, it is read from them on,
+// unless this process followed it from them on before.
+func (t *tx) replaySince(s *sealed, k Keyholder, earlier *auditRow) error {
+	base, hash, err := t.lastFollowed(s.seq)
+	if err != nil {
+		return err
 	}
-	return t.walk(start-1, k.After, func(r auditRow) error {
+	after, rows := s.seq-1, [][]byte{}
+	if base > 0 {
+		after, rows = base, append(rows, hash)
+	}
+	leadsToBase := func(seq int64, hash []byte) bool {
+		known := t.followed.hash(seq)
+		return seq <= base && known != nil && bytes.Equal(known, hash)
+	}
+	if seq := k.After.Seq; seq > 0 && !leadsToBase(seq, k.After.Hash) {
+		after = min(after, seq-1)
+	}
+	if earlier != nil && !leadsToBase(earlier.seq, earlier.linked(t.followed.hash(earlier.seq-1))) {
+		after = min(after, earlier.seq-1)
+	}
+	if after < base {
+		rows = nil
+	}
+	first := after + 1 - int64(len(rows))
+	err = t.walk(after, k.After, func(r auditRow) error {
+		rows = append(rows, r.hash)
 		if r.seq <= s.seq {
 			return nil
 		}
@@ -137,6 +156,10 @@ func (t *tx) replaySince(s *sealed, k Keyholder, from int64) error {
 		s.apply(r.event, r.detail)
 		return nil
 	})
+	if err == nil {
+		t.followed.keep(first, rows)
+	}
+	return err
 }
 
 // seal appends a sealed row, and keeps its sums, whose digest it adds to the detail.
@@ -191,33 +214,24 @@ func (t *tx) compare(s *sealed, p Payment, entries []string) error {
 
 // reserved is what is held in the windows of a time and not yet signed.
 func (t *tx) reserved(session string, entries []string, at time.Time) (u budget.Usage, err error) {
-	day, month := budget.DayOf(at), budget.MonthOf(at)
 	u.HostDay = map[string]budget.Use{}
 	err = t.forEach(func(row scanner) error {
-		var in, host string
-		var micro int64
-		var price money.Dollars
-		if err := row.Scan(&in, &host, &micro, &price); err != nil {
+		var host string
+		var inSession, inDay, inMonth money.Dollars
+		if err := row.Scan(&host, &inSession, &inDay, &inMonth); err != nil {
 			return err
 		}
-		created := fromMicros(micro)
-		if in == session {
-			u.Session.Held += price
-		}
-		if !created.Before(month) {
-			u.Month.Held += price
-		}
-		if created.Before(day) {
-			return nil
-		}
-		u.Day.Held += price
-		on := windowSum{Hosts: []string{host}, Paid: []money.Dollars{price}}
+		u.Session.Held += inSession
+		u.Day.Held += inDay
+		u.Month.Held += inMonth
+		on := windowSum{Hosts: []string{host}, Paid: []money.Dollars{inDay}}
 		for _, entry := range entries {
 			u.HostDay[entry] = budget.Use{Held: u.HostDay[entry].Held + on.host(entry)}
 		}
 		return nil
-	}, `SELECT session, host, created_at, usd FROM payments INDEXED BY payments_reserved
-		WHERE state = 'reserved'`)
+	}, `SELECT host, sum((session = ?1) * usd), sum((created_at >= ?2) * usd), sum((created_at >= ?3) * usd)
+		FROM payments INDEXED BY payments_reserved WHERE state = 'reserved' GROUP BY host`,
+		session, micros(budget.DayOf(at)), micros(budget.MonthOf(at)))
 	return u, err
 }
 

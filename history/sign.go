@@ -39,22 +39,22 @@ func (s *Store) Submit(ctx context.Context, p Payment, signed Signed, k Keyholde
 
 func (t *tx) submit(p Payment, process string, signed Signed, step *channelStep, k Keyholder) error {
 	id := p.ID
-	network, source, err := t.leasedBy(id, process)
+	row, err := t.leasedBy(id, process)
 	if err != nil {
 		return err
 	}
-	byAgent, err := t.signedByAgent(id, signed)
+	byAgent, err := t.signedByAgent(row, signed)
 	if err != nil {
 		return err
 	}
 	if byAgent {
-		if err := t.notFrozen(network, source); err != nil {
+		if err := t.notFrozen(row.Network, row.Source); err != nil {
 			return err
 		}
-		_, err = t.exec(`UPDATE payments SET payload = ?, requirement = ? WHERE id = ?`,
-			[]byte(signed.Payload), string(signed.Requirement), id)
+		_, err = t.exec(`UPDATE payments SET payload = ?, requirement = ? WHERE seq = ?`,
+			[]byte(signed.Payload), string(signed.Requirement), row.Number)
 	} else {
-		err = t.sign(p, signed, digestOf(signed.Payload), step, k)
+		err = t.sign(row, p, signed, digestOf(signed.Payload), step, k)
 	}
 	if err != nil {
 		return err
@@ -64,11 +64,13 @@ func (t *tx) submit(p Payment, process string, signed Signed, step *channelStep,
 }
 
 // signedByAgent reports whether a payment has this very signature, and nothing to send yet.
-func (t *tx) signedByAgent(id string, signed Signed) (bool, error) {
-	var n int
-	err := t.row(`SELECT count(*) FROM payments WHERE id = ? AND state = 'submitted' AND payload IS NULL
-		AND unique_key = ? AND evidence = ?`, id, signed.UniqueKey, toJSON(signed.Evidence)).Scan(&n)
-	return n > 0, err
+func (t *tx) signedByAgent(p Payment, signed Signed) (is bool, err error) {
+	if p.State != Submitted || p.Payload != nil {
+		return false, nil
+	}
+	err = t.row(`SELECT coalesce(unique_key = ? AND evidence = ?, 0) FROM payments WHERE seq = ?`, signed.UniqueKey,
+		toJSON(signed.Evidence), p.Number).Scan(&is)
+	return is, err
 }
 
 // Sign records a signature before whoever holds the key hands it out: reserved → submitted. The
@@ -80,11 +82,18 @@ func (s *Store) Sign(ctx context.Context, p Payment, signed Signed, message []by
 		return err
 	}
 	signed.Payload, signed.Requirement = nil, nil
-	return s.tx(ctx, func(t *tx) error { return t.sign(p, signed, digestOf(message), nil, k) })
+	return s.tx(ctx, func(t *tx) error {
+		row, err := scanPayment(t.row(selectPayment+` WHERE id = ?`, p.ID))
+		if err != nil {
+			return none(err, errNoPayment)
+		}
+		return t.sign(row, p, signed, digestOf(message), nil, k)
+	})
 }
 
-// sign records a signature; step is what it makes of a channel, or nil.
-func (t *tx) sign(asSigned Payment, signed Signed, signedBytes string, step *channelStep, k Keyholder) error {
+// sign records the signature of a payment, as it was read in this transaction and as it was signed; step is
+// what it makes of a channel, or nil.
+func (t *tx) sign(p, asSigned Payment, signed Signed, signedBytes string, step *channelStep, k Keyholder) error {
 	id := asSigned.ID
 	if err := t.sameFormat(); err != nil {
 		return err
@@ -96,10 +105,6 @@ func (t *tx) sign(asSigned Payment, signed Signed, signedBytes string, step *cha
 	}
 	if n > 0 {
 		return ErrSignedBefore
-	}
-	p, err := scanPayment(t.row(selectPayment+` WHERE id = ?`, id))
-	if err != nil {
-		return none(err, errNoPayment)
 	}
 	if p.State != Reserved {
 		return fmt.Errorf("%w: %s is %s", ErrTransition, id, p.State)
@@ -131,9 +136,9 @@ func (t *tx) sign(asSigned Payment, signed Signed, signedBytes string, step *cha
 		return err
 	}
 	_, err = t.exec(`UPDATE payments SET state = 'submitted', updated_at = ?, evidence = ?, unique_key = ?,
-		payload = ?, requirement = coalesce(?, requirement) WHERE id = ?`, micros(t.Now),
+		payload = ?, requirement = coalesce(?, requirement) WHERE seq = ?`, micros(t.Now),
 		toJSON(signed.Evidence), signed.UniqueKey, []byte(signed.Payload),
-		nullable(string(signed.Requirement)), id)
+		nullable(string(signed.Requirement)), p.Number)
 	if err != nil {
 		return err
 	}
@@ -153,14 +158,11 @@ func (t *tx) permitted(p Payment, g *signature, k Keyholder) (*sealed, error) {
 	if err != nil {
 		return nil, err
 	}
-	last, err := t.lastSealed(k, row)
+	last, err := t.lastSealed(k, &row)
 	if err != nil {
 		return nil, err
 	}
-	g.Number, err = t.number(p.ID)
-	if err != nil {
-		return nil, err
-	}
+	g.Number = p.Number
 	if !last.knows(p.Created) {
 		return nil, tooLate()
 	}
@@ -187,21 +189,20 @@ func (t *tx) permitted(p Payment, g *signature, k Keyholder) (*sealed, error) {
 }
 
 // reservedAs is the row of the chain that says how a payment was reserved, which it has to be still.
-func (t *tx) reservedAs(p Payment) (seq int64, err error) {
-	var at int64
-	var detail string
+func (t *tx) reservedAs(p Payment) (r auditRow, err error) {
+	r.payment, r.event = p.ID, string(Reserved)
 	err = t.row(`SELECT seq, at, detail FROM audit WHERE payment = ? AND event = 'reserved'
-		ORDER BY seq LIMIT 1`, p.ID).Scan(&seq, &at, &detail)
+		ORDER BY seq LIMIT 1`, p.ID).Scan(&r.seq, &r.at, &r.detail)
 	if err != nil {
-		return 0, none(err, corrupt("the audit chain has no reservation of payment %s", p.ID))
+		return r, none(err, corrupt("the audit chain has no reservation of payment %s", p.ID))
 	}
 	var d struct {
 		Row string `json:"row"`
 	}
-	if json.Unmarshal([]byte(detail), &d) != nil || d.Row != p.digest() || at != micros(p.Created) {
-		return 0, corrupt("payment %s is not the one that was reserved", p.ID)
+	if json.Unmarshal([]byte(r.detail), &d) != nil || d.Row != p.digest() || r.at != micros(p.Created) {
+		return r, corrupt("payment %s is not the one that was reserved", p.ID)
 	}
-	return seq, nil
+	return r, nil
 }
 
 // ErrUnsealed says that only a process that holds the key may record that a signature expired: what
@@ -227,7 +228,7 @@ func (s *Store) Expire(ctx context.Context, id string, asked x402.Evidence, o Ou
 		if g.Evidence != digestOf([]byte(toJSON(asked))) {
 			return corrupt("payment %s was asked after by something else than what was signed", id)
 		}
-		last, err := t.lastSealed(k, 0)
+		last, err := t.lastSealed(k, nil)
 		if err != nil {
 			return err
 		}

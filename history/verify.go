@@ -75,6 +75,11 @@ type auditRow struct {
 	hash, seal             []byte
 }
 
+// linked is the hash that the row has behind another hash.
+func (r auditRow) linked(previous []byte) []byte {
+	return link(previous, r.at, r.payment, r.event, r.detail)
+}
+
 // chain is the audit chain as far as it was read: it holds together, and may have a head on it.
 type chain struct {
 	last     int64 // row
@@ -91,7 +96,7 @@ func (t *tx) newChain(after int64, at Head) (*chain, error) {
 }
 
 func (c *chain) follow(r auditRow) error {
-	if r.seq != c.last+1 || !bytes.Equal(link(c.previous, r.at, r.payment, r.event, r.detail), r.hash) {
+	if r.seq != c.last+1 || !bytes.Equal(r.linked(c.previous), r.hash) {
 		return corrupt("the audit chain breaks at row %d (%s of %s)", r.seq, r.event, r.payment)
 	}
 	if r.seq == c.at.Seq && bytes.Equal(r.hash, c.at.Hash) {

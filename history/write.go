@@ -12,8 +12,8 @@ import (
 	"slices"
 )
 
-func (t *tx) insert(p Payment) error {
-	_, err := t.exec(
+func (t *tx) insert(p *Payment) error {
+	done, err := t.exec(
 		`INSERT INTO payments (id, session, state, created_at, updated_at, fingerprint, idempotency_key,
 			method, url, target, host, network, scheme, dialect, asset, symbol, amount, usd, pay_to,
 			url_prefix, source, requirement, lease_owner, waiter)
@@ -46,7 +46,11 @@ func (t *tx) insert(p Payment) error {
 	if err != nil {
 		return err
 	}
-	return t.audit(p.ID, string(Reserved), reservedDetail(p))
+	if p.Number, err = done.LastInsertId(); err != nil {
+		return err
+	}
+	t.known.newest = max(t.known.newest, micros(p.Created))
+	return t.audit(p.ID, string(Reserved), reservedDetail(*p))
 }
 
 // reservedDetail is what the chain says of a payment when its money is held: what people look for,
@@ -70,15 +74,13 @@ func nullable(s string) sql.NullString { return sql.NullString{String: s, Valid:
 // which may neither send it nor release its money any more.
 var ErrNotLeaseOwner = errors.New("another process works on this payment")
 
-// leasedBy refuses a process that does not own a payment's lease, and returns where the payment's money is.
-func (t *tx) leasedBy(id, process string) (network, source string, err error) {
-	var owner string
-	err = t.row(`SELECT lease_owner, network, source FROM payments WHERE id = ?`, id).
-		Scan(&owner, &network, &source)
-	if err == nil && (owner != process || process == "") {
+// leasedBy reads a payment, and refuses a process that does not own its lease.
+func (t *tx) leasedBy(id, process string) (Payment, error) {
+	p, err := scanPayment(t.row(selectPayment+` WHERE id = ?`, id))
+	if err == nil && (p.LeaseOwner != process || process == "") {
 		err = fmt.Errorf("%w: %s", ErrNotLeaseOwner, id)
 	}
-	return network, source, none(err, errNoPayment)
+	return p, none(err, errNoPayment)
 }
 
 // Release ends a hold of which nothing was signed: reserved → failed, by the process that owns its lease
@@ -86,20 +88,17 @@ func (t *tx) leasedBy(id, process string) (network, source string, err error) {
 // what was signed expired. why is kept. A person's approval is good again, for the time it was given.
 func (s *Store) Release(ctx context.Context, id, why string) error {
 	return s.tx(ctx, func(t *tx) error {
-		if _, _, err := t.leasedBy(id, s.Self()); err != nil {
+		p, err := t.leasedBy(id, s.Self())
+		if err != nil {
 			return err
 		}
-		var state State
-		if err := t.row(`SELECT state FROM payments WHERE id = ?`, id).Scan(&state); err != nil {
-			return err
-		}
-		if state != Reserved { // signed bytes have expired when the chain says so
-			return fmt.Errorf("%w: %s is %s", ErrTransition, id, state)
+		if p.State != Reserved { // signed bytes have expired when the chain says so
+			return fmt.Errorf("%w: %s is %s", ErrTransition, id, p.State)
 		}
 		if err := t.returnApproval(id); err != nil {
 			return err
 		}
-		return t.move(id, Failed, toJSON(map[string]string{"why": why}),
+		return t.move(p, Failed, toJSON(map[string]string{"why": why}),
 			`note = ?, lease_owner = '', waiter = ''`, why)
 	})
 }
@@ -174,15 +173,11 @@ func (t *tx) finish(was *Payment, o Outcome) error {
 	if p.Proof == Chain && o.State == Settled { // the chain's word stands; a later receipt adds nothing
 		o.Proof, o.Transaction = Chain, ""
 	}
-	number, err := t.number(p.ID)
-	if err != nil {
-		return err
-	}
 	if o.FalseReceipt || (p.State == Settled && o.State == Failed) {
 		// who asked the chain may not know of the claim
 		p.FalseReceipt = true
 	}
-	detail := o.detail(number)
+	detail := o.detail(p.Number)
 	if p.FalseReceipt {
 		detail["falseReceipt"] = true
 	}
@@ -207,7 +202,7 @@ func (t *tx) finish(was *Payment, o Outcome) error {
 	if leaves := o.leaves(); leaves != "" {
 		set += ", " + leaves
 	}
-	err = t.move(p.ID, o.State, toJSON(detail), set,
+	err := t.move(*was, o.State, toJSON(detail), set,
 		p.Proof, p.Transaction, p.Facilitator, nullable(string(p.Receipt)), nullable(string(p.ChainProof)),
 		p.Note, p.FalseReceipt)
 	if err == nil {
@@ -234,22 +229,18 @@ func (o Outcome) detail(number int64) map[string]any {
 // ErrTransition says that a payment may not go where it was sent.
 var ErrTransition = errors.New("no such change of state")
 
-// move gives a payment another state, or better proof of the one it has, and sets what belongs to that.
-func (t *tx) move(id string, to State, detail, set string, args ...any) error {
-	var from State
-	var proof Proof
-	if err := t.row(`SELECT state, proof FROM payments WHERE id = ?`, id).Scan(&from, &proof); err != nil {
-		return none(err, errNoPayment)
+// move gives a payment, as it was read in this transaction, another state, or better proof of the one it
+// has, and sets what belongs to that.
+func (t *tx) move(p Payment, to State, detail, set string, args ...any) error {
+	proven := p.State == Settled && p.Proof == Chain // what the chain proved stays
+	if !slices.Contains(allowed[p.State], to) || (proven && to == Failed) {
+		return fmt.Errorf("%w: %s from %s to %s", ErrTransition, p.ID, p.State, to)
 	}
-	proven := from == Settled && proof == Chain // what the chain proved stays
-	if !slices.Contains(allowed[from], to) || (proven && to == Failed) {
-		return fmt.Errorf("%w: %s from %s to %s", ErrTransition, id, from, to)
-	}
-	if _, err := t.exec(`UPDATE payments SET `+set+`, state = ?, updated_at = ? WHERE id = ?`,
-		append(args, to, micros(t.Now), id)...); err != nil {
+	if _, err := t.exec(`UPDATE payments SET `+set+`, state = ?, updated_at = ? WHERE seq = ?`,
+		append(args, to, micros(t.Now), p.Number)...); err != nil {
 		return err
 	}
-	return t.audit(id, string(to), json.RawMessage(detail))
+	return t.audit(p.ID, string(to), json.RawMessage(detail))
 }
 
 // audit appends to the hash chain.
@@ -259,15 +250,14 @@ func (t *tx) audit(payment, event string, detail any) error {
 
 // append is audit with a seal; a nil mac makes none.
 func (t *tx) append(payment, event string, detail any, mac func([]byte) ([]byte, error)) error {
-	previous := t.lastHash
-	if previous == nil {
-		err := t.row(`SELECT hash FROM audit ORDER BY seq DESC LIMIT 1`).Scan(&previous)
+	if t.known.hash == nil {
+		err := t.row(`SELECT hash FROM audit ORDER BY seq DESC LIMIT 1`).Scan(&t.known.hash)
 		if none(err, nil) != nil {
 			return err
 		}
 	}
 	at, text := micros(t.Now), toJSON(detail)
-	hash := link(previous, at, payment, event, text)
+	hash := link(t.known.hash, at, payment, event, text)
 	var seal []byte
 	if mac != nil {
 		var err error
@@ -280,8 +270,8 @@ func (t *tx) append(payment, event string, detail any, mac func([]byte) ([]byte,
 	if err != nil {
 		return err
 	}
-	t.lastHash = hash
 	t.lastRow, err = done.LastInsertId()
+	t.known.head, t.known.hash = t.lastRow, hash
 	return err
 }
 
@@ -361,16 +351,15 @@ func (s *Store) Deliver(ctx context.Context, id string) error {
 }
 
 func (t *tx) deliver(id string) error {
-	fresh, err := t.change(`UPDATE payments SET delivered = 1 WHERE id = ? AND delivered = 0`, id)
+	var number int64
+	var before bool
+	err := t.row(`SELECT seq, delivered FROM payments WHERE id = ?`, id).Scan(&number, &before)
 	if err != nil {
-		return err
+		return none(err, nil)
 	}
-	_, err = t.exec(`UPDATE payments SET waiter = '' WHERE id = ? AND waiter <> ''`, id)
-	if err != nil || fresh == 0 {
-		return err
-	}
-	number, err := t.number(id)
-	if err != nil {
+	_, err = t.exec(`UPDATE payments SET delivered = 1, waiter = '' WHERE seq = ? AND (delivered = 0 OR waiter <> '')`,
+		number)
+	if err != nil || before {
 		return err
 	}
 	return t.audit(id, deliveredEvent, map[string]int64{"n": number})

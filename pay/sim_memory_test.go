@@ -764,7 +764,7 @@ func (w *twins) name(a, b, as string) { w.names[a], w.names[b] = as, as }
 // same requires that both have the same payment but for IDs.
 func (w *twins) same(a, b history.Payment) {
 	for _, p := range []*history.Payment{&a, &b} {
-		p.ID, p.Session = w.names[p.ID], w.names[p.Session]
+		p.ID, p.Number, p.Session = w.names[p.ID], 0, w.names[p.Session]
 		p.LeaseOwner, p.Waiter = w.names[p.LeaseOwner], w.names[p.Waiter]
 	}
 	a.Created = a.Created.UTC().Truncate(time.Microsecond)
