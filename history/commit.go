@@ -167,8 +167,8 @@ func (s *Store) commit(p patience) (batch []*change, err error) {
 // whole batch: SQLite may have rolled back everything then.
 func (s *Store) apply(conn *conn, known *known, c *change, several bool) error {
 	before := *known
-	t := &tx{ctx: context.Background(), conn: conn, known: known, Now: s.now().UTC(), contentQuota: s.contentQuota,
-		followed: &s.followed}
+	t := &tx{ctx: context.Background(), conn: conn, known: known, Now: s.now().UTC(),
+		contentQuota: s.contentQuota, followed: &s.followed}
 	if !several {
 		c.run(t)
 		if c.err != nil || c.panicked != nil {

@@ -93,7 +93,8 @@ func (s *Store) Sign(ctx context.Context, p Payment, signed Signed, message []by
 
 // sign records the signature of a payment, as it was read in this transaction and as it was signed; step is
 // what it makes of a channel, or nil.
-func (t *tx) sign(p, asSigned Payment, signed Signed, signedBytes string, step *channelStep, k Keyholder) error {
+func (t *tx) sign(p, asSigned Payment, signed Signed, signedBytes string, step *channelStep,
+	k Keyholder) error {
 	id := asSigned.ID
 	if err := t.sameFormat(); err != nil {
 		return err

@@ -46,7 +46,8 @@ func (t *tx) insert(p *Payment) error {
 	if err != nil {
 		return err
 	}
-	if p.Number, err = done.LastInsertId(); err != nil {
+	p.Number, err = done.LastInsertId()
+	if err != nil {
 		return err
 	}
 	t.known.newest = max(t.known.newest, micros(p.Created))
