@@ -6,7 +6,9 @@ import (
 	"fmt"
 	"sync"
 	"testing"
+	"time"
 
+	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
 	"x402-wallet/x402"
@@ -69,6 +71,83 @@ func TestChangesTogether(t *testing.T) {
 			require.Zero(t, there)
 		}
 	}
+}
+
+// What a transaction knows of the ledger is what is in it, after each of the changes that share it, also
+// after those that were undone.
+func TestWhatATransactionKnows(t *testing.T) {
+	s, c, _ := newStore(t)
+	refusal := x402.Errorf(x402.BudgetExceeded, "no")
+	release := occupy(t, s)
+	var all sync.WaitGroup
+	gathered := func() int {
+		s.queue.mu.Lock()
+		defer s.queue.mu.Unlock()
+		return len(s.queue.waiting)
+	}
+	next := func(f func() error) {
+		before := gathered()
+		all.Go(func() { assert.NoError(t, f()) })
+		require.Eventually(t, func() bool { return gathered() > before }, time.Minute, time.Millisecond)
+		all.Go(func() {
+			assert.NoError(t, s.enqueue(t.Context(), func(tx *tx) error { return knowsWhatIs(t, tx) }, false))
+		})
+		require.Eventually(t, func() bool { return gathered() > before+1 }, time.Minute, time.Millisecond)
+	}
+	undone := func(f func(*tx) error) func() error {
+		return func() error {
+			err := s.tx(t.Context(), func(tx *tx) error { return errors.Join(f(tx), refusal) })
+			if !errors.Is(err, refusal) {
+				return fmt.Errorf("not undone: %w", err)
+			}
+			return nil
+		}
+	}
+	frozen := Freeze{Network: "net", Account: "account", By: "owner", Why: "test"}
+	insert := func(tx *tx, id string, later time.Duration) error {
+		p := testHold(1).Payment
+		p.ID, p.Session, p.State = id, "ses_1", Reserved
+		p.Created, p.Updated = c.now().Add(later), c.now().Add(later)
+		return tx.insert(&p)
+	}
+	for _, f := range []func() error{
+		func() error { return s.tx(t.Context(), func(tx *tx) error { return tx.audit("", "a", 1) }) },
+		undone(func(tx *tx) error { return tx.audit("", "b", 1) }),
+		func() error { return s.tx(t.Context(), func(tx *tx) error { return insert(tx, "pay_1", time.Hour) }) },
+		undone(func(tx *tx) error { return insert(tx, "pay_2", 2*time.Hour) }),
+		func() error { return s.Freeze(t.Context(), frozen) },
+		undone(func(tx *tx) error {
+			_, err := tx.exec(`INSERT INTO lifts VALUES (1, 1, x'')`)
+			tx.known.freezes = nil
+			return errors.Join(err, knowsWhatIs(t, tx))
+		}),
+		func() error { _, err := s.Unfreeze(t.Context(), nil); return err },
+		func() error { return s.Freeze(t.Context(), Freeze{By: "owner"}) },
+		func() error { return s.Unlift(t.Context(), 1) },
+		func() error { return s.Redate(t.Context()) },
+	} {
+		next(f)
+	}
+	release()
+	all.Wait()
+}
+
+// knowsWhatIs compares what a transaction knows with what it reads without knowing anything.
+func knowsWhatIs(t *testing.T, in *tx) error {
+	fresh := &tx{ctx: in.ctx, conn: in.conn, known: &known{}, Now: in.Now}
+	head, err := in.notBeforeLedger()
+	isHead, errFresh := fresh.notBeforeLedger()
+	assert.Equal(t, isHead, head)
+	assert.Equal(t, fresh.Now, in.Now)
+	a, errA := in.frozenBy("net", "account")
+	b, errB := fresh.frozenBy("net", "account")
+	assert.Equal(t, b, a)
+	var hash []byte
+	errHash := in.row(`SELECT hash FROM audit ORDER BY seq DESC LIMIT 1`).Scan(&hash)
+	if in.known.hash != nil {
+		assert.Equal(t, hash, in.known.hash)
+	}
+	return errors.Join(err, errFresh, errA, errB, errHash)
 }
 
 // Trouble with the ledger ends them all: none of them returns as if it were on the disk.
