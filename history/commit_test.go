@@ -94,6 +94,9 @@ func TestWhatATransactionKnows(t *testing.T) {
 		})
 		require.Eventually(t, func() bool { return gathered() > before+1 }, time.Minute, time.Millisecond)
 	}
+	done := func(f func(*tx) error) func() error {
+		return func() error { return s.tx(t.Context(), f) }
+	}
 	undone := func(f func(*tx) error) func() error {
 		return func() error {
 			err := s.tx(t.Context(), func(tx *tx) error { return errors.Join(f(tx), refusal) })
@@ -111,10 +114,11 @@ func TestWhatATransactionKnows(t *testing.T) {
 		return tx.insert(&p)
 	}
 	for _, f := range []func() error{
-		func() error { return s.tx(t.Context(), func(tx *tx) error { return tx.audit("", "a", 1) }) },
+		done(func(tx *tx) error { return tx.audit("", "a", 1) }),
 		undone(func(tx *tx) error { return tx.audit("", "b", 1) }),
-		func() error { return s.tx(t.Context(), func(tx *tx) error { return insert(tx, "pay_1", time.Hour) }) },
+		done(func(tx *tx) error { return insert(tx, "pay_1", time.Hour) }),
 		undone(func(tx *tx) error { return insert(tx, "pay_2", 2*time.Hour) }),
+		done(func(tx *tx) error { return insert(tx, "pay_3", 3*time.Hour) }),
 		func() error { return s.Freeze(t.Context(), frozen) },
 		undone(func(tx *tx) error {
 			_, err := tx.exec(`INSERT INTO lifts VALUES (1, 1, x'')`)
