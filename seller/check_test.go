@@ -246,7 +246,7 @@ func TestResolution(t *testing.T) {
 	} {
 		t.Run(row.name, func(t *testing.T) {
 			f := &fakeNet{answers: row.answers, to: s.Listener.Addr().String()}
-			h := closed(t, New(Options{Resolver: f, RootCAs: roots, dial: f.dial}))
+			h := alone(closed(t, New(Options{Resolver: f, RootCAs: roots, dial: f.dial})))
 			a, err := h.Ask(t.Context(), Request{URL: "https://example.com/"})
 			assert.Equal(t, row.dialled, f.dialled)
 			assert.Len(t, f.lookups, 1)
@@ -260,7 +260,7 @@ func TestResolution(t *testing.T) {
 	}
 	t.Run("rebinding between the question and the payment", func(t *testing.T) {
 		f := &fakeNet{answers: [][]string{{"8.8.8.8"}, {"127.0.0.1"}}, to: s.Listener.Addr().String()}
-		h := closed(t, New(Options{Resolver: f, RootCAs: roots, dial: f.dial}))
+		h := alone(closed(t, New(Options{Resolver: f, RootCAs: roots, dial: f.dial})))
 		now := time.Now()
 		h.http.names.now = func() time.Time { return now }
 		_, err := h.Ask(t.Context(), Request{URL: "https://example.com/"})
@@ -297,8 +297,8 @@ func TestProxyOfTheEnvironmentIsIgnored(t *testing.T) {
 	}
 	s, roots := tlsServer(t)
 	f := &fakeNet{answers: [][]string{{"8.8.8.8"}}, to: s.Listener.Addr().String()}
-	_, err := closed(t, New(Options{Resolver: f, RootCAs: roots, dial: f.dial})).Ask(t.Context(),
-		Request{URL: "https://example.com/"})
+	m := alone(closed(t, New(Options{Resolver: f, RootCAs: roots, dial: f.dial})))
+	_, err := m.Ask(t.Context(), Request{URL: "https://example.com/"})
 	require.NoError(t, err)
 	assert.Equal(t, []string{"8.8.8.8:443"}, f.dialled)
 	h := newHTTP(Options{})

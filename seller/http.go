@@ -41,7 +41,8 @@ type httpClient struct {
 	// kept carries questions that may be asked twice, on connections that stay open for the next.
 	kept *http.Transport
 	// fresh carries all else, a connection for each request: a transport resends on used ones only.
-	fresh *http.Transport
+	fresh  *http.Transport
+	spares *spares // for fresh
 	bodySemaphores
 }
 
@@ -59,6 +60,8 @@ func newHTTP(o Options) *httpClient {
 		ClientSessionCache: tls.NewLRUClientSessionCache(maxTLSSessions)}
 	h.kept, h.fresh = h.newTransport(), h.newTransport()
 	h.fresh.DisableKeepAlives = true
+	h.spares = newSpares(h.dialTLS)
+	h.fresh.DialTLSContext = h.dialSpare
 	return h
 }
 
@@ -80,9 +83,25 @@ func (h *httpClient) newTransport() *http.Transport {
 }
 
 // close ends the connections that carry nothing.
-func (h *httpClient) close() { h.kept.CloseIdleConnections() }
+func (h *httpClient) close() {
+	h.spares.close()
+	h.kept.CloseIdleConnections()
+}
 
-func (h *httpClient) ask(ctx context.Context, r Request) (*Answer, error) {
+func (h *httpClient) ask(ctx context.Context, r Request) (answer *Answer, err error) {
+	at, err := h.check(r)
+	if err != nil {
+		return nil, err
+	}
+	if at.Scheme == "https" {
+		answered := h.spares.asking(hostPort(at), connections(methodOf(r))-1)
+		defer func() { answered(answer) }()
+	}
+	return h.follow(ctx, r)
+}
+
+// follow asks, and goes where redirects within the origin lead.
+func (h *httpClient) follow(ctx context.Context, r Request) (*Answer, error) {
 	for hops := 0; ; hops++ {
 		at, err := h.check(r)
 		if err != nil {
@@ -131,6 +150,9 @@ func (h *httpClient) present(ctx context.Context, r Request, with x402.Attachmen
 		answer.Truncated = true
 		return answer, &SendError{Sent: true, Err: refine(ctx, at, err)}
 	}
+	if at.Scheme == "https" {
+		h.spares.expect(hostPort(at), connections(methodOf(r)))
+	}
 	return answer, nil
 }
 
@@ -162,7 +184,7 @@ func (h *httpClient) send(ctx context.Context, r Request, at *url.URL, payment *
 		request.Header[payment.Header] = []string{payment.Value}
 	}
 	wire := h.fresh
-	if payment == nil && (request.Method == http.MethodGet || request.Method == http.MethodHead) {
+	if payment == nil && mayRepeat(request.Method) {
 		wire = h.kept
 	}
 	response, err := wire.RoundTrip(request)
@@ -171,6 +193,17 @@ func (h *httpClient) send(ctx context.Context, r Request, at *url.URL, payment *
 		return nil, errors.New("the seller switched protocols, unasked")
 	}
 	return response, err
+}
+
+// mayRepeat reports whether a question may be asked twice.
+func mayRepeat(method string) bool { return method == http.MethodGet || method == http.MethodHead }
+
+// connections is how many a paid call needs that carried nothing before.
+func connections(method string) int {
+	if mayRepeat(method) {
+		return 1
+	}
+	return 2
 }
 
 func methodOf(r Request) string {
@@ -188,7 +221,7 @@ func (h *httpClient) redirect(r Request, at *url.URL, response *http.Response, h
 	case http.StatusTemporaryRedirect, http.StatusPermanentRedirect:
 		keepsMethod = true
 	case http.StatusMovedPermanently, http.StatusFound, http.StatusSeeOther:
-		keepsMethod = methodOf(r) == http.MethodGet || methodOf(r) == http.MethodHead
+		keepsMethod = mayRepeat(methodOf(r))
 	default:
 		return "", nil
 	}

@@ -40,6 +40,12 @@ func closed(t *testing.T, m *Client) *Client {
 	return m
 }
 
+// alone has a client dial nothing ahead, so that what it dials is known exactly.
+func alone(m *Client) *Client {
+	m.http.spares.close()
+	return m
+}
+
 func serve(t *testing.T, handler http.HandlerFunc) *httptest.Server {
 	t.Helper()
 	s := httptest.NewServer(handler)
@@ -275,8 +281,8 @@ func TestDowngrade(t *testing.T) {
 	t.Cleanup(s.Close)
 	f := &fakeNet{answers: [][]string{{"8.8.8.8"}}, to: s.Listener.Addr().String()}
 	roots := s.Client().Transport.(*http.Transport).TLSClientConfig.RootCAs
-	h := closed(t, New(Options{Resolver: f, RootCAs: roots, dial: f.dial,
-		Loopback: []string{"example.com:80"}}))
+	h := alone(closed(t, New(Options{Resolver: f, RootCAs: roots, dial: f.dial,
+		Loopback: []string{"example.com:80"}})))
 	_, err := h.Ask(t.Context(), Request{URL: "https://example.com/"})
 	assert.Equal(t, x402.RedirectRefused, code(err))
 	assert.Equal(t, []string{"8.8.8.8:443"}, f.dialled)
