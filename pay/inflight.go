@@ -224,11 +224,11 @@ func (e *Engine) disown(ctx context.Context, id string, waiter bool) {
 	defer cancel()
 	p, err := e.Store.Payment(ctx, id)
 	self := e.Store.Self()
-	if err == nil && self != "" && p.LeaseOwner == self {
+	if self != "" && p.LeaseOwner == self {
 		err = e.Store.ReleaseLease(ctx, id)
 	}
-	if err == nil && waiter && self != "" && p.Waiter == self {
-		err = e.Store.ClearWaiter(ctx, id)
+	if waiter && self != "" && p.Waiter == self { // also where the lease's end could not be noted
+		err = errors.Join(err, e.Store.ClearWaiter(ctx, id))
 	}
 	if err != nil && !errors.Is(err, history.ErrNotFound) {
 		e.inflight.noteStale(id)
