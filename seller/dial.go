@@ -74,16 +74,37 @@ func (h *httpClient) dialContext(ctx context.Context, network, address string) (
 	if err != nil {
 		return nil, err
 	}
+	conn, err := dialAny(candidates, port, func(at string) (net.Conn, error) {
+		return h.dialOne(ctx, network, at, listed)
+	})
+	if err != nil {
+		h.names.forget(host)
+	}
+	return conn, err
+}
+
+// dialAny connects to the first of the addresses that answers.
+func dialAny(candidates []netip.Addr, port string, dial func(at string) (net.Conn, error)) (net.Conn, error) {
 	var failures []error
 	for _, ip := range candidates {
-		conn, err := h.dialOne(ctx, network, net.JoinHostPort(ip.String(), port), listed)
+		conn, err := dial(net.JoinHostPort(ip.String(), port))
 		if err == nil {
 			return conn, nil
 		}
 		failures = append(failures, err)
 	}
-	h.names.forget(host)
 	return nil, errors.Join(failures...)
+}
+
+// inOrder is what of addresses is dialled, and in which order. IPv4 first: a host without it is rare, a
+// machine with broken IPv6 is not, and each try may take seconds.
+func inOrder(found []netip.Addr) []netip.Addr {
+	found = slices.Clone(found)
+	for i := range found {
+		found[i] = found[i].Unmap()
+	}
+	slices.SortStableFunc(found, func(a, b netip.Addr) int { return cmp.Compare(a.BitLen(), b.BitLen()) })
+	return found[:min(len(found), 4)]
 }
 
 // dialTLS is dialContext, with the TLS of a seller who proves to be the host.
@@ -134,13 +155,7 @@ func (h *httpClient) resolve(ctx context.Context, host string, listed bool) ([]n
 	if len(allowed) == 0 {
 		return nil, &blockedError{host: host}
 	}
-	for i := range allowed {
-		allowed[i] = allowed[i].Unmap()
-	}
-	// IPv4 first: a seller without it is rare, a machine with broken IPv6 is not, and each try may
-	// take seconds.
-	slices.SortStableFunc(allowed, func(a, b netip.Addr) int { return cmp.Compare(a.BitLen(), b.BitLen()) })
-	return allowed[:min(len(allowed), 4)], nil
+	return inOrder(allowed), nil
 }
 
 func (h *httpClient) dialOne(ctx context.Context, network, address string, listed bool) (net.Conn, error) {

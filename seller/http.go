@@ -7,7 +7,6 @@ import (
 	"encoding/json"
 	"errors"
 	"io"
-	"net"
 	"net/http"
 	"net/http/httptrace"
 	"net/url"
@@ -51,7 +50,7 @@ func newHTTP(o Options) *httpClient {
 	for _, entry := range o.Loopback {
 		h.loopback[entry] = true
 	}
-	h.names = newNames(net.DefaultResolver)
+	h.names = systemNames
 	if o.Resolver != nil {
 		h.names = newNames(o.Resolver)
 	}

@@ -20,25 +20,29 @@ const (
 	maxNodeBody = 8 << 20
 	// nodeConnect is how long connecting to a node or facilitator may take (SPEC §7.2).
 	nodeConnect = 5 * time.Second
+	// maxIdleNode is how many connections to a node are kept: calls that come together ask it together.
+	maxIdleNode = 64
 )
 
 // NodeClient is the client for addresses the owner chose: RPC nodes and facilitators. https goes
 // anywhere, the owner's own network too; http goes to this machine, and to the exact host:port of
 // allow. No redirects, no proxy from the environment, no cookies; bodies end at 8 MiB. Connections
-// are kept. The time for an exchange is its context's.
+// and TLS sessions are kept, names are looked up once in nameLife. The time for an exchange is its context's.
 func NodeClient(allow []string) *http.Client {
 	protocols := new(http.Protocols)
 	protocols.SetHTTP1(true)
-	n := &node{allow: map[string]bool{}, transport: &http.Transport{
-		DialContext:         dialNode,
-		TLSClientConfig:     &tls.Config{MinVersion: tls.VersionTLS12},
+	n := &node{allow: map[string]bool{}, names: systemNames}
+	n.transport = &http.Transport{
+		DialContext: n.dial,
+		TLSClientConfig: &tls.Config{MinVersion: tls.VersionTLS12,
+			ClientSessionCache: tls.NewLRUClientSessionCache(maxTLSSessions)},
 		TLSHandshakeTimeout: nodeConnect,
 		Protocols:           protocols,
-		MaxIdleConnsPerHost: 4,
+		MaxIdleConnsPerHost: maxIdleNode,
 		// before the server's own, or a request meets a dying connection
 		IdleConnTimeout:        30 * time.Second,
 		MaxResponseHeaderBytes: maxHeaders,
-	}}
+	}
 	for _, entry := range allow {
 		n.allow[entry] = true
 	}
@@ -51,6 +55,7 @@ func NodeClient(allow []string) *http.Client {
 type node struct {
 	transport *http.Transport
 	allow     map[string]bool
+	names     *names
 }
 
 // RoundTrip implements http.RoundTripper.
@@ -87,16 +92,34 @@ func isThisMachine(host string) bool {
 	return host == "localhost" || (err == nil && ip.Unmap().IsLoopback())
 }
 
-// dialNode connects; localhost is this machine, whatever a resolver says.
-func dialNode(ctx context.Context, network, address string) (net.Conn, error) {
+// dial connects; localhost is this machine, whatever a resolver says.
+func (n *node) dial(ctx context.Context, network, address string) (net.Conn, error) {
 	dialer := net.Dialer{Timeout: nodeConnect}
-	if host, _, err := net.SplitHostPort(address); err == nil && host == "localhost" {
+	host, port, err := net.SplitHostPort(address)
+	if err != nil {
+		return nil, err
+	}
+	if _, err := netip.ParseAddr(host); err == nil {
+		return dialer.DialContext(ctx, network, address)
+	}
+	if host == "localhost" {
 		dialer.Control = func(_, dialled string, _ syscall.RawConn) error {
 			if at, err := netip.ParseAddrPort(dialled); err != nil || !at.Addr().Unmap().IsLoopback() {
 				return &blockedError{host: dialled}
 			}
 			return nil
 		}
+		return dialer.DialContext(ctx, network, address)
 	}
-	return dialer.DialContext(ctx, network, address)
+	found, err := n.names.LookupNetIP(ctx, "ip", host)
+	if err != nil {
+		return nil, err
+	}
+	conn, err := dialAny(inOrder(found), port, func(at string) (net.Conn, error) {
+		return dialer.DialContext(ctx, network, at)
+	})
+	if err != nil {
+		n.names.forget(host)
+	}
+	return conn, err
 }

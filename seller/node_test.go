@@ -2,12 +2,16 @@ package seller
 
 import (
 	"bytes"
+	"context"
 	"io"
 	"net"
 	"net/http"
+	"net/http/httptest"
 	"strings"
+	"sync"
 	"sync/atomic"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
@@ -78,4 +82,57 @@ func mustRequest(t *testing.T, u string) *http.Request {
 	r, err := http.NewRequestWithContext(t.Context(), "GET", u, strings.NewReader(""))
 	require.NoError(t, err)
 	return r
+}
+
+// What calls need that come together is there for the next, without a look-up or a proof of who the node is.
+func TestConnectionsToANodeAreKept(t *testing.T) {
+	var mu sync.Mutex
+	all := sync.NewCond(&mu)
+	opened, here, resumed := 0, 0, false
+	s := httptest.NewUnstartedServer(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
+		mu.Lock()
+		defer mu.Unlock()
+		resumed = r.TLS.DidResume
+		if r.URL.Path != "/" {
+			return
+		}
+		here++ // nobody is answered before all are here, so each has a connection
+		for all.Broadcast(); here%maxIdleNode != 0; {
+			all.Wait()
+		}
+	}))
+	s.Config.ConnContext = func(ctx context.Context, _ net.Conn) context.Context {
+		mu.Lock()
+		defer mu.Unlock()
+		opened++
+		return ctx
+	}
+	s.StartTLS()
+	t.Cleanup(s.Close)
+	c := NodeClient(nil)
+	defer c.CloseIdleConnections()
+	f := &fakeNet{answers: [][]string{{"127.0.0.1"}}}
+	n := c.Transport.(*node)
+	n.names = newNames(f)
+	n.transport.TLSClientConfig.RootCAs = s.Client().Transport.(*http.Transport).TLSClientConfig.RootCAs
+	n.transport.TLSHandshakeTimeout = time.Minute // a slow machine shakes many hands
+	_, port, _ := net.SplitHostPort(s.Listener.Addr().String())
+	get := func(path string) {
+		r, err := c.Get("https://example.com:" + port + path)
+		if assert.NoError(t, err) {
+			_ = r.Body.Close()
+		}
+	}
+	for range 2 {
+		var callers sync.WaitGroup
+		for range maxIdleNode {
+			callers.Go(func() { get("/") })
+		}
+		callers.Wait()
+	}
+	assert.Equal(t, maxIdleNode, opened)
+	c.CloseIdleConnections()
+	get("/alone")
+	assert.True(t, resumed)
+	assert.Len(t, f.lookups, 1)
 }

@@ -2,6 +2,7 @@ package seller
 
 import (
 	"context"
+	"net"
 	"net/netip"
 	"sync"
 	"time"
@@ -33,6 +34,9 @@ type lookup struct {
 	gone  bool // whoever asked left: it says nothing about the name
 	until time.Time
 }
+
+// systemNames are the system's, for sellers and nodes.
+var systemNames = newNames(net.DefaultResolver)
 
 func newNames(find resolver) *names {
 	return &names{find: find, now: time.Now, known: map[string]*lookup{}}

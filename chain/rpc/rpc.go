@@ -96,7 +96,7 @@ func (n *Node) call(ctx context.Context, result any, method string, params []any
 	if err != nil {
 		return err
 	}
-	status, body, err := n.post(ctx, question)
+	status, body, err := n.post(ctx, question, isQuestion(method))
 	if err != nil {
 		return err
 	}
@@ -140,14 +140,24 @@ func (n *Node) redact(text string) string {
 	return text
 }
 
-// post brings a question to the node and its answer back.
-func (n *Node) post(ctx context.Context, question []byte) (status int, body []byte, err error) {
+// isQuestion reports whether a method is known to change nothing.
+func isQuestion(method string) bool {
+	return slices.ContainsFunc([]string{"eth_call", "eth_chainId", "eth_get", "get", "rooch_get"},
+		func(prefix string) bool { return strings.HasPrefix(method, prefix) })
+}
+
+// post brings a question to the node and its answer back. again says that it may be sent once more if the
+// connection that was kept for it turns out to be dead.
+func (n *Node) post(ctx context.Context, question []byte, again bool) (status int, body []byte, err error) {
 	request, err := http.NewRequestWithContext(ctx, http.MethodPost, n.url, bytes.NewReader(question))
 	if err != nil {
 		return 0, nil, errors.New("rpc in config.toml is not a URL")
 	}
 	request.Header.Set("Content-Type", "application/json")
 	request.Header.Set("Accept", "application/json")
+	if again { // net/http takes this for the header, and sends none
+		request.Header["Idempotency-Key"] = nil
+	}
 	response, err := n.http.Do(request)
 	if err != nil {
 		return 0, nil, transportError{cause: err}

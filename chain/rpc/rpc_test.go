@@ -191,3 +191,34 @@ func FuzzAnswer(f *testing.F) {
 		require.True(t, json.Valid(body))
 	})
 }
+
+// A kept connection that ends under a request: a question is asked again, what may change something is not.
+func TestAKeptConnectionThatEnds(t *testing.T) {
+	for method, want := range map[string]int32{
+		"eth_call": 3, "eth_getLogs": 3, "getMultipleAccounts": 3, "rooch_getStates": 3,
+		"sendTransaction": 2, "eth_sendRawTransaction": 2, "rooch_executeRawTransaction": 2,
+	} {
+		t.Run(method, func(t *testing.T) {
+			var asked atomic.Int32
+			s := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+				if asked.Add(1) == 2 {
+					panic(http.ErrAbortHandler) // it read the request, and ends the connection
+				}
+				if r.Header.Values("Idempotency-Key") != nil {
+					t.Error("a header of net/http's is sent")
+				}
+				var question struct{ ID int }
+				_ = json.NewDecoder(r.Body).Decode(&question)
+				fmt.Fprintf(w, `{"jsonrpc":"2.0","id":%d,"result":"yes"}`, question.ID)
+			}))
+			defer s.Close()
+			n := New(network, s.URL, nil, nil)
+			defer n.http.CloseIdleConnections()
+			var text string
+			require.NoError(t, n.Call(t.Context(), &text, method))
+			err := n.Call(t.Context(), &text, method)
+			require.Equal(t, want == 3, err == nil, "%v", err)
+			require.Equal(t, want, asked.Load())
+		})
+	}
+}
