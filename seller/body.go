@@ -34,7 +34,7 @@ func (h *httpClient) read(response *http.Response, at *url.URL, slots chan struc
 	if err == nil {
 		release := func() {}
 		isLarge := func() (err error) {
-			release, err = acquireSlot(requestContext(response), slots)
+			release, err = h.acquireSlot(requestContext(response), slots)
 			return err
 		}
 		a.Content, a.Truncated, err = readLimited(body, limit, response.ContentLength, isLarge)
@@ -103,7 +103,10 @@ func readLimited(from io.Reader, limit, announced int64, isLarge func() error) (
 	for int64(len(buffer)) <= limit {
 		if len(buffer) == cap(buffer) {
 			size = int64(cap(buffer)) * 4
-			if size > largeBody {
+			switch {
+			case announced > largeBody && int64(len(buffer)) <= announced:
+				size = announced + 1
+			case size > largeBody:
 				size = limit + 1
 			}
 			if size > largeBody {

@@ -42,7 +42,7 @@ type httpClient struct {
 	// fresh carries all else, a connection for each request: a transport resends on used ones only.
 	fresh  *http.Transport
 	spares *spares // for fresh
-	bodySemaphores
+	*bodySemaphores
 }
 
 func newHTTP(o Options) *httpClient {

@@ -3,33 +3,55 @@ package seller
 import (
 	"context"
 	"runtime"
+	"runtime/debug"
 	"sync"
+	"time"
 )
 
 // bodySemaphores bound the memory that large bodies take, however many calls there are at once: one that
 // turns out to be large is read on when one of a few slots is free, and its seller waits with the rest.
 // What was paid for has slots of its own, so that no crowd of free answers keeps it waiting.
-type bodySemaphores struct{ asked, paid chan struct{} }
+type bodySemaphores struct {
+	asked, paid chan struct{}
+	idle        *time.Timer // runs since the last slot became free, and gives memory back
+}
 
 const (
 	// largeBody is how much of each body is read without a slot.
 	largeBody = 512 << 10
 	// A slot is for a body of 32 MiB.
 	slotsAsked, slotsPaid = 2, 4
+	// slotsIdle is how long all slots have to be free until the memory of what had them is given back to
+	// the system.
+	slotsIdle = time.Second
 )
 
-func newBodySemaphores() bodySemaphores {
-	return bodySemaphores{asked: make(chan struct{}, slotsAsked), paid: make(chan struct{}, slotsPaid)}
+func newBodySemaphores() *bodySemaphores {
+	s := &bodySemaphores{asked: make(chan struct{}, slotsAsked), paid: make(chan struct{}, slotsPaid)}
+	s.idle = time.AfterFunc(time.Hour, func() {
+		if s.isIdle() {
+			debug.FreeOSMemory()
+		}
+	})
+	s.idle.Stop()
+	return s
 }
 
+func (s *bodySemaphores) isIdle() bool { return len(s.asked)+len(s.paid) == 0 }
+
 // acquireSlot waits for a free slot; the returned function gives it back, however often it is called.
-func acquireSlot(ctx context.Context, slots chan struct{}) (release func(), err error) {
+func (s *bodySemaphores) acquireSlot(ctx context.Context, slots chan struct{}) (release func(), err error) {
 	select {
 	case slots <- struct{}{}:
-		return sync.OnceFunc(func() { <-slots }), nil
 	case <-ctx.Done():
 		return nil, ctx.Err()
 	}
+	return sync.OnceFunc(func() {
+		<-slots
+		if s.isIdle() {
+			s.idle.Reset(slotsIdle)
+		}
+	}), nil
 }
 
 // keepSlot has an answer hold the slot of its body until it is released. Of an answer that nobody

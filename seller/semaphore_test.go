@@ -102,3 +102,24 @@ func TestWaitingForASlotEnds(t *testing.T) {
 		return len(c.http.paid) == 0
 	}, time.Minute, 10*time.Millisecond)
 }
+
+// A large body takes as much memory as its length says, if that is true, and no more than it has.
+func TestAnnouncedBodies(t *testing.T) {
+	const limit = 8 << 20
+	for _, of := range []struct{ length, announced, most int64 }{
+		{3 << 20, 3 << 20, 3<<20 + 1},
+		{limit, limit, limit + 1},
+		{limit + 5, limit + 5, limit + 1},
+		{3 << 20, limit - 1, limit}, // it broke off
+		{3 << 20, 1 << 20, limit + 1},
+		{3 << 20, -1, limit + 1},
+		{1000, limit, largeBody},
+	} {
+		body := bytes.Repeat([]byte{7}, int(of.length))
+		content, more, err := readLimited(bytes.NewReader(body), limit, of.announced, func() error { return nil })
+		require.NoError(t, err)
+		require.Equal(t, of.length > limit, more)
+		require.Equal(t, body[:min(of.length, limit)], content)
+		require.LessOrEqual(t, int64(cap(content)), of.most)
+	}
+}

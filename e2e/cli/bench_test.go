@@ -2,14 +2,16 @@ package cli
 
 import (
 	"bufio"
+	"fmt"
 	"io"
 	"os"
 	"os/exec"
 	"slices"
-	"strconv"
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/stretchr/testify/require"
 
 	"x402-wallet/e2e/testworld"
 )
@@ -68,7 +70,7 @@ func BenchmarkIdle(b *testing.B) {
 	for b.Loop() {
 		cmd, stdin, _ := hosted(b, bin, home)
 		time.Sleep(500 * time.Millisecond)
-		b.ReportMetric(resident(b, cmd.Process.Pid), "MiB-resident")
+		b.ReportMetric(float64(resident(b, cmd.Process.Pid, "VmRSS")), "MiB-resident")
 		stdin.Close()
 		cmd.Wait()
 	}
@@ -79,17 +81,15 @@ func BenchmarkIdle(b *testing.B) {
 	b.ReportMetric(float64(info.Size())/1e6, "MB-binary")
 }
 
-func resident(b *testing.B, pid int) float64 {
-	text, err := os.ReadFile("/proc/" + strconv.Itoa(pid) + "/status")
+// resident is what a process holds of memory now, VmRSS, or held at most, VmHWM, in MiB.
+func resident(tb testing.TB, pid int, what string) (size int64) {
+	tb.Helper()
+	status, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", pid))
 	if err != nil {
-		b.Skip("resident memory is read from /proc: ", err)
+		tb.Skip("a process's memory is read from /proc: ", err)
 	}
-	for line := range strings.Lines(string(text)) {
-		if rest, ok := strings.CutPrefix(line, "VmRSS:"); ok {
-			kib, _ := strconv.ParseFloat(strings.Fields(rest)[0], 64)
-			return kib / 1024
-		}
-	}
-	b.Fatal("no VmRSS")
-	return 0
+	_, after, _ := strings.Cut(string(status), what+":")
+	_, err = fmt.Sscanf(after, "%d kB", &size)
+	require.NoError(tb, err)
+	return size >> 10
 }
