@@ -116,7 +116,8 @@ func TestAnnouncedBodies(t *testing.T) {
 		{1000, limit, largeBody},
 	} {
 		body := bytes.Repeat([]byte{7}, int(of.length))
-		content, more, err := readLimited(bytes.NewReader(body), limit, of.announced, func() error { return nil })
+		isLarge := func() error { return nil }
+		content, more, err := readLimited(bytes.NewReader(body), limit, of.announced, isLarge)
 		require.NoError(t, err)
 		require.Equal(t, of.length > limit, more)
 		require.Equal(t, body[:min(of.length, limit)], content)
