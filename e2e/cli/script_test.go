@@ -158,7 +158,7 @@ func newWorld(o sandbox.Options) (*world, error) {
 	})
 	mux.HandleFunc("/evil", func(w http.ResponseWriter, _ *http.Request) { io.WriteString(w, evilText) })
 	for name, content := range map[string]string{"binary": "\x00\x01\xff\xfe\n\r\n", "evil": evilText,
-		"ten": strings.Repeat("ten megabytes ", 10_000_000/14),
+		"ten":   strings.Repeat("ten megabytes ", 10_000_000/14),
 		"large": strings.Repeat("large content ", largeSize/14)} {
 		// the weather's price buys them
 		mux.Handle("/sells/"+name, &httputil.ReverseProxy{
