@@ -3,7 +3,9 @@ package pay
 import (
 	"context"
 	"fmt"
+	"runtime"
 	"slices"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -38,13 +40,15 @@ func BenchmarkPay(b *testing.B) {
 	b.ReportMetric(float64(all[len(all)*95/100].Microseconds())/1000, "ms-p95")
 }
 
-// BenchmarkPayParallel: the same from many callers (goal ≥ 500 payments a second).
+// BenchmarkPayParallel: the same from a hundred callers, each for something else (goal ≥ 1,000 payments a
+// second).
 func BenchmarkPayParallel(b *testing.B) {
 	e := benchEngine(b)
-	b.SetParallelism(16)
+	b.SetParallelism(100 / runtime.GOMAXPROCS(0))
+	var calls atomic.Int64
 	b.RunParallel(func(pb *testing.PB) {
-		for i := 0; pb.Next(); i++ {
-			r, err := e.Pay(context.Background(), get(fmt.Sprintf("%s?%d", testURL, i)))
+		for pb.Next() {
+			r, err := e.Pay(context.Background(), get(fmt.Sprintf("%s?%d", testURL, calls.Add(1))))
 			if err != nil {
 				b.Error(err)
 				return

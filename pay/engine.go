@@ -10,6 +10,7 @@
 //
 //	request.go  what is wanted, read once
 //	pay.go      the order of the steps
+//	gate.go     how many calls are made at a time
 //	resume.go   is this call one that was made before?
 //	quote.go    what the seller asks, and which of it can be paid
 //	hold.go     the budgets: money is held; approve.go where a person is needed
@@ -125,6 +126,7 @@ type Engine struct {
 	Now       func() time.Time
 	Log       *slog.Logger
 
+	gate          gate          // how many of its calls are made at a time
 	inflight      inflight      // what this process's calls work on and wait for
 	pending       pendingWrites // what they bought and could not write down
 	localExpiries localExpiries // until when what they signed may be valid

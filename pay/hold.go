@@ -8,7 +8,6 @@ import (
 	"slices"
 	"strings"
 	"sync"
-	"time"
 
 	"x402-wallet/budget"
 	"x402-wallet/history"
@@ -111,10 +110,8 @@ func (e *Engine) reserve(ctx, caller context.Context, q intent, o option) (*Purc
 		if o.Amount.Cmp(funds.Free) > 0 || e.Now().After(until) {
 			return nil, insufficient(o, funds, lack)
 		}
-		select {
-		case <-ctx.Done():
+		if pause(ctx, fundsWait/20) != nil {
 			return nil, insufficient(o, funds, lack)
-		case <-time.After(fundsWait / 20):
 		}
 	}
 }

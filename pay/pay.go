@@ -40,6 +40,11 @@ func (e *Engine) pay(ctx context.Context, in intent) (r Result, err error) {
 	caller := ctx
 	ctx, cancel := context.WithTimeout(ctx, e.Policy.Deadline)
 	defer cancel()
+	ctx, leave, err := e.gate.enter(ctx, in.host)
+	if err != nil {
+		return Result{}, err
+	}
+	defer leave()
 
 	if result, done, err := e.resume(ctx, in); done || err != nil {
 		return result, err

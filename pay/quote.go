@@ -46,7 +46,9 @@ const (
 // quote asks the seller without payment. A nil challenge means that nothing is asked: the answer
 // is the content.
 func (e *Engine) quote(ctx context.Context, q intent) (*quote, error) {
+	over := awaiting(ctx)
 	answer, err := e.Transport.Ask(ctx, q.Request.Request)
+	over()
 	if err != nil {
 		return nil, err
 	}

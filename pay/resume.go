@@ -99,11 +99,9 @@ func (e *Engine) takeUp(ctx context.Context, q intent, p history.Payment) (r Res
 				return e.resend(ctx, q, fresh)
 			}
 		}
-		select {
-		case <-ctx.Done():
+		if pause(ctx, poll) != nil {
 			return r, false, unknown(x402.OutcomeUnknown, "the payment is still under way").error(p, nil,
 				e.Now())
-		case <-time.After(poll):
 		}
 		if p, err = e.Store.Payment(ctx, p.ID); err != nil {
 			return r, false, err

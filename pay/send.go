@@ -55,7 +55,9 @@ func (e *Engine) settleAndShow(ctx context.Context, q intent, p history.Payment,
 // show presents the request with a payment or a proof.
 func (e *Engine) show(ctx context.Context, q intent, p history.Payment, again bool,
 	with x402.Attachment) facts {
+	over := awaiting(ctx)
 	answer, err := e.Transport.Present(ctx, e.target(q, p), with)
+	over()
 	var failed *seller.SendError
 	return facts{
 		sent: !errors.As(err, &failed) || failed.Sent, again: again, settled: p.State == history.Settled,
@@ -106,6 +108,7 @@ func (e *Engine) isUnused(ctx context.Context, p history.Payment) bool {
 
 // settle brings the payment to the facilitators, in their order, the same bytes to each.
 func (e *Engine) settle(ctx context.Context, p history.Payment) facilitator.Result {
+	defer awaiting(ctx)()
 	return e.Settler.Settle(ctx, facilitator.Submission{
 		Network: p.Network, Version: p.Dialect.Version(), Payload: p.Payload, Requirements: p.Requirement,
 		Validity: max(p.Evidence.ExpiresAt.Sub(e.Now()), time.Second),

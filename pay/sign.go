@@ -55,7 +55,9 @@ func (p *Purchase) sign(ctx context.Context, c *x402.Challenge) error {
 	}
 	const signAgain = 3 // Solana without a memo: two payments may by chance be the same transaction
 	for range signAgain {
+		over := awaiting(ctx) // a person may have to unlock the wallet
 		a, err := scheme.Authorize(ctx, order)
+		over()
 		if err != nil {
 			return err
 		}

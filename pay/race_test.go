@@ -1,0 +1,5 @@
+//go:build race
+
+package pay
+
+const isRace = true
