@@ -12,7 +12,7 @@
 //	pay.go      the order of the steps
 //	gate.go     how many calls are made at a time
 //	resume.go   is this call one that was made before?
-//	quote.go    what the seller asks, and which of it can be paid
+//	quote.go    what the seller asks, and which of it can be paid; ahead.go what is read meanwhile
 //	hold.go     the budgets: money is held; approve.go where a person is needed
 //	next.go     what to do after a refusal
 //	sign.go     the purchase from then on: signed, and on disk
@@ -130,6 +130,7 @@ type Engine struct {
 	inflight      inflight      // what this process's calls work on and wait for
 	pending       pendingWrites // what they bought and could not write down
 	localExpiries localExpiries // until when what they signed may be valid
+	paidIn        paidIn        // what sellers were paid in, to be read while they are asked
 	// approvals that a person at this process's client gave, by id
 	localApprovals sync.Map
 	lookingUp      sync.Mutex // held by the one call that asks the chains before a refusal

@@ -48,7 +48,7 @@ func (e *Engine) bestOption(ctx, caller context.Context, q intent, found *quote)
 	var question *option // the best option that a person may approve
 	for _, i := range e.candidates(found.options) {
 		o := &found.options[i]
-		p, err := e.reserve(ctx, caller, q, *o)
+		p, err := e.reserve(ctx, caller, q, *o, found.ahead)
 		if err == nil {
 			return p, nil
 		}
@@ -85,11 +85,14 @@ func aboutOption(code x402.Code) bool {
 
 // reserve reads the chain and holds. When only the wallet's own unfinished payments stand in the
 // way, it waits a little for them to show on the chain, and reads again.
-func (e *Engine) reserve(ctx, caller context.Context, q intent, o option) (*Purchase, error) {
+func (e *Engine) reserve(ctx, caller context.Context, q intent, o option, ahead *reading) (*Purchase, error) {
 	scheme, _ := e.scheme(o.Scheme, o.Network)
 	sessionCap := e.sessionCapOnce(ctx)
 	for until := e.Now().Add(fundsWait); ; {
-		funds, err := scheme.Funds(ctx, o.Network, o.asset)
+		funds, isRead, err := ahead.take(o, e.Now())
+		if !isRead {
+			funds, err = scheme.Funds(ctx, o.Network, o.asset)
+		}
 		if err != nil {
 			return nil, toDelegate(err, o)
 		}
@@ -102,6 +105,7 @@ func (e *Engine) reserve(ctx, caller context.Context, q intent, o option) (*Purc
 			return nil, insufficient(o, funds, &history.ShortOfFunds{Free: funds.Free, Wanted: o.Amount})
 		}
 		if err == nil {
+			e.paidIn.note(q.host, o)
 			return p, nil
 		}
 		if !errors.As(err, &lack) {

@@ -50,10 +50,13 @@ func (e *Engine) pay(ctx context.Context, in intent) (r Result, err error) {
 		return result, err
 	}
 
+	ahead := e.readAhead(ctx, in.host)
+	defer ahead.stop()
 	found, err := e.quote(ctx, in)
 	if err != nil {
 		return Result{}, err
 	}
+	found.ahead = ahead
 	if found.challenge == nil {
 		defer found.answer.Release()
 		return e.free(found.answer), nil

@@ -1,0 +1,87 @@
+package pay
+
+import (
+	"context"
+	"sync"
+	"time"
+
+	"x402-wallet/x402"
+)
+
+const (
+	// aheadLife is how old a reading of the chain may be that was begun before the seller was asked.
+	aheadLife = 3 * time.Second
+	// maxPaidHosts bounds how many hosts are remembered with what they were paid in.
+	maxPaidHosts = 1024
+)
+
+// paidIn remembers what hosts were paid in last. The zero value knows none.
+type paidIn struct {
+	mu   sync.Mutex
+	last map[string]option // of each its scheme, network and asset alone
+}
+
+func (m *paidIn) note(host string, o option) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if m.last == nil || len(m.last) >= maxPaidHosts {
+		m.last = map[string]option{}
+	}
+	m.last[host] = option{Requirement: x402.Requirement{Scheme: o.Scheme, Network: o.Network}, asset: o.asset}
+}
+
+func (m *paidIn) get(host string) (o option, known bool) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	o, known = m.last[host]
+	return o, known
+}
+
+// reading is the third budget layer, read while the seller is asked. What the wallet pays meanwhile counts
+// as held: the ledger goes by when a reading began (x402.Funds.ReadAt).
+type reading struct {
+	of    option
+	end   context.CancelFunc
+	done  chan struct{} // closed when the rest is known
+	funds x402.Funds
+	err   error
+	taken bool
+}
+
+// readAhead begins to read what a host was paid in last; nil: it was paid nothing yet, or no node may be
+// asked, because the rules are not sealed.
+func (e *Engine) readAhead(ctx context.Context, host string) *reading {
+	of, known := e.paidIn.get(host)
+	scheme, ok := e.scheme(of.Scheme, of.Network)
+	if !known || !ok || e.Guard.CheckConfig(ctx) != nil {
+		return nil
+	}
+	r := &reading{of: of, done: make(chan struct{}), err: context.Canceled}
+	ctx, r.end = context.WithCancel(ctx)
+	go func() {
+		defer close(r.done)
+		r.funds, r.err = scheme.Funds(ctx, of.Network, of.asset)
+	}()
+	return r
+}
+
+// stop ends the reading, and waits for that.
+func (r *reading) stop() {
+	if r != nil {
+		r.end()
+		<-r.done
+	}
+}
+
+// take gives, once, what was read of an option's asset, if it is not too old.
+func (r *reading) take(o option, now time.Time) (funds x402.Funds, ok bool, err error) {
+	if r == nil || r.taken || r.of.Scheme != o.Scheme || r.of.Network != o.Network || r.of.asset != o.asset {
+		return funds, false, nil
+	}
+	r.taken = true
+	<-r.done
+	if r.err == nil && now.Sub(r.funds.ReadAt).Abs() > aheadLife {
+		return funds, false, nil
+	}
+	return r.funds, true, r.err
+}

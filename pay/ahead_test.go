@@ -1,0 +1,114 @@
+package pay
+
+import (
+	"context"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"x402-wallet/history/historytest"
+	"x402-wallet/x402"
+)
+
+// readChain tells when its funds are read.
+type readChain struct {
+	*chain
+	reads atomic.Int32
+	begun chan struct{}             // gets one for each reading
+	age   time.Duration             // of what is read
+	hangs func(ctx context.Context) // nil: it answers at once
+}
+
+func (c *readChain) Funds(ctx context.Context, network string, asset x402.AssetInfo) (x402.Funds, error) {
+	c.reads.Add(1)
+	c.begun <- struct{}{}
+	if c.hangs != nil {
+		c.hangs(ctx)
+	}
+	if ctx.Err() != nil {
+		return x402.Funds{}, ctx.Err()
+	}
+	funds, err := c.chain.Funds(ctx, network, asset)
+	funds.ReadAt = funds.ReadAt.Add(-c.age)
+	c.age = 0
+	return funds, err
+}
+
+func newReadBench(t *testing.T) (*bench, *readChain) {
+	b := newBench(t, "10000", honest)
+	c := &readChain{chain: b.chain, begun: make(chan struct{}, 100)}
+	b.Schemes[exactEVM] = c
+	return b, c
+}
+
+// Where a seller was paid before, the chain is read while it is asked: once for each purchase.
+func TestTheChainIsReadWhileTheSellerIsAsked(t *testing.T) {
+	b, c := newReadBench(t)
+	_, err := b.Pay(t.Context(), get(testURL))
+	require.NoError(t, err)
+	require.EqualValues(t, 1, c.reads.Load())
+	<-c.begun
+	for i := range 3 {
+		b.Transport = beforeAsked{b.seller, func() { <-c.begun }} // or nobody is ever asked
+		_, err = b.Pay(t.Context(), get(testURL))
+		require.NoError(t, err)
+		require.EqualValues(t, 2+i, c.reads.Load())
+	}
+	require.Equal(t, 4, b.chain.settlements())
+}
+
+// A reading that is old is not gone by, because the seller took its time.
+func TestAnOldReadingIsNotUsed(t *testing.T) {
+	b, c := newReadBench(t)
+	for _, reads := range []int32{1, 3} {
+		c.age = aheadLife + time.Second
+		_, err := b.Pay(t.Context(), get(testURL))
+		require.NoError(t, err)
+		require.Equal(t, reads, c.reads.Load())
+	}
+}
+
+// What was paid after a reading began counts as held. Where that is too much the chain is read again.
+func TestWhatWasPaidMeanwhile(t *testing.T) {
+	b, c := newReadBench(t)
+	b.chain.balance = 20_000
+	for range 2 {
+		c.age = aheadLife / 2
+		_, err := b.Pay(t.Context(), get(testURL))
+		require.NoError(t, err)
+	}
+}
+
+// What money is there decides, whenever it is read: the node's no, and too little.
+func TestTooLittleWasReadAhead(t *testing.T) {
+	b, c := newReadBench(t)
+	_, err := b.Pay(t.Context(), get(testURL))
+	require.NoError(t, err)
+	b.chain.balance = 9_999
+	_, err = b.Pay(t.Context(), get(testURL))
+	require.True(t, x402.HasCode(err, x402.InsufficientFunds), "%v", err)
+	b.chain.down = true
+	_, err = b.Pay(t.Context(), get(testURL))
+	require.True(t, x402.HasCode(err, x402.RPCError), "%v", err)
+	require.EqualValues(t, 3, c.reads.Load())
+}
+
+// A seller that serves for nothing has nobody wait for the chain, and no node is asked under rules that
+// nobody sealed.
+func TestAReadingThatNobodyNeeds(t *testing.T) {
+	b, c := newReadBench(t)
+	_, err := b.Pay(t.Context(), get(testURL))
+	require.NoError(t, err)
+	c.hangs = func(ctx context.Context) { <-ctx.Done() }
+	b.seller.price = ""
+	r, err := b.Pay(t.Context(), get(testURL))
+	require.NoError(t, err)
+	require.Equal(t, StatusFree, r.Status)
+	require.EqualValues(t, 2, c.reads.Load())
+	b.Guard = unsealed{historytest.Guard{Store: b.store}}
+	_, err = b.Pay(t.Context(), get(testURL))
+	require.NoError(t, err)
+	require.EqualValues(t, 2, c.reads.Load())
+}
