@@ -36,7 +36,14 @@ type lookup struct {
 }
 
 // systemNames are the system's, for sellers and nodes.
-var systemNames = newNames(net.DefaultResolver)
+var systemNames = newNames(system{})
+
+// system is the resolver that net.Dial would use.
+type system struct{}
+
+func (system) LookupNetIP(ctx context.Context, network, host string) ([]netip.Addr, error) {
+	return net.DefaultResolver.LookupNetIP(ctx, network, host)
+}
 
 func newNames(find resolver) *names {
 	return &names{find: find, now: time.Now, known: map[string]*lookup{}}
