@@ -3,6 +3,8 @@ package history
 import (
 	"encoding/json"
 	"strings"
+
+	"x402-wallet/x402/money"
 )
 
 // A detail of the audit chain is one flat object, as toJSON writes it. Reading it so, without a map of
@@ -137,6 +139,118 @@ var plainNames = map[string]bool{"amount": true, "microdollars": true, "asset": 
 	"payTo": true, "url": true, "delivered": true, "sha256": true, "bytes": true, "httpStatus": true,
 	"type": true, "truncated": true, "session": true, "sessionCap": true, "created": true, "host": true,
 	"resource": true, "sums": true}
+
+// readSignature is what json.Unmarshal makes of a detail.
+func readSignature(text string) (g signature, err error) {
+	known := true
+	all := scanDetail(text, func(name, value string, isText bool) {
+		into, whole := g.text(name), g.whole(name)
+		switch {
+		case into != nil && isText:
+			*into = value
+		case whole != nil && !isText && isNumber(value):
+			*whole = number(value)
+		case name == "sessionCap" && value == "null" && !isText:
+			g.SessionCap = nil
+		case isText && name != "sums":
+			known = known && g.setMoney(name, value)
+		case name != "sums":
+			known = false
+		}
+	})
+	if all && known {
+		return g, nil
+	}
+	g = signature{}
+	err = json.Unmarshal([]byte(text), &g)
+	return g, err
+}
+
+// whole is where a name's number belongs; nil: nowhere.
+func (g *signature) whole(name string) *int64 {
+	switch name {
+	case "n":
+		return &g.Number
+	case "created":
+		return &g.Created
+	}
+	return nil
+}
+
+// setMoney reports whether a name is that of a sum of money, and the text is one.
+func (g *signature) setMoney(name, text string) bool {
+	switch name {
+	case "amount":
+		return g.Amount.UnmarshalText([]byte(text)) == nil
+	case "microdollars":
+		return g.Price.UnmarshalText([]byte(text)) == nil
+	case "sessionCap":
+		g.SessionCap = new(money.Dollars)
+		return g.SessionCap.UnmarshalText([]byte(text)) == nil
+	}
+	return false
+}
+
+// text is where a name's text belongs; nil: nowhere.
+func (g *signature) text(name string) *string {
+	switch name {
+	case "session":
+		return &g.Session
+	case "host":
+		return &g.Host
+	case "network":
+		return &g.Network
+	case "asset":
+		return &g.Asset
+	case "payTo":
+		return &g.PayTo
+	case "resource":
+		return &g.Resource
+	case "key":
+		return &g.Key
+	case "unique":
+		return &g.Unique
+	case "evidence":
+		return &g.Evidence
+	case "sha256":
+		return &g.SignedBytes
+	}
+	return nil
+}
+
+// numbered is what an event says of which payment: its number, whether a client has its answer, and
+// whether the chain proved it.
+type numbered struct {
+	Number    int64           `json:"n"`
+	Chain     json.RawMessage `json:"chain"`
+	Delivered bool            `json:"delivered"`
+}
+
+// readNumbered is what json.Unmarshal makes of a detail.
+func readNumbered(text string) (d numbered, err error) {
+	known := true
+	all := scanDetail(text, func(name, value string, isText bool) {
+		switch {
+		case name == "n" && !isText && isNumber(value):
+			d.Number = number(value)
+		case name == "delivered" && !isText && (value == "true" || value == "false"):
+			d.Delivered = value == "true"
+		case numberedNames[name] || (plainNames[name] && name != "delivered"):
+		default:
+			known = false
+		}
+	})
+	if all && known {
+		return d, nil
+	}
+	d = numbered{}
+	err = json.Unmarshal([]byte(text), &d)
+	return d, err
+}
+
+// numberedNames are the others that such events have, beside plainNames.
+var numberedNames = map[string]bool{"proof": true, "transaction": true, "note": true, "facilitator": true,
+	"receipt": true, "falseReceipt": true, "why": true}
 
 // number is what isNumber said of.
 func number(text string) (n int64) {

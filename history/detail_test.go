@@ -9,10 +9,17 @@ import (
 	"pgregory.net/rapid"
 )
 
-func sameStep(t require.TestingT, text string) {
-	var want step
+// sameDetail reads a detail in all the ways.
+func sameDetail(t require.TestingT, text string) {
+	same(t, text, readStep)
+	same(t, text, readSignature)
+	same(t, text, readNumbered)
+}
+
+func same[T any](t require.TestingT, text string, read func(string) (T, error)) {
+	var want T
 	failed := json.Unmarshal([]byte(text), &want)
-	is, err := readStep(text)
+	is, err := read(text)
 	require.Equal(t, failed == nil, err == nil, "%s", text)
 	if failed == nil {
 		require.Equal(t, want, is, "%s", text)
@@ -20,7 +27,7 @@ func sameStep(t require.TestingT, text string) {
 }
 
 // What is read without encoding/json is what that reads, of our own details and of anybody's.
-func TestReadStep(t *testing.T) {
+func TestReadDetails(t *testing.T) {
 	for _, text := range []string{
 		``, `{`, `{}`, `{} `, `{"n":1}`, `{"n":-1}`, `{"n":01}`, `{"n":-0}`, `{"n":1.5}`, `{"n":1e3}`, `{"n":"1"}`,
 		`{"n":null}`, `{"N":7}`, `{"Row":"x"}`, `{"row":"x","ROW":"y"}`, `{"row":1}`, `{"row":null}`, `{"row":"a\u0041"}`,
@@ -28,18 +35,23 @@ func TestReadStep(t *testing.T) {
 		`{"falseReceipt":false}`, `{"falseReceipt":null}`, `{"falseReceipt":1}`, `{"falseReceipt":"true"}`,
 		`{"chain":{"state":"settled"}}`, `{"chain":1}`, `{"chain":null}`, `{"row":tru}`, `{"amount":}`, `{"amount":true,"row":"z"}`,
 		`{"row":"x","voucher":{"row":"y"}}`, `{"n":9223372036854775807}`, `{"n":92233720368547758079}`, `[]`, `"x"`, `null`,
+		`{"sessionCap":null,"microdollars":"0.1","amount":"7"}`, `{"sessionCap":"1.5"}`, `{"sessionCap":1}`,
+		`{"sessionCap":"x"}`, `{"sessionCap":"null"}`, `{"amount":"-1"}`, `{"amount":7}`, `{"microdollars":"0.0000001"}`, `{"created":1,"n":2}`,
+		`{"created":"1"}`, `{"voucher":{"service":"s"}}`, `{"voucher":null}`, `{"Session":"x"}`, `{"delivered":true,"n":2}`,
+		`{"delivered":1}`, `{"delivered":"true"}`, `{"delivered":null}`, `{"why":"x","n":3}`, `{"why":1,"n":3}`, `{"sums":"x","n":3}`,
+		`{"sessionCap":"1","sessionCap":null}`, `{"sessionCap":null,"sessionCap":"1"}`, `{"n":3,"Delivered":true}`,
 		`{"n":-}`, `{"bytes":-,"n":3}`, `{"bytes":nul}`, "{\"row\":\"\x7f\"}", "{\"row\":\"\t\"}", "{\"row\":\"\xff\"}",
 	} {
-		sameStep(t, text)
+		sameDetail(t, text)
 	}
 	s, _, _ := fullLedger(t)
 	require.NoError(t, s.view(t.Context(), func(tx *tx) error {
-		return tx.walk(0, Head{}, func(row auditRow) error { sameStep(t, row.detail); return nil })
+		return tx.walk(0, Head{}, func(row auditRow) error { sameDetail(t, row.detail); return nil })
 	}))
 	rapid.Check(t, func(rt *rapid.T) {
 		names := rapid.SampledFrom([]string{"n", "row", "note", "chain", "falseReceipt", "amount", "Key",
-			"bytes", "x"})
-		values := rapid.OneOf(rapid.SampledFrom([]string{`1`, `-7`, `"a"`, `""`, `true`, `null`, `{}`, `{"a":[1]}`, `1.0`,
+			"bytes", "x", "sessionCap", "microdollars", "created", "delivered", "host", "sums", "voucher"})
+		values := rapid.OneOf(rapid.SampledFrom([]string{`1`, `-7`, `"7"`, `"0.25"`, `"a"`, `""`, `true`, `null`, `{}`, `{"a":[1]}`, `1.0`,
 			`00`, `"\\n"`, `tru`, `-`}), rapid.Map(rapid.String(), func(s string) string { return fmt.Sprintf("%q", s) }))
 		text := "{"
 		for i := range rapid.IntRange(0, 4).Draw(rt, "names") {
@@ -48,6 +60,6 @@ func TestReadStep(t *testing.T) {
 			}
 			text += `"` + names.Draw(rt, "name") + `":` + values.Draw(rt, "value")
 		}
-		sameStep(rt, text+"}")
+		sameDetail(rt, text+"}")
 	})
 }

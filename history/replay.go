@@ -225,7 +225,7 @@ func (r *replay) sealedRow(row auditRow) error {
 	switch {
 	case err != nil:
 	case row.event == signedEvent:
-		err = json.Unmarshal([]byte(row.detail), &g)
+		g, err = readSignature(row.detail)
 		if err == nil && !r.sums.knows(g.created()) {
 			return corrupt("event %d was signed too late", row.seq)
 		}

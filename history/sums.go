@@ -186,17 +186,13 @@ const maxFailuresKept = failuresWithin
 
 // apply takes a row of the chain into account that needs no seal.
 func (s *sums) apply(event, detail string) {
-	var d struct {
-		Number    int64           `json:"n"`
-		Chain     json.RawMessage `json:"chain"`
-		Delivered bool            `json:"delivered"`
-	}
 	switch event {
 	case string(Settled), string(Unknown), string(Failed), deliveredEvent, unfrozenEvent:
 	default:
 		return
 	}
-	if json.Unmarshal([]byte(detail), &d) != nil || d.Number == 0 {
+	d, err := readNumbered(detail)
+	if err != nil || d.Number == 0 {
 		return
 	}
 	isThis := func(n int64) bool { return n == d.Number }
