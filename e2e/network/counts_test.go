@@ -1,0 +1,79 @@
+package network
+
+import (
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+)
+
+// effort is what calls took of the network: the seller's side, what the node was asked (see isOfCall; its
+// connections also carry what no call waits for) and questions for names.
+type effort struct {
+	seller    counted
+	node      int64
+	questions int64
+}
+
+func (w *world) effort() effort {
+	return effort{w.seller.now(), w.node.requests.Load(), w.questions.Load()}
+}
+
+// repeats is how many calls follow the first.
+const repeats = 10
+
+// ways are the kinds of paid calls, with the most that the first call of a process may take of the
+// network, and the next ten together. A connection that is dialled ahead counts where it is dialled:
+// three of the first call are its question's, its payment's and the next payment's.
+var ways = []struct {
+	name, path      string
+	delegated       bool
+	first, repeated effort
+}{
+	{"EVM", "/weather", false,
+		effort{counted{tcp: 3, full: 2, requests: 2}, 2, 2},
+		effort{counted{tcp: 11, full: 0, requests: 20}, 10, 0}},
+	{"Solana", "/solana", false,
+		effort{counted{tcp: 3, full: 2, requests: 2}, 4, 2},
+		effort{counted{tcp: 11, full: 0, requests: 20}, 30, 0}},
+	{"Solana-delegate", "/solana", true,
+		effort{counted{tcp: 3, full: 2, requests: 2}, 3, 2},
+		effort{counted{tcp: 11, full: 0, requests: 20}, 20, 0}},
+}
+
+func TestRoundTripsOfPaidCalls(t *testing.T) {
+	for _, way := range ways {
+		t.Run(way.name, func(t *testing.T) {
+			w := newWorld(t, 0)
+			p := w.newPayer(t, way.delegated)
+			calls := func(n int, most effort) {
+				started, before := time.Now(), w.effort()
+				for range n {
+					_, err := p.pay(w.SellerURL + way.path)
+					require.NoError(t, err)
+				}
+				took := w.effort().since(before)
+				require.GreaterOrEqual(t, took.seller.requests, int64(2*n), "is anything counted?")
+				// what is kept is kept for seconds; a machine that stalls longer needs it anew
+				most = most.plus(int64(time.Since(started) / (5 * time.Second)))
+				require.True(t, took.within(most), "%d calls took %+v, at most %+v is allowed", n, took, most)
+			}
+			calls(1, way.first)
+			calls(repeats, way.repeated)
+		})
+	}
+}
+
+func (e effort) since(before effort) effort {
+	return effort{e.seller.since(before.seller), e.node - before.node, e.questions - before.questions}
+}
+
+// plus allows so many more of everything; what the node is asked comes in groups.
+func (e effort) plus(n int64) effort {
+	return effort{e.seller.since(counted{-n, -n, -n, -n}), e.node + 4*n, e.questions + 2*n}
+}
+
+func (e effort) within(most effort) bool {
+	return e.seller.tcp <= most.seller.tcp && e.seller.full <= most.seller.full &&
+		e.seller.requests <= most.seller.requests && e.node <= most.node && e.questions <= most.questions
+}
