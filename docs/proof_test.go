@@ -34,6 +34,11 @@ func testsExist(t *testing.T, name string) (page string, named int) {
 	return string(text), named
 }
 
+func TestPerformanceNamesTestsThatExist(t *testing.T) {
+	_, named := testsExist(t, "docs/performance.md")
+	require.Positive(t, named)
+}
+
 func TestProofNamesTestsThatExist(t *testing.T) {
 	page, named := testsExist(t, "docs/proof.md")
 	require.Greater(t, named, 40)

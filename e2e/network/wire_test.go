@@ -85,6 +85,7 @@ func (a *authority) serveFar(t testing.TB, name, target string, rtt time.Duratio
 	behind := httputil.NewSingleHostReverseProxy(at)
 	transport := &http.Transport{MaxIdleConnsPerHost: 1000}
 	behind.Transport = transport
+	behind.ErrorLog = log.New(io.Discard, "", 0)
 	listener, err := net.Listen("tcp", "127.0.0.1:0")
 	require.NoError(t, err)
 	server := &http.Server{ReadHeaderTimeout: time.Minute,
