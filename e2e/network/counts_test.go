@@ -54,7 +54,7 @@ func TestRoundTripsOfPaidCalls(t *testing.T) {
 				}
 				took := w.effort().since(before)
 				require.GreaterOrEqual(t, took.seller.requests, int64(2*n), "is anything counted?")
-				// what is kept is kept for seconds, three and more; a machine that stalls longer needs it anew
+				// what is kept is kept for seconds: a machine that stalls needs it anew
 				most = most.plus(int64(time.Since(started) / (2 * time.Second)))
 				require.True(t, took.within(most), "%d calls took %+v, at most %+v is allowed", n, took, most)
 			}
