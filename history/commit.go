@@ -49,8 +49,8 @@ func (s *Store) commitNoSync(ctx context.Context, f func(*tx) error) error {
 }
 
 func (s *Store) enqueue(ctx context.Context, f func(*tx) error, durable bool) error {
-	if err := ctx.Err(); err != nil {
-		return ledgerError("begin", err)
+	if ctx.Err() != nil {
+		return patient(ctx).over("begin")
 	}
 	c := &change{f: f, durable: durable, since: time.Now(), wake: make(chan struct{}, 1)}
 	s.queue.join(c)

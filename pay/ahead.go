@@ -73,15 +73,18 @@ func (r *reading) stop() {
 	}
 }
 
-// take gives, once, what was read of an option's asset, if it is not too old.
-func (r *reading) take(o option, now time.Time) (funds x402.Funds, ok bool, err error) {
+// take gives, once, what was read of an option's asset, if it is not too old and covers the price. Nothing is
+// refused by it: the chain is read again then.
+func (r *reading) take(ctx context.Context, o option, now time.Time) (funds x402.Funds, ok bool) {
 	if r == nil || r.taken || r.of.Scheme != o.Scheme || r.of.Network != o.Network || r.of.asset != o.asset {
-		return funds, false, nil
+		return funds, false
 	}
 	r.taken = true
-	<-r.done
-	if r.err == nil && now.Sub(r.funds.ReadAt).Abs() > aheadLife {
-		return funds, false, nil
+	select {
+	case <-r.done:
+	case <-ctx.Done():
+		return funds, false
 	}
-	return r.funds, true, r.err
+	ok = r.err == nil && now.Sub(r.funds.ReadAt).Abs() <= aheadLife && o.Amount.Cmp(r.funds.Free) <= 0
+	return r.funds, ok
 }

@@ -19,6 +19,7 @@ type readChain struct {
 	begun chan struct{}             // gets one for each reading
 	age   time.Duration             // of what is read
 	hangs func(ctx context.Context) // nil: it answers at once
+	after func()                    // is called, if not nil, when it was read
 }
 
 func (c *readChain) Funds(ctx context.Context, network string, asset x402.AssetInfo) (x402.Funds, error) {
@@ -33,6 +34,9 @@ func (c *readChain) Funds(ctx context.Context, network string, asset x402.AssetI
 	funds, err := c.chain.Funds(ctx, network, asset)
 	funds.ReadAt = funds.ReadAt.Add(-c.age)
 	c.age = 0
+	if c.after != nil {
+		c.after()
+	}
 	return funds, err
 }
 
@@ -92,7 +96,11 @@ func TestTooLittleWasReadAhead(t *testing.T) {
 	b.chain.down = true
 	_, err = b.Pay(t.Context(), get(testURL))
 	require.True(t, x402.HasCode(err, x402.RPCError), "%v", err)
-	require.EqualValues(t, 3, c.reads.Load())
+	require.EqualValues(t, 5, c.reads.Load(), "ahead, and once more before it is refused")
+	b.chain.down, b.chain.balance = false, 9_999
+	c.after = func() { b.chain.balance = 10_000 }
+	_, err = b.Pay(t.Context(), get(testURL))
+	require.NoError(t, err, "it came while the seller was asked")
 }
 
 // A seller that serves for nothing has nobody wait for the chain, and no node is asked under rules that

@@ -89,7 +89,8 @@ func (e *Engine) reserve(ctx, caller context.Context, q intent, o option, ahead 
 	scheme, _ := e.scheme(o.Scheme, o.Network)
 	sessionCap := e.sessionCapOnce(ctx)
 	for until := e.Now().Add(fundsWait); ; {
-		funds, isRead, err := ahead.take(o, e.Now())
+		funds, isRead := ahead.take(ctx, o, e.Now())
+		var err error
 		if !isRead {
 			funds, err = scheme.Funds(ctx, o.Network, o.asset)
 		}

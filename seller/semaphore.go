@@ -5,6 +5,7 @@ import (
 	"runtime"
 	"runtime/debug"
 	"sync"
+	"sync/atomic"
 	"time"
 )
 
@@ -13,7 +14,8 @@ import (
 // What was paid for has slots of its own, so that no crowd of free answers keeps it waiting.
 type bodySemaphores struct {
 	asked, paid chan struct{}
-	idle        *time.Timer // runs since the last slot became free, and gives memory back
+	idle        *time.Timer  // runs since the last slot became free, and gives memory back
+	left        atomic.Int32 // how often it will
 }
 
 const (
@@ -23,14 +25,18 @@ const (
 	slotsAsked, slotsPaid = 2, 4
 	// slotsIdle is how long all slots have to be free until the memory of what had them is given back to
 	// the system.
-	slotsIdle = time.Second
+	slotsIdle, slotsIdleAgain = time.Second, 5 * time.Second
 )
 
 func newBodySemaphores() *bodySemaphores {
 	s := &bodySemaphores{asked: make(chan struct{}, slotsAsked), paid: make(chan struct{}, slotsPaid)}
 	s.idle = time.AfterFunc(time.Hour, func() {
-		if s.isIdle() {
-			debug.FreeOSMemory()
+		if !s.isIdle() {
+			return
+		}
+		debug.FreeOSMemory()
+		if s.left.Add(-1) > 0 { // the last body may still have been given out
+			s.idle.Reset(slotsIdleAgain)
 		}
 	})
 	s.idle.Stop()
@@ -49,6 +55,7 @@ func (s *bodySemaphores) acquireSlot(ctx context.Context, slots chan struct{}) (
 	return sync.OnceFunc(func() {
 		<-slots
 		if s.isIdle() {
+			s.left.Store(3)
 			s.idle.Reset(slotsIdle)
 		}
 	}), nil

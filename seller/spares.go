@@ -73,7 +73,10 @@ func (s *spares) asking(address string, itself int) (answered func(*Answer)) {
 	defer s.mu.Unlock()
 	known := s.acquaint(address)
 	known.questions++
-	if known.sells || !known.asked {
+	switch {
+	case known.sells: // one for the next call: dialling takes longer than a question on a kept connection
+		s.want(address, known.questions+itself+1)
+	case !known.asked:
 		s.want(address, known.questions+itself)
 	}
 	return func(a *Answer) {

@@ -110,8 +110,8 @@ func TestRoundTrips(t *testing.T) {
 		dialled  [2][2]int // in each call, when the seller was asked and when it was paid
 		requests [][]string
 	}{
-		"GET":  {[2][2]int{{2, 3}, {3, 4}}, [][]string{{"GET", "GET"}, {"GET+"}, {"GET+"}, nil}},
-		"POST": {[2][2]int{{2, 4}, {4, 6}}, [][]string{{"POST"}, {"POST+"}, {"POST"}, {"POST+"}, nil, nil}},
+		"GET":  {[2][2]int{{2, 3}, {4, 4}}, [][]string{{"GET", "GET"}, {"GET+"}, {"GET+"}, nil}},
+		"POST": {[2][2]int{{2, 4}, {5, 6}}, [][]string{{"POST"}, {"POST+"}, {"POST"}, {"POST+"}, nil, nil}},
 	} {
 		t.Run(method, func(t *testing.T) {
 			s, h, f := openShop(t)

@@ -51,13 +51,10 @@ func (e *Exact) Authorize(ctx context.Context, o x402.Order) (x402.Authorization
 	if err != nil {
 		return x402.Authorization{}, err
 	}
-	if err := p.checkAccounts(ctx, n); err != nil {
+	if err := p.askChain(ctx, n, o.Requirement); err != nil {
 		return x402.Authorization{}, err
 	}
 	if err := p.makeUnique(o.Requirement, e.options.Rand); err != nil {
-		return x402.Authorization{}, err
-	}
-	if err := p.chooseBlockhash(ctx, n, o.Requirement); err != nil {
 		return x402.Authorization{}, err
 	}
 	if err := p.simulate(ctx, n); err != nil {
@@ -94,6 +91,21 @@ func (e *Exact) plan(o x402.Order) (*plan, error) {
 		return nil, invalid("payTo can have no token account")
 	}
 	return p, nil
+}
+
+// askChain asks what has to be known of the accounts, and of the blockhash, at the same time.
+func (p *plan) askChain(ctx context.Context, n *node, r x402.Requirement) error {
+	ctx, cancel := context.WithCancel(ctx)
+	chosen := make(chan error, 1)
+	go func() { chosen <- p.chooseBlockhash(ctx, n, r) }()
+	err := p.checkAccounts(ctx, n)
+	if err != nil {
+		cancel()
+		<-chosen // p is the caller's again
+		return err
+	}
+	defer cancel()
+	return <-chosen
 }
 
 // checkAccounts asks the chain what an order does not say: that the source is still ours to spend
