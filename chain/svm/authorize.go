@@ -12,6 +12,7 @@ import (
 	"fmt"
 	"io"
 	"slices"
+	"sync"
 	"time"
 
 	"github.com/gagliardetto/solana-go"
@@ -96,16 +97,16 @@ func (e *Exact) plan(o x402.Order) (*plan, error) {
 // askChain asks what has to be known of the accounts, and of the blockhash, at the same time.
 func (p *plan) askChain(ctx context.Context, n *node, r x402.Requirement) error {
 	ctx, cancel := context.WithCancel(ctx)
-	chosen := make(chan error, 1)
-	go func() { chosen <- p.chooseBlockhash(ctx, n, r) }()
+	defer cancel()
+	var choosing sync.WaitGroup
+	var unchosen error
+	choosing.Go(func() { unchosen = p.chooseBlockhash(ctx, n, r) })
 	err := p.checkAccounts(ctx, n)
 	if err != nil {
 		cancel()
-		<-chosen // p is the caller's again
-		return err
 	}
-	defer cancel()
-	return <-chosen
+	choosing.Wait()
+	return cmp.Or(err, unchosen)
 }
 
 // checkAccounts asks the chain what an order does not say: that the source is still ours to spend
