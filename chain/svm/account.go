@@ -8,6 +8,7 @@ import (
 	"encoding/binary"
 	"errors"
 	"slices"
+	"sync"
 
 	"github.com/gagliardetto/solana-go"
 
@@ -314,6 +315,14 @@ func (s sources) spendable(t *tokenAccount) (tokenAccount, error) {
 
 // found is the best of the accounts that are delegated to the agent, or its own.
 func (s sources) found(ctx context.Context) (tokenAccount, error) {
+	var own tokenAccount
+	var errOwn error
+	askOwn := sync.OnceFunc(func() { own, errOwn = s.own(ctx) })
+	if _, before := s.node.ownMints.Load(s.mint); before { // it is likely to be needed
+		var asking sync.WaitGroup
+		asking.Go(askOwn)
+		defer asking.Wait()
+	}
 	delegated, err := s.delegated(ctx)
 	if err != nil {
 		return tokenAccount{}, err
@@ -330,18 +339,19 @@ func (s sources) found(ctx context.Context) (tokenAccount, error) {
 	if best != nil && best.spendable(s.agent) > 0 {
 		return *best, nil
 	}
-	own, err := s.own(ctx)
+	askOwn()
 	switch {
-	case x402.HasCode(err, x402.RPCError): // not a zero
-		return own, err
-	case err == nil && own.spendable(s.agent) > 0:
+	case x402.HasCode(errOwn, x402.RPCError): // not a zero
+		return own, errOwn
+	case errOwn == nil && own.spendable(s.agent) > 0:
+		s.node.ownMints.Store(s.mint, struct{}{})
 		return own, nil
 	case best != nil: // nothing anywhere: the delegation is the one that is exhausted
 		return *best, nil
 	case frozen != nil:
 		return s.spendable(frozen)
 	}
-	return own, err
+	return own, errOwn
 }
 
 // delegated lists the mint's accounts whose delegate is the agent, the most spendable first. The

@@ -114,6 +114,7 @@ type chain struct {
 	url                string
 	lastHistoryMinimum uint64
 	commitments        map[string]string // with which a method was asked last
+	arrived            func()            // is called, if not nil, before a question is answered
 }
 
 func newChain(t *testing.T) *chain {
@@ -144,6 +145,9 @@ func (c *chain) serve(w http.ResponseWriter, r *http.Request) {
 		json.Unmarshal(body, &q) != nil || q.JSONRPC != "2.0" {
 		w.WriteHeader(http.StatusBadRequest)
 		return
+	}
+	if c.arrived != nil {
+		c.arrived()
 	}
 	c.mu.Lock()
 	defer c.mu.Unlock()

@@ -2,6 +2,7 @@ package svm
 
 import (
 	"encoding/base64"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -229,6 +230,40 @@ func TestFundsReadAtIsBeforeTheQuestion(t *testing.T) {
 	f, err := e.Funds(t.Context(), devnet, usdc)
 	require.NoError(t, err)
 	require.Equal(t, now.Add(time.Second), f.ReadAt)
+}
+
+// Where the agent's own account was spent from, it is asked for together with what others delegated; and an
+// order asks for the accounts together with a blockhash.
+func TestTheNodeIsAskedTogether(t *testing.T) {
+	e, c, _ := newWallet(t)
+	own, err := ata(e.agent, mint, tokenProgram)
+	require.NoError(t, err)
+	c.delegated = nil
+	c.put(own, token{mint: mint, owner: e.agent, amount: 50_000})
+	delete(e.options.TokenAccounts, devnet)
+	_, err = e.Funds(t.Context(), devnet, usdc)
+	require.NoError(t, err)
+	for name, ask := range map[string]func() error{
+		"funds": func() error { _, err := e.Funds(t.Context(), devnet, usdc); return err },
+		"order": func() error { _, err := e.Authorize(t.Context(), orderFrom(own, asks())); return err },
+	} {
+		t.Run(name, func(t *testing.T) {
+			var came atomic.Int32
+			both := make(chan struct{})
+			c.arrived = func() {
+				if came.Add(1) == 2 {
+					close(both)
+				}
+				select {
+				case <-both:
+				case <-time.After(time.Minute):
+					t.Error("a question waits for the answer to another")
+				}
+			}
+			require.NoError(t, ask())
+			require.EqualValues(t, 2, came.Load())
+		})
+	}
 }
 
 func TestDelegation(t *testing.T) {

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"net/http"
 	"strings"
+	"sync"
 	"sync/atomic"
 	"time"
 
@@ -32,6 +33,7 @@ type node struct {
 	verified   atomic.Bool  // getGenesisHash was the right one
 	clock      atomic.Int64 // the Date of its last answer in Unix seconds; 0: it sends none
 	signatures signatureCache
+	ownMints   sync.Map // of which the agent's own account was the one to spend from
 }
 
 func newNode(network, url string, client *http.Client) *node {
