@@ -96,15 +96,10 @@ func (e *Exact) plan(o x402.Order) (*plan, error) {
 
 // askChain asks what has to be known of the accounts, and of the blockhash, at the same time.
 func (p *plan) askChain(ctx context.Context, n *node, r x402.Requirement) error {
-	ctx, cancel := context.WithCancel(ctx)
-	defer cancel()
 	var choosing sync.WaitGroup
 	var unchosen error
 	choosing.Go(func() { unchosen = p.chooseBlockhash(ctx, n, r) })
 	err := p.checkAccounts(ctx, n)
-	if err != nil {
-		cancel()
-	}
 	choosing.Wait()
 	return cmp.Or(err, unchosen)
 }
