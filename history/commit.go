@@ -49,8 +49,8 @@ func (s *Store) commitNoSync(ctx context.Context, f func(*tx) error) error {
 }
 
 func (s *Store) enqueue(ctx context.Context, f func(*tx) error, durable bool) error {
-	if ctx.Err() != nil {
-		return patient(ctx).over("begin")
+	if err := ctx.Err(); err != nil {
+		return outOfTime("begin", err)
 	}
 	c := &change{f: f, durable: durable, since: time.Now(), wake: make(chan struct{}, 1)}
 	s.queue.join(c)
@@ -58,7 +58,7 @@ func (s *Store) enqueue(ctx context.Context, f func(*tx) error, durable bool) er
 	case <-c.wake:
 	case <-ctx.Done():
 		if s.queue.leave(c) {
-			return ledgerError("wait for the ledger", ctx.Err())
+			return outOfTime("wait for the ledger", ctx.Err())
 		}
 		<-c.wake // it is being written
 	}

@@ -37,6 +37,13 @@ func heldTooLong(doing string) error {
 		doing, lockWait))
 }
 
+// outOfTime is the error of a caller whose time was over, or who left, before its turn; err is its context's.
+func outOfTime(doing string, err error) error {
+	e := x402.Errorf(x402.LedgerUnavailable, "%s: %w", doing, err)
+	e.FixedBy = x402.ByTime
+	return e.WithHint("nothing was written; make the same call again, with more time")
+}
+
 // isHeld says that the ledger will be free again, without a person.
 func isHeld(e *x402.Error) error {
 	e.FixedBy = x402.ByTime

@@ -50,7 +50,7 @@ func (p *pool) with(ctx context.Context, f func(*conn) error) error {
 	select {
 	case p.slots <- struct{}{}:
 	case <-ctx.Done():
-		return ledgerError("wait for a connection to the ledger", ctx.Err())
+		return outOfTime("wait for a connection to the ledger", ctx.Err())
 	}
 	defer func() { <-p.slots }()
 	c, err := p.acquire(ctx)

@@ -63,7 +63,7 @@ func TestTheDeadlineHoldsWhileTheLedgerIsHeld(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			b := newBench(t, "10000", honest)
-			b.Policy.Deadline = 200 * time.Millisecond
+			b.Policy.Deadline = 1500 * time.Millisecond
 			var end func()
 			c.from(t, b, func() { end = b.hold(t) })
 			begun := time.Now()
