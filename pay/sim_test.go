@@ -344,7 +344,7 @@ func (s *sim) at(ctx context.Context, p *process, what string, may ...choice) st
 	p.survive()
 	who := actorOf(ctx)
 	w := &parked{actor: who.id, what: what, p: p, may: may, resume: make(chan string)}
-	if who.call != nil && what != "Content" {
+	if who.call != nil && what != "Content" && what != "Abandon" { // which its client's leaving does
 		who.call.looked = 0
 	}
 	s.mu.Lock()

@@ -253,7 +253,8 @@ func (s *sim) answered(c *call, r Result, err error) {
 }
 
 // refusedAfterServing: what a key bought and the ledger keeps is to be had again. What was stored
-// between a call's last look and its answer it could not know.
+// between a call's last look and its answer it could not know, and of what it sent itself it says what became
+// of that.
 func (s *sim) refusedAfterServing(c *call, code x402.Code) {
 	switch code {
 	case "", x402.PaymentRejected, x402.PriceChanged, x402.SettlementFailed, x402.RedirectRefused:
@@ -261,7 +262,7 @@ func (s *sim) refusedAfterServing(c *call, code x402.Code) {
 		return // trouble of the moment
 	}
 	for id, r := range s.rows {
-		if c.looked > 0 && c.looked < r.storedAt {
+		if (c.looked > 0 && c.looked < r.storedAt) || (c.sent != "" && c.sent != id) {
 			continue
 		}
 		if g := s.of(id); c.of.key != "" && r.key == c.of.key && r.served && g != nil && g.settled {
