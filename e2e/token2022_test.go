@@ -179,6 +179,7 @@ func TestSimulationBeforeTheSignature(t *testing.T) {
 	}
 	paid("/svm") // getGenesisHash, once for each node
 	for path, simulations := range map[string]int{"/svm": 0, "/svm2022": 1} {
+		paid(path)          // the next time it is known what this seller is paid in
 		asked := paid(path) // what happened to earlier payments may be asked as well
 		require.Equal(t, []int{1, 2, simulations}, []int{asked["getTokenAccountsByDelegate"],
 			asked["getMultipleAccounts"], asked["simulateTransaction"]}, path)

@@ -79,7 +79,7 @@ func TestASignalWhileTheSellerHoldsThePayment(t *testing.T) {
 // A terminal that is closed, as when ssh is lost: the answer has nowhere to go, and the next call has it.
 func TestTheTerminalIsClosedWhileTheSellerHoldsThePayment(t *testing.T) {
 	t.Parallel()
-	w, env := household(t, sandbox.Options{Delay: time.Second}, sandbox.Rules{})
+	w, env := household(t, sandbox.Options{Delay: 5 * time.Second}, sandbox.Rules{})
 	env = append(env, passphraseFile(t))
 	url := w.SellerURL + "/weather"
 	w.Inject("seller slow", 1)
@@ -122,7 +122,7 @@ func TestCtrlCAgainEndsAtOnce(t *testing.T) {
 // Whoever read the answer, or the log, is gone: that is an error of writing and not the end.
 func TestStdoutAndStderrAreClosedWhileTheSellerHoldsThePayment(t *testing.T) {
 	t.Parallel()
-	w, env := household(t, sandbox.Options{Delay: time.Second}, sandbox.Rules{})
+	w, env := household(t, sandbox.Options{Delay: 5 * time.Second}, sandbox.Rules{})
 	env = append(env, passphraseFile(t))
 	url := w.SellerURL + "/weather"
 	cmd := payer(t, env, "x402-wallet", "pay", url)
