@@ -50,7 +50,7 @@ func TestRoundTripsOfPaidCalls(t *testing.T) {
 			calls := func(n int, most effort) {
 				started, before := time.Now(), w.effort()
 				for i := range n {
-					// another URL each time: to pay for one again too soon, after a slow answer, is the same purchase
+					// another URL each time: the same one again after a slow answer is the same purchase
 					_, err := p.pay(fmt.Sprintf("%s%s?%d-%d", w.SellerURL, way.path, n, i))
 					require.NoError(t, err)
 				}
