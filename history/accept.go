@@ -75,8 +75,7 @@ func (t *tx) rebuildSealed(k Keyholder) (*sealed, error) {
 			return err
 		}
 		p.Created = fromMicros(created)
-		g := p.signature()
-		g.SessionCap = limit
+		g := signature{Created: created, Key: p.IdempotencyKey, SessionCap: limit, terms: p.terms()}
 		if p.State == Failed {
 			g.Key = ""
 		}
@@ -91,7 +90,7 @@ func (t *tx) rebuildSealed(k Keyholder) (*sealed, error) {
 		return nil
 	}, `SELECT p.id, p.state, p.session, p.created_at, p.method, p.url, p.host, p.network, p.asset, p.pay_to, p.usd,
 			coalesce(a.detail ->> 'key', ''), s.cap
-		FROM payments p LEFT JOIN audit a ON a.payment = p.id AND a.event = 'signed'
+		FROM payments p LEFT JOIN audit a ON a.payment = p.seq AND a.event = 'signed'
 		LEFT JOIN sessions s ON s.id = p.session WHERE p.unique_key IS NOT NULL ORDER BY a.seq, p.seq`)
 	if err != nil {
 		return nil, err

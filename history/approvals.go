@@ -4,7 +4,6 @@ import (
 	"bytes"
 	"context"
 	"crypto/sha256"
-	"encoding/hex"
 	"encoding/json"
 	"errors"
 	"slices"
@@ -145,7 +144,7 @@ func (s *Store) AskApproval(ctx context.Context, a Approval) (Approval, error) {
 			return err
 		}
 		asked.ID, asked.Row, asked.Expires = a.ID, a.digest(), micros(a.Expires)
-		return t.audit("", pendingEvent, asked)
+		return t.audit(0, pendingEvent, asked)
 	})
 	return a, err
 }
@@ -159,7 +158,7 @@ func (t *tx) expireWhere(condition string, at time.Time) error {
 	if err != nil || len(ids) == 0 {
 		return err
 	}
-	return t.audit("", approvalEvent+string(Expired), map[string]any{"ids": ids})
+	return t.audit(0, approvalEvent+string(Expired), map[string]any{"ids": ids})
 }
 
 // pendingEvent says that a question was asked, or is open again.
@@ -167,7 +166,7 @@ const pendingEvent = approvalEvent + string(Pending)
 
 // digest is over the columns that never change, but for the time; hex.
 func (a Approval) digest() string {
-	return hex.EncodeToString(link(nil, int64(a.Price), a.ID, string(a.Quote[:]), a.Host, a.Method, a.URL,
+	return encodeDigest(link(nil, int64(a.Price), a.ID, string(a.Quote[:]), a.Host, a.Method, a.URL,
 		a.Network, a.Asset, a.Symbol, a.Amount.String(), a.PayTo, a.Why))
 }
 
@@ -233,7 +232,7 @@ func (s *Store) Given(ctx context.Context) ([]Approval, error) {
 	return read(ctx, s, func(t *tx) ([]Approval, error) {
 		return collect(t, scanApproval, selectApproval+
 			` WHERE state IN ('approved', 'used') AND (length(seal) > 0 OR NOT EXISTS (
-			SELECT 1 FROM audit WHERE payment = '' AND event = 'approval approved'
+			SELECT 1 FROM audit WHERE payment = 0 AND event = 'approval approved'
 				AND detail ->> 'id' = approvals.id AND detail ->> 'by' = 'client'))`)
 	})
 }
@@ -265,7 +264,7 @@ func (s *Store) Decline(ctx context.Context, id, by string) (Approval, error) {
 // Unanswered notes that a client's person was asked and said neither yes nor no.
 func (s *Store) Unanswered(ctx context.Context, id, by string) error {
 	_, err := s.decide(ctx, id, func(t *tx, a *Approval) error {
-		return t.audit("", approvalEvent+string(a.State), a.question(saidNothing, by))
+		return t.audit(0, approvalEvent+string(a.State), a.question(saidNothing, by))
 	})
 	return err
 }
@@ -300,7 +299,7 @@ func (t *tx) decided(a Approval, said, by string) error {
 	}
 	q := a.question(said, by)
 	q.Expires, q.Since, q.Seal = micros(a.Expires), a.Since, digestOf(a.Seal)
-	return t.audit("", approvalEvent+string(a.State), q)
+	return t.audit(0, approvalEvent+string(a.State), q)
 }
 
 // approvalOf is a person's approval of a quote that no payment has used up; nil: there is none.
@@ -337,31 +336,43 @@ func (s *Store) ApprovedBy(ctx context.Context, p Payment) (*Approver, error) {
 			err = row.Scan(&at, &y.By)
 			y.At = fromMicros(at)
 			return y, err
-		}, `SELECT at, coalesce(detail ->> 'by', '') FROM audit WHERE payment = '' AND event = ?1
+		}, `SELECT at, coalesce(detail ->> 'by', '') FROM audit WHERE payment = 0 AND event = ?1
 			AND detail ->> 'id' = ?2 AND seq < (SELECT max(seq) FROM audit WHERE payment = ?3 AND event = ?4)
-			ORDER BY seq DESC LIMIT 1`, approvalEvent+string(Approved), a.ID, p.ID, usedEvent)
+			ORDER BY seq DESC LIMIT 1`, approvalEvent+string(Approved), a.ID, p.Number, usedEvent)
 	})
 }
 
-// useApproval uses an approval up for a payment, in the transaction that holds its money: once,
-// whoever else tries, and only as it was read. nil: none is needed.
-func (t *tx) useApproval(read *Approval, payment string) error {
+// stillApproved refuses an approval that is no longer as it was read. nil: none is needed.
+func (t *tx) stillApproved(read *Approval) error {
 	if read == nil {
 		return nil
 	}
 	now, err := t.approvalOf(read.Quote)
+	if err == nil && (now == nil || now.ID != read.ID || !now.Expires.Equal(read.Expires) ||
+		!bytes.Equal(now.Seal, read.Seal)) {
+		err = moved("the approval was used up or taken back")
+	}
+	return err
+}
+
+// useApproval uses an approval up for a payment, in the transaction that holds its money, where it is
+// still as it was read: once, whoever else tries. nil: none is needed.
+func (t *tx) useApproval(a *Approval, p Payment) error {
+	if a == nil {
+		return nil
+	}
+	_, err := t.exec(`UPDATE approvals SET state = 'used', payment = ? WHERE id = ?`, p.ID, a.ID)
 	if err != nil {
 		return err
 	}
-	if now == nil || now.ID != read.ID || !now.Expires.Equal(read.Expires) ||
-		!bytes.Equal(now.Seal, read.Seal) {
-		return moved("the approval was used up or taken back")
-	}
-	_, err = t.exec(`UPDATE approvals SET state = 'used', payment = ? WHERE id = ?`, payment, now.ID)
-	if err != nil {
-		return err
-	}
-	return t.audit(payment, usedEvent, map[string]string{"quote": hexOf(now.Quote), "id": now.ID})
+	return t.audit(p.Number, usedEvent, usedDetail{Quote: hexOf(a.Quote), ID: a.ID, Payment: p.ID})
+}
+
+// usedDetail is what the chain says of an approval that was used up.
+type usedDetail struct {
+	Quote   string `json:"quote"`
+	ID      string `json:"id"`
+	Payment string `json:"payment"`
 }
 
 // The events of the audit chain that say how often an approval was used.
@@ -374,17 +385,18 @@ func (s *Store) UsedBy(ctx context.Context, quote [32]byte, since int64, at Head
 	err error) {
 	err = s.view(ctx, func(t *tx) error {
 		payments = nil
-		signed := map[string]bool{} // what was signed gives nothing back
+		ids, signed := map[int64]string{}, map[int64]bool{} // what was signed gives nothing back
 		return t.walk(since, at, func(r auditRow) error {
-			var used struct{ Quote string }
+			var used usedDetail
 			switch {
 			case r.event == signedEvent:
 				signed[r.payment] = true
 			case r.event == usedEvent && json.Unmarshal([]byte(r.detail), &used) == nil &&
 				used.Quote == hexOf(quote):
-				payments = append(payments, r.payment)
+				ids[r.payment] = used.Payment
+				payments = append(payments, used.Payment)
 			case r.event == returnedEvent && !signed[r.payment]:
-				payments = slices.DeleteFunc(payments, func(p string) bool { return p == r.payment })
+				payments = slices.DeleteFunc(payments, func(p string) bool { return p == ids[r.payment] })
 			}
 			return nil
 		})
@@ -394,12 +406,12 @@ func (s *Store) UsedBy(ctx context.Context, quote [32]byte, since int64, at Head
 
 // returnApproval takes the use back that a payment made of an approval, if it was never signed and
 // nobody was asked again since.
-func (t *tx) returnApproval(payment string) error {
+func (t *tx) returnApproval(p Payment) error {
 	n, err := t.change(
 		`UPDATE OR IGNORE approvals SET state = 'approved', payment = '' WHERE payment = ?1 AND state = 'used'
-		AND EXISTS (SELECT 1 FROM payments WHERE id = ?1 AND state = 'reserved')`, payment)
+		AND EXISTS (SELECT 1 FROM payments WHERE id = ?1 AND state = 'reserved')`, p.ID)
 	if err != nil || n == 0 {
 		return err
 	}
-	return t.audit(payment, returnedEvent, map[string]string{})
+	return t.audit(p.Number, returnedEvent, map[string]string{})
 }

@@ -193,7 +193,7 @@ func (t *tx) priorAnswers(asked question) (h priorAnswers, err error) {
 			h.unanswered++
 		}
 		return nil
-	}, `SELECT at, event, detail FROM audit WHERE payment = '' ORDER BY seq DESC`)
+	}, `SELECT at, event, detail FROM audit WHERE payment = 0 ORDER BY seq DESC`)
 	if errors.Is(err, errFarEnough) {
 		err = nil
 	}

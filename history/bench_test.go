@@ -57,7 +57,7 @@ func benchmarkSubmit(b *testing.B, s *Store) {
 		}
 		signed := Signed{Payload: []byte(`{}`), Requirement: []byte(`{}`), UniqueKey: p.ID}
 		err = s.view(b.Context(), func(t *tx) error {
-			g := p.signature()
+			g := signedAs(p)
 			begin := time.Now()
 			_, err := t.permitted(p, &g, k)
 			decide = append(decide, time.Since(begin))
@@ -70,7 +70,7 @@ func benchmarkSubmit(b *testing.B, s *Store) {
 		begin := time.Now()
 		err = s.tx(b.Context(), func(t *tx) error {
 			begin := time.Now()
-			err := t.submit(p, s.Self(), signed, nil, k)
+			err := t.submit(p, s.Self(), signed, signed.record(), nil, k)
 			sealed = append(sealed, time.Since(begin))
 			return err
 		})
@@ -96,9 +96,10 @@ func benchmarkSubmit(b *testing.B, s *Store) {
 func benchmarkFullQuota(b *testing.B, s *Store) {
 	for _, query := range []string{
 		`INSERT INTO contents (payment, http_status, type, truncated, size, sha256, spare)
-			SELECT id, 200, 'text/plain', 0, 100, '', 1 FROM payments WHERE id NOT IN (SELECT payment FROM contents)`,
-		`INSERT INTO bodies SELECT seq, randomblob(100) FROM contents WHERE removed = ''
-			AND seq NOT IN (SELECT content FROM bodies)`,
+			SELECT seq, 200, 'text/plain', 0, 100, x'00', 1 FROM payments
+			WHERE seq NOT IN (SELECT payment FROM contents)`,
+		`INSERT INTO bodies SELECT payment, randomblob(100) FROM contents WHERE removed = ''
+			AND payment NOT IN (SELECT payment FROM bodies)`,
 	} {
 		if _, err := s.write.Exec(query); err != nil {
 			b.Fatal(err)

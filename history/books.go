@@ -175,7 +175,7 @@ func (s *Store) Label(ctx context.Context, session, label string) error {
 		if err := t.label(session, label); err != nil {
 			return err
 		}
-		return t.audit("", labelledEvent, map[string]string{"session": session, "label": label})
+		return t.audit(0, labelledEvent, map[string]string{"session": session, "label": label})
 	})
 }
 
@@ -243,8 +243,8 @@ func (s *Store) Import(ctx context.Context, list []Imported) (added int, err err
 		if err != nil {
 			return err
 		}
-		return t.audit("", importedEvent,
-			map[string]any{"payments": added, "sha256": hex.EncodeToString(digest.Sum(nil)), "all": all})
+		return t.audit(0, importedEvent,
+			map[string]any{"payments": added, "sha256": encodeDigest(digest.Sum(nil)), "all": all})
 	})
 	return added, err
 }
@@ -252,7 +252,7 @@ func (s *Store) Import(ctx context.Context, list []Imported) (added int, err err
 // The events of the books: a session was named, payments of another wallet were written down.
 const labelledEvent, importedEvent = "labelled", "imported"
 
-// importedDigest is over everything that was ever imported; hex.
+// importedDigest is over everything that was ever imported.
 func (t *tx) importedDigest() (string, error) {
 	digest := sha256.New()
 	err := t.forEach(func(row scanner) error {
@@ -261,7 +261,7 @@ func (t *tx) importedDigest() (string, error) {
 		digest.Write([]byte(toJSON([]string{key, text})))
 		return err
 	}, `SELECT key, value FROM meta WHERE substr(key, 1, ?1) = ?2 ORDER BY key`, len(importedKey), importedKey)
-	return hex.EncodeToString(digest.Sum(nil)), err
+	return encodeDigest(digest.Sum(nil)), err
 }
 
 // AllImported are the payments of other wallets, in no order.

@@ -87,7 +87,7 @@ func TestEachGoesPageByPage(t *testing.T) {
 		require.NoError(t, s.tx(t.Context(), func(t *tx) error {
 			for ; n > 0 && err == nil; n-- {
 				one.ID = NewID(t.Now)
-				err = t.insert(&one)
+				err = t.insert(&one, pack(one.Requirement, nil, nil))
 			}
 			return err
 		}))

@@ -450,19 +450,19 @@ func TestVerifyOfForgedChanges(t *testing.T) {
 			p := g.sign(g.reserve(testHold(5)))
 			g.sql(`UPDATE payments SET state = 'failed', updated_at = ?, note = 'x' WHERE id = ?`, micros(g.clock.now())+1,
 				p.ID)
-			g.forge(p.ID, string(Failed), `{"n":3,"note":"x"}`)
+			g.forge(p.ID, string(Failed), `{"note":"x"}`)
 		},
 		"a payment that nobody reserved": func(g *guarded) {
 			g.sql(`INSERT INTO payments SELECT 3, 'pay_forged', session, 'reserved', '', created_at, updated_at, fingerprint,
 				NULL, method, url, target, host, network, scheme, dialect, asset, symbol, amount, usd,
 				pay_to, source,
-				requirement, NULL, NULL, NULL, '', '', NULL, NULL, '', 0, '', '', 0, url_prefix FROM payments WHERE seq = 1`)
+				record, NULL, '', '', NULL, NULL, '', 0, '', '', 0, prefix_length FROM payments WHERE seq = 1`)
 		},
 		"a signature of nobody": func(g *guarded) {
 			p := g.reserve(testHold(5))
-			s := p.signature()
-			s.Number, s.Unique = 3, "x"
-			g.sql(`UPDATE payments SET state = 'submitted', evidence = '{}', unique_key = 'x' WHERE id = ?`, p.ID)
+			s := signedAs(p)
+			s.Unique = encodeDigest([]byte{1})
+			g.sql(`UPDATE payments SET state = 'submitted', unique_key = x'01' WHERE id = ?`, p.ID)
 			g.forge(p.ID, signedEvent, toJSON(s))
 			g.sql(`UPDATE audit SET seal = x'00' WHERE seq = (SELECT max(seq) FROM audit)`)
 		},

@@ -3,7 +3,6 @@ package history
 import (
 	"context"
 	"crypto/sha256"
-	"encoding/hex"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -99,7 +98,7 @@ func (s *Store) Refuse(ctx context.Context, c Channel) error {
 				return err
 			}
 		}
-		return t.audit("", "proposal refused",
+		return t.audit(0, "proposal refused",
 			map[string]any{"service": c.Service, "channel": c.ID, "proposal": c.Refused})
 	})
 }
@@ -117,6 +116,8 @@ func (s *Store) RecordVoucher(ctx context.Context, p Payment, signed Signed, c C
 	if err := s.InPlace(); err != nil {
 		return p, err
 	}
+	record := signed.record()
+	o.packed = o.pack()
 	err := s.tx(ctx, func(t *tx) error {
 		old, err := t.channel(c)
 		if err != nil {
@@ -133,7 +134,7 @@ func (s *Store) RecordVoucher(ctx context.Context, p Payment, signed Signed, c C
 			}
 			return t.putChannel(c)
 		}
-		if err := t.submit(p, s.Self(), signed, step, k); err != nil {
+		if err := t.submit(p, s.Self(), signed, record, step, k); err != nil {
 			return err
 		}
 		if err := t.putChannel(c); err != nil {
@@ -162,7 +163,7 @@ func (t *tx) signVoucher(step *channelStep, signed Signed, k Keyholder) error {
 	if err != nil {
 		return err
 	}
-	return t.seal(k, last, "", voucherEvent, map[string]any{"voucher": v,
+	return t.seal(k, last, 0, voucherEvent, map[string]any{"voucher": v,
 		"sha256": digestOf(signed.Payload)})
 }
 
@@ -228,20 +229,20 @@ func (t *tx) putChannel(c Channel) error {
 	if err != nil {
 		return err
 	}
-	return t.audit("", channelEvent, map[string]any{"service": c.Service, "key": c.Key,
+	return t.audit(0, channelEvent, map[string]any{"service": c.Service, "key": c.Key,
 		"position": string(c.position()), "signed": c.Signed != nil, "row": c.digest()})
 }
 
 // channelEvent says what is known of a channel from now on.
 const channelEvent = "channel"
 
-// digest is over every column but the time of the change; hex.
+// digest is over every column but the time of the change.
 func (c Channel) digest() string {
 	known := int64(0)
 	if c.Delivered {
 		known = 1
 	}
-	return hex.EncodeToString(link(nil, known, c.Service, c.Key, c.Server, c.Network, c.Source, c.ID,
+	return encodeDigest(link(nil, known, c.Service, c.Key, c.Server, c.Network, c.Source, c.ID,
 		strconv.FormatUint(c.Epoch, 10), strconv.FormatUint(c.Nonce, 10), c.Amount.String(),
 		c.Claimed.String(), string(c.Signed), string(c.PendingCall), string(c.Refused)))
 }

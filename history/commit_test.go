@@ -111,11 +111,11 @@ func TestWhatATransactionKnows(t *testing.T) {
 		p := testHold(1).Payment
 		p.ID, p.Session, p.State = id, "ses_1", Reserved
 		p.Created, p.Updated = c.now().Add(later), c.now().Add(later)
-		return tx.insert(&p)
+		return tx.insert(&p, pack(p.Requirement, nil, nil))
 	}
 	for _, f := range []func() error{
-		done(func(tx *tx) error { return tx.audit("", "a", 1) }),
-		undone(func(tx *tx) error { return tx.audit("", "b", 1) }),
+		done(func(tx *tx) error { return tx.audit(0, "a", 1) }),
+		undone(func(tx *tx) error { return tx.audit(0, "b", 1) }),
 		done(func(tx *tx) error { return insert(tx, "pay_1", time.Hour) }),
 		undone(func(tx *tx) error { return insert(tx, "pay_2", 2*time.Hour) }),
 		done(func(tx *tx) error { return insert(tx, "pay_3", 3*time.Hour) }),

@@ -1,6 +1,7 @@
 package history
 
 import (
+	"bytes"
 	"context"
 	"crypto/sha256"
 	"encoding/hex"
@@ -21,7 +22,7 @@ import (
 // What the audit chain says of a content is compared when it is given out: bytes that somebody
 // changed are LEDGER_CORRUPT.
 
-// contentEvent is the audit chain's row of a content that was stored.
+// contentEvent is the audit chain's row of a content that was stored without a change of state.
 const contentEvent = "content"
 
 // Why the bytes of a content are gone.
@@ -35,43 +36,41 @@ var ErrContentRemoved = fmt.Errorf("its bytes were removed: %w", ErrNotFound)
 
 // contentDetail is what the audit chain says of a content.
 type contentDetail struct {
-	SHA256    string `json:"sha256"`
+	SHA256    string `json:"content"` // digest of its bytes
 	Bytes     int64  `json:"bytes"`
-	Status    int    `json:"httpStatus"`
+	Status    int64  `json:"httpStatus"`
 	Type      string `json:"type"`
-	Truncated bool   `json:"truncated"`
+	Truncated bool   `json:"truncated,omitempty"`
 }
 
-// keep stores what came. What was bought is never replaced by a later refusal to give it once more.
-func (t *tx) keep(id string, c Content) error {
+// keep stores what came, and is what the chain has to say of it; nil: what was stored before is better. What
+// was bought is never replaced by a later refusal to give it once more.
+func (t *tx) keep(payment int64, c Content) (*contentDetail, error) {
 	body := c.Body
 	if body == nil {
 		body = []byte{} // nil would be NULL
 	}
 	digest := sha256.Sum256(body)
-	d := contentDetail{SHA256: hex.EncodeToString(digest[:]), Bytes: int64(len(body)), Status: c.Status,
+	d := contentDetail{SHA256: encodeDigest(digest[:]), Bytes: int64(len(body)), Status: int64(c.Status),
 		Type: c.Type, Truncated: c.Truncated}
-	var seq int64
-	err := t.row(`INSERT INTO contents (payment, http_status, type, truncated, size, sha256, spare)
-		SELECT id, ?2, ?3, ?4, ?5, ?6, delivered = 1 OR state = 'failed' OR ?2 NOT BETWEEN 200 AND 299
-			FROM payments WHERE id = ?1
+	n, err := t.change(`INSERT INTO contents (payment, http_status, type, truncated, size, sha256, spare)
+		SELECT seq, ?2, ?3, ?4, ?5, ?6, delivered = 1 OR state = 'failed' OR ?2 NOT BETWEEN 200 AND 299
+			FROM payments WHERE seq = ?1
 		ON CONFLICT (payment) DO UPDATE SET http_status = excluded.http_status, type = excluded.type,
 			truncated = excluded.truncated, size = excluded.size, sha256 = excluded.sha256,
 			spare = excluded.spare, removed = ''
 		WHERE contents.http_status NOT BETWEEN 200 AND 299 OR excluded.http_status BETWEEN 200 AND 299
-		RETURNING seq`, id, d.Status, d.Type, d.Truncated, d.Bytes, d.SHA256).Scan(&seq)
+		`, payment, d.Status, d.Type, d.Truncated, d.Bytes, digest[:])
+	if err != nil || n == 0 {
+		return nil, err
+	}
+	_, _, err = t.evict(t.contentQuota, payment, mostEvicted) // first: the file need not grow for it
 	if err != nil {
-		return none(err, nil) // what is there is better
+		return nil, err
 	}
-	_, _, err = t.evict(t.contentQuota, seq, mostEvicted) // first: the file need not grow for it
-	if err != nil {
-		return err
-	}
-	if _, err := t.exec(`INSERT INTO bodies VALUES (?, ?) ON CONFLICT (content) DO UPDATE SET
-		body = excluded.body`, seq, body); err != nil {
-		return err
-	}
-	return t.audit(id, contentEvent, d)
+	_, err = t.exec(`INSERT INTO bodies VALUES (?, ?) ON CONFLICT (payment) DO UPDATE SET body = excluded.body`,
+		payment, body)
+	return &d, err
 }
 
 // Bounds of what one transaction removes: freeing the pages of a body takes time in which
@@ -96,12 +95,12 @@ func (t *tx) evict(quota, stays, most int64) (rows, freed int64, err error) {
 		return 0, 0, err
 	}
 	for use.Stored-freed > quota && rows < mostRemoved && freed < most {
-		oldest, err := find(t, scanStored, `SELECT seq, size FROM contents WHERE removed = '' AND spare = 1
-			AND seq <> ? ORDER BY seq LIMIT 1`, stays)
+		oldest, err := find(t, scanStored, `SELECT payment, size FROM contents WHERE removed = ''
+			AND spare = 1 AND payment <> ? ORDER BY payment LIMIT 1`, stays)
 		if err != nil || oldest == nil { // nil: all that is left is owed to somebody
 			return rows, freed, err
 		}
-		if err := t.remove(oldest.seq, RemovedByQuota); err != nil {
+		if err := t.remove(oldest.payment, RemovedByQuota); err != nil {
 			return rows, freed, err
 		}
 		rows, freed = rows+1, freed+oldest.size
@@ -110,19 +109,19 @@ func (t *tx) evict(quota, stays, most int64) (rows, freed int64, err error) {
 }
 
 // stored is a content whose bytes are there.
-type stored struct{ seq, size int64 }
+type stored struct{ payment, size int64 }
 
 func scanStored(row scanner) (c stored, err error) {
-	err = row.Scan(&c.seq, &c.size)
+	err = row.Scan(&c.payment, &c.size)
 	return c, err
 }
 
-// remove deletes the bytes of a content; what it was stays.
-func (t *tx) remove(seq int64, why string) error {
-	if _, err := t.exec(`DELETE FROM bodies WHERE content = ?`, seq); err != nil {
+// remove deletes the bytes of a payment's content; what it was stays.
+func (t *tx) remove(payment int64, why string) error {
+	if _, err := t.exec(`DELETE FROM bodies WHERE payment = ?`, payment); err != nil {
 		return err
 	}
-	_, err := t.exec(`UPDATE contents SET removed = ? WHERE seq = ?`, why, seq)
+	_, err := t.exec(`UPDATE contents SET removed = ? WHERE payment = ?`, why, payment)
 	return err
 }
 
@@ -133,13 +132,16 @@ func (s *Store) Content(ctx context.Context, id string) (Content, error) {
 }
 
 func (t *tx) content(id string) (c Content, err error) {
-	err = t.row(`SELECT http_status, type, truncated, size, sha256, removed, body FROM contents
-		LEFT JOIN bodies ON content = seq WHERE payment = ?`, id).
-		Scan(&c.Status, &c.Type, &c.Truncated, &c.Size, &c.SHA256, &c.Removed, &c.Body)
+	var payment int64
+	var digest []byte
+	err = t.row(`SELECT c.payment, http_status, type, truncated, size, sha256, removed, body FROM contents c
+		LEFT JOIN bodies b ON b.payment = c.payment WHERE c.payment = (SELECT seq FROM payments WHERE id = ?)`, id).
+		Scan(&payment, &c.Status, &c.Type, &c.Truncated, &c.Size, &digest, &c.Removed, &c.Body)
 	if err != nil {
 		return c, none(err, errNoPayment)
 	}
-	if err := t.isAsChained(id, c); err != nil {
+	c.SHA256 = hex.EncodeToString(digest)
+	if err := t.isAsChained(id, payment, digest, c); err != nil {
 		return Content{}, err
 	}
 	if c.Removed != "" {
@@ -148,19 +150,29 @@ func (t *tx) content(id string) (c Content, err error) {
 	return c, nil
 }
 
-// isAsChained compares a content with what the audit chain says of it.
-func (t *tx) isAsChained(id string, c Content) error {
-	var text string
-	err := t.row(`SELECT detail FROM audit WHERE payment = ? AND event = ? ORDER BY seq DESC LIMIT 1`, id,
-		contentEvent).Scan(&text)
-	if none(err, nil) != nil {
+// isAsChained compares a content, and its digest, with what the audit chain says of it.
+func (t *tx) isAsChained(id string, payment int64, digest []byte, c Content) error {
+	var said contentDetail
+	err := t.forEach(func(row scanner) error {
+		text, err := scanText(row)
+		if err != nil {
+			return err
+		}
+		d, err := readStep(text)
+		if err == nil && d.SHA256 != "" {
+			said = d.contentDetail
+		}
+		return nil
+	}, `SELECT detail FROM audit WHERE payment = ? AND event IN ('content', 'settled', 'unknown', 'failed')
+		ORDER BY seq`, payment)
+	if err != nil {
 		return err
 	}
-	digest := sha256.Sum256(c.Body)
-	isBody := c.SHA256 == hex.EncodeToString(digest[:]) && c.Size == int64(len(c.Body))
-	is := toJSON(contentDetail{SHA256: c.SHA256, Bytes: c.Size, Status: c.Status, Type: c.Type,
-		Truncated: c.Truncated})
-	if is != text || (c.Removed == "" && !isBody) {
+	body := sha256.Sum256(c.Body)
+	isBody := bytes.Equal(body[:], digest) && c.Size == int64(len(c.Body))
+	is := contentDetail{SHA256: encodeDigest(digest), Bytes: c.Size, Status: int64(c.Status), Type: c.Type,
+		Truncated: c.Truncated}
+	if is != said || (c.Removed == "" && !isBody) {
 		return x402.Errorf(x402.LedgerCorrupt,
 			"what is stored as the content of %s is not what was stored", id).
 			WithHint("somebody changed the ledger: stop every process of this wallet and look at " +
@@ -215,10 +227,10 @@ func (s *Store) Prune(ctx context.Context, before time.Time,
 	// from the file's end, where nothing is to be moved
 	for from, done := int64(math.MaxInt64), false; !done; {
 		err := s.tx(ctx, func(t *tx) error {
-			list, err := collect(t, scanStored, `SELECT c.seq, c.size FROM contents c
-				JOIN payments p ON p.id = c.payment
-				WHERE c.removed = '' AND c.seq < ? AND p.created_at < ? AND (c.spare = 1 OR ?)
-				ORDER BY c.seq DESC LIMIT ?`, from, micros(before), undelivered, mostRemoved)
+			list, err := collect(t, scanStored, `SELECT c.payment, c.size FROM contents c
+				JOIN payments p ON p.seq = c.payment
+				WHERE c.removed = '' AND c.payment < ? AND p.created_at < ? AND (c.spare = 1 OR ?)
+				ORDER BY c.payment DESC LIMIT ?`, from, micros(before), undelivered, mostRemoved)
 			done = len(list) < mostRemoved
 			var size int64
 			for _, c := range list {
@@ -226,10 +238,10 @@ func (s *Store) Prune(ctx context.Context, before time.Time,
 					done = false
 					break
 				}
-				if err := t.remove(c.seq, RemovedByOwner); err != nil {
+				if err := t.remove(c.payment, RemovedByOwner); err != nil {
 					return err
 				}
-				from, rows, size = c.seq, rows+1, size+c.size
+				from, rows, size = c.payment, rows+1, size+c.size
 			}
 			freed += size
 			return err
@@ -324,29 +336,25 @@ func (s *Store) giveBack(ctx context.Context, keep int64) error {
 // storedContent is a row of contents, and of bodies: the bytes themselves are compared by VerifyContent, and
 // when they are given out.
 type storedContent struct {
-	seq, status, truncated, size, spare int64
-	payment, typ, sha256, removed       string
-	length                              *int64 // of the bytes that are there; nil: there are none
+	status, truncated, size, spare int64
+	typ, removed                   string
+	sha256                         []byte
+	length                         *int64 // of the bytes that are there; nil: there are none
 }
 
-const contentColumns = `c.seq, c.payment, c.http_status, c.type, c.truncated, c.size, c.sha256, c.spare, c.removed,
-	length(b.body)`
+const contentColumns = `c.http_status, c.type, c.truncated, c.size, c.sha256, c.spare, c.removed, length(b.body)`
 
-// contentKinds are the kinds of these columns.
-const contentKinds = "ititiititI"
+// contentKinds are the kinds of these columns, which are missing where there is no content.
+const contentKinds = "ITIIBITI"
 
-func scanStoredContent(row scanner, first ...any) (c storedContent, err error) {
-	err = row.Scan(append(first, &c.seq, &c.payment, &c.status, &c.typ, &c.truncated, &c.size, &c.sha256,
-		&c.spare, &c.removed, &c.length)...)
-	return c, err
-}
-
-// contentFrom is the content that a cursor stands at.
-func contentFrom(c *cursor) storedContent {
-	length, isThere := c.row[9].(int64)
-	found := storedContent{seq: c.int(0), payment: c.text(1), status: c.int(2), typ: c.text(3),
-		truncated: c.int(4), size: c.int(5), sha256: c.text(6), spare: c.int(7), removed: c.text(8)}
-	if isThere {
+// contentFrom is the content that a cursor stands at, its columns from one on; nil: there is none.
+func contentFrom(c *cursor, first int) *storedContent {
+	if c.row[first] == nil {
+		return nil
+	}
+	found := &storedContent{status: c.int(first), typ: c.text(first + 1), truncated: c.int(first + 2),
+		size: c.int(first + 3), sha256: c.bytes(first + 4), spare: c.int(first + 5), removed: c.text(first + 6)}
+	if length, isThere := c.row[first+7].(int64); isThere {
 		found.length = &length
 	}
 	return found
@@ -354,16 +362,16 @@ func contentFrom(c *cursor) storedContent {
 
 // agrees reports whether a payment's content, or none (nil), is what the audit chain says was bought, where
 // it says anything.
-func (c *storedContent) agrees(p storedPayment, bought string) bool {
-	if c == nil || bought == "" {
-		return c == nil && bought == ""
+func (c *storedContent) agrees(p storedPayment, bought contentDetail) bool {
+	if c == nil || bought.SHA256 == "" {
+		return c == nil && bought.SHA256 == ""
 	}
 	spare := p.delivered == 1 || State(p.state) == Failed || c.status < 200 || c.status > 299
 	isThere := c.length != nil && *c.length == c.size
 	return c.truncated>>1 == 0 && c.spare>>1 == 0 && (c.spare == 1) == spare &&
 		(c.removed == "") == isThere && (c.removed == "" || c.length == nil) &&
-		bought == toJSON(contentDetail{SHA256: c.sha256, Bytes: c.size, Status: int(c.status), Type: c.typ,
-			Truncated: c.truncated == 1})
+		bought == contentDetail{SHA256: encodeDigest(c.sha256), Bytes: c.size, Status: c.status,
+			Type: c.typ, Truncated: c.truncated == 1}
 }
 
 // VerifyContent reads all content that is stored, and finds bytes that somebody changed: a page at a time,
@@ -387,21 +395,21 @@ const pageOfContent = 100
 // more.
 func (t *tx) contentPage(after int64) (bytes, last int64, more bool, err error) {
 	type place struct {
-		seq int64
-		id  string
+		payment int64
+		id      string
 	}
 	page, err := collect(t, func(row scanner) (p place, err error) {
-		err = row.Scan(&p.seq, &p.id)
+		err = row.Scan(&p.payment, &p.id)
 		return p, err
-	}, `SELECT seq, payment FROM contents WHERE removed = '' AND seq > ? ORDER BY seq LIMIT ?`, after,
-		pageOfContent)
+	}, `SELECT c.payment, p.id FROM contents c JOIN payments p ON p.seq = c.payment
+		WHERE c.removed = '' AND c.payment > ? ORDER BY c.payment LIMIT ?`, after, pageOfContent)
 	for _, p := range page {
 		if err != nil {
 			break
 		}
 		var c Content
 		c, err = t.content(p.id)
-		bytes, after = bytes+int64(len(c.Body)), p.seq
+		bytes, after = bytes+int64(len(c.Body)), p.payment
 	}
 	return bytes, after, len(page) == pageOfContent, err
 }

@@ -78,19 +78,31 @@ func isNumber(text string) bool {
 	return len(digits) > 0 && len(digits) <= 18 && (digits[0] != '0' || text == "0")
 }
 
+// step is what the details of a payment's events hold.
+type step struct {
+	reservedDetail
+	Unique    string
+	Submitted bool
+	Why       string // of a hold that was released
+	outcomeDetail
+	contentDetail
+}
+
 // readStep is what json.Unmarshal makes of a detail.
 func readStep(text string) (d step, err error) {
 	known := true
 	all := scanDetail(text, func(name, value string, isText bool) {
-		into := d.text(name)
-		switch {
-		case into != nil && isText:
-			*into = value
-		case name == "n" && !isText && isNumber(value):
-			d.N = number(value)
-		case name == "falseReceipt" && value != "null" && !isText && !isNumber(value):
-			d.FalseReceipt = value == "true"
-		case into != nil || name == "n" || name == "chain" || name == "falseReceipt" || !plainNames[name]:
+		if into := d.text(name); into != nil {
+			*into, known = value, known && isText
+			return
+		}
+		isBool := !isText && (value == "true" || value == "false")
+		switch into, whole := d.flag(name), d.whole(name); {
+		case into != nil:
+			*into, known = value == "true", known && isBool
+		case whole != nil && !isText && isNumber(value):
+			*whole = number(value)
+		case !signatureNames[name]:
 			known = false
 		}
 	})
@@ -107,53 +119,79 @@ func (d *step) text(name string) *string {
 	switch name {
 	case "row":
 		return &d.Row
-	case "requirement":
-		return &d.Requirement
 	case "key":
 		return &d.Key
+	case "stored":
+		return &d.Stored
 	case "unique":
 		return &d.Unique
-	case "evidence":
-		return &d.Evidence
-	case "payload":
-		return &d.Payload
-	case "proof":
-		return &d.Proof
-	case "transaction":
-		return &d.Transaction
-	case "note":
-		return &d.Note
 	case "why":
 		return &d.Why
+	case "proof":
+		return (*string)(&d.Proof)
+	case "transaction":
+		return &d.Transaction
 	case "facilitator":
 		return &d.Facilitator
 	case "receipt":
 		return &d.Receipt
+	case "chain":
+		return &d.Chain
+	case "note":
+		return &d.Note
+	case "content":
+		return &d.SHA256
+	case "type":
+		return &d.Type
 	}
 	return nil
 }
 
-// plainNames are the others that payments' events have: encoding/json matches names in any case, so that
-// one which is not known here may be one of ours.
-var plainNames = map[string]bool{"amount": true, "microdollars": true, "asset": true, "network": true,
-	"payTo": true, "url": true, "delivered": true, "sha256": true, "bytes": true, "httpStatus": true,
-	"type": true, "truncated": true, "session": true, "sessionCap": true, "created": true, "host": true,
-	"resource": true, "sums": true}
+// flag is where a name's yes or no belongs; nil: nowhere.
+func (d *step) flag(name string) *bool {
+	switch name {
+	case "submitted":
+		return &d.Submitted
+	case "falseReceipt":
+		return &d.FalseReceipt
+	case "delivered":
+		return &d.Delivered
+	case "truncated":
+		return &d.Truncated
+	}
+	return nil
+}
+
+// whole is where a name's number belongs; nil: nowhere.
+func (d *step) whole(name string) *int64 {
+	switch name {
+	case "bytes":
+		return &d.Bytes
+	case "httpStatus":
+		return &d.Status
+	}
+	return nil
+}
+
+// signatureNames are the others that payments' events have: encoding/json matches names in any case, so
+// that one which is not known here may be one of ours.
+var signatureNames = map[string]bool{"created": true, "sessionCap": true, "evidence": true, "sha256": true, "sums": true}
 
 // readSignature is what json.Unmarshal makes of a detail.
 func readSignature(text string) (g signature, err error) {
 	known := true
 	all := scanDetail(text, func(name, value string, isText bool) {
-		into, whole := g.text(name), g.whole(name)
+		into := g.text(name)
 		switch {
 		case into != nil && isText:
 			*into = value
-		case whole != nil && !isText && isNumber(value):
-			*whole = number(value)
-		case name == "sessionCap" && value == "null" && !isText:
-			g.SessionCap = nil
-		case isText && name != "sums":
-			known = known && g.setMoney(name, value)
+		case name == "created" && !isText && isNumber(value):
+			g.Created = number(value)
+		case name == "submitted" && !isText && (value == "true" || value == "false"):
+			g.Submitted = value == "true"
+		case name == "sessionCap" && isText:
+			g.SessionCap = new(money.Dollars)
+			known = known && g.SessionCap.UnmarshalText([]byte(value)) == nil
 		case name != "sums":
 			known = false
 		}
@@ -166,46 +204,11 @@ func readSignature(text string) (g signature, err error) {
 	return g, err
 }
 
-// whole is where a name's number belongs; nil: nowhere.
-func (g *signature) whole(name string) *int64 {
-	switch name {
-	case "n":
-		return &g.Number
-	case "created":
-		return &g.Created
-	}
-	return nil
-}
-
-// setMoney reports whether a name is that of a sum of money, and the text is one.
-func (g *signature) setMoney(name, text string) bool {
-	switch name {
-	case "amount":
-		return g.Amount.UnmarshalText([]byte(text)) == nil
-	case "microdollars":
-		return g.Price.UnmarshalText([]byte(text)) == nil
-	case "sessionCap":
-		g.SessionCap = new(money.Dollars)
-		return g.SessionCap.UnmarshalText([]byte(text)) == nil
-	}
-	return false
-}
-
 // text is where a name's text belongs; nil: nowhere.
 func (g *signature) text(name string) *string {
 	switch name {
-	case "session":
-		return &g.Session
-	case "host":
-		return &g.Host
-	case "network":
-		return &g.Network
-	case "asset":
-		return &g.Asset
-	case "payTo":
-		return &g.PayTo
-	case "resource":
-		return &g.Resource
+	case "row":
+		return &g.Row
 	case "key":
 		return &g.Key
 	case "unique":
@@ -214,43 +217,11 @@ func (g *signature) text(name string) *string {
 		return &g.Evidence
 	case "sha256":
 		return &g.SignedBytes
+	case "stored":
+		return &g.Stored
 	}
 	return nil
 }
-
-// numbered is what an event says of which payment: its number, whether a client has its answer, and
-// whether the chain proved it.
-type numbered struct {
-	Number    int64           `json:"n"`
-	Chain     json.RawMessage `json:"chain"`
-	Delivered bool            `json:"delivered"`
-}
-
-// readNumbered is what json.Unmarshal makes of a detail.
-func readNumbered(text string) (d numbered, err error) {
-	known := true
-	all := scanDetail(text, func(name, value string, isText bool) {
-		switch {
-		case name == "n" && !isText && isNumber(value):
-			d.Number = number(value)
-		case name == "delivered" && !isText && (value == "true" || value == "false"):
-			d.Delivered = value == "true"
-		case numberedNames[name] || (plainNames[name] && name != "delivered"):
-		default:
-			known = false
-		}
-	})
-	if all && known {
-		return d, nil
-	}
-	d = numbered{}
-	err = json.Unmarshal([]byte(text), &d)
-	return d, err
-}
-
-// numberedNames are the others that such events have, beside plainNames.
-var numberedNames = map[string]bool{"proof": true, "transaction": true, "note": true, "facilitator": true,
-	"receipt": true, "falseReceipt": true, "why": true}
 
 // number is what isNumber said of.
 func number(text string) (n int64) {

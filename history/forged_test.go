@@ -114,11 +114,24 @@ func (g *guarded) relink(after int64) {
 // forge appends a row to the chain.
 func (g *guarded) forge(payment, event, detail string) {
 	g.t.Helper()
-	g.sql(`INSERT INTO audit (at, payment, event, detail, hash) VALUES (?, ?, ?, ?, x'')`,
+	g.sql(`INSERT INTO audit (at, payment, event, detail, hash)
+		VALUES (?, coalesce((SELECT seq FROM payments WHERE id = ?), 0), ?, ?, x'')`,
 		micros(g.clock.now()), payment, event, detail)
 	var last int64
 	require.NoError(g.t, g.write.QueryRow(`SELECT max(seq) FROM audit`).Scan(&last))
 	g.relink(last - 1)
+}
+
+// reservedAs is what the chain says of a payment that was reserved as it is.
+func reservedAs(p Payment) string {
+	return toJSON(reservedDetail{Row: p.digest(), Key: p.IdempotencyKey,
+		Stored: digestOf(pack(p.Requirement, nil, nil))})
+}
+
+// signedAs is what the chain says of a payment that was signed as it is.
+func signedAs(p Payment) signature {
+	return signature{Row: p.digest(), Created: micros(p.Created), Key: p.IdempotencyKey,
+		Evidence: digestOf([]byte(toJSON(p.Evidence))), terms: p.terms()}
 }
 
 // unsign signs a payment and takes it back, in everything that needs no key for it.
@@ -210,12 +223,13 @@ func TestTheNextSignatureFindsWhatWasForged(t *testing.T) {
 			return testHold(5)
 		},
 		"the newest seal is taken off, and all is as it was before": func(g *guarded) Hold {
-			g.sql(`UPDATE audit SET seal = NULL WHERE payment = ? AND event = 'signed'`, g.unsign())
+			g.sql(`UPDATE audit SET seal = NULL WHERE payment = (SELECT seq FROM payments WHERE id = ?) AND event = 'signed'`, g.unsign())
 			return testHold(600)
 		},
 		"the newest seal is over older sums, and all is as it was before": func(g *guarded) Hold {
 			p := g.unsign()
-			g.sql(`UPDATE audit SET detail = json_set(detail, '$.sums', ?) WHERE event = 'signed' AND payment = ?`,
+			g.sql(`UPDATE audit SET detail = json_set(detail, '$.sums', ?) WHERE event = 'signed'
+				AND payment = (SELECT seq FROM payments WHERE id = ?)`,
 				digestOf([]byte(g.text(`SELECT sums FROM sealed_sums`))), p)
 			g.relink(3)
 			return testHold(600)
@@ -225,7 +239,7 @@ func TestTheNextSignatureFindsWhatWasForged(t *testing.T) {
 			g.sql(`UPDATE payments SET state = 'failed' WHERE id = ?`, p.ID)
 			var s sums
 			require.NoError(g.t, json.Unmarshal([]byte(g.text(`SELECT sums FROM sealed_sums`)), &s))
-			s.subtract(signature{Price: 500, Created: micros(p.Created), Host: p.Host, Session: p.Session})
+			s.subtract(signedAs(p))
 			g.sql(`UPDATE sealed_sums SET sums = ?`, string(s.encode()))
 			return testHold(600)
 		},
@@ -260,7 +274,7 @@ func TestTheNextSignatureFindsWhatWasForged(t *testing.T) {
 			p := g.sign(g.reserve(testHold(5)))
 			_, err := g.Finish(g.t.Context(), p.ID, Outcome{State: Unknown})
 			require.NoError(g.t, err)
-			g.sql(`UPDATE audit SET detail = '{}' WHERE event = 'unknown'`)
+			g.sql(`UPDATE audit SET detail = '{"delivered":true}' WHERE event = 'unknown'`)
 			return testHold(5)
 		},
 		"the checkpoint is ahead of the chain": func(g *guarded) Hold {
@@ -350,7 +364,7 @@ func TestAPaymentThatChangedAfterItWasReserved(t *testing.T) {
 		cheap := p
 		cheap.Price = 1
 		g.sql(`UPDATE payments SET usd = 1 WHERE id = ?`, p.ID)
-		g.sql(`UPDATE audit SET detail = ? WHERE payment = ?`, toJSON(reservedDetail(cheap)), p.ID)
+		g.sql(`UPDATE audit SET detail = ? WHERE payment = ?`, reservedAs(cheap), p.Number)
 		var last int64
 		require.NoError(t, g.write.QueryRow(`SELECT max(seq) FROM audit`).Scan(&last))
 		g.relink(last - 1)
@@ -367,10 +381,10 @@ func TestAPaymentThatChangedAfterItWasReserved(t *testing.T) {
 			cheap := p
 			cheap.Price = 1
 			var row int64
-			require.NoError(t, g.write.QueryRow(`SELECT seq FROM audit WHERE payment = ?`, p.ID).Scan(&row))
+			require.NoError(t, g.write.QueryRow(`SELECT seq FROM audit WHERE payment = ?`, p.Number).Scan(&row))
 			require.NotNil(t, g.followed.hash(row))
 			g.sql(`UPDATE payments SET usd = 1 WHERE id = ?`, p.ID)
-			g.sql(`UPDATE audit SET detail = ? WHERE payment = ?`, toJSON(reservedDetail(cheap)), p.ID)
+			g.sql(`UPDATE audit SET detail = ? WHERE payment = ?`, reservedAs(cheap), p.Number)
 			if isLinked {
 				g.relink(row - 1)
 			}
@@ -522,8 +536,9 @@ func TestACrashBetweenTheAgentsSignatureAndItsSubmission(t *testing.T) {
 func TestAForgedSignatureDoesNotExpire(t *testing.T) {
 	g := newGuarded(t)
 	p := g.reserve(testHold(700))
-	g.sql(`UPDATE payments SET state = 'submitted', evidence = '{}', unique_key = 'x' WHERE id = ?`, p.ID)
-	g.forge(p.ID, signedEvent, toJSON(p.signature()))
+	g.sql(`UPDATE payments SET state = 'submitted', record = ?, unique_key = x'00' WHERE id = ?`,
+		pack(nil, nil, []byte(`{}`)), p.ID)
+	g.forge(p.ID, signedEvent, toJSON(signedAs(p)))
 	_, err := g.Expire(t.Context(), p.ID, x402.Evidence{}, Outcome{State: Failed}, g.k)
 	require.True(t, x402.HasCode(err, x402.LedgerCorrupt), "%v", err)
 	for _, linked := range []bool{false, true} {
@@ -532,15 +547,18 @@ func TestAForgedSignatureDoesNotExpire(t *testing.T) {
 		g.sign(g.reserve(testHold(8))) // nobody looks at what is before the newest seal
 		big := p
 		big.Price = 700
-		detail := toJSON(big.signature())
-		g.sql(`UPDATE audit SET detail = ? WHERE payment = ? AND event = 'signed'`, detail, p.ID)
+		g.sql(`UPDATE payments SET usd = 700 WHERE id = ?`, p.ID)
+		_, err = g.Expire(t.Context(), p.ID, x402.Evidence{}, Outcome{State: Failed}, g.k)
+		require.True(t, x402.HasCode(err, x402.LedgerCorrupt), "its terms are under the seal: %v", err)
+		detail := toJSON(signedAs(big))
+		g.sql(`UPDATE audit SET detail = ? WHERE payment = ? AND event = 'signed'`, detail, p.Number)
 		if linked {
 			var at int64
 			var previous []byte
 			require.NoError(t, g.write.QueryRow(`SELECT a.at, b.hash FROM audit a, audit b
-				WHERE a.payment = ? AND a.event = 'signed' AND b.seq = a.seq - 1`, p.ID).Scan(&at, &previous))
+				WHERE a.payment = ? AND a.event = 'signed' AND b.seq = a.seq - 1`, p.Number).Scan(&at, &previous))
 			g.sql(`UPDATE audit SET hash = ? WHERE payment = ? AND event = 'signed'`,
-				link(previous, at, p.ID, signedEvent, detail), p.ID)
+				auditRow{at: at, payment: p.Number, event: signedEvent, detail: detail}.linked(previous), p.Number)
 		}
 		_, err = g.Expire(t.Context(), p.ID, x402.Evidence{}, Outcome{State: Failed}, g.k)
 		require.True(t, x402.HasCode(err, x402.LedgerCorrupt), "%v", err)

@@ -32,7 +32,7 @@ func (s *Store) Freeze(ctx context.Context, f Freeze) error {
 			return err
 		}
 		t.known.freezes = nil
-		return t.audit("", frozenEvent,
+		return t.audit(0, frozenEvent,
 			map[string]string{"network": f.Network, "account": f.Account, "by": f.By, "why": f.Why})
 	})
 }
@@ -76,7 +76,7 @@ func (s *Store) Unfreeze(ctx context.Context, seal func(Lift) ([]byte, error)) (
 		if err := t.row(`SELECT coalesce(max(seq), 0) FROM payments`).Scan(&newest); err != nil {
 			return err
 		}
-		return t.audit("", unfrozenEvent, map[string]any{"lifted": len(lifted), "upTo": l.UpTo, "n": newest,
+		return t.audit(0, unfrozenEvent, map[string]any{"lifted": len(lifted), "upTo": l.UpTo, "n": newest,
 			"seal": digestOf(l.Seal)})
 	})
 	return lifted, err
@@ -102,7 +102,7 @@ func (s *Store) Unlift(ctx context.Context, upTo int64) error {
 			return err
 		}
 		t.known.freezes = nil
-		return t.audit("", liftRefusedEvent, map[string]int64{"upto": upTo})
+		return t.audit(0, liftRefusedEvent, map[string]int64{"upto": upTo})
 	})
 }
 

@@ -50,7 +50,7 @@ var schemaFile string
 var schema = regexp.MustCompile(`[ \t]*--.*`).ReplaceAllString(schemaFile, "")
 
 // format is what schema.sql makes. A ledger of another one is refused.
-const format = 2
+const format = 3
 
 // lockWait bounds how long a process waits for another one's transaction. Transactions here take
 // milliseconds and never span the network, so waiting longer means something is wrong. A caller who
@@ -121,7 +121,7 @@ func Create(ctx context.Context, home string, o Options) error {
 		if err != nil {
 			return err
 		}
-		return t.audit("", createdEvent, map[string]any{"format": format, "ledger": id})
+		return t.audit(0, createdEvent, map[string]any{"format": format, "ledger": id})
 	})
 	if err != nil {
 		return err

@@ -404,7 +404,7 @@ func TestVerifyFindsEveryKindOfTampering(t *testing.T) {
 		"no search": `DELETE FROM payment_search`,
 		"one more": `INSERT INTO payment_search SELECT seq + 1, url, usd, state, symbol, prefix_length
 			FROM payment_search`,
-		"prefix": `UPDATE payments SET url_prefix = 'https://b'`,
+		"prefix": `UPDATE payments SET prefix_length = 9`,
 	} {
 		t.Run(name, func(t *testing.T) {
 			s, _, _ := newStore(t)
@@ -588,7 +588,7 @@ func TestPlansUseTheirIndexes(t *testing.T) {
 		`SELECT amount FROM payments WHERE source = ? AND asset = ? AND network = ?
 			AND state IN ('reserved', 'submitted', 'unknown')`: "payments_held",
 		`SELECT amount FROM payments WHERE source = ? AND asset = ? AND network = ? AND state = 'settled'
-			AND updated_at >= ?`: "payments_by_source",
+			AND updated_at >= ?`: "payments_settled",
 		selectPayment + ` WHERE state = 'settled' AND proof = 'claimed' AND created_at >= ?
 			ORDER BY seq LIMIT ?`: "payments_claimed",
 		`SELECT max(created_at) FROM payments`: "payments_by_time",

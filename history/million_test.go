@@ -2,10 +2,10 @@ package history
 
 import (
 	"cmp"
+	"encoding/hex"
 	"flag"
 	"fmt"
 	"path/filepath"
-	"strings"
 	"testing"
 	"time"
 
@@ -80,37 +80,54 @@ func (t *tx) millionth(p Payment, n int) error {
 	p.ID, p.URL, p.Host = fmt.Sprintf("pay_%032x", n), fmt.Sprintf("https://%s/item/%d", host, n), host
 	p.State, p.Note, p.Created, p.Updated = Reserved, "", t.Now, t.Now
 	p.Fingerprint = [32]byte(link(nil, int64(n)))
-	p.Requirement = []byte(`{"scheme":"exact","network":"eip155:84532","amount":"1","asset":"0xasset",` +
-		`"payTo":"0xpayee","maxTimeoutSeconds":60,"extra":{"name":"USDC","version":"2"}}`)
-	if err := t.insert(&p); err != nil {
+	agent, payTo := hexOfSize(20, "agent"), hexOfSize(20, host)
+	p.Network, p.Asset = "eip155:8453", "0x833589fcd6edb6e08f4c7c32d4f71b54bda02913"
+	p.PayTo, p.Source = payTo, agent
+	p.Requirement = fmt.Appendf(nil, `{"amount":"1","asset":"0x833589fCD6eDb6E08f4c7C32D4f71b54bdA02913","extra":`+
+		`{"name":"USD Coin","version":"2"},"maxTimeoutSeconds":60,"network":"eip155:8453","payTo":"%s","scheme":"exact"}`,
+		payTo)
+	if err := t.insert(&p, pack(p.Requirement, nil, nil)); err != nil {
 		return err
 	}
 	if n%997 == 0 {
 		return t.move(p, Failed, `{"why":"bench"}`, `note = ?`, "bench")
 	}
-	nonce := fmt.Sprintf("0x%064x", n)
-	payload := fmt.Sprintf(`{"x402Version":2,"payload":{"signature":"0x%s","authorization":{"from":"0xagent",`+
-		`"to":"0xpayee","value":"1","validAfter":"0","validBefore":"1900000000","nonce":"%s"}}}`,
-		strings.Repeat("5a", 65), nonce)
-	err := t.submit(p, p.LeaseOwner, Signed{Payload: []byte(payload), Requirement: p.Requirement,
-		UniqueKey: nonce, Evidence: x402.Evidence{Network: p.Network, Asset: p.Asset, Payer: "0xagent",
-			PayTo: p.PayTo, Amount: p.Amount, Nonce: nonce, ValidBefore: 1_900_000_000}}, nil,
-		testKeyholder())
+	nonce, transaction := hexOfSize(32, "nonce", fmt.Sprint(n)), hexOfSize(32, "transaction", fmt.Sprint(n))
+	payload := fmt.Sprintf(`{"x402Version":2,"payload":{"authorization":{"from":"%s","to":"%s","value":"1",`+
+		`"validAfter":"0","validBefore":"1900000000","nonce":"%s"},"signature":"%s1b"},"resource":{"description":`+
+		`"An item","mimeType":"application/json","url":"%s"},"accepted":%s}`, agent, payTo, nonce,
+		hexOfSize(64, "signature", nonce), p.URL, p.Requirement)
+	signed := Signed{Payload: []byte(payload), Requirement: p.Requirement,
+		UniqueKey: p.Network + " " + p.Asset + " " + agent + " " + nonce, Evidence: x402.Evidence{Network: p.Network,
+			Asset: p.Asset, Payer: agent, PayTo: payTo, Amount: p.Amount, Nonce: nonce, ValidBefore: 1_900_000_000,
+			ExpiresAt: time.Unix(1_900_000_000, 0).UTC()}}
+	err := t.submit(p, p.LeaseOwner, signed, signed.record(), nil, testKeyholder())
 	if err != nil {
 		return err
 	}
-	_, err = t.outcome(p.ID, Outcome{State: Settled, Proof: Claimed, Transaction: nonce,
-		Receipt: fmt.Appendf(nil, `{"success":true,"transaction":"%s","network":"eip155:84532"}`, nonce),
+	_, err = t.outcome(p.ID, Outcome{State: Settled, Proof: Claimed,
+		Transaction: transaction, Receipt: fmt.Appendf(nil, `{"network":"eip155:8453","payer":"%s","success":true,`+
+			`"transaction":"%s"}`, agent, transaction),
 		Content: &Content{Status: 200, Type: "application/json",
 			Body: fmt.Appendf(nil, `{"item":%d,"weather":"sunny","celsius":21}`, n)}})
 	if err == nil {
 		err = t.deliver(p.ID)
 	}
 	if err == nil {
-		_, err = t.outcome(p.ID, Outcome{State: Settled, Proof: Chain, Transaction: nonce,
-			ChainProof: x402.Status{State: x402.Settled}})
+		_, err = t.outcome(p.ID, Outcome{State: Settled, Proof: Chain,
+			Transaction: transaction, ChainProof: x402.Status{State: x402.Settled,
+				Transaction: transaction, Block: 30_000_000, At: t.Now.Truncate(time.Second)}})
 	}
 	return err
+}
+
+// hexOfSize is a number of so many bytes that looks random, and is the same for the same names.
+func hexOfSize(size int, names ...string) string {
+	var all []byte
+	for n := int64(0); len(all) < size; n++ {
+		all = append(all, link(nil, n, names...)...)
+	}
+	return "0x" + hex.EncodeToString(all[:size])
 }
 
 // BenchmarkMillionRead is what reads a ledger as a whole.

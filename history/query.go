@@ -5,37 +5,42 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"slices"
 	"time"
 
 	"x402-wallet/x402/money"
 )
 
-const selectPayment = `SELECT seq, id, session, state, proof, created_at, updated_at, fingerprint,
+// paymentColumns are all but what is packed, which takes most of the time that reading a payment takes.
+const paymentColumns = `seq, id, session, state, proof, created_at, updated_at, fingerprint,
 	coalesce(idempotency_key, ''), method, url, target, host, network, scheme, dialect, asset, symbol,
-	amount, usd, pay_to, source, requirement, payload, coalesce(evidence, ''), transaction_id, facilitator,
-	coalesce(receipt, ''), coalesce(chain_proof, ''), note, false_receipt, lease_owner, waiter, delivered
-	FROM payments`
+	amount, usd, pay_to, source, transaction_id, facilitator, note, false_receipt, lease_owner, waiter,
+	delivered`
+
+const (
+	selectPayment = `SELECT ` + paymentColumns + `, record, receipt, chain_proof FROM payments`
+	selectBrief   = `SELECT ` + paymentColumns + `, NULL, NULL, NULL FROM payments`
+)
 
 func scanPayment(row scanner) (p Payment, err error) {
 	var created, updated int64
-	var fingerprint, payload []byte
-	var requirement, evidence, receipt, proof string
+	var fingerprint, record, receipt, chainProof, evidence []byte
 	err = row.Scan(&p.Number, &p.ID, &p.Session, &p.State, &p.Proof, &created, &updated, &fingerprint,
 		&p.IdempotencyKey, &p.Method, &p.URL, &p.Target, &p.Host, &p.Network, &p.Scheme, &p.Dialect, &p.Asset,
-		&p.Symbol, &p.Amount, &p.Price, &p.PayTo, &p.Source, &requirement, &payload, &evidence,
-		&p.Transaction, &p.Facilitator, &receipt, &proof, &p.Note, &p.FalseReceipt, &p.LeaseOwner, &p.Waiter,
-		&p.Delivered)
+		&p.Symbol, &p.Amount, &p.Price, &p.PayTo, &p.Source, &p.Transaction, &p.Facilitator, &p.Note,
+		&p.FalseReceipt, &p.LeaseOwner, &p.Waiter, &p.Delivered, &record, &receipt, &chainProof)
 	if err != nil {
 		return p, err
 	}
 	p.Created, p.Updated = fromMicros(created), fromMicros(updated)
 	copy(p.Fingerprint[:], fingerprint)
-	p.Requirement, p.Payload = raw(requirement), raw(string(payload))
-	p.Receipt, p.ChainProof = raw(receipt), raw(proof)
-	if evidence != "" {
-		if err := json.Unmarshal([]byte(evidence), &p.Evidence); err != nil {
-			return p, damaged("read the evidence of "+p.ID, err)
-		}
+	err = errors.Join(unpack(record, (*[]byte)(&p.Requirement), (*[]byte)(&p.Payload), &evidence),
+		unpack(receipt, (*[]byte)(&p.Receipt)), unpack(chainProof, (*[]byte)(&p.ChainProof)))
+	if err == nil && evidence != nil {
+		err = json.Unmarshal(evidence, &p.Evidence)
+	}
+	if err != nil {
+		return p, damaged("read "+p.ID, err)
 	}
 	return p, nil
 }
@@ -45,6 +50,12 @@ func raw(text string) json.RawMessage {
 		return nil
 	}
 	return json.RawMessage(text)
+}
+
+// brief reads a payment without what is packed.
+func (t *tx) brief(id string) (Payment, error) {
+	p, err := scanPayment(t.row(selectBrief+` WHERE id = ?`, id))
+	return p, none(err, errNoPayment)
 }
 
 // ErrNotFound says that what was asked for is not in the ledger.
@@ -96,11 +107,15 @@ func (s *Store) Unfinished(ctx context.Context, after string, limit int) ([]Paym
 // ExpiredFeePayers returns the fee payers of a network's payments since a time that were signed and
 // never settled.
 func (s *Store) ExpiredFeePayers(ctx context.Context, network string, since time.Time) ([]string, error) {
-	return read(ctx, s, func(t *tx) ([]string, error) {
-		return collect(t, scanText, `SELECT DISTINCT evidence ->> 'feePayer' AS fee_payer FROM payments
-			WHERE created_at >= ? AND state = 'failed' AND network = ? AND fee_payer <> ''`,
-			micros(since), network)
-	})
+	expired, err := s.many(ctx, ` WHERE created_at >= ? AND state = 'failed' AND network = ?
+		AND unique_key IS NOT NULL`, micros(since), network)
+	var list []string
+	for _, p := range expired {
+		if payer := p.Evidence.FeePayer; payer != "" && !slices.Contains(list, payer) {
+			list = append(list, payer)
+		}
+	}
+	return list, err
 }
 
 // Claimed returns settled payments that rest on a claim only, oldest first.
@@ -118,18 +133,28 @@ func (s *Store) many(ctx context.Context, where string, args ...any) ([]Payment,
 	})
 }
 
-// Events returns what the audit chain has of a payment's states and approvals, oldest first.
+// Events returns what the audit chain has of a payment's states and approvals, oldest first; of no payment
+// (""), all that is about none. That it was signed is the event "submitted" where it could leave then.
 func (s *Store) Events(ctx context.Context, id string) ([]Event, error) {
-	scan := func(row scanner) (e Event, err error) {
-		var at int64
-		var detail string
-		err = row.Scan(&at, &e.Event, &detail)
-		e.At, e.Detail = fromMicros(at), json.RawMessage(detail)
-		return e, err
-	}
-	return read(ctx, s, func(t *tx) ([]Event, error) {
-		return collect(t, scan, `SELECT at, event, detail FROM audit WHERE payment = ?
-			AND event NOT IN ('signed', 'expired', 'delivered', 'keyed', 'content') ORDER BY seq`, id)
+	return read(ctx, s, func(t *tx) (list []Event, err error) {
+		err = t.forEach(func(row scanner) error {
+			var at int64
+			var event, detail string
+			if err := row.Scan(&at, &event, &detail); err != nil {
+				return err
+			}
+			if event == signedEvent {
+				g, err := readSignature(detail)
+				if err != nil || !g.Submitted {
+					return nil
+				}
+				event = string(Submitted)
+			}
+			list = append(list, Event{At: fromMicros(at), Event: event, Detail: json.RawMessage(detail)})
+			return nil
+		}, `SELECT at, event, detail FROM audit WHERE payment = coalesce((SELECT seq FROM payments WHERE id = ?1), iif(?1 = '', 0, -1))
+			AND event NOT IN ('expired', 'delivered', 'keyed', 'content') ORDER BY seq`, id)
+		return list, err
 	})
 }
 
@@ -152,7 +177,7 @@ func (s *Store) RecordDelegation(ctx context.Context, network, account string,
 		if err != nil {
 			return err
 		}
-		return t.audit("", delegationEvent,
+		return t.audit(0, delegationEvent,
 			map[string]any{"network": network, "account": account, "largest": now})
 	})
 	return largest, err

@@ -5,9 +5,11 @@ import (
 	"crypto/hmac"
 	"encoding/hex"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"strings"
 
+	"x402-wallet/x402"
 	"x402-wallet/x402/money"
 )
 
@@ -18,13 +20,15 @@ type replay struct {
 	t *tx
 	k Keyholder
 
+	stored func(number int64) (storedPayment, error) // a payment as it is in the table
+
 	reservations int64
 	redates      []redate // read ahead of the chain
 	redated      []redate // as it was read: the same
 	sessions     []*chainSession
 	paid         map[string]int64 // when the newest payment of each session was made
 	approvals    map[string]*chainApproval
-	usedBy       map[string]string // payment → approval
+	usedBy       map[int64]string // payment → approval
 	freezes      [][]any
 	lifts        map[string]string
 	rules        map[string]string
@@ -62,7 +66,8 @@ type chainChannel struct {
 
 // rowDetail is what the details of the chain's rows hold, of all kinds of rows.
 type rowDetail struct {
-	ID, By, Seal, Row, Said  string
+	ID, Payment, Seal, Row   string
+	By, Said                 string
 	IDs                      []string
 	Cap                      *money.Dollars
 	Expires, Declined, Since int64
@@ -84,7 +89,7 @@ type rowDetail struct {
 
 func (t *tx) newReplay(k Keyholder) (*replay, error) {
 	r := &replay{t: t, k: k, paid: map[string]int64{}, approvals: map[string]*chainApproval{},
-		usedBy: map[string]string{}, lifts: map[string]string{}, rules: map[string]string{},
+		usedBy: map[int64]string{}, lifts: map[string]string{}, rules: map[string]string{},
 		channels: map[string]chainChannel{}, delegations: map[string]string{}, meta: map[string]string{},
 		imported: digestOf(nil), entries: map[string][]byte{}}
 	err := t.row(`SELECT coalesce(max(seq), 0) FROM audit WHERE seal IS NOT NULL`).Scan(&r.newestSeal)
@@ -100,13 +105,10 @@ func (r *replay) apply(row auditRow) error {
 		}
 	case row.seal != nil:
 		return corrupt("event %d (%s) has a seal, which such an event never has", row.seq, row.event)
-	case row.event == string(Reserved):
-		r.reservations++
-		return nil
 	default:
-		r.sums.apply(row.event, row.detail)
+		r.sums.apply(row)
 	}
-	if row.payment != "" && row.event != usedEvent && row.event != returnedEvent {
+	if row.payment != 0 && row.event != usedEvent && row.event != returnedEvent {
 		return nil
 	}
 	var d rowDetail
@@ -192,7 +194,7 @@ func (r *replay) approval(row auditRow, d rowDetail) error {
 	case a == nil:
 		return corrupt("event %d is of an approval that was never asked for", row.seq)
 	case row.event == usedEvent:
-		a.state, a.payment = string(Used), row.payment
+		a.state, a.payment = string(Used), d.Payment
 		r.usedBy[row.payment] = d.ID
 	default:
 		a.state = strings.TrimPrefix(row.event, approvalEvent)
@@ -204,7 +206,8 @@ func (r *replay) approval(row auditRow, d rowDetail) error {
 // sealedRow checks a sealed row, and adds what was signed.
 func (r *replay) sealedRow(row auditRow) error {
 	if row.seal == nil {
-		return corrupt("event %d (%s of %s) is not sealed by this wallet", row.seq, row.event, row.payment)
+		return corrupt("event %d (%s of payment %d) is not sealed by this wallet", row.seq, row.event,
+			row.payment)
 	}
 	if r.k.MAC != nil {
 		own, err := r.k.MAC(rowData(row.hash))
@@ -212,12 +215,11 @@ func (r *replay) sealedRow(row auditRow) error {
 			return err
 		}
 		if !hmac.Equal(own, row.seal) {
-			return corrupt("event %d (%s of %s) is not sealed by this wallet", row.seq, row.event,
+			return corrupt("event %d (%s of payment %d) is not sealed by this wallet", row.seq, row.event,
 				row.payment)
 		}
 	}
 	var d rowDetail
-	var g signature
 	var err error
 	if row.event != signedEvent || row.seq == r.newestSeal { // of each signature that takes too long
 		err = json.Unmarshal([]byte(row.detail), &d)
@@ -225,14 +227,7 @@ func (r *replay) sealedRow(row auditRow) error {
 	switch {
 	case err != nil:
 	case row.event == signedEvent:
-		g, err = readSignature(row.detail)
-		if err == nil && !r.sums.knows(g.created()) {
-			return corrupt("event %d was signed too late", row.seq)
-		}
-		r.sums.add(g)
-		for _, e := range remembered(row.payment, g) {
-			r.entries[string(e.key)] = e.value
-		}
+		err = r.signed(row)
 	case row.event == expiredEvent:
 		err = r.expired(row)
 	case row.event == voucherEvent && d.Voucher != nil:
@@ -240,6 +235,9 @@ func (r *replay) sealedRow(row auditRow) error {
 		r.entries[string(e.key)] = e.value
 	case row.event == sealedEvent && d.Accepted != nil:
 		r.restartFrom(*d.Accepted)
+	}
+	if _, isKnown := errors.AsType[*x402.Error](err); isKnown {
+		return err
 	}
 	if err != nil {
 		return corrupt("event %d (%s) cannot be read", row.seq, row.event)
@@ -250,20 +248,46 @@ func (r *replay) sealedRow(row auditRow) error {
 	return nil
 }
 
-func (r *replay) expired(row auditRow) error {
-	var detail string
-	var g signature
-	err := r.t.row(`SELECT detail FROM audit WHERE payment = ? AND event = 'signed' AND seq < ? ORDER BY seq DESC
-		LIMIT 1`, row.payment, row.seq).
-		Scan(&detail)
-	if err == nil {
-		err = json.Unmarshal([]byte(detail), &g)
-	}
+// signed adds a signature to what was signed.
+func (r *replay) signed(row auditRow) error {
+	g, err := readSignature(row.detail)
 	if err != nil {
 		return err
 	}
+	if !r.sums.knows(g.created()) {
+		return corrupt("event %d was signed too late", row.seq)
+	}
+	p, err := r.stored(row.payment)
+	if err != nil {
+		return err
+	}
+	g.terms = p.terms()
+	r.sums.add(g)
+	for _, e := range remembered(p.id, g) {
+		r.entries[string(e.key)] = e.value
+	}
+	return nil
+}
+
+func (r *replay) expired(row auditRow) error {
+	var detail string
+	err := r.t.row(`SELECT detail FROM audit WHERE payment = ? AND event = 'signed' AND seq < ? ORDER BY seq DESC
+		LIMIT 1`, row.payment, row.seq).
+		Scan(&detail)
+	if err != nil {
+		return err
+	}
+	g, err := readSignature(detail)
+	if err != nil {
+		return err
+	}
+	p, err := r.stored(row.payment)
+	if err != nil {
+		return err
+	}
+	g.terms = p.terms()
 	r.sums.subtract(g)
-	r.entries[string(expiredKey(row.payment))] = []byte{1}
+	r.entries[string(expiredKey(p.id))] = []byte{1}
 	if g.Key != "" {
 		delete(r.entries, string(idempotencyKey(g.Key)))
 	}

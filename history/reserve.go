@@ -82,6 +82,7 @@ func (s *Store) Reserve(ctx context.Context, h Hold) (Payment, error) {
 	if err != nil {
 		return p, err
 	}
+	record := pack(p.Requirement, nil, nil)
 	err = s.commitNoSync(ctx, func(t *tx) error {
 		if err := t.sameFormat(); err != nil {
 			return err
@@ -112,13 +113,16 @@ func (s *Store) Reserve(ctx context.Context, h Hold) (Payment, error) {
 		p.ID, p.Session, p.State = cmp.Or(p.ID, NewID(t.Now)), session.ID, Reserved
 		p.Created, p.Updated = t.Now, t.Now
 		p.LeaseOwner, p.Waiter = owner, owner
-		if err := t.useApproval(h.Approval, p.ID); err != nil {
+		if err := t.stillApproved(h.Approval); err != nil {
 			return err
 		}
 		if err := t.coveredByChain(h); err != nil {
 			return err
 		}
-		return t.insert(&p)
+		if err := t.insert(&p, record); err != nil {
+			return err
+		}
+		return t.useApproval(h.Approval, p)
 	})
 	return p, err
 }
@@ -213,7 +217,7 @@ func (t *tx) newSession(newCap *money.Dollars, seal func(budget.Session) ([]byte
 	if err != nil {
 		return fresh, err
 	}
-	return fresh, t.audit("", sessionEvent, map[string]any{"id": fresh.ID, "cap": newCap,
+	return fresh, t.audit(0, sessionEvent, map[string]any{"id": fresh.ID, "cap": newCap,
 		"seal": digestOf(sealed)})
 }
 

@@ -33,7 +33,7 @@ var ErrRulesMoved = errors.New("other rules were sealed meanwhile")
 func (s *Store) SealedIn(ctx context.Context) (string, error) {
 	return read(ctx, s, func(t *tx) (home string, err error) {
 		home, err = scanText(t.row(`SELECT coalesce(detail ->> 'home', '') FROM audit
-			WHERE payment = '' AND event = 'sealed' ORDER BY seq DESC LIMIT 1`))
+			WHERE payment = 0 AND event = 'sealed' ORDER BY seq DESC LIMIT 1`))
 		return home, none(err, nil)
 	})
 }
@@ -69,7 +69,7 @@ func (s *Store) SealRules(ctx context.Context, r SealedRules, home string, accep
 			now.Memory = "" // which follows from what was signed
 			detail["accepted"] = now.sums
 		}
-		return t.seal(k, now, "", sealedEvent, detail)
+		return t.seal(k, now, 0, sealedEvent, detail)
 	})
 }
 

@@ -39,29 +39,28 @@ CREATE TABLE payments (
     usd             INTEGER NOT NULL,
     pay_to          TEXT NOT NULL,
     source          TEXT NOT NULL,          -- whose money: EVM address or token account
-    requirement     TEXT NOT NULL,          -- the option as a facilitator is sent it
-    payload         BLOB,                   -- the signed bytes: on disk before they leave
-    evidence        TEXT,                   -- what the chain is asked by
-    unique_key      TEXT UNIQUE,            -- nonce or our own signature: one per signed payment
+    record          BLOB NOT NULL,          -- packed (pack.go): the option as a facilitator is sent it, the
+                                            -- signed bytes (on disk before they leave), what the chain is asked by
+    unique_key      BLOB UNIQUE,            -- hash of nonce or our own signature: one per signed payment
     transaction_id  TEXT NOT NULL DEFAULT '',
     facilitator     TEXT NOT NULL DEFAULT '',
-    receipt         TEXT,
-    chain_proof     TEXT,                   -- the chain's answer
+    receipt         BLOB,                   -- packed
+    chain_proof     BLOB,                   -- packed: the chain's answer
     note            TEXT NOT NULL DEFAULT '',
     false_receipt   INTEGER NOT NULL DEFAULT 0,
     lease_owner     TEXT NOT NULL DEFAULT '', -- the process that works on it now
     waiter          TEXT NOT NULL DEFAULT '', -- the process whose client waits for the answer
     delivered       INTEGER NOT NULL DEFAULT 0,
-    url_prefix      TEXT NOT NULL DEFAULT ''  -- scheme, host and often the first word of the path: what sums are kept by (search.go)
+    prefix_length   INTEGER NOT NULL          -- of scheme, host and often the first word of the path: what sums are kept by (search.go)
 );
 CREATE INDEX payments_by_time         ON payments (created_at);
-CREATE INDEX payments_by_transaction  ON payments (transaction_id) WHERE transaction_id <> '';
+CREATE INDEX payments_by_transaction  ON payments (substr(transaction_id, 1, 20)) WHERE transaction_id <> '';
 CREATE INDEX payments_resumable        ON payments (fingerprint, seq)
     WHERE state IN ('reserved', 'submitted', 'unknown') OR state = 'settled' AND delivered = 0;
 CREATE INDEX payments_unfinished      ON payments (seq) WHERE state IN ('reserved', 'submitted', 'unknown');
 CREATE INDEX payments_held            ON payments (source, asset) WHERE state IN ('reserved', 'submitted', 'unknown');
 CREATE INDEX payments_claimed         ON payments (seq) WHERE state = 'settled' AND proof = 'claimed';
-CREATE INDEX payments_by_source       ON payments (source, asset, updated_at) WHERE state = 'settled';
+CREATE INDEX payments_settled         ON payments (updated_at) WHERE state = 'settled';
 CREATE INDEX payments_reserved         ON payments (seq) WHERE state = 'reserved';
 
 CREATE UNIQUE INDEX payments_by_key  ON payments (idempotency_key) WHERE idempotency_key IS NOT NULL AND state <> 'failed';
@@ -79,7 +78,7 @@ CREATE INDEX payment_search_failed ON payment_search (seq, url) WHERE state = 'f
 CREATE INDEX payment_search_long ON payment_search (seq) WHERE length(url) > 512;
 
 CREATE TRIGGER payment_search_insert AFTER INSERT ON payments BEGIN
-    INSERT INTO payment_search VALUES (NEW.seq, lower(NEW.url), (NEW.state <> 'failed') * NEW.usd, NEW.state, NEW.symbol, length(NEW.url_prefix));
+    INSERT INTO payment_search VALUES (NEW.seq, lower(NEW.url), (NEW.state <> 'failed') * NEW.usd, NEW.state, NEW.symbol, NEW.prefix_length);
 END;
 
 CREATE TRIGGER payment_search_update AFTER UPDATE OF state ON payments WHEN OLD.state <> NEW.state BEGIN
@@ -106,8 +105,8 @@ CREATE TRIGGER totals_insert AFTER INSERT ON payments BEGIN
         ('network', NEW.network, NEW.created_at / 86400000000),
         ('symbol', NEW.symbol, NEW.created_at / 86400000000),
         ('hour', NEW.symbol, NEW.created_at / 3600000000),
-        ('prefix', NEW.symbol || char(10) || NEW.url_prefix, NEW.created_at / 86400000000),
-        ('prefix ever', NEW.symbol || char(10) || NEW.url_prefix, 0))
+        ('prefix', NEW.symbol || char(10) || substr(NEW.url, 1, NEW.prefix_length), NEW.created_at / 86400000000),
+        ('prefix ever', NEW.symbol || char(10) || substr(NEW.url, 1, NEW.prefix_length), 0))
     WHERE true
     ON CONFLICT (scope, key, day) DO UPDATE SET spent = spent + excluded.spent, held = held + excluded.held;
 END;
@@ -124,8 +123,8 @@ WHEN OLD.state <> NEW.state AND (OLD.state IN ('settled', 'failed') OR NEW.state
         ('network', NEW.network, NEW.created_at / 86400000000),
         ('symbol', NEW.symbol, NEW.created_at / 86400000000),
         ('hour', NEW.symbol, NEW.created_at / 3600000000),
-        ('prefix', NEW.symbol || char(10) || NEW.url_prefix, NEW.created_at / 86400000000),
-        ('prefix ever', NEW.symbol || char(10) || NEW.url_prefix, 0));
+        ('prefix', NEW.symbol || char(10) || substr(NEW.url, 1, NEW.prefix_length), NEW.created_at / 86400000000),
+        ('prefix ever', NEW.symbol || char(10) || substr(NEW.url, 1, NEW.prefix_length), 0));
 END;
 
 -- The URLs by any three characters in a row, and what of them is behind their prefixes. Payments come in by the block of 256, because one
@@ -137,28 +136,26 @@ CREATE VIRTUAL TABLE url_suffix_fts USING fts5 (text, tokenize = 'trigram', deta
 CREATE TRIGGER url_fts_insert AFTER INSERT ON payments WHEN NEW.seq % 256 = 0 BEGIN
     INSERT INTO url_fts (rowid, text) SELECT seq, url FROM payments
         WHERE seq > NEW.seq - 256 AND seq <= NEW.seq AND length(url) <= 512;
-    INSERT INTO url_suffix_fts (rowid, text) SELECT seq, substr(url, length(url_prefix) + 1) FROM payments
+    INSERT INTO url_suffix_fts (rowid, text) SELECT seq, substr(url, prefix_length + 1) FROM payments
         WHERE seq > NEW.seq - 256 AND seq <= NEW.seq AND length(url) <= 512;
 END;
 
 -- What was bought: of each payment one row for ever, which says what its content was; the audit chain says the same. Apart from payments,
 -- so that sums over payments stay narrow; the bytes are apart from both, so that nothing but reading them reads them (content.go).
 CREATE TABLE contents (
-    seq         INTEGER PRIMARY KEY,        -- in the order in which they came
-    payment     TEXT NOT NULL UNIQUE,
+    payment     INTEGER PRIMARY KEY,        -- its seq
     http_status INTEGER NOT NULL,
     type        TEXT NOT NULL,
     truncated   INTEGER NOT NULL,
     size        INTEGER NOT NULL,           -- bytes
-    sha256      TEXT NOT NULL,              -- of them, hex
+    sha256      BLOB NOT NULL,              -- of them
     spare       INTEGER NOT NULL,           -- nobody waits for it: delivered, or of no use
     removed     TEXT NOT NULL DEFAULT ''    -- why the bytes are gone: quota | pruned
 );
-CREATE INDEX contents_stored ON contents (seq) WHERE removed = '';
-CREATE INDEX contents_spare  ON contents (seq) WHERE removed = '' AND spare = 1;
+CREATE INDEX contents_spare ON contents (payment) WHERE removed = '' AND spare = 1;
 
 CREATE TABLE bodies (
-    content INTEGER PRIMARY KEY,            -- its seq
+    payment INTEGER PRIMARY KEY,            -- its seq
     body    BLOB NOT NULL
 );
 
@@ -182,20 +179,20 @@ END;
 
 CREATE TRIGGER contents_delivered AFTER UPDATE OF state, delivered ON payments
 WHEN (NEW.delivered = 1 OR NEW.state = 'failed') <> (OLD.delivered = 1 OR OLD.state = 'failed') BEGIN
-    UPDATE contents SET spare = (NEW.delivered = 1 OR NEW.state = 'failed' OR http_status NOT BETWEEN 200 AND 299) WHERE payment = NEW.id;
+    UPDATE contents SET spare = (NEW.delivered = 1 OR NEW.state = 'failed' OR http_status NOT BETWEEN 200 AND 299) WHERE payment = NEW.seq;
 END;
 
 -- Every change of state, chained: hash = SHA-256(previous hash ‖ the row).
 CREATE TABLE audit (
     seq     INTEGER PRIMARY KEY,
     at      INTEGER NOT NULL,
-    payment TEXT NOT NULL,
+    payment INTEGER NOT NULL,               -- its seq; 0: none
     event   TEXT NOT NULL,
     detail  TEXT NOT NULL,
     hash    BLOB NOT NULL,
     seal    BLOB                            -- MAC of the hash by who held the key (sealed.go); NULL: nobody did
 );
-CREATE INDEX audit_by_payment ON audit (payment, seq);
+CREATE INDEX audit_by_payment ON audit (payment);
 CREATE INDEX audit_sealed ON audit (seq) WHERE seal IS NOT NULL;
 
 -- The sums that the newest sealed row of the audit chain names by their digest.

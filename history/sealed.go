@@ -5,10 +5,10 @@ import (
 	"crypto/hmac"
 	"crypto/sha256"
 	"database/sql"
+	"encoding/base64"
 	"encoding/hex"
 	"encoding/json"
 	"errors"
-	"fmt"
 	"slices"
 	"strings"
 	"time"
@@ -151,9 +151,9 @@ func (t *tx) replaySince(s *sealed, k Keyholder, earlier *auditRow) error {
 			return nil
 		}
 		if isSealedEvent(r.event) {
-			return corrupt("event %d (%s of %s) is not sealed by this wallet", r.seq, r.event, r.payment)
+			return corrupt("event %d (%s of payment %d) is not sealed by this wallet", r.seq, r.event, r.payment)
 		}
-		s.apply(r.event, r.detail)
+		s.apply(r)
 		return nil
 	})
 	if err == nil {
@@ -163,7 +163,7 @@ func (t *tx) replaySince(s *sealed, k Keyholder, earlier *auditRow) error {
 }
 
 // seal appends a sealed row, and keeps its sums, whose digest it adds to the detail.
-func (t *tx) seal(k Keyholder, s *sealed, payment, event string, detail any) error {
+func (t *tx) seal(k Keyholder, s *sealed, payment int64, event string, detail any) error {
 	s.Memory = hex.EncodeToString(s.memory.root[:])
 	state := s.encode()
 	text := strings.TrimSuffix(toJSON(detail), "}") + `,"sums":"` + digestOf(state) + `"}`
@@ -311,4 +311,10 @@ func tooLate() error {
 	return e.WithHint("make the same call again")
 }
 
-func digestOf(data []byte) string { return fmt.Sprintf("%x", sha256.Sum256(data)) }
+// digestOf is a SHA-256 as the ledger's rows name it.
+func digestOf(data []byte) string {
+	sum := sha256.Sum256(data)
+	return encodeDigest(sum[:])
+}
+
+func encodeDigest(sum []byte) string { return base64.RawURLEncoding.EncodeToString(sum) }

@@ -137,7 +137,8 @@ func (t *tx) search(f Filter) (*search, error) {
 	if f.Before != "" {
 		var cursor int64
 		err = t.row(`SELECT seq FROM payments WHERE id = ?1 UNION ALL
-			SELECT seq FROM payments WHERE transaction_id = ?1 AND transaction_id <> '' LIMIT 1`,
+			SELECT seq FROM payments WHERE substr(transaction_id, 1, 20) = substr(?1, 1, 20)
+				AND transaction_id = ?1 AND transaction_id <> '' LIMIT 1`,
 			f.Before).Scan(&cursor)
 		q.to = min(q.to, cursor)
 	}

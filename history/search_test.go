@@ -56,10 +56,9 @@ func TestListIsWhatALookAtEachPaymentFinds(t *testing.T) {
 		_, err := tx.Exec(
 			`INSERT INTO payments (id, session, state, created_at, updated_at, fingerprint, method, url,
 				target, host, network, scheme, dialect,
-			asset, symbol, amount, usd, pay_to, url_prefix, source, requirement)
-			VALUES (?, 's', 'reserved', ?, 0, x'00', 'GET', ?, '', ?, ?, '', '', '', ?, '0', ?, '', ?, '',
-			'{}')`,
-			p.id, micros(at), p.url, p.host, p.network, p.symbol, int64(p.usd), urlPrefix(p.url))
+			asset, symbol, amount, usd, pay_to, prefix_length, source, record)
+			VALUES (?, 's', 'reserved', ?, 0, x'00', 'GET', ?, '', ?, ?, '', '', '', ?, '0', ?, '', ?, '', ?)`,
+			p.id, micros(at), p.url, p.host, p.network, p.symbol, int64(p.usd), characters(urlPrefix(p.url)), pack([]byte(`{}`), nil, nil))
 		require.NoError(t, err)
 		p.state = []State{Reserved, Submitted, Settled, Settled, Settled, Settled, Unknown, Failed}[r.IntN(8)]
 		_, err = tx.Exec(`UPDATE payments SET state = ? WHERE id = ?`, p.state, p.id)

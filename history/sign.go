@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"crypto/hmac"
+	"crypto/sha256"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -22,6 +23,15 @@ type Signed struct {
 	UniqueKey   string          // its nonce or our signature: unique
 }
 
+// record is that as the payment's row has it: packed.
+func (s Signed) record() []byte { return pack(s.Requirement, s.Payload, []byte(toJSON(s.Evidence))) }
+
+// uniqueHash is what a row has of a nonce or signature: enough that no two are the same.
+func uniqueHash(key string) []byte {
+	sum := sha256.Sum256([]byte(key))
+	return sum[:16]
+}
+
 // Submit puts a signed payment on disk: reserved → submitted, by the process that owns its lease.
 // Only when it returns nil may a byte of it leave the process. Else the signature is dropped and
 // the hold released: ErrSignedBefore, ErrNotLeaseOwner, ErrTransition, ErrNotFound, WALLET_FROZEN
@@ -34,12 +44,13 @@ func (s *Store) Submit(ctx context.Context, p Payment, signed Signed, k Keyholde
 	if err := s.InPlace(); err != nil {
 		return err
 	}
-	return s.tx(ctx, func(t *tx) error { return t.submit(p, s.Self(), signed, nil, k) })
+	record := signed.record()
+	return s.tx(ctx, func(t *tx) error { return t.submit(p, s.Self(), signed, record, nil, k) })
 }
 
-func (t *tx) submit(p Payment, process string, signed Signed, step *channelStep, k Keyholder) error {
-	id := p.ID
-	row, err := t.leasedBy(id, process)
+func (t *tx) submit(p Payment, process string, signed Signed, record []byte, step *channelStep,
+	k Keyholder) error {
+	row, err := t.leasedBy(p.ID, process)
 	if err != nil {
 		return err
 	}
@@ -47,30 +58,26 @@ func (t *tx) submit(p Payment, process string, signed Signed, step *channelStep,
 	if err != nil {
 		return err
 	}
-	if byAgent {
-		if err := t.notFrozen(row.Network, row.Source); err != nil {
-			return err
-		}
-		_, err = t.exec(`UPDATE payments SET payload = ?, requirement = ? WHERE seq = ?`,
-			[]byte(signed.Payload), string(signed.Requirement), row.Number)
-	} else {
-		err = t.sign(row, p, signed, digestOf(signed.Payload), step, k)
+	if !byAgent {
+		return t.sign(row, p, signed, record, signature{Submitted: true}, step, k)
 	}
-	if err != nil {
+	if err := t.notFrozen(row.Network, row.Source); err != nil {
 		return err
 	}
-	return t.audit(id, string(Submitted), map[string]any{"payload": digestOf(signed.Payload),
-		"requirement": digestOf(signed.Requirement)})
+	if _, err := t.exec(`UPDATE payments SET record = ? WHERE seq = ?`, record, row.Number); err != nil {
+		return err
+	}
+	return t.audit(row.Number, string(Submitted), map[string]string{"stored": digestOf(record)})
 }
 
 // signedByAgent reports whether a payment has this very signature, and nothing to send yet.
-func (t *tx) signedByAgent(p Payment, signed Signed) (is bool, err error) {
-	if p.State != Submitted || p.Payload != nil {
+func (t *tx) signedByAgent(p Payment, signed Signed) (bool, error) {
+	if p.State != Submitted {
 		return false, nil
 	}
-	err = t.row(`SELECT coalesce(unique_key = ? AND evidence = ?, 0) FROM payments WHERE seq = ?`, signed.UniqueKey,
-		toJSON(signed.Evidence), p.Number).Scan(&is)
-	return is, err
+	is, err := find(t, scanPayment, selectPayment+` WHERE seq = ? AND unique_key = ?`, p.Number,
+		uniqueHash(signed.UniqueKey))
+	return is != nil && is.Payload == nil && toJSON(is.Evidence) == toJSON(signed.Evidence), err
 }
 
 // Sign records a signature before whoever holds the key hands it out: reserved → submitted. The
@@ -81,26 +88,26 @@ func (s *Store) Sign(ctx context.Context, p Payment, signed Signed, message []by
 	if err := s.InPlace(); err != nil {
 		return err
 	}
-	signed.Payload, signed.Requirement = nil, nil
 	return s.tx(ctx, func(t *tx) error {
 		row, err := scanPayment(t.row(selectPayment+` WHERE id = ?`, p.ID))
 		if err != nil {
 			return none(err, errNoPayment)
 		}
-		return t.sign(row, p, signed, digestOf(message), nil, k)
+		signed.Payload, signed.Requirement = nil, row.Requirement
+		return t.sign(row, p, signed, signed.record(), signature{SignedBytes: digestOf(message)}, nil, k)
 	})
 }
 
-// sign records the signature of a payment, as it was read in this transaction and as it was signed; step is
-// what it makes of a channel, or nil.
-func (t *tx) sign(p, asSigned Payment, signed Signed, signedBytes string, step *channelStep,
+// sign records the signature of a payment, as it was read in this transaction and as it was signed. g says
+// what was signed, and whether it may be sent now; step is what it makes of a channel, or nil.
+func (t *tx) sign(p, asSigned Payment, signed Signed, record []byte, g signature, step *channelStep,
 	k Keyholder) error {
-	id := asSigned.ID
+	unique := uniqueHash(signed.UniqueKey)
 	if err := t.sameFormat(); err != nil {
 		return err
 	}
 	var n int
-	err := t.row(`SELECT count(*) FROM payments WHERE unique_key = ?`, signed.UniqueKey).Scan(&n)
+	err := t.row(`SELECT count(*) FROM payments WHERE unique_key = ?`, unique).Scan(&n)
 	if err != nil {
 		return err
 	}
@@ -108,20 +115,21 @@ func (t *tx) sign(p, asSigned Payment, signed Signed, signedBytes string, step *
 		return ErrSignedBefore
 	}
 	if p.State != Reserved {
-		return fmt.Errorf("%w: %s is %s", ErrTransition, id, p.State)
+		return fmt.Errorf("%w: %s is %s", ErrTransition, p.ID, p.State)
 	}
 	if k.MAC == nil {
 		return x402.Errorf(x402.WalletLocked, "nobody who holds the key recorded this signature")
 	}
 	if p.digest() != asSigned.digest() {
-		return corrupt("payment %s is not the one that was signed", id)
+		return corrupt("payment %s is not the one that was signed", p.ID)
 	}
 	if err := t.notFrozen(p.Network, p.Source); err != nil { // since the money was held
 		return err
 	}
-	p.Evidence = signed.Evidence
-	g := p.signature()
-	g.Unique, g.SignedBytes = signed.UniqueKey, signedBytes
+	g.Created, g.Key = micros(p.Created), p.IdempotencyKey
+	g.Unique, g.Evidence = encodeDigest(unique), digestOf([]byte(toJSON(signed.Evidence)))
+	g.Stored = digestOf(record)
+	g.terms = p.terms()
 	last, err := t.permitted(p, &g, k)
 	if err != nil {
 		return err
@@ -136,26 +144,17 @@ func (t *tx) sign(p, asSigned Payment, signed Signed, signedBytes string, step *
 	if err := remember(last.memory, p.ID, g); err != nil {
 		return err
 	}
-	_, err = t.exec(`UPDATE payments SET state = 'submitted', updated_at = ?, evidence = ?, unique_key = ?,
-		payload = ?, requirement = coalesce(?, requirement) WHERE seq = ?`, micros(t.Now),
-		toJSON(signed.Evidence), signed.UniqueKey, []byte(signed.Payload),
-		nullable(string(signed.Requirement)), p.Number)
+	_, err = t.exec(`UPDATE payments SET state = 'submitted', updated_at = ?, unique_key = ?, record = ?
+		WHERE seq = ?`, micros(t.Now), unique, record, p.Number)
 	if err != nil {
 		return err
 	}
-	return t.seal(k, last, id, signedEvent, g)
-}
-
-// signature is what a payment's row says of its signature.
-func (p Payment) signature() signature {
-	return signature{Session: p.Session, Created: micros(p.Created), Host: p.Host, Network: p.Network,
-		Asset: p.Asset, PayTo: p.PayTo, Amount: p.Amount, Price: p.Price, Resource: p.Resource(),
-		Key: p.IdempotencyKey, Evidence: digestOf([]byte(toJSON(p.Evidence)))}
+	return t.seal(k, last, p.Number, signedEvent, g)
 }
 
 // permitted is the sums that a signature is added to, if the payment may be signed.
 func (t *tx) permitted(p Payment, g *signature, k Keyholder) (*sealed, error) {
-	row, err := t.reservedAs(p)
+	row, digest, err := t.reservedAs(p)
 	if err != nil {
 		return nil, err
 	}
@@ -163,7 +162,7 @@ func (t *tx) permitted(p Payment, g *signature, k Keyholder) (*sealed, error) {
 	if err != nil {
 		return nil, err
 	}
-	g.Number = p.Number
+	g.Row = digest
 	if !last.knows(p.Created) {
 		return nil, tooLate()
 	}
@@ -189,21 +188,21 @@ func (t *tx) permitted(p Payment, g *signature, k Keyholder) (*sealed, error) {
 	return last, k.Permit(p, facts)
 }
 
-// reservedAs is the row of the chain that says how a payment was reserved, which it has to be still.
-func (t *tx) reservedAs(p Payment) (r auditRow, err error) {
-	r.payment, r.event = p.ID, string(Reserved)
+// reservedAs is the row of the chain that says how a payment was reserved, which it has to be still, and the
+// payment's digest.
+func (t *tx) reservedAs(p Payment) (r auditRow, digest string, err error) {
+	r.payment, r.event = p.Number, string(Reserved)
 	err = t.row(`SELECT seq, at, detail FROM audit WHERE payment = ? AND event = 'reserved'
-		ORDER BY seq LIMIT 1`, p.ID).Scan(&r.seq, &r.at, &r.detail)
+		ORDER BY seq LIMIT 1`, p.Number).Scan(&r.seq, &r.at, &r.detail)
 	if err != nil {
-		return r, none(err, corrupt("the audit chain has no reservation of payment %s", p.ID))
+		return r, "", none(err, corrupt("the audit chain has no reservation of payment %s", p.ID))
 	}
-	var d struct {
-		Row string `json:"row"`
+	d, err := readStep(r.detail)
+	digest = p.digest()
+	if err != nil || d.Row != digest || r.at != micros(p.Created) {
+		return r, "", corrupt("payment %s is not the one that was reserved", p.ID)
 	}
-	if json.Unmarshal([]byte(r.detail), &d) != nil || d.Row != p.digest() || r.at != micros(p.Created) {
-		return r, corrupt("payment %s is not the one that was reserved", p.ID)
-	}
-	return r, nil
+	return r, digest, nil
 }
 
 // ErrUnsealed says that only a process that holds the key may record that a signature expired: what
@@ -221,8 +220,13 @@ func Expiry(p Payment, status x402.Status) Outcome {
 // for k, Submit's.
 func (s *Store) Expire(ctx context.Context, id string, asked x402.Evidence, o Outcome,
 	k Keyholder) (p Payment, err error) {
+	o.packed = o.pack()
 	err = s.tx(ctx, func(t *tx) error {
-		g, err := t.signatureOf(id, k)
+		before, err := t.brief(id)
+		if err != nil {
+			return err
+		}
+		g, err := t.signatureOf(before, k)
 		if err != nil {
 			return err
 		}
@@ -233,7 +237,7 @@ func (s *Store) Expire(ctx context.Context, id string, asked x402.Evidence, o Ou
 		if err != nil {
 			return err
 		}
-		if err := t.expiresOnce(last.memory, id); err != nil {
+		if err := before.expiresOnce(last.memory); err != nil {
 			return err
 		}
 		last.subtract(g)
@@ -242,7 +246,7 @@ func (s *Store) Expire(ctx context.Context, id string, asked x402.Evidence, o Ou
 				return err
 			}
 		}
-		if err := t.seal(k, last, id, expiredEvent, map[string]any{"n": g.Number}); err != nil {
+		if err := t.seal(k, last, before.Number, expiredEvent, map[string]string{"unique": g.Unique}); err != nil {
 			return err
 		}
 		p, err = t.outcomeSealed(id, o)
@@ -253,45 +257,44 @@ func (s *Store) Expire(ctx context.Context, id string, asked x402.Evidence, o Ou
 
 // expiresOnce remembers that a signature expired: its money is given back once, also where somebody
 // wrote into the ledger that it had not been yet.
-func (t *tx) expiresOnce(m *memory, id string) error {
-	var state State
-	if err := t.row(`SELECT state FROM payments WHERE id = ?`, id).Scan(&state); err != nil {
-		return none(err, errNoPayment)
+func (p Payment) expiresOnce(m *memory) error {
+	if p.State == Failed { // another process was faster
+		return fmt.Errorf("%w: %s is %s", ErrTransition, p.ID, p.State)
 	}
-	if state == Failed { // another process was faster
-		return fmt.Errorf("%w: %s is %s", ErrTransition, id, state)
-	}
-	before, err := m.get(expiredKey(id))
+	before, err := m.get(expiredKey(p.ID))
 	if err != nil {
 		return err
 	}
 	if before != nil {
-		return corrupt("payment %s expired already, and is %s", id, state)
+		return corrupt("payment %s expired already, and is %s", p.ID, p.State)
 	}
-	return m.put(expiredKey(id), []byte{1})
+	return m.put(expiredKey(p.ID), []byte{1})
 }
 
 // signatureOf is what this wallet sealed of a payment when it signed it.
-func (t *tx) signatureOf(id string, k Keyholder) (g signature, err error) {
-	var at, seq int64
-	var detail string
-	var hash, previous, seal []byte
+func (t *tx) signatureOf(p Payment, k Keyholder) (g signature, err error) {
+	r := auditRow{payment: p.Number, event: signedEvent}
+	var previous []byte
 	err = t.row(`SELECT seq, at, detail, hash, coalesce(seal, '') FROM audit
-		WHERE payment = ? AND event = 'signed' ORDER BY seq DESC LIMIT 1`, id).
-		Scan(&seq, &at, &detail, &hash, &seal)
+		WHERE payment = ? AND event = 'signed' ORDER BY seq DESC LIMIT 1`, p.Number).
+		Scan(&r.seq, &r.at, &r.detail, &r.hash, &r.seal)
 	if err != nil {
-		return g, none(err, corrupt("the audit chain has no signature of payment %s", id))
+		return g, none(err, corrupt("the audit chain has no signature of payment %s", p.ID))
 	}
-	if err := t.row(`SELECT hash FROM audit WHERE seq = ?`, seq-1).Scan(&previous); err != nil {
-		return g, none(err, corrupt("event %d is not in it", seq-1))
+	if err := t.row(`SELECT hash FROM audit WHERE seq = ?`, r.seq-1).Scan(&previous); err != nil {
+		return g, none(err, corrupt("event %d is not in it", r.seq-1))
 	}
-	own, err := k.MAC(rowData(hash))
+	own, err := k.MAC(rowData(r.hash))
 	if err != nil {
 		return g, err
 	}
-	if !hmac.Equal(own, seal) || !bytes.Equal(hash, link(previous, at, id, signedEvent, detail)) ||
-		json.Unmarshal([]byte(detail), &g) != nil {
-		return g, corrupt("event %d, the signature of payment %s, is not sealed by this wallet", seq, id)
+	g, err = readSignature(r.detail)
+	if err != nil || !hmac.Equal(own, r.seal) || !bytes.Equal(r.hash, r.linked(previous)) {
+		return g, corrupt("event %d, the signature of payment %s, is not sealed by this wallet", r.seq, p.ID)
 	}
+	if g.Row != p.digest() {
+		return g, corrupt("payment %s is not the one that was signed", p.ID)
+	}
+	g.terms = p.terms()
 	return g, nil
 }

@@ -1,9 +1,8 @@
 package history
 
 import (
-	"errors"
+	"maps"
 	"slices"
-	"strings"
 	"time"
 
 	"x402-wallet/budget"
@@ -26,16 +25,16 @@ const (
 // stories is the reading.
 type stories struct {
 	*replay
-	audit, payments, search, contents *cursor
+	audit, payments, search *cursor
 
 	window, most int // windowSize and maxLate
 
-	open  map[string]*story
+	open  map[int64]*story
 	queue []*story // the open ones, oldest first
-	late  map[string]struct{}
+	late  map[int64]struct{}
 
-	bodies, stored, owed int64
-	sums                 map[paidFor]budget.Use // nil: there were too many
+	contents, bodies, storedBytes, owedBytes int64
+	sums                                     map[paidFor]budget.Use // nil: there were too many
 }
 
 // paidFor is what payments are summed up by.
@@ -46,23 +45,22 @@ type paidFor struct {
 
 // stories reads the chain and compares the long tables with it, and says how many rows it has.
 func (r *replay) stories() (rows int, err error) {
-	s := &stories{replay: r, window: windowSize, most: maxLate, open: map[string]*story{},
-		late: map[string]struct{}{}, sums: map[paidFor]budget.Use{}}
+	s := &stories{replay: r, window: windowSize, most: maxLate, open: map[int64]*story{},
+		late: map[int64]struct{}{}, sums: map[paidFor]budget.Use{}}
 	return s.compareAll()
 }
 
 func (s *stories) compareAll() (rows int, err error) {
+	s.stored = s.payment
 	for _, c := range []struct {
 		into                **cursor
 		table, kinds, query string
 	}{
-		{&s.audit, "audit", "iitttbB", `SELECT seq, at, payment, event, detail, hash, seal FROM audit
+		{&s.audit, "audit", "iiittbB", `SELECT seq, at, payment, event, detail, hash, seal FROM audit
 			WHERE seq > 0 ORDER BY seq`},
-		{&s.payments, "payments", storedKinds, selectStored + ` ORDER BY seq`},
+		{&s.payments, "payments", storedKinds, selectStored + ` ORDER BY p.seq`},
 		{&s.search, "payment_search", "ititti", `SELECT seq, url, usd, state, symbol, prefix_length
 			FROM payment_search ORDER BY seq`},
-		{&s.contents, "contents", contentKinds, `SELECT ` + contentColumns + ` FROM contents c
-			LEFT JOIN bodies b ON b.content = c.seq ORDER BY c.seq`},
 	} {
 		*c.into, err = s.t.open(c.table, c.kinds, c.query)
 		if err != nil {
@@ -87,7 +85,7 @@ func (s *stories) read() (rows int, err error) {
 	if err != nil {
 		return 0, err
 	}
-	for _, c := range []*cursor{s.payments, s.search, s.contents} {
+	for _, c := range []*cursor{s.payments, s.search} {
 		if err := c.next(); err != nil {
 			return 0, err
 		}
@@ -108,13 +106,16 @@ func (s *stories) read() (rows int, err error) {
 			return rows, chain.end()
 		}
 		a := s.audit
-		row := auditRow{seq: a.int(0), at: a.int(1), payment: a.text(2), event: a.text(3), detail: a.text(4),
+		row := auditRow{seq: a.int(0), at: a.int(1), payment: a.int(2), event: a.text(3), detail: a.text(4),
 			hash: a.bytes(5), seal: a.bytes(6)}
 		err := chain.follow(row)
+		if err == nil && row.event == string(Reserved) && s.open[row.payment] == nil {
+			err = s.begin(row)
+		}
 		if err == nil {
 			err = s.apply(row)
 		}
-		if err == nil && row.payment != "" {
+		if err == nil && row.payment != 0 {
 			err = s.told(row)
 		}
 		if err != nil {
@@ -124,20 +125,8 @@ func (s *stories) read() (rows int, err error) {
 }
 
 // told takes an event of a payment into account.
-func (s *stories) told(row auditRow) (err error) {
-	of := s.open[row.payment]
-	if row.event == string(Reserved) && of == nil {
-		of, err = s.begin(row)
-		if err != nil {
-			return err
-		}
-	}
-	if row.event == contentEvent {
-		if err := s.bought(of, row.payment); err != nil {
-			return err
-		}
-	}
-	if of != nil {
+func (s *stories) told(row auditRow) error {
+	if of := s.open[row.payment]; of != nil {
 		return s.tell(of, row)
 	}
 	s.late[row.payment] = struct{}{}
@@ -147,17 +136,31 @@ func (s *stories) told(row auditRow) (err error) {
 	return s.tellAgain()
 }
 
+// payment is the one of a number, as it is in the table.
+func (s *stories) payment(number int64) (storedPayment, error) {
+	if of := s.open[number]; of != nil {
+		return of.is, nil
+	}
+	list, err := s.look(number, number)
+	if err != nil {
+		return storedPayment{}, err
+	}
+	return list[0].is, nil
+}
+
 // begin reads the payment that a reservation is of: the next one.
-func (s *stories) begin(row auditRow) (*story, error) {
-	if s.payments.done || s.payments.text(1) != row.payment || s.payments.int(0) != s.reservations {
-		return nil, corrupt("the audit chain has a reservation of payment %s, which is not its number %d",
-			row.payment, s.reservations)
+func (s *stories) begin(row auditRow) error {
+	s.reservations++
+	if s.payments.done || s.payments.int(0) != row.payment || row.payment != s.reservations {
+		return corrupt("the audit chain has a reservation of payment number %d, which is none, or not the "+
+			"one behind number %d", row.payment, s.reservations-1)
 	}
 	of := &story{is: storedFrom(s.payments)}
 	if err := s.found(of.is); err != nil {
-		return nil, err
+		return err
 	}
 	s.add(of.is)
+	s.count(of.is.content)
 	s.paid[of.is.session] = max(s.paid[of.is.session], of.is.created)
 	s.open[row.payment] = of
 	s.queue = append(s.queue, of)
@@ -165,10 +168,27 @@ func (s *stories) begin(row auditRow) (*story, error) {
 		oldest := s.queue[0]
 		s.queue = s.queue[1:]
 		if err := s.closed(oldest); err != nil {
-			return nil, err
+			return err
 		}
 	}
-	return of, s.payments.next()
+	return s.payments.next()
+}
+
+// count counts a payment's content; nil: it has none.
+func (s *stories) count(c *storedContent) {
+	if c == nil {
+		return
+	}
+	s.contents++
+	if c.length != nil {
+		s.bodies++
+	}
+	if c.removed == "" {
+		s.storedBytes += c.size
+		if c.spare == 0 {
+			s.owedBytes += c.size
+		}
+	}
 }
 
 // found compares what a payment is found by with the payment.
@@ -179,7 +199,7 @@ func (s *stories) found(p storedPayment) error {
 	}
 	f := s.search
 	if f.done || f.int(0) != p.seq || f.text(1) != lower(p.url) || f.int(2) != usd || f.text(3) != p.state ||
-		f.text(4) != p.symbol || !strings.HasPrefix(p.url, p.from) || f.int(5) != characters(p.from) {
+		f.text(4) != p.symbol || f.int(5) != p.prefixLength || p.prefixLength > characters(p.url) {
 		return x402.Errorf(x402.LedgerCorrupt, "payment %s is not found by what it is", p.id)
 	}
 	return f.next()
@@ -200,7 +220,7 @@ func (s *stories) add(p storedPayment) {
 	if s.sums == nil {
 		return
 	}
-	key := paidFor{p.session, p.host, p.network, p.symbol, p.from, p.created / time.Hour.Microseconds()}
+	key := paidFor{p.session, p.host, p.network, p.symbol, p.prefix(), p.created / time.Hour.Microseconds()}
 	use := s.sums[key]
 	switch State(p.state) {
 	case Settled:
@@ -215,41 +235,13 @@ func (s *stories) add(p storedPayment) {
 	}
 }
 
-// bought reads a payment's content where the chain first tells of one: they came in that order. of is the
-// payment's story, or nil where it is told again.
-func (s *stories) bought(of *story, payment string) error {
-	if of != nil && of.content != nil {
-		return nil // other bytes came
-	}
-	if s.contents.done || s.contents.text(1) != payment {
-		if of == nil {
-			return nil // likewise
-		}
-		return corrupt("the content of payment %s is not what the audit chain says", payment)
-	}
-	c := contentFrom(s.contents)
-	if of != nil {
-		of.content = &c
-	}
-	if c.length != nil {
-		s.bodies++
-	}
-	if c.removed == "" {
-		s.stored += c.size
-		if c.spare == 0 {
-			s.owed += c.size
-		}
-	}
-	return s.contents.next()
-}
-
 // closed compares a story; one that does not agree yet is told again.
 func (s *stories) closed(of *story) error {
-	delete(s.open, of.is.id)
+	delete(s.open, of.is.seq)
 	if s.compare(of) == nil {
 		return nil
 	}
-	s.late[of.is.id] = struct{}{}
+	s.late[of.is.seq] = struct{}{}
 	if len(s.late) < s.most {
 		return nil
 	}
@@ -268,19 +260,8 @@ func (s *stories) closeAll() error {
 
 // tellAgain tells the late payments from their first event, in one go those that follow each other.
 func (s *stories) tellAgain() error {
-	var numbers []int64
-	for id := range s.late {
-		n, err := s.t.number(id)
-		if errors.Is(err, ErrNotFound) {
-			err = corrupt("the audit chain tells of payment %s, which is not in it", id)
-		}
-		if err != nil {
-			return err
-		}
-		numbers = append(numbers, n)
-	}
+	numbers := slices.Sorted(maps.Keys(s.late))
 	clear(s.late)
-	slices.Sort(numbers)
 	for len(numbers) > 0 {
 		n := 1
 		for n < len(numbers) && numbers[n] == numbers[0]+int64(n) {
@@ -296,9 +277,10 @@ func (s *stories) tellAgain() error {
 
 // nothingLeft refuses rows that the chain tells nothing of.
 func (s *stories) nothingLeft() error {
-	var bodies, uses, stored, owed int64
-	err := s.t.slowRow(`SELECT (SELECT count(*) FROM bodies), count(*), coalesce(max(stored), 0),
-		coalesce(max(owed), 0) FROM content_use`).Scan(&bodies, &uses, &stored, &owed)
+	var contents, bodies, uses, stored, owed int64
+	err := s.t.slowRow(`SELECT (SELECT count(*) FROM contents), (SELECT count(*) FROM bodies), count(*),
+		coalesce(max(stored), 0), coalesce(max(owed), 0) FROM content_use`).
+		Scan(&contents, &bodies, &uses, &stored, &owed)
 	switch {
 	case err != nil:
 		return err
@@ -308,11 +290,11 @@ func (s *stories) nothingLeft() error {
 		return corrupt("payment %s is none that the audit chain has", s.payments.text(1))
 	case !s.search.done:
 		return x402.Errorf(x402.LedgerCorrupt, "payment nr. %d is not found by what it is", s.search.int(0))
-	case !s.contents.done:
-		return corrupt("the content of payment %s is not what the audit chain says", s.contents.text(1))
+	case contents != s.contents:
+		return corrupt("it has %d contents, and those of %d payments", contents, s.contents)
 	case bodies != s.bodies:
 		return corrupt("it has the bytes of %d contents, and %d say that they have any", bodies, s.bodies)
-	case uses != 1 || stored != s.stored || owed != s.owed:
+	case uses != 1 || stored != s.storedBytes || owed != s.owedBytes:
 		return x402.Errorf(x402.LedgerCorrupt, "how much content is stored is not what is stored")
 	}
 	return nil

@@ -28,7 +28,7 @@ func TestStoriesOfASmallWindow(t *testing.T) {
 					}
 					if err == nil {
 						again := &stories{replay: r, window: size, most: max(1, size),
-							open: map[string]*story{}, late: map[string]struct{}{},
+							open: map[int64]*story{}, late: map[int64]struct{}{},
 							sums: map[paidFor]budget.Use{}}
 						_, found = again.compareAll()
 					}
@@ -50,10 +50,10 @@ func TestStoriesOfASmallWindow(t *testing.T) {
 				`DELETE FROM payments WHERE seq = (SELECT max(seq) FROM payments)`,
 				`INSERT INTO payment_search VALUES (-1, '', 0, '', '', 0)`,
 				`UPDATE payment_search SET usd = usd + 1 WHERE seq = 2`,
-				`DELETE FROM bodies WHERE content = 1`,
+				`DELETE FROM bodies WHERE payment = (SELECT min(payment) FROM bodies)`,
 				`INSERT INTO bodies VALUES (999, x'00')`,
-				`DELETE FROM contents WHERE seq = 2`,
-				`UPDATE contents SET spare = 1 - spare WHERE seq = 1`,
+				`DELETE FROM contents WHERE payment = (SELECT max(payment) FROM contents)`,
+				`UPDATE contents SET spare = 1 - spare WHERE payment = (SELECT min(payment) FROM contents)`,
 				`UPDATE content_use SET owed = owed + 1`,
 				`UPDATE totals SET held = held + 1 WHERE scope = 'prefix ever'`,
 				`UPDATE payments SET lease_owner = x'00' WHERE seq = 1`,

@@ -1,10 +1,13 @@
 package history
 
 import (
-	"encoding/hex"
+	"cmp"
 	"encoding/json"
+	"fmt"
 	"math"
 	"slices"
+
+	"x402-wallet/x402/money"
 )
 
 // story is what the audit chain says of one payment, and that payment as it is.
@@ -13,47 +16,38 @@ type story struct {
 	begun int64 // the event of its reservation; 0: none
 	last  int64 // its newest event
 
-	row, requirement, key              string
-	payload, evidence, unique          string
-	state                              State
-	proof, transaction, facilitator    string
-	receipt, chain, note               string
-	created, updated                   int64
-	signed, expired, delivered, untrue bool
-
-	content *storedContent // as it is in the table; nil: there is none, or none was told of yet
-	bought  string         // what the chain says of it, of the newest
+	row, stored, key, unique        string
+	state                           State
+	proof, transaction, facilitator string
+	receipt, chain, note            string
+	created, updated                int64
+	signed, sent                    bool // sent: it may have been
+	expired, delivered, untrue      bool
+	bought                          contentDetail // the newest
 }
 
-// storedPayment is a payment's columns as they are in the table, NULL as a nil.
+// storedPayment is a payment's columns as they are in the table, NULL as a nil, and its content's.
 type storedPayment struct {
-	seq, created, updated, usd                        int64
-	id, session, state, proof                         string
-	fingerprint, payload                              []byte
-	key, evidence, unique, receipt, chain             *string
-	method, url, target, host, network, scheme        string
-	dialect, asset, symbol, amount, payTo, source     string
-	requirement, transaction, facilitator, note, from string
-	untrue, delivered                                 int64
+	seq, created, updated, usd                    int64
+	id, session, state, proof                     string
+	fingerprint, record, unique, receipt, chain   []byte
+	key                                           *string
+	method, url, target, host, network, scheme    string
+	dialect, asset, symbol, amount, payTo, source string
+	transaction, facilitator, note                string
+	untrue, delivered, prefixLength               int64
+	content                                       *storedContent // nil: none
 }
 
-const selectStored = `SELECT seq, id, session, state, proof, created_at, updated_at, fingerprint,
-	idempotency_key, method, url, target, host, network, scheme, dialect, asset, symbol, amount, usd, pay_to,
-	source, requirement, payload, evidence, unique_key, transaction_id, facilitator, receipt,
-	chain_proof, note,
-	false_receipt, delivered, url_prefix, lease_owner, waiter FROM payments`
+const selectStored = `SELECT p.seq, p.id, p.session, p.state, p.proof, p.created_at, p.updated_at, p.fingerprint,
+	p.idempotency_key, p.method, p.url, p.target, p.host, p.network, p.scheme, p.dialect, p.asset, p.symbol,
+	p.amount, p.usd, p.pay_to, p.source, p.record, p.unique_key, p.transaction_id, p.facilitator, p.receipt,
+	p.chain_proof, p.note, p.false_receipt, p.delivered, p.prefix_length, p.lease_owner, p.waiter, ` +
+	contentColumns + ` FROM payments p LEFT JOIN contents c ON c.payment = p.seq
+	LEFT JOIN bodies b ON b.payment = p.seq`
 
 // storedKinds are the kinds of these columns.
-const storedKinds = "ittttiibT" + "tttttttttt" + "itttBTT" + "ttTTt" + "iittt"
-
-func scanStoredPayment(row scanner) (p storedPayment, err error) {
-	err = row.Scan(&p.seq, &p.id, &p.session, &p.state, &p.proof, &p.created, &p.updated, &p.fingerprint,
-		&p.key, &p.method, &p.url, &p.target, &p.host, &p.network, &p.scheme, &p.dialect, &p.asset, &p.symbol,
-		&p.amount, &p.usd, &p.payTo, &p.source, &p.requirement, &p.payload, &p.evidence, &p.unique,
-		&p.transaction, &p.facilitator, &p.receipt, &p.chain, &p.note, &p.untrue, &p.delivered, &p.from,
-		new(string), new(string))
-	return p, err
-}
+const storedKinds = "ittttiibT" + "ttttttttt" + "tittbBttB" + "Btiiitt" + contentKinds
 
 // storedFrom is the payment that a cursor stands at.
 func storedFrom(c *cursor) storedPayment {
@@ -61,17 +55,37 @@ func storedFrom(c *cursor) storedPayment {
 		created: c.int(5), updated: c.int(6), fingerprint: c.bytes(7), key: c.orNil(8), method: c.text(9),
 		url: c.text(10), target: c.text(11), host: c.text(12), network: c.text(13), scheme: c.text(14),
 		dialect: c.text(15), asset: c.text(16), symbol: c.text(17), amount: c.text(18), usd: c.int(19),
-		payTo: c.text(20), source: c.text(21), requirement: c.text(22), payload: c.bytes(23),
-		evidence: c.orNil(24), unique: c.orNil(25), transaction: c.text(26), facilitator: c.text(27),
-		receipt: c.orNil(28), chain: c.orNil(29), note: c.text(30), untrue: c.int(31), delivered: c.int(32),
-		from: c.text(33)}
+		payTo: c.text(20), source: c.text(21), record: c.bytes(22), unique: c.bytes(23),
+		transaction: c.text(24), facilitator: c.text(25), receipt: c.bytes(26), chain: c.bytes(27),
+		note: c.text(28), untrue: c.int(29), delivered: c.int(30), prefixLength: c.int(31),
+		content: contentFrom(c, 34)}
+}
+
+// prefix is the first part of the URL, by which sums are kept.
+func (p storedPayment) prefix() string {
+	n := int64(0)
+	for i, b := range []byte(p.url) {
+		if b&0xC0 != 0x80 { // as SQLite counts characters
+			n++
+		}
+		if n > p.prefixLength {
+			return p.url[:i]
+		}
+	}
+	return p.url
+}
+
+// terms are Payment.terms of the columns.
+func (p storedPayment) terms() terms {
+	return Payment{Session: p.session, Host: p.host, Network: p.network, Asset: p.asset, PayTo: p.payTo,
+		Method: p.method, URL: p.url, Price: money.Dollars(p.usd)}.terms()
 }
 
 // digest is Payment.digest of the columns.
 func (p storedPayment) digest() string {
-	return hex.EncodeToString(link(nil, p.usd, p.id, p.session, string(p.fingerprint), p.method, p.url,
-		p.target, p.host, p.network, p.scheme, p.dialect, p.asset, p.symbol, p.amount, p.payTo, p.from,
-		p.source))
+	return encodeDigest(link(nil, p.usd, p.id, p.session, string(p.fingerprint), p.method, p.url,
+		p.target, p.host, p.network, p.scheme, p.dialect, p.asset, p.symbol, p.amount, p.payTo,
+		fmt.Sprint(p.prefixLength), p.source))
 }
 
 // readRedates reads what was redated ahead of the chain, for whoever compares payments without all of it.
@@ -85,51 +99,27 @@ func (r *replay) readRedates() error {
 		}
 		r.redates = append(r.redates, redate{a.seq, d.To})
 		return err
-	}, `SELECT seq, detail FROM audit WHERE payment = '' AND event = ? ORDER BY seq`, redatedEvent)
+	}, `SELECT seq, detail FROM audit WHERE payment = 0 AND event = ? ORDER BY seq`, redatedEvent)
 }
 
 // chunk looks up the payments of these numbers and all that is told of them, and compares them.
 func (r *replay) chunk(first, last int64) error {
-	var begun int64 // the reservation of the one before
-	stories := make([]*story, 0, last-first+1)
-	err := r.t.forEach(func(row scanner) error {
-		p, err := scanStoredPayment(row)
-		if err == nil && p.seq != first+int64(len(stories)) {
-			err = corrupt("payment number %d is gone", first+int64(len(stories)))
-		}
-		stories = append(stories, &story{is: p})
-		return err
-	}, selectStored+` WHERE seq BETWEEN ? AND ? ORDER BY seq`, first, last)
-	if err != nil {
-		return err
-	}
-	if len(stories) != int(last-first+1) {
-		return corrupt("payment number %d is gone", first+int64(len(stories)))
-	}
-	err = r.t.forEach(func(row scanner) error {
-		var n int64
-		c, err := scanStoredContent(row, &n)
-		if err == nil {
-			stories[n-first].content = &c
-		}
-		return err
-	}, `SELECT p.seq, `+contentColumns+` FROM payments p CROSS JOIN contents c ON c.payment = p.id
-		LEFT JOIN bodies b ON b.content = c.seq WHERE p.seq BETWEEN ? AND ?`, first, last)
+	stories, err := r.look(first, last)
 	if err != nil {
 		return err
 	}
 	err = r.t.forEach(func(row scanner) error {
-		var n int64
 		var a auditRow
-		if err := row.Scan(&n, &a.seq, &a.at, &a.event, &a.detail); err != nil {
+		if err := row.Scan(&a.seq, &a.at, &a.payment, &a.event, &a.detail); err != nil {
 			return err
 		}
-		return r.tell(stories[n-first], a)
-	}, `SELECT p.seq, a.seq, a.at, a.event, a.detail FROM payments p CROSS JOIN audit a ON a.payment = p.id
-		WHERE p.seq BETWEEN ? AND ? ORDER BY p.seq, a.seq`, first, last)
+		return r.tell(stories[a.payment-first], a)
+	}, `SELECT seq, at, payment, event, detail FROM audit WHERE payment BETWEEN ? AND ? ORDER BY payment, seq`,
+		first, last)
 	if err != nil {
 		return err
 	}
+	var begun int64 // the reservation of the one before
 	for _, s := range stories {
 		if s.begun <= begun {
 			return corrupt("the audit chain has no reservation of payment %s, or in another order",
@@ -144,23 +134,34 @@ func (r *replay) chunk(first, last int64) error {
 	return nil
 }
 
-// step is what the details of a payment's events hold.
-type step struct {
-	N                             int64
-	Row, Requirement, Key         string
-	Unique, Evidence, Payload     string
-	Proof, Transaction, Note, Why string
-	Facilitator, Receipt          string
-	Chain                         json.RawMessage
-	FalseReceipt                  bool
+// look looks up the payments of these numbers.
+func (r *replay) look(first, last int64) (list []*story, err error) {
+	c, err := r.t.open("payments", storedKinds,
+		fmt.Sprintf(selectStored+` WHERE p.seq BETWEEN %d AND %d ORDER BY p.seq`, first, last))
+	if err != nil {
+		return nil, err
+	}
+	defer c.close()
+	for {
+		if err := c.next(); err != nil {
+			return nil, err
+		}
+		n := first + int64(len(list))
+		if c.done && n > last {
+			return list, nil
+		}
+		if c.done || c.int(0) != n {
+			return nil, corrupt("payment number %d is gone", n)
+		}
+		list = append(list, &story{is: storedFrom(c)})
+	}
 }
 
 // tell takes an event of a payment into account.
 func (r *replay) tell(s *story, a auditRow) error {
 	d, err := readStep(a.detail)
-	if err != nil || (d.N != 0 && d.N != s.is.seq) {
-		return corrupt("event %d (%s of %s) cannot be read, or is of another payment", a.seq, a.event,
-			s.is.id)
+	if err != nil {
+		return corrupt("event %d (%s of %s) cannot be read", a.seq, a.event, s.is.id)
 	}
 	s.created, s.updated = r.wasRedated(s.last, a.seq, s.created), r.wasRedated(s.last, a.seq, s.updated)
 	s.last = a.seq
@@ -169,13 +170,14 @@ func (r *replay) tell(s *story, a auditRow) error {
 	case string(Reserved):
 		impossible = s.begun != 0
 		s.begun, s.state, s.created, s.updated = a.seq, Reserved, a.at, a.at
-		s.row, s.requirement, s.key = d.Row, d.Requirement, d.Key
+		s.row, s.stored, s.key = d.Row, d.Stored, d.Key
 	case signedEvent:
-		impossible = s.state != Reserved
-		s.state, s.signed, s.updated, s.evidence, s.unique = Submitted, true, a.at, d.Evidence, d.Unique
+		impossible = s.state != Reserved || d.Row != s.row
+		s.state, s.signed, s.sent, s.updated = Submitted, true, d.Submitted, a.at
+		s.stored, s.unique = d.Stored, d.Unique
 	case string(Submitted):
-		impossible = s.state != Submitted || s.payload != ""
-		s.payload, s.requirement = d.Payload, d.Requirement
+		impossible = s.state != Submitted || s.sent
+		s.sent, s.stored = true, d.Stored
 	case expiredEvent:
 		impossible = !s.signed || s.expired
 		s.expired = true
@@ -183,12 +185,13 @@ func (r *replay) tell(s *story, a auditRow) error {
 		impossible = !slices.Contains(allowed[s.state], State(a.event)) ||
 			(a.event == string(Failed) && s.signed != s.expired)
 		s.outcome(a, d)
-	case "keyed":
+	case keyedEvent:
 		s.key = d.Key
 	case deliveredEvent:
 		s.delivered = true
-	case contentEvent:
-		s.bought = a.detail
+	}
+	if d.SHA256 != "" {
+		s.bought = d.contentDetail
 	}
 	if impossible {
 		return corrupt("event %d, that payment %s is %s, cannot be", a.seq, s.is.id, a.event)
@@ -202,12 +205,12 @@ func (s *story) outcome(a auditRow, d step) {
 		s.note = d.Why
 		return
 	}
-	s.proof, s.untrue = d.Proof, d.FalseReceipt
+	s.proof, s.untrue = string(d.Proof), d.FalseReceipt
 	for _, set := range []struct {
 		what  *string
 		value string
 	}{{&s.transaction, d.Transaction}, {&s.facilitator, d.Facilitator}, {&s.receipt, d.Receipt},
-		{&s.chain, string(d.Chain)}} {
+		{&s.chain, d.Chain}} {
 		if set.value != "" {
 			*set.what = set.value
 		}
@@ -217,34 +220,24 @@ func (s *story) outcome(a auditRow, d step) {
 // compare names the first column that is not what the chain says.
 func (r *replay) compare(s *story) error {
 	p := s.is
-	digest := func(text *string) string {
-		if text == nil {
+	digest := func(data []byte) string {
+		if data == nil {
 			return ""
 		}
-		return digestOf([]byte(*text))
+		return digestOf(data)
 	}
-	text := func(v *string) string {
-		switch {
-		case v == nil:
-			return ""
-		case *v == "":
-			return "empty" // which it never is
-		}
-		return *v
-	}
-	payload := ""
-	if p.payload != nil {
-		payload = digestOf(p.payload)
+	key := ""
+	if p.key != nil {
+		key = cmp.Or(*p.key, "empty") // which it never is
 	}
 	number := map[bool]int64{true: 1}
 	for _, c := range []struct{ column, is, said string }{
 		{"state", p.state, string(s.state)}, {"terms", p.digest(), s.row}, {"proof", p.proof, s.proof},
-		{"idempotency_key", text(p.key), s.key}, {"requirement", digestOf([]byte(p.requirement)),
-			s.requirement},
-		{"payload", payload, s.payload}, {"evidence", digest(p.evidence), s.evidence},
-		{"unique_key", text(p.unique), s.unique}, {"transaction_id", p.transaction, s.transaction},
+		{"idempotency_key", key, s.key},
+		{"record", digestOf(p.record), s.stored},
+		{"unique_key", encodeDigest(p.unique), s.unique}, {"transaction_id", p.transaction, s.transaction},
 		{"facilitator", p.facilitator, s.facilitator}, {"receipt", digest(p.receipt), s.receipt},
-		{"chain_proof", text(p.chain), s.chain}, {"note", p.note, s.note},
+		{"chain_proof", digest(p.chain), s.chain}, {"note", p.note, s.note},
 	} {
 		if c.is != c.said {
 			return corrupt("the %s of payment %s is not what the audit chain says", c.column, p.id)
@@ -262,7 +255,7 @@ func (r *replay) compare(s *story) error {
 			return corrupt("the %s of payment %s is not what the audit chain says", c.column, p.id)
 		}
 	}
-	if !s.content.agrees(p, s.bought) {
+	if !p.content.agrees(p, s.bought) {
 		return corrupt("the content of payment %s is not what the audit chain says", p.id)
 	}
 	return nil

@@ -47,24 +47,31 @@ type sessionSum struct {
 	Sum  money.Dollars  `json:"sum"`
 }
 
-// signature is what a sealed row says of one.
+// signature is what a sealed row says of one, and the terms of its payment.
 type signature struct {
-	Number      int64          `json:"n"` // the payment's, in the order of creation
-	Session     string         `json:"session"`
-	SessionCap  *money.Dollars `json:"sessionCap"`
+	Row         string         `json:"row"` // Payment.digest, which the terms are read by
+	SessionCap  *money.Dollars `json:"sessionCap,omitempty"`
 	Created     int64          `json:"created"` // microseconds
-	Host        string         `json:"host"`
-	Network     string         `json:"network"`
-	Asset       string         `json:"asset"`
-	PayTo       string         `json:"payTo"`
-	Amount      money.Amount   `json:"amount"`
-	Price       money.Dollars  `json:"microdollars"`
-	Resource    string         `json:"resource"`
 	Key         string         `json:"key,omitempty"`
-	Unique      string         `json:"unique"`   // its nonce or our signature
-	Evidence    string         `json:"evidence"` // SHA-256 of what the chain is asked by
-	SignedBytes string         `json:"sha256"`   // of what was signed, or of the payload with it
+	Unique      string         `json:"unique"`              // hash of its nonce or our signature
+	Evidence    string         `json:"evidence"`            // digest of what the chain is asked by
+	SignedBytes string         `json:"sha256,omitempty"`    // digest of what was signed, where that is not stored yet
+	Stored      string         `json:"stored"`              // digest of the record
+	Submitted   bool           `json:"submitted,omitempty"` // it may leave: the record has the payload
 	Voucher     *voucher       `json:"voucher,omitempty"`
+
+	terms `json:"-"`
+}
+
+// terms are those columns of a payment, all in its digest, that sums and memory are made of.
+type terms struct {
+	Session, Host, Network, Asset, PayTo, Resource string
+	Price                                          money.Dollars
+}
+
+func (p Payment) terms() terms {
+	return terms{Session: p.Session, Host: p.Host, Network: p.Network, Asset: p.Asset, PayTo: p.PayTo,
+		Resource: p.Resource(), Price: p.Price}
 }
 
 // voucher is how far a sealed row takes a channel.
@@ -185,29 +192,32 @@ func (s *sums) subtract(g signature) {
 const maxFailuresKept = failuresWithin
 
 // apply takes a row of the chain into account that needs no seal.
-func (s *sums) apply(event, detail string) {
-	switch event {
-	case string(Settled), string(Unknown), string(Failed), deliveredEvent, unfrozenEvent:
-	default:
-		return
-	}
-	d, err := readNumbered(detail)
-	if err != nil || d.Number == 0 {
-		return
-	}
-	isThis := func(n int64) bool { return n == d.Number }
-	switch {
-	case event == string(Settled), event == unfrozenEvent:
-		s.Settled = max(s.Settled, d.Number)
-		s.Failures = slices.DeleteFunc(s.Failures, func(n int64) bool { return n <= s.Settled })
-	case event == deliveredEvent:
+func (s *sums) apply(r auditRow) {
+	isThis := func(n int64) bool { return n == r.payment }
+	switch r.event {
+	case string(Settled):
+		s.succeeded(r.payment)
+	case unfrozenEvent:
+		var d struct{ N int64 }
+		if json.Unmarshal([]byte(r.detail), &d) == nil {
+			s.succeeded(d.N)
+		}
+	case deliveredEvent:
 		s.Failures = slices.DeleteFunc(s.Failures, isThis)
-	case event == string(Unknown) && !d.Delivered, event == string(Failed) && d.Chain != nil:
-		if d.Number > s.Settled && !slices.ContainsFunc(s.Failures, isThis) {
-			s.Failures = append(s.Failures, d.Number)
+	case string(Unknown), string(Failed):
+		d, err := readStep(r.detail)
+		failed := (r.event == string(Unknown) && !d.Delivered) || (r.event == string(Failed) && d.Chain != "")
+		if err == nil && failed && r.payment > s.Settled && !slices.ContainsFunc(s.Failures, isThis) {
+			s.Failures = append(s.Failures, r.payment)
 			s.Failures = s.Failures[max(0, len(s.Failures)-maxFailuresKept):]
 		}
 	}
+}
+
+// succeeded says that no failure up to a payment is one in a row any more.
+func (s *sums) succeeded(payment int64) {
+	s.Settled = max(s.Settled, payment)
+	s.Failures = slices.DeleteFunc(s.Failures, func(n int64) bool { return n <= s.Settled })
 }
 
 func (s *sums) encode() []byte { return []byte(toJSON(s)) }

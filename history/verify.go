@@ -4,11 +4,11 @@ import (
 	"bytes"
 	"context"
 	"database/sql"
-	"encoding/hex"
 	"fmt"
 	"maps"
 	"math"
 	"slices"
+	"strconv"
 	"strings"
 	"sync"
 
@@ -70,14 +70,15 @@ func (t *tx) verify(k Keyholder) (rows int, err error) {
 
 // auditRow is a row of the audit chain.
 type auditRow struct {
-	seq, at                int64
-	payment, event, detail string
-	hash, seal             []byte
+	seq, at       int64
+	payment       int64 // its number; 0: none
+	event, detail string
+	hash, seal    []byte
 }
 
 // linked is the hash that the row has behind another hash.
 func (r auditRow) linked(previous []byte) []byte {
-	return link(previous, r.at, r.payment, r.event, r.detail)
+	return link(previous, r.at, strconv.FormatInt(r.payment, 10), r.event, r.detail)
 }
 
 // chain is the audit chain as far as it was read: it holds together, and may have a head on it.
@@ -97,7 +98,7 @@ func (t *tx) newChain(after int64, at Head) (*chain, error) {
 
 func (c *chain) follow(r auditRow) error {
 	if r.seq != c.last+1 || !bytes.Equal(r.linked(c.previous), r.hash) {
-		return corrupt("the audit chain breaks at row %d (%s of %s)", r.seq, r.event, r.payment)
+		return corrupt("the audit chain breaks at row %d (%s of payment %d)", r.seq, r.event, r.payment)
 	}
 	if r.seq == c.at.Seq && bytes.Equal(r.hash, c.at.Hash) {
 		c.met = true
@@ -143,7 +144,7 @@ func (t *tx) walkTo(after, upTo int64, at Head, each func(auditRow) error) error
 
 // paymentSums is the head of a query that adds the payments up again, each of the ways.
 const paymentSums = `WITH each AS MATERIALIZED (SELECT session, host, network, symbol,
-		symbol || char(10) || url_prefix AS prefix, created_at / 3600000000 AS hour,
+		symbol || char(10) || substr(url, 1, prefix_length) AS prefix, created_at / 3600000000 AS hour,
 		sum((state = 'settled') * usd) AS spent, sum((state NOT IN ('settled', 'failed')) * usd) AS held
 		FROM payments GROUP BY 1, 2, 3, 4, 5, 6),
 	sums AS (SELECT scope, key, day, sum(spent), sum(held) FROM (
@@ -278,7 +279,7 @@ func scanDigest(row scanner, n int) (key, digest string, err error) {
 		into = append(into, &texts[i])
 	}
 	err = row.Scan(into...)
-	return key, hex.EncodeToString(link(nil, number, texts...)), err
+	return key, encodeDigest(link(nil, number, texts...)), err
 }
 
 // tableAgrees compares a table with what its rows have to be, by their keys.

@@ -241,7 +241,7 @@ func TestACheckpointWaitsForTheDisk(t *testing.T) {
 	require.NoError(t, err)
 	defer other.Close()
 	require.NoError(t, other.commitNoSync(t.Context(), func(t *tx) error {
-		return t.audit("", frozenEvent, map[string]any{})
+		return t.audit(0, frozenEvent, map[string]any{})
 	}))
 	var head Head
 	require.NoError(t, s.AtHead(t.Context(), func(h Head) error { head = h; return nil }))

@@ -5,18 +5,18 @@ import (
 	"crypto/sha256"
 	"database/sql"
 	"encoding/binary"
-	"encoding/hex"
 	"encoding/json"
 	"errors"
 	"fmt"
 	"slices"
 )
 
-func (t *tx) insert(p *Payment) error {
+// insert writes a payment with its packed record.
+func (t *tx) insert(p *Payment, record []byte) error {
 	done, err := t.exec(
 		`INSERT INTO payments (id, session, state, created_at, updated_at, fingerprint, idempotency_key,
 			method, url, target, host, network, scheme, dialect, asset, symbol, amount, usd, pay_to,
-			url_prefix, source, requirement, lease_owner, waiter)
+			prefix_length, source, record, lease_owner, waiter)
 		VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)`,
 		p.ID,
 		p.Session,
@@ -37,9 +37,9 @@ func (t *tx) insert(p *Payment) error {
 		p.Amount,
 		int64(p.Price),
 		p.PayTo,
-		urlPrefix(p.URL),
+		characters(urlPrefix(p.URL)),
 		p.Source,
-		string(p.Requirement),
+		record,
 		p.LeaseOwner,
 		p.Waiter,
 	)
@@ -51,22 +51,22 @@ func (t *tx) insert(p *Payment) error {
 		return err
 	}
 	t.known.newest = max(t.known.newest, micros(p.Created))
-	return t.audit(p.ID, string(Reserved), reservedDetail(*p))
+	return t.audit(p.Number, string(Reserved), reservedDetail{Row: p.digest(), Key: p.IdempotencyKey,
+		Stored: digestOf(record)})
 }
 
-// reservedDetail is what the chain says of a payment when its money is held: what people look for,
-// and a digest of every column that never changes again.
-func reservedDetail(p Payment) map[string]any {
-	return map[string]any{"amount": p.Amount, "microdollars": int64(p.Price), "asset": p.Asset,
-		"network": p.Network, "payTo": p.PayTo, "url": p.URL, "key": p.IdempotencyKey, "row": p.digest(),
-		"requirement": digestOf(p.Requirement)}
+// reservedDetail is what the chain says of a payment when its money is held.
+type reservedDetail struct {
+	Row    string `json:"row"` // Payment.digest
+	Key    string `json:"key,omitempty"`
+	Stored string `json:"stored"` // digest of the record
 }
 
-// digest is over the columns of a payment that never change; hex.
+// digest is over the columns of a payment that never change.
 func (p Payment) digest() string {
-	return hex.EncodeToString(link(nil, int64(p.Price), p.ID, p.Session, string(p.Fingerprint[:]), p.Method,
+	return encodeDigest(link(nil, int64(p.Price), p.ID, p.Session, string(p.Fingerprint[:]), p.Method,
 		p.URL, p.Target, p.Host, p.Network, p.Scheme, string(p.Dialect), p.Asset, p.Symbol,
-		p.Amount.String(), p.PayTo, urlPrefix(p.URL), p.Source))
+		p.Amount.String(), p.PayTo, fmt.Sprint(characters(urlPrefix(p.URL))), p.Source))
 }
 
 func nullable(s string) sql.NullString { return sql.NullString{String: s, Valid: s != ""} }
@@ -75,9 +75,9 @@ func nullable(s string) sql.NullString { return sql.NullString{String: s, Valid:
 // which may neither send it nor release its money any more.
 var ErrNotLeaseOwner = errors.New("another process works on this payment")
 
-// leasedBy reads a payment, and refuses a process that does not own its lease.
+// leasedBy reads a payment without what is packed, and refuses a process that does not own its lease.
 func (t *tx) leasedBy(id, process string) (Payment, error) {
-	p, err := scanPayment(t.row(selectPayment+` WHERE id = ?`, id))
+	p, err := t.brief(id)
 	if err == nil && (p.LeaseOwner != process || process == "") {
 		err = fmt.Errorf("%w: %s", ErrNotLeaseOwner, id)
 	}
@@ -96,7 +96,7 @@ func (s *Store) Release(ctx context.Context, id, why string) error {
 		if p.State != Reserved { // signed bytes have expired when the chain says so
 			return fmt.Errorf("%w: %s is %s", ErrTransition, id, p.State)
 		}
-		if err := t.returnApproval(id); err != nil {
+		if err := t.returnApproval(p); err != nil {
 			return err
 		}
 		return t.move(p, Failed, toJSON(map[string]string{"why": why}),
@@ -117,6 +117,22 @@ type Outcome struct {
 	Content      *Content // nil keeps what is there
 	ReleaseLease bool     // this process is done with it
 	ClearWaiter  bool     // and nobody waits for what was bought: see Store.ClearWaiter
+
+	packed *packedOutcome // by who has no transaction waiting; nil: it is packed where it is written
+}
+
+// packedOutcome is that as the payment's row has it; nil where there is none.
+type packedOutcome struct{ receipt, chainProof []byte }
+
+func (o Outcome) pack() *packedOutcome {
+	p := &packedOutcome{}
+	if o.Receipt != nil {
+		p.receipt = pack(o.Receipt)
+	}
+	if o.ChainProof != nil {
+		p.chainProof = pack([]byte(toJSON(o.ChainProof)))
+	}
+	return p
 }
 
 // leaves is what becomes of the lease's owner and of the waiter, as a part of an UPDATE; "": nothing.
@@ -137,6 +153,7 @@ func (o Outcome) leaves() string {
 //
 // That a signed payment failed it does not record (ErrUnsealed): see Expire.
 func (s *Store) Finish(ctx context.Context, id string, o Outcome) (p Payment, err error) {
+	o.packed = o.pack()
 	err = s.tx(ctx, func(t *tx) error {
 		p, err = t.outcome(id, o)
 		return err
@@ -157,19 +174,30 @@ func (t *tx) outcomeSealed(id string, o Outcome) (p Payment, err error) {
 	if err != nil {
 		return p, none(err, errNoPayment)
 	}
-	if p.State != Settled || o.State != Unknown {
-		err = t.finish(&p, o)
-	} else if set := o.leaves(); set != "" {
-		_, err = t.exec(`UPDATE payments SET `+set+` WHERE id = ?`, id)
+	if o.packed == nil {
+		o.packed = o.pack()
 	}
-	if err == nil && o.Content != nil {
-		err = t.keep(id, *o.Content)
+	var bought *contentDetail
+	if o.Content != nil {
+		bought, err = t.keep(p.Number, *o.Content)
+		if err != nil {
+			return p, err
+		}
+	}
+	if p.State != Settled || o.State != Unknown {
+		return p, t.finish(&p, o, bought)
+	}
+	if set := o.leaves(); set != "" {
+		_, err = t.exec(`UPDATE payments SET `+set+` WHERE seq = ?`, p.Number)
+	}
+	if err == nil && bought != nil {
+		err = t.audit(p.Number, contentEvent, bought)
 	}
 	return p, err
 }
 
-// finish moves a payment.
-func (t *tx) finish(was *Payment, o Outcome) error {
+// finish moves a payment; bought is what was stored with that, or nil.
+func (t *tx) finish(was *Payment, o Outcome, bought *contentDetail) error {
 	p := *was
 	if p.Proof == Chain && o.State == Settled { // the chain's word stands; a later receipt adds nothing
 		o.Proof, o.Transaction = Chain, ""
@@ -178,13 +206,11 @@ func (t *tx) finish(was *Payment, o Outcome) error {
 		// who asked the chain may not know of the claim
 		p.FalseReceipt = true
 	}
-	detail := o.detail(p.Number)
-	if p.FalseReceipt {
-		detail["falseReceipt"] = true
+	detail := o.detail()
+	if o.Transaction == was.Transaction { // as the chain says already
+		detail.Transaction = ""
 	}
-	if p.Delivered {
-		detail["delivered"] = true
-	}
+	detail.FalseReceipt, detail.Delivered = p.FalseReceipt, p.Delivered
 	p.State, p.Proof, p.Note = o.State, o.Proof, o.Note
 	if o.Transaction != "" {
 		p.Transaction = o.Transaction
@@ -198,13 +224,16 @@ func (t *tx) finish(was *Payment, o Outcome) error {
 	if o.ChainProof != nil {
 		p.ChainProof = json.RawMessage(toJSON(o.ChainProof))
 	}
-	set := `proof = ?, transaction_id = ?, facilitator = ?, receipt = ?, chain_proof = ?, note = ?,
-		false_receipt = ?`
+	set := `proof = ?, transaction_id = ?, facilitator = ?, receipt = coalesce(?, receipt),
+		chain_proof = coalesce(?, chain_proof), note = ?, false_receipt = ?`
 	if leaves := o.leaves(); leaves != "" {
 		set += ", " + leaves
 	}
-	err := t.move(*was, o.State, toJSON(detail), set,
-		p.Proof, p.Transaction, p.Facilitator, nullable(string(p.Receipt)), nullable(string(p.ChainProof)),
+	err := t.move(*was, o.State, toJSON(struct {
+		outcomeDetail
+		*contentDetail
+	}{detail, bought}), set,
+		p.Proof, p.Transaction, p.Facilitator, o.packed.receipt, o.packed.chainProof,
 		p.Note, p.FalseReceipt)
 	if err == nil {
 		*was = p
@@ -212,19 +241,27 @@ func (t *tx) finish(was *Payment, o Outcome) error {
 	return err
 }
 
-// detail is what the chain says of an outcome: with every column that it sets.
-func (o Outcome) detail(number int64) map[string]any {
-	detail := map[string]any{"n": number, "proof": o.Proof, "transaction": o.Transaction, "note": o.Note}
-	if o.ChainProof != nil {
-		detail["chain"] = o.ChainProof
+// outcomeDetail is what the chain says of an outcome: with every column that it sets.
+type outcomeDetail struct {
+	Proof        Proof  `json:"proof,omitempty"`
+	Transaction  string `json:"transaction,omitempty"`
+	Facilitator  string `json:"facilitator,omitempty"`
+	Receipt      string `json:"receipt,omitempty"` // digest of the packed one
+	Chain        string `json:"chain,omitempty"`   // likewise of the chain's answer
+	Note         string `json:"note,omitempty"`
+	FalseReceipt bool   `json:"falseReceipt,omitempty"`
+	Delivered    bool   `json:"delivered,omitempty"`
+}
+
+func (o Outcome) detail() outcomeDetail {
+	d := outcomeDetail{Proof: o.Proof, Transaction: o.Transaction, Facilitator: o.Facilitator, Note: o.Note}
+	if o.packed.receipt != nil {
+		d.Receipt = digestOf(o.packed.receipt)
 	}
-	if o.Facilitator != "" {
-		detail["facilitator"] = o.Facilitator
+	if o.packed.chainProof != nil {
+		d.Chain = digestOf(o.packed.chainProof)
 	}
-	if o.Receipt != nil {
-		detail["receipt"] = digestOf(o.Receipt)
-	}
-	return detail
+	return d
 }
 
 // ErrTransition says that a payment may not go where it was sent.
@@ -241,24 +278,24 @@ func (t *tx) move(p Payment, to State, detail, set string, args ...any) error {
 		append(args, to, micros(t.Now), p.Number)...); err != nil {
 		return err
 	}
-	return t.audit(p.ID, string(to), json.RawMessage(detail))
+	return t.audit(p.Number, string(to), json.RawMessage(detail))
 }
 
-// audit appends to the hash chain.
-func (t *tx) audit(payment, event string, detail any) error {
+// audit appends to the hash chain; payment is the number of the one it is about, or 0.
+func (t *tx) audit(payment int64, event string, detail any) error {
 	return t.append(payment, event, detail, nil)
 }
 
 // append is audit with a seal; a nil mac makes none.
-func (t *tx) append(payment, event string, detail any, mac func([]byte) ([]byte, error)) error {
+func (t *tx) append(payment int64, event string, detail any, mac func([]byte) ([]byte, error)) error {
 	if t.known.hash == nil {
 		err := t.row(`SELECT hash FROM audit ORDER BY seq DESC LIMIT 1`).Scan(&t.known.hash)
 		if none(err, nil) != nil {
 			return err
 		}
 	}
-	at, text := micros(t.Now), toJSON(detail)
-	hash := link(t.known.hash, at, payment, event, text)
+	row := auditRow{at: micros(t.Now), payment: payment, event: event, detail: toJSON(detail)}
+	hash := row.linked(t.known.hash)
 	var seal []byte
 	if mac != nil {
 		var err error
@@ -267,7 +304,7 @@ func (t *tx) append(payment, event string, detail any, mac func([]byte) ([]byte,
 		}
 	}
 	done, err := t.exec(`INSERT INTO audit (at, payment, event, detail, hash, seal) VALUES (?, ?, ?, ?, ?, ?)`,
-		at, payment, event, text, hash, seal)
+		row.at, payment, event, row.detail, hash, seal)
 	if err != nil {
 		return err
 	}
@@ -327,7 +364,11 @@ func (s *Store) AttachIdempotencyKey(ctx context.Context, id, key string) (named
 		if err != nil || !named {
 			return err
 		}
-		return t.audit(id, "keyed", map[string]string{"key": key})
+		number, err := t.number(id)
+		if err != nil {
+			return err
+		}
+		return t.audit(number, keyedEvent, map[string]string{"key": key})
 	})
 	return named, err
 }
@@ -343,8 +384,8 @@ func (s *Store) ClearWaiter(ctx context.Context, id string) error {
 	return s.update(ctx, `UPDATE payments SET waiter = '' WHERE id = ?`, id)
 }
 
-// deliveredEvent says that a client has the answer.
-const deliveredEvent = "delivered"
+// The events of a payment that change no state: it got an idempotency key; a client has its answer.
+const keyedEvent, deliveredEvent = "keyed", "delivered"
 
 // Deliver says that the client has the answer.
 func (s *Store) Deliver(ctx context.Context, id string) error {
@@ -363,7 +404,7 @@ func (t *tx) deliver(id string) error {
 	if err != nil || before {
 		return err
 	}
-	return t.audit(id, deliveredEvent, map[string]int64{"n": number})
+	return t.audit(number, deliveredEvent, map[string]string{})
 }
 
 // number is a payment's, in the order in which they were made.

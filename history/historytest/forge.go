@@ -3,8 +3,8 @@ package historytest
 import (
 	"crypto/sha256"
 	"database/sql"
+	"encoding/base64"
 	"encoding/binary"
-	"encoding/hex"
 	"encoding/json"
 	"errors"
 	"path/filepath"
@@ -42,10 +42,10 @@ func (f *Forger) Get(into any, query string, args ...any) error {
 	return f.db.QueryRow(query, args...).Scan(into)
 }
 
-// Append puts a row at the end of the audit chain.
+// Append puts a row at the end of the audit chain, about the payment of an ID or, for any other, about none.
 func (f *Forger) Append(at int64, payment, event, detail string) error {
-	_, err := f.db.Exec(`INSERT INTO audit (at, payment, event, detail, hash) VALUES (?, ?, ?, ?, x'')`,
-		at, payment, event, detail)
+	_, err := f.db.Exec(`INSERT INTO audit (at, payment, event, detail, hash) 
+		VALUES (?, coalesce((SELECT seq FROM payments WHERE id = ?), 0), ?, ?, x'')`, at, payment, event, detail)
 	var seq int64
 	if err == nil {
 		err = f.Get(&seq, `SELECT max(seq) FROM audit`)
@@ -86,27 +86,28 @@ func (f *Forger) Relink(from int64) error {
 // there: in the row that says so, or in a new one.
 func (f *Forger) Reserve(id string) error {
 	var at, price int64
-	var fingerprint []byte
+	var fingerprint, requirement []byte
 	text := make([]string, 14)
-	into := []any{&at, &price, &fingerprint}
+	into := []any{&at, &price, &fingerprint, &requirement}
 	for i := range text {
 		into = append(into, &text[i])
 	}
-	err := f.db.QueryRow(`SELECT created_at, usd, fingerprint, session, method, url, target, host, network,
+	err := f.db.QueryRow(`SELECT created_at, usd, fingerprint, requirement, session, method, url, target, host, network,
 		scheme, dialect, asset, symbol, amount, pay_to, url_prefix, source
 		FROM payments WHERE id = ?`, id).Scan(into...)
 	if err != nil {
 		return err
 	}
 	columns := append([]string{id, text[0], string(fingerprint)}, text[1:]...)
-	row := hex.EncodeToString(linked(nil, price, columns...))
-	detail, err := json.Marshal(map[string]any{"amount": text[10], "microdollars": price, "asset": text[8],
-		"network": text[5], "payTo": text[11], "url": text[2], "key": "", "row": row})
+	digest := base64.RawURLEncoding.EncodeToString
+	detail, err := json.Marshal(map[string]any{"row": digest(linked(nil, price, columns...)),
+		"stored": digest(linked(nil, 0, string(requirement), "", ""))})
 	if err != nil {
 		return err
 	}
 	var seq int64
-	err = f.Get(&seq, `SELECT seq FROM audit WHERE payment = ? AND event = 'reserved'`, id)
+	err = f.Get(&seq, `SELECT seq FROM audit WHERE event = 'reserved'
+		AND payment = (SELECT seq FROM payments WHERE id = ?)`, id)
 	if errors.Is(err, sql.ErrNoRows) {
 		return f.Append(at, id, "reserved", string(detail))
 	}
