@@ -85,9 +85,9 @@ var unpackers = sync.Pool{New: func() any { return flate.NewReader(strings.NewRe
 // errNotPacked is about bytes that pack did not make.
 var errNotPacked = errors.New("what is packed cannot be read")
 
-// unpack is what was packed: as many texts. Of nil it leaves all as they are.
+// unpack is what was packed: as many texts. Of nothing it leaves all as they are.
 func unpack(packed []byte, texts ...*[]byte) error {
-	if packed == nil {
+	if len(packed) == 0 {
 		return nil
 	}
 	from := unpackers.Get().(io.ReadCloser)

@@ -1,6 +1,8 @@
 package historytest
 
 import (
+	"bytes"
+	"compress/flate"
 	"crypto/sha256"
 	"database/sql"
 	"encoding/base64"
@@ -86,22 +88,22 @@ func (f *Forger) Relink(from int64) error {
 // there: in the row that says so, or in a new one.
 func (f *Forger) Reserve(id string) error {
 	var at, price int64
-	var fingerprint, requirement []byte
+	var fingerprint, record []byte
 	text := make([]string, 14)
-	into := []any{&at, &price, &fingerprint, &requirement}
+	into := []any{&at, &price, &fingerprint, &record}
 	for i := range text {
 		into = append(into, &text[i])
 	}
-	err := f.db.QueryRow(`SELECT created_at, usd, fingerprint, requirement, session, method, url, target, host, network,
-		scheme, dialect, asset, symbol, amount, pay_to, url_prefix, source
+	err := f.db.QueryRow(`SELECT created_at, usd, fingerprint, record, session, method, url, target, host, network,
+		scheme, dialect, asset, symbol, amount, pay_to, prefix_length, source
 		FROM payments WHERE id = ?`, id).Scan(into...)
 	if err != nil {
 		return err
 	}
 	columns := append([]string{id, text[0], string(fingerprint)}, text[1:]...)
-	digest := base64.RawURLEncoding.EncodeToString
+	digest, stored := base64.RawURLEncoding.EncodeToString, sha256.Sum256(record)
 	detail, err := json.Marshal(map[string]any{"row": digest(linked(nil, price, columns...)),
-		"stored": digest(linked(nil, 0, string(requirement), "", ""))})
+		"stored": digest(stored[:])})
 	if err != nil {
 		return err
 	}
@@ -130,4 +132,28 @@ func linked(previous []byte, at int64, columns ...string) []byte {
 		h.Write([]byte(column))
 	}
 	return h.Sum(nil)
+}
+
+// Record is a payment's record: what was asked for, what was signed and what the chain is asked by, each ""
+// where there is none.
+func Record(requirement, payload, evidence string) []byte {
+	return Packed(requirement, payload, evidence)
+}
+
+// Packed is texts as the ledger keeps them, made without its dictionary; "" is none.
+func Packed(texts ...string) []byte {
+	var packed bytes.Buffer
+	into, err := flate.NewWriter(&packed, flate.NoCompression)
+	for _, text := range texts {
+		size := uint64(0)
+		if text != "" {
+			size = uint64(len(text)) + 1
+		}
+		_, errText := into.Write(append(binary.AppendUvarint(nil, size), text...))
+		err = errors.Join(err, errText)
+	}
+	if err := errors.Join(err, into.Close()); err != nil {
+		panic(err) // a buffer takes all
+	}
+	return packed.Bytes()
 }

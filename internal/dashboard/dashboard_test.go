@@ -25,6 +25,7 @@ import (
 
 	"x402-wallet/budget"
 	"x402-wallet/history"
+	"x402-wallet/history/historytest"
 	"x402-wallet/internal/books"
 	"x402-wallet/internal/loopback"
 	"x402-wallet/pay"
@@ -159,8 +160,9 @@ func (b *board) ask(n byte) history.Approval {
 func (b *board) pays(id, url, state string, usd int, at time.Time) {
 	b.Helper()
 	b.sql(`INSERT INTO payments (id, session, state, proof, created_at, updated_at, fingerprint, method, url, target, host, network, scheme, dialect, asset, symbol, amount, usd,
-		pay_to, source, requirement, note) VALUES (?, 's', ?, ?, ?, 0, x'00', 'GET', ?, '', 'api.example', 'eip155:8453', 'exact', 'v2', '0xa', 'USDC', ?, ?, '0xpayee', '', '{}', '')`,
-		id, state, map[string]string{"settled": "claimed"}[state], at.UnixMicro(), url, fmt.Sprint(usd), usd)
+		pay_to, source, prefix_length, note, record) VALUES (?, 's', ?, ?, ?, 0, x'00', 'GET', ?, '', 'api.example', 'eip155:8453', 'exact', 'v2', '0xa', 'USDC', ?, ?, '0xpayee', '', 0, '', ?)`,
+		id, state, map[string]string{"settled": "claimed"}[state], at.UnixMicro(), url, fmt.Sprint(usd), usd,
+		historytest.Record(`{}`, `{}`, ``))
 }
 
 // stores gives a payment its content.
@@ -446,8 +448,9 @@ func TestHostileText(t *testing.T) {
 	b.pays("pay_2", "https://api.example/open?"+evil, "unknown", 1000, time.Now())
 	b.stores("pay_1", history.Content{Status: 200, Type: "text/html" + evil,
 		Body: []byte("<h1>content</h1>" + evil + "\nline")})
-	b.sql(`UPDATE payments SET note = ?1, host = ?1, symbol = 'U<b>', transaction_id = ?1, requirement = ?1, chain_proof = ?1, facilitator = ?1, idempotency_key = id || ?1`, evil)
-	b.sql(`INSERT INTO audit VALUES (1000, 0, 'pay_1', ?1, ?1, x'', NULL)`, evil)
+	b.sql(`UPDATE payments SET note = ?1, host = ?1, symbol = 'U<b>', transaction_id = ?1, record = ?2, chain_proof = ?3, facilitator = ?1, idempotency_key = id || ?1`, evil,
+		historytest.Record(evil, ``, ``), historytest.Packed(evil))
+	b.sql(`INSERT INTO audit VALUES (1000, 0, 1, ?1, ?1, x'', NULL)`, evil)
 	a := b.ask(1)
 	b.sql(`UPDATE approvals SET url = ?1, host = ?1, why = ?1, pay_to = ?1, network = ?1, symbol = ?1`, evil)
 	for _, path := range []string{"/", "/history", "/history?url=" + url.QueryEscape(evil),
@@ -480,7 +483,6 @@ func TestExport(t *testing.T) {
 	b.pays("pay_2", "https://api.example/b", "failed", 2000, day)
 	b.pays("pay_3", "https://other.example/a", "settled", 3000, day)
 	b.pays("pay_4", "https://other.example/a", "settled", 4000, day.Add(time.Minute))
-	b.sql(`UPDATE payments SET payload = '{}'`)
 	for query, within := range map[string]history.Range{
 		"":                {},
 		"&url=OTHER":      {URL: "OTHER"},
@@ -575,13 +577,13 @@ func BenchmarkOverview(b *testing.B) {
 	_, err = db.Exec(`WITH RECURSIVE n(i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n WHERE i < 100000)
 		INSERT INTO payments (id, session, state, proof, created_at, updated_at, fingerprint, method,
 			url, target, host, network, scheme, dialect, asset, symbol, amount, usd,
-			pay_to, source, requirement, delivered, payload)
+			pay_to, source, prefix_length, delivered, record)
 		SELECT printf('pay_%032x', i), 's', CASE WHEN i % 997 THEN 'settled' ELSE 'failed' END, 'chain',
 			?1 + i * 315360000, 0, x'00', 'GET',
 			printf('https://host%d.example/item/%d', i % 100, i), '', printf('host%d.example', i % 100),
 			'eip155:' || (i % 5), 'exact', 'v2', '0xa', 'USDC', '1', 1,
-			'0xpayee', '', '{}', 1, randomblob(1500) FROM n`,
-		time.Now().AddDate(-1, 0, 0).UnixMicro())
+			'0xpayee', '', 20, 1, ?2 FROM n`,
+		time.Now().AddDate(-1, 0, 0).UnixMicro(), historytest.Record(`{}`, strings.Repeat("x", 400), ``))
 	require.NoError(b, err)
 	require.NoError(b, db.Close())
 	store, err := history.Open(b.Context(), home, history.Options{})

@@ -57,7 +57,8 @@ func (w *world) corrupt(err error, why string) {
 // What is handed out is recorded before, sealed, and under the checkpoint; where either fails nobody
 // gets a signature.
 func TestASignatureIsRecordedBeforeItIsHandedOut(t *testing.T) {
-	const rows = `SELECT count(*) FROM audit WHERE payment = ? AND event = 'signed' AND length(seal) = 32`
+	const rows = `SELECT count(*) FROM audit WHERE event = 'signed' AND length(seal) = 32
+		AND payment = (SELECT seq FROM payments WHERE id = ?)`
 	w := newWorld(t)
 	p, err := w.pays(1000)
 	require.NoError(t, err)
@@ -96,7 +97,7 @@ func TestForgedRowsAreNotSigned(t *testing.T) {
 		q.Amount, q.Price = money.NewAmount(990_000), 990_000
 		_, err := f.Exec(`CREATE TEMP TABLE one AS SELECT * FROM payments WHERE id = ?1;
 			UPDATE one SET id = ?2, pay_to = ?3, amount = '990000', usd = 990000, state = 'reserved',
-				unique_key = NULL, evidence = NULL, payload = NULL, seq = NULL, created_at = ?4;
+				unique_key = NULL, seq = NULL, created_at = ?4;
 			INSERT INTO payments SELECT * FROM one; DROP TABLE one`, p.ID, q.ID, q.PayTo, time.Now().UnixMicro())
 		require.NoError(w.t, err)
 		return q
@@ -118,7 +119,8 @@ func TestForgedRowsAreNotSigned(t *testing.T) {
 			p history.Payment) history.Payment {
 			p = copied(w, f, p)
 			require.NoError(w.t, f.Reserve(p.ID))
-			_, err := f.Exec(`UPDATE audit SET hash = zeroblob(32) WHERE payment = ?`, p.ID)
+			_, err := f.Exec(`UPDATE audit SET hash = zeroblob(32) WHERE payment =
+				(SELECT seq FROM payments WHERE id = ?)`, p.ID)
 			require.NoError(w.t, err)
 			return p
 		}, "the audit chain breaks"},
@@ -140,7 +142,7 @@ func TestForgedRowsAreNotSigned(t *testing.T) {
 			p history.Payment) history.Payment {
 			_, err := f.Exec(`UPDATE payments SET state = 'failed'`)
 			require.NoError(w.t, err)
-			require.NoError(w.t, f.Append(time.Now().UnixMicro(), p.ID, "failed", `{"n":1,"chain":{}}`))
+			require.NoError(w.t, f.Append(time.Now().UnixMicro(), p.ID, "failed", `{"chain":"x"}`))
 			return w.reserve(1, nil)
 		}, "a budget's sum"},
 		{"what was signed taken away", func(w *world, f *historytest.Forger,
@@ -148,7 +150,7 @@ func TestForgedRowsAreNotSigned(t *testing.T) {
 			_, err := f.Exec(`DELETE FROM payments; DELETE FROM payment_search; DELETE FROM totals`)
 			require.NoError(w.t, err)
 			return w.reserve(1, nil)
-		}, "a budget's sum"},
+		}, "not the one that was reserved"}, // the next one has its number
 		{"no session", func(w *world, f *historytest.Forger, p history.Payment) history.Payment {
 			_, err := f.Exec(`DELETE FROM sessions`)
 			require.NoError(w.t, err)
@@ -315,9 +317,9 @@ func TestTheAgentLooksForItself(t *testing.T) {
 	other.Nonce = "0x" + hexOf(make([]byte, 32))
 	changed, err := json.Marshal(other)
 	require.NoError(t, err)
-	w.sql(`UPDATE payments SET evidence = ?`, string(changed))
+	w.sql(`UPDATE payments SET record = ?`, historytest.Record(`{}`, ``, string(changed)))
 	w.corrupt(w.ask("expire", p.ID), "asked after by something else")
-	w.sql(`UPDATE payments SET evidence = ?`, string(evidence))
+	w.sql(`UPDATE payments SET record = ?`, historytest.Record(`{}`, ``, string(evidence)))
 	full()
 
 	p, err = guard.Expire(t.Context(), p, x402.Status{})
