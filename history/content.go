@@ -36,7 +36,7 @@ var ErrContentRemoved = fmt.Errorf("its bytes were removed: %w", ErrNotFound)
 
 // contentDetail is what the audit chain says of a content.
 type contentDetail struct {
-	SHA256    string `json:"content"` // digest of its bytes
+	SHA256    string `json:"contentDigest"` // digest of its bytes
 	Bytes     int64  `json:"bytes"`
 	Status    int64  `json:"httpStatus"`
 	Type      string `json:"type"`
@@ -353,7 +353,8 @@ func contentFrom(c *cursor, first int) *storedContent {
 		return nil
 	}
 	found := &storedContent{status: c.int(first), typ: c.text(first + 1), truncated: c.int(first + 2),
-		size: c.int(first + 3), sha256: c.bytes(first + 4), spare: c.int(first + 5), removed: c.text(first + 6)}
+		size: c.int(first + 3), sha256: c.bytes(first + 4), spare: c.int(first + 5),
+		removed: c.text(first + 6)}
 	if length, isThere := c.row[first+7].(int64); isThere {
 		found.length = &length
 	}

@@ -139,7 +139,7 @@ func (d *step) text(name string) *string {
 		return &d.Chain
 	case "note":
 		return &d.Note
-	case "content":
+	case "contentDigest":
 		return &d.SHA256
 	case "type":
 		return &d.Type
@@ -175,7 +175,8 @@ func (d *step) whole(name string) *int64 {
 
 // signatureNames are the others that payments' events have: encoding/json matches names in any case, so
 // that one which is not known here may be one of ours.
-var signatureNames = map[string]bool{"created": true, "sessionCap": true, "evidence": true, "sha256": true, "sums": true}
+var signatureNames = map[string]bool{"created": true, "sessionCap": true, "evidence": true, "sha256": true,
+	"sums": true}
 
 // readSignature is what json.Unmarshal makes of a detail.
 func readSignature(text string) (g signature, err error) {

@@ -35,7 +35,7 @@ func TestReadDetails(t *testing.T) {
 		`{"chain":{"state":"settled"}}`, `{"chain":1}`, `{"chain":null}`, `{"row":tru}`, `{"amount":}`, `{"amount":true,"row":"z"}`,
 		`{"row":"x","voucher":{"row":"y"}}`, `{"n":9223372036854775807}`, `{"n":92233720368547758079}`, `[]`, `"x"`, `null`,
 		`{"sessionCap":null,"bytes":1,"httpStatus":200}`, `{"sessionCap":"1.5"}`, `{"sessionCap":1}`,
-		`{"sessionCap":"x"}`, `{"sessionCap":"null"}`, `{"bytes":"-1"}`, `{"httpStatus":200.5}`, `{"truncated":"true"}`, `{"submitted":true}`, `{"created":1,"n":2}`, `{"content":"x","type":"y","truncated":true}`, `{"stored":"x","proof":1}`,
+		`{"sessionCap":"x"}`, `{"sessionCap":"null"}`, `{"bytes":"-1"}`, `{"httpStatus":200.5}`, `{"truncated":"true"}`, `{"submitted":true}`, `{"created":1,"n":2}`, `{"contentDigest":"x","type":"y","truncated":true}`, `{"stored":"x","proof":1}`,
 		`{"created":"1"}`, `{"voucher":{"service":"s"}}`, `{"voucher":null}`, `{"Session":"x"}`, `{"delivered":true,"n":2}`,
 		`{"delivered":1}`, `{"delivered":"true"}`, `{"delivered":null}`, `{"why":"x","n":3}`, `{"why":1,"n":3}`, `{"sums":"x","n":3}`,
 		`{"sessionCap":"1","sessionCap":null}`, `{"sessionCap":null,"sessionCap":"1"}`, `{"n":3,"Delivered":true}`,
@@ -49,7 +49,8 @@ func TestReadDetails(t *testing.T) {
 	}))
 	rapid.Check(t, func(rt *rapid.T) {
 		names := rapid.SampledFrom([]string{"n", "row", "note", "chain", "falseReceipt", "stored",
-			"Key", "bytes", "x", "sessionCap", "content", "created", "delivered", "submitted", "sums", "voucher", "terms"})
+			"Key", "bytes", "x", "sessionCap", "contentDigest", "created", "delivered",
+			"submitted", "sums", "voucher", "terms"})
 		values := rapid.OneOf(rapid.SampledFrom([]string{`1`, `-7`, `"7"`, `"0.25"`, `"a"`, `""`, `true`, `null`, `{}`, `{"a":[1]}`, `1.0`,
 			`00`, `"\\n"`, `tru`, `-`}), rapid.Map(rapid.String(), func(s string) string { return fmt.Sprintf("%q", s) }))
 		text := "{"

@@ -558,7 +558,8 @@ func TestAForgedSignatureDoesNotExpire(t *testing.T) {
 			require.NoError(t, g.write.QueryRow(`SELECT a.at, b.hash FROM audit a, audit b
 				WHERE a.payment = ? AND a.event = 'signed' AND b.seq = a.seq - 1`, p.Number).Scan(&at, &previous))
 			g.sql(`UPDATE audit SET hash = ? WHERE payment = ? AND event = 'signed'`,
-				auditRow{at: at, payment: p.Number, event: signedEvent, detail: detail}.linked(previous), p.Number)
+				auditRow{at: at, payment: p.Number, event: signedEvent, detail: detail}.linked(previous),
+				p.Number)
 		}
 		_, err = g.Expire(t.Context(), p.ID, x402.Evidence{}, Outcome{State: Failed}, g.k)
 		require.True(t, x402.HasCode(err, x402.LedgerCorrupt), "%v", err)

@@ -18,9 +18,10 @@
 // hold), accept.go (a ledger as the owner accepts it); verify.go, replay.go and story.go compare all
 // of the ledger with the chain.
 //
-// Under all of them, and SQLite's own: commit.go (changes that share a transaction), walsync.go (what
-// is on the disk when), filelock.go (processes that take turns), patience.go (how long anybody waits
-// for others), instance.go (which processes live), pool.go (connections, and what their errors mean).
+// Under all of them, and SQLite's own: pack.go (texts that take little room), commit.go (changes that
+// share a transaction), walsync.go (what is on the disk when), filelock.go (processes that take turns),
+// patience.go (how long anybody waits for others), instance.go (which processes live), pool.go
+// (connections, and what their errors mean).
 package history
 
 import (

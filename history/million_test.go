@@ -98,8 +98,9 @@ func (t *tx) millionth(p Payment, n int) error {
 		`"An item","mimeType":"application/json","url":"%s"},"accepted":%s}`, agent, payTo, nonce,
 		hexOfSize(64, "signature", nonce), p.URL, p.Requirement)
 	signed := Signed{Payload: []byte(payload), Requirement: p.Requirement,
-		UniqueKey: p.Network + " " + p.Asset + " " + agent + " " + nonce, Evidence: x402.Evidence{Network: p.Network,
-			Asset: p.Asset, Payer: agent, PayTo: payTo, Amount: p.Amount, Nonce: nonce, ValidBefore: 1_900_000_000,
+		UniqueKey: p.Network + " " + p.Asset + " " + agent + " " + nonce,
+		Evidence: x402.Evidence{Network: p.Network, Asset: p.Asset, Payer: agent, PayTo: payTo,
+			Amount: p.Amount, Nonce: nonce, ValidBefore: 1_900_000_000,
 			ExpiresAt: time.Unix(1_900_000_000, 0).UTC()}}
 	err := t.submit(p, p.LeaseOwner, signed, signed.record(), nil, testKeyholder())
 	if err != nil {

@@ -13,7 +13,7 @@ import (
 
 // What is kept of a payment only to be read again as a whole (what was asked for, what was signed, what the
 // chain is asked by, what the seller claims) is packed: DEFLATE (RFC 1951) with a preset dictionary, because
-// most of such a text is the same in every payment. It takes a third of the room.
+// most of such a text is the same in every payment. It takes little more than a third of the room.
 
 // dictionary is what these texts are mostly made of, the most common last. It is a part of the ledger's
 // format: another one reads nothing that was packed with this one.

@@ -144,11 +144,10 @@ func (s *Store) Events(ctx context.Context, id string) ([]Event, error) {
 				return err
 			}
 			if event == signedEvent {
-				g, err := readSignature(detail)
-				if err != nil || !g.Submitted {
-					return nil
-				}
-				event = string(Submitted)
+				event = sentEvent(detail)
+			}
+			if event == "" {
+				return nil
 			}
 			list = append(list, Event{At: fromMicros(at), Event: event, Detail: json.RawMessage(detail)})
 			return nil
@@ -156,6 +155,14 @@ func (s *Store) Events(ctx context.Context, id string) ([]Event, error) {
 			AND event NOT IN ('expired', 'delivered', 'keyed', 'content') ORDER BY seq`, id)
 		return list, err
 	})
+}
+
+// sentEvent is the event that a signature is for people; "": it could not leave yet.
+func sentEvent(detail string) string {
+	if g, err := readSignature(detail); err == nil && g.Submitted {
+		return string(Submitted)
+	}
+	return ""
 }
 
 // delegationEvent says that more was delegated on an account than ever before.

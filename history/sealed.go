@@ -151,7 +151,8 @@ func (t *tx) replaySince(s *sealed, k Keyholder, earlier *auditRow) error {
 			return nil
 		}
 		if isSealedEvent(r.event) {
-			return corrupt("event %d (%s of payment %d) is not sealed by this wallet", r.seq, r.event, r.payment)
+			return corrupt("event %d (%s of payment %d) is not sealed by this wallet", r.seq, r.event,
+				r.payment)
 		}
 		s.apply(r)
 		return nil

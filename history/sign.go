@@ -246,7 +246,8 @@ func (s *Store) Expire(ctx context.Context, id string, asked x402.Evidence, o Ou
 				return err
 			}
 		}
-		if err := t.seal(k, last, before.Number, expiredEvent, map[string]string{"unique": g.Unique}); err != nil {
+		err = t.seal(k, last, before.Number, expiredEvent, map[string]string{"unique": g.Unique})
+		if err != nil {
 			return err
 		}
 		p, err = t.outcomeSealed(id, o)

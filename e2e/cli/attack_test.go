@@ -203,7 +203,7 @@ func TestAForgedLedgerPaysNothing(t *testing.T) {
 			require.NoError(v.t, v.forger.Relink(2))
 		}, "LEDGER_CORRUPT"},
 		{"a row in the chain's middle", func(v *victim) {
-			v.sql(`UPDATE audit SET at = at + 1 WHERE payment = ` + last + ` AND event = 'submitted'`)
+			v.sql(`UPDATE audit SET at = at + 1 WHERE payment = ` + lastNumber + ` AND event = 'settled'`)
 		}, "LEDGER_CORRUPT"},
 	} {
 		t.Run(c.name, func(t *testing.T) {
