@@ -480,6 +480,18 @@ func TestVerifyOfForgedChanges(t *testing.T) {
 	}
 }
 
+// Without the key, too, a signature is of the terms that were reserved.
+func TestVerifyOfASignatureOfOtherTerms(t *testing.T) {
+	g := newGuarded(t)
+	p := g.sign(g.reserve(testHold(5)))
+	_, err := g.Verify(t.Context(), Head{})
+	require.NoError(t, err)
+	g.sql(`UPDATE audit SET detail = json_set(detail, '$.row', 'x') WHERE event = 'signed' AND payment = ?`, p.Number)
+	g.relink(1)
+	_, err = g.Verify(t.Context(), Head{})
+	require.ErrorContains(t, err, "cannot be")
+}
+
 // What SQLite itself would do for whoever edits the schema.
 func TestVerifyFindsATrigger(t *testing.T) {
 	s, _, k := fullLedger(t)

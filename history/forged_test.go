@@ -532,6 +532,23 @@ func TestACrashBetweenTheAgentsSignatureAndItsSubmission(t *testing.T) {
 	require.NoError(t, err)
 }
 
+// What the agent signed for is submitted once.
+func TestTheAgentsSignatureIsSubmittedOnce(t *testing.T) {
+	g := newGuarded(t)
+	p := g.reserve(testHold(7))
+	signed := g.signed(p)
+	require.NoError(t, g.Sign(t.Context(), p, signed, []byte("message"), g.k))
+	require.NoError(t, g.Submit(t.Context(), p, signed, g.k))
+	other := signed
+	other.Payload = []byte(`{"other":1}`)
+	require.ErrorIs(t, g.Submit(t.Context(), p, other, g.k), ErrSignedBefore)
+	now, err := g.Payment(t.Context(), p.ID)
+	require.NoError(t, err)
+	require.JSONEq(t, string(signed.Payload), string(now.Payload))
+	_, err = g.VerifySealed(t.Context(), g.k)
+	require.NoError(t, err)
+}
+
 // Expiry gives money back for what this wallet signed, and only for that.
 func TestAForgedSignatureDoesNotExpire(t *testing.T) {
 	g := newGuarded(t)

@@ -54,6 +54,7 @@ func TestStoriesOfASmallWindow(t *testing.T) {
 				`INSERT INTO bodies VALUES (999, x'00')`,
 				`DELETE FROM contents WHERE payment = (SELECT max(payment) FROM contents)`,
 				`UPDATE contents SET spare = 1 - spare WHERE payment = (SELECT min(payment) FROM contents)`,
+				`UPDATE contents SET type = 'x' WHERE payment = (SELECT min(payment) FROM contents)`,
 				`UPDATE content_use SET owed = owed + 1`,
 				`UPDATE totals SET held = held + 1 WHERE scope = 'prefix ever'`,
 				`UPDATE payments SET lease_owner = x'00' WHERE seq = 1`,
