@@ -118,6 +118,7 @@ func (s *Store) RecordVoucher(ctx context.Context, p Payment, signed Signed, c C
 	}
 	record := signed.record()
 	o.packed = o.pack()
+	var packed packedPayment
 	err := s.tx(ctx, func(t *tx) error {
 		old, err := t.channel(c)
 		if err != nil {
@@ -140,13 +141,13 @@ func (s *Store) RecordVoucher(ctx context.Context, p Payment, signed Signed, c C
 		if err := t.putChannel(c); err != nil {
 			return err
 		}
-		p, err = t.outcome(p.ID, o)
+		packed, err = t.outcome(p.ID, o)
 		return err
 	})
-	if err != nil {
+	if err != nil || p.ID == "" {
 		return Payment{}, err
 	}
-	return p, nil
+	return packed.unpacked()
 }
 
 // signVoucher records a voucher that costs nothing more.

@@ -22,27 +22,44 @@ const (
 	selectBrief   = `SELECT ` + paymentColumns + `, NULL, NULL, NULL FROM payments`
 )
 
-func scanPayment(row scanner) (p Payment, err error) {
+// packedPayment is a payment as its row has it.
+type packedPayment struct {
+	Payment
+	record, receipt, chainProof []byte
+}
+
+func scanPayment(row scanner) (Payment, error) {
+	p, err := scanPacked(row)
+	if err != nil {
+		return p.Payment, err
+	}
+	return p.unpacked()
+}
+
+func scanPacked(row scanner) (p packedPayment, err error) {
 	var created, updated int64
-	var fingerprint, record, receipt, chainProof, evidence []byte
+	var fingerprint []byte
 	err = row.Scan(&p.Number, &p.ID, &p.Session, &p.State, &p.Proof, &created, &updated, &fingerprint,
 		&p.IdempotencyKey, &p.Method, &p.URL, &p.Target, &p.Host, &p.Network, &p.Scheme, &p.Dialect, &p.Asset,
 		&p.Symbol, &p.Amount, &p.Price, &p.PayTo, &p.Source, &p.Transaction, &p.Facilitator, &p.Note,
-		&p.FalseReceipt, &p.LeaseOwner, &p.Waiter, &p.Delivered, &record, &receipt, &chainProof)
-	if err != nil {
-		return p, err
-	}
+		&p.FalseReceipt, &p.LeaseOwner, &p.Waiter, &p.Delivered, &p.record, &p.receipt, &p.chainProof)
 	p.Created, p.Updated = fromMicros(created), fromMicros(updated)
 	copy(p.Fingerprint[:], fingerprint)
-	err = errors.Join(unpack(record, (*[]byte)(&p.Requirement), (*[]byte)(&p.Payload), &evidence),
-		unpack(receipt, (*[]byte)(&p.Receipt)), unpack(chainProof, (*[]byte)(&p.ChainProof)))
+	return p, err
+}
+
+// unpacked is the payment with all that was packed. It takes longer than reading the row.
+func (p packedPayment) unpacked() (Payment, error) {
+	var evidence []byte
+	err := errors.Join(unpack(p.record, (*[]byte)(&p.Requirement), (*[]byte)(&p.Payload), &evidence),
+		unpack(p.receipt, (*[]byte)(&p.Receipt)), unpack(p.chainProof, (*[]byte)(&p.ChainProof)))
 	if err == nil && evidence != nil {
 		err = json.Unmarshal(evidence, &p.Evidence)
 	}
 	if err != nil {
-		return p, damaged("read "+p.ID, err)
+		return p.Payment, damaged("read "+p.ID, err)
 	}
-	return p, nil
+	return p.Payment, nil
 }
 
 func raw(text string) json.RawMessage {

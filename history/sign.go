@@ -221,6 +221,7 @@ func Expiry(p Payment, status x402.Status) Outcome {
 func (s *Store) Expire(ctx context.Context, id string, asked x402.Evidence, o Outcome,
 	k Keyholder) (p Payment, err error) {
 	o.packed = o.pack()
+	var packed packedPayment
 	err = s.tx(ctx, func(t *tx) error {
 		before, err := t.brief(id)
 		if err != nil {
@@ -250,10 +251,13 @@ func (s *Store) Expire(ctx context.Context, id string, asked x402.Evidence, o Ou
 		if err != nil {
 			return err
 		}
-		p, err = t.outcomeSealed(id, o)
+		packed, err = t.outcomeSealed(id, o)
 		return err
 	})
-	return p, err
+	if err != nil {
+		return packed.Payment, err
+	}
+	return packed.unpacked()
 }
 
 // expiresOnce remembers that a signature expired: its money is given back once, also where somebody

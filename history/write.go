@@ -154,14 +154,18 @@ func (o Outcome) leaves() string {
 // That a signed payment failed it does not record (ErrUnsealed): see Expire.
 func (s *Store) Finish(ctx context.Context, id string, o Outcome) (p Payment, err error) {
 	o.packed = o.pack()
+	var packed packedPayment
 	err = s.tx(ctx, func(t *tx) error {
-		p, err = t.outcome(id, o)
+		packed, err = t.outcome(id, o)
 		return err
 	})
-	return p, err
+	if err != nil {
+		return packed.Payment, err
+	}
+	return packed.unpacked()
 }
 
-func (t *tx) outcome(id string, o Outcome) (p Payment, err error) {
+func (t *tx) outcome(id string, o Outcome) (p packedPayment, err error) {
 	if o.State == Failed {
 		return p, ErrUnsealed
 	}
@@ -169,8 +173,8 @@ func (t *tx) outcome(id string, o Outcome) (p Payment, err error) {
 }
 
 // outcomeSealed records an outcome of which a sealed row of this transaction tells, where it needs one.
-func (t *tx) outcomeSealed(id string, o Outcome) (p Payment, err error) {
-	p, err = scanPayment(t.row(selectPayment+` WHERE id = ?`, id))
+func (t *tx) outcomeSealed(id string, o Outcome) (p packedPayment, err error) {
+	p, err = scanPacked(t.row(selectPayment+` WHERE id = ?`, id))
 	if err != nil {
 		return p, none(err, errNoPayment)
 	}
@@ -197,7 +201,7 @@ func (t *tx) outcomeSealed(id string, o Outcome) (p Payment, err error) {
 }
 
 // finish moves a payment; bought is what was stored with that, or nil.
-func (t *tx) finish(was *Payment, o Outcome, bought *contentDetail) error {
+func (t *tx) finish(was *packedPayment, o Outcome, bought *contentDetail) error {
 	p := *was
 	if p.Proof == Chain && o.State == Settled { // the chain's word stands; a later receipt adds nothing
 		o.Proof, o.Transaction = Chain, ""
@@ -218,22 +222,22 @@ func (t *tx) finish(was *Payment, o Outcome, bought *contentDetail) error {
 	if o.Facilitator != "" {
 		p.Facilitator = o.Facilitator
 	}
-	if o.Receipt != nil {
-		p.Receipt = o.Receipt
+	if o.packed.receipt != nil {
+		p.receipt = o.packed.receipt
 	}
-	if o.ChainProof != nil {
-		p.ChainProof = json.RawMessage(toJSON(o.ChainProof))
+	if o.packed.chainProof != nil {
+		p.chainProof = o.packed.chainProof
 	}
-	set := `proof = ?, transaction_id = ?, facilitator = ?, receipt = coalesce(?, receipt),
-		chain_proof = coalesce(?, chain_proof), note = ?, false_receipt = ?`
+	set := `proof = ?, transaction_id = ?, facilitator = ?, receipt = ?, chain_proof = ?,
+		note = ?, false_receipt = ?`
 	if leaves := o.leaves(); leaves != "" {
 		set += ", " + leaves
 	}
-	err := t.move(*was, o.State, toJSON(struct {
+	err := t.move(was.Payment, o.State, toJSON(struct {
 		outcomeDetail
 		*contentDetail
 	}{detail, bought}), set,
-		p.Proof, p.Transaction, p.Facilitator, o.packed.receipt, o.packed.chainProof,
+		p.Proof, p.Transaction, p.Facilitator, p.receipt, p.chainProof,
 		p.Note, p.FalseReceipt)
 	if err == nil {
 		*was = p
