@@ -347,15 +347,15 @@ const contentColumns = `c.http_status, c.type, c.truncated, c.size, c.sha256, c.
 // contentKinds are the kinds of these columns, which are missing where there is no content.
 const contentKinds = "ITIIBITI"
 
-// contentFrom is the content that a cursor stands at, its columns from one on; nil: there is none.
-func contentFrom(c *cursor, first int) *storedContent {
-	if c.row[first] == nil {
+// contentFrom is the content in a row, its columns from one on; nil: there is none.
+func contentFrom(v values, first int) *storedContent {
+	if v[first] == nil {
 		return nil
 	}
-	found := &storedContent{status: c.int(first), typ: c.text(first + 1), truncated: c.int(first + 2),
-		size: c.int(first + 3), sha256: c.bytes(first + 4), spare: c.int(first + 5),
-		removed: c.text(first + 6)}
-	if length, isThere := c.row[first+7].(int64); isThere {
+	found := &storedContent{status: v.int(first), typ: v.text(first + 1), truncated: v.int(first + 2),
+		size: v.int(first + 3), sha256: v.bytes(first + 4), spare: v.int(first + 5),
+		removed: v.text(first + 6)}
+	if length, isThere := v[first+7].(int64); isThere {
 		found.length = &length
 	}
 	return found

@@ -297,6 +297,7 @@ type tx struct {
 
 	contentQuota int64 // as Options.ContentQuota
 	followed     *followed
+	beside       []*tx // other connections that read the same state of the ledger: for cursors
 }
 
 // known is what was read of the ledger in a transaction and stays true to its end: nobody else writes
@@ -316,6 +317,29 @@ func (s *Store) view(ctx context.Context, f func(*tx) error) error {
 			return f(&tx{ctx: ctx, conn: c, known: &known{}, Now: s.now().UTC(), followed: &s.followed})
 		})
 	})
+}
+
+// viewBeside is view with other connections beside that read the same state; where nobody can be kept from
+// writing while they begin, without them.
+func (s *Store) viewBeside(ctx context.Context, connections int, f func(*tx) error) error {
+	unlock, err := s.writeLock.lockFor(patient(ctx))
+	if err != nil {
+		return s.view(ctx, f)
+	}
+	unlock = sync.OnceFunc(unlock)
+	defer unlock()
+	var begin func(beside []*tx) error
+	begin = func(beside []*tx) error {
+		return s.view(ctx, func(t *tx) error {
+			if len(beside) < connections {
+				return begin(append(beside, t))
+			}
+			unlock()
+			t.beside = beside
+			return f(t)
+		})
+	}
+	return begin(nil)
 }
 
 // read runs f on a consistent reading, and returns what it returns.

@@ -22,10 +22,14 @@ const (
 	maxSums    = 1 << 17 // groups of payments whose sums are in memory; SQLite adds up more of them
 )
 
+// longTables is how many cursors go through tables that are as long as the ledger.
+const longTables = 2
+
 // stories is the reading.
 type stories struct {
 	*replay
-	audit, payments, search *cursor
+	audit    *cursor[auditRow] // that hold together
+	payments *cursor[storedPayment]
 
 	window, most int // windowSize and maxLate
 
@@ -52,23 +56,28 @@ func (r *replay) stories() (rows int, err error) {
 
 func (s *stories) compareAll() (rows int, err error) {
 	s.stored = s.payment
-	for _, c := range []struct {
-		into                **cursor
-		table, kinds, query string
-	}{
-		{&s.audit, "audit", "iiittbB", `SELECT seq, at, payment, event, detail, hash, seal FROM audit
-			WHERE seq > 0 ORDER BY seq`},
-		{&s.payments, "payments", storedKinds, selectStored + ` ORDER BY p.seq`},
-		{&s.search, "payment_search", "ititti", `SELECT seq, url, usd, state, symbol, prefix_length
-			FROM payment_search ORDER BY seq`},
-	} {
-		*c.into, err = s.t.open(c.table, c.kinds, c.query)
-		if err != nil {
-			return 0, err
-		}
-		defer (*c.into).close()
+	chain, err := s.t.newChain(0, s.k.After)
+	if err != nil {
+		return 0, err
 	}
+	s.audit, err = openCursor(s.t, "audit", "iiittbB", func(v values) (auditRow, error) {
+		row := auditRow{seq: v.int(0), at: v.int(1), payment: v.int(2), event: v.text(3), detail: v.text(4),
+			hash: v.bytes(5), seal: v.bytes(6)}
+		return row, chain.follow(row)
+	}, `SELECT seq, at, payment, event, detail, hash, seal FROM audit WHERE seq > 0 ORDER BY seq`)
+	if err != nil {
+		return 0, err
+	}
+	defer s.audit.close()
+	s.payments, err = openCursor(s.t, "payments", storedKinds, storedFrom, selectStored+` ORDER BY p.seq`)
+	if err != nil {
+		return 0, err
+	}
+	defer s.payments.close()
 	rows, err = s.read()
+	if err == nil {
+		err = chain.end()
+	}
 	if err != nil {
 		return rows, err
 	}
@@ -81,14 +90,8 @@ func (s *stories) compareAll() (rows int, err error) {
 }
 
 func (s *stories) read() (rows int, err error) {
-	chain, err := s.t.newChain(0, s.k.After)
-	if err != nil {
+	if err := s.payments.next(); err != nil {
 		return 0, err
-	}
-	for _, c := range []*cursor{s.payments, s.search} {
-		if err := c.next(); err != nil {
-			return 0, err
-		}
 	}
 	tell, _ := s.t.ctx.Value(progressKey{}).(func(done, all int64))
 	var all int64
@@ -103,13 +106,11 @@ func (s *stories) read() (rows int, err error) {
 			return rows, err
 		}
 		if s.audit.done {
-			return rows, chain.end()
+			return rows, nil
 		}
-		a := s.audit
-		row := auditRow{seq: a.int(0), at: a.int(1), payment: a.int(2), event: a.text(3), detail: a.text(4),
-			hash: a.bytes(5), seal: a.bytes(6)}
-		err := chain.follow(row)
-		if err == nil && row.event == string(Reserved) && s.open[row.payment] == nil {
+		row := s.audit.row
+		var err error
+		if row.event == string(Reserved) && s.open[row.payment] == nil {
 			err = s.begin(row)
 		}
 		if err == nil {
@@ -151,14 +152,11 @@ func (s *stories) payment(number int64) (storedPayment, error) {
 // begin reads the payment that a reservation is of: the next one.
 func (s *stories) begin(row auditRow) error {
 	s.reservations++
-	if s.payments.done || s.payments.int(0) != row.payment || row.payment != s.reservations {
+	if s.payments.done || s.payments.row.seq != row.payment || row.payment != s.reservations {
 		return corrupt("the audit chain has a reservation of payment number %d, which is none, or not the "+
 			"one behind number %d", row.payment, s.reservations-1)
 	}
-	of := &story{is: storedFrom(s.payments)}
-	if err := s.found(of.is); err != nil {
-		return err
-	}
+	of := &story{is: s.payments.row}
 	s.add(of.is)
 	s.count(of.is.content)
 	s.paid[of.is.session] = max(s.paid[of.is.session], of.is.created)
@@ -189,20 +187,6 @@ func (s *stories) count(c *storedContent) {
 			s.owedBytes += c.size
 		}
 	}
-}
-
-// found compares what a payment is found by with the payment.
-func (s *stories) found(p storedPayment) error {
-	usd := p.usd
-	if State(p.state) == Failed {
-		usd = 0
-	}
-	f := s.search
-	if f.done || f.int(0) != p.seq || f.text(1) != lower(p.url) || f.int(2) != usd || f.text(3) != p.state ||
-		f.text(4) != p.symbol || f.int(5) != p.prefixLength || p.prefixLength > characters(p.url) {
-		return x402.Errorf(x402.LedgerCorrupt, "payment %s is not found by what it is", p.id)
-	}
-	return f.next()
 }
 
 // characters counts as SQLite does.
@@ -277,19 +261,19 @@ func (s *stories) tellAgain() error {
 
 // nothingLeft refuses rows that the chain tells nothing of.
 func (s *stories) nothingLeft() error {
-	var contents, bodies, uses, stored, owed int64
-	err := s.t.slowRow(`SELECT (SELECT count(*) FROM contents), (SELECT count(*) FROM bodies), count(*),
-		coalesce(max(stored), 0), coalesce(max(owed), 0) FROM content_use`).
-		Scan(&contents, &bodies, &uses, &stored, &owed)
+	var found, contents, bodies, uses, stored, owed int64
+	err := s.t.slowRow(`SELECT (SELECT count(*) FROM payment_search), (SELECT count(*) FROM contents),
+		(SELECT count(*) FROM bodies), count(*), coalesce(max(stored), 0), coalesce(max(owed), 0)
+		FROM content_use`).Scan(&found, &contents, &bodies, &uses, &stored, &owed)
 	switch {
 	case err != nil:
 		return err
 	case !slices.Equal(s.redates, s.redated):
 		return corrupt("what was redated in it is not what the audit chain says")
 	case !s.payments.done:
-		return corrupt("payment %s is none that the audit chain has", s.payments.text(1))
-	case !s.search.done:
-		return x402.Errorf(x402.LedgerCorrupt, "payment nr. %d is not found by what it is", s.search.int(0))
+		return corrupt("payment %s is none that the audit chain has", s.payments.row.id)
+	case found != s.reservations:
+		return x402.Errorf(x402.LedgerCorrupt, "%d payments are found, of %d", found, s.reservations)
 	case contents != s.contents:
 		return corrupt("it has %d contents, and those of %d payments", contents, s.contents)
 	case bodies != s.bodies:

@@ -7,6 +7,7 @@ import (
 	"math"
 	"slices"
 
+	"x402-wallet/x402"
 	"x402-wallet/x402/money"
 )
 
@@ -36,29 +37,38 @@ type storedPayment struct {
 	dialect, asset, symbol, amount, payTo, source string
 	transaction, facilitator, note                string
 	untrue, delivered, prefixLength               int64
+	typed, found                                  int64          // 1: its other columns are texts; isFound
+	digest, recordDigest                          string         // of the terms; of the record
 	content                                       *storedContent // nil: none
 }
 
 const selectStored = `SELECT p.seq, p.id, p.session, p.state, p.proof, p.created_at, p.updated_at, p.fingerprint,
 	p.idempotency_key, p.method, p.url, p.target, p.host, p.network, p.scheme, p.dialect, p.asset, p.symbol,
 	p.amount, p.usd, p.pay_to, p.source, p.record, p.unique_key, p.transaction_id, p.facilitator, p.receipt,
-	p.chain_proof, p.note, p.false_receipt, p.delivered, p.prefix_length, p.lease_owner, p.waiter, ` +
-	contentColumns + ` FROM payments p LEFT JOIN contents c ON c.payment = p.seq
+	p.chain_proof, p.note, p.false_receipt, p.delivered, p.prefix_length,
+	typeof(p.lease_owner) = 'text' AND typeof(p.waiter) = 'text', ` + isFound + `, ` + contentColumns + `
+	FROM payments p LEFT JOIN payment_search s ON s.seq = p.seq LEFT JOIN contents c ON c.payment = p.seq
 	LEFT JOIN bodies b ON b.payment = p.seq`
 
-// storedKinds are the kinds of these columns.
-const storedKinds = "ittttiibT" + "ttttttttt" + "tittbBttB" + "Btiiitt" + contentKinds
+// isFound says whether x402_history finds a payment by what it is, and adds it up so.
+const isFound = `coalesce(s.url = lower(p.url) AND s.usd = (p.state <> 'failed') * p.usd AND s.state = p.state
+	AND s.symbol = p.symbol AND s.prefix_length = p.prefix_length AND p.prefix_length <= length(p.url), 0)`
 
-// storedFrom is the payment that a cursor stands at.
-func storedFrom(c *cursor) storedPayment {
-	return storedPayment{seq: c.int(0), id: c.text(1), session: c.text(2), state: c.text(3), proof: c.text(4),
-		created: c.int(5), updated: c.int(6), fingerprint: c.bytes(7), key: c.orNil(8), method: c.text(9),
-		url: c.text(10), target: c.text(11), host: c.text(12), network: c.text(13), scheme: c.text(14),
-		dialect: c.text(15), asset: c.text(16), symbol: c.text(17), amount: c.text(18), usd: c.int(19),
-		payTo: c.text(20), source: c.text(21), record: c.bytes(22), unique: c.bytes(23),
-		transaction: c.text(24), facilitator: c.text(25), receipt: c.bytes(26), chain: c.bytes(27),
-		note: c.text(28), untrue: c.int(29), delivered: c.int(30), prefixLength: c.int(31),
-		content: contentFrom(c, 34)}
+// storedKinds are the kinds of these columns.
+const storedKinds = "ittttiibT" + "ttttttttt" + "tittbBttB" + "Btiiiii" + contentKinds
+
+// storedFrom is the payment in a row.
+func storedFrom(v values) (storedPayment, error) {
+	p := storedPayment{seq: v.int(0), id: v.text(1), session: v.text(2), state: v.text(3), proof: v.text(4),
+		created: v.int(5), updated: v.int(6), fingerprint: v.bytes(7), key: v.orNil(8), method: v.text(9),
+		url: v.text(10), target: v.text(11), host: v.text(12), network: v.text(13), scheme: v.text(14),
+		dialect: v.text(15), asset: v.text(16), symbol: v.text(17), amount: v.text(18), usd: v.int(19),
+		payTo: v.text(20), source: v.text(21), record: v.bytes(22), unique: v.bytes(23),
+		transaction: v.text(24), facilitator: v.text(25), receipt: v.bytes(26), chain: v.bytes(27),
+		note: v.text(28), untrue: v.int(29), delivered: v.int(30), prefixLength: v.int(31),
+		typed: v.int(32), found: v.int(33), content: contentFrom(v, 34)}
+	p.digest, p.recordDigest = p.termsDigest(), digestOf(p.record)
+	return p, nil
 }
 
 // prefix is the first part of the URL, by which sums are kept.
@@ -81,8 +91,8 @@ func (p storedPayment) terms() terms {
 		Method: p.method, URL: p.url, Price: money.Dollars(p.usd)}.terms()
 }
 
-// digest is Payment.digest of the columns.
-func (p storedPayment) digest() string {
+// termsDigest is Payment.digest of the columns.
+func (p storedPayment) termsDigest() string {
 	return encodeDigest(link(nil, p.usd, p.id, p.session, string(p.fingerprint), p.method, p.url,
 		p.target, p.host, p.network, p.scheme, p.dialect, p.asset, p.symbol, p.amount, p.payTo,
 		fmt.Sprint(p.prefixLength), p.source))
@@ -136,7 +146,7 @@ func (r *replay) chunk(first, last int64) error {
 
 // look looks up the payments of these numbers.
 func (r *replay) look(first, last int64) (list []*story, err error) {
-	c, err := r.t.open("payments", storedKinds,
+	c, err := openCursor(r.t, "payments", storedKinds, storedFrom,
 		fmt.Sprintf(selectStored+` WHERE p.seq BETWEEN %d AND %d ORDER BY p.seq`, first, last))
 	if err != nil {
 		return nil, err
@@ -150,10 +160,10 @@ func (r *replay) look(first, last int64) (list []*story, err error) {
 		if c.done && n > last {
 			return list, nil
 		}
-		if c.done || c.int(0) != n {
+		if c.done || c.row.seq != n {
 			return nil, corrupt("payment number %d is gone", n)
 		}
-		list = append(list, &story{is: storedFrom(c)})
+		list = append(list, &story{is: c.row})
 	}
 }
 
@@ -232,9 +242,9 @@ func (r *replay) compare(s *story) error {
 	}
 	number := map[bool]int64{true: 1}
 	for _, c := range []struct{ column, is, said string }{
-		{"state", p.state, string(s.state)}, {"terms", p.digest(), s.row}, {"proof", p.proof, s.proof},
+		{"state", p.state, string(s.state)}, {"terms", p.digest, s.row}, {"proof", p.proof, s.proof},
 		{"idempotency_key", key, s.key},
-		{"record", digestOf(p.record), s.stored},
+		{"record", p.recordDigest, s.stored},
 		{"unique_key", encodeDigest(p.unique), s.unique}, {"transaction_id", p.transaction, s.transaction},
 		{"facilitator", p.facilitator, s.facilitator}, {"receipt", digest(p.receipt), s.receipt},
 		{"chain_proof", digest(p.chain), s.chain}, {"note", p.note, s.note},
@@ -254,6 +264,12 @@ func (r *replay) compare(s *story) error {
 		if c.is != c.said {
 			return corrupt("the %s of payment %s is not what the audit chain says", c.column, p.id)
 		}
+	}
+	if p.typed != 1 {
+		return corrupt("a row of payments holds a value of another type")
+	}
+	if p.found != 1 {
+		return x402.Errorf(x402.LedgerCorrupt, "payment %s is not found by what it is", p.id)
 	}
 	if !p.content.agrees(p, s.bought) {
 		return corrupt("the content of payment %s is not what the audit chain says", p.id)

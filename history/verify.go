@@ -43,7 +43,11 @@ func WithProgress(ctx context.Context, tell func(done, all int64)) context.Conte
 const progressStep = 1 << 14
 
 func (s *Store) verify(ctx context.Context, k Keyholder) (rows int, err error) {
-	return read(ctx, s, func(t *tx) (int, error) { return t.verify(k) })
+	err = s.viewBeside(ctx, longTables, func(t *tx) (err error) {
+		rows, err = t.verify(k)
+		return err
+	})
+	return rows, err
 }
 
 func (t *tx) verify(k Keyholder) (rows int, err error) {
