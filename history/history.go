@@ -38,6 +38,7 @@ import (
 	"strconv"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"x402-wallet/x402"
@@ -86,6 +87,8 @@ type Store struct {
 
 	writeLock, checkpointLock *fileLock
 	channelLocks              channelLocks
+
+	answersForgotten atomic.Int64 // when forgetAnswers last looked, microseconds
 
 	self     *instance // nil before the first payment
 	selfLock sync.Mutex

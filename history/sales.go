@@ -4,7 +4,6 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
-	"slices"
 	"time"
 
 	"x402-wallet/x402/money"
@@ -23,11 +22,13 @@ const (
 	SaleVerified SaleState = "verified" // verify-only: given, and nothing asked for
 )
 
-var saleMoves = map[SaleState][]SaleState{
-	SaleRunning:  {SaleSettling, SaleFailed, SaleVerified},
-	SaleSettling: {SaleSettled, SaleUnknown, SaleFailed},
-	SaleUnknown:  {SaleUnknown, SaleSettled, SaleFailed},
-	SaleSettled:  {SaleSettled}, // its answer comes later, where it was settled first
+// saleMovesTo are the states that each may follow, between spaces.
+var saleMovesTo = map[SaleState]string{
+	SaleSettling: " running ",
+	SaleVerified: " running ",
+	SaleFailed:   " running settling unknown ",
+	SaleUnknown:  " settling unknown ",
+	SaleSettled:  " settling unknown settled ", // settled: its answer comes later, where it was settled first
 }
 
 // Sale is one payment that our paywall was shown.
@@ -67,6 +68,9 @@ func (e *AlreadySold) Error() string { return "this payment has been used before
 // longer than a client retries, shorter than a disk fills.
 const keepAnswers = time.Hour
 
+// forgetEvery is how long no answers are deleted after some were looked for.
+const forgetEvery = time.Minute
+
 // OpenSale gives a payment its one run: the first who comes with it has it, in whatever process, and
 // everybody else gets *AlreadySold. It is durable before it returns, so that a crash gives no second run.
 func (s *Store) OpenSale(ctx context.Context, sale Sale) (Sale, error) {
@@ -78,50 +82,63 @@ func (s *Store) OpenSale(ctx context.Context, sale Sale) (Sale, error) {
 		if err := t.sameFormat(); err != nil {
 			return err
 		}
-		earlier, err := find(t, scanSale, selectSale+` WHERE unique_key = ?`, sale.UniqueKey)
-		if err != nil {
-			return err
-		}
-		if earlier != nil {
-			return &AlreadySold{Sale: *earlier}
-		}
-		_, err = t.exec(`UPDATE sales SET answer = NULL WHERE answer IS NOT NULL AND updated_at < ?`,
-			micros(t.Now.Add(-keepAnswers)))
-		if err != nil {
+		if err := s.forgetAnswers(t); err != nil {
 			return err
 		}
 		sale.ID, sale.Created, sale.Updated = newTimedID("sale_", t.Now), t.Now, t.Now
-		_, err = t.exec(
+		n, err := t.change(
 			`INSERT INTO sales (id, unique_key, state, created_at, updated_at, resource, call, identifier,
 				network, scheme, asset, symbol, amount, usd, pay_to, payer, requirement, payload)
-			VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)`,
+			VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?) ON CONFLICT (unique_key) DO NOTHING`,
 			sale.ID, sale.UniqueKey, sale.State, micros(sale.Created), micros(sale.Updated), sale.Resource,
 			sale.Call[:], sale.Identifier, sale.Network, sale.Scheme, sale.Asset, sale.Symbol, sale.Amount,
 			int64(sale.Price), sale.PayTo, sale.Payer, string(sale.Requirement), []byte(sale.Payload))
-		return err
+		if err != nil || n > 0 {
+			return err
+		}
+		earlier, err := scanSale(t.row(selectSale+` WHERE unique_key = ?`, sale.UniqueKey))
+		if err != nil {
+			return err
+		}
+		return &AlreadySold{Sale: earlier}
 	})
 	return sale, err
+}
+
+// forgetAnswers deletes the answers that are kept no longer, once in a while.
+func (s *Store) forgetAnswers(t *tx) error {
+	now := micros(t.Now)
+	if last := s.answersForgotten.Load(); last <= now && now-last < forgetEvery.Microseconds() {
+		return nil
+	}
+	_, err := t.exec(`UPDATE sales SET answer = NULL WHERE answer IS NOT NULL AND updated_at < ?`,
+		micros(t.Now.Add(-keepAnswers)))
+	if err == nil {
+		s.answersForgotten.Store(now)
+	}
+	return err
 }
 
 // MoveSale records where a sale stands now, with what became known of it: Transaction, Facilitator,
 // Receipt, Note and Answer, where they are not empty. It is durable before it returns.
 func (s *Store) MoveSale(ctx context.Context, sale Sale) error {
 	return s.tx(ctx, func(t *tx) error {
+		n, err := t.change(
+			`UPDATE sales SET state = ?, updated_at = ?, transaction_id = coalesce(nullif(?, ''),
+				transaction_id),
+			facilitator = coalesce(nullif(?, ''), facilitator), receipt = coalesce(?, receipt),
+			note = coalesce(nullif(?, ''), note), answer = coalesce(?, answer)
+			WHERE id = ? AND instr(?, ' ' || state || ' ')`,
+			sale.State, micros(t.Now), sale.Transaction, sale.Facilitator, nullable(string(sale.Receipt)),
+			sale.Note, sale.Answer, sale.ID, saleMovesTo[sale.State])
+		if err != nil || n > 0 {
+			return err
+		}
 		var from SaleState
 		if err := t.row(`SELECT state FROM sales WHERE id = ?`, sale.ID).Scan(&from); err != nil {
 			return none(err, errNoSale)
 		}
-		if !slices.Contains(saleMoves[from], sale.State) {
-			return fmt.Errorf("%w: %s from %s to %s", ErrTransition, sale.ID, from, sale.State)
-		}
-		_, err := t.exec(
-			`UPDATE sales SET state = ?, updated_at = ?, transaction_id = coalesce(nullif(?, ''),
-				transaction_id),
-			facilitator = coalesce(nullif(?, ''), facilitator), receipt = coalesce(?, receipt),
-			note = coalesce(nullif(?, ''), note), answer = coalesce(?, answer) WHERE id = ?`,
-			sale.State, micros(t.Now), sale.Transaction, sale.Facilitator, nullable(string(sale.Receipt)),
-			sale.Note, sale.Answer, sale.ID)
-		return err
+		return fmt.Errorf("%w: %s from %s to %s", ErrTransition, sale.ID, from, sale.State)
 	})
 }
 
