@@ -90,7 +90,8 @@ type try struct {
 
 // Options configure a Client.
 type Options struct {
-	HTTP  *http.Client // seller.NodeClient; redirects and cookies are switched off here in any case
+	// seller.NodeClient; nil: Go's own; redirects and cookies are switched off here in any case
+	HTTP  *http.Client
 	List  []Facilitator
 	Now   func() time.Time                           // nil: time.Now
 	Sleep func(context.Context, time.Duration) error // nil: a timer
@@ -103,6 +104,9 @@ type Client struct {
 	now   func() time.Time
 	sleep func(context.Context, time.Duration) error
 }
+
+// maxIdle is how many connections to a facilitator are kept: sales that come together ask it together.
+const maxIdle = 64
 
 // remote is a facilitator with what is remembered of it.
 type remote struct {
@@ -118,6 +122,10 @@ func New(o Options) *Client {
 	c := &Client{now: o.Now, sleep: o.Sleep}
 	if o.HTTP != nil {
 		c.http = *o.HTTP
+	} else if own, ok := http.DefaultTransport.(*http.Transport); ok {
+		own = own.Clone()
+		own.MaxIdleConnsPerHost = maxIdle
+		c.http.Transport = own
 	}
 	// A redirect would carry the signed payment and our credentials wherever the answer points.
 	c.http.CheckRedirect = func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }

@@ -345,6 +345,15 @@ func (s *Store) viewBeside(ctx context.Context, connections int, f func(*tx) err
 	return begin(nil)
 }
 
+// readOnce is read for an f of one query, which needs no transaction around it. It waits for nobody.
+func readOnce[T any](ctx context.Context, s *Store, f func(*tx) (T, error)) (v T, err error) {
+	err = s.read.with(ctx, func(c *conn) error {
+		v, err = f(&tx{ctx: ctx, conn: c, known: &known{}, Now: s.now().UTC(), followed: &s.followed})
+		return err
+	})
+	return v, err
+}
+
 // read runs f on a consistent reading, and returns what it returns.
 func read[T any](ctx context.Context, s *Store, f func(*tx) (T, error)) (v T, err error) {
 	err = s.view(ctx, func(t *tx) error {

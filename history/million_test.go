@@ -5,6 +5,7 @@ import (
 	"encoding/hex"
 	"flag"
 	"fmt"
+	"os"
 	"path/filepath"
 	"testing"
 	"time"
@@ -134,6 +135,18 @@ func hexOfSize(size int, names ...string) string {
 // BenchmarkMillionRead is what reads a ledger as a whole.
 func BenchmarkMillionRead(b *testing.B) {
 	s := million(b)
+	b.Run("Room", func(b *testing.B) {
+		for b.Loop() {
+			if _, err := s.write.Exec(`PRAGMA wal_checkpoint(TRUNCATE)`); err != nil {
+				b.Fatal(err)
+			}
+		}
+		info, err := os.Stat(filepath.Join(s.home, FileName))
+		if err != nil {
+			b.Fatal(err)
+		}
+		b.ReportMetric(float64(info.Size())/float64(*size), "B/payment")
+	})
 	for name, f := range map[string]func() error{
 		"Verify":  func() error { _, err := s.Verify(b.Context(), Head{}); return err },
 		"Sealed":  func() error { _, err := s.VerifySealed(b.Context(), testKeyholder()); return err },

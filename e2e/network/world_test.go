@@ -40,6 +40,12 @@ const (
 )
 
 func TestMain(m *testing.M) {
+	if home := os.Getenv(sellerHome); home != "" {
+		if err := sell(home); err != nil {
+			panic(err)
+		}
+		return
+	}
 	if file := os.Getenv(authorityEnv); file != "" {
 		encoded, err := os.ReadFile(file)
 		pool := x509.NewCertPool()

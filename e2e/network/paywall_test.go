@@ -1,0 +1,255 @@
+package network
+
+import (
+	"bufio"
+	"context"
+	"encoding/json"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"net/http/httptest"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"x402-wallet/chain/evm"
+	"x402-wallet/e2e/testworld"
+	"x402-wallet/facilitator"
+	"x402-wallet/history"
+	"x402-wallet/internal/sandbox"
+	"x402-wallet/paywall"
+	"x402-wallet/x402"
+)
+
+// sellerHome says, in the environment of this test's own program, that it is a seller with its ledger there;
+// sellerFacilitator is whom it asks.
+const sellerHome, sellerFacilitator = "NETWORK_TEST_SELLER", "NETWORK_TEST_FACILITATOR"
+
+const payee = "0x209693Bc6afc0C5328bA36FaF03C514EF312287C"
+
+// sell is our seller: GET /weather for a tenth of a cent, until the end of its input. Its sales are kept in
+// memory where home is "memory".
+func sell(home string) error {
+	ctx := context.Background()
+	o := paywall.Options{
+		Tools: []paywall.Tool{{Name: "weather", Accepts: []paywall.Option{{Network: sandbox.EVM, PayTo: payee,
+			Price: "0.001"}}}},
+		Facilitators: facilitator.New(facilitator.Options{List: []facilitator.Facilitator{{Name: "bench",
+			URL: os.Getenv(sellerFacilitator)}}}),
+	}
+	if home != "memory" {
+		if err := history.Create(ctx, home, history.Options{}); err != nil {
+			return err
+		}
+		store, err := history.Open(ctx, home, history.Options{})
+		if err != nil {
+			return err
+		}
+		defer store.Close()
+		o.Store = store
+	}
+	charging, err := paywall.New(o)
+	if err != nil {
+		return err
+	}
+	listener, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		return err
+	}
+	mux := http.NewServeMux()
+	mux.Handle("GET /weather", charging.HTTP("weather", http.HandlerFunc(func(w http.ResponseWriter,
+		_ *http.Request) {
+		w.Header().Set("Content-Type", "application/json")
+		_, _ = io.WriteString(w, `{"weather":"sunny","celsius":21}`)
+	})))
+	server := &http.Server{Handler: mux, ReadHeaderTimeout: time.Minute}
+	fmt.Printf(`{"ports":[%d]}`+"\n", listener.Addr().(*net.TCPAddr).Port)
+	go func() {
+		_, _ = io.Copy(io.Discard, os.Stdin)
+		_ = server.Shutdown(ctx)
+	}()
+	if err := server.Serve(listener); err != http.ErrServerClosed {
+		return err
+	}
+	return charging.Close(ctx)
+}
+
+// clerk is a facilitator that costs nothing to ask: it believes signatures, and settles each nonce once.
+type clerk struct {
+	used    sync.Map
+	settled atomic.Int64
+}
+
+func (c *clerk) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	var asked struct {
+		PaymentPayload struct {
+			Payload struct {
+				Authorization struct{ From, Nonce string }
+			}
+		}
+	}
+	answer := any(map[string]any{"kinds": []any{map[string]any{"x402Version": 2, "scheme": "exact",
+		"network": sandbox.EVM}}, "extensions": []string{}, "signers": map[string]any{}})
+	if r.Method == http.MethodPost {
+		if json.NewDecoder(r.Body).Decode(&asked) != nil {
+			http.Error(w, "no JSON", http.StatusBadRequest)
+			return
+		}
+		signed := asked.PaymentPayload.Payload.Authorization
+		answer = map[string]any{"isValid": true, "payer": signed.From}
+		if r.URL.Path == "/settle" {
+			_, before := c.used.LoadOrStore(signed.Nonce, true)
+			answer = map[string]any{"success": !before, "transaction": signed.Nonce, "network": sandbox.EVM,
+				"payer": signed.From}
+			if !before {
+				c.settled.Add(1)
+			}
+		}
+	}
+	w.Header().Set("Content-Type", "application/json")
+	_ = json.NewEncoder(w).Encode(answer)
+}
+
+const (
+	paidRequests = 3000
+	buyers       = 32
+)
+
+// BenchmarkPaywall is how many paid requests a second a seller answers, on one machine with 32 buyers and a
+// facilitator that answers at once: the reference seller, ours with its sales in memory, and ours with its
+// ledger.
+func BenchmarkPaywall(b *testing.B) {
+	c := &clerk{}
+	asks := httptest.NewServer(c)
+	defer asks.Close()
+	chain, err := sandbox.Start(sandbox.Options{})
+	require.NoError(b, err)
+	defer func() { require.NoError(b, chain.Close()) }()
+	var express float64
+	for _, seller := range []string{"x402-express", "memory", "ledger"} {
+		b.Run(seller, func(b *testing.B) {
+			for b.Loop() {
+				url := startSeller(b, seller, asks.URL)
+				payments := signPayments(b, chain.EVMNodeURL, url, paidRequests+buyers)
+				payAll(b, url, payments[:buyers]) // the seller is warm
+				before := c.settled.Load()
+				begin := time.Now()
+				payAll(b, url, payments[buyers:])
+				rate := paidRequests / time.Since(begin).Seconds()
+				require.EqualValues(b, paidRequests, c.settled.Load()-before)
+				b.ReportMetric(rate, "paid/s")
+				if seller == "x402-express" {
+					express = rate
+				} else if express > 0 {
+					b.ReportMetric(rate/express, "x-of-express")
+				}
+			}
+			b.ReportMetric(0, "ns/op")
+		})
+	}
+}
+
+// startSeller gives the address of what a seller sells.
+func startSeller(b *testing.B, seller, facilitatorURL string) string {
+	b.Helper()
+	var cmd *exec.Cmd
+	if seller == "x402-express" {
+		options, err := json.Marshal(map[string]string{"facilitator": facilitatorURL, "payTo": payee})
+		require.NoError(b, err)
+		cmd = exec.CommandContext(context.Background(), "node", "../lab/parties/seller-plain.mjs",
+			string(options))
+	} else {
+		home := seller
+		if seller == "ledger" {
+			home = filepath.Join(b.TempDir(), "home")
+			require.NoError(b, os.Mkdir(home, 0o700))
+		}
+		cmd = exec.CommandContext(context.Background(), os.Args[0])
+		cmd.Env = append(os.Environ(), sellerHome+"="+home, sellerFacilitator+"="+facilitatorURL)
+	}
+	cmd.Stderr = os.Stderr
+	input, err := cmd.StdinPipe()
+	require.NoError(b, err)
+	output, err := cmd.StdoutPipe()
+	require.NoError(b, err)
+	require.NoError(b, cmd.Start(), "is the lab prepared? (make prep)")
+	b.Cleanup(func() {
+		_ = input.Close()
+		require.NoError(b, cmd.Wait())
+	})
+	line, err := bufio.NewReader(output).ReadBytes('\n')
+	require.NoError(b, err)
+	var ready struct{ Ports []int }
+	require.NoError(b, json.Unmarshal(line, &ready))
+	return fmt.Sprintf("http://127.0.0.1:%d/weather", ready.Ports[0])
+}
+
+// signPayments are the headers of payments that were signed for what a seller asks.
+func signPayments(b *testing.B, node, url string, n int) (all []http.Header) {
+	b.Helper()
+	answer, err := http.Get(url) //nolint:gosec // our own seller
+	require.NoError(b, err)
+	defer answer.Body.Close()
+	body, err := io.ReadAll(answer.Body)
+	require.NoError(b, err)
+	challenge, err := x402.ReadChallenge(answer.StatusCode, answer.Header, body)
+	require.NoError(b, err)
+	asset, known := x402.NewRegistry(nil).Named(sandbox.EVM, "")
+	require.True(b, known)
+	pays := evm.New(evm.Options{Signer: testworld.NewEVMKey(b),
+		RPC: map[string]string{sandbox.EVM: node}})
+	for range n {
+		a, err := pays.Authorize(b.Context(), x402.Order{Requirement: challenge.Accepts[0], Asset: asset,
+			Source: pays.Address(), Validity: time.Minute, Now: time.Now()})
+		require.NoError(b, err)
+		payload, err := x402.EncodePayload(challenge, challenge.Accepts[0], a.Payload, nil)
+		require.NoError(b, err)
+		shown := x402.Attach(challenge.Dialect, payload)
+		all = append(all, http.Header{http.CanonicalHeaderKey(shown.Header): {shown.Value}})
+	}
+	return all
+}
+
+// payAll shows each payment once, over a connection of each buyer.
+func payAll(b *testing.B, url string, payments []http.Header) {
+	b.Helper()
+	client := &http.Client{Transport: &http.Transport{MaxIdleConnsPerHost: buyers}}
+	defer client.CloseIdleConnections()
+	var next atomic.Int64
+	var all sync.WaitGroup
+	for range buyers {
+		all.Go(func() {
+			for {
+				i := next.Add(1) - 1
+				if i >= int64(len(payments)) {
+					return
+				}
+				request, err := http.NewRequestWithContext(b.Context(), http.MethodGet, url, nil)
+				if err != nil {
+					b.Error(err)
+					return
+				}
+				request.Header = payments[i]
+				answer, err := client.Do(request)
+				if err != nil {
+					b.Error(err)
+					return
+				}
+				body, err := io.ReadAll(answer.Body)
+				answer.Body.Close()
+				if err != nil || answer.StatusCode != http.StatusOK {
+					b.Errorf("%d %s %v", answer.StatusCode, body, err)
+					return
+				}
+			}
+		})
+	}
+	all.Wait()
+}
