@@ -224,36 +224,57 @@ func (u ContentUse) Refusal() error {
 // what their content was, stay in any case.
 func (s *Store) Prune(ctx context.Context, before time.Time,
 	undelivered bool) (rows, freed int64, err error) {
-	// from the file's end, where nothing is to be moved
+	// from the file's end, where nothing is to be moved; they are looked for while others write
 	for from, done := int64(math.MaxInt64), false; !done; {
-		err := s.tx(ctx, func(t *tx) error {
-			list, err := collect(t, scanStored, `SELECT c.payment, c.size FROM contents c
+		list, err := read(ctx, s, func(t *tx) ([]stored, error) {
+			return collect(t, scanStored, `SELECT c.payment, c.size FROM contents c
 				JOIN payments p ON p.seq = c.payment
 				WHERE c.removed = '' AND c.payment < ? AND p.created_at < ? AND (c.spare = 1 OR ?)
 				ORDER BY c.payment DESC LIMIT ?`, from, micros(before), undelivered, mostRemoved)
-			done = len(list) < mostRemoved
-			var size int64
-			for _, c := range list {
-				if size > tidyStep {
-					done = false
-					break
-				}
-				if err := t.remove(c.payment, RemovedByOwner); err != nil {
-					return err
-				}
-				from, rows, size = c.payment, rows+1, size+c.size
-			}
-			freed += size
-			return err
 		})
-		if err == nil {
-			err = s.giveBack(ctx, 0)
+		done = len(list) < mostRemoved
+		for len(list) > 0 && err == nil {
+			n, size := 0, int64(0)
+			for n < len(list) && size <= tidyStep {
+				from, size = list[n].payment, size+list[n].size
+				n++
+			}
+			var removed, of int64
+			removed, of, err = s.removeThese(ctx, list[:n], undelivered)
+			rows, freed, list = rows+removed, freed+of, list[n:]
+			if err == nil {
+				err = s.giveBack(ctx, 0)
+			}
 		}
 		if err != nil {
 			return rows, freed, err
 		}
 	}
-	return rows, freed, nil
+	return rows, freed, s.giveBack(ctx, 0)
+}
+
+// removeThese removes contents for the owner, but for what has become another one since it was looked for.
+func (s *Store) removeThese(ctx context.Context, list []stored, undelivered bool) (rows, freed int64,
+	err error) {
+	err = s.tx(ctx, func(t *tx) error {
+		rows, freed = 0, 0
+		for _, c := range list {
+			found, err := find(t, scanStored, `SELECT payment, size FROM contents
+				WHERE payment = ? AND removed = '' AND (spare = 1 OR ?)`, c.payment, undelivered)
+			if err != nil {
+				return err
+			}
+			if found == nil {
+				continue
+			}
+			if err := t.remove(c.payment, RemovedByOwner); err != nil {
+				return err
+			}
+			rows, freed = rows+1, freed+found.size
+		}
+		return nil
+	})
+	return rows, freed, err
 }
 
 // keptFree is how much room in the file is left for the next content: giving it back and taking it

@@ -80,7 +80,7 @@ func (w *Wallet) OnChain(ctx context.Context, network, asset string) (rows []bal
 	}
 	if len(rows) == 0 && asset != "" {
 		return rows, "", x402.Errorf(x402.InvalidArgument, "the asset is not one this wallet knows on %s",
-			strings.Join(networks, ", ")).
+			titles(networks)).
 			WithHint("leave it out for each network's own dollar; the owner can add assets")
 	}
 	w.read(ctx, rows)
@@ -98,10 +98,18 @@ func (w *Wallet) networksAsked(network string) ([]string, error) {
 	known, ok := x402.Network(network)
 	if !ok || !slices.Contains(w.Networks, known) {
 		return nil, x402.Errorf(x402.InvalidArgument, "the network %s is not configured",
-			x402.Quote(network)).
-			WithHint("configured are: %s", strings.Join(w.Networks, ", "))
+			x402.Quote(network)).WithHint("configured are: %s", titles(w.Networks))
 	}
 	return []string{known}, nil
+}
+
+// titles are networks by name and CAIP-2, for a text.
+func titles(networks []string) string {
+	list := make([]string, 0, len(networks))
+	for _, network := range networks {
+		list = append(list, x402.Title(network))
+	}
+	return strings.Join(list, ", ")
 }
 
 // leaveOut takes out the rows of networks that nobody named and on which there is nothing: no money, and no

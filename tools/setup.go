@@ -1,6 +1,7 @@
 package tools
 
 import (
+	"cmp"
 	"context"
 	"slices"
 	"strings"
@@ -126,7 +127,8 @@ func (w *Wallet) ownersSteps(ctx context.Context, locked bool) (steps []setupSte
 	if err != nil {
 		e := x402.AsError(err)
 		next := e.NextStep()
-		steps = append(steps, setupStep{what: e.Message, command: next.Command, say: next.Say})
+		steps = append(steps, setupStep{what: e.Message, command: next.Command,
+			say: cmp.Or(next.Say, "The wallet pays nothing yet: "+e.Message+".")})
 	}
 	return append(steps, unlock), nil
 }
@@ -137,7 +139,8 @@ func (w *Wallet) fundStep(ctx context.Context) setupStep {
 	rows, _, err := w.OnChain(ctx, "", "")
 	if err != nil {
 		return setupStep{what: "whether there is money could not be read: " + x402.AsError(err).Message,
-			command: "x402-wallet doctor"}
+			command: "x402-wallet doctor",
+			say:     "It could not be read whether the wallet has money: please look what is wrong."}
 	}
 	var places, silent []string
 	for _, row := range rows {
@@ -157,7 +160,8 @@ func (w *Wallet) fundStep(ctx context.Context) setupStep {
 		say: "Please send " + strings.Join(places, ", or ") + "."}
 	if len(silent) == len(rows) {
 		step.what = "no node says what is there (" + strings.Join(silent, ", ") + "): look what is wrong"
-		step.command, step.say = "x402-wallet doctor", ""
+		step.command = "x402-wallet doctor"
+		step.say = "No node of the wallet's networks answers: please look what is wrong."
 	}
 	return step
 }

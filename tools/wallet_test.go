@@ -676,6 +676,19 @@ func TestSetupNeedsMoney(t *testing.T) {
 	require.Equal(t, "none", c.ok("x402_check_balance", nil)["next"].(map[string]any)["do"])
 }
 
+// Where no node answers the person is told that, in a sentence.
+func TestSetupWithoutANode(t *testing.T) {
+	w := newWorld(t, rules{})
+	c := w.serve(t)
+	w.Inject("evm node down", 1000)
+	w.Inject("solana node down", 1000)
+	out := c.ok("x402_setup_agent", nil)
+	require.Equal(t, []any{false, "No node of the wallet's networks answers: please look what is wrong."},
+		[]any{out["ready"], out["next"].(map[string]any)["say"]})
+	refused := c.refused("x402_check_balance", map[string]any{"network": "nowhere"})
+	require.Contains(t, refused.Hint, x402.Title(sandbox.EVM))
+}
+
 // After Close there is no wallet any more, and whoever waited for one is let go.
 func TestClosedServer(t *testing.T) {
 	opened := 0
