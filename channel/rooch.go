@@ -53,7 +53,7 @@ func NewNodes(urls map[string]string, client *http.Client) Nodes {
 	nodes := Nodes{}
 	for network, url := range urls {
 		if x402.Namespace(network) == "rooch" {
-			nodes[network] = &node{Node: rpc.New(network, url, client, nil)}
+			nodes[network] = &node{Node: rpc.New(rpc.Options{Network: network, URL: url, HTTP: client})}
 		}
 	}
 	return nodes

@@ -30,7 +30,7 @@ func (e *Exact) Authorize(ctx context.Context, o x402.Order) (x402.Authorization
 	if err != nil {
 		return x402.Authorization{}, err
 	}
-	if err := n.ready(ctx); err != nil {
+	if err := n.Ready(ctx); err != nil {
 		return x402.Authorization{}, err
 	}
 	if err := n.checkClock(ctx, o.Now); err != nil {

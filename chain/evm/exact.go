@@ -226,9 +226,6 @@ func (e *Exact) Funds(ctx context.Context, network string, asset x402.AssetInfo)
 		return x402.Funds{}, internal("an asset of another network, or without an address", err)
 	}
 	readAt := e.now()
-	if err := n.ready(ctx); err != nil {
-		return x402.Funds{}, err
-	}
 	word, err := n.read(ctx, token, latest, selectBalanceOf, wordOf(self))
 	if err != nil {
 		return x402.Funds{}, err

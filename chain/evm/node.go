@@ -30,35 +30,28 @@ const (
 	finalized = "finalized"
 )
 
-// node is the owner's node of one network: asked nothing before it has shown that it is on that
-// chain.
+// node is the owner's node of one network.
 type node struct {
 	*rpc.Node
-	chainID  uint64
-	now      func() time.Time
-	verified atomic.Bool                  // eth_chainId was the right one
-	clock    atomic.Pointer[clockReading] // nil: none yet
+	chainID uint64
+	now     func() time.Time
+	clock   atomic.Pointer[clockReading] // nil: none yet
 }
 
 func newNode(network string, chainID uint64, url string, client *http.Client, now func() time.Time) *node {
 	n := &node{chainID: chainID, now: now}
-	n.Node = rpc.New(network, url, client, func(date time.Time) {
-		n.clock.Store(&clockReading{theirs: date, ours: n.now()})
-	})
+	n.Node = rpc.New(rpc.Options{Network: network, URL: url, HTTP: client, Identify: n.identify,
+		OnDate: func(date time.Time) { n.clock.Store(&clockReading{theirs: date, ours: n.now()}) }})
 	return n
 }
 
 // clockReading is the node's time and ours at one moment.
 type clockReading struct{ theirs, ours time.Time }
 
-// ready verifies, once, that the node serves the chain that the CAIP-2 id names (case B5):
-// CHECK_FAILED otherwise, and asked again next time.
-func (n *node) ready(ctx context.Context) error {
-	if n.verified.Load() {
-		return nil
-	}
+// identify errs with CHECK_FAILED when the node does not serve the chain that the CAIP-2 id names.
+func (n *node) identify(ask rpc.Ask) error {
 	var id hexutil.Uint64
-	if err := n.Call(ctx, &id, "eth_chainId"); err != nil {
+	if err := ask(&id, "eth_chainId"); err != nil {
 		return err
 	}
 	if uint64(id) != n.chainID {
@@ -68,7 +61,6 @@ func (n *node) ready(ctx context.Context) error {
 			" is one of another chain: please correct rpc there, and seal the rules.")
 		return e.WithHint("the person corrects rpc under [networks.%q] in config.toml", n.Network)
 	}
-	n.verified.Store(true)
 	return nil
 }
 
@@ -112,9 +104,6 @@ func (n *node) checkClock(ctx context.Context, now time.Time) error {
 // errors are RPC_ERROR, and CHECK_FAILED for a node of another chain.
 func (e *Exact) Clock(ctx context.Context, network string) (time.Time, error) {
 	n, err := e.node(network)
-	if err == nil {
-		err = n.ready(ctx)
-	}
 	if err != nil {
 		return time.Time{}, err
 	}

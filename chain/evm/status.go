@@ -97,9 +97,6 @@ func (e *Exact) status(ctx context.Context, a authorization) (x402.Status, error
 			Message: "the payment's network has no node in config.toml", Hint: x402.AsError(err).Hint,
 			Err: err}
 	}
-	if err := n.ready(ctx); err != nil {
-		return x402.Status{}, err
-	}
 	used, err := n.authorizationState(ctx, a, latest)
 	if err != nil {
 		return x402.Status{}, err

@@ -2,7 +2,7 @@
 // evidence, but not for its size, its speed or its manners.
 //
 // What must stay true: no error shows where the node is. With many providers its address is as good
-// as a key, and the agent reads errors.
+// as a key, and the agent reads errors. And no answer counts before the node has shown which chain it is on.
 //
 // It is spoken here by hand, because the clients of the chains' libraries read answers without a
 // bound and bring WebSockets, metrics, loggers and variables of the environment into the wallet.
@@ -10,6 +10,7 @@ package rpc
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -20,6 +21,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"sync"
 	"sync/atomic"
 	"syscall"
 	"time"
@@ -37,16 +39,31 @@ const (
 
 // Node is one network's JSON-RPC endpoint. It is safe for concurrent use.
 type Node struct {
-	Network string               // its name in config.toml
-	onDate  func(date time.Time) // the Date of an answer; may be nil
-	url     string               // may hold an API key: never in an error
-	http    *http.Client
-	calls   atomic.Uint64 // JSON-RPC ids
+	Network  string               // its name in config.toml
+	identify func(Ask) error      // may be nil
+	isKnown  atomic.Bool          // identify was satisfied
+	onDate   func(date time.Time) // the Date of an answer; may be nil
+	url      string               // may hold an API key: never in an error
+	http     *http.Client
+	calls    atomic.Uint64 // JSON-RPC ids
 }
 
-// New makes the client of a network's node. c is the transport that the owner wants (nil: a plain
-// one without a proxy). onDate, where it is not nil, is called with the Date of every answer.
-func New(network, url string, c *http.Client, onDate func(date time.Time)) *Node {
+// Options for New.
+type Options struct {
+	Network, URL string
+	HTTP         *http.Client         // the transport that the owner wants; nil: a plain one without a proxy
+	OnDate       func(date time.Time) // is called with the Date of every answer; nil: nobody asks
+	// Identify asks the node which chain it is on; its error, as CHECK_FAILED, is that of every question until
+	// there is none. nil: it may be on any chain.
+	Identify func(Ask) error
+}
+
+// Ask asks the node one question, as Call, but whatever chain it is on.
+type Ask func(result any, method string, params ...any) error
+
+// New makes the client of a network's node.
+func New(o Options) *Node {
+	c := o.HTTP
 	if c == nil { // no Proxy: the environment is not the owner
 		c = &http.Client{Transport: &http.Transport{
 			ForceAttemptHTTP2: true, TLSHandshakeTimeout: timeout, IdleConnTimeout: time.Minute,
@@ -55,7 +72,7 @@ func New(network, url string, c *http.Client, onDate func(date time.Time)) *Node
 	client := *c
 	// The owner chose the node, and the node shall not choose another.
 	client.CheckRedirect = func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }
-	return &Node{Network: network, url: url, http: &client, onDate: onDate}
+	return &Node{Network: o.Network, identify: o.Identify, onDate: o.OnDate, url: o.URL, http: &client}
 }
 
 // refusal is a JSON-RPC error object: the node is there and does not want to answer this.
@@ -76,8 +93,47 @@ func Refused(err error, codes ...int64) bool {
 }
 
 // Call asks the node one question. result is a pointer; an answer of null leaves it as it is. Every
-// error is Failed's.
+// error is Failed's or Ready's. The first questions are asked beside the one for the chain, so that the two
+// take one round trip; what would change something waits for it.
 func (n *Node) Call(ctx context.Context, result any, method string, params ...any) error {
+	if n.identify == nil || n.isKnown.Load() {
+		return n.ask(ctx, result, method, params...)
+	}
+	if !isQuestion(method) {
+		if err := n.Ready(ctx); err != nil {
+			return err
+		}
+		return n.ask(ctx, result, method, params...)
+	}
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	var answer error
+	var asking sync.WaitGroup
+	asking.Go(func() { answer = n.ask(ctx, result, method, params...) })
+	err := n.Ready(ctx)
+	if err != nil {
+		cancel()
+	}
+	asking.Wait()
+	return cmp.Or(err, answer)
+}
+
+// Ready verifies, once, that the node is on the chain that the network's name stands for (case B5 of the
+// catalogue). Every error is Failed's or Identify's, and the node is asked again next time.
+func (n *Node) Ready(ctx context.Context) error {
+	if n.identify == nil || n.isKnown.Load() {
+		return nil
+	}
+	err := n.identify(func(result any, method string, params ...any) error {
+		return n.ask(ctx, result, method, params...)
+	})
+	if err == nil {
+		n.isKnown.Store(true)
+	}
+	return err
+}
+
+func (n *Node) ask(ctx context.Context, result any, method string, params ...any) error {
 	ctx, cancel := context.WithTimeout(ctx, timeout)
 	defer cancel()
 	if params == nil {

@@ -24,7 +24,7 @@ const network = "eip155:84532"
 // asks asks a node at an address for a text, and looks at what an error tells.
 func asks(t *testing.T, url string, c *http.Client) (text string, err error) {
 	t.Helper()
-	err = New(network, url, c, nil).Call(t.Context(), &text, "ask")
+	err = New(Options{Network: network, URL: url, HTTP: c}).Call(t.Context(), &text, "ask")
 	if err != nil {
 		require.True(t, x402.HasCode(err, x402.RPCError), "%v", err)
 		e := x402.AsError(err)
@@ -156,13 +156,13 @@ func TestANodeThatNeverAnswers(t *testing.T) {
 
 		ctx, cancel := context.WithCancel(t.Context())
 		cancel()
-		require.ErrorIs(t, New(network, "http://node", silent, nil).Call(ctx, nil, "ask"), context.Canceled)
+		require.ErrorIs(t, New(Options{Network: network, URL: "http://node", HTTP: silent}).Call(ctx, nil, "ask"), context.Canceled)
 	})
 }
 
 // The environment is not the owner: it chooses no proxy for the owner's node.
 func TestNoProxyFromTheEnvironment(t *testing.T) {
-	require.Nil(t, New(network, "http://node", nil, nil).http.Transport.(*http.Transport).Proxy)
+	require.Nil(t, New(Options{Network: network, URL: "http://node", HTTP: nil}).http.Transport.(*http.Transport).Proxy)
 }
 
 // Whatever comes back for a question: no panic, and a result only out of a whole answer to this
@@ -180,7 +180,7 @@ func FuzzAnswer(f *testing.F) {
 			return &http.Response{StatusCode: status, Header: http.Header{},
 				Body: io.NopCloser(strings.NewReader(string(body))), Request: r}, nil
 		})
-		n := New(network, "http://node", &http.Client{Transport: answer}, nil)
+		n := New(Options{Network: network, URL: "http://node", HTTP: &http.Client{Transport: answer}})
 		var result any
 		if err := n.Call(t.Context(), &result, "ask"); err != nil {
 			require.Equal(t, x402.RPCError, x402.AsError(err).Code)
@@ -212,7 +212,7 @@ func TestAKeptConnectionThatEnds(t *testing.T) {
 				fmt.Fprintf(w, `{"jsonrpc":"2.0","id":%d,"result":"yes"}`, question.ID)
 			}))
 			defer s.Close()
-			n := New(network, s.URL, nil, nil)
+			n := New(Options{Network: network, URL: s.URL, HTTP: nil})
 			defer n.http.CloseIdleConnections()
 			var text string
 			require.NoError(t, n.Call(t.Context(), &text, method))
@@ -221,4 +221,73 @@ func TestAKeptConnectionThatEnds(t *testing.T) {
 			require.Equal(t, want, asked.Load())
 		})
 	}
+}
+
+// The question for the chain and the first other ones are asked at the same time; what would change something
+// waits, and no answer counts without the right chain.
+func TestNoAnswerCountsBeforeTheChainIsKnown(t *testing.T) {
+	const right, wrong = "1", "2"
+	var chain atomic.Value
+	chain.Store(wrong)
+	var meet atomic.Bool
+	arrived := make(chan string, 10)
+	both := make(chan struct{}, 1)
+	node := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		var q struct {
+			ID     int
+			Method string
+		}
+		if json.NewDecoder(r.Body).Decode(&q) != nil {
+			return
+		}
+		arrived <- q.Method
+		if meet.Load() { // nobody is answered before both were asked
+			if q.Method == "eth_chainId" {
+				both <- struct{}{}
+			} else {
+				<-both
+			}
+		}
+		result := any("yes")
+		if q.Method == "eth_chainId" {
+			result = chain.Load()
+		}
+		fmt.Fprintf(w, `{"id":%d,"result":%q}`, q.ID, result)
+	}))
+	defer node.Close()
+	n := New(Options{Network: network, URL: node.URL, Identify: func(ask Ask) error {
+		var id string
+		if err := ask(&id, "eth_chainId"); err != nil {
+			return err
+		}
+		if id != right {
+			return x402.Errorf(x402.CheckFailed, "another chain")
+		}
+		return nil
+	}})
+	call := func(method string) (methods []string, err error) {
+		var text string
+		err = n.Call(t.Context(), &text, method)
+		for len(arrived) > 0 {
+			methods = append(methods, <-arrived)
+		}
+		return methods, err
+	}
+
+	for range 2 {
+		_, err := call("eth_call")
+		require.True(t, x402.HasCode(err, x402.CheckFailed), "%v", err)
+		methods, err := call("sendTransaction")
+		require.True(t, x402.HasCode(err, x402.CheckFailed), "%v", err)
+		require.NotContains(t, methods, "sendTransaction")
+	}
+	chain.Store(right)
+	meet.Store(true)
+	methods, err := call("eth_call")
+	require.NoError(t, err)
+	require.ElementsMatch(t, []string{"eth_chainId", "eth_call"}, methods)
+	meet.Store(false)
+	methods, err = call("sendTransaction")
+	require.NoError(t, err)
+	require.Equal(t, []string{"sendTransaction"}, methods, "it is known by now")
 }

@@ -202,7 +202,7 @@ func (e *Exact) Delegation(ctx context.Context, network, tokenAccount string) (d
 	if err != nil {
 		return d, badTokenAccount(tokenAccount, err)
 	}
-	n, err := e.node(ctx, network)
+	n, err := e.node(network)
 	if err != nil {
 		return d, err
 	}
@@ -251,7 +251,7 @@ func (e *Exact) Funds(ctx context.Context, network string, asset x402.AssetInfo)
 		return x402.Funds{}, invalid("the registry's asset is none of the network").
 			WithDetail("asset", x402.Brief(asset.Address))
 	}
-	n, err := e.node(ctx, network)
+	n, err := e.node(network)
 	if err != nil {
 		return x402.Funds{}, err
 	}

@@ -48,8 +48,11 @@ func (e *Exact) Authorize(ctx context.Context, o x402.Order) (x402.Authorization
 	if err != nil {
 		return x402.Authorization{}, err
 	}
-	n, err := e.node(ctx, o.Requirement.Network)
+	n, err := e.node(o.Requirement.Network)
 	if err != nil {
+		return x402.Authorization{}, err
+	}
+	if err := n.Ready(ctx); err != nil {
 		return x402.Authorization{}, err
 	}
 	if err := p.askChain(ctx, n, o.Requirement); err != nil {

@@ -30,7 +30,6 @@ const (
 // node is the owner's node of one network.
 type node struct {
 	*rpc.Node
-	verified   atomic.Bool  // getGenesisHash was the right one
 	clock      atomic.Int64 // the Date of its last answer in Unix seconds; 0: it sends none
 	signatures signatureCache
 	ownMints   sync.Map // of which the agent's own account was the one to spend from
@@ -38,7 +37,8 @@ type node struct {
 
 func newNode(network, url string, client *http.Client) *node {
 	n := &node{}
-	n.Node = rpc.New(network, url, client, func(date time.Time) { n.clock.Store(date.Unix()) })
+	n.Node = rpc.New(rpc.Options{Network: network, URL: url, HTTP: client, Identify: n.identify,
+		OnDate: func(date time.Time) { n.clock.Store(date.Unix()) }})
 	return n
 }
 
@@ -49,31 +49,29 @@ func notConfigured(network string) *x402.Error {
 	return x402.NetworkOff(network)
 }
 
-// node returns the network's node after it has shown, once, that it is on that network (B5).
-// Errors: INVALID_REQUIREMENT when none is configured, RPC_ERROR when it is silent, CHECK_FAILED
-// when it is on another chain; none is remembered.
-func (e *Exact) node(ctx context.Context, network string) (*node, error) {
-	n := e.nodes[network]
-	if n == nil {
-		return nil, notConfigured(network)
-	}
-	if n.verified.Load() {
+// node finds the network's node. Error: INVALID_REQUIREMENT when none is configured.
+func (e *Exact) node(network string) (*node, error) {
+	if n := e.nodes[network]; n != nil {
 		return n, nil
 	}
+	return nil, notConfigured(network)
+}
+
+// identify errs with CHECK_FAILED when the node is on another chain.
+func (n *node) identify(ask rpc.Ask) error {
 	var genesis string
-	if err := n.Call(ctx, &genesis, "getGenesisHash"); err != nil {
-		return nil, err
+	if err := ask(&genesis, "getGenesisHash"); err != nil {
+		return err
 	}
-	if !isGenesis(network, genesis) {
-		e := x402.Errorf(x402.CheckFailed, "the node for %s is on another chain", x402.Title(network)).
+	if !isGenesis(n.Network, genesis) {
+		e := x402.Errorf(x402.CheckFailed, "the node for %s is on another chain", x402.Title(n.Network)).
 			WithHint("the person corrects rpc in config.toml: nothing is signed, and nothing released, on "+
 				"the word of this node").WithDetail("genesis", x402.Brief(genesis))
-		e.WithCommand(x402.Command("policy", "seal"), "The node in config.toml for "+x402.Title(network)+
+		e.WithCommand(x402.Command("policy", "seal"), "The node in config.toml for "+x402.Title(n.Network)+
 			" is one of another chain: please correct rpc there, and seal the rules.")
-		return nil, e
+		return e
 	}
-	n.verified.Store(true)
-	return n, nil
+	return nil
 }
 
 // isGenesis reports whether a full genesis hash is that of a network, whose CAIP-2 reference is the
@@ -133,7 +131,7 @@ func (n *node) blockHeight(ctx context.Context, commitment string) (height uint6
 // Clock asks a network's node what time it is, for people who look for what is wrong; zero when it
 // does not say. Its errors are node's: a node of another chain is one.
 func (e *Exact) Clock(ctx context.Context, network string) (time.Time, error) {
-	n, err := e.node(ctx, network)
+	n, err := e.node(network)
 	if err != nil {
 		return time.Time{}, err
 	}

@@ -37,7 +37,7 @@ func TestGenesis(t *testing.T) {
 				Source: mint.String(), Blockhash: nodesHash, Signature: solana.Signature{1}.String()})
 			require.Error(t, err)
 			require.Equal(t, x402.Status{}, status)
-			require.Equal(t, c.asked["getGenesisHash"], sum(c.asked), "nothing else is asked")
+			require.LessOrEqual(t, sum(c.asked), 2*c.asked["getGenesisHash"], "no answer led to another question")
 		})
 	}
 	delete(c.lies, "getGenesisHash")
@@ -67,7 +67,7 @@ func TestCancelled(t *testing.T) {
 // u64 above 2^53 are exact, and nothing that is not an integer is read as one.
 func TestNumbers(t *testing.T) {
 	e, c, _ := newWallet(t)
-	n, err := e.node(t.Context(), devnet)
+	n, err := e.node(devnet)
 	require.NoError(t, err)
 	for lie, want := range map[string]uint64{"9007199254740993": 9007199254740993,
 		"18446744073709551615": 1<<64 - 1, "1e3": 0, "-1": 0, `"7"`: 0, "18446744073709551616": 0, "1.0": 0} {

@@ -85,7 +85,7 @@ func (e *Exact) change(ctx context.Context, network, address string, instruction
 	if err != nil {
 		return c, badTokenAccount(address, err)
 	}
-	n, err := e.node(ctx, network)
+	n, err := e.node(network)
 	if err != nil {
 		return c, err
 	}
@@ -113,7 +113,7 @@ func (e *Exact) change(ctx context.Context, network, address string, instruction
 // Simulate asks the node whether a change would succeed, before anybody signs it. Errors:
 // CHECK_FAILED with the node's reason.
 func (e *Exact) Simulate(ctx context.Context, c x402.DelegationChange) error {
-	n, err := e.node(ctx, c.Network)
+	n, err := e.node(c.Network)
 	if err != nil {
 		return err
 	}
@@ -145,7 +145,7 @@ const (
 // transaction where it may have landed.
 func (e *Exact) Send(ctx context.Context, c x402.DelegationChange, signature [64]byte) (id string,
 	err error) {
-	n, err := e.node(ctx, c.Network)
+	n, err := e.node(c.Network)
 	if err != nil {
 		return "", err
 	}

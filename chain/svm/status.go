@@ -69,7 +69,7 @@ func (e *Exact) Received(ctx context.Context, evidence x402.Evidence) (x402.Stat
 }
 
 func (e *Exact) status(ctx context.Context, s *search, network string) (_ x402.Status, err error) {
-	s.node, err = e.node(ctx, network)
+	s.node, err = e.node(network)
 	if err != nil {
 		return x402.Status{}, err
 	}

@@ -43,7 +43,7 @@ const MaxLife = blockhashLife + hintMargin
 
 // Height is the block height of a network, by the owner's node. Errors are Status's.
 func (e *Exact) Height(ctx context.Context, network string) (uint64, error) {
-	n, err := e.node(ctx, network)
+	n, err := e.node(network)
 	if err != nil {
 		return 0, err
 	}
