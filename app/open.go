@@ -6,6 +6,7 @@ import (
 	"crypto/rand"
 	"errors"
 	"slices"
+	"sync/atomic"
 	"time"
 
 	"x402-wallet/chain/evm"
@@ -63,12 +64,16 @@ func (a *app) OpenWallet(ctx context.Context, first, last wallet.Passphrase) (*t
 		Statuses: onRooch.Statuses(), Transport: sellers, Settler: settlers, Store: store, Guard: guard,
 		Now: time.Now, Log: a.log,
 	}
+	allKeys := toolKeys{Wallet: keys, remote: remote}
+	if len(rules.Keystore.PassphraseCommand) == 0 && !rules.Keystore.Keyring { // those may ask a person
+		engine.UnlockAhead = allKeys.unlockAhead(alone)
+	}
 	channels := a.channels(h, onRooch, sellers, engine)
 	if channels != nil {
 		engine.Deferred = channels
 	}
 	return &tools.Wallet{
-		Engine: engine, Store: store, Keys: toolKeys{Wallet: keys, remote: remote},
+		Engine: engine, Store: store, Keys: allKeys,
 		EVM: onEVM, Solana: onSolana, Facilitators: settlers, Servers: sellers, Channels: channels,
 		VerifySeals: func(ctx context.Context, own bool) error {
 			if own {
@@ -105,6 +110,25 @@ func (k toolKeys) Locked() bool {
 
 func (k toolKeys) Unlock(ctx context.Context, passphrase []byte) error {
 	return k.Wallet.Unlock(ctx, typed(passphrase))
+}
+
+// unlockAhead returns what unlocks the wallet beside a call. After it failed it does nothing: each wrong
+// passphrase makes the next one wait.
+func (k toolKeys) unlockAhead(sources []wallet.Passphrase) func() {
+	if len(sources) == 0 {
+		return nil
+	}
+	var failed atomic.Bool
+	return func() {
+		if failed.Load() || !k.Wallet.Locked() {
+			return
+		}
+		go func() {
+			if k.Locked() && k.Wallet.Unlock(context.Background(), sources...) != nil {
+				failed.Store(true)
+			}
+		}()
+	}
 }
 
 // typed is a passphrase that a person typed; who typed it wipes it.

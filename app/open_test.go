@@ -1,6 +1,7 @@
 package app
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"log/slog"
@@ -8,12 +9,14 @@ import (
 	"path/filepath"
 	"sync/atomic"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/stretchr/testify/require"
 
 	"x402-wallet/cli"
 	"x402-wallet/internal/config"
+	"x402-wallet/wallet"
 	"x402-wallet/wallet/agent"
 	"x402-wallet/wallet/seal"
 	"x402-wallet/x402"
@@ -54,4 +57,45 @@ func TestOpeningAsksNobody(t *testing.T) {
 	_, err = w.EVM.Clock(ctx, "eip155:8453")
 	require.Error(t, err)
 	require.NotZero(t, asked.Load(), "and this test would see it")
+}
+
+// Beside a call the wallet is unlocked without asking anybody, and a passphrase that is wrong is tried once.
+func TestUnlockingAhead(t *testing.T) {
+	text, err := config.Template(config.Env{})
+	require.NoError(t, err)
+	rules, err := config.Parse(text)
+	require.NoError(t, err)
+	a := &app{home: filepath.Join(t.TempDir(), "home"), log: slog.New(slog.DiscardHandler),
+		checkpoints: &seal.CheckpointCache{}, tally: &agent.Tally{}}
+	require.NoError(t, config.MakeHome(a.home))
+	right := []byte("correct horse battery staple")
+	keys, err := a.CreateWallet(t.Context(), cli.NewWallet{Rules: rules, Passphrase: bytes.Clone(right)})
+	require.NoError(t, err)
+	defer func() { require.NoError(t, keys.Close()) }()
+	locked := toolKeys{Wallet: keys, remote: a.remote(rules, keys, nil)}
+	locked.Lock()
+	require.True(t, keys.Locked())
+	require.Nil(t, locked.unlockAhead(nil), "nothing that it could be unlocked with")
+
+	var tried atomic.Int32
+	of := func(passphrase string) func() {
+		return locked.unlockAhead([]wallet.Passphrase{func(context.Context) ([]byte, error) {
+			tried.Add(1)
+			return []byte(passphrase), nil
+		}})
+	}
+	synctest.Test(t, func(t *testing.T) {
+		unlock := of("wrong")
+		for range 3 {
+			unlock()
+			synctest.Wait()
+		}
+		require.EqualValues(t, 1, tried.Load())
+		require.True(t, keys.Locked())
+	})
+	unlock := of(string(right))
+	unlock()
+	require.Eventually(t, func() bool { return !keys.Locked() }, 30*time.Second, 10*time.Millisecond)
+	unlock()
+	require.EqualValues(t, 2, tried.Load())
 }

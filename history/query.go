@@ -121,6 +121,11 @@ func (s *Store) Unfinished(ctx context.Context, after string, limit int) ([]Paym
 	return s.many(ctx, ` WHERE `+unfinished+` AND seq > `+seqOf+` ORDER BY seq LIMIT ?`, after, limit)
 }
 
+// Recent returns the last payments, newest first.
+func (s *Store) Recent(ctx context.Context, limit int) ([]Payment, error) {
+	return s.many(ctx, ` ORDER BY seq DESC LIMIT ?`, limit)
+}
+
 // ExpiredFeePayers returns the fee payers of a network's payments since a time that were signed and
 // never settled.
 func (s *Store) ExpiredFeePayers(ctx context.Context, network string, since time.Time) ([]string, error) {

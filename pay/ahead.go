@@ -2,6 +2,7 @@ package pay
 
 import (
 	"context"
+	"slices"
 	"sync"
 	"time"
 
@@ -11,14 +12,17 @@ import (
 const (
 	// aheadLife is how old a reading of the chain may be that was begun before the seller was asked.
 	aheadLife = 3 * time.Second
-	// maxPaidHosts bounds how many hosts are remembered with what they were paid in.
-	maxPaidHosts = 1024
+	// maxPaidHosts bounds how many hosts are remembered with what they were paid in, recentPayments how many
+	// payments of the ledger are remembered that way when the first call is made.
+	maxPaidHosts   = 1024
+	recentPayments = 100
 )
 
 // paidIn remembers what hosts were paid in last. The zero value knows none.
 type paidIn struct {
-	mu   sync.Mutex
-	last map[string]option // of each its scheme, network and asset alone
+	mu     sync.Mutex
+	isRead bool              // what the ledger knows was noted
+	last   map[string]option // of each its scheme, network and asset alone
 }
 
 func (m *paidIn) note(host string, o option) {
@@ -37,6 +41,33 @@ func (m *paidIn) get(host string) (o option, known bool) {
 	return o, known
 }
 
+// isFirst reports, once, that nothing was asked for yet.
+func (m *paidIn) isFirst() bool {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	was := m.isRead
+	m.isRead = true
+	return !was
+}
+
+// paidBefore is what a host was paid in last, also by earlier processes as far as the ledger's last payments
+// go. It is a guess of what will be asked for: an error is no reason not to pay.
+func (e *Engine) paidBefore(ctx context.Context, host string) (o option, known bool) {
+	if e.paidIn.isFirst() {
+		recent, err := e.Store.Recent(ctx, recentPayments)
+		if err != nil {
+			e.Log.Debug("read what was paid last", "err", err)
+		}
+		for _, p := range slices.Backward(recent) {
+			if asset, ok := e.Assets.Asset(p.Network, p.Asset); ok {
+				e.paidIn.note(p.Host, option{asset: asset,
+					Requirement: x402.Requirement{Scheme: p.Scheme, Network: p.Network}})
+			}
+		}
+	}
+	return e.paidIn.get(host)
+}
+
 // reading is the third budget layer, read while the seller is asked. What the wallet pays meanwhile counts
 // as held: the ledger goes by when a reading began (x402.Funds.ReadAt).
 type reading struct {
@@ -48,14 +79,15 @@ type reading struct {
 	taken bool
 }
 
-// readAhead begins to read what a host was paid in last; nil: it was paid nothing yet, or no node may be
-// asked, because the rules are not sealed.
+// readAhead begins to read what a host was paid in last, and to unlock the keys; nil: it was paid nothing yet,
+// or no node may be asked, because the rules are not sealed.
 func (e *Engine) readAhead(ctx context.Context, host string) *reading {
-	of, known := e.paidIn.get(host)
+	of, known := e.paidBefore(ctx, host)
 	scheme, ok := e.scheme(of.Scheme, of.Network)
 	if !known || !ok || e.Guard.CheckConfig(ctx) != nil {
 		return nil
 	}
+	e.unlockAhead()
 	r := &reading{of: of, done: make(chan struct{}), err: context.Canceled}
 	ctx, r.end = context.WithCancel(ctx)
 	go func() {
@@ -63,6 +95,13 @@ func (e *Engine) readAhead(ctx context.Context, host string) *reading {
 		r.funds, r.err = scheme.Funds(ctx, of.Network, of.asset)
 	}()
 	return r
+}
+
+// unlockAhead begins to unlock the keys beside a reading of the chain.
+func (e *Engine) unlockAhead() {
+	if e.UnlockAhead != nil {
+		e.UnlockAhead()
+	}
 }
 
 // stop ends the reading, and waits for that.

@@ -120,3 +120,35 @@ func TestAReadingThatNobodyNeeds(t *testing.T) {
 	require.NoError(t, err)
 	require.EqualValues(t, 2, c.reads.Load())
 }
+
+// The next process reads the chain while it asks where an earlier one paid, and begins to unlock the keys; it
+// does neither for a host that nobody paid.
+func TestTheNextProcessReadsAhead(t *testing.T) {
+	b, _ := newReadBench(t)
+	_, err := b.Pay(t.Context(), get(testURL))
+	require.NoError(t, err)
+
+	next := openBench(t, b.home, b.chain, "10000", honest)
+	c := &readChain{chain: b.chain, begun: make(chan struct{}, 100)}
+	var unlocks atomic.Int32
+	next.Schemes[exactEVM], next.UnlockAhead = c, func() { unlocks.Add(1) }
+	next.seller.price = ""
+	for _, host := range []string{"http://other.example/", testURL} {
+		require.Zero(t, unlocks.Load())
+		require.Zero(t, c.reads.Load())
+		_, err = next.Pay(t.Context(), get(host))
+		require.NoError(t, err)
+	}
+	require.EqualValues(t, 1, unlocks.Load())
+	require.EqualValues(t, 1, c.reads.Load())
+}
+
+// At a host that nobody paid yet the keys are unlocked while the chain is read, when it asks for money.
+func TestKeysAreUnlockedWhileTheChainIsRead(t *testing.T) {
+	b, c := newReadBench(t)
+	unlocked := make(chan struct{})
+	b.UnlockAhead = func() { close(unlocked) }
+	c.hangs = func(context.Context) { <-unlocked }
+	_, err := b.Pay(t.Context(), get(testURL))
+	require.NoError(t, err)
+}

@@ -121,10 +121,13 @@ type Engine struct {
 	Transport Transport
 	Settler   Settler
 	Deferred  Deferred // nil: there are none
-	Store     Store
-	Guard     Guard
-	Now       func() time.Time
-	Log       *slog.Logger
+	// UnlockAhead begins to unlock the keys for a payment that is likely, while the chain is read, without asking anybody for the
+	// passphrase, and returns at once; nil: a payment unlocks them.
+	UnlockAhead func()
+	Store       Store
+	Guard       Guard
+	Now         func() time.Time
+	Log         *slog.Logger
 
 	gate          gate          // how many of its calls are made at a time
 	inflight      inflight      // what this process's calls work on and wait for

@@ -92,6 +92,7 @@ func (e *Engine) reserve(ctx, caller context.Context, q intent, o option, ahead 
 		funds, isRead := ahead.take(ctx, o, e.Now())
 		var err error
 		if !isRead {
+			e.unlockAhead()
 			funds, err = scheme.Funds(ctx, o.Network, o.asset)
 		}
 		if err != nil {

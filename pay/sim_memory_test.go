@@ -633,6 +633,12 @@ func (s *memStore) ByRequest(ctx context.Context, fingerprint [32]byte) ([]histo
 	return list, err
 }
 
+func (s *memStore) Recent(ctx context.Context, limit int) ([]history.Payment, error) {
+	list, err := s.list(ctx, func(*history.Payment) bool { return true })
+	slices.Reverse(list)
+	return list[:min(len(list), limit)], err
+}
+
 func (s *memStore) ExpiredFeePayers(ctx context.Context, network string, since time.Time) (feePayers []string,
 	err error) {
 	list, err := s.list(ctx, func(p *history.Payment) bool {
@@ -981,6 +987,9 @@ func (w *twins) compareLists(i int) {
 	since := w.now.Add(-2 * time.Hour)
 	x, errA := a.ByRequest(w.ctx, f)
 	y, errB := b.ByRequest(w.ctx, f)
+	lists(x, y, errA, errB)
+	x, errA = a.Recent(w.ctx, 1<<20)
+	y, errB = b.Recent(w.ctx, 1<<20)
 	lists(x, y, errA, errB)
 	expired, errA := a.ExpiredFeePayers(w.ctx, "eip155:8453", since)
 	expiredToo, errB := b.ExpiredFeePayers(w.ctx, "eip155:8453", since)

@@ -681,6 +681,11 @@ func (w *simStore) ByRequest(ctx context.Context, fingerprint [32]byte) ([]histo
 	return list, w.look(ctx, "ByRequest", err)
 }
 
+func (w *simStore) Recent(ctx context.Context, limit int) ([]history.Payment, error) {
+	list, err := w.Store.Recent(ctx, limit)
+	return list, w.look(ctx, "Recent", err)
+}
+
 func (w *simStore) ExpiredFeePayers(ctx context.Context, network string, since time.Time) ([]string, error) {
 	list, err := w.Store.ExpiredFeePayers(ctx, network, since)
 	return list, w.look(ctx, "LetDie", err)

@@ -83,6 +83,8 @@ type Reader interface {
 	// Unfinished and Claimed are what reconciliation looks up, oldest first, behind one payment.
 	Unfinished(ctx context.Context, after string, limit int) ([]history.Payment, error)
 	Claimed(ctx context.Context, since time.Time, after string, limit int) ([]history.Payment, error)
+	// Recent is the last payments, newest first.
+	Recent(ctx context.Context, limit int) ([]history.Payment, error)
 	ExpiredFeePayers(ctx context.Context, network string, since time.Time) (feePayers []string, err error)
 }
 

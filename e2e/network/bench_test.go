@@ -23,8 +23,9 @@ var calls = flag.String("calls", "1,100,1000", "how many calls BenchmarkParallel
 // roundTrips are the distances, in milliseconds.
 var roundTrips = []int{0, 50, 150}
 
-// BenchmarkNetwork is the first paid call of a process (with the wallet's unlocking in it) and the median
-// of ten that follow it, at several distances; beside them the reference payer with the same seller.
+// BenchmarkNetwork is the first paid call of a process (with the wallet's unlocking in it), the median of ten
+// that follow it, and the first one of the next process, at several distances; beside them the reference payer
+// with the same seller.
 func BenchmarkNetwork(b *testing.B) {
 	for _, rtt := range roundTrips {
 		w := newWorld(b, time.Duration(rtt)*time.Millisecond)
@@ -46,6 +47,10 @@ func BenchmarkNetwork(b *testing.B) {
 						all = append(all, float64(took.Microseconds())/1000)
 					}
 					repeated := report(b, all, rtt)
+					p.stop()
+					again, err := w.start(b, p.home).pay(w.SellerURL + way.path)
+					require.NoError(b, err)
+					b.ReportMetric(float64(again.Microseconds())/1000, "again-ms")
 					if fetch > 0 {
 						b.ReportMetric(repeated/fetch, "x-of-fetch")
 					}

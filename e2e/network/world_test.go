@@ -90,6 +90,8 @@ func newWorld(t testing.TB, rtt time.Duration) *world {
 
 // payer is a wallet that is spoken to over stdio.
 type payer struct {
+	home  testworld.Home
+	stop  func() // ends the process
 	cmd   *exec.Cmd
 	stdin io.WriteCloser
 
@@ -117,13 +119,18 @@ func (w *world) newPayer(t testing.TB, delegated bool) *payer {
 	} else {
 		w.Fund(home.Solana, 1000*sandbox.USDC)
 	}
+	return w.start(t, home)
+}
+
+// start begins a process on a wallet that may have paid before.
+func (w *world) start(t testing.TB, home testworld.Home) *payer {
 	own, err := os.Executable()
 	require.NoError(t, err)
 	cmd := exec.Command(own, "mcp")
 	cmd.Env = home.Env(authorityEnv+"="+w.authority.file, namesEnv+"="+w.names,
 		"GODEBUG=x509usefallbackroots=1", "LOG_LEVEL=error")
 	cmd.Stderr = os.Stderr
-	p := &payer{cmd: cmd, waiting: map[int]chan answer{}}
+	p := &payer{home: home, cmd: cmd, waiting: map[int]chan answer{}}
 	p.stdin, err = cmd.StdinPipe()
 	require.NoError(t, err)
 	stdout, err := cmd.StdoutPipe()
@@ -134,11 +141,12 @@ func (w *world) newPayer(t testing.TB, delegated bool) *payer {
 		defer close(heard)
 		p.hear(stdout)
 	}()
-	t.Cleanup(func() {
+	p.stop = sync.OnceFunc(func() {
 		_ = p.stdin.Close()
 		<-heard
 		_ = cmd.Wait()
 	})
+	t.Cleanup(p.stop)
 	_, err = p.request("initialize", map[string]any{"protocolVersion": "2025-11-25",
 		"capabilities": map[string]any{}, "clientInfo": map[string]any{"name": "network", "version": "1"}})
 	require.NoError(t, err)
