@@ -148,7 +148,12 @@ func TestKeysAreUnlockedWhileTheChainIsRead(t *testing.T) {
 	b, c := newReadBench(t)
 	unlocked := make(chan struct{})
 	b.UnlockAhead = func() { close(unlocked) }
-	c.hangs = func(context.Context) { <-unlocked }
+	c.hangs = func(ctx context.Context) {
+		select {
+		case <-unlocked:
+		case <-ctx.Done():
+		}
+	}
 	_, err := b.Pay(t.Context(), get(testURL))
 	require.NoError(t, err)
 }
