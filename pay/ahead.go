@@ -79,8 +79,8 @@ type reading struct {
 	taken bool
 }
 
-// readAhead begins to read what a host was paid in last, and to unlock the keys; nil: it was paid nothing yet,
-// or no node may be asked, because the rules are not sealed.
+// readAhead begins to read what a host was paid in last, and to unlock the keys; nil: it was paid nothing
+// yet, or no node may be asked, because the rules are not sealed.
 func (e *Engine) readAhead(ctx context.Context, host string) *reading {
 	of, known := e.paidBefore(ctx, host)
 	scheme, ok := e.scheme(of.Scheme, of.Network)

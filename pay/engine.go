@@ -121,8 +121,8 @@ type Engine struct {
 	Transport Transport
 	Settler   Settler
 	Deferred  Deferred // nil: there are none
-	// UnlockAhead begins to unlock the keys for a payment that is likely, while the chain is read, without asking anybody for the
-	// passphrase, and returns at once; nil: a payment unlocks them.
+	// UnlockAhead begins to unlock the keys for a payment that is likely, while the chain is read. It asks
+	// nobody for the passphrase, and returns at once; nil: a payment unlocks them.
 	UnlockAhead func()
 	Store       Store
 	Guard       Guard

@@ -239,7 +239,7 @@ func TestWrongChainSignsNothing(t *testing.T) {
 	}
 	require.Empty(t, signer.digests)
 	require.Equal(t, 4, f.asked["eth_chainId"])
-	require.Zero(t, f.asked["eth_getLogs"], "one question is asked beside that for the chain, and its answer lost")
+	require.Zero(t, f.asked["eth_getLogs"], "the question beside that for the chain is the only one")
 	f.chainID = 84532
 	_, err := e.Authorize(t.Context(), order(2))
 	require.NoError(t, err, "the owner mended it")

@@ -53,8 +53,8 @@ type Options struct {
 	Network, URL string
 	HTTP         *http.Client         // the transport that the owner wants; nil: a plain one without a proxy
 	OnDate       func(date time.Time) // is called with the Date of every answer; nil: nobody asks
-	// Identify asks the node which chain it is on; its error, as CHECK_FAILED, is that of every question until
-	// there is none. nil: it may be on any chain.
+	// Identify asks the node which chain it is on; its error, as CHECK_FAILED, is that of every question
+	// until there is none. nil: it may be on any chain.
 	Identify func(Ask) error
 }
 

@@ -156,13 +156,15 @@ func TestANodeThatNeverAnswers(t *testing.T) {
 
 		ctx, cancel := context.WithCancel(t.Context())
 		cancel()
-		require.ErrorIs(t, New(Options{Network: network, URL: "http://node", HTTP: silent}).Call(ctx, nil, "ask"), context.Canceled)
+		n := New(Options{Network: network, URL: "http://node", HTTP: silent})
+		require.ErrorIs(t, n.Call(ctx, nil, "ask"), context.Canceled)
 	})
 }
 
 // The environment is not the owner: it chooses no proxy for the owner's node.
 func TestNoProxyFromTheEnvironment(t *testing.T) {
-	require.Nil(t, New(Options{Network: network, URL: "http://node", HTTP: nil}).http.Transport.(*http.Transport).Proxy)
+	n := New(Options{Network: network, URL: "http://node"})
+	require.Nil(t, n.http.Transport.(*http.Transport).Proxy)
 }
 
 // Whatever comes back for a question: no panic, and a result only out of a whole answer to this

@@ -37,7 +37,7 @@ func TestGenesis(t *testing.T) {
 				Source: mint.String(), Blockhash: nodesHash, Signature: solana.Signature{1}.String()})
 			require.Error(t, err)
 			require.Equal(t, x402.Status{}, status)
-			require.LessOrEqual(t, sum(c.asked), 2*c.asked["getGenesisHash"], "no answer led to another question")
+			require.LessOrEqual(t, sum(c.asked), 2*c.asked["getGenesisHash"], "no answer led to a question")
 		})
 	}
 	delete(c.lies, "getGenesisHash")

@@ -24,8 +24,8 @@ var calls = flag.String("calls", "1,100,1000", "how many calls BenchmarkParallel
 var roundTrips = []int{0, 50, 150}
 
 // BenchmarkNetwork is the first paid call of a process (with the wallet's unlocking in it), the median of ten
-// that follow it, and the first one of the next process, at several distances; beside them the reference payer
-// with the same seller.
+// that follow it, and the first one of the next process, at several distances; beside them the reference
+// payer with the same seller.
 func BenchmarkNetwork(b *testing.B) {
 	for _, rtt := range roundTrips {
 		w := newWorld(b, time.Duration(rtt)*time.Millisecond)
