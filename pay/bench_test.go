@@ -4,10 +4,8 @@ import (
 	"context"
 	"fmt"
 	"runtime"
-	"slices"
 	"sync/atomic"
 	"testing"
-	"time"
 
 	"github.com/stretchr/testify/require"
 
@@ -27,17 +25,7 @@ func benchEngine(b *testing.B) *bench {
 // answer at once (goal ≤ 2 ms).
 func BenchmarkPay(b *testing.B) {
 	e := benchEngine(b)
-	var all []time.Duration
-	for b.Loop() {
-		begin := time.Now()
-		r, err := e.Pay(context.Background(), get(testURL))
-		require.NoError(b, err)
-		all = append(all, time.Since(begin)) // Delivered comes after the answer
-		e.Delivered(context.Background(), r.Status, r.PaymentID)
-	}
-	slices.Sort(all)
-	b.ReportMetric(float64(all[len(all)/2].Microseconds())/1000, "ms-p50")
-	b.ReportMetric(float64(all[len(all)*95/100].Microseconds())/1000, "ms-p95")
+	payOneAfterAnother(b, e)
 }
 
 // BenchmarkPayParallel: the same from a hundred callers, each for something else (goal ≥ 1,000 payments a
