@@ -65,7 +65,9 @@ func (a *app) OpenWallet(ctx context.Context, first, last wallet.Passphrase) (*t
 		Now: time.Now, Log: a.log,
 	}
 	allKeys := toolKeys{Wallet: keys, remote: remote}
-	if len(rules.Keystore.PassphraseCommand) == 0 && !rules.Keystore.Keyring { // those may ask a person
+	// Not with what may ask a person, nor with a descriptor: what it held is gone after one attempt, and
+	// the payment itself has to say whether it was wrong.
+	if first == nil && len(rules.Keystore.PassphraseCommand) == 0 && !rules.Keystore.Keyring {
 		engine.UnlockAhead = allKeys.unlockAhead(alone)
 	}
 	channels := a.channels(h, onRooch, sellers, engine)

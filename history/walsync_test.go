@@ -1,6 +1,7 @@
 package history
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"os"
@@ -58,13 +59,12 @@ type disk struct {
 }
 
 func (d *disk) flush(file *os.File) error {
-	now := map[string][]byte{}
-	for _, name := range []string{FileName, FileName + "-wal"} {
-		data, err := os.ReadFile(filepath.Join(d.home, name))
-		if err != nil {
-			return err
-		}
-		now[name] = data
+	now, err := d.files()
+	for err == nil && now == nil {
+		now, err = d.files()
+	}
+	if err != nil {
+		return err
 	}
 	if err := file.Sync(); err != nil {
 		return err
@@ -73,6 +73,28 @@ func (d *disk) flush(file *os.File) error {
 	defer d.mu.Unlock()
 	d.last = now
 	return nil
+}
+
+// files are the ledger's files of one moment, or nil when its log began anew between one and the other:
+// what was copied out of the log meanwhile would be in neither.
+func (d *disk) files() (map[string][]byte, error) {
+	const log, header = FileName + "-wal", 32
+	before, err := os.ReadFile(filepath.Join(d.home, log))
+	if err != nil {
+		return nil, err
+	}
+	ledger, err := os.ReadFile(filepath.Join(d.home, FileName))
+	if err != nil {
+		return nil, err
+	}
+	after, err := os.ReadFile(filepath.Join(d.home, log))
+	if err != nil {
+		return nil, err
+	}
+	if len(before) < header || !bytes.HasPrefix(after, before[:header]) {
+		return nil, nil
+	}
+	return map[string][]byte{FileName: ledger, log: after}, nil
 }
 
 // powerCut is a home as it is found after a power cut now.

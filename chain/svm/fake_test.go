@@ -134,6 +134,13 @@ func (c *chain) start() {
 	c.url = server.URL
 }
 
+// locked runs f while no question is answered: one whose asker has given up may still arrive.
+func (c *chain) locked(f func()) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	f()
+}
+
 func (c *chain) serve(w http.ResponseWriter, r *http.Request) {
 	var q struct {
 		JSONRPC, Method string

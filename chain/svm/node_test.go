@@ -26,7 +26,7 @@ func TestGenesis(t *testing.T) {
 	for i, wrong := range []any{"5eykt4UsFv8P8NJdTREpY1vzqKqZKvdpKuc147dw2N9d", genesis[:32], "", 7, nil,
 		rpcFault{-32000, "no"}} {
 		t.Run(fmt.Sprint(i), func(t *testing.T) {
-			c.lies["getGenesisHash"] = wrong
+			c.locked(func() { c.lies["getGenesisHash"] = wrong })
 			_, err := e.Funds(t.Context(), devnet, usdc)
 			require.True(t, x402.HasCode(err, x402.CheckFailed) || x402.HasCode(err, x402.RPCError), "%v",
 				err)
@@ -37,15 +37,17 @@ func TestGenesis(t *testing.T) {
 				Source: mint.String(), Blockhash: nodesHash, Signature: solana.Signature{1}.String()})
 			require.Error(t, err)
 			require.Equal(t, x402.Status{}, status)
-			require.LessOrEqual(t, sum(c.asked), 2*c.asked["getGenesisHash"], "no answer led to a question")
+			c.locked(func() {
+				require.LessOrEqual(t, sum(c.asked), 2*c.asked["getGenesisHash"], "no answer led to a question")
+			})
 		})
 	}
-	delete(c.lies, "getGenesisHash")
+	c.locked(func() { delete(c.lies, "getGenesisHash") })
 	for range 3 {
 		_, err := e.Funds(t.Context(), devnet, usdc)
 		require.NoError(t, err)
 	}
-	require.Equal(t, 13, c.asked["getGenesisHash"], "asked once when it is right")
+	c.locked(func() { require.Equal(t, 13, c.asked["getGenesisHash"], "asked once when it is right") })
 }
 
 func sum(counts map[string]int) (n int) {
