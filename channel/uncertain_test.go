@@ -105,7 +105,8 @@ func TestEachWriteMayFail(t *testing.T) {
 				seen[ledger.failed] = true
 			}
 			require.NoError(t, w.chain.claim(*w.service.stored))
-			require.Equal(t, map[string]bool{"Reserve": true, "RecordVoucher": true, "SaveChannel": true}, seen)
+			require.Equal(t, map[string]bool{"Reserve": true, "RecordVoucher": true, "SaveChannel": true},
+				seen)
 		})
 	}
 }

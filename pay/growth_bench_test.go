@@ -34,7 +34,8 @@ func (s *stages) Ask(ctx context.Context, r seller.Request) (*seller.Answer, err
 	return s.scriptedSeller.Ask(ctx, r)
 }
 
-func (s *stages) Present(ctx context.Context, r seller.Request, with x402.Attachment) (*seller.Answer, error) {
+func (s *stages) Present(ctx context.Context, r seller.Request, with x402.Attachment) (*seller.Answer,
+	error) {
 	s.ended("4-sign-and-submit-ms")
 	defer s.ended("5-present-ms")
 	return s.scriptedSeller.Present(ctx, r, with)
@@ -76,7 +77,8 @@ func BenchmarkHolds(b *testing.B) {
 			for caller := range callers {
 				all.Go(func() {
 					for i := caller; i < holds; i += callers {
-						if _, err := e.Pay(b.Context(), get(fmt.Sprintf("%s?held=%d", testURL, i))); err == nil {
+						_, err := e.Pay(b.Context(), get(fmt.Sprintf("%s?held=%d", testURL, i)))
+						if err == nil {
 							b.Error("the seller is silent")
 						}
 					}

@@ -38,7 +38,8 @@ func TestGenesis(t *testing.T) {
 			require.Error(t, err)
 			require.Equal(t, x402.Status{}, status)
 			c.locked(func() {
-				require.LessOrEqual(t, sum(c.asked), 2*c.asked["getGenesisHash"], "no answer led to a question")
+				require.LessOrEqual(t, sum(c.asked), 2*c.asked["getGenesisHash"],
+					"no answer led to a question")
 			})
 		})
 	}
