@@ -167,7 +167,10 @@ func TestASpareIsAwaited(t *testing.T) {
 		defer s.close()
 		for _, want := range []error{nil, failed} {
 			s.expect("a", 1)
-			go func() { let <- want }()
+			go func() {
+				synctest.Wait() // until it is awaited: who comes after it failed finds none
+				let <- want
+			}()
 			conn, err := s.take("a")
 			assert.Equal(t, want, err)
 			assert.Equal(t, want == nil, conn != nil)
@@ -331,9 +334,15 @@ func TestSparesAreDialledByTheRules(t *testing.T) {
 	h := newHTTP(Options{})
 	defer h.close()
 	address := strings.TrimPrefix(s.url, "http://")
+	dial, dialled := h.spares.dial, make(chan error, 1) // one that failed may be gone before it is taken
+	h.spares.dial = func(ctx context.Context, network, address string) (net.Conn, error) {
+		conn, err := dial(ctx, network, address)
+		dialled <- err
+		return conn, err
+	}
 	h.spares.expect(address, 1)
-	conn, err := h.spares.take(address)
-	assert.Nil(t, conn)
 	var stopped *blockedError
-	assert.ErrorAs(t, err, &stopped)
+	assert.ErrorAs(t, <-dialled, &stopped)
+	conn, _ := h.spares.take(address)
+	assert.Nil(t, conn)
 }
