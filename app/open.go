@@ -65,8 +65,8 @@ func (a *app) OpenWallet(ctx context.Context, first, last wallet.Passphrase) (*t
 		Now: time.Now, Log: a.log,
 	}
 	allKeys := toolKeys{Wallet: keys, remote: remote}
-	// Not with what may ask a person, nor with a descriptor: what it held is gone after one attempt, and
-	// the payment itself has to say whether it was wrong.
+	// Not with what may ask a person, nor with what this command was given, which a descriptor has but once:
+	// the payment itself has to say that it was wrong.
 	if first == nil && len(rules.Keystore.PassphraseCommand) == 0 && !rules.Keystore.Keyring {
 		engine.UnlockAhead = allKeys.unlockAhead(alone)
 	}

@@ -4,7 +4,6 @@ import (
 	"context"
 	"fmt"
 	"strings"
-	"sync"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -16,99 +15,20 @@ import (
 	"x402-wallet/x402"
 )
 
-// uncertain is a ledger whose nth write answers with an error: before it took effect, or after it.
-type uncertain struct {
-	*history.Store
-	after bool
-
-	mu     sync.Mutex
-	nth    int // 0: none
-	writes []string
-}
-
-func (u *uncertain) write(what string, do func() error) error {
-	u.mu.Lock()
-	u.writes = append(u.writes, what)
-	fails := len(u.writes) == u.nth
-	u.mu.Unlock()
-	if !fails {
-		return do()
-	}
-	if u.after {
-		_ = do()
-	}
-	return diskError()
-}
-
-// failed is the write that answered with an error; "": there were fewer.
-func (u *uncertain) failed() string {
-	u.mu.Lock()
-	defer u.mu.Unlock()
-	if u.nth == 0 || u.nth > len(u.writes) {
-		return ""
-	}
-	return u.writes[u.nth-1]
-}
-
-func (u *uncertain) Reserve(ctx context.Context, h history.Hold) (p history.Payment, err error) {
-	err = u.write("Reserve", func() error { p, err = u.Store.Reserve(ctx, h); return err })
-	return p, err
-}
-
-func (u *uncertain) Release(ctx context.Context, id, why string) error {
-	return u.write("Release", func() error { return u.Store.Release(ctx, id, why) })
-}
-
-func (u *uncertain) Finish(ctx context.Context, id string, o history.Outcome) (p history.Payment, err error) {
-	err = u.write("Finish", func() error { p, err = u.Store.Finish(ctx, id, o); return err })
-	if err != nil {
-		p = history.Payment{}
-	}
-	return p, err
-}
-
-func (u *uncertain) AcquireLease(ctx context.Context, id, from string) (mine bool, err error) {
-	err = u.write("AcquireLease", func() error {
-		mine, err = u.Store.AcquireLease(ctx, id, from)
-		return err
-	})
-	return mine && err == nil, err
-}
-
-func (u *uncertain) ReleaseLease(ctx context.Context, id string) error {
-	return u.write("ReleaseLease", func() error { return u.Store.ReleaseLease(ctx, id) })
-}
-
-func (u *uncertain) ClearWaiter(ctx context.Context, id string) error {
-	return u.write("ClearWaiter", func() error { return u.Store.ClearWaiter(ctx, id) })
-}
-
-func (u *uncertain) Deliver(ctx context.Context, id string) error {
-	return u.write("Deliver", func() error { return u.Store.Deliver(ctx, id) })
-}
-
-func (u *uncertain) AttachIdempotencyKey(ctx context.Context, id, key string) (named bool, err error) {
-	err = u.write("AttachIdempotencyKey", func() error {
-		named, err = u.Store.AttachIdempotencyKey(ctx, id, key)
-		return err
-	})
-	return named && err == nil, err
-}
-
 // uncertainGuard is the key's side of it.
 type uncertainGuard struct {
 	historytest.Guard
-	ledger *uncertain
+	ledger *historytest.Uncertain
 }
 
 func (g uncertainGuard) Submit(ctx context.Context, p history.Payment, signed history.Signed,
 	here bool) error {
-	return g.ledger.write("Submit", func() error { return g.Guard.Submit(ctx, p, signed, here) })
+	return g.ledger.Write("Submit", func() error { return g.Guard.Submit(ctx, p, signed, here) })
 }
 
 func (g uncertainGuard) Expire(ctx context.Context, p history.Payment, status x402.Status) (
 	saved history.Payment, err error) {
-	err = g.ledger.write("Expire", func() error { saved, err = g.Guard.Expire(ctx, p, status); return err })
+	err = g.ledger.Write("Expire", func() error { saved, err = g.Guard.Expire(ctx, p, status); return err })
 	if err != nil {
 		saved = history.Payment{}
 	}
@@ -218,7 +138,7 @@ func TestEachWriteMayFail(t *testing.T) {
 // oneWriteFails makes a purchase whose nth write fails, and reports which one that was.
 func oneWriteFails(t *testing.T, calls []func(*bench), key string, nth int, after bool) (failed string) {
 	b := newBench(t, "10000", honest)
-	ledger := &uncertain{Store: b.store, nth: nth, after: after}
+	ledger := &historytest.Uncertain{Store: b.store, Nth: nth, After: after}
 	b.Store, b.Guard = ledger, uncertainGuard{historytest.Guard{Store: b.store}, ledger}
 	other := openBench(t, b.home, b.chain, "10000", honest)
 	q := get(testURL)
@@ -234,15 +154,15 @@ func oneWriteFails(t *testing.T, calls []func(*bench), key string, nth int, afte
 			done = true
 			break
 		}
-		if ledger.failed() != "" {
+		if ledger.Failed() != "" {
 			break
 		}
 	}
 	about := func() string {
-		return fmt.Sprintf("write %d (%s) of %q fails, after it took effect: %t\n%s", nth, ledger.failed(),
-			ledger.writes, after, strings.Join(story, "\n"))
+		return fmt.Sprintf("write %d (%s) of %q fails, after it took effect: %t\n%s", nth, ledger.Failed(),
+			ledger.Writes(), after, strings.Join(story, "\n"))
 	}
-	givesUp := ledger.failed() == "ReleaseLease" || ledger.failed() == "ClearWaiter"
+	givesUp := ledger.Failed() == "ReleaseLease" || ledger.Failed() == "ClearWaiter"
 	if !done && givesUp && !after {
 		_, _ = b.Reconcile(t.Context()) // only this process can say it, and does as soon as it can
 	}
@@ -273,5 +193,5 @@ func oneWriteFails(t *testing.T, calls []func(*bench), key string, nth int, afte
 	facts, err := b.BudgetFacts(t.Context())
 	require.NoError(t, err)
 	require.Equal(t, budget.Use{Spent: 10_000}, facts.Used.Day, about())
-	return ledger.failed()
+	return ledger.Failed()
 }

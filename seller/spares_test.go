@@ -334,15 +334,22 @@ func TestSparesAreDialledByTheRules(t *testing.T) {
 	h := newHTTP(Options{})
 	defer h.close()
 	address := strings.TrimPrefix(s.url, "http://")
-	dial, dialled := h.spares.dial, make(chan error, 1) // one that failed may be gone before it is taken
+	dial, awaited := h.spares.dial, make(chan struct{})
 	h.spares.dial = func(ctx context.Context, network, address string) (net.Conn, error) {
-		conn, err := dial(ctx, network, address)
-		dialled <- err
-		return conn, err
+		<-awaited // who comes after it failed finds none
+		return dial(ctx, network, address)
 	}
 	h.spares.expect(address, 1)
-	var stopped *blockedError
-	assert.ErrorAs(t, <-dialled, &stopped)
-	conn, _ := h.spares.take(address)
+	go func() {
+		defer close(awaited)
+		assert.Eventually(t, func() bool {
+			h.spares.mu.Lock()
+			defer h.spares.mu.Unlock()
+			return h.spares.count == 0
+		}, time.Minute, time.Millisecond)
+	}()
+	conn, err := h.spares.take(address)
 	assert.Nil(t, conn)
+	var stopped *blockedError
+	assert.ErrorAs(t, err, &stopped)
 }
