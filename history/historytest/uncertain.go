@@ -19,7 +19,7 @@ type Uncertain struct {
 	writes []string
 }
 
-// Write does a write of the ledger, or what is to become of it. Guards of tests, which write too, do it by this.
+// Write does a write of the ledger, unless it is the one that fails. Guards of tests write by it too.
 func (u *Uncertain) Write(what string, do func() error) error {
 	u.mu.Lock()
 	u.writes = append(u.writes, what)
