@@ -60,7 +60,8 @@ func (a *app) OpenWallet(ctx context.Context, first, last wallet.Passphrase) (*t
 		Rules: budgetRules(rules), Policy: policy(rules),
 		Assets: assets,
 		Schemes: map[pay.SchemeKey]pay.Scheme{{Scheme: x402.Exact, Family: "eip155"}: onEVM,
-			{Scheme: x402.Exact, Family: "solana"}: onSolana},
+			{Scheme: x402.Exact, Family: "solana"}: onSolana,
+			{Scheme: x402.MPP, Family: "eip155"}:   onEVM, {Scheme: x402.MPP, Family: "solana"}: onSolana},
 		Statuses: onRooch.Statuses(), Transport: sellers, Settler: settlers, Store: store, Guard: guard,
 		Now: time.Now, Log: a.log,
 	}

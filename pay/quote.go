@@ -104,7 +104,14 @@ func (e *Engine) judge(found *quote, q intent) []option {
 		o := option{Requirement: r, target: target}
 		o.asset, _ = e.Assets.Asset(r.Network, r.Asset)
 		o.price = o.asset.Dollars(r.Amount)
-		if err := e.whyNot(&o, q); err != nil {
+		err := e.whyNot(&o, q)
+		if err == nil && o.Charge != nil {
+			o.stage = stageForm
+			if err = whyNotCharge(o.Charge, q, hostOf(found.answer.FinalURL), e.Now()); err == nil {
+				o.stage = stageFunds
+			}
+		}
+		if err != nil {
 			o.why = x402.AsError(err)
 		}
 		options = append(options, o)

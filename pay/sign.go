@@ -71,6 +71,11 @@ func (p *Purchase) sign(ctx context.Context, c *x402.Challenge) error {
 		if !errors.Is(err, history.ErrSignedBefore) {
 			return err
 		}
+		if r.Charge != nil && a.Evidence.Nonce != "" { // the challenge's nonce: it would be the same again
+			return x402.Errorf(x402.InvalidRequirement,
+				"the seller asks with a challenge (MPP) that was answered with another payment before").
+				WithHint("nothing was sent; a challenge is good for one payment")
+		}
 	}
 	return x402.Errorf(x402.PayFailed, "could not make a payment that differs from those made before")
 }
@@ -167,6 +172,9 @@ func identifier(c *x402.Challenge, p history.Payment) map[string]json.RawMessage
 func (e *Engine) walletSettles(p history.Payment) bool {
 	if p.Dialect.WalletSettles() {
 		return true
+	}
+	if p.Scheme == x402.MPP {
+		return false
 	}
 	return !p.Dialect.MCP() && e.Policy.WalletSettles != nil && e.Policy.WalletSettles(p.Host)
 }

@@ -45,6 +45,8 @@ var places = []struct {
 //	body with accepts                   JSON          version 1 or 2
 //	header X-PAYMENT-AMOUNT and others  plain         the seed's V1
 //
+// Challenges of MPP (WWW-Authenticate: Payment) are options behind those, or the only ones.
+//
 // A header that cannot be read hides nothing that can: it is in Ignored with its reason. What else can be
 // read is compared with the challenge: another price for the same token is refused, because then it is
 // not clear what the seller asks (security.md A16); the same price is answered in the dialect of the
@@ -69,8 +71,14 @@ func ReadChallenge(status int, header http.Header, body []byte) (*Challenge, err
 			found = append(found, c)
 		}
 	}
-	if len(found) == 0 {
+	charges := headerCharges(header)
+	if len(found) == 0 && charges.isEmpty() {
 		return nil, nothingReadable(header, body, ignored)
+	}
+	if len(found) == 0 {
+		alone := charges.joined(nil, dialectMPP)
+		alone.Ignored = ignored
+		return alone, nil
 	}
 	chosen := found[max(0, slices.IndexFunc(found, func(c *Challenge) bool { return len(c.Accepts) > 0 }))]
 	for _, c := range found {
@@ -80,7 +88,7 @@ func ReadChallenge(status int, header http.Header, body []byte) (*Challenge, err
 		}
 	}
 	chosen.Ignored = ignored
-	return chosen, nil
+	return charges.joined(chosen, dialectMPP), nil
 }
 
 // nothingReadable is the error of an answer without a challenge that can be read: of the first that was

@@ -45,7 +45,7 @@ func PaymentKeys() []string { return []string{metaPayment, metaPaymentMCPV1} }
 
 // paymentCodes are the JSON-RPC codes that servers ask in: seeds 000 and 004, and what other
 // clients were seen to read (x402-protocol.md §7 D). -32042 also asks for a URL to be opened, and
-// -32803 says anything: without options they ask nothing.
+// -32803 says anything: without options they ask nothing. What MPP asks in an error is in mpp.go.
 var paymentCodes = []int64{402, -402, -32402, -32042, -32803}
 
 // MCPMessage is what a server answered to tools/call, resources/read, prompts/get or initialize, as
@@ -64,7 +64,8 @@ type MCPMessage struct {
 //	result's _meta["x402/payment-required"]     JSON
 //	result with isError                         structuredContent           x402 v1 and v2, npm x402-mcp
 //	result with isError                         each text item that is it   where a schema forbids that
-//	error with a code of paymentCodes      data                        seeds 000 and 004
+//	error -32042 or -32043                      data.challenges             MPP
+//	error with a code of paymentCodes           data                        seeds 000 and 004
 //
 // What comes after the first is compared with it, as ReadChallenge does. JSON without accepts is no
 // challenge, so a tool's own error stays one; and what a tool gives without isError is its answer,
@@ -99,7 +100,10 @@ func ReadMCPChallenge(m MCPMessage) (*Challenge, error) {
 
 func mcpErrorChallenge(m MCPMessage) (*Challenge, error) {
 	isAsking := slices.Contains(paymentCodes, m.Code)
+	charges := mcpCharges(m)
 	switch {
+	case !charges.isEmpty():
+		return charges.joined(nil, dialectMCPMPP), nil
 	case isAsking && looksLikeChallenge(m.Data):
 		return decodeChallenge(m.Data, MaxBody, dialects{1: dialectMCPError, 2: dialectMCPError})
 	case m.Code == 402 || m.Code == -402:
@@ -158,13 +162,16 @@ func looksLikeChallenge(text json.RawMessage) bool {
 
 // ReadMCPSettlement reads a server's receipt: _meta of a result, or data of an error (a settlement
 // that failed), under the key of the specification or of npm x402-mcp, as an object or in base64.
-// It is nil, without error, when there is none.
+// It is nil, without error, when there is none. MPP's receipt is an object under a key of its own.
 func ReadMCPSettlement(m MCPMessage) (*Settlement, error) {
 	var top, holder object
 	if m.Result == nil {
 		_ = json.Unmarshal(m.Data, &holder) // none is none
 	} else if json.Unmarshal(m.Result, &top) == nil {
 		_ = json.Unmarshal(top["_meta"], &holder)
+	}
+	if holder.has(metaMPPReceipt) {
+		return chargeReceipt(holder[metaMPPReceipt])
 	}
 	var found *Settlement
 	for _, key := range []string{MetaReceipt, MetaReceiptMCPV1} {

@@ -43,9 +43,14 @@ type Attachment struct {
 //	mcp-v1                                      that, and _meta["x402.payment"], base64: two kinds
 //	                                            of server ask the same way
 //	mcp-cloudflare                              _meta["x402/payment"], base64; it refuses an object
+//	mpp                                         header Authorization: Payment, base64url, or the header
+//	                                            that the challenge names
+//	mcp-mpp                                     _meta["org.paymentauth/credential"], an object
 func Attach(d Dialect, payload json.RawMessage) Attachment {
 	encoded := base64.StdEncoding.EncodeToString(payload)
 	switch d {
+	case dialectMPP, dialectMCPMPP:
+		return attachCredential(d, payload)
 	case dialectMCP, dialectMCPError, dialectMCPExtension:
 		return Attachment{Meta: map[string]json.RawMessage{metaPayment: payload}}
 	case dialectMCPV1:
@@ -77,6 +82,9 @@ func EncodePayload(c *Challenge, r Requirement, payload json.RawMessage, ext map
 	json.RawMessage, error) {
 	if !json.Valid(payload) || isNull(payload) {
 		return nil, errors.New("encode payment: the scheme's payload is not JSON")
+	}
+	if r.Charge != nil {
+		return encodeCredential(r, payload)
 	}
 	if r.Version == 1 {
 		return members{

@@ -16,8 +16,8 @@ func ReceiptHeader(version int) string {
 	return "PAYMENT-RESPONSE"
 }
 
-// ReadSettlement reads a seller's receipt: the header PAYMENT-RESPONSE (V2) or X-PAYMENT-RESPONSE
-// (V1). It is nil, without error, when there is none. A receipt that cannot be read, or two that
+// ReadSettlement reads a seller's receipt: the header PAYMENT-RESPONSE (V2), X-PAYMENT-RESPONSE (V1), or
+// where neither is there, Payment-Receipt (MPP). It is nil, without error, when there is none. A receipt that cannot be read, or two that
 // differ, is an error: no receipt, and worth a note.
 func ReadSettlement(header http.Header) (*Settlement, error) {
 	var found *Settlement
@@ -36,6 +36,9 @@ func ReadSettlement(header http.Header) (*Settlement, error) {
 		if found, err = nextReceipt(found, data); err != nil {
 			return nil, err
 		}
+	}
+	if found == nil {
+		return headerReceipt(header)
 	}
 	return found, nil
 }

@@ -8,9 +8,9 @@
 // The files: json.go and json_names.go (reading strictly), dialect.go and mcp.go (where a challenge
 // stands, over HTTP and over MCP), challenge.go (what it says), payload.go (the answer),
 // settlement.go (receipts), scheme.go (what the chains' packages and the engine say to each other),
-// networks.go, aliases.go, nodes.go, assets.go and remedy.go (what is known, and what a person adds where
-// it is not), foreign.go (what is known and not spoken), errors.go (the codes, and what people do about
-// them).
+// mpp.go and auth.go (the same in MPP), networks.go, aliases.go, nodes.go, assets.go and remedy.go (what is
+// known, and what a person adds where it is not), foreign.go (what is known and not spoken), errors.go (the
+// codes, and what people do about them).
 package x402
 
 import (
@@ -99,7 +99,8 @@ type Requirement struct {
 	Extra       map[string]json.RawMessage
 	// the entry as it came: echoed as `accepted`; nil where the seller sent no JSON
 	Raw         json.RawMessage
-	ResourceURL string // V1 carries it per option
+	ResourceURL string  // V1 carries it per option
+	Charge      *Charge // of MPP; nil: it came as x402
 }
 
 // AssetKey is the requirement's asset as a map key.

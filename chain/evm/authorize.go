@@ -6,6 +6,8 @@ import (
 	"io"
 	"time"
 
+	"github.com/ethereum/go-ethereum/crypto"
+
 	"x402-wallet/x402"
 )
 
@@ -60,6 +62,9 @@ func (e *Exact) checkOrder(o x402.Order) error {
 		return invalid("a validity of %s: it is neither below %s nor above %s", o.Validity, minValidity,
 			maxValidity)
 	}
+	if c := o.Requirement.Charge; c != nil && !c.Expires.IsZero() && c.Expires.Before(o.Now.Add(minValidity)) {
+		return invalid("the challenge ends in less than %s: nobody could settle in that time", minValidity)
+	}
 	if o.Source != "" && !sameAddress(o.Source, e.Address()) {
 		return internal("the order's source is not this wallet's address", nil)
 	}
@@ -69,13 +74,15 @@ func (e *Exact) checkOrder(o x402.Order) error {
 	return nil
 }
 
-// draft makes the message of o with a fresh random nonce.
+// draft makes the message of o with a fresh random nonce, or with that of the challenge in MPP.
 func (e *Exact) draft(o x402.Order) (a Authorization3009, err error) {
 	payee, err := parseAddress(o.Requirement.PayTo)
 	if err != nil {
 		return a, invalid("payTo is %v", err)
 	}
-	if _, err := io.ReadFull(e.rand, a.Nonce[:]); err != nil {
+	if c := o.Requirement.Charge; c != nil {
+		a.Nonce = chargeNonce(c)
+	} else if _, err := io.ReadFull(e.rand, a.Nonce[:]); err != nil {
 		return a, internal("reading 32 random bytes for the nonce", err)
 	}
 	a.From = e.Address()
@@ -85,7 +92,16 @@ func (e *Exact) draft(o x402.Order) (a Authorization3009, err error) {
 		a.ValidAfter = o.Now.Unix() - v1Backdate
 	}
 	a.ValidBefore = o.Now.Unix() + int64(o.Validity/time.Second)
+	if c := o.Requirement.Charge; c != nil && !c.Expires.IsZero() {
+		a.ValidBefore = min(a.ValidBefore, c.Expires.Unix())
+	}
 	return a, nil
+}
+
+// chargeNonce is the nonce of the only payment that a challenge of MPP can be answered with: of two, the token
+// takes one (draft-evm-charge; mppx 0.11).
+func chargeNonce(c *x402.Charge) [32]byte {
+	return crypto.Keccak256Hash([]byte(c.ID), []byte(c.Realm))
 }
 
 // verifyDraft decodes the bytes to send as a stranger would, compares them with the order, and
@@ -110,7 +126,8 @@ func (e *Exact) verifyDraft(object []byte, o x402.Order) (t Transfer, err error)
 		{"validAfter", got.ValidAfter == 0 || isBackdated},
 		{"validBefore", got.ValidBefore <= latestEnd &&
 			got.ValidBefore >= now+int64(minValidity/time.Second)},
-		{"nonce", got.Nonce != [32]byte{}},
+		{"nonce", got.Nonce != [32]byte{} &&
+			(o.Requirement.Charge == nil || got.Nonce == chargeNonce(o.Requirement.Charge))},
 	} {
 		if !must.holds {
 			return t, internal(fmt.Sprintf("our own payload differs from the order in %s; nothing was signed",

@@ -134,8 +134,8 @@ func (e *Exact) node(network string) (*node, error) {
 //
 // extra.chainId, extra.verifyingContract and extra.domain are not looked at: the domain is the registry's.
 func (e *Exact) Payable(r x402.Requirement, asset x402.AssetInfo) error {
-	if r.Scheme != "exact" {
-		return invalid("scheme is not exact").WithDetail("scheme", x402.Brief(r.Scheme))
+	if r.Scheme != x402.Exact && r.Charge == nil {
+		return invalid("scheme is neither exact nor of MPP").WithDetail("scheme", x402.Brief(r.Scheme))
 	}
 	if r.Version != 1 && r.Version != 2 {
 		return invalid("x402Version is neither 1 nor 2")

@@ -279,14 +279,15 @@ type plan struct {
 // by its signature.
 //
 // V1 has no memo unless the seller wants one: facilitators of x402 1.2.0 take exactly three
-// instructions, and newer ones take three as well.
+// instructions, and newer ones take three as well. Nor has MPP, whose sellers compare it; they take up to
+// 200,000 units and 5,000,000 micro-lamports.
 func (p *plan) makeUnique(r x402.Requirement, random io.Reader) error {
 	p.limit, p.price = unitLimit, unitPrice
 	var bits [16]byte
 	if _, err := io.ReadFull(random, bits[:]); err != nil {
 		return fmt.Errorf("read random bytes: %w", err)
 	}
-	if p.memo == "" && r.Version != 1 {
+	if p.memo == "" && r.Version != 1 && r.Charge == nil {
 		p.memo = hex.EncodeToString(bits[:])
 		return nil
 	}

@@ -207,8 +207,8 @@ const maxMemo = 256
 // A payTo off the curve is fine: a multisig or a program's wallet is such an address. Which order of
 // paying and serving (extra.paymentFlow) is acceptable is the engine's to say: what is signed is the same.
 func (e *Exact) Payable(r x402.Requirement, asset x402.AssetInfo) error {
-	if r.Scheme != "exact" {
-		return invalid("the scheme is not exact").WithDetail("scheme", x402.Brief(r.Scheme))
+	if r.Scheme != x402.Exact && r.Charge == nil {
+		return invalid("the scheme is neither exact nor of MPP").WithDetail("scheme", x402.Brief(r.Scheme))
 	}
 	if r.Version != 1 && r.Version != 2 {
 		return invalid("x402Version is neither 1 nor 2")

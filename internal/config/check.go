@@ -98,7 +98,7 @@ func (c *checker) policy(written *file) policy {
 		Prefer:       []string{solanaMainnet, base},
 		// a file that names its networks means those, unless it says otherwise
 		PublicNodes: len(written.Networks) == 0,
-		Schemes:     []string{"exact"},
+		Schemes:     []string{x402.Exact, x402.MPP},
 	}
 	if f.PublicNodes != nil {
 		p.PublicNodes = *f.PublicNodes
@@ -117,7 +117,7 @@ func (c *checker) policy(written *file) policy {
 	if f.Schemes != nil {
 		p.Schemes = *f.Schemes
 		for _, scheme := range p.Schemes {
-			c.oneOf("policy.schemes", &scheme, "exact")
+			c.oneOf("policy.schemes", &scheme, x402.Exact, x402.MPP)
 		}
 		c.refuse(len(p.Schemes) == 0, "policy.schemes",
 			`is empty, so nothing could be paid; it must hold "exact"`)

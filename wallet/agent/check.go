@@ -172,7 +172,7 @@ func (s *Server) reserved(ctx context.Context, id string) (rules Rules, p histor
 		err = refuse("the payment is %s, not reserved", p.State)
 	case p.Created.Before(s.Started):
 		err = refuse("the payment was reserved before the wallet was unlocked")
-	case !known || p.Scheme != "exact":
+	case !known || (p.Scheme != x402.Exact && p.Scheme != x402.MPP):
 		err = refuse("the owner does not know its asset or scheme")
 	case asset.Dollars(p.Amount) != p.Price:
 		err = refuse("its price in the ledger is not what its amount is worth")

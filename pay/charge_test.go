@@ -1,0 +1,127 @@
+package pay
+
+import (
+	"context"
+	"encoding/base64"
+	"fmt"
+	"net/http"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"x402-wallet/history"
+	"x402-wallet/seller"
+	"x402-wallet/x402"
+)
+
+// charging is a seller that asks in MPP, of an answer from another host where it has one.
+type charging struct {
+	*scriptedSeller
+	parameters string // of its challenge, beside what it needs
+	from       string // the URL that answers
+	x402       bool   // it offers x402 as well
+}
+
+func (c charging) Ask(ctx context.Context, q seller.Request) (*seller.Answer, error) {
+	a := &seller.Answer{Status: 402, Header: http.Header{}, FinalURL: c.from}
+	if c.x402 {
+		other, err := menu{c.scriptedSeller, testURL, []string{"1000"}}.Ask(ctx, q)
+		if err != nil {
+			return nil, err
+		}
+		a.Header = other.Header
+	}
+	request := fmt.Sprintf(`{"amount":"1000","currency":%q,"recipient":%q,"methodDetails":{"chainId":%s}}`,
+		testUSDC, testPayee, testNetwork[len("eip155:"):])
+	a.Header.Set("WWW-Authenticate", fmt.Sprintf(`Payment id="a", method="evm", intent="charge", request=%q%s`,
+		base64.RawURLEncoding.EncodeToString([]byte(request)), c.parameters))
+	a.Challenge, a.ChallengeErr = x402.ReadChallenge(402, a.Header, nil)
+	return a, nil
+}
+
+// newCharging is a bench whose seller asks in MPP.
+func newCharging(t *testing.T, parameters string, beside bool) *bench {
+	b := newBench(t, "10000", honest)
+	b.Policy.Schemes = append(b.Policy.Schemes, x402.MPP)
+	b.Schemes[SchemeKey{Scheme: x402.MPP, Family: "eip155"}] = b.chain
+	b.Transport = charging{b.seller, parameters, testURL, beside}
+	return b
+}
+
+func TestChargesThatAreNotAnswered(t *testing.T) {
+	own := get(testURL)
+	own.Header = http.Header{"Authorization": {"Bearer of the caller"}}
+	post := get(testURL)
+	post.Method, post.Body = "POST", []byte("hello")
+	plain := get(testURL)
+	for _, c := range []struct {
+		name, parameters, says string
+		call                   Request
+	}{
+		{"expired", `, realm="api.example", expires="2001-01-01T00:00:00Z"`, "ended at 2001", plain},
+		{"another host", `, realm="bank.example"`, "is not the host that was asked", plain},
+		{"a host inside", `, realm="a.api.example"`, "is not the host", plain},
+		{"a host that ends alike", `, realm="i.example"`, "is not the host", plain},
+		{"the caller's own header", `, realm="api.example"`, "something of its own", own},
+		{"another body", `, realm="api.example", digest="sha-256=:X48E9qOokqqrvdts8nOJRJN3OWDUoyWxBf7kbu9DBPE=:"`,
+			"another body", post},
+		{"a digest of another kind", `, realm="api.example", digest="md5=:eA==:"`, "another body", plain},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			b := newCharging(t, c.parameters, false)
+			_, err := b.Pay(t.Context(), c.call)
+			require.True(t, x402.HasCode(err, x402.InvalidRequirement), err)
+			require.ErrorContains(t, err, c.says)
+			list, _, _, err := b.store.List(t.Context(), history.Filter{Limit: 1})
+			require.NoError(t, err)
+			require.Empty(t, list, "nothing was held")
+		})
+	}
+}
+
+func TestRealms(t *testing.T) {
+	for _, c := range []struct {
+		realm, host string
+		speaks      bool
+	}{
+		{"a.example", "a.example", true}, {"A.example", "a.EXAMPLE:8443", true}, {"a.example:8443", "a.example:8443", true},
+		{"example", "a.example", true}, {"a.example", "b.a.example", true}, {"MPP Payment", "a.example", true},
+		{"MPP v1.2 Payment", "a.example", true}, {"a.example:1", "a.example:2", false}, {"a.example", "ba.example", false},
+		{"b.a.example", "a.example", false}, {"bank.example", "", true}, {"[::1]", "a.example", false},
+		{".example", "a.example", false},
+	} {
+		require.Equal(t, c.speaks, speaksFor(c.realm, c.host), c)
+	}
+}
+
+func TestDigests(t *testing.T) {
+	q := intent{Request: get(testURL)}
+	q.Method, q.Body = "POST", []byte(`{"hello": "world"}`)
+	for digest, fits := range map[string]bool{
+		"": true, "sha-256=:X48E9qOokqqrvdts8nOJRJN3OWDUoyWxBf7kbu9DBPE=:": true, // of RFC 9530, appendix D
+		"sha-256=X48E9qOokqqrvdts8nOJRJN3OWDUoyWxBf7kbu9DBPE=":   true, // of mppx 0.11
+		"sha-256=:Y48E9qOokqqrvdts8nOJRJN3OWDUoyWxBf7kbu9DBPE=:": false,
+		"sha-512=:X48E9qOokqqrvdts8nOJRJN3OWDUoyWxBf7kbu9DBPE=:": false, "sha-256=": false, "x": false,
+	} {
+		require.Equal(t, fits, whyNotDigest(digest, q) == nil, digest)
+	}
+	q.Method = "tools/call"
+	require.Error(t, whyNotDigest("sha-256=:X48E9qOokqqrvdts8nOJRJN3OWDUoyWxBf7kbu9DBPE=:", q), "MCP has no body")
+}
+
+// A challenge is good for one payment, and of two that a seller offers in both languages one is answered.
+func TestOneOfMPPAndX402(t *testing.T) {
+	b := newCharging(t, `, realm="api.example"`, true)
+	r, err := b.Pay(t.Context(), get(testURL))
+	require.NoError(t, err)
+	require.Equal(t, "1000", r.AmountPaid.String())
+	require.Equal(t, x402.Exact, b.only(t).Scheme)
+	require.Equal(t, uint64(999_000), b.chain.balance)
+
+	estimate, err := b.Estimate(t.Context(), get(testURL))
+	require.NoError(t, err)
+	require.Len(t, estimate.Options, 2)
+	require.Equal(t, time.Duration(300), time.Duration(estimate.Options[1].MaxTimeoutSeconds))
+	require.Equal(t, x402.MPP, estimate.Options[1].Scheme)
+}

@@ -1,0 +1,339 @@
+package x402
+
+import (
+	"cmp"
+	"encoding/base64"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"net/http"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+)
+
+// The Machine Payments Protocol (MPP, draft-ryan-httpauth-payment): a challenge in WWW-Authenticate with the
+// scheme Payment, or in the error of an MCP server, is answered with a credential. Of its methods and
+// intents evm/charge and solana/charge are paid by what x402's "exact" signs: an option of a challenge is
+// a Requirement with a Charge. Everything that is not said here is as in x402.
+
+// MPP is the scheme of options that were asked for in MPP.
+const MPP = "mpp"
+
+// The dialects of MPP.
+const (
+	dialectMPP    Dialect = "mpp"     // WWW-Authenticate: Payment → Authorization: Payment
+	dialectMCPMPP Dialect = "mcp-mpp" // error -32042 → _meta["org.paymentauth/credential"]
+)
+
+const (
+	headerAuthenticate  = "WWW-Authenticate"
+	headerAuthorization = "Authorization"
+	authScheme          = "Payment"
+	mppReceiptHeader    = "Payment-Receipt"
+	metaCredential      = "org.paymentauth/credential"
+	metaMPPReceipt      = "org.paymentauth/receipt"
+
+	// An MCP server asks with the first, and refuses a credential with the second.
+	codeMPPRequired = -32042
+	codeMPPRefused  = -32043
+
+	// maxChargeRequest is the longest request of a challenge, in characters of base64url (mppx 0.11).
+	maxChargeRequest = 16 << 10
+	// chargeTimeout is how long an authorization lives where the challenge does not end before (mppx 0.11).
+	chargeTimeout = 5 * time.Minute
+)
+
+// Charge is what a requirement that came as MPP says beside what x402 says too. What is echoed is
+// Requirement.Raw.
+type Charge struct {
+	ID, Realm, Method, Intent string
+	Expires                   time.Time // zero: the challenge does not say
+	Digest                    string    // of the body of the request that is paid; "": of any
+	Header                    string    // in which the credential is wanted; "": over MCP
+}
+
+// chargeRequest is the request of a charge, as far as both methods have it.
+type chargeRequest struct {
+	Amount     string `json:"amount"`
+	Currency   string `json:"currency"`
+	Recipient  string `json:"recipient"`
+	ExternalID string `json:"externalId"`
+	Details    struct {
+		ChainID         json.Number       `json:"chainId"`
+		CredentialTypes []string          `json:"credentialTypes"`
+		Network         string            `json:"network"`
+		FeePayer        bool              `json:"feePayer"`
+		FeePayerKey     string            `json:"feePayerKey"`
+		RecentBlockhash string            `json:"recentBlockhash"`
+		Splits          []json.RawMessage `json:"splits"`
+	} `json:"methodDetails"`
+}
+
+// headerCharges reads the challenges of MPP in an answer's WWW-Authenticate.
+func headerCharges(header http.Header) (list chargeList) {
+	for _, c := range authChallenges(header.Values(headerAuthenticate)) {
+		if !strings.EqualFold(c.scheme, authScheme) {
+			continue
+		}
+		r, err := Requirement{Dialect: dialectMPP}, c.err
+		if err == nil {
+			r, err = headerCharge(c.parameters)
+		}
+		list.add(r, err)
+	}
+	return list
+}
+
+// chargeList are the options of a challenge in MPP.
+type chargeList struct {
+	readable   []Requirement
+	unreadable []Unreadable
+}
+
+func (l *chargeList) add(r Requirement, err error) {
+	index := len(l.readable) + len(l.unreadable)
+	if err != nil {
+		l.unreadable = append(l.unreadable, Unreadable{Index: index, Why: err})
+		return
+	}
+	r.Index = index
+	l.readable = append(l.readable, r)
+}
+
+func (l chargeList) isEmpty() bool { return len(l.readable)+len(l.unreadable) == 0 }
+
+// joined are the options of a challenge with those of MPP after them; of MPP alone where c is nil.
+func (l chargeList) joined(c *Challenge, alone Dialect) *Challenge {
+	if l.isEmpty() {
+		return c
+	}
+	if c == nil {
+		c = &Challenge{Version: 2, Dialect: alone}
+	}
+	already := len(c.Accepts) + len(c.Unreadable)
+	for _, r := range l.readable {
+		r.Index += already
+		c.Accepts = append(c.Accepts, r)
+	}
+	for _, u := range l.unreadable {
+		u.Index += already
+		c.Unreadable = append(c.Unreadable, u)
+	}
+	return c
+}
+
+// headerCharge reads one challenge's parameters. The request is base64url of JSON.
+func headerCharge(parameters map[string]string) (r Requirement, err error) {
+	entry := object{}
+	for name, value := range parameters {
+		entry[name] = jsonString(value)
+	}
+	text := strings.TrimRight(parameters["request"], "=")
+	if len(text) > maxChargeRequest {
+		return r, fmt.Errorf("MPP: the request is longer than %d characters", maxChargeRequest)
+	}
+	request, err := base64.RawURLEncoding.DecodeString(text)
+	if err != nil {
+		return r, errors.New("MPP: the request is not base64url")
+	}
+	if r, err = charge(entry, request); err != nil {
+		return r, err
+	}
+	r.Dialect = dialectMPP
+	r.Charge.Header = cmp.Or(parameters["header"], headerAuthorization)
+	if !mayCarry(r.Charge.Header) {
+		return r, fmt.Errorf("MPP: the credential is wanted in the header %s, which is not for one",
+			quote(r.Charge.Header))
+	}
+	return r, nil
+}
+
+// mayCarry reports whether a credential may be sent in a header: in none by which HTTP does something else.
+func mayCarry(header string) bool {
+	lower := strings.ToLower(header)
+	isToken := strings.IndexFunc(header, func(c rune) bool { return c > 0x7e || !isTokenByte(byte(c)) }) < 0
+	return isToken && (lower == "authorization" || strings.HasPrefix(lower, "payment") ||
+		strings.HasPrefix(lower, "x-"))
+}
+
+// charge reads a challenge of which request is the request in JSON. entry is what is echoed of it.
+func charge(entry object, request []byte) (r Requirement, err error) {
+	c := &Charge{}
+	for _, field := range []struct {
+		key  string
+		into *string
+	}{{"id", &c.ID}, {"realm", &c.Realm}, {"method", &c.Method}, {"intent", &c.Intent}} {
+		if *field.into, err = entry.text(field.key); err != nil || *field.into == "" {
+			return r, fmt.Errorf("MPP: the challenge has no %s", field.key)
+		}
+	}
+	if words := foreignCharge(c.Method, c.Intent); words != "" {
+		return r, errors.New(words)
+	}
+	c.Digest, err = entry.text("digest")
+	if err != nil {
+		return r, fmt.Errorf("MPP: %w", err)
+	}
+	expires, err := entry.text("expires")
+	if err == nil && expires != "" {
+		c.Expires, err = time.Parse(time.RFC3339, expires)
+	}
+	if err != nil {
+		return r, errors.New("MPP: expires is not a time (RFC 3339)")
+	}
+	if r, err = readCharge(c.Method, request); err != nil {
+		return r, fmt.Errorf("MPP %s/%s: %w", c.Method, c.Intent, err)
+	}
+	r.Charge, r.Raw = c, echoed(entry)
+	return r, nil
+}
+
+// echoed is a challenge as mppx says it back, byte for byte: sorted, but for opaque, which is before the request.
+func echoed(entry object) json.RawMessage {
+	last := func(m member) bool { return m.key == "opaque" || m.key == "request" }
+	list := slices.DeleteFunc(sorted(entry), last)
+	for _, key := range []string{"opaque", "request"} {
+		if value, there := entry[key]; there {
+			list = append(list, member{key: key, value: value})
+		}
+	}
+	return list.object()
+}
+
+// solanaNetworks are the names of Solana's networks in MPP.
+var solanaNetworks = map[string]string{"": "solana", "mainnet": "solana", "mainnet-beta": "solana",
+	"devnet": "solana-devnet", "testnet": "solana-testnet"}
+
+// readCharge reads the request of evm/charge or solana/charge into what x402 calls it.
+func readCharge(method string, request []byte) (r Requirement, err error) {
+	var said chargeRequest
+	if err := DecodeStrict(request, maxChargeRequest, &said); err != nil {
+		return r, errors.New("the request cannot be read")
+	}
+	if len(said.Details.Splits) > 0 {
+		return r, errors.New("the payment is split among several payees, and this wallet pays one")
+	}
+	entry := object{"scheme": jsonString(MPP), "amount": jsonString(said.Amount),
+		"asset": jsonString(said.Currency), "payTo": jsonString(said.Recipient),
+		"maxTimeoutSeconds": strconv.AppendInt(nil, int64(chargeTimeout/time.Second), 10)}
+	extra := map[string]json.RawMessage{}
+	put := func(key, value string) {
+		if value != "" {
+			extra[key] = jsonString(value)
+		}
+	}
+	switch details := said.Details; method {
+	case "evm":
+		if types := details.CredentialTypes; types != nil && !slices.Contains(types, "authorization") {
+			return r, errors.New("it is not paid by an authorization (EIP-3009), and this wallet signs no other")
+		}
+		entry["network"] = jsonString("eip155:" + details.ChainID.String())
+	case "solana":
+		network, known := solanaNetworks[details.Network]
+		if !known {
+			return r, fmt.Errorf("the network %s is not known", quote(details.Network))
+		}
+		if !details.FeePayer {
+			return r, errors.New("the buyer would pay the fee of the transaction, and this wallet holds no SOL")
+		}
+		entry["network"] = jsonString(network)
+		put("feePayer", details.FeePayerKey)
+		put("memo", said.ExternalID)
+		put("recentBlockhash", details.RecentBlockhash)
+	}
+	r, err = readRequirement(entry, 2)
+	r.Extra = extra
+	return r, err
+}
+
+// mcpCharges reads the challenges in the error of an MCP server, whose requests are objects.
+func mcpCharges(m MCPMessage) (list chargeList) {
+	var data object
+	var entries []object
+	isAsking := m.Result == nil && (m.Code == codeMPPRequired || m.Code == codeMPPRefused)
+	if !isAsking || len(m.Data) > MaxBody || DecodeStrict(m.Data, MaxBody, &data) != nil ||
+		json.Unmarshal(data["challenges"], &entries) != nil {
+		return list
+	}
+	for _, entry := range entries[:min(len(entries), maxAuthChallenges)] {
+		r, err := charge(entry, entry["request"])
+		r.Dialect = dialectMCPMPP
+		list.add(r, err)
+	}
+	return list
+}
+
+// encodeCredential wraps what a chain's scheme signed into the credential that answers r's challenge, in
+// RFC 8785's order of keys.
+func encodeCredential(r Requirement, payload json.RawMessage) (json.RawMessage, error) {
+	var signed struct {
+		Authorization map[string]json.RawMessage `json:"authorization"`
+		Signature     json.RawMessage            `json:"signature"`
+		Transaction   json.RawMessage            `json:"transaction"`
+	}
+	if err := json.Unmarshal(payload, &signed); err != nil {
+		return nil, fmt.Errorf("encode credential: %w", err)
+	}
+	credential := object{"challenge": r.Raw}
+	if signed.Authorization == nil {
+		credential["payload"] = sorted(object{"type": jsonString("transaction"),
+			"transaction": signed.Transaction}).object()
+		return sorted(credential).object(), nil
+	}
+	payer, err := object(signed.Authorization).text("from")
+	if err != nil {
+		return nil, fmt.Errorf("encode credential: %w", err)
+	}
+	signed.Authorization["type"] = jsonString("authorization")
+	signed.Authorization["signature"] = signed.Signature
+	credential["payload"] = sorted(signed.Authorization).object()
+	credential["source"] = jsonString("did:pkh:" + r.Network + ":" + payer)
+	return sorted(credential).object(), nil
+}
+
+// attachCredential puts a credential where its challenge wants it.
+func attachCredential(d Dialect, credential json.RawMessage) Attachment {
+	if d == dialectMCPMPP {
+		return Attachment{Meta: map[string]json.RawMessage{metaCredential: credential}}
+	}
+	var wanted struct {
+		Challenge struct {
+			Header string `json:"header"`
+		} `json:"challenge"`
+	}
+	_ = json.Unmarshal(credential, &wanted) // encodeCredential made it
+	return Attachment{Header: cmp.Or(wanted.Challenge.Header, headerAuthorization),
+		Value: authScheme + " " + base64.RawURLEncoding.EncodeToString(credential)}
+}
+
+// headerReceipt reads the receipt of MPP in an answer's header; nil: there is none.
+func headerReceipt(header http.Header) (*Settlement, error) {
+	value, err := singleHeader(header, mppReceiptHeader)
+	if value == "" || err != nil {
+		return nil, err
+	}
+	data, err := Unwrap(mppReceiptHeader, value)
+	if err != nil {
+		return nil, err
+	}
+	return chargeReceipt(data)
+}
+
+// chargeReceipt reads {"method","reference","status":"success","timestamp"}: reference is the transaction.
+func chargeReceipt(data []byte) (*Settlement, error) {
+	var top object
+	if err := DecodeStrict(data, MaxHeader, &top); err != nil {
+		return nil, err
+	}
+	status, err := top.text("status")
+	if err != nil || status == "" {
+		return nil, malformed("a receipt without a status")
+	}
+	s := &Settlement{Success: status == "success", Raw: data}
+	if s.Transaction, err = top.optionalIdentifier("reference"); err != nil {
+		return nil, malformed("a receipt in which " + err.Error())
+	}
+	return s, nil
+}
