@@ -66,40 +66,53 @@ func startShops(lab *Lab) (*shops, func(), error) {
 	s := &shops{log: filepath.Join(dir, "log"), script: script, node: node}
 	options, _ := json.Marshal(map[string]any{"facilitator": lab.Facilitators[0], "log": s.log,
 		"payTo": map[string]string{"evm": lab.EVM.PayTo, "svm": lab.SVM.PayTo}})
-	cmd := exec.Command(s.node, filepath.Join(filepath.Dir(s.script), "shop.mjs"), string(options))
+	stop, err := startScript(filepath.Join(filepath.Dir(s.script), "shop.mjs"), options, s)
+	if err != nil {
+		_ = os.RemoveAll(dir)
+		return nil, nil, fmt.Errorf("the shops did not open: %w", err)
+	}
+	return s, func() {
+		stop()
+		_ = os.RemoveAll(dir)
+	}, nil
+}
+
+// startScript starts a script of the lab with its options, reads the one line of JSON that it says when it is
+// ready, and gives what ends it.
+func startScript(script string, options []byte, ready any) (stop func(), err error) {
+	cmd := exec.Command("node", script, string(options))
 	cmd.WaitDelay = stopWait
 	said := &tail{}
 	cmd.Stderr = said
 	stdin, err := cmd.StdinPipe()
 	if err != nil {
-		return nil, nil, err
+		return nil, err
 	}
 	stdout, err := cmd.StdoutPipe()
 	if err != nil {
-		return nil, nil, err
+		return nil, err
 	}
 	if err := cmd.Start(); err != nil {
-		return nil, nil, err
+		return nil, err
 	}
-	stop := func() {
-		_ = stdin.Close() // the shops end with their input
+	stop = func() {
+		_ = stdin.Close() // the script ends with its input
 		late := time.AfterFunc(stopWait, func() { _ = cmd.Process.Kill() })
 		_ = cmd.Wait()
 		late.Stop()
-		_ = os.RemoveAll(dir)
 	}
 	late := time.AfterFunc(startWait, func() { _ = cmd.Process.Kill() })
 	line, err := bufio.NewReader(stdout).ReadBytes('\n')
 	late.Stop()
 	if err == nil {
-		err = json.Unmarshal(line, s)
+		err = json.Unmarshal(line, ready)
 	}
 	if err != nil {
 		stop()
-		return nil, nil, fmt.Errorf("the shops did not open: %w: %s", err, said)
+		return nil, fmt.Errorf("%w: %s", err, said)
 	}
 	go func() { _, _ = io.Copy(io.Discard, stdout) }()
-	return s, stop, nil
+	return stop, nil
 }
 
 func closeShops() {

@@ -1,0 +1,123 @@
+package e2e
+
+import (
+	"bytes"
+	"encoding/json"
+	"net/http"
+	"path/filepath"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"x402-wallet/e2e/testworld"
+)
+
+// mppSellers are the reference servers of MPP (e2e/lab/mpp): mppx over HTTP and MCP, and @solana/mpp.
+type mppSellers struct {
+	HTTP    string `json:"http"`
+	MCP     string `json:"mcp"`
+	Control string `json:"control"`
+}
+
+func startMPP(t *testing.T, lab *Lab) *mppSellers {
+	t.Helper()
+	options, err := json.Marshal(map[string]any{"evm": lab.EVM.URL, "svm": lab.SVM.URL,
+		"payTo": map[string]string{"evm": lab.EVM.PayTo, "svm": lab.SVM.PayTo}})
+	require.NoError(t, err)
+	lab.SVMFund(lab.SVM.PayTo, "", 0) // a seller has a token account
+	s := &mppSellers{}
+	stop, err := startScript(filepath.Join("lab", "mpp", "seller.mjs"), options, s)
+	require.NoError(t, err, "run make test (or e2e/lab/prep.sh) first")
+	t.Cleanup(stop)
+	return s
+}
+
+// control sets what the sellers do with the next paid answers, and gives how many payments they settled.
+func (s *mppSellers) control(t *testing.T, state string) (settled int) {
+	t.Helper()
+	response, err := http.Post(s.Control, "application/json", bytes.NewReader([]byte(state)))
+	require.NoError(t, err)
+	var now struct{ Settled int }
+	require.NoError(t, json.Unmarshal([]byte(bodyOf(t, response)), &now))
+	return now.Settled
+}
+
+func (s *mppSellers) hosts() []string { return []string{hostPort(s.HTTP), hostPort(s.MCP)} }
+
+func TestPaysByMPP(t *testing.T) {
+	lab := Start(t)
+	sellers := startMPP(t, lab)
+	w, home := funded(t, lab, ConfigOptions{Loopback: sellers.hosts()})
+
+	p := payFor(t, w, sellers.HTTP+"/evm-only")
+	require.Equal(t, "paid", p.Status, "%+v", p)
+	require.Equal(t, uint64(999_000), lab.EVMBalance(home.EVM))
+	rows := history(t, w)
+	require.Len(t, rows, 1)
+	require.Equal(t, []EVMTransfer{{From: home.EVM, To: lab.EVM.PayTo, Amount: price}},
+		lab.EVMTransfers(rows[0].TransactionSignature), "the receipt's reference is the transaction")
+
+	p = payFor(t, w, sellers.HTTP+"/solana")
+	require.Equal(t, "paid", p.Status, "%+v", p)
+	require.Equal(t, uint64(999_000), lab.SVMBalance(home.Solana, ""))
+
+	p = call(t, w, "x402_call_tool", map[string]any{"server": sellers.MCP, "tool": "weather"})
+	require.Equal(t, "paid", p.Status, "%+v", p)
+	require.Equal(t, uint64(998_000), lab.EVMBalance(home.EVM))
+	require.Len(t, history(t, w), 3)
+}
+
+// The agent pays from the owner's token account, as with x402.
+func TestPaysByMPPAsTheOwnersDelegate(t *testing.T) {
+	lab := Start(t)
+	sellers := startMPP(t, lab)
+	home := testworld.NewHome(t, lab.Config(ConfigOptions{Budget: plenty, Loopback: sellers.hosts()}))
+	key := lab.SVMKey("owner-mpp")
+	lab.SVMFund(key.Address, "", 500_000)
+	account := lab.SVMDelegate("owner-mpp", home.Solana, "", 1_500)
+	w := StartWallet(t, testworld.Build(t), home)
+	p := payFor(t, w, sellers.HTTP+"/solana")
+	require.Equal(t, "paid", p.Status, "%+v", p)
+	got := lab.SVMTokenAccount(account)
+	require.Equal(t, uint64(499_000), got.Amount)
+	require.Equal(t, uint64(500), got.DelegatedAmount)
+	p = payFor(t, w, sellers.HTTP+"/solana")
+	require.Equal(t, "DELEGATION_EXHAUSTED", p.Error, "%+v", p)
+}
+
+// A 402 that asks in MPP and in x402 is paid once, also when the answer is lost after the seller settled.
+func TestMPPIsPaidOnce(t *testing.T) {
+	lab := Start(t)
+	sellers := startMPP(t, lab)
+	for _, path := range []string{"/evm", "/evm-only"} {
+		t.Run(path, func(t *testing.T) {
+			lab := lab.For(t)
+			w, home := funded(t, lab, ConfigOptions{Loopback: sellers.hosts()})
+			before := sellers.control(t, `{"lose":1}`)
+			p := payFor(t, w, sellers.HTTP+path)
+			require.NotEqual(t, "paid", p.Status, "%+v", p)
+			again := payFor(t, w, sellers.HTTP+path)
+			require.Equal(t, uint64(999_000), lab.EVMBalance(home.EVM), "%+v %+v", p, again)
+			require.Equal(t, 1, sellers.control(t, `{}`)-before)
+			require.Len(t, lab.EVMSpentNonces(home.EVM), 1)
+			require.Len(t, history(t, w), 1)
+		})
+	}
+}
+
+func TestMPPOfAnotherSellerIsNotPaid(t *testing.T) {
+	lab := Start(t)
+	sellers := startMPP(t, lab)
+	w, home := funded(t, lab, ConfigOptions{Loopback: sellers.hosts()})
+	p := payFor(t, w, sellers.HTTP+"/foreign")
+	require.Equal(t, "INVALID_REQUIREMENT", p.Error, "%+v", p)
+	require.Contains(t, p.Message, `bank.example`)
+	require.Equal(t, "0", p.Spent)
+	require.Empty(t, history(t, w))
+	require.Equal(t, uint64(1_000_000), lab.EVMBalance(home.EVM))
+
+	exactOnly, own := funded(t, lab, ConfigOptions{Loopback: sellers.hosts(), Policy: `schemes = ["exact"]`})
+	p = payFor(t, exactOnly, sellers.HTTP+"/evm-only")
+	require.Equal(t, "INVALID_REQUIREMENT", p.Error, "%+v", p)
+	require.Equal(t, uint64(1_000_000), lab.EVMBalance(own.EVM))
+}
