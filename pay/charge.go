@@ -5,7 +5,6 @@ import (
 	"crypto/subtle"
 	"encoding/base64"
 	"net"
-	"net/http"
 	"net/url"
 	"strings"
 	"time"
@@ -29,10 +28,10 @@ func whyNotCharge(c *x402.Charge, q intent, host string, now time.Time) error {
 			WithHint("make the same call again: the seller makes a new one for each question")
 	}
 	if !speaksFor(c.Realm, host) {
-		return x402.Errorf(x402.InvalidRequirement, "the seller's challenge (MPP) is for the realm %s, which "+
-			"is not the host that was asked", x402.Quote(c.Realm))
+		return x402.Errorf(x402.InvalidRequirement, "the seller's challenge (MPP) is for the realm %s, "+
+			"which is not the host that was asked", x402.Quote(c.Realm))
 	}
-	if own := http.Header(q.Header).Get(c.Header); c.Header != "" && own != "" {
+	if own := q.Header.Get(c.Header); c.Header != "" && own != "" {
 		return x402.Errorf(x402.InvalidRequirement, "the seller (MPP) wants to be paid in the header %s, in "+
 			"which the call sends something of its own", x402.Quote(c.Header)).
 			WithHint("the call can be made without that header")
@@ -56,15 +55,16 @@ func whyNotDigest(digest string, q intent) error {
 	return nil
 }
 
-// speaksFor reports whether a host may ask in the name of a realm: of itself, of a domain it belongs to, or of
-// a word that is no host's name. A server that this machine started has no host.
+// speaksFor reports whether a host may ask in the name of a realm: of itself, of a domain it belongs to, or
+// of a word that is no host's name. A server that this machine started has no host.
 func speaksFor(realm, host string) bool {
 	if bare, _, err := net.SplitHostPort(host); err == nil && !strings.Contains(realm, ":") {
 		host = bare
 	}
 	realm, host = strings.ToLower(realm), strings.ToLower(host)
 	isWord := !strings.ContainsAny(realm, ".:")
-	return isWord || host == "" || strings.Contains(realm, " ") || realm == host || strings.HasSuffix(host, "."+realm)
+	isWord = isWord || strings.Contains(realm, " ")
+	return isWord || host == "" || realm == host || strings.HasSuffix(host, "."+realm)
 }
 
 // hostOf is the host, with its port, of where an answer came from; "" where that is no URL.

@@ -85,9 +85,12 @@ func TestRealms(t *testing.T) {
 		realm, host string
 		speaks      bool
 	}{
-		{"a.example", "a.example", true}, {"A.example", "a.EXAMPLE:8443", true}, {"a.example:8443", "a.example:8443", true},
-		{"example", "a.example", true}, {"a.example", "b.a.example", true}, {"MPP Payment", "a.example", true},
-		{"MPP v1.2 Payment", "a.example", true}, {"a.example:1", "a.example:2", false}, {"a.example", "ba.example", false},
+		{"a.example", "a.example", true}, {"A.example", "a.EXAMPLE:8443", true},
+		{"a.example:8443", "a.example:8443", true},
+		{"example", "a.example", true}, {"a.example", "b.a.example", true},
+		{"MPP Payment", "a.example", true},
+		{"MPP v1.2 Payment", "a.example", true}, {"a.example:1", "a.example:2", false},
+		{"a.example", "ba.example", false},
 		{"b.a.example", "a.example", false}, {"bank.example", "", true}, {"[::1]", "a.example", false},
 		{".example", "a.example", false},
 	} {
@@ -107,7 +110,8 @@ func TestDigests(t *testing.T) {
 		require.Equal(t, fits, whyNotDigest(digest, q) == nil, digest)
 	}
 	q.Method = "tools/call"
-	require.Error(t, whyNotDigest("sha-256=:X48E9qOokqqrvdts8nOJRJN3OWDUoyWxBf7kbu9DBPE=:", q), "MCP has no body")
+	require.Error(t, whyNotDigest("sha-256=:X48E9qOokqqrvdts8nOJRJN3OWDUoyWxBf7kbu9DBPE=:", q),
+		"MCP has no body")
 }
 
 // A challenge is good for one payment, and of two that a seller offers in both languages one is answered.

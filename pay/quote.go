@@ -106,10 +106,7 @@ func (e *Engine) judge(found *quote, q intent) []option {
 		o.price = o.asset.Dollars(r.Amount)
 		err := e.whyNot(&o, q)
 		if err == nil && o.Charge != nil {
-			o.stage = stageForm
-			if err = whyNotCharge(o.Charge, q, hostOf(found.answer.FinalURL), e.Now()); err == nil {
-				o.stage = stageFunds
-			}
+			err = whyNotCharge(o.Charge, q, hostOf(found.answer.FinalURL), e.Now())
 		}
 		if err != nil {
 			o.why = x402.AsError(err)

@@ -58,7 +58,8 @@ func (r *authReader) challenge() (c authChallenge, ok bool) {
 	if c.scheme == "" {
 		return c, false // the end, or what is no scheme: nothing can be told of the rest
 	}
-	if r.skip(" \t"); r.takeToken68() {
+	r.skip(" \t")
+	if r.takeToken68() {
 		return c, true
 	}
 	for {
@@ -74,9 +75,8 @@ func (r *authReader) challenge() (c authChallenge, ok bool) {
 		if c.parameters == nil {
 			c.parameters = map[string]string{}
 		}
-		if c.parameters[name] = value; err != nil {
-			c.err = errors.Join(c.err, err)
-		}
+		c.parameters[name] = value
+		c.err = errors.Join(c.err, err)
 	}
 }
 

@@ -113,7 +113,8 @@ func signIn() *Error {
 		WithDetail("asks", []string{"sign-in-with-x"})
 }
 
-// foreignCharge says what a challenge of MPP asks for that this wallet does not pay; "": nothing of that kind.
+// foreignCharge says what a challenge of MPP asks for that this wallet does not pay; "": nothing of that
+// kind.
 func foreignCharge(method, intent string) string {
 	name := "MPP " + Brief(method) + "/" + Brief(intent)
 	ways := map[string]string{

@@ -32,7 +32,7 @@ const (
 	headerAuthorization = "Authorization"
 	authScheme          = "Payment"
 	mppReceiptHeader    = "Payment-Receipt"
-	metaCredential      = "org.paymentauth/credential"
+	metaCredential      = "org.paymentauth/credential" //nolint:gosec // a key's name
 	metaMPPReceipt      = "org.paymentauth/receipt"
 
 	// An MCP server asks with the first, and refuses a credential with the second.
@@ -138,7 +138,8 @@ func headerCharge(parameters map[string]string) (r Requirement, err error) {
 	if err != nil {
 		return r, errors.New("MPP: the request is not base64url")
 	}
-	if r, err = charge(entry, request); err != nil {
+	r, err = charge(entry, request)
+	if err != nil {
 		return r, err
 	}
 	r.Dialect = dialectMPP
@@ -165,7 +166,8 @@ func charge(entry object, request []byte) (r Requirement, err error) {
 		key  string
 		into *string
 	}{{"id", &c.ID}, {"realm", &c.Realm}, {"method", &c.Method}, {"intent", &c.Intent}} {
-		if *field.into, err = entry.text(field.key); err != nil || *field.into == "" {
+		*field.into, err = entry.text(field.key)
+		if err != nil || *field.into == "" {
 			return r, fmt.Errorf("MPP: the challenge has no %s", field.key)
 		}
 	}
@@ -183,14 +185,16 @@ func charge(entry object, request []byte) (r Requirement, err error) {
 	if err != nil {
 		return r, errors.New("MPP: expires is not a time (RFC 3339)")
 	}
-	if r, err = readCharge(c.Method, request); err != nil {
+	r, err = readCharge(c.Method, request)
+	if err != nil {
 		return r, fmt.Errorf("MPP %s/%s: %w", c.Method, c.Intent, err)
 	}
 	r.Charge, r.Raw = c, echoed(entry)
 	return r, nil
 }
 
-// echoed is a challenge as mppx says it back, byte for byte: sorted, but for opaque, which is before the request.
+// echoed is a challenge as mppx says it back, byte for byte: sorted, but for opaque, which is before the
+// request.
 func echoed(entry object) json.RawMessage {
 	last := func(m member) bool { return m.key == "opaque" || m.key == "request" }
 	list := slices.DeleteFunc(sorted(entry), last)
@@ -227,7 +231,7 @@ func readCharge(method string, request []byte) (r Requirement, err error) {
 	switch details := said.Details; method {
 	case "evm":
 		if types := details.CredentialTypes; types != nil && !slices.Contains(types, "authorization") {
-			return r, errors.New("it is not paid by an authorization (EIP-3009), and this wallet signs no other")
+			return r, errors.New("it is not paid by an authorization (EIP-3009): this wallet signs no other")
 		}
 		entry["network"] = jsonString("eip155:" + details.ChainID.String())
 	case "solana":
@@ -236,7 +240,7 @@ func readCharge(method string, request []byte) (r Requirement, err error) {
 			return r, fmt.Errorf("the network %s is not known", quote(details.Network))
 		}
 		if !details.FeePayer {
-			return r, errors.New("the buyer would pay the fee of the transaction, and this wallet holds no SOL")
+			return r, errors.New("the buyer would pay the transaction's fee, and this wallet holds no SOL")
 		}
 		entry["network"] = jsonString(network)
 		put("feePayer", details.FeePayerKey)
@@ -332,7 +336,8 @@ func chargeReceipt(data []byte) (*Settlement, error) {
 		return nil, malformed("a receipt without a status")
 	}
 	s := &Settlement{Success: status == "success", Raw: data}
-	if s.Transaction, err = top.optionalIdentifier("reference"); err != nil {
+	s.Transaction, err = top.optionalIdentifier("reference")
+	if err != nil {
 		return nil, malformed("a receipt in which " + err.Error())
 	}
 	return s, nil

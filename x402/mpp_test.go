@@ -262,7 +262,8 @@ func TestAuthChallenges(t *testing.T) {
 
 func TestLightningPrice(t *testing.T) {
 	for invoice, words := range map[string]string{"lnbc10u1p0": ", 1000 sats", "lnbc1m1p": ", 100000 sats",
-		"LNBC25N1P": ", 2.5 sats", "lntb20p1x": ", 0.002 sats", "lnbc1p0xyz": "", "": "", "lnbc99999999999999u1": ""} {
+		"LNBC25N1P": ", 2.5 sats", "lntb20p1x": ", 0.002 sats", "lnbc1p0xyz": "", "": "",
+		"lnbc99999999999999u1": ""} {
 		require.Equal(t, words, lightningPrice(invoice), invoice)
 	}
 }

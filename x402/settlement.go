@@ -17,8 +17,8 @@ func ReceiptHeader(version int) string {
 }
 
 // ReadSettlement reads a seller's receipt: the header PAYMENT-RESPONSE (V2), X-PAYMENT-RESPONSE (V1), or
-// where neither is there, Payment-Receipt (MPP). It is nil, without error, when there is none. A receipt that cannot be read, or two that
-// differ, is an error: no receipt, and worth a note.
+// where neither is there, Payment-Receipt (MPP). It is nil, without error, when there is none. A receipt that
+// cannot be read, or two that differ, is an error: no receipt, and worth a note.
 func ReadSettlement(header http.Header) (*Settlement, error) {
 	var found *Settlement
 	for _, name := range []string{ReceiptHeader(2), ReceiptHeader(1)} {

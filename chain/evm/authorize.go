@@ -62,7 +62,8 @@ func (e *Exact) checkOrder(o x402.Order) error {
 		return invalid("a validity of %s: it is neither below %s nor above %s", o.Validity, minValidity,
 			maxValidity)
 	}
-	if c := o.Requirement.Charge; c != nil && !c.Expires.IsZero() && c.Expires.Before(o.Now.Add(minValidity)) {
+	c := o.Requirement.Charge
+	if c != nil && !c.Expires.IsZero() && c.Expires.Before(o.Now.Add(minValidity)) {
 		return invalid("the challenge ends in less than %s: nobody could settle in that time", minValidity)
 	}
 	if o.Source != "" && !sameAddress(o.Source, e.Address()) {
@@ -98,8 +99,8 @@ func (e *Exact) draft(o x402.Order) (a Authorization3009, err error) {
 	return a, nil
 }
 
-// chargeNonce is the nonce of the only payment that a challenge of MPP can be answered with: of two, the token
-// takes one (draft-evm-charge; mppx 0.11).
+// chargeNonce is the nonce of the only payment that a challenge of MPP can be answered with: of two, the
+// token takes one (draft-evm-charge; mppx 0.11).
 func chargeNonce(c *x402.Charge) [32]byte {
 	return crypto.Keccak256Hash([]byte(c.ID), []byte(c.Realm))
 }

@@ -29,7 +29,8 @@ func TestChargeEqualsMppx(t *testing.T) {
 	}](t, "../../x402/testdata/mpp-vectors.json")
 	want := v.Vectors["mpp_evm_charge"].Credential.Payload
 	for range 2 { // answered twice, it is the same authorization
-		made, err := newFakeNode(t).exact(t, testSigner(t)).Authorize(t.Context(), charged(noon.Add(time.Hour)))
+		made, err := newFakeNode(t).exact(t, testSigner(t)).Authorize(t.Context(),
+			charged(noon.Add(time.Hour)))
 		require.NoError(t, err)
 		var signed struct {
 			Authorization map[string]string

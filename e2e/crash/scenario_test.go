@@ -40,6 +40,7 @@ type scenario struct {
 var scenarios = []scenario{
 	{name: "pay-evm", path: "/weather"},
 	{name: "pay-solana", path: "/solana"},
+	{name: "pay-mpp", path: "/mpp/weather"},
 	// the wallet brings the payment to the facilitator itself
 	{name: "pay-settling", path: "/seed-v2/weather"},
 	// the seller is shown the payment and does not look at it, and then the wallet settles

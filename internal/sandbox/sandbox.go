@@ -77,10 +77,11 @@ type Sandbox struct {
 	ahead       time.Duration
 	faults      map[string]int // how many times each is still to happen
 	settlements []Settlement
-	presented   [][sha256.Size]byte // the signed payments that reached the seller or the facilitator
-	redeemed    map[string]bool     // transactions that the seller has served for (seed dialects)
-	asked       map[string]int      // seller: requests per path, paid or not
-	served      map[string]int      // seller: answers with content per path
+	presented   [][sha256.Size]byte     // the signed payments that reached the seller or the facilitator
+	redeemed    map[string]bool         // transactions that the seller has served for (seed dialects)
+	challenges  map[string]mppChallenge // seller, in MPP: by id
+	asked       map[string]int          // seller: requests per path, paid or not
+	served      map[string]int          // seller: answers with content per path
 }
 
 // Start builds the world and opens its four ports on 127.0.0.1.
@@ -89,7 +90,8 @@ func Start(o Options) (*Sandbox, error) {
 	s := &Sandbox{options: o, closed: make(chan struct{}), ownerKey: newKey(), feeKey: newKey(),
 		client: &http.Client{Transport: &http.Transport{}, Timeout: 30 * time.Second},
 		faults: map[string]int{}, redeemed: map[string]bool{}, asked: map[string]int{},
-		served: map[string]int{}}
+		challenges: map[string]mppChallenge{},
+		served:     map[string]int{}}
 	owner := keyOf(s.ownerKey)
 	s.Owner, s.FeePayer = owner.String(), keyOf(s.feeKey).String()
 	s.OwnerKeypair, _ = json.Marshal([ed25519.PrivateKeySize]byte(s.ownerKey)) // of numbers: cannot fail

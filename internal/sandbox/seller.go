@@ -23,7 +23,8 @@ type product struct {
 
 // dialects may stand in front of a path, as in /v1/weather; v2 is the default. The names are those of
 // x402.Dialect, but for x-seed: it asks as x-v2 does, and looks for proof of a settlement alone.
-var dialects = []x402.Dialect{"v2", "v2-body", "v1", "x-v2", "x-v1", xSeed, "seed-v2", "seed-plain"}
+var dialects = []x402.Dialect{"v2", "v2-body", "v1", "x-v2", "x-v1", xSeed, "seed-v2", "seed-plain",
+	inMPP}
 
 const xSeed = "x-seed"
 
@@ -94,7 +95,10 @@ func (s *sale) wantsProof() bool { return s.dialect.WalletSettles() || s.dialect
 
 func (s *sale) answer() {
 	payment := s.r.Header.Get("PAYMENT-SIGNATURE")
-	if s.version() == 1 {
+	switch {
+	case s.dialect == inMPP:
+		payment = strings.TrimPrefix(s.r.Header.Get("Authorization"), "Payment ")
+	case s.version() == 1:
 		payment = s.r.Header.Get("X-PAYMENT")
 	}
 	proof := s.r.Header.Get("X-PAYMENT-SIGNATURE")
@@ -127,6 +131,8 @@ func (s *sale) ask(why string, times uint64) {
 	body := []byte("{}")
 	header := s.w.Header()
 	switch s.dialect {
+	case inMPP:
+		s.askInMPP(accepts)
 	case "v2":
 		header.Set("PAYMENT-REQUIRED", base64.StdEncoding.EncodeToString(text))
 	case "seed-v2", "x-v2", "x-v1", xSeed:
@@ -286,6 +292,10 @@ func (s *sale) after(receipt string) {
 }
 
 func (s *sale) receipt(encoded string) {
+	if s.dialect == inMPP {
+		s.receiptInMPP(encoded)
+		return
+	}
 	name := "PAYMENT-RESPONSE"
 	if s.version() == 1 {
 		name = "X-PAYMENT-RESPONSE"
@@ -307,6 +317,9 @@ func (s *sale) deliver(receipt string) {
 // read decodes a payment header and finds the offer it accepts. submission is the facilitator's
 // request.
 func (s *sale) read(header string) (submission []byte, payload json.RawMessage, err error) {
+	if s.dialect == inMPP {
+		return s.readCredential(header)
+	}
 	text, err := base64.StdEncoding.Strict().DecodeString(header)
 	if err != nil {
 		return nil, nil, reason("invalid_payload")

@@ -1,0 +1,70 @@
+package sandbox
+
+import (
+	"encoding/json"
+	"net/http"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"x402-wallet/x402"
+)
+
+// credential is presented to a path; change, where it is given, is made to it before.
+func credential(t *testing.T, s *Sandbox, path string, c *x402.Challenge, payload json.RawMessage,
+	change func(map[string]any)) (*http.Response, *x402.Settlement) {
+	t.Helper()
+	encoded, err := x402.EncodePayload(c, c.Accepts[0], payload, nil)
+	require.NoError(t, err)
+	if change != nil {
+		var members map[string]any
+		require.NoError(t, json.Unmarshal(encoded, &members))
+		change(members)
+		encoded, err = json.Marshal(members)
+		require.NoError(t, err)
+	}
+	with := x402.Attach(c.Accepts[0].Dialect, encoded)
+	request, err := http.NewRequestWithContext(t.Context(), http.MethodGet, s.SellerURL+path, nil)
+	require.NoError(t, err)
+	request.Header.Set(with.Header, with.Value)
+	response, err := s.client.Do(request)
+	require.NoError(t, err)
+	require.NoError(t, response.Body.Close())
+	receipt, err := x402.ReadSettlement(response.Header)
+	require.NoError(t, err)
+	return response, receipt
+}
+
+func TestMPPPayment(t *testing.T) {
+	s := start(t, Options{})
+	payer := newEVMPayer(t, s, USDC)
+	order := func(c *x402.Challenge) x402.Authorization {
+		a, err := payer.Authorize(t.Context(), x402.Order{Requirement: c.Accepts[0], Asset: s.evm.asset,
+			Source: payer.Address(), Validity: time.Minute, Now: s.now()})
+		require.NoError(t, err)
+		return a
+	}
+	c := challenge(t, s, "/mpp/weather")
+	require.Equal(t, x402.MPP, c.Accepts[0].Scheme)
+	a := order(c)
+	for name, change := range map[string]func(map[string]any){
+		"another challenge's id": func(m map[string]any) { m["challenge"].(map[string]any)["id"] = "x" },
+		"another realm":          func(m map[string]any) { m["challenge"].(map[string]any)["realm"] = "x" },
+		"another request":        func(m map[string]any) { m["challenge"].(map[string]any)["request"] = "x" },
+		"another nonce":          func(m map[string]any) { m["payload"].(map[string]any)["nonce"] = "0x00" },
+		"another amount":         func(m map[string]any) { m["payload"].(map[string]any)["value"] = "1" },
+	} {
+		response, _ := credential(t, s, "/mpp/weather", c, a.Payload, change)
+		require.Equal(t, 402, response.StatusCode, name)
+	}
+	require.Empty(t, s.Settlements())
+
+	response, receipt := credential(t, s, "/mpp/weather", c, a.Payload, nil)
+	require.Equal(t, 200, response.StatusCode)
+	require.True(t, receipt.Success)
+	require.Equal(t, s.Settlements()[0].Transaction, receipt.Transaction)
+	again, _ := credential(t, s, "/mpp/weather", c, order(c).Payload, nil)
+	require.Equal(t, 402, again.StatusCode, "one challenge, one payment")
+	require.Len(t, s.Settlements(), 1)
+}
