@@ -92,7 +92,7 @@ var codes = map[Code]struct {
 		means: "something of the call is wrong: URL, method, amount, an unknown id",
 		do:    "correct what the message names"},
 	noRequirements: {fixedBy: bySeller, next: GiveUp,
-		means: "the seller answered 402 in a protocol that is not x402 (L402, MPP: named in details)",
+		means: "the seller answered 402 in a protocol that is neither x402 nor MPP (L402: named in details)",
 		do:    "nothing here; another seller, or another wallet for that protocol"},
 	InvalidRequirement: {fixedBy: bySeller, next: GiveUp,
 		means: "none of the seller's options can be paid; each is listed with its reason",
