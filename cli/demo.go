@@ -98,7 +98,7 @@ func (d *demo) run(ctx context.Context, keep string) (err error) {
 		return err
 	}
 	for _, scene := range []func(context.Context) error{
-		d.freeCall, d.paidCall, d.delegatedCall, d.refusedByCall, d.refusedByOwner, d.refusedByChain,
+		d.freeCall, d.paidCall, d.delegatedCall, d.paidByMPP, d.refusedByCall, d.refusedByOwner, d.refusedByChain,
 		d.repeatedCall, d.history, d.books,
 	} {
 		if err := scene(ctx); err != nil {

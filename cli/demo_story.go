@@ -24,7 +24,14 @@ const (
 	demoDelegation = money.Dollars(10_000)    // what the owner lets it spend on Solana
 	demoSession    = money.Dollars(500_000)   // the owner's session budget
 	demoKey        = "weather-monday"
+	demoMPP        = "/mpp/weather"
+	demoPaid       = 3 // payments
 )
+
+// demoSpent is what all of them come to.
+func demoSpent() money.Dollars {
+	return money.Dollars(2*sandbox.Price("/weather") + sandbox.Price("/solana"))
+}
 
 func (d *demo) introduce() {
 	d.print("x402-wallet demo: play money, real signatures, and nothing leaves this machine.\n\nx402 in " +
@@ -144,6 +151,23 @@ func (d *demo) delegatedCall(ctx context.Context) error {
 	return errors.Join(d.settlements(2), d.receipt(got))
 }
 
+func (d *demo) paidByMPP(ctx context.Context) error {
+	d.scene("The agent buys the weather from a website that asks in MPP")
+	wallet := d.world.Balance(d.evm)
+	got, err := d.buy(ctx, demoMPP, map[string]any{"maxAmount": "$0.01"}, pay.StatusPaid)
+	if err != nil {
+		return err
+	}
+	d.line("web", "402, WWW-Authenticate: Payment -> Authorization: Payment -> 200 OK")
+	d.showPaid(got)
+	d.line("why", "the nonce that is signed is fixed by the website's challenge: answered twice, it would be one "+
+		"payment all the same")
+	if wallet-d.world.Balance(d.evm) != sandbox.Price("/weather") {
+		return errors.New("the balance moved by something else than the price")
+	}
+	return errors.Join(d.settlements(demoPaid), d.receipt(got))
+}
+
 func (d *demo) showPaid(got pay.Result) {
 	left := "?"
 	if b := got.Budget; b != nil && b.Session != nil {
@@ -178,7 +202,7 @@ func (d *demo) refusedByCall(ctx context.Context) error {
 
 func (d *demo) refusedByOwner(ctx context.Context) error {
 	d.scene("Limit 2, the owner's budget: the agent would pay any price")
-	left := demoSession - money.Dollars(sandbox.Price("/weather")+sandbox.Price("/solana"))
+	left := demoSession - demoSpent()
 	return d.refusal(ctx, "/report", "$1000", x402.BudgetExceeded, left)
 }
 
@@ -222,7 +246,7 @@ func (d *demo) repeatedCall(ctx context.Context) error {
 	if got.PaymentID != d.bought || again != asked {
 		return errors.New("it is not the first purchase's answer")
 	}
-	return d.settlements(2)
+	return d.settlements(demoPaid)
 }
 
 func (d *demo) history(ctx context.Context) error {
@@ -236,10 +260,10 @@ func (d *demo) history(ctx context.Context) error {
 		d.line(at.Local().Format("15:04:05"), "%-7s %-14s %-8s %s", row.Price, x402.NetworkName(row.Network),
 			row.Status, strings.TrimPrefix(row.URL, d.world.SellerURL))
 	}
-	total := money.Dollars(sandbox.Price("/weather") + sandbox.Price("/solana"))
+	total := demoSpent()
 	d.line("total", "$%s", out.Totals["USDC"])
-	if out.Count != 2 || out.Totals["USDC"] != total.String() {
-		return fmt.Errorf("there should be 2 payments of together %s", total.Price())
+	if out.Count != demoPaid || out.Totals["USDC"] != total.String() {
+		return fmt.Errorf("there should be %d payments of together %s", demoPaid, total.Price())
 	}
 	return nil
 }
@@ -253,10 +277,10 @@ func (d *demo) books(context.Context) error {
 	}
 	d.line("chains", "%d payments, %s; the wallet signed %d", len(d.world.Settlements()),
 		money.Dollars(sum).Price(), d.world.Signatures())
-	if d.world.Signatures() != 2 || sum != sandbox.Price("/weather")+sandbox.Price("/solana") {
+	if d.world.Signatures() != demoPaid || money.Dollars(sum) != demoSpent() {
 		return errors.New("they differ from the wallet's")
 	}
-	return d.settlements(2)
+	return d.settlements(demoPaid)
 }
 
 func (d *demo) settlements(want int) error {

@@ -48,10 +48,26 @@ var products = map[string]product{
 }
 
 // Price is what the seller asks for a path, in atomic units; 0 when it is free or not there.
-func Price(path string) uint64 { return products[path].price }
+func Price(path string) uint64 {
+	_, path = dialectOf(path)
+	return products[path].price
+}
 
 // Content is what the seller delivers for a path.
-func Content(path string) string { return products[path].content }
+func Content(path string) string {
+	_, path = dialectOf(path)
+	return products[path].content
+}
+
+// dialectOf is the dialect in front of a path, and what is behind it.
+func dialectOf(path string) (dialect x402.Dialect, rest string) {
+	for _, d := range dialects {
+		if rest, found := strings.CutPrefix(path, "/"+string(d)+"/"); found {
+			return d, "/" + rest
+		}
+	}
+	return "v2", path
+}
 
 const (
 	validity   = 60                 // seconds: maxTimeoutSeconds of every offer
@@ -61,12 +77,8 @@ const (
 // seller answers every path, in every dialect.
 func (s *Sandbox) seller() http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		sale := &sale{Sandbox: s, w: w, r: r, dialect: "v2", path: r.URL.Path}
-		for _, d := range dialects {
-			if rest, found := strings.CutPrefix(r.URL.Path, "/"+string(d)+"/"); found {
-				sale.dialect, sale.path = d, "/"+rest
-			}
-		}
+		sale := &sale{Sandbox: s, w: w, r: r}
+		sale.dialect, sale.path = dialectOf(r.URL.Path)
 		var known bool
 		sale.product, known = products[sale.path]
 		if !known {
