@@ -405,9 +405,10 @@ func (s *sim) start() {
 	}
 	store := &simStore{Store: p.raw, s: s, p: p}
 	p.engine = &Engine{
-		Rules: s.rules, Policy: Policy{Schemes: []string{"exact"}, MaxTimeout: 300 * time.Second,
+		Rules: s.rules, Policy: Policy{Schemes: []string{x402.Exact, x402.MPP}, MaxTimeout: 300 * time.Second,
 			Deadline: 30 * time.Second},
-		Assets: simAssets, Schemes: map[SchemeKey]Scheme{exactEVM: &simScheme{s, p}},
+		Assets: simAssets, Schemes: map[SchemeKey]Scheme{exactEVM: &simScheme{s, p},
+			{Scheme: x402.MPP, Family: "eip155"}: &simScheme{s, p}},
 		Transport: &simSeller{s, p}, Settler: &simSettler{s, p},
 		Store: store, Guard: simGuard{store}, Now: s.wallet,
 		Log: slog.New(slog.DiscardHandler),

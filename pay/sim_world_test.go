@@ -3,6 +3,7 @@
 package pay
 
 import (
+	"cmp"
 	"context"
 	"encoding/base64"
 	"encoding/json"
@@ -119,6 +120,7 @@ func newSim(g *ground, seed uint64, onDisk bool) *sim {
 		s.prices[n] = []uint64{5, 10}[s.rng.IntN(2)]
 		s.seeds[n] = s.chance(25)
 		s.standard[n] = !s.seeds[n] && s.chance(25)
+		s.charges[n] = !s.seeds[n] && !s.standard[n] && s.chance(25)
 		s.deaf[n] = s.standard[n] && s.chance(50)
 	}
 	return s
@@ -142,6 +144,8 @@ type world struct {
 	seeds    [3]bool // sellers that speak the seed's dialect: the wallet settles
 	standard [3]bool // sellers that use its header, and ask as those do that settle themselves
 	deaf     [3]bool // those of them that look for proof alone
+	charges  [3]bool // sellers that ask in MPP, with a new challenge each time
+	asked    int
 	asks     map[string]*seller.Answer
 	sigs     []*signature // all that were ever made
 	served   int
@@ -240,11 +244,17 @@ func (c *simScheme) Authorize(ctx context.Context, o x402.Order) (x402.Authoriza
 	of := actorOf(ctx).call.of
 	g := &signature{nonce: fmt.Sprintf("0x%016x%08x", s.seed, len(s.sigs)+1), url: of.url, key: of.key,
 		validBefore: o.Now.Add(o.Validity), good: map[string]bool{}}
+	if c := o.Requirement.Charge; c != nil {
+		g.nonce = c.ID
+		if s.signature(g.nonce) != nil {
+			s.fail("two payments answer the challenge %s", c.ID)
+		}
+	}
 	fmt.Sscan(o.Requirement.Amount.String(), &g.amount)
 	s.sigs = append(s.sigs, g)
 	s.say("      signed %s: %d until %s", g.tx(), g.amount, g.validBefore.Format("15:04:05"))
 	return x402.Authorization{
-		Payload: json.RawMessage(fmt.Sprintf(`{"nonce":%q}`, g.nonce)),
+		Payload: json.RawMessage(fmt.Sprintf(`{"nonce":%q,"transaction":%q}`, g.nonce, g.nonce)),
 		Evidence: x402.Evidence{Network: testNetwork, Asset: testUSDC, Payer: s.host(9),
 			PayTo: o.Requirement.PayTo, Amount: o.Requirement.Amount,
 			Nonce: g.nonce, ExpiresAt: g.validBefore},
@@ -296,6 +306,9 @@ func (t *simSeller) Ask(ctx context.Context, r seller.Request) (*seller.Answer, 
 }
 
 func (s *sim) asking(url string, price uint64) *seller.Answer {
+	if s.charges[urlNumber(url)] {
+		return s.charging(price)
+	}
 	name := fmt.Sprint(url, " ", price)
 	if s.asks[name] == nil {
 		header := "PAYMENT-REQUIRED"
@@ -343,6 +356,9 @@ func (t *simSeller) Present(ctx context.Context, r seller.Request, with x402.Att
 		}
 	} else {
 		raw, _ := base64.StdEncoding.DecodeString(with.Value)
+		if credential, isMPP := strings.CutPrefix(with.Value, "Payment "); isMPP {
+			raw, _ = base64.RawURLEncoding.DecodeString(credential)
+		}
 		g = s.left(ctx, raw)
 	}
 	answer, err := s.answer(g, r.URL, drawn, proof)
@@ -356,11 +372,26 @@ func (t *simSeller) Present(ctx context.Context, r seller.Request, with x402.Att
 	return answer, err
 }
 
+// charging asks in MPP. What is signed has its nonce by the challenge's id.
+func (s *sim) charging(price uint64) *seller.Answer {
+	s.asked++
+	request := fmt.Sprintf(`{"amount":"%d","currency":%q,"recipient":%q,"methodDetails":{"chainId":%s}}`, price,
+		testUSDC, testPayee, strings.TrimPrefix(testNetwork, "eip155:"))
+	a := &seller.Answer{Status: 402, Header: http.Header{}}
+	a.Header.Set("WWW-Authenticate", fmt.Sprintf(
+		`Payment id="0x%016x%08x", realm="shop", method="evm", intent="charge", request=%q`, ^s.seed, s.asked,
+		base64.RawURLEncoding.EncodeToString([]byte(request))))
+	a.Challenge, a.ChallengeErr = x402.ReadChallenge(402, a.Header, nil)
+	return a
+}
+
 // left is the moment at which signed bytes are out of the wallet's hands.
 func (s *sim) left(ctx context.Context, payload []byte) *signature {
-	var p struct{ Payload struct{ Nonce string } }
+	var p struct {
+		Payload struct{ Nonce, Transaction string }
+	}
 	_ = json.Unmarshal(payload, &p)
-	g := s.signature(p.Payload.Nonce)
+	g := s.signature(cmp.Or(p.Payload.Nonce, p.Payload.Transaction))
 	if g == nil {
 		s.fail("I3: bytes that nobody signed left: %s", payload)
 		return nil
