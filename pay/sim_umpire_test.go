@@ -262,7 +262,7 @@ func (s *sim) refusedAfterServing(c *call, code x402.Code) {
 		return // trouble of the moment
 	}
 	for id, r := range s.rows {
-		if (c.looked > 0 && c.looked < r.storedAt) || (c.sent != "" && c.sent != id) {
+		if (c.looked != 0 && c.looked < r.storedAt) || (c.sent != "" && c.sent != id) {
 			continue
 		}
 		if g := s.of(id); c.of.key != "" && r.key == c.of.key && r.served && g != nil && g.settled {

@@ -698,6 +698,9 @@ func (w *simStore) Content(ctx context.Context, id string) (history.Content, err
 	if who := actorOf(ctx); who.call != nil {
 		w.s.reads++
 		who.call.looked = w.s.reads
+		if err != nil && !errors.Is(err, history.ErrNotFound) {
+			who.call.looked = -1 // it saw nothing
+		}
 	}
 	return c, w.look(ctx, "Content", err)
 }
