@@ -698,11 +698,12 @@ func (w *simStore) Content(ctx context.Context, id string) (history.Content, err
 	if who := actorOf(ctx); who.call != nil {
 		w.s.reads++
 		who.call.looked = w.s.reads
-		if err != nil && !errors.Is(err, history.ErrNotFound) {
-			who.call.looked = -1 // it saw nothing
-		}
 	}
-	return c, w.look(ctx, "Content", err)
+	err = w.look(ctx, "Content", err)
+	if who := actorOf(ctx); who.call != nil && err != nil && !errors.Is(err, history.ErrNotFound) {
+		who.call.looked = -1 // it saw nothing
+	}
+	return c, err
 }
 
 func (w *simStore) ByKey(ctx context.Context, key string) (history.Payment, error) {
