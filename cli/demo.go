@@ -98,8 +98,8 @@ func (d *demo) run(ctx context.Context, keep string) (err error) {
 		return err
 	}
 	for _, scene := range []func(context.Context) error{
-		d.freeCall, d.paidCall, d.delegatedCall, d.paidByMPP, d.refusedByCall, d.refusedByOwner, d.refusedByChain,
-		d.repeatedCall, d.history, d.books,
+		d.freeCall, d.paidCall, d.delegatedCall, d.paidByMPP, d.refusedByCall, d.refusedByOwner,
+		d.refusedByChain, d.repeatedCall, d.history, d.books,
 	} {
 		if err := scene(ctx); err != nil {
 			return x402.Errorf(x402.CheckFailed, "the demo did not go as it should, at %q: %w%s",

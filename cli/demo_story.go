@@ -160,8 +160,8 @@ func (d *demo) paidByMPP(ctx context.Context) error {
 	}
 	d.line("web", "402, WWW-Authenticate: Payment -> Authorization: Payment -> 200 OK")
 	d.showPaid(got)
-	d.line("why", "the nonce that is signed is fixed by the website's challenge: answered twice, it would be one "+
-		"payment all the same")
+	d.line("why", "the nonce that is signed is fixed by the website's challenge: answered twice, it would "+
+		"be one payment all the same")
 	if wallet-d.world.Balance(d.evm) != sandbox.Price("/weather") {
 		return errors.New("the balance moved by something else than the price")
 	}

@@ -2,14 +2,18 @@ package e2e
 
 import (
 	"bytes"
+	"context"
 	"encoding/json"
 	"net/http"
+	"net/http/httptest"
 	"path/filepath"
 	"testing"
 
 	"github.com/stretchr/testify/require"
 
 	"x402-wallet/e2e/testworld"
+	"x402-wallet/facilitator"
+	"x402-wallet/paywall"
 )
 
 // mppSellers are the reference servers of MPP (e2e/lab/mpp): mppx over HTTP and MCP, and @solana/mpp.
@@ -121,3 +125,40 @@ func TestMPPOfAnotherSellerIsNotPaid(t *testing.T) {
 	require.Equal(t, "INVALID_REQUIREMENT", p.Error, "%+v", p)
 	require.Equal(t, uint64(1_000_000), lab.EVMBalance(own.EVM))
 }
+
+// The reference client of MPP pays a handler of ours, which the reference facilitator settles for.
+func TestMppxPaysOurPaywall(t *testing.T) {
+	lab := Start(t)
+	lab.EVMMint(lab.EVM.Client.Address, 10_000)
+	before := lab.EVMBalance(lab.EVM.Client.Address)
+	sells, err := paywall.New(paywall.Options{MPP: true,
+		Tools: []paywall.Tool{{Name: "report", Accepts: []paywall.Option{
+			{Network: lab.EVM.Network, PayTo: lab.EVM.PayTo, Price: "0.001"}}}},
+		Facilitators: facilitator.New(facilitator.Options{List: []facilitator.Facilitator{
+			{Name: "lab0", URL: lab.Facilitators[0]}}})})
+	require.NoError(t, err)
+	t.Cleanup(func() { require.NoError(t, sells.Close(context.Background())) })
+	web := httptest.NewServer(sells.HTTP("report", http.HandlerFunc(
+		func(w http.ResponseWriter, _ *http.Request) { _, _ = w.Write([]byte("warmer")) })))
+	t.Cleanup(web.Close)
+
+	options, err := json.Marshal(map[string]string{"url": web.URL, "key": mppxKey})
+	require.NoError(t, err)
+	var paid struct {
+		Status  int
+		Body    string
+		Receipt struct{ Method, Reference, Status string }
+	}
+	stop, err := startScript(filepath.Join("lab", "mpp", "payer.mjs"), options, &paid)
+	require.NoError(t, err)
+	stop()
+	require.Equal(t, 200, paid.Status, "%+v", paid)
+	require.Equal(t, "warmer", paid.Body)
+	require.Equal(t, "success", paid.Receipt.Status)
+	require.Equal(t, []EVMTransfer{{From: lab.EVM.Client.Address, To: lab.EVM.PayTo, Amount: price}},
+		lab.EVMTransfers(paid.Receipt.Reference))
+	require.Equal(t, before-price, lab.EVMBalance(lab.EVM.Client.Address))
+}
+
+// mppxKey is of lab.EVM.Client: an account of the mnemonic that anvil and hardhat share, known to everybody.
+const mppxKey = "0x5de4111afa1a4b94908f83103eb1f1706367c2e68ca870fc3fb9a804cdab365a"

@@ -37,6 +37,9 @@ func (w *Paywall) HTTP(name string, next http.Handler) http.Handler {
 			return
 		}
 		shown, err := paymentInHeader(r.Header)
+		if w.options.MPP && shown == nil && err == nil {
+			shown, err = mppCredential(r.Header, r.Host)
+		}
 		var body []byte
 		if shown != nil { // without one the buyer is asked for it, and no body is held
 			var tooLarge error
@@ -51,7 +54,7 @@ func (w *Paywall) HTTP(name string, next http.Handler) http.Handler {
 			scheme = "http"
 		}
 		path := r.URL.RequestURI()
-		w.answerHTTP(rw, t, w.sell(r.Context(), request{
+		w.answerHTTP(rw, t, r.Host, w.sell(r.Context(), request{
 			tool: t, call: Call{Tool: t.Name, Header: r.Header},
 			resource: cmp.Or(t.Resource, scheme+"://"+r.Host+path),
 			callHash: sha256.Sum256(bytes.Join([][]byte{[]byte(r.Method), []byte(path), body}, []byte{0})),
@@ -86,12 +89,15 @@ func paymentInHeader(header http.Header) (found *payment, err error) {
 }
 
 // answerHTTP writes a sale's outcome (x402 v1 and v2 HTTP transports).
-func (w *Paywall) answerHTTP(rw http.ResponseWriter, t *tool, r result) {
+func (w *Paywall) answerHTTP(rw http.ResponseWriter, t *tool, host string, r result) {
 	header := rw.Header()
 	header.Set("Cache-Control", "no-store")
 	if r.receipt && r.settlement != nil {
 		receipt := base64.StdEncoding.EncodeToString(receiptJSON(r.settlement))
 		header.Set(x402.ReceiptHeader(r.version), receipt)
+		if r.inMPP && r.settlement.Success {
+			header.Set(mppReceiptHeader, mppReceipt(r.settlement, w.now()))
+		}
 	}
 	switch r.answer {
 	case deliver, toolFailed:
@@ -123,6 +129,9 @@ func (w *Paywall) answerHTTP(rw http.ResponseWriter, t *tool, r result) {
 		said := w.challengeBody(t, r)
 		if r.version == 2 {
 			header.Set(x402.HeaderRequired, base64.StdEncoding.EncodeToString(jsonOf(said)))
+		}
+		if w.options.MPP {
+			w.askInMPP(header, t, r, host)
 		}
 		writeJSON(rw, http.StatusPaymentRequired, said)
 	}

@@ -34,6 +34,8 @@ type payment struct {
 	Accepted   json.RawMessage            `json:"accepted"` // V2
 	Payload    json.RawMessage            `json:"payload"`  // the scheme's own
 	Extensions map[string]json.RawMessage `json:"extensions"`
+
+	mpp *mppChallenge // what it answers where it came in MPP; nil: it came in x402
 }
 
 // decodePayment reads a PaymentPayload of either version, strictly.
@@ -112,6 +114,7 @@ var (
 	errNotYet     = fmt.Errorf("%w: it is not valid yet", ErrPaymentRejected)
 	errExpired    = fmt.Errorf("%w: it has expired, or is about to", ErrPaymentRejected)
 	errExtensions = fmt.Errorf("%w: extension_echo_mismatch", ErrPaymentRejected)
+	errNonce      = fmt.Errorf("%w: its nonce is not the challenge's", ErrPaymentRejected)
 	errSignedBy   = fmt.Errorf("%w: it is not signed by its payer", ErrPaymentRejected)
 )
 
@@ -122,9 +125,10 @@ func (w *Paywall) match(p *payment, offers []offer) (offer, signed, error) {
 	refusal := errNoMatch
 	for _, o := range offers {
 		r := o.terms[p.Version]
-		if r.Version == 0 || !p.names(r) {
+		if r.Version == 0 || !p.names(o, r) {
 			continue
 		}
+		p.accept(r)
 		read := w.readEVM
 		if x402.IsSolana(o.Network) {
 			read = w.readSolana
@@ -140,8 +144,11 @@ func (w *Paywall) match(p *payment, offers []offer) (offer, signed, error) {
 	return offer{}, signed{}, refusal
 }
 
-// names reports whether the payment says that it is for this requirement.
-func (p *payment) names(r x402.Requirement) bool {
+// names reports whether the payment says that it is for this offer, of which r are the terms in its version.
+func (p *payment) names(o offer, r x402.Requirement) bool {
+	if p.mpp != nil {
+		return p.mpp.isFor(o)
+	}
 	if p.Version == 2 {
 		return matchesOffer(p.Accepted, r.Raw)
 	}
@@ -202,6 +209,8 @@ func (w *Paywall) readEVM(p *payment, o offer) (s signed, err error) {
 		return s, errPayee
 	case a.Value != o.Amount:
 		return s, errAmount
+	case p.mpp != nil && a.Nonce != p.mpp.nonce():
+		return s, errNonce
 	case a.ValidAfter > now.Unix():
 		return s, errNotYet
 	case wrong != nil && p.Version == 1 && len(said.Signature) == 2+2*65:

@@ -68,7 +68,8 @@ type result struct {
 	offers     []offer
 	settlement *x402.Settlement
 	sale       *Sale
-	version    int // the buyer's
+	version    int  // the buyer's
+	inMPP      bool // the payment came in MPP
 }
 
 // saleRun is a running request, handled by one goroutine.
@@ -151,8 +152,8 @@ func (s *saleRun) readPayment(ctx context.Context) bool {
 	}
 	s.payment = p
 	s.out.version = p.Version
-	s.sale.Payment = p.raw
 	s.offer, s.signed, err = s.match(p, s.out.offers)
+	s.sale.Payment, s.out.inMPP = p.raw, p.mpp != nil
 	if err == nil && p.Version == 2 {
 		err = p.checkExtensions(s.declaredExtensions(s.tool))
 	}

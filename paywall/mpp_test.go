@@ -1,0 +1,140 @@
+package paywall
+
+import (
+	"encoding/base64"
+	"encoding/json"
+	"net/http"
+	"net/http/httptest"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"x402-wallet/x402"
+)
+
+// mppShop sells a page in MPP and x402.
+type mppShop struct {
+	*lab
+	web *httptest.Server
+}
+
+func newMPPShop(t *testing.T, on bool) *mppShop {
+	t.Helper()
+	l := newLab(t, func(l *lab, o *Options) {
+		o.MPP = on
+		o.Tools = append(o.Tools, Tool{Name: "report", Accepts: []Option{
+			{Network: "84532", PayTo: l.PayToEVM, Amount: "2000", Asset: "usdc"},
+			{Network: "solana-devnet", PayTo: l.PayToSolana, Amount: "2000", Asset: "usdc"}}})
+	})
+	web := httptest.NewServer(l.paywall.HTTP("report", http.HandlerFunc(
+		func(w http.ResponseWriter, _ *http.Request) { _, _ = w.Write([]byte(product)) })))
+	t.Cleanup(func() { web.Close(); http.DefaultClient.CloseIdleConnections() })
+	return &mppShop{l, web}
+}
+
+func (s *mppShop) get(t *testing.T, header, value string) *http.Response {
+	t.Helper()
+	request, err := http.NewRequestWithContext(t.Context(), http.MethodGet, s.web.URL, nil)
+	require.NoError(t, err)
+	if header != "" {
+		request.Header.Set(header, value)
+	}
+	response, err := http.DefaultClient.Do(request)
+	require.NoError(t, err)
+	require.NoError(t, response.Body.Close())
+	return response
+}
+
+// ask is the challenge, and which of its options is in MPP.
+func (s *mppShop) ask(t *testing.T) (c *x402.Challenge, r x402.Requirement) {
+	t.Helper()
+	response := s.get(t, "", "")
+	c, err := x402.ReadChallenge(response.StatusCode, response.Header, nil)
+	require.NoError(t, err)
+	require.Len(t, c.Accepts, 3, "two in x402, and EVM in MPP")
+	require.Equal(t, x402.MPP, c.Accepts[2].Scheme)
+	return c, c.Accepts[2]
+}
+
+func TestSellsInMPP(t *testing.T) {
+	s := newMPPShop(t, true)
+	c, r := s.ask(t)
+	require.Equal(t, "2000", r.Amount.String())
+	require.Equal(t, s.PayToEVM, r.PayTo)
+	require.Equal(t, "127.0.0.1", r.Charge.Realm)
+	require.WithinDuration(t, time.Now().Add(defaultTimeout), r.Charge.Expires, time.Minute)
+
+	with := x402.Attach(r.Dialect, s.payer.signFor(t, c, r, time.Minute, nil))
+	response := s.get(t, with.Header, with.Value)
+	require.Equal(t, 200, response.StatusCode)
+	paid := s.Settlements()[0]
+	require.EqualValues(t, 2000, paid.Amount)
+	text, err := base64.RawURLEncoding.DecodeString(response.Header.Get(mppReceiptHeader))
+	require.NoError(t, err)
+	var receipt map[string]string
+	require.NoError(t, json.Unmarshal(text, &receipt))
+	require.Equal(t, paid.Transaction, receipt["reference"])
+	require.Equal(t, "success", receipt["status"])
+
+	// The same credential, and the same challenge answered again: one payment.
+	require.Equal(t, 409, s.get(t, with.Header, with.Value).StatusCode)
+	anew := x402.Attach(r.Dialect, s.payer.signFor(t, c, r, 2*time.Minute, nil))
+	require.NotEqual(t, with.Value, anew.Value)
+	require.Equal(t, 409, s.get(t, anew.Header, anew.Value).StatusCode)
+	require.Len(t, s.Settlements(), 1)
+}
+
+func TestCredentialsThatAreNotTaken(t *testing.T) {
+	s := newMPPShop(t, true)
+	c, r := s.ask(t)
+	good := s.payer.signFor(t, c, r, time.Minute, nil)
+	for name, change := range map[string]struct {
+		member, key, value string
+		status             int
+	}{
+		"another challenge":      {"challenge", "id", "x", 402}, // its nonce is not the signed one
+		"no challenge":           {"challenge", "id", "", 400},
+		"another realm":          {"challenge", "realm", "bank.example", 400},
+		"another method":         {"challenge", "method", "tempo", 400},
+		"another intent":         {"challenge", "intent", "session", 400},
+		"a lower price":          {"challenge", "request", "e30", 402},
+		"no price":               {"challenge", "request", "", 402},
+		"a transaction":          {"payload", "type", "transaction", 400},
+		"a lower amount":         {"payload", "value", "1", 402},
+		"somebody else's":        {"payload", "to", s.payer.Address(), 402},
+		"another payer":          {"payload", "from", s.PayToEVM, 402},
+		"an unknown member":      {"payload", "extra", "1", 400},
+		"a nonce of one's own":   {"payload", "nonce", "0x" + strings.Repeat("11", 32), 402},
+		"a signature of nothing": {"payload", "signature", "0x" + strings.Repeat("11", 65), 402},
+	} {
+		t.Run(name, func(t *testing.T) {
+			var credential map[string]map[string]string
+			trimmed := map[string]json.RawMessage{}
+			require.NoError(t, json.Unmarshal(good, &trimmed))
+			delete(trimmed, "source")
+			text, err := json.Marshal(trimmed)
+			require.NoError(t, err)
+			require.NoError(t, json.Unmarshal(text, &credential))
+			credential[change.member][change.key] = change.value
+			text, err = json.Marshal(credential)
+			require.NoError(t, err)
+			response := s.get(t, "Authorization", "Payment "+base64.RawURLEncoding.EncodeToString(text))
+			require.Equal(t, change.status, response.StatusCode)
+		})
+	}
+	twice := base64.RawURLEncoding.EncodeToString([]byte(`{"challenge":{},"challenge":{}}`))
+	for _, value := range []string{"Payment %%%", "Payment e30", "Payment " + twice} {
+		require.Equal(t, 400, s.get(t, "Authorization", value).StatusCode, value)
+	}
+	require.Equal(t, 402, s.get(t, "Authorization", "Bearer x").StatusCode, "that is for the handler")
+	require.Empty(t, s.Settlements())
+}
+
+func TestMPPIsOffUnlessSwitchedOn(t *testing.T) {
+	s := newMPPShop(t, false)
+	response := s.get(t, "", "")
+	require.Empty(t, response.Header.Values("WWW-Authenticate"))
+	require.Equal(t, 402, s.get(t, "Authorization", "Payment e30").StatusCode)
+}
