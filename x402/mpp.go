@@ -297,6 +297,54 @@ func encodeCredential(r Requirement, payload json.RawMessage) (json.RawMessage, 
 	return sorted(credential).object(), nil
 }
 
+// ReadTerms reads the option of a payment as it is kept with the payment, of either protocol.
+func ReadTerms(raw json.RawMessage) (r Requirement, err error) {
+	var entry object
+	if err := DecodeStrict(raw, MaxBody, &entry); err != nil {
+		return r, err
+	}
+	switch {
+	case entry.has("intent"):
+		request := []byte(entry["request"])
+		if text, err := entry.text("request"); err == nil {
+			request, err = base64.RawURLEncoding.DecodeString(strings.TrimRight(text, "="))
+			if err != nil {
+				return r, errors.New("MPP: the request is not base64url")
+			}
+		}
+		return charge(entry, request)
+	case entry.has("maxAmountRequired") && !entry.has("amount"):
+		return DecodeRequirement(raw, 1)
+	}
+	return DecodeRequirement(raw, 2)
+}
+
+// DecodeAnswer reads what a payer sent to be served, of either protocol: what the chain's scheme signed, and
+// the option that it says it is for, which version 1 of x402 does not say.
+func DecodeAnswer(sent json.RawMessage) (payload, accepted json.RawMessage, err error) {
+	var top, signed object
+	if err := DecodeStrict(sent, MaxBody, &top); err != nil {
+		return nil, nil, err
+	}
+	if !top.has("challenge") {
+		return top["payload"], top["accepted"], nil
+	}
+	if json.Unmarshal(top["payload"], &signed) != nil || signed == nil {
+		return nil, nil, malformed("a credential without a payload")
+	}
+	kind, _ := signed.text("type")
+	signature, isAuthorization := signed["signature"]
+	if isAuthorization != (kind == "authorization") || (!isAuthorization && kind != "transaction") {
+		return nil, nil, malformed("a credential of an unknown type")
+	}
+	delete(signed, "type")
+	if isAuthorization {
+		delete(signed, "signature")
+		signed = object{"authorization": sorted(signed).object(), "signature": signature}
+	}
+	return sorted(signed).object(), top["challenge"], nil
+}
+
 // attachCredential puts a credential where its challenge wants it.
 func attachCredential(d Dialect, credential json.RawMessage) Attachment {
 	if d == dialectMCPMPP {
@@ -323,6 +371,15 @@ func headerReceipt(header http.Header) (*Settlement, error) {
 		return nil, err
 	}
 	return chargeReceipt(data)
+}
+
+// DecodeReceipt reads a receipt as it is kept with a payment, of either protocol: SettleResponse, or MPP's.
+func DecodeReceipt(raw []byte) (*Settlement, error) {
+	var top object
+	if json.Unmarshal(raw, &top) == nil && top.has("status") && !top.has("success") {
+		return chargeReceipt(raw)
+	}
+	return DecodeSettlement(raw)
 }
 
 // chargeReceipt reads {"method","reference","status":"success","timestamp"}: reference is the transaction.

@@ -82,7 +82,7 @@ func (e *Exact) draft(o x402.Order) (a Authorization3009, err error) {
 		return a, invalid("payTo is %v", err)
 	}
 	if c := o.Requirement.Charge; c != nil {
-		a.Nonce = chargeNonce(c)
+		a.Nonce = ChargeNonce(c)
 	} else if _, err := io.ReadFull(e.rand, a.Nonce[:]); err != nil {
 		return a, internal("reading 32 random bytes for the nonce", err)
 	}
@@ -99,9 +99,9 @@ func (e *Exact) draft(o x402.Order) (a Authorization3009, err error) {
 	return a, nil
 }
 
-// chargeNonce is the nonce of the only payment that a challenge of MPP can be answered with: of two, the
+// ChargeNonce is the nonce of the only payment that a challenge of MPP can be answered with: of two, the
 // token takes one (draft-evm-charge; mppx 0.11).
-func chargeNonce(c *x402.Charge) [32]byte {
+func ChargeNonce(c *x402.Charge) [32]byte {
 	return crypto.Keccak256Hash([]byte(c.ID), []byte(c.Realm))
 }
 
@@ -128,7 +128,7 @@ func (e *Exact) verifyDraft(object []byte, o x402.Order) (t Transfer, err error)
 		{"validBefore", got.ValidBefore <= latestEnd &&
 			got.ValidBefore >= now+int64(minValidity/time.Second)},
 		{"nonce", got.Nonce != [32]byte{} &&
-			(o.Requirement.Charge == nil || got.Nonce == chargeNonce(o.Requirement.Charge))},
+			(o.Requirement.Charge == nil || got.Nonce == ChargeNonce(o.Requirement.Charge))},
 	} {
 		if !must.holds {
 			return t, internal(fmt.Sprintf("our own payload differs from the order in %s; nothing was signed",

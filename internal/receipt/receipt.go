@@ -12,7 +12,6 @@ package receipt
 
 import (
 	"bytes"
-	"cmp"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -152,6 +151,8 @@ type examined struct {
 	token   x402.AssetInfo // as this program knows it, else as the receipt says
 	known   bool
 	payload json.RawMessage // what is signed; nil: nothing
+	// the option that the payer says it is for, beside the signature; nil: version 1 does not say
+	accepted json.RawMessage
 }
 
 // Verify reads a receipt and checks it. Its error means that it is no receipt.
@@ -174,17 +175,17 @@ func Verify(text []byte, builtin *x402.Registry) (Verdict, error) {
 	if r.Payment.Status != string(history.Settled) {
 		return refused("the payment is not settled, so this is no receipt")
 	}
+	if proof := history.Proof(r.Payment.Proof); proof != history.Claimed && proof != history.Chain {
+		return refused("the receipt does not say what the payment rests on")
+	}
 	p := r.Payment
 	r.token, r.known = builtin.Asset(p.Network, p.Asset)
 	if !r.known {
 		r.token = x402.AssetInfo{Network: p.Network, Address: p.Asset, Symbol: p.Symbol,
 			Decimals: p.Decimals, Name: p.Name, Version: p.DomainVer, Token2022: p.Token2022}
 	}
-	var outer struct {
-		Payload json.RawMessage `json:"payload"`
-	}
-	if json.Unmarshal(r.Signed, &outer) == nil {
-		r.payload = outer.Payload
+	if payload, accepted, err := x402.DecodeAnswer(r.Signed); err == nil {
+		r.payload, r.accepted = payload, accepted
 	}
 	v := Verdict{OK: true, Payment: p, Beyond: []string{
 		"that the seller delivered, and what: the signature covers the money, not the URL or the content",
@@ -276,32 +277,38 @@ func (r *examined) solana() error {
 	return nil
 }
 
-// terms compares the seller's option, of either version of the protocol, with the payment.
+// terms compares the seller's option, of any version and protocol, with the payment.
 func (r *examined) terms() error {
-	var t struct {
-		Scheme, Network, Asset, PayTo string
-		Amount, MaxAmountRequired     *string
+	t, err := x402.ReadTerms(r.Terms)
+	if err != nil {
+		return fmt.Errorf("they cannot be read: %w", err)
 	}
-	if err := json.Unmarshal(r.Terms, &t); err != nil {
-		return errors.New("no terms")
-	}
-	amount := cmp.Or(t.Amount, t.MaxAmountRequired)
-	var signed struct{ Accepted any } // version 2 repeats them word for word beside the signature
-	var said any
-	if json.Unmarshal(r.Signed, &signed) != nil || json.Unmarshal(r.Terms, &said) != nil ||
-		(signed.Accepted != nil && !reflect.DeepEqual(signed.Accepted, said)) {
+	var accepted, said any
+	if r.accepted != nil && (json.Unmarshal(r.accepted, &accepted) != nil ||
+		json.Unmarshal(r.Terms, &said) != nil || !reflect.DeepEqual(accepted, said)) {
 		return errors.New("what the payer accepted differs")
 	}
-	network, _ := x402.Network(t.Network)
 	switch {
-	case amount == nil || *amount != r.Payment.Amount.String():
+	case t.Amount != r.Payment.Amount:
 		return errors.New("the amount differs")
-	case network != r.Payment.Network:
+	case t.Network != r.Payment.Network:
 		return errors.New("the network differs")
-	case money.NewAsset(network, t.Asset) != money.NewAsset(network, r.Payment.Asset):
+	case t.AssetKey() != money.NewAsset(t.Network, r.Payment.Asset):
 		return errors.New("the asset differs")
-	case money.NewAsset(network, t.PayTo) != money.NewAsset(network, r.Payment.PayTo):
+	case money.NewAsset(t.Network, t.PayTo) != money.NewAsset(t.Network, r.Payment.PayTo):
 		return errors.New("the payee differs")
+	}
+	return r.challenge(t)
+}
+
+// challenge compares the signed nonce with the challenge of MPP that fixes it, on EVM.
+func (r *examined) challenge(t x402.Requirement) error {
+	if t.Charge == nil || x402.IsSolana(t.Network) {
+		return nil
+	}
+	_, a, err := evm.Recover(r.Payment.Network, r.token, r.payload)
+	if err != nil || a.Nonce != evm.ChargeNonce(t.Charge) {
+		return errors.New("another challenge was answered")
 	}
 	return nil
 }
@@ -349,7 +356,7 @@ func (r *examined) times() error {
 }
 
 func (r *examined) settlement() error {
-	s, err := x402.DecodeSettlement(r.Settlement)
+	s, err := x402.DecodeReceipt(r.Settlement)
 	switch {
 	case err != nil:
 		return err

@@ -246,3 +246,34 @@ func TestNoReceiptWhileTheSignatureIsGood(t *testing.T) {
 	require.Equal(t, "t", r.Chain.Transaction)
 	require.False(t, r.Content.Whole)
 }
+
+// A payment by MPP is checked as any other. Its challenge is under the signature: the nonce is made of it.
+func TestMPP(t *testing.T) {
+	text := genuine(t, "mpp")
+	v, err := Verify(text, x402.NewRegistry(nil))
+	require.NoError(t, err)
+	require.True(t, v.OK, "%+v", v.Checks)
+	require.Len(t, v.Checks, 5, "the chain was not asked")
+
+	for _, path := range []string{"id", "realm"} { // said otherwise in both places, it is not what was signed
+		other := changed(t, changed(t, text, "terms."+path, "another"), "signed.challenge."+path, "another")
+		v, err := Verify(other, x402.NewRegistry(nil))
+		require.NoError(t, err)
+		require.False(t, v.OK, path)
+		require.Contains(t, fmt.Sprint(v.Checks), "another challenge was answered")
+	}
+	free := []string{
+		"payment.id", "payment.method", "payment.url", "content.bytes", "content.sha256", "content.type",
+		"content.whole", "settlement.method", "settlement.timestamp", "signed.source",
+	}
+	var whole map[string]any
+	require.NoError(t, json.Unmarshal(text, &whole))
+	held := []string{}
+	for path, value := range members("", whole) {
+		v, err := Verify(changed(t, text, path, another(value)), x402.NewRegistry(nil))
+		if err == nil && v.OK {
+			held = append(held, path)
+		}
+	}
+	require.ElementsMatch(t, free, held)
+}
