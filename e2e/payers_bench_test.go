@@ -19,7 +19,8 @@ import (
 // BenchmarkPayers: the reference payer and this wallet, one after the other in one run, pay the
 // same seller, which settles at once on a play chain. The wallet is the real binary over stdio: its
 // budgets, three durable records and the seal are in its figure; @x402/fetch keeps nothing. Each
-// pays from an account of its own, 300 times, one call after the other.
+// pays from an account of its own, 300 times, one call after the other; the wallet also a seller that asks
+// in MPP.
 func BenchmarkPayers(b *testing.B) {
 	const count, key, account = 300, "0x59c6995e998f97a5a0044966f0945389dc9e86dae88c7a8412f4603b6b78690d",
 		"0x70997970C51812dc3A010C7d01b50e0d17dc79C8"
@@ -44,7 +45,7 @@ func BenchmarkPayers(b *testing.B) {
 			report(b, all)
 		}
 	})
-	b.Run("x402-wallet", func(b *testing.B) {
+	wallet := func(b *testing.B, path string) {
 		bin := testworld.Build(b)
 		home := testworld.NewHome(b,
 			strings.Replace(world.Config(sandbox.Rules{Session: "1000", Day: "1000", Month: "1000"}),
@@ -54,7 +55,7 @@ func BenchmarkPayers(b *testing.B) {
 		pay := func(query string) (took float64) {
 			started := time.Now()
 			result, err := w.Call(context.Background(), "x402_pay", map[string]any{"url": world.SellerURL +
-				"/weather?" + query})
+				path + "?" + query})
 			took = float64(time.Since(started).Microseconds()) / 1000
 			require.NoError(b, err)
 			require.False(b, result.IsError, "%+v", result)
@@ -70,5 +71,7 @@ func BenchmarkPayers(b *testing.B) {
 			}
 			report(b, all)
 		}
-	})
+	}
+	b.Run("x402-wallet", func(b *testing.B) { wallet(b, "/weather") })
+	b.Run("x402-wallet/mpp", func(b *testing.B) { wallet(b, "/mpp/weather") })
 }
