@@ -16,6 +16,7 @@ import (
 	"github.com/modelcontextprotocol/go-sdk/mcp"
 	"github.com/stretchr/testify/require"
 
+	"x402-wallet/e2e/testworld"
 	"x402-wallet/history"
 )
 
@@ -42,8 +43,7 @@ func hangUp(t *testing.T, version string, extensions map[string]json.RawMessage)
 			}
 			return &mcp.CallToolResult{Content: []mcp.Content{&mcp.TextContent{Text: product}}}, ctx.Err()
 		})
-	at := httptest.NewServer(
-		mcp.NewStreamableHTTPHandler(func(*http.Request) *mcp.Server { return server }, nil))
+	at := httptest.NewServer(testworld.Streamable(t, server, nil))
 	t.Cleanup(at.Close)
 	l, f := newLab(t, nil), &Proxy{URL: at.URL}
 	endpoint := overHTTP(t, l, f, Limits{})
@@ -116,8 +116,7 @@ func hasty(_ context.Context, r *mcp.CallToolRequest) (*mcp.CallToolResult, erro
 func TestQuestionsCarryNothingUnpaid(t *testing.T) {
 	server := mcp.NewServer(&mcp.Implementation{Name: "hasty"}, nil)
 	server.AddTool(&mcp.Tool{Name: "search", InputSchema: map[string]any{"type": "object"}}, hasty)
-	at := httptest.NewServer(mcp.NewStreamableHTTPHandler(func(*http.Request) *mcp.Server { return server },
-		&mcp.StreamableHTTPOptions{Stateless: true}))
+	at := httptest.NewServer(testworld.Streamable(t, server, &mcp.StreamableHTTPOptions{Stateless: true}))
 	t.Cleanup(at.Close)
 	l := newLab(t, nil)
 	endpoint := overHTTP(t, l, &Proxy{URL: at.URL}, Limits{})
@@ -140,7 +139,7 @@ func TestQuestionsCarryNothingUnpaid(t *testing.T) {
 // However often a buyer says that its roots have changed, upstream is told one change at a time.
 func TestRootsAreToldOneAtATime(t *testing.T) {
 	server, held := behind(), make(chan struct{})
-	handler := mcp.NewStreamableHTTPHandler(func(*http.Request) *mcp.Server { return server }, nil)
+	handler := testworld.Streamable(t, server, nil)
 	at := httptest.NewServer(http.HandlerFunc(func(rw http.ResponseWriter, r *http.Request) {
 		body, _ := io.ReadAll(r.Body)
 		if strings.Contains(string(body), "roots/list_changed") {

@@ -3,7 +3,6 @@ package paywall
 import (
 	"context"
 	"fmt"
-	"net/http"
 	"net/http/httptest"
 	"sync"
 	"testing"
@@ -12,14 +11,15 @@ import (
 	"github.com/modelcontextprotocol/go-sdk/jsonrpc"
 	"github.com/modelcontextprotocol/go-sdk/mcp"
 	"github.com/stretchr/testify/require"
+
+	"x402-wallet/e2e/testworld"
 )
 
 // serverBehind is behind() over HTTP, before 2026-07-28 or since.
 func serverBehind(t *testing.T, o *mcp.StreamableHTTPOptions) (url string) {
 	t.Helper()
 	server := behind()
-	at := httptest.NewServer(
-		mcp.NewStreamableHTTPHandler(func(*http.Request) *mcp.Server { return server }, o))
+	at := httptest.NewServer(testworld.Streamable(t, server, o))
 	t.Cleanup(at.Close)
 	return at.URL
 }

@@ -15,6 +15,7 @@ import (
 	"github.com/modelcontextprotocol/go-sdk/mcp"
 	"github.com/stretchr/testify/require"
 
+	"x402-wallet/e2e/testworld"
 	"x402-wallet/x402"
 )
 
@@ -140,9 +141,7 @@ func TestWhereAPaymentIsFound(t *testing.T) {
 func TestOverHTTP(t *testing.T) {
 	l := newLab(t, nil)
 	server := l.server()
-	handler := mcp.NewStreamableHTTPHandler(func(*http.Request) *mcp.Server {
-		return server
-	}, &mcp.StreamableHTTPOptions{JSONResponse: true, Stateless: true})
+	handler := testworld.Streamable(t, server, &mcp.StreamableHTTPOptions{JSONResponse: true, Stateless: true})
 	web := httptest.NewServer(handler)
 	defer web.Close()
 	call := func(meta string, header map[string]string) string {
@@ -183,9 +182,7 @@ func TestOverHTTP(t *testing.T) {
 
 	// The same two steps with the SDK's client, which opens a session of the older era when it is
 	// told to.
-	stateful := httptest.NewServer(mcp.NewStreamableHTTPHandler(func(*http.Request) *mcp.Server {
-		return server
-	}, nil))
+	stateful := httptest.NewServer(testworld.Streamable(t, server, nil))
 	defer stateful.Close()
 	for _, version := range []string{"2025-06-18", "2026-07-28"} {
 		t.Run(version, func(t *testing.T) {

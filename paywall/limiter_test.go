@@ -17,6 +17,8 @@ import (
 
 	"github.com/modelcontextprotocol/go-sdk/mcp"
 	"github.com/stretchr/testify/require"
+
+	"x402-wallet/e2e/testworld"
 )
 
 // overHTTP serves a paywall in front of behind() until the test ends.
@@ -35,8 +37,7 @@ func overHTTP(t *testing.T, l *lab, f *Proxy, limits Limits) (endpoint string) {
 				}
 				return &mcp.CallToolResult{}, nil
 			})
-		at := httptest.NewServer(
-			mcp.NewStreamableHTTPHandler(func(*http.Request) *mcp.Server { return server }, nil))
+		at := httptest.NewServer(testworld.Streamable(t, server, nil))
 		t.Cleanup(at.Close)
 		f.URL = at.URL
 	}
@@ -47,6 +48,7 @@ func overHTTP(t *testing.T, l *lab, f *Proxy, limits Limits) (endpoint string) {
 	ctx, stop := context.WithCancel(context.Background())
 	done := make(chan error, 1)
 	go func() { done <- f.HTTP(ctx, listener) }()
+	testworld.EndSessions(t, f.server)
 	t.Cleanup(func() { close(over); stop(); require.NoError(t, <-done) })
 	return "http://" + listener.Addr().String() + "/mcp"
 }

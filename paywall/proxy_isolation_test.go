@@ -11,6 +11,8 @@ import (
 	"github.com/modelcontextprotocol/go-sdk/mcp"
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
+
+	"x402-wallet/e2e/testworld"
 )
 
 // A failure of one buyer's upstream call costs no other buyer's sale, although they share the session.
@@ -32,7 +34,7 @@ func TestBrokenCallCostsNoOtherBuyersSale(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			server := behind()
-			handler := mcp.NewStreamableHTTPHandler(func(*http.Request) *mcp.Server { return server }, nil)
+			handler := testworld.Streamable(t, server, nil)
 			arrived, over := make(chan struct{}), make(chan struct{})
 			at := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 				body, _ := io.ReadAll(r.Body)

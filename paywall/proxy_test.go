@@ -19,6 +19,7 @@ import (
 	"github.com/modelcontextprotocol/go-sdk/mcp"
 	"github.com/stretchr/testify/require"
 
+	"x402-wallet/e2e/testworld"
 	"x402-wallet/x402"
 )
 
@@ -266,6 +267,7 @@ func TestProxyOverHTTP(t *testing.T) {
 	require.NoError(t, f.Open(t.Context()))
 	listener, err := net.Listen("tcp", "127.0.0.1:0")
 	require.NoError(t, err)
+	testworld.EndSessions(t, f.server)
 	ctx, stop := context.WithCancel(t.Context())
 	done := make(chan error, 1)
 	go func() { done <- f.HTTP(ctx, listener) }()
@@ -313,13 +315,7 @@ func TestProxyOverHTTP(t *testing.T) {
 func TestProxyReopensUpstreamSession(t *testing.T) {
 	l, f := newProxy(t)
 	again := func() http.Handler {
-		server := behind()
-		t.Cleanup(func() {
-			for session := range server.Sessions() {
-				session.Close()
-			}
-		})
-		return mcp.NewStreamableHTTPHandler(func(*http.Request) *mcp.Server { return server }, nil)
+		return testworld.Streamable(t, behind(), nil)
 	}
 	var now atomic.Value
 	now.Store(again())

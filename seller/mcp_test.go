@@ -16,6 +16,7 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
+	"x402-wallet/e2e/testworld"
 	"x402-wallet/x402"
 )
 
@@ -70,12 +71,11 @@ func newOfficial() *official {
 
 // overAll serves an official server over each wire of the SDK's.
 func overAll(t *testing.T, o *official) map[string]string {
-	get := func(*http.Request) *mcp.Server { return o.Server }
 	mux := http.NewServeMux()
-	mux.Handle("/mcp", mcp.NewStreamableHTTPHandler(get, nil))
-	mux.Handle("/json", mcp.NewStreamableHTTPHandler(get, &mcp.StreamableHTTPOptions{JSONResponse: true,
+	mux.Handle("/mcp", testworld.Streamable(t, o.Server, nil))
+	mux.Handle("/json", testworld.Streamable(t, o.Server, &mcp.StreamableHTTPOptions{JSONResponse: true,
 		Stateless: true}))
-	mux.Handle("/old", mcp.NewSSEHandler(get, nil))
+	mux.Handle("/old", mcp.NewSSEHandler(func(*http.Request) *mcp.Server { return o.Server }, nil))
 	mux.HandleFunc("/moved", func(w http.ResponseWriter, r *http.Request) {
 		http.Redirect(w, r, "/mcp", http.StatusTemporaryRedirect)
 	})
@@ -195,7 +195,7 @@ func TestMCPStaysAtItsOrigin(t *testing.T) {
 // One that answers its payment with a redirect gets it once, and the redirect is the answer.
 func TestAnMCPPaymentFollowsNoRedirect(t *testing.T) {
 	o := newOfficial()
-	handler := mcp.NewStreamableHTTPHandler(func(*http.Request) *mcp.Server { return o.Server }, nil)
+	handler := testworld.Streamable(t, o.Server, nil)
 	var paid atomic.Int32
 	s := serve(t, func(w http.ResponseWriter, r *http.Request) {
 		body, _ := io.ReadAll(r.Body)
@@ -278,7 +278,7 @@ func TestMCPLists(t *testing.T) {
 // No more than so many servers at a time; the one that was unused longest makes room.
 func TestMCPPlacesAreBounded(t *testing.T) {
 	o := newOfficial()
-	handler := mcp.NewStreamableHTTPHandler(func(*http.Request) *mcp.Server { return o.Server }, nil)
+	handler := testworld.Streamable(t, o.Server, nil)
 	s := serve(t, handler.ServeHTTP)
 	t.Cleanup(s.CloseClientConnections)
 	m := reach(t, Options{}, s.URL)

@@ -15,6 +15,7 @@ import (
 	"github.com/modelcontextprotocol/go-sdk/mcp"
 	"github.com/stretchr/testify/require"
 
+	"x402-wallet/e2e/testworld"
 	"x402-wallet/facilitator"
 	"x402-wallet/internal/sandbox"
 	"x402-wallet/pay"
@@ -79,9 +80,7 @@ func newShop(t *testing.T, w *world) *shop {
 			Content: []mcp.Content{&mcp.TextContent{Text: "the thermometer is broken"}}}, nil
 	})
 	wall.Protect(s.Server)
-	at := httptest.NewServer(mcp.NewStreamableHTTPHandler(func(*http.Request) *mcp.Server {
-		return s.Server
-	}, nil))
+	at := httptest.NewServer(testworld.Streamable(t, s.Server, nil))
 	t.Cleanup(func() { at.CloseClientConnections(); at.Close() })
 	s.url, s.loopback = at.URL+"/mcp", strings.TrimPrefix(at.URL, "http://")
 	return s
