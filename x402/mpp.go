@@ -124,21 +124,13 @@ func (l chargeList) joined(c *Challenge, alone Dialect) *Challenge {
 	return c
 }
 
-// headerCharge reads one challenge's parameters. The request is base64url of JSON.
+// headerCharge reads one challenge's parameters.
 func headerCharge(parameters map[string]string) (r Requirement, err error) {
 	entry := object{}
 	for name, value := range parameters {
 		entry[name] = jsonString(value)
 	}
-	text := strings.TrimRight(parameters["request"], "=")
-	if len(text) > maxChargeRequest {
-		return r, fmt.Errorf("MPP: the request is longer than %d characters", maxChargeRequest)
-	}
-	request, err := base64.RawURLEncoding.DecodeString(text)
-	if err != nil {
-		return r, errors.New("MPP: the request is not base64url")
-	}
-	r, err = charge(entry, request)
+	r, err = charge(entry)
 	if err != nil {
 		return r, err
 	}
@@ -159,8 +151,24 @@ func mayCarry(header string) bool {
 		strings.HasPrefix(lower, "x-"))
 }
 
-// charge reads a challenge of which request is the request in JSON. entry is what is echoed of it.
-func charge(entry object, request []byte) (r Requirement, err error) {
+// requestIn is the request of a challenge in JSON: over HTTP it is base64url of that, over MCP the object itself.
+func requestIn(entry object) (json.RawMessage, error) {
+	text, err := entry.text("request")
+	if err != nil {
+		return entry["request"], nil //nolint:nilerr // no text: the object
+	}
+	if len(text) > maxChargeRequest {
+		return nil, fmt.Errorf("MPP: the request is longer than %d characters", maxChargeRequest)
+	}
+	request, err := base64.RawURLEncoding.DecodeString(strings.TrimRight(text, "="))
+	if err != nil {
+		return nil, errors.New("MPP: the request is not base64url")
+	}
+	return request, nil
+}
+
+// charge reads a challenge. entry is what is echoed of it.
+func charge(entry object) (r Requirement, err error) {
 	c := &Charge{}
 	for _, field := range []struct {
 		key  string
@@ -184,6 +192,10 @@ func charge(entry object, request []byte) (r Requirement, err error) {
 	}
 	if err != nil {
 		return r, errors.New("MPP: expires is not a time (RFC 3339)")
+	}
+	request, err := requestIn(entry)
+	if err != nil {
+		return r, err
 	}
 	r, err = readCharge(c.Method, request)
 	if err != nil {
@@ -262,7 +274,7 @@ func mcpCharges(m MCPMessage) (list chargeList) {
 		return list
 	}
 	for _, entry := range entries[:min(len(entries), maxAuthChallenges)] {
-		r, err := charge(entry, entry["request"])
+		r, err := charge(entry)
 		r.Dialect = dialectMCPMPP
 		list.add(r, err)
 	}
@@ -305,14 +317,7 @@ func ReadTerms(raw json.RawMessage) (r Requirement, err error) {
 	}
 	switch {
 	case entry.has("intent"):
-		request := []byte(entry["request"])
-		if text, err := entry.text("request"); err == nil {
-			request, err = base64.RawURLEncoding.DecodeString(strings.TrimRight(text, "="))
-			if err != nil {
-				return r, errors.New("MPP: the request is not base64url")
-			}
-		}
-		return charge(entry, request)
+		return charge(entry)
 	case entry.has("maxAmountRequired") && !entry.has("amount"):
 		return DecodeRequirement(raw, 1)
 	}
