@@ -12,37 +12,51 @@ import (
 const (
 	// aheadLife is how old a reading of the chain may be that was begun before the seller was asked.
 	aheadLife = 3 * time.Second
-	// maxPaidHosts bounds how many hosts are remembered with what they were paid in, recentPayments how many
+	// maxAskedHosts bounds how many hosts are remembered with what they were paid in, recentPayments how many
 	// payments of the ledger are remembered that way when the first call is made.
-	maxPaidHosts   = 1024
+	maxAskedHosts  = 1024
 	recentPayments = 100
+	// maxGuesses is how many networks are read while a seller is asked of whom nothing is known.
+	maxGuesses = 2
 )
 
 // paidIn remembers what hosts were paid in last. The zero value knows none.
 type paidIn struct {
 	mu     sync.Mutex
 	isRead bool              // what the ledger knows was noted
-	last   map[string]option // of each its scheme, network and asset alone
+	last   map[string]option // of each its scheme, network and asset alone; none where nothing was paid yet
+	newest option            // of all of them
 }
 
 func (m *paidIn) note(host string, o option) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	if m.last == nil || len(m.last) >= maxPaidHosts {
+	m.newest = option{Requirement: x402.Requirement{Scheme: o.Scheme, Network: o.Network}, asset: o.asset}
+	m.set(host, m.newest)
+}
+
+// set is called with m.mu held.
+func (m *paidIn) set(host string, o option) {
+	if m.last == nil || len(m.last) >= maxAskedHosts {
 		m.last = map[string]option{}
 	}
-	m.last[host] = option{Requirement: x402.Requirement{Scheme: o.Scheme, Network: o.Network}, asset: o.asset}
+	m.last[host] = o
 }
 
-func (m *paidIn) get(host string) (o option, known bool) {
+// get is what a host was paid in last, nothing if it was not paid. isFirst reports, once, that it was not
+// even asked.
+func (m *paidIn) get(host string) (o, newest option, isFirst bool) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	o, known = m.last[host]
-	return o, known
+	o, known := m.last[host]
+	if !known {
+		m.set(host, option{})
+	}
+	return o, m.newest, !known
 }
 
-// isFirst reports, once, that nothing was asked for yet.
-func (m *paidIn) isFirst() bool {
+// needsLedger reports, once, that nothing was asked for yet.
+func (m *paidIn) needsLedger() bool {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	was := m.isRead
@@ -50,10 +64,12 @@ func (m *paidIn) isFirst() bool {
 	return !was
 }
 
-// paidBefore is what a host was paid in last, also by earlier processes as far as the ledger's last payments
-// go. It is a guess of what will be asked for: an error is no reason not to pay.
-func (e *Engine) paidBefore(ctx context.Context, host string) (o option, known bool) {
-	if e.paidIn.isFirst() {
+// guess is what a host may ask to be paid in: what it was paid in last, also by earlier processes as far as
+// the ledger's last payments go (isPaid). At its first question it is what was paid in last elsewhere, or else
+// what the owner prefers. Where it was asked before and wanted no money, it is nothing. An error is no reason
+// not to pay.
+func (e *Engine) guess(ctx context.Context, host string) (guesses []option, isPaid bool) {
+	if e.paidIn.needsLedger() {
 		recent, err := e.Store.Recent(ctx, recentPayments)
 		if err != nil {
 			e.Log.Debug("read what was paid last", "err", err)
@@ -65,11 +81,28 @@ func (e *Engine) paidBefore(ctx context.Context, host string) (o option, known b
 			}
 		}
 	}
-	return e.paidIn.get(host)
+	last, newest, isFirst := e.paidIn.get(host)
+	switch {
+	case last.Network != "":
+		return []option{last}, true
+	case !isFirst:
+		return nil, false
+	case newest.Network != "":
+		return []option{newest}, false
+	}
+	for _, network := range e.Policy.Prefer {
+		if asset, ok := e.Assets.Named(network, ""); ok && len(guesses) < maxGuesses {
+			guesses = append(guesses, option{asset: asset,
+				Requirement: x402.Requirement{Scheme: x402.Exact, Network: network}})
+		}
+	}
+	return guesses, false
 }
 
-// reading is the third budget layer, read while the seller is asked. What the wallet pays meanwhile counts
+// readings are the third budget layer, read while the seller is asked. What the wallet pays meanwhile counts
 // as held: the ledger goes by when a reading began (x402.Funds.ReadAt).
+type readings []*reading
+
 type reading struct {
 	of    option
 	end   context.CancelFunc
@@ -79,22 +112,31 @@ type reading struct {
 	taken bool
 }
 
-// readAhead begins to read what a host was paid in last, and to unlock the keys; nil: it was paid nothing
-// yet, or no node may be asked, because the rules are not sealed.
-func (e *Engine) readAhead(ctx context.Context, host string) *reading {
-	of, known := e.paidBefore(ctx, host)
-	scheme, ok := e.scheme(of.Scheme, of.Network)
-	if !known || !ok || e.Guard.CheckConfig(ctx) != nil {
+// readAhead begins to read what a host may ask to be paid in, and to unlock the keys where it was paid
+// before. It reads nothing while no node may be asked, because the rules are not sealed.
+func (e *Engine) readAhead(ctx context.Context, host string) (all readings) {
+	guesses, isPaid := e.guess(ctx, host)
+	if len(guesses) == 0 || e.Guard.CheckConfig(ctx) != nil {
 		return nil
 	}
-	e.unlockAhead()
-	r := &reading{of: of, done: make(chan struct{}), err: context.Canceled}
-	ctx, r.end = context.WithCancel(ctx)
-	go func() {
-		defer close(r.done)
-		r.funds, r.err = scheme.Funds(ctx, of.Network, of.asset)
-	}()
-	return r
+	if isPaid {
+		e.unlockAhead()
+	}
+	for _, of := range guesses {
+		scheme, ok := e.scheme(of.Scheme, of.Network)
+		if !ok {
+			continue
+		}
+		r := &reading{of: of, done: make(chan struct{}), err: context.Canceled}
+		limited, end := context.WithCancel(ctx)
+		r.end = end
+		go func() {
+			defer close(r.done)
+			r.funds, r.err = scheme.Funds(limited, of.Network, of.asset)
+		}()
+		all = append(all, r)
+	}
+	return all
 }
 
 // unlockAhead begins to unlock the keys beside a reading of the chain.
@@ -104,20 +146,26 @@ func (e *Engine) unlockAhead() {
 	}
 }
 
-// stop ends the reading, and waits for that.
-func (r *reading) stop() {
-	if r != nil {
+// stop ends the readings, and waits for that.
+func (all readings) stop() {
+	for _, r := range all {
 		r.end()
+	}
+	for _, r := range all {
 		<-r.done
 	}
 }
 
 // take gives, once, what was read of an option's asset, if it is not too old and covers the price. Nothing is
 // refused by it: the chain is read again then.
-func (r *reading) take(ctx context.Context, o option, now time.Time) (funds x402.Funds, ok bool) {
-	if r == nil || r.taken || r.of.Scheme != o.Scheme || r.of.Network != o.Network || r.of.asset != o.asset {
+func (all readings) take(ctx context.Context, o option, now time.Time) (funds x402.Funds, ok bool) {
+	i := slices.IndexFunc(all, func(r *reading) bool {
+		return !r.taken && r.of.Scheme == o.Scheme && r.of.Network == o.Network && r.of.asset == o.asset
+	})
+	if i < 0 {
 		return funds, false
 	}
+	r := all[i]
 	r.taken = true
 	select {
 	case <-r.done:

@@ -121,8 +121,9 @@ func TestAReadingThatNobodyNeeds(t *testing.T) {
 	require.EqualValues(t, 2, c.reads.Load())
 }
 
-// The next process reads the chain while it asks where an earlier one paid, and begins to unlock the keys; it
-// does neither for a host that nobody paid.
+// The next process reads the chain while it asks where an earlier one paid, and begins to unlock the keys. Of
+// a host that nobody paid it reads, at the first question alone, what was paid in last elsewhere, and unlocks
+// nothing.
 func TestTheNextProcessReadsAhead(t *testing.T) {
 	b, _ := newReadBench(t)
 	_, err := b.Pay(t.Context(), get(testURL))
@@ -133,14 +134,26 @@ func TestTheNextProcessReadsAhead(t *testing.T) {
 	var unlocks atomic.Int32
 	next.Schemes[exactEVM], next.UnlockAhead = c, func() { unlocks.Add(1) }
 	next.seller.price = ""
-	for _, host := range []string{"http://other.example/", testURL} {
-		require.Zero(t, unlocks.Load())
-		require.Zero(t, c.reads.Load())
-		_, err = next.Pay(t.Context(), get(host))
+	for i, call := range []struct {
+		url            string
+		reads, unlocks int32
+	}{{"http://other.example/", 1, 0}, {"http://other.example/again", 1, 0}, {testURL, 2, 1}} {
+		_, err = next.Pay(t.Context(), get(call.url))
 		require.NoError(t, err)
+		require.Equal(t, call.reads, c.reads.Load(), i)
+		require.Equal(t, call.unlocks, unlocks.Load(), i)
 	}
-	require.EqualValues(t, 1, unlocks.Load())
+}
+
+// A wallet that never paid reads what its owner prefers while it asks for the first time.
+func TestTheFirstCallReadsWhatTheOwnerPrefers(t *testing.T) {
+	b, c := newReadBench(t)
+	b.Policy.Prefer = []string{"solana:none", testNetwork}
+	b.Transport = beforeAsked{b.seller, func() { <-c.begun }}
+	_, err := b.Pay(t.Context(), get(testURL))
+	require.NoError(t, err)
 	require.EqualValues(t, 1, c.reads.Load())
+	require.Equal(t, 1, b.chain.settlements())
 }
 
 // At a host that nobody paid yet the keys are unlocked while the chain is read, when it asks for money.

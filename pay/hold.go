@@ -85,7 +85,7 @@ func aboutOption(code x402.Code) bool {
 
 // reserve reads the chain and holds. When only the wallet's own unfinished payments stand in the
 // way, it waits a little for them to show on the chain, and reads again.
-func (e *Engine) reserve(ctx, caller context.Context, q intent, o option, ahead *reading) (*Purchase, error) {
+func (e *Engine) reserve(ctx, caller context.Context, q intent, o option, ahead readings) (*Purchase, error) {
 	scheme, _ := e.scheme(o.Scheme, o.Network)
 	sessionCap := e.sessionCapOnce(ctx)
 	for until := e.Now().Add(fundsWait); ; {

@@ -20,7 +20,7 @@ type quote struct {
 	answer    *seller.Answer
 	challenge *x402.Challenge
 	options   []option // those that could be read, in the seller's order
-	ahead     *reading // of the chain, while the seller was asked; nil: none
+	ahead     readings // of the chain, while the seller was asked
 }
 
 type option struct {
