@@ -141,7 +141,8 @@ func TestWhereAPaymentIsFound(t *testing.T) {
 func TestOverHTTP(t *testing.T) {
 	l := newLab(t, nil)
 	server := l.server()
-	handler := testworld.Streamable(t, server, &mcp.StreamableHTTPOptions{JSONResponse: true, Stateless: true})
+	handler := testworld.Streamable(t, server,
+		&mcp.StreamableHTTPOptions{JSONResponse: true, Stateless: true})
 	web := httptest.NewServer(handler)
 	defer web.Close()
 	call := func(meta string, header map[string]string) string {

@@ -151,7 +151,8 @@ func mayCarry(header string) bool {
 		strings.HasPrefix(lower, "x-"))
 }
 
-// requestIn is the request of a challenge in JSON: over HTTP it is base64url of that, over MCP the object itself.
+// requestIn is the request of a challenge in JSON: over HTTP it is base64url of that, over MCP the
+// object itself.
 func requestIn(entry object) (json.RawMessage, error) {
 	text, err := entry.text("request")
 	if err != nil {

@@ -7,8 +7,8 @@ import (
 	"github.com/modelcontextprotocol/go-sdk/mcp"
 )
 
-// Streamable serves server over streamable HTTP. Sessions that clients could not end, because they or the way to them were gone, end with
-// the test: make it before what it is served by is told to close.
+// Streamable serves server over streamable HTTP. Sessions that clients could not end, because they or
+// the way to them were gone, end with the test: make it before what it is served by is told to close.
 func Streamable(t testing.TB, server *mcp.Server, o *mcp.StreamableHTTPOptions) http.Handler {
 	EndSessions(t, server)
 	return mcp.NewStreamableHTTPHandler(func(*http.Request) *mcp.Server { return server }, o)
