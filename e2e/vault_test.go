@@ -1,0 +1,254 @@
+package e2e
+
+import (
+	"bytes"
+	"crypto/ecdsa"
+	"crypto/rand"
+	"encoding/json"
+	"math/big"
+	"net/http"
+	"testing"
+
+	"github.com/ethereum/go-ethereum/common"
+	"github.com/ethereum/go-ethereum/common/hexutil"
+	"github.com/ethereum/go-ethereum/crypto"
+	"github.com/stretchr/testify/require"
+
+	"x402-wallet/e2e/vault"
+)
+
+const (
+	vaultPerPayment, vaultPerPeriod = 60_000, 100_000
+	vaultPeriod, vaultWindow        = 3600, 600
+	invalidSignature                = "invalid_exact_evm_signature" // whatever the vault has against it
+)
+
+// vaultAgent pays from an owner's vault at the reference facilitator.
+type vaultAgent struct {
+	lab           *Lab
+	chain         *vault.Chain
+	owner, vault  common.Address
+	rule          vault.Rule
+	create        vault.Call // what made it
+	key, ownerKey *ecdsa.PrivateKey
+}
+
+func newEVMKey(t *testing.T) (*ecdsa.PrivateKey, common.Address) {
+	t.Helper()
+	key, err := crypto.GenerateKey()
+	require.NoError(t, err)
+	return key, crypto.PubkeyToAddress(key.PublicKey)
+}
+
+// newVaultAgent has an owner with a million who has not yet made the vault.
+func newVaultAgent(t *testing.T, lab *Lab) *vaultAgent {
+	t.Helper()
+	chain, err := vault.New(lab.EVM.URL, common.HexToAddress(lab.EVM.Asset))
+	require.NoError(t, err)
+	build, err := vault.ReadBuild("..")
+	require.NoError(t, err)
+	a := &vaultAgent{lab: lab, chain: chain}
+	var agent common.Address
+	a.key, agent = newEVMKey(t)
+	a.ownerKey, a.owner = newEVMKey(t)
+	a.rule = vault.Rule{Agent: agent, PerPeriod: big.NewInt(vaultPerPeriod), Period: big.NewInt(vaultPeriod),
+		PerPayment: big.NewInt(vaultPerPayment), MaxWindow: big.NewInt(vaultWindow)}
+	a.create, a.vault = build.Create(a.owner, a.owner, chain.Token, a.rule)
+	lab.EVMMint(a.owner.Hex(), 1_000_000)
+	return a
+}
+
+// send has the owner send a transaction.
+func (a *vaultAgent) send(t *testing.T, to common.Address, data []byte) vault.Receipt {
+	t.Helper()
+	receipt, err := a.chain.Send(vault.Call{From: a.owner, To: &to, Data: data})
+	require.NoError(t, err)
+	require.EqualValues(t, 1, receipt.Status)
+	return receipt
+}
+
+func (a *vaultAgent) available(t *testing.T) uint64 {
+	t.Helper()
+	answer, err := a.chain.View(a.vault, "available()")
+	require.NoError(t, err)
+	return new(big.Int).SetBytes(answer).Uint64()
+}
+
+// cheque is signed by key and valid for so many seconds from the chain's now.
+func (a *vaultAgent) cheque(t *testing.T, amount, window int64, from common.Address,
+	key *ecdsa.PrivateKey) (c vault.Cheque, bare []byte) {
+	t.Helper()
+	c = vault.Cheque{To: common.HexToAddress(a.lab.EVM.PayTo), Value: big.NewInt(amount),
+		ValidAfter: new(big.Int), ValidBefore: big.NewInt(a.lab.evmTime(t, "latest") + window)}
+	_, _ = rand.Read(c.Nonce[:])
+	return c, vault.Sign(c.Digest(a.chain.Domain, from), key)
+}
+
+// payment is a cheque as a facilitator takes it.
+func (a *vaultAgent) payment(c vault.Cheque, signature []byte) map[string]any {
+	requirement := map[string]any{"scheme": "exact", "network": a.lab.EVM.Network, "asset": a.lab.EVM.Asset,
+		"payTo": c.To, "amount": c.Value.String(), "maxTimeoutSeconds": 60,
+		"extra": map[string]any{"name": a.lab.EVM.Name, "version": a.lab.EVM.Version}}
+	authorization := map[string]any{"from": a.vault, "to": c.To, "value": c.Value.String(),
+		"validAfter": c.ValidAfter.String(), "validBefore": c.ValidBefore.String(),
+		"nonce": common.Hash(c.Nonce)}
+	payload := map[string]any{"authorization": authorization, "signature": hexutil.Bytes(signature)}
+	return map[string]any{"x402Version": 2, "paymentRequirements": requirement,
+		"paymentPayload": map[string]any{"x402Version": 2, "accepted": requirement, "payload": payload}}
+}
+
+// pays is a payment by the agent, well signed.
+func (a *vaultAgent) pays(t *testing.T, amount int64) map[string]any {
+	t.Helper()
+	c, bare := a.cheque(t, amount, 60, a.vault, a.key)
+	return a.payment(c, c.Wrap(bare))
+}
+
+type facilitated struct {
+	IsValid, Success                               bool
+	Payer, InvalidReason, ErrorReason, Transaction string
+}
+
+// facilitator asks the reference facilitator to verify or settle a payment.
+func (l *Lab) facilitator(t *testing.T, op string, payment map[string]any) (answer facilitated) {
+	t.Helper()
+	body, err := json.Marshal(payment)
+	require.NoError(t, err)
+	response, err := http.Post(l.Facilitators[0]+"/"+op, "application/json", bytes.NewReader(body))
+	require.NoError(t, err)
+	require.NoError(t, json.Unmarshal([]byte(bodyOf(t, response)), &answer))
+	return answer
+}
+
+// settles verifies and settles, which moves amount from the vault.
+func (a *vaultAgent) settles(t *testing.T, payment map[string]any, amount int64) {
+	t.Helper()
+	answer := a.lab.facilitator(t, "verify", payment)
+	require.True(t, answer.IsValid, "%+v", answer)
+	require.Equal(t, a.vault.Hex(), common.HexToAddress(answer.Payer).Hex())
+	before := a.lab.EVMBalance(a.vault.Hex())
+	answer = a.lab.facilitator(t, "settle", payment)
+	require.True(t, answer.Success, "%+v", answer)
+	require.Equal(t, a.vault.Hex(), common.HexToAddress(answer.Payer).Hex())
+	require.Equal(t, []EVMTransfer{{From: a.vault.Hex(), To: a.lab.EVM.PayTo, Amount: uint64(amount)}},
+		a.lab.EVMTransfers(answer.Transaction))
+	require.Equal(t, before-uint64(amount), a.lab.EVMBalance(a.vault.Hex()))
+}
+
+// refused is verified and settled in vain.
+func (a *vaultAgent) refused(t *testing.T, reason string, payment map[string]any) {
+	t.Helper()
+	before := a.lab.EVMBalance(a.vault.Hex())
+	answer := a.lab.facilitator(t, "verify", payment)
+	require.False(t, answer.IsValid, "%+v", answer)
+	require.Equal(t, reason, answer.InvalidReason)
+	require.False(t, a.lab.facilitator(t, "settle", payment).Success)
+	require.Equal(t, before, a.lab.EVMBalance(a.vault.Hex()))
+}
+
+// An agent pays from its owner's vault as from an account of its own, at a facilitator that knows
+// nothing of vaults; what the owner does not allow, the token refuses.
+func TestPaysFromTheOwnersVault(t *testing.T) {
+	lab := Start(t)
+	a := newVaultAgent(t, lab)
+	a.send(t, *a.create.To, a.create.Data)
+	a.send(t, a.chain.Token, vault.Data("approve(address,uint256)", a.vault, 1_000_000))
+	a.send(t, a.vault, vault.Data("deposit(uint256)", 1_000_000))
+	require.EqualValues(t, 0, lab.EVMBalance(a.owner.Hex()))
+	require.EqualValues(t, vaultPerPeriod, a.available(t))
+
+	a.settles(t, a.pays(t, vaultPerPayment), vaultPerPayment)
+	a.refused(t, invalidSignature, a.pays(t, vaultPerPayment+1))
+	require.EqualValues(t, 40_000, a.available(t))
+	a.refused(t, invalidSignature, a.pays(t, 40_001))
+
+	first, second := a.pays(t, 30_000), a.pays(t, 30_000)
+	require.True(t, lab.facilitator(t, "verify", first).IsValid)
+	require.True(t, lab.facilitator(t, "verify", second).IsValid, "each by itself is within the limits")
+	require.True(t, lab.facilitator(t, "settle", first).Success)
+	require.Equal(t, invalidSignature, lab.facilitator(t, "settle", second).ErrorReason)
+	a.settles(t, a.pays(t, 10_000), 10_000)
+	require.Zero(t, a.available(t))
+	a.refused(t, invalidSignature, a.pays(t, 1))
+
+	t.Run("another period", func(t *testing.T) {
+		a := *a
+		a.lab = lab.For(t)
+		a.lab.EVMIncreaseTime(vaultPeriod)
+		require.EqualValues(t, vaultPerPeriod, a.available(t))
+		a.settles(t, a.pays(t, 50_000), 50_000)
+		t.Run("whose signature", func(t *testing.T) { a.refusesOthers(t) })
+		a.owners(t)
+	})
+}
+
+// refusesOthers tries what is not the agent's, or not for this vault.
+func (a *vaultAgent) refusesOthers(t *testing.T) {
+	stranger, _ := newEVMKey(t)
+	for _, key := range []*ecdsa.PrivateKey{stranger, a.ownerKey} {
+		c, bare := a.cheque(t, 1000, 60, a.vault, key)
+		a.refused(t, invalidSignature, a.payment(c, c.Wrap(bare)))
+	}
+	c, bare := a.cheque(t, 1000, 60, a.vault, a.key)
+	a.refused(t, invalidSignature, a.payment(c, bare))
+	c, bare = a.cheque(t, 1000, vaultWindow+60, a.vault, a.key)
+	a.refused(t, invalidSignature, a.payment(c, c.Wrap(bare)))
+	c, bare = a.cheque(t, 1000, 60, a.owner, a.key)
+	a.refused(t, invalidSignature, a.payment(c, c.Wrap(bare)))
+}
+
+// owners: what the owner takes back, and that the agent cannot.
+func (a *vaultAgent) owners(t *testing.T) {
+	outstanding := a.pays(t, 10_000)
+	require.True(t, a.lab.facilitator(t, "verify", outstanding).IsValid)
+	a.send(t, a.vault, vault.Data("revoke()"))
+	a.refused(t, invalidSignature, outstanding)
+
+	for _, stranger := range []common.Address{a.rule.Agent, a.chain.Token} {
+		withdraw := vault.Call{From: stranger, To: &a.vault, Data: vault.Data("withdraw(uint256)", 1)}
+		receipt, err := a.chain.Send(withdraw)
+		require.NoError(t, err)
+		require.Zero(t, receipt.Status)
+	}
+	all := a.lab.EVMBalance(a.vault.Hex())
+	a.send(t, a.vault, vault.Data("withdraw(uint256)", int(all)))
+	require.Equal(t, all, a.lab.EVMBalance(a.owner.Hex()))
+	require.Zero(t, a.lab.EVMBalance(a.vault.Hex()))
+}
+
+// A vault has an address before it is made. Facilitators do not make it unless they are told to
+// (ERC-6492); once it is there, the money that was at its address is its base.
+func TestAVaultBeforeItIsThere(t *testing.T) {
+	lab := Start(t)
+	a := newVaultAgent(t, lab)
+	lab.EVMMint(a.vault.Hex(), 500_000)
+	c, bare := a.cheque(t, 20_000, 60, a.vault, a.key)
+	mark := bytes.Repeat([]byte{0x64, 0x92}, 16)
+	inner, create := c.Wrap(bare), []byte(a.create.Data)
+	offset := 3*32 + 32 + (len(create)+31)/32*32
+	wrapped := append(vault.Words(*a.create.To, 3*32, offset, create, inner), mark...)
+	a.refused(t, "eip6492_factory_not_allowed", a.payment(c, wrapped))
+
+	a.send(t, *a.create.To, a.create.Data)
+	require.EqualValues(t, vaultPerPeriod, a.available(t))
+	a.settles(t, a.payment(c, inner), 20_000)
+}
+
+// What a facilitator pays for a payment from a vault, beside one from an account.
+func TestGasOfAVaultsPayment(t *testing.T) {
+	lab := Start(t)
+	a := newVaultAgent(t, lab)
+	created := a.send(t, *a.create.To, a.create.Data)
+	lab.EVMMint(a.vault.Hex(), 100_000)
+	lab.EVMMint(a.rule.Agent.Hex(), 100_000)
+	gas := func(from common.Address, wrap bool) uint64 {
+		c, signature := a.cheque(t, 1000, 60, from, a.key)
+		if wrap {
+			signature = c.Wrap(signature)
+		}
+		return uint64(a.send(t, a.chain.Token, c.Cash(from, signature)).GasUsed)
+	}
+	account, fromVault := gas(a.rule.Agent, false), gas(a.vault, true)
+	t.Logf("gas: an account %d, a vault %d, making a vault %d", account, fromVault, created.GasUsed)
+	require.Less(t, fromVault, account+30_000)
+}
