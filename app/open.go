@@ -46,7 +46,8 @@ func (a *app) OpenWallet(ctx context.Context, first, last wallet.Passphrase) (*t
 		Recorder: a.recorder(local, signedUnder(rules, assets))}
 	evmSigner, solanaSigner := agent.Signers(keys, remote)
 	onEVM := evm.New(evm.Options{
-		Signer: evmSigner, RPC: rules.Nodes(), HTTP: nodes, Rand: rand.Reader, Now: time.Now,
+		Signer: evmSigner, RPC: rules.Nodes(), Vaults: vaults(rules), HTTP: nodes, Rand: rand.Reader,
+		Now: time.Now,
 	})
 	onSolana := svm.New(svm.Options{
 		Signer: solanaSigner, RPC: rules.Nodes(), TokenAccounts: tokenAccounts(rules), HTTP: nodes,
@@ -62,6 +63,7 @@ func (a *app) OpenWallet(ctx context.Context, first, last wallet.Passphrase) (*t
 		Schemes: map[pay.SchemeKey]pay.Scheme{{Scheme: x402.Exact, Family: "eip155"}: onEVM,
 			{Scheme: x402.Exact, Family: "solana"}: onSolana,
 			{Scheme: x402.MPP, Family: "eip155"}:   onEVM, {Scheme: x402.MPP, Family: "solana"}: onSolana},
+		Vaults:   onEVM.FromVaults(),
 		Statuses: onRooch.Statuses(), Transport: sellers, Settler: settlers, Store: store, Guard: guard,
 		Now: time.Now, Log: a.log,
 	}
@@ -205,7 +207,7 @@ func (a *app) recorder(guard *seal.Guard, rules agent.Rules) *agent.Recorder {
 func signedUnder(rules *config.Config, assets *x402.Registry) agent.Rules {
 	return agent.Rules{
 		Budget: budgetRules(rules), Assets: assets, MaxTimeout: rules.Policy.MaxTimeout,
-		TokenAccounts: tokenAccounts(rules),
+		TokenAccounts: tokenAccounts(rules), Vaults: vaults(rules),
 	}
 }
 

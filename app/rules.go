@@ -135,6 +135,17 @@ func tokenAccounts(c *config.Config) map[string]string {
 	return named
 }
 
+// vaults are the owner's that config.toml names, by network.
+func vaults(c *config.Config) map[string]string {
+	named := map[string]string{}
+	for id, n := range c.Networks {
+		if n.Vault != "" {
+			named[id] = n.Vault
+		}
+	}
+	return named
+}
+
 func policy(c *config.Config) pay.Policy {
 	return pay.Policy{
 		Prefer: c.Policy.Prefer, Schemes: c.Policy.Schemes, MaxTimeout: c.Policy.MaxTimeout,

@@ -297,7 +297,7 @@ func TestTheChainsWordStands(t *testing.T) {
 	require.Equal(t, "late", string(c.Body), "but its content is kept")
 }
 
-func TestExpiredFeePayers(t *testing.T) {
+func TestExpired(t *testing.T) {
 	s, c, _ := newStore(t)
 	signed := func(network, feePayer string, to State) {
 		h := testHold(1)
@@ -320,9 +320,13 @@ func TestExpiredFeePayers(t *testing.T) {
 	signed("solana:x", "open", Unknown)
 	signed("solana:y", "elsewhere", Failed)
 	signed("solana:x", "", Failed)
-	who, err := s.ExpiredFeePayers(t.Context(), "solana:x", since)
+	expired, err := s.Expired(t.Context(), "solana:x", since)
 	require.NoError(t, err)
-	require.Equal(t, []string{"late"}, who)
+	var who []string
+	for _, p := range expired {
+		who = append(who, p.Evidence.FeePayer)
+	}
+	require.Equal(t, []string{"late", "late", ""}, who)
 }
 
 func TestAliveDistinguishesRunningFromEndedProcesses(t *testing.T) {

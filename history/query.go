@@ -5,7 +5,6 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"slices"
 	"time"
 
 	"x402-wallet/x402/money"
@@ -126,18 +125,10 @@ func (s *Store) Recent(ctx context.Context, limit int) ([]Payment, error) {
 	return s.many(ctx, ` ORDER BY seq DESC LIMIT ?`, limit)
 }
 
-// ExpiredFeePayers returns the fee payers of a network's payments since a time that were signed and
-// never settled.
-func (s *Store) ExpiredFeePayers(ctx context.Context, network string, since time.Time) ([]string, error) {
-	expired, err := s.many(ctx, ` WHERE created_at >= ? AND state = 'failed' AND network = ?
+// Expired returns a network's payments since a time that were signed and never settled.
+func (s *Store) Expired(ctx context.Context, network string, since time.Time) ([]Payment, error) {
+	return s.many(ctx, ` WHERE created_at >= ? AND state = 'failed' AND network = ?
 		AND unique_key IS NOT NULL`, micros(since), network)
-	var list []string
-	for _, p := range expired {
-		if payer := p.Evidence.FeePayer; payer != "" && !slices.Contains(list, payer) {
-			list = append(list, payer)
-		}
-	}
-	return list, err
 }
 
 // Claimed returns settled payments that rest on a claim only, oldest first.

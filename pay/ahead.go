@@ -65,9 +65,9 @@ func (m *paidIn) needsLedger() bool {
 }
 
 // guess is what a host may ask to be paid in: what it was paid in last, also by earlier processes as far as
-// the ledger's last payments go (isPaid). At its first question it is what was paid in last elsewhere, or else
-// what the owner prefers. Where it was asked before and wanted no money, it is nothing. An error is no reason
-// not to pay.
+// the ledger's last payments go (isPaid). At its first question it is what was paid in last elsewhere, or
+// else what the owner prefers. Where it was asked before and wanted no money, it is nothing. An error is no
+// reason not to pay.
 func (e *Engine) guess(ctx context.Context, host string) (guesses []option, isPaid bool) {
 	if e.paidIn.needsLedger() {
 		recent, err := e.Store.Recent(ctx, recentPayments)
@@ -99,8 +99,8 @@ func (e *Engine) guess(ctx context.Context, host string) (guesses []option, isPa
 	return guesses, false
 }
 
-// readings are the third budget layer, read while the seller is asked. What the wallet pays meanwhile counts
-// as held: the ledger goes by when a reading began (x402.Funds.ReadAt).
+// readings are the third budget layer, read while the seller is asked. What the wallet pays meanwhile
+// counts as held: the ledger goes by when a reading began (x402.Funds.ReadAt).
 type readings []*reading
 
 type reading struct {
@@ -123,7 +123,8 @@ func (e *Engine) readAhead(ctx context.Context, host string) (all readings) {
 		e.unlockAhead()
 	}
 	for _, of := range guesses {
-		scheme, ok := e.scheme(of.Scheme, of.Network)
+		of = e.sources(ctx, host, of)[0]
+		scheme, ok := e.payer(of)
 		if !ok {
 			continue
 		}
@@ -156,11 +157,12 @@ func (all readings) stop() {
 	}
 }
 
-// take gives, once, what was read of an option's asset, if it is not too old and covers the price. Nothing is
-// refused by it: the chain is read again then.
+// take gives, once, what was read of an option's asset, if it is not too old and covers the price. Nothing
+// is refused by it: the chain is read again then.
 func (all readings) take(ctx context.Context, o option, now time.Time) (funds x402.Funds, ok bool) {
 	i := slices.IndexFunc(all, func(r *reading) bool {
-		return !r.taken && r.of.Scheme == o.Scheme && r.of.Network == o.Network && r.of.asset == o.asset
+		return !r.taken && r.of.Scheme == o.Scheme && r.of.Network == o.Network && r.of.asset == o.asset &&
+			r.of.fromVault == o.fromVault
 	})
 	if i < 0 {
 		return funds, false

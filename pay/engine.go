@@ -13,7 +13,8 @@
 //	gate.go     how many calls are made at a time
 //	resume.go   is this call one that was made before?
 //	quote.go    what the seller asks, and which of it can be paid; ahead.go what is read meanwhile
-//	hold.go     the budgets: money is held; approve.go where a person is needed
+//	hold.go     the budgets: money is held, of the owner's vault first (vault.go); approve.go where a person
+//	            is needed
 //	next.go     what to do after a refusal
 //	sign.go     the purchase from then on: signed, and on disk
 //	send.go     out it goes
@@ -117,6 +118,7 @@ type Engine struct {
 	Policy    Policy
 	Assets    *x402.Registry
 	Schemes   map[SchemeKey]Scheme
+	Vaults    Vaults                     // nil: there are none
 	Statuses  map[SchemeKey]StatusReader // of what was paid in other ways; nil: none
 	Transport Transport
 	Settler   Settler
@@ -134,6 +136,7 @@ type Engine struct {
 	pending       pendingWrites // what they bought and could not write down
 	localExpiries localExpiries // until when what they signed may be valid
 	paidIn        paidIn        // what sellers were paid in, to be read while they are asked
+	vaultRefusals vaultRefusals // who takes no payment out of a vault
 	// approvals that a person at this process's client gave, by id
 	localApprovals sync.Map
 	lookingUp      sync.Mutex // held by the one call that asks the chains before a refusal

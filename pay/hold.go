@@ -1,6 +1,7 @@
 package pay
 
 import (
+	"cmp"
 	"context"
 	"crypto/sha256"
 	"errors"
@@ -83,10 +84,28 @@ func aboutOption(code x402.Code) bool {
 	return false
 }
 
-// reserve reads the chain and holds. When only the wallet's own unfinished payments stand in the
-// way, it waits a little for them to show on the chain, and reads again.
+// reserve holds the money of an option: the vault's, if the owner has one, or the agent's own. The reason
+// against the better of them is the one that is told.
 func (e *Engine) reserve(ctx, caller context.Context, q intent, o option, ahead readings) (*Purchase, error) {
-	scheme, _ := e.scheme(o.Scheme, o.Network)
+	var first error
+	for _, from := range e.sources(ctx, q.host, o) {
+		p, err := e.reserveFrom(ctx, caller, q, from, ahead)
+		if err == nil {
+			return p, nil
+		}
+		first = cmp.Or(first, err)
+		if !aboutSource(x402.AsError(err).Code) {
+			return nil, err
+		}
+	}
+	return nil, first
+}
+
+// reserveFrom reads the chain and holds. When only the wallet's own unfinished payments stand in the
+// way, it waits a little for them to show on the chain, and reads again.
+func (e *Engine) reserveFrom(ctx, caller context.Context, q intent, o option, ahead readings) (*Purchase,
+	error) {
+	scheme, _ := e.payer(o)
 	sessionCap := e.sessionCapOnce(ctx)
 	for until := e.Now().Add(fundsWait); ; {
 		funds, isRead := ahead.take(ctx, o, e.Now())
@@ -98,6 +117,10 @@ func (e *Engine) reserve(ctx, caller context.Context, q intent, o option, ahead 
 		if err != nil {
 			return nil, toDelegate(err, o)
 		}
+		if tooMuchAtOnce(o, funds) {
+			return nil, insufficient(o, funds, &history.ShortOfFunds{Free: funds.Free, Wanted: o.Amount})
+		}
+		o.maxValidity = funds.MaxValidity
 		w := e.propose(payment(q, o, funds), o, funds)
 		w.hold.Resume, w.sessionCap = q.IdempotencyKey == "", sessionCap
 		p, err := e.holdFor(ctx, caller, w)
@@ -138,7 +161,9 @@ type proposal struct {
 func (e *Engine) propose(p history.Payment, o option, funds x402.Funds) *proposal {
 	w := &proposal{option: o, hold: history.Hold{Payment: p, Funds: funds}, ask: budgetAsk(p),
 		quotes: [][sha256.Size]byte{terms(p, o)}}
-	if funds.Delegated != nil { // covers the price, whatever else is delegated elsewhere
+	// covers the price, whatever else is delegated elsewhere; what a vault lets the agent spend grows by
+	// itself, and is no sum for a session
+	if funds.Delegated != nil && !o.fromVault {
 		worth := o.asset.Dollars(*funds.Delegated)
 		w.hold.SessionCap = &worth
 	}
@@ -193,8 +218,8 @@ func (e *Engine) decideAndHold(ctx context.Context, w *proposal) (history.Paymen
 	return history.Payment{}, busy.WithHint("make the same call again; nothing was held or signed")
 }
 
-// undoHold releases a hold that may have been written although the ledger said that it could not be. Nothing
-// of it was signed, and nothing will be.
+// undoHold releases a hold that may have been written although the ledger said that it could not be.
+// Nothing of it was signed, and nothing will be.
 func (e *Engine) undoHold(ctx context.Context, id string) {
 	ctx, cancel := detached(ctx)
 	defer cancel()

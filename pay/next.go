@@ -64,6 +64,9 @@ func (e *Engine) weighOffer(ctx context.Context, q intent, o option) {
 
 // insufficient explains the third layer's no: what is short, by how much, and where it has to come from.
 func insufficient(o option, funds x402.Funds, lack *history.ShortOfFunds) error {
+	if o.fromVault {
+		return vaultRefuses(o, funds, lack)
+	}
 	network, tokens := x402.Title(o.Network), func(a money.Amount) string {
 		return a.Units(o.asset.Decimals) + " " + o.asset.Symbol
 	}
@@ -109,6 +112,10 @@ func insufficient(o option, funds x402.Funds, lack *history.ShortOfFunds) error 
 // toDelegate says, where nothing is delegated to the wallet, how the price of an option is.
 func toDelegate(err error, o option) error {
 	coded := x402.AsError(err)
+	if o.fromVault && (coded.Code == x402.NoDelegation || coded.Code == x402.DelegateMismatch) {
+		return coded.WithCommand(x402.Command("vault", "show", "--network", o.Network),
+			x402.Sentence(coded.Message)+" Only you can change that, with your own key.")
+	}
 	account, known := coded.Details["tokenAccount"].(string)
 	toOther := coded.Code == x402.DelegateMismatch && coded.Details["reason"] == "delegate"
 	if !known || (coded.Code != x402.NoDelegation && !toOther) {

@@ -21,7 +21,7 @@ func (e *Engine) chain(ctx context.Context) reader {
 }
 
 func (e *Engine) funds(ctx context.Context, o option) (x402.Funds, error) {
-	scheme, _ := e.scheme(o.Scheme, o.Network)
+	scheme, _ := e.payer(o)
 	return scheme.Funds(ctx, o.Network, o.asset)
 }
 
@@ -36,8 +36,9 @@ type Estimator struct {
 }
 
 type fundsKey struct {
-	scheme string
-	asset  money.Asset
+	scheme    string
+	asset     money.Asset
+	fromVault bool
 }
 
 // NewEstimator judges with what the chains say from now on.
@@ -74,7 +75,7 @@ func (p *Estimator) chain(ctx context.Context) reader {
 }
 
 func (p *Estimator) funds(ctx context.Context, o option) (x402.Funds, error) {
-	key := fundsKey{scheme: o.Scheme, asset: o.asset.Key()}
+	key := fundsKey{scheme: o.Scheme, asset: o.asset.Key(), fromVault: o.fromVault}
 	p.mu.Lock()
 	read := p.read[key]
 	if read == nil {

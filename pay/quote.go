@@ -1,6 +1,7 @@
 package pay
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"maps"
@@ -28,8 +29,11 @@ type option struct {
 	asset  x402.AssetInfo
 	price  money.Dollars // above every limit where nothing says what the asset is worth
 	target string        // where the request led, and the payment goes; "": to its own URL
-	stage  stage         // how far it came
-	why    *x402.Error   // nil: payable
+	// whose money pays: the owner's vault's, or else the agent's own or what is delegated to it
+	fromVault   bool
+	maxValidity time.Duration // of what is signed (x402.Funds); 0: no such limit
+	stage       stage         // how far it came
+	why         *x402.Error   // nil: payable
 }
 
 // stage orders the reasons: of several refused options, the one that came farthest tells the caller most.
@@ -389,11 +393,23 @@ func (e *Engine) wouldPass(ctx context.Context, q intent, o option, chain reader
 	if err := e.Guard.CheckConfig(ctx); err != nil {
 		return err
 	}
+	var first error
+	for _, from := range e.sources(ctx, q.host, o) {
+		err := e.wouldPassFrom(ctx, q, from, chain)
+		if err == nil || !aboutSource(x402.AsError(err).Code) {
+			return err
+		}
+		first = cmp.Or(first, err)
+	}
+	return first
+}
+
+func (e *Engine) wouldPassFrom(ctx context.Context, q intent, o option, chain reader) error {
 	funds, err := chain.funds(ctx, o)
 	if err != nil {
 		return toDelegate(err, o)
 	}
-	if o.Amount.Cmp(funds.Free) > 0 {
+	if o.Amount.Cmp(funds.Free) > 0 || tooMuchAtOnce(o, funds) {
 		return insufficient(o, funds, &history.ShortOfFunds{Free: funds.Free, Wanted: o.Amount})
 	}
 	p := payment(q, o, funds)

@@ -35,6 +35,7 @@ func (e *Engine) finish(ctx context.Context, p history.Payment, v verdict, answe
 		defer answer.Release()
 	}
 	v.again = p.State == history.Unknown
+	e.noteRefusal(p, v.code)
 	outcome := v.outcome()
 	outcome.ReleaseLease, outcome.ClearWaiter = true, v.code != "" || !v.served
 	if v.keeps(answer, p) {

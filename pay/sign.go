@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
+	"slices"
 	"time"
 
 	"x402-wallet/history"
@@ -43,9 +44,9 @@ func (p *Purchase) sign(ctx context.Context, c *x402.Challenge) error {
 		return err
 	}
 	e, r := p.engine, p.option.Requirement
-	scheme, _ := e.scheme(r.Scheme, r.Network)
+	scheme, _ := e.payer(p.option)
 	order := x402.Order{Payment: p.Payment.ID, Requirement: r, Asset: p.option.asset,
-		Source: p.Payment.Source, Validity: e.validity(r), Now: e.Now()}
+		Source: p.Payment.Source, Validity: e.validity(p.option), Now: e.Now()}
 	if e.walletSettles(p.Payment) {
 		var err error
 		if r, err = e.completed(ctx, r, p.option.asset); err != nil {
@@ -151,9 +152,14 @@ func (e *Engine) keepHold(ctx context.Context, p history.Payment, cause error) e
 	return coded.WithDetail("held", p.Amount)
 }
 
-// validity is how long the signature may live: the seller's wish, capped by the owner.
-func (e *Engine) validity(r x402.Requirement) time.Duration {
-	return min(r.MaxTimeout, e.Policy.MaxTimeout)
+// validity is how long the signature may live: the seller's wish, capped by the owner and by what a vault
+// takes.
+func (e *Engine) validity(o option) time.Duration {
+	wanted := min(o.MaxTimeout, e.Policy.MaxTimeout)
+	if o.maxValidity > 0 {
+		wanted = min(wanted, o.maxValidity)
+	}
+	return wanted
 }
 
 // identifier names the purchase to sellers that offer to remember it (extension
@@ -198,9 +204,15 @@ func (e *Engine) completed(ctx context.Context, r x402.Requirement, asset x402.A
 		// A fee payer that let a payment expire is passed over for a while (feePayerBackoff). It is
 		// part of what is signed, so on Solana only another transaction can go to another
 		// facilitator, and only after the chain has proven that the first one expired.
-		avoid, err := e.Store.ExpiredFeePayers(ctx, r.Network, e.Now().Add(-feePayerBackoff))
+		expired, err := e.Store.Expired(ctx, r.Network, e.Now().Add(-feePayerBackoff))
 		if err != nil {
 			return r, err
+		}
+		var avoid []string
+		for _, p := range expired {
+			if payer := p.Evidence.FeePayer; payer != "" && !slices.Contains(avoid, payer) {
+				avoid = append(avoid, payer)
+			}
 		}
 		address, _, err := e.Settler.FeePayer(ctx, r.Network, r.Version, avoid)
 		if err != nil {

@@ -721,8 +721,8 @@ func (w *simStore) Recent(ctx context.Context, limit int) ([]history.Payment, er
 	return list, w.look(ctx, "Recent", err)
 }
 
-func (w *simStore) ExpiredFeePayers(ctx context.Context, network string, since time.Time) ([]string, error) {
-	list, err := w.Store.ExpiredFeePayers(ctx, network, since)
+func (w *simStore) Expired(ctx context.Context, network string, since time.Time) ([]history.Payment, error) {
+	list, err := w.Store.Expired(ctx, network, since)
 	return list, w.look(ctx, "LetDie", err)
 }
 

@@ -85,7 +85,8 @@ type Reader interface {
 	Claimed(ctx context.Context, since time.Time, after string, limit int) ([]history.Payment, error)
 	// Recent is the last payments, newest first.
 	Recent(ctx context.Context, limit int) ([]history.Payment, error)
-	ExpiredFeePayers(ctx context.Context, network string, since time.Time) (feePayers []string, err error)
+	// Expired is what was signed since a time and never settled.
+	Expired(ctx context.Context, network string, since time.Time) ([]history.Payment, error)
 }
 
 // Approvals is what people decide, and what the circuit breaker decides for them.

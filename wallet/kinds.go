@@ -43,12 +43,15 @@ type TransferWithAuthorization struct {
 	Value                   [32]byte // atomic units, big endian
 	ValidAfter, ValidBefore uint64   // Unix seconds
 	Nonce                   [32]byte
+	// OfVault: From is a contract of the owner's that takes this key's signatures (ERC-1271). For any other
+	// account the signature is worth nothing.
+	OfVault bool
 }
 
 // SignEVM signs t with the secp256k1 key: r ‖ s ‖ v, with v 27 or 28 and s in the lower half of the
 // order (EIP-2). The same t has the same signature (RFC 6979). It unlocks the wallet. Errors:
-// "the wallet does not sign this" for what is not a transfer from this wallet that ends within a
-// day; those of [Wallet.Unlock].
+// "the wallet does not sign this" for what is not a transfer from this wallet, or from a vault, that ends
+// within a day; those of [Wallet.Unlock].
 func (w *Wallet) SignEVM(ctx context.Context, t TransferWithAuthorization) (sig [65]byte, err error) {
 	if err := t.check(w.header.evm, w.now()); err != nil {
 		return sig, err
@@ -67,7 +70,7 @@ func (w *Wallet) signDigest(ctx context.Context, digest [32]byte) (sig [65]byte,
 // a token: they draw on a balance that lies with Circle, and are good for a week.
 const gatewayDomain = "GatewayWalletBatched"
 
-// check refuses everything but a payment out of the account self that is valid now.
+// check refuses everything but a payment out of the account self, or out of a vault, that is valid now.
 func (t *TransferWithAuthorization) check(self string, now time.Time) error {
 	token, from, to := addressWord(t.Token), addressWord(t.From), addressWord(t.To)
 	seconds := uint64(max(now.Unix(), 0))
@@ -76,9 +79,10 @@ func (t *TransferWithAuthorization) check(self string, now time.Time) error {
 	switch {
 	case token == nil || from == nil || to == nil || bytes.Equal(token, zero[:]):
 		return unsupported("an address in it is not one")
-	case !bytes.Equal(from, addressWord(self)):
+	case bytes.Equal(from, addressWord(self)) == t.OfVault || bytes.Equal(from, zero[:]):
 		return unsupported("it spends from another account than this wallet's")
-	case bytes.Equal(to, from) || bytes.Equal(to, zero[:]) || bytes.Equal(to, token):
+	case bytes.Equal(to, from) || bytes.Equal(to, addressWord(self)), bytes.Equal(to, zero[:]) ||
+		bytes.Equal(to, token):
 		return unsupported("it pays nobody")
 	case t.Value == zero:
 		return unsupported("it pays nothing")

@@ -13,6 +13,8 @@ import (
 
 var kindsNow = time.Unix(1_740_672_089, 0)
 
+const testVault = "0x5FbDB2315678afecb367f032d93F642f64180aa3"
+
 func goodTransfer() TransferWithAuthorization {
 	return TransferWithAuthorization{
 		ChainID: 84532, Token: "0x036CbD53842c5426634e7929541eC2318f3dCF7e", Name: "USDC", Version: "2",
@@ -44,7 +46,17 @@ func TestTransferDigest(t *testing.T) {
 func TestTransferRefused(t *testing.T) {
 	now := uint64(kindsNow.Unix())
 	for name, spoil := range map[string]func(*TransferWithAuthorization){
-		"from another":      func(m *TransferWithAuthorization) { m.From = m.To },
+		"from another":                     func(m *TransferWithAuthorization) { m.From = m.To },
+		"from a vault that is this wallet": func(m *TransferWithAuthorization) { m.OfVault = true },
+		"from a vault that is nobody": func(m *TransferWithAuthorization) {
+			m.From, m.OfVault = "0x"+strings.Repeat("0", 40), true
+		},
+		"from a vault to ourselves": func(m *TransferWithAuthorization) {
+			m.From, m.To, m.OfVault = testVault, m.From, true
+		},
+		"from a vault to itself": func(m *TransferWithAuthorization) {
+			m.From, m.To, m.OfVault = testVault, testVault, true
+		},
 		"from nobody":       func(m *TransferWithAuthorization) { m.From = "" },
 		"to ourselves":      func(m *TransferWithAuthorization) { m.To = strings.ToLower(m.From) },
 		"to zero":           func(m *TransferWithAuthorization) { m.To = "0x" + strings.Repeat("0", 40) },
@@ -71,13 +83,15 @@ func TestTransferRefused(t *testing.T) {
 	}
 	m := goodTransfer()
 	m.ValidBefore = now + 86400
-	err := m.check(goldenEVM, kindsNow)
-	require.NoError(t, err)
+	require.NoError(t, m.check(goldenEVM, kindsNow))
+	ofVault := m
+	ofVault.From, ofVault.OfVault = testVault, true
+	require.NoError(t, ofVault.check(goldenEVM, kindsNow))
 
 	w := goldenWallet(t)
 	w.now = func() time.Time { return kindsNow }
 	m.From = m.To
-	_, err = w.SignEVM(t.Context(), m)
+	_, err := w.SignEVM(t.Context(), m)
 	require.ErrorIs(t, err, errUnsupported)
 	require.True(t, w.Locked(), "it is not even unlocked for that")
 	_, err = w.SignEVM(t.Context(), goodTransfer())

@@ -73,7 +73,7 @@ func (e *Error) NextStep() Next {
 		next.Why = cmp.Or(next.Why, "the very same call gets the very same answer")
 	case AskPerson:
 		next.Command = cmp.Or(next.Command, Command(strings.Fields(cmp.Or(code.command, "doctor"))...))
-		next.Say = cmp.Or(next.Say, sentence(e.Message))
+		next.Say = cmp.Or(next.Say, Sentence(e.Message))
 	}
 	return next
 }
@@ -83,8 +83,8 @@ var stepOf = map[Actor]Step{
 	byAgent: Change, ByPerson: AskPerson, ByTime: Repeat, bySeller: GiveUp, byWallet: Repeat,
 }
 
-// sentence makes one of a message.
-func sentence(message string) string {
+// Sentence makes one of a message.
+func Sentence(message string) string {
 	message = strings.Join(strings.Fields(message), " ")
 	first, size := utf8.DecodeRuneInString(message)
 	if size == 0 {

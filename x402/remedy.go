@@ -18,6 +18,11 @@ func NetworkLines(caip2 string) string {
 	return fmt.Sprintf("[networks.%q]\nrpc = %q   # %s", caip2, node, note)
 }
 
+// VaultLines are the lines of config.toml that name an owner's vault.
+func VaultLines(caip2, vault string) string {
+	return fmt.Sprintf("[networks.%q]\nvault = %q", caip2, vault)
+}
+
 // NetworkOff is the refusal of an option on a network without a node. It comes with what the person does.
 // caip2 is a name that Network has read.
 func NetworkOff(caip2 string) *Error {

@@ -14,12 +14,17 @@ import (
 // Funds is the third budget layer: what the chain lets the wallet spend of one asset, in its atomic
 // units (SPEC §5).
 type Funds struct {
-	Source    string        // whose money it is: the token account (Solana) or address (EVM) that pays
-	Address   string        // where to send what is missing; "": to Source
-	Balance   money.Amount  // what the account holds
-	Delegated *money.Amount // what its owner delegated to the agent; nil when the agent owns the source
-	Free      money.Amount  // min of both: the cap
-	ReadAt    time.Time     // before the question was asked: whatever settled later may not be in the figures
+	Source  string       // whose money it is: the token account (Solana) or address (EVM) that pays
+	Address string       // where to send what is missing; "": to Source
+	Balance money.Amount // what the account holds
+	// what its owner lets the agent spend (SPL delegation, vault); nil when the agent owns the source
+	Delegated *money.Amount
+	Free      money.Amount // min of both: the cap
+	ReadAt    time.Time    // before the question was asked: whatever settled later may not be in the figures
+
+	MaxPayment  *money.Amount // what one payment may be, whatever is free; nil: no such limit
+	MaxValidity time.Duration // how long what is signed may be good for; 0: no such limit
+	MoreAt      time.Time     // when the chain lets the agent spend more; zero: not by itself
 }
 
 // Order is what to authorize: one option, within the owner's limits.

@@ -66,8 +66,12 @@ func (e *Exact) checkOrder(o x402.Order) error {
 	if c != nil && !c.Expires.IsZero() && c.Expires.Before(o.Now.Add(minValidity)) {
 		return invalid("the challenge ends in less than %s: nobody could settle in that time", minValidity)
 	}
-	if o.Source != "" && !sameAddress(o.Source, e.Address()) {
-		return internal("the order's source is not this wallet's address", nil)
+	payer, err := e.payer(o.Requirement.Network)
+	if err != nil {
+		return err
+	}
+	if (o.Source != "" || e.ofVaults) && !sameAddress(o.Source, payer.Hex()) {
+		return internal("the order's source is not the account that is spent from", nil)
 	}
 	if o.Now.Unix() <= v1Backdate {
 		return internal("the order has no time", nil)
@@ -86,7 +90,11 @@ func (e *Exact) draft(o x402.Order) (a Authorization3009, err error) {
 	} else if _, err := io.ReadFull(e.rand, a.Nonce[:]); err != nil {
 		return a, internal("reading 32 random bytes for the nonce", err)
 	}
-	a.From = e.Address()
+	payer, err := e.payer(o.Requirement.Network)
+	if err != nil {
+		return a, err
+	}
+	a.From = payer.Hex()
 	a.To = payee.Hex()
 	a.Value = o.Requirement.Amount
 	if o.Requirement.Version == 1 {
@@ -114,6 +122,10 @@ func (e *Exact) verifyDraft(object []byte, o x402.Order) (t Transfer, err error)
 	if err != nil {
 		return t, internal("our own payload cannot be read", err)
 	}
+	payer, err := e.payer(o.Requirement.Network)
+	if err != nil {
+		return t, err
+	}
 	now := o.Now.Unix()
 	latestEnd := now + int64(o.Validity/time.Second)
 	isBackdated := o.Requirement.Version == 1 && got.ValidAfter == now-v1Backdate
@@ -121,7 +133,7 @@ func (e *Exact) verifyDraft(object []byte, o x402.Order) (t Transfer, err error)
 		field string
 		holds bool
 	}{
-		{"from", sameAddress(got.From, e.Address())},
+		{"from", sameAddress(got.From, payer.Hex())},
 		{"to", sameAddress(got.To, o.Requirement.PayTo)},
 		{"value", got.Value == o.Requirement.Amount && !got.Value.IsZero()},
 		{"validAfter", got.ValidAfter == 0 || isBackdated},
@@ -139,7 +151,8 @@ func (e *Exact) verifyDraft(object []byte, o x402.Order) (t Transfer, err error)
 	if err != nil {
 		return t, internal("hashing our own payload", err)
 	}
-	return Transfer{Payment: o.Payment, Asset: o.Asset, Authorization: got, Digest: digest}, nil
+	return Transfer{Payment: o.Payment, Asset: o.Asset, Authorization: got, Digest: digest,
+		OfVault: e.ofVaults}, nil
 }
 
 // sign asks the signer, reads the finished payload as a facilitator would, and fills the evidence
@@ -150,12 +163,20 @@ func (e *Exact) sign(ctx context.Context, object []byte, t Transfer, o x402.Orde
 	if err != nil {
 		return x402.Authorization{}, fmt.Errorf("signing the authorization: %w", err)
 	}
-	payload, err := encodePayload(object, signature)
+	shown, readBack := signature[:], Recover
+	if t.OfVault {
+		readBack = RecoverAgent
+		shown, err = wrap(t.Authorization, signature)
+		if err != nil {
+			return x402.Authorization{}, internal("wrapping the signature", err)
+		}
+	}
+	payload, err := encodePayload(object, shown)
 	if err != nil {
 		return x402.Authorization{}, internal("encoding the payload", err)
 	}
-	from, signed, err := Recover(o.Requirement.Network, o.Asset, payload)
-	if err != nil || !sameAddress(from, e.Address()) {
+	agent, signed, err := readBack(o.Requirement.Network, o.Asset, payload)
+	if err != nil || !sameAddress(agent, e.Address()) {
 		return x402.Authorization{},
 			internal("our own signature does not recover to our address; it is dropped", err)
 	}

@@ -94,15 +94,19 @@ func wordOfUint(n uint64) []byte {
 // that somebody else signed is an ErrSignature. It asks no chain: balance, nonce, times, payee and
 // amount are the caller's to compare. Signatures of contracts (ERC-1271, ERC-6492) are not read:
 // they need a node.
-func Recover(network string, asset x402.AssetInfo, payload json.RawMessage) (from string,
-	auth Authorization3009, err error) {
+func Recover(network string, asset x402.AssetInfo, payload []byte) (from string, auth Authorization3009,
+	err error) {
 	if network != asset.Network {
 		return "", auth, fmt.Errorf("%w: the asset is not of that network", errPayload)
 	}
-	auth, signature, err := decodePayload(payload)
+	auth, text, err := decodePayload(payload)
 	if err != nil {
 		return "", auth, err
 	}
+	if len(text) != 65 {
+		return "", auth, fmt.Errorf("%w: signature: not 65 bytes", errPayload)
+	}
+	signature := [65]byte(text)
 	digest, err := Digest(asset, auth)
 	if err != nil {
 		return "", auth, fmt.Errorf("%w: %w", errPayload, err)
@@ -156,14 +160,14 @@ func EncodeAuthorization(a Authorization3009) ([]byte, error) {
 }
 
 // encodePayload joins the very bytes that were checked with the signature over them.
-func encodePayload(authorization []byte, signature [65]byte) (json.RawMessage, error) {
+func encodePayload(authorization, signature []byte) (json.RawMessage, error) {
 	return json.Marshal(map[string]any{
-		"authorization": json.RawMessage(authorization), "signature": "0x" + hex.EncodeToString(signature[:]),
+		"authorization": json.RawMessage(authorization), "signature": "0x" + hex.EncodeToString(signature),
 	})
 }
 
 // decodePayload reads {"authorization":{…},"signature":"0x…"}, in any order.
-func decodePayload(payload []byte) (a Authorization3009, signature [65]byte, err error) {
+func decodePayload(payload []byte) (a Authorization3009, signature []byte, err error) {
 	if len(payload) > maxPayload {
 		return a, signature, fmt.Errorf("%w: longer than %d bytes", errPayload, maxPayload)
 	}
@@ -178,7 +182,8 @@ func decodePayload(payload []byte) (a Authorization3009, signature [65]byte, err
 	var text string
 	err = json.Unmarshal(parts[1], &text)
 	if err == nil {
-		err = fixedHex(signature[:], text)
+		signature = make([]byte, max(len(text)-2, 0)/2)
+		err = fixedHex(signature, text)
 	}
 	if err != nil {
 		return a, signature, fmt.Errorf("%w: signature: %w", errPayload, err)

@@ -26,6 +26,7 @@ func TestTypeHashesAndSelectors(t *testing.T) {
 	require.Equal(t, "0x8b73c3c69bb8fe3d512ecc4cf759cc79239f7b179b0ffacaa9a75d522b39400f", keccak(domainType))
 	require.Equal(t, keccak("balanceOf(address)")[:10], hexOf(selectBalanceOf))
 	require.Equal(t, keccak("authorizationState(address,bytes32)")[:10], hexOf(selectAuthorizationState))
+	require.Equal(t, keccak("state()")[:10], hexOf(selectState))
 	require.Equal(t, keccak("AuthorizationUsed(address,bytes32)"), topicUsed.Hex())
 	require.Equal(t, keccak("AuthorizationCanceled(address,bytes32)"), topicCanceled.Hex())
 	require.Equal(t, keccak("Transfer(address,address,uint256)"), topicTransfer.Hex())

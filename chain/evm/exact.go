@@ -6,8 +6,9 @@
 // comes from the registry and the network's CAIP-2 id, never from a seller. A payment is called
 // expired only because of a finalized block.
 //
-// The files: exact.go (whether it can be paid, funds), authorize.go (sign), eip3009.go (the message,
-// and its JSON), status.go (what became of it), node.go (the owner's node, and its logs).
+// The files: exact.go (whether it can be paid, funds), authorize.go (sign), eip3009.go (the message, and
+// its JSON), vault.go (paying out of the owner's contract), status.go (what became of it), node.go (the
+// owner's node, and its logs).
 package evm
 
 import (
@@ -47,6 +48,7 @@ type Transfer struct {
 	Asset         x402.AssetInfo    // the EIP-712 domain, from the registry
 	Authorization Authorization3009 // read back from the bytes that are sent
 	Digest        [32]byte          // of the two
+	OfVault       bool              // the payer is the owner's vault, and not the signer's own account
 }
 
 // Evidence is what the chain is asked by, what became of a transfer.
@@ -63,6 +65,7 @@ func (t Transfer) Evidence() x402.Evidence {
 type Options struct {
 	Signer Signer            // nil: no wallet yet; then nothing is payable
 	RPC    map[string]string // CAIP-2 → http(s) URL of a node the owner trusts
+	Vaults map[string]string // CAIP-2 → the owner's vault that the agent spends from (vault.go)
 	HTTP   *http.Client      // its Transport is used; redirects are refused. nil: a plain one without a proxy
 	Rand   io.Reader         // nonces; nil: crypto/rand
 	Now    func() time.Time  // nil: time.Now
@@ -70,18 +73,20 @@ type Options struct {
 
 // Exact is scheme "exact" on every configured eip155 network. It is safe for concurrent use.
 type Exact struct {
-	signer Signer
-	nodes  map[string]*node
-	rand   io.Reader
-	now    func() time.Time
-	encode func(Authorization3009) ([]byte, error) // EncodeAuthorization; a field for tests of tampering
+	signer   Signer
+	nodes    map[string]*node
+	vaults   map[string]common.Address
+	ofVaults bool // it pays out of vaults, else out of the agent's own account
+	rand     io.Reader
+	now      func() time.Time
+	encode   func(Authorization3009) ([]byte, error) // EncodeAuthorization; a field for tests of tampering
 }
 
 // New makes an Exact. It does no I/O: nodes are asked when they are needed. Entries of Options.RPC
 // that are not eip155 networks are passed over.
 func New(o Options) *Exact {
 	e := &Exact{signer: o.Signer, rand: o.Rand, now: o.Now, encode: EncodeAuthorization,
-		nodes: map[string]*node{}}
+		nodes: map[string]*node{}, vaults: map[string]common.Address{}}
 	if e.rand == nil {
 		e.rand = rand.Reader
 	}
@@ -91,6 +96,11 @@ func New(o Options) *Exact {
 	for network, url := range o.RPC {
 		if id, err := chainID(network); err == nil && url != "" {
 			e.nodes[network] = newNode(network, id, url, o.HTTP, e.now)
+		}
+	}
+	for network, address := range o.Vaults {
+		if at, err := parseAddress(address); err == nil { // of what the config lets pass
+			e.vaults[network] = at
 		}
 	}
 	return e
@@ -153,11 +163,14 @@ func (e *Exact) Payable(r x402.Requirement, asset x402.AssetInfo) error {
 	if err := payableAsset(r, asset); err != nil {
 		return err
 	}
+	if e.ofVaults && r.Charge != nil {
+		return invalid("servers of MPP take no signature of a contract")
+	}
 	self, err := e.self()
 	if err != nil {
 		return err
 	}
-	return payablePayee(r, asset, self)
+	return payablePayee(r, asset, self, e.vaults[r.Network])
 }
 
 // payableAsset compares the requirement with what the registry knows of the token (cases B1–B3, B7
@@ -194,14 +207,14 @@ func payableAsset(r x402.Requirement, asset x402.AssetInfo) error {
 }
 
 // payablePayee refuses addresses that money must not go to (case B13).
-func payablePayee(r x402.Requirement, asset x402.AssetInfo, self common.Address) error {
+func payablePayee(r x402.Requirement, asset x402.AssetInfo, self, vault common.Address) error {
 	payee, err := parseAddress(r.PayTo)
 	switch {
 	case err != nil:
 		return invalid("payTo is %v", err).WithDetail("payTo", x402.Brief(r.PayTo))
 	case payee == common.Address{}:
 		return invalid("payTo is the zero address")
-	case payee == self:
+	case payee == self || payee == vault:
 		return invalid("payTo is this wallet's own address")
 	case sameAddress(payee.Hex(), asset.Address):
 		return invalid("payTo is the token's contract")
@@ -209,9 +222,10 @@ func payablePayee(r x402.Requirement, asset x402.AssetInfo, self common.Address)
 	return nil
 }
 
-// Funds reads the agent's balance at the latest block: on EVM the third budget layer is what lies
-// there (SPEC §5). It errs with RPC_ERROR, or CHECK_FAILED when the node serves another chain; a
-// node that is silent is never a zero.
+// Funds reads the third budget layer at the latest block (SPEC §5): what the owner's vault lets the agent
+// spend, or what lies at the agent's own address. It errs with RPC_ERROR, or CHECK_FAILED when the node
+// serves another chain, and for a vault with NO_DELEGATION or DELEGATE_MISMATCH; a node that is silent is
+// never a zero.
 func (e *Exact) Funds(ctx context.Context, network string, asset x402.AssetInfo) (x402.Funds, error) {
 	n, err := e.node(network)
 	if err != nil {
@@ -224,6 +238,9 @@ func (e *Exact) Funds(ctx context.Context, network string, asset x402.AssetInfo)
 	token, err := parseAddress(asset.Address)
 	if err != nil || asset.Network != network {
 		return x402.Funds{}, internal("an asset of another network, or without an address", err)
+	}
+	if e.ofVaults {
+		return e.vaultFunds(ctx, n, asset)
 	}
 	readAt := e.now()
 	word, err := n.read(ctx, token, latest, selectBalanceOf, wordOf(self))

@@ -113,6 +113,7 @@ type fakeNode struct {
 	date                              string // Date header; "" sends none
 	head, final, born, period, pruned uint64 // block n has time born + n·period
 	balance                           money.Amount
+	vault                             []byte // what state() answers at the address vault; nil: no contract
 	usedAt                            uint64 // the nonce is used from this block on; 0: never
 	logs                              []logEntry
 	receipts                          map[string]any
@@ -217,6 +218,12 @@ func (f *fakeNode) ethCall(params []json.RawMessage) (any, string) {
 	if json.Unmarshal(params[0], &message) != nil || !ok {
 		f.t.Errorf("eth_call %s", params)
 		return nil, "bad call"
+	}
+	if message.To == common.HexToAddress(vault) && f.vault != nil {
+		if message.Data.String() != "0xc19d93fb" {
+			f.t.Errorf("the vault was asked %s", message.Data)
+		}
+		return hexutil.Bytes(f.vault), ""
 	}
 	if message.To != common.HexToAddress(usdc.Address) {
 		return "0x", "" // no code there

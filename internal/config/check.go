@@ -157,7 +157,14 @@ func (c *checker) networks(f *file) map[string]network {
 		case !isSolanaAddress(account):
 			c.fail(key+".token_account", "%q is not a Solana address (base58 of 32 bytes)", account)
 		}
-		networks[id] = network{RPC: rpc, TokenAccount: n.TokenAccount}
+		switch {
+		case n.Vault == "":
+		case x402.Namespace(id) != "eip155":
+			c.fail(key+".vault", "only EVM networks have vaults; %s has not", id)
+		case !evmAddress.MatchString(n.Vault):
+			c.fail(key+".vault", "%q is not an EVM address (0x and 40 hex digits)", n.Vault)
+		}
+		networks[id] = network{RPC: rpc, TokenAccount: n.TokenAccount, Vault: n.Vault}
 	}
 	return networks
 }

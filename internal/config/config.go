@@ -71,6 +71,7 @@ type policy struct {
 type network struct {
 	RPC          string // "": nothing is paid on this network
 	TokenAccount string // Solana: the owner's token account that delegates to the agent; "" looks it up
+	Vault        string // EVM: the owner's vault that the agent spends from; "": none
 }
 
 // Facilitator is a service that brings payments to the chain.

@@ -82,6 +82,7 @@ type file struct {
 	Networks map[string]struct {
 		RPC          *string `toml:"rpc"`
 		TokenAccount string  `toml:"token_account"`
+		Vault        string  `toml:"vault"`
 	} `toml:"networks"`
 	Assets       []fileAsset       `toml:"assets"`
 	Facilitators []fileFacilitator `toml:"facilitators"`

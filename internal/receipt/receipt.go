@@ -220,6 +220,12 @@ func Verify(text []byte, builtin *x402.Registry) (Verdict, error) {
 		v.Beyond = append(v.Beyond, fmt.Sprintf("that the chain holds the transaction: the wallet's node "+
 			"showed it; look it up: %s in block %d", r.Chain.Transaction, r.Chain.Block))
 	}
+	if !x402.IsSolana(p.Network) {
+		if _, agent, err := r.authorization(); err == nil && agent != "" {
+			v.Beyond = append(v.Beyond, "that the payer, which is a contract, takes signatures of "+agent+
+				": only the chain says that")
+		}
+	}
 	if !r.known {
 		v.Beyond = append(v.Beyond, "what the token is: it is not one that this program knows by itself")
 	}
@@ -233,18 +239,29 @@ func (r *examined) signature() error {
 	if x402.IsSolana(r.Payment.Network) {
 		return r.solana()
 	}
-	from, a, err := evm.Recover(r.Payment.Network, r.token, r.payload)
+	a, _, err := r.authorization()
 	switch {
 	case err != nil:
 		return err
-	case !strings.EqualFold(from, r.Payment.Payer):
-		return fmt.Errorf("%s signed it", from)
+	case !strings.EqualFold(a.From, r.Payment.Payer):
+		return fmt.Errorf("%s signed it", a.From)
 	case !strings.EqualFold(a.To, r.Payment.PayTo):
 		return fmt.Errorf("what is signed pays %s", a.To)
 	case a.Value.Cmp(r.Payment.Amount) != 0:
 		return fmt.Errorf("what is signed is %s", a.Value)
 	}
 	return nil
+}
+
+// authorization is what was signed on EVM, by the payer's own key; or by agent for the owner's vault.
+func (r *examined) authorization() (a evm.Authorization3009, agent string, err error) {
+	_, a, err = evm.Recover(r.Payment.Network, r.token, r.payload)
+	if err != nil {
+		if signer, ofVault, e := evm.RecoverAgent(r.Payment.Network, r.token, r.payload); e == nil {
+			return ofVault, signer, nil
+		}
+	}
+	return a, "", err
 }
 
 func (r *examined) solana() error {
@@ -306,7 +323,7 @@ func (r *examined) challenge(t x402.Requirement) error {
 	if t.Charge == nil || x402.IsSolana(t.Network) {
 		return nil
 	}
-	_, a, err := evm.Recover(r.Payment.Network, r.token, r.payload)
+	a, _, err := r.authorization()
 	if err != nil || a.Nonce != evm.ChargeNonce(t.Charge) {
 		return errors.New("another challenge was answered")
 	}

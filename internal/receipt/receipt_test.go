@@ -1,16 +1,22 @@
 package receipt
 
 import (
+	"encoding/hex"
 	"encoding/json"
 	"fmt"
 	"maps"
+	"math/big"
 	"os"
+	"slices"
 	"strings"
 	"testing"
 	"time"
 
+	"github.com/ethereum/go-ethereum/common"
+	"github.com/ethereum/go-ethereum/crypto"
 	"github.com/stretchr/testify/require"
 
+	"x402-wallet/chain/evm"
 	"x402-wallet/history"
 	"x402-wallet/x402"
 	"x402-wallet/x402/money"
@@ -277,3 +283,48 @@ func TestMPP(t *testing.T) {
 	}
 	require.ElementsMatch(t, free, held)
 }
+
+// A payment out of a vault is signed by another key than the payer's, which has none.
+func TestOfAVault(t *testing.T) {
+	const vault = "0x5FbDB2315678afecb367f032d93F642f64180aa3"
+	key, err := crypto.GenerateKey()
+	require.NoError(t, err)
+	agent := crypto.PubkeyToAddress(key.PublicKey).Hex()
+	text := genuine(t, "evm")
+	var r struct {
+		Payment struct{ Network, Asset string }
+		Signed  struct {
+			Payload struct{ Authorization json.RawMessage }
+		}
+	}
+	require.NoError(t, json.Unmarshal(text, &r))
+	a, err := evm.DecodeAuthorization(r.Signed.Payload.Authorization)
+	require.NoError(t, err)
+	a.From = vault
+	asset, known := x402.NewRegistry(nil).Asset(r.Payment.Network, r.Payment.Asset)
+	require.True(t, known)
+	digest, err := evm.Digest(asset, a)
+	require.NoError(t, err)
+	signature, err := crypto.Sign(digest[:], key)
+	require.NoError(t, err)
+	signature[64] += 27
+	value := a.Value.Bytes32()
+	wrapped := slices.Concat(common.LeftPadBytes(common.FromHex(a.To), 32), value[:], uintWord(a.ValidAfter),
+		uintWord(a.ValidBefore), a.Nonce[:], uintWord(192), uintWord(65), signature, make([]byte, 31))
+	for path, value := range map[string]any{
+		"payment.payer": vault, "signed.payload.authorization.from": vault,
+		"signed.payload.signature": "0x" + hex.EncodeToString(wrapped)} {
+		text = changed(t, text, path, value)
+	}
+	v, err := Verify(text, x402.NewRegistry(nil))
+	require.NoError(t, err)
+	require.Contains(t, strings.Join(v.Beyond, "\n"), agent)
+	for _, c := range v.Checks {
+		require.True(t, c.OK || c.What != "the payer signed this payment", "%+v", c)
+	}
+	v, err = Verify(changed(t, text, "payment.payer", agent), x402.NewRegistry(nil))
+	require.NoError(t, err)
+	require.False(t, v.OK, "the key's own account paid nothing")
+}
+
+func uintWord(n int64) []byte { return common.LeftPadBytes(big.NewInt(n).Bytes(), 32) }

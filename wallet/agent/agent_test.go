@@ -205,6 +205,9 @@ func (w *world) transfer(p history.Payment) evm.Transfer {
 	}}
 }
 
+// ownersVault is a contract that the owner's rules may name.
+const ownersVault = "0x5FbDB2315678afecb367f032d93F642f64180aa3"
+
 func (w *world) refused(err error, why string) {
 	w.t.Helper()
 	require.True(w.t, x402.HasCode(err, x402.PolicyDenied), "%v", err)
@@ -334,9 +337,33 @@ func TestTheAgentSignsNothingElse(t *testing.T) {
 			w.refused(err, c.why)
 		})
 	}
+	// out of the owner's vault, and no other: neither of another contract, nor of one that the owner did not
+	// name
+	fromVault := func(p *history.Payment) { p.Source = ownersVault }
+	outOf := func(from string) func(*evm.Transfer) {
+		return func(m *evm.Transfer) { m.Authorization.From, m.OfVault = from, true }
+	}
+	m := w.transfer(w.reserve(10_000, fromVault))
+	outOf(ownersVault)(&m)
+	_, err := w.client.signEVM(t.Context(), m)
+	w.refused(err, "its payer")
+	w.allow(func(r *Rules) { r.Vaults = map[string]string{base: ownersVault} })
+	_, err = w.client.signEVM(t.Context(), m)
+	require.NoError(t, err)
+	for _, from := range []string{usdc.Address, w.evm} {
+		m := w.transfer(w.reserve(10_000, fromVault))
+		outOf(from)(&m)
+		_, err := w.client.signEVM(t.Context(), m)
+		w.refused(err, "its payer")
+	}
+	m = w.transfer(w.reserve(10_000, nil)) // the row says whose money is held
+	outOf(ownersVault)(&m)
+	_, err = w.client.signEVM(t.Context(), m)
+	w.refused(err, "its payer")
+
 	p := w.reserve(10_000, nil)
 	require.NoError(t, w.store.Release(t.Context(), p.ID, "x"))
-	_, err := w.client.signEVM(t.Context(), w.transfer(p))
+	_, err = w.client.signEVM(t.Context(), w.transfer(p))
 	w.refused(err, "failed, not reserved")
 
 	w.bad.Store(x402.Errorf(x402.PolicyUnsealed, "changed"))

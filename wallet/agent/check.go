@@ -20,6 +20,8 @@ type Rules struct {
 	MaxTimeout time.Duration // the longest validity that is ever signed
 	// Solana, by network: the only account to spend from, where the owner names one
 	TokenAccounts map[string]string
+	// EVM, by network: the owner's vault, which may be spent from besides the agent's own account
+	Vaults map[string]string
 	// Status asks the nodes of these very rules what became of a payment, and Height one of Solana's
 	// how many blocks it has. Only the unlock agent needs them.
 	Status func(ctx context.Context, e x402.Evidence) (x402.Status, error)
@@ -41,10 +43,14 @@ func (s *Server) signEVM(ctx context.Context, q request) ([]byte, error) {
 		return nil, refuse("it cannot be read")
 	}
 	now := s.Now().Unix()
+	payer, vault := s.EVM.Address(), rules.Vaults[p.Network]
+	ofVault := vault != "" && strings.EqualFold(got.From, vault)
+	if ofVault {
+		payer = vault
+	}
 	err = compare([]field{
 		{name: "chain", same: x402.Namespace(p.Network) == "eip155"},
-		{name: "payer", same: strings.EqualFold(got.From, s.EVM.Address()) &&
-			strings.EqualFold(p.Source, s.EVM.Address())},
+		{name: "payer", same: strings.EqualFold(got.From, payer) && strings.EqualFold(p.Source, payer)},
 		{name: "payee", same: strings.EqualFold(got.To, p.PayTo)},
 		{name: "amount", same: got.Value == p.Amount},
 		{name: "validity", same: got.ValidAfter <= now && got.ValidBefore > now &&
@@ -57,7 +63,7 @@ func (s *Server) signEVM(ctx context.Context, q request) ([]byte, error) {
 	if err != nil {
 		return nil, refuse("%v", err)
 	}
-	t := evm.Transfer{Payment: p.ID, Asset: asset, Authorization: got, Digest: digest}
+	t := evm.Transfer{Payment: p.ID, Asset: asset, Authorization: got, Digest: digest, OfVault: ofVault}
 	signature, err := s.EVM.SignTransfer(ctx, t)
 	if err != nil {
 		return nil, err

@@ -182,7 +182,7 @@ func (s evmSigner) SignTransfer(ctx context.Context, t evm.Transfer) ([65]byte, 
 	return s.keys.SignEVM(ctx, wallet.TransferWithAuthorization{
 		ChainID: chain, Token: t.Asset.Address, Name: t.Asset.Name, Version: t.Asset.Version,
 		From: a.From, To: a.To, Value: a.Value.Bytes32(), ValidAfter: uint64(a.ValidAfter),
-		ValidBefore: uint64(a.ValidBefore), Nonce: a.Nonce,
+		ValidBefore: uint64(a.ValidBefore), Nonce: a.Nonce, OfVault: t.OfVault,
 	})
 }
 

@@ -1,0 +1,272 @@
+package evm
+
+import (
+	"context"
+	_ "embed"
+	"encoding/json"
+	"errors"
+	"math/big"
+	"slices"
+	"time"
+
+	"github.com/ethereum/go-ethereum/common"
+	"github.com/ethereum/go-ethereum/common/hexutil"
+	"github.com/ethereum/go-ethereum/crypto"
+	"github.com/ethereum/go-ethereum/rlp"
+
+	"x402-wallet/chain/rpc"
+	"x402-wallet/x402"
+	"x402-wallet/x402/money"
+)
+
+// What only the owner of a vault can sign is built here, for the owner's own key or another signer of
+// theirs: the contract's making, and calls of it. The owner pays the gas.
+
+//go:embed vault/AgentVault.json
+var vaultBuild []byte
+
+// vaultCode is what makes the contract, before the constructor's arguments (vault/AgentVault.sol).
+func vaultCode() []byte {
+	var build struct {
+		Bytecode hexutil.Bytes `json:"bytecode"`
+	}
+	if err := json.Unmarshal(vaultBuild, &build); err != nil || len(build.Bytecode) == 0 {
+		panic("chain/evm/vault/AgentVault.json is not the contract's build") // it is part of this program
+	}
+	return build.Bytecode
+}
+
+// Selectors of what owners call; TestTypeHashesAndSelectors derives them.
+var (
+	// allow(address,uint256,uint256,uint256,uint256)
+	selectAllow = []byte{0x28, 0x14, 0x2c, 0xf7}
+	// revoke()
+	selectRevoke = []byte{0xb6, 0x54, 0x9f, 0x75}
+	// deposit(uint256)
+	selectDeposit = []byte{0xb6, 0xb5, 0x5f, 0x25}
+	// withdraw(uint256)
+	selectWithdraw = []byte{0x2e, 0x1a, 0x7d, 0x4d}
+	// approve(address,uint256), of the token
+	selectApprove = []byte{0x09, 0x5e, 0xa7, 0xb3}
+)
+
+// limits are the arguments of allow, which the constructor takes too.
+func (e *Exact) limits(l x402.VaultLimits) ([]byte, error) {
+	agent, err := e.self()
+	if err != nil {
+		return nil, err
+	}
+	const least = minValidity + windowSlack
+	if l.PerPeriod.IsZero() || l.PerPayment.IsZero() || l.Period < time.Second || l.MaxWindow < least {
+		return nil, x402.Errorf(x402.InvalidArgument,
+			"a vault's limits are above 0, and what the agent signs is good for %s at least", least)
+	}
+	perPeriod, perPayment := l.PerPeriod.Bytes32(), l.PerPayment.Bytes32()
+	return slices.Concat(wordOf(agent), perPeriod[:], wordOfUint(uint64(l.Period/time.Second)), perPayment[:],
+		wordOfUint(uint64(l.MaxWindow/time.Second))), nil
+}
+
+// DeployVault makes a vault of owner's for an asset, which lets this wallet's agent spend within limits. It
+// holds nothing yet.
+func (e *Exact) DeployVault(ctx context.Context, network, owner string, asset x402.AssetInfo,
+	l x402.VaultLimits) (x402.OwnerTransaction, error) {
+	token, err := parseAddress(asset.Address)
+	if err != nil || asset.Network != network {
+		return x402.OwnerTransaction{}, internal("an asset of another network, or without an address", err)
+	}
+	at, err := parseAddress(owner)
+	if err != nil {
+		return x402.OwnerTransaction{}, x402.Errorf(x402.InvalidArgument, "the owner is %w", err)
+	}
+	limits, err := e.limits(l)
+	if err != nil {
+		return x402.OwnerTransaction{}, err
+	}
+	return e.estimated(ctx, x402.OwnerTransaction{Network: network, From: owner, Does: "make the vault",
+		Data: slices.Concat(vaultCode(), wordOf(at), wordOf(token), limits)})
+}
+
+// VaultAddress is where the vault of a deployment will be.
+func (e *Exact) VaultAddress(t x402.OwnerTransaction) string {
+	return crypto.CreateAddress(common.HexToAddress(t.From), t.Nonce).Hex()
+}
+
+// AllowVault lets this wallet's agent spend from a vault within limits, which are counted anew.
+func (e *Exact) AllowVault(ctx context.Context, v x402.Vault, l x402.VaultLimits) (x402.OwnerTransaction,
+	error) {
+	limits, err := e.limits(l)
+	if err != nil {
+		return x402.OwnerTransaction{}, err
+	}
+	return e.call(ctx, v, v.Address, "let the agent spend within these limits", selectAllow, limits)
+}
+
+// RevokeVault lets nobody spend from a vault; what is signed already is worth nothing from then on.
+func (e *Exact) RevokeVault(ctx context.Context, v x402.Vault) (x402.OwnerTransaction, error) {
+	return e.call(ctx, v, v.Address, "let nobody spend", selectRevoke)
+}
+
+// ApproveVault lets a vault take an amount of the owner's asset, for DepositVault.
+func (e *Exact) ApproveVault(ctx context.Context, v x402.Vault, amount money.Amount) (
+	x402.OwnerTransaction, error) {
+	at, err := parseAddress(v.Address)
+	if err != nil {
+		return x402.OwnerTransaction{}, internal("the vault's address", err)
+	}
+	word := amount.Bytes32()
+	return e.call(ctx, v, v.Asset, "let the vault take the deposit", selectApprove, wordOf(at), word[:])
+}
+
+// DepositVault puts an amount that the vault may take into it. What the agent may spend stays as it is.
+func (e *Exact) DepositVault(ctx context.Context, v x402.Vault, amount money.Amount) (
+	x402.OwnerTransaction, error) {
+	word := amount.Bytes32()
+	return e.call(ctx, v, v.Address, "deposit", selectDeposit, word[:])
+}
+
+// WithdrawVault pays an amount of a vault back to its owner.
+func (e *Exact) WithdrawVault(ctx context.Context, v x402.Vault, amount money.Amount) (
+	x402.OwnerTransaction, error) {
+	word := amount.Bytes32()
+	return e.call(ctx, v, v.Address, "withdraw", selectWithdraw, word[:])
+}
+
+func (e *Exact) call(ctx context.Context, v x402.Vault, to, does string, parts ...[]byte) (
+	x402.OwnerTransaction, error) {
+	return e.estimated(ctx, x402.OwnerTransaction{Network: v.Network, From: v.Owner, To: to, Does: does,
+		Data: slices.Concat(parts...)})
+}
+
+// What is added to the node's estimates, in percent: the state may change until the transaction is mined.
+const gasMargin = 25
+
+// estimated completes a transaction by asking the node, which simulates it. Errors: CHECK_FAILED with the
+// node's reason where it would fail, RPC_ERROR.
+func (e *Exact) estimated(ctx context.Context, t x402.OwnerTransaction) (x402.OwnerTransaction, error) {
+	n, err := e.node(t.Network)
+	if err != nil {
+		return t, err
+	}
+	t.ChainID = n.chainID
+	message := map[string]any{"from": t.From, "data": hexutil.Bytes(t.Data)}
+	if t.To != "" {
+		message["to"] = t.To
+	}
+	var nonce, gas hexutil.Uint64
+	var tip *hexutil.Big
+	var head *struct {
+		BaseFee *hexutil.Big `json:"baseFeePerGas"`
+	}
+	if err := n.Call(ctx, &gas, "eth_estimateGas", message); rpc.Refused(err) {
+		return t, x402.Errorf(x402.CheckFailed, "the transaction would fail").
+			WithDetail("reason", x402.Brief(err.Error())).
+			WithHint("it is the vault's owner, %s, who signs it and pays its gas", t.From)
+	} else if err != nil {
+		return t, err
+	}
+	if err := n.Call(ctx, &nonce, "eth_getTransactionCount", t.From, "pending"); err != nil {
+		return t, err
+	}
+	if err := n.Call(ctx, &tip, "eth_maxPriorityFeePerGas"); err != nil {
+		return t, err
+	}
+	if err := n.Call(ctx, &head, "eth_getBlockByNumber", latest, false); err != nil {
+		return t, err
+	}
+	if head == nil || head.BaseFee == nil || tip == nil {
+		return t, n.Failed("eth_getBlockByNumber", errors.New("the fees of a block (EIP-1559) are missing"))
+	}
+	// twice today's base fee, as wallets do
+	most := new(big.Int).Add(tip.ToInt(), new(big.Int).Lsh(head.BaseFee.ToInt(), 1))
+	t.Nonce, t.Gas = uint64(nonce), uint64(gas)+uint64(gas)*gasMargin/100
+	var fits [2]bool
+	t.MaxFee, fits[0] = amountOfBig(most)
+	t.Tip, fits[1] = amountOfBig(tip.ToInt())
+	if !fits[0] || !fits[1] || uint64(gas) > maxGas {
+		return t, n.Failed("eth_estimateGas", errors.New("gas or fees that no transaction has"))
+	}
+	return t, nil
+}
+
+// maxGas is above what a block of any chain has.
+const maxGas = 1 << 40
+
+func amountOfBig(n *big.Int) (money.Amount, bool) {
+	if n.Sign() < 0 || n.BitLen() > 256 {
+		return money.Amount{}, false
+	}
+	return amountOf(n.FillBytes(make([]byte, 32))), true
+}
+
+// envelope is a transaction of type 2 (EIP-1559), with its signature where it is signed.
+func envelope(t x402.OwnerTransaction, signature ...any) ([]byte, error) {
+	big := func(a money.Amount) *big.Int { word := a.Bytes32(); return new(big.Int).SetBytes(word[:]) }
+	to := []byte{}
+	if t.To != "" {
+		address, err := parseAddress(t.To)
+		if err != nil {
+			return nil, err
+		}
+		to = address[:]
+	}
+	fields := []any{t.ChainID, t.Nonce, big(t.Tip), big(t.MaxFee), t.Gas, to, uint64(0), t.Data, []any{}}
+	encoded, err := rlp.EncodeToBytes(append(fields, signature...))
+	return append([]byte{2}, encoded...), err
+}
+
+// Unsigned is a transaction as other signers take it: its bytes without a signature (EIP-2718).
+func (e *Exact) Unsigned(t x402.OwnerTransaction) ([]byte, error) { return envelope(t) }
+
+// confirmTimeout is how long SendOwner waits for a transaction, pollInterval how often it asks.
+const (
+	confirmTimeout = 2 * time.Minute
+	pollInterval   = 500 * time.Millisecond
+)
+
+// SendOwner brings a signed transaction to the chain and waits until it is in a block. signature is
+// r ‖ s ‖ v, v 27 or 28. An error names the transaction where it may have landed.
+func (e *Exact) SendOwner(ctx context.Context, t x402.OwnerTransaction, signature [65]byte) (hash string,
+	err error) {
+	n, err := e.node(t.Network)
+	if err != nil {
+		return "", err
+	}
+	unsigned, err := envelope(t)
+	if err != nil {
+		return "", internal("encoding the transaction", err)
+	}
+	signer, err := signerOf(crypto.Keccak256Hash(unsigned), signature)
+	if err != nil || !sameAddress(signer.Hex(), t.From) {
+		return "", internal("the signature is not the owner's", err)
+	}
+	signed, err := envelope(t, uint64(signature[64]-27), new(big.Int).SetBytes(signature[:32]),
+		new(big.Int).SetBytes(signature[32:64]))
+	if err != nil {
+		return "", internal("encoding the transaction", err)
+	}
+	hash = crypto.Keccak256Hash(signed).Hex()
+	var echoed string // the hash that we know already
+	if err := n.Call(ctx, &echoed, "eth_sendRawTransaction", hexutil.Bytes(signed)); err != nil {
+		return hash, x402.AsError(err).WithDetail("transaction", hash)
+	}
+	for end := time.Now().Add(confirmTimeout); ; {
+		var r *receipt
+		err := n.Call(ctx, &r, "eth_getTransactionReceipt", hash)
+		if err == nil && r != nil && r.Status != nil {
+			if *r.Status != 1 {
+				return hash, x402.Errorf(x402.CheckFailed, "the transaction failed").
+					WithDetail("transaction", hash)
+			}
+			return hash, nil
+		}
+		select {
+		case <-ctx.Done():
+		case <-time.After(pollInterval):
+			if time.Now().Before(end) {
+				continue
+			}
+		}
+		return hash, x402.Errorf(x402.OutcomeUnknown, "the transaction was sent and is not in a block yet").
+			WithDetail("transaction", hash).WithHint("look at the vault in a minute: x402-wallet vault show")
+	}
+}

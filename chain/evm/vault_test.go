@@ -1,0 +1,201 @@
+package evm
+
+import (
+	"bytes"
+	"encoding/json"
+	"math/big"
+	"slices"
+	"testing"
+	"time"
+
+	"github.com/ethereum/go-ethereum/accounts/abi"
+	"github.com/ethereum/go-ethereum/common"
+	"github.com/ethereum/go-ethereum/crypto"
+	"github.com/stretchr/testify/require"
+
+	"x402-wallet/x402"
+	"x402-wallet/x402/money"
+)
+
+const (
+	vault = "0x5FbDB2315678afecb367f032d93F642f64180aa3"
+	owner = "0x90F79bf6EB2c4f870365E785982E1f101E93b906"
+)
+
+// stateOf is the answer of state(), of a vault that lets agent spend.
+func stateOf(agent string, available uint64) []byte {
+	word := func(n uint64) []byte { return wordOfUint(n) }
+	return slices.Concat(wordOf(common.HexToAddress(owner)), wordOf(common.HexToAddress(usdc.Address)),
+		wordOf(common.HexToAddress(agent)), word(1_000_000), word(available), word(60_000), word(600),
+		word(100_000), word(3600), word(uint64(noon.Unix())+1800))
+}
+
+func (f *fakeNode) payingFromVault(t testing.TB, signer Signer) *Exact {
+	return New(Options{Signer: signer, RPC: map[string]string{sepolia: f.url}, Rand: &counting{},
+		Vaults: map[string]string{sepolia: vault}, Now: func() time.Time { return noon }}).FromVaults()
+}
+
+func TestAVaultIsRead(t *testing.T) {
+	f := newFakeNode(t)
+	f.vault = stateOf(us, 40_000)
+	e := f.payingFromVault(t, testSigner(t))
+	funds, err := e.Funds(t.Context(), sepolia, usdc)
+	require.NoError(t, err)
+	available, perPayment := money.NewAmount(40_000), money.NewAmount(60_000)
+	require.Equal(t, x402.Funds{Source: vault, Balance: money.NewAmount(1_000_000), Delegated: &available,
+		Free: available, ReadAt: noon, MaxPayment: &perPayment, MaxValidity: 9 * time.Minute,
+		MoreAt: noon.Add(30 * time.Minute).UTC()}, funds)
+	v, err := e.ReadVault(t.Context(), sepolia, vault)
+	require.NoError(t, err)
+	require.Equal(t, x402.Vault{Network: sepolia, Address: vault, Owner: owner, Asset: usdc.Address,
+		Agent: us, IsOurs: true, Balance: money.NewAmount(1_000_000), Available: available,
+		PerPayment: perPayment,
+		PerPeriod:  money.NewAmount(100_000), Period: time.Hour, NextPeriod: noon.Add(30 * time.Minute).UTC(),
+		MaxWindow: 10 * time.Minute}, v)
+}
+
+func TestAVaultThatDoesNotLetUsSpend(t *testing.T) {
+	zero := common.Address{}.Hex()
+	huge := bytes.Repeat([]byte{0xff}, 32)
+	for name, c := range map[string]struct {
+		state []byte
+		code  x402.Code
+	}{
+		"no contract":      {nil, x402.NoDelegation},
+		"another contract": {wordOfUint(1), x402.NoDelegation},
+		"revoked":          {stateOf(zero, 0), x402.NoDelegation},
+		"another agent":    {stateOf(stranger, 1), x402.DelegateMismatch},
+		"another token": {with(stateOf(us, 1), 1, wordOf(common.HexToAddress(stranger))),
+			x402.DelegateMismatch},
+		"no time to settle": {with(stateOf(us, 1), 6, wordOfUint(65)), x402.DelegateMismatch},
+		"no limit at all":   {with(with(stateOf(us, 1), 6, huge), 9, huge), ""},
+	} {
+		t.Run(name, func(t *testing.T) {
+			f := newFakeNode(t)
+			f.vault = c.state
+			funds, err := f.payingFromVault(t, testSigner(t)).Funds(t.Context(), sepolia, usdc)
+			if c.code == "" {
+				require.NoError(t, err)
+				require.Greater(t, funds.MaxValidity, 24*time.Hour)
+				require.Zero(t, funds.MoreAt)
+				return
+			}
+			require.True(t, x402.HasCode(err, c.code), "%v", err)
+			require.Zero(t, funds)
+		})
+	}
+}
+
+func with(state []byte, i int, word []byte) []byte {
+	return slices.Concat(state[:i*32], word, state[(i+1)*32:])
+}
+
+// The signature of a payment out of a vault is what its contract decodes: abi.encode of what was signed,
+// with the agent's own signature over it.
+func TestTheSignatureThatAVaultTakes(t *testing.T) {
+	f := newFakeNode(t)
+	o := order(2)
+	o.Source = vault
+	signer := testSigner(t)
+	made, err := f.payingFromVault(t, signer).Authorize(t.Context(), o)
+	require.NoError(t, err)
+	require.Equal(t, vault, made.Evidence.Payer)
+
+	var payload struct {
+		Authorization json.RawMessage
+		Signature     string
+	}
+	require.NoError(t, json.Unmarshal(made.Payload, &payload))
+	a, err := DecodeAuthorization(payload.Authorization)
+	require.NoError(t, err)
+	require.Equal(t, vault, a.From)
+	kinds := abi.Arguments{}
+	for _, name := range []string{"address", "uint256", "uint256", "uint256", "bytes32", "bytes"} {
+		kind, err := abi.NewType(name, "", nil)
+		require.NoError(t, err)
+		kinds = append(kinds, abi.Argument{Type: kind})
+	}
+	wrapped := common.FromHex(payload.Signature)
+	read, err := kinds.Unpack(wrapped)
+	require.NoError(t, err)
+	again, err := kinds.Pack(read...)
+	require.NoError(t, err)
+	require.Equal(t, again, wrapped, "canonical")
+	require.Equal(t, common.HexToAddress(payee), read[0])
+	require.Equal(t, big.NewInt(10_000), read[1])
+	require.Equal(t, a.Nonce, read[4])
+	signature := read[5].([]byte)
+	require.Len(t, signature, 65)
+	digest, err := Digest(usdc, a)
+	require.NoError(t, err)
+	require.Equal(t, [][32]byte{digest}, signer.digests)
+	signature[64] -= 27
+	key, err := crypto.SigToPub(digest[:], signature)
+	require.NoError(t, err)
+	require.Equal(t, us, crypto.PubkeyToAddress(*key).Hex())
+
+	agent, _, err := RecoverAgent(sepolia, usdc, made.Payload)
+	require.NoError(t, err)
+	require.Equal(t, us, agent)
+	_, _, err = Recover(sepolia, usdc, made.Payload)
+	require.Error(t, err, "it is no signature of the payer")
+}
+
+// Nothing is signed that is not exactly a payment out of that vault.
+func TestOrdersThatNoVaultPays(t *testing.T) {
+	for name, spoil := range map[string]func(o *x402.Order, e *Exact){
+		"no source":       func(o *x402.Order, _ *Exact) { o.Source = "" },
+		"the agent's own": func(o *x402.Order, _ *Exact) { o.Source = us },
+		"a stranger's":    func(o *x402.Order, _ *Exact) { o.Source = stranger },
+		"to the vault":    func(o *x402.Order, _ *Exact) { o.Requirement.PayTo = vault },
+		"to the agent":    func(o *x402.Order, _ *Exact) { o.Requirement.PayTo = us },
+		"a challenge of MPP": func(o *x402.Order, _ *Exact) {
+			o.Requirement.Charge = &x402.Charge{ID: "x", Realm: "y"}
+		},
+		"no vault named": func(_ *x402.Order, e *Exact) { e.vaults = nil },
+		"tampered with": func(_ *x402.Order, e *Exact) {
+			e.encode = func(a Authorization3009) ([]byte, error) {
+				a.From = us
+				return EncodeAuthorization(a)
+			}
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			f, signer, o := newFakeNode(t), testSigner(t), order(2)
+			o.Source = vault
+			e := f.payingFromVault(t, signer)
+			spoil(&o, e)
+			_, err := e.Authorize(t.Context(), o)
+			require.Error(t, err)
+			require.Empty(t, signer.digests)
+		})
+	}
+}
+
+func TestRecoverAgentIsStrict(t *testing.T) {
+	o := order(2)
+	o.Source = vault
+	made, err := newFakeNode(t).payingFromVault(t, testSigner(t)).Authorize(t.Context(), o)
+	require.NoError(t, err)
+	a, wrapped, err := decodePayload(made.Payload)
+	require.NoError(t, err)
+	object, err := EncodeAuthorization(a)
+	require.NoError(t, err)
+	for i := range wrapped {
+		if i >= signatureStart && i < signatureStart+65 {
+			continue // the agent's signature itself: another one is another agent's, or none
+		}
+		bad := bytes.Clone(wrapped)
+		bad[i] ^= 1
+		payload, err := encodePayload(object, bad)
+		require.NoError(t, err)
+		_, _, err = RecoverAgent(sepolia, usdc, payload)
+		require.Error(t, err, "byte %d", i)
+	}
+	for _, bad := range [][]byte{nil, wrapped[:319], append(bytes.Clone(wrapped), 0), wrapped[:65]} {
+		payload, err := encodePayload(object, bad)
+		require.NoError(t, err)
+		_, _, err = RecoverAgent(sepolia, usdc, payload)
+		require.Error(t, err)
+	}
+}

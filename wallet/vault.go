@@ -1,0 +1,81 @@
+package wallet
+
+import (
+	"bytes"
+	"encoding/binary"
+	"slices"
+)
+
+// VaultTransaction is a transaction of EIP-1559 with which an owner makes a vault, or changes one: no coin
+// of the network moves with it.
+type VaultTransaction struct {
+	ChainID, Nonce, Gas uint64
+	Tip, MaxFee         [32]byte // wei for each gas, big endian
+	To                  string   // "": it makes a contract
+	Data                []byte
+}
+
+// ownerCalls are the calls that an owner signs, by their selectors: of the vault allow, revoke, deposit and
+// withdraw, of the token approve.
+var ownerCalls = [][]byte{{0x28, 0x14, 0x2c, 0xf7}, {0xb6, 0x54, 0x9f, 0x75}, {0xb6, 0xb5, 0x5f, 0x25},
+	{0x2e, 0x1a, 0x7d, 0x4d}, {0x09, 0x5e, 0xa7, 0xb3}}
+
+// SignVaultTransaction signs t: r ‖ s ‖ v, v 27 or 28. i is the key of the vault's owner, from their own
+// file and never stored; the wallet's own key signs no transaction. Other calls than those of a vault are
+// refused.
+func (i Imported) SignVaultTransaction(t VaultTransaction) (sig [65]byte, err error) {
+	if i.secret == nil || i.Chain != ChainEVM {
+		return sig, unsupported("it takes the owner's EVM key")
+	}
+	to := addressWord(t.To)
+	switch {
+	case t.To == "" && len(t.Data) == 0, t.To != "" && to == nil:
+		return sig, unsupported("it is for nobody")
+	case t.To != "" && !slices.ContainsFunc(ownerCalls, t.calls):
+		return sig, unsupported("it is no call of a vault's owner")
+	case t.ChainID == 0:
+		return sig, unsupported("it names no chain")
+	}
+	if t.To != "" {
+		to = to[12:]
+	}
+	digest := [32]byte(keccak256(append([]byte{2}, rlpList(
+		rlpNumber(uintWord(t.ChainID)), rlpNumber(uintWord(t.Nonce)),
+		rlpNumber(t.Tip[:]), rlpNumber(t.MaxFee[:]), rlpNumber(uintWord(t.Gas)),
+		rlpString(to), rlpString(nil), rlpString(t.Data), rlpList())...)))
+	public, err := publicKey(i.secret)
+	if err != nil {
+		return sig, err
+	}
+	var work [nonceWork]byte
+	sig, err = signer{secret: i.secret, work: &work, public: public}.sign(&digest)
+	sig[64] += 27
+	return sig, err
+}
+
+func (t VaultTransaction) calls(selector []byte) bool { return bytes.HasPrefix(t.Data, selector) }
+
+// Recursive Length Prefix (yellow paper, appendix B), as far as a transaction needs it. It shares no code
+// with what made the transaction.
+
+func rlpNumber(word []byte) []byte { return rlpString(bytes.TrimLeft(word, "\x00")) }
+
+func rlpString(b []byte) []byte {
+	if len(b) == 1 && b[0] < 0x80 {
+		return b
+	}
+	return append(rlpLength(0x80, len(b)), b...)
+}
+
+func rlpList(items ...[]byte) []byte {
+	all := slices.Concat(items...)
+	return append(rlpLength(0xc0, len(all)), all...)
+}
+
+func rlpLength(kind byte, n int) []byte {
+	if n < 56 {
+		return []byte{kind + byte(n)}
+	}
+	length := bytes.TrimLeft(binary.BigEndian.AppendUint64(nil, uint64(n)), "\x00")
+	return append([]byte{kind + 55 + byte(len(length))}, length...)
+}
