@@ -172,7 +172,8 @@ func (p *Program) root(ui *ui) *cobra.Command {
 		{"Rules", []*cobra.Command{p.policyCommand(ui), p.budgetCommand(ui)}},
 		{"Sell", []*cobra.Command{p.paywallCommand(ui)}},
 		{"Decide", []*cobra.Command{p.approvalsCommand(ui), p.approveCommand(ui), p.denyCommand(ui),
-			p.delegationCommand(ui), p.channelCommand(ui), p.freezeCommand(ui), p.unfreezeCommand(ui)}},
+			p.delegationCommand(ui), p.vaultCommand(ui), p.channelCommand(ui), p.freezeCommand(ui),
+			p.unfreezeCommand(ui)}},
 		{"More", []*cobra.Command{p.versionCommand(ui), p.manCommand(), helpCommand(root)}},
 	} {
 		root.AddGroup(&cobra.Group{ID: group.title, Title: group.title})

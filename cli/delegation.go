@@ -3,8 +3,8 @@ package cli
 import (
 	"context"
 	"slices"
-
 	"strings"
+	"time"
 
 	"github.com/spf13/cobra"
 
@@ -87,9 +87,22 @@ func (u *ui) delegation(out tools.DelegationOut, asset x402.AssetInfo) {
 		}
 		return a.Units(asset.Decimals) + " " + asset.Symbol
 	}
-	rows := [][]string{{"token account", out.OwnerTokenAccount}, {"network", x402.Title(out.Network)},
+	account := "token account"
+	if out.PerPeriod != nil {
+		account = "vault"
+	}
+	rows := [][]string{{account, out.OwnerTokenAccount}, {"network", x402.Title(out.Network)},
 		{"token", out.TokenMint}, {"delegate", delegate}, {"may spend", tokens(out.RemainingAmount)},
 		{"at most ever seen", tokens(out.OriginalAmount)}, {"balance", tokens(out.Balance)}}
+	if out.PerPeriod != nil {
+		more := ""
+		if out.MoreAt != "" {
+			more = "; the next at " + out.MoreAt
+		}
+		period := time.Duration(out.PeriodSeconds) * time.Second
+		rows = append(rows, []string{"owner", out.Owner}, []string{"in one payment", tokens(*out.PerPayment)},
+			[]string{"more every " + period.String(), tokens(*out.PerPeriod) + more})
+	}
 	if out.Frozen {
 		rows = append(rows, []string{"frozen", "by the token's issuer"})
 	}

@@ -12,6 +12,7 @@ type ConfigOptions struct {
 	Budget       string   // lines of [budget]
 	Policy       string   // further lines of [policy]
 	TokenAccount string   // the owner's token account on Solana; empty: none is named
+	Vault        string   // the owner's vault on EVM; empty: none is named
 	Facilitators []string // URLs in order; nil: the lab's
 	Loopback     []string // further URLs or host:port entries that plain http is allowed for
 	More         string   // further tables
@@ -40,7 +41,11 @@ func (l *Lab) Config(options ConfigOptions) string {
 
 	table("[budget]", options.Budget)
 	table("[policy]", fmt.Sprintf("loopback = [\"%s\"]", strings.Join(hosts, `", "`)), options.Policy)
-	table(fmt.Sprintf("[networks.%q]", l.EVM.Network), set("rpc", l.EVM.URL))
+	evm := []string{set("rpc", l.EVM.URL)}
+	if options.Vault != "" {
+		evm = append(evm, set("vault", options.Vault))
+	}
+	table(fmt.Sprintf("[networks.%q]", l.EVM.Network), evm...)
 	svm := []string{set("rpc", l.SVM.URL)}
 	if options.TokenAccount != "" {
 		svm = append(svm, set("token_account", options.TokenAccount))

@@ -45,9 +45,11 @@ type balanceRow struct {
 	Available *money.Amount `json:"available,omitempty"`
 	Error     string        `json:"error,omitempty"`
 	ErrorCode x402.Code     `json:"errorCode,omitempty"`
+
+	vault string // the row is of the owner's vault; "": of what the agent has, or is delegated
 }
 
-const balanceDescription = `What can be spent: per network the balance, what the owner delegated (Solana) and what unfinished payments hold; and what is left of each budget.`
+const balanceDescription = `What can be spent: per network the balance, what the owner lets the agent spend (SPL delegation, EVM vault) and what unfinished payments hold; and what is left of each budget.`
 
 // Balance reads the chains and the budgets. Its error is an *x402.Error; trouble with one node is in its row.
 func (w *Wallet) Balance(ctx context.Context, network, asset string) (out BalanceOut, err error) {
@@ -73,9 +75,15 @@ func (w *Wallet) OnChain(ctx context.Context, network, asset string) (rows []bal
 		return rows, "", err
 	}
 	for _, network := range networks {
-		for _, a := range w.assets(network, asset) {
-			rows = append(rows, balanceRow{Network: network, Asset: a.Address, Symbol: a.Symbol,
-				Decimals: a.Decimals})
+		vault := w.EVM.VaultOn(network)
+		for i, a := range w.assets(network, asset) {
+			row := balanceRow{Network: network, Asset: a.Address, Symbol: a.Symbol, Decimals: a.Decimals}
+			if vault != "" && i == 0 { // it pays first
+				ofVault := row
+				ofVault.vault = vault
+				rows = append(rows, ofVault)
+			}
+			rows = append(rows, row)
 		}
 	}
 	if len(rows) == 0 && asset != "" {
@@ -230,8 +238,12 @@ func (w *Wallet) fill(ctx context.Context, row *balanceRow) {
 		return
 	}
 	row.Address = on.Address()
+	read := on.Funds
+	if row.vault != "" {
+		read, row.Address = w.Engine.Vaults.Funds, row.vault
+	}
 	asset, _ := w.Engine.Assets.Asset(row.Network, row.Asset)
-	funds, err := on.Funds(ctx, row.Network, asset)
+	funds, err := read(ctx, row.Network, asset)
 	if err == nil {
 		var held map[string]money.Amount
 		if held, err = w.Store.HeldOn(ctx, row.Network, funds.Source); err == nil {

@@ -1,6 +1,7 @@
 package tools
 
 import (
+	"cmp"
 	"context"
 	"slices"
 	"strings"
@@ -12,8 +13,8 @@ import (
 
 // delegationIn is what x402_check_delegation takes.
 type delegationIn struct {
-	TokenAccount string `json:"tokenAccount,omitempty" jsonschema:"default: the configured one, else the one that delegates to this agent"`
-	Network      string `json:"network,omitempty" jsonschema:"Solana network; default: the preferred one"`
+	TokenAccount string `json:"tokenAccount,omitempty" jsonschema:"or a vault (EVM); default: the configured one, else the one that delegates to this agent"`
+	Network      string `json:"network,omitempty" jsonschema:"default: the preferred one"`
 }
 
 // DelegationOut is the answer of x402_check_delegation. Amounts are atomic units.
@@ -28,10 +29,18 @@ type DelegationOut struct {
 	Frozen            bool         `json:"frozen"`
 	Balance           money.Amount `json:"balance"`
 	Network           string       `json:"network"`
-	Next              x402.Next    `json:"next"`
+
+	// of a vault alone, which is named in ownerTokenAccount
+	Owner         string        `json:"owner,omitempty"`
+	PerPayment    *money.Amount `json:"perPayment,omitempty"`
+	PerPeriod     *money.Amount `json:"perPeriod,omitempty"`
+	PeriodSeconds int64         `json:"periodSeconds,omitempty"`
+	MoreAt        string        `json:"moreAt,omitempty"` // when perPeriod is added
+
+	Next x402.Next `json:"next"`
 }
 
-const delegationDescription = `What an owner's SPL token account lets this agent spend.`
+const delegationDescription = `What an owner's SPL token account, or vault on an EVM chain, lets this agent spend.`
 
 // CheckDelegation reads a delegation from the chain; "" are the defaults. Its error is an *x402.Error.
 func (w *Wallet) CheckDelegation(ctx context.Context, network, account string) (DelegationOut, error) {
@@ -40,6 +49,9 @@ func (w *Wallet) CheckDelegation(ctx context.Context, network, account string) (
 	network, account, err := w.delegationAsked(ctx, network, account)
 	if err != nil {
 		return DelegationOut{}, withCode(x402.CheckFailed, "the delegation could not be looked up", err)
+	}
+	if !x402.IsSolana(network) {
+		return w.checkVault(ctx, network, account)
 	}
 	d, err := w.Solana.Delegation(ctx, network, account)
 	if err != nil {
@@ -75,33 +87,45 @@ func (d DelegationOut) next() x402.Next {
 		Say: "Your token account lets me spend nothing; this allows me up to the amount that you put there."}
 }
 
-// delegationAsked is the account that is meant: the one asked for, else the configured one, else
-// the one that delegates to this agent.
+// delegationAsked is the account that is meant, a token account or a vault: the one asked for, else the
+// configured one, else the one that delegates to this agent.
 func (w *Wallet) delegationAsked(ctx context.Context, network, account string) (string, string, error) {
-	networks := slices.DeleteFunc(slices.Clone(w.Networks), func(n string) bool { return !x402.IsSolana(n) })
-	if network != "" {
-		wanted, _ := x402.Network(network)
-		if !slices.Contains(networks, wanted) {
-			return "", "", x402.Errorf(x402.InvalidArgument,
-				"the network %s is not a Solana network that is configured", x402.Quote(network)).
-				WithHint("configured are: %s", strings.Join(networks, ", "))
+	wanted, _ := x402.Network(network)
+	isMeant := func(n string) bool {
+		if network != "" {
+			return n == wanted
 		}
-		networks = []string{wanted}
+		return account == "" || strings.HasPrefix(account, "0x") == !x402.IsSolana(n)
 	}
-	if len(networks) == 0 {
-		return "", "", x402.Errorf(x402.NoDelegation,
-			"no Solana network is configured; only Solana has delegations").
-			WithHint("the owner adds a Solana network to config.toml").
-			WithCommand(x402.Command("policy", "seal"), "No Solana network is configured: please add one "+
-				"under [networks] in config.toml, and seal the rules.")
-	}
-	if account != "" {
-		return w.networkOf(ctx, networks, account), account, nil
+	networks := slices.DeleteFunc(slices.Clone(w.Networks), func(n string) bool { return !isMeant(n) })
+	isVault := strings.HasPrefix(account, "0x")
+	switch {
+	case len(networks) == 0 && network != "":
+		return "", "", x402.Errorf(x402.InvalidArgument, "the network %s is not configured",
+			x402.Quote(network)).WithHint("configured are: %s", titles(w.Networks))
+	case account != "" && (len(networks) == 0 || x402.IsSolana(networks[0]) == isVault):
+		return "", "", x402.Errorf(x402.InvalidArgument, "%s is no account of a network that is meant",
+			x402.Quote(account)).WithHint("configured are: %s", titles(w.Networks))
+	case isVault:
+		return w.networkOfVault(networks, account), account, nil
 	}
 	for _, network := range networks {
-		if account := w.TokenAccounts[network]; account != "" {
-			return network, account, nil
+		if named := cmp.Or(w.TokenAccounts[network], w.EVM.VaultOn(network)); named != "" && account == "" {
+			return network, named, nil
 		}
+	}
+	networks = slices.DeleteFunc(networks, func(n string) bool { return !x402.IsSolana(n) })
+	switch {
+	case len(networks) == 0 && network != "":
+		return "", "", noVault(wanted)
+	case len(networks) == 0:
+		return "", "", x402.Errorf(x402.NoDelegation,
+			"no Solana network is configured, and no vault on another one").
+			WithHint("the owner adds a Solana network to config.toml, or makes a vault").
+			WithCommand(x402.Command("vault", "deploy"), "Nothing is set up from which I may spend your "+
+				"money: please make a vault, or add a Solana network in config.toml.")
+	case account != "":
+		return w.networkOf(ctx, networks, account), account, nil
 	}
 	var err error // of the preferred one
 	for _, network := range networks {
@@ -116,7 +140,8 @@ func (w *Wallet) delegationAsked(ctx context.Context, network, account string) (
 	return "", "", err
 }
 
-// networkOf is the network that has a token account, as far as their nodes can tell; else the preferred one.
+// networkOf is the network that has a token account, as far as their nodes can tell; else the preferred
+// one.
 func (w *Wallet) networkOf(ctx context.Context, networks []string, account string) string {
 	if len(networks) > 1 {
 		for _, network := range networks {
@@ -162,11 +187,12 @@ type revokeIn struct {
 // revokeOut is its answer.
 type revokeOut struct {
 	Network      string `json:"network"`
-	TokenAccount string `json:"tokenAccount"`
+	TokenAccount string `json:"tokenAccount"` // or the vault
 	Owner        string `json:"owner"`
-	Transaction  string `json:"transaction"` // base64, to be signed by Owner, who pays its fee
-	Command      string `json:"command"`     // for the owner
-	Frozen       bool   `json:"frozen"`
+	// to be signed by Owner, who pays its fee: base64 (Solana), or hex of an EIP-1559 transaction
+	Transaction string `json:"transaction"`
+	Command     string `json:"command"` // for the owner
+	Frozen      bool   `json:"frozen"`
 
 	Next x402.Next `json:"next"`
 }
@@ -183,9 +209,12 @@ func (w *Wallet) revoke(ctx context.Context, in revokeIn) (revokeOut, error) {
 	}
 	if in.Freeze {
 		// first, whatever the node says: for every network, as the account's owner is the same there
-		if err := w.freeze(ctx, account); err != nil {
+		if err := w.freeze(ctx, network, account); err != nil {
 			return revokeOut{}, err
 		}
+	}
+	if !x402.IsSolana(network) {
+		return w.revokeVault(ctx, network, account, in.Freeze)
 	}
 	c, err := w.Solana.Revoke(ctx, network, account)
 	if err != nil {
@@ -202,8 +231,16 @@ func (w *Wallet) revoke(ctx context.Context, in revokeIn) (revokeOut, error) {
 	}, nil
 }
 
-// freeze stops payments from a token account. A text that is no address freezes nothing.
-func (w *Wallet) freeze(ctx context.Context, account string) error {
+// freeze stops payments from a token account or vault. A text that is no address freezes nothing.
+func (w *Wallet) freeze(ctx context.Context, network, account string) error {
+	why := "its delegation is to be revoked"
+	if !x402.IsSolana(network) {
+		v, err := w.EVM.ReadVault(ctx, network, account) // its address as payments name it
+		if err != nil {
+			return err
+		}
+		return w.freezeOn(ctx, network, v.Address, why)
+	}
 	const base58 = "123456789ABCDEFGHJKLMNPQRSTUVWXYZabcdefghijkmnopqrstuvwxyz"
 	if len(account) < 32 || len(account) > 44 || strings.Trim(account, base58) != "" { // base58 of 32 bytes
 		return x402.Errorf(x402.InvalidArgument, "tokenAccount is not a Solana address")
@@ -212,11 +249,17 @@ func (w *Wallet) freeze(ctx context.Context, account string) error {
 		if !x402.IsSolana(network) {
 			continue
 		}
-		if err := w.Store.Freeze(ctx, history.Freeze{Network: network, Account: account, By: "agent",
-			Why: "its delegation is to be revoked"}); err != nil {
+		if err := w.freezeOn(ctx, network, account, why); err != nil {
 			return err
 		}
 	}
-	_ = w.Engine.Guard.CheckpointIfUnlocked(ctx) // it is frozen all the same
 	return nil
+}
+
+func (w *Wallet) freezeOn(ctx context.Context, network, account, why string) error {
+	err := w.Store.Freeze(ctx, history.Freeze{Network: network, Account: account, By: "agent", Why: why})
+	if err == nil {
+		_ = w.Engine.Guard.CheckpointIfUnlocked(ctx) // it is frozen all the same
+	}
+	return err
 }

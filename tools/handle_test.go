@@ -113,7 +113,8 @@ const secret = "4c0883a69102937d6231471b5dbb6204fe5129617082792ae468d01a3f362318
 // traitor is a transport, a chain and a wallet that panic with a secret, or fail with one.
 type traitor struct {
 	solanaChain // for what is not called
-	err         error
+	evmChain
+	err error
 }
 
 func (t traitor) fail() error {
@@ -130,7 +131,8 @@ func (t traitor) Ask(context.Context, seller.Request) (*seller.Answer, error) {
 func (t traitor) Present(context.Context, seller.Request, x402.Attachment) (*seller.Answer, error) {
 	return nil, t.fail()
 }
-func (t traitor) Address() string { return "0x1" }
+func (t traitor) Address() string       { return "0x1" }
+func (t traitor) VaultOn(string) string { return "" }
 func (t traitor) Funds(context.Context, string, x402.AssetInfo) (x402.Funds, error) {
 	return x402.Funds{}, t.fail()
 }

@@ -31,7 +31,7 @@ type Wallet struct {
 	Engine *pay.Engine
 	Store  *history.Store
 	Keys   keys
-	EVM    chain
+	EVM    evmChain
 	Solana solanaChain
 
 	Facilitators *facilitator.Client // nil: none
@@ -82,6 +82,27 @@ type chain interface {
 	// Clock asks a network's node for its time; zero: it does not say. A node of another chain
 	// is CHECK_FAILED.
 	Clock(ctx context.Context, network string) (time.Time, error)
+}
+
+// evmChain also reads owners' vaults, and builds and sends what their owners sign.
+type evmChain interface {
+	chain
+	// VaultOn is the address of the vault that config.toml names on a network; "": none.
+	VaultOn(network string) string
+	ReadVault(ctx context.Context, network, address string) (x402.Vault, error)
+	DeployVault(ctx context.Context, network, owner string, asset x402.AssetInfo,
+		l x402.VaultLimits) (x402.OwnerTransaction, error)
+	AllowVault(ctx context.Context, v x402.Vault, l x402.VaultLimits) (x402.OwnerTransaction, error)
+	RevokeVault(ctx context.Context, v x402.Vault) (x402.OwnerTransaction, error)
+	ApproveVault(ctx context.Context, v x402.Vault, amount money.Amount) (x402.OwnerTransaction, error)
+	DepositVault(ctx context.Context, v x402.Vault, amount money.Amount) (x402.OwnerTransaction, error)
+	WithdrawVault(ctx context.Context, v x402.Vault, amount money.Amount) (x402.OwnerTransaction, error)
+	// VaultAddress is where the vault of a deployment will be.
+	VaultAddress(t x402.OwnerTransaction) string
+	// Unsigned is a transaction's bytes without a signature.
+	Unsigned(t x402.OwnerTransaction) ([]byte, error)
+	// SendOwner waits until the transaction is in a block, and names it.
+	SendOwner(ctx context.Context, t x402.OwnerTransaction, signature [65]byte) (string, error)
 }
 
 // solanaChain also reads SPL token accounts, and builds and sends what their owners sign.

@@ -399,7 +399,7 @@ func TestDelegation(t *testing.T) {
 	require.Equal(t, w.Owner, d["delegate"])
 
 	for i, in := range []map[string]any{
-		{"tokenAccount": "not an address"}, {"tokenAccount": "0x036CbD53842c5426634e7929541eC2318f3dCF7e"},
+		{"tokenAccount": "not an address"}, {"tokenAccount": "0x036CbD"},
 		{"network": sandbox.EVM, "tokenAccount": account},
 		{"network": "solana:5eykt4UsFv8P8NJdTREpY1vzqKqZKvdp"}, {"network": "moon"},
 	} {
@@ -407,6 +407,9 @@ func TestDelegation(t *testing.T) {
 			require.Equal(t, x402.InvalidArgument, c.refused("x402_check_delegation", in).Error, in)
 		})
 	}
+	f = c.refused("x402_check_delegation",
+		map[string]any{"tokenAccount": "0x036CbD53842c5426634e7929541eC2318f3dCF7e"})
+	require.Equal(t, x402.NoDelegation, f.Error, "that is a token, and no vault")
 	f = c.refused("x402_check_delegation", map[string]any{"tokenAccount": w.FeePayer})
 	require.Equal(t, x402.NoDelegation, f.Error, "nothing lies there")
 	w.Inject("solana node down", math.MaxInt)

@@ -15,6 +15,7 @@ import (
 	"github.com/stretchr/testify/require"
 	"rsc.io/qr"
 
+	"x402-wallet/chain/evm"
 	"x402-wallet/history"
 	"x402-wallet/x402"
 	"x402-wallet/x402/money"
@@ -22,13 +23,16 @@ import (
 
 // ledgers is a chain on which the wallet has something, or whose node is silent.
 type ledgers struct {
-	mu      sync.Mutex
-	asked   int
-	balance map[string]uint64 // by network; the node of others is silent
-	waits   bool
+	*evm.Exact // for what is not called
+	mu         sync.Mutex
+	asked      int
+	balance    map[string]uint64 // by network; the node of others is silent
+	waits      bool
 }
 
 func (c *ledgers) Address() string { return "0xEvmAddress" }
+
+func (c *ledgers) VaultOn(string) string { return "" }
 
 func (c *ledgers) Clock(context.Context, string) (time.Time, error) { return time.Time{}, nil }
 
