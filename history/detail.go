@@ -109,9 +109,9 @@ func readStep(text string) (d step, err error) {
 	if all && known {
 		return d, nil
 	}
-	d = step{}
-	err = json.Unmarshal([]byte(text), &d)
-	return d, err
+	var other step // not d, which then would be allocated for every detail
+	err = json.Unmarshal([]byte(text), &other)
+	return other, err
 }
 
 // text is where a name's text belongs; nil: nowhere.
@@ -200,9 +200,9 @@ func readSignature(text string) (g signature, err error) {
 	if all && known {
 		return g, nil
 	}
-	g = signature{}
-	err = json.Unmarshal([]byte(text), &g)
-	return g, err
+	var other signature
+	err = json.Unmarshal([]byte(text), &other)
+	return other, err
 }
 
 // text is where a name's text belongs; nil: nowhere.

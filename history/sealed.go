@@ -318,4 +318,6 @@ func digestOf(data []byte) string {
 	return encodeDigest(sum[:])
 }
 
-func encodeDigest(sum []byte) string { return base64.RawURLEncoding.EncodeToString(sum) }
+func encodeDigest(sum []byte) string {
+	return string(base64.RawURLEncoding.AppendEncode(make([]byte, 0, 64), sum))
+}

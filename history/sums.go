@@ -141,18 +141,19 @@ func (r *rate) add(at int64) {
 	if len(r.Counts) == 0 {
 		r.From = at
 	}
-	newest := max(at, r.From+int64(len(r.Counts))-1)
-	from := max(min(at, r.From), newest-rateSpan)
-	counts := make([]int, newest-from+1)
-	for i, n := range r.Counts {
-		if r.From+int64(i) >= from {
-			counts[r.From+int64(i)-from] = n
-		}
+	if at < r.From { // room before it, as far back as a rate goes
+		before := max(0, min(r.From-at, rateSpan+1-int64(len(r.Counts))))
+		r.Counts, r.From = slices.Insert(r.Counts, 0, make([]int, before)...), r.From-before
 	}
-	if at >= from {
-		counts[at-from]++
+	from := max(r.From, at-rateSpan)
+	r.Counts = slices.Delete(r.Counts, 0, int(min(from-r.From, int64(len(r.Counts)))))
+	r.From = from
+	for r.From+int64(len(r.Counts)) <= at {
+		r.Counts = append(r.Counts, 0)
 	}
-	r.From, r.Counts = from, counts
+	if at >= r.From {
+		r.Counts[at-r.From]++
+	}
 }
 
 // between counts what was signed after one time and up to another.
@@ -250,6 +251,7 @@ func (s *sums) cache(text []byte) {
 func (s *sums) clone() sums {
 	c := *s
 	c.Days, c.Months, c.Failures = slices.Clone(s.Days), slices.Clone(s.Months), slices.Clone(s.Failures)
+	c.Seconds.Counts, c.Minutes.Counts = slices.Clone(s.Seconds.Counts), slices.Clone(s.Minutes.Counts)
 	for _, list := range [][]windowSum{c.Days, c.Months} {
 		for i := range list {
 			list[i].Hosts, list[i].Paid = slices.Clone(list[i].Hosts), slices.Clone(list[i].Paid)

@@ -319,14 +319,14 @@ func (t *tx) append(payment int64, event string, detail any, mac func([]byte) ([
 
 // link is SHA-256 over the previous hash and the row's columns, each behind its length.
 func link(previous []byte, at int64, columns ...string) []byte {
-	h := sha256.New()
-	h.Write(previous)
-	h.Write(binary.BigEndian.AppendUint64(nil, uint64(at)))
+	data := append(make([]byte, 0, 2048), previous...) // on the stack, mostly
+	data = binary.BigEndian.AppendUint64(data, uint64(at))
 	for _, column := range columns {
-		h.Write(binary.BigEndian.AppendUint64(nil, uint64(len(column))))
-		h.Write([]byte(column))
+		data = binary.BigEndian.AppendUint64(data, uint64(len(column)))
+		data = append(data, column...)
 	}
-	return h.Sum(nil)
+	sum := sha256.Sum256(data)
+	return sum[:]
 }
 
 // AcquireLease makes this process the one that works on an unfinished payment, and whose client
