@@ -173,12 +173,15 @@ func (t *tx) isAsChained(id string, payment int64, digest []byte, c Content) err
 	is := contentDetail{SHA256: encodeDigest(digest), Bytes: c.Size, Status: int64(c.Status), Type: c.Type,
 		Truncated: c.Truncated}
 	if is != said || (c.Removed == "" && !isBody) {
-		return x402.Errorf(x402.LedgerCorrupt,
-			"what is stored as the content of %s is not what was stored", id).
-			WithHint("somebody changed the ledger: stop every process of this wallet and look at " +
-				"x402-wallet history verify")
+		return anotherContent(id)
 	}
 	return nil
+}
+
+func anotherContent(id string) error {
+	return x402.Errorf(x402.LedgerCorrupt, "what is stored as the content of %s is not what was stored", id).
+		WithHint("somebody changed the ledger: stop every process of this wallet and look at " +
+			"x402-wallet history verify")
 }
 
 // ContentUse says how much content is stored, in bytes.
@@ -352,86 +355,4 @@ func (s *Store) giveBack(ctx context.Context, keep int64) error {
 		_, err := c.ExecContext(ctx, `PRAGMA wal_checkpoint(PASSIVE)`)
 		return ledgerError("give space back", err)
 	})
-}
-
-// storedContent is a row of contents, and of bodies: the bytes themselves are compared by VerifyContent, and
-// when they are given out.
-type storedContent struct {
-	status, truncated, size, spare int64
-	typ, removed                   string
-	sha256                         []byte
-	length                         *int64 // of the bytes that are there; nil: there are none
-}
-
-const contentColumns = `c.http_status, c.type, c.truncated, c.size, c.sha256, c.spare, c.removed, length(b.body)`
-
-// contentKinds are the kinds of these columns, which are missing where there is no content.
-const contentKinds = "ITIIBITI"
-
-// contentFrom is the content in a row, its columns from one on; nil: there is none.
-func contentFrom(v values, first int) *storedContent {
-	if v[first] == nil {
-		return nil
-	}
-	found := &storedContent{status: v.int(first), typ: v.text(first + 1), truncated: v.int(first + 2),
-		size: v.int(first + 3), sha256: v.bytes(first + 4), spare: v.int(first + 5),
-		removed: v.text(first + 6)}
-	if length, isThere := v[first+7].(int64); isThere {
-		found.length = &length
-	}
-	return found
-}
-
-// agrees reports whether a payment's content, or none (nil), is what the audit chain says was bought, where
-// it says anything.
-func (c *storedContent) agrees(p storedPayment, bought contentDetail) bool {
-	if c == nil || bought.SHA256 == "" {
-		return c == nil && bought.SHA256 == ""
-	}
-	spare := p.delivered == 1 || State(p.state) == Failed || c.status < 200 || c.status > 299
-	isThere := c.length != nil && *c.length == c.size
-	return c.truncated>>1 == 0 && c.spare>>1 == 0 && (c.spare == 1) == spare &&
-		(c.removed == "") == isThere && (c.removed == "" || c.length == nil) &&
-		bought == contentDetail{SHA256: encodeDigest(c.sha256), Bytes: c.size, Status: c.status,
-			Type: c.typ, Truncated: c.truncated == 1}
-}
-
-// VerifyContent reads all content that is stored, and finds bytes that somebody changed: a page at a time,
-// each in a reading of its own.
-func (s *Store) VerifyContent(ctx context.Context) (bytes int64, err error) {
-	for after, more := int64(math.MinInt64), true; more && err == nil; {
-		err = s.view(ctx, func(t *tx) (err error) {
-			var page int64
-			page, after, more, err = t.contentPage(after)
-			bytes += page
-			return err
-		})
-	}
-	return bytes, err
-}
-
-// pageOfContent is how many contents one reading compares.
-const pageOfContent = 100
-
-// contentPage compares the stored contents behind one, and says which was the last and whether there are
-// more.
-func (t *tx) contentPage(after int64) (bytes, last int64, more bool, err error) {
-	type place struct {
-		payment int64
-		id      string
-	}
-	page, err := collect(t, func(row scanner) (p place, err error) {
-		err = row.Scan(&p.payment, &p.id)
-		return p, err
-	}, `SELECT c.payment, p.id FROM contents c JOIN payments p ON p.seq = c.payment
-		WHERE c.removed = '' AND c.payment > ? ORDER BY c.payment LIMIT ?`, after, pageOfContent)
-	for _, p := range page {
-		if err != nil {
-			break
-		}
-		var c Content
-		c, err = t.content(p.id)
-		bytes, after = bytes+int64(len(c.Body)), p.payment
-	}
-	return bytes, after, len(page) == pageOfContent, err
 }

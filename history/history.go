@@ -15,8 +15,9 @@
 // asked.go says how often a person may be asked.
 //
 // What a signature believes: sealed.go (the chain's sealed rows), sums.go and memory.go (what they
-// hold), accept.go (a ledger as the owner accepts it); verify.go, replay.go and story.go compare all
-// of the ledger with the chain.
+// hold), accept.go (a ledger as the owner accepts it); verify.go, stories.go, story.go and replay.go
+// compare all of the ledger with the chain (verifycontent.go: the content with what the ledger says of it,
+// sample.go: a part); btree.go, stored.go and cursor.go read it for them.
 //
 // Under all of them, and SQLite's own: pack.go (texts that take little room), commit.go (changes that
 // share a transaction), walsync.go (what is on the disk when), filelock.go (processes that take turns),

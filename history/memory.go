@@ -34,12 +34,14 @@ type digest [digestSize]byte
 
 // memoryKey names an entry: a kind, and what tells it from others of that kind.
 func memoryKey(kind string, names ...string) []byte {
-	h := sha256.New()
-	for _, text := range append([]string{kind}, names...) {
-		h.Write(binary.BigEndian.AppendUint64(nil, uint64(len(text))))
-		h.Write([]byte(text))
+	data := binary.BigEndian.AppendUint64(make([]byte, 0, 1024), uint64(len(kind))) // on the stack, mostly
+	data = append(data, kind...)
+	for _, name := range names {
+		data = binary.BigEndian.AppendUint64(data, uint64(len(name)))
+		data = append(data, name...)
 	}
-	return h.Sum(nil)
+	sum := sha256.Sum256(data)
+	return sum[:]
 }
 
 // bucketOf is the bucket of an entry: the first 18 bits of its key.
@@ -357,21 +359,26 @@ func (m *memory) fill(entries map[string][]byte) error {
 	return nil
 }
 
-// tree returns the nodes over these entries, by their places, and sets the root.
+// tree is nodesOver of these entries.
 func (m *memory) tree(entries map[string][]byte) (map[int64][]byte, error) {
 	buckets := map[int64][]entry{}
 	for _, key := range slices.Sorted(maps.Keys(entries)) {
 		bucket := bucketOf([]byte(key))
 		buckets[bucket] = append(buckets[bucket], entry{[]byte(key), entries[key]})
 	}
-	below := map[int64]digest{} // by their index in their level
+	digests := map[int64]digest{}
 	for bucket, list := range buckets {
 		d, err := m.sum(nodePlace(memoryDepth, bucket), encodeEntries(list))
 		if err != nil {
 			return nil, err
 		}
-		below[bucket] = d
+		digests[bucket] = d
 	}
+	return m.nodesOver(digests)
+}
+
+// nodesOver returns the nodes over buckets of these digests, by their places, and sets the root.
+func (m *memory) nodesOver(below map[int64]digest) (map[int64][]byte, error) {
 	all := map[int64][]byte{}
 	for level := memoryDepth - 1; level >= 0; level-- {
 		nodes := map[int64][]byte{}

@@ -1,9 +1,7 @@
 package history
 
 import (
-	"bytes"
 	"crypto/hmac"
-	"encoding/hex"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -20,7 +18,7 @@ type replay struct {
 	t *tx
 	k Keyholder
 
-	stored func(number int64) (storedPayment, error) // a payment as it is in the table
+	stored func(number int64) (*storedPayment, error) // a payment as it is in the table
 
 	reservations int64
 	redates      []redate // read ahead of the chain
@@ -39,9 +37,9 @@ type replay struct {
 
 	newestSeal   int64
 	sums         sums
-	sealed       []byte            // the sums at the newest seal, without the memory's root
-	sealedDigest string            // the digest of the sums that the newest seal names
-	entries      map[string][]byte // of the memory
+	sealed       []byte   // the sums at the newest seal, without the memory's root
+	sealedDigest string   // the digest of the sums that the newest seal names
+	remembered   entrySet // of the memory
 }
 
 type redate struct{ seq, to int64 }
@@ -87,11 +85,21 @@ type rowDetail struct {
 	To                    int64
 }
 
+// read is what a row's detail holds.
+func (r auditRow) read() (d rowDetail, err error) {
+	if json.Unmarshal([]byte(r.detail), &d) != nil {
+		return d, r.unreadable()
+	}
+	return d, nil
+}
+
+func (r auditRow) unreadable() error { return corrupt("event %d (%s) cannot be read", r.seq, r.event) }
+
 func (t *tx) newReplay(k Keyholder) (*replay, error) {
 	r := &replay{t: t, k: k, paid: map[string]int64{}, approvals: map[string]*chainApproval{},
 		usedBy: map[int64]string{}, lifts: map[string]string{}, rules: map[string]string{},
 		channels: map[string]chainChannel{}, delegations: map[string]string{}, meta: map[string]string{},
-		imported: digestOf(nil), entries: map[string][]byte{}}
+		imported: digestOf(nil), remembered: newEntrySet()}
 	err := t.row(`SELECT coalesce(max(seq), 0) FROM audit WHERE seal IS NOT NULL`).Scan(&r.newestSeal)
 	return r, err
 }
@@ -111,9 +119,9 @@ func (r *replay) apply(row auditRow) error {
 	if row.payment != 0 && row.event != usedEvent && row.event != returnedEvent {
 		return nil
 	}
-	var d rowDetail
-	if json.Unmarshal([]byte(row.detail), &d) != nil {
-		return corrupt("event %d (%s) cannot be read", row.seq, row.event)
+	d, err := row.read()
+	if err != nil {
+		return err
 	}
 	if strings.HasPrefix(row.event, approvalEvent) {
 		return r.approval(row, d)
@@ -219,31 +227,38 @@ func (r *replay) sealedRow(row auditRow) error {
 				row.payment)
 		}
 	}
-	var d rowDetail
 	var err error
-	if row.event != signedEvent || row.seq == r.newestSeal { // of each signature that takes too long
-		err = json.Unmarshal([]byte(row.detail), &d)
-	}
-	switch {
-	case err != nil:
-	case row.event == signedEvent:
+	if row.event == signedEvent {
 		err = r.signed(row)
-	case row.event == expiredEvent:
-		err = r.expired(row)
-	case row.event == voucherEvent && d.Voucher != nil:
-		e := d.Voucher.entry()
-		r.entries[string(e.key)] = e.value
-	case row.event == sealedEvent && d.Accepted != nil:
-		r.restartFrom(*d.Accepted)
+	} else {
+		err = r.sealedOtherwise(row)
 	}
 	if _, isKnown := errors.AsType[*x402.Error](err); isKnown {
 		return err
 	}
 	if err != nil {
-		return corrupt("event %d (%s) cannot be read", row.seq, row.event)
+		return row.unreadable()
 	}
 	if row.seq == r.newestSeal {
+		d, err := row.read()
 		r.sealed, r.sealedDigest = r.sums.encode(), d.Sums
+		return err
+	}
+	return nil
+}
+
+// sealedOtherwise is what a sealed row says that is no signature: reading that of each would take too long.
+func (r *replay) sealedOtherwise(row auditRow) error {
+	d, err := row.read()
+	switch {
+	case err != nil:
+		return err
+	case row.event == expiredEvent:
+		return r.expired(row)
+	case row.event == voucherEvent && d.Voucher != nil:
+		r.remembered.put(d.Voucher.entry())
+	case row.event == sealedEvent && d.Accepted != nil:
+		r.restartFrom(*d.Accepted)
 	}
 	return nil
 }
@@ -261,10 +276,10 @@ func (r *replay) signed(row auditRow) error {
 	if err != nil {
 		return err
 	}
-	g.terms = p.terms()
+	g.terms = p.signedTerms()
 	r.sums.add(g)
 	for _, e := range remembered(p.id, g) {
-		r.entries[string(e.key)] = e.value
+		r.remembered.put(e)
 	}
 	return nil
 }
@@ -285,11 +300,11 @@ func (r *replay) expired(row auditRow) error {
 	if err != nil {
 		return err
 	}
-	g.terms = p.terms()
+	g.terms = p.signedTerms()
 	r.sums.subtract(g)
-	r.entries[string(expiredKey(p.id))] = []byte{1}
+	r.remembered.put(entry{expiredKey(p.id), []byte{1}})
 	if g.Key != "" {
-		delete(r.entries, string(idempotencyKey(g.Key)))
+		r.remembered.remove(idempotencyKey(g.Key))
 	}
 	return nil
 }
@@ -299,9 +314,9 @@ func (r *replay) restartFrom(s sums) {
 	r.sums = s
 	for _, c := range r.channels {
 		e := c.position.entry()
-		delete(r.entries, string(e.key))
+		r.remembered.remove(e.key)
 		if c.signed == "true" {
-			r.entries[string(e.key)] = e.value
+			r.remembered.put(e)
 		}
 	}
 }
@@ -404,86 +419,6 @@ func (r *replay) channelRows() error {
 		return err
 	}, key+`known, service, key, server, network, source, channel, epoch, nonce, amount, claimed`+
 		text("signed")+text("call")+text("refused")+` FROM channels`)
-}
-
-// sealedSums compares the sealed sums and the memory with what was signed. Without the key the digests
-// over the memory are believed.
-func (r *replay) sealedSums() error {
-	var now sums
-	var text string
-	var n int
-	err := r.t.row(`SELECT count(*), coalesce(max(sums), '') FROM sealed_sums`).Scan(&n, &text)
-	if err != nil {
-		return err
-	}
-	if r.newestSeal == 0 {
-		if n > 0 || len(r.entries) > 0 {
-			return corrupt("its sums are sealed, and nothing was ever signed")
-		}
-		return r.memoryRows(nil)
-	}
-	if n != 1 || r.sealedDigest != digestOf([]byte(text)) || json.Unmarshal([]byte(text), &now) != nil {
-		return corrupt("the sealed sums are not those of the newest sealed event")
-	}
-	root := now.Memory
-	if r.k.MAC != nil {
-		m := &memory{t: r.t, mac: r.k.MAC}
-		nodes, err := m.tree(r.entries)
-		if err != nil {
-			return err
-		}
-		if err := r.nodeRows(nodes); err != nil {
-			return err
-		}
-		root = hex.EncodeToString(m.root[:])
-	}
-	var again sums
-	_ = json.Unmarshal(r.sealed, &again) // our own
-	again.Memory = root
-	if !bytes.Equal(again.encode(), []byte(text)) {
-		return corrupt("the sealed sums are not what was signed comes to")
-	}
-	return r.memoryRows(r.entries)
-}
-
-func (r *replay) memoryRows(want map[string][]byte) error {
-	n := 0
-	err := r.t.forEach(func(row scanner) error {
-		var bucket int64
-		var e entry
-		if err := row.Scan(&bucket, &e.key, &e.value); err != nil {
-			return err
-		}
-		value, known := want[string(e.key)]
-		if !known || bucket != bucketOf(e.key) || !bytes.Equal(value, e.value) {
-			return corrupt("the memory has an entry that was not signed for")
-		}
-		n++
-		return nil
-	}, `SELECT bucket, key, value FROM memory`)
-	if err == nil && n != len(want) {
-		err = corrupt("the memory lacks %d entries", len(want)-n)
-	}
-	return err
-}
-
-func (r *replay) nodeRows(want map[int64][]byte) error {
-	err := r.t.forEach(func(row scanner) error {
-		var place int64
-		var digests []byte
-		if err := row.Scan(&place, &digests); err != nil {
-			return err
-		}
-		if is, known := want[place]; !known || !bytes.Equal(is, digests) {
-			return corrupt("the digests over the memory at %d are others", place)
-		}
-		delete(want, place)
-		return nil
-	}, `SELECT place, digests FROM memory_nodes`)
-	if err == nil && len(want) > 0 {
-		err = corrupt("%d digests over the memory are gone", len(want))
-	}
-	return err
 }
 
 // wasRedated is what became of a time that was written with one event, until another.

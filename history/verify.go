@@ -119,6 +119,23 @@ func (c *chain) end() error {
 	return nil
 }
 
+// auditRows begins to read the audit chain, as far as it holds together; io.EOF: it has no more rows.
+func (t *tx) auditRows(c *chain) (next func() (auditRow, error), err error) {
+	rows, err := t.openTree("audit", "#iittbB", math.MinInt64)
+	return func() (r auditRow, err error) {
+		if err := rows.next(); err != nil {
+			return r, err
+		}
+		v := &rows.row
+		r = auditRow{seq: v.number, at: v.int(1), payment: v.int(2), event: v.text(3), detail: v.text(4),
+			hash: []byte(v.text(5))}
+		if !v.isNull(6) {
+			r.seal = []byte(v.text(6))
+		}
+		return r, c.follow(r)
+	}, err
+}
+
 // walk reads the audit chain behind a row, and checks that it holds together and has a head on it.
 func (t *tx) walk(after int64, at Head, each func(auditRow) error) error {
 	return t.walkTo(after, math.MaxInt64, at, each)
