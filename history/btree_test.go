@@ -142,3 +142,30 @@ func scanInt(row scanner) (n int64, err error) {
 	err = row.Scan(&n)
 	return n, err
 }
+
+// What others write meanwhile is not in a reading that has begun.
+func TestPagesAreThoseOfTheTransaction(t *testing.T) {
+	s, _, _ := newStore(t)
+	for range 20 {
+		pay(t, s, testHold(1), Settled)
+	}
+	require.NoError(t, s.view(t.Context(), func(tx *tx) error {
+		r, err := tx.openTree("audit", auditKinds, math.MinInt64)
+		require.NoError(t, err)
+		rows := int64(0)
+		for ; ; rows++ {
+			err := r.next()
+			if errors.Is(err, io.EOF) {
+				break
+			}
+			require.NoError(t, err)
+			if rows%5 == 0 {
+				pay(t, s, testHold(1), Settled)
+			}
+		}
+		var all int64
+		require.NoError(t, tx.row(`SELECT count(*) FROM audit`).Scan(&all))
+		require.Equal(t, all, rows)
+		return nil
+	}))
+}

@@ -19,15 +19,15 @@ type storedPayment struct {
 	payTo, transaction, facilitator, note     string
 	record, unique, receipt, chain            string
 	untrue, delivered, prefixLength           int64
-	prefix                                    string         // the first part of the URL, by which sums are kept
-	terms                                     string         // Payment.digest of the columns
-	isFound                                   bool           // x402_history finds it by what it is, and adds it up so
-	content                                   *storedContent // nil: none
+	prefix                                    string // of the URL: what sums are kept by
+	terms                                     string // Payment.digest of the columns
+	isFound                                   bool   // x402_history finds it by what it is, and adds it up so
+	content                                   *storedContent
 }
 
 // The kinds of the tables' columns: see isOfKind.
 const (
-	paymentKinds = "#tttt" + "ii" + "bT" + "tttttttttt" + "i" + "tt" + "bB" + "tt" + "BB" + "t" + "i" + "tt" + "ii"
+	paymentKinds = "#ttttiibT" + "tttttttttt" + "ittbBttBB" + "tittii"
 	searchKinds  = "#titti"
 	contentKinds = "#itiibit"
 	bodyKinds    = "#b"

@@ -61,7 +61,9 @@ func (s *stories) compareAll() (rows int, err error) {
 	if err != nil {
 		return 0, err
 	}
-	s.audit, err = openCursor(s.t, func(t *tx) (func() (auditRow, error), error) { return t.auditRows(chain) })
+	s.audit, err = openCursor(s.t, func(t *tx) (func() (auditRow, error), error) {
+		return t.auditRows(chain)
+	})
 	if err != nil {
 		return 0, err
 	}

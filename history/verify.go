@@ -119,9 +119,11 @@ func (c *chain) end() error {
 	return nil
 }
 
+const auditKinds = "#iittbB" // of its columns: see isOfKind
+
 // auditRows begins to read the audit chain, as far as it holds together; io.EOF: it has no more rows.
 func (t *tx) auditRows(c *chain) (next func() (auditRow, error), err error) {
-	rows, err := t.openTree("audit", "#iittbB", math.MinInt64)
+	rows, err := t.openTree("audit", auditKinds, math.MinInt64)
 	return func() (r auditRow, err error) {
 		if err := rows.next(); err != nil {
 			return r, err
