@@ -9,9 +9,9 @@ import (
 )
 
 // What reads every row of a long table takes its B-tree apart by itself, because the driver takes many times
-// as long to hand over a value as SQLite takes to find it. The pages come from SQLite (sqlite_dbpage), as the
-// transaction sees them; logs, locks and caches stay its own. https://www.sqlite.org/fileformat.html §1.6
-// and §2.1 say what is in them.
+// as long to hand over a value as SQLite takes to find it. The pages come from SQLite (sqlite_dbpage, which
+// the driver has on every platform), as the transaction sees them; logs, locks and caches stay its own.
+// https://www.sqlite.org/fileformat.html §1.6 and §2.1 say what is in them.
 //
 // Whatever SQLite would not write is refused, and so are rows that are not in the order of their numbers: a
 // row that is found here is the one that SQLite finds by its number.
@@ -109,7 +109,7 @@ func (r *tree) enter(page, limit int64) error {
 	return nil
 }
 
-// pointer is where in a page it is said where a cell begins.
+// pointer is where in a page it is said where a cell begins: behind a header of 8 bytes, or 12.
 func (n *node) pointer(cell int) int {
 	if n.isLeaf {
 		return 8 + 2*cell
@@ -128,34 +128,31 @@ func (n *node) cell() string {
 func (r *tree) next() error {
 	for len(r.path) > 0 {
 		n := &r.path[len(r.path)-1]
-		var err error
-		isBehind := true
 		switch {
 		case n.isLeaf && n.next < n.cells:
-			isBehind, err = r.read(n)
-			if err == nil && isBehind {
-				return nil
+			isWanted, err := r.read(n)
+			if err != nil || isWanted {
+				return err
 			}
-		case n.next < n.cells:
-			err = r.down(n)
-		case n.next == n.cells && !n.isLeaf:
-			n.next++
-			r.last = n.passed
-			err = r.enter(int64(uint32At(n.page, 8)), n.limit)
+		case !n.isLeaf && n.next <= n.cells:
+			if err := r.down(n); err != nil {
+				return err
+			}
 		default:
 			r.path = r.path[:len(r.path)-1]
-		}
-		if err != nil {
-			return err
 		}
 	}
 	return io.EOF
 }
 
-// down goes into the next page below one.
+// down goes into the next page below one: that of a cell, or at the end the one that the header names.
 func (r *tree) down(n *node) error {
-	cell := n.cell()
 	r.last = n.passed
+	if n.next == n.cells {
+		n.next++
+		return r.enter(int64(uint32At(n.page, 8)), n.limit)
+	}
+	cell := n.cell()
 	if len(cell) < 4 {
 		return r.broken()
 	}
@@ -171,7 +168,7 @@ func (r *tree) down(n *node) error {
 }
 
 // read reads the next row of a leaf, and says whether it is one of those that are wanted.
-func (r *tree) read(n *node) (isBehind bool, err error) {
+func (r *tree) read(n *node) (isWanted bool, err error) {
 	cell := n.cell()
 	size, sizeSize := uvarint(cell)
 	key, keySize := uvarint(cell[sizeSize:])

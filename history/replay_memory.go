@@ -7,20 +7,23 @@ import (
 	"hash/maphash"
 )
 
-// entrySet is the entries of a memory, each by two hashes that nobody can foresee: the memory grows with what
-// was ever bought, and whoever compares it with what was signed has not the room.
+// entrySet is the entries of a memory, by hashes that nobody can foresee: the memory grows with all that was
+// ever bought, and whoever compares it with what was signed has not the room. Those of a key are 128 bits, so
+// that no two keys have the same.
 type entrySet struct {
 	seeds  [2]maphash.Seed
-	values map[uint64]uint64 // by the key's hash, that of key and value
+	values map[[2]uint64]uint64 // by the hashes of the key, one of key and value
 }
 
 func newEntrySet() entrySet {
-	return entrySet{[2]maphash.Seed{maphash.MakeSeed(), maphash.MakeSeed()}, map[uint64]uint64{}}
+	return entrySet{[2]maphash.Seed{maphash.MakeSeed(), maphash.MakeSeed()}, map[[2]uint64]uint64{}}
 }
 
-func (s *entrySet) hash(key []byte) uint64 { return maphash.Bytes(s.seeds[0], key) }
+func (s *entrySet) hash(key []byte) [2]uint64 {
+	return [2]uint64{maphash.Bytes(s.seeds[0], key), maphash.Bytes(s.seeds[1], key)}
+}
 
-// value is a hash over both, of which the key has always the same size.
+// value is a hash over both; all keys are of one size.
 func (s *entrySet) value(e entry) uint64 {
 	return maphash.Bytes(s.seeds[1], append(append(make([]byte, 0, 128), e.key...), e.value...))
 }
