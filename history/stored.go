@@ -2,8 +2,8 @@ package history
 
 import (
 	"errors"
-	"fmt"
 	"io"
+	"strconv"
 	"strings"
 
 	"x402-wallet/x402/money"
@@ -134,8 +134,8 @@ func storedFrom(v *record) *storedPayment {
 	}
 	p.prefix = firstCharacters(p.url, p.prefixLength)
 	p.terms = encodeDigest(link(nil, p.usd, p.id, p.session, v.text(7), p.method, p.url, v.text(11), p.host,
-		p.network, v.text(14), v.text(15), p.asset, p.symbol, v.text(18), p.payTo, fmt.Sprint(p.prefixLength),
-		v.text(21)))
+		p.network, v.text(14), v.text(15), p.asset, p.symbol, v.text(18), p.payTo,
+		strconv.FormatInt(p.prefixLength, 10), v.text(21)))
 	return p
 }
 

@@ -82,7 +82,8 @@ type auditRow struct {
 
 // linked is the hash that the row has behind another hash.
 func (r auditRow) linked(previous []byte) []byte {
-	return link(previous, r.at, strconv.FormatInt(r.payment, 10), r.event, r.detail)
+	var payment [20]byte
+	return link(previous, r.at, string(strconv.AppendInt(payment[:0], r.payment, 10)), r.event, r.detail)
 }
 
 // chain is the audit chain as far as it was read: it holds together, and may have a head on it.
@@ -100,8 +101,10 @@ func (t *tx) newChain(after int64, at Head) (*chain, error) {
 	return c, none(err, nil)
 }
 
-func (c *chain) follow(r auditRow) error {
-	if r.seq != c.last+1 || !bytes.Equal(r.linked(c.previous), r.hash) {
+// follow goes on to a row, which has to have the hash that is stored with it.
+func (c *chain) follow(r *auditRow, stored string) error {
+	r.hash = r.linked(c.previous)
+	if r.seq != c.last+1 || string(r.hash) != stored {
 		return corrupt("the audit chain breaks at row %d (%s of payment %d)", r.seq, r.event, r.payment)
 	}
 	if r.seq == c.at.Seq && bytes.Equal(r.hash, c.at.Hash) {
@@ -129,12 +132,11 @@ func (t *tx) auditRows(c *chain) (next func() (auditRow, error), err error) {
 			return r, err
 		}
 		v := &rows.row
-		r = auditRow{seq: v.number, at: v.int(1), payment: v.int(2), event: v.text(3), detail: v.text(4),
-			hash: []byte(v.text(5))}
+		r = auditRow{seq: v.number, at: v.int(1), payment: v.int(2), event: v.text(3), detail: v.text(4)}
 		if !v.isNull(6) {
 			r.seal = []byte(v.text(6))
 		}
-		return r, c.follow(r)
+		return r, c.follow(&r, v.text(5))
 	}, err
 }
 
@@ -153,7 +155,7 @@ func (t *tx) walkTo(after, upTo int64, at Head, each func(auditRow) error) error
 		if err := row.Scan(&r.seq, &r.at, &r.payment, &r.event, &r.detail, &r.hash, &r.seal); err != nil {
 			return err
 		}
-		if err := c.follow(r); err != nil {
+		if err := c.follow(&r, string(r.hash)); err != nil {
 			return err
 		}
 		return each(r)
