@@ -23,6 +23,7 @@ const (
 	leafPage, interiorPage = 13, 5 // of tables
 	maxDepth               = 20    // as SQLite has it
 	maxPayload             = 1_000_000_000
+	mostAtOnce             = 32 << 20 // of memory, on a row's word alone: the longest content
 )
 
 // tree goes through the rows of a table by their numbers, which are their rowids.
@@ -205,7 +206,7 @@ func (r *tree) payload(cell string, size int) (string, error) {
 		return cell[:local], nil
 	}
 	var all strings.Builder
-	all.Grow(min(size, 1<<16))
+	all.Grow(min(size, mostAtOnce))
 	all.WriteString(cell[:local])
 	for next := uint32At(cell, local); all.Len() < size; {
 		page, err := r.page(int64(next))

@@ -3,6 +3,7 @@ package history
 import (
 	"errors"
 	"io"
+	"math"
 	"strconv"
 	"strings"
 
@@ -43,7 +44,8 @@ type storedReader struct {
 // beside is a table in which there may be a row of a payment's number.
 type beside struct {
 	*tree
-	done bool
+	isTaken bool // the row that it stands at: the next one is read when it is asked for
+	done    bool
 }
 
 // storedPayments begins to read the payments behind a number; io.EOF: there is none.
@@ -62,33 +64,31 @@ func (t *tx) storedPayments(after int64) (next func() (*storedPayment, error), e
 	return r.next, err
 }
 
-// openBeside opens such a table, at its first row.
+// openBeside opens such a table.
 func (t *tx) openBeside(table, kinds string, after int64, isBrief bool) (*beside, error) {
 	rows, err := t.openTree(table, kinds, after)
 	if err != nil {
 		return nil, err
 	}
 	rows.isBrief = isBrief
-	b := &beside{tree: rows}
-	return b, b.step()
+	return &beside{tree: rows, isTaken: true}, nil
 }
 
-func (b *beside) step() error {
-	err := b.next()
-	b.done = errors.Is(err, io.EOF)
-	if b.done {
-		return nil
-	}
-	return err
-}
-
-// of reports whether the next row is of a payment; done with it, the caller goes on. One of no payment is
+// of reports whether there is a row of a payment, and takes it. One of a payment before, which nobody took, is
 // refused.
 func (b *beside) of(payment int64) (bool, error) {
+	if b.isTaken {
+		err := b.next()
+		b.done = errors.Is(err, io.EOF)
+		if err != nil && !b.done {
+			return false, err
+		}
+	}
 	if !b.done && b.row.number < payment {
 		return false, b.ofNone()
 	}
-	return !b.done && b.row.number == payment, nil
+	b.isTaken = !b.done && b.row.number == payment
+	return b.isTaken, nil
 }
 
 func (b *beside) ofNone() error {
@@ -99,8 +99,9 @@ func (r *storedReader) next() (*storedPayment, error) {
 	err := r.payments.next()
 	if errors.Is(err, io.EOF) {
 		for _, b := range []*beside{r.search, r.contents, r.bodies} {
-			if !b.done {
-				return nil, b.ofNone()
+			isThere, err := b.of(math.MaxInt64)
+			if err != nil || isThere {
+				return nil, cmpOr(err, b.ofNone())
 			}
 		}
 	}
@@ -110,11 +111,8 @@ func (r *storedReader) next() (*storedPayment, error) {
 	p := storedFrom(&r.payments.row)
 	r.texts.keep(&p.session, &p.host, &p.network, &p.symbol, &p.prefix)
 	isFound, err := r.search.of(p.seq)
-	if err == nil && isFound {
-		p.isFound = p.isFoundBy(&r.search.row)
-		err = r.search.step()
-	}
 	if err == nil {
+		p.isFound = isFound && p.isFoundBy(&r.search.row)
 		p.content, err = r.content(p.seq)
 	}
 	return p, err
@@ -229,13 +227,9 @@ func (r *storedReader) content(payment int64) (c *storedContent, err error) {
 	v := &r.contents.row
 	c = &storedContent{status: v.int(1), typ: v.text(2), truncated: v.int(3), size: v.int(4),
 		sha256: encodeDigest([]byte(v.text(5))), spare: v.int(6), removed: v.text(7), length: -1}
-	if err := r.contents.step(); err != nil {
-		return nil, err
-	}
 	isThere, err := r.bodies.of(payment)
 	if err == nil && isThere {
 		c.length = int64(r.bodies.row.values[1].length())
-		err = r.bodies.step()
 	}
 	return c, err
 }
