@@ -74,8 +74,8 @@ func (t *tx) openBeside(table, kinds string, after int64, isBrief bool) (*beside
 	return &beside{tree: rows, isTaken: true}, nil
 }
 
-// of reports whether there is a row of a payment, and takes it. One of a payment before, which nobody took, is
-// refused.
+// of reports whether there is a row of a payment, and takes it. One of a payment before, which nobody took,
+// is refused.
 func (b *beside) of(payment int64) (bool, error) {
 	if b.isTaken {
 		err := b.next()
