@@ -22,12 +22,14 @@
 // Under all of them, and SQLite's own: pack.go (texts that take little room), commit.go (changes that
 // share a transaction), walsync.go (what is on the disk when), filelock.go (processes that take turns),
 // patience.go (how long anybody waits for others), instance.go (which processes live), pool.go
-// (connections, and what their errors mean).
+// (connections, and what their errors mean), rows.go (queries and their answers).
 package history
 
 import (
+	"cmp"
 	"context"
 	"database/sql"
+	"database/sql/driver"
 	_ "embed"
 	"errors"
 	"fmt"
@@ -377,7 +379,7 @@ func (t *tx) classify(doing string, err error) error {
 	return err
 }
 
-func (t *tx) exec(query string, args ...any) (sql.Result, error) {
+func (t *tx) exec(query string, args ...any) (driver.Result, error) {
 	done, err := t.conn.exec(t.ctx, query, args...)
 	return done, t.classify("write the ledger", err)
 }
@@ -417,32 +419,44 @@ func (t *tx) row(query string, args ...any) scanner {
 func (t *tx) slowRow(query string, args ...any) scanner { return t.queryRow(t.ctx, query, args) }
 
 func (t *tx) queryRow(ctx context.Context, query string, args []any) scanner {
-	if stmt := t.conn.stmt(ctx, query); stmt != nil { //nolint:sqlclosecheck // closed with its connection
-		return checkedRow{tx: t, scanner: stmt.QueryRowContext(ctx, args...)}
-	}
-	return checkedRow{tx: t, scanner: t.conn.QueryRowContext(ctx, query, args...)}
+	return checkedRow{tx: t, scanner: t.conn.queryRow(ctx, query, args...)}
 }
 
-func (t *tx) rows(query string, args ...any) (*sql.Rows, error) {
-	if stmt := t.conn.stmt(t.ctx, query); stmt != nil { //nolint:sqlclosecheck // closed with its connection
-		return stmt.QueryContext(t.ctx, args...)
-	}
-	return t.conn.QueryContext(t.ctx, query, args...)
-}
-
-// forEach goes through an answer, to its end or the first error.
+// forEach goes through an answer, to its end or the first error, unless the caller leaves.
 func (t *tx) forEach(f func(row scanner) error, query string, args ...any) error {
-	rows, err := t.rows(query, args...)
-	if err != nil {
-		return t.classify("read the ledger", err)
+	return t.each(t.ctx, f, query, args)
+}
+
+// forFew is forEach for few rows that an index finds at once: see row.
+func (t *tx) forFew(f func(row scanner) error, query string, args ...any) error {
+	if t.ctx.Err() != nil {
+		return t.forEach(f, query, args...) // which says so
 	}
-	defer rows.Close()
-	for rows.Next() {
+	return t.each(context.Background(), f, query, args)
+}
+
+func (t *tx) each(ctx context.Context, f func(row scanner) error, query string, args []any) (err error) {
+	const doing = "read the ledger"
+	rows, err := t.conn.query(ctx, query, args...)
+	if err != nil {
+		return t.classify(doing, err)
+	}
+	defer func() {
+		if closing := t.classify(doing, rows.close()); err == nil {
+			err = closing
+		}
+	}()
+	for {
+		switch err := cmp.Or(ctx.Err(), rows.next()); {
+		case errors.Is(err, io.EOF):
+			return nil
+		case err != nil:
+			return t.classify(doing, err)
+		}
 		if err := f(checkedRow{tx: t, scanner: rows}); err != nil {
 			return err
 		}
 	}
-	return t.classify("read the ledger", rows.Err())
 }
 
 // collect returns an answer, of each row what scan makes of it.

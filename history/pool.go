@@ -29,7 +29,7 @@ type pool struct {
 // conn is one connection, for one goroutine at a time.
 type conn struct {
 	*sql.Conn
-	stmts  map[string]*sql.Stmt
+	stmts  map[string]statement
 	broken bool // not to be used again
 }
 
@@ -82,7 +82,7 @@ func (p *pool) acquire(ctx context.Context) (*conn, error) {
 	if err != nil {
 		return nil, err
 	}
-	return &conn{Conn: fresh, stmts: map[string]*sql.Stmt{}}, nil
+	return &conn{Conn: fresh, stmts: map[string]statement{}}, nil
 }
 
 func (p *pool) release(c *conn) {
@@ -117,28 +117,6 @@ func (c *conn) close() {
 	c.Conn.Close()
 }
 
-// stmt is the compiled query; nil where that cannot be had, and then running the query as it is
-// says why. A PRAGMA must not come here: SQLite does most of what it says when it is compiled, and
-// nothing when it is run again.
-func (c *conn) stmt(ctx context.Context, query string) *sql.Stmt {
-	stmt := c.stmts[query]
-	if stmt == nil && len(c.stmts) < maxStatements {
-		var err error
-		if stmt, err = c.PrepareContext(ctx, query); err != nil {
-			return nil
-		}
-		c.stmts[query] = stmt
-	}
-	return stmt
-}
-
-func (c *conn) exec(ctx context.Context, query string, args ...any) (sql.Result, error) {
-	if stmt := c.stmt(ctx, query); stmt != nil { //nolint:sqlclosecheck // closed with its connection
-		return stmt.ExecContext(ctx, args...)
-	}
-	return c.ExecContext(ctx, query, args...)
-}
-
 // notBusy does something again while another process holds the ledger. SQLite itself waits only for a
 // moment (busyWait), because it does not notice that a caller left.
 func notBusy(p patience, doing string, f func() error) error {
@@ -158,8 +136,7 @@ func notBusy(p patience, doing string, f func() error) error {
 // reading takes the snapshot that a reading transaction goes by: from then on it waits for nobody.
 func (c *conn) reading() error {
 	var n int
-	return c.QueryRowContext(context.Background(), `SELECT count(*) FROM sqlite_schema WHERE rowid = 0`).
-		Scan(&n)
+	return c.queryRow(context.Background(), `SELECT count(*) FROM sqlite_schema WHERE rowid = 0`).Scan(&n)
 }
 
 // transaction runs f between begin and COMMIT, and waits for the ledger before f only. What fails, or
