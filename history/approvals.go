@@ -326,7 +326,7 @@ type Approver struct {
 
 // ApprovedBy says who approved a payment and when, by the audit chain; nil: it used no approval up.
 func (s *Store) ApprovedBy(ctx context.Context, p Payment) (*Approver, error) {
-	return read(ctx, s, func(t *tx) (*Approver, error) {
+	return seldom(ctx, s, func(t *tx) (*Approver, error) {
 		a, err := find(t, scanApproval, selectApproval+` WHERE payment = ? AND state = 'used'`, p.ID)
 		if err != nil || a == nil || !a.Covers(p) {
 			return nil, err
@@ -339,7 +339,7 @@ func (s *Store) ApprovedBy(ctx context.Context, p Payment) (*Approver, error) {
 		}, `SELECT at, coalesce(detail ->> 'by', '') FROM audit WHERE payment = 0 AND event = ?1
 			AND detail ->> 'id' = ?2 AND seq < (SELECT max(seq) FROM audit WHERE payment = ?3 AND event = ?4)
 			ORDER BY seq DESC LIMIT 1`, approvalEvent+string(Approved), a.ID, p.Number, usedEvent)
-	})
+	}, `SELECT EXISTS (SELECT 1 FROM approvals WHERE payment = ?)`, p.ID)
 }
 
 // stillApproved refuses an approval that is no longer as it was read. nil: none is needed.

@@ -348,6 +348,23 @@ func (s *Store) viewBeside(ctx context.Context, connections int, f func(*tx) err
 	return begin(nil)
 }
 
+// seldom is read for an answer that is mostly none: is, a query for one yes or no, is asked first, without a
+// transaction around it.
+func seldom[T any](ctx context.Context, s *Store, f func(*tx) (T, error), is string, args ...any) (v T,
+	err error) {
+	found, err := readOnce(ctx, s, func(t *tx) (bool, error) { return t.is(is, args...) })
+	if err == nil && !found {
+		return v, nil
+	}
+	return read(ctx, s, f) // which waits for others
+}
+
+// is asks for one yes or no that an index finds at once.
+func (t *tx) is(query string, args ...any) (yes bool, err error) {
+	err = t.row(query, args...).Scan(&yes)
+	return yes, err
+}
+
 // readOnce is read for an f of one query, which needs no transaction around it. It waits for nobody.
 func readOnce[T any](ctx context.Context, s *Store, f func(*tx) (T, error)) (v T, err error) {
 	err = s.read.with(ctx, func(c *conn) error {

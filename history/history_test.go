@@ -585,8 +585,10 @@ func TestPlansUseTheirIndexes(t *testing.T) {
 	for query, index := range map[string]string{
 		selectPayment + ` WHERE fingerprint = ? AND (state IN ('reserved', 'submitted', 'unknown')
 			OR state = 'settled' AND delivered = 0) ORDER BY seq DESC`: "payments_resumable",
-		selectPayment + ` WHERE fingerprint = ? AND (` + resumable +
-			`) AND waiter = '' AND delivered = 0 LIMIT 1`: "payments_resumable",
+		`SELECT EXISTS (SELECT 1 FROM payments WHERE fingerprint = ? AND (` + resumable +
+			`))`: "payments_resumable",
+		`SELECT EXISTS (SELECT 1 FROM payments WHERE fingerprint = ? AND (` + resumable +
+			`) AND waiter = '' AND delivered = 0)`: "payments_resumable",
 		selectPayment + ` WHERE state IN ('reserved', 'submitted', 'unknown') AND seq > ` + seqOf +
 			` ORDER BY seq LIMIT ?`: "payments_unfinished",
 		`SELECT amount FROM payments WHERE source = ? AND asset = ? AND network = ?

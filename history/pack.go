@@ -7,6 +7,8 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"math"
+	"slices"
 	"strings"
 	"sync"
 )
@@ -64,20 +66,40 @@ func pack(texts ...[]byte) []byte {
 	defer packers.Put(p)
 	p.out.Reset()
 	p.into.Reset(&p.out)
-	var err error
+	_, err := p.into.Write(joined(texts))
+	if err := errors.Join(err, p.into.Close()); err != nil {
+		panic(err) // a buffer takes all
+	}
+	return bytes.Clone(p.out.Bytes())
+}
+
+// packPlain is pack in stored blocks: for what is packed again, with more, a moment later. Preparing the
+// compressor takes longer than all else that is done about a payment before its money is held.
+func packPlain(texts ...[]byte) (packed []byte) {
+	for block := range slices.Chunk(joined(texts), math.MaxUint16) {
+		packed = appendStored(packed, 0, block)
+	}
+	const last = 1
+	return appendStored(packed, last, nil)
+}
+
+// appendStored appends a block that is not compressed (RFC 1951, 3.2.4).
+func appendStored(to []byte, head byte, block []byte) []byte {
+	size := uint16(len(block))
+	to = binary.LittleEndian.AppendUint16(append(to, head), size)
+	return append(binary.LittleEndian.AppendUint16(to, ^size), block...)
+}
+
+// joined is texts one behind the other, each with its size before it.
+func joined(texts [][]byte) (all []byte) {
 	for _, text := range texts {
 		size := uint64(0) // nil
 		if text != nil {
 			size = uint64(len(text)) + 1
 		}
-		_, errSize := p.into.Write(binary.AppendUvarint(nil, size))
-		_, errText := p.into.Write(text)
-		err = errors.Join(err, errSize, errText)
+		all = append(binary.AppendUvarint(all, size), text...)
 	}
-	if err := errors.Join(err, p.into.Close()); err != nil {
-		panic(err) // a buffer takes all
-	}
-	return bytes.Clone(p.out.Bytes())
+	return all
 }
 
 var unpackers = sync.Pool{New: func() any { return flate.NewReader(strings.NewReader("")) }}

@@ -106,7 +106,10 @@ func (s *Store) one(ctx context.Context, where string, args ...any) (Payment, er
 // settled with an answer that no client got. It returns all of them: one that were left out would
 // be paid again.
 func (s *Store) ByRequest(ctx context.Context, fingerprint [32]byte) (list []Payment, err error) {
-	return s.many(ctx, ` WHERE fingerprint = ? AND (`+resumable+`) ORDER BY seq DESC`, fingerprint[:])
+	const where = ` WHERE fingerprint = ? AND (` + resumable + `)`
+	return seldom(ctx, s, func(t *tx) ([]Payment, error) {
+		return collect(t, scanPayment, selectPayment+where+` ORDER BY seq DESC`, fingerprint[:])
+	}, `SELECT EXISTS (SELECT 1 FROM payments`+where+`)`, fingerprint[:])
 }
 
 // resumable is a payment that the same request may take up, as its index has it.

@@ -82,7 +82,7 @@ func (s *Store) Reserve(ctx context.Context, h Hold) (Payment, error) {
 	if err != nil {
 		return p, err
 	}
-	record := pack(p.Requirement, nil, nil)
+	record := packPlain(p.Requirement, nil, nil)
 	err = s.commitNoSync(ctx, func(t *tx) error {
 		if err := t.sameFormat(); err != nil {
 			return err
@@ -179,8 +179,12 @@ func (t *tx) purchase(p Payment, resume bool) (*Payment, error) {
 	if !resume {
 		return nil, nil
 	}
-	return find(t, scanPayment, selectPayment+` WHERE fingerprint = ? AND (`+resumable+
-		`) AND waiter = '' AND delivered = 0 LIMIT 1`, p.Fingerprint[:])
+	const where = ` FROM payments WHERE fingerprint = ? AND (` + resumable + `) AND waiter = '' AND delivered = 0`
+	found, err := t.is(`SELECT EXISTS (SELECT 1`+where+`)`, p.Fingerprint[:])
+	if !found {
+		return nil, err
+	}
+	return find(t, scanPayment, selectPayment+` WHERE seq = (SELECT seq`+where+` LIMIT 1)`, p.Fingerprint[:])
 }
 
 // sessionFor is the session that a payment falls into: the one its decision was made for, or a new one.

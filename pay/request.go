@@ -158,6 +158,8 @@ var secretNames = []string{"key", "apikey", "accesskey", "token", "accesstoken",
 	"password", "passwd", "pwd", "pass", "passphrase", "signature", "sig", "jwt", "credential", "credentials",
 	"session", "sessionid"}
 
+var withoutMarks = strings.NewReplacer("_", "", "-", "", ".", "")
+
 // redacted is a URL as the ledger keeps it: without the secrets of its query (security.md C19).
 // What it was is in the fingerprint.
 func redacted(rawURL string) string {
@@ -170,7 +172,7 @@ func redacted(rawURL string) string {
 	for i, part := range parts {
 		name, value, _ := strings.Cut(part, "=")
 		plain, err := url.QueryUnescape(name)
-		plain = strings.NewReplacer("_", "", "-", "", ".", "").Replace(strings.ToLower(plain))
+		plain = withoutMarks.Replace(strings.ToLower(plain))
 		if value != "" && (err != nil || slices.Contains(secretNames, plain) ||
 			strings.HasSuffix(plain, "apikey") || strings.HasSuffix(plain, "token") ||
 			strings.HasSuffix(plain, "secret") || strings.HasSuffix(plain, "signature")) {

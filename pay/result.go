@@ -112,8 +112,8 @@ func (e *Engine) replay(ctx context.Context, p history.Payment) (r Result, done 
 
 func (e *Engine) resultOf(ctx context.Context, p history.Payment) Result {
 	r := e.Terms(ctx, p)
-	usual := e.Assets.Assets(p.Network)
-	if len(usual) > 0 && usual[0].Address == r.Asset && usual[0].Symbol == r.Symbol {
+	usual, known := e.Assets.Named(p.Network, "")
+	if known && usual.Address == r.Asset && usual.Symbol == r.Symbol {
 		r.Asset = "" // the network's default one: its symbol says as much
 	}
 	return r
