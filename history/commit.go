@@ -185,6 +185,7 @@ func (s *Store) apply(conn *conn, known *known, c *change, several bool) error {
 	}
 	if c.err != nil || c.panicked != nil {
 		*known = before
+		known.sealed = nil // the change may have carried it on
 		if _, err := t.exec(`ROLLBACK TO one`); err != nil {
 			return err
 		}

@@ -314,6 +314,7 @@ type known struct {
 	newest   int64  // payment's time, microseconds
 	isFormat bool   // the ledger has this program's format
 	freezes  *[]Freeze
+	sealed   *sealed // as the last signature left it, with what was written since
 }
 
 // view runs f on a consistent reading. What f returns is returned unchanged.
@@ -440,21 +441,9 @@ func (t *tx) queryRow(ctx context.Context, query string, args []any) scanner {
 }
 
 // forEach goes through an answer, to its end or the first error, unless the caller leaves.
-func (t *tx) forEach(f func(row scanner) error, query string, args ...any) error {
-	return t.each(t.ctx, f, query, args)
-}
-
-// forFew is forEach for few rows that an index finds at once: see row.
-func (t *tx) forFew(f func(row scanner) error, query string, args ...any) error {
-	if t.ctx.Err() != nil {
-		return t.forEach(f, query, args...) // which says so
-	}
-	return t.each(context.Background(), f, query, args)
-}
-
-func (t *tx) each(ctx context.Context, f func(row scanner) error, query string, args []any) (err error) {
+func (t *tx) forEach(f func(row scanner) error, query string, args ...any) (err error) {
 	const doing = "read the ledger"
-	rows, err := t.conn.query(ctx, query, args...)
+	rows, err := t.conn.query(t.ctx, query, args...)
 	if err != nil {
 		return t.classify(doing, err)
 	}
@@ -464,7 +453,7 @@ func (t *tx) each(ctx context.Context, f func(row scanner) error, query string, 
 		}
 	}()
 	for {
-		switch err := cmp.Or(ctx.Err(), rows.next()); {
+		switch err := cmp.Or(t.ctx.Err(), rows.next()); {
 		case errors.Is(err, io.EOF):
 			return nil
 		case err != nil:

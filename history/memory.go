@@ -8,7 +8,6 @@ import (
 	"errors"
 	"maps"
 	"slices"
-	"strings"
 )
 
 // The memory is an authenticated key-value store, a Merkle tree of keyed digests, of what the wallet
@@ -61,9 +60,6 @@ type memory struct {
 
 	nodes   map[int64][]byte  // that lead to the root, by their place
 	buckets map[int64][]entry // likewise
-
-	loadedNodes   map[int64][]byte // as they were read, by load
-	loadedBuckets map[int64][]entry
 }
 
 // forgotten says that an entry is not the one that was signed for.
@@ -91,44 +87,6 @@ func nodePlace(level int, index int64) int64 {
 		first, width = first+width, width*memoryFanout
 	}
 	return first + index
-}
-
-// load reads what leads to some entries, all at once.
-func (m *memory) load(keys ...[]byte) error {
-	m.loadedNodes, m.loadedBuckets = map[int64][]byte{}, map[int64][]entry{}
-	for _, key := range keys {
-		bucket := bucketOf(key)
-		m.loadedBuckets[bucket] = nil
-		for level := range memoryDepth {
-			m.loadedNodes[nodeAbove(level, bucket)] = nil
-		}
-	}
-	nodes, args := inList(m.loadedNodes, nil)
-	buckets, args := inList(m.loadedBuckets, args)
-	err := m.t.forEach(func(row scanner) error {
-		var place int64
-		var e entry
-		err := row.Scan(&place, &e.key, &e.value)
-		if e.key == nil {
-			m.loadedNodes[place] = e.value
-		} else {
-			m.loadedBuckets[place] = append(m.loadedBuckets[place], e)
-		}
-		return err
-	}, `SELECT place, NULL, digests FROM memory_nodes WHERE place IN (`+nodes+`)
-		UNION ALL SELECT bucket, key, value FROM memory WHERE bucket IN (`+buckets+`)`, args...)
-	for _, list := range m.loadedBuckets {
-		slices.SortFunc(list, func(a, b entry) int { return bytes.Compare(a.key, b.key) })
-	}
-	return err
-}
-
-// inList adds a map's numbers to the arguments of a query, and gives the list of their marks.
-func inList[V any](of map[int64]V, args []any) (marks string, all []any) {
-	for n := range of {
-		args = append(args, n)
-	}
-	return strings.TrimSuffix(strings.Repeat("?, ", len(of)), ", "), args
 }
 
 // nodeAbove is the node of a level on the way to a bucket.
@@ -162,10 +120,7 @@ func (m *memory) node(place int64, expected digest) (data []byte, err error) {
 	if known := m.nodes[place]; known != nil {
 		return known, nil
 	}
-	data, isLoaded := m.loadedNodes[place]
-	if !isLoaded {
-		err = m.t.row(`SELECT digests FROM memory_nodes WHERE place = ?`, place).Scan(&data)
-	}
+	err = m.t.row(`SELECT digests FROM memory_nodes WHERE place = ?`, place).Scan(&data)
 	if err := none(err, nil); err != nil {
 		return nil, err
 	}
@@ -205,14 +160,10 @@ func (m *memory) bucket(bucket int64, expected digest) ([]entry, error) {
 	if known, is := m.buckets[bucket]; is {
 		return known, nil
 	}
-	list, isLoaded := m.loadedBuckets[bucket]
-	var err error
-	if !isLoaded {
-		list, err = collect(m.t, func(row scanner) (e entry, err error) {
-			err = row.Scan(&e.key, &e.value)
-			return e, err
-		}, `SELECT key, value FROM memory WHERE bucket = ? ORDER BY key`, bucket)
-	}
+	list, err := collect(m.t, func(row scanner) (e entry, err error) {
+		err = row.Scan(&e.key, &e.value)
+		return e, err
+	}, `SELECT key, value FROM memory WHERE bucket = ? ORDER BY key`, bucket)
 	if err == nil {
 		err = m.check(nodePlace(memoryDepth, bucket), encodeEntries(list), expected)
 	}

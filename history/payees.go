@@ -44,13 +44,6 @@ func remembered(payment string, g signature) []entry {
 	return entries
 }
 
-func keysOf(entries []entry) (keys [][]byte) {
-	for _, e := range entries {
-		keys = append(keys, e.key)
-	}
-	return keys
-}
-
 func remember(m *memory, payment string, g signature) error {
 	for _, e := range remembered(payment, g) {
 		if err := m.put(e.key, e.value); err != nil {

@@ -56,8 +56,10 @@ func isSealedEvent(event string) bool {
 // sealed is the newest sealed row, with its sums carried on to the end of the chain.
 type sealed struct {
 	sums
-	memory *memory
-	seq    int64 // of the row; 0: nothing was ever sealed
+	memory    *memory
+	seq       int64 // of the row; 0: nothing was ever sealed
+	hash, mac []byte
+	followed  int64 // up to which row the chain was followed to its end then
 }
 
 // corruptHint is what to do about a ledger that is not what the wallet wrote.
@@ -73,11 +75,14 @@ func corrupt(format string, args ...any) error {
 // lastSealed reads and checks the newest sealed row, its sums, and all rows since; earlier is a row that has
 // to be on the chain, too, or nil.
 func (t *tx) lastSealed(k Keyholder, earlier *auditRow) (s *sealed, err error) {
+	s, err = t.sealedBefore(k, earlier)
+	if s != nil || err != nil {
+		return s, err
+	}
 	s = &sealed{}
-	var mac, hash []byte
 	var detail, state string
 	err = t.row(`SELECT a.seq, a.detail, a.hash, a.seal, s.sums FROM audit a, sealed_sums s
-		WHERE a.seal IS NOT NULL ORDER BY a.seq DESC LIMIT 1`).Scan(&s.seq, &detail, &hash, &mac, &state)
+		WHERE a.seal IS NOT NULL ORDER BY a.seq DESC LIMIT 1`).Scan(&s.seq, &detail, &s.hash, &s.mac, &state)
 	s.memory = &memory{t: t, mac: k.MAC}
 	if errors.Is(err, sql.ErrNoRows) {
 		return s, t.neverSealed(k)
@@ -85,14 +90,14 @@ func (t *tx) lastSealed(k Keyholder, earlier *auditRow) (s *sealed, err error) {
 	if err != nil {
 		return s, err
 	}
-	own, err := k.MAC(rowData(hash))
+	own, err := k.MAC(rowData(s.hash))
 	if err != nil {
 		return s, err
 	}
 	var d struct {
 		Sums string `json:"sums"`
 	}
-	isOwn := json.Unmarshal([]byte(detail), &d) == nil && hmac.Equal(own, mac) &&
+	isOwn := json.Unmarshal([]byte(detail), &d) == nil && hmac.Equal(own, s.mac) &&
 		d.Sums == digestOf([]byte(state))
 	s.sums, err = decodeSums(state)
 	if err != nil || !isOwn {
@@ -104,6 +109,34 @@ func (t *tx) lastSealed(k Keyholder, earlier *auditRow) (s *sealed, err error) {
 	}
 	copy(s.memory.root[:], root)
 	return s, t.replaySince(s, k, earlier)
+}
+
+// sealedBefore is what a signature of the same transaction left, carried on by what was written since. It was
+// read and checked by that one, nobody else writes meanwhile, and a change that failed leaves nothing of it
+// (Store.apply). nil: there is none, its seal is not this keyholder's, or the keyholder's checkpoint and the
+// earlier row are not among the rows that were followed then; so it is read again.
+func (t *tx) sealedBefore(k Keyholder, earlier *auditRow) (*sealed, error) {
+	s := t.known.sealed
+	t.known.sealed = nil
+	if s == nil {
+		return nil, nil
+	}
+	own, err := k.MAC(rowData(s.hash))
+	if err != nil || !hmac.Equal(own, s.mac) {
+		return nil, err
+	}
+	wasFollowed := func(seq int64, hash []byte) bool {
+		known := t.followed.hash(seq)
+		return seq <= s.followed && known != nil && bytes.Equal(known, hash)
+	}
+	if k.After.Seq > 0 && !wasFollowed(k.After.Seq, k.After.Hash) {
+		return nil, nil
+	}
+	if earlier != nil && !wasFollowed(earlier.seq, earlier.linked(t.followed.hash(earlier.seq-1))) {
+		return nil, nil
+	}
+	s.memory.t, s.memory.mac = t, k.MAC
+	return s, nil
 }
 
 // neverSealed refuses to begin anew where something was sealed before.
@@ -159,6 +192,7 @@ func (t *tx) replaySince(s *sealed, k Keyholder, earlier *auditRow) error {
 	})
 	if err == nil {
 		t.followed.keep(first, rows)
+		s.followed = first + int64(len(rows)) - 1
 	}
 	return err
 }
@@ -168,12 +202,15 @@ func (t *tx) seal(k Keyholder, s *sealed, payment int64, event string, detail an
 	s.Memory = hex.EncodeToString(s.memory.root[:])
 	state := s.encode()
 	text := strings.TrimSuffix(toJSON(detail), "}") + `,"sums":"` + digestOf(state) + `"}`
-	if err := t.append(payment, event, json.RawMessage(text), k.MAC); err != nil {
+	mac, err := t.append(payment, event, json.RawMessage(text), k.MAC)
+	if err != nil {
 		return err
 	}
-	_, err := t.exec(`INSERT INTO sealed_sums VALUES (1, ?) ON CONFLICT DO UPDATE SET sums = excluded.sums`,
+	_, err = t.exec(`INSERT INTO sealed_sums VALUES (1, ?) ON CONFLICT DO UPDATE SET sums = excluded.sums`,
 		string(state))
 	s.cache(state)
+	s.seq, s.hash, s.mac = t.known.head, t.known.hash, mac
+	t.known.sealed = s
 	return err
 }
 

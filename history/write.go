@@ -287,34 +287,37 @@ func (t *tx) move(p Payment, to State, detail, set string, args ...any) error {
 
 // audit appends to the hash chain; payment is the number of the one it is about, or 0.
 func (t *tx) audit(payment int64, event string, detail any) error {
-	return t.append(payment, event, detail, nil)
+	_, err := t.append(payment, event, detail, nil)
+	return err
 }
 
-// append is audit with a seal; a nil mac makes none.
-func (t *tx) append(payment int64, event string, detail any, mac func([]byte) ([]byte, error)) error {
+// append is audit with a seal, which it returns; a nil mac makes none.
+func (t *tx) append(payment int64, event string, detail any, mac func([]byte) ([]byte, error)) (seal []byte,
+	err error) {
 	if t.known.hash == nil {
 		err := t.row(`SELECT hash FROM audit ORDER BY seq DESC LIMIT 1`).Scan(&t.known.hash)
 		if none(err, nil) != nil {
-			return err
+			return nil, err
 		}
 	}
 	row := auditRow{at: micros(t.Now), payment: payment, event: event, detail: toJSON(detail)}
 	hash := row.linked(t.known.hash)
-	var seal []byte
 	if mac != nil {
-		var err error
 		if seal, err = mac(rowData(hash)); err != nil {
-			return err
+			return nil, err
 		}
 	}
 	done, err := t.exec(`INSERT INTO audit (at, payment, event, detail, hash, seal) VALUES (?, ?, ?, ?, ?, ?)`,
 		row.at, payment, event, row.detail, hash, seal)
 	if err != nil {
-		return err
+		return nil, err
 	}
 	t.lastRow, err = done.LastInsertId()
 	t.known.head, t.known.hash = t.lastRow, hash
-	return err
+	if t.known.sealed != nil {
+		t.known.sealed.apply(row)
+	}
+	return seal, err
 }
 
 // link is SHA-256 over the previous hash and the row's columns, each behind its length.
