@@ -2,6 +2,7 @@ package history
 
 import (
 	"context"
+	"runtime"
 	"slices"
 	"sync"
 	"time"
@@ -63,6 +64,7 @@ func (s *Store) enqueue(ctx context.Context, f func(*tx) error, durable bool) er
 		<-c.wake // it is being written
 	}
 	if c.leads {
+		runtime.Gosched() // whoever runs already may have something to write, too
 		s.commitNext(ctx, c)
 	}
 	if c.panicked != nil {
