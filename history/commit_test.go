@@ -11,6 +11,7 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
+	"x402-wallet/budget"
 	"x402-wallet/x402"
 )
 
@@ -77,35 +78,10 @@ func TestChangesTogether(t *testing.T) {
 // after those that were undone.
 func TestWhatATransactionKnows(t *testing.T) {
 	s, c, _ := newStore(t)
-	refusal := x402.Errorf(x402.BudgetExceeded, "no")
-	release := occupy(t, s)
-	var all sync.WaitGroup
-	gathered := func() int {
-		s.queue.mu.Lock()
-		defer s.queue.mu.Unlock()
-		return len(s.queue.waiting)
-	}
-	next := func(f func() error) {
-		before := gathered()
-		all.Go(func() { assert.NoError(t, f()) })
-		require.Eventually(t, func() bool { return gathered() > before }, time.Minute, time.Millisecond)
-		all.Go(func() {
-			assert.NoError(t, s.enqueue(t.Context(), func(tx *tx) error { return knowsWhatIs(t, tx) }, false))
-		})
-		require.Eventually(t, func() bool { return gathered() > before+1 }, time.Minute, time.Millisecond)
-	}
 	done := func(f func(*tx) error) func() error {
 		return func() error { return s.tx(t.Context(), f) }
 	}
-	undone := func(f func(*tx) error) func() error {
-		return func() error {
-			err := s.tx(t.Context(), func(tx *tx) error { return errors.Join(f(tx), refusal) })
-			if !errors.Is(err, refusal) {
-				return fmt.Errorf("not undone: %w", err)
-			}
-			return nil
-		}
-	}
+	undone := func(f func(*tx) error) func() error { return undone(t, s, f) }
 	frozen := Freeze{Network: "net", Account: "account", By: "owner", Why: "test"}
 	insert := func(tx *tx, id string, later time.Duration) error {
 		p := testHold(1).Payment
@@ -113,7 +89,7 @@ func TestWhatATransactionKnows(t *testing.T) {
 		p.Created, p.Updated = c.now().Add(later), c.now().Add(later)
 		return tx.insert(&p, pack(p.Requirement, nil, nil))
 	}
-	for _, f := range []func() error{
+	together(t, s, knowsWhatIs, []func() error{
 		done(func(tx *tx) error { return tx.audit(0, "a", 1) }),
 		undone(func(tx *tx) error { return tx.audit(0, "b", 1) }),
 		done(func(tx *tx) error { return insert(tx, "pay_1", time.Hour) }),
@@ -129,11 +105,133 @@ func TestWhatATransactionKnows(t *testing.T) {
 		func() error { return s.Freeze(t.Context(), Freeze{By: "owner"}) },
 		func() error { return s.Unlift(t.Context(), 1) },
 		func() error { return s.Redate(t.Context()) },
-	} {
-		next(f)
+	})
+}
+
+// together makes changes in one transaction, in their order, and has a look in it after each of them.
+func together(t *testing.T, s *Store, look func(*testing.T, *tx) error, changes []func() error) {
+	t.Helper()
+	release := occupy(t, s)
+	var all sync.WaitGroup
+	gathered := func() int {
+		s.queue.mu.Lock()
+		defer s.queue.mu.Unlock()
+		return len(s.queue.waiting)
 	}
+	next := func(f func() error) {
+		before := gathered()
+		all.Go(func() { assert.NoError(t, f()) })
+		require.Eventually(t, func() bool { return gathered() > before }, time.Minute, time.Millisecond)
+	}
+	for _, f := range changes {
+		next(f)
+		next(func() error {
+			return s.enqueue(context.Background(), func(tx *tx) error { return look(t, tx) }, false)
+		})
+	}
+	require.LessOrEqual(t, gathered(), maxBatch)
 	release()
 	all.Wait()
+}
+
+// undone is a change that fails behind f.
+func undone(t *testing.T, s *Store, f func(*tx) error) func() error {
+	t.Helper()
+	refusal := x402.Errorf(x402.BudgetExceeded, "no")
+	return func() error {
+		err := s.tx(context.Background(), func(tx *tx) error { return errors.Join(f(tx), refusal) })
+		if !errors.Is(err, refusal) {
+			return fmt.Errorf("not undone: %w", err)
+		}
+		return nil
+	}
+}
+
+// Signatures that share a transaction carry the sealed sums and the memory on as if each had read them,
+// also behind changes that were refused or undone, and behind what is no signature.
+func TestSignaturesTogether(t *testing.T) {
+	s, _, _ := newStore(t)
+	var list []Payment
+	for i := range uint64(9) {
+		h := testHold(i + 1)
+		h.Payment.Host, h.Payment.PayTo = fmt.Sprint("host", i%3), fmt.Sprint("0xpayee", i%4)
+		h.Payment.URL = fmt.Sprintf("https://%s/%d", h.Payment.Host, i)
+		h.Payment.IdempotencyKey = fmt.Sprint("key ", i)
+		list = append(list, pay(t, s, h, Reserved))
+	}
+	k, refusing, other := testKeyholder(), testKeyholder(), testKeyholder()
+	refusing.Permit = func(Payment, budget.Facts) error { return errors.New("no") }
+	other.MAC = func(data []byte) ([]byte, error) { return append([]byte("other"), data...), nil }
+	signed := func(p Payment) Signed {
+		return Signed{Payload: []byte(`{}`), Requirement: []byte(`{}`), UniqueKey: p.ID}
+	}
+	sign := func(i int) func() error {
+		return func() error { return s.Submit(t.Context(), list[i], signed(list[i]), k) }
+	}
+	refused := func(i int, by Keyholder) func() error {
+		return func() error {
+			if s.Submit(t.Context(), list[i], signed(list[i]), by) == nil {
+				return errors.New("it was signed")
+			}
+			return nil
+		}
+	}
+	finished := func(i int, o Outcome) func() error {
+		return func() error { _, err := finish(s, list[i].ID, o); return err }
+	}
+	stranger := list[7]
+	stranger.PayTo = "0xstranger"
+	carried := 0
+	together(t, s, func(t *testing.T, in *tx) error {
+		if in.known.sealed != nil {
+			carried++
+		}
+		return carriesWhatIsSealed(t, in)
+	}, []func() error{
+		sign(0), sign(1),
+		refused(2, refusing), sign(2),
+		refused(3, other), sign(3),
+		finished(0, Outcome{State: Unknown}), sign(4),
+		undone(t, s, func(tx *tx) error {
+			return tx.submit(list[5], s.Self(), signed(list[5]), signed(list[5]).record(), nil, k)
+		}), sign(5),
+		undone(t, s, func(tx *tx) error { _, err := tx.outcome(list[1].ID, Outcome{State: Unknown}); return err }),
+		sign(6),
+		finished(2, Outcome{State: Settled, Proof: Claimed}),
+		func() error {
+			return s.SealRules(t.Context(), SealedRules{Version: 1, Config: []byte("c"), Seal: []byte("s")}, "", false, k)
+		},
+		func() error {
+			if err := s.Submit(t.Context(), stranger, signed(stranger), k); !x402.HasCode(err, x402.LedgerCorrupt) {
+				return fmt.Errorf("another payment than the one that was reserved: %w", err)
+			}
+			return nil
+		},
+		sign(7), finished(7, Outcome{State: Settled, Proof: Chain}), sign(8),
+	})
+	require.Greater(t, carried, 10)
+	_, err := s.VerifySealed(t.Context(), k)
+	require.NoError(t, err)
+}
+
+// carriesWhatIsSealed compares the sums that a transaction carries on, if it does, with those that it reads.
+func carriesWhatIsSealed(t *testing.T, in *tx) error {
+	carried := in.known.sealed
+	if carried == nil {
+		return nil
+	}
+	lastSums.Store(nil)
+	fresh := &tx{ctx: in.ctx, conn: in.conn, known: &known{}, Now: in.Now, followed: &followed{}}
+	read, err := fresh.lastSealed(testKeyholder(), nil)
+	if err != nil {
+		return err
+	}
+	assert.Equal(t, read.seq, carried.seq)
+	assert.Equal(t, read.hash, carried.hash)
+	assert.Equal(t, read.mac, carried.mac)
+	assert.Equal(t, string(read.encode()), string(carried.encode()))
+	assert.Equal(t, read.memory.root, carried.memory.root)
+	return read.memory.verify()
 }
 
 // knowsWhatIs compares what a transaction knows with what it reads without knowing anything.
