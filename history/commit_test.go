@@ -190,8 +190,15 @@ func TestSignaturesTogether(t *testing.T) {
 	}, []func() error{
 		sign(0), sign(1),
 		refused(2, refusing), sign(2),
-		refused(3, other), sign(3),
-		finished(0, Outcome{State: Unknown}), sign(4),
+		func() error {
+			return s.tx(t.Context(), func(tx *tx) error {
+				require.NotNil(t, tx.known.sealed)
+				carried, err := tx.sealedBefore(other, nil)
+				require.Nil(t, carried)
+				return err
+			})
+		}, sign(3), refused(4, other),
+		sign(4), finished(0, Outcome{State: Unknown}),
 		undone(t, s, func(tx *tx) error {
 			return tx.submit(list[5], s.Self(), signed(list[5]), signed(list[5]).record(), nil, k)
 		}), sign(5),
