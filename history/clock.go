@@ -54,7 +54,7 @@ func (s *Store) Redate(ctx context.Context) error {
 				return err
 			}
 		}
-		t.known.newest = 0
+		t.known.newest, t.known.sealed = 0, nil
 		if err := t.rebuildTotals(); err != nil {
 			return err
 		}

@@ -221,6 +221,38 @@ func TestSignaturesTogether(t *testing.T) {
 	require.NoError(t, err)
 }
 
+// A transaction compares the tables again for a payment that falls into other windows.
+func TestOtherWindowsAreCompared(t *testing.T) {
+	s, _, _ := newStore(t)
+	k := testKeyholder()
+	k.Query = func(p Payment) budget.Query { return budget.Query{HostEntries: []string{p.Host}} }
+	sign := func(host string) func() error {
+		h := testHold(1)
+		h.Payment.Host = host
+		p := pay(t, s, h, Reserved)
+		return func() error {
+			return s.Submit(t.Context(), p, Signed{Payload: []byte(`{}`), Requirement: []byte(`{}`), UniqueKey: p.ID}, k)
+		}
+	}
+	forged := sign("b")
+	together(t, s, func(*testing.T, *tx) error { return nil }, []func() error{
+		sign("a"),
+		func() error {
+			return s.tx(t.Context(), func(tx *tx) error {
+				_, err := tx.exec(`UPDATE totals SET held = 0 WHERE scope = 'host' AND key = 'b'`)
+				return err
+			})
+		},
+		func() error {
+			if err := forged(); !x402.HasCode(err, x402.LedgerCorrupt) {
+				return fmt.Errorf("signed: %w", err)
+			}
+			return nil
+		},
+		sign("a"),
+	})
+}
+
 // carriesWhatIsSealed compares the sums that a transaction carries on, if it does, with those that it reads.
 func carriesWhatIsSealed(t *testing.T, in *tx) error {
 	carried := in.known.sealed

@@ -45,12 +45,11 @@ type contentDetail struct {
 
 // keep stores what came, and is what the chain has to say of it; nil: what was stored before is better. What
 // was bought is never replaced by a later refusal to give it once more.
-func (t *tx) keep(payment int64, c Content) (*contentDetail, error) {
+func (t *tx) keep(payment int64, c Content, digest [sha256.Size]byte) (*contentDetail, error) {
 	body := c.Body
 	if body == nil {
 		body = []byte{} // nil would be NULL
 	}
-	digest := sha256.Sum256(body)
 	d := contentDetail{SHA256: encodeDigest(digest[:]), Bytes: int64(len(body)), Status: int64(c.Status),
 		Type: c.Type, Truncated: c.Truncated}
 	n, err := t.change(`INSERT INTO contents (payment, http_status, type, truncated, size, sha256, spare)

@@ -60,6 +60,15 @@ type sealed struct {
 	seq       int64 // of the row; 0: nothing was ever sealed
 	hash, mac []byte
 	followed  int64 // up to which row the chain was followed to its end then
+	compared  map[windows]bool
+}
+
+// windows are those that a payment falls into: of its session, of its day and its month, and of the owner's
+// entries of hosts.
+type windows struct {
+	session string
+	day     int64
+	entries string
 }
 
 // corruptHint is what to do about a ledger that is not what the wallet wrote.
@@ -215,8 +224,13 @@ func (t *tx) seal(k Keyholder, s *sealed, payment int64, event string, detail an
 }
 
 // compare refuses tables that show less, or more, than what was signed and what is held for a
-// signature to come. Both are in the same transaction, so they are equal or somebody else wrote.
+// signature to come. Both are in the same transaction, so they are equal or somebody else wrote. Nobody else
+// does within it, so once is enough for those of its payments that fall into the same windows.
 func (t *tx) compare(s *sealed, p Payment, entries []string) error {
+	all := windows{p.Session, dayNumber(p.Created), strings.Join(entries, "\n")}
+	if s.compared[all] {
+		return nil
+	}
 	shown, err := t.usage(p.Session, entries, p.Created)
 	if err != nil {
 		return err
@@ -247,6 +261,10 @@ func (t *tx) compare(s *sealed, p Payment, entries []string) error {
 			return err
 		}
 	}
+	if s.compared == nil {
+		s.compared = map[windows]bool{}
+	}
+	s.compared[all] = true
 	return nil
 }
 

@@ -23,8 +23,18 @@ type Signed struct {
 	UniqueKey   string          // its nonce or our signature: unique
 }
 
-// record is that as the payment's row has it: packed.
-func (s Signed) record() []byte { return pack(s.Requirement, s.Payload, []byte(toJSON(s.Evidence))) }
+// signedRecord is that as the ledger has it, made by who has no transaction waiting.
+type signedRecord struct {
+	packed           []byte
+	stored, evidence string // digests: of what is packed, and of what the chain is asked by
+	unique           []byte
+}
+
+func (s Signed) record() signedRecord {
+	evidence := []byte(toJSON(s.Evidence))
+	packed := pack(s.Requirement, s.Payload, evidence)
+	return signedRecord{packed, digestOf(packed), digestOf(evidence), uniqueHash(s.UniqueKey)}
+}
 
 // uniqueHash is what a row has of a nonce or signature: enough that no two are the same.
 func uniqueHash(key string) []byte {
@@ -48,7 +58,7 @@ func (s *Store) Submit(ctx context.Context, p Payment, signed Signed, k Keyholde
 	return s.tx(ctx, func(t *tx) error { return t.submit(p, s.Self(), signed, record, nil, k) })
 }
 
-func (t *tx) submit(p Payment, process string, signed Signed, record []byte, step *channelStep,
+func (t *tx) submit(p Payment, process string, signed Signed, record signedRecord, step *channelStep,
 	k Keyholder) error {
 	row, err := t.leasedBy(p.ID, process)
 	if err != nil {
@@ -59,15 +69,15 @@ func (t *tx) submit(p Payment, process string, signed Signed, record []byte, ste
 		return err
 	}
 	if !byAgent {
-		return t.sign(row, p, signed, record, signature{Submitted: true}, step, k)
+		return t.sign(row, p, record, signature{Submitted: true}, step, k)
 	}
 	if err := t.notFrozen(row.Network, row.Source); err != nil {
 		return err
 	}
-	if _, err := t.exec(`UPDATE payments SET record = ? WHERE seq = ?`, record, row.Number); err != nil {
+	if _, err := t.exec(`UPDATE payments SET record = ? WHERE seq = ?`, record.packed, row.Number); err != nil {
 		return err
 	}
-	return t.audit(row.Number, string(Submitted), map[string]string{"stored": digestOf(record)})
+	return t.audit(row.Number, string(Submitted), map[string]string{"stored": record.stored})
 }
 
 // signedByAgent reports whether a payment has this very signature, and nothing to send yet.
@@ -94,20 +104,18 @@ func (s *Store) Sign(ctx context.Context, p Payment, signed Signed, message []by
 			return none(err, errNoPayment)
 		}
 		signed.Payload, signed.Requirement = nil, row.Requirement
-		return t.sign(row, p, signed, signed.record(), signature{SignedBytes: digestOf(message)}, nil, k)
+		return t.sign(row, p, signed.record(), signature{SignedBytes: digestOf(message)}, nil, k)
 	})
 }
 
 // sign records the signature of a payment, as it was read in this transaction and as it was signed. g says
 // what was signed, and whether it may be sent now; step is what it makes of a channel, or nil.
-func (t *tx) sign(p, asSigned Payment, signed Signed, record []byte, g signature, step *channelStep,
-	k Keyholder) error {
-	unique := uniqueHash(signed.UniqueKey)
+func (t *tx) sign(p, asSigned Payment, record signedRecord, g signature, step *channelStep, k Keyholder) error {
 	if err := t.sameFormat(); err != nil {
 		return err
 	}
 	var n int
-	err := t.row(`SELECT count(*) FROM payments WHERE unique_key = ?`, unique).Scan(&n)
+	err := t.row(`SELECT count(*) FROM payments WHERE unique_key = ?`, record.unique).Scan(&n)
 	if err != nil {
 		return err
 	}
@@ -120,15 +128,15 @@ func (t *tx) sign(p, asSigned Payment, signed Signed, record []byte, g signature
 	if k.MAC == nil {
 		return x402.Errorf(x402.WalletLocked, "nobody who holds the key recorded this signature")
 	}
-	if p.digest() != asSigned.digest() {
+	g.Row = p.digest()
+	if g.Row != asSigned.digest() {
 		return corrupt("payment %s is not the one that was signed", p.ID)
 	}
 	if err := t.notFrozen(p.Network, p.Source); err != nil { // since the money was held
 		return err
 	}
 	g.Created, g.Key = micros(p.Created), p.IdempotencyKey
-	g.Unique, g.Evidence = encodeDigest(unique), digestOf([]byte(toJSON(signed.Evidence)))
-	g.Stored = digestOf(record)
+	g.Unique, g.Evidence, g.Stored = encodeDigest(record.unique), record.evidence, record.stored
 	g.terms = p.terms()
 	last, err := t.permitted(p, &g, k)
 	if err != nil {
@@ -145,7 +153,7 @@ func (t *tx) sign(p, asSigned Payment, signed Signed, record []byte, g signature
 		return err
 	}
 	_, err = t.exec(`UPDATE payments SET state = 'submitted', updated_at = ?, unique_key = ?, record = ?
-		WHERE seq = ?`, micros(t.Now), unique, record, p.Number)
+		WHERE seq = ?`, micros(t.Now), record.unique, record.packed, p.Number)
 	if err != nil {
 		return err
 	}
@@ -154,7 +162,7 @@ func (t *tx) sign(p, asSigned Payment, signed Signed, record []byte, g signature
 
 // permitted is the sums that a signature is added to, if the payment may be signed.
 func (t *tx) permitted(p Payment, g *signature, k Keyholder) (*sealed, error) {
-	row, digest, err := t.reservedAs(p)
+	row, err := t.reservedAs(p, g.Row)
 	if err != nil {
 		return nil, err
 	}
@@ -162,7 +170,6 @@ func (t *tx) permitted(p Payment, g *signature, k Keyholder) (*sealed, error) {
 	if err != nil {
 		return nil, err
 	}
-	g.Row = digest
 	if !last.knows(p.Created) {
 		return nil, tooLate()
 	}
@@ -184,21 +191,20 @@ func (t *tx) permitted(p Payment, g *signature, k Keyholder) (*sealed, error) {
 	return last, k.Permit(p, facts)
 }
 
-// reservedAs is the row of the chain that says how a payment was reserved, which it has to be still, and the
-// payment's digest.
-func (t *tx) reservedAs(p Payment) (r auditRow, digest string, err error) {
+// reservedAs is the row of the chain that says how a payment was reserved, which it has to be still by its
+// digest.
+func (t *tx) reservedAs(p Payment, digest string) (r auditRow, err error) {
 	r.payment, r.event = p.Number, string(Reserved)
 	err = t.row(`SELECT seq, at, detail FROM audit WHERE payment = ? AND event = 'reserved'
 		ORDER BY seq LIMIT 1`, p.Number).Scan(&r.seq, &r.at, &r.detail)
 	if err != nil {
-		return r, "", none(err, corrupt("the audit chain has no reservation of payment %s", p.ID))
+		return r, none(err, corrupt("the audit chain has no reservation of payment %s", p.ID))
 	}
 	d, err := readStep(r.detail)
-	digest = p.digest()
 	if err != nil || d.Row != digest || r.at != micros(p.Created) {
-		return r, "", corrupt("payment %s is not the one that was reserved", p.ID)
+		return r, corrupt("payment %s is not the one that was reserved", p.ID)
 	}
-	return r, digest, nil
+	return r, nil
 }
 
 // ErrUnsealed says that only a process that holds the key may record that a signature expired: what

@@ -121,8 +121,11 @@ type Outcome struct {
 	packed *packedOutcome // by who has no transaction waiting; nil: it is packed where it is written
 }
 
-// packedOutcome is that as the payment's row has it; nil where there is none.
-type packedOutcome struct{ receipt, chainProof []byte }
+// packedOutcome is that as the ledger has it; nil where there is none.
+type packedOutcome struct {
+	receipt, chainProof []byte
+	content             [sha256.Size]byte // digest of the content's bytes
+}
 
 func (o Outcome) pack() *packedOutcome {
 	p := &packedOutcome{}
@@ -131,6 +134,9 @@ func (o Outcome) pack() *packedOutcome {
 	}
 	if o.ChainProof != nil {
 		p.chainProof = pack([]byte(toJSON(o.ChainProof)))
+	}
+	if o.Content != nil {
+		p.content = sha256.Sum256(o.Content.Body)
 	}
 	return p
 }
@@ -183,7 +189,7 @@ func (t *tx) outcomeSealed(id string, o Outcome) (p packedPayment, err error) {
 	}
 	var bought *contentDetail
 	if o.Content != nil {
-		bought, err = t.keep(p.Number, *o.Content)
+		bought, err = t.keep(p.Number, *o.Content, o.packed.content)
 		if err != nil {
 			return p, err
 		}
