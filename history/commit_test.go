@@ -236,7 +236,7 @@ func TestOtherWindowsAreCompared(t *testing.T) {
 	}
 	forged := sign("b")
 	together(t, s, func(*testing.T, *tx) error { return nil }, []func() error{
-		sign("a"),
+		sign("a"), sign("a"), // the first of all has nothing to go on from
 		func() error {
 			return s.tx(t.Context(), func(tx *tx) error {
 				_, err := tx.exec(`UPDATE totals SET held = 0 WHERE scope = 'host' AND key = 'b'`)
