@@ -234,11 +234,12 @@ func TestOtherWindowsAreCompared(t *testing.T) {
 			return s.Submit(t.Context(), p, Signed{Payload: []byte(`{}`), Requirement: []byte(`{}`), UniqueKey: p.ID}, k)
 		}
 	}
-	forged := sign("b")
+	first, second, forged := sign("a"), sign("a"), sign("b") // the first of all has nothing to go on from
 	together(t, s, func(*testing.T, *tx) error { return nil }, []func() error{
-		sign("a"), sign("a"), // the first of all has nothing to go on from
+		first, second,
 		func() error {
 			return s.tx(t.Context(), func(tx *tx) error {
+				assert.NotNil(t, tx.known.sealed)
 				_, err := tx.exec(`UPDATE totals SET held = 0 WHERE scope = 'host' AND key = 'b'`)
 				return err
 			})
@@ -249,7 +250,6 @@ func TestOtherWindowsAreCompared(t *testing.T) {
 			}
 			return nil
 		},
-		sign("a"),
 	})
 }
 
