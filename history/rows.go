@@ -206,6 +206,9 @@ func assignKind(place reflect.Value, v driver.Value) error {
 	case place.CanInt():
 		var n int64
 		err := assign(&n, v)
+		if err == nil && place.OverflowInt(n) {
+			err = fmt.Errorf("%d is too much for a %s", n, place.Type())
+		}
 		place.SetInt(n)
 		return err
 	case place.Kind() == reflect.Pointer && v == nil:
