@@ -202,14 +202,19 @@ func TestSignaturesTogether(t *testing.T) {
 		undone(t, s, func(tx *tx) error {
 			return tx.submit(list[5], s.Self(), signed(list[5]), signed(list[5]).record(), nil, k)
 		}), sign(5),
-		undone(t, s, func(tx *tx) error { _, err := tx.outcome(list[1].ID, Outcome{State: Unknown}); return err }),
+		undone(t, s, func(tx *tx) error {
+			_, err := tx.outcome(list[1].ID, Outcome{State: Unknown})
+			return err
+		}),
 		sign(6),
 		finished(2, Outcome{State: Settled, Proof: Claimed}),
 		func() error {
-			return s.SealRules(t.Context(), SealedRules{Version: 1, Config: []byte("c"), Seal: []byte("s")}, "", false, k)
+			rules := SealedRules{Version: 1, Config: []byte("c"), Seal: []byte("s")}
+			return s.SealRules(t.Context(), rules, "", false, k)
 		},
 		func() error {
-			if err := s.Submit(t.Context(), stranger, signed(stranger), k); !x402.HasCode(err, x402.LedgerCorrupt) {
+			err := s.Submit(t.Context(), stranger, signed(stranger), k)
+			if !x402.HasCode(err, x402.LedgerCorrupt) {
 				return fmt.Errorf("another payment than the one that was reserved: %w", err)
 			}
 			return nil
@@ -231,7 +236,8 @@ func TestOtherWindowsAreCompared(t *testing.T) {
 		h.Payment.Host = host
 		p := pay(t, s, h, Reserved)
 		return func() error {
-			return s.Submit(t.Context(), p, Signed{Payload: []byte(`{}`), Requirement: []byte(`{}`), UniqueKey: p.ID}, k)
+			signed := Signed{Payload: []byte(`{}`), Requirement: []byte(`{}`), UniqueKey: p.ID}
+			return s.Submit(t.Context(), p, signed, k)
 		}
 	}
 	first, second, forged := sign("a"), sign("a"), sign("b") // the first of all has nothing to go on from

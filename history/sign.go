@@ -110,7 +110,8 @@ func (s *Store) Sign(ctx context.Context, p Payment, signed Signed, message []by
 
 // sign records the signature of a payment, as it was read in this transaction and as it was signed. g says
 // what was signed, and whether it may be sent now; step is what it makes of a channel, or nil.
-func (t *tx) sign(p, asSigned Payment, record signedRecord, g signature, step *channelStep, k Keyholder) error {
+func (t *tx) sign(p, asSigned Payment, record signedRecord, g signature, step *channelStep,
+	k Keyholder) error {
 	if err := t.sameFormat(); err != nil {
 		return err
 	}
