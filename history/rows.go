@@ -32,7 +32,8 @@ func (c *conn) compile(ctx context.Context, query string) (s statement, err erro
 		if err != nil {
 			return err
 		}
-		if s, ok = compiled.(statement); !ok {
+		s, ok = compiled.(statement)
+		if !ok {
 			return errNoDriver
 		}
 		return nil
