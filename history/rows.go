@@ -45,7 +45,8 @@ func (c *conn) compile(ctx context.Context, query string) (s statement, err erro
 // PRAGMA must not come here: SQLite does most of what it says when it is compiled, and nothing when it is
 // run again.
 func (c *conn) stmt(ctx context.Context, query string) (s statement, stays bool, err error) {
-	if s = c.stmts[query]; s != nil {
+	s, stays = c.stmts[query]
+	if stays {
 		return s, true, nil
 	}
 	s, err = c.compile(ctx, query)
