@@ -14,6 +14,9 @@ import (
 // its context, what belongs to what, for connections that many share) takes a tenth of a payment, and a
 // connection of a pool has one user at a time.
 
+// errNoDriver is a defect of this package: the driver has changed.
+var errNoDriver = errors.New("the database's driver answers no queries")
+
 // statement is a compiled query.
 type statement interface {
 	driver.StmtExecContext
