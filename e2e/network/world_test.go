@@ -242,8 +242,11 @@ func (p *payer) memory() float64 {
 }
 
 // cpu is what the wallet has computed so far, in milliseconds; 0 where the system does not tell.
-func (p *payer) cpu() float64 {
-	stat, _ := os.ReadFile(fmt.Sprintf("/proc/%d/stat", p.cmd.Process.Pid))
+func (p *payer) cpu() float64 { return cpuOf(p.cmd.Process.Pid) }
+
+// cpuOf is what a process has computed so far, in milliseconds; 0 where the system does not tell.
+func cpuOf(pid int) float64 {
+	stat, _ := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
 	fields := strings.Fields(string(stat[strings.LastIndexByte(string(stat), ')')+1:]))
 	if len(fields) < 13 {
 		return 0
