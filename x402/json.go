@@ -6,7 +6,9 @@ import (
 	"errors"
 	"io"
 	"reflect"
+	"slices"
 	"strconv"
+	"sync"
 
 	"github.com/go-json-experiment/json/jsontext"
 )
@@ -56,11 +58,12 @@ func strict(data []byte, limit int, t reflect.Type) error {
 	if tooLarge {
 		data = data[:limit] // enough to recognize a bomb of brackets
 	}
-	// jsontext refuses what is not I-JSON (RFC 7493). Duplicate names are found here, together with
-	// those that differ in letter case only.
-	r := strictReader{seen: map[place]bool{}, fields: map[reflect.Type]map[string]field{},
-		Decoder: jsontext.NewDecoder(bytes.NewBuffer(data), jsontext.AllowDuplicateNames(true))}
+	r := strictReaders.Get().(*strictReader)
+	r.Reset(bytes.NewBuffer(data), jsontext.AllowDuplicateNames(true))
 	err := r.document(t)
+	if len(data) <= MaxHeader { // a reader keeps what it read until it is used again
+		strictReaders.Put(r)
+	}
 	if tooLarge && !errors.Is(err, errDeep) {
 		return Errorf(ResponseTooLarge, "more than %d bytes", limit).WithDetail("limit", limit)
 	}
@@ -85,16 +88,24 @@ func quote(s string) string {
 // of the value that comes next.
 type strictReader struct {
 	*jsontext.Decoder
-	seen   map[place]bool // the keys of the objects that are open: one at a depth
-	keys   []string       // the same, in order; each object's begin where it found the slice's end
-	fields map[reflect.Type]map[string]field
+	keys []string       // of the objects that are open, folded; each object's begin where it found the slice's end
+	seen map[place]bool // the same, of objects with many
 }
+
+// strictReaders are kept: making one takes as long as reading a short document. jsontext refuses what is not
+// I-JSON (RFC 7493). Duplicate names are found here, together with those that differ in letter case only.
+var strictReaders = sync.Pool{New: func() any {
+	return &strictReader{seen: map[place]bool{}, Decoder: jsontext.NewDecoder(&bytes.Buffer{})}
+}}
 
 // place is a key, folded, of the object that is open at a depth.
 type place struct {
 	depth int
 	key   string
 }
+
+// fewKeys is how many keys of an object are looked through; those behind them are looked up.
+const fewKeys = 16
 
 func (r *strictReader) document(t reflect.Type) error {
 	if err := r.value(t); err != nil {
@@ -140,7 +151,7 @@ func (r *strictReader) value(t reflect.Type) error {
 
 // array reads what follows an opening bracket, the closing one included.
 func (r *strictReader) array(t reflect.Type) error {
-	element := elementOf(t)
+	element := shapeOf(t).elements
 	for r.PeekKind() != jsontext.KindEndArray {
 		if err := r.value(element); err != nil {
 			return err
@@ -152,11 +163,12 @@ func (r *strictReader) array(t reflect.Type) error {
 
 // object reads what follows an opening brace, the closing one included.
 func (r *strictReader) object(t reflect.Type) error {
-	open, depth := len(r.keys), r.StackDepth()
+	open, depth, shape := len(r.keys), r.StackDepth(), shapeOf(t)
 	defer func() {
-		for _, key := range r.keys[open:] {
+		for _, key := range r.keys[min(open+fewKeys, len(r.keys)):] {
 			delete(r.seen, place{depth: depth, key: key})
 		}
+		clear(r.keys[open:])
 		r.keys = r.keys[:open]
 	}()
 	for r.PeekKind() != jsontext.KindEndObject {
@@ -165,13 +177,16 @@ func (r *strictReader) object(t reflect.Type) error {
 			return err
 		}
 		key := token.String()
-		at := place{depth: depth, key: fold(key)}
-		if r.seen[at] {
+		folded := fold(key)
+		own := r.keys[open:]
+		if slices.Contains(own[:min(fewKeys, len(own))], folded) || r.seen[place{depth, folded}] {
 			return ambiguous("duplicate key in a JSON object (case does not tell keys apart)", key)
 		}
-		r.seen[at] = true
-		r.keys = append(r.keys, at.key)
-		inner, err := r.fieldType(t, key, at.key)
+		if len(own) >= fewKeys {
+			r.seen[place{depth, folded}] = true
+		}
+		r.keys = append(r.keys, folded)
+		inner, err := shape.valueType(key, folded)
 		if err != nil {
 			return err
 		}

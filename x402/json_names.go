@@ -5,6 +5,7 @@ import (
 	"reflect"
 	"strconv"
 	"strings"
+	"sync"
 	"unicode"
 	"unicode/utf8"
 )
@@ -41,53 +42,58 @@ type field struct {
 	of   reflect.Type
 }
 
-// fieldType is the type behind a key of t, nil where nothing is known; a key of a struct must have
-// its exact name.
-func (r *strictReader) fieldType(t reflect.Type, key, folded string) (reflect.Type, error) {
-	switch t = known(t); {
-	case t == nil:
-		return nil, nil
-	case t.Kind() == reflect.Map:
-		return t.Elem(), nil
-	case t.Kind() != reflect.Struct:
-		return nil, nil
+// shape is what a strictReader needs to know of a type.
+type shape struct {
+	fields   map[string]field // a struct's, by their folded names
+	values   reflect.Type     // a map's
+	elements reflect.Type     // a slice's or array's
+}
+
+// shapes are by reflect.Type: working one out takes longer than reading most documents. A program decodes into
+// a fixed number of types.
+var shapes sync.Map
+
+// shapeOf is empty where nothing is known of a type: t is nil, or decodes itself.
+func shapeOf(t reflect.Type) *shape {
+	if t == nil {
+		return &shape{}
 	}
-	f, ok := r.fieldsOf(t)[folded]
+	if found, ok := shapes.Load(t); ok {
+		return found.(*shape)
+	}
+	s := &shape{}
+	switch t := known(t); {
+	case t == nil:
+	case t.Kind() == reflect.Struct:
+		s.fields = map[string]field{}
+		for _, f := range reflect.VisibleFields(t) {
+			name, _, _ := strings.Cut(f.Tag.Get("json"), ",")
+			if name == "" {
+				name = f.Name
+			}
+			if f.IsExported() && !f.Anonymous {
+				s.fields[fold(name)] = field{name: name, of: f.Type}
+			}
+		}
+	case t.Kind() == reflect.Map:
+		s.values = t.Elem()
+	case t.Kind() == reflect.Slice, t.Kind() == reflect.Array:
+		s.elements = t.Elem()
+	}
+	shapes.Store(t, s)
+	return s
+}
+
+// valueType is the type behind a key, nil where nothing is known; a key of a struct must have its exact name.
+func (s *shape) valueType(key, folded string) (reflect.Type, error) {
+	if s.fields == nil {
+		return s.values, nil
+	}
+	f, ok := s.fields[folded]
 	if ok && f.name != key {
 		return nil, ambiguous("a JSON key in another letter case than "+strconv.Quote(f.name), key)
 	}
 	return f.of, nil
-}
-
-func (r *strictReader) fieldsOf(t reflect.Type) map[string]field {
-	if fields, ok := r.fields[t]; ok {
-		return fields
-	}
-	fields := map[string]field{}
-	for _, f := range reflect.VisibleFields(t) {
-		name, _, _ := strings.Cut(f.Tag.Get("json"), ",")
-		if name == "" {
-			name = f.Name
-		}
-		if f.IsExported() && !f.Anonymous {
-			fields[fold(name)] = field{name: name, of: f.Type}
-		}
-	}
-	r.fields[t] = fields
-	return fields
-}
-
-func elementOf(t reflect.Type) reflect.Type {
-	t = known(t)
-	if t == nil {
-		return nil
-	}
-	switch t.Kind() {
-	case reflect.Slice, reflect.Array:
-		return t.Elem()
-	default:
-		return nil
-	}
 }
 
 var decodesItself = reflect.TypeFor[json.Unmarshaler]()
