@@ -11,7 +11,7 @@ import (
 )
 
 const (
-	pruneAbove = 10_000         // number of sales above which old ones are deleted
+	pruneAbove = 10_000         // number of sales above which old ones are deleted, each time it has doubled
 	pruneAge   = 2 * maxTimeout // what was settled no facilitator settles again; this forgets what was not
 )
 
@@ -19,12 +19,15 @@ const (
 // restart, runs the tool twice: no facilitator settles it twice, so the second run is not delivered, but the
 // work is done. A ledger on disk (*history.Store) prevents that.
 type memoryStore struct {
-	mu    sync.Mutex
-	next  int
-	sales map[string]history.Sale // by UniqueKey
+	mu      sync.Mutex
+	next    int
+	sales   map[string]history.Sale // by UniqueKey
+	pruneAt int                     // number of sales
 }
 
-func newMemoryStore() SaleStore { return &memoryStore{sales: map[string]history.Sale{}} }
+func newMemoryStore() SaleStore {
+	return &memoryStore{sales: map[string]history.Sale{}, pruneAt: pruneAbove}
+}
 
 func (m *memoryStore) OpenSale(_ context.Context, sale history.Sale) (history.Sale, error) {
 	m.mu.Lock()
@@ -32,10 +35,11 @@ func (m *memoryStore) OpenSale(_ context.Context, sale history.Sale) (history.Sa
 	if earlier, there := m.sales[sale.UniqueKey]; there {
 		return sale, &history.AlreadySold{Sale: earlier}
 	}
-	if len(m.sales) >= pruneAbove {
+	if len(m.sales) >= m.pruneAt {
 		maps.DeleteFunc(m.sales, func(_ string, old history.Sale) bool {
 			return time.Since(old.Created) > pruneAge
 		})
+		m.pruneAt = max(pruneAbove, 2*len(m.sales)) // looking through all for each sale would be quadratic
 	}
 	m.next++
 	sale.ID, sale.State, sale.Created = fmt.Sprintf("sale_%d", m.next), history.SaleRunning, time.Now()
