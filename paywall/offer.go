@@ -69,6 +69,8 @@ type option struct {
 	Amount  money.Amount
 	Price   money.Dollars
 	Asset   x402.AssetInfo
+	// terms are those of version 2 where they are the same for every call; nil: they are made for each
+	terms *x402.Requirement
 }
 
 func (w *Paywall) checkTool(t Tool) (*tool, error) {
@@ -92,6 +94,15 @@ func (w *Paywall) checkTool(t Tool) (*tool, error) {
 	made.options, err = w.checkOptions(t.Accepts)
 	if err != nil {
 		return nil, fail(err)
+	}
+	for i, o := range made.options {
+		if !x402.IsSolana(o.Network) { // there they name the fee payer, who may be another one later
+			r, err := w.requirement(context.Background(), made, o, "", 2)
+			if err != nil {
+				return nil, fail(err)
+			}
+			made.options[i].terms = &r
+		}
 	}
 	return made, nil
 }
@@ -215,16 +226,23 @@ func (t *tool) price() string {
 	return cheapest.Price.Price()
 }
 
-// offer is an option as it is asked for: the requirement in each version (by its number), to write
-// and to compare with. It has none in version 1 where the network has no name there.
+// offer is an option as it is asked for: the requirement in each version that the request needs (by its
+// number), to write and to compare with. It has none in version 1 where the network has no name there.
 type offer struct {
 	option
 	terms [3]x402.Requirement
 }
 
-// offers returns what a call costs now. An option whose fee payer is not known is left out; without
-// any left, ErrPrice.
-func (w *Paywall) offers(ctx context.Context, t *tool, call Call, resource string) (list []offer, err error) {
+// offers returns what a call costs now, in the versions that the challenge and the shown payment, if any, are
+// in. An option whose fee payer is not known is left out; without any left, ErrPrice.
+func (w *Paywall) offers(ctx context.Context, t *tool, call Call, resource string, shown *payment) (
+	list []offer, err error) {
+	versions := []int{w.options.Version}
+	if shown != nil && shown.Version != w.options.Version {
+		versions = append(versions, shown.Version)
+	} else if w.options.MPP && w.options.Version != 2 {
+		versions = append(versions, 2)
+	}
 	options := t.options
 	if t.Quote != nil {
 		if options, err = w.quote(ctx, t, call); err != nil {
@@ -233,7 +251,7 @@ func (w *Paywall) offers(ctx context.Context, t *tool, call Call, resource strin
 	}
 	var missing error
 	for _, o := range options {
-		made, err := w.offer(ctx, t, o, resource)
+		made, err := w.offer(ctx, t, o, resource, versions)
 		if err != nil {
 			missing = err
 			continue
@@ -262,9 +280,13 @@ func (w *Paywall) quote(ctx context.Context, t *tool, call Call) (options []opti
 	return w.checkOptions(list)
 }
 
-func (w *Paywall) offer(ctx context.Context, t *tool, o option, resource string) (offer, error) {
+func (w *Paywall) offer(ctx context.Context, t *tool, o option, resource string, versions []int) (offer, error) {
 	made := offer{option: o}
-	for _, version := range []int{1, 2} {
+	for _, version := range versions {
+		if version == 2 && o.terms != nil {
+			made.terms[version] = *o.terms
+			continue
+		}
 		r, err := w.requirement(ctx, t, o, resource, version)
 		if err != nil && version == w.options.Version {
 			return made, err

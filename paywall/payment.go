@@ -40,11 +40,11 @@ type payment struct {
 
 // decodePayment reads a PaymentPayload of either version, strictly.
 func decodePayment(raw []byte) (*payment, error) {
-	if !json.Valid(raw) {
-		return nil, fmt.Errorf("%w: %w", ErrInvalidRequest, errNotJSON)
-	}
 	p := &payment{raw: raw}
 	if err := x402.DecodeStrict(raw, maxPayment, p); err != nil {
+		if !json.Valid(raw) {
+			err = errNotJSON
+		}
 		return nil, fmt.Errorf("%w: %w", ErrInvalidRequest, err)
 	}
 	isObject := func(raw json.RawMessage) bool { return len(raw) > 0 && raw[0] == '{' }
@@ -158,6 +158,9 @@ func (p *payment) names(o offer, r x402.Requirement) bool {
 // matchesOffer reports whether a buyer's `accepted` is our offer: the same members with the same
 // values, letter case included, and of extra at least what we said (x402 2.27 core/server).
 func matchesOffer(accepted, ours json.RawMessage) bool {
+	if bytes.Equal(accepted, ours) { // most buyers send back what they got
+		return true
+	}
 	var theirs, own map[string]any
 	if json.Unmarshal(accepted, &theirs) != nil || json.Unmarshal(ours, &own) != nil {
 		return false

@@ -77,12 +77,13 @@ type saleRun struct {
 	*Paywall
 	request
 	facts
-	payment *payment
-	offer   offer
-	signed  signed
-	sale    *Sale
-	row     history.Sale
-	out     result
+	payment    *payment
+	unreadable error // why there is none
+	offer      offer
+	signed     signed
+	sale       *Sale
+	row        history.Sale
+	out        result
 }
 
 // sell takes one request to its end. The order of its steps is the safety argument:
@@ -106,7 +107,10 @@ func (w *Paywall) sell(ctx context.Context, r request) result {
 	}
 	defer w.sales.Done()
 	var err error
-	s.out.offers, err = w.offers(ctx, r.tool, r.call, r.resource)
+	if s.payment, s.unreadable = s.decode(); s.unreadable != nil {
+		s.payment = nil
+	}
+	s.out.offers, err = w.offers(ctx, r.tool, r.call, r.resource, s.payment)
 	if err != nil {
 		s.out.verdict = verdict{answer: unavailable, err: ErrPrice}
 		s.explain(err, "the price is not known at the moment")
@@ -140,7 +144,7 @@ func (s *saleRun) explain(err error, reason string) {
 
 // readPayment reads what the buyer presented. False: the request ends here.
 func (s *saleRun) readPayment(ctx context.Context) bool {
-	p, err := s.decode()
+	p, err := s.payment, s.unreadable
 	switch {
 	case err != nil:
 		s.presented = unreadable
@@ -150,7 +154,6 @@ func (s *saleRun) readPayment(ctx context.Context) bool {
 		s.explain(nil, s.unpaidMessage())
 		return false
 	}
-	s.payment = p
 	s.out.version = p.Version
 	s.offer, s.signed, err = s.match(p, s.out.offers)
 	s.sale.Payment, s.out.inMPP = p.raw, p.mpp != nil
