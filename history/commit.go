@@ -13,14 +13,16 @@ import (
 // Changes of this process that come at the same time share a transaction: beginning and ending one
 // takes as long for many as for one. Each change is whole or nothing within its transaction, sees those
 // before it, and has its own answer; none has one before the commit, and one that has to be durable
-// none before the disk has it (walsync.go). While the disk is waited for, the next ones are written.
+// none before the disk has it (walsync.go). While the disk is waited for, the next ones gather: what has to be
+// durable is flushed no sooner for being written before that flush has ended. What has not is written at once.
 
 // change is one of them.
 type change struct {
 	f        func(*tx) error
 	durable  bool // has to outlive a power cut
+	isSingle bool // writes by one statement, its last, which SQLite undoes by itself
 	since    time.Time
-	row      int64 // the last of the audit chain that it wrote; 0: none
+	written  flushState // the log with it
 	err      error
 	panicked any
 	leads    bool          // its caller commits, for all that wait
@@ -31,7 +33,8 @@ type change struct {
 type commitQueue struct {
 	mu      sync.Mutex
 	waiting []*change
-	working bool // one of the callers commits
+	working bool          // one of the callers commits
+	gathers chan struct{} // closed when that one need not wait for more of them; nil: it does not wait
 }
 
 // maxBatch bounds how many share a transaction, so that other processes do not wait for long.
@@ -41,19 +44,27 @@ const maxBatch = 64
 // transaction has begun gets LEDGER_UNAVAILABLE, and nothing was written; from then on it takes its
 // few milliseconds to the end. What f returns is returned unchanged, and then nothing of f was
 // written; an error of the database is LEDGER_UNAVAILABLE, LEDGER_CORRUPT or INTERNAL (ledgerError).
-func (s *Store) tx(ctx context.Context, f func(*tx) error) error { return s.enqueue(ctx, f, true) }
+func (s *Store) tx(ctx context.Context, f func(*tx) error) error {
+	return s.enqueue(ctx, &change{f: f, durable: true})
+}
+
+// txSingle is tx for an f that writes by one statement, after which it does nothing that can fail: it needs no
+// savepoint.
+func (s *Store) txSingle(ctx context.Context, f func(*tx) error) error {
+	return s.enqueue(ctx, &change{f: f, durable: true, isSingle: true})
+}
 
 // commitNoSync runs f in a transaction that survives the death of the process, but perhaps not
 // of the machine.
 func (s *Store) commitNoSync(ctx context.Context, f func(*tx) error) error {
-	return s.enqueue(ctx, f, false)
+	return s.enqueue(ctx, &change{f: f})
 }
 
-func (s *Store) enqueue(ctx context.Context, f func(*tx) error, durable bool) error {
+func (s *Store) enqueue(ctx context.Context, c *change) error {
 	if err := ctx.Err(); err != nil {
 		return outOfTime("begin", err)
 	}
-	c := &change{f: f, durable: durable, since: time.Now(), wake: make(chan struct{}, 1)}
+	c.since, c.wake = time.Now(), make(chan struct{}, 1)
 	s.queue.join(c)
 	select {
 	case <-c.wake:
@@ -73,7 +84,7 @@ func (s *Store) enqueue(ctx context.Context, f func(*tx) error, durable bool) er
 	if c.err != nil || !c.durable {
 		return c.err
 	}
-	return s.wal.durable(c.row)
+	return s.wal.durable(c.written)
 }
 
 func (q *commitQueue) join(c *change) {
@@ -83,6 +94,36 @@ func (q *commitQueue) join(c *change) {
 	if !q.working {
 		q.passOn()
 	}
+	if q.gathers != nil && q.isPressing() {
+		close(q.gathers)
+		q.gathers = nil
+	}
+}
+
+// isPressing reports whether what waits is to be written now, although the disk is busy.
+func (q *commitQueue) isPressing() bool {
+	return len(q.waiting) >= maxBatch ||
+		slices.ContainsFunc(q.waiting, func(c *change) bool { return !c.durable })
+}
+
+// gather waits, for who leads, until a flush has ended, unless something is pressing.
+func (q *commitQueue) gather(ctx context.Context, flushed <-chan struct{}) {
+	q.mu.Lock()
+	if q.isPressing() {
+		q.mu.Unlock()
+		return
+	}
+	enough := make(chan struct{})
+	q.gathers = enough
+	q.mu.Unlock()
+	select {
+	case <-flushed:
+	case <-enough:
+	case <-ctx.Done():
+	}
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	q.gathers = nil
 }
 
 // passOn makes the first caller in the queue the leader, who commits, if anybody waits. It is called with mu
@@ -123,7 +164,19 @@ func (q *commitQueue) take() []*change {
 // commitNext commits what waits, its caller's change first, and lets the next caller in the queue
 // do the same.
 func (s *Store) commitNext(ctx context.Context, first *change) {
-	batch, err := s.commit(patience{ctx: ctx, until: first.since.Add(lockWait)})
+	p := patience{ctx: ctx, until: first.since.Add(lockWait)}
+	if flushed := s.wal.underWay(); flushed != nil {
+		began := time.Now()
+		s.queue.gather(ctx, flushed)
+		p.until = p.until.Add(time.Since(began)) // patience is with other processes, not with the disk
+	}
+	var batch []*change
+	err := ctx.Err()
+	if err != nil {
+		err = outOfTime("wait for the ledger", err)
+	} else {
+		batch, err = s.commit(p)
+	}
 	if batch == nil { // it did not come to its turn, and the others wait on for theirs
 		first.err = err
 		s.queue.leave(first)
@@ -150,18 +203,24 @@ func (s *Store) commit(p patience) (batch []*change, err error) {
 		return nil, err
 	}
 	defer unlock()
+	var known known
 	err = s.write.with(p.ctx, func(conn *conn) error {
 		return conn.transaction(p, beginWriting, func() error {
 			batch = s.queue.take()
-			known := &known{}
 			for _, c := range batch {
-				if err := s.apply(conn, known, c, len(batch) > 1); err != nil {
+				if err := s.apply(conn, &known, c, len(batch) > 1); err != nil {
 					return err
 				}
 			}
 			return nil
 		})
 	})
+	if err == nil {
+		written := s.wal.committed(known.head)
+		for _, c := range batch {
+			c.written = written
+		}
+	}
 	return batch, err
 }
 
@@ -171,7 +230,11 @@ func (s *Store) apply(conn *conn, known *known, c *change, several bool) error {
 	before := *known
 	t := &tx{ctx: context.Background(), conn: conn, known: known, Now: s.now().UTC(),
 		contentQuota: s.contentQuota, followed: &s.followed}
-	if !several {
+	switch {
+	case several && c.isSingle:
+		c.run(t)
+		return t.failure
+	case !several:
 		c.run(t)
 		if c.err != nil || c.panicked != nil {
 			return errRollback
@@ -202,5 +265,4 @@ var errRollback = x402.Errorf(x402.LedgerUnavailable, "the change was rolled bac
 func (c *change) run(t *tx) {
 	defer func() { c.panicked = recover() }() // it is the caller's
 	c.err = c.f(t)
-	c.row = t.lastRow
 }

@@ -40,7 +40,7 @@ func TestChangesTogether(t *testing.T) {
 	for i := range errs {
 		all.Go(func() {
 			defer func() { panicked[i] = recover() }()
-			errs[i] = s.enqueue(context.Background(), func(tx *tx) error {
+			errs[i] = s.enqueue(context.Background(), &change{durable: i%2 != 0, f: func(tx *tx) error {
 				if err := insert(tx, i); err != nil {
 					return err
 				}
@@ -51,7 +51,7 @@ func TestChangesTogether(t *testing.T) {
 					panic(i)
 				}
 				return nil
-			}, i%2 != 0)
+			}})
 		})
 	}
 	release()
@@ -126,7 +126,7 @@ func together(t *testing.T, s *Store, look func(*testing.T, *tx) error, changes 
 	for _, f := range changes {
 		next(f)
 		next(func() error {
-			return s.enqueue(context.Background(), func(tx *tx) error { return look(t, tx) }, false)
+			return s.commitNoSync(context.Background(), func(tx *tx) error { return look(t, tx) })
 		})
 	}
 	require.LessOrEqual(t, gathered(), maxBatch)

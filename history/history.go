@@ -298,7 +298,6 @@ type tx struct {
 	conn    *conn
 	failure error // the first error of the database in it
 	known   *known
-	lastRow int64     // of the audit chain that this change wrote; 0: none
 	Now     time.Time // never before a payment that is in the ledger: a clock set back opens no window again
 
 	contentQuota int64 // as Options.ContentQuota
@@ -366,12 +365,18 @@ func (t *tx) is(query string, args ...any) (yes bool, err error) {
 	return yes, err
 }
 
-// readOnce is read for an f of one query, which needs no transaction around it. It waits for nobody.
+// readOnce is read for an f of one query, which needs no transaction around it. It waits for nobody. It takes the
+// connection that writes if nobody writes at this moment: that one has in memory what this process wrote, while
+// the others forget all they have read whenever something was written.
 func readOnce[T any](ctx context.Context, s *Store, f func(*tx) (T, error)) (v T, err error) {
-	err = s.read.with(ctx, func(c *conn) error {
+	once := func(c *conn) error {
 		v, err = f(&tx{ctx: ctx, conn: c, known: &known{}, Now: s.now().UTC(), followed: &s.followed})
 		return err
-	})
+	}
+	lent, err := s.write.tryWith(ctx, once)
+	if !lent {
+		err = s.read.with(ctx, once)
+	}
 	return v, err
 }
 

@@ -52,6 +52,21 @@ func (p *pool) with(ctx context.Context, f func(*conn) error) error {
 	case <-ctx.Done():
 		return outOfTime("wait for a connection to the ledger", ctx.Err())
 	}
+	return p.lend(ctx, f)
+}
+
+// tryWith lends f a connection, if it need not wait for one.
+func (p *pool) tryWith(ctx context.Context, f func(*conn) error) (lent bool, err error) {
+	select {
+	case p.slots <- struct{}{}:
+		return true, p.lend(ctx, f)
+	default:
+		return false, nil
+	}
+}
+
+// lend lends f a connection, for the slot that its caller took.
+func (p *pool) lend(ctx context.Context, f func(*conn) error) error {
 	defer func() { <-p.slots }()
 	c, err := p.acquire(ctx)
 	if err != nil {

@@ -123,7 +123,7 @@ func (s *Store) AtHead(ctx context.Context, f func(Head) error) error {
 	if err != nil {
 		return err
 	}
-	if err := s.wal.durable(head.Seq); err != nil {
+	if err := s.wal.durable(flushState{row: head.Seq}); err != nil {
 		return err
 	}
 	return f(head)

@@ -79,7 +79,7 @@ func (s *Store) OpenSale(ctx context.Context, sale Sale) (Sale, error) {
 		return sale, err
 	}
 	sale.State = SaleRunning
-	err := s.tx(ctx, func(t *tx) error {
+	err := s.txSingle(ctx, func(t *tx) error {
 		if err := t.sameFormat(); err != nil {
 			return err
 		}
@@ -123,7 +123,7 @@ func (s *Store) forgetAnswers(t *tx) error {
 // MoveSale records where a sale stands now, with what became known of it: Transaction, Facilitator,
 // Receipt, Note and Answer, where they are not empty. It is durable before it returns.
 func (s *Store) MoveSale(ctx context.Context, sale Sale) error {
-	return s.tx(ctx, func(t *tx) error {
+	return s.txSingle(ctx, func(t *tx) error {
 		n, err := t.change(
 			`UPDATE sales SET state = ?, updated_at = ?, transaction_id = coalesce(nullif(?, ''),
 				transaction_id),
@@ -145,7 +145,7 @@ func (s *Store) MoveSale(ctx context.Context, sale Sale) error {
 
 // DropSale forgets a sale of which nothing ran to its end: its payment may be shown again.
 func (s *Store) DropSale(ctx context.Context, id string) error {
-	return s.tx(ctx, func(t *tx) error {
+	return s.txSingle(ctx, func(t *tx) error {
 		_, err := t.exec(`DELETE FROM sales WHERE id = ? AND state = ?`, id, SaleRunning)
 		return err
 	})

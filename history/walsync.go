@@ -10,8 +10,8 @@ import (
 
 // walSync makes commits durable. SQLite only appends them to the ledger's log, ledger.db-wal
 // (synchronous=NORMAL): a commit outlives its process then, but perhaps not a power cut. Before a change
-// that has to is answered, the log is flushed here, apart from the transaction: the next ones are written
-// meanwhile, and all that were committed when a flush begins share it. The log is flushed from its
+// that has to is answered, the log is flushed here, apart from the transaction: others are written meanwhile,
+// and all that were committed when a flush begins share it (commit.go). The log is flushed from its
 // beginning, so what is durable includes all that was committed before it, by whichever process. SQLite
 // itself flushes the log before it copies it into ledger.db
 // (https://www.sqlite.org/pragma.html#pragma_synchronous).
@@ -20,30 +20,39 @@ type walSync struct {
 	flush func(*os.File) error // (*os.File).Sync; tests put something else here
 
 	mu      sync.Mutex
-	asked   flushState
-	flushed flushState
+	written flushState
+	flushed flushState    // what had been written when the last flush that succeeded began
 	running chan struct{} // closed when the flush that runs has ended; nil: none runs
 	// Once a flush failed the kernel may take pages for written that are not, and the next one would say
 	// nothing of it: this process makes nothing durable any more.
 	failed error
 }
 
-// flushState is how often durable was called, and the newest row of the audit chain that it was called for.
+// flushState is a state of the log: how many transactions of this process are in it, and the newest row of the
+// audit chain that is, whoever wrote it.
 type flushState struct {
-	calls uint64
-	row   int64
+	commits uint64
+	row     int64
 }
 
-// durable returns when a row of the audit chain that was committed is on the disk, with all that was
-// committed before it; without a row, 0, all that was committed before the call. Its error is
-// LEDGER_UNAVAILABLE: what was committed is in the ledger, and may be lost in a power cut.
-func (w *walSync) durable(row int64) error {
+// committed counts a transaction of this process, after its commit; row is the last of the audit chain then, 0:
+// it is not known. What it returns is for durable.
+func (w *walSync) committed(row int64) flushState {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	w.asked.calls++
-	w.asked.row = max(w.asked.row, row)
-	mine := w.asked.calls
-	isFlushed := func() bool { return w.flushed.calls >= mine || (row > 0 && w.flushed.row >= row) }
+	w.written.commits++
+	w.written.row = max(w.written.row, row)
+	return flushState{commits: w.written.commits}
+}
+
+// durable returns when what was committed is on the disk: so many transactions of this process, and a row of the
+// audit chain, with all that was committed before them. Its error is LEDGER_UNAVAILABLE: what was committed is
+// in the ledger, and may be lost in a power cut.
+func (w *walSync) durable(what flushState) error {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.written.row = max(w.written.row, what.row)
+	isFlushed := func() bool { return w.flushed.commits >= what.commits && w.flushed.row >= what.row }
 	for w.failed == nil && !isFlushed() {
 		if w.running != nil {
 			running := w.running
@@ -62,9 +71,16 @@ func (w *walSync) durable(row int64) error {
 	return nil
 }
 
-// run flushes once, for all who have asked by now. It is called with mu held.
+// underWay is closed when the flush that runs has ended; nil: none runs.
+func (w *walSync) underWay() <-chan struct{} {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return w.running
+}
+
+// run flushes once, for all that is written by now. It is called with mu held.
 func (w *walSync) run() {
-	asked, running := w.asked, make(chan struct{})
+	written, running := w.written, make(chan struct{})
 	w.running = running
 	w.mu.Unlock()
 	err := w.flushOnce()
@@ -75,7 +91,7 @@ func (w *walSync) run() {
 		w.failed = err
 		return
 	}
-	w.flushed = asked
+	w.flushed = written
 }
 
 // flushOnce opens the log anew: should SQLite have replaced it, a file that was kept open would be another.

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"errors"
+	"fmt"
 	"os"
 	"path/filepath"
 	"sync"
@@ -11,6 +12,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
 	"x402-wallet/x402"
@@ -188,12 +190,9 @@ func TestPowerCut(t *testing.T) {
 	}
 }
 
-// While a flush runs all who need one wait for the next, which is one for all of them: what was written after
-// it began it may have missed.
-func TestFlushesAreShared(t *testing.T) {
-	s, _, _ := newStore(t)
-	var n atomic.Int64
-	begun, end := make(chan struct{}), make(chan struct{})
+// slowDisk has a store's first flush last until end; begun is closed when it has begun.
+func slowDisk(s *Store) (n *atomic.Int64, begun, end chan struct{}) {
+	n, begun, end = &atomic.Int64{}, make(chan struct{}), make(chan struct{})
 	s.wal.flush = func(*os.File) error {
 		if n.Add(1) == 1 {
 			close(begun)
@@ -201,6 +200,14 @@ func TestFlushesAreShared(t *testing.T) {
 		}
 		return nil
 	}
+	return n, begun, end
+}
+
+// While a flush runs all who need one gather for the next, which is one for all of them, as their transaction
+// is: what was written after it began it may have missed.
+func TestFlushesAreShared(t *testing.T) {
+	s, _, _ := newStore(t)
+	n, begun, end := slowDisk(s)
 	nothing := func(*tx) error { return nil }
 	var all sync.WaitGroup
 	write := func() {
@@ -217,14 +224,101 @@ func TestFlushesAreShared(t *testing.T) {
 		write()
 	}
 	waiting := func() bool {
-		s.wal.mu.Lock()
-		defer s.wal.mu.Unlock()
-		return s.wal.asked.calls == 1+more
+		s.queue.mu.Lock()
+		defer s.queue.mu.Unlock()
+		return len(s.queue.waiting) == more && s.queue.gathers != nil
 	}
 	require.Eventually(t, waiting, time.Minute, time.Millisecond)
 	close(end)
 	all.Wait()
 	require.EqualValues(t, 2, n.Load())
+}
+
+// What need not be durable waits for no flush, and neither does a transaction that is full: what gathers is
+// written then, and answered when a flush that began later has ended.
+func TestAFlushHoldsUpNobodyElse(t *testing.T) {
+	s, _, _ := newStore(t)
+	_, begun, end := slowDisk(s)
+	var all sync.WaitGroup
+	var answered atomic.Int64
+	write := func(key string) {
+		all.Go(func() {
+			err := s.tx(context.Background(), func(tx *tx) error {
+				_, err := tx.exec(`INSERT INTO meta VALUES (?, 'x')`, key)
+				return err
+			})
+			answered.Add(1)
+			if err != nil {
+				t.Error(err)
+			}
+		})
+	}
+	written := func() (n int) {
+		require.NoError(t, s.read.QueryRow(`SELECT count(*) FROM meta WHERE value = 'x'`).Scan(&n))
+		return n
+	}
+	write("first")
+	<-begun
+	write("second")
+	gathers := func() bool {
+		s.queue.mu.Lock()
+		defer s.queue.mu.Unlock()
+		return s.queue.gathers != nil
+	}
+	require.Eventually(t, gathers, time.Minute, time.Millisecond)
+	require.Equal(t, 1, written())
+	require.NoError(t, s.commitNoSync(t.Context(), func(*tx) error { return nil }))
+	require.Equal(t, 2, written())
+	for i := range maxBatch {
+		write(fmt.Sprint("more ", i))
+	}
+	require.Eventually(t, func() bool { return written() == 2+maxBatch }, time.Minute, time.Millisecond)
+	require.Zero(t, answered.Load())
+	close(end)
+	all.Wait()
+}
+
+// A row that was undone with its change is not taken for one that the disk has: the next one has its number.
+func TestAnUndoneRowIsNotDurable(t *testing.T) {
+	s, _, _ := newStore(t)
+	release := occupy(t, s)
+	refusal := errors.New("no")
+	var all sync.WaitGroup
+	all.Go(func() {
+		assert.ErrorIs(t, s.tx(context.Background(), func(tx *tx) error {
+			return errors.Join(tx.audit(0, frozenEvent, map[string]any{}), refusal)
+		}), refusal)
+	})
+	all.Go(func() { assert.NoError(t, s.tx(context.Background(), func(*tx) error { return nil })) })
+	gathered := func() bool {
+		s.queue.mu.Lock()
+		defer s.queue.mu.Unlock()
+		return len(s.queue.waiting) == 2
+	}
+	require.Eventually(t, gathered, time.Minute, time.Millisecond)
+	release()
+	all.Wait()
+	n := countFlushes(s)
+	require.NoError(t, s.commitNoSync(t.Context(), func(tx *tx) error {
+		return tx.audit(0, frozenEvent, map[string]any{})
+	}))
+	require.NoError(t, s.AtHead(t.Context(), func(Head) error { return nil }))
+	require.EqualValues(t, 1, n.Load())
+}
+
+// Who leaves while the disk is busy is not written any more.
+func TestLeavingWhileTheDiskIsBusy(t *testing.T) {
+	s, _, _ := newStore(t)
+	_, begun, end := slowDisk(s)
+	first := make(chan error)
+	go func() { first <- s.tx(context.Background(), func(*tx) error { return nil }) }()
+	<-begun
+	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Millisecond)
+	defer cancel()
+	err := s.tx(ctx, func(*tx) error { t.Error("it was written"); return nil })
+	require.True(t, x402.HasCode(err, x402.LedgerUnavailable), err)
+	close(end)
+	require.NoError(t, <-first)
 }
 
 // After a flush that failed nothing is durable any more in this process: the kernel forgets what it could

@@ -318,8 +318,8 @@ func (t *tx) append(payment int64, event string, detail any, mac func([]byte) ([
 	if err != nil {
 		return nil, err
 	}
-	t.lastRow, err = done.LastInsertId()
-	t.known.head, t.known.hash = t.lastRow, hash
+	t.known.head, err = done.LastInsertId()
+	t.known.hash = hash
 	if t.known.sealed != nil {
 		t.known.sealed.apply(row)
 	}
