@@ -191,8 +191,9 @@ func containsAll(a, b map[string]any) bool {
 }
 
 // readEVM reads an EIP-3009 authorization. Whether its signature is valid is for the facilitator to
-// say: nobody else can for a contract wallet (ERC-1271). But a signature of a plain key has to be
-// the payer's, over this token: in V1 only that tells two tokens apart.
+// say: nobody else can for a contract wallet (ERC-1271), whose signature may look like a plain key's. But
+// in V1, where only that tells two tokens apart, a signature of a plain key has to be the payer's, over this
+// token.
 func (w *Paywall) readEVM(p *payment, o offer) (s signed, err error) {
 	var said struct {
 		Authorization json.RawMessage `json:"authorization"`
@@ -206,7 +207,6 @@ func (w *Paywall) readEVM(p *payment, o offer) (s signed, err error) {
 		return s, fmt.Errorf("%w: %w", ErrInvalidRequest, err)
 	}
 	now := w.now()
-	_, _, wrong := evm.Recover(o.Network, o.Asset, p.Payload)
 	switch {
 	case !strings.EqualFold(a.To, o.PayTo):
 		return s, errPayee
@@ -216,7 +216,7 @@ func (w *Paywall) readEVM(p *payment, o offer) (s signed, err error) {
 		return s, errNonce
 	case a.ValidAfter > now.Unix():
 		return s, errNotYet
-	case wrong != nil && p.Version == 1 && len(said.Signature) == 2+2*65:
+	case p.Version == 1 && len(said.Signature) == 2+2*65 && !isSignedByPayer(p, o):
 		return s, errSignedBy
 	}
 	s.expires = earlier(time.Unix(a.ValidBefore, 0), now.Add(o.terms[p.Version].MaxTimeout))
@@ -231,6 +231,11 @@ func (w *Paywall) readEVM(p *payment, o offer) (s signed, err error) {
 		return s, errExpired // s is complete: the payment may have had its run
 	}
 	return s, nil
+}
+
+func isSignedByPayer(p *payment, o offer) bool {
+	_, _, err := evm.Recover(o.Network, o.Asset, p.Payload)
+	return err == nil
 }
 
 // blockhashLife is how long a Solana transaction stays valid at least, counted from when it reaches
