@@ -107,7 +107,8 @@ func (w *Paywall) sell(ctx context.Context, r request) result {
 	}
 	defer w.sales.Done()
 	var err error
-	if s.payment, s.unreadable = s.decode(); s.unreadable != nil {
+	s.payment, s.unreadable = s.decode()
+	if s.unreadable != nil {
 		s.payment = nil
 	}
 	s.out.offers, err = w.offers(ctx, r.tool, r.call, r.resource, s.payment)

@@ -1,0 +1,71 @@
+package paywall
+
+import (
+	"encoding/json"
+	"maps"
+
+	"x402-wallet/x402"
+)
+
+// unpaidMessage is the error of a challenge to a buyer without a payment, as each dialect's own
+// servers word it.
+func (w *Paywall) unpaidMessage() string {
+	switch w.options.Dialect {
+	case dialectX402MCP:
+		return "_meta.x402.payment is required"
+	case dialectCloudflare:
+		return "PAYMENT_REQUIRED"
+	}
+	return "Payment required to access this resource"
+}
+
+// declaredExtensions are the extensions of a challenge: payment-identifier, by which a lost answer
+// can be asked for again, and the tool's own.
+func (w *Paywall) declaredExtensions(t *tool) map[string]json.RawMessage {
+	all := map[string]json.RawMessage{extensionIdentifier: json.RawMessage(`{"info":{"required":false}}`)}
+	maps.Copy(all, t.Extensions)
+	return all
+}
+
+// challengeBody is the PaymentRequired of a result, in the version that the buyer used, or else the
+// configured one.
+func (w *Paywall) challengeBody(t *tool, r result) map[string]any {
+	accepts := []json.RawMessage{}
+	for _, o := range r.offers {
+		if terms := o.terms[r.version]; terms.Raw != nil {
+			accepts = append(accepts, terms.Raw)
+		}
+	}
+	if len(accepts) == 0 { // a version 1 buyer, and no network here has a name in version 1
+		r.version = w.options.Version
+		for _, o := range r.offers {
+			accepts = append(accepts, o.terms[r.version].Raw)
+		}
+	}
+	body := errorBody(r)
+	body["accepts"] = accepts
+	if r.version == 2 {
+		body["resource"] = map[string]string{"url": r.sale.Resource, "description": t.Description,
+			"mimeType": t.mimeType()}
+		body["extensions"] = w.declaredExtensions(t)
+	}
+	return body
+}
+
+// errorBody is a challenge without the ways to pay: for where paying again does not help.
+func errorBody(r result) map[string]any {
+	body := map[string]any{"x402Version": r.version, "error": r.reason}
+	if r.receipt && r.settlement != nil {
+		body[x402.MetaReceipt] = receiptJSON(r.settlement)
+	}
+	return body
+}
+
+// Bazaar is the extension by which services are found, for an MCP tool: put it into Tool.Extensions
+// as "bazaar".
+func Bazaar(tool, description string, inputSchema any) json.RawMessage {
+	return jsonOf(map[string]any{"info": map[string]any{
+		"input": map[string]any{"type": "mcp", "toolName": tool, "description": description,
+			"inputSchema": inputSchema},
+	}})
+}
