@@ -13,8 +13,9 @@ import (
 // Changes of this process that come at the same time share a transaction: beginning and ending one
 // takes as long for many as for one. Each change is whole or nothing within its transaction, sees those
 // before it, and has its own answer; none has one before the commit, and one that has to be durable
-// none before the disk has it (walsync.go). While the disk is waited for, the next ones gather: what has to be
-// durable is flushed no sooner for being written before that flush has ended. What has not is written at once.
+// none before the disk has it (walsync.go). While the disk is waited for, the next ones gather: what has to
+// be durable is flushed no sooner for being written before that flush has ended. What has not is written at
+// once.
 
 // change is one of them.
 type change struct {
@@ -48,8 +49,8 @@ func (s *Store) tx(ctx context.Context, f func(*tx) error) error {
 	return s.enqueue(ctx, &change{f: f, durable: true})
 }
 
-// txSingle is tx for an f that writes by one statement, after which it does nothing that can fail: it needs no
-// savepoint.
+// txSingle is tx for an f that writes by one statement, after which it does nothing that can fail: it needs
+// no savepoint.
 func (s *Store) txSingle(ctx context.Context, f func(*tx) error) error {
 	return s.enqueue(ctx, &change{f: f, durable: true, isSingle: true})
 }

@@ -365,9 +365,9 @@ func (t *tx) is(query string, args ...any) (yes bool, err error) {
 	return yes, err
 }
 
-// readOnce is read for an f of one query, which needs no transaction around it. It waits for nobody. It takes the
-// connection that writes if nobody writes at this moment: that one has in memory what this process wrote, while
-// the others forget all they have read whenever something was written.
+// readOnce is read for an f of one query, which needs no transaction around it. It waits for nobody. It takes
+// the connection that writes if nobody writes at this moment: that one has in memory what this process wrote,
+// while the others forget all they have read whenever something was written.
 func readOnce[T any](ctx context.Context, s *Store, f func(*tx) (T, error)) (v T, err error) {
 	once := func(c *conn) error {
 		v, err = f(&tx{ctx: ctx, conn: c, known: &known{}, Now: s.now().UTC(), followed: &s.followed})

@@ -126,7 +126,8 @@ func TestLeavingTheQueue(t *testing.T) {
 			ctx, cancel := context.WithCancel(t.Context())
 			defer cancel()
 			all.Go(func() {
-				errs[i] = s.enqueue(ctx, &change{durable: i%2 != 0, f: func(*tx) error { ran[i]++; return nil }})
+				errs[i] = s.enqueue(ctx, &change{durable: i%2 != 0,
+					f: func(*tx) error { ran[i]++; return nil }})
 			})
 			if i%3 == round%3 {
 				all.Go(cancel)

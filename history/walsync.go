@@ -28,15 +28,15 @@ type walSync struct {
 	failed error
 }
 
-// flushState is a state of the log: how many transactions of this process are in it, and the newest row of the
-// audit chain that is, whoever wrote it.
+// flushState is a state of the log: how many transactions of this process are in it, and the newest row of
+// the audit chain that is, whoever wrote it.
 type flushState struct {
 	commits uint64
 	row     int64
 }
 
-// committed counts a transaction of this process, after its commit; row is the last of the audit chain then, 0:
-// it is not known. What it returns is for durable.
+// committed counts a transaction of this process, after its commit; row is the last of the audit chain then,
+// 0: it is not known. What it returns is for durable.
 func (w *walSync) committed(row int64) flushState {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -45,9 +45,9 @@ func (w *walSync) committed(row int64) flushState {
 	return flushState{commits: w.written.commits}
 }
 
-// durable returns when what was committed is on the disk: so many transactions of this process, and a row of the
-// audit chain, with all that was committed before them. Its error is LEDGER_UNAVAILABLE: what was committed is
-// in the ledger, and may be lost in a power cut.
+// durable returns when what was committed is on the disk: so many transactions of this process, and a row of
+// the audit chain, with all that was committed before them. Its error is LEDGER_UNAVAILABLE: what was
+// committed is in the ledger, and may be lost in a power cut.
 func (w *walSync) durable(what flushState) error {
 	w.mu.Lock()
 	defer w.mu.Unlock()

@@ -88,8 +88,9 @@ func quote(s string) string {
 // of the value that comes next.
 type strictReader struct {
 	*jsontext.Decoder
-	keys []string       // of the objects that are open, folded; each object's begin where it found the slice's end
-	seen map[place]bool // the same, of objects with many
+	// keys are those of the objects that are open, folded; each object's begin where it found the slice's end
+	keys []string
+	seen map[place]bool // those behind the first fewKeys of an object
 }
 
 // strictReaders are kept: making one takes as long as reading a short document. jsontext refuses what is not

@@ -49,8 +49,8 @@ type shape struct {
 	elements reflect.Type     // a slice's or array's
 }
 
-// shapes are by reflect.Type: working one out takes longer than reading most documents. A program decodes into
-// a fixed number of types.
+// shapes are by reflect.Type: working one out takes longer than reading most documents. A program decodes
+// into a fixed number of types.
 var shapes sync.Map
 
 // shapeOf is empty where nothing is known of a type: t is nil, or decodes itself.

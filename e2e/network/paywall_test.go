@@ -88,8 +88,8 @@ func sell(home string) error {
 	return charging.Close(ctx)
 }
 
-// passOn is a seller that looks at nothing: it has each payment verified and settled, and serves. No seller that
-// asks its facilitator by Go's HTTP client can take less. Whoever shows no payment is asked for one.
+// passOn is a seller that looks at nothing: it has each payment verified and settled, and serves. No seller
+// that asks its facilitator by Go's HTTP client can take less. Whoever shows no payment is asked for one.
 func passOn(facilitatorURL string, ask, serve http.Handler) http.Handler {
 	client := &http.Client{Transport: &http.Transport{MaxIdleConnsPerHost: buyers}}
 	post := func(path string, payment []byte) error {
@@ -143,8 +143,8 @@ func (c *clerk) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		fmt.Fprintf(w, `{"success":%t,"transaction":"%s","network":"%s","payer":"%s"}`, !before, nonce,
 			sandbox.EVM, payer)
 	default:
-		fmt.Fprintf(w, `{"kinds":[{"x402Version":2,"scheme":"exact","network":"%s"}],"extensions":[],"signers":{}}`,
-			sandbox.EVM)
+		fmt.Fprintf(w, `{"kinds":[{"x402Version":2,"scheme":"exact","network":"%s"}],"extensions":[],`+
+			`"signers":{}}`, sandbox.EVM)
 	}
 }
 
@@ -161,8 +161,8 @@ const (
 )
 
 // BenchmarkPaywall is how many paid requests a second a seller answers, on one machine with 32 buyers and a
-// facilitator that answers at once: the reference seller, one that only passes payments on, ours with its sales
-// in memory, and ours with its ledger. What the seller computes for each stands beside what buyers and
+// facilitator that answers at once: the reference seller, one that only passes payments on, ours with its
+// sales in memory, and ours with its ledger. What the seller computes for each stands beside what buyers and
 // facilitator do.
 func BenchmarkPaywall(b *testing.B) {
 	c := &clerk{}
