@@ -1,6 +1,7 @@
 package history
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"slices"
@@ -10,6 +11,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
 	"x402-wallet/x402/money"
@@ -115,6 +117,58 @@ func TestSaleMoves(t *testing.T) {
 	require.NoError(t, s.DropSale(t.Context(), sale.ID))
 	_, err = s.SaleByKey(t.Context(), sale.UniqueKey)
 	require.NoError(t, err, "what may have been settled is never forgotten")
+}
+
+// Sales that share a transaction need no savepoints: of one payment one is opened, a move that is not allowed
+// writes nothing, and neither spoils what the others wrote.
+func TestSalesTogether(t *testing.T) {
+	s, _, _ := newStore(t)
+	closed, err := s.OpenSale(t.Context(), testSale("closed", 1))
+	require.NoError(t, err)
+	closed.State = SaleFailed
+	require.NoError(t, s.MoveSale(t.Context(), closed))
+	release := occupy(t, s)
+	const each = 8
+	var all sync.WaitGroup
+	var opened, used, refused atomic.Int64
+	for i := range each {
+		all.Go(func() {
+			_, err := s.OpenSale(context.Background(), testSale("same", 1))
+			var sold *AlreadySold
+			if errors.As(err, &sold) && sold.Sale.UniqueKey == testSale("same", 1).UniqueKey {
+				used.Add(1)
+			} else if assert.NoError(t, err) {
+				opened.Add(1)
+			}
+		})
+		all.Go(func() {
+			moved := closed
+			moved.State, moved.Note = SaleSettled, "never"
+			if assert.ErrorIs(t, s.MoveSale(context.Background(), moved), ErrTransition) {
+				refused.Add(1)
+			}
+		})
+		all.Go(func() {
+			_, err := s.OpenSale(context.Background(), testSale(fmt.Sprint("other ", i), 1))
+			assert.NoError(t, err)
+		})
+	}
+	gathered := func() bool {
+		s.queue.mu.Lock()
+		defer s.queue.mu.Unlock()
+		return len(s.queue.waiting) == 3*each
+	}
+	require.Eventually(t, gathered, time.Minute, time.Millisecond)
+	release()
+	all.Wait()
+	require.Equal(t, []int64{1, each - 1, each}, []int64{opened.Load(), used.Load(), refused.Load()})
+	list, _, _, err := s.Sales(t.Context(), SaleFilter{})
+	require.NoError(t, err)
+	require.Len(t, list, 1+1+each)
+	is, err := s.SaleByKey(t.Context(), closed.UniqueKey)
+	require.NoError(t, err)
+	require.Equal(t, SaleFailed, is.State)
+	require.Empty(t, is.Note)
 }
 
 func TestSales(t *testing.T) {
