@@ -108,8 +108,17 @@ func TestTheWalletPaysFromAVault(t *testing.T) {
 	require.Contains(t, revoke.Transaction, "0x02")
 	require.Equal(t, "WALLET_FROZEN", payFor(t, w, lab.Seller+"/evm").Error)
 
+	doctor := func() string {
+		ctx, cancel := context.WithTimeout(t.Context(), cliWait)
+		defer cancel()
+		text, _ := home.Command(ctx, bin, "doctor").Output() // with other findings, it exits as it likes
+		return string(text)
+	}
+	require.Contains(t, doctor(), "$0.396 in USDC can be spent now from your vault, which holds $0.396")
 	run(0, signed("revoke")...)
 	require.False(t, run(0, "show").IsActive)
+	require.Contains(t, doctor(),
+		"x402-wallet vault show --network "+lab.EVM.Network+"; then x402-wallet vault allow")
 	require.Equal(t, "INSUFFICIENT_FUNDS", run(4, signed("withdraw", "--amount", "0.5")...).Error)
 	run(0, signed("withdraw", "--amount", "0.396")...)
 	require.Equal(t, uint64(100_000+396_000), lab.EVMBalance(vaultOwner))

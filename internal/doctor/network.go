@@ -71,6 +71,9 @@ func (o Options) funds(ctx context.Context, network string) (list findings) {
 		return failed(err, "fix the node first")
 	}
 	for _, row := range out.Networks {
+		vault := o.wallet.EVM.VaultOn(row.Network)
+		ofVault := vault != "" && row.Address == vault
+		look, allow := toAllow(row.Network, ofVault)
 		asset, _ := o.wallet.Engine.Assets.Asset(row.Network, row.Asset)
 		worth := func(amount *money.Amount) string {
 			return asset.Dollars(*amount).Price() + " in " + row.Symbol
@@ -79,14 +82,20 @@ func (o Options) funds(ctx context.Context, network string) (list findings) {
 		case slices.Contains([]x402.Code{x402.RPCError, x402.Timeout, x402.CheckFailed}, row.ErrorCode):
 			list.add(warn, "fix the node first", "not known: %s", row.Error)
 		case row.Error != "":
-			list.add(fail, "x402-wallet delegation show; then x402-wallet delegation approve "+
-				"--owner-keypair FILE --amount 25", "%s", row.Error)
+			list.add(fail, look+"; then "+allow, "%s", row.Error)
+		case row.Available.IsZero() && ofVault:
+			list.add(warn, look, "the vault is empty, or what it lets the agent spend until now is used up")
 		case row.Available.IsZero() && row.Delegated != nil:
-			list.add(warn, "x402-wallet delegation approve --owner-keypair FILE --amount 25",
-				"the delegation is used up, or its account is empty")
+			list.add(warn, allow, "the delegation is used up, or its account is empty")
+		case row.Available.IsZero() && vault != "":
+			list.add(warn, "send a dollar to "+row.Address+" (x402-wallet address --qr)",
+				"the agent has nothing of its own: sellers whose facilitator takes no vault cannot be paid")
 		case row.Available.IsZero():
 			list.add(warn, "send USDC to "+row.Address+" (x402-wallet address --qr)",
 				"there is nothing to spend")
+		case ofVault:
+			list.add(ok, "", "%s can be spent now from your vault, which holds %s", worth(row.Available),
+				worth(row.Balance))
 		case row.Delegated != nil:
 			list.add(ok, "", "%s can be spent, of %s that were delegated",
 				worth(row.Available), worth(row.Delegated))
@@ -95,6 +104,15 @@ func (o Options) funds(ctx context.Context, network string) (list findings) {
 		}
 	}
 	return list
+}
+
+// toAllow are the owner's commands about what the agent may spend of theirs.
+func toAllow(network string, ofVault bool) (look, allow string) {
+	if ofVault {
+		return x402.Command("vault", "show", "--network", network),
+			x402.Command("vault", "allow", "--network", network)
+	}
+	return "x402-wallet delegation show", "x402-wallet delegation approve --owner-keypair FILE --amount 25"
 }
 
 // facilitators asks each what it supports. They are needed where the wallet settles itself, and to
