@@ -60,12 +60,12 @@ type sealed struct {
 	seq       int64 // of the row; 0: nothing was ever sealed
 	hash, mac []byte
 	followed  int64 // up to which row the chain was followed to its end then
-	compared  map[windows]bool
+	compared  map[windowKey]bool
 }
 
-// windows are those that a payment falls into: of its session, of its day and its month, and of the owner's
-// entries of hosts.
-type windows struct {
+// windowKey names the windows that a payment falls into: of its session, of its day and month, and of the
+// owner's entries of hosts.
+type windowKey struct {
 	session string
 	day     int64
 	entries string
@@ -227,7 +227,7 @@ func (t *tx) seal(k Keyholder, s *sealed, payment int64, event string, detail an
 // signature to come. Both are in the same transaction, so they are equal or somebody else wrote. Nobody else
 // does within it, so once is enough for those of its payments that fall into the same windows.
 func (t *tx) compare(s *sealed, p Payment, entries []string) error {
-	all := windows{p.Session, dayNumber(p.Created), strings.Join(entries, "\n")}
+	all := windowKey{p.Session, dayNumber(p.Created), strings.Join(entries, "\n")}
 	if s.compared[all] {
 		return nil
 	}
@@ -262,7 +262,7 @@ func (t *tx) compare(s *sealed, p Payment, entries []string) error {
 		}
 	}
 	if s.compared == nil {
-		s.compared = map[windows]bool{}
+		s.compared = map[windowKey]bool{}
 	}
 	s.compared[all] = true
 	return nil
