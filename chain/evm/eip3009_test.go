@@ -3,7 +3,6 @@ package evm
 import (
 	"encoding/hex"
 	"encoding/json"
-	"errors"
 	"fmt"
 	"math/big"
 	"os"
@@ -206,6 +205,11 @@ func FuzzRecover(f *testing.F) {
 	good := goodPayload(f)
 	f.Add([]byte(good))
 	f.Add([]byte(strings.Replace(good, `"from"`, `"from":"0x","from"`, 1)))
+	o := order(2)
+	o.Source = vault
+	made, err := newFakeNode(f).payingFromVault(f, testSigner(f)).Authorize(f.Context(), o)
+	require.NoError(f, err)
+	f.Add([]byte(made.Payload))
 	f.Add([]byte(`{"signature":"0x` + hex.EncodeToString(make([]byte, 65)) + `","authorization":{}}`))
 	f.Add([]byte(`{"authorization":{"from":[[[[` + strings.Repeat("[", 300)))
 	f.Fuzz(func(t *testing.T, payload []byte) {
@@ -216,10 +220,23 @@ func FuzzRecover(f *testing.F) {
 			require.ErrorIs(t, errRecover, errPayload)
 			return
 		}
-		if errRecover != nil {
-			require.True(t, errors.Is(errRecover, ErrSignature) && from == "")
-		} else {
+		switch {
+		case errRecover == nil:
 			require.Equal(t, from, recovered.From)
+		case len(signature) != 65:
+			require.ErrorIs(t, errRecover, errPayload)
+		default:
+			require.ErrorIs(t, errRecover, ErrSignature)
+			require.Empty(t, from)
+		}
+		agent, ofVault, errAgent := RecoverAgent(sepolia, usdc, payload)
+		if errAgent == nil {
+			own, err := unwrap(auth, signature)
+			require.NoError(t, err)
+			same, err := wrap(ofVault, own)
+			require.NoError(t, err)
+			require.Equal(t, signature, same, "%s signed one message", agent)
+			require.Error(t, errRecover, "no signature is both")
 		}
 		object, err := EncodeAuthorization(auth)
 		require.NoError(t, err)

@@ -105,7 +105,7 @@ func (c *counting) Read(p []byte) (int, error) {
 // call, in exactly the shapes of the Ethereum JSON-RPC specification, and fails the test on
 // anything else.
 type fakeNode struct {
-	t   *testing.T
+	t   testing.TB
 	url string
 
 	mu                                sync.Mutex
@@ -124,7 +124,7 @@ type fakeNode struct {
 	statesAt []string // the blocks at which authorizationState was asked
 }
 
-func newFakeNode(t *testing.T) *fakeNode {
+func newFakeNode(t testing.TB) *fakeNode {
 	f := &fakeNode{t: t, chainID: 84532, date: noon.UTC().Format(http.TimeFormat), head: 1_000_000,
 		final: 999_900, period: 2,
 		receipts: map[string]any{}, override: map[string]func(http.ResponseWriter) bool{},
