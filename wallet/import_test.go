@@ -101,10 +101,12 @@ func TestImportRefuses(t *testing.T) {
 		"too large":              asJSON(t, good) + strings.Repeat(" ", maxImport),
 	} {
 		t.Run("solana, "+name, func(t *testing.T) {
-			i, err := importSolana(keyFile(t, content))
+			file := keyFile(t, content)
+			i, err := importSolana(file)
 			require.Equal(t, Imported{}, i)
 			e := requireCode(t, err, codeSetup)
-			require.NotRegexp(t, "157.{1,3}97", e.Error(), "no content in the error")
+			said := strings.ReplaceAll(e.Error(), file, "") // its name has numbers of its own
+			require.NotRegexp(t, "157.{1,3}97", said, "no content in the error")
 		})
 	}
 	for name, content := range map[string]string{
