@@ -235,11 +235,12 @@ func (w *Wallet) revoke(ctx context.Context, in revokeIn) (revokeOut, error) {
 func (w *Wallet) freeze(ctx context.Context, network, account string) error {
 	why := "its delegation is to be revoked"
 	if !x402.IsSolana(network) {
-		v, err := w.EVM.ReadVault(ctx, network, account) // its address as payments name it
-		if err != nil {
-			return err
+		named := w.EVM.VaultOn(network) // as payments name it
+		if !strings.EqualFold(named, account) {
+			return x402.Errorf(x402.InvalidArgument, "nothing is paid out of %s: config.toml does not name it",
+				x402.Quote(account))
 		}
-		return w.freezeOn(ctx, network, v.Address, why)
+		return w.freezeOn(ctx, network, named, why)
 	}
 	const base58 = "123456789ABCDEFGHJKLMNPQRSTUVWXYZabcdefghijkmnopqrstuvwxyz"
 	if len(account) < 32 || len(account) > 44 || strings.Trim(account, base58) != "" { // base58 of 32 bytes
