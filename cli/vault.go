@@ -181,6 +181,13 @@ func (p *Program) changeVault(ui *ui, f *vaultFlags, change func(*vaultCall) err
 			if err := change(c); err != nil {
 				return err
 			}
+			switch {
+			case c.out.Next.Do != "":
+			case c.send != nil:
+				c.out.Next.Do = x402.Done
+			default:
+				c.out.Next = x402.Next{Do: x402.AskPerson, Why: "the owner signs and sends it"}
+			}
 			return ui.answer(c.out, func() { ui.vault(c.out) })
 		})
 	}
