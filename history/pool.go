@@ -203,6 +203,9 @@ func ledgerError(doing string, err error) error {
 	if err == nil {
 		return nil
 	}
+	if errors.Is(err, context.DeadlineExceeded) || errors.Is(err, context.Canceled) {
+		return outOfTime(doing, err)
+	}
 	var e *sqlite.Error
 	if !errors.As(err, &e) {
 		return x402.Errorf(x402.LedgerUnavailable, "%s: %w", doing, err)
@@ -214,6 +217,8 @@ func ledgerError(doing string, err error) error {
 		return x402.Errorf(x402.Internal, "%s: %w", doing, err)
 	case sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED:
 		return heldTooLong(doing)
+	case sqlite3.SQLITE_INTERRUPT: // whose caller left
+		return outOfTime(doing, err)
 	case sqlite3.SQLITE_FULL:
 		return x402.Errorf(x402.LedgerUnavailable, "%s: the disk is full: %w", doing, err).
 			WithHint("make room on the disk of the wallet's home, then make the same call again")

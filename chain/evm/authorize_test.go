@@ -213,10 +213,10 @@ func TestClockIsAskedAgainWhenItIsOld(t *testing.T) {
 	}
 	require.NoError(t, pay(0))
 	require.NoError(t, pay(10*time.Second))
-	require.Zero(t, f.asked["eth_getBlockByNumber"], "eth_chainId's answer told the time")
+	require.Zero(t, f.timesAsked("eth_getBlockByNumber"), "eth_chainId's answer told the time")
 	f.date = noon.Add(time.Minute).UTC().Format(http.TimeFormat)
 	require.NoError(t, pay(time.Minute))
-	require.Equal(t, 1, f.asked["eth_getBlockByNumber"])
+	require.Equal(t, 1, f.timesAsked("eth_getBlockByNumber"))
 	require.True(t, x402.HasCode(pay(time.Hour), x402.ClockSuspect), "our clock jumped")
 }
 

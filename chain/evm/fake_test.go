@@ -136,6 +136,13 @@ func newFakeNode(t testing.TB) *fakeNode {
 	return f
 }
 
+// timesAsked is how often a method was called by now.
+func (f *fakeNode) timesAsked(method string) int {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return f.asked[method]
+}
+
 func (f *fakeNode) exact(t testing.TB, signer Signer) *Exact {
 	return New(Options{Signer: signer, RPC: map[string]string{sepolia: f.url}, Rand: &counting{},
 		Now: func() time.Time {

@@ -176,7 +176,7 @@ func TestStatusOfUsedNonceWithoutEvent(t *testing.T) {
 			require.Equal(t, x402.Open, got.State,
 				"one backend of several says so, or a block that is dropped again")
 			require.Equal(t, "nonce used; event not found, and not final yet", got.Note)
-			require.LessOrEqual(t, f.asked["eth_getLogs"], maxLogQueries)
+			require.LessOrEqual(t, f.timesAsked("eth_getLogs"), maxLogQueries)
 
 			f.final = f.head - 40
 			got, err = f.status(e)
@@ -236,8 +236,8 @@ func TestSearchInReach(t *testing.T) {
 				got, err := f.status(e)
 				require.NoError(t, err)
 				require.Equal(t, hash, got.Transaction, got.Note)
-				require.Less(t, f.asked["eth_getBlockByNumber"], 40)
-				require.Less(t, f.asked["eth_getLogs"], 10)
+				require.Less(t, f.timesAsked("eth_getBlockByNumber"), 40)
+				require.Less(t, f.timesAsked("eth_getLogs"), 10)
 			})
 		}
 	}
@@ -312,7 +312,7 @@ func TestStatusWhenTheNodeFails(t *testing.T) {
 			got, err := f.status(e)
 			require.True(t, x402.HasCode(err, x402.RPCError), "%v", err)
 			require.Zero(t, got)
-			require.NotZero(t, f.asked[test.method])
+			require.NotZero(t, f.timesAsked(test.method))
 		})
 	}
 }
