@@ -237,8 +237,8 @@ func (w *Wallet) freeze(ctx context.Context, network, account string) error {
 	if !x402.IsSolana(network) {
 		named := w.EVM.VaultOn(network) // as payments name it
 		if !strings.EqualFold(named, account) {
-			return x402.Errorf(x402.InvalidArgument, "nothing is paid out of %s: config.toml does not name it",
-				x402.Quote(account))
+			return x402.Errorf(x402.InvalidArgument,
+				"nothing is paid out of %s: config.toml does not name it", x402.Quote(account))
 		}
 		return w.freezeOn(ctx, network, named, why)
 	}
