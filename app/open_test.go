@@ -104,3 +104,17 @@ func TestUnlockingAhead(t *testing.T) {
 	unlock()
 	require.EqualValues(t, 2, tried.Load())
 }
+
+// A mistyped vault is an error: were it passed over, the agent's own account would pay instead.
+func TestAMistypedVaultIsRefused(t *testing.T) {
+	check := func(vault string) error {
+		rules, err := config.Parse([]byte("[networks.\"eip155:8453\"]\nvault = \"" + vault + "\"\n"))
+		require.NoError(t, err)
+		return checkVaults(rules)
+	}
+	require.NoError(t, check("0x5FbDB2315678afecb367f032d93F642f64180aa3"))
+	require.NoError(t, check("0x5fbdb2315678afecb367f032d93f642f64180aa3"))
+	err := check("0x5fbDB2315678afecb367f032d93F642f64180aa3")
+	require.ErrorContains(t, err, "EIP-55")
+	require.ErrorContains(t, err, "vault")
+}

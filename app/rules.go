@@ -3,6 +3,7 @@ package app
 import (
 	"cmp"
 	"errors"
+	"fmt"
 	"io/fs"
 	"maps"
 	"net/http"
@@ -10,6 +11,7 @@ import (
 	"strings"
 
 	"x402-wallet/budget"
+	"x402-wallet/chain/evm"
 	"x402-wallet/facilitator"
 	"x402-wallet/internal/child"
 	"x402-wallet/internal/config"
@@ -26,10 +28,27 @@ func (a *app) rules() (*config.Config, error) {
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil, config.Missing(a.home)
 	}
+	if err == nil {
+		err = checkVaults(rules)
+	}
 	if err != nil {
 		return nil, err
 	}
 	return rules.WithEnv(a.env)
+}
+
+// checkVaults refuses an address with a wrong checksum (EIP-55): were it passed over, the agent would pay
+// from its own account where its owner meant a vault.
+func checkVaults(rules *config.Config) error {
+	for id, n := range rules.Networks {
+		if n.Vault == "" {
+			continue
+		}
+		if _, err := evm.Address(n.Vault); err != nil {
+			return &config.Error{Key: fmt.Sprintf("networks.%q.vault", id), Msg: err.Error()}
+		}
+	}
+	return nil
 }
 
 // sources are where a passphrase may come from without a person, in the order of SPEC §3.
