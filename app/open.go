@@ -46,8 +46,8 @@ func (a *app) OpenWallet(ctx context.Context, first, last wallet.Passphrase) (*t
 		Recorder: a.recorder(local, signedUnder(rules, assets))}
 	evmSigner, solanaSigner := agent.Signers(keys, remote)
 	onEVM := evm.New(evm.Options{
-		Signer: evmSigner, RPC: rules.Nodes(), Vaults: vaults(rules), HTTP: nodes, Rand: rand.Reader,
-		Now: time.Now,
+		Signer: evmSigner, RPC: rules.Nodes(), Vaults: vaults(rules), Allowances: allowances(rules),
+		HTTP: nodes, Rand: rand.Reader, Now: time.Now,
 	})
 	onSolana := svm.New(svm.Options{
 		Signer: solanaSigner, RPC: rules.Nodes(), TokenAccounts: tokenAccounts(rules), HTTP: nodes,
@@ -57,6 +57,8 @@ func (a *app) OpenWallet(ctx context.Context, first, last wallet.Passphrase) (*t
 	sellers := seller.New(seller.Options{
 		Loopback: rules.Policy.Loopback, Servers: a.servers(rules), Version: a.version, Log: a.log,
 	})
+	statuses := onRooch.Statuses()
+	statuses[pay.SchemeKey{Scheme: x402.Allowance, Family: "eip155"}] = onEVM
 	engine := &pay.Engine{
 		Rules: budgetRules(rules), Policy: policy(rules),
 		Assets: assets,
@@ -64,7 +66,8 @@ func (a *app) OpenWallet(ctx context.Context, first, last wallet.Passphrase) (*t
 			{Scheme: x402.Exact, Family: "solana"}: onSolana,
 			{Scheme: x402.MPP, Family: "eip155"}:   onEVM, {Scheme: x402.MPP, Family: "solana"}: onSolana},
 		Vaults:   onEVM.FromVaults(),
-		Statuses: onRooch.Statuses(), Transport: sellers, Settler: settlers, Store: store, Guard: guard,
+		Floats:   onEVM,
+		Statuses: statuses, Transport: sellers, Settler: settlers, Store: store, Guard: guard,
 		Now: time.Now, Log: a.log,
 	}
 	allKeys := toolKeys{Wallet: keys, remote: remote}
@@ -207,7 +210,7 @@ func (a *app) recorder(guard *seal.Guard, rules agent.Rules) *agent.Recorder {
 func signedUnder(rules *config.Config, assets *x402.Registry) agent.Rules {
 	return agent.Rules{
 		Budget: budgetRules(rules), Assets: assets, MaxTimeout: rules.Policy.MaxTimeout,
-		TokenAccounts: tokenAccounts(rules), Vaults: vaults(rules),
+		TokenAccounts: tokenAccounts(rules), Vaults: vaults(rules), Allowances: allowances(rules),
 	}
 }
 

@@ -105,16 +105,18 @@ func TestUnlockingAhead(t *testing.T) {
 	require.EqualValues(t, 2, tried.Load())
 }
 
-// A mistyped vault is an error: were it passed over, the agent's own account would pay instead.
-func TestAMistypedVaultIsRefused(t *testing.T) {
-	check := func(vault string) error {
-		rules, err := config.Parse([]byte("[networks.\"eip155:8453\"]\nvault = \"" + vault + "\"\n"))
-		require.NoError(t, err)
-		return checkVaults(rules)
+// A mistyped account of the owner's is an error: were it passed over, the agent's own would pay instead.
+func TestAMistypedAccountIsRefused(t *testing.T) {
+	for _, key := range []string{"vault", "allowance_from"} {
+		check := func(address string) error {
+			rules, err := config.Parse([]byte("[networks.\"eip155:8453\"]\n" + key + " = \"" + address + "\"\n"))
+			require.NoError(t, err)
+			return checkAddresses(rules)
+		}
+		require.NoError(t, check("0x5FbDB2315678afecb367f032d93F642f64180aa3"))
+		require.NoError(t, check("0x5fbdb2315678afecb367f032d93f642f64180aa3"))
+		err := check("0x5fbDB2315678afecb367f032d93F642f64180aa3")
+		require.ErrorContains(t, err, "EIP-55")
+		require.ErrorContains(t, err, key)
 	}
-	require.NoError(t, check("0x5FbDB2315678afecb367f032d93F642f64180aa3"))
-	require.NoError(t, check("0x5fbdb2315678afecb367f032d93f642f64180aa3"))
-	err := check("0x5fbDB2315678afecb367f032d93F642f64180aa3")
-	require.ErrorContains(t, err, "EIP-55")
-	require.ErrorContains(t, err, "vault")
 }

@@ -29,7 +29,7 @@ func (a *app) rules() (*config.Config, error) {
 		return nil, config.Missing(a.home)
 	}
 	if err == nil {
-		err = checkVaults(rules)
+		err = checkAddresses(rules)
 	}
 	if err != nil {
 		return nil, err
@@ -37,15 +37,17 @@ func (a *app) rules() (*config.Config, error) {
 	return rules.WithEnv(a.env)
 }
 
-// checkVaults refuses an address with a wrong checksum (EIP-55): were it passed over, the agent would pay
-// from its own account where its owner meant a vault.
-func checkVaults(rules *config.Config) error {
+// checkAddresses refuses an address with a wrong checksum (EIP-55): were it passed over, the agent would pay
+// from its own account where its owner meant theirs.
+func checkAddresses(rules *config.Config) error {
 	for id, n := range rules.Networks {
-		if n.Vault == "" {
-			continue
-		}
-		if _, err := evm.Address(n.Vault); err != nil {
-			return &config.Error{Key: fmt.Sprintf("networks.%q.vault", id), Msg: err.Error()}
+		for key, address := range map[string]string{"vault": n.Vault, "allowance_from": n.AllowanceFrom} {
+			if address == "" {
+				continue
+			}
+			if _, err := evm.Address(address); err != nil {
+				return &config.Error{Key: fmt.Sprintf("networks.%q.%s", id, key), Msg: err.Error()}
+			}
 		}
 	}
 	return nil
@@ -160,6 +162,17 @@ func vaults(c *config.Config) map[string]string {
 	for id, n := range c.Networks {
 		if n.Vault != "" {
 			named[id] = n.Vault
+		}
+	}
+	return named
+}
+
+// allowances are the owner's accounts that config.toml names to take a float from, by network.
+func allowances(c *config.Config) map[string]x402.AllowanceRule {
+	named := map[string]x402.AllowanceRule{}
+	for id, n := range c.Networks {
+		if owner, err := evm.Address(n.AllowanceFrom); err == nil { // checkAddresses let it pass
+			named[id] = x402.AllowanceRule{Owner: owner, Float: n.Float, MaxGas: n.MaxGas}
 		}
 	}
 	return named

@@ -110,6 +110,28 @@ func (r Rules) decide(a Ask, facts Facts) (Decision, error) {
 	return r.decision(a, facts, windows, len(reasons) > 0), nil
 }
 
+// Transfer is the decision about moving an owner's money to the agent's account, which spends nothing: the
+// breaker and the rate are asked, and no window. Facts are those of TransferQuery.
+func (r Rules) Transfer(facts Facts) (Decision, error) {
+	if err := r.checkBreaker(facts); err != nil {
+		return Decision{}, err
+	}
+	if err := r.checkRate(facts); err != nil {
+		return Decision{}, clockHint(x402.AsError(err), facts)
+	}
+	d := r.decision(Ask{}, facts, r.windows(facts, nil), false)
+	d.PayeeKnown, d.PayeeUnchanged, d.MinLastPrice = false, false, nil
+	for i := range d.Caps { // what was lowered below what is spent stops what costs something
+		d.Caps[i].Limit = money.MaxDollars
+	}
+	return d, nil
+}
+
+// TransferQuery says which facts Transfer needs.
+func (r Rules) TransferQuery() Query {
+	return Query{Rate: r.Rate, MaxFailures: r.MaxFailures, BusyHour: r.watchesHour()}
+}
+
 // CheckHost applies deny_hosts and allow_hosts. An entry covers the host itself and, written
 // "*.example.com", every host below it; "host:port" covers just that port.
 func (r Rules) CheckHost(host string) error {

@@ -3,7 +3,6 @@ package cli
 import (
 	"context"
 	"slices"
-	"strings"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -222,12 +221,8 @@ func tokens(text string, decimals uint8) (money.Amount, error) {
 		return money.Amount{},
 			usagef("--amount is required: the most the agent may spend, in whole tokens like 25 or 2.50")
 	}
-	whole, rest, _ := strings.Cut(text, ".")
-	if len(rest) <= int(decimals) && whole != "" && !strings.HasSuffix(text, ".") {
-		digits := strings.TrimLeft(whole+rest+strings.Repeat("0", int(decimals)-len(rest)), "0")
-		if amount, err := money.ParseAmount(digits); err == nil {
-			return amount, nil
-		}
+	if amount, err := money.ParseUnits(text, decimals); err == nil && !amount.IsZero() {
+		return amount, nil
 	}
 	return money.Amount{}, usagef("--amount %s is not a number of tokens above 0 with at most %d decimals",
 		text, decimals)

@@ -6,6 +6,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"math"
 	"time"
 
 	"x402-wallet/budget"
@@ -254,22 +255,34 @@ func (s *Store) NewSession(ctx context.Context, limit *money.Dollars,
 // in its figures, so it counts as held once more; that can only refuse too early, and the caller
 // then reads again.
 func (t *tx) coveredByChain(h Hold) error {
-	const open = ` FROM (
-		SELECT amount FROM payments WHERE source = ?1 AND asset = ?2 AND network = ?3
-			AND state IN ('reserved', 'submitted', 'unknown')
-		UNION ALL
-		SELECT amount FROM payments WHERE source = ?1 AND asset = ?2 AND network = ?3
-			AND state = 'settled' AND updated_at >= ?4)`
-	args := []any{h.Funds.Source, h.Payment.Asset, h.Payment.Network, micros(h.Funds.ReadAt)}
-	// amounts of 12 digits SQLite adds up, nine million of them
-	var sum string
-	var longer int
-	err := t.row(`SELECT cast(coalesce(sum(cast(amount AS INTEGER)) FILTER (WHERE length(amount) <= 12), 0) AS TEXT),
-		count(*) FILTER (WHERE length(amount) > 12)`+open, args...).Scan(&sum, &longer)
+	held, err := t.held(h.Payment, h.Funds.Source, h.Funds.ReadAt, math.MaxInt64)
 	if err != nil {
 		return err
 	}
-	held, err := money.ParseAmount(sum)
+	if wanted, ok := held.Add(h.Payment.Amount); !ok || wanted.Cmp(h.Funds.Free) > 0 {
+		return &ShortOfFunds{Free: h.Funds.Free, Held: held, Wanted: h.Payment.Amount}
+	}
+	return nil
+}
+
+// held is what payments of p's asset, up to a number, hold of a source or took from it since it was read.
+func (t *tx) held(p Payment, source string, readAt time.Time, upTo int64) (held money.Amount, err error) {
+	const open = ` FROM (
+		SELECT amount FROM payments WHERE source = ?1 AND asset = ?2 AND network = ?3 AND +seq <= ?5
+			AND state IN ('reserved', 'submitted', 'unknown')
+		UNION ALL
+		SELECT amount FROM payments WHERE source = ?1 AND asset = ?2 AND network = ?3 AND +seq <= ?5
+			AND state = 'settled' AND updated_at >= ?4)`
+	args := []any{source, p.Asset, p.Network, micros(readAt), upTo}
+	// amounts of 12 digits SQLite adds up, nine million of them
+	var sum string
+	var longer int
+	err = t.row(`SELECT cast(coalesce(sum(cast(amount AS INTEGER)) FILTER (WHERE length(amount) <= 12), 0) AS TEXT),
+		count(*) FILTER (WHERE length(amount) > 12)`+open, args...).Scan(&sum, &longer)
+	if err != nil {
+		return held, err
+	}
+	held, err = money.ParseAmount(sum)
 	if err == nil && longer > 0 {
 		err = t.forEach(func(row scanner) error {
 			var a money.Amount
@@ -278,13 +291,21 @@ func (t *tx) coveredByChain(h Hold) error {
 			return err
 		}, `SELECT amount`+open+` WHERE length(amount) > 12`, args...)
 	}
-	if err != nil {
-		return err
-	}
-	if wanted, ok := held.Add(h.Payment.Amount); !ok || wanted.Cmp(h.Funds.Free) > 0 {
-		return &ShortOfFunds{Free: h.Funds.Free, Held: held, Wanted: h.Payment.Amount}
-	}
-	return nil
+	return held, err
+}
+
+// HeldUpTo is what payments of p's source and asset hold of it, up to p itself in the order in which they were
+// made, and what they took from it since it was read.
+func (s *Store) HeldUpTo(ctx context.Context, p Payment, readAt time.Time) (money.Amount, error) {
+	return read(ctx, s, func(t *tx) (money.Amount, error) { return t.held(p, p.Source, readAt, p.Number) })
+}
+
+// OpenFrom is the unfinished payments out of a source, oldest first.
+func (s *Store) OpenFrom(ctx context.Context, network, source string) ([]Payment, error) {
+	return read(ctx, s, func(t *tx) ([]Payment, error) {
+		return collect(t, scanPayment, selectPayment+` WHERE network = ? AND source = ? AND `+unfinished+
+			` ORDER BY seq`, network, source)
+	})
 }
 
 // HeldOn is what unfinished payments hold of a source, by asset address.

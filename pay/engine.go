@@ -16,6 +16,7 @@
 //	hold.go     the budgets: money is held, of the owner's vault first (vault.go); approve.go where a person
 //	            is needed
 //	next.go     what to do after a refusal
+//	float.go    what it takes is brought from the owner's account to the agent's, where the owner lets it
 //	sign.go     the purchase from then on: signed, and on disk
 //	send.go     out it goes
 //	verdict.go  what the answer means: a pure table
@@ -119,6 +120,7 @@ type Engine struct {
 	Assets    *x402.Registry
 	Schemes   map[SchemeKey]Scheme
 	Vaults    Vaults                     // nil: there are none
+	Floats    Floats                     // nil: likewise
 	Statuses  map[SchemeKey]StatusReader // of what was paid in other ways; nil: none
 	Transport Transport
 	Settler   Settler
@@ -137,6 +139,7 @@ type Engine struct {
 	localExpiries localExpiries // until when what they signed may be valid
 	paidIn        paidIn        // what sellers were paid in, to be read while they are asked
 	vaultRefusals vaultRefusals // who takes no payment out of a vault
+	pulls         pulls         // of floats out of owners' accounts
 	// approvals that a person at this process's client gave, by id
 	localApprovals sync.Map
 	lookingUp      sync.Mutex // held by the one call that asks the chains before a refusal

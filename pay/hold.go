@@ -188,7 +188,8 @@ func (e *Engine) holdFor(ctx, caller context.Context, w *proposal) (*Purchase, e
 		}
 		return nil, err
 	}
-	return &Purchase{Payment: reserved, engine: e, option: w.option, approval: w.hold.Approval}, nil
+	return &Purchase{Payment: reserved, engine: e, option: w.option, funds: w.hold.Funds,
+		approval: w.hold.Approval}, nil
 }
 
 // priced is a payment at an option's price.

@@ -67,6 +67,9 @@ func insufficient(o option, funds x402.Funds, lack *history.ShortOfFunds) error 
 	if o.fromVault {
 		return vaultRefuses(o, funds, lack)
 	}
+	if funds.Allowance != nil {
+		return allowanceRefuses(o, funds, lack)
+	}
 	network, tokens := x402.Title(o.Network), func(a money.Amount) string {
 		return a.Units(o.asset.Decimals) + " " + o.asset.Symbol
 	}

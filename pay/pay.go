@@ -89,7 +89,7 @@ func (e *Engine) pay(ctx context.Context, in intent) (r Result, err error) {
 	return e.send(ctx, in, p.Payment, false)
 }
 
-// prepare holds the money of the best option and has it signed for. Some reasons against an option, as a
+// prepare holds the money of the best option, has a float moved where that is needed, and has it signed for. Some reasons against an option, as a
 // token that is paused, the chain shows only when it is looked at for the signature: then nothing was
 // signed, the hold has ended, and the next option is taken.
 func (e *Engine) prepare(ctx, caller context.Context, in intent, found *quote) (*Purchase, error) {
@@ -99,7 +99,10 @@ func (e *Engine) prepare(ctx, caller context.Context, in intent, found *quote) (
 			return nil, err
 		}
 		reached(ctx, StageHeld, p.Payment)
-		err = p.sign(ctx, found.challenge)
+		err = e.fund(ctx, p)
+		if err == nil {
+			err = p.sign(ctx, found.challenge)
+		}
 		if err == nil {
 			return p, nil
 		}

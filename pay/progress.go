@@ -12,6 +12,7 @@ type Stage string
 // The stages that a caller may want to hear of; a purchase taken up again begins with the second.
 const (
 	StageHeld    Stage = "held"    // the price is known and its money held
+	StageFloat   Stage = "float"   // what it takes is moved from the owner's account to the agent's
 	StageSent    Stage = "sent"    // the signed payment leaves now
 	stageIgnored Stage = "ignored" // by the seller it was shown: the wallet settles
 	stageSettled Stage = "settled" // by the wallet, before the seller is asked again

@@ -174,13 +174,19 @@ func (e *Engine) askChain(ctx context.Context, p history.Payment) history.Paymen
 	cancel()
 	if err != nil {
 		e.Log.Warn("ask the chain about a payment", "payment", p.ID, "err", err)
+		status.State = x402.Open
 	}
+	return e.learn(ctx, p, status)
+}
+
+// learn records what the chain says of a payment, if that proves something.
+func (e *Engine) learn(ctx context.Context, p history.Payment, status x402.Status) history.Payment {
 	if status.State == x402.Expired && !e.isOver(p) {
 		e.Log.Warn("the node says that a payment has expired, which by this machine's clock it has not",
 			"payment", p.ID, "expiresAt", p.Evidence.ExpiresAt)
 		status.State = x402.Open
 	}
-	if err != nil || status.State == x402.Open {
+	if status.State == x402.Open {
 		if now, err := e.Store.Payment(ctx, p.ID); err == nil {
 			// somebody else may have had an answer meanwhile
 			return now
@@ -188,6 +194,7 @@ func (e *Engine) askChain(ctx context.Context, p history.Payment) history.Paymen
 		return p
 	}
 	var saved history.Payment
+	var err error
 	if status.State == x402.Expired {
 		saved, err = e.Guard.Expire(ctx, p, status)
 	} else {

@@ -25,6 +25,7 @@ type Purchase struct {
 
 	engine   *Engine
 	option   option
+	funds    x402.Funds        // as they were read when it was held
 	approval *history.Approval // a person's, that it used up; nil: none was needed
 }
 

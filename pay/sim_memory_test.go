@@ -322,6 +322,37 @@ func (l *memLedger) holdsStill(d budget.Decision, p history.Payment, at time.Tim
 	return d.MinLastPrice == nil || known.LastPrice == nil || *known.LastPrice >= *d.MinLastPrice
 }
 
+// held is what payments out of a source hold of it, or took since it was read, up to p where that is one of them.
+func (l *memLedger) held(p history.Payment, source string, readAt time.Time) (held money.Amount) {
+	for _, o := range l.rows {
+		same := o.Source == source && o.Asset == p.Asset && o.Network == p.Network
+		if same && (o.State.Unfinished() || (o.State == history.Settled &&
+			!o.Updated.Before(readAt.Truncate(time.Microsecond)))) {
+			held, _ = held.Add(o.Amount)
+		}
+		if o.ID == p.ID {
+			break
+		}
+	}
+	return held
+}
+
+func (s *memStore) HeldUpTo(ctx context.Context, p history.Payment, readAt time.Time) (held money.Amount,
+	err error) {
+	end, err := s.begin(ctx)
+	if err != nil {
+		return held, err
+	}
+	defer end()
+	return s.held(p, p.Source, readAt), nil
+}
+
+func (s *memStore) OpenFrom(ctx context.Context, network, source string) ([]history.Payment, error) {
+	return s.list(ctx, func(p *history.Payment) bool {
+		return p.Network == network && p.Source == source && p.State.Unfinished()
+	})
+}
+
 func (s *memStore) Reserve(ctx context.Context, h history.Hold) (p history.Payment, err error) {
 	end, err := s.begin(ctx)
 	if err != nil {
@@ -343,14 +374,7 @@ func (s *memStore) Reserve(ctx context.Context, h history.Hold) (p history.Payme
 	if session.ID == "" {
 		session = budget.Session{ID: s.id("ses_"), Started: at, Last: at, Cap: h.SessionCap}
 	}
-	var held money.Amount
-	for _, o := range s.rows {
-		same := o.Source == h.Funds.Source && o.Asset == p.Asset && o.Network == p.Network
-		if same && (o.State.Unfinished() || (o.State == history.Settled &&
-			!o.Updated.Before(h.Funds.ReadAt.Truncate(time.Microsecond)))) {
-			held, _ = held.Add(o.Amount)
-		}
-	}
+	held := s.held(p, h.Funds.Source, h.Funds.ReadAt)
 	if wanted, ok := held.Add(p.Amount); !ok || wanted.Cmp(h.Funds.Free) > 0 {
 		return p, &history.ShortOfFunds{Free: h.Funds.Free, Held: held, Wanted: p.Amount}
 	}
@@ -992,6 +1016,18 @@ func (w *twins) compareLists(i int) {
 	x, errA = a.Unfinished(w.ctx, "", 1<<20)
 	y, errB = b.Unfinished(w.ctx, "", 1<<20)
 	lists(x, y, errA, errB)
+	x, errA = a.OpenFrom(w.ctx, testNetwork, w.source)
+	y, errB = b.OpenFrom(w.ctx, testNetwork, w.source)
+	lists(x, y, errA, errB)
+	for _, id := range w.ids {
+		p, errA := a.Payment(w.ctx, id[0])
+		q, errB := b.Payment(w.ctx, id[1])
+		w.agree(errA, errB)
+		held, errA := a.HeldUpTo(w.ctx, p, since)
+		same, errB := b.HeldUpTo(w.ctx, q, since)
+		w.agree(errA, errB)
+		require.Equal(w.t, held, same)
+	}
 	x, errA = a.Claimed(w.ctx, since, "", 1<<20)
 	y, errB = b.Claimed(w.ctx, since, "", 1<<20)
 	lists(x, y, errA, errB)

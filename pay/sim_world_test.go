@@ -726,6 +726,16 @@ func (w *simStore) Expired(ctx context.Context, network string, since time.Time)
 	return list, w.look(ctx, "LetDie", err)
 }
 
+func (w *simStore) HeldUpTo(ctx context.Context, p history.Payment, readAt time.Time) (money.Amount, error) {
+	held, err := w.Store.HeldUpTo(ctx, p, readAt)
+	return held, w.look(ctx, "HeldUpTo", err)
+}
+
+func (w *simStore) OpenFrom(ctx context.Context, network, source string) ([]history.Payment, error) {
+	list, err := w.Store.OpenFrom(ctx, network, source)
+	return list, w.look(ctx, "OpenFrom", err)
+}
+
 func (w *simStore) Unfinished(ctx context.Context, after string, limit int) ([]history.Payment, error) {
 	list, err := w.Store.Unfinished(ctx, after, limit)
 	return list, w.look(ctx, "Unfinished", err)

@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"x402-wallet/history"
+	"x402-wallet/x402/money"
 )
 
 // Store is the ledger as the engine needs it: history.Store. Nothing in it knows of a transaction
@@ -83,6 +84,10 @@ type Reader interface {
 	// Unfinished and Claimed are what reconciliation looks up, oldest first, behind one payment.
 	Unfinished(ctx context.Context, after string, limit int) ([]history.Payment, error)
 	Claimed(ctx context.Context, since time.Time, after string, limit int) ([]history.Payment, error)
+	// HeldUpTo is what payments of p's source and asset hold of it, or took since it was read, up to p itself in
+	// the order in which they were made. OpenFrom is the unfinished ones out of a source, oldest first.
+	HeldUpTo(ctx context.Context, p history.Payment, readAt time.Time) (money.Amount, error)
+	OpenFrom(ctx context.Context, network, source string) ([]history.Payment, error)
 	// Recent is the last payments, newest first.
 	Recent(ctx context.Context, limit int) ([]history.Payment, error)
 	// Expired is what was signed since a time and never settled.

@@ -25,7 +25,7 @@ func (s *Server) progress(ctx context.Context, request *mcp.CallToolRequest) (ob
 	if token == nil {
 		return ctx, func() {}
 	}
-	stages := make(chan string, 8) // a purchase has three; of more the client misses some
+	stages := make(chan string, 8) // a purchase has four; of more the client misses some
 	end, ended := make(chan struct{}), make(chan struct{})
 	last, step := "", 0.0
 	notify := func() {
@@ -74,6 +74,8 @@ func stageText(stage pay.Stage, p history.Payment) string {
 	switch stage {
 	case pay.StageHeld:
 		return fmt.Sprintf("%s is held in the budget; signing", p.Price.Price())
+	case pay.StageFloat:
+		return "a float is taken from the owner's account; waiting for the chain"
 	case pay.StageSent:
 		return fmt.Sprintf("the signed payment of %s is on its way; waiting for its settlement",
 			p.Price.Price())

@@ -6,8 +6,8 @@ import (
 	"slices"
 )
 
-// VaultTransaction is a transaction of EIP-1559 with which an owner makes a vault, or changes one: no coin
-// of the network moves with it.
+// VaultTransaction is a transaction of EIP-1559 with which an owner makes a vault, or changes one, or approves
+// what an agent may take of a token: no coin of the network moves with it.
 type VaultTransaction struct {
 	ChainID, Nonce, Gas uint64
 	Tip, MaxFee         [32]byte // wei for each gas, big endian
@@ -21,8 +21,8 @@ var ownerCalls = [][]byte{{0x28, 0x14, 0x2c, 0xf7}, {0xb6, 0x54, 0x9f, 0x75}, {0
 	{0x2e, 0x1a, 0x7d, 0x4d}, {0x09, 0x5e, 0xa7, 0xb3}}
 
 // SignVaultTransaction signs t: r ‖ s ‖ v, v 27 or 28. i is the key of the vault's owner, from their own
-// file and never stored; the wallet's own key signs no transaction. Other calls than those of a vault are
-// refused.
+// file and never stored; the wallet's own key signs no transaction but a PullTransaction. Other calls than
+// these are refused.
 func (i Imported) SignVaultTransaction(t VaultTransaction) (sig [65]byte, err error) {
 	if i.secret == nil || i.Chain != ChainEVM {
 		return sig, unsupported("it takes the owner's EVM key")
@@ -39,10 +39,7 @@ func (i Imported) SignVaultTransaction(t VaultTransaction) (sig [65]byte, err er
 	if t.To != "" {
 		to = to[12:]
 	}
-	digest := [32]byte(keccak256(append([]byte{2}, rlpList(
-		rlpNumber(uintWord(t.ChainID)), rlpNumber(uintWord(t.Nonce)),
-		rlpNumber(t.Tip[:]), rlpNumber(t.MaxFee[:]), rlpNumber(uintWord(t.Gas)),
-		rlpString(to), rlpString(nil), rlpString(t.Data), rlpList())...)))
+	digest := [32]byte(keccak256(transaction(t.ChainID, t.Nonce, t.Gas, t.Tip, t.MaxFee, to, t.Data)))
 	public, err := publicKey(i.secret)
 	if err != nil {
 		return sig, err

@@ -22,6 +22,10 @@ type Funds struct {
 	Free      money.Amount // min of both: the cap
 	ReadAt    time.Time    // before the question was asked: whatever settled later may not be in the figures
 
+	// EVM: what of Free is not at the agent's own address yet, of which Balance tells, but the agent may move
+	// there (Pull); nil: nothing of the kind
+	Allowance *OwnerAllowance
+
 	MaxPayment  *money.Amount // what one payment may be, whatever is free; nil: no such limit
 	MaxValidity time.Duration // how long what is signed may be good for; 0: no such limit
 	MoreAt      time.Time     // when the chain lets the agent spend more; zero: not by itself
@@ -54,12 +58,14 @@ type Evidence struct {
 	PayTo   string       `json:"payTo"`
 	Amount  money.Amount `json:"amount"`
 
-	Nonce       string `json:"nonce,omitempty"`       // EVM: EIP-3009 nonce, 0x-hex
+	// EVM: EIP-3009 nonce, 0x-hex; of a Pull the account's nonce, decimal
+	Nonce       string `json:"nonce,omitempty"`
 	ValidBefore int64  `json:"validBefore,omitempty"` // EVM: Unix seconds
+	Transaction string `json:"transaction,omitempty"` // EVM, of a Pull: the hash of what was signed
 
 	// Solana: our own signature, base58; the transaction's id is the fee payer's
 	Signature string `json:"signature,omitempty"`
-	// Solana: the token account it spends from
+	// Solana: the token account it spends from; of a Pull: the owner's address
 	Source      string `json:"source,omitempty"`
 	Destination string `json:"destination,omitempty"` // Solana: the payee's token account
 	Memo        string `json:"memo,omitempty"`        // Solana
@@ -73,8 +79,14 @@ type Evidence struct {
 	ExpiresAt time.Time `json:"expiresAt"`
 }
 
+// IsPull reports whether the evidence is of a Pull, and not of a payment to a seller.
+func (e Evidence) IsPull() bool { return e.Transaction != "" }
+
 // Unique is what a signed payment is known by on its chain: its nonce, or our own signature.
 func (e Evidence) Unique() string {
+	if e.IsPull() { // whatever it moves: of two with the same nonce only one can happen
+		return e.Network + " " + e.Payer + " account nonce " + e.Nonce
+	}
 	if e.Nonce != "" {
 		return e.Network + " " + e.Asset + " " + e.Payer + " " + e.Nonce
 	}

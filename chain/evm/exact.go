@@ -1,13 +1,14 @@
 // Package evm pays with scheme "exact" on EVM chains: it signs EIP-3009 transfer authorizations,
 // reads what the chain lets the agent spend, and later asks the chain what became of a payment.
 //
-// What must stay true: one type of message is ever signed, and its digest is computed from the very
+// What must stay true: one type of message is ever signed for a payment, and its digest is computed from the very
 // JSON that is sent, after that JSON was read back and found to be the order. The EIP-712 domain
 // comes from the registry and the network's CAIP-2 id, never from a seller. A payment is called
 // expired only because of a finalized block.
 //
 // The files: exact.go (whether it can be paid, funds), authorize.go (sign), eip3009.go (the message, and
-// its JSON), vault.go (paying out of the owner's contract), status.go (what became of it), node.go (the
+// its JSON), vault.go (paying out of the owner's contract), allowance.go and pull.go (taking a float from the
+// owner's account), owner.go (what owners sign), transaction.go, status.go (what became of it), node.go (the
 // owner's node, and its logs).
 package evm
 
@@ -66,27 +67,31 @@ type Options struct {
 	Signer Signer            // nil: no wallet yet; then nothing is payable
 	RPC    map[string]string // CAIP-2 → http(s) URL of a node the owner trusts
 	Vaults map[string]string // CAIP-2 → the owner's vault that the agent spends from (vault.go)
-	HTTP   *http.Client      // its Transport is used; redirects are refused. nil: a plain one without a proxy
-	Rand   io.Reader         // nonces; nil: crypto/rand
-	Now    func() time.Time  // nil: time.Now
+	// CAIP-2 → the owner's account that the agent takes a float from (allowance.go)
+	Allowances map[string]x402.AllowanceRule
+	HTTP       *http.Client     // its Transport is used; redirects are refused. nil: a plain one without a proxy
+	Rand       io.Reader        // nonces; nil: crypto/rand
+	Now        func() time.Time // nil: time.Now
 }
 
 // Exact is scheme "exact" on every configured eip155 network. It is safe for concurrent use.
 type Exact struct {
-	signer   Signer
-	nodes    map[string]*node
-	vaults   map[string]common.Address
-	ofVaults bool // it pays out of vaults, else out of the agent's own account
-	rand     io.Reader
-	now      func() time.Time
-	encode   func(Authorization3009) ([]byte, error) // EncodeAuthorization; a field for tests of tampering
+	signer Signer
+	nodes  map[string]*node
+	vaults map[string]common.Address
+	// owners that let the agent take from their accounts
+	allowances map[string]x402.AllowanceRule
+	ofVaults   bool // it pays out of vaults, else out of the agent's own account
+	rand       io.Reader
+	now        func() time.Time
+	encode     func(Authorization3009) ([]byte, error) // EncodeAuthorization; a field for tests of tampering
 }
 
 // New makes an Exact. It does no I/O: nodes are asked when they are needed. Entries of Options.RPC
 // that are not eip155 networks are passed over.
 func New(o Options) *Exact {
 	e := &Exact{signer: o.Signer, rand: o.Rand, now: o.Now, encode: EncodeAuthorization,
-		nodes: map[string]*node{}, vaults: map[string]common.Address{}}
+		nodes: map[string]*node{}, vaults: map[string]common.Address{}, allowances: o.Allowances}
 	if e.rand == nil {
 		e.rand = rand.Reader
 	}
@@ -223,7 +228,7 @@ func payablePayee(r x402.Requirement, asset x402.AssetInfo, self, vault common.A
 }
 
 // Funds reads the third budget layer at the latest block (SPEC §5): what the owner's vault lets the agent
-// spend, or what lies at the agent's own address. It errs with RPC_ERROR, or CHECK_FAILED when the node
+// spend, or what lies at the agent's own address, with what it may take from an owner's account. It errs with RPC_ERROR, or CHECK_FAILED when the node
 // serves another chain, and for a vault with NO_DELEGATION or DELEGATE_MISMATCH; a node that is silent is
 // never a zero.
 func (e *Exact) Funds(ctx context.Context, network string, asset x402.AssetInfo) (x402.Funds, error) {
@@ -241,6 +246,9 @@ func (e *Exact) Funds(ctx context.Context, network string, asset x402.AssetInfo)
 	}
 	if e.ofVaults {
 		return e.vaultFunds(ctx, n, asset)
+	}
+	if rule, named := e.allowances[network]; named {
+		return e.allowanceFunds(ctx, n, rule, asset)
 	}
 	readAt := e.now()
 	word, err := n.read(ctx, token, latest, selectBalanceOf, wordOf(self))

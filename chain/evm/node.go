@@ -28,6 +28,7 @@ const (
 const (
 	latest    = "latest"
 	finalized = "finalized"
+	pending   = "pending"
 )
 
 // node is the owner's node of one network.

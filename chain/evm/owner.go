@@ -4,15 +4,12 @@ import (
 	"context"
 	_ "embed"
 	"encoding/json"
-	"errors"
-	"math/big"
 	"slices"
 	"time"
 
 	"github.com/ethereum/go-ethereum/common"
 	"github.com/ethereum/go-ethereum/common/hexutil"
 	"github.com/ethereum/go-ethereum/crypto"
-	"github.com/ethereum/go-ethereum/rlp"
 
 	"x402-wallet/chain/rpc"
 	"x402-wallet/x402"
@@ -137,9 +134,6 @@ func (e *Exact) call(ctx context.Context, v x402.Vault, to, does string, parts .
 		Data: slices.Concat(parts...)})
 }
 
-// What is added to the node's estimates, in percent: the state may change until the transaction is mined.
-const gasMargin = 25
-
 // estimated completes a transaction by asking the node, which simulates it. Errors: CHECK_FAILED with the
 // node's reason where it would fail, RPC_ERROR.
 func (e *Exact) estimated(ctx context.Context, t x402.OwnerTransaction) (x402.OwnerTransaction, error) {
@@ -148,74 +142,43 @@ func (e *Exact) estimated(ctx context.Context, t x402.OwnerTransaction) (x402.Ow
 		return t, err
 	}
 	t.ChainID = n.chainID
-	message := map[string]any{"from": t.From, "data": hexutil.Bytes(t.Data)}
-	if t.To != "" {
-		message["to"] = t.To
-	}
-	var nonce, gas hexutil.Uint64
-	var tip *hexutil.Big
-	var head *struct {
-		BaseFee *hexutil.Big `json:"baseFeePerGas"`
-	}
-	if err := n.Call(ctx, &gas, "eth_estimateGas", message); rpc.Refused(err) {
+	t.Gas, err = n.estimateGas(ctx, t.From, t.To, t.Data)
+	if rpc.Refused(err) {
 		return t, x402.Errorf(x402.CheckFailed, "the transaction would fail").
 			WithDetail("reason", x402.Brief(err.Error())).
-			WithHint("it is the vault's owner, %s, who signs it and pays its gas", t.From)
-	} else if err != nil {
+			WithHint("it is the owner, %s, who signs it and pays its gas", t.From)
+	}
+	if err != nil {
 		return t, err
 	}
-	if err := n.Call(ctx, &nonce, "eth_getTransactionCount", t.From, "pending"); err != nil {
+	t.Nonce, err = n.transactionCount(ctx, t.From, pending)
+	if err != nil {
 		return t, err
 	}
-	if err := n.Call(ctx, &tip, "eth_maxPriorityFeePerGas"); err != nil {
-		return t, err
-	}
-	if err := n.Call(ctx, &head, "eth_getBlockByNumber", latest, false); err != nil {
-		return t, err
-	}
-	if head == nil || head.BaseFee == nil || tip == nil {
-		return t, n.Failed("eth_getBlockByNumber", errors.New("the fees of a block (EIP-1559) are missing"))
-	}
-	// twice today's base fee, as wallets do
-	most := new(big.Int).Add(tip.ToInt(), new(big.Int).Lsh(head.BaseFee.ToInt(), 1))
-	t.Nonce, t.Gas = uint64(nonce), uint64(gas)+uint64(gas)*gasMargin/100
-	var fits [2]bool
-	t.MaxFee, fits[0] = amountOfBig(most)
-	t.Tip, fits[1] = amountOfBig(tip.ToInt())
-	if !fits[0] || !fits[1] || uint64(gas) > maxGas {
-		return t, n.Failed("eth_estimateGas", errors.New("gas or fees that no transaction has"))
-	}
-	return t, nil
-}
-
-// maxGas is above what a block of any chain has.
-const maxGas = 1 << 40
-
-func amountOfBig(n *big.Int) (money.Amount, bool) {
-	if n.Sign() < 0 || n.BitLen() > 256 {
-		return money.Amount{}, false
-	}
-	return amountOf(n.FillBytes(make([]byte, 32))), true
-}
-
-// envelope is a transaction of type 2 (EIP-1559), with its signature where it is signed.
-func envelope(t x402.OwnerTransaction, signature ...any) ([]byte, error) {
-	big := func(a money.Amount) *big.Int { word := a.Bytes32(); return new(big.Int).SetBytes(word[:]) }
-	to := []byte{}
-	if t.To != "" {
-		address, err := parseAddress(t.To)
-		if err != nil {
-			return nil, err
-		}
-		to = address[:]
-	}
-	fields := []any{t.ChainID, t.Nonce, big(t.Tip), big(t.MaxFee), t.Gas, to, uint64(0), t.Data, []any{}}
-	encoded, err := rlp.EncodeToBytes(append(fields, signature...))
-	return append([]byte{2}, encoded...), err
+	t.MaxFee, t.Tip, err = n.fees(ctx)
+	return t, err
 }
 
 // Unsigned is a transaction as other signers take it: its bytes without a signature (EIP-2718).
-func (e *Exact) Unsigned(t x402.OwnerTransaction) ([]byte, error) { return envelope(t) }
+func (e *Exact) Unsigned(t x402.OwnerTransaction) ([]byte, error) {
+	tx, err := ownerTransaction(t)
+	if err != nil {
+		return nil, err
+	}
+	return tx.encode()
+}
+
+func ownerTransaction(t x402.OwnerTransaction) (tx transaction, err error) {
+	tx = transaction{chainID: t.ChainID, nonce: t.Nonce, gas: t.Gas, tip: t.Tip, maxFee: t.MaxFee, data: t.Data}
+	if t.To != "" {
+		to, err := parseAddress(t.To)
+		if err != nil {
+			return tx, err
+		}
+		tx.to = to[:]
+	}
+	return tx, nil
+}
 
 // confirmTimeout is how long SendOwner waits for a transaction, pollInterval how often it asks.
 const (
@@ -231,20 +194,14 @@ func (e *Exact) SendOwner(ctx context.Context, t x402.OwnerTransaction, signatur
 	if err != nil {
 		return "", err
 	}
-	unsigned, err := envelope(t)
+	tx, err := ownerTransaction(t)
 	if err != nil {
 		return "", internal("encoding the transaction", err)
 	}
-	signer, err := signerOf(crypto.Keccak256Hash(unsigned), signature)
-	if err != nil || !sameAddress(signer.Hex(), t.From) {
-		return "", internal("the signature is not the owner's", err)
-	}
-	signed, err := envelope(t, uint64(signature[64]-27), new(big.Int).SetBytes(signature[:32]),
-		new(big.Int).SetBytes(signature[32:64]))
+	signed, hash, err := tx.signed(signature, t.From)
 	if err != nil {
-		return "", internal("encoding the transaction", err)
+		return "", err
 	}
-	hash = crypto.Keccak256Hash(signed).Hex()
 	var echoed string // the hash that we know already
 	if err := n.Call(ctx, &echoed, "eth_sendRawTransaction", hexutil.Bytes(signed)); err != nil {
 		return hash, x402.AsError(err).WithDetail("transaction", hash)

@@ -57,6 +57,9 @@ type authorization struct {
 //
 // Every error is RPC_ERROR or CHECK_FAILED (INTERNAL for evidence that cannot be read) and comes with Open.
 func (e *Exact) Status(ctx context.Context, evidence x402.Evidence) (x402.Status, error) {
+	if evidence.IsPull() {
+		return e.pullStatus(ctx, evidence)
+	}
 	a, err := readEvidence(evidence)
 	if err != nil {
 		return x402.Status{}, err

@@ -157,16 +157,50 @@ func (c *checker) networks(f *file) map[string]network {
 		case !isSolanaAddress(account):
 			c.fail(key+".token_account", "%q is not a Solana address (base58 of 32 bytes)", account)
 		}
-		switch {
-		case n.Vault == "":
-		case x402.Namespace(id) != "eip155":
-			c.fail(key+".vault", "only EVM networks have vaults; %s has not", id)
-		case !evmAddress.MatchString(n.Vault):
-			c.fail(key+".vault", "%q is not an EVM address (0x and 40 hex digits)", n.Vault)
+		c.onEVM(key+".vault", id, n.Vault, "only EVM networks have vaults")
+		c.onEVM(key+".allowance_from", id, n.AllowanceFrom, "only EVM networks have allowances")
+		made := network{RPC: rpc, TokenAccount: n.TokenAccount, Vault: n.Vault, AllowanceFrom: n.AllowanceFrom}
+		if n.AllowanceFrom != "" {
+			made.Float = c.dollars(key+".float", n.Float, defaultFloat)
+			made.MaxGas = c.coins(key+".max_gas", n.MaxGas)
+		} else {
+			c.refuse(n.Float != nil || n.MaxGas != nil, key,
+				"has float or max_gas, which mean nothing without allowance_from")
 		}
-		networks[id] = network{RPC: rpc, TokenAccount: n.TokenAccount, Vault: n.Vault}
+		networks[id] = made
 	}
 	return networks
+}
+
+// onEVM refuses an address that is none, or is on another chain than those of EVM.
+func (c *checker) onEVM(key, network, address, only string) {
+	switch {
+	case address == "":
+	case x402.Namespace(network) != "eip155":
+		c.fail(key, "%s; %s is none", only, network)
+	case !evmAddress.MatchString(address):
+		c.fail(key, "%q is not an EVM address (0x and 40 hex digits)", address)
+	}
+}
+
+// defaultFloat is what is taken at a time of an allowance, and defaultMaxGas what that may cost: some forty
+// times what it costs on most networks, and what it costs on Ethereum itself on a quiet day.
+const (
+	defaultFloat  = "1.00"
+	defaultMaxGas = "0.001"
+)
+
+// coins reads an amount of a network's own coin, which has 18 decimals, into atomic units (wei).
+func (c *checker) coins(key string, written *string) money.Amount {
+	if written == nil {
+		written = new(defaultMaxGas)
+	}
+	const decimals = 18
+	amount, err := money.ParseUnits(*written, decimals)
+	if err != nil || amount.IsZero() {
+		c.fail(key, "%q is not an amount of the network's coin above 0, like %q", *written, defaultMaxGas)
+	}
+	return amount
 }
 
 func (c *checker) facilitators(written []fileFacilitator) (list []Facilitator) {

@@ -72,6 +72,10 @@ type network struct {
 	RPC          string // "": nothing is paid on this network
 	TokenAccount string // Solana: the owner's token account that delegates to the agent; "" looks it up
 	Vault        string // EVM: the owner's vault that the agent spends from; "": none
+	// EVM: the owner's account that the agent takes a float from, as far as it is approved there; "": none
+	AllowanceFrom string
+	Float         money.Dollars // how much at a time
+	MaxGas        money.Amount  // the most that taking it may cost, in wei
 }
 
 // Facilitator is a service that brings payments to the chain.

@@ -213,8 +213,9 @@ func (c *Config) WithEnv(env Env) (*Config, error) {
 	over := *c
 	if s.rpc != "" {
 		over.Networks = maps.Clone(c.Networks)
-		over.Networks[s.network] = network{RPC: s.rpc, TokenAccount: c.Networks[s.network].TokenAccount,
-			Vault: c.Networks[s.network].Vault}
+		other := c.Networks[s.network]
+		other.RPC = s.rpc
+		over.Networks[s.network] = other
 	}
 	if s.prefer != nil {
 		over.Policy.Prefer = s.prefer

@@ -80,9 +80,12 @@ type file struct {
 		Schemes     *[]string `toml:"schemes"`
 	} `toml:"policy"`
 	Networks map[string]struct {
-		RPC          *string `toml:"rpc"`
-		TokenAccount string  `toml:"token_account"`
-		Vault        string  `toml:"vault"`
+		RPC           *string `toml:"rpc"`
+		TokenAccount  string  `toml:"token_account"`
+		Vault         string  `toml:"vault"`
+		AllowanceFrom string  `toml:"allowance_from"`
+		Float         *string `toml:"float"`
+		MaxGas        *string `toml:"max_gas"`
 	} `toml:"networks"`
 	Assets       []fileAsset       `toml:"assets"`
 	Facilitators []fileFacilitator `toml:"facilitators"`

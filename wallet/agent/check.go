@@ -3,6 +3,7 @@ package agent
 import (
 	"context"
 	"errors"
+	"slices"
 	"strings"
 	"time"
 
@@ -11,6 +12,7 @@ import (
 	"x402-wallet/chain/svm"
 	"x402-wallet/history"
 	"x402-wallet/x402"
+	"x402-wallet/x402/money"
 )
 
 // Rules are what the agent has to know of the owner's config.
@@ -22,6 +24,8 @@ type Rules struct {
 	TokenAccounts map[string]string
 	// EVM, by network: the owner's vault, which may be spent from besides the agent's own account
 	Vaults map[string]string
+	// EVM, by network: the owner's account that a float may be taken from
+	Allowances map[string]x402.AllowanceRule
 	// Status asks the nodes of these very rules what became of a payment, and Height one of Solana's
 	// how many blocks it has. Only the unlock agent needs them.
 	Status func(ctx context.Context, e x402.Evidence) (x402.Status, error)
@@ -58,6 +62,9 @@ func (s *Server) signEVM(ctx context.Context, q request) ([]byte, error) {
 	})
 	if err != nil {
 		return nil, err
+	}
+	if p.Scheme == x402.Allowance {
+		return nil, refuse("the reserved payment moves a float, and pays nobody")
 	}
 	digest, err := evm.Digest(asset, got)
 	if err != nil {
@@ -178,12 +185,23 @@ func (s *Server) reserved(ctx context.Context, id string) (rules Rules, p histor
 		err = refuse("the payment is %s, not reserved", p.State)
 	case p.Created.Before(s.Started):
 		err = refuse("the payment was reserved before the wallet was unlocked")
-	case !known || (p.Scheme != x402.Exact && p.Scheme != x402.MPP):
+	case !known || !slices.Contains(signedSchemes, p.Scheme):
 		err = refuse("the owner does not know its asset or scheme")
-	case asset.Dollars(p.Amount) != p.Price:
+	case worth(p, asset) != p.Price:
 		err = refuse("its price in the ledger is not what its amount is worth")
 	}
 	return rules, p, asset, err
+}
+
+// signedSchemes are those of payments that the agent signs.
+var signedSchemes = []string{x402.Exact, x402.MPP, x402.Allowance}
+
+// worth is the price that a payment has to have. What moves from the owner to the agent buys nothing.
+func worth(p history.Payment, asset x402.AssetInfo) money.Dollars {
+	if p.Scheme == x402.Allowance {
+		return 0
+	}
+	return asset.Dollars(p.Amount)
 }
 
 // onHost reports whether an owner's host entry covers a host, on any port.

@@ -73,6 +73,11 @@ func (c *Client) signEVM(ctx context.Context, t evm.Transfer) (signature [65]byt
 	return signature, err
 }
 
+func (c *Client) signPull(ctx context.Context, payment string, p x402.Pull) (signature [65]byte, err error) {
+	err = c.sign(ctx, request{Op: "pull", Payment: payment, Pull: &p}, signature[:])
+	return signature, err
+}
+
 func (c *Client) signSolana(ctx context.Context, d svm.Draft) (signature [64]byte, err error) {
 	q := request{Op: "solana", Payment: d.Payment, Message: d.Message, Evidence: d.Evidence}
 	err = c.sign(ctx, q, signature[:])
@@ -183,6 +188,19 @@ func (s evmSigner) SignTransfer(ctx context.Context, t evm.Transfer) ([65]byte, 
 		ChainID: chain, Token: t.Asset.Address, Name: t.Asset.Name, Version: t.Asset.Version,
 		From: a.From, To: a.To, Value: a.Value.Bytes32(), ValidAfter: uint64(a.ValidAfter),
 		ValidBefore: uint64(a.ValidBefore), Nonce: a.Nonce, OfVault: t.OfVault,
+	})
+}
+
+// SignPull implements evm.PullSigner.
+func (s evmSigner) SignPull(ctx context.Context, payment string, p x402.Pull) ([65]byte, error) {
+	if s.remote.first() {
+		if signature, err := s.remote.signPull(ctx, payment, p); !errors.Is(err, errNone) {
+			return signature, err
+		}
+	}
+	return s.keys.SignPull(ctx, wallet.PullTransaction{
+		ChainID: p.ChainID, Nonce: p.Nonce, Gas: p.Gas, Tip: p.Tip.Bytes32(), MaxFee: p.MaxFee.Bytes32(),
+		Token: p.Token, Owner: p.Owner, Amount: p.Amount.Bytes32(),
 	})
 }
 

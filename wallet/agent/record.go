@@ -62,7 +62,7 @@ func (r *Recorder) permit(ctx context.Context, rules Rules, p history.Payment, s
 	switch {
 	case !known:
 		return refuse("the owner does not know its asset")
-	case asset.Dollars(p.Amount) != p.Price:
+	case worth(p, asset) != p.Price:
 		return refuse("its price in the ledger is not what its amount is worth")
 	case age > oldest:
 		return refuse("it was reserved at %s, too long ago", p.Created.Format(time.RFC3339))
@@ -76,6 +76,13 @@ func (r *Recorder) permit(ctx context.Context, rules Rules, p history.Payment, s
 	defer r.Tally.mu.Unlock()
 	if r.Tally.has(p.ID) {
 		return refuse("it has signed this payment already")
+	}
+	if p.Scheme == x402.Allowance {
+		if err := r.permitPull(ctx, rules, p, asset); err != nil {
+			return err
+		}
+		r.Tally.add(p, r.Now())
+		return nil
 	}
 	ask, query := askOf(p), rules.Budget.Query(askOf(p))
 	for _, facts := range []budget.Facts{sealed, r.Tally.facts(sealed, query, r.Now())} {

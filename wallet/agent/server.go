@@ -69,11 +69,12 @@ type Server struct {
 
 // request is one line of JSON; the answer is another. One call a connection.
 type request struct {
-	Op            string          `json:"op"` // status | lock | check | mark | verify | expire | evm | solana
+	Op            string          `json:"op"` // status | lock | check | mark | verify | expire | evm | pull | solana
 	Payment       string          `json:"payment,omitempty"`
 	Authorization json.RawMessage `json:"authorization,omitempty"` // evm: EIP-3009's message as it is sent
-	Message       []byte          `json:"message,omitempty"`       // solana
-	Evidence      x402.Evidence   `json:"evidence,omitzero"`       // solana: without the signature
+	Pull          *x402.Pull      `json:"pull,omitempty"`
+	Message       []byte          `json:"message,omitempty"` // solana
+	Evidence      x402.Evidence   `json:"evidence,omitzero"` // solana: without the signature
 }
 
 type reply struct {
@@ -237,6 +238,8 @@ func (s *Server) answer(ctx context.Context, q request, end func()) ([]byte, err
 		return nil, s.expire(ctx, q.Payment)
 	case "evm":
 		return s.signEVM(ctx, q)
+	case "pull":
+		return s.signPull(ctx, q)
 	case "solana":
 		return s.signSolana(ctx, q)
 	}

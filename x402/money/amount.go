@@ -88,6 +88,14 @@ func (a Amount) SubFloor(b Amount) Amount {
 	return d
 }
 
+// Times returns a·n, or the largest amount where that does not fit.
+func (a Amount) Times(n uint64) (product Amount) {
+	if _, over := product.n.MulOverflow(&a.n, uint256.NewInt(n)); over {
+		product.n.SetAllOne()
+	}
+	return product
+}
+
 // MarshalText and UnmarshalText make an Amount a decimal string in JSON and TOML.
 func (a Amount) MarshalText() ([]byte, error) { return []byte(a.String()), nil }
 
@@ -121,6 +129,20 @@ func (a Amount) Units(decimals uint8) string {
 		return whole
 	}
 	return whole + "." + rest
+}
+
+// ParseUnits reads whole tokens like "25" or "2.50", exactly, into atomic units: no sign, blank or exponent, and
+// no more decimals than the token has.
+func ParseUnits(text string, decimals uint8) (Amount, error) {
+	whole, rest, _ := strings.Cut(text, ".")
+	if whole == "" || strings.HasSuffix(text, ".") || len(rest) > int(decimals) {
+		return Amount{}, fmt.Errorf("%w: %s, of at most %d decimals", errAmount, clip(text), decimals)
+	}
+	digits := strings.TrimLeft(whole+rest+strings.Repeat("0", int(decimals)-len(rest)), "0")
+	if digits == "" {
+		digits = "0"
+	}
+	return ParseAmount(digits)
 }
 
 // Asset names a token: a CAIP-2 network and the token's address there. It is a map key, so build it

@@ -17,8 +17,8 @@ var errDollars = errors.New(`not dollars like "0.05" (at most 12 digits and at m
 // trillion.
 type Dollars int64
 
-// maxDollars is what a sum or price saturates at; no budget is that large, so it is always refused.
-const maxDollars Dollars = math.MaxInt64
+// MaxDollars is what a sum or price saturates at; no budget is that large, so it is always refused.
+const MaxDollars Dollars = math.MaxInt64
 
 const microPerDollar = 1_000_000
 
@@ -54,10 +54,10 @@ func (d Dollars) String() string {
 // Price is String with the dollar sign: "$0.001".
 func (d Dollars) Price() string { return "$" + d.String() }
 
-// Add returns the sum, saturating at maxDollars.
+// Add returns the sum, saturating at MaxDollars.
 func (d Dollars) Add(e Dollars) Dollars {
-	if e > maxDollars-d {
-		return maxDollars
+	if e > MaxDollars-d {
+		return MaxDollars
 	}
 	return d + e
 }
@@ -75,25 +75,25 @@ func (d *Dollars) UnmarshalText(text []byte) (err error) {
 }
 
 // DollarsOf values an amount at unit dollars per whole token of 10^decimals atomic units. It rounds
-// up, so that a budget never counts less than what was paid, and saturates at maxDollars. An amount of
+// up, so that a budget never counts less than what was paid, and saturates at MaxDollars. An amount of
 // something whose price is not known (unit 0) is more than any limit allows.
 func DollarsOf(a Amount, decimals uint8, unit Dollars) Dollars {
 	if unit == 0 {
-		return maxDollars
+		return MaxDollars
 	}
 	product, over := new(uint256.Int).MulOverflow(&a.n, uint256.NewInt(uint64(unit)))
 	if over {
-		return maxDollars
+		return MaxDollars
 	}
 	scale := new(uint256.Int).Exp(uint256.NewInt(10), uint256.NewInt(uint64(decimals)))
 	micros, rest := new(uint256.Int).DivMod(product, scale, new(uint256.Int))
 	if !rest.IsZero() {
 		if _, over := micros.AddOverflow(micros, uint256.NewInt(1)); over {
-			return maxDollars
+			return MaxDollars
 		}
 	}
-	if !micros.IsUint64() || micros.Uint64() > uint64(maxDollars) {
-		return maxDollars
+	if !micros.IsUint64() || micros.Uint64() > uint64(MaxDollars) {
+		return MaxDollars
 	}
 	return Dollars(micros.Uint64())
 }

@@ -72,7 +72,7 @@ func TestDollars(t *testing.T) {
 			require.ErrorIs(t, err, errDollars, "%q", bad)
 		})
 	}
-	require.Equal(t, maxDollars, maxDollars.Add(1))
+	require.Equal(t, MaxDollars, MaxDollars.Add(1))
 	require.Equal(t, "$0.01", Dollars(10_000).Price())
 }
 
@@ -81,9 +81,9 @@ func TestDollarsOfRoundsUpAndSaturates(t *testing.T) {
 	require.Equal(t, Dollars(1), DollarsOf(NewAmount(1), 18, 1_000_000),
 		"one wei of an 18-decimals dollar still counts")
 	largest, _ := AmountFromBytes([]byte(strings.Repeat("\xff", 32)))
-	require.Equal(t, maxDollars, DollarsOf(largest, 6, 1_000_000))
-	require.Equal(t, maxDollars, DollarsOf(largest, 0, 1))
-	require.Equal(t, maxDollars, DollarsOf(NewAmount(1), 6, 0), "what has no price is above every limit")
+	require.Equal(t, MaxDollars, DollarsOf(largest, 6, 1_000_000))
+	require.Equal(t, MaxDollars, DollarsOf(largest, 0, 1))
+	require.Equal(t, MaxDollars, DollarsOf(NewAmount(1), 6, 0), "what has no price is above every limit")
 }
 
 func TestAmountForNeverExceedsItsDollars(t *testing.T) {

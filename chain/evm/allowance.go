@@ -1,0 +1,142 @@
+package evm
+
+import (
+	"context"
+	"errors"
+	"slices"
+	"sync"
+
+	"github.com/ethereum/go-ethereum/common"
+	"github.com/ethereum/go-ethereum/common/hexutil"
+
+	"x402-wallet/x402"
+	"x402-wallet/x402/money"
+)
+
+// Paying from an owner's own account, so that the chain itself caps the agent: the owner approves the agent's
+// address for a sum (ERC-20), and the wallet moves a float from there to the agent's account when a payment
+// needs one (pull.go). The payment is then one of the agent's own, which every facilitator takes.
+
+// selectAllowance is of allowance(address,address).
+var selectAllowance = []byte{0xdd, 0x62, 0xed, 0x3e}
+
+// AllowanceOn is how the owner lets the agent spend from their account on a network; nil: not at all.
+func (e *Exact) AllowanceOn(network string) *x402.AllowanceRule {
+	rule, named := e.allowances[network]
+	if !named {
+		return nil
+	}
+	return &rule
+}
+
+// ReadAllowance reads what an owner lets this wallet's agent take of an asset. Errors: RPC_ERROR,
+// INVALID_ARGUMENT.
+func (e *Exact) ReadAllowance(ctx context.Context, network, owner string, asset x402.AssetInfo) (
+	a x402.OwnerAllowance, err error) {
+	n, err := e.node(network)
+	if err != nil {
+		return a, err
+	}
+	from, err := parseAddress(owner)
+	if err != nil {
+		return a, x402.Errorf(x402.InvalidArgument, "the owner's address is %w", err)
+	}
+	return e.allowance(ctx, n, from, asset)
+}
+
+// allowance reads at one block: between two, money may move from the owner to the agent, and would be counted
+// twice.
+func (e *Exact) allowance(ctx context.Context, n *node, owner common.Address, asset x402.AssetInfo) (
+	a x402.OwnerAllowance, err error) {
+	self, err := e.self()
+	if err != nil {
+		return a, err
+	}
+	token, err := parseAddress(asset.Address)
+	if err != nil || asset.Network != n.Network {
+		return a, internal("an asset of another network, or without an address", err)
+	}
+	tip, err := n.block(ctx, latest)
+	if err != nil {
+		return a, err
+	}
+	at := tip.Number.String()
+	a = x402.OwnerAllowance{Network: n.Network, Owner: owner.Hex(), Agent: self.Hex(), Asset: token.Hex()}
+	word := func(into *money.Amount, selector []byte, args ...[]byte) func() error {
+		return func() error {
+			word, err := n.read(ctx, token, at, selector, args...)
+			*into = amountOf(word)
+			return err
+		}
+	}
+	return a, together(
+		word(&a.Approved, selectAllowance, wordOf(owner), wordOf(self)),
+		word(&a.Balance, selectBalanceOf, wordOf(owner)),
+		word(&a.Float, selectBalanceOf, wordOf(self)),
+		func() (err error) {
+			a.Gas, err = n.coins(ctx, self, at)
+			return err
+		})
+}
+
+// coins is what an account has of the network's own money, in wei.
+func (n *node) coins(ctx context.Context, account common.Address, tag string) (money.Amount, error) {
+	var wei hexutil.Big
+	if err := n.Call(ctx, &wei, "eth_getBalance", account.Hex(), tag); err != nil {
+		return money.Amount{}, err
+	}
+	amount, fits := amountOfBig(wei.ToInt())
+	if !fits {
+		return amount, n.Failed("eth_getBalance", errors.New("more than there can be"))
+	}
+	return amount, nil
+}
+
+// together runs several at a time, and returns the first one's error, in their order.
+func together(questions ...func() error) error {
+	errs := make([]error, len(questions))
+	var wait sync.WaitGroup
+	for i, ask := range questions {
+		wait.Go(func() { errs[i] = ask() })
+	}
+	wait.Wait()
+	for _, err := range errs {
+		if err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// allowanceFunds is Funds of the agent's own account where an owner lets it take more from theirs.
+func (e *Exact) allowanceFunds(ctx context.Context, n *node, rule x402.AllowanceRule, asset x402.AssetInfo) (
+	x402.Funds, error) {
+	owner, err := parseAddress(rule.Owner)
+	if err != nil {
+		return x402.Funds{}, internal("the owner's address", err)
+	}
+	readAt := e.now()
+	a, err := e.allowance(ctx, n, owner, asset)
+	if err != nil {
+		return x402.Funds{}, err
+	}
+	free, _ := a.Float.Add(a.Pullable())
+	return x402.Funds{Source: a.Agent, Balance: a.Float, Delegated: &free, Free: free, ReadAt: readAt,
+		Allowance: &a}, nil
+}
+
+// Approve lets this wallet's agent take an amount of an owner's asset; 0: nothing any more. It replaces what
+// they approved before. The owner signs it and pays its gas.
+func (e *Exact) Approve(ctx context.Context, a x402.OwnerAllowance, amount money.Amount) (
+	x402.OwnerTransaction, error) {
+	agent, err := parseAddress(a.Agent)
+	if err != nil {
+		return x402.OwnerTransaction{}, internal("the agent's address", err)
+	}
+	does, word := "let the agent spend", amount.Bytes32()
+	if amount.IsZero() {
+		does = "let the agent spend nothing"
+	}
+	return e.estimated(ctx, x402.OwnerTransaction{Network: a.Network, From: a.Owner, To: a.Asset, Does: does,
+		Data: slices.Concat(selectApprove, wordOf(agent), word[:])})
+}

@@ -1,0 +1,282 @@
+package evm
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"slices"
+	"strconv"
+	"time"
+
+	"github.com/ethereum/go-ethereum/common"
+	"github.com/ethereum/go-ethereum/common/hexutil"
+
+	"x402-wallet/chain/rpc"
+	"x402-wallet/x402"
+	"x402-wallet/x402/money"
+)
+
+// A pull moves a float from an owner's account to the agent's, by transferFrom of the token (ERC-20). It is a
+// transaction of the agent's own account, which pays its gas: what is signed has an account nonce, so that of
+// all that were ever signed with it only one happens, and bringing the same bytes to the chain again changes
+// nothing.
+
+// selectTransferFrom is of transferFrom(address,address,uint256).
+var selectTransferFrom = []byte{0x23, 0xb8, 0x72, 0xdd}
+
+// PullSigner also signs pulls.
+type PullSigner interface {
+	Signer
+	// SignPull answers r ‖ s ‖ v with v 27 or 28. payment is its id in the ledger.
+	SignPull(ctx context.Context, payment string, p x402.Pull) ([65]byte, error)
+}
+
+// DraftPull asks the node for what a pull of an amount needs, which simulates it. Errors: NO_DELEGATION where
+// config.toml names no owner, DELEGATION_EXHAUSTED where it would fail, INSUFFICIENT_FUNDS where the agent
+// cannot pay the gas, POLICY_DENIED where that would be more than the owner allows, RPC_ERROR.
+func (e *Exact) DraftPull(ctx context.Context, asset x402.AssetInfo, amount money.Amount) (p x402.Pull,
+	err error) {
+	n, err := e.node(asset.Network)
+	if err != nil {
+		return p, err
+	}
+	rule, named := e.allowances[asset.Network]
+	if !named {
+		return p, x402.Errorf(x402.NoDelegation, "no owner's account is named on %s",
+			x402.Title(asset.Network))
+	}
+	self, err := e.self()
+	if err != nil {
+		return p, err
+	}
+	owner, errOwner := parseAddress(rule.Owner)
+	token, errToken := parseAddress(asset.Address)
+	if err := errors.Join(errOwner, errToken); err != nil {
+		return p, internal("the owner's or the token's address", err)
+	}
+	p = x402.Pull{Network: n.Network, Token: token.Hex(), Owner: owner.Hex(), Agent: self.Hex(),
+		Amount: amount, ChainID: n.chainID, Made: e.now().UTC().Truncate(time.Second)}
+	var waiting uint64
+	var coins money.Amount
+	err = together(
+		func() (err error) { p.Nonce, err = n.transactionCount(ctx, p.Agent, latest); return err },
+		func() (err error) { waiting, err = n.transactionCount(ctx, p.Agent, pending); return err },
+		func() (err error) { coins, err = n.coins(ctx, self, latest); return err },
+		func() (err error) { p.MaxFee, p.Tip, err = n.fees(ctx); return err },
+		func() (err error) { p.Gas, err = n.estimateGas(ctx, p.Agent, p.Token, pullData(p)); return err })
+	cost := p.MaxCost()
+	about := func(err *x402.Error) error {
+		return err.WithDetail("network", p.Network).WithDetail("owner", p.Owner).WithDetail("agent", p.Agent).
+			WithDetail("gasWei", cost).WithDetail("agentWei", coins)
+	}
+	switch {
+	case rpc.Refused(err):
+		return p, about(x402.Errorf(x402.DelegationExhausted, "the owner's account on %s does not let %s %s be "+
+			"taken", x402.Title(p.Network), amount.Units(asset.Decimals), asset.Symbol).
+			WithDetail("reason", x402.Brief(err.Error())))
+	case err != nil:
+		return p, err
+	case waiting > p.Nonce:
+		return p, about(x402.Errorf(x402.CheckFailed, "another transaction of the agent's account on %s is "+
+			"under way", x402.Title(p.Network)).WithHint("make the same call again in a minute"))
+	case cost.Cmp(rule.MaxGas) > 0:
+		return p, about(x402.Errorf(x402.PolicyDenied, "moving a float would cost up to %s of gas on %s, and "+
+			"max_gas allows %s", coin(cost), x402.Title(p.Network), coin(rule.MaxGas)))
+	case coins.Cmp(cost) < 0:
+		return p, about(x402.Errorf(x402.InsufficientFunds, "the agent's account on %s has %s, and moving a "+
+			"float to it takes up to %s of gas", x402.Title(p.Network), coin(coins), coin(cost)))
+	}
+	return p, nil
+}
+
+// coin writes wei in whole coins.
+func coin(wei money.Amount) string {
+	const decimals = 18
+	return wei.Units(decimals) + " of the network's coin"
+}
+
+func pullData(p x402.Pull) []byte {
+	amount := p.Amount.Bytes32()
+	return slices.Concat(selectTransferFrom, wordOf(common.HexToAddress(p.Owner)),
+		wordOf(common.HexToAddress(p.Agent)), amount[:])
+}
+
+// pullPayload is a signed pull as it is kept.
+type pullPayload struct {
+	Transaction hexutil.Bytes `json:"transaction"`
+}
+
+// SignPull signs a pull for a payment of the ledger. The signer is asked once. Errors: the signer's own;
+// INTERNAL when the signature is not the agent's.
+func (e *Exact) SignPull(ctx context.Context, payment string, p x402.Pull) (a x402.Authorization, err error) {
+	signer, can := e.signer.(PullSigner)
+	if !can {
+		return a, internal("the signer signs no pulls", nil)
+	}
+	tx, err := pullTransaction(p)
+	if err != nil {
+		return a, err
+	}
+	signature, err := signer.SignPull(ctx, payment, p)
+	if err != nil {
+		return a, err
+	}
+	signed, hash, err := tx.signed(signature, e.Address())
+	if err != nil {
+		return a, err
+	}
+	a.Payload, err = json.Marshal(pullPayload{signed})
+	if err != nil {
+		return a, internal("encoding the transaction", err)
+	}
+	a.Evidence = PullEvidence(p)
+	a.Evidence.Transaction = hash
+	return a, nil
+}
+
+func pullTransaction(p x402.Pull) (tx transaction, err error) {
+	to, err := parseAddress(p.Token)
+	if err != nil {
+		return tx, internal("the token's address", err)
+	}
+	return transaction{chainID: p.ChainID, nonce: p.Nonce, gas: p.Gas, tip: p.Tip, maxFee: p.MaxFee,
+		to: to[:], data: pullData(p)}, nil
+}
+
+// PullEvidence is what the chain is asked by, what became of a pull, but for its transaction's hash. Nothing
+// ends a pull by itself, so that it may be over as soon as it is made.
+func PullEvidence(p x402.Pull) x402.Evidence {
+	return x402.Evidence{Network: p.Network, Asset: p.Token, Payer: p.Agent, PayTo: p.Agent, Source: p.Owner,
+		Amount: p.Amount, Nonce: strconv.FormatUint(p.Nonce, 10), ExpiresAt: p.Made}
+}
+
+// PullHash is the hash of a pull with a signature of its agent's.
+func PullHash(p x402.Pull, signature [65]byte) (hash string, err error) {
+	tx, err := pullTransaction(p)
+	if err != nil {
+		return "", err
+	}
+	_, hash, err = tx.signed(signature, p.Agent)
+	return hash, err
+}
+
+// SendPull brings a signed pull to the chain. It may be repeated: the chain takes a transaction once. A node
+// that does not want it is no error, because it says so of one that it has, too: Status tells.
+func (e *Exact) SendPull(ctx context.Context, network string, payload []byte) error {
+	n, err := e.node(network)
+	if err != nil {
+		return err
+	}
+	var signed pullPayload
+	if err := x402.DecodeStrict(payload, maxPayload, &signed); err != nil || len(signed.Transaction) == 0 {
+		return internal("the pull's stored transaction cannot be read", err)
+	}
+	var hash string
+	err = n.Call(ctx, &hash, "eth_sendRawTransaction", signed.Transaction)
+	if rpc.Refused(err) {
+		return nil
+	}
+	return err
+}
+
+// pullStatus is Status of a pull:
+//
+//	its receipt            | the account's nonce            | Status
+//	-----------------------+--------------------------------+--------------------------------
+//	success, and the exact |                                | Settled
+//	Transfer               |                                |
+//	success, without it    |                                | Open, with a note: the node
+//	                       |                                | contradicts itself
+//	failed, finalized      |                                | Expired
+//	failed                 |                                | Open
+//	none                   | passed at the finalized block, | Expired
+//	                       | and still no receipt           |
+//	none                   | otherwise                      | Open
+func (e *Exact) pullStatus(ctx context.Context, evidence x402.Evidence) (x402.Status, error) {
+	n, err := e.node(evidence.Network)
+	if err != nil {
+		return x402.Status{}, err
+	}
+	p, err := readPull(evidence)
+	if err != nil {
+		return x402.Status{}, err
+	}
+	status, found, err := n.mined(ctx, p)
+	if found || err != nil {
+		return status, err
+	}
+	final, err := n.block(ctx, finalized)
+	if err != nil {
+		return x402.Status{}, err
+	}
+	count, err := n.transactionCount(ctx, p.payee.Hex(), final.Number.String())
+	if err != nil {
+		return x402.Status{}, err
+	}
+	if count <= p.accountNonce {
+		return x402.Status{Block: uint64(*final.Number), At: final.at(), Unused: true,
+			Note: fmt.Sprintf("not in a block yet; the account's next nonce is %d", count)}, nil
+	}
+	// the nonce was used before the block that we looked at: now its receipt is there, or never
+	status, found, err = n.mined(ctx, p)
+	if found || err != nil {
+		return status, err
+	}
+	return x402.Status{State: x402.Expired, Block: uint64(*final.Number), At: final.at(),
+		Note: fmt.Sprintf("another transaction used the account's nonce %d", p.accountNonce)}, nil
+}
+
+// pull is a pull that the chain is asked about.
+type pull struct {
+	authorization // whose payer is the owner, and payee the agent
+	hash          common.Hash
+	accountNonce  uint64
+}
+
+func readPull(evidence x402.Evidence) (p pull, err error) {
+	var errs [5]error
+	p.token, errs[0] = parseAddress(evidence.Asset)
+	p.payee, errs[1] = parseAddress(evidence.Payer)
+	p.payer, errs[2] = parseAddress(evidence.Source)
+	p.accountNonce, errs[3] = strconv.ParseUint(evidence.Nonce, 10, 64)
+	errs[4] = fixedHex(p.hash[:], evidence.Transaction)
+	p.evidence = evidence
+	if err := errors.Join(errs[:]...); err != nil {
+		return p, internal("the pull's stored evidence cannot be read", err)
+	}
+	return p, nil
+}
+
+// mined is the status of a pull that is in a block.
+func (n *node) mined(ctx context.Context, p pull) (status x402.Status, found bool, err error) {
+	var r *struct {
+		receipt
+		BlockNumber *hexutil.Uint64 `json:"blockNumber"`
+		GasUsed     hexutil.Uint64  `json:"gasUsed"`
+		GasPrice    *hexutil.Big    `json:"effectiveGasPrice"`
+	}
+	if err := n.Call(ctx, &r, "eth_getTransactionReceipt", p.hash.Hex()); err != nil || r == nil {
+		return status, false, err
+	}
+	if r.TransactionHash != p.hash || r.Status == nil || r.BlockNumber == nil {
+		return status, false, n.Failed("eth_getTransactionReceipt", errors.New("another transaction's receipt"))
+	}
+	status = x402.Status{Transaction: p.hash.Hex(), Block: uint64(*r.BlockNumber)}
+	if r.GasPrice != nil {
+		if price, fits := amountOfBig(r.GasPrice.ToInt()); fits {
+			status.Note = "gas: " + coin(price.Times(uint64(r.GasUsed)))
+		}
+	}
+	switch {
+	case *r.Status == 1 && slices.ContainsFunc(r.Logs, p.isExact):
+		status.State = x402.Settled
+		return status, true, nil
+	case *r.Status == 1:
+		status.Note = "it succeeded, but shows no such transfer: the node contradicts itself"
+		return status, true, nil
+	}
+	status, err = n.statusOfVoid(ctx, logEntry{TransactionHash: p.hash, BlockNumber: *r.BlockNumber},
+		"the transfer failed")
+	return status, true, err
+}

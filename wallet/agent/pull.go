@@ -1,0 +1,89 @@
+package agent
+
+import (
+	"context"
+	"strings"
+	"time"
+
+	"x402-wallet/chain/evm"
+	"x402-wallet/history"
+	"x402-wallet/x402"
+	"x402-wallet/x402/money"
+)
+
+// signPull signs a transfer of a float from the owner's account to the agent's, which the ledger has as a
+// payment by itself. Its gas is bounded by the owner's rules.
+func (s *Server) signPull(ctx context.Context, q request) ([]byte, error) {
+	rules, p, asset, err := s.reserved(ctx, q.Payment)
+	if err != nil {
+		return nil, err
+	}
+	signer, can := s.EVM.(evm.PullSigner)
+	if q.Pull == nil || !can {
+		return nil, refuse("it cannot be read")
+	}
+	got := *q.Pull
+	chain, _ := x402.ChainID(p.Network)
+	err = compare([]field{
+		{name: "chain", same: got.Network == p.Network && got.ChainID == chain && chain != 0},
+		{name: "scheme", same: p.Scheme == x402.Allowance},
+		{name: "asset", same: strings.EqualFold(got.Token, asset.Address)},
+		{name: "owner", same: strings.EqualFold(got.Owner, p.Source)},
+		{name: "agent", same: strings.EqualFold(got.Agent, s.EVM.Address())},
+		{name: "amount", same: got.Amount == p.Amount},
+		{name: "time", same: !got.Made.Before(p.Created.Add(-time.Minute)) && !got.Made.After(s.Now().Add(early))},
+	})
+	if err != nil {
+		return nil, err
+	}
+	if err := rules.gasAllows(got); err != nil {
+		return nil, err
+	}
+	signature, err := signer.SignPull(ctx, p.ID, got)
+	if err != nil {
+		return nil, err
+	}
+	evidence := evm.PullEvidence(got)
+	if evidence.Transaction, err = evm.PullHash(got, signature); err != nil {
+		return nil, err
+	}
+	return s.recorded(ctx, rules, p, history.Signed{Evidence: evidence}, []byte(evidence.Transaction),
+		signature[:])
+}
+
+// gasAllows refuses a pull whose gas may cost more than the owner allows.
+func (r Rules) gasAllows(p x402.Pull) error {
+	if most := r.Allowances[p.Network].MaxGas; p.MaxCost().Cmp(most) > 0 {
+		return refuse("its gas may cost %s wei, and max_gas allows %s", p.MaxCost(), most)
+	}
+	return nil
+}
+
+// permitPull is what a transfer to the agent's own account, which it is by the way it is signed, has to be: from
+// the account that the sealed rules name, and no more than a float, or what is held to be paid where that is
+// more. It buys nothing, so that the owner's windows do not count it.
+func (r *Recorder) permitPull(ctx context.Context, rules Rules, p history.Payment,
+	asset x402.AssetInfo) error {
+	rule, named := rules.Allowances[p.Network]
+	if !named || !strings.EqualFold(rule.Owner, p.Source) {
+		return refuse("the owner's rules name no such account to take a float from")
+	}
+	held, err := r.Store.HeldOn(ctx, p.Network, p.PayTo)
+	if err != nil {
+		return err
+	}
+	most := maxPull(asset, rule, held[asset.Key().Address])
+	if p.Amount.Cmp(most) > 0 {
+		return refuse("it takes more than a float, and than what is to be paid: %s is the most", most)
+	}
+	return nil
+}
+
+// maxPull is the most that a pull may move: a float, or what is held where that is more.
+func maxPull(asset x402.AssetInfo, rule x402.AllowanceRule, held money.Amount) money.Amount {
+	most := asset.Units(rule.Float)
+	if held.Cmp(most) > 0 {
+		return held
+	}
+	return most
+}

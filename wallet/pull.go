@@ -1,0 +1,65 @@
+package wallet
+
+import (
+	"bytes"
+	"context"
+	"slices"
+)
+
+// PullTransaction is the one kind of transaction that the wallet's own key signs: EIP-1559, with which this
+// wallet takes tokens out of an account whose owner approved it (ERC-20), by transferFrom to itself. No coin
+// of the network moves with it, but for its gas, which this wallet pays.
+type PullTransaction struct {
+	ChainID, Nonce, Gas uint64
+	Tip, MaxFee         [32]byte // wei for each gas, big endian
+	Token, Owner        string   // 0x and 40 hex digits in any letter case
+	Amount              [32]byte // atomic units, big endian
+}
+
+// maxPullGas is more than any token takes for a transfer.
+const maxPullGas = 300_000
+
+// selectTransferFrom is of transferFrom(address,address,uint256).
+var selectTransferFrom = []byte{0x23, 0xb8, 0x72, 0xdd}
+
+// SignPull signs t: r ‖ s ‖ v, v 27 or 28. It makes the transaction itself, so that it cannot be another
+// one, and unlocks the wallet. Errors: "the wallet does not sign this" for what moves nothing, or out of
+// this wallet's own account; those of [Wallet.Unlock].
+func (w *Wallet) SignPull(ctx context.Context, t PullTransaction) (sig [65]byte, err error) {
+	digest, err := t.digest(w.header.evm)
+	if err != nil {
+		return sig, err
+	}
+	return w.signDigest(ctx, digest)
+}
+
+func (t PullTransaction) digest(self string) (digest [32]byte, err error) {
+	token, owner, agent := addressWord(t.Token), addressWord(t.Owner), addressWord(self)
+	var zero [32]byte
+	switch {
+	case token == nil || owner == nil || agent == nil || bytes.Equal(token, zero[:]):
+		return digest, unsupported("an address in it is not one")
+	case bytes.Equal(owner, agent) || bytes.Equal(owner, token) || bytes.Equal(owner, zero[:]):
+		return digest, unsupported("it takes nothing out of an owner's account")
+	case bytes.Equal(token, agent):
+		return digest, unsupported("it is for no token")
+	case t.Amount == zero:
+		return digest, unsupported("it moves nothing")
+	case t.ChainID == 0:
+		return digest, unsupported("it names no chain")
+	case t.Gas > maxPullGas:
+		return digest, unsupported("it may take more gas than a transfer")
+	case bytes.Compare(t.Tip[:], t.MaxFee[:]) > 0:
+		return digest, unsupported("its tip is above its fee")
+	}
+	data := slices.Concat(selectTransferFrom, owner, agent, t.Amount[:])
+	return [32]byte(keccak256(transaction(t.ChainID, t.Nonce, t.Gas, t.Tip, t.MaxFee, token[12:], data))), nil
+}
+
+// transaction is what is hashed and signed of a transaction of EIP-1559 that moves no coin; to is 20 bytes,
+// or nil where it makes a contract.
+func transaction(chainID, nonce, gas uint64, tip, maxFee [32]byte, to, data []byte) []byte {
+	return append([]byte{2}, rlpList(
+		rlpNumber(uintWord(chainID)), rlpNumber(uintWord(nonce)), rlpNumber(tip[:]), rlpNumber(maxFee[:]),
+		rlpNumber(uintWord(gas)), rlpString(to), rlpString(nil), rlpString(data), rlpList())...)
+}
