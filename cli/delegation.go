@@ -27,7 +27,9 @@ type changeOut struct {
 	Delegate     string `json:"delegate,omitempty"` // "": revoked
 	Amount       string `json:"amount,omitempty"`   // atomic units
 	Transaction  string `json:"transaction,omitempty"`
-	Signature    string `json:"transactionSignature,omitempty"`
+	Signature    string `json:"transactionSignature,omitempty"` // Solana
+	Hash         string `json:"transactionHash,omitempty"`      // EVM
+	Config       string `json:"config,omitempty"`               // lines that config.toml lacks
 }
 
 func (p *Program) delegationCommand(ui *ui) *cobra.Command {
@@ -40,7 +42,7 @@ func (p *Program) delegationCommand(ui *ui) *cobra.Command {
 			ui.delegation(out, asset)
 		})
 	})
-	cmd := &cobra.Command{Use: "delegation", Short: "What you let the agent spend of your own Solana tokens",
+	cmd := &cobra.Command{Use: "delegation", Short: "What you let the agent spend of your own tokens",
 		Args: wants(), RunE: current}
 	show := &cobra.Command{Use: "show", Short: "Show the delegation", Args: wants(), RunE: current}
 	approve := &cobra.Command{
@@ -55,17 +57,17 @@ func (p *Program) delegationCommand(ui *ui) *cobra.Command {
 	}
 	for _, sub := range []*cobra.Command{cmd, show, approve, revoke} {
 		sub.Flags().StringVar(&f.network, "network", "",
-			"on this `NETWORK`, like solana or solana-devnet; default: the preferred one")
+			"on this `NETWORK`, like solana or base; default: the preferred one")
 		sub.Flags().StringVar(&f.account, "token-account", "",
-			"the token account's `ADDRESS`; default: that of config.toml, else your associated one")
+			"the token account's `ADDRESS`, on EVM your own; default: that of config.toml, else your key's")
 	}
 	for _, sub := range []*cobra.Command{approve, revoke} {
 		sub.Flags().StringVar(&f.keypair, "owner-keypair", "",
-			"your own key, as the Solana command line keeps it in a `FILE`")
+			"your own key in a `FILE`: of the Solana command line, on EVM a keystore of go-ethereum, or hex")
 		sub.Flags().StringVar(&f.symbol, "asset", "",
 			"this `ASSET`, a symbol or a mint; default: the network's dollars")
 		sub.Flags().BoolVar(&f.unsigned, "unsigned", false,
-			"print the transaction in base64, for another signer, and send nothing")
+			"print the transaction, for another signer, and send nothing")
 	}
 	cmd.AddCommand(show, approve, revoke)
 	return cmd
@@ -87,12 +89,20 @@ func (u *ui) delegation(out tools.DelegationOut, asset x402.AssetInfo) {
 		return a.Units(asset.Decimals) + " " + asset.Symbol
 	}
 	account := "token account"
-	if out.PerPeriod != nil {
+	switch {
+	case out.PerPeriod != nil:
 		account = "vault"
+	case out.Float != nil:
+		account = "your account"
 	}
 	rows := [][]string{{account, out.OwnerTokenAccount}, {"network", x402.Title(out.Network)},
 		{"token", out.TokenMint}, {"delegate", delegate}, {"may spend", tokens(out.RemainingAmount)},
 		{"at most ever seen", tokens(out.OriginalAmount)}, {"balance", tokens(out.Balance)}}
+	if out.Float != nil {
+		const decimals = 18
+		rows = append(rows, []string{"taken as a float", tokens(*out.Float)},
+			[]string{"the agent's gas", out.Gas.Units(decimals) + " of the network's coin"})
+	}
 	if out.PerPeriod != nil {
 		more := ""
 		if out.MoreAt != "" {
@@ -115,6 +125,9 @@ func (p *Program) changeDelegation(cmd *cobra.Command, ui *ui, f delegationFlags
 		return usagef("either --owner-keypair FILE signs and sends it, or --unsigned prints it")
 	}
 	return p.with(cmd, ui, nil, func(ctx context.Context, w *tools.Wallet) error {
+		if network, isMeant := allowanceNetwork(w, f); isMeant {
+			return changeAllowance(ctx, ui, w, f, network, revoke)
+		}
 		var key wallet.Imported
 		if f.keypair != "" {
 			var err error

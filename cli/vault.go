@@ -203,14 +203,7 @@ func ownersKey(ctx context.Context, ui *ui, file string) (wallet.Imported, error
 }
 
 func (c *vaultCall) signing(key wallet.Imported) func(t x402.OwnerTransaction) (string, error) {
-	return func(t x402.OwnerTransaction) (string, error) {
-		signature, err := key.SignVaultTransaction(wallet.VaultTransaction{ChainID: t.ChainID, Nonce: t.Nonce,
-			Gas: t.Gas, Tip: t.Tip.Bytes32(), MaxFee: t.MaxFee.Bytes32(), To: t.To, Data: t.Data})
-		if err != nil {
-			return "", err
-		}
-		return c.w.EVM.SendOwner(c.ctx, t, signature)
-	}
+	return func(t x402.OwnerTransaction) (string, error) { return signOwners(c.ctx, c.w, key, t) }
 }
 
 // take sends a transaction, or notes it for another signer.

@@ -13,6 +13,8 @@ type ConfigOptions struct {
 	Policy       string   // further lines of [policy]
 	TokenAccount string   // the owner's token account on Solana; empty: none is named
 	Vault        string   // the owner's vault on EVM; empty: none is named
+	Owner        string   // the owner's account on EVM that a float is taken from; empty: none is named
+	Float        string   // how much at a time; empty: the wallet's own default
 	Facilitators []string // URLs in order; nil: the lab's
 	Loopback     []string // further URLs or host:port entries that plain http is allowed for
 	More         string   // further tables
@@ -44,6 +46,12 @@ func (l *Lab) Config(options ConfigOptions) string {
 	evm := []string{set("rpc", l.EVM.URL)}
 	if options.Vault != "" {
 		evm = append(evm, set("vault", options.Vault))
+	}
+	if options.Owner != "" {
+		evm = append(evm, set("allowance_from", options.Owner))
+	}
+	if options.Float != "" {
+		evm = append(evm, set("float", options.Float))
 	}
 	table(fmt.Sprintf("[networks.%q]", l.EVM.Network), evm...)
 	svm := []string{set("rpc", l.SVM.URL)}

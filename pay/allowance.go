@@ -16,7 +16,7 @@ func allowanceRefuses(o option, funds x402.Funds, lack *history.ShortOfFunds) er
 	missing := needed.SubFloor(a.Float) // what would have to come from the owner
 	price, network := o.price.Price(), x402.Title(o.Network)
 	var e *x402.Error
-	if a.Approved.Cmp(missing) < 0 {
+	if a.Approved.Cmp(missing) < 0 || a.Balance.Cmp(missing) >= 0 {
 		e = x402.Errorf(x402.DelegationExhausted, "what the owner lets the agent take on %s does not cover the "+
 			"price %s: %s may still be taken, and the agent has %s", network, price, dollars(a.Approved),
 			dollars(a.Float)).

@@ -71,8 +71,7 @@ func (e *Engine) fund(ctx context.Context, p *Purchase) error {
 	if p.funds.Allowance == nil {
 		return nil
 	}
-	short, err := e.shortOf(ctx, p, p.funds)
-	if err != nil || short.IsZero() {
+	if held, err := e.Store.HeldUpTo(ctx, p.Payment, p.funds.ReadAt); err != nil || held.Cmp(p.funds.Balance) <= 0 {
 		return err
 	}
 	over := awaiting(ctx)
@@ -88,12 +87,14 @@ func (e *Engine) fund(ctx context.Context, p *Purchase) error {
 		if err != nil {
 			return err
 		}
-		short, err := e.shortOf(ctx, p, funds)
-		if err != nil || short.IsZero() || funds.Allowance == nil {
+		held, err := e.Store.HeldUpTo(ctx, p.Payment, funds.ReadAt)
+		if err != nil || held.Cmp(funds.Balance) <= 0 || funds.Allowance == nil {
 			return err
 		}
+		short := held.SubFloor(funds.Balance)
 		if funds.Allowance.Pullable().Cmp(short) < 0 { // the owner took something back
-			return insufficient(p.option, funds, &history.ShortOfFunds{Free: funds.Free, Wanted: p.Payment.Amount})
+			return insufficient(p.option, funds, &history.ShortOfFunds{Free: funds.Free,
+				Held: held.SubFloor(p.Payment.Amount), Wanted: p.Payment.Amount})
 		}
 		if err := e.pull(ctx, p.option.asset, funds, short); err != nil {
 			return err
@@ -101,12 +102,6 @@ func (e *Engine) fund(ctx context.Context, p *Purchase) error {
 	}
 	return x402.Errorf(x402.PayFailed, "the float that the payment needs did not come to the agent's account").
 		WithHint("nothing was signed for the payment; make the same call again")
-}
-
-// shortOf is how much is missing at the agent's own account for a payment and for those before it.
-func (e *Engine) shortOf(ctx context.Context, p *Purchase, funds x402.Funds) (money.Amount, error) {
-	held, err := e.Store.HeldUpTo(ctx, p.Payment, funds.ReadAt)
-	return held.SubFloor(funds.Balance), err
 }
 
 // pull moves a float to the agent's account, short at least. Where a pull is under way that one is brought to

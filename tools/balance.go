@@ -36,6 +36,7 @@ const allNetworks = "all"
 type balanceRow struct {
 	Network   string        `json:"network"`
 	Address   string        `json:"address"`
+	Owner     string        `json:"owner,omitempty"` // of whose account Delegated may be taken (EVM)
 	Asset     string        `json:"asset"`
 	Symbol    string        `json:"symbol"`
 	Decimals  uint8         `json:"decimals"`
@@ -49,7 +50,7 @@ type balanceRow struct {
 	vault string // the row is of the owner's vault; "": of what the agent has, or is delegated
 }
 
-const balanceDescription = `What can be spent: per network the balance, what the owner lets the agent spend (SPL delegation, EVM vault) and what unfinished payments hold; and what is left of each budget.`
+const balanceDescription = `What can be spent: per network the balance, what the owner lets the agent spend (SPL delegation, EVM vault or allowance) and what unfinished payments hold; and what is left of each budget.`
 
 // Balance reads the chains and the budgets. Its error is an *x402.Error; trouble with one node is in its row.
 func (w *Wallet) Balance(ctx context.Context, network, asset string) (out BalanceOut, err error) {
@@ -250,6 +251,9 @@ func (w *Wallet) fill(ctx context.Context, row *balanceRow) {
 			h := held[asset.Key().Address]
 			free := funds.Free.SubFloor(h)
 			row.Balance, row.Delegated, row.Held, row.Available = &funds.Balance, funds.Delegated, &h, &free
+			if a := funds.Allowance; a != nil {
+				row.Owner, row.Delegated = a.Owner, &a.Approved
+			}
 			return
 		}
 	}

@@ -13,7 +13,7 @@ import (
 
 // delegationIn is what x402_check_delegation takes.
 type delegationIn struct {
-	TokenAccount string `json:"tokenAccount,omitempty" jsonschema:"or a vault (EVM); default: the configured one, else the one that delegates to this agent"`
+	TokenAccount string `json:"tokenAccount,omitempty" jsonschema:"or a vault or owner (EVM); default: the configured one, else the one that delegates to this agent"`
 	Network      string `json:"network,omitempty" jsonschema:"default: the preferred one"`
 }
 
@@ -30,6 +30,10 @@ type DelegationOut struct {
 	Balance           money.Amount `json:"balance"`
 	Network           string       `json:"network"`
 
+	// of an allowance alone: what the agent has of it already, and wei for gas; ownerTokenAccount is the owner
+	Float *money.Amount `json:"float,omitempty"`
+	Gas   *money.Amount `json:"gasWei,omitempty"`
+
 	// of a vault alone, which is named in ownerTokenAccount
 	Owner         string        `json:"owner,omitempty"`
 	PerPayment    *money.Amount `json:"perPayment,omitempty"`
@@ -40,7 +44,7 @@ type DelegationOut struct {
 	Next x402.Next `json:"next"`
 }
 
-const delegationDescription = `What an owner's SPL token account, or vault on an EVM chain, lets this agent spend.`
+const delegationDescription = `What an owner's SPL token account, or vault or allowance on an EVM chain, lets this agent spend.`
 
 // CheckDelegation reads a delegation from the chain; "" are the defaults. Its error is an *x402.Error.
 func (w *Wallet) CheckDelegation(ctx context.Context, network, account string) (DelegationOut, error) {
@@ -50,7 +54,10 @@ func (w *Wallet) CheckDelegation(ctx context.Context, network, account string) (
 	if err != nil {
 		return DelegationOut{}, withCode(x402.CheckFailed, "the delegation could not be looked up", err)
 	}
-	if !x402.IsSolana(network) {
+	switch {
+	case w.isAllowance(network, account):
+		return w.checkAllowance(ctx, network, account)
+	case !x402.IsSolana(network):
 		return w.checkVault(ctx, network, account)
 	}
 	d, err := w.Solana.Delegation(ctx, network, account)
@@ -87,7 +94,7 @@ func (d DelegationOut) next() x402.Next {
 		Say: "Your token account lets me spend nothing; this allows me up to the amount that you put there."}
 }
 
-// delegationAsked is the account that is meant, a token account or a vault: the one asked for, else the
+// delegationAsked is the account that is meant, a token account, a vault or an owner's account: the one asked for, else the
 // configured one, else the one that delegates to this agent.
 func (w *Wallet) delegationAsked(ctx context.Context, network, account string) (string, string, error) {
 	wanted, _ := x402.Network(network)
@@ -98,19 +105,20 @@ func (w *Wallet) delegationAsked(ctx context.Context, network, account string) (
 		return account == "" || strings.HasPrefix(account, "0x") == !x402.IsSolana(n)
 	}
 	networks := slices.DeleteFunc(slices.Clone(w.Networks), func(n string) bool { return !isMeant(n) })
-	isVault := strings.HasPrefix(account, "0x")
+	isEVM := strings.HasPrefix(account, "0x")
 	switch {
 	case len(networks) == 0 && network != "":
 		return "", "", x402.Errorf(x402.InvalidArgument, "the network %s is not configured",
 			x402.Quote(network)).WithHint("configured are: %s", titles(w.Networks))
-	case account != "" && (len(networks) == 0 || x402.IsSolana(networks[0]) == isVault):
+	case account != "" && (len(networks) == 0 || x402.IsSolana(networks[0]) == isEVM):
 		return "", "", x402.Errorf(x402.InvalidArgument, "%s is no account of a network that is meant",
 			x402.Quote(account)).WithHint("configured are: %s", titles(w.Networks))
-	case isVault:
-		return w.networkOfVault(networks, account), account, nil
+	case isEVM:
+		return w.networkOfEVM(networks, account), account, nil
 	}
 	for _, network := range networks {
-		if named := cmp.Or(w.TokenAccounts[network], w.EVM.VaultOn(network)); named != "" && account == "" {
+		named := cmp.Or(w.TokenAccounts[network], w.EVM.VaultOn(network), w.ownerOn(network))
+		if named != "" && account == "" {
 			return network, named, nil
 		}
 	}
@@ -187,7 +195,7 @@ type revokeIn struct {
 // revokeOut is its answer.
 type revokeOut struct {
 	Network      string `json:"network"`
-	TokenAccount string `json:"tokenAccount"` // or the vault
+	TokenAccount string `json:"tokenAccount"` // or the vault, or the owner
 	Owner        string `json:"owner"`
 	// to be signed by Owner, who pays its fee: base64 (Solana), or hex of an EIP-1559 transaction
 	Transaction string `json:"transaction"`
@@ -213,7 +221,10 @@ func (w *Wallet) revoke(ctx context.Context, in revokeIn) (revokeOut, error) {
 			return revokeOut{}, err
 		}
 	}
-	if !x402.IsSolana(network) {
+	switch {
+	case w.isAllowance(network, account):
+		return w.revokeAllowance(ctx, network, account, in.Freeze)
+	case !x402.IsSolana(network):
 		return w.revokeVault(ctx, network, account, in.Freeze)
 	}
 	c, err := w.Solana.Revoke(ctx, network, account)
@@ -231,11 +242,14 @@ func (w *Wallet) revoke(ctx context.Context, in revokeIn) (revokeOut, error) {
 	}, nil
 }
 
-// freeze stops payments from a token account or vault. A text that is no address freezes nothing.
+// freeze stops payments from a token account or vault, or taking from an owner's account. A text that is no address freezes nothing.
 func (w *Wallet) freeze(ctx context.Context, network, account string) error {
 	why := "its delegation is to be revoked"
 	if !x402.IsSolana(network) {
 		named := w.EVM.VaultOn(network) // as payments name it
+		if w.isAllowance(network, account) {
+			named = w.ownerOn(network)
+		}
 		if !strings.EqualFold(named, account) {
 			return x402.Errorf(x402.InvalidArgument,
 				"nothing is paid out of %s: config.toml does not name it", x402.Quote(account))

@@ -97,6 +97,12 @@ type evmChain interface {
 	ApproveVault(ctx context.Context, v x402.Vault, amount money.Amount) (x402.OwnerTransaction, error)
 	DepositVault(ctx context.Context, v x402.Vault, amount money.Amount) (x402.OwnerTransaction, error)
 	WithdrawVault(ctx context.Context, v x402.Vault, amount money.Amount) (x402.OwnerTransaction, error)
+	// AllowanceOn is how config.toml lets a float be taken from an owner's account on a network; nil: not.
+	AllowanceOn(network string) *x402.AllowanceRule
+	ReadAllowance(ctx context.Context, network, owner string, asset x402.AssetInfo) (x402.OwnerAllowance,
+		error)
+	ApproveAllowance(ctx context.Context, a x402.OwnerAllowance, amount money.Amount) (
+		x402.OwnerTransaction, error)
 	// VaultAddress is where the vault of a deployment will be.
 	VaultAddress(t x402.OwnerTransaction) string
 	// Unsigned is a transaction's bytes without a signature.

@@ -17,10 +17,10 @@ func noVault(network string) *x402.Error {
 			x402.Title(network)+" from which I may spend: this makes one.")
 }
 
-// networkOfVault is the network on which config.toml names a vault, else the first.
-func (w *Wallet) networkOfVault(networks []string, vault string) string {
+// networkOfEVM is the network on which config.toml names a vault or an owner's account, else the first.
+func (w *Wallet) networkOfEVM(networks []string, account string) string {
 	for _, network := range networks {
-		if strings.EqualFold(w.EVM.VaultOn(network), vault) {
+		if strings.EqualFold(w.EVM.VaultOn(network), account) || w.isAllowance(network, account) {
 			return network
 		}
 	}

@@ -42,7 +42,7 @@ type Pull struct {
 	Network, Token, Owner, Agent string // addresses EIP-55
 	Amount                       money.Amount
 	ChainID, Nonce, Gas          uint64
-	Made                         time.Time // in whole seconds
+	Made                         time.Time    // in whole seconds
 	MaxFee, Tip                  money.Amount // wei for each gas
 }
 

@@ -23,6 +23,11 @@ func VaultLines(caip2, vault string) string {
 	return fmt.Sprintf("[networks.%q]\nvault = %q", caip2, vault)
 }
 
+// AllowanceLines are the lines of config.toml that name an owner's account to take a float from.
+func AllowanceLines(caip2, owner string) string {
+	return fmt.Sprintf("[networks.%q]\nallowance_from = %q\nfloat = \"1.00\"", caip2, owner)
+}
+
 // NetworkOff is the refusal of an option on a network without a node. It comes with what the person does.
 // caip2 is a name that Network has read.
 func NetworkOff(caip2 string) *Error {

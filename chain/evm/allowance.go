@@ -125,9 +125,9 @@ func (e *Exact) allowanceFunds(ctx context.Context, n *node, rule x402.Allowance
 		Allowance: &a}, nil
 }
 
-// Approve lets this wallet's agent take an amount of an owner's asset; 0: nothing any more. It replaces what
+// ApproveAllowance lets this wallet's agent take an amount of an owner's asset; 0: nothing any more. It replaces what
 // they approved before. The owner signs it and pays its gas.
-func (e *Exact) Approve(ctx context.Context, a x402.OwnerAllowance, amount money.Amount) (
+func (e *Exact) ApproveAllowance(ctx context.Context, a x402.OwnerAllowance, amount money.Amount) (
 	x402.OwnerTransaction, error) {
 	agent, err := parseAddress(a.Agent)
 	if err != nil {

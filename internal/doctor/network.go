@@ -74,6 +74,9 @@ func (o Options) funds(ctx context.Context, network string) (list findings) {
 		vault := o.wallet.EVM.VaultOn(row.Network)
 		ofVault := vault != "" && row.Address == vault
 		look, allow := toAllow(row.Network, ofVault)
+		if row.Owner != "" {
+			o.allowance(ctx, row.Network, row.Owner, &list)
+		}
 		asset, _ := o.wallet.Engine.Assets.Asset(row.Network, row.Asset)
 		worth := func(amount *money.Amount) string {
 			return asset.Dollars(*amount).Price() + " in " + row.Symbol
@@ -112,7 +115,24 @@ func toAllow(network string, ofVault bool) (look, allow string) {
 		return x402.Command("vault", "show", "--network", network),
 			x402.Command("vault", "allow", "--network", network)
 	}
-	return "x402-wallet delegation show", "x402-wallet delegation approve --owner-keypair FILE --amount 25"
+	on := "--network " + network
+	return "x402-wallet delegation show " + on, "x402-wallet delegation approve " + on +
+		" --owner-keypair FILE --amount 25"
+}
+
+// allowance tells of an owner's account that the agent may take from: what is needed for that besides.
+func (o Options) allowance(ctx context.Context, network, owner string, list *findings) {
+	a, asset, err := o.wallet.Allowance(ctx, network, owner, "")
+	worth := func(amount money.Amount) string { return asset.Dollars(amount).Price() + " in " + asset.Symbol }
+	switch {
+	case err != nil: // the row says it
+	case a.Gas.IsZero():
+		list.add(warn, "send a little of the network's coin to "+a.Agent+" (x402-wallet address --qr)",
+			"the agent has nothing to pay the gas of taking from your account with")
+	case a.Balance.Cmp(a.Approved) < 0:
+		list.add(warn, "send "+asset.Symbol+" to "+a.Owner, "your account has %s, of %s that may be taken",
+			worth(a.Balance), worth(a.Approved))
+	}
 }
 
 // facilitators asks each what it supports. They are needed where the wallet settles itself, and to

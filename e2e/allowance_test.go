@@ -1,0 +1,230 @@
+package e2e
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"fmt"
+	"net/http"
+	"path/filepath"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"x402-wallet/e2e/testworld"
+)
+
+// anvil asks the lab's EVM node something that is no part of Ethereum's own interface.
+func anvil(t testing.TB, lab *Lab, method string, params ...any) json.RawMessage {
+	t.Helper()
+	question, err := json.Marshal(map[string]any{"jsonrpc": "2.0", "id": 1, "method": method, "params": params})
+	require.NoError(t, err)
+	response, err := http.Post(lab.EVM.URL, "application/json", bytes.NewReader(question))
+	require.NoError(t, err)
+	defer func() { _ = response.Body.Close() }()
+	var out struct{ Result, Error json.RawMessage }
+	require.NoError(t, json.NewDecoder(response.Body).Decode(&out))
+	require.Empty(t, out.Error)
+	return out.Result
+}
+
+// floatAgent is an agent that takes floats of 0.005 from an owner who has 0.5.
+type floatAgent struct {
+	t    *testing.T
+	lab  *Lab
+	bin  string
+	home testworld.Home
+	key  string // the owner's, in a file
+}
+
+const ownersMoney = 500_000
+
+func newFloatAgent(t *testing.T, lab *Lab, budget string) *floatAgent {
+	a := &floatAgent{t: t, lab: lab, bin: testworld.Build(t), key: filepath.Join(t.TempDir(), "owner.hex")}
+	a.home = testworld.NewHome(t, lab.Config(ConfigOptions{Budget: budget, Owner: vaultOwner, Float: "0.005"}))
+	writePrivate(t, a.key, vaultOwnerKey)
+	lab.EVMMint(vaultOwner, ownersMoney-min(ownersMoney, lab.EVMBalance(vaultOwner)))
+	a.gas("0x2386f26fc10000") // 0.01
+	return a
+}
+
+// gas sets what the agent has to pay it with, in wei.
+func (a *floatAgent) gas(wei string) { anvil(a.t, a.lab, "anvil_setBalance", a.home.EVM, wei) }
+
+// owner runs a command of the owner's about the delegation.
+func (a *floatAgent) owner(code int, args ...string) (out delegationAnswer) {
+	a.t.Helper()
+	ctx, cancel := context.WithTimeout(a.t.Context(), cliWait)
+	defer cancel()
+	args = append([]string{"delegation"}, append(args, "--network", a.lab.EVM.Network)...)
+	cmd := a.home.Command(ctx, a.bin, args...)
+	text, _ := cmd.Output()
+	require.Equal(a.t, code, cmd.ProcessState.ExitCode(), "%s", text)
+	require.NoError(a.t, json.Unmarshal(text, &out), "%s", text)
+	return out
+}
+
+func (a *floatAgent) approve(amount string) {
+	a.t.Helper()
+	require.NotEmpty(a.t, a.owner(0, "approve", "--amount", amount, "--owner-keypair", a.key).TransactionHash)
+}
+
+type delegationAnswer struct {
+	Error, Message, Transaction, TransactionHash, Config       string
+	OwnerTokenAccount, Delegate, RemainingAmount, Balance      string
+	OriginalAmount, Float, GasWei, TokenAccount, Owner, Amount string
+	IsActive, IsOurAgent                                       bool
+}
+
+// The owner approves a sum, and the agent pays from there through the reference facilitator as from its own
+// account: in lumps, never more than was approved, until the owner takes it back.
+func TestTheWalletTakesAFloat(t *testing.T) {
+	lab := Start(t)
+	a := newFloatAgent(t, lab, plenty)
+	require.Equal(t, "0", a.owner(0, "show").RemainingAmount)
+	w := StartWallet(t, a.bin, a.home)
+	p := payFor(t, w, lab.Seller+"/evm")
+	require.Equal(t, "DELEGATION_EXHAUSTED", p.Error, "%+v", p)
+
+	unsigned := a.owner(0, "approve", "--amount", "0.008", "--unsigned")
+	require.Contains(t, unsigned.Transaction, "0x02")
+	require.Equal(t, vaultOwner, unsigned.Owner)
+	a.approve("0.008")
+	shown := a.owner(0, "show")
+	require.True(t, shown.IsActive && shown.IsOurAgent, "%+v", shown)
+	require.Equal(t, []string{vaultOwner, "8000", "500000", "0", a.home.EVM}, []string{shown.OwnerTokenAccount,
+		shown.RemainingAmount, shown.Balance, shown.Float, shown.Delegate})
+
+	floats := []uint64{4_000, 3_000, 2_000, 1_000, 0, 2_000, 1_000, 0} // after each of eight payments
+	for i, left := range floats {
+		p := payFor(t, w, lab.Seller+"/evm")
+		require.Equal(t, "paid", p.Status, "%d: %+v", i, p)
+		require.Equal(t, left, lab.EVMBalance(a.home.EVM), "%d", i)
+	}
+	require.Equal(t, uint64(ownersMoney-8_000), lab.EVMBalance(vaultOwner))
+	p = payFor(t, w, lab.Seller+"/evm")
+	require.Equal(t, "DELEGATION_EXHAUSTED", p.Error, "%+v", p)
+	require.Contains(t, p.Message, "$0.00 may still be taken")
+
+	a.approve("0.1")
+	require.Equal(t, "paid", payFor(t, w, lab.Seller+"/evm").Status)
+	var revoke struct{ Owner, Transaction, Command, TokenAccount string }
+	r, err := w.Call(t.Context(), "x402_revoke_delegation", map[string]any{"tokenAccount": vaultOwner})
+	require.NoError(t, err)
+	require.NoError(t, json.Unmarshal(r.Structured, &revoke))
+	require.Equal(t, vaultOwner, revoke.Owner)
+	require.Contains(t, revoke.Transaction, "0x02")
+	a.owner(0, "revoke", "--owner-keypair", a.key)
+	for range 4 { // the float stays
+		require.Equal(t, "paid", payFor(t, w, lab.Seller+"/evm").Status)
+	}
+	require.Equal(t, "DELEGATION_EXHAUSTED", payFor(t, w, lab.Seller+"/evm").Error)
+	require.Equal(t, uint64(ownersMoney-13_000), lab.EVMBalance(vaultOwner))
+
+	var balance struct {
+		Networks []struct{ Network, Owner, Balance, Delegated, Available string }
+	}
+	r, err = w.Call(t.Context(), "x402_check_balance", map[string]any{"network": lab.EVM.Network})
+	require.NoError(t, err)
+	require.NoError(t, json.Unmarshal(r.Structured, &balance))
+	require.Equal(t, vaultOwner, balance.Networks[0].Owner)
+	require.Equal(t, "0", balance.Networks[0].Available)
+	a.verify()
+}
+
+// verify has the ledger check itself, seals and all.
+func (a *floatAgent) verify() {
+	a.t.Helper()
+	var out struct{ OK bool }
+	runWallet(a.t, a.home, a.bin, &out, "history", "verify")
+}
+
+// 100 parallel payments, in two processes, against an allowance for ten: the chain moves that and no more.
+func TestAHundredPaymentsOfAnAllowanceForTen(t *testing.T) {
+	lab := Start(t)
+	for _, processes := range []int{1, 2} {
+		t.Run(fmt.Sprint(processes, " processes"), func(t *testing.T) {
+			lab := lab.For(t)
+			a := newFloatAgent(t, lab, "per_call = \"1.00\"\nsession = \"5.00\"\nrate = 10000")
+			a.approve("0.01")
+			before := lab.EVMBalance(vaultOwner)
+			var wallets []*Wallet
+			for range processes {
+				wallets = append(wallets, StartWallet(t, a.bin, a.home))
+			}
+			var wait sync.WaitGroup
+			var mu sync.Mutex
+			counts := map[string]int{}
+			for i := range 100 {
+				wait.Go(func() {
+					p := payFor(t, wallets[i%processes], lab.Seller+"/evm")
+					mu.Lock()
+					counts[p.Status+p.Error]++
+					mu.Unlock()
+				})
+			}
+			wait.Wait()
+			require.Equal(t, map[string]int{"paid": 10, "DELEGATION_EXHAUSTED": 90}, counts)
+			require.Equal(t, before-10_000, lab.EVMBalance(vaultOwner))
+			require.Zero(t, lab.EVMBalance(a.home.EVM))
+			a.verify()
+		})
+	}
+}
+
+// kill -9 after the transfer of a float left, and before it is in a block: the next process finds it by its
+// receipt, and takes none besides.
+func TestKilledWhileAFloatIsOnItsWay(t *testing.T) {
+	lab := Start(t)
+	a := newFloatAgent(t, lab, plenty)
+	a.approve("0.1")
+	before := lab.EVMBalance(vaultOwner)
+	w := StartWallet(t, a.bin, a.home)
+	anvil(t, lab, "evm_setAutomine", false)
+	t.Cleanup(func() { anvil(t, lab, "evm_setAutomine", true) })
+	ctx, cancel := context.WithCancel(t.Context())
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		_, _ = w.Call(ctx, "x402_pay", map[string]any{"url": lab.Seller + "/evm"})
+	}()
+	waiting := func() string {
+		var count string
+		require.NoError(t, json.Unmarshal(anvil(t, lab, "eth_getTransactionCount", a.home.EVM, "pending"), &count))
+		return count
+	}
+	require.Eventually(t, func() bool { return waiting() == "0x1" }, time.Minute, 20*time.Millisecond)
+	w.Kill()
+	cancel()
+	<-done
+	anvil(t, lab, "evm_setAutomine", true)
+	anvil(t, lab, "evm_mine")
+
+	heir := StartWallet(t, a.bin, a.home)
+	require.Equal(t, "paid", payFor(t, heir, lab.Seller+"/evm").Status)
+	require.Equal(t, "0x1", waiting(), "one transfer")
+	require.Equal(t, before-5_000, lab.EVMBalance(vaultOwner))
+	require.Equal(t, uint64(4_000), lab.EVMBalance(a.home.EVM))
+	a.verify()
+}
+
+// What taking a float costs is bounded by the owner's rules, and needs the network's coin.
+func TestTheGasOfAFloatIsBounded(t *testing.T) {
+	lab := Start(t)
+	a := newFloatAgent(t, lab, plenty)
+	a.approve("0.1")
+	a.gas("0x0")
+	w := StartWallet(t, a.bin, a.home)
+	p := payFor(t, w, lab.Seller+"/evm")
+	require.Equal(t, "INSUFFICIENT_FUNDS", p.Error, "%+v", p)
+	require.Contains(t, p.Message, "of gas")
+	a.gas("0x8ac7230489e80000")
+	anvil(t, lab, "anvil_setNextBlockBaseFeePerGas", "0x174876e800") // 100 gwei
+	anvil(t, lab, "evm_mine")
+	p = payFor(t, w, lab.Seller+"/evm")
+	require.Equal(t, "POLICY_DENIED", p.Error, "%+v", p)
+	require.Contains(t, p.Message, "max_gas allows 0.001")
+	require.Zero(t, lab.EVMBalance(a.home.EVM))
+}
