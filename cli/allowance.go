@@ -82,8 +82,11 @@ func changeAllowance(ctx context.Context, ui *ui, w *tools.Wallet, f delegationF
 			return err
 		}
 		out.Transaction = "0x" + hex.EncodeToString(unsigned)
-	} else if out.Hash, err = signOwners(ctx, w, key, t); err != nil {
-		return err
+	} else {
+		out.Hash, err = signOwners(ctx, w, key, t)
+		if err != nil {
+			return err
+		}
 	}
 	return ui.answer(out, func() { ui.allowance(out, amount.Units(asset.Decimals)+" "+asset.Symbol) })
 }

@@ -98,7 +98,11 @@ func (u *ui) history(out tools.HistoryOut) {
 	}
 	var rows [][]string
 	for _, t := range out.Transactions {
-		rows = append(rows, []string{moment(t.Timestamp), t.PaymentID, t.Price, t.Symbol,
+		price := t.Price
+		if t.Moved != "" {
+			price = t.Moved + " moved"
+		}
+		rows = append(rows, []string{moment(t.Timestamp), t.PaymentID, price, t.Symbol,
 			x402.NetworkName(t.Network), status(t.Status, t.Proof, t.FalseReceipt), t.For()})
 	}
 	u.painted([]string{"TIME (UTC)", "PAYMENT", "PRICE", "ASSET", "NETWORK", "STATUS", "FOR"}, rows,

@@ -97,6 +97,9 @@ type Payment struct {
 	Delivered          bool // a client has the answer
 }
 
+// IsPull reports whether it moved an owner's money to the agent's account, and bought nothing.
+func (p Payment) IsPull() bool { return p.Scheme == x402.Allowance }
+
 // Resource names what a payment buys, for comparing prices: method, host and path; of an MCP server
 // ("tools/call", which is no HTTP method), also the tool, resource or prompt, which the fragment
 // names. Spellings that servers commonly take for one path (/%61, /./a, //a) are one.

@@ -50,7 +50,7 @@ type balanceRow struct {
 	vault string // the row is of the owner's vault; "": of what the agent has, or is delegated
 }
 
-const balanceDescription = `What can be spent: per network the balance, what the owner lets the agent spend (SPL delegation, EVM vault or allowance) and what unfinished payments hold; and what is left of each budget.`
+const balanceDescription = `What can be spent: per network the balance, what the owner lets the agent spend (delegation, vault, allowance) and what unfinished payments hold; and what is left of each budget.`
 
 // Balance reads the chains and the budgets. Its error is an *x402.Error; trouble with one node is in its row.
 func (w *Wallet) Balance(ctx context.Context, network, asset string) (out BalanceOut, err error) {

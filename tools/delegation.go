@@ -13,7 +13,7 @@ import (
 
 // delegationIn is what x402_check_delegation takes.
 type delegationIn struct {
-	TokenAccount string `json:"tokenAccount,omitempty" jsonschema:"or a vault or owner (EVM); default: the configured one, else the one that delegates to this agent"`
+	TokenAccount string `json:"tokenAccount,omitempty" jsonschema:"or an EVM vault or owner; default: the configured one, else the one that delegates to this agent"`
 	Network      string `json:"network,omitempty" jsonschema:"default: the preferred one"`
 }
 
@@ -44,7 +44,7 @@ type DelegationOut struct {
 	Next x402.Next `json:"next"`
 }
 
-const delegationDescription = `What an owner's SPL token account, or vault or allowance on an EVM chain, lets this agent spend.`
+const delegationDescription = `What an owner's SPL token account, EVM vault or allowance lets this agent spend.`
 
 // CheckDelegation reads a delegation from the chain; "" are the defaults. Its error is an *x402.Error.
 func (w *Wallet) CheckDelegation(ctx context.Context, network, account string) (DelegationOut, error) {

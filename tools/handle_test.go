@@ -131,8 +131,9 @@ func (t traitor) Ask(context.Context, seller.Request) (*seller.Answer, error) {
 func (t traitor) Present(context.Context, seller.Request, x402.Attachment) (*seller.Answer, error) {
 	return nil, t.fail()
 }
-func (t traitor) Address() string       { return "0x1" }
-func (t traitor) VaultOn(string) string { return "" }
+func (t traitor) Address() string                        { return "0x1" }
+func (t traitor) VaultOn(string) string                  { return "" }
+func (t traitor) AllowanceOn(string) *x402.AllowanceRule { return nil }
 func (t traitor) Funds(context.Context, string, x402.AssetInfo) (x402.Funds, error) {
 	return x402.Funds{}, t.fail()
 }

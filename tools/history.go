@@ -91,6 +91,7 @@ type historyRow struct {
 	URL                  string `json:"url"`
 	Method               string `json:"method,omitempty"` // "": GET
 	Price                string `json:"price"`
+	Moved                string `json:"moved,omitempty"` // of a float alone: whole tokens, to the agent's account
 	Symbol               string `json:"symbol"`
 	Network              string `json:"network"`
 	TransactionSignature string `json:"transactionSignature,omitempty"`
@@ -214,6 +215,9 @@ func (w *Wallet) row(p history.Payment) historyRow {
 	}
 	if p.Method == http.MethodGet {
 		row.Method = ""
+	}
+	if asset, known := w.Engine.Assets.Asset(p.Network, p.Asset); known && p.IsPull() {
+		row.Moved = p.Amount.Units(asset.Decimals)
 	}
 	return row
 }

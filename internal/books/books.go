@@ -97,6 +97,8 @@ type entry struct {
 	PayTo       string        `json:"payTo"`
 	Transaction string        `json:"transaction,omitempty"`
 	Facilitator string        `json:"facilitator,omitempty"`
+
+	isTransfer bool // from the owner's account to the agent's: nothing was bought
 }
 
 // statusImported is the status of what another wallet wrote down; nothing proves it.
@@ -122,6 +124,9 @@ func entryOf(p history.Payment, project string, assets *x402.Registry) entry {
 	}
 	if asset, ok := assets.Asset(p.Network, p.Asset); ok {
 		r.Asset, r.Units = asset.Address, p.Amount.Units(asset.Decimals)
+	}
+	if p.IsPull() {
+		r.Tool, r.isTransfer = "", true
 	}
 	return r
 }

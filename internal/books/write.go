@@ -101,7 +101,7 @@ func (w *writer) write(r entry) error {
 
 // sum counts an entry; what failed counts nothing.
 func (w *writer) sum(r entry) {
-	if !r.counts() {
+	if !r.counts() || r.isTransfer {
 		return
 	}
 	key := r.key(w.by)
@@ -266,8 +266,22 @@ func account(text string) string {
 	return strings.ToUpper(w[:1]) + w[1:]
 }
 
-func (r entry) from() string { return "Assets:X402:" + account(x402.NetworkName(r.Network)) }
-func (r entry) to() string   { return "Expenses:X402:" + account(r.Host) }
+// from and to are the accounts of an entry: the agent's money pays a seller, or comes from its owner.
+func (r entry) from() string {
+	if r.isTransfer {
+		return "Equity:X402:Owner"
+	}
+	return r.assets()
+}
+
+func (r entry) to() string {
+	if r.isTransfer {
+		return r.assets()
+	}
+	return "Expenses:X402:" + account(r.Host)
+}
+
+func (r entry) assets() string { return "Assets:X402:" + account(x402.NetworkName(r.Network)) }
 
 // quoted is a beancount string: one line, with its quotes escaped.
 func quoted(text string) string { return `"` + escapeQuotes.Replace(plain(text)) + `"` }

@@ -43,6 +43,9 @@ func rowOf(p history.Payment) row {
 	case p.State == history.Failed:
 		s.Kind = "bad"
 	}
+	if p.IsPull() {
+		s.Status += ", a float from your account"
+	}
 	return row{ID: p.ID, For: p.Method + " " + strings.TrimPrefix(p.URL, "https://"), Price: p.Price.Price(),
 		Symbol: p.Symbol, Network: x402.NetworkName(p.Network), At: p.Created, Next: next(p), status: s}
 }

@@ -101,6 +101,10 @@ func Of(p history.Payment, content *history.Content, assets *x402.Registry, now 
 			WithHint("x402-wallet reconcile asks the chain; or wait until %s",
 				good.UTC().Format(time.RFC3339))
 	}
+	if p.IsPull() {
+		return nil, x402.Errorf(x402.InvalidArgument, "it moved a float from the owner's account to the agent's, "+
+			"and bought nothing").WithHint("its transaction is in x402-wallet history show %s", p.ID)
+	}
 	asset, ok := assets.Asset(p.Network, p.Asset)
 	if !ok {
 		return nil, x402.Errorf(x402.UntrustedAsset, "the payment's token is not in the registry any more").
