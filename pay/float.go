@@ -131,15 +131,13 @@ func (e *Engine) pull(ctx context.Context, asset x402.AssetInfo, funds x402.Fund
 	}
 	defer p.End(false)
 	err = e.signPull(ctx, p, draft)
-	var coded *x402.Error
 	switch {
-	case errors.Is(err, history.ErrSignedBefore): // another process was faster with this nonce
+	// Another process was faster with this nonce, or less is held to be paid than a moment ago.
+	case errors.Is(err, history.ErrSignedBefore), x402.HasCode(err, x402.CheckFailed),
+		x402.HasCode(err, x402.PolicyDenied):
+		e.Log.Info("a float is taken anew", "why", err)
 		_ = p.NotSent(ctx, err)
 		return pause(ctx, pullPoll)
-	case errors.As(err, &coded) && coded.Code == x402.PolicyDenied: // less is held meanwhile
-		_ = p.NotSent(ctx, err)
-		e.Log.Info("a float is taken anew", "why", coded.Message)
-		return nil
 	case err != nil:
 		return p.NotSent(ctx, err)
 	}

@@ -126,7 +126,7 @@ func TestToolsAsSpecified(t *testing.T) {
 			answers: map[string][]string{"": {"next", "isActive", "delegate", "isOurAgent", "remainingAmount",
 				"originalAmount", "tokenMint", "ownerTokenAccount", "frozen"}},
 			beyond: map[string][]string{"": {"balance", "network", "owner", "perPayment", "perPeriod",
-				"periodSeconds", "moreAt"}}},
+				"periodSeconds", "moreAt", "float", "gasWei"}}},
 		{name: "x402_revoke_delegation", arguments: []string{"tokenAccount", "freeze"}, open: true,
 			answers: map[string][]string{"": {"next", "network", "tokenAccount", "owner", "transaction",
 				"command",

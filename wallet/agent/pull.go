@@ -2,6 +2,7 @@ package agent
 
 import (
 	"context"
+	"errors"
 	"strings"
 	"time"
 
@@ -44,16 +45,22 @@ func (s *Server) signPull(ctx context.Context, q request) ([]byte, error) {
 		return nil, err
 	}
 	evidence := evm.PullEvidence(got)
-	if evidence.Transaction, err = evm.PullHash(got, signature); err != nil {
+	evidence.Transaction, err = evm.PullHash(got, signature)
+	if err != nil {
 		return nil, err
 	}
-	return s.recorded(ctx, rules, p, history.Signed{Evidence: evidence}, []byte(evidence.Transaction),
+	signed, err := s.recorded(ctx, rules, p, history.Signed{Evidence: evidence}, []byte(evidence.Transaction),
 		signature[:])
+	if errors.Is(err, history.ErrSignedBefore) {
+		return nil, x402.Errorf(x402.CheckFailed, "another float is under way with this account nonce")
+	}
+	return signed, err
 }
 
 // gasAllows refuses a pull whose gas may cost more than the owner allows.
 func (r Rules) gasAllows(p x402.Pull) error {
-	if most := r.Allowances[p.Network].MaxGas; p.MaxCost().Cmp(most) > 0 {
+	most := r.Allowances[p.Network].MaxGas
+	if p.MaxCost().Cmp(most) > 0 {
 		return refuse("its gas may cost %s wei, and max_gas allows %s", p.MaxCost(), most)
 	}
 	return nil
@@ -72,7 +79,7 @@ func (r *Recorder) permitPull(ctx context.Context, rules Rules, p history.Paymen
 	if err != nil {
 		return err
 	}
-	most := maxPull(asset, rule, held[asset.Key().Address])
+	most := maxPull(asset, rule, held[p.Asset])
 	if p.Amount.Cmp(most) > 0 {
 		return refuse("it takes more than a float, and than what is to be paid: %s is the most", most)
 	}

@@ -1,0 +1,145 @@
+package agent
+
+import (
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"x402-wallet/chain/evm"
+	"x402-wallet/history"
+	"x402-wallet/wallet"
+	"x402-wallet/x402"
+	"x402-wallet/x402/money"
+)
+
+// baseChain is the chain of base.
+const baseChain = 84532
+
+const ownersAccount = "0x9965507D1a55bcC2695C58ba16FB37d819B0A4dc"
+
+// pull is a pull that is reserved, and the honest transaction for it.
+func (w *world) pull(units uint64) (history.Payment, x402.Pull) {
+	p := w.reserve(units, func(p *history.Payment) {
+		p.Scheme, p.Method, p.URL, p.Host = x402.Allowance, "transferFrom", "allowance:"+ownersAccount, ""
+		p.PayTo, p.Source, p.Price = w.evm, ownersAccount, 0
+	})
+	return p, x402.Pull{Network: base, Token: usdc.Address, Owner: ownersAccount, Agent: w.evm,
+		Amount: p.Amount, ChainID: baseChain, Gas: 60_000, MaxFee: money.NewAmount(1_000_000_000),
+		Tip: money.NewAmount(1), Made: time.Now().UTC().Truncate(time.Second)}
+}
+
+// asker is a process without the key.
+func (w *world) asker() evm.PullSigner {
+	locked, err := wallet.Open(w.home)
+	require.NoError(w.t, err)
+	signer, _ := Signers(locked, &Client{Home: w.home, Before: locked.Locked})
+	return signer.(evm.PullSigner)
+}
+
+func (w *world) allowFloats() {
+	w.allow(func(r *Rules) {
+		r.Allowances = map[string]x402.AllowanceRule{base: {Owner: ownersAccount, Float: 1_000_000,
+			MaxGas: money.NewAmount(100_000_000_000_000)}}
+	})
+}
+
+// The agent signs a float that the ledger has reserved, within the owner's rules, once.
+func TestTheAgentSignsAFloat(t *testing.T) {
+	w := newWorld(t)
+	w.allowFloats()
+	p, pull := w.pull(1_000_000)
+	signature, err := w.asker().SignPull(t.Context(), p.ID, pull)
+	require.NoError(t, err)
+	hash, err := evm.PullHash(pull, signature)
+	require.NoError(t, err)
+	signed, err := w.store.Payment(t.Context(), p.ID)
+	require.NoError(t, err)
+	require.Equal(t, history.Submitted, signed.State)
+	require.Equal(t, hash, signed.Evidence.Transaction)
+	_, err = w.asker().SignPull(t.Context(), p.ID, pull)
+	w.refused(err, "the payment is submitted, not reserved")
+
+	again, same := w.pull(1_000_000) // with the same nonce: of two only one can happen
+	_, err = w.asker().SignPull(t.Context(), again.ID, same)
+	require.True(t, x402.HasCode(err, x402.CheckFailed), "%v", err)
+}
+
+func TestTheAgentSignsNoOtherFloat(t *testing.T) {
+	for name, c := range map[string]struct {
+		units uint64
+		row   func(p *history.Payment)
+		pull  func(p *x402.Pull)
+		rules func(r *Rules)
+		why   string
+	}{
+		"another chain":      {pull: func(p *x402.Pull) { p.ChainID = 1 }, why: "its chain"},
+		"another network":    {pull: func(p *x402.Pull) { p.Network = "eip155:1" }, why: "its chain"},
+		"another token":      {pull: func(p *x402.Pull) { p.Token = payee }, why: "its asset"},
+		"another account":    {pull: func(p *x402.Pull) { p.Owner = payee }, why: "its owner"},
+		"for somebody else":  {pull: func(p *x402.Pull) { p.Agent = payee }, why: "its agent"},
+		"more than reserved": {pull: func(p *x402.Pull) { p.Amount = money.NewAmount(2) }, why: "its amount"},
+		"made long ago": {pull: func(p *x402.Pull) { p.Made = p.Made.Add(-time.Hour) },
+			why: "its time"},
+		"more gas than is allowed": {pull: func(p *x402.Pull) { p.MaxFee = money.NewAmount(10_000_000_000) },
+			why: "max_gas"},
+		"more than a float": {units: 1_000_001, why: "more than a float"},
+		"no account is named": {rules: func(r *Rules) { r.Allowances = nil },
+			why: "max_gas"},
+		"another account is named": {rules: func(r *Rules) {
+			rule := r.Allowances[base]
+			rule.Owner = payee
+			r.Allowances = map[string]x402.AllowanceRule{base: rule}
+		}, why: "no such account"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			w := newWorld(t)
+			w.allowFloats()
+			if c.rules != nil {
+				changed := *w.rules.Load()
+				c.rules(&changed)
+				w.rules.Store(&changed)
+			}
+			p, pull := w.pull(max(c.units, 1_000))
+			if c.pull != nil {
+				c.pull(&pull)
+			}
+			_, err := w.asker().SignPull(t.Context(), p.ID, pull)
+			w.refused(err, c.why)
+			p, err = w.store.Payment(t.Context(), p.ID)
+			require.NoError(t, err)
+			require.Equal(t, history.Reserved, p.State, "nothing of it is recorded")
+		})
+	}
+}
+
+// A float may be as much as is held to be paid from the agent's account, where that is more.
+func TestAFloatForWhatIsHeld(t *testing.T) {
+	w := newWorld(t)
+	w.allowFloats()
+	w.reserve(900_000, nil)
+	w.reserve(900_000, nil)
+	p, pull := w.pull(1_800_001)
+	_, err := w.asker().SignPull(t.Context(), p.ID, pull)
+	w.refused(err, "more than a float")
+	p, pull = w.pull(1_800_000)
+	_, err = w.asker().SignPull(t.Context(), p.ID, pull)
+	require.NoError(t, err)
+}
+
+// What is reserved as a payment is signed as no float, and what is reserved as a float as no payment.
+func TestAFloatIsNoPayment(t *testing.T) {
+	w := newWorld(t)
+	w.allowFloats()
+	p, _ := w.pull(1_000)
+	signer, _ := Signers(w.keys, &Client{Home: w.home, Before: func() bool { return true }})
+	transfer := w.transfer(p)
+	transfer.Authorization.To = payee
+	_, err := signer.SignTransfer(t.Context(), transfer)
+	require.True(t, x402.HasCode(err, x402.PolicyDenied), "%v", err)
+
+	paid := w.reserve(1_000, nil)
+	_, pull := w.pull(1_000)
+	_, err = w.asker().SignPull(t.Context(), paid.ID, pull)
+	w.refused(err, "its scheme")
+}

@@ -1,0 +1,65 @@
+package wallet
+
+import (
+	"math/big"
+	"strings"
+	"testing"
+
+	"github.com/ethereum/go-ethereum/common"
+	"github.com/ethereum/go-ethereum/crypto"
+	"github.com/ethereum/go-ethereum/rlp"
+	"github.com/stretchr/testify/require"
+)
+
+func goodPull() PullTransaction {
+	return PullTransaction{ChainID: 84532, Nonce: 7, Gas: 71_000, Tip: [32]byte{31: 1}, MaxFee: [32]byte{28: 2},
+		Token: "0x036CbD53842c5426634e7929541eC2318f3dCF7e", Owner: testVault, Amount: [32]byte{30: 0x27}}
+}
+
+// What is signed is EIP-1559's hash of a transferFrom from the owner to this wallet, as go-ethereum's encoder
+// writes it.
+func TestPullTransaction(t *testing.T) {
+	p := goodPull()
+	data := common.FromHex("23b872dd")
+	for _, word := range [][]byte{common.FromHex(p.Owner), common.FromHex(goldenEVM), p.Amount[:]} {
+		data = append(data, common.LeftPadBytes(word, 32)...)
+	}
+	encoded, err := rlp.EncodeToBytes([]any{p.ChainID, p.Nonce, big.NewInt(1), new(big.Int).SetBytes(p.MaxFee[:]),
+		p.Gas, common.FromHex(p.Token), new(big.Int), data, []any{}})
+	require.NoError(t, err)
+	signature, err := goldenWallet(t).SignPull(t.Context(), p)
+	require.NoError(t, err)
+	signature[64] -= 27
+	key, err := crypto.SigToPub(crypto.Keccak256([]byte{2}, encoded), signature[:])
+	require.NoError(t, err)
+	require.Equal(t, goldenEVM, crypto.PubkeyToAddress(*key).Hex())
+}
+
+// Nothing but a transfer of a token out of somebody else's account, for the gas of one.
+func TestPullRefused(t *testing.T) {
+	zero := "0x" + strings.Repeat("0", 40)
+	for name, spoil := range map[string]func(*PullTransaction){
+		"out of this wallet":  func(p *PullTransaction) { p.Owner = strings.ToLower(goldenEVM) },
+		"out of the token":    func(p *PullTransaction) { p.Owner = p.Token },
+		"out of nobody":       func(p *PullTransaction) { p.Owner = zero },
+		"out of no address":   func(p *PullTransaction) { p.Owner = "0x12" },
+		"of no token":         func(p *PullTransaction) { p.Token = zero },
+		"of no token address": func(p *PullTransaction) { p.Token = "" },
+		"of this wallet":      func(p *PullTransaction) { p.Token = goldenEVM },
+		"nothing":             func(p *PullTransaction) { p.Amount = [32]byte{} },
+		"no chain":            func(p *PullTransaction) { p.ChainID = 0 },
+		"more gas":            func(p *PullTransaction) { p.Gas = maxPullGas + 1 },
+		"a tip above the fee": func(p *PullTransaction) { p.Tip = [32]byte{0: 1} },
+	} {
+		t.Run(name, func(t *testing.T) {
+			p := goodPull()
+			spoil(&p)
+			_, err := p.digest(goldenEVM)
+			require.ErrorIs(t, err, errUnsupported)
+		})
+	}
+	w := goldenWallet(t)
+	_, err := w.SignPull(t.Context(), PullTransaction{})
+	require.ErrorIs(t, err, errUnsupported)
+	require.True(t, w.Locked(), "it is not even unlocked for that")
+}
