@@ -109,7 +109,7 @@ func TestUnlockingAhead(t *testing.T) {
 func TestAMistypedAccountIsRefused(t *testing.T) {
 	for _, key := range []string{"vault", "allowance_from"} {
 		check := func(address string) error {
-			rules, err := config.Parse([]byte("[networks.\"eip155:8453\"]\n" + key + " = \"" + address + "\"\n"))
+			rules, err := config.Parse([]byte("[networks.base]\n" + key + " = \"" + address + "\"\n"))
 			require.NoError(t, err)
 			return checkAddresses(rules)
 		}

@@ -18,8 +18,9 @@ import (
 func allowanceNetwork(w *tools.Wallet, f delegationFlags) (network string, isMeant bool) {
 	wanted, _ := x402.Network(f.network)
 	isEVM := func(n string) bool { return x402.Namespace(n) == "eip155" }
-	named := slices.Clone(w.Networks)
-	named = slices.DeleteFunc(named, func(n string) bool { return !isEVM(n) || (f.network != "" && n != wanted) })
+	named := slices.DeleteFunc(slices.Clone(w.Networks), func(n string) bool {
+		return !isEVM(n) || (f.network != "" && n != wanted)
+	})
 	noSolana := !slices.ContainsFunc(w.Networks, x402.IsSolana)
 	isMeant = len(named) > 0 && (f.network != "" || strings.HasPrefix(f.account, "0x") || noSolana)
 	if !isMeant {
@@ -46,8 +47,8 @@ func changeAllowance(ctx context.Context, ui *ui, w *tools.Wallet, f delegationF
 		defer key.Wipe()
 		owner = cmp.Or(owner, key.Address)
 		if !strings.EqualFold(owner, key.Address) {
-			return x402.Errorf(x402.InvalidArgument, "the account is %s, but the key in %s is that of %s", owner,
-				f.keypair, key.Address).
+			return x402.Errorf(x402.InvalidArgument, "the account is %s, but the key in %s is that of %s",
+				owner, f.keypair, key.Address).
 				WithHint("name your own account by --token-account, or its key by --owner-keypair")
 		}
 	}

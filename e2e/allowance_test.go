@@ -19,7 +19,8 @@ import (
 // anvil asks the lab's EVM node something that is no part of Ethereum's own interface.
 func anvil(t testing.TB, lab *Lab, method string, params ...any) json.RawMessage {
 	t.Helper()
-	question, err := json.Marshal(map[string]any{"jsonrpc": "2.0", "id": 1, "method": method, "params": params})
+	question, err := json.Marshal(map[string]any{"jsonrpc": "2.0", "id": 1, "method": method,
+		"params": params})
 	require.NoError(t, err)
 	response, err := http.Post(lab.EVM.URL, "application/json", bytes.NewReader(question))
 	require.NoError(t, err)
@@ -43,7 +44,8 @@ const ownersMoney = 500_000
 
 func newFloatAgent(t *testing.T, lab *Lab, budget string) *floatAgent {
 	a := &floatAgent{t: t, lab: lab, bin: testworld.Build(t), key: filepath.Join(t.TempDir(), "owner.hex")}
-	a.home = testworld.NewHome(t, lab.Config(ConfigOptions{Budget: budget, Owner: vaultOwner, Float: "0.005"}))
+	a.home = testworld.NewHome(t,
+		lab.Config(ConfigOptions{Budget: budget, Owner: vaultOwner, Float: "0.005"}))
 	writePrivate(t, a.key, vaultOwnerKey)
 	lab.EVMMint(vaultOwner, ownersMoney-min(ownersMoney, lab.EVMBalance(vaultOwner)))
 	a.gas("0x2386f26fc10000") // 0.01
@@ -94,8 +96,8 @@ func TestTheWalletTakesAFloat(t *testing.T) {
 	a.approve("0.008")
 	shown := a.owner(0, "show")
 	require.True(t, shown.IsActive && shown.IsOurAgent, "%+v", shown)
-	require.Equal(t, []string{vaultOwner, "8000", "500000", "0", a.home.EVM}, []string{shown.OwnerTokenAccount,
-		shown.RemainingAmount, shown.Balance, shown.Float, shown.Delegate})
+	require.Equal(t, []string{vaultOwner, "8000", "500000", "0", a.home.EVM}, []string{
+		shown.OwnerTokenAccount, shown.RemainingAmount, shown.Balance, shown.Float, shown.Delegate})
 
 	floats := []uint64{4_000, 3_000, 2_000, 1_000, 0, 2_000, 1_000, 0} // after each of eight payments
 	for i, left := range floats {
@@ -192,7 +194,8 @@ func TestKilledWhileAFloatIsOnItsWay(t *testing.T) {
 	}()
 	waiting := func() string {
 		var count string
-		require.NoError(t, json.Unmarshal(anvil(t, lab, "eth_getTransactionCount", a.home.EVM, "pending"), &count))
+		answer := anvil(t, lab, "eth_getTransactionCount", a.home.EVM, "pending")
+		require.NoError(t, json.Unmarshal(answer, &count))
 		return count
 	}
 	require.Eventually(t, func() bool { return waiting() == "0x1" }, time.Minute, 20*time.Millisecond)

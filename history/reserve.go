@@ -294,8 +294,8 @@ func (t *tx) held(p Payment, source string, readAt time.Time, upTo int64) (held 
 	return held, err
 }
 
-// HeldUpTo is what payments of p's source and asset hold of it, up to p itself in the order in which they were
-// made, and what they took from it since it was read.
+// HeldUpTo is what payments of p's source and asset hold of it, up to p itself in the order in which they
+// were made, and what they took from it since it was read.
 func (s *Store) HeldUpTo(ctx context.Context, p Payment, readAt time.Time) (money.Amount, error) {
 	return read(ctx, s, func(t *tx) (money.Amount, error) { return t.held(p, p.Source, readAt, p.Number) })
 }

@@ -26,7 +26,8 @@ type Floats interface {
 }
 
 const (
-	// pullPoll is how often the chain is asked what became of a pull, pullAgain how often it is brought there.
+	// pullPoll is how often the chain is asked what became of a pull, pullAgain how often it is brought
+	// there.
 	pullPoll  = 300 * time.Millisecond
 	pullAgain = 10 * time.Second
 	// maxPulls is how often a payment tries to have the float that it needs moved.
@@ -37,8 +38,8 @@ const (
 	dialectPull x402.Dialect = "allowance"
 )
 
-// pulls lets this process make one pull at a time on a network: each transaction of an account comes after the
-// one before it. Of several processes the ledger takes one signature for a nonce.
+// pulls lets this process make one pull at a time on a network: each transaction of an account comes after
+// the one before it. Of several processes the ledger takes one signature for a nonce.
 type pulls struct {
 	mu   sync.Mutex
 	busy map[string]chan struct{}
@@ -71,7 +72,8 @@ func (e *Engine) fund(ctx context.Context, p *Purchase) error {
 	if p.funds.Allowance == nil {
 		return nil
 	}
-	if held, err := e.Store.HeldUpTo(ctx, p.Payment, p.funds.ReadAt); err != nil || held.Cmp(p.funds.Balance) <= 0 {
+	held, err := e.Store.HeldUpTo(ctx, p.Payment, p.funds.ReadAt)
+	if err != nil || held.Cmp(p.funds.Balance) <= 0 {
 		return err
 	}
 	over := awaiting(ctx)
@@ -82,6 +84,8 @@ func (e *Engine) fund(ctx context.Context, p *Purchase) error {
 	}
 	defer end()
 	scheme, _ := e.payer(p.option)
+	last := error(x402.Errorf(x402.PayFailed, "the float that the payment needs did not come").
+		WithHint("nothing was signed for the payment; make the same call again"))
 	for range maxPulls {
 		funds, err := scheme.Funds(ctx, p.option.Network, p.option.asset)
 		if err != nil {
@@ -96,13 +100,25 @@ func (e *Engine) fund(ctx context.Context, p *Purchase) error {
 			return insufficient(p.option, funds, &history.ShortOfFunds{Free: funds.Free,
 				Held: held.SubFloor(p.Payment.Amount), Wanted: p.Payment.Amount})
 		}
-		if err := e.pull(ctx, p.option.asset, funds, short); err != nil {
+		err = e.pull(ctx, p.option.asset, funds, short)
+		var again *takenAnew
+		switch {
+		case errors.As(err, &again):
+			last = again.cause
+			if err := pause(ctx, pullPoll); err != nil {
+				return err
+			}
+		case err != nil:
 			return err
 		}
 	}
-	return x402.Errorf(x402.PayFailed, "the float that the payment needs did not come to the agent's account").
-		WithHint("nothing was signed for the payment; make the same call again")
+	return last
 }
+
+// takenAnew says that a float was not signed for a reason that is gone the next time.
+type takenAnew struct{ cause error }
+
+func (t *takenAnew) Error() string { return t.cause.Error() }
 
 // pull moves a float to the agent's account, short at least. Where a pull is under way that one is brought to
 // its end instead.
@@ -135,9 +151,7 @@ func (e *Engine) pull(ctx context.Context, asset x402.AssetInfo, funds x402.Fund
 	// Another process was faster with this nonce, or less is held to be paid than a moment ago.
 	case errors.Is(err, history.ErrSignedBefore), x402.HasCode(err, x402.CheckFailed),
 		x402.HasCode(err, x402.PolicyDenied):
-		e.Log.Info("a float is taken anew", "why", err)
-		_ = p.NotSent(ctx, err)
-		return pause(ctx, pullPoll)
+		return &takenAnew{p.NotSent(ctx, err)}
 	case err != nil:
 		return p.NotSent(ctx, err)
 	}
@@ -197,8 +211,8 @@ func (e *Engine) awaitSigned(ctx context.Context, p history.Payment) error {
 	return nil
 }
 
-// holdPull is the pull as a payment of its own, held out of the owner's account. It buys nothing, so its price
-// is 0.
+// holdPull is the pull as a payment of its own, held out of the owner's account. It buys nothing, so its
+// price is 0.
 func (e *Engine) holdPull(ctx context.Context, asset x402.AssetInfo, draft x402.Pull, funds x402.Funds) (
 	*Purchase, error) {
 	id := history.NewID(e.Now())
@@ -247,8 +261,8 @@ func (e *Engine) reservePull(ctx context.Context, p history.Payment, funds x402.
 			return held, err
 		}
 	}
-	return p, x402.Errorf(x402.LedgerUnavailable, "other payments changed the ledger each of the %d times that a "+
-		"float was held", maxDecisions).WithHint("make the same call again; nothing was signed")
+	return p, x402.Errorf(x402.LedgerUnavailable, "other payments changed the ledger each of the %d times "+
+		"that a float was held", maxDecisions).WithHint("make the same call again; nothing was signed")
 }
 
 // signPull signs what is held and puts it on disk.

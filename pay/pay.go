@@ -89,9 +89,9 @@ func (e *Engine) pay(ctx context.Context, in intent) (r Result, err error) {
 	return e.send(ctx, in, p.Payment, false)
 }
 
-// prepare holds the money of the best option, has a float moved where that is needed, and has it signed for. Some reasons against an option, as a
-// token that is paused, the chain shows only when it is looked at for the signature: then nothing was
-// signed, the hold has ended, and the next option is taken.
+// prepare holds the money of the best option, has a float moved where that is needed, and has it signed for.
+// Some reasons against an option, as a token that is paused, the chain shows only when it is looked at for
+// the signature: then nothing was signed, the hold has ended, and the next option is taken.
 func (e *Engine) prepare(ctx, caller context.Context, in intent, found *quote) (*Purchase, error) {
 	for {
 		p, err := e.hold(ctx, caller, in, found)

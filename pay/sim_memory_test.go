@@ -322,7 +322,8 @@ func (l *memLedger) holdsStill(d budget.Decision, p history.Payment, at time.Tim
 	return d.MinLastPrice == nil || known.LastPrice == nil || *known.LastPrice >= *d.MinLastPrice
 }
 
-// held is what payments out of a source hold of it, or took since it was read, up to p where that is one of them.
+// held is what payments out of a source hold of it, or took since it was read, up to p where that is one of
+// them.
 func (l *memLedger) held(p history.Payment, source string, readAt time.Time) (held money.Amount) {
 	for _, o := range l.rows {
 		same := o.Source == source && o.Asset == p.Asset && o.Network == p.Network

@@ -84,8 +84,8 @@ type Reader interface {
 	// Unfinished and Claimed are what reconciliation looks up, oldest first, behind one payment.
 	Unfinished(ctx context.Context, after string, limit int) ([]history.Payment, error)
 	Claimed(ctx context.Context, since time.Time, after string, limit int) ([]history.Payment, error)
-	// HeldUpTo is what payments of p's source and asset hold of it, or took since it was read, up to p itself in
-	// the order in which they were made. OpenFrom is the unfinished ones out of a source, oldest first.
+	// HeldUpTo is what payments of p's source and asset hold of it, or took since it was read, up to p itself
+	// in the order in which they were made. OpenFrom is the unfinished ones out of a source, oldest first.
 	HeldUpTo(ctx context.Context, p history.Payment, readAt time.Time) (money.Amount, error)
 	OpenFrom(ctx context.Context, network, source string) ([]history.Payment, error)
 	// Recent is the last payments, newest first.

@@ -70,10 +70,10 @@ func nextOfAllowance(a x402.OwnerAllowance) x402.Next {
 			Command: approveCommand(a),
 			Say:     "Your account lets me take nothing; this allows me up to the amount that you put there."}
 	case a.Gas.IsZero():
-		return x402.Next{Do: x402.AskPerson, Why: "the agent has nothing of the network's coin to pay gas with",
+		return x402.Next{Do: x402.AskPerson, Why: "the agent has nothing to pay gas with",
 			Command: x402.Command("address", "--qr"),
-			Say: "I have nothing of " + x402.Title(a.Network) + "'s coin to pay the gas of taking from your " +
-				"account: please send a little of it to " + a.Agent + "."}
+			Say: "I have nothing of " + x402.Title(a.Network) + "'s coin to pay gas with: " +
+				"please send a little of it to " + a.Agent + "."}
 	}
 	return x402.Next{Do: x402.Done}
 }
@@ -106,6 +106,6 @@ func (w *Wallet) revokeAllowance(ctx context.Context, network, owner string, fro
 	return revokeOut{Network: network, TokenAccount: a.Owner, Owner: a.Owner,
 		Transaction: "0x" + hex.EncodeToString(unsigned), Frozen: frozen, Command: command,
 		Next: x402.Next{Do: x402.AskPerson, Command: command,
-			Say: "This lets me take nothing more from your account; only you can sign it. What I took before, " +
-				a.Float.String() + " atomic units, I still have."}}, nil
+			Say: "This lets me take nothing more from your account; only you can sign it. I keep what " +
+				"I took before, " + a.Float.String() + " atomic units."}}, nil
 }

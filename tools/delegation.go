@@ -30,7 +30,8 @@ type DelegationOut struct {
 	Balance           money.Amount `json:"balance"`
 	Network           string       `json:"network"`
 
-	// of an allowance alone: what the agent has of it already, and wei for gas; ownerTokenAccount is the owner
+	// of an allowance alone: what the agent has of it already, and wei for gas; ownerTokenAccount is the
+	// owner
 	Float *money.Amount `json:"float,omitempty"`
 	Gas   *money.Amount `json:"gasWei,omitempty"`
 
@@ -94,8 +95,8 @@ func (d DelegationOut) next() x402.Next {
 		Say: "Your token account lets me spend nothing; this allows me up to the amount that you put there."}
 }
 
-// delegationAsked is the account that is meant, a token account, a vault or an owner's account: the one asked for, else the
-// configured one, else the one that delegates to this agent.
+// delegationAsked is the account that is meant, a token account, a vault or an owner's account: the one asked
+// for, else the configured one, else the one that delegates to this agent.
 func (w *Wallet) delegationAsked(ctx context.Context, network, account string) (string, string, error) {
 	wanted, _ := x402.Network(network)
 	isMeant := func(n string) bool {
@@ -242,7 +243,8 @@ func (w *Wallet) revoke(ctx context.Context, in revokeIn) (revokeOut, error) {
 	}, nil
 }
 
-// freeze stops payments from a token account or vault, or taking from an owner's account. A text that is no address freezes nothing.
+// freeze stops payments from a token account or vault, or taking from an owner's account. A text that is no
+// address freezes nothing.
 func (w *Wallet) freeze(ctx context.Context, network, account string) error {
 	why := "its delegation is to be revoked"
 	if !x402.IsSolana(network) {

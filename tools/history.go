@@ -91,7 +91,7 @@ type historyRow struct {
 	URL                  string `json:"url"`
 	Method               string `json:"method,omitempty"` // "": GET
 	Price                string `json:"price"`
-	Moved                string `json:"moved,omitempty"` // of a float alone: whole tokens, to the agent's account
+	Moved                string `json:"moved,omitempty"` // of a float: whole tokens, to the agent's account
 	Symbol               string `json:"symbol"`
 	Network              string `json:"network"`
 	TransactionSignature string `json:"transactionSignature,omitempty"`

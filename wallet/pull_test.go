@@ -12,8 +12,9 @@ import (
 )
 
 func goodPull() PullTransaction {
-	return PullTransaction{ChainID: 84532, Nonce: 7, Gas: 71_000, Tip: [32]byte{31: 1}, MaxFee: [32]byte{28: 2},
-		Token: "0x036CbD53842c5426634e7929541eC2318f3dCF7e", Owner: testVault, Amount: [32]byte{30: 0x27}}
+	return PullTransaction{ChainID: 84532, Nonce: 7, Gas: 71_000, Tip: [32]byte{31: 1},
+		MaxFee: [32]byte{28: 2}, Token: "0x036CbD53842c5426634e7929541eC2318f3dCF7e", Owner: testVault,
+		Amount: [32]byte{30: 0x27}}
 }
 
 // What is signed is EIP-1559's hash of a transferFrom from the owner to this wallet, as go-ethereum's encoder
@@ -24,8 +25,8 @@ func TestPullTransaction(t *testing.T) {
 	for _, word := range [][]byte{common.FromHex(p.Owner), common.FromHex(goldenEVM), p.Amount[:]} {
 		data = append(data, common.LeftPadBytes(word, 32)...)
 	}
-	encoded, err := rlp.EncodeToBytes([]any{p.ChainID, p.Nonce, big.NewInt(1), new(big.Int).SetBytes(p.MaxFee[:]),
-		p.Gas, common.FromHex(p.Token), new(big.Int), data, []any{}})
+	encoded, err := rlp.EncodeToBytes([]any{p.ChainID, p.Nonce, big.NewInt(1),
+		new(big.Int).SetBytes(p.MaxFee[:]), p.Gas, common.FromHex(p.Token), new(big.Int), data, []any{}})
 	require.NoError(t, err)
 	signature, err := goldenWallet(t).SignPull(t.Context(), p)
 	require.NoError(t, err)

@@ -6,8 +6,8 @@ import (
 	"slices"
 )
 
-// VaultTransaction is a transaction of EIP-1559 with which an owner makes a vault, or changes one, or approves
-// what an agent may take of a token: no coin of the network moves with it.
+// VaultTransaction is a transaction of EIP-1559 with which an owner makes a vault, or changes one, or
+// approves what an agent may take of a token: no coin of the network moves with it.
 type VaultTransaction struct {
 	ChainID, Nonce, Gas uint64
 	Tip, MaxFee         [32]byte // wei for each gas, big endian

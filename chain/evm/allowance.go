@@ -125,8 +125,8 @@ func (e *Exact) allowanceFunds(ctx context.Context, n *node, rule x402.Allowance
 		Allowance: &a}, nil
 }
 
-// ApproveAllowance lets this wallet's agent take an amount of an owner's asset; 0: nothing any more. It replaces what
-// they approved before. The owner signs it and pays its gas.
+// ApproveAllowance lets this wallet's agent take an amount of an owner's asset; 0: nothing any more. It
+// replaces what they approved before. The owner signs it and pays its gas.
 func (e *Exact) ApproveAllowance(ctx context.Context, a x402.OwnerAllowance, amount money.Amount) (
 	x402.OwnerTransaction, error) {
 	agent, err := parseAddress(a.Agent)

@@ -1,10 +1,10 @@
 // Package evm pays with scheme "exact" on EVM chains: it signs EIP-3009 transfer authorizations,
 // reads what the chain lets the agent spend, and later asks the chain what became of a payment.
 //
-// What must stay true: one type of message is ever signed for a payment, and its digest is computed from the very
-// JSON that is sent, after that JSON was read back and found to be the order. The EIP-712 domain
-// comes from the registry and the network's CAIP-2 id, never from a seller. A payment is called
-// expired only because of a finalized block.
+// What must stay true: one type of message is ever signed for a payment, and its digest is computed from the
+// very JSON that is sent, after that JSON was read back and found to be the order. The EIP-712 domain comes
+// from the registry and the network's CAIP-2 id, never from a seller. A payment is called expired only
+// because of a finalized block.
 //
 // The files: exact.go (whether it can be paid, funds), authorize.go (sign), eip3009.go (the message, and
 // its JSON), vault.go (paying out of the owner's contract), allowance.go and pull.go (taking a float from the
@@ -69,9 +69,10 @@ type Options struct {
 	Vaults map[string]string // CAIP-2 → the owner's vault that the agent spends from (vault.go)
 	// CAIP-2 → the owner's account that the agent takes a float from (allowance.go)
 	Allowances map[string]x402.AllowanceRule
-	HTTP       *http.Client     // its Transport is used; redirects are refused. nil: a plain one without a proxy
-	Rand       io.Reader        // nonces; nil: crypto/rand
-	Now        func() time.Time // nil: time.Now
+	// its Transport is used; redirects are refused. nil: a plain one without a proxy
+	HTTP *http.Client
+	Rand io.Reader        // nonces; nil: crypto/rand
+	Now  func() time.Time // nil: time.Now
 }
 
 // Exact is scheme "exact" on every configured eip155 network. It is safe for concurrent use.
@@ -228,9 +229,9 @@ func payablePayee(r x402.Requirement, asset x402.AssetInfo, self, vault common.A
 }
 
 // Funds reads the third budget layer at the latest block (SPEC §5): what the owner's vault lets the agent
-// spend, or what lies at the agent's own address, with what it may take from an owner's account. It errs with RPC_ERROR, or CHECK_FAILED when the node
-// serves another chain, and for a vault with NO_DELEGATION or DELEGATE_MISMATCH; a node that is silent is
-// never a zero.
+// spend, or what lies at the agent's own address, with what it may take from an owner's account. It errs with
+// RPC_ERROR, or CHECK_FAILED when the node serves another chain, and for a vault with NO_DELEGATION or
+// DELEGATE_MISMATCH; a node that is silent is never a zero.
 func (e *Exact) Funds(ctx context.Context, network string, asset x402.AssetInfo) (x402.Funds, error) {
 	n, err := e.node(network)
 	if err != nil {

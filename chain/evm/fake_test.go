@@ -114,6 +114,7 @@ type fakeNode struct {
 	head, final, born, period, pruned uint64 // block n has time born + n·period
 	balance                           money.Amount
 	vault                             []byte // what state() answers at the address vault; nil: no contract
+	count                             uint64 // of the agent's own transactions, at the finalized block
 	usedAt                            uint64 // the nonce is used from this block on; 0: never
 	logs                              []logEntry
 	receipts                          map[string]any
@@ -197,6 +198,11 @@ func (f *fakeNode) answer(method string, params []json.RawMessage) (any, string)
 		var hash string
 		_ = json.Unmarshal(params[0], &hash)
 		return f.receipts[hash], ""
+	case "eth_getTransactionCount":
+		if at, ok := f.blockNumber(params[1]); !ok || at != f.final {
+			f.t.Errorf("eth_getTransactionCount %s", params)
+		}
+		return hexutil.Uint64(f.count), ""
 	}
 	f.t.Errorf("the node was asked %s", method)
 	return nil, "method not found"

@@ -169,7 +169,8 @@ func (e *Exact) Unsigned(t x402.OwnerTransaction) ([]byte, error) {
 }
 
 func ownerTransaction(t x402.OwnerTransaction) (tx transaction, err error) {
-	tx = transaction{chainID: t.ChainID, nonce: t.Nonce, gas: t.Gas, tip: t.Tip, maxFee: t.MaxFee, data: t.Data}
+	tx = transaction{chainID: t.ChainID, nonce: t.Nonce, gas: t.Gas, tip: t.Tip, maxFee: t.MaxFee,
+		data: t.Data}
 	if t.To != "" {
 		to, err := parseAddress(t.To)
 		if err != nil {

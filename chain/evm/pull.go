@@ -72,8 +72,8 @@ func (e *Exact) DraftPull(ctx context.Context, asset x402.AssetInfo, amount mone
 	}
 	switch {
 	case rpc.Refused(err):
-		return p, about(x402.Errorf(x402.DelegationExhausted, "the owner's account on %s does not let %s %s be "+
-			"taken", x402.Title(p.Network), amount.Units(asset.Decimals), asset.Symbol).
+		return p, about(x402.Errorf(x402.DelegationExhausted, "the owner's account on %s does not let %s %s "+
+			"be taken", x402.Title(p.Network), amount.Units(asset.Decimals), asset.Symbol).
 			WithDetail("reason", x402.Brief(err.Error())))
 	case err != nil:
 		return p, err
@@ -81,8 +81,8 @@ func (e *Exact) DraftPull(ctx context.Context, asset x402.AssetInfo, amount mone
 		return p, about(x402.Errorf(x402.CheckFailed, "another transaction of the agent's account on %s is "+
 			"under way", x402.Title(p.Network)).WithHint("make the same call again in a minute"))
 	case cost.Cmp(rule.MaxGas) > 0:
-		return p, about(x402.Errorf(x402.PolicyDenied, "moving a float would cost up to %s of gas on %s, and "+
-			"max_gas allows %s", coin(cost), x402.Title(p.Network), coin(rule.MaxGas)))
+		return p, about(x402.Errorf(x402.PolicyDenied, "moving a float would cost up to %s of gas on %s, "+
+			"and max_gas allows %s", coin(cost), x402.Title(p.Network), coin(rule.MaxGas)))
 	case coins.Cmp(cost) < 0:
 		return p, about(x402.Errorf(x402.InsufficientFunds, "the agent's account on %s has %s, and moving a "+
 			"float to it takes up to %s of gas", x402.Title(p.Network), coin(coins), coin(cost)))
@@ -260,7 +260,8 @@ func (n *node) mined(ctx context.Context, p pull) (status x402.Status, found boo
 		return status, false, err
 	}
 	if r.TransactionHash != p.hash || r.Status == nil || r.BlockNumber == nil {
-		return status, false, n.Failed("eth_getTransactionReceipt", errors.New("another transaction's receipt"))
+		return status, false, n.Failed("eth_getTransactionReceipt",
+			errors.New("another transaction's receipt"))
 	}
 	status = x402.Status{Transaction: p.hash.Hex(), Block: uint64(*r.BlockNumber)}
 	if r.GasPrice != nil {

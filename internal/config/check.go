@@ -159,7 +159,8 @@ func (c *checker) networks(f *file) map[string]network {
 		}
 		c.onEVM(key+".vault", id, n.Vault, "only EVM networks have vaults")
 		c.onEVM(key+".allowance_from", id, n.AllowanceFrom, "only EVM networks have allowances")
-		made := network{RPC: rpc, TokenAccount: n.TokenAccount, Vault: n.Vault, AllowanceFrom: n.AllowanceFrom}
+		made := network{RPC: rpc, TokenAccount: n.TokenAccount, Vault: n.Vault,
+			AllowanceFrom: n.AllowanceFrom}
 		if n.AllowanceFrom != "" {
 			made.Float = c.dollars(key+".float", n.Float, defaultFloat)
 			made.MaxGas = c.coins(key+".max_gas", n.MaxGas)

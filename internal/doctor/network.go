@@ -100,7 +100,7 @@ func (o Options) funds(ctx context.Context, network string) (list findings) {
 			list.add(ok, "", "%s can be spent now from your vault, which holds %s", worth(row.Available),
 				worth(row.Balance))
 		case row.Owner != "":
-			list.add(ok, "", "%s can be spent: %s of it is at the agent's address, and %s may be taken from yours",
+			list.add(ok, "", "%s can be spent: %s is at the agent's address, and %s may be taken from yours",
 				worth(row.Available), worth(row.Balance), worth(row.Delegated))
 		case row.Delegated != nil:
 			list.add(ok, "", "%s can be spent, of %s that were delegated",

@@ -102,8 +102,8 @@ func Of(p history.Payment, content *history.Content, assets *x402.Registry, now 
 				good.UTC().Format(time.RFC3339))
 	}
 	if p.IsPull() {
-		return nil, x402.Errorf(x402.InvalidArgument, "it moved a float from the owner's account to the agent's, "+
-			"and bought nothing").WithHint("its transaction is in x402-wallet history show %s", p.ID)
+		return nil, x402.Errorf(x402.InvalidArgument, "it moved a float from the owner's account to the "+
+			"agent's, and bought nothing").WithHint("its transaction is in x402-wallet history show %s", p.ID)
 	}
 	asset, ok := assets.Asset(p.Network, p.Asset)
 	if !ok {

@@ -25,6 +25,7 @@ func (s *Server) signPull(ctx context.Context, q request) ([]byte, error) {
 	}
 	got := *q.Pull
 	chain, _ := x402.ChainID(p.Network)
+	earliest, latest := p.Created.Add(-time.Minute), s.Now().Add(early)
 	err = compare([]field{
 		{name: "chain", same: got.Network == p.Network && got.ChainID == chain && chain != 0},
 		{name: "scheme", same: p.Scheme == x402.Allowance},
@@ -32,7 +33,7 @@ func (s *Server) signPull(ctx context.Context, q request) ([]byte, error) {
 		{name: "owner", same: strings.EqualFold(got.Owner, p.Source)},
 		{name: "agent", same: strings.EqualFold(got.Agent, s.EVM.Address())},
 		{name: "amount", same: got.Amount == p.Amount},
-		{name: "time", same: !got.Made.Before(p.Created.Add(-time.Minute)) && !got.Made.After(s.Now().Add(early))},
+		{name: "time", same: !got.Made.Before(earliest) && !got.Made.After(latest)},
 	})
 	if err != nil {
 		return nil, err
@@ -66,9 +67,9 @@ func (r Rules) gasAllows(p x402.Pull) error {
 	return nil
 }
 
-// permitPull is what a transfer to the agent's own account, which it is by the way it is signed, has to be: from
-// the account that the sealed rules name, and no more than a float, or what is held to be paid where that is
-// more. It buys nothing, so that the owner's windows do not count it.
+// permitPull is what a transfer to the agent's own account, which it is by the way it is signed, has to be:
+// from the account that the sealed rules name, and no more than a float, or what is held to be paid where
+// that is more. It buys nothing, so that the owner's windows do not count it.
 func (r *Recorder) permitPull(ctx context.Context, rules Rules, p history.Payment,
 	asset x402.AssetInfo) error {
 	rule, named := rules.Allowances[p.Network]

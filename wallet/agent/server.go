@@ -69,7 +69,8 @@ type Server struct {
 
 // request is one line of JSON; the answer is another. One call a connection.
 type request struct {
-	Op            string          `json:"op"` // status | lock | check | mark | verify | expire | evm | pull | solana
+	// status | lock | check | mark | verify | expire | evm | pull | solana
+	Op            string          `json:"op"`
 	Payment       string          `json:"payment,omitempty"`
 	Authorization json.RawMessage `json:"authorization,omitempty"` // evm: EIP-3009's message as it is sent
 	Pull          *x402.Pull      `json:"pull,omitempty"`

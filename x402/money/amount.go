@@ -131,8 +131,8 @@ func (a Amount) Units(decimals uint8) string {
 	return whole + "." + rest
 }
 
-// ParseUnits reads whole tokens like "25" or "2.50", exactly, into atomic units: no sign, blank or exponent, and
-// no more decimals than the token has.
+// ParseUnits reads whole tokens like "25" or "2.50", exactly, into atomic units: no sign, blank or exponent,
+// and no more decimals than the token has.
 func ParseUnits(text string, decimals uint8) (Amount, error) {
 	whole, rest, _ := strings.Cut(text, ".")
 	if whole == "" || strings.HasSuffix(text, ".") || len(rest) > int(decimals) {
