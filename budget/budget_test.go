@@ -161,6 +161,27 @@ func TestSpendOfYesterdayAndOtherSessionsIsNotCounted(t *testing.T) {
 		fake{{noon.Add(-time.Hour), "old", "h", dollars(t, "5"), false}}, noon, none))
 }
 
+// Moving an owner's money to the agent's account spends nothing: no window stands in its way, but the rate and
+// the breaker do.
+func TestATransferSpendsNothing(t *testing.T) {
+	r := rules(t)
+	full := Facts{Now: noon, Session: current, Used: Usage{Day: Use{Spent: r.Day.Add(1)}}}
+	d, err := r.Transfer(full)
+	require.NoError(t, err)
+	require.NotEmpty(t, d.Caps, "a decision without caps holds nothing")
+	require.Equal(t, full.Session.ID, d.Session)
+	busy := full
+	busy.LastMinute, busy.RateSince = r.Rate, noon
+	_, err = r.Transfer(busy)
+	require.True(t, x402.HasCode(err, x402.RateLimited), "%v", err)
+	r.MaxFailures = 3
+	tripped := full
+	tripped.ConsecutiveFailures = 3
+	_, err = r.Transfer(tripped)
+	require.ErrorIs(t, err, ErrTripped)
+	require.Equal(t, 3, r.TransferQuery().MaxFailures)
+}
+
 func TestRateSaysWhenToComeBack(t *testing.T) {
 	ledger := fake{{at: noon.Add(-50 * time.Second)}, {at: noon.Add(-20 * time.Second)},
 		{at: noon.Add(-10 * time.Second)}}

@@ -409,6 +409,8 @@ func (s *sim) start() {
 			Deadline: 30 * time.Second},
 		Assets: simAssets, Schemes: map[SchemeKey]Scheme{exactEVM: &simScheme{s, p},
 			{Scheme: x402.MPP, Family: "eip155"}: &simScheme{s, p}},
+		Floats: &simFloats{s, p}, Statuses: map[SchemeKey]StatusReader{
+			{Scheme: x402.Allowance, Family: "eip155"}: &simFloats{s, p}},
 		Transport: &simSeller{s, p}, Settler: &simSettler{s, p},
 		Store: store, Guard: simGuard{store}, Now: s.wallet,
 		Log: slog.New(slog.DiscardHandler),
@@ -651,6 +653,12 @@ func (s *sim) moves() []move {
 	}
 	may(s.mix.clock, func() { s.setClock() })
 	may(s.mix.node, func() { s.changeNode() })
+	if s.waiting() {
+		may(10, s.mine)
+	}
+	if s.floats {
+		may(s.mix.node, s.approve)
+	}
 	may(s.mix.blind, func() { s.say("blind: %v", !s.blind.Load()); s.blind.Store(!s.blind.Load()) })
 	if list := s.takeable(); len(list) > 0 {
 		may(s.mix.thief, func() { s.take(list[s.rng.IntN(len(list))], "somebody who kept it") })
@@ -709,6 +717,7 @@ func (s *sim) quiet() {
 	s.skew.Store(0)
 	s.blind.Store(false)
 	s.node.down, s.node.lag = false, 0
+	s.mine()
 }
 
 // drain lets everything that runs come to its end, and finds what does not.

@@ -74,6 +74,10 @@ func (s *sim) reserved(p history.Payment, c *call) {
 		s.session++
 	}
 	s.last = at
+	if p.IsPull() {
+		s.say("      %s holds a float of %s", p.ID[:8], p.Amount)
+		return
+	}
 	s.rows[p.ID] = &rowSeen{url: c.of.url, key: c.of.key, created: at, session: s.session}
 	s.order = append(s.order, p.ID)
 	s.say("      %s holds %s", p.ID[:8], p.Amount)
@@ -103,6 +107,7 @@ func (s *sim) onDisk(g *signature, payload []byte) {
 // released is I4: at that moment nothing of it may be able to move money.
 func (s *sim) released(id, why string) {
 	s.say("      %s is let go of: %s", id[:8], why)
+	s.releasedFloat(id, why)
 	for _, g := range s.sigs {
 		if g.row == id && s.live(g) {
 			s.fail("I4: the hold of %s is gone (%s), but %s is %s", id[:8], why, g.tx(),
@@ -129,6 +134,7 @@ func (s *sim) check() {
 	}
 	s.checkCaps()
 	s.checkPurchases()
+	s.checkFloat()
 }
 
 // checkCaps is I1 for the owner's caps.
@@ -305,6 +311,7 @@ func (s *sim) compare() {
 	if s.initial-s.balance != spent {
 		s.fail("the umpire cannot add")
 	}
+	s.compareFloats()
 	s.compareWindows()
 }
 

@@ -105,6 +105,7 @@ func newSim(g *ground, seed uint64, onDisk bool) *sim {
 	}
 	s.world.balance = []uint64{15, 30, 1000}[s.rng.IntN(3)]
 	s.world.initial = s.world.balance
+	s.drawOwned()
 	s.world.asks = map[string]*seller.Answer{}
 	urls := 1 + s.rng.IntN(3)
 	keys := s.rng.IntN(3) // per URL
@@ -135,6 +136,7 @@ var simAssets = x402.NewRegistry(nil)
 
 // world is what is true, whatever anybody says of it.
 type world struct {
+	owned
 	balance, initial uint64
 	node             struct {
 		down bool
@@ -179,11 +181,15 @@ func (s *sim) signature(nonce string) *signature {
 
 // take settles, as EIP-3009 does: once, before it expires, if the money is there.
 func (s *sim) take(g *signature, who string) bool {
-	if g.settled || !s.now().Before(g.validBefore) || s.balance < g.amount {
+	if g.settled || !s.now().Before(g.validBefore) || s.balance < g.amount || (s.floats && s.own < g.amount) {
 		return false
+	}
+	if s.floats {
+		s.own -= g.amount
 	}
 	g.settled, g.settledAt, s.balance = true, s.now(), s.balance-g.amount
 	s.moved++
+	s.mark()
 	s.say("      %s settles %s", who, g.tx())
 	return true
 }
@@ -225,6 +231,9 @@ func (c *simScheme) Funds(ctx context.Context, _ string, _ x402.AssetInfo) (x402
 	s, readAt := c.s, c.s.wallet()
 	if s.at(ctx, c.p, "Funds", s.mix.funds...) == "no answer" || s.node.down || ctx.Err() != nil {
 		return x402.Funds{}, x402.Errorf(x402.RPCError, "the node is down")
+	}
+	if s.floats {
+		return s.ownedFunds(readAt), nil
 	}
 	free, view := s.initial, s.now().Add(-s.node.lag)
 	for _, g := range s.sigs {
@@ -607,7 +616,11 @@ func (g simGuard) RecordVoucher(context.Context, history.Payment, history.Signed
 
 func (g simGuard) Submit(ctx context.Context, p history.Payment, signed history.Signed, _ bool) error {
 	return g.change(ctx, "Submit", func() error {
-		g.s.signature(signed.Evidence.Nonce).row = p.ID
+		if p.IsPull() {
+			g.s.transfer(signed.Evidence.Transaction).row = p.ID
+		} else {
+			g.s.signature(signed.Evidence.Nonce).row = p.ID
+		}
 		return g.p.raw.Submit(ctx, p, signed)
 	})
 }
