@@ -1,0 +1,118 @@
+package x402
+
+import (
+	"crypto/ed25519"
+	"encoding/hex"
+	"errors"
+	"strings"
+
+	"github.com/decred/dcrd/dcrec/secp256k1/v4"
+	"github.com/decred/dcrd/dcrec/secp256k1/v4/ecdsa"
+	"golang.org/x/crypto/sha3"
+)
+
+// Who signed: what strangers sign that is no payment (sign-ins, offers, receipts). Payments are judged by
+// the chains' packages.
+
+var errNotSigned = errors.New("no signature")
+
+func keccak256(parts ...[]byte) (sum [32]byte) {
+	h := sha3.NewLegacyKeccak256()
+	for _, p := range parts {
+		h.Write(p)
+	}
+	h.Sum(sum[:0])
+	return sum
+}
+
+// recoverEVM is the account, with the capitals of EIP-55, whose key signed digest: r ‖ s ‖ v, v 27, 28, 0
+// or 1, s in the lower half (EIP-2).
+func recoverEVM(digest [32]byte, signature [65]byte) (string, error) {
+	v := signature[64]
+	if v < 27 {
+		v += 27
+	}
+	var s secp256k1.ModNScalar
+	overflow := s.SetByteSlice(signature[32:64])
+	if v > 28 || overflow || s.IsOverHalfOrder() {
+		return "", errNotSigned
+	}
+	key, _, err := ecdsa.RecoverCompact(append([]byte{v}, signature[:64]...), digest[:])
+	if err != nil {
+		return "", errNotSigned
+	}
+	return accountOf(key), nil
+}
+
+// accountOf is the account of a key, with the capitals of EIP-55.
+func accountOf(key *secp256k1.PublicKey) string {
+	sum := keccak256(key.SerializeUncompressed()[1:])
+	text := []byte(hex.EncodeToString(sum[12:]))
+	capitals := keccak256(text)
+	for i, c := range text {
+		if nibble := capitals[i/2] >> (4 * (1 - i%2)) & 0xf; c >= 'a' && nibble >= 8 {
+			text[i] = c - 'a' + 'A'
+		}
+	}
+	return "0x" + string(text)
+}
+
+// smallOrder are the encodings of the points of small order on edwards25519, without their sign: for them
+// signatures can be made that fit many messages, and nobody has their secret.
+var smallOrder = []string{
+	"0000000000000000000000000000000000000000000000000000000000000000",
+	"0100000000000000000000000000000000000000000000000000000000000000",
+	"26e8958fc2b227b045c3f489f2ef98f0d5dfac05d3c63339b13802886d53fc05",
+	"c7176a703d4dd84fba3c0b760d10670f2a2053fa2c39ccc64ec7fd7792ac037a",
+	"ecffffffffffffffffffffffffffffffffffffffffffffffffffffffffffff7f",
+	"edffffffffffffffffffffffffffffffffffffffffffffffffffffffffffff7f",
+	"eeffffffffffffffffffffffffffffffffffffffffffffffffffffffffffff7f",
+}
+
+// verifyEd25519 is RFC 8032's verification for keys that somebody can have.
+func verifyEd25519(public, message, signature []byte) bool {
+	if len(public) != ed25519.PublicKeySize {
+		return false
+	}
+	unsigned := append([]byte{}, public...)
+	unsigned[31] &= 0x7f
+	for _, point := range smallOrder {
+		if hex.EncodeToString(unsigned) == point {
+			return false
+		}
+	}
+	return ed25519.Verify(public, message, signature)
+}
+
+const base58Alphabet = "123456789ABCDEFGHJKLMNPQRSTUVWXYZabcdefghijkmnopqrstuvwxyz"
+
+// unbase58 reads base58 of exactly size bytes in its one right spelling; nil: it is none.
+func unbase58(text string, size int) []byte {
+	if len(text) > size*138/100+1 {
+		return nil
+	}
+	out := make([]byte, size)
+	for _, c := range []byte(text) {
+		carry := strings.IndexByte(base58Alphabet, c)
+		if carry < 0 {
+			return nil
+		}
+		for i := size - 1; i >= 0; i-- {
+			carry += int(out[i]) * 58
+			out[i] = byte(carry)
+			carry >>= 8
+		}
+		if carry != 0 {
+			return nil
+		}
+	}
+	ones := len(text) - len(strings.TrimLeft(text, "1"))
+	zeros := 0
+	for zeros < size && out[zeros] == 0 {
+		zeros++
+	}
+	if ones != zeros {
+		return nil
+	}
+	return out
+}

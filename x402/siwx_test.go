@@ -1,0 +1,183 @@
+package x402
+
+import (
+	"crypto/ed25519"
+	"encoding/hex"
+	"encoding/json"
+	"os"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+)
+
+// signInVector is what @x402/extensions 2.27 made, and what its verifier said.
+type signInVector struct {
+	Info     SignIn
+	Message  string
+	Payload  SignIn
+	Header   string
+	Refused  string
+	Validate struct {
+		IsValid       bool
+		InvalidReason string
+	}
+}
+
+// extensionVectors reads those of the vectors whose names begin so.
+func extensionVectors[V any](t testing.TB, prefix string) map[string]V {
+	t.Helper()
+	data, err := os.ReadFile("testdata/extension-vectors.json")
+	require.NoError(t, err)
+	var all struct{ Vectors map[string]json.RawMessage }
+	require.NoError(t, json.Unmarshal(data, &all))
+	chosen := map[string]V{}
+	for name, raw := range all.Vectors {
+		if strings.HasPrefix(name, prefix) {
+			var v V
+			require.NoError(t, json.Unmarshal(raw, &v), name)
+			chosen[name] = v
+		}
+	}
+	require.NotEmpty(t, chosen)
+	return chosen
+}
+
+func signInVectors(t testing.TB) map[string]signInVector {
+	t.Helper()
+	return extensionVectors[signInVector](t, "siwx_")
+}
+
+var vectorNow = time.Unix(1740672089, 0)
+
+// Texts and headers are the reference client's to the byte, and its signatures are verified.
+func TestSignInsEqualTheReference(t *testing.T) {
+	for _, name := range []string{"siwx_evm_minimal", "siwx_evm_full", "siwx_evm_agent_key",
+		"siwx_solana_minimal", "siwx_solana_full", "siwx_too_old"} {
+		v := signInVectors(t)[name]
+		text, err := v.Payload.Text()
+		require.NoError(t, err, name)
+		require.Equal(t, v.Message, text, name)
+		require.Equal(t, v.Header, v.Payload.Header(), name)
+		read, err := DecodeSignIn(v.Header)
+		require.NoError(t, err, name)
+		require.Equal(t, v.Payload, read, name)
+		require.NoError(t, read.VerifySignature(), name)
+		back, err := ReadSignInText(text)
+		require.NoError(t, err, name)
+		back.Signature = v.Payload.Signature
+		require.Equal(t, v.Payload, back, name)
+
+		bad := read
+		bad.Nonce = strings.ToUpper(bad.Nonce)
+		require.ErrorContains(t, bad.VerifySignature(), "invalid_siwx_signature", name)
+		err = read.Verify("https://api.example.com", vectorNow)
+		if v.Validate.IsValid {
+			require.NoError(t, err, name)
+		} else {
+			require.ErrorContains(t, err, v.Validate.InvalidReason, name)
+		}
+	}
+}
+
+// Other domains and origins are refused, as the reference client refuses to sign for them.
+func TestSignInsForOthers(t *testing.T) {
+	for _, name := range []string{"siwx_other_domain", "siwx_other_origin"} {
+		v := signInVectors(t)[name]
+		require.NotEmpty(t, v.Refused)
+		require.Error(t, v.Info.CheckBound("https://api.example.com", vectorNow), name)
+	}
+}
+
+func TestSignInIsBoundToPlaceAndTime(t *testing.T) {
+	good := signInVectors(t)["siwx_evm_full"].Payload
+	require.NoError(t, good.CheckBound("https://api.example.com", vectorNow))
+	require.NoError(t, good.CheckBound("https://API.example.com:443", vectorNow))
+	for why, change := range map[string]func(s *SignIn){
+		"domain_mismatch":        func(s *SignIn) { s.Domain = "api.example.com.evil.example" },
+		"uri_mismatch":           func(s *SignIn) { s.URI = "http://api.example.com/data" },
+		"issued_at:":             func(s *SignIn) { s.IssuedAt = "yesterday" },
+		"issued_at_too_old":      func(s *SignIn) { s.IssuedAt = "2025-02-27T15:56:28Z" },
+		"issued_at_in_future":    func(s *SignIn) { s.IssuedAt = "2025-02-27T16:04:29Z" },
+		"expired":                func(s *SignIn) { s.ExpirationTime = "2025-02-27T16:01:29Z" },
+		"expiration_time: its":   func(s *SignIn) { s.ExpirationTime = "never" },
+		"expiration_time: it w":  func(s *SignIn) { s.ExpirationTime = "2025-03-27T16:01:29Z" },
+		"not_yet_valid":          func(s *SignIn) { s.NotBefore = "2025-02-27T16:04:29Z" },
+		"not_before":             func(s *SignIn) { s.NotBefore = "soon" },
+		"uri_mismatch: it is fo": func(s *SignIn) { s.URI = "https://u:p@api.example.com/data" },
+	} {
+		s := good
+		change(&s)
+		require.ErrorContains(t, s.CheckBound("https://api.example.com", vectorNow), why)
+	}
+	require.Error(t, good.CheckBound("https://api.example.com:8443", vectorNow))
+	require.Error(t, good.CheckBound("http://api.example.com", vectorNow))
+	require.Error(t, good.CheckBound("", vectorNow))
+}
+
+// No member of a message can pretend to be another one.
+func TestSignInTextCannotBeForged(t *testing.T) {
+	good := signInVectors(t)["siwx_evm_full"].Payload
+	for name, change := range map[string]func(s *SignIn){
+		"line break in the statement": func(s *SignIn) { s.Statement = "x\n\nURI: https://evil.example" },
+		"line break in a resource":    func(s *SignIn) { s.Resources = []string{"a\nNonce: 1"} },
+		"line break in the uri":       func(s *SignIn) { s.URI += "\nVersion: 2" },
+		"carriage return":             func(s *SignIn) { s.RequestID = "a\rb" },
+		"invisible letters":           func(s *SignIn) { s.Statement = "a\u202eb" },
+		"a space in the domain":       func(s *SignIn) { s.Domain = "a b" },
+		"short nonce":                 func(s *SignIn) { s.Nonce = "1234567" },
+		"nonce with signs":            func(s *SignIn) { s.Nonce = "1234-5678" },
+		"another version":             func(s *SignIn) { s.Version = "2" },
+		"another chain's type":        func(s *SignIn) { s.Type = "ed25519" },
+		"no chain":                    func(s *SignIn) { s.ChainID = "eip155:08453" },
+		"a chain nobody signs in on":  func(s *SignIn) { s.ChainID, s.Type = "stellar:pubnet", "" },
+		"too long":                    func(s *SignIn) { s.Statement = strings.Repeat("a", maxSignIn) },
+	} {
+		s := good
+		change(&s)
+		_, err := s.Text()
+		require.Error(t, err, name)
+	}
+}
+
+// Keys of small order are nobody's: for the neutral element one signature fits every message.
+func TestKeysOfSmallOrderSignNothing(t *testing.T) {
+	neutral := make([]byte, 32)
+	neutral[0] = 1
+	signature := make([]byte, 64)
+	signature[0] = 1
+	require.True(t, ed25519.Verify(neutral, []byte("anything"), signature), "Go takes it")
+	require.False(t, verifyEd25519(neutral, []byte("anything"), signature))
+	for _, point := range smallOrder {
+		for _, sign := range []byte{0, 0x80} {
+			key, err := hex.DecodeString(point)
+			require.NoError(t, err)
+			key[31] |= sign
+			require.False(t, verifyEd25519(key, []byte("anything"), signature))
+		}
+	}
+}
+
+func FuzzDecodeSignIn(f *testing.F) {
+	for _, v := range signInVectors(f) {
+		f.Add(v.Header, v.Message)
+	}
+	f.Fuzz(func(t *testing.T, header, text string) {
+		if s, err := DecodeSignIn(header); err == nil {
+			_ = s.VerifySignature()
+			if made, err := s.Text(); err == nil {
+				back, err := ReadSignInText(made)
+				require.NoError(t, err)
+				again, err := back.Text()
+				require.NoError(t, err)
+				require.Equal(t, made, again)
+			}
+		}
+		if s, err := ReadSignInText(text); err == nil {
+			made, err := s.Text()
+			require.NoError(t, err)
+			require.Equal(t, text, made)
+		}
+	})
+}
