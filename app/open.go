@@ -67,6 +67,7 @@ func (a *app) OpenWallet(ctx context.Context, first, last wallet.Passphrase) (*t
 			{Scheme: x402.MPP, Family: "eip155"}:   onEVM, {Scheme: x402.MPP, Family: "solana"}: onSolana},
 		Vaults:   onEVM.FromVaults(),
 		Floats:   onEVM,
+		SignIns:  agent.SignIns{Keys: keys, Remote: remote},
 		Statuses: statuses, Transport: sellers, Settler: settlers, Store: store, Guard: guard,
 		Now: time.Now, Log: a.log,
 	}

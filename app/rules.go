@@ -141,7 +141,7 @@ func budgetRules(c *config.Config) budget.Rules {
 		PerCall: b.PerCall, Session: b.Session, Day: b.Day, Month: b.Month, ApproveAbove: b.ApproveAbove,
 		Rate: b.Rate, HostDay: b.HostDay, AllowHosts: allowedHosts(c), DenyHosts: c.Policy.DenyHosts,
 		NewPayee: c.Policy.NewPayee, PayeeChange: c.Policy.PayeeChange, PriceJump: c.Policy.PriceJump,
-		MaxFailures: c.Policy.MaxFailures,
+		MaxFailures: c.Policy.MaxFailures, SignIn: c.Policy.SignIn,
 	}
 }
 

@@ -42,6 +42,7 @@ type Rules struct {
 	NewPayee     Rule    // a payTo that was never paid on its network
 	PayeeChange  Rule    // a payTo that is not one paid before for its host, network and asset
 	PriceJump    float64 // a person is asked at this many times the price paid last; 0: never
+	SignIn       Rule    // signing in with the wallet's key (sign-in-with-x); RuleAsk: once for each host
 	// MaxFailures is how many payments in a row may come to nothing before the circuit breaker
 	// stops all; 0: there is no breaker.
 	MaxFailures int
@@ -64,6 +65,7 @@ type Ask struct {
 	Payee    Payee
 	Always   string // why a person is asked whatever it costs; "": nothing of the kind
 	Approved bool   // a person approved exactly this quote, and no payment used that up
+	SignIn   bool   // it is no payment but a sign-in, and costs nothing
 }
 
 // Decide lets a payment pass, or refuses what breaks a rule, with the numbers and when that window

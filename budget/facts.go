@@ -16,12 +16,17 @@ type Query struct {
 	Rate        int       // RateSince is needed as soon as LastMinute comes to this
 	MaxFailures int       // ConsecutiveFailures is counted up to this
 	BusyHour    bool      // LastHour is needed
+	SignIn      bool      // of the payee's history, whether the wallet signed in at Host before
 }
 
 // Query says which facts Decide needs for a payment.
 func (r Rules) Query(a Ask) Query {
 	q := Query{Host: a.Host, HostEntries: r.hostEntries(a.Host), Rate: r.Rate, MaxFailures: r.MaxFailures,
 		BusyHour: r.watchesHour()}
+	if a.SignIn {
+		q.SignIn = true
+		return q
+	}
 	if r.compares(r.NewPayee) || r.compares(r.PayeeChange) || r.PriceJump != 0 {
 		q.Payee = a.Payee
 	}
@@ -140,6 +145,9 @@ func (r Rules) decision(a Ask, facts Facts, windows []window, approved bool) Dec
 	if r.watchesHour() {
 		d.Rates = append(d.Rates, RateLimit{Max: r.busyHour(), Per: BusyWindow,
 			NotBefore: facts.LastUnfreeze})
+	}
+	if a.SignIn {
+		return d
 	}
 	matters := func(rule Rule) bool { return rule == RuleRefuse || (rule == RuleAsk && !approved) }
 	d.PayeeKnown, d.PayeeUnchanged = matters(r.NewPayee), matters(r.PayeeChange)

@@ -27,6 +27,7 @@ type PayeeHistory struct {
 	// place; "": none
 	Other     string
 	LastPrice *money.Dollars // what was paid last for this resource; nil: never bought
+	SignedIn  bool           // the wallet signed in at this host before
 }
 
 // Changed reports whether others were paid in this payee's place, and it never was.
@@ -51,6 +52,9 @@ type reason struct {
 // A payTo that was paid once is no change any more: hosts that sell for several payees are asked
 // about once for each. Prices are compared in dollars, whatever the networks and assets.
 func (r Rules) unusual(a Ask, known PayeeHistory) (reasons []reason, err error) {
+	if a.SignIn {
+		return r.signIn(a, known.SignedIn)
+	}
 	payTo, other := x402.Brief(a.Payee.PayTo), x402.Brief(known.Other)
 	switch {
 	case known.Changed() && r.PayeeChange == RuleRefuse:
@@ -86,6 +90,21 @@ func (r Rules) unusual(a Ask, known PayeeHistory) (reasons []reason, err error) 
 			last.Price())
 	}
 	return reasons, nil
+}
+
+// signIn is unusual of a sign-in: nobody is paid, and whoever is signed in to learns that this wallet is there.
+func (r Rules) signIn(a Ask, known bool) (reasons []reason, err error) {
+	switch {
+	case r.SignIn == RuleRefuse:
+		return nil, x402.Errorf(x402.PolicyDenied, "the owner does not let the wallet sign in anywhere").
+			WithHint("what asks to sign in is not had; what is for sale is paid for").
+			WithCommand(x402.Command("policy"), x402.Brief(a.Host)+" asks to sign in with the wallet, which "+
+				"your rules refuse (sign_in).")
+	case r.SignIn == RuleAsk && !known:
+		return []reason{{Rule: "sign_in", Text: "the wallet never signed in at " + x402.Brief(a.Host) +
+			" before"}}, nil
+	}
+	return nil, nil
 }
 
 // jumps compares in decimal, as the owner wrote the factor: 1.1 times $0.10 is $0.11 and not a hair

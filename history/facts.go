@@ -134,9 +134,7 @@ func (t *tx) budgetFacts(q budget.Query) (f budget.Facts, err error) {
 			return f, err
 		}
 	}
-	if q.Payee.PayTo != "" {
-		f.Payee, err = payeeHistory(t.recall, q.Host, q.Payee)
-	}
+	f.Payee, err = historyFor(t.recall, q)
 	return f, err
 }
 

@@ -204,7 +204,7 @@ func (t *tx) consecutiveFailures(since time.Time, most int) (n int, err error) {
 	err = t.row(`SELECT min(count(*), ?1) FROM payments NOT INDEXED WHERE `+newest+` AND created_at > ?2
 		AND (state = 'unknown' AND delivered = 0 OR state = 'failed' AND chain_proof IS NOT NULL)
 		AND seq > coalesce((SELECT seq FROM payments NOT INDEXED WHERE `+newest+` AND state = 'settled'
-			ORDER BY seq DESC LIMIT 1), 0)`,
+			AND proof <> '' ORDER BY seq DESC LIMIT 1), 0)`,
 		most, micros(since), failuresWithin).Scan(&n)
 	return n, err
 }

@@ -24,11 +24,16 @@ func priceKey(resource string) []byte { return memoryKey("price", resource) }
 
 func idempotencyKey(key string) []byte { return memoryKey("idempotency key", key) }
 
+func signInKey(host string) []byte { return memoryKey("signed in", host) }
+
 func expiredKey(payment string) []byte { return memoryKey("expired", payment) }
 
 // remembered is what a signature adds to the memory.
 func remembered(payment string, g signature) []entry {
 	yes := []byte{1}
+	if g.PayTo == "" { // a sign-in: nobody is paid, and no price is one to compare with
+		return []entry{{signInKey(g.Host), yes}}
+	}
 	entries := []entry{
 		{payeeKey(g.Network, g.PayTo), yes},
 		{paidHereKey(g.Host, g.Network, g.Asset, g.PayTo), yes},
@@ -51,6 +56,19 @@ func remember(m *memory, payment string, g signature) error {
 		}
 	}
 	return nil
+}
+
+// historyFor is what a query wants to know of a payee.
+func historyFor(get func(key []byte) ([]byte, error), q budget.Query) (h budget.PayeeHistory, err error) {
+	switch {
+	case q.SignIn:
+		var before []byte
+		before, err = get(signInKey(q.Host))
+		h.SignedIn = before != nil
+	case q.Payee.PayTo != "":
+		return payeeHistory(get, q.Host, q.Payee)
+	}
+	return h, err
 }
 
 // payeeHistory is what is known of a payee, and what a resource cost last.

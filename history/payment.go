@@ -100,6 +100,10 @@ type Payment struct {
 // IsPull reports whether it moved an owner's money to the agent's account, and bought nothing.
 func (p Payment) IsPull() bool { return p.Scheme == x402.Allowance }
 
+// IsSignIn reports whether the row is no payment but a sign-in with the wallet's key: it costs nothing, pays
+// nobody, and is settled without a proof once it was shown to the seller.
+func (p Payment) IsSignIn() bool { return p.Scheme == x402.SignInScheme }
+
 // Resource names what a payment buys, for comparing prices: method, host and path; of an MCP server
 // ("tools/call", which is no HTTP method), also the tool, resource or prompt, which the fragment
 // names. Spellings that servers commonly take for one path (/%61, /./a, //a) are one.

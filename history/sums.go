@@ -197,7 +197,9 @@ func (s *sums) apply(r auditRow) {
 	isThis := func(n int64) bool { return n == r.payment }
 	switch r.event {
 	case string(Settled):
-		s.succeeded(r.payment)
+		if strings.HasPrefix(r.detail, `{"proof":`) { // a sign-in has none, and says nothing of payments
+			s.succeeded(r.payment)
+		}
 	case unfrozenEvent:
 		var d struct{ N int64 }
 		if json.Unmarshal([]byte(r.detail), &d) == nil {

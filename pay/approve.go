@@ -54,10 +54,16 @@ func (e *Engine) mayUse(a history.Approval) bool { return len(a.Seal) > 0 || e.i
 // that names it: APPROVAL_REQUIRED, or APPROVAL_DECLINED where the answer was no.
 func (e *Engine) askPerson(ctx context.Context, q intent, o option) error {
 	p := payment(q, o, x402.Funds{})
+	return e.ask(ctx, p, terms(p, o), o.why, "paying "+p.Price.Price()+" to "+x402.Brief(p.Host))
+}
+
+// ask opens the question about a row that is to be, because of why; what names it to the person.
+func (e *Engine) ask(ctx context.Context, p history.Payment, quote [sha256.Size]byte, why *x402.Error,
+	what string) error {
 	a, err := e.Store.AskApproval(ctx, history.Approval{
-		Quote: terms(p, o), Host: p.Host, Method: p.Method, URL: p.URL, Network: p.Network,
+		Quote: quote, Host: p.Host, Method: p.Method, URL: p.URL, Network: p.Network,
 		Asset: e.spelled(p), Symbol: p.Symbol,
-		Amount: p.Amount, Price: p.Price, PayTo: p.PayTo, Why: o.why.Message,
+		Amount: p.Amount, Price: p.Price, PayTo: p.PayTo, Why: why.Message,
 	})
 	var declined *history.Declined
 	var full *history.TooManyPending
@@ -65,7 +71,7 @@ func (e *Engine) askPerson(ctx context.Context, q intent, o option) error {
 	case errors.As(err, &declined):
 		return notAgain(declined)
 	case errors.As(err, &full):
-		return o.why.WithCommand(x402.Command("approvals"), fmt.Sprintf("%d payments wait for your "+
+		return why.WithCommand(x402.Command("approvals"), fmt.Sprintf("%d payments wait for your "+
 			"decision, and no more are asked about: please approve or deny them.", full.Limit)).
 			WithHint("%d payments%s wait for a person already, and no more may: the person "+
 				"decides on those first (x402-wallet approvals lists them)", full.Limit, map[string]string{
@@ -83,13 +89,14 @@ func (e *Engine) askPerson(ctx context.Context, q intent, o option) error {
 	}
 	command := x402.Command("approve", a.ID)
 	if a.Unanswered > 0 {
-		o.why.WithDetail(DetailUnanswered, a.Unanswered)
+		why.WithDetail(DetailUnanswered, a.Unanswered)
 	}
-	say := "Please approve paying " + p.Price.Price() + " to " + x402.Brief(p.Host) + ": " + o.why.Message +
-		"."
-	return o.why.WithCommand(command, say).WithHint("a person has to approve this payment, by: %s; after "+
-		"that the very same call pays",
-		command).
+	say := "Please approve " + what + ": " + why.Message + "."
+	then := "payment, by: %s; after that the very same call pays"
+	if p.IsSignIn() {
+		then = "sign-in, by: %s; after that the very same call signs in. Denied, it pays as usual"
+	}
+	return why.WithCommand(command, say).WithHint("a person has to approve this "+then, command).
 		WithDetail("approvalId", a.ID).WithDetail("command", command).
 		WithDetail("expiresAt", a.Expires.Format(time.RFC3339)).WithDetail("host", x402.Brief(p.Host)).
 		WithDetail("network", p.Network).WithDetail("amount", p.Amount)

@@ -121,6 +121,7 @@ type Engine struct {
 	Schemes   map[SchemeKey]Scheme
 	Vaults    Vaults                     // nil: there are none
 	Floats    Floats                     // nil: likewise
+	SignIns   SignInSigner               // nil: it signs in nowhere
 	Statuses  map[SchemeKey]StatusReader // of what was paid in other ways; nil: none
 	Transport Transport
 	Settler   Settler
@@ -140,6 +141,7 @@ type Engine struct {
 	paidIn        paidIn        // what sellers were paid in, to be read while they are asked
 	vaultRefusals vaultRefusals // who takes no payment out of a vault
 	pulls         pulls         // of floats out of owners' accounts
+	signInsInVain signInsInVain // who asked for payment all the same
 	// approvals that a person at this process's client gave, by id
 	localApprovals sync.Map
 	lookingUp      sync.Mutex // held by the one call that asks the chains before a refusal

@@ -65,6 +65,9 @@ func (e *Engine) pay(ctx context.Context, in intent) (r Result, err error) {
 		return Result{}, err
 	}
 	found.options = e.judge(found, in)
+	if r, done, err := e.signIn(ctx, caller, in, found); done || err != nil {
+		return r, err
+	}
 
 	p, err := e.prepare(ctx, caller, in, found)
 	var taken *history.AlreadyPaying

@@ -215,6 +215,10 @@ func (e *Engine) candidates(options []option) []int {
 // option that came farthest, of equals one that a person can do something about, with every option's own
 // reason in the details.
 func refusal(c *x402.Challenge, options []option) error {
+	if c.AsksSignInOnly() {
+		return x402.SignInRefused("there is nothing to pay for").WithHint("x402_pay signs in, as far as the " +
+			"owner's rules let it (policy.sign_in)")
+	}
 	best, reasons := farthest(options), reasonsOf(c, options)
 	e := x402.Errorf(x402.InvalidRequirement, "none of the seller's %d options can be paid", len(reasons))
 	isOne := len(reasons) == 1

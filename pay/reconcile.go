@@ -119,6 +119,9 @@ func (e *Engine) reconcileOne(ctx context.Context, p history.Payment) history.Pa
 	if p.State == history.Reserved || p.State == history.Failed {
 		return p
 	}
+	if p.IsSignIn() {
+		return e.endSignIn(ctx, p, history.Outcome{Note: "its process ended: whether the seller got it is not known"})
+	}
 	return e.askChain(ctx, p)
 }
 

@@ -664,6 +664,15 @@ func (s *memStore) Recent(ctx context.Context, limit int) ([]history.Payment, er
 	return list[:min(len(list), limit)], err
 }
 
+func (s *memStore) Bought(ctx context.Context, url, resource string) (history.Payment, error) {
+	list, err := s.list(ctx, func(p *history.Payment) bool {
+		return p.State == history.Settled && !p.IsSignIn() && p.Resource() == resource &&
+			strings.HasPrefix(p.URL, url)
+	})
+	slices.Reverse(list)
+	return one(list, err)
+}
+
 func (s *memStore) Expired(ctx context.Context, network string, since time.Time) ([]history.Payment, error) {
 	return s.list(ctx, func(p *history.Payment) bool {
 		return p.State == history.Failed && p.Network == network && !p.Created.Before(since) &&

@@ -734,6 +734,11 @@ func (w *simStore) Recent(ctx context.Context, limit int) ([]history.Payment, er
 	return list, w.look(ctx, "Recent", err)
 }
 
+func (w *simStore) Bought(ctx context.Context, url, resource string) (history.Payment, error) {
+	p, err := w.Store.Bought(ctx, url, resource)
+	return p, w.look(ctx, "Bought", err)
+}
+
 func (w *simStore) Expired(ctx context.Context, network string, since time.Time) ([]history.Payment, error) {
 	list, err := w.Store.Expired(ctx, network, since)
 	return list, w.look(ctx, "LetDie", err)

@@ -90,6 +90,8 @@ type Reader interface {
 	OpenFrom(ctx context.Context, network, source string) ([]history.Payment, error)
 	// Recent is the last payments, newest first.
 	Recent(ctx context.Context, limit int) ([]history.Payment, error)
+	// Bought is the newest settled payment for a resource of these URLs (without a query).
+	Bought(ctx context.Context, url, resource string) (history.Payment, error)
 	// Expired is what was signed since a time and never settled.
 	Expired(ctx context.Context, network string, since time.Time) ([]history.Payment, error)
 }

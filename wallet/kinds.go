@@ -16,7 +16,8 @@ import (
 	"time"
 )
 
-// The kinds of messages that are ever signed, and nothing else: one transfer of one token, by
+// The kinds of messages that are ever signed, and nothing else (beside these signin.go, channel.go and
+// vault.go have some of their own): one transfer of one token, by
 // EIP-3009 on EVM chains and by TransferChecked on Solana. They are decoded here once more, with
 // none of the code that made them, so that a fault anywhere else, or an attacker who reaches this
 // far, gets no approval, no permit, no change of authority and no second transfer signed

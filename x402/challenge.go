@@ -83,8 +83,8 @@ func invalid(why error) *Error {
 func (c *Challenge) readAccepts(raw json.RawMessage) error {
 	var entries []json.RawMessage
 	isList := json.Unmarshal(raw, &entries) == nil
-	if isList && len(entries) == 0 && !isNull(c.Extensions["sign-in-with-x"]) {
-		return signIn()
+	if isList && len(entries) == 0 && !isNull(c.Extensions[ExtensionSignIn]) {
+		return nil // it sells nothing: see AsksSignInOnly
 	}
 	if !isList || len(entries) == 0 {
 		return Errorf(InvalidRequirement, "the challenge lists no options: accepts is no list, or empty")

@@ -105,14 +105,6 @@ func foreignEntry(raw json.RawMessage) string {
 	return r.Foreign()
 }
 
-// signIn is the error of a challenge that sells nothing and wants to know who asks.
-func signIn() *Error {
-	return Errorf(noRequirements,
-		"the answer asks to sign in with a wallet (sign-in-with-x), and sells nothing").
-		WithHint("this wallet pays, and signs in nowhere; nothing was signed").
-		WithDetail("asks", []string{"sign-in-with-x"})
-}
-
 // foreignCharge says what a challenge of MPP asks for that this wallet does not pay; "": nothing of that
 // kind.
 func foreignCharge(method, intent string) string {

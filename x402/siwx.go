@@ -5,6 +5,7 @@ import (
 	"encoding/base64"
 	"encoding/hex"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"net/url"
 	"strconv"
@@ -22,6 +23,9 @@ const (
 	HeaderSignIn    = "sign-in-with-x"
 )
 
+// SignInScheme is what the ledger calls a sign-in among the schemes of payments.
+const SignInScheme = ExtensionSignIn
+
 // Bounds of a sign-in message.
 const (
 	// MaxSignInAge is how long after its issuedAt a message is taken, as the reference server (2.27) has it.
@@ -29,7 +33,7 @@ const (
 	// maxSignInLife is the longest that a message may say it is good for.
 	maxSignInLife = 24 * time.Hour
 	// maxSignIn bounds a message, and its header before base64, in bytes: nobody's is longer than 2 KiB.
-	maxSignIn = 6 << 10
+	maxSignIn = 4 << 10
 	// signInSkew is how far issuedAt may be ahead of this machine's clock.
 	signInSkew = 2 * time.Minute
 )
@@ -159,6 +163,18 @@ func isNonce(nonce string) bool {
 	return len(nonce) >= 8 && len(nonce) <= 128 && strings.IndexFunc(nonce, other) < 0
 }
 
+// Evidence is what the ledger keeps of a signed message: who signed, its signature, and how long it is good.
+func (s SignIn) Evidence() Evidence {
+	e := Evidence{Network: s.ChainID, Payer: s.Address, Signature: s.Signature}
+	if issued, err := time.Parse(time.RFC3339, s.IssuedAt); err == nil {
+		e.ExpiresAt = issued.Add(MaxSignInAge).UTC()
+	}
+	if end, err := time.Parse(time.RFC3339, s.ExpirationTime); err == nil {
+		e.ExpiresAt = end.UTC()
+	}
+	return e
+}
+
 // Header is the value of HeaderSignIn.
 func (s SignIn) Header() string {
 	var out bytes.Buffer
@@ -212,6 +228,15 @@ func hostPortOf(u *url.URL) string {
 		return name
 	}
 	return name + ":" + port
+}
+
+// Origin is the origin of a web URL, as CheckBound and Verify take it.
+func Origin(raw string) (string, error) {
+	u, err := url.Parse(raw)
+	if err != nil || u.Host == "" || (u.Scheme != "https" && u.Scheme != "http") {
+		return "", errors.New("no web URL")
+	}
+	return u.Scheme + "://" + hostPortOf(u), nil
 }
 
 func (s SignIn) checkTimes(now time.Time) error {

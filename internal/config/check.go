@@ -88,6 +88,7 @@ func (c *checker) policy(written *file) policy {
 		NewPayee:    budget.Rule(c.oneOf("policy.new_payee", f.NewPayee, "allow", "ask", "refuse")),
 		PayeeChange: budget.Rule(c.oneOf("policy.payee_change", f.PayeeChange, "ask", "allow", "refuse")),
 		PriceJump:   3,
+		SignIn:      budget.Rule(c.oneOf("policy.sign_in", f.SignIn, "ask", "allow", "refuse")),
 		MaxFailures: c.whole("policy.max_failures", f.MaxFailures, 20, 0, 1000),
 		Loopback:    c.loopback(f.Loopback),
 		MaxTimeout: time.Second * time.Duration(

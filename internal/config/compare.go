@@ -85,6 +85,7 @@ var tightenings = map[string]func(from, to any) bool{
 	"policy.max_timeout_seconds": noMore[time.Duration], "policy.deadline": noMore[time.Duration],
 	"keystore.idle": noMore[time.Duration], "channel.deposit_cap": noMore[money.Dollars],
 	"policy.new_payee": stricter, "policy.payee_change": stricter,
+	"policy.sign_in":  stricter,
 	"policy.loopback": within, "policy.schemes": within,
 	"policy.deny_hosts":   func(from, to any) bool { return within(to, from) },
 	"env":                 func(_, to any) bool { return !to.(bool) },

@@ -43,6 +43,7 @@ func TestCompare(t *testing.T) {
 		{"new payees", "", "[policy]\nnew_payee='ask'", "policy.new_payee", "allow", "ask"},
 		{"new payees, never", "[policy]\nnew_payee='ask'", "[policy]\nnew_payee='refuse'", "policy.new_payee",
 			"ask", "refuse"},
+		{"signing in, never", "", "[policy]\nsign_in='refuse'", "policy.sign_in", "ask", "refuse"},
 		{"changed payees", "[policy]\npayee_change='allow'", "", "policy.payee_change", "allow", "ask"},
 		{"prices", "", "[policy]\nprice_jump=2.5", "policy.price_jump", "3", "2.5"},
 		{"failures", "", "[policy]\nmax_failures=19", "policy.max_failures", "20", "19"},

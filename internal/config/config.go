@@ -54,6 +54,7 @@ type policy struct {
 	NewPayee    budget.Rule
 	PayeeChange budget.Rule
 	PriceJump   float64 // ask when the price is this many times the last one: a ratio, never an amount
+	SignIn      budget.Rule
 	// payments in a row that come to nothing before the circuit breaker stops all; 0: there is none
 	MaxFailures int
 	Loopback    []string      // exact host:port that http:// and private addresses are allowed for

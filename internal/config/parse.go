@@ -70,6 +70,7 @@ type file struct {
 		NewPayee    *string   `toml:"new_payee"`
 		PayeeChange *string   `toml:"payee_change"`
 		PriceJump   *float64  `toml:"price_jump"`
+		SignIn      *string   `toml:"sign_in"`
 		MaxFailures *int      `toml:"max_failures"`
 		Loopback    []string  `toml:"loopback"`
 		MaxTimeout  *int      `toml:"max_timeout_seconds"`

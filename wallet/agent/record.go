@@ -48,6 +48,9 @@ func (r *Recorder) keyholder(ctx context.Context, rules Rules, here bool) (histo
 }
 
 func askOf(p history.Payment) budget.Ask {
+	if p.IsSignIn() {
+		return budget.Ask{Host: p.Host, SignIn: true}
+	}
 	return budget.Ask{Price: p.Price, Host: p.Host, Payee: budget.Payee{Network: p.Network, Asset: p.Asset,
 		PayTo: p.PayTo, Resource: p.Resource()}}
 }
@@ -58,6 +61,9 @@ func askOf(p history.Payment) budget.Ask {
 func (r *Recorder) permit(ctx context.Context, rules Rules, p history.Payment, sealed budget.Facts,
 	here bool) error {
 	asset, known := rules.Assets.Asset(p.Network, p.Asset)
+	if p.IsSignIn() {
+		known = isFree(p) // then it is worth its price, whatever the asset
+	}
 	age := r.Now().Sub(p.Created)
 	switch {
 	case !known:

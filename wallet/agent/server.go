@@ -49,8 +49,9 @@ const (
 type Server struct {
 	EVM     evm.Signer
 	Solana  svm.Signer
-	Locked  func() bool // the wallet has locked itself: idle, or open for too long
-	Lock    func()      // wipes the keys
+	SignIn  func(ctx context.Context, text string) ([]byte, error) // wallet.Wallet.SignIn
+	Locked  func() bool                                            // the wallet has locked itself: idle, or open for too long
+	Lock    func()                                                 // wipes the keys
 	Store   *history.Store
 	Started time.Time
 	Now     func() time.Time
@@ -69,13 +70,14 @@ type Server struct {
 
 // request is one line of JSON; the answer is another. One call a connection.
 type request struct {
-	// status | lock | check | mark | verify | expire | evm | pull | solana
+	// status | lock | check | mark | verify | expire | evm | pull | solana | sign-in
 	Op            string          `json:"op"`
 	Payment       string          `json:"payment,omitempty"`
 	Authorization json.RawMessage `json:"authorization,omitempty"` // evm: EIP-3009's message as it is sent
 	Pull          *x402.Pull      `json:"pull,omitempty"`
 	Message       []byte          `json:"message,omitempty"` // solana
 	Evidence      x402.Evidence   `json:"evidence,omitzero"` // solana: without the signature
+	Text          string          `json:"text,omitempty"`    // sign-in
 }
 
 type reply struct {
@@ -243,6 +245,8 @@ func (s *Server) answer(ctx context.Context, q request, end func()) ([]byte, err
 		return s.signPull(ctx, q)
 	case "solana":
 		return s.signSolana(ctx, q)
+	case opSignIn:
+		return s.signIn(ctx, q)
 	}
 	return nil, x402.Errorf(x402.InvalidArgument, "the unlock agent knows no such request")
 }

@@ -1,0 +1,31 @@
+package history
+
+import (
+	"context"
+	"strings"
+)
+
+// A sign-in (sign-in-with-x) is a row among the payments, because it is held, signed, sealed and shown like
+// one: its amount and price are zero, and it pays nobody. The memory keeps at which hosts the wallet
+// signed in, and of it no payee and no price.
+
+// maxBought is how many payments are looked through for one of a resource, newest first.
+const maxBought = 50
+
+// Bought returns the newest settled payment for a resource (Payment.Resource) of these URLs, or ErrNotFound.
+// url is the resource's without its query; it is enough that it is a part of the payment's.
+func (s *Store) Bought(ctx context.Context, url, resource string) (Payment, error) {
+	return read(ctx, s, func(t *tx) (p Payment, err error) {
+		q, err := t.search(Filter{URL: url, State: Settled, Limit: maxBought})
+		if err != nil || q.empty {
+			return p, none(err, errNoPayment)
+		}
+		list, err := q.page()
+		for _, p := range list {
+			if !p.IsSignIn() && p.Resource() == resource && strings.HasPrefix(p.URL, url) {
+				return p, nil
+			}
+		}
+		return p, none(err, errNoPayment)
+	})
+}

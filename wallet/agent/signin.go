@@ -1,0 +1,122 @@
+package agent
+
+import (
+	"context"
+	"encoding/hex"
+	"errors"
+
+	"x402-wallet/chain/svm"
+	"x402-wallet/history"
+	"x402-wallet/wallet"
+	"x402-wallet/x402"
+)
+
+// Signing in (sign-in-with-x): as with payments the unlock agent is given the text and the row's id, reads
+// the text itself, and signs it only if it is what the row was reserved for.
+
+// SignIns signs in with the wallet's accounts: in this process, or by the unlock agent where it is its turn.
+// It is a pay.SignInSigner.
+type SignIns struct {
+	Keys   *wallet.Wallet
+	Remote *Client // nil: none
+}
+
+// Address is the account that signs in on a network; "": none does.
+func (s SignIns) Address(network string) string {
+	solana, evm := s.Keys.Addresses()
+	switch x402.Namespace(network) {
+	case "eip155":
+		return evm
+	case "solana":
+		return solana
+	}
+	return ""
+}
+
+// SignIn signs a message for the row of that id, and verifies what it gives back. Errors: the wallet's, the
+// agent's refusal, or a *x402.SignInError where the message is none.
+func (s SignIns) SignIn(ctx context.Context, id string, m x402.SignIn) (x402.SignIn, error) {
+	text, err := m.Text()
+	if err != nil {
+		return m, err
+	}
+	var signature []byte
+	err = errNone
+	if s.Remote.first() {
+		signature, err = s.Remote.call(ctx, request{Op: opSignIn, Payment: id, Text: text})
+	}
+	if errors.Is(err, errNone) {
+		signature, err = s.Keys.SignIn(ctx, text)
+	}
+	if err != nil {
+		return m, err
+	}
+	m.Signature = encodeSignIn(m, signature)
+	if m.VerifySignature() != nil { // what is shown is what was asked for
+		return m, garbled()
+	}
+	return m, nil
+}
+
+// encodeSignIn is a signature as the message's kind of account writes it.
+func encodeSignIn(m x402.SignIn, signature []byte) string {
+	if x402.IsSolana(m.ChainID) {
+		var s [64]byte
+		copy(s[:], signature)
+		return svm.EncodeSignature(s)
+	}
+	return "0x" + hex.EncodeToString(signature)
+}
+
+const opSignIn = "sign-in"
+
+// signIn signs the text of a sign-in that is reserved in the ledger.
+func (s *Server) signIn(ctx context.Context, q request) ([]byte, error) {
+	rules, err := s.Rules(ctx)
+	if err != nil {
+		return nil, err
+	}
+	p, err := s.Store.Payment(ctx, q.Payment)
+	if errors.Is(err, history.ErrNotFound) {
+		return nil, refuse("the ledger has no such row")
+	}
+	if err != nil {
+		return nil, err
+	}
+	m, err := x402.ReadSignInText(q.Text)
+	if err != nil {
+		return nil, refuse("it is not the text of a sign-in")
+	}
+	origin, err := x402.Origin(p.URL)
+	if err != nil {
+		return nil, refuse("its row names no site")
+	}
+	if err := m.CheckBound(origin, s.Now()); err != nil {
+		return nil, refuse("%v", err)
+	}
+	payer := map[string]string{"eip155": s.EVM.Address(), "solana": s.Solana.Address()}[x402.Namespace(p.Network)]
+	err = compare([]field{
+		{name: "kind", same: p.IsSignIn() && isFree(p)},
+		{name: "state", same: p.State == history.Reserved && !p.Created.Before(s.Started)},
+		{name: "site", same: m.Domain == p.Host},
+		{name: "chain", same: m.ChainID == p.Network},
+		{name: "account", same: payer != "" && m.Address == payer && p.Source == payer},
+	})
+	if err != nil {
+		return nil, err
+	}
+	signature, err := s.SignIn(ctx, q.Text)
+	if err != nil {
+		return nil, err
+	}
+	m.Signature = encodeSignIn(m, signature)
+	if err := m.VerifySignature(); err != nil {
+		return nil, refuse("%v", err)
+	}
+	return s.recorded(ctx, rules, p, history.Signed{Evidence: m.Evidence()}, []byte(q.Text), signature)
+}
+
+// isFree reports whether a row moves nothing: a sign-in must not be a way around the limits.
+func isFree(p history.Payment) bool {
+	return p.Amount.IsZero() && p.Price == 0 && p.PayTo == "" && p.Asset == ""
+}
