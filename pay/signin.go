@@ -80,6 +80,8 @@ func (e *Engine) signIn(ctx, caller context.Context, q intent, found *quote) (r 
 		return r, false, x402.SignInRefused(not.why)
 	case only, x402.HasCode(err, x402.ApprovalRequired):
 		return r, false, err
+	case x402.HasCode(err, x402.NetworkError), x402.HasCode(err, x402.Timeout): // it may have served
+		return r, false, err
 	}
 	e.Log.Info("did not sign in, and pays as usual", "host", q.host, "why", err)
 	return r, false, nil

@@ -104,7 +104,7 @@ func (w *world) start() {
 	w.agent = &seal.Guard{Home: w.home, Rules: w.guard.Rules, Store: w.store, Key: w.keys}
 	s := &Server{
 		EVM: onEVM, Solana: onSolana,
-		Locked: w.keys.Locked, Lock: w.keys.Lock,
+		SignIn: w.keys.SignIn, Locked: w.keys.Locked, Lock: w.keys.Lock,
 		Store: w.store, Started: time.Now(), Now: time.Now, Log: slog.New(slog.DiscardHandler),
 		Guard:    counted{w.agent, &w.marks},
 		Recorder: &Recorder{Store: w.store, Guard: w.agent, Now: w.now, Tally: w.tally},

@@ -61,14 +61,15 @@ func askOf(p history.Payment) budget.Ask {
 func (r *Recorder) permit(ctx context.Context, rules Rules, p history.Payment, sealed budget.Facts,
 	here bool) error {
 	asset, known := rules.Assets.Asset(p.Network, p.Asset)
+	isWorth := worth(p, asset) == p.Price
 	if p.IsSignIn() {
-		known = isFree(p) // then it is worth its price, whatever the asset
+		known, isWorth = true, isFree(p)
 	}
 	age := r.Now().Sub(p.Created)
 	switch {
 	case !known:
 		return refuse("the owner does not know its asset")
-	case worth(p, asset) != p.Price:
+	case !isWorth:
 		return refuse("its price in the ledger is not what its amount is worth")
 	case age > oldest:
 		return refuse("it was reserved at %s, too long ago", p.Created.Format(time.RFC3339))
