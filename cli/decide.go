@@ -85,6 +85,9 @@ func (p *Program) approveCommand(ui *ui) *cobra.Command {
 			if err != nil {
 				return decisionError(args[0], err)
 			}
+			if a.IsSignIn() {
+				return ui.decided(a, "approved: the agent can sign in, until %s UTC, and at this host again")
+			}
 			return ui.decided(a, "approved: the agent can make this payment once, until %s UTC")
 		}),
 	})
@@ -130,6 +133,11 @@ func (u *ui) terms(a history.Approval) {
 }
 
 func termsOf(a history.Approval) [][2]string {
+	if a.IsSignIn() {
+		return [][2]string{{"sign in", "with the wallet's key; it costs nothing, and is asked once for this host"},
+			{"on", x402.Title(a.Network)}, {"host", a.Host}, {"for", a.Method + " " + a.URL},
+			{"asked because", a.Why}}
+	}
 	return [][2]string{
 		{"price", a.Price.Price() + " (" + a.Amount.String() + " atomic units of " + a.Symbol + ")"},
 		{"to", a.PayTo}, {"on", x402.Title(a.Network)},

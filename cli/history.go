@@ -98,12 +98,15 @@ func (u *ui) history(out tools.HistoryOut) {
 	}
 	var rows [][]string
 	for _, t := range out.Transactions {
-		price := t.Price
-		if t.Moved != "" {
+		price, state, symbol := t.Price, status(t.Status, t.Proof, t.FalseReceipt), t.Symbol
+		switch {
+		case t.Moved != "":
 			price = t.Moved + " moved"
+		case t.SignIn:
+			state, symbol = signedIn(t.Status), "–"
 		}
-		rows = append(rows, []string{moment(t.Timestamp), t.PaymentID, price, t.Symbol,
-			x402.NetworkName(t.Network), status(t.Status, t.Proof, t.FalseReceipt), t.For()})
+		rows = append(rows, []string{moment(t.Timestamp), t.PaymentID, price, symbol,
+			x402.NetworkName(t.Network), state, t.For()})
 	}
 	u.painted([]string{"TIME (UTC)", "PAYMENT", "PRICE", "ASSET", "NETWORK", "STATUS", "FOR"}, rows,
 		func(row, column int) string {
@@ -152,6 +155,14 @@ func status(state, proof string, falseReceipt bool) string {
 		return state + " (confirmed on chain)"
 	}
 	return state
+}
+
+// signedIn is the state of a sign-in.
+func signedIn(state string) string {
+	if state == string(history.Settled) {
+		return "signed in"
+	}
+	return "sign-in " + state
 }
 
 // pruneCommand makes room. What was paid, to whom and what proves it stays for ever.
@@ -313,6 +324,9 @@ func (u *ui) payment(out tools.HistoryOut) {
 		{"asset", out.Asset}, {"paid to", out.PayTo}, {"transaction", t.TransactionSignature},
 		{"settled by", out.Facilitator}, {"nonce", e.Signed.Nonce}, {"signature", e.Signed.Signature},
 		{"note", e.Note},
+	}
+	if t.SignIn {
+		rows[2][1], rows[4][1] = signedIn(t.Status), "nothing: it signed in (sign-in-with-x)"
 	}
 	u.table(nil, slices.DeleteFunc(rows, func(row []string) bool { return row[1] == "" }))
 	u.say("")

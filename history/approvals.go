@@ -75,6 +75,9 @@ func (a Approval) Covers(p Payment) bool {
 		p.Amount.Cmp(a.Amount) <= 0 && p.Price <= a.Price
 }
 
+// IsSignIn reports whether a person is asked about a sign-in, which costs nothing and pays nobody.
+func (a Approval) IsSignIn() bool { return a.PayTo == "" && a.Amount.IsZero() && a.Price == 0 }
+
 const selectApproval = `SELECT id, quote, state, created_at, expires_at, declined, host, method, url,
 	network, asset, symbol, amount, usd, pay_to, why, payment, since, seal FROM approvals`
 

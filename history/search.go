@@ -74,6 +74,7 @@ func (s *Store) List(ctx context.Context, f Filter) (list []Payment, more bool,
 	if more {
 		list = list[:f.Limit]
 	}
+	delete(totals, "") // of sign-ins, which are in no token
 	return list, more, totals, err
 }
 

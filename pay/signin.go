@@ -288,4 +288,3 @@ func (e *Engine) endSignIn(ctx context.Context, p history.Payment, o history.Out
 	}
 	return saved
 }
-

@@ -260,6 +260,11 @@ func (s *Server) question(ctx context.Context, id string) (*mcp.ElicitParams, er
 			left = append(left, of)
 		}
 	}
+	if a.IsSignIn() {
+		return form(fmt.Sprintf("Sign in at %s with the wallet? It costs nothing, and you are asked once for "+
+			"this host.", x402.Quote(a.Host)), fmt.Sprintf("For: %s %s", a.Method, x402.Quote(a.URL)),
+			"You are asked because "+a.Why+".", "Declined, what it sells is paid for."), nil
+	}
 	text := []string{
 		fmt.Sprintf("Pay %s to %s?", a.Price.Price(), x402.Quote(a.Host)),
 		fmt.Sprintf("Payee: %s on %s, %s atomic units of %s", x402.Quote(a.PayTo), x402.Title(a.Network),
@@ -268,11 +273,13 @@ func (s *Server) question(ctx context.Context, id string) (*mcp.ElicitParams, er
 		"You are asked because " + a.Why + ".",
 		"Left before this payment: " + strings.Join(left, ", ") + ".",
 	}
-	return &mcp.ElicitParams{
-		Mode: "form", Message: strings.Join(text, "\n"),
-		// accept or decline says it all
-		RequestedSchema: json.RawMessage(`{"type":"object","properties":{}}`),
-	}, nil
+	return form(text...), nil
+}
+
+// form is a question of these lines: accept or decline says it all.
+func form(lines ...string) *mcp.ElicitParams {
+	return &mcp.ElicitParams{Mode: "form", Message: strings.Join(lines, "\n"),
+		RequestedSchema: json.RawMessage(`{"type":"object","properties":{}}`)}
 }
 
 // digest names a call by its tool and arguments.

@@ -96,6 +96,7 @@ type historyRow struct {
 	Network              string `json:"network"`
 	TransactionSignature string `json:"transactionSignature,omitempty"`
 	FalseReceipt         bool   `json:"falseReceipt,omitempty"`
+	SignIn               bool   `json:"signIn,omitempty"` // no payment: it signed in, for nothing
 }
 
 // For is what was asked for.
@@ -212,6 +213,7 @@ func (w *Wallet) row(p history.Payment) historyRow {
 		PaymentID: p.ID, Timestamp: stamp(p.Created), Status: string(p.State), Proof: string(p.Proof),
 		URL: p.URL, Method: p.Method, Price: p.Price.Price(), Symbol: p.Symbol, Network: p.Network,
 		TransactionSignature: p.Transaction, FalseReceipt: p.FalseReceipt,
+		SignIn: p.IsSignIn(),
 	}
 	if p.Method == http.MethodGet {
 		row.Method = ""

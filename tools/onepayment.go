@@ -82,7 +82,7 @@ func (w *Wallet) onePayment(ctx context.Context, in HistoryIn) (HistoryOut, erro
 	out := HistoryOut{Count: 1, Transactions: []historyRow{w.row(p)}, Totals: map[string]any{},
 		AmountPaid: terms.AmountPaid, Asset: terms.Asset, PayTo: terms.PayTo, Facilitator: terms.Facilitator,
 		ApprovedAt: terms.ApprovedAt, ApprovedBy: terms.ApprovedBy, Next: following{Step: afterwards(p)}}
-	if p.State != history.Failed {
+	if p.State != history.Failed && !p.IsSignIn() {
 		out.Totals[p.Symbol] = p.Price.String()
 	}
 	content, err := w.Store.Content(ctx, p.ID)

@@ -58,6 +58,9 @@ func (e Export) Write(ctx context.Context, out io.Writer, store *history.Store, 
 		if e.Label != "" && labels[p.Session] != e.Label {
 			return nil
 		}
+		if p.IsSignIn() && (e.By != "" || (e.Format != "csv" && e.Format != "jsonl")) {
+			return nil // it moved nothing, in no token: no entry in accounts, and in no sum
+		}
 		return w.write(entryOf(p, labels[p.Session], assets))
 	})
 	if err != nil {
@@ -116,6 +119,9 @@ func entryOf(p history.Payment, project string, assets *x402.Registry) entry {
 		Method: p.Method, URL: p.URL, Host: p.Host, Tool: "x402_pay", Project: project, Session: p.Session,
 		Network: p.Network, Asset: p.Asset, Symbol: p.Symbol, Amount: p.Amount, Dollars: p.Price,
 		PayTo: p.PayTo, Transaction: p.Transaction, Facilitator: p.Facilitator}
+	if p.IsSignIn() {
+		r.Tool = x402.SignInScheme
+	}
 	if _, name, ok := strings.Cut(p.URL, "#"); ok && strings.Contains(p.Method, "/") {
 		// an MCP method: history.Payment.Resource
 		if tool, err := url.PathUnescape(name); err == nil {

@@ -34,6 +34,8 @@ type status struct{ Kind, Status string }
 func rowOf(p history.Payment) row {
 	s := status{Kind: "open", Status: string(p.State)}
 	switch {
+	case p.IsSignIn() && p.State == history.Settled:
+		s = status{Kind: "good", Status: "signed in"}
 	case p.FalseReceipt:
 		s = status{Kind: "bad", Status: s.Status + ", false receipt"}
 	case p.State == history.Settled && p.Proof == history.Chain:
@@ -200,8 +202,12 @@ func payment(l *look) (frame, error) {
 	if !e.ExpiresAt.IsZero() && p.State.Unfinished() {
 		expires = e.ExpiresAt.UTC().Format(time.DateTime) + " UTC"
 	}
+	amount := fmt.Sprintf("%s atomic units of %s", p.Amount, t.Symbol)
+	if p.IsSignIn() {
+		amount = "none: the wallet signed in (sign-in-with-x)"
+	}
 	for _, fact := range [][2]string{
-		{"Amount", fmt.Sprintf("%s atomic units of %s", p.Amount, t.Symbol)}, {"Paid to", p.PayTo},
+		{"Amount", amount}, {"Paid to", p.PayTo},
 		{"Network", x402.Title(t.Network)},
 		{"Asset", all.Asset}, {"From", p.Source}, {"Transaction", t.TransactionSignature},
 		{"Settled by", p.Facilitator}, {"Nonce", e.Nonce}, {"Signature", e.Signature},
