@@ -17,15 +17,18 @@ const maxBought = 50
 func (s *Store) Bought(ctx context.Context, url, resource string) (Payment, error) {
 	return read(ctx, s, func(t *tx) (p Payment, err error) {
 		q, err := t.search(Filter{URL: url, State: Settled, Limit: maxBought})
-		if err != nil || q.empty {
-			return p, none(err, errNoPayment)
+		if err != nil {
+			return p, err
 		}
-		list, err := q.page()
+		var list []Payment
+		if !q.empty {
+			list, err = q.page()
+		}
 		for _, p := range list {
 			if !p.IsSignIn() && p.Resource() == resource && strings.HasPrefix(p.URL, url) {
 				return p, nil
 			}
 		}
-		return p, none(err, errNoPayment)
+		return p, cmpOr(err, errNoPayment)
 	})
 }
