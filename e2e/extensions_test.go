@@ -6,6 +6,7 @@ import (
 	"net/http"
 	"path/filepath"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/require"
 
@@ -82,4 +83,55 @@ func TestSignsInForWhatItBought(t *testing.T) {
 	require.NoError(t, w.Close())
 	out, err := home.Command(t.Context(), testworld.Build(t), "history", "verify", "--seals").CombinedOutput()
 	require.NoError(t, err, "%s", out)
+}
+
+// The SPL delegate signs in as the agent, which is the payer that facilitators name. What the owner's vault
+// bought only the contract could sign in for: it is paid again.
+func TestSignsInAsThePayer(t *testing.T) {
+	lab := Start(t)
+	shop := startExtensions(t, lab)
+	home := testworld.NewHome(t, lab.Config(ConfigOptions{Budget: plenty, Loopback: []string{shop.HTTP},
+		Policy: signsIn}))
+	owner := lab.SVMKey("owner-siwx")
+	lab.SVMFund(owner.Address, "", 500_000)
+	account := lab.SVMDelegate("owner-siwx", home.Solana, "", 1_500)
+	w := StartWallet(t, testworld.Build(t), home)
+	require.Equal(t, "paid", payFor(t, w, shop.HTTP+"/svm").Status)
+	p := payFor(t, w, shop.HTTP+"/svm")
+	require.Equal(t, "free", p.Status, "%+v", p)
+	require.Equal(t, uint64(500), lab.SVMTokenAccount(account).DelegatedAmount)
+}
+
+// The identifier is the payment's own: a process that is killed after the seller settled, before it answered,
+// leaves a payment that the next process shows again under the same one, and gets its answer.
+func TestAPaymentIdentifierOutlivesItsProcess(t *testing.T) {
+	lab := Start(t)
+	shop := startExtensions(t, lab)
+	for _, fault := range []string{"hold", "lose"} {
+		t.Run(fault, func(t *testing.T) {
+			lab := lab.For(t)
+			w, home := funded(t, lab, ConfigOptions{Loopback: []string{shop.HTTP}})
+			before := shop.control(t, `{"`+fault+`":1}`)
+			if fault == "hold" {
+				go func() { _, _ = w.Call(t.Context(), "x402_pay", map[string]any{"url": shop.HTTP + "/plain"}) }()
+				require.Eventually(t, func() bool {
+					return shop.control(t, `{}`).Settled == before.Settled+1
+				}, time.Minute, 20*time.Millisecond)
+				w.Kill()
+				w = StartWallet(t, testworld.Build(t), home)
+			} else {
+				require.NotEmpty(t, payFor(t, w, shop.HTTP+"/plain").Error)
+			}
+			p := payFor(t, w, shop.HTTP+"/plain")
+			require.Contains(t, []string{"paid", "replayed"}, p.Status, "%+v", p)
+			require.JSONEq(t, `{"ok":true,"path":"/plain"}`, p.Content)
+			seen := shop.control(t, `{}`)
+			require.Equal(t, []int{before.Settled + 1, before.Replayed + 1}, []int{seen.Settled, seen.Replayed})
+			ids := seen.IDs[len(before.IDs):]
+			require.Equal(t, []string{p.PaymentID, p.PaymentID}, ids, "both times the payment's own")
+			require.Regexp(t, `^[A-Za-z0-9_-]{16,128}$`, p.PaymentID)
+			require.Equal(t, uint64(999_000), lab.EVMBalance(home.EVM))
+			require.Len(t, lab.EVMSpentNonces(home.EVM), 1)
+		})
+	}
 }

@@ -6,8 +6,8 @@
 //   /member         sells nothing, and asks to sign in
 //   /plain          $0.001 with payment-identifier alone: whoever shows an id again gets the answer of that payment
 //
-// POST control {"lose": n, "tamper": bool, "signIn": bool}: the next n paid answers are cut off after they were settled; the offers' amount is
-// changed after they were signed; false refuses who signs in. It answers with what was seen: {settled, granted, replayed, ids}.
+// POST control {"lose": n, "hold": n, "tamper": bool, "signIn": bool}: the next n paid answers are cut off, or never come, after they were settled;
+// offers are changed after they were signed; false refuses who signs in. It answers with what was seen: {settled, granted, replayed, ids}.
 import { decodePaymentSignatureHeader } from '@x402/core/http';
 import { HTTPFacilitatorClient } from '@x402/core/server';
 import { ExactEvmScheme } from '@x402/evm/exact/server';
@@ -26,7 +26,7 @@ import { answerJson, listen, options, readBody } from '../lib/serve.mjs';
 import { EVM, EVM_ACCOUNTS, SVM } from './world.mjs';
 
 const { facilitator, evmPayTo, svmPayTo } = options();
-const state = { lose: 0, tamper: false, signIn: true };
+const state = { lose: 0, hold: 0, tamper: false, signIn: true };
 const seen = { settled: 0, granted: 0, replayed: 0, ids: [] };
 
 // The origin is part of what is signed, and known once the port is.
@@ -105,6 +105,10 @@ app.use((request, response, next) => {
       if (state.lose > 0) {
         state.lose--;
         return request.socket.destroy();
+      }
+      if (state.hold > 0) {
+        state.hold--;
+        return undefined;
       }
     }
     return end(chunk, ...rest);
