@@ -213,6 +213,9 @@ func (u *ui) verdict(v receipt.Verdict) {
 	} else {
 		u.say("this receipt is not valid")
 	}
+	for _, s := range v.Seller {
+		u.note("%s; it is a claim", safe(s))
+	}
 	for _, b := range v.Beyond {
 		u.note("it does not show %s", safe(b))
 	}

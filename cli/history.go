@@ -157,6 +157,14 @@ func status(state, proof string, falseReceipt bool) string {
 	return state
 }
 
+// attested is what a seller signed, in words; "" where it signed nothing.
+func attested(a *x402.Attested) string {
+	if a == nil {
+		return ""
+	}
+	return safe(a.String())
+}
+
 // signedIn is the state of a sign-in.
 func signedIn(state string) string {
 	if state == string(history.Settled) {
@@ -323,6 +331,7 @@ func (u *ui) payment(out tools.HistoryOut) {
 		{"network", x402.Title(t.Network)},
 		{"asset", out.Asset}, {"paid to", out.PayTo}, {"transaction", t.TransactionSignature},
 		{"settled by", out.Facilitator}, {"nonce", e.Signed.Nonce}, {"signature", e.Signed.Signature},
+		{"seller's offer", attested(e.Offer)}, {"seller's receipt", attested(e.SignedReceipt)},
 		{"note", e.Note},
 	}
 	if t.SignIn {

@@ -2,12 +2,14 @@ package e2e
 
 import (
 	"bytes"
+	"context"
 	"encoding/json"
 	"net/http"
 	"path/filepath"
 	"testing"
 	"time"
 
+	"github.com/modelcontextprotocol/go-sdk/mcp"
 	"github.com/stretchr/testify/require"
 
 	"x402-wallet/e2e/testworld"
@@ -132,6 +134,128 @@ func TestAPaymentIdentifierOutlivesItsProcess(t *testing.T) {
 			require.Regexp(t, `^[A-Za-z0-9_-]{16,128}$`, p.PaymentID)
 			require.Equal(t, uint64(999_000), lab.EVMBalance(home.EVM))
 			require.Len(t, lab.EVMSpentNonces(home.EVM), 1)
+		})
+	}
+}
+
+// attested is an offer or a receipt as x402_history shows it.
+type attested struct {
+	Format, Signer, Why, Payer, Transaction, ResourceURL string
+	Verified                                             bool
+}
+
+// signedBySeller is what the seller signed of a payment.
+func signedBySeller(t *testing.T, w *Wallet, id string) (offer, receipt attested) {
+	t.Helper()
+	r, err := w.Call(t.Context(), "x402_history", map[string]any{"paymentId": id, "evidence": true})
+	require.NoError(t, err)
+	var h struct {
+		Evidence struct{ Offer, SignedReceipt attested }
+	}
+	require.NoError(t, json.Unmarshal(r.Structured, &h), r.Text)
+	return h.Evidence.Offer, h.Evidence.SignedReceipt
+}
+
+// Offers and receipts of the reference server are verified, kept with the payment and shown with who signed
+// them, on both chains and in both forms; and one that was changed is noticed, because its signer changes.
+func TestWhatTheSellerSignsIsEvidence(t *testing.T) {
+	lab := Start(t)
+	shop := startExtensions(t, lab)
+	w, home := funded(t, lab, ConfigOptions{Loopback: []string{shop.HTTP}, Policy: "sign_in = \"refuse\""})
+	for path, signer := range map[string]string{"/jws/evm": shop.DID, "/jws/svm": shop.DID} {
+		p := payFor(t, w, shop.HTTP+path)
+		require.Equal(t, "paid", p.Status, "%+v", p)
+		offer, receipt := signedBySeller(t, w, p.PaymentID)
+		require.Equal(t, attested{Format: "jws", Signer: signer, Verified: true, ResourceURL: shop.HTTP + path}, offer)
+		payer := map[string]string{"/jws/evm": home.EVM, "/jws/svm": home.Solana}[path]
+		require.Equal(t, attested{Format: "jws", Signer: signer, Verified: true, ResourceURL: shop.HTTP + path,
+			Payer: payer}, receipt)
+		require.Empty(t, p.Warning)
+	}
+	p := payFor(t, w, shop.HTTP+"/evm")
+	offer, receipt := signedBySeller(t, w, p.PaymentID)
+	require.Equal(t, []any{"eip712", shop.Signer, true}, []any{offer.Format, offer.Signer, receipt.Verified})
+	require.Contains(t, p.Warning, "at this host it was "+shop.DID[:12], "another one signed before")
+
+	// At another shop, of EIP-712 alone.
+	other := startExtensions(t, lab)
+	w, home = funded(t, lab, ConfigOptions{Loopback: []string{other.HTTP}, Policy: "sign_in = \"refuse\""})
+	for range 2 {
+		p = payFor(t, w, other.HTTP+"/evm")
+		offer, receipt = signedBySeller(t, w, p.PaymentID)
+		require.Equal(t, []any{other.Signer, "", other.Signer, "", ""},
+			[]any{offer.Signer, offer.Why, receipt.Signer, receipt.Why, p.Warning})
+	}
+	other.control(t, `{"tamper":true}`)
+	p = payFor(t, w, other.HTTP+"/evm")
+	require.Equal(t, "paid", p.Status, "it is a claim, and stops nothing")
+	offer, receipt = signedBySeller(t, w, p.PaymentID)
+	require.True(t, offer.Verified)
+	require.NotEqual(t, other.Signer, offer.Signer)
+	require.Contains(t, offer.Why, "it was "+other.Signer+" who signed before")
+	require.Empty(t, receipt.Why)
+	require.Contains(t, p.Warning, "who signed before")
+
+	require.NoError(t, w.Close())
+	bin := testworld.Build(t)
+	out, err := home.Command(t.Context(), bin, "show", p.PaymentID, "--json=false").CombinedOutput()
+	require.NoError(t, err, "%s", out)
+	require.Contains(t, string(out), "signed by "+other.Signer)
+	out, err = home.Command(t.Context(), bin, "history", "verify", "--seals").CombinedOutput()
+	require.NoError(t, err, "%s", out)
+}
+
+// With policy.sign_in as it is by default, the first sign-in at a host asks the person at the client: who
+// says no pays as before, and whose yes is remembered for the host.
+func TestThePersonDecidesOnSigningIn(t *testing.T) {
+	lab := Start(t)
+	shop := startExtensions(t, lab)
+	bin := testworld.Build(t)
+	for _, version := range []string{"2025-11-25", newest} {
+		t.Run(version, func(t *testing.T) {
+			lab := lab.For(t)
+			home := testworld.NewHome(t, lab.Config(ConfigOptions{Budget: plenty, Loopback: []string{shop.HTTP}}))
+			lab.EVMMint(home.EVM, 1_000_000)
+			var asked []string
+			action := ""
+			person := &mcp.ClientOptions{ElicitationHandler: func(_ context.Context,
+				r *mcp.ElicitRequest) (*mcp.ElicitResult, error) {
+				asked = append(asked, r.Params.Message)
+				return &mcp.ElicitResult{Action: action}, nil
+			}}
+			call := func(path string) (a answer) {
+				session, err := mcp.NewClient(&mcp.Implementation{Name: "e2e", Version: "1"}, person).
+					Connect(t.Context(), &mcp.CommandTransport{Command: home.Command(t.Context(), bin, "mcp")},
+						&mcp.ClientSessionOptions{ProtocolVersion: version})
+				require.NoError(t, err)
+				defer session.Close()
+				out, err := session.CallTool(t.Context(), &mcp.CallToolParams{Name: "x402_pay",
+					Arguments: map[string]any{"url": shop.HTTP + path}})
+				require.NoError(t, err)
+				text, err := json.Marshal(out.StructuredContent)
+				require.NoError(t, err)
+				require.NoError(t, json.Unmarshal(text, &a))
+				return a
+			}
+			path, other := "/evm?"+version, "/jws/evm?"+version
+			require.Equal(t, "paid", call(path).Status)
+			require.Empty(t, asked)
+			action = "decline"
+			require.Equal(t, "paid", call(path).Status, "no to signing in is not no to paying")
+			require.Len(t, asked, 1)
+			require.Contains(t, asked[0], "Sign in at")
+			require.Contains(t, asked[0], `the seller writes: "Sign in to read it again"`)
+			require.Equal(t, "paid", call(path).Status)
+			require.Len(t, asked, 1, "nor asked again")
+			require.Equal(t, "paid", call(other).Status)
+			action = "accept"
+			require.Equal(t, "free", call(other).Status)
+			require.Len(t, asked, 2)
+			action = "decline"
+			require.Equal(t, "free", call(other).Status)
+			require.Equal(t, "free", call("/evm").Status, "the host is remembered, and this path was bought")
+			require.Len(t, asked, 2)
+			require.Equal(t, uint64(996_000), lab.EVMBalance(home.EVM))
 		})
 	}
 }

@@ -255,7 +255,7 @@ func (s *Store) Decline(ctx context.Context, id, by string) (Approval, error) {
 	return s.decide(ctx, id, func(t *tx, a *Approval) error {
 		a.Seal = nil
 		a.declined++
-		if a.declined >= maxDeclined {
+		if a.declined >= maxDeclined || a.IsSignIn() { // who does not sign in is served for money
 			a.State = Denied
 		} else if a.State == Approved {
 			a.State = Pending

@@ -64,9 +64,11 @@ func (a Approval) question(said, by string) question {
 }
 
 // again reports whether q is the question that was asked before: for the same thing, and not for
-// half the price or less. Another payee, body, header, network or token makes it no other.
+// half the price or less. Another payee, body, header, network or token makes it no other. A sign-in, which
+// costs nothing, is another question than a payment: a no to one is none to the other.
 func (q question) again(before question) bool {
-	return q.Resource == before.Resource && q.Price > before.Price/2
+	bothFree, bothCost := q.Price == 0 && before.Price == 0, q.Price > 0 && before.Price > 0
+	return q.Resource == before.Resource && (bothFree || (bothCost && q.Price > before.Price/2))
 }
 
 // site is a host without its port: a seller has thousands of them.

@@ -9,6 +9,24 @@ import (
 // one: its amount and price are zero, and it pays nobody. The memory keeps at which hosts the wallet
 // signed in, and of it no payee and no price.
 
+// Earlier returns settled payments for a host that were made before a payment, newest first, and no more than
+// limit.
+func (s *Store) Earlier(ctx context.Context, p Payment, limit int) ([]Payment, error) {
+	return read(ctx, s, func(t *tx) (list []Payment, err error) {
+		q, err := t.search(Filter{URL: "://" + p.Host, Before: p.ID, State: Settled, Limit: 2 * limit})
+		if err != nil || q.empty {
+			return nil, err
+		}
+		found, err := q.page()
+		for _, was := range found {
+			if was.Host == p.Host && !was.IsSignIn() && len(list) < limit {
+				list = append(list, was)
+			}
+		}
+		return list, err
+	})
+}
+
 // maxBought is how many payments are looked through for one of a resource, newest first.
 const maxBought = 50
 

@@ -57,6 +57,7 @@ type Result struct {
 	ApprovedBy           string        `json:"-"`                    // in the history of one payment
 	Budget               *Budgets      `json:"budget,omitempty"`     // where this call bought
 	Repeat               string        `json:"repeat,omitempty"`     // what the very same call does next
+	Warning              string        `json:"warning,omitempty"`    // of what the seller signed (offer-receipt)
 	Next                 x402.Next     `json:"next"`
 
 	Whole history.Content `json:"-"` // what came, as it came: Content is what of it is read
@@ -84,6 +85,9 @@ func (e *Engine) paid(ctx context.Context, p history.Payment, v verdict, a *sell
 			place = ""
 		}
 		r.show(contentOf(a), place)
+	}
+	if r.Warning = e.warning(ctx, p); r.Warning != "" {
+		e.Log.Warn(r.Warning, "payment", p.ID, "host", p.Host)
 	}
 	if v.served {
 		r.Budget, r.Next = e.budgets(ctx), r.readOn()

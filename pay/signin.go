@@ -6,6 +6,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"log/slog"
 	"net/http"
 	"strings"
 	"sync"
@@ -68,7 +69,7 @@ func (e errNoSignIn) Error() string { return e.why }
 func (e *Engine) signIn(ctx, caller context.Context, q intent, found *quote) (r Result, done bool, err error) {
 	offer := found.challenge.SignInOffer()
 	only := found.challenge.AsksSignInOnly()
-	if offer == nil && !only {
+	if (offer == nil || e.Rules.SignIn == budget.RuleRefuse) && !only {
 		return r, false, nil
 	}
 	r, err = e.trySignIn(ctx, caller, q, found, offer)
@@ -83,7 +84,11 @@ func (e *Engine) signIn(ctx, caller context.Context, q intent, found *quote) (r 
 	case x402.HasCode(err, x402.NetworkError), x402.HasCode(err, x402.Timeout): // it may have served
 		return r, false, err
 	}
-	e.Log.Info("did not sign in, and pays as usual", "host", q.host, "why", err)
+	level := slog.LevelInfo
+	if errors.As(err, &not) {
+		level = slog.LevelDebug
+	}
+	e.Log.Log(ctx, level, "did not sign in, and pays as usual", "host", q.host, "why", err)
 	return r, false, nil
 }
 

@@ -673,6 +673,14 @@ func (s *memStore) Bought(ctx context.Context, url, resource string) (history.Pa
 	return one(list, err)
 }
 
+func (s *memStore) Earlier(ctx context.Context, p history.Payment, limit int) ([]history.Payment, error) {
+	list, err := s.list(ctx, func(was *history.Payment) bool {
+		return was.State == history.Settled && was.Host == p.Host && was.Number < p.Number && !was.IsSignIn()
+	})
+	slices.Reverse(list)
+	return list[:min(len(list), limit)], err
+}
+
 func (s *memStore) Expired(ctx context.Context, network string, since time.Time) ([]history.Payment, error) {
 	return s.list(ctx, func(p *history.Payment) bool {
 		return p.State == history.Failed && p.Network == network && !p.Created.Before(since) &&

@@ -739,6 +739,11 @@ func (w *simStore) Bought(ctx context.Context, url, resource string) (history.Pa
 	return p, w.look(ctx, "Bought", err)
 }
 
+func (w *simStore) Earlier(ctx context.Context, p history.Payment, limit int) ([]history.Payment, error) {
+	list, err := w.Store.Earlier(ctx, p, limit)
+	return list, w.look(ctx, "Earlier", err)
+}
+
 func (w *simStore) Expired(ctx context.Context, network string, since time.Time) ([]history.Payment, error) {
 	list, err := w.Store.Expired(ctx, network, since)
 	return list, w.look(ctx, "LetDie", err)

@@ -92,6 +92,8 @@ type Reader interface {
 	Recent(ctx context.Context, limit int) ([]history.Payment, error)
 	// Bought is the newest settled payment for a resource of these URLs (without a query).
 	Bought(ctx context.Context, url, resource string) (history.Payment, error)
+	// Earlier are settled payments for the host of a payment that were made before it, newest first.
+	Earlier(ctx context.Context, p history.Payment, limit int) ([]history.Payment, error)
 	// Expired is what was signed since a time and never settled.
 	Expired(ctx context.Context, network string, since time.Time) ([]history.Payment, error)
 }

@@ -210,7 +210,10 @@ func (s *Server) decide(ctx context.Context, id, action string) error {
 		}
 		return err
 	case "decline":
-		_, err = w.Store.Decline(ctx, id, atClient)
+		a, err := w.Store.Decline(ctx, id, atClient)
+		if err == nil && a.IsSignIn() {
+			return nil // and the call pays
+		}
 		if err != nil && !errors.Is(err, history.ErrDecided) && !errors.Is(err, history.ErrNotFound) {
 			return err
 		}

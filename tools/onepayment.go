@@ -22,10 +22,13 @@ type evidence struct {
 	Signed     x402.Evidence   `json:"signed"`
 	Receipt    json.RawMessage `json:"receipt,omitempty"`
 	ChainProof json.RawMessage `json:"chainProof,omitempty"`
-	Note       string          `json:"note,omitempty"`
-	Removed    string          `json:"contentRemoved,omitempty"` // why its bytes are gone, and what they were
-	Session    string          `json:"session"`
-	Dialect    string          `json:"dialect"`
+	// what the seller signed, with who signed it: claims, whatever the chain says
+	Offer         *x402.Attested `json:"offer,omitempty"`
+	SignedReceipt *x402.Attested `json:"signedReceipt,omitempty"`
+	Note          string         `json:"note,omitempty"`
+	Removed       string         `json:"contentRemoved,omitempty"` // why its bytes are gone, and what they were
+	Session       string         `json:"session"`
+	Dialect       string         `json:"dialect"`
 }
 
 const (
@@ -123,7 +126,8 @@ func (w *Wallet) evidence(ctx context.Context, p history.Payment, removed string
 	if err != nil {
 		return nil, historyFailed(err)
 	}
-	return &evidence{States: states, Signed: p.Evidence, Receipt: receipt(p.Receipt),
+	offer, signed := w.Engine.Attested(ctx, p)
+	return &evidence{Offer: offer, SignedReceipt: signed, States: states, Signed: p.Evidence, Receipt: receipt(p.Receipt),
 		ChainProof: p.ChainProof, Note: p.Note, Removed: removed, Session: p.Session,
 		Dialect: string(p.Dialect)}, nil
 }

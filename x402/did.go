@@ -167,4 +167,3 @@ func keyOfJWK(data []byte) (k jwsKey, err error) {
 func pointP256(x, y []byte) (*ecdsa.PublicKey, error) {
 	return ecdsa.ParseUncompressedPublicKey(elliptic.P256(), append(append([]byte{4}, x...), y...))
 }
-

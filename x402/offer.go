@@ -250,3 +250,24 @@ func (a *Attested) Compare(network, payer, transaction string, urls []string, at
 		a.Why = "it was issued at another time"
 	}
 }
+
+// String says in words who signed, and what is wrong with it.
+func (a Attested) String() string {
+	switch {
+	case !a.Verified:
+		return "not verified: " + a.Why
+	case a.Why != "":
+		return "signed by " + Brief(a.Signer) + ", but " + a.Why
+	}
+	return "signed by " + Brief(a.Signer)
+}
+
+// kept is the one of a challenge's offers that is for an option, as an extension of its own; nil: none.
+func (c *Challenge) kept(r Requirement) json.RawMessage {
+	_, raw := offerIn(c.Extensions[ExtensionOffers], r)
+	if raw == nil {
+		return nil
+	}
+	return members{{key: "info", value: members{{key: "offers",
+		value: slices.Concat([]byte("["), raw, []byte("]"))}}.object()}}.object()
+}

@@ -95,8 +95,12 @@ func EncodePayload(c *Challenge, r Requirement, payload json.RawMessage, ext map
 		}.object(), nil
 	}
 	var encoded json.RawMessage
-	for _, echo := range []echo{echoAll, echoInfo, echoOurs} {
-		encoded = encodeV2(c, r, payload, extensions(c.Extensions, ext, echo))
+	for _, echo := range []echo{echoAll, echoInfo, echoOffer, echoOurs} {
+		declared, ours := c.Extensions, ext
+		if echo == echoOffer {
+			declared, ours = c.withOffer(r, ext)
+		}
+		encoded = encodeV2(c, r, payload, extensions(declared, ours, min(echo, echoOurs)))
 		if c.Dialect.MCP() || base64.StdEncoding.EncodedLen(len(encoded)) <= maxEcho {
 			break
 		}
@@ -154,10 +158,25 @@ func isComplete(r Requirement) bool {
 type echo int
 
 const (
-	echoAll  echo = iota
-	echoInfo      // info alone, without schema
-	echoOurs      // only the extensions that we add to
+	echoAll   echo = iota
+	echoInfo       // info alone, without schema
+	echoOurs       // only the extensions that we add to
+	echoOffer      // those, and the seller's signed offer for the option that is paid: it is evidence
 )
+
+// withOffer are the extensions of echoOffer, in which the offer counts as ours.
+func (c *Challenge) withOffer(r Requirement, ours map[string]json.RawMessage) (declared,
+	all map[string]json.RawMessage) {
+	declared, all = maps.Clone(c.Extensions), maps.Clone(ours)
+	delete(declared, ExtensionOffers)
+	if offer := c.kept(r); offer != nil {
+		if all == nil {
+			all = map[string]json.RawMessage{}
+		}
+		all[ExtensionOffers] = offer
+	}
+	return declared, all
+}
 
 // extensions is the payload's extensions; nil when there is nothing to say.
 func extensions(declared, ours map[string]json.RawMessage, how echo) json.RawMessage {

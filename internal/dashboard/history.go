@@ -213,6 +213,8 @@ func payment(l *look) (frame, error) {
 		{"Settled by", p.Facilitator}, {"Nonce", e.Nonce}, {"Signature", e.Signature},
 		{"Fee payer", e.FeePayer}, {"Can be settled until about", expires}, {"Session", p.Session},
 		{"Protocol", string(p.Dialect)}, {"Asked for as", p.IdempotencyKey}, {"Note", p.Note},
+		{"The seller's signed offer", attested(all.Evidence.Offer)},
+		{"The seller's signed receipt, a claim", attested(all.Evidence.SignedReceipt)},
 	} {
 		if fact[1] != "" {
 			v.Facts = append(v.Facts, fact)
@@ -238,6 +240,14 @@ func payment(l *look) (frame, error) {
 	_, err = receipt.Of(p, nil, l.wallet.Engine.Assets, l.o.Now())
 	v.Receipt = err == nil
 	return frame{Template: "payment", Title: "Payment " + p.ID, Here: "history", Page: v}, nil
+}
+
+// attested is what a seller signed, in words; "" where it signed nothing.
+func attested(a *x402.Attested) string {
+	if a == nil {
+		return ""
+	}
+	return a.String()
 }
 
 // pretty indents JSON; what is none stays as it is.

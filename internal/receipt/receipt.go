@@ -150,6 +150,8 @@ type Verdict struct {
 	Payment Payment  `json:"payment"`
 	Checks  []Check  `json:"checks"`
 	Beyond  []string `json:"beyond"` // what it cannot show by itself
+	// what the seller signed of it (offer-receipt), and who that was: claims, on which nothing here rests
+	Seller []string `json:"seller,omitempty"`
 }
 
 // examined is a receipt that is checked.
@@ -233,6 +235,7 @@ func Verify(text []byte, builtin *x402.Registry) (Verdict, error) {
 				": only the chain says that")
 		}
 	}
+	v.Seller = r.attested()
 	if !r.known {
 		v.Beyond = append(v.Beyond, "what the token is: it is not one that this program knows by itself")
 	}

@@ -77,7 +77,7 @@ const svm = { scheme: 'exact', network: SVM.network, payTo: svmPayTo, price: '$0
 const identified = { 'payment-identifier': declarePaymentIdentifierExtension(true) };
 const sells = (accepts) => ({
   description: 'weather', mimeType: 'application/json', accepts,
-  extensions: { ...declareSIWxExtension({ statement: 'Sign in to read it again' }), ...declareOfferReceiptExtension({ includeTxHash: true }), ...identified },
+  extensions: { ...declareSIWxExtension({ statement: 'Sign in to read it again' }), ...declareOfferReceiptExtension(), ...identified },
 });
 
 app = express();
