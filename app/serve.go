@@ -75,7 +75,8 @@ func (a *app) HoldKeys(ctx context.Context, passphrase wallet.Passphrase,
 	onEVM, onSolana := agent.Signers(keys, nil)
 	guard := a.Guard(h.store, h.rules, keys)
 	server := &agent.Server{
-		EVM: onEVM, Solana: onSolana, SignIn: keys.SignIn, Locked: keys.Locked, Lock: keys.Lock, Store: h.store, Started: started,
+		EVM: onEVM, Solana: onSolana, SignIn: keys.SignIn, Locked: keys.Locked, Lock: keys.Lock,
+		Store: h.store, Started: started,
 		Now: time.Now, Log: a.log, Guard: guard, Recorder: a.recorder(guard, agent.Rules{}),
 		Rules: func(ctx context.Context) (agent.Rules, error) { return a.sealedRules(ctx, h.store, keys) },
 	}

@@ -92,7 +92,7 @@ func (r Rules) unusual(a Ask, known PayeeHistory) (reasons []reason, err error) 
 	return reasons, nil
 }
 
-// signIn is unusual of a sign-in: nobody is paid, and whoever is signed in to learns that this wallet is there.
+// signIn is unusual of a sign-in: nobody is paid, and the site learns that this wallet is there.
 func (r Rules) signIn(a Ask, known bool) (reasons []reason, err error) {
 	switch {
 	case r.SignIn == RuleRefuse:

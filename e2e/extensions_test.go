@@ -80,7 +80,7 @@ func TestSignsInForWhatItBought(t *testing.T) {
 
 	shop.control(t, `{"signIn":false}`)
 	p = payFor(t, w, shop.HTTP+"/evm")
-	require.Equal(t, "paid", p.Status, "asked for payment in spite of the sign-in, it pays in the same call: %+v", p)
+	require.Equal(t, "paid", p.Status, "asked for payment all the same, it pays in the same call: %+v", p)
 	shop.control(t, `{"signIn":true}`)
 	require.NoError(t, w.Close())
 	out, err := home.Command(t.Context(), testworld.Build(t), "history", "verify", "--seals").CombinedOutput()
@@ -115,7 +115,8 @@ func TestAPaymentIdentifierOutlivesItsProcess(t *testing.T) {
 			w, home := funded(t, lab, ConfigOptions{Loopback: []string{shop.HTTP}})
 			before := shop.control(t, `{"`+fault+`":1}`)
 			if fault == "hold" {
-				go func() { _, _ = w.Call(t.Context(), "x402_pay", map[string]any{"url": shop.HTTP + "/plain"}) }()
+				args := map[string]any{"url": shop.HTTP + "/plain"}
+				go func() { _, _ = w.Call(t.Context(), "x402_pay", args) }()
 				require.Eventually(t, func() bool {
 					return shop.control(t, `{}`).Settled == before.Settled+1
 				}, time.Minute, 20*time.Millisecond)
@@ -128,7 +129,7 @@ func TestAPaymentIdentifierOutlivesItsProcess(t *testing.T) {
 			require.Contains(t, []string{"paid", "replayed"}, p.Status, "%+v", p)
 			require.JSONEq(t, `{"ok":true,"path":"/plain"}`, p.Content)
 			seen := shop.control(t, `{}`)
-			require.Equal(t, []int{before.Settled + 1, before.Replayed + 1}, []int{seen.Settled, seen.Replayed})
+			require.Equal(t, []int{1, 1}, []int{seen.Settled - before.Settled, seen.Replayed - before.Replayed})
 			ids := seen.IDs[len(before.IDs):]
 			require.Equal(t, []string{p.PaymentID, p.PaymentID}, ids, "both times the payment's own")
 			require.Regexp(t, `^[A-Za-z0-9_-]{16,128}$`, p.PaymentID)
@@ -166,10 +167,10 @@ func TestWhatTheSellerSignsIsEvidence(t *testing.T) {
 		p := payFor(t, w, shop.HTTP+path)
 		require.Equal(t, "paid", p.Status, "%+v", p)
 		offer, receipt := signedBySeller(t, w, p.PaymentID)
-		require.Equal(t, attested{Format: "jws", Signer: signer, Verified: true, ResourceURL: shop.HTTP + path}, offer)
-		payer := map[string]string{"/jws/evm": home.EVM, "/jws/svm": home.Solana}[path]
-		require.Equal(t, attested{Format: "jws", Signer: signer, Verified: true, ResourceURL: shop.HTTP + path,
-			Payer: payer}, receipt)
+		want := attested{Format: "jws", Signer: signer, Verified: true, ResourceURL: shop.HTTP + path}
+		require.Equal(t, want, offer)
+		want.Payer = map[string]string{"/jws/evm": home.EVM, "/jws/svm": home.Solana}[path]
+		require.Equal(t, want, receipt)
 		require.Empty(t, p.Warning)
 	}
 	p := payFor(t, w, shop.HTTP+"/evm")
@@ -214,7 +215,8 @@ func TestThePersonDecidesOnSigningIn(t *testing.T) {
 	for _, version := range []string{"2025-11-25", newest} {
 		t.Run(version, func(t *testing.T) {
 			lab := lab.For(t)
-			home := testworld.NewHome(t, lab.Config(ConfigOptions{Budget: plenty, Loopback: []string{shop.HTTP}}))
+			options := ConfigOptions{Budget: plenty, Loopback: []string{shop.HTTP}}
+			home := testworld.NewHome(t, lab.Config(options))
 			lab.EVMMint(home.EVM, 1_000_000)
 			var asked []string
 			action := ""
@@ -224,8 +226,9 @@ func TestThePersonDecidesOnSigningIn(t *testing.T) {
 				return &mcp.ElicitResult{Action: action}, nil
 			}}
 			call := func(path string) (a answer) {
+				cmd := home.Command(t.Context(), bin, "mcp")
 				session, err := mcp.NewClient(&mcp.Implementation{Name: "e2e", Version: "1"}, person).
-					Connect(t.Context(), &mcp.CommandTransport{Command: home.Command(t.Context(), bin, "mcp")},
+					Connect(t.Context(), &mcp.CommandTransport{Command: cmd},
 						&mcp.ClientSessionOptions{ProtocolVersion: version})
 				require.NoError(t, err)
 				defer session.Close()

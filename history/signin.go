@@ -19,7 +19,7 @@ func (s *Store) Earlier(ctx context.Context, p Payment, limit int) ([]Payment, e
 		}
 		found, err := q.page()
 		for _, was := range found {
-			if was.Host == p.Host && !was.IsSignIn() && len(list) < limit {
+			if was.Host == p.Host && !was.IsSignIn() && !was.IsPull() && len(list) < limit {
 				list = append(list, was)
 			}
 		}
@@ -43,7 +43,7 @@ func (s *Store) Bought(ctx context.Context, url, resource string) (Payment, erro
 			list, err = q.page()
 		}
 		for _, p := range list {
-			if !p.IsSignIn() && p.Resource() == resource && strings.HasPrefix(p.URL, url) {
+			if !p.IsSignIn() && !p.IsPull() && p.Resource() == resource && strings.HasPrefix(p.URL, url) {
 				return p, nil
 			}
 		}

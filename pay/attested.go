@@ -13,11 +13,11 @@ import (
 // Both are kept with the payment, in what was sent and in what came back, and are read out of there. They are
 // claims: the state and the proof of a payment never follow from them.
 
-// signersBefore is among how many earlier payments for a host its signers are looked for.
-const signersBefore = 20
+// maxEarlier is among how many earlier payments for a host its signers are looked for.
+const maxEarlier = 20
 
-// Attested is what the seller signed of a payment, each nil where there is none. Why of each says what is wrong
-// with it, as far as the payment and what was paid at that host before can tell.
+// Attested is what the seller signed of a payment, each nil where there is none. Why of each says what is
+// wrong with it, as far as the payment and what was paid at that host before can tell.
 func (e *Engine) Attested(ctx context.Context, p history.Payment) (offer, receipt *x402.Attested) {
 	offer, receipt = signedBy(p)
 	if receipt != nil {
@@ -30,29 +30,34 @@ func (e *Engine) Attested(ctx context.Context, p history.Payment) (offer, receip
 	if (offer == nil || !offer.Verified) && (receipt == nil || !receipt.Verified) {
 		return offer, receipt
 	}
-	earlier, err := e.Store.Earlier(ctx, p, signersBefore)
-	if err != nil {
-		e.Log.Warn("read who signed for a seller before", "payment", p.ID, "err", err)
-	}
-	var before []string
-	for _, was := range earlier {
-		for _, a := range nonNil(signedBy(was)) {
-			if a.Verified {
-				before = append(before, a.Signer)
-			}
-		}
-	}
+	before := e.signersBefore(ctx, p)
 	for _, a := range nonNil(offer, receipt) {
-		isNew := len(before) > 0 && !slices.Contains(before, a.Signer)
-		if a.Verified && a.Why == "" && isNew {
+		if isGood(a) && len(before) > 0 && !slices.Contains(before, a.Signer) {
 			a.Why = "at this host it was " + x402.Brief(before[0]) + " who signed before"
 		}
 	}
-	isGood := func(a *x402.Attested) bool { return a != nil && a.Verified && a.Why == "" }
 	if isGood(offer) && isGood(receipt) && receipt.Signer != offer.Signer {
 		receipt.Why = "the offer was signed by another one"
 	}
 	return offer, receipt
+}
+
+func isGood(a *x402.Attested) bool { return a != nil && a.Verified && a.Why == "" }
+
+// signersBefore are who signed for a payment's host before, the last one first.
+func (e *Engine) signersBefore(ctx context.Context, p history.Payment) (signers []string) {
+	earlier, err := e.Store.Earlier(ctx, p, maxEarlier)
+	if err != nil {
+		e.Log.Warn("read who signed for a seller before", "payment", p.ID, "err", err)
+	}
+	for _, was := range earlier {
+		for _, a := range nonNil(signedBy(was)) {
+			if a.Verified {
+				signers = append(signers, a.Signer)
+			}
+		}
+	}
+	return signers
 }
 
 // signedBy reads both out of a payment. Most have neither, and are not read for it.

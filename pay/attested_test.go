@@ -26,15 +26,18 @@ func (s *attestingSeller) Ask(ctx context.Context, r seller.Request) (*seller.An
 	return a, err
 }
 
-func (s *attestingSeller) Present(ctx context.Context, r seller.Request, with x402.Attachment) (*seller.Answer,
-	error) {
+func (s *attestingSeller) Present(ctx context.Context, r seller.Request,
+	with x402.Attachment) (*seller.Answer, error) {
 	a, err := s.scriptedSeller.Present(ctx, r, with)
 	if err == nil && a.Settlement != nil && s.receipt != nil {
-		a.Settlement.Raw = json.RawMessage(`{"success":true,"extensions":{"offer-receipt":{"info":{"receipt":` +
-			string(s.receipt) + `}}}}`)
+		a.Settlement.Raw = json.RawMessage(`{"success":true,"extensions":{"offer-receipt":{"info":` +
+			`{"receipt":` + string(s.receipt) + `}}}}`)
 	}
 	return a, err
 }
+
+// attester signed them.
+const attester = "0x3C44CdDdB6a900fa2b585dd299e03d12FA4293BC"
 
 // signedObjects are the reference's, by name.
 func signedObjects(t *testing.T) map[string]json.RawMessage {
@@ -69,12 +72,12 @@ func TestWhatSellersSignIsComparedWithWhoSignedBefore(t *testing.T) {
 	warning, offer, receipt := buy()
 	require.Empty(t, warning)
 	require.Nil(t, receipt)
-	require.Equal(t, []any{true, "0x3C44CdDdB6a900fa2b585dd299e03d12FA4293BC"}, []any{offer.Verified, offer.Signer})
+	require.Equal(t, []any{true, attester}, []any{offer.Verified, offer.Signer})
 
 	changed := strings.Replace(string(shop.offer), "1740672149", "1840672149", 1)
 	shop.offer = json.RawMessage(changed)
 	warning, offer, _ = buy()
-	require.Contains(t, warning, "but at this host it was 0x3C44CdDdB6a900fa2b585dd299e03d12FA4293BC who signed before")
+	require.Contains(t, warning, "but at this host it was "+attester+" who signed before")
 	require.True(t, offer.Verified, "EIP-712 never fails")
 
 	shop.offer = json.RawMessage(strings.Replace(string(objects["offer_eip712"]), `"10000"`, `"20000"`, 1))
@@ -86,7 +89,7 @@ func TestWhatSellersSignIsComparedWithWhoSignedBefore(t *testing.T) {
 	shop.offer, shop.receipt = objects["offer_eip712"], objects["receipt_eip712"]
 	warning, offer, receipt = buy()
 	require.Empty(t, offer.Why)
-	require.Contains(t, warning, "the seller's signed receipt is signed by 0x3C44", "it is of another payment")
+	require.Contains(t, warning, "the seller's signed receipt is signed by "+attester)
 	require.Equal(t, "it is for another payer", receipt.Why)
 }
 
@@ -96,13 +99,14 @@ func TestAnOfferIsKeptInAPaymentThatIsTooLong(t *testing.T) {
 	b := newBench(t, "10000", honest)
 	long := json.RawMessage(strings.Replace(string(objects["offer_eip712"]), "https://api.example.com/",
 		"https://api.example.com/"+strings.Repeat("a", 6000), 1))
+	dearer := strings.Replace(string(long), `"10000"`, `"20000"`, 1)
 	b.Transport = &attestingSeller{scriptedSeller: b.seller,
-		offer: json.RawMessage(strings.Replace(string(long), `"10000"`, `"20000"`, 1) + "," + string(objects["offer_eip712"]))}
+		offer: json.RawMessage(dearer + "," + string(objects["offer_eip712"]))}
 	r, err := b.Pay(t.Context(), get(testURL))
 	require.NoError(t, err)
 	p, err := b.store.Payment(t.Context(), r.PaymentID)
 	require.NoError(t, err)
 	require.Less(t, len(p.Payload), 6000)
 	offer, _ := b.Attested(t.Context(), p)
-	require.Equal(t, "signed by 0x3C44CdDdB6a900fa2b585dd299e03d12FA4293BC", offer.String())
+	require.Equal(t, "signed by "+attester, offer.String())
 }

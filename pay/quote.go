@@ -216,8 +216,8 @@ func (e *Engine) candidates(options []option) []int {
 // reason in the details.
 func refusal(c *x402.Challenge, options []option) error {
 	if c.AsksSignInOnly() {
-		return x402.SignInRefused("there is nothing to pay for").WithHint("x402_pay signs in, as far as the " +
-			"owner's rules let it (policy.sign_in)")
+		return x402.SignInRefused("there is nothing to pay for").
+			WithHint("x402_pay signs in, as far as the owner's rules let it (policy.sign_in)")
 	}
 	best, reasons := farthest(options), reasonsOf(c, options)
 	e := x402.Errorf(x402.InvalidRequirement, "none of the seller's %d options can be paid", len(reasons))
@@ -355,7 +355,7 @@ func (e *Engine) weigh(ctx context.Context, q intent, found *quote, chain reader
 		}
 		return out
 	}
-	out.PaymentRequired, out.Next = true, x402.Next{Do: x402.Done}
+	out.PaymentRequired, out.Next = !found.challenge.AsksSignInOnly(), x402.Next{Do: x402.Done}
 	options := e.judge(found, q)
 	for _, i := range e.candidates(options) {
 		if err := e.wouldPass(ctx, q, options[i], chain); err != nil {

@@ -120,7 +120,8 @@ func (e *Engine) reconcileOne(ctx context.Context, p history.Payment) history.Pa
 		return p
 	}
 	if p.IsSignIn() {
-		return e.endSignIn(ctx, p, history.Outcome{Note: "its process ended: whether the seller got it is not known"})
+		const note = "its process ended: whether the seller got it is not known"
+		return e.endSignIn(ctx, p, history.Outcome{Note: note})
 	}
 	return e.askChain(ctx, p)
 }

@@ -57,7 +57,7 @@ type Result struct {
 	ApprovedBy           string        `json:"-"`                    // in the history of one payment
 	Budget               *Budgets      `json:"budget,omitempty"`     // where this call bought
 	Repeat               string        `json:"repeat,omitempty"`     // what the very same call does next
-	Warning              string        `json:"warning,omitempty"`    // of what the seller signed (offer-receipt)
+	Warning              string        `json:"warning,omitempty"`    // of what the seller signed
 	Next                 x402.Next     `json:"next"`
 
 	Whole history.Content `json:"-"` // what came, as it came: Content is what of it is read

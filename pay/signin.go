@@ -66,7 +66,8 @@ func (e errNoSignIn) Error() string { return e.why }
 // signIn signs in where the challenge asks for it and it may help. done is false where the call goes on and
 // pays. Its error is a refusal that stands in the way of the whole call: a person has to decide first, or
 // there is nothing to pay for.
-func (e *Engine) signIn(ctx, caller context.Context, q intent, found *quote) (r Result, done bool, err error) {
+func (e *Engine) signIn(ctx, caller context.Context, q intent, found *quote) (r Result, done bool,
+	err error) {
 	offer := found.challenge.SignInOffer()
 	only := found.challenge.AsksSignInOnly()
 	if (offer == nil || e.Rules.SignIn == budget.RuleRefuse) && !only {
@@ -265,7 +266,8 @@ func (e *Engine) showSignIn(ctx context.Context, q intent, p history.Payment) (r
 func (e *Engine) signedIn(ctx context.Context, p history.Payment, a *seller.Answer) Result {
 	r := Result{Status: StatusFree, PaymentID: p.ID, Network: p.Network}
 	place := p.ID
-	if err := e.Store.Deliver(ctx, p.ID); err != nil { // else what it got would be kept for a call that never comes
+	// else what it got would be kept for a call that never comes
+	if err := e.Store.Deliver(ctx, p.ID); err != nil {
 		e.Log.Warn("note that the answer to a sign-in was delivered", "payment", p.ID, "err", err)
 		place = ""
 	}

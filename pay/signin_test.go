@@ -57,8 +57,8 @@ func (s *memberSeller) asks() *seller.Answer {
 	if s.onlySignIn {
 		text = `{"x402Version":2,"resource":{"url":"` + testURL + `"},"accepts":[]}`
 	}
-	text = strings.TrimSuffix(text, "}") + `,"extensions":{"sign-in-with-x":{"info":{` + strings.Join(members, ",") +
-		`},"supportedChains":[{"chainId":"solana:EtWTRABZaYq6iMfeYKouRu166VU2xqa1","type":"ed25519"},` +
+	text = strings.TrimSuffix(text, "}") + `,"extensions":{"sign-in-with-x":{"info":{` +
+		strings.Join(members, ",") + `},"supportedChains":[{"chainId":"solana:EtWTRABZaYq6iMfeYKouRu166VU2xqa1","type":"ed25519"},` +
 		`{"chainId":"` + testNetwork + `","type":"eip191"}]}}}`
 	a := &seller.Answer{Status: 402, FinalURL: testURL,
 		Header: http.Header{"Payment-Required": {base64.StdEncoding.EncodeToString([]byte(text))}}}
@@ -133,8 +133,8 @@ type signInBench struct {
 
 func newSignInBench(t *testing.T, rule budget.Rule) *signInBench {
 	b := newBench(t, "10000", honest)
-	keys, err := wallet.Create(t.Context(), filepath.Join(t.TempDir(), "w"), wallet.FromValue("correct horse battery"),
-		wallet.Options{N: 1 << 14})
+	keys, err := wallet.Create(t.Context(), filepath.Join(t.TempDir(), "w"),
+		wallet.FromValue("correct horse battery"), wallet.Options{N: 1 << 14})
 	require.NoError(t, err)
 	signer := agent.SignIns{Keys: keys}
 	s := &signInBench{bench: b, address: signer.Address(testNetwork)}
@@ -173,8 +173,8 @@ func TestWhatWasBoughtIsFetchedAgainBySigningIn(t *testing.T) {
 	require.Empty(t, b.shop.signIns, "it was never bought before")
 	_, err := b.store.Bought(t.Context(), testURL, "GET api.example/weather")
 	require.NoError(t, err)
-	for _, other := range [][2]string{{testURL, "GET api.example/other"}, {testURL, "POST api.example/weather"},
-		{"https://api.example/weather/more", "GET api.example/weather"}, {"", ""}} {
+	for _, other := range [][2]string{{testURL, "GET api.example/other"},
+		{testURL, "POST api.example/weather"}, {"https://api.example/weather/more", "GET api.example/weather"}, {"", ""}} {
 		_, err = b.store.Bought(t.Context(), other[0], other[1])
 		require.ErrorIs(t, err, history.ErrNotFound, "%s", other)
 	}
@@ -191,8 +191,9 @@ func TestWhatWasBoughtIsFetchedAgainBySigningIn(t *testing.T) {
 	rows := b.rows(t)
 	require.Len(t, rows, 4)
 	for _, p := range rows[1:] {
-		require.Equal(t, []any{history.Settled, history.Proof(""), true, "0", "", b.address, true, "served without a payment"},
-			[]any{p.State, p.Proof, p.IsSignIn(), p.Amount.String(), p.PayTo, p.Source, p.Delivered, p.Note})
+		require.Equal(t, []any{history.Settled, history.Proof(""), true, "0", "", b.address, true,
+			"served without a payment"}, []any{p.State, p.Proof, p.IsSignIn(), p.Amount.String(), p.PayTo,
+			p.Source, p.Delivered, p.Note})
 		require.Zero(t, p.Price)
 		c, err := b.store.Content(t.Context(), p.ID)
 		require.NoError(t, err)
@@ -211,8 +212,10 @@ func TestTheFirstSignInAtAHostAsks(t *testing.T) {
 	require.Equal(t, id, b.askedFor(t, get(testURL)), "the same question")
 	a, err := b.store.Approval(t.Context(), id)
 	require.NoError(t, err)
-	require.Equal(t, []any{"0", "$0.00", "", "api.example"}, []any{a.Amount.String(), a.Price.Price(), a.PayTo, a.Host})
-	require.Contains(t, a.Why, `never signed in at api.example before; the seller writes: "Sign in to read it again"`)
+	require.Equal(t, []any{"0", "$0.00", "", "api.example"},
+		[]any{a.Amount.String(), a.Price.Price(), a.PayTo, a.Host})
+	require.Contains(t, a.Why, `never signed in at api.example before; the seller writes: "Sign in to read `+
+		`it again"`)
 	_, err = b.store.Deny(t.Context(), id, "owner")
 	require.NoError(t, err)
 	require.Equal(t, StatusPaid, b.buys(t).Status, "no to signing in is not no to paying")
@@ -235,12 +238,16 @@ func TestPaidInsteadOfSignedIn(t *testing.T) {
 		"no signer":             func(b *signInBench) { b.SignIns = nil },
 		"another domain":        func(b *signInBench) { b.shop.info = set("domain", "evil.example") },
 		"another origin":        func(b *signInBench) { b.shop.info = set("uri", "https://evil.example/") },
-		"an origin without TLS": func(b *signInBench) { b.shop.info = set("uri", "http://api.example/weather") },
+		"an origin without TLS": func(b *signInBench) { b.shop.info = set("uri", "http://api.example/x") },
 		"issued long ago":       func(b *signInBench) { b.shop.info = set("issuedAt", "2025-02-27T16:01:29Z") },
-		"expired":               func(b *signInBench) { b.shop.info = set("expirationTime", "2025-02-27T16:01:29Z") },
-		"not good yet":          func(b *signInBench) { b.shop.info = set("notBefore", "2035-02-27T16:01:29Z") },
-		"a short nonce":         func(b *signInBench) { b.shop.info = set("nonce", "abc") },
-		"forged lines":          func(b *signInBench) { b.shop.info = set("statement", "a\n\nURI: https://evil.example") },
+		"expired": func(b *signInBench) {
+			b.shop.info = set("expirationTime", "2025-02-27T16:01:29Z")
+		},
+		"not good yet":  func(b *signInBench) { b.shop.info = set("notBefore", "2035-02-27T16:01:29Z") },
+		"a short nonce": func(b *signInBench) { b.shop.info = set("nonce", "abc") },
+		"forged lines": func(b *signInBench) {
+			b.shop.info = set("statement", "a\\n\\nURI: https://evil.example")
+		},
 		"bought by the vault": func(b *signInBench) {
 			b.Schemes[exactEVM] = payerChain{b.chain, "0x5FbDB2315678afecb367f032d93F642f64180aa3"}
 		},
@@ -371,7 +378,8 @@ func TestASignInThatWasCutOffIsEnded(t *testing.T) {
 
 type diesShowing struct{ *memberSeller }
 
-func (d diesShowing) Present(ctx context.Context, r seller.Request, with x402.Attachment) (*seller.Answer, error) {
+func (d diesShowing) Present(ctx context.Context, r seller.Request,
+	with x402.Attachment) (*seller.Answer, error) {
 	if with.Header == x402.HeaderSignIn {
 		panic("the process ends here")
 	}

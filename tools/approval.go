@@ -264,8 +264,8 @@ func (s *Server) question(ctx context.Context, id string) (*mcp.ElicitParams, er
 		}
 	}
 	if a.IsSignIn() {
-		return form(fmt.Sprintf("Sign in at %s with the wallet? It costs nothing, and you are asked once for "+
-			"this host.", x402.Quote(a.Host)), fmt.Sprintf("For: %s %s", a.Method, x402.Quote(a.URL)),
+		return form(fmt.Sprintf("Sign in at %s with the wallet? It costs nothing, and you are asked once "+
+			"for this host.", x402.Quote(a.Host)), fmt.Sprintf("For: %s %s", a.Method, x402.Quote(a.URL)),
 			"You are asked because "+a.Why+".", "Declined, what it sells is paid for."), nil
 	}
 	text := []string{

@@ -26,9 +26,10 @@ type evidence struct {
 	Offer         *x402.Attested `json:"offer,omitempty"`
 	SignedReceipt *x402.Attested `json:"signedReceipt,omitempty"`
 	Note          string         `json:"note,omitempty"`
-	Removed       string         `json:"contentRemoved,omitempty"` // why its bytes are gone, and what they were
-	Session       string         `json:"session"`
-	Dialect       string         `json:"dialect"`
+	// why its content's bytes are gone, and what they were
+	Removed string `json:"contentRemoved,omitempty"`
+	Session string `json:"session"`
+	Dialect string `json:"dialect"`
 }
 
 const (
@@ -127,7 +128,8 @@ func (w *Wallet) evidence(ctx context.Context, p history.Payment, removed string
 		return nil, historyFailed(err)
 	}
 	offer, signed := w.Engine.Attested(ctx, p)
-	return &evidence{Offer: offer, SignedReceipt: signed, States: states, Signed: p.Evidence, Receipt: receipt(p.Receipt),
+	return &evidence{Offer: offer, SignedReceipt: signed, States: states, Signed: p.Evidence,
+		Receipt:    receipt(p.Receipt),
 		ChainProof: p.ChainProof, Note: p.Note, Removed: removed, Session: p.Session,
 		Dialect: string(p.Dialect)}, nil
 }

@@ -34,7 +34,7 @@ func TestSignIn(t *testing.T) {
 	require.NoError(t, err)
 	require.Len(t, sig, 65)
 	sig[64] -= 27
-	digest := crypto.Keccak256([]byte(fmt.Sprintf("\x19Ethereum Signed Message:\n%d", len(text))), []byte(text))
+	digest := crypto.Keccak256([]byte(fmt.Sprintf("\x19Ethereum Signed Message:\n%d%s", len(text), text)))
 	key, err := crypto.SigToPub(digest, sig)
 	require.NoError(t, err)
 	require.Equal(t, goldenEVM, crypto.PubkeyToAddress(*key).Hex())
@@ -49,8 +49,8 @@ func TestSignIn(t *testing.T) {
 func TestSignInRefused(t *testing.T) {
 	good := signInText("Ethereum", goldenEVM, "8453")
 	full := strings.Replace(good, "\n\n\n", "\n\nWelcome, dear buyer!\n\n", 1) +
-		"\nExpiration Time: " + kindsNow.Add(time.Hour).UTC().Format(time.RFC3339) + "\nNot Before: 2025-02-27T16:00:00Z" +
-		"\nRequest ID: r-1\nResources:\n- https://api.example.com/a\n- https://api.example.com/b"
+		"\nExpiration Time: " + kindsNow.Add(time.Hour).UTC().Format(time.RFC3339) +
+		"\nNot Before: 2025-02-27T16:00:00Z\nRequest ID: r-1\nResources:\n- https://api.example.com/a\n- https://api.example.com/b"
 	replace := func(from, to string) string {
 		changed := strings.Replace(full, from, to, 1)
 		require.NotEqual(t, full, changed, from)
@@ -70,9 +70,9 @@ func TestSignInRefused(t *testing.T) {
 		"in small letters":          replace(goldenEVM, strings.ToLower(goldenEVM)),
 		"the other kind's account":  replace("Ethereum", "Solana"),
 		"a URI at another site":     replace("https://api.example.com/data", "https://evil.example/data"),
-		"a URI that begins alike":   replace("https://api.example.com/data", "https://api.example.com.evil.example"),
-		"a user in the URI":         replace("https://api.example.com/data", "https://api.example.com@evil.example"),
-		"a port in the URI":         replace("https://api.example.com/data", "https://api.example.com:99/data"),
+		"a URI that begins alike":   replace("https://api.example.com/data", "https://api.example.com.b.example"),
+		"a user in the URI":         replace("https://api.example.com/data", "https://api.example.com@b.example"),
+		"a port in the URI":         replace("https://api.example.com/data", "https://api.example.com:99"),
 		"another scheme":            replace("https://", "ftp://"),
 		"a site with a path":        replace("api.example.com wants", "api.example.com/x wants"),
 		"version 2":                 replace("Version: 1", "Version: 2"),

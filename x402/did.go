@@ -14,8 +14,8 @@ import (
 	decred "github.com/decred/dcrd/dcrec/secp256k1/v4/ecdsa"
 )
 
-// JSON Web Signatures (RFC 7515) by keys that a DID carries in itself: did:key and did:jwk. A did:web is a key
-// at a host that the signer names, and is not fetched.
+// JSON Web Signatures (RFC 7515) by keys that a DID carries in itself: did:key and did:jwk. A did:web is a
+// key at a host that the signer names, and is not fetched.
 
 // maxJWS bounds a signature with its payload, in bytes: an offer's has under 1 KiB.
 const maxJWS = 8 << 10

@@ -83,7 +83,9 @@ func attestation(raw json.RawMessage, hash func(claims) [32]byte) (a Attested, e
 		return a, errors.New("its format is neither jws nor eip712")
 	}
 	var c claims
-	if DecodeStrict(payload, MaxHeader, &c) != nil || c.Version != 1 || c.ValidUntil > 1<<53 || c.IssuedAt > 1<<53 {
+	const most = 1 << 53 // what JavaScript can say
+	isReadable := DecodeStrict(payload, MaxHeader, &c) == nil && c.Version == 1
+	if !isReadable || c.ValidUntil > most || c.IssuedAt > most {
 		return a, errors.New("what is signed cannot be read")
 	}
 	if said.Format == "eip712" {
@@ -233,7 +235,9 @@ const receiptSkew = time.Hour
 // Compare notes in Why, of a verified receipt, what it says otherwise than the payment: its network, payer,
 // transaction ("": not known), one of these URLs, and when it was made.
 func (a *Attested) Compare(network, payer, transaction string, urls []string, at time.Time) {
-	same := func(x, y string) bool { return x == y || (Namespace(network) == "eip155" && strings.EqualFold(x, y)) }
+	same := func(x, y string) bool {
+		return x == y || (Namespace(network) == "eip155" && strings.EqualFold(x, y))
+	}
 	caip2, _ := Network(a.Network)
 	isLate := time.Unix(a.IssuedAt, 0).Sub(at).Abs() > receiptSkew
 	switch {

@@ -39,7 +39,8 @@ func offering(offers ...json.RawMessage) json.RawMessage {
 }
 
 func settling(receipt json.RawMessage) json.RawMessage {
-	return json.RawMessage(`{"success":true,"extensions":{"offer-receipt":{"info":{"receipt":` + string(receipt) + `}}}}`)
+	return json.RawMessage(`{"success":true,"extensions":{"offer-receipt":{"info":{"receipt":` +
+		string(receipt) + `}}}}`)
 }
 
 var offered = Requirement{Scheme: "exact", NetworkName: "eip155:84532", Network: "eip155:84532",
@@ -97,7 +98,8 @@ func TestOffersAreMatchedByWhatTheyAreFor(t *testing.T) {
 	}
 	for _, change := range []func(*Requirement){func(r *Requirement) { r.Scheme = "upto" },
 		func(r *Requirement) { r.NetworkName = "base-sepolia" }, func(r *Requirement) { r.Asset = "0x1" },
-		func(r *Requirement) { r.PayTo = "0x1" }, func(r *Requirement) { r.Amount = money.NewAmount(10001) }} {
+		func(r *Requirement) { r.PayTo = "0x1" },
+		func(r *Requirement) { r.Amount = money.NewAmount(10001) }} {
 		r := offered
 		change(&r)
 		a, raw := offerIn(offering(v.Offer), r)
@@ -124,7 +126,8 @@ func TestAChangedOfferIsAnotherSigners(t *testing.T) {
 		parts := strings.Split(o.Signature, ".")
 		payload, err := base64.RawURLEncoding.DecodeString(parts[1])
 		require.NoError(t, err)
-		parts[1] = base64.RawURLEncoding.EncodeToString([]byte(strings.Replace(string(payload), "premium", "cheaper", 1)))
+		cheaper := strings.Replace(string(payload), "premium", "cheaper", 1)
+		parts[1] = base64.RawURLEncoding.EncodeToString([]byte(cheaper))
 		o.Signature = strings.Join(parts, ".")
 		raw, _ := json.Marshal(o)
 		a, _ := offerIn(offering(raw), offered)
@@ -168,13 +171,14 @@ func TestKeysOfDIDs(t *testing.T) {
 	}
 	okp := jwk(map[string]string{"kty": "OKP", "crv": "Ed25519", "x": b64(public)})
 	ec := jwk(map[string]string{"kty": "EC", "crv": "P-256", "x": b64(point[1:33]), "y": b64(point[33:])})
-	ecK1 := jwk(map[string]string{"kty": "EC", "crv": "secp256k1", "x": b64(k1Point[1:33]), "y": b64(k1Point[33:])})
+	ecK1 := jwk(map[string]string{"kty": "EC", "crv": "secp256k1", "x": b64(k1Point[1:33]),
+		"y": b64(k1Point[33:])})
 	keyK1 := "did:key:z" + base58(append([]byte{0xe7, 0x01}, k1.PubKey().SerializeCompressed()...))
 	keyP256 := "did:key:z" + base58(append([]byte{0x80, 0x24}, elliptic.MarshalCompressed(elliptic.P256(),
 		p256.X, p256.Y)...))
 	keyEd := "did:key:z" + base58(append([]byte{0xed, 0x01}, public...))
-	for _, jws := range []string{sign("EdDSA", okp, byEd), sign("EdDSA", okp+"#0", byEd), sign("ES256", ec, byP256),
-		sign("ES256K", ecK1, byK1), sign("ES256K", keyK1, byK1), sign("ES256", keyP256, byP256),
+	for _, jws := range []string{sign("EdDSA", okp, byEd), sign("EdDSA", okp+"#0", byEd),
+		sign("ES256", ec, byP256), sign("ES256K", ecK1, byK1), sign("ES256K", keyK1, byK1), sign("ES256", keyP256, byP256),
 		sign("EdDSA", keyEd+"#"+keyEd[8:], byEd)} {
 		_, did, err := verifyJWS(jws)
 		require.NoError(t, err, jws)
@@ -196,7 +200,7 @@ func TestKeysOfDIDs(t *testing.T) {
 		"not base64":  "!.!.!",
 		"no JSON":     "YQ.YQ.YQ",
 		"too long":    sign("EdDSA", okp+strings.Repeat("a", maxJWS), byEd),
-		"small order": sign("EdDSA", "did:key:z"+base58(append([]byte{0xed, 0x01, 1}, make([]byte, 31)...)), byEd),
+		"small order": sign("EdDSA", "did:key:z"+base58(append([]byte{0xed, 1, 1}, make([]byte, 31)...)), byEd),
 	} {
 		_, _, err := verifyJWS(jws)
 		require.Error(t, err, name)
@@ -234,12 +238,14 @@ func TestPaymentIdentifiersEqualTheReference(t *testing.T) {
 		if v.Sent == nil || json.Unmarshal(v.Sent["payment-identifier"], &sent) != nil || sent.Info.ID == "" {
 			continue
 		}
-		ours := map[string]json.RawMessage{"payment-identifier": json.RawMessage(`{"info":{"id":"` + sent.Info.ID + `"}}`)}
+		ours := map[string]json.RawMessage{"payment-identifier": json.RawMessage(
+			`{"info":{"id":"` + sent.Info.ID + `"}}`)}
 		var got, want map[string]map[string]json.RawMessage
 		require.NoError(t, json.Unmarshal(extensions(v.DeclaredFull, ours, echoAll), &got))
 		text, _ := json.Marshal(v.Sent)
 		require.NoError(t, json.Unmarshal(text, &want))
-		require.JSONEq(t, string(want["payment-identifier"]["info"]), string(got["payment-identifier"]["info"]), name)
+		require.JSONEq(t, string(want["payment-identifier"]["info"]),
+			string(got["payment-identifier"]["info"]), name)
 	}
 }
 

@@ -342,8 +342,8 @@ func ReadSignInText(text string) (s SignIn, err error) {
 		name string
 		into *string
 	}{{"URI: ", &s.URI}, {"Version: ", &s.Version}, {"Chain ID: ", &s.ChainID}, {"Nonce: ", &s.Nonce},
-		{"Issued At: ", &s.IssuedAt}, {"Expiration Time: ", &s.ExpirationTime}, {"Not Before: ", &s.NotBefore},
-		{"Request ID: ", &s.RequestID}} {
+		{"Issued At: ", &s.IssuedAt}, {"Expiration Time: ", &s.ExpirationTime},
+		{"Not Before: ", &s.NotBefore}, {"Request ID: ", &s.RequestID}} {
 		if len(lines) == 0 {
 			break
 		}

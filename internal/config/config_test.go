@@ -57,7 +57,8 @@ func TestDefaults(t *testing.T) {
 	assert.Nil(t, c.Budget.Session, "no session cap is not a cap of 0")
 	assert.Equal(t, policy{
 		AllowHosts: []string{}, DenyHosts: []string{}, NewPayee: budget.RuleAllow,
-		PayeeChange: budget.RuleAsk, PriceJump: 3, SignIn: budget.RuleAsk, MaxFailures: 20, Loopback: []string{},
+		PayeeChange: budget.RuleAsk, PriceJump: 3, SignIn: budget.RuleAsk, MaxFailures: 20,
+		Loopback:   []string{},
 		MaxTimeout: 300 * time.Second, Deadline: 90 * time.Second, ContentQuota: 1 << 30,
 		Prefer:  []string{solanaMainnet, base},
 		Schemes: []string{"exact", "mpp"}, PublicNodes: true,

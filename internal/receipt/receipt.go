@@ -91,7 +91,7 @@ type fingerprint struct {
 // Of is the receipt of a settled payment. An error says why there is none (yet).
 func Of(p history.Payment, content *history.Content, assets *x402.Registry, now time.Time) (*Receipt, error) {
 	if p.IsSignIn() {
-		return nil, x402.Errorf(x402.InvalidArgument, "this is a sign-in, which paid nothing: there is no receipt")
+		return nil, x402.Errorf(x402.InvalidArgument, "this is a sign-in: nothing was paid")
 	}
 	if p.State != history.Settled {
 		return nil, x402.Errorf(x402.InvalidArgument, "the payment is %s; a receipt is made of settled ones",

@@ -47,11 +47,12 @@ const (
 
 // Server is the unlock agent. All fields are set before Run; it needs all of them.
 type Server struct {
-	EVM     evm.Signer
-	Solana  svm.Signer
-	SignIn  func(ctx context.Context, text string) ([]byte, error) // wallet.Wallet.SignIn
-	Locked  func() bool                                            // the wallet has locked itself: idle, or open for too long
-	Lock    func()                                                 // wipes the keys
+	EVM    evm.Signer
+	Solana svm.Signer
+	// wallet.Wallet.SignIn
+	SignIn  func(ctx context.Context, text string) ([]byte, error)
+	Locked  func() bool // the wallet has locked itself: idle, or open for too long
+	Lock    func()      // wipes the keys
 	Store   *history.Store
 	Started time.Time
 	Now     func() time.Time

@@ -94,7 +94,8 @@ func (s *Server) signIn(ctx context.Context, q request) ([]byte, error) {
 	if err := m.CheckBound(origin, s.Now()); err != nil {
 		return nil, refuse("%v", err)
 	}
-	payer := map[string]string{"eip155": s.EVM.Address(), "solana": s.Solana.Address()}[x402.Namespace(p.Network)]
+	payers := map[string]string{"eip155": s.EVM.Address(), "solana": s.Solana.Address()}
+	payer := payers[x402.Namespace(p.Network)]
 	err = compare([]field{
 		{name: "kind", same: p.IsSignIn() && isFree(p)},
 		{name: "state", same: p.State == history.Reserved && !p.Created.Before(s.Started)},

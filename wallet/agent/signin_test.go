@@ -78,7 +78,7 @@ func TestTheAgentSignsInNowhereElse(t *testing.T) {
 	w := newWorld(t)
 	w.allow(allowSignIn)
 	for why, change := range map[string]func(*x402.SignIn){
-		"domain_mismatch":   func(m *x402.SignIn) { m.Domain, m.URI = "evil.example", "https://evil.example" },
+		"domain_mismatch":   func(m *x402.SignIn) { m.Domain, m.URI = "b.example", "https://b.example" },
 		"uri_mismatch":      func(m *x402.SignIn) { m.URI = "https://evil.example" },
 		"its chain":         func(m *x402.SignIn) { m.ChainID = "eip155:8453" },
 		"its account":       func(m *x402.SignIn) { m.Address = payee },
