@@ -12,7 +12,7 @@
 // search_parts.go what it came to), payees.go (payees and
 // prices, for the rules), approvals.go, freeze.go and rules.go (what the owner said; the chain's head),
 // channels.go and sales.go (vouchers; what a paywall sold), books.go (sums, labels and imports);
-// asked.go says how often a person may be asked.
+// asked.go says how often a person may be asked, signin.go what a sign-in is.
 //
 // What a signature believes: sealed.go (the chain's sealed rows), sums.go and memory.go (what they
 // hold), accept.go (a ledger as the owner accepts it); verify.go, stories.go, story.go and replay.go

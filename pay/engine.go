@@ -13,6 +13,7 @@
 //	gate.go     how many calls are made at a time
 //	resume.go   is this call one that was made before?
 //	quote.go    what the seller asks, and which of it can be paid; ahead.go what is read meanwhile
+//	signin.go   signing in instead, where it was bought before
 //	hold.go     the budgets: money is held, of the owner's vault first (vault.go); approve.go where a person
 //	            is needed
 //	next.go     what to do after a refusal
@@ -23,7 +24,7 @@
 //	record.go   written down
 //	result.go   what the caller gets; content.go how it is shown, after.go what comes after it
 //
-// store.go is the ledger as it is needed here, and the order of its steps. call.go and inflight.go say
+// attested.go reads what sellers sign besides. store.go is the ledger as it is needed here, and the order of its steps. call.go and inflight.go say
 // who waits for a payment and who works on it. Later, reconcile.go asks the chain about everything
 // that stayed open, and expiry.go our own clocks. deferred.go is the money of sellers that serve first
 // and are paid with a later request; prospect.go says what could be paid of what others list.
