@@ -262,3 +262,41 @@ func TestThePersonDecidesOnSigningIn(t *testing.T) {
 		})
 	}
 }
+
+// What the owner's vault bought is the contract's: the agent, whose key is not the contract's, does not sign in
+// for it, and it is paid again.
+func TestSignsInForNothingThatAVaultBought(t *testing.T) {
+	lab := Start(t)
+	shop := startExtensions(t, lab)
+	bin := testworld.Build(t)
+	options := ConfigOptions{Budget: plenty, Loopback: []string{shop.HTTP}, Policy: signsIn}
+	home := testworld.NewHome(t, lab.Config(options))
+	file := filepath.Join(t.TempDir(), "owner.hex")
+	writePrivate(t, file, vaultOwnerKey)
+	owner := func(args ...string) (out vaultAnswer) {
+		t.Helper()
+		ctx, cancel := context.WithTimeout(t.Context(), cliWait)
+		defer cancel()
+		args = append(args, "--network", lab.EVM.Network, "--owner-keypair", file)
+		text, err := home.Command(ctx, bin, append([]string{"vault"}, args...)...).Output()
+		require.NoError(t, err, "%s", text)
+		require.NoError(t, json.Unmarshal(text, &out), "%s", text)
+		return out
+	}
+	limits := []string{"--per-payment", "0.002", "--per-period", "0.01", "--period", "1h"}
+	options.Vault = owner(append([]string{"deploy"}, limits...)...).Vault
+	withConfig(t, home, bin, lab.Config(options))
+	lab.EVMMint(vaultOwner, 100_000)
+	owner("deposit", "--amount", "0.1")
+
+	w := StartWallet(t, bin, home)
+	for range 2 {
+		p := payFor(t, w, shop.HTTP+"/evm")
+		require.Equal(t, "paid", p.Status, "%+v", p)
+		offer, receipt := signedBySeller(t, w, p.PaymentID)
+		require.True(t, offer.Verified && receipt.Verified, "%+v %+v", offer, receipt)
+		require.Equal(t, []string{options.Vault, ""}, []string{receipt.Payer, receipt.Why})
+	}
+	require.Equal(t, uint64(98_000), lab.EVMBalance(options.Vault))
+	require.Equal(t, 0, shop.control(t, `{}`).Granted)
+}
