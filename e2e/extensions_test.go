@@ -4,8 +4,10 @@ import (
 	"bytes"
 	"context"
 	"encoding/json"
+	"fmt"
 	"net/http"
 	"path/filepath"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -26,8 +28,8 @@ type extensionSeller struct {
 
 // seenBySeller is what that seller counted.
 type seenBySeller struct {
-	Settled, Granted, Replayed int
-	IDs                        []string
+	Settled, Granted, Replayed, Held int
+	IDs                              []string
 }
 
 func startExtensions(t *testing.T, lab *Lab) *extensionSeller {
@@ -51,6 +53,15 @@ func (s *extensionSeller) control(t *testing.T, state string) (seen seenBySeller
 	return seen
 }
 
+var purchases atomic.Int64
+
+// buyAnew is a purchase of its own, even where the answer of the one before came so late that the same call would
+// be taken for it once more.
+func buyAnew(t testing.TB, w *Wallet, url string) answer {
+	t.Helper()
+	return payFor(t, w, url, "idempotencyKey", fmt.Sprint("purchase ", purchases.Add(1)))
+}
+
 const signsIn = "sign_in = \"allow\""
 
 // What was bought from the reference server is fetched again by signing in as its payer, which the server
@@ -60,10 +71,10 @@ func TestSignsInForWhatItBought(t *testing.T) {
 	shop := startExtensions(t, lab)
 	w, home := funded(t, lab, ConfigOptions{Loopback: []string{shop.HTTP}, Policy: signsIn})
 	for i, path := range []string{"/evm", "/svm", "/jws/evm"} {
-		p := payFor(t, w, shop.HTTP+path)
+		p := buyAnew(t, w, shop.HTTP+path)
 		require.Equal(t, "paid", p.Status, "%+v", p)
 		for j := range 2 {
-			p = payFor(t, w, shop.HTTP+path)
+			p = buyAnew(t, w, shop.HTTP+path)
 			require.Equal(t, "free", p.Status, "%+v", p)
 			require.JSONEq(t, `{"ok":true,"path":"`+path+`"}`, p.Content)
 			seen := shop.control(t, `{}`)
@@ -75,11 +86,11 @@ func TestSignsInForWhatItBought(t *testing.T) {
 	rows := history(t, w)
 	require.Len(t, rows, 9)
 
-	p := payFor(t, w, shop.HTTP+"/member")
+	p := buyAnew(t, w, shop.HTTP+"/member")
 	require.Equal(t, "free", p.Status, "%+v", p)
 
 	shop.control(t, `{"signIn":false}`)
-	p = payFor(t, w, shop.HTTP+"/evm")
+	p = buyAnew(t, w, shop.HTTP+"/evm")
 	require.Equal(t, "paid", p.Status, "asked for payment all the same, it pays in the same call: %+v", p)
 	shop.control(t, `{"signIn":true}`)
 	require.NoError(t, w.Close())
@@ -98,8 +109,8 @@ func TestSignsInAsThePayer(t *testing.T) {
 	lab.SVMFund(owner.Address, "", 500_000)
 	account := lab.SVMDelegate("owner-siwx", home.Solana, "", 1_500)
 	w := StartWallet(t, testworld.Build(t), home)
-	require.Equal(t, "paid", payFor(t, w, shop.HTTP+"/svm").Status)
-	p := payFor(t, w, shop.HTTP+"/svm")
+	require.Equal(t, "paid", buyAnew(t, w, shop.HTTP+"/svm").Status)
+	p := buyAnew(t, w, shop.HTTP+"/svm")
 	require.Equal(t, "free", p.Status, "%+v", p)
 	require.Equal(t, uint64(500), lab.SVMTokenAccount(account).DelegatedAmount)
 }
@@ -164,38 +175,38 @@ func TestWhatTheSellerSignsIsEvidence(t *testing.T) {
 	shop := startExtensions(t, lab)
 	w, home := funded(t, lab, ConfigOptions{Loopback: []string{shop.HTTP}, Policy: "sign_in = \"refuse\""})
 	for path, signer := range map[string]string{"/jws/evm": shop.DID, "/jws/svm": shop.DID} {
-		p := payFor(t, w, shop.HTTP+path)
+		p := buyAnew(t, w, shop.HTTP+path)
 		require.Equal(t, "paid", p.Status, "%+v", p)
 		offer, receipt := signedBySeller(t, w, p.PaymentID)
 		want := attested{Format: "jws", Signer: signer, Verified: true, ResourceURL: shop.HTTP + path}
 		require.Equal(t, want, offer)
 		want.Payer = map[string]string{"/jws/evm": home.EVM, "/jws/svm": home.Solana}[path]
 		require.Equal(t, want, receipt)
-		require.Empty(t, p.Warning)
+		require.Empty(t, p.Next.Why)
 	}
-	p := payFor(t, w, shop.HTTP+"/evm")
+	p := buyAnew(t, w, shop.HTTP+"/evm")
 	offer, receipt := signedBySeller(t, w, p.PaymentID)
 	require.Equal(t, []any{"eip712", shop.Signer, true}, []any{offer.Format, offer.Signer, receipt.Verified})
-	require.Contains(t, p.Warning, "at this host it was "+shop.DID[:12], "another one signed before")
+	require.Contains(t, p.Next.Why, "at this host it was "+shop.DID[:12], "another one signed before")
 
 	// At another shop, of EIP-712 alone.
 	other := startExtensions(t, lab)
 	w, home = funded(t, lab, ConfigOptions{Loopback: []string{other.HTTP}, Policy: "sign_in = \"refuse\""})
 	for range 2 {
-		p = payFor(t, w, other.HTTP+"/evm")
+		p = buyAnew(t, w, other.HTTP+"/evm")
 		offer, receipt = signedBySeller(t, w, p.PaymentID)
 		require.Equal(t, []any{other.Signer, "", other.Signer, "", ""},
-			[]any{offer.Signer, offer.Why, receipt.Signer, receipt.Why, p.Warning})
+			[]any{offer.Signer, offer.Why, receipt.Signer, receipt.Why, p.Next.Why})
 	}
 	other.control(t, `{"tamper":true}`)
-	p = payFor(t, w, other.HTTP+"/evm")
+	p = buyAnew(t, w, other.HTTP+"/evm")
 	require.Equal(t, "paid", p.Status, "it is a claim, and stops nothing")
 	offer, receipt = signedBySeller(t, w, p.PaymentID)
 	require.True(t, offer.Verified)
 	require.NotEqual(t, other.Signer, offer.Signer)
 	require.Contains(t, offer.Why, "it was "+other.Signer+" who signed before")
 	require.Empty(t, receipt.Why)
-	require.Contains(t, p.Warning, "who signed before")
+	require.Contains(t, p.Next.Why, "who signed before")
 
 	require.NoError(t, w.Close())
 	bin := testworld.Build(t)
@@ -233,7 +244,8 @@ func TestThePersonDecidesOnSigningIn(t *testing.T) {
 				require.NoError(t, err)
 				defer session.Close()
 				out, err := session.CallTool(t.Context(), &mcp.CallToolParams{Name: "x402_pay",
-					Arguments: map[string]any{"url": shop.HTTP + path}})
+					Arguments: map[string]any{"url": shop.HTTP + path,
+						"idempotencyKey": fmt.Sprint("purchase ", purchases.Add(1))}})
 				require.NoError(t, err)
 				text, err := json.Marshal(out.StructuredContent)
 				require.NoError(t, err)
@@ -291,7 +303,7 @@ func TestSignsInForNothingThatAVaultBought(t *testing.T) {
 
 	w := StartWallet(t, bin, home)
 	for range 2 {
-		p := payFor(t, w, shop.HTTP+"/evm")
+		p := buyAnew(t, w, shop.HTTP+"/evm")
 		require.Equal(t, "paid", p.Status, "%+v", p)
 		offer, receipt := signedBySeller(t, w, p.PaymentID)
 		require.True(t, offer.Verified && receipt.Verified, "%+v %+v", offer, receipt)
@@ -299,4 +311,35 @@ func TestSignsInForNothingThatAVaultBought(t *testing.T) {
 	}
 	require.Equal(t, uint64(98_000), lab.EVMBalance(options.Vault))
 	require.Equal(t, 0, shop.control(t, `{}`).Granted)
+}
+
+// A process that is killed between its signature and the seller's answer leaves a sign-in that holds nothing and
+// is over when somebody looks; the same call signs in anew, and nothing is paid twice.
+func TestASignInOutlivesItsProcess(t *testing.T) {
+	lab := Start(t)
+	shop := startExtensions(t, lab)
+	w, home := funded(t, lab, ConfigOptions{Loopback: []string{shop.HTTP}, Policy: signsIn})
+	bin := testworld.Build(t)
+	require.Equal(t, "paid", buyAnew(t, w, shop.HTTP+"/evm").Status)
+	shop.control(t, `{"holdSignIn":1}`)
+	args := map[string]any{"url": shop.HTTP + "/evm", "idempotencyKey": "killed"}
+	go func() { _, _ = w.Call(t.Context(), "x402_pay", args) }()
+	require.Eventually(t, func() bool { return shop.control(t, `{}`).Held == 1 }, time.Minute,
+		20*time.Millisecond)
+	w.Kill()
+
+	w = StartWallet(t, bin, home)
+	require.Equal(t, "free", buyAnew(t, w, shop.HTTP+"/evm").Status)
+	require.Len(t, history(t, w), 3)
+	require.NoError(t, w.Close())
+	for _, command := range [][]string{{"reconcile"}, {"history", "verify", "--seals"}} {
+		out, err := home.Command(t.Context(), bin, command...).CombinedOutput()
+		require.NoError(t, err, "%s", out)
+	}
+	w = StartWallet(t, bin, home)
+	for _, row := range history(t, w) {
+		require.Equal(t, "settled", row.Status, "%+v", row)
+	}
+	require.Equal(t, uint64(999_000), lab.EVMBalance(home.EVM))
+	require.Equal(t, 1, shop.control(t, `{}`).Settled)
 }

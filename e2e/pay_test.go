@@ -20,7 +20,8 @@ import (
 // paid is what the tests read of an x402_pay answer (SPEC §7.1).
 type answer struct {
 	Status, PaymentID, Content, AmountPaid, Price, Asset, Symbol, Network, PayTo, TransactionSignature,
-	Facilitator, Proof, Warning string
+	Facilitator, Proof string
+	Next            struct{ Why string }
 	HTTPStatus      int
 	PaymentRequired bool
 	Budget          struct{ Session, Day struct{ Spent, Held string } }

@@ -7,6 +7,7 @@ import (
 	"encoding/base64"
 	"encoding/json"
 	"errors"
+	"strings"
 	"time"
 
 	"x402-wallet/history"
@@ -57,8 +58,9 @@ type Result struct {
 	ApprovedBy           string        `json:"-"`                    // in the history of one payment
 	Budget               *Budgets      `json:"budget,omitempty"`     // where this call bought
 	Repeat               string        `json:"repeat,omitempty"`     // what the very same call does next
-	Warning              string        `json:"warning,omitempty"`    // of what the seller signed
 	Next                 x402.Next     `json:"next"`
+
+	Warning string `json:"-"` // of what the seller signed (attested.go); Next.Why says it, too
 
 	Whole history.Content `json:"-"` // what came, as it came: Content is what of it is read
 }
@@ -86,13 +88,15 @@ func (e *Engine) paid(ctx context.Context, p history.Payment, v verdict, a *sell
 		}
 		r.show(contentOf(a), place)
 	}
-	if r.Warning = e.warning(ctx, p); r.Warning != "" {
-		e.Log.Warn(r.Warning, "payment", p.ID, "host", p.Host)
-	}
 	if v.served {
 		r.Budget, r.Next = e.budgets(ctx), r.readOn()
 	} else {
 		r.Next = e.askAgain(p)
+	}
+	r.Warning = e.warning(ctx, p)
+	if r.Warning != "" {
+		e.Log.Warn(r.Warning, "payment", p.ID, "host", p.Host)
+		r.Next.Why = strings.TrimPrefix(r.Next.Why+"; "+r.Warning, "; ")
 	}
 	return r
 }

@@ -42,7 +42,8 @@ func verifyJWS(jws string) (payload []byte, did string, err error) {
 	}
 	var decoded [3][]byte
 	for i, part := range parts {
-		if decoded[i], err = base64.RawURLEncoding.Strict().DecodeString(part); err != nil {
+		decoded[i], err = base64.RawURLEncoding.Strict().DecodeString(part)
+		if err != nil {
 			return nil, "", errJWS
 		}
 	}
@@ -139,7 +140,8 @@ func keyOfJWK(data []byte) (k jwsKey, err error) {
 	}
 	var text [4]string
 	for i, name := range []string{"kty", "crv", "x", "y"} {
-		if text[i], err = jwk.text(name); err != nil {
+		text[i], err = jwk.text(name)
+		if err != nil {
 			return k, errDID
 		}
 	}

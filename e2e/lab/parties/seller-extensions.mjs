@@ -7,7 +7,8 @@
 //   /plain          $0.001 with payment-identifier alone: whoever shows an id again gets the answer of that payment
 //
 // POST control {"lose": n, "hold": n, "tamper": bool, "signIn": bool}: the next n paid answers are cut off, or never come, after they were settled;
-// offers are changed after they were signed; false refuses who signs in. It answers with what was seen: {settled, granted, replayed, ids}.
+// offers are changed after they were signed; false refuses who signs in. {"holdSignIn": n}: the next n that sign in get no answer.
+// It answers with what was seen: {settled, granted, replayed, held, ids}.
 import { decodePaymentSignatureHeader } from '@x402/core/http';
 import { HTTPFacilitatorClient } from '@x402/core/server';
 import { ExactEvmScheme } from '@x402/evm/exact/server';
@@ -26,8 +27,8 @@ import { answerJson, listen, options, readBody } from '../lib/serve.mjs';
 import { EVM, EVM_ACCOUNTS, SVM } from './world.mjs';
 
 const { facilitator, evmPayTo, svmPayTo } = options();
-const state = { lose: 0, hold: 0, tamper: false, signIn: true };
-const seen = { settled: 0, granted: 0, replayed: 0, ids: [] };
+const state = { lose: 0, hold: 0, holdSignIn: 0, tamper: false, signIn: true };
+const seen = { settled: 0, granted: 0, replayed: 0, held: 0, ids: [] };
 
 // The origin is part of what is signed, and known once the port is.
 let app;
@@ -84,6 +85,13 @@ app = express();
 app.post('/lab/control', async (request, response) => {
   Object.assign(state, JSON.parse(await readBody(request)));
   answerJson(response, 200, seen);
+});
+
+app.use((request, _, next) => {
+  if (!request.get('sign-in-with-x') || state.holdSignIn === 0) return next();
+  state.holdSignIn--;
+  seen.held++;
+  return undefined;
 });
 
 // As the extension's documentation has it: an id that was paid with is answered as it was then.
