@@ -135,7 +135,8 @@ func (u *ui) terms(a history.Approval) {
 func termsOf(a history.Approval) [][2]string {
 	if a.IsSignIn() {
 		return [][2]string{{"sign in",
-			"with the wallet's key; it costs nothing, and is asked once for this host"}, {"on", x402.Title(a.Network)}, {"host", a.Host}, {"for", a.Method + " " + a.URL},
+			"with the wallet's key; it costs nothing, and is asked once for this host"},
+			{"on", x402.Title(a.Network)}, {"host", a.Host}, {"for", a.Method + " " + a.URL},
 			{"asked because", a.Why}}
 	}
 	return [][2]string{

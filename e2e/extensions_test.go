@@ -55,8 +55,8 @@ func (s *extensionSeller) control(t *testing.T, state string) (seen seenBySeller
 
 var purchases atomic.Int64
 
-// buyAnew is a purchase of its own, even where the answer of the one before came so late that the same call would
-// be taken for it once more.
+// buyAnew is a purchase of its own, even where the answer of the one before came so late that the same call
+// would be taken for it once more.
 func buyAnew(t testing.TB, w *Wallet, url string) answer {
 	t.Helper()
 	return payFor(t, w, url, "idempotencyKey", fmt.Sprint("purchase ", purchases.Add(1)))
@@ -140,7 +140,8 @@ func TestAPaymentIdentifierOutlivesItsProcess(t *testing.T) {
 			require.Contains(t, []string{"paid", "replayed"}, p.Status, "%+v", p)
 			require.JSONEq(t, `{"ok":true,"path":"/plain"}`, p.Content)
 			seen := shop.control(t, `{}`)
-			require.Equal(t, []int{1, 1}, []int{seen.Settled - before.Settled, seen.Replayed - before.Replayed})
+			require.Equal(t, 1, seen.Settled-before.Settled)
+			require.Equal(t, 1, seen.Replayed-before.Replayed)
 			ids := seen.IDs[len(before.IDs):]
 			require.Equal(t, []string{p.PaymentID, p.PaymentID}, ids, "both times the payment's own")
 			require.Regexp(t, `^[A-Za-z0-9_-]{16,128}$`, p.PaymentID)
@@ -275,8 +276,8 @@ func TestThePersonDecidesOnSigningIn(t *testing.T) {
 	}
 }
 
-// What the owner's vault bought is the contract's: the agent, whose key is not the contract's, does not sign in
-// for it, and it is paid again.
+// What the owner's vault bought is the contract's: the agent, whose key is not the contract's, does not sign
+// in for it, and it is paid again.
 func TestSignsInForNothingThatAVaultBought(t *testing.T) {
 	lab := Start(t)
 	shop := startExtensions(t, lab)
@@ -313,8 +314,8 @@ func TestSignsInForNothingThatAVaultBought(t *testing.T) {
 	require.Equal(t, 0, shop.control(t, `{}`).Granted)
 }
 
-// A process that is killed between its signature and the seller's answer leaves a sign-in that holds nothing and
-// is over when somebody looks; the same call signs in anew, and nothing is paid twice.
+// A process that is killed between its signature and the seller's answer leaves a sign-in that holds nothing
+// and is over when somebody looks; the same call signs in anew, and nothing is paid twice.
 func TestASignInOutlivesItsProcess(t *testing.T) {
 	lab := Start(t)
 	shop := startExtensions(t, lab)

@@ -24,10 +24,11 @@
 //	record.go   written down
 //	result.go   what the caller gets; content.go how it is shown, after.go what comes after it
 //
-// attested.go reads what sellers sign besides. store.go is the ledger as it is needed here, and the order of its steps. call.go and inflight.go say
-// who waits for a payment and who works on it. Later, reconcile.go asks the chain about everything
-// that stayed open, and expiry.go our own clocks. deferred.go is the money of sellers that serve first
-// and are paid with a later request; prospect.go says what could be paid of what others list.
+// attested.go reads what sellers sign besides. store.go is the ledger as it is needed here, and the order
+// of its steps. call.go and inflight.go say who waits for a payment and who works on it. Later,
+// reconcile.go asks the chain about everything that stayed open, and expiry.go our own clocks.
+// deferred.go is the money of sellers that serve first and are paid with a later request; prospect.go
+// says what could be paid of what others list.
 package pay
 
 import (

@@ -58,7 +58,8 @@ func (s *memberSeller) asks() *seller.Answer {
 		text = `{"x402Version":2,"resource":{"url":"` + testURL + `"},"accepts":[]}`
 	}
 	text = strings.TrimSuffix(text, "}") + `,"extensions":{"sign-in-with-x":{"info":{` +
-		strings.Join(members, ",") + `},"supportedChains":[{"chainId":"solana:EtWTRABZaYq6iMfeYKouRu166VU2xqa1","type":"ed25519"},` +
+		strings.Join(members, ",") + `},"supportedChains":[` +
+		`{"chainId":"solana:EtWTRABZaYq6iMfeYKouRu166VU2xqa1","type":"ed25519"},` +
 		`{"chainId":"` + testNetwork + `","type":"eip191"}]}}}`
 	a := &seller.Answer{Status: 402, FinalURL: testURL,
 		Header: http.Header{"Payment-Required": {base64.StdEncoding.EncodeToString([]byte(text))}}}
@@ -174,7 +175,8 @@ func TestWhatWasBoughtIsFetchedAgainBySigningIn(t *testing.T) {
 	_, err := b.store.Bought(t.Context(), testURL, "GET api.example/weather")
 	require.NoError(t, err)
 	for _, other := range [][2]string{{testURL, "GET api.example/other"},
-		{testURL, "POST api.example/weather"}, {"https://api.example/weather/more", "GET api.example/weather"}, {"", ""}} {
+		{testURL, "POST api.example/weather"}, {"", ""},
+		{"https://api.example/weather/more", "GET api.example/weather"}} {
 		_, err = b.store.Bought(t.Context(), other[0], other[1])
 		require.ErrorIs(t, err, history.ErrNotFound, "%s", other)
 	}
@@ -239,14 +241,16 @@ func TestPaidInsteadOfSignedIn(t *testing.T) {
 		"another domain":        func(b *signInBench) { b.shop.info = set("domain", "evil.example") },
 		"another origin":        func(b *signInBench) { b.shop.info = set("uri", "https://evil.example/") },
 		"an origin without TLS": func(b *signInBench) { b.shop.info = set("uri", "http://api.example/x") },
-		"issued long ago":       func(b *signInBench) { b.shop.info = set("issuedAt", "2025-02-27T16:01:29Z") },
+		"issued long ago": func(b *signInBench) {
+			b.shop.info = set("issuedAt", "2025-02-27T16:01:29Z")
+		},
 		"expired": func(b *signInBench) {
 			b.shop.info = set("expirationTime", "2025-02-27T16:01:29Z")
 		},
 		"not good yet":  func(b *signInBench) { b.shop.info = set("notBefore", "2035-02-27T16:01:29Z") },
 		"a short nonce": func(b *signInBench) { b.shop.info = set("nonce", "abc") },
 		"forged lines": func(b *signInBench) {
-			b.shop.info = set("statement", "a\\n\\nURI: https://evil.example")
+			b.shop.info = set("statement", "a\n\nURI: https://evil.example")
 		},
 		"bought by the vault": func(b *signInBench) {
 			b.Schemes[exactEVM] = payerChain{b.chain, "0x5FbDB2315678afecb367f032d93F642f64180aa3"}

@@ -50,7 +50,8 @@ func TestSignInRefused(t *testing.T) {
 	good := signInText("Ethereum", goldenEVM, "8453")
 	full := strings.Replace(good, "\n\n\n", "\n\nWelcome, dear buyer!\n\n", 1) +
 		"\nExpiration Time: " + kindsNow.Add(time.Hour).UTC().Format(time.RFC3339) +
-		"\nNot Before: 2025-02-27T16:00:00Z\nRequest ID: r-1\nResources:\n- https://api.example.com/a\n- https://api.example.com/b"
+		"\nNot Before: 2025-02-27T16:00:00Z\nRequest ID: r-1\nResources:\n- https://api.example.com/a" +
+		"\n- https://api.example.com/b"
 	replace := func(from, to string) string {
 		changed := strings.Replace(full, from, to, 1)
 		require.NotEqual(t, full, changed, from)
@@ -70,8 +71,8 @@ func TestSignInRefused(t *testing.T) {
 		"in small letters":          replace(goldenEVM, strings.ToLower(goldenEVM)),
 		"the other kind's account":  replace("Ethereum", "Solana"),
 		"a URI at another site":     replace("https://api.example.com/data", "https://evil.example/data"),
-		"a URI that begins alike":   replace("https://api.example.com/data", "https://api.example.com.b.example"),
-		"a user in the URI":         replace("https://api.example.com/data", "https://api.example.com@b.example"),
+		"a URI that begins alike":   replace("//api.example.com/data", "//api.example.com.b.example"),
+		"a user in the URI":         replace("//api.example.com/data", "//api.example.com@b.example"),
 		"a port in the URI":         replace("https://api.example.com/data", "https://api.example.com:99"),
 		"another scheme":            replace("https://", "ftp://"),
 		"a site with a path":        replace("api.example.com wants", "api.example.com/x wants"),

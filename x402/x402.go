@@ -9,9 +9,9 @@
 // stands, over HTTP and over MCP), challenge.go (what it says), payload.go (the answer),
 // settlement.go (receipts), scheme.go (what the chains' packages and the engine say to each other),
 // mpp.go and auth.go (the same in MPP), siwx.go and siwxoffer.go (signing in), offer.go and did.go (what
-// sellers sign besides), signer.go (who signed), networks.go, aliases.go, nodes.go, assets.go and remedy.go (what is
-// known, and what a person adds where it is not), foreign.go (what is known and not spoken), errors.go (the
-// codes, and what people do about them).
+// sellers sign besides), signer.go (who signed), networks.go, aliases.go, nodes.go, assets.go and remedy.go
+// (what is known, and what a person adds where it is not), foreign.go (what is known and not spoken),
+// errors.go (the codes, and what people do about them).
 package x402
 
 import (

@@ -8,8 +8,8 @@
 // no key, no other payee, no sum past a limit. What it signed it also adds up by itself, because
 // that process can write to the ledger's file.
 //
-// The files: client.go (the client, and the wallet's own signers), server.go (the socket), check.go and signin.go
-// (what is signed, and what was).
+// The files: client.go (the client, and the wallet's own signers), server.go (the socket), check.go and
+// signin.go (what is signed, and what was).
 package agent
 
 import (
