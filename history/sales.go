@@ -2,6 +2,7 @@ package history
 
 import (
 	"context"
+	"database/sql"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -73,7 +74,7 @@ const keepAnswers = time.Hour
 const forgetEvery = time.Minute
 
 // OpenSale gives a payment its one run: the first who comes with it has it, in whatever process, and
-// everybody else gets *AlreadySold. It is durable before it returns, so that a crash gives no second run.
+// everybody else gets *AlreadySold; so does another payment that its payer gave the same Identifier. It is durable before it returns, so that a crash gives no second run.
 func (s *Store) OpenSale(ctx context.Context, sale Sale) (Sale, error) {
 	if err := s.InPlace(); err != nil {
 		return sale, err
@@ -84,6 +85,9 @@ func (s *Store) OpenSale(ctx context.Context, sale Sale) (Sale, error) {
 			return err
 		}
 		if err := s.forgetAnswers(t); err != nil {
+			return err
+		}
+		if err := t.isNamedOnce(sale); err != nil {
 			return err
 		}
 		sale.ID, sale.Created, sale.Updated = newTimedID("sale_", t.Now), t.Now, t.Now
@@ -104,6 +108,24 @@ func (s *Store) OpenSale(ctx context.Context, sale Sale) (Sale, error) {
 		return &AlreadySold{Sale: earlier}
 	})
 	return sale, err
+}
+
+// isNamedOnce refuses a second payment under a name that its payer gave to another one, unless that one
+// failed: the payer wants one thing once, and may have lost the first answer. Another payer's names are other
+// names.
+func (t *tx) isNamedOnce(sale Sale) error {
+	if sale.Identifier == "" || sale.Payer == "" {
+		return nil
+	}
+	earlier, err := scanSale(t.row(selectSale+` WHERE identifier = ? AND identifier <> '' AND payer = ?
+		AND unique_key <> ? AND state <> ?`, sale.Identifier, sale.Payer, sale.UniqueKey, SaleFailed))
+	switch {
+	case errors.Is(err, sql.ErrNoRows):
+		return nil
+	case err != nil:
+		return err
+	}
+	return &AlreadySold{Sale: earlier}
 }
 
 // forgetAnswers deletes the answers that are kept no longer, once in a while.

@@ -22,7 +22,7 @@ func (w *Paywall) unpaidMessage() string {
 // declaredExtensions are the extensions of a challenge: payment-identifier, by which a lost answer
 // can be asked for again, and the tool's own.
 func (w *Paywall) declaredExtensions(t *tool) map[string]json.RawMessage {
-	all := map[string]json.RawMessage{extensionIdentifier: json.RawMessage(`{"info":{"required":false}}`)}
+	all := map[string]json.RawMessage{extensionIdentifier: declaredIdentifier(t.RequireIdentifier)}
 	maps.Copy(all, t.Extensions)
 	return all
 }

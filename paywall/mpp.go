@@ -58,6 +58,9 @@ func mppRealm(host string) string {
 
 // askInMPP adds a challenge for each offer to a 402.
 func (w *Paywall) askInMPP(header http.Header, t *tool, r result, host string) {
+	if t.RequireIdentifier { // which MPP has no place for
+		return
+	}
 	for _, o := range r.offers {
 		if request := mppRequest(o); request != "" {
 			header.Add("WWW-Authenticate", fmt.Sprintf(

@@ -33,6 +33,9 @@ type Tool struct {
 	// settle, then run: the buyer pays for the attempt (paymentFlow "upfront"). Not for tools that
 	// ask for input: the answer is another call
 	Upfront bool
+	// a payment without a payment-identifier, by which its buyer can ask for a lost answer, is refused.
+	// Only version 2 has it, and MPP does not
+	RequireIdentifier bool
 	// how long a payment is valid, and so how long the tool may run; 0 is five minutes
 	MaxTimeout time.Duration
 	// Extensions are declared beside the paywall's own (V2), each {"info":{…},"schema":{…}}:
@@ -85,6 +88,8 @@ func (w *Paywall) checkTool(t Tool) (*tool, error) {
 			t.MaxTimeout))
 	case t.Quote != nil && len(t.Accepts) > 0:
 		return nil, fail(errors.New("either Accepts or Quote says what it costs"))
+	case t.RequireIdentifier && w.options.Version == 1:
+		return nil, fail(errors.New("version 1 has no payment-identifier to require"))
 	case t.Quote == nil && len(t.Accepts) == 0 && !t.Free:
 		return nil, fail(errors.New("at least one way to pay is needed"))
 	case len(t.Accepts) > x402.MaxAccepts:

@@ -75,6 +75,8 @@ type Facilitators interface {
 type SaleStore interface {
 	// OpenSale inserts the sale as running, in one transaction: of several with the same UniqueKey
 	// one succeeds and is returned with its ID; the others get *history.AlreadySold with that one.
+	// Likewise of several with the same Payer and Identifier, both not "", as long as the first has
+	// not failed.
 	OpenSale(ctx context.Context, sale history.Sale) (history.Sale, error)
 	// MoveSale stores state, receipt and answer. It is durable when it returns: the paywall has
 	// nothing settled before the state "settling" is on disk.

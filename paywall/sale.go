@@ -1,6 +1,7 @@
 package paywall
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -161,6 +162,9 @@ func (s *saleRun) readPayment(ctx context.Context) bool {
 	if err == nil && p.Version == 2 {
 		err = p.checkExtensions(s.declaredExtensions(s.tool))
 	}
+	if err == nil || errors.Is(err, errExpired) {
+		err = cmp.Or(p.readIdentifier(s.tool), err)
+	}
 	// A buyer that paid in time and asks for a lost answer after the expiry is not asked to pay again.
 	if errors.Is(err, errExpired) && s.isUsed(ctx) {
 		s.presented = matching
@@ -203,8 +207,11 @@ func (s *saleRun) isUsed(ctx context.Context) bool {
 // proves nothing.
 func (s *saleRun) replay(ctx context.Context, earlier history.Sale) {
 	s.priorUse = alreadyUsed
-	id := s.payment.identifier()
-	if id == "" || id != earlier.Identifier || s.callHash != earlier.Call {
+	switch id := s.payment.name; {
+	case s.signed.uniqueKey != earlier.UniqueKey && s.callHash != earlier.Call:
+		s.explain(nil, "this payment-identifier names another call, which was paid for; nothing was settled")
+		return
+	case id == "" || id != earlier.Identifier || s.callHash != earlier.Call:
 		s.explain(nil, "this payment has been used; it buys one call")
 		return
 	}
@@ -277,7 +284,7 @@ func (s *saleRun) openSale(ctx context.Context) bool {
 		UniqueKey:   s.signed.uniqueKey,
 		Resource:    s.resource,
 		Call:        s.callHash,
-		Identifier:  s.payment.identifier(),
+		Identifier:  s.payment.name,
 		Network:     o.Network,
 		Scheme:      "exact",
 		Asset:       o.Asset.Address,
