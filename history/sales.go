@@ -142,17 +142,17 @@ func (s *Store) forgetAnswers(t *tx) error {
 	return err
 }
 
-// MoveSale records where a sale stands now, with what became known of it: Transaction, Facilitator,
-// Receipt, Note and Answer, where they are not empty. It is durable before it returns.
+// MoveSale records where a sale stands now, with what became known of it: Amount and Price, which may be less
+// than at first; and Transaction, Facilitator, Receipt, Note and Answer, where they are not empty. It is durable before it returns.
 func (s *Store) MoveSale(ctx context.Context, sale Sale) error {
 	return s.txSingle(ctx, func(t *tx) error {
 		n, err := t.change(
-			`UPDATE sales SET state = ?, updated_at = ?, transaction_id = coalesce(nullif(?, ''),
+			`UPDATE sales SET state = ?, updated_at = ?, amount = ?, usd = ?, transaction_id = coalesce(nullif(?, ''),
 				transaction_id),
 			facilitator = coalesce(nullif(?, ''), facilitator), receipt = coalesce(?, receipt),
 			note = coalesce(nullif(?, ''), note), answer = coalesce(?, answer)
 			WHERE id = ? AND instr(?, ' ' || state || ' ')`,
-			sale.State, micros(t.Now), sale.Transaction, sale.Facilitator, nullable(string(sale.Receipt)),
+			sale.State, micros(t.Now), sale.Amount, int64(sale.Price), sale.Transaction, sale.Facilitator, nullable(string(sale.Receipt)),
 			sale.Note, sale.Answer, sale.ID, saleMovesTo[sale.State])
 		if err != nil || n > 0 {
 			return err

@@ -3,6 +3,7 @@ package paywall
 import (
 	"encoding/json"
 	"maps"
+	"slices"
 
 	"x402-wallet/x402"
 )
@@ -20,9 +21,12 @@ func (w *Paywall) unpaidMessage() string {
 }
 
 // declaredExtensions are the extensions of a challenge: payment-identifier, by which a lost answer
-// can be asked for again, and the tool's own.
-func (w *Paywall) declaredExtensions(t *tool) map[string]json.RawMessage {
+// can be asked for again, what the ways to pay need, and the tool's own.
+func (w *Paywall) declaredExtensions(t *tool, offers []offer) map[string]json.RawMessage {
 	all := map[string]json.RawMessage{extensionIdentifier: declaredIdentifier(t.RequireIdentifier)}
+	if slices.ContainsFunc(offers, func(o offer) bool { return o.isSponsored() }) {
+		all[x402.EIP2612Sponsoring] = declaredSponsoring()
+	}
 	maps.Copy(all, t.Extensions)
 	return all
 }
@@ -47,7 +51,7 @@ func (w *Paywall) challengeBody(t *tool, r result) map[string]any {
 	if r.version == 2 {
 		body["resource"] = map[string]string{"url": r.sale.Resource, "description": t.Description,
 			"mimeType": t.mimeType()}
-		body["extensions"] = w.declaredExtensions(t)
+		body["extensions"] = w.declaredExtensions(t, r.offers)
 	}
 	return body
 }

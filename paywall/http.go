@@ -69,7 +69,7 @@ func (w *Paywall) HTTP(name string, next http.Handler) http.Handler {
 				}
 				held.WriteHeader(http.StatusOK)
 				return toolResult{value: held, failed: held.Status >= http.StatusBadRequest,
-					encode: held.encode}, nil
+					encode: held.encode, usage: held.usage}, nil
 			},
 		}))
 	})
@@ -170,6 +170,15 @@ func (h *bufferedAnswer) Write(p []byte) (int, error) {
 	}
 	h.Body = append(h.Body, p...)
 	return len(p), nil
+}
+
+// usage is what the answer says that the call costs, and its length. The header is taken out of it.
+func (h *bufferedAnswer) usage() (said string, size func() int) {
+	if values := h.Headers.Values(headerCharge); len(values) > 0 {
+		said = cmp.Or(values[0], "nothing that can be read")
+	}
+	h.Headers.Del(headerCharge)
+	return said, func() int { return len(h.Body) }
 }
 
 func (h *bufferedAnswer) encode() []byte {

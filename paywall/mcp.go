@@ -135,7 +135,8 @@ func toolRequest(t *tool, name string, p *mcp.CallToolParamsRaw, header http.Hea
 			}
 			return toolResult{value: given, failed: given.IsError,
 				needsInput: given.NeedsInput() || len(given.InputRequests) > 0,
-				encode:     func() []byte { return encodeResult(given) }}, nil
+				encode:     func() []byte { return encodeResult(given) },
+				usage:      func() (string, func() int) { return resultUsage(given) }}, nil
 		},
 	}
 }
@@ -149,6 +150,20 @@ func encodeResult(given *mcp.CallToolResult) []byte {
 		return nil
 	}
 	return text
+}
+
+// resultUsage is what a result says that its call costs, and its length. The word is taken out of it.
+func resultUsage(given *mcp.CallToolResult) (said string, size func() int) {
+	if value, there := given.Meta[metaCharge]; there {
+		said, _ = value.(string)
+		said = cmp.Or(said, "nothing that can be read")
+		given.Meta = maps.Clone(given.Meta)
+		delete(given.Meta, metaCharge)
+	}
+	return said, func() int {
+		text, _ := json.Marshal(given) // what cannot be written is not sent either
+		return len(text)
+	}
 }
 
 // callHash identifies a call: the resource and its arguments, however their JSON is spelt.
@@ -327,7 +342,7 @@ func (w *Paywall) withPrice(t *tool, listed *mcp.Tool) *mcp.Tool {
 		shown.Meta["agents-x402/priceUSD"] = json.Number(strings.TrimPrefix(price, "$"))
 		var accepts []map[string]any
 		for _, o := range t.options {
-			accepts = append(accepts, map[string]any{"scheme": "exact", "network": o.Network,
+			accepts = append(accepts, map[string]any{"scheme": o.scheme(), "network": o.Network,
 				"asset": o.Asset.Address, "amount": o.Amount, "payTo": o.PayTo})
 		}
 		shown.Meta["x402"] = map[string]any{"price": price, "accepts": accepts}

@@ -39,7 +39,7 @@ type mppChallenge struct {
 // mppRequest is what an offer asks for, in RFC 8785's form; "" where it cannot be asked for in MPP.
 func mppRequest(o offer) string {
 	chain, isEVM := x402.ChainID(o.Network)
-	if !isEVM || o.terms[2].Raw == nil {
+	if !isEVM || o.way != x402.Exact || o.terms[2].Raw == nil {
 		return ""
 	}
 	text := jsonOf(map[string]any{"amount": o.Amount, "currency": o.Asset.Address, "recipient": o.PayTo,

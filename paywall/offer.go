@@ -36,6 +36,9 @@ type Tool struct {
 	// a payment without a payment-identifier, by which its buyer can ask for a lost answer, is refused.
 	// Only version 2 has it, and MPP does not
 	RequireIdentifier bool
+	// where upto is an option and the tool does not say itself what a call costs (see Charge): the price in
+	// dollars of each begun kilobyte of its answer; "": it costs the ceiling
+	PerKilobyte string
 	// how long a payment is valid, and so how long the tool may run; 0 is five minutes
 	MaxTimeout time.Duration
 	// Extensions are declared beside the paywall's own (V2), each {"info":{…},"schema":{…}}:
@@ -50,6 +53,12 @@ type Option struct {
 	Price   string // dollars: "0.01" or "$0.01"
 	Amount  string // atomic units of Asset
 	Asset   string // an address or symbol of the registry; "" is the network's default
+	// "exact", which "" is, or "upto": then the price is the most that a call can cost, and what it does cost
+	// is known when it has run (see Charge). Only version 2 and EVM networks have it
+	Scheme string
+	// paid by Permit2, whatever the token knows besides. Tokens without EIP-3009 always are, and so is
+	// "upto". Only version 2 has it
+	Permit2 bool
 }
 
 // Call is what a price may depend on.
@@ -62,7 +71,8 @@ type Call struct {
 // tool is a Tool that was checked.
 type tool struct {
 	Tool
-	options []option
+	options     []option
+	perKilobyte money.Dollars
 }
 
 // option is an Option that was checked.
@@ -72,6 +82,7 @@ type option struct {
 	Amount  money.Amount
 	Price   money.Dollars
 	Asset   x402.AssetInfo
+	way     string // x402.Exact, Permit2 or Upto
 	// terms are those of version 2 where they are the same for every call; nil: they are made for each
 	terms *x402.Requirement
 }
@@ -100,8 +111,20 @@ func (w *Paywall) checkTool(t Tool) (*tool, error) {
 	if err != nil {
 		return nil, fail(err)
 	}
+	isUpto := slices.ContainsFunc(made.options, func(o option) bool { return o.way == x402.Upto })
+	if t.PerKilobyte != "" {
+		made.perKilobyte, err = money.ParseDollars(strings.TrimPrefix(t.PerKilobyte, "$"))
+	}
+	switch {
+	case err != nil || (t.PerKilobyte != "" && made.perKilobyte <= 0):
+		return nil, fail(fmt.Errorf("%q is no price of a kilobyte", t.PerKilobyte))
+	case t.PerKilobyte != "" && !isUpto && t.Quote == nil:
+		return nil, fail(errors.New("a price of a kilobyte is for the scheme upto"))
+	case isUpto && t.Upfront:
+		return nil, fail(errors.New("what upto costs is known when it has run: it is not paid upfront"))
+	}
 	for i, o := range made.options {
-		if !x402.IsSolana(o.Network) { // there they name the fee payer, who may be another one later
+		if !o.isSettledByOne() { // there they name who settles, who may be another one later
 			r, err := w.requirement(context.Background(), made, o, "", 2)
 			if err != nil {
 				return nil, fail(err)
@@ -138,6 +161,9 @@ func (w *Paywall) checkOption(o Option) (made option, err error) {
 	if err != nil {
 		return made, err
 	}
+	if made.way, err = w.way(o, made.Asset); err != nil {
+		return made, err
+	}
 	made.PayTo, err = payee(made.Network, o.PayTo, made.Asset)
 	if err != nil {
 		return made, err
@@ -166,11 +192,43 @@ func (w *Paywall) asset(network, name string) (x402.AssetInfo, error) {
 	case !ok:
 		return a, fmt.Errorf("%q is no asset of %s that is known here: by its symbol or address, or added "+
 			"as an asset", name, network)
-	case a.Permit2Only:
-		return a, fmt.Errorf("%s of %s cannot be paid by the scheme exact with EIP-3009", a.Symbol, network)
 	}
 	return a, nil
 }
+
+// way is how an option is paid.
+func (w *Paywall) way(o Option, asset x402.AssetInfo) (string, error) {
+	way := x402.Exact
+	switch {
+	case o.Scheme == x402.Upto:
+		way = x402.Upto
+	case o.Scheme != "" && o.Scheme != x402.Exact:
+		return "", fmt.Errorf("%q is no scheme that is sold in: there are exact and upto", o.Scheme)
+	case o.Permit2 || asset.Permit2Only:
+		way = x402.Permit2
+	}
+	switch {
+	case way == x402.Exact:
+		return way, nil
+	case x402.IsSolana(asset.Network):
+		return "", fmt.Errorf("%s is for EVM networks", way)
+	case w.options.Version == 1:
+		return "", fmt.Errorf("version 1 has no %s; %s of %s needs version 2", way, asset.Symbol,
+			asset.Network)
+	}
+	return way, nil
+}
+
+// scheme is the option's, as it is asked for.
+func (o option) scheme() string {
+	if o.way == x402.Upto {
+		return x402.Upto
+	}
+	return x402.Exact
+}
+
+// isSettledByOne reports whether what a buyer signs names the only facilitator that can settle it.
+func (o option) isSettledByOne() bool { return x402.IsSolana(o.Network) || o.way == x402.Upto }
 
 // payee is an address that can be paid in this asset, spelt as buyers expect it.
 func payee(network, address string, asset x402.AssetInfo) (string, error) {
@@ -311,27 +369,36 @@ func (w *Paywall) requirement(ctx context.Context, t *tool, o option, resource s
 	version int) (r x402.Requirement, err error) {
 	extra := map[string]json.RawMessage{}
 	entry := map[string]any{
-		"scheme": "exact", "network": o.Network, "asset": o.Asset.Address, "payTo": o.PayTo, "extra": extra,
+		"scheme": o.scheme(), "network": o.Network, "asset": o.Asset.Address, "payTo": o.PayTo, "extra": extra,
 		"maxTimeoutSeconds": int64(t.MaxTimeout / time.Second),
 	}
 	if version == 1 {
 		name, named := x402.V1Name(o.Network)
-		if !named {
-			return r, fmt.Errorf("%s has no name in version 1", o.Network)
+		if !named || o.way != x402.Exact {
+			return r, fmt.Errorf("%s cannot be paid by %s in version 1", o.Network, o.way)
 		}
 		entry["network"], entry["maxAmountRequired"], entry["resource"] = name, o.Amount, resource
 		entry["description"], entry["mimeType"] = t.Description, t.mimeType()
 	} else {
 		entry["amount"] = o.Amount
 	}
-	if x402.IsSolana(o.Network) {
-		kind, err := w.feePayerKind(ctx, o.Network, version)
+	if o.isSettledByOne() {
+		kind, err := w.settlerKind(ctx, o, version)
 		if err != nil {
 			return r, err
 		}
 		maps.Copy(extra, kind.Extra)
-	} else {
+		if o.way == x402.Upto {
+			if err := w.nameSettler(o.Network, kind.Settler(), extra); err != nil {
+				return r, err
+			}
+		}
+	}
+	if !x402.IsSolana(o.Network) && (o.way == x402.Exact || o.Asset.HasPermit()) {
 		extra["name"], extra["version"] = jsonOf(o.Asset.Name), jsonOf(o.Asset.Version)
+	}
+	if o.way != x402.Exact {
+		extra["assetTransferMethod"] = jsonOf(x402.Permit2)
 	}
 	if t.Upfront {
 		extra["paymentFlow"] = jsonOf("upfront")
@@ -341,20 +408,21 @@ func (w *Paywall) requirement(ctx context.Context, t *tool, o option, resource s
 
 func (t *tool) mimeType() string { return cmp.Or(t.MimeType, "application/json") }
 
-// feePayerKind says who pays fees. It is remembered, for when the facilitator is down.
-func (w *Paywall) feePayerKind(ctx context.Context, network string, version int) (facilitator.Kind, error) {
-	list, err := w.options.Facilitators.Supported(ctx, network) // remembered there for five minutes
+// settlerKind says who settles where only one can: who pays the fees on Solana, and of upto the facilitator
+// that the buyer names. It is remembered, for when the facilitator is down.
+func (w *Paywall) settlerKind(ctx context.Context, o option, version int) (facilitator.Kind, error) {
+	list, err := w.options.Facilitators.Supported(ctx, o.Network) // remembered there for five minutes
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	key := fmt.Sprint(version, " ", network)
+	key := fmt.Sprint(version, " ", o.scheme(), " ", o.Network)
 	for _, k := range list {
-		if k.Version == version && k.Scheme == "exact" && k.FeePayer != "" {
+		if k.Version == version && k.Scheme == o.scheme() && k.Settler() != "" {
 			w.kinds[key] = k
 			return k, nil
 		}
 	}
 	if err == nil {
-		return facilitator.Kind{}, fmt.Errorf("no facilitator pays fees on %s", network)
+		return facilitator.Kind{}, fmt.Errorf("no facilitator settles %s on %s", o.scheme(), o.Network)
 	}
 	if k, known := w.kinds[key]; known {
 		return k, nil

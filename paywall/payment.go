@@ -124,14 +124,20 @@ var (
 func (w *Paywall) match(p *payment, offers []offer) (offer, signed, error) {
 	refusal := errNoMatch
 	for _, o := range offers {
+		if o.way == x402.Upto && p.Version == 2 {
+			o.terms[2] = w.uptoTerms(o.terms[2], p.Accepted)
+		}
 		r := o.terms[p.Version]
 		if r.Version == 0 || !p.names(o, r) {
 			continue
 		}
 		p.accept(r)
 		read := w.readEVM
-		if x402.IsSolana(o.Network) {
+		switch {
+		case x402.IsSolana(o.Network):
 			read = w.readSolana
+		case o.way != x402.Exact:
+			read = w.readPermit2
 		}
 		s, err := read(p, o)
 		if err == nil || errors.Is(err, errExpired) {

@@ -149,10 +149,12 @@ type Paywall struct {
 
 	withheld withheld
 
-	mu     sync.Mutex                  // of closed and kinds
-	kinds  map[string]facilitator.Kind // who paid fees when last asked, by version and network
-	closed bool
-	sales  sync.WaitGroup
+	mu    sync.Mutex                  // of closed, kinds and settlers
+	kinds map[string]facilitator.Kind // who settled when last asked, by version, scheme and network
+	// the addresses of facilitators that buyers were told to name, by network
+	settlers map[string][]string
+	closed   bool
+	sales    sync.WaitGroup
 }
 
 const (
@@ -170,6 +172,7 @@ func New(o Options) (*Paywall, error) {
 		options:        o,
 		tools:          map[string]*tool{},
 		kinds:          map[string]facilitator.Kind{},
+		settlers:       map[string][]string{},
 		now:            o.Now,
 		log:            o.Log,
 		settleMargin:   8 * time.Second,
@@ -238,13 +241,13 @@ func (w *Paywall) Check(ctx context.Context) (warnings []string) {
 	asked := map[string]bool{}
 	for _, t := range w.options.Tools {
 		for _, o := range w.tools[t.Name].options {
-			if asked[o.Network] {
+			if asked[o.scheme()+o.Network] {
 				continue
 			}
-			asked[o.Network] = true
+			asked[o.scheme()+o.Network] = true
 			kinds, err := w.options.Facilitators.Supported(ctx, o.Network)
 			settles := slices.ContainsFunc(kinds, func(k facilitator.Kind) bool {
-				return k.Version == w.options.Version && k.Scheme == "exact"
+				return k.Version == w.options.Version && k.Scheme == o.scheme()
 			})
 			switch {
 			case settles:
@@ -252,8 +255,8 @@ func (w *Paywall) Check(ctx context.Context) (warnings []string) {
 				warnings = append(warnings, fmt.Sprintf("no facilitator says that it settles on %s: %v",
 					x402.Title(o.Network), err))
 			default:
-				warnings = append(warnings, fmt.Sprintf("no facilitator settles version %d payments on %s",
-					w.options.Version, x402.Title(o.Network)))
+				warnings = append(warnings, fmt.Sprintf("no facilitator settles %s in version %d on %s",
+					o.scheme(), w.options.Version, x402.Title(o.Network)))
 			}
 		}
 	}

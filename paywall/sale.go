@@ -23,12 +23,14 @@ type Sale struct {
 	Call        Call
 	Payment     json.RawMessage  // the PaymentPayload, as it was presented
 	Requirement x402.Requirement // the option it pays
-	Price       string           // for people: "$0.01"
+	Price       string           // for people: "$0.01"; of the scheme upto the ceiling
 	Symbol      string
 	Payer       string // "" where it is not known before the settlement
 	Verified    bool   // a facilitator says that the payment is valid
 	Expires     time.Time
 	Settlement  *x402.Settlement // what the facilitator said; nil before
+
+	meter *meter // what the call costs, where that is known when it has run; nil: Price
 }
 
 type saleKey struct{}
@@ -57,6 +59,8 @@ type toolResult struct {
 	failed     bool
 	needsInput bool          // it asks the client something first
 	encode     func() []byte // how it is stored, in case its answer is lost on the way; nil: it is not
+	// what it says that the call costs ("": it says nothing), and how many bytes it has; nil: no answer
+	usage func() (said string, size func() int)
 }
 
 // result is how a request ended.
@@ -160,7 +164,7 @@ func (s *saleRun) readPayment(ctx context.Context) bool {
 	s.offer, s.signed, err = s.match(p, s.out.offers)
 	s.sale.Payment, s.out.inMPP = p.raw, p.mpp != nil
 	if err == nil && p.Version == 2 {
-		err = p.checkExtensions(s.declaredExtensions(s.tool))
+		err = p.checkExtensions(s.declaredExtensions(s.tool, s.out.offers))
 	}
 	if err == nil || errors.Is(err, errExpired) {
 		err = cmp.Or(p.readIdentifier(s.tool), err)
@@ -182,6 +186,9 @@ func (s *saleRun) readPayment(ctx context.Context) bool {
 	s.sale.Requirement = s.offer.terms[p.Version]
 	s.sale.Payer, s.sale.Expires = s.signed.payer, s.signed.expires
 	s.sale.Price, s.sale.Symbol = s.offer.Price.Price(), s.offer.Asset.Symbol
+	if s.offer.way == x402.Upto {
+		s.sale.meter = &meter{asset: s.offer.Asset, ceiling: s.offer.Amount}
+	}
 	return !s.isUsed(ctx)
 }
 
@@ -272,8 +279,8 @@ func (s *saleRun) submission() facilitator.Submission {
 		Payload:      s.payment.raw,
 		Requirements: r.Raw,
 		Validity:     s.signed.expires.Sub(s.now()),
-		Sticky:       x402.IsSolana(s.offer.Network),
-		FeePayer:     r.ExtraString("feePayer"),
+		Sticky:       s.offer.isSettledByOne(),
+		FeePayer:     cmp.Or(r.ExtraString("feePayer"), r.ExtraString("facilitatorAddress")),
 	}
 }
 
@@ -286,7 +293,7 @@ func (s *saleRun) openSale(ctx context.Context) bool {
 		Call:        s.callHash,
 		Identifier:  s.payment.name,
 		Network:     o.Network,
-		Scheme:      "exact",
+		Scheme:      o.way,
 		Asset:       o.Asset.Address,
 		Symbol:      o.Asset.Symbol,
 		Amount:      o.Amount,

@@ -23,6 +23,7 @@ func (s *saleRun) settlePayment(ctx context.Context) bool {
 		return false
 	}
 	ctx = context.WithoutCancel(ctx)
+	s.takeCharge()
 	s.row.State = history.SaleSettling
 	if encode := s.out.toolResult.encode; encode != nil && s.row.Identifier != "" {
 		s.row.Answer = encode()
@@ -39,8 +40,8 @@ func (s *saleRun) settlePayment(ctx context.Context) bool {
 			"the sales ledger cannot be written; nothing was settled")
 		return false
 	}
-	said := s.options.Facilitators.Settle(ctx, s.submission())
-	s.settlement = settleOutcomeOf(said)
+	said := s.settleNow(ctx)
+	s.settlement = s.outcomeOf(ctx, said)
 	s.row.Facilitator = said.Facilitator
 	s.out.settlement = s.buyerSettlement(said.Settlement)
 	s.row.Transaction = s.out.settlement.Transaction
@@ -61,6 +62,52 @@ func (s *saleRun) settlePayment(ctx context.Context) bool {
 		s.writeSale(ctx)
 	}
 	return s.settlement == settled
+}
+
+// settleNow has the payment settled; what costs nothing is.
+func (s *saleRun) settleNow(ctx context.Context) facilitator.Result {
+	if s.settlesNothing() {
+		return facilitator.Result{Outcome: facilitator.Settled, Settlement: &x402.Settlement{Success: true}}
+	}
+	submission := s.submission()
+	if s.sale.meter != nil {
+		submission.Requirements = charging(submission.Requirements, s.row.Amount)
+	}
+	return s.options.Facilitators.Settle(ctx, submission)
+}
+
+// outcomeOf is what a facilitator's answer means for the sale. Of a payment by Permit2 a refusal proves nothing:
+// a permit that was used, by whomever, is refused for its allowance or because it cannot be simulated. So unless
+// the chain shows its nonce unused, it may have been paid. And a facilitator that says it took another amount
+// than it was asked to is not believed.
+func (s *saleRun) outcomeOf(ctx context.Context, said facilitator.Result) settleOutcome {
+	outcome := settleOutcomeOf(said)
+	isOther := s.sale.meter != nil && said.Settlement != nil && said.Settlement.Amount != "" &&
+		said.Settlement.Amount != s.row.Amount.String()
+	switch {
+	case outcome == settled && isOther:
+		return unknown
+	case outcome != refused || s.signed.evidence.Way == "":
+		return outcome
+	case s.options.Received == nil:
+		return unknown
+	}
+	ctx, cancel := context.WithTimeout(ctx, s.confirmTimeout)
+	defer cancel()
+	status, err := s.options.Received(ctx, s.evidence(s.row))
+	if err == nil && status.State == x402.Open && status.Unused {
+		return refused
+	}
+	return unknown
+}
+
+// evidence is what the chain is asked by, what became of a sale's payment.
+func (s *saleRun) evidence(row history.Sale) x402.Evidence {
+	e := s.signed.evidence
+	if e.Way == x402.Upto {
+		e.Amount = row.Amount
+	}
+	return e
 }
 
 func settleOutcomeOf(said facilitator.Result) settleOutcome {
@@ -112,6 +159,9 @@ func (s *saleRun) buyerSettlement(said *x402.Settlement) *x402.Settlement {
 	if given.Success {
 		given.ErrorReason, given.ErrorMessage = "", ""
 	}
+	if s.sale.meter != nil {
+		given.Amount = s.row.Amount.String()
+	}
 	if given.Success && s.settlement == unknown { // a success without proof (facilitator.judge, row 4)
 		given.Success = false
 		given.ErrorReason = "settlement_pending"
@@ -128,7 +178,7 @@ func (s *saleRun) resolveOnChain(ctx context.Context, row *history.Sale) bool {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), s.confirmTimeout)
 	defer cancel()
 	for pause := 250 * time.Millisecond; ; pause = min(2*pause, 2*time.Second) {
-		status, err := s.options.Received(ctx, s.signed.evidence)
+		status, err := s.options.Received(ctx, s.evidence(*row))
 		switch {
 		case err == nil && status.State == x402.Settled && !s.isOfThisSale(*row, status.Transaction):
 			s.log.Warn("a payment came by another transaction than this sale's", "sale", row.ID,

@@ -162,7 +162,11 @@ type AssetInfo struct {
 	Name, Version string // EVM
 	Token2022     bool   // Solana: owned by the Token-2022 program
 	Permit2Only   bool   // EVM: has no EIP-3009, so "exact" cannot pay it
+	NoPermit      bool   // EVM: has no EIP-2612, so its holders approve Permit2 themselves
 }
+
+// HasPermit reports whether a holder of the asset can approve Permit2 by a signature (EIP-2612).
+func (a AssetInfo) HasPermit() bool { return a.Name != "" && a.Version != "" && !a.NoPermit }
 
 // Key is the asset's map key.
 func (a AssetInfo) Key() money.Asset { return money.NewAsset(a.Network, a.Address) }
