@@ -1,6 +1,7 @@
 package paywall
 
 import (
+	"context"
 	"encoding/json"
 	"maps"
 	"slices"
@@ -33,7 +34,7 @@ func (w *Paywall) declaredExtensions(t *tool, offers []offer) map[string]json.Ra
 
 // challengeBody is the PaymentRequired of a result, in the version that the buyer used, or else the
 // configured one.
-func (w *Paywall) challengeBody(t *tool, r result) map[string]any {
+func (w *Paywall) challengeBody(ctx context.Context, t *tool, r result) map[string]any {
 	accepts := []json.RawMessage{}
 	for _, o := range r.offers {
 		if terms := o.terms[r.version]; terms.Raw != nil {
@@ -51,7 +52,13 @@ func (w *Paywall) challengeBody(t *tool, r result) map[string]any {
 	if r.version == 2 {
 		body["resource"] = map[string]string{"url": r.sale.Resource, "description": t.Description,
 			"mimeType": t.mimeType()}
-		body["extensions"] = w.declaredExtensions(t, r.offers)
+		extensions := w.declaredExtensions(t, r.offers)
+		if w.options.Statements != nil {
+			if signed := w.signOffers(ctx, t, r.offers, r.sale.Resource); signed != nil {
+				extensions[extensionStatements] = signed
+			}
+		}
+		body["extensions"] = extensions
 	}
 	return body
 }
@@ -60,7 +67,7 @@ func (w *Paywall) challengeBody(t *tool, r result) map[string]any {
 func errorBody(r result) map[string]any {
 	body := map[string]any{"x402Version": r.version, "error": r.reason}
 	if r.receipt && r.settlement != nil {
-		body[x402.MetaReceipt] = receiptJSON(r.settlement)
+		body[x402.MetaReceipt] = r.receiptJSON()
 	}
 	return body
 }

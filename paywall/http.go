@@ -54,7 +54,7 @@ func (w *Paywall) HTTP(name string, next http.Handler) http.Handler {
 			scheme = "http"
 		}
 		path := r.URL.RequestURI()
-		w.answerHTTP(rw, t, r.Host, w.sell(r.Context(), request{
+		w.answerHTTP(rw, r, t, w.sell(r.Context(), request{
 			tool: t, call: Call{Tool: t.Name, Header: r.Header},
 			resource: cmp.Or(t.Resource, scheme+"://"+r.Host+path),
 			callHash: sha256.Sum256(bytes.Join([][]byte{[]byte(r.Method), []byte(path), body}, []byte{0})),
@@ -89,11 +89,11 @@ func paymentInHeader(header http.Header) (found *payment, err error) {
 }
 
 // answerHTTP writes a sale's outcome (x402 v1 and v2 HTTP transports).
-func (w *Paywall) answerHTTP(rw http.ResponseWriter, t *tool, host string, r result) {
+func (w *Paywall) answerHTTP(rw http.ResponseWriter, asked *http.Request, t *tool, r result) {
 	header := rw.Header()
 	header.Set("Cache-Control", "no-store")
 	if r.receipt && r.settlement != nil {
-		receipt := base64.StdEncoding.EncodeToString(receiptJSON(r.settlement))
+		receipt := base64.StdEncoding.EncodeToString(r.receiptJSON())
 		header.Set(x402.ReceiptHeader(r.version), receipt)
 		if r.inMPP && r.settlement.Success {
 			header.Set(mppReceiptHeader, mppReceipt(r.settlement, w.now()))
@@ -126,12 +126,12 @@ func (w *Paywall) answerHTTP(rw http.ResponseWriter, t *tool, host string, r res
 	case unavailable:
 		writeJSON(rw, http.StatusBadGateway, errorBody(r))
 	default:
-		said := w.challengeBody(t, r)
+		said := w.challengeBody(asked.Context(), t, r)
 		if r.version == 2 {
 			header.Set(x402.HeaderRequired, base64.StdEncoding.EncodeToString(jsonOf(said)))
 		}
 		if w.options.MPP {
-			w.askInMPP(header, t, r, host)
+			w.askInMPP(header, t, r, asked.Host)
 		}
 		writeJSON(rw, http.StatusPaymentRequired, said)
 	}

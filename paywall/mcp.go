@@ -119,7 +119,7 @@ func (w *Paywall) sellCall(ctx context.Context, request *mcp.CallToolRequest, na
 	r := w.sell(ctx, asked)
 	noteOutcome(ctx, r)
 	paid(ctx, r.answer == deliver && r.replayed == nil)
-	return w.answerCall(t, request, r)
+	return w.answerCall(ctx, t, request, r)
 }
 
 func toolRequest(t *tool, name string, p *mcp.CallToolParamsRaw, header http.Header, run toolRun) request {
@@ -207,7 +207,7 @@ func paymentInCall(meta mcp.Meta, header http.Header) (found *payment, err error
 }
 
 // answerCall is a sale's outcome in the dialect.
-func (w *Paywall) answerCall(t *tool, request *mcp.CallToolRequest, r result) (mcp.Result, error) {
+func (w *Paywall) answerCall(ctx context.Context, t *tool, request *mcp.CallToolRequest, r result) (mcp.Result, error) {
 	switch r.answer {
 	case deliver, inputRequired, toolFailed: // the tool's own, with a receipt where it is paid for
 		return w.toolAnswer(r)
@@ -224,7 +224,7 @@ func (w *Paywall) answerCall(t *tool, request *mcp.CallToolRequest, r result) (m
 		}
 		return w.errorResult(r, body, nil), nil
 	default:
-		return w.challengeResult(t, request, r)
+		return w.challengeResult(ctx, t, request, r)
 	}
 }
 
@@ -259,9 +259,9 @@ func (w *Paywall) withReceipt(r result, meta mcp.Meta) mcp.Meta {
 		return meta
 	}
 	meta = ownMeta(meta)
-	meta[x402.MetaReceipt] = receiptJSON(r.settlement)
+	meta[x402.MetaReceipt] = r.receiptJSON()
 	if w.options.Dialect == dialectX402MCP {
-		meta[x402.MetaReceiptMCPV1] = receiptJSON(r.settlement)
+		meta[x402.MetaReceiptMCPV1] = r.receiptJSON()
 	}
 	return meta
 }
@@ -288,8 +288,9 @@ const extensionSince = "2026-07-28"
 
 // challengeResult is the challenge: for a client that declared MCP's payment extension in that
 // form, for others in the dialect.
-func (w *Paywall) challengeResult(t *tool, request *mcp.CallToolRequest, r result) (mcp.Result, error) {
-	body := w.challengeBody(t, r)
+func (w *Paywall) challengeResult(ctx context.Context, t *tool, request *mcp.CallToolRequest, r result) (
+	mcp.Result, error) {
+	body := w.challengeBody(ctx, t, r)
 	if w.options.Dialect == dialectError {
 		return nil, &jsonrpc.Error{Code: codePaymentRequired, Message: r.reason, Data: jsonOf(body)}
 	}

@@ -126,8 +126,13 @@ type Options struct {
 	// others sell for the same PayTo with a store of their own: then the chain's word delivers only
 	// what came by the transaction that the facilitator named
 	SharedPayTo bool
-	Now         func() time.Time // nil: time.Now
-	Log         *slog.Logger     // nil: silent
+	// Statements signs what is offered and what was paid (extension offer-receipt, version 2), by a key that
+	// can spend nothing; nil: neither is signed
+	Statements *StatementSigner
+	// signed receipts name the transaction: they prove more, and tell more to whom they are shown
+	ReceiptTransaction bool
+	Now                func() time.Time // nil: time.Now
+	Log                *slog.Logger     // nil: silent
 }
 
 // Paywall charges for tools and HTTP handlers. It is safe for concurrent use.
@@ -255,8 +260,9 @@ func (w *Paywall) Check(ctx context.Context) (warnings []string) {
 				warnings = append(warnings, fmt.Sprintf("no facilitator says that it settles on %s: %v",
 					x402.Title(o.Network), err))
 			default:
-				warnings = append(warnings, fmt.Sprintf("no facilitator settles %s in version %d on %s",
-					o.scheme(), w.options.Version, x402.Title(o.Network)))
+				by := map[bool]string{true: " by upto"}[o.way == x402.Upto]
+				warnings = append(warnings, fmt.Sprintf("no facilitator settles version %d payments%s on %s",
+					w.options.Version, by, x402.Title(o.Network)))
 			}
 		}
 	}

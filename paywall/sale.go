@@ -72,6 +72,7 @@ type result struct {
 	cause      error
 	offers     []offer
 	settlement *x402.Settlement
+	statements json.RawMessage // the extensions of its receipt: a signed one; nil: none
 	sale       *Sale
 	version    int  // the buyer's
 	inMPP      bool // the payment came in MPP
@@ -234,6 +235,10 @@ func (s *saleRun) replay(ctx context.Context, earlier history.Sale) {
 		s.out.replayed = earlier.Answer
 		s.sale.ID = earlier.ID
 		s.out.settlement, _ = x402.DecodeSettlement(earlier.Receipt)
+		var stored receipt
+		if json.Unmarshal(earlier.Receipt, &stored) == nil {
+			s.out.statements = stored.Extensions
+		}
 	case earlier.State == history.SaleRunning || earlier.State == history.SaleSettling:
 		s.explain(nil, "this payment is being used by another call; repeat this call when that one has ended")
 	default:

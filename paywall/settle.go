@@ -220,6 +220,9 @@ func (s *saleRun) isOfThisSale(row history.Sale, transaction string) bool {
 func (s *saleRun) finish(ctx context.Context) result {
 	ctx = context.WithoutCancel(ctx)
 	v := s.out.verdict
+	if v.answer == deliver && v.receipt && s.out.statements == nil {
+		s.signReceipt(ctx)
+	}
 	switch {
 	case s.row.ID == "": // no sale was opened
 	case v.answer == inputRequired && v.state == "":
@@ -256,7 +259,7 @@ func (s *saleRun) writeSale(ctx context.Context) {
 	s.row.Note = s.out.reason
 	if st := s.out.settlement; st != nil {
 		s.row.Transaction = st.Transaction
-		s.row.Receipt = receiptJSON(st)
+		s.row.Receipt = s.out.receiptJSON()
 	}
 	isPaid := s.row.State == history.SaleSettled || s.row.State == history.SaleUnknown // or may be
 	mayBeReplayed := s.row.Identifier != "" && isPaid
@@ -300,11 +303,15 @@ type receipt struct {
 	Amount       string          `json:"amount,omitempty"`
 	ErrorReason  string          `json:"errorReason,omitempty"`
 	ErrorMessage string          `json:"errorMessage,omitempty"`
-	Raw          json.RawMessage `json:"-"`
+	Extensions   json.RawMessage `json:"extensions,omitempty"`
 }
 
-func receiptJSON(s *x402.Settlement) json.RawMessage {
-	given := receipt(*s)
-	given.ErrorReason, given.ErrorMessage = x402.Brief(s.ErrorReason), x402.Brief(s.ErrorMessage)
-	return jsonOf(given)
+func receiptJSON(s *x402.Settlement) json.RawMessage { return result{settlement: s}.receiptJSON() }
+
+// receiptJSON is the receipt of a result that has a settlement.
+func (r result) receiptJSON() json.RawMessage {
+	s := r.settlement
+	return jsonOf(receipt{Success: s.Success, Transaction: s.Transaction, Network: s.Network, Payer: s.Payer,
+		Amount: s.Amount, ErrorReason: x402.Brief(s.ErrorReason), ErrorMessage: x402.Brief(s.ErrorMessage),
+		Extensions: r.statements})
 }
