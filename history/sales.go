@@ -205,6 +205,18 @@ func (s *Store) SaleByKey(ctx context.Context, uniqueKey string) (Sale, error) {
 	return sale, err
 }
 
+// Bought returns the newest settled sale of a call to a payer that was opened no earlier than since, and not for
+// nothing; or ErrNotFound.
+func (s *Store) Bought(ctx context.Context, resource string, call [32]byte, payer string, since time.Time) (Sale,
+	error) {
+	return read(ctx, s, func(t *tx) (Sale, error) {
+		sale, err := scanSale(t.row(selectSale+` WHERE call = ? AND payer = ? AND payer <> '' AND resource = ?
+			AND state = ? AND amount <> '0' AND created_at >= ? ORDER BY seq DESC LIMIT 1`, call[:], payer, resource, SaleSettled,
+			micros(since)))
+		return sale, none(err, errNoSale)
+	})
+}
+
 // SaleFilter chooses sales.
 type SaleFilter struct {
 	Limit    int       // at most so many; 0 is 100

@@ -58,6 +58,9 @@ func (w *Paywall) challengeBody(ctx context.Context, t *tool, r result) map[stri
 				extensions[extensionStatements] = signed
 			}
 		}
+		if t.Access > 0 {
+			extensions[x402.ExtensionSignIn] = w.signInChallenge(t, r.offers, r.sale.Resource)
+		}
 		body["extensions"] = extensions
 	}
 	return body

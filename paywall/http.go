@@ -41,7 +41,8 @@ func (w *Paywall) HTTP(name string, next http.Handler) http.Handler {
 			shown, err = mppCredential(r.Header, r.Host)
 		}
 		var body []byte
-		if shown != nil { // without one the buyer is asked for it, and no body is held
+		signIn := signInOf(r.Header, nil)
+		if shown != nil || signIn != "" { // without one the buyer is asked for it, and no body is held
 			var tooLarge error
 			body, tooLarge = io.ReadAll(http.MaxBytesReader(rw, r.Body, maxBody))
 			if tooLarge != nil {
@@ -59,6 +60,7 @@ func (w *Paywall) HTTP(name string, next http.Handler) http.Handler {
 			resource: cmp.Or(t.Resource, scheme+"://"+r.Host+path),
 			callHash: sha256.Sum256(bytes.Join([][]byte{[]byte(r.Method), []byte(path), body}, []byte{0})),
 			decode:   func() (*payment, error) { return shown, err },
+			signIn:   signIn,
 			invoke: func(ctx context.Context) (toolResult, error) {
 				held := &bufferedAnswer{Headers: http.Header{}}
 				again := r.Clone(ctx)

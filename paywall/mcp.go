@@ -115,6 +115,7 @@ func (w *Paywall) sellCall(ctx context.Context, request *mcp.CallToolRequest, na
 		run, paid = w.withheld.track(request, run)
 	}
 	asked := toolRequest(t, name, request.Params, header, run)
+	asked.signIn = signInOf(header, request.Params.Meta)
 	asked.isAbandoned = func() bool { return isAbandoned(ctx, header) }
 	r := w.sell(ctx, asked)
 	noteOutcome(ctx, r)

@@ -39,6 +39,9 @@ type Tool struct {
 	// where upto is an option and the tool does not say itself what a call costs (see Charge): the price in
 	// dollars of each begun kilobyte of its answer; "": it costs the ceiling
 	PerKilobyte string
+	// how long who bought a call can sign in and get it again without paying; 0: not at all. Needs
+	// Options.Origin and version 2
+	Access time.Duration
 	// how long a payment is valid, and so how long the tool may run; 0 is five minutes
 	MaxTimeout time.Duration
 	// Extensions are declared beside the paywall's own (V2), each {"info":{…},"schema":{…}}:
@@ -99,6 +102,10 @@ func (w *Paywall) checkTool(t Tool) (*tool, error) {
 			t.MaxTimeout))
 	case t.Quote != nil && len(t.Accepts) > 0:
 		return nil, fail(errors.New("either Accepts or Quote says what it costs"))
+	case t.Access != 0 && (w.options.Origin == "" || w.options.Version == 1):
+		return nil, fail(errors.New("to sign in for what was bought takes an origin, and version 2"))
+	case t.Access < 0 || t.Access > maxAccess:
+		return nil, fail(fmt.Errorf("what was bought is given again for %s at most", maxAccess))
 	case t.RequireIdentifier && w.options.Version == 1:
 		return nil, fail(errors.New("version 1 has no payment-identifier to require"))
 	case t.Quote == nil && len(t.Accepts) == 0 && !t.Free:

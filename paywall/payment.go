@@ -313,10 +313,6 @@ func transactionMessage(text string) ([]byte, error) {
 	return raw[start:], nil
 }
 
-// changingInfo are the members of extensions' info that are others in each challenge.
-var changingInfo = map[string][]string{extensionStatements: {"offers"},
-	x402.ExtensionSignIn: {"nonce", "issuedAt", "expirationTime"}}
-
 // checkExtensions compares the extensions that come back with those that were declared: what is echoed
 // has to contain at least the declared info (x402 2.27 validateExtensions). Echoing none is fine.
 func (p *payment) checkExtensions(declared map[string]json.RawMessage) error {
@@ -330,9 +326,6 @@ func (p *payment) checkExtensions(declared map[string]json.RawMessage) error {
 		}
 		if json.Unmarshal(ours, &own) != nil {
 			continue
-		}
-		for _, changing := range changingInfo[key] {
-			delete(own.Info, changing)
 		}
 		if json.Unmarshal(theirs, &other) != nil || !containsAll(own.Info, other.Info) {
 			return errExtensions

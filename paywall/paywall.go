@@ -85,6 +85,9 @@ type SaleStore interface {
 	DropSale(ctx context.Context, id string) error
 	// SaleByKey finds a sale by its UniqueKey; history.ErrNotFound when there is none.
 	SaleByKey(ctx context.Context, uniqueKey string) (history.Sale, error)
+	// Bought finds the newest sale of a call to a payer that is settled, cost something, and was opened no
+	// earlier than since; history.ErrNotFound when there is none.
+	Bought(ctx context.Context, resource string, call [32]byte, payer string, since time.Time) (history.Sale, error)
 }
 
 // Hooks are called during a sale, in its goroutine, in the order of the fields (of an upfront tool
@@ -131,8 +134,10 @@ type Options struct {
 	Statements *StatementSigner
 	// signed receipts name the transaction: they prove more, and tell more to whom they are shown
 	ReceiptTransaction bool
-	Now                func() time.Time // nil: time.Now
-	Log                *slog.Logger     // nil: silent
+	// Origin is where buyers find the paywall, "https://shop.example": what they sign in for (Tool.Access)
+	Origin string
+	Now    func() time.Time // nil: time.Now
+	Log    *slog.Logger     // nil: silent
 }
 
 // Paywall charges for tools and HTTP handlers. It is safe for concurrent use.
@@ -152,6 +157,7 @@ type Paywall struct {
 	// the chain decides
 	abandonedAfter time.Duration
 
+	host     string // of Options.Origin
 	withheld withheld
 
 	mu    sync.Mutex                  // of closed, kinds and settlers
@@ -202,6 +208,12 @@ func New(o Options) (*Paywall, error) {
 	w.options.Version = cmp.Or(w.options.Version, 2)
 	w.options.Dialect = cmp.Or(w.options.Dialect, dialectResult)
 	faults := w.validate()
+	if o.Origin != "" {
+		var err error
+		if w.host, err = readOrigin(o.Origin); err != nil {
+			faults = append(faults, err)
+		}
+	}
 	for _, said := range o.Tools {
 		t, err := w.checkTool(said)
 		if err != nil {

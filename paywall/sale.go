@@ -27,6 +27,7 @@ type Sale struct {
 	Symbol      string
 	Payer       string // "" where it is not known before the settlement
 	Verified    bool   // a facilitator says that the payment is valid
+	SignedIn    bool   // nothing is paid: Payer bought it before, and signed in
 	Expires     time.Time
 	Settlement  *x402.Settlement // what the facilitator said; nil before
 
@@ -49,6 +50,7 @@ type request struct {
 	// of resource and arguments: a stored answer is replayed for the same call only
 	callHash    [32]byte
 	decode      func() (*payment, error) // the payment that came with it; nil, nil: none
+	signIn      string                   // the sign-in that came with it; "": none
 	invoke      func(context.Context) (toolResult, error)
 	isAbandoned func() bool // the buyer hung up without the call being cancelled; nil: it is always cancelled
 }
@@ -95,7 +97,8 @@ type saleRun struct {
 // sell takes one request to its end. The order of its steps is the safety argument:
 //
 //  1. what the call costs now;
-//  2. whether a payment came with it, whether it is for this, and whether it had its run;
+//  2. whether a payment came with it, whether it is for this, and whether it had its run; or whether its
+//     buyer signs in as who bought it, once for each message: then it runs, and that is all;
 //  3. whether a facilitator verifies it;
 //  4. the sale is opened, in one transaction: of all who present this payment only one gets past here;
 //  5. the tool runs, with no more time than the payment has;
@@ -123,7 +126,12 @@ func (w *Paywall) sell(ctx context.Context, r request) result {
 		s.explain(err, "the price is not known at the moment")
 		return s.finish(ctx)
 	}
-	if s.readPayment(ctx) && s.verify(ctx) && s.openSale(ctx) {
+	switch {
+	case s.payment == nil && s.unreadable == nil && s.request.signIn != "" && r.tool.Access > 0:
+		if s.signInAsBuyer(ctx) {
+			s.runTool(ctx)
+		}
+	case s.readPayment(ctx) && s.verify(ctx) && s.openSale(ctx):
 		s.runAndSettle(ctx)
 	}
 	s.out.verdict = judge(s.facts)
