@@ -170,8 +170,8 @@ func (n *node) findPermit(ctx context.Context, a authorization, tip *block) (*lo
 	return nil, nil
 }
 
-// transaction is what we need of one.
-type transaction struct {
+// minedCall is what we need of a transaction.
+type minedCall struct {
 	Hash  common.Hash     `json:"hash"`
 	To    *common.Address `json:"to"`
 	Input hexutil.Bytes   `json:"input"`
@@ -180,7 +180,7 @@ type transaction struct {
 // isPermit reports whether a transfer was made by the proxy for this owner's nonce, in a transaction that
 // succeeded.
 func (n *node) isPermit(ctx context.Context, a authorization, entry logEntry) (bool, error) {
-	var t *transaction
+	var t *minedCall
 	if err := n.Call(ctx, &t, "eth_getTransactionByHash", entry.TransactionHash.Hex()); err != nil {
 		return false, err
 	}
@@ -196,7 +196,7 @@ func (n *node) isPermit(ctx context.Context, a authorization, entry logEntry) (b
 }
 
 // isPermitCall reports whether a transaction calls the payment's proxy with its owner, nonce and amount.
-func (a authorization) isPermitCall(t *transaction) bool {
+func (a authorization) isPermitCall(t *minedCall) bool {
 	proxy := ExactProxy
 	if a.evidence.Way == x402.Upto {
 		proxy = UptoProxy
