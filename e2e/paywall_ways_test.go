@@ -165,6 +165,29 @@ func TestALostSettlementByPermit2IsFound(t *testing.T) {
 	}
 }
 
+// A permit that a stranger settled before it was brought here buys nothing: it may have bought something
+// elsewhere. What the facilitator says of it proves nothing; the chain does.
+func TestAPermitThatAStrangerSettledBuysNothing(t *testing.T) {
+	lab := Start(t)
+	lab.EVMMint(lab.EVM.Client.Address, 1_000_000)
+	before := lab.EVMBalance(lab.EVM.PayTo)
+	s := newWaysShop(t, lab, func(o *paywall.Options) {
+		o.Hooks.BeforeSettle = func(_ context.Context, sale *paywall.Sale) error {
+			var p struct{ Payload json.RawMessage }
+			require.NoError(t, json.Unmarshal(sale.Payment, &p))
+			lab.EVMSettlePermit(p.Payload, vaultOwner, 0)
+			return nil
+		}
+	}, paywall.Tool{Name: "report", Accepts: at(lab, "0.001", byPermit2)})
+	lab.EVMApprovePermit2(lab.EVM.Client.Address, 1_000_000)
+	defer lab.EVMApprovePermit2(lab.EVM.Client.Address, 0)
+	got := s.buy(t, lab, map[string]any{"path": "/report", "scheme": "exact"})[0]
+	require.Equal(t, http.StatusConflict, got.Status, "%+v", got)
+	require.NotContains(t, got.Body, "goods")
+	require.Equal(t, before+1000, lab.EVMBalance(lab.EVM.PayTo), "the stranger paid it in")
+	require.Equal(t, ledger.SaleFailed, s.sales()[0].State)
+}
+
 // A metered handler takes what a call used, which may be nothing; the reference client pays at most that.
 func TestReferenceClientPaysOurPaywallByUpto(t *testing.T) {
 	lab := Start(t)

@@ -77,9 +77,10 @@ func (s *saleRun) settleNow(ctx context.Context) facilitator.Result {
 }
 
 // outcomeOf is what a facilitator's answer means for the sale. Of a payment by Permit2 a refusal proves nothing:
-// a permit that was used, by whomever, is refused for its allowance or because it cannot be simulated. So unless
-// the chain shows its nonce unused, it may have been paid. And a facilitator that says it took another amount
-// than it was asked to is not believed.
+// a permit that was used before, by whomever, is refused for its allowance or because it cannot be simulated. So
+// the chain is asked: what came by it, came before this facilitator was asked; and unless its nonce is unused,
+// it may still have paid. And a facilitator that says it took another amount than it was asked to is not
+// believed.
 func (s *saleRun) outcomeOf(ctx context.Context, said facilitator.Result) settleOutcome {
 	outcome := settleOutcomeOf(said)
 	isOther := s.sale.meter != nil && said.Settlement != nil && said.Settlement.Amount != "" &&
@@ -95,7 +96,10 @@ func (s *saleRun) outcomeOf(ctx context.Context, said facilitator.Result) settle
 	ctx, cancel := context.WithTimeout(ctx, s.confirmTimeout)
 	defer cancel()
 	status, err := s.options.Received(ctx, s.evidence(s.row))
-	if err == nil && status.State == x402.Open && status.Unused {
+	switch {
+	case err == nil && status.State == x402.Settled:
+		return elsewhere
+	case err == nil && (status.Unused || status.State == x402.Expired):
 		return refused
 	}
 	return unknown
