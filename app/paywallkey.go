@@ -16,8 +16,9 @@ import (
 	"x402-wallet/x402"
 )
 
-// statementKeyFile is the key by which a paywall signs its offers and receipts, in its home: Ed25519, PKCS #8 in
-// PEM, 0600. It is no wallet's key, and can spend nothing; who has it can make receipts in the seller's name.
+// statementKeyFile is the key by which a paywall signs its offers and receipts, in its home: Ed25519, PKCS #8
+// in PEM, 0600. It is no wallet's key, and can spend nothing; who has it can make receipts in the seller's
+// name.
 const statementKeyFile = "paywall-signing-key.pem"
 
 // statementKey reads the key, and makes it at its first use.
@@ -31,7 +32,8 @@ func (a *app) statementKey() (ed25519.PrivateKey, error) {
 	}
 	if err != nil {
 		return nil, x402.Errorf(x402.SetupFailed, "the key that signs offers and receipts: %w", err).
-			WithHint("correct %s, or remove it: then a new one is made, under which buyers do not know you", path)
+			WithHint("correct %s, or remove it: then a new one is made, under which buyers do not know you",
+				path)
 	}
 	return key, nil
 }

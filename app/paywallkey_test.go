@@ -44,7 +44,8 @@ func TestAStatementKeyThatIsNone(t *testing.T) {
 		"others read it": func(path string) error { return os.Chmod(path, 0o644) },
 		"no key":         func(path string) error { return os.WriteFile(path, []byte("x"), 0o600) },
 		"no PKCS #8": func(path string) error {
-			return os.WriteFile(path, []byte("-----BEGIN PRIVATE KEY-----\nAAAA\n-----END PRIVATE KEY-----\n"), 0o600)
+			return os.WriteFile(path, []byte(
+				"-----BEGIN PRIVATE KEY-----\nAAAA\n-----END PRIVATE KEY-----\n"), 0o600)
 		},
 	} {
 		t.Run(name, func(t *testing.T) {

@@ -21,7 +21,8 @@ import (
 	"x402-wallet/x402"
 )
 
-// waysShop is a handler of ours that sells in every way, settled by the reference facilitator on a real chain.
+// waysShop is a handler of ours that sells in every way, settled by the reference facilitator on a real
+// chain.
 type waysShop struct {
 	url     string
 	origin  string
@@ -93,7 +94,8 @@ func newWaysShop(t *testing.T, lab *Lab, change func(*paywall.Options), tools ..
 // buy lets the reference client visit one after the other.
 func (s *waysShop) buy(t *testing.T, lab *Lab, visits ...map[string]any) (all []visit) {
 	t.Helper()
-	options, err := json.Marshal(map[string]any{"url": s.url, "node": lab.EVM.URL, "key": mppxKey, "visits": visits})
+	options, err := json.Marshal(map[string]any{"url": s.url, "node": lab.EVM.URL, "key": mppxKey,
+		"visits": visits})
 	require.NoError(t, err)
 	stop, err := startScript(filepath.Join("lab", "parties", "buyer.mjs"), options, &all)
 	require.NoError(t, err)
@@ -121,7 +123,8 @@ func TestReferenceClientPaysOurPaywallByPermit2(t *testing.T) {
 	lab.EVMApprovePermit2(lab.EVM.Client.Address, 0)
 	before, earned := lab.EVMBalance(lab.EVM.Client.Address), lab.EVMBalance(lab.EVM.PayTo)
 	s := newWaysShop(t, lab, nil, paywall.Tool{Name: "report", Accepts: at(lab, "0.001", byPermit2)})
-	got := s.buy(t, lab, map[string]any{"path": "/report", "scheme": "exact"}, map[string]any{"path": "/report", "again": true},
+	got := s.buy(t, lab, map[string]any{"path": "/report", "scheme": "exact"},
+		map[string]any{"path": "/report", "again": true},
 		map[string]any{"path": "/report", "scheme": "exact"})
 	require.Equal(t, 200, got[0].Status, "%+v", got)
 	require.Equal(t, "goods 1", got[0].Body)
@@ -150,7 +153,8 @@ func TestALostSettlementByPermit2IsFound(t *testing.T) {
 				way = byUpto
 			}
 			s := newWaysShop(t, lab, nil, paywall.Tool{Name: "report", Accepts: at(lab, "0.001", way)})
-			require.Equal(t, 200, s.buy(t, lab, map[string]any{"path": "/report", "scheme": scheme})[0].Status)
+			require.Equal(t, 200, s.buy(t, lab, map[string]any{"path": "/report",
+				"scheme": scheme})[0].Status)
 			before := lab.EVMBalance(lab.EVM.PayTo)
 			lab.Inject(0, Fault{Op: "settle", After: true, Drop: true})
 			defer lab.Heal(0)
@@ -196,8 +200,10 @@ func TestReferenceClientPaysOurPaywallByUpto(t *testing.T) {
 	s := newWaysShop(t, lab, nil, paywall.Tool{Name: "metered", Accepts: at(lab, "0.02", byUpto)},
 		paywall.Tool{Name: "sized", Accepts: at(lab, "0.02", byUpto), PerKilobyte: "0.003"})
 	got := s.buy(t, lab, map[string]any{"path": "/metered?charge=0.0123", "scheme": "upto"},
-		map[string]any{"path": "/metered?charge=0", "scheme": "upto"}, map[string]any{"path": "/metered?charge=0", "again": true},
-		map[string]any{"path": "/metered?charge=0.03", "scheme": "upto"}, map[string]any{"path": "/sized", "scheme": "upto"})
+		map[string]any{"path": "/metered?charge=0", "scheme": "upto"},
+		map[string]any{"path": "/metered?charge=0", "again": true},
+		map[string]any{"path": "/metered?charge=0.03", "scheme": "upto"}, map[string]any{"path": "/sized",
+			"scheme": "upto"})
 	for i, want := range []struct {
 		status int
 		amount string
@@ -212,21 +218,24 @@ func TestReferenceClientPaysOurPaywallByUpto(t *testing.T) {
 	require.Equal(t, 4, s.served())
 }
 
-// The reference client names its payments: the same payment again, and another one under the same name, get the
-// first answer; another call under the name is refused.
+// The reference client names its payments: the same payment again, and another one under the same name, get
+// the first answer; another call under the name is refused.
 func TestReferenceClientNamesItsPayments(t *testing.T) {
 	lab := Start(t)
 	lab.EVMMint(lab.EVM.Client.Address, 1_000_000)
 	before := lab.EVMBalance(lab.EVM.Client.Address)
-	s := newWaysShop(t, lab, nil, paywall.Tool{Name: "report", Accepts: at(lab, "0.001", nil), RequireIdentifier: true})
+	s := newWaysShop(t, lab, nil, paywall.Tool{Name: "report", Accepts: at(lab, "0.001", nil),
+		RequireIdentifier: true})
 	id := "order_0123456789abcdef"
 	named := map[string]any{"path": "/report", "scheme": "exact", "id": id}
 	got := s.buy(t, lab, named, map[string]any{"path": "/report", "again": true}, named,
-		map[string]any{"path": "/report?other", "scheme": "exact", "id": id}, map[string]any{"path": "/report", "scheme": "exact"})
+		map[string]any{"path": "/report?other", "scheme": "exact", "id": id},
+		map[string]any{"path": "/report", "scheme": "exact"})
 	for i, want := range []int{200, 200, 200, 409, 400} {
 		require.Equal(t, want, got[i].Status, "%d: %+v", i, got[i])
 	}
-	require.Equal(t, []string{"goods 1", "goods 1", "goods 1"}, []string{got[0].Body, got[1].Body, got[2].Body})
+	require.Equal(t, []string{"goods 1", "goods 1", "goods 1"}, []string{got[0].Body, got[1].Body,
+		got[2].Body})
 	require.Equal(t, before-1000, lab.EVMBalance(lab.EVM.Client.Address))
 	require.Equal(t, 1, s.served())
 }
@@ -251,18 +260,21 @@ func TestReferenceClientVerifiesOurStatements(t *testing.T) {
 			lab := lab.For(t)
 			s := newWaysShop(t, lab, func(o *paywall.Options) {
 				o.Statements, o.ReceiptTransaction = c.signer, true
-			}, paywall.Tool{Name: "report", Accepts: append(at(lab, "0.001", nil), at(lab, "0.002", byUpto)...)})
+			}, paywall.Tool{Name: "report", Accepts: append(at(lab, "0.001", nil), at(lab, "0.002",
+				byUpto)...)})
 			got := s.buy(t, lab, map[string]any{"path": "/report", "scheme": "exact"})[0]
 			require.Equal(t, 200, got.Status, "%+v", got)
 			require.Len(t, got.Offers, 2)
 			for i, scheme := range []string{"exact", "upto"} {
 				require.Equal(t, []any{c.by, scheme, s.url + "/report", true}, []any{got.Offers[i].Signer,
-					got.Offers[i].Payload["scheme"], got.Offers[i].Payload["resourceUrl"], got.Offers[i].IsAsked})
+					got.Offers[i].Payload["scheme"], got.Offers[i].Payload["resourceUrl"],
+					got.Offers[i].IsAsked})
 			}
 			require.NotNil(t, got.Signed)
 			require.True(t, got.Signed.IsOfOffer)
-			require.Equal(t, []any{c.by, lab.EVM.Client.Address, got.Receipt.Transaction}, []any{got.Signed.Signer,
-				got.Signed.Payload["payer"], got.Signed.Payload["transaction"]})
+			require.Equal(t, []any{c.by, lab.EVM.Client.Address, got.Receipt.Transaction},
+				[]any{got.Signed.Signer,
+					got.Signed.Payload["payer"], got.Signed.Payload["transaction"]})
 		})
 	}
 }
@@ -272,7 +284,8 @@ func TestReferenceClientSignsInAtOurPaywall(t *testing.T) {
 	lab := Start(t)
 	lab.EVMMint(lab.EVM.Client.Address, 1_000_000)
 	before := lab.EVMBalance(lab.EVM.Client.Address)
-	s := newWaysShop(t, lab, nil, paywall.Tool{Name: "report", Accepts: at(lab, "0.001", nil), Access: time.Hour})
+	s := newWaysShop(t, lab, nil, paywall.Tool{Name: "report", Accepts: at(lab, "0.001", nil),
+		Access: time.Hour})
 	in := map[string]any{"path": "/report?a", "scheme": "exact", "signIn": true}
 	got := s.buy(t, lab, map[string]any{"path": "/report?a", "scheme": "exact"}, in, in,
 		map[string]any{"path": "/report?b", "scheme": "exact", "signIn": true})

@@ -234,7 +234,8 @@ func (c *Client) canSettle(ctx context.Context, f *remote, s Submission) (serves
 	kinds, signers, err := c.supported(ctx, f)
 	does := func(k Kind) bool { return k.Network == s.Network && k.Version == s.Version }
 	isHis := func(address string) bool {
-		return address == s.FeePayer || (strings.HasPrefix(address, "0x") && strings.EqualFold(address, s.FeePayer))
+		return address == s.FeePayer || (strings.HasPrefix(address, "0x") && strings.EqualFold(address,
+			s.FeePayer))
 	}
 	isSettler := func(k Kind) bool { return does(k) && isHis(k.Settler()) }
 	serves = err != nil || exactly || slices.ContainsFunc(kinds, does)

@@ -59,7 +59,7 @@ func (w *Paywall) challengeBody(ctx context.Context, t *tool, r result) map[stri
 			}
 		}
 		if t.Access > 0 {
-			extensions[x402.ExtensionSignIn] = w.signInChallenge(t, r.offers, r.sale.Resource)
+			extensions[x402.ExtensionSignIn] = w.signInChallenge(r.offers, r.sale.Resource)
 		}
 		body["extensions"] = extensions
 	}

@@ -94,8 +94,8 @@ func TestARequiredIdentifierIsDeclared(t *testing.T) {
 	require.Equal(t, product, l.call(t, nil, meta(c, l.payer.sign(t, c, 0, named))).text)
 }
 
-// Who lost an answer and pays anew under the same name gets the first answer: it pays once. Another call under
-// the name is refused. Somebody else's name is another one.
+// Who lost an answer and pays anew under the same name gets the first answer: it pays once. Another call
+// under the name is refused. Somebody else's name is another one.
 func TestTwoPaymentsOfOneName(t *testing.T) {
 	for name, store := range map[string]func() SaleStore{"memory": newMemoryStore,
 		"ledger": func() SaleStore { return ledger }} {

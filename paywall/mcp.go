@@ -208,7 +208,8 @@ func paymentInCall(meta mcp.Meta, header http.Header) (found *payment, err error
 }
 
 // answerCall is a sale's outcome in the dialect.
-func (w *Paywall) answerCall(ctx context.Context, t *tool, request *mcp.CallToolRequest, r result) (mcp.Result, error) {
+func (w *Paywall) answerCall(ctx context.Context, t *tool, request *mcp.CallToolRequest,
+	r result) (mcp.Result, error) {
 	switch r.answer {
 	case deliver, inputRequired, toolFailed: // the tool's own, with a receipt where it is paid for
 		return w.toolAnswer(r)

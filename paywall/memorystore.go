@@ -78,14 +78,16 @@ func (m *memoryStore) DropSale(_ context.Context, id string) error {
 	return nil
 }
 
-func (m *memoryStore) Bought(_ context.Context, resource string, call [32]byte, payer string, since time.Time) (
+func (m *memoryStore) Bought(_ context.Context, resource string, call [32]byte, payer string,
+	since time.Time) (
 	found history.Sale, err error) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	err = history.ErrNotFound
 	for _, sale := range m.sales {
 		if sale.Resource == resource && sale.Call == call && sale.Payer == payer && payer != "" &&
-			sale.State == history.SaleSettled && !sale.Amount.IsZero() && !sale.Created.Before(since) && sale.Created.After(found.Created) {
+			sale.State == history.SaleSettled && !sale.Amount.IsZero() && !sale.Created.Before(since) &&
+			sale.Created.After(found.Created) {
 			found, err = sale, nil
 		}
 	}

@@ -11,13 +11,13 @@ import (
 	"x402-wallet/x402/money"
 )
 
-// Calls that cost what they use (scheme upto): the buyer signs the most that a call can cost, it runs, and what
-// it did use is settled. The tool says what that is (Sale.Charge, a member of its result's _meta, a header of
-// its answer), or the price of a kilobyte does; who says nothing is paid the ceiling. What a call costs is known
-// before it is settled, never more than was signed, and may be nothing.
+// Calls that cost what they use (scheme upto): the buyer signs the most that a call can cost, it runs, and
+// what it did use is settled. The tool says what that is (Sale.Charge, a member of its result's _meta, a
+// header of its answer), or the price of a kilobyte does; who says nothing is paid the ceiling. What a call
+// costs is known before it is settled, never more than was signed, and may be nothing.
 
-// metaCharge is where the result of a tool, and headerCharge where the answer of a handler, says what the call
-// costs, in dollars: "0.0123". It is for the paywall, and the buyer does not get it.
+// metaCharge is where the result of a tool, and headerCharge where the answer of a handler, says what the
+// call costs, in dollars: "0.0123". It is for the paywall, and the buyer does not get it.
 const (
 	metaCharge   = "x402/charge"
 	headerCharge = "X402-Charge"
@@ -34,8 +34,8 @@ type meter struct {
 
 // Charge says what the call costs in all, in dollars ("0.0123"; rounded down to the asset's atomic units),
 // where it is sold by the scheme upto. Called again, the last counts. More than the buyer signed is an error
-// and changes nothing. A call with a fixed price costs that, and Charge does nothing. It may be called while the
-// tool runs, and by hooks up to BeforeSettle, from any goroutine.
+// and changes nothing. A call with a fixed price costs that, and Charge does nothing. It may be called while
+// the tool runs, and by hooks up to BeforeSettle, from any goroutine.
 func (s *Sale) Charge(price string) error {
 	dollars, err := money.ParseDollars(strings.TrimPrefix(price, "$"))
 	if err != nil {
@@ -83,7 +83,8 @@ func (m *meter) total() money.Amount {
 	return *m.charged
 }
 
-// bySize charges for an answer of so many bytes, each begun kilobyte (1024 bytes) at a price, up to the ceiling.
+// bySize charges for an answer of so many bytes, each begun kilobyte (1024 bytes) at a price, up to the
+// ceiling.
 func (m *meter) bySize(size int, perKilobyte money.Dollars) {
 	kilobytes := money.Dollars((size + 1023) / 1024)
 	amount := m.ceiling

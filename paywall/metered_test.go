@@ -33,7 +33,10 @@ func TestMeteredCalls(t *testing.T) {
 		return func(ctx context.Context, _ *mcp.CallToolResult) { _ = Charge(ctx, price) }
 	}
 	says := func(value any) func(context.Context, *mcp.CallToolResult) {
-		return func(_ context.Context, r *mcp.CallToolResult) { r.Meta = mcp.Meta{metaCharge: value, "other": 1} }
+		return func(_ context.Context, r *mcp.CallToolResult) {
+			r.Meta = mcp.Meta{metaCharge: value,
+				"other": 1}
+		}
 	}
 	for name, test := range map[string]struct {
 		does     func(context.Context, *mcp.CallToolResult)
@@ -121,7 +124,8 @@ func TestMeteredGoodsAreWithheld(t *testing.T) {
 		gives bool
 	}{
 		"refused, unused": {func(*permitLab, facilitator.Submission) *facilitator.Result {
-			return &facilitator.Result{Outcome: facilitator.Refused, Settlement: &x402.Settlement{ErrorReason: "no"}}
+			return &facilitator.Result{Outcome: facilitator.Refused,
+				Settlement: &x402.Settlement{ErrorReason: "no"}}
 		}, history.SaleFailed, false},
 		"no answer, but it came": {func(l *permitLab, s facilitator.Submission) *facilitator.Result {
 			l.bank.settle(s)
@@ -132,9 +136,11 @@ func TestMeteredGoodsAreWithheld(t *testing.T) {
 			said := l.bank.settle(s)
 			return &said
 		}, history.SaleUnknown, false},
-		"a success that says another amount": {func(l *permitLab, s facilitator.Submission) *facilitator.Result {
-			return &facilitator.Result{Outcome: facilitator.Settled, Settlement: &x402.Settlement{Success: true,
-				Transaction: "0x01", Amount: "7"}}
+		"a success that says another amount": {func(l *permitLab,
+			s facilitator.Submission) *facilitator.Result {
+			return &facilitator.Result{Outcome: facilitator.Settled,
+				Settlement: &x402.Settlement{Success: true,
+					Transaction: "0x01", Amount: "7"}}
 		}, history.SaleUnknown, false},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -150,8 +156,8 @@ func TestMeteredGoodsAreWithheld(t *testing.T) {
 	}
 }
 
-// A facilitator with several addresses names another one each time: who was told the one before is served, who
-// was told none of them is not.
+// A facilitator with several addresses names another one each time: who was told the one before is served,
+// who was told none of them is not.
 func TestFacilitatorsWithSeveralAddresses(t *testing.T) {
 	l := newPermitLab(t, nil)
 	c := l.call(t, nil, nil).challenge()
@@ -160,8 +166,10 @@ func TestFacilitatorsWithSeveralAddresses(t *testing.T) {
 	other.Facilitator = "0x70997970C51812dc3A010C7d01b50e0d17dc79C8"
 	stranger := replaced(t, l.buyer.sign(t, c, c.Accepts[1], other, nil), bankAddress, other.Facilitator)
 	l.bank.address = "0x209693Bc6afc0C5328bA36FaF03C514EF312287C"
-	require.Equal(t, l.bank.address, l.call(t, nil, nil).challenge().Accepts[1].ExtraString("facilitatorAddress"))
-	require.Contains(t, l.call(t, nil, meta(c, stranger)).challenge().Error, "no matching payment requirements")
+	require.Equal(t, l.bank.address, l.call(t, nil, nil).challenge().Accepts[1].ExtraString(
+		"facilitatorAddress"))
+	require.Contains(t, l.call(t, nil, meta(c, stranger)).challenge().Error,
+		"no matching payment requirements")
 	l.bank.address = bankAddress // it has both keys
 	l.bank.fault = func(s facilitator.Submission) *facilitator.Result {
 		require.Equal(t, bankAddress, s.FeePayer)
@@ -172,7 +180,8 @@ func TestFacilitatorsWithSeveralAddresses(t *testing.T) {
 }
 
 func TestWhatCannotBeMetered(t *testing.T) {
-	upto := []Option{{Network: "84532", PayTo: "0x209693Bc6afc0C5328bA36FaF03C514EF312287C", Price: "1", Scheme: "upto"}}
+	upto := []Option{{Network: "84532", PayTo: "0x209693Bc6afc0C5328bA36FaF03C514EF312287C", Price: "1",
+		Scheme: "upto"}}
 	exact := []Option{{Network: "84532", PayTo: upto[0].PayTo, Price: "1"}}
 	for says, tool := range map[string]Tool{
 		"not paid upfront":        {Accepts: upto, Upfront: true},
@@ -190,7 +199,8 @@ func TestWhatCannotBeMetered(t *testing.T) {
 // A handler says in a header what its answer costs, or its length decides; the header goes no further.
 func TestHandlersAreMetered(t *testing.T) {
 	for name, test := range map[string]struct{ header, kilobyte, want string }{
-		"by the header": {"0.003", "", "3000"}, "by length": {"", "0.002", "4000"}, "by neither": {"", "", "100000"},
+		"by the header": {"0.003", "", "3000"}, "by length": {"", "0.002", "4000"}, "by neither": {"", "",
+			"100000"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			l := newPermitLab(t, func(_ *permitLab, o *Options) { o.Tools[0].PerKilobyte = test.kilobyte })

@@ -13,7 +13,6 @@ import (
 
 	"x402-wallet/chain/evm"
 	"x402-wallet/chain/svm"
-	"x402-wallet/facilitator"
 	"x402-wallet/x402"
 	"x402-wallet/x402/money"
 )
@@ -102,12 +101,6 @@ func (w *Paywall) checkTool(t Tool) (*tool, error) {
 			t.MaxTimeout))
 	case t.Quote != nil && len(t.Accepts) > 0:
 		return nil, fail(errors.New("either Accepts or Quote says what it costs"))
-	case t.Access != 0 && (w.options.Origin == "" || w.options.Version == 1):
-		return nil, fail(errors.New("to sign in for what was bought takes an origin, and version 2"))
-	case t.Access < 0 || t.Access > maxAccess:
-		return nil, fail(fmt.Errorf("what was bought is given again for %s at most", maxAccess))
-	case t.RequireIdentifier && w.options.Version == 1:
-		return nil, fail(errors.New("version 1 has no payment-identifier to require"))
 	case t.Quote == nil && len(t.Accepts) == 0 && !t.Free:
 		return nil, fail(errors.New("at least one way to pay is needed"))
 	case len(t.Accepts) > x402.MaxAccepts:
@@ -118,17 +111,8 @@ func (w *Paywall) checkTool(t Tool) (*tool, error) {
 	if err != nil {
 		return nil, fail(err)
 	}
-	isUpto := slices.ContainsFunc(made.options, func(o option) bool { return o.way == x402.Upto })
-	if t.PerKilobyte != "" {
-		made.perKilobyte, err = money.ParseDollars(strings.TrimPrefix(t.PerKilobyte, "$"))
-	}
-	switch {
-	case err != nil || (t.PerKilobyte != "" && made.perKilobyte <= 0):
-		return nil, fail(fmt.Errorf("%q is no price of a kilobyte", t.PerKilobyte))
-	case t.PerKilobyte != "" && !isUpto && t.Quote == nil:
-		return nil, fail(errors.New("a price of a kilobyte is for the scheme upto"))
-	case isUpto && t.Upfront:
-		return nil, fail(errors.New("what upto costs is known when it has run: it is not paid upfront"))
+	if err = errors.Join(w.checkExtras(t), made.checkMetering(made.options)); err != nil {
+		return nil, fail(err)
 	}
 	for i, o := range made.options {
 		if !o.isSettledByOne() { // there they name who settles, who may be another one later
@@ -140,6 +124,36 @@ func (w *Paywall) checkTool(t Tool) (*tool, error) {
 		}
 	}
 	return made, nil
+}
+
+// checkExtras says what of version 2's extensions a tool cannot have here.
+func (w *Paywall) checkExtras(t Tool) error {
+	switch {
+	case t.Access != 0 && (w.options.Origin == "" || w.options.Version == 1):
+		return errors.New("to sign in for what was bought takes an origin, and version 2")
+	case t.Access < 0 || t.Access > maxAccess:
+		return fmt.Errorf("what was bought is given again for %s at most", maxAccess)
+	case t.RequireIdentifier && w.options.Version == 1:
+		return errors.New("version 1 has no payment-identifier to require")
+	}
+	return nil
+}
+
+// checkMetering reads the price of a kilobyte, and refuses what cannot be metered.
+func (t *tool) checkMetering(options []option) (err error) {
+	isUpto := slices.ContainsFunc(options, func(o option) bool { return o.way == x402.Upto })
+	if t.PerKilobyte != "" {
+		t.perKilobyte, err = money.ParseDollars(strings.TrimPrefix(t.PerKilobyte, "$"))
+	}
+	switch {
+	case err != nil || (t.PerKilobyte != "" && t.perKilobyte <= 0):
+		return fmt.Errorf("%q is no price of a kilobyte", t.PerKilobyte)
+	case t.PerKilobyte != "" && !isUpto && t.Quote == nil:
+		return errors.New("a price of a kilobyte is for the scheme upto")
+	case isUpto && t.Upfront:
+		return errors.New("what upto costs is known when it has run: it is not paid upfront")
+	}
+	return nil
 }
 
 func (w *Paywall) checkOptions(list []Option) (all []option, err error) {
@@ -168,7 +182,8 @@ func (w *Paywall) checkOption(o Option) (made option, err error) {
 	if err != nil {
 		return made, err
 	}
-	if made.way, err = w.way(o, made.Asset); err != nil {
+	made.way, err = w.way(o, made.Asset)
+	if err != nil {
 		return made, err
 	}
 	made.PayTo, err = payee(made.Network, o.PayTo, made.Asset)
@@ -202,40 +217,6 @@ func (w *Paywall) asset(network, name string) (x402.AssetInfo, error) {
 	}
 	return a, nil
 }
-
-// way is how an option is paid.
-func (w *Paywall) way(o Option, asset x402.AssetInfo) (string, error) {
-	way := x402.Exact
-	switch {
-	case o.Scheme == x402.Upto:
-		way = x402.Upto
-	case o.Scheme != "" && o.Scheme != x402.Exact:
-		return "", fmt.Errorf("%q is no scheme that is sold in: there are exact and upto", o.Scheme)
-	case o.Permit2 || asset.Permit2Only:
-		way = x402.Permit2
-	}
-	switch {
-	case way == x402.Exact:
-		return way, nil
-	case x402.IsSolana(asset.Network):
-		return "", fmt.Errorf("%s is for EVM networks", way)
-	case w.options.Version == 1:
-		return "", fmt.Errorf("version 1 has no %s; %s of %s needs version 2", way, asset.Symbol,
-			asset.Network)
-	}
-	return way, nil
-}
-
-// scheme is the option's, as it is asked for.
-func (o option) scheme() string {
-	if o.way == x402.Upto {
-		return x402.Upto
-	}
-	return x402.Exact
-}
-
-// isSettledByOne reports whether what a buyer signs names the only facilitator that can settle it.
-func (o option) isSettledByOne() bool { return x402.IsSolana(o.Network) || o.way == x402.Upto }
 
 // payee is an address that can be paid in this asset, spelt as buyers expect it.
 func payee(network, address string, asset x402.AssetInfo) (string, error) {
@@ -347,7 +328,12 @@ func (w *Paywall) quote(ctx context.Context, t *tool, call Call) (options []opti
 	if err != nil {
 		return nil, err
 	}
-	return w.checkOptions(list)
+	options, err = w.checkOptions(list)
+	isUpto := slices.ContainsFunc(options, func(o option) bool { return o.way == x402.Upto })
+	if err == nil && isUpto && t.Upfront {
+		err = errors.New("what upto costs is known when it has run: it is not paid upfront")
+	}
+	return options, err
 }
 
 func (w *Paywall) offer(ctx context.Context, t *tool, o option, resource string, versions []int) (
@@ -376,7 +362,8 @@ func (w *Paywall) requirement(ctx context.Context, t *tool, o option, resource s
 	version int) (r x402.Requirement, err error) {
 	extra := map[string]json.RawMessage{}
 	entry := map[string]any{
-		"scheme": o.scheme(), "network": o.Network, "asset": o.Asset.Address, "payTo": o.PayTo, "extra": extra,
+		"scheme": o.scheme(), "network": o.Network, "asset": o.Asset.Address, "payTo": o.PayTo,
+		"extra":             extra,
 		"maxTimeoutSeconds": int64(t.MaxTimeout / time.Second),
 	}
 	if version == 1 {
@@ -414,25 +401,3 @@ func (w *Paywall) requirement(ctx context.Context, t *tool, o option, resource s
 }
 
 func (t *tool) mimeType() string { return cmp.Or(t.MimeType, "application/json") }
-
-// settlerKind says who settles where only one can: who pays the fees on Solana, and of upto the facilitator
-// that the buyer names. It is remembered, for when the facilitator is down.
-func (w *Paywall) settlerKind(ctx context.Context, o option, version int) (facilitator.Kind, error) {
-	list, err := w.options.Facilitators.Supported(ctx, o.Network) // remembered there for five minutes
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	key := fmt.Sprint(version, " ", o.scheme(), " ", o.Network)
-	for _, k := range list {
-		if k.Version == version && k.Scheme == o.scheme() && k.Settler() != "" {
-			w.kinds[key] = k
-			return k, nil
-		}
-	}
-	if err == nil {
-		return facilitator.Kind{}, fmt.Errorf("no facilitator settles %s on %s", o.scheme(), o.Network)
-	}
-	if k, known := w.kinds[key]; known {
-		return k, nil
-	}
-	return facilitator.Kind{}, err
-}

@@ -87,7 +87,8 @@ type SaleStore interface {
 	SaleByKey(ctx context.Context, uniqueKey string) (history.Sale, error)
 	// Bought finds the newest sale of a call to a payer that is settled, cost something, and was opened no
 	// earlier than since; history.ErrNotFound when there is none.
-	Bought(ctx context.Context, resource string, call [32]byte, payer string, since time.Time) (history.Sale, error)
+	Bought(ctx context.Context, resource string, call [32]byte, payer string, since time.Time) (history.Sale,
+		error)
 }
 
 // Hooks are called during a sale, in its goroutine, in the order of the fields (of an upfront tool
@@ -209,10 +210,11 @@ func New(o Options) (*Paywall, error) {
 	w.options.Dialect = cmp.Or(w.options.Dialect, dialectResult)
 	faults := w.validate()
 	if o.Origin != "" {
-		var err error
-		if w.host, err = readOrigin(o.Origin); err != nil {
+		host, err := readOrigin(o.Origin)
+		if err != nil {
 			faults = append(faults, err)
 		}
+		w.host = host
 	}
 	for _, said := range o.Tools {
 		t, err := w.checkTool(said)

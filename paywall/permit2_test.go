@@ -21,8 +21,8 @@ import (
 )
 
 // permitBank is a facilitator of payments by Permit2 with its own chain: it checks what it is shown as the
-// reference does (x402 2.27, permit2.ts), in words and order, settles each nonce once, and moves money. What a
-// used permit is answered is no word of its own, as on the real one.
+// reference does (x402 2.27, permit2.ts), in words and order, settles each nonce once, and moves money. What
+// a used permit is answered is no word of its own, as on the real one.
 type permitBank struct {
 	mu       sync.Mutex
 	now      func() time.Time
@@ -184,14 +184,16 @@ func (p *permitPayer) sign(t *testing.T, c *x402.Challenge, r x402.Requirement, 
 	signature, err := crypto.Sign(digest[:], p.key)
 	require.NoError(t, err)
 	signature[64] += 27
-	payload, err := x402.EncodePayload(c, r, jsonOf(map[string]any{"signature": fmt.Sprintf("0x%x", signature),
+	payload, err := x402.EncodePayload(c, r, jsonOf(map[string]any{"signature": fmt.Sprintf("0x%x",
+		signature),
 		"permit2Authorization": json.RawMessage(text)}), ext)
 	require.NoError(t, err)
 	return payload
 }
 
 // pay signs for an option.
-func (p *permitPayer) pay(t *testing.T, c *x402.Challenge, i int, ext map[string]json.RawMessage) json.RawMessage {
+func (p *permitPayer) pay(t *testing.T, c *x402.Challenge, i int,
+	ext map[string]json.RawMessage) json.RawMessage {
 	t.Helper()
 	return p.sign(t, c, c.Accepts[i], p.permit(c.Accepts[i]), ext)
 }
@@ -226,7 +228,8 @@ func TestSellsByPermit2(t *testing.T) {
 	c := l.call(t, nil, nil).challenge()
 	require.Len(t, c.Accepts, 2)
 	require.Equal(t, []string{x402.Permit2, x402.Upto}, []string{c.Accepts[0].Way(), c.Accepts[1].Way()})
-	require.Equal(t, []string{"permit2", "USDC", "2"}, []string{c.Accepts[0].ExtraString("assetTransferMethod"),
+	require.Equal(t, []string{"permit2", "USDC", "2"}, []string{c.Accepts[0].ExtraString(
+		"assetTransferMethod"),
 		c.Accepts[0].ExtraString("name"), c.Accepts[0].ExtraString("version")})
 	require.Contains(t, c.Extensions, x402.EIP2612Sponsoring)
 
@@ -240,14 +243,16 @@ func TestSellsByPermit2(t *testing.T) {
 	sale := l.sales(t)[0]
 	require.Equal(t, []any{history.SaleSettled, x402.Permit2, l.buyer.address}, []any{sale.State, sale.Scheme,
 		sale.Payer})
-	require.Equal(t, "eip155:84532 permit2 "+strings.ToLower(l.buyer.address)+" 0x"+strings.Repeat("0", 62)+"01",
+	require.Equal(t, "eip155:84532 permit2 "+strings.ToLower(l.buyer.address)+" 0x"+strings.Repeat("0",
+		62)+"01",
 		sale.UniqueKey)
 	require.Equal(t, product, l.call(t, nil, shown).text, "the answer once more")
 	require.EqualValues(t, -32602, l.call(t, 7, shown).Code)
 	require.EqualValues(t, 1, l.runs.Load())
 }
 
-// The nonces are the payer's, whatever the token or scheme: one permit's nonce in another is the same payment.
+// The nonces are the payer's, whatever the token or scheme: one permit's nonce in another is the same
+// payment.
 func TestAPermitsNonceHasOneRun(t *testing.T) {
 	l := newPermitLab(t, nil)
 	c := l.call(t, nil, nil).challenge()
@@ -271,16 +276,28 @@ func TestPermitsForSomethingElse(t *testing.T) {
 		change func(*evm.Permit2Authorization)
 		says   string
 	}{
-		"another payee":       {0, func(a *evm.Permit2Authorization) { a.To = other }, "another payee"},
-		"another token":       {0, func(a *evm.Permit2Authorization) { a.Token = other }, "another asset"},
-		"less":                {0, func(a *evm.Permit2Authorization) { a.Amount = money.NewAmount(999) }, "another amount"},
-		"more":                {0, func(a *evm.Permit2Authorization) { a.Amount = money.NewAmount(1001) }, "another amount"},
-		"not yet":             {0, func(a *evm.Permit2Authorization) { a.ValidAfter = a.Deadline }, "not valid yet"},
-		"over":                {0, func(a *evm.Permit2Authorization) { a.Deadline = time.Now().Unix() + 7 }, "expired"},
-		"upto's for exact":    {0, func(a *evm.Permit2Authorization) { a.Spender, a.Facilitator = evm.UptoProxy, other }, "another contract"},
-		"exact's for upto":    {1, func(a *evm.Permit2Authorization) { a.Spender, a.Facilitator = evm.ExactProxy, "" }, "another contract"},
-		"another facilitator": {1, func(a *evm.Permit2Authorization) { a.Facilitator = other }, "another facilitator"},
-		"a lower ceiling":     {1, func(a *evm.Permit2Authorization) { a.Amount = money.NewAmount(1000) }, "another amount"},
+		"another payee": {0, func(a *evm.Permit2Authorization) { a.To = other }, "another payee"},
+		"another token": {0, func(a *evm.Permit2Authorization) { a.Token = other }, "another asset"},
+		"less": {0, func(a *evm.Permit2Authorization) { a.Amount = money.NewAmount(999) },
+			"another amount"},
+		"more": {0, func(a *evm.Permit2Authorization) { a.Amount = money.NewAmount(1001) },
+			"another amount"},
+		"not yet": {0, func(a *evm.Permit2Authorization) { a.ValidAfter = a.Deadline },
+			"not valid yet"},
+		"over": {0, func(a *evm.Permit2Authorization) { a.Deadline = time.Now().Unix() + 7 },
+			"expired"},
+		"upto's for exact": {0, func(a *evm.Permit2Authorization) {
+			a.Spender,
+				a.Facilitator = evm.UptoProxy, other
+		}, "another contract"},
+		"exact's for upto": {1, func(a *evm.Permit2Authorization) {
+			a.Spender,
+				a.Facilitator = evm.ExactProxy, ""
+		}, "another contract"},
+		"another facilitator": {1, func(a *evm.Permit2Authorization) { a.Facilitator = other },
+			"another facilitator"},
+		"a lower ceiling": {1, func(a *evm.Permit2Authorization) { a.Amount = money.NewAmount(1000) },
+			"another amount"},
 		"upto, another payee": {1, func(a *evm.Permit2Authorization) { a.To = other }, "another payee"},
 		"upto, another token": {1, func(a *evm.Permit2Authorization) { a.Token = other }, "another asset"},
 	} {
@@ -300,7 +317,8 @@ func TestPermitsForSomethingElse(t *testing.T) {
 		"a short signature":        replaced(t, good, `"signature":"0x`, `"signature":"0xzz`),
 		"another spender":          replaced(t, good, evm.ExactProxy, other),
 		"a number":                 replaced(t, good, `"validAfter":"0"`, `"validAfter":0`),
-		"a witness of upto":        replaced(t, good, `"validAfter":"0"`, `"validAfter":"0","facilitator":"`+other+`"`),
+		"a witness of upto": replaced(t, good, `"validAfter":"0"`,
+			`"validAfter":"0","facilitator":"`+other+`"`),
 	} {
 		t.Run(name, func(t *testing.T) {
 			require.EqualValues(t, -32602, l.call(t, nil, meta(c, spoilt)).Code)
@@ -315,9 +333,9 @@ func (noFacilitators) Verify(context.Context, facilitator.Submission) (bool, str
 	panic("a payment for something else was shown to a facilitator")
 }
 
-// Anybody can settle a permit of exact, and what a facilitator then answers proves nothing. One that was settled
-// before it was brought here may have bought something elsewhere, and buys nothing here; where the chain shows it
-// unused the buyer may pay again; and where there is no chain to ask nobody knows.
+// Anybody can settle a permit of exact, and what a facilitator then answers proves nothing. One that was
+// settled before it was brought here may have bought something elsewhere, and buys nothing here; where the
+// chain shows it unused the buyer may pay again; and where there is no chain to ask nobody knows.
 func TestAPermitThatAStrangerSettled(t *testing.T) {
 	for name, test := range map[string]struct {
 		settles, sees bool
@@ -371,7 +389,8 @@ func TestWhatIsSoldByPermit2(t *testing.T) {
 	require.ErrorContains(t, options(sepolia, 1), "version 1 has no upto")
 	sepolia.Scheme = "batch-settlement"
 	require.ErrorContains(t, options(sepolia, 2), "no scheme that is sold in")
-	solana := Option{Network: "solana-devnet", PayTo: "9C6hybhQ6Aycep9jaUnP6uL9ZYvDjUp1aSkFWPUFJtpj", Price: "0.01", Permit2: true}
+	solana := Option{Network: "solana-devnet", PayTo: "9C6hybhQ6Aycep9jaUnP6uL9ZYvDjUp1aSkFWPUFJtpj",
+		Price: "0.01", Permit2: true}
 	require.ErrorContains(t, options(solana, 2), "is for EVM networks")
 
 	w, err := New(Options{Facilitators: newPermitBank(), Tools: []Tool{{Name: "a", Accepts: []Option{mega}},
@@ -382,7 +401,8 @@ func TestWhatIsSoldByPermit2(t *testing.T) {
 		terms("a").ExtraString("name"), terms("a").Amount.String()})
 	require.Equal(t, []string{x402.Permit2, ""}, []string{terms("b").Way(), terms("b").ExtraString("name")})
 	for name, isSponsored := range map[string]bool{"a": true, "b": false} {
-		_, is := w.declaredExtensions(w.tools[name], []offer{{option: w.tools[name].options[0]}})[x402.EIP2612Sponsoring]
+		_, is := w.declaredExtensions(w.tools[name], []offer{{
+			option: w.tools[name].options[0]}})[x402.EIP2612Sponsoring]
 		require.Equal(t, isSponsored, is, name)
 	}
 }

@@ -76,11 +76,11 @@ func (s *saleRun) settleNow(ctx context.Context) facilitator.Result {
 	return s.options.Facilitators.Settle(ctx, submission)
 }
 
-// outcomeOf is what a facilitator's answer means for the sale. Of a payment by Permit2 a refusal proves nothing:
-// a permit that was used before, by whomever, is refused for its allowance or because it cannot be simulated. So
-// the chain is asked: what came by it, came before this facilitator was asked; and unless its nonce is unused,
-// it may still have paid. And a facilitator that says it took another amount than it was asked to is not
-// believed.
+// outcomeOf is what a facilitator's answer means for the sale. Of a payment by Permit2 a refusal proves
+// nothing: a permit that was used before, by whomever, is refused for its allowance or because it cannot be
+// simulated. So the chain is asked: what came by it, came before this facilitator was asked; and unless its
+// nonce is unused, it may still have paid. And a facilitator that says it took another amount than it was
+// asked to is not believed.
 func (s *saleRun) outcomeOf(ctx context.Context, said facilitator.Result) settleOutcome {
 	outcome := settleOutcomeOf(said)
 	isOther := s.sale.meter != nil && said.Settlement != nil && said.Settlement.Amount != "" &&

@@ -20,10 +20,10 @@ import (
 )
 
 // Whoever bought something signs in as its payer and gets it again without paying (extension sign-in-with-x,
-// CAIP-122), where its seller allows that for a time (Tool.Access): the very call that was bought, with the same
-// arguments, path and body. The message is verified in the reference's order and words; its nonce is taken once,
-// by a row in the sale store, which also tells the seller who was there. Accounts that are contracts cannot sign
-// in: their signatures would need a node.
+// CAIP-122), where its seller allows that for a time (Tool.Access): the very call that was bought, with the
+// same arguments, path and body. The message is verified in the reference's order and words; its nonce is
+// taken once, by a row in the sale store, which also tells the seller who was there. Accounts that are
+// contracts cannot sign in: their signatures would need a node.
 
 // errSignIn says why a sign-in is not taken.
 var errSignIn = fmt.Errorf("%w: the sign-in is not taken", ErrPaymentRejected)
@@ -41,7 +41,7 @@ func readOrigin(origin string) (host string, err error) {
 }
 
 // signInChallenge is the extension of a challenge: a message for its buyer to sign, with a nonce of its own.
-func (w *Paywall) signInChallenge(t *tool, offers []offer, resource string) json.RawMessage {
+func (w *Paywall) signInChallenge(offers []offer, resource string) json.RawMessage {
 	uri := w.options.Origin + "/"
 	if u, err := url.Parse(resource); err == nil && (u.Scheme == "http" || u.Scheme == "https") {
 		uri = w.options.Origin + u.RequestURI()
@@ -78,7 +78,8 @@ var signInSchema = func() json.RawMessage {
 		properties[name] = map[string]string{"type": "string", "format": "date-time"}
 	}
 	return jsonOf(map[string]any{"$schema": "https://json-schema.org/draft/2020-12/schema", "type": "object",
-		"properties": properties, "required": []string{"domain", "address", "uri", "version", "chainId", "type",
+		"properties": properties, "required": []string{"domain", "address", "uri", "version", "chainId",
+			"type",
 			"nonce", "issuedAt", "signature"}})
 }()
 
@@ -119,7 +120,8 @@ func (s *saleRun) signInAsBuyer(ctx context.Context) bool {
 	case x402.Namespace(bought.Network) != x402.Namespace(message.ChainID):
 		return s.refuseSignIn(errors.New("it was bought on another kind of network"))
 	}
-	row, err := s.options.Store.OpenSale(ctx, history.Sale{UniqueKey: x402.ExtensionSignIn + " " + message.Nonce,
+	row, err := s.options.Store.OpenSale(ctx, history.Sale{UniqueKey: x402.ExtensionSignIn + " " +
+		message.Nonce,
 		Resource: s.resource, Call: s.callHash, Network: message.ChainID, Scheme: x402.ExtensionSignIn,
 		Symbol: bought.Symbol, Payer: payer, Payload: jsonOf(message)})
 	var sold *history.AlreadySold

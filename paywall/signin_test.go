@@ -46,7 +46,8 @@ func newSignInShop(t *testing.T, store SaleStore, access time.Duration) *signInS
 		o.Tools[0].Access = access
 		o.Now = func() time.Time { return time.Now().Add(time.Duration(s.skew.Load())) }
 	})
-	s.web.Config.Handler = s.paywall.HTTP("search", http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+	s.web.Config.Handler = s.paywall.HTTP("search", http.HandlerFunc(func(w http.ResponseWriter,
+		r *http.Request) {
 		s.served.Add(1)
 		if s.fails.Load() {
 			w.WriteHeader(http.StatusInternalServerError)
@@ -145,7 +146,8 @@ func TestWhoBoughtItSignsIn(t *testing.T) {
 			require.NotContains(t, text, product)
 			refused := func(method, path, body string, in x402.SignIn) {
 				t.Helper()
-				status, text, c := s.visit(t, method, path, body, map[string]string{"sign-in-with-x": in.Header()})
+				status, text, c := s.visit(t, method, path, body,
+					map[string]string{"sign-in-with-x": in.Header()})
 				require.Equal(t, http.StatusPaymentRequired, status)
 				require.NotContains(t, text, product)
 				require.NotEmpty(t, c.Accepts, "it can be bought")
@@ -154,7 +156,8 @@ func TestWhoBoughtItSignsIn(t *testing.T) {
 			refused(http.MethodPost, "/a?x=2", "question", signedIn(t, s.buyer.key, asked()))
 			refused(http.MethodPost, "/a?x=1", "another question", signedIn(t, s.buyer.key, asked()))
 			refused(http.MethodPut, "/a?x=1", "question", signedIn(t, s.buyer.key, asked()))
-			refused(http.MethodPost, "/a?x=1", "question", signedIn(t, newPermitPayer(t, s.bank).key, asked()))
+			refused(http.MethodPost, "/a?x=1", "question", signedIn(t, newPermitPayer(t, s.bank).key,
+				asked()))
 			stolen := signedIn(t, newPermitPayer(t, s.bank).key, asked())
 			stolen.Address = s.buyer.address
 			refused(http.MethodPost, "/a?x=1", "question", stolen)
@@ -193,7 +196,8 @@ func TestSignInsThatAreNotTaken(t *testing.T) {
 				spoil(&m)
 				m = signedIn(t, s.buyer.key, m)
 			}
-			status, text, c := s.visit(t, http.MethodPost, "/", "", map[string]string{"sign-in-with-x": m.Header()})
+			status, text, c := s.visit(t, http.MethodPost, "/", "",
+				map[string]string{"sign-in-with-x": m.Header()})
 			require.Equal(t, http.StatusPaymentRequired, status)
 			require.Contains(t, c.Error, "invalid_siwx_"+reason+":")
 			require.NotContains(t, text, product)
@@ -236,8 +240,9 @@ func TestAMessageHasOneRun(t *testing.T) {
 	status, _, _ := s.visit(t, http.MethodPost, "/", "", header)
 	require.Equal(t, http.StatusInternalServerError, status)
 	rows := s.sales(t)
-	require.Equal(t, []any{history.SaleFailed, x402.ExtensionSignIn, s.buyer.address, "0"}, []any{rows[0].State,
-		rows[0].Scheme, rows[0].Payer, rows[0].Amount.String()})
+	require.Equal(t, []any{history.SaleFailed, x402.ExtensionSignIn, s.buyer.address, "0"},
+		[]any{rows[0].State,
+			rows[0].Scheme, rows[0].Payer, rows[0].Amount.String()})
 	require.Equal(t, history.SaleVerified, rows[1].State)
 	require.Len(t, s.bank.moved, 1)
 }
@@ -265,7 +270,10 @@ func TestWhoBoughtNothing(t *testing.T) {
 	require.Equal(t, http.StatusInternalServerError, pay(0, map[string]string{}))
 	s.fails.Store(false)
 	require.Equal(t, http.StatusPaymentRequired, status())
-	s.paywall.options.Hooks.BeforeSettle = func(_ context.Context, sale *Sale) error { return sale.Charge("0") }
+	s.paywall.options.Hooks.BeforeSettle = func(_ context.Context,
+		sale *Sale) error {
+		return sale.Charge("0")
+	}
 	require.Equal(t, http.StatusOK, pay(1, map[string]string{}))
 	require.Empty(t, s.bank.moved)
 	require.Equal(t, http.StatusPaymentRequired, status())
@@ -278,8 +286,10 @@ func TestWhoBoughtNothing(t *testing.T) {
 	closed.buy(t, closed.buyer, "/", "")
 	_, _, c := closed.visit(t, http.MethodPost, "/", "", nil)
 	require.NotContains(t, c.Extensions, x402.ExtensionSignIn)
-	m := x402.SignIn{Domain: strings.TrimPrefix(closed.web.URL, "http://"), URI: closed.web.URL + "/", Version: "1",
-		ChainID: "eip155:84532", Type: "eip191", Nonce: "abcdefgh1", IssuedAt: time.Now().UTC().Format(time.RFC3339)}
+	m := x402.SignIn{Domain: strings.TrimPrefix(closed.web.URL, "http://"), URI: closed.web.URL + "/",
+		Version: "1",
+		ChainID: "eip155:84532", Type: "eip191", Nonce: "abcdefgh1",
+		IssuedAt: time.Now().UTC().Format(time.RFC3339)}
 	got, _, _ := closed.visit(t, http.MethodPost, "/", "",
 		map[string]string{"sign-in-with-x": signedIn(t, closed.buyer.key, m).Header()})
 	require.Equal(t, http.StatusPaymentRequired, got)
@@ -310,7 +320,8 @@ func TestSigningInForATool(t *testing.T) {
 		return &mcp.CallToolResult{IsError: true, Content: []mcp.Content{&mcp.TextContent{Text: "down"}}}, nil
 	}
 	m = message(t, l.call(t, args, nil).challenge())
-	require.Equal(t, "down", l.call(t, args, map[string]any{x402.HeaderSignIn: signedIn(t, l.buyer.key, m)}).text)
+	require.Equal(t, "down", l.call(t, args, map[string]any{x402.HeaderSignIn: signedIn(t, l.buyer.key,
+		m)}).text)
 }
 
 // On Solana the account signs by ed25519, and its address is base58.
@@ -323,13 +334,17 @@ func TestSigningInOnSolana(t *testing.T) {
 		t.Skip("this base58 is for keys that begin with another byte")
 	}
 	hash := sha256.Sum256([]byte(http.MethodPost + "\x00/\x00"))
-	_, err = w.paywall.options.Store.OpenSale(t.Context(), history.Sale{UniqueKey: "x", Call: hash, Payer: address,
-		Resource: w.web.URL + "/", Network: "solana:EtWTRABZaYq6iMfeYKouRu166VU2xqa1", Amount: money.NewAmount(1)})
+	_, err = w.paywall.options.Store.OpenSale(t.Context(), history.Sale{UniqueKey: "x", Call: hash,
+		Payer:    address,
+		Resource: w.web.URL + "/", Network: "solana:EtWTRABZaYq6iMfeYKouRu166VU2xqa1",
+		Amount: money.NewAmount(1)})
 	require.NoError(t, err)
 	require.NoError(t, w.paywall.options.Store.MoveSale(t.Context(), history.Sale{UniqueKey: "x", Call: hash,
-		Payer: address, Resource: w.web.URL + "/", Network: "solana:EtWTRABZaYq6iMfeYKouRu166VU2xqa1", ID: "sale_1",
+		Payer: address, Resource: w.web.URL + "/", Network: "solana:EtWTRABZaYq6iMfeYKouRu166VU2xqa1",
+		ID:     "sale_1",
 		Amount: money.NewAmount(1), State: history.SaleSettled, Created: time.Now()}))
-	m := x402.SignIn{Domain: w.paywall.host, URI: w.web.URL + "/", Version: "1", Address: address, Type: "ed25519",
+	m := x402.SignIn{Domain: w.paywall.host, URI: w.web.URL + "/", Version: "1", Address: address,
+		Type:    "ed25519",
 		ChainID: "solana:EtWTRABZaYq6iMfeYKouRu166VU2xqa1", Nonce: "abcdefgh1",
 		IssuedAt: time.Now().UTC().Format(time.RFC3339)}
 	text, err := m.Text()
@@ -349,7 +364,8 @@ func TestOriginsAndTimesThatAreNone(t *testing.T) {
 		_, err := New(Options{Facilitators: newPermitBank(), Tools: []Tool{tool}, Origin: origin})
 		require.ErrorContains(t, err, says, origin)
 	}
-	_, err := New(Options{Facilitators: newPermitBank(), Tools: []Tool{tool}, Origin: "https://a.example", Version: 1})
+	_, err := New(Options{Facilitators: newPermitBank(), Tools: []Tool{tool}, Origin: "https://a.example",
+		Version: 1})
 	require.ErrorContains(t, err, "version 2")
 	tool.Access = 10 * maxAccess
 	_, err = New(Options{Facilitators: newPermitBank(), Tools: []Tool{tool}, Origin: "https://a.example"})

@@ -32,9 +32,10 @@ type StatementSigner struct {
 	sign   func(ctx context.Context, s statement) (string, error)
 }
 
-// SignJWS signs as a JWS: sign signs the bytes that it is given by the algorithm ("EdDSA", "ES256", "ES256K"), and
-// answers in the form of RFC 7518. keyID is a DID URL by which buyers find the public key.
-func SignJWS(algorithm, keyID string, sign func(ctx context.Context, input []byte) ([]byte, error)) *StatementSigner {
+// SignJWS signs as a JWS: sign signs the bytes that it is given by the algorithm ("EdDSA", "ES256",
+// "ES256K"), and answers in the form of RFC 7518. keyID is a DID URL by which buyers find the public key.
+func SignJWS(algorithm, keyID string,
+	sign func(ctx context.Context, input []byte) ([]byte, error)) *StatementSigner {
 	header, _ := json.Marshal(struct { // texts: cannot fail
 		Algorithm string `json:"alg"`
 		KeyID     string `json:"kid"`
@@ -88,17 +89,28 @@ func textMember(name, value string) statementMember { return statementMember{nam
 // offerStatement says what an offer asks for, and until when.
 func offerStatement(o offer, resource string, until time.Time) statement {
 	r := o.terms[2]
-	return statement{"Offer", []statementMember{{name: "version", number: 1}, textMember("resourceUrl", resource),
-		textMember("scheme", r.Scheme), textMember("network", r.Network), textMember("asset", r.Asset),
-		textMember("payTo", r.PayTo), textMember("amount", r.Amount.String()),
-		{name: "validUntil", number: until.Unix()}}}
+	return statement{"Offer", []statementMember{
+		{name: "version", number: 1},
+		textMember("resourceUrl", resource),
+		textMember("scheme", r.Scheme),
+		textMember("network", r.Network),
+		textMember("asset", r.Asset),
+		textMember("payTo", r.PayTo),
+		textMember("amount", r.Amount.String()),
+		{name: "validUntil", number: until.Unix()},
+	}}
 }
 
 // receiptStatement says that payer paid for a resource; transaction may be "".
 func receiptStatement(network, resource, payer, transaction string, now time.Time) statement {
-	return statement{"Receipt", []statementMember{{name: "version", number: 1}, textMember("network", network),
-		textMember("resourceUrl", resource), textMember("payer", payer), {name: "issuedAt", number: now.Unix()},
-		textMember("transaction", transaction)}}
+	return statement{"Receipt", []statementMember{
+		{name: "version", number: 1},
+		textMember("network", network),
+		textMember("resourceUrl", resource),
+		textMember("payer", payer),
+		{name: "issuedAt", number: now.Unix()},
+		textMember("transaction", transaction),
+	}}
 }
 
 // json writes the members in their order, without those that leaveOut names.
@@ -126,11 +138,12 @@ func (s statement) canonical() []byte {
 	slices.SortFunc(sorted.members, func(a, b statementMember) int { return strings.Compare(a.name, b.name) })
 	text := sorted.json(func(m statementMember) bool { return m.name == "transaction" && *m.text == "" })
 	// U+2028 and U+2029, but not a backslash before "u2028"
-	return []byte(strings.NewReplacer(`\\`, `\\`, `\u2028`, "\u2028", `\u2029`, "\u2029").Replace(string(text)))
+	plain := strings.NewReplacer(`\\`, `\\`, `\u2028`, "\u2028", `\u2029`, "\u2029")
+	return []byte(plain.Replace(string(text)))
 }
 
-// digest is keccak256(0x1901 ‖ domainSeparator ‖ hashStruct), in the domain {"x402 offer" or "x402 receipt", "1",
-// 1}: the chain id is 1 whatever network is paid on.
+// digest is keccak256(0x1901 ‖ domainSeparator ‖ hashStruct), in the domain {"x402 offer" or "x402 receipt",
+// "1", 1}: the chain id is 1 whatever network is paid on.
 func (s statement) digest() [32]byte {
 	word := func(n int64) []byte { return binary.BigEndian.AppendUint64(make([]byte, 24), uint64(n)) }
 	kind, hashed := s.kind+"(", [][]byte{}
@@ -176,9 +189,9 @@ func (g *StatementSigner) signed(ctx context.Context, s statement, index int) (m
 
 // signOffers is the extension of a challenge: an offer for each of accepts. Without a signature it is nil.
 func (w *Paywall) signOffers(ctx context.Context, t *tool, offers []offer, resource string) json.RawMessage {
-	list := []any{}
+	list, until := []any{}, w.now().Add(t.MaxTimeout)
 	for i, o := range offers {
-		made, err := w.options.Statements.signed(ctx, offerStatement(o, resource, w.now().Add(t.MaxTimeout)), i)
+		made, err := w.options.Statements.signed(ctx, offerStatement(o, resource, until), i)
 		if err != nil {
 			w.log.Error("sign an offer", "tool", t.Name, "err", err)
 			return nil
@@ -188,8 +201,8 @@ func (w *Paywall) signOffers(ctx context.Context, t *tool, offers []offer, resou
 	return jsonOf(map[string]any{"info": map[string]any{"offers": list}, "schema": statementSchema("offers")})
 }
 
-// signReceipt makes the extension of the receipt of what is delivered. Without a signature there is none: what was paid
-// for is delivered all the same.
+// signReceipt makes the extension of the receipt of what is delivered. Without a signature there is none:
+// what was paid for is delivered all the same.
 func (s *saleRun) signReceipt(ctx context.Context) {
 	payer := s.signed.payer
 	if payer == "" && s.out.settlement != nil {
@@ -216,8 +229,9 @@ func (s *saleRun) signReceipt(ctx context.Context) {
 func statementSchema(member string) json.RawMessage {
 	one := map[string]any{"type": "object", "required": []string{"format", "signature"},
 		"properties": map[string]any{"format": map[string]string{"type": "string"},
-			"acceptIndex": map[string]string{"type": "integer"}, "payload": map[string]string{"type": "object"},
-			"signature": map[string]string{"type": "string"}}}
+			"acceptIndex": map[string]string{"type": "integer"},
+			"payload":     map[string]string{"type": "object"},
+			"signature":   map[string]string{"type": "string"}}}
 	of := map[string]any{"offers": map[string]any{"type": "array", "items": one}, "receipt": one}
 	return jsonOf(map[string]any{"$schema": "https://json-schema.org/draft/2020-12/schema", "type": "object",
 		"properties": map[string]any{member: of[member]}, "required": []string{member}})

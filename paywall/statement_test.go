@@ -68,7 +68,8 @@ func TestStatementVectors(t *testing.T) {
 	now := time.Unix(all.Now, 0)
 	o := offer{}
 	o.terms[2] = x402.Requirement{Scheme: "exact", Network: network, Amount: money.NewAmount(10000),
-		Asset: "0x036CbD53842c5426634e7929541eC2318f3dCF7e", PayTo: "0x209693Bc6afc0C5328bA36FaF03C514EF312287C"}
+		Asset: "0x036CbD53842c5426634e7929541eC2318f3dCF7e",
+		PayTo: "0x209693Bc6afc0C5328bA36FaF03C514EF312287C"}
 	anOffer := offerStatement(o, url, now.Add(time.Minute))
 	receipt := func(transaction string) statement {
 		return receiptStatement(network, url, "0xf39Fd6e51aad88F6F4ce6aB8827279cffFb92266", transaction, now)
@@ -159,7 +160,8 @@ func TestOffersAndReceiptsAreSigned(t *testing.T) {
 			for i, o := range offers {
 				said := verified(t, key, o.Signature)
 				require.Equal(t, i, o.AcceptIndex)
-				require.Equal(t, []any{"exact", c.Accepts[i].Network, c.Accepts[i].Asset, c.Accepts[i].PayTo, "1000",
+				require.Equal(t, []any{"exact", c.Accepts[i].Network, c.Accepts[i].Asset, c.Accepts[i].PayTo,
+					"1000",
 					"mcp://tool/search"}, []any{said["scheme"], said["network"], said["asset"], said["payTo"],
 					said["amount"], said["resourceUrl"]})
 				require.InDelta(t, time.Now().Add(defaultTimeout).Unix(), said["validUntil"], 60)
@@ -170,8 +172,9 @@ func TestOffersAndReceiptsAreSigned(t *testing.T) {
 			require.Equal(t, product, g.text, "%s", g.Result)
 			receipt := statementsIn(t, extensionsOf(t, g)).Receipt
 			said := verified(t, key, receipt.Signature)
-			require.Equal(t, []any{l.payer.Address(), "mcp://tool/search", "eip155:84532"}, []any{said["payer"],
-				said["resourceUrl"], said["network"]})
+			require.Equal(t, []any{l.payer.Address(), "mcp://tool/search", "eip155:84532"},
+				[]any{said["payer"],
+					said["resourceUrl"], said["network"]})
 			if withTransaction {
 				require.Equal(t, g.receipt().Transaction, said["transaction"])
 			} else {
@@ -248,5 +251,6 @@ func TestStatementsOverHTTP(t *testing.T) {
 	require.NoError(t, err)
 	var receipt struct{ Extensions json.RawMessage }
 	require.NoError(t, json.Unmarshal(text, &receipt))
-	require.Equal(t, said["resourceUrl"], verified(t, key, statementsIn(t, receipt.Extensions).Receipt.Signature)["resourceUrl"])
+	require.Equal(t, said["resourceUrl"], verified(t, key, statementsIn(t,
+		receipt.Extensions).Receipt.Signature)["resourceUrl"])
 }

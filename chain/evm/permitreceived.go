@@ -13,11 +13,12 @@ import (
 	"x402-wallet/x402"
 )
 
-// What became of a payment by Permit2 that somebody else signed. Permit2 has a bit for each nonce of an owner,
-// and no event that names one: two payments of one owner of the same amount to the same payee look alike in the
-// token's log. What tells them apart is the call that made them, in the transaction's own input: to the proxy
-// that the owner signed, with this owner and this nonce. A proxy uses a nonce once, and pays the witness's payee
-// in the same call. A transaction that calls the proxy through another contract is not recognized: it stays open.
+// What became of a payment by Permit2 that somebody else signed. Permit2 has a bit for each nonce of an
+// owner, and no event that names one: two payments of one owner of the same amount to the same payee look
+// alike in the token's log. What tells them apart is the call that made them, in the transaction's own input:
+// to the proxy that the owner signed, with this owner and this nonce. A proxy uses a nonce once, and pays the
+// witness's payee in the same call. A transaction that calls the proxy through another contract is not
+// recognized: it stays open.
 
 // maxCandidates bounds the transactions that are looked at for one nonce: as many transfers of exactly this
 // amount from this payer to this payee.
@@ -26,12 +27,14 @@ const maxCandidates = 32
 // The proxies' entry points, with the place of owner, nonce and amount in their arguments, in words.
 var permitCalls = []permitCall{
 	{x402.Permit2, "settle(((address,uint256),uint256,uint256),address,(address,uint256),bytes)", 4, 2, 1},
-	{x402.Permit2, "settleWithPermit((uint256,uint256,bytes32,bytes32,uint8),((address,uint256),uint256,uint256)," +
-		"address,(address,uint256),bytes)", 9, 7, 6},
+	{x402.Permit2,
+		"settleWithPermit((uint256,uint256,bytes32,bytes32,uint8),((address,uint256),uint256,uint256)," +
+			"address,(address,uint256),bytes)", 9, 7, 6},
 	{x402.Upto, "settle(((address,uint256),uint256,uint256),uint256,address,(address,address,uint256),bytes)",
 		5, 2, 4},
-	{x402.Upto, "settleWithPermit((uint256,uint256,bytes32,bytes32,uint8),((address,uint256),uint256,uint256)," +
-		"uint256,address,(address,address,uint256),bytes)", 10, 7, 9},
+	{x402.Upto,
+		"settleWithPermit((uint256,uint256,bytes32,bytes32,uint8),((address,uint256),uint256,uint256)," +
+			"uint256,address,(address,address,uint256),bytes)", 10, 7, 9},
 }
 
 type permitCall struct {
@@ -88,7 +91,8 @@ func (e *Exact) receivedByPermit2(ctx context.Context, a authorization) (x402.St
 func (n *node) permitUsed(ctx context.Context, a authorization, tag string) (bool, error) {
 	var word [32]byte // the nonce without its last byte
 	copy(word[1:], a.nonce[:31])
-	bits, err := n.read(ctx, common.HexToAddress(Permit2Address), tag, selectNonceBitmap, wordOf(a.payer), word[:])
+	bits, err := n.read(ctx, common.HexToAddress(Permit2Address), tag, selectNonceBitmap, wordOf(a.payer),
+		word[:])
 	if err != nil {
 		return false, err
 	}
@@ -154,7 +158,8 @@ func (n *node) findPermit(ctx context.Context, a authorization, tip *block) (*lo
 			if !a.isExact(entry) || block < from || block > to {
 				continue
 			}
-			if left--; left < 0 {
+			left--
+			if left < 0 {
 				return nil, nil
 			}
 			is, err := n.isPermit(ctx, a, entry)

@@ -40,7 +40,8 @@ func (n *permitNode) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		n.t.Error("no request")
 	}
 	w.Header().Set("Content-Type", "application/json")
-	_ = json.NewEncoder(w).Encode(map[string]any{"jsonrpc": "2.0", "id": q.ID, "result": n.answer(q.Method, q.Params)})
+	_ = json.NewEncoder(w).Encode(map[string]any{"jsonrpc": "2.0", "id": q.ID, "result": n.answer(q.Method,
+		q.Params)})
 }
 
 func (n *permitNode) number(tag json.RawMessage) uint64 {
@@ -86,8 +87,10 @@ func (n *permitNode) bitmap(params []json.RawMessage) any {
 		To   common.Address
 		Data hexutil.Bytes
 	}
-	if json.Unmarshal(params[0], &m) != nil || m.To != common.HexToAddress(Permit2Address) || len(m.Data) != 68 ||
-		m.Data[:4].String() != "0x4fe02b44" || common.BytesToAddress(m.Data[16:36]) != common.HexToAddress(n.owner) {
+	if json.Unmarshal(params[0], &m) != nil || m.To != common.HexToAddress(Permit2Address) ||
+		len(m.Data) != 68 ||
+		m.Data[:4].String() != "0x4fe02b44" || common.BytesToAddress(m.Data[16:36]) != common.HexToAddress(
+		n.owner) {
 		n.t.Errorf("eth_call %s", params)
 		return "0x"
 	}
@@ -118,7 +121,8 @@ func (n *permitNode) matching(raw json.RawMessage) any {
 }
 
 // mined puts a transaction into a block: to a contract with this input, which moved this much of the token.
-func (n *permitNode) mined(at uint64, to string, input []byte, from, payee string, amount uint64, status uint64) string {
+func (n *permitNode) mined(at uint64, to string, input []byte, from, payee string, amount uint64,
+	status uint64) string {
 	hash := crypto.Keccak256Hash(input, []byte{byte(len(n.transfers))})
 	value := money.NewAmount(amount).Bytes32()
 	l := logEntry{Address: common.HexToAddress(usdc.Address), Data: value[:], BlockNumber: hexutil.Uint64(at),
@@ -137,10 +141,12 @@ func settleInput(selector string, words ...[]byte) []byte {
 
 const (
 	exactSettle = "settle(((address,uint256),uint256,uint256),address,(address,uint256),bytes)"
-	exactPermit = "settleWithPermit((uint256,uint256,bytes32,bytes32,uint8),((address,uint256),uint256,uint256)," +
+	exactPermit = "settleWithPermit((uint256,uint256,bytes32,bytes32,uint8)," +
+		"((address,uint256),uint256,uint256)," +
 		"address,(address,uint256),bytes)"
 	uptoSettle = "settle(((address,uint256),uint256,uint256),uint256,address,(address,address,uint256),bytes)"
-	uptoPermit = "settleWithPermit((uint256,uint256,bytes32,bytes32,uint8),((address,uint256),uint256,uint256)," +
+	uptoPermit = "settleWithPermit((uint256,uint256,bytes32,bytes32,uint8)," +
+		"((address,uint256),uint256,uint256)," +
 		"uint256,address,(address,address,uint256),bytes)"
 )
 
@@ -172,23 +178,34 @@ func TestReceivedByPermit2(t *testing.T) {
 	}{
 		"exact": {x402.Permit2, ExactProxy, exact(nonce, stranger, 10000), 10000, 1, x402.Settled},
 		"with a permit": {x402.Permit2, ExactProxy, settleInput(exactPermit, none, none, none, none, none,
-			address(usdc.Address), number(10000), nonceOf(nonce), number(2000), address(stranger), address(payee)),
+			address(usdc.Address), number(10000), nonceOf(nonce), number(2000), address(stranger),
+			address(payee)),
 			10000, 1, x402.Settled},
-		"upto": {x402.Upto, UptoProxy, settleInput(uptoSettle, address(usdc.Address), number(50000), nonceOf(nonce),
+		"upto": {x402.Upto, UptoProxy, settleInput(uptoSettle, address(usdc.Address), number(50000),
+			nonceOf(nonce),
 			number(2000), number(10000), address(stranger), address(payee)), 10000, 1, x402.Settled},
 		"upto with a permit": {x402.Upto, UptoProxy, settleInput(uptoPermit, none, none, none, none, none,
-			address(usdc.Address), number(50000), nonceOf(nonce), number(2000), number(10000), address(stranger)),
+			address(usdc.Address), number(50000), nonceOf(nonce), number(2000), number(10000),
+			address(stranger)),
 			10000, 1, x402.Settled},
-		"another nonce of his":    {x402.Permit2, ExactProxy, exact(otherNonce, stranger, 10000), 10000, 1, x402.Open},
-		"another owner's":         {x402.Permit2, ExactProxy, exact(nonce, us, 10000), 10000, 1, x402.Open},
-		"more was permitted":      {x402.Permit2, ExactProxy, exact(nonce, stranger, 10001), 10000, 1, x402.Open},
-		"less moved":              {x402.Permit2, ExactProxy, exact(nonce, stranger, 10000), 9999, 1, x402.Open},
-		"it failed":               {x402.Permit2, ExactProxy, exact(nonce, stranger, 10000), 10000, 0, x402.Open},
-		"by a lookalike":          {x402.Permit2, stranger, exact(nonce, stranger, 10000), 10000, 1, x402.Open},
-		"upto's proxy":            {x402.Permit2, UptoProxy, exact(nonce, stranger, 10000), 10000, 1, x402.Open},
-		"a plain transfer of his": {x402.Permit2, usdc.Address, []byte{0xa9, 0x05, 0x9c, 0xbb}, 10000, 1, x402.Open},
-		"cut off":                 {x402.Permit2, ExactProxy, exact(nonce, stranger, 10000)[:100], 10000, 1, x402.Open},
-		"nothing":                 {x402.Permit2, ExactProxy, nil, 10000, 1, x402.Open},
+		"another nonce of his": {x402.Permit2, ExactProxy, exact(otherNonce, stranger, 10000), 10000, 1,
+			x402.Open},
+		"another owner's": {x402.Permit2, ExactProxy, exact(nonce, us, 10000), 10000, 1, x402.Open},
+		"more was permitted": {x402.Permit2, ExactProxy, exact(nonce, stranger, 10001), 10000, 1,
+			x402.Open},
+		"less moved": {x402.Permit2, ExactProxy, exact(nonce, stranger, 10000), 9999, 1,
+			x402.Open},
+		"it failed": {x402.Permit2, ExactProxy, exact(nonce, stranger, 10000), 10000, 0,
+			x402.Open},
+		"by a lookalike": {x402.Permit2, stranger, exact(nonce, stranger, 10000), 10000, 1,
+			x402.Open},
+		"upto's proxy": {x402.Permit2, UptoProxy, exact(nonce, stranger, 10000), 10000, 1,
+			x402.Open},
+		"a plain transfer of his": {x402.Permit2, usdc.Address, []byte{0xa9, 0x05, 0x9c, 0xbb}, 10000, 1,
+			x402.Open},
+		"cut off": {x402.Permit2, ExactProxy, exact(nonce, stranger, 10000)[:100], 10000, 1,
+			x402.Open},
+		"nothing": {x402.Permit2, ExactProxy, nil, 10000, 1, x402.Open},
 	} {
 		t.Run(name, func(t *testing.T) {
 			n := newPermitNode(t)
@@ -222,12 +239,14 @@ func newPermitNode(t testing.TB) *permitNode {
 func (n *permitNode) exact() *Exact {
 	server := httptest.NewServer(n)
 	n.t.(*testing.T).Cleanup(server.Close)
-	return New(Options{RPC: map[string]string{sepolia: server.URL}, Now: func() time.Time { return time.Unix(2100, 0) }})
+	return New(Options{RPC: map[string]string{sepolia: server.URL},
+		Now: func() time.Time { return time.Unix(2100, 0) }})
 }
 
 // An unused permit is dead when a final block is past its deadline, not at it: Permit2 takes it then.
 func TestAPermitThatCannotComeAnyMore(t *testing.T) {
-	for final, want := range map[uint64]x402.StatusState{1999: x402.Open, 2000: x402.Open, 2001: x402.Expired} {
+	for final, want := range map[uint64]x402.StatusState{1999: x402.Open, 2000: x402.Open,
+		2001: x402.Expired} {
 		n := newPermitNode(t)
 		n.final = final
 		e := paid(0)
@@ -244,7 +263,8 @@ func TestAPermitThatCannotComeAnyMore(t *testing.T) {
 		n.usedAt[e.Nonce] = 1
 		used, err := n.exact().Received(t.Context(), e)
 		require.NoError(t, err)
-		require.Equal(t, x402.Open, used.State, "its owner may have cancelled it, or its transfer is elsewhere")
+		require.Equal(t, x402.Open, used.State,
+			"its owner may have cancelled it, or its transfer is elsewhere")
 		require.False(t, used.Unused)
 	}
 }

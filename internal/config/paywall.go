@@ -45,7 +45,7 @@ type paywallTool struct {
 	Accepts     []paywallOption
 	Upfront     bool
 	MaxTimeout  time.Duration // 0: the default
-	PerKilobyte string        // what a begun kilobyte of the answer costs, by the scheme upto; "": not by size
+	PerKilobyte string        // by the scheme upto: what a begun kilobyte of the answer costs; "": nothing
 	// a payment without a payment-identifier is refused
 	RequireIdentifier bool
 	Access            time.Duration // how long who bought a call gets it again by signing in; 0: not at all
@@ -164,7 +164,7 @@ func (c *checker) sold(f *filePaywall, name string) paywallTool {
 			"required") == "required",
 		Access: c.duration(key+".access", written.Access, 0, time.Minute, 365*24*time.Hour)}
 	c.refuse(t.Access > 0 && f.Origin == "", key+".access",
-		`needs an origin: origin = "https://shop.example", where buyers find the paywall, at the top of the file`)
+		`needs an origin: at the top of the file, origin = "https://shop.example", where buyers find it`)
 	if timeout := cmp.Or(written.MaxTimeout, f.MaxTimeout); timeout != nil {
 		t.MaxTimeout = time.Duration(c.whole(key+".max_timeout_seconds", timeout, 0, 15, 3600)) * time.Second
 	}
