@@ -88,6 +88,26 @@ func TestMeteredCalls(t *testing.T) {
 	}
 }
 
+// Nothing charges more than was signed, however it comes about.
+func TestChargesAreBounded(t *testing.T) {
+	asset, _ := x402.NewRegistry(nil).Named("eip155:84532", "USDC")
+	sale := &Sale{Price: "$0.1", meter: &meter{asset: asset, ceiling: money.NewAmount(100_000)}}
+	require.Equal(t, "100000", sale.meter.total().String())
+	require.ErrorContains(t, sale.Charge("0.100001"), "more than the buyer signed")
+	require.False(t, sale.meter.isSet())
+	require.ErrorContains(t, sale.Charge("-1"), "charge")
+	require.NoError(t, sale.Charge("0.1"))
+	require.NoError(t, sale.Charge("$0.05"))
+	require.Equal(t, "50000", sale.meter.total().String(), "the last counts")
+	sale.meter.set(money.NewAmount(100_001))
+	require.Equal(t, "100000", sale.meter.total().String())
+	for size, want := range map[int]string{0: "0", 1: "1000", 1024: "1000", 1025: "2000", 100 << 10: "100000",
+		1 << 40: "100000"} {
+		sale.meter.bySize(size, 1000)
+		require.Equal(t, want, sale.meter.total().String(), size)
+	}
+}
+
 // A fixed price is one, whatever its tool says.
 func TestAFixedPriceIsNotMetered(t *testing.T) {
 	l := newPermitLab(t, func(_ *permitLab, o *Options) { o.Tools[0].PerKilobyte = "0.0001" })

@@ -399,6 +399,9 @@ func TestWhatIsSoldByPermit2(t *testing.T) {
 	terms := func(name string) x402.Requirement { return *w.tools[name].options[0].terms }
 	require.Equal(t, []string{x402.Permit2, "MegaUSD", "10000000000000000"}, []string{terms("a").Way(),
 		terms("a").ExtraString("name"), terms("a").Amount.String()})
+	require.Empty(t, mppRequest(offer{option: w.tools["a"].options[0],
+		terms: [3]x402.Requirement{2: terms("a")}}),
+		"MPP has authorizations only")
 	require.Equal(t, []string{x402.Permit2, ""}, []string{terms("b").Way(), terms("b").ExtraString("name")})
 	for name, isSponsored := range map[string]bool{"a": true, "b": false} {
 		_, is := w.declaredExtensions(w.tools[name], []offer{{
