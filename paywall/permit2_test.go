@@ -409,3 +409,65 @@ func TestWhatIsSoldByPermit2(t *testing.T) {
 		require.Equal(t, isSponsored, is, name)
 	}
 }
+
+// Whatever a buyer sends, what is taken for the payment of an offer is one, by another reader's account.
+func FuzzReadPermit2(f *testing.F) {
+	const payTo, payer = "0x209693Bc6afc0C5328bA36FaF03C514EF312287C",
+		"0xf39Fd6e51aad88F6F4ce6aB8827279cffFb92266"
+	w, err := New(Options{Facilitators: newPermitBank(), Now: func() time.Time {
+		return time.Unix(1740672089,
+			0)
+	},
+		Tools: []Tool{{Name: "a", Accepts: []Option{{Network: "84532", PayTo: payTo, Amount: "10000",
+			Permit2: true},
+			{Network: "84532", PayTo: payTo, Amount: "10000", Scheme: "upto"}}}}})
+	if err != nil {
+		f.Fatal(err)
+	}
+	offers, err := w.offers(context.Background(), w.tools["a"], Call{}, "", nil)
+	if err != nil {
+		f.Fatal(err)
+	}
+	for _, o := range offers {
+		a := evm.Permit2Authorization{From: payer, To: payTo, Token: o.Asset.Address, Amount: o.Amount,
+			Spender: evm.ExactProxy, Deadline: 1740672149}
+		if o.way == x402.Upto {
+			a.Spender, a.Facilitator = evm.UptoProxy, bankAddress
+		}
+		text, err := evm.EncodePermit2(a)
+		if err != nil {
+			f.Fatal(err)
+		}
+		f.Add([]byte(`{"signature":"0x` + strings.Repeat("11",
+			65) + `","permit2Authorization":` + string(text) + `}`))
+	}
+	f.Fuzz(func(t *testing.T, payload []byte) {
+		for _, o := range offers {
+			s, err := w.readPermit2(&payment{Version: 2, Payload: payload}, o)
+			if err != nil {
+				continue
+			}
+			var said struct {
+				Authorization struct {
+					Permitted struct{ Token, Amount string }
+					Spender   string
+					Witness   struct{ To, Facilitator string }
+				} `json:"permit2Authorization"`
+			}
+			require.NoError(t, json.Unmarshal(payload, &said))
+			a := said.Authorization
+			spender, facilitator := evm.ExactProxy, ""
+			if o.way == x402.Upto {
+				spender, facilitator = evm.UptoProxy, bankAddress
+			}
+			for _, same := range [][2]string{{a.Permitted.Token, o.Asset.Address}, {a.Permitted.Amount,
+				"10000"},
+				{a.Spender, spender}, {a.Witness.To, payTo}, {a.Witness.Facilitator, facilitator}} {
+				require.True(t, strings.EqualFold(same[0], same[1]), "%s is not %s", same[0], same[1])
+			}
+			require.NotEmpty(t, s.payer)
+			require.Equal(t, o.way, s.evidence.Way)
+			require.True(t, s.expires.After(w.now()))
+		}
+	})
+}

@@ -120,9 +120,9 @@ func (s *saleRun) signInAsBuyer(ctx context.Context) bool {
 	case x402.Namespace(bought.Network) != x402.Namespace(message.ChainID):
 		return s.refuseSignIn(errors.New("it was bought on another kind of network"))
 	}
-	row, err := s.options.Store.OpenSale(ctx, history.Sale{UniqueKey: x402.ExtensionSignIn + " " +
-		message.Nonce,
-		Resource: s.resource, Call: s.callHash, Network: message.ChainID, Scheme: x402.ExtensionSignIn,
+	once := x402.ExtensionSignIn + " " + message.Nonce
+	row, err := s.options.Store.OpenSale(ctx, history.Sale{UniqueKey: once, Resource: s.resource,
+		Call: s.callHash, Network: message.ChainID, Scheme: x402.ExtensionSignIn,
 		Symbol: bought.Symbol, Payer: payer, Payload: jsonOf(message)})
 	var sold *history.AlreadySold
 	switch {

@@ -275,3 +275,24 @@ func TestPermitCalls(t *testing.T) {
 		require.Equal(t, signature, permitCalls[i].signature)
 	}
 }
+
+// Whatever a transaction's input is, one that is taken for the payment's names its owner and its nonce.
+func FuzzPermitCall(f *testing.F) {
+	proxy := common.HexToAddress(ExactProxy)
+	e := paid(0)
+	e.Way, e.Payer = x402.Permit2, stranger
+	a, err := readEvidence(e)
+	if err != nil {
+		f.Fatal(err)
+	}
+	f.Add(settleInput(exactSettle, wordOfUint(0), wordOfUint(10000), a.nonce[:], wordOfUint(0),
+		wordOf(a.payer)))
+	f.Add(settleInput(exactPermit))
+	f.Add([]byte{})
+	f.Fuzz(func(t *testing.T, input []byte) {
+		if a.isPermitCall(&minedCall{To: &proxy, Input: input}) {
+			require.Contains(t, string(input), string(a.nonce[:]))
+			require.Contains(t, string(input), string(a.payer[:]))
+		}
+	})
+}
