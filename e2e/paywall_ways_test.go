@@ -3,11 +3,14 @@ package e2e
 import (
 	"context"
 	"crypto/ed25519"
+	"encoding/base64"
 	"encoding/json"
 	"fmt"
 	"net/http"
 	"net/http/httptest"
+	"os"
 	"path/filepath"
+	"regexp"
 	"testing"
 	"time"
 
@@ -301,4 +304,50 @@ func TestReferenceClientSignsInAtOurPaywall(t *testing.T) {
 		schemes[sale.Scheme]++
 	}
 	require.Equal(t, map[string]int{"exact": 2, x402.ExtensionSignIn: 2}, schemes)
+}
+
+// The program sells the tools of a plain server in the new ways: by upto and the kilobyte, with offers and a
+// receipt signed by a key that it makes in its home; another start signs by the same key.
+func TestThePaywallProgramSellsByWhatIsUsed(t *testing.T) {
+	lab := Start(t)
+	shops := openShops(t, lab)
+	lab.EVMMint(lab.EVM.Client.Address, 1_000_000)
+	p := newNPMPaywall(t, shops, "sign_offers = true\nreceipt_transaction = true",
+		"[tools.echo]\nscheme = \"upto\"\nprice = \"0.02\"\nper_kilobyte = \"0.003\"\n")
+	file := filepath.Join(p.Dir, "paywall-signing-key.pem")
+	key, err := os.ReadFile(file)
+	require.NoError(t, err)
+	info, err := os.Stat(file)
+	require.NoError(t, err)
+	require.Equal(t, os.FileMode(0o600), info.Mode().Perm())
+	earned := uint64(0)
+	var kids []string
+	for _, target := range []any{p.url, p.onStdio()} {
+		paid := shops.payAs(t, "spec", p.url, "echo", map[string]any{"text": "a"},
+			map[string]any{"target": target, "evmNode": lab.EVM.URL})
+		require.Nil(t, paid.Error, "%+v", paid.Error)
+		require.Equal(t, "echo: a", paid.Result.Content[0].Text, "%+v", paid)
+		earned += 3000
+		require.Equal(t, earned, lab.EVMBalance(p.EVM))
+		receipt, _ := paid.Result.Meta[x402.MetaReceipt].(map[string]any)
+		require.Equal(t, "3000", receipt["amount"])
+		for _, extensions := range []any{paid.Challenge["extensions"], receipt["extensions"]} {
+			text, err := json.Marshal(extensions)
+			require.NoError(t, err)
+			jws := regexp.MustCompile(`"signature":"([A-Za-z0-9_-]+)\.`).FindSubmatch(text)
+			require.NotNil(t, jws, "%s", text)
+			header, err := base64.RawURLEncoding.DecodeString(string(jws[1]))
+			require.NoError(t, err)
+			kids = append(kids, string(header))
+		}
+	}
+	require.Equal(t, []string{kids[0], kids[0], kids[0], kids[0]}, kids)
+	require.Contains(t, kids[0], `"kid":"did:key:z6Mk`)
+	again, err := os.ReadFile(file)
+	require.NoError(t, err)
+	require.Equal(t, key, again)
+	out := p.sales(t)
+	require.Len(t, out.Sales, 2)
+	require.Equal(t, map[string]string{"USDC": "0.006"}, out.Totals)
+	require.Equal(t, []string{"settled", "3000"}, []string{out.Sales[0].Status, out.Sales[0].Amount})
 }
