@@ -41,7 +41,10 @@ func (w *Paywall) HTTP(name string, next http.Handler) http.Handler {
 			shown, err = mppCredential(r.Header, r.Host)
 		}
 		var body []byte
-		signIn := signInOf(r.Header, nil)
+		signIn := ""
+		if t.Access > 0 {
+			signIn = signInOf(r.Header, nil)
+		}
 		if shown != nil || signIn != "" { // without one the buyer is asked for it, and no body is held
 			var tooLarge error
 			body, tooLarge = io.ReadAll(http.MaxBytesReader(rw, r.Body, maxBody))
@@ -50,14 +53,14 @@ func (w *Paywall) HTTP(name string, next http.Handler) http.Handler {
 				return
 			}
 		}
-		scheme := "https"
-		if r.TLS == nil {
-			scheme = "http"
+		origin := w.options.Origin
+		if origin == "" {
+			origin = map[bool]string{true: "https://", false: "http://"}[r.TLS != nil] + r.Host
 		}
 		path := r.URL.RequestURI()
 		w.answerHTTP(rw, r, t, w.sell(r.Context(), request{
 			tool: t, call: Call{Tool: t.Name, Header: r.Header},
-			resource: cmp.Or(t.Resource, scheme+"://"+r.Host+path),
+			resource: cmp.Or(t.Resource, origin+path),
 			callHash: sha256.Sum256(bytes.Join([][]byte{[]byte(r.Method), []byte(path), body}, []byte{0})),
 			decode:   func() (*payment, error) { return shown, err },
 			signIn:   signIn,

@@ -248,3 +248,22 @@ func TestHandlersAreMetered(t *testing.T) {
 		})
 	}
 }
+
+// A call that cost nothing makes its visitor no buyer, to whom more is allowed: that would be free.
+func TestWhatCostsNothingMakesNoBuyer(t *testing.T) {
+	for price, isBuyer := range map[string]bool{"0": false, "0.001": true} {
+		t.Run(price, func(t *testing.T) {
+			l := newPermitLab(t, func(_ *permitLab, o *Options) {
+				o.Hooks.BeforeSettle = func(_ context.Context, sale *Sale) error { return sale.Charge(price) }
+			})
+			client := l.visits(t, overHTTP(t, l.lab, &Proxy{}, Limits{}), nil)
+			asked, err := client.CallTool(t.Context(), callOf("search", nil))
+			c := read(t, asked, err).challenge()
+			given, err := client.CallTool(t.Context(), callOf("search", meta(c, l.buyer.pay(t, c, 1, nil))))
+			require.Equal(t, product, read(t, given, err).text)
+			_, err = client.CallTool(t.Context(), &mcp.CallToolParams{Name: "hello",
+				Arguments: map[string]any{"much": strings.Repeat("x", 1<<20)}})
+			require.Equal(t, isBuyer, err == nil, "%v", err)
+		})
+	}
+}

@@ -78,6 +78,7 @@ type result struct {
 	sale       *Sale
 	version    int  // the buyer's
 	inMPP      bool // the payment came in MPP
+	isFree     bool // it was paid by upto, and cost nothing
 }
 
 // saleRun is a running request, handled by one goroutine.

@@ -66,7 +66,8 @@ func (s *saleRun) settlePayment(ctx context.Context) bool {
 
 // settleNow has the payment settled; what costs nothing is.
 func (s *saleRun) settleNow(ctx context.Context) facilitator.Result {
-	if s.settlesNothing() {
+	s.out.isFree = s.settlesNothing()
+	if s.out.isFree {
 		return facilitator.Result{Outcome: facilitator.Settled, Settlement: &x402.Settlement{Success: true}}
 	}
 	submission := s.submission()

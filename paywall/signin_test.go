@@ -371,3 +371,27 @@ func TestOriginsAndTimesThatAreNone(t *testing.T) {
 	_, err = New(Options{Facilitators: newPermitBank(), Tools: []Tool{tool}, Origin: "https://a.example"})
 	require.ErrorContains(t, err, "at most")
 }
+
+// What is sold, signed and signed in for is the seller's own, whatever host a visitor names.
+func TestTheOriginIsTheSellers(t *testing.T) {
+	s := newSignInShop(t, newMemoryStore(), time.Hour)
+	request, err := http.NewRequestWithContext(t.Context(), http.MethodPost, s.web.URL+"/a", nil)
+	require.NoError(t, err)
+	request.Host = "evil.example"
+	response, err := http.DefaultClient.Do(request)
+	require.NoError(t, err)
+	require.NoError(t, response.Body.Close())
+	c, err := x402.ReadChallenge(response.StatusCode, response.Header, nil)
+	require.NoError(t, err)
+	require.Equal(t, s.web.URL+"/a", c.Resource.URL)
+	require.Equal(t, s.web.URL+"/a", message(t, c).URI)
+}
+
+// The server behind gets no sign-in, as it gets no payment.
+func TestSignInsAreNotPassedOn(t *testing.T) {
+	passed, done := (&Proxy{}).upstreamMeta(t.Context(), nil, mcp.Meta{x402.HeaderSignIn: "x",
+		"x402/payment": "y",
+		"other":        "z"})
+	done()
+	require.Equal(t, mcp.Meta{"other": "z"}, passed)
+}
