@@ -20,9 +20,9 @@ import (
 // witness's payee in the same call. A transaction that calls the proxy through another contract is not
 // recognized: it stays open.
 
-// maxCandidates bounds the transactions that are looked at for one nonce: as many transfers of exactly this
+// maxLookalikes bounds the transactions that are looked at for one nonce: as many transfers of exactly this
 // amount from this payer to this payee.
-const maxCandidates = 32
+const maxLookalikes = 32
 
 // The proxies' entry points, with the place of owner, nonce and amount in their arguments, in words.
 var permitCalls = []permitCall{
@@ -42,8 +42,8 @@ type permitCall struct {
 	owner, nonce, amount int
 }
 
-// selectNonceBitmap is nonceBitmap(address,uint256) of Permit2.
-var selectNonceBitmap = []byte{0x4f, 0xe0, 0x2b, 0x44}
+// selectPermitBits is nonceBitmap(address,uint256) of Permit2.
+var selectPermitBits = []byte{0x4f, 0xe0, 0x2b, 0x44}
 
 // receivedByPermit2 is Received for a payment by Permit2, whose Evidence has a Way.
 //
@@ -91,7 +91,7 @@ func (e *Exact) receivedByPermit2(ctx context.Context, a authorization) (x402.St
 func (n *node) permitUsed(ctx context.Context, a authorization, tag string) (bool, error) {
 	var word [32]byte // the nonce without its last byte
 	copy(word[1:], a.nonce[:31])
-	bits, err := n.read(ctx, common.HexToAddress(Permit2Address), tag, selectNonceBitmap, wordOf(a.payer),
+	bits, err := n.read(ctx, common.HexToAddress(Permit2Address), tag, selectPermitBits, wordOf(a.payer),
 		word[:])
 	if err != nil {
 		return false, err
@@ -137,7 +137,7 @@ func (n *node) findPermit(ctx context.Context, a authorization, tip *block) (*lo
 	if err != nil {
 		return nil, err
 	}
-	window, left := uint64(logWindow), maxCandidates
+	window, left := uint64(logWindow), maxLookalikes
 	for range maxLogQueries {
 		from := to - min(window-1, to)
 		var all []logEntry
