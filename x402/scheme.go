@@ -58,14 +58,13 @@ type Evidence struct {
 	PayTo   string       `json:"payTo"`
 	Amount  money.Amount `json:"amount"`
 
-	// EVM: of EIP-3009 or Permit2, 0x-hex; of a Pull the account's nonce, decimal
+	// EVM: nonce of EIP-3009 or Permit2, 0x-hex; of a Pull the account's nonce, decimal
 	Nonce       string `json:"nonce,omitempty"`
 	ValidBefore int64  `json:"validBefore,omitempty"` // EVM: Unix seconds
 	Transaction string `json:"transaction,omitempty"` // EVM, of a Pull: the hash of what was signed
-	// EVM: Permit2 or Upto, whose nonces are Permit2's and not the token's; "": EIP-3009
-	Way string `json:"way,omitempty"`
-	// EVM, Upto: who alone can settle it
-	Facilitator string `json:"facilitator,omitempty"`
+	// EVM: Permit2 or Upto, whose nonces are Permit2's and not the token's; "": EIP-3009, or a Pull
+	Way         string `json:"way,omitempty"`
+	Facilitator string `json:"facilitator,omitempty"` // EVM, Upto: who alone can settle it
 
 	// Solana: our own signature, base58; the transaction's id is the fee payer's
 	Signature string `json:"signature,omitempty"`

@@ -155,6 +155,27 @@ func TestRecoverPermitRefuses(t *testing.T) {
 	require.ErrorIs(t, err, ErrSignature)
 }
 
+// Whatever is read as an approval was signed by its owner, for Permit2.
+func FuzzRecoverPermit(f *testing.F) {
+	read, err := os.ReadFile("testdata/permit2-vectors.json")
+	require.NoError(f, err)
+	var all struct{ Vectors map[string]permit2Vector }
+	require.NoError(f, json.Unmarshal(read, &all))
+	for _, v := range all.Vectors {
+		f.Add([]byte(v.Payload.Extensions[x402.EIP2612Sponsoring]))
+	}
+	f.Fuzz(func(t *testing.T, extension []byte) {
+		p, err := RecoverPermit(usdc, extension)
+		if err != nil {
+			return
+		}
+		again, err := encodePermit(usdc, p, [65]byte{})
+		require.NoError(t, err)
+		_, err = RecoverPermit(usdc, again)
+		require.ErrorIs(t, err, ErrSignature, "all of it but the signature can be written again")
+	})
+}
+
 // Whatever is read as a payment by Permit2 was signed by its payer, and is written as it was read.
 func FuzzRecoverPermit2(f *testing.F) {
 	read, err := os.ReadFile("testdata/permit2-vectors.json")

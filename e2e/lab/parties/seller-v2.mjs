@@ -20,9 +20,9 @@ const byPermit2 = (description, extensions) => ({
   description, accepts: evm('$0.001', { assetTransferMethod: 'permit2' }), mimeType: 'application/json', extensions,
 });
 /** Up to $0.02; the handler says what it comes to. */
-const upto = (description, extensions) => ({
+const upto = (description, extensions, more) => ({
   description, mimeType: 'application/json', extensions,
-  accepts: { ...evm('$0.02', { assetTransferMethod: 'permit2' }), scheme: 'upto' },
+  accepts: { ...evm('$0.02', { assetTransferMethod: 'permit2' }), scheme: 'upto', ...more },
 });
 /** 1000 atomic units of the mint that the query names, to whom it names. */
 const asked = {
@@ -54,6 +54,7 @@ app.use(paymentMiddleware({
   'GET /permit2/erc20': byPermit2('weather, for which the seller sends an approval', declareErc20ApprovalGasSponsoringExtension()),
   'GET /upto': upto('weather, by what it costs: ?charge='),
   'GET /upto/sponsored': upto('weather, by what it costs, which the seller has approved', declareEip2612GasSponsoringExtension()),
+  'GET /upto/short': upto('weather, by what it costs, soon', declareEip2612GasSponsoringExtension(), { maxTimeoutSeconds: 20 }),
   'POST /echo': { description: 'what was posted', accepts: evm('$0.001'), mimeType: 'application/json' },
 }, server));
 
@@ -63,7 +64,7 @@ for (const path of ['/free', '/evm', '/svm', '/svm2022', '/svm2022/any', '/svm20
 for (const path of ['/permit2', '/permit2/sponsored', '/permit2/erc20']) {
   app.get(path, ({ query }, response) => response.json({ ok: true, path, query }));
 }
-for (const path of ['/upto', '/upto/sponsored']) {
+for (const path of ['/upto', '/upto/sponsored', '/upto/short']) {
   app.get(path, ({ query }, response) => {
     setSettlementOverrides(response, { amount: query.charge ?? '7000' });
     response.json({ ok: true, path, query });
