@@ -221,8 +221,11 @@ func (a *app) paywallOptions(conf *config.Paywall, h openHome) (paywall.Options,
 		SharedPayTo: conf.SharedPayTo, ReceiptTransaction: conf.ReceiptTransaction, Origin: conf.Origin,
 		Log: a.log,
 		Received: func(ctx context.Context, e x402.Evidence) (x402.Status, error) {
-			if x402.IsSolana(e.Network) {
+			switch {
+			case x402.IsSolana(e.Network):
 				return onSolana.Received(ctx, e)
+			case e.Way != "":
+				return onEVM.ReceivedByPermit2(ctx, e)
 			}
 			return onEVM.Received(ctx, e)
 		},

@@ -45,7 +45,7 @@ type permitCall struct {
 // selectPermitBits is nonceBitmap(address,uint256) of Permit2.
 var selectPermitBits = []byte{0x4f, 0xe0, 0x2b, 0x44}
 
-// receivedByPermit2 is Received for a payment by Permit2, whose Evidence has a Way.
+// ReceivedByPermit2 is Received for a payment by Permit2, whose Evidence has a Way.
 //
 //	nonceBitmap  | found in the token's logs                   | Status
 //	-------------+---------------------------------------------+------------------------------
@@ -58,7 +58,11 @@ var selectPermitBits = []byte{0x4f, 0xe0, 0x2b, 0x44}
 //
 // A used nonce without its transfer is never Expired: the owner may have invalidated it, but the transfer may
 // as well be where it is not looked for.
-func (e *Exact) receivedByPermit2(ctx context.Context, a authorization) (x402.Status, error) {
+func (e *Exact) ReceivedByPermit2(ctx context.Context, evidence x402.Evidence) (x402.Status, error) {
+	a, err := readEvidence(evidence)
+	if err != nil {
+		return x402.Status{}, err
+	}
 	n, err := e.node(a.evidence.Network)
 	if err != nil {
 		return x402.Status{}, &x402.Error{Code: x402.RPCError, FixedBy: x402.ByPerson,

@@ -211,7 +211,7 @@ func TestReceivedByPermit2(t *testing.T) {
 			n := newPermitNode(t)
 			n.usedAt[nonce] = 1900
 			hash := n.mined(1900, test.to, test.input, stranger, payee, test.paid, test.status)
-			got, err := n.exact().Received(t.Context(), evidence(test.way))
+			got, err := n.exact().ReceivedByPermit2(t.Context(), evidence(test.way))
 			require.NoError(t, err)
 			require.Equal(t, test.want, got.State, got.Note)
 			require.False(t, got.Unused)
@@ -225,7 +225,7 @@ func TestReceivedByPermit2(t *testing.T) {
 		n.usedAt[nonce], n.usedAt[otherNonce] = 1800, 1900
 		hash := n.mined(1800, ExactProxy, exact(nonce, stranger, 10000), stranger, payee, 10000, 1)
 		n.mined(1900, ExactProxy, exact(otherNonce, stranger, 10000), stranger, payee, 10000, 1)
-		got, err := n.exact().Received(t.Context(), evidence(x402.Permit2))
+		got, err := n.exact().ReceivedByPermit2(t.Context(), evidence(x402.Permit2))
 		require.NoError(t, err)
 		require.Equal(t, []any{x402.Settled, hash}, []any{got.State, got.Transaction})
 	})
@@ -251,17 +251,17 @@ func TestAPermitThatCannotComeAnyMore(t *testing.T) {
 		n.final = final
 		e := paid(0)
 		e.Way, e.Payer, e.ValidBefore = x402.Permit2, stranger, 2000
-		got, err := n.exact().Received(t.Context(), e)
+		got, err := n.exact().ReceivedByPermit2(t.Context(), e)
 		require.NoError(t, err)
 		require.Equal(t, want, got.State, final)
 		require.Equal(t, want == x402.Open, got.Unused)
 		// the bit beside it is another nonce's
 		n.usedAt[strings.TrimSuffix(e.Nonce, "20")+"21"] = 1
-		again, err := n.exact().Received(t.Context(), e)
+		again, err := n.exact().ReceivedByPermit2(t.Context(), e)
 		require.NoError(t, err)
 		require.Equal(t, got.State, again.State)
 		n.usedAt[e.Nonce] = 1
-		used, err := n.exact().Received(t.Context(), e)
+		used, err := n.exact().ReceivedByPermit2(t.Context(), e)
 		require.NoError(t, err)
 		require.Equal(t, x402.Open, used.State,
 			"its owner may have cancelled it, or its transfer is elsewhere")

@@ -90,9 +90,6 @@ func (e *Exact) Received(ctx context.Context, evidence x402.Evidence) (x402.Stat
 		return x402.Status{}, err
 	}
 	a.foreign = true
-	if evidence.Way != "" {
-		return e.receivedByPermit2(ctx, a)
-	}
 	return e.status(ctx, a)
 }
 
