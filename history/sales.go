@@ -207,9 +207,9 @@ func (s *Store) SaleByKey(ctx context.Context, uniqueKey string) (Sale, error) {
 	return sale, err
 }
 
-// Bought returns the newest settled sale of a call to a payer that was opened no earlier than since, and not
+// SoldTo returns the newest settled sale of a call to a payer that was opened no earlier than since, and not
 // for nothing; or ErrNotFound.
-func (s *Store) Bought(ctx context.Context, resource string, call [32]byte, payer string, since time.Time) (
+func (s *Store) SoldTo(ctx context.Context, resource string, call [32]byte, payer string, since time.Time) (
 	Sale, error) {
 	return read(ctx, s, func(t *tx) (Sale, error) {
 		sale, err := scanSale(t.row(selectSale+` WHERE call = ? AND payer = ? AND payer <> '' AND resource = ?

@@ -272,7 +272,7 @@ func TestASaleOfLess(t *testing.T) {
 }
 
 // Who bought a call, and when: settled, for money, that call, that resource, that payer.
-func TestBought(t *testing.T) {
+func TestSoldTo(t *testing.T) {
 	s, clock, _ := newStore(t)
 	call := [32]byte{1}
 	sell := func(key string, state SaleState, change func(*Sale)) {
@@ -291,7 +291,7 @@ func TestBought(t *testing.T) {
 	}
 	start := clock.now()
 	bought := func(since time.Time) bool {
-		sale, err := s.Bought(t.Context(), "mcp://tool/search", call, "0xthem", since)
+		sale, err := s.SoldTo(t.Context(), "mcp://tool/search", call, "0xthem", since)
 		if err != nil {
 			require.ErrorIs(t, err, ErrNotFound)
 			return false
@@ -307,7 +307,7 @@ func TestBought(t *testing.T) {
 	sell("failed", SaleFailed, nil)
 	sell("open", SaleUnknown, nil)
 	require.False(t, bought(start.Add(-time.Hour)))
-	_, err := s.Bought(t.Context(), "mcp://tool/search", call, "", start.Add(-time.Hour))
+	_, err := s.SoldTo(t.Context(), "mcp://tool/search", call, "", start.Add(-time.Hour))
 	require.ErrorIs(t, err, ErrNotFound)
 	sell("bought", SaleSettled, nil)
 	require.True(t, bought(start.Add(-time.Hour)))

@@ -78,7 +78,7 @@ func (m *memoryStore) DropSale(_ context.Context, id string) error {
 	return nil
 }
 
-func (m *memoryStore) Bought(_ context.Context, resource string, call [32]byte, payer string,
+func (m *memoryStore) SoldTo(_ context.Context, resource string, call [32]byte, payer string,
 	since time.Time) (
 	found history.Sale, err error) {
 	m.mu.Lock()

@@ -85,9 +85,9 @@ type SaleStore interface {
 	DropSale(ctx context.Context, id string) error
 	// SaleByKey finds a sale by its UniqueKey; history.ErrNotFound when there is none.
 	SaleByKey(ctx context.Context, uniqueKey string) (history.Sale, error)
-	// Bought finds the newest sale of a call to a payer that is settled, cost something, and was opened no
+	// SoldTo finds the newest sale of a call to a payer that is settled, cost something, and was opened no
 	// earlier than since; history.ErrNotFound when there is none.
-	Bought(ctx context.Context, resource string, call [32]byte, payer string, since time.Time) (history.Sale,
+	SoldTo(ctx context.Context, resource string, call [32]byte, payer string, since time.Time) (history.Sale,
 		error)
 }
 

@@ -111,7 +111,7 @@ func (s *saleRun) signInAsBuyer(ctx context.Context) bool {
 	if err != nil {
 		return s.refuseSignIn(err)
 	}
-	bought, err := s.options.Store.Bought(ctx, s.resource, s.callHash, payer, s.now().Add(-s.tool.Access))
+	bought, err := s.options.Store.SoldTo(ctx, s.resource, s.callHash, payer, s.now().Add(-s.tool.Access))
 	switch {
 	case errors.Is(err, history.ErrNotFound):
 		return s.refuseSignIn(errors.New("this account did not buy it, or too long ago"))
