@@ -135,8 +135,8 @@ type Options struct {
 	Statements *StatementSigner
 	// signed receipts name the transaction: they prove more, and tell more to whom they are shown
 	ReceiptTransaction bool
-	// Origin is where buyers find the paywall, "https://shop.example": what they sign in for (Tool.Access), and
-	// where what a handler sells is said to be. "": wherever the request says, which its sender chooses
+	// Origin is where buyers find the paywall, "https://shop.example": what they sign in for (Tool.Access),
+	// and where what a handler sells is said to be. "": wherever the request says, which its sender chooses
 	Origin string
 	Now    func() time.Time // nil: time.Now
 	Log    *slog.Logger     // nil: silent
