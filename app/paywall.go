@@ -111,9 +111,9 @@ func isSameLedger(one, other string) bool {
 
 // createExclusive creates a file atomically with its content. It returns fs.ErrExist if the file exists.
 func createExclusive(path string, text []byte) error {
-	temp, err := os.CreateTemp(filepath.Dir(path), ".claim-*")
+	temp, err := os.CreateTemp(filepath.Dir(path), "."+filepath.Base(path)+".*")
 	if err != nil {
-		return x402.Errorf(x402.SetupFailed, "note who is paid: %w", err)
+		return x402.Errorf(x402.SetupFailed, "write %s: %w", path, err)
 	}
 	defer func() { _ = os.Remove(temp.Name()) }()
 	_, err = temp.Write(text)
@@ -121,7 +121,7 @@ func createExclusive(path string, text []byte) error {
 		err = os.Link(temp.Name(), path)
 	}
 	if err != nil && !errors.Is(err, fs.ErrExist) {
-		err = x402.Errorf(x402.SetupFailed, "note who is paid: %w", err)
+		err = x402.Errorf(x402.SetupFailed, "write %s: %w", path, err)
 	}
 	return err
 }

@@ -125,7 +125,9 @@ func TestAPaywallWithoutAWallet(t *testing.T) {
 	for i := range 2 {
 		h, err := a.openPaywallHome(t.Context(), paid)
 		require.NoError(t, err)
-		wall, err := paywall.New(a.paywallOptions(paid, h))
+		options, err := a.paywallOptions(paid, h)
+		require.NoError(t, err)
+		wall, err := paywall.New(options)
 		require.NoError(t, err)
 		require.Equal(t, shop, wall.Payees())
 		if i == 0 {

@@ -121,7 +121,11 @@ func (a *app) ServePaywall(ctx context.Context, file string) error {
 		return err
 	}
 	defer func() { _ = h.Close() }()
-	wall, err := paywall.New(a.paywallOptions(conf, h))
+	options, err := a.paywallOptions(conf, h)
+	if err != nil {
+		return setupFailed(err)
+	}
+	wall, err := paywall.New(options)
 	if err != nil {
 		return setupFailed(fmt.Errorf("%s: %w", file, err))
 	}
@@ -197,7 +201,7 @@ func setupFailed(err error) error {
 }
 
 // paywallOptions converts the paywall's file into options of the package.
-func (a *app) paywallOptions(conf *config.Paywall, h openHome) paywall.Options {
+func (a *app) paywallOptions(conf *config.Paywall, h openHome) (paywall.Options, error) {
 	rules := h.rules
 	own := map[string]string{}
 	if h.keys != nil {
@@ -214,17 +218,22 @@ func (a *app) paywallOptions(conf *config.Paywall, h openHome) paywall.Options {
 	o := paywall.Options{
 		Facilitators: a.facilitators(&asked, nodes), Store: h.store, Version: conf.Version,
 		Dialect: conf.Dialect, VerifyOnly: conf.VerifyOnly, Assets: x402.NewRegistry(rules.Assets),
-		SharedPayTo: conf.SharedPayTo, Log: a.log,
+		SharedPayTo: conf.SharedPayTo, ReceiptTransaction: conf.ReceiptTransaction, Origin: conf.Origin,
+		Log: a.log,
 		Received: func(ctx context.Context, e x402.Evidence) (x402.Status, error) {
-			if x402.IsSolana(e.Network) {
+			switch {
+			case x402.IsSolana(e.Network):
 				return onSolana.Received(ctx, e)
+			case e.Way != "":
+				return onEVM.ReceivedByPermit2(ctx, e)
 			}
 			return onEVM.Received(ctx, e)
 		},
 	}
 	for _, t := range conf.Tools {
 		sold := paywall.Tool{Name: t.Name, Description: t.Description, Upfront: t.Upfront,
-			MaxTimeout: t.MaxTimeout}
+			MaxTimeout: t.MaxTimeout, PerKilobyte: t.PerKilobyte, RequireIdentifier: t.RequireIdentifier,
+			Access: t.Access}
 		for _, option := range t.Accepts {
 			if option.PayTo == "" {
 				option.PayTo = own[x402.Namespace(option.Network)]
@@ -233,5 +242,13 @@ func (a *app) paywallOptions(conf *config.Paywall, h openHome) paywall.Options {
 		}
 		o.Tools = append(o.Tools, sold)
 	}
-	return o
+	if conf.SignOffers {
+		key, err := a.statementKey()
+		if err != nil {
+			return o, err
+		}
+		o.Statements = paywall.SignEd25519(key)
+		a.log.Info("offers and receipts are signed", "key", paywall.KeyID(key))
+	}
+	return o, nil
 }

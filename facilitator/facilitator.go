@@ -49,8 +49,9 @@ type Submission struct {
 	Payload      json.RawMessage
 	Requirements json.RawMessage
 	Validity     time.Duration // how long the payment is still good for: the time for all of settleRun
-	Sticky       bool          // Solana: the fee payer is signed in, so only who holds its key can settle
-	FeePayer     string        // with Sticky: whose
+	// who settles is signed in, so only who holds that key can: Solana's fee payer, upto's facilitator
+	Sticky   bool
+	FeePayer string // with Sticky: whose
 }
 
 // Outcome is what became of a submission.

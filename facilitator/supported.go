@@ -8,6 +8,7 @@ import (
 	"iter"
 	"net/http"
 	"slices"
+	"strings"
 	"sync"
 	"time"
 
@@ -29,6 +30,16 @@ type Kind struct {
 	Network     string // CAIP-2, whatever the facilitator calls it
 	FeePayer    string // Solana: extra.feePayer
 	Extra       map[string]json.RawMessage
+}
+
+// Settler is who alone can settle a payment that names him: the fee payer on Solana, and of the scheme upto
+// extra.facilitatorAddress. "": nobody is named.
+func (k Kind) Settler() string {
+	address := k.FeePayer
+	if k.Scheme == x402.Upto {
+		_ = json.Unmarshal(k.Extra["facilitatorAddress"], &address) // not a string: none
+	}
+	return address
 }
 
 // support remembers one facilitator's /supported.
@@ -181,7 +192,7 @@ func (c *Client) FeePayer(ctx context.Context, network string, version int, avoi
 
 // route is who is asked to settle, in order: those the owner gave the network to, without those
 // that say they do not support it. Who cannot be asked stays in: an unknown is not a no. With
-// Sticky it is those who hold the fee payer's key; where nobody says that he does, the first alone.
+// Sticky it is those who hold the settler's key; where nobody says that he does, the first alone.
 func (c *Client) route(ctx context.Context, s Submission) iter.Seq[*remote] {
 	return func(yield func(*remote) bool) {
 		var can, holds []*remote
@@ -222,8 +233,12 @@ func (c *Client) canSettle(ctx context.Context, f *remote, s Submission) (serves
 	}
 	kinds, signers, err := c.supported(ctx, f)
 	does := func(k Kind) bool { return k.Network == s.Network && k.Version == s.Version }
-	isFeePayer := func(k Kind) bool { return does(k) && k.FeePayer == s.FeePayer }
+	isHis := func(address string) bool {
+		return address == s.FeePayer || (strings.HasPrefix(address, "0x") && strings.EqualFold(address,
+			s.FeePayer))
+	}
+	isSettler := func(k Kind) bool { return does(k) && isHis(k.Settler()) }
 	serves = err != nil || exactly || slices.ContainsFunc(kinds, does)
-	holdsKey = slices.Contains(signers, s.FeePayer) || slices.ContainsFunc(kinds, isFeePayer)
+	holdsKey = slices.ContainsFunc(signers, isHis) || slices.ContainsFunc(kinds, isSettler)
 	return serves, serves && holdsKey
 }

@@ -2,6 +2,7 @@ package history
 
 import (
 	"context"
+	"database/sql"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -73,7 +74,8 @@ const keepAnswers = time.Hour
 const forgetEvery = time.Minute
 
 // OpenSale gives a payment its one run: the first who comes with it has it, in whatever process, and
-// everybody else gets *AlreadySold. It is durable before it returns, so that a crash gives no second run.
+// everybody else gets *AlreadySold; so does another payment that its payer gave the same Identifier. It is
+// durable before it returns, so that a crash gives no second run.
 func (s *Store) OpenSale(ctx context.Context, sale Sale) (Sale, error) {
 	if err := s.InPlace(); err != nil {
 		return sale, err
@@ -84,6 +86,9 @@ func (s *Store) OpenSale(ctx context.Context, sale Sale) (Sale, error) {
 			return err
 		}
 		if err := s.forgetAnswers(t); err != nil {
+			return err
+		}
+		if err := t.isNamedOnce(sale); err != nil {
 			return err
 		}
 		sale.ID, sale.Created, sale.Updated = newTimedID("sale_", t.Now), t.Now, t.Now
@@ -106,6 +111,24 @@ func (s *Store) OpenSale(ctx context.Context, sale Sale) (Sale, error) {
 	return sale, err
 }
 
+// isNamedOnce refuses a second payment under a name that its payer gave to another one, unless that one
+// failed: the payer wants one thing once, and may have lost the first answer. Another payer's names are other
+// names.
+func (t *tx) isNamedOnce(sale Sale) error {
+	if sale.Identifier == "" || sale.Payer == "" {
+		return nil
+	}
+	earlier, err := scanSale(t.row(selectSale+` WHERE identifier = ? AND identifier <> '' AND payer = ?
+		AND unique_key <> ? AND state <> ?`, sale.Identifier, sale.Payer, sale.UniqueKey, SaleFailed))
+	switch {
+	case errors.Is(err, sql.ErrNoRows):
+		return nil
+	case err != nil:
+		return err
+	}
+	return &AlreadySold{Sale: earlier}
+}
+
 // forgetAnswers deletes the answers that are kept no longer, once in a while.
 func (s *Store) forgetAnswers(t *tx) error {
 	now := micros(t.Now)
@@ -120,18 +143,19 @@ func (s *Store) forgetAnswers(t *tx) error {
 	return err
 }
 
-// MoveSale records where a sale stands now, with what became known of it: Transaction, Facilitator,
-// Receipt, Note and Answer, where they are not empty. It is durable before it returns.
+// MoveSale records where a sale stands now, with what became known of it: Amount and Price, which may be less
+// than at first; and Transaction, Facilitator, Receipt, Note and Answer, where they are not empty. It is
+// durable before it returns.
 func (s *Store) MoveSale(ctx context.Context, sale Sale) error {
 	return s.txSingle(ctx, func(t *tx) error {
 		n, err := t.change(
-			`UPDATE sales SET state = ?, updated_at = ?, transaction_id = coalesce(nullif(?, ''),
-				transaction_id),
+			`UPDATE sales SET state = ?, updated_at = ?, amount = ?, usd = ?,
+			transaction_id = coalesce(nullif(?, ''), transaction_id),
 			facilitator = coalesce(nullif(?, ''), facilitator), receipt = coalesce(?, receipt),
 			note = coalesce(nullif(?, ''), note), answer = coalesce(?, answer)
 			WHERE id = ? AND instr(?, ' ' || state || ' ')`,
-			sale.State, micros(t.Now), sale.Transaction, sale.Facilitator, nullable(string(sale.Receipt)),
-			sale.Note, sale.Answer, sale.ID, saleMovesTo[sale.State])
+			sale.State, micros(t.Now), sale.Amount, int64(sale.Price), sale.Transaction, sale.Facilitator,
+			nullable(string(sale.Receipt)), sale.Note, sale.Answer, sale.ID, saleMovesTo[sale.State])
 		if err != nil || n > 0 {
 			return err
 		}
@@ -181,6 +205,18 @@ func (s *Store) SaleByKey(ctx context.Context, uniqueKey string) (Sale, error) {
 		return read(ctx, s, byKey) // which waits for others
 	}
 	return sale, err
+}
+
+// SoldTo returns the newest settled sale of a call to a payer that was opened no earlier than since, and not
+// for nothing; or ErrNotFound.
+func (s *Store) SoldTo(ctx context.Context, resource string, call [32]byte, payer string, since time.Time) (
+	Sale, error) {
+	return read(ctx, s, func(t *tx) (Sale, error) {
+		sale, err := scanSale(t.row(selectSale+` WHERE call = ? AND payer = ? AND payer <> '' AND resource = ?
+			AND state = ? AND amount <> '0' AND created_at >= ? ORDER BY seq DESC LIMIT 1`,
+			call[:], payer, resource, SaleSettled, micros(since)))
+		return sale, none(err, errNoSale)
+	})
 }
 
 // SaleFilter chooses sales.

@@ -210,3 +210,106 @@ func TestSales(t *testing.T) {
 	_, _, _, err = s.Sales(t.Context(), SaleFilter{Before: "sale_none"})
 	require.ErrorIs(t, err, ErrNotFound)
 }
+
+// Of two payments that a payer gave one name one is a sale, in whatever process; another payer's names are
+// other names, and a sale that failed keeps none.
+func TestOneNameOneSale(t *testing.T) {
+	s, clock, home := newStore(t)
+	other, err := Open(t.Context(), home, Options{Now: clock.now})
+	require.NoError(t, err)
+	defer other.Close()
+	named := func(key, name, payer string) Sale {
+		sale := testSale(key, 1000)
+		sale.Identifier, sale.Payer = name, payer
+		return sale
+	}
+	var first, before atomic.Int32
+	var all sync.WaitGroup
+	for i := range 20 {
+		all.Go(func() {
+			_, err := []*Store{s, other}[i%2].OpenSale(t.Context(), named(fmt.Sprint(i), "a name", "a"))
+			var sold *AlreadySold
+			switch {
+			case err == nil:
+				first.Add(1)
+			case errors.As(err, &sold) && sold.Sale.Identifier == "a name":
+				before.Add(1)
+			default:
+				t.Error(err)
+			}
+		})
+	}
+	all.Wait()
+	require.EqualValues(t, 1, first.Load())
+	require.EqualValues(t, 19, before.Load())
+	for _, sale := range []Sale{named("other payer", "a name", "b"), named("no payer", "a name", ""),
+		named("no payer either", "a name", ""), named("other name", "b name", "a"), named("no name", "", "a"),
+		named("no name either", "", "a")} {
+		_, err := s.OpenSale(t.Context(), sale)
+		require.NoError(t, err, sale.UniqueKey)
+	}
+	failed, err := s.OpenSale(t.Context(), named("fails", "c name", "a"))
+	require.NoError(t, err)
+	failed.State = SaleFailed
+	require.NoError(t, s.MoveSale(t.Context(), failed))
+	_, err = s.OpenSale(t.Context(), named("after it", "c name", "a"))
+	require.NoError(t, err)
+}
+
+// What a sale brought is what it was moved with, and that is what was earned.
+func TestASaleOfLess(t *testing.T) {
+	s, _, _ := newStore(t)
+	sale, err := s.OpenSale(t.Context(), testSale("upto", 1000))
+	require.NoError(t, err)
+	sale.Amount, sale.Price, sale.State = money.NewAmount(7), 7, SaleSettling
+	require.NoError(t, s.MoveSale(t.Context(), sale))
+	sale.State = SaleSettled
+	require.NoError(t, s.MoveSale(t.Context(), sale))
+	list, _, earned, err := s.Sales(t.Context(), SaleFilter{})
+	require.NoError(t, err)
+	require.Equal(t, "7", list[0].Amount.String())
+	require.EqualValues(t, 7, earned["USDC"])
+}
+
+// Who bought a call, and when: settled, for money, that call, that resource, that payer.
+func TestSoldTo(t *testing.T) {
+	s, clock, _ := newStore(t)
+	call := [32]byte{1}
+	sell := func(key string, state SaleState, change func(*Sale)) {
+		t.Helper()
+		sale := testSale(key, 1000)
+		sale.Call = call
+		if change != nil {
+			change(&sale)
+		}
+		sale, err := s.OpenSale(t.Context(), sale)
+		require.NoError(t, err)
+		for _, state := range []SaleState{SaleSettling, state} {
+			sale.State = state
+			require.NoError(t, s.MoveSale(t.Context(), sale))
+		}
+	}
+	start := clock.now()
+	bought := func(since time.Time) bool {
+		sale, err := s.SoldTo(t.Context(), "mcp://tool/search", call, "0xthem", since)
+		if err != nil {
+			require.ErrorIs(t, err, ErrNotFound)
+			return false
+		}
+		require.Equal(t, "bought", sale.UniqueKey)
+		return true
+	}
+	sell("another call", SaleSettled, func(s *Sale) { s.Call = [32]byte{2} })
+	sell("another resource", SaleSettled, func(s *Sale) { s.Resource = "mcp://tool/other" })
+	sell("another payer", SaleSettled, func(s *Sale) { s.Payer = "0xyou" })
+	sell("nobody", SaleSettled, func(s *Sale) { s.Payer = "" })
+	sell("for nothing", SaleSettled, func(s *Sale) { s.Amount = money.Amount{} })
+	sell("failed", SaleFailed, nil)
+	sell("open", SaleUnknown, nil)
+	require.False(t, bought(start.Add(-time.Hour)))
+	_, err := s.SoldTo(t.Context(), "mcp://tool/search", call, "", start.Add(-time.Hour))
+	require.ErrorIs(t, err, ErrNotFound)
+	sell("bought", SaleSettled, nil)
+	require.True(t, bought(start.Add(-time.Hour)))
+	require.False(t, bought(clock.now().Add(time.Minute)))
+}

@@ -299,6 +299,8 @@ CREATE TABLE sales (
     answer         BLOB                       -- for a buyer that shows the same payment again, with its identifier
 );
 CREATE INDEX sales_by_time  ON sales (created_at);
+CREATE INDEX sales_bought   ON sales (call, payer);
+CREATE INDEX sales_named    ON sales (identifier, payer) WHERE identifier <> '';
 CREATE INDEX sales_answered ON sales (updated_at) WHERE answer IS NOT NULL;
 
 -- Payment channels: what was signed in each. Vouchers only grow, within an epoch of the channel.

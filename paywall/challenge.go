@@ -1,8 +1,10 @@
 package paywall
 
 import (
+	"context"
 	"encoding/json"
 	"maps"
+	"slices"
 
 	"x402-wallet/x402"
 )
@@ -20,16 +22,19 @@ func (w *Paywall) unpaidMessage() string {
 }
 
 // declaredExtensions are the extensions of a challenge: payment-identifier, by which a lost answer
-// can be asked for again, and the tool's own.
-func (w *Paywall) declaredExtensions(t *tool) map[string]json.RawMessage {
-	all := map[string]json.RawMessage{extensionIdentifier: json.RawMessage(`{"info":{"required":false}}`)}
+// can be asked for again, what the ways to pay need, and the tool's own.
+func (w *Paywall) declaredExtensions(t *tool, offers []offer) map[string]json.RawMessage {
+	all := map[string]json.RawMessage{extensionIdentifier: declaredIdentifier(t.RequireIdentifier)}
+	if slices.ContainsFunc(offers, func(o offer) bool { return o.isSponsored() }) {
+		all[x402.EIP2612Sponsoring] = declaredSponsoring()
+	}
 	maps.Copy(all, t.Extensions)
 	return all
 }
 
 // challengeBody is the PaymentRequired of a result, in the version that the buyer used, or else the
 // configured one.
-func (w *Paywall) challengeBody(t *tool, r result) map[string]any {
+func (w *Paywall) challengeBody(ctx context.Context, t *tool, r result) map[string]any {
 	accepts := []json.RawMessage{}
 	for _, o := range r.offers {
 		if terms := o.terms[r.version]; terms.Raw != nil {
@@ -47,7 +52,16 @@ func (w *Paywall) challengeBody(t *tool, r result) map[string]any {
 	if r.version == 2 {
 		body["resource"] = map[string]string{"url": r.sale.Resource, "description": t.Description,
 			"mimeType": t.mimeType()}
-		body["extensions"] = w.declaredExtensions(t)
+		extensions := w.declaredExtensions(t, r.offers)
+		if w.options.Statements != nil {
+			if signed := w.signOffers(ctx, t, r.offers, r.sale.Resource); signed != nil {
+				extensions[extensionStatements] = signed
+			}
+		}
+		if t.Access > 0 {
+			extensions[x402.ExtensionSignIn] = w.signInChallenge(r.offers, r.sale.Resource)
+		}
+		body["extensions"] = extensions
 	}
 	return body
 }
@@ -56,7 +70,7 @@ func (w *Paywall) challengeBody(t *tool, r result) map[string]any {
 func errorBody(r result) map[string]any {
 	body := map[string]any{"x402Version": r.version, "error": r.reason}
 	if r.receipt && r.settlement != nil {
-		body[x402.MetaReceipt] = receiptJSON(r.settlement)
+		body[x402.MetaReceipt] = r.receiptJSON()
 	}
 	return body
 }

@@ -41,7 +41,11 @@ func (w *Paywall) HTTP(name string, next http.Handler) http.Handler {
 			shown, err = mppCredential(r.Header, r.Host)
 		}
 		var body []byte
-		if shown != nil { // without one the buyer is asked for it, and no body is held
+		signIn := ""
+		if t.Access > 0 {
+			signIn = signInOf(r.Header, nil)
+		}
+		if shown != nil || signIn != "" { // without one the buyer is asked for it, and no body is held
 			var tooLarge error
 			body, tooLarge = io.ReadAll(http.MaxBytesReader(rw, r.Body, maxBody))
 			if tooLarge != nil {
@@ -49,16 +53,17 @@ func (w *Paywall) HTTP(name string, next http.Handler) http.Handler {
 				return
 			}
 		}
-		scheme := "https"
-		if r.TLS == nil {
-			scheme = "http"
+		origin := w.options.Origin
+		if origin == "" {
+			origin = map[bool]string{true: "https://", false: "http://"}[r.TLS != nil] + r.Host
 		}
 		path := r.URL.RequestURI()
-		w.answerHTTP(rw, t, r.Host, w.sell(r.Context(), request{
+		w.answerHTTP(rw, r, t, w.sell(r.Context(), request{
 			tool: t, call: Call{Tool: t.Name, Header: r.Header},
-			resource: cmp.Or(t.Resource, scheme+"://"+r.Host+path),
+			resource: cmp.Or(t.Resource, origin+path),
 			callHash: sha256.Sum256(bytes.Join([][]byte{[]byte(r.Method), []byte(path), body}, []byte{0})),
 			decode:   func() (*payment, error) { return shown, err },
+			signIn:   signIn,
 			invoke: func(ctx context.Context) (toolResult, error) {
 				held := &bufferedAnswer{Headers: http.Header{}}
 				again := r.Clone(ctx)
@@ -69,7 +74,7 @@ func (w *Paywall) HTTP(name string, next http.Handler) http.Handler {
 				}
 				held.WriteHeader(http.StatusOK)
 				return toolResult{value: held, failed: held.Status >= http.StatusBadRequest,
-					encode: held.encode}, nil
+					encode: held.encode, usage: held.usage}, nil
 			},
 		}))
 	})
@@ -89,11 +94,11 @@ func paymentInHeader(header http.Header) (found *payment, err error) {
 }
 
 // answerHTTP writes a sale's outcome (x402 v1 and v2 HTTP transports).
-func (w *Paywall) answerHTTP(rw http.ResponseWriter, t *tool, host string, r result) {
+func (w *Paywall) answerHTTP(rw http.ResponseWriter, asked *http.Request, t *tool, r result) {
 	header := rw.Header()
 	header.Set("Cache-Control", "no-store")
 	if r.receipt && r.settlement != nil {
-		receipt := base64.StdEncoding.EncodeToString(receiptJSON(r.settlement))
+		receipt := base64.StdEncoding.EncodeToString(r.receiptJSON())
 		header.Set(x402.ReceiptHeader(r.version), receipt)
 		if r.inMPP && r.settlement.Success {
 			header.Set(mppReceiptHeader, mppReceipt(r.settlement, w.now()))
@@ -126,12 +131,12 @@ func (w *Paywall) answerHTTP(rw http.ResponseWriter, t *tool, host string, r res
 	case unavailable:
 		writeJSON(rw, http.StatusBadGateway, errorBody(r))
 	default:
-		said := w.challengeBody(t, r)
+		said := w.challengeBody(asked.Context(), t, r)
 		if r.version == 2 {
 			header.Set(x402.HeaderRequired, base64.StdEncoding.EncodeToString(jsonOf(said)))
 		}
 		if w.options.MPP {
-			w.askInMPP(header, t, r, host)
+			w.askInMPP(header, t, r, asked.Host)
 		}
 		writeJSON(rw, http.StatusPaymentRequired, said)
 	}
@@ -170,6 +175,15 @@ func (h *bufferedAnswer) Write(p []byte) (int, error) {
 	}
 	h.Body = append(h.Body, p...)
 	return len(p), nil
+}
+
+// usage is what the answer says that the call costs, and its length. The header is taken out of it.
+func (h *bufferedAnswer) usage() (said string, size func() int) {
+	if values := h.Headers.Values(headerCharge); len(values) > 0 {
+		said = cmp.Or(values[0], "nothing that can be read")
+	}
+	h.Headers.Del(headerCharge)
+	return said, func() int { return len(h.Body) }
 }
 
 func (h *bufferedAnswer) encode() []byte {

@@ -115,11 +115,12 @@ func (w *Paywall) sellCall(ctx context.Context, request *mcp.CallToolRequest, na
 		run, paid = w.withheld.track(request, run)
 	}
 	asked := toolRequest(t, name, request.Params, header, run)
+	asked.signIn = signInOf(header, request.Params.Meta)
 	asked.isAbandoned = func() bool { return isAbandoned(ctx, header) }
 	r := w.sell(ctx, asked)
 	noteOutcome(ctx, r)
 	paid(ctx, r.answer == deliver && r.replayed == nil)
-	return w.answerCall(t, request, r)
+	return w.answerCall(ctx, t, request, r)
 }
 
 func toolRequest(t *tool, name string, p *mcp.CallToolParamsRaw, header http.Header, run toolRun) request {
@@ -135,7 +136,8 @@ func toolRequest(t *tool, name string, p *mcp.CallToolParamsRaw, header http.Hea
 			}
 			return toolResult{value: given, failed: given.IsError,
 				needsInput: given.NeedsInput() || len(given.InputRequests) > 0,
-				encode:     func() []byte { return encodeResult(given) }}, nil
+				encode:     func() []byte { return encodeResult(given) },
+				usage:      func() (string, func() int) { return resultUsage(given) }}, nil
 		},
 	}
 }
@@ -149,6 +151,20 @@ func encodeResult(given *mcp.CallToolResult) []byte {
 		return nil
 	}
 	return text
+}
+
+// resultUsage is what a result says that its call costs, and its length. The word is taken out of it.
+func resultUsage(given *mcp.CallToolResult) (said string, size func() int) {
+	if value, there := given.Meta[metaCharge]; there {
+		said, _ = value.(string)
+		said = cmp.Or(said, "nothing that can be read")
+		given.Meta = maps.Clone(given.Meta)
+		delete(given.Meta, metaCharge)
+	}
+	return said, func() int {
+		text, _ := json.Marshal(given) // what cannot be written is not sent either
+		return len(text)
+	}
 }
 
 // callHash identifies a call: the resource and its arguments, however their JSON is spelt.
@@ -192,7 +208,8 @@ func paymentInCall(meta mcp.Meta, header http.Header) (found *payment, err error
 }
 
 // answerCall is a sale's outcome in the dialect.
-func (w *Paywall) answerCall(t *tool, request *mcp.CallToolRequest, r result) (mcp.Result, error) {
+func (w *Paywall) answerCall(ctx context.Context, t *tool, request *mcp.CallToolRequest,
+	r result) (mcp.Result, error) {
 	switch r.answer {
 	case deliver, inputRequired, toolFailed: // the tool's own, with a receipt where it is paid for
 		return w.toolAnswer(r)
@@ -209,7 +226,7 @@ func (w *Paywall) answerCall(t *tool, request *mcp.CallToolRequest, r result) (m
 		}
 		return w.errorResult(r, body, nil), nil
 	default:
-		return w.challengeResult(t, request, r)
+		return w.challengeResult(ctx, t, request, r)
 	}
 }
 
@@ -244,9 +261,9 @@ func (w *Paywall) withReceipt(r result, meta mcp.Meta) mcp.Meta {
 		return meta
 	}
 	meta = ownMeta(meta)
-	meta[x402.MetaReceipt] = receiptJSON(r.settlement)
+	meta[x402.MetaReceipt] = r.receiptJSON()
 	if w.options.Dialect == dialectX402MCP {
-		meta[x402.MetaReceiptMCPV1] = receiptJSON(r.settlement)
+		meta[x402.MetaReceiptMCPV1] = r.receiptJSON()
 	}
 	return meta
 }
@@ -273,8 +290,9 @@ const extensionSince = "2026-07-28"
 
 // challengeResult is the challenge: for a client that declared MCP's payment extension in that
 // form, for others in the dialect.
-func (w *Paywall) challengeResult(t *tool, request *mcp.CallToolRequest, r result) (mcp.Result, error) {
-	body := w.challengeBody(t, r)
+func (w *Paywall) challengeResult(ctx context.Context, t *tool, request *mcp.CallToolRequest, r result) (
+	mcp.Result, error) {
+	body := w.challengeBody(ctx, t, r)
 	if w.options.Dialect == dialectError {
 		return nil, &jsonrpc.Error{Code: codePaymentRequired, Message: r.reason, Data: jsonOf(body)}
 	}
@@ -327,7 +345,7 @@ func (w *Paywall) withPrice(t *tool, listed *mcp.Tool) *mcp.Tool {
 		shown.Meta["agents-x402/priceUSD"] = json.Number(strings.TrimPrefix(price, "$"))
 		var accepts []map[string]any
 		for _, o := range t.options {
-			accepts = append(accepts, map[string]any{"scheme": "exact", "network": o.Network,
+			accepts = append(accepts, map[string]any{"scheme": o.scheme(), "network": o.Network,
 				"asset": o.Asset.Address, "amount": o.Amount, "payTo": o.PayTo})
 		}
 		shown.Meta["x402"] = map[string]any{"price": price, "accepts": accepts}

@@ -22,11 +22,12 @@ type memoryStore struct {
 	mu      sync.Mutex
 	next    int
 	sales   map[string]history.Sale // by UniqueKey
+	named   map[[2]string]string    // UniqueKey, by payer and the name that the payer gave
 	pruneAt int                     // number of sales
 }
 
 func newMemoryStore() SaleStore {
-	return &memoryStore{sales: map[string]history.Sale{}, pruneAt: pruneAbove}
+	return &memoryStore{sales: map[string]history.Sale{}, named: map[[2]string]string{}, pruneAt: pruneAbove}
 }
 
 func (m *memoryStore) OpenSale(_ context.Context, sale history.Sale) (history.Sale, error) {
@@ -35,15 +36,24 @@ func (m *memoryStore) OpenSale(_ context.Context, sale history.Sale) (history.Sa
 	if earlier, there := m.sales[sale.UniqueKey]; there {
 		return sale, &history.AlreadySold{Sale: earlier}
 	}
+	name := [2]string{sale.Payer, sale.Identifier}
+	isNamed := sale.Payer != "" && sale.Identifier != ""
+	if earlier, there := m.sales[m.named[name]]; isNamed && there && earlier.State != history.SaleFailed {
+		return sale, &history.AlreadySold{Sale: earlier}
+	}
 	if len(m.sales) >= m.pruneAt {
 		maps.DeleteFunc(m.sales, func(_ string, old history.Sale) bool {
 			return time.Since(old.Created) > pruneAge
 		})
+		maps.DeleteFunc(m.named, func(_ [2]string, key string) bool { return m.sales[key].ID == "" })
 		m.pruneAt = max(pruneAbove, 2*len(m.sales)) // looking through all for each sale would be quadratic
 	}
 	m.next++
 	sale.ID, sale.State, sale.Created = fmt.Sprintf("sale_%d", m.next), history.SaleRunning, time.Now()
 	m.sales[sale.UniqueKey] = sale
+	if isNamed {
+		m.named[name] = sale.UniqueKey
+	}
 	return sale, nil
 }
 
@@ -66,6 +76,22 @@ func (m *memoryStore) DropSale(_ context.Context, id string) error {
 	defer m.mu.Unlock()
 	maps.DeleteFunc(m.sales, func(_ string, sale history.Sale) bool { return sale.ID == id })
 	return nil
+}
+
+func (m *memoryStore) SoldTo(_ context.Context, resource string, call [32]byte, payer string,
+	since time.Time) (
+	found history.Sale, err error) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	err = history.ErrNotFound
+	for _, sale := range m.sales {
+		if sale.Resource == resource && sale.Call == call && sale.Payer == payer && payer != "" &&
+			sale.State == history.SaleSettled && !sale.Amount.IsZero() && !sale.Created.Before(since) &&
+			sale.Created.After(found.Created) {
+			found, err = sale, nil
+		}
+	}
+	return found, err
 }
 
 func (m *memoryStore) SaleByKey(_ context.Context, key string) (history.Sale, error) {

@@ -176,7 +176,7 @@ func noteOutcome(ctx context.Context, r result) {
 	defer l.mu.Unlock()
 	switch {
 	case r.replayed != nil: // shown again in another session, a purchase makes no buyer of that one
-	case r.receipt && r.settlement != nil && r.settlement.Success:
+	case r.receipt && r.settlement != nil && r.settlement.Success && !r.isFree:
 		v.bought = true
 	case r.answer == challenge:
 		v.askedAt = l.now()

@@ -188,7 +188,8 @@ func (f *Proxy) upstreamMeta(ctx context.Context, request buyerRequest, meta mcp
 	token := meta["progressToken"]
 	meta = ownMeta(meta)
 	maps.DeleteFunc(meta, func(key string, _ any) bool {
-		return slices.Contains(x402.PaymentKeys(), key) || key == "progressToken" ||
+		return slices.Contains(x402.PaymentKeys(), key) || key == x402.HeaderSignIn ||
+			key == "progressToken" ||
 			strings.HasPrefix(key, "io.modelcontextprotocol/")
 	})
 	if request == nil {

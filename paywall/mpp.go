@@ -39,7 +39,7 @@ type mppChallenge struct {
 // mppRequest is what an offer asks for, in RFC 8785's form; "" where it cannot be asked for in MPP.
 func mppRequest(o offer) string {
 	chain, isEVM := x402.ChainID(o.Network)
-	if !isEVM || o.terms[2].Raw == nil {
+	if !isEVM || o.way != x402.Exact || o.terms[2].Raw == nil {
 		return ""
 	}
 	text := jsonOf(map[string]any{"amount": o.Amount, "currency": o.Asset.Address, "recipient": o.PayTo,
@@ -58,6 +58,9 @@ func mppRealm(host string) string {
 
 // askInMPP adds a challenge for each offer to a 402.
 func (w *Paywall) askInMPP(header http.Header, t *tool, r result, host string) {
+	if t.RequireIdentifier { // which MPP has no place for
+		return
+	}
 	for _, o := range r.offers {
 		if request := mppRequest(o); request != "" {
 			header.Add("WWW-Authenticate", fmt.Sprintf(

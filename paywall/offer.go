@@ -13,7 +13,6 @@ import (
 
 	"x402-wallet/chain/evm"
 	"x402-wallet/chain/svm"
-	"x402-wallet/facilitator"
 	"x402-wallet/x402"
 	"x402-wallet/x402/money"
 )
@@ -33,6 +32,15 @@ type Tool struct {
 	// settle, then run: the buyer pays for the attempt (paymentFlow "upfront"). Not for tools that
 	// ask for input: the answer is another call
 	Upfront bool
+	// a payment without a payment-identifier, by which its buyer can ask for a lost answer, is refused.
+	// Only version 2 has it, and MPP does not
+	RequireIdentifier bool
+	// where upto is an option and the tool does not say itself what a call costs (see Charge): the price in
+	// dollars of each begun kilobyte of its answer; "": it costs the ceiling
+	PerKilobyte string
+	// how long who bought a call can sign in and get it again without paying; 0: not at all. Needs
+	// Options.Origin and version 2
+	Access time.Duration
 	// how long a payment is valid, and so how long the tool may run; 0 is five minutes
 	MaxTimeout time.Duration
 	// Extensions are declared beside the paywall's own (V2), each {"info":{…},"schema":{…}}:
@@ -47,6 +55,12 @@ type Option struct {
 	Price   string // dollars: "0.01" or "$0.01"
 	Amount  string // atomic units of Asset
 	Asset   string // an address or symbol of the registry; "" is the network's default
+	// "exact", which "" is, or "upto": then the price is the most that a call can cost, and what it does cost
+	// is known when it has run (see Charge). Only version 2 and EVM networks have it
+	Scheme string
+	// paid by Permit2, whatever the token knows besides. Tokens without EIP-3009 always are, and so is
+	// "upto". Only version 2 has it
+	Permit2 bool
 }
 
 // Call is what a price may depend on.
@@ -59,7 +73,8 @@ type Call struct {
 // tool is a Tool that was checked.
 type tool struct {
 	Tool
-	options []option
+	options     []option
+	perKilobyte money.Dollars
 }
 
 // option is an Option that was checked.
@@ -69,6 +84,7 @@ type option struct {
 	Amount  money.Amount
 	Price   money.Dollars
 	Asset   x402.AssetInfo
+	way     string // x402.Exact, Permit2 or Upto
 	// terms are those of version 2 where they are the same for every call; nil: they are made for each
 	terms *x402.Requirement
 }
@@ -95,8 +111,11 @@ func (w *Paywall) checkTool(t Tool) (*tool, error) {
 	if err != nil {
 		return nil, fail(err)
 	}
+	if err = errors.Join(w.checkExtras(t), made.checkMetering(made.options)); err != nil {
+		return nil, fail(err)
+	}
 	for i, o := range made.options {
-		if !x402.IsSolana(o.Network) { // there they name the fee payer, who may be another one later
+		if !o.isSettledByOne() { // there they name who settles, who may be another one later
 			r, err := w.requirement(context.Background(), made, o, "", 2)
 			if err != nil {
 				return nil, fail(err)
@@ -105,6 +124,36 @@ func (w *Paywall) checkTool(t Tool) (*tool, error) {
 		}
 	}
 	return made, nil
+}
+
+// checkExtras says what of version 2's extensions a tool cannot have here.
+func (w *Paywall) checkExtras(t Tool) error {
+	switch {
+	case t.Access != 0 && (w.options.Origin == "" || w.options.Version == 1):
+		return errors.New("to sign in for what was bought takes an origin, and version 2")
+	case t.Access < 0 || t.Access > maxAccess:
+		return fmt.Errorf("what was bought is given again for %s at most", maxAccess)
+	case t.RequireIdentifier && w.options.Version == 1:
+		return errors.New("version 1 has no payment-identifier to require")
+	}
+	return nil
+}
+
+// checkMetering reads the price of a kilobyte, and refuses what cannot be metered.
+func (t *tool) checkMetering(options []option) (err error) {
+	isUpto := slices.ContainsFunc(options, func(o option) bool { return o.way == x402.Upto })
+	if t.PerKilobyte != "" {
+		t.perKilobyte, err = money.ParseDollars(strings.TrimPrefix(t.PerKilobyte, "$"))
+	}
+	switch {
+	case err != nil || (t.PerKilobyte != "" && t.perKilobyte <= 0):
+		return fmt.Errorf("%q is no price of a kilobyte", t.PerKilobyte)
+	case t.PerKilobyte != "" && !isUpto && t.Quote == nil:
+		return errors.New("a price of a kilobyte is for the scheme upto")
+	case isUpto && t.Upfront:
+		return errors.New("what upto costs is known when it has run: it is not paid upfront")
+	}
+	return nil
 }
 
 func (w *Paywall) checkOptions(list []Option) (all []option, err error) {
@@ -130,6 +179,10 @@ func (w *Paywall) checkOption(o Option) (made option, err error) {
 		return made, fmt.Errorf("%s has no name in version 1", made.Network)
 	}
 	made.Asset, err = w.asset(made.Network, o.Asset)
+	if err != nil {
+		return made, err
+	}
+	made.way, err = w.way(o, made.Asset)
 	if err != nil {
 		return made, err
 	}
@@ -161,8 +214,6 @@ func (w *Paywall) asset(network, name string) (x402.AssetInfo, error) {
 	case !ok:
 		return a, fmt.Errorf("%q is no asset of %s that is known here: by its symbol or address, or added "+
 			"as an asset", name, network)
-	case a.Permit2Only:
-		return a, fmt.Errorf("%s of %s cannot be paid by the scheme exact with EIP-3009", a.Symbol, network)
 	}
 	return a, nil
 }
@@ -277,7 +328,12 @@ func (w *Paywall) quote(ctx context.Context, t *tool, call Call) (options []opti
 	if err != nil {
 		return nil, err
 	}
-	return w.checkOptions(list)
+	options, err = w.checkOptions(list)
+	isUpto := slices.ContainsFunc(options, func(o option) bool { return o.way == x402.Upto })
+	if err == nil && isUpto && t.Upfront {
+		err = errors.New("what upto costs is known when it has run: it is not paid upfront")
+	}
+	return options, err
 }
 
 func (w *Paywall) offer(ctx context.Context, t *tool, o option, resource string, versions []int) (
@@ -306,27 +362,37 @@ func (w *Paywall) requirement(ctx context.Context, t *tool, o option, resource s
 	version int) (r x402.Requirement, err error) {
 	extra := map[string]json.RawMessage{}
 	entry := map[string]any{
-		"scheme": "exact", "network": o.Network, "asset": o.Asset.Address, "payTo": o.PayTo, "extra": extra,
+		"scheme": o.scheme(), "network": o.Network, "asset": o.Asset.Address, "payTo": o.PayTo,
+		"extra":             extra,
 		"maxTimeoutSeconds": int64(t.MaxTimeout / time.Second),
 	}
 	if version == 1 {
 		name, named := x402.V1Name(o.Network)
-		if !named {
-			return r, fmt.Errorf("%s has no name in version 1", o.Network)
+		if !named || o.way != x402.Exact {
+			return r, fmt.Errorf("%s cannot be paid by %s in version 1", o.Network, o.way)
 		}
 		entry["network"], entry["maxAmountRequired"], entry["resource"] = name, o.Amount, resource
 		entry["description"], entry["mimeType"] = t.Description, t.mimeType()
 	} else {
 		entry["amount"] = o.Amount
 	}
-	if x402.IsSolana(o.Network) {
-		kind, err := w.feePayerKind(ctx, o.Network, version)
+	if o.isSettledByOne() {
+		kind, err := w.settlerKind(ctx, o, version)
 		if err != nil {
 			return r, err
 		}
 		maps.Copy(extra, kind.Extra)
-	} else {
+		if o.way == x402.Upto {
+			if err := w.nameSettler(o.Network, kind.Settler(), extra); err != nil {
+				return r, err
+			}
+		}
+	}
+	if !x402.IsSolana(o.Network) && (o.way == x402.Exact || o.Asset.HasPermit()) {
 		extra["name"], extra["version"] = jsonOf(o.Asset.Name), jsonOf(o.Asset.Version)
+	}
+	if o.way != x402.Exact {
+		extra["assetTransferMethod"] = jsonOf(x402.Permit2)
 	}
 	if t.Upfront {
 		extra["paymentFlow"] = jsonOf("upfront")
@@ -335,24 +401,3 @@ func (w *Paywall) requirement(ctx context.Context, t *tool, o option, resource s
 }
 
 func (t *tool) mimeType() string { return cmp.Or(t.MimeType, "application/json") }
-
-// feePayerKind says who pays fees. It is remembered, for when the facilitator is down.
-func (w *Paywall) feePayerKind(ctx context.Context, network string, version int) (facilitator.Kind, error) {
-	list, err := w.options.Facilitators.Supported(ctx, network) // remembered there for five minutes
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	key := fmt.Sprint(version, " ", network)
-	for _, k := range list {
-		if k.Version == version && k.Scheme == "exact" && k.FeePayer != "" {
-			w.kinds[key] = k
-			return k, nil
-		}
-	}
-	if err == nil {
-		return facilitator.Kind{}, fmt.Errorf("no facilitator pays fees on %s", network)
-	}
-	if k, known := w.kinds[key]; known {
-		return k, nil
-	}
-	return facilitator.Kind{}, err
-}

@@ -58,6 +58,7 @@ type facts struct {
 	run          runOutcome
 	settlement   settleOutcome
 	upfront      bool // settle, then run
+	isSignedIn   bool // without a payment, as who bought it before
 	verifyOnly   bool // never settle
 }
 
@@ -84,7 +85,7 @@ type verdict struct {
 }
 
 // judge is the table of outcomes. Nothing is given away: "deliver" stands only where the payment is
-// settled (or the seller only verifies). Nothing is taken for nothing: "settled" stands only where
+// settled, or was (or the seller only verifies). Nothing is taken for nothing: "settled" stands only where
 // something is delivered, or where the buyer agreed to pay for the attempt.
 //
 //	#   payment     prior use    verified   tool         settled   answer                    the sale
@@ -116,9 +117,16 @@ type verdict struct {
 //	22  matching    unused       valid      failed       settled   toolFailed, receipt       settled
 //	23  matching    unused       valid      other        settled   as 10, 12, 8, receipt     settled
 //	25  matching    unused       valid      –            elsewhere reject, receipt           failed
+//
+//	signed in as who bought it; who only says so is 3:
+//	26  none                                succeeded    never     deliver                   verified
+//	27  none                                other        never     as 8 to 12                as 8 to 12
 func judge(f facts) verdict {
 	switch f.presented {
 	case noPayment:
+		if f.isSignedIn { // 26, 27
+			return judgeRun(facts{run: f.run, verifyOnly: true})
+		}
 		return verdict{answer: challenge, err: ErrPaymentRequired} // 1
 	case unreadable:
 		return verdict{answer: reject, err: ErrInvalidRequest} // 2

@@ -9,7 +9,6 @@ import (
 	"errors"
 	"fmt"
 	"reflect"
-	"regexp"
 	"strings"
 	"time"
 
@@ -35,7 +34,8 @@ type payment struct {
 	Payload    json.RawMessage            `json:"payload"`  // the scheme's own
 	Extensions map[string]json.RawMessage `json:"extensions"`
 
-	mpp *mppChallenge // what it answers where it came in MPP; nil: it came in x402
+	mpp  *mppChallenge // what it answers where it came in MPP; nil: it came in x402
+	name string        // the buyer's, once readIdentifier has read it
 }
 
 // decodePayment reads a PaymentPayload of either version, strictly.
@@ -124,14 +124,20 @@ var (
 func (w *Paywall) match(p *payment, offers []offer) (offer, signed, error) {
 	refusal := errNoMatch
 	for _, o := range offers {
+		if o.way == x402.Upto && p.Version == 2 {
+			o.terms[2] = w.uptoTerms(o.terms[2], p.Accepted)
+		}
 		r := o.terms[p.Version]
 		if r.Version == 0 || !p.names(o, r) {
 			continue
 		}
 		p.accept(r)
 		read := w.readEVM
-		if x402.IsSolana(o.Network) {
+		switch {
+		case x402.IsSolana(o.Network):
 			read = w.readSolana
+		case o.way != x402.Exact:
+			read = w.readPermit2
 		}
 		s, err := read(p, o)
 		if err == nil || errors.Is(err, errExpired) {
@@ -307,11 +313,6 @@ func transactionMessage(text string) ([]byte, error) {
 	return raw[start:], nil
 }
 
-// extensionIdentifier is the extension by which a buyer names a payment, to get its answer again.
-const extensionIdentifier = "payment-identifier"
-
-var identifierForm = regexp.MustCompile(`^[A-Za-z0-9_-]{16,128}$`)
-
 // checkExtensions compares the extensions that come back with those that were declared: what is echoed
 // has to contain at least the declared info (x402 2.27 validateExtensions). Echoing none is fine.
 func (p *payment) checkExtensions(declared map[string]json.RawMessage) error {
@@ -331,18 +332,4 @@ func (p *payment) checkExtensions(declared map[string]json.RawMessage) error {
 		}
 	}
 	return nil
-}
-
-// identifier is the buyer's name for the payment; "" when there is none, or one in the wrong form.
-func (p *payment) identifier() string {
-	var said struct {
-		Info struct {
-			ID string `json:"id"`
-		} `json:"info"`
-	}
-	if json.Unmarshal(p.Extensions[extensionIdentifier], &said) != nil ||
-		!identifierForm.MatchString(said.Info.ID) {
-		return ""
-	}
-	return said.Info.ID
 }

@@ -75,6 +75,8 @@ type Facilitators interface {
 type SaleStore interface {
 	// OpenSale inserts the sale as running, in one transaction: of several with the same UniqueKey
 	// one succeeds and is returned with its ID; the others get *history.AlreadySold with that one.
+	// Likewise of several with the same Payer and Identifier, both not "", as long as the first has
+	// not failed.
 	OpenSale(ctx context.Context, sale history.Sale) (history.Sale, error)
 	// MoveSale stores state, receipt and answer. It is durable when it returns: the paywall has
 	// nothing settled before the state "settling" is on disk.
@@ -83,6 +85,10 @@ type SaleStore interface {
 	DropSale(ctx context.Context, id string) error
 	// SaleByKey finds a sale by its UniqueKey; history.ErrNotFound when there is none.
 	SaleByKey(ctx context.Context, uniqueKey string) (history.Sale, error)
+	// SoldTo finds the newest sale of a call to a payer that is settled, cost something, and was opened no
+	// earlier than since; history.ErrNotFound when there is none.
+	SoldTo(ctx context.Context, resource string, call [32]byte, payer string, since time.Time) (history.Sale,
+		error)
 }
 
 // Hooks are called during a sale, in its goroutine, in the order of the fields (of an upfront tool
@@ -118,14 +124,22 @@ type Options struct {
 	Hooks      Hooks
 	Assets     *x402.Registry // nil: the built-in ones
 	// Received asks the chain what became of a payment that a facilitator left open, as Received of
-	// chain/evm and chain/svm do: Settled only for exactly what was signed. nil: the chain is not
-	// asked, and such a sale stays in doubt.
+	// chain/evm and chain/svm do, and where the evidence has a Way, ReceivedByPermit2 of chain/evm:
+	// Settled only for exactly what was asked. nil: the chain is not asked, and such a sale stays in doubt.
 	Received func(ctx context.Context, evidence x402.Evidence) (x402.Status, error)
 	// others sell for the same PayTo with a store of their own: then the chain's word delivers only
 	// what came by the transaction that the facilitator named
 	SharedPayTo bool
-	Now         func() time.Time // nil: time.Now
-	Log         *slog.Logger     // nil: silent
+	// Statements signs what is offered and what was paid (extension offer-receipt, version 2), by a key that
+	// can spend nothing; nil: neither is signed
+	Statements *StatementSigner
+	// signed receipts name the transaction: they prove more, and tell more to whom they are shown
+	ReceiptTransaction bool
+	// Origin is where buyers find the paywall, "https://shop.example": what they sign in for (Tool.Access),
+	// and where what a handler sells is said to be. "": wherever the request says, which its sender chooses
+	Origin string
+	Now    func() time.Time // nil: time.Now
+	Log    *slog.Logger     // nil: silent
 }
 
 // Paywall charges for tools and HTTP handlers. It is safe for concurrent use.
@@ -145,12 +159,15 @@ type Paywall struct {
 	// the chain decides
 	abandonedAfter time.Duration
 
+	host     string // of Options.Origin
 	withheld withheld
 
-	mu     sync.Mutex                  // of closed and kinds
-	kinds  map[string]facilitator.Kind // who paid fees when last asked, by version and network
-	closed bool
-	sales  sync.WaitGroup
+	mu    sync.Mutex                  // of closed, kinds and settlers
+	kinds map[string]facilitator.Kind // who settled when last asked, by version, scheme and network
+	// the addresses of facilitators that buyers were told to name, by network
+	settlers map[string][]string
+	closed   bool
+	sales    sync.WaitGroup
 }
 
 const (
@@ -168,6 +185,7 @@ func New(o Options) (*Paywall, error) {
 		options:        o,
 		tools:          map[string]*tool{},
 		kinds:          map[string]facilitator.Kind{},
+		settlers:       map[string][]string{},
 		now:            o.Now,
 		log:            o.Log,
 		settleMargin:   8 * time.Second,
@@ -192,6 +210,13 @@ func New(o Options) (*Paywall, error) {
 	w.options.Version = cmp.Or(w.options.Version, 2)
 	w.options.Dialect = cmp.Or(w.options.Dialect, dialectResult)
 	faults := w.validate()
+	if o.Origin != "" {
+		host, err := readOrigin(o.Origin)
+		if err != nil {
+			faults = append(faults, err)
+		}
+		w.host = host
+	}
 	for _, said := range o.Tools {
 		t, err := w.checkTool(said)
 		if err != nil {
@@ -236,13 +261,13 @@ func (w *Paywall) Check(ctx context.Context) (warnings []string) {
 	asked := map[string]bool{}
 	for _, t := range w.options.Tools {
 		for _, o := range w.tools[t.Name].options {
-			if asked[o.Network] {
+			if asked[o.scheme()+o.Network] {
 				continue
 			}
-			asked[o.Network] = true
+			asked[o.scheme()+o.Network] = true
 			kinds, err := w.options.Facilitators.Supported(ctx, o.Network)
 			settles := slices.ContainsFunc(kinds, func(k facilitator.Kind) bool {
-				return k.Version == w.options.Version && k.Scheme == "exact"
+				return k.Version == w.options.Version && k.Scheme == o.scheme()
 			})
 			switch {
 			case settles:
@@ -250,8 +275,9 @@ func (w *Paywall) Check(ctx context.Context) (warnings []string) {
 				warnings = append(warnings, fmt.Sprintf("no facilitator says that it settles on %s: %v",
 					x402.Title(o.Network), err))
 			default:
-				warnings = append(warnings, fmt.Sprintf("no facilitator settles version %d payments on %s",
-					w.options.Version, x402.Title(o.Network)))
+				by := map[bool]string{true: " by upto"}[o.way == x402.Upto]
+				warnings = append(warnings, fmt.Sprintf("no facilitator settles version %d payments%s on %s",
+					w.options.Version, by, x402.Title(o.Network)))
 			}
 		}
 	}

@@ -1,6 +1,7 @@
 package paywall
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -22,12 +23,15 @@ type Sale struct {
 	Call        Call
 	Payment     json.RawMessage  // the PaymentPayload, as it was presented
 	Requirement x402.Requirement // the option it pays
-	Price       string           // for people: "$0.01"
+	Price       string           // for people: "$0.01"; of the scheme upto the ceiling
 	Symbol      string
 	Payer       string // "" where it is not known before the settlement
 	Verified    bool   // a facilitator says that the payment is valid
+	SignedIn    bool   // nothing is paid: Payer bought it before, and signed in
 	Expires     time.Time
 	Settlement  *x402.Settlement // what the facilitator said; nil before
+
+	meter *meter // what the call costs, where that is known when it has run; nil: Price
 }
 
 type saleKey struct{}
@@ -46,6 +50,7 @@ type request struct {
 	// of resource and arguments: a stored answer is replayed for the same call only
 	callHash    [32]byte
 	decode      func() (*payment, error) // the payment that came with it; nil, nil: none
+	signIn      string                   // the sign-in that came with it; "": none
 	invoke      func(context.Context) (toolResult, error)
 	isAbandoned func() bool // the buyer hung up without the call being cancelled; nil: it is always cancelled
 }
@@ -56,6 +61,8 @@ type toolResult struct {
 	failed     bool
 	needsInput bool          // it asks the client something first
 	encode     func() []byte // how it is stored, in case its answer is lost on the way; nil: it is not
+	// what it says that the call costs ("": it says nothing), and how many bytes it has; nil: no answer
+	usage func() (said string, size func() int)
 }
 
 // result is how a request ended.
@@ -67,9 +74,11 @@ type result struct {
 	cause      error
 	offers     []offer
 	settlement *x402.Settlement
+	statements json.RawMessage // the extensions of its receipt: a signed one; nil: none
 	sale       *Sale
 	version    int  // the buyer's
 	inMPP      bool // the payment came in MPP
+	isFree     bool // it was paid by upto, and cost nothing
 }
 
 // saleRun is a running request, handled by one goroutine.
@@ -89,7 +98,8 @@ type saleRun struct {
 // sell takes one request to its end. The order of its steps is the safety argument:
 //
 //  1. what the call costs now;
-//  2. whether a payment came with it, whether it is for this, and whether it had its run;
+//  2. whether a payment came with it, whether it is for this, and whether it had its run; or whether its
+//     buyer signs in as who bought it, once for each message: then it runs, and that is all;
 //  3. whether a facilitator verifies it;
 //  4. the sale is opened, in one transaction: of all who present this payment only one gets past here;
 //  5. the tool runs, with no more time than the payment has;
@@ -117,7 +127,12 @@ func (w *Paywall) sell(ctx context.Context, r request) result {
 		s.explain(err, "the price is not known at the moment")
 		return s.finish(ctx)
 	}
-	if s.readPayment(ctx) && s.verify(ctx) && s.openSale(ctx) {
+	switch {
+	case s.payment == nil && s.unreadable == nil && s.request.signIn != "" && r.tool.Access > 0:
+		if s.signInAsBuyer(ctx) {
+			s.runTool(ctx)
+		}
+	case s.readPayment(ctx) && s.verify(ctx) && s.openSale(ctx):
 		s.runAndSettle(ctx)
 	}
 	s.out.verdict = judge(s.facts)
@@ -159,7 +174,10 @@ func (s *saleRun) readPayment(ctx context.Context) bool {
 	s.offer, s.signed, err = s.match(p, s.out.offers)
 	s.sale.Payment, s.out.inMPP = p.raw, p.mpp != nil
 	if err == nil && p.Version == 2 {
-		err = p.checkExtensions(s.declaredExtensions(s.tool))
+		err = p.checkExtensions(s.declaredExtensions(s.tool, s.out.offers))
+	}
+	if err == nil || errors.Is(err, errExpired) {
+		err = cmp.Or(p.readIdentifier(s.tool), err)
 	}
 	// A buyer that paid in time and asks for a lost answer after the expiry is not asked to pay again.
 	if errors.Is(err, errExpired) && s.isUsed(ctx) {
@@ -178,6 +196,9 @@ func (s *saleRun) readPayment(ctx context.Context) bool {
 	s.sale.Requirement = s.offer.terms[p.Version]
 	s.sale.Payer, s.sale.Expires = s.signed.payer, s.signed.expires
 	s.sale.Price, s.sale.Symbol = s.offer.Price.Price(), s.offer.Asset.Symbol
+	if s.offer.way == x402.Upto {
+		s.sale.meter = &meter{asset: s.offer.Asset, ceiling: s.offer.Amount}
+	}
 	return !s.isUsed(ctx)
 }
 
@@ -203,8 +224,11 @@ func (s *saleRun) isUsed(ctx context.Context) bool {
 // proves nothing.
 func (s *saleRun) replay(ctx context.Context, earlier history.Sale) {
 	s.priorUse = alreadyUsed
-	id := s.payment.identifier()
-	if id == "" || id != earlier.Identifier || s.callHash != earlier.Call {
+	switch id := s.payment.name; {
+	case s.signed.uniqueKey != earlier.UniqueKey && s.callHash != earlier.Call:
+		s.explain(nil, "this payment-identifier names another call, which was paid for; nothing was settled")
+		return
+	case id == "" || id != earlier.Identifier || s.callHash != earlier.Call:
 		s.explain(nil, "this payment has been used; it buys one call")
 		return
 	}
@@ -220,6 +244,10 @@ func (s *saleRun) replay(ctx context.Context, earlier history.Sale) {
 		s.out.replayed = earlier.Answer
 		s.sale.ID = earlier.ID
 		s.out.settlement, _ = x402.DecodeSettlement(earlier.Receipt)
+		var stored receipt
+		if json.Unmarshal(earlier.Receipt, &stored) == nil {
+			s.out.statements = stored.Extensions
+		}
 	case earlier.State == history.SaleRunning || earlier.State == history.SaleSettling:
 		s.explain(nil, "this payment is being used by another call; repeat this call when that one has ended")
 	default:
@@ -265,8 +293,8 @@ func (s *saleRun) submission() facilitator.Submission {
 		Payload:      s.payment.raw,
 		Requirements: r.Raw,
 		Validity:     s.signed.expires.Sub(s.now()),
-		Sticky:       x402.IsSolana(s.offer.Network),
-		FeePayer:     r.ExtraString("feePayer"),
+		Sticky:       s.offer.isSettledByOne(),
+		FeePayer:     cmp.Or(r.ExtraString("feePayer"), r.ExtraString("facilitatorAddress")),
 	}
 }
 
@@ -277,9 +305,9 @@ func (s *saleRun) openSale(ctx context.Context) bool {
 		UniqueKey:   s.signed.uniqueKey,
 		Resource:    s.resource,
 		Call:        s.callHash,
-		Identifier:  s.payment.identifier(),
+		Identifier:  s.payment.name,
 		Network:     o.Network,
-		Scheme:      "exact",
+		Scheme:      o.way,
 		Asset:       o.Asset.Address,
 		Symbol:      o.Asset.Symbol,
 		Amount:      o.Amount,

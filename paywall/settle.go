@@ -23,6 +23,7 @@ func (s *saleRun) settlePayment(ctx context.Context) bool {
 		return false
 	}
 	ctx = context.WithoutCancel(ctx)
+	s.takeCharge()
 	s.row.State = history.SaleSettling
 	if encode := s.out.toolResult.encode; encode != nil && s.row.Identifier != "" {
 		s.row.Answer = encode()
@@ -39,8 +40,8 @@ func (s *saleRun) settlePayment(ctx context.Context) bool {
 			"the sales ledger cannot be written; nothing was settled")
 		return false
 	}
-	said := s.options.Facilitators.Settle(ctx, s.submission())
-	s.settlement = settleOutcomeOf(said)
+	said := s.settleNow(ctx)
+	s.settlement = s.outcomeOf(ctx, said)
 	s.row.Facilitator = said.Facilitator
 	s.out.settlement = s.buyerSettlement(said.Settlement)
 	s.row.Transaction = s.out.settlement.Transaction
@@ -61,6 +62,57 @@ func (s *saleRun) settlePayment(ctx context.Context) bool {
 		s.writeSale(ctx)
 	}
 	return s.settlement == settled
+}
+
+// settleNow has the payment settled; what costs nothing is.
+func (s *saleRun) settleNow(ctx context.Context) facilitator.Result {
+	s.out.isFree = s.settlesNothing()
+	if s.out.isFree {
+		return facilitator.Result{Outcome: facilitator.Settled, Settlement: &x402.Settlement{Success: true}}
+	}
+	submission := s.submission()
+	if s.sale.meter != nil {
+		submission.Requirements = charging(submission.Requirements, s.row.Amount)
+	}
+	return s.options.Facilitators.Settle(ctx, submission)
+}
+
+// outcomeOf is what a facilitator's answer means for the sale. Of a payment by Permit2 a refusal proves
+// nothing: a permit that was used before, by whomever, is refused for its allowance or because it cannot be
+// simulated. So the chain is asked: what came by it, came before this facilitator was asked; and unless its
+// nonce is unused, it may still have paid. And a facilitator that says it took another amount than it was
+// asked to is not believed.
+func (s *saleRun) outcomeOf(ctx context.Context, said facilitator.Result) settleOutcome {
+	outcome := settleOutcomeOf(said)
+	isOther := s.sale.meter != nil && said.Settlement != nil && said.Settlement.Amount != "" &&
+		said.Settlement.Amount != s.row.Amount.String()
+	switch {
+	case outcome == settled && isOther:
+		return unknown
+	case outcome != refused || s.signed.evidence.Way == "":
+		return outcome
+	case s.options.Received == nil:
+		return unknown
+	}
+	ctx, cancel := context.WithTimeout(ctx, s.confirmTimeout)
+	defer cancel()
+	status, err := s.options.Received(ctx, s.evidence(s.row))
+	switch {
+	case err == nil && status.State == x402.Settled:
+		return elsewhere
+	case err == nil && (status.Unused || status.State == x402.Expired):
+		return refused
+	}
+	return unknown
+}
+
+// evidence is what the chain is asked by, what became of a sale's payment.
+func (s *saleRun) evidence(row history.Sale) x402.Evidence {
+	e := s.signed.evidence
+	if e.Way == x402.Upto {
+		e.Amount = row.Amount
+	}
+	return e
 }
 
 func settleOutcomeOf(said facilitator.Result) settleOutcome {
@@ -112,6 +164,9 @@ func (s *saleRun) buyerSettlement(said *x402.Settlement) *x402.Settlement {
 	if given.Success {
 		given.ErrorReason, given.ErrorMessage = "", ""
 	}
+	if s.sale.meter != nil {
+		given.Amount = s.row.Amount.String()
+	}
 	if given.Success && s.settlement == unknown { // a success without proof (facilitator.judge, row 4)
 		given.Success = false
 		given.ErrorReason = "settlement_pending"
@@ -128,7 +183,7 @@ func (s *saleRun) resolveOnChain(ctx context.Context, row *history.Sale) bool {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), s.confirmTimeout)
 	defer cancel()
 	for pause := 250 * time.Millisecond; ; pause = min(2*pause, 2*time.Second) {
-		status, err := s.options.Received(ctx, s.signed.evidence)
+		status, err := s.options.Received(ctx, s.evidence(*row))
 		switch {
 		case err == nil && status.State == x402.Settled && !s.isOfThisSale(*row, status.Transaction):
 			s.log.Warn("a payment came by another transaction than this sale's", "sale", row.ID,
@@ -170,6 +225,9 @@ func (s *saleRun) isOfThisSale(row history.Sale, transaction string) bool {
 func (s *saleRun) finish(ctx context.Context) result {
 	ctx = context.WithoutCancel(ctx)
 	v := s.out.verdict
+	if v.answer == deliver && v.receipt && s.out.statements == nil {
+		s.signReceipt(ctx)
+	}
 	switch {
 	case s.row.ID == "": // no sale was opened
 	case v.answer == inputRequired && v.state == "":
@@ -206,7 +264,7 @@ func (s *saleRun) writeSale(ctx context.Context) {
 	s.row.Note = s.out.reason
 	if st := s.out.settlement; st != nil {
 		s.row.Transaction = st.Transaction
-		s.row.Receipt = receiptJSON(st)
+		s.row.Receipt = s.out.receiptJSON()
 	}
 	isPaid := s.row.State == history.SaleSettled || s.row.State == history.SaleUnknown // or may be
 	mayBeReplayed := s.row.Identifier != "" && isPaid
@@ -250,11 +308,15 @@ type receipt struct {
 	Amount       string          `json:"amount,omitempty"`
 	ErrorReason  string          `json:"errorReason,omitempty"`
 	ErrorMessage string          `json:"errorMessage,omitempty"`
-	Raw          json.RawMessage `json:"-"`
+	Extensions   json.RawMessage `json:"extensions,omitempty"`
 }
 
-func receiptJSON(s *x402.Settlement) json.RawMessage {
-	given := receipt(*s)
-	given.ErrorReason, given.ErrorMessage = x402.Brief(s.ErrorReason), x402.Brief(s.ErrorMessage)
-	return jsonOf(given)
+func receiptJSON(s *x402.Settlement) json.RawMessage { return result{settlement: s}.receiptJSON() }
+
+// receiptJSON is the receipt of a result that has a settlement.
+func (r result) receiptJSON() json.RawMessage {
+	s := r.settlement
+	return jsonOf(receipt{Success: s.Success, Transaction: s.Transaction, Network: s.Network, Payer: s.Payer,
+		Amount: s.Amount, ErrorReason: x402.Brief(s.ErrorReason), ErrorMessage: x402.Brief(s.ErrorMessage),
+		Extensions: r.statements})
 }

@@ -108,7 +108,8 @@ var builtin = []AssetInfo{
 	evm("eip155:181228", "0x401eCb1D350407f13ba348573E5630B83638E30D", "USDC.e", 6, "Bridged USDC", "2"),
 	evm("eip155:50", "0xfA2958CB79b0491CC627c1557F441eF849Ca8eb1", "USDC", 6, "USDC", "2"),
 	evm("eip155:51", "0xb5AB69F7bBada22B28e79C8FFAECe55eF1c771D4", "USDC", 6, "USDC", "2"),
-	permit2(evm("eip155:38833", "0xA5b8BF902b2844dA17d4506cc827F7F1681735E7", "USDC", 6, "USDC", "1")),
+	noPermit(permit2(evm("eip155:38833", "0xA5b8BF902b2844dA17d4506cc827F7F1681735E7", "USDC", 6, "USDC",
+		"1"))),
 	evm("eip155:42220", "0xcebA9300f2b948710d2653dD7B07f33A8B32118C", "USDC", 6, "USDC", "2"),
 	evm("eip155:42220", "0x48065fbBE25f71C9282ddf5e1cD6D6A887483D5e", "USDT", 6, "Tether USD", "1"),
 	evm("eip155:42220", "0xD2ab3C9A02DBBAB236BfEC45D1d755DF4267F771", "USAT", 6, "Tether America USD", "1"),
@@ -187,5 +188,10 @@ func euro(a AssetInfo) AssetInfo {
 // permit2 marks a token that has no EIP-3009.
 func permit2(a AssetInfo) AssetInfo {
 	a.Permit2Only = true
+	return a
+}
+
+func noPermit(a AssetInfo) AssetInfo {
+	a.NoPermit = true
 	return a
 }

@@ -58,10 +58,13 @@ type Evidence struct {
 	PayTo   string       `json:"payTo"`
 	Amount  money.Amount `json:"amount"`
 
-	// EVM: EIP-3009 nonce, 0x-hex; of a Pull the account's nonce, decimal
+	// EVM: nonce of EIP-3009 or Permit2, 0x-hex; of a Pull the account's nonce, decimal
 	Nonce       string `json:"nonce,omitempty"`
 	ValidBefore int64  `json:"validBefore,omitempty"` // EVM: Unix seconds
 	Transaction string `json:"transaction,omitempty"` // EVM, of a Pull: the hash of what was signed
+	// EVM: Permit2 or Upto, whose nonces are Permit2's and not the token's; "": EIP-3009, or a Pull
+	Way         string `json:"way,omitempty"`
+	Facilitator string `json:"facilitator,omitempty"` // EVM, Upto: who alone can settle it
 
 	// Solana: our own signature, base58; the transaction's id is the fee payer's
 	Signature string `json:"signature,omitempty"`
@@ -86,6 +89,9 @@ func (e Evidence) IsPull() bool { return e.Transaction != "" }
 func (e Evidence) Unique() string {
 	if e.IsPull() { // whatever it moves: of two with the same nonce only one can happen
 		return e.Network + " " + e.Payer + " account nonce " + e.Nonce
+	}
+	if e.Way != "" { // one space of nonces for all tokens
+		return e.Network + " permit2 " + e.Payer + " " + e.Nonce
 	}
 	if e.Nonce != "" {
 		return e.Network + " " + e.Asset + " " + e.Payer + " " + e.Nonce

@@ -55,6 +55,19 @@ func (d Dialect) Version() int {
 // Exact is the scheme that pays the exact amount: EIP-3009 on EVM, TransferChecked on Solana.
 const Exact = "exact"
 
+// Permit2 and Upto are the ways of paying by Permit2 on EVM: what Requirement.Way calls scheme "exact" with
+// extra.assetTransferMethod "permit2", and the scheme that takes up to the amount.
+const (
+	Permit2 = "permit2"
+	Upto    = "upto"
+)
+
+// The extensions by which a facilitator brings the approval of Permit2 to the chain, together with a payment.
+const (
+	EIP2612Sponsoring = "eip2612GasSponsoring"
+	ERC20Sponsoring   = "erc20ApprovalGasSponsoring"
+)
+
 // Challenge is a seller's "402 Payment Required", read.
 type Challenge struct {
 	Version    int
@@ -104,6 +117,15 @@ type Requirement struct {
 	Charge      *Charge // of MPP; nil: it came as x402
 }
 
+// Way is how an option is paid, as policy.schemes, the ledger and the schemes of package pay name it: its
+// scheme, but for "exact" by Permit2, which is signed, asked for and looked up otherwise.
+func (r Requirement) Way() string {
+	if r.Scheme == Exact && r.Charge == nil && r.ExtraString("assetTransferMethod") == Permit2 {
+		return Permit2
+	}
+	return r.Scheme
+}
+
 // AssetKey is the requirement's asset as a map key.
 func (r Requirement) AssetKey() money.Asset { return money.NewAsset(r.Network, r.Asset) }
 
@@ -140,7 +162,11 @@ type AssetInfo struct {
 	Name, Version string // EVM
 	Token2022     bool   // Solana: owned by the Token-2022 program
 	Permit2Only   bool   // EVM: has no EIP-3009, so "exact" cannot pay it
+	NoPermit      bool   // EVM: has no EIP-2612, so its holders approve Permit2 themselves
 }
+
+// HasPermit reports whether a holder of the asset can approve Permit2 by a signature (EIP-2612).
+func (a AssetInfo) HasPermit() bool { return a.Name != "" && a.Version != "" && !a.NoPermit }
 
 // Key is the asset's map key.
 func (a AssetInfo) Key() money.Asset { return money.NewAsset(a.Network, a.Address) }

@@ -25,6 +25,10 @@ type Paywall struct {
 	MaxRequest   int           // bytes of a request of a session that bought nothing
 	BehindProxy  bool          // the last of X-Forwarded-For is the visitor's address
 	SharedPayTo  bool          // others are paid to the same address, with books of their own
+	SignOffers   bool          // offers and receipts are signed, by a key in the home
+	// signed receipts name the transaction
+	ReceiptTransaction bool
+	Origin             string // where buyers find it: what they sign in for; "": nobody signs in
 }
 
 // NeedsWallet reports whether it is paid to the wallet's own addresses.
@@ -41,6 +45,10 @@ type paywallTool struct {
 	Accepts     []paywallOption
 	Upfront     bool
 	MaxTimeout  time.Duration // 0: the default
+	PerKilobyte string        // by the scheme upto: what a begun kilobyte of the answer costs; "": nothing
+	// a payment without a payment-identifier is refused
+	RequireIdentifier bool
+	Access            time.Duration // how long who bought a call gets it again by signing in; 0: not at all
 }
 
 // paywallOption is one way to pay it. Whether its network, asset and addresses are any is for the
@@ -51,6 +59,8 @@ type paywallOption struct {
 	Price   string `toml:"price"`
 	Amount  string `toml:"amount"`
 	Asset   string `toml:"asset"`
+	Scheme  string `toml:"scheme"`
+	Permit2 bool   `toml:"permit2"`
 }
 
 type filePaywall struct {
@@ -70,6 +80,9 @@ type filePaywall struct {
 		Accepts     []paywallOption `toml:"accepts"`
 		Flow        *string         `toml:"payment_flow"`
 		MaxTimeout  *int            `toml:"max_timeout_seconds"`
+		PerKilobyte string          `toml:"per_kilobyte"`
+		Identifier  *string         `toml:"payment_identifier"`
+		Access      *string         `toml:"access"`
 		paywallOption
 	} `toml:"tools"`
 	Facilitators []fileFacilitator `toml:"facilitators"`
@@ -77,6 +90,9 @@ type filePaywall struct {
 	MaxRequest   *int              `toml:"max_request_bytes"`
 	BehindProxy  bool              `toml:"behind_proxy"`
 	SharedPayTo  bool              `toml:"shared_pay_to"`
+	SignOffers   bool              `toml:"sign_offers"`
+	WithTx       bool              `toml:"receipt_transaction"`
+	Origin       string            `toml:"origin"`
 }
 
 // LoadPaywall reads the file of a paywall; only its owner may be able to write it. Errors come
@@ -103,6 +119,7 @@ func (c *checker) paywall(f *filePaywall) *Paywall {
 		VerifyOnly:   f.VerifyOnly,
 		Dialect:      c.oneOf("dialect", f.Dialect, "result", "error", "x402-mcp", "cloudflare"),
 		Facilitators: c.facilitators(f.Facilitators), BehindProxy: f.BehindProxy, SharedPayTo: f.SharedPayTo,
+		SignOffers: f.SignOffers, ReceiptTransaction: f.WithTx, Origin: f.Origin,
 		MaxSessions: c.whole("max_sessions", f.MaxSessions, 1000, 10, 100_000),
 		MaxRequest:  c.whole("max_request_bytes", f.MaxRequest, 64<<10, 4<<10, 16<<20)}
 	preset := 2
@@ -121,6 +138,7 @@ func (c *checker) paywall(f *filePaywall) *Paywall {
 		c.refuse(isForCommand, "url", "env and sandbox are for a server with a command")
 	}
 	c.childEnv("env", f.Env)
+	c.refuse(f.WithTx && !f.SignOffers, "receipt_transaction", "is for sign_offers = true")
 	if f.Listen != "" {
 		host, port, err := net.SplitHostPort(f.Listen)
 		if _, bad := strconv.ParseUint(port, 10, 16); err != nil || bad != nil || !isLoopback(host) {
@@ -140,7 +158,13 @@ func (c *checker) paywall(f *filePaywall) *Paywall {
 func (c *checker) sold(f *filePaywall, name string) paywallTool {
 	key, written := dotted([]string{"tools", name}), f.Tools[name]
 	t := paywallTool{Name: name, Description: written.Description,
-		Upfront: c.oneOf(key+".payment_flow", written.Flow, "authorization", "upfront") == "upfront"}
+		Upfront:     c.oneOf(key+".payment_flow", written.Flow, "authorization", "upfront") == "upfront",
+		PerKilobyte: written.PerKilobyte,
+		RequireIdentifier: c.oneOf(key+".payment_identifier", written.Identifier, "optional",
+			"required") == "required",
+		Access: c.duration(key+".access", written.Access, 0, time.Minute, 365*24*time.Hour)}
+	c.refuse(t.Access > 0 && f.Origin == "", key+".access",
+		`needs an origin: at the top of the file, origin = "https://shop.example", where buyers find it`)
 	if timeout := cmp.Or(written.MaxTimeout, f.MaxTimeout); timeout != nil {
 		t.MaxTimeout = time.Duration(c.whole(key+".max_timeout_seconds", timeout, 0, 15, 3600)) * time.Second
 	}
@@ -157,6 +181,8 @@ func (c *checker) sold(f *filePaywall, name string) paywallTool {
 			continue
 		}
 		o.Network = c.chain(key+".network", o.Network)
+		c.refuse(o.Scheme != "" && o.Scheme != "exact" && o.Scheme != "upto", key+".scheme",
+			`must be "exact" or "upto"`)
 		if o.PayTo == "" && f.PayTo != "" && c.chain("network", f.Network) == o.Network {
 			o.PayTo = f.PayTo
 		}

@@ -59,6 +59,23 @@ func TestPaywall(t *testing.T) {
 			{Name: "search", Accepts: []paywallOption{{Network: base, PayTo: ours, Price: "0.01"}}},
 		},
 	}, p)
+	more := strings.Replace(paywallFile, "[tools.search]\nprice = \"0.01\"", `sign_offers = true
+receipt_transaction = true
+origin = "https://shop.example"
+[tools.search]
+price = "0.01"
+scheme = "upto"
+permit2 = true
+per_kilobyte = "0.001"
+payment_identifier = "required"
+access = "24h"`, 1)
+	p, err = shop(t, more)
+	require.NoError(t, err)
+	require.True(t, p.SignOffers && p.ReceiptTransaction)
+	require.Equal(t, "https://shop.example", p.Origin)
+	require.Equal(t, paywallTool{Name: "search", PerKilobyte: "0.001", RequireIdentifier: true,
+		Access: 24 * time.Hour, Accepts: []paywallOption{{Network: base, PayTo: ours, Price: "0.01",
+			Scheme: "upto", Permit2: true}}}, p.Tools[2])
 	older := strings.NewReplacer(`"result"`, `"x402-mcp"`, "version     = 2", "")
 	p, err = shop(t, older.Replace(paywallFile))
 	require.NoError(t, err)
@@ -115,6 +132,14 @@ func TestPaywallFaults(t *testing.T) {
 		"a network of no kind": {change(`"eip155:8453"`, `"moon"`), "is no network we know"},
 		"no tools":             {`command = ["a"]`, "nothing is charged for"},
 		"a flow that is none":  {change(`"upfront"`, `"later"`), `it must be "authorization" or "upfront"`},
+		"a scheme that is none": {change("price = \"0.01\"", "price = \"0.01\"\nscheme = \"batch\""),
+			`tools.search.scheme: must be "exact" or "upto"`},
+		"an identifier that is none": {change("price = \"0.01\"",
+			"price = \"0.01\"\npayment_identifier = \"yes\""),
+			`it must be "optional" or "required"`},
+		"access from nowhere": {change("price = \"0.01\"", "price = \"0.01\"\naccess = \"1h\""),
+			"needs an origin"},
+		"a transaction in no receipt": {"receipt_transaction = true\n" + paywallFile, "is for sign_offers"},
 		"a second": {change("max_timeout_seconds = 60", "max_timeout_seconds = 1"),
 			"it must be from 15 to 3600"},
 	} {

@@ -5,8 +5,10 @@ import { StreamableHTTPClientTransport } from '@modelcontextprotocol/sdk/client/
 import { createKeyPairSignerFromPrivateKeyBytes } from '@solana/kit';
 import { x402Client } from '@x402/core/client';
 import { registerExactEvmScheme } from '@x402/evm/exact/client';
+import { UptoEvmScheme } from '@x402/evm/upto/client';
 import { ExactSvmScheme } from '@x402/svm';
 import { withX402Client } from 'agents/x402';
+import { createPublicClient, http } from 'viem';
 import { privateKeyToAccount } from 'viem/accounts';
 
 /** A connected MCP client: to a URL, or to a [command, …args] that it starts. */
@@ -18,9 +20,15 @@ async function connect(target) {
   return client;
 }
 
-/** A reference wallet with an EVM key ("0x…"), and with a Solana one (32 bytes in hex) and its node where they are given. */
-async function wallet({ key, solanaKey, solanaNode }) {
+/** A reference wallet with an EVM key ("0x…"), by upto too where a node is given, and with a Solana one (32 bytes in hex) and its node. */
+async function wallet({ key, evmNode, solanaKey, solanaNode }) {
   const client = new x402Client();
+  if (evmNode) {
+    const account = privateKeyToAccount(key), chain = createPublicClient({ transport: http(evmNode) });
+    client.register('eip155:*', new UptoEvmScheme({
+      address: account.address, signTypedData: (message) => account.signTypedData(message), readContract: (call) => chain.readContract(call),
+    }));
+  }
   if (key) registerExactEvmScheme(client, { signer: privateKeyToAccount(key) });
   if (solanaKey) client.register('solana:*', new ExactSvmScheme(await createKeyPairSignerFromPrivateKeyBytes(Buffer.from(solanaKey, 'hex')), { rpcUrl: solanaNode }));
   return client;

@@ -1,0 +1,256 @@
+package paywall
+
+import (
+	"context"
+	"crypto/ed25519"
+	"encoding/base64"
+	"encoding/hex"
+	"encoding/json"
+	"errors"
+	"net/http"
+	"os"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/ethereum/go-ethereum/crypto"
+	"github.com/modelcontextprotocol/go-sdk/mcp"
+	"github.com/stretchr/testify/require"
+
+	"x402-wallet/x402"
+	"x402-wallet/x402/money"
+)
+
+// statementVectors are the reference's (@x402/extensions 2.27), with public test keys.
+type statementVectors struct {
+	Now  int64
+	Keys struct {
+		Seller, Solana struct{ PrivateKey, SeedHex string }
+	}
+	Vectors map[string]struct {
+		Object    json.RawMessage
+		Canonical string
+		Digest    string
+	}
+}
+
+func readStatementVectors(t *testing.T) (all statementVectors) {
+	t.Helper()
+	text, err := os.ReadFile("../x402/testdata/extension-vectors.json")
+	require.NoError(t, err)
+	require.NoError(t, json.Unmarshal(text, &all))
+	return all
+}
+
+// signers are the vectors' seller in both forms.
+func (v statementVectors) signers(t *testing.T) map[string]*StatementSigner {
+	t.Helper()
+	key, err := crypto.HexToECDSA(strings.TrimPrefix(v.Keys.Seller.PrivateKey, "0x"))
+	require.NoError(t, err)
+	seed, err := hex.DecodeString(v.Keys.Solana.SeedHex)
+	require.NoError(t, err)
+	return map[string]*StatementSigner{
+		"jws": SignEd25519(ed25519.NewKeyFromSeed(seed)),
+		"eip712": SignEIP712(func(_ context.Context, digest [32]byte) (s [65]byte, err error) {
+			made, err := crypto.Sign(digest[:], key)
+			copy(s[:], made)
+			s[64] += 27
+			return s, err
+		}),
+	}
+}
+
+// What is signed is the reference's, byte for byte.
+func TestStatementVectors(t *testing.T) {
+	all := readStatementVectors(t)
+	signers := all.signers(t)
+	const url, network = "https://api.example.com/premium-data", "eip155:84532"
+	now := time.Unix(all.Now, 0)
+	o := offer{}
+	o.terms[2] = x402.Requirement{Scheme: "exact", Network: network, Amount: money.NewAmount(10000),
+		Asset: "0x036CbD53842c5426634e7929541eC2318f3dCF7e",
+		PayTo: "0x209693Bc6afc0C5328bA36FaF03C514EF312287C"}
+	anOffer := offerStatement(o, url, now.Add(time.Minute))
+	receipt := func(transaction string) statement {
+		return receiptStatement(network, url, "0xf39Fd6e51aad88F6F4ce6aB8827279cffFb92266", transaction, now)
+	}
+	compared := 0
+	for name, v := range all.Vectors {
+		var s statement
+		index := -1
+		switch name {
+		case "offer_jws_eddsa", "offer_eip712":
+			s, index = anOffer, 0
+		case "receipt_jws_eddsa", "receipt_eip712":
+			s = receipt("")
+		case "receipt_eip712_with_transaction":
+			s = receipt("0x5fe7f977e71dba2ea1a68e21057beebb9be2ac30c6410aa38d4f3fbe41dcffd2")
+		default:
+			continue
+		}
+		compared++
+		t.Run(name, func(t *testing.T) {
+			var object struct{ Format string }
+			require.NoError(t, json.Unmarshal(v.Object, &object))
+			made, err := signers[object.Format].signed(t.Context(), s, index)
+			require.NoError(t, err)
+			require.JSONEq(t, string(v.Object), string(jsonOf(made)))
+			if object.Format == "jws" {
+				require.Equal(t, v.Canonical, string(s.canonical()))
+			} else {
+				digest := s.digest()
+				require.Equal(t, v.Digest, "0x"+hex.EncodeToString(digest[:]))
+			}
+		})
+	}
+	require.Equal(t, 5, compared)
+}
+
+// RFC 8785 escapes what JSON must, and nothing else.
+func TestCanonicalText(t *testing.T) {
+	s := receiptStatement("n", "a<b>&\"\\\u2028\u2029é\\u2028", "p", "", time.Unix(1, 0))
+	require.Equal(t, `{"issuedAt":1,"network":"n","payer":"p","resourceUrl":"a<b>&\"\\`+"\u2028\u2029é"+
+		`\\u2028","version":1}`, string(s.canonical()))
+}
+
+// statementsIn reads the extension of a challenge or receipt.
+func statementsIn(t *testing.T, extensions json.RawMessage) (info struct {
+	Offers []struct {
+		Format, Signature string
+		AcceptIndex       int
+	}
+	Receipt *struct{ Format, Signature string }
+}) {
+	t.Helper()
+	var all map[string]struct{ Info json.RawMessage }
+	require.NoError(t, json.Unmarshal(extensions, &all))
+	require.Contains(t, all, extensionStatements)
+	require.NoError(t, json.Unmarshal(all[extensionStatements].Info, &info))
+	return info
+}
+
+// verified is the payload of a JWS that a key signed.
+func verified(t *testing.T, key ed25519.PrivateKey, jws string) (payload map[string]any) {
+	t.Helper()
+	parts := strings.Split(jws, ".")
+	require.Len(t, parts, 3)
+	signature, err := base64.RawURLEncoding.DecodeString(parts[2])
+	require.NoError(t, err)
+	public, _ := key.Public().(ed25519.PublicKey)
+	require.True(t, ed25519.Verify(public, []byte(parts[0]+"."+parts[1]), signature))
+	text, err := base64.RawURLEncoding.DecodeString(parts[1])
+	require.NoError(t, err)
+	require.NoError(t, json.Unmarshal(text, &payload))
+	return payload
+}
+
+// A buyer gets a signed offer for each way to pay, and with the goods a signed receipt: the same one when it
+// asks for a lost answer. What is echoed of the offers is no payment's concern.
+func TestOffersAndReceiptsAreSigned(t *testing.T) {
+	for name, withTransaction := range map[string]bool{"private": false, "with the transaction": true} {
+		t.Run(name, func(t *testing.T) {
+			_, key, err := ed25519.GenerateKey(nil)
+			require.NoError(t, err)
+			l := newLab(t, func(_ *lab, o *Options) {
+				o.Statements, o.ReceiptTransaction = SignEd25519(key), withTransaction
+			})
+			c := l.call(t, nil, nil).challenge()
+			offers := statementsIn(t, jsonOf(c.Extensions)).Offers
+			require.Len(t, offers, 2)
+			for i, o := range offers {
+				said := verified(t, key, o.Signature)
+				require.Equal(t, i, o.AcceptIndex)
+				require.Equal(t, []any{"exact", c.Accepts[i].Network, c.Accepts[i].Asset, c.Accepts[i].PayTo,
+					"1000",
+					"mcp://tool/search"}, []any{said["scheme"], said["network"], said["asset"], said["payTo"],
+					said["amount"], said["resourceUrl"]})
+				require.InDelta(t, time.Now().Add(defaultTimeout).Unix(), said["validUntil"], 60)
+			}
+			payload := l.payer.sign(t, c, 0, named)
+			require.Contains(t, string(payload), extensionStatements, "echoed")
+			g := l.call(t, nil, meta(c, payload))
+			require.Equal(t, product, g.text, "%s", g.Result)
+			receipt := statementsIn(t, extensionsOf(t, g)).Receipt
+			said := verified(t, key, receipt.Signature)
+			require.Equal(t, []any{l.payer.Address(), "mcp://tool/search", "eip155:84532"},
+				[]any{said["payer"],
+					said["resourceUrl"], said["network"]})
+			if withTransaction {
+				require.Equal(t, g.receipt().Transaction, said["transaction"])
+			} else {
+				require.NotContains(t, said, "transaction")
+			}
+			again := l.call(t, nil, meta(c, payload))
+			require.Equal(t, receipt.Signature, statementsIn(t, extensionsOf(t, again)).Receipt.Signature)
+		})
+	}
+}
+
+func extensionsOf(t *testing.T, g got) json.RawMessage {
+	t.Helper()
+	var said struct{ Extensions json.RawMessage }
+	require.NoError(t, json.Unmarshal(jsonOf(g.meta[x402.MetaReceipt]), &said))
+	return said.Extensions
+}
+
+// A receipt is for what was delivered, and no receipt keeps nobody from what was paid for.
+func TestReceiptsAreForWhatIsDelivered(t *testing.T) {
+	_, key, err := ed25519.GenerateKey(nil)
+	require.NoError(t, err)
+	fails := false
+	broken := SignJWS("EdDSA", "did:key:x", func(context.Context, []byte) ([]byte, error) {
+		return nil, errors.New("the key is away")
+	})
+	l := newLab(t, func(_ *lab, o *Options) { o.Statements, o.Tools[0].Upfront = SignEd25519(key), true })
+	given := l.tool
+	l.tool = func(ctx context.Context, r *mcp.CallToolRequest) (*mcp.CallToolResult, error) {
+		if fails {
+			return &mcp.CallToolResult{IsError: true}, nil
+		}
+		return given(ctx, r)
+	}
+	require.NotEmpty(t, extensionsOf(t, l.buy(t, nil)))
+	fails = true
+	g := l.buy(t, nil)
+	require.True(t, g.isError)
+	require.True(t, g.receipt().Success, "the attempt was paid for")
+	require.Empty(t, extensionsOf(t, g))
+	fails = false
+	l.paywall.options.Statements = broken
+	require.NotContains(t, l.call(t, nil, nil).challenge().Extensions, extensionStatements)
+	g = l.buy(t, nil)
+	require.Equal(t, product, g.text)
+	require.Empty(t, extensionsOf(t, g))
+}
+
+// Version 1 has no extensions.
+func TestVersion1HasNoStatements(t *testing.T) {
+	_, key, err := ed25519.GenerateKey(nil)
+	require.NoError(t, err)
+	l := newLab(t, func(_ *lab, o *Options) { o.Statements, o.Version = SignEd25519(key), 1 })
+	require.Empty(t, l.call(t, nil, nil).challenge().Extensions)
+	g := l.buy(t, nil)
+	require.Equal(t, product, g.text)
+	require.Empty(t, extensionsOf(t, g))
+}
+
+// Over HTTP they come in the same headers as the rest.
+func TestStatementsOverHTTP(t *testing.T) {
+	_, key, err := ed25519.GenerateKey(nil)
+	require.NoError(t, err)
+	s := newMPPShop(t, false)
+	s.paywall.options.Statements = SignEd25519(key)
+	asked := s.get(t, "", "")
+	c, err := x402.ReadChallenge(asked.StatusCode, asked.Header, nil)
+	require.NoError(t, err)
+	said := verified(t, key, statementsIn(t, jsonOf(c.Extensions)).Offers[0].Signature)
+	require.Equal(t, s.web.URL+"/", said["resourceUrl"])
+	paid := s.get(t, "PAYMENT-SIGNATURE", base64.StdEncoding.EncodeToString(s.payer.sign(t, c, 0, nil)))
+	require.Equal(t, http.StatusOK, paid.StatusCode)
+	text, err := base64.StdEncoding.DecodeString(paid.Header.Get("PAYMENT-RESPONSE"))
+	require.NoError(t, err)
+	var receipt struct{ Extensions json.RawMessage }
+	require.NoError(t, json.Unmarshal(text, &receipt))
+	require.Equal(t, said["resourceUrl"], verified(t, key, statementsIn(t,
+		receipt.Extensions).Receipt.Signature)["resourceUrl"])
+}
