@@ -55,6 +55,19 @@ func (d Dialect) Version() int {
 // Exact is the scheme that pays the exact amount: EIP-3009 on EVM, TransferChecked on Solana.
 const Exact = "exact"
 
+// Permit2 and Upto are the ways of paying by Permit2 on EVM: what Requirement.Way calls scheme "exact" with
+// extra.assetTransferMethod "permit2", and the scheme that takes up to the amount.
+const (
+	Permit2 = "permit2"
+	Upto    = "upto"
+)
+
+// The extensions by which a facilitator brings the approval of Permit2 to the chain, together with a payment.
+const (
+	EIP2612Sponsoring = "eip2612GasSponsoring"
+	ERC20Sponsoring   = "erc20ApprovalGasSponsoring"
+)
+
 // Challenge is a seller's "402 Payment Required", read.
 type Challenge struct {
 	Version    int
@@ -102,6 +115,15 @@ type Requirement struct {
 	Raw         json.RawMessage
 	ResourceURL string  // V1 carries it per option
 	Charge      *Charge // of MPP; nil: it came as x402
+}
+
+// Way is how an option is paid, as policy.schemes, the ledger and the schemes of package pay name it: its
+// scheme, but for "exact" by Permit2, which is signed, asked for and looked up otherwise.
+func (r Requirement) Way() string {
+	if r.Scheme == Exact && r.Charge == nil && r.ExtraString("assetTransferMethod") == Permit2 {
+		return Permit2
+	}
+	return r.Scheme
 }
 
 // AssetKey is the requirement's asset as a map key.

@@ -22,7 +22,7 @@ import (
 // EIP-3009 payload of scheme "exact", ErrSignature when it is well formed, but its signature is not
 // one of the account that it says is paying.
 var (
-	errPayload   = errors.New("not an EIP-3009 payload")
+	errPayload   = errors.New("not the payload of a payment")
 	ErrSignature = errors.New("not a signature of the payer")
 )
 

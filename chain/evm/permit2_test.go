@@ -1,0 +1,180 @@
+package evm
+
+import (
+	"encoding/json"
+	"os"
+	"strings"
+	"testing"
+
+	"github.com/ethereum/go-ethereum/common"
+	"github.com/stretchr/testify/require"
+
+	"x402-wallet/x402"
+)
+
+// outsider is an address that has no part in the vectors.
+const outsider = "0x3C44CdDdB6a900fa2b585dd299e03d12FA4293BC"
+
+// permit2Vector is a payment that the reference client made and the reference facilitator judged.
+type permit2Vector struct {
+	PaymentRequired struct {
+		Accepts    []json.RawMessage
+		Extensions map[string]json.RawMessage
+	}
+	Payload struct {
+		Payload    json.RawMessage
+		Extensions map[string]json.RawMessage
+	}
+	TypedData []struct{ By, Digest, Signature string }
+	Bad       struct{ Change string }
+	Refused   string
+}
+
+func permit2Vectors(t *testing.T) map[string]permit2Vector {
+	t.Helper()
+	read, err := os.ReadFile("testdata/permit2-vectors.json")
+	require.NoError(t, err)
+	var all struct{ Vectors map[string]permit2Vector }
+	require.NoError(t, json.Unmarshal(read, &all))
+	require.Len(t, all.Vectors, 16)
+	return all.Vectors
+}
+
+func (v permit2Vector) requirement(t *testing.T) (x402.Requirement, x402.AssetInfo) {
+	t.Helper()
+	r, err := x402.DecodeRequirement(v.PaymentRequired.Accepts[0], 2)
+	require.NoError(t, err)
+	asset, known := x402.NewRegistry(nil).Asset(r.Network, r.Asset)
+	require.True(t, known)
+	return r, asset
+}
+
+// The reference client's payments are read, hashed and recovered as it made them; written again, they are
+// the same bytes.
+func TestPermit2Vectors(t *testing.T) {
+	for name, v := range permit2Vectors(t) {
+		if v.Refused != "" {
+			continue
+		}
+		t.Run(name, func(t *testing.T) {
+			r, asset := v.requirement(t)
+			from, a, err := RecoverPermit2(r.Network, v.Payload.Payload)
+			require.NoError(t, err)
+			require.True(t, sameAddress(v.TypedData[0].By, from))
+			require.Equal(t, r.Amount, a.Amount)
+			require.True(t, sameAddress(r.PayTo, a.To) && sameAddress(r.Asset, a.Token))
+			require.Equal(t, r.Scheme == x402.Upto, a.IsUpto())
+			digest, err := Permit2Digest(r.Network, a)
+			require.NoError(t, err)
+			require.Equal(t, v.TypedData[0].Digest, hexText(digest[:]))
+
+			object, err := EncodePermit2(a)
+			require.NoError(t, err)
+			again, err := encodePermit2Payload(object, [65]byte(common.FromHex(v.TypedData[0].Signature)))
+			require.NoError(t, err)
+			require.Equal(t, compacted(t, v.Payload.Payload), string(again))
+
+			if extension := v.Payload.Extensions[x402.EIP2612Sponsoring]; len(v.TypedData) > 1 {
+				p, err := RecoverPermit(asset, extension)
+				require.NoError(t, err)
+				require.Equal(t, a.Amount, p.Value)
+				digest, err := PermitDigest(asset, p)
+				require.NoError(t, err)
+				require.Equal(t, v.TypedData[1].Digest, hexText(digest[:]))
+			}
+		})
+	}
+}
+
+func compacted(t *testing.T, raw json.RawMessage) string {
+	t.Helper()
+	text := string(raw)
+	for _, space := range []string{"\n", " "} {
+		text = strings.ReplaceAll(text, space, "")
+	}
+	return text
+}
+
+// What is not exactly a payment by Permit2, or is signed by somebody else, is none.
+func TestRecoverPermit2Refuses(t *testing.T) {
+	vectors := permit2Vectors(t)
+	exact, upto := vectors["exact_permit2_lowercase_addresses"], vectors["upto_partial"]
+	for name, change := range map[string]struct {
+		of       permit2Vector
+		old, new string
+	}{
+		"another amount":              {exact, `"10000"`, `"10001"`},
+		"another payee":               {exact, "0x209693Bc6afc0C5328bA36FaF03C514EF312287C", outsider},
+		"another token":               {exact, "0x036CbD53842c5426634e7929541eC2318f3dCF7e", outsider},
+		"another deadline":            {exact, `"1740672149"`, `"1740672150"`},
+		"another nonce":               {exact, `"45586`, `"45587`},
+		"validAfter":                  {exact, `"validAfter": "0"`, `"validAfter": "1"`},
+		"somebody else's":             {exact, "0xf39Fd6e51aad88F6F4ce6aB8827279cffFb92266", payee},
+		"another spender":             {exact, ExactProxy, payee},
+		"upto's spender":              {exact, ExactProxy, UptoProxy},
+		"exact's spender":             {upto, UptoProxy, ExactProxy},
+		"another facilitator":         {upto, "0x857b06519E91e3A54538791bDbb0E22373e36b66", payee},
+		"a facilitator in exact":      {exact, `"witness": {`, `"witness": {"facilitator": "` + payee + `", `},
+		"a number that is no string":  {exact, `"validAfter": "0"`, `"validAfter": 0`},
+		"a number that is not so":     {exact, `"validAfter": "0"`, `"validAfter": "00"`},
+		"an unknown key":              {exact, `"witness":`, `"more": "", "witness":`},
+		"a signature that is shorter": {exact, `"signature": "0xd9`, `"signature": "0x`},
+		"the bad copy of the vector":  {exact, `"signature": "0xd9ee`, `"signature": "0xd9ef`},
+	} {
+		t.Run(name, func(t *testing.T) {
+			text := string(change.of.Payload.Payload)
+			require.Contains(t, text, change.old)
+			_, _, err := RecoverPermit2(sepolia, []byte(strings.ReplaceAll(text, change.old, change.new)))
+			require.Error(t, err)
+		})
+	}
+	_, _, err := RecoverPermit2("eip155:1", exact.Payload.Payload)
+	require.ErrorIs(t, err, ErrSignature, "for another chain")
+	require.True(t, IsPermit2(exact.Payload.Payload))
+	require.False(t, IsPermit2([]byte(`{"authorization":{}}`)))
+}
+
+// An EIP-2612 permit is for Permit2, of the asset, by its owner.
+func TestRecoverPermitRefuses(t *testing.T) {
+	v := permit2Vectors(t)["exact_permit2_eip2612"]
+	_, asset := v.requirement(t)
+	good := string(v.Payload.Extensions[x402.EIP2612Sponsoring])
+	for _, change := range [][2]string{
+		{`"amount": "10000"`, `"amount": "10001"`}, {`"nonce": "3"`, `"nonce": "4"`}, {Permit2Address, payee},
+		{`"deadline": "1740672149"`, `"deadline": "1740672150"`}, {asset.Address, payee},
+		{"0xf39Fd6e51aad88F6F4ce6aB8827279cffFb92266", payee},
+		{`"info"`, `"inf"`}, {`"0xfa9b`, `"0xfa9c`},
+	} {
+		require.Contains(t, good, change[0])
+		_, err := RecoverPermit(asset, []byte(strings.ReplaceAll(good, change[0], change[1])))
+		require.Error(t, err, change[1])
+	}
+	other := asset
+	other.Name = "USD Coin"
+	_, err := RecoverPermit(other, []byte(good))
+	require.ErrorIs(t, err, ErrSignature)
+}
+
+// Whatever is read as a payment by Permit2 was signed by its payer, and is written as it was read.
+func FuzzRecoverPermit2(f *testing.F) {
+	read, err := os.ReadFile("testdata/permit2-vectors.json")
+	require.NoError(f, err)
+	var all struct{ Vectors map[string]permit2Vector }
+	require.NoError(f, json.Unmarshal(read, &all))
+	for _, v := range all.Vectors {
+		f.Add([]byte(v.Payload.Payload))
+	}
+	f.Fuzz(func(t *testing.T, payload []byte) {
+		from, a, err := RecoverPermit2(sepolia, payload)
+		if err != nil {
+			return
+		}
+		require.Equal(t, from, a.From)
+		require.Equal(t, a.IsUpto(), a.Facilitator != "")
+		object, err := EncodePermit2(a)
+		require.NoError(t, err)
+		again, err := DecodePermit2(object)
+		require.NoError(t, err)
+		require.Equal(t, a, again)
+	})
+}
