@@ -46,6 +46,41 @@ func (l *Lab) EVMNonceSpent(from, nonce string) bool {
 	return out.Spent
 }
 
+// EVMApprovePermit2 lets Permit2 move an owner's tokens, in a transaction of the owner's.
+func (l *Lab) EVMApprovePermit2(owner string, amount uint64) {
+	l.t.Helper()
+	l.op("evmApprovePermit2", map[string]any{"owner": owner, "amount": units(amount)}, nil)
+}
+
+// EVMAllowanceOfPermit2 is what Permit2 may move of an owner's.
+func (l *Lab) EVMAllowanceOfPermit2(owner string) uint64 {
+	l.t.Helper()
+	return l.amount("evmAllowanceOfPermit2", map[string]any{"owner": owner})
+}
+
+// EVMPermitUsed asks Permit2 whether an owner's nonce is set; nonce is decimal.
+func (l *Lab) EVMPermitUsed(owner, nonce string) bool {
+	l.t.Helper()
+	var out struct{ Spent bool }
+	l.op("evmPermitUsed", map[string]any{"owner": owner, "nonce": nonce}, &out)
+	return out.Spent
+}
+
+// EVMInvalidatePermit makes a nonce useless, in a transaction of the owner's.
+func (l *Lab) EVMInvalidatePermit(owner, nonce string) {
+	l.t.Helper()
+	l.op("evmInvalidatePermit", map[string]any{"owner": owner, "nonce": nonce}, nil)
+}
+
+// EVMSettlePermit brings a payment by Permit2 (the `payload` of a V2 payment) to the chain as an account,
+// upto's for an amount; gives the transaction.
+func (l *Lab) EVMSettlePermit(payload json.RawMessage, as string, amount uint64) string {
+	l.t.Helper()
+	var out struct{ Transaction string }
+	l.op("evmSettlePermit", map[string]any{"payload": payload, "as": as, "amount": units(amount)}, &out)
+	return out.Transaction
+}
+
 // EVMTransfers lists what a transaction moved; nothing when it failed or is not there.
 func (l *Lab) EVMTransfers(transaction string) []EVMTransfer {
 	l.t.Helper()

@@ -35,8 +35,9 @@ for set in $sets; do
 done
 
 [ $# -eq 0 ] || exit 0
-token=contracts/TestUSDC
-if [ ! -s $token.json ] || [ $token.sol -nt $token.json ] || [ contracts/compile.mjs -nt $token.json ]; then
-    echo "e2e/lab: compiling $token.sol" >&2
-    node contracts/compile.mjs || fail "$token.sol does not compile"
-fi
+for contract in contracts/TestUSDC contracts/TestPermit2; do
+    if [ ! -s $contract.json ] || [ $contract.sol -nt $contract.json ] || [ contracts/compile.mjs -nt $contract.json ]; then
+        echo "e2e/lab: compiling the contracts" >&2
+        node contracts/compile.mjs || fail "a contract does not compile"
+    fi
+done

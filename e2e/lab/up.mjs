@@ -24,7 +24,8 @@ const inLab = (file) => fileURLToPath(new URL(file, import.meta.url));
 function requirePrep() {
   const read = (file) => (fs.existsSync(inLab(file)) ? fs.readFileSync(inLab(file), 'utf8') : '');
   const stale = ['chain', 'parties', 'v1', 'solc'].filter((set) => read(`${set}/node_modules/.prepared`) !== read(`${set}/package-lock.json`));
-  if (!fs.existsSync(inLab('contracts/TestUSDC.json'))) stale.push('contracts');
+  const contracts = ['TestUSDC', 'TestPermit2'].map((name) => inLab(`contracts/${name}.json`));
+  if (!contracts.every((file) => fs.existsSync(file))) stale.push('contracts');
   if (stale.length) throw new Error(`the lab is not prepared (${stale.join(', ')}): run make test (or e2e/lab/prep.sh) first`);
 }
 

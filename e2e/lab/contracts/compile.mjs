@@ -1,6 +1,6 @@
 // Compiles the contracts with npm solc.
 //   node compile.mjs          TestUSDC.sol into TestUSDC.json: {abi, code}. `code` is the runtime code, because anvil_setCode places
-//                             it without running a constructor
+//                             it without running a constructor; TestPermit2.sol into TestPermit2.json: that of each contract by its name
 //   node compile.mjs vault    the vault of chain/evm/vault, whose build is committed beside it: prints it
 //   node compile.mjs vaults   prints the list of builds of a JSON list of its sources on standard input, not optimized, which is faster
 import fs from 'node:fs';
@@ -30,7 +30,7 @@ function compile(file, content, settings, wanted) {
   const { errors = [], contracts, sources } = JSON.parse(solc.compile(JSON.stringify(input)));
   const fatal = errors.filter(({ severity }) => severity === 'error');
   if (fatal.length) throw new Error(fatal.map(({ formattedMessage }) => formattedMessage).join('\n'));
-  return { ...contracts[file][file.replace('.sol', '')], ast: sources[file].ast };
+  return { ...contracts[file][file.replace('.sol', '')], all: contracts[file], ast: sources[file].ast };
 }
 
 /** Where the runtime code has zeros until the constructor fills in the immutable variables: {name: offsets of 32 bytes}. */
@@ -60,10 +60,17 @@ function token() {
   fs.writeFileSync(inLab('contracts/TestUSDC.json'), `${JSON.stringify({ abi, code: `0x${evm.deployedBytecode.object}` })}\n`);
 }
 
+function permit2() {
+  const source = fs.readFileSync(inLab('contracts/TestPermit2.sol'), 'utf8');
+  const { all } = compile('TestPermit2.sol', source, SETTINGS, ['abi', 'evm.deployedBytecode.object']);
+  const built = Object.entries(all).map(([name, { abi, evm }]) => [name, { abi, code: `0x${evm.deployedBytecode.object}` }]);
+  fs.writeFileSync(inLab('contracts/TestPermit2.json'), `${JSON.stringify(Object.fromEntries(built))}\n`);
+}
+
 const vaultSource = () => fs.readFileSync(inLab('../../chain/evm/vault/AgentVault.sol'), 'utf8');
 const print = (built) => console.log(JSON.stringify(built, null, 2));
 const tasks = {
-  token,
+  token: () => { token(); permit2(); },
   vault: () => print(vault(vaultSource(), VAULT_SETTINGS)),
   vaults: () => print(JSON.parse(fs.readFileSync(0, 'utf8')).map((source) => vault(source, QUICK_SETTINGS))),
 };

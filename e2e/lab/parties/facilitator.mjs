@@ -16,6 +16,7 @@ import { createSolanaRpc } from '@solana/kit';
 import { x402Facilitator } from '@x402/core/facilitator';
 import { toFacilitatorEvmSigner } from '@x402/evm';
 import { ExactEvmScheme } from '@x402/evm/exact/facilitator';
+import { UptoEvmScheme } from '@x402/evm/upto/facilitator';
 import { ExactEvmSchemeV1 } from '@x402/evm/exact/v1/facilitator';
 import { BAZAAR, extractDiscoveryInfo } from '@x402/extensions/bazaar';
 import { toFacilitatorSvmSigner } from '@x402/svm';
@@ -54,7 +55,7 @@ async function svmSigner() {
 
 const facilitator = new x402Facilitator();
 const [onEvm, onSvm] = [evmSigner(), await svmSigner()];
-facilitator.register(EVM.network, new ExactEvmScheme(onEvm)).registerV1(['base-sepolia'], new ExactEvmSchemeV1(onEvm));
+facilitator.register(EVM.network, new ExactEvmScheme(onEvm)).register(EVM.network, new UptoEvmScheme(onEvm)).registerV1(['base-sepolia'], new ExactEvmSchemeV1(onEvm));
 facilitator.register(SVM.network, new ExactSvmScheme(onSvm)).registerV1(['solana-devnet'], new ExactSvmSchemeV1(onSvm));
 
 // ---- discovery: what paid resources declared of themselves

@@ -2,7 +2,9 @@
 // Every route answers with any query string.
 import { HTTPFacilitatorClient } from '@x402/core/server';
 import { ExactEvmScheme } from '@x402/evm/exact/server';
-import { paymentMiddleware, x402ResourceServer } from '@x402/express';
+import { UptoEvmScheme } from '@x402/evm/upto/server';
+import { paymentMiddleware, setSettlementOverrides, x402ResourceServer } from '@x402/express';
+import { declareEip2612GasSponsoringExtension, declareErc20ApprovalGasSponsoringExtension } from '@x402/extensions';
 import { bazaarResourceServerExtension, declareDiscoveryExtension } from '@x402/extensions/bazaar';
 import { ExactSvmScheme } from '@x402/svm/exact/server';
 import express from 'express';
@@ -14,6 +16,14 @@ const { facilitator, evmPayTo, svmPayTo } = options();
 const evm = (price, extra) => ({ scheme: 'exact', network: EVM.network, payTo: evmPayTo, price, extra });
 const svm = (price) => ({ scheme: 'exact', network: SVM.network, payTo: svmPayTo, price });
 const discoverable = declareDiscoveryExtension({ output: { example: { ok: true }, schema: { properties: { ok: { type: 'boolean' } } } } });
+const byPermit2 = (description, extensions) => ({
+  description, accepts: evm('$0.001', { assetTransferMethod: 'permit2' }), mimeType: 'application/json', extensions,
+});
+/** Up to $0.02; the handler says what it comes to. */
+const upto = (description, extensions, more) => ({
+  description, mimeType: 'application/json', extensions,
+  accepts: { ...evm('$0.02', { assetTransferMethod: 'permit2' }), scheme: 'upto', ...more },
+});
 /** 1000 atomic units of the mint that the query names, to whom it names. */
 const asked = {
   price: ({ adapter }) => ({ asset: adapter.getQueryParam('mint') ?? SVM.mint2022, amount: '1000' }),
@@ -23,6 +33,7 @@ const sells = (description, ...accepts) => ({ description, accepts, mimeType: 'a
 
 const server = new x402ResourceServer(new HTTPFacilitatorClient({ url: facilitator }))
   .register('eip155:*', new ExactEvmScheme())
+  .register('eip155:*', new UptoEvmScheme())
   .register('solana:*', new ExactSvmScheme());
 server.registerExtension(bazaarResourceServerExtension);
 
@@ -38,11 +49,26 @@ app.use(paymentMiddleware({
   'GET /evm/expensive': sells('a report', evm('$50')),
   'GET /fail500': sells('verified, then the handler fails: nothing is settled', evm('$0.001')),
   'GET /upfront500': sells('settled, then the handler fails: paid and not served', evm('$0.001', { paymentFlow: 'upfront' })),
+  'GET /permit2': byPermit2('weather, paid by Permit2'),
+  'GET /permit2/sponsored': byPermit2('weather, paid by Permit2, which the seller has approved', declareEip2612GasSponsoringExtension()),
+  'GET /permit2/erc20': byPermit2('weather, for which the seller sends an approval', declareErc20ApprovalGasSponsoringExtension()),
+  'GET /upto': upto('weather, by what it costs: ?charge='),
+  'GET /upto/sponsored': upto('weather, by what it costs, which the seller has approved', declareEip2612GasSponsoringExtension()),
+  'GET /upto/short': upto('weather, by what it costs, soon', declareEip2612GasSponsoringExtension(), { maxTimeoutSeconds: 20 }),
   'POST /echo': { description: 'what was posted', accepts: evm('$0.001'), mimeType: 'application/json' },
 }, server));
 
 for (const path of ['/free', '/evm', '/svm', '/svm2022', '/svm2022/any', '/svm2022/orEvm', '/multi', '/evm/expensive']) {
   app.get(path, ({ query }, response) => response.json({ ok: true, path, query }));
+}
+for (const path of ['/permit2', '/permit2/sponsored', '/permit2/erc20']) {
+  app.get(path, ({ query }, response) => response.json({ ok: true, path, query }));
+}
+for (const path of ['/upto', '/upto/sponsored', '/upto/short']) {
+  app.get(path, ({ query }, response) => {
+    setSettlementOverrides(response, { amount: query.charge ?? '7000' });
+    response.json({ ok: true, path, query });
+  });
 }
 for (const path of ['/fail500', '/upfront500']) {
   app.get(path, (_, response) => response.status(500).json({ error: 'the handler failed' }));

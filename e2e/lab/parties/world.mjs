@@ -11,6 +11,14 @@ export const EVM = {
   version: '2',
 };
 
+/** Where Permit2, x402's proxies and Multicall3 are on every chain, by the names of contracts/TestPermit2.sol. */
+export const PERMIT2 = {
+  TestPermit2: '0x000000000022D473030F116dDEE9F6B43aC78BA3',
+  TestExactProxy: '0x402085c248EeA27D92E8b30b2C58ed07f9E20001',
+  TestUptoProxy: '0x4020A4f3b7b90ccA423B9fabCc0CE57C6C240002',
+  TestMulticall: '0xcA11bde05977b3631167028862bE2a173976CA11',
+};
+
 /** The same for viem. Its own list of chains takes longer to load than the rest of the lab's clients together. */
 export const viemChain = {
   id: EVM.chainId,
