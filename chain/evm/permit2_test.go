@@ -103,18 +103,19 @@ func TestRecoverPermit2Refuses(t *testing.T) {
 		of       permit2Vector
 		old, new string
 	}{
-		"another amount":              {exact, `"10000"`, `"10001"`},
-		"another payee":               {exact, "0x209693Bc6afc0C5328bA36FaF03C514EF312287C", outsider},
-		"another token":               {exact, "0x036CbD53842c5426634e7929541eC2318f3dCF7e", outsider},
-		"another deadline":            {exact, `"1740672149"`, `"1740672150"`},
-		"another nonce":               {exact, `"45586`, `"45587`},
-		"validAfter":                  {exact, `"validAfter": "0"`, `"validAfter": "1"`},
-		"somebody else's":             {exact, "0xf39Fd6e51aad88F6F4ce6aB8827279cffFb92266", payee},
-		"another spender":             {exact, ExactProxy, payee},
-		"upto's spender":              {exact, ExactProxy, UptoProxy},
-		"exact's spender":             {upto, UptoProxy, ExactProxy},
-		"another facilitator":         {upto, "0x857b06519E91e3A54538791bDbb0E22373e36b66", payee},
-		"a facilitator in exact":      {exact, `"witness": {`, `"witness": {"facilitator": "` + payee + `", `},
+		"another amount":      {exact, `"10000"`, `"10001"`},
+		"another payee":       {exact, "0x209693Bc6afc0C5328bA36FaF03C514EF312287C", outsider},
+		"another token":       {exact, "0x036CbD53842c5426634e7929541eC2318f3dCF7e", outsider},
+		"another deadline":    {exact, `"1740672149"`, `"1740672150"`},
+		"another nonce":       {exact, `"45586`, `"45587`},
+		"validAfter":          {exact, `"validAfter": "0"`, `"validAfter": "1"`},
+		"somebody else's":     {exact, "0xf39Fd6e51aad88F6F4ce6aB8827279cffFb92266", payee},
+		"another spender":     {exact, ExactProxy, payee},
+		"upto's spender":      {exact, ExactProxy, UptoProxy},
+		"exact's spender":     {upto, UptoProxy, ExactProxy},
+		"another facilitator": {upto, "0x857b06519E91e3A54538791bDbb0E22373e36b66", payee},
+		"a facilitator in exact": {exact, `"witness": {`,
+			`"witness": {"facilitator": "` + payee + `", `},
 		"a number that is no string":  {exact, `"validAfter": "0"`, `"validAfter": 0`},
 		"a number that is not so":     {exact, `"validAfter": "0"`, `"validAfter": "00"`},
 		"an unknown key":              {exact, `"witness":`, `"more": "", "witness":`},
@@ -153,6 +154,27 @@ func TestRecoverPermitRefuses(t *testing.T) {
 	other.Name = "USD Coin"
 	_, err := RecoverPermit(other, []byte(good))
 	require.ErrorIs(t, err, ErrSignature)
+}
+
+// Whatever is read as an approval was signed by its owner, for Permit2.
+func FuzzRecoverPermit(f *testing.F) {
+	read, err := os.ReadFile("testdata/permit2-vectors.json")
+	require.NoError(f, err)
+	var all struct{ Vectors map[string]permit2Vector }
+	require.NoError(f, json.Unmarshal(read, &all))
+	for _, v := range all.Vectors {
+		f.Add([]byte(v.Payload.Extensions[x402.EIP2612Sponsoring]))
+	}
+	f.Fuzz(func(t *testing.T, extension []byte) {
+		p, err := RecoverPermit(usdc, extension)
+		if err != nil {
+			return
+		}
+		again, err := encodePermit(usdc, p, [65]byte{})
+		require.NoError(t, err)
+		_, err = RecoverPermit(usdc, again)
+		require.ErrorIs(t, err, ErrSignature, "all of it but the signature can be written again")
+	})
 }
 
 // Whatever is read as a payment by Permit2 was signed by its payer, and is written as it was read.
