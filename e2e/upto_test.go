@@ -131,6 +131,7 @@ func TestUptoSettledAndTheWalletKilled(t *testing.T) {
 	heir := StartWallet(t, bin, home)
 	rows := history(t, heir)
 	require.Len(t, rows, 1)
-	require.Equal(t, []string{"settled", "chain", "$0.02"}, []string{rows[0].Status, rows[0].Proof, rows[0].Price})
+	require.Equal(t, []string{"settled", "chain", "$0.02"}, []string{rows[0].Status, rows[0].Proof,
+		rows[0].Price})
 	require.Equal(t, uint64(980_000), lab.EVMBalance(home.EVM))
 }

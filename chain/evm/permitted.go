@@ -182,8 +182,9 @@ func (p *Permitted) Authorize(ctx context.Context, o x402.Order) (x402.Authoriza
 		return x402.Authorization{}, err
 	}
 	checked := make(chan error, 1)
-	go func() { checked <- n.checkPermit2(ctx, draft) }()
-	draft.Approval, err = p.approval(ctx, n, o, draft.Authorization)
+	a := draft.Authorization
+	go func() { checked <- n.checkPermit2(ctx, a) }()
+	draft.Approval, err = p.approval(ctx, n, o, a)
 	if no := <-checked; err == nil {
 		err = no
 	}
@@ -195,8 +196,8 @@ func (p *Permitted) Authorize(ctx context.Context, o x402.Order) (x402.Authoriza
 
 // checkPermit2 refuses to sign where there is no Permit2, by which alone the chain could say later what
 // became of the payment, and what has a nonce that was used.
-func (n *node) checkPermit2(ctx context.Context, d PermitDraft) error {
-	payer, err := parseAddress(d.Authorization.From)
+func (n *node) checkPermit2(ctx context.Context, a Permit2Authorization) error {
+	payer, err := parseAddress(a.From)
 	if err != nil {
 		return internal("the payer's own address", err)
 	}
@@ -207,7 +208,7 @@ func (n *node) checkPermit2(ctx context.Context, d PermitDraft) error {
 	if len(code) == 0 {
 		return invalid("there is no Permit2 on %s", x402.Title(n.Network))
 	}
-	isUsed, err := n.nonceBit(ctx, authorization{payer: payer, nonce: d.Authorization.Nonce}, latest)
+	isUsed, err := n.nonceBit(ctx, authorization{payer: payer, nonce: a.Nonce}, latest)
 	if err == nil && isUsed {
 		err = internal("a nonce that was drawn at random is used", nil)
 	}
