@@ -45,6 +45,8 @@ func (a *app) OpenWallet(ctx context.Context, first, last wallet.Passphrase) (*t
 	guard := agent.Guard{Local: local, Remote: remote,
 		Recorder: a.recorder(local, signedUnder(rules, assets))}
 	evmSigner, solanaSigner := agent.Signers(keys, remote)
+	settlers := a.facilitators(rules, nodes)
+	guard.Recorder.Rules.KnowsFacilitator = settlers.HasSigner
 	onEVM := evm.New(evm.Options{
 		Signer: evmSigner, RPC: rules.Nodes(), Vaults: vaults(rules), Allowances: allowances(rules),
 		HTTP: nodes, Rand: rand.Reader, Now: time.Now,
@@ -53,22 +55,25 @@ func (a *app) OpenWallet(ctx context.Context, first, last wallet.Passphrase) (*t
 		Signer: solanaSigner, RPC: rules.Nodes(), TokenAccounts: tokenAccounts(rules), HTTP: nodes,
 		Rand: rand.Reader, Now: time.Now,
 	})
-	settlers := a.facilitators(rules, nodes)
 	sellers := seller.New(seller.Options{
 		Loopback: rules.Policy.Loopback, Servers: a.servers(rules), Version: a.version, Log: a.log,
 	})
 	statuses := onRooch.Statuses()
 	statuses[pay.SchemeKey{Scheme: x402.Allowance, Family: "eip155"}] = onEVM
+	byPermit2 := onEVM.ByPermit2()
 	engine := &pay.Engine{
 		Rules: budgetRules(rules), Policy: policy(rules),
 		Assets: assets,
 		Schemes: map[pay.SchemeKey]pay.Scheme{{Scheme: x402.Exact, Family: "eip155"}: onEVM,
 			{Scheme: x402.Exact, Family: "solana"}: onSolana,
-			{Scheme: x402.MPP, Family: "eip155"}:   onEVM, {Scheme: x402.MPP, Family: "solana"}: onSolana},
-		Vaults:   onEVM.FromVaults(),
-		Floats:   onEVM,
-		SignIns:  agent.SignIns{Keys: keys, Remote: remote},
-		Statuses: statuses, Transport: sellers, Settler: settlers, Store: store, Guard: guard,
+			{Scheme: x402.MPP, Family: "eip155"}:   onEVM, {Scheme: x402.MPP, Family: "solana"}: onSolana,
+			{Scheme: x402.Permit2, Family: "eip155"}: byPermit2,
+			{Scheme: x402.Upto, Family: "eip155"}:    byPermit2},
+		Vaults:           onEVM.FromVaults(),
+		Floats:           onEVM,
+		SignIns:          agent.SignIns{Keys: keys, Remote: remote},
+		KnowsFacilitator: settlers.HasSigner,
+		Statuses:         statuses, Transport: sellers, Settler: settlers, Store: store, Guard: guard,
 		Now: time.Now, Log: a.log,
 	}
 	allKeys := toolKeys{Wallet: keys, remote: remote}
@@ -210,7 +215,8 @@ func (a *app) recorder(guard *seal.Guard, rules agent.Rules) *agent.Recorder {
 // signedUnder is what who signs has to know of the owner's rules.
 func signedUnder(rules *config.Config, assets *x402.Registry) agent.Rules {
 	return agent.Rules{
-		Budget: budgetRules(rules), Assets: assets, MaxTimeout: rules.Policy.MaxTimeout,
+		Budget: budgetRules(rules), Schemes: rules.Policy.Schemes, Assets: assets,
+		MaxTimeout:    rules.Policy.MaxTimeout,
 		TokenAccounts: tokenAccounts(rules), Vaults: vaults(rules), Allowances: allowances(rules),
 	}
 }

@@ -101,6 +101,10 @@ func (a *app) sealedRules(ctx context.Context, store *history.Store, keys *walle
 		return statusReader(evm.New(evm.Options{RPC: rpc, HTTP: nodes, Now: time.Now}),
 			svm.New(svm.Options{RPC: rpc, HTTP: nodes, Now: time.Now}))(ctx, e)
 	}
+	signed.KnowsFacilitator = func(ctx context.Context, network, address string) bool {
+		nodes := seller.NodeClient(rules.Policy.Loopback)
+		return a.facilitators(rules, nodes).HasSigner(ctx, network, address)
+	}
 	signed.Height = func(ctx context.Context, network string) (uint64, error) {
 		return svm.New(svm.Options{RPC: rules.Nodes(), HTTP: seller.NodeClient(rules.Policy.Loopback),
 			Now: time.Now}).Height(ctx, network)

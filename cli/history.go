@@ -328,6 +328,7 @@ func (u *ui) payment(out tools.HistoryOut) {
 		{"status", status(t.Status, t.Proof, t.FalseReceipt)},
 		{"for", t.For()},
 		{"price", fmt.Sprintf("%s (%s atomic units of %s)", t.Price, out.AmountPaid, t.Symbol)},
+		{"up to", out.UpTo},
 		{"network", x402.Title(t.Network)},
 		{"asset", out.Asset}, {"paid to", out.PayTo}, {"transaction", t.TransactionSignature},
 		{"settled by", out.Facilitator}, {"nonce", e.Signed.Nonce}, {"signature", e.Signed.Signature},

@@ -19,7 +19,7 @@ import (
 
 // paid is what the tests read of an x402_pay answer (SPEC §7.1).
 type answer struct {
-	Status, PaymentID, Content, AmountPaid, Price, Asset, Symbol, Network, PayTo, TransactionSignature,
+	Status, PaymentID, Content, AmountPaid, Price, UpTo, Asset, Symbol, Network, PayTo, TransactionSignature,
 	Facilitator, Proof string
 	Next            struct{ Why string }
 	HTTPStatus      int
@@ -125,7 +125,9 @@ func TestPaysFromItsOwnAccounts(t *testing.T) {
 	}
 }
 
-type historyRow struct{ URL, PaymentID, Status, Proof, TransactionSignature, Facilitator string }
+type historyRow struct {
+	URL, PaymentID, Status, Proof, TransactionSignature, Facilitator, Price string
+}
 
 func history(t testing.TB, w *Wallet) []historyRow {
 	t.Helper()

@@ -168,6 +168,24 @@ func (c *Client) Supported(ctx context.Context, network string) ([]Kind, error) 
 	return all, errors.Join(failures...)
 }
 
+// HasSigner reports whether an address is one that a facilitator of the owner's settles from on a network.
+// Who does not answer vouches for nobody.
+func (c *Client) HasSigner(ctx context.Context, network, address string) bool {
+	asked := c.given(network)
+	found := make([]bool, len(asked))
+	var wait sync.WaitGroup
+	for i, f := range asked {
+		wait.Go(func() {
+			_, signers, err := c.supported(ctx, f)
+			found[i] = err == nil && slices.ContainsFunc(signers, func(s string) bool {
+				return strings.EqualFold(s, address)
+			})
+		})
+	}
+	wait.Wait()
+	return slices.Contains(found, true)
+}
+
 // FeePayer names who would pay the fee of an exact payment on a Solana network, and the facilitator
 // that holds its key: the first that is none of avoid, or the first of all.
 func (c *Client) FeePayer(ctx context.Context, network string, version int, avoid []string) (address,

@@ -142,3 +142,22 @@ func TestAnotherFeePayer(t *testing.T) {
 		}
 	})
 }
+
+// An address is the owner's facilitators' if one of those that were given the network says so itself.
+func TestHasSigner(t *testing.T) {
+	const address = "0x857b06519E91e3A54538791bDbb0E22373e36b66"
+	for said, want := range map[string]bool{
+		`200 {"kinds":[],"signers":{"eip155:*":["0x00","` + strings.ToLower(address) + `"]}}`: true,
+		`200 {"kinds":[],"signers":{"eip155:*":["0x00"]}}`:                                    false,
+		`200 {"kinds":[],"signers":["` + address + `"]}`:                                      false,
+		`500 `: false,
+		`hang`: false,
+	} {
+		synctest.Test(t, func(t *testing.T) {
+			w := newWire(map[string]script{"a": {yes}, "b": {yes}})
+			w.supported["a"], w.supported["b"] = said, kinds(2, devnet, "FB")
+			assert.Equal(t, want, open2(w, "a", "b").HasSigner(t.Context(), sepolia, address), said)
+			assert.False(t, open2(w, "b").HasSigner(t.Context(), sepolia, address))
+		})
+	}
+}

@@ -69,8 +69,9 @@ func (t *tx) rebuildSealed(k Keyholder) (*sealed, error) {
 		var p Payment
 		var created int64
 		var limit *money.Dollars
+		var charged string
 		err := row.Scan(&p.ID, &p.State, &p.Session, &created, &p.Method, &p.URL, &p.Host, &p.Network,
-			&p.Asset, &p.PayTo, &p.Price, &p.IdempotencyKey, &limit)
+			&p.Asset, &p.PayTo, &p.Price, &p.IdempotencyKey, &limit, &p.Returned, &charged)
 		if err != nil {
 			return err
 		}
@@ -86,10 +87,14 @@ func (t *tx) rebuildSealed(k Keyholder) (*sealed, error) {
 			entries[string(expiredKey(p.ID))] = []byte{1}
 		} else if s.knows(g.created()) {
 			s.add(g)
+			s.lower(g, p.Returned)
+		}
+		if charged != "" {
+			entries[string(chargedKey(p.ID))] = []byte{1}
 		}
 		return nil
 	}, `SELECT p.id, p.state, p.session, p.created_at, p.method, p.url, p.host, p.network, p.asset, p.pay_to, p.usd,
-			coalesce(a.detail ->> 'key', ''), s.cap
+			coalesce(a.detail ->> 'key', ''), s.cap, p.returned, p.charged
 		FROM payments p LEFT JOIN audit a ON a.payment = p.seq AND a.event = 'signed'
 		LEFT JOIN sessions s ON s.id = p.session WHERE p.unique_key IS NOT NULL ORDER BY a.seq, p.seq`)
 	if err != nil {

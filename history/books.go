@@ -54,13 +54,18 @@ func (r Range) where() (condition string, args []any) {
 
 // selectForBooks is what the books have of a payment. What was signed, and what proves it, is most of a row.
 const selectForBooks = `SELECT seq, id, session, state, proof, created_at, method, url, host, network, asset,
-	symbol, amount, usd, pay_to, transaction_id, facilitator FROM payments`
+	symbol, amount, usd, pay_to, transaction_id, facilitator, charged, returned FROM payments`
 
 func scanForBooks(row scanner) (seq int64, p Payment, err error) {
 	var created int64
+	var charged string
 	err = row.Scan(&seq, &p.ID, &p.Session, &p.State, &p.Proof, &created, &p.Method, &p.URL, &p.Host,
-		&p.Network, &p.Asset, &p.Symbol, &p.Amount, &p.Price, &p.PayTo, &p.Transaction, &p.Facilitator)
+		&p.Network, &p.Asset, &p.Symbol, &p.Amount, &p.Price, &p.PayTo, &p.Transaction, &p.Facilitator,
+		&charged, &p.Returned)
 	p.Created = fromMicros(created)
+	if charged != "" && err == nil {
+		err = p.setCharged(charged)
+	}
 	return seq, p, err
 }
 
@@ -156,7 +161,8 @@ func (t *tx) parts(scope string, since time.Time, most int) (list []NamedSum, er
 		return p, err
 	}, `SELECT key, sum(spent), sum(held) FROM (
 			SELECT key, spent, held FROM totals WHERE scope = ? AND day >= ? UNION ALL
-			SELECT `+scope+`, (state = 'settled') * usd, (state NOT IN ('settled', 'failed')) * usd
+			SELECT `+scope+`, (state = 'settled') * (usd - returned),
+				(state NOT IN ('settled', 'failed')) * (usd - returned)
 				FROM payments WHERE created_at >= ? AND created_at < ?)
 		GROUP BY key HAVING sum(spent + held) > 0 ORDER BY sum(spent + held) DESC, key LIMIT ?`, scope, first,
 		micros(since), micros(midnight), most)

@@ -456,7 +456,8 @@ func TestVerifyOfForgedChanges(t *testing.T) {
 			g.sql(`INSERT INTO payments SELECT 3, 'pay_forged', session, 'reserved', '', created_at, updated_at, fingerprint,
 				NULL, method, url, target, host, network, scheme, dialect, asset, symbol, amount, usd,
 				pay_to, source,
-				record, NULL, '', '', NULL, NULL, '', 0, '', '', 0, prefix_length FROM payments WHERE seq = 1`)
+				record, NULL, '', '', NULL, NULL, '', 0, '', '', 0, prefix_length, '',
+					0 FROM payments WHERE seq = 1`)
 		},
 		"a signature of nobody": func(g *guarded) {
 			p := g.reserve(testHold(5))

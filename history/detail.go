@@ -84,6 +84,8 @@ type step struct {
 	Unique    string
 	Submitted bool
 	Why       string // of a hold that was released
+	Charged   string // what was less than was signed for
+	Returned  int64  // of its price
 	outcomeDetail
 	contentDetail
 }
@@ -127,6 +129,8 @@ func (d *step) text(name string) *string {
 		return &d.Unique
 	case "why":
 		return &d.Why
+	case "charged":
+		return &d.Charged
 	case "proof":
 		return (*string)(&d.Proof)
 	case "transaction":
@@ -167,6 +171,8 @@ func (d *step) whole(name string) *int64 {
 	switch name {
 	case "bytes":
 		return &d.Bytes
+	case "returned":
+		return &d.Returned
 	case "httpStatus":
 		return &d.Status
 	}

@@ -27,6 +27,7 @@ func idempotencyKey(key string) []byte { return memoryKey("idempotency key", key
 func signInKey(host string) []byte { return memoryKey("signed in", host) }
 
 func expiredKey(payment string) []byte { return memoryKey("expired", payment) }
+func chargedKey(payment string) []byte { return memoryKey("charged", payment) }
 
 // remembered is what a signature adds to the memory.
 func remembered(payment string, g signature) []entry {

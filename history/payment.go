@@ -76,9 +76,12 @@ type Payment struct {
 	Dialect x402.Dialect
 	Asset   string // its address as assets are compared by it: on EVM in lower case
 	Symbol  string
-	Amount  money.Amount  // atomic units
+	Amount  money.Amount  // atomic units: what was signed for
 	Price   money.Dollars // the amount's worth when it was held
-	PayTo   string        // as the seller wrote it
+	Charged *money.Amount // what the chain showed to have moved, where that was less; nil: all of it
+	// of its price, what was not charged
+	Returned money.Dollars
+	PayTo    string // as the seller wrote it
 	// whose money: the agent's address (EVM), the token account (Solana), the payer's account (channels)
 	Source      string
 	Requirement json.RawMessage
@@ -103,6 +106,17 @@ func (p Payment) IsPull() bool { return p.Scheme == x402.Allowance }
 // IsSignIn reports whether the row is no payment but a sign-in with the wallet's key: it costs nothing, pays
 // nobody, and is settled without a proof once it was shown to the seller.
 func (p Payment) IsSignIn() bool { return p.Scheme == x402.SignInScheme }
+
+// Paid is what it costs, as far as the chain has shown: what was charged, or else what was signed for.
+func (p Payment) Paid() money.Amount {
+	if p.Charged != nil {
+		return *p.Charged
+	}
+	return p.Amount
+}
+
+// Worth is what it counts as in the budgets: its price, or what was charged.
+func (p Payment) Worth() money.Dollars { return p.Price - p.Returned }
 
 // Resource names what a payment buys, for comparing prices: method, host and path; of an MCP server
 // ("tools/call", which is no HTTP method), also the tool, resource or prompt, which the fragment

@@ -14,7 +14,7 @@ import (
 const paymentColumns = `seq, id, session, state, proof, created_at, updated_at, fingerprint,
 	coalesce(idempotency_key, ''), method, url, target, host, network, scheme, dialect, asset, symbol,
 	amount, usd, pay_to, source, transaction_id, facilitator, note, false_receipt, lease_owner, waiter,
-	delivered`
+	delivered, charged, returned`
 
 const (
 	selectPayment = `SELECT ` + paymentColumns + `, record, receipt, chain_proof FROM payments`
@@ -38,12 +38,17 @@ func scanPayment(row scanner) (Payment, error) {
 func scanPacked(row scanner) (p packedPayment, err error) {
 	var created, updated int64
 	var fingerprint []byte
+	var charged string
 	err = row.Scan(&p.Number, &p.ID, &p.Session, &p.State, &p.Proof, &created, &updated, &fingerprint,
 		&p.IdempotencyKey, &p.Method, &p.URL, &p.Target, &p.Host, &p.Network, &p.Scheme, &p.Dialect, &p.Asset,
 		&p.Symbol, &p.Amount, &p.Price, &p.PayTo, &p.Source, &p.Transaction, &p.Facilitator, &p.Note,
-		&p.FalseReceipt, &p.LeaseOwner, &p.Waiter, &p.Delivered, &p.record, &p.receipt, &p.chainProof)
+		&p.FalseReceipt, &p.LeaseOwner, &p.Waiter, &p.Delivered, &charged, &p.Returned, &p.record, &p.receipt,
+		&p.chainProof)
 	p.Created, p.Updated = fromMicros(created), fromMicros(updated)
 	copy(p.Fingerprint[:], fingerprint)
+	if charged != "" && err == nil {
+		err = p.setCharged(charged)
+	}
 	return p, err
 }
 
@@ -168,7 +173,7 @@ func (s *Store) Events(ctx context.Context, id string) ([]Event, error) {
 			list = append(list, Event{At: fromMicros(at), Event: event, Detail: json.RawMessage(detail)})
 			return nil
 		}, `SELECT at, event, detail FROM audit WHERE payment = coalesce((SELECT seq FROM payments WHERE id = ?1), iif(?1 = '', 0, -1))
-			AND event NOT IN ('expired', 'delivered', 'keyed', 'content') ORDER BY seq`, id)
+			AND event NOT IN ('expired', 'charged', 'delivered', 'keyed', 'content') ORDER BY seq`, id)
 		return list, err
 	})
 }

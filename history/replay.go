@@ -255,6 +255,8 @@ func (r *replay) sealedOtherwise(row auditRow) error {
 		return err
 	case row.event == expiredEvent:
 		return r.expired(row)
+	case row.event == chargedEvent:
+		return r.charged(row)
 	case row.event == voucherEvent && d.Voucher != nil:
 		r.remembered.put(d.Voucher.entry())
 	case row.event == sealedEvent && d.Accepted != nil:
@@ -284,23 +286,45 @@ func (r *replay) signed(row auditRow) error {
 	return nil
 }
 
-func (r *replay) expired(row auditRow) error {
+// signatureBefore is the signature of a payment that a row tells of.
+func (r *replay) signatureBefore(row auditRow) (p *storedPayment, g signature, err error) {
 	var detail string
-	err := r.t.row(`SELECT detail FROM audit WHERE payment = ? AND event = 'signed' AND seq < ? ORDER BY seq DESC
+	err = r.t.row(
+		`SELECT detail FROM audit WHERE payment = ? AND event = 'signed' AND seq < ? ORDER BY seq DESC
 		LIMIT 1`, row.payment, row.seq).
 		Scan(&detail)
 	if err != nil {
-		return err
+		return nil, g, err
 	}
-	g, err := readSignature(detail)
-	if err != nil {
-		return err
+	if g, err = readSignature(detail); err != nil {
+		return nil, g, err
 	}
-	p, err := r.stored(row.payment)
-	if err != nil {
-		return err
+	if p, err = r.stored(row.payment); err != nil {
+		return nil, g, err
 	}
 	g.terms = p.signedTerms()
+	return p, g, nil
+}
+
+func (r *replay) charged(row auditRow) error {
+	p, g, err := r.signatureBefore(row)
+	if err != nil {
+		return err
+	}
+	d, err := readStep(row.detail)
+	if err != nil {
+		return err
+	}
+	r.sums.lower(g, money.Dollars(d.Returned))
+	r.remembered.put(entry{chargedKey(p.id), []byte{1}})
+	return nil
+}
+
+func (r *replay) expired(row auditRow) error {
+	p, g, err := r.signatureBefore(row)
+	if err != nil {
+		return err
+	}
 	r.sums.subtract(g)
 	r.remembered.put(entry{expiredKey(p.id), []byte{1}})
 	if g.Key != "" {

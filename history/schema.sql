@@ -51,7 +51,9 @@ CREATE TABLE payments (
     lease_owner     TEXT NOT NULL DEFAULT '', -- the process that works on it now
     waiter          TEXT NOT NULL DEFAULT '', -- the process whose client waits for the answer
     delivered       INTEGER NOT NULL DEFAULT 0,
-    prefix_length   INTEGER NOT NULL          -- of scheme, host and often the first word of the path: what sums are kept by (search.go)
+    prefix_length   INTEGER NOT NULL,         -- of scheme, host and often the first word of the path: what sums are kept by (search.go)
+    charged         TEXT NOT NULL DEFAULT '', -- what the chain showed to have moved, where that was less than amount; '': all of it
+    returned        INTEGER NOT NULL DEFAULT 0 -- of usd, what was not charged: the sums count the rest
 );
 CREATE INDEX payments_by_time         ON payments (created_at);
 CREATE INDEX payments_by_transaction  ON payments (substr(transaction_id, 1, 20)) WHERE transaction_id <> '';
@@ -69,7 +71,7 @@ CREATE UNIQUE INDEX payments_by_key  ON payments (idempotency_key) WHERE idempot
 CREATE TABLE payment_search (
     seq           INTEGER PRIMARY KEY,
     url           TEXT    NOT NULL,         -- in small letters
-    usd           INTEGER NOT NULL,         -- what it adds to a sum: nothing once it failed
+    usd           INTEGER NOT NULL,         -- what it adds to a sum: payments.usd without returned, nothing once it failed
     state         TEXT    NOT NULL,
     symbol        TEXT    NOT NULL,
     prefix_length INTEGER NOT NULL
@@ -78,11 +80,12 @@ CREATE INDEX payment_search_failed ON payment_search (seq, url) WHERE state = 'f
 CREATE INDEX payment_search_long ON payment_search (seq) WHERE length(url) > 512;
 
 CREATE TRIGGER payment_search_insert AFTER INSERT ON payments BEGIN
-    INSERT INTO payment_search VALUES (NEW.seq, lower(NEW.url), (NEW.state <> 'failed') * NEW.usd, NEW.state, NEW.symbol, NEW.prefix_length);
+    INSERT INTO payment_search VALUES (NEW.seq, lower(NEW.url), (NEW.state <> 'failed') * (NEW.usd - NEW.returned), NEW.state, NEW.symbol, NEW.prefix_length);
 END;
 
-CREATE TRIGGER payment_search_update AFTER UPDATE OF state ON payments WHEN OLD.state <> NEW.state BEGIN
-    UPDATE payment_search SET state = NEW.state, usd = (NEW.state <> 'failed') * NEW.usd WHERE seq = NEW.seq;
+CREATE TRIGGER payment_search_update AFTER UPDATE OF state, returned ON payments
+WHEN OLD.state <> NEW.state OR OLD.returned <> NEW.returned BEGIN
+    UPDATE payment_search SET state = NEW.state, usd = (NEW.state <> 'failed') * (NEW.usd - NEW.returned) WHERE seq = NEW.seq;
 END;
 
 -- Sums per UTC day: of all payments, of a session, of a host, of a network, of an asset's symbol; for x402_history also of a symbol in an
@@ -98,7 +101,7 @@ CREATE TABLE totals (
 
 CREATE TRIGGER totals_insert AFTER INSERT ON payments BEGIN
     INSERT INTO totals (scope, key, day, spent, held)
-    SELECT column1, column2, column3, (NEW.state = 'settled') * NEW.usd, (NEW.state NOT IN ('settled', 'failed')) * NEW.usd FROM (VALUES
+    SELECT column1, column2, column3, (NEW.state = 'settled') * (NEW.usd - NEW.returned), (NEW.state NOT IN ('settled', 'failed')) * (NEW.usd - NEW.returned) FROM (VALUES
         ('all', '', NEW.created_at / 86400000000),
         ('session', NEW.session, NEW.created_at / 86400000000),
         ('host', NEW.host, NEW.created_at / 86400000000),
@@ -111,11 +114,13 @@ CREATE TRIGGER totals_insert AFTER INSERT ON payments BEGIN
     ON CONFLICT (scope, key, day) DO UPDATE SET spent = spent + excluded.spent, held = held + excluded.held;
 END;
 
-CREATE TRIGGER totals_update AFTER UPDATE OF state ON payments
-WHEN OLD.state <> NEW.state AND (OLD.state IN ('settled', 'failed') OR NEW.state IN ('settled', 'failed')) BEGIN
+CREATE TRIGGER totals_update AFTER UPDATE OF state, returned ON payments
+WHEN OLD.returned <> NEW.returned
+    OR OLD.state <> NEW.state AND (OLD.state IN ('settled', 'failed') OR NEW.state IN ('settled', 'failed')) BEGIN
     UPDATE totals SET
-        spent = spent + ((NEW.state = 'settled') - (OLD.state = 'settled')) * NEW.usd,
-        held  = held + ((NEW.state NOT IN ('settled', 'failed')) - (OLD.state NOT IN ('settled', 'failed'))) * NEW.usd
+        spent = spent + (NEW.state = 'settled') * (NEW.usd - NEW.returned) - (OLD.state = 'settled') * (OLD.usd - OLD.returned),
+        held  = held + (NEW.state NOT IN ('settled', 'failed')) * (NEW.usd - NEW.returned)
+            - (OLD.state NOT IN ('settled', 'failed')) * (OLD.usd - OLD.returned)
     WHERE (scope, key, day) IN (VALUES
         ('all', '', NEW.created_at / 86400000000),
         ('session', NEW.session, NEW.created_at / 86400000000),

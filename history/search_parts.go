@@ -112,7 +112,7 @@ func (q *search) eachPart(into *partSums, most int, sources []source) error {
 			into.networks[network] = into.networks[network].Add(sum)
 		}
 		return err
-	}, `SELECT host, network, sum((state <> 'failed') * usd), count(*) FROM payments WHERE seq IN (`+
+	}, `SELECT host, network, sum((state <> 'failed') * (usd - returned)), count(*) FROM payments WHERE seq IN (`+
 		strings.Join(found, ` UNION ALL `)+`) GROUP BY host, network`, args...)
 	return err
 }

@@ -218,6 +218,12 @@ func Expiry(p Payment, status x402.Status) Outcome {
 		Receipt: p.Receipt}
 }
 
+// Settlement is the outcome of a payment of which the chain showed that it settled.
+func Settlement(status x402.Status) Outcome {
+	return Outcome{State: Settled, Proof: Chain, Transaction: status.Transaction, ChainProof: status,
+		Note: status.Note}
+}
+
 // Expire records that what was signed can never settle: → failed, and its money is free again.
 // asked is what the chain was asked by, which has to be what was signed. Errors are Finish's and,
 // for k, Submit's.
@@ -269,12 +275,14 @@ func (p Payment) expiresOnce(m *memory) error {
 	if p.State == Failed { // another process was faster
 		return fmt.Errorf("%w: %s is %s", ErrTransition, p.ID, p.State)
 	}
-	before, err := m.get(expiredKey(p.ID))
-	if err != nil {
-		return err
-	}
-	if before != nil {
-		return corrupt("payment %s expired already, and is %s", p.ID, p.State)
+	for _, key := range [][]byte{expiredKey(p.ID), chargedKey(p.ID)} {
+		before, err := m.get(key)
+		if err != nil {
+			return err
+		}
+		if before != nil {
+			return corrupt("payment %s expired already, or was charged, and is %s", p.ID, p.State)
+		}
 	}
 	return m.put(expiredKey(p.ID), []byte{1})
 }

@@ -20,6 +20,8 @@ type storedPayment struct {
 	payTo, transaction, facilitator, note     string
 	record, unique, receipt, chain            string
 	untrue, delivered, prefixLength           int64
+	charged                                   string
+	returned                                  int64  // of usd
 	prefix                                    string // of the URL: what sums are kept by
 	terms                                     string // Payment.digest of the columns
 	isFound                                   bool   // x402_history finds it by what it is, and adds it up so
@@ -28,7 +30,7 @@ type storedPayment struct {
 
 // The kinds of the tables' columns: see isOfKind.
 const (
-	paymentKinds = "#ttttiibT" + "tttttttttt" + "ittbBttBB" + "tittii"
+	paymentKinds = "#ttttiibT" + "tttttttttt" + "ittbBttBB" + "tittii" + "ti"
 	searchKinds  = "#titti"
 	contentKinds = "#itiibit"
 	bodyKinds    = "#b"
@@ -126,7 +128,7 @@ func storedFrom(v *record) *storedPayment {
 		payTo: v.text(20), record: digestOf([]byte(v.text(22))), unique: encodeDigest([]byte(v.text(23))),
 		transaction: v.text(24), facilitator: v.text(25), receipt: digestOrNone(v.text(26)),
 		chain: digestOrNone(v.text(27)), note: v.text(28), untrue: v.int(29), delivered: v.int(32),
-		prefixLength: v.int(33)}
+		prefixLength: v.int(33), charged: v.text(34), returned: v.int(35)}
 	if p.key == "" && !v.isNull(8) {
 		p.key = "empty" // which it never is
 	}
@@ -146,7 +148,7 @@ func digestOrNone(data string) string {
 
 // isFoundBy compares a payment with its row of payment_search.
 func (p *storedPayment) isFoundBy(v *record) bool {
-	usd := p.usd
+	usd := p.usd - p.returned
 	if State(p.state) == Failed {
 		usd = 0
 	}

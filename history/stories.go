@@ -205,10 +205,10 @@ func (s *stories) add(p *storedPayment) {
 	use := s.sums[key]
 	switch State(p.state) {
 	case Settled:
-		use.Spent += money.Dollars(p.usd)
+		use.Spent += money.Dollars(p.usd - p.returned)
 	case Failed:
 	default:
-		use.Held += money.Dollars(p.usd)
+		use.Held += money.Dollars(p.usd - p.returned)
 	}
 	s.sums[key] = use
 	if len(s.sums) > maxSums {

@@ -23,6 +23,8 @@ type story struct {
 	created, updated                int64
 	signed, sent                    bool // sent: it may have been
 	expired, delivered, untrue      bool
+	charged                         string // "": all
+	returned                        int64
 	bought                          contentDetail // the newest
 }
 
@@ -108,8 +110,10 @@ func (r *replay) tell(s *story, a auditRow) error {
 		impossible = s.state != Submitted || s.sent
 		s.sent, s.stored = true, d.Stored
 	case expiredEvent:
-		impossible = !s.signed || s.expired
+		impossible = !s.signed || s.expired || s.charged != ""
 		s.expired = true
+	case chargedEvent:
+		impossible = !s.charge(d)
 	case string(Settled), string(Unknown), string(Failed):
 		impossible = !slices.Contains(allowed[s.state], State(a.event)) ||
 			(a.event == string(Failed) && s.signed != s.expired)
@@ -126,6 +130,13 @@ func (r *replay) tell(s *story, a auditRow) error {
 		return corrupt("event %d, that payment %s is %s, cannot be", a.seq, s.is.id, a.event)
 	}
 	return nil
+}
+
+// charge takes into account that less was charged than was signed for; false: that cannot be.
+func (s *story) charge(d step) bool {
+	mayBe := s.signed && !s.expired && s.charged == ""
+	s.charged, s.returned = d.Charged, d.Returned
+	return mayBe && d.Charged != "" && d.Returned >= 0 && d.Returned <= s.is.usd
 }
 
 func (s *story) outcome(a auditRow, d step) {
@@ -156,7 +167,7 @@ func (r *replay) compare(s *story) error {
 		{"record", p.record, s.stored},
 		{"unique_key", p.unique, s.unique}, {"transaction_id", p.transaction, s.transaction},
 		{"facilitator", p.facilitator, s.facilitator}, {"receipt", p.receipt, s.receipt},
-		{"chain_proof", p.chain, s.chain}, {"note", p.note, s.note},
+		{"chain_proof", p.chain, s.chain}, {"note", p.note, s.note}, {"charged", p.charged, s.charged},
 	} {
 		if c.is != c.said {
 			return corrupt("the %s of payment %s is not what the audit chain says", c.column, p.id)
@@ -169,6 +180,7 @@ func (r *replay) compare(s *story) error {
 		{"created_at", p.created, r.wasRedated(s.last, math.MaxInt64, s.created)},
 		{"updated_at", p.updated, r.wasRedated(s.last, math.MaxInt64, s.updated)},
 		{"false_receipt", p.untrue, number[s.untrue]}, {"delivered", p.delivered, number[s.delivered]},
+		{"returned", p.returned, s.returned},
 	} {
 		if c.is != c.said {
 			return corrupt("the %s of payment %s is not what the audit chain says", c.column, p.id)

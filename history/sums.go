@@ -176,16 +176,19 @@ func (w *windowSum) add(host string, price money.Dollars) {
 }
 
 // subtract takes a signature back that expired.
-func (s *sums) subtract(g signature) {
+func (s *sums) subtract(g signature) { s.lower(g, g.Price) }
+
+// lower takes back a part of what was signed for, which was not charged.
+func (s *sums) lower(g signature, by money.Dollars) {
 	if d := at(s.Days, dayNumber(g.created())); d != nil {
-		d.Sum -= g.Price
-		d.add(g.Host, -g.Price)
+		d.Sum -= by
+		d.add(g.Host, -by)
 	}
 	if m := at(s.Months, dayNumber(budget.MonthOf(g.created()))); m != nil {
-		m.Sum -= g.Price
+		m.Sum -= by
 	}
 	if s.Session.ID == g.Session {
-		s.Session.Sum -= g.Price
+		s.Session.Sum -= by
 	}
 }
 

@@ -31,7 +31,7 @@ type paidIn struct {
 func (m *paidIn) note(host string, o option) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	m.newest = option{Requirement: x402.Requirement{Scheme: o.Scheme, Network: o.Network}, asset: o.asset}
+	m.newest = option{Requirement: x402.Requirement{Scheme: o.Way(), Network: o.Network}, asset: o.asset}
 	m.set(host, m.newest)
 }
 
@@ -161,7 +161,7 @@ func (all readings) stop() {
 // is refused by it: the chain is read again then.
 func (all readings) take(ctx context.Context, o option, now time.Time) (funds x402.Funds, ok bool) {
 	i := slices.IndexFunc(all, func(r *reading) bool {
-		return !r.taken && r.of.Scheme == o.Scheme && r.of.Network == o.Network && r.of.asset == o.asset &&
+		return !r.taken && r.of.Way() == o.Way() && r.of.Network == o.Network && r.of.asset == o.asset &&
 			r.of.fromVault == o.fromVault
 	})
 	if i < 0 {
@@ -174,6 +174,7 @@ func (all readings) take(ctx context.Context, o option, now time.Time) (funds x4
 	case <-ctx.Done():
 		return funds, false
 	}
-	ok = r.err == nil && now.Sub(r.funds.ReadAt).Abs() <= aheadLife && o.Amount.Cmp(r.funds.Free) <= 0
+	ok = r.err == nil && now.Sub(r.funds.ReadAt).Abs() <= aheadLife &&
+		o.Amount.Cmp(o.within(r.funds).Free) <= 0
 	return r.funds, ok
 }

@@ -27,6 +27,9 @@ func terms(p history.Payment, o option) [sha256.Size]byte {
 		p.Price.String(), p.PayTo} {
 		part(s)
 	}
+	if o.Way() == x402.Upto {
+		part(o.ExtraString("facilitatorAddress"))
+	}
 	return [sha256.Size]byte(h.Sum(nil))
 }
 

@@ -106,6 +106,8 @@ type Guard interface {
 		o history.Outcome, here bool) (history.Payment, error)
 	// Expire records that a signed payment can never settle: its money is free again.
 	Expire(ctx context.Context, p history.Payment, status x402.Status) (history.Payment, error)
+	// Charge records that a payment settled for less than was signed for: the rest is free again.
+	Charge(ctx context.Context, p history.Payment, status x402.Status) (history.Payment, error)
 	// LocalApprovals reports whether approvals that are given at this process's client count.
 	LocalApprovals(ctx context.Context) bool
 	Checkpoint(ctx context.Context) error // before signed bytes leave once more
@@ -128,6 +130,9 @@ type Engine struct {
 	Transport Transport
 	Settler   Settler
 	Deferred  Deferred // nil: there are none
+	// KnowsFacilitator reports whether an address is one that the owner's facilitators settle from; nil: none
+	// is. Whom it does not know a person is asked about, where the seller names who settles (upto).
+	KnowsFacilitator func(ctx context.Context, network, address string) bool
 	// UnlockAhead begins to unlock the keys for a payment that is likely, while the chain is read. It asks
 	// nobody for the passphrase, and returns at once; nil: a payment unlocks them.
 	UnlockAhead func()
@@ -142,7 +147,8 @@ type Engine struct {
 	localExpiries localExpiries // until when what they signed may be valid
 	paidIn        paidIn        // what sellers were paid in, to be read while they are asked
 	vaultRefusals vaultRefusals // who takes no payment out of a vault
-	pulls         pulls         // of floats out of owners' accounts
+	pulls         turns         // of floats out of owners' accounts
+	approvals     turns         // that payments bring with them
 	signInsInVain signInsInVain // who asked for payment all the same
 	// approvals that a person at this process's client gave, by id
 	localApprovals sync.Map

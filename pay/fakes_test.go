@@ -111,8 +111,9 @@ type scriptedSeller struct {
 	price                 string
 	payee, network, asset string // "": testPayee, testNetwork, testUSDC
 	flow                  string
-	header                string // of the challenge
-	seed                  bool   // it is the seed's own form
+	header                string            // of the challenge
+	seed                  bool              // it is the seed's own form
+	rewrite               *strings.Replacer // of the challenge; nil: none
 	script                func(s *scriptedSeller, nonce string, amount uint64) (*seller.Answer, error)
 
 	mu       sync.Mutex
@@ -130,6 +131,9 @@ func (s *scriptedSeller) challenge() http.Header {
 		cmp.Or(s.payee, testPayee), s.flow)
 	if s.seed {
 		text = seedForm(text)
+	}
+	if s.rewrite != nil {
+		text = s.rewrite.Replace(text)
 	}
 	return http.Header{http.CanonicalHeaderKey(s.header): {base64.StdEncoding.EncodeToString([]byte(text))}}
 }

@@ -5,7 +5,6 @@ import (
 	"crypto/sha256"
 	"encoding/json"
 	"errors"
-	"sync"
 	"time"
 
 	"x402-wallet/history"
@@ -37,33 +36,6 @@ const (
 	// dialectPull is what it says where a payment's says how its seller asked.
 	dialectPull x402.Dialect = "allowance"
 )
-
-// pulls lets this process make one pull at a time on a network: each transaction of an account comes after
-// the one before it. Of several processes the ledger takes one signature for a nonce.
-type pulls struct {
-	mu   sync.Mutex
-	busy map[string]chan struct{}
-}
-
-// begin waits for its turn; the returned function ends it.
-func (p *pulls) begin(ctx context.Context, network string) (end func(), err error) {
-	p.mu.Lock()
-	if p.busy == nil {
-		p.busy = map[string]chan struct{}{}
-	}
-	turn, known := p.busy[network]
-	if !known {
-		turn = make(chan struct{}, 1)
-		p.busy[network] = turn
-	}
-	p.mu.Unlock()
-	select {
-	case turn <- struct{}{}:
-		return func() { <-turn }, nil
-	case <-ctx.Done():
-		return nil, ctx.Err()
-	}
-}
 
 // fund sees to it that what a held payment takes is at the agent's own account before it is signed for, by a
 // pull out of the owner's. A payment waits for what it takes itself and for what was held before it, and for

@@ -117,12 +117,15 @@ func (e *Engine) reserveFrom(ctx, caller context.Context, q intent, o option, ah
 		if err != nil {
 			return nil, toDelegate(err, o)
 		}
+		funds = o.within(funds)
+		o.needsTurn = o.isSponsored && funds.Permitted != nil && funds.Permitted.Cmp(o.Amount) < 0
 		if tooMuchAtOnce(o, funds) {
 			return nil, insufficient(o, funds, &history.ShortOfFunds{Free: funds.Free, Wanted: o.Amount})
 		}
 		o.maxValidity = funds.MaxValidity
 		w := e.propose(payment(q, o, funds), o, funds)
 		w.hold.Resume, w.sessionCap = q.IdempotencyKey == "", sessionCap
+		w.ask.Always = e.whyAlwaysAsked(ctx, o)
 		p, err := e.holdFor(ctx, caller, w)
 		var lack *history.ShortOfFunds
 		if x402.HasCode(err, x402.ApprovalRequired) && o.Amount.Cmp(funds.Free) > 0 {
@@ -350,7 +353,7 @@ func payment(q intent, o option, funds x402.Funds) history.Payment {
 	return history.Payment{
 		Fingerprint: q.fingerprint, IdempotencyKey: q.IdempotencyKey,
 		Method: q.Method, URL: q.shownURL, Target: o.target, Host: q.host,
-		Network: o.Network, Scheme: o.Scheme, Dialect: o.Dialect,
+		Network: o.Network, Scheme: o.Way(), Dialect: o.Dialect,
 		Asset: o.AssetKey().Address, Symbol: o.asset.Symbol, Amount: o.Amount, Price: o.price,
 		PayTo: o.PayTo, Source: funds.Source, Requirement: o.Raw,
 	}

@@ -67,6 +67,9 @@ func insufficient(o option, funds x402.Funds, lack *history.ShortOfFunds) error 
 	if o.fromVault {
 		return vaultRefuses(o, funds, lack)
 	}
+	if o.isShortOfAllowance(funds) {
+		return notApproved(o, funds)
+	}
 	if funds.Allowance != nil {
 		return allowanceRefuses(o, funds, lack)
 	}

@@ -75,7 +75,7 @@ func (p *Estimator) chain(ctx context.Context) reader {
 }
 
 func (p *Estimator) funds(ctx context.Context, o option) (x402.Funds, error) {
-	key := fundsKey{scheme: o.Scheme, asset: o.asset.Key(), fromVault: o.fromVault}
+	key := fundsKey{scheme: o.Way(), asset: o.asset.Key(), fromVault: o.fromVault}
 	p.mu.Lock()
 	read := p.read[key]
 	if read == nil {

@@ -32,8 +32,11 @@ type option struct {
 	// whose money pays: the owner's vault's, or else the agent's own or what is delegated to it
 	fromVault   bool
 	maxValidity time.Duration // of what is signed (x402.Funds); 0: no such limit
-	stage       stage         // how far it came
-	why         *x402.Error   // nil: payable
+	// by Permit2: the seller brings a signed approval to the chain with the payment
+	isSponsored bool
+	needsTurn   bool        // it needs that approval, of which the token takes one after the other
+	stage       stage       // how far it came
+	why         *x402.Error // nil: payable
 }
 
 // stage orders the reasons: of several refused options, the one that came farthest tells the caller most.
@@ -108,6 +111,7 @@ func (e *Engine) judge(found *quote, q intent) []option {
 		o := option{Requirement: r, target: target}
 		o.asset, _ = e.Assets.Asset(r.Network, r.Asset)
 		o.price = o.asset.Dollars(r.Amount)
+		_, o.isSponsored = found.challenge.Extensions[x402.EIP2612Sponsoring]
 		err := e.whyNot(&o, q)
 		if err == nil && o.Charge != nil {
 			err = whyNotCharge(o.Charge, q, hostOf(found.answer.FinalURL), e.Now())
@@ -126,14 +130,13 @@ func (e *Engine) whyNot(o *option, q intent) error {
 	if words := o.Foreign(); words != "" {
 		return x402.NotSpoken(words)
 	}
-	if !slices.Contains(e.Policy.Schemes, o.Scheme) {
-		return x402.Errorf(x402.InvalidRequirement, "the scheme %s is not one this wallet pays by",
-			x402.Quote(o.Scheme))
+	if err := e.checkWay(o.Way()); err != nil {
+		return err
 	}
 	if flow := o.ExtraString("paymentFlow"); !slices.Contains(flows, flow) {
 		return x402.Errorf(x402.InvalidRequirement, "the payment flow %s is not known", x402.Quote(flow))
 	}
-	scheme, ok := e.scheme(o.Scheme, o.Network)
+	scheme, ok := e.scheme(o.Way(), o.Network)
 	if !ok {
 		return x402.NotSpoken(x402.OtherNetwork(x402.Quote(o.Network)))
 	}
@@ -183,7 +186,7 @@ func unknownAsset(o *option, scheme Scheme) error {
 }
 
 // candidates are the options without a reason against them, best first: preferred network, then
-// cheapest, then the better flow, then the seller's order.
+// cheapest, then the better flow, then the simpler way, then the seller's order.
 func (e *Engine) candidates(options []option) []int {
 	var list []int
 	for i, o := range options {
@@ -205,8 +208,11 @@ func (e *Engine) candidates(options []option) []int {
 		if x.price != y.price {
 			return x.price < y.price
 		}
-		return slices.Index(flows, x.ExtraString("paymentFlow")) < slices.Index(flows,
-			y.ExtraString("paymentFlow"))
+		if fx, fy := slices.Index(flows, x.ExtraString("paymentFlow")),
+			slices.Index(flows, y.ExtraString("paymentFlow")); fx != fy {
+			return fx < fy
+		}
+		return slices.Index(ways, x.Way()) < slices.Index(ways, y.Way())
 	})
 	return list
 }
@@ -378,7 +384,7 @@ func (e *Engine) weigh(ctx context.Context, q intent, found *quote, chain reader
 
 func (o option) shown() Option {
 	shown := Option{
-		Scheme: x402.Brief(o.Scheme), Network: o.Network, Amount: o.Amount, Asset: x402.Brief(o.Asset),
+		Scheme: x402.Brief(o.Way()), Network: o.Network, Amount: o.Amount, Asset: x402.Brief(o.Asset),
 		Symbol: o.asset.Symbol, PayTo: x402.Brief(o.PayTo),
 		MaxTimeoutSeconds: int64(o.MaxTimeout / time.Second), Version: o.Version, Payable: o.why == nil,
 	}
@@ -413,6 +419,7 @@ func (e *Engine) wouldPassFrom(ctx context.Context, q intent, o option, chain re
 	if err != nil {
 		return toDelegate(err, o)
 	}
+	funds = o.within(funds)
 	if o.Amount.Cmp(funds.Free) > 0 || tooMuchAtOnce(o, funds) {
 		return insufficient(o, funds, &history.ShortOfFunds{Free: funds.Free, Wanted: o.Amount})
 	}
@@ -420,5 +427,6 @@ func (e *Engine) wouldPassFrom(ctx context.Context, q intent, o option, chain re
 	p.IdempotencyKey = "" // whose it is makes no difference to what it costs
 	w := e.propose(p, o, funds)
 	w.sessionCap = chain.newCap
+	w.ask.Always = e.whyAlwaysAsked(ctx, o)
 	return e.decide(ctx, w)
 }

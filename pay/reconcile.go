@@ -159,6 +159,9 @@ func (e *Engine) releaseAbandoned(ctx context.Context, p history.Payment) (histo
 //	expired          settled (claimed)      failed, falseReceipt: released once, the seller flagged
 //	open, or error   anything               what it was
 //
+// What settled for less than was signed for (upto) frees the rest with that, and is open until it may: as
+// long as it could settle otherwise, all of it counts.
+//
 // "Expired" needs our own clocks too (isOver): a node that lies about the time releases nothing
 // that is alive.
 //
@@ -190,6 +193,10 @@ func (e *Engine) learn(ctx context.Context, p history.Payment, status x402.Statu
 			"payment", p.ID, "expiresAt", p.Evidence.ExpiresAt)
 		status.State = x402.Open
 	}
+	isLess := status.State == x402.Settled && status.Amount != nil && status.Amount.Cmp(p.Amount) < 0
+	if isLess && !e.isOver(p) {
+		status.State = x402.Open
+	}
 	if status.State == x402.Open {
 		if now, err := e.Store.Payment(ctx, p.ID); err == nil {
 			// somebody else may have had an answer meanwhile
@@ -199,11 +206,13 @@ func (e *Engine) learn(ctx context.Context, p history.Payment, status x402.Statu
 	}
 	var saved history.Payment
 	var err error
-	if status.State == x402.Expired {
+	switch {
+	case status.State == x402.Expired:
 		saved, err = e.Guard.Expire(ctx, p, status)
-	} else {
-		saved, err = e.Store.Finish(ctx, p.ID, history.Outcome{State: history.Settled, Proof: history.Chain,
-			Transaction: status.Transaction, ChainProof: status, Note: status.Note})
+	case isLess:
+		saved, err = e.Guard.Charge(ctx, p, status)
+	default:
+		saved, err = e.Store.Finish(ctx, p.ID, history.Settlement(status))
 	}
 	if err == nil {
 		return saved

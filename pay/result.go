@@ -47,6 +47,7 @@ type Result struct {
 	ContentURI           string        `json:"contentUri,omitempty"`
 	AmountPaid           *money.Amount `json:"amountPaid,omitempty"`
 	Price                string        `json:"price,omitempty"`
+	UpTo                 string        `json:"upTo,omitempty"`  // what was signed for, where less was charged
 	Asset                string        `json:"asset,omitempty"` // where it is not the network's default one
 	Symbol               string        `json:"symbol,omitempty"`
 	Network              string        `json:"network,omitempty"`
@@ -136,6 +137,12 @@ func (e *Engine) Terms(ctx context.Context, p history.Payment) Result {
 		Asset: e.spelled(p), Symbol: p.Symbol,
 		Network: p.Network, PayTo: p.PayTo, TransactionSignature: p.Transaction, Facilitator: p.Facilitator,
 		Proof: &proof,
+	}
+	if came := charged(p); came != nil && came.Cmp(p.Amount) < 0 {
+		r.AmountPaid, r.UpTo = came, p.Price.Price()
+		if asset, ok := e.Assets.Asset(p.Network, p.Asset); ok {
+			r.Price = min(asset.Dollars(*came), p.Price).Price()
+		}
 	}
 	approval, err := e.Store.ApprovedBy(ctx, p)
 	if err != nil {

@@ -24,12 +24,27 @@ func (e *Engine) send(ctx context.Context, q intent, p history.Payment, again bo
 		return e.settleAndShow(ctx, q, p, again)
 	}
 	f := e.show(ctx, q, p, again, x402.Attach(p.Dialect, p.Payload))
+	f = e.lookAgain(ctx, f)
 	if !e.wasIgnored(ctx, q, f) {
 		return e.finish(ctx, p, judge(f), f.answer)
 	}
 	f.answer.Release()
 	reached(ctx, stageIgnored, p)
 	return e.settleAndShow(ctx, q, p, true)
+}
+
+// lookAgain asks the chain about a payment that was shown again and refused: a seller that has settled it
+// already may say so by asking once more, and in words that are no proof of anything (Permit2: 412
+// permit2_allowance_required).
+func (e *Engine) lookAgain(ctx context.Context, f facts) facts {
+	isRefused := f.answer != nil && f.answer.Status >= 400 && f.answer.Status < 500 &&
+		f.answer.Settlement == nil
+	if !f.again || f.settled || !isRefused || !byPermit2(f.paid) {
+		return f
+	}
+	f.paid = e.askChain(ctx, f.paid)
+	f.settled = f.paid.State == history.Settled
+	return f
 }
 
 // settleAndShow has a facilitator settle, unless that is done, and shows the seller the proof.

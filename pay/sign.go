@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
+	"maps"
 	"slices"
 	"time"
 
@@ -27,6 +28,7 @@ type Purchase struct {
 	option   option
 	funds    x402.Funds        // as they were read when it was held
 	approval *history.Approval // a person's, that it used up; nil: none was needed
+	endTurn  func()            // of what the token takes one after the other; nil: nothing of that kind
 }
 
 // MaySign is asked before anything is signed: the owner's rules are sealed, and the ledger was
@@ -47,13 +49,16 @@ func (p *Purchase) sign(ctx context.Context, c *x402.Challenge) error {
 	e, r := p.engine, p.option.Requirement
 	scheme, _ := e.payer(p.option)
 	order := x402.Order{Payment: p.Payment.ID, Requirement: r, Asset: p.option.asset,
-		Source: p.Payment.Source, Validity: e.validity(p.option), Now: e.Now()}
+		Extensions: c.Extensions, Source: p.Payment.Source, Validity: e.validity(p.option), Now: e.Now()}
 	if e.walletSettles(p.Payment) {
 		var err error
 		if r, err = e.completed(ctx, r, p.option.asset); err != nil {
 			return err
 		}
 		order.Requirement, order.FeePayer = r, r.ExtraString("feePayer")
+	}
+	if err := p.awaitTurn(ctx); err != nil {
+		return err
 	}
 	const signAgain = 3 // Solana without a memo: two payments may by chance be the same transaction
 	for range signAgain {
@@ -64,7 +69,7 @@ func (p *Purchase) sign(ctx context.Context, c *x402.Challenge) error {
 			return err
 		}
 		e.localExpiries.note(p.Payment.ID, a.Evidence.ExpiresAt.Sub(order.Now)+maxSkew)
-		payload, err := x402.EncodePayload(c, r, a.Payload, identifier(c, p.Payment))
+		payload, err := x402.EncodePayload(c, r, a.Payload, extended(identifier(c, p.Payment), a.Extensions))
 		if err != nil {
 			return err
 		}
@@ -109,7 +114,12 @@ func (p *Purchase) NotSent(ctx context.Context, cause error) error {
 }
 
 // End says that the call is done with its purchase; answered, that the client is being sent what it bought.
-func (p *Purchase) End(answered bool) { p.engine.inflight.end(p.Payment.ID, answered) }
+func (p *Purchase) End(answered bool) {
+	if p.endTurn != nil {
+		p.endTurn()
+	}
+	p.engine.inflight.end(p.Payment.ID, answered)
+}
 
 // release ends the hold of a payment of which nothing left the process. If even that cannot be
 // written the hold stays, and whoever looks at it next ends it.
@@ -174,13 +184,21 @@ func identifier(c *x402.Challenge, p history.Payment) map[string]json.RawMessage
 	return map[string]json.RawMessage{extension: json.RawMessage(`{"info":{"id":"` + p.ID + `"}}`)}
 }
 
+// extended are our extensions with those of the scheme.
+func extended(ours, schemes map[string]json.RawMessage) map[string]json.RawMessage {
+	all := map[string]json.RawMessage{}
+	maps.Copy(all, ours)
+	maps.Copy(all, schemes)
+	return all
+}
+
 // walletSettles reports whether the wallet brings the payment to a facilitator (SPEC §7.2). Over
 // MCP there is no way to show proof.
 func (e *Engine) walletSettles(p history.Payment) bool {
 	if p.Dialect.WalletSettles() {
 		return true
 	}
-	if p.Scheme == x402.MPP {
+	if p.Scheme == x402.MPP || p.Scheme == x402.Upto { // what upto comes to only the seller knows
 		return false
 	}
 	return !p.Dialect.MCP() && e.Policy.WalletSettles != nil && e.Policy.WalletSettles(p.Host)

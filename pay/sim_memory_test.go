@@ -81,6 +81,7 @@ type ledger interface {
 	Store
 	Submit(ctx context.Context, p history.Payment, signed history.Signed) error
 	Expire(ctx context.Context, p history.Payment, status x402.Status) (history.Payment, error)
+	Charge(ctx context.Context, p history.Payment, status x402.Status) (history.Payment, error)
 	Close() error
 }
 
@@ -94,6 +95,11 @@ func (l sqlLedger) Submit(ctx context.Context, p history.Payment, signed history
 func (l sqlLedger) Expire(ctx context.Context, p history.Payment, status x402.Status) (
 	history.Payment, error) {
 	return historytest.Guard{Store: l.Store}.Expire(ctx, p, status)
+}
+
+func (l sqlLedger) Charge(ctx context.Context, p history.Payment, status x402.Status) (
+	history.Payment, error) {
+	return historytest.Guard{Store: l.Store}.Charge(ctx, p, status)
 }
 
 func newMemLedger(now func() time.Time) *memLedger {
@@ -152,7 +158,7 @@ func (l *memLedger) used(w budget.Window) (u budget.Use) {
 		}
 		switch p.State {
 		case history.Settled:
-			u.Spent += p.Price
+			u.Spent += p.Worth()
 		case history.Failed:
 		default:
 			u.Held += p.Price
@@ -478,6 +484,20 @@ func kept(list []time.Time, at time.Time) ([]time.Time, bool) {
 func (s *memStore) Expire(ctx context.Context, p history.Payment, status x402.Status) (
 	history.Payment, error) {
 	return s.finish(ctx, p.ID, history.Expiry(p, status))
+}
+
+func (s *memStore) Charge(ctx context.Context, p history.Payment, status x402.Status) (
+	saved history.Payment, err error) {
+	saved, err = s.finish(ctx, p.ID, history.Settlement(status))
+	if err != nil {
+		return saved, err
+	}
+	err = s.change(ctx, p.ID, func(p *history.Payment) {
+		units, _ := status.Amount.Uint64()
+		p.Charged, p.Returned = status.Amount, p.Price-money.Dollars(units)
+		saved = *p
+	})
+	return saved, err
 }
 
 func (s *memStore) Release(ctx context.Context, id, why string) error {

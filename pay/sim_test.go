@@ -405,11 +405,14 @@ func (s *sim) start() {
 	}
 	store := &simStore{Store: p.raw, s: s, p: p}
 	p.engine = &Engine{
-		Rules: s.rules, Policy: Policy{Schemes: []string{x402.Exact, x402.MPP}, MaxTimeout: 300 * time.Second,
-			Deadline: 30 * time.Second},
+		Rules: s.rules, Policy: Policy{Schemes: []string{x402.Exact, x402.MPP, x402.Upto},
+			MaxTimeout: 300 * time.Second,
+			Deadline:   30 * time.Second},
 		Assets: simAssets, Schemes: map[SchemeKey]Scheme{exactEVM: &simScheme{s, p},
-			{Scheme: x402.MPP, Family: "eip155"}: &simScheme{s, p}},
-		Floats: &simFloats{s, p}, Statuses: map[SchemeKey]StatusReader{
+			{Scheme: x402.MPP, Family: "eip155"}:  &simScheme{s, p},
+			{Scheme: x402.Upto, Family: "eip155"}: &simScheme{s, p}},
+		KnowsFacilitator: func(context.Context, string, string) bool { return true },
+		Floats:           &simFloats{s, p}, Statuses: map[SchemeKey]StatusReader{
 			{Scheme: x402.Allowance, Family: "eip155"}: &simFloats{s, p}},
 		Transport: &simSeller{s, p}, Settler: &simSettler{s, p},
 		Store: store, Guard: simGuard{store}, Now: s.wallet,

@@ -143,7 +143,7 @@ func (s *sim) checkCaps() {
 		var sum uint64
 		for _, g := range s.sigs {
 			if r := s.rows[g.row]; r != nil && s.live(g) && in(r) {
-				sum += g.amount
+				sum += g.worth()
 			}
 		}
 		if sum > uint64(limit) {
@@ -174,7 +174,7 @@ func (s *sim) checkPurchases() {
 	alive := map[string]int{}
 	for _, g := range s.sigs {
 		if s.live(g) {
-			all += g.amount
+			all += g.worth()
 			alive[g.url]++
 			if g.key != "" {
 				alive[g.key]++
@@ -306,7 +306,7 @@ func (s *sim) compare() {
 		if s.rows[g.row] == nil {
 			s.fail("I4: %s is settled and in no row", g.tx())
 		}
-		spent += g.amount
+		spent += g.worth()
 	}
 	if s.initial-s.balance != spent {
 		s.fail("the umpire cannot add")
@@ -334,7 +334,7 @@ func (s *sim) compareWindows() {
 		for _, g := range s.sigs {
 			if r := s.rows[g.row]; g.settled && r != nil && !r.created.Before(w.since) &&
 				strings.Contains(r.url, w.host) {
-				want[w] += money.Dollars(g.amount)
+				want[w] += money.Dollars(g.worth())
 			}
 		}
 	}

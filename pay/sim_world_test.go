@@ -124,7 +124,15 @@ func newSim(g *ground, seed uint64, onDisk bool) *sim {
 		s.charges[n] = !s.seeds[n] && !s.standard[n] && s.chance(25)
 		s.deaf[n] = s.standard[n] && s.chance(50)
 	}
+	s.drawMeters(urls)
 	return s
+}
+
+// drawMeters draws which of the sellers take up to what they ask.
+func (s *sim) drawMeters(urls int) {
+	for n := range urls {
+		s.meters[n] = !s.seeds[n] && !s.standard[n] && !s.charges[n] && s.chance(30)
+	}
 }
 
 // host is a seller's name in this seed.
@@ -147,6 +155,7 @@ type world struct {
 	standard [3]bool // sellers that use its header, and ask as those do that settle themselves
 	deaf     [3]bool // those of them that look for proof alone
 	charges  [3]bool // sellers that ask in MPP, with a new challenge each time
+	meters   [3]bool // sellers that take up to what they ask
 	asked    int
 	asks     map[string]*seller.Answer
 	sigs     []*signature // all that were ever made
@@ -157,6 +166,8 @@ type world struct {
 type signature struct {
 	nonce, row  string
 	amount      uint64
+	isUpto      bool
+	moved       uint64 // once it is settled; of upto as much as its amount at most
 	url, key    string
 	validBefore time.Time
 	seen        bool // by anybody but the wallet
@@ -184,14 +195,26 @@ func (s *sim) take(g *signature, who string) bool {
 	if g.settled || !s.now().Before(g.validBefore) || s.balance < g.amount || (s.floats && s.own < g.amount) {
 		return false
 	}
-	if s.floats {
-		s.own -= g.amount
+	g.moved = g.amount
+	if g.isUpto {
+		g.moved = 1 + s.rng.Uint64N(g.amount)
 	}
-	g.settled, g.settledAt, s.balance = true, s.now(), s.balance-g.amount
+	if s.floats {
+		s.own -= g.moved
+	}
+	g.settled, g.settledAt, s.balance = true, s.now(), s.balance-g.moved
 	s.moved++
 	s.mark()
 	s.say("      %s settles %s", who, g.tx())
 	return true
+}
+
+// worth is what has moved by it, or still may.
+func (g *signature) worth() uint64 {
+	if g.settled {
+		return g.moved
+	}
+	return g.amount
 }
 
 // takeable is what somebody could settle behind everybody's back.
@@ -238,7 +261,7 @@ func (c *simScheme) Funds(ctx context.Context, _ string, _ x402.AssetInfo) (x402
 	free, view := s.initial, s.now().Add(-s.node.lag)
 	for _, g := range s.sigs {
 		if g.settled && !g.settledAt.After(view) {
-			free -= g.amount
+			free -= g.moved
 		}
 	}
 	return x402.Funds{Source: s.host(9), Balance: money.NewAmount(free), Free: money.NewAmount(free),
@@ -260,6 +283,7 @@ func (c *simScheme) Authorize(ctx context.Context, o x402.Order) (x402.Authoriza
 		}
 	}
 	fmt.Sscan(o.Requirement.Amount.String(), &g.amount)
+	g.isUpto = o.Requirement.Way() == x402.Upto
 	s.sigs = append(s.sigs, g)
 	s.say("      signed %s: %d until %s", g.tx(), g.amount, g.validBefore.Format("15:04:05"))
 	return x402.Authorization{
@@ -281,7 +305,12 @@ func (c *simScheme) Status(ctx context.Context, e x402.Evidence) (x402.Status, e
 	g, view := s.signature(e.Nonce), s.now().Add(-s.node.lag)
 	switch {
 	case g.settled && !g.settledAt.After(view):
-		return x402.Status{State: x402.Settled, Transaction: g.tx()}, nil
+		status := x402.Status{State: x402.Settled, Transaction: g.tx()}
+		if g.isUpto {
+			moved := money.NewAmount(g.moved)
+			status.Amount = &moved
+		}
+		return status, nil
 	case !view.Before(g.validBefore):
 		return x402.Status{State: x402.Expired}, nil
 	}
@@ -324,9 +353,13 @@ func (s *sim) asking(url string, price uint64) *seller.Answer {
 		if n := urlNumber(url); s.seeds[n] || s.standard[n] {
 			header = "X-Payment-Required"
 		}
+		scheme := x402.Exact
+		if s.meters[urlNumber(url)] {
+			scheme = x402.Upto
+		}
 		text := fmt.Sprintf(
-			`{"x402Version":2,"resource":{"url":%q},"accepts":[{"scheme":"exact","network":%q,"amount":"%d","asset":%q,"payTo":%q,"maxTimeoutSeconds":60,"extra":{"name":"USDC","version":"2"}}]}`,
-			url, testNetwork, price, testUSDC, testPayee)
+			`{"x402Version":2,"resource":{"url":%q},"accepts":[{"scheme":%q,"network":%q,"amount":"%d","asset":%q,"payTo":%q,"maxTimeoutSeconds":60,"extra":{"name":"USDC","version":"2"}}]}`,
+			url, scheme, testNetwork, price, testUSDC, testPayee)
 		if s.seeds[urlNumber(url)] {
 			text = seedForm(text)
 		}
@@ -632,6 +665,15 @@ func (g simGuard) Expire(ctx context.Context, p history.Payment, status x402.Sta
 		if err == nil && saved.State == history.Failed {
 			g.s.released(p.ID, "the chain proved it dead")
 		}
+		return err
+	})
+	return saved, err
+}
+
+func (g simGuard) Charge(ctx context.Context, p history.Payment, status x402.Status) (
+	saved history.Payment, err error) {
+	err = g.change(ctx, "Charge", func() error {
+		saved, err = g.p.raw.Charge(ctx, p, status)
 		return err
 	})
 	return saved, err

@@ -64,7 +64,7 @@ func (v *vaultRefusals) needsLedger(network string) bool {
 func (e *Engine) sources(ctx context.Context, host string, o option) []option {
 	own := o
 	own.fromVault = false
-	if e.Vaults == nil || o.Scheme != x402.Exact || o.Charge != nil || e.Vaults.VaultOn(o.Network) == "" {
+	if e.Vaults == nil || o.Way() != x402.Exact || o.Charge != nil || e.Vaults.VaultOn(o.Network) == "" {
 		return []option{own}
 	}
 	vault := o
@@ -108,7 +108,7 @@ func (e *Engine) payer(o option) (Scheme, bool) {
 	if o.fromVault {
 		return e.Vaults, e.Vaults != nil
 	}
-	return e.scheme(o.Scheme, o.Network)
+	return e.scheme(o.Way(), o.Network)
 }
 
 // aboutSource reports whether a refusal is about the account that was to pay, so that another one may do.

@@ -63,6 +63,10 @@ type verdict struct {
 //	14  an MCP tool that failed, no receipt: honest servers
 //	    do not settle then, others could                      unknown    TOOL_EXECUTION_FAILED  –
 //
+// An upto payment whose receipt says that nothing was charged, without a transaction, is not settled: it may
+// be charged until it expires. One that says that more was charged than was signed for says what cannot be,
+// and counts as none (8).
+//
 // Where the payment was known to be settled before (the wallet settled, or the chain said so), it stays
 // settled, and the answer only decides whether it was served: 2xx is, everything else is paid_not_served.
 func judge(f facts) verdict {
@@ -82,6 +86,9 @@ func judge(f facts) verdict {
 		return unknown(x402.OutcomeUnknown, "the connection ended without an answer")
 	}
 	if r := f.answer.Settlement; r != nil {
+		if f.paid.Scheme == x402.Upto && r.Success {
+			return judgeUpto(*r, f)
+		}
 		return judgeReceipt(*r, f.served())
 	}
 	return judgeStatus(f)
@@ -149,7 +156,8 @@ func asksTheSame(c x402.Challenge, p history.Payment) bool {
 // to be known before anything is done about it is in Engine.wasIgnored.
 func (f facts) isUnheard() bool {
 	a := f.answer
-	mayWantProof := f.paid.Dialect.MayWantProof() && x402.Namespace(f.paid.Network) == "eip155"
+	mayWantProof := f.paid.Dialect.MayWantProof() && x402.Namespace(f.paid.Network) == "eip155" &&
+		f.paid.Scheme != x402.Upto // settled by us it would cost all that was allowed
 	if !mayWantProof || a == nil || f.cut {
 		return false
 	}

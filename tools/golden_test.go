@@ -101,7 +101,7 @@ func TestToolsAsSpecified(t *testing.T) {
 					"symbol", "network", "payTo", "transactionSignature", "facilitator", "proof",
 					"budget", "repeat", "next"},
 			},
-			beyond: map[string][]string{"": {"contentBegin", "contentEnd", "approvedAt"}}},
+			beyond: map[string][]string{"": {"contentBegin", "contentEnd", "approvedAt", "upTo"}}},
 		{name: "x402_list_tools", arguments: []string{"server"}, readOnly: true, open: true,
 			answers: map[string][]string{"": {"next", "server", "tools"}, "tools": {"name", "description",
 				"inputSchema", "price"}}},
@@ -140,6 +140,7 @@ func TestToolsAsSpecified(t *testing.T) {
 			},
 			beyond: map[string][]string{
 				"": {"contentBegin", "contentEnd", "contentOffset", "nextOffset", "found", "approvedAt",
+					"upTo",
 					"approvedBy"},
 			}},
 		{name: "x402_discover_services", arguments: []string{"query", "url", "network", "maxPrice", "limit"},

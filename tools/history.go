@@ -49,6 +49,7 @@ type HistoryOut struct {
 	Count        int            `json:"count"`
 	Transactions []historyRow   `json:"transactions"`
 	AmountPaid   *money.Amount  `json:"amountPaid,omitempty"`
+	UpTo         string         `json:"upTo,omitempty"` // what was signed for, where less was charged
 	Asset        string         `json:"asset,omitempty"`
 	PayTo        string         `json:"payTo,omitempty"`
 	Facilitator  string         `json:"facilitator,omitempty"`
@@ -211,7 +212,7 @@ func historyFailed(err error) error {
 func (w *Wallet) row(p history.Payment) historyRow {
 	row := historyRow{
 		PaymentID: p.ID, Timestamp: stamp(p.Created), Status: string(p.State), Proof: string(p.Proof),
-		URL: p.URL, Method: p.Method, Price: p.Price.Price(), Symbol: p.Symbol, Network: p.Network,
+		URL: p.URL, Method: p.Method, Price: p.Worth().Price(), Symbol: p.Symbol, Network: p.Network,
 		TransactionSignature: p.Transaction, FalseReceipt: p.FalseReceipt,
 		SignIn: p.IsSignIn(),
 	}

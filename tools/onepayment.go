@@ -84,10 +84,12 @@ func (w *Wallet) onePayment(ctx context.Context, in HistoryIn) (HistoryOut, erro
 	}
 	terms := w.Engine.Terms(ctx, p)
 	out := HistoryOut{Count: 1, Transactions: []historyRow{w.row(p)}, Totals: map[string]any{},
-		AmountPaid: terms.AmountPaid, Asset: terms.Asset, PayTo: terms.PayTo, Facilitator: terms.Facilitator,
-		ApprovedAt: terms.ApprovedAt, ApprovedBy: terms.ApprovedBy, Next: following{Step: afterwards(p)}}
+		AmountPaid: terms.AmountPaid, UpTo: terms.UpTo, Asset: terms.Asset, PayTo: terms.PayTo,
+		Facilitator: terms.Facilitator,
+		ApprovedAt:  terms.ApprovedAt, ApprovedBy: terms.ApprovedBy, Next: following{Step: afterwards(p)}}
+	out.Transactions[0].Price = terms.Price
 	if p.State != history.Failed && !p.IsSignIn() {
-		out.Totals[p.Symbol] = p.Price.String()
+		out.Totals[p.Symbol] = p.Worth().String()
 	}
 	content, err := w.Store.Content(ctx, p.ID)
 	removed := ""

@@ -30,9 +30,8 @@ func NotSpoken(words string) *Error {
 // foreignSchemes are schemes that other wallets pay by, by name; of those that end in a colon all that
 // begin so.
 var foreignSchemes = map[string]string{
-	"upto": "upto: the seller takes up to the amount after it has served, by Permit2; this wallet pays " +
-		"exact amounts",
-	"permit2":  "permit2: the seller is paid by a Permit2 signature, which this wallet does not make",
+	"permit2": "permit2: x402 calls this the scheme exact with extra.assetTransferMethod permit2, and this " +
+		"wallet pays that",
 	"deferred": "deferred: the seller adds calls up and bills an account that the buyer has there",
 	"batch-settlement": "batch-settlement: the seller is paid out of a channel with a deposit, which this " +
 		"wallet does not open",
@@ -46,7 +45,6 @@ var foreignSchemes = map[string]string{
 
 // foreignMethods are other ways of paying under the scheme "exact" (extra.assetTransferMethod).
 var foreignMethods = map[string]string{
-	"permit2": foreignSchemes["permit2"],
 	"erc7710": foreignSchemes["erc7710"],
 }
 
@@ -71,10 +69,26 @@ func (r Requirement) Foreign() string {
 			return words
 		}
 	}
+	if words := r.foreignPermit2(); words != "" {
+		return words
+	}
 	if words := foreignMethods[r.ExtraString("assetTransferMethod")]; words != "" {
 		return words
 	}
 	return foreignNetwork(r.NetworkName)
+}
+
+// foreignPermit2 says what is asked for by Permit2 where there is none.
+func (r Requirement) foreignPermit2() string {
+	way, isEVM := r.Way(), Namespace(r.Network) == "eip155"
+	switch {
+	case way == Upto && IsSolana(r.Network):
+		return "upto on Solana: the seller is paid out of a channel with a deposit, which this wallet does " +
+			"not open"
+	case (way == Permit2 || way == Upto) && isEVM && r.Version == 1:
+		return way + ": in version 1 of x402 there is no payment by Permit2"
+	}
+	return ""
 }
 
 func foreignNetwork(name string) string {

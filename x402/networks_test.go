@@ -206,7 +206,9 @@ func TestForeign(t *testing.T) {
 	for words, r := range map[string]Requirement{
 		"Circle Gateway": {Scheme: Exact, NetworkName: "base",
 			Extra: map[string]json.RawMessage{"name": json.RawMessage(`" gatewaywalletBATCHED"`)}},
-		"Nevermined": {Scheme: "nvm:card-delegation", NetworkName: "stripe"}, "upto": {Scheme: "upto"},
+		"Nevermined":     {Scheme: "nvm:card-delegation", NetworkName: "stripe"},
+		"upto on Solana": {Scheme: "upto", Network: solanaMainnet}, "version 1": {Scheme: "upto", Version: 1,
+			Network: "eip155:8453"},
 		"deferred": {Scheme: "deferred", NetworkName: "cloudflare:402"},
 		"ERC-7710": {Scheme: Exact,
 			Extra: map[string]json.RawMessage{"assetTransferMethod": json.RawMessage(`"erc7710"`)}},

@@ -159,7 +159,7 @@ type echo int
 
 const (
 	echoAll   echo = iota
-	echoInfo       // info alone, without schema
+	echoInfo       // info alone, without schema; but of what pays for an approval
 	echoOurs       // only the extensions that we add to
 	echoOffer      // those, and the seller's signed offer for the option that is paid: it is evidence
 )
@@ -187,12 +187,13 @@ func extensions(declared, ours map[string]json.RawMessage, how echo) json.RawMes
 			continue
 		}
 		var extension object
-		unchanged := how == echoAll && !adds
+		isWhole := how == echoAll || (adds && isSponsoring(key))
+		unchanged := isWhole && !adds
 		if unchanged || json.Unmarshal(theirs, &extension) != nil {
 			echoed[key] = theirs
 			continue
 		}
-		if how != echoAll {
+		if !isWhole {
 			extension = object{"info": extension["info"]}
 		}
 		extension = mergeExtension(extension, add)
@@ -210,6 +211,10 @@ func extensions(declared, ours map[string]json.RawMessage, how echo) json.RawMes
 	}
 	return sorted(echoed).object()
 }
+
+// isSponsoring reports whether an extension of ours has to carry all that the seller declared of it: the
+// reference server 2.27 compares that (extension_echo_mismatch).
+func isSponsoring(key string) bool { return key == EIP2612Sponsoring || key == ERC20Sponsoring }
 
 // mergeExtension adds our members to an extension of the seller's, and our members of info to its
 // info. Theirs win.

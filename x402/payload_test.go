@@ -166,4 +166,15 @@ func TestExtensionsAreEchoedWhileTheyFit(t *testing.T) {
 	require.Equal(t, `{"x":{"info":{"a":1}}}`, encode(`{"x":{"info":{"a":1}}}`,
 		map[string]json.RawMessage{"x": json.RawMessage(`{"info":null}`)}))
 	require.Empty(t, encode(`null`, nil))
+
+	// what pays for an approval is compared whole, whatever has to be left out
+	approval := map[string]json.RawMessage{EIP2612Sponsoring: json.RawMessage(`{"info":{"nonce":"3"}}`)}
+	for _, other := range []string{`{"info":1,"schema":` + long + `}`, `{"info":` + long + `}`} {
+		require.Contains(t, encode(
+			`{"eip2612GasSponsoring":{"info":{"version":"1"},"schema":{"x":1}},"a":`+other+`}`,
+			approval), `"eip2612GasSponsoring":{"info":{"nonce":"3","version":"1"},"schema":{"x":1}}`)
+	}
+	require.NotContains(t,
+		encode(`{"eip2612GasSponsoring":{"info":{"version":"1"},"schema":{"x":1}},"a":{"info":`+long+
+			`}}`, nil), "eip2612GasSponsoring", "what is not made use of may be left out")
 }

@@ -25,6 +25,8 @@ type Funds struct {
 	// EVM: what of Free is not at the agent's own address yet, of which Balance tells, but the agent may move
 	// there (Pull); nil: nothing of the kind
 	Allowance *OwnerAllowance
+	// Permit2 on EVM: what of the payer's it may move; nil: it is not needed
+	Permitted *money.Amount
 
 	MaxPayment  *money.Amount // what one payment may be, whatever is free; nil: no such limit
 	MaxValidity time.Duration // how long what is signed may be good for; 0: no such limit
@@ -37,6 +39,8 @@ type Order struct {
 	Requirement Requirement
 	Asset       AssetInfo
 	Source      string // Funds.Source
+	// what the challenge says beside its options: by some of that the seller offers to pay for an approval
+	Extensions map[string]json.RawMessage
 	// Solana: who pays the fee where the challenge does not say (seed dialects, from /supported)
 	FeePayer string
 	Validity time.Duration // how long the signature may live: the seller's wish, capped by the owner
@@ -47,6 +51,8 @@ type Order struct {
 type Authorization struct {
 	Payload  json.RawMessage // the scheme's `payload` object
 	Evidence Evidence
+	// what belongs to it among the payload's extensions, by their keys: {"info":{…}}; nil: nothing
+	Extensions map[string]json.RawMessage
 }
 
 // Evidence is what is needed to ask the chain, at any later time, what became of a payment. It is
@@ -99,6 +105,11 @@ func (e Evidence) Unique() string {
 	return e.Network + " " + e.Signature
 }
 
+// StrangeFacilitator is why a person is asked about an upto payment whose facilitator is none of the owner's.
+func StrangeFacilitator(address string) string {
+	return "up to that may be taken by " + Brief(address) + ", which is none of your facilitators"
+}
+
 // StatusState is what the chain knows of a payment.
 type StatusState string
 
@@ -118,6 +129,8 @@ type Status struct {
 	Block       uint64      `json:"block,omitempty"`       // EVM block or Solana slot the answer rests on
 	At          time.Time   `json:"at,omitzero"`           // that block's own time, where known
 	Note        string      `json:"note,omitempty"`        // in words, for the evidence
+	// settled, of a payment that allowed more: what moved; nil: all of it, or not known
+	Amount *money.Amount `json:"amount,omitempty"`
 	// open: the chain showed, when it was asked, that it has not happened; false where that was not seen
 	Unused bool `json:"-"`
 }

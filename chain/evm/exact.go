@@ -1,15 +1,17 @@
-// Package evm pays with scheme "exact" on EVM chains: it signs EIP-3009 transfer authorizations,
-// reads what the chain lets the agent spend, and later asks the chain what became of a payment.
+// Package evm pays on EVM chains: it signs EIP-3009 transfer authorizations, and where a token knows none
+// of those, or the price is known only afterwards, permits of Permit2; it reads what the chain lets the
+// agent spend, and later asks the chain what became of a payment.
 //
-// What must stay true: one type of message is ever signed for a payment, and its digest is computed from the
-// very JSON that is sent, after that JSON was read back and found to be the order. The EIP-712 domain comes
-// from the registry and the network's CAIP-2 id, never from a seller. A payment is called expired only
-// because of a finalized block.
+// What must stay true: no other types of messages are ever signed for a payment, and the digest is computed
+// from the very JSON that is sent, after that JSON was read back and found to be the order. The EIP-712
+// domain comes from the registry and the network's CAIP-2 id, never from a seller. A payment is called
+// expired only because of a finalized block.
 //
 // The files: exact.go (whether it can be paid, funds), authorize.go (sign), eip3009.go (the message, and
 // its JSON), vault.go (paying out of the owner's contract), allowance.go and pull.go (taking a float from the
 // owner's account), owner.go (what owners sign), transaction.go, status.go (what became of it), node.go (the
-// owner's node, and its logs).
+// owner's node, and its logs). By Permit2: permitted.go (whether, funds, sign), permit2.go and permit.go (the
+// messages), permitstatus.go (what became of it).
 package evm
 
 import (
@@ -41,9 +43,12 @@ type Signer interface {
 	Address() string // EIP-55
 	// SignTransfer answers r ‖ s ‖ v with v 27 or 28.
 	SignTransfer(ctx context.Context, t Transfer) ([65]byte, error)
+	// SignPermit2 answers the like of a permit of Permit2, and of the approval that goes with it if d has
+	// one.
+	SignPermit2(ctx context.Context, d PermitDraft) (permit, approval [65]byte, err error)
 }
 
-// Transfer is the one kind of message that is signed. It carries what a signer needs to judge it by itself.
+// Transfer is what is signed of EIP-3009. It carries what a signer needs to judge it by itself.
 type Transfer struct {
 	Payment       string            // its id in the ledger
 	Asset         x402.AssetInfo    // the EIP-712 domain, from the registry
@@ -190,7 +195,7 @@ func payableAsset(r x402.Requirement, asset x402.AssetInfo) error {
 			WithDetail("asset", x402.Brief(r.Asset))
 	}
 	if asset.Permit2Only {
-		return invalid("the asset has no EIP-3009, and Permit2 is not signed")
+		return invalid("the asset has no EIP-3009, and the seller does not ask for Permit2")
 	}
 	if _, err := domainSeparator(asset); err != nil {
 		e := invalid("the registry's entry of the asset is not usable: %v", err)

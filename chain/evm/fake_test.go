@@ -1,6 +1,7 @@
 package evm
 
 import (
+	"bytes"
 	"context"
 	"crypto/ecdsa"
 	"encoding/hex"
@@ -113,6 +114,11 @@ type fakeNode struct {
 	date                              string // Date header; "" sends none
 	head, final, born, period, pruned uint64 // block n has time born + n·period
 	balance                           money.Amount
+	allowance                         money.Amount // of Permit2
+	noPermits                         bool         // the token has no EIP-2612
+	noPermit2                         bool
+	permitUsed                        bool   // the payment's own nonce
+	permitNonce                       byte   // its next
 	vault                             []byte // what state() answers at the address vault; nil: no contract
 	count                             uint64 // of the agent's own transactions, at the finalized block
 	usedAt                            uint64 // the nonce is used from this block on; 0: never
@@ -190,6 +196,11 @@ func (f *fakeNode) answer(method string, params []json.RawMessage) (any, string)
 			return nil, ""
 		}
 		return map[string]any{"number": hexutil.Uint64(n), "timestamp": hexutil.Uint64(f.time(n))}, ""
+	case "eth_getCode":
+		if f.noPermit2 || string(params[0]) != `"`+Permit2Address+`"` {
+			return "0x", ""
+		}
+		return "0x6001", ""
 	case "eth_call":
 		return f.ethCall(params)
 	case "eth_getLogs":
@@ -238,6 +249,9 @@ func (f *fakeNode) ethCall(params []json.RawMessage) (any, string) {
 		}
 		return hexutil.Bytes(f.vault), ""
 	}
+	if message.To == common.HexToAddress(Permit2Address) {
+		return f.permit2Call(message.Data), ""
+	}
 	if message.To != common.HexToAddress(usdc.Address) {
 		return "0x", "" // no code there
 	}
@@ -252,8 +266,24 @@ func (f *fakeNode) ethCall(params []json.RawMessage) (any, string) {
 			word[31] = 1
 		}
 		return hexutil.Bytes(word), ""
+	case strings.HasPrefix(message.Data.String(), "0xdd62ed3e") && len(message.Data) == 68:
+		word := f.allowance.Bytes32()
+		return hexutil.Bytes(word[:]), ""
+	case strings.HasPrefix(message.Data.String(), "0x7ecebe00") && len(message.Data) == 36 && !f.noPermits:
+		return hexutil.Bytes(append(make([]byte, 31), f.permitNonce)), ""
 	}
 	return nil, "execution reverted"
+}
+
+// permit2Call answers nonceBitmap(address,uint256).
+func (f *fakeNode) permit2Call(data hexutil.Bytes) hexutil.Bytes {
+	if !strings.HasPrefix(data.String(), "0x4fe02b44") || len(data) != 68 {
+		f.t.Errorf("Permit2 was asked %s", data)
+	}
+	if f.permitUsed {
+		return bytes.Repeat([]byte{0xff}, 32)
+	}
+	return make([]byte, 32)
 }
 
 func (f *fakeNode) getLogs(raw json.RawMessage) (any, string) {
@@ -327,3 +357,15 @@ func order(version int) x402.Order {
 }
 
 func hexOf(b []byte) string { return "0x" + hex.EncodeToString(b) }
+func (s *keySigner) SignPermit2(ctx context.Context, d PermitDraft) (permit, approval [65]byte, err error) {
+	permit, err = s.SignTransfer(ctx, Transfer{Digest: d.Digest})
+	if err != nil || d.Approval == nil {
+		return permit, approval, err
+	}
+	digest, err := PermitDigest(d.Asset, *d.Approval)
+	if err != nil {
+		return permit, approval, err
+	}
+	approval, err = s.SignTransfer(ctx, Transfer{Digest: digest})
+	return permit, approval, err
+}

@@ -30,8 +30,8 @@ const (
 	tokenPermissions  = "TokenPermissions(address token,uint256 amount)"
 	exactWitness      = "Witness(address to,uint256 validAfter)"
 	uptoWitness       = "Witness(address to,address facilitator,uint256 validAfter)"
-	witnessTransfer   = "PermitWitnessTransferFrom(TokenPermissions permitted,address spender,uint256 nonce," +
-		"uint256 deadline,Witness witness)"
+	witnessTransfer   = "PermitWitnessTransferFrom(TokenPermissions permitted,address spender," +
+		"uint256 nonce,uint256 deadline,Witness witness)"
 )
 
 // Permit2Authorization is what is signed for a payment by Permit2. With the exact proxy as spender it is a
@@ -51,7 +51,8 @@ type Permit2Authorization struct {
 func (a Permit2Authorization) IsUpto() bool { return sameAddress(a.Spender, UptoProxy) }
 
 // Permit2Digest is what is signed for a on a network: keccak256(0x1901 ‖ domainSeparator ‖ hashStruct)
-// (EIP-712). A spender that is neither of the proxies, or a facilitator where there must be none, is an error.
+// (EIP-712). A spender that is neither of the proxies, or a facilitator where there must be none, is an
+// error.
 func Permit2Digest(network string, a Permit2Authorization) (digest [32]byte, err error) {
 	chain, err := chainID(network)
 	if err != nil {
@@ -205,10 +206,11 @@ func (r *addressReader) seconds(name, text string) int64 {
 	return seconds
 }
 
-// RecoverPermit2 reads a payload of Permit2 strictly, as Recover does one of EIP-3009: both keys and no other,
-// the signature made by permit2Authorization.from for that network. A well formed payload that somebody
-// else signed is an ErrSignature. It asks no chain: allowance, balance, nonce, times, payee, amount, token and
-// facilitator are the caller's to compare. Signatures of contracts (ERC-1271) are not read: they need a node.
+// RecoverPermit2 reads a payload of Permit2 strictly, as Recover does one of EIP-3009: both keys and no
+// other, the signature made by permit2Authorization.from for that network. A well formed payload that
+// somebody else signed is an ErrSignature. It asks no chain: allowance, balance, nonce, times, payee,
+// amount, token and facilitator are the caller's to compare. Signatures of contracts (ERC-1271) are not
+// read: they need a node.
 func RecoverPermit2(network string, payload []byte) (from string, a Permit2Authorization, err error) {
 	if len(payload) > maxPayload {
 		return "", a, fmt.Errorf("%w: longer than %d bytes", errPayload, maxPayload)

@@ -56,6 +56,8 @@ type authorization struct {
 // authorization could only be used again or expire, and the budget has counted it.
 //
 // Every error is RPC_ERROR or CHECK_FAILED (INTERNAL for evidence that cannot be read) and comes with Open.
+//
+// What was paid by Permit2 is looked for otherwise: permitstatus.go.
 func (e *Exact) Status(ctx context.Context, evidence x402.Evidence) (x402.Status, error) {
 	if evidence.IsPull() {
 		return e.pullStatus(ctx, evidence)
@@ -100,7 +102,7 @@ func (e *Exact) status(ctx context.Context, a authorization) (x402.Status, error
 			Message: "the payment's network has no node in config.toml", Hint: x402.AsError(err).Hint,
 			Err: err}
 	}
-	used, err := n.authorizationState(ctx, a, latest)
+	used, err := n.isUsed(ctx, a, latest)
 	if err != nil {
 		return x402.Status{}, err
 	}
@@ -110,6 +112,14 @@ func (e *Exact) status(ctx context.Context, a authorization) (x402.Status, error
 	return n.statusOfUnused(ctx, a)
 }
 
+// isUsed asks whether the nonce was used, or can be used no more, at a block.
+func (n *node) isUsed(ctx context.Context, a authorization, tag string) (bool, error) {
+	if a.evidence.Way != "" {
+		return n.nonceBit(ctx, a, tag)
+	}
+	return n.authorizationState(ctx, a, tag)
+}
+
 // readEvidence parses what was stored before the payment was sent.
 func readEvidence(evidence x402.Evidence) (a authorization, err error) {
 	var errs [4]error
@@ -117,7 +127,8 @@ func readEvidence(evidence x402.Evidence) (a authorization, err error) {
 	a.payer, errs[1] = parseAddress(evidence.Payer)
 	a.payee, errs[2] = parseAddress(evidence.PayTo)
 	errs[3] = fixedHex(a.nonce[:], evidence.Nonce)
-	if err := errors.Join(errs[:]...); err != nil || evidence.ValidBefore <= 0 {
+	isKnown := evidence.Way == "" || evidence.Way == x402.Permit2 || evidence.Way == x402.Upto
+	if err := errors.Join(errs[:]...); err != nil || evidence.ValidBefore <= 0 || !isKnown {
 		return a, internal("the payment's stored evidence cannot be read", err)
 	}
 	a.validBefore = uint64(evidence.ValidBefore)
@@ -142,8 +153,8 @@ func (n *node) authorizationState(ctx context.Context, a authorization, tag stri
 
 // statusOfUnused decides between Expired and Open. Expired needs a finalized block later than
 // validBefore, and not later than the latest one, in which the nonce is unused: the token refuses
-// the authorization in any block after it (EIP-3009: block.timestamp < validBefore), and block
-// times never go back.
+// the authorization in any block after it (EIP-3009: block.timestamp < validBefore; Permit2: not after the
+// deadline), and block times never go back.
 func (n *node) statusOfUnused(ctx context.Context, a authorization) (x402.Status, error) {
 	final, err := n.block(ctx, finalized)
 	if err != nil {
@@ -164,7 +175,7 @@ func (n *node) statusOfUnused(ctx context.Context, a authorization) (x402.Status
 		return x402.Status{}, n.Failed("eth_getBlockByNumber",
 			errors.New("its finalized block is later than its latest one"))
 	}
-	used, err := n.authorizationState(ctx, a, final.Number.String())
+	used, err := n.isUsed(ctx, a, final.Number.String())
 	if err != nil {
 		return x402.Status{}, err
 	}
@@ -182,6 +193,9 @@ func (n *node) statusOfUsed(ctx context.Context, a authorization) (x402.Status, 
 	tip, err := n.block(ctx, latest)
 	if err != nil {
 		return x402.Status{}, err
+	}
+	if a.evidence.Way != "" {
+		return n.statusOfUsedPermit(ctx, a, tip)
 	}
 	logs, err := n.findLogs(ctx, a, tip)
 	if err != nil {

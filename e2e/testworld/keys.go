@@ -33,6 +33,19 @@ func (k evmKey) SignTransfer(_ context.Context, t evm.Transfer) (signature [65]b
 	return signature, err
 }
 
+func (k evmKey) SignPermit2(ctx context.Context, d evm.PermitDraft) (permit, approval [65]byte, err error) {
+	permit, err = k.SignTransfer(ctx, evm.Transfer{Digest: d.Digest})
+	if err != nil || d.Approval == nil {
+		return permit, approval, err
+	}
+	digest, err := evm.PermitDigest(d.Asset, *d.Approval)
+	if err != nil {
+		return permit, approval, err
+	}
+	approval, err = k.SignTransfer(ctx, evm.Transfer{Digest: digest})
+	return permit, approval, err
+}
+
 // NewSolanaKey makes a random key that signs transactions as a wallet does, without asking anybody.
 func NewSolanaKey(t testing.TB) svm.Signer {
 	t.Helper()

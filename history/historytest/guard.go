@@ -8,6 +8,7 @@ import (
 	"x402-wallet/budget"
 	"x402-wallet/history"
 	"x402-wallet/x402"
+	"x402-wallet/x402/money"
 )
 
 // Keyholder seals with a key that everybody knows, and lets everything pass.
@@ -62,6 +63,13 @@ func (g Guard) Submit(ctx context.Context, p history.Payment, signed history.Sig
 func (g Guard) RecordVoucher(ctx context.Context, p history.Payment, signed history.Signed,
 	c history.Channel, o history.Outcome, _ bool) (history.Payment, error) {
 	return g.Store.RecordVoucher(ctx, p, signed, c, o, Keyholder())
+}
+
+// Charge implements pay.Guard, for assets of which a unit is worth a millionth of a dollar.
+func (g Guard) Charge(ctx context.Context, p history.Payment, status x402.Status) (history.Payment, error) {
+	units, _ := status.Amount.Uint64()
+	c := history.Charge{Amount: *status.Amount, Worth: min(money.Dollars(units), p.Price)}
+	return g.Store.Charge(ctx, p.ID, p.Evidence, c, history.Settlement(status), Keyholder())
 }
 
 // Expire implements pay.Guard.

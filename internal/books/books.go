@@ -117,7 +117,7 @@ func (r entry) sure() bool { return r.Status == string(history.Settled) || r.Sta
 func entryOf(p history.Payment, project string, assets *x402.Registry) entry {
 	r := entry{Time: p.Created, ID: p.ID, Status: string(p.State), Proof: string(p.Proof),
 		Method: p.Method, URL: p.URL, Host: p.Host, Tool: "x402_pay", Project: project, Session: p.Session,
-		Network: p.Network, Asset: p.Asset, Symbol: p.Symbol, Amount: p.Amount, Dollars: p.Price,
+		Network: p.Network, Asset: p.Asset, Symbol: p.Symbol, Amount: p.Paid(), Dollars: p.Worth(),
 		PayTo: p.PayTo, Transaction: p.Transaction, Facilitator: p.Facilitator}
 	if p.IsSignIn() {
 		r.Tool = x402.SignInScheme
@@ -129,7 +129,7 @@ func entryOf(p history.Payment, project string, assets *x402.Registry) entry {
 		}
 	}
 	if asset, ok := assets.Asset(p.Network, p.Asset); ok {
-		r.Asset, r.Units = asset.Address, p.Amount.Units(asset.Decimals)
+		r.Asset, r.Units = asset.Address, p.Paid().Units(asset.Decimals)
 	}
 	if p.IsPull() {
 		r.Tool, r.isTransfer = "", true

@@ -99,7 +99,7 @@ func (c *checker) policy(written *file) policy {
 		Prefer:       []string{solanaMainnet, base},
 		// a file that names its networks means those, unless it says otherwise
 		PublicNodes: len(written.Networks) == 0,
-		Schemes:     []string{x402.Exact, x402.MPP},
+		Schemes:     slices.Clone(schemes),
 	}
 	if f.PublicNodes != nil {
 		p.PublicNodes = *f.PublicNodes
@@ -118,13 +118,16 @@ func (c *checker) policy(written *file) policy {
 	if f.Schemes != nil {
 		p.Schemes = *f.Schemes
 		for _, scheme := range p.Schemes {
-			c.oneOf("policy.schemes", &scheme, x402.Exact, x402.MPP)
+			c.oneOf("policy.schemes", &scheme, schemes...)
 		}
 		c.refuse(len(p.Schemes) == 0, "policy.schemes",
 			`is empty, so nothing could be paid; it must hold "exact"`)
 	}
 	return p
 }
+
+// schemes are the ways of paying that the wallet has, and those that it uses where the owner names none.
+var schemes = []string{x402.Exact, x402.Permit2, x402.Upto, x402.MPP}
 
 // channelNetworks are Rooch's, on which the Nuwa payment channels live (SPEC §9).
 var channelNetworks = []string{"rooch:main", "rooch:test", "rooch:dev", "rooch:local"}

@@ -61,7 +61,7 @@ func TestDefaults(t *testing.T) {
 		Loopback:   []string{},
 		MaxTimeout: 300 * time.Second, Deadline: 90 * time.Second, ContentQuota: 1 << 30,
 		Prefer:  []string{solanaMainnet, base},
-		Schemes: []string{"exact", "mpp"}, PublicNodes: true,
+		Schemes: []string{"exact", "permit2", "upto", "mpp"}, PublicNodes: true,
 	}, c.Policy)
 	assert.Equal(t, keystore{Idle: 15 * time.Minute}, c.Keystore)
 	assert.Empty(t, c.Networks)
@@ -284,7 +284,7 @@ func TestFaults(t *testing.T) {
 		{"[policy]\nloopback = [\"[::ffff:127.0.0.1]:80\"]", 2, "policy.loopback", "must be an address"},
 		{"[policy]\nprefer = [\"dogecoin\"]", 2, "policy.prefer", "no network we know"},
 		{"[policy]\nprefer = [\"rooch:main\"]", 2, "policy.prefer", "no network we know"},
-		{"[policy]\nschemes = [\"exact\", \"upto\"]", 2, "policy.schemes", `must be "exact" or "mpp"`},
+		{"[policy]\nschemes = [\"exact\", \"deferred\"]", 2, "policy.schemes", `must be "exact" or`},
 		{"[policy]\nschemes = []", 2, "policy.schemes", "empty"},
 		{"[networks.nowhere]\nrpc = \"https://x\"", 1, "networks.nowhere", "no network we know"},
 		{"[networks.base]\n[networks.\"eip155:8453\"]", 2, `networks."eip155:8453"`, "same network"},

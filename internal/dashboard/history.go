@@ -48,7 +48,8 @@ func rowOf(p history.Payment) row {
 	if p.IsPull() {
 		s.Status += ", a float from your account"
 	}
-	return row{ID: p.ID, For: p.Method + " " + strings.TrimPrefix(p.URL, "https://"), Price: p.Price.Price(),
+	return row{ID: p.ID, For: p.Method + " " + strings.TrimPrefix(p.URL, "https://"),
+		Price:  p.Worth().Price(),
 		Symbol: p.Symbol, Network: x402.NetworkName(p.Network), At: p.Created, Next: next(p), status: s}
 }
 
@@ -202,7 +203,7 @@ func payment(l *look) (frame, error) {
 	if !e.ExpiresAt.IsZero() && p.State.Unfinished() {
 		expires = e.ExpiresAt.UTC().Format(time.DateTime) + " UTC"
 	}
-	amount := fmt.Sprintf("%s atomic units of %s", p.Amount, t.Symbol)
+	amount := amountOf(p, t.Symbol)
 	if p.IsSignIn() {
 		amount = "none: the wallet signed in (sign-in-with-x)"
 	}
@@ -297,4 +298,13 @@ func receiptOf(l *look) error {
 	l.download("application/json", id+".receipt.json")
 	_, _ = l.w.Write(append(tools.Visible(text), '\n'))
 	return nil
+}
+
+// amountOf is what was paid, and what might have been where less was charged.
+func amountOf(p history.Payment, symbol string) string {
+	text := fmt.Sprintf("%s atomic units of %s", p.Paid(), symbol)
+	if p.Charged != nil {
+		text += fmt.Sprintf(", of up to %s that were signed for (%s)", p.Amount, p.Price.Price())
+	}
+	return text
 }

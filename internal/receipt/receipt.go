@@ -51,25 +51,27 @@ type Receipt struct {
 
 // Payment is the payment in the wallet's words.
 type Payment struct {
-	ID          string       `json:"id"`
-	Time        time.Time    `json:"time"`
-	Status      string       `json:"status"`
-	Proof       string       `json:"proof"`
-	Method      string       `json:"method"`
-	URL         string       `json:"url"`
-	Network     string       `json:"network"`
-	Asset       string       `json:"asset"`
-	Symbol      string       `json:"symbol"`
-	Decimals    uint8        `json:"decimals"`
-	Name        string       `json:"name,omitempty"`         // EVM: the token's EIP-712 domain
-	DomainVer   string       `json:"tokenVersion,omitempty"` // ditto
-	Token2022   bool         `json:"token2022,omitempty"`
-	Amount      money.Amount `json:"amount"`
-	Price       string       `json:"price"`
-	Payer       string       `json:"payer"`
-	PayTo       string       `json:"payTo"`
-	Transaction string       `json:"transaction"`
-	Facilitator string       `json:"facilitator,omitempty"`
+	ID        string       `json:"id"`
+	Time      time.Time    `json:"time"`
+	Status    string       `json:"status"`
+	Proof     string       `json:"proof"`
+	Method    string       `json:"method"`
+	URL       string       `json:"url"`
+	Network   string       `json:"network"`
+	Asset     string       `json:"asset"`
+	Symbol    string       `json:"symbol"`
+	Decimals  uint8        `json:"decimals"`
+	Name      string       `json:"name,omitempty"`         // EVM: the token's EIP-712 domain
+	DomainVer string       `json:"tokenVersion,omitempty"` // ditto
+	Token2022 bool         `json:"token2022,omitempty"`
+	Amount    money.Amount `json:"amount"`
+	// what was signed for, where less was charged (upto)
+	UpTo        *money.Amount `json:"upTo,omitempty"`
+	Price       string        `json:"price"`
+	Payer       string        `json:"payer"`
+	PayTo       string        `json:"payTo"`
+	Transaction string        `json:"transaction"`
+	Facilitator string        `json:"facilitator,omitempty"`
 }
 
 // proof is what the wallet's node showed.
@@ -108,6 +110,10 @@ func Of(p history.Payment, content *history.Content, assets *x402.Registry, now 
 		return nil, x402.Errorf(x402.InvalidArgument, "it moved a float from the owner's account to the "+
 			"agent's, and bought nothing").WithHint("its transaction is in x402-wallet history show %s", p.ID)
 	}
+	if p.Proof != history.Chain && p.Scheme == x402.Upto {
+		return nil, x402.Errorf(x402.InvalidArgument, "what the payment came to rests on the seller's word").
+			WithHint("x402-wallet reconcile asks the chain")
+	}
 	asset, ok := assets.Asset(p.Network, p.Asset)
 	if !ok {
 		return nil, x402.Errorf(x402.UntrustedAsset, "the payment's token is not in the registry any more").
@@ -118,10 +124,13 @@ func Of(p history.Payment, content *history.Content, assets *x402.Registry, now 
 			ID: p.ID, Time: p.Created.UTC(), Status: string(p.State), Proof: string(p.Proof),
 			Method: p.Method, URL: p.URL, Network: p.Network, Asset: asset.Address, Symbol: asset.Symbol,
 			Decimals: asset.Decimals, Name: asset.Name, DomainVer: asset.Version,
-			Token2022: asset.Token2022, Amount: p.Amount, Price: p.Price.Price(),
+			Token2022: asset.Token2022, Amount: p.Paid(), Price: p.Worth().Price(),
 			Payer: p.Evidence.Payer, PayTo: p.PayTo, Transaction: p.Transaction,
 			Facilitator: p.Facilitator,
 		}}
+	if p.Charged != nil {
+		r.Payment.UpTo = &p.Amount
+	}
 	if p.Proof == history.Chain {
 		var status x402.Status
 		if err := json.Unmarshal(p.ChainProof, &status); err != nil {
@@ -249,6 +258,9 @@ func (r *examined) signature() error {
 	if x402.IsSolana(r.Payment.Network) {
 		return r.solana()
 	}
+	if evm.IsPermit2(r.payload) {
+		return r.permit()
+	}
 	a, _, err := r.authorization()
 	switch {
 	case err != nil:
@@ -259,6 +271,34 @@ func (r *examined) signature() error {
 		return fmt.Errorf("what is signed pays %s", a.To)
 	case a.Value.Cmp(r.Payment.Amount) != 0:
 		return fmt.Errorf("what is signed is %s", a.Value)
+	}
+	return nil
+}
+
+// signedFor is the amount that was signed for.
+func (p Payment) signedFor() money.Amount {
+	if p.UpTo != nil {
+		return *p.UpTo
+	}
+	return p.Amount
+}
+
+// permit is what was signed by Permit2.
+func (r *examined) permit() error {
+	from, a, err := evm.RecoverPermit2(r.Payment.Network, r.payload)
+	switch {
+	case err != nil:
+		return err
+	case !strings.EqualFold(from, r.Payment.Payer):
+		return fmt.Errorf("%s signed it", from)
+	case !strings.EqualFold(a.To, r.Payment.PayTo):
+		return fmt.Errorf("what is signed pays %s", a.To)
+	case !strings.EqualFold(a.Token, r.token.Address):
+		return fmt.Errorf("what is signed is of %s", a.Token)
+	case a.Amount != r.Payment.signedFor():
+		return fmt.Errorf("what is signed is %s", a.Amount)
+	case r.Payment.UpTo != nil && (!a.IsUpto() || r.Payment.Amount.Cmp(a.Amount) > 0):
+		return errors.New("what is signed allows no other amount")
 	}
 	return nil
 }
@@ -316,7 +356,7 @@ func (r *examined) terms() error {
 		return errors.New("what the payer accepted differs")
 	}
 	switch {
-	case t.Amount != r.Payment.Amount:
+	case t.Amount != r.Payment.signedFor():
 		return errors.New("the amount differs")
 	case t.Network != r.Payment.Network:
 		return errors.New("the network differs")
@@ -369,6 +409,9 @@ func (r *examined) times() error {
 	if !x402.IsSolana(r.Payment.Network) {
 		if _, a, err := evm.Recover(r.Payment.Network, r.token, r.payload); err == nil {
 			until = time.Unix(a.ValidBefore, 0)
+		}
+		if _, a, err := evm.RecoverPermit2(r.Payment.Network, r.payload); err == nil {
+			until = time.Unix(a.Deadline, 0)
 		}
 	}
 	switch {

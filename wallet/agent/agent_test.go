@@ -140,7 +140,8 @@ func (w *world) allow(change func(*Rules)) {
 	session := money.Dollars(2_000_000)
 	r := Rules{Budget: budget.Rules{PerCall: 1_000_000, Session: &session, Day: 2_000_000, Month: 5_000_000,
 		ApproveAbove: 1_000_000, Rate: 60},
-		Assets: x402.NewRegistry(w.assets), MaxTimeout: 5 * time.Minute}
+		Schemes: []string{x402.Exact, x402.MPP, x402.Permit2, x402.Upto},
+		Assets:  x402.NewRegistry(w.assets), MaxTimeout: 5 * time.Minute}
 	r.Status = func(context.Context, x402.Evidence) (x402.Status, error) {
 		w.asked.Add(1)
 		if s := w.status.Load(); s != nil {
@@ -322,7 +323,7 @@ func TestTheAgentSignsNothingElse(t *testing.T) {
 			p.Price = 1
 		}, nil},
 		{"an unknown asset", "does not know its asset", func(p *history.Payment) { p.Asset = payee }, nil},
-		{"another scheme", "asset or scheme", func(p *history.Payment) { p.Scheme = "upto" }, nil},
+		{"another scheme", "by its scheme", func(p *history.Payment) { p.Scheme = "upto" }, nil},
 		{"another network", "does not know its asset", func(p *history.Payment) {
 			p.Network = "eip155:1234567"
 		}, nil},

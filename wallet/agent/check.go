@@ -18,6 +18,7 @@ import (
 // Rules are what the agent has to know of the owner's config.
 type Rules struct {
 	Budget     budget.Rules
+	Schemes    []string // the ways of paying that the owner lets the wallet use
 	Assets     *x402.Registry
 	MaxTimeout time.Duration // the longest validity that is ever signed
 	// Solana, by network: the only account to spend from, where the owner names one
@@ -26,6 +27,9 @@ type Rules struct {
 	Vaults map[string]string
 	// EVM, by network: the owner's account that a float may be taken from
 	Allowances map[string]x402.AllowanceRule
+	// KnowsFacilitator reports whether an address is one that the owner's facilitators settle from; nil:
+	// none is
+	KnowsFacilitator func(ctx context.Context, network, address string) bool
 	// Status asks the nodes of these very rules what became of a payment, and Height one of Solana's
 	// how many blocks it has. Only the unlock agent needs them.
 	Status func(ctx context.Context, e x402.Evidence) (x402.Status, error)
@@ -38,7 +42,7 @@ func refuse(format string, args ...any) *x402.Error {
 
 // signEVM signs an EIP-3009 authorization. The domain is the registry's, for the asset of the ledger's row.
 func (s *Server) signEVM(ctx context.Context, q request) ([]byte, error) {
-	rules, p, asset, err := s.reserved(ctx, q.Payment)
+	rules, p, asset, err := s.reserved(ctx, q.Payment, x402.Exact, x402.MPP)
 	if err != nil {
 		return nil, err
 	}
@@ -90,7 +94,7 @@ func (s *Server) recorded(ctx context.Context, rules Rules, p history.Payment, s
 
 // signSolana signs a transaction's message. How long it lives its blockhash says, about 90 seconds at most.
 func (s *Server) signSolana(ctx context.Context, q request) ([]byte, error) {
-	rules, p, asset, err := s.reserved(ctx, q.Payment)
+	rules, p, asset, err := s.reserved(ctx, q.Payment, x402.Exact, x402.MPP)
 	if err != nil {
 		return nil, err
 	}
@@ -167,7 +171,9 @@ func compare(list []field) error {
 
 // reserved finds the payment in the ledger, waiting for its signature, made since the agent began:
 // what was reserved before may have been signed by the agent before this one.
-func (s *Server) reserved(ctx context.Context, id string) (rules Rules, p history.Payment,
+//
+// It is to be paid in one of these ways.
+func (s *Server) reserved(ctx context.Context, id string, ways ...string) (rules Rules, p history.Payment,
 	asset x402.AssetInfo, err error) {
 	if rules, err = s.Rules(ctx); err != nil {
 		return rules, p, asset, err
@@ -185,16 +191,20 @@ func (s *Server) reserved(ctx context.Context, id string) (rules Rules, p histor
 		err = refuse("the payment is %s, not reserved", p.State)
 	case p.Created.Before(s.Started):
 		err = refuse("the payment was reserved before the wallet was unlocked")
-	case !known || !slices.Contains(signedSchemes, p.Scheme):
-		err = refuse("the owner does not know its asset or scheme")
+	case !known:
+		err = refuse("the owner does not know its asset")
+	case !slices.Contains(ways, p.Scheme) || !rules.has(p.Scheme):
+		err = refuse("the owner does not have it paid by its scheme, or it is another one's message")
 	case worth(p, asset) != p.Price:
 		err = refuse("its price in the ledger is not what its amount is worth")
 	}
 	return rules, p, asset, err
 }
 
-// signedSchemes are those of payments that the agent signs.
-var signedSchemes = []string{x402.Exact, x402.MPP, x402.Allowance}
+// has reports whether something may be signed in one of the ways of paying. A float has its own rules.
+func (r Rules) has(way string) bool {
+	return way == x402.Allowance || slices.Contains(r.Schemes, way)
+}
 
 // worth is the price that a payment has to have. What moves from the owner to the agent buys nothing.
 func worth(p history.Payment, asset x402.AssetInfo) money.Dollars {

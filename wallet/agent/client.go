@@ -78,6 +78,22 @@ func (c *Client) signPull(ctx context.Context, payment string, p x402.Pull) (sig
 	return signature, err
 }
 
+func (c *Client) signPermit2(ctx context.Context, d evm.PermitDraft) (permit, approval [65]byte, err error) {
+	authorization, err := evm.EncodePermit2(d.Authorization)
+	if err != nil {
+		return permit, approval, err
+	}
+	q := request{Op: "permit2", Payment: d.Payment, Authorization: authorization}
+	signatures := make([]byte, len(permit))
+	if d.Approval != nil {
+		q.Approval = d.Approval.Nonce.String()
+		signatures = make([]byte, len(permit)+len(approval))
+	}
+	err = c.sign(ctx, q, signatures)
+	copy(approval[:], signatures[copy(permit[:], signatures):])
+	return permit, approval, err
+}
+
 func (c *Client) signSolana(ctx context.Context, d svm.Draft) (signature [64]byte, err error) {
 	q := request{Op: "solana", Payment: d.Payment, Message: d.Message, Evidence: d.Evidence}
 	err = c.sign(ctx, q, signature[:])
@@ -204,6 +220,29 @@ func (s evmSigner) SignPull(ctx context.Context, payment string, p x402.Pull) ([
 	})
 }
 
+func (s evmSigner) SignPermit2(ctx context.Context, d evm.PermitDraft) (permit, approval [65]byte,
+	err error) {
+	if s.remote.first() {
+		permit, approval, err := s.remote.signPermit2(ctx, d)
+		if !errors.Is(err, errNone) {
+			return permit, approval, err
+		}
+	}
+	chain, ok := x402.ChainID(d.Asset.Network)
+	if !ok {
+		return permit, approval, x402.Errorf(x402.Internal, "the asset is of no eip155 network")
+	}
+	a := d.Authorization
+	t := wallet.PermitTransfer{ChainID: chain, Token: a.Token, From: a.From, To: a.To,
+		Value: a.Amount.Bytes32(), NotBefore: uint64(a.ValidAfter), Deadline: uint64(a.Deadline),
+		Nonce: a.Nonce, Facilitator: a.Facilitator}
+	if d.Approval != nil {
+		t.Approval = &wallet.TokenApproval{Name: d.Asset.Name, Version: d.Asset.Version,
+			Nonce: d.Approval.Nonce.Bytes32()}
+	}
+	return s.keys.SignPermit2(ctx, t)
+}
+
 func (s solanaSigner) Address() string {
 	address, _ := s.keys.Addresses()
 	return address
@@ -273,6 +312,23 @@ func (g Guard) Expire(ctx context.Context, p history.Payment, status x402.Status
 		return p, err
 	}
 	return g.Recorder.Expire(ctx, p.ID, p.Evidence, history.Expiry(p, status))
+}
+
+// Charge implements pay.Guard. As Expire.
+func (g Guard) Charge(ctx context.Context, p history.Payment, status x402.Status) (history.Payment, error) {
+	if g.Recorder.Locked() && g.Remote != nil {
+		_, err := g.Remote.call(ctx, request{Op: "charge", Payment: p.ID})
+		if err == nil {
+			return g.Recorder.Store.Payment(ctx, p.ID)
+		}
+		if !errors.Is(err, errNone) {
+			return p, err
+		}
+	}
+	if err := g.Local.VerifySeals(ctx); err != nil { // whoever chooses the node chooses the evidence
+		return p, err
+	}
+	return g.Recorder.Charge(ctx, g.Recorder.Rules, p, status)
 }
 
 // LocalApprovals reports whether an approval that a person gave at this process's client counts: the

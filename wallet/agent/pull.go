@@ -15,7 +15,7 @@ import (
 // signPull signs a transfer of a float from the owner's account to the agent's, which the ledger has as a
 // payment by itself. Its gas is bounded by the owner's rules.
 func (s *Server) signPull(ctx context.Context, q request) ([]byte, error) {
-	rules, p, asset, err := s.reserved(ctx, q.Payment)
+	rules, p, asset, err := s.reserved(ctx, q.Payment, x402.Allowance)
 	if err != nil {
 		return nil, err
 	}
@@ -28,7 +28,6 @@ func (s *Server) signPull(ctx context.Context, q request) ([]byte, error) {
 	earliest, latest := p.Created.Add(-time.Minute), s.Now().Add(early)
 	err = compare([]field{
 		{name: "chain", same: got.Network == p.Network && got.ChainID == chain && chain != 0},
-		{name: "scheme", same: p.Scheme == x402.Allowance},
 		{name: "asset", same: strings.EqualFold(got.Token, asset.Address)},
 		{name: "owner", same: strings.EqualFold(got.Owner, p.Source)},
 		{name: "agent", same: strings.EqualFold(got.Agent, s.EVM.Address())},

@@ -38,13 +38,30 @@ func (r *Recorder) Locked() bool { return r.Guard.Key.Locked() }
 
 // keyholder is what this process brings to a row that it seals. here says that a person at this
 // process's client approved the payment.
-func (r *Recorder) keyholder(ctx context.Context, rules Rules, here bool) (history.Keyholder, error) {
+//
+// signed is what is to be recorded; zero where that is no signature.
+func (r *Recorder) keyholder(ctx context.Context, rules Rules, signed x402.Evidence, here bool) (
+	history.Keyholder, error) {
 	k, err := r.Guard.Keyholder(ctx)
+	always := whyAlwaysAsked(ctx, rules, signed)
 	k.Query = func(p history.Payment) budget.Query { return rules.Budget.Query(askOf(p)) }
 	k.Permit = func(p history.Payment, sealed budget.Facts) error {
-		return r.permit(ctx, rules, p, sealed, here)
+		ask := askOf(p)
+		ask.Always = always
+		return r.permit(ctx, rules, p, ask, sealed, here)
 	}
 	return k, err
+}
+
+// whyAlwaysAsked is why a person has to have approved what is signed, whatever it costs; "": for no such
+// reason.
+func whyAlwaysAsked(ctx context.Context, rules Rules, signed x402.Evidence) string {
+	isKnown := signed.Way != x402.Upto || (rules.KnowsFacilitator != nil &&
+		rules.KnowsFacilitator(ctx, signed.Network, signed.Facilitator))
+	if isKnown {
+		return ""
+	}
+	return x402.StrangeFacilitator(signed.Facilitator)
 }
 
 func askOf(p history.Payment) budget.Ask {
@@ -58,8 +75,8 @@ func askOf(p history.Payment) budget.Ask {
 // permit asks the owner's rules about a payment by what is sealed, and once more by what this
 // process has signed, and counts it as signed. It is asked last, inside the transaction that records
 // the signature.
-func (r *Recorder) permit(ctx context.Context, rules Rules, p history.Payment, sealed budget.Facts,
-	here bool) error {
+func (r *Recorder) permit(ctx context.Context, rules Rules, p history.Payment, ask budget.Ask,
+	sealed budget.Facts, here bool) error {
 	asset, known := rules.Assets.Asset(p.Network, p.Asset)
 	isWorth := worth(p, asset) == p.Price
 	if p.IsSignIn() {
@@ -91,7 +108,7 @@ func (r *Recorder) permit(ctx context.Context, rules Rules, p history.Payment, s
 		r.Tally.add(p, r.Now())
 		return nil
 	}
-	ask, query := askOf(p), rules.Budget.Query(askOf(p))
+	query := rules.Budget.Query(ask)
 	for _, facts := range []budget.Facts{sealed, r.Tally.facts(sealed, query, r.Now())} {
 		_, err := rules.Budget.Decide(ask, facts)
 		if x402.HasCode(err, x402.ApprovalRequired) && !ask.Approved {
@@ -126,7 +143,7 @@ func (r *Recorder) approved(ctx context.Context, p history.Payment, here bool, r
 // Submit records a signature of this process with its payload: see history.Store.Submit. Only when
 // it returns nil may a byte of it leave.
 func (r *Recorder) Submit(ctx context.Context, p history.Payment, signed history.Signed, here bool) error {
-	k, err := r.keyholder(ctx, r.Rules, here)
+	k, err := r.keyholder(ctx, r.Rules, signed.Evidence, here)
 	if err != nil {
 		return err
 	}
@@ -140,7 +157,7 @@ func (r *Recorder) Submit(ctx context.Context, p history.Payment, signed history
 // RecordVoucher does the same for a payment channel: see history.Store.RecordVoucher.
 func (r *Recorder) RecordVoucher(ctx context.Context, p history.Payment, signed history.Signed,
 	c history.Channel, o history.Outcome, here bool) (history.Payment, error) {
-	k, err := r.keyholder(ctx, r.Rules, here)
+	k, err := r.keyholder(ctx, r.Rules, signed.Evidence, here)
 	if err != nil {
 		return history.Payment{}, err
 	}
@@ -154,7 +171,7 @@ func (r *Recorder) RecordVoucher(ctx context.Context, p history.Payment, signed 
 // sign records a signature before it is handed out: see history.Store.Sign.
 func (r *Recorder) sign(ctx context.Context, rules Rules, p history.Payment, signed history.Signed,
 	message []byte) error {
-	k, err := r.keyholder(ctx, rules, false)
+	k, err := r.keyholder(ctx, rules, signed.Evidence, false)
 	if err != nil {
 		return err
 	}
@@ -180,7 +197,7 @@ func (r *Recorder) Expire(ctx context.Context, id string, asked x402.Evidence,
 			"by this machine's clock payment %s has not expired: it is good until %s", id,
 			end.UTC().Format(time.RFC3339)).WithHint("ask again later")
 	}
-	k, err := r.keyholder(ctx, r.Rules, false)
+	k, err := r.keyholder(ctx, r.Rules, x402.Evidence{}, false)
 	if err != nil {
 		return history.Payment{}, err
 	}
@@ -189,6 +206,34 @@ func (r *Recorder) Expire(ctx context.Context, id string, asked x402.Evidence,
 		return p, err
 	}
 	r.Tally.takeBack(id)
+	return p, r.Guard.Checkpoint(ctx)
+}
+
+// Charge records that the chain showed a payment to have settled for less than was signed for: see
+// history.Store.Charge. As with an expiry a node's word is not enough while the payment could still settle:
+// for as long, all of it counts.
+func (r *Recorder) Charge(ctx context.Context, rules Rules, p history.Payment,
+	status x402.Status) (history.Payment, error) {
+	end := p.Evidence.ExpiresAt
+	if r.Now().Before(end.Add(lateness)) || r.Tally.lives(p.ID) {
+		return history.Payment{}, x402.Errorf(x402.PolicyDenied,
+			"by this machine's clock payment %s is good until %s: until then all that was signed for counts",
+			p.ID, end.UTC().Format(time.RFC3339)).WithHint("ask again later")
+	}
+	asset, known := rules.Assets.Asset(p.Network, p.Asset)
+	if !known || status.State != x402.Settled || status.Amount == nil {
+		return history.Payment{}, refuse("its asset is not known, or what it came to is not proven")
+	}
+	k, err := r.keyholder(ctx, rules, x402.Evidence{}, false)
+	if err != nil {
+		return history.Payment{}, err
+	}
+	c := history.Charge{Amount: *status.Amount, Worth: min(asset.Dollars(*status.Amount), p.Price)}
+	p, err = r.Store.Charge(ctx, p.ID, p.Evidence, c, history.Settlement(status), k)
+	if err != nil {
+		return p, err
+	}
+	r.Tally.lower(p.ID, c.Worth)
 	return p, r.Guard.Checkpoint(ctx)
 }
 
@@ -265,12 +310,15 @@ func (t *Tally) lives(id string) bool {
 
 // takeBack takes a payment out of the sums that the chain showed to this process to have expired. It
 // is not signed again all the same.
-func (t *Tally) takeBack(id string) {
+func (t *Tally) takeBack(id string) { t.lower(id, 0) }
+
+// lower takes back what the chain showed to this process not to have been charged of a payment.
+func (t *Tally) lower(id string, to money.Dollars) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	if i, has := t.items[id]; has {
-		t.count(i, -i.price)
-		i.price = 0
+	if i, has := t.items[id]; has && to < i.price {
+		t.count(i, to-i.price)
+		i.price = to
 		t.items[id] = i
 	}
 }

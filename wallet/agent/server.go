@@ -71,14 +71,16 @@ type Server struct {
 
 // request is one line of JSON; the answer is another. One call a connection.
 type request struct {
-	// status | lock | check | mark | verify | expire | evm | pull | solana | sign-in
+	// status | lock | check | mark | verify | expire | charge | evm | permit2 | pull | solana | sign-in
 	Op            string          `json:"op"`
 	Payment       string          `json:"payment,omitempty"`
-	Authorization json.RawMessage `json:"authorization,omitempty"` // evm: EIP-3009's message as it is sent
-	Pull          *x402.Pull      `json:"pull,omitempty"`
-	Message       []byte          `json:"message,omitempty"` // solana
-	Evidence      x402.Evidence   `json:"evidence,omitzero"` // solana: without the signature
-	Text          string          `json:"text,omitempty"`    // sign-in
+	Authorization json.RawMessage `json:"authorization,omitempty"` // evm, permit2: the message as it is sent
+	// permit2: the token's nonce of the approval that is wanted with it; "": none
+	Approval string        `json:"approval,omitempty"`
+	Pull     *x402.Pull    `json:"pull,omitempty"`
+	Message  []byte        `json:"message,omitempty"` // solana
+	Evidence x402.Evidence `json:"evidence,omitzero"` // solana: without the signature
+	Text     string        `json:"text,omitempty"`    // sign-in
 }
 
 type reply struct {
@@ -240,10 +242,14 @@ func (s *Server) answer(ctx context.Context, q request, end func()) ([]byte, err
 		return nil, s.Guard.Verify(ctx)
 	case "expire":
 		return nil, s.expire(ctx, q.Payment)
+	case "charge":
+		return nil, s.charge(ctx, q.Payment)
 	case "evm":
 		return s.signEVM(ctx, q)
 	case "pull":
 		return s.signPull(ctx, q)
+	case "permit2":
+		return s.signPermit2(ctx, q)
 	case "solana":
 		return s.signSolana(ctx, q)
 	case opSignIn:

@@ -1,0 +1,344 @@
+package evm
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/ethereum/go-ethereum/common"
+	"github.com/ethereum/go-ethereum/common/hexutil"
+
+	"x402-wallet/chain/rpc"
+	"x402-wallet/x402"
+	"x402-wallet/x402/money"
+)
+
+// What became of a payment by Permit2. A nonce that is set was used by a settlement, or invalidated by its
+// owner; Permit2 says nothing else of it, and the proxies' events carry no data. So the token's transfers
+// from payer to payee are looked for, and that one is the payment's whose transaction called a proxy with
+// its nonce: Permit2 takes a nonce once, so a call that succeeded is the one that used it.
+//
+//	nonce (latest)     | found in the logs                    | Status
+//	-------------------+--------------------------------------+---------------------------------
+//	set                | the transfer, its transaction a call | Settled (upto: when it is final,
+//	                   | of a proxy with this nonce           | with what moved)
+//	set                | the transfer of exactly the amount,  | exact: Settled
+//	                   | its transaction has the nonce in it  |
+//	set, final         | UnorderedNonceInvalidation, and the  | Expired
+//	                   | nonce was unused before it           |
+//	set, final         | nothing                              | Settled, with a note; of upto, whose
+//	                   |                                      | amount is not known, as all of it
+//	set                | otherwise                            | Open
+//	unset              | as in Status                         | as in Status
+//
+// Of a key that is not ours (Received) only the first row is Settled.
+
+// Functions and events of Permit2 and of the proxies; TestSelectors derives them.
+var (
+	// nonceBitmap(address,uint256)
+	selectNonceBitmap = []byte{0x4f, 0xe0, 0x2b, 0x44}
+	// UnorderedNonceInvalidation(address,uint256,uint256)
+	topicInvalidated = common.HexToHash("0x3704902f963766a4e561bbaab6e6cdc1b1dd12f6e9e99648da8843b3f46b918d")
+)
+
+// settleCalls are the proxies' functions that settle, and at which word of their arguments the nonce is.
+var settleCalls = []struct {
+	proxy    string
+	selector [4]byte
+	nonceAt  int
+}{
+	{ExactProxy, [4]byte{0x13, 0xcd, 0x3b, 0x53}, 2},
+	{ExactProxy, [4]byte{0xfa, 0x34, 0x03, 0x78}, 7},
+	{UptoProxy, [4]byte{0xff, 0x11, 0xe7, 0xb4}, 2},
+	{UptoProxy, [4]byte{0x01, 0x6c, 0x17, 0x48}, 7},
+}
+
+// maxCandidates bounds the transactions that are read for one nonce: whoever is paid often by the same payer
+// has many transfers that look alike.
+const maxCandidates = 100
+
+// nonceBit reports whether a nonce is set at a block.
+func (n *node) nonceBit(ctx context.Context, a authorization, tag string) (bool, error) {
+	word, err := n.read(ctx, common.HexToAddress(Permit2Address), tag, selectNonceBitmap, wordOf(a.payer),
+		a.nonceWord())
+	if err != nil {
+		return false, err
+	}
+	return hasBit(word, a.nonce[31]), nil
+}
+
+// nonceWord is the word of the bitmap that the nonce is a bit of.
+func (a authorization) nonceWord() []byte { return append([]byte{0}, a.nonce[:31]...) }
+
+func hasBit(word []byte, bit byte) bool { return word[31-bit/8]>>(bit%8)&1 == 1 }
+
+// search is what was found of a nonce that is set.
+type search struct {
+	use        *logEntry  // the transfer of the transaction that used it; nil: not found
+	unclear    []logEntry // transfers that may be the payment's
+	voided     *logEntry  // its invalidation
+	isComplete bool       // all blocks were searched in which it could have been used
+}
+
+func (n *node) statusOfUsedPermit(ctx context.Context, a authorization, tip *block) (x402.Status, error) {
+	final, err := n.block(ctx, finalized)
+	if err != nil {
+		return x402.Status{}, err
+	}
+	found, err := n.searchPermit(ctx, a, tip)
+	switch {
+	case err != nil:
+		return x402.Status{}, err
+	case found.use != nil:
+		return n.statusOfUse(ctx, a, *found.use, final)
+	}
+	return n.statusWithoutUse(ctx, a, found, final)
+}
+
+// searchPermit looks for the payer's transfers to the payee and for the nonce's invalidation, backwards from
+// the last block in which it could be used, as findLogs does, until its use is found.
+func (n *node) searchPermit(ctx context.Context, a authorization, tip *block) (found search, err error) {
+	to, err := n.lastBefore(ctx, tip, a.validBefore+1)
+	if err != nil {
+		return found, err
+	}
+	seen := map[common.Hash]bool{}
+	window := uint64(logWindow)
+	for range maxLogQueries {
+		from := to - min(window-1, to)
+		logs, err := n.permitLogs(ctx, a, from, to)
+		switch {
+		case rpc.Refused(err) && window > logWindowMin:
+			window = max(window/4, logWindowMin)
+			continue
+		case rpc.Refused(err):
+			return found, nil
+		case err != nil:
+			return found, err
+		}
+		if err := n.classify(ctx, a, logs, seen, &found); err != nil || found.use != nil {
+			return found, err
+		}
+		if len(seen) >= maxCandidates {
+			return found, nil
+		}
+		first, err := n.blockOrNil(ctx, hexutil.Uint64(from).String())
+		if err != nil {
+			return found, err
+		}
+		found.isComplete = from == 0 || (first != nil && uint64(*first.Timestamp) < a.earliest())
+		if found.isComplete {
+			return found, nil
+		}
+		to = from - 1
+	}
+	return found, nil
+}
+
+// earliest is a time before which nothing that ends with the authorization was signed.
+func (a authorization) earliest() uint64 {
+	return a.validBefore - min(a.validBefore, uint64((maxValidity+maxSkew)/time.Second))
+}
+
+// classify says what events have to do with the nonce, each transaction once.
+func (n *node) classify(ctx context.Context, a authorization, logs []logEntry, seen map[common.Hash]bool,
+	found *search) error {
+	for _, l := range logs {
+		if a.isInvalidation(l) {
+			found.voided = &l
+			continue
+		}
+		if seen[l.TransactionHash] || len(seen) >= maxCandidates {
+			continue
+		}
+		seen[l.TransactionHash] = true
+		switch is, err := n.useOf(ctx, a, l); {
+		case err != nil:
+			return err
+		case is == used:
+			found.use = &l
+			return nil
+		case is == unclear:
+			found.unclear = append(found.unclear, l)
+		}
+	}
+	return nil
+}
+
+// permitLogs reads the events of the blocks from … to, the newest first.
+func (n *node) permitLogs(ctx context.Context, a authorization, from, to uint64) (ours []logEntry,
+	err error) {
+	var all []logEntry
+	err = n.Call(ctx, &all, "eth_getLogs", map[string]any{
+		"address":   []string{a.token.Hex(), Permit2Address},
+		"fromBlock": hexutil.Uint64(from), "toBlock": hexutil.Uint64(to),
+		"topics": []any{[]common.Hash{topicTransfer, topicInvalidated}, common.BytesToHash(a.payer[:])},
+	})
+	for i := len(all) - 1; i >= 0; i-- {
+		l := all[i]
+		isIn := uint64(l.BlockNumber) >= from && uint64(l.BlockNumber) <= to
+		if isIn && (a.mayBeUse(l) || a.isInvalidation(l)) {
+			ours = append(ours, l)
+		}
+	}
+	return ours, err
+}
+
+// mayBeUse reports whether l is a transfer as the payment may have made.
+func (a authorization) mayBeUse(l logEntry) bool {
+	if a.evidence.Way != x402.Upto {
+		return a.isExact(l)
+	}
+	return !l.Removed && a.isTransferOf(l) && l.Topics[2] == common.BytesToHash(a.payee[:]) &&
+		amountOf(l.Data).Cmp(a.evidence.Amount) <= 0
+}
+
+// isInvalidation reports whether l is the payer's own invalidation of the nonce.
+func (a authorization) isInvalidation(l logEntry) bool {
+	return !l.Removed && l.Address == common.HexToAddress(Permit2Address) && len(l.Topics) == 2 &&
+		l.Topics[0] == topicInvalidated && l.Topics[1] == common.BytesToHash(a.payer[:]) &&
+		len(l.Data) == 64 && bytes.Equal(l.Data[:32], a.nonceWord()) && hasBit(l.Data[32:], a.nonce[31])
+}
+
+// use is what a transaction with a transfer from payer to payee has to do with the nonce.
+type use int
+
+const (
+	other   use = iota // nothing: it called a proxy with another nonce
+	used               // it used the nonce
+	unclear            // it called neither of the proxies itself
+)
+
+// useOf reads a transaction.
+func (n *node) useOf(ctx context.Context, a authorization, entry logEntry) (use, error) {
+	var tx *struct {
+		Hash  common.Hash     `json:"hash"`
+		To    *common.Address `json:"to"`
+		Input hexutil.Bytes   `json:"input"`
+	}
+	if err := n.Call(ctx, &tx, "eth_getTransactionByHash", entry.TransactionHash.Hex()); err != nil {
+		return unclear, err
+	}
+	if tx == nil {
+		return unclear, nil
+	}
+	if tx.Hash != entry.TransactionHash {
+		return unclear, n.Failed("eth_getTransactionByHash", errors.New("another transaction"))
+	}
+	for _, call := range settleCalls {
+		isCall := tx.To != nil && sameAddress(tx.To.Hex(), call.proxy) &&
+			len(tx.Input) >= 4+32*(call.nonceAt+1) &&
+			bytes.Equal(tx.Input[:4], call.selector[:])
+		if !isCall {
+			continue
+		}
+		at := 4 + 32*call.nonceAt
+		isProxys := sameAddress(call.proxy, a.proxy())
+		if isProxys && bytes.Equal(tx.Input[at:at+32], a.nonce[:]) {
+			return used, nil
+		}
+		return other, nil
+	}
+	isExact := a.evidence.Way != x402.Upto && !a.foreign
+	if isExact && bytes.Contains(tx.Input, a.nonce[:]) { // by way of another contract
+		return used, nil
+	}
+	return unclear, nil
+}
+
+func (a authorization) proxy() string {
+	if a.evidence.Way == x402.Upto {
+		return UptoProxy
+	}
+	return ExactProxy
+}
+
+// statusOfUse reads what the transaction moved that used the nonce.
+func (n *node) statusOfUse(ctx context.Context, a authorization, entry logEntry, final *block) (x402.Status,
+	error) {
+	var r *receipt
+	if err := n.Call(ctx, &r, "eth_getTransactionReceipt", entry.TransactionHash.Hex()); err != nil {
+		return x402.Status{}, err
+	}
+	status := x402.Status{Transaction: entry.TransactionHash.Hex(), Block: uint64(entry.BlockNumber)}
+	if r == nil || r.TransactionHash != entry.TransactionHash || r.Status == nil || *r.Status != 1 {
+		status.Note = "nonce set, but the node's receipt is of another or a failed transaction, or missing"
+		return status, nil
+	}
+	// were there several, the payment's is one of them: the most is counted
+	var moved money.Amount
+	for _, l := range r.Logs {
+		if a.mayBeUse(l) && amountOf(l.Data).Cmp(moved) > 0 {
+			moved = amountOf(l.Data)
+		}
+	}
+	isFinal := *final.Number >= entry.BlockNumber
+	switch {
+	case moved.IsZero():
+		status.Note = "nonce set, but its transaction shows no transfer: the node contradicts itself"
+		return status, nil
+	case a.evidence.Way == x402.Upto && !isFinal:
+		status.Note = fmt.Sprintf("%s moved, not final yet", moved)
+		return status, nil
+	case a.evidence.Way == x402.Upto:
+		status.Amount = &moved
+	}
+	status.State = x402.Settled
+	at, err := n.blockOrNil(ctx, entry.BlockNumber.String())
+	if err == nil && at != nil {
+		status.At = at.at()
+	}
+	return status, err
+}
+
+// statusWithoutUse is for a nonce that is set, of whose use nothing was seen.
+func (n *node) statusWithoutUse(ctx context.Context, a authorization, found search, final *block) (
+	x402.Status, error) {
+	isSet, err := n.nonceBit(ctx, a, final.Number.String())
+	if err != nil {
+		return x402.Status{}, err
+	}
+	status := x402.Status{Block: uint64(*final.Number), At: final.at()}
+	switch {
+	case !isSet:
+		status.Note = "nonce set, and not final yet"
+	case found.voided != nil:
+		return n.statusOfInvalidated(ctx, a, found, status)
+	case a.foreign:
+		status.Note = "nonce set; its use was not found"
+	default:
+		status.State, status.Note = x402.Settled, "nonce set; its use was not found"
+	}
+	return status, nil
+}
+
+// statusOfInvalidated is Expired where the nonce was not used before its owner invalidated it: by the state
+// before that, in a block in which nothing moved to the payee, or else because nothing at all did.
+func (n *node) statusOfInvalidated(ctx context.Context, a authorization, found search, status x402.Status) (
+	x402.Status, error) {
+	how := "nonce invalidated (UnorderedNonceInvalidation)"
+	block := uint64(found.voided.BlockNumber)
+	if block > status.Block {
+		status.Note = how + "; not final yet"
+		return status, nil
+	}
+	status.Transaction, status.Block = found.voided.TransactionHash.Hex(), block
+	isFree := found.isComplete && len(found.unclear) == 0
+	if !isFree && block > 0 {
+		wasSet, err := n.nonceBit(ctx, a, hexutil.Uint64(block-1).String())
+		if err != nil && !rpc.Refused(err) {
+			return x402.Status{}, err
+		}
+		isFree = err == nil && !wasSet
+		for _, entry := range found.unclear {
+			isFree = isFree && uint64(entry.BlockNumber) != block
+		}
+	}
+	status.Note = how + "; whether it was used before cannot be seen"
+	if isFree {
+		status.State, status.Note = x402.Expired, how
+	}
+	return status, nil
+}

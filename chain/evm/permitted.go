@@ -1,0 +1,357 @@
+package evm
+
+import (
+	"context"
+	"encoding/hex"
+	"encoding/json"
+	"fmt"
+	"io"
+	"time"
+
+	"github.com/ethereum/go-ethereum/common"
+	"github.com/ethereum/go-ethereum/common/hexutil"
+
+	"x402-wallet/chain/rpc"
+	"x402-wallet/x402"
+	"x402-wallet/x402/money"
+)
+
+// Permitted pays by Permit2: scheme "exact" where the seller asks for that (extra.assetTransferMethod), and
+// scheme "upto". The payer is the agent's own account. It shares nodes and key with the Exact it comes from.
+//
+// What Permit2 may move the payer has to have approved once, on the chain. Where the approval does not cover
+// a payment, and the seller offers to bring one (extension eip2612GasSponsoring), one is signed with the
+// payment, for exactly its amount; nothing else ever approves anything.
+type Permitted struct {
+	*Exact
+	encodePermit2 func(Permit2Authorization) ([]byte, error) // EncodePermit2; a field for tests of tampering
+}
+
+// ByPermit2 is the way of paying by Permit2.
+func (e *Exact) ByPermit2() *Permitted { return &Permitted{Exact: e, encodePermit2: EncodePermit2} }
+
+// PermitDraft is what is signed for a payment by Permit2, with what a signer needs to judge it by itself.
+type PermitDraft struct {
+	Payment       string // its id in the ledger
+	Asset         x402.AssetInfo
+	Authorization Permit2Authorization // read back from the bytes that are sent
+	Digest        [32]byte             // of it, on the asset's network
+	// the approval that goes with it, of its amount and as long; nil: none
+	Approval *Permit
+}
+
+// ApprovalOf is the approval of a payment.
+func ApprovalOf(a Permit2Authorization, nonce money.Amount) *Permit {
+	return &Permit{Owner: a.From, Value: a.Amount, Nonce: nonce, Deadline: a.Deadline}
+}
+
+// Evidence is what the chain is asked by, what became of a payment.
+func (d PermitDraft) Evidence() x402.Evidence {
+	a, way := d.Authorization, x402.Permit2
+	if a.IsUpto() {
+		way = x402.Upto
+	}
+	return x402.Evidence{
+		Network: d.Asset.Network, Asset: d.Asset.Address, Payer: a.From, PayTo: a.To, Amount: a.Amount,
+		Nonce: "0x" + hex.EncodeToString(a.Nonce[:]), ValidBefore: a.Deadline, Way: way,
+		Facilitator: a.Facilitator, ExpiresAt: time.Unix(a.Deadline, 0).UTC(),
+	}
+}
+
+// Payable says why r cannot be paid by Permit2, or nil: see Exact.Payable.
+func (p *Permitted) Payable(r x402.Requirement, asset x402.AssetInfo) error {
+	way := r.Way()
+	if (way != x402.Permit2 || r.Scheme != x402.Exact) && way != x402.Upto {
+		return invalid("the option is not one that is paid by Permit2").
+			WithDetail("scheme", x402.Brief(r.Scheme))
+	}
+	if r.Version != 2 || r.Dialect.WalletSettles() {
+		return invalid("only version 2 of x402 is paid by Permit2, at sellers that settle")
+	}
+	if _, err := p.node(r.Network); err != nil {
+		return err
+	}
+	if r.Amount.IsZero() {
+		return invalid("amount is 0")
+	}
+	if r.MaxTimeout > 0 && r.MaxTimeout < minValidity {
+		return invalid("maxTimeoutSeconds is below %d: nobody could settle that in time",
+			minValidity/time.Second)
+	}
+	if r.IsGateway() {
+		return x402.NotSpoken(r.Foreign())
+	}
+	if r.Network != asset.Network || !sameAddress(r.Asset, asset.Address) {
+		return x402.Errorf(x402.UntrustedAsset, "the asset asked for is not the one in the registry").
+			WithDetail("asset", x402.Brief(r.Asset))
+	}
+	self, err := p.self()
+	if err != nil {
+		return err
+	}
+	if err := payablePayee(r, asset, self, p.vaults[r.Network]); err != nil {
+		return err
+	}
+	for _, contract := range []string{Permit2Address, ExactProxy, UptoProxy} {
+		if sameAddress(r.PayTo, contract) {
+			return invalid("payTo is a contract of Permit2's")
+		}
+	}
+	if way == x402.Upto {
+		return payableUpto(r)
+	}
+	return nil
+}
+
+// payableUpto is what is asked of upto beside: that it says who settles, by Permit2, after serving.
+func payableUpto(r x402.Requirement) error {
+	if method := r.Extra["assetTransferMethod"]; method != nil && !isJSONString(method, x402.Permit2) {
+		return invalid("extra.assetTransferMethod: upto is signed by Permit2 only")
+	}
+	if flow := r.ExtraString("paymentFlow"); flow != "" && flow != "authorization" {
+		return invalid("the payment flow %s is not one of upto", x402.Quote(flow))
+	}
+	facilitator, err := parseAddress(r.ExtraString("facilitatorAddress"))
+	if err != nil || facilitator == (common.Address{}) {
+		return invalid("extra.facilitatorAddress, who alone may settle an upto payment, is no address")
+	}
+	return nil
+}
+
+// nonces(address), EIP-2612; TestSelectors derives it
+var selectNonces = []byte{0x7e, 0xce, 0xbe, 0x00}
+
+// Funds reads the third budget layer: what lies at the agent's own address, and what of it Permit2 may move.
+func (p *Permitted) Funds(ctx context.Context, network string, asset x402.AssetInfo) (x402.Funds, error) {
+	type reading struct {
+		allowance money.Amount
+		err       error
+	}
+	read := make(chan reading, 1)
+	go func() {
+		allowance, err := p.allowance(ctx, network, asset)
+		read <- reading{allowance, err}
+	}()
+	funds, err := p.Exact.Funds(ctx, network, asset)
+	got := <-read
+	if err == nil {
+		err = got.err
+	}
+	funds.Permitted = &got.allowance
+	return funds, err
+}
+
+func (p *Permitted) allowance(ctx context.Context, network string, asset x402.AssetInfo) (money.Amount,
+	error) {
+	n, err := p.node(network)
+	if err != nil {
+		return money.Amount{}, err
+	}
+	self, err := p.self()
+	if err != nil {
+		return money.Amount{}, err
+	}
+	token, err := parseAddress(asset.Address)
+	if err != nil {
+		return money.Amount{}, internal("an asset without an address", err)
+	}
+	word, err := n.read(ctx, token, latest, selectAllowance, wordOf(self),
+		wordOf(common.HexToAddress(Permit2Address)))
+	return amountOf(word), err
+}
+
+// Authorize signs the payment that o orders, and the approval that it needs and the seller offers to bring.
+// Errors are those of Exact.Authorize, and NO_DELEGATION where Permit2 may not move the amount and nobody
+// brings an approval.
+func (p *Permitted) Authorize(ctx context.Context, o x402.Order) (x402.Authorization, error) {
+	if err := p.checkPermit(o); err != nil {
+		return x402.Authorization{}, err
+	}
+	n, err := p.node(o.Requirement.Network)
+	if err != nil {
+		return x402.Authorization{}, err
+	}
+	if err := n.Ready(ctx); err != nil {
+		return x402.Authorization{}, err
+	}
+	if err := n.checkClock(ctx, o.Now); err != nil {
+		return x402.Authorization{}, err
+	}
+	draft, object, err := p.draftPermit(o)
+	if err != nil {
+		return x402.Authorization{}, err
+	}
+	checked := make(chan error, 1)
+	a := draft.Authorization
+	go func() { checked <- n.checkPermit2(ctx, a) }()
+	draft.Approval, err = p.approval(ctx, n, o, a)
+	if no := <-checked; err == nil {
+		err = no
+	}
+	if err != nil {
+		return x402.Authorization{}, err
+	}
+	return p.signPermit(ctx, object, draft)
+}
+
+// checkPermit2 refuses to sign where there is no Permit2, by which alone the chain could say later what
+// became of the payment, and what has a nonce that was used.
+func (n *node) checkPermit2(ctx context.Context, a Permit2Authorization) error {
+	payer, err := parseAddress(a.From)
+	if err != nil {
+		return internal("the payer's own address", err)
+	}
+	var code hexutil.Bytes
+	if err := n.Call(ctx, &code, "eth_getCode", Permit2Address, latest); err != nil {
+		return err
+	}
+	if len(code) == 0 {
+		return invalid("there is no Permit2 on %s", x402.Title(n.Network))
+	}
+	isUsed, err := n.nonceBit(ctx, authorization{payer: payer, nonce: a.Nonce}, latest)
+	if err == nil && isUsed {
+		err = internal("a nonce that was drawn at random is used", nil)
+	}
+	return err
+}
+
+// checkPermit refuses what must not even be drafted.
+func (p *Permitted) checkPermit(o x402.Order) error {
+	if err := p.Payable(o.Requirement, o.Asset); err != nil {
+		return err
+	}
+	if o.Validity < minValidity || o.Validity > maxValidity {
+		return invalid("a validity of %s: it is neither below %s nor above %s", o.Validity, minValidity,
+			maxValidity)
+	}
+	if o.Source != "" && !sameAddress(o.Source, p.Address()) {
+		return internal("the order's source is not the account that is spent from", nil)
+	}
+	if o.Now.Unix() <= v1Backdate {
+		return internal("the order has no time", nil)
+	}
+	return nil
+}
+
+// draftPermit makes the message of o, with a fresh random nonce, and its bytes; decodes them as a stranger
+// would, and compares them with the order: what is signed is what was checked is what is sent.
+func (p *Permitted) draftPermit(o x402.Order) (d PermitDraft, object []byte, err error) {
+	r, upto := o.Requirement, o.Requirement.Way() == x402.Upto
+	payee, err := parseAddress(r.PayTo)
+	if err != nil {
+		return d, nil, invalid("payTo is %v", err)
+	}
+	now := o.Now.Unix()
+	a := Permit2Authorization{From: p.Address(), To: payee.Hex(), Token: common.HexToAddress(r.Asset).Hex(),
+		Amount: r.Amount, Spender: ExactProxy, Deadline: now + int64(o.Validity/time.Second)}
+	if upto {
+		a.Spender = UptoProxy
+		a.Facilitator = common.HexToAddress(r.ExtraString("facilitatorAddress")).Hex()
+	}
+	if _, err := io.ReadFull(p.rand, a.Nonce[:]); err != nil {
+		return d, nil, internal("reading 32 random bytes for the nonce", err)
+	}
+	if object, err = p.encodePermit2(a); err != nil {
+		return d, nil, internal("encoding the permit", err)
+	}
+	got, err := DecodePermit2(object)
+	if err != nil {
+		return d, nil, internal("our own payload cannot be read", err)
+	}
+	for _, must := range []struct {
+		field string
+		holds bool
+	}{
+		{"from", sameAddress(got.From, p.Address())},
+		{"to", sameAddress(got.To, r.PayTo)},
+		{"token", sameAddress(got.Token, o.Asset.Address)},
+		{"amount", got.Amount == r.Amount && !got.Amount.IsZero()},
+		{"spender", got.IsUpto() == upto && (upto || sameAddress(got.Spender, ExactProxy))},
+		{"facilitator", !upto || sameAddress(got.Facilitator, r.ExtraString("facilitatorAddress"))},
+		{"validAfter", got.ValidAfter == 0},
+		{"deadline", got.Deadline <= now+int64(o.Validity/time.Second) &&
+			got.Deadline >= now+int64(minValidity/time.Second)},
+		{"nonce", got.Nonce != [32]byte{}},
+	} {
+		if !must.holds {
+			return d, nil, internal(fmt.Sprintf(
+				"our own payload differs from the order in %s; nothing was signed", must.field), nil)
+		}
+	}
+	digest, err := Permit2Digest(o.Asset.Network, got)
+	if err != nil {
+		return d, nil, internal("hashing our own payload", err)
+	}
+	return PermitDraft{Payment: o.Payment, Asset: o.Asset, Authorization: got, Digest: digest}, object, nil
+}
+
+// approval is what has to be signed with a payment so that Permit2 may move it; nil where it may already.
+func (p *Permitted) approval(ctx context.Context, n *node, o x402.Order, a Permit2Authorization) (*Permit,
+	error) {
+	allowed, err := p.allowance(ctx, n.Network, o.Asset)
+	if err != nil {
+		return nil, err
+	}
+	if allowed.Cmp(a.Amount) >= 0 {
+		return nil, nil
+	}
+	if _, offered := o.Extensions[x402.EIP2612Sponsoring]; !offered {
+		return nil, x402.Errorf(x402.NoDelegation, "Permit2 may not move what the seller asks for on %s",
+			x402.Title(n.Network)).WithHint("nothing was signed")
+	}
+	if _, err := domainSeparator(o.Asset); err != nil {
+		return nil, invalid("Permit2 may not move what the seller asks for, and for the approval that the "+
+			"seller would bring the registry's entry of the asset is not usable: %v", err)
+	}
+	token, err := parseAddress(o.Asset.Address)
+	if err != nil {
+		return nil, internal("an asset without an address", err)
+	}
+	self, err := p.self()
+	if err != nil {
+		return nil, err
+	}
+	nonce, err := n.read(ctx, token, latest, selectNonces, wordOf(self))
+	if err != nil && rpc.Refused(err) {
+		return nil, invalid("Permit2 may not move what the seller asks for, and the token takes no signed " +
+			"approval (EIP-2612)")
+	}
+	if err != nil {
+		return nil, err
+	}
+	return ApprovalOf(a, amountOf(nonce)), nil
+}
+
+// signPermit asks the signer, reads the finished payload as a facilitator would, and fills the evidence from
+// that reading.
+func (p *Permitted) signPermit(ctx context.Context, object []byte, d PermitDraft) (made x402.Authorization,
+	err error) {
+	signature, approved, err := p.signer.SignPermit2(ctx, d)
+	if err != nil {
+		return made, fmt.Errorf("signing the permit: %w", err)
+	}
+	made.Payload, err = encodePermit2Payload(object, signature)
+	if err != nil {
+		return made, internal("encoding the payload", err)
+	}
+	agent, signed, err := RecoverPermit2(d.Asset.Network, made.Payload)
+	if err != nil || !sameAddress(agent, p.Address()) || signed != d.Authorization {
+		return x402.Authorization{},
+			internal("our own signature does not recover to our address; it is dropped", err)
+	}
+	made.Evidence = d.Evidence()
+	if d.Approval == nil {
+		return made, nil
+	}
+	extension, err := encodePermit(d.Asset, *d.Approval, approved)
+	if err != nil {
+		return x402.Authorization{}, internal("encoding the approval", err)
+	}
+	read, err := RecoverPermit(d.Asset, extension)
+	if err != nil || read != *d.Approval || !sameAddress(read.Owner, p.Address()) {
+		return x402.Authorization{},
+			internal("our own approval does not recover to our address; it is dropped", err)
+	}
+	made.Extensions = map[string]json.RawMessage{x402.EIP2612Sponsoring: extension}
+	return made, nil
+}

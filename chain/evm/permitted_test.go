@@ -1,0 +1,223 @@
+package evm
+
+import (
+	"bytes"
+	"encoding/json"
+	"errors"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"x402-wallet/x402"
+	"x402-wallet/x402/money"
+)
+
+// permitOrder is the order for a vector, whose clock is noon.
+func (v permit2Vector) order(t *testing.T) x402.Order {
+	r, asset := v.requirement(t)
+	return x402.Order{Requirement: r, Asset: asset, Source: us, Extensions: v.PaymentRequired.Extensions,
+		Validity: r.MaxTimeout, Now: noon}
+}
+
+// What is signed are the reference client's payments, byte for byte: exact and upto, with an approval where
+// it is needed and offered.
+func TestPermittedVectors(t *testing.T) {
+	for name, v := range permit2Vectors(t) {
+		if v.Refused != "" || v.order(t).Requirement.Network != sepolia {
+			continue
+		}
+		t.Run(name, func(t *testing.T) {
+			f := newFakeNode(t)
+			isApproved := len(v.TypedData) == 1
+			if isApproved {
+				f.allowance = money.NewAmount(1_000_000)
+			} else {
+				approval, err := RecoverPermit(v.order(t).Asset, v.Payload.Extensions[x402.EIP2612Sponsoring])
+				require.NoError(t, err)
+				nonce, _ := approval.Nonce.Uint64()
+				f.permitNonce = byte(nonce)
+			}
+			made, err := f.exact(t, testSigner(t)).ByPermit2().Authorize(t.Context(), v.order(t))
+			require.NoError(t, err)
+			require.Equal(t, compacted(t, v.Payload.Payload), string(made.Payload))
+			require.Equal(t, isApproved, len(made.Extensions) == 0)
+			if isApproved {
+				return
+			}
+			whole, err := x402.EncodePayload(&x402.Challenge{Version: 2,
+				Extensions: v.PaymentRequired.Extensions},
+				v.order(t).Requirement, made.Payload, made.Extensions)
+			require.NoError(t, err)
+			var sent struct{ Extensions map[string]json.RawMessage }
+			require.NoError(t, json.Unmarshal(whole, &sent))
+			require.JSONEq(t, string(v.Payload.Extensions[x402.EIP2612Sponsoring]),
+				string(sent.Extensions[x402.EIP2612Sponsoring]))
+		})
+	}
+}
+
+// Without an approval that is there or offered nothing is signed, nor is an approval for a token that takes
+// none.
+func TestPermittedRefusesBeforeSigning(t *testing.T) {
+	v := permit2Vectors(t)["exact_permit2_eip2612"]
+	for name, test := range map[string]struct {
+		change func(o *x402.Order, f *fakeNode)
+		code   x402.Code
+	}{
+		"no approval": {func(o *x402.Order, _ *fakeNode) { o.Extensions = nil }, x402.NoDelegation},
+		"an approval by transaction": {func(o *x402.Order, _ *fakeNode) {
+			o.Extensions = map[string]json.RawMessage{x402.ERC20Sponsoring: json.RawMessage(`{}`)}
+		}, x402.NoDelegation},
+		"a token without EIP-2612": {func(_ *x402.Order, f *fakeNode) { f.noPermits = true },
+			x402.InvalidRequirement},
+		"an asset without a domain": {func(o *x402.Order, _ *fakeNode) { o.Asset.Name = "" },
+			x402.InvalidRequirement},
+		"no Permit2 there": {func(_ *x402.Order, f *fakeNode) { f.noPermit2 = true },
+			x402.InvalidRequirement},
+		"a used nonce": {func(_ *x402.Order, f *fakeNode) { f.permitUsed = true },
+			x402.Internal},
+		"for too short": {func(o *x402.Order, _ *fakeNode) { o.Validity = 5 * time.Second },
+			x402.InvalidRequirement},
+		"for too long": {func(o *x402.Order, _ *fakeNode) { o.Validity = 25 * time.Hour },
+			x402.InvalidRequirement},
+		"somebody's money": {func(o *x402.Order, _ *fakeNode) { o.Source = stranger },
+			x402.Internal},
+		"no time": {func(o *x402.Order, _ *fakeNode) { o.Now = time.Time{} },
+			x402.Internal},
+		"another clock": {func(o *x402.Order, _ *fakeNode) { o.Now = o.Now.Add(time.Hour) },
+			x402.ClockSuspect},
+	} {
+		t.Run(name, func(t *testing.T) {
+			f, signer, o := newFakeNode(t), testSigner(t), v.order(t)
+			test.change(&o, f)
+			_, err := f.exact(t, signer).ByPermit2().Authorize(t.Context(), o)
+			require.True(t, x402.HasCode(err, test.code), "%v", err)
+			require.Empty(t, signer.digests, "the signer was asked")
+		})
+	}
+}
+
+// Property I6, for permits: a traitor inside that changes the bytes is found before the signer is asked.
+func TestTamperedPermitsAreNeverSigned(t *testing.T) {
+	change := func(f func(*Permit2Authorization)) func(Permit2Authorization) ([]byte, error) {
+		return func(a Permit2Authorization) ([]byte, error) {
+			f(&a)
+			return EncodePermit2(a)
+		}
+	}
+	for way, cases := range map[string]map[string]func(Permit2Authorization) ([]byte, error){
+		"exact_permit2_lowercase_addresses": {
+			"payee":             change(func(a *Permit2Authorization) { a.To = stranger }),
+			"payer":             change(func(a *Permit2Authorization) { a.From = stranger }),
+			"token":             change(func(a *Permit2Authorization) { a.Token = stranger }),
+			"amount":            change(func(a *Permit2Authorization) { a.Amount = money.NewAmount(10_001) }),
+			"a unit less":       change(func(a *Permit2Authorization) { a.Amount = money.NewAmount(9_999) }),
+			"validity 1 s more": change(func(a *Permit2Authorization) { a.Deadline++ }),
+			"over":              change(func(a *Permit2Authorization) { a.Deadline = noon.Unix() }),
+			"begins later":      change(func(a *Permit2Authorization) { a.ValidAfter = noon.Unix() }),
+			"no nonce":          change(func(a *Permit2Authorization) { a.Nonce = [32]byte{} }),
+			"another spender":   change(func(a *Permit2Authorization) { a.Spender = stranger }),
+			"upto's spender": change(func(a *Permit2Authorization) {
+				a.Spender, a.Facilitator = UptoProxy, stranger
+			}),
+			"another key": func(a Permit2Authorization) ([]byte, error) {
+				object, err := EncodePermit2(a)
+				return bytes.Replace(object, []byte(`{"from"`), []byte(`{"more":"","from"`), 1), err
+			},
+			"failing": func(Permit2Authorization) ([]byte, error) { return nil, errors.New("no") },
+		},
+		"upto_partial": {
+			"facilitator": change(func(a *Permit2Authorization) { a.Facilitator = us }),
+			"exact's spender": change(func(a *Permit2Authorization) {
+				a.Spender, a.Facilitator = ExactProxy, ""
+			}),
+			"ceiling": change(func(a *Permit2Authorization) { a.Amount = money.NewAmount(50_001) }),
+		},
+	} {
+		for name, traitor := range cases {
+			t.Run(way+"/"+name, func(t *testing.T) {
+				f, signer := newFakeNode(t), testSigner(t)
+				f.allowance = money.NewAmount(1_000_000)
+				p := f.exact(t, signer).ByPermit2()
+				p.encodePermit2 = traitor
+				made, err := p.Authorize(t.Context(), permit2Vectors(t)[way].order(t))
+				require.True(t, x402.HasCode(err, x402.Internal), "%v", err)
+				require.Empty(t, made.Payload)
+				require.Empty(t, signer.digests, "the signer was asked")
+			})
+		}
+	}
+}
+
+func TestABadPermitIsDropped(t *testing.T) {
+	signer := testSigner(t)
+	signer.spoil = func(s [65]byte) [65]byte { s[64] -= 27; return s }
+	made, err := newFakeNode(t).exact(t, signer).ByPermit2().
+		Authorize(t.Context(), permit2Vectors(t)["exact_permit2_eip2612"].order(t))
+	require.True(t, x402.HasCode(err, x402.Internal), "%v", err)
+	require.Empty(t, made.Payload)
+	require.Empty(t, made.Extensions)
+}
+
+func TestPermittedPayable(t *testing.T) {
+	exact, upto := permit2Vectors(t)["exact_permit2_eip2612"], permit2Vectors(t)["upto_partial"]
+	p := newFakeNode(t).exact(t, testSigner(t)).ByPermit2()
+	extra := func(key, value string) func(*x402.Requirement) {
+		return func(r *x402.Requirement) { r.Extra[key] = json.RawMessage(value) }
+	}
+	for _, good := range []permit2Vector{exact, upto} {
+		r, asset := good.requirement(t)
+		require.NoError(t, p.Payable(r, asset))
+		asset.Permit2Only = true
+		require.NoError(t, p.Payable(r, asset))
+		delete(r.Extra, "name")
+		require.NoError(t, p.Payable(r, asset))
+	}
+	for name, test := range map[string]struct {
+		of     permit2Vector
+		change func(*x402.Requirement)
+		why    string
+	}{
+		"EIP-3009": {exact, extra("assetTransferMethod", `"eip3009"`),
+			"not one that is paid by Permit2"},
+		"called so": {exact, func(r *x402.Requirement) { r.Scheme, r.Extra = x402.Permit2, nil },
+			"not one"},
+		"version 1": {exact, func(r *x402.Requirement) { r.Version = 1 }, "version 2"},
+		"no amount": {exact, func(r *x402.Requirement) { r.Amount = money.Amount{} },
+			"amount is 0"},
+		"5 seconds": {exact, func(r *x402.Requirement) { r.MaxTimeout = 5 * time.Second },
+			"below 6"},
+		"another network":  {exact, func(r *x402.Requirement) { r.Network = "eip155:1" }, "node"},
+		"Gateway":          {exact, extra("name", `"GatewayWalletBatched"`), "Gateway"},
+		"another asset":    {exact, func(r *x402.Requirement) { r.Asset = stranger }, "registry"},
+		"to ourselves":     {exact, func(r *x402.Requirement) { r.PayTo = us }, "own address"},
+		"to Permit2":       {exact, func(r *x402.Requirement) { r.PayTo = Permit2Address }, "contract"},
+		"to a proxy":       {upto, func(r *x402.Requirement) { r.PayTo = ExactProxy }, "contract"},
+		"upto by EIP-3009": {upto, extra("assetTransferMethod", `"eip3009"`), "Permit2 only"},
+		"upto in escrow":   {upto, extra("paymentFlow", `"escrow"`), "flow"},
+		"settled by nobody": {upto, extra("facilitatorAddress",
+			`"0x0000000000000000000000000000000000000000"`), "no address"},
+		"settled by a number": {upto, extra("facilitatorAddress", `7`), "no address"},
+		"nobody settles it": {upto, func(r *x402.Requirement) { delete(r.Extra, "facilitatorAddress") },
+			"no address"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			r, asset := test.of.requirement(t)
+			test.change(&r)
+			err := p.Payable(r, asset)
+			require.Error(t, err)
+			require.Contains(t, x402.AsError(err).Message, test.why)
+		})
+	}
+}
+
+// What lies there and what Permit2 may move of it are told apart.
+func TestPermittedFunds(t *testing.T) {
+	f := newFakeNode(t)
+	f.balance, f.allowance = money.NewAmount(500), money.NewAmount(300)
+	got, err := f.exact(t, testSigner(t)).ByPermit2().Funds(t.Context(), sepolia, usdc)
+	require.NoError(t, err)
+	require.Equal(t, []string{"500", "500", "300", us}, []string{got.Balance.String(), got.Free.String(),
+		got.Permitted.String(), got.Source})
+}

@@ -1,0 +1,137 @@
+package e2e
+
+import (
+	"context"
+	"net/http"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"x402-wallet/e2e/testworld"
+)
+
+// What upto may come to is held, and what the chain shows to have moved is what is paid: once that is final
+// and nothing else can come of it, the rest is free again.
+func TestPaysUpto(t *testing.T) {
+	if testing.Short() {
+		t.Skip("waits until what was signed has expired by the wallet's own clock: two and a half minutes")
+	}
+	lab := Start(t)
+	w, home := funded(t, lab, ConfigOptions{})
+	p := payFor(t, w, lab.Seller+"/upto/short?charge=7000")
+	require.Equal(t, "paid", p.Status, "%+v", p)
+	require.Equal(t, []string{"7000", "$0.007", "$0.02"}, []string{p.AmountPaid, p.Price, p.UpTo})
+	require.Equal(t, uint64(1_000_000-7_000), lab.EVMBalance(home.EVM))
+	require.Equal(t, "0.02", p.Budget.Session.Spent, "all that was signed for counts: %+v", p.Budget)
+
+	lab.EVMMine(0)
+	bin := testworld.Build(t)
+	for until := time.Now().Add(6 * time.Minute); ; time.Sleep(5 * time.Second) {
+		runWallet(t, home, bin, nil, "reconcile", "--json")
+		row := history(t, w)[0]
+		if row.Proof == "chain" || time.Now().After(until) {
+			require.Equal(t, []string{"settled", "chain", "$0.007"}, []string{row.Status, row.Proof,
+				row.Price})
+			break
+		}
+		require.Equal(t, "$0.02", row.Price)
+		lab.EVMMine(0)
+	}
+	receipt := requireReceipt(t, home, history(t, w)[0].PaymentID)
+	require.Contains(t, receipt, `"amount": "7000"`)
+	require.Contains(t, receipt, `"upTo": "20000"`)
+	p = payFor(t, w, lab.Seller+"/evm")
+	require.Equal(t, "0.008", p.Budget.Session.Spent, "%+v", p.Budget)
+	runWallet(t, home, bin, nil, "history", "verify")
+}
+
+// Nothing charged is no end: it may be charged until it expires. That is booked, and no second purchase.
+func TestUptoChargedNothingAndThenSomething(t *testing.T) {
+	lab := Start(t)
+	between := sellBy(t, lab.Seller)
+	w, home := funded(t, lab, ConfigOptions{Loopback: []string{hostPort(between.url)}})
+	lab.EVMApprovePermit2(home.EVM, 40_000)
+	between.does(func(out http.ResponseWriter, settle func() *http.Response) {
+		a := settle()
+		for key, values := range a.Header {
+			out.Header()[key] = values
+		}
+		out.WriteHeader(a.StatusCode)
+		_, _ = out.Write([]byte(bodyOf(t, a)))
+	})
+	p := payFor(t, w, between.url+"/upto?charge=0")
+	require.Equal(t, "paid", p.Status, "%+v", p)
+	require.Equal(t, []string{"0", "$0.02"}, []string{p.AmountPaid, p.UpTo})
+	require.Equal(t, uint64(1_000_000), lab.EVMBalance(home.EVM))
+	require.Equal(t, "0.02", p.Budget.Session.Held, "%+v", p.Budget)
+	require.Equal(t, "unknown", history(t, w)[0].Status)
+
+	transaction := lab.EVMSettlePermit(between.payments.Load().Payload, lab.EVM.Facilitator, 20_000)
+	lab.EVMMine(0)
+	runWallet(t, home, testworld.Build(t), nil, "reconcile", "--json")
+	row := history(t, w)[0]
+	require.Equal(t, []string{"settled", "chain", transaction, "$0.02"},
+		[]string{row.Status, row.Proof, row.TransactionSignature, row.Price})
+	require.Len(t, history(t, w), 1)
+	require.Equal(t, uint64(980_000), lab.EVMBalance(home.EVM))
+}
+
+// More than was signed for cannot be charged, and what the seller says of it changes nothing.
+func TestUptoChargesNoMoreThanWasSignedFor(t *testing.T) {
+	lab := Start(t)
+	w, home := funded(t, lab, ConfigOptions{})
+	p := payFor(t, w, lab.Seller+"/upto/sponsored?charge=20001")
+	require.Equal(t, "SETTLEMENT_FAILED", p.Error, "%+v", p)
+	require.Equal(t, "20000", p.Spent, "held until it expires")
+	require.Equal(t, uint64(1_000_000), lab.EVMBalance(home.EVM))
+}
+
+// Who alone can settle, and says what it comes to, is one of the owner's facilitators, or a person is asked.
+func TestUptoBySomebodyElsesFacilitatorAsks(t *testing.T) {
+	lab := Start(t)
+	w, home := funded(t, lab, ConfigOptions{Facilitators: []string{lab.SellerSeed}})
+	p := payFor(t, w, lab.Seller+"/upto/sponsored")
+	require.Equal(t, "APPROVAL_REQUIRED", p.Error, "%+v", p)
+	require.Contains(t, p.Message, lab.EVM.Facilitator)
+	require.Empty(t, history(t, w))
+	require.Equal(t, uint64(1_000_000), lab.EVMBalance(home.EVM))
+}
+
+// A wallet that dies after the seller has settled, before it has read the answer, learns from the chain what
+// it came to, and pays nothing twice.
+func TestUptoSettledAndTheWalletKilled(t *testing.T) {
+	lab := Start(t)
+	between := sellBy(t, lab.Seller)
+	w, home := funded(t, lab, ConfigOptions{Loopback: []string{hostPort(between.url)}})
+	settled, held := make(chan struct{}), make(chan struct{})
+	between.does(func(out http.ResponseWriter, settle func() *http.Response) {
+		if a := settle(); a != nil {
+			_ = a.Body.Close()
+		}
+		close(settled)
+		<-held
+		drop(t, out)
+	})
+	ended := make(chan struct{})
+	go func() {
+		defer close(ended)
+		_, _ = w.Call(context.Background(), "x402_pay", map[string]any{"url": between.url +
+			"/upto/sponsored?charge=20000"})
+	}()
+	<-settled
+	w.Kill()
+	close(held)
+	<-ended
+	require.Equal(t, uint64(980_000), lab.EVMBalance(home.EVM))
+
+	lab.EVMMine(0)
+	bin := testworld.Build(t)
+	runWallet(t, home, bin, nil, "reconcile", "--json")
+	heir := StartWallet(t, bin, home)
+	rows := history(t, heir)
+	require.Len(t, rows, 1)
+	require.Equal(t, []string{"settled", "chain", "$0.02"}, []string{rows[0].Status, rows[0].Proof,
+		rows[0].Price})
+	require.Equal(t, uint64(980_000), lab.EVMBalance(home.EVM))
+}

@@ -1,0 +1,96 @@
+package history
+
+import (
+	"context"
+	"fmt"
+
+	"x402-wallet/x402"
+	"x402-wallet/x402/money"
+)
+
+// A payment by "upto" is signed for a ceiling and settled for less. Its row keeps the ceiling, which is what
+// was asked for, approved and held; what the chain showed to have moved stands beside it, and is what the
+// sums count from then on. As with an expiry, only who holds the key records it, once, in a sealed row.
+
+func (p *Payment) setCharged(text string) error {
+	amount, err := money.ParseAmount(text)
+	if err != nil {
+		return damaged("read what "+p.ID+" was charged", err)
+	}
+	p.Charged = &amount
+	return nil
+}
+
+// Charge is what a payment came to.
+type Charge struct {
+	Amount money.Amount  // atomic units, less than was signed for
+	Worth  money.Dollars // of it
+}
+
+// Charge records that the chain showed a payment to have settled for less than was signed for: the rest is
+// free again. o is the outcome, Settled by the chain. asked is what the chain was asked by, which has to be
+// what was signed. Errors are Expire's.
+func (s *Store) Charge(ctx context.Context, id string, asked x402.Evidence, c Charge, o Outcome,
+	k Keyholder) (p Payment, err error) {
+	o.packed = o.pack()
+	var packed packedPayment
+	err = s.tx(ctx, func(t *tx) error {
+		before, err := t.brief(id)
+		if err != nil {
+			return err
+		}
+		g, err := t.signatureOf(before, k)
+		if err != nil {
+			return err
+		}
+		if g.Evidence != digestOf([]byte(toJSON(asked))) {
+			return corrupt("payment %s was asked after by something else than what was signed", id)
+		}
+		isLess := c.Amount.Cmp(before.Amount) < 0 && c.Worth >= 0 && c.Worth <= before.Price
+		if !isLess || o.State != Settled || o.Proof != Chain {
+			return fmt.Errorf("%w: %s was not proven to be charged less", ErrTransition, id)
+		}
+		last, err := t.lastSealed(k, nil)
+		if err != nil {
+			return err
+		}
+		if err := before.chargedOnce(last.memory); err != nil {
+			return err
+		}
+		last.lower(g, g.Price-c.Worth)
+		err = t.seal(k, last, before.Number, chargedEvent, map[string]any{"unique": g.Unique,
+			"charged": c.Amount.String(), "returned": int64(g.Price - c.Worth)})
+		if err != nil {
+			return err
+		}
+		_, err = t.exec(`UPDATE payments SET charged = ?, returned = ? WHERE seq = ?`, c.Amount.String(),
+			int64(g.Price-c.Worth), before.Number)
+		if err != nil {
+			return err
+		}
+		packed, err = t.outcomeSealed(id, o)
+		return err
+	})
+	if err != nil {
+		return packed.Payment, err
+	}
+	return packed.unpacked()
+}
+
+// chargedOnce remembers that a part of a signature was given back: once, as with what expired.
+func (p Payment) chargedOnce(m *memory) error {
+	if p.Charged != nil || p.State == Failed || p.Proof == Chain { // another process was faster
+		return fmt.Errorf("%w: %s is %s", ErrTransition, p.ID, p.State)
+	}
+	for _, key := range [][]byte{expiredKey(p.ID), chargedKey(p.ID)} {
+		before, err := m.get(key)
+		if err != nil {
+			return err
+		}
+		if before != nil {
+			return corrupt("what was signed for payment %s was given back already, and it is %s", p.ID,
+				p.State)
+		}
+	}
+	return m.put(chargedKey(p.ID), []byte{1})
+}

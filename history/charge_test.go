@@ -1,0 +1,123 @@
+package history
+
+import (
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"x402-wallet/budget"
+	"x402-wallet/x402"
+	"x402-wallet/x402/money"
+)
+
+func (g *guarded) charge(p Payment, asked x402.Evidence, amount uint64, o Outcome) (Payment, error) {
+	c := Charge{Amount: money.NewAmount(amount), Worth: money.Dollars(amount)}
+	return g.Charge(g.t.Context(), p.ID, asked, c, o, g.k)
+}
+
+func (g *guarded) used() budget.Use {
+	g.t.Helper()
+	f, err := g.Facts(g.t.Context(), Question{Rules: g.k.Query(Payment{Host: "api.example"})})
+	require.NoError(g.t, err)
+	require.Equal(g.t, f.Used.Day, f.Used.HostDay["api.example"])
+	require.Equal(g.t, f.Used.Day, f.Used.Session)
+	return f.Used.Day
+}
+
+var provenLess = Settlement(x402.Status{State: x402.Settled, Transaction: "0xtx"})
+
+// What was charged less is free again, once, in every sum and for the next signature; the row keeps what was
+// signed for, and the whole ledger is what its chain says.
+func TestCharge(t *testing.T) {
+	g := newGuarded(t)
+	before := g.used()
+	for _, claimed := range []bool{false, true} {
+		p := g.sign(g.reserve(testHold(500)))
+		if claimed {
+			g.settle(p)
+		}
+		got, err := g.charge(p, x402.Evidence{}, 120, provenLess)
+		require.NoError(t, err)
+		require.Equal(t, []any{Settled, Chain, "0xtx", "500", "120", money.Dollars(500), money.Dollars(120)},
+			[]any{got.State, got.Proof, got.Transaction, got.Amount.String(), got.Paid().String(), got.Price,
+				got.Worth()})
+		_, err = g.charge(p, x402.Evidence{}, 20, provenLess)
+		require.ErrorIs(t, err, ErrTransition, "once")
+		_, err = g.Expire(t.Context(), p.ID, x402.Evidence{}, Outcome{State: Failed}, g.k)
+		require.Error(t, err)
+	}
+	require.Equal(t, before.Spent+240, g.used().Spent)
+	require.Equal(t, before.Held, g.used().Held)
+	_, err := g.VerifySealed(t.Context(), g.k)
+	require.NoError(t, err)
+
+	room := guardedCap - g.used().Total()
+	require.NoError(t, g.next(testHold(uint64(room))), "what is free again can be spent")
+	require.Error(t, g.next(testHold(1)))
+	_, err = g.VerifySealed(t.Context(), g.k)
+	require.NoError(t, err)
+
+	// by accepting the ledger its owner gets the same sums
+	sums := g.sums()
+	require.NoError(t, g.SealRules(t.Context(), SealedRules{Version: 2, Config: []byte("c"),
+		Seal: []byte("t")},
+		g.home, true, g.k))
+	require.Equal(t, sums.Days, g.sums().Days)
+	require.Equal(t, sums.Session.Sum, g.sums().Session.Sum)
+	_, err = g.VerifySealed(t.Context(), g.k)
+	require.NoError(t, err)
+}
+
+func TestChargeRefuses(t *testing.T) {
+	for name, forge := range map[string]func(g *guarded, p Payment) error{
+		"no less": func(g *guarded, p Payment) error {
+			_, err := g.charge(p, x402.Evidence{}, 500, provenLess)
+			return err
+		},
+		"more": func(g *guarded, p Payment) error {
+			_, err := g.charge(p, x402.Evidence{}, 501, provenLess)
+			return err
+		},
+		"worth more": func(g *guarded, p Payment) error {
+			c := Charge{Amount: money.NewAmount(1), Worth: 501}
+			_, err := g.Charge(g.t.Context(), p.ID, x402.Evidence{}, c, provenLess, g.k)
+			return err
+		},
+		"a claim": func(g *guarded, p Payment) error {
+			_, err := g.charge(p, x402.Evidence{}, 1, Outcome{State: Settled, Proof: Claimed})
+			return err
+		},
+		"other evidence": func(g *guarded, p Payment) error {
+			_, err := g.charge(p, x402.Evidence{Nonce: "0x01"}, 1, provenLess)
+			return err
+		},
+		"charged before, and taken out of the tables": func(g *guarded, p Payment) error {
+			_, err := g.charge(p, x402.Evidence{}, 400, provenLess)
+			require.NoError(g.t, err)
+			g.sql(`UPDATE payments SET charged = '', returned = 0, state = 'unknown', proof = ''
+				WHERE id = ?`, p.ID)
+			_, err = g.charge(p, x402.Evidence{}, 1, provenLess)
+			return err
+		},
+		"without the key": func(g *guarded, p Payment) error {
+			k := g.k
+			k.MAC = func([]byte) ([]byte, error) { return []byte("another"), nil }
+			_, err := g.Charge(g.t.Context(), p.ID, x402.Evidence{}, Charge{}, provenLess, k)
+			return err
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			g := newGuarded(t)
+			p := g.sign(g.reserve(testHold(500)))
+			require.Error(t, forge(g, p))
+		})
+	}
+	// nobody else lowers what counts
+	g := newGuarded(t)
+	p := g.sign(g.reserve(testHold(500)))
+	g.settle(p)
+	g.sql(`UPDATE payments SET charged = '1', returned = 499 WHERE id = ?`, p.ID)
+	require.Error(t, g.next(testHold(900)), "the sums are those of the sealed rows")
+	_, err := g.Verify(t.Context(), Head{})
+	require.True(t, x402.HasCode(err, x402.LedgerCorrupt), "%v", err)
+}

@@ -1,0 +1,127 @@
+package pay
+
+import (
+	"context"
+	"slices"
+
+	"x402-wallet/history"
+	"x402-wallet/x402"
+	"x402-wallet/x402/money"
+)
+
+// ways are the ways of paying that there are, the simpler first: the more of a payment is in what is signed,
+// the less anybody has to be believed.
+var ways = []string{x402.Exact, x402.MPP, x402.Permit2, x402.Upto}
+
+// checkWay refuses a way of paying that this wallet does not know, or that its owner left out of its rules.
+func (e *Engine) checkWay(way string) error {
+	switch {
+	case slices.Contains(e.Policy.Schemes, way):
+		return nil
+	case slices.Contains(ways, way):
+		return x402.Errorf(x402.InvalidRequirement, "the owner's rules do not have anything paid by %s "+
+			"(policy.schemes)", way).WithHint("nothing was signed; take another option or seller")
+	}
+	return x402.Errorf(x402.InvalidRequirement, "the scheme %s is not one this wallet pays by",
+		x402.Quote(way))
+}
+
+// byPermit2 reports whether a payment is one by Permit2.
+func byPermit2(p history.Payment) bool { return p.Scheme == x402.Permit2 || p.Scheme == x402.Upto }
+
+// whyAlwaysAsked is why a person is asked about an option whatever it costs; "": for no such reason. What an
+// upto payment comes to is the word of whoever settles it: of a facilitator that the seller alone names it
+// would be the seller's own.
+func (e *Engine) whyAlwaysAsked(ctx context.Context, o option) string {
+	facilitator := o.ExtraString("facilitatorAddress")
+	if o.Way() != x402.Upto || (e.KnowsFacilitator != nil && e.KnowsFacilitator(ctx, o.Network,
+		facilitator)) {
+		return ""
+	}
+	return x402.StrangeFacilitator(facilitator)
+}
+
+// judgeUpto is judgeReceipt for upto, where a receipt says what was charged.
+func judgeUpto(r x402.Settlement, f facts) verdict {
+	v := judgeReceipt(r, f.served())
+	charged, err := money.ParseAmount(r.Amount)
+	switch {
+	case r.Amount == "" || (err == nil && !charged.IsZero() && charged.Cmp(f.paid.Amount) <= 0):
+		return v
+	case err == nil && charged.IsZero():
+		v.note = "the seller charged nothing so far; what was signed for may be charged until it expires"
+	default:
+		v.note = "the receipt says that more was charged than was signed for, which cannot be"
+	}
+	v.state, v.proof, v.transaction = history.Unknown, "", ""
+	if !v.served {
+		v.code = x402.OutcomeUnknown
+	}
+	return v
+}
+
+// charged is what an upto payment came to: by the chain, or by its receipt while that is all there is; nil:
+// nothing says so.
+func charged(p history.Payment) *money.Amount {
+	if p.Charged != nil || p.Scheme != x402.Upto || p.Receipt == nil {
+		return p.Charged
+	}
+	r, err := x402.DecodeSettlement(p.Receipt)
+	if err != nil || !r.Success {
+		return nil
+	}
+	amount, err := money.ParseAmount(r.Amount)
+	if err != nil || amount.Cmp(p.Amount) > 0 {
+		return nil
+	}
+	return &amount
+}
+
+// within is what of funds the option can be paid with: by Permit2 what the payer approved, unless the seller
+// brings an approval with the payment.
+func (o option) within(funds x402.Funds) x402.Funds {
+	if funds.Permitted != nil && !o.isSponsored && funds.Permitted.Cmp(funds.Free) < 0 {
+		funds.Free = *funds.Permitted
+	}
+	return funds
+}
+
+// isShortOfAllowance reports whether only the approval of Permit2 stands in an option's way.
+func (o option) isShortOfAllowance(funds x402.Funds) bool {
+	return funds.Permitted != nil && !o.isSponsored && o.Amount.Cmp(*funds.Permitted) > 0 &&
+		o.Amount.Cmp(funds.Balance) <= 0
+}
+
+// notApproved is the refusal of an option that Permit2 may not move, because the account that pays never
+// approved it, or not so much.
+func notApproved(o option, funds x402.Funds) error {
+	network := x402.Title(o.Network)
+	code := x402.DelegationExhausted
+	if funds.Permitted.IsZero() {
+		code = x402.NoDelegation
+	}
+	amount := o.Amount.Units(o.asset.Decimals) + " " + o.asset.Symbol
+	return x402.Errorf(code, "the seller wants to be paid by Permit2, which may move %s from the agent's "+
+		"account on %s, and the price is %s; the seller offers no signed approval (%s)",
+		o.asset.Dollars(*funds.Permitted).Price(), network, o.price.Price(), x402.EIP2612Sponsoring).
+		WithHint("take another option or seller; or the owner has the agent's account approve Permit2 "+
+			"for that token").
+		WithDetail("layer", "chain").WithDetail("network", o.Network).WithDetail("asset", o.asset.Address).
+		WithDetail("symbol", o.asset.Symbol).WithDetail("source", funds.Source).
+		WithDetail("available", *funds.Permitted).WithDetail("requested", o.Amount).
+		WithDetail("balance", funds.Balance).
+		WithCommand(x402.Command("address"), "Please have my account "+funds.Source+" approve Permit2 "+
+			"(0x000000000022D473030F116dDEE9F6B43aC78BA3) for "+amount+" ("+o.asset.Address+") on "+network+
+			", so that I can pay "+o.price.Price()+".")
+}
+
+// awaitTurn waits until no payment before this one is under way whose approval would be in the way of this
+// one's: a token takes approvals (EIP-2612) in the order of their nonces, and each is used up by its own
+// payment. It lasts until the purchase ends.
+func (p *Purchase) awaitTurn(ctx context.Context) (err error) {
+	if !p.option.needsTurn {
+		return nil
+	}
+	p.endTurn, err = p.engine.approvals.begin(ctx, p.Payment.Network+" "+p.Payment.Asset+" "+p.Payment.Source)
+	return err
+}

@@ -1,0 +1,256 @@
+package pay
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"net/http"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"x402-wallet/history"
+	"x402-wallet/seller"
+	"x402-wallet/x402"
+	"x402-wallet/x402/money"
+)
+
+// permits is the play chain with Permit2: what it may move, and what of an upto payment was taken.
+type permits struct {
+	*chain
+	allowance  uint64
+	taken      uint64 // of the last one; 0: all
+	extensions map[string]json.RawMessage
+}
+
+func (p *permits) Funds(ctx context.Context, network string, asset x402.AssetInfo) (x402.Funds, error) {
+	funds, err := p.chain.Funds(ctx, network, asset)
+	allowance := money.NewAmount(p.allowance)
+	funds.Permitted = &allowance
+	return funds, err
+}
+
+func (p *permits) Authorize(ctx context.Context, o x402.Order) (x402.Authorization, error) {
+	p.extensions = o.Extensions
+	a, err := p.chain.Authorize(ctx, o)
+	a.Evidence.Way = o.Requirement.Way()
+	a.Extensions = map[string]json.RawMessage{x402.EIP2612Sponsoring: json.RawMessage(
+		`{"info":{"nonce":"3"}}`)}
+	return a, err
+}
+
+func (p *permits) Status(ctx context.Context, e x402.Evidence) (x402.Status, error) {
+	s, err := p.chain.Status(ctx, e)
+	if p.taken > 0 && s.State == x402.Settled {
+		amount := money.NewAmount(p.taken)
+		s.Amount = &amount
+	}
+	return s, err
+}
+
+const (
+	byPermit  = `"assetTransferMethod":"permit2","paymentFlow"`
+	sponsored = `"extensions":{"eip2612GasSponsoring":{"info":{"description":"x"},"schema":{"a":1}}},` +
+		`"accepts"`
+)
+
+func newPermitBench(t *testing.T, script func(*scriptedSeller, string, uint64) (*seller.Answer, error),
+	rewrite ...string) (*bench, *permits) {
+	b := newBench(t, "1000", script)
+	p := &permits{chain: b.chain}
+	b.seller.rewrite = strings.NewReplacer(rewrite...)
+	b.Policy.Schemes = []string{x402.Exact, x402.Permit2, x402.Upto}
+	b.Schemes[SchemeKey{x402.Permit2, "eip155"}], b.Schemes[SchemeKey{x402.Upto, "eip155"}] = p, p
+	b.KnowsFacilitator = func(context.Context, string, string) bool { return true }
+	return b, p
+}
+
+// What Permit2 may not move is refused, in words by which a person can act, unless the seller brings an
+// approval; the payment then has it, with all that the seller declared.
+func TestPermit2NeedsAnApproval(t *testing.T) {
+	b, p := newPermitBench(t, honest, `"paymentFlow"`, byPermit)
+	_, err := b.Pay(t.Context(), get(testURL))
+	require.True(t, x402.HasCode(err, x402.NoDelegation), "%v", err)
+	require.Contains(t, x402.AsError(err).NextStep().Say,
+		"approve Permit2 (0x000000000022D473030F116dDEE9F6B43aC78BA3)")
+	p.allowance = 999
+	_, err = b.Pay(t.Context(), get(testURL))
+	require.True(t, x402.HasCode(err, x402.DelegationExhausted), "%v", err)
+	estimate, err := b.Estimate(t.Context(), get(testURL))
+	require.NoError(t, err)
+	require.Equal(t, []any{x402.Permit2, false}, []any{estimate.Options[0].Scheme,
+		estimate.Options[0].Payable})
+	require.Zero(t, p.signed)
+	p.allowance = 1000
+	_, err = b.Pay(t.Context(), get(testURL))
+	require.NoError(t, err)
+	require.Equal(t, x402.Permit2, b.only(t).Scheme)
+
+	b, p = newPermitBench(t, honest, `"paymentFlow"`, byPermit, `"accepts"`, sponsored)
+	_, err = b.Pay(t.Context(), get(testURL))
+	require.NoError(t, err)
+	require.Contains(t, p.extensions, x402.EIP2612Sponsoring)
+	var sent struct{ Extensions map[string]json.RawMessage }
+	require.NoError(t, json.Unmarshal(b.only(t).Payload, &sent))
+	require.JSONEq(t, `{"info":{"description":"x","nonce":"3"},"schema":{"a":1}}`,
+		string(sent.Extensions[x402.EIP2612Sponsoring]))
+
+	b, p = newPermitBench(t, honest, `"paymentFlow"`, byPermit, `"accepts"`, sponsored)
+	b.Policy.Schemes = []string{x402.Exact}
+	_, err = b.Pay(t.Context(), get(testURL))
+	require.True(t, x402.HasCode(err, x402.InvalidRequirement), "%v", err)
+	require.Contains(t, x402.AsError(err).Message, "policy.schemes")
+	require.Zero(t, p.signed)
+}
+
+// A payment that is refused when it is shown again, though it was settled, ends as settled.
+func TestAPermitRefusedThoughSettledIsSettled(t *testing.T) {
+	b, p := newPermitBench(t, silent, `"paymentFlow"`, byPermit)
+	p.allowance = 1000
+	_, err := b.Pay(t.Context(), get(testURL))
+	require.True(t, x402.HasCode(err, x402.OutcomeUnknown), "%v", err)
+	b.seller.script = func(s *scriptedSeller, nonce string, amount uint64) (*seller.Answer, error) {
+		require.True(t, s.chain.settle(nonce, amount))
+		return &seller.Answer{Status: http.StatusPreconditionFailed}, nil
+	}
+	r, err := b.Pay(t.Context(), get(testURL))
+	require.NoError(t, err)
+	require.Equal(t, StatusUnserved, r.Status)
+	require.Equal(t, []any{history.Settled, history.Chain}, []any{b.only(t).State, b.only(t).Proof})
+	require.Equal(t, 1, p.signed)
+}
+
+const asksUpto = `"extra":{"facilitatorAddress":"0x1111111111111111111111111111111111111111",`
+
+func says(amount string) func(*scriptedSeller, string, uint64) (*seller.Answer, error) {
+	return func(s *scriptedSeller, nonce string, ceiling uint64) (*seller.Answer, error) {
+		transaction := ""
+		if amount != "0" {
+			s.chain.settle(nonce, ceiling)
+			transaction = "0xtx"
+		}
+		raw := fmt.Sprintf(`{"success":true,"transaction":%q,"network":"eip155:84532","amount":%q}`,
+			transaction, amount)
+		return &seller.Answer{Status: 200, Content: []byte("sunny"), ContentType: "text/plain",
+			Settlement: &x402.Settlement{Success: true, Transaction: transaction, Amount: amount,
+				Raw: json.RawMessage(raw)}}, nil
+	}
+}
+
+// All that was signed for counts until the chain has shown what it came to and nothing else can come of it.
+func TestUptoCountsWhatWasSignedForUntilItIsProven(t *testing.T) {
+	b, p := newPermitBench(t, says("300"), `"exact"`, `"upto"`, `"extra":{`, asksUpto)
+	p.allowance, p.taken = 1000, 300
+	r, err := b.Pay(t.Context(), get(testURL))
+	require.NoError(t, err)
+	require.Equal(t, []string{"paid", "300", "$0.0003", "$0.001"}, []string{r.Status, r.AmountPaid.String(),
+		r.Price, r.UpTo})
+	spent := func() money.Dollars {
+		t.Helper()
+		f, err := b.BudgetFacts(t.Context())
+		require.NoError(t, err)
+		return f.Used.Day.Total()
+	}
+	require.Equal(t, money.Dollars(1000), spent())
+	_, err = b.Reconcile(t.Context())
+	require.NoError(t, err)
+	require.Equal(t, []any{history.Settled, history.Claimed}, []any{b.only(t).State, b.only(t).Proof},
+		"a node that lies about the amount frees nothing that is alive")
+	require.Equal(t, money.Dollars(1000), spent())
+	b.later()
+	_, err = b.Reconcile(t.Context())
+	require.NoError(t, err)
+	row := b.only(t)
+	require.Equal(t, []any{history.Settled, history.Chain, "1000", "300"}, []any{row.State, row.Proof,
+		row.Amount.String(), row.Paid().String()})
+	require.Equal(t, money.Dollars(300), spent())
+}
+
+// Nothing charged is no settlement, and more than was signed for is no receipt.
+func TestWhatAReceiptOfUptoSays(t *testing.T) {
+	for amount, want := range map[string]struct {
+		state history.State
+		paid  string
+	}{"0": {history.Unknown, "0"}, "1": {history.Settled, "1"}, "1000": {history.Settled, "1000"},
+		"1001": {history.Unknown, "1000"}, "-1": {history.Unknown, "1000"}, "": {history.Settled, "1000"}} {
+		t.Run(amount, func(t *testing.T) {
+			b, p := newPermitBench(t, says(amount), `"exact"`, `"upto"`, `"extra":{`, asksUpto)
+			p.allowance = 1000
+			r, err := b.Pay(t.Context(), get(testURL))
+			require.NoError(t, err)
+			require.Equal(t, StatusPaid, r.Status)
+			if amount != "1001" && amount != "-1" { // of which the chain is asked at once
+				require.Equal(t, want.state, b.only(t).State)
+			}
+			require.Equal(t, want.paid, r.AmountPaid.String())
+		})
+	}
+	v := judge(facts{sent: true, paid: history.Payment{Scheme: x402.Upto, Amount: money.NewAmount(1000)},
+		answer: &seller.Answer{Status: 200, Settlement: &x402.Settlement{Success: true, Transaction: "0x1",
+			Amount: "1001"}}})
+	require.Equal(t, []any{history.Unknown, "", true}, []any{v.state, v.transaction, v.served})
+	v = judge(facts{sent: true, paid: history.Payment{Scheme: x402.Upto, Amount: money.NewAmount(1000)},
+		answer: &seller.Answer{Status: 500, Settlement: &x402.Settlement{Success: true, Amount: "0"}}})
+	require.Equal(t, []any{history.Unknown, x402.OutcomeUnknown}, []any{v.state, v.code})
+}
+
+// What was charged nothing of is let go of at its end, and blames nobody.
+func TestUptoChargedNothingEnds(t *testing.T) {
+	b, p := newPermitBench(t, says("0"), `"exact"`, `"upto"`, `"extra":{`, asksUpto)
+	p.allowance = 1000
+	_, err := b.Pay(t.Context(), get(testURL))
+	require.NoError(t, err)
+	nonce := b.only(t).Evidence.Nonce
+	_, err = b.Reconcile(t.Context())
+	require.NoError(t, err)
+	require.Equal(t, history.Unknown, b.only(t).State)
+	b.chain.dead[nonce] = true
+	b.later()
+	_, err = b.Reconcile(t.Context())
+	require.NoError(t, err)
+	require.Equal(t, []any{history.Failed, false}, []any{b.only(t).State, b.only(t).FalseReceipt})
+}
+
+// A facilitator that the owner does not know settles nothing without a person's yes; of another one than that
+// was asked about, the person is asked again.
+func TestAStrangeFacilitatorAsks(t *testing.T) {
+	b, p := newPermitBench(t, says("300"), `"exact"`, `"upto"`, `"extra":{`, asksUpto)
+	p.allowance = 1000
+	var asked []string
+	b.KnowsFacilitator = func(_ context.Context, network, address string) bool {
+		asked = append(asked, network+" "+address)
+		return false
+	}
+	_, err := b.Pay(t.Context(), get(testURL))
+	require.True(t, x402.HasCode(err, x402.ApprovalRequired), "%v", err)
+	require.Contains(t, asked, testNetwork+" 0x1111111111111111111111111111111111111111")
+	require.NoError(t, b.Accept(t.Context(), x402.AsError(err).Details["approvalId"].(string), "person"))
+	b.seller.rewrite = strings.NewReplacer(`"exact"`, `"upto"`, `"extra":{`, strings.ReplaceAll(asksUpto,
+		"1111", "2222"))
+	_, err = b.Pay(t.Context(), get(testURL))
+	require.True(t, x402.HasCode(err, x402.ApprovalRequired), "%v", err)
+	require.Zero(t, p.signed)
+	b.seller.rewrite = strings.NewReplacer(`"exact"`, `"upto"`, `"extra":{`, asksUpto)
+	_, err = b.Pay(t.Context(), get(testURL))
+	require.NoError(t, err)
+	b.KnowsFacilitator = nil
+	_, err = b.Pay(t.Context(), get(testURL))
+	require.True(t, x402.HasCode(err, x402.ApprovalRequired), "%v", err)
+}
+
+// The wallet brings no upto payment to a facilitator itself: it would be charged all that was signed for.
+func TestTheWalletDoesNotSettleUpto(t *testing.T) {
+	b, p := newPermitBench(t, func(s *scriptedSeller, _ string, _ uint64) (*seller.Answer,
+		error) {
+		return s.asks(), nil
+	},
+		`"exact"`, `"upto"`, `"extra":{`, asksUpto)
+	p.allowance = 1000
+	b.seller.header = "X-PAYMENT-REQUIRED"
+	b.Policy.WalletSettles = func(string) bool { return true }
+	_, err := b.Pay(t.Context(), get(testURL))
+	require.True(t, x402.HasCode(err, x402.PaymentRejected), "%v", err)
+	require.Empty(t, b.settler.seen)
+	require.Zero(t, b.chain.settlements())
+}

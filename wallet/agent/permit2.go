@@ -1,0 +1,88 @@
+package agent
+
+import (
+	"context"
+	"errors"
+	"slices"
+	"strings"
+	"time"
+
+	"x402-wallet/chain/evm"
+	"x402-wallet/history"
+	"x402-wallet/x402"
+	"x402-wallet/x402/money"
+)
+
+// charge looks by itself what a payment came to, and records that it was less than was signed for. The
+// caller's word is not asked for.
+func (s *Server) charge(ctx context.Context, id string) error {
+	rules, err := s.Rules(ctx) // whoever chooses the node chooses the evidence
+	if err != nil {
+		return err
+	}
+	p, err := s.Store.Payment(ctx, id)
+	if errors.Is(err, history.ErrNotFound) {
+		return refuse("the ledger has no such payment")
+	}
+	if err != nil {
+		return err
+	}
+	status, err := rules.Status(ctx, p.Evidence)
+	if err != nil {
+		return err
+	}
+	if status.State != x402.Settled || status.Amount == nil {
+		return refuse("what it came to is not proven: %s", x402.Brief(status.Note))
+	}
+	_, err = s.Recorder.Charge(ctx, rules, p, status)
+	return err
+}
+
+// signPermit2 signs a permit of Permit2, and the approval that goes with it if one is wanted: one signature
+// behind the other. Spender and witness are those of the ledger's row, whose way of paying says which; of
+// the approval only the token's nonce is the caller's word, and with a wrong one it approves nothing.
+func (s *Server) signPermit2(ctx context.Context, q request) ([]byte, error) {
+	rules, p, asset, err := s.reserved(ctx, q.Payment, x402.Permit2, x402.Upto)
+	if err != nil {
+		return nil, err
+	}
+	got, err := evm.DecodePermit2(q.Authorization)
+	if err != nil {
+		return nil, refuse("it cannot be read")
+	}
+	now, payer := s.Now().Unix(), s.EVM.Address()
+	err = compare([]field{
+		{name: "chain", same: x402.Namespace(p.Network) == "eip155"},
+		{name: "payer", same: strings.EqualFold(got.From, payer) && strings.EqualFold(p.Source, payer)},
+		{name: "payee", same: strings.EqualFold(got.To, p.PayTo)},
+		{name: "asset", same: strings.EqualFold(got.Token, asset.Address)},
+		{name: "amount", same: got.Amount == p.Amount},
+		{name: "scheme", same: got.IsUpto() == (p.Scheme == x402.Upto)},
+		{name: "validity", same: got.ValidAfter <= now && got.Deadline > now &&
+			got.Deadline <= now+int64(rules.MaxTimeout/time.Second)},
+	})
+	if err != nil {
+		return nil, err
+	}
+	digest, err := evm.Permit2Digest(p.Network, got)
+	if err != nil {
+		return nil, refuse("%v", err)
+	}
+	d := evm.PermitDraft{Payment: p.ID, Asset: asset, Authorization: got, Digest: digest}
+	if q.Approval != "" {
+		nonce, err := money.ParseAmount(q.Approval)
+		if err != nil {
+			return nil, refuse("the approval's nonce cannot be read")
+		}
+		d.Approval = evm.ApprovalOf(got, nonce)
+	}
+	permit, approval, err := s.EVM.SignPermit2(ctx, d)
+	if err != nil {
+		return nil, err
+	}
+	signatures := permit[:]
+	if d.Approval != nil {
+		signatures = slices.Concat(permit[:], approval[:])
+	}
+	return s.recorded(ctx, rules, p, history.Signed{Evidence: d.Evidence()}, q.Authorization, signatures)
+}

@@ -1,0 +1,214 @@
+package agent
+
+import (
+	"context"
+	"crypto/sha256"
+	"encoding/json"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"x402-wallet/chain/evm"
+	"x402-wallet/history"
+	"x402-wallet/wallet"
+	"x402-wallet/wallet/seal"
+	"x402-wallet/x402"
+	"x402-wallet/x402/money"
+)
+
+// permit is the honest message for a payment.
+func (w *world) permit(p history.Payment) evm.PermitDraft {
+	d := evm.PermitDraft{Payment: p.ID, Asset: usdc, Authorization: evm.Permit2Authorization{
+		From: w.evm, To: p.PayTo, Token: usdc.Address, Amount: p.Amount, Spender: evm.ExactProxy,
+		Deadline: time.Now().Unix() + 60, Nonce: sha256.Sum256([]byte(p.ID)),
+	}}
+	if p.Scheme == x402.Upto {
+		d.Authorization.Spender, d.Authorization.Facilitator = evm.UptoProxy, ownersVault
+	}
+	d.Approval = evm.ApprovalOf(d.Authorization, money.NewAmount(3))
+	return d
+}
+
+func byWay(way string) func(*history.Payment) { return func(p *history.Payment) { p.Scheme = way } }
+
+// The agent signs a permit that it finds reserved, with the approval that goes with it, and records it once.
+func TestTheAgentSignsAPermit(t *testing.T) {
+	w := newWorld(t)
+	p := w.reserve(10_000, byWay(x402.Permit2))
+	locked, err := wallet.Open(w.home)
+	require.NoError(t, err)
+	signer, _ := Signers(locked, &Client{Home: w.home, Before: locked.Locked})
+	d := w.permit(p)
+	signature, approval, err := signer.SignPermit2(t.Context(), d)
+	require.NoError(t, err)
+	object, err := evm.EncodePermit2(d.Authorization)
+	require.NoError(t, err)
+	payload, err := json.Marshal(map[string]any{"permit2Authorization": json.RawMessage(object),
+		"signature": "0x" + hexOf(signature[:])})
+	require.NoError(t, err)
+	from, got, err := evm.RecoverPermit2(base, payload)
+	require.NoError(t, err)
+	require.Equal(t, []any{w.evm, d.Authorization}, []any{from, got})
+	extension, err := json.Marshal(map[string]any{"info": map[string]string{"from": w.evm,
+		"asset": usdc.Address, "spender": evm.Permit2Address, "amount": "10000", "nonce": "3",
+		"deadline":  money.NewAmount(uint64(d.Authorization.Deadline)).String(),
+		"signature": "0x" + hexOf(approval[:])}})
+	require.NoError(t, err)
+	read, err := evm.RecoverPermit(usdc, extension)
+	require.NoError(t, err)
+	require.Equal(t, *d.Approval, read)
+
+	_, _, err = signer.SignPermit2(t.Context(), d)
+	w.refused(err, "the payment is submitted, not reserved")
+	row, err := w.store.Payment(t.Context(), p.ID)
+	require.NoError(t, err)
+	require.Equal(t, x402.Permit2, row.Evidence.Way)
+	require.True(t, locked.Locked(), "the key stays where it is")
+
+	// without an approval there is one signature
+	d = w.permit(w.reserve(10_000, byWay(x402.Permit2)))
+	d.Approval = nil
+	_, approval, err = signer.SignPermit2(t.Context(), d)
+	require.NoError(t, err)
+	require.Zero(t, approval)
+}
+
+func TestTheAgentSignsNoOtherPermit(t *testing.T) {
+	w := newWorld(t)
+	now := time.Now().Unix()
+	for _, c := range []struct {
+		name, why, way string
+		message        func(*evm.Permit2Authorization)
+	}{
+		{"another payee", "its payee", x402.Permit2,
+			func(a *evm.Permit2Authorization) { a.To = usdc.Address }},
+		{"another token", "its asset", x402.Permit2, func(a *evm.Permit2Authorization) { a.Token = payee }},
+		{"one unit more", "its amount", x402.Permit2, func(a *evm.Permit2Authorization) {
+			a.Amount = money.NewAmount(10_001)
+		}},
+		{"another payer", "its payer", x402.Permit2, func(a *evm.Permit2Authorization) { a.From = payee }},
+		{"for too long", "its validity", x402.Permit2,
+			func(a *evm.Permit2Authorization) { a.Deadline = now + 3600 }},
+		{"over", "its validity", x402.Permit2, func(a *evm.Permit2Authorization) { a.Deadline = now - 1 }},
+		{"not yet", "its validity", x402.Permit2,
+			func(a *evm.Permit2Authorization) { a.ValidAfter = now + 30 }},
+		{"upto for exact", "its scheme", x402.Permit2, func(a *evm.Permit2Authorization) {
+			a.Spender, a.Facilitator = evm.UptoProxy, payee
+		}},
+		{"exact for upto", "its scheme", x402.Upto, func(a *evm.Permit2Authorization) {
+			a.Spender, a.Facilitator = evm.ExactProxy, ""
+		}},
+		{"another spender", "cannot be read", x402.Permit2,
+			func(a *evm.Permit2Authorization) { a.Spender = payee }},
+		{"a permit for EIP-3009", "by its scheme", x402.Exact, nil},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			d := w.permit(w.reserve(10_000, byWay(c.way)))
+			if c.message != nil {
+				c.message(&d.Authorization)
+			}
+			_, _, err := w.client.signPermit2(t.Context(), d)
+			w.refused(err, c.why)
+		})
+	}
+	p := w.reserve(10_000, byWay(x402.Permit2))
+	_, err := w.client.signEVM(t.Context(), w.transfer(p))
+	w.refused(err, "by its scheme")
+	w.allow(func(r *Rules) { r.Schemes = []string{x402.Exact} })
+	_, _, err = w.client.signPermit2(t.Context(), w.permit(w.reserve(10_000, byWay(x402.Permit2))))
+	w.refused(err, "by its scheme")
+}
+
+// known says that the owner's facilitators settle from one address.
+func known(address string) func(*Rules) {
+	return func(r *Rules) {
+		r.KnowsFacilitator = func(_ context.Context, network, a string) bool {
+			return network == base &&
+				a == address
+		}
+	}
+}
+
+// What alone says what an upto payment comes to is one of the owner's facilitators, or the owner approved it.
+func TestUptoIsSettledByWhomTheOwnerKnows(t *testing.T) {
+	w := newWorld(t)
+	sign := func() error {
+		_, _, err := w.client.signPermit2(t.Context(), w.permit(w.reserve(1_000, byWay(x402.Upto))))
+		return err
+	}
+	require.True(t, x402.HasCode(sign(), x402.ApprovalRequired))
+	w.allow(known(payee))
+	require.True(t, x402.HasCode(sign(), x402.ApprovalRequired), "another one")
+	w.allow(known(ownersVault))
+	require.NoError(t, sign())
+	w.allow(func(*Rules) {})
+	w.approve = true
+	require.NoError(t, sign())
+
+	// the same in the wallet's own process
+	w.approve = false
+	g := &seal.Guard{Home: w.home, Rules: w.guard.Rules, Store: w.store, Key: w.keys}
+	own := &Recorder{Store: w.store, Guard: g, Rules: *w.rules.Load(), Tally: &Tally{}, Now: time.Now}
+	submit := func() error {
+		p := w.reserve(1_000, byWay(x402.Upto))
+		e := w.permit(p).Evidence()
+		return own.Submit(t.Context(), p, history.Signed{Payload: []byte(`{}`), Requirement: []byte(`{}`),
+			Evidence:  e,
+			UniqueKey: e.Unique()}, false)
+	}
+	require.True(t, x402.HasCode(submit(), x402.ApprovalRequired))
+	known(ownersVault)(&own.Rules)
+	require.NoError(t, submit())
+}
+
+// What is given back of an upto payment is what the agent's own node says that it came to, once nothing else
+// can come of it.
+func TestTheAgentSeesWhatUptoCameTo(t *testing.T) {
+	w := newWorld(t)
+	w.allow(func(r *Rules) { r.Budget.Day = 1_000_000; known(ownersVault)(r) })
+	p := w.reserve(1_000_000, byWay(x402.Upto))
+	_, _, err := w.client.signPermit2(t.Context(), w.permit(p))
+	require.NoError(t, err)
+	p, err = w.store.Payment(t.Context(), p.ID)
+	require.NoError(t, err)
+	full := func() {
+		t.Helper()
+		_, err := w.pays(1)
+		require.True(t, x402.HasCode(err, x402.BudgetExceeded), "%v", err)
+	}
+	came := func(amount uint64) *x402.Status {
+		a := money.NewAmount(amount)
+		return &x402.Status{State: x402.Settled, Transaction: "0x01", Amount: &a}
+	}
+	elsewhere := &seal.Guard{Home: w.home, Rules: w.guard.Rules, Store: w.store, Key: lockedKey{w.keys}}
+	guard := Guard{Local: elsewhere, Recorder: &Recorder{Store: w.store, Guard: elsewhere, Tally: &Tally{}},
+		Remote: &Client{Home: w.home, Before: func() bool { return true }}}
+	_, err = guard.Charge(t.Context(), p, *came(1)) // the caller's word
+	w.refused(err, "what it came to is not proven")
+	w.status.Store(came(250_000))
+	w.refused(w.ask("charge", p.ID), "all that was signed for counts")
+	w.ahead.Store(int64(20 * time.Minute)) // somebody set it forward
+	w.refused(w.ask("charge", p.ID), "all that was signed for counts")
+	full()
+	w.ahead.Store(0)
+	w.passes(p.ID)
+	w.refused(w.ask("charge", p.ID), "all that was signed for counts")
+	w.ahead.Store(int64(time.Until(p.Evidence.ExpiresAt.Add(lateness))))
+	w.bad.Store(x402.Errorf(x402.PolicyUnsealed, "changed"))
+	require.True(t, x402.HasCode(w.ask("charge", p.ID), x402.PolicyUnsealed), "whose node is that?")
+	w.bad.Store(nil)
+	full()
+
+	got, err := guard.Charge(t.Context(), p, x402.Status{})
+	require.NoError(t, err)
+	require.Equal(t, []any{history.Settled, history.Chain, "250000"}, []any{got.State, got.Proof,
+		got.Paid().String()})
+	require.Error(t, w.ask("charge", p.ID), "once")
+	_, err = w.pays(750_001)
+	require.True(t, x402.HasCode(err, x402.BudgetExceeded), "%v", err)
+	_, err = w.pays(750_000)
+	require.NoError(t, err, "the rest is free again")
+	_, err = w.guard.Store.VerifySealed(t.Context(), history.Keyholder{})
+	require.NoError(t, err)
+}

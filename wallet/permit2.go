@@ -1,0 +1,144 @@
+package wallet
+
+import (
+	"bytes"
+	"context"
+	"time"
+)
+
+// A payment by Permit2: one transfer of one token to one payee, by a contract of x402's that can do nothing
+// else with it. Who may draw on the permit, and in which contract, is written here and comes from nobody.
+
+// The contracts, at these addresses on every chain.
+const (
+	permit2Contract = "0x000000000022D473030F116dDEE9F6B43aC78BA3"
+	exactProxy      = "0x402085c248EeA27D92E8b30b2C58ed07f9E20001"
+	uptoProxy       = "0x4020A4f3b7b90ccA423B9fabCc0CE57C6C240002"
+)
+
+// PermitTransfer is the message of a payment by Permit2. Addresses are 0x and 40 hex digits in any letter
+// case.
+type PermitTransfer struct {
+	ChainID   uint64
+	Token     string
+	From, To  string
+	Value     [32]byte // atomic units, big endian
+	NotBefore uint64   // Unix seconds
+	Deadline  uint64   // Unix seconds
+	Nonce     [32]byte
+	// Facilitator is the only account that may settle it, and for less than Value if it likes; "": anybody
+	// may, for exactly Value.
+	Facilitator string
+	// Approval lets Permit2 move Value of the token, until Deadline; nil: it may already.
+	Approval *TokenApproval
+}
+
+// TokenApproval is an approval by EIP-2612. All else in it is the payment's: its value, owner and deadline,
+// and Permit2 as the spender.
+type TokenApproval struct {
+	Name, Version string // of the token's EIP-712 domain
+	Nonce         [32]byte
+}
+
+// SignPermit2 signs t with the secp256k1 key, as SignEVM does a transfer, and its approval if it has one.
+// Errors: "the wallet does not sign this" for what is not a payment out of this wallet that ends within a
+// day; those of [Wallet.Unlock].
+func (w *Wallet) SignPermit2(ctx context.Context, t PermitTransfer) (permit, approval [65]byte, err error) {
+	if err := t.check(w.header.evm, w.now()); err != nil {
+		return permit, approval, err
+	}
+	permit, err = w.signDigest(ctx, t.digest())
+	if err != nil || t.Approval == nil {
+		return permit, approval, err
+	}
+	approval, err = w.signDigest(ctx, t.approvalDigest())
+	return permit, approval, err
+}
+
+// check refuses everything but a payment out of the account self that is valid now.
+func (t *PermitTransfer) check(self string, now time.Time) error {
+	seconds := uint64(max(now.Unix(), 0))
+	if err := t.checkParties(self); err != nil {
+		return err
+	}
+	switch {
+	case t.Value == [32]byte{}:
+		return unsupported("it pays nothing")
+	case t.ChainID == 0:
+		return unsupported("it names no chain")
+	case t.Deadline <= seconds || t.Deadline > seconds+uint64(maxLife/time.Second) || t.NotBefore > seconds:
+		return unsupported("it is not valid now, or for longer than %v", maxLife)
+	case t.Approval != nil && (t.Approval.Name == "" || t.Approval.Version == ""):
+		return unsupported("its approval names no token")
+	}
+	return nil
+}
+
+// checkParties refuses what another pays, what pays nobody, and what nobody could settle.
+func (t *PermitTransfer) checkParties(self string) error {
+	token, from, to := addressWord(t.Token), addressWord(t.From), addressWord(t.To)
+	facilitator := addressWord(t.Facilitator)
+	var zero [32]byte
+	switch {
+	case token == nil || from == nil || to == nil || bytes.Equal(token, zero[:]):
+		return unsupported("an address in it is not one")
+	case t.Facilitator != "" && (facilitator == nil || bytes.Equal(facilitator, zero[:])):
+		return unsupported("who may settle it is no address")
+	case !bytes.Equal(from, addressWord(self)):
+		return unsupported("it spends from another account than this wallet's")
+	case bytes.Equal(to, from) || bytes.Equal(to, zero[:]) || bytes.Equal(to, token):
+		return unsupported("it pays nobody")
+	case isPermit2s(to) || isPermit2s(token):
+		return unsupported("it pays a contract of Permit2's")
+	}
+	return nil
+}
+
+func isPermit2s(address []byte) bool {
+	for _, contract := range []string{permit2Contract, exactProxy, uptoProxy} {
+		if bytes.Equal(address, addressWord(contract)) {
+			return true
+		}
+	}
+	return false
+}
+
+// The EIP-712 types, spelled as they are hashed (Permit2's SignatureTransfer, EIP-2612). Permit2's domain has
+// no version.
+const (
+	permit2DomainType = "EIP712Domain(string name,uint256 chainId,address verifyingContract)"
+	permissionsType   = "TokenPermissions(address token,uint256 amount)"
+	exactWitnessType  = "Witness(address to,uint256 validAfter)"
+	uptoWitnessType   = "Witness(address to,address facilitator,uint256 validAfter)"
+	witnessPermitType = "PermitWitnessTransferFrom(TokenPermissions permitted,address spender," +
+		"uint256 nonce,uint256 deadline,Witness witness)"
+	approvalType = "Permit(address owner,address spender,uint256 value,uint256 nonce,uint256 deadline)"
+)
+
+// digest is keccak256(0x1901 ‖ domainSeparator ‖ hashStruct) (EIP-712), of a message that check has accepted.
+func (t *PermitTransfer) digest() [32]byte {
+	domain := hashWords(keccak256([]byte(permit2DomainType)), keccak256([]byte("Permit2")),
+		uintWord(t.ChainID), addressWord(permit2Contract))
+	spender, witnessType := exactProxy, exactWitnessType
+	witness := [][]byte{keccak256([]byte(exactWitnessType)), addressWord(t.To)}
+	if t.Facilitator != "" {
+		spender, witnessType = uptoProxy, uptoWitnessType
+		witness = [][]byte{keccak256([]byte(uptoWitnessType)), addressWord(t.To), addressWord(t.Facilitator)}
+	}
+	message := hashWords(
+		keccak256([]byte(witnessPermitType+permissionsType+witnessType)),
+		hashWords(keccak256([]byte(permissionsType)), addressWord(t.Token), t.Value[:]),
+		addressWord(spender), t.Nonce[:], uintWord(t.Deadline),
+		hashWords(append(witness, uintWord(t.NotBefore))...))
+	return [32]byte(hashWords([]byte{0x19, 0x01}, domain, message))
+}
+
+func (t *PermitTransfer) approvalDigest() [32]byte {
+	a := t.Approval
+	domain := hashWords(keccak256([]byte(domainType)), keccak256([]byte(a.Name)),
+		keccak256([]byte(a.Version)),
+		uintWord(t.ChainID), addressWord(t.Token))
+	message := hashWords(keccak256([]byte(approvalType)), addressWord(t.From), addressWord(permit2Contract),
+		t.Value[:], a.Nonce[:], uintWord(t.Deadline))
+	return [32]byte(hashWords([]byte{0x19, 0x01}, domain, message))
+}
