@@ -3,6 +3,7 @@ package x402
 import (
 	"encoding/base64"
 	"encoding/json"
+	"strconv"
 	"time"
 
 	"x402-wallet/x402/money"
@@ -41,12 +42,14 @@ type Order struct {
 	FeePayer string
 	Validity time.Duration // how long the signature may live: the seller's wish, capped by the owner
 	Now      time.Time
+	Channel  *ChannelOrder // of batch-settlement; nil: the payment is no voucher
 }
 
 // Authorization is a signed payment.
 type Authorization struct {
 	Payload  json.RawMessage // the scheme's `payload` object
 	Evidence Evidence
+	Voucher  *ChannelVoucher // of batch-settlement: what was promised in all; nil: nothing of the kind
 }
 
 // Evidence is what is needed to ask the chain, at any later time, what became of a payment. It is
@@ -62,6 +65,12 @@ type Evidence struct {
 	Nonce       string `json:"nonce,omitempty"`
 	ValidBefore int64  `json:"validBefore,omitempty"` // EVM: Unix seconds
 	Transaction string `json:"transaction,omitempty"` // EVM, of a Pull: the hash of what was signed
+
+	// batch-settlement: the channel, 0x-hex. Of a voucher Nonce is "" and Ceiling what it promises in all,
+	// Number how many were signed with it; of a deposit PayTo is the collector that brings it there.
+	Channel string       `json:"channel,omitempty"`
+	Ceiling money.Amount `json:"ceiling,omitzero"`
+	Number  uint64       `json:"number,omitempty"`
 
 	// Solana: our own signature, base58; the transaction's id is the fee payer's
 	Signature string `json:"signature,omitempty"`
@@ -87,11 +96,17 @@ func (e Evidence) Unique() string {
 	if e.IsPull() { // whatever it moves: of two with the same nonce only one can happen
 		return e.Network + " " + e.Payer + " account nonce " + e.Nonce
 	}
+	if e.IsVoucher() {
+		return e.Network + " " + e.Channel + " voucher " + strconv.FormatUint(e.Number, 10)
+	}
 	if e.Nonce != "" {
 		return e.Network + " " + e.Asset + " " + e.Payer + " " + e.Nonce
 	}
 	return e.Network + " " + e.Signature
 }
+
+// IsVoucher reports whether a payment is a promise out of a channel, and moves nothing by itself.
+func (e Evidence) IsVoucher() bool { return e.Channel != "" && e.Nonce == "" }
 
 // StatusState is what the chain knows of a payment.
 type StatusState string

@@ -26,6 +26,8 @@ type Rules struct {
 	Vaults map[string]string
 	// EVM, by network: the owner's account that a float may be taken from
 	Allowances map[string]x402.AllowanceRule
+	// how long the money of a channel may take to come back, at most (batch-settlement)
+	ChannelDelay time.Duration
 	// Status asks the nodes of these very rules what became of a payment, and Height one of Solana's
 	// how many blocks it has. Only the unlock agent needs them.
 	Status func(ctx context.Context, e x402.Evidence) (x402.Status, error)
@@ -41,6 +43,9 @@ func (s *Server) signEVM(ctx context.Context, q request) ([]byte, error) {
 	rules, p, asset, err := s.reserved(ctx, q.Payment)
 	if err != nil {
 		return nil, err
+	}
+	if p.Scheme == x402.BatchSettlement {
+		return nil, refuse("the payment is one through a channel")
 	}
 	got, err := evm.DecodeAuthorization(q.Authorization)
 	if err != nil {
@@ -93,6 +98,9 @@ func (s *Server) signSolana(ctx context.Context, q request) ([]byte, error) {
 	rules, p, asset, err := s.reserved(ctx, q.Payment)
 	if err != nil {
 		return nil, err
+	}
+	if p.Scheme == x402.BatchSettlement {
+		return nil, refuse("the payment is one through a channel")
 	}
 	got, err := svm.DecodeMessage(q.Message)
 	if err != nil {
@@ -194,11 +202,11 @@ func (s *Server) reserved(ctx context.Context, id string) (rules Rules, p histor
 }
 
 // signedSchemes are those of payments that the agent signs.
-var signedSchemes = []string{x402.Exact, x402.MPP, x402.Allowance}
+var signedSchemes = []string{x402.Exact, x402.MPP, x402.Allowance, x402.BatchSettlement}
 
 // worth is the price that a payment has to have. What moves from the owner to the agent buys nothing.
 func worth(p history.Payment, asset x402.AssetInfo) money.Dollars {
-	if p.Scheme == x402.Allowance {
+	if p.Scheme == x402.Allowance || p.Prepaid() {
 		return 0
 	}
 	return asset.Dollars(p.Amount)
@@ -219,6 +227,10 @@ func (s *Server) expire(ctx context.Context, id string) error {
 		return refuse("the ledger has no such payment")
 	}
 	if err != nil {
+		return err
+	}
+	if p.Prepaid() { // it frees nothing: what it could spend was counted with its deposit
+		_, err = s.Recorder.Expire(ctx, id, p.Evidence, history.Expiry(p, x402.Status{State: x402.Expired}))
 		return err
 	}
 	status, err := rules.Status(ctx, p.Evidence)

@@ -204,6 +204,16 @@ func (s evmSigner) SignPull(ctx context.Context, payment string, p x402.Pull) ([
 	})
 }
 
+// SignChannel implements evm.ChannelSigner.
+func (s evmSigner) SignChannel(ctx context.Context, m evm.ChannelMessage) (evm.ChannelSignatures, error) {
+	if s.remote.first() {
+		if signatures, err := s.remote.signChannel(ctx, m); !errors.Is(err, errNone) {
+			return signatures, err
+		}
+	}
+	return signChannel(ctx, s.keys, m)
+}
+
 func (s solanaSigner) Address() string {
 	address, _ := s.keys.Addresses()
 	return address

@@ -40,19 +40,27 @@ func (r *Recorder) Locked() bool { return r.Guard.Key.Locked() }
 // process's client approved the payment.
 func (r *Recorder) keyholder(ctx context.Context, rules Rules, here bool) (history.Keyholder, error) {
 	k, err := r.Guard.Keyholder(ctx)
-	k.Query = func(p history.Payment) budget.Query { return rules.Budget.Query(askOf(p)) }
+	k.Query = func(p history.Payment) budget.Query {
+		asset, _ := rules.Assets.Asset(p.Network, p.Asset)
+		return rules.Budget.Query(askOf(p, asset))
+	}
 	k.Permit = func(p history.Payment, sealed budget.Facts) error {
 		return r.permit(ctx, rules, p, sealed, here)
 	}
 	return k, err
 }
 
-func askOf(p history.Payment) budget.Ask {
+// askOf is what the rules are asked about a payment. Of one that is prepaid the price is what it is worth.
+func askOf(p history.Payment, asset x402.AssetInfo) budget.Ask {
 	if p.IsSignIn() {
 		return budget.Ask{Host: p.Host, SignIn: true}
 	}
-	return budget.Ask{Price: p.Price, Host: p.Host, Payee: budget.Payee{Network: p.Network, Asset: p.Asset,
+	ask := budget.Ask{Price: p.Price, Host: p.Host, Payee: budget.Payee{Network: p.Network, Asset: p.Asset,
 		PayTo: p.PayTo, Resource: p.Resource()}}
+	if p.Prepaid() {
+		ask.Price, ask.Prepaid = asset.Dollars(p.Amount), true
+	}
+	return ask
 }
 
 // permit asks the owner's rules about a payment by what is sealed, and once more by what this
@@ -91,7 +99,8 @@ func (r *Recorder) permit(ctx context.Context, rules Rules, p history.Payment, s
 		r.Tally.add(p, r.Now())
 		return nil
 	}
-	ask, query := askOf(p), rules.Budget.Query(askOf(p))
+	ask := askOf(p, asset)
+	query := rules.Budget.Query(ask)
 	for _, facts := range []budget.Facts{sealed, r.Tally.facts(sealed, query, r.Now())} {
 		_, err := rules.Budget.Decide(ask, facts)
 		if x402.HasCode(err, x402.ApprovalRequired) && !ask.Approved {

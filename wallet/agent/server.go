@@ -71,7 +71,7 @@ type Server struct {
 
 // request is one line of JSON; the answer is another. One call a connection.
 type request struct {
-	// status | lock | check | mark | verify | expire | evm | pull | solana | sign-in
+	// status | lock | check | mark | verify | expire | evm | pull | solana | channel | sign-in
 	Op            string          `json:"op"`
 	Payment       string          `json:"payment,omitempty"`
 	Authorization json.RawMessage `json:"authorization,omitempty"` // evm: EIP-3009's message as it is sent
@@ -79,6 +79,7 @@ type request struct {
 	Message       []byte          `json:"message,omitempty"` // solana
 	Evidence      x402.Evidence   `json:"evidence,omitzero"` // solana: without the signature
 	Text          string          `json:"text,omitempty"`    // sign-in
+	Channel       *channelRequest `json:"channel,omitempty"` // channel: what is signed of it
 }
 
 type reply struct {
@@ -248,6 +249,8 @@ func (s *Server) answer(ctx context.Context, q request, end func()) ([]byte, err
 		return s.signSolana(ctx, q)
 	case opSignIn:
 		return s.signIn(ctx, q)
+	case "channel":
+		return s.signChannel(ctx, q)
 	}
 	return nil, x402.Errorf(x402.InvalidArgument, "the unlock agent knows no such request")
 }
