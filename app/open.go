@@ -59,15 +59,18 @@ func (a *app) OpenWallet(ctx context.Context, first, last wallet.Passphrase) (*t
 	})
 	statuses := onRooch.Statuses()
 	statuses[pay.SchemeKey{Scheme: x402.Allowance, Family: "eip155"}] = onEVM
+	inChannels := onEVM.Channels(rules.Policy.ChannelDelay)
 	engine := &pay.Engine{
 		Rules: budgetRules(rules), Policy: policy(rules),
 		Assets: assets,
 		Schemes: map[pay.SchemeKey]pay.Scheme{{Scheme: x402.Exact, Family: "eip155"}: onEVM,
 			{Scheme: x402.Exact, Family: "solana"}: onSolana,
-			{Scheme: x402.MPP, Family: "eip155"}:   onEVM, {Scheme: x402.MPP, Family: "solana"}: onSolana},
+			{Scheme: x402.MPP, Family: "eip155"}:   onEVM, {Scheme: x402.MPP, Family: "solana"}: onSolana,
+			{Scheme: x402.BatchSettlement, Family: "eip155"}: inChannels},
 		Vaults:   onEVM.FromVaults(),
 		Floats:   onEVM,
 		SignIns:  agent.SignIns{Keys: keys, Remote: remote},
+		Channels: inChannels, ChannelBook: store,
 		Statuses: statuses, Transport: sellers, Settler: settlers, Store: store, Guard: guard,
 		Now: time.Now, Log: a.log,
 	}
@@ -212,6 +215,7 @@ func signedUnder(rules *config.Config, assets *x402.Registry) agent.Rules {
 	return agent.Rules{
 		Budget: budgetRules(rules), Assets: assets, MaxTimeout: rules.Policy.MaxTimeout,
 		TokenAccounts: tokenAccounts(rules), Vaults: vaults(rules), Allowances: allowances(rules),
+		ChannelDelay: rules.Policy.ChannelDelay,
 	}
 }
 

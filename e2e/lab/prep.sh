@@ -35,8 +35,11 @@ for set in $sets; do
 done
 
 [ $# -eq 0 ] || exit 0
-token=contracts/TestUSDC
-if [ ! -s $token.json ] || [ $token.sol -nt $token.json ] || [ contracts/compile.mjs -nt $token.json ]; then
-    echo "e2e/lab: compiling $token.sol" >&2
-    node contracts/compile.mjs || fail "$token.sol does not compile"
-fi
+compiled() { # NAME, and what compile.mjs calls it
+    made=contracts/$1
+    [ -s $made.json ] && [ ! $made.sol -nt $made.json ] && [ ! contracts/compile.mjs -nt $made.json ] && return
+    echo "e2e/lab: compiling $made.sol" >&2
+    node contracts/compile.mjs $2 || fail "$made.sol does not compile"
+}
+compiled TestUSDC token
+compiled TestBatchSettlement batch

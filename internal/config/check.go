@@ -98,8 +98,11 @@ func (c *checker) policy(written *file) policy {
 		ContentQuota: c.size("policy.content_quota", f.Quota, 1<<30, leastQuota, mostQuota),
 		Prefer:       []string{solanaMainnet, base},
 		// a file that names its networks means those, unless it says otherwise
-		PublicNodes: len(written.Networks) == 0,
-		Schemes:     []string{x402.Exact, x402.MPP},
+		PublicNodes:    len(written.Networks) == 0,
+		Schemes:        []string{x402.Exact, x402.MPP, x402.BatchSettlement},
+		ChannelDeposit: c.dollars("policy.channel_deposit", f.ChannelDeposit, "0.10"),
+		ChannelDelay: c.duration("policy.channel_delay", f.ChannelDelay, 24*time.Hour, x402.MinWithdrawDelay,
+			x402.MaxWithdrawDelay),
 	}
 	if f.PublicNodes != nil {
 		p.PublicNodes = *f.PublicNodes
@@ -118,7 +121,7 @@ func (c *checker) policy(written *file) policy {
 	if f.Schemes != nil {
 		p.Schemes = *f.Schemes
 		for _, scheme := range p.Schemes {
-			c.oneOf("policy.schemes", &scheme, x402.Exact, x402.MPP)
+			c.oneOf("policy.schemes", &scheme, x402.Exact, x402.MPP, x402.BatchSettlement)
 		}
 		c.refuse(len(p.Schemes) == 0, "policy.schemes",
 			`is empty, so nothing could be paid; it must hold "exact"`)

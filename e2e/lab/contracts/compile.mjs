@@ -1,4 +1,5 @@
 // Compiles the contracts with npm solc.
+//   node compile.mjs batch    TestBatchSettlement.sol into TestBatchSettlement.json: {name: code} of its contracts, for anvil_setCode
 //   node compile.mjs          TestUSDC.sol into TestUSDC.json: {abi, code}. `code` is the runtime code, because anvil_setCode places
 //                             it without running a constructor
 //   node compile.mjs vault    the vault of chain/evm/vault, whose build is committed beside it: prints it
@@ -60,10 +61,23 @@ function token() {
   fs.writeFileSync(inLab('contracts/TestUSDC.json'), `${JSON.stringify({ abi, code: `0x${evm.deployedBytecode.object}` })}\n`);
 }
 
+/** The runtime code of each contract in a file. */
+function codes(file) {
+  const content = fs.readFileSync(inLab(`contracts/${file}.sol`), 'utf8');
+  const input = { language: 'Solidity', sources: { [file]: { content } },
+    settings: { ...SETTINGS, outputSelection: { '*': { '*': ['evm.deployedBytecode.object'] } } } };
+  const { errors = [], contracts } = JSON.parse(solc.compile(JSON.stringify(input)));
+  const fatal = errors.filter(({ severity }) => severity === 'error');
+  if (fatal.length) throw new Error(fatal.map(({ formattedMessage }) => formattedMessage).join('\n'));
+  const codeOf = ([name, { evm }]) => [name, `0x${evm.deployedBytecode.object}`];
+  fs.writeFileSync(inLab(`contracts/${file}.json`), `${JSON.stringify(Object.fromEntries(Object.entries(contracts[file]).map(codeOf)))}\n`);
+}
+
 const vaultSource = () => fs.readFileSync(inLab('../../chain/evm/vault/AgentVault.sol'), 'utf8');
 const print = (built) => console.log(JSON.stringify(built, null, 2));
 const tasks = {
   token,
+  batch: () => codes('TestBatchSettlement'),
   vault: () => print(vault(vaultSource(), VAULT_SETTINGS)),
   vaults: () => print(JSON.parse(fs.readFileSync(0, 'utf8')).map((source) => vault(source, QUICK_SETTINGS))),
 };
