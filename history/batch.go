@@ -22,6 +22,7 @@ import (
 type BatchSigned struct {
 	Config  x402.ChannelConfig   `json:"config"`
 	Voucher *x402.ChannelVoucher `json:"voucher,omitempty"` // nil: none yet
+	Payment string               `json:"payment,omitempty"` // that it was signed for
 }
 
 // BatchBook is what is known of a channel beside what was signed. It changes without a signature.
@@ -67,7 +68,7 @@ func (c Channel) WithVoucher(payment string, v x402.ChannelVoucher, deposit mone
 	if err != nil {
 		return c, err
 	}
-	signed.Voucher = &v
+	signed.Voucher, signed.Payment = &v, payment
 	book.Vouchers = append(book.Vouchers, BatchOpen{Payment: payment, Amount: v.Ceiling})
 	if !deposit.IsZero() {
 		book.Deposit = &BatchOpen{Payment: payment, Amount: deposit}

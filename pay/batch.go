@@ -2,6 +2,7 @@ package pay
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"sync"
 	"time"
@@ -29,6 +30,11 @@ type Channels interface {
 	OwnVoucher(network, id string, v x402.ChannelVoucher) bool
 	ReadChannel(ctx context.Context, network, id string) (x402.ChannelBalance, error)
 	Address() string
+	// Refund is the payload by which a seller is asked to give back what it did not charge.
+	Refund(network string, c x402.ChannelConfig, v x402.ChannelVoucher) (json.RawMessage, error)
+	// Withdrawal is the payer's transaction that asks the rest of a channel back, or takes it.
+	Withdrawal(ctx context.Context, network string, c x402.ChannelConfig, b x402.ChannelBalance) (
+		x402.OwnerTransaction, error)
 }
 
 // ChannelBook is the ledger's part about channels: history.Store. One call at a time uses a channel, of all
@@ -254,7 +260,7 @@ func newBatchRow(host, network, id string, config x402.ChannelConfig,
 	chain x402.ChannelBalance) history.Channel {
 	book := history.BatchBook{Funds: chain.Balance}
 	if !chain.WithdrawBegan.IsZero() {
-		book.Stopped = "its money was asked back"
+		book.Stopped = withdrawn
 	}
 	row := history.Channel{Service: id, Key: config.Payer, Server: host, Network: network,
 		Source: config.Payer, ID: id, Amount: chain.Claimed, Claimed: chain.Claimed}

@@ -242,17 +242,18 @@ func (m ChannelMessage) encode(s ChannelSignatures) (json.RawMessage, error) {
 	return json.Marshal(p)
 }
 
-// RefundPayload asks a seller to give back what is not charged: the newest voucher that it charged, under
+// Refund asks a seller to give back what is not charged: the newest voucher that it charged, under
 // another name. It promises nothing new.
-func RefundPayload(network string, c x402.ChannelConfig, v x402.ChannelVoucher) (json.RawMessage, error) {
-	id, err := ChannelID(network, c)
+func (c *Channels) Refund(network string, of x402.ChannelConfig,
+	v x402.ChannelVoucher) (json.RawMessage, error) {
+	id, err := ChannelID(network, of)
 	if err != nil {
 		return nil, err
 	}
-	if !IsOwnVoucher(network, id, v, c.PayerAuthorizer) {
+	if !IsOwnVoucher(network, id, v, c.Address()) {
 		return nil, internal("the voucher to refund by is none of this channel", nil)
 	}
-	return json.Marshal(channelPayload{Type: typeRefund, Config: c, Voucher: wireVoucher{ID: hexText(id[:]),
+	return json.Marshal(channelPayload{Type: typeRefund, Config: of, Voucher: wireVoucher{ID: hexText(id[:]),
 		Ceiling: v.Ceiling.String(), Signature: v.Signature}})
 }
 

@@ -21,7 +21,9 @@ type Channels struct {
 
 // Channels pays through channels whose money can be asked back in so much time. It shares nodes and key
 // with e.
-func (e *Exact) Channels(longest time.Duration) *Channels { return &Channels{Exact: e, longest: longest} }
+func (e *Exact) Channels(longest time.Duration) *Channels {
+	return &Channels{Exact: e, longest: longest}
+}
 
 // Payable says why r cannot be paid through a channel, or nil. It does no I/O; its errors are those of
 // Exact.Payable.
