@@ -274,7 +274,7 @@ func (e *Engine) WithdrawBatch(ctx context.Context, host string,
 			w.Amount, w.IsLast = chain.Withdrawing, true
 			w.Price = e.priced(r.row, w.Amount)
 			ready := began.Add(time.Duration(r.config.WithdrawDelay) * time.Second)
-			if ready.After(e.Now()) {
+			if ready.After(chain.At) {
 				w.Ready = ready
 				return do(w)
 			}

@@ -58,6 +58,7 @@ type ChannelBalance struct {
 	Claimed       money.Amount // of that the seller's
 	Withdrawing   money.Amount // what was asked back, without the seller
 	WithdrawBegan time.Time    // zero: nothing was
+	At            time.Time    // the newest block's, where something was asked back
 }
 
 // ChannelTerms is what a seller asks of a channel.

@@ -49,6 +49,11 @@ func (c *Channels) ReadChannel(ctx context.Context, network, id string) (b x402.
 	b.Withdrawing = amountOf(words[:32])
 	if began := binary.BigEndian.Uint64(words[56:]); began > 0 && began < 1<<40 {
 		b.WithdrawBegan = time.Unix(int64(began), 0).UTC()
+		tip, err := n.block(ctx, latest)
+		if err != nil {
+			return b, err
+		}
+		b.At = tip.at()
 	}
 	return b, nil
 }

@@ -3,6 +3,7 @@
 //
 //   /paid             batch-settlement, price 1000, minDeposit 10,000      /dear     minDeposit 500,000
 //   /either           that, and exact at the same price                     /slow     withdrawDelay of seven days
+//   /fail             the handler fails: nothing is charged
 //
 // POST control {"lose": n}     the next n paid answers are cut off after they were made
 //              {"forge": n}    the next n challenges after a payment claim to have charged so much more, with a voucher nobody signed
@@ -78,13 +79,15 @@ function shop(index) {
   const app = express();
   app.use(paymentMiddleware({
     'GET /paid': { accepts: [sells('batch-settlement')] },
+    'GET /fail': { accepts: [sells('batch-settlement')] },
     'GET /dear': { accepts: [sells('batch-settlement', { minDeposit: '500000' })] },
-    'GET /slow': { accepts: [sells('batch-settlement', { withdrawDelay: 7 * 24 * 3600 })] },
+    'GET /slow': { accepts: [sells('batch-settlement')] },
     'GET /either': { accepts: [sells('batch-settlement'), sells('exact')] },
   }, server));
   for (const path of ['/paid', '/dear', '/slow', '/either']) {
     app.get(path, ({ query }, response) => response.json({ ok: true, path, query }));
   }
+  app.get('/fail', (_, response) => response.status(500).json({ error: 'the handler failed' }));
   return { app, scheme, asked };
 }
 const shops = new Map();
@@ -98,7 +101,12 @@ const current = () => {
 const decoded = (text) => JSON.parse(Buffer.from(text, 'base64').toString());
 const encoded = (value) => Buffer.from(JSON.stringify(value)).toString('base64');
 
-function changed(name, value) {
+function changed(name, value, url) {
+  if (name.toLowerCase() === 'payment-required' && url === '/slow') {
+    const challenge = decoded(value);
+    challenge.accepts[0].extra.withdrawDelay = 7 * 24 * 3600;
+    return encoded(challenge);
+  }
   if (name.toLowerCase() === 'payment-required' && state.forge > 0) {
     const challenge = decoded(value), [first] = challenge.accepts, at = first.extra.channelState;
     if (!at) return value;
@@ -121,7 +129,7 @@ function front(request, response) {
   const paid = request.headers['payment-signature'];
   if (paid) state.vouchers.push(decoded(paid).payload.voucher?.maxClaimableAmount);
   const set = response.setHeader.bind(response);
-  response.setHeader = (name, value) => set(name, typeof value === 'string' ? changed(name, value) : value);
+  response.setHeader = (name, value) => set(name, typeof value === 'string' ? changed(name, value, request.url) : value);
   if (paid && state.lose > 0) {
     const end = response.end.bind(response);
     response.end = (...args) => {
@@ -137,7 +145,7 @@ async function control(request, response) {
   const { claim, ...wanted } = JSON.parse(await readBody(request) || '{}');
   Object.assign(state, wanted);
   if (claim) {
-    const manager = current().scheme.createChannelManager({ facilitator: current().asked, network: EVM.network, token: EVM.asset });
+    const manager = current().scheme.createChannelManager(current().asked, EVM.network, EVM.asset);
     await manager.claimAndSettle({});
   }
   const { sent, asked, vouchers } = state;
