@@ -238,8 +238,8 @@ func (e *Engine) syncBatch(ctx context.Context, r BatchReport) (chain x402.Chann
 	if chain.Claimed.Cmp(row.Claimed) > 0 {
 		row.Claimed = chain.Claimed
 	}
-	if isOut := chain.Balance == chain.Claimed && chain.WithdrawBegan.IsZero(); isOut &&
-		book.Stopped == withdrawn {
+	isOut := chain.Balance == chain.Claimed && chain.WithdrawBegan.IsZero()
+	if isOut && book.Stopped == withdrawn {
 		book.Stopped = ""
 	}
 	return chain, e.ChannelBook.SaveChannel(ctx, row.WithBook(book))

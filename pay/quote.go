@@ -127,6 +127,10 @@ func (e *Engine) whyNot(o *option, q intent) error {
 	if words := o.Foreign(); words != "" {
 		return x402.NotSpoken(words)
 	}
+	if o.isBatch() && !slices.Contains(e.Policy.Schemes, o.Scheme) {
+		return x402.NotSpoken("batch-settlement: the seller is paid out of a channel with a deposit, which " +
+			"policy.schemes does not name")
+	}
 	if !slices.Contains(e.Policy.Schemes, o.Scheme) {
 		return x402.Errorf(x402.InvalidRequirement, "the scheme %s is not one this wallet pays by",
 			x402.Quote(o.Scheme))

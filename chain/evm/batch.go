@@ -275,7 +275,8 @@ func decodeChannel(asset x402.AssetInfo, payload []byte) (m ChannelMessage, s Ch
 		err = fixedHex(s.Voucher[:], p.Voucher.Signature)
 	}
 	isDeposit := p.Type == typeDeposit && p.Deposit != nil
-	if isVoucher := p.Type == typeVoucher && p.Deposit == nil; err == nil && !isVoucher && !isDeposit {
+	isVoucher := p.Type == typeVoucher && p.Deposit == nil
+	if err == nil && !isVoucher && !isDeposit {
 		err = errors.New("neither a voucher nor a deposit")
 	}
 	if err == nil && isDeposit {

@@ -111,7 +111,7 @@ func (c *Channels) Authorize(ctx context.Context, o x402.Order) (a x402.Authoriz
 	if err := c.Payable(o.Requirement, o.Asset); err != nil {
 		return a, err
 	}
-	if isDeposit := !o.Channel.Deposit.IsZero(); isDeposit {
+	if !o.Channel.Deposit.IsZero() {
 		if o.Validity < minValidity || o.Validity > maxValidity {
 			return a, invalid("a validity of %s: it is neither below %s nor above %s", o.Validity,
 				minValidity, maxValidity)

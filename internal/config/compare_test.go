@@ -51,6 +51,8 @@ func TestCompare(t *testing.T) {
 		{"loopback", "[policy]\nloopback=['127.0.0.1:1']", "", "policy.loopback", "[127.0.0.1:1]", "none"},
 		{"validity", "", "[policy]\nmax_timeout_seconds=60", "policy.max_timeout_seconds", "5m", "1m"},
 		{"deadline", "", "[policy]\ndeadline='10s'", "policy.deadline", "1m30s", "10s"},
+		{"channels' deposits", "", "[policy]\nchannel_deposit='0.05'", "policy.channel_deposit", "$0.10", "$0.05"},
+		{"channels' delays", "", "[policy]\nchannel_delay='1h'", "policy.channel_delay", "24h", "1h"},
 		{"idle", "", "[keystore]\nidle='1m'", "keystore.idle", "15m", "1m"},
 		{"deposit", "", "[channel]\ndeposit_cap='0.50'", "channel.deposit_cap", "$1.00", "$0.50"},
 		{"the environment", "env=true", "", "env", "true", "false"},
