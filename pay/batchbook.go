@@ -46,11 +46,14 @@ const (
 //	2 took it: by ≤ the price, C = before + that          charged    C
 //	3 took it, and says anything else                     too much   the ceiling
 //	4 did not: C ≤ the book's sum                         rejected   C
-//	5 did not: C ≤ S, S is ours; shown before, C ≥ the    before     C
-//	  ceiling
-//	6 did not: C ≤ S, S is ours                           rejected   C
+//	5 did not: C ≤ S, S is ours; the voucher was shown    before     C
+//	  before, and C ≥ its ceiling or S is that very one
+//	6 did not: C ≤ S, S is ours, and not the one that     rejected   C
+//	  it does not take
 //	7 anything else: another channel, a foreign or no     nothing    as before
 //	  voucher, C > S
+//
+// A seller that does not take a voucher, and shows it as charged (6), would get two for one call.
 //
 // Where a voucher above all that we know was shown (S), it was signed by this wallet before its ledger was
 // lost: the next one may go beyond it by the price, and no further.
@@ -67,8 +70,12 @@ func judgeCount(c count, channel string, ceiling, price, charged money.Amount) (
 	if c.Voucher == nil || !c.own || c.Charged.Cmp(c.Voucher.Ceiling) > 0 {
 		return countNothing, charged
 	}
-	if c.again && c.Charged.Cmp(ceiling) >= 0 {
+	isThis := c.Voucher.Ceiling == ceiling
+	switch {
+	case c.again && (isThis || c.Charged.Cmp(ceiling) >= 0):
 		return countBefore, *c.Charged
+	case isThis:
+		return countNothing, charged
 	}
 	return countRejected, *c.Charged
 }

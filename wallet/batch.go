@@ -164,4 +164,6 @@ func initiateWithdraw() []byte {
 	return keccak256([]byte("initiateWithdraw(" + channelTuple + ",uint128)"))[:4]
 }
 
-func finalizeWithdraw() []byte { return keccak256([]byte("finalizeWithdraw(" + channelTuple + ")"))[:4] }
+func finalizeWithdraw() []byte {
+	return keccak256([]byte("finalizeWithdraw(" + channelTuple + ")"))[:4]
+}
