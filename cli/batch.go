@@ -55,7 +55,7 @@ type withdrawStep struct {
 func (p *Program) channelWithdrawCommand(ui *ui, passphrase *passphraseSource) *cobra.Command {
 	var sign bool
 	cmd := &cobra.Command{
-		Use: "withdraw HOST", Short: "Take your deposit back without the seller: twice, with the delay between",
+		Use: "withdraw HOST", Short: "Take your deposit back without the seller: in two steps",
 		Args: wants("HOST"),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			return p.with(cmd, ui, passphrase.or(nil), func(ctx context.Context, w *tools.Wallet) error {
@@ -63,8 +63,8 @@ func (p *Program) channelWithdrawCommand(ui *ui, passphrase *passphraseSource) *
 			})
 		},
 	}
-	cmd.Flags().BoolVar(&sign, "sign", false, "sign with the wallet's key and send: the agent's account pays "+
-		"the gas; without it the transaction is printed")
+	cmd.Flags().BoolVar(&sign, "sign", false, "sign with the wallet's key and send: the agent's account "+
+		"pays the gas; without it the transaction is printed")
 	return cmd
 }
 
@@ -90,7 +90,8 @@ func (u *ui) withdraw(ctx context.Context, w *tools.Wallet, host string, sign bo
 				"account's: --sign signs and sends it"}
 		}
 		if err == nil && sign && !b.IsLast {
-			out.Next = x402.Next{Do: x402.Wait, Command: again + " --sign", Why: "the channel's delay has to pass"}
+			out.Next = x402.Next{Do: x402.Wait, Command: again + " --sign",
+				Why: "the channel's delay has to pass"}
 		}
 		out.Steps = append(out.Steps, step)
 		return err

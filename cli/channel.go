@@ -24,8 +24,8 @@ func (p *Program) channelCommand(ui *ui) *cobra.Command {
 			return ui.channelStatus(of(m, ctx, server))
 		})
 	}
-	cmd := &cobra.Command{Use: "channel", Short: "Payment channels: see, open, recover, commit, refund, withdraw",
-		Args: wants(), RunE: list}
+	cmd := &cobra.Command{Use: "channel", Args: wants(), RunE: list,
+		Short: "Payment channels: see, open, recover, commit, refund, withdraw"}
 	cmd.AddCommand(&cobra.Command{Use: "list", Short: "List the channels of this wallet", Args: wants(),
 		RunE: list})
 	show := &cobra.Command{

@@ -10,6 +10,7 @@ import (
 	"sync"
 	"testing"
 
+	"github.com/modelcontextprotocol/go-sdk/mcp"
 	"github.com/stretchr/testify/require"
 
 	"x402-wallet/e2e/testworld"
@@ -220,7 +221,8 @@ func TestALostDepositIsMadeOnce(t *testing.T) {
 	require.Len(t, lab.EVMSpentNonces(home.EVM), 1)
 }
 
-// A seller that claims to have charged more, with a voucher that this wallet did not sign, gets no higher one.
+// A seller that claims to have charged more, with a voucher that this wallet did not sign, gets no higher
+// one.
 func TestAForgedCorrectionIsRefused(t *testing.T) {
 	lab := Start(t)
 	seller := startBatch(t, lab)
@@ -355,4 +357,42 @@ func TestADepositComesBack(t *testing.T) {
 	channelCommand(t, home, 0, &steps, "withdraw", host, "--sign")
 	require.True(t, steps.Steps[0].IsLast)
 	require.Equal(t, before-2_000, lab.EVMBalance(home.EVM), "all that the seller did not claim in time")
+}
+
+// A person approves the deposit, and then each voucher that is above what is paid without asking: an approval
+// of a deposit is none of another channel's.
+func TestAPersonApprovesDepositsAndVouchers(t *testing.T) {
+	lab := Start(t)
+	seller := startBatch(t, lab)
+	options := seller.options()
+	options.Budget = "approve_above = \"0.0005\""
+	home := testworld.NewHome(t, lab.Config(options))
+	lab.EVMMint(home.EVM, 1_000_000)
+	var asked []string
+	answers := "accept"
+	cmd := home.Command(t.Context(), testworld.Build(t), "mcp")
+	session, err := mcp.NewClient(&mcp.Implementation{Name: "e2e", Version: "1"}, &mcp.ClientOptions{
+		ElicitationHandler: func(_ context.Context, r *mcp.ElicitRequest) (*mcp.ElicitResult, error) {
+			asked = append(asked, r.Params.Message)
+			return &mcp.ElicitResult{Action: answers}, nil
+		}}).Connect(t.Context(), &mcp.CommandTransport{Command: cmd}, nil)
+	require.NoError(t, err)
+	defer session.Close()
+	pay := func(n string) (a answer) {
+		out, err := session.CallTool(t.Context(), &mcp.CallToolParams{Name: "x402_pay",
+			Arguments: map[string]any{"url": seller.HTTP + "/paid?n=" + n}})
+		require.NoError(t, err)
+		text, err := json.Marshal(out.StructuredContent)
+		require.NoError(t, err)
+		require.NoError(t, json.Unmarshal(text, &a))
+		return a
+	}
+	require.Equal(t, "paid", pay("1").Status)
+	require.Equal(t, "paid", pay("2").Status)
+	require.Len(t, asked, 2)
+	require.Contains(t, asked[0], "Pay $0.01 to ")
+	require.Contains(t, asked[1], "Pay $0.001 to ")
+	answers = "decline"
+	require.Equal(t, "APPROVAL_DECLINED", pay("3").Error)
+	require.Equal(t, []string{"1000", "2000"}, seller.control(t, `{}`).Vouchers)
 }

@@ -16,7 +16,8 @@ import (
 func TestAChannelOnlyGoesForward(t *testing.T) {
 	row := Channel{ID: "0x01", Amount: money.NewAmount(500)}.
 		WithSigned(BatchSigned{}).WithBook(BatchBook{})
-	next, err := row.WithVoucher("pay_1", x402.ChannelVoucher{Ceiling: money.NewAmount(300)}, money.NewAmount(900))
+	next, err := row.WithVoucher("pay_1", x402.ChannelVoucher{Ceiling: money.NewAmount(300)},
+		money.NewAmount(900))
 	require.NoError(t, err)
 	require.Equal(t, "500", next.Amount.String())
 	require.Equal(t, uint64(1), next.Nonce)

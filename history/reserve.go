@@ -31,6 +31,19 @@ type Hold struct {
 	Resume bool
 }
 
+// check refuses a hold that its own decision does not cover.
+func (h Hold) check() error {
+	switch {
+	case len(h.Decision.Caps) == 0 && (!h.Decision.Prepaid || !h.Payment.Prepaid()):
+		return errNoCaps
+	case h.Decision.NeedsApproval && h.Approval == nil:
+		return errUnapproved
+	case h.Approval != nil && !h.Approval.Covers(h.Payment):
+		return errOtherApproval
+	}
+	return nil
+}
+
 // ErrMoved says that something a decision rests on is no longer so: money was held or spent
 // meanwhile, a session began or ended, a payee became known, an approval was used up or taken back.
 // Nothing is held. Read the facts and decide again.
@@ -67,14 +80,8 @@ func (e *AlreadyPaying) Error() string { return "this purchase is made already, 
 // ErrMoved, *ShortOfFunds, in this order.
 func (s *Store) Reserve(ctx context.Context, h Hold) (Payment, error) {
 	p := h.Payment
-	if len(h.Decision.Caps) == 0 && (!h.Decision.Prepaid || !p.Prepaid()) {
-		return p, errNoCaps
-	}
-	if h.Decision.NeedsApproval && h.Approval == nil {
-		return p, errUnapproved
-	}
-	if h.Approval != nil && !h.Approval.Covers(p) {
-		return p, errOtherApproval
+	if err := h.check(); err != nil {
+		return p, err
 	}
 	if err := s.InPlace(); err != nil {
 		return p, err
@@ -326,7 +333,8 @@ func (s *Store) HeldOn(ctx context.Context, network, source string) (map[string]
 			err := row.Scan(&asset, &a)
 			held[asset], _ = held[asset].Add(a)
 			return err
-		}, `SELECT asset, amount FROM payments WHERE network = ? AND source = ? AND `+notPrepaid+` AND `+unfinished,
+		}, `SELECT asset, amount FROM payments WHERE network = ? AND source = ?
+			AND `+notPrepaid+` AND `+unfinished,
 			network, source)
 	})
 	return held, err

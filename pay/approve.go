@@ -27,6 +27,9 @@ func terms(p history.Payment, o option) [sha256.Size]byte {
 		p.Price.String(), p.PayTo} {
 		part(s)
 	}
+	if o.batch != nil {
+		part(o.batch.row.ID) // another channel is another question
+	}
 	return [sha256.Size]byte(h.Sum(nil))
 }
 

@@ -2,6 +2,7 @@ package pay
 
 import (
 	"context"
+	"crypto/sha256"
 	"encoding/json"
 	"errors"
 	"sync"
@@ -162,7 +163,7 @@ func (e *Engine) proposeBatch(ctx context.Context, q intent, o *option, save boo
 	if err != nil {
 		return nil, err
 	}
-	terms, err := o.ChannelTerms()
+	asked, err := o.ChannelTerms()
 	if err != nil {
 		return nil, err
 	}
@@ -170,7 +171,7 @@ func (e *Engine) proposeBatch(ctx context.Context, q intent, o *option, save boo
 	if err != nil {
 		return nil, err
 	}
-	state := batchState{price: o.Amount, minDeposit: terms.MinDeposit, promised: row.Amount,
+	state := batchState{price: o.Amount, minDeposit: asked.MinDeposit, promised: row.Amount,
 		charged: row.Claimed, book: book}
 	room, lies, err := e.roomWith(ctx, q.host, row)
 	if err != nil {
@@ -197,6 +198,7 @@ func (e *Engine) proposeBatch(ctx context.Context, q intent, o *option, save boo
 		p.Price = 0 // it was counted with its deposit
 		w := e.propose(p, *o, funds)
 		w.ask.Price, w.ask.Prepaid, w.ask.Always = worth, true, changed
+		w.quotes = [][sha256.Size]byte{terms(priced(p, *o), *o)} // as a person is asked
 		return w, nil
 	}
 	funds, err := e.Channels.Funds(ctx, o.Network, o.asset)
@@ -304,8 +306,8 @@ func delay(c x402.ChannelConfig) string {
 	return (time.Duration(c.WithdrawDelay) * time.Second).String()
 }
 
-// roomWith is how much more may be deposited with a host, in dollars: what policy.channel_deposit leaves, with
-// all that lies in its channels. Whoever asks for a new channel each time gets no more by that.
+// roomWith is how much more may be deposited with a host, in dollars: what policy.channel_deposit leaves of
+// what lies in its channels. Whoever asks for a new channel each time gets no more by that.
 func (e *Engine) roomWith(ctx context.Context, host string, row history.Channel) (room, lies money.Dollars,
 	err error) {
 	rows, err := e.ChannelBook.BatchChannels(ctx)
@@ -353,8 +355,8 @@ func (e *Engine) depositTooMuch(q intent, o option, least money.Amount, room, li
 				WithHint("with maxAmount %q the first call deposits; what calls do not use can be asked back",
 					asked).
 				WithDetail("requested", asked).WithDetail("maxAmount", most).
-				WithNext(x402.Next{Do: x402.Change, Why: "the very same call is refused again; if the limit " +
-					"is the person's, ask them before you offer more",
+				WithNext(x402.Next{Do: x402.Change, Why: "the very same call is refused again; if the " +
+					"limit is the person's, ask them before you offer more",
 					Say: "It wants a deposit of " + wants.Price() + ", above the limit of " +
 						inDollars(o.asset, most) + " that was set for it: may I deposit that?"})
 		}
@@ -363,8 +365,8 @@ func (e *Engine) depositTooMuch(q intent, o option, least money.Amount, room, li
 		return e.Rules.CheckCall(wants)
 	}
 	needed := lies.Add(wants)
-	return x402.Errorf(x402.PolicyDenied, "the seller is paid from a deposit of %s at least, %s lies with it "+
-		"already, and the owner lets %s lie with one seller", wants.Price(), lies.Price(),
+	return x402.Errorf(x402.PolicyDenied, "the seller is paid from a deposit of %s at least, %s lies with "+
+		"it already, and the owner lets %s lie with one seller", wants.Price(), lies.Price(),
 		e.Policy.ChannelDeposit.Price()).
 		WithHint("channel_deposit = %q under [policy] would pass", needed.String()).
 		WithDetail("layer", "channel_deposit").WithDetail("limit", e.Policy.ChannelDeposit).
@@ -376,8 +378,8 @@ func (e *Engine) depositTooMuch(q intent, o option, least money.Amount, room, li
 
 // depositOpen refuses a call that needs a deposit while another one is on its way.
 func (e *Engine) depositOpen(ctx context.Context, o option, book history.BatchBook) error {
-	refused := x402.Errorf(x402.InsufficientFunds, "a deposit into the channel with the seller is on its way, "+
-		"and what is in it does not cover the price %s", o.price.Price()).
+	refused := x402.Errorf(x402.InsufficientFunds, "a deposit into the channel with the seller is on its "+
+		"way, and what is in it does not cover the price %s", o.price.Price()).
 		WithHint("make the same call again when the chain has it, or shows that it cannot have it any more").
 		WithDetail("deposit", book.Deposit.Amount)
 	refused.FixedBy, refused.PaymentID = x402.ByTime, book.Deposit.Payment

@@ -24,17 +24,19 @@ func TestPlanOfAChannel(t *testing.T) {
 		ceiling, deposit uint64
 		err              error
 	}{
-		"the first call":                    {batchState{minDeposit: units(10_000), most: units(100_000)}, 1000, 10_000, nil},
+		"the first call": {batchState{minDeposit: units(10_000), most: units(100_000)}, 1000,
+			10_000, nil},
 		"no least deposit":                  {batchState{most: units(100_000)}, 1000, 10_000, nil},
 		"no least deposit, and little room": {batchState{most: units(2500)}, 1000, 2000, nil},
 		"room for the price alone":          {batchState{most: units(1000)}, 1000, 1000, nil},
 		"no room for the price":             {batchState{most: units(999)}, 1000, 1000, errTooLittle},
-		"no room for the seller's wish": {batchState{minDeposit: units(10_000), most: units(9999)}, 1000, 10_000,
-			errTooLittle},
+		"no room for the seller's wish": {batchState{minDeposit: units(10_000), most: units(9999)}, 1000,
+			10_000, errTooLittle},
 		"a voucher": {batchState{charged: units(2000), promised: units(2000),
 			book: history.BatchBook{Funds: units(3000)}}, 3000, 0, nil},
-		"the deposit is used up": {batchState{charged: units(2000), promised: units(2000), most: units(10_000),
-			minDeposit: units(5000), book: history.BatchBook{Funds: units(2999)}}, 3000, 5000, nil},
+		"the deposit is used up": {batchState{charged: units(2000), promised: units(2000),
+			most: units(10_000), minDeposit: units(5000), book: history.BatchBook{Funds: units(2999)}}, 3000,
+			5000, nil},
 		"and more is missing than the least": {batchState{charged: units(9000), promised: units(9000),
 			most: units(10_000), minDeposit: units(500), book: history.BatchBook{Funds: units(2000)}}, 10_000,
 			8000, nil},
@@ -71,34 +73,38 @@ func TestJudgeCount(t *testing.T) {
 		n.Voucher = &x402.ChannelVoucher{Ceiling: units(ceiling)}
 		return n
 	}
+	took := func(n *x402.ChannelCount) count { return count{ChannelCount: n, success: true} }
+	foreign := func(n *x402.ChannelCount) count { return count{ChannelCount: n} }
+	ours := func(n *x402.ChannelCount) count { return count{ChannelCount: n, own: true} }
+	again := func(c count) count { c.again = true; return c }
+	elsewhere := func(charged uint64) *x402.ChannelCount {
+		return &x402.ChannelCount{ID: "0x02", Charged: pointer(units(charged))}
+	}
 	for name, c := range map[string]struct {
 		count   count
 		want    countOutcome
 		charged uint64
 	}{
-		"took it, in no words":           {count{success: true}, countCharged, 4000},
-		"took it for its price":          {count{with(say(4000), 1000), false, true, false}, countCharged, 4000},
-		"took it for less":               {count{with(say(3600), 600), false, true, false}, countCharged, 3600},
-		"took it, and says the sum":      {count{say(4000), false, true, false}, countCharged, 4000},
-		"took more":                      {count{with(say(5000), 2000), false, true, false}, countTooMuch, 4000},
-		"took another sum":               {count{with(say(5000), 1000), false, true, false}, countTooMuch, 4000},
-		"took it from another channel":   {count{&x402.ChannelCount{ID: "0x02", Charged: pointer(units(4000))}, false, true, false}, countTooMuch, 4000},
-		"says nothing":                   {count{}, countNothing, 3000},
-		"counts less":                    {count{say(2000), false, false, false}, countRejected, 2000},
-		"counts the same":                {count{say(3000), false, false, false}, countRejected, 3000},
-		"counts more, without a voucher": {count{say(3500), false, false, false}, countNothing, 3000},
-		"counts more, with a forged voucher": {count{showing(say(3500), 3500), false, false, false}, countNothing,
-			3000},
-		"counts more than its voucher": {count{showing(say(3501), 3500), true, false, false}, countNothing, 3000},
-		"counts more, with our voucher": {count{showing(say(3500), 3500), true, false, false}, countRejected,
-			3500},
-		"shown again, and it was charged":    {count{showing(say(4000), 4000), true, false, true}, countBefore, 4000},
-		"shown first, and it says so":        {count{showing(say(4000), 4000), true, false, false}, countNothing, 3000},
-		"shown first, and it charged a part": {count{showing(say(3500), 4000), true, false, false}, countNothing, 3000},
-		"shown again, and it charged a part": {count{showing(say(3500), 4000), true, false, true}, countBefore, 3500},
-		"a lost ledger's":                    {count{showing(say(9000), 9000), true, false, false}, countRejected, 9000},
-		"counts in another channel": {count{&x402.ChannelCount{ID: "0x02", Charged: pointer(units(1))}, true, false,
-			false}, countNothing, 3000},
+		"took it, in no words":               {took(nil), countCharged, 4000},
+		"took it for its price":              {took(with(say(4000), 1000)), countCharged, 4000},
+		"took it for less":                   {took(with(say(3600), 600)), countCharged, 3600},
+		"took it, and says the sum":          {took(say(4000)), countCharged, 4000},
+		"took more":                          {took(with(say(5000), 2000)), countTooMuch, 4000},
+		"took another sum":                   {took(with(say(5000), 1000)), countTooMuch, 4000},
+		"took it from another channel":       {took(elsewhere(4000)), countTooMuch, 4000},
+		"says nothing":                       {count{}, countNothing, 3000},
+		"counts less":                        {foreign(say(2000)), countRejected, 2000},
+		"counts the same":                    {foreign(say(3000)), countRejected, 3000},
+		"counts more, without a voucher":     {foreign(say(3500)), countNothing, 3000},
+		"counts more, with a forged voucher": {foreign(showing(say(3500), 3500)), countNothing, 3000},
+		"counts more than its voucher":       {ours(showing(say(3501), 3500)), countNothing, 3000},
+		"counts more, with our voucher":      {ours(showing(say(3500), 3500)), countRejected, 3500},
+		"shown again, and it was charged":    {again(ours(showing(say(4000), 4000))), countBefore, 4000},
+		"shown first, and it says so":        {ours(showing(say(4000), 4000)), countNothing, 3000},
+		"shown first, and it charged a part": {ours(showing(say(3500), 4000)), countNothing, 3000},
+		"shown again, and it charged a part": {again(ours(showing(say(3500), 4000))), countBefore, 3500},
+		"a lost ledger's":                    {ours(showing(say(9000), 9000)), countRejected, 9000},
+		"counts in another channel":          {ours(elsewhere(1)), countNothing, 3000},
 	} {
 		t.Run(name, func(t *testing.T) {
 			outcome, charged := judgeCount(c.count, id, units(4000), units(1000), units(3000))

@@ -140,7 +140,7 @@ func (e *Engine) updateBook(ctx context.Context, row history.Channel, book histo
 // The channel is this call's.
 func (e *Engine) finishBatch(ctx context.Context, p history.Payment, f facts) (Result, error) {
 	v := judge(f)
-	outcome, err := e.noteCount(ctx, p, f, v)
+	outcome, err := e.noteCount(ctx, p, f)
 	if err != nil { // the book counts the voucher as charged until it is known
 		e.Log.Error("record what a seller charged", "payment", p.ID, "err", err)
 	}
@@ -166,18 +166,10 @@ func (e *Engine) finishBatch(ctx context.Context, p history.Payment, f facts) (R
 }
 
 // noteCount writes down what a seller's answer says of the channel.
-func (e *Engine) noteCount(ctx context.Context, p history.Payment, f facts, v verdict) (countOutcome, error) {
+func (e *Engine) noteCount(ctx context.Context, p history.Payment, f facts) (countOutcome, error) {
 	ctx, cancel := detached(ctx)
 	defer cancel()
-	said, err := said(f.answer, p.Network)
-	if err != nil {
-		e.Log.Warn("read what a seller says of a channel", "payment", p.ID, "err", err)
-	}
 	row, err := e.ChannelBook.Channel(ctx, p.Evidence.Channel, e.Channels.Address())
-	if err != nil {
-		return countNothing, err
-	}
-	_, book, err := row.Batch()
 	if err != nil {
 		return countNothing, err
 	}
@@ -185,38 +177,26 @@ func (e *Engine) noteCount(ctx context.Context, p history.Payment, f facts, v ve
 	if err != nil {
 		return countNothing, err
 	}
-	c := count{ChannelCount: said, again: f.again,
-		success: f.answer != nil && f.answer.Settlement != nil && f.answer.Settlement.Success}
-	c.own = said != nil && said.Voucher != nil && e.Channels.OwnVoucher(p.Network, row.ID, *said.Voucher)
+	c := e.countOf(p, f)
 	outcome, charged := judgeCount(c, row.ID, p.Evidence.Ceiling, asked.Amount, row.Claimed)
 	if outcome == countNothing {
 		return outcome, nil
 	}
+	signed, book, err := row.Batch()
+	if err != nil {
+		return countNothing, err
+	}
 	others := slices.DeleteFunc(slices.Clone(book.Vouchers),
 		func(o history.BatchOpen) bool { return o.Payment == p.ID })
-	row.Claimed, book.Vouchers = charged, nil
-	switch outcome {
-	case countCharged, countTooMuch:
-		if !p.Prepaid() && book.Deposit != nil && book.Deposit.Payment == p.ID {
-			book.Funds, _ = book.Funds.Add(book.Deposit.Amount)
-			book.Deposit = nil
-		}
-		signed, _, err := row.Batch()
-		if err == nil && signed.Voucher != nil && signed.Voucher.Ceiling == charged {
-			book.Charged = signed.Voucher
-		}
-		if outcome == countTooMuch {
-			book.Stopped = "the seller says that it charged more than the price"
-			row.Refused = f.answer.Settlement.Raw
-		}
-	default:
-		if c.own && charged.Cmp(row.Amount) > 0 {
-			book.Shown = said.Voucher
-		}
-		if c.own && said.Voucher.Ceiling == charged {
-			book.Charged = said.Voucher
-		}
+	if outcome == countTooMuch {
+		row.Refused = f.answer.Settlement.Raw
 	}
+	newest := signed.Voucher
+	if !c.success {
+		newest = c.shown()
+	}
+	book = counted(book, p, outcome, charged, row.Amount, newest)
+	row.Claimed = charged
 	if err := e.ChannelBook.SaveChannel(ctx, row.WithBook(book)); err != nil {
 		return countNothing, err
 	}
@@ -227,6 +207,50 @@ func (e *Engine) noteCount(ctx context.Context, p history.Payment, f facts, v ve
 		}
 	}
 	return outcome, nil
+}
+
+// countOf is what an answer says of a payment's channel.
+func (e *Engine) countOf(p history.Payment, f facts) count {
+	said, err := said(f.answer, p.Network)
+	if err != nil {
+		e.Log.Warn("read what a seller says of a channel", "payment", p.ID, "err", err)
+		said = nil
+	}
+	c := count{ChannelCount: said, again: f.again,
+		success: f.answer != nil && f.answer.Settlement != nil && f.answer.Settlement.Success}
+	c.own = said != nil && said.Voucher != nil &&
+		e.Channels.OwnVoucher(p.Network, p.Evidence.Channel, *said.Voucher)
+	return c
+}
+
+// shown is the voucher of ours that a seller shows; nil: none.
+func (c count) shown() *x402.ChannelVoucher {
+	if !c.own {
+		return nil
+	}
+	return c.Voucher
+}
+
+// counted is a channel's book after a count: newest is the voucher of ours that it rests on, promised the
+// highest one that the ledger knows.
+func counted(book history.BatchBook, p history.Payment, outcome countOutcome, charged, promised money.Amount,
+	newest *x402.ChannelVoucher) history.BatchBook {
+	book.Vouchers = nil
+	if newest != nil && newest.Ceiling == charged {
+		book.Charged = newest
+	}
+	isTaken := outcome == countCharged || outcome == countTooMuch
+	if isTaken && book.Deposit != nil && book.Deposit.Payment == p.ID {
+		book.Funds, _ = book.Funds.Add(book.Deposit.Amount)
+		book.Deposit = nil
+	}
+	if outcome == countTooMuch {
+		book.Stopped = "the seller says that it charged more than the price"
+	}
+	if !isTaken && newest != nil && charged.Cmp(promised) > 0 {
+		book.Shown = newest
+	}
+	return book
 }
 
 // said is what an answer says of a channel; nil: nothing.
@@ -264,8 +288,8 @@ func (e *Engine) endVoucher(ctx context.Context, p history.Payment, charged bool
 	return err == nil
 }
 
-// worth is what a payment is worth: of one by a voucher, which counts nothing by itself, its amount.
-func (e *Engine) worth(p history.Payment) money.Dollars {
+// Worth is what a payment is worth: of one by a voucher, which counts nothing by itself, its amount.
+func (e *Engine) Worth(p history.Payment) money.Dollars {
 	if asset, ok := e.Assets.Asset(p.Network, p.Asset); ok && p.Prepaid() {
 		return asset.Dollars(p.Amount)
 	}

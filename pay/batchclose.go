@@ -24,7 +24,7 @@ type BatchReport struct {
 	Receiver  string            `json:"receiver"`
 	Vouchers  uint64            `json:"vouchers"`          // that were signed
 	Deposited money.Amount      `json:"deposited"`         // and not given back
-	Pending   money.Amount      `json:"pending,omitzero"`  // deposited, and not on the chain as far as is known
+	Pending   money.Amount      `json:"pending,omitzero"`  // deposited, and not known to be on the chain
 	Charged   money.Amount      `json:"charged"`           // by the seller, as it says
 	Promised  money.Amount      `json:"promised"`          // the highest voucher: the most that it can claim
 	Locked    money.Amount      `json:"locked"`            // what was not charged
@@ -175,8 +175,8 @@ func (e *Engine) refund(ctx context.Context, r BatchReport) (out BatchRefund, er
 			WithCommand(command, "The seller did not give back the deposit: please take it back without it.")
 	}
 	if book.Charged == nil || book.Charged.Ceiling != r.Charged || len(book.Vouchers) > 0 {
-		return out, instead("what the seller charged last is not known to the unit, and it gives nothing back " +
-			"then")
+		return out, instead("what the seller charged last is not known to the unit, and then it gives " +
+			"nothing back")
 	}
 	p, err := e.Store.Payment(ctx, signed.Payment)
 	if err != nil {
@@ -291,7 +291,8 @@ func (e *Engine) WithdrawBatch(ctx context.Context, host string,
 		if err := e.ChannelBook.SaveChannel(ctx, row.WithBook(book)); err != nil {
 			return err
 		}
-		if w.Transaction, err = e.Channels.Withdrawal(ctx, r.Network, r.config, chain); err != nil {
+		w.Transaction, err = e.Channels.Withdrawal(ctx, r.Network, r.config, chain)
+		if err != nil {
 			return err
 		}
 		if err := do(w); err != nil {

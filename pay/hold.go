@@ -55,7 +55,8 @@ func (e *Engine) bestOption(ctx, caller context.Context, q intent, found *quote)
 		}
 		coded := x402.AsError(err)
 		var taken *history.AlreadyPaying
-		if errors.As(err, &taken) || (!aboutOption(coded.Code) && !(o.isBatch() && aboutDeposit(coded.Code))) {
+		mayTry := aboutOption(coded.Code) || (o.isBatch() && aboutDeposit(coded.Code))
+		if errors.As(err, &taken) || !mayTry {
 			return nil, err
 		}
 		o.why = coded
@@ -91,7 +92,8 @@ func aboutDeposit(code x402.Code) bool {
 
 // reserve holds the money of an option: the vault's, if the owner has one, or the agent's own. The reason
 // against the better of them is the one that is told.
-func (e *Engine) reserve(ctx, caller context.Context, q intent, o *option, ahead readings) (*Purchase, error) {
+func (e *Engine) reserve(ctx, caller context.Context, q intent, o *option, ahead readings) (*Purchase,
+	error) {
 	if o.isBatch() {
 		return e.reserveBatch(ctx, caller, q, o)
 	}

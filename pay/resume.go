@@ -144,7 +144,7 @@ func (e *Engine) acquireLease(ctx, caller context.Context, p history.Payment) (f
 // frozen, and under rules that are not sealed. Where they may never have left, they leave as from
 // their signing: the seals are checked, and the ledger's checkpoint is renewed.
 func (e *Engine) mayGoOut(ctx context.Context, q intent, p history.Payment) error {
-	if asked, most, ok := q.limit.allows(p.Amount, e.worth(p)); !ok {
+	if asked, most, ok := q.limit.allows(p.Amount, e.Worth(p)); !ok {
 		return x402.Errorf(x402.AmountExceedsMax,
 			"a payment of %s for this request is signed and under way, maxAmount is %s", p.Price.Price(),
 			most).
@@ -185,6 +185,12 @@ func (e *Engine) resend(ctx context.Context, q intent, p history.Payment) (r Res
 			return r, false, err
 		}
 		defer unlock()
+		now, err := e.Store.Payment(ctx, p.ID) // another call's answer may have ended it
+		if err != nil {
+			e.giveUp(ctx, p.ID)
+			return r, false, err
+		}
+		p = now
 	}
 	if p, err = e.save(ctx, p); err != nil {
 		e.giveUp(ctx, p.ID)

@@ -36,7 +36,8 @@ type PaymentChannel struct {
 // SignVoucher signs that a channel's receiver may have ceiling of it in all (atomic units, big endian):
 // r ‖ s ‖ v, as SignEVM. It unlocks the wallet. Errors: "the wallet does not sign this"; those of
 // [Wallet.Unlock].
-func (w *Wallet) SignVoucher(ctx context.Context, c PaymentChannel, ceiling [32]byte) (sig [65]byte, err error) {
+func (w *Wallet) SignVoucher(ctx context.Context, c PaymentChannel, ceiling [32]byte) (sig [65]byte,
+	err error) {
 	if err := c.check(w.header.evm); err != nil {
 		return sig, err
 	}
@@ -74,8 +75,8 @@ func (w *Wallet) SignDeposit(ctx context.Context, d ChannelDeposit) (sig [65]byt
 		return sig, unsupported("it is not valid now, or for longer than %v", maxLife)
 	}
 	id := d.Channel.id(w.header.evm)
-	domain := hashWords(keccak256([]byte(domainType)), keccak256([]byte(d.Name)), keccak256([]byte(d.Version)),
-		uintWord(d.Channel.ChainID), addressWord(d.Channel.Token))
+	domain := hashWords(keccak256([]byte(domainType)), keccak256([]byte(d.Name)),
+		keccak256([]byte(d.Version)), uintWord(d.Channel.ChainID), addressWord(d.Channel.Token))
 	message := hashWords(
 		keccak256([]byte("ReceiveWithAuthorization(address from,address to,uint256 value,"+
 			"uint256 validAfter,uint256 validBefore,bytes32 nonce)")),
@@ -96,7 +97,8 @@ func batchDomain(chainID uint64) []byte {
 // check refuses a channel that is none of the account self's.
 func (c PaymentChannel) check(self string) error {
 	var zero [32]byte
-	receiver, authorizer, token := addressWord(c.Receiver), addressWord(c.ReceiverAuthorizer), addressWord(c.Token)
+	receiver, token := addressWord(c.Receiver), addressWord(c.Token)
+	authorizer := addressWord(c.ReceiverAuthorizer)
 	for _, word := range [][]byte{receiver, authorizer, token} {
 		if word == nil || bytes.Equal(word, zero[:]) {
 			return unsupported("an address of the channel is not one")
@@ -116,8 +118,8 @@ func (c PaymentChannel) check(self string) error {
 
 // id is the hash of a channel that check has accepted.
 func (c PaymentChannel) id(self string) [32]byte {
-	config := hashWords(keccak256([]byte("ChannelConfig(address payer,address payerAuthorizer,address receiver,"+
-		"address receiverAuthorizer,address token,uint40 withdrawDelay,bytes32 salt)")), c.words(self))
+	config := hashWords(keccak256([]byte("ChannelConfig(address payer,address payerAuthorizer,"+
+		"address receiver,address receiverAuthorizer,address token,uint40 withdrawDelay,bytes32 salt)")), c.words(self))
 	return [32]byte(hashWords([]byte{0x19, 0x01}, batchDomain(c.ChainID), config))
 }
 
@@ -141,7 +143,7 @@ func (w *Wallet) SignWithdrawal(ctx context.Context, t Withdrawal) (sig [65]byte
 	if err := t.Channel.check(w.header.evm); err != nil {
 		return sig, err
 	}
-	data := append([]byte(finalizeWithdraw()), t.Channel.words(w.header.evm)...)
+	data := append(finalizeWithdraw(), t.Channel.words(w.header.evm)...)
 	if t.Amount != [32]byte{} {
 		if !isChannelAmount(t.Amount) {
 			return sig, unsupported("it asks for more than a channel can hold")

@@ -19,8 +19,8 @@ func goodChannel() PaymentChannel {
 }
 
 func goodDeposit(t *testing.T) ChannelDeposit {
-	d := ChannelDeposit{Channel: goodChannel(), Name: "USDC", Version: "2", Value: [32]byte{30: 0x13, 31: 0x88},
-		ValidBefore: uint64(kindsNow.Unix()) + 3600}
+	d := ChannelDeposit{Channel: goodChannel(), Name: "USDC", Version: "2",
+		Value: [32]byte{30: 0x13, 31: 0x88}, ValidBefore: uint64(kindsNow.Unix()) + 3600}
 	copy(d.Salt[:], unhex(t, "0102030405060708090a0b0c0d0e0f101112131415161718191a1b1c1d1e1f20"))
 	return d
 }
@@ -49,13 +49,15 @@ func TestChannelSignatures(t *testing.T) {
 func TestChannelsRefused(t *testing.T) {
 	w := channelWallet(t)
 	for name, spoil := range map[string]func(c *PaymentChannel){
-		"no network":              func(c *PaymentChannel) { c.ChainID = 0 },
-		"to nobody":               func(c *PaymentChannel) { c.Receiver = "0x" + strings.Repeat("0", 40) },
-		"to no address":           func(c *PaymentChannel) { c.Receiver = "0x12" },
-		"to this wallet":          func(c *PaymentChannel) { c.Receiver = goldenEVM },
-		"to the token":            func(c *PaymentChannel) { c.Receiver = c.Token },
-		"claimed by this wallet":  func(c *PaymentChannel) { c.ReceiverAuthorizer = goldenEVM },
-		"claimed by nobody":       func(c *PaymentChannel) { c.ReceiverAuthorizer = "0x" + strings.Repeat("0", 40) },
+		"no network":             func(c *PaymentChannel) { c.ChainID = 0 },
+		"to nobody":              func(c *PaymentChannel) { c.Receiver = "0x" + strings.Repeat("0", 40) },
+		"to no address":          func(c *PaymentChannel) { c.Receiver = "0x12" },
+		"to this wallet":         func(c *PaymentChannel) { c.Receiver = goldenEVM },
+		"to the token":           func(c *PaymentChannel) { c.Receiver = c.Token },
+		"claimed by this wallet": func(c *PaymentChannel) { c.ReceiverAuthorizer = goldenEVM },
+		"claimed by nobody": func(c *PaymentChannel) {
+			c.ReceiverAuthorizer = "0x" + strings.Repeat("0", 40)
+		},
 		"of this wallet as token": func(c *PaymentChannel) { c.Token = goldenEVM },
 		"of the contract":         func(c *PaymentChannel) { c.Token = batchContract },
 		"a short delay":           func(c *PaymentChannel) { c.Delay = leastDelay - 1 },

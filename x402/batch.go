@@ -106,8 +106,9 @@ type ChannelCount struct {
 // ChannelCount is what a receipt says of a channel; nil, without error: nothing.
 func (s Settlement) ChannelCount() (*ChannelCount, error) {
 	var top object
-	if json.Unmarshal(s.Raw, &top) != nil {
-		return nil, nil
+	err := json.Unmarshal(s.Raw, &top)
+	if err != nil {
+		return nil, err
 	}
 	extra, err := top.object("extra")
 	if err != nil {
@@ -138,7 +139,8 @@ func readChannelCount(extra object) (*ChannelCount, error) {
 	}
 	var n ChannelCount
 	at := object(state)
-	if n.ID, err = at.identifier("channelId"); err != nil && at.has("channelId") {
+	n.ID, err = at.identifier("channelId")
+	if err != nil && at.has("channelId") {
 		return nil, errors.New("channelId is not an id")
 	}
 	for _, field := range []struct {
@@ -147,7 +149,8 @@ func readChannelCount(extra object) (*ChannelCount, error) {
 		into **money.Amount
 	}{{at, "chargedCumulativeAmount", &n.Charged}, {extra, "chargedAmount", &n.ChargedNow},
 		{at, "balance", &n.Balance}} {
-		if *field.into, err = field.of.optionalAmount(field.key); err != nil {
+		*field.into, err = field.of.optionalAmount(field.key)
+		if err != nil {
 			return nil, err
 		}
 	}

@@ -26,7 +26,8 @@ func (s *keySigner) SignChannel(_ context.Context, m ChannelMessage) (out Channe
 	if err != nil {
 		return out, err
 	}
-	if out.Voucher, err = s.signDigest(digest); err != nil || m.Deposit == nil {
+	out.Voucher, err = s.signDigest(digest)
+	if err != nil || m.Deposit == nil {
 		return out, err
 	}
 	a, err := m.authorization()
@@ -92,7 +93,8 @@ func TestChannelIDEqualsTheVector(t *testing.T) {
 func TestChannelPayloadsEqualTheVectors(t *testing.T) {
 	all := batchVectors(t)
 	for name, c := range map[string]struct{ ceiling, deposit uint64 }{
-		"batch_deposit_eip3009": {1000, 5000}, "batch_voucher_second": {1700, 0}, "batch_top_up": {5500, 5000},
+		"batch_deposit_eip3009": {1000, 5000}, "batch_voucher_second": {1700, 0},
+		"batch_top_up": {5500, 5000},
 	} {
 		t.Run(name, func(t *testing.T) {
 			made, err := newFakeNode(t).exact(t, testSigner(t)).Channels(24*time.Hour).Authorize(t.Context(),
@@ -174,9 +176,11 @@ func TestChannelsThatAreNotPaidThrough(t *testing.T) {
 		})
 	}
 	for name, change := range map[string]func(o *x402.Order){
-		"another salt":          func(o *x402.Order) { o.Channel.Config.Salt = common.Hash{1}.Hex() },
-		"another payer":         func(o *x402.Order) { o.Channel.Config.Payer = o.Requirement.PayTo },
-		"another authorizer":    func(o *x402.Order) { o.Channel.Config.PayerAuthorizer = o.Requirement.PayTo },
+		"another salt":  func(o *x402.Order) { o.Channel.Config.Salt = common.Hash{1}.Hex() },
+		"another payer": func(o *x402.Order) { o.Channel.Config.Payer = o.Requirement.PayTo },
+		"another authorizer": func(o *x402.Order) {
+			o.Channel.Config.PayerAuthorizer = o.Requirement.PayTo
+		},
 		"less than the price":   func(o *x402.Order) { o.Channel.Ceiling = money.NewAmount(999) },
 		"a deposit for a month": func(o *x402.Order) { o.Validity = 30 * 24 * time.Hour },
 	} {
@@ -215,8 +219,8 @@ func TestStatusOfAVoucher(t *testing.T) {
 				}
 				return `"0x` + word(c.latest[0]) + word(c.latest[1]) + `"`
 			})
-			status, err := node.exact().Channels(time.Hour).Status(t.Context(), x402.Evidence{Network: sepolia,
-				Channel: common.Hash{7}.Hex(), Ceiling: money.NewAmount(5)})
+			status, err := node.exact().Channels(time.Hour).Status(t.Context(), x402.Evidence{
+				Network: sepolia, Channel: common.Hash{7}.Hex(), Ceiling: money.NewAmount(5)})
 			require.NoError(t, err)
 			require.Equal(t, c.want, status.State)
 		})

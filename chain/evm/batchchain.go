@@ -77,7 +77,7 @@ func (n *node) ofChannel(ctx context.Context, selector []byte, id, tag string) (
 	err := n.Call(ctx, &words, "eth_call", map[string]any{"to": batchContract,
 		"data": hexutil.Bytes(slices.Concat(selector, hash[:]))}, tag)
 	if err == nil && len(words) != 64 {
-		err = n.Failed("eth_call", errors.New("the contract of batch-settlement did not answer with two words"))
+		err = n.Failed("eth_call", errors.New("the contract of channels did not answer with two words"))
 	}
 	return words, err
 }
@@ -160,6 +160,6 @@ func (c *Channels) Withdrawal(ctx context.Context, network string, of x402.Chann
 	if !b.WithdrawBegan.IsZero() {
 		does = "take what was asked back"
 	}
-	return c.estimated(ctx, x402.OwnerTransaction{Network: network, From: of.Payer, To: batchContract, Does: does,
-		Data: data})
+	return c.estimated(ctx, x402.OwnerTransaction{Network: network, From: of.Payer, To: batchContract,
+		Does: does, Data: data})
 }

@@ -108,6 +108,11 @@ func Of(p history.Payment, content *history.Content, assets *x402.Registry, now 
 		return nil, x402.Errorf(x402.InvalidArgument, "it moved a float from the owner's account to the "+
 			"agent's, and bought nothing").WithHint("its transaction is in x402-wallet history show %s", p.ID)
 	}
+	if p.Scheme == x402.BatchSettlement {
+		return nil, x402.Errorf(x402.InvalidArgument, "it was paid through a channel with a deposit, of "+
+			"which no receipt is made: a voucher is for all that the seller charged").
+			WithHint("its voucher and what the seller said are in x402-wallet show %s", p.ID)
+	}
 	asset, ok := assets.Asset(p.Network, p.Asset)
 	if !ok {
 		return nil, x402.Errorf(x402.UntrustedAsset, "the payment's token is not in the registry any more").

@@ -125,8 +125,8 @@ func (s *Server) ofChannel(rules Rules, p history.Payment, row history.Channel, 
 		{name: "payer", same: m.Config.Payer == self && m.Config.PayerAuthorizer == self},
 		{name: "payee", same: strings.EqualFold(m.Config.Receiver, p.PayTo)},
 		{name: "asset", same: strings.EqualFold(m.Config.Token, p.Asset)},
-		{name: "channel", same: known.Config == m.Config && row.Network == p.Network && row.Server == p.Host &&
-			row.ID == id.Hex() && book.Stopped == ""},
+		{name: "channel", same: known.Config == m.Config && row.Network == p.Network &&
+			row.Server == p.Host && row.ID == id.Hex() && book.Stopped == ""},
 		{name: "delay", same: time.Duration(m.Config.WithdrawDelay)*time.Second <= rules.ChannelDelay},
 		{name: "source", same: p.Source == self && p.Prepaid() != isDeposit},
 		{name: "amount", same: isDeposit || p.Amount == asked.Amount},
@@ -137,7 +137,8 @@ func (s *Server) ofChannel(rules Rules, p history.Payment, row history.Channel, 
 }
 
 // nextChannel is a channel's row with what was signed.
-func nextChannel(row history.Channel, m evm.ChannelMessage, s evm.ChannelSignatures) (history.Channel, error) {
+func nextChannel(row history.Channel, m evm.ChannelMessage, s evm.ChannelSignatures) (history.Channel,
+	error) {
 	var deposit money.Amount
 	if m.Deposit != nil {
 		deposit = m.Deposit.Value
@@ -155,18 +156,19 @@ func signChannel(ctx context.Context, keys *wallet.Wallet, m evm.ChannelMessage)
 	if !ok || c.Payer != self || c.PayerAuthorizer != self || c.WithdrawDelay < 0 {
 		return s, x402.Errorf(x402.Internal, "the channel is none of this wallet's")
 	}
-	of := wallet.PaymentChannel{ChainID: chain, Receiver: c.Receiver, ReceiverAuthorizer: c.ReceiverAuthorizer,
-		Token: c.Token, Delay: uint64(c.WithdrawDelay)}
+	of := wallet.PaymentChannel{ChainID: chain, Receiver: c.Receiver,
+		ReceiverAuthorizer: c.ReceiverAuthorizer, Token: c.Token, Delay: uint64(c.WithdrawDelay)}
 	salt, err := hex.DecodeString(strings.TrimPrefix(c.Salt, "0x"))
 	if err != nil || len(salt) != len(of.Salt) {
 		return s, x402.Errorf(x402.Internal, "the channel's salt is none")
 	}
 	of.Salt = [32]byte(salt)
-	if s.Voucher, err = keys.SignVoucher(ctx, of, m.Ceiling.Bytes32()); err != nil || m.Deposit == nil {
+	s.Voucher, err = keys.SignVoucher(ctx, of, m.Ceiling.Bytes32())
+	if err != nil || m.Deposit == nil {
 		return s, err
 	}
 	s.Deposit, err = keys.SignDeposit(ctx, wallet.ChannelDeposit{Channel: of, Name: m.Asset.Name,
-		Version: m.Asset.Version, Value: m.Deposit.Value.Bytes32(), ValidBefore: uint64(m.Deposit.ValidBefore),
-		Salt: m.Deposit.Salt})
+		Version: m.Asset.Version, Value: m.Deposit.Value.Bytes32(),
+		ValidBefore: uint64(m.Deposit.ValidBefore), Salt: m.Deposit.Salt})
 	return s, err
 }

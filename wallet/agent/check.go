@@ -99,9 +99,6 @@ func (s *Server) signSolana(ctx context.Context, q request) ([]byte, error) {
 	if err != nil {
 		return nil, err
 	}
-	if p.Scheme == x402.BatchSettlement {
-		return nil, refuse("the payment is one through a channel")
-	}
 	got, err := svm.DecodeMessage(q.Message)
 	if err != nil {
 		return nil, refuse("it is not a payment's transaction")
@@ -113,6 +110,7 @@ func (s *Server) signSolana(ctx context.Context, q request) ([]byte, error) {
 	named := rules.TokenAccounts[p.Network]
 	e := q.Evidence
 	err = compare([]field{
+		{name: "scheme", same: p.Scheme != x402.BatchSettlement},
 		{name: "chain", same: x402.IsSolana(p.Network) && e.Network == p.Network},
 		{name: "authority", same: got.Authority == s.Solana.Address() && e.Payer == got.Authority},
 		{name: "fee payer", same: got.FeePayer != s.Solana.Address() && e.FeePayer == got.FeePayer},
