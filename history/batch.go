@@ -27,7 +27,7 @@ type BatchSigned struct {
 
 // BatchBook is what is known of a channel beside what was signed. It changes without a signature.
 type BatchBook struct {
-	Funds    money.Amount         `json:"funds"`              // deposited, and on the chain as far as is known
+	Funds    money.Amount         `json:"funds"`              // deposited; on the chain as far as is known
 	Deposit  *BatchOpen           `json:"deposit,omitempty"`  // on its way; nil: none is
 	Vouchers []BatchOpen          `json:"vouchers,omitempty"` // shown to the seller, and their end not known
 	Charged  *x402.ChannelVoucher `json:"charged,omitempty"`  // the last voucher that was charged in full

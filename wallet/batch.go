@@ -119,7 +119,8 @@ func (c PaymentChannel) check(self string) error {
 // id is the hash of a channel that check has accepted.
 func (c PaymentChannel) id(self string) [32]byte {
 	config := hashWords(keccak256([]byte("ChannelConfig(address payer,address payerAuthorizer,"+
-		"address receiver,address receiverAuthorizer,address token,uint40 withdrawDelay,bytes32 salt)")), c.words(self))
+		"address receiver,address receiverAuthorizer,address token,uint40 withdrawDelay,bytes32 salt)")),
+		c.words(self))
 	return [32]byte(hashWords([]byte{0x19, 0x01}, batchDomain(c.ChainID), config))
 }
 
@@ -137,8 +138,8 @@ type Withdrawal struct {
 	Amount      [32]byte // zero: take what was asked back
 }
 
-// SignWithdrawal signs it: r ‖ s ‖ v, v 27 or 28. It is the only kind of transaction that the wallet's own
-// key signs. Errors as of SignVoucher.
+// SignWithdrawal signs it: r ‖ s ‖ v, v 27 or 28. Besides floats it is the only kind of transaction that
+// the wallet's own key signs. Errors as of SignVoucher.
 func (w *Wallet) SignWithdrawal(ctx context.Context, t Withdrawal) (sig [65]byte, err error) {
 	if err := t.Channel.check(w.header.evm); err != nil {
 		return sig, err
