@@ -61,19 +61,22 @@ func (a *app) OpenWallet(ctx context.Context, first, last wallet.Passphrase) (*t
 	statuses := onRooch.Statuses()
 	statuses[pay.SchemeKey{Scheme: x402.Allowance, Family: "eip155"}] = onEVM
 	byPermit2 := onEVM.ByPermit2()
+	inChannels := onEVM.Channels(rules.Policy.ChannelDelay)
 	engine := &pay.Engine{
 		Rules: budgetRules(rules), Policy: policy(rules),
 		Assets: assets,
 		Schemes: map[pay.SchemeKey]pay.Scheme{{Scheme: x402.Exact, Family: "eip155"}: onEVM,
 			{Scheme: x402.Exact, Family: "solana"}: onSolana,
 			{Scheme: x402.MPP, Family: "eip155"}:   onEVM, {Scheme: x402.MPP, Family: "solana"}: onSolana,
-			{Scheme: x402.Permit2, Family: "eip155"}: byPermit2,
-			{Scheme: x402.Upto, Family: "eip155"}:    byPermit2},
+			{Scheme: x402.Permit2, Family: "eip155"}:         byPermit2,
+			{Scheme: x402.Upto, Family: "eip155"}:            byPermit2,
+			{Scheme: x402.BatchSettlement, Family: "eip155"}: inChannels},
 		Vaults:           onEVM.FromVaults(),
 		Floats:           onEVM,
 		SignIns:          agent.SignIns{Keys: keys, Remote: remote},
 		KnowsFacilitator: settlers.HasSigner,
-		Statuses:         statuses, Transport: sellers, Settler: settlers, Store: store, Guard: guard,
+		Channels:         inChannels, ChannelBook: store,
+		Statuses: statuses, Transport: sellers, Settler: settlers, Store: store, Guard: guard,
 		Now: time.Now, Log: a.log,
 	}
 	allKeys := toolKeys{Wallet: keys, remote: remote}
@@ -218,6 +221,7 @@ func signedUnder(rules *config.Config, assets *x402.Registry) agent.Rules {
 		Budget: budgetRules(rules), Schemes: rules.Policy.Schemes, Assets: assets,
 		MaxTimeout:    rules.Policy.MaxTimeout,
 		TokenAccounts: tokenAccounts(rules), Vaults: vaults(rules), Allowances: allowances(rules),
+		ChannelDelay: rules.Policy.ChannelDelay,
 	}
 }
 

@@ -182,7 +182,7 @@ func policy(c *config.Config) pay.Policy {
 	return pay.Policy{
 		Prefer: c.Policy.Prefer, Schemes: c.Policy.Schemes, MaxTimeout: c.Policy.MaxTimeout,
 		Deadline: c.Policy.Deadline, Networks: networksInOrder(c), TokenAccounts: tokenAccounts(c),
-		WalletSettles: c.WalletSettles,
+		WalletSettles: c.WalletSettles, ChannelDeposit: c.Policy.ChannelDeposit,
 	}
 }
 

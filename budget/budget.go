@@ -66,6 +66,9 @@ type Ask struct {
 	Always   string // why a person is asked whatever it costs; "": nothing of the kind
 	Approved bool   // a person approved exactly this quote, and no payment used that up
 	SignIn   bool   // it is no payment but a sign-in, and costs nothing
+	// Prepaid: it spends what was counted when it was deposited, so it counts in no window. All other rules
+	// hold for it.
+	Prepaid bool
 }
 
 // Decide lets a payment pass, or refuses what breaks a rule, with the numbers and when that window
@@ -99,7 +102,7 @@ func (r Rules) decide(a Ask, facts Facts) (Decision, error) {
 	}
 	windows := r.windows(facts, r.hostEntries(a.Host))
 	for _, w := range windows {
-		if w.limit != nil && w.use.Total().Add(a.Price) > *w.limit {
+		if w.limit != nil && !a.Prepaid && w.use.Total().Add(a.Price) > *w.limit {
 			return Decision{}, exceeded(w, a.Price)
 		}
 	}

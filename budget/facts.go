@@ -91,6 +91,7 @@ type Window struct {
 type Decision struct {
 	Session string // the session that is open; "": none, and the payment begins one
 	Caps    []Cap  // at least a day's and a month's: a decision without caps holds nothing
+	Prepaid bool   // it needs none: the payment spends what was counted when it was deposited
 	Rates   []RateLimit
 	// Fewer than MaxFailures payments in a row, made after FailuresSince, came to nothing; 0: not
 	// checked.
@@ -136,9 +137,10 @@ func (r Rules) decision(a Ask, facts Facts, windows []window, approved bool) Dec
 	d := Decision{
 		Session: facts.Session.ID, Rates: []RateLimit{{Max: r.Rate, Per: RateWindow}},
 		MaxFailures: r.MaxFailures, FailuresSince: facts.LastUnfreeze, NeedsApproval: approved,
+		Prepaid: a.Prepaid,
 	}
 	for _, w := range windows {
-		if w.limit != nil {
+		if w.limit != nil && !a.Prepaid {
 			d.Caps = append(d.Caps, Cap{Window: w.covers, Limit: *w.limit})
 		}
 	}

@@ -3,10 +3,12 @@ package cli
 import (
 	"context"
 	"strconv"
+	"strings"
 
 	"github.com/spf13/cobra"
 
 	"x402-wallet/channel"
+	"x402-wallet/pay"
 	"x402-wallet/tools"
 	"x402-wallet/wallet"
 	"x402-wallet/x402"
@@ -22,13 +24,13 @@ func (p *Program) channelCommand(ui *ui) *cobra.Command {
 			return ui.channelStatus(of(m, ctx, server))
 		})
 	}
-	cmd := &cobra.Command{Use: "channel", Short: "Payment channels: see, open, recover, commit",
-		Args: wants(), RunE: list}
+	cmd := &cobra.Command{Use: "channel", Args: wants(), RunE: list,
+		Short: "Payment channels: see, open, recover, commit, refund, withdraw"}
 	cmd.AddCommand(&cobra.Command{Use: "list", Short: "List the channels of this wallet", Args: wants(),
 		RunE: list})
 	show := &cobra.Command{
-		Use: "show [SERVER]", Short: "Show a channel as service and chain see it; without SERVER, this " +
-			"wallet's key",
+		Use: "show [SERVER]", Short: "Show a channel as service and chain see it; without SERVER, all, and " +
+			"this wallet's key",
 		Args: func(cmd *cobra.Command, args []string) error {
 			if len(args) == 0 {
 				return nil
@@ -39,18 +41,42 @@ func (p *Program) channelCommand(ui *ui) *cobra.Command {
 			if len(args) == 0 {
 				return list(cmd, args)
 			}
-			return status((*channel.Manager).Show)(cmd, args)
+			return p.showChannel(ui, status((*channel.Manager).Show))(cmd, args)
 		},
 	}
 	recovered := &cobra.Command{Use: "recover SERVER",
 		Short: "Ask a service for what it waits for, and sign it", Args: wants("SERVER"),
 		RunE: status((*channel.Manager).Recover)}
 	open, commit := p.channelOpenCommand(ui, &passphrase), p.channelCommitCommand(ui, &passphrase)
-	for _, sub := range []*cobra.Command{show, open, recovered, commit} {
+	refund, withdraw := p.channelRefundCommand(ui, &passphrase), p.channelWithdrawCommand(ui, &passphrase)
+	subs := []*cobra.Command{show, open, recovered, commit, refund, withdraw}
+	for _, sub := range subs {
 		passphrase.addFD(sub, "", "the passphrase")
 	}
-	cmd.AddCommand(show, open, recovered, commit)
+	cmd.AddCommand(subs...)
 	return cmd
+}
+
+// showChannel shows the channels with a deposit at a host, or else that of a service.
+func (p *Program) showChannel(ui *ui, service runs) runs {
+	return func(cmd *cobra.Command, args []string) error {
+		found := false
+		err := p.with(cmd, ui, nil, func(ctx context.Context, w *tools.Wallet) error {
+			list, err := w.Engine.BatchList(ctx, strings.ToLower(args[0]))
+			if x402.HasCode(err, x402.InvalidArgument) {
+				return nil
+			}
+			found = err == nil
+			if err != nil {
+				return err
+			}
+			return ui.answer(list, func() { ui.deposits(list) })
+		})
+		if found || err != nil {
+			return err
+		}
+		return service(cmd, args)
+	}
 }
 
 func (p *Program) channelOpenCommand(ui *ui, passphrase *passphraseSource) *cobra.Command {
@@ -163,7 +189,16 @@ func (u *ui) channels(ctx context.Context, w *tools.Wallet, _ []string) (err err
 	if err != nil {
 		return err
 	}
-	return u.answer(out, func() {
+	deposits, err := w.Engine.BatchList(ctx, "")
+	if err != nil {
+		return err
+	}
+	all := struct {
+		channel.List
+		Deposits []pay.BatchReport `json:"deposits"`
+	}{out, append([]pay.BatchReport{}, deposits...)}
+	return u.answer(all, func() {
+		u.deposits(deposits)
 		if out.DID != "" {
 			u.note("the owner's DID: %s", safe(out.DID))
 		}

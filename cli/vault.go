@@ -211,9 +211,7 @@ func (c *vaultCall) take(t x402.OwnerTransaction, err error) error {
 	if err != nil {
 		return err
 	}
-	shown := vaultTransfer{Does: t.Does, ChainID: t.ChainID, From: t.From, To: t.To,
-		Data: "0x" + hex.EncodeToString(t.Data), Nonce: t.Nonce, Gas: t.Gas, MaxFee: t.MaxFee.String(),
-		Tip: t.Tip.String()}
+	shown := shownTransaction(t)
 	if c.send != nil {
 		shown.Hash, err = c.send(t)
 	} else {

@@ -62,10 +62,19 @@ func (s *Store) Channel(ctx context.Context, service, key string) (Channel, erro
 	})
 }
 
-// Channels returns all of them.
+// Channels returns all of those whose services are paid later (Nuwa, on Rooch).
 func (s *Store) Channels(ctx context.Context) ([]Channel, error) {
+	return s.channels(ctx, `NOT GLOB 'eip155:*'`)
+}
+
+// BatchChannels returns all of those with a deposit (batch-settlement, on EVM).
+func (s *Store) BatchChannels(ctx context.Context) ([]Channel, error) {
+	return s.channels(ctx, `GLOB 'eip155:*'`)
+}
+
+func (s *Store) channels(ctx context.Context, where string) ([]Channel, error) {
 	return read(ctx, s, func(t *tx) ([]Channel, error) {
-		return collect(t, scanChannel, selectChannel+` ORDER BY service, key`)
+		return collect(t, scanChannel, selectChannel+` WHERE network `+where+` ORDER BY service, key`)
 	})
 }
 
@@ -124,11 +133,10 @@ func (s *Store) RecordVoucher(ctx context.Context, p Payment, signed Signed, c C
 		if err != nil {
 			return err
 		}
-		goesOn := c.Nonce > old.Nonce && c.Amount.Cmp(old.Amount) >= 0
-		if c.Epoch < old.Epoch || (c.Epoch == old.Epoch && !goesOn) {
-			return errVoucherConflict
+		step, err := newStep(old, c)
+		if err != nil {
+			return err
 		}
-		step := &channelStep{from: old, to: c}
 		if p.ID == "" {
 			if err := t.signVoucher(step, signed, k); err != nil {
 				return err
@@ -136,9 +144,6 @@ func (s *Store) RecordVoucher(ctx context.Context, p Payment, signed Signed, c C
 			return t.putChannel(c)
 		}
 		if err := t.submit(p, s.Self(), signed, record, step, k); err != nil {
-			return err
-		}
-		if err := t.putChannel(c); err != nil {
 			return err
 		}
 		packed, err = t.outcome(p.ID, o)
@@ -170,6 +175,27 @@ func (t *tx) signVoucher(step *channelStep, signed Signed, k Keyholder) error {
 
 // channelStep is what a voucher makes of a channel.
 type channelStep struct{ from, to Channel }
+
+// newStep refuses a voucher that does not go on from what a channel is: it only goes forward.
+func newStep(from, to Channel) (*channelStep, error) {
+	goesOn := to.Nonce > from.Nonce && to.Amount.Cmp(from.Amount) >= 0
+	if to.Epoch < from.Epoch || (to.Epoch == from.Epoch && !goesOn) {
+		return nil, errVoucherConflict
+	}
+	return &channelStep{from: from, to: to}, nil
+}
+
+// channelStep is the step to a channel; nil: a payment through none.
+func (t *tx) channelStep(to *Channel) (*channelStep, error) {
+	if to == nil {
+		return nil, nil
+	}
+	old, err := t.channel(*to)
+	if err != nil {
+		return nil, err
+	}
+	return newStep(old, *to)
+}
 
 func (c Channel) voucher() *voucher {
 	return &voucher{Service: c.Service, Key: c.Key, Position: string(c.position())}

@@ -39,7 +39,10 @@ func remembered(payment string, g signature) []entry {
 		{payeeKey(g.Network, g.PayTo), yes},
 		{paidHereKey(g.Host, g.Network, g.Asset, g.PayTo), yes},
 		{sellerKey(g.Host, g.Network, g.Asset), []byte(g.PayTo)},
-		{priceKey(g.Resource), binary.BigEndian.AppendUint64(nil, uint64(g.Price))},
+	}
+	if g.Price > 0 { // a voucher's was counted with its deposit, and is no price to compare with
+		entries = append(entries,
+			entry{priceKey(g.Resource), binary.BigEndian.AppendUint64(nil, uint64(g.Price))})
 	}
 	if g.Key != "" {
 		entries = append(entries, entry{idempotencyKey(g.Key), []byte(payment)})

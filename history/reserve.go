@@ -31,6 +31,19 @@ type Hold struct {
 	Resume bool
 }
 
+// check refuses a hold that its own decision does not cover.
+func (h Hold) check() error {
+	switch {
+	case len(h.Decision.Caps) == 0 && (!h.Decision.Prepaid || !h.Payment.Prepaid()):
+		return errNoCaps
+	case h.Decision.NeedsApproval && h.Approval == nil:
+		return errUnapproved
+	case h.Approval != nil && !h.Approval.Covers(h.Payment):
+		return errOtherApproval
+	}
+	return nil
+}
+
 // ErrMoved says that something a decision rests on is no longer so: money was held or spent
 // meanwhile, a session began or ended, a payee became known, an approval was used up or taken back.
 // Nothing is held. Read the facts and decide again.
@@ -67,14 +80,8 @@ func (e *AlreadyPaying) Error() string { return "this purchase is made already, 
 // ErrMoved, *ShortOfFunds, in this order.
 func (s *Store) Reserve(ctx context.Context, h Hold) (Payment, error) {
 	p := h.Payment
-	if len(h.Decision.Caps) == 0 {
-		return p, errNoCaps
-	}
-	if h.Decision.NeedsApproval && h.Approval == nil {
-		return p, errUnapproved
-	}
-	if h.Approval != nil && !h.Approval.Covers(p) {
-		return p, errOtherApproval
+	if err := h.check(); err != nil {
+		return p, err
 	}
 	if err := s.InPlace(); err != nil {
 		return p, err
@@ -254,7 +261,12 @@ func (s *Store) NewSession(ctx context.Context, limit *money.Dollars,
 // coveredByChain is the third layer. A payment that settled after the chain was read may be missing
 // in its figures, so it counts as held once more; that can only refuse too early, and the caller
 // then reads again.
+//
+// What was deposited before is not in those figures any more, nor is a payment that spends it.
 func (t *tx) coveredByChain(h Hold) error {
+	if h.Payment.Prepaid() {
+		return nil
+	}
 	held, err := t.held(h.Payment, h.Funds.Source, h.Funds.ReadAt, math.MaxInt64)
 	if err != nil {
 		return err
@@ -267,12 +279,12 @@ func (t *tx) coveredByChain(h Hold) error {
 
 // held is what payments of p's asset, up to a number, hold of a source or took from it since it was read.
 func (t *tx) held(p Payment, source string, readAt time.Time, upTo int64) (held money.Amount, err error) {
-	const open = ` FROM (
+	open := ` FROM (
 		SELECT amount FROM payments WHERE source = ?1 AND asset = ?2 AND network = ?3 AND +seq <= ?5
-			AND state IN ('reserved', 'submitted', 'unknown')
+			AND state IN ('reserved', 'submitted', 'unknown') AND ` + notPrepaid + `
 		UNION ALL
 		SELECT amount FROM payments WHERE source = ?1 AND asset = ?2 AND network = ?3 AND +seq <= ?5
-			AND state = 'settled' AND updated_at >= ?4)`
+			AND state = 'settled' AND updated_at >= ?4 AND ` + notPrepaid + `)`
 	args := []any{source, p.Asset, p.Network, micros(readAt), upTo}
 	// amounts of 12 digits SQLite adds up, nine million of them
 	var sum string
@@ -293,6 +305,9 @@ func (t *tx) held(p Payment, source string, readAt time.Time, upTo int64) (held 
 	}
 	return held, err
 }
+
+// notPrepaid leaves payments out that hold nothing of their source: see Payment.Prepaid.
+const notPrepaid = `(usd > 0 OR scheme <> 'batch-settlement')`
 
 // HeldUpTo is what payments of p's source and asset hold of it, up to p itself in the order in which they
 // were made, and what they took from it since it was read.
@@ -318,7 +333,8 @@ func (s *Store) HeldOn(ctx context.Context, network, source string) (map[string]
 			err := row.Scan(&asset, &a)
 			held[asset], _ = held[asset].Add(a)
 			return err
-		}, `SELECT asset, amount FROM payments WHERE network = ? AND source = ? AND `+unfinished,
+		}, `SELECT asset, amount FROM payments WHERE network = ? AND source = ?
+			AND `+notPrepaid+` AND `+unfinished,
 			network, source)
 	})
 	return held, err

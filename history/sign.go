@@ -21,6 +21,7 @@ type Signed struct {
 	Requirement json.RawMessage // what a facilitator is sent with them
 	Evidence    x402.Evidence   // what the chain will be asked by
 	UniqueKey   string          // its nonce or our signature: unique
+	Channel     *Channel        // of batch-settlement: the channel as this signature leaves it; nil: none
 }
 
 // signedRecord is that as the ledger has it, made by who has no transaction waiting.
@@ -55,7 +56,13 @@ func (s *Store) Submit(ctx context.Context, p Payment, signed Signed, k Keyholde
 		return err
 	}
 	record := signed.record()
-	return s.tx(ctx, func(t *tx) error { return t.submit(p, s.Self(), signed, record, nil, k) })
+	return s.tx(ctx, func(t *tx) error {
+		step, err := t.channelStep(signed.Channel)
+		if err != nil {
+			return err
+		}
+		return t.submit(p, s.Self(), signed, record, step, k)
+	})
 }
 
 func (t *tx) submit(p Payment, process string, signed Signed, record signedRecord, step *channelStep,
@@ -70,7 +77,7 @@ func (t *tx) submit(p Payment, process string, signed Signed, record signedRecor
 	}
 	if !byAgent {
 		return t.sign(row, p, record, signature{Submitted: true}, step, k)
-	}
+	} // the agent has taken the channel on, too
 	if err := t.notFrozen(row.Network, row.Source); err != nil {
 		return err
 	}
@@ -104,7 +111,11 @@ func (s *Store) Sign(ctx context.Context, p Payment, signed Signed, message []by
 			return none(err, errNoPayment)
 		}
 		signed.Payload, signed.Requirement = nil, row.Requirement
-		return t.sign(row, p, signed.record(), signature{SignedBytes: digestOf(message)}, nil, k)
+		step, err := t.channelStep(signed.Channel)
+		if err != nil {
+			return err
+		}
+		return t.sign(row, p, signed.record(), signature{SignedBytes: digestOf(message)}, step, k)
 	})
 }
 
@@ -158,7 +169,10 @@ func (t *tx) sign(p, asSigned Payment, record signedRecord, g signature, step *c
 	if err != nil {
 		return err
 	}
-	return t.seal(k, last, p.Number, signedEvent, g)
+	if err := t.seal(k, last, p.Number, signedEvent, g); err != nil || step == nil {
+		return err
+	}
+	return t.putChannel(step.to)
 }
 
 // permitted is the sums that a signature is added to, if the payment may be signed.

@@ -75,7 +75,7 @@ func (e *Engine) guess(ctx context.Context, host string) (guesses []option, isPa
 			e.Log.Debug("read what was paid last", "err", err)
 		}
 		for _, p := range slices.Backward(recent) {
-			if asset, ok := e.Assets.Asset(p.Network, p.Asset); ok {
+			if asset, ok := e.Assets.Asset(p.Network, p.Asset); ok && p.Scheme != x402.BatchSettlement {
 				e.paidIn.note(p.Host, option{asset: asset,
 					Requirement: x402.Requirement{Scheme: p.Scheme, Network: p.Network}})
 			}

@@ -30,6 +30,9 @@ func terms(p history.Payment, o option) [sha256.Size]byte {
 	if o.Way() == x402.Upto {
 		part(o.ExtraString("facilitatorAddress"))
 	}
+	if o.batch != nil {
+		part(o.batch.row.ID) // another channel is another question
+	}
 	return [sha256.Size]byte(h.Sum(nil))
 }
 

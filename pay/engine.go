@@ -16,6 +16,7 @@
 //	signin.go   signing in instead, where it was bought before
 //	hold.go     the budgets: money is held, of the owner's vault first (vault.go); approve.go where a person
 //	            is needed
+//	batch.go    the same of channels with a deposit; batchbook.go what their sellers say they charged
 //	next.go     what to do after a refusal
 //	float.go    what it takes is brought from the owner's account to the agent's, where the owner lets it
 //	sign.go     the purchase from then on: signed, and on disk
@@ -42,6 +43,7 @@ import (
 	"x402-wallet/history"
 	"x402-wallet/seller"
 	"x402-wallet/x402"
+	"x402-wallet/x402/money"
 )
 
 // Scheme is a way of paying on one family of chains that Pay may choose: evm.Exact, svm.Exact.
@@ -133,6 +135,10 @@ type Engine struct {
 	// KnowsFacilitator reports whether an address is one that the owner's facilitators settle from; nil: none
 	// is. Whom it does not know a person is asked about, where the seller names who settles (upto).
 	KnowsFacilitator func(ctx context.Context, network, address string) bool
+	// Channels pays through channels with a deposit, and ChannelBook is what the ledger knows of them; nil:
+	// that is not done.
+	Channels    Channels
+	ChannelBook ChannelBook
 	// UnlockAhead begins to unlock the keys for a payment that is likely, while the chain is read. It asks
 	// nobody for the passphrase, and returns at once; nil: a payment unlocks them.
 	UnlockAhead func()
@@ -164,6 +170,8 @@ type Policy struct {
 	Schemes       []string          // payment schemes that may be used
 	MaxTimeout    time.Duration     // the longest validity that is ever signed
 	Deadline      time.Duration     // for one call, and again for finishing what was sent
+	// what may lie in the channels of one seller (batch-settlement)
+	ChannelDeposit money.Dollars
 	// hosts for which the wallet settles, whatever the dialect (SPEC §7.2); nil: none
 	WalletSettles func(host string) bool
 }

@@ -49,13 +49,14 @@ func (e *Engine) bestOption(ctx, caller context.Context, q intent, found *quote)
 	var question *option // the best option that a person may approve
 	for _, i := range e.candidates(found.options) {
 		o := &found.options[i]
-		p, err := e.reserve(ctx, caller, q, *o, found.ahead)
+		p, err := e.reserve(ctx, caller, q, o, found.ahead)
 		if err == nil {
 			return p, nil
 		}
 		coded := x402.AsError(err)
 		var taken *history.AlreadyPaying
-		if errors.As(err, &taken) || !aboutOption(coded.Code) {
+		mayTry := aboutOption(coded.Code) || (o.isBatch() && aboutDeposit(coded.Code))
+		if errors.As(err, &taken) || !mayTry {
 			return nil, err
 		}
 		o.why = coded
@@ -84,11 +85,20 @@ func aboutOption(code x402.Code) bool {
 	return false
 }
 
+// aboutDeposit reports whether a refusal is about the sum of a deposit: another option may take less.
+func aboutDeposit(code x402.Code) bool {
+	return code == x402.BudgetExceeded || code == x402.AmountExceedsMax
+}
+
 // reserve holds the money of an option: the vault's, if the owner has one, or the agent's own. The reason
 // against the better of them is the one that is told.
-func (e *Engine) reserve(ctx, caller context.Context, q intent, o option, ahead readings) (*Purchase, error) {
+func (e *Engine) reserve(ctx, caller context.Context, q intent, o *option, ahead readings) (*Purchase,
+	error) {
+	if o.isBatch() {
+		return e.reserveBatch(ctx, caller, q, o)
+	}
 	var first error
-	for _, from := range e.sources(ctx, q.host, o) {
+	for _, from := range e.sources(ctx, q.host, *o) {
 		p, err := e.reserveFrom(ctx, caller, q, from, ahead)
 		if err == nil {
 			return p, nil
@@ -191,8 +201,12 @@ func (e *Engine) holdFor(ctx, caller context.Context, w *proposal) (*Purchase, e
 		}
 		return nil, err
 	}
-	return &Purchase{Payment: reserved, engine: e, option: w.option, funds: w.hold.Funds,
-		approval: w.hold.Approval}, nil
+	p := &Purchase{Payment: reserved, engine: e, option: w.option, funds: w.hold.Funds,
+		approval: w.hold.Approval}
+	if w.option.batch != nil {
+		p.unlock = w.option.batch.unlock
+	}
+	return p, nil
 }
 
 // priced is a payment at an option's price.

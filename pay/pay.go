@@ -68,7 +68,19 @@ func (e *Engine) pay(ctx context.Context, in intent) (r Result, err error) {
 	if r, done, err := e.signIn(ctx, caller, in, found); done || err != nil {
 		return r, err
 	}
+	r, err = e.buy(ctx, caller, in, found)
+	if errors.Is(err, errRecounted) {
+		r, err = e.buy(ctx, caller, in, found)
+	}
+	if errors.Is(err, errRecounted) {
+		err = x402.Errorf(x402.PaymentRejected, "the seller says each time that it counts from another sum").
+			WithHint("nothing is held; its next challenge may be better")
+	}
+	return r, err
+}
 
+// buy holds, signs and sends the payment of the best option.
+func (e *Engine) buy(ctx, caller context.Context, in intent, found *quote) (r Result, err error) {
 	p, err := e.prepare(ctx, caller, in, found)
 	var taken *history.AlreadyPaying
 	if errors.As(err, &taken) {
@@ -86,7 +98,7 @@ func (e *Engine) pay(ctx context.Context, in intent) (r Result, err error) {
 	}
 	defer func() { p.End(err == nil && r.Status != StatusUnserved) }()
 
-	ctx, cancel = context.WithTimeout(context.WithoutCancel(ctx), e.Policy.Deadline)
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), e.Policy.Deadline)
 	defer cancel()
 	defer e.watch(caller, p.Payment.ID)()
 	return e.send(ctx, in, p.Payment, false)

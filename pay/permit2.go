@@ -11,7 +11,7 @@ import (
 
 // ways are the ways of paying that there are, the simpler first: the more of a payment is in what is signed,
 // the less anybody has to be believed.
-var ways = []string{x402.Exact, x402.MPP, x402.Permit2, x402.Upto}
+var ways = []string{x402.Exact, x402.MPP, x402.Permit2, x402.Upto, x402.BatchSettlement}
 
 // checkWay refuses a way of paying that this wallet does not know, or that its owner left out of its rules.
 func (e *Engine) checkWay(way string) error {

@@ -31,6 +31,7 @@ type option struct {
 	target string        // where the request led, and the payment goes; "": to its own URL
 	// whose money pays: the owner's vault's, or else the agent's own or what is delegated to it
 	fromVault   bool
+	batch       *batchPlan    // how it is paid through a channel with a deposit; nil: not decided, or not
 	maxValidity time.Duration // of what is signed (x402.Funds); 0: no such limit
 	// by Permit2: the seller brings a signed approval to the chain with the payment
 	isSponsored bool
@@ -204,6 +205,9 @@ func (e *Engine) candidates(options []option) []int {
 		x, y := options[list[a]], options[list[b]]
 		if rx, ry := rank(x.Network), rank(y.Network); rx != ry {
 			return rx < ry
+		}
+		if cx, cy := x.isBatch(), y.isBatch(); cx != cy && x.price == y.price {
+			return cy // a deposit is money that lies elsewhere
 		}
 		if x.price != y.price {
 			return x.price < y.price
@@ -402,6 +406,9 @@ func (o option) shown() Option {
 func (e *Engine) wouldPass(ctx context.Context, q intent, o option, chain reader) error {
 	if err := e.Guard.CheckConfig(ctx); err != nil {
 		return err
+	}
+	if o.isBatch() {
+		return e.wouldPassBatch(ctx, q, o, chain)
 	}
 	var first error
 	for _, from := range e.sources(ctx, q.host, o) {

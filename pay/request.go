@@ -43,6 +43,15 @@ func (l limit) allows(amount money.Amount, price money.Dollars) (asked, most str
 	return "", "", true
 }
 
+// units is the limit in an asset's atomic units; nil: there is none.
+func (l limit) units(asset x402.AssetInfo) *money.Amount {
+	if l.atomic == nil && l.dollars != nil {
+		a := asset.Units(*l.dollars)
+		return &a
+	}
+	return l.atomic
+}
+
 // intent is a Request, read once. It flows down through all steps of a purchase; nothing behind
 // parse reads or derives any of it again.
 type intent struct {

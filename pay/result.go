@@ -133,7 +133,7 @@ func (e *Engine) resultOf(ctx context.Context, p history.Payment) Result {
 func (e *Engine) Terms(ctx context.Context, p history.Payment) Result {
 	proof := string(p.Proof)
 	r := Result{
-		PaymentRequired: true, PaymentID: p.ID, AmountPaid: &p.Amount, Price: p.Price.Price(),
+		PaymentRequired: true, PaymentID: p.ID, AmountPaid: &p.Amount, Price: e.Worth(p).Price(),
 		Asset: e.spelled(p), Symbol: p.Symbol,
 		Network: p.Network, PayTo: p.PayTo, TransactionSignature: p.Transaction, Facilitator: p.Facilitator,
 		Proof: &proof,

@@ -144,7 +144,7 @@ func (e *Engine) acquireLease(ctx, caller context.Context, p history.Payment) (f
 // frozen, and under rules that are not sealed. Where they may never have left, they leave as from
 // their signing: the seals are checked, and the ledger's checkpoint is renewed.
 func (e *Engine) mayGoOut(ctx context.Context, q intent, p history.Payment) error {
-	if asked, most, ok := q.limit.allows(p.Amount, p.Price); !ok {
+	if asked, most, ok := q.limit.allows(p.Amount, e.Worth(p)); !ok {
 		return x402.Errorf(x402.AmountExceedsMax,
 			"a payment of %s for this request is signed and under way, maxAmount is %s", p.Price.Price(),
 			most).
@@ -178,6 +178,20 @@ func (e *Engine) resend(ctx context.Context, q intent, p history.Payment) (r Res
 	if p.State == history.Reserved {
 		return r, false, e.releaseUnsigned(ctx, p)
 	}
+	if p.Scheme == x402.BatchSettlement {
+		unlock, err := e.lockChannels(ctx, p.Network, p.Host)
+		if err != nil {
+			e.giveUp(ctx, p.ID)
+			return r, false, err
+		}
+		defer unlock()
+		now, err := e.Store.Payment(ctx, p.ID) // another call's answer may have ended it
+		if err != nil {
+			e.giveUp(ctx, p.ID)
+			return r, false, err
+		}
+		p = now
+	}
 	if p, err = e.save(ctx, p); err != nil {
 		e.giveUp(ctx, p.ID)
 		return r, false, err
@@ -209,6 +223,9 @@ func (e *Engine) resend(ctx context.Context, q intent, p history.Payment) (r Res
 	}
 	defer e.watch(caller, p.ID)()
 	r, err = e.send(ctx, q, p, true)
+	if errors.Is(err, errRecounted) { // it ended without having happened
+		return Result{}, false, nil
+	}
 	return r, err == nil, err
 }
 

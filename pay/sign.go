@@ -29,6 +29,8 @@ type Purchase struct {
 	funds    x402.Funds        // as they were read when it was held
 	approval *history.Approval // a person's, that it used up; nil: none was needed
 	endTurn  func()            // of what the token takes one after the other; nil: nothing of that kind
+	// gives a channel on to the next call; nil: the payment goes through none (batch-settlement)
+	unlock func()
 }
 
 // MaySign is asked before anything is signed: the owner's rules are sealed, and the ledger was
@@ -48,8 +50,15 @@ func (p *Purchase) sign(ctx context.Context, c *x402.Challenge) error {
 	}
 	e, r := p.engine, p.option.Requirement
 	scheme, _ := e.payer(p.option)
+	plan := p.option.batch
+	if plan != nil {
+		r.Amount = plan.price // of which the row may hold more, as a deposit
+	}
 	order := x402.Order{Payment: p.Payment.ID, Requirement: r, Asset: p.option.asset,
 		Extensions: c.Extensions, Source: p.Payment.Source, Validity: e.validity(p.option), Now: e.Now()}
+	if plan != nil {
+		order.Channel = &plan.order
+	}
 	if e.walletSettles(p.Payment) {
 		var err error
 		if r, err = e.completed(ctx, r, p.option.asset); err != nil {
@@ -68,13 +77,23 @@ func (p *Purchase) sign(ctx context.Context, c *x402.Challenge) error {
 		if err != nil {
 			return err
 		}
-		e.localExpiries.note(p.Payment.ID, a.Evidence.ExpiresAt.Sub(order.Now)+maxSkew)
+		if !a.Evidence.ExpiresAt.IsZero() {
+			e.localExpiries.note(p.Payment.ID, a.Evidence.ExpiresAt.Sub(order.Now)+maxSkew)
+		}
 		payload, err := x402.EncodePayload(c, r, a.Payload, extended(identifier(c, p.Payment), a.Extensions))
 		if err != nil {
 			return err
 		}
-		err = p.Submit(ctx, history.Signed{Payload: payload, Requirement: x402.RequirementJSON(r),
-			Evidence: a.Evidence, UniqueKey: a.Evidence.Unique()})
+		signed := history.Signed{Payload: payload, Requirement: x402.RequirementJSON(r),
+			Evidence: a.Evidence, UniqueKey: a.Evidence.Unique()}
+		if plan != nil {
+			next, err := plan.row.WithVoucher(p.Payment.ID, *a.Voucher, plan.order.Deposit)
+			if err != nil {
+				return err
+			}
+			signed.Channel = &next
+		}
+		err = p.Submit(ctx, signed)
 		if !errors.Is(err, history.ErrSignedBefore) {
 			return err
 		}
@@ -119,6 +138,9 @@ func (p *Purchase) End(answered bool) {
 		p.endTurn()
 	}
 	p.engine.inflight.end(p.Payment.ID, answered)
+	if p.unlock != nil {
+		p.unlock()
+	}
 }
 
 // release ends the hold of a payment of which nothing left the process. If even that cannot be
@@ -198,7 +220,8 @@ func (e *Engine) walletSettles(p history.Payment) bool {
 	if p.Dialect.WalletSettles() {
 		return true
 	}
-	if p.Scheme == x402.MPP || p.Scheme == x402.Upto { // what upto comes to only the seller knows
+	// what upto comes to only the seller knows, and what a channel has it counts itself
+	if slices.Contains([]string{x402.MPP, x402.Upto, x402.BatchSettlement}, p.Scheme) {
 		return false
 	}
 	return !p.Dialect.MCP() && e.Policy.WalletSettles != nil && e.Policy.WalletSettles(p.Host)

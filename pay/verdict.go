@@ -144,8 +144,13 @@ func isOK(status int) bool { return status >= 200 && status < 300 }
 
 // asksTheSame reports whether the terms that were paid are still among those asked for.
 func asksTheSame(c x402.Challenge, p history.Payment) bool {
+	amount := p.Amount
+	asked, err := x402.DecodeRequirement(p.Requirement, 2)
+	if err == nil && p.Scheme == x402.BatchSettlement {
+		amount = asked.Amount // of a deposit it is less than what was paid
+	}
 	return slices.ContainsFunc(c.Accepts, func(r x402.Requirement) bool {
-		return r.AssetKey().Address == p.Asset && r.Network == p.Network && r.Amount == p.Amount &&
+		return r.AssetKey().Address == p.Asset && r.Network == p.Network && r.Amount == amount &&
 			r.PayTo == p.PayTo
 	})
 }

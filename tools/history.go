@@ -92,7 +92,8 @@ type historyRow struct {
 	URL                  string `json:"url"`
 	Method               string `json:"method,omitempty"` // "": GET
 	Price                string `json:"price"`
-	Moved                string `json:"moved,omitempty"` // of a float: whole tokens, to the agent's account
+	Moved                string `json:"moved,omitempty"`   // of a float: whole tokens, to the agent's account
+	Prepaid              bool   `json:"prepaid,omitempty"` // out of a deposit, which counted when it was made
 	Symbol               string `json:"symbol"`
 	Network              string `json:"network"`
 	TransactionSignature string `json:"transactionSignature,omitempty"`
@@ -215,6 +216,9 @@ func (w *Wallet) row(p history.Payment) historyRow {
 		URL: p.URL, Method: p.Method, Price: p.Worth().Price(), Symbol: p.Symbol, Network: p.Network,
 		TransactionSignature: p.Transaction, FalseReceipt: p.FalseReceipt,
 		SignIn: p.IsSignIn(),
+	}
+	if p.Prepaid() {
+		row.Prepaid, row.Price = true, w.Engine.Worth(p).Price()
 	}
 	if p.Method == http.MethodGet {
 		row.Method = ""

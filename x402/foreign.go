@@ -33,8 +33,8 @@ var foreignSchemes = map[string]string{
 	"permit2": "permit2: x402 calls this the scheme exact with extra.assetTransferMethod permit2, and this " +
 		"wallet pays that",
 	"deferred": "deferred: the seller adds calls up and bills an account that the buyer has there",
-	"batch-settlement": "batch-settlement: the seller is paid out of a channel with a deposit, which this " +
-		"wallet does not open",
+	BatchSettlement: "batch-settlement: the seller is paid out of a channel with a deposit, which this " +
+		"wallet opens on EVM networks alone",
 	"auth-capture": "auth-capture: the money goes into escrow and the seller takes it later, as with a card",
 	"escrow":       "escrow: the money goes into a contract that pays the seller later",
 	"erc7710":      "ERC-7710: the seller is paid by a smart account's delegation, and this wallet is none",
@@ -63,6 +63,9 @@ func (r Requirement) Foreign() string {
 	if r.IsGateway() {
 		return "Circle Gateway (" + gatewayName + "): it is paid from a balance that was deposited with " +
 			"Circle's Gateway contract before, and this wallet keeps none there"
+	}
+	if r.Scheme == BatchSettlement && Namespace(r.NetworkName) == "eip155" {
+		return foreignMethods[r.ExtraString("assetTransferMethod")]
 	}
 	for name, words := range foreignSchemes {
 		if r.Scheme == name || (strings.HasSuffix(name, ":") && strings.HasPrefix(r.Scheme, name)) {

@@ -3,6 +3,7 @@ package x402
 import (
 	"encoding/base64"
 	"encoding/json"
+	"strconv"
 	"time"
 
 	"x402-wallet/x402/money"
@@ -45,6 +46,7 @@ type Order struct {
 	FeePayer string
 	Validity time.Duration // how long the signature may live: the seller's wish, capped by the owner
 	Now      time.Time
+	Channel  *ChannelOrder // of batch-settlement; nil: the payment is no voucher
 }
 
 // Authorization is a signed payment.
@@ -53,6 +55,7 @@ type Authorization struct {
 	Evidence Evidence
 	// what belongs to it among the payload's extensions, by their keys: {"info":{…}}; nil: nothing
 	Extensions map[string]json.RawMessage
+	Voucher    *ChannelVoucher // of batch-settlement: what was promised in all; nil: nothing of the kind
 }
 
 // Evidence is what is needed to ask the chain, at any later time, what became of a payment. It is
@@ -71,6 +74,12 @@ type Evidence struct {
 	// EVM: Permit2 or Upto, whose nonces are Permit2's and not the token's; "": EIP-3009, or a Pull
 	Way         string `json:"way,omitempty"`
 	Facilitator string `json:"facilitator,omitempty"` // EVM, Upto: who alone can settle it
+
+	// batch-settlement: the channel, 0x-hex. Of a voucher Nonce is "" and Ceiling what it promises in all,
+	// Number how many were signed with it; of a deposit PayTo is the collector that brings it there.
+	Channel string       `json:"channel,omitempty"`
+	Ceiling money.Amount `json:"ceiling,omitzero"`
+	Number  uint64       `json:"number,omitempty"`
 
 	// Solana: our own signature, base58; the transaction's id is the fee payer's
 	Signature string `json:"signature,omitempty"`
@@ -99,6 +108,9 @@ func (e Evidence) Unique() string {
 	if e.Way != "" { // one space of nonces for all tokens
 		return e.Network + " permit2 " + e.Payer + " " + e.Nonce
 	}
+	if e.IsVoucher() {
+		return e.Network + " " + e.Channel + " voucher " + strconv.FormatUint(e.Number, 10)
+	}
 	if e.Nonce != "" {
 		return e.Network + " " + e.Asset + " " + e.Payer + " " + e.Nonce
 	}
@@ -109,6 +121,9 @@ func (e Evidence) Unique() string {
 func StrangeFacilitator(address string) string {
 	return "up to that may be taken by " + Brief(address) + ", which is none of your facilitators"
 }
+
+// IsVoucher reports whether a payment is a promise out of a channel, and moves nothing by itself.
+func (e Evidence) IsVoucher() bool { return e.Channel != "" && e.Nonce == "" }
 
 // StatusState is what the chain knows of a payment.
 type StatusState string

@@ -45,6 +45,11 @@ type Authorization3009 struct {
 // Digest is what is signed for a: keccak256(0x1901 ‖ domainSeparator ‖ hashStruct) (EIP-712), in
 // the domain that the registry knows for asset. The chain id is the one in asset.Network.
 func Digest(asset x402.AssetInfo, a Authorization3009) (digest [32]byte, err error) {
+	return digestOf(transferType, asset, a)
+}
+
+// digestOf is Digest of one of EIP-3009's two messages, which differ in their names alone.
+func digestOf(messageType string, asset x402.AssetInfo, a Authorization3009) (digest [32]byte, err error) {
 	domain, err := domainSeparator(asset)
 	if err != nil {
 		return digest, err
@@ -58,7 +63,7 @@ func Digest(asset x402.AssetInfo, a Authorization3009) (digest [32]byte, err err
 		return digest, errors.New("a time before 1970")
 	}
 	value := a.Value.Bytes32()
-	message := crypto.Keccak256(crypto.Keccak256([]byte(transferType)), wordOf(from), wordOf(to), value[:],
+	message := crypto.Keccak256(crypto.Keccak256([]byte(messageType)), wordOf(from), wordOf(to), value[:],
 		wordOfUint(uint64(a.ValidAfter)), wordOfUint(uint64(a.ValidBefore)), a.Nonce[:])
 	return crypto.Keccak256Hash([]byte{0x19, 0x01}, domain[:], message), nil
 }

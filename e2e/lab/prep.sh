@@ -35,7 +35,7 @@ for set in $sets; do
 done
 
 [ $# -eq 0 ] || exit 0
-for contract in contracts/TestUSDC contracts/TestPermit2; do
+for contract in contracts/TestUSDC contracts/TestPermit2 contracts/TestBatchSettlement; do
     if [ ! -s $contract.json ] || [ $contract.sol -nt $contract.json ] || [ contracts/compile.mjs -nt $contract.json ]; then
         echo "e2e/lab: compiling the contracts" >&2
         node contracts/compile.mjs || fail "a contract does not compile"

@@ -101,6 +101,9 @@ type entry struct {
 	Transaction string        `json:"transaction,omitempty"`
 	Facilitator string        `json:"facilitator,omitempty"`
 
+	// what it spends was deposited before, and is in the books as the deposit
+	Prepaid bool `json:"prepaid,omitempty"`
+
 	isTransfer bool // from the owner's account to the agent's: nothing was bought
 }
 
@@ -131,6 +134,7 @@ func entryOf(p history.Payment, project string, assets *x402.Registry) entry {
 	if asset, ok := assets.Asset(p.Network, p.Asset); ok {
 		r.Asset, r.Units = asset.Address, p.Paid().Units(asset.Decimals)
 	}
+	r.Prepaid = p.Prepaid()
 	if p.IsPull() {
 		r.Tool, r.isTransfer = "", true
 	}

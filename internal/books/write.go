@@ -91,7 +91,7 @@ func (w *writer) write(r entry) error {
 			r.PayTo, r.Transaction, r.Facilitator)
 	case w.format == "jsonl":
 		return lineOf(w.out, r)
-	case !r.counts():
+	case !r.counts() || r.Prepaid:
 		return nil
 	case w.format == "beancount":
 		return w.beancount(r)

@@ -98,8 +98,11 @@ func (c *checker) policy(written *file) policy {
 		ContentQuota: c.size("policy.content_quota", f.Quota, 1<<30, leastQuota, mostQuota),
 		Prefer:       []string{solanaMainnet, base},
 		// a file that names its networks means those, unless it says otherwise
-		PublicNodes: len(written.Networks) == 0,
-		Schemes:     slices.Clone(schemes),
+		PublicNodes:    len(written.Networks) == 0,
+		Schemes:        slices.Clone(schemes),
+		ChannelDeposit: c.dollars("policy.channel_deposit", f.ChannelDeposit, "0.10"),
+		ChannelDelay: c.duration("policy.channel_delay", f.ChannelDelay, 24*time.Hour, x402.MinWithdrawDelay,
+			x402.MaxWithdrawDelay),
 	}
 	if f.PublicNodes != nil {
 		p.PublicNodes = *f.PublicNodes
@@ -127,7 +130,7 @@ func (c *checker) policy(written *file) policy {
 }
 
 // schemes are the ways of paying that the wallet has, and those that it uses where the owner names none.
-var schemes = []string{x402.Exact, x402.Permit2, x402.Upto, x402.MPP}
+var schemes = []string{x402.Exact, x402.Permit2, x402.Upto, x402.BatchSettlement, x402.MPP}
 
 // channelNetworks are Rooch's, on which the Nuwa payment channels live (SPEC §9).
 var channelNetworks = []string{"rooch:main", "rooch:test", "rooch:dev", "rooch:local"}

@@ -66,6 +66,10 @@ type policy struct {
 	ContentQuota Size
 	Prefer       []string // CAIP-2, best first
 	Schemes      []string
+	// of batch-settlement: what may lie in the channels of one seller, and how long it may take to come
+	// back from a seller that does not help
+	ChannelDeposit money.Dollars
+	ChannelDelay   time.Duration
 }
 
 // network is the owner's node for one network.

@@ -61,7 +61,8 @@ func TestDefaults(t *testing.T) {
 		Loopback:   []string{},
 		MaxTimeout: 300 * time.Second, Deadline: 90 * time.Second, ContentQuota: 1 << 30,
 		Prefer:  []string{solanaMainnet, base},
-		Schemes: []string{"exact", "permit2", "upto", "mpp"}, PublicNodes: true,
+		Schemes: []string{"exact", "permit2", "upto", "batch-settlement", "mpp"}, PublicNodes: true,
+		ChannelDeposit: dollars(t, "0.10"), ChannelDelay: 24 * time.Hour,
 	}, c.Policy)
 	assert.Equal(t, keystore{Idle: 15 * time.Minute}, c.Keystore)
 	assert.Empty(t, c.Networks)

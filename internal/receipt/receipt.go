@@ -114,6 +114,11 @@ func Of(p history.Payment, content *history.Content, assets *x402.Registry, now 
 		return nil, x402.Errorf(x402.InvalidArgument, "what the payment came to rests on the seller's word").
 			WithHint("x402-wallet reconcile asks the chain")
 	}
+	if p.Scheme == x402.BatchSettlement {
+		return nil, x402.Errorf(x402.InvalidArgument, "it was paid through a channel with a deposit, of "+
+			"which no receipt is made: a voucher is for all that the seller charged").
+			WithHint("its voucher and what the seller said are in x402-wallet show %s", p.ID)
+	}
 	asset, ok := assets.Asset(p.Network, p.Asset)
 	if !ok {
 		return nil, x402.Errorf(x402.UntrustedAsset, "the payment's token is not in the registry any more").

@@ -30,6 +30,8 @@ type Rules struct {
 	// KnowsFacilitator reports whether an address is one that the owner's facilitators settle from; nil:
 	// none is
 	KnowsFacilitator func(ctx context.Context, network, address string) bool
+	// how long the money of a channel may take to come back, at most (batch-settlement)
+	ChannelDelay time.Duration
 	// Status asks the nodes of these very rules what became of a payment, and Height one of Solana's
 	// how many blocks it has. Only the unlock agent needs them.
 	Status func(ctx context.Context, e x402.Evidence) (x402.Status, error)
@@ -45,6 +47,9 @@ func (s *Server) signEVM(ctx context.Context, q request) ([]byte, error) {
 	rules, p, asset, err := s.reserved(ctx, q.Payment, x402.Exact, x402.MPP)
 	if err != nil {
 		return nil, err
+	}
+	if p.Scheme == x402.BatchSettlement {
+		return nil, refuse("the payment is one through a channel")
 	}
 	got, err := evm.DecodeAuthorization(q.Authorization)
 	if err != nil {
@@ -109,6 +114,7 @@ func (s *Server) signSolana(ctx context.Context, q request) ([]byte, error) {
 	named := rules.TokenAccounts[p.Network]
 	e := q.Evidence
 	err = compare([]field{
+		{name: "scheme", same: p.Scheme != x402.BatchSettlement},
 		{name: "chain", same: x402.IsSolana(p.Network) && e.Network == p.Network},
 		{name: "authority", same: got.Authority == s.Solana.Address() && e.Payer == got.Authority},
 		{name: "fee payer", same: got.FeePayer != s.Solana.Address() && e.FeePayer == got.FeePayer},
@@ -208,7 +214,7 @@ func (r Rules) has(way string) bool {
 
 // worth is the price that a payment has to have. What moves from the owner to the agent buys nothing.
 func worth(p history.Payment, asset x402.AssetInfo) money.Dollars {
-	if p.Scheme == x402.Allowance {
+	if p.Scheme == x402.Allowance || p.Prepaid() {
 		return 0
 	}
 	return asset.Dollars(p.Amount)
@@ -229,6 +235,10 @@ func (s *Server) expire(ctx context.Context, id string) error {
 		return refuse("the ledger has no such payment")
 	}
 	if err != nil {
+		return err
+	}
+	if p.Prepaid() { // it frees nothing: what it could spend was counted with its deposit
+		_, err = s.Recorder.Expire(ctx, id, p.Evidence, history.Expiry(p, x402.Status{State: x402.Expired}))
 		return err
 	}
 	status, err := rules.Status(ctx, p.Evidence)

@@ -243,6 +243,16 @@ func (s evmSigner) SignPermit2(ctx context.Context, d evm.PermitDraft) (permit, 
 	return s.keys.SignPermit2(ctx, t)
 }
 
+// SignChannel implements evm.ChannelSigner.
+func (s evmSigner) SignChannel(ctx context.Context, m evm.ChannelMessage) (evm.ChannelSignatures, error) {
+	if s.remote.first() {
+		if signatures, err := s.remote.signChannel(ctx, m); !errors.Is(err, errNone) {
+			return signatures, err
+		}
+	}
+	return signChannel(ctx, s.keys, m)
+}
+
 func (s solanaSigner) Address() string {
 	address, _ := s.keys.Addresses()
 	return address

@@ -44,11 +44,15 @@ func (r *Recorder) keyholder(ctx context.Context, rules Rules, signed x402.Evide
 	history.Keyholder, error) {
 	k, err := r.Guard.Keyholder(ctx)
 	always := whyAlwaysAsked(ctx, rules, signed)
-	k.Query = func(p history.Payment) budget.Query { return rules.Budget.Query(askOf(p)) }
+	ask := func(p history.Payment) budget.Ask {
+		asset, _ := rules.Assets.Asset(p.Network, p.Asset)
+		return askOf(p, asset)
+	}
+	k.Query = func(p history.Payment) budget.Query { return rules.Budget.Query(ask(p)) }
 	k.Permit = func(p history.Payment, sealed budget.Facts) error {
-		ask := askOf(p)
-		ask.Always = always
-		return r.permit(ctx, rules, p, ask, sealed, here)
+		wanted := ask(p)
+		wanted.Always = always
+		return r.permit(ctx, rules, p, wanted, sealed, here)
 	}
 	return k, err
 }
@@ -64,12 +68,17 @@ func whyAlwaysAsked(ctx context.Context, rules Rules, signed x402.Evidence) stri
 	return x402.StrangeFacilitator(signed.Facilitator)
 }
 
-func askOf(p history.Payment) budget.Ask {
+// askOf is what the rules are asked about a payment. Of one that is prepaid the price is what it is worth.
+func askOf(p history.Payment, asset x402.AssetInfo) budget.Ask {
 	if p.IsSignIn() {
 		return budget.Ask{Host: p.Host, SignIn: true}
 	}
-	return budget.Ask{Price: p.Price, Host: p.Host, Payee: budget.Payee{Network: p.Network, Asset: p.Asset,
+	ask := budget.Ask{Price: p.Price, Host: p.Host, Payee: budget.Payee{Network: p.Network, Asset: p.Asset,
 		PayTo: p.PayTo, Resource: p.Resource()}}
+	if p.Prepaid() {
+		ask.Price, ask.Prepaid = asset.Dollars(p.Amount), true
+	}
+	return ask
 }
 
 // permit asks the owner's rules about a payment by what is sealed, and once more by what this

@@ -426,11 +426,11 @@ func TestNobodyGetsPastTheTally(t *testing.T) {
 	rules := r.Rules
 	rules.Budget = budget.Rules{PerCall: 1_000_000, Day: 100_000_000, Month: 100_000_000, Rate: 60,
 		ApproveAbove: 1_000_000}
-	require.NoError(t, r.permit(t.Context(), rules, p, askOf(p), facts, false))
-	err := r.permit(t.Context(), rules, p, askOf(p), facts, false)
+	require.NoError(t, r.permit(t.Context(), rules, p, askOf(p, usdc), facts, false))
+	err := r.permit(t.Context(), rules, p, askOf(p, usdc), facts, false)
 	w.refused(err, "signed this payment already")
 	tally.takeBack(p.ID)
-	err = r.permit(t.Context(), rules, p, askOf(p), facts, false)
+	err = r.permit(t.Context(), rules, p, askOf(p, usdc), facts, false)
 	w.refused(err, "signed this payment already")
 }
 
@@ -446,7 +446,7 @@ func TestPaymentsOfOtherTimes(t *testing.T) {
 		p := w.reserve(1, nil)
 		r := &Recorder{Store: w.store, Guard: w.guard, Tally: &Tally{},
 			Now: func() time.Time { return p.Created.Add(c.ago) }}
-		err := r.permit(t.Context(), rules, p, askOf(p), budget.Facts{Now: p.Created}, false)
+		err := r.permit(t.Context(), rules, p, askOf(p, usdc), budget.Facts{Now: p.Created}, false)
 		if c.code == "" {
 			require.NoError(t, err, c.ago)
 		} else {
@@ -586,7 +586,7 @@ func TestRateIsByTheSignersClock(t *testing.T) {
 	permit := func(reserved time.Duration) error {
 		p := w.reserve(1, nil)
 		p.Created = now.Add(-reserved)
-		return r.permit(t.Context(), *w.rules.Load(), p, askOf(p), budget.Facts{Now: p.Created}, false)
+		return r.permit(t.Context(), *w.rules.Load(), p, askOf(p, usdc), budget.Facts{Now: p.Created}, false)
 	}
 	require.NoError(t, permit(20*time.Minute))
 	require.NoError(t, permit(10*time.Minute))

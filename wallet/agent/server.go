@@ -71,16 +71,17 @@ type Server struct {
 
 // request is one line of JSON; the answer is another. One call a connection.
 type request struct {
-	// status | lock | check | mark | verify | expire | charge | evm | permit2 | pull | solana | sign-in
+	// status | lock | check | mark | verify | expire | charge | evm | permit2 | pull | solana | channel | sign-in
 	Op            string          `json:"op"`
 	Payment       string          `json:"payment,omitempty"`
 	Authorization json.RawMessage `json:"authorization,omitempty"` // evm, permit2: the message as it is sent
 	// permit2: the token's nonce of the approval that is wanted with it; "": none
-	Approval string        `json:"approval,omitempty"`
-	Pull     *x402.Pull    `json:"pull,omitempty"`
-	Message  []byte        `json:"message,omitempty"` // solana
-	Evidence x402.Evidence `json:"evidence,omitzero"` // solana: without the signature
-	Text     string        `json:"text,omitempty"`    // sign-in
+	Approval string          `json:"approval,omitempty"`
+	Pull     *x402.Pull      `json:"pull,omitempty"`
+	Message  []byte          `json:"message,omitempty"` // solana
+	Evidence x402.Evidence   `json:"evidence,omitzero"` // solana: without the signature
+	Text     string          `json:"text,omitempty"`    // sign-in
+	Channel  *channelRequest `json:"channel,omitempty"` // channel: what is signed of it
 }
 
 type reply struct {
@@ -254,6 +255,8 @@ func (s *Server) answer(ctx context.Context, q request, end func()) ([]byte, err
 		return s.signSolana(ctx, q)
 	case opSignIn:
 		return s.signIn(ctx, q)
+	case "channel":
+		return s.signChannel(ctx, q)
 	}
 	return nil, x402.Errorf(x402.InvalidArgument, "the unlock agent knows no such request")
 }

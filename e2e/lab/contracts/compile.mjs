@@ -1,4 +1,5 @@
 // Compiles the contracts with npm solc.
+//   node compile.mjs batch    TestBatchSettlement.sol into TestBatchSettlement.json: {name: code} of its contracts, for anvil_setCode
 //   node compile.mjs          TestUSDC.sol into TestUSDC.json: {abi, code}. `code` is the runtime code, because anvil_setCode places
 //                             it without running a constructor; TestPermit2.sol into TestPermit2.json: that of each contract by its name
 //   node compile.mjs vault    the vault of chain/evm/vault, whose build is committed beside it: prints it
@@ -67,10 +68,17 @@ function permit2() {
   fs.writeFileSync(inLab('contracts/TestPermit2.json'), `${JSON.stringify(Object.fromEntries(built))}\n`);
 }
 
+function batch() {
+  const source = fs.readFileSync(inLab('contracts/TestBatchSettlement.sol'), 'utf8');
+  const { all } = compile('TestBatchSettlement.sol', source, SETTINGS, ['evm.deployedBytecode.object']);
+  const built = Object.entries(all).map(([name, { evm }]) => [name, `0x${evm.deployedBytecode.object}`]);
+  fs.writeFileSync(inLab('contracts/TestBatchSettlement.json'), `${JSON.stringify(Object.fromEntries(built))}\n`);
+}
+
 const vaultSource = () => fs.readFileSync(inLab('../../chain/evm/vault/AgentVault.sol'), 'utf8');
 const print = (built) => console.log(JSON.stringify(built, null, 2));
 const tasks = {
-  token: () => { token(); permit2(); },
+  token: () => { token(); permit2(); batch(); },
   vault: () => print(vault(vaultSource(), VAULT_SETTINGS)),
   vaults: () => print(JSON.parse(fs.readFileSync(0, 'utf8')).map((source) => vault(source, QUICK_SETTINGS))),
 };

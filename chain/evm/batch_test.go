@@ -1,0 +1,271 @@
+package evm
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/ethereum/go-ethereum/common"
+	"github.com/ethereum/go-ethereum/crypto"
+	"github.com/stretchr/testify/require"
+
+	"x402-wallet/x402"
+	"x402-wallet/x402/money"
+)
+
+// SignChannel signs as the agent's keys do, from digests of this package.
+func (s *keySigner) SignChannel(_ context.Context, m ChannelMessage) (out ChannelSignatures, err error) {
+	id, err := ChannelID(m.Asset.Network, m.Config)
+	if err != nil {
+		return out, err
+	}
+	digest, err := voucherDigest(m.Asset.Network, id, m.Ceiling)
+	if err != nil {
+		return out, err
+	}
+	out.Voucher, err = s.signDigest(digest)
+	if err != nil || m.Deposit == nil {
+		return out, err
+	}
+	a, err := m.authorization()
+	if err != nil {
+		return out, err
+	}
+	digest, err = digestOf(receiveType, m.Asset, a)
+	if err != nil {
+		return out, err
+	}
+	out.Deposit, err = s.signDigest(digest)
+	return out, err
+}
+
+func (s *keySigner) signDigest(digest [32]byte) (signature [65]byte, err error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.digests = append(s.digests, digest)
+	made, err := crypto.Sign(digest[:], s.key)
+	if err == nil {
+		copy(signature[:], made)
+		signature[64] += 27
+	}
+	return signature, err
+}
+
+type batchVector struct {
+	PaymentRequired struct{ Accepts []json.RawMessage }
+	Payload         struct{ Payload json.RawMessage }
+	ChannelConfig   x402.ChannelConfig
+	ChannelID       string `json:"channelId"`
+	Erc3009Nonce    string
+}
+
+func batchVectors(t testing.TB) map[string]batchVector {
+	return readJSON[map[string]batchVector](t, "testdata/batch-vectors.json")
+}
+
+// batchOrder is a call at the vectors' seller.
+func batchOrder(t testing.TB, v batchVector, ceiling, deposit uint64) x402.Order {
+	r, err := x402.DecodeRequirement(v.PaymentRequired.Accepts[0], 2)
+	require.NoError(t, err)
+	return x402.Order{Requirement: r, Asset: usdc, Source: us, Validity: time.Hour, Now: noon,
+		Channel: &x402.ChannelOrder{Config: batchVectors(t)["batch_channel_id"].ChannelConfig, Number: 1,
+			Ceiling: money.NewAmount(ceiling), Deposit: money.NewAmount(deposit)}}
+}
+
+func TestChannelIDEqualsTheVector(t *testing.T) {
+	v := batchVectors(t)["batch_channel_id"]
+	id, err := ChannelID(sepolia, v.ChannelConfig)
+	require.NoError(t, err)
+	require.Equal(t, v.ChannelID, hexText(id[:]))
+	salt := [32]byte{}
+	_, _ = (&counting{}).Read(salt[:])
+	require.Equal(t, v.Erc3009Nonce, hexText(crypto.Keccak256(id[:], salt[:])))
+	v.ChannelConfig.WithdrawDelay++
+	other, err := ChannelID(sepolia, v.ChannelConfig)
+	require.NoError(t, err)
+	require.NotEqual(t, id, other)
+}
+
+// The reference client 2.27 signs the same, byte for byte.
+func TestChannelPayloadsEqualTheVectors(t *testing.T) {
+	all := batchVectors(t)
+	for name, c := range map[string]struct{ ceiling, deposit uint64 }{
+		"batch_deposit_eip3009": {1000, 5000}, "batch_voucher_second": {1700, 0},
+		"batch_top_up": {5500, 5000},
+	} {
+		t.Run(name, func(t *testing.T) {
+			made, err := newFakeNode(t).exact(t, testSigner(t)).Channels(24*time.Hour).Authorize(t.Context(),
+				batchOrder(t, all[name], c.ceiling, c.deposit))
+			require.NoError(t, err)
+			require.JSONEq(t, string(all[name].Payload.Payload), string(made.Payload))
+			require.Equal(t, c.deposit == 0, made.Evidence.IsVoucher())
+		})
+	}
+}
+
+func TestRefundEqualsTheVector(t *testing.T) {
+	all := batchVectors(t)
+	v := all["batch_refund_full"]
+	var shown struct {
+		Voucher struct{ MaxClaimableAmount, Signature string }
+	}
+	require.NoError(t, json.Unmarshal(v.Payload.Payload, &shown))
+	ceiling, err := money.ParseAmount(shown.Voucher.MaxClaimableAmount)
+	require.NoError(t, err)
+	c := newFakeNode(t).exact(t, testSigner(t)).Channels(24 * time.Hour)
+	config := all["batch_channel_id"].ChannelConfig
+	of := x402.ChannelVoucher{Ceiling: ceiling, Signature: shown.Voucher.Signature}
+	made, err := c.Refund(sepolia, config, of)
+	require.NoError(t, err)
+	require.JSONEq(t, string(v.Payload.Payload), string(made))
+	of.Ceiling = money.NewAmount(3201)
+	_, err = c.Refund(sepolia, config, of)
+	require.Error(t, err)
+}
+
+// The reference's corrective 402: our own voucher recovers, a damaged one does not.
+func TestACorrectiveChallengeShowsOurVoucher(t *testing.T) {
+	v := batchVectors(t)["batch_corrective_402"]
+	r, err := x402.DecodeRequirement(v.PaymentRequired.Accepts[0], 2)
+	require.NoError(t, err)
+	n, err := x402.Challenge{Accepts: []x402.Requirement{r}}.CorrectiveCount(sepolia)
+	require.NoError(t, err)
+	require.Equal(t, "2900", n.Charged.String())
+	require.Equal(t, "3200", n.Voucher.Ceiling.String())
+	c := newFakeNode(t).exact(t, testSigner(t)).Channels(24 * time.Hour)
+	require.True(t, c.OwnVoucher(sepolia, n.ID, *n.Voucher))
+	require.False(t, c.OwnVoucher(sepolia, n.ID, x402.ChannelVoucher{Ceiling: money.NewAmount(3201),
+		Signature: n.Voucher.Signature}))
+	forged := []byte(n.Voucher.Signature)
+	forged[10] ^= 1
+	require.False(t, c.OwnVoucher(sepolia, n.ID, x402.ChannelVoucher{Ceiling: n.Voucher.Ceiling,
+		Signature: string(forged)}))
+	require.False(t, c.OwnVoucher(sepolia, common.Hash{1}.Hex(), *n.Voucher))
+}
+
+func TestChannelsThatAreNotPaidThrough(t *testing.T) {
+	v := batchVectors(t)["batch_deposit_eip3009"]
+	signer := testSigner(t)
+	c := newFakeNode(t).exact(t, signer).Channels(time.Hour)
+	extra := func(key, value string) func(r *x402.Requirement) {
+		return func(r *x402.Requirement) { r.Extra[key] = json.RawMessage(value) }
+	}
+	for name, change := range map[string]func(r *x402.Requirement){
+		"version 1":            func(r *x402.Requirement) { r.Version = 1 },
+		"another scheme":       func(r *x402.Requirement) { r.Scheme = x402.Exact },
+		"no authorizer":        func(r *x402.Requirement) { delete(r.Extra, "receiverAuthorizer") },
+		"authorizer zero":      extra("receiverAuthorizer", `"0x0000000000000000000000000000000000000000"`),
+		"we as authorizer":     extra("receiverAuthorizer", `"`+us+`"`),
+		"a delay of two hours": extra("withdrawDelay", "7200"),
+		"a delay too short":    extra("withdrawDelay", "899"),
+		"a delay as a text":    extra("withdrawDelay", `"900"`),
+		"by Permit2":           extra("assetTransferMethod", `"permit2"`),
+		"another domain":       extra("name", `"GatewayWalletBatched"`),
+		"a deposit of nothing": extra("minDeposit", `"-1"`),
+		"to us":                func(r *x402.Requirement) { r.PayTo = us },
+	} {
+		t.Run(name, func(t *testing.T) {
+			o := batchOrder(t, v, 1000, 5000)
+			change(&o.Requirement)
+			require.Error(t, c.Payable(o.Requirement, usdc))
+			_, err := c.Authorize(t.Context(), o)
+			require.Error(t, err)
+		})
+	}
+	for name, change := range map[string]func(o *x402.Order){
+		"another salt":  func(o *x402.Order) { o.Channel.Config.Salt = common.Hash{1}.Hex() },
+		"another payer": func(o *x402.Order) { o.Channel.Config.Payer = o.Requirement.PayTo },
+		"another authorizer": func(o *x402.Order) {
+			o.Channel.Config.PayerAuthorizer = o.Requirement.PayTo
+		},
+		"less than the price":   func(o *x402.Order) { o.Channel.Ceiling = money.NewAmount(999) },
+		"a deposit for a month": func(o *x402.Order) { o.Validity = 30 * 24 * time.Hour },
+	} {
+		t.Run(name, func(t *testing.T) {
+			o := batchOrder(t, v, 1000, 5000)
+			change(&o)
+			_, err := c.Authorize(t.Context(), o)
+			require.Error(t, err)
+		})
+	}
+	require.Empty(t, signer.digests, "nothing was signed")
+	require.NoError(t, c.Payable(batchOrder(t, v, 1000, 5000).Requirement, usdc))
+}
+
+func TestStatusOfAVoucher(t *testing.T) {
+	word := func(n uint64) string { return fmt.Sprintf("%064x", n) }
+	for name, c := range map[string]struct {
+		latest, finalized [2]uint64 // balance, claimed
+		want              x402.StatusState
+	}{
+		"not claimed":              {[2]uint64{10, 0}, [2]uint64{10, 0}, x402.Open},
+		"claimed below it":         {[2]uint64{10, 4}, [2]uint64{10, 4}, x402.Open},
+		"claimed":                  {[2]uint64{10, 5}, [2]uint64{10, 0}, x402.Settled},
+		"claimed beyond it":        {[2]uint64{10, 9}, [2]uint64{10, 0}, x402.Settled},
+		"nothing is left":          {[2]uint64{4, 4}, [2]uint64{4, 4}, x402.Expired},
+		"nothing is left, not yet": {[2]uint64{4, 4}, [2]uint64{10, 4}, x402.Open},
+		"there is no channel":      {[2]uint64{}, [2]uint64{}, x402.Expired},
+	} {
+		t.Run(name, func(t *testing.T) {
+			node := saying(func(method, tag string) string {
+				switch {
+				case method == "eth_chainId":
+					return `"0x14a34"`
+				case tag == "finalized":
+					return `"0x` + word(c.finalized[0]) + word(c.finalized[1]) + `"`
+				}
+				return `"0x` + word(c.latest[0]) + word(c.latest[1]) + `"`
+			})
+			status, err := node.exact().Channels(time.Hour).Status(t.Context(), x402.Evidence{
+				Network: sepolia, Channel: common.Hash{7}.Hex(), Ceiling: money.NewAmount(5)})
+			require.NoError(t, err)
+			require.Equal(t, c.want, status.State)
+		})
+	}
+	silent := saying(func(method, _ string) string {
+		if method == "eth_chainId" {
+			return `"0x14a34"`
+		}
+		return `"0x"`
+	})
+	status, err := silent.exact().Channels(time.Hour).Status(t.Context(), x402.Evidence{Network: sepolia,
+		Channel: common.Hash{7}.Hex(), Ceiling: money.NewAmount(5)})
+	require.Error(t, err, "an address without code is no empty channel")
+	require.Equal(t, x402.Open, status.State)
+}
+
+func TestBatchSelectors(t *testing.T) {
+	for signature, selector := range map[string][]byte{
+		"channels(bytes32)": selectChannels, "pendingWithdrawals(bytes32)": selectWithdrawals,
+		"initiateWithdraw((address,address,address,address,address,uint40,bytes32),uint128)": selectInitiate,
+		"finalizeWithdraw((address,address,address,address,address,uint40,bytes32))":         selectFinalize,
+	} {
+		require.Equal(t, crypto.Keccak256([]byte(signature))[:4], selector, signature)
+	}
+}
+
+// Whatever is read as a payload of a channel: no panic, and written again it is read as the same.
+func FuzzDecodeChannel(f *testing.F) {
+	for name, v := range batchVectors(f) {
+		if strings.HasPrefix(name, "batch_deposit") || strings.Contains(name, "voucher") {
+			f.Add([]byte(v.Payload.Payload))
+		}
+	}
+	f.Add([]byte(`{"type":"voucher","channelConfig":{},"voucher":{}}`))
+	f.Add([]byte(`{"type":"deposit","deposit":{"amount":"1","authorization":{}}}`))
+	f.Fuzz(func(t *testing.T, payload []byte) {
+		m, s, err := decodeChannel(usdc, payload)
+		if err != nil {
+			return
+		}
+		again, err := m.encode(s)
+		require.NoError(t, err)
+		n, s2, err := decodeChannel(usdc, again)
+		require.NoError(t, err)
+		require.Equal(t, m, n)
+		require.Equal(t, s, s2)
+	})
+}

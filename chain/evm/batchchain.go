@@ -1,0 +1,165 @@
+package evm
+
+import (
+	"bytes"
+	"context"
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"slices"
+	"time"
+
+	"github.com/ethereum/go-ethereum/common"
+	"github.com/ethereum/go-ethereum/common/hexutil"
+	"github.com/ethereum/go-ethereum/crypto"
+
+	"x402-wallet/x402"
+)
+
+// What the chain says of channels, and the way out of one without its seller.
+
+// configTuple is ChannelConfig in the signature of a function.
+const configTuple = "(address,address,address,address,address,uint40,bytes32)"
+
+var (
+	// channels(bytes32)
+	selectChannels = []byte{0x7a, 0x7e, 0xbd, 0x7b}
+	// pendingWithdrawals(bytes32)
+	selectWithdrawals = []byte{0xb7, 0xf0, 0x6e, 0xbe}
+	// initiateWithdraw(ChannelConfig,uint128)
+	selectInitiate = crypto.Keccak256([]byte("initiateWithdraw(" + configTuple + ",uint128)"))[:4]
+	// finalizeWithdraw(ChannelConfig)
+	selectFinalize = crypto.Keccak256([]byte("finalizeWithdraw(" + configTuple + ")"))[:4]
+)
+
+// ReadChannel is what a channel holds at the latest block. Errors: RPC_ERROR, CHECK_FAILED.
+func (c *Channels) ReadChannel(ctx context.Context, network, id string) (b x402.ChannelBalance, err error) {
+	n, err := c.node(network)
+	if err != nil {
+		return b, err
+	}
+	b, err = n.channel(ctx, id, latest)
+	if err != nil {
+		return b, err
+	}
+	words, err := n.ofChannel(ctx, selectWithdrawals, id, latest)
+	if err != nil {
+		return b, err
+	}
+	b.Withdrawing = amountOf(words[:32])
+	if began := binary.BigEndian.Uint64(words[56:]); began > 0 && began < 1<<40 {
+		b.WithdrawBegan = time.Unix(int64(began), 0).UTC()
+		tip, err := n.block(ctx, latest)
+		if err != nil {
+			return b, err
+		}
+		b.At = tip.at()
+	}
+	return b, nil
+}
+
+func (n *node) channel(ctx context.Context, id, tag string) (b x402.ChannelBalance, err error) {
+	words, err := n.ofChannel(ctx, selectChannels, id, tag)
+	if err == nil {
+		b.Balance, b.Claimed = amountOf(words[:32]), amountOf(words[32:])
+	}
+	return b, err
+}
+
+// ofChannel asks the contract for the two words that it has of a channel: an address without code answers
+// nothing, and nothing is not zero.
+func (n *node) ofChannel(ctx context.Context, selector []byte, id, tag string) ([]byte, error) {
+	var hash common.Hash
+	if err := fixedHex(hash[:], id); err != nil {
+		return nil, internal("a channel's id", err)
+	}
+	var words hexutil.Bytes
+	err := n.Call(ctx, &words, "eth_call", map[string]any{"to": batchContract,
+		"data": hexutil.Bytes(slices.Concat(selector, hash[:]))}, tag)
+	if err == nil && len(words) != 64 {
+		err = n.Failed("eth_call", errors.New("the contract of channels did not answer with two words"))
+	}
+	return words, err
+}
+
+// Status asks the chain what became of a deposit, as of any other authorization (Exact.Status), or of a
+// voucher:
+//
+//	of the channel                               | Status
+//	---------------------------------------------+---------
+//	claimed ≥ the voucher's ceiling (latest)     | Settled
+//	claimed = balance at the finalized block and | Expired: nothing is left that it could take
+//	the latest one, and below the ceiling        |
+//	otherwise                                    | Open
+//
+// A voucher moves nothing by itself: what can be lost by it was counted with its deposit.
+func (c *Channels) Status(ctx context.Context, e x402.Evidence) (x402.Status, error) {
+	if !e.IsVoucher() {
+		return c.Exact.Status(ctx, e)
+	}
+	n, err := c.node(e.Network)
+	if err != nil {
+		return x402.Status{}, &x402.Error{Code: x402.RPCError, FixedBy: x402.ByPerson,
+			Message: "the payment's network has no node in config.toml", Hint: x402.AsError(err).Hint,
+			Err: err}
+	}
+	now, err := n.channel(ctx, e.Channel, latest)
+	if err != nil {
+		return x402.Status{}, err
+	}
+	if now.Claimed.Cmp(e.Ceiling) >= 0 {
+		return x402.Status{State: x402.Settled, Note: fmt.Sprintf("%s of the channel was claimed",
+			now.Claimed)}, nil
+	}
+	if now.Claimed.Cmp(now.Balance) < 0 {
+		return x402.Status{Note: fmt.Sprintf("%s of the channel was claimed, and %s is in it", now.Claimed,
+			now.Balance)}, nil
+	}
+	final, err := n.channel(ctx, e.Channel, finalized)
+	if err != nil {
+		return x402.Status{}, err
+	}
+	if final.Claimed.Cmp(final.Balance) < 0 || final.Balance != now.Balance {
+		return x402.Status{Note: "the channel is empty, which is not final yet"}, nil
+	}
+	return x402.Status{State: x402.Expired, Note: "nothing is left in the channel"}, nil
+}
+
+// WithdrawCall is the data of a transaction of the payer's: it asks back an amount, or, where that was done
+// withdrawDelay ago, takes it.
+func WithdrawCall(c x402.ChannelConfig, b x402.ChannelBalance) (data []byte, err error) {
+	var encoded bytes.Buffer
+	for _, text := range []string{c.Payer, c.PayerAuthorizer, c.Receiver, c.ReceiverAuthorizer, c.Token} {
+		address, err := parseAddress(text)
+		if err != nil {
+			return nil, err
+		}
+		encoded.Write(wordOf(address))
+	}
+	var salt [32]byte
+	if err := fixedHex(salt[:], c.Salt); err != nil {
+		return nil, err
+	}
+	encoded.Write(wordOfUint(uint64(c.WithdrawDelay)))
+	encoded.Write(salt[:])
+	if !b.WithdrawBegan.IsZero() {
+		return slices.Concat(selectFinalize, encoded.Bytes()), nil
+	}
+	left := b.Balance.SubFloor(b.Claimed).Bytes32()
+	return slices.Concat(selectInitiate, encoded.Bytes(), left[:]), nil
+}
+
+// Withdrawal is the transaction of WithdrawCall, not signed, with what the node says of gas.
+func (c *Channels) Withdrawal(ctx context.Context, network string, of x402.ChannelConfig,
+	b x402.ChannelBalance) (x402.OwnerTransaction, error) {
+	data, err := WithdrawCall(of, b)
+	if err != nil {
+		return x402.OwnerTransaction{}, internal("encoding the withdrawal", err)
+	}
+	does := "ask back what is left in the channel"
+	if !b.WithdrawBegan.IsZero() {
+		does = "take what was asked back"
+	}
+	return c.estimated(ctx, x402.OwnerTransaction{Network: network, From: of.Payer, To: batchContract,
+		Does: does, Data: data})
+}

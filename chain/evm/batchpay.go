@@ -1,0 +1,197 @@
+package evm
+
+import (
+	"bytes"
+	"context"
+	"fmt"
+	"time"
+
+	"github.com/ethereum/go-ethereum/common"
+
+	"x402-wallet/x402"
+	"x402-wallet/x402/money"
+)
+
+// Channels is scheme "batch-settlement" on every configured eip155 network, by the agent's own account. It
+// keeps no book of what was promised: package pay does. It is safe for concurrent use.
+type Channels struct {
+	*Exact
+	longest time.Duration // what withdrawDelay may be
+}
+
+// Channels pays through channels whose money can be asked back in so much time. It shares nodes and key
+// with e.
+func (e *Exact) Channels(longest time.Duration) *Channels {
+	return &Channels{Exact: e, longest: longest}
+}
+
+// Payable says why r cannot be paid through a channel, or nil. It does no I/O; its errors are those of
+// Exact.Payable.
+func (c *Channels) Payable(r x402.Requirement, asset x402.AssetInfo) error {
+	if r.Scheme != x402.BatchSettlement || r.Version != 2 {
+		return invalid("scheme is not batch-settlement of version 2").WithDetail("scheme",
+			x402.Brief(r.Scheme))
+	}
+	if _, err := c.node(r.Network); err != nil {
+		return err
+	}
+	if r.Amount.IsZero() || !fitsChannel(r.Amount) {
+		return invalid("amount is 0, or has more than 128 bits")
+	}
+	if r.MaxTimeout > 0 && r.MaxTimeout < minValidity {
+		return invalid("maxTimeoutSeconds is below %d: nobody could settle that in time",
+			minValidity/time.Second)
+	}
+	if err := payableAsset(r, asset); err != nil {
+		return err
+	}
+	self, err := c.self()
+	if err != nil {
+		return err
+	}
+	if err := payablePayee(r, asset, self, c.vaults[r.Network]); err != nil {
+		return err
+	}
+	t, err := r.ChannelTerms()
+	if err != nil {
+		return invalid("%v", err)
+	}
+	authorizer, err := parseAddress(t.ReceiverAuthorizer)
+	switch {
+	case err != nil || authorizer == common.Address{} || authorizer == self:
+		return invalid("extra.receiverAuthorizer is no address of the seller's")
+	case t.WithdrawDelay > c.longest:
+		e := invalid("the seller would keep a deposit for %s after it is asked back, and the owner allows %s",
+			t.WithdrawDelay, c.longest).WithDetail("withdrawDelay", t.WithdrawDelay.String())
+		return e.WithHint("a seller that asks for policy.channel_delay or less is paid")
+	}
+	return nil
+}
+
+// Config is the channel of this wallet with who asks in r: the salt is always 0, so that a lost book is no
+// lost channel.
+func (c *Channels) Config(r x402.Requirement, asset x402.AssetInfo) (config x402.ChannelConfig, id string,
+	err error) {
+	self, err := c.self()
+	if err != nil {
+		return config, "", err
+	}
+	t, err := r.ChannelTerms()
+	if err != nil {
+		return config, "", invalid("%v", err)
+	}
+	receiver, errReceiver := parseAddress(r.PayTo)
+	authorizer, errAuthorizer := parseAddress(t.ReceiverAuthorizer)
+	token, errToken := parseAddress(asset.Address)
+	for _, err := range []error{errReceiver, errAuthorizer, errToken} {
+		if err != nil {
+			return config, "", invalid("an address of the channel: %v", err)
+		}
+	}
+	config = x402.ChannelConfig{Payer: self.Hex(), PayerAuthorizer: self.Hex(), Receiver: receiver.Hex(),
+		ReceiverAuthorizer: authorizer.Hex(), Token: token.Hex(),
+		WithdrawDelay: int64(t.WithdrawDelay / time.Second), Salt: common.Hash{}.Hex()}
+	hash, err := ChannelID(r.Network, config)
+	return config, hash.Hex(), err
+}
+
+// OwnVoucher reports whether a voucher of a channel is signed by this wallet.
+func (c *Channels) OwnVoucher(network, id string, v x402.ChannelVoucher) bool {
+	var hash common.Hash
+	return fixedHex(hash[:], id) == nil && IsOwnVoucher(network, hash, v, c.Address())
+}
+
+// Authorize signs the voucher that o.Channel orders, and its deposit. As of Exact: the signer is asked once,
+// and only after the bytes to send were read back and compared with the order.
+func (c *Channels) Authorize(ctx context.Context, o x402.Order) (a x402.Authorization, err error) {
+	signer, isOne := c.signer.(ChannelSigner)
+	if o.Channel == nil || !isOne {
+		return a, internal("an order without a channel, or a signer of none", nil)
+	}
+	if err := c.Payable(o.Requirement, o.Asset); err != nil {
+		return a, err
+	}
+	if !o.Channel.Deposit.IsZero() {
+		if o.Validity < minValidity || o.Validity > maxValidity {
+			return a, invalid("a validity of %s: it is neither below %s nor above %s", o.Validity,
+				minValidity, maxValidity)
+		}
+		n, err := c.node(o.Requirement.Network)
+		if err != nil {
+			return a, err
+		}
+		if err := n.Ready(ctx); err != nil {
+			return a, err
+		}
+		if err := n.checkClock(ctx, o.Now); err != nil {
+			return a, err
+		}
+	}
+	m, err := c.draftChannel(o)
+	if err != nil {
+		return a, err
+	}
+	unsigned, err := m.encode(ChannelSignatures{})
+	if err != nil {
+		return a, internal("encoding the voucher", err)
+	}
+	if err := c.verifyChannel(unsigned, o); err != nil {
+		return a, err
+	}
+	signatures, err := signer.SignChannel(ctx, m)
+	if err != nil {
+		return a, fmt.Errorf("signing the voucher: %w", err)
+	}
+	payload, err := m.encode(signatures)
+	if err != nil {
+		return a, internal("encoding the payload", err)
+	}
+	got, shown, err := decodeChannel(o.Asset, payload)
+	if err == nil {
+		err = got.recover(shown)
+	}
+	if err != nil {
+		return a, internal("our own signature does not recover to our address; it is dropped", err)
+	}
+	evidence, err := m.Evidence()
+	return x402.Authorization{Payload: payload, Evidence: evidence,
+		Voucher: &x402.ChannelVoucher{Ceiling: m.Ceiling, Signature: hexText(signatures.Voucher[:])}}, err
+}
+
+// verifyChannel decodes the bytes to send as a stranger would, and compares them with the order.
+func (c *Channels) verifyChannel(payload []byte, o x402.Order) error {
+	got, none, err := decodeChannel(o.Asset, payload)
+	if err != nil {
+		return internal("our own payload cannot be read", err)
+	}
+	again, err := got.encode(none)
+	if err != nil || !bytes.Equal(again, payload) {
+		return internal("our own payload says more than was read of it", err)
+	}
+	config, _, err := c.Config(o.Requirement, o.Asset)
+	if err != nil {
+		return err
+	}
+	deposit, before := money.Amount{}, int64(0)
+	if got.Deposit != nil {
+		deposit, before = got.Deposit.Value, got.Deposit.ValidBefore
+	}
+	now := o.Now.Unix()
+	isTimely := before > now && before <= now+int64(o.Validity/time.Second)
+	for _, must := range []struct {
+		field string
+		holds bool
+	}{
+		{"channelConfig", got.Config == config && got.Config == o.Channel.Config},
+		{"maxClaimableAmount", got.Ceiling == o.Channel.Ceiling && !got.Ceiling.IsZero() &&
+			got.Ceiling.Cmp(o.Requirement.Amount) >= 0},
+		{"deposit", deposit == o.Channel.Deposit && fitsChannel(deposit)},
+		{"validBefore", got.Deposit == nil || isTimely},
+	} {
+		if !must.holds {
+			return internal(fmt.Sprintf("our own payload differs from the order in %s; nothing was signed",
+				must.field), nil)
+		}
+	}
+	return nil
+}

@@ -1,0 +1,177 @@
+package cli
+
+import (
+	"context"
+	"encoding/hex"
+	"strings"
+
+	"github.com/spf13/cobra"
+
+	"x402-wallet/pay"
+	"x402-wallet/tools"
+	"x402-wallet/wallet"
+	"x402-wallet/x402"
+)
+
+// Channels with a deposit (batch-settlement): what lies in them, and how it comes back.
+
+func (p *Program) channelRefundCommand(ui *ui, passphrase *passphraseSource) *cobra.Command {
+	return &cobra.Command{
+		Use: "refund HOST", Short: "Ask a seller to give back what it did not charge of your deposit",
+		Args: wants("HOST"),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			return p.with(cmd, ui, passphrase.or(nil), func(ctx context.Context, w *tools.Wallet) error {
+				return askWallet(ui, "waiting for the seller", func() (refundOut, error) {
+					list, err := w.Engine.RefundBatch(ctx, strings.ToLower(args[0]))
+					return refundOut{list}, err
+				}, func(out refundOut) {
+					if len(out.Refunds) == 0 {
+						ui.say("nothing of a deposit lies with %s", safe(args[0]))
+					}
+					for _, r := range out.Refunds {
+						ui.say("%s came back to the agent's account", r.Price)
+					}
+				})
+			})
+		},
+	}
+}
+
+type refundOut struct {
+	Refunds []pay.BatchRefund `json:"refunds"`
+}
+
+// withdrawOut is a step of taking a deposit back without its seller.
+type withdrawOut struct {
+	Steps []withdrawStep `json:"steps"`
+	Next  x402.Next      `json:"next"`
+}
+
+type withdrawStep struct {
+	pay.BatchWithdrawal
+	Made *vaultTransfer `json:"transaction,omitempty"`
+}
+
+func (p *Program) channelWithdrawCommand(ui *ui, passphrase *passphraseSource) *cobra.Command {
+	var sign bool
+	cmd := &cobra.Command{
+		Use: "withdraw HOST", Short: "Take your deposit back without the seller: in two steps",
+		Args: wants("HOST"),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			return p.with(cmd, ui, passphrase.or(nil), func(ctx context.Context, w *tools.Wallet) error {
+				return ui.withdraw(ctx, w, strings.ToLower(args[0]), sign)
+			})
+		},
+	}
+	cmd.Flags().BoolVar(&sign, "sign", false, "sign with the wallet's key and send: the agent's account "+
+		"pays the gas; without it the transaction is printed")
+	return cmd
+}
+
+// withdrawSigner is the wallet's own key, for the only transactions that it signs.
+type withdrawSigner interface {
+	SignWithdrawal(ctx context.Context, t wallet.Withdrawal) ([65]byte, error)
+}
+
+func (u *ui) withdraw(ctx context.Context, w *tools.Wallet, host string, sign bool) error {
+	out := withdrawOut{Steps: []withdrawStep{}, Next: x402.Next{Do: x402.Done}}
+	again := x402.Command("channel", "withdraw", host)
+	err := w.Engine.WithdrawBatch(ctx, host, func(b pay.BatchWithdrawal) error {
+		step := withdrawStep{BatchWithdrawal: b}
+		var err error
+		switch {
+		case !b.Ready.IsZero():
+			out.Next = x402.Next{Do: x402.Wait, At: x402.Stamp(b.Ready), Command: again}
+		case sign:
+			step.Made, err = sendWithdrawal(ctx, w, b)
+		default:
+			step.Made, err = showWithdrawal(w, b.Transaction)
+			out.Next = x402.Next{Do: x402.AskPerson, Command: again, Why: "the transaction is the agent's " +
+				"account's: --sign signs and sends it"}
+		}
+		if err == nil && sign && !b.IsLast {
+			out.Next = x402.Next{Do: x402.Wait, Command: again + " --sign",
+				Why: "the channel's delay has to pass"}
+		}
+		out.Steps = append(out.Steps, step)
+		return err
+	})
+	if err != nil {
+		return err
+	}
+	return u.answer(out, func() {
+		if len(out.Steps) == 0 {
+			u.say("nothing of a deposit lies with %s", safe(host))
+		}
+		for _, s := range out.Steps {
+			switch {
+			case !s.Ready.IsZero():
+				u.say("%s was asked back, and can be taken from %s", s.Price, x402.Stamp(s.Ready))
+			case s.Made.Hash != "":
+				u.say("%s: %s, transaction %s", s.Price, s.Made.Does, s.Made.Hash)
+			default:
+				u.say("%s: %s; to be signed by %s:\n%s", s.Price, s.Made.Does, s.Made.From, s.Made.Unsigned)
+			}
+		}
+		if out.Next.Command != "" {
+			u.note("next: %s", out.Next.Command)
+		}
+	})
+}
+
+func shownTransaction(t x402.OwnerTransaction) vaultTransfer {
+	return vaultTransfer{Does: t.Does, ChainID: t.ChainID, From: t.From, To: t.To,
+		Data: "0x" + hex.EncodeToString(t.Data), Nonce: t.Nonce, Gas: t.Gas, MaxFee: t.MaxFee.String(),
+		Tip: t.Tip.String()}
+}
+
+func showWithdrawal(w *tools.Wallet, t x402.OwnerTransaction) (*vaultTransfer, error) {
+	shown := shownTransaction(t)
+	unsigned, err := w.EVM.Unsigned(t)
+	shown.Unsigned = "0x" + hex.EncodeToString(unsigned)
+	return &shown, err
+}
+
+// sendWithdrawal signs a step with the wallet's key, which reads it from its parts, and sends it.
+func sendWithdrawal(ctx context.Context, w *tools.Wallet, b pay.BatchWithdrawal) (*vaultTransfer, error) {
+	signer, isOne := w.Keys.(withdrawSigner)
+	salt, err := hex.DecodeString(strings.TrimPrefix(b.Config.Salt, "0x"))
+	if err != nil || len(salt) != 32 || !isOne {
+		return nil, x402.Errorf(x402.Internal, "the channel cannot be signed for")
+	}
+	t := b.Transaction
+	of := wallet.Withdrawal{Channel: wallet.PaymentChannel{ChainID: t.ChainID, Receiver: b.Config.Receiver,
+		ReceiverAuthorizer: b.Config.ReceiverAuthorizer, Token: b.Config.Token,
+		Delay: uint64(b.Config.WithdrawDelay), Salt: [32]byte(salt)},
+		Nonce: t.Nonce, Gas: t.Gas, Tip: t.Tip.Bytes32(), MaxFee: t.MaxFee.Bytes32()}
+	if !b.IsLast {
+		of.Amount = b.Amount.Bytes32()
+	}
+	signature, err := signer.SignWithdrawal(ctx, of)
+	if err != nil {
+		return nil, err
+	}
+	shown := shownTransaction(t)
+	shown.Hash, err = w.EVM.SendOwner(ctx, t, signature)
+	return &shown, err
+}
+
+// deposits are the channels with a deposit, as a table.
+func (u *ui) deposits(list []pay.BatchReport) {
+	if len(list) == 0 {
+		return
+	}
+	rows := each(list, func(r pay.BatchReport) []string {
+		claimed := r.Prices["claimed"]
+		if claimed == "" {
+			claimed = "-"
+		}
+		state := r.Stopped
+		if state == "" {
+			state = "open"
+		}
+		return []string{r.Server, r.Network, r.Prices["deposited"], r.Prices["charged"], claimed,
+			r.Prices["locked"], state}
+	})
+	u.table([]string{"DEPOSIT AT", "NETWORK", "BALANCE", "CHARGED", "CLAIMED", "LOCKED", "STATE"}, rows)
+}

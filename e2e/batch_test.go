@@ -1,0 +1,398 @@
+package e2e
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"fmt"
+	"net/http"
+	"path/filepath"
+	"sync"
+	"testing"
+
+	"github.com/modelcontextprotocol/go-sdk/mcp"
+	"github.com/stretchr/testify/require"
+
+	"x402-wallet/e2e/testworld"
+	"x402-wallet/wallet"
+)
+
+// batchSeller is the reference server and facilitator of batch-settlement (e2e/lab/parties/batch.mjs).
+type batchSeller struct {
+	HTTP    string `json:"http"`
+	Control string `json:"control"`
+}
+
+func startBatch(t *testing.T, lab *Lab) *batchSeller {
+	t.Helper()
+	options, err := json.Marshal(map[string]string{"evm": lab.EVM.URL, "payTo": lab.EVM.PayTo})
+	require.NoError(t, err)
+	s := &batchSeller{}
+	stop, err := startScript(filepath.Join("lab", "parties", "batch.mjs"), options, s)
+	require.NoError(t, err, "run make test (or e2e/lab/prep.sh) first")
+	t.Cleanup(stop)
+	return s
+}
+
+// batchNews is what happened at the seller since it was asked last.
+type batchNews struct {
+	Sent     []string // what the facilitator called
+	Asked    int
+	Vouchers []string // their ceilings
+}
+
+func (s *batchSeller) control(t *testing.T, state string) (news batchNews) {
+	t.Helper()
+	response, err := http.Post(s.Control, "application/json", bytes.NewReader([]byte(state)))
+	require.NoError(t, err)
+	text := bodyOf(t, response)
+	require.NoError(t, json.Unmarshal([]byte(text), &news), "%s", text)
+	return news
+}
+
+func (s *batchSeller) options() ConfigOptions {
+	return ConfigOptions{Budget: plenty, Loopback: []string{hostPort(s.HTTP)}}
+}
+
+// Accounts of anvil's, with ether for gas. Each is one test's: a channel is known by its payer.
+const (
+	batchLostKey = "0x92db14e403b83dfe3df233f83dfa3a0d7096f21ca9b0d6d6b8d88b2b4ec1564e"
+	batchExitKey = "0x4bbbf85ce3377467afe5d46f804f221813b2bb87f24d81f60f1fcdbf7cbf4356"
+)
+
+// homeOf is a wallet with a key that there is already, and an empty ledger.
+func homeOf(t *testing.T, rules, key string) testworld.Home {
+	t.Helper()
+	file := filepath.Join(t.TempDir(), "key.hex")
+	writePrivate(t, file, key)
+	imported, err := wallet.Import(t.Context(), "key-file:evm", file, nil)
+	require.NoError(t, err)
+	home := testworld.NewHome(t, "")
+	home.EVM, home.Solana, err = testworld.MakeHome(home.Dir, rules, testworld.Passphrase, imported)
+	require.NoError(t, err)
+	return home
+}
+
+// channelCommand runs a command about channels, and reads its answer.
+func channelCommand(t *testing.T, home testworld.Home, code int, into any, args ...string) {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(t.Context(), cliWait)
+	defer cancel()
+	cmd := home.Command(ctx, testworld.Build(t), append([]string{"channel"}, args...)...)
+	text, err := cmd.Output()
+	require.Equal(t, code, cmd.ProcessState.ExitCode(), "%s %v", text, err)
+	require.NoError(t, json.Unmarshal(text, into), "%s", text)
+}
+
+type depositsAnswer struct {
+	Deposits []struct{ Server, Deposited, Charged, Promised, Locked, Stopped string }
+}
+
+// A deposit with the first call, then vouchers alone: the deposit is the seller's minimum, no transaction is
+// made for the calls after it, and the budgets count it once.
+func TestPaysThroughAChannelWithADeposit(t *testing.T) {
+	lab := Start(t)
+	seller := startBatch(t, lab)
+	w, home := funded(t, lab, seller.options())
+
+	p := payFor(t, w, seller.HTTP+"/paid?n=1")
+	require.Equal(t, "paid", p.Status, "%+v", p)
+	require.Equal(t, uint64(990_000), lab.EVMBalance(home.EVM))
+	require.Equal(t, []string{"deposit"}, seller.control(t, `{}`).Sent)
+	for _, n := range []string{"2", "3", "4"} {
+		p = payFor(t, w, seller.HTTP+"/paid?n="+n)
+		require.Equal(t, "paid", p.Status, "%+v", p)
+		require.Equal(t, "$0.001", p.Price)
+		require.Equal(t, "0.01", p.Budget.Session.Spent, "counted when it was deposited, and once")
+	}
+	news := seller.control(t, `{}`)
+	require.Empty(t, news.Sent)
+	require.Equal(t, []string{"2000", "3000", "4000"}, news.Vouchers)
+	require.Equal(t, uint64(990_000), lab.EVMBalance(home.EVM))
+	require.Len(t, history(t, w), 4)
+
+	var shown depositsAnswer
+	channelCommand(t, home, 0, &shown, "list")
+	require.Len(t, shown.Deposits, 1)
+	require.Equal(t, []string{"10000", "4000", "4000", "6000"}, []string{shown.Deposits[0].Deposited,
+		shown.Deposits[0].Charged, shown.Deposits[0].Promised, shown.Deposits[0].Locked})
+
+	for n := range 7 { // the tenth call is the last that the deposit covers
+		p = payFor(t, w, fmt.Sprintf("%s/paid?m=%d", seller.HTTP, n))
+		require.Equal(t, "paid", p.Status, "%+v", p)
+	}
+	require.Equal(t, []string{"deposit"}, seller.control(t, `{}`).Sent)
+	require.Equal(t, uint64(980_000), lab.EVMBalance(home.EVM))
+
+	seller.control(t, `{"claim":true}`)
+	var report struct{ Settled, Failed int }
+	ctx, cancel := context.WithTimeout(t.Context(), cliWait)
+	defer cancel()
+	text, err := home.Command(ctx, testworld.Build(t), "reconcile").Output()
+	require.NoError(t, err)
+	require.NoError(t, json.Unmarshal(text, &report))
+	require.Zero(t, report.Failed)
+}
+
+// The seller names the least deposit; the owner says what may lie with it.
+func TestADepositIsCappedByTheOwner(t *testing.T) {
+	lab := Start(t)
+	seller := startBatch(t, lab)
+	w, home := funded(t, lab, seller.options())
+	p := payFor(t, w, seller.HTTP+"/dear")
+	require.Equal(t, "POLICY_DENIED", p.Error, "%+v", p)
+	require.Contains(t, p.Message, "a deposit of $0.50 at least")
+	require.Equal(t, "0.50", p.Details["needed"])
+	p = payFor(t, w, seller.HTTP+"/slow")
+	require.Equal(t, "INVALID_REQUIREMENT", p.Error, "%+v", p)
+	require.Contains(t, p.Message, "168h0m0s")
+	p = payFor(t, w, seller.HTTP+"/paid", "maxAmount", "1000") // the price, and less than the deposit
+	require.Equal(t, "AMOUNT_EXCEEDS_MAX", p.Error, "%+v", p)
+	require.Empty(t, history(t, w))
+	require.Empty(t, seller.control(t, `{}`).Vouchers)
+
+	p = payFor(t, w, seller.HTTP+"/either", "maxAmount", "1000")
+	require.Equal(t, "paid", p.Status, "exact is beside it: %+v", p)
+	require.Equal(t, uint64(999_000), lab.EVMBalance(home.EVM))
+}
+
+// A seller that wants another channel each time gets no further deposit without a person.
+func TestANewAuthorizerMilksNoDeposits(t *testing.T) {
+	lab := Start(t)
+	seller := startBatch(t, lab)
+	w, home := funded(t, lab, seller.options())
+	require.Equal(t, "paid", payFor(t, w, seller.HTTP+"/paid").Status)
+	for _, authorizer := range []string{"6", "7"} {
+		seller.control(t, `{"authorizer":`+authorizer+`}`)
+		p := payFor(t, w, seller.HTTP+"/paid?a="+authorizer)
+		require.Equal(t, "APPROVAL_REQUIRED", p.Error, "%+v", p)
+		require.Contains(t, p.Message, "receiverAuthorizer was")
+	}
+	require.Equal(t, uint64(990_000), lab.EVMBalance(home.EVM))
+	seller.control(t, `{"authorizer":5}`)
+	require.Equal(t, "paid", payFor(t, w, seller.HTTP+"/paid?b").Status)
+}
+
+// An answer that is lost is charged once: the same call shows the same voucher, and says that it was paid and
+// not served; the next call goes on behind it.
+func TestALostVoucherIsChargedOnce(t *testing.T) {
+	lab := Start(t)
+	seller := startBatch(t, lab)
+	w, home := funded(t, lab, seller.options())
+	require.Equal(t, "paid", payFor(t, w, seller.HTTP+"/paid?n=1").Status)
+	seller.control(t, `{"lose":1}`)
+	p := payFor(t, w, seller.HTTP+"/paid?n=2")
+	require.Equal(t, "OUTCOME_UNKNOWN", p.Error, "%+v", p)
+	p = payFor(t, w, seller.HTTP+"/paid?n=2")
+	require.Equal(t, "paid_not_served", p.Status, "%+v", p)
+	require.Equal(t, []string{"2000", "2000"}, seller.control(t, `{}`).Vouchers)
+	require.Equal(t, "paid", payFor(t, w, seller.HTTP+"/paid?n=3").Status)
+	require.Equal(t, []string{"3000"}, seller.control(t, `{}`).Vouchers)
+
+	// charged by nobody: the voucher counts as charged until the seller says otherwise
+	p = payFor(t, w, seller.HTTP+"/fail")
+	require.Equal(t, "OUTCOME_UNKNOWN", p.Error, "%+v", p)
+	p = payFor(t, w, seller.HTTP+"/paid?n=5")
+	require.Equal(t, "paid", p.Status, "%+v", p)
+	require.Equal(t, []string{"4000", "5000", "4000"}, seller.control(t, `{}`).Vouchers)
+	require.Equal(t, uint64(990_000), lab.EVMBalance(home.EVM))
+	var shown depositsAnswer
+	channelCommand(t, home, 0, &shown, "list")
+	require.Equal(t, "4000", shown.Deposits[0].Charged)
+}
+
+// A lost answer to a deposit: the money is in the channel, and the same call pays by voucher from there or
+// learns that it was charged; there is no second deposit.
+func TestALostDepositIsMadeOnce(t *testing.T) {
+	lab := Start(t)
+	seller := startBatch(t, lab)
+	w, home := funded(t, lab, seller.options())
+	seller.control(t, `{"lose":1}`)
+	p := payFor(t, w, seller.HTTP+"/paid?n=1")
+	require.Equal(t, "OUTCOME_UNKNOWN", p.Error, "%+v", p)
+	p = payFor(t, w, seller.HTTP+"/paid?n=1")
+	require.Equal(t, "paid_not_served", p.Status, "%+v", p)
+	p = payFor(t, w, seller.HTTP+"/paid?n=2")
+	require.Equal(t, "paid", p.Status, "%+v", p)
+	news := seller.control(t, `{}`)
+	require.Equal(t, []string{"deposit"}, news.Sent)
+	require.Equal(t, []string{"1000", "1000", "2000"}, news.Vouchers)
+	require.Equal(t, uint64(990_000), lab.EVMBalance(home.EVM))
+	require.Len(t, lab.EVMSpentNonces(home.EVM), 1)
+}
+
+// A seller that claims to have charged more, with a voucher that this wallet did not sign, gets no higher
+// one.
+func TestAForgedCorrectionIsRefused(t *testing.T) {
+	lab := Start(t)
+	seller := startBatch(t, lab)
+	w, _ := funded(t, lab, seller.options())
+	require.Equal(t, "paid", payFor(t, w, seller.HTTP+"/paid?n=1").Status)
+	require.Equal(t, "OUTCOME_UNKNOWN", payFor(t, w, seller.HTTP+"/fail").Error)
+	seller.control(t, `{"forge":1}`)
+	p := payFor(t, w, seller.HTTP+"/paid?n=2")
+	require.Equal(t, "PAYMENT_REJECTED", p.Error, "%+v", p)
+	require.Equal(t, []string{"3000"}, seller.control(t, `{}`).Vouchers, "2000 was promised, and the price")
+}
+
+// A seller that charges more than its price is not paid any more.
+func TestAnOverchargeStopsTheChannel(t *testing.T) {
+	lab := Start(t)
+	seller := startBatch(t, lab)
+	w, home := funded(t, lab, seller.options())
+	require.Equal(t, "paid", payFor(t, w, seller.HTTP+"/paid?n=1").Status)
+	seller.control(t, `{"overcharge":1}`)
+	require.Equal(t, "paid", payFor(t, w, seller.HTTP+"/paid?n=2").Status)
+	p := payFor(t, w, seller.HTTP+"/paid?n=3")
+	require.Equal(t, "POLICY_DENIED", p.Error, "%+v", p)
+	require.Contains(t, p.Message, "charged more than the price")
+	require.Equal(t, []string{"2000"}, seller.control(t, `{}`).Vouchers)
+	var shown depositsAnswer
+	channelCommand(t, home, 0, &shown, "list")
+	require.Contains(t, shown.Deposits[0].Stopped, "charged more")
+}
+
+// Two processes and many calls use one channel: no two vouchers are for the same sum, and all are paid.
+func TestProcessesShareAChannel(t *testing.T) {
+	lab := Start(t)
+	seller := startBatch(t, lab)
+	one, home := funded(t, lab, seller.options())
+	two := StartWallet(t, testworld.Build(t), home)
+	const each = 8
+	var calls sync.WaitGroup
+	for i, w := range []*Wallet{one, two} {
+		for n := range each {
+			calls.Go(func() {
+				p := payFor(t, w, fmt.Sprintf("%s/paid?w=%d&n=%d", seller.HTTP, i, n))
+				require.Equal(t, "paid", p.Status, "%+v", p)
+			})
+		}
+	}
+	calls.Wait()
+	news := seller.control(t, `{}`)
+	require.Equal(t, []string{"deposit", "deposit"}, news.Sent)
+	for i, ceiling := range news.Vouchers {
+		require.Equal(t, fmt.Sprint(1000*(i+1)), ceiling)
+	}
+	require.Len(t, news.Vouchers, 2*each)
+	require.Equal(t, uint64(980_000), lab.EVMBalance(home.EVM))
+}
+
+// The ledger is lost: what the chain and a voucher of this very key say is enough, and no more is promised
+// than was spent and the price.
+func TestALostLedgerPromisesNoMore(t *testing.T) {
+	lab := Start(t)
+	seller := startBatch(t, lab)
+	rules := lab.Config(seller.options())
+	first := homeOf(t, rules, batchLostKey)
+	lab.EVMMint(first.EVM, 1_000_000)
+	before := lab.EVMBalance(first.EVM)
+	w := StartWallet(t, testworld.Build(t), first)
+	for _, n := range []string{"1", "2", "3"} {
+		require.Equal(t, "paid", payFor(t, w, seller.HTTP+"/paid?n="+n).Status)
+	}
+	w.Close()
+	seller.control(t, `{}`)
+
+	again := homeOf(t, rules, batchLostKey)
+	require.Equal(t, first.EVM, again.EVM)
+	w = StartWallet(t, testworld.Build(t), again)
+	p := payFor(t, w, seller.HTTP+"/paid?n=4")
+	require.Equal(t, "paid", p.Status, "%+v", p)
+	news := seller.control(t, `{}`)
+	require.Empty(t, news.Sent, "the deposit is found")
+	require.Equal(t, []string{"1000", "4000"}, news.Vouchers)
+	require.Equal(t, "paid", payFor(t, w, seller.HTTP+"/paid?n=5").Status)
+	require.Equal(t, []string{"5000"}, seller.control(t, `{}`).Vouchers)
+	require.Equal(t, before-10_000, lab.EVMBalance(first.EVM))
+}
+
+// What was not charged comes back: from the seller, and without it.
+func TestADepositComesBack(t *testing.T) {
+	lab := Start(t)
+	seller := startBatch(t, lab)
+	home := homeOf(t, lab.Config(seller.options()), batchExitKey)
+	lab.EVMMint(home.EVM, 1_000_000)
+	before := lab.EVMBalance(home.EVM)
+	host := hostPort(seller.HTTP)
+	pay := func(n int) {
+		t.Helper()
+		w := StartWallet(t, testworld.Build(t), home)
+		defer w.Close()
+		p := payFor(t, w, fmt.Sprintf("%s/paid?n=%d", seller.HTTP, n))
+		require.Equal(t, "paid", p.Status, "%+v", p)
+	}
+	pay(1)
+	pay(2)
+	var refunds struct {
+		Refunds []struct{ Refunded, Transaction string }
+	}
+	channelCommand(t, home, 0, &refunds, "refund", host)
+	require.Len(t, refunds.Refunds, 1)
+	require.Equal(t, "8000", refunds.Refunds[0].Refunded)
+	require.Equal(t, before-2_000, lab.EVMBalance(home.EVM))
+	channelCommand(t, home, 0, &refunds, "refund", host)
+	require.Empty(t, refunds.Refunds)
+
+	pay(3)
+	require.Equal(t, before-12_000, lab.EVMBalance(home.EVM))
+	var steps struct {
+		Steps []struct {
+			Amount, Ready string
+			IsLast        bool
+			Transaction   struct{ Unsigned, TransactionHash string }
+		}
+	}
+	channelCommand(t, home, 0, &steps, "withdraw", host)
+	require.Len(t, steps.Steps, 1)
+	require.Contains(t, steps.Steps[0].Transaction.Unsigned, "0x02")
+	w := StartWallet(t, testworld.Build(t), home)
+	require.Equal(t, "POLICY_DENIED", payFor(t, w, seller.HTTP+"/paid?n=4").Error, "it is asked back")
+	w.Close()
+	channelCommand(t, home, 0, &steps, "withdraw", host, "--sign")
+	require.NotEmpty(t, steps.Steps[0].Transaction.TransactionHash)
+	channelCommand(t, home, 0, &steps, "withdraw", host, "--sign")
+	require.NotEmpty(t, steps.Steps[0].Ready, "the delay")
+	lab.EVMIncreaseTime(900)
+	channelCommand(t, home, 0, &steps, "withdraw", host, "--sign")
+	require.True(t, steps.Steps[0].IsLast)
+	require.Equal(t, before-2_000, lab.EVMBalance(home.EVM), "all that the seller did not claim in time")
+}
+
+// A person approves the deposit, and then each voucher that is above what is paid without asking: an approval
+// of a deposit is none of another channel's.
+func TestAPersonApprovesDepositsAndVouchers(t *testing.T) {
+	lab := Start(t)
+	seller := startBatch(t, lab)
+	options := seller.options()
+	options.Budget = "approve_above = \"0.0005\""
+	home := testworld.NewHome(t, lab.Config(options))
+	lab.EVMMint(home.EVM, 1_000_000)
+	var asked []string
+	answers := "accept"
+	cmd := home.Command(t.Context(), testworld.Build(t), "mcp")
+	session, err := mcp.NewClient(&mcp.Implementation{Name: "e2e", Version: "1"}, &mcp.ClientOptions{
+		ElicitationHandler: func(_ context.Context, r *mcp.ElicitRequest) (*mcp.ElicitResult, error) {
+			asked = append(asked, r.Params.Message)
+			return &mcp.ElicitResult{Action: answers}, nil
+		}}).Connect(t.Context(), &mcp.CommandTransport{Command: cmd}, nil)
+	require.NoError(t, err)
+	defer session.Close()
+	pay := func(n string) (a answer) {
+		out, err := session.CallTool(t.Context(), &mcp.CallToolParams{Name: "x402_pay",
+			Arguments: map[string]any{"url": seller.HTTP + "/paid?n=" + n}})
+		require.NoError(t, err)
+		text, err := json.Marshal(out.StructuredContent)
+		require.NoError(t, err)
+		require.NoError(t, json.Unmarshal(text, &a))
+		return a
+	}
+	require.Equal(t, "paid", pay("1").Status)
+	require.Equal(t, "paid", pay("2").Status)
+	require.Len(t, asked, 2)
+	require.Contains(t, asked[0], "Pay $0.01 to ")
+	require.Contains(t, asked[1], "Pay $0.001 to ")
+	answers = "decline"
+	require.Equal(t, "APPROVAL_DECLINED", pay("3").Error)
+	require.Equal(t, []string{"1000", "2000"}, seller.control(t, `{}`).Vouchers)
+}

@@ -1,0 +1,420 @@
+package pay
+
+import (
+	"context"
+	"crypto/sha256"
+	"encoding/json"
+	"errors"
+	"sync"
+	"time"
+
+	"x402-wallet/history"
+	"x402-wallet/x402"
+	"x402-wallet/x402/money"
+)
+
+// Paying through channels with a deposit (scheme batch-settlement): here it is decided what a call takes, a
+// voucher alone or a deposit with it, and its money is held; batchbook.go keeps the book of what the seller
+// says it charged; batchclose.go is the way out.
+//
+// A deposit counts in the owner's windows in full, as any payment, from the moment it is held: it is money
+// that left. Vouchers move nothing that was not deposited, so they count in no window again, and what comes
+// back is not given back to the windows either. So in no window more can leave than its limit, whatever
+// sellers claim. All other rules (per_call, approval, payees, rate) hold for each voucher at its price.
+
+// Channels pays through channels with a deposit: evm.Channels.
+type Channels interface {
+	Scheme
+	// Config is the channel with who asks in r, and its id. It asks nobody.
+	Config(r x402.Requirement, asset x402.AssetInfo) (x402.ChannelConfig, string, error)
+	// OwnVoucher reports whether a voucher of a channel is signed by this wallet.
+	OwnVoucher(network, id string, v x402.ChannelVoucher) bool
+	ReadChannel(ctx context.Context, network, id string) (x402.ChannelBalance, error)
+	Address() string
+	// Refund is the payload by which a seller is asked to give back what it did not charge.
+	Refund(network string, c x402.ChannelConfig, v x402.ChannelVoucher) (json.RawMessage, error)
+	// Withdrawal is the payer's transaction that asks the rest of a channel back, or takes it.
+	Withdrawal(ctx context.Context, network string, c x402.ChannelConfig, b x402.ChannelBalance) (
+		x402.OwnerTransaction, error)
+}
+
+// ChannelBook is the ledger's part about channels: history.Store. One call at a time uses a channel, of all
+// processes, from before its money is held until its end is written down: LockChannel.
+type ChannelBook interface {
+	LockChannel(ctx context.Context, service, key string) (unlock func(), err error)
+	Channel(ctx context.Context, service, key string) (history.Channel, error)
+	BatchChannels(ctx context.Context) ([]history.Channel, error)
+	SaveChannel(ctx context.Context, c history.Channel) error
+}
+
+var _ ChannelBook = (*history.Store)(nil)
+
+// fewCalls is how many calls a deposit is for where the seller names no least one.
+const fewCalls = 10
+
+// batchPlan is how one call is paid through a channel.
+type batchPlan struct {
+	price  money.Amount // of the call
+	row    history.Channel
+	order  x402.ChannelOrder
+	unlock func()
+}
+
+func (o option) isBatch() bool { return o.Scheme == x402.BatchSettlement }
+
+// batchState is what a plan is made of.
+type batchState struct {
+	price      money.Amount
+	minDeposit money.Amount
+	most       money.Amount // that may be deposited now, in the token's atomic units
+	promised   money.Amount // the highest voucher that was signed
+	charged    money.Amount // what the seller has charged, as far as that binds us
+	book       history.BatchBook
+}
+
+var (
+	errDepositOpen = errors.New("a deposit is on its way")
+	errTooLittle   = errors.New("what may be deposited is too little")
+)
+
+// plan is the next voucher and deposit. It is pure. While it is not known whether earlier vouchers were
+// charged, they count as charged: of two the higher one says so. With errTooLittle deposit is the least that
+// would do.
+func (s batchState) plan() (ceiling, deposit money.Amount, err error) {
+	base := s.charged
+	if len(s.book.Vouchers) > 0 && s.promised.Cmp(base) > 0 {
+		base = s.promised
+	}
+	ceiling, fits := base.Add(s.price)
+	if !fits {
+		return ceiling, deposit, errTooLittle
+	}
+	if ceiling.Cmp(s.book.Funds) <= 0 {
+		return ceiling, deposit, nil
+	}
+	if s.book.Deposit != nil {
+		return ceiling, deposit, errDepositOpen
+	}
+	least := ceiling.SubFloor(s.book.Funds)
+	if s.minDeposit.Cmp(least) > 0 {
+		least = s.minDeposit
+	}
+	deposit = least
+	if s.minDeposit.IsZero() {
+		for range fewCalls - 1 {
+			more, fits := deposit.Add(s.price)
+			if !fits || more.Cmp(s.most) > 0 {
+				break
+			}
+			deposit = more
+		}
+	}
+	if least.Cmp(s.most) > 0 {
+		return ceiling, least, errTooLittle
+	}
+	return ceiling, deposit, nil
+}
+
+// reserveBatch holds the money of an option of this scheme: its channel is this call's until the purchase
+// ends. o becomes what is held, so that a person who is asked about it is asked about that.
+func (e *Engine) reserveBatch(ctx, caller context.Context, q intent, o *option) (p *Purchase, err error) {
+	unlock, err := e.lockChannels(ctx, o.Network, q.host)
+	if err != nil {
+		return nil, err
+	}
+	defer func() {
+		if err != nil {
+			unlock()
+		}
+	}()
+	w, err := e.proposeBatch(ctx, q, o, true)
+	if err != nil {
+		return nil, err
+	}
+	w.sessionCap, w.hold.Resume = e.sessionCapOnce(ctx), q.IdempotencyKey == ""
+	o.batch.unlock = unlock
+	w.option = *o
+	p, err = e.holdFor(ctx, caller, w)
+	var lack *history.ShortOfFunds
+	if errors.As(err, &lack) {
+		return nil, insufficient(*o, w.hold.Funds, lack)
+	}
+	return p, err
+}
+
+// lockChannels waits for its turn with the channels of a host: a voucher builds on the one before, and what
+// lies with a seller is added up.
+func (e *Engine) lockChannels(ctx context.Context, network, host string) (unlock func(), err error) {
+	unlock, err = e.ChannelBook.LockChannel(ctx, "batch-settlement "+network, host)
+	if err != nil && ctx.Err() != nil {
+		return nil, x402.Errorf(x402.Timeout, "other calls to the seller use its channel, one at a time").
+			WithHint("make the same call again; nothing was held or signed for it")
+	}
+	return sync.OnceFunc(unlock), err
+}
+
+// proposeBatch decides what a call takes of its channel. Without save nothing is written, and no payment is
+// looked up.
+func (e *Engine) proposeBatch(ctx context.Context, q intent, o *option, save bool) (*proposal, error) {
+	if o.batch != nil { // it was decided on before
+		o.Amount, o.price = o.batch.price, o.asset.Dollars(o.batch.price)
+	}
+	row, book, changed, err := e.openBatch(ctx, q, o, save)
+	if err != nil {
+		return nil, err
+	}
+	asked, err := o.ChannelTerms()
+	if err != nil {
+		return nil, err
+	}
+	signed, _, err := row.Batch()
+	if err != nil {
+		return nil, err
+	}
+	state := batchState{price: o.Amount, minDeposit: asked.MinDeposit, promised: row.Amount,
+		charged: row.Claimed, book: book}
+	room, lies, err := e.roomWith(ctx, q.host, row)
+	if err != nil {
+		return nil, err
+	}
+	state.most = o.asset.Units(min(room, e.Rules.PerCall))
+	if offered := q.limit.units(o.asset); offered != nil && offered.Cmp(state.most) < 0 {
+		state.most = *offered
+	}
+	ceiling, deposit, err := state.plan()
+	switch {
+	case errors.Is(err, errDepositOpen):
+		return nil, e.depositOpen(ctx, *o, book)
+	case err != nil:
+		return nil, e.depositTooMuch(q, *o, deposit, room, lies)
+	}
+	o.batch = &batchPlan{price: o.Amount, row: row, order: x402.ChannelOrder{Config: signed.Config,
+		Number: row.Nonce + 1, Ceiling: ceiling, Deposit: deposit, Shown: book.Shown}}
+	worth := o.price
+	if deposit.IsZero() {
+		left := book.Funds.SubFloor(row.Claimed)
+		funds := x402.Funds{Source: row.Source, Balance: left, Free: left, ReadAt: e.Now()}
+		p := payment(q, *o, funds)
+		p.Price = 0 // it was counted with its deposit
+		w := e.propose(p, *o, funds)
+		w.ask.Price, w.ask.Prepaid, w.ask.Always = worth, true, changed
+		w.quotes = [][sha256.Size]byte{terms(priced(p, *o), *o)} // as a person is asked
+		return w, nil
+	}
+	funds, err := e.Channels.Funds(ctx, o.Network, o.asset)
+	if err != nil {
+		return nil, err
+	}
+	o.Amount, o.price = deposit, o.asset.Dollars(deposit)
+	w := e.propose(payment(q, *o, funds), *o, funds)
+	w.ask.Always = changed
+	return w, nil
+}
+
+// openBatch is the channel that an option is paid through, with its book brought up to date: as it is known,
+// or, where it is not, as the chain has it. changed says what a person has to be asked about: that a seller
+// with which there is a channel wants another one.
+func (e *Engine) openBatch(ctx context.Context, q intent, o *option, save bool) (row history.Channel,
+	book history.BatchBook, changed string, err error) {
+	config, id, err := e.Channels.Config(o.Requirement, o.asset)
+	if err != nil {
+		return row, book, "", err
+	}
+	row, err = e.ChannelBook.Channel(ctx, id, e.Channels.Address())
+	switch {
+	case errors.Is(err, history.ErrNotFound):
+		chain, err := e.Channels.ReadChannel(ctx, o.Network, id)
+		if err != nil {
+			return row, book, "", err
+		}
+		row = newBatchRow(q.host, o.Network, id, config, chain)
+	case err != nil:
+		return row, book, "", err
+	}
+	signed, book, err := row.Batch()
+	if err != nil {
+		return row, book, "", err
+	}
+	if signed.Config != config {
+		return row, book, "", x402.Errorf(x402.LedgerCorrupt, "the channel %s has another config", row.ID)
+	}
+	if changed, err = e.otherChannel(ctx, q.host, row, config); err != nil {
+		return row, book, "", err
+	}
+	if save {
+		if row, book, err = e.updateBook(ctx, row, book); err != nil {
+			return row, book, "", err
+		}
+		row.Server = q.host
+		if err := e.ChannelBook.SaveChannel(ctx, row.WithBook(book)); err != nil {
+			return row, book, "", err
+		}
+	}
+	if book.Stopped != "" {
+		return row, book, "", e.stopped(row, book)
+	}
+	return row.WithBook(book), book, changed, nil
+}
+
+// newBatchRow is a channel that the ledger does not know. What the chain knows of it was promised by a lost
+// ledger's wallet: no less was charged.
+func newBatchRow(host, network, id string, config x402.ChannelConfig,
+	chain x402.ChannelBalance) history.Channel {
+	book := history.BatchBook{Funds: chain.Balance}
+	if !chain.WithdrawBegan.IsZero() {
+		book.Stopped = withdrawn
+	}
+	row := history.Channel{Service: id, Key: config.Payer, Server: host, Network: network,
+		Source: config.Payer, ID: id, Amount: chain.Claimed, Claimed: chain.Claimed}
+	return row.WithSigned(history.BatchSigned{Config: config}).WithBook(book)
+}
+
+// otherChannel says what differs from the newest channel with the same seller that still holds money; "":
+// nothing, or there is none. Of a channel that was signed in nobody is asked again.
+func (e *Engine) otherChannel(ctx context.Context, host string, row history.Channel,
+	config x402.ChannelConfig) (string, error) {
+	if row.Nonce > 0 {
+		return "", nil
+	}
+	rows, err := e.ChannelBook.BatchChannels(ctx)
+	if err != nil {
+		return "", err
+	}
+	for _, other := range rows {
+		signed, book, err := other.Batch()
+		if err != nil || other.Server != host || other.ID == row.ID || other.Network != row.Network ||
+			signed.Config.Token != config.Token || book.Funds.Cmp(other.Claimed) <= 0 {
+			continue
+		}
+		for _, field := range []struct{ name, was, is string }{
+			{"receiver", signed.Config.Receiver, config.Receiver},
+			{"receiverAuthorizer", signed.Config.ReceiverAuthorizer, config.ReceiverAuthorizer},
+			{"withdrawDelay", delay(signed.Config), delay(config)},
+			{"payer", signed.Config.Payer, config.Payer},
+		} {
+			if field.was != field.is {
+				return "there is a channel with " + x402.Brief(host) + " that still holds money, and it " +
+					"wants a deposit in another one: " + field.name + " was " + field.was + " and is " +
+					field.is, nil
+			}
+		}
+	}
+	return "", nil
+}
+
+func delay(c x402.ChannelConfig) string {
+	return (time.Duration(c.WithdrawDelay) * time.Second).String()
+}
+
+// roomWith is how much more may be deposited with a host, in dollars: what policy.channel_deposit leaves of
+// what lies in its channels. Whoever asks for a new channel each time gets no more by that.
+func (e *Engine) roomWith(ctx context.Context, host string, row history.Channel) (room, lies money.Dollars,
+	err error) {
+	rows, err := e.ChannelBook.BatchChannels(ctx)
+	if err != nil {
+		return 0, 0, err
+	}
+	for _, other := range rows {
+		if other.Server != host && other.ID != row.ID {
+			continue
+		}
+		asset, left, err := e.leftIn(other)
+		if err != nil {
+			return 0, 0, err
+		}
+		lies = lies.Add(asset.Dollars(left))
+	}
+	return e.Policy.ChannelDeposit.SubFloor(lies), lies, nil
+}
+
+// leftIn is what lies in a channel and was not charged, with a deposit that is on its way.
+func (e *Engine) leftIn(row history.Channel) (asset x402.AssetInfo, left money.Amount, err error) {
+	signed, book, err := row.Batch()
+	if err != nil {
+		return asset, left, err
+	}
+	asset, known := e.Assets.Asset(row.Network, signed.Config.Token)
+	if !known {
+		return asset, left, x402.Errorf(x402.UntrustedAsset, "the token of the channel with %s is no longer "+
+			"in config.toml", x402.Brief(row.Server))
+	}
+	left = book.Funds.SubFloor(row.Claimed)
+	if book.Deposit != nil {
+		left, _ = left.Add(book.Deposit.Amount)
+	}
+	return asset, left, nil
+}
+
+// depositTooMuch refuses a deposit that is above what the owner, or the caller, allows.
+func (e *Engine) depositTooMuch(q intent, o option, least money.Amount, room, lies money.Dollars) error {
+	wants := o.asset.Dollars(least)
+	if wants <= room && wants <= e.Rules.PerCall {
+		if asked, most, ok := q.limit.allows(least, wants); !ok {
+			return x402.Errorf(x402.AmountExceedsMax, "the seller is paid from a deposit of %s at least, "+
+				"which is above maxAmount %s", wants.Price(), inDollars(o.asset, most)).
+				WithHint("with maxAmount %q the first call deposits; what calls do not use can be asked back",
+					asked).
+				WithDetail("requested", asked).WithDetail("maxAmount", most).
+				WithNext(x402.Next{Do: x402.Change, Why: "the very same call is refused again; if the " +
+					"limit is the person's, ask them before you offer more",
+					Say: "It wants a deposit of " + wants.Price() + ", above the limit of " +
+						inDollars(o.asset, most) + " that was set for it: may I deposit that?"})
+		}
+	}
+	if wants > e.Rules.PerCall {
+		return e.Rules.CheckCall(wants)
+	}
+	needed := lies.Add(wants)
+	return x402.Errorf(x402.PolicyDenied, "the seller is paid from a deposit of %s at least, %s lies with "+
+		"it already, and the owner lets %s lie with one seller", wants.Price(), lies.Price(),
+		e.Policy.ChannelDeposit.Price()).
+		WithHint("channel_deposit = %q under [policy] would pass", needed.String()).
+		WithDetail("layer", "channel_deposit").WithDetail("limit", e.Policy.ChannelDeposit).
+		WithDetail("spent", lies).WithDetail("requested", wants).WithDetail("needed", needed).
+		WithCommand(x402.Command("policy", "seal"), x402.Brief(q.host)+" wants a deposit of "+
+			wants.Price()+": please set channel_deposit = \""+needed.String()+"\" under [policy] in "+
+			"config.toml, and seal the rules, if so much may lie with it.")
+}
+
+// depositOpen refuses a call that needs a deposit while another one is on its way.
+func (e *Engine) depositOpen(ctx context.Context, o option, book history.BatchBook) error {
+	refused := x402.Errorf(x402.InsufficientFunds, "a deposit into the channel with the seller is on its "+
+		"way, and what is in it does not cover the price %s", o.price.Price()).
+		WithHint("make the same call again when the chain has it, or shows that it cannot have it any more").
+		WithDetail("deposit", book.Deposit.Amount)
+	refused.FixedBy, refused.PaymentID = x402.ByTime, book.Deposit.Payment
+	until := e.Now().Add(minWait)
+	if p, err := e.Store.Payment(ctx, book.Deposit.Payment); err == nil && p.Evidence.ExpiresAt.After(until) {
+		until = p.Evidence.ExpiresAt
+	}
+	return refused.WaitUntil(until, "")
+}
+
+// minWait is how long a deposit takes to be final, about.
+const minWait = time.Minute
+
+// stopped refuses whatever would be signed in a channel whose seller did not keep to its terms, or whose
+// money was asked back.
+func (e *Engine) stopped(row history.Channel, book history.BatchBook) error {
+	command := x402.Command("channel", "withdraw", row.Server)
+	return x402.Errorf(x402.PolicyDenied, "nothing more is signed in the channel with %s: %s",
+		x402.Brief(row.Server), book.Stopped).
+		WithHint("the owner gets back what is left in it by: %s", command).
+		WithDetail("channel", row.ID).
+		WithCommand(command, "The channel with "+x402.Brief(row.Server)+" is stopped ("+book.Stopped+
+			"): please ask back what is left in it.")
+}
+
+// wouldPassBatch is wouldPass of an option of this scheme.
+func (e *Engine) wouldPassBatch(ctx context.Context, q intent, o option, chain reader) error {
+	w, err := e.proposeBatch(ctx, q, &o, false)
+	if err != nil {
+		return err
+	}
+	if funds := w.hold.Funds; o.Amount.Cmp(funds.Free) > 0 {
+		return insufficient(o, funds, &history.ShortOfFunds{Free: funds.Free, Wanted: o.Amount})
+	}
+	w.hold.Payment.IdempotencyKey = "" // whose it is makes no difference to what it costs
+	w.sessionCap = chain.newCap
+	return e.decide(ctx, w)
+}

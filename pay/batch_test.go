@@ -1,0 +1,242 @@
+package pay
+
+import (
+	"testing"
+
+	"github.com/stretchr/testify/require"
+	"pgregory.net/rapid"
+
+	"x402-wallet/history"
+	"x402-wallet/x402"
+	"x402-wallet/x402/money"
+)
+
+func units(n uint64) money.Amount { return money.NewAmount(n) }
+
+func pointer(a money.Amount) *money.Amount { return &a }
+
+// What a call takes of its channel: a voucher alone as long as the deposit covers it, else at least what the
+// seller wants and never more than the owner lets lie there.
+func TestPlanOfAChannel(t *testing.T) {
+	open := []history.BatchOpen{{Payment: "pay_1", Amount: units(3000)}}
+	for name, c := range map[string]struct {
+		state            batchState
+		ceiling, deposit uint64
+		err              error
+	}{
+		"the first call": {batchState{minDeposit: units(10_000), most: units(100_000)}, 1000,
+			10_000, nil},
+		"no least deposit":                  {batchState{most: units(100_000)}, 1000, 10_000, nil},
+		"no least deposit, and little room": {batchState{most: units(2500)}, 1000, 2000, nil},
+		"room for the price alone":          {batchState{most: units(1000)}, 1000, 1000, nil},
+		"no room for the price":             {batchState{most: units(999)}, 1000, 1000, errTooLittle},
+		"no room for the seller's wish": {batchState{minDeposit: units(10_000), most: units(9999)}, 1000,
+			10_000, errTooLittle},
+		"a voucher": {batchState{charged: units(2000), promised: units(2000),
+			book: history.BatchBook{Funds: units(3000)}}, 3000, 0, nil},
+		"the deposit is used up": {batchState{charged: units(2000), promised: units(2000),
+			most: units(10_000), minDeposit: units(5000), book: history.BatchBook{Funds: units(2999)}}, 3000,
+			5000, nil},
+		"and more is missing than the least": {batchState{charged: units(9000), promised: units(9000),
+			most: units(10_000), minDeposit: units(500), book: history.BatchBook{Funds: units(2000)}}, 10_000,
+			8000, nil},
+		"a deposit is on its way": {batchState{most: units(100_000),
+			book: history.BatchBook{Deposit: &open[0]}}, 1000, 0, errDepositOpen},
+		"an earlier voucher is open: it counts": {batchState{charged: units(2000), promised: units(3000),
+			book: history.BatchBook{Funds: units(9000), Vouchers: open}}, 4000, 0, nil},
+		"it was not charged": {batchState{charged: units(2000), promised: units(3000),
+			book: history.BatchBook{Funds: units(9000)}}, 3000, 0, nil},
+		"a lost ledger's voucher was charged": {batchState{charged: units(7000), promised: units(3000),
+			book: history.BatchBook{Funds: units(9000), Vouchers: open}}, 8000, 0, nil},
+	} {
+		t.Run(name, func(t *testing.T) {
+			c.state.price = units(1000)
+			ceiling, deposit, err := c.state.plan()
+			require.ErrorIs(t, err, c.err)
+			require.Equal(t, units(c.ceiling), ceiling)
+			require.Equal(t, units(c.deposit), deposit)
+		})
+	}
+}
+
+// The table of what sellers say (judgeCount), for a voucher of 4000 over 3000 that were charged.
+func TestJudgeCount(t *testing.T) {
+	const id = "0x01"
+	say := func(charged uint64) *x402.ChannelCount {
+		return &x402.ChannelCount{ID: id, Charged: pointer(units(charged))}
+	}
+	with := func(n *x402.ChannelCount, now uint64) *x402.ChannelCount {
+		n.ChargedNow = pointer(units(now))
+		return n
+	}
+	showing := func(n *x402.ChannelCount, ceiling uint64) *x402.ChannelCount {
+		n.Voucher = &x402.ChannelVoucher{Ceiling: units(ceiling)}
+		return n
+	}
+	took := func(n *x402.ChannelCount) count { return count{ChannelCount: n, success: true} }
+	foreign := func(n *x402.ChannelCount) count { return count{ChannelCount: n} }
+	ours := func(n *x402.ChannelCount) count { return count{ChannelCount: n, own: true} }
+	again := func(c count) count { c.again = true; return c }
+	elsewhere := func(charged uint64) *x402.ChannelCount {
+		return &x402.ChannelCount{ID: "0x02", Charged: pointer(units(charged))}
+	}
+	for name, c := range map[string]struct {
+		count   count
+		want    countOutcome
+		charged uint64
+	}{
+		"took it, in no words":               {took(nil), countCharged, 4000},
+		"took it for its price":              {took(with(say(4000), 1000)), countCharged, 4000},
+		"took it for less":                   {took(with(say(3600), 600)), countCharged, 3600},
+		"took it, and says the sum":          {took(say(4000)), countCharged, 4000},
+		"took more":                          {took(with(say(5000), 2000)), countTooMuch, 4000},
+		"took another sum":                   {took(with(say(5000), 1000)), countTooMuch, 4000},
+		"took it from another channel":       {took(elsewhere(4000)), countTooMuch, 4000},
+		"says nothing":                       {count{}, countNothing, 3000},
+		"counts less":                        {foreign(say(2000)), countRejected, 2000},
+		"counts the same":                    {foreign(say(3000)), countRejected, 3000},
+		"counts more, without a voucher":     {foreign(say(3500)), countNothing, 3000},
+		"counts more, with a forged voucher": {foreign(showing(say(3500), 3500)), countNothing, 3000},
+		"counts more than its voucher":       {ours(showing(say(3501), 3500)), countNothing, 3000},
+		"counts more, with our voucher":      {ours(showing(say(3500), 3500)), countRejected, 3500},
+		"shown again, and it was charged":    {again(ours(showing(say(4000), 4000))), countBefore, 4000},
+		"shown first, and it says so":        {ours(showing(say(4000), 4000)), countNothing, 3000},
+		"shown first, and it charged a part": {ours(showing(say(3500), 4000)), countNothing, 3000},
+		"shown again, and it charged a part": {again(ours(showing(say(3500), 4000))), countBefore, 3500},
+		"a lost ledger's":                    {ours(showing(say(9000), 9000)), countRejected, 9000},
+		"counts in another channel":          {ours(elsewhere(1)), countNothing, 3000},
+	} {
+		t.Run(name, func(t *testing.T) {
+			outcome, charged := judgeCount(c.count, id, units(4000), units(1000), units(3000))
+			require.Equal(t, c.want, outcome)
+			require.Equal(t, units(c.charged), charged)
+		})
+	}
+}
+
+// batchModel is a buyer's book beside a seller that takes vouchers, refuses them, loses answers and lies.
+type batchModel struct {
+	t       *rapid.T
+	state   batchState
+	signed  map[uint64]bool // the ceilings of our vouchers
+	highest uint64
+}
+
+func amountOf(a money.Amount) uint64 {
+	n, _ := a.Uint64()
+	return n
+}
+
+// buy makes one call, with the second try that a corrected book is worth. The most that the seller can claim
+// grows by the price, whatever it says.
+func (m *batchModel) buy(price uint64) {
+	most := m.highest + price
+	m.state.price = units(price)
+	for range 2 {
+		ceiling, _, err := m.state.plan()
+		require.NoError(m.t, err)
+		c := amountOf(ceiling)
+		require.LessOrEqual(m.t, c, most, "more was promised than before, and the price")
+		m.signed[c], m.highest = true, max(m.highest, c)
+		m.state.promised = units(m.highest)
+		said := m.answer()
+		outcome, charged := judgeCount(said, "c", ceiling, units(price), m.state.charged)
+		require.LessOrEqual(m.t, amountOf(charged), m.highest, "nothing counts that was not promised")
+		if outcome == countNothing {
+			m.state.book.Vouchers = append(m.state.book.Vouchers, history.BatchOpen{Amount: ceiling})
+			return
+		}
+		m.state.charged, m.state.book.Vouchers = charged, nil
+		if outcome != countRejected {
+			return
+		}
+	}
+}
+
+// answer is anything that a seller can say, with a voucher that it has of ours or with a forged one.
+func (m *batchModel) answer() count {
+	number := func(name string) *money.Amount {
+		if rapid.Bool().Draw(m.t, "no "+name) {
+			return nil
+		}
+		return pointer(units(rapid.Uint64Range(0, m.highest+10).Draw(m.t, name)))
+	}
+	c := count{success: rapid.IntRange(0, 2).Draw(m.t, "takes it") == 0}
+	if rapid.IntRange(0, 5).Draw(m.t, "says nothing") == 0 {
+		return c
+	}
+	c.ChannelCount = &x402.ChannelCount{ID: "c", Charged: number("charged"), ChargedNow: number("now")}
+	if shown := number("voucher"); shown != nil {
+		c.Voucher = &x402.ChannelVoucher{Ceiling: *shown}
+		c.own = m.signed[amountOf(*shown)]
+	}
+	return c
+}
+
+// Whatever a seller says, a call raises what it can claim by its price at most.
+func TestNoSellerGetsTwoVouchersForOneCall(t *testing.T) {
+	rapid.Check(t, func(rt *rapid.T) {
+		m := &batchModel{t: rt, signed: map[uint64]bool{}, state: batchState{most: units(1 << 50),
+			book: history.BatchBook{Funds: units(1 << 60)}}}
+		for range rapid.IntRange(1, 40).Draw(rt, "calls") {
+			m.buy(rapid.Uint64Range(1, 40).Draw(rt, "price"))
+		}
+	})
+}
+
+// An honest seller whose answers are lost is paid for each call once: at most one try more sets the book
+// right.
+func TestAnHonestSellerIsPaidOnce(t *testing.T) {
+	rapid.Check(t, func(rt *rapid.T) {
+		charged, newest := uint64(0), uint64(0)
+		s := batchState{most: units(1 << 50), book: history.BatchBook{Funds: units(1 << 60)}}
+		wanted, lostAnswers := uint64(0), uint64(0)
+		for range rapid.IntRange(1, 30).Draw(rt, "calls") {
+			s.price = units(rapid.Uint64Range(1, 5000).Draw(rt, "price"))
+			reaches, answers := rapid.Bool().Draw(rt, "reaches it"), rapid.Bool().Draw(rt, "answers")
+			served := false
+			for try := 0; !served && try < 2; try++ {
+				ceiling, _, err := s.plan()
+				require.NoError(rt, err)
+				if ceiling.Cmp(s.promised) > 0 {
+					s.promised = ceiling
+				}
+				open := history.BatchOpen{Amount: ceiling}
+				if !reaches {
+					s.book.Vouchers = append(s.book.Vouchers, open)
+					break
+				}
+				c := count{ChannelCount: &x402.ChannelCount{ID: "c"}}
+				if amountOf(ceiling) == charged+amountOf(s.price) {
+					charged = amountOf(ceiling)
+					newest, served, c.success = charged, true, true
+					c.ChargedNow = pointer(s.price)
+				}
+				c.Charged = pointer(units(charged))
+				c.Voucher, c.own = &x402.ChannelVoucher{Ceiling: units(newest)}, newest > 0
+				if served && !answers {
+					s.book.Vouchers = append(s.book.Vouchers, open)
+					lostAnswers++
+					break
+				}
+				outcome, sum := judgeCount(c, "c", ceiling, s.price, s.charged)
+				require.NotEqual(rt, countNothing, outcome)
+				require.NotEqual(rt, countTooMuch, outcome)
+				s.charged, s.book.Vouchers = sum, nil
+			}
+			if reaches {
+				require.True(rt, served, "the second try is right")
+				wanted += amountOf(s.price)
+			}
+			require.Equal(rt, wanted, charged, "each call that reached it was charged once")
+		}
+	})
+}
+
+func TestUnitsOfALimit(t *testing.T) {
+	dollar := money.Dollars(1_000_000)
+	asset := x402.AssetInfo{Decimals: 6, USD: dollar}
+	require.Nil(t, limit{}.units(asset))
+	require.Equal(t, units(7), *limit{atomic: pointer(units(7))}.units(asset))
+	require.Equal(t, units(1_000_000), *limit{dollars: &dollar}.units(asset))
+}

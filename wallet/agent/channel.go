@@ -1,0 +1,174 @@
+package agent
+
+import (
+	"context"
+	"encoding/hex"
+	"encoding/json"
+	"errors"
+	"strings"
+	"time"
+
+	"x402-wallet/chain/evm"
+	"x402-wallet/history"
+	"x402-wallet/wallet"
+	"x402-wallet/x402"
+	"x402-wallet/x402/money"
+)
+
+// What the unlock agent signs for channels of batch-settlement: the voucher of a payment that is reserved,
+// in a channel that the ledger knows with its host, for no more than was promised in it before and the price;
+// and with it a deposit that is the whole of what is reserved.
+
+// channelRequest is a ChannelMessage without what the agent looks up itself.
+type channelRequest struct {
+	Config  x402.ChannelConfig   `json:"config"`
+	Ceiling money.Amount         `json:"ceiling"`
+	Deposit *depositRequest      `json:"deposit,omitempty"`
+	Shown   *x402.ChannelVoucher `json:"shown,omitempty"`
+}
+
+type depositRequest struct {
+	ValidBefore int64  `json:"validBefore"`
+	Salt        []byte `json:"salt"`
+}
+
+func (c *Client) signChannel(ctx context.Context, m evm.ChannelMessage) (s evm.ChannelSignatures, err error) {
+	q := request{Op: "channel", Payment: m.Payment, Channel: &channelRequest{Config: m.Config,
+		Ceiling: m.Ceiling, Shown: m.Shown}}
+	signatures := s.Voucher[:]
+	if m.Deposit != nil {
+		q.Channel.Deposit = &depositRequest{m.Deposit.ValidBefore, m.Deposit.Salt[:]}
+		signatures = make([]byte, len(s.Voucher)+len(s.Deposit))
+	}
+	err = c.sign(ctx, q, signatures)
+	copy(s.Voucher[:], signatures)
+	copy(s.Deposit[:], signatures[len(s.Voucher):])
+	return s, err
+}
+
+// signChannel signs a voucher that adds the payment's price to what was promised in its channel.
+func (s *Server) signChannel(ctx context.Context, q request) ([]byte, error) {
+	rules, p, asset, err := s.reserved(ctx, q.Payment, x402.BatchSettlement)
+	if err != nil {
+		return nil, err
+	}
+	signer, isOne := s.EVM.(evm.ChannelSigner)
+	if q.Channel == nil || !isOne {
+		return nil, refuse("it cannot be read")
+	}
+	of := q.Channel
+	id, err := evm.ChannelID(p.Network, of.Config)
+	if err != nil {
+		return nil, refuse("it cannot be read")
+	}
+	row, err := s.Store.Channel(ctx, id.Hex(), s.EVM.Address())
+	if errors.Is(err, history.ErrNotFound) {
+		return nil, refuse("the ledger has no such channel")
+	}
+	if err != nil {
+		return nil, err
+	}
+	m := evm.ChannelMessage{Payment: p.ID, Asset: asset, Config: of.Config, Number: row.Nonce + 1,
+		Ceiling: of.Ceiling, Amount: p.Amount}
+	if d := of.Deposit; d != nil && len(d.Salt) == len(evm.ChannelDeposit{}.Salt) {
+		m.Deposit = &evm.ChannelDeposit{Value: p.Amount, ValidBefore: d.ValidBefore, Salt: [32]byte(d.Salt)}
+	}
+	if err := s.ofChannel(rules, p, row, m, of.Shown); err != nil {
+		return nil, err
+	}
+	signatures, err := signer.SignChannel(ctx, m)
+	if err != nil {
+		return nil, err
+	}
+	next, err := nextChannel(row, m, signatures)
+	if err != nil {
+		return nil, err
+	}
+	evidence, err := m.Evidence()
+	if err != nil {
+		return nil, err
+	}
+	message, err := json.Marshal(of)
+	if err != nil {
+		return nil, err
+	}
+	both := signatures.Voucher[:]
+	if m.Deposit != nil {
+		both = append(both, signatures.Deposit[:]...)
+	}
+	return s.recorded(ctx, rules, p, history.Signed{Evidence: evidence, Channel: &next}, message, both)
+}
+
+// ofChannel compares what is to be signed with the payment and the channel's row.
+func (s *Server) ofChannel(rules Rules, p history.Payment, row history.Channel, m evm.ChannelMessage,
+	shown *x402.ChannelVoucher) error {
+	known, book, err := row.Batch()
+	if err != nil {
+		return err
+	}
+	asked, err := x402.DecodeRequirement(p.Requirement, 2)
+	if err != nil {
+		return refuse("what the seller asked cannot be read")
+	}
+	promised, self, now := row.Amount, s.EVM.Address(), s.Now().Unix()
+	id, err := evm.ChannelID(p.Network, m.Config)
+	if err != nil {
+		return err
+	}
+	if shown != nil && shown.Ceiling.Cmp(promised) > 0 && evm.IsOwnVoucher(p.Network, id, *shown, self) {
+		promised = shown.Ceiling
+	}
+	most, fits := promised.Add(asked.Amount)
+	isDeposit := m.Deposit != nil
+	return compare([]field{
+		{name: "scheme", same: p.Scheme == x402.BatchSettlement && asked.Scheme == p.Scheme},
+		{name: "payer", same: m.Config.Payer == self && m.Config.PayerAuthorizer == self},
+		{name: "payee", same: strings.EqualFold(m.Config.Receiver, p.PayTo)},
+		{name: "asset", same: strings.EqualFold(m.Config.Token, p.Asset)},
+		{name: "channel", same: known.Config == m.Config && row.Network == p.Network &&
+			row.Server == p.Host && row.ID == id.Hex() && book.Stopped == ""},
+		{name: "delay", same: time.Duration(m.Config.WithdrawDelay)*time.Second <= rules.ChannelDelay},
+		{name: "source", same: p.Source == self && p.Prepaid() != isDeposit},
+		{name: "amount", same: isDeposit || p.Amount == asked.Amount},
+		{name: "sum", same: fits && m.Ceiling.Cmp(most) <= 0},
+		{name: "validity", same: !isDeposit || (m.Deposit.ValidBefore > now &&
+			m.Deposit.ValidBefore <= now+int64(rules.MaxTimeout/time.Second))},
+	})
+}
+
+// nextChannel is a channel's row with what was signed.
+func nextChannel(row history.Channel, m evm.ChannelMessage, s evm.ChannelSignatures) (history.Channel,
+	error) {
+	var deposit money.Amount
+	if m.Deposit != nil {
+		deposit = m.Deposit.Value
+	}
+	return row.WithVoucher(m.Payment, x402.ChannelVoucher{Ceiling: m.Ceiling,
+		Signature: "0x" + hex.EncodeToString(s.Voucher[:])}, deposit)
+}
+
+// signChannel signs with the keys of this process.
+func signChannel(ctx context.Context, keys *wallet.Wallet, m evm.ChannelMessage) (s evm.ChannelSignatures,
+	err error) {
+	chain, ok := x402.ChainID(m.Asset.Network)
+	_, self := keys.Addresses()
+	c := m.Config
+	if !ok || c.Payer != self || c.PayerAuthorizer != self || c.WithdrawDelay < 0 {
+		return s, x402.Errorf(x402.Internal, "the channel is none of this wallet's")
+	}
+	of := wallet.PaymentChannel{ChainID: chain, Receiver: c.Receiver,
+		ReceiverAuthorizer: c.ReceiverAuthorizer, Token: c.Token, Delay: uint64(c.WithdrawDelay)}
+	salt, err := hex.DecodeString(strings.TrimPrefix(c.Salt, "0x"))
+	if err != nil || len(salt) != len(of.Salt) {
+		return s, x402.Errorf(x402.Internal, "the channel's salt is none")
+	}
+	of.Salt = [32]byte(salt)
+	s.Voucher, err = keys.SignVoucher(ctx, of, m.Ceiling.Bytes32())
+	if err != nil || m.Deposit == nil {
+		return s, err
+	}
+	s.Deposit, err = keys.SignDeposit(ctx, wallet.ChannelDeposit{Channel: of, Name: m.Asset.Name,
+		Version: m.Asset.Version, Value: m.Deposit.Value.Bytes32(),
+		ValidBefore: uint64(m.Deposit.ValidBefore), Salt: m.Deposit.Salt})
+	return s, err
+}

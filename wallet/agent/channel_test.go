@@ -1,0 +1,204 @@
+package agent
+
+import (
+	"crypto/sha256"
+	"encoding/json"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"x402-wallet/chain/evm"
+	"x402-wallet/history"
+	"x402-wallet/x402"
+	"x402-wallet/x402/money"
+)
+
+// batchWorld is a world with a channel of batch-settlement in its ledger.
+type batchWorld struct {
+	*world
+	config x402.ChannelConfig
+	id     string
+}
+
+const sellersAuthorizer = "0x3C44CdDdB6a900fa2b585dd299e03d12FA4293BC"
+
+func newBatchWorld(t *testing.T) *batchWorld {
+	w := &batchWorld{world: newWorld(t)}
+	w.allow(func(r *Rules) { r.ChannelDelay = 24 * time.Hour })
+	w.config = x402.ChannelConfig{Payer: w.evm, PayerAuthorizer: w.evm, Receiver: payee,
+		ReceiverAuthorizer: sellersAuthorizer, Token: usdc.Address, WithdrawDelay: 900,
+		Salt: "0x0000000000000000000000000000000000000000000000000000000000000000"}
+	id, err := evm.ChannelID(base, w.config)
+	require.NoError(t, err)
+	w.id = id.Hex()
+	row := history.Channel{Service: w.id, Key: w.evm, Server: "api.example", Network: base, Source: w.evm,
+		ID: w.id}
+	require.NoError(t, w.store.SaveChannel(t.Context(),
+		row.WithSigned(history.BatchSigned{Config: w.config}).WithBook(history.BatchBook{})))
+	return w
+}
+
+// call reserves a call of 1000 units, with a deposit or, for 0, paid from what was deposited.
+func (w *batchWorld) call(deposit uint64) history.Payment {
+	return w.reserve(1000, func(p *history.Payment) {
+		p.Scheme, p.Price = x402.BatchSettlement, 0
+		if deposit > 0 {
+			p.Amount, p.Price = money.NewAmount(deposit), money.Dollars(deposit)
+		}
+		p.Requirement = json.RawMessage(`{"scheme":"batch-settlement","network":"` + base +
+			`","amount":"1000","asset":"` + usdc.Address + `","payTo":"` + payee + `"}`)
+	})
+}
+
+func (w *batchWorld) message(p history.Payment, ceiling, deposit uint64) evm.ChannelMessage {
+	m := evm.ChannelMessage{Payment: p.ID, Asset: usdc, Config: w.config, Ceiling: money.NewAmount(ceiling)}
+	if deposit > 0 {
+		m.Deposit = &evm.ChannelDeposit{Value: money.NewAmount(deposit),
+			ValidBefore: time.Now().Unix() + 60, Salt: sha256.Sum256([]byte(p.ID))}
+	}
+	return m
+}
+
+// The agent signs a deposit and its voucher, then vouchers that each add the price; the channel in the ledger
+// has come as far as what it signed, in the same transaction.
+func TestTheAgentSignsForAChannel(t *testing.T) {
+	w := newBatchWorld(t)
+	p := w.call(10_000)
+	s, err := w.client.signChannel(t.Context(), w.message(p, 1000, 10_000))
+	require.NoError(t, err)
+	require.NotZero(t, s.Deposit)
+	row, err := w.store.Channel(t.Context(), w.id, w.evm)
+	require.NoError(t, err)
+	require.Equal(t, uint64(1), row.Nonce)
+	signed, book, err := row.Batch()
+	require.NoError(t, err)
+	id, err := evm.ChannelID(base, w.config)
+	require.NoError(t, err)
+	require.True(t, evm.IsOwnVoucher(base, id, *signed.Voucher, w.evm))
+	require.Equal(t, &history.BatchOpen{Payment: p.ID, Amount: money.NewAmount(10_000)}, book.Deposit)
+
+	s, err = w.client.signChannel(t.Context(), w.message(w.call(0), 2000, 0))
+	require.NoError(t, err)
+	require.Zero(t, s.Deposit)
+	row, err = w.store.Channel(t.Context(), w.id, w.evm)
+	require.NoError(t, err)
+	require.Equal(t, "2000", row.Amount.String())
+
+	// a row that says less than was signed is not what the wallet wrote
+	w.sql(`UPDATE channels SET amount = '1000', nonce = '9'`)
+	_, err = w.client.signChannel(t.Context(), w.message(w.call(0), 2000, 0))
+	require.True(t, x402.HasCode(err, x402.LedgerCorrupt), "%v", err)
+}
+
+func TestTheAgentSignsNothingElseForAChannel(t *testing.T) {
+	for name, c := range map[string]struct {
+		why     string
+		deposit uint64
+		change  func(w *batchWorld, m *evm.ChannelMessage)
+	}{
+		"more than the price": {"its sum is not", 10_000, func(_ *batchWorld, m *evm.ChannelMessage) {
+			m.Ceiling = money.NewAmount(1001)
+		}},
+		"a voucher of a stranger's as ours": {"its sum is not", 10_000,
+			func(_ *batchWorld, m *evm.ChannelMessage) {
+				m.Ceiling = money.NewAmount(6000)
+				m.Shown = &x402.ChannelVoucher{Ceiling: money.NewAmount(5000),
+					Signature: "0x" + hexOf(make([]byte, 65))}
+			}},
+		"a channel that the ledger does not know": {"no such channel", 10_000,
+			func(_ *batchWorld, m *evm.ChannelMessage) { m.Config.WithdrawDelay = 901 }},
+		"somebody else's channel": {"no such channel", 10_000, func(_ *batchWorld, m *evm.ChannelMessage) {
+			m.Config.Payer = payee
+		}},
+		"a deposit for too long": {"its validity is not", 10_000, func(_ *batchWorld, m *evm.ChannelMessage) {
+			m.Deposit.ValidBefore = time.Now().Unix() + 3600
+		}},
+		"no deposit for a payment that holds one": {"its source is not", 10_000,
+			func(_ *batchWorld, m *evm.ChannelMessage) { m.Deposit = nil }},
+		"a deposit for a payment that holds none": {"its source is not", 0,
+			func(_ *batchWorld, m *evm.ChannelMessage) {
+				m.Deposit = &evm.ChannelDeposit{Value: money.NewAmount(1000),
+					ValidBefore: time.Now().Unix() + 60}
+			}},
+		"a delay that the owner does not allow": {"its delay is not", 10_000,
+			func(w *batchWorld, _ *evm.ChannelMessage) {
+				w.allow(func(r *Rules) { r.ChannelDelay = time.Minute })
+			}},
+		"a channel of another host": {"its channel is not", 10_000,
+			func(w *batchWorld, _ *evm.ChannelMessage) {
+				row, err := w.store.Channel(w.t.Context(), w.id, w.evm)
+				require.NoError(w.t, err)
+				row.Server = "other.example"
+				require.NoError(w.t, w.store.SaveChannel(w.t.Context(), row))
+			}},
+		"a channel that is stopped": {"its channel is not", 10_000,
+			func(w *batchWorld, _ *evm.ChannelMessage) {
+				row, err := w.store.Channel(w.t.Context(), w.id, w.evm)
+				require.NoError(w.t, err)
+				require.NoError(w.t, w.store.SaveChannel(w.t.Context(),
+					row.WithBook(history.BatchBook{Stopped: "it charged too much"})))
+			}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			w := newBatchWorld(t)
+			p := w.call(c.deposit)
+			m := w.message(p, 1000, c.deposit)
+			c.change(w, &m)
+			_, err := w.client.signChannel(t.Context(), m)
+			w.refused(err, c.why)
+			now, err := w.store.Payment(t.Context(), p.ID)
+			require.NoError(t, err)
+			require.Equal(t, history.Reserved, now.State)
+		})
+	}
+}
+
+// A payment that is said to be prepaid gets no signature that moves money by itself.
+func TestAPrepaidPaymentIsNoTransfer(t *testing.T) {
+	w := newBatchWorld(t)
+	p := w.call(0)
+	_, err := w.client.signEVM(t.Context(), w.transfer(p))
+	w.refused(err, "through a channel")
+	p = w.reserve(1000, func(p *history.Payment) { p.Price = 0 }) // of another scheme
+	_, err = w.client.signEVM(t.Context(), w.transfer(p))
+	w.refused(err, "not what its amount is worth")
+}
+
+// The limits hold for what is prepaid, at its price, but for the windows, in which it was counted.
+func TestAPrepaidPaymentKeepsTheOtherRules(t *testing.T) {
+	w := newBatchWorld(t)
+	_, err := w.client.signChannel(t.Context(), w.message(w.call(10_000), 1000, 10_000))
+	require.NoError(t, err)
+	w.allow(func(r *Rules) {
+		r.ChannelDelay = time.Hour
+		r.Budget.Day, r.Budget.PerCall = 10_000, 999
+	})
+	_, err = w.client.signChannel(t.Context(), w.message(w.call(0), 2000, 0))
+	require.True(t, x402.HasCode(err, x402.BudgetExceeded), "%v", err)
+	w.allow(func(r *Rules) {
+		r.ChannelDelay = time.Hour
+		r.Budget.Day = 10_000 // used up by the deposit
+	})
+	_, err = w.client.signChannel(t.Context(), w.message(w.call(0), 2000, 0))
+	require.NoError(t, err)
+	_, err = w.client.signChannel(t.Context(), w.message(w.call(10_000), 3000, 10_000))
+	require.True(t, x402.HasCode(err, x402.BudgetExceeded), "%v", err)
+}
+
+// A voucher that its seller did not charge is ended without the chain: it frees nothing.
+func TestAPrepaidPaymentEnds(t *testing.T) {
+	w := newBatchWorld(t)
+	deposit := w.call(10_000)
+	_, err := w.client.signChannel(t.Context(), w.message(deposit, 1000, 10_000))
+	require.NoError(t, err)
+	voucher := w.call(0)
+	_, err = w.client.signChannel(t.Context(), w.message(voucher, 2000, 0))
+	require.NoError(t, err)
+	require.NoError(t, w.ask("expire", voucher.ID))
+	now, err := w.store.Payment(t.Context(), voucher.ID)
+	require.NoError(t, err)
+	require.Equal(t, history.Failed, now.State)
+	w.refused(w.ask("expire", deposit.ID), "it can still settle")
+	require.NoError(t, w.guard.Verify(t.Context()))
+}

@@ -1,0 +1,172 @@
+package wallet
+
+import (
+	"bytes"
+	"context"
+	"encoding/hex"
+	"slices"
+	"time"
+)
+
+// What is signed for channels of "batch-settlement": a deposit out of this wallet's own account, by the
+// collector, into a channel of its own; a voucher out of such a channel; and the transaction by which its
+// money comes back to this wallet. The channel is hashed here from its parts, so that no signature is for a
+// channel that pays back to somebody else.
+
+// The contracts, which are at the same addresses on every network.
+const (
+	batchContract  = "0x4020074e9df2ce1dee5a9c1b5c3f541d02a10003"
+	batchCollector = "0x4020806089470a89826cb9fb1f4059150b550004"
+)
+
+// Bounds of the contract: of a channel's delay in seconds, and of amounts, which have 128 bits.
+const (
+	leastDelay, mostDelay = 900, 30 * 24 * 3600
+	channelAmount         = 16
+)
+
+// PaymentChannel is a channel as its id is hashed. Payer and who signs its vouchers are this wallet.
+type PaymentChannel struct {
+	ChainID                             uint64
+	Receiver, ReceiverAuthorizer, Token string
+	Delay                               uint64 // seconds
+	Salt                                [32]byte
+}
+
+// SignVoucher signs that a channel's receiver may have ceiling of it in all (atomic units, big endian):
+// r ‖ s ‖ v, as SignEVM. It unlocks the wallet. Errors: "the wallet does not sign this"; those of
+// [Wallet.Unlock].
+func (w *Wallet) SignVoucher(ctx context.Context, c PaymentChannel, ceiling [32]byte) (sig [65]byte,
+	err error) {
+	if err := c.check(w.header.evm); err != nil {
+		return sig, err
+	}
+	if !isChannelAmount(ceiling) {
+		return sig, unsupported("it promises nothing, or more than a channel can hold")
+	}
+	id := c.id(w.header.evm)
+	message := hashWords(keccak256([]byte("Voucher(bytes32 channelId,uint128 maxClaimableAmount)")), id[:],
+		ceiling[:])
+	return w.signDigest(ctx, [32]byte(hashWords([]byte{0x19, 0x01}, batchDomain(c.ChainID), message)))
+}
+
+// ChannelDeposit brings money of this wallet into a channel of its own.
+type ChannelDeposit struct {
+	Channel       PaymentChannel
+	Name, Version string   // of the token's EIP-712 domain
+	Value         [32]byte // atomic units, big endian
+	ValidBefore   uint64   // Unix seconds
+	Salt          [32]byte
+}
+
+// SignDeposit signs EIP-3009's ReceiveWithAuthorization to the collector, whose nonce names the channel: the
+// money can go into no other. Errors as of SignVoucher.
+func (w *Wallet) SignDeposit(ctx context.Context, d ChannelDeposit) (sig [65]byte, err error) {
+	if err := d.Channel.check(w.header.evm); err != nil {
+		return sig, err
+	}
+	seconds := uint64(max(w.now().Unix(), 0))
+	switch {
+	case !isChannelAmount(d.Value):
+		return sig, unsupported("it deposits nothing, or more than a channel can hold")
+	case d.Name == "" || d.Version == "":
+		return sig, unsupported("it names no token")
+	case d.ValidBefore <= seconds || d.ValidBefore > seconds+uint64(maxLife/time.Second):
+		return sig, unsupported("it is not valid now, or for longer than %v", maxLife)
+	}
+	id := d.Channel.id(w.header.evm)
+	domain := hashWords(keccak256([]byte(domainType)), keccak256([]byte(d.Name)),
+		keccak256([]byte(d.Version)), uintWord(d.Channel.ChainID), addressWord(d.Channel.Token))
+	message := hashWords(
+		keccak256([]byte("ReceiveWithAuthorization(address from,address to,uint256 value,"+
+			"uint256 validAfter,uint256 validBefore,bytes32 nonce)")),
+		addressWord(w.header.evm), addressWord(batchCollector), d.Value[:], uintWord(0),
+		uintWord(d.ValidBefore), hashWords(id[:], d.Salt[:]))
+	return w.signDigest(ctx, [32]byte(hashWords([]byte{0x19, 0x01}, domain, message)))
+}
+
+func isChannelAmount(a [32]byte) bool {
+	return a != [32]byte{} && bytes.Equal(a[:32-channelAmount], make([]byte, 32-channelAmount))
+}
+
+func batchDomain(chainID uint64) []byte {
+	return hashWords(keccak256([]byte(domainType)), keccak256([]byte("x402 Batch Settlement")),
+		keccak256([]byte("1")), uintWord(chainID), addressWord(batchContract))
+}
+
+// check refuses a channel that is none of the account self's.
+func (c PaymentChannel) check(self string) error {
+	var zero [32]byte
+	receiver, token := addressWord(c.Receiver), addressWord(c.Token)
+	authorizer := addressWord(c.ReceiverAuthorizer)
+	for _, word := range [][]byte{receiver, authorizer, token} {
+		if word == nil || bytes.Equal(word, zero[:]) {
+			return unsupported("an address of the channel is not one")
+		}
+		if bytes.Equal(word, addressWord(self)) {
+			return unsupported("the channel is with this wallet itself")
+		}
+	}
+	if c.ChainID == 0 || c.Delay < leastDelay || c.Delay > mostDelay {
+		return unsupported("the channel's network or delay is none")
+	}
+	if bytes.Equal(token, addressWord(batchContract)) || bytes.Equal(receiver, token) {
+		return unsupported("the channel pays nobody")
+	}
+	return nil
+}
+
+// id is the hash of a channel that check has accepted.
+func (c PaymentChannel) id(self string) [32]byte {
+	config := hashWords(keccak256([]byte("ChannelConfig(address payer,address payerAuthorizer,"+
+		"address receiver,address receiverAuthorizer,address token,uint40 withdrawDelay,bytes32 salt)")),
+		c.words(self))
+	return [32]byte(hashWords([]byte{0x19, 0x01}, batchDomain(c.ChainID), config))
+}
+
+func (c PaymentChannel) words(self string) []byte {
+	return slices.Concat(addressWord(self), addressWord(self), addressWord(c.Receiver),
+		addressWord(c.ReceiverAuthorizer), addressWord(c.Token), uintWord(c.Delay), c.Salt[:])
+}
+
+// Withdrawal is a transaction of EIP-1559 that asks back what is in a channel of this wallet, or takes what
+// was asked back. No coin of the network moves with it, and the token's go to this wallet.
+type Withdrawal struct {
+	Channel     PaymentChannel
+	Nonce, Gas  uint64
+	Tip, MaxFee [32]byte // wei for each gas, big endian
+	Amount      [32]byte // zero: take what was asked back
+}
+
+// SignWithdrawal signs it: r ‖ s ‖ v, v 27 or 28. Besides floats it is the only kind of transaction that
+// the wallet's own key signs. Errors as of SignVoucher.
+func (w *Wallet) SignWithdrawal(ctx context.Context, t Withdrawal) (sig [65]byte, err error) {
+	if err := t.Channel.check(w.header.evm); err != nil {
+		return sig, err
+	}
+	data := append(finalizeWithdraw(), t.Channel.words(w.header.evm)...)
+	if t.Amount != [32]byte{} {
+		if !isChannelAmount(t.Amount) {
+			return sig, unsupported("it asks for more than a channel can hold")
+		}
+		data = slices.Concat(initiateWithdraw(), t.Channel.words(w.header.evm), t.Amount[:])
+	}
+	to, err := hex.DecodeString(batchContract[2:])
+	if err != nil {
+		return sig, err
+	}
+	return w.signDigest(ctx, [32]byte(keccak256(append([]byte{2}, rlpList(
+		rlpNumber(uintWord(t.Channel.ChainID)), rlpNumber(uintWord(t.Nonce)), rlpNumber(t.Tip[:]),
+		rlpNumber(t.MaxFee[:]), rlpNumber(uintWord(t.Gas)), rlpString(to), rlpString(nil), rlpString(data),
+		rlpList())...))))
+}
+
+const channelTuple = "(address,address,address,address,address,uint40,bytes32)"
+
+func initiateWithdraw() []byte {
+	return keccak256([]byte("initiateWithdraw(" + channelTuple + ",uint128)"))[:4]
+}
+
+func finalizeWithdraw() []byte {
+	return keccak256([]byte("finalizeWithdraw(" + channelTuple + ")"))[:4]
+}

@@ -1,0 +1,130 @@
+package wallet
+
+import (
+	"math/big"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/ethereum/go-ethereum/common"
+	"github.com/ethereum/go-ethereum/crypto"
+	"github.com/ethereum/go-ethereum/rlp"
+	"github.com/stretchr/testify/require"
+)
+
+func goodChannel() PaymentChannel {
+	return PaymentChannel{ChainID: 84532, Receiver: "0x209693Bc6afc0C5328bA36FaF03C514EF312287C",
+		ReceiverAuthorizer: "0x3C44CdDdB6a900fa2b585dd299e03d12FA4293BC",
+		Token:              "0x036CbD53842c5426634e7929541eC2318f3dCF7e", Delay: 900}
+}
+
+func goodDeposit(t *testing.T) ChannelDeposit {
+	d := ChannelDeposit{Channel: goodChannel(), Name: "USDC", Version: "2",
+		Value: [32]byte{30: 0x13, 31: 0x88}, ValidBefore: uint64(kindsNow.Unix()) + 3600}
+	copy(d.Salt[:], unhex(t, "0102030405060708090a0b0c0d0e0f101112131415161718191a1b1c1d1e1f20"))
+	return d
+}
+
+func channelWallet(t *testing.T) *Wallet {
+	w := goldenWallet(t)
+	w.now = func() time.Time { return kindsNow }
+	return w
+}
+
+// What the reference client 2.27 signs for the same channel (chain/evm/testdata/batch-vectors.json,
+// batch_deposit_eip3009 and batch_voucher_second).
+func TestChannelSignatures(t *testing.T) {
+	w := channelWallet(t)
+	voucher, err := w.SignVoucher(t.Context(), goodChannel(), [32]byte{30: 0x06, 31: 0xa4})
+	require.NoError(t, err)
+	require.Equal(t, unhex(t, "015ae595260ba2f8dfd4c20d3e3d6b955954705f9b8334367598c92bbe6c2013"+
+		"415d95ba87997508dd36583494f4e41f971f510e069f5fdf5a358ea688716c8e1b"), voucher[:])
+	deposit, err := w.SignDeposit(t.Context(), goodDeposit(t))
+	require.NoError(t, err)
+	require.Equal(t, unhex(t, "937502835f8b626d3880542488efac80f103f415aa55c0bba8c7f002e65c9350"+
+		"61694000178adea581c6e4ddb003e1696be2fc32e7d6536ee57a5307471fec6f1c"), deposit[:])
+}
+
+// Nothing but a deposit into a channel that pays back to this wallet, and vouchers out of one.
+func TestChannelsRefused(t *testing.T) {
+	w := channelWallet(t)
+	for name, spoil := range map[string]func(c *PaymentChannel){
+		"no network":             func(c *PaymentChannel) { c.ChainID = 0 },
+		"to nobody":              func(c *PaymentChannel) { c.Receiver = "0x" + strings.Repeat("0", 40) },
+		"to no address":          func(c *PaymentChannel) { c.Receiver = "0x12" },
+		"to this wallet":         func(c *PaymentChannel) { c.Receiver = goldenEVM },
+		"to the token":           func(c *PaymentChannel) { c.Receiver = c.Token },
+		"claimed by this wallet": func(c *PaymentChannel) { c.ReceiverAuthorizer = goldenEVM },
+		"claimed by nobody": func(c *PaymentChannel) {
+			c.ReceiverAuthorizer = "0x" + strings.Repeat("0", 40)
+		},
+		"of this wallet as token": func(c *PaymentChannel) { c.Token = goldenEVM },
+		"of the contract":         func(c *PaymentChannel) { c.Token = batchContract },
+		"a short delay":           func(c *PaymentChannel) { c.Delay = leastDelay - 1 },
+		"a long delay":            func(c *PaymentChannel) { c.Delay = mostDelay + 1 },
+	} {
+		t.Run(name, func(t *testing.T) {
+			c, d := goodChannel(), goodDeposit(t)
+			spoil(&c)
+			spoil(&d.Channel)
+			_, err := w.SignVoucher(t.Context(), c, [32]byte{31: 1})
+			require.ErrorIs(t, err, errUnsupported)
+			_, err = w.SignDeposit(t.Context(), d)
+			require.ErrorIs(t, err, errUnsupported)
+			_, err = w.SignWithdrawal(t.Context(), Withdrawal{Channel: c})
+			require.ErrorIs(t, err, errUnsupported)
+		})
+	}
+	for name, ceiling := range map[string][32]byte{"nothing": {}, "more than 128 bits": {15: 1}} {
+		t.Run(name, func(t *testing.T) {
+			_, err := w.SignVoucher(t.Context(), goodChannel(), ceiling)
+			require.ErrorIs(t, err, errUnsupported)
+			d := goodDeposit(t)
+			d.Value = ceiling
+			_, err = w.SignDeposit(t.Context(), d)
+			require.ErrorIs(t, err, errUnsupported)
+		})
+	}
+	for name, spoil := range map[string]func(d *ChannelDeposit){
+		"over":         func(d *ChannelDeposit) { d.ValidBefore = uint64(kindsNow.Unix()) },
+		"for two days": func(d *ChannelDeposit) { d.ValidBefore += 2 * 24 * 3600 },
+		"no token":     func(d *ChannelDeposit) { d.Name = "" },
+	} {
+		t.Run(name, func(t *testing.T) {
+			d := goodDeposit(t)
+			spoil(&d)
+			_, err := w.SignDeposit(t.Context(), d)
+			require.ErrorIs(t, err, errUnsupported)
+		})
+	}
+}
+
+// The transaction that is signed is the one that go-ethereum writes: a call of the contract, and no coin.
+func TestWithdrawalIsTheTransaction(t *testing.T) {
+	w := channelWallet(t)
+	for name, c := range map[string]struct {
+		amount [32]byte
+		call   string
+	}{
+		"ask back": {[32]byte{31: 7}, "initiateWithdraw(" + channelTuple + ",uint128)"},
+		"take":     {[32]byte{}, "finalizeWithdraw(" + channelTuple + ")"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			of := Withdrawal{Channel: goodChannel(), Nonce: 3, Gas: 90_000, Tip: [32]byte{31: 1},
+				MaxFee: [32]byte{31: 9}, Amount: c.amount}
+			data := append(crypto.Keccak256([]byte(c.call))[:4], of.Channel.words(goldenEVM)...)
+			if c.amount != [32]byte{} {
+				data = append(data, c.amount[:]...)
+			}
+			encoded, err := rlp.EncodeToBytes([]any{uint64(84532), uint64(3), big.NewInt(1), big.NewInt(9),
+				uint64(90_000), common.HexToAddress(batchContract).Bytes(), new(big.Int), data, []any{}})
+			require.NoError(t, err)
+			signature, err := w.SignWithdrawal(t.Context(), of)
+			require.NoError(t, err)
+			signature[64] -= 27
+			key, err := crypto.SigToPub(crypto.Keccak256([]byte{2}, encoded), signature[:])
+			require.NoError(t, err)
+			require.Equal(t, goldenEVM, crypto.PubkeyToAddress(*key).Hex())
+		})
+	}
+}
