@@ -161,8 +161,8 @@ func TestSpendOfYesterdayAndOtherSessionsIsNotCounted(t *testing.T) {
 		fake{{noon.Add(-time.Hour), "old", "h", dollars(t, "5"), false}}, noon, none))
 }
 
-// Moving an owner's money to the agent's account spends nothing: no window stands in its way, but the rate and
-// the breaker do.
+// Moving an owner's money to the agent's account spends nothing: no window stands in its way, but the rate
+// and the breaker do.
 func TestATransferSpendsNothing(t *testing.T) {
 	r := rules(t)
 	full := Facts{Now: noon, Session: current, Used: Usage{Day: Use{Spent: r.Day.Add(1)}}}

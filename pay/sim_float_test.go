@@ -198,8 +198,8 @@ func (f *simFloats) DraftPull(ctx context.Context, _ x402.AssetInfo, amount mone
 	case wanted > m.approved || wanted > m.owners:
 		return x402.Pull{}, x402.Errorf(x402.DelegationExhausted, "it would fail")
 	}
-	return x402.Pull{Network: testNetwork, Token: testUSDC, Owner: s.host(8), Agent: s.host(9), Amount: amount,
-		Nonce: uint64(m.nonce), Made: s.wallet()}, nil
+	return x402.Pull{Network: testNetwork, Token: testUSDC, Owner: s.host(8), Agent: s.host(9),
+		Amount: amount, Nonce: uint64(m.nonce), Made: s.wallet()}, nil
 }
 
 func (f *simFloats) SignPull(ctx context.Context, _ string, p x402.Pull) (x402.Authorization, error) {

@@ -71,7 +71,8 @@ type Server struct {
 
 // request is one line of JSON; the answer is another. One call a connection.
 type request struct {
-	// status | lock | check | mark | verify | expire | charge | evm | permit2 | pull | solana | channel | sign-in
+	// status | lock | check | mark | verify | expire | charge, and what is signed: evm | permit2 | pull |
+	// solana | channel | sign-in
 	Op            string          `json:"op"`
 	Payment       string          `json:"payment,omitempty"`
 	Authorization json.RawMessage `json:"authorization,omitempty"` // evm, permit2: the message as it is sent
