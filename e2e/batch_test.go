@@ -23,7 +23,7 @@ type batchSeller struct {
 	Control string `json:"control"`
 }
 
-func startBatch(t *testing.T, lab *Lab) *batchSeller {
+func startBatch(t testing.TB, lab *Lab) *batchSeller {
 	t.Helper()
 	options, err := json.Marshal(map[string]string{"evm": lab.EVM.URL, "payTo": lab.EVM.PayTo})
 	require.NoError(t, err)

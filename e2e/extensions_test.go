@@ -32,7 +32,7 @@ type seenBySeller struct {
 	IDs                              []string
 }
 
-func startExtensions(t *testing.T, lab *Lab) *extensionSeller {
+func startExtensions(t testing.TB, lab *Lab) *extensionSeller {
 	t.Helper()
 	options, err := json.Marshal(map[string]any{"facilitator": lab.Facilitators[0],
 		"evmPayTo": lab.EVM.PayTo, "svmPayTo": lab.SVM.PayTo})

@@ -23,7 +23,7 @@ type mppSellers struct {
 	Control string `json:"control"`
 }
 
-func startMPP(t *testing.T, lab *Lab) *mppSellers {
+func startMPP(t testing.TB, lab *Lab) *mppSellers {
 	t.Helper()
 	options, err := json.Marshal(map[string]any{"evm": lab.EVM.URL, "svm": lab.SVM.URL,
 		"payTo": map[string]string{"evm": lab.EVM.PayTo, "svm": lab.SVM.PayTo}})

@@ -265,6 +265,7 @@ func (e *Engine) bring(ctx context.Context, p history.Payment) error {
 		status, err := e.statusOfPull(ctx, p)
 		if err != nil {
 			e.Log.Warn("ask the chain about a float", "payment", p.ID, "err", err)
+			status.State = x402.Open // an error proves nothing
 		}
 		if status.State != x402.Open {
 			p = e.learn(ctx, p, status)

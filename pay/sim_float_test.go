@@ -7,6 +7,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"sort"
 	"strconv"
 	"time"
 
@@ -37,6 +38,7 @@ type transfer struct {
 	hash, row    string
 	nonce        int
 	amount       uint64
+	made         time.Time // by the wallet's clock
 	sent, failed bool
 	mined        time.Time // zero: not in a block
 }
@@ -94,6 +96,7 @@ func (s *sim) approve() {
 
 // mine puts what was sent into a block, in the order of its nonces.
 func (s *sim) mine() {
+	sort.SliceStable(s.transfers, func(a, b int) bool { return s.transfers[a].nonce < s.transfers[b].nonce })
 	for _, t := range s.transfers {
 		if !t.sent || !t.mined.IsZero() || t.nonce != s.nonce {
 			continue
@@ -108,6 +111,16 @@ func (s *sim) mine() {
 		s.say("      %s is in a block, failed %v: the agent has %d", t.hash, t.failed, s.own)
 		s.mark()
 	}
+}
+
+// bringAll has what was signed and never left come to the chain at the end, as the next payment that needs a
+// float would.
+func (s *sim) bringAll() {
+	for _, t := range s.transfers {
+		p, err := s.eye.Payment(context.Background(), t.row)
+		t.sent = t.sent || (err == nil && p.Payload != nil && p.State.Unfinished())
+	}
+	s.mine()
 }
 
 func (s *sim) waiting() bool {
@@ -207,7 +220,8 @@ func (f *simFloats) SignPull(ctx context.Context, _ string, p x402.Pull) (x402.A
 	if s.at(ctx, f.p, "SignPull", s.mix.sign...) == "locked" || ctx.Err() != nil {
 		return x402.Authorization{}, x402.Errorf(x402.WalletLocked, "locked")
 	}
-	t := &transfer{hash: fmt.Sprintf("0xf%d-%d", s.seed, len(s.transfers)), nonce: int(p.Nonce)}
+	t := &transfer{hash: fmt.Sprintf("0xf%d-%d", s.seed, len(s.transfers)), nonce: int(p.Nonce),
+		made: p.Made}
 	t.amount, _ = p.Amount.Uint64()
 	s.transfers = append(s.transfers, t)
 	s.say("      signed the float %s: %d with nonce %d", t.hash, t.amount, t.nonce)

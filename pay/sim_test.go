@@ -759,6 +759,7 @@ func (s *sim) reckon() {
 	if len(s.living()) == 0 {
 		s.start()
 	}
+	s.bringAll()
 	// by the wallet's own clocks too: the one that may have been behind when it signed, and the one
 	// that nobody sets
 	life := s.living()[0].engine.Policy.MaxTimeout + 2*maxSkew

@@ -233,6 +233,11 @@ func (s *sim) lastBreath() (last time.Time) {
 			last = g.validBefore
 		}
 	}
+	for _, t := range s.transfers {
+		if t.made.After(last) {
+			last = t.made
+		}
+	}
 	return last
 }
 
