@@ -36,6 +36,7 @@ type ownersChain struct {
 	drafted, signed int
 	sent            []string
 	lost            bool // what is sent is not seen by the chain
+	errs            int  // how often it is asked in vain what became of a float
 	atSigning       func()
 }
 
@@ -118,6 +119,10 @@ func (c *ownersChain) Status(ctx context.Context, e x402.Evidence) (x402.Status,
 	}
 	c.mu.Lock()
 	defer c.mu.Unlock()
+	if c.errs > 0 {
+		c.errs--
+		return x402.Status{State: x402.Expired}, errors.New("nonsense")
+	}
 	for nonce, hash := range c.transactions {
 		switch {
 		case hash == e.Transaction && c.failed[hash]:
@@ -226,6 +231,17 @@ func TestAFloatThatNeverLeftIsBrought(t *testing.T) {
 	floats := heir.floats(t)
 	require.Len(t, floats, 1)
 	require.Equal(t, history.Settled, floats[0].State)
+}
+
+// An error of the node's says nothing, whatever else it answers with it.
+func TestAnErrorEndsNoFloat(t *testing.T) {
+	b, c := newFloatBench(t, honest)
+	b.later() // by our own clocks it could be over
+	c.errs = 2
+	_, err := b.Pay(t.Context(), get(testURL))
+	require.NoError(t, err)
+	require.Equal(t, 1, c.signed)
+	require.Equal(t, history.Settled, b.floats(t)[0].State)
 }
 
 // The owner takes the allowance back while a float is signed: its transfer fails, no payment is signed, and
