@@ -29,15 +29,19 @@ test: need-go need-node need-cc prep simulation race
 race:
 	go test -count=1 -run TestWipedFromMemory ./wallet
 	go test -count=1 -timeout 15m ./e2e/crash
-	CGO_ENABLED=1 go test -race -gcflags=modernc.org/...=-race=false -gcflags=golang.org/x/crypto/...=-race=false -p 4 -timeout 15m $$(go list ./... | grep -v /e2e/crash)
+	CGO_ENABLED=1 go test -race -gcflags=modernc.org/...=-race=false -gcflags=golang.org/x/crypto/...=-race=false -p 4 -timeout 20m $$(go list ./... | grep -v /e2e/crash)
 
 # What docs/proof.md states, in numbers: random sequences on the ledger and its model, simulated worlds, executions of each fuzz
 # target. -rapid.seed and -sim.seed repeat one that failed; both print it.
 SEQUENCES := 100000
 SEEDS     := 20000
 EXECS     := 10000
-.PHONY: proof model simulation fuzz
-proof: model simulation fuzz crash
+.PHONY: proof model simulation fuzz patient
+proof: model simulation fuzz crash patient
+
+# Waits until what was signed for has expired by the wallet's own clock.
+patient: prep
+	go test -count=1 -timeout 15m -run TestPaysUpto ./e2e -args -patient
 
 model:
 	GOGC=400 go test -count=1 -timeout 2h -v -run TestTheLedgerIsItsModel ./history -args -rapid.checks $$(($(SEQUENCES) / 2)) | grep -v '^=== '
