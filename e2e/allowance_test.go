@@ -40,14 +40,19 @@ type floatAgent struct {
 	key  string // the owner's, in a file
 }
 
-const ownersMoney = 500_000
+// An account of anvil's, with ether for gas.
+const (
+	floatOwner    = "0x23618e81E3f5cdF7f54C3d65f7FBc0aBf5B21E8f"
+	floatOwnerKey = "0xdbda1821b80551c9d65939329250298aa3472ba22feea921c0cf5d620ea67b97"
+	ownersMoney   = 500_000
+)
 
 func newFloatAgent(t *testing.T, lab *Lab, budget string) *floatAgent {
 	a := &floatAgent{t: t, lab: lab, bin: testworld.Build(t), key: filepath.Join(t.TempDir(), "owner.hex")}
 	a.home = testworld.NewHome(t,
-		lab.Config(ConfigOptions{Budget: budget, Owner: vaultOwner, Float: "0.005"}))
-	writePrivate(t, a.key, vaultOwnerKey)
-	lab.EVMMint(vaultOwner, ownersMoney-min(ownersMoney, lab.EVMBalance(vaultOwner)))
+		lab.Config(ConfigOptions{Budget: budget, Owner: floatOwner, Float: "0.005"}))
+	writePrivate(t, a.key, floatOwnerKey)
+	lab.EVMMint(floatOwner, ownersMoney-min(ownersMoney, lab.EVMBalance(floatOwner)))
 	a.gas("0x2386f26fc10000") // 0.01
 	return a
 }
@@ -92,11 +97,11 @@ func TestTheWalletTakesAFloat(t *testing.T) {
 
 	unsigned := a.owner(0, "approve", "--amount", "0.008", "--unsigned")
 	require.Contains(t, unsigned.Transaction, "0x02")
-	require.Equal(t, vaultOwner, unsigned.Owner)
+	require.Equal(t, floatOwner, unsigned.Owner)
 	a.approve("0.008")
 	shown := a.owner(0, "show")
 	require.True(t, shown.IsActive && shown.IsOurAgent, "%+v", shown)
-	require.Equal(t, []string{vaultOwner, "8000", "500000", "0", a.home.EVM}, []string{
+	require.Equal(t, []string{floatOwner, "8000", "500000", "0", a.home.EVM}, []string{
 		shown.OwnerTokenAccount, shown.RemainingAmount, shown.Balance, shown.Float, shown.Delegate})
 
 	floats := []uint64{4_000, 3_000, 2_000, 1_000, 0, 2_000, 1_000, 0} // after each of eight payments
@@ -105,7 +110,7 @@ func TestTheWalletTakesAFloat(t *testing.T) {
 		require.Equal(t, "paid", p.Status, "%d: %+v", i, p)
 		require.Equal(t, left, lab.EVMBalance(a.home.EVM), "%d", i)
 	}
-	require.Equal(t, uint64(ownersMoney-8_000), lab.EVMBalance(vaultOwner))
+	require.Equal(t, uint64(ownersMoney-8_000), lab.EVMBalance(floatOwner))
 	p = payFor(t, w, lab.Seller+"/evm")
 	require.Equal(t, "DELEGATION_EXHAUSTED", p.Error, "%+v", p)
 	require.Contains(t, p.Message, "$0.00 may still be taken")
@@ -113,17 +118,17 @@ func TestTheWalletTakesAFloat(t *testing.T) {
 	a.approve("0.1")
 	require.Equal(t, "paid", payFor(t, w, lab.Seller+"/evm").Status)
 	var revoke struct{ Owner, Transaction, Command, TokenAccount string }
-	r, err := w.Call(t.Context(), "x402_revoke_delegation", map[string]any{"tokenAccount": vaultOwner})
+	r, err := w.Call(t.Context(), "x402_revoke_delegation", map[string]any{"tokenAccount": floatOwner})
 	require.NoError(t, err)
 	require.NoError(t, json.Unmarshal(r.Structured, &revoke))
-	require.Equal(t, vaultOwner, revoke.Owner)
+	require.Equal(t, floatOwner, revoke.Owner)
 	require.Contains(t, revoke.Transaction, "0x02")
 	a.owner(0, "revoke", "--owner-keypair", a.key)
 	for range 4 { // the float stays
 		require.Equal(t, "paid", payFor(t, w, lab.Seller+"/evm").Status)
 	}
 	require.Equal(t, "DELEGATION_EXHAUSTED", payFor(t, w, lab.Seller+"/evm").Error)
-	require.Equal(t, uint64(ownersMoney-13_000), lab.EVMBalance(vaultOwner))
+	require.Equal(t, uint64(ownersMoney-13_000), lab.EVMBalance(floatOwner))
 
 	var balance struct {
 		Networks []struct{ Network, Owner, Balance, Delegated, Available string }
@@ -131,7 +136,7 @@ func TestTheWalletTakesAFloat(t *testing.T) {
 	r, err = w.Call(t.Context(), "x402_check_balance", map[string]any{"network": lab.EVM.Network})
 	require.NoError(t, err)
 	require.NoError(t, json.Unmarshal(r.Structured, &balance))
-	require.Equal(t, vaultOwner, balance.Networks[0].Owner)
+	require.Equal(t, floatOwner, balance.Networks[0].Owner)
 	require.Equal(t, "0", balance.Networks[0].Available)
 	a.verify()
 }
@@ -151,7 +156,7 @@ func TestAHundredPaymentsOfAnAllowanceForTen(t *testing.T) {
 			lab := lab.For(t)
 			a := newFloatAgent(t, lab, "per_call = \"1.00\"\nsession = \"5.00\"\nrate = 10000")
 			a.approve("0.01")
-			before := lab.EVMBalance(vaultOwner)
+			before := lab.EVMBalance(floatOwner)
 			var wallets []*Wallet
 			for range processes {
 				wallets = append(wallets, StartWallet(t, a.bin, a.home))
@@ -169,7 +174,7 @@ func TestAHundredPaymentsOfAnAllowanceForTen(t *testing.T) {
 			}
 			wait.Wait()
 			require.Equal(t, map[string]int{"paid": 10, "DELEGATION_EXHAUSTED": 90}, counts)
-			require.Equal(t, before-10_000, lab.EVMBalance(vaultOwner))
+			require.Equal(t, before-10_000, lab.EVMBalance(floatOwner))
 			require.Zero(t, lab.EVMBalance(a.home.EVM))
 			a.verify()
 		})
@@ -182,7 +187,7 @@ func TestKilledWhileAFloatIsOnItsWay(t *testing.T) {
 	lab := Start(t)
 	a := newFloatAgent(t, lab, plenty)
 	a.approve("0.1")
-	before := lab.EVMBalance(vaultOwner)
+	before := lab.EVMBalance(floatOwner)
 	w := StartWallet(t, a.bin, a.home)
 	anvil(t, lab, "evm_setAutomine", false)
 	t.Cleanup(func() { anvil(t, lab, "evm_setAutomine", true) })
@@ -208,7 +213,7 @@ func TestKilledWhileAFloatIsOnItsWay(t *testing.T) {
 	heir := StartWallet(t, a.bin, a.home)
 	require.Equal(t, "paid", payFor(t, heir, lab.Seller+"/evm").Status)
 	require.Equal(t, "0x1", waiting(), "one transfer")
-	require.Equal(t, before-5_000, lab.EVMBalance(vaultOwner))
+	require.Equal(t, before-5_000, lab.EVMBalance(floatOwner))
 	require.Equal(t, uint64(4_000), lab.EVMBalance(a.home.EVM))
 	a.verify()
 }

@@ -21,7 +21,7 @@ import (
 type answer struct {
 	Status, PaymentID, Content, AmountPaid, Price, UpTo, Asset, Symbol, Network, PayTo, TransactionSignature,
 	Facilitator, Proof string
-	Next            struct{ Why string }
+	Next            nextStep
 	HTTPStatus      int
 	PaymentRequired bool
 	Budget          struct{ Session, Day struct{ Spent, Held string } }
@@ -29,6 +29,17 @@ type answer struct {
 	Error, Message, FixedBy, Spent string
 	SafeToRetry                    bool
 	Details                        map[string]any
+}
+
+// nextStep is next of a result; in a list of the history it is the page that follows.
+type nextStep struct{ Why string }
+
+func (n *nextStep) UnmarshalJSON(text []byte) error {
+	var said struct{ Why string }
+	if json.Unmarshal(text, &said) == nil {
+		n.Why = said.Why
+	}
+	return nil
 }
 
 func call(t testing.TB, w *Wallet, tool string, args map[string]any) (p answer) {

@@ -140,7 +140,7 @@ func (w *world) allow(change func(*Rules)) {
 	session := money.Dollars(2_000_000)
 	r := Rules{Budget: budget.Rules{PerCall: 1_000_000, Session: &session, Day: 2_000_000, Month: 5_000_000,
 		ApproveAbove: 1_000_000, Rate: 60},
-		Schemes: []string{x402.Exact, x402.MPP, x402.Permit2, x402.Upto},
+		Schemes: []string{x402.Exact, x402.MPP, x402.Permit2, x402.Upto, x402.BatchSettlement},
 		Assets:  x402.NewRegistry(w.assets), MaxTimeout: 5 * time.Minute}
 	r.Status = func(context.Context, x402.Evidence) (x402.Status, error) {
 		w.asked.Add(1)

@@ -159,7 +159,7 @@ func TestAPrepaidPaymentIsNoTransfer(t *testing.T) {
 	w := newBatchWorld(t)
 	p := w.call(0)
 	_, err := w.client.signEVM(t.Context(), w.transfer(p))
-	w.refused(err, "through a channel")
+	w.refused(err, "by its scheme")
 	p = w.reserve(1000, func(p *history.Payment) { p.Price = 0 }) // of another scheme
 	_, err = w.client.signEVM(t.Context(), w.transfer(p))
 	w.refused(err, "not what its amount is worth")
