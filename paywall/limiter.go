@@ -151,7 +151,9 @@ func (l *limiter) limitHTTP(next http.Handler, isSessionless func(*http.Request)
 		}
 		r.Body = io.NopCloser(bytes.NewReader(body))
 		if r.Method == http.MethodDelete && v.id != "" {
-			l.endSession(v) // the SDK would wait for running calls
+			l.endSession(v) // the SDK would wait for running calls, or find it closed already
+			rw.WriteHeader(http.StatusNoContent)
+			return
 		}
 		defer l.trackPending(r)()
 		ctx := context.WithValue(context.WithValue(r.Context(), visitorKey{}, v), limiterKey{}, l)
