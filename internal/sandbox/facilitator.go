@@ -278,13 +278,14 @@ func inventedTransaction(network string, now time.Time) string {
 	return encode58([]byte(hash[:64]))
 }
 
-// discovery lists what the seller sells, as the Bazaar does.
+// discovery lists what the seller sells, as the Bazaar does; what is sold in a way of its own is found by
+// its path alone.
 func (s *Sandbox) discovery(w http.ResponseWriter, r *http.Request) {
 	query := strings.ToLower(r.URL.Query().Get("query"))
 	items := []any{}
 	for _, path := range slices.Sorted(maps.Keys(products)) {
 		p := products[path]
-		if p.price == 0 || !strings.Contains(strings.ToLower(path+" "+p.about), query) {
+		if p.price == 0 || p.signIn || !strings.Contains(strings.ToLower(path+" "+p.about), query) {
 			continue
 		}
 		items = append(items, map[string]any{

@@ -82,6 +82,9 @@ type Sandbox struct {
 	challenges  map[string]mppChallenge // seller, in MPP: by id
 	asked       map[string]int          // seller: requests per path, paid or not
 	served      map[string]int          // seller: answers with content per path
+	nonces      map[string]signInNonce  // seller: sign-in messages that it made, by nonce
+	buyers      map[string]bool         // seller: path and account of those who paid for it
+	signIns     int                     // seller: those that it let in
 }
 
 // Start builds the world and opens its four ports on 127.0.0.1.
@@ -90,8 +93,8 @@ func Start(o Options) (*Sandbox, error) {
 	s := &Sandbox{options: o, closed: make(chan struct{}), ownerKey: newKey(), feeKey: newKey(),
 		client: &http.Client{Transport: &http.Transport{}, Timeout: 30 * time.Second},
 		faults: map[string]int{}, redeemed: map[string]bool{}, asked: map[string]int{},
-		challenges: map[string]mppChallenge{},
-		served:     map[string]int{}}
+		challenges: map[string]mppChallenge{}, nonces: map[string]signInNonce{}, buyers: map[string]bool{},
+		served: map[string]int{}}
 	owner := keyOf(s.ownerKey)
 	s.Owner, s.FeePayer = owner.String(), keyOf(s.feeKey).String()
 	s.OwnerKeypair, _ = json.Marshal([ed25519.PrivateKeySize]byte(s.ownerKey)) // of numbers: cannot fail

@@ -19,6 +19,7 @@ type product struct {
 	networks []string
 	about    string
 	content  string // JSON
+	signIn   bool   // who paid gets it again by signing in
 }
 
 // dialects may stand in front of a path, as in /v1/weather; v2 is the default. The names are those of
@@ -40,6 +41,8 @@ var products = map[string]product{
 		content: `{"city":"Lisbon","airQuality":"good"}`},
 	"/atlas": {price: 2 * cent, networks: []string{Solana}, about: "Sea chart of Lisbon",
 		content: `{"city":"Lisbon","chart":"a sea chart"}`},
+	"/archive": {price: mill, networks: []string{EVM}, about: "Temperatures of a year in Lisbon", signIn: true,
+		content: `{"city":"Lisbon","warmest":38,"coldest":4}`},
 	"/report": {price: 50 * cent, networks: []string{EVM}, about: "Climate report",
 		content: `{"city":"Lisbon","report":"warmer than it was"}`},
 	"/expensive": {price: 50 * USDC, networks: []string{EVM},
@@ -113,10 +116,12 @@ func (s *sale) answer() {
 	case s.version() == 1:
 		payment = s.r.Header.Get("X-PAYMENT")
 	}
-	proof := s.r.Header.Get("X-PAYMENT-SIGNATURE")
+	proof, signIn := s.r.Header.Get("X-PAYMENT-SIGNATURE"), s.r.Header.Get(x402.HeaderSignIn)
 	switch {
 	case s.product.price == 0:
 		s.deliver("")
+	case s.product.signIn && payment == "" && signIn != "":
+		s.signedIn(signIn)
 	case s.wantsProof() && proof != "":
 		s.redeemed(proof)
 	case s.wantsProof() || payment == "":
@@ -138,6 +143,9 @@ func (s *sale) ask(why string, times uint64) {
 	case s.version() == 2:
 		challenge["resource"] = map[string]any{"url": s.SellerURL + s.path, "description": s.product.about,
 			"mimeType": "application/json"}
+		if s.product.signIn {
+			challenge["extensions"] = map[string]any{x402.ExtensionSignIn: s.declareSignIn()}
+		}
 	}
 	text, _ := json.Marshal(challenge) // of maps of strings: cannot fail
 	body := []byte("{}")
@@ -275,6 +283,7 @@ func (s *sale) collect(submission []byte) {
 		s.w.Write([]byte("{}"))
 		return
 	}
+	s.remember(receipt)
 	s.after(encoded)
 }
 
