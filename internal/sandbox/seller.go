@@ -20,6 +20,8 @@ type product struct {
 	about    string
 	content  string // JSON
 	signIn   bool   // who paid gets it again by signing in
+	way      string // what it is paid by, as x402.Requirement.Way has it; "": exact
+	used     uint64 // at upto: what a call comes to, in atomic units
 }
 
 // dialects may stand in front of a path, as in /v1/weather; v2 is the default. The names are those of
@@ -43,6 +45,10 @@ var products = map[string]product{
 		content: `{"city":"Lisbon","chart":"a sea chart"}`},
 	"/archive": {price: mill, networks: []string{EVM}, about: "Temperatures of a year in Lisbon", signIn: true,
 		content: `{"city":"Lisbon","warmest":38,"coldest":4}`},
+	"/permit2": {price: mill, networks: []string{EVM}, way: x402.Permit2, about: "Wind in Lisbon",
+		content: `{"city":"Lisbon","knots":12,"from":"north-west"}`},
+	"/upto": {price: 2 * cent, networks: []string{EVM}, way: x402.Upto, used: 4 * mill,
+		about: "Questions about Lisbon's climate", content: `{"city":"Lisbon","answer":"mild","words":4}`},
 	"/report": {price: 50 * cent, networks: []string{EVM}, about: "Climate report",
 		content: `{"city":"Lisbon","report":"warmer than it was"}`},
 	"/expensive": {price: 50 * USDC, networks: []string{EVM},
@@ -84,7 +90,7 @@ func (s *Sandbox) seller() http.Handler {
 		sale.dialect, sale.path = dialectOf(r.URL.Path)
 		var known bool
 		sale.product, known = products[sale.path]
-		if !known {
+		if !known || (sale.product.way != "" && sale.dialect != "v2") {
 			http.NotFound(w, r)
 			return
 		}
@@ -146,6 +152,10 @@ func (s *sale) ask(why string, times uint64) {
 		if s.product.signIn {
 			challenge["extensions"] = map[string]any{x402.ExtensionSignIn: s.declareSignIn()}
 		}
+		if s.product.way != "" {
+			challenge["extensions"] = map[string]any{x402.EIP2612Sponsoring: map[string]any{"info": map[string]any{
+				"description": "The facilitator brings an approval of Permit2 to the chain.", "version": "1"}}}
+		}
 	}
 	text, _ := json.Marshal(challenge) // of maps of strings: cannot fail
 	body := []byte("{}")
@@ -168,7 +178,11 @@ func (s *sale) ask(why string, times uint64) {
 	}
 	header.Set("Content-Type", "application/json")
 	header.Set("Cache-Control", "no-store")
-	s.w.WriteHeader(http.StatusPaymentRequired)
+	status := http.StatusPaymentRequired
+	if why == string(refusesAllowance) { // as the reference server has it
+		status = http.StatusPreconditionFailed
+	}
+	s.w.WriteHeader(status)
 	s.w.Write(body)
 }
 
@@ -176,13 +190,12 @@ func (s *sale) ask(why string, times uint64) {
 func (s *Sandbox) accepts(path string, version int, times uint64) (list []any) {
 	p := products[path]
 	for _, network := range p.networks {
-		offer := map[string]any{"scheme": "exact", "network": nameOf(network, version),
+		offer := map[string]any{"scheme": p.scheme(), "network": nameOf(network, version),
 			"maxTimeoutSeconds": validity}
 		amount := strconv.FormatUint(p.price*times, 10)
 		if network == EVM {
-			a := s.evm.asset
-			offer["asset"], offer["payTo"], offer["extra"] = a.Address, s.PayToEVM,
-				map[string]any{"name": a.Name, "version": a.Version}
+			offer["asset"], offer["payTo"], offer["extra"] = s.evm.asset.Address, s.PayToEVM,
+				s.extraOnEVM(p.way)
 		} else {
 			offer["asset"], offer["payTo"], offer["extra"] = s.solana.asset.Address, s.PayToSolana,
 				map[string]any{"feePayer": s.FeePayer}
@@ -196,6 +209,26 @@ func (s *Sandbox) accepts(path string, version int, times uint64) (list []any) {
 		list = append(list, offer)
 	}
 	return list
+}
+
+func (p product) scheme() string {
+	if p.way == x402.Upto {
+		return x402.Upto
+	}
+	return x402.Exact
+}
+
+// extraOnEVM is what else a way of paying has to be told.
+func (s *Sandbox) extraOnEVM(way string) map[string]any {
+	a := s.evm.asset
+	extra := map[string]any{"name": a.Name, "version": a.Version}
+	switch way {
+	case x402.Permit2:
+		extra["assetTransferMethod"] = x402.Permit2
+	case x402.Upto:
+		extra["facilitatorAddress"] = s.Settler
+	}
+	return extra
 }
 
 // redeemed serves for a transaction that the wallet settled itself: it must be on chain, pay this
@@ -269,6 +302,9 @@ func (s *sale) collect(submission []byte) {
 		s.ask(verdict.InvalidReason, 1)
 		return
 	}
+	if s.product.way == x402.Upto {
+		submission = s.comesTo(submission)
+	}
 	receipt, err := s.facilitate("/settle", submission)
 	var settled struct{ Success bool }
 	if err != nil || json.Unmarshal(receipt, &settled) != nil {
@@ -285,6 +321,16 @@ func (s *sale) collect(submission []byte) {
 	}
 	s.remember(receipt)
 	s.after(encoded)
+}
+
+// comesTo is what the facilitator is asked to settle at upto: what the call came to.
+func (s *sale) comesTo(submission []byte) []byte {
+	offer := s.accepts(s.path, 2, 1)[0].(map[string]any)
+	asked, _ := json.Marshal(offer)
+	offer["amount"] = strconv.FormatUint(s.product.used, 10)
+	used, _ := json.Marshal(offer)
+	const key = `"paymentRequirements":`
+	return bytes.Replace(submission, append([]byte(key), asked...), append([]byte(key), used...), 1)
 }
 
 // after serves what was paid for, or does what the fault says.
@@ -357,7 +403,7 @@ func (s *sale) read(header string) (submission []byte, payload json.RawMessage, 
 	}
 	for _, offer := range s.accepts(s.path, s.version(), 1) {
 		raw, _ := json.Marshal(offer)
-		isForIt := payment.Scheme == "exact" && payment.Network == offer.(map[string]any)["network"]
+		isForIt := payment.Scheme == x402.Exact && payment.Network == offer.(map[string]any)["network"]
 		if s.version() == 2 {
 			isForIt = sameJSON(raw, payment.Accepted)
 		}
