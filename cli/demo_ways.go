@@ -61,8 +61,8 @@ func (d *demo) paidByPermit2(ctx context.Context) error {
 	d.showPaid(got)
 	d.line("chain", "Permit2 may move %s of the wallet's money now",
 		money.Dollars(d.world.Approved(d.evm)).Price())
-	d.line("why", "the wallet's account never approved Permit2: it signed an approval of exactly this price, "+
-		"the payment service brought it along, and the payment used it up")
+	d.line("why", "the wallet's account never approved Permit2: it signed an approval of exactly this "+
+		"price, the payment service brought it along, and the payment used it up")
 	switch {
 	case wallet-d.world.Balance(d.evm) != sandbox.Price(demoPermit2):
 		return errors.New("the balance moved by something else than the price")
@@ -85,8 +85,8 @@ func (d *demo) paidUpTo(ctx context.Context) error {
 	d.showPaid(got)
 	moved := wallet - d.world.Balance(d.evm)
 	d.line("chain", "%s moved", money.Dollars(moved).Price())
-	d.line("why", "only the payment service that the text names can take it, once; it is the owner's own, so "+
-		"nobody was asked. All of %s counts in the budget until the chain has shown for good what moved",
+	d.line("why", "only the payment service that the signature names can take it, once; it is one of the "+
+		"owner's own, so nobody was asked. All of %s counts in the budget until the chain has shown for good what moved",
 		most.Price())
 	if moved == 0 || moved >= sandbox.Price(demoUpto) {
 		return errors.New("the balance moved by all that was allowed, or by nothing")

@@ -76,7 +76,8 @@ type evmTransaction struct {
 
 func newEVMChain(asset x402.AssetInfo, now func() time.Time, finality time.Duration) *evmChain {
 	c := &evmChain{asset: asset, now: now, finality: finality, balances: timeline{},
-		approved: timeline{}, permits: timeline{}, spent: map[string]uint64{}, used: map[string]uint64{}, byHash: map[string]*evmTransaction{}}
+		approved: timeline{}, permits: timeline{}, spent: map[string]uint64{},
+		used: map[string]uint64{}, byHash: map[string]*evmTransaction{}}
 	const before = 100 // blocks that were there when the world began
 	start := now().Unix() - before*int64(blockTime/time.Second)
 	for i := range int64(before + 1) {

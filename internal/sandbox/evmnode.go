@@ -129,33 +129,52 @@ func (c *evmChain) call(params []json.RawMessage, forgets bool) (any, error) {
 	if _, err := hex.DecodeString(data); err != nil || len(data) < 8 {
 		return nil, &rpcError{Code: 3, Message: "execution reverted", Data: "0x"}
 	}
-	selector, words := data[:8], strings.ToLower(data[8:])
+	view := c.viewToken
+	if isPermit2 {
+		view = c.viewPermit2
+	}
+	answer, known := view(data[:8], strings.ToLower(data[8:]), block, forgets)
+	if !known {
+		return nil, &rpcError{Code: 3, Message: "execution reverted", Data: "0x"}
+	}
+	return answer, nil
+}
+
+// viewPermit2 answers a view function of Permit2.
+func (c *evmChain) viewPermit2(selector, words string, block uint64, forgets bool) (answer string,
+	known bool) {
+	if selector != callNonceBitmap || len(words) != 128 {
+		return "", false
+	}
+	if forgets {
+		return word(0), true
+	}
+	return c.nonceBitmap(words[:64], words[64:], block), true
+}
+
+// viewToken answers a view function of the token.
+func (c *evmChain) viewToken(selector, words string, block uint64, forgets bool) (answer string,
+	known bool) {
 	switch {
-	case isPermit2 && selector == callNonceBitmap && len(words) == 128:
-		if forgets {
-			return word(0), nil
-		}
-		return c.nonceBitmap(words[:64], words[64:], block), nil
-	case isPermit2:
 	case selector == callBalanceOf && len(words) == 64:
-		return word(c.balances.at("0x"+words[24:], block)), nil
+		return word(c.balances.at("0x"+words[24:], block)), true
 	case selector == callNonces && len(words) == 64:
-		return word(c.permits.at("0x"+words[24:], block)), nil
+		return word(c.permits.at("0x"+words[24:], block)), true
 	case selector == callAllowance && len(words) == 128:
 		if !strings.EqualFold("0x"+words[88:], evm.Permit2Address) {
-			return word(0), nil
+			return word(0), true
 		}
-		return word(c.approved.at("0x"+words[24:64], block)), nil
+		return word(c.approved.at("0x"+words[24:64], block)), true
 	case selector == callAuthorizationState && len(words) == 128:
 		used := c.used["0x"+words[24:64]+words[64:]]
 		if used != 0 && used <= block && !forgets {
-			return word(1), nil
+			return word(1), true
 		}
-		return word(0), nil
+		return word(0), true
 	case selector == callDecimals && words == "":
-		return word(uint64(c.asset.Decimals)), nil
+		return word(uint64(c.asset.Decimals)), true
 	}
-	return nil, &rpcError{Code: 3, Message: "execution reverted", Data: "0x"}
+	return "", false
 }
 
 func (c *evmChain) getCode(params []json.RawMessage) (any, error) {

@@ -124,7 +124,8 @@ func readSubmission(r *http.Request) (*submission, error) {
 }
 
 // uptoTerms takes the terms of upto apart, of which a settlement names what the call came to: that, and the
-// terms as they were when they were accepted, with the amount that was signed for. Other terms are as they are.
+// terms as they were when they were accepted, with the amount that was signed for. Other terms stay as they
+// are.
 func uptoTerms(accepted, terms json.RawMessage) (comesTo *money.Amount, asked json.RawMessage) {
 	var signed, said struct {
 		Scheme string

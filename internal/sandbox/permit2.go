@@ -8,8 +8,8 @@ import (
 	"x402-wallet/chain/evm"
 )
 
-// Permit2, x402's two proxies and the token's EIP-2612 on the play chain. What the contracts refuse is refused
-// here, in the reference facilitator's words for it (x402 2.27).
+// Permit2, x402's two proxies and the token's EIP-2612 on the play chain. What the contracts refuse is
+// refused here, in the reference facilitator's words for it (x402 2.27).
 
 const (
 	refusesAllowance  = reason("permit2_allowance_required")

@@ -88,7 +88,8 @@ func TestPermit2(t *testing.T) {
 		}
 		asked := a.Evidence
 		asked.Amount = money.NewAmount(row.moves)
-		received, err := payer.ReceivedByPermit2(t.Context(), asked) // the seller's own look, by the call's data
+		// the seller's own look, by the data of the call
+		received, err := payer.ReceivedByPermit2(t.Context(), asked)
 		require.NoError(t, err)
 		require.Equal(t, settled.Transaction, received.Transaction, received.Note)
 		require.Equal(t, string(refusesSimulation), why(t, payPermit(t, s, row.path, c, a)), "used")
@@ -103,7 +104,8 @@ func TestPermit2Refuses(t *testing.T) {
 	key := testworld.NewEVMKey(t)
 	payer := newEVMPayerOf(s, key, USDC)
 	// signed is a payment that is changed before it is signed; extensions are those of an honest one
-	signed := func(path string, change func(*evm.Permit2Authorization)) (*x402.Challenge, x402.Authorization) {
+	signed := func(path string, change func(*evm.Permit2Authorization)) (*x402.Challenge,
+		x402.Authorization) {
 		c := challenge(t, s, path)
 		honest := payer.permit(t, s, c)
 		_, a, err := evm.RecoverPermit2(EVM, honest.Payload)
@@ -136,8 +138,12 @@ func TestPermit2Refuses(t *testing.T) {
 		{"/upto", "upto_facilitator_mismatch", func(a *authorization) { a.Facilitator = stranger }},
 		{"/permit2", "permit2_deadline_expired", func(a *authorization) { a.Deadline = s.now().Unix() + 1 }},
 		{"/permit2", "permit2_not_yet_valid", func(a *authorization) { a.ValidAfter = s.now().Unix() + 30 }},
-		{"/permit2", "permit2_amount_mismatch", func(a *authorization) { a.Amount = money.NewAmount(mill + 1) }},
-		{"/upto", "permit2_amount_mismatch", func(a *authorization) { a.Amount = money.NewAmount(4 * mill) }},
+		{"/permit2", "permit2_amount_mismatch", func(a *authorization) {
+			a.Amount = money.NewAmount(mill + 1)
+		}},
+		{"/upto", "permit2_amount_mismatch", func(a *authorization) {
+			a.Amount = money.NewAmount(4 * mill)
+		}},
 		{"/permit2", "permit2_token_mismatch", func(a *authorization) { a.Token = stranger }},
 		{"/permit2", "invalid_permit2_signature", func(a *authorization) { a.From = stranger }},
 	} {

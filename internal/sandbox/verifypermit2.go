@@ -17,8 +17,7 @@ func (q *submission) byPermit2() bool {
 }
 
 // verifyPermit2 is the reference facilitator's list for payments by Permit2, in its order
-// (reference/schemes: exact by Permit2, upto), and its simulation. What it comes to may be less than what was
-// signed for, at upto, when it is settled.
+// (x402 2.27: exact by Permit2, upto), and its simulation of all that was signed for.
 func (s *Sandbox) verifyPermit2(q *submission) (p permit2Call, err error) {
 	asset := s.evm.asset
 	upto := q.terms.Scheme == x402.Upto
@@ -51,7 +50,8 @@ func (s *Sandbox) verifyPermit2(q *submission) (p permit2Call, err error) {
 	case errSigned != nil:
 		return p, reason("invalid_permit2_signature")
 	}
-	if p.approval, err = s.readApproval(q, a); err != nil {
+	p.approval, err = s.readApproval(q, a)
+	if err != nil {
 		return p, err
 	}
 	p.moves, _ = q.ceiling.Uint64()
@@ -64,7 +64,9 @@ func (s *Sandbox) verifyPermit2(q *submission) (p permit2Call, err error) {
 func (s *Sandbox) readApproval(q *submission, a evm.Permit2Authorization) (*permit, error) {
 	raw := q.extensions[x402.EIP2612Sponsoring]
 	var said struct{ Info json.RawMessage }
-	if json.Unmarshal(raw, &said) != nil || len(signatureIn(said.Info)) == 0 {
+	_ = json.Unmarshal(raw, &said) // without it there is none
+	signature := signatureIn(said.Info)
+	if len(signature) == 0 {
 		return nil, nil // none, or what the seller declared, sent back
 	}
 	p, err := evm.RecoverPermit(s.evm.asset, raw)
@@ -76,7 +78,7 @@ func (s *Sandbox) readApproval(q *submission, a evm.Permit2Authorization) (*perm
 	case p.Deadline < s.now().Unix()+youngest:
 		return nil, reason("eip2612_deadline_expired")
 	}
-	return &permit{Permit: p, signature: signatureIn(said.Info)}, nil
+	return &permit{Permit: p, signature: signature}, nil
 }
 
 // signatureIn is the member "signature" of an object that was read before.
