@@ -86,8 +86,8 @@ func (d *demo) paidUpTo(ctx context.Context) error {
 	moved := wallet - d.world.Balance(d.evm)
 	d.line("chain", "%s moved", money.Dollars(moved).Price())
 	d.line("why", "only the payment service that the signature names can take it, once; it is one of the "+
-		"owner's own, so nobody was asked. All of %s counts in the budget until the chain has shown for good what moved",
-		most.Price())
+		"owner's own, so nobody was asked. All of %s counts in the budget until the chain has shown for "+
+		"good what moved", most.Price())
 	if moved == 0 || moved >= sandbox.Price(demoUpto) {
 		return errors.New("the balance moved by all that was allowed, or by nothing")
 	}
