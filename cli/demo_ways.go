@@ -30,7 +30,11 @@ func (d *demo) otherWays() []func(context.Context) error {
 func (d *demo) signedIn(ctx context.Context) error {
 	d.scene("Bought once, fetched again: the agent signs in instead of paying (sign-in-with-x)")
 	settled := len(d.world.Settlements())
-	got, err := d.buy(ctx, demoSignIn, map[string]any{"maxAmount": "$0.01"}, pay.StatusPaid)
+	// keys, because without one a slow answer would make the second call the same purchase
+	asks := func(key, status string) (pay.Result, error) {
+		return d.buy(ctx, demoSignIn, map[string]any{"maxAmount": "$0.01", "idempotencyKey": key}, status)
+	}
+	got, err := asks("archive-monday", pay.StatusPaid)
 	if err != nil {
 		return err
 	}
@@ -38,7 +42,7 @@ func (d *demo) signedIn(ctx context.Context) error {
 	if err := errors.Join(d.settlements(settled+1), d.receipt(got)); err != nil {
 		return err
 	}
-	again, err := d.buy(ctx, demoSignIn, map[string]any{"maxAmount": "$0.01"}, pay.StatusFree)
+	again, err := asks("archive-tuesday", pay.StatusFree)
 	if err != nil {
 		return err
 	}
