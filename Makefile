@@ -19,7 +19,7 @@ build:
 
 # A first paid call through the real MCP server: no money, no network beyond package registries.
 demo: need-go build
-	$(BIN) demo
+	$(BIN) demo --all
 
 # Everything: unit, vectors, simulation, race, interop on real chains.
 test: need-go need-node need-cc prep simulation race

@@ -31,12 +31,13 @@ const demoPatience = time.Minute
 // of the real binary: it fails when anything is not as it says.
 func demoCommand() *cobra.Command {
 	var keep string
+	var all bool
 	cmd := &cobra.Command{
 		Use: "demo", Short: "A first paid call with play money: no account, no network", Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			ctx, cancel := context.WithTimeout(cmd.Context(), demoPatience)
 			defer cancel()
-			d := &demo{out: cmd.OutOrStdout(), started: time.Now()}
+			d := &demo{out: cmd.OutOrStdout(), all: all, started: time.Now()}
 			if flag := cmd.Flag("json"); flag != nil && flag.Changed {
 				// a story is for people, unless JSON is asked for by name
 				d.json = flag.Value.String() == "true"
@@ -44,6 +45,7 @@ func demoCommand() *cobra.Command {
 			return d.run(ctx, keep)
 		},
 	}
+	cmd.Flags().BoolVar(&all, "all", false, "show the other ways of paying as well")
 	cmd.Flags().StringVar(&keep, "keep", "", "keep the wallet in this new `DIRECTORY`, to look around in it")
 	return cmd
 }
@@ -52,6 +54,7 @@ func demoCommand() *cobra.Command {
 type demo struct {
 	out     io.Writer
 	json    bool
+	all     bool // with the other ways of paying
 	started time.Time
 
 	program     string // this very binary
@@ -97,10 +100,14 @@ func (d *demo) run(ctx context.Context, keep string) (err error) {
 	if err != nil {
 		return err
 	}
-	for _, scene := range []func(context.Context) error{
+	scenes := []func(context.Context) error{
 		d.freeCall, d.paidCall, d.delegatedCall, d.paidByMPP, d.refusedByCall, d.refusedByOwner,
 		d.refusedByChain, d.repeatedCall, d.history, d.books,
-	} {
+	}
+	if d.all {
+		scenes = append(scenes, d.otherWays()...)
+	}
+	for _, scene := range scenes {
 		if err := scene(ctx); err != nil {
 			return x402.Errorf(x402.CheckFailed, "the demo did not go as it should, at %q: %w%s",
 				d.scenes[len(d.scenes)-1].Title, err, d.host.complaints())
@@ -170,7 +177,11 @@ func (d *demo) command(ctx context.Context, args ...string) *exec.Cmd {
 func (d *demo) createWallet(ctx context.Context) error {
 	random := make([]byte, 16)
 	rand.Read(random) // never fails (crypto/rand)
-	rules := d.world.Config(sandbox.Rules{Session: demoSession.String(), ApproveAbove: "1.00"})
+	set := sandbox.Rules{Session: demoSession.String(), ApproveAbove: "1.00"}
+	if d.all {
+		set.SignIn = "allow"
+	}
+	rules := d.world.Config(set)
 	for name, text := range map[string]string{"passphrase": hex.EncodeToString(random) + "\n",
 		"rules.toml": rules} {
 		if err := os.WriteFile(filepath.Join(d.dir, name), []byte(text), 0o600); err != nil {

@@ -26,8 +26,19 @@ func TestDemo(t *testing.T) {
 	built, err := build.CombinedOutput()
 	require.NoError(t, err, string(built))
 
+	t.Run("demo", func(t *testing.T) {
+		t.Parallel()
+		testDemo(t, program)
+	})
+	t.Run("all ways of paying", func(t *testing.T) {
+		t.Parallel()
+		testDemo(t, program, "--all")
+	})
+}
+
+func testDemo(t *testing.T, program string, args ...string) {
 	home := filepath.Join(t.TempDir(), "own")
-	run := exec.CommandContext(t.Context(), program, "demo")
+	run := exec.CommandContext(t.Context(), program, append([]string{"demo"}, args...)...)
 	run.Env = append(run.Environ(), "PATH="+filepath.Dir(program), "X402_WALLET_HOME="+home,
 		"SOLANA_RPC_URL=https://127.0.0.1:1", "HTTP_PROXY=http://127.0.0.1:1")
 	out, err := run.CombinedOutput()
@@ -38,6 +49,13 @@ func TestDemo(t *testing.T) {
 		require.Equal(t, -1, strings.IndexFunc(strings.TrimSuffix(line, "\n"), func(r rune) bool {
 			return r < ' ' || r > '~'
 		}), "%q", line)
+	}
+	has := require.Contains
+	if len(args) == 0 {
+		has = require.NotContains
+	}
+	for _, said := range []string{"\n12. ", "paid by Permit2", "(upto)", "signed in as 0x"} {
+		has(t, string(out), said)
 	}
 	for _, said := range []string{"Everything worked", "AMOUNT_EXCEEDS_MAX", "BUDGET_EXCEEDED",
 		"DELEGATION_EXHAUSTED", "x402-wallet install claude-code "} {

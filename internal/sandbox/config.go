@@ -14,6 +14,7 @@ type Rules struct {
 	Month        string // ["100.00"]
 	ApproveAbove string // ["1.00"]
 	TokenAccount string // the owner's token account; "": looked up on chain
+	SignIn       string // policy.sign_in [left out]
 	Extra        string // more TOML, put at the end
 }
 
@@ -23,6 +24,10 @@ func (s *Sandbox) Config(r Rules) string {
 	session, tokenAccount := fmt.Sprintf("session = %q\n", cmp.Or(r.Session, "5.00")), ""
 	if r.Session == "-" {
 		session = ""
+	}
+	signIn := ""
+	if r.SignIn != "" {
+		signIn = fmt.Sprintf("sign_in = %q\n", r.SignIn)
 	}
 	if r.TokenAccount != "" {
 		tokenAccount = fmt.Sprintf("token_account = %q\n", r.TokenAccount)
@@ -35,7 +40,7 @@ approve_above = %q
 [policy]
 loopback = ["%s"]
 prefer = [%q, %q]
-[networks.%q]
+%s[networks.%q]
 rpc = %q
 [networks.%q]
 rpc = %q
@@ -44,6 +49,6 @@ name = "sandbox"
 url = %q
 auth = "none"
 %s`, cmp.Or(r.PerCall, "1.00"), session, cmp.Or(r.Day, "10.00"), cmp.Or(r.Month, "100.00"),
-		cmp.Or(r.ApproveAbove, "1.00"), strings.Join(s.Loopback, `", "`), EVM, Solana, EVM, s.EVMNodeURL,
-		Solana, s.SolanaNodeURL, tokenAccount, s.FacilitatorURL, r.Extra)
+		cmp.Or(r.ApproveAbove, "1.00"), strings.Join(s.Loopback, `", "`), EVM, Solana,
+		signIn, EVM, s.EVMNodeURL, Solana, s.SolanaNodeURL, tokenAccount, s.FacilitatorURL, r.Extra)
 }

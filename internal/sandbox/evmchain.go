@@ -28,33 +28,55 @@ const (
 	youngest   = 6               // seconds that an authorization must still live (reference facilitator 2.27)
 )
 
-// evmChain is one token with EIP-3009 on a chain that makes a block every two seconds, and one for
-// each transaction.
+// evmChain is one token with EIP-3009 and EIP-2612, and Permit2 with x402's proxies (permit2.go), on a chain
+// that makes a block every two seconds, and one for each transaction.
 type evmChain struct {
 	asset    x402.AssetInfo
 	now      func() time.Time
 	finality time.Duration
 
-	mu       sync.Mutex           // of what follows: whoever calls a method holds it
-	blocks   []int64              // Unix seconds of block firstBlock+i; never go back
-	balances map[string][]balance // by lower-case address, oldest first
-	used     map[string]uint64    // payer and nonce → block
+	mu       sync.Mutex        // of what follows: whoever calls a method holds it
+	blocks   []int64           // Unix seconds of block firstBlock+i; never go back
+	balances timeline          // by address
+	approved timeline          // by owner: what Permit2 may move
+	permits  timeline          // by owner: the nonce that EIP-2612 takes next
+	used     map[string]uint64 // payer and nonce of EIP-3009 → block
+	spent    map[string]uint64 // payer and nonce of Permit2 → block
 	byHash   map[string]*evmTransaction
 	txs      []*evmTransaction
 }
 
-// balance is what an address held from a block on.
+// timeline is what was the amount for each address from a block on, oldest first.
+type timeline map[string][]balance
+
 type balance struct{ block, amount uint64 }
 
-// evmTransaction is a transferWithAuthorization that was executed.
+// at is the amount at a block, put sets it from a block on.
+func (t timeline) at(address string, block uint64) uint64 {
+	for _, known := range slices.Backward(t[strings.ToLower(address)]) {
+		if known.block <= block {
+			return known.amount
+		}
+	}
+	return 0
+}
+
+func (t timeline) put(block uint64, address string, amount uint64) {
+	address = strings.ToLower(address)
+	t[address] = append(t[address], balance{block: block, amount: amount})
+}
+
+// evmTransaction is a call that was executed.
 type evmTransaction struct {
-	hash  string
-	block uint64
-	auth  evm.Authorization3009
+	hash            string
+	block           uint64
+	from, to, input string
+	logs            []evmLog
 }
 
 func newEVMChain(asset x402.AssetInfo, now func() time.Time, finality time.Duration) *evmChain {
-	c := &evmChain{asset: asset, now: now, finality: finality, balances: map[string][]balance{},
+	c := &evmChain{asset: asset, now: now, finality: finality, balances: timeline{},
+		approved: timeline{}, permits: timeline{}, spent: map[string]uint64{},
 		used: map[string]uint64{}, byHash: map[string]*evmTransaction{}}
 	const before = 100 // blocks that were there when the world began
 	start := now().Unix() - before*int64(blockTime/time.Second)
@@ -88,21 +110,18 @@ func (c *evmChain) next() uint64 {
 	return firstBlock + uint64(len(c.blocks)) - 1
 }
 
-func (c *evmChain) balance(address string) uint64 { return c.at(address, math.MaxUint64) }
+func (c *evmChain) balance(address string) uint64 { return c.balances.at(address, math.MaxUint64) }
 
-// at is a balance at a block, put sets it from a block on.
-func (c *evmChain) at(address string, block uint64) uint64 {
-	for _, known := range slices.Backward(c.balances[strings.ToLower(address)]) {
-		if known.block <= block {
-			return known.amount
-		}
-	}
-	return 0
+// move moves tokens, and logs it.
+func (c *evmChain) move(tx *evmTransaction, from, to string, amount uint64) {
+	c.balances.put(tx.block, from, c.balance(from)-amount)
+	c.balances.put(tx.block, to, c.balance(to)+amount)
+	tx.emit(c.asset.Address, word(amount), topicTransfer, topicOf(from), topicOf(to))
 }
 
-func (c *evmChain) put(block uint64, address string, amount uint64) {
-	address = strings.ToLower(address)
-	c.balances[address] = append(c.balances[address], balance{block: block, amount: amount})
+func (c *evmChain) add(tx *evmTransaction) {
+	c.byHash[tx.hash] = tx
+	c.txs = append(c.txs, tx)
 }
 
 func nonceKey(payer string, nonce [32]byte) string {
@@ -134,20 +153,25 @@ func (c *evmChain) check(payload json.RawMessage) (evm.Authorization3009, error)
 	return auth, nil
 }
 
-// execute runs a transferWithAuthorization in a block of its own.
-func (c *evmChain) execute(payload json.RawMessage) (Settlement, error) {
+const transferCall = "transferWithAuthorization(address,address,uint256,uint256,uint256,bytes32,bytes)"
+
+// execute runs a transferWithAuthorization that sender brings, in a block of its own.
+func (c *evmChain) execute(sender string, payload json.RawMessage) (Settlement, error) {
 	auth, err := c.check(payload)
 	if err != nil {
 		return Settlement{}, err
 	}
 	amount, _ := auth.Value.Uint64()
 	nonce := nonceKey(auth.From, auth.Nonce)
-	tx := &evmTransaction{hash: hashOf("transaction", nonce), block: c.next(), auth: auth}
-	c.put(tx.block, auth.From, c.balance(auth.From)-amount)
-	c.put(tx.block, auth.To, c.balance(auth.To)+amount)
+	in := &callData{}
+	in.add(topicOf(auth.From), topicOf(auth.To), wordOf(auth.Value), word(uint64(auth.ValidAfter)),
+		word(uint64(auth.ValidBefore)), hex.EncodeToString(auth.Nonce[:]))
+	tx := &evmTransaction{hash: hashOf("transaction", nonce), block: c.next(), from: sender,
+		to: c.asset.Address, input: in.end(transferCall, signatureIn(payload))}
+	tx.emit(c.asset.Address, "0x", topicUsed, topicOf(auth.From), "0x"+hex.EncodeToString(auth.Nonce[:]))
+	c.move(tx, auth.From, auth.To, amount)
 	c.used[nonce] = tx.block
-	c.byHash[tx.hash] = tx
-	c.txs = append(c.txs, tx)
+	c.add(tx)
 	return Settlement{Network: c.asset.Network, Transaction: tx.hash, Payer: auth.From, Signer: auth.From,
 		PayTo: auth.To, Amount: amount}, nil
 }

@@ -8,6 +8,7 @@ import (
 	"strconv"
 	"strings"
 
+	"x402-wallet/chain/evm"
 	"x402-wallet/x402"
 	"x402-wallet/x402/money"
 )
@@ -17,11 +18,16 @@ const (
 	callBalanceOf          = "70a08231" // balanceOf(address)
 	callAuthorizationState = "e94a0102" // authorizationState(address,bytes32)
 	callDecimals           = "313ce567" // decimals()
+	callAllowance          = "dd62ed3e" // allowance(address,address)
+	callNonces             = "7ecebe00" // nonces(address)
+	callNonceBitmap        = "4fe02b44" // nonceBitmap(address,uint256), of Permit2
 
 	// AuthorizationUsed(address,bytes32)
 	topicUsed = "0x98de503528ee59b575ef0c0a2576a82497bfc029a5685b209e9ec333479b10a5"
 	// Transfer(address,address,uint256)
 	topicTransfer = "0xddf252ad1be2c89b69c2b068fc378daa952ba7f163c4a11628f55a4df523b3ef"
+	// Approval(address,address,uint256)
+	topicApproval = "0x8c5be1e5ebec7d5bd14f71427d1e84f3dd0314c0f7b2291e5b200ac8c7c3b925"
 )
 
 // maxLogRange is how many blocks one eth_getLogs may ask for, as public nodes limit it.
@@ -47,6 +53,7 @@ func (s *Sandbox) evmNode() http.Handler {
 		"eth_getCode":               c.getCode,
 		"eth_getLogs":               forgetful(c.getLogs),
 		"eth_getTransactionReceipt": forgetful(c.getReceipt),
+		"eth_getTransactionByHash":  forgetful(c.getTransaction),
 	}})
 }
 
@@ -100,7 +107,7 @@ func (c *evmChain) getBlock(params []json.RawMessage) (any, error) {
 	}, nil
 }
 
-// call runs a view function of the token at a block; an address without code answers nothing.
+// call runs a view function of the token, or of Permit2, at a block; an address without code answers nothing.
 func (c *evmChain) call(params []json.RawMessage, forgets bool) (any, error) {
 	var message struct{ To, Data, Input string }
 	var tag string
@@ -114,27 +121,60 @@ func (c *evmChain) call(params []json.RawMessage, forgets bool) (any, error) {
 	if !exists {
 		return nil, &rpcError{Code: -32000, Message: "header not found"}
 	}
-	if !strings.EqualFold(message.To, c.asset.Address) {
+	isPermit2 := strings.EqualFold(message.To, evm.Permit2Address)
+	if !isPermit2 && !strings.EqualFold(message.To, c.asset.Address) {
 		return "0x", nil
 	}
 	data := strings.TrimPrefix(message.Data+message.Input, "0x")
 	if _, err := hex.DecodeString(data); err != nil || len(data) < 8 {
 		return nil, &rpcError{Code: 3, Message: "execution reverted", Data: "0x"}
 	}
-	selector, words := data[:8], data[8:]
+	view := c.viewToken
+	if isPermit2 {
+		view = c.viewPermit2
+	}
+	answer, known := view(data[:8], strings.ToLower(data[8:]), block, forgets)
+	if !known {
+		return nil, &rpcError{Code: 3, Message: "execution reverted", Data: "0x"}
+	}
+	return answer, nil
+}
+
+// viewPermit2 answers a view function of Permit2.
+func (c *evmChain) viewPermit2(selector, words string, block uint64, forgets bool) (answer string,
+	known bool) {
+	if selector != callNonceBitmap || len(words) != 128 {
+		return "", false
+	}
+	if forgets {
+		return word(0), true
+	}
+	return c.nonceBitmap(words[:64], words[64:], block), true
+}
+
+// viewToken answers a view function of the token.
+func (c *evmChain) viewToken(selector, words string, block uint64, forgets bool) (answer string,
+	known bool) {
 	switch {
 	case selector == callBalanceOf && len(words) == 64:
-		return word(c.at("0x"+words[24:], block)), nil
-	case selector == callAuthorizationState && len(words) == 128:
-		used := c.used["0x"+strings.ToLower(words[24:64]+words[64:])]
-		if used != 0 && used <= block && !forgets {
-			return word(1), nil
+		return word(c.balances.at("0x"+words[24:], block)), true
+	case selector == callNonces && len(words) == 64:
+		return word(c.permits.at("0x"+words[24:], block)), true
+	case selector == callAllowance && len(words) == 128:
+		if !strings.EqualFold("0x"+words[88:], evm.Permit2Address) {
+			return word(0), true
 		}
-		return word(0), nil
+		return word(c.approved.at("0x"+words[24:64], block)), true
+	case selector == callAuthorizationState && len(words) == 128:
+		used := c.used["0x"+words[24:64]+words[64:]]
+		if used != 0 && used <= block && !forgets {
+			return word(1), true
+		}
+		return word(0), true
 	case selector == callDecimals && words == "":
-		return word(uint64(c.asset.Decimals)), nil
+		return word(uint64(c.asset.Decimals)), true
 	}
-	return nil, &rpcError{Code: 3, Message: "execution reverted", Data: "0x"}
+	return "", false
 }
 
 func (c *evmChain) getCode(params []json.RawMessage) (any, error) {
@@ -142,8 +182,10 @@ func (c *evmChain) getCode(params []json.RawMessage) (any, error) {
 	if err := read(params, &address); err != nil {
 		return nil, err
 	}
-	if strings.EqualFold(address, c.asset.Address) {
-		return "0x60806040", nil
+	for _, contract := range []string{c.asset.Address, evm.Permit2Address, evm.ExactProxy, evm.UptoProxy} {
+		if strings.EqualFold(address, contract) {
+			return "0x60806040", nil
+		}
 	}
 	return "0x", nil
 }
@@ -159,22 +201,16 @@ type evmLog struct {
 	Removed         bool     `json:"removed"`
 }
 
-// logs are the two events of a transfer, in the order in which the token emits them.
-func (c *evmChain) logs(tx *evmTransaction) []evmLog {
-	event := func(i uint64, data string, topics ...string) evmLog {
-		return evmLog{Address: strings.ToLower(c.asset.Address), Topics: topics, Data: data,
-			BlockNumber: quantity(tx.block), TransactionHash: tx.hash, LogIndex: quantity(i)}
-	}
-	a := tx.auth
-	return []evmLog{
-		event(0, "0x", topicUsed, topicOf(a.From), "0x"+hex.EncodeToString(a.Nonce[:])),
-		event(1, wordOf(a.Value), topicTransfer, topicOf(a.From), topicOf(a.To)),
-	}
+// emit is an event of a contract's.
+func (tx *evmTransaction) emit(contract, data string, topics ...string) {
+	tx.logs = append(tx.logs, evmLog{Address: strings.ToLower(contract), Topics: topics, Data: data,
+		BlockNumber: quantity(tx.block), TransactionHash: tx.hash,
+		LogIndex: quantity(uint64(len(tx.logs)))})
 }
 
 func (c *evmChain) getLogs(params []json.RawMessage, forgets bool) (any, error) {
 	var filter struct {
-		Address            string
+		Address            json.RawMessage
 		FromBlock, ToBlock string
 		Topics             []json.RawMessage
 	}
@@ -189,14 +225,19 @@ func (c *evmChain) getLogs(params []json.RawMessage, forgets bool) (any, error) 
 	if to-from > maxLogRange {
 		return nil, &rpcError{Code: -32005, Message: "query exceeds the range of 10000 blocks"}
 	}
+	contracts := []string{""}
+	if json.Unmarshal(filter.Address, &contracts[0]) != nil &&
+		json.Unmarshal(filter.Address, &contracts) != nil {
+		return nil, badParams("not an address or a list of them")
+	}
 	found := []evmLog{}
 	for _, tx := range c.txs {
-		if tx.block < from || tx.block > to || forgets ||
-			!strings.EqualFold(filter.Address, c.asset.Address) {
+		if tx.block < from || tx.block > to || forgets {
 			continue
 		}
-		for _, l := range c.logs(tx) {
-			if matches(filter.Topics, l.Topics) {
+		for _, l := range tx.logs {
+			isFrom := func(contract string) bool { return strings.EqualFold(contract, l.Address) }
+			if slices.ContainsFunc(contracts, isFrom) && matches(filter.Topics, l.Topics) {
 				found = append(found, l)
 			}
 		}
@@ -237,7 +278,22 @@ func (c *evmChain) getReceipt(params []json.RawMessage, forgets bool) (any, erro
 	return map[string]any{
 		"transactionHash": tx.hash, "status": "0x1", "blockNumber": quantity(tx.block),
 		"blockHash": hashOf("block", tx.block),
-		"to":        strings.ToLower(c.asset.Address), "logs": c.logs(tx),
+		"to":        strings.ToLower(tx.to), "logs": tx.logs,
+	}, nil
+}
+
+func (c *evmChain) getTransaction(params []json.RawMessage, forgets bool) (any, error) {
+	var hash string
+	if err := read(params, &hash); err != nil {
+		return nil, err
+	}
+	tx := c.byHash[strings.ToLower(hash)]
+	if tx == nil || forgets {
+		return nil, nil
+	}
+	return map[string]any{
+		"hash": tx.hash, "blockNumber": quantity(tx.block), "blockHash": hashOf("block", tx.block),
+		"from": strings.ToLower(tx.from), "to": strings.ToLower(tx.to), "input": tx.input, "value": "0x0",
 	}, nil
 }
 

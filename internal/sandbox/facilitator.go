@@ -15,13 +15,17 @@ import (
 
 	"x402-wallet/chain/evm"
 	"x402-wallet/x402"
+	"x402-wallet/x402/money"
 )
 
 // submission is what a facilitator is asked about, read strictly.
 type submission struct {
 	version int
 	terms   x402.Requirement
+	ceiling money.Amount    // what was signed for; at upto terms.Amount may be less when it is settled
 	payload json.RawMessage // the scheme's object
+
+	extensions map[string]json.RawMessage
 }
 
 // facilitator answers /supported, /verify, /settle and discovery, as the reference facilitator
@@ -56,8 +60,10 @@ func (s *Sandbox) supported() any {
 			kinds = append(kinds, kind)
 		}
 	}
-	return map[string]any{"kinds": kinds, "extensions": []string{},
-		"signers": map[string]any{"solana:*": []string{s.FeePayer}}}
+	kinds = append(kinds, map[string]any{"x402Version": 2, "scheme": x402.Upto, "network": onEVM,
+		"extra": map[string]any{"facilitatorAddress": s.Settler}})
+	return map[string]any{"kinds": kinds, "extensions": []string{x402.EIP2612Sponsoring},
+		"signers": map[string]any{"solana:*": []string{s.FeePayer}, "eip155:*": []string{s.Settler}}}
 }
 
 // nameOf is a network as a protocol version calls it.
@@ -85,6 +91,8 @@ func readSubmission(r *http.Request) (*submission, error) {
 		Network  string          `json:"network"` // V1
 		Accepted json.RawMessage `json:"accepted"`
 		Payload  json.RawMessage `json:"payload"`
+
+		Extensions map[string]json.RawMessage `json:"extensions"`
 	}
 	if err := x402.DecodeStrict(body, x402.MaxBody, &request); err != nil {
 		return nil, reason("invalid_payload")
@@ -92,7 +100,11 @@ func readSubmission(r *http.Request) (*submission, error) {
 	if x402.DecodeStrict(request.Payload, x402.MaxBody, &payment) != nil || payment.Payload == nil {
 		return nil, reason("invalid_payload")
 	}
-	terms, err := x402.DecodeRequirement(request.Requirements, request.Version)
+	comesTo, asked := (*money.Amount)(nil), request.Requirements
+	if r.URL.Path == "/settle" {
+		comesTo, asked = uptoTerms(payment.Accepted, request.Requirements)
+	}
+	terms, err := x402.DecodeRequirement(asked, request.Version)
 	switch {
 	case request.Version != payment.Version || (request.Version != 1 && request.Version != 2):
 		return nil, reason("invalid_x402_version")
@@ -100,10 +112,34 @@ func readSubmission(r *http.Request) (*submission, error) {
 		return nil, reason("invalid_payment_requirements")
 	case request.Version == 1 && (payment.Scheme != terms.Scheme || payment.Network != terms.NetworkName):
 		return nil, reason("invalid_payment_requirements")
-	case request.Version == 2 && !sameJSON(payment.Accepted, request.Requirements):
+	case request.Version == 2 && !sameJSON(payment.Accepted, asked):
 		return nil, reason("invalid_payment_requirements")
 	}
-	return &submission{version: request.Version, terms: terms, payload: payment.Payload}, nil
+	q := &submission{version: request.Version, terms: terms, ceiling: terms.Amount, payload: payment.Payload,
+		extensions: payment.Extensions}
+	if comesTo != nil {
+		q.terms.Amount = *comesTo
+	}
+	return q, nil
+}
+
+// uptoTerms takes the terms of upto apart, of which a settlement names what the call came to: that, and the
+// terms as they were when they were accepted, with the amount that was signed for. Other terms stay as they
+// are.
+func uptoTerms(accepted, terms json.RawMessage) (comesTo *money.Amount, asked json.RawMessage) {
+	var signed, said struct {
+		Scheme string
+		Amount money.Amount
+	}
+	var members map[string]any
+	err := errors.Join(json.Unmarshal(accepted, &signed), json.Unmarshal(terms, &said),
+		json.Unmarshal(terms, &members))
+	if err != nil || said.Scheme != x402.Upto {
+		return nil, terms
+	}
+	members["amount"] = signed.Amount.String()
+	asked, _ = json.Marshal(members) // of what was JSON: cannot fail
+	return &said.Amount, asked
 }
 
 // sameJSON compares values: order of keys and blanks do not matter, letter case and numbers'
@@ -115,12 +151,17 @@ func sameJSON(a, b json.RawMessage) bool {
 
 // verify checks a payment against its terms, and the chain. signer is who signed it.
 func (s *Sandbox) verify(q *submission) (signer string, err error) {
-	if q.terms.Scheme != "exact" {
+	onEVM, onSolana := s.options.networks()
+	isUpto := q.terms.Scheme == x402.Upto && q.terms.Network == onEVM
+	if q.terms.Scheme != x402.Exact && !isUpto {
 		return "", reason("unsupported_scheme")
 	}
-	onEVM, onSolana := s.options.networks()
 	switch q.terms.Network {
 	case onEVM:
+		if q.byPermit2() {
+			p, err := s.verifyPermit2(q)
+			return p.From, err
+		}
 		return s.verifyEVM(q)
 	case onSolana:
 		tx, err := s.verifySolana(q)
@@ -165,11 +206,14 @@ func (s *Sandbox) settle(q *submission) (done Settlement, err error) {
 	if _, err = s.verify(q); err != nil {
 		return done, err
 	}
-	if q.terms.Network == s.evm.asset.Network {
+	switch onEVM := q.terms.Network == s.evm.asset.Network; {
+	case onEVM && q.byPermit2():
+		done, err = s.settlePermit2(q)
+	case onEVM:
 		s.evm.mu.Lock()
 		defer s.evm.mu.Unlock()
-		done, err = s.evm.execute(q.payload)
-	} else {
+		done, err = s.evm.execute(s.Settler, q.payload)
+	default:
 		tx, errTx := s.verifySolana(q)
 		if errTx != nil {
 			return done, errTx
@@ -180,7 +224,7 @@ func (s *Sandbox) settle(q *submission) (done Settlement, err error) {
 		done, err = s.solana.execute(tx)
 		err = solanaReason(err)
 	}
-	if err == nil {
+	if err == nil && done.Transaction != "" {
 		s.mu.Lock()
 		defer s.mu.Unlock()
 		s.settlements = append(s.settlements, done)
@@ -235,6 +279,9 @@ func (s *Sandbox) settleCall(w http.ResponseWriter, r *http.Request) {
 	}
 	answer := settled(q, done.Transaction, err)
 	answer["payer"] = done.Signer
+	if q.terms.Scheme == x402.Upto && err == nil {
+		answer["amount"] = q.terms.Amount
+	}
 	writeJSON(w, http.StatusOK, answer)
 }
 
@@ -278,13 +325,15 @@ func inventedTransaction(network string, now time.Time) string {
 	return encode58([]byte(hash[:64]))
 }
 
-// discovery lists what the seller sells, as the Bazaar does.
+// discovery lists what the seller sells, as the Bazaar does; what is sold in a way of its own is found by
+// its path alone.
 func (s *Sandbox) discovery(w http.ResponseWriter, r *http.Request) {
 	query := strings.ToLower(r.URL.Query().Get("query"))
 	items := []any{}
 	for _, path := range slices.Sorted(maps.Keys(products)) {
 		p := products[path]
-		if p.price == 0 || !strings.Contains(strings.ToLower(path+" "+p.about), query) {
+		isOwn := p.signIn || p.way != ""
+		if p.price == 0 || isOwn || !strings.Contains(strings.ToLower(path+" "+p.about), query) {
 			continue
 		}
 		items = append(items, map[string]any{

@@ -76,9 +76,7 @@ func (s *sale) readCredential(header string) (submission []byte, payload json.Ra
 	delete(c.Payload, "signature")
 	signed := any(c.Payload)
 	if kind == "authorization" {
-		nonce := sha3.NewLegacyKeccak256()
-		nonce.Write([]byte(c.Challenge.ID + c.Challenge.Realm))
-		if c.Payload["nonce"] != "0x"+hex.EncodeToString(nonce.Sum(nil)) {
+		if c.Payload["nonce"] != "0x"+hex.EncodeToString(keccak(c.Challenge.ID+c.Challenge.Realm)) {
 			return nil, nil, reason("verification-failed")
 		}
 		signed = map[string]any{"authorization": c.Payload, "signature": signature}
@@ -87,6 +85,12 @@ func (s *sale) readCredential(header string) (submission []byte, payload json.Ra
 	offer, _ := json.Marshal(asked.offer)
 	return fmt.Appendf(nil, `{"x402Version":2,"paymentPayload":{"x402Version":2,"accepted":%s,"payload":%s},`+
 		`"paymentRequirements":%s}`, offer, payload, offer), payload, nil
+}
+
+func keccak(text string) []byte {
+	h := sha3.NewLegacyKeccak256()
+	h.Write([]byte(text))
+	return h.Sum(nil)
 }
 
 // receiptInMPP writes the facilitator's receipt as MPP has it.

@@ -16,12 +16,14 @@ import (
 	"errors"
 	"io"
 	"log"
+	"math"
 	"net"
 	"net/http"
 	"strings"
 	"sync"
 	"time"
 
+	"x402-wallet/chain/evm"
 	"x402-wallet/x402"
 )
 
@@ -60,6 +62,7 @@ type Sandbox struct {
 	Loopback              []string // policy.loopback: the four parties' ports
 	PayToEVM, PayToSolana string   // the seller's addresses
 	FeePayer              string   // the facilitator's Solana address
+	Settler               string   // the facilitator's EVM address, from which it settles
 	Owner                 string   // a person's Solana address, whose token account can be delegated
 	OwnerAccount          string   // that token account
 	OwnerKeypair          []byte   // the owner's key as the Solana CLI writes it: a JSON array of 64 numbers
@@ -82,6 +85,9 @@ type Sandbox struct {
 	challenges  map[string]mppChallenge // seller, in MPP: by id
 	asked       map[string]int          // seller: requests per path, paid or not
 	served      map[string]int          // seller: answers with content per path
+	nonces      map[string]signInNonce  // seller: sign-in messages that it made, by nonce
+	buyers      map[string]bool         // seller: path and account of those who paid for it
+	signIns     int                     // seller: those that it let in
 }
 
 // Start builds the world and opens its four ports on 127.0.0.1.
@@ -90,11 +96,12 @@ func Start(o Options) (*Sandbox, error) {
 	s := &Sandbox{options: o, closed: make(chan struct{}), ownerKey: newKey(), feeKey: newKey(),
 		client: &http.Client{Transport: &http.Transport{}, Timeout: 30 * time.Second},
 		faults: map[string]int{}, redeemed: map[string]bool{}, asked: map[string]int{},
-		challenges: map[string]mppChallenge{},
-		served:     map[string]int{}}
+		challenges: map[string]mppChallenge{}, nonces: map[string]signInNonce{}, buyers: map[string]bool{},
+		served: map[string]int{}}
 	owner := keyOf(s.ownerKey)
 	s.Owner, s.FeePayer = owner.String(), keyOf(s.feeKey).String()
 	s.OwnerKeypair, _ = json.Marshal([ed25519.PrivateKeySize]byte(s.ownerKey)) // of numbers: cannot fail
+	s.Settler, _ = evm.Address(hashOf("settler", s.FeePayer)[:42])             // of 20 bytes: cannot fail
 	s.PayToEVM, s.PayToSolana = "0x209693Bc6afc0C5328bA36FaF03C514EF312287C", keyOf(newKey()).String()
 
 	registry := x402.NewRegistry(nil)
@@ -169,7 +176,7 @@ func (s *Sandbox) Fund(address string, amount uint64) (account string) {
 	if strings.HasPrefix(address, "0x") {
 		s.evm.mu.Lock()
 		defer s.evm.mu.Unlock()
-		s.evm.put(s.evm.next(), address, s.evm.balance(address)+amount)
+		s.evm.balances.put(s.evm.next(), address, s.evm.balance(address)+amount)
 		return address
 	}
 	s.solana.mu.Lock()
@@ -185,6 +192,20 @@ func (s *Sandbox) Delegate(agent string, amount uint64) (tokenAccount string) {
 	account := s.solana.accounts[mustKey(s.OwnerAccount)]
 	account.delegate, account.delegated = mustKey(agent), amount
 	return s.OwnerAccount
+}
+
+// Approve lets Permit2 move up to amount of an EVM address's tokens, as its owner's own transaction would.
+func (s *Sandbox) Approve(owner string, amount uint64) {
+	s.evm.mu.Lock()
+	defer s.evm.mu.Unlock()
+	s.evm.approved.put(s.evm.next(), owner, amount)
+}
+
+// Approved is what Permit2 may still move of an EVM address's tokens.
+func (s *Sandbox) Approved(owner string) uint64 {
+	s.evm.mu.Lock()
+	defer s.evm.mu.Unlock()
+	return s.evm.approved.at(owner, math.MaxUint64)
 }
 
 // Freeze sets or lifts the mint authority's freeze on a token account.

@@ -13,51 +13,12 @@ import (
 	"x402-wallet/x402"
 )
 
-// product is something the seller sells.
-type product struct {
-	price    uint64 // atomic units of the play dollar; 0 is free
-	networks []string
-	about    string
-	content  string // JSON
-}
-
 // dialects may stand in front of a path, as in /v1/weather; v2 is the default. The names are those of
 // x402.Dialect, but for x-seed: it asks as x-v2 does, and looks for proof of a settlement alone.
 var dialects = []x402.Dialect{"v2", "v2-body", "v1", "x-v2", "x-v1", xSeed, "seed-v2", "seed-plain",
 	inMPP}
 
 const xSeed = "x-seed"
-
-// products are the seller's paths.
-var products = map[string]product{
-	"/free": {about: "Opening hours",
-		content: `{"open":"always","hint":"/weather costs a tenth of a cent"}`},
-	"/weather": {price: mill, networks: []string{EVM}, about: "Weather in Lisbon",
-		content: `{"city":"Lisbon","celsius":21,"sky":"clear"}`},
-	"/solana": {price: mill, networks: []string{Solana}, about: "Tides in Lisbon",
-		content: `{"city":"Lisbon","highTide":"14:05","metres":3.4}`},
-	"/either": {price: mill, networks: []string{EVM, Solana}, about: "Air in Lisbon",
-		content: `{"city":"Lisbon","airQuality":"good"}`},
-	"/atlas": {price: 2 * cent, networks: []string{Solana}, about: "Sea chart of Lisbon",
-		content: `{"city":"Lisbon","chart":"a sea chart"}`},
-	"/report": {price: 50 * cent, networks: []string{EVM}, about: "Climate report",
-		content: `{"city":"Lisbon","report":"warmer than it was"}`},
-	"/expensive": {price: 50 * USDC, networks: []string{EVM},
-		about:   "The same climate report, bound in leather",
-		content: `{"city":"Lisbon","report":"warmer than it was"}`},
-}
-
-// Price is what the seller asks for a path, in atomic units; 0 when it is free or not there.
-func Price(path string) uint64 {
-	_, path = dialectOf(path)
-	return products[path].price
-}
-
-// Content is what the seller delivers for a path.
-func Content(path string) string {
-	_, path = dialectOf(path)
-	return products[path].content
-}
 
 // dialectOf is the dialect in front of a path, and what is behind it.
 func dialectOf(path string) (dialect x402.Dialect, rest string) {
@@ -81,7 +42,7 @@ func (s *Sandbox) seller() http.Handler {
 		sale.dialect, sale.path = dialectOf(r.URL.Path)
 		var known bool
 		sale.product, known = products[sale.path]
-		if !known {
+		if !known || (sale.product.way != "" && sale.dialect != "v2") {
 			http.NotFound(w, r)
 			return
 		}
@@ -113,10 +74,12 @@ func (s *sale) answer() {
 	case s.version() == 1:
 		payment = s.r.Header.Get("X-PAYMENT")
 	}
-	proof := s.r.Header.Get("X-PAYMENT-SIGNATURE")
+	proof, signIn := s.r.Header.Get("X-PAYMENT-SIGNATURE"), s.r.Header.Get(x402.HeaderSignIn)
 	switch {
 	case s.product.price == 0:
 		s.deliver("")
+	case s.product.signIn && payment == "" && signIn != "":
+		s.signedIn(signIn)
 	case s.wantsProof() && proof != "":
 		s.redeemed(proof)
 	case s.wantsProof() || payment == "":
@@ -138,6 +101,9 @@ func (s *sale) ask(why string, times uint64) {
 	case s.version() == 2:
 		challenge["resource"] = map[string]any{"url": s.SellerURL + s.path, "description": s.product.about,
 			"mimeType": "application/json"}
+		if extensions := s.extensions(); len(extensions) > 0 {
+			challenge["extensions"] = extensions
+		}
 	}
 	text, _ := json.Marshal(challenge) // of maps of strings: cannot fail
 	body := []byte("{}")
@@ -160,34 +126,12 @@ func (s *sale) ask(why string, times uint64) {
 	}
 	header.Set("Content-Type", "application/json")
 	header.Set("Cache-Control", "no-store")
-	s.w.WriteHeader(http.StatusPaymentRequired)
-	s.w.Write(body)
-}
-
-// accepts are the ways to pay for a path.
-func (s *Sandbox) accepts(path string, version int, times uint64) (list []any) {
-	p := products[path]
-	for _, network := range p.networks {
-		offer := map[string]any{"scheme": "exact", "network": nameOf(network, version),
-			"maxTimeoutSeconds": validity}
-		amount := strconv.FormatUint(p.price*times, 10)
-		if network == EVM {
-			a := s.evm.asset
-			offer["asset"], offer["payTo"], offer["extra"] = a.Address, s.PayToEVM,
-				map[string]any{"name": a.Name, "version": a.Version}
-		} else {
-			offer["asset"], offer["payTo"], offer["extra"] = s.solana.asset.Address, s.PayToSolana,
-				map[string]any{"feePayer": s.FeePayer}
-		}
-		if version == 1 {
-			offer["maxAmountRequired"], offer["resource"], offer["description"], offer["mimeType"] = amount,
-				s.SellerURL+path, p.about, "application/json"
-		} else {
-			offer["amount"] = amount
-		}
-		list = append(list, offer)
+	status := http.StatusPaymentRequired
+	if why == string(refusesAllowance) { // as the reference server has it
+		status = http.StatusPreconditionFailed
 	}
-	return list
+	s.w.WriteHeader(status)
+	s.w.Write(body)
 }
 
 // redeemed serves for a transaction that the wallet settled itself: it must be on chain, pay this
@@ -261,6 +205,9 @@ func (s *sale) collect(submission []byte) {
 		s.ask(verdict.InvalidReason, 1)
 		return
 	}
+	if s.product.way == x402.Upto {
+		submission = s.comesTo(submission)
+	}
 	receipt, err := s.facilitate("/settle", submission)
 	var settled struct{ Success bool }
 	if err != nil || json.Unmarshal(receipt, &settled) != nil {
@@ -275,7 +222,18 @@ func (s *sale) collect(submission []byte) {
 		s.w.Write([]byte("{}"))
 		return
 	}
+	s.remember(receipt)
 	s.after(encoded)
+}
+
+// comesTo is what the facilitator is asked to settle at upto: what the call came to.
+func (s *sale) comesTo(submission []byte) []byte {
+	offer := s.accepts(s.path, 2, 1)[0].(map[string]any)
+	asked, _ := json.Marshal(offer)
+	offer["amount"] = strconv.FormatUint(s.product.used, 10)
+	used, _ := json.Marshal(offer)
+	const key = `"paymentRequirements":`
+	return bytes.Replace(submission, append([]byte(key), asked...), append([]byte(key), used...), 1)
 }
 
 // after serves what was paid for, or does what the fault says.
@@ -348,7 +306,7 @@ func (s *sale) read(header string) (submission []byte, payload json.RawMessage, 
 	}
 	for _, offer := range s.accepts(s.path, s.version(), 1) {
 		raw, _ := json.Marshal(offer)
-		isForIt := payment.Scheme == "exact" && payment.Network == offer.(map[string]any)["network"]
+		isForIt := payment.Scheme == x402.Exact && payment.Network == offer.(map[string]any)["network"]
 		if s.version() == 2 {
 			isForIt = sameJSON(raw, payment.Accepted)
 		}

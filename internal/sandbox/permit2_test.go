@@ -1,0 +1,210 @@
+package sandbox
+
+import (
+	"bytes"
+	"encoding/hex"
+	"encoding/json"
+	"io"
+	"net/http"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/ethereum/go-ethereum/crypto"
+	"github.com/stretchr/testify/require"
+
+	"x402-wallet/chain/evm"
+	"x402-wallet/e2e/testworld"
+	"x402-wallet/x402"
+	"x402-wallet/x402/money"
+)
+
+// permit authorizes the first offer of a challenge by Permit2.
+func (p *evmPayer) permit(t *testing.T, s *Sandbox, c *x402.Challenge) x402.Authorization {
+	a, err := p.ByPermit2().Authorize(t.Context(), x402.Order{Requirement: c.Accepts[0], Asset: s.evm.asset,
+		Source: p.Address(), Validity: c.Accepts[0].MaxTimeout, Now: s.now(), Extensions: c.Extensions})
+	require.NoError(t, err)
+	return a
+}
+
+// payPermit presents a payment by Permit2, with the approval that it has.
+func payPermit(t *testing.T, s *Sandbox, path string, c *x402.Challenge, a x402.Authorization) response {
+	encoded, err := x402.EncodePayload(c, c.Accepts[0], a.Payload, a.Extensions)
+	require.NoError(t, err)
+	paid := x402.Attach(c.Dialect, encoded)
+	return get(t, s.SellerURL+path, paid.Header, paid.Value)
+}
+
+// settlePermit asks the facilitator to settle for an amount, whatever was accepted.
+func settlePermit(t *testing.T, s *Sandbox, c *x402.Challenge, a x402.Authorization,
+	amount string) (*x402.Settlement, error) {
+	encoded, err := x402.EncodePayload(c, c.Accepts[0], a.Payload, a.Extensions)
+	require.NoError(t, err)
+	var terms map[string]any
+	require.NoError(t, json.Unmarshal(c.Accepts[0].Raw, &terms))
+	terms["amount"] = amount
+	body, err := json.Marshal(map[string]any{"x402Version": 2, "paymentPayload": encoded,
+		"paymentRequirements": terms})
+	require.NoError(t, err)
+	answer, err := http.Post(s.FacilitatorURL+"/settle", "application/json", bytes.NewReader(body))
+	require.NoError(t, err)
+	defer answer.Body.Close()
+	text, err := io.ReadAll(answer.Body)
+	require.NoError(t, err)
+	return x402.DecodeSettlement(text)
+}
+
+// Both ways are paid, and the wallet's own code finds on the chain what became of it.
+func TestPermit2(t *testing.T) {
+	s := start(t, Options{Finality: time.Second})
+	payer := newEVMPayer(t, s, USDC)
+	for _, row := range []struct {
+		path           string
+		approve, moves uint64
+	}{{"/permit2", 0, mill}, {"/permit2", 5 * mill, mill}, {"/upto", 0, 4 * mill},
+		{"/upto", 5 * cent, 4 * mill}} {
+		s.Approve(payer.Address(), row.approve)
+		before := s.Balance(payer.Address())
+		c := challenge(t, s, row.path)
+		a := payer.permit(t, s, c)
+		require.Equal(t, row.approve == 0, a.Extensions[x402.EIP2612Sponsoring] != nil)
+		status, err := payer.Status(t.Context(), a.Evidence)
+		require.NoError(t, err)
+		require.Equal(t, x402.Open, status.State)
+
+		answer := payPermit(t, s, row.path, c, a)
+		require.Equal(t, 200, answer.status, "%+v", answer)
+		require.Equal(t, row.moves, before-s.Balance(payer.Address()))
+		settled := s.Settlements()[len(s.Settlements())-1]
+		require.Equal(t, row.moves, settled.Amount)
+		require.Equal(t, max(row.approve, Price(row.path))-row.moves, s.Approved(payer.Address()))
+		s.Advance(3 * time.Second)
+		status, err = payer.Status(t.Context(), a.Evidence)
+		require.NoError(t, err)
+		require.Equal(t, x402.Settled, status.State, status.Note)
+		require.Equal(t, settled.Transaction, status.Transaction)
+		if row.path == "/upto" {
+			require.Equal(t, "4000", status.Amount.String())
+		}
+		asked := a.Evidence
+		asked.Amount = money.NewAmount(row.moves)
+		// the seller's own look, by the data of the call
+		received, err := payer.ReceivedByPermit2(t.Context(), asked)
+		require.NoError(t, err)
+		require.Equal(t, settled.Transaction, received.Transaction, received.Note)
+		require.Equal(t, string(refusesSimulation), why(t, payPermit(t, s, row.path, c, a)), "used")
+	}
+	require.Len(t, s.Settlements(), 4)
+	require.Equal(t, 4, s.Signatures())
+}
+
+// What the contracts and the reference facilitator refuse is refused, and moves nothing.
+func TestPermit2Refuses(t *testing.T) {
+	s := start(t, Options{})
+	key := testworld.NewEVMKey(t)
+	payer := newEVMPayerOf(s, key, USDC)
+	// signed is a payment that is changed before it is signed; extensions are those of an honest one
+	signed := func(path string, change func(*evm.Permit2Authorization)) (*x402.Challenge,
+		x402.Authorization) {
+		c := challenge(t, s, path)
+		honest := payer.permit(t, s, c)
+		_, a, err := evm.RecoverPermit2(EVM, honest.Payload)
+		require.NoError(t, err)
+		change(&a)
+		digest, err := evm.Permit2Digest(EVM, a)
+		require.NoError(t, err)
+		signature, err := key.SignTransfer(t.Context(), evm.Transfer{Digest: digest})
+		require.NoError(t, err)
+		object, err := evm.EncodePermit2(a)
+		require.NoError(t, err)
+		honest.Payload, err = json.Marshal(map[string]any{"permit2Authorization": json.RawMessage(object),
+			"signature": "0x" + hex.EncodeToString(signature[:])})
+		require.NoError(t, err)
+		return c, honest
+	}
+	type authorization = evm.Permit2Authorization
+	const stranger = "0x857b06519E91e3A54538791bDbb0E22373e36b66"
+	for _, row := range []struct {
+		path, reason string
+		change       func(*authorization)
+	}{
+		{"/permit2", "invalid_permit2_spender", func(a *authorization) {
+			a.Spender, a.Facilitator = evm.UptoProxy, s.Settler
+		}},
+		{"/upto", "invalid_permit2_spender", func(a *authorization) {
+			a.Spender, a.Facilitator = evm.ExactProxy, ""
+		}},
+		{"/permit2", "invalid_permit2_recipient_mismatch", func(a *authorization) { a.To = stranger }},
+		{"/upto", "upto_facilitator_mismatch", func(a *authorization) { a.Facilitator = stranger }},
+		{"/permit2", "permit2_deadline_expired", func(a *authorization) { a.Deadline = s.now().Unix() + 1 }},
+		{"/permit2", "permit2_not_yet_valid", func(a *authorization) { a.ValidAfter = s.now().Unix() + 30 }},
+		{"/permit2", "permit2_amount_mismatch", func(a *authorization) {
+			a.Amount = money.NewAmount(mill + 1)
+		}},
+		{"/upto", "permit2_amount_mismatch", func(a *authorization) {
+			a.Amount = money.NewAmount(4 * mill)
+		}},
+		{"/permit2", "permit2_token_mismatch", func(a *authorization) { a.Token = stranger }},
+		{"/permit2", "invalid_permit2_signature", func(a *authorization) { a.From = stranger }},
+	} {
+		t.Run(row.path+" "+row.reason, func(t *testing.T) {
+			c, a := signed(row.path, row.change)
+			require.Equal(t, row.reason, why(t, payPermit(t, s, row.path, c, a)))
+		})
+	}
+
+	asIs := func(*authorization) {}
+	c, a := signed("/permit2", asIs)
+	approval := a.Extensions
+	a.Extensions = nil
+	refused := payPermit(t, s, "/permit2", c, a)
+	require.Equal(t, 412, refused.status, why(t, refused))
+	require.Equal(t, string(refusesAllowance), why(t, refused))
+	require.NotNil(t, approval)
+	a.Extensions = map[string]json.RawMessage{x402.EIP2612Sponsoring: json.RawMessage(strings.Replace(
+		string(approval[x402.EIP2612Sponsoring]), `"1000"`, `"1001"`, 1))}
+	require.Equal(t, "invalid_eip2612_extension", why(t, payPermit(t, s, "/permit2", c, a)))
+	poor := newEVMPayer(t, s, mill-1)
+	c = challenge(t, s, "/permit2")
+	require.Equal(t, string(refusesBalance), why(t, payPermit(t, s, "/permit2", c, poor.permit(t, s, c))))
+	require.Empty(t, s.Settlements())
+}
+
+// At upto the facilitator settles once, for what it is told, and for no more than was signed; what cost
+// nothing makes no transaction, and may be settled later.
+func TestUptoSettles(t *testing.T) {
+	s := start(t, Options{})
+	payer := newEVMPayer(t, s, USDC)
+	c := challenge(t, s, "/upto")
+	a := payer.permit(t, s, c)
+	for _, row := range []struct{ amount, reason string }{
+		{"20001", "invalid_upto_evm_payload_settlement_exceeds_amount"}, {"0", ""}, {"7000", ""},
+		{"7000", string(refusesSimulation)},
+	} {
+		done, err := settlePermit(t, s, c, a, row.amount)
+		require.NoError(t, err)
+		require.Equal(t, row.reason, done.ErrorReason)
+		require.Equal(t, row.reason == "", done.Success)
+		if done.Success {
+			require.Equal(t, row.amount, done.Amount)
+			require.Equal(t, row.amount == "0", done.Transaction == "")
+		}
+	}
+	require.Len(t, s.Settlements(), 1)
+	require.EqualValues(t, USDC-7*mill, s.Balance(payer.Address()))
+	exact := challenge(t, s, "/permit2")
+	done, err := settlePermit(t, s, exact, payer.permit(t, s, exact), "900")
+	require.NoError(t, err)
+	require.Equal(t, "invalid_payment_requirements", done.ErrorReason, "only upto comes to less")
+}
+
+// The node answers by the names that the contracts have.
+func TestSelectors(t *testing.T) {
+	for signature, selector := range map[string]string{"allowance(address,address)": callAllowance,
+		"nonces(address)": callNonces, "nonceBitmap(address,uint256)": callNonceBitmap,
+		"balanceOf(address)": callBalanceOf} {
+		require.Equal(t, selector, hex.EncodeToString(keccak(signature)[:4]), signature)
+	}
+	require.Equal(t, topicApproval, "0x"+hex.EncodeToString(keccak("Approval(address,address,uint256)")))
+	require.Equal(t, crypto.Keccak256([]byte("x")), keccak("x"))
+}

@@ -1,0 +1,65 @@
+package sandbox
+
+import (
+	"encoding/hex"
+	"strconv"
+	"testing"
+
+	"github.com/ethereum/go-ethereum/crypto"
+	"github.com/stretchr/testify/require"
+
+	"x402-wallet/chain/evm"
+	"x402-wallet/e2e/testworld"
+	"x402-wallet/x402"
+)
+
+// signedBy signs a message as it is, whatever it says.
+func signedBy(t *testing.T, key evm.Signer, m x402.SignIn) x402.SignIn {
+	text, _ := m.Text() // of what is no message: "", which nobody takes
+	digest := crypto.Keccak256Hash([]byte("\x19Ethereum Signed Message:\n" + strconv.Itoa(len(text)) + text))
+	signature, err := key.SignTransfer(t.Context(), evm.Transfer{Digest: digest})
+	require.NoError(t, err)
+	m.Signature = "0x" + hex.EncodeToString(signature[:])
+	return m
+}
+
+// Who paid is let in by signing in, once a message; nobody else is, and not elsewhere.
+func TestSignIn(t *testing.T) {
+	s := start(t, Options{})
+	const path = "/archive"
+	key := testworld.NewEVMKey(t)
+	signed := func(change func(*x402.SignIn)) string {
+		offer := challenge(t, s, path).SignInOffer()
+		require.NotNil(t, offer)
+		m, err := offer.Message(EVM, key.Address(), s.SellerURL, s.now())
+		require.NoError(t, err)
+		change(&m)
+		return signedBy(t, key, m).Header()
+	}
+	asIs := func(*x402.SignIn) {}
+	signIn := func(header string) response { return get(t, s.SellerURL+path, x402.HeaderSignIn, header) }
+
+	require.Equal(t, "this account did not buy it", why(t, signIn(signed(asIs))))
+	payer := newEVMPayerOf(s, key, USDC)
+	c := challenge(t, s, path)
+	require.Equal(t, 200, pay(t, s, path, c, payer.sign(t, s, c.Accepts[0]).Payload).status)
+
+	header := signed(asIs)
+	answer := signIn(header)
+	require.Equal(t, 200, answer.status, answer.body)
+	require.Equal(t, Content(path), answer.body)
+	require.Equal(t, "invalid_siwx_nonce", why(t, signIn(header)), "the same message again")
+	require.Equal(t, 402, get(t, s.SellerURL+"/weather", x402.HeaderSignIn, signed(asIs)).status)
+	for name, change := range map[string]func(*x402.SignIn){
+		"invalid_siwx_nonce":             func(m *x402.SignIn) { m.Nonce = "0123456789abcdef" },
+		"invalid_siwx_domain_mismatch":   func(m *x402.SignIn) { m.Domain = "other.example" },
+		"invalid_siwx_uri_mismatch":      func(m *x402.SignIn) { m.URI = "https://other.example/" },
+		"invalid_siwx_issued_at_too_old": func(m *x402.SignIn) { m.IssuedAt = "2026-01-01T00:00:00Z" },
+		"invalid_siwx_unsupported_chain": func(m *x402.SignIn) { m.ChainID = Solana },
+	} {
+		t.Run(name, func(t *testing.T) { require.Contains(t, why(t, signIn(signed(change))), name) })
+	}
+	require.Equal(t, 1, s.SignIns())
+	require.Len(t, s.Settlements(), 1)
+	require.EqualValues(t, USDC-mill, s.Balance(payer.Address()))
+}
