@@ -57,7 +57,8 @@ func (p *Program) permit2Command(ui *ui) *cobra.Command {
 			})
 		},
 	}
-	cmd.Flags().StringVar(&f.network, "network", "", "on this `NETWORK`, like base; default: the preferred one")
+	cmd.Flags().StringVar(&f.network, "network", "",
+		"on this `NETWORK`, like base; default: the preferred one")
 	cmd.Flags().StringVar(&f.symbol, "asset", "",
 		"of this `ASSET`, a symbol or an address; default: the network's dollars")
 	cmd.Flags().StringVar(&f.amount, "amount", "",
@@ -85,7 +86,8 @@ func permit2Asset(w *tools.Wallet, f permit2Flags) (asset x402.AssetInfo, err er
 }
 
 // permitted reads what Permit2 may move.
-func (u *ui) permitted(ctx context.Context, w *tools.Wallet, asset x402.AssetInfo) (out permit2Out, err error) {
+func (u *ui) permitted(ctx context.Context, w *tools.Wallet, asset x402.AssetInfo) (out permit2Out,
+	err error) {
 	a, err := waitFor(u, "waiting for the node", func() (x402.OwnAccount, error) {
 		return w.EVM.ReadPermitted(ctx, asset)
 	})
@@ -131,7 +133,8 @@ func (p *Program) changePermitted(ctx context.Context, ui *ui, w *tools.Wallet, 
 	}
 	units := func(a money.Amount) string { return a.Units(asset.Decimals) + " " + asset.Symbol }
 	l := loosening{prompt: "Passphrase, to sign this: ", title: "What Permit2 may move",
-		lines: []string{"Permit2 may move: " + units(amount) + ", and no more (now " + units(before.Amount) + ")",
+		lines: []string{
+			"Permit2 may move: " + units(amount) + ", and no more (now " + units(before.Amount) + ")",
 			"from the agent's account: " + t.From, "token: " + t.To, "on: " + x402.Title(t.Network),
 			"gas: up to " + coins(t.MaxCost())}}
 	for _, line := range l.lines {

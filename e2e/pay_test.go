@@ -21,7 +21,7 @@ import (
 type answer struct {
 	Status, PaymentID, Content, AmountPaid, Price, UpTo, Asset, Symbol, Network, PayTo, TransactionSignature,
 	Facilitator, Proof string
-	Next            struct{ Why string }
+	Next            struct{ Why, Command string }
 	HTTPStatus      int
 	PaymentRequired bool
 	Budget          struct{ Session, Day struct{ Spent, Held string } }

@@ -103,8 +103,8 @@ type evmChain interface {
 		error)
 	ApproveAllowance(ctx context.Context, a x402.OwnerAllowance, amount money.Amount) (
 		x402.OwnerTransaction, error)
-	// ReadPermitted reads the agent's own account, ApprovePermit2 prepares what says what Permit2 may move out
-	// of it.
+	// ReadPermitted reads the agent's own account, ApprovePermit2 prepares the transaction that says what
+	// Permit2 may move out of it.
 	ReadPermitted(ctx context.Context, asset x402.AssetInfo) (x402.OwnAccount, error)
 	ApprovePermit2(ctx context.Context, asset x402.AssetInfo, amount money.Amount) (x402.OwnerTransaction,
 		error)

@@ -68,8 +68,10 @@ func (e *Exact) ApprovePermit2(ctx context.Context, asset x402.AssetInfo, amount
 	var waiting uint64
 	var coins money.Amount
 	var code hexutil.Bytes
+	if err := n.Ready(ctx); err != nil {
+		return t, err
+	}
 	err = together(
-		func() error { return n.Ready(ctx) },
 		func() error { return n.Call(ctx, &code, "eth_getCode", Permit2Address, latest) },
 		func() (err error) { t.Nonce, err = n.transactionCount(ctx, t.From, latest); return err },
 		func() (err error) { waiting, err = n.transactionCount(ctx, t.From, pending); return err },
@@ -82,7 +84,7 @@ func (e *Exact) ApprovePermit2(ctx context.Context, asset x402.AssetInfo, amount
 	case rpc.Refused(err):
 		return t, x402.Errorf(x402.CheckFailed, "the token on %s does not take the approval", network).
 			WithDetail("reason", x402.Brief(err.Error())).
-			WithHint("nothing was signed; some tokens want the amount to be 0 (--revoke) before it is another")
+			WithHint("nothing was signed; some tokens want it to be 0 (--revoke) before it is another amount")
 	case err != nil:
 		return t, err
 	case len(code) == 0:
@@ -92,9 +94,9 @@ func (e *Exact) ApprovePermit2(ctx context.Context, asset x402.AssetInfo, amount
 		return t, x402.Errorf(x402.CheckFailed, "another transaction of the agent's account on %s is under "+
 			"way", network).WithHint("nothing was signed; run the command again in a minute")
 	case bounded && cost.Cmp(rule.MaxGas) > 0:
-		return t, x402.Errorf(x402.PolicyDenied, "the approval would cost up to %s of gas on %s, and max_gas "+
-			"allows %s", coin(cost), network, coin(rule.MaxGas)).WithHint("nothing was signed; wait until gas " +
-			"costs less, or raise max_gas in config.toml")
+		return t, x402.Errorf(x402.PolicyDenied, "the approval would cost up to %s of gas on %s, and "+
+			"max_gas allows %s", coin(cost), network, coin(rule.MaxGas)).
+			WithHint("nothing was signed; wait until gas costs less, or raise max_gas in config.toml")
 	case coins.Cmp(cost) < 0:
 		return t, x402.Errorf(x402.InsufficientFunds, "the agent's account on %s has %s, and the approval "+
 			"takes up to %s of gas", network, coin(coins), coin(cost)).
@@ -114,7 +116,8 @@ func (e *Exact) GasOf(ctx context.Context, network, hash string) (money.Amount, 
 		GasUsed         hexutil.Uint64 `json:"gasUsed"`
 		GasPrice        *hexutil.Big   `json:"effectiveGasPrice"`
 	}
-	if err := n.Call(ctx, &r, "eth_getTransactionReceipt", hash); err != nil || r == nil || r.GasPrice == nil {
+	err = n.Call(ctx, &r, "eth_getTransactionReceipt", hash)
+	if err != nil || r == nil || r.GasPrice == nil {
 		return money.Amount{}, err
 	}
 	price, fits := amountOfBig(r.GasPrice.ToInt())
