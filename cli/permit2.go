@@ -42,7 +42,11 @@ func (p *Program) permit2Command(ui *ui) *cobra.Command {
 		Args: wants(),
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			return p.with(cmd, ui, nil, func(ctx context.Context, w *tools.Wallet) error {
+				isChange := f.amount != "" || f.revoke
 				asset, err := permit2Asset(w, f)
+				if err == nil && isChange { // before a node is asked
+					err = w.Engine.Guard.CheckConfig(ctx)
+				}
 				if err != nil {
 					return err
 				}
@@ -50,7 +54,7 @@ func (p *Program) permit2Command(ui *ui) *cobra.Command {
 				if err != nil {
 					return err
 				}
-				if f.amount != "" || f.revoke {
+				if isChange {
 					return p.changePermitted(ctx, ui, w, f, asset, out)
 				}
 				return ui.answer(out, func() { ui.showPermitted(out, asset) })
@@ -118,9 +122,6 @@ func (p *Program) changePermitted(ctx context.Context, ui *ui, w *tools.Wallet, 
 		if amount, err = tokens(f.amount, asset.Decimals); err != nil {
 			return err
 		}
-	}
-	if err := w.Engine.Guard.CheckConfig(ctx); err != nil {
-		return err
 	}
 	if err := noFloatUnderWay(ctx, w, asset.Network); err != nil {
 		return err

@@ -86,6 +86,8 @@ func TestTheOwnerApprovesPermit2(t *testing.T) {
 
 	count := sent()
 	require.Equal(t, "INVALID_ARGUMENT", permit2Command(t, lab, home, "--amount", "-1").Error)
+	require.Equal(t, "INVALID_ARGUMENT",
+		permit2Command(t, lab, home, "--amount", "79228162514264337593543.950335").Error, "without a limit")
 	require.Equal(t, "UNTRUSTED_ASSET", permit2Command(t, lab, home, "--asset", "XYZ").Error)
 	// rules that the owner did not seal, which could name another token and another node
 	rules := filepath.Join(home.Dir, "config.toml")

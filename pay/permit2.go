@@ -113,8 +113,8 @@ func notApproved(o option, funds x402.Funds) error {
 		WithCommand(x402.Command("delegation", "permit2", "--network", o.Network, "--asset", o.asset.Symbol,
 			"--amount", o.Amount.Units(o.asset.Decimals)),
 			"Please have my account "+funds.Source+" approve Permit2 "+
-				"(0x000000000022D473030F116dDEE9F6B43aC78BA3) for "+amount+" ("+o.asset.Address+") on "+network+
-				", so that I can pay "+o.price.Price()+".")
+				"(0x000000000022D473030F116dDEE9F6B43aC78BA3) for "+amount+" ("+o.asset.Address+") on "+
+				network+", so that I can pay "+o.price.Price()+".")
 }
 
 // awaitTurn waits until no payment before this one is under way whose approval would be in the way of this

@@ -1,8 +1,10 @@
 package evm
 
 import (
+	"bytes"
 	"context"
 	"errors"
+	"math/big"
 	"slices"
 
 	"github.com/ethereum/go-ethereum/common"
@@ -16,6 +18,10 @@ import (
 // What Permit2 may move out of the agent's own account is approved on the chain, by a transaction of that
 // account, which pays its gas (approve, ERC-20). It is made at the owner's word alone: by the command
 // "delegation permit2", with the passphrase. No payment makes one.
+
+// unlimited is the least of what tokens take for an approval without a limit, which payments do not use up:
+// 2^96-1, in those that count in 96 bits.
+var unlimited = new(big.Int).SetBytes(bytes.Repeat([]byte{0xff}, 12))
 
 // ReadPermitted reads the agent's account: what it has of an asset, what of that Permit2 may move, and its
 // coins. Errors: RPC_ERROR.
@@ -44,9 +50,10 @@ func (e *Exact) ReadPermitted(ctx context.Context, asset x402.AssetInfo) (a x402
 }
 
 // ApprovePermit2 prepares the transaction by which Permit2 may move an amount of an asset out of the agent's
-// account, whatever it might before; 0: nothing any more. Errors: CHECK_FAILED where it would fail, where
-// another transaction of the account is under way, or where there is no Permit2; INSUFFICIENT_FUNDS where the
-// agent cannot pay the gas, POLICY_DENIED where that would be more than max_gas, RPC_ERROR.
+// account, whatever it might before; 0: nothing any more. Errors: INVALID_ARGUMENT for an amount that tokens
+// take for no limit, CHECK_FAILED where it would fail, where another transaction of the account is under way,
+// or where there is no Permit2; INSUFFICIENT_FUNDS where the agent cannot pay the gas, POLICY_DENIED where
+// that would be more than max_gas, RPC_ERROR.
 func (e *Exact) ApprovePermit2(ctx context.Context, asset x402.AssetInfo, amount money.Amount) (
 	t x402.OwnerTransaction, err error) {
 	n, err := e.node(asset.Network)
@@ -62,6 +69,10 @@ func (e *Exact) ApprovePermit2(ctx context.Context, asset x402.AssetInfo, amount
 		return t, internal("an asset without an address", err)
 	}
 	word := amount.Bytes32()
+	if new(big.Int).SetBytes(word[:]).Cmp(unlimited) >= 0 {
+		return t, x402.Errorf(x402.InvalidArgument, "tokens take so much for an approval without a limit").
+			WithHint("nothing was signed; approve what you mean to spend")
+	}
 	t = x402.OwnerTransaction{Network: n.Network, ChainID: n.chainID, From: self.Hex(), To: token.Hex(),
 		Does: "say what Permit2 may move",
 		Data: slices.Concat(selectApprove, wordOf(common.HexToAddress(Permit2Address)), word[:])}

@@ -1,6 +1,7 @@
 package evm
 
 import (
+	"bytes"
 	"encoding/json"
 	"testing"
 
@@ -105,6 +106,9 @@ func TestApprovePermit2Refused(t *testing.T) {
 	f.sends.coins = 100_000_000_250_000
 	_, err := f.exact(t, testSigner(t)).ApprovePermit2(t.Context(), usdc, money.Amount{})
 	require.NoError(t, err, "the very gas is enough")
+	least, _ := money.AmountFromBytes(bytes.Repeat([]byte{0xff}, 12))
+	_, err = f.exact(t, testSigner(t)).ApprovePermit2(t.Context(), usdc, least)
+	require.True(t, x402.HasCode(err, x402.InvalidArgument), "without a limit: %v", err)
 }
 
 // What Permit2 may move, what is there, and what a transaction cost.
