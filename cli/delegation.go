@@ -69,7 +69,7 @@ func (p *Program) delegationCommand(ui *ui) *cobra.Command {
 		sub.Flags().BoolVar(&f.unsigned, "unsigned", false,
 			"print the transaction, for another signer, and send nothing")
 	}
-	cmd.AddCommand(show, approve, revoke)
+	cmd.AddCommand(show, approve, revoke, p.permit2Command(ui))
 	return cmd
 }
 

@@ -207,6 +207,9 @@ func TestKilledWhileAFloatIsOnItsWay(t *testing.T) {
 	w.Kill()
 	cancel()
 	<-done
+	other := permit2Command(t, lab, a.home, "--amount", "1")
+	require.Equal(t, "CHECK_FAILED", other.Error, "%+v", other)
+	require.Contains(t, other.Message, "a float is on its way")
 	anvil(t, lab, "evm_setAutomine", true)
 	anvil(t, lab, "evm_mine")
 

@@ -21,12 +21,21 @@ const cliWait = time.Minute // scrypt takes most of it
 func withConfig(t testing.TB, h testworld.Home, bin, config string) {
 	t.Helper()
 	writePrivate(t, filepath.Join(h.Dir, "config.toml"), config)
+	if seen, err := atTerminal(t, h, bin, testworld.Passphrase, "policy", "seal"); err != nil {
+		t.Fatalf("x402-wallet policy seal: %v: %s", err, seen)
+	}
+}
+
+// atTerminal runs a command before a person who types the passphrase when they are asked for it. It returns
+// what they saw, and whether the command failed.
+func atTerminal(t testing.TB, h testworld.Home, bin, passphrase string, args ...string) (string, error) {
+	t.Helper()
 	ctx, cancel := context.WithTimeout(context.Background(), cliWait)
 	defer cancel()
-	cmd := h.Command(ctx, bin, "policy", "seal")
+	cmd := h.Command(ctx, bin, args...)
 	terminal, err := pty.Start(cmd)
 	if err != nil {
-		t.Fatalf("x402-wallet policy seal: %v", err)
+		t.Fatalf("x402-wallet %s: %v", args[0], err)
 	}
 	defer terminal.Close()
 	var seen []byte
@@ -36,15 +45,13 @@ func withConfig(t testing.TB, h testworld.Home, bin, config string) {
 		seen = append(seen, buffer[:n]...)
 		if !typed && bytes.Contains(seen, []byte("Passphrase")) {
 			typed = true
-			_, _ = terminal.WriteString(testworld.Passphrase + "\n")
+			_, _ = terminal.WriteString(passphrase + "\n")
 		}
 		if err != nil { // EIO: the program has ended
 			break
 		}
 	}
-	if err := cmd.Wait(); err != nil {
-		t.Fatalf("x402-wallet policy seal: %v: %s", err, seen)
-	}
+	return string(seen), cmd.Wait()
 }
 
 // runWallet runs a command that must succeed, and decodes what it prints into out unless that is

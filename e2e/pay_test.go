@@ -32,12 +32,12 @@ type answer struct {
 }
 
 // nextStep is next of a result; in a list of the history it is the page that follows.
-type nextStep struct{ Why string }
+type nextStep struct{ Why, Command string }
 
 func (n *nextStep) UnmarshalJSON(text []byte) error {
-	var said struct{ Why string }
+	var said struct{ Why, Command string }
 	if json.Unmarshal(text, &said) == nil {
-		n.Why = said.Why
+		n.Why, n.Command = said.Why, said.Command
 	}
 	return nil
 }

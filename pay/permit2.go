@@ -104,15 +104,17 @@ func notApproved(o option, funds x402.Funds) error {
 	return x402.Errorf(code, "the seller wants to be paid by Permit2, which may move %s from the agent's "+
 		"account on %s, and the price is %s; the seller offers no signed approval (%s)",
 		o.asset.Dollars(*funds.Permitted).Price(), network, o.price.Price(), x402.EIP2612Sponsoring).
-		WithHint("take another option or seller; or the owner has the agent's account approve Permit2 "+
-			"for that token").
+		WithHint("take another option or seller; or the owner approves it, for this payment or more: "+
+			"the amount is a cap on all of them").
 		WithDetail("layer", "chain").WithDetail("network", o.Network).WithDetail("asset", o.asset.Address).
 		WithDetail("symbol", o.asset.Symbol).WithDetail("source", funds.Source).
 		WithDetail("available", *funds.Permitted).WithDetail("requested", o.Amount).
 		WithDetail("balance", funds.Balance).
-		WithCommand(x402.Command("address"), "Please have my account "+funds.Source+" approve Permit2 "+
-			"(0x000000000022D473030F116dDEE9F6B43aC78BA3) for "+amount+" ("+o.asset.Address+") on "+network+
-			", so that I can pay "+o.price.Price()+".")
+		WithCommand(x402.Command("delegation", "permit2", "--network", o.Network, "--asset", o.asset.Symbol,
+			"--amount", o.Amount.Units(o.asset.Decimals)),
+			"Please have my account "+funds.Source+" approve Permit2 "+
+				"(0x000000000022D473030F116dDEE9F6B43aC78BA3) for "+amount+" ("+o.asset.Address+") on "+
+				network+", so that I can pay "+o.price.Price()+".")
 }
 
 // awaitTurn waits until no payment before this one is under way whose approval would be in the way of this

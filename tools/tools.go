@@ -103,6 +103,13 @@ type evmChain interface {
 		error)
 	ApproveAllowance(ctx context.Context, a x402.OwnerAllowance, amount money.Amount) (
 		x402.OwnerTransaction, error)
+	// ReadPermitted reads the agent's own account, ApprovePermit2 prepares the transaction that says what
+	// Permit2 may move out of it.
+	ReadPermitted(ctx context.Context, asset x402.AssetInfo) (x402.OwnAccount, error)
+	ApprovePermit2(ctx context.Context, asset x402.AssetInfo, amount money.Amount) (x402.OwnerTransaction,
+		error)
+	// GasOf is what a transaction cost, in wei.
+	GasOf(ctx context.Context, network, hash string) (money.Amount, error)
 	// VaultAddress is where the vault of a deployment will be.
 	VaultAddress(t x402.OwnerTransaction) string
 	// Unsigned is a transaction's bytes without a signature.

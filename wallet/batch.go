@@ -138,8 +138,8 @@ type Withdrawal struct {
 	Amount      [32]byte // zero: take what was asked back
 }
 
-// SignWithdrawal signs it: r ‖ s ‖ v, v 27 or 28. Besides floats it is the only kind of transaction that
-// the wallet's own key signs. Errors as of SignVoucher.
+// SignWithdrawal signs it: r ‖ s ‖ v, v 27 or 28. Besides floats and approvals of Permit2 it is the only kind
+// of transaction that the wallet's own key signs. Errors as of SignVoucher.
 func (w *Wallet) SignWithdrawal(ctx context.Context, t Withdrawal) (sig [65]byte, err error) {
 	if err := t.Channel.check(w.header.evm); err != nil {
 		return sig, err

@@ -6,9 +6,9 @@ import (
 	"slices"
 )
 
-// PullTransaction is the one kind of transaction that the wallet's own key signs: EIP-1559, with which this
-// wallet takes tokens out of an account whose owner approved it (ERC-20), by transferFrom to itself. No coin
-// of the network moves with it, but for its gas, which this wallet pays.
+// PullTransaction is the one kind of transaction that the wallet's own key signs for payments: EIP-1559, with
+// which this wallet takes tokens out of an account whose owner approved it (ERC-20), by transferFrom to
+// itself. No coin of the network moves with it, but for its gas, which this wallet pays.
 type PullTransaction struct {
 	ChainID, Nonce, Gas uint64
 	Tip, MaxFee         [32]byte // wei for each gas, big endian

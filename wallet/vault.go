@@ -21,7 +21,7 @@ var ownerCalls = [][]byte{{0x28, 0x14, 0x2c, 0xf7}, {0xb6, 0x54, 0x9f, 0x75}, {0
 	{0x2e, 0x1a, 0x7d, 0x4d}, {0x09, 0x5e, 0xa7, 0xb3}}
 
 // SignVaultTransaction signs t: r ‖ s ‖ v, v 27 or 28. i is the key of the vault's owner, from their own
-// file and never stored; the wallet's own key signs no transaction but a PullTransaction. Other calls than
+// file and never stored; the wallet's own key signs none of these. Other calls than
 // these are refused.
 func (i Imported) SignVaultTransaction(t VaultTransaction) (sig [65]byte, err error) {
 	if i.secret == nil || i.Chain != ChainEVM {

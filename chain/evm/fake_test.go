@@ -124,6 +124,7 @@ type fakeNode struct {
 	usedAt                            uint64 // the nonce is used from this block on; 0: never
 	logs                              []logEntry
 	receipts                          map[string]any
+	sends                             sending
 	maxRange                          uint64 // widest eth_getLogs; 0: any
 	// per method: answer it all yourself
 	override map[string]func(http.ResponseWriter) bool
@@ -195,7 +196,8 @@ func (f *fakeNode) answer(method string, params []json.RawMessage) (any, string)
 		if !ok || n < f.pruned || string(params[1]) != "false" {
 			return nil, ""
 		}
-		return map[string]any{"number": hexutil.Uint64(n), "timestamp": hexutil.Uint64(f.time(n))}, ""
+		return map[string]any{"number": hexutil.Uint64(n), "timestamp": hexutil.Uint64(f.time(n)),
+			"baseFeePerGas": hexutil.Uint64(f.sends.baseFee)}, ""
 	case "eth_getCode":
 		if f.noPermit2 || string(params[0]) != `"`+Permit2Address+`"` {
 			return "0x", ""
@@ -209,7 +211,12 @@ func (f *fakeNode) answer(method string, params []json.RawMessage) (any, string)
 		var hash string
 		_ = json.Unmarshal(params[0], &hash)
 		return f.receipts[hash], ""
+	case "eth_estimateGas", "eth_getBalance", "eth_maxPriorityFeePerGas":
+		return f.sends.answer(f.t, method, params)
 	case "eth_getTransactionCount":
+		if f.sends.gas > 0 {
+			return f.sends.answer(f.t, method, params)
+		}
 		if at, ok := f.blockNumber(params[1]); !ok || at != f.final {
 			f.t.Errorf("eth_getTransactionCount %s", params)
 		}

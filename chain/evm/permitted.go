@@ -297,7 +297,9 @@ func (p *Permitted) approval(ctx context.Context, n *node, o x402.Order, a Permi
 	}
 	if _, offered := o.Extensions[x402.EIP2612Sponsoring]; !offered {
 		return nil, x402.Errorf(x402.NoDelegation, "Permit2 may not move what the seller asks for on %s",
-			x402.Title(n.Network)).WithHint("nothing was signed")
+			x402.Title(n.Network)).WithHint("nothing was signed").
+			WithCommand(x402.Command("delegation", "permit2", "--network", n.Network,
+				"--asset", o.Asset.Symbol, "--amount", a.Amount.Units(o.Asset.Decimals)), "")
 	}
 	if _, err := domainSeparator(o.Asset); err != nil {
 		return nil, invalid("Permit2 may not move what the seller asks for, and for the approval that the "+

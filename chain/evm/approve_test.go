@@ -1,0 +1,135 @@
+package evm
+
+import (
+	"bytes"
+	"encoding/json"
+	"testing"
+
+	"github.com/ethereum/go-ethereum/common"
+	"github.com/ethereum/go-ethereum/common/hexutil"
+	"github.com/stretchr/testify/require"
+
+	"x402-wallet/x402"
+	"x402-wallet/x402/money"
+)
+
+// sending is what a fake node says of the agent's own account and its transactions; without gas it knows
+// nothing of that.
+type sending struct {
+	gas                        uint64 // that it estimates
+	baseFee, tip               uint64 // wei
+	coins                      uint64 // wei that the account has
+	count, pending             uint64 // of its transactions, in a block and altogether
+	reverts                    bool
+	estimated                  hexutil.Bytes // what it was asked to estimate
+	estimatedTo, estimatedFrom common.Address
+}
+
+func (s *sending) answer(t testing.TB, method string, params []json.RawMessage) (any, string) {
+	t.Helper()
+	switch method {
+	case "eth_maxPriorityFeePerGas":
+		return hexutil.Uint64(s.tip), ""
+	case "eth_getBalance":
+		require.Equal(t, []string{`"` + us + `"`, `"latest"`}, []string{string(params[0]), string(params[1])})
+		return hexutil.Uint64(s.coins), ""
+	case "eth_getTransactionCount":
+		if string(params[1]) == `"pending"` {
+			return hexutil.Uint64(s.pending), ""
+		}
+		return hexutil.Uint64(s.count), ""
+	case "eth_estimateGas":
+		var message struct {
+			From, To common.Address
+			Data     hexutil.Bytes
+		}
+		require.NoError(t, json.Unmarshal(params[0], &message))
+		s.estimated, s.estimatedTo, s.estimatedFrom = message.Data, message.To, message.From
+		if s.reverts {
+			return nil, "execution reverted"
+		}
+		return hexutil.Uint64(s.gas), ""
+	}
+	return nil, "method not found"
+}
+
+func approvingNode(t *testing.T) *fakeNode {
+	f := newFakeNode(t)
+	f.sends = sending{gas: 40_000, baseFee: 1_000_000_000, tip: 5, coins: 1e15, count: 7, pending: 7}
+	return f
+}
+
+// The transaction is approve(Permit2, amount) of the registry's token by the agent's account, with its next
+// nonce and the node's fees.
+func TestApprovePermit2(t *testing.T) {
+	f := approvingNode(t)
+	got, err := f.exact(t, testSigner(t)).ApprovePermit2(t.Context(), usdc, money.NewAmount(10_000))
+	require.NoError(t, err)
+	data := common.FromHex("095ea7b3000000000000000000000000000000000022d473030f116ddee9f6b43ac78ba3" +
+		"0000000000000000000000000000000000000000000000000000000000002710")
+	require.Equal(t, x402.OwnerTransaction{Network: sepolia, ChainID: 84532, From: us, To: usdc.Address,
+		Data: data, Does: "say what Permit2 may move", Nonce: 7, Gas: 50_000,
+		MaxFee: money.NewAmount(2_000_000_005), Tip: money.NewAmount(5)}, got)
+	require.Equal(t, hexutil.Bytes(data), f.sends.estimated)
+	require.Equal(t, []common.Address{common.HexToAddress(usdc.Address), common.HexToAddress(us)},
+		[]common.Address{f.sends.estimatedTo, f.sends.estimatedFrom})
+	require.Equal(t, "100000000250000", got.MaxCost().String())
+}
+
+// What would fail, cannot be paid for, or would have the nonce of another transaction is not prepared.
+func TestApprovePermit2Refused(t *testing.T) {
+	for name, c := range map[string]struct {
+		world func(f *fakeNode)
+		code  x402.Code
+	}{
+		"the token refuses":        {func(f *fakeNode) { f.sends.reverts = true }, x402.CheckFailed},
+		"there is no Permit2":      {func(f *fakeNode) { f.noPermit2 = true }, x402.CheckFailed},
+		"another one is under way": {func(f *fakeNode) { f.sends.pending = 8 }, x402.CheckFailed},
+		"another chain":            {func(f *fakeNode) { f.chainID = 1 }, x402.CheckFailed},
+		"too little for the gas": {func(f *fakeNode) { f.sends.coins = 100_000_000_249_999 },
+			x402.InsufficientFunds},
+		"more gas than max_gas": {func(f *fakeNode) { f.sends.baseFee = 6_000_000_000 },
+			x402.PolicyDenied},
+		"gas that no transaction has": {func(f *fakeNode) { f.sends.gas = maxGas + 1 }, x402.RPCError},
+	} {
+		t.Run(name, func(t *testing.T) {
+			f := approvingNode(t)
+			c.world(f)
+			e := f.exact(t, testSigner(t))
+			e.allowances = map[string]x402.AllowanceRule{sepolia: {Owner: owner,
+				MaxGas: money.NewAmount(500_000_000_000_000)}}
+			_, err := e.ApprovePermit2(t.Context(), usdc, money.NewAmount(10_000))
+			require.True(t, x402.HasCode(err, c.code), "%v", err)
+		})
+	}
+	f := approvingNode(t)
+	f.sends.coins = 100_000_000_250_000
+	_, err := f.exact(t, testSigner(t)).ApprovePermit2(t.Context(), usdc, money.Amount{})
+	require.NoError(t, err, "the very gas is enough")
+	least, _ := money.AmountFromBytes(bytes.Repeat([]byte{0xff}, 12))
+	_, err = f.exact(t, testSigner(t)).ApprovePermit2(t.Context(), usdc, least)
+	require.True(t, x402.HasCode(err, x402.InvalidArgument), "without a limit: %v", err)
+}
+
+// What Permit2 may move, what is there, and what a transaction cost.
+func TestReadPermitted(t *testing.T) {
+	f := approvingNode(t)
+	f.allowance, f.balance = money.NewAmount(3), money.NewAmount(5)
+	e := f.exact(t, testSigner(t))
+	got, err := e.ReadPermitted(t.Context(), usdc)
+	require.NoError(t, err)
+	require.Equal(t, x402.OwnAccount{Network: sepolia, Address: us, Asset: usdc.Address,
+		Balance: money.NewAmount(5), Permitted: money.NewAmount(3), Gas: money.NewAmount(1e15)}, got)
+
+	evidence := pulled()
+	f.receiptOf(evidence, 999_990, owner, us, 5_000, 1)
+	cost, err := e.GasOf(t.Context(), sepolia, evidence.Transaction)
+	require.NoError(t, err)
+	require.Equal(t, "57000000000000", cost.String())
+	f.receipts["0x01"] = f.receipts[evidence.Transaction]
+	_, err = e.GasOf(t.Context(), sepolia, "0x01")
+	require.True(t, x402.HasCode(err, x402.RPCError), "another's receipt: %v", err)
+	cost, err = e.GasOf(t.Context(), sepolia, "0x02")
+	require.NoError(t, err)
+	require.True(t, cost.IsZero(), "not in a block")
+}
