@@ -231,6 +231,12 @@ func TestTheGasOfAFloatIsBounded(t *testing.T) {
 	p := payFor(t, w, lab.Seller+"/evm")
 	require.Equal(t, "INSUFFICIENT_FUNDS", p.Error, "%+v", p)
 	require.Contains(t, p.Message, "of gas")
+	var tip struct{ BaseFeePerGas string }
+	require.NoError(t, json.Unmarshal(anvil(t, lab, "eth_getBlockByNumber", "latest", false), &tip))
+	t.Cleanup(func() { // the chain is everybody's
+		anvil(t, lab, "anvil_setNextBlockBaseFeePerGas", tip.BaseFeePerGas)
+		anvil(t, lab, "evm_mine")
+	})
 	a.gas("0x8ac7230489e80000")
 	anvil(t, lab, "anvil_setNextBlockBaseFeePerGas", "0x174876e800") // 100 gwei
 	anvil(t, lab, "evm_mine")
