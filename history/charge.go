@@ -35,16 +35,9 @@ func (s *Store) Charge(ctx context.Context, id string, asked x402.Evidence, c Ch
 	o.packed = o.pack()
 	var packed packedPayment
 	err = s.tx(ctx, func(t *tx) error {
-		before, err := t.brief(id)
+		before, g, err := t.signedAs(id, asked, k)
 		if err != nil {
 			return err
-		}
-		g, err := t.signatureOf(before, k)
-		if err != nil {
-			return err
-		}
-		if g.Evidence != digestOf([]byte(toJSON(asked))) {
-			return corrupt("payment %s was asked after by something else than what was signed", id)
 		}
 		isLess := c.Amount.Cmp(before.Amount) < 0 && c.Worth >= 0 && c.Worth <= before.Price
 		if !isLess || o.State != Settled || o.Proof != Chain {

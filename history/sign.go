@@ -238,6 +238,20 @@ func Settlement(status x402.Status) Outcome {
 		Note: status.Note}
 }
 
+// signedAs is payment id and its signature, if asked, which the chain was asked by, is what was signed.
+func (t *tx) signedAs(id string, asked x402.Evidence, k Keyholder) (p Payment, g signature, err error) {
+	if p, err = t.brief(id); err != nil {
+		return p, g, err
+	}
+	if g, err = t.signatureOf(p, k); err != nil {
+		return p, g, err
+	}
+	if g.Evidence != digestOf([]byte(toJSON(asked))) {
+		return p, g, corrupt("payment %s was asked after by something else than what was signed", id)
+	}
+	return p, g, nil
+}
+
 // Expire records that what was signed can never settle: → failed, and its money is free again.
 // asked is what the chain was asked by, which has to be what was signed. Errors are Finish's and,
 // for k, Submit's.
@@ -246,16 +260,9 @@ func (s *Store) Expire(ctx context.Context, id string, asked x402.Evidence, o Ou
 	o.packed = o.pack()
 	var packed packedPayment
 	err = s.tx(ctx, func(t *tx) error {
-		before, err := t.brief(id)
+		before, g, err := t.signedAs(id, asked, k)
 		if err != nil {
 			return err
-		}
-		g, err := t.signatureOf(before, k)
-		if err != nil {
-			return err
-		}
-		if g.Evidence != digestOf([]byte(toJSON(asked))) {
-			return corrupt("payment %s was asked after by something else than what was signed", id)
 		}
 		last, err := t.lastSealed(k, nil)
 		if err != nil {

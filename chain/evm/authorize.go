@@ -32,10 +32,7 @@ func (e *Exact) Authorize(ctx context.Context, o x402.Order) (x402.Authorization
 	if err != nil {
 		return x402.Authorization{}, err
 	}
-	if err := n.Ready(ctx); err != nil {
-		return x402.Authorization{}, err
-	}
-	if err := n.checkClock(ctx, o.Now); err != nil {
+	if err := n.readyAt(ctx, o.Now); err != nil {
 		return x402.Authorization{}, err
 	}
 	auth, err := e.draft(o)

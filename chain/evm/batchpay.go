@@ -120,10 +120,7 @@ func (c *Channels) Authorize(ctx context.Context, o x402.Order) (a x402.Authoriz
 		if err != nil {
 			return a, err
 		}
-		if err := n.Ready(ctx); err != nil {
-			return a, err
-		}
-		if err := n.checkClock(ctx, o.Now); err != nil {
+		if err := n.readyAt(ctx, o.Now); err != nil {
 			return a, err
 		}
 	}

@@ -84,6 +84,15 @@ func (n *node) readClock(ctx context.Context, now time.Time, age time.Duration) 
 	return c, nil
 }
 
+// readyAt errs unless the node serves its chain, as Ready says, at the time that our clock shows, as checkClock
+// says: something is to be signed at now.
+func (n *node) readyAt(ctx context.Context, now time.Time) error {
+	if err := n.Ready(ctx); err != nil {
+		return err
+	}
+	return n.checkClock(ctx, now)
+}
+
 // checkClock compares now with the node's clock and errs with CLOCK_SUSPECT beyond maxSkew: with a
 // wrong clock a cheque for a minute can be one for a year. A node that lies here can only stop a
 // payment.

@@ -171,10 +171,7 @@ func (p *Permitted) Authorize(ctx context.Context, o x402.Order) (x402.Authoriza
 	if err != nil {
 		return x402.Authorization{}, err
 	}
-	if err := n.Ready(ctx); err != nil {
-		return x402.Authorization{}, err
-	}
-	if err := n.checkClock(ctx, o.Now); err != nil {
+	if err := n.readyAt(ctx, o.Now); err != nil {
 		return x402.Authorization{}, err
 	}
 	draft, object, err := p.draftPermit(o)

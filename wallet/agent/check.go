@@ -181,14 +181,7 @@ func compare(list []field) error {
 // It is to be paid in one of these ways.
 func (s *Server) reserved(ctx context.Context, id string, ways ...string) (rules Rules, p history.Payment,
 	asset x402.AssetInfo, err error) {
-	if rules, err = s.Rules(ctx); err != nil {
-		return rules, p, asset, err
-	}
-	p, err = s.Store.Payment(ctx, id)
-	if errors.Is(err, history.ErrNotFound) {
-		return rules, p, asset, refuse("the ledger has no such payment")
-	}
-	if err != nil {
+	if rules, p, err = s.payment(ctx, id); err != nil {
 		return rules, p, asset, err
 	}
 	asset, known := rules.Assets.Asset(p.Network, p.Asset)
@@ -223,17 +216,22 @@ func worth(p history.Payment, asset x402.AssetInfo) money.Dollars {
 // onHost reports whether an owner's host entry covers a host, on any port.
 func onHost(entry, host string) bool { return entry == host || strings.HasPrefix(host, entry+":") }
 
+// payment is what the ledger has of a payment, and the rules it is to be seen by.
+func (s *Server) payment(ctx context.Context, id string) (rules Rules, p history.Payment, err error) {
+	if rules, err = s.Rules(ctx); err != nil {
+		return rules, p, err
+	}
+	p, err = s.Store.Payment(ctx, id)
+	if errors.Is(err, history.ErrNotFound) {
+		return rules, p, refuse("the ledger has no such payment")
+	}
+	return rules, p, err
+}
+
 // expire looks by itself what became of a payment, and records that it can never settle any more.
 // The caller's word is not asked for.
 func (s *Server) expire(ctx context.Context, id string) error {
-	rules, err := s.Rules(ctx) // whoever chooses the node chooses the evidence
-	if err != nil {
-		return err
-	}
-	p, err := s.Store.Payment(ctx, id)
-	if errors.Is(err, history.ErrNotFound) {
-		return refuse("the ledger has no such payment")
-	}
+	rules, p, err := s.payment(ctx, id) // whoever chooses the node chooses the evidence
 	if err != nil {
 		return err
 	}

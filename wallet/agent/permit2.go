@@ -2,7 +2,6 @@ package agent
 
 import (
 	"context"
-	"errors"
 	"slices"
 	"strings"
 	"time"
@@ -16,14 +15,7 @@ import (
 // charge looks by itself what a payment came to, and records that it was less than was signed for. The
 // caller's word is not asked for.
 func (s *Server) charge(ctx context.Context, id string) error {
-	rules, err := s.Rules(ctx) // whoever chooses the node chooses the evidence
-	if err != nil {
-		return err
-	}
-	p, err := s.Store.Payment(ctx, id)
-	if errors.Is(err, history.ErrNotFound) {
-		return refuse("the ledger has no such payment")
-	}
+	rules, p, err := s.payment(ctx, id) // whoever chooses the node chooses the evidence
 	if err != nil {
 		return err
 	}
