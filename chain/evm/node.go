@@ -84,8 +84,8 @@ func (n *node) readClock(ctx context.Context, now time.Time, age time.Duration) 
 	return c, nil
 }
 
-// readyAt errs unless the node serves its chain, as Ready says, at the time that our clock shows, as checkClock
-// says: something is to be signed at now.
+// readyAt errs as Ready does where the node serves another chain, and as checkClock does where its clock
+// and ours differ: it is asked before anything is signed.
 func (n *node) readyAt(ctx context.Context, now time.Time) error {
 	if err := n.Ready(ctx); err != nil {
 		return err
