@@ -14,9 +14,9 @@ import (
 	"x402-wallet/x402"
 )
 
-// Where the owner says what it may cost, an approval of Permit2 is signed that the seller sends in a transaction
-// of the agent's account (erc20ApprovalGasSponsoring): for the price alone, which the payment uses up. The
-// facilitator sends the account the coins for its gas.
+// Where the owner says what it may cost, an approval of Permit2 is signed that the seller sends in a
+// transaction of the agent's account (erc20ApprovalGasSponsoring): for the price alone, which the payment
+// uses up. The facilitator sends the account the coins for its gas.
 func TestPaysByAnApprovalThatTheSellerSends(t *testing.T) {
 	lab := Start(t)
 	between := sellBy(t, lab.Seller)

@@ -105,8 +105,8 @@ func TestPermit2NeedsAnApproval(t *testing.T) {
 	require.Zero(t, p.signed)
 }
 
-// An approval that the seller sends in a transaction of the account's is none unless the owner lets it be; then
-// nothing else of that account's transactions is signed until the payment has ended.
+// An approval that the seller sends in a transaction of the account's is none unless the owner lets it be;
+// then nothing else of that account's transactions is signed until the payment has ended.
 func TestAnApprovalByTransactionIsLetByTheOwner(t *testing.T) {
 	sent := strings.Replace(sponsored, "eip2612", "erc20Approval", 1)
 	b, p := newPermitBench(t, honest, `"paymentFlow"`, byPermit, `"accepts"`, sent)
@@ -128,7 +128,9 @@ func TestAnApprovalByTransactionIsLetByTheOwner(t *testing.T) {
 	_, err = b.Pay(t.Context(), get(testURL))
 	require.NoError(t, err)
 	require.Equal(t, 1, p.signed)
-	end, err = b.transactions.begin(t.Context(), testNetwork)
+	soon, cancel := context.WithTimeout(t.Context(), time.Second)
+	defer cancel()
+	end, err = b.transactions.begin(soon, testNetwork)
 	require.NoError(t, err, "the turn has ended with the payment")
 	end()
 }

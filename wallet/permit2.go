@@ -29,8 +29,8 @@ type PermitTransfer struct {
 	// Facilitator is the only account that may settle it, and for less than Value if it likes; "": anybody
 	// may, for exactly Value.
 	Facilitator string
-	// Approval and ApprovalGas let Permit2 move Value of the token, one by EIP-2612 until Deadline, the other by
-	// a transaction of From; nil: it may already.
+	// Approval and ApprovalGas let Permit2 move Value of the token, one by EIP-2612 until Deadline, the
+	// other by a transaction of From; nil: it may already.
 	Approval    *TokenApproval
 	ApprovalGas *ApprovalGas
 }

@@ -11,10 +11,11 @@ import (
 )
 
 // The extension erc20ApprovalGasSponsoring: a facilitator brings to the chain, in front of the payment, a
-// transaction of the payer's own that approves Permit2, and sends the payer coins for its gas where they lack.
-// It is for tokens that know no EIP-2612. Where the owner says what it may cost (approval_gas) one is signed,
-// for Permit2 alone and for exactly the payment's amount; the reference client's has no limit. It has an account
-// nonce: any later transaction of the account ends it, and it ends one that was signed with the same.
+// transaction of the payer's own that approves Permit2, and sends the payer coins for its gas where they
+// lack. It is for tokens that know no EIP-2612. Where the owner says what it may cost (approval_gas) one is
+// signed, for Permit2 alone and for exactly the payment's amount; the reference client's has no limit. It
+// has an account nonce: any later transaction of the account ends it, and it ends one that was signed with
+// the same.
 
 // ApprovalGas is what a payment's approval by a transaction has of its own; all else in it is the payment's.
 type ApprovalGas struct {
@@ -37,8 +38,8 @@ func (p *Permitted) approvalGas(ctx context.Context, n *node, asset x402.AssetIn
 	}
 	most := p.gasOfApprovals[n.Network]
 	if cost := t.MaxCost(); cost.Cmp(most) > 0 {
-		return nil, x402.Errorf(x402.PolicyDenied, "the approval that the seller would send may cost %s of gas "+
-			"on %s, and approval_gas allows %s", coin(cost), x402.Title(n.Network), coin(most)).
+		return nil, x402.Errorf(x402.PolicyDenied, "the approval that the seller would send may cost %s of "+
+			"gas on %s, and approval_gas allows %s", coin(cost), x402.Title(n.Network), coin(most)).
 			WithDetail("gasWei", cost).WithDetail("limit", most).
 			WithHint("nothing was signed; wait until gas costs less, or the owner raises approval_gas under "+
 				"[networks.%q] in config.toml", n.Network)
@@ -66,8 +67,8 @@ type approvalJSON struct {
 	SignedTransaction string `json:"signedTransaction"`
 }
 
-// encodeApproval is the extension with what a buyer adds to it: {"info":{…}}, once the signature is shown to be
-// the payer's.
+// encodeApproval is the extension with what a buyer adds to it: {"info":{…}}, once the signature is shown to
+// be the payer's.
 func encodeApproval(d PermitDraft, signature [65]byte) (json.RawMessage, error) {
 	tx, err := d.approvalTransaction()
 	if err != nil {
@@ -78,6 +79,6 @@ func encodeApproval(d PermitDraft, signature [65]byte) (json.RawMessage, error) 
 	if err != nil {
 		return nil, err
 	}
-	return json.Marshal(map[string]approvalJSON{"info": {From: a.From, Asset: a.Token, Spender: Permit2Address,
-		Amount: a.Amount.String(), SignedTransaction: hexText(signed)}})
+	return json.Marshal(map[string]approvalJSON{"info": {From: a.From, Asset: a.Token,
+		Spender: Permit2Address, Amount: a.Amount.String(), SignedTransaction: hexText(signed)}})
 }

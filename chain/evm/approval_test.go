@@ -28,8 +28,8 @@ type sentApproval struct {
 	V, R, S        *big.Int
 }
 
-// approvingOrder is a payment of 10,000 whose seller brings an approval in one of these ways, at a wallet whose
-// owner lets one cost so much.
+// approvingOrder is a payment of 10,000 whose seller brings an approval in one of these ways, at a wallet
+// whose owner lets one cost so much.
 func approvingOrder(t *testing.T, f *fakeNode, most uint64, offers ...string) (*Permitted, x402.Order) {
 	o := permit2Vectors(t)["exact_permit2_eip2612"].order(t)
 	o.Extensions = map[string]json.RawMessage{}
@@ -75,15 +75,15 @@ func TestAnApprovalThatTheSellerSends(t *testing.T) {
 	require.NoError(t, err)
 	require.Equal(t, us, crypto.PubkeyToAddress(*key).Hex())
 	tx.V, tx.R, tx.S = nil, nil, nil
-	require.Equal(t, sentApproval{ChainID: 84532, Nonce: 7, Tip: big.NewInt(5), MaxFee: big.NewInt(2_000_000_005),
-		Gas: 50_000, To: common.HexToAddress(usdc.Address), Value: new(big.Int),
+	require.Equal(t, sentApproval{ChainID: 84532, Nonce: 7, Tip: big.NewInt(5),
+		MaxFee: big.NewInt(2_000_000_005), Gas: 50_000, To: common.HexToAddress(usdc.Address), Value: new(big.Int),
 		Data: common.FromHex("095ea7b3000000000000000000000000000000000022d473030f116ddee9f6b43ac78ba3" +
 			"0000000000000000000000000000000000000000000000000000000000002710"),
 		Access: []rlp.RawValue{}}, tx)
 }
 
-// Where the seller brings both, the signature (EIP-2612) is what is given, which costs no gas and needs no turn,
-// as long as the token takes one.
+// Where the seller brings both, the signature (EIP-2612) is what is given, which costs no gas and needs no
+// turn, as long as the token takes one.
 func TestAnApprovalBySignatureGoesFirst(t *testing.T) {
 	f := approvingNode(t)
 	p, o := approvingOrder(t, f, enoughGas, x402.ERC20Sponsoring, x402.EIP2612Sponsoring)
@@ -102,20 +102,20 @@ func TestAnApprovalBySignatureGoesFirst(t *testing.T) {
 	require.Empty(t, made.Extensions, "what is approved needs no approval")
 }
 
-// Nothing is signed where the owner lets none be, where its gas may cost more than they say, where it would fail
-// or is not the account's next transaction.
+// Nothing is signed where the owner lets none be, where its gas may cost more than they say, where it would
+// fail or is not the account's next transaction.
 func TestAnApprovalThatIsNotSent(t *testing.T) {
 	for name, c := range map[string]struct {
 		most  uint64
 		world func(f *fakeNode)
 		code  x402.Code
 	}{
-		"not let":                   {0, func(*fakeNode) {}, x402.NoDelegation},
-		"more gas than is let":      {enoughGas - 1, func(*fakeNode) {}, x402.PolicyDenied},
-		"the token refuses":         {enoughGas, func(f *fakeNode) { f.sends.reverts = true }, x402.CheckFailed},
-		"another one under way":     {enoughGas, func(f *fakeNode) { f.sends.pending = 8 }, x402.CheckFailed},
-		"no Permit2":                {enoughGas, func(f *fakeNode) { f.noPermit2 = true }, x402.CheckFailed},
-		"a node that says too much": {enoughGas, func(f *fakeNode) { f.sends.gas = maxGas + 1 }, x402.RPCError},
+		"not let":           {0, func(*fakeNode) {}, x402.NoDelegation},
+		"too much gas":      {enoughGas - 1, func(*fakeNode) {}, x402.PolicyDenied},
+		"the token refuses": {enoughGas, func(f *fakeNode) { f.sends.reverts = true }, x402.CheckFailed},
+		"one is under way":  {enoughGas, func(f *fakeNode) { f.sends.pending = 8 }, x402.CheckFailed},
+		"no Permit2":        {enoughGas, func(f *fakeNode) { f.noPermit2 = true }, x402.CheckFailed},
+		"a node that lies":  {enoughGas, func(f *fakeNode) { f.sends.gas = maxGas + 1 }, x402.RPCError},
 	} {
 		t.Run(name, func(t *testing.T) {
 			f := approvingNode(t)
@@ -141,7 +141,8 @@ func TestABadApprovalIsDropped(t *testing.T) {
 
 type strangersApproval struct{ *keySigner }
 
-func (s strangersApproval) SignPermit2(ctx context.Context, d PermitDraft) (permit, approval [65]byte, err error) {
+func (s strangersApproval) SignPermit2(ctx context.Context, d PermitDraft) (permit, approval [65]byte,
+	err error) {
 	d.Authorization.Amount = money.NewAmount(10_001) // of which the approval is for more
 	return s.keySigner.SignPermit2(ctx, d)
 }

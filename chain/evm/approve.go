@@ -81,10 +81,10 @@ func (e *Exact) ApprovePermit2(ctx context.Context, asset x402.AssetInfo, amount
 	return t, nil
 }
 
-// approveTransaction prepares the transaction by which Permit2 may move an amount of an asset out of the agent's
-// account, and says what coins that has. Errors: INVALID_ARGUMENT for an amount that tokens take for no limit,
-// CHECK_FAILED where it would fail, where another transaction of the account is under way, or where there is no
-// Permit2; RPC_ERROR.
+// approveTransaction prepares the transaction by which Permit2 may move an amount of an asset out of the
+// agent's account, and says what coins that has. Errors: INVALID_ARGUMENT for an amount that tokens take for
+// no limit, CHECK_FAILED where it would fail, where another transaction of the account is under way, or
+// where there is no Permit2; RPC_ERROR.
 func (e *Exact) approveTransaction(ctx context.Context, n *node, asset x402.AssetInfo, amount money.Amount) (
 	t x402.OwnerTransaction, coins money.Amount, err error) {
 	self, err := e.self()

@@ -20,8 +20,9 @@ import (
 // scheme "upto". The payer is the agent's own account. It shares nodes and key with the Exact it comes from.
 //
 // What Permit2 may move the payer has to have approved once, on the chain. Where the approval does not cover
-// a payment, and the seller offers to bring one (extension eip2612GasSponsoring, or erc20ApprovalGasSponsoring
-// where the owner lets it), one is signed with the payment, for exactly its amount.
+// a payment, and the seller offers to bring one (extension eip2612GasSponsoring, or
+// erc20ApprovalGasSponsoring where the owner lets it), one is signed with the payment, for exactly its
+// amount.
 type Permitted struct {
 	*Exact
 	encodePermit2 func(Permit2Authorization) ([]byte, error) // EncodePermit2; a field for tests of tampering
