@@ -7,6 +7,8 @@ import (
 	"fmt"
 
 	"x402-wallet/history"
+	"x402-wallet/x402"
+	"x402-wallet/x402/money"
 )
 
 // ledger holds the wallet's ledger against the chains' books: it is whole, every settlement is in
@@ -66,16 +68,22 @@ func (r *run) missing(payments []history.Payment) string {
 	return ""
 }
 
-// nothingMadeUp: every row that is settled is a transfer on its chain, of the same amount.
+// nothingMadeUp: every row that is settled is a transfer on its chain, of the same amount; at upto of that or
+// less. A sign-in is none.
 func (r *run) nothingMadeUp(payments []history.Payment) {
-	amounts := map[string]string{}
+	amounts := map[string]money.Amount{}
 	for _, s := range r.Settlements() {
-		amounts[s.Transaction] = fmt.Sprint(s.Amount)
+		amounts[s.Transaction] = money.NewAmount(s.Amount)
 	}
 	for _, p := range payments {
-		if p.State == history.Settled && amounts[p.Transaction] != p.Amount.String() {
-			r.violation("the ledger has %s settled for %s, the chain has %q for it", p.ID, p.Amount,
-				amounts[p.Transaction])
+		if p.State != history.Settled || p.IsSignIn() {
+			continue
+		}
+		moved, known := amounts[p.Transaction]
+		less := p.Scheme == x402.Upto && p.Charged == nil && moved.Cmp(p.Amount) < 0
+		if !known || (moved != p.Paid() && !less) {
+			r.violation("the ledger has %s settled for %s, the chain has %s in %q", p.ID, p.Paid(), moved,
+				p.Transaction)
 		}
 	}
 }

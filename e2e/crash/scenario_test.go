@@ -3,6 +3,7 @@
 package crash
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -27,14 +28,17 @@ type scenario struct {
 	name string
 	path string        // what is bought
 	key  string        // its idempotency key; with one it is one purchase for ever
+	more string        // what else is bought, with a query of its own; "": the same path
 	cap  int           // the session's cap, in payments; 0: none that matters
 	dead int           // signatures of before that the chain proves dead
 	rule sandbox.Rules //
 
-	prepare func(*run) error // what happened before
-	broken  func(*run) error // what is broken; nil: the paying call over MCP
-	judge   func(*run)       // nil: (*run).payment
-	slow    bool             // a key is derived at its full cost, several times: one point in twenty is tried
+	signIn  bool               // what was bought is fetched again by signing in, and never paid again
+	prepare func(*run) error   // what happened before
+	broken  func(*run) error   // what is broken; nil: the paying call over MCP
+	books   func(*run, string) // what else the others' books must show, at any time
+	judge   func(*run)         // nil: (*run).payment
+	slow    bool               // a key is derived at its full cost, several times: one point in twenty is tried
 }
 
 var scenarios = []scenario{
@@ -45,6 +49,11 @@ var scenarios = []scenario{
 	{name: "pay-settling", path: "/seed-v2/weather"},
 	// the seller is shown the payment and does not look at it, and then the wallet settles
 	{name: "pay-ignored", path: "/x-seed/weather"},
+	// the payer's approval of Permit2 comes with the payment
+	{name: "pay-permit2", path: "/permit2", books: (*run).approvals},
+	{name: "pay-upto", path: "/upto", books: (*run).approvals},
+	{name: "sign-in", path: "/archive", signIn: true, more: "/weather", rule: sandbox.Rules{SignIn: "allow"},
+		prepare: bought, books: (*run).signIns, judge: (*run).signedIn},
 	{name: "pay-cap", path: "/weather", key: "one", cap: 2},
 	{name: "replay", path: "/weather", key: "one", prepare: bought},
 	// of a payment that was sent, and whose process died
@@ -96,7 +105,11 @@ func (r *run) target() string {
 }
 
 func (r *run) call(query string) map[string]any {
-	args := map[string]any{"url": r.SellerURL + r.scenario.path + query}
+	path := r.scenario.path
+	if query != "" {
+		path = cmp.Or(r.scenario.more, path) + query
+	}
+	args := map[string]any{"url": r.SellerURL + path}
 	if r.scenario.key != "" && query == "" {
 		args["idempotencyKey"] = r.scenario.key
 	}
@@ -198,7 +211,7 @@ func (r *run) same(p *process, who string) bool {
 	if a.paid() && len(r.Settlements()) == 0 {
 		r.violation("%s says %s, but nothing was settled", who, a)
 	}
-	if a.got() && a.Content != sandbox.Content(r.product()) {
+	if r.served(a) && a.Content != sandbox.Content(r.product()) {
 		r.violation("%s has not the content: %q", who, a.Content)
 	}
 	r.bounded(who)
@@ -208,15 +221,20 @@ func (r *run) same(p *process, who string) bool {
 	return true
 }
 
+// served reports whether an answer is what was bought, got in the way that the scenario gets it.
+func (r *run) served(a answer) bool {
+	return a.got() || (r.scenario.signIn && a.Error == "" && a.Status == "free")
+}
+
 // product is the path without the dialect.
 func (r *run) product() string { return "/" + filepath.Base(r.scenario.path) }
 
-// bounded judges by the books of seller, facilitator and chains: one purchase, one settlement, one
-// signature. An answer that the client has read ends the purchase; the same call may then be
-// another one, unless it has a key.
+// bounded judges by the books of seller, facilitator and chains: one purchase, one settlement of its price
+// at most, one signature. An answer that the client has read ends the purchase; the same call may then be
+// another one, unless it has a key or signs in.
 func (r *run) bounded(who string) {
 	allowed := 1
-	if r.scenario.key == "" {
+	if r.scenario.key == "" && !r.scenario.signIn {
 		allowed += r.got
 	}
 	if n := len(r.Settlements()); n > allowed {
@@ -225,6 +243,14 @@ func (r *run) bounded(who string) {
 	if n := r.Signatures(); n > allowed+r.scenario.dead {
 		r.violation("%s: signed again: %d different payments were seen, %d allowed", who, n,
 			allowed+r.scenario.dead)
+	}
+	for _, s := range r.Settlements() {
+		if price := sandbox.Price(r.scenario.path); s.Amount > price {
+			r.violation("%s: a settlement of %d, the price is %d", who, s.Amount, price)
+		}
+	}
+	if r.scenario.books != nil {
+		r.scenario.books(r, who)
 	}
 }
 
@@ -237,7 +263,7 @@ func (r *run) payment() {
 	}) {
 		r.restart("the second restart", func(p *process) {
 			if r.same(p, "the second restart") {
-				if last := r.answers[len(r.answers)-1]; !last.paid() {
+				if last := r.answers[len(r.answers)-1]; !last.paid() && !r.served(last) {
 					r.violation("after two restarts the same call still fails: %s", last)
 				}
 			}
@@ -275,6 +301,9 @@ func (r *run) another(p *process) {
 	r.answers = append(r.answers, a)
 	if n := len(r.Settlements()) - before; n != 1 {
 		r.violation("a different payment settled %d times", n)
+	}
+	if r.scenario.books != nil {
+		r.scenario.books(r, "a different payment")
 	}
 	if r.scenario.cap == 0 {
 		return

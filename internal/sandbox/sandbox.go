@@ -88,6 +88,8 @@ type Sandbox struct {
 	nonces      map[string]signInNonce  // seller: sign-in messages that it made, by nonce
 	buyers      map[string]bool         // seller: path and account of those who paid for it
 	signIns     int                     // seller: those that it let in
+	// seller: the nonces of what was shown to it, let in or not
+	signInsShown []string
 }
 
 // Start builds the world and opens its four ports on 127.0.0.1.
