@@ -64,8 +64,8 @@ type errNoSignIn struct{ why string }
 func (e errNoSignIn) Error() string { return e.why }
 
 // signIn signs in where the challenge asks for it and it may help. done is false where the call goes on and
-// pays. Its error is a refusal that stands in the way of the whole call: a person has to decide first, or
-// there is nothing to pay for.
+// pays. Its error is one that stands in the way of the whole call: a person has to decide first, there is
+// nothing to pay for, or the ledger failed, which is no reason to pay again.
 func (e *Engine) signIn(ctx, caller context.Context, q intent, found *quote) (r Result, done bool,
 	err error) {
 	offer := found.challenge.SignInOffer()
@@ -81,6 +81,8 @@ func (e *Engine) signIn(ctx, caller context.Context, q intent, found *quote) (r 
 	case only && errors.As(err, &not):
 		return r, false, x402.SignInRefused(not.why)
 	case only, x402.HasCode(err, x402.ApprovalRequired):
+		return r, false, err
+	case x402.HasCode(err, x402.LedgerUnavailable): // that it would have helped is not disproven
 		return r, false, err
 	case x402.HasCode(err, x402.NetworkError), x402.HasCode(err, x402.Timeout): // it may have served
 		return r, false, err
