@@ -38,10 +38,14 @@ type evmChain struct {
 	mu       sync.Mutex        // of what follows: whoever calls a method holds it
 	blocks   []int64           // Unix seconds of block firstBlock+i; never go back
 	balances timeline          // by address
-	approved timeline          // by owner: what Permit2 may move
+	allowed  timeline          // by owner and spender: what the spender may move
 	permits  timeline          // by owner: the nonce that EIP-2612 takes next
 	used     map[string]uint64 // payer and nonce of EIP-3009 → block
 	spent    map[string]uint64 // payer and nonce of Permit2 → block
+	coins    timeline          // by address: wei
+	counts   timeline          // by address: the account nonce that its next transaction has
+	shown    map[string]bool   // by hash: the accounts' transactions that a node was brought
+	pulls    []Settlement      // what was taken by transferFrom
 	byHash   map[string]*evmTransaction
 	txs      []*evmTransaction
 }
@@ -66,17 +70,19 @@ func (t timeline) put(block uint64, address string, amount uint64) {
 	t[address] = append(t[address], balance{block: block, amount: amount})
 }
 
-// evmTransaction is a call that was executed.
+// evmTransaction is one that is in a block.
 type evmTransaction struct {
 	hash            string
 	block           uint64
 	from, to, input string
 	logs            []evmLog
+	gas, gasPrice   uint64 // used, and wei for each
+	failed          bool
 }
 
 func newEVMChain(asset x402.AssetInfo, now func() time.Time, finality time.Duration) *evmChain {
 	c := &evmChain{asset: asset, now: now, finality: finality, balances: timeline{},
-		approved: timeline{}, permits: timeline{}, spent: map[string]uint64{},
+		allowed: timeline{}, coins: timeline{}, counts: timeline{}, shown: map[string]bool{}, permits: timeline{}, spent: map[string]uint64{},
 		used: map[string]uint64{}, byHash: map[string]*evmTransaction{}}
 	const before = 100 // blocks that were there when the world began
 	start := now().Unix() - before*int64(blockTime/time.Second)
@@ -120,6 +126,9 @@ func (c *evmChain) move(tx *evmTransaction, from, to string, amount uint64) {
 }
 
 func (c *evmChain) add(tx *evmTransaction) {
+	if tx.gas == 0 { // the facilitator's own
+		tx.gas, tx.gasPrice = callGas, baseFee+usualTip
+	}
 	c.byHash[tx.hash] = tx
 	c.txs = append(c.txs, tx)
 }
