@@ -7,6 +7,7 @@ import (
 	"fmt"
 
 	"x402-wallet/history"
+	"x402-wallet/internal/sandbox"
 	"x402-wallet/x402"
 	"x402-wallet/x402/money"
 )
@@ -52,7 +53,7 @@ func (r *run) payments() (list []history.Payment, err error) {
 	return list, err
 }
 
-// missing is a settled transfer that the ledger does not know; "" when there is none. Of one that is known
+// missing is a settled transfer, or a float, that the ledger does not know; "" when there is none. Of one that is known
 // late a row holds all that was signed for.
 func (r *run) missing(payments []history.Payment) string {
 	known, late := map[string]bool{}, 0
@@ -64,7 +65,7 @@ func (r *run) missing(payments []history.Payment) string {
 			late++
 		}
 	}
-	for _, s := range r.Settlements() {
+	for _, s := range append(r.Settlements(), r.Pulls()...) {
 		if known[s.Transaction] {
 			continue
 		}
@@ -82,13 +83,14 @@ func (r *run) isLate(state history.State) bool {
 }
 
 // nothingMadeUp: every row that is settled is a transfer on its chain, of the same amount; at upto of that or
-// less. A sign-in is none.
+// less. A sign-in is none, and a float is one out of the owner's account.
 func (r *run) nothingMadeUp(payments []history.Payment) {
-	amounts := map[string]money.Amount{}
-	for _, s := range r.Settlements() {
-		amounts[s.Transaction] = money.NewAmount(s.Amount)
-	}
+	settlements, pulls := amountsOf(r.Settlements()), amountsOf(r.Pulls())
 	for _, p := range payments {
+		amounts := settlements
+		if p.IsPull() {
+			amounts = pulls
+		}
 		if p.State != history.Settled || p.IsSignIn() {
 			continue
 		}
@@ -99,6 +101,14 @@ func (r *run) nothingMadeUp(payments []history.Payment) {
 				p.Transaction)
 		}
 	}
+}
+
+func amountsOf(moved []sandbox.Settlement) map[string]money.Amount {
+	amounts := map[string]money.Amount{}
+	for _, s := range moved {
+		amounts[s.Transaction] = money.NewAmount(s.Amount)
+	}
+	return amounts
 }
 
 // nothingLost: what an answer said that the client has read is in the ledger.

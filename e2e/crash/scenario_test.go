@@ -53,6 +53,12 @@ var scenarios = []scenario{
 	// the payer's approval of Permit2 comes with the payment
 	{name: "pay-permit2", path: "/permit2", books: (*run).approvals},
 	{name: "pay-upto", path: "/upto", late: true, books: (*run).approvals},
+	// out of the owner's account, from which a float is taken first
+	{name: "pay-float", path: "/weather", rule: sandbox.Rules{Float: float}, prepare: approved,
+		books: (*run).pulls},
+	// and the node takes the float's transaction without a word
+	{name: "pay-float-mute", path: "/weather", rule: sandbox.Rules{Float: float}, prepare: muted,
+		books: (*run).pulls},
 	{name: "sign-in", path: "/archive", signIn: true, more: "/weather", rule: sandbox.Rules{SignIn: "allow"},
 		prepare: bought, books: (*run).signIns, judge: (*run).signedIn},
 	{name: "pay-cap", path: "/weather", key: "one", cap: 2},
@@ -82,6 +88,8 @@ type run struct {
 	said    string // what the broken process printed, for init
 	ended   error  // how it ended
 	got     int    // answers with what was bought that the client has read
+	others  int    // different payments that were made besides
+	owner   uint64 // what the owner had on EVM before
 	answers []answer
 	wrong   []string // what must not be
 	notes   []string // what happened, for a report
@@ -237,14 +245,19 @@ func (r *run) holdsAll(a answer) bool {
 // product is the path without the dialect.
 func (r *run) product() string { return "/" + filepath.Base(r.scenario.path) }
 
+// purchases is how many there may be by now.
+func (r *run) purchases() int {
+	if r.scenario.key == "" && !r.scenario.signIn {
+		return 1 + r.got + r.others
+	}
+	return 1 + r.others
+}
+
 // bounded judges by the books of seller, facilitator and chains: one purchase, one settlement of its price
 // at most, one signature. An answer that the client has read ends the purchase; the same call may then be
 // another one, unless it has a key or signs in.
 func (r *run) bounded(who string) {
-	allowed := 1
-	if r.scenario.key == "" && !r.scenario.signIn {
-		allowed += r.got
-	}
+	allowed := r.purchases()
 	if n := len(r.Settlements()); n > allowed {
 		r.violation("%s: paid twice: %d settlements, %d allowed", who, n, allowed)
 	}
@@ -308,12 +321,11 @@ func (r *run) another(p *process) {
 		return
 	}
 	r.answers = append(r.answers, a)
+	r.others++
 	if n := len(r.Settlements()) - before; n != 1 {
 		r.violation("a different payment settled %d times", n)
 	}
-	if r.scenario.books != nil {
-		r.scenario.books(r, "a different payment")
-	}
+	r.bounded("a different payment")
 	if r.scenario.cap == 0 {
 		return
 	}

@@ -18,6 +18,58 @@ func (r *run) approvals(who string) {
 	}
 }
 
+// The figures of an agent that has nothing of its own, and may take floats out of its owner's account.
+const (
+	float        = "0.002"
+	floatAmount  = 2_000 // atomic units
+	approvedUpTo = 10_000
+	agentsGas    = 1_000_000_000_000_000 // wei
+)
+
+// approved: the owner has let the agent take floats, which it needs, because it has nothing itself.
+func approved(r *run) error {
+	r.Empty(template.evm)
+	r.FundGas(template.evm, agentsGas)
+	r.owner = r.Balance(r.Allow(template.evm, approvedUpTo))
+	return nil
+}
+
+// muted: and the node takes the next float's transaction without a word.
+func muted(r *run) error {
+	r.Inject("evm node mute", 1)
+	return approved(r)
+}
+
+// pulls: a float is taken once for each need, none in vain; the owner loses what was taken and no more than
+// was approved; and what was taken was paid, or is at the agent's account.
+func (r *run) pulls(who string) {
+	var taken, settled uint64
+	for _, p := range r.Pulls() {
+		taken += p.Amount
+	}
+	for _, s := range r.Settlements() {
+		settled += s.Amount
+	}
+	needed := (uint64(r.purchases())*sandbox.Price(r.scenario.path) + floatAmount - 1) / floatAmount
+	mined, shown := r.Transactions(template.evm)
+	if mined > needed || shown > needed {
+		r.violation("%s: %d transactions for floats, %d of them in blocks, %d are needed", who, shown, mined,
+			needed)
+	}
+	if n := uint64(len(r.Pulls())); n != mined {
+		r.violation("%s: %d transactions are in blocks, and %d floats were taken", who, mined, n)
+	}
+	if lost := r.owner - r.Balance(r.OwnerEVM); lost != taken || lost > approvedUpTo {
+		r.violation("%s: the owner lost %d, %d was taken, %d approved", who, lost, taken, approvedUpTo)
+	}
+	if left := r.Allowed(template.evm); left+taken != approvedUpTo {
+		r.violation("%s: %d may still be taken after %d of %d", who, left, taken, approvedUpTo)
+	}
+	if has := r.Balance(template.evm); has+settled != taken {
+		r.violation("%s: the agent has %d and paid %d, of %d that was taken", who, has, settled, taken)
+	}
+}
+
 // signIns: each text of the seller's is shown once at most.
 func (r *run) signIns(who string) {
 	shown := map[string]int{}
