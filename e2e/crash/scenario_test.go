@@ -59,6 +59,8 @@ var scenarios = []scenario{
 	// and the node takes the float's transaction without a word
 	{name: "pay-float-mute", path: "/weather", rule: sandbox.Rules{Float: float}, prepare: muted,
 		books: (*run).pulls},
+	{name: "pay-vault", path: "/weather", rule: sandbox.Rules{Vault: true}, prepare: opened,
+		books: (*run).vault},
 	{name: "sign-in", path: "/archive", signIn: true, more: "/weather", rule: sandbox.Rules{SignIn: "allow"},
 		prepare: bought, books: (*run).signIns, judge: (*run).signedIn},
 	{name: "pay-cap", path: "/weather", key: "one", cap: 2},
@@ -89,7 +91,7 @@ type run struct {
 	ended   error  // how it ended
 	got     int    // answers with what was bought that the client has read
 	others  int    // different payments that were made besides
-	owner   uint64 // what the owner had on EVM before
+	owner   uint64 // what the owner, or their vault, had on EVM before
 	answers []answer
 	wrong   []string // what must not be
 	notes   []string // what happened, for a report

@@ -4,8 +4,11 @@ package crash
 
 import (
 	"bytes"
+	"time"
 
 	"x402-wallet/internal/sandbox"
+	"x402-wallet/x402"
+	"x402-wallet/x402/money"
 )
 
 // What the other ways of paying promise besides: their judges.
@@ -67,6 +70,32 @@ func (r *run) pulls(who string) {
 	}
 	if has := r.Balance(template.evm); has+settled != taken {
 		r.violation("%s: the agent has %d and paid %d, of %d that was taken", who, has, settled, taken)
+	}
+}
+
+// opened: the owner has opened a vault for the agent, which has nothing itself.
+func opened(r *run) error {
+	r.Empty(template.evm)
+	r.Fund(r.VaultEVM, sandbox.USDC)
+	r.owner = r.Balance(r.OpenVault(template.evm, x402.VaultLimits{PerPeriod: money.NewAmount(vaultAllows),
+		Period: time.Hour, PerPayment: money.NewAmount(vaultAllows), MaxWindow: 10 * time.Minute}))
+	return nil
+}
+
+// vaultAllows is what the vault lets the agent spend in an hour.
+const vaultAllows = 10_000
+
+// vault: what was paid came out of the vault, all of it, and no more than it allows.
+func (r *run) vault(who string) {
+	var settled uint64
+	for _, s := range r.Settlements() {
+		settled += s.Amount
+		if s.Payer != r.VaultEVM || s.Signer != template.evm {
+			r.violation("%s: paid by %s, signed by %s", who, s.Payer, s.Signer)
+		}
+	}
+	if lost := r.owner - r.Balance(r.VaultEVM); lost != settled || lost > vaultAllows {
+		r.violation("%s: the vault lost %d, %d was paid, %d allowed", who, lost, settled, vaultAllows)
 	}
 }
 

@@ -112,7 +112,7 @@ func (c *evmChain) getBlock(params []json.RawMessage) (any, error) {
 	}, nil
 }
 
-// call runs a view function of the token, or of Permit2, at a block; an address without code answers nothing.
+// call runs a view function of a contract at a block; an address without code answers nothing.
 func (c *evmChain) call(params []json.RawMessage, forgets bool) (any, error) {
 	var message struct{ To, Data, Input string }
 	var tag string
@@ -126,23 +126,33 @@ func (c *evmChain) call(params []json.RawMessage, forgets bool) (any, error) {
 	if !exists {
 		return nil, nodeRefuses("header not found")
 	}
-	isPermit2 := strings.EqualFold(message.To, evm.Permit2Address)
-	if !isPermit2 && !c.isToken(message.To) {
+	view := c.viewOf(message.To)
+	if view == nil {
 		return "0x", nil
 	}
 	data := strings.TrimPrefix(message.Data+message.Input, "0x")
 	if _, err := hex.DecodeString(data); err != nil || len(data) < 8 {
 		return nil, reverted("")
 	}
-	view := c.viewToken
-	if isPermit2 {
-		view = c.viewPermit2
-	}
 	answer, known := view(data[:8], strings.ToLower(data[8:]), block, forgets)
 	if !known {
 		return nil, reverted("")
 	}
 	return answer, nil
+}
+
+// viewOf is what answers the view functions of a contract; nil: there is none.
+func (c *evmChain) viewOf(contract string) func(selector, words string, block uint64, forgets bool) (string,
+	bool) {
+	switch {
+	case c.isToken(contract):
+		return c.viewToken
+	case strings.EqualFold(contract, evm.Permit2Address):
+		return c.viewPermit2
+	case c.isVault(contract):
+		return c.viewVault
+	}
+	return nil
 }
 
 // viewPermit2 answers a view function of Permit2.
@@ -192,8 +202,9 @@ func (c *evmChain) getCode(params []json.RawMessage) (any, error) {
 
 // hasCode reports whether an address is a contract's.
 func (c *evmChain) hasCode(address string) bool {
-	return slices.ContainsFunc([]string{c.asset.Address, evm.Permit2Address, evm.ExactProxy, evm.UptoProxy},
-		func(contract string) bool { return strings.EqualFold(address, contract) })
+	contracts := []string{c.asset.Address, evm.Permit2Address, evm.ExactProxy, evm.UptoProxy}
+	isIt := func(contract string) bool { return strings.EqualFold(address, contract) }
+	return c.isVault(address) || slices.ContainsFunc(contracts, isIt)
 }
 
 // evmLog is an event as nodes tell it.

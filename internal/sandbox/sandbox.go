@@ -66,6 +66,7 @@ type Sandbox struct {
 	Owner                 string   // a person's Solana address, whose token account can be delegated
 	OwnerAccount          string   // that token account
 	OwnerEVM              string   // the person's account on EVM, out of which an agent may be let take floats
+	VaultEVM              string   // where the person's vault on EVM is, once they have opened it
 	OwnerKeypair          []byte   // the owner's key as the Solana CLI writes it: a JSON array of 64 numbers
 
 	options  Options
@@ -114,6 +115,8 @@ func Start(o Options) (*Sandbox, error) {
 	mint, _ := registry.Named(onSolana, "")
 	s.evm = newEVMChain(dollar, s.now, o.Finality)
 	s.evm.balances.put(firstBlock, s.OwnerEVM, purse)
+	s.evm.vault.address, _ = evm.Address(hashOf("vault", s.Owner)[:42])
+	s.VaultEVM = s.evm.vault.address
 	s.solana = newSolanaChain(mint, s.now, o.Finality)
 	s.OwnerAccount = s.solana.open(owner, purse).String()
 	s.solana.open(mustKey(s.PayToSolana), 0)
