@@ -24,7 +24,7 @@ const (
 )
 
 func (d *demo) otherWays() []func(context.Context) error {
-	return []func(context.Context) error{d.signedIn, d.paidByPermit2, d.paidUpTo, d.booksAgain}
+	return []func(context.Context) error{d.signedIn, d.paidByPermit2, d.paidUpTo, d.paidFromAFloat, d.booksAgain}
 }
 
 func (d *demo) signedIn(ctx context.Context) error {
@@ -92,6 +92,7 @@ func (d *demo) paidUpTo(ctx context.Context) error {
 	d.line("why", "only the payment service that the signature names can take it, once; it is one of the "+
 		"owner's own, so nobody was asked. All of %s counts in the budget until the chain has shown for "+
 		"good what moved", most.Price())
+	d.stillCounts = most - money.Dollars(moved)
 	if moved == 0 || moved >= sandbox.Price(demoUpto) {
 		return errors.New("the balance moved by all that was allowed, or by nothing")
 	}
@@ -115,11 +116,10 @@ func (d *demo) booksAgain(ctx context.Context) error {
 		sum += s.Amount
 	}
 	// the clock decides when it is free, which is minutes after the demo
-	stillCounts := money.Dollars(sandbox.Price(demoUpto) - settled[len(settled)-1].Amount)
-	d.line("total", "$%s, in which %s count that upto has not taken", out.Totals["USDC"], stillCounts.Price())
-	d.line("chains", "%d payments, %s; the wallet signed %d, and one sign-in", len(settled),
+	d.line("total", "$%s, in which %s count that upto has not taken", out.Totals["USDC"], d.stillCounts.Price())
+	d.line("chains", "%d payments, %s; the wallet signed %d, one sign-in and one float", len(settled),
 		money.Dollars(sum).Price(), d.world.Signatures())
-	total := money.Dollars(sum) + stillCounts
+	total := money.Dollars(sum) + d.stillCounts
 	if d.world.Signatures() != len(settled) || out.Totals["USDC"] != total.String() {
 		return fmt.Errorf("the history should come to %s, and as many payments be signed as were made",
 			total.Price())
