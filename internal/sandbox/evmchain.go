@@ -28,8 +28,9 @@ const (
 	youngest   = 6               // seconds that an authorization must still live (reference facilitator 2.27)
 )
 
-// evmChain is one token with EIP-3009 and EIP-2612, and Permit2 with x402's proxies (permit2.go), on a chain
-// that makes a block every two seconds, and one for each transaction.
+// evmChain is one token with EIP-3009 and EIP-2612, Permit2 with x402's proxies (permit2.go) and the contract
+// of batch-settlement (batch.go), on a chain that makes a block every two seconds, and one for each
+// transaction.
 type evmChain struct {
 	asset    x402.AssetInfo
 	now      func() time.Time
@@ -42,6 +43,7 @@ type evmChain struct {
 	permits  timeline          // by owner: the nonce that EIP-2612 takes next
 	used     map[string]uint64 // payer and nonce of EIP-3009 → block
 	spent    map[string]uint64 // payer and nonce of Permit2 → block
+	channels channelsOnChain
 	byHash   map[string]*evmTransaction
 	txs      []*evmTransaction
 }
@@ -77,7 +79,7 @@ type evmTransaction struct {
 func newEVMChain(asset x402.AssetInfo, now func() time.Time, finality time.Duration) *evmChain {
 	c := &evmChain{asset: asset, now: now, finality: finality, balances: timeline{},
 		approved: timeline{}, permits: timeline{}, spent: map[string]uint64{},
-		used: map[string]uint64{}, byHash: map[string]*evmTransaction{}}
+		used: map[string]uint64{}, channels: newChannelsOnChain(), byHash: map[string]*evmTransaction{}}
 	const before = 100 // blocks that were there when the world began
 	start := now().Unix() - before*int64(blockTime/time.Second)
 	for i := range int64(before + 1) {

@@ -107,7 +107,7 @@ func (c *evmChain) getBlock(params []json.RawMessage) (any, error) {
 	}, nil
 }
 
-// call runs a view function of the token, or of Permit2, at a block; an address without code answers nothing.
+// call runs a view function of a contract at a block; an address without code answers nothing.
 func (c *evmChain) call(params []json.RawMessage, forgets bool) (any, error) {
 	var message struct{ To, Data, Input string }
 	var tag string
@@ -121,17 +121,20 @@ func (c *evmChain) call(params []json.RawMessage, forgets bool) (any, error) {
 	if !exists {
 		return nil, &rpcError{Code: -32000, Message: "header not found"}
 	}
-	isPermit2 := strings.EqualFold(message.To, evm.Permit2Address)
-	if !isPermit2 && !strings.EqualFold(message.To, c.asset.Address) {
+	var view func(selector, words string, block uint64, forgets bool) (answer string, known bool)
+	switch strings.ToLower(message.To) {
+	case strings.ToLower(c.asset.Address):
+		view = c.viewToken
+	case strings.ToLower(evm.Permit2Address):
+		view = c.viewPermit2
+	case strings.ToLower(batchContract):
+		view = c.viewBatch
+	default:
 		return "0x", nil
 	}
 	data := strings.TrimPrefix(message.Data+message.Input, "0x")
 	if _, err := hex.DecodeString(data); err != nil || len(data) < 8 {
 		return nil, &rpcError{Code: 3, Message: "execution reverted", Data: "0x"}
-	}
-	view := c.viewToken
-	if isPermit2 {
-		view = c.viewPermit2
 	}
 	answer, known := view(data[:8], strings.ToLower(data[8:]), block, forgets)
 	if !known {
@@ -182,7 +185,8 @@ func (c *evmChain) getCode(params []json.RawMessage) (any, error) {
 	if err := read(params, &address); err != nil {
 		return nil, err
 	}
-	for _, contract := range []string{c.asset.Address, evm.Permit2Address, evm.ExactProxy, evm.UptoProxy} {
+	for _, contract := range []string{c.asset.Address, evm.Permit2Address, evm.ExactProxy, evm.UptoProxy,
+		batchContract, batchCollector} {
 		if strings.EqualFold(address, contract) {
 			return "0x60806040", nil
 		}
