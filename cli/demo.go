@@ -64,6 +64,7 @@ type demo struct {
 	evm, solana string // the wallet's addresses
 	account     string // the owner's token account
 	bought      string // the paymentId of the first purchase
+	uptoPaid    string // the transaction of the payment by upto
 
 	scenes []demoScene
 }
