@@ -45,15 +45,19 @@ const (
 //	1 took it, and says nothing more                      charged    the ceiling
 //	2 took it: by ≤ the price, C = before + that          charged    C
 //	3 took it, and says anything else                     too much   the ceiling
-//	4 did not: C ≤ the book's sum                         rejected   C
-//	5 did not: C ≤ S, S is ours; the voucher was shown    before     C
+//	4 did not: C ≤ the book's sum; the voucher was shown  before     C
+//	  before, and C ≥ its ceiling
+//	5 did not: C ≤ the book's sum, otherwise              rejected   C
+//	6 did not: C ≤ S, S is ours; the voucher was shown    before     C
 //	  before, and C ≥ its ceiling or S is that very one
-//	6 did not: C ≤ S, S is ours, and not the one that     rejected   C
+//	7 did not: C ≤ S, S is ours, and not the one that     rejected   C
 //	  it does not take
-//	7 anything else: another channel, a foreign or no     nothing    as before
+//	8 anything else: another channel, a foreign or no     nothing    as before
 //	  voucher, C > S
 //
-// A seller that does not take a voucher, and shows it as charged (6), would get two for one call.
+// A seller that does not take a voucher, and shows it as charged (7), would get two for one call. So would an
+// honest one whose answer is in the book, and not in the payment's row, because the process ended between
+// the two (4).
 //
 // Where a voucher above all that we know was shown (S), it was signed by this wallet before its ledger was
 // lost: the next one may go beyond it by the price, and no further.
@@ -64,7 +68,11 @@ func judgeCount(c count, channel string, ceiling, price, charged money.Amount) (
 	if c.ChannelCount == nil || c.Charged == nil || c.ID != channel {
 		return countNothing, charged
 	}
+	isCounted := c.again && c.Charged.Cmp(ceiling) >= 0
 	if c.Charged.Cmp(charged) <= 0 {
+		if isCounted {
+			return countBefore, *c.Charged
+		}
 		return countRejected, *c.Charged
 	}
 	if c.Voucher == nil || !c.own || c.Charged.Cmp(c.Voucher.Ceiling) > 0 {
@@ -72,7 +80,7 @@ func judgeCount(c count, channel string, ceiling, price, charged money.Amount) (
 	}
 	isThis := c.Voucher.Ceiling == ceiling
 	switch {
-	case c.again && (isThis || c.Charged.Cmp(ceiling) >= 0):
+	case isCounted, c.again && isThis:
 		return countBefore, *c.Charged
 	case isThis:
 		return countNothing, charged
