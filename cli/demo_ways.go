@@ -154,7 +154,8 @@ func (d *demo) depositBack(ctx context.Context, wallet uint64) error {
 	}
 	used := demoCalls * sandbox.Price(demoBatch)
 	c := d.world.Channels()[0]
-	if len(out.Refunds) != 1 || wallet-d.world.Balance(d.evm) != used || c.Claimed != used || c.Balance != used {
+	if len(out.Refunds) != 1 || wallet-d.world.Balance(d.evm) != used || c.Claimed != used ||
+		c.Balance != used {
 		return fmt.Errorf("what came back is %+v, and the channel %+v", out.Refunds, c)
 	}
 	d.line("back", "%s; %s stays with the website, for the three calls", out.Refunds[0].Price,
