@@ -48,6 +48,7 @@ var scenarios = []scenario{
 	// out of a deposit: the call that makes it, and one that shows a voucher alone
 	{name: "pay-batch-deposit", path: batch, judge: (*run).channel},
 	{name: "pay-batch-voucher", path: batch, prepare: deposited, judge: (*run).channel},
+	{name: "resume-batch", path: batch, prepare: abandoned, judge: (*run).channel},
 	{name: "pay-cap", path: "/weather", key: "one", cap: 2},
 	{name: "replay", path: "/weather", key: "one", prepare: bought},
 	// of a payment that was sent, and whose process died
