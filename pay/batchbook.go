@@ -2,6 +2,7 @@ package pay
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"slices"
 
@@ -142,6 +143,26 @@ func (e *Engine) updateBook(ctx context.Context, row history.Channel, book histo
 	}
 	book.Vouchers = open
 	return row, book, nil
+}
+
+// payloadNow is what a seller is shown of a payment: of a deposit that the chain has the voucher alone, because
+// no facilitator takes it twice. A seller that did not hear of the deposit serves for the voucher, and one that
+// did says what it counted.
+func (e *Engine) payloadNow(p history.Payment) json.RawMessage {
+	if p.State != history.Settled || p.Proof != history.Chain || p.Prepaid() {
+		return p.Payload
+	}
+	var members map[string]json.RawMessage
+	err := json.Unmarshal(p.Payload, &members)
+	if err == nil {
+		members["payload"], err = e.Channels.VoucherAlone(p.Network, members["payload"])
+	}
+	shown, errAgain := json.Marshal(members)
+	if err = errors.Join(err, errAgain); err != nil {
+		e.Log.Error("show a deposit's voucher alone", "payment", p.ID, "err", err)
+		return p.Payload
+	}
+	return shown
 }
 
 // finishBatch records what became of a voucher that was shown to its seller, first in the channel's book.
