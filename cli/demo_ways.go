@@ -127,8 +127,8 @@ func (d *demo) paidFromDeposit(ctx context.Context) error {
 	price := sandbox.Price(demoBatch)
 	deposit := d.world.Settlements()[settled].Amount
 	d.line("chain", "one deposit of %s; the two calls after it moved nothing", money.Dollars(deposit).Price())
-	d.line("why", "each call is paid by a signed voucher for all that was used so far: the website can claim "+
-		"the newest one, and the wallet signs none for more than was used and the next price")
+	d.line("why", "each call is paid by a signed voucher for all that was used so far: the website can "+
+		"claim the newest one, and the wallet signs none for more than was used and the next price")
 	channels := d.world.Channels()
 	switch {
 	case wallet-d.world.Balance(d.evm) != deposit:

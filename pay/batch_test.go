@@ -78,6 +78,9 @@ func TestJudgeCount(t *testing.T) {
 	foreign := func(n *x402.ChannelCount) count { return count{ChannelCount: n} }
 	ours := func(n *x402.ChannelCount) count { return count{ChannelCount: n, own: true} }
 	again := func(c count) count { c.again = true; return c }
+	shownAgain := func(charged, ceiling uint64) count {
+		return again(ours(showing(say(charged), ceiling)))
+	}
 	elsewhere := func(charged uint64) *x402.ChannelCount {
 		return &x402.ChannelCount{ID: "0x02", Charged: pointer(units(charged))}
 	}
@@ -101,15 +104,15 @@ func TestJudgeCount(t *testing.T) {
 		"counts more, with a forged voucher": {foreign(showing(say(3500), 3500)), countNothing, 3000, 3000},
 		"counts more than its voucher":       {ours(showing(say(3501), 3500)), countNothing, 3000, 3000},
 		"counts more, with our voucher":      {ours(showing(say(3500), 3500)), countRejected, 3500, 3000},
-		"shown again, and it was charged":    {again(ours(showing(say(4000), 4000))), countBefore, 4000, 3000},
+		"shown again, and it was charged":    {shownAgain(4000, 4000), countBefore, 4000, 3000},
 		"shown first, and it says so":        {ours(showing(say(4000), 4000)), countNothing, 3000, 3000},
 		"shown first, and it charged a part": {ours(showing(say(3500), 4000)), countNothing, 3000, 3000},
-		"shown again, and it charged a part": {again(ours(showing(say(3500), 4000))), countBefore, 3500, 3000},
+		"shown again, and it charged a part": {shownAgain(3500, 4000), countBefore, 3500, 3000},
 		"a lost ledger's":                    {ours(showing(say(9000), 9000)), countRejected, 9000, 3000},
 		"counts in another channel":          {ours(elsewhere(1)), countNothing, 3000, 3000},
-		"shown again, and it is in the book": {again(ours(showing(say(4000), 4000))), countBefore, 4000, 4000},
+		"shown again, and it is in the book": {shownAgain(4000, 4000), countBefore, 4000, 4000},
 		"shown again, with no voucher":       {again(foreign(say(4000))), countBefore, 4000, 4000},
-		"shown again, and later ones are":    {again(ours(showing(say(6000), 6000))), countBefore, 6000, 6000},
+		"shown again, and later ones are":    {shownAgain(6000, 6000), countBefore, 6000, 6000},
 		"shown again, and it counts less":    {again(foreign(say(3000))), countRejected, 3000, 4000},
 		"shown first, and it counts less":    {foreign(say(2000)), countRejected, 2000, 4000},
 	} {

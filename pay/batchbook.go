@@ -145,9 +145,9 @@ func (e *Engine) updateBook(ctx context.Context, row history.Channel, book histo
 	return row, book, nil
 }
 
-// payloadNow is what a seller is shown of a payment: of a deposit that the chain has the voucher alone, because
-// no facilitator takes it twice. A seller that did not hear of the deposit serves for the voucher, and one that
-// did says what it counted.
+// payloadNow is what a seller is shown of a payment: of a deposit that the chain has the voucher alone,
+// because no facilitator takes it twice. A seller that did not hear of the deposit serves for the voucher,
+// and one that did says what it counted.
 func (e *Engine) payloadNow(p history.Payment) json.RawMessage {
 	if p.State != history.Settled || p.Proof != history.Chain || p.Prepaid() {
 		return p.Payload

@@ -172,7 +172,8 @@ type channelClaim struct {
 
 // checkClaims is claimWithSignature: all claims are of one authorizer, who signed them together.
 func (c *evmChain) checkClaims(claims []channelClaim, signature string) error {
-	if len(claims) == 0 || !isBy(claims[0].config.ReceiverAuthorizer, c.batchData().claims(claims), signature) {
+	digest := c.batchData().claims(claims)
+	if len(claims) == 0 || !isBy(claims[0].config.ReceiverAuthorizer, digest, signature) {
 		return revert("InvalidSignature()")
 	}
 	for _, claim := range claims {

@@ -151,7 +151,7 @@ func TestAChannelFromDepositToRefund(t *testing.T) {
 	require.Len(t, s.Settlements(), 1, "and is no payment")
 	require.Equal(t, string(refusesBatch("refund_no_balance")), why(t, payer.pay(asks)))
 	require.Equal(t, string(refusesBatch("cumulative_below_claimed")),
-		why(t, payer.forgotten(second.Payload)), "the seller believes the voucher, and the chain has it claimed")
+		why(t, payer.forgotten(second.Payload)), "the seller believes the voucher, the chain has it claimed")
 	_, _, count = payer.paid(4*mill, leastDeposit)
 	require.Equal(t, "4000", count.Charged.String(), "it goes on from what was claimed")
 }

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"encoding/base64"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"net/http"
 	"strconv"
@@ -68,7 +69,7 @@ func (s *sale) collectBatch(submission []byte, payload json.RawMessage) {
 	}
 	record, why := s.reserve(p, verdict)
 	switch {
-	case why == errMismatch:
+	case errors.Is(why, errMismatch):
 		s.recount(record)
 		return
 	case why != nil:

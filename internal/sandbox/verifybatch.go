@@ -10,7 +10,8 @@ import (
 	"x402-wallet/x402/money"
 )
 
-// The facilitator's part of batch-settlement: what it refuses, in the reference's order and words (x402 2.27).
+// The facilitator's part of batch-settlement: what it refuses, in the reference's order and words (x402
+// 2.27).
 
 // refusesBatch is a reason of the scheme's, which all begin alike.
 func refusesBatch(why string) reason { return reason("invalid_batch_settlement_evm_" + why) }
