@@ -174,6 +174,10 @@ func (d *demo) showPaid(got pay.Result) {
 		left = b.Session.Remaining.Price()
 	}
 	d.line("paid", "%s in %s; %s of the session's budget is left", got.Price, got.Symbol, left)
+	if got.TransactionSignature == "" { // a voucher moves nothing by itself
+		d.line("receipt", "%s, no transaction", got.PaymentID)
+		return
+	}
 	d.line("receipt", "%s, transaction %s", got.PaymentID, demoShort(got.TransactionSignature))
 }
 

@@ -2,6 +2,7 @@ package cli
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"strings"
@@ -21,10 +22,12 @@ const (
 	demoSignIn  = "/archive"
 	demoPermit2 = "/permit2"
 	demoUpto    = "/upto"
+	demoBatch   = "/batch"
 )
 
 func (d *demo) otherWays() []func(context.Context) error {
-	return []func(context.Context) error{d.signedIn, d.paidByPermit2, d.paidUpTo, d.paidFromAFloat, d.booksAgain}
+	return []func(context.Context) error{d.signedIn, d.paidByPermit2, d.paidUpTo, d.paidFromDeposit,
+		d.paidFromAFloat, d.booksAgain}
 }
 
 func (d *demo) signedIn(ctx context.Context) error {
@@ -99,6 +102,67 @@ func (d *demo) paidUpTo(ctx context.Context) error {
 	return errors.Join(d.settlements(settled+1), d.receipt(got))
 }
 
+// demoCalls is how many calls are paid out of one deposit.
+const demoCalls = 3
+
+func (d *demo) paidFromDeposit(ctx context.Context) error {
+	d.scene("The agent asks for the waves three times, and pays once (batch-settlement)")
+	settled, wallet := len(d.world.Settlements()), d.world.Balance(d.evm)
+	for n := range demoCalls {
+		got, err := d.buy(ctx, demoBatch, map[string]any{"maxAmount": "$0.01",
+			"idempotencyKey": fmt.Sprintf("waves-%d", n+1)}, pay.StatusPaid)
+		if err != nil {
+			return err
+		}
+		d.showPaid(got)
+		if n == 0 {
+			err = d.receipt(got)
+		} else if got.TransactionSignature != "" {
+			err = errors.New("a voucher made a transaction")
+		}
+		if err = errors.Join(err, d.settlements(settled+1)); err != nil {
+			return err
+		}
+	}
+	price := sandbox.Price(demoBatch)
+	deposit := d.world.Settlements()[settled].Amount
+	d.line("chain", "one deposit of %s; the two calls after it moved nothing", money.Dollars(deposit).Price())
+	d.line("why", "each call is paid by a signed voucher for all that was used so far: the website can "+
+		"claim the newest one, and the wallet signs none for more than was used and the next price")
+	channels := d.world.Channels()
+	switch {
+	case wallet-d.world.Balance(d.evm) != deposit:
+		return errors.New("the balance moved by something else than the deposit")
+	case len(channels) != 1 || channels[0].Balance != deposit || channels[0].Vouchers != demoCalls ||
+		channels[0].Charged != demoCalls*price || channels[0].Claimable != demoCalls*price:
+		return fmt.Errorf("the website's channels are %+v", channels)
+	}
+	return d.depositBack(ctx, wallet)
+}
+
+// depositBack asks for what the calls did not use, as the owner would; wallet is the balance before them.
+func (d *demo) depositBack(ctx context.Context, wallet uint64) error {
+	host := strings.TrimPrefix(d.world.SellerURL, "http://")
+	d.line("owner", "x402-wallet channel refund %s", host)
+	text, err := d.command(ctx, "channel", "refund", host, "--json").Output()
+	var out refundOut
+	if err == nil {
+		err = json.Unmarshal(text, &out)
+	}
+	if err != nil {
+		return fmt.Errorf("channel refund: %w: %s", err, text)
+	}
+	used := demoCalls * sandbox.Price(demoBatch)
+	c := d.world.Channels()[0]
+	if len(out.Refunds) != 1 || wallet-d.world.Balance(d.evm) != used || c.Claimed != used ||
+		c.Balance != used {
+		return fmt.Errorf("what came back is %+v, and the channel %+v", out.Refunds, c)
+	}
+	d.line("back", "%s; %s stays with the website, for the three calls", out.Refunds[0].Price,
+		money.Dollars(used).Price())
+	return nil
+}
+
 // booksAgain compares the wallet's history with what the chains wrote down, now that all is bought.
 func (d *demo) booksAgain(ctx context.Context) error {
 	d.scene("The wallet's history and the chains' own books agree")
@@ -116,11 +180,13 @@ func (d *demo) booksAgain(ctx context.Context) error {
 		sum += s.Amount
 	}
 	// the clock decides when it is free, which is minutes after the demo
-	d.line("total", "$%s, in which %s count that upto has not taken", out.Totals["USDC"], d.stillCounts.Price())
-	d.line("chains", "%d payments, %s; the wallet signed %d, one sign-in and one float", len(settled),
-		money.Dollars(sum).Price(), d.world.Signatures())
+	d.line("total", "$%s, in which %s count that upto has not taken, and vouchers by their deposit",
+		out.Totals["USDC"], d.stillCounts.Price())
+	const vouchers = demoCalls - 1 // by themselves; the first came with its deposit
+	d.line("chains", "%d payments, %s; the wallet signed them, %d vouchers, one sign-in and one float",
+		len(settled), money.Dollars(sum).Price(), vouchers)
 	total := money.Dollars(sum) + d.stillCounts
-	if d.world.Signatures() != len(settled) || out.Totals["USDC"] != total.String() {
+	if d.world.Signatures() != len(settled)+vouchers || out.Totals["USDC"] != total.String() {
 		return fmt.Errorf("the history should come to %s, and as many payments be signed as were made",
 			total.Price())
 	}

@@ -33,6 +33,8 @@ type Channels interface {
 	Address() string
 	// Refund is the payload by which a seller is asked to give back what it did not charge.
 	Refund(network string, c x402.ChannelConfig, v x402.ChannelVoucher) (json.RawMessage, error)
+	// VoucherAlone is a payload without its deposit.
+	VoucherAlone(network string, payload json.RawMessage) (json.RawMessage, error)
 	// Withdrawal is the payer's transaction that asks the rest of a channel back, or takes it.
 	Withdrawal(ctx context.Context, network string, c x402.ChannelConfig, b x402.ChannelBalance) (
 		x402.OwnerTransaction, error)

@@ -59,7 +59,8 @@ func TestPlanOfAChannel(t *testing.T) {
 	}
 }
 
-// The table of what sellers say (judgeCount), for a voucher of 4000 over 3000 that were charged.
+// The table of what sellers say (judgeCount), for a voucher of 4000 over 3000 that were charged, or over what
+// the book says instead.
 func TestJudgeCount(t *testing.T) {
 	const id = "0x01"
 	say := func(charged uint64) *x402.ChannelCount {
@@ -77,6 +78,9 @@ func TestJudgeCount(t *testing.T) {
 	foreign := func(n *x402.ChannelCount) count { return count{ChannelCount: n} }
 	ours := func(n *x402.ChannelCount) count { return count{ChannelCount: n, own: true} }
 	again := func(c count) count { c.again = true; return c }
+	shownAgain := func(charged, ceiling uint64) count {
+		return again(ours(showing(say(charged), ceiling)))
+	}
 	elsewhere := func(charged uint64) *x402.ChannelCount {
 		return &x402.ChannelCount{ID: "0x02", Charged: pointer(units(charged))}
 	}
@@ -84,30 +88,36 @@ func TestJudgeCount(t *testing.T) {
 		count   count
 		want    countOutcome
 		charged uint64
+		book    uint64
 	}{
-		"took it, in no words":               {took(nil), countCharged, 4000},
-		"took it for its price":              {took(with(say(4000), 1000)), countCharged, 4000},
-		"took it for less":                   {took(with(say(3600), 600)), countCharged, 3600},
-		"took it, and says the sum":          {took(say(4000)), countCharged, 4000},
-		"took more":                          {took(with(say(5000), 2000)), countTooMuch, 4000},
-		"took another sum":                   {took(with(say(5000), 1000)), countTooMuch, 4000},
-		"took it from another channel":       {took(elsewhere(4000)), countTooMuch, 4000},
-		"says nothing":                       {count{}, countNothing, 3000},
-		"counts less":                        {foreign(say(2000)), countRejected, 2000},
-		"counts the same":                    {foreign(say(3000)), countRejected, 3000},
-		"counts more, without a voucher":     {foreign(say(3500)), countNothing, 3000},
-		"counts more, with a forged voucher": {foreign(showing(say(3500), 3500)), countNothing, 3000},
-		"counts more than its voucher":       {ours(showing(say(3501), 3500)), countNothing, 3000},
-		"counts more, with our voucher":      {ours(showing(say(3500), 3500)), countRejected, 3500},
-		"shown again, and it was charged":    {again(ours(showing(say(4000), 4000))), countBefore, 4000},
-		"shown first, and it says so":        {ours(showing(say(4000), 4000)), countNothing, 3000},
-		"shown first, and it charged a part": {ours(showing(say(3500), 4000)), countNothing, 3000},
-		"shown again, and it charged a part": {again(ours(showing(say(3500), 4000))), countBefore, 3500},
-		"a lost ledger's":                    {ours(showing(say(9000), 9000)), countRejected, 9000},
-		"counts in another channel":          {ours(elsewhere(1)), countNothing, 3000},
+		"took it, in no words":               {took(nil), countCharged, 4000, 3000},
+		"took it for its price":              {took(with(say(4000), 1000)), countCharged, 4000, 3000},
+		"took it for less":                   {took(with(say(3600), 600)), countCharged, 3600, 3000},
+		"took it, and says the sum":          {took(say(4000)), countCharged, 4000, 3000},
+		"took more":                          {took(with(say(5000), 2000)), countTooMuch, 4000, 3000},
+		"took another sum":                   {took(with(say(5000), 1000)), countTooMuch, 4000, 3000},
+		"took it from another channel":       {took(elsewhere(4000)), countTooMuch, 4000, 3000},
+		"says nothing":                       {count{}, countNothing, 3000, 3000},
+		"counts less":                        {foreign(say(2000)), countRejected, 2000, 3000},
+		"counts the same":                    {foreign(say(3000)), countRejected, 3000, 3000},
+		"counts more, without a voucher":     {foreign(say(3500)), countNothing, 3000, 3000},
+		"counts more, with a forged voucher": {foreign(showing(say(3500), 3500)), countNothing, 3000, 3000},
+		"counts more than its voucher":       {ours(showing(say(3501), 3500)), countNothing, 3000, 3000},
+		"counts more, with our voucher":      {ours(showing(say(3500), 3500)), countRejected, 3500, 3000},
+		"shown again, and it was charged":    {shownAgain(4000, 4000), countBefore, 4000, 3000},
+		"shown first, and it says so":        {ours(showing(say(4000), 4000)), countNothing, 3000, 3000},
+		"shown first, and it charged a part": {ours(showing(say(3500), 4000)), countNothing, 3000, 3000},
+		"shown again, and it charged a part": {shownAgain(3500, 4000), countBefore, 3500, 3000},
+		"a lost ledger's":                    {ours(showing(say(9000), 9000)), countRejected, 9000, 3000},
+		"counts in another channel":          {ours(elsewhere(1)), countNothing, 3000, 3000},
+		"shown again, and it is in the book": {shownAgain(4000, 4000), countBefore, 4000, 4000},
+		"shown again, with no voucher":       {again(foreign(say(4000))), countBefore, 4000, 4000},
+		"shown again, and later ones are":    {shownAgain(6000, 6000), countBefore, 6000, 6000},
+		"shown again, and it counts less":    {again(foreign(say(3000))), countRejected, 3000, 4000},
+		"shown first, and it counts less":    {foreign(say(2000)), countRejected, 2000, 4000},
 	} {
 		t.Run(name, func(t *testing.T) {
-			outcome, charged := judgeCount(c.count, id, units(4000), units(1000), units(3000))
+			outcome, charged := judgeCount(c.count, id, units(4000), units(1000), units(c.book))
 			require.Equal(t, c.want, outcome)
 			require.Equal(t, units(c.charged), charged)
 		})

@@ -2,6 +2,7 @@ package pay
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"slices"
 
@@ -45,15 +46,19 @@ const (
 //	1 took it, and says nothing more                      charged    the ceiling
 //	2 took it: by ≤ the price, C = before + that          charged    C
 //	3 took it, and says anything else                     too much   the ceiling
-//	4 did not: C ≤ the book's sum                         rejected   C
-//	5 did not: C ≤ S, S is ours; the voucher was shown    before     C
+//	4 did not: C ≤ the book's sum; the voucher was shown  before     C
+//	  before, and C ≥ its ceiling
+//	5 did not: C ≤ the book's sum, otherwise              rejected   C
+//	6 did not: C ≤ S, S is ours; the voucher was shown    before     C
 //	  before, and C ≥ its ceiling or S is that very one
-//	6 did not: C ≤ S, S is ours, and not the one that     rejected   C
+//	7 did not: C ≤ S, S is ours, and not the one that     rejected   C
 //	  it does not take
-//	7 anything else: another channel, a foreign or no     nothing    as before
+//	8 anything else: another channel, a foreign or no     nothing    as before
 //	  voucher, C > S
 //
-// A seller that does not take a voucher, and shows it as charged (6), would get two for one call.
+// A seller that does not take a voucher, and shows it as charged (7), would get two for one call. So would an
+// honest one whose answer is in the book, and not in the payment's row, because the process ended between
+// the two (4).
 //
 // Where a voucher above all that we know was shown (S), it was signed by this wallet before its ledger was
 // lost: the next one may go beyond it by the price, and no further.
@@ -64,7 +69,11 @@ func judgeCount(c count, channel string, ceiling, price, charged money.Amount) (
 	if c.ChannelCount == nil || c.Charged == nil || c.ID != channel {
 		return countNothing, charged
 	}
+	isCounted := c.again && c.Charged.Cmp(ceiling) >= 0
 	if c.Charged.Cmp(charged) <= 0 {
+		if isCounted {
+			return countBefore, *c.Charged
+		}
 		return countRejected, *c.Charged
 	}
 	if c.Voucher == nil || !c.own || c.Charged.Cmp(c.Voucher.Ceiling) > 0 {
@@ -72,7 +81,7 @@ func judgeCount(c count, channel string, ceiling, price, charged money.Amount) (
 	}
 	isThis := c.Voucher.Ceiling == ceiling
 	switch {
-	case c.again && (isThis || c.Charged.Cmp(ceiling) >= 0):
+	case isCounted, c.again && isThis:
 		return countBefore, *c.Charged
 	case isThis:
 		return countNothing, charged
@@ -134,6 +143,26 @@ func (e *Engine) updateBook(ctx context.Context, row history.Channel, book histo
 	}
 	book.Vouchers = open
 	return row, book, nil
+}
+
+// payloadNow is what a seller is shown of a payment: of a deposit that the chain has the voucher alone,
+// because no facilitator takes it twice. A seller that did not hear of the deposit serves for the voucher,
+// and one that did says what it counted.
+func (e *Engine) payloadNow(p history.Payment) json.RawMessage {
+	if p.State != history.Settled || p.Proof != history.Chain || p.Prepaid() {
+		return p.Payload
+	}
+	var members map[string]json.RawMessage
+	err := json.Unmarshal(p.Payload, &members)
+	if err == nil {
+		members["payload"], err = e.Channels.VoucherAlone(p.Network, members["payload"])
+	}
+	shown, errAgain := json.Marshal(members)
+	if err = errors.Join(err, errAgain); err != nil {
+		e.Log.Error("show a deposit's voucher alone", "payment", p.ID, "err", err)
+		return p.Payload
+	}
+	return shown
 }
 
 // finishBatch records what became of a voucher that was shown to its seller, first in the channel's book.

@@ -255,6 +255,16 @@ func (c *Channels) Refund(network string, of x402.ChannelConfig,
 		Ceiling: v.Ceiling.String(), Signature: v.Signature}})
 }
 
+// VoucherAlone is a payload without its deposit, for one that the chain has. It promises nothing new.
+func (c *Channels) VoucherAlone(network string, payload json.RawMessage) (json.RawMessage, error) {
+	m, signed, err := decodeChannel(x402.AssetInfo{Network: network}, payload)
+	if err != nil {
+		return nil, internal("our own payload cannot be read", err)
+	}
+	m.Deposit = nil
+	return m.encode(signed)
+}
+
 // decodeChannel reads a payload strictly, of a deposit or a voucher: what it would have a facilitator do.
 func decodeChannel(asset x402.AssetInfo, payload []byte) (m ChannelMessage, s ChannelSignatures, err error) {
 	var p channelPayload

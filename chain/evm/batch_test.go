@@ -126,6 +126,25 @@ func TestRefundEqualsTheVector(t *testing.T) {
 	require.Error(t, err)
 }
 
+// The voucher of a deposit by itself is the same promise, and nothing of the deposit.
+func TestVoucherAlone(t *testing.T) {
+	v := batchVectors(t)["batch_deposit_eip3009"]
+	c := newFakeNode(t).exact(t, testSigner(t)).Channels(24 * time.Hour)
+	alone, err := c.VoucherAlone(sepolia, v.Payload.Payload)
+	require.NoError(t, err)
+	was, signed, err := decodeChannel(usdc, v.Payload.Payload)
+	require.NoError(t, err)
+	is, shown, err := decodeChannel(usdc, alone)
+	require.NoError(t, err)
+	require.Nil(t, is.Deposit)
+	require.Equal(t, signed.Voucher, shown.Voucher)
+	was.Deposit = nil
+	require.Equal(t, was, is)
+	require.Contains(t, string(alone), `"type":"voucher"`)
+	_, err = c.VoucherAlone(sepolia, []byte(`{}`))
+	require.Error(t, err)
+}
+
 // The reference's corrective 402: our own voucher recovers, a damaged one does not.
 func TestACorrectiveChallengeShowsOurVoucher(t *testing.T) {
 	v := batchVectors(t)["batch_corrective_402"]

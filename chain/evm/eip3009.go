@@ -141,6 +141,15 @@ func signerOf(digest [32]byte, signature [65]byte) (common.Address, error) {
 	return crypto.PubkeyToAddress(*key), nil
 }
 
+// RecoverDigest is who signed a digest, in EIP-55, with the rules of today's tokens (signerOf).
+func RecoverDigest(digest [32]byte, signature [65]byte) (address string, err error) {
+	by, err := signerOf(digest, signature)
+	if err != nil {
+		return "", err
+	}
+	return by.Hex(), nil
+}
+
 // maxPayload bounds a payload object that is read, in bytes: the longest honest one, with
 // 78-digit numbers, is under 700.
 const maxPayload = 4 << 10

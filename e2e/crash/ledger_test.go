@@ -83,7 +83,7 @@ func (r *run) isLate(state history.State) bool {
 }
 
 // nothingMadeUp: every row that is settled is a transfer on its chain, of the same amount; at upto of that or
-// less. A sign-in is none, and a float is one out of the owner's account.
+// less. Sign-ins and vouchers (keptBook) are none, and a float is one out of the owner's account.
 func (r *run) nothingMadeUp(payments []history.Payment) {
 	settlements, pulls := amountsOf(r.Settlements()), amountsOf(r.Pulls())
 	for _, p := range payments {
@@ -91,7 +91,7 @@ func (r *run) nothingMadeUp(payments []history.Payment) {
 		if p.IsPull() {
 			amounts = pulls
 		}
-		if p.State != history.Settled || p.IsSignIn() {
+		if p.State != history.Settled || p.IsSignIn() || p.Prepaid() {
 			continue
 		}
 		moved, known := amounts[p.Transaction]

@@ -26,9 +26,9 @@ type balances struct {
 	Rows     []holding
 	Deposits []deposit // with sellers, as far as they were not used up
 	Empty    []string  // networks with nothing
-	Silent []string // networks whose node did not answer
-	At     time.Time
-	moment int64 // of the ledger, then
+	Silent   []string  // networks whose node did not answer
+	At       time.Time
+	moment   int64 // of the ledger, then
 }
 
 // holding is a token on a network: the agent's own, an owner's that it is delegated, or their vault's.

@@ -28,8 +28,9 @@ const (
 	youngest   = 6               // seconds that an authorization must still live (reference facilitator 2.27)
 )
 
-// evmChain is one token with EIP-3009 and EIP-2612, and Permit2 with x402's proxies (permit2.go), on a chain
-// that makes a block every two seconds, and one for each transaction.
+// evmChain is one token with EIP-3009 and EIP-2612, Permit2 with x402's proxies (permit2.go) and the contract
+// of batch-settlement (batch.go), on a chain that makes a block every two seconds, and one for each
+// transaction.
 type evmChain struct {
 	asset    x402.AssetInfo
 	now      func() time.Time
@@ -47,6 +48,7 @@ type evmChain struct {
 	shown    map[string]bool   // by hash: the accounts' transactions that a node was brought
 	pulls    []Settlement      // what was taken by transferFrom
 	vault    playVault
+	channels channelsOnChain
 	byHash   map[string]*evmTransaction
 	txs      []*evmTransaction
 }
@@ -84,8 +86,8 @@ type evmTransaction struct {
 func newEVMChain(asset x402.AssetInfo, now func() time.Time, finality time.Duration) *evmChain {
 	c := &evmChain{asset: asset, now: now, finality: finality, balances: timeline{},
 		allowed: timeline{}, coins: timeline{}, counts: timeline{}, shown: map[string]bool{},
-		permits: timeline{}, spent: map[string]uint64{},
-		used: map[string]uint64{}, byHash: map[string]*evmTransaction{}}
+		permits: timeline{}, spent: map[string]uint64{}, used: map[string]uint64{},
+		channels: newChannelsOnChain(), byHash: map[string]*evmTransaction{}}
 	const before = 100 // blocks that were there when the world began
 	start := now().Unix() - before*int64(blockTime/time.Second)
 	for i := range int64(before + 1) {

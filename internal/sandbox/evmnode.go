@@ -149,6 +149,8 @@ func (c *evmChain) viewOf(contract string) func(selector, words string, block ui
 		return c.viewToken
 	case strings.EqualFold(contract, evm.Permit2Address):
 		return c.viewPermit2
+	case strings.EqualFold(contract, batchContract):
+		return c.viewBatch
 	case c.isVault(contract):
 		return c.viewVault
 	}
@@ -202,7 +204,8 @@ func (c *evmChain) getCode(params []json.RawMessage) (any, error) {
 
 // hasCode reports whether an address is a contract's.
 func (c *evmChain) hasCode(address string) bool {
-	contracts := []string{c.asset.Address, evm.Permit2Address, evm.ExactProxy, evm.UptoProxy}
+	contracts := []string{c.asset.Address, evm.Permit2Address, evm.ExactProxy, evm.UptoProxy, batchContract,
+		batchCollector}
 	isIt := func(contract string) bool { return strings.EqualFold(address, contract) }
 	return c.isVault(address) || slices.ContainsFunc(contracts, isIt)
 }

@@ -61,7 +61,8 @@ func (s *Sandbox) supported() any {
 		}
 	}
 	kinds = append(kinds, map[string]any{"x402Version": 2, "scheme": x402.Upto, "network": onEVM,
-		"extra": map[string]any{"facilitatorAddress": s.Settler}})
+		"extra": map[string]any{"facilitatorAddress": s.Settler}},
+		map[string]any{"x402Version": 2, "scheme": x402.BatchSettlement, "network": onEVM})
 	return map[string]any{"kinds": kinds, "extensions": []string{x402.EIP2612Sponsoring},
 		"signers": map[string]any{"solana:*": []string{s.FeePayer}, "eip155:*": []string{s.Settler}}}
 }
@@ -153,8 +154,15 @@ func sameJSON(a, b json.RawMessage) bool {
 func (s *Sandbox) verify(q *submission) (signer string, err error) {
 	onEVM, onSolana := s.options.networks()
 	isUpto := q.terms.Scheme == x402.Upto && q.terms.Network == onEVM
-	if q.terms.Scheme != x402.Exact && !isUpto {
+	if q.terms.Scheme != x402.Exact && !isUpto && !s.byBatch(q) {
 		return "", reason("unsupported_scheme")
+	}
+	if s.byBatch(q) {
+		p, err := s.verifyBatch(q)
+		if p == nil {
+			return "", err
+		}
+		return p.Config.Payer, err
 	}
 	switch q.terms.Network {
 	case onEVM:
@@ -201,8 +209,25 @@ func (s *Sandbox) verifyEVM(q *submission) (string, error) {
 	return auth.From, err
 }
 
-// settle verifies and executes; the settlement goes into the books.
-func (s *Sandbox) settle(q *submission) (done Settlement, err error) {
+// settle verifies and executes; the settlement goes into the books. more is what its scheme says of it
+// besides.
+func (s *Sandbox) settle(q *submission) (done Settlement, more map[string]any, err error) {
+	if s.byBatch(q) {
+		done, more, err = s.settleBatch(q)
+	} else {
+		done, err = s.settleNow(q)
+	}
+	isPayment := err == nil && done.Transaction != "" && done.Payer != batchContract // that pays back
+	if isPayment {
+		s.mu.Lock()
+		defer s.mu.Unlock()
+		s.settlements = append(s.settlements, done)
+	}
+	return done, more, err
+}
+
+// settleNow verifies and executes a payment that moves its price at once.
+func (s *Sandbox) settleNow(q *submission) (done Settlement, err error) {
 	if _, err = s.verify(q); err != nil {
 		return done, err
 	}
@@ -223,11 +248,6 @@ func (s *Sandbox) settle(q *submission) (done Settlement, err error) {
 		defer s.solana.mu.Unlock()
 		done, err = s.solana.execute(tx)
 		err = solanaReason(err)
-	}
-	if err == nil && done.Transaction != "" {
-		s.mu.Lock()
-		defer s.mu.Unlock()
-		s.settlements = append(s.settlements, done)
 	}
 	return done, err
 }
@@ -251,6 +271,9 @@ func (s *Sandbox) verifyCall(w http.ResponseWriter, r *http.Request) {
 		err = reason("unexpected_verify_error")
 	}
 	answer := map[string]any{"isValid": err == nil, "payer": signer}
+	if err == nil && s.byBatch(q) {
+		answer["extra"] = s.channelExtra(q)
+	}
 	if err != nil {
 		answer["invalidReason"] = err.Error()
 	}
@@ -270,7 +293,7 @@ func (s *Sandbox) settleCall(w http.ResponseWriter, r *http.Request) {
 	if s.insteadOfSettling(w, q, fault) {
 		return
 	}
-	done, err := s.settle(q)
+	done, more, err := s.settle(q)
 	switch fault {
 	case facilitatorCutsAfter:
 		cut()
@@ -281,6 +304,9 @@ func (s *Sandbox) settleCall(w http.ResponseWriter, r *http.Request) {
 	answer["payer"] = done.Signer
 	if q.terms.Scheme == x402.Upto && err == nil {
 		answer["amount"] = q.terms.Amount
+	}
+	if err == nil {
+		maps.Copy(answer, more)
 	}
 	writeJSON(w, http.StatusOK, answer)
 }

@@ -38,6 +38,8 @@ var products = map[string]product{
 		content: `{"city":"Lisbon","knots":12,"from":"north-west"}`},
 	"/upto": {price: 2 * cent, networks: []string{EVM}, way: x402.Upto, used: 4 * mill,
 		about: "Questions about Lisbon's climate", content: `{"city":"Lisbon","answer":"mild","words":4}`},
+	"/batch": {price: mill, networks: []string{EVM}, way: x402.BatchSettlement, about: "Waves off Lisbon",
+		content: `{"city":"Lisbon","waves":2.1,"seconds":11}`},
 	"/report": {price: 50 * cent, networks: []string{EVM}, about: "Climate report",
 		content: `{"city":"Lisbon","report":"warmer than it was"}`},
 	"/expensive": {price: 50 * USDC, networks: []string{EVM},
@@ -88,7 +90,7 @@ func (s *sale) extensions() map[string]any {
 	if s.product.signIn {
 		all[x402.ExtensionSignIn] = s.declareSignIn()
 	}
-	if s.product.way != "" {
+	if s.product.way == x402.Permit2 || s.product.way == x402.Upto {
 		all[x402.EIP2612Sponsoring] = map[string]any{"info": map[string]any{"version": "1",
 			"description": "The facilitator brings an approval of Permit2 to the chain."}}
 	}
@@ -96,10 +98,10 @@ func (s *sale) extensions() map[string]any {
 }
 
 func (p product) scheme() string {
-	if p.way == x402.Upto {
-		return x402.Upto
+	if p.way == "" || p.way == x402.Permit2 {
+		return x402.Exact
 	}
-	return x402.Exact
+	return p.way
 }
 
 // extraOnEVM is what else a way of paying has to be told.
@@ -111,6 +113,9 @@ func (s *Sandbox) extraOnEVM(way string) map[string]any {
 		extra["assetTransferMethod"] = x402.Permit2
 	case x402.Upto:
 		extra["facilitatorAddress"] = s.Settler
+	case x402.BatchSettlement:
+		extra["receiverAuthorizer"], extra["withdrawDelay"] = s.authorizer.address, leastDelay
+		extra["minDeposit"] = strconv.Itoa(leastDeposit)
 	}
 	return extra
 }

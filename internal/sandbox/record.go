@@ -5,7 +5,8 @@ import (
 	"slices"
 )
 
-// Settlement is a payment that really moved play money on one of the chains.
+// Settlement is a payment that really moved play money on one of the chains; of batch-settlement a deposit
+// (Channels has what became of it).
 type Settlement struct {
 	Network     string
 	Transaction string // EVM hash or Solana signature
@@ -18,6 +19,9 @@ type Settlement struct {
 // present notes a signed payment by the hash of its scheme's payload: the same bytes are the same
 // payment.
 func (s *Sandbox) present(payload []byte) {
+	if asksBack(payload) {
+		return
+	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.presented = append(s.presented, sha256.Sum256(payload))

@@ -74,22 +74,27 @@ type Sandbox struct {
 	solana   *solanaChain
 	ownerKey ed25519.PrivateKey
 	feeKey   ed25519.PrivateKey
-	servers  []*http.Server
-	client   *http.Client // the seller's, for the facilitator
-	closed   chan struct{}
+
+	authorizer authorizer // the seller's, of channels
+
+	servers []*http.Server
+	client  *http.Client // the seller's, for the facilitator
+	closed  chan struct{}
 
 	mu          sync.Mutex // of what follows
 	ahead       time.Duration
 	faults      map[string]int // how many times each is still to happen
 	settlements []Settlement
-	presented   [][sha256.Size]byte     // the signed payments that reached the seller or the facilitator
-	redeemed    map[string]bool         // transactions that the seller has served for (seed dialects)
-	challenges  map[string]mppChallenge // seller, in MPP: by id
-	asked       map[string]int          // seller: requests per path, paid or not
-	served      map[string]int          // seller: answers with content per path
-	nonces      map[string]signInNonce  // seller: sign-in messages that it made, by nonce
-	buyers      map[string]bool         // seller: path and account of those who paid for it
-	signIns     int                     // seller: those that it let in
+	presented   [][sha256.Size]byte       // the signed payments that reached the seller or the facilitator
+	redeemed    map[string]bool           // transactions that the seller has served for (seed dialects)
+	challenges  map[string]mppChallenge   // seller, in MPP: by id
+	asked       map[string]int            // seller: requests per path, paid or not
+	served      map[string]int            // seller: answers with content per path
+	nonces      map[string]signInNonce    // seller: sign-in messages that it made, by nonce
+	buyers      map[string]bool           // seller: path and account of those who paid for it
+	signIns     int                       // seller: those that it let in
+	records     map[string]*channelRecord // seller: its count of each channel
+	books       map[string]*channelBook   // what was shown and charged in each channel, for a judge
 	// seller: the nonces of what was shown to it, let in or not
 	signInsShown []string
 }
@@ -101,13 +106,19 @@ func Start(o Options) (*Sandbox, error) {
 		client: &http.Client{Transport: &http.Transport{}, Timeout: 30 * time.Second},
 		faults: map[string]int{}, redeemed: map[string]bool{}, asked: map[string]int{},
 		challenges: map[string]mppChallenge{}, nonces: map[string]signInNonce{}, buyers: map[string]bool{},
-		served: map[string]int{}}
+		served: map[string]int{}, records: map[string]*channelRecord{}, books: map[string]*channelBook{}}
 	owner := keyOf(s.ownerKey)
 	s.Owner, s.FeePayer = owner.String(), keyOf(s.feeKey).String()
 	s.OwnerKeypair, _ = json.Marshal([ed25519.PrivateKeySize]byte(s.ownerKey)) // of numbers: cannot fail
 	s.Settler, _ = evm.Address(hashOf("settler", s.FeePayer)[:42])             // of 20 bytes: cannot fail
 	s.OwnerEVM, _ = evm.Address(hashOf("owner", s.Owner)[:42])
 	s.PayToEVM, s.PayToSolana = "0x209693Bc6afc0C5328bA36FaF03C514EF312287C", keyOf(newKey()).String()
+
+	var err error
+	s.authorizer, err = newAuthorizer()
+	if err != nil {
+		return nil, err
+	}
 
 	registry := x402.NewRegistry(nil)
 	onEVM, onSolana := o.networks()

@@ -6,6 +6,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"io"
+	"maps"
 	"net/http"
 	"strconv"
 	"strings"
@@ -59,6 +60,8 @@ type sale struct {
 	dialect x402.Dialect
 	path    string
 	product product
+
+	correction map[string]any // of batch-settlement: what else a challenge says of the channel
 }
 
 func (s *sale) version() int { return s.dialect.Version() }
@@ -92,6 +95,9 @@ func (s *sale) answer() {
 // ask is the 402, at so many times the price.
 func (s *sale) ask(why string, times uint64) {
 	accepts := s.accepts(s.path, s.version(), times)
+	if s.correction != nil {
+		maps.Copy(accepts[0].(map[string]any)["extra"].(map[string]any), s.correction)
+	}
 	challenge := map[string]any{"x402Version": s.version(), "error": why, "accepts": accepts}
 	switch {
 	case s.dialect == "seed-v2": // the seed's own form has neither resource nor extra
@@ -159,6 +165,10 @@ func (s *sale) paid(header string) {
 		return
 	}
 	s.present(payload)
+	isBatch := s.product.way == x402.BatchSettlement
+	if isBatch {
+		s.noteVoucher(payload)
+	}
 	switch s.strike(beforeSettled...) {
 	case sellerAsksAgain:
 		s.ask("Payment required", 1)
@@ -177,6 +187,10 @@ func (s *sale) paid(header string) {
 		s.hang(s.r)
 	case sellerCutsBefore:
 		cut()
+	}
+	if isBatch {
+		s.collectBatch(submission, payload)
+		return
 	}
 	s.collect(submission)
 }
@@ -216,14 +230,19 @@ func (s *sale) collect(submission []byte) {
 	}
 	encoded := base64.StdEncoding.EncodeToString(bytes.TrimSpace(receipt))
 	if !settled.Success {
-		s.receipt(encoded)
-		s.w.Header().Set("Content-Type", "application/json")
-		s.w.WriteHeader(http.StatusPaymentRequired)
-		s.w.Write([]byte("{}"))
+		s.refuse(encoded)
 		return
 	}
 	s.remember(receipt)
 	s.after(encoded)
+}
+
+// refuse answers with the facilitator's receipt for what was not settled.
+func (s *sale) refuse(receipt string) {
+	s.receipt(receipt)
+	s.w.Header().Set("Content-Type", "application/json")
+	s.w.WriteHeader(http.StatusPaymentRequired)
+	s.w.Write([]byte("{}"))
 }
 
 // comesTo is what the facilitator is asked to settle at upto: what the call came to.

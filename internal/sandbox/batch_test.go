@@ -1,0 +1,344 @@
+package sandbox
+
+import (
+	"context"
+	"encoding/hex"
+	"encoding/json"
+	"fmt"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/ethereum/go-ethereum/common"
+	"github.com/stretchr/testify/require"
+
+	"x402-wallet/chain/evm"
+	"x402-wallet/e2e/testworld"
+	"x402-wallet/x402"
+	"x402-wallet/x402/money"
+)
+
+// channelKey signs for channels what this package hashes; evm.Channels lets nothing else pass.
+type channelKey struct {
+	evm.Signer
+	s *Sandbox
+}
+
+func (k channelKey) sign(digest [32]byte) ([65]byte, error) {
+	return k.SignTransfer(context.Background(), evm.Transfer{Digest: digest})
+}
+
+func (k channelKey) SignChannel(_ context.Context, m evm.ChannelMessage) (out evm.ChannelSignatures,
+	err error) {
+	data := k.s.evm.batchData()
+	ceiling, _ := m.Ceiling.Uint64()
+	out.Voucher, err = k.sign(data.voucher(data.channelID(m.Config), ceiling))
+	if err != nil || m.Deposit == nil {
+		return out, err
+	}
+	d := channelDeposit{config: m.Config, id: data.channelID(m.Config), validBefore: m.Deposit.ValidBefore,
+		salt: "0x" + hex.EncodeToString(m.Deposit.Salt[:])}
+	nonce := d.nonce()
+	out.Deposit, err = k.sign(k.s.evm.tokenData().digest(receiveType, topicOf(m.Config.Payer),
+		topicOf(batchCollector), wordOf(m.Deposit.Value), word(0), word(uint64(d.validBefore)),
+		hex.EncodeToString(nonce[:])))
+	return out, err
+}
+
+// channelPayer pays at /batch.
+type channelPayer struct {
+	*evm.Channels
+	t   *testing.T
+	s   *Sandbox
+	key channelKey
+	c   *x402.Challenge
+}
+
+func newChannelPayer(t *testing.T, s *Sandbox, balance uint64) *channelPayer {
+	key := channelKey{testworld.NewEVMKey(t), s}
+	return &channelPayer{t: t, s: s, key: key, c: challenge(t, s, "/batch"),
+		Channels: newEVMPayerOf(s, key, balance).Channels(24 * time.Hour)}
+}
+
+// signed is a payment that promises ceiling in all, with a deposit unless that is 0.
+func (p *channelPayer) signed(ceiling, deposit uint64) x402.Authorization {
+	r := p.c.Accepts[0]
+	config, _, err := p.Config(r, p.s.evm.asset)
+	require.NoError(p.t, err)
+	a, err := p.Authorize(p.t.Context(), x402.Order{Requirement: r, Asset: p.s.evm.asset,
+		Source: p.Address(), Validity: r.MaxTimeout, Now: p.s.now(), Channel: &x402.ChannelOrder{
+			Config: config, Number: 1, Ceiling: money.NewAmount(ceiling), Deposit: money.NewAmount(deposit)}})
+	require.NoError(p.t, err)
+	return a
+}
+
+func (p *channelPayer) pay(payload json.RawMessage) response {
+	return pay(p.t, p.s, "/batch", p.c, payload)
+}
+
+// forgotten pays at a seller that has lost its memory.
+func (p *channelPayer) forgotten(payload json.RawMessage) response {
+	p.s.mu.Lock()
+	clear(p.s.records)
+	p.s.mu.Unlock()
+	return p.pay(payload)
+}
+
+// paid pays, and is what the seller says that it counted.
+func (p *channelPayer) paid(ceiling, deposit uint64) (x402.Authorization, *x402.Settlement,
+	*x402.ChannelCount) {
+	a := p.signed(ceiling, deposit)
+	answer := p.pay(a.Payload)
+	require.Equal(p.t, 200, answer.status, "%+v", answer)
+	require.Equal(p.t, Content("/batch"), answer.body)
+	receipt, err := x402.ReadSettlement(answer.header)
+	require.NoError(p.t, err)
+	count, err := receipt.ChannelCount()
+	require.NoError(p.t, err)
+	require.Equal(p.t, a.Evidence.Channel, count.ID)
+	return a, receipt, count
+}
+
+// A deposit, vouchers, a claim and the rest back, each as the wallet's own code sees it on the chain.
+func TestAChannelFromDepositToRefund(t *testing.T) {
+	s := start(t, Options{Finality: time.Second})
+	payer := newChannelPayer(t, s, USDC)
+	first, receipt, count := payer.paid(mill, leastDeposit)
+	require.Equal(t, "10000", receipt.Amount, "of a deposit, not of the call")
+	require.Equal(t, s.Settlements()[0].Transaction, receipt.Transaction)
+	require.Equal(t, []string{"1000", "1000"}, []string{count.Charged.String(), count.ChargedNow.String()})
+	s.Advance(3 * time.Second)
+	status, err := payer.Status(t.Context(), first.Evidence)
+	require.NoError(t, err)
+	require.Equal(t, x402.Settled, status.State, status.Note)
+	require.Equal(t, receipt.Transaction, status.Transaction)
+	require.Empty(t, status.Note)
+
+	second, receipt, count := payer.paid(2*mill, 0)
+	require.Empty(t, receipt.Transaction)
+	require.Equal(t, "2000", count.Charged.String())
+	require.EqualValues(t, USDC-leastDeposit, s.Balance(payer.Address()))
+	require.Len(t, s.Settlements(), 1)
+	require.Equal(t, 2, s.Signatures())
+	status, err = payer.Status(t.Context(), second.Evidence)
+	require.NoError(t, err)
+	require.Equal(t, x402.Open, status.State)
+	require.NoError(t, s.Claim())
+	status, err = payer.Status(t.Context(), second.Evidence)
+	require.NoError(t, err)
+	require.Equal(t, x402.Settled, status.State)
+	require.EqualValues(t, 2*mill, s.Balance(s.PayToEVM))
+
+	_, _, _ = payer.paid(3*mill, 0)
+	third := payer.signed(3*mill, 0)
+	config, _, err := payer.Config(payer.c.Accepts[0], s.evm.asset)
+	require.NoError(t, err)
+	asks, err := payer.Refund(EVM, config, *third.Voucher)
+	require.NoError(t, err)
+	answer := payer.pay(asks)
+	require.Equal(t, 200, answer.status, "%+v", answer)
+	receipt, err = x402.ReadSettlement(answer.header)
+	require.NoError(t, err)
+	require.Equal(t, "7000", receipt.Amount)
+	require.EqualValues(t, USDC-3*mill, s.Balance(payer.Address()))
+	at, err := payer.ReadChannel(t.Context(), EVM, second.Evidence.Channel)
+	require.NoError(t, err)
+	require.Equal(t, x402.ChannelBalance{Balance: money.NewAmount(3 * mill),
+		Claimed: money.NewAmount(3 * mill)}, at)
+	require.Equal(t, []Channel{{ID: second.Evidence.Channel, Payer: payer.Address(), Balance: 3 * mill,
+		Claimed: 3 * mill, Charged: 3 * mill, Claimable: 3 * mill, Ahead: mill, Vouchers: 3}}, s.Channels())
+	require.Equal(t, 3, s.Signatures(), "asking back signs nothing")
+	require.Len(t, s.Settlements(), 1, "and is no payment")
+	require.Equal(t, string(refusesBatch("refund_no_balance")), why(t, payer.pay(asks)))
+	require.Equal(t, string(refusesBatch("cumulative_below_claimed")),
+		why(t, payer.forgotten(second.Payload)), "the seller believes the voucher, the chain has it claimed")
+	_, _, count = payer.paid(4*mill, leastDeposit)
+	require.Equal(t, "4000", count.Charged.String(), "it goes on from what was claimed")
+}
+
+// A voucher for another sum than what was charged and the price gets none served: the seller shows its count.
+func TestTheSellerShowsItsCount(t *testing.T) {
+	s := start(t, Options{})
+	payer := newChannelPayer(t, s, USDC)
+	first, _, _ := payer.paid(mill, leastDeposit)
+	for _, ceiling := range []uint64{mill, 3 * mill} {
+		answer := payer.pay(payer.signed(ceiling, 0).Payload)
+		c, err := x402.ReadChallenge(answer.status, answer.header, []byte(answer.body))
+		require.NoError(t, err)
+		require.Equal(t, "invalid_batch_settlement_evm_cumulative_amount_mismatch", c.Error)
+		count, err := c.CorrectiveCount(EVM)
+		require.NoError(t, err)
+		require.Equal(t, "1000", count.Charged.String())
+		require.Equal(t, first.Voucher, count.Voucher)
+	}
+	require.EqualValues(t, mill, s.Channels()[0].Charged)
+	require.EqualValues(t, 3*mill, s.Channels()[0].Claimable, "shown, and so good to claim")
+	require.EqualValues(t, 2*mill, s.Channels()[0].Ahead)
+}
+
+// One request at a time uses a channel; what a fault cut off frees it.
+func TestAChannelIsBusy(t *testing.T) {
+	s := start(t, Options{Delay: 10 * time.Second})
+	payer := newChannelPayer(t, s, USDC)
+	s.Inject("seller slow", 1)
+	slow := make(chan response, 1)
+	go func() {
+		encoded, _ := x402.EncodePayload(payer.c, payer.c.Accepts[0],
+			payer.signed(mill, leastDeposit).Payload, nil)
+		paid := x402.Attach(payer.c.Dialect, encoded)
+		slow <- within(t, 2*time.Second, s.SellerURL+"/batch", paid.Header, paid.Value)
+	}()
+	require.Eventually(t, func() bool {
+		list := s.Channels()
+		return len(list) == 1 && list[0].Charged == mill
+	}, 5*time.Second, 5*time.Millisecond)
+	second := payer.signed(2*mill, 0).Payload
+	require.Equal(t, "invalid_batch_settlement_evm_channel_busy", why(t, payer.pay(second)))
+	require.Error(t, (<-slow).err)
+	require.Eventually(t, func() bool { return payer.pay(second).status == 200 }, 5*time.Second,
+		20*time.Millisecond)
+}
+
+// What the reference facilitator and the contracts refuse is refused, in their words, and moves nothing.
+func TestBatchRefuses(t *testing.T) {
+	s := start(t, Options{})
+	payer := newChannelPayer(t, s, USDC)
+	poor := newChannelPayer(t, s, leastDeposit-1)
+	const stranger = "0x857b06519E91e3A54538791bDbb0E22373e36b66"
+	// signs makes a payload whose voucher is good for a config that was changed
+	signs := func(p *channelPayer, ceiling, deposit uint64, change func(*batchPayload)) json.RawMessage {
+		b, err := readBatch(p.signed(ceiling, deposit).Payload)
+		require.NoError(t, err)
+		change(b)
+		data := s.evm.batchData()
+		b.Voucher.ID = data.channelID(b.Config)
+		signature, err := p.key.sign(data.voucher(b.Voucher.ID, ceiling))
+		require.NoError(t, err)
+		b.Voucher.Signature = "0x" + hex.EncodeToString(signature[:])
+		text, err := json.Marshal(b)
+		require.NoError(t, err)
+		return text
+	}
+	spoiled := func(payload json.RawMessage, old, with string) json.RawMessage {
+		changed := strings.Replace(string(payload), old, with, 1)
+		require.NotEqual(t, string(payload), changed)
+		return json.RawMessage(changed)
+	}
+	deposit := payer.signed(mill, leastDeposit)
+	asIs := func(*batchPayload) {}
+	for _, row := range []struct {
+		reason  string
+		payload json.RawMessage
+	}{
+		{"payload_type", spoiled(deposit.Payload, `"type":"deposit"`, `"type":"gift"`)},
+		{"channel_id_invalid", spoiled(deposit.Payload, `"channelId":"0x`, `"channelId":"`)},
+		{"channel_id_mismatch", spoiled(deposit.Payload, deposit.Evidence.Channel,
+			common.HexToHash("0x01").Hex())},
+		{"receiver_mismatch", signs(payer, mill, 0, func(b *batchPayload) { b.Config.Receiver = stranger })},
+		{"receiver_authorizer_mismatch", signs(payer, mill, 0, func(b *batchPayload) {
+			b.Config.ReceiverAuthorizer = stranger
+		})},
+		{"token_mismatch", signs(payer, mill, 0, func(b *batchPayload) { b.Config.Token = stranger })},
+		{"withdraw_delay_mismatch", signs(payer, mill, 0, func(b *batchPayload) {
+			b.Config.WithdrawDelay = 901
+		})},
+		{"voucher_signature", signs(payer, mill, 0, func(b *batchPayload) {
+			b.Config.PayerAuthorizer = stranger
+		})},
+		{"channel_not_found", signs(payer, mill, 0, asIs)},
+		{"deposit_below_min_deposit", payer.signed(mill, leastDeposit-1).Payload},
+		{"receive_authorization_signature", spoiled(deposit.Payload, `"amount":"10000"`,
+			`"amount":"10001"`)},
+		{"payload_authorization_valid_before", signs(payer, mill, leastDeposit, func(b *batchPayload) {
+			b.Deposit.Authorization.By3009.ValidBefore = fmt.Sprint(s.now().Unix() + 5)
+		})},
+		{"payload_authorization_valid_after", signs(payer, mill, leastDeposit, func(b *batchPayload) {
+			b.Deposit.Authorization.By3009.ValidAfter = fmt.Sprint(s.now().Unix() + 30)
+		})},
+		{"erc3009_authorization_required", signs(payer, mill, leastDeposit, func(b *batchPayload) {
+			b.Deposit.Authorization.By3009 = nil
+		})},
+		{"insufficient_balance", poor.signed(mill, leastDeposit).Payload},
+		{"cumulative_exceeds_balance", payer.signed(leastDeposit+mill, leastDeposit).Payload},
+	} {
+		t.Run(row.reason, func(t *testing.T) {
+			require.Equal(t, "invalid_batch_settlement_evm_"+row.reason, why(t, payer.pay(row.payload)))
+		})
+	}
+	require.Empty(t, s.Settlements())
+	require.EqualValues(t, USDC, s.Balance(payer.Address()))
+	_, served := s.Requests("/batch")
+	require.Zero(t, served)
+
+	require.Equal(t, 200, payer.pay(deposit.Payload).status)
+	require.Equal(t, string(errMismatch), why(t, payer.pay(deposit.Payload)))
+	require.Equal(t, "invalid_batch_settlement_evm_deposit_simulation_failed",
+		why(t, payer.forgotten(deposit.Payload)), "a nonce is used once")
+	require.Len(t, s.Settlements(), 1)
+}
+
+// A refund that the seller's authorizer did not sign, or that claims more than was promised, moves nothing.
+func TestARefundIsTheAuthorizers(t *testing.T) {
+	s := start(t, Options{})
+	payer := newChannelPayer(t, s, USDC)
+	a, _, _ := payer.paid(mill, leastDeposit)
+	var record channelRecord
+	s.mu.Lock()
+	record = *s.records[a.Evidence.Channel]
+	s.mu.Unlock()
+	refund := func() channelRefund {
+		r := channelRefund{config: record.config, id: record.id, amount: 9 * mill,
+			claims: []channelClaim{record.claim()}}
+		r.claimsSignature = s.authorizer.sign(s.evm.batchData().claims(r.claims))
+		r.signature = s.authorizer.sign(s.evm.batchData().refund(r.id, r.nonce, r.amount))
+		return r
+	}
+	other, err := newAuthorizer()
+	require.NoError(t, err)
+	s.evm.mu.Lock()
+	defer s.evm.mu.Unlock()
+	for why, change := range map[string]func(*channelRefund){
+		"InvalidSignature()": func(r *channelRefund) {
+			r.signature = other.sign(s.evm.batchData().refund(r.id, r.nonce, r.amount))
+		},
+		"RefundNonceMismatch()": func(r *channelRefund) { r.nonce = 1 },
+		"ClaimExceedsCeiling()": func(r *channelRefund) {
+			r.claims[0].total = 2 * mill
+			r.claimsSignature = s.authorizer.sign(s.evm.batchData().claims(r.claims))
+		},
+		"ClaimExceedsBalance()": func(r *channelRefund) {
+			r.claims[0].total, r.claims[0].ceiling = 11*mill, 11*mill
+			r.claimsSignature = s.authorizer.sign(s.evm.batchData().claims(r.claims))
+		},
+	} {
+		r := refund()
+		change(&r)
+		_, _, err := s.evm.executeRefund(s.Settler, r)
+		require.Equal(t, revert(why), err)
+	}
+	r := refund()
+	r.claims[0].ceiling = 2 * mill // that nobody promised
+	r.claims[0].total = 2 * mill
+	r.claimsSignature = s.authorizer.sign(s.evm.batchData().claims(r.claims))
+	_, _, err = s.evm.executeRefund(s.Settler, r)
+	require.Equal(t, revert("InvalidSignature()"), err)
+	require.Equal(t, channelState{balance: leastDeposit}, s.evm.channel(record.id))
+	_, refunded, err := s.evm.executeRefund(s.Settler, refund())
+	require.NoError(t, err)
+	require.EqualValues(t, 9*mill, refunded)
+	_, _, err = s.evm.executeRefund(s.Settler, refund())
+	require.Equal(t, revert("RefundNonceMismatch()"), err)
+}
+
+// The wallet's code and this package's, written apart, name a channel alike; and so do the contract's names.
+func TestChannelNames(t *testing.T) {
+	s := start(t, Options{})
+	payer := newChannelPayer(t, s, 0)
+	config, id, err := payer.Config(payer.c.Accepts[0], s.evm.asset)
+	require.NoError(t, err)
+	require.Equal(t, id, s.evm.batchData().channelID(config))
+	for signature, selector := range map[string]string{"channels(bytes32)": callChannels,
+		"pendingWithdrawals(bytes32)": callPendingWithdrawals, "refundNonce(bytes32)": callRefundNonce} {
+		require.Equal(t, selector, hex.EncodeToString(keccak(signature)[:4]), signature)
+	}
+}

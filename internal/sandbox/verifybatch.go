@@ -1,0 +1,260 @@
+package sandbox
+
+import (
+	"encoding/json"
+	"strconv"
+	"strings"
+
+	"x402-wallet/chain/evm"
+	"x402-wallet/x402"
+	"x402-wallet/x402/money"
+)
+
+// The facilitator's part of batch-settlement: what it refuses, in the reference's order and words (x402
+// 2.27).
+
+// refusesBatch is a reason of the scheme's, which all begin alike.
+func refusesBatch(why string) reason { return reason("invalid_batch_settlement_evm_" + why) }
+
+// The payload's types that buyers send.
+const (
+	batchDeposit = "deposit"
+	batchVoucher = "voucher"
+	batchRefund  = "refund"
+)
+
+// batchPayload is a payload of the scheme's, with what the seller adds to a refund that it has settled.
+type batchPayload struct {
+	Type    string             `json:"type"`
+	Config  x402.ChannelConfig `json:"channelConfig"`
+	Voucher signedVoucher      `json:"voucher"`
+	Deposit *signedDeposit     `json:"deposit,omitempty"`
+
+	Amount           string         `json:"amount,omitempty"`
+	RefundNonce      string         `json:"refundNonce,omitempty"`
+	Claims           []claimedBatch `json:"claims,omitempty"`
+	RefundAuthorized string         `json:"refundAuthorizerSignature,omitempty"`
+	ClaimsAuthorized string         `json:"claimAuthorizerSignature,omitempty"`
+
+	ceiling uint64
+	deposit channelDeposit
+}
+
+type signedVoucher struct {
+	ID        string `json:"channelId"`
+	Ceiling   string `json:"maxClaimableAmount"`
+	Signature string `json:"signature"`
+}
+
+type signedDeposit struct {
+	Amount        string `json:"amount"`
+	Authorization struct {
+		By3009 *struct {
+			ValidAfter  string `json:"validAfter"`
+			ValidBefore string `json:"validBefore"`
+			Salt        string `json:"salt"`
+			Signature   string `json:"signature"`
+		} `json:"erc3009Authorization"`
+	} `json:"authorization"`
+}
+
+type claimedBatch struct {
+	Voucher struct {
+		Channel x402.ChannelConfig `json:"channel"`
+		Ceiling string             `json:"maxClaimableAmount"`
+	} `json:"voucher"`
+	Signature string `json:"signature"`
+	Total     string `json:"totalClaimed"`
+}
+
+// readBatch reads what a buyer sends: who names it a channel's must spell it as one.
+func readBatch(payload json.RawMessage) (p *batchPayload, err error) {
+	p = &batchPayload{}
+	isKnown := x402.DecodeStrict(payload, x402.MaxBody, p) == nil &&
+		(p.Type == batchVoucher || p.Type == batchRefund || (p.Type == batchDeposit && p.Deposit != nil))
+	if !isKnown {
+		return nil, refusesBatch("payload_type")
+	}
+	if !isHex(p.Voucher.ID, 32) {
+		return nil, refusesBatch("channel_id_invalid")
+	}
+	p.Voucher.ID = strings.ToLower(p.Voucher.ID)
+	c := p.Config
+	for _, address := range []string{c.Payer, c.PayerAuthorizer, c.Receiver, c.ReceiverAuthorizer, c.Token} {
+		if _, err := evm.Address(address); err != nil {
+			return nil, refusesBatch("payload_type")
+		}
+	}
+	isSpelled := isHex(c.Salt, 32) && c.WithdrawDelay >= 0 && isUnits(p.Voucher.Ceiling, &p.ceiling)
+	if p.Type == batchDeposit && isSpelled {
+		isSpelled = p.readDeposit()
+	}
+	if !isSpelled {
+		return nil, refusesBatch("payload_type")
+	}
+	return p, nil
+}
+
+func (p *batchPayload) readDeposit() bool {
+	p.deposit = channelDeposit{config: p.Config, id: p.Voucher.ID}
+	by := p.Deposit.Authorization.By3009
+	if by == nil {
+		return isUnits(p.Deposit.Amount, &p.deposit.amount) // verified later, in the reference's order
+	}
+	p.deposit.salt, p.deposit.signature = by.Salt, by.Signature
+	after, errAfter := strconv.ParseInt(by.ValidAfter, 10, 64)
+	before, errBefore := strconv.ParseInt(by.ValidBefore, 10, 64)
+	p.deposit.validAfter, p.deposit.validBefore = after, before
+	return isUnits(p.Deposit.Amount, &p.deposit.amount) && isHex(by.Salt, 32) && errAfter == nil &&
+		errBefore == nil && after >= 0 && before >= 0
+}
+
+// isUnits reads an amount of the play token's.
+func isUnits(text string, into *uint64) (fits bool) {
+	amount, err := money.ParseAmount(text)
+	if err == nil {
+		*into, fits = amount.Uint64()
+	}
+	return err == nil && fits
+}
+
+// verifyBatch is the reference facilitator's verify.
+func (s *Sandbox) verifyBatch(q *submission) (p *batchPayload, err error) {
+	p, err = readBatch(q.payload)
+	if err != nil {
+		return nil, err
+	}
+	s.evm.mu.Lock()
+	defer s.evm.mu.Unlock()
+	if err := s.checkConfig(p, q.terms); err != nil {
+		return p, err
+	}
+	if p.Type == batchDeposit {
+		if err := s.checkAuthorization(p, q.terms); err != nil {
+			return p, err
+		}
+	}
+	if !isBy(p.Config.PayerAuthorizer, s.evm.batchData().voucher(p.Voucher.ID, p.ceiling),
+		p.Voucher.Signature) {
+		return p, refusesBatch("voucher_signature")
+	}
+	at := s.evm.channel(p.Voucher.ID)
+	balance := at.balance + p.deposit.amount
+	switch {
+	case p.Type == batchDeposit && s.evm.balance(p.Config.Payer) < p.deposit.amount:
+		return p, refusesBatch("insufficient_balance")
+	case balance == 0:
+		return p, refusesBatch("channel_not_found")
+	case p.ceiling > balance:
+		return p, refusesBatch("cumulative_exceeds_balance")
+	case p.ceiling < at.claimed, p.ceiling == at.claimed && p.Type != batchRefund:
+		return p, refusesBatch("cumulative_below_claimed")
+	}
+	if p.Type == batchDeposit && s.evm.checkDeposit(p.deposit) != nil {
+		return p, refusesBatch("deposit_simulation_failed")
+	}
+	return p, nil
+}
+
+// checkConfig compares a channel with what was asked for.
+func (s *Sandbox) checkConfig(p *batchPayload, terms x402.Requirement) error {
+	c := p.Config
+	var asked struct{ WithdrawDelay int64 }
+	if json.Unmarshal(terms.Extra["withdrawDelay"], &asked.WithdrawDelay) != nil {
+		asked.WithdrawDelay = c.WithdrawDelay // it asks for none
+	}
+	switch {
+	case !strings.EqualFold(s.evm.batchData().channelID(c), p.Voucher.ID):
+		return refusesBatch("channel_id_mismatch")
+	case !strings.EqualFold(c.Receiver, terms.PayTo):
+		return refusesBatch("receiver_mismatch")
+	case !strings.EqualFold(c.ReceiverAuthorizer, terms.ExtraString("receiverAuthorizer")):
+		return refusesBatch("receiver_authorizer_mismatch")
+	case !strings.EqualFold(c.Token, terms.Asset):
+		return refusesBatch("token_mismatch")
+	case c.WithdrawDelay != asked.WithdrawDelay:
+		return refusesBatch("withdraw_delay_mismatch")
+	case c.WithdrawDelay < leastDelay || c.WithdrawDelay > mostDelay:
+		return refusesBatch("withdraw_delay_out_of_range")
+	}
+	return nil
+}
+
+// checkAuthorization judges what the payer signed for the token.
+func (s *Sandbox) checkAuthorization(p *batchPayload, terms x402.Requirement) error {
+	now, d := s.now().Unix(), p.deposit
+	switch {
+	case d.salt == "":
+		return refusesBatch("erc3009_authorization_required")
+	case terms.ExtraString("name") == "" || terms.ExtraString("version") == "":
+		return refusesBatch("missing_eip712_domain")
+	case d.validBefore < now+youngest:
+		return refusesBatch("payload_authorization_valid_before")
+	case d.validAfter > now:
+		return refusesBatch("payload_authorization_valid_after")
+	case !s.evm.isSigned(d):
+		return refusesBatch("receive_authorization_signature")
+	}
+	return nil
+}
+
+// settleBatch brings a deposit, or a refund that the seller authorized, to the chain. answer is what the
+// facilitator says of it besides. Vouchers are not settled: their seller claims them.
+func (s *Sandbox) settleBatch(q *submission) (done Settlement, answer map[string]any, err error) {
+	p, err := s.verifyBatch(q)
+	if err != nil {
+		return done, nil, err
+	}
+	s.evm.mu.Lock()
+	defer s.evm.mu.Unlock()
+	switch {
+	case p.Type == batchDeposit:
+		done, err = s.evm.executeDeposit(s.Settler, p.deposit)
+		if err != nil {
+			return done, nil, refusesBatch("deposit_transaction_failed")
+		}
+	case p.Type == batchRefund && p.RefundNonce != "":
+		done, err = s.settleRefund(p)
+		if err != nil {
+			return done, nil, err
+		}
+	default:
+		return done, nil, refusesBatch("payload_type")
+	}
+	return done, map[string]any{"amount": strconv.FormatUint(done.Amount, 10),
+		"extra": map[string]any{"channelState": s.evm.channel(p.Voucher.ID).said(p.Voucher.ID)}}, nil
+}
+
+// settleRefund gives a channel's rest back, as its receiver's authorizer signed.
+func (s *Sandbox) settleRefund(p *batchPayload) (done Settlement, err error) {
+	r := channelRefund{config: p.Config, id: p.Voucher.ID, signature: p.RefundAuthorized,
+		claimsSignature: p.ClaimsAuthorized}
+	isRead := isUnits(p.Amount, &r.amount) && isUnits(p.RefundNonce, &r.nonce)
+	for _, c := range p.Claims {
+		claim := channelClaim{config: c.Voucher.Channel, signature: c.Signature}
+		isRead = isRead && isUnits(c.Voucher.Ceiling, &claim.ceiling) && isUnits(c.Total, &claim.total) &&
+			c.Voucher.Channel == p.Config
+		claim.id = p.Voucher.ID
+		r.claims = append(r.claims, claim)
+	}
+	if !isRead {
+		return done, refusesBatch("refund_payload")
+	}
+	transaction, refunded, err := s.evm.executeRefund(s.Settler, r)
+	if err != nil {
+		return done, refusesBatch("refund_simulation_failed")
+	}
+	return Settlement{Network: s.evm.asset.Network, Transaction: transaction, Payer: batchContract,
+		Signer: p.Config.Payer, PayTo: p.Config.Payer, Amount: refunded}, nil
+}
+
+// channelExtra is what a verdict says of the channel of a good payment.
+func (s *Sandbox) channelExtra(q *submission) map[string]any {
+	p, err := readBatch(q.payload)
+	if err != nil {
+		return nil
+	}
+	s.evm.mu.Lock()
+	defer s.evm.mu.Unlock()
+	return s.evm.channel(p.Voucher.ID).said(p.Voucher.ID)
+}
