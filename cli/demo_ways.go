@@ -24,7 +24,8 @@ const (
 )
 
 func (d *demo) otherWays() []func(context.Context) error {
-	return []func(context.Context) error{d.signedIn, d.paidByPermit2, d.paidUpTo, d.paidFromAFloat, d.booksAgain}
+	return []func(context.Context) error{d.signedIn, d.paidByPermit2, d.paidUpTo, d.paidFromAFloat,
+		d.booksAgain}
 }
 
 func (d *demo) signedIn(ctx context.Context) error {
@@ -116,7 +117,8 @@ func (d *demo) booksAgain(ctx context.Context) error {
 		sum += s.Amount
 	}
 	// the clock decides when it is free, which is minutes after the demo
-	d.line("total", "$%s, in which %s count that upto has not taken", out.Totals["USDC"], d.stillCounts.Price())
+	d.line("total", "$%s, in which %s count that upto has not taken", out.Totals["USDC"],
+		d.stillCounts.Price())
 	d.line("chains", "%d payments, %s; the wallet signed %d, one sign-in and one float", len(settled),
 		money.Dollars(sum).Price(), d.world.Signatures())
 	total := money.Dollars(sum) + d.stillCounts
