@@ -49,7 +49,8 @@ func TestThePlayVaultIsTheModel(t *testing.T) {
 		p.asset = dollar.Address
 		p.domain = [32]byte(crypto.Keccak256Hash(crypto.Keccak256([]byte("EIP712Domain(string name,"+
 			"string version,uint256 chainId,address verifyingContract)")),
-			crypto.Keccak256([]byte(dollar.Name)), crypto.Keccak256([]byte(dollar.Version)), Words(84532, common.HexToAddress(p.asset))))
+			crypto.Keccak256([]byte(dollar.Name)), crypto.Keccak256([]byte(dollar.Version)),
+			Words(84532, common.HexToAddress(p.asset))))
 		for range 3 {
 			key, err := crypto.GenerateKey()
 			require.NoError(t, err)
