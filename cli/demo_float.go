@@ -36,7 +36,7 @@ func (d *demo) paidFromAFloat(ctx context.Context) error {
 		spent += sandbox.Price("/weather")
 		has, left := d.world.Balance(d.evm), d.world.Allowed(d.evm)
 		lost := owners - d.world.Balance(d.world.OwnerEVM)
-		d.line("chain", "%s came out of the owner's account, %s is left at the wallet's; it may still take %s",
+		d.line("chain", "%s came out of the owner's account, %s is left at the wallet's; it may take %s more",
 			money.Dollars(lost).Price(), money.Dollars(has).Price(), money.Dollars(left).Price())
 		if lost != uint64(demoFloat) || has != lost-spent || left != uint64(demoApproved)-lost {
 			return errors.New("one float should have been taken, and the price paid out of it")

@@ -114,7 +114,8 @@ func Create(ctx context.Context, home string, o Options) error {
 		return x402.Errorf(x402.LedgerUnavailable, "create the ledger: %w", err)
 	}
 	file.Close()
-	// Before anything else is in it: what is removed can be given back to the disk in small steps (content.go).
+	// Before anything else is in it: what is removed can be given back to the disk in small steps
+	// (content.go).
 	s, err := open(home, o, "auto_vacuum(INCREMENTAL)")
 	if err != nil {
 		return err
@@ -259,8 +260,8 @@ func open(home string, o Options, first ...string) (*Store, error) {
 		path = "/" + path // a Windows drive
 	}
 	// With synchronous=NORMAL a commit is in the log when it returns, and what has to be on the disk is
-	// flushed by walSync. A log that content made longer than 64 MiB is cut again. 4000 pages are 16 MiB of log:
-	// with SQLite's thousand it would be copied, and the disk be waited for, every fifty payments.
+	// flushed by walSync. A log that content made longer than 64 MiB is cut again. 4000 pages are 16 MiB of
+	// log: with SQLite's thousand it would be copied, and the disk be waited for, every fifty payments.
 	dsn := "file://" + (&url.URL{Path: path}).EscapedPath() +
 		fmt.Sprintf("?mode=rw&_pragma=busy_timeout(%d)", busyWait.Milliseconds())
 	for _, pragma := range append(first, "journal_mode(WAL)", "journal_size_limit(67108864)",

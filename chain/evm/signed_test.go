@@ -36,7 +36,8 @@ func TestRecoverTransaction(t *testing.T) {
 	data := append([]byte{9, 94, 167, 179}, wordOf(common.HexToAddress(Permit2Address))...)
 	require.Equal(t, SignedTransaction{ChainID: 84532, Nonce: 7, Gas: 70_000,
 		Tip: money.NewAmount(100_000_000), MaxFee: money.NewAmount(2_000_000_000), From: us, To: usdc.Address,
-		Data: slices.Concat(data, slices.Repeat([]byte{0xff}, 32)), Hash: crypto.Keccak256Hash(raw).Hex()}, tx)
+		Data: slices.Concat(data, slices.Repeat([]byte{0xff}, 32)),
+		Hash: crypto.Keccak256Hash(raw).Hex()}, tx)
 }
 
 // What is no such transaction, or could be written in another way, is not read; a changed one is another's.

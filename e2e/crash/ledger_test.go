@@ -53,8 +53,8 @@ func (r *run) payments() (list []history.Payment, err error) {
 	return list, err
 }
 
-// missing is a settled transfer, or a float, that the ledger does not know; "" when there is none. Of one that is known
-// late a row holds all that was signed for.
+// missing is a settled transfer, or a float, that the ledger does not know; "" when there is none. Of one
+// that is known late a row holds all that was signed for.
 func (r *run) missing(payments []history.Payment) string {
 	known, late := map[string]bool{}, 0
 	for _, p := range payments {

@@ -39,7 +39,7 @@ type scenario struct {
 	broken  func(*run) error   // what is broken; nil: the paying call over MCP
 	books   func(*run, string) // what else the others' books must show, at any time
 	judge   func(*run)         // nil: (*run).payment
-	slow    bool               // a key is derived at its full cost, several times: one point in twenty is tried
+	slow    bool               // a key is derived at its full cost, several times: of 20 points 1 is tried
 }
 
 var scenarios = []scenario{
@@ -241,8 +241,8 @@ func (r *run) served(a answer) bool {
 	return a.got() || (r.scenario.signIn && a.Error == "" && a.Status == "free")
 }
 
-// holdsAll reports whether an answer says that the price is held, where that is all that can be known yet: what
-// settled for less than was signed for is booked when the wallet's own clock is past its end.
+// holdsAll reports whether an answer says that the price is held, where that is all that can be known yet:
+// what settled for less than was signed for is booked when the wallet's own clock is past its end.
 func (r *run) holdsAll(a answer) bool {
 	return r.scenario.late && a.Error != "" && a.Spent == fmt.Sprint(sandbox.Price(r.scenario.path)) &&
 		len(r.Settlements()) > 0

@@ -23,8 +23,8 @@ import (
 	"x402-wallet/x402/money"
 )
 
-// windows is what a cheque's last moment, and what a vault allows of it, are multiples of: between two of them
-// clock and chain agree.
+// windows is what a cheque's last moment, and what a vault allows of it, are multiples of: between two of
+// them clock and chain agree.
 const windows = 60
 
 // play is the sandbox's vault beside the model of the contract.
@@ -47,9 +47,10 @@ func TestThePlayVaultIsTheModel(t *testing.T) {
 		p := &play{Rand: rand.New(rand.NewPCG(seed, 1)), Sandbox: s, t: t}
 		dollar, _ := x402.NewRegistry(nil).Named(sandbox.EVM, "")
 		p.asset = dollar.Address
-		p.domain = [32]byte(crypto.Keccak256Hash(crypto.Keccak256([]byte("EIP712Domain(string name,string version,"+
-			"uint256 chainId,address verifyingContract)")), crypto.Keccak256([]byte(dollar.Name)),
-			crypto.Keccak256([]byte(dollar.Version)), Words(84532, common.HexToAddress(p.asset))))
+		p.domain = [32]byte(crypto.Keccak256Hash(crypto.Keccak256([]byte("EIP712Domain(string name,"+
+			"string version,uint256 chainId,address verifyingContract)")),
+			crypto.Keccak256([]byte(dollar.Name)), crypto.Keccak256([]byte(dollar.Version)),
+			Words(84532, common.HexToAddress(p.asset))))
 		for range 3 {
 			key, err := crypto.GenerateKey()
 			require.NoError(t, err)
@@ -114,14 +115,13 @@ func (p *play) cash() {
 	c := Cheque{To: common.HexToAddress(p.PayToEVM), Value: big.NewInt(1 + p.Int64N(30_000)),
 		ValidAfter: big.NewInt(now - 600), ValidBefore: big.NewInt(now + 30 + p.Int64N(6)*windows)}
 	copy(c.Nonce[:], crypto.Keccak256(fmt.Append(nil, p.Uint64())))
-	vault := common.HexToAddress(p.VaultEVM)
-	bySigner := Sign(c.Digest(p.domain, vault), signer)
+	bySigner := Sign(c.Digest(p.domain, common.HexToAddress(p.VaultEVM)), signer)
 	terms := map[string]any{"scheme": "exact", "network": sandbox.EVM, "amount": c.Value.String(),
 		"asset": p.asset, "payTo": p.PayToEVM, "maxTimeoutSeconds": 600,
 		"extra": map[string]any{"name": "USDC", "version": "2"}}
 	body, err := json.Marshal(map[string]any{"x402Version": 2, "paymentRequirements": terms,
 		"paymentPayload": map[string]any{"x402Version": 2, "accepted": terms, "payload": map[string]any{
-			"signature": hexutil.Encode(c.Wrap(bySigner)), "authorization": map[string]any{"from": vault.Hex(),
+			"signature": hexutil.Encode(c.Wrap(bySigner)), "authorization": map[string]any{"from": p.VaultEVM,
 				"to": p.PayToEVM, "value": c.Value.String(), "validAfter": c.ValidAfter.String(),
 				"validBefore": c.ValidBefore.String(), "nonce": hexutil.Encode(c.Nonce[:])}}}})
 	require.NoError(p.t, err)
@@ -164,7 +164,8 @@ func (p *play) awayFromPeriods() uint64 {
 // state is what the vault says of itself in the newest block, which the model's clock is set by.
 func (p *play) state() (words string) {
 	block := p.now()
-	p.ask(&words, "eth_call", map[string]any{"to": p.VaultEVM, "data": hexutil.Encode(Data("state()"))}, block)
+	call := map[string]any{"to": p.VaultEVM, "data": hexutil.Encode(Data("state()"))}
+	p.ask(&words, "eth_call", call, block)
 	return words
 }
 

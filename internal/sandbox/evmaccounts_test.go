@@ -189,8 +189,9 @@ func TestATransactionThatFails(t *testing.T) {
 	require.Equal(t, purse-7, s.Balance(s.OwnerEVM))
 	pulls := s.Pulls()
 	require.Len(t, pulls, 1)
-	require.Equal(t, []any{s.OwnerEVM, a.Address(), uint64(7)}, []any{common.HexToAddress(pulls[0].Payer).Hex(),
-		common.HexToAddress(pulls[0].PayTo).Hex(), pulls[0].Amount})
+	spelled := func(address string) string { return common.HexToAddress(address).Hex() }
+	require.Equal(t, []any{s.OwnerEVM, a.Address(), uint64(7)},
+		[]any{spelled(pulls[0].Payer), spelled(pulls[0].PayTo), pulls[0].Amount})
 	message := map[string]any{"from": a.Address(), "to": s.evm.asset.Address, "data": hexutil.Bytes(take(1))}
 	require.Equal(t, "execution reverted: ERC20: transfer amount exceeds allowance",
 		asked(t, s, nil, "eth_estimateGas", message))

@@ -9,7 +9,8 @@ import (
 	"x402-wallet/x402"
 )
 
-// The owner's vault on the play chain: the rule of chain/evm/vault/AgentVault.sol in plain numbers, as of now.
+// The owner's vault on the play chain: the rule of chain/evm/vault/AgentVault.sol in plain numbers, as of
+// now.
 // The token asks it for the signatures of payments out of it (ERC-1271); e2e/vault.TestThePlayVaultIsTheModel
 // compares it with the contract's model.
 

@@ -65,7 +65,7 @@ type Sandbox struct {
 	Settler               string   // the facilitator's EVM address, from which it settles
 	Owner                 string   // a person's Solana address, whose token account can be delegated
 	OwnerAccount          string   // that token account
-	OwnerEVM              string   // the person's account on EVM, out of which an agent may be let take floats
+	OwnerEVM              string   // the person's account on EVM, of which an agent may be let take floats
 	VaultEVM              string   // where the person's vault on EVM is, once they have opened it
 	OwnerKeypair          []byte   // the owner's key as the Solana CLI writes it: a JSON array of 64 numbers
 
