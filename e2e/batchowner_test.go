@@ -1,0 +1,147 @@
+package e2e
+
+import (
+	"encoding/json"
+	"fmt"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/ethereum/go-ethereum/common/hexutil"
+	"github.com/ethereum/go-ethereum/crypto"
+	"github.com/stretchr/testify/require"
+
+	"x402-wallet/e2e/testworld"
+)
+
+// channelOwner has money, and a key that the agent does not have.
+type channelOwner struct {
+	address, file, key string
+}
+
+func newChannelOwner(t *testing.T, lab *Lab) channelOwner {
+	t.Helper()
+	key, address := newEVMKey(t)
+	o := channelOwner{address: address.Hex(), key: hexutil.Encode(crypto.FromECDSA(key)),
+		file: filepath.Join(t.TempDir(), "owner.hex")}
+	writePrivate(t, o.file, o.key)
+	lab.EVMMint(o.address, 1_000_000)
+	return o
+}
+
+// fund has the owner fund the channel with a seller, in a terminal.
+func (o channelOwner) fund(t *testing.T, home testworld.Home, seller *batchSeller, amount string) string {
+	t.Helper()
+	seen, err := atTerminal(t, home, testworld.Build(t), testworld.Passphrase, "channel", "deposit",
+		seller.HTTP+"/paid", "--owner-keypair", o.file, "--amount", amount)
+	require.NoError(t, err, "%s", seen)
+	return seen
+}
+
+// An owner deposits, and the agent, who has neither money nor a key of theirs, pays from that: the chain moves
+// nothing but the deposit, the windows count each call, and what is left goes back to the owner.
+func TestAnOwnerFundsAChannel(t *testing.T) {
+	lab := Start(t)
+	seller := startBatch(t, lab)
+	owner := newChannelOwner(t, lab)
+	home := testworld.NewHome(t, lab.Config(seller.options()))
+	seen := owner.fund(t, home, seller, "0.01")
+	require.Contains(t, seen, "funded by: "+owner.address)
+	require.Empty(t, seller.control(t, `{}`).Sent, "nothing is sent yet")
+
+	w := StartWallet(t, testworld.Build(t), home)
+	for n := range 10 {
+		p := payFor(t, w, fmt.Sprintf("%s/paid?n=%d", seller.HTTP, n))
+		require.Equal(t, "paid", p.Status, "%+v", p)
+		require.Equal(t, "$0.001", p.Price)
+		require.Equal(t, fmt.Sprintf("0.0%02d", n+1), (p.Budget.Session.Spent + "000")[:5])
+	}
+	news := seller.control(t, `{}`)
+	require.Equal(t, []string{"deposit"}, news.Sent, "by the first call")
+	require.Equal(t, "10000", news.Vouchers[len(news.Vouchers)-1])
+	require.Equal(t, uint64(990_000), lab.EVMBalance(owner.address))
+	require.Zero(t, lab.EVMBalance(home.EVM))
+
+	p := payFor(t, w, seller.HTTP+"/paid?n=more")
+	require.Equal(t, "INSUFFICIENT_FUNDS", p.Error, "%+v", p)
+	require.Contains(t, p.Message, "$0.00 is left in it")
+	require.Contains(t, p.Message+fmt.Sprint(p.Details), owner.address)
+	lab.EVMMint(home.EVM, 1_000_000) // the agent's own money does not step in, in any way
+	for _, path := range []string{"/paid?own", "/either"} {
+		require.Equal(t, "INSUFFICIENT_FUNDS", payFor(t, w, seller.HTTP+path).Error)
+	}
+	require.Empty(t, seller.control(t, `{}`).Vouchers)
+
+	owner.fund(t, home, seller, "0.02")
+	require.Equal(t, "paid", payFor(t, w, seller.HTTP+"/paid?n=more").Status)
+	require.Equal(t, "paid", payFor(t, w, seller.HTTP+"/either").Status, "through the channel")
+	news = seller.control(t, `{}`)
+	require.Equal(t, []string{"deposit"}, news.Sent)
+	require.Equal(t, []string{"11000", "12000"}, news.Vouchers)
+	require.Equal(t, uint64(970_000), lab.EVMBalance(owner.address))
+	require.Equal(t, uint64(1_000_000), lab.EVMBalance(home.EVM))
+	w.Close()
+
+	var shown struct {
+		Deposits []struct {
+			Payer, Deposited, Charged, Locked string
+			IsOwners                          bool
+		}
+	}
+	channelCommand(t, home, 0, &shown, "list")
+	require.Len(t, shown.Deposits, 1)
+	require.True(t, shown.Deposits[0].IsOwners)
+	require.Equal(t, []string{owner.address, "30000", "12000", "18000"}, []string{shown.Deposits[0].Payer,
+		shown.Deposits[0].Deposited, shown.Deposits[0].Charged, shown.Deposits[0].Locked})
+
+	var refunds struct {
+		Refunds []struct{ Refunded, Payer string }
+	}
+	channelCommand(t, home, 0, &refunds, "refund", hostPort(seller.HTTP))
+	require.Len(t, refunds.Refunds, 1)
+	require.Equal(t, owner.address, refunds.Refunds[0].Payer)
+	require.Equal(t, "18000", refunds.Refunds[0].Refunded)
+	require.Equal(t, uint64(988_000), lab.EVMBalance(owner.address))
+	require.Equal(t, uint64(1_000_000), lab.EVMBalance(home.EVM))
+}
+
+// signTyped is another signer of the owner's, viem: it takes what eth_signTypedData_v4 takes.
+func (o channelOwner) signTyped(t *testing.T, typed json.RawMessage) string {
+	t.Helper()
+	options, err := json.Marshal(map[string]any{"key": o.key, "data": typed})
+	require.NoError(t, err)
+	var made struct{ Signature string }
+	stop, err := startScript(filepath.Join("lab", "parties", "signtyped.mjs"), options, &made)
+	require.NoError(t, err)
+	stop()
+	return made.Signature
+}
+
+// The owner signs elsewhere: what is printed is what their signer takes, and its signature comes back.
+func TestAnOwnerSignsElsewhere(t *testing.T) {
+	lab := Start(t)
+	seller := startBatch(t, lab)
+	owner := newChannelOwner(t, lab)
+	home := testworld.NewHome(t, lab.Config(seller.options()))
+	bin := testworld.Build(t)
+	seen, err := atTerminal(t, home, bin, testworld.Passphrase, "channel", "deposit", seller.HTTP+"/paid",
+		"--owner", owner.address, "--amount", "0.005")
+	require.NoError(t, err, "%s", seen)
+	w := StartWallet(t, bin, home)
+	require.Equal(t, "INSUFFICIENT_FUNDS", payFor(t, w, seller.HTTP+"/paid?n=0").Error, "it is not signed yet")
+	at := strings.Index(seen, `{"domain"`)
+	require.Positive(t, at, "%s", seen)
+	var typed json.RawMessage
+	require.NoError(t, json.NewDecoder(strings.NewReader(seen[at:])).Decode(&typed))
+
+	stranger := newChannelOwner(t, lab)
+	var out struct{ Deposit, Error string }
+	channelCommand(t, home, 2, &out, "deposit", seller.HTTP+"/paid", "--owner", owner.address, "--signature",
+		stranger.signTyped(t, typed))
+	channelCommand(t, home, 0, &out, "deposit", seller.HTTP+"/paid", "--owner", owner.address, "--signature",
+		owner.signTyped(t, typed))
+	require.Equal(t, "5000", out.Deposit)
+	require.Equal(t, "paid", payFor(t, w, seller.HTTP+"/paid?n=1").Status)
+	require.Equal(t, []string{"deposit"}, seller.control(t, `{}`).Sent)
+	require.Equal(t, uint64(995_000), lab.EVMBalance(owner.address))
+}
