@@ -74,7 +74,8 @@ func (p *Program) fundChannel(ctx context.Context, ui *ui, w *tools.Wallet, url 
 	network := ""
 	if f.network != "" {
 		var known bool
-		if network, known = x402.Network(f.network); !known {
+		network, known = x402.Network(f.network)
+		if !known {
 			return usagef("--network %s is not a network that is known", safe(f.network))
 		}
 	}
@@ -92,7 +93,8 @@ func (p *Program) fundChannel(ctx context.Context, ui *ui, w *tools.Wallet, url 
 	if d != nil {
 		out.Deposit, out.Until = d.Value, x402.Stamp(time.Unix(d.ValidBefore, 0))
 		if d.Signature == "" {
-			if out.Sign, err = w.Engine.TypedData(c, *d); err != nil {
+			out.Sign, err = w.Engine.TypedData(c, *d)
+			if err != nil {
 				return err
 			}
 			out.Next = x402.Next{Do: x402.AskPerson, Why: "the owner signs typedData (eth_signTypedData_v4), and " +

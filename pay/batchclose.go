@@ -30,10 +30,12 @@ type BatchReport struct {
 	Charged   money.Amount      `json:"charged"`           // by the seller, as it says
 	Promised  money.Amount      `json:"promised"`          // the highest voucher: the most that it can claim
 	Locked    money.Amount      `json:"locked"`            // what was not charged
+	Left      money.Amount      `json:"left"`              // what is not promised, either
 	Claimed   *money.Amount     `json:"claimed,omitempty"` // on the chain, where that was asked
 	Delay     string            `json:"withdrawDelay"`
 	Stopped   string            `json:"stopped,omitempty"`
-	Prices    map[string]string `json:"prices"` // of deposited, charged, locked and claimed
+	IsOver    bool              `json:"isOver,omitempty"` // an owner had back what was left of it
+	Prices    map[string]string `json:"prices"`           // of deposited, charged, locked, left and claimed
 
 	row    history.Channel
 	config x402.ChannelConfig
@@ -77,7 +79,9 @@ func (e *Engine) batchReport(row history.Channel) (r BatchReport, err error) {
 	r = BatchReport{Server: row.Server, Network: row.Network, Channel: row.ID, Asset: signed.Config.Token,
 		Receiver: signed.Config.Receiver, Payer: signed.Config.Payer, IsOwners: signed.IsOwners(), Vouchers: row.Nonce, Deposited: book.Funds, Charged: row.Claimed,
 		Promised: row.Amount, Locked: book.Funds.SubFloor(row.Claimed), Delay: delay(signed.Config),
-		Stopped: book.Stopped, row: row, config: signed.Config}
+		Stopped: book.Stopped, IsOver: book.Over, row: row, config: signed.Config}
+	base := batchState{promised: row.Amount, charged: row.Claimed, book: book}.base()
+	r.Left = book.Funds.SubFloor(base)
 	if book.Deposit != nil {
 		r.Pending = book.Deposit.Amount
 		r.Locked, _ = r.Locked.Add(r.Pending)
@@ -86,7 +90,7 @@ func (e *Engine) batchReport(row history.Channel) (r BatchReport, err error) {
 		r.Pending = d.Value
 	}
 	r.Prices = map[string]string{"deposited": e.priced(row, r.Deposited), "charged": e.priced(row, r.Charged),
-		"locked": e.priced(row, r.Locked)}
+		"locked": e.priced(row, r.Locked), "left": e.priced(row, r.Left)}
 	return r, nil
 }
 

@@ -133,7 +133,8 @@ func (e *Engine) FundOwners(ctx context.Context, c OwnersChannel, d *x402.Owners
 		if err != nil {
 			return err
 		}
-		if signed.Seal, err = seal(fresh); err != nil {
+		signed.Seal, err = seal(fresh)
+		if err != nil {
 			return err
 		}
 		fresh = fresh.WithSigned(signed)

@@ -57,7 +57,8 @@ func (e *Engine) keepToOwners(ctx context.Context, host string, options []option
 		}
 		what := "it asks to be paid in another way"
 		if o.isBatch() {
-			if o.owners, what, err = e.ownersFor(*o, rows); err != nil {
+			o.owners, what, err = e.ownersFor(*o, rows)
+			if err != nil {
 				return err
 			}
 		}

@@ -321,7 +321,8 @@ func (c *Channels) draftChannel(o x402.Order) (m ChannelMessage, err error) {
 	m = ChannelMessage{Payment: o.Payment, Asset: o.Asset, Config: of.Config, Number: of.Number,
 		Ceiling: of.Ceiling, Amount: o.Requirement.Amount, Shown: of.Shown}
 	if of.Owners != nil {
-		if m.Brought, err = readOwners(*of.Owners); err != nil {
+		m.Brought, err = readOwners(*of.Owners)
+		if err != nil {
 			return m, err
 		}
 	}

@@ -185,7 +185,8 @@ func (c *Channels) verifyChannel(payload []byte, o x402.Order) error {
 	mayDeposit := got.Deposit == nil || sameAddress(payer, c.Address())
 	if owners := o.Channel.Owners; owners != nil {
 		ordered, latest, mayDeposit = owners.Value, o.Now.Add(OwnersTime), true
-		if got.Deposit == nil || got.Deposit.isSigned(o.Asset, config, unsigned.Deposit) != nil {
+		if !o.Channel.Deposit.IsZero() || got.Deposit == nil ||
+			got.Deposit.isSigned(o.Asset, config, unsigned.Deposit) != nil {
 			mayDeposit = false
 		}
 	}
