@@ -89,14 +89,15 @@ type withdrawer struct {
 }
 
 // send makes a step's transaction; nil: nobody signs it here.
-func (by withdrawer) send(ctx context.Context, w *tools.Wallet, b pay.BatchWithdrawal) (*vaultTransfer, error) {
+func (by withdrawer) send(ctx context.Context, w *tools.Wallet, b pay.BatchWithdrawal) (*vaultTransfer,
+	error) {
 	switch {
 	case by.isAgent:
 		return sendWithdrawal(ctx, w, b)
 	case by.owner == nil:
 		return nil, nil
 	case by.owner.Address != b.Transaction.From:
-		return nil, x402.Errorf(x402.InvalidArgument, "the channel is funded by %s, but the key is that of %s",
+		return nil, x402.Errorf(x402.InvalidArgument, "%s funds the channel, but the key is that of %s",
 			b.Transaction.From, by.owner.Address).WithHint("name its owner's key by --owner-keypair")
 	}
 	shown := shownTransaction(b.Transaction)
@@ -135,8 +136,8 @@ func (u *ui) withdraw(ctx context.Context, w *tools.Wallet, host string, by with
 		case step.Made == nil:
 			step.Made, err = showWithdrawal(w, b.Transaction)
 			out.Next = x402.Next{Do: x402.AskPerson, Command: again, Why: "the transaction is that of " +
-				whose(b.Config.Payer, b.Config.Payer != b.Config.PayerAuthorizer) + ": its signer sends it, or " +
-				"--sign sends one of the agent's account"}
+				whose(b.Config.Payer, b.Config.Payer != b.Config.PayerAuthorizer) +
+				": its signer sends it, or --sign sends one of the agent's account"}
 		case !b.IsLast:
 			out.Next = x402.Next{Do: x402.Wait, Command: again + " " + by.flag(),
 				Why: "the channel's delay has to pass"}

@@ -27,7 +27,7 @@ type depositFlags struct {
 // depositOut is a channel that an owner funds, and what is to be signed for it.
 type depositOut struct {
 	pay.OwnersChannel
-	Deposit money.Amount    `json:"deposit,omitzero"`    // that the agent's next call brings, once it is signed
+	Deposit money.Amount    `json:"deposit,omitzero"`    // that the agent's next call brings, once signed
 	Until   string          `json:"until,omitempty"`     // when it can be brought no more
 	Sign    json.RawMessage `json:"typedData,omitempty"` // for eth_signTypedData_v4, by the owner
 	Next    x402.Next       `json:"next"`
@@ -36,7 +36,7 @@ type depositOut struct {
 func (p *Program) channelDepositCommand(ui *ui) *cobra.Command {
 	var f depositFlags
 	cmd := &cobra.Command{
-		Use: "deposit URL", Short: "Fund a channel from your own account, for the agent to pay its calls from",
+		Use: "deposit URL", Short: "Fund a channel from your own account, for the agent to pay from",
 		Args: wants("URL"),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			return p.with(cmd, ui, nil, func(ctx context.Context, w *tools.Wallet) error {
@@ -44,7 +44,8 @@ func (p *Program) channelDepositCommand(ui *ui) *cobra.Command {
 			})
 		},
 	}
-	cmd.Flags().StringVar(&f.owner, "owner", "", "whose money it is: your own `ADDRESS`, if you sign elsewhere")
+	cmd.Flags().StringVar(&f.owner, "owner", "",
+		"whose money it is: your own `ADDRESS`, if you sign elsewhere")
 	cmd.Flags().StringVar(&f.keypair, "owner-keypair", "", "sign with the key in this `FILE` (a keystore of "+
 		"go-ethereum, or hex); without it what is to be signed is printed for your own signer")
 	cmd.Flags().StringVar(&f.amount, "amount", "",
@@ -61,7 +62,8 @@ func (p *Program) channelDepositCommand(ui *ui) *cobra.Command {
 }
 
 // fundChannel finds the channel, has the owner's deposit drafted, signed or completed, and writes it down.
-func (p *Program) fundChannel(ctx context.Context, ui *ui, w *tools.Wallet, url string, f depositFlags) error {
+func (p *Program) fundChannel(ctx context.Context, ui *ui, w *tools.Wallet, url string,
+	f depositFlags) error {
 	var key wallet.Imported
 	if f.keypair != "" {
 		var err error
@@ -97,8 +99,8 @@ func (p *Program) fundChannel(ctx context.Context, ui *ui, w *tools.Wallet, url 
 			if err != nil {
 				return err
 			}
-			out.Next = x402.Next{Do: x402.AskPerson, Why: "the owner signs typedData (eth_signTypedData_v4), and " +
-				"the same command with --signature in the place of --amount takes it back"}
+			out.Next = x402.Next{Do: x402.AskPerson, Why: "the owner signs typedData " +
+				"(eth_signTypedData_v4), and the same command with --signature in the place of --amount takes it back"}
 		}
 	}
 	lines := depositLines(out)
@@ -107,7 +109,8 @@ func (p *Program) fundChannel(ctx context.Context, ui *ui, w *tools.Wallet, url 
 	}
 	err = w.Engine.FundOwners(ctx, c, d, func(row history.Channel) ([]byte, error) {
 		guard, done, err := p.ownerOf(ctx, ui, w.Store, loosening{
-			prompt: "Passphrase, to let the agent sign for this channel: ", title: "Fund a channel", lines: lines})
+			prompt: "Passphrase, to let the agent sign for this channel: ", title: "Fund a channel",
+			lines: lines})
 		if err != nil {
 			return nil, err
 		}

@@ -41,8 +41,8 @@ func (o channelOwner) fund(t *testing.T, home testworld.Home, seller *batchSelle
 	return seen
 }
 
-// An owner deposits, and the agent, who has neither money nor a key of theirs, pays from that: the chain moves
-// nothing but the deposit, the windows count each call, and what is left goes back to the owner.
+// An owner deposits, and the agent, who has neither money nor a key of theirs, pays from that: the chain
+// moves nothing but the deposit, the windows count each call, and what is left goes back to the owner.
 func TestAnOwnerFundsAChannel(t *testing.T) {
 	lab := Start(t)
 	seller := startBatch(t, lab)
@@ -131,7 +131,7 @@ func TestAnOwnerSignsElsewhere(t *testing.T) {
 		"--owner", owner.address, "--amount", "0.005")
 	require.NoError(t, err, "%s", seen)
 	w := StartWallet(t, bin, home)
-	require.Equal(t, "INSUFFICIENT_FUNDS", payFor(t, w, seller.HTTP+"/paid?n=0").Error, "it is not signed yet")
+	require.Equal(t, "INSUFFICIENT_FUNDS", payFor(t, w, seller.HTTP+"/paid?n=0").Error, "not signed yet")
 	at := strings.Index(seen, `{"domain"`)
 	require.Positive(t, at, "%s", seen)
 	var typed json.RawMessage

@@ -28,7 +28,7 @@ type BatchSigned struct {
 	Config  x402.ChannelConfig   `json:"config"`
 	Voucher *x402.ChannelVoucher `json:"voucher,omitempty"` // nil: none yet
 	Payment string               `json:"payment,omitempty"` // that it was signed for
-	// the owner's seal, that they fund this channel with its host (Channel.Server); nil: it is the agent's own
+	// the owner's seal, that they fund this channel with its host (Channel.Server); nil: it is the agent's
 	Seal []byte `json:"seal,omitempty"`
 }
 

@@ -269,8 +269,8 @@ func (s *Store) Expire(ctx context.Context, id string, asked x402.Evidence, o Ou
 		}
 		if before.FromOwners() && !before.Prepaid() {
 			return x402.Errorf(x402.PolicyDenied, "payment %s promised something out of a channel that an "+
-				"owner funds: that counts for good", id).WithHint("the channel can be funded again, and then " +
-				"it can be claimed")
+				"owner funds: that counts for good", id).
+				WithHint("the channel can be funded again, and then it can be claimed")
 		}
 		last, err := t.lastSealed(k, nil)
 		if err != nil {

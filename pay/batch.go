@@ -14,13 +14,14 @@ import (
 )
 
 // Paying through channels with a deposit (scheme batch-settlement): here it is decided what a call takes, a
-// voucher alone or a deposit with it, and its money is held; batchowner.go is about those that an owner funds;
-// batchbook.go keeps the book of what the seller says it charged; batchclose.go is the way out.
+// voucher alone or a deposit with it, and its money is held; batchowner.go is about those that an owner
+// funds; batchbook.go keeps the book of what the seller says it charged; batchclose.go is the way out.
 //
-// A deposit of the agent's counts in the owner's windows in full, as any payment, from the moment it is held:
-// it is money that left. Vouchers move nothing that was not deposited, so they count in no window again, and what comes
-// back is not given back to the windows either. So in no window more can leave than its limit, whatever
-// sellers claim. All other rules (per_call, approval, payees, rate) hold for each voucher at its price.
+// A deposit of the agent's counts in the owner's windows in full, as any payment, from the moment it is
+// held: it is money that left. Vouchers move nothing that was not deposited, so they count in no window
+// again, and what comes back is not given back to the windows either. So in no window more can leave than
+// its limit, whatever sellers claim. All other rules (per_call, approval, payees, rate) hold for each
+// voucher at its price.
 
 // Channels pays through channels with a deposit: evm.Channels.
 type Channels interface {
@@ -33,8 +34,8 @@ type Channels interface {
 	ReadChannel(ctx context.Context, network, id string) (x402.ChannelBalance, error)
 	// OwnersUsed reports whether an owner's deposit was made, or taken back.
 	OwnersUsed(ctx context.Context, network string, c x402.ChannelConfig, d x402.OwnersDeposit) (bool, error)
-	// DraftOwners is a deposit for an owner to sign, TypedData what they sign, and Signed the deposit with their
-	// signature, if it is that.
+	// DraftOwners is a deposit for an owner to sign, TypedData what they sign, and Signed the deposit with
+	// their signature, if it is that.
 	DraftOwners(amount money.Amount, now time.Time) (x402.OwnersDeposit, error)
 	TypedData(asset x402.AssetInfo, c x402.ChannelConfig, d x402.OwnersDeposit) (json.RawMessage, error)
 	Signed(asset x402.AssetInfo, c x402.ChannelConfig, d x402.OwnersDeposit, signature [65]byte) (
@@ -42,8 +43,8 @@ type Channels interface {
 	Address() string
 	// Refund is the payload by which a seller is asked to give back what it did not charge.
 	Refund(network string, c x402.ChannelConfig, v x402.ChannelVoucher) (json.RawMessage, error)
-	// Withdrawal is the transaction that asks the rest of a channel back, or takes it: from is its payer, or who
-	// signs its vouchers.
+	// Withdrawal is the transaction that asks the rest of a channel back, or takes it: from is its payer, or
+	// who signs its vouchers.
 	Withdrawal(ctx context.Context, network, from string, c x402.ChannelConfig, b x402.ChannelBalance) (
 		x402.OwnerTransaction, error)
 }

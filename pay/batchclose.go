@@ -77,7 +77,8 @@ func (e *Engine) batchReport(row history.Channel) (r BatchReport, err error) {
 		return r, err
 	}
 	r = BatchReport{Server: row.Server, Network: row.Network, Channel: row.ID, Asset: signed.Config.Token,
-		Receiver: signed.Config.Receiver, Payer: signed.Config.Payer, IsOwners: signed.IsOwners(), Vouchers: row.Nonce, Deposited: book.Funds, Charged: row.Claimed,
+		Receiver: signed.Config.Receiver, Payer: signed.Config.Payer, IsOwners: signed.IsOwners(),
+		Vouchers: row.Nonce, Deposited: book.Funds, Charged: row.Claimed,
 		Promised: row.Amount, Locked: book.Funds.SubFloor(row.Claimed), Delay: delay(signed.Config),
 		Stopped: book.Stopped, IsOver: book.Over, row: row, config: signed.Config}
 	base := batchState{promised: row.Amount, charged: row.Claimed, book: book}.base()
@@ -240,8 +241,8 @@ func (e *Engine) refund(ctx context.Context, r BatchReport) (out BatchRefund, er
 	return out, nil
 }
 
-// syncBatch reads a channel from the chain into its book: what came back is no longer there. One of an owner's,
-// from which nothing is left to come back, is over until they fund it again.
+// syncBatch reads a channel from the chain into its book: what came back is no longer there. One of an
+// owner's, of which nothing is left to come back, is over until they fund it again.
 func (e *Engine) syncBatch(ctx context.Context, r BatchReport) (chain x402.ChannelBalance, err error) {
 	chain, err = e.Channels.ReadChannel(ctx, r.Network, r.Channel)
 	if err != nil {
@@ -281,8 +282,8 @@ type BatchWithdrawal struct {
 }
 
 // WithdrawBatch is the next step for each channel with a seller that still holds money. From then on nothing
-// more is signed in it. do makes the transaction, or prints it; byAgent says that the agent's account makes it, also
-// out of a channel that an owner funds, and else it is the payer's.
+// more is signed in it. do makes the transaction, or prints it; byAgent says that the agent's account makes
+// it, also out of a channel that an owner funds, and else it is the payer's.
 func (e *Engine) WithdrawBatch(ctx context.Context, host string, byAgent bool,
 	do func(BatchWithdrawal) error) error {
 	return e.withBatch(ctx, host, func(r BatchReport) error {

@@ -41,8 +41,8 @@ type OwnersChannel struct {
 	row    history.Channel
 }
 
-// FindOwners asks the seller at a URL, and the chain, about the channel that an owner may fund with it; network
-// "": any. Nothing is written.
+// FindOwners asks the seller at a URL, and the chain, about the channel that an owner may fund with it;
+// network "": any. Nothing is written.
 func (e *Engine) FindOwners(ctx context.Context, url, owner, network string) (c OwnersChannel, err error) {
 	in, err := Request{Request: seller.Request{Method: http.MethodGet, URL: url}, Network: network}.parse()
 	if err != nil {
@@ -70,16 +70,18 @@ func (e *Engine) FindOwners(ctx context.Context, url, owner, network string) (c 
 	}
 	if config.Payer == config.PayerAuthorizer || config.Payer == config.Receiver {
 		return c, x402.Errorf(x402.InvalidArgument, "%s is the agent's own account, or the seller's",
-			config.Payer).WithHint("--owner is the account of a person who funds the channel; the agent's own " +
-			"deposits with its first call")
+			config.Payer).WithHint("--owner is the account of a person who funds the channel; the agent's " +
+			"own deposits with its first call")
 	}
 	chain, err := e.Channels.ReadChannel(ctx, o.Network, id)
 	if err != nil {
 		return c, err
 	}
 	c = OwnersChannel{Server: in.host, Network: o.Network, Channel: id, Owner: config.Payer,
-		Agent: config.PayerAuthorizer, Receiver: config.Receiver, ReceiverAuthorizer: config.ReceiverAuthorizer,
-		WithdrawDelay: delay(config), Asset: o.asset.Address, Symbol: o.asset.Symbol, Price: o.price.Price(),
+		Agent: config.PayerAuthorizer, Receiver: config.Receiver,
+		ReceiverAuthorizer: config.ReceiverAuthorizer,
+		WithdrawDelay:      delay(config), Asset: o.asset.Address, Symbol: o.asset.Symbol,
+		Price:      o.price.Price(),
 		MinDeposit: asked.MinDeposit, Balance: chain.Balance, Claimed: chain.Claimed, Token: o.asset,
 		Config: config}
 	c.row, err = e.ChannelBook.Channel(ctx, id, c.Agent)
@@ -198,8 +200,8 @@ func (c OwnersChannel) Unsigned() (x402.OwnersDeposit, error) {
 		return x402.OwnersDeposit{}, err
 	}
 	if !c.IsKnown || book.Owners == nil || book.Owners.Signature != "" {
-		return x402.OwnersDeposit{}, x402.Errorf(x402.InvalidArgument, "no deposit of %s into the channel with "+
-			"%s waits for a signature", c.Owner, x402.Brief(c.Server)).
+		return x402.OwnersDeposit{}, x402.Errorf(x402.InvalidArgument, "no deposit of %s into the channel "+
+			"with %s waits for a signature", c.Owner, x402.Brief(c.Server)).
 			WithHint("x402-wallet channel deposit URL --owner %s --amount TOKENS prints one", c.Owner)
 	}
 	return *book.Owners, nil

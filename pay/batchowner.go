@@ -160,7 +160,8 @@ func (e *Engine) readOwners(ctx context.Context, row history.Channel, book histo
 
 // proposeOwners decides what a call takes of a channel that an owner funds: a voucher, and the owner's
 // deposit with it where one waits to be brought.
-func (e *Engine) proposeOwners(q intent, o *option, row history.Channel, state batchState) (*proposal, error) {
+func (e *Engine) proposeOwners(q intent, o *option, row history.Channel, state batchState) (*proposal,
+	error) {
 	signed, book, err := row.Batch()
 	if err != nil {
 		return nil, err

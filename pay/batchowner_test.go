@@ -30,8 +30,8 @@ type playChannels struct {
 
 func (*playChannels) Address() string { return testAgent }
 
-func (*playChannels) Config(r x402.Requirement, asset x402.AssetInfo, payer string) (x402.ChannelConfig, string,
-	error) {
+func (*playChannels) Config(r x402.Requirement, asset x402.AssetInfo, payer string) (x402.ChannelConfig,
+	string, error) {
 	if payer == "" {
 		payer = testAgent
 	}
@@ -46,16 +46,18 @@ func (c *playChannels) ReadChannel(context.Context, string, string) (x402.Channe
 	return c.chain, nil
 }
 
-func (c *playChannels) OwnersUsed(context.Context, string, x402.ChannelConfig, x402.OwnersDeposit) (bool, error) {
+func (c *playChannels) OwnersUsed(context.Context, string, x402.ChannelConfig, x402.OwnersDeposit) (bool,
+	error) {
 	return c.used, nil
 }
 
 // batchAsked is an option that asks to be paid through a channel.
 func batchAsked(authorizer string) option {
-	return option{Requirement: x402.Requirement{Version: 2, Scheme: x402.BatchSettlement, Network: testNetwork,
-		Amount: units(1000), PayTo: testPayee,
+	return option{Requirement: x402.Requirement{Version: 2, Scheme: x402.BatchSettlement,
+		Network: testNetwork, Amount: units(1000), PayTo: testPayee,
 		Extra: map[string]json.RawMessage{"receiverAuthorizer": json.RawMessage(`"` + authorizer + `"`)}},
-		asset: x402.AssetInfo{Network: testNetwork, Address: testUSDC, Decimals: 6, Symbol: "USDC", USD: 1_000_000},
+		asset: x402.AssetInfo{Network: testNetwork, Address: testUSDC, Decimals: 6, Symbol: "USDC",
+			USD: 1_000_000},
 		price: 1000}
 }
 
@@ -65,8 +67,8 @@ func ownersRow(t *testing.T, b *bench, owner string, amount uint64, book history
 	o := batchAsked("0xSeller")
 	config, id, err := b.Channels.Config(o.Requirement, o.asset, owner)
 	require.NoError(t, err)
-	row := history.Channel{Service: id, Key: testAgent, Server: testHost, Network: testNetwork, Source: id, ID: id,
-		Amount: units(amount), Claimed: units(amount)}
+	row := history.Channel{Service: id, Key: testAgent, Server: testHost, Network: testNetwork, Source: id,
+		ID: id, Amount: units(amount), Claimed: units(amount)}
 	row = row.WithSigned(history.BatchSigned{Config: config}).WithBook(book)
 	require.NoError(t, b.store.SaveChannel(t.Context(), row))
 	return row
@@ -93,7 +95,7 @@ func TestAHostIsPaidThroughItsOwnersChannelAlone(t *testing.T) {
 		isOne  bool   // it is paid through the channel
 	}{
 		"its own":             {option: batchAsked("0xSeller"), isOne: true},
-		"another authorizer":  {option: batchAsked("0xOther"), why: "receiverAuthorizer was 0xSeller and is 0xOther"},
+		"another authorizer":  {option: batchAsked("0xOther"), why: "was 0xSeller and is 0xOther"},
 		"on another network":  {option: elsewhere, why: "it asks to be paid on"},
 		"in another way":      {option: exact, why: "in another way"},
 		"at another host":     {option: exact, host: "other.example"},
@@ -135,6 +137,7 @@ func TestOfTwoOwnersOneHasRoom(t *testing.T) {
 // much; the owner's deposit counts as there when it is signed.
 func TestPlanOfAnOwnersChannel(t *testing.T) {
 	signed := &x402.OwnersDeposit{Value: units(4000), Signature: "0x01"}
+	has := func(funds uint64) history.BatchBook { return history.BatchBook{Funds: units(funds)} }
 	for name, c := range map[string]struct {
 		promised, charged uint64
 		book              history.BatchBook
@@ -142,24 +145,28 @@ func TestPlanOfAnOwnersChannel(t *testing.T) {
 		isFree, brings    bool
 		left              string
 	}{
-		"the first":                 {book: history.BatchBook{Funds: units(1000)}, ceiling: 1000},
-		"another":                   {promised: 2000, charged: 2000, book: history.BatchBook{Funds: units(3000)}, ceiling: 3000},
-		"after a refusal":           {promised: 3000, charged: 2000, book: history.BatchBook{Funds: units(3000)}, ceiling: 3000, isFree: true},
-		"partly promised":           {promised: 2500, charged: 2000, book: history.BatchBook{Funds: units(3000)}, ceiling: 3000},
-		"open ones count":           {promised: 3000, charged: 2000, book: history.BatchBook{Funds: units(4000), Vouchers: []history.BatchOpen{{}}}, ceiling: 4000},
-		"a unit is missing":         {promised: 2000, charged: 2000, book: history.BatchBook{Funds: units(2999)}, left: "999"},
-		"a deposit waits":           {book: history.BatchBook{Owners: signed}, ceiling: 1000, brings: true},
-		"and is too little":         {promised: 3001, charged: 3001, book: history.BatchBook{Owners: signed}, left: "999"},
-		"one that nobody signed":    {book: history.BatchBook{Owners: &x402.OwnersDeposit{Value: units(4000)}}, left: "0"},
-		"claimed more than is left": {promised: 9000, charged: 9000, book: history.BatchBook{Funds: units(9000)}, left: "0"},
+		"the first": {book: has(1000), ceiling: 1000},
+		"another":   {promised: 2000, charged: 2000, book: has(3000), ceiling: 3000},
+		"after a refusal": {promised: 3000, charged: 2000, book: has(3000), ceiling: 3000,
+			isFree: true},
+		"partly promised": {promised: 2500, charged: 2000, book: has(3000), ceiling: 3000},
+		"open ones count": {promised: 3000, charged: 2000, book: history.BatchBook{Funds: units(4000),
+			Vouchers: []history.BatchOpen{{}}}, ceiling: 4000},
+		"a unit is missing": {promised: 2000, charged: 2000, book: has(2999), left: "999"},
+		"a deposit waits":   {book: history.BatchBook{Owners: signed}, ceiling: 1000, brings: true},
+		"and is too little": {promised: 3001, charged: 3001, book: history.BatchBook{Owners: signed},
+			left: "999"},
+		"one that nobody signed": {book: history.BatchBook{Owners: &x402.OwnersDeposit{
+			Value: units(4000)}}, left: "0"},
+		"all is claimed": {promised: 9000, charged: 9000, book: has(9000), left: "0"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			b, _ := ownersBench(t)
 			row := ownersRow(t, b, testFunder, c.promised, c.book)
 			row.Claimed = units(c.charged)
 			o := batchAsked("0xSeller")
-			w, err := b.proposeOwners(intent{host: testHost, shownURL: testURL}, &o, row, batchState{price: o.Amount,
-				promised: row.Amount, charged: row.Claimed, book: c.book})
+			w, err := b.proposeOwners(intent{host: testHost, shownURL: testURL}, &o, row, batchState{
+				price: o.Amount, promised: row.Amount, charged: row.Claimed, book: c.book})
 			if c.ceiling == 0 {
 				require.True(t, x402.HasCode(err, x402.InsufficientFunds), "%v", err)
 				require.Equal(t, c.left, x402.AsError(err).Details["available"].(money.Amount).String())
@@ -184,6 +191,7 @@ func TestPlanOfAnOwnersChannel(t *testing.T) {
 // What is left in an owner's channel the chain says, before each call.
 func TestAnOwnersChannelIsReadFromTheChain(t *testing.T) {
 	now := time.Now()
+	has := func(funds uint64) x402.ChannelBalance { return x402.ChannelBalance{Balance: units(funds)} }
 	for name, c := range map[string]struct {
 		chain   x402.ChannelBalance
 		used    bool
@@ -193,12 +201,14 @@ func TestAnOwnersChannelIsReadFromTheChain(t *testing.T) {
 		stopped string
 		waits   bool
 	}{
-		"as it was":    {chain: x402.ChannelBalance{Balance: units(7000)}, until: time.Hour, funds: 7000, charged: 2000, waits: true},
-		"taken back":   {until: time.Hour, charged: 2000, waits: true},
-		"claimed more": {chain: x402.ChannelBalance{Balance: units(7000), Claimed: units(5000)}, until: time.Hour, funds: 7000, charged: 5000, waits: true},
-		"asked back":   {chain: x402.ChannelBalance{Balance: units(7000), WithdrawBegan: now}, until: time.Hour, funds: 7000, charged: 2000, stopped: withdrawn, waits: true},
-		"it was made":  {chain: x402.ChannelBalance{Balance: units(7000)}, used: true, until: time.Hour, funds: 7000, charged: 2000},
-		"too old":      {chain: x402.ChannelBalance{Balance: units(7000)}, until: -time.Second, funds: 7000, charged: 2000},
+		"as it was":  {chain: has(7000), until: time.Hour, funds: 7000, charged: 2000, waits: true},
+		"taken back": {until: time.Hour, charged: 2000, waits: true},
+		"claimed more": {chain: x402.ChannelBalance{Balance: units(7000), Claimed: units(5000)},
+			until: time.Hour, funds: 7000, charged: 5000, waits: true},
+		"asked back": {chain: x402.ChannelBalance{Balance: units(7000), WithdrawBegan: now},
+			until: time.Hour, funds: 7000, charged: 2000, stopped: withdrawn, waits: true},
+		"it was made": {chain: has(7000), used: true, until: time.Hour, funds: 7000, charged: 2000},
+		"too old":     {chain: has(7000), until: -time.Second, funds: 7000, charged: 2000},
 	} {
 		t.Run(name, func(t *testing.T) {
 			b, channels := ownersBench(t)
@@ -224,6 +234,6 @@ func TestALostOwnersChannelBeginsWithWhatWasClaimed(t *testing.T) {
 	require.NoError(t, err)
 	row := newBatchRow(testHost, testNetwork, id, config, x402.ChannelBalance{Balance: units(9000),
 		Claimed: units(4000)})
-	require.Equal(t, []string{id, testAgent, "4000", "4000"}, []string{row.Source, row.Key, row.Amount.String(),
-		row.Claimed.String()})
+	require.Equal(t, []string{id, testAgent, "4000", "4000"}, []string{row.Source, row.Key,
+		row.Amount.String(), row.Claimed.String()})
 }

@@ -32,8 +32,8 @@ type BalanceOut struct {
 // allNetworks asks for every network, also where there is nothing.
 const allNetworks = "all"
 
-// channelRow is a channel with a seller that an owner funds (batch-settlement): whose money it is, and what may be
-// promised of it yet.
+// channelRow is a channel with a seller that an owner funds (batch-settlement): whose money it is, and what
+// may be promised of it yet.
 type channelRow struct {
 	Host      string       `json:"host"`
 	Network   string       `json:"network"`

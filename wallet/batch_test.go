@@ -160,11 +160,13 @@ func TestAnOwnersChannel(t *testing.T) {
 	require.NoError(t, err)
 	require.Equal(t, owner.Address, crypto.PubkeyToAddress(*by).Hex())
 	for name, spoil := range map[string]func(*ChannelDeposit, *Imported){
-		"another's channel": func(d *ChannelDeposit, _ *Imported) { d.Channel.Payer = d.Channel.ReceiverAuthorizer },
-		"the agent's own":   func(d *ChannelDeposit, _ *Imported) { d.Channel.Payer = "" },
-		"nothing":           func(d *ChannelDeposit, _ *Imported) { d.Value = [32]byte{} },
-		"no key":            func(_ *ChannelDeposit, i *Imported) { i.secret = nil },
-		"a key of Solana":   func(_ *ChannelDeposit, i *Imported) { i.Chain = ChainSolana },
+		"another's channel": func(d *ChannelDeposit, _ *Imported) {
+			d.Channel.Payer = d.Channel.ReceiverAuthorizer
+		},
+		"the agent's own": func(d *ChannelDeposit, _ *Imported) { d.Channel.Payer = "" },
+		"nothing":         func(d *ChannelDeposit, _ *Imported) { d.Value = [32]byte{} },
+		"no key":          func(_ *ChannelDeposit, i *Imported) { i.secret = nil },
+		"a key of Solana": func(_ *ChannelDeposit, i *Imported) { i.Chain = ChainSolana },
 	} {
 		t.Run(name, func(t *testing.T) {
 			d, i := d, owner

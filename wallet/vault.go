@@ -6,9 +6,9 @@ import (
 	"slices"
 )
 
-// VaultTransaction is a transaction of EIP-1559 with which an owner makes a vault, or changes one, approves what
-// an agent may take of a token, or takes back what they put into a channel: no coin of the network moves with
-// it.
+// VaultTransaction is a transaction of EIP-1559 with which an owner makes a vault, or changes one, approves
+// what an agent may take of a token, or takes back what they put into a channel: no coin of the network moves
+// with it.
 type VaultTransaction struct {
 	ChainID, Nonce, Gas uint64
 	Tip, MaxFee         [32]byte // wei for each gas, big endian
@@ -40,7 +40,8 @@ func (i Imported) SignVaultTransaction(t VaultTransaction) (sig [65]byte, err er
 	if t.To != "" {
 		to = to[12:]
 	}
-	return i.signDigest([32]byte(keccak256(transaction(t.ChainID, t.Nonce, t.Gas, t.Tip, t.MaxFee, to, t.Data))))
+	return i.signDigest([32]byte(keccak256(
+		transaction(t.ChainID, t.Nonce, t.Gas, t.Tip, t.MaxFee, to, t.Data))))
 }
 
 func (i Imported) signDigest(digest [32]byte) (sig [65]byte, err error) {

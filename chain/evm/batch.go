@@ -180,8 +180,8 @@ func (m ChannelMessage) Evidence() (e x402.Evidence, err error) {
 	return e, nil
 }
 
-// recover refuses a voucher that is not signed by who signs for the channel, and a deposit by another than its
-// payer.
+// recover refuses a voucher that is not signed by who signs for the channel, and a deposit that is not
+// signed by its payer.
 func (m ChannelMessage) recover(s ChannelSignatures) error {
 	id, err := ChannelID(m.Asset.Network, m.Config)
 	if err != nil {

@@ -92,8 +92,8 @@ func (n *node) ofChannel(ctx context.Context, selector []byte, id, tag string) (
 //	the latest one, and below the ceiling        |
 //	otherwise                                    | Open
 //
-// A voucher moves nothing by itself: what can be lost by it was counted with its deposit. In a channel that an
-// owner funds it is never Expired.
+// A voucher moves nothing by itself: what can be lost by it was counted with its deposit. In a channel that
+// an owner funds it is never Expired.
 func (c *Channels) Status(ctx context.Context, e x402.Evidence) (x402.Status, error) {
 	if !e.IsVoucher() {
 		return c.Exact.Status(ctx, e)

@@ -58,7 +58,8 @@ func (c *Channels) TypedData(asset x402.AssetInfo, of x402.ChannelConfig, d x402
 		"domain": map[string]any{"name": asset.Name, "version": asset.Version, "chainId": chain,
 			"verifyingContract": asset.Address},
 		"message": map[string]any{"from": a.From, "to": a.To, "value": a.Value.String(), "validAfter": "0",
-			"validBefore": strconv.FormatInt(a.ValidBefore, 10), "nonce": "0x" + hex.EncodeToString(a.Nonce[:])},
+			"validBefore": strconv.FormatInt(a.ValidBefore, 10),
+			"nonce":       "0x" + hex.EncodeToString(a.Nonce[:])},
 	})
 }
 

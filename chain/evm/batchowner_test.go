@@ -124,6 +124,6 @@ func TestTypedDataOfAnOwnersDeposit(t *testing.T) {
 	}
 	require.Equal(t, "5000", typed.Message["value"])
 	require.Equal(t, o.Channel.Config.Payer, typed.Message["from"])
-	require.Equal(t, common.HexToAddress(batchCollector).Hex(), common.HexToAddress(typed.Message["to"]).Hex())
+	require.Equal(t, common.HexToAddress(batchCollector), common.HexToAddress(typed.Message["to"]))
 	require.InDelta(t, 84532, typed.Domain["chainId"], 0)
 }

@@ -14,7 +14,8 @@ import (
 const channelOwner = "0x90F79bf6EB2c4f870365E785982E1f101E93b906"
 
 // newOwnersWorld has a channel in its ledger that an owner funds, and sealed that they do; change spoils it.
-func newOwnersWorld(t *testing.T, change func(w *batchWorld, row history.Channel, signed *history.BatchSigned)) *batchWorld {
+func newOwnersWorld(t *testing.T,
+	change func(w *batchWorld, row history.Channel, signed *history.BatchSigned)) *batchWorld {
 	t.Helper()
 	w := newBatchWorld(t)
 	w.config.Payer = channelOwner

@@ -126,8 +126,8 @@ func (g *Guard) OwnSession(ctx context.Context, s budget.Session, seal []byte) (
 	return g.isOwnSeal(ctx, purposeSession, sessionData(s), seal)
 }
 
-// SealChannel is the owner's word that they fund a channel with its host, which the agent signs vouchers by. It
-// holds for this ledger, wherever it lies.
+// SealChannel is the owner's word that they fund a channel with its host, by which the agent signs vouchers.
+// It holds for this ledger, wherever it lies.
 func (g *Guard) SealChannel(ctx context.Context, c history.Channel) ([]byte, error) {
 	ledger, err := g.Store.LedgerID(ctx)
 	if err != nil {
