@@ -87,7 +87,7 @@ func (e *Engine) batchReport(row history.Channel) (r BatchReport, err error) {
 		r.Pending = book.Deposit.Amount
 		r.Locked, _ = r.Locked.Add(r.Pending)
 	}
-	if d := book.Owners; d != nil { // at the owner's account until a call brings it
+	if d := book.Owners; d != nil && d.Signature != "" { // at the owner's account until a call brings it
 		r.Pending = d.Value
 	}
 	r.Prices = map[string]string{"deposited": e.priced(row, r.Deposited), "charged": e.priced(row, r.Charged),
