@@ -100,7 +100,8 @@ func (p *Program) fundChannel(ctx context.Context, ui *ui, w *tools.Wallet, url 
 				return err
 			}
 			out.Next = x402.Next{Do: x402.AskPerson, Why: "the owner signs typedData " +
-				"(eth_signTypedData_v4), and the same command with --signature in the place of --amount takes it back"}
+				"(eth_signTypedData_v4), and the same command with --signature in the place of --amount " +
+				"takes it back"}
 		}
 	}
 	lines := depositLines(out)
