@@ -82,6 +82,11 @@ func (u *ui) balances(out tools.BalanceOut) {
 	if out.More != "" {
 		u.note("%s (--network all shows each)", out.More)
 	}
+	for _, c := range out.Channels {
+		u.note("%s of the channel that %s funds with %s on %s", c.Price, c.Owner, safe(c.Host),
+			x402.NetworkName(c.Network))
+		empty = empty && c.Available.IsZero()
+	}
 	if empty && len(list) > 0 { // known to be, everywhere
 		u.note("there is nothing to spend yet: x402-wallet address --qr shows where to send USDC")
 	}

@@ -10,6 +10,7 @@ import (
 	"x402-wallet/pay"
 	"x402-wallet/tools"
 	"x402-wallet/wallet"
+	"x402-wallet/wallet/agent"
 	"x402-wallet/x402"
 )
 
@@ -29,7 +30,7 @@ func (p *Program) channelRefundCommand(ui *ui, passphrase *passphraseSource) *co
 						ui.say("nothing of a deposit lies with %s", safe(args[0]))
 					}
 					for _, r := range out.Refunds {
-						ui.say("%s came back to the agent's account", r.Price)
+						ui.say("%s came back to %s", r.Price, whose(r.Payer, r.IsOwners))
 					}
 				})
 			})
@@ -54,18 +55,63 @@ type withdrawStep struct {
 
 func (p *Program) channelWithdrawCommand(ui *ui, passphrase *passphraseSource) *cobra.Command {
 	var sign bool
+	var keypair string
 	cmd := &cobra.Command{
 		Use: "withdraw HOST", Short: "Take your deposit back without the seller: in two steps",
 		Args: wants("HOST"),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			return p.with(cmd, ui, passphrase.or(nil), func(ctx context.Context, w *tools.Wallet) error {
-				return ui.withdraw(ctx, w, strings.ToLower(args[0]), sign)
+				by := withdrawer{isAgent: sign}
+				if keypair != "" {
+					key, err := ownersKey(ctx, ui, keypair)
+					if err != nil {
+						return err
+					}
+					defer key.Wipe()
+					by.owner = &key
+				}
+				return ui.withdraw(ctx, w, strings.ToLower(args[0]), by)
 			})
 		},
 	}
 	cmd.Flags().BoolVar(&sign, "sign", false, "sign with the wallet's key and send: the agent's account "+
 		"pays the gas; without it the transaction is printed")
+	cmd.Flags().StringVar(&keypair, "owner-keypair", "", "of a channel that you fund: sign with the key in "+
+		"this `FILE` (a keystore of go-ethereum, or hex) and send")
+	cmd.MarkFlagsMutuallyExclusive("sign", "owner-keypair")
 	return cmd
+}
+
+// withdrawer is who signs what takes a deposit back; neither: it is printed.
+type withdrawer struct {
+	isAgent bool             // the wallet's own key
+	owner   *wallet.Imported // the key of an owner who funds the channel
+}
+
+// send makes a step's transaction; nil: nobody signs it here.
+func (by withdrawer) send(ctx context.Context, w *tools.Wallet, b pay.BatchWithdrawal) (*vaultTransfer,
+	error) {
+	switch {
+	case by.isAgent:
+		return sendWithdrawal(ctx, w, b)
+	case by.owner == nil:
+		return nil, nil
+	case by.owner.Address != b.Transaction.From:
+		return nil, x402.Errorf(x402.InvalidArgument, "%s funds the channel, but the key is that of %s",
+			b.Transaction.From, by.owner.Address).WithHint("name its owner's key by --owner-keypair")
+	}
+	shown := shownTransaction(b.Transaction)
+	var err error
+	shown.Hash, err = signOwners(ctx, w, *by.owner, b.Transaction)
+	return &shown, err
+}
+
+// whose is an account as the person is told it.
+func whose(payer string, isOwners bool) string {
+	if isOwners {
+		return "its owner's account " + payer
+	}
+	return "the agent's account"
 }
 
 // withdrawSigner is the wallet's own key, for the only transactions that it signs.
@@ -73,24 +119,27 @@ type withdrawSigner interface {
 	SignWithdrawal(ctx context.Context, t wallet.Withdrawal) ([65]byte, error)
 }
 
-func (u *ui) withdraw(ctx context.Context, w *tools.Wallet, host string, sign bool) error {
+func (u *ui) withdraw(ctx context.Context, w *tools.Wallet, host string, by withdrawer) error {
 	out := withdrawOut{Steps: []withdrawStep{}, Next: x402.Next{Do: x402.Done}}
 	again := x402.Command("channel", "withdraw", host)
-	err := w.Engine.WithdrawBatch(ctx, host, func(b pay.BatchWithdrawal) error {
+	err := w.Engine.WithdrawBatch(ctx, host, by.isAgent, func(b pay.BatchWithdrawal) error {
 		step := withdrawStep{BatchWithdrawal: b}
 		var err error
-		switch {
-		case !b.Ready.IsZero():
+		if !b.Ready.IsZero() {
 			out.Next = x402.Next{Do: x402.Wait, At: x402.Stamp(b.Ready), Command: again}
-		case sign:
-			step.Made, err = sendWithdrawal(ctx, w, b)
-		default:
-			step.Made, err = showWithdrawal(w, b.Transaction)
-			out.Next = x402.Next{Do: x402.AskPerson, Command: again, Why: "the transaction is the agent's " +
-				"account's: --sign signs and sends it"}
+			out.Steps = append(out.Steps, step)
+			return nil
 		}
-		if err == nil && sign && !b.IsLast {
-			out.Next = x402.Next{Do: x402.Wait, Command: again + " --sign",
+		step.Made, err = by.send(ctx, w, b)
+		switch {
+		case err != nil:
+		case step.Made == nil:
+			step.Made, err = showWithdrawal(w, b.Transaction)
+			out.Next = x402.Next{Do: x402.AskPerson, Command: again, Why: "the transaction is that of " +
+				whose(b.Config.Payer, b.Config.Payer != b.Config.PayerAuthorizer) +
+				": its signer sends it, or --sign sends one of the agent's account"}
+		case !b.IsLast:
+			out.Next = x402.Next{Do: x402.Wait, Command: again + " " + by.flag(),
 				Why: "the channel's delay has to pass"}
 		}
 		out.Steps = append(out.Steps, step)
@@ -119,6 +168,14 @@ func (u *ui) withdraw(ctx context.Context, w *tools.Wallet, host string, sign bo
 	})
 }
 
+// flag is what says on the command line who signs.
+func (by withdrawer) flag() string {
+	if by.isAgent {
+		return "--sign"
+	}
+	return "--owner-keypair FILE"
+}
+
 func shownTransaction(t x402.OwnerTransaction) vaultTransfer {
 	return vaultTransfer{Does: t.Does, ChainID: t.ChainID, From: t.From, To: t.To,
 		Data: "0x" + hex.EncodeToString(t.Data), Nonce: t.Nonce, Gas: t.Gas, MaxFee: t.MaxFee.String(),
@@ -135,15 +192,16 @@ func showWithdrawal(w *tools.Wallet, t x402.OwnerTransaction) (*vaultTransfer, e
 // sendWithdrawal signs a step with the wallet's key, which reads it from its parts, and sends it.
 func sendWithdrawal(ctx context.Context, w *tools.Wallet, b pay.BatchWithdrawal) (*vaultTransfer, error) {
 	signer, isOne := w.Keys.(withdrawSigner)
-	salt, err := hex.DecodeString(strings.TrimPrefix(b.Config.Salt, "0x"))
-	if err != nil || len(salt) != 32 || !isOne {
+	if !isOne {
 		return nil, x402.Errorf(x402.Internal, "the channel cannot be signed for")
 	}
 	t := b.Transaction
-	of := wallet.Withdrawal{Channel: wallet.PaymentChannel{ChainID: t.ChainID, Receiver: b.Config.Receiver,
-		ReceiverAuthorizer: b.Config.ReceiverAuthorizer, Token: b.Config.Token,
-		Delay: uint64(b.Config.WithdrawDelay), Salt: [32]byte(salt)},
-		Nonce: t.Nonce, Gas: t.Gas, Tip: t.Tip.Bytes32(), MaxFee: t.MaxFee.Bytes32()}
+	channel, err := agent.PaymentChannel(t.ChainID, b.Config)
+	if err != nil {
+		return nil, err
+	}
+	of := wallet.Withdrawal{Channel: channel, Nonce: t.Nonce, Gas: t.Gas, Tip: t.Tip.Bytes32(),
+		MaxFee: t.MaxFee.Bytes32()}
 	if !b.IsLast {
 		of.Amount = b.Amount.Bytes32()
 	}
@@ -170,8 +228,12 @@ func (u *ui) deposits(list []pay.BatchReport) {
 		if state == "" {
 			state = "open"
 		}
-		return []string{r.Server, r.Network, r.Prices["deposited"], r.Prices["charged"], claimed,
+		money := "the agent"
+		if r.IsOwners {
+			money = r.Payer
+		}
+		return []string{r.Server, r.Network, money, r.Prices["deposited"], r.Prices["charged"], claimed,
 			r.Prices["locked"], state}
 	})
-	u.table([]string{"DEPOSIT AT", "NETWORK", "BALANCE", "CHARGED", "CLAIMED", "LOCKED", "STATE"}, rows)
+	u.table([]string{"DEPOSIT AT", "NETWORK", "OF", "BALANCE", "CHARGED", "CLAIMED", "LOCKED", "STATE"}, rows)
 }

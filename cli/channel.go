@@ -25,7 +25,7 @@ func (p *Program) channelCommand(ui *ui) *cobra.Command {
 		})
 	}
 	cmd := &cobra.Command{Use: "channel", Args: wants(), RunE: list,
-		Short: "Payment channels: see, open, recover, commit, refund, withdraw"}
+		Short: "Payment channels: see, open, recover, commit, deposit, refund, withdraw"}
 	cmd.AddCommand(&cobra.Command{Use: "list", Short: "List the channels of this wallet", Args: wants(),
 		RunE: list})
 	show := &cobra.Command{
@@ -49,7 +49,7 @@ func (p *Program) channelCommand(ui *ui) *cobra.Command {
 		RunE: status((*channel.Manager).Recover)}
 	open, commit := p.channelOpenCommand(ui, &passphrase), p.channelCommitCommand(ui, &passphrase)
 	refund, withdraw := p.channelRefundCommand(ui, &passphrase), p.channelWithdrawCommand(ui, &passphrase)
-	subs := []*cobra.Command{show, open, recovered, commit, refund, withdraw}
+	subs := []*cobra.Command{show, open, recovered, commit, p.channelDepositCommand(ui), refund, withdraw}
 	for _, sub := range subs {
 		passphrase.addFD(sub, "", "the passphrase")
 	}

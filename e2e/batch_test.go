@@ -39,6 +39,7 @@ type batchNews struct {
 	Sent     []string // what the facilitator called
 	Asked    int
 	Vouchers []string // their ceilings
+	Hold     int      // answers that are still to be held
 }
 
 func (s *batchSeller) control(t *testing.T, state string) (news batchNews) {

@@ -17,13 +17,23 @@ import (
 //
 // What a deposit takes from the owner's windows it takes when it is signed for, as any payment: no voucher
 // can move more than was deposited. So a payment by a voucher alone counts nothing more (Payment.Prepaid).
+//
+// In a channel that an owner funds the source is the channel, by its id, and nothing was counted when it was
+// funded. There a voucher counts at its price when it promises more than the highest one did, for good; one
+// that does not, because an earlier one was refused, counts nothing. So what counts is never less than what
+// can be claimed, whatever a seller says was charged.
 
 // BatchSigned is the channel, and the last voucher that was signed in it.
 type BatchSigned struct {
 	Config  x402.ChannelConfig   `json:"config"`
 	Voucher *x402.ChannelVoucher `json:"voucher,omitempty"` // nil: none yet
 	Payment string               `json:"payment,omitempty"` // that it was signed for
+	// the owner's seal, that they fund this channel with its host (Channel.Server); nil: it is the agent's
+	Seal []byte `json:"seal,omitempty"`
 }
+
+// IsOwners reports whether an owner funds the channel: its payer is not the agent, who signs its vouchers.
+func (s BatchSigned) IsOwners() bool { return s.Config.Payer != s.Config.PayerAuthorizer }
 
 // BatchBook is what is known of a channel beside what was signed. It changes without a signature.
 type BatchBook struct {
@@ -34,6 +44,11 @@ type BatchBook struct {
 	// a voucher of ours that the seller showed and this ledger does not know; nil: none
 	Shown   *x402.ChannelVoucher `json:"shown,omitempty"`
 	Stopped string               `json:"stopped,omitempty"` // why nothing more is signed; "": it goes on
+
+	// Of a channel that an owner funds: their deposit, which the next call brings, or which waits for their
+	// signature; nil: there is none. Over: they had all of it back.
+	Owners *x402.OwnersDeposit `json:"owners,omitempty"`
+	Over   bool                `json:"over,omitempty"`
 }
 
 // BatchOpen is a payment whose end is not known: Amount is the deposit, or the voucher's ceiling.
@@ -86,5 +101,49 @@ func (c Channel) WithVoucher(payment string, v x402.ChannelVoucher, deposit mone
 }
 
 // Prepaid reports whether a payment counts nothing in the owner's windows, because what it spends was
-// counted when it was deposited: a voucher of batch-settlement.
+// counted before, with the deposit or with a voucher that was refused: a voucher of batch-settlement.
 func (p Payment) Prepaid() bool { return p.Scheme == x402.BatchSettlement && p.Price == 0 }
+
+// channelIDLength is that of a channel's id, 0x and 64 hex digits, which no account's address has.
+const channelIDLength = 66
+
+// FromOwners reports whether a payment is by a voucher in a channel that an owner funds.
+func (p Payment) FromOwners() bool {
+	return p.Scheme == x402.BatchSettlement && len(p.Source) == channelIDLength
+}
+
+// ByVoucher reports whether a payment is by a voucher alone, without a deposit of the agent's.
+func (p Payment) ByVoucher() bool { return p.Prepaid() || p.FromOwners() }
+
+// checkOwners refuses a voucher in a channel that an owner funds, unless the owner sealed that they do, with
+// the payment's host, and the payment counts where the voucher promises more than was promised before.
+func (s *channelStep) checkOwners(p Payment, k Keyholder) error {
+	if p.Scheme != x402.BatchSettlement || (s == nil && !p.FromOwners()) {
+		return nil
+	}
+	if s == nil {
+		return corrupt("payment %s is out of a channel, and takes none on", p.ID)
+	}
+	signed, book, err := s.to.Batch()
+	if err != nil {
+		return err
+	}
+	isRaised := s.to.Amount.Cmp(s.from.Amount) > 0
+	switch {
+	case signed.IsOwners() != p.FromOwners():
+		return corrupt("payment %s is not out of who funds the channel %s", p.ID, s.to.ID)
+	case !signed.IsOwners():
+		return nil
+	case p.Source != s.to.ID || p.Host != s.to.Server || book.Deposit != nil:
+		return corrupt("payment %s is none out of the channel %s", p.ID, s.to.ID)
+	case isRaised && p.Prepaid():
+		return corrupt("payment %s promises more than was promised in its channel, and counts nothing", p.ID)
+	case k.OwnChannel == nil:
+		return corrupt("nobody says whether the owner funds the channel %s", s.to.ID)
+	}
+	own, err := k.OwnChannel(s.to, signed.Seal)
+	if err == nil && !own {
+		err = corrupt("that the channel %s is funded by its payer was not said by the owner", s.to.ID)
+	}
+	return err
+}

@@ -72,9 +72,15 @@ func (s *Store) BatchChannels(ctx context.Context) ([]Channel, error) {
 	return s.channels(ctx, `GLOB 'eip155:*'`)
 }
 
-func (s *Store) channels(ctx context.Context, where string) ([]Channel, error) {
+// BatchChannelsWith returns those of them that were met at a host.
+func (s *Store) BatchChannelsWith(ctx context.Context, host string) ([]Channel, error) {
+	return s.channels(ctx, `GLOB 'eip155:*' AND server = ?`, host)
+}
+
+func (s *Store) channels(ctx context.Context, where string, args ...any) ([]Channel, error) {
 	return read(ctx, s, func(t *tx) ([]Channel, error) {
-		return collect(t, scanChannel, selectChannel+` WHERE network `+where+` ORDER BY service, key`)
+		return collect(t, scanChannel, selectChannel+` WHERE network `+where+` ORDER BY service, key`,
+			args...)
 	})
 }
 

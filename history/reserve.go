@@ -262,9 +262,10 @@ func (s *Store) NewSession(ctx context.Context, limit *money.Dollars,
 // in its figures, so it counts as held once more; that can only refuse too early, and the caller
 // then reads again.
 //
-// What was deposited before is not in those figures any more, nor is a payment that spends it.
+// What was deposited before is not in those figures any more, nor is a payment that spends it: what is left
+// in a channel was compared by who alone uses it.
 func (t *tx) coveredByChain(h Hold) error {
-	if h.Payment.Prepaid() {
+	if h.Payment.ByVoucher() {
 		return nil
 	}
 	held, err := t.held(h.Payment, h.Funds.Source, h.Funds.ReadAt, math.MaxInt64)

@@ -39,6 +39,8 @@ type Keyholder struct {
 	Permit func(Payment, budget.Facts) error
 	// OwnSession reports whether the owner began a session.
 	OwnSession func(s budget.Session, seal []byte) (bool, error)
+	// OwnChannel reports whether the owner said that they fund a channel (batch-settlement).
+	OwnChannel func(c Channel, seal []byte) (bool, error)
 }
 
 // The events whose rows are sealed.

@@ -154,6 +154,9 @@ func (t *tx) sign(p, asSigned Payment, record signedRecord, g signature, step *c
 	if err != nil {
 		return err
 	}
+	if err := step.checkOwners(p, k); err != nil {
+		return err
+	}
 	last.add(g)
 	if step != nil {
 		if err := step.from.wasLeft(last.memory, step.to); err != nil {
@@ -263,6 +266,11 @@ func (s *Store) Expire(ctx context.Context, id string, asked x402.Evidence, o Ou
 		before, g, err := t.signedAs(id, asked, k)
 		if err != nil {
 			return err
+		}
+		if before.FromOwners() && !before.Prepaid() {
+			return x402.Errorf(x402.PolicyDenied, "payment %s promised something out of a channel that an "+
+				"owner funds: that counts for good", id).
+				WithHint("the channel can be funded again, and then it can be claimed")
 		}
 		last, err := t.lastSealed(k, nil)
 		if err != nil {

@@ -14,29 +14,40 @@ import (
 )
 
 // Paying through channels with a deposit (scheme batch-settlement): here it is decided what a call takes, a
-// voucher alone or a deposit with it, and its money is held; batchbook.go keeps the book of what the seller
-// says it charged; batchclose.go is the way out.
+// voucher alone or a deposit with it, and its money is held; batchowner.go is about those that an owner
+// funds; batchbook.go keeps the book of what the seller says it charged; batchclose.go is the way out.
 //
-// A deposit counts in the owner's windows in full, as any payment, from the moment it is held: it is money
-// that left. Vouchers move nothing that was not deposited, so they count in no window again, and what comes
-// back is not given back to the windows either. So in no window more can leave than its limit, whatever
-// sellers claim. All other rules (per_call, approval, payees, rate) hold for each voucher at its price.
+// A deposit of the agent's counts in the owner's windows in full, as any payment, from the moment it is
+// held: it is money that left. Vouchers move nothing that was not deposited, so they count in no window
+// again, and what comes back is not given back to the windows either. So in no window more can leave than
+// its limit, whatever sellers claim. All other rules (per_call, approval, payees, rate) hold for each
+// voucher at its price.
 
 // Channels pays through channels with a deposit: evm.Channels.
 type Channels interface {
 	Scheme
-	// Config is the channel with who asks in r, and its id. It asks nobody.
-	Config(r x402.Requirement, asset x402.AssetInfo) (x402.ChannelConfig, string, error)
+	// Config is the channel with who asks in r, funded by payer, and its id; "": by this wallet. It asks
+	// nobody.
+	Config(r x402.Requirement, asset x402.AssetInfo, payer string) (x402.ChannelConfig, string, error)
 	// OwnVoucher reports whether a voucher of a channel is signed by this wallet.
 	OwnVoucher(network, id string, v x402.ChannelVoucher) bool
 	ReadChannel(ctx context.Context, network, id string) (x402.ChannelBalance, error)
+	// OwnersUsed reports whether an owner's deposit was made, or taken back.
+	OwnersUsed(ctx context.Context, network string, c x402.ChannelConfig, d x402.OwnersDeposit) (bool, error)
+	// DraftOwners is a deposit for an owner to sign, TypedData what they sign, and Signed the deposit with
+	// their signature, if it is that.
+	DraftOwners(amount money.Amount, now time.Time) (x402.OwnersDeposit, error)
+	TypedData(asset x402.AssetInfo, c x402.ChannelConfig, d x402.OwnersDeposit) (json.RawMessage, error)
+	Signed(asset x402.AssetInfo, c x402.ChannelConfig, d x402.OwnersDeposit, signature [65]byte) (
+		x402.OwnersDeposit, error)
 	Address() string
 	// Refund is the payload by which a seller is asked to give back what it did not charge.
 	Refund(network string, c x402.ChannelConfig, v x402.ChannelVoucher) (json.RawMessage, error)
 	// VoucherAlone is a payload without its deposit.
 	VoucherAlone(network string, payload json.RawMessage) (json.RawMessage, error)
-	// Withdrawal is the payer's transaction that asks the rest of a channel back, or takes it.
-	Withdrawal(ctx context.Context, network string, c x402.ChannelConfig, b x402.ChannelBalance) (
+	// Withdrawal is the transaction that asks the rest of a channel back, or takes it: from is its payer, or
+	// who signs its vouchers.
+	Withdrawal(ctx context.Context, network, from string, c x402.ChannelConfig, b x402.ChannelBalance) (
 		x402.OwnerTransaction, error)
 }
 
@@ -46,6 +57,7 @@ type ChannelBook interface {
 	LockChannel(ctx context.Context, service, key string) (unlock func(), err error)
 	Channel(ctx context.Context, service, key string) (history.Channel, error)
 	BatchChannels(ctx context.Context) ([]history.Channel, error)
+	BatchChannelsWith(ctx context.Context, host string) ([]history.Channel, error)
 	SaveChannel(ctx context.Context, c history.Channel) error
 }
 
@@ -83,11 +95,7 @@ var (
 // charged, they count as charged: of two the higher one says so. With errTooLittle deposit is the least that
 // would do.
 func (s batchState) plan() (ceiling, deposit money.Amount, err error) {
-	base := s.charged
-	if len(s.book.Vouchers) > 0 && s.promised.Cmp(base) > 0 {
-		base = s.promised
-	}
-	ceiling, fits := base.Add(s.price)
+	ceiling, fits := s.base().Add(s.price)
 	if !fits {
 		return ceiling, deposit, errTooLittle
 	}
@@ -115,6 +123,14 @@ func (s batchState) plan() (ceiling, deposit money.Amount, err error) {
 		return ceiling, least, errTooLittle
 	}
 	return ceiling, deposit, nil
+}
+
+// base is what counts as charged.
+func (s batchState) base() money.Amount {
+	if len(s.book.Vouchers) > 0 && s.promised.Cmp(s.charged) > 0 {
+		return s.promised
+	}
+	return s.charged
 }
 
 // reserveBatch holds the money of an option of this scheme: its channel is this call's until the purchase
@@ -175,6 +191,9 @@ func (e *Engine) proposeBatch(ctx context.Context, q intent, o *option, save boo
 	}
 	state := batchState{price: o.Amount, minDeposit: asked.MinDeposit, promised: row.Amount,
 		charged: row.Claimed, book: book}
+	if signed.IsOwners() {
+		return e.proposeOwners(q, o, row, state)
+	}
 	room, lies, err := e.roomWith(ctx, q.host, row)
 	if err != nil {
 		return nil, err
@@ -218,7 +237,11 @@ func (e *Engine) proposeBatch(ctx context.Context, q intent, o *option, save boo
 // with which there is a channel wants another one.
 func (e *Engine) openBatch(ctx context.Context, q intent, o *option, save bool) (row history.Channel,
 	book history.BatchBook, changed string, err error) {
-	config, id, err := e.Channels.Config(o.Requirement, o.asset)
+	if o.owners != "" {
+		row, book, err = e.openOwners(ctx, o.owners, save)
+		return row, book, "", err
+	}
+	config, id, err := e.Channels.Config(o.Requirement, o.asset, "")
 	if err != nil {
 		return row, book, "", err
 	}
@@ -266,9 +289,13 @@ func newBatchRow(host, network, id string, config x402.ChannelConfig,
 	if !chain.WithdrawBegan.IsZero() {
 		book.Stopped = withdrawn
 	}
-	row := history.Channel{Service: id, Key: config.Payer, Server: host, Network: network,
+	signed := history.BatchSigned{Config: config}
+	row := history.Channel{Service: id, Key: config.PayerAuthorizer, Server: host, Network: network,
 		Source: config.Payer, ID: id, Amount: chain.Claimed, Claimed: chain.Claimed}
-	return row.WithSigned(history.BatchSigned{Config: config}).WithBook(book)
+	if signed.IsOwners() {
+		row.Source = id
+	}
+	return row.WithSigned(signed).WithBook(book)
 }
 
 // otherChannel says what differs from the newest channel with the same seller that still holds money; "":
@@ -285,23 +312,30 @@ func (e *Engine) otherChannel(ctx context.Context, host string, row history.Chan
 	for _, other := range rows {
 		signed, book, err := other.Batch()
 		if err != nil || other.Server != host || other.ID == row.ID || other.Network != row.Network ||
-			signed.Config.Token != config.Token || book.Funds.Cmp(other.Claimed) <= 0 {
+			signed.Config.Token != config.Token || book.Funds.Cmp(other.Claimed) <= 0 || signed.IsOwners() {
 			continue
 		}
-		for _, field := range []struct{ name, was, is string }{
-			{"receiver", signed.Config.Receiver, config.Receiver},
-			{"receiverAuthorizer", signed.Config.ReceiverAuthorizer, config.ReceiverAuthorizer},
-			{"withdrawDelay", delay(signed.Config), delay(config)},
-			{"payer", signed.Config.Payer, config.Payer},
-		} {
-			if field.was != field.is {
-				return "there is a channel with " + x402.Brief(host) + " that still holds money, and it " +
-					"wants a deposit in another one: " + field.name + " was " + field.was + " and is " +
-					field.is, nil
-			}
+		if what := differs(signed.Config, config); what != "" {
+			return "there is a channel with " + x402.Brief(host) + " that still holds money, and it " +
+				"wants a deposit in another one: " + what, nil
 		}
 	}
 	return "", nil
+}
+
+// differs is the first difference of two channels in what a seller asks, as a person is told it; "": none.
+func differs(was, is x402.ChannelConfig) string {
+	for _, field := range []struct{ name, was, is string }{
+		{"receiver", was.Receiver, is.Receiver},
+		{"receiverAuthorizer", was.ReceiverAuthorizer, is.ReceiverAuthorizer},
+		{"withdrawDelay", delay(was), delay(is)},
+		{"token", was.Token, is.Token},
+	} {
+		if field.was != field.is {
+			return field.name + " was " + field.was + " and is " + field.is
+		}
+	}
+	return ""
 }
 
 func delay(c x402.ChannelConfig) string {
@@ -317,7 +351,11 @@ func (e *Engine) roomWith(ctx context.Context, host string, row history.Channel)
 		return 0, 0, err
 	}
 	for _, other := range rows {
-		if other.Server != host && other.ID != row.ID {
+		signed, _, err := other.Batch()
+		if err != nil {
+			return 0, 0, err
+		}
+		if (other.Server != host && other.ID != row.ID) || signed.IsOwners() {
 			continue
 		}
 		asset, left, err := e.leftIn(other)

@@ -132,8 +132,8 @@ func (e *Engine) updateBook(ctx context.Context, row history.Channel, book histo
 			return row, book, err
 		}
 		switch {
-		case p.State == history.Failed && p.Prepaid():
-		case p.State == history.Settled && p.Prepaid():
+		case p.State == history.Failed && p.ByVoucher():
+		case p.State == history.Settled && p.ByVoucher():
 			if v.Amount.Cmp(row.Claimed) > 0 {
 				row.Claimed = v.Amount
 			}
@@ -182,12 +182,12 @@ func (e *Engine) finishBatch(ctx context.Context, p history.Payment, f facts) (R
 			return Result{}, errRecounted
 		}
 	case f.settled:
-	case outcome == countRejected && p.Prepaid():
+	case outcome == countRejected && p.ByVoucher():
 		if e.endVoucher(ctx, p, false) {
 			f.answer.Release()
 			return Result{}, errRecounted
 		}
-	case outcome == countBefore && p.Prepaid():
+	case outcome == countBefore && p.ByVoucher():
 		v = verdict{state: history.Settled, proof: history.Claimed,
 			note: "the seller shows that it charged for it; its answer was lost"}
 	}
@@ -231,7 +231,7 @@ func (e *Engine) noteCount(ctx context.Context, p history.Payment, f facts) (cou
 	}
 	for _, o := range others {
 		other, err := e.Store.Payment(ctx, o.Payment)
-		if err == nil && other.Prepaid() {
+		if err == nil && other.ByVoucher() {
 			e.endVoucher(ctx, other, o.Amount.Cmp(charged) <= 0)
 		}
 	}
@@ -273,6 +273,10 @@ func counted(book history.BatchBook, p history.Payment, outcome countOutcome, ch
 		book.Funds, _ = book.Funds.Add(book.Deposit.Amount)
 		book.Deposit = nil
 	}
+	if isTaken && p.FromOwners() && book.Owners != nil && book.Owners.Signature != "" {
+		book.Funds, _ = book.Funds.Add(book.Owners.Value)
+		book.Owners = nil
+	}
 	if outcome == countTooMuch {
 		book.Stopped = "the seller says that it charged more than the price"
 	}
@@ -296,12 +300,15 @@ func said(a *seller.Answer, network string) (*x402.ChannelCount, error) {
 }
 
 // endVoucher ends a payment by a voucher that moved nothing by itself: charged, as the seller's books show,
-// or not. It frees nothing: what the voucher could spend was counted with its deposit.
+// or not. It frees nothing: what the voucher could spend was counted with its deposit, or counts for good.
 func (e *Engine) endVoucher(ctx context.Context, p history.Payment, charged bool) bool {
 	ctx, cancel := detached(ctx)
 	defer cancel()
 	if !p.State.Unfinished() {
 		return p.State == history.Failed
+	}
+	if !charged && !p.Prepaid() {
+		return e.endRefused(ctx, p)
 	}
 	var err error
 	if charged {

@@ -13,7 +13,7 @@ import (
 
 // The way out of a channel with a deposit: asked of its seller, who then gives back what it did not charge at
 // once; or taken without it, by two transactions with the channel's delay between them. Either way the money
-// goes to the agent's account, from which it came.
+// goes to the account from which it came: the agent's, or that of the owner who funds the channel.
 
 // BatchReport is what is known of a channel with a deposit. Amounts are atomic units.
 type BatchReport struct {
@@ -22,16 +22,20 @@ type BatchReport struct {
 	Channel   string            `json:"channel"`
 	Asset     string            `json:"asset"`
 	Receiver  string            `json:"receiver"`
+	Payer     string            `json:"payer"`             // whose money it is, and comes back to
+	IsOwners  bool              `json:"isOwners"`          // that is an owner, not the agent
 	Vouchers  uint64            `json:"vouchers"`          // that were signed
 	Deposited money.Amount      `json:"deposited"`         // and not given back
 	Pending   money.Amount      `json:"pending,omitzero"`  // deposited, and not known to be on the chain
 	Charged   money.Amount      `json:"charged"`           // by the seller, as it says
 	Promised  money.Amount      `json:"promised"`          // the highest voucher: the most that it can claim
 	Locked    money.Amount      `json:"locked"`            // what was not charged
+	Left      money.Amount      `json:"left"`              // what is not promised, either
 	Claimed   *money.Amount     `json:"claimed,omitempty"` // on the chain, where that was asked
 	Delay     string            `json:"withdrawDelay"`
 	Stopped   string            `json:"stopped,omitempty"`
-	Prices    map[string]string `json:"prices"` // of deposited, charged, locked and claimed
+	IsOver    bool              `json:"isOver,omitempty"` // an owner had back what was left of it
+	Prices    map[string]string `json:"prices"`           // of deposited, charged, locked, left and claimed
 
 	row    history.Channel
 	config x402.ChannelConfig
@@ -73,15 +77,21 @@ func (e *Engine) batchReport(row history.Channel) (r BatchReport, err error) {
 		return r, err
 	}
 	r = BatchReport{Server: row.Server, Network: row.Network, Channel: row.ID, Asset: signed.Config.Token,
-		Receiver: signed.Config.Receiver, Vouchers: row.Nonce, Deposited: book.Funds, Charged: row.Claimed,
+		Receiver: signed.Config.Receiver, Payer: signed.Config.Payer, IsOwners: signed.IsOwners(),
+		Vouchers: row.Nonce, Deposited: book.Funds, Charged: row.Claimed,
 		Promised: row.Amount, Locked: book.Funds.SubFloor(row.Claimed), Delay: delay(signed.Config),
-		Stopped: book.Stopped, row: row, config: signed.Config}
+		Stopped: book.Stopped, IsOver: book.Over, row: row, config: signed.Config}
+	base := batchState{promised: row.Amount, charged: row.Claimed, book: book}.base()
+	r.Left = book.Funds.SubFloor(base)
 	if book.Deposit != nil {
 		r.Pending = book.Deposit.Amount
 		r.Locked, _ = r.Locked.Add(r.Pending)
 	}
+	if d := book.Owners; d != nil && d.Signature != "" { // at the owner's account until a call brings it
+		r.Pending = d.Value
+	}
 	r.Prices = map[string]string{"deposited": e.priced(row, r.Deposited), "charged": e.priced(row, r.Charged),
-		"locked": e.priced(row, r.Locked)}
+		"locked": e.priced(row, r.Locked), "left": e.priced(row, r.Left)}
 	return r, nil
 }
 
@@ -116,9 +126,15 @@ func (e *Engine) withBatch(ctx context.Context, host string, f func(BatchReport)
 			if err != nil {
 				return err
 			}
-			_, book, err := row.Batch()
+			signed, book, err := row.Batch()
 			if err != nil {
 				return err
+			}
+			if signed.IsOwners() {
+				row, book, err = e.readOwners(ctx, row, book)
+				if err != nil {
+					return err
+				}
 			}
 			row, book, err = e.updateBook(ctx, row, book)
 			if err != nil {
@@ -140,6 +156,8 @@ func (e *Engine) withBatch(ctx context.Context, host string, f func(BatchReport)
 // BatchRefund is what became of asking a seller for what it did not charge.
 type BatchRefund struct {
 	Channel     string       `json:"channel"`
+	Payer       string       `json:"payer"`    // whom it came back to
+	IsOwners    bool         `json:"isOwners"` // that is an owner, not the agent
 	Refunded    money.Amount `json:"refunded"`
 	Price       string       `json:"price"`
 	Transaction string       `json:"transaction,omitempty"`
@@ -163,7 +181,7 @@ func (e *Engine) RefundBatch(ctx context.Context, host string) (list []BatchRefu
 }
 
 func (e *Engine) refund(ctx context.Context, r BatchReport) (out BatchRefund, err error) {
-	out.Channel = r.Channel
+	out.Channel, out.Payer, out.IsOwners = r.Channel, r.Payer, r.IsOwners
 	signed, book, err := r.row.Batch()
 	if err != nil {
 		return out, err
@@ -223,13 +241,14 @@ func (e *Engine) refund(ctx context.Context, r BatchReport) (out BatchRefund, er
 	return out, nil
 }
 
-// syncBatch reads a channel from the chain into its book: what came back is no longer there.
+// syncBatch reads a channel from the chain into its book: what came back is no longer there. One of an
+// owner's, of which nothing is left to come back, is over until they fund it again.
 func (e *Engine) syncBatch(ctx context.Context, r BatchReport) (chain x402.ChannelBalance, err error) {
 	chain, err = e.Channels.ReadChannel(ctx, r.Network, r.Channel)
 	if err != nil {
 		return chain, err
 	}
-	_, book, err := r.row.Batch()
+	signed, book, err := r.row.Batch()
 	if err != nil {
 		return chain, err
 	}
@@ -241,6 +260,9 @@ func (e *Engine) syncBatch(ctx context.Context, r BatchReport) (chain x402.Chann
 	isOut := chain.Balance == chain.Claimed && chain.WithdrawBegan.IsZero()
 	if isOut && book.Stopped == withdrawn {
 		book.Stopped = ""
+	}
+	if isOut && signed.IsOwners() {
+		book.Over, book.Owners = true, nil
 	}
 	return chain, e.ChannelBook.SaveChannel(ctx, row.WithBook(book))
 }
@@ -260,8 +282,9 @@ type BatchWithdrawal struct {
 }
 
 // WithdrawBatch is the next step for each channel with a seller that still holds money. From then on nothing
-// more is signed in it. do makes the transaction, or prints it.
-func (e *Engine) WithdrawBatch(ctx context.Context, host string,
+// more is signed in it. do makes the transaction, or prints it; byAgent says that the agent's account makes
+// it, also out of a channel that an owner funds, and else it is the payer's.
+func (e *Engine) WithdrawBatch(ctx context.Context, host string, byAgent bool,
 	do func(BatchWithdrawal) error) error {
 	return e.withBatch(ctx, host, func(r BatchReport) error {
 		chain, err := e.syncBatch(ctx, r)
@@ -291,7 +314,11 @@ func (e *Engine) WithdrawBatch(ctx context.Context, host string,
 		if err := e.ChannelBook.SaveChannel(ctx, row.WithBook(book)); err != nil {
 			return err
 		}
-		w.Transaction, err = e.Channels.Withdrawal(ctx, r.Network, r.config, chain)
+		from := r.config.Payer
+		if byAgent {
+			from = r.config.PayerAuthorizer
+		}
+		w.Transaction, err = e.Channels.Withdrawal(ctx, r.Network, from, r.config, chain)
 		if err != nil {
 			return err
 		}

@@ -46,6 +46,9 @@ func heldBack(err error) bool {
 // will not do, or needs a person; a refusal by the owner's windows is final, because it is about the
 // sum and not the option. A person is asked last, and only if no other option passes without one.
 func (e *Engine) bestOption(ctx, caller context.Context, q intent, found *quote) (*Purchase, error) {
+	if err := e.keepToOwners(ctx, q.host, found.options); err != nil {
+		return nil, err
+	}
 	var question *option // the best option that a person may approve
 	for _, i := range e.candidates(found.options) {
 		o := &found.options[i]

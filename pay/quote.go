@@ -32,6 +32,7 @@ type option struct {
 	// whose money pays: the owner's vault's, or else the agent's own or what is delegated to it
 	fromVault   bool
 	batch       *batchPlan    // how it is paid through a channel with a deposit; nil: not decided, or not
+	owners      string        // the channel that an owner funds, which it is paid through; "": there is none
 	maxValidity time.Duration // of what is signed (x402.Funds); 0: no such limit
 	sponsoring  sponsoring    // by Permit2: how the seller brings an approval to the chain with the payment
 	needsTurn   bool          // it needs that approval, of which one comes after the other
@@ -366,6 +367,9 @@ func (e *Engine) weigh(ctx context.Context, q intent, found *quote, chain reader
 	}
 	out.PaymentRequired, out.Next = !found.challenge.AsksSignInOnly(), x402.Next{Do: x402.Done}
 	options := e.judge(found, q)
+	if err := e.keepToOwners(ctx, q.host, options); err != nil {
+		e.Log.Warn("look for channels that an owner funds", "err", err)
+	}
 	for _, i := range e.candidates(options) {
 		if err := e.wouldPass(ctx, q, options[i], chain); err != nil {
 			options[i].why = x402.AsError(err)

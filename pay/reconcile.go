@@ -175,7 +175,7 @@ func (e *Engine) askChain(ctx context.Context, p history.Payment) history.Paymen
 		e.Log.Warn("ask the chain about a payment", "payment", p.ID, "err", err)
 		return p
 	}
-	if p.Prepaid() && p.State == history.Settled {
+	if p.ByVoucher() && p.State == history.Settled {
 		return p // thousands of vouchers come to one claim, of which the newest tells
 	}
 	// a node that never answers leaves time for the seller

@@ -23,13 +23,26 @@ type balanceIn struct {
 // BalanceOut is the answer of x402_check_balance. Amounts are atomic units, budgets dollars.
 type BalanceOut struct {
 	Networks []BalanceRow  `json:"networks"`
-	More     string        `json:"more,omitempty"` // what was left out of networks
+	More     string        `json:"more,omitempty"`     // what was left out of networks
+	Channels []channelRow  `json:"channels,omitempty"` // that owners fund, as the ledger knows them
 	Budget   budget.Report `json:"budget"`
 	Next     x402.Next     `json:"next"`
 }
 
 // allNetworks asks for every network, also where there is nothing.
 const allNetworks = "all"
+
+// channelRow is a channel with a seller that an owner funds (batch-settlement): whose money it is, and what
+// may be promised of it yet.
+type channelRow struct {
+	Host      string       `json:"host"`
+	Network   string       `json:"network"`
+	Owner     string       `json:"owner"`
+	Asset     string       `json:"asset"`
+	Available money.Amount `json:"available"`
+	Price     string       `json:"price"` // that in dollars
+	Stopped   string       `json:"stopped,omitempty"`
+}
 
 // BalanceRow is one asset on one network. With an error there are no figures: an unreachable node
 // is never a zero.
@@ -62,8 +75,30 @@ func (w *Wallet) Balance(ctx context.Context, network, asset string) (out Balanc
 	if err != nil {
 		return BalanceOut{}, withCode(x402.CheckFailed, "the budgets could not be read", err)
 	}
+	out.Channels, err = w.ownersChannels(ctx)
+	if err != nil {
+		return BalanceOut{}, withCode(x402.CheckFailed, "the channels could not be read", err)
+	}
 	out.Next = afterLook(out.Networks)
+	if slices.ContainsFunc(out.Channels, func(c channelRow) bool { return !c.Available.IsZero() }) {
+		out.Next = x402.Next{Do: x402.Done}
+	}
 	return out, nil
+}
+
+// ownersChannels are those that owners fund, until they have had back what was left.
+func (w *Wallet) ownersChannels(ctx context.Context) (rows []channelRow, err error) {
+	if w.Engine.ChannelBook == nil {
+		return nil, nil
+	}
+	list, err := w.Engine.BatchList(ctx, "")
+	for _, c := range list {
+		if c.IsOwners && !c.IsOver {
+			rows = append(rows, channelRow{Host: c.Server, Network: c.Network, Owner: c.Payer, Asset: c.Asset,
+				Available: c.Left, Price: c.Prices["left"], Stopped: c.Stopped})
+		}
+	}
+	return rows, err
 }
 
 // OnChain reads the chains. Of networks that nobody named only those are shown on which there is something;

@@ -2,6 +2,7 @@ package wallet
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"encoding/hex"
 	"slices"
@@ -9,9 +10,9 @@ import (
 )
 
 // What is signed for channels of "batch-settlement": a deposit out of this wallet's own account, by the
-// collector, into a channel of its own; a voucher out of such a channel; and the transaction by which its
-// money comes back to this wallet. The channel is hashed here from its parts, so that no signature is for a
-// channel that pays back to somebody else.
+// collector, into a channel of its own; a voucher out of such a channel, or out of one that an owner funds;
+// and the transaction by which the money comes back to who funded it. The channel is hashed here from its
+// parts, so that no deposit is into a channel that pays back to somebody else.
 
 // The contracts, which are at the same addresses on every network.
 const (
@@ -25,9 +26,10 @@ const (
 	channelAmount         = 16
 )
 
-// PaymentChannel is a channel as its id is hashed. Payer and who signs its vouchers are this wallet.
+// PaymentChannel is a channel as its id is hashed. Who signs its vouchers is the agent: this wallet.
 type PaymentChannel struct {
 	ChainID                             uint64
+	Payer                               string // an owner's account, who funds it; "": this wallet
 	Receiver, ReceiverAuthorizer, Token string
 	Delay                               uint64 // seconds
 	Salt                                [32]byte
@@ -62,27 +64,56 @@ type ChannelDeposit struct {
 // SignDeposit signs EIP-3009's ReceiveWithAuthorization to the collector, whose nonce names the channel: the
 // money can go into no other. Errors as of SignVoucher.
 func (w *Wallet) SignDeposit(ctx context.Context, d ChannelDeposit) (sig [65]byte, err error) {
-	if err := d.Channel.check(w.header.evm); err != nil {
-		return sig, err
+	if d.Channel.Payer != "" {
+		return sig, unsupported("the channel is an owner's, who signs for it themselves")
 	}
 	seconds := uint64(max(w.now().Unix(), 0))
-	switch {
-	case !isChannelAmount(d.Value):
-		return sig, unsupported("it deposits nothing, or more than a channel can hold")
-	case d.Name == "" || d.Version == "":
-		return sig, unsupported("it names no token")
-	case d.ValidBefore <= seconds || d.ValidBefore > seconds+uint64(maxLife/time.Second):
+	if d.ValidBefore <= seconds || d.ValidBefore > seconds+uint64(maxLife/time.Second) {
 		return sig, unsupported("it is not valid now, or for longer than %v", maxLife)
 	}
-	id := d.Channel.id(w.header.evm)
+	digest, err := d.digest(w.header.evm, w.header.evm)
+	if err != nil {
+		return sig, err
+	}
+	return w.signDigest(ctx, digest)
+}
+
+// SignDeposit is that of an owner, into a channel that they fund, in which agent signs the vouchers. i is
+// their key, from their own file and never stored.
+func (i Imported) SignDeposit(agent string, d ChannelDeposit) (sig [65]byte, err error) {
+	if i.secret == nil || i.Chain != ChainEVM {
+		return sig, unsupported("it takes the owner's EVM key")
+	}
+	if !bytes.Equal(addressWord(d.Channel.Payer), addressWord(i.Address)) {
+		return sig, unsupported("the channel is funded by another account")
+	}
+	digest, err := d.digest(agent, i.Address)
+	if err != nil {
+		return sig, err
+	}
+	return i.signDigest(digest)
+}
+
+// digest is what is signed for a deposit out of the account from, where agent signs the vouchers.
+func (d ChannelDeposit) digest(agent, from string) (digest [32]byte, err error) {
+	if err := d.Channel.check(agent); err != nil {
+		return digest, err
+	}
+	switch {
+	case !isChannelAmount(d.Value):
+		return digest, unsupported("it deposits nothing, or more than a channel can hold")
+	case d.Name == "" || d.Version == "":
+		return digest, unsupported("it names no token")
+	}
+	id := d.Channel.id(agent)
 	domain := hashWords(keccak256([]byte(domainType)), keccak256([]byte(d.Name)),
 		keccak256([]byte(d.Version)), uintWord(d.Channel.ChainID), addressWord(d.Channel.Token))
 	message := hashWords(
 		keccak256([]byte("ReceiveWithAuthorization(address from,address to,uint256 value,"+
 			"uint256 validAfter,uint256 validBefore,bytes32 nonce)")),
-		addressWord(w.header.evm), addressWord(batchCollector), d.Value[:], uintWord(0),
+		addressWord(from), addressWord(batchCollector), d.Value[:], uintWord(0),
 		uintWord(d.ValidBefore), hashWords(id[:], d.Salt[:]))
-	return w.signDigest(ctx, [32]byte(hashWords([]byte{0x19, 0x01}, domain, message)))
+	return [32]byte(hashWords([]byte{0x19, 0x01}, domain, message)), nil
 }
 
 func isChannelAmount(a [32]byte) bool {
@@ -94,7 +125,7 @@ func batchDomain(chainID uint64) []byte {
 		keccak256([]byte("1")), uintWord(chainID), addressWord(batchContract))
 }
 
-// check refuses a channel that is none of the account self's.
+// check refuses a channel in which the account self cannot sign vouchers.
 func (c PaymentChannel) check(self string) error {
 	var zero [32]byte
 	receiver, token := addressWord(c.Receiver), addressWord(c.Token)
@@ -106,6 +137,10 @@ func (c PaymentChannel) check(self string) error {
 		if bytes.Equal(word, addressWord(self)) {
 			return unsupported("the channel is with this wallet itself")
 		}
+	}
+	if payer := addressWord(c.payer(self)); payer == nil || bytes.Equal(payer, zero[:]) ||
+		bytes.Equal(payer, receiver) {
+		return unsupported("the channel's payer is no account, or is who is paid")
 	}
 	if c.ChainID == 0 || c.Delay < leastDelay || c.Delay > mostDelay {
 		return unsupported("the channel's network or delay is none")
@@ -124,13 +159,15 @@ func (c PaymentChannel) id(self string) [32]byte {
 	return [32]byte(hashWords([]byte{0x19, 0x01}, batchDomain(c.ChainID), config))
 }
 
+func (c PaymentChannel) payer(self string) string { return cmp.Or(c.Payer, self) }
+
 func (c PaymentChannel) words(self string) []byte {
-	return slices.Concat(addressWord(self), addressWord(self), addressWord(c.Receiver),
+	return slices.Concat(addressWord(c.payer(self)), addressWord(self), addressWord(c.Receiver),
 		addressWord(c.ReceiverAuthorizer), addressWord(c.Token), uintWord(c.Delay), c.Salt[:])
 }
 
 // Withdrawal is a transaction of EIP-1559 that asks back what is in a channel of this wallet, or takes what
-// was asked back. No coin of the network moves with it, and the token's go to this wallet.
+// was asked back. No coin of the network moves with it, and the token's go to who funded the channel.
 type Withdrawal struct {
 	Channel     PaymentChannel
 	Nonce, Gas  uint64

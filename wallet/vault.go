@@ -6,8 +6,9 @@ import (
 	"slices"
 )
 
-// VaultTransaction is a transaction of EIP-1559 with which an owner makes a vault, or changes one, or
-// approves what an agent may take of a token: no coin of the network moves with it.
+// VaultTransaction is a transaction of EIP-1559 with which an owner makes a vault, or changes one, approves
+// what an agent may take of a token, or takes back what they put into a channel: no coin of the network moves
+// with it.
 type VaultTransaction struct {
 	ChainID, Nonce, Gas uint64
 	Tip, MaxFee         [32]byte // wei for each gas, big endian
@@ -16,9 +17,9 @@ type VaultTransaction struct {
 }
 
 // ownerCalls are the calls that an owner signs, by their selectors: of the vault allow, revoke, deposit and
-// withdraw, of the token approve.
+// withdraw, of the token approve, of the contract of channels both steps of a withdrawal.
 var ownerCalls = [][]byte{{0x28, 0x14, 0x2c, 0xf7}, {0xb6, 0x54, 0x9f, 0x75}, {0xb6, 0xb5, 0x5f, 0x25},
-	{0x2e, 0x1a, 0x7d, 0x4d}, {0x09, 0x5e, 0xa7, 0xb3}}
+	{0x2e, 0x1a, 0x7d, 0x4d}, {0x09, 0x5e, 0xa7, 0xb3}, initiateWithdraw(), finalizeWithdraw()}
 
 // SignVaultTransaction signs t: r ‖ s ‖ v, v 27 or 28. i is the key of the vault's owner, from their own
 // file and never stored; the wallet's own key signs none of these. Other calls than
@@ -32,14 +33,18 @@ func (i Imported) SignVaultTransaction(t VaultTransaction) (sig [65]byte, err er
 	case t.To == "" && len(t.Data) == 0, t.To != "" && to == nil:
 		return sig, unsupported("it is for nobody")
 	case t.To != "" && !slices.ContainsFunc(ownerCalls, t.calls):
-		return sig, unsupported("it is no call of a vault's owner")
+		return sig, unsupported("it is no call of an owner's")
 	case t.ChainID == 0:
 		return sig, unsupported("it names no chain")
 	}
 	if t.To != "" {
 		to = to[12:]
 	}
-	digest := [32]byte(keccak256(transaction(t.ChainID, t.Nonce, t.Gas, t.Tip, t.MaxFee, to, t.Data)))
+	return i.signDigest([32]byte(keccak256(
+		transaction(t.ChainID, t.Nonce, t.Gas, t.Tip, t.MaxFee, to, t.Data))))
+}
+
+func (i Imported) signDigest(digest [32]byte) (sig [65]byte, err error) {
 	public, err := publicKey(i.secret)
 	if err != nil {
 		return sig, err

@@ -50,6 +50,17 @@ type ChannelOrder struct {
 	Ceiling money.Amount    // of the voucher
 	Deposit money.Amount    // what is deposited with it; 0: nothing
 	Shown   *ChannelVoucher // an older one of ours, which the seller showed; nil: our own book is enough
+	// a deposit of the owner's, of a channel that they fund, to be brought with the voucher; nil: none
+	Owners *OwnersDeposit
+}
+
+// OwnersDeposit is a deposit that the owner of a channel signed: ReceiveWithAuthorization of the token
+// (EIP-3009), good for this channel alone, which its nonce names.
+type OwnersDeposit struct {
+	Value       money.Amount `json:"value"`
+	ValidBefore int64        `json:"validBefore"` // Unix seconds
+	Salt        string       `json:"salt"`        // 0x and 64 hex digits
+	Signature   string       `json:"signature"`   // 0x and 130 hex digits
 }
 
 // ChannelBalance is a channel as the chain has it.

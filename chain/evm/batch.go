@@ -19,8 +19,9 @@ import (
 
 // The scheme "batch-settlement" (x402-foundation, scheme_batch_settlement_evm.md): a deposit into a contract
 // that everybody uses, by ReceiveWithAuthorization of the token (EIP-3009), and vouchers out of it. The agent
-// is payer and signer of both. What lies in a channel can go to its receiver as far as vouchers promise it,
-// and back to the payer, and nowhere else.
+// signs the vouchers, and is the payer too; or the payer is an owner who funds the channel (batchowner.go).
+// What lies in a channel can go to its receiver as far as vouchers promise it, and back to the payer, and
+// nowhere else.
 
 // The contracts, which are at the same addresses on every network.
 const (
@@ -59,6 +60,7 @@ type ChannelMessage struct {
 	Amount  money.Amount // what the payment's row holds: the deposit, or what the voucher adds
 	Deposit *ChannelDeposit
 	Shown   *x402.ChannelVoucher // an older voucher of ours, which allows for a ceiling that we do not know
+	Brought *SignedDeposit       // the owner's, which goes beside the voucher; nil: none
 }
 
 // ChannelDeposit brings money into the channel of its message.
@@ -66,6 +68,12 @@ type ChannelDeposit struct {
 	Value       money.Amount
 	ValidBefore int64 // Unix seconds
 	Salt        [32]byte
+}
+
+// SignedDeposit is a deposit with its payer's signature.
+type SignedDeposit struct {
+	ChannelDeposit
+	Signature [65]byte
 }
 
 // ChannelSignatures are r ‖ s ‖ v with v 27 or 28; Deposit is zero where there is none.
@@ -127,14 +135,30 @@ func IsOwnVoucher(network string, id common.Hash, v x402.ChannelVoucher, signer 
 
 // authorization is the deposit's message: its nonce names the channel, so that the money can go into no
 // other.
-func (m ChannelMessage) authorization() (a Authorization3009, err error) {
-	id, err := ChannelID(m.Asset.Network, m.Config)
+func (d ChannelDeposit) authorization(network string, c x402.ChannelConfig) (a Authorization3009, err error) {
+	id, err := ChannelID(network, c)
 	if err != nil {
 		return a, err
 	}
-	return Authorization3009{From: m.Config.Payer, To: batchCollector, Value: m.Deposit.Value,
-		ValidBefore: m.Deposit.ValidBefore,
-		Nonce:       crypto.Keccak256Hash(id[:], m.Deposit.Salt[:])}, nil
+	return Authorization3009{From: c.Payer, To: batchCollector, Value: d.Value, ValidBefore: d.ValidBefore,
+		Nonce: crypto.Keccak256Hash(id[:], d.Salt[:])}, nil
+}
+
+// isSigned refuses a deposit into a channel that is not signed by its payer.
+func (d ChannelDeposit) isSigned(asset x402.AssetInfo, c x402.ChannelConfig, signature [65]byte) error {
+	a, err := d.authorization(asset.Network, c)
+	if err != nil {
+		return err
+	}
+	digest, err := digestOf(receiveType, asset, a)
+	if err != nil {
+		return err
+	}
+	by, err := signerOf(digest, signature)
+	if err != nil || !sameAddress(by.Hex(), c.Payer) {
+		return fmt.Errorf("the deposit: %w: %w", ErrSignature, err)
+	}
+	return nil
 }
 
 // Evidence is what the chain is asked by, what became of the deposit or of the voucher.
@@ -146,7 +170,7 @@ func (m ChannelMessage) Evidence() (e x402.Evidence, err error) {
 	e = x402.Evidence{Network: m.Asset.Network, Asset: m.Asset.Address, Payer: m.Config.Payer,
 		PayTo: m.Config.Receiver, Amount: m.Amount, Channel: id.Hex(), Ceiling: m.Ceiling, Number: m.Number}
 	if m.Deposit != nil {
-		a, err := m.authorization()
+		a, err := m.Deposit.authorization(m.Asset.Network, m.Config)
 		if err != nil {
 			return e, err
 		}
@@ -156,7 +180,8 @@ func (m ChannelMessage) Evidence() (e x402.Evidence, err error) {
 	return e, nil
 }
 
-// Recover says whether both signatures are of the message's payer.
+// recover refuses a voucher that is not signed by who signs for the channel, and a deposit that is not
+// signed by its payer.
 func (m ChannelMessage) recover(s ChannelSignatures) error {
 	id, err := ChannelID(m.Asset.Network, m.Config)
 	if err != nil {
@@ -173,19 +198,7 @@ func (m ChannelMessage) recover(s ChannelSignatures) error {
 	if m.Deposit == nil {
 		return nil
 	}
-	a, err := m.authorization()
-	if err != nil {
-		return err
-	}
-	digest, err = digestOf(receiveType, m.Asset, a)
-	if err != nil {
-		return err
-	}
-	by, err = signerOf(digest, s.Deposit)
-	if err != nil || !sameAddress(by.Hex(), m.Config.Payer) {
-		return fmt.Errorf("the deposit: %w: %w", ErrSignature, err)
-	}
-	return nil
+	return m.Deposit.isSigned(m.Asset, m.Config, s.Deposit)
 }
 
 // channelPayload is the wire's, its keys in the reference client's order.
@@ -231,11 +244,14 @@ func (m ChannelMessage) encode(s ChannelSignatures) (json.RawMessage, error) {
 	}
 	p := channelPayload{Type: typeVoucher, Config: m.Config, Voucher: wireVoucher{
 		ID: hexText(id[:]), Ceiling: m.Ceiling.String(), Signature: hexText(s.Voucher[:])}}
-	if m.Deposit != nil {
-		p.Type, p.Deposit = typeDeposit, &wireDeposit{Amount: m.Deposit.Value.String()}
-		p.Deposit.Authorization.By3009 = wire3009{ValidAfter: "0",
-			ValidBefore: fmt.Sprint(m.Deposit.ValidBefore), Salt: hexText(m.Deposit.Salt[:]),
-			Signature: hexText(s.Deposit[:])}
+	d := m.Deposit
+	if m.Brought != nil {
+		d, s.Deposit = &m.Brought.ChannelDeposit, m.Brought.Signature
+	}
+	if d != nil {
+		p.Type, p.Deposit = typeDeposit, &wireDeposit{Amount: d.Value.String()}
+		p.Deposit.Authorization.By3009 = wire3009{ValidAfter: "0", ValidBefore: fmt.Sprint(d.ValidBefore),
+			Salt: hexText(d.Salt[:]), Signature: hexText(s.Deposit[:])}
 	}
 	return json.Marshal(p)
 }
@@ -314,6 +330,12 @@ func (c *Channels) draftChannel(o x402.Order) (m ChannelMessage, err error) {
 	of := o.Channel
 	m = ChannelMessage{Payment: o.Payment, Asset: o.Asset, Config: of.Config, Number: of.Number,
 		Ceiling: of.Ceiling, Amount: o.Requirement.Amount, Shown: of.Shown}
+	if of.Owners != nil {
+		m.Brought, err = readOwners(*of.Owners)
+		if err != nil {
+			return m, err
+		}
+	}
 	if !of.Deposit.IsZero() {
 		m.Amount = of.Deposit
 		m.Deposit = &ChannelDeposit{Value: of.Deposit,

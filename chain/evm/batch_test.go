@@ -30,7 +30,7 @@ func (s *keySigner) SignChannel(_ context.Context, m ChannelMessage) (out Channe
 	if err != nil || m.Deposit == nil {
 		return out, err
 	}
-	a, err := m.authorization()
+	a, err := m.Deposit.authorization(m.Asset.Network, m.Config)
 	if err != nil {
 		return out, err
 	}

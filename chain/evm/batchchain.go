@@ -92,7 +92,8 @@ func (n *node) ofChannel(ctx context.Context, selector []byte, id, tag string) (
 //	the latest one, and below the ceiling        |
 //	otherwise                                    | Open
 //
-// A voucher moves nothing by itself: what can be lost by it was counted with its deposit.
+// A voucher moves nothing by itself: what can be lost by it was counted with its deposit. In a channel that
+// an owner funds it is never Expired.
 func (c *Channels) Status(ctx context.Context, e x402.Evidence) (x402.Status, error) {
 	if !e.IsVoucher() {
 		return c.Exact.Status(ctx, e)
@@ -122,10 +123,14 @@ func (c *Channels) Status(ctx context.Context, e x402.Evidence) (x402.Status, er
 	if final.Claimed.Cmp(final.Balance) < 0 || final.Balance != now.Balance {
 		return x402.Status{Note: "the channel is empty, which is not final yet"}, nil
 	}
-	return x402.Status{State: x402.Expired, Note: "nothing is left in the channel"}, nil
+	expired := x402.Status{State: x402.Expired, Note: "nothing is left in the channel"}
+	if !sameAddress(e.Payer, c.Address()) {
+		return neverExpires(expired), nil
+	}
+	return expired, nil
 }
 
-// WithdrawCall is the data of a transaction of the payer's: it asks back an amount, or, where that was done
+// WithdrawCall is the data of a transaction of Withdrawal: it asks back an amount, or, where that was done
 // withdrawDelay ago, takes it.
 func WithdrawCall(c x402.ChannelConfig, b x402.ChannelBalance) (data []byte, err error) {
 	var encoded bytes.Buffer
@@ -149,8 +154,9 @@ func WithdrawCall(c x402.ChannelConfig, b x402.ChannelBalance) (data []byte, err
 	return slices.Concat(selectInitiate, encoded.Bytes(), left[:]), nil
 }
 
-// Withdrawal is the transaction of WithdrawCall, not signed, with what the node says of gas.
-func (c *Channels) Withdrawal(ctx context.Context, network string, of x402.ChannelConfig,
+// Withdrawal is the transaction of WithdrawCall, not signed, with what the node says of gas. It is from the
+// payer or from who signs the vouchers; the money goes to the payer either way.
+func (c *Channels) Withdrawal(ctx context.Context, network, from string, of x402.ChannelConfig,
 	b x402.ChannelBalance) (x402.OwnerTransaction, error) {
 	data, err := WithdrawCall(of, b)
 	if err != nil {
@@ -160,6 +166,6 @@ func (c *Channels) Withdrawal(ctx context.Context, network string, of x402.Chann
 	if !b.WithdrawBegan.IsZero() {
 		does = "take what was asked back"
 	}
-	return c.estimated(ctx, x402.OwnerTransaction{Network: network, From: of.Payer, To: batchContract,
+	return c.estimated(ctx, x402.OwnerTransaction{Network: network, From: from, To: batchContract,
 		Does: does, Data: data})
 }

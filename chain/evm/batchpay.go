@@ -12,7 +12,7 @@ import (
 	"x402-wallet/x402/money"
 )
 
-// Channels is scheme "batch-settlement" on every configured eip155 network, by the agent's own account. It
+// Channels is scheme "batch-settlement" on every configured eip155 network, with vouchers by the agent. It
 // keeps no book of what was promised: package pay does. It is safe for concurrent use.
 type Channels struct {
 	*Exact
@@ -68,13 +68,20 @@ func (c *Channels) Payable(r x402.Requirement, asset x402.AssetInfo) error {
 	return nil
 }
 
-// Config is the channel of this wallet with who asks in r: the salt is always 0, so that a lost book is no
-// lost channel.
-func (c *Channels) Config(r x402.Requirement, asset x402.AssetInfo) (config x402.ChannelConfig, id string,
-	err error) {
+// Config is the channel of this wallet with who asks in r, funded by payer: "" is this wallet, another is an
+// owner's account. The salt is always 0, so that a lost book is no lost channel.
+func (c *Channels) Config(r x402.Requirement, asset x402.AssetInfo, payer string) (config x402.ChannelConfig,
+	id string, err error) {
 	self, err := c.self()
 	if err != nil {
 		return config, "", err
+	}
+	from := self
+	if payer != "" {
+		if from, err = parseAddress(payer); err != nil || from == (common.Address{}) {
+			return config, "", x402.Errorf(x402.InvalidArgument, "the owner %s is no address",
+				x402.Quote(payer))
+		}
 	}
 	t, err := r.ChannelTerms()
 	if err != nil {
@@ -88,7 +95,7 @@ func (c *Channels) Config(r x402.Requirement, asset x402.AssetInfo) (config x402
 			return config, "", invalid("an address of the channel: %v", err)
 		}
 	}
-	config = x402.ChannelConfig{Payer: self.Hex(), PayerAuthorizer: self.Hex(), Receiver: receiver.Hex(),
+	config = x402.ChannelConfig{Payer: from.Hex(), PayerAuthorizer: self.Hex(), Receiver: receiver.Hex(),
 		ReceiverAuthorizer: authorizer.Hex(), Token: token.Hex(),
 		WithdrawDelay: int64(t.WithdrawDelay / time.Second), Salt: common.Hash{}.Hex()}
 	hash, err := ChannelID(r.Network, config)
@@ -157,24 +164,33 @@ func (c *Channels) Authorize(ctx context.Context, o x402.Order) (a x402.Authoriz
 
 // verifyChannel decodes the bytes to send as a stranger would, and compares them with the order.
 func (c *Channels) verifyChannel(payload []byte, o x402.Order) error {
-	got, none, err := decodeChannel(o.Asset, payload)
+	got, unsigned, err := decodeChannel(o.Asset, payload)
 	if err != nil {
 		return internal("our own payload cannot be read", err)
 	}
-	again, err := got.encode(none)
+	again, err := got.encode(unsigned)
 	if err != nil || !bytes.Equal(again, payload) {
 		return internal("our own payload says more than was read of it", err)
 	}
-	config, _, err := c.Config(o.Requirement, o.Asset)
+	payer := o.Channel.Config.Payer
+	config, _, err := c.Config(o.Requirement, o.Asset, payer)
 	if err != nil {
 		return err
 	}
-	deposit, before := money.Amount{}, int64(0)
+	deposit, before, latest := money.Amount{}, int64(0), o.Now.Add(o.Validity)
+	ordered := o.Channel.Deposit
 	if got.Deposit != nil {
 		deposit, before = got.Deposit.Value, got.Deposit.ValidBefore
 	}
-	now := o.Now.Unix()
-	isTimely := before > now && before <= now+int64(o.Validity/time.Second)
+	mayDeposit := got.Deposit == nil || sameAddress(payer, c.Address())
+	if owners := o.Channel.Owners; owners != nil {
+		ordered, latest, mayDeposit = owners.Value, o.Now.Add(OwnersTime), true
+		if !o.Channel.Deposit.IsZero() || got.Deposit == nil ||
+			got.Deposit.isSigned(o.Asset, config, unsigned.Deposit) != nil {
+			mayDeposit = false
+		}
+	}
+	isTimely := before > o.Now.Unix() && before <= latest.Unix()
 	for _, must := range []struct {
 		field string
 		holds bool
@@ -182,7 +198,8 @@ func (c *Channels) verifyChannel(payload []byte, o x402.Order) error {
 		{"channelConfig", got.Config == config && got.Config == o.Channel.Config},
 		{"maxClaimableAmount", got.Ceiling == o.Channel.Ceiling && !got.Ceiling.IsZero() &&
 			got.Ceiling.Cmp(o.Requirement.Amount) >= 0},
-		{"deposit", deposit == o.Channel.Deposit && fitsChannel(deposit)},
+		{"payer", mayDeposit},
+		{"deposit", deposit == ordered && fitsChannel(deposit)},
 		{"validBefore", got.Deposit == nil || isTimely},
 	} {
 		if !must.holds {

@@ -17,7 +17,8 @@ import (
 
 // What the unlock agent signs for channels of batch-settlement: the voucher of a payment that is reserved,
 // in a channel that the ledger knows with its host, for no more than was promised in it before and the price;
-// and with it a deposit that is the whole of what is reserved.
+// and with it a deposit that is the whole of what is reserved. In a channel that an owner funds it signs
+// vouchers alone, and only where the ledger has the owner's seal that they do (history.Keyholder.OwnChannel).
 
 // channelRequest is a ChannelMessage without what the agent looks up itself.
 type channelRequest struct {
@@ -119,16 +120,19 @@ func (s *Server) ofChannel(rules Rules, p history.Payment, row history.Channel, 
 		promised = shown.Ceiling
 	}
 	most, fits := promised.Add(asked.Amount)
-	isDeposit := m.Deposit != nil
+	isDeposit, source, mayDeposit := m.Deposit != nil, self, !p.Prepaid()
+	if m.Config.Payer != self {
+		source, mayDeposit = id.Hex(), false
+	}
 	return compare([]field{
 		{name: "scheme", same: p.Scheme == x402.BatchSettlement && asked.Scheme == p.Scheme},
-		{name: "payer", same: m.Config.Payer == self && m.Config.PayerAuthorizer == self},
+		{name: "payer", same: m.Config.PayerAuthorizer == self},
 		{name: "payee", same: strings.EqualFold(m.Config.Receiver, p.PayTo)},
 		{name: "asset", same: strings.EqualFold(m.Config.Token, p.Asset)},
 		{name: "channel", same: known.Config == m.Config && row.Network == p.Network &&
 			row.Server == p.Host && row.ID == id.Hex() && book.Stopped == ""},
 		{name: "delay", same: time.Duration(m.Config.WithdrawDelay)*time.Second <= rules.ChannelDelay},
-		{name: "source", same: p.Source == self && p.Prepaid() != isDeposit},
+		{name: "source", same: p.Source == source && mayDeposit == isDeposit},
 		{name: "amount", same: isDeposit || p.Amount == asked.Amount},
 		{name: "sum", same: fits && m.Ceiling.Cmp(most) <= 0},
 		{name: "validity", same: !isDeposit || (m.Deposit.ValidBefore > now &&
@@ -147,22 +151,34 @@ func nextChannel(row history.Channel, m evm.ChannelMessage, s evm.ChannelSignatu
 		Signature: "0x" + hex.EncodeToString(s.Voucher[:])}, deposit)
 }
 
+// PaymentChannel is a channel as package wallet hashes it.
+func PaymentChannel(chain uint64, c x402.ChannelConfig) (of wallet.PaymentChannel, err error) {
+	of = wallet.PaymentChannel{ChainID: chain, Receiver: c.Receiver, ReceiverAuthorizer: c.ReceiverAuthorizer,
+		Token: c.Token, Delay: uint64(c.WithdrawDelay)}
+	if c.Payer != c.PayerAuthorizer {
+		of.Payer = c.Payer
+	}
+	salt, err := hex.DecodeString(strings.TrimPrefix(c.Salt, "0x"))
+	if err != nil || len(salt) != len(of.Salt) || c.WithdrawDelay < 0 {
+		return of, x402.Errorf(x402.Internal, "the channel's salt or delay is none")
+	}
+	of.Salt = [32]byte(salt)
+	return of, nil
+}
+
 // signChannel signs with the keys of this process.
 func signChannel(ctx context.Context, keys *wallet.Wallet, m evm.ChannelMessage) (s evm.ChannelSignatures,
 	err error) {
 	chain, ok := x402.ChainID(m.Asset.Network)
 	_, self := keys.Addresses()
 	c := m.Config
-	if !ok || c.Payer != self || c.PayerAuthorizer != self || c.WithdrawDelay < 0 {
+	if !ok || c.PayerAuthorizer != self {
 		return s, x402.Errorf(x402.Internal, "the channel is none of this wallet's")
 	}
-	of := wallet.PaymentChannel{ChainID: chain, Receiver: c.Receiver,
-		ReceiverAuthorizer: c.ReceiverAuthorizer, Token: c.Token, Delay: uint64(c.WithdrawDelay)}
-	salt, err := hex.DecodeString(strings.TrimPrefix(c.Salt, "0x"))
-	if err != nil || len(salt) != len(of.Salt) {
-		return s, x402.Errorf(x402.Internal, "the channel's salt is none")
+	of, err := PaymentChannel(chain, c)
+	if err != nil {
+		return s, err
 	}
-	of.Salt = [32]byte(salt)
 	s.Voucher, err = keys.SignVoucher(ctx, of, m.Ceiling.Bytes32())
 	if err != nil || m.Deposit == nil {
 		return s, err

@@ -126,6 +126,19 @@ func (g *Guard) OwnSession(ctx context.Context, s budget.Session, seal []byte) (
 	return g.isOwnSeal(ctx, purposeSession, sessionData(s), seal)
 }
 
+// SealChannel is the owner's word that they fund a channel with its host, by which the agent signs vouchers.
+// It holds for this ledger, wherever it lies.
+func (g *Guard) SealChannel(ctx context.Context, c history.Channel) ([]byte, error) {
+	ledger, err := g.Store.LedgerID(ctx)
+	if err != nil {
+		return nil, err
+	}
+	return g.Key.Seal(ctx, purposeChannel, slices.Concat(texts(ledger), channelData(c)))
+}
+
+// channelData is what the owner seals of a channel, whose id is over who funds it and who is paid.
+func channelData(c history.Channel) []byte { return texts(c.Network, c.ID, c.Server, c.Key) }
+
 // Verify is history.Store.VerifySealed: every sealed row is this wallet's, the checkpoint is on the
 // chain, what stands frozen was not taken out, no lift is another's, and neither is any approval
 // that the chain calls the owner's, nor the newest rules.

@@ -38,6 +38,7 @@ const (
 	purposeApproval = "x402-wallet approval v1"
 	purposeLift     = "x402-wallet unfreeze v1"
 	purposeSession  = "x402-wallet session v1"
+	purposeChannel  = "x402-wallet owner's channel v1"
 
 	purposeChain = "x402-wallet chain v1"
 )
@@ -288,6 +289,10 @@ func (g *Guard) keyholder(ctx context.Context) (k history.Keyholder, err error) 
 		return g.Key.Seal(ctx, purposeChain, slices.Concat(about, data))
 	}
 	k.OwnSession = func(s budget.Session, seal []byte) (bool, error) { return g.OwnSession(ctx, s, seal) }
+	k.OwnChannel = func(c history.Channel, seal []byte) (bool, error) {
+		own, err := g.Key.Seal(ctx, purposeChannel, slices.Concat(about, channelData(c)))
+		return err == nil && hmac.Equal(own, seal), err
+	}
 	return k, err
 }
 

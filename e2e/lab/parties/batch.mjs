@@ -6,11 +6,12 @@
 //   /fail             the handler fails: nothing is charged
 //
 // POST control {"lose": n}     the next n paid answers are cut off after they were made
+//              {"hold": n}     the next n paid answers are made and never come
 //              {"forge": n}    the next n challenges after a payment claim to have charged so much more, with a voucher nobody signed
 //              {"overcharge": n}  the next n receipts say that more was charged than the price
 //              {"authorizer": n}  who signs for the receiver: one of anvil's accounts
 //              {"claim": true}    what was charged is claimed and paid out
-// answers {"sent": [functions that the facilitator called], "asked": n, "vouchers": [ceilings that came]}, since it was asked last.
+// answers {"sent": [functions that the facilitator called], "asked": n, "vouchers": [ceilings that came], "hold": left}, since it was asked last.
 import fs from 'node:fs';
 import { x402Facilitator } from '@x402/core/facilitator';
 import { x402ResourceServer } from '@x402/core/server';
@@ -38,7 +39,7 @@ const codes = JSON.parse(fs.readFileSync(new URL('../contracts/TestBatchSettleme
 for (const [name, address] of Object.entries(PLACES)) await chain.setCode({ address, bytecode: codes[name] });
 
 const account = (addressIndex) => mnemonicToAccount('test test test test test test test test test test test junk', { addressIndex });
-const state = { lose: 0, forge: 0, overcharge: 0, authorizer: 5, sent: [], asked: 0, vouchers: [] };
+const state = { lose: 0, hold: 0, forge: 0, overcharge: 0, authorizer: 5, sent: [], asked: 0, vouchers: [] };
 
 // ---- the facilitator, which says what it sent
 
@@ -130,10 +131,14 @@ function front(request, response) {
   if (paid) state.vouchers.push(decoded(paid).payload.voucher?.maxClaimableAmount);
   const set = response.setHeader.bind(response);
   response.setHeader = (name, value) => set(name, typeof value === 'string' ? changed(name, value, request.url) : value);
-  if (paid && state.lose > 0) {
+  if (paid && (state.lose > 0 || state.hold > 0)) {
     const end = response.end.bind(response);
     response.end = (...args) => {
       if (response.statusCode !== 200) return end(...args);
+      if (state.hold > 0) {
+        state.hold--;
+        return response;
+      }
       state.lose--;
       return request.socket.destroy();
     };
@@ -148,9 +153,9 @@ async function control(request, response) {
     const manager = current().scheme.createChannelManager(current().asked, EVM.network, EVM.asset);
     await manager.claimAndSettle({});
   }
-  const { sent, asked, vouchers } = state;
+  const { sent, asked, vouchers, hold } = state;
   Object.assign(state, { sent: [], asked: 0, vouchers: [] });
-  answerJson(response, 200, { sent, asked, vouchers });
+  answerJson(response, 200, { sent, asked, vouchers, hold });
 }
 
 const address = (port) => `http://127.0.0.1:${port}`;

@@ -1,0 +1,129 @@
+package evm
+
+import (
+	"crypto/ecdsa"
+	"encoding/json"
+	"testing"
+	"time"
+
+	"github.com/ethereum/go-ethereum/common"
+	"github.com/ethereum/go-ethereum/crypto"
+	"github.com/stretchr/testify/require"
+
+	"x402-wallet/x402"
+	"x402-wallet/x402/money"
+)
+
+// ownersOrder is a call at the vectors' seller in a channel that somebody else funds, with a deposit of
+// 5000 that they signed.
+func ownersOrder(t *testing.T, c *Channels) (o x402.Order, owner *ecdsa.PrivateKey) {
+	t.Helper()
+	owner, err := crypto.GenerateKey()
+	require.NoError(t, err)
+	o = batchOrder(t, batchVectors(t)["batch_voucher_second"], 1700, 0)
+	o.Channel.Config.Payer = crypto.PubkeyToAddress(owner.PublicKey).Hex()
+	draft, err := c.DraftOwners(money.NewAmount(5000), noon)
+	require.NoError(t, err)
+	signed := signOwners(t, c, o, draft, owner)
+	o.Channel.Owners = &signed
+	return o, owner
+}
+
+func signOwners(t *testing.T, c *Channels, o x402.Order, d x402.OwnersDeposit,
+	key *ecdsa.PrivateKey) x402.OwnersDeposit {
+	t.Helper()
+	draft, err := readDraft(d)
+	require.NoError(t, err)
+	a, err := draft.authorization(sepolia, o.Channel.Config)
+	require.NoError(t, err)
+	digest, err := digestOf(receiveType, usdc, a)
+	require.NoError(t, err)
+	made, err := crypto.Sign(digest[:], key)
+	require.NoError(t, err)
+	made[64] += 27
+	signed, err := c.Signed(usdc, o.Channel.Config, d, [65]byte(made))
+	require.NoError(t, err)
+	return signed
+}
+
+// An owner's deposit goes beside the agent's voucher, which is all that the agent signs; what the chain is
+// asked by is the voucher.
+func TestAnOwnersDepositIsBrought(t *testing.T) {
+	signer := testSigner(t)
+	c := newFakeNode(t).exact(t, signer).Channels(24 * time.Hour)
+	o, owner := ownersOrder(t, c)
+	made, err := c.Authorize(t.Context(), o)
+	require.NoError(t, err)
+	require.Len(t, signer.digests, 1)
+	require.True(t, made.Evidence.IsVoucher())
+	require.Equal(t, o.Channel.Config.Payer, made.Evidence.Payer)
+	var sent channelPayload
+	require.NoError(t, json.Unmarshal(made.Payload, &sent))
+	require.Equal(t, typeDeposit, sent.Type)
+	require.Equal(t, "5000", sent.Deposit.Amount)
+	require.Equal(t, o.Channel.Owners.Signature, sent.Deposit.Authorization.By3009.Signature)
+
+	o.Channel.Owners = nil
+	made, err = c.Authorize(t.Context(), o)
+	require.NoError(t, err)
+	require.NoError(t, json.Unmarshal(made.Payload, &sent))
+	require.Equal(t, typeVoucher, sent.Type)
+
+	for name, spoil := range map[string]func(o *x402.Order, d *x402.OwnersDeposit){
+		"of another amount": func(_ *x402.Order, d *x402.OwnersDeposit) { d.Value = money.NewAmount(5001) },
+		"of another time":   func(_ *x402.Order, d *x402.OwnersDeposit) { d.ValidBefore-- },
+		"into another channel": func(_ *x402.Order, d *x402.OwnersDeposit) {
+			d.Salt = hexText(make([]byte, 32))
+		},
+		"that is over": func(o *x402.Order, _ *x402.OwnersDeposit) { o.Now = noon.Add(OwnersTime) },
+		"of the agent's beside it": func(o *x402.Order, _ *x402.OwnersDeposit) {
+			o.Channel.Deposit = money.NewAmount(7)
+		},
+		"of the agent's alone": func(o *x402.Order, _ *x402.OwnersDeposit) {
+			o.Channel.Owners, o.Channel.Deposit = nil, money.NewAmount(7)
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			o, _ := ownersOrder(t, c)
+			deposit := *o.Channel.Owners
+			o.Channel.Owners = &deposit
+			spoil(&o, &deposit)
+			before := len(signer.digests)
+			_, err := c.Authorize(t.Context(), o)
+			require.Error(t, err)
+			require.Len(t, signer.digests, before, "nothing was signed")
+		})
+	}
+	draft, err := c.DraftOwners(money.NewAmount(5000), noon)
+	require.NoError(t, err)
+	signed := signOwners(t, c, o, draft, owner)
+	other := o.Channel.Config
+	other.Payer = us
+	_, err = c.Signed(usdc, other, signed, [65]byte(common.FromHex(signed.Signature)))
+	require.True(t, x402.HasCode(err, x402.InvalidArgument), "%v", err)
+}
+
+// What an owner signs names every member as it is hashed.
+func TestTypedDataOfAnOwnersDeposit(t *testing.T) {
+	c := newFakeNode(t).exact(t, testSigner(t)).Channels(24 * time.Hour)
+	o, _ := ownersOrder(t, c)
+	text, err := c.TypedData(usdc, o.Channel.Config, *o.Channel.Owners)
+	require.NoError(t, err)
+	var typed struct {
+		Types       map[string][]typeMember
+		PrimaryType string
+		Message     map[string]string
+		Domain      map[string]any
+	}
+	require.NoError(t, json.Unmarshal(text, &typed))
+	require.Equal(t, "ReceiveWithAuthorization", typed.PrimaryType)
+	require.Equal(t, typeMember{Name: "verifyingContract", Type: "address"}, typed.Types["EIP712Domain"][3])
+	require.Len(t, typed.Types["ReceiveWithAuthorization"], len(typed.Message))
+	for _, m := range typed.Types["ReceiveWithAuthorization"] {
+		require.Contains(t, typed.Message, m.Name)
+	}
+	require.Equal(t, "5000", typed.Message["value"])
+	require.Equal(t, o.Channel.Config.Payer, typed.Message["from"])
+	require.Equal(t, common.HexToAddress(batchCollector), common.HexToAddress(typed.Message["to"]))
+	require.InDelta(t, 84532, typed.Domain["chainId"], 0)
+}
