@@ -43,8 +43,9 @@ type Channels interface {
 	Address() string
 	// Refund is the payload by which a seller is asked to give back what it did not charge.
 	Refund(network string, c x402.ChannelConfig, v x402.ChannelVoucher) (json.RawMessage, error)
-	// VoucherAlone is a payload without its deposit.
+	// VoucherAlone is a payload without its deposit, and IsBrought reports whether the chain has that.
 	VoucherAlone(network string, payload json.RawMessage) (json.RawMessage, error)
+	IsBrought(ctx context.Context, network string, payload json.RawMessage) (bool, error)
 	// Withdrawal is the transaction that asks the rest of a channel back, or takes it: from is its payer, or
 	// who signs its vouchers.
 	Withdrawal(ctx context.Context, network, from string, c x402.ChannelConfig, b x402.ChannelBalance) (

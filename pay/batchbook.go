@@ -145,21 +145,31 @@ func (e *Engine) updateBook(ctx context.Context, row history.Channel, book histo
 	return row, book, nil
 }
 
-// payloadNow is what a seller is shown of a payment: of a deposit that the chain has the voucher alone,
-// because no facilitator takes it twice. A seller that did not hear of the deposit serves for the voucher,
+// payloadNow is what a seller is shown of a payment, or shown again: of a deposit that the chain has the voucher
+// alone, because no facilitator takes it twice. A seller that did not hear of the deposit serves for the voucher,
 // and one that did says what it counted.
-func (e *Engine) payloadNow(p history.Payment) json.RawMessage {
-	if p.State != history.Settled || p.Proof != history.Chain || p.Prepaid() {
+func (e *Engine) payloadNow(ctx context.Context, p history.Payment, again bool) json.RawMessage {
+	if !again || p.Prepaid() {
 		return p.Payload
 	}
 	var members map[string]json.RawMessage
 	err := json.Unmarshal(p.Payload, &members)
-	if err == nil {
+	isBrought := p.State == history.Settled && p.Proof == history.Chain
+	if err == nil && p.FromOwners() { // the payment is of a voucher, and says nothing of the deposit
+		isBrought, err = e.Channels.IsBrought(ctx, p.Network, members["payload"])
+	}
+	if err == nil && isBrought {
 		members["payload"], err = e.Channels.VoucherAlone(p.Network, members["payload"])
 	}
-	shown, errAgain := json.Marshal(members)
-	if err = errors.Join(err, errAgain); err != nil {
+	if err != nil {
 		e.Log.Error("show a deposit's voucher alone", "payment", p.ID, "err", err)
+		return p.Payload
+	}
+	if !isBrought {
+		return p.Payload
+	}
+	shown, err := json.Marshal(members)
+	if err != nil { // of raw messages: cannot fail
 		return p.Payload
 	}
 	return shown

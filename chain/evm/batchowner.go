@@ -117,11 +117,29 @@ func readOwners(d x402.OwnersDeposit) (*SignedDeposit, error) {
 // OwnersUsed reports whether an owner's deposit was made, or taken back, at the latest block.
 func (c *Channels) OwnersUsed(ctx context.Context, network string, of x402.ChannelConfig,
 	d x402.OwnersDeposit) (bool, error) {
-	n, err := c.node(network)
+	draft, err := readDraft(d)
 	if err != nil {
 		return false, err
 	}
-	draft, err := readDraft(d)
+	return c.isDeposited(ctx, network, of, draft)
+}
+
+// IsBrought reports whether a payload has a deposit, an owner's or our own, that was made or taken back, at the
+// latest block.
+func (c *Channels) IsBrought(ctx context.Context, network string, payload json.RawMessage) (bool, error) {
+	m, _, err := decodeChannel(x402.AssetInfo{Network: network}, payload)
+	if err != nil {
+		return false, internal("our own payload cannot be read", err)
+	}
+	if m.Deposit == nil {
+		return false, nil
+	}
+	return c.isDeposited(ctx, network, m.Config, *m.Deposit)
+}
+
+func (c *Channels) isDeposited(ctx context.Context, network string, of x402.ChannelConfig,
+	draft ChannelDeposit) (bool, error) {
+	n, err := c.node(network)
 	if err != nil {
 		return false, err
 	}
