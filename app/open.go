@@ -49,7 +49,7 @@ func (a *app) OpenWallet(ctx context.Context, first, last wallet.Passphrase) (*t
 	guard.Recorder.Rules.KnowsFacilitator = settlers.HasSigner
 	onEVM := evm.New(evm.Options{
 		Signer: evmSigner, RPC: rules.Nodes(), Vaults: vaults(rules), Allowances: allowances(rules),
-		HTTP: nodes, Rand: rand.Reader, Now: time.Now,
+		ApprovalGas: approvalGas(rules), HTTP: nodes, Rand: rand.Reader, Now: time.Now,
 	})
 	onSolana := svm.New(svm.Options{
 		Signer: solanaSigner, RPC: rules.Nodes(), TokenAccounts: tokenAccounts(rules), HTTP: nodes,
@@ -221,7 +221,7 @@ func signedUnder(rules *config.Config, assets *x402.Registry) agent.Rules {
 		Budget: budgetRules(rules), Schemes: rules.Policy.Schemes, Assets: assets,
 		MaxTimeout:    rules.Policy.MaxTimeout,
 		TokenAccounts: tokenAccounts(rules), Vaults: vaults(rules), Allowances: allowances(rules),
-		ChannelDelay: rules.Policy.ChannelDelay,
+		ApprovalGas: approvalGas(rules), ChannelDelay: rules.Policy.ChannelDelay,
 	}
 }
 

@@ -19,6 +19,7 @@ import (
 	"x402-wallet/seller"
 	"x402-wallet/wallet"
 	"x402-wallet/x402"
+	"x402-wallet/x402/money"
 )
 
 // rules reads the owner's config.toml. A home without one is no wallet: its limits would be
@@ -178,11 +179,23 @@ func allowances(c *config.Config) map[string]x402.AllowanceRule {
 	return named
 }
 
+// approvalGas is what an approval that a seller sends may cost, by network.
+func approvalGas(c *config.Config) map[string]money.Amount {
+	most := map[string]money.Amount{}
+	for id, n := range c.Networks {
+		if !n.ApprovalGas.IsZero() {
+			most[id] = n.ApprovalGas
+		}
+	}
+	return most
+}
+
 func policy(c *config.Config) pay.Policy {
 	return pay.Policy{
 		Prefer: c.Policy.Prefer, Schemes: c.Policy.Schemes, MaxTimeout: c.Policy.MaxTimeout,
 		Deadline: c.Policy.Deadline, Networks: networksInOrder(c), TokenAccounts: tokenAccounts(c),
 		WalletSettles: c.WalletSettles, ChannelDeposit: c.Policy.ChannelDeposit,
+		ApprovalGas: approvalGas(c),
 	}
 }
 

@@ -22,6 +22,7 @@ import (
 
 	"x402-wallet/internal/sandbox"
 	"x402-wallet/x402"
+	"x402-wallet/x402/money"
 )
 
 // demoPatience bounds the whole demo: it takes seconds, and a CI that waits for ever helps nobody.
@@ -61,10 +62,10 @@ type demo struct {
 	dir         string // everything of the demo's on disk
 	world       *sandbox.Sandbox
 	host        *demoHost
-	evm, solana string // the wallet's addresses
-	account     string // the owner's token account
-	bought      string // the paymentId of the first purchase
-	uptoPaid    string // the transaction of the payment by upto
+	evm, solana string        // the wallet's addresses
+	account     string        // the owner's token account
+	bought      string        // the paymentId of the first purchase
+	stillCounts money.Dollars // what upto was allowed, and did not take
 
 	scenes []demoScene
 }
@@ -180,7 +181,7 @@ func (d *demo) createWallet(ctx context.Context) error {
 	rand.Read(random) // never fails (crypto/rand)
 	set := sandbox.Rules{Session: demoSession.String(), ApproveAbove: "1.00"}
 	if d.all {
-		set.SignIn = "allow"
+		set.SignIn, set.Float = "allow", demoFloat.String()
 	}
 	rules := d.world.Config(set)
 	for name, text := range map[string]string{"passphrase": hex.EncodeToString(random) + "\n",
@@ -213,6 +214,7 @@ func (d *demo) createWallet(ctx context.Context) error {
 		return errors.New("x402-wallet init named no addresses")
 	}
 	d.world.Fund(d.evm, uint64(demoPurse))
+	d.world.FundGas(d.evm, demoGas)
 	d.account = d.world.Delegate(d.solana, uint64(demoDelegation))
 	return nil
 }

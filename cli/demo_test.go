@@ -54,8 +54,8 @@ func testDemo(t *testing.T, program string, args ...string) {
 	if len(args) == 0 {
 		has = require.NotContains
 	}
-	for _, said := range []string{"\n12. ", "paid by Permit2", "(upto)", "(batch-settlement)",
-		"signed in as 0x"} {
+	for _, said := range []string{"\n12. ", "paid by Permit2", "(upto)", "signed in as 0x", "(a float)",
+		"(batch-settlement)"} {
 		has(t, string(out), said)
 	}
 	for _, said := range []string{"Everything worked", "AMOUNT_EXCEEDS_MAX", "BUDGET_EXCEEDED",

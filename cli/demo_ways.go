@@ -27,7 +27,7 @@ const (
 
 func (d *demo) otherWays() []func(context.Context) error {
 	return []func(context.Context) error{d.signedIn, d.paidByPermit2, d.paidUpTo, d.paidFromDeposit,
-		d.booksAgain}
+		d.paidFromAFloat, d.booksAgain}
 }
 
 func (d *demo) signedIn(ctx context.Context) error {
@@ -90,12 +90,12 @@ func (d *demo) paidUpTo(ctx context.Context) error {
 	d.line("web", "402: up to %s -> a payment that allows as much -> 200 OK, and a receipt for %s",
 		most.Price(), got.Price)
 	d.showPaid(got)
-	d.uptoPaid = got.TransactionSignature
 	moved := wallet - d.world.Balance(d.evm)
 	d.line("chain", "%s moved", money.Dollars(moved).Price())
 	d.line("why", "only the payment service that the signature names can take it, once; it is one of the "+
 		"owner's own, so nobody was asked. All of %s counts in the budget until the chain has shown for "+
 		"good what moved", most.Price())
+	d.stillCounts = most - money.Dollars(moved)
 	if moved == 0 || moved >= sandbox.Price(demoUpto) {
 		return errors.New("the balance moved by all that was allowed, or by nothing")
 	}
@@ -174,22 +174,18 @@ func (d *demo) booksAgain(ctx context.Context) error {
 		d.line(row.Price, "%-14s %-8s %s", x402.NetworkName(row.Network), row.Status,
 			strings.TrimPrefix(row.URL, d.world.SellerURL))
 	}
-	var sum, upto uint64
+	var sum uint64
 	settled := d.world.Settlements()
 	for _, s := range settled {
 		sum += s.Amount
-		if s.Transaction == d.uptoPaid {
-			upto = s.Amount
-		}
 	}
 	// the clock decides when it is free, which is minutes after the demo
-	stillCounts := money.Dollars(sandbox.Price(demoUpto) - upto)
 	d.line("total", "$%s, in which %s count that upto has not taken, and vouchers by their deposit",
-		out.Totals["USDC"], stillCounts.Price())
+		out.Totals["USDC"], d.stillCounts.Price())
 	const vouchers = demoCalls - 1 // by themselves; the first came with its deposit
-	d.line("chains", "%d payments, %s; the wallet signed them, %d vouchers and one sign-in", len(settled),
-		money.Dollars(sum).Price(), vouchers)
-	total := money.Dollars(sum) + stillCounts
+	d.line("chains", "%d payments, %s; the wallet signed them, %d vouchers, one sign-in and one float",
+		len(settled), money.Dollars(sum).Price(), vouchers)
+	total := money.Dollars(sum) + d.stillCounts
 	if d.world.Signatures() != len(settled)+vouchers || out.Totals["USDC"] != total.String() {
 		return fmt.Errorf("the history should come to %s, and as many payments be signed as were made",
 			total.Price())

@@ -15,6 +15,7 @@ type ConfigOptions struct {
 	Vault        string   // the owner's vault on EVM; empty: none is named
 	Owner        string   // the owner's account on EVM that a float is taken from; empty: none is named
 	Float        string   // how much at a time; empty: the wallet's own default
+	ApprovalGas  string   // what an approval that a seller sends may cost on EVM; empty: none is signed
 	Facilitators []string // URLs in order; nil: the lab's
 	Loopback     []string // further URLs or host:port entries that plain http is allowed for
 	More         string   // further tables
@@ -52,6 +53,9 @@ func (l *Lab) Config(options ConfigOptions) string {
 	}
 	if options.Float != "" {
 		evm = append(evm, set("float", options.Float))
+	}
+	if options.ApprovalGas != "" {
+		evm = append(evm, set("approval_gas", options.ApprovalGas))
 	}
 	table(fmt.Sprintf("[networks.%q]", l.EVM.Network), evm...)
 	svm := []string{set("rpc", l.SVM.URL)}

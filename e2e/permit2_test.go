@@ -39,7 +39,8 @@ func TestPaysByPermit2(t *testing.T) {
 	require.Equal(t, "NO_DELEGATION", p.Error, "%+v", p)
 	require.Contains(t, p.Message, "Permit2")
 	p = payFor(t, w, lab.Seller+"/permit2/erc20")
-	require.Equal(t, "NO_DELEGATION", p.Error, "nobody's transaction is signed: %+v", p)
+	require.Equal(t, "NO_DELEGATION", p.Error, "no transaction is signed: %+v", p)
+	require.Contains(t, p.Message, "erc20ApprovalGasSponsoring")
 	require.Len(t, history(t, w), 1)
 	require.Zero(t, lab.EVMAllowanceOfPermit2(home.EVM))
 
@@ -81,7 +82,10 @@ func TestPaysByPermit2AtOnce(t *testing.T) {
 
 // permitOf is what a payment that a seller or facilitator was sent says of its permit.
 type permitOf struct {
-	Payload json.RawMessage
+	Payload    json.RawMessage
+	Extensions map[string]struct {
+		Info struct{ SignedTransaction, Spender string }
+	}
 }
 
 // proxySeller passes everything on to a seller, and does with the answers to payments what a test says.

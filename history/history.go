@@ -114,7 +114,8 @@ func Create(ctx context.Context, home string, o Options) error {
 		return x402.Errorf(x402.LedgerUnavailable, "create the ledger: %w", err)
 	}
 	file.Close()
-	s, err := open(home, o)
+	// Before anything else is in it: what is removed can be given back to the disk in small steps (content.go).
+	s, err := open(home, o, "auto_vacuum(INCREMENTAL)")
 	if err != nil {
 		return err
 	}
@@ -247,7 +248,9 @@ func isDatabase(path string) error {
 	return nil
 }
 
-func open(home string, o Options) (*Store, error) {
+// open opens the database. first are pragmas before all others: none that writes, but in Create, or each new
+// connection would have to wait for whoever writes.
+func open(home string, o Options, first ...string) (*Store, error) {
 	if o.Now == nil {
 		o.Now = time.Now
 	}
@@ -256,15 +259,14 @@ func open(home string, o Options) (*Store, error) {
 		path = "/" + path // a Windows drive
 	}
 	// With synchronous=NORMAL a commit is in the log when it returns, and what has to be on the disk is
-	// flushed by walSync. auto_vacuum has an effect in Create only, before anything else: what is
-	// removed can be given back to the disk in small steps (content.go). A log that content made longer
-	// than 64 MiB is cut again. 4000 pages are 16 MiB of log: with SQLite's
-	// thousand it would be copied, and the disk be waited for, every fifty payments.
+	// flushed by walSync. A log that content made longer than 64 MiB is cut again. 4000 pages are 16 MiB of log:
+	// with SQLite's thousand it would be copied, and the disk be waited for, every fifty payments.
 	dsn := "file://" + (&url.URL{Path: path}).EscapedPath() +
-		fmt.Sprintf("?mode=rw&_pragma=busy_timeout(%d)", busyWait.Milliseconds()) +
-		"&_pragma=auto_vacuum(INCREMENTAL)&_pragma=journal_mode(WAL)&_pragma=journal_size_limit(67108864)" +
-		"&_pragma=synchronous(NORMAL)&_pragma=wal_autocheckpoint(4000)" +
-		"&_pragma=trusted_schema(OFF)&_pragma=temp_store(MEMORY)"
+		fmt.Sprintf("?mode=rw&_pragma=busy_timeout(%d)", busyWait.Milliseconds())
+	for _, pragma := range append(first, "journal_mode(WAL)", "journal_size_limit(67108864)",
+		"synchronous(NORMAL)", "wal_autocheckpoint(4000)", "trusted_schema(OFF)", "temp_store(MEMORY)") {
+		dsn += "&_pragma=" + pragma
+	}
 	write, err := newPool(dsn, 1)
 	if err != nil {
 		return nil, ledgerError("open the ledger", err)

@@ -329,6 +329,26 @@ func TestExpired(t *testing.T) {
 	require.Equal(t, []string{"late", "late", ""}, who)
 }
 
+// A connection is opened without waiting for whoever writes, in this process or another, and writes nothing.
+func TestAConnectionIsOpenedWhileOthersWrite(t *testing.T) {
+	s, _, home := newStore(t)
+	size := func() int64 {
+		info, err := os.Stat(filepath.Join(home, FileName+"-wal"))
+		require.NoError(t, err)
+		return info.Size()
+	}
+	require.NoError(t, s.tx(t.Context(), func(*tx) error {
+		before := size()
+		ctx, cancel := context.WithTimeout(t.Context(), lockWait/2)
+		defer cancel()
+		other, err := Open(ctx, home, Options{})
+		require.NoError(t, err)
+		require.NoError(t, other.Close())
+		require.Equal(t, before, size())
+		return nil
+	}))
+}
+
 func TestAliveDistinguishesRunningFromEndedProcesses(t *testing.T) {
 	s, _, home := newStore(t)
 	p := pay(t, s, testHold(1), Submitted)

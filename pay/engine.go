@@ -153,7 +153,7 @@ type Engine struct {
 	localExpiries localExpiries // until when what they signed may be valid
 	paidIn        paidIn        // what sellers were paid in, to be read while they are asked
 	vaultRefusals vaultRefusals // who takes no payment out of a vault
-	pulls         turns         // of floats out of owners' accounts
+	transactions  turns         // of the agent's account, by network
 	approvals     turns         // that payments bring with them
 	signInsInVain signInsInVain // who asked for payment all the same
 	// approvals that a person at this process's client gave, by id
@@ -172,6 +172,8 @@ type Policy struct {
 	Deadline      time.Duration     // for one call, and again for finishing what was sent
 	// what may lie in the channels of one seller (batch-settlement)
 	ChannelDeposit money.Dollars
+	// what an approval of Permit2 may cost that a seller sends, by network; missing: none is signed
+	ApprovalGas map[string]money.Amount
 	// hosts for which the wallet settles, whatever the dialect (SPEC §7.2); nil: none
 	WalletSettles func(host string) bool
 }

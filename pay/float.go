@@ -50,7 +50,7 @@ func (e *Engine) fund(ctx context.Context, p *Purchase) error {
 	}
 	over := awaiting(ctx)
 	defer over()
-	end, err := e.pulls.begin(ctx, p.option.Network)
+	end, err := e.transactions.begin(ctx, p.option.Network)
 	if err != nil {
 		return err
 	}

@@ -128,7 +128,7 @@ func (e *Engine) reserveFrom(ctx, caller context.Context, q intent, o option, ah
 			return nil, toDelegate(err, o)
 		}
 		funds = o.within(funds)
-		o.needsTurn = o.isSponsored && funds.Permitted != nil && funds.Permitted.Cmp(o.Amount) < 0
+		o.needsTurn = o.sponsoring.isOffered() && funds.Permitted != nil && funds.Permitted.Cmp(o.Amount) < 0
 		if tooMuchAtOnce(o, funds) {
 			return nil, insufficient(o, funds, &history.ShortOfFunds{Free: funds.Free, Wanted: o.Amount})
 		}

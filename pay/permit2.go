@@ -2,7 +2,9 @@ package pay
 
 import (
 	"context"
+	"encoding/json"
 	"slices"
+	"strconv"
 
 	"x402-wallet/history"
 	"x402-wallet/x402"
@@ -77,10 +79,27 @@ func charged(p history.Payment) *money.Amount {
 	return &amount
 }
 
+// sponsoring is how a seller brings an approval of Permit2 to the chain together with a payment.
+type sponsoring struct {
+	bySignature   bool // eip2612GasSponsoring
+	byTransaction bool // erc20ApprovalGasSponsoring, and the owner lets such be signed
+	notLet        bool // erc20ApprovalGasSponsoring, and the owner does not
+}
+
+func (s sponsoring) isOffered() bool { return s.bySignature || s.byTransaction }
+
+func (e *Engine) sponsoringOf(extensions map[string]json.RawMessage, network string) (s sponsoring) {
+	_, s.bySignature = extensions[x402.EIP2612Sponsoring]
+	_, offered := extensions[x402.ERC20Sponsoring]
+	s.byTransaction = offered && !e.Policy.ApprovalGas[network].IsZero()
+	s.notLet = offered && !s.byTransaction
+	return s
+}
+
 // within is what of funds the option can be paid with: by Permit2 what the payer approved, unless the seller
 // brings an approval with the payment.
 func (o option) within(funds x402.Funds) x402.Funds {
-	if funds.Permitted != nil && !o.isSponsored && funds.Permitted.Cmp(funds.Free) < 0 {
+	if funds.Permitted != nil && !o.sponsoring.isOffered() && funds.Permitted.Cmp(funds.Free) < 0 {
 		funds.Free = *funds.Permitted
 	}
 	return funds
@@ -88,7 +107,7 @@ func (o option) within(funds x402.Funds) x402.Funds {
 
 // isShortOfAllowance reports whether only the approval of Permit2 stands in an option's way.
 func (o option) isShortOfAllowance(funds x402.Funds) bool {
-	return funds.Permitted != nil && !o.isSponsored && o.Amount.Cmp(*funds.Permitted) > 0 &&
+	return funds.Permitted != nil && !o.sponsoring.isOffered() && o.Amount.Cmp(*funds.Permitted) > 0 &&
 		o.Amount.Cmp(funds.Balance) <= 0
 }
 
@@ -101,11 +120,18 @@ func notApproved(o option, funds x402.Funds) error {
 		code = x402.NoDelegation
 	}
 	amount := o.Amount.Units(o.asset.Decimals) + " " + o.asset.Symbol
+	why := "the seller offers no signed approval (" + x402.EIP2612Sponsoring + ")"
+	hint := "take another option or seller; or the owner approves it, for this payment or more: the amount is " +
+		"a cap on all of them"
+	if o.sponsoring.notLet {
+		why = "the approval that the seller would send is a transaction of that account (" +
+			x402.ERC20Sponsoring + "), and the owner's rules let none be signed"
+		hint += "; or lets such be signed, each for one payment: approval_gas under [networks." +
+			strconv.Quote(o.Network) + "] in config.toml is what its gas may cost"
+	}
 	return x402.Errorf(code, "the seller wants to be paid by Permit2, which may move %s from the agent's "+
-		"account on %s, and the price is %s; the seller offers no signed approval (%s)",
-		o.asset.Dollars(*funds.Permitted).Price(), network, o.price.Price(), x402.EIP2612Sponsoring).
-		WithHint("take another option or seller; or the owner approves it, for this payment or more: "+
-			"the amount is a cap on all of them").
+		"account on %s, and the price is %s; %s",
+		o.asset.Dollars(*funds.Permitted).Price(), network, o.price.Price(), why).WithHint("%s", hint).
 		WithDetail("layer", "chain").WithDetail("network", o.Network).WithDetail("asset", o.asset.Address).
 		WithDetail("symbol", o.asset.Symbol).WithDetail("source", funds.Source).
 		WithDetail("available", *funds.Permitted).WithDetail("requested", o.Amount).
@@ -118,12 +144,20 @@ func notApproved(o option, funds x402.Funds) error {
 }
 
 // awaitTurn waits until no payment before this one is under way whose approval would be in the way of this
-// one's: a token takes approvals (EIP-2612) in the order of their nonces, and each is used up by its own
-// payment. It lasts until the purchase ends.
+// one's: a token takes approvals (EIP-2612) in the order of their nonces, an account its transactions in the
+// order of theirs, and each is used up by its own payment. It lasts until the purchase ends.
 func (p *Purchase) awaitTurn(ctx context.Context) (err error) {
 	if !p.option.needsTurn {
 		return nil
 	}
 	p.endTurn, err = p.engine.approvals.begin(ctx, p.Payment.Network+" "+p.Payment.Asset+" "+p.Payment.Source)
+	if err != nil || !p.option.sponsoring.byTransaction {
+		return err
+	}
+	endToken := p.endTurn
+	endAccount, err := p.engine.transactions.begin(ctx, p.Payment.Network)
+	if err == nil {
+		p.endTurn = func() { endAccount(); endToken() }
+	}
 	return err
 }

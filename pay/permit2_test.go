@@ -7,6 +7,7 @@ import (
 	"net/http"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/require"
 
@@ -102,6 +103,36 @@ func TestPermit2NeedsAnApproval(t *testing.T) {
 	require.True(t, x402.HasCode(err, x402.InvalidRequirement), "%v", err)
 	require.Contains(t, x402.AsError(err).Message, "policy.schemes")
 	require.Zero(t, p.signed)
+}
+
+// An approval that the seller sends in a transaction of the account's is none unless the owner lets it be;
+// then nothing else of that account's transactions is signed until the payment has ended.
+func TestAnApprovalByTransactionIsLetByTheOwner(t *testing.T) {
+	sent := strings.Replace(sponsored, "eip2612", "erc20Approval", 1)
+	b, p := newPermitBench(t, honest, `"paymentFlow"`, byPermit, `"accepts"`, sent)
+	_, err := b.Pay(t.Context(), get(testURL))
+	require.True(t, x402.HasCode(err, x402.NoDelegation), "%v", err)
+	require.Contains(t, x402.AsError(err).Message, x402.ERC20Sponsoring)
+	require.Contains(t, x402.AsError(err).Hint, `approval_gas under [networks."`+testNetwork+`"]`)
+	require.Zero(t, p.signed)
+
+	b.Policy.ApprovalGas = map[string]money.Amount{testNetwork: money.NewAmount(1)}
+	end, err := b.transactions.begin(t.Context(), testNetwork) // a float is under way
+	require.NoError(t, err)
+	short, cancel := context.WithTimeout(t.Context(), 50*time.Millisecond)
+	defer cancel()
+	_, err = b.Pay(short, get(testURL))
+	require.Error(t, err)
+	require.Zero(t, p.signed, "it waits for its turn")
+	end()
+	_, err = b.Pay(t.Context(), get(testURL))
+	require.NoError(t, err)
+	require.Equal(t, 1, p.signed)
+	soon, cancel := context.WithTimeout(t.Context(), time.Second)
+	defer cancel()
+	end, err = b.transactions.begin(soon, testNetwork)
+	require.NoError(t, err, "the turn has ended with the payment")
+	end()
 }
 
 // A payment that is refused when it is shown again, though it was settled, ends as settled.

@@ -33,11 +33,10 @@ type option struct {
 	fromVault   bool
 	batch       *batchPlan    // how it is paid through a channel with a deposit; nil: not decided, or not
 	maxValidity time.Duration // of what is signed (x402.Funds); 0: no such limit
-	// by Permit2: the seller brings a signed approval to the chain with the payment
-	isSponsored bool
-	needsTurn   bool        // it needs that approval, of which the token takes one after the other
-	stage       stage       // how far it came
-	why         *x402.Error // nil: payable
+	sponsoring  sponsoring    // by Permit2: how the seller brings an approval to the chain with the payment
+	needsTurn   bool          // it needs that approval, of which one comes after the other
+	stage       stage         // how far it came
+	why         *x402.Error   // nil: payable
 }
 
 // stage orders the reasons: of several refused options, the one that came farthest tells the caller most.
@@ -112,7 +111,7 @@ func (e *Engine) judge(found *quote, q intent) []option {
 		o := option{Requirement: r, target: target}
 		o.asset, _ = e.Assets.Asset(r.Network, r.Asset)
 		o.price = o.asset.Dollars(r.Amount)
-		_, o.isSponsored = found.challenge.Extensions[x402.EIP2612Sponsoring]
+		o.sponsoring = e.sponsoringOf(found.challenge.Extensions, r.Network)
 		err := e.whyNot(&o, q)
 		if err == nil && o.Charge != nil {
 			err = whyNotCharge(o.Charge, q, hostOf(found.answer.FinalURL), e.Now())

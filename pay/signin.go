@@ -6,7 +6,6 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"log/slog"
 	"net/http"
 	"strings"
 	"sync"
@@ -64,8 +63,9 @@ type errNoSignIn struct{ why string }
 func (e errNoSignIn) Error() string { return e.why }
 
 // signIn signs in where the challenge asks for it and it may help. done is false where the call goes on and
-// pays. Its error is a refusal that stands in the way of the whole call: a person has to decide first, or
-// there is nothing to pay for.
+// pays: the seller or the owner's rules do not have it. Its error is one that stands in the way of the whole
+// call: there is nothing to pay for, a person has to decide first, the seller did not answer and may have
+// served, or something of the wallet's own failed, which is no reason to pay again.
 func (e *Engine) signIn(ctx, caller context.Context, q intent, found *quote) (r Result, done bool,
 	err error) {
 	offer := found.challenge.SignInOffer()
@@ -80,17 +80,16 @@ func (e *Engine) signIn(ctx, caller context.Context, q intent, found *quote) (r 
 		return r, true, nil
 	case only && errors.As(err, &not):
 		return r, false, x402.SignInRefused(not.why)
-	case only, x402.HasCode(err, x402.ApprovalRequired):
+	case only:
 		return r, false, err
-	case x402.HasCode(err, x402.NetworkError), x402.HasCode(err, x402.Timeout): // it may have served
-		return r, false, err
+	case errors.As(err, &not):
+		e.Log.Debug("did not sign in, and pays as usual", "host", q.host, "why", err)
+		return r, false, nil
+	case x402.HasCode(err, x402.PolicyDenied), x402.HasCode(err, x402.ApprovalDeclined):
+		e.Log.Info("the owner's rules refuse to sign in, and it is paid as usual", "host", q.host, "why", err)
+		return r, false, nil
 	}
-	level := slog.LevelInfo
-	if errors.As(err, &not) {
-		level = slog.LevelDebug
-	}
-	e.Log.Log(ctx, level, "did not sign in, and pays as usual", "host", q.host, "why", err)
-	return r, false, nil
+	return r, false, err
 }
 
 func (e *Engine) trySignIn(ctx, caller context.Context, q intent, found *quote, offer *x402.SignInOffer) (
@@ -243,6 +242,10 @@ func (e *Engine) showSignIn(ctx context.Context, q intent, p history.Payment) (r
 			err = failed.Err
 		}
 		e.endSignIn(ctx, p, history.Outcome{Note: "the seller did not answer"})
+		mayHaveServed := x402.HasCode(err, x402.NetworkError) || x402.HasCode(err, x402.Timeout)
+		if !mayHaveServed {
+			err = errNoSignIn{"the seller's answer cannot be read: " + x402.AsError(err).Message}
+		}
 		return r, err
 	}
 	if isOK(answer.Status) {

@@ -15,6 +15,7 @@ import (
 
 	"x402-wallet/budget"
 	"x402-wallet/history"
+	"x402-wallet/history/historytest"
 	"x402-wallet/seller"
 	"x402-wallet/wallet"
 	"x402-wallet/wallet/agent"
@@ -326,6 +327,28 @@ func TestWhatOnlyAsksToSignIn(t *testing.T) {
 	b.askedFor(t, get(testURL))
 	require.Empty(t, b.shop.signIns)
 	require.Empty(t, b.rows(t))
+}
+
+// A disk that fails while the wallet signs in is no reason to pay for it again: the same call signs in.
+func TestALedgerThatFailsIsNotPaidAround(t *testing.T) {
+	for nth := 1; ; nth++ {
+		b := newSignInBench(t, budget.RuleAllow)
+		b.buys(t)
+		disk := &historytest.Uncertain{Store: b.store, Nth: nth}
+		b.Store, b.Guard = disk, uncertainGuard{historytest.Guard{Store: b.store}, disk}
+		r, err := b.Pay(t.Context(), get(testURL))
+		if disk.Failed() == "" {
+			require.Greater(t, nth, 2, "of these at least a hold and an outcome")
+			return
+		}
+		if err != nil {
+			require.Empty(t, code(t, x402.LedgerUnavailable, err).Spent, disk.Failed())
+		} else {
+			require.Equal(t, StatusFree, r.Status, disk.Failed())
+		}
+		require.Equal(t, StatusFree, b.buys(t).Status)
+		require.Equal(t, 1, b.chain.settlements(), "%d: %s", nth, disk.Failed())
+	}
 }
 
 // A frozen wallet signs in nowhere, as it pays nowhere.

@@ -22,7 +22,7 @@ type balanceIn struct {
 
 // BalanceOut is the answer of x402_check_balance. Amounts are atomic units, budgets dollars.
 type BalanceOut struct {
-	Networks []balanceRow  `json:"networks"`
+	Networks []BalanceRow  `json:"networks"`
 	More     string        `json:"more,omitempty"` // what was left out of networks
 	Budget   budget.Report `json:"budget"`
 	Next     x402.Next     `json:"next"`
@@ -31,9 +31,9 @@ type BalanceOut struct {
 // allNetworks asks for every network, also where there is nothing.
 const allNetworks = "all"
 
-// balanceRow is one asset on one network. With an error there are no figures: an unreachable node
+// BalanceRow is one asset on one network. With an error there are no figures: an unreachable node
 // is never a zero.
-type balanceRow struct {
+type BalanceRow struct {
 	Network   string        `json:"network"`
 	Address   string        `json:"address"`
 	Owner     string        `json:"owner,omitempty"` // of whose account Delegated may be taken (EVM)
@@ -68,9 +68,9 @@ func (w *Wallet) Balance(ctx context.Context, network, asset string) (out Balanc
 
 // OnChain reads the chains. Of networks that nobody named only those are shown on which there is something;
 // more says what was left out.
-func (w *Wallet) OnChain(ctx context.Context, network, asset string) (rows []balanceRow, more string,
+func (w *Wallet) OnChain(ctx context.Context, network, asset string) (rows []BalanceRow, more string,
 	err error) {
-	rows = []balanceRow{}
+	rows = []BalanceRow{}
 	networks, err := w.networksAsked(network)
 	if err != nil {
 		return rows, "", err
@@ -78,7 +78,7 @@ func (w *Wallet) OnChain(ctx context.Context, network, asset string) (rows []bal
 	for _, network := range networks {
 		vault := w.EVM.VaultOn(network)
 		for i, a := range w.assets(network, asset) {
-			row := balanceRow{Network: network, Asset: a.Address, Symbol: a.Symbol, Decimals: a.Decimals}
+			row := BalanceRow{Network: network, Asset: a.Address, Symbol: a.Symbol, Decimals: a.Decimals}
 			if vault != "" && i == 0 { // it pays first
 				ofVault := row
 				ofVault.vault = vault
@@ -112,6 +112,9 @@ func (w *Wallet) networksAsked(network string) ([]string, error) {
 	return []string{known}, nil
 }
 
+// IsVault reports whether the row is of the owner's vault: else it is of what the agent has, or is delegated.
+func (r BalanceRow) IsVault() bool { return r.vault != "" }
+
 // titles are networks by name and CAIP-2, for a text.
 func titles(networks []string) string {
 	list := make([]string, 0, len(networks))
@@ -123,7 +126,7 @@ func titles(networks []string) string {
 
 // leaveOut takes out the rows of networks that nobody named and on which there is nothing: no money, and no
 // payment that is open. It says what is left out; a node that did not answer is not a zero.
-func (w *Wallet) leaveOut(ctx context.Context, rows []balanceRow) (shown []balanceRow, said string) {
+func (w *Wallet) leaveOut(ctx context.Context, rows []BalanceRow) (shown []BalanceRow, said string) {
 	open, err := w.Store.Unfinished(ctx, "", 200)
 	if err != nil {
 		return rows, ""
@@ -132,11 +135,11 @@ func (w *Wallet) leaveOut(ctx context.Context, rows []balanceRow) (shown []balan
 	for _, p := range open {
 		inUse[p.Network] = true
 	}
-	shown = []balanceRow{}
+	shown = []BalanceRow{}
 	empty, silent := 0, 0
 	for _, row := range rows {
 		switch {
-		case !slices.Contains(w.Unnamed, row.Network) || inUse[row.Network] || row.hasMoney():
+		case !slices.Contains(w.Unnamed, row.Network) || inUse[row.Network] || row.HasMoney():
 			shown = append(shown, row)
 		case row.Error != "":
 			silent++
@@ -155,7 +158,8 @@ func (w *Wallet) leaveOut(ctx context.Context, rows []balanceRow) (shown []balan
 	return shown, said
 }
 
-func (r balanceRow) hasMoney() bool {
+// HasMoney reports whether there is anything of the agent's, or that an owner lets it spend.
+func (r BalanceRow) HasMoney() bool {
 	for _, amount := range []*money.Amount{r.Balance, r.Delegated, r.Held} {
 		if amount != nil && !amount.IsZero() {
 			return true
@@ -165,7 +169,7 @@ func (r balanceRow) hasMoney() bool {
 }
 
 // read fills the rows, all at once.
-func (w *Wallet) read(ctx context.Context, rows []balanceRow) {
+func (w *Wallet) read(ctx context.Context, rows []BalanceRow) {
 	ctx, cancel := context.WithTimeout(ctx, nodeTimeout)
 	defer cancel()
 	var wait sync.WaitGroup
@@ -193,7 +197,7 @@ func (w *Wallet) read(ctx context.Context, rows []balanceRow) {
 
 // afterLook is the next step after a look at balances: money is there, or is to be sent, or no node
 // told.
-func afterLook(rows []balanceRow) x402.Next {
+func afterLook(rows []BalanceRow) x402.Next {
 	silent := 0
 	for _, r := range rows {
 		switch {
@@ -232,7 +236,7 @@ func (w *Wallet) assets(network, wanted string) []x402.AssetInfo {
 }
 
 // fill reads a row's figures, or says why there are none.
-func (w *Wallet) fill(ctx context.Context, row *balanceRow) {
+func (w *Wallet) fill(ctx context.Context, row *BalanceRow) {
 	on := map[string]chain{"eip155": w.EVM, "solana": w.Solana}[x402.Namespace(row.Network)]
 	if on == nil {
 		row.Error, row.ErrorCode = "this wallet does not know this kind of chain", x402.CheckFailed

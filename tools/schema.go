@@ -68,7 +68,7 @@ func schemaOf[T any]() *jsonschema.Schema {
 		reflect.TypeFor[pay.Budgets]():     {Type: "object"},
 		reflect.TypeFor[evidence]():        {Type: "object"},
 		reflect.TypeFor[historyRow]():      {Type: "object"},
-		reflect.TypeFor[balanceRow]():      {Type: "object"},
+		reflect.TypeFor[BalanceRow]():      {Type: "object"},
 		reflect.TypeFor[x402.Next]():       {Type: "object"},
 		reflect.TypeFor[following]():       {AnyOf: []*jsonschema.Schema{text(), {Type: "object"}}},
 	}}))

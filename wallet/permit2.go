@@ -29,8 +29,10 @@ type PermitTransfer struct {
 	// Facilitator is the only account that may settle it, and for less than Value if it likes; "": anybody
 	// may, for exactly Value.
 	Facilitator string
-	// Approval lets Permit2 move Value of the token, until Deadline; nil: it may already.
-	Approval *TokenApproval
+	// Approval and ApprovalGas let Permit2 move Value of the token, one by EIP-2612 until Deadline, the
+	// other by a transaction of From; nil: it may already.
+	Approval    *TokenApproval
+	ApprovalGas *ApprovalGas
 }
 
 // TokenApproval is an approval by EIP-2612. All else in it is the payment's: its value, owner and deadline,
@@ -40,6 +42,13 @@ type TokenApproval struct {
 	Nonce         [32]byte
 }
 
+// ApprovalGas is what the transaction of an approval has of its own (Permit2Approval). All else in it is the
+// payment's.
+type ApprovalGas struct {
+	Nonce, Gas  uint64
+	Tip, MaxFee [32]byte // wei for each gas, big endian
+}
+
 // SignPermit2 signs t with the secp256k1 key, as SignEVM does a transfer, and its approval if it has one.
 // Errors: "the wallet does not sign this" for what is not a payment out of this wallet that ends within a
 // day; those of [Wallet.Unlock].
@@ -47,11 +56,21 @@ func (w *Wallet) SignPermit2(ctx context.Context, t PermitTransfer) (permit, app
 	if err := t.check(w.header.evm, w.now()); err != nil {
 		return permit, approval, err
 	}
-	permit, err = w.signDigest(ctx, t.digest())
-	if err != nil || t.Approval == nil {
+	var approves [32]byte
+	if g := t.ApprovalGas; g != nil {
+		approves, err = Permit2Approval{ChainID: t.ChainID, Nonce: g.Nonce, Gas: g.Gas, Tip: g.Tip,
+			MaxFee: g.MaxFee, Token: t.Token, Amount: t.Value}.digest(t.From)
+	} else if t.Approval != nil {
+		approves = t.approvalDigest()
+	}
+	if err != nil {
 		return permit, approval, err
 	}
-	approval, err = w.signDigest(ctx, t.approvalDigest())
+	permit, err = w.signDigest(ctx, t.digest())
+	if err != nil || (t.Approval == nil && t.ApprovalGas == nil) {
+		return permit, approval, err
+	}
+	approval, err = w.signDigest(ctx, approves)
 	return permit, approval, err
 }
 
@@ -68,6 +87,8 @@ func (t *PermitTransfer) check(self string, now time.Time) error {
 		return unsupported("it names no chain")
 	case t.Deadline <= seconds || t.Deadline > seconds+uint64(maxLife/time.Second) || t.NotBefore > seconds:
 		return unsupported("it is not valid now, or for longer than %v", maxLife)
+	case t.Approval != nil && t.ApprovalGas != nil:
+		return unsupported("it is approved twice")
 	case t.Approval != nil && (t.Approval.Name == "" || t.Approval.Version == ""):
 		return unsupported("its approval names no token")
 	}

@@ -73,6 +73,9 @@ func TestPermitRefused(t *testing.T) {
 		"settled by nobody":   func(p *PermitTransfer) { p.Facilitator = zero },
 		"settled by no hex":   func(p *PermitTransfer) { p.Facilitator = "0x12" },
 		"approved by no name": func(p *PermitTransfer) { p.Approval = &TokenApproval{Version: "2"} },
+		"approved twice": func(p *PermitTransfer) {
+			p.Approval, p.ApprovalGas = &TokenApproval{Name: "USDC", Version: "2"}, &ApprovalGas{}
+		},
 		"approved by no version": func(p *PermitTransfer) {
 			p.Approval = &TokenApproval{Name: "USDC"}
 		},
@@ -93,4 +96,35 @@ func TestPermitRefused(t *testing.T) {
 	_, _, err := w.SignPermit2(t.Context(), p)
 	require.ErrorIs(t, err, errUnsupported)
 	require.True(t, w.Locked(), "it is not even unlocked for that")
+}
+
+// The approval that goes with a payment may be a transaction: of this account, for Permit2 and the payment's
+// token and amount, whatever the caller says of its gas.
+func TestPermitApprovedByTransaction(t *testing.T) {
+	w := goldenWallet(t)
+	w.now = func() time.Time { return kindsNow }
+	p := goodPermit(t)
+	p.ApprovalGas = &ApprovalGas{Nonce: 7, Gas: 50_000, Tip: [32]byte{31: 5}, MaxFee: [32]byte{31: 9}}
+	_, approval, err := w.SignPermit2(t.Context(), p)
+	require.NoError(t, err)
+	want, err := w.SignPermit2Approval(t.Context(), Permit2Approval{ChainID: 84532, Nonce: 7, Gas: 50_000,
+		Tip: [32]byte{31: 5}, MaxFee: [32]byte{31: 9}, Token: p.Token, Amount: p.Value})
+	require.NoError(t, err)
+	require.Equal(t, want, approval)
+
+	for name, spoil := range map[string]func(*PermitTransfer){
+		"more gas than an approval takes": func(p *PermitTransfer) { p.ApprovalGas.Gas = maxApproveGas + 1 },
+		"a tip above the fee":             func(p *PermitTransfer) { p.ApprovalGas.Tip = [32]byte{31: 10} },
+		"without a limit":                 func(p *PermitTransfer) { p.Value = unlimited },
+	} {
+		w, p := goldenWallet(t), goodPermit(t)
+		w.now = func() time.Time { return kindsNow }
+		p.ApprovalGas = &ApprovalGas{Gas: 50_000, MaxFee: [32]byte{31: 9}}
+		spoil(&p)
+		permit, approval, err := w.SignPermit2(t.Context(), p)
+		require.ErrorIs(t, err, errUnsupported, name)
+		require.Zero(t, permit, name)
+		require.Zero(t, approval, name)
+		require.True(t, w.Locked(), name)
+	}
 }

@@ -16,8 +16,9 @@ import (
 )
 
 // What Permit2 may move out of the agent's own account is approved on the chain, by a transaction of that
-// account, which pays its gas (approve, ERC-20). It is made at the owner's word alone: by the command
-// "delegation permit2", with the passphrase. No payment makes one.
+// account, which pays its gas (approve, ERC-20). It is made at the owner's word: by the command "delegation
+// permit2", with the passphrase, or for one payment, where a seller sends it and the owner's rules let it be
+// signed (approval.go).
 
 // unlimited is the least of what tokens take for an approval without a limit, which payments do not use up:
 // 2^96-1, in those that count in 96 bits.
@@ -50,60 +51,24 @@ func (e *Exact) ReadPermitted(ctx context.Context, asset x402.AssetInfo) (a x402
 }
 
 // ApprovePermit2 prepares the transaction by which Permit2 may move an amount of an asset out of the agent's
-// account, whatever it might before; 0: nothing any more. Errors: INVALID_ARGUMENT for an amount that tokens
-// take for no limit, CHECK_FAILED where it would fail, where another transaction of the account is under way,
-// or where there is no Permit2; INSUFFICIENT_FUNDS where the agent cannot pay the gas, POLICY_DENIED where
-// that would be more than max_gas, RPC_ERROR.
+// account, whatever it might before; 0: nothing any more. Errors: those of approveTransaction;
+// INSUFFICIENT_FUNDS where the agent cannot pay the gas, POLICY_DENIED where that would be more than max_gas.
 func (e *Exact) ApprovePermit2(ctx context.Context, asset x402.AssetInfo, amount money.Amount) (
 	t x402.OwnerTransaction, err error) {
 	n, err := e.node(asset.Network)
 	if err != nil {
 		return t, err
 	}
-	self, err := e.self()
-	if err != nil {
-		return t, err
-	}
-	token, err := parseAddress(asset.Address)
-	if err != nil {
-		return t, internal("an asset without an address", err)
-	}
-	word := amount.Bytes32()
-	if new(big.Int).SetBytes(word[:]).Cmp(unlimited) >= 0 {
-		return t, x402.Errorf(x402.InvalidArgument, "tokens take so much for an approval without a limit").
-			WithHint("nothing was signed; approve what you mean to spend")
-	}
-	t = x402.OwnerTransaction{Network: n.Network, ChainID: n.chainID, From: self.Hex(), To: token.Hex(),
-		Does: "say what Permit2 may move",
-		Data: slices.Concat(selectApprove, wordOf(common.HexToAddress(Permit2Address)), word[:])}
-	var waiting uint64
-	var coins money.Amount
-	var code hexutil.Bytes
 	if err := n.Ready(ctx); err != nil {
 		return t, err
 	}
-	err = together(
-		func() error { return n.Call(ctx, &code, "eth_getCode", Permit2Address, latest) },
-		func() (err error) { t.Nonce, err = n.transactionCount(ctx, t.From, latest); return err },
-		func() (err error) { waiting, err = n.transactionCount(ctx, t.From, pending); return err },
-		func() (err error) { coins, err = n.coins(ctx, self, latest); return err },
-		func() (err error) { t.MaxFee, t.Tip, err = n.fees(ctx); return err },
-		func() (err error) { t.Gas, err = n.estimateGas(ctx, t.From, t.To, t.Data); return err })
+	t, coins, err := e.approveTransaction(ctx, n, asset, amount)
+	if err != nil {
+		return t, err
+	}
 	cost, network := t.MaxCost(), x402.Title(t.Network)
 	rule, bounded := e.allowances[t.Network]
 	switch {
-	case rpc.Refused(err):
-		return t, x402.Errorf(x402.CheckFailed, "the token on %s does not take the approval", network).
-			WithDetail("reason", x402.Brief(err.Error())).
-			WithHint("nothing was signed; some tokens want it to be 0 (--revoke) before it is another amount")
-	case err != nil:
-		return t, err
-	case len(code) == 0:
-		return t, x402.Errorf(x402.CheckFailed, "there is no Permit2 on %s", network).
-			WithHint("nothing was signed; nobody can be paid by Permit2 there")
-	case waiting > t.Nonce:
-		return t, x402.Errorf(x402.CheckFailed, "another transaction of the agent's account on %s is under "+
-			"way", network).WithHint("nothing was signed; run the command again in a minute")
 	case bounded && cost.Cmp(rule.MaxGas) > 0:
 		return t, x402.Errorf(x402.PolicyDenied, "the approval would cost up to %s of gas on %s, and "+
 			"max_gas allows %s", coin(cost), network, coin(rule.MaxGas)).
@@ -114,6 +79,61 @@ func (e *Exact) ApprovePermit2(ctx context.Context, asset x402.AssetInfo, amount
 			WithHint("nothing was signed; send some of the network's coin to %s", t.From)
 	}
 	return t, nil
+}
+
+// approveTransaction prepares the transaction by which Permit2 may move an amount of an asset out of the
+// agent's account, and says what coins that has. Errors: INVALID_ARGUMENT for an amount that tokens take for
+// no limit, CHECK_FAILED where it would fail, where another transaction of the account is under way, or
+// where there is no Permit2; RPC_ERROR.
+func (e *Exact) approveTransaction(ctx context.Context, n *node, asset x402.AssetInfo, amount money.Amount) (
+	t x402.OwnerTransaction, coins money.Amount, err error) {
+	self, err := e.self()
+	if err != nil {
+		return t, coins, err
+	}
+	token, err := parseAddress(asset.Address)
+	if err != nil {
+		return t, coins, internal("an asset without an address", err)
+	}
+	word := amount.Bytes32()
+	if new(big.Int).SetBytes(word[:]).Cmp(unlimited) >= 0 {
+		return t, coins, x402.Errorf(x402.InvalidArgument, "tokens take so much for an approval without a "+
+			"limit").WithHint("nothing was signed; approve what you mean to spend")
+	}
+	t = x402.OwnerTransaction{Network: n.Network, ChainID: n.chainID, From: self.Hex(), To: token.Hex(),
+		Does: "say what Permit2 may move", Data: approveData(amount)}
+	var waiting uint64
+	var code hexutil.Bytes
+	err = together(
+		func() error { return n.Call(ctx, &code, "eth_getCode", Permit2Address, latest) },
+		func() (err error) { t.Nonce, err = n.transactionCount(ctx, t.From, latest); return err },
+		func() (err error) { waiting, err = n.transactionCount(ctx, t.From, pending); return err },
+		func() (err error) { coins, err = n.coins(ctx, self, latest); return err },
+		func() (err error) { t.MaxFee, t.Tip, err = n.fees(ctx); return err },
+		func() (err error) { t.Gas, err = n.estimateGas(ctx, t.From, t.To, t.Data); return err })
+	network := x402.Title(t.Network)
+	switch {
+	case rpc.Refused(err):
+		return t, coins, x402.Errorf(x402.CheckFailed, "the token on %s does not take the approval", network).
+			WithDetail("reason", x402.Brief(err.Error())).
+			WithHint("nothing was signed; some tokens want it to be 0 (x402-wallet delegation permit2 " +
+				"--revoke) before it is another amount")
+	case err != nil:
+		return t, coins, err
+	case len(code) == 0:
+		return t, coins, x402.Errorf(x402.CheckFailed, "there is no Permit2 on %s", network).
+			WithHint("nothing was signed; nobody can be paid by Permit2 there")
+	case waiting > t.Nonce:
+		return t, coins, x402.Errorf(x402.CheckFailed, "another transaction of the agent's account on %s is "+
+			"under way", network).WithHint("nothing was signed; try again in a minute")
+	}
+	return t, coins, nil
+}
+
+// approveData calls approve of a token, for Permit2.
+func approveData(amount money.Amount) []byte {
+	word := amount.Bytes32()
+	return slices.Concat(selectApprove, wordOf(common.HexToAddress(Permit2Address)), word[:])
 }
 
 // GasOf is what a transaction that is in a block cost, in wei; 0 where the node does not say.

@@ -27,6 +27,7 @@ import (
 	"github.com/ethereum/go-ethereum/common"
 
 	"x402-wallet/x402"
+	"x402-wallet/x402/money"
 )
 
 const (
@@ -74,6 +75,9 @@ type Options struct {
 	Vaults map[string]string // CAIP-2 → the owner's vault that the agent spends from (vault.go)
 	// CAIP-2 → the owner's account that the agent takes a float from (allowance.go)
 	Allowances map[string]x402.AllowanceRule
+	// CAIP-2 → the most that an approval that a seller sends may cost, in wei (approval.go); missing: none is
+	// signed
+	ApprovalGas map[string]money.Amount
 	// its Transport is used; redirects are refused. nil: a plain one without a proxy
 	HTTP *http.Client
 	Rand io.Reader        // nonces; nil: crypto/rand
@@ -87,17 +91,21 @@ type Exact struct {
 	vaults map[string]common.Address
 	// owners that let the agent take from their accounts
 	allowances map[string]x402.AllowanceRule
-	ofVaults   bool // it pays out of vaults, else out of the agent's own account
-	rand       io.Reader
-	now        func() time.Time
-	encode     func(Authorization3009) ([]byte, error) // EncodeAuthorization; a field for tests of tampering
+	// what approvals that sellers send may cost
+	gasOfApprovals map[string]money.Amount
+
+	ofVaults bool // it pays out of vaults, else out of the agent's own account
+	rand     io.Reader
+	now      func() time.Time
+	encode   func(Authorization3009) ([]byte, error) // EncodeAuthorization; a field for tests of tampering
 }
 
 // New makes an Exact. It does no I/O: nodes are asked when they are needed. Entries of Options.RPC
 // that are not eip155 networks are passed over.
 func New(o Options) *Exact {
 	e := &Exact{signer: o.Signer, rand: o.Rand, now: o.Now, encode: EncodeAuthorization,
-		nodes: map[string]*node{}, vaults: map[string]common.Address{}, allowances: o.Allowances}
+		nodes: map[string]*node{}, vaults: map[string]common.Address{}, allowances: o.Allowances,
+		gasOfApprovals: o.ApprovalGas}
 	if e.rand == nil {
 		e.rand = rand.Reader
 	}

@@ -366,7 +366,19 @@ func order(version int) x402.Order {
 func hexOf(b []byte) string { return "0x" + hex.EncodeToString(b) }
 func (s *keySigner) SignPermit2(ctx context.Context, d PermitDraft) (permit, approval [65]byte, err error) {
 	permit, err = s.SignTransfer(ctx, Transfer{Digest: d.Digest})
-	if err != nil || d.Approval == nil {
+	if err != nil || (d.Approval == nil && d.Transaction == nil) {
+		return permit, approval, err
+	}
+	if d.Transaction != nil {
+		tx, err := d.approvalTransaction()
+		if err != nil {
+			return permit, approval, err
+		}
+		unsigned, err := tx.encode()
+		if err != nil {
+			return permit, approval, err
+		}
+		approval, err = s.SignTransfer(ctx, Transfer{Digest: crypto.Keccak256Hash(unsigned)})
 		return permit, approval, err
 	}
 	digest, err := PermitDigest(d.Asset, *d.Approval)

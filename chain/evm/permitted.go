@@ -20,8 +20,9 @@ import (
 // scheme "upto". The payer is the agent's own account. It shares nodes and key with the Exact it comes from.
 //
 // What Permit2 may move the payer has to have approved once, on the chain. Where the approval does not cover
-// a payment, and the seller offers to bring one (extension eip2612GasSponsoring), one is signed with the
-// payment, for exactly its amount; nothing else ever approves anything.
+// a payment, and the seller offers to bring one (extension eip2612GasSponsoring, or
+// erc20ApprovalGasSponsoring where the owner lets it), one is signed with the payment, for exactly its
+// amount.
 type Permitted struct {
 	*Exact
 	encodePermit2 func(Permit2Authorization) ([]byte, error) // EncodePermit2; a field for tests of tampering
@@ -36,8 +37,9 @@ type PermitDraft struct {
 	Asset         x402.AssetInfo
 	Authorization Permit2Authorization // read back from the bytes that are sent
 	Digest        [32]byte             // of it, on the asset's network
-	// the approval that goes with it, of its amount and as long; nil: none
-	Approval *Permit
+	// the approval that goes with it, of its amount: by EIP-2612 and as long, or by a transaction; nil: none
+	Approval    *Permit
+	Transaction *ApprovalGas
 }
 
 // ApprovalOf is the approval of a payment.
@@ -181,7 +183,7 @@ func (p *Permitted) Authorize(ctx context.Context, o x402.Order) (x402.Authoriza
 	checked := make(chan error, 1)
 	a := draft.Authorization
 	go func() { checked <- n.checkPermit2(ctx, a) }()
-	draft.Approval, err = p.approval(ctx, n, o, a)
+	draft.Approval, draft.Transaction, err = p.approval(ctx, n, o, a)
 	if no := <-checked; err == nil {
 		err = no
 	}
@@ -282,27 +284,41 @@ func (p *Permitted) draftPermit(o x402.Order) (d PermitDraft, object []byte, err
 	return PermitDraft{Payment: o.Payment, Asset: o.Asset, Authorization: got, Digest: digest}, object, nil
 }
 
-// approval is what has to be signed with a payment so that Permit2 may move it; nil where it may already.
+// approval is what has to be signed with a payment so that Permit2 may move it, one of the two; nil where it
+// may already.
 func (p *Permitted) approval(ctx context.Context, n *node, o x402.Order, a Permit2Authorization) (*Permit,
-	error) {
+	*ApprovalGas, error) {
 	allowed, err := p.allowance(ctx, n.Network, o.Asset)
-	if err != nil {
-		return nil, err
+	if err != nil || allowed.Cmp(a.Amount) >= 0 {
+		return nil, nil, err
 	}
-	if allowed.Cmp(a.Amount) >= 0 {
-		return nil, nil
+	_, bySignature := o.Extensions[x402.EIP2612Sponsoring]
+	_, byTransaction := o.Extensions[x402.ERC20Sponsoring]
+	byTransaction = byTransaction && !p.gasOfApprovals[n.Network].IsZero()
+	if bySignature {
+		permit, err := p.permitFor(ctx, n, o.Asset, a)
+		if !byTransaction || !x402.HasCode(err, x402.InvalidRequirement) {
+			return permit, nil, err
+		}
 	}
-	if _, offered := o.Extensions[x402.EIP2612Sponsoring]; !offered {
-		return nil, x402.Errorf(x402.NoDelegation, "Permit2 may not move what the seller asks for on %s",
-			x402.Title(n.Network)).WithHint("nothing was signed").
-			WithCommand(x402.Command("delegation", "permit2", "--network", n.Network,
-				"--asset", o.Asset.Symbol, "--amount", a.Amount.Units(o.Asset.Decimals)), "")
+	if byTransaction {
+		gas, err := p.approvalGas(ctx, n, o.Asset, a.Amount)
+		return nil, gas, err
 	}
-	if _, err := domainSeparator(o.Asset); err != nil {
+	return nil, nil, x402.Errorf(x402.NoDelegation, "Permit2 may not move what the seller asks for on %s",
+		x402.Title(n.Network)).WithHint("nothing was signed").
+		WithCommand(x402.Command("delegation", "permit2", "--network", n.Network,
+			"--asset", o.Asset.Symbol, "--amount", a.Amount.Units(o.Asset.Decimals)), "")
+}
+
+// permitFor is the approval of a payment by EIP-2612, INVALID_REQUIREMENT where there can be none.
+func (p *Permitted) permitFor(ctx context.Context, n *node, asset x402.AssetInfo, a Permit2Authorization) (
+	*Permit, error) {
+	if _, err := domainSeparator(asset); err != nil {
 		return nil, invalid("Permit2 may not move what the seller asks for, and for the approval that the "+
 			"seller would bring the registry's entry of the asset is not usable: %v", err)
 	}
-	token, err := parseAddress(o.Asset.Address)
+	token, err := parseAddress(asset.Address)
 	if err != nil {
 		return nil, internal("an asset without an address", err)
 	}
@@ -339,18 +355,29 @@ func (p *Permitted) signPermit(ctx context.Context, object []byte, d PermitDraft
 			internal("our own signature does not recover to our address; it is dropped", err)
 	}
 	made.Evidence = d.Evidence()
-	if d.Approval == nil {
-		return made, nil
+	switch {
+	case d.Approval != nil:
+		made.Extensions, err = p.permitExtension(d, approved)
+	case d.Transaction != nil:
+		var extension json.RawMessage
+		extension, err = encodeApproval(d, approved)
+		made.Extensions = map[string]json.RawMessage{x402.ERC20Sponsoring: extension}
 	}
+	if err != nil {
+		return x402.Authorization{}, err
+	}
+	return made, nil
+}
+
+// permitExtension is the approval by EIP-2612, which is read as a facilitator would.
+func (p *Permitted) permitExtension(d PermitDraft, approved [65]byte) (map[string]json.RawMessage, error) {
 	extension, err := encodePermit(d.Asset, *d.Approval, approved)
 	if err != nil {
-		return x402.Authorization{}, internal("encoding the approval", err)
+		return nil, internal("encoding the approval", err)
 	}
 	read, err := RecoverPermit(d.Asset, extension)
 	if err != nil || read != *d.Approval || !sameAddress(read.Owner, p.Address()) {
-		return x402.Authorization{},
-			internal("our own approval does not recover to our address; it is dropped", err)
+		return nil, internal("our own approval does not recover to our address; it is dropped", err)
 	}
-	made.Extensions = map[string]json.RawMessage{x402.EIP2612Sponsoring: extension}
-	return made, nil
+	return map[string]json.RawMessage{x402.EIP2612Sponsoring: extension}, nil
 }

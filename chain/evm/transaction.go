@@ -5,6 +5,7 @@ import (
 	"errors"
 	"math/big"
 
+	"github.com/ethereum/go-ethereum/common"
 	"github.com/ethereum/go-ethereum/common/hexutil"
 	"github.com/ethereum/go-ethereum/crypto"
 	"github.com/ethereum/go-ethereum/rlp"
@@ -30,11 +31,7 @@ func (t transaction) encode(signature ...any) ([]byte, error) {
 
 // signed is the transaction with a signature of from, r ‖ s ‖ v with v 27 or 28, and its hash.
 func (t transaction) signed(signature [65]byte, from string) (encoded []byte, hash string, err error) {
-	unsigned, err := t.encode()
-	if err != nil {
-		return nil, "", internal("encoding the transaction", err)
-	}
-	signer, err := signerOf(crypto.Keccak256Hash(unsigned), signature)
+	signer, err := t.signer(signature)
 	if err != nil || !sameAddress(signer.Hex(), from) {
 		return nil, "", internal("the transaction's signature is not that of its account", err)
 	}
@@ -43,8 +40,20 @@ func (t transaction) signed(signature [65]byte, from string) (encoded []byte, ha
 	if err != nil {
 		return nil, "", internal("encoding the transaction", err)
 	}
-	return encoded, crypto.Keccak256Hash(encoded).Hex(), nil
+	return encoded, hashOf(encoded), nil
 }
+
+// signer is whose signature of the transaction it is, r ‖ s ‖ v with v 27 or 28.
+func (t transaction) signer(signature [65]byte) (common.Address, error) {
+	unsigned, err := t.encode()
+	if err != nil {
+		return common.Address{}, err
+	}
+	return signerOf(crypto.Keccak256Hash(unsigned), signature)
+}
+
+// hashOf is the hash of a signed transaction by its bytes.
+func hashOf(signed []byte) string { return crypto.Keccak256Hash(signed).Hex() }
 
 // gasMargin is what is added to the node's estimates, in percent: the state may change until the
 // transaction is mined.

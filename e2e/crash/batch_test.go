@@ -25,7 +25,7 @@ func deposited(r *run) error {
 			err = errors.New(a.String())
 		}
 		r.answers = append(r.answers, a)
-		r.got++
+		r.others++
 		return errors.Join(err, p.end())
 	})
 }
@@ -42,7 +42,7 @@ func (r *run) promised(who string) {
 		r.violation("%s: %d channels with one seller", who, len(list))
 	}
 	for _, c := range list {
-		if allowed := uint64(1+r.got) * price; c.Claimable > allowed {
+		if allowed := uint64(r.purchases()) * price; c.Claimable > allowed {
 			r.violation("%s: the seller can claim %d, %d allowed", who, c.Claimable, allowed)
 		}
 		if c.Ahead > price {

@@ -7,6 +7,9 @@ import (
 	"fmt"
 
 	"x402-wallet/history"
+	"x402-wallet/internal/sandbox"
+	"x402-wallet/x402"
+	"x402-wallet/x402/money"
 )
 
 // ledger holds the wallet's ledger against the chains' books: it is whole, every settlement is in
@@ -50,35 +53,62 @@ func (r *run) payments() (list []history.Payment, err error) {
 	return list, err
 }
 
-// missing is a settled transfer that the ledger does not know; "" when there is none.
+// missing is a settled transfer, or a float, that the ledger does not know; "" when there is none. Of one that is known
+// late a row holds all that was signed for.
 func (r *run) missing(payments []history.Payment) string {
-	known := map[string]bool{}
+	known, late := map[string]bool{}, 0
 	for _, p := range payments {
-		if p.State == history.Settled {
+		switch {
+		case p.State == history.Settled:
 			known[p.Transaction] = true
+		case r.isLate(p.State):
+			late++
 		}
 	}
-	for _, s := range r.Settlements() {
-		if !known[s.Transaction] {
+	for _, s := range append(r.Settlements(), r.Pulls()...) {
+		if known[s.Transaction] {
+			continue
+		}
+		if late == 0 {
 			return s.Transaction
 		}
+		late--
 	}
 	return ""
 }
 
-// nothingMadeUp: every row that is settled is a transfer on its chain, of the same amount; but for vouchers,
-// which move nothing (keptBook).
+// isLate reports whether a payment in this state may be settled, and is held.
+func (r *run) isLate(state history.State) bool {
+	return r.scenario.late && (state == history.Submitted || state == history.Unknown)
+}
+
+// nothingMadeUp: every row that is settled is a transfer on its chain, of the same amount; at upto of that or
+// less. A sign-in is none, nor is a voucher (keptBook), and a float is one out of the owner's account.
 func (r *run) nothingMadeUp(payments []history.Payment) {
-	amounts := map[string]string{}
-	for _, s := range r.Settlements() {
-		amounts[s.Transaction] = fmt.Sprint(s.Amount)
-	}
+	settlements, pulls := amountsOf(r.Settlements()), amountsOf(r.Pulls())
 	for _, p := range payments {
-		if p.State == history.Settled && !p.Prepaid() && amounts[p.Transaction] != p.Amount.String() {
-			r.violation("the ledger has %s settled for %s, the chain has %q for it", p.ID, p.Amount,
-				amounts[p.Transaction])
+		amounts := settlements
+		if p.IsPull() {
+			amounts = pulls
+		}
+		if p.State != history.Settled || p.IsSignIn() || p.Prepaid() {
+			continue
+		}
+		moved, known := amounts[p.Transaction]
+		less := p.Scheme == x402.Upto && p.Charged == nil && moved.Cmp(p.Amount) < 0
+		if !known || (moved != p.Paid() && !less) {
+			r.violation("the ledger has %s settled for %s, the chain has %s in %q", p.ID, p.Paid(), moved,
+				p.Transaction)
 		}
 	}
+}
+
+func amountsOf(moved []sandbox.Settlement) map[string]money.Amount {
+	amounts := map[string]money.Amount{}
+	for _, s := range moved {
+		amounts[s.Transaction] = money.NewAmount(s.Amount)
+	}
+	return amounts
 }
 
 // nothingLost: what an answer said that the client has read is in the ledger.
@@ -92,7 +122,7 @@ func (r *run) nothingLost(payments []history.Payment) {
 		case a.PaymentID == "":
 		case !known:
 			r.violation("the answer %q is of a payment that is not in the ledger", a)
-		case a.paid() && state != history.Settled:
+		case a.paid() && state != history.Settled && !r.isLate(state):
 			r.violation("the answer %q is of a payment that is %s in the ledger", a, state)
 		}
 	}

@@ -3,6 +3,7 @@
 package crash
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -27,14 +28,18 @@ type scenario struct {
 	name string
 	path string        // what is bought
 	key  string        // its idempotency key; with one it is one purchase for ever
+	more string        // what else is bought, with a query of its own; "": the same path
 	cap  int           // the session's cap, in payments; 0: none that matters
 	dead int           // signatures of before that the chain proves dead
 	rule sandbox.Rules //
 
-	prepare func(*run) error // what happened before
-	broken  func(*run) error // what is broken; nil: the paying call over MCP
-	judge   func(*run)       // nil: (*run).payment
-	slow    bool             // a key is derived at its full cost, several times: one point in twenty is tried
+	late    bool               // the ledger knows what was paid minutes later, and holds all of it until then
+	signIn  bool               // what was bought is fetched again by signing in, and never paid again
+	prepare func(*run) error   // what happened before
+	broken  func(*run) error   // what is broken; nil: the paying call over MCP
+	books   func(*run, string) // what else the others' books must show, at any time
+	judge   func(*run)         // nil: (*run).payment
+	slow    bool               // a key is derived at its full cost, several times: one point in twenty is tried
 }
 
 var scenarios = []scenario{
@@ -49,6 +54,19 @@ var scenarios = []scenario{
 	{name: "pay-batch-deposit", path: batch, judge: (*run).channel},
 	{name: "pay-batch-voucher", path: batch, prepare: deposited, judge: (*run).channel},
 	{name: "resume-batch", path: batch, prepare: abandoned, judge: (*run).channel},
+	// the payer's approval of Permit2 comes with the payment
+	{name: "pay-permit2", path: "/permit2", books: (*run).approvals},
+	{name: "pay-upto", path: "/upto", late: true, books: (*run).approvals},
+	// out of the owner's account, from which a float is taken first
+	{name: "pay-float", path: "/weather", rule: sandbox.Rules{Float: float}, prepare: approved,
+		books: (*run).pulls},
+	// and the node takes the float's transaction without a word
+	{name: "pay-float-mute", path: "/weather", rule: sandbox.Rules{Float: float}, prepare: muted,
+		books: (*run).pulls},
+	{name: "pay-vault", path: "/weather", rule: sandbox.Rules{Vault: true}, prepare: opened,
+		books: (*run).vault},
+	{name: "sign-in", path: "/archive", signIn: true, more: "/weather", rule: sandbox.Rules{SignIn: "allow"},
+		prepare: bought, books: (*run).signIns, judge: (*run).signedIn},
 	{name: "pay-cap", path: "/weather", key: "one", cap: 2},
 	{name: "replay", path: "/weather", key: "one", prepare: bought},
 	// of a payment that was sent, and whose process died
@@ -76,6 +94,8 @@ type run struct {
 	said    string // what the broken process printed, for init
 	ended   error  // how it ended
 	got     int    // answers with what was bought that the client has read
+	others  int    // different payments that were made besides
+	owner   uint64 // what the owner, or their vault, had on EVM before
 	answers []answer
 	wrong   []string // what must not be
 	notes   []string // what happened, for a report
@@ -100,7 +120,11 @@ func (r *run) target() string {
 }
 
 func (r *run) call(query string) map[string]any {
-	args := map[string]any{"url": r.SellerURL + r.scenario.path + query}
+	path := r.scenario.path
+	if query != "" {
+		path = cmp.Or(r.scenario.more, path) + query
+	}
+	args := map[string]any{"url": r.SellerURL + path}
 	if r.scenario.key != "" && query == "" {
 		args["idempotencyKey"] = r.scenario.key
 	}
@@ -202,7 +226,7 @@ func (r *run) same(p *process, who string) bool {
 	if a.paid() && len(r.Settlements()) == 0 {
 		r.violation("%s says %s, but nothing was settled", who, a)
 	}
-	if a.got() && a.Content != sandbox.Content(r.product()) {
+	if r.served(a) && a.Content != sandbox.Content(r.product()) {
 		r.violation("%s has not the content: %q", who, a.Content)
 	}
 	r.bounded(who)
@@ -212,27 +236,52 @@ func (r *run) same(p *process, who string) bool {
 	return true
 }
 
+// served reports whether an answer is what was bought, got in the way that the scenario gets it.
+func (r *run) served(a answer) bool {
+	return a.got() || (r.scenario.signIn && a.Error == "" && a.Status == "free")
+}
+
+// holdsAll reports whether an answer says that the price is held, where that is all that can be known yet: what
+// settled for less than was signed for is booked when the wallet's own clock is past its end.
+func (r *run) holdsAll(a answer) bool {
+	return r.scenario.late && a.Error != "" && a.Spent == fmt.Sprint(sandbox.Price(r.scenario.path)) &&
+		len(r.Settlements()) > 0
+}
+
 // product is the path without the dialect.
 func (r *run) product() string { return "/" + filepath.Base(r.scenario.path) }
 
-// bounded judges by the books of seller, facilitator and chains: one purchase, one settlement, one
-// signature. An answer that the client has read ends the purchase; the same call may then be
-// another one, unless it has a key.
+// purchases is how many there may be by now.
+func (r *run) purchases() int {
+	if r.scenario.key == "" && !r.scenario.signIn {
+		return 1 + r.got + r.others
+	}
+	return 1 + r.others
+}
+
+// bounded judges by the books of seller, facilitator and chains: one purchase, one settlement of its price
+// at most, one signature. An answer that the client has read ends the purchase; the same call may then be
+// another one, unless it has a key or signs in.
 func (r *run) bounded(who string) {
 	if r.scenario.path == batch {
 		r.promised(who)
 		return
 	}
-	allowed := 1
-	if r.scenario.key == "" {
-		allowed += r.got
-	}
+	allowed := r.purchases()
 	if n := len(r.Settlements()); n > allowed {
 		r.violation("%s: paid twice: %d settlements, %d allowed", who, n, allowed)
 	}
 	if n := r.Signatures(); n > allowed+r.scenario.dead {
 		r.violation("%s: signed again: %d different payments were seen, %d allowed", who, n,
 			allowed+r.scenario.dead)
+	}
+	for _, s := range r.Settlements() {
+		if price := sandbox.Price(r.scenario.path); s.Amount > price {
+			r.violation("%s: a settlement of %d, the price is %d", who, s.Amount, price)
+		}
+	}
+	if r.scenario.books != nil {
+		r.scenario.books(r, who)
 	}
 }
 
@@ -245,7 +294,8 @@ func (r *run) payment() {
 	}) {
 		r.restart("the second restart", func(p *process) {
 			if r.same(p, "the second restart") {
-				if last := r.answers[len(r.answers)-1]; !last.paid() {
+				last := r.answers[len(r.answers)-1]
+				if !last.paid() && !r.served(last) && !r.holdsAll(last) {
 					r.violation("after two restarts the same call still fails: %s", last)
 				}
 			}
@@ -281,6 +331,7 @@ func (r *run) another(p *process) {
 		return
 	}
 	r.answers = append(r.answers, a)
+	r.others++
 	want := 1
 	if r.scenario.path == batch {
 		want = 0 // its deposit was there
@@ -288,6 +339,7 @@ func (r *run) another(p *process) {
 	if n := len(r.Settlements()) - before; n != want {
 		r.violation("a different payment settled %d times", n)
 	}
+	r.bounded("a different payment")
 	if r.scenario.cap == 0 {
 		return
 	}

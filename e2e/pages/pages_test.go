@@ -23,7 +23,10 @@ import (
 	_ "modernc.org/sqlite"
 
 	"x402-wallet/e2e/testworld"
+	"x402-wallet/history"
 	"x402-wallet/internal/sandbox"
+	"x402-wallet/x402"
+	"x402-wallet/x402/money"
 )
 
 var pictures = flag.String("pictures", "", "where the screenshots go")
@@ -130,6 +133,7 @@ func TestDashboard(t *testing.T) {
 		b.shoot("one-day")
 	}
 	busy(t, home.Dir)
+	deposits(t, home.Dir)
 	for _, span := range []string{"24h", "30d", "12m"} {
 		b.visit(base + "?range=" + span)
 		b.glance("busy-" + span)
@@ -177,6 +181,20 @@ func approve(t *testing.T, b *browser) {
 	b.leads(func() { b.press("Enter") })
 	require.Contains(t, b.text(), "You approved this payment")
 	b.glance("approved")
+}
+
+// deposits has something lie with a seller.
+func deposits(t *testing.T, home string) {
+	t.Helper()
+	store, err := history.Open(t.Context(), home, history.Options{})
+	require.NoError(t, err)
+	defer store.Close()
+	base := x402.NewRegistry(nil).Assets("eip155:8453")[0]
+	row := history.Channel{Service: "0x01", Key: "0x02", Server: "mcp.research.example", Network: base.Network,
+		Source: "0x02", ID: "0x01", Claimed: money.NewAmount(320_000)}
+	require.NoError(t, store.SaveChannel(t.Context(), row.
+		WithSigned(history.BatchSigned{Config: x402.ChannelConfig{Token: base.Address}}).
+		WithBook(history.BatchBook{Funds: money.NewAmount(1_000_000)})))
 }
 
 // row puts a payment straight into the ledger.

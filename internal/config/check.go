@@ -1,6 +1,7 @@
 package config
 
 import (
+	"cmp"
 	"fmt"
 	"math"
 	"path/filepath"
@@ -168,9 +169,13 @@ func (c *checker) networks(f *file) map[string]network {
 		c.onEVM(key+".allowance_from", id, n.AllowanceFrom, "only EVM networks have allowances")
 		made := network{RPC: rpc, TokenAccount: n.TokenAccount, Vault: n.Vault,
 			AllowanceFrom: n.AllowanceFrom}
+		if n.ApprovalGas != nil {
+			made.ApprovalGas = c.coins(key+".approval_gas", *n.ApprovalGas)
+			c.refuse(x402.Namespace(id) != "eip155", key+".approval_gas", "only EVM networks have approvals")
+		}
 		if n.AllowanceFrom != "" {
 			made.Float = c.dollars(key+".float", n.Float, defaultFloat)
-			made.MaxGas = c.coins(key+".max_gas", n.MaxGas)
+			made.MaxGas = c.coins(key+".max_gas", *cmp.Or(n.MaxGas, new(defaultMaxGas)))
 		} else {
 			c.refuse(n.Float != nil || n.MaxGas != nil, key,
 				"has float or max_gas, which mean nothing without allowance_from")
@@ -199,14 +204,11 @@ const (
 )
 
 // coins reads an amount of a network's own coin, which has 18 decimals, into atomic units (wei).
-func (c *checker) coins(key string, written *string) money.Amount {
-	if written == nil {
-		written = new(defaultMaxGas)
-	}
+func (c *checker) coins(key, written string) money.Amount {
 	const decimals = 18
-	amount, err := money.ParseUnits(*written, decimals)
+	amount, err := money.ParseUnits(written, decimals)
 	if err != nil || amount.IsZero() {
-		c.fail(key, "%q is not an amount of the network's coin above 0, like %q", *written, defaultMaxGas)
+		c.fail(key, "%q is not an amount of the network's coin above 0, like %q", written, defaultMaxGas)
 	}
 	return amount
 }

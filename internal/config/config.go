@@ -81,6 +81,9 @@ type network struct {
 	AllowanceFrom string
 	Float         money.Dollars // how much at a time
 	MaxGas        money.Amount  // the most that taking it may cost, in wei
+	// EVM: the most that an approval of Permit2 may cost that a seller sends with a payment, in wei; 0: none
+	// is signed
+	ApprovalGas money.Amount
 }
 
 // Facilitator is a service that brings payments to the chain.

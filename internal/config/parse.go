@@ -89,6 +89,7 @@ type file struct {
 		AllowanceFrom string  `toml:"allowance_from"`
 		Float         *string `toml:"float"`
 		MaxGas        *string `toml:"max_gas"`
+		ApprovalGas   *string `toml:"approval_gas"`
 	} `toml:"networks"`
 	Assets       []fileAsset       `toml:"assets"`
 	Facilitators []fileFacilitator `toml:"facilitators"`

@@ -8,6 +8,7 @@ import (
 
 	"rsc.io/qr"
 
+	"x402-wallet/tools"
 	"x402-wallet/x402"
 )
 
@@ -22,17 +23,43 @@ const (
 
 // balances are what lies at the wallet's addresses.
 type balances struct {
-	Rows   []holding
-	Empty  []string // networks with nothing
+	Rows     []holding
+	Deposits []deposit // with sellers, as far as they were not used up
+	Empty    []string  // networks with nothing
 	Silent []string // networks whose node did not answer
 	At     time.Time
 	moment int64 // of the ledger, then
 }
 
-// holding is a token on a network.
+// holding is a token on a network: the agent's own, an owner's that it is delegated, or their vault's.
 type holding struct {
-	Network, Symbol             string
-	Balance, Delegated, Waiting string // in whole tokens; "": none
+	Network, Symbol  string
+	Balance, Waiting string // in whole tokens; "": none
+	// what an owner lets the agent spend, in whole tokens: Delegated of the balance, InVault of it at this
+	// moment, Allowed of their own account besides (Owner); "": nothing of the kind
+	Delegated, InVault, Allowed string
+	Owner                       string
+}
+
+// deposit is what lies with a seller (batch-settlement).
+type deposit struct{ Server, Network, Locked string }
+
+// holdingOf is a row that the chain has answered.
+func holdingOf(row tools.BalanceRow) holding {
+	h := holding{Network: x402.NetworkName(row.Network), Symbol: row.Symbol,
+		Balance: row.Balance.Units(row.Decimals)}
+	if !row.Held.IsZero() {
+		h.Waiting = row.Held.Units(row.Decimals)
+	}
+	switch {
+	case row.IsVault():
+		h.InVault = row.Available.Units(row.Decimals)
+	case row.Owner != "":
+		h.Owner, h.Allowed = row.Owner, row.Delegated.Units(row.Decimals)
+	case row.Delegated != nil:
+		h.Delegated = row.Delegated.Units(row.Decimals)
+	}
+	return h
 }
 
 // balances asks each network's node, at most once in balancesFor while nothing is paid.
@@ -59,17 +86,20 @@ func (l *look) balances() (balances, error) {
 		switch {
 		case row.Error != "":
 			read.Silent = append(read.Silent, name)
-		case row.Balance.IsZero():
+		case !row.HasMoney():
 			read.Empty = append(read.Empty, name)
 		default:
-			h := holding{Network: name, Symbol: row.Symbol, Balance: row.Balance.Units(row.Decimals)}
-			if row.Delegated != nil {
-				h.Delegated = row.Delegated.Units(row.Decimals)
-			}
-			if !row.Held.IsZero() {
-				h.Waiting = row.Held.Units(row.Decimals)
-			}
-			read.Rows = append(read.Rows, h)
+			read.Rows = append(read.Rows, holdingOf(row))
+		}
+	}
+	channels, err := l.wallet.Engine.BatchList(l.r.Context(), "")
+	if err != nil {
+		return balances{}, err
+	}
+	for _, c := range channels {
+		if !c.Locked.IsZero() {
+			read.Deposits = append(read.Deposits, deposit{c.Server, x402.NetworkName(c.Network),
+				c.Prices["locked"]})
 		}
 	}
 	if l.r.Context().Err() == nil { // of a browser that has left nothing is kept

@@ -28,11 +28,14 @@ type ledgers struct {
 	asked      int
 	balance    map[string]uint64 // by network; the node of others is silent
 	waits      bool
+	vault      string            // the owner's, on every network
+	delegated  uint64            // of the balance
+	allowed    map[string]uint64 // by network: of the account of the owner
 }
 
 func (c *ledgers) Address() string { return "0xEvmAddress" }
 
-func (c *ledgers) VaultOn(string) string { return "" }
+func (c *ledgers) VaultOn(string) string { return c.vault }
 
 func (c *ledgers) Clock(context.Context, string) (time.Time, error) { return time.Time{}, nil }
 
@@ -48,7 +51,52 @@ func (c *ledgers) Funds(ctx context.Context, network string, _ x402.AssetInfo) (
 		return x402.Funds{}, errors.New("silent")
 	}
 	amount := money.NewAmount(balance)
-	return x402.Funds{Source: "0xEvmAddress", Balance: amount, Free: amount}, nil
+	funds := x402.Funds{Source: "0xEvmAddress", Balance: amount, Free: amount}
+	if c.delegated > 0 {
+		delegated := money.NewAmount(c.delegated)
+		funds.Delegated, funds.Free = &delegated, delegated
+	}
+	if allowed, owned := c.allowed[network]; owned {
+		funds.Allowance = &x402.OwnerAllowance{Owner: "0xOwner", Approved: money.NewAmount(allowed)}
+	}
+	return funds, nil
+}
+
+// vaultOf is the owner's vault on that chain: so much is in it, and so much of it may be spent.
+type vaultOf struct {
+	evm.Exact   // for what is not called
+	holds, free uint64
+}
+
+func (v *vaultOf) Funds(context.Context, string, x402.AssetInfo) (x402.Funds, error) {
+	return x402.Funds{Source: "0xVault", Balance: money.NewAmount(v.holds), Free: money.NewAmount(v.free)}, nil
+}
+
+// What an owner lets the agent spend is shown as what it is: delegated of the balance, in a vault, or in their
+// own account, also where the agent itself has nothing; and what lies with sellers as deposits.
+func TestWhatOwnersLet(t *testing.T) {
+	b := opened(t)
+	c := &ledgers{delegated: 2_500_000, balance: map[string]uint64{"eip155:8453": 12_340_000}}
+	b.wallet.Networks, b.wallet.EVM = []string{"eip155:8453"}, c
+	page := b.get("/").body
+	require.Contains(t, page, "The agent may spend 2.5 of it (delegated).")
+	require.NotContains(t, page, "Deposits with sellers")
+
+	c.delegated, c.allowed = 0, map[string]uint64{"eip155:8453": 7_000_000}
+	c.balance["eip155:8453"] = 0
+	c.vault, b.wallet.Engine.Vaults = "0xVault", &vaultOf{holds: 50_000_000, free: 1_250_000}
+	row := history.Channel{Service: "0x01", Key: "0xEvmAddress", Server: "deep.example", Network: "eip155:8453",
+		Source: "0xEvmAddress", ID: "0x01", Claimed: money.NewAmount(30_000)}
+	usdc := b.wallet.Engine.Assets.Assets("eip155:8453")[0]
+	require.NoError(t, b.store.SaveChannel(t.Context(), row.
+		WithSigned(history.BatchSigned{Config: x402.ChannelConfig{Token: usdc.Address}}).
+		WithBook(history.BatchBook{Funds: money.NewAmount(100_000)})))
+	_ = b.ask(1) // the ledger has come on: the chains are asked again
+	page = b.get("/").body
+	require.Regexp(t, `(?s)50 <small>USDC.*?In your vault, of which the agent may spend 1\.25 now`, page)
+	require.Regexp(t, `(?s)>0 <small>USDC.*?The agent may take 7 of what is in your account .*0xOwner`, page)
+	require.Regexp(t, `(?s)Deposits with sellers.*deep\.example.*\$0\.07.*On Base`, page)
+	require.Contains(t, page, "x402-wallet channel refund deep.example")
 }
 
 // What lies on the chains is shown, nothing is not confused with no answer, and nodes are asked once a minute

@@ -15,6 +15,8 @@ type Rules struct {
 	ApproveAbove string // ["1.00"]
 	TokenAccount string // the owner's token account; "": looked up on chain
 	SignIn       string // policy.sign_in [left out]
+	Vault        bool   // EVM is paid out of VaultEVM
+	Float        string // how much is taken at a time out of OwnerEVM; "": nothing is
 	Extra        string // more TOML, put at the end
 }
 
@@ -32,6 +34,13 @@ func (s *Sandbox) Config(r Rules) string {
 	if r.TokenAccount != "" {
 		tokenAccount = fmt.Sprintf("token_account = %q\n", r.TokenAccount)
 	}
+	onEVM := ""
+	if r.Float != "" {
+		onEVM = fmt.Sprintf("allowance_from = %q\nfloat = %q\n", s.OwnerEVM, r.Float)
+	}
+	if r.Vault {
+		onEVM += fmt.Sprintf("vault = %q\n", s.VaultEVM)
+	}
 	return fmt.Sprintf(`[budget]
 per_call = %q
 %sday = %q
@@ -42,7 +51,7 @@ loopback = ["%s"]
 prefer = [%q, %q]
 %s[networks.%q]
 rpc = %q
-[networks.%q]
+%s[networks.%q]
 rpc = %q
 %s[[facilitators]]
 name = "sandbox"
@@ -50,5 +59,5 @@ url = %q
 auth = "none"
 %s`, cmp.Or(r.PerCall, "1.00"), session, cmp.Or(r.Day, "10.00"), cmp.Or(r.Month, "100.00"),
 		cmp.Or(r.ApproveAbove, "1.00"), strings.Join(s.Loopback, `", "`), EVM, Solana,
-		signIn, EVM, s.EVMNodeURL, Solana, s.SolanaNodeURL, tokenAccount, s.FacilitatorURL, r.Extra)
+		signIn, EVM, s.EVMNodeURL, onEVM, Solana, s.SolanaNodeURL, tokenAccount, s.FacilitatorURL, r.Extra)
 }

@@ -39,11 +39,16 @@ type evmChain struct {
 	mu       sync.Mutex        // of what follows: whoever calls a method holds it
 	blocks   []int64           // Unix seconds of block firstBlock+i; never go back
 	balances timeline          // by address
-	approved timeline          // by owner: what Permit2 may move
+	allowed  timeline          // by owner and spender: what the spender may move
 	permits  timeline          // by owner: the nonce that EIP-2612 takes next
 	used     map[string]uint64 // payer and nonce of EIP-3009 → block
 	spent    map[string]uint64 // payer and nonce of Permit2 → block
 	channels channelsOnChain
+	coins    timeline        // by address: wei
+	counts   timeline        // by address: the account nonce that its next transaction has
+	shown    map[string]bool // by hash: the accounts' transactions that a node was brought
+	pulls    []Settlement    // what was taken by transferFrom
+	vault    playVault
 	byHash   map[string]*evmTransaction
 	txs      []*evmTransaction
 }
@@ -68,18 +73,21 @@ func (t timeline) put(block uint64, address string, amount uint64) {
 	t[address] = append(t[address], balance{block: block, amount: amount})
 }
 
-// evmTransaction is a call that was executed.
+// evmTransaction is one that is in a block.
 type evmTransaction struct {
 	hash            string
 	block           uint64
 	from, to, input string
 	logs            []evmLog
+	gas, gasPrice   uint64 // used, and wei for each
+	failed          bool
 }
 
 func newEVMChain(asset x402.AssetInfo, now func() time.Time, finality time.Duration) *evmChain {
 	c := &evmChain{asset: asset, now: now, finality: finality, balances: timeline{},
-		approved: timeline{}, permits: timeline{}, spent: map[string]uint64{},
-		used: map[string]uint64{}, channels: newChannelsOnChain(), byHash: map[string]*evmTransaction{}}
+		allowed: timeline{}, coins: timeline{}, counts: timeline{}, shown: map[string]bool{},
+		permits: timeline{}, spent: map[string]uint64{}, channels: newChannelsOnChain(),
+		used: map[string]uint64{}, byHash: map[string]*evmTransaction{}}
 	const before = 100 // blocks that were there when the world began
 	start := now().Unix() - before*int64(blockTime/time.Second)
 	for i := range int64(before + 1) {
@@ -122,6 +130,9 @@ func (c *evmChain) move(tx *evmTransaction, from, to string, amount uint64) {
 }
 
 func (c *evmChain) add(tx *evmTransaction) {
+	if tx.gas == 0 { // the facilitator's own
+		tx.gas, tx.gasPrice = callGas, baseFee+usualTip
+	}
 	c.byHash[tx.hash] = tx
 	c.txs = append(c.txs, tx)
 }
@@ -132,34 +143,34 @@ func nonceKey(payer string, nonce [32]byte) string {
 
 // check is what the token's transferWithAuthorization checks, in the diagnosis order of the
 // reference facilitator.
-func (c *evmChain) check(payload json.RawMessage) (evm.Authorization3009, error) {
-	_, auth, err := evm.Recover(c.asset.Network, c.asset, payload)
+func (c *evmChain) check(payload json.RawMessage) (signer string, auth evm.Authorization3009, err error) {
+	signer, auth, err = c.recover(payload)
 	switch {
 	case errors.Is(err, evm.ErrSignature):
-		return auth, reason("invalid_exact_evm_signature")
+		return signer, auth, reason("invalid_exact_evm_signature")
 	case err != nil:
-		return auth, reason("invalid_payload")
+		return signer, auth, reason("invalid_payload")
 	}
 	now := c.now().Unix()
 	amount, fits := auth.Value.Uint64()
 	switch {
 	case auth.ValidAfter >= now:
-		return auth, reason("invalid_exact_evm_payload_authorization_valid_after")
+		return signer, auth, reason("invalid_exact_evm_payload_authorization_valid_after")
 	case auth.ValidBefore <= now:
-		return auth, reason("invalid_exact_evm_payload_authorization_valid_before")
+		return signer, auth, reason("invalid_exact_evm_payload_authorization_valid_before")
 	case c.used[nonceKey(auth.From, auth.Nonce)] != 0:
-		return auth, reason("invalid_exact_evm_nonce_already_used")
+		return signer, auth, reason("invalid_exact_evm_nonce_already_used")
 	case !fits || c.balance(auth.From) < amount:
-		return auth, reason("invalid_exact_evm_insufficient_balance")
+		return signer, auth, reason("invalid_exact_evm_insufficient_balance")
 	}
-	return auth, nil
+	return signer, auth, nil
 }
 
 const transferCall = "transferWithAuthorization(address,address,uint256,uint256,uint256,bytes32,bytes)"
 
 // execute runs a transferWithAuthorization that sender brings, in a block of its own.
 func (c *evmChain) execute(sender string, payload json.RawMessage) (Settlement, error) {
-	auth, err := c.check(payload)
+	signer, auth, err := c.check(payload)
 	if err != nil {
 		return Settlement{}, err
 	}
@@ -174,7 +185,7 @@ func (c *evmChain) execute(sender string, payload json.RawMessage) (Settlement, 
 	c.move(tx, auth.From, auth.To, amount)
 	c.used[nonce] = tx.block
 	c.add(tx)
-	return Settlement{Network: c.asset.Network, Transaction: tx.hash, Payer: auth.From, Signer: auth.From,
+	return Settlement{Network: c.asset.Network, Transaction: tx.hash, Payer: auth.From, Signer: signer,
 		PayTo: auth.To, Amount: amount}, nil
 }
 

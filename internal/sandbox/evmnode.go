@@ -51,6 +51,11 @@ func (s *Sandbox) evmNode() http.Handler {
 		"eth_getBlockByNumber":      c.getBlock,
 		"eth_call":                  forgetful(c.call),
 		"eth_getCode":               c.getCode,
+		"eth_getBalance":            c.account(c.coins),
+		"eth_getTransactionCount":   c.account(c.counts),
+		"eth_estimateGas":           c.estimateGas,
+		"eth_maxPriorityFeePerGas":  func([]json.RawMessage) (any, error) { return quantity(usualTip), nil },
+		"eth_sendRawTransaction":    s.sendRaw,
 		"eth_getLogs":               forgetful(c.getLogs),
 		"eth_getTransactionReceipt": forgetful(c.getReceipt),
 		"eth_getTransactionByHash":  forgetful(c.getTransaction),
@@ -103,7 +108,7 @@ func (c *evmChain) getBlock(params []json.RawMessage) (any, error) {
 	return map[string]any{
 		"number": quantity(n), "timestamp": quantity(uint64(c.blocks[n-firstBlock])),
 		"hash":       hashOf("block", n),
-		"parentHash": hashOf("block", n-1), "transactions": hashes,
+		"parentHash": hashOf("block", n-1), "transactions": hashes, "baseFeePerGas": quantity(baseFee),
 	}, nil
 }
 
@@ -119,28 +124,37 @@ func (c *evmChain) call(params []json.RawMessage, forgets bool) (any, error) {
 		return nil, err
 	}
 	if !exists {
-		return nil, &rpcError{Code: -32000, Message: "header not found"}
+		return nil, nodeRefuses("header not found")
 	}
-	var view func(selector, words string, block uint64, forgets bool) (answer string, known bool)
-	switch strings.ToLower(message.To) {
-	case strings.ToLower(c.asset.Address):
-		view = c.viewToken
-	case strings.ToLower(evm.Permit2Address):
-		view = c.viewPermit2
-	case strings.ToLower(batchContract):
-		view = c.viewBatch
-	default:
+	view := c.viewOf(message.To)
+	if view == nil {
 		return "0x", nil
 	}
 	data := strings.TrimPrefix(message.Data+message.Input, "0x")
 	if _, err := hex.DecodeString(data); err != nil || len(data) < 8 {
-		return nil, &rpcError{Code: 3, Message: "execution reverted", Data: "0x"}
+		return nil, reverted("")
 	}
 	answer, known := view(data[:8], strings.ToLower(data[8:]), block, forgets)
 	if !known {
-		return nil, &rpcError{Code: 3, Message: "execution reverted", Data: "0x"}
+		return nil, reverted("")
 	}
 	return answer, nil
+}
+
+// viewOf is what answers the view functions of a contract; nil: there is none.
+func (c *evmChain) viewOf(contract string) func(selector, words string, block uint64, forgets bool) (string,
+	bool) {
+	switch {
+	case c.isToken(contract):
+		return c.viewToken
+	case strings.EqualFold(contract, evm.Permit2Address):
+		return c.viewPermit2
+	case c.isVault(contract):
+		return c.viewVault
+	case strings.EqualFold(contract, batchContract):
+		return c.viewBatch
+	}
+	return nil
 }
 
 // viewPermit2 answers a view function of Permit2.
@@ -164,10 +178,7 @@ func (c *evmChain) viewToken(selector, words string, block uint64, forgets bool)
 	case selector == callNonces && len(words) == 64:
 		return word(c.permits.at("0x"+words[24:], block)), true
 	case selector == callAllowance && len(words) == 128:
-		if !strings.EqualFold("0x"+words[88:], evm.Permit2Address) {
-			return word(0), true
-		}
-		return word(c.approved.at("0x"+words[24:64], block)), true
+		return word(c.allowance("0x"+words[24:64], "0x"+words[88:], block)), true
 	case selector == callAuthorizationState && len(words) == 128:
 		used := c.used["0x"+words[24:64]+words[64:]]
 		if used != 0 && used <= block && !forgets {
@@ -185,13 +196,18 @@ func (c *evmChain) getCode(params []json.RawMessage) (any, error) {
 	if err := read(params, &address); err != nil {
 		return nil, err
 	}
-	for _, contract := range []string{c.asset.Address, evm.Permit2Address, evm.ExactProxy, evm.UptoProxy,
-		batchContract, batchCollector} {
-		if strings.EqualFold(address, contract) {
-			return "0x60806040", nil
-		}
+	if c.hasCode(address) {
+		return "0x60806040", nil
 	}
 	return "0x", nil
+}
+
+// hasCode reports whether an address is a contract's.
+func (c *evmChain) hasCode(address string) bool {
+	contracts := []string{c.asset.Address, evm.Permit2Address, evm.ExactProxy, evm.UptoProxy,
+		batchContract, batchCollector}
+	isIt := func(contract string) bool { return strings.EqualFold(address, contract) }
+	return c.isVault(address) || slices.ContainsFunc(contracts, isIt)
 }
 
 // evmLog is an event as nodes tell it.
@@ -279,10 +295,18 @@ func (c *evmChain) getReceipt(params []json.RawMessage, forgets bool) (any, erro
 	if tx == nil || forgets {
 		return nil, nil
 	}
+	status, logs := "0x1", tx.logs
+	if tx.failed {
+		status = "0x0"
+	}
+	if logs == nil {
+		logs = []evmLog{}
+	}
 	return map[string]any{
-		"transactionHash": tx.hash, "status": "0x1", "blockNumber": quantity(tx.block),
-		"blockHash": hashOf("block", tx.block),
-		"to":        strings.ToLower(tx.to), "logs": tx.logs,
+		"transactionHash": tx.hash, "status": status, "blockNumber": quantity(tx.block),
+		"blockHash": hashOf("block", tx.block), "gasUsed": quantity(tx.gas),
+		"effectiveGasPrice": quantity(tx.gasPrice),
+		"from":              strings.ToLower(tx.from), "to": strings.ToLower(tx.to), "logs": logs,
 	}, nil
 }
 

@@ -190,7 +190,9 @@ func (s *Sandbox) verifyEVM(q *submission) (string, error) {
 	if q.terms.ExtraString("name") != asset.Name || q.terms.ExtraString("version") != asset.Version {
 		return "", reason("invalid_exact_evm_missing_eip712_domain")
 	}
-	_, auth, err := evm.Recover(asset.Network, asset, q.payload)
+	s.evm.mu.Lock()
+	defer s.evm.mu.Unlock()
+	_, auth, err := s.evm.recover(q.payload)
 	switch {
 	case errors.Is(err, evm.ErrSignature):
 		return "", reason("invalid_exact_evm_signature")
@@ -203,9 +205,7 @@ func (s *Sandbox) verifyEVM(q *submission) (string, error) {
 	case auth.ValidBefore < s.now().Unix()+youngest:
 		return auth.From, reason("invalid_exact_evm_payload_authorization_valid_before")
 	}
-	s.evm.mu.Lock()
-	defer s.evm.mu.Unlock()
-	_, err = s.evm.check(q.payload)
+	_, _, err = s.evm.check(q.payload)
 	return auth.From, err
 }
 

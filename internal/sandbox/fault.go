@@ -39,6 +39,11 @@ const (
 	evmNodeElsewhere = "evm node elsewhere" // says that it serves another chain
 	evmNodeForgets   = "evm node forgets"   // knows no payment: every nonce unused, no logs, no receipts
 	solanaNodeDown   = "solana node down"   // HTTP 503
+
+	// The EVM node's, when an account's transaction is brought to it.
+	evmNodeMute  = "evm node mute"  // takes it, and cuts the connection
+	evmNodeDrops = "evm node drops" // says that it took it, and did not
+	evmNodeKnows = "evm node knows" // takes it, and says that it has it already
 )
 
 // The faults by the moment at which they strike.
@@ -51,7 +56,8 @@ var (
 	afterSettled = []string{sellerFails, sellerFailsMute, sellerHangs, sellerCuts, sellerSlow}
 
 	allFaults = slices.Concat(whenSettling, beforeSettled, afterSettled, []string{facilitatorRefusesVerify,
-		facilitatorDown, evmNodeDown, solanaNodeDown, evmNodeElsewhere, evmNodeForgets})
+		facilitatorDown, evmNodeDown, solanaNodeDown, evmNodeElsewhere, evmNodeForgets, evmNodeMute,
+		evmNodeDrops, evmNodeKnows})
 )
 
 // Inject makes a fault happen the next n times that it can; math.MaxInt is until Heal. It panics

@@ -63,7 +63,7 @@ func (c *evmChain) allowanceFor(p permit2Call) uint64 {
 	if value, good := c.approves(p.approval); good {
 		return value
 	}
-	return c.approved.at(p.From, math.MaxUint64)
+	return c.allowance(p.From, evm.Permit2Address, math.MaxUint64)
 }
 
 // approves is what the token's permit would approve.
@@ -88,11 +88,12 @@ func (c *evmChain) executePermit2(p permit2Call) (Settlement, error) {
 		input: p.input()}
 	if value, good := c.approves(p.approval); good {
 		c.permits.put(tx.block, p.From, c.permits.at(p.From, math.MaxUint64)+1)
-		c.approved.put(tx.block, p.From, value)
+		c.allow(tx.block, p.From, evm.Permit2Address, value)
 		tx.emit(c.asset.Address, wordOf(p.approval.Value), topicApproval, topicOf(p.From),
 			topicOf(evm.Permit2Address))
 	}
-	c.approved.put(tx.block, p.From, c.approved.at(p.From, math.MaxUint64)-p.moves)
+	left := c.allowance(p.From, evm.Permit2Address, math.MaxUint64) - p.moves
+	c.allow(tx.block, p.From, evm.Permit2Address, left)
 	c.spent[nonce] = tx.block
 	c.move(tx, p.From, p.To, p.moves)
 	c.add(tx)

@@ -202,7 +202,8 @@ func TestUptoSettles(t *testing.T) {
 func TestSelectors(t *testing.T) {
 	for signature, selector := range map[string]string{"allowance(address,address)": callAllowance,
 		"nonces(address)": callNonces, "nonceBitmap(address,uint256)": callNonceBitmap,
-		"balanceOf(address)": callBalanceOf} {
+		"balanceOf(address)": callBalanceOf, "approve(address,uint256)": callApprove,
+		"transferFrom(address,address,uint256)": callTransferFrom} {
 		require.Equal(t, selector, hex.EncodeToString(keccak(signature)[:4]), signature)
 	}
 	require.Equal(t, topicApproval, "0x"+hex.EncodeToString(keccak("Approval(address,address,uint256)")))

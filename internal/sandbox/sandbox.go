@@ -35,7 +35,7 @@ const (
 	USDC   = 1_000_000                                 // atomic units of one token, on both
 	cent   = USDC / 100
 	mill   = USDC / 1000          // a tenth of a cent
-	purse  = uint64(1_000 * USDC) // what the owner's token account holds at the start
+	purse  = uint64(1_000 * USDC) // what the owner has at the start, on each
 )
 
 // Options of Start. The zero value is right for a demo.
@@ -65,6 +65,8 @@ type Sandbox struct {
 	Settler               string   // the facilitator's EVM address, from which it settles
 	Owner                 string   // a person's Solana address, whose token account can be delegated
 	OwnerAccount          string   // that token account
+	OwnerEVM              string   // the person's account on EVM, out of which an agent may be let take floats
+	VaultEVM              string   // where the person's vault on EVM is, once they have opened it
 	OwnerKeypair          []byte   // the owner's key as the Solana CLI writes it: a JSON array of 64 numbers
 
 	options  Options
@@ -93,6 +95,8 @@ type Sandbox struct {
 	signIns     int                       // seller: those that it let in
 	records     map[string]*channelRecord // seller: its count of each channel
 	books       map[string]*channelBook   // what was shown and charged in each channel, for a judge
+	// seller: the nonces of what was shown to it, let in or not
+	signInsShown []string
 }
 
 // Start builds the world and opens its four ports on 127.0.0.1.
@@ -107,6 +111,7 @@ func Start(o Options) (*Sandbox, error) {
 	s.Owner, s.FeePayer = owner.String(), keyOf(s.feeKey).String()
 	s.OwnerKeypair, _ = json.Marshal([ed25519.PrivateKeySize]byte(s.ownerKey)) // of numbers: cannot fail
 	s.Settler, _ = evm.Address(hashOf("settler", s.FeePayer)[:42])             // of 20 bytes: cannot fail
+	s.OwnerEVM, _ = evm.Address(hashOf("owner", s.Owner)[:42])
 	s.PayToEVM, s.PayToSolana = "0x209693Bc6afc0C5328bA36FaF03C514EF312287C", keyOf(newKey()).String()
 
 	var err error
@@ -120,6 +125,9 @@ func Start(o Options) (*Sandbox, error) {
 	dollar, _ := registry.Named(onEVM, "")
 	mint, _ := registry.Named(onSolana, "")
 	s.evm = newEVMChain(dollar, s.now, o.Finality)
+	s.evm.balances.put(firstBlock, s.OwnerEVM, purse)
+	s.evm.vault.address, _ = evm.Address(hashOf("vault", s.Owner)[:42])
+	s.VaultEVM = s.evm.vault.address
 	s.solana = newSolanaChain(mint, s.now, o.Finality)
 	s.OwnerAccount = s.solana.open(owner, purse).String()
 	s.solana.open(mustKey(s.PayToSolana), 0)
@@ -209,14 +217,14 @@ func (s *Sandbox) Delegate(agent string, amount uint64) (tokenAccount string) {
 func (s *Sandbox) Approve(owner string, amount uint64) {
 	s.evm.mu.Lock()
 	defer s.evm.mu.Unlock()
-	s.evm.approved.put(s.evm.next(), owner, amount)
+	s.evm.allow(s.evm.next(), owner, evm.Permit2Address, amount)
 }
 
 // Approved is what Permit2 may still move of an EVM address's tokens.
 func (s *Sandbox) Approved(owner string) uint64 {
 	s.evm.mu.Lock()
 	defer s.evm.mu.Unlock()
-	return s.evm.approved.at(owner, math.MaxUint64)
+	return s.evm.allowance(owner, evm.Permit2Address, math.MaxUint64)
 }
 
 // Freeze sets or lifts the mint authority's freeze on a token account.

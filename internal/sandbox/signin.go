@@ -3,6 +3,7 @@ package sandbox
 import (
 	"crypto/rand"
 	"encoding/json"
+	"slices"
 	"strings"
 	"time"
 
@@ -41,6 +42,7 @@ func (s *sale) declareSignIn() any {
 func (s *sale) signedIn(header string) {
 	message, err := x402.DecodeSignIn(header)
 	if err == nil {
+		s.noteSignIn(message.Nonce)
 		err = message.Verify(s.SellerURL, s.now())
 	}
 	if err == nil {
@@ -87,6 +89,20 @@ func accountOf(address string) string {
 		return strings.ToLower(address)
 	}
 	return address
+}
+
+// noteSignIn writes down that a signed message was shown, whatever becomes of it.
+func (s *Sandbox) noteSignIn(nonce string) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.signInsShown = append(s.signInsShown, nonce)
+}
+
+// SignInsShown are the nonces of all messages that were shown to the seller, oldest first.
+func (s *Sandbox) SignInsShown() []string {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return slices.Clone(s.signInsShown)
 }
 
 // SignIns is how many times the seller let somebody in who signed in.

@@ -27,6 +27,9 @@ type Rules struct {
 	Vaults map[string]string
 	// EVM, by network: the owner's account that a float may be taken from
 	Allowances map[string]x402.AllowanceRule
+	// EVM, by network: the most that an approval of Permit2 by a transaction may cost, in wei; missing: none
+	// is signed
+	ApprovalGas map[string]money.Amount
 	// KnowsFacilitator reports whether an address is one that the owner's facilitators settle from; nil:
 	// none is
 	KnowsFacilitator func(ctx context.Context, network, address string) bool

@@ -84,9 +84,12 @@ func (c *Client) signPermit2(ctx context.Context, d evm.PermitDraft) (permit, ap
 		return permit, approval, err
 	}
 	q := request{Op: "permit2", Payment: d.Payment, Authorization: authorization}
-	signatures := make([]byte, len(permit))
 	if d.Approval != nil {
 		q.Approval = d.Approval.Nonce.String()
+	}
+	q.ApprovalGas = d.Transaction
+	signatures := make([]byte, len(permit))
+	if d.Approval != nil || d.Transaction != nil {
 		signatures = make([]byte, len(permit)+len(approval))
 	}
 	err = c.sign(ctx, q, signatures)
@@ -239,6 +242,10 @@ func (s evmSigner) SignPermit2(ctx context.Context, d evm.PermitDraft) (permit, 
 	if d.Approval != nil {
 		t.Approval = &wallet.TokenApproval{Name: d.Asset.Name, Version: d.Asset.Version,
 			Nonce: d.Approval.Nonce.Bytes32()}
+	}
+	if g := d.Transaction; g != nil {
+		t.ApprovalGas = &wallet.ApprovalGas{Nonce: g.Nonce, Gas: g.Gas, Tip: g.Tip.Bytes32(),
+			MaxFee: g.MaxFee.Bytes32()}
 	}
 	return s.keys.SignPermit2(ctx, t)
 }

@@ -31,8 +31,9 @@ func (s *Server) charge(ctx context.Context, id string) error {
 }
 
 // signPermit2 signs a permit of Permit2, and the approval that goes with it if one is wanted: one signature
-// behind the other. Spender and witness are those of the ledger's row, whose way of paying says which; of
-// the approval only the token's nonce is the caller's word, and with a wrong one it approves nothing.
+// behind the other. Spender and witness are those of the ledger's row, whose way of paying says which. Of an
+// approval by EIP-2612 only the token's nonce is the caller's word, and with a wrong one it approves nothing;
+// of one by a transaction the account's nonce and the gas, which the owner's rules bound.
 func (s *Server) signPermit2(ctx context.Context, q request) ([]byte, error) {
 	rules, p, asset, err := s.reserved(ctx, q.Payment, x402.Permit2, x402.Upto)
 	if err != nil {
@@ -68,12 +69,19 @@ func (s *Server) signPermit2(ctx context.Context, q request) ([]byte, error) {
 		}
 		d.Approval = evm.ApprovalOf(got, nonce)
 	}
+	if g := q.ApprovalGas; g != nil {
+		if most := rules.ApprovalGas[p.Network]; g.MaxCost().Cmp(most) > 0 || most.IsZero() {
+			return nil, refuse("the gas of its approval may cost %s wei, and approval_gas allows %s",
+				g.MaxCost(), most)
+		}
+		d.Transaction = g
+	}
 	permit, approval, err := s.EVM.SignPermit2(ctx, d)
 	if err != nil {
 		return nil, err
 	}
 	signatures := permit[:]
-	if d.Approval != nil {
+	if d.Approval != nil || d.Transaction != nil {
 		signatures = slices.Concat(permit[:], approval[:])
 	}
 	return s.recorded(ctx, rules, p, history.Signed{Evidence: d.Evidence()}, q.Authorization, signatures)

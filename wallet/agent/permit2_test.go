@@ -120,6 +120,30 @@ func TestTheAgentSignsNoOtherPermit(t *testing.T) {
 	w.refused(err, "by its scheme")
 }
 
+// The agent signs an approval by a transaction only where the owner's rules let its gas cost so much.
+func TestTheAgentSignsAnApprovalByTransaction(t *testing.T) {
+	w := newWorld(t)
+	sign := func(gas uint64) ([65]byte, error) {
+		d := w.permit(w.reserve(10_000, byWay(x402.Permit2)))
+		d.Approval, d.Transaction = nil, &evm.ApprovalGas{Gas: gas, MaxFee: money.NewAmount(2)}
+		_, approval, err := w.client.signPermit2(t.Context(), d)
+		return approval, err
+	}
+	_, err := sign(50_000)
+	w.refused(err, "approval_gas allows 0")
+	_, err = sign(0) // which costs nothing
+	w.refused(err, "approval_gas allows 0")
+	w.allow(func(r *Rules) { r.ApprovalGas = map[string]money.Amount{base: money.NewAmount(100_000)} })
+	approval, err := sign(50_000)
+	require.NoError(t, err)
+	require.NotZero(t, approval)
+	_, err = sign(50_001)
+	w.refused(err, "its approval may cost 100002 wei, and approval_gas allows 100000")
+	w.allow(func(r *Rules) { r.ApprovalGas = map[string]money.Amount{"eip155:1": money.NewAmount(100_000)} })
+	_, err = sign(50_000)
+	w.refused(err, "approval_gas allows 0")
+}
+
 // known says that the owner's facilitators settle from one address.
 func known(address string) func(*Rules) {
 	return func(r *Rules) {

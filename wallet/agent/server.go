@@ -77,7 +77,10 @@ type request struct {
 	Payment       string          `json:"payment,omitempty"`
 	Authorization json.RawMessage `json:"authorization,omitempty"` // evm, permit2: the message as it is sent
 	// permit2: the token's nonce of the approval that is wanted with it; "": none
-	Approval string          `json:"approval,omitempty"`
+	Approval string `json:"approval,omitempty"`
+	// permit2: the approval is to be a transaction, with these; nil: it is not
+	ApprovalGas *evm.ApprovalGas `json:"approvalGas,omitempty"`
+
 	Pull     *x402.Pull      `json:"pull,omitempty"`
 	Message  []byte          `json:"message,omitempty"` // solana
 	Evidence x402.Evidence   `json:"evidence,omitzero"` // solana: without the signature

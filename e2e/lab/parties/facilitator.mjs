@@ -18,12 +18,13 @@ import { toFacilitatorEvmSigner } from '@x402/evm';
 import { ExactEvmScheme } from '@x402/evm/exact/facilitator';
 import { UptoEvmScheme } from '@x402/evm/upto/facilitator';
 import { ExactEvmSchemeV1 } from '@x402/evm/exact/v1/facilitator';
+import { createErc20ApprovalGasSponsoringExtension } from '@x402/extensions';
 import { BAZAAR, extractDiscoveryInfo } from '@x402/extensions/bazaar';
 import { toFacilitatorSvmSigner } from '@x402/svm';
 import { ExactSvmScheme } from '@x402/svm/exact/facilitator';
 import { ExactSvmSchemeV1 } from '@x402/svm/exact/v1/facilitator';
 import express from 'express';
-import { createWalletClient, http, publicActions } from 'viem';
+import { createWalletClient, http, parseTransaction, publicActions, recoverTransactionAddress } from 'viem';
 import { nonceManager, privateKeyToAccount } from 'viem/accounts';
 import { options, serve } from '../lib/serve.mjs';
 import { EVM, EVM_ACCOUNTS, SVM, solanaSigner, viemChain } from './world.mjs';
@@ -34,9 +35,10 @@ const plain = (value) => JSON.parse(JSON.stringify(value, (_, field) => (typeof 
 
 // ---- the facilitator
 
+const account = privateKeyToAccount(EVM_ACCOUNTS.facilitator.key, { nonceManager });
+const client = createWalletClient({ account, chain: viemChain, transport: http(evmUrl), pollingInterval: 25 }).extend(publicActions);
+
 function evmSigner() {
-  const account = privateKeyToAccount(EVM_ACCOUNTS.facilitator.key, { nonceManager });
-  const client = createWalletClient({ account, chain: viemChain, transport: http(evmUrl), pollingInterval: 25 }).extend(publicActions);
   return toFacilitatorEvmSigner({
     address: account.address,
     readContract: (call) => client.readContract({ ...call, args: call.args ?? [] }),
@@ -46,6 +48,26 @@ function evmSigner() {
     waitForTransactionReceipt: (query) => client.waitForTransactionReceipt(query),
     getCode: (query) => client.getCode(query),
   });
+}
+
+/** Brings a buyer's own transaction to the chain; the buyer is sent the coins that its gas lacks. */
+async function sponsor(serializedTransaction) {
+  const { gas, maxFeePerGas } = parseTransaction(serializedTransaction), buyer = await recoverTransactionAddress({ serializedTransaction });
+  const lacks = gas * maxFeePerGas - await client.getBalance({ address: buyer });
+  if (lacks > 0n) await client.waitForTransactionReceipt({ hash: await client.sendTransaction({ to: buyer, value: lacks }) });
+  return client.sendRawTransaction({ serializedTransaction });
+}
+
+/** One transaction after the other: a buyer's, as it is signed, or a call of the facilitator's. */
+async function sendTransactions(transactions) {
+  const hashes = [];
+  for (const transaction of transactions) {
+    const hash = await (typeof transaction === 'string' ? sponsor(transaction) : client.sendTransaction(transaction));
+    const { status } = await client.waitForTransactionReceipt({ hash });
+    if (status !== 'success') throw new Error(`transaction ${hash}: ${status}`);
+    hashes.push(hash);
+  }
+  return hashes;
 }
 
 async function svmSigner() {
@@ -62,6 +84,7 @@ facilitator.register(SVM.network, new ExactSvmScheme(onSvm)).registerV1(['solana
 
 const catalogue = new Map(); // url -> resource
 
+facilitator.registerExtension(createErc20ApprovalGasSponsoringExtension({ ...onEvm, sendTransactions }));
 facilitator.registerExtension(BAZAAR).onAfterVerify(async ({ result, paymentPayload, requirements }) => {
   const found = result.isValid && extractDiscoveryInfo(paymentPayload, requirements);
   if (!found) return;
