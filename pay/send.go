@@ -21,7 +21,8 @@ import (
 func (e *Engine) send(ctx context.Context, q intent, p history.Payment, again bool) (Result, error) {
 	reached(ctx, StageSent, p)
 	if p.Scheme == x402.BatchSettlement {
-		return e.finishBatch(ctx, p, e.show(ctx, q, p, again, x402.Attach(p.Dialect, e.payloadNow(ctx, p, again))))
+		shown := x402.Attach(p.Dialect, e.payloadNow(ctx, p, again))
+		return e.finishBatch(ctx, p, e.show(ctx, q, p, again, shown))
 	}
 	if e.walletSettles(p) {
 		return e.settleAndShow(ctx, q, p, again)

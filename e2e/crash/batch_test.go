@@ -25,7 +25,7 @@ func deposited(r *run) error {
 			err = errors.New(a.String())
 		}
 		r.answers = append(r.answers, a)
-		r.got++
+		r.others++
 		return errors.Join(err, p.end())
 	})
 }

@@ -34,11 +34,6 @@ const (
 // leastDelay and mostDelay are the contract's bounds of withdrawDelay, in seconds.
 const leastDelay, mostDelay = 15 * 60, 30 * 24 * 3600
 
-// revert is why the contract refuses a call.
-type revert string
-
-func (r revert) Error() string { return "execution reverted: " + string(r) }
-
 // channelsOnChain is the contract's storage.
 type channelsOnChain struct {
 	balance timeline          // by channel: deposited and not given back
@@ -119,19 +114,19 @@ func (c *evmChain) checkDeposit(d channelDeposit) error {
 	now := c.now().Unix()
 	switch {
 	case d.amount == 0:
-		return revert("InvalidAmount()")
+		return reverted("InvalidAmount()")
 	case d.config.WithdrawDelay < leastDelay || d.config.WithdrawDelay > mostDelay:
-		return revert("WithdrawDelayOutOfRange()")
+		return reverted("WithdrawDelayOutOfRange()")
 	case !strings.EqualFold(d.config.Token, c.asset.Address) || d.id != c.batchData().channelID(d.config):
-		return revert("")
+		return reverted("")
 	case d.validAfter >= now || d.validBefore <= now:
-		return revert("authorization is not valid now")
+		return reverted("authorization is not valid now")
 	case c.used[nonceKey(d.config.Payer, d.nonce())] != 0:
-		return revert("authorization is used")
+		return reverted("authorization is used")
 	case !c.isSigned(d):
-		return revert("invalid signature")
+		return reverted("invalid signature")
 	case c.balance(d.config.Payer) < d.amount:
-		return revert("transfer amount exceeds balance")
+		return reverted("transfer amount exceeds balance")
 	}
 	return nil
 }
@@ -174,22 +169,22 @@ type channelClaim struct {
 func (c *evmChain) checkClaims(claims []channelClaim, signature string) error {
 	digest := c.batchData().claims(claims)
 	if len(claims) == 0 || !isBy(claims[0].config.ReceiverAuthorizer, digest, signature) {
-		return revert("InvalidSignature()")
+		return reverted("InvalidSignature()")
 	}
 	for _, claim := range claims {
 		at := c.channel(claim.id)
 		switch {
 		case claim.config.ReceiverAuthorizer != claims[0].config.ReceiverAuthorizer,
 			claim.id != c.batchData().channelID(claim.config):
-			return revert("InvalidChannel()")
+			return reverted("InvalidChannel()")
 		case claim.total <= at.claimed: // nothing new
 		case claim.total > claim.ceiling:
-			return revert("ClaimExceedsCeiling()")
+			return reverted("ClaimExceedsCeiling()")
 		case claim.total > at.balance:
-			return revert("ClaimExceedsBalance()")
+			return reverted("ClaimExceedsBalance()")
 		case !isBy(claim.config.PayerAuthorizer, c.batchData().voucher(claim.id, claim.ceiling),
 			claim.signature):
-			return revert("InvalidSignature()")
+			return reverted("InvalidSignature()")
 		}
 	}
 	return nil
@@ -246,11 +241,11 @@ func (c *evmChain) checkRefund(r channelRefund) error {
 	}
 	switch {
 	case r.id != c.batchData().channelID(r.config):
-		return revert("InvalidChannel()")
+		return reverted("InvalidChannel()")
 	case r.nonce != c.channel(r.id).refunds:
-		return revert("RefundNonceMismatch()")
+		return reverted("RefundNonceMismatch()")
 	case !isBy(r.config.ReceiverAuthorizer, c.batchData().refund(r.id, r.nonce, r.amount), r.signature):
-		return revert("InvalidSignature()")
+		return reverted("InvalidSignature()")
 	}
 	return nil
 }

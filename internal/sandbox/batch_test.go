@@ -314,20 +314,20 @@ func TestARefundIsTheAuthorizers(t *testing.T) {
 		r := refund()
 		change(&r)
 		_, _, err := s.evm.executeRefund(s.Settler, r)
-		require.Equal(t, revert(why), err)
+		require.Equal(t, reverted(why), err)
 	}
 	r := refund()
 	r.claims[0].ceiling = 2 * mill // that nobody promised
 	r.claims[0].total = 2 * mill
 	r.claimsSignature = s.authorizer.sign(s.evm.batchData().claims(r.claims))
 	_, _, err = s.evm.executeRefund(s.Settler, r)
-	require.Equal(t, revert("InvalidSignature()"), err)
+	require.Equal(t, reverted("InvalidSignature()"), err)
 	require.Equal(t, channelState{balance: leastDeposit}, s.evm.channel(record.id))
 	_, refunded, err := s.evm.executeRefund(s.Settler, refund())
 	require.NoError(t, err)
 	require.EqualValues(t, 9*mill, refunded)
 	_, _, err = s.evm.executeRefund(s.Settler, refund())
-	require.Equal(t, revert("RefundNonceMismatch()"), err)
+	require.Equal(t, reverted("RefundNonceMismatch()"), err)
 }
 
 // The wallet's code and this package's, written apart, name a channel alike; and so do the contract's names.

@@ -7,6 +7,7 @@
 //
 // POST control {"lose": n}     the next n paid answers are cut off after they were made
 //              {"hold": n}     the next n paid answers are made and never come
+//              {"deaf": n}     the next n times the seller does not hear that the facilitator settled
 //              {"forge": n}    the next n challenges after a payment claim to have charged so much more, with a voucher nobody signed
 //              {"overcharge": n}  the next n receipts say that more was charged than the price
 //              {"authorizer": n}  who signs for the receiver: one of anvil's accounts
@@ -39,7 +40,7 @@ const codes = JSON.parse(fs.readFileSync(new URL('../contracts/TestBatchSettleme
 for (const [name, address] of Object.entries(PLACES)) await chain.setCode({ address, bytecode: codes[name] });
 
 const account = (addressIndex) => mnemonicToAccount('test test test test test test test test test test test junk', { addressIndex });
-const state = { lose: 0, hold: 0, forge: 0, overcharge: 0, authorizer: 5, sent: [], asked: 0, vouchers: [] };
+const state = { lose: 0, hold: 0, deaf: 0, forge: 0, overcharge: 0, authorizer: 5, sent: [], asked: 0, vouchers: [] };
 
 // ---- the facilitator, which says what it sent
 
@@ -69,7 +70,14 @@ function shop(index) {
     .register(EVM.network, new ExactFacilitator(signer));
   const asked = {
     verify: (payload, accepted) => judge.verify(payload, accepted),
-    settle: (payload, accepted) => judge.settle(payload, accepted),
+    settle: async (payload, accepted) => {
+      const settled = await judge.settle(payload, accepted);
+      if (state.deaf > 0) {
+        state.deaf--;
+        throw new Error('the facilitator did not answer');
+      }
+      return settled;
+    },
     getSupported: async () => judge.getSupported(),
   };
   const scheme = new BatchServer(payTo, {});
