@@ -234,6 +234,30 @@ func TestKilledInAnOwnersChannel(t *testing.T) {
 	require.Equal(t, uint64(990_000), lab.EVMBalance(owner.address))
 }
 
+// A seller does not hear that the facilitator made the owner's deposit: the same call shows the voucher alone, and
+// is served for it when the seller looks at the chain (the reference server does after five minutes, or anew).
+func TestAnOwnersDepositThatItsSellerMissed(t *testing.T) {
+	lab := Start(t)
+	seller := startBatch(t, lab)
+	owner := newChannelOwner(t, lab)
+	home := testworld.NewHome(t, lab.Config(seller.options()))
+	owner.fund(t, home, seller, "0.01")
+	w := StartWallet(t, testworld.Build(t), home)
+	seller.control(t, `{"deaf":1}`)
+	p := payFor(t, w, seller.HTTP+"/paid?n=1")
+	require.NotEqual(t, "paid", p.Status, "%+v", p)
+	require.Equal(t, uint64(990_000), lab.EVMBalance(owner.address), "it was made")
+	seller.control(t, `{"forget":1}`)
+	p = payFor(t, w, seller.HTTP+"/paid?n=1")
+	require.Equal(t, "paid", p.Status, "%+v", p)
+	require.Equal(t, "0.001", p.Budget.Session.Spent)
+	news := seller.control(t, `{}`)
+	require.Empty(t, news.Sent)
+	require.Equal(t, []string{"1000"}, news.Vouchers)
+	require.Equal(t, "paid", payFor(t, w, seller.HTTP+"/paid?n=2").Status)
+	require.Equal(t, []string{"2000"}, seller.control(t, `{}`).Vouchers)
+}
+
 // The ledger is lost: the owner writes the channel down again, and no more is promised than was spent and the
 // price. Without the owner nothing is signed in it.
 func TestALostLedgerFindsAnOwnersChannel(t *testing.T) {

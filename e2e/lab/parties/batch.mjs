@@ -7,6 +7,7 @@
 //
 // POST control {"lose": n}     the next n paid answers are cut off after they were made
 //              {"hold": n}     the next n paid answers are made and never come
+//              {"forget": 1}   the seller starts anew, and knows of channels what the chain says
 //              {"deaf": n}     the next n times the seller does not hear that the facilitator settled
 //              {"forge": n}    the next n challenges after a payment claim to have charged so much more, with a voucher nobody signed
 //              {"overcharge": n}  the next n receipts say that more was charged than the price
@@ -155,8 +156,9 @@ function front(request, response) {
 }
 
 async function control(request, response) {
-  const { claim, ...wanted } = JSON.parse(await readBody(request) || '{}');
+  const { claim, forget, ...wanted } = JSON.parse(await readBody(request) || '{}');
   Object.assign(state, wanted);
+  if (forget) shops.clear();
   if (claim) {
     const manager = current().scheme.createChannelManager(current().asked, EVM.network, EVM.asset);
     await manager.claimAndSettle({});
