@@ -45,15 +45,17 @@ const (
 //	1 took it, and says nothing more                      charged    the ceiling
 //	2 took it: by ≤ the price, C = before + that          charged    C
 //	3 took it, and says anything else                     too much   the ceiling
-//	4 did not: C ≤ the book's sum                         rejected   C
-//	5 did not: C ≤ S, S is ours; the voucher was shown    before     C
+//	4 did not: the voucher was shown before, and its      before     C
+//	  ceiling ≤ C ≤ the book's sum
+//	5 did not: C ≤ the book's sum                         rejected   C
+//	6 did not: C ≤ S, S is ours; the voucher was shown    before     C
 //	  before, and C ≥ its ceiling or S is that very one
-//	6 did not: C ≤ S, S is ours, and not the one that     rejected   C
+//	7 did not: C ≤ S, S is ours, and not the one that     rejected   C
 //	  it does not take
-//	7 anything else: another channel, a foreign or no     nothing    as before
+//	8 anything else: another channel, a foreign or no     nothing    as before
 //	  voucher, C > S
 //
-// A seller that does not take a voucher, and shows it as charged (6), would get two for one call.
+// A seller that does not take a voucher, and shows it as charged (7), would get two for one call.
 //
 // Where a voucher above all that we know was shown (S), it was signed by this wallet before its ledger was
 // lost: the next one may go beyond it by the price, and no further.
@@ -64,7 +66,10 @@ func judgeCount(c count, channel string, ceiling, price, charged money.Amount) (
 	if c.ChannelCount == nil || c.Charged == nil || c.ID != channel {
 		return countNothing, charged
 	}
-	if c.Charged.Cmp(charged) <= 0 {
+	switch {
+	case c.again && c.Charged.Cmp(ceiling) >= 0 && c.Charged.Cmp(charged) <= 0: // with others after it
+		return countBefore, *c.Charged
+	case c.Charged.Cmp(charged) <= 0:
 		return countRejected, *c.Charged
 	}
 	if c.Voucher == nil || !c.own || c.Charged.Cmp(c.Voucher.Ceiling) > 0 {
