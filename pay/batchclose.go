@@ -107,7 +107,7 @@ func (e *Engine) withBatch(ctx context.Context, host string, f func(BatchReport)
 	}
 	for _, r := range list {
 		err := func() error {
-			unlock, err := e.lockChannels(ctx, r.Network, host)
+			unlock, err := e.lockChannels(ctx, r.Network, host, r.Channel)
 			if err != nil {
 				return err
 			}
