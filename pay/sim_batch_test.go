@@ -19,15 +19,16 @@ import (
 // contract, and what the wallet signs for it. sim_batchseller_test.go is what such sellers do,
 // sim_batchumpire_test.go what must stay true.
 type channelWorld struct {
-	batches  [3]bool       // sellers that ask for it
-	besides  bool          // they take exact payments, too
-	shops    int           // receiverAuthorizers that a seller uses, one after the other as it likes
-	shared   bool          // all hosts are one seller's, with the same channels
-	least    uint64        // deposit that they want; 0: they name none
-	most     uint64        // policy.channel_deposit
-	lying    bool          // some of them count otherwise than they should
-	channels []*simChannel // in the order in which they were first signed for
-	locks    map[channelName]*simLock
+	batches    [3]bool       // sellers that ask for it
+	besides    bool          // they take exact payments, too
+	shops      int           // receiverAuthorizers that a seller uses, one after the other as it likes
+	shared     bool          // all hosts are one seller's, with the same channels
+	least      uint64        // deposit that they want; 0: they name none
+	most       uint64        // policy.channel_deposit
+	lying      bool          // some of them count otherwise than they should
+	channels   []*simChannel // in the order in which they were first signed for
+	locks      map[channelName]*simLock
+	askingBack bool // money of a channel, just now
 }
 
 // simChannel is one channel: the contract's part, its seller's, and the umpire's.
@@ -47,6 +48,7 @@ type simChannel struct {
 	stops   string               // the seller said that it charged too much, and that was written down
 
 	promised uint64 // the highest voucher on disk
+	misread  bool   // a node that is behind was asked what lies in it
 }
 
 // channelMoment is a channel from some time on.
@@ -170,6 +172,9 @@ func (c *simChannels) ReadChannel(ctx context.Context, _, id string) (b x402.Cha
 		return b, x402.Errorf(x402.RPCError, "the node is down")
 	}
 	m := s.seenChannel(id)
+	if of := s.channel(id); of != nil && m.balance != of.balance {
+		of.misread = true
+	}
 	return x402.ChannelBalance{Balance: money.NewAmount(m.balance), Claimed: money.NewAmount(m.claimed),
 		Withdrawing: money.NewAmount(m.withdrawing), WithdrawBegan: m.began, At: s.now()}, nil
 }
@@ -252,19 +257,30 @@ func (c *simChannels) Status(ctx context.Context, e x402.Evidence) (x402.Status,
 // channelMoves are what happens to channels beside calls: sellers claim, and money is asked back.
 func (s *sim) channelMoves(alive []*process, may func(int, func())) {
 	for _, c := range s.channels {
-		if best := c.best(); best > c.claimed {
+		if c.best() > c.claimed {
 			may(1, func() { s.claim(c) })
 		}
-		for _, p := range alive {
-			may(s.mix.refund, func() {
-				s.background(p, "refund", func(ctx context.Context) error {
-					_, err := p.engine.RefundBatch(ctx, c.host)
-					return err
-				})
-			})
-			may(s.mix.withdraw, func() { s.withdraw(p, c.host) })
+		if s.askingBack || len(alive) == 0 {
+			continue
 		}
+		p := alive[len(s.trace)%len(alive)]
+		may(s.mix.refund, func() {
+			s.askBack(p, "refund", func(ctx context.Context) error {
+				_, err := p.engine.RefundBatch(ctx, c.host)
+				return err
+			})
+		})
+		may(s.mix.withdraw, func() { s.withdraw(p, c.host) })
 	}
+}
+
+// askBack is a command of the owner's by which money comes back; they give one at a time.
+func (s *sim) askBack(p *process, what string, do func(context.Context) error) {
+	s.askingBack = true
+	s.background(p, what, func(ctx context.Context) error {
+		defer func() { s.askingBack = false }()
+		return do(ctx)
+	})
 }
 
 // best is the most that the seller of a channel may claim.
@@ -287,7 +303,7 @@ func (s *sim) claim(c *simChannel) {
 
 // withdraw is the owner's taking what is left in the channels with a host, in two steps.
 func (s *sim) withdraw(p *process, host string) {
-	s.background(p, "withdraw", func(ctx context.Context) error {
+	s.askBack(p, "withdraw", func(ctx context.Context) error {
 		return p.engine.WithdrawBatch(ctx, host, func(w BatchWithdrawal) error {
 			if !w.Ready.IsZero() {
 				return nil

@@ -84,7 +84,7 @@ func (c *simSignIns) SignIn(ctx context.Context, id string, m x402.SignIn) (x402
 		s.fail("S: what is signed cannot be read: %v", err)
 	}
 	url := actorOf(ctx).call.of.url
-	if err := m.CheckBound("https://"+s.hostOf(url), s.wallet()); err != nil {
+	if err := m.CheckBound("https://"+s.hostOf(url), actorOf(ctx).call.drafted); err != nil {
 		s.fail("S: signed in at %s: %v", url, err)
 	}
 	if p, err := s.eye.Payment(ctx, id); err != nil || p.State != history.Reserved || !p.IsSignIn() {

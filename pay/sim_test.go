@@ -519,6 +519,7 @@ type call struct {
 	sent      string      // the payment whose bytes left in this call
 	stops     *simChannel // whose seller said in it that it charged too much
 	unsaved   bool        // what is known of a channel could not be written down
+	drafted   time.Time   // when it wrote the text of a sign-in, by the wallet's clock
 	letIn     bool        // a seller served who signed in
 	unlimited bool        // Permit2 might move what it saw the price of
 	looked    int         // s.reads, when it last looked for content, if that was the last thing it did

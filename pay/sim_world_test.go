@@ -833,7 +833,9 @@ func (w *simStore) Recent(ctx context.Context, limit int) ([]history.Payment, er
 
 func (w *simStore) Bought(ctx context.Context, url, resource string) (history.Payment, error) {
 	p, err := w.Store.Bought(ctx, url, resource)
-	return p, w.look(ctx, "Bought", err)
+	err = w.look(ctx, "Bought", err)
+	actorOf(ctx).call.drafted = w.s.wallet()
+	return p, err
 }
 
 func (w *simStore) Earlier(ctx context.Context, p history.Payment, limit int) ([]history.Payment, error) {
