@@ -88,7 +88,7 @@ func (s *sim) checkBatch() {
 	s.checkCharges()
 	lies := map[string]uint64{}
 	for _, c := range s.channels {
-		if c.misread { // a balance from before a deposit: known, see docs/proof.md
+		if c.misread { // the book goes by a balance from before a deposit
 			return
 		}
 		in := c.balance

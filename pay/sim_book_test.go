@@ -6,10 +6,15 @@ import (
 	"cmp"
 	"context"
 	"errors"
+	"fmt"
 	"slices"
 	"strings"
+	"time"
+
+	"github.com/stretchr/testify/require"
 
 	"x402-wallet/history"
+	"x402-wallet/x402/money"
 )
 
 // The book of channels with a deposit, in the ledger in memory and in the simulation.
@@ -152,5 +157,45 @@ func (w *simStore) SaveChannel(ctx context.Context, c history.Channel) error {
 func noteUnsaved(ctx context.Context, err error) {
 	if c := actorOf(ctx).call; c != nil && err != nil && !errors.Is(err, history.ErrNotFound) {
 		c.unsaved = true
+	}
+}
+
+// drawChannel is a channel's row, which goes on from what is known, or not.
+func (w *twins) drawChannel() history.Channel {
+	id := fmt.Sprint("0x", w.source, w.draw(1, "channel"))
+	return history.Channel{Service: id, Key: "k", Server: "s", Network: testNetwork, Source: w.source, ID: id,
+		Nonce: uint64(w.draw(2, "nonce")), Amount: money.NewAmount(uint64(w.draw(2, "promised"))),
+		Claimed: money.NewAmount(uint64(w.draw(9, "claimed")))}
+}
+
+// drawVoucher is the next voucher of a channel that is known, or one that is none; nil: the payment has none.
+func (w *twins) drawVoucher(i int) *history.Channel {
+	c := w.drawChannel()
+	known, err := w.mem[i].Channel(w.ctx, c.Service, c.Key)
+	if err != nil || w.draw(1, "no voucher") == 0 {
+		return nil
+	}
+	if w.draw(3, "not the next") > 0 {
+		c.Nonce = known.Nonce + 1
+		c.Amount, _ = known.Amount.Add(c.Amount)
+	}
+	return &c
+}
+
+// compareChannels requires that both know the same channels.
+func (w *twins) compareChannels(i int) {
+	real, err := w.real[i].BatchChannels(w.ctx)
+	require.NoError(w.t, err)
+	real = slices.DeleteFunc(real, func(c history.Channel) bool { return c.Source != w.source })
+	mem, err := w.mem[i].BatchChannels(w.ctx)
+	require.NoError(w.t, err)
+	require.Len(w.t, mem, len(real))
+	for k := range real {
+		real[k].Updated, mem[k].Updated = time.Time{}, time.Time{}
+		require.Equal(w.t, real[k], mem[k])
+		c, err := w.mem[i].Channel(w.ctx, real[k].Service, real[k].Key)
+		require.NoError(w.t, err)
+		c.Updated = time.Time{}
+		require.Equal(w.t, real[k], c)
 	}
 }

@@ -433,6 +433,9 @@ func (s *memStore) Submit(ctx context.Context, asSigned history.Payment, signed 
 		return err
 	}
 	defer end()
+	if err := s.goesOn(signed.Channel); err != nil {
+		return err
+	}
 	p, err := s.driven(asSigned.ID)
 	if err != nil {
 		return err
@@ -442,9 +445,6 @@ func (s *memStore) Submit(ctx context.Context, asSigned history.Payment, signed 
 	}
 	if p.State != history.Reserved {
 		return history.ErrTransition
-	}
-	if err := s.goesOn(signed.Channel); err != nil {
-		return err
 	}
 	if err := s.inTime(p); err != nil {
 		return err
@@ -793,7 +793,7 @@ func TestMemoryLedgerMatchesStore(t *testing.T) {
 		w.drawRules()
 		for range 3 + w.draw(25, "steps") {
 			i := w.draw(1, "process")
-			if what := w.draw(13, "what"); what < 4 || len(w.ids) == 0 {
+			if what := w.draw(14, "what"); what < 4 || len(w.ids) == 0 {
 				if !w.reserve(i) {
 					continue
 				}
@@ -804,6 +804,7 @@ func TestMemoryLedgerMatchesStore(t *testing.T) {
 				-3600e6}).Draw(t, "µs")) * time.Microsecond)
 			w.comparePayments(i)
 			w.compareLists(i)
+			w.compareChannels(i)
 			signed = signed || len(l.signed) > 0
 		}
 	})
@@ -952,6 +953,7 @@ func (w *twins) change(i, what int) {
 		trace := fmt.Sprint(w.source, w.draw(9, "trace"))
 		signed := history.Signed{Payload: json.RawMessage(`{"a":1}`),
 			Requirement: json.RawMessage(`{"b":2}`), UniqueKey: trace}
+		signed.Channel = w.drawVoucher(i)
 		w.agree(a.Submit(w.ctx, p, signed), b.Submit(w.ctx, *b.find(id[1]), signed))
 	case 6, 7:
 		o := w.drawOutcome()
@@ -987,6 +989,9 @@ func (w *twins) change(i, what int) {
 		w.agree(a.ClearWaiter(w.ctx, id[0]), b.ClearWaiter(w.ctx, id[1]))
 	case 13:
 		w.agree(a.ReleaseLease(w.ctx, id[0]), b.ReleaseLease(w.ctx, id[1]))
+	case 14:
+		c := w.drawChannel()
+		w.agree(a.SaveChannel(w.ctx, c), b.SaveChannel(w.ctx, c))
 	}
 }
 

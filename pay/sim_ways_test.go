@@ -64,7 +64,7 @@ func (s *sim) drawWays(urls int, draw func(choice, int, int, ...string) []choice
 		s.mark()
 	}
 	s.rules.SignIn = budget.RuleAllow
-	m.steps += 150
+	m.steps += 80
 	if s.chance(60) { // the trouble is the sellers', so that more is bought
 		m.node, m.clock, m.leave = 0, 0, m.leave/4
 		m.ask, m.funds = m.ask[:1], m.funds[:1]
