@@ -128,8 +128,8 @@ func TestAVoucherBelowTheCharged(t *testing.T) {
 		{false, 6000, 6000, countRejected},
 	} {
 		said := &x402.ChannelCount{ID: "c", Charged: pointer(units(c.says))}
-		outcome, charged := judgeCount(count{ChannelCount: said, again: c.again}, "c", units(4000), units(1000),
-			units(c.charged))
+		outcome, charged := judgeCount(count{ChannelCount: said, again: c.again}, "c", units(4000),
+			units(1000), units(c.charged))
 		require.Equal(t, c.want, outcome, "%+v", c)
 		require.Equal(t, units(c.says), charged)
 	}

@@ -15,7 +15,8 @@ type oneAccount struct{ Channels }
 
 func (oneAccount) Address() string { return "0xagent" }
 
-// A channel is used by one call at a time, whichever of its seller's hosts it is for; and so are all of a host.
+// A channel is used by one call at a time, whichever of its seller's hosts it is for; and so are all of a
+// host.
 func TestAChannelOfTwoHostsIsUsedByOneCallAtATime(t *testing.T) {
 	b := newBench(t, "1000", honest)
 	b.Channels, b.ChannelBook = oneAccount{}, b.store

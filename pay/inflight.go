@@ -54,7 +54,7 @@ func (f *inflight) begin(id string, request [sha256.Size]byte, caller context.Co
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	if err := caller.Err(); err != nil {
-		return nil, x402.Errorf(x402.Timeout, "the client left before anything was held for its call: %w", err)
+		return nil, x402.Errorf(x402.Timeout, "the client left before anything was held: %w", err)
 	}
 	f.init()
 	w := &work{caller: caller, working: true, written: make(chan struct{})}

@@ -179,7 +179,8 @@ func (c *simChannels) ReadChannel(ctx context.Context, _, id string) (b x402.Cha
 		Withdrawing: money.NewAmount(m.withdrawing), WithdrawBegan: m.began, At: s.now()}, nil
 }
 
-func (c *simChannels) Refund(_ string, of x402.ChannelConfig, v x402.ChannelVoucher) (json.RawMessage, error) {
+func (c *simChannels) Refund(_ string, of x402.ChannelConfig, v x402.ChannelVoucher) (json.RawMessage,
+	error) {
 	ceiling, _ := v.Ceiling.Uint64()
 	for _, known := range c.s.channels {
 		if known.config == of {
@@ -190,8 +191,8 @@ func (c *simChannels) Refund(_ string, of x402.ChannelConfig, v x402.ChannelVouc
 	return nil, errors.New("no such channel")
 }
 
-func (c *simChannels) Withdrawal(ctx context.Context, _ string, of x402.ChannelConfig, _ x402.ChannelBalance) (
-	x402.OwnerTransaction, error) {
+func (c *simChannels) Withdrawal(ctx context.Context, _ string, of x402.ChannelConfig,
+	_ x402.ChannelBalance) (x402.OwnerTransaction, error) {
 	c.s.at(ctx, c.p, "Withdrawal")
 	return x402.OwnerTransaction{From: of.Payer}, nil
 }
@@ -199,7 +200,6 @@ func (c *simChannels) Withdrawal(ctx context.Context, _ string, of x402.ChannelC
 // Authorize signs the voucher that o.Channel orders, and its deposit.
 func (c *simChannels) Authorize(ctx context.Context, o x402.Order) (a x402.Authorization, err error) {
 	s, of := c.s, o.Channel
-	id := ""
 	deposit, _ := of.Deposit.Uint64()
 	ceiling, _ := of.Ceiling.Uint64()
 	price, _ := o.Requirement.Amount.Uint64()
@@ -207,7 +207,8 @@ func (c *simChannels) Authorize(ctx context.Context, o x402.Order) (a x402.Autho
 	if err != nil {
 		return a, err
 	}
-	if _, id, err = c.Config(o.Requirement, o.Asset); err != nil {
+	_, id, err := c.Config(o.Requirement, o.Asset)
+	if err != nil {
 		return a, err
 	}
 	at := s.channel(id)
@@ -331,7 +332,8 @@ func (s *sim) background(p *process, what string, do func(context.Context) error
 	s.say("%d/%d %s", a.id, p.id, what)
 	go func() {
 		defer func() { s.running-- }()
-		ctx, cancel := context.WithTimeout(context.WithValue(context.Background(), actorKey{}, a), time.Minute)
+		ctx := context.WithValue(context.Background(), actorKey{}, a)
+		ctx, cancel := context.WithTimeout(ctx, time.Minute)
 		defer cancel()
 		err := do(ctx)
 		p.survive()

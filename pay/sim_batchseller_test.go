@@ -27,8 +27,8 @@ var honestCounts = []string{"takes it in no words", "takes less", "takes it and 
 
 // lyingCounts are what no honest seller does.
 var lyingCounts = []string{"charges more", "says another sum", "counts backwards", "counts forwards",
-	"shows this one as charged", "forges a voucher", "speaks of another channel", "takes it without the deposit",
-	"serves without a word"}
+	"shows this one as charged", "forges a voucher", "speaks of another channel",
+	"takes it without the deposit", "serves without a word"}
 
 // hostOf is the seller of a URL.
 func (s *sim) hostOf(url string) string { return s.host(urlNumber(url) % 2) }

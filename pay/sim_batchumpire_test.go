@@ -79,7 +79,8 @@ func (s *sim) refundShown(c *simChannel, ceiling, text string) {
 		return fmt.Sprint(g.promise.ceiling) == ceiling && g.promise.text == text
 	})
 	if !isHeld {
-		s.fail("B1: the seller of %s is asked for money by a voucher of %s that it never saw", c.id[:8], ceiling)
+		s.fail("B1: the seller of %s is asked for money by a voucher of %s that it never saw", c.id[:8],
+			ceiling)
 	}
 }
 

@@ -22,8 +22,8 @@ import (
 // channelName is what a channel's row goes by.
 type channelName struct{ service, key string }
 
-var errMemConflict = errors.New("more than that, or something else under that nonce, was signed in this channel " +
-	"already")
+var errMemConflict = errors.New("more than that, or something else under that nonce, was signed in this " +
+	"channel already")
 
 // goesOn refuses a step that does not go on from what a channel is; nil: a payment through none.
 func (l *memLedger) goesOn(to *history.Channel) error {

@@ -385,7 +385,8 @@ func (s *memStore) Reserve(ctx context.Context, h history.Hold) (p history.Payme
 		return p, &history.AlreadyPaying{Payment: *other}
 	}
 	session := s.open(at)
-	if session.ID != h.Decision.Session || !s.holdsStill(h.Decision, p, at) || (h.Approval != nil && !s.approves) {
+	mayHold := s.holdsStill(h.Decision, p, at) && (h.Approval == nil || s.approves)
+	if session.ID != h.Decision.Session || !mayHold {
 		return p, history.ErrMoved
 	}
 	if session.ID == "" {

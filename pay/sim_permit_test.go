@@ -147,7 +147,8 @@ func (s *sim) turnOf(g *signature, nonce int) {
 		}
 		sawEnough := o.permit.by.unlimited || g.permit.by.unlimited // then none of them waits
 		if by := o.permit.by; by != g.permit.by && o.seen && !by.returned && !by.ended && !sawEnough {
-			s.fail("P3: %s is signed with the approval %d, and so is %s, which is under way", g.tx(), nonce, o.tx())
+			s.fail("P3: %s is signed with the approval %d, and so is %s, which is under way", g.tx(), nonce,
+				o.tx())
 		}
 	}
 }

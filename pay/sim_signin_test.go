@@ -33,12 +33,12 @@ type signIn struct {
 }
 
 // memberAnswers are what a seller does with a sign-in, beside letting in.
-var memberAnswers = []string{"asks again", "says no", "cuts", "hangs", "lets in and cuts", "lets in and hangs",
-	"is unreachable", "fails", "is gone"}
+var memberAnswers = []string{"asks again", "says no", "cuts", "hangs", "lets in and cuts",
+	"lets in and hangs", "is unreachable", "fails", "is gone"}
 
 // signInOffers are what a seller asks to be signed.
-var signInOffers = []choice{{"right", 12}, {"of before", 2}, {"for another domain", 1}, {"for another uri", 1},
-	{"stale", 1}, {"of tomorrow", 1}, {"with forged lines", 1}}
+var signInOffers = []choice{{"right", 12}, {"of before", 2}, {"for another domain", 1},
+	{"for another uri", 1}, {"stale", 1}, {"of tomorrow", 1}, {"with forged lines", 1}}
 
 // signInOffer is what a seller asks to be signed, the right thing or not.
 func (s *sim) signInOffer(url string) string {
@@ -135,8 +135,8 @@ func (s *sim) leftSignIn(with x402.Attachment, url string) *signIn {
 }
 
 // presentSignIn is what becomes of a sign-in that is shown to a seller.
-func (t *simSeller) presentSignIn(ctx context.Context, r seller.Request, with x402.Attachment) (*seller.Answer,
-	error) {
+func (t *simSeller) presentSignIn(ctx context.Context, r seller.Request, with x402.Attachment) (
+	*seller.Answer, error) {
 	s := t.s
 	drawn := s.at(ctx, t.p, "PresentSignIn", s.mix.member...)
 	if ctx.Err() != nil || drawn == "is unreachable" {

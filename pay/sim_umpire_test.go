@@ -296,6 +296,8 @@ func (s *sim) refusedAfterServing(c *call, code x402.Code) {
 }
 
 // compare is I4 and I6 at the end, when nothing can happen any more.
+//
+//nolint:gocyclo // a table of what must not be
 func (s *sim) compare() {
 	ctx, eye := context.Background(), s.eye
 	var spent uint64
