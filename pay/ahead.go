@@ -172,6 +172,8 @@ func (all readings) take(ctx context.Context, o option, now time.Time) (funds x4
 	select {
 	case <-r.done:
 	case <-ctx.Done():
+	}
+	if ctx.Err() != nil { // whichever of the two was picked
 		return funds, false
 	}
 	ok = r.err == nil && now.Sub(r.funds.ReadAt).Abs() <= aheadLife &&

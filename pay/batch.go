@@ -137,7 +137,14 @@ func (s batchState) base() money.Amount {
 // reserveBatch holds the money of an option of this scheme: its channel is this call's until the purchase
 // ends. o becomes what is held, so that a person who is asked about it is asked about that.
 func (e *Engine) reserveBatch(ctx, caller context.Context, q intent, o *option) (p *Purchase, err error) {
-	unlock, err := e.lockChannels(ctx, o.Network, q.host)
+	id := o.owners
+	if id == "" {
+		_, id, err = e.Channels.Config(o.Requirement, o.asset, "")
+		if err != nil {
+			return nil, err
+		}
+	}
+	unlock, err := e.lockChannels(ctx, o.Network, q.host, id)
 	if err != nil {
 		return nil, err
 	}
@@ -161,15 +168,24 @@ func (e *Engine) reserveBatch(ctx, caller context.Context, q intent, o *option) 
 	return p, err
 }
 
-// lockChannels waits for its turn with the channels of a host: a voucher builds on the one before, and what
-// lies with a seller is added up.
-func (e *Engine) lockChannels(ctx context.Context, network, host string) (unlock func(), err error) {
-	unlock, err = e.ChannelBook.LockChannel(ctx, "batch-settlement "+network, host)
-	if err != nil && ctx.Err() != nil {
+// lockChannels waits for its turn with the channels of a host, because what lies with a seller is added up,
+// and then with the channel that is used, because a voucher builds on the one before: other hosts of the same
+// seller have it, too.
+func (e *Engine) lockChannels(ctx context.Context, network, host, id string) (unlock func(), err error) {
+	ofHost, err := e.ChannelBook.LockChannel(ctx, "batch-settlement "+network, host)
+	if err == nil {
+		var ofChannel func()
+		ofChannel, err = e.ChannelBook.LockChannel(ctx, id, e.Channels.Address())
+		if err == nil {
+			return sync.OnceFunc(func() { ofChannel(); ofHost() }), nil
+		}
+		ofHost()
+	}
+	if ctx.Err() != nil {
 		return nil, x402.Errorf(x402.Timeout, "other calls to the seller use its channel, one at a time").
 			WithHint("make the same call again; nothing was held or signed for it")
 	}
-	return sync.OnceFunc(unlock), err
+	return nil, err
 }
 
 // proposeBatch decides what a call takes of its channel. Without save nothing is written, and no payment is

@@ -124,6 +124,27 @@ func TestJudgeCount(t *testing.T) {
 	}
 }
 
+// A voucher that is shown again was charged where others, that promise more, were charged after it; one that
+// is shown for the first time was not.
+func TestAVoucherBelowTheCharged(t *testing.T) {
+	for _, c := range []struct {
+		again         bool
+		says, charged uint64
+		want          countOutcome
+	}{
+		{true, 6000, 6000, countBefore},
+		{true, 4000, 6000, countBefore},
+		{true, 3999, 6000, countRejected},
+		{false, 6000, 6000, countRejected},
+	} {
+		said := &x402.ChannelCount{ID: "c", Charged: pointer(units(c.says))}
+		outcome, charged := judgeCount(count{ChannelCount: said, again: c.again}, "c", units(4000),
+			units(1000), units(c.charged))
+		require.Equal(t, c.want, outcome, "%+v", c)
+		require.Equal(t, units(c.says), charged)
+	}
+}
+
 // batchModel is a buyer's book beside a seller that takes vouchers, refuses them, loses answers and lies.
 type batchModel struct {
 	t       *rapid.T

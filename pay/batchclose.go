@@ -117,7 +117,7 @@ func (e *Engine) withBatch(ctx context.Context, host string, f func(BatchReport)
 	}
 	for _, r := range list {
 		err := func() error {
-			unlock, err := e.lockChannels(ctx, r.Network, host)
+			unlock, err := e.lockChannels(ctx, r.Network, host, r.Channel)
 			if err != nil {
 				return err
 			}
@@ -241,8 +241,9 @@ func (e *Engine) refund(ctx context.Context, r BatchReport) (out BatchRefund, er
 	return out, nil
 }
 
-// syncBatch reads a channel from the chain into its book: what came back is no longer there. One of an
-// owner's, of which nothing is left to come back, is over until they fund it again.
+// syncBatch reads a channel from the chain into its book: what came back is no longer there. While a deposit
+// is on its way its sum stays as it is, because nobody says whether that is in what the chain has. A channel
+// of an owner's, of which nothing is left to come back, is over until they fund it again.
 func (e *Engine) syncBatch(ctx context.Context, r BatchReport) (chain x402.ChannelBalance, err error) {
 	chain, err = e.Channels.ReadChannel(ctx, r.Network, r.Channel)
 	if err != nil {
@@ -252,12 +253,14 @@ func (e *Engine) syncBatch(ctx context.Context, r BatchReport) (chain x402.Chann
 	if err != nil {
 		return chain, err
 	}
-	book.Funds = chain.Balance
+	if book.Deposit == nil {
+		book.Funds = chain.Balance
+	}
 	row := r.row
 	if chain.Claimed.Cmp(row.Claimed) > 0 {
 		row.Claimed = chain.Claimed
 	}
-	isOut := chain.Balance == chain.Claimed && chain.WithdrawBegan.IsZero()
+	isOut := chain.Balance == chain.Claimed && chain.WithdrawBegan.IsZero() && book.Deposit == nil
 	if isOut && book.Stopped == withdrawn {
 		book.Stopped = ""
 	}

@@ -141,7 +141,7 @@ func (e *Engine) FundOwners(ctx context.Context, c OwnersChannel, d *x402.Owners
 		}
 		fresh = fresh.WithSigned(signed)
 	}
-	unlock, err := e.lockChannels(ctx, c.Network, c.Server)
+	unlock, err := e.lockChannels(ctx, c.Network, c.Server, c.Channel)
 	if err != nil {
 		return err
 	}

@@ -8,6 +8,7 @@ import (
 	"sync"
 
 	"x402-wallet/history"
+	"x402-wallet/x402"
 )
 
 // inflight is what the calls of this process work on and wait for, by payment. The ledger tells
@@ -53,7 +54,7 @@ func (f *inflight) begin(id string, request [sha256.Size]byte, caller context.Co
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	if err := caller.Err(); err != nil {
-		return nil, err
+		return nil, x402.Errorf(x402.Timeout, "the client left before anything was held: %w", err)
 	}
 	f.init()
 	w := &work{caller: caller, working: true, written: make(chan struct{})}

@@ -179,7 +179,7 @@ func (e *Engine) resend(ctx context.Context, q intent, p history.Payment) (r Res
 		return r, false, e.releaseUnsigned(ctx, p)
 	}
 	if p.Scheme == x402.BatchSettlement {
-		unlock, err := e.lockChannels(ctx, p.Network, p.Host)
+		unlock, err := e.lockChannels(ctx, p.Network, p.Host, p.Evidence.Channel)
 		if err != nil {
 			e.giveUp(ctx, p.ID)
 			return r, false, err

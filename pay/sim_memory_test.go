@@ -37,6 +37,7 @@ type memLedger struct {
 	// signedBefore: in another session, before the first of signed
 	signedBefore bool
 	alive        map[string]bool
+	approves     bool // a person says yes to whatever they are asked
 	made         int
 	now          func() time.Time
 }
@@ -50,6 +51,7 @@ type memState struct {
 	signed   []*history.Payment // in their order
 	days     []time.Time        // the newest two in which anything was signed
 	months   []time.Time
+	channels map[channelName]history.Channel
 }
 
 func (s memState) copy() memState {
@@ -67,6 +69,7 @@ func (s memState) copy() memState {
 	s.rows, s.signed = renewed(s.rows), renewed(s.signed)
 	s.traces, s.contents = maps.Clone(s.traces), maps.Clone(s.contents)
 	s.days, s.months = slices.Clone(s.days), slices.Clone(s.months)
+	s.channels = maps.Clone(s.channels)
 	return s
 }
 
@@ -82,6 +85,10 @@ type ledger interface {
 	Submit(ctx context.Context, p history.Payment, signed history.Signed) error
 	Expire(ctx context.Context, p history.Payment, status x402.Status) (history.Payment, error)
 	Charge(ctx context.Context, p history.Payment, status x402.Status) (history.Payment, error)
+	Channel(ctx context.Context, service, key string) (history.Channel, error)
+	BatchChannels(ctx context.Context) ([]history.Channel, error)
+	BatchChannelsWith(ctx context.Context, host string) ([]history.Channel, error)
+	SaveChannel(ctx context.Context, c history.Channel) error
 	Close() error
 }
 
@@ -103,7 +110,8 @@ func (l sqlLedger) Charge(ctx context.Context, p history.Payment, status x402.St
 }
 
 func newMemLedger(now func() time.Time) *memLedger {
-	return &memLedger{memState: memState{traces: map[string]bool{}, contents: map[string]history.Content{}},
+	return &memLedger{memState: memState{traces: map[string]bool{}, contents: map[string]history.Content{},
+		channels: map[channelName]history.Channel{}},
 		alive: map[string]bool{}, now: now}
 }
 
@@ -261,6 +269,9 @@ func (s *memStore) Facts(ctx context.Context, q history.Question) (f history.Fac
 	for _, host := range q.Rules.HostEntries {
 		f.Used.HostDay[host] = s.used(budget.Window{Host: host, Since: day})
 	}
+	if s.approves && len(q.Quotes) > 0 {
+		f.Approvals = []history.Approval{{ID: "apr_yes", Quote: q.Quotes[0], Seal: []byte("yes")}}
+	}
 	if nth := max(q.Rules.Rate, 1); f.LastMinute >= nth {
 		f.RateSince = s.newest(nth)
 	}
@@ -333,7 +344,7 @@ func (l *memLedger) holdsStill(d budget.Decision, p history.Payment, at time.Tim
 func (l *memLedger) held(p history.Payment, source string, readAt time.Time) (held money.Amount) {
 	for _, o := range l.rows {
 		same := o.Source == source && o.Asset == p.Asset && o.Network == p.Network
-		if same && (o.State.Unfinished() || (o.State == history.Settled &&
+		if same && !o.Prepaid() && (o.State.Unfinished() || (o.State == history.Settled &&
 			!o.Updated.Before(readAt.Truncate(time.Microsecond)))) {
 			held, _ = held.Add(o.Amount)
 		}
@@ -368,21 +379,22 @@ func (s *memStore) Reserve(ctx context.Context, h history.Hold) (p history.Payme
 	defer end()
 	me, at := s.me(), s.time()
 	p = h.Payment
-	if len(h.Decision.Caps) == 0 {
+	if len(h.Decision.Caps) == 0 && (!h.Decision.Prepaid || !p.Prepaid()) {
 		return p, errors.New("a hold needs a decision with caps")
 	}
 	if other := s.purchase(p, h.Resume); other != nil {
 		return p, &history.AlreadyPaying{Payment: *other}
 	}
 	session := s.open(at)
-	if session.ID != h.Decision.Session || !s.holdsStill(h.Decision, p, at) || h.Approval != nil {
+	mayHold := s.holdsStill(h.Decision, p, at) && (h.Approval == nil || s.approves)
+	if session.ID != h.Decision.Session || !mayHold {
 		return p, history.ErrMoved
 	}
 	if session.ID == "" {
 		session = budget.Session{ID: s.id("ses_"), Started: at, Last: at, Cap: h.SessionCap}
 	}
 	held := s.held(p, h.Funds.Source, h.Funds.ReadAt)
-	if wanted, ok := held.Add(p.Amount); !ok || wanted.Cmp(h.Funds.Free) > 0 {
+	if wanted, ok := held.Add(p.Amount); !p.Prepaid() && (!ok || wanted.Cmp(h.Funds.Free) > 0) {
 		return p, &history.ShortOfFunds{Free: h.Funds.Free, Held: held, Wanted: p.Amount}
 	}
 	session.Last = at
@@ -423,6 +435,9 @@ func (s *memStore) Submit(ctx context.Context, asSigned history.Payment, signed 
 		return err
 	}
 	defer end()
+	if err := s.goesOn(signed.Channel); err != nil {
+		return err
+	}
 	p, err := s.driven(asSigned.ID)
 	if err != nil {
 		return err
@@ -442,6 +457,9 @@ func (s *memStore) Submit(ctx context.Context, asSigned history.Payment, signed 
 	s.traces[signed.UniqueKey] = true
 	s.signed = append(s.signed, p)
 	p.Payload, p.Requirement, p.Evidence = signed.Payload, signed.Requirement, signed.Evidence
+	if signed.Channel != nil {
+		s.put(*signed.Channel)
+	}
 	return nil
 }
 
@@ -777,7 +795,7 @@ func TestMemoryLedgerMatchesStore(t *testing.T) {
 		w.drawRules()
 		for range 3 + w.draw(25, "steps") {
 			i := w.draw(1, "process")
-			if what := w.draw(13, "what"); what < 4 || len(w.ids) == 0 {
+			if what := w.draw(14, "what"); what < 4 || len(w.ids) == 0 {
 				if !w.reserve(i) {
 					continue
 				}
@@ -788,6 +806,7 @@ func TestMemoryLedgerMatchesStore(t *testing.T) {
 				-3600e6}).Draw(t, "µs")) * time.Microsecond)
 			w.comparePayments(i)
 			w.compareLists(i)
+			w.compareChannels(i)
 			signed = signed || len(l.signed) > 0
 		}
 	})
@@ -936,6 +955,7 @@ func (w *twins) change(i, what int) {
 		trace := fmt.Sprint(w.source, w.draw(9, "trace"))
 		signed := history.Signed{Payload: json.RawMessage(`{"a":1}`),
 			Requirement: json.RawMessage(`{"b":2}`), UniqueKey: trace}
+		signed.Channel = w.drawVoucher(i)
 		w.agree(a.Submit(w.ctx, p, signed), b.Submit(w.ctx, *b.find(id[1]), signed))
 	case 6, 7:
 		o := w.drawOutcome()
@@ -971,6 +991,9 @@ func (w *twins) change(i, what int) {
 		w.agree(a.ClearWaiter(w.ctx, id[0]), b.ClearWaiter(w.ctx, id[1]))
 	case 13:
 		w.agree(a.ReleaseLease(w.ctx, id[0]), b.ReleaseLease(w.ctx, id[1]))
+	case 14:
+		c := w.drawChannel()
+		w.agree(a.SaveChannel(w.ctx, c), b.SaveChannel(w.ctx, c))
 	}
 }
 

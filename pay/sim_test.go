@@ -404,13 +404,17 @@ func (s *sim) start() {
 		p.raw, s.g.spare = sqlLedger{s.g.spare[0]}, s.g.spare[1:]
 	}
 	store := &simStore{Store: p.raw, s: s, p: p}
+	channels := &simChannels{simScheme: simScheme{s, p}}
 	p.engine = &Engine{
-		Rules: s.rules, Policy: Policy{Schemes: []string{x402.Exact, x402.MPP, x402.Upto},
-			MaxTimeout: 300 * time.Second,
-			Deadline:   30 * time.Second},
+		Rules: s.rules, Policy: Policy{Schemes: ways, Networks: []string{testNetwork},
+			MaxTimeout: 300 * time.Second, ChannelDeposit: money.Dollars(s.most),
+			Deadline: 30*time.Second + 7*time.Millisecond}, // no multiple of what the engine polls by
 		Assets: simAssets, Schemes: map[SchemeKey]Scheme{exactEVM: &simScheme{s, p},
-			{Scheme: x402.MPP, Family: "eip155"}:  &simScheme{s, p},
-			{Scheme: x402.Upto, Family: "eip155"}: &simScheme{s, p}},
+			{Scheme: x402.MPP, Family: "eip155"}:             &simScheme{s, p},
+			{Scheme: x402.Permit2, Family: "eip155"}:         &simPermits{simScheme{s, p}},
+			{Scheme: x402.Upto, Family: "eip155"}:            &simScheme{s, p},
+			{Scheme: x402.BatchSettlement, Family: "eip155"}: channels},
+		Channels: channels, ChannelBook: store, SignIns: &simSignIns{s, p},
 		KnowsFacilitator: func(context.Context, string, string) bool { return true },
 		Floats:           &simFloats{s, p}, Statuses: map[SchemeKey]StatusReader{
 			{Scheme: x402.Allowance, Family: "eip155"}: &simFloats{s, p}},
@@ -427,12 +431,14 @@ func (s *sim) kill(p *process) {
 	s.say("process %d dies", p.id)
 	p.dead.Store(true)
 	id := p.raw.Self()
+	s.unlockAll(p)
 	p.raw.Close()
 	if id != "" && s.memory == nil { // Close tidies up, a kill does not
 		_ = os.WriteFile(filepath.Join(s.g.home, "run", id), nil, 0o600)
 	}
 	for _, c := range s.calls {
 		if c.p == p && !c.over {
+			c.ended = true
 			c.of.call = nil // its client will hear that the process is gone
 		}
 	}
@@ -509,8 +515,14 @@ type call struct {
 	returned  bool
 	written   bool // its answer
 	over      bool
-	sent      string // the payment whose bytes left in this call
-	looked    int    // s.reads, when it last looked for content, if that was the last thing it did
+	ended     bool        // its process died
+	sent      string      // the payment whose bytes left in this call
+	stops     *simChannel // whose seller said in it that it charged too much
+	unsaved   bool        // what is known of a channel could not be written down
+	drafted   time.Time   // when it wrote the text of a sign-in, by the wallet's clock
+	letIn     bool        // a seller served who signed in
+	unlimited bool        // Permit2 might move what it saw the price of
+	looked    int         // s.reads, when it last looked for content, if that was the last thing it did
 }
 
 // begin makes a purchase's next call: where it was made before, as long as that process lives.
@@ -654,6 +666,7 @@ func (s *sim) moves() []move {
 	case len(alive) < s.mix.processes && len(s.procs) < maxProcesses:
 		may(3, func() { s.start() })
 	}
+	s.channelMoves(alive, may)
 	may(s.mix.clock, func() { s.setClock() })
 	may(s.mix.node, func() { s.changeNode() })
 	if s.waiting() {
@@ -665,6 +678,9 @@ func (s *sim) moves() []move {
 	may(s.mix.blind, func() { s.say("blind: %v", !s.blind.Load()); s.blind.Store(!s.blind.Load()) })
 	if list := s.takeable(); len(list) > 0 {
 		may(s.mix.thief, func() { s.take(list[s.rng.IntN(len(list))], "somebody who kept it") })
+	}
+	if list := s.approvable(); len(list) > 0 {
+		may(s.mix.approval, func() { s.takeApproval(list[s.rng.IntN(len(list))]) })
 	}
 	return moves
 }
@@ -766,12 +782,22 @@ func (s *sim) reckon() {
 	s.sleep(max(life, s.lastBreath().Add(2*maxSkew).Sub(s.now())) + time.Second)
 	s.say("everything is over")
 	s.check()
-	for _, p := range s.living() { // as each of them does from time to time
-		s.reconcile(p)
-		s.drain()
+	s.reconcileAll()
+	if len(s.channels) > 0 && s.wrong == "" {
+		s.compareBooks()
+		s.closeChannels()
+		s.reconcileAll()
 	}
 	if s.wrong == "" {
 		s.compare()
+	}
+}
+
+// reconcileAll has each process ask the chain, as it does from time to time.
+func (s *sim) reconcileAll() {
+	for _, p := range s.living() {
+		s.reconcile(p)
+		s.drain()
 	}
 }
 

@@ -31,9 +31,23 @@ type mix struct {
 	tick                                                   int
 	ticks                                                  []time.Duration
 	seller, proof, settler, ask, funds, sign, status, save []choice
+	refund, withdraw, approval                             int
+	batch, member                                          []choice
 	remembers                                              bool // sellers give what was paid for again
 	// nobody makes the chain's figures differ from what the wallet knows
 	exact bool
+}
+
+// findExact finds out whether nobody makes the chain's figures differ from what the wallet knows.
+func (m *mix) findExact() {
+	lies := func(list []choice) bool { return hasChoice(list, "says it settled and did not") }
+	m.exact = m.clock == 0 && m.node == 0 && !lies(m.seller) && !lies(m.settler)
+}
+
+func hasChoice(list []choice, names ...string) bool {
+	return slices.ContainsFunc(list, func(c choice) bool {
+		return c.weight > 0 && slices.Contains(names, c.name)
+	})
 }
 
 // newSim draws a world.
@@ -89,12 +103,7 @@ func newSim(g *ground, seed uint64, onDisk bool) *sim {
 	m.save = draw(choice{"", 60}, 25, 6, "fails", "fails after it took effect")
 	m.save = append(m.save, choice{"and the process dies", min(m.kill, 2)})
 	m.remembers = s.chance(30)
-	lies := func(list []choice) bool {
-		return slices.ContainsFunc(list, func(c choice) bool {
-			return c.weight > 0 && c.name == "says it settled and did not"
-		})
-	}
-	m.exact = m.clock == 0 && m.node == 0 && !lies(m.seller) && !lies(m.settler)
+	m.findExact()
 
 	s.rules = s.drawRules()
 	s.eye = sqlLedger{g.eye}
@@ -125,6 +134,7 @@ func newSim(g *ground, seed uint64, onDisk bool) *sim {
 		s.deaf[n] = s.standard[n] && s.chance(50)
 	}
 	s.drawMeters(urls)
+	s.drawWays(urls, draw, some)
 	return s
 }
 
@@ -145,6 +155,9 @@ var simAssets = x402.NewRegistry(nil)
 // world is what is true, whatever anybody says of it.
 type world struct {
 	owned
+	channelWorld
+	permitWorld
+	memberWorld
 	balance, initial uint64
 	node             struct {
 		down bool
@@ -174,6 +187,9 @@ type signature struct {
 	settled     bool
 	settledAt   time.Time
 	good        map[string]bool // contents that were served for it
+	promise     *promise        // it is a voucher, with a deposit or without; nil: it is none
+	permit      *permit         // it is one by Permit2; nil: it is not
+	stops       bool            // its seller said that it charged too much
 }
 
 func (g *signature) tx() string { return "0x" + g.nonce[len(g.nonce)-8:] }
@@ -190,9 +206,21 @@ func (s *sim) signature(nonce string) *signature {
 	return nil
 }
 
+// signatureIn is the one that a payment carries.
+func (s *sim) signatureIn(payload []byte) *signature {
+	var p struct {
+		Payload struct{ Nonce, Transaction string }
+	}
+	_ = json.Unmarshal(payload, &p)
+	return s.signature(cmp.Or(p.Payload.Nonce, p.Payload.Transaction))
+}
+
 // take settles, as EIP-3009 does: once, before it expires, if the money is there.
 func (s *sim) take(g *signature, who string) bool {
 	if g.settled || !s.now().Before(g.validBefore) || s.balance < g.amount || (s.floats && s.own < g.amount) {
+		return false
+	}
+	if g.permit != nil && !s.permitted(g) {
 		return false
 	}
 	g.moved = g.amount
@@ -204,6 +232,9 @@ func (s *sim) take(g *signature, who string) bool {
 	}
 	g.settled, g.settledAt, s.balance = true, s.now(), s.balance-g.moved
 	s.moved++
+	if g.promise != nil {
+		s.deposit(g)
+	}
 	s.mark()
 	s.say("      %s settles %s", who, g.tx())
 	return true
@@ -263,7 +294,8 @@ func (c *simScheme) Funds(ctx context.Context, _ string, _ x402.AssetInfo) (x402
 	if s.floats {
 		return s.ownedFunds(readAt), nil
 	}
-	free, view := s.initial, s.now().Add(-s.node.lag)
+	view := s.now().Add(-s.node.lag)
+	free := s.initial + s.returnedBy(view)
 	for _, g := range s.sigs {
 		if g.settled && !g.settledAt.After(view) {
 			free -= g.moved
@@ -278,6 +310,7 @@ func (c *simScheme) Authorize(ctx context.Context, o x402.Order) (x402.Authoriza
 	if s.at(ctx, c.p, "Authorize", s.mix.sign...) == "locked" || ctx.Err() != nil {
 		return x402.Authorization{}, x402.Errorf(x402.WalletLocked, "locked")
 	}
+	s.signsFor(actorOf(ctx).call)
 	of := actorOf(ctx).call.of
 	g := &signature{nonce: fmt.Sprintf("0x%016x%08x", s.seed, len(s.sigs)+1), url: of.url, key: of.key,
 		validBefore: o.Now.Add(o.Validity), good: map[string]bool{}}
@@ -349,8 +382,11 @@ func (t *simSeller) Ask(ctx context.Context, r seller.Request) (*seller.Answer, 
 }
 
 func (s *sim) asking(url string, price uint64) *seller.Answer {
-	if s.charges[urlNumber(url)] {
+	switch n := urlNumber(url); {
+	case s.charges[n]:
 		return s.charging(price)
+	case s.isNew(n):
+		return s.askingNew(url, price)
 	}
 	name := fmt.Sprint(url, " ", price)
 	if s.asks[name] == nil {
@@ -385,6 +421,12 @@ func sentTo(why string) error {
 
 func (t *simSeller) Present(ctx context.Context, r seller.Request, with x402.Attachment) (*seller.Answer,
 	error) {
+	switch {
+	case with.Header == x402.HeaderSignIn:
+		return t.presentSignIn(ctx, r, with)
+	case t.s.batches[urlNumber(r.URL)]:
+		return t.presentBatch(ctx, r, with)
+	}
 	s, proof := t.s, strings.EqualFold(with.Header, "X-Payment-Signature")
 	may := s.mix.seller
 	if proof {
@@ -434,20 +476,20 @@ func (s *sim) charging(price uint64) *seller.Answer {
 
 // left is the moment at which signed bytes are out of the wallet's hands.
 func (s *sim) left(ctx context.Context, payload []byte) *signature {
-	var p struct {
-		Payload struct{ Nonce, Transaction string }
-	}
-	_ = json.Unmarshal(payload, &p)
-	g := s.signature(cmp.Or(p.Payload.Nonce, p.Payload.Transaction))
+	g := s.signatureIn(payload)
 	if g == nil {
 		s.fail("I3: bytes that nobody signed left: %s", payload)
 		return nil
 	}
 	g.seen = true
+	if g.promise != nil {
+		g.promise.alone = strings.Contains(string(payload), aloneMark)
+	}
 	if c := actorOf(ctx).call; c != nil {
 		c.sent = g.row
 	}
 	s.onDisk(g, payload)
+	s.leftPermit(g, payload)
 	return g
 }
 
@@ -654,12 +696,18 @@ func (g simGuard) RecordVoucher(context.Context, history.Payment, history.Signed
 
 func (g simGuard) Submit(ctx context.Context, p history.Payment, signed history.Signed, _ bool) error {
 	return g.change(ctx, "Submit", func() error {
-		if p.IsPull() {
+		switch {
+		case p.IsPull():
 			g.s.transfer(signed.Evidence.Transaction).row = p.ID
-		} else {
-			g.s.signature(signed.Evidence.Nonce).row = p.ID
+		case p.IsSignIn():
+		default:
+			g.s.signatureIn(signed.Payload).row = p.ID
 		}
-		return g.p.raw.Submit(ctx, p, signed)
+		err := g.p.raw.Submit(ctx, p, signed)
+		if err == nil && signed.Channel != nil {
+			g.s.submittedVoucher(g.s.signatureIn(signed.Payload))
+		}
+		return err
 	})
 }
 
@@ -737,6 +785,7 @@ func (w *simStore) ClearWaiter(ctx context.Context, id string) error {
 }
 
 func (w *simStore) Deliver(ctx context.Context, id string) error {
+	w.s.endsWithout(ctx, id)
 	return w.change(ctx, "Deliver", func() error { return w.Store.Deliver(ctx, id) })
 }
 
@@ -776,14 +825,20 @@ func (w *simStore) ByRequest(ctx context.Context, fingerprint [32]byte) ([]histo
 	return list, w.look(ctx, "ByRequest", err)
 }
 
+// Recent leaves out what other seeds left in the ledger, so that each is the same whenever it is run.
 func (w *simStore) Recent(ctx context.Context, limit int) ([]history.Payment, error) {
 	list, err := w.Store.Recent(ctx, limit)
+	list = slices.DeleteFunc(list, func(p history.Payment) bool {
+		return !strings.HasSuffix(p.Host, fmt.Sprintf("-%d.example", w.s.seed))
+	})
 	return list, w.look(ctx, "Recent", err)
 }
 
 func (w *simStore) Bought(ctx context.Context, url, resource string) (history.Payment, error) {
 	p, err := w.Store.Bought(ctx, url, resource)
-	return p, w.look(ctx, "Bought", err)
+	err = w.look(ctx, "Bought", err)
+	actorOf(ctx).call.drafted = w.s.wallet()
+	return p, err
 }
 
 func (w *simStore) Earlier(ctx context.Context, p history.Payment, limit int) ([]history.Payment, error) {
@@ -817,8 +872,11 @@ func (w *simStore) Claimed(ctx context.Context, since time.Time, after string, l
 	return list, w.look(ctx, "Claimed", err)
 }
 
-func (w *simStore) AskApproval(ctx context.Context, a history.Approval) (history.Approval, error) {
-	return w.Store.AskApproval(ctx, a)
+// AskApproval asks a person who never answers.
+func (w *simStore) AskApproval(_ context.Context, a history.Approval) (history.Approval, error) {
+	w.p.survive()
+	a.ID, a.State = "apr_nobody", history.Pending
+	return a, nil
 }
 
 func (w *simStore) Accept(ctx context.Context, id, by string) (history.Approval, error) {

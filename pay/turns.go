@@ -25,6 +25,9 @@ func (t *turns) begin(ctx context.Context, name string) (end func(), err error) 
 		t.busy[name] = turn
 	}
 	t.mu.Unlock()
+	if ctx.Err() != nil { // who left does not take a turn by chance
+		return nil, ctx.Err()
+	}
 	select {
 	case turn <- struct{}{}:
 		return sync.OnceFunc(func() { <-turn }), nil
