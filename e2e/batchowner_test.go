@@ -234,8 +234,9 @@ func TestKilledInAnOwnersChannel(t *testing.T) {
 	require.Equal(t, uint64(990_000), lab.EVMBalance(owner.address))
 }
 
-// A seller does not hear that the facilitator made the owner's deposit: the same call shows the voucher alone, and
-// is served for it when the seller looks at the chain (the reference server does after five minutes, or anew).
+// A seller does not hear that the facilitator made the owner's deposit: the same call shows the voucher
+// alone, and is served for it when the seller looks at the chain (the reference server does after five
+// minutes, or anew).
 func TestAnOwnersDepositThatItsSellerMissed(t *testing.T) {
 	lab := Start(t)
 	seller := startBatch(t, lab)

@@ -145,9 +145,9 @@ func (e *Engine) updateBook(ctx context.Context, row history.Channel, book histo
 	return row, book, nil
 }
 
-// payloadNow is what a seller is shown of a payment, or shown again: of a deposit that the chain has the voucher
-// alone, because no facilitator takes it twice. A seller that did not hear of the deposit serves for the voucher,
-// and one that did says what it counted.
+// payloadNow is what a seller is shown of a payment, or shown again: of a deposit that the chain has the
+// voucher alone, because no facilitator takes it twice. A seller that did not hear of the deposit serves for
+// the voucher, and one that did says what it counted.
 func (e *Engine) payloadNow(ctx context.Context, p history.Payment, again bool) json.RawMessage {
 	if !again || p.Prepaid() {
 		return p.Payload

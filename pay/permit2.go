@@ -121,8 +121,8 @@ func notApproved(o option, funds x402.Funds) error {
 	}
 	amount := o.Amount.Units(o.asset.Decimals) + " " + o.asset.Symbol
 	why := "the seller offers no signed approval (" + x402.EIP2612Sponsoring + ")"
-	hint := "take another option or seller; or the owner approves it, for this payment or more: the amount is " +
-		"a cap on all of them"
+	hint := "take another option or seller; or the owner approves it, for this payment or more: the " +
+		"amount is a cap on all of them"
 	if o.sponsoring.notLet {
 		why = "the approval that the seller would send is a transaction of that account (" +
 			x402.ERC20Sponsoring + "), and the owner's rules let none be signed"

@@ -98,7 +98,8 @@ func (s *sim) named(id, key string) {
 	}
 }
 
-// isPayloadOf reports whether bytes are a payment's, or those of its voucher alone where its deposit was made.
+// isPayloadOf reports whether bytes are a payment's, or those of its voucher alone where its deposit was
+// made.
 func (s *sim) isPayloadOf(g *signature, p history.Payment, payload []byte) bool {
 	if g.promise == nil || !g.promise.alone {
 		return string(p.Payload) == string(payload)

@@ -76,7 +76,8 @@ func TestAnApprovalThatTheSellerSends(t *testing.T) {
 	require.Equal(t, us, crypto.PubkeyToAddress(*key).Hex())
 	tx.V, tx.R, tx.S = nil, nil, nil
 	require.Equal(t, sentApproval{ChainID: 84532, Nonce: 7, Tip: big.NewInt(5),
-		MaxFee: big.NewInt(2_000_000_005), Gas: 50_000, To: common.HexToAddress(usdc.Address), Value: new(big.Int),
+		MaxFee: big.NewInt(2_000_000_005), Gas: 50_000,
+		To: common.HexToAddress(usdc.Address), Value: new(big.Int),
 		Data: common.FromHex("095ea7b3000000000000000000000000000000000022d473030f116ddee9f6b43ac78ba3" +
 			"0000000000000000000000000000000000000000000000000000000000002710"),
 		Access: []rlp.RawValue{}}, tx)

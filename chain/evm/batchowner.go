@@ -124,8 +124,8 @@ func (c *Channels) OwnersUsed(ctx context.Context, network string, of x402.Chann
 	return c.isDeposited(ctx, network, of, draft)
 }
 
-// IsBrought reports whether a payload has a deposit, an owner's or our own, that was made or taken back, at the
-// latest block.
+// IsBrought reports whether a payload has a deposit, an owner's or our own, that was made or taken back, at
+// the latest block.
 func (c *Channels) IsBrought(ctx context.Context, network string, payload json.RawMessage) (bool, error) {
 	m, _, err := decodeChannel(x402.AssetInfo{Network: network}, payload)
 	if err != nil {

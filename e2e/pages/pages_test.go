@@ -190,8 +190,8 @@ func deposits(t *testing.T, home string) {
 	require.NoError(t, err)
 	defer store.Close()
 	base := x402.NewRegistry(nil).Assets("eip155:8453")[0]
-	row := history.Channel{Service: "0x01", Key: "0x02", Server: "mcp.research.example", Network: base.Network,
-		Source: "0x02", ID: "0x01", Claimed: money.NewAmount(320_000)}
+	row := history.Channel{Service: "0x01", Key: "0x02", Server: "mcp.research.example",
+		Network: base.Network, Source: "0x02", ID: "0x01", Claimed: money.NewAmount(320_000)}
 	require.NoError(t, store.SaveChannel(t.Context(), row.
 		WithSigned(history.BatchSigned{Config: x402.ChannelConfig{Token: base.Address}}).
 		WithBook(history.BatchBook{Funds: money.NewAmount(1_000_000)})))

@@ -66,7 +66,8 @@ func newBoardFor(t *testing.T, idle time.Duration) *board {
 	require.NoError(t, err)
 	t.Cleanup(func() { b.store.Close() })
 	session := money.Dollars(5_000_000)
-	wallet := &tools.Wallet{Store: b.store, Keys: noKeys{}, Engine: &pay.Engine{Store: b.store, ChannelBook: b.store,
+	wallet := &tools.Wallet{Store: b.store, Keys: noKeys{}, Engine: &pay.Engine{Store: b.store,
+		ChannelBook: b.store,
 		Rules: budget.Rules{PerCall: 1_000_000, Session: &session, Day: 10_000_000, Month: 100_000_000,
 			HostDay: map[string]money.Dollars{"api.example": 1_000_000}}, Assets: x402.NewRegistry(nil)}}
 	b.wallet = wallet

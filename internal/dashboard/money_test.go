@@ -69,11 +69,12 @@ type vaultOf struct {
 }
 
 func (v *vaultOf) Funds(context.Context, string, x402.AssetInfo) (x402.Funds, error) {
-	return x402.Funds{Source: "0xVault", Balance: money.NewAmount(v.holds), Free: money.NewAmount(v.free)}, nil
+	return x402.Funds{Source: "0xVault", Balance: money.NewAmount(v.holds),
+		Free: money.NewAmount(v.free)}, nil
 }
 
-// What an owner lets the agent spend is shown as what it is: delegated of the balance, in a vault, or in their
-// own account, also where the agent itself has nothing; and what lies with sellers as deposits.
+// What an owner lets the agent spend is shown as what it is: delegated of the balance, in a vault, or in
+// their own account, also where the agent itself has nothing; and what lies with sellers as deposits.
 func TestWhatOwnersLet(t *testing.T) {
 	b := opened(t)
 	c := &ledgers{delegated: 2_500_000, balance: map[string]uint64{"eip155:8453": 12_340_000}}
@@ -85,8 +86,8 @@ func TestWhatOwnersLet(t *testing.T) {
 	c.delegated, c.allowed = 0, map[string]uint64{"eip155:8453": 7_000_000}
 	c.balance["eip155:8453"] = 0
 	c.vault, b.wallet.Engine.Vaults = "0xVault", &vaultOf{holds: 50_000_000, free: 1_250_000}
-	row := history.Channel{Service: "0x01", Key: "0xEvmAddress", Server: "deep.example", Network: "eip155:8453",
-		Source: "0xEvmAddress", ID: "0x01", Claimed: money.NewAmount(30_000)}
+	row := history.Channel{Service: "0x01", Key: "0xEvmAddress", Server: "deep.example",
+		Network: "eip155:8453", Source: "0xEvmAddress", ID: "0x01", Claimed: money.NewAmount(30_000)}
 	usdc := b.wallet.Engine.Assets.Assets("eip155:8453")[0]
 	require.NoError(t, b.store.SaveChannel(t.Context(), row.
 		WithSigned(history.BatchSigned{Config: x402.ChannelConfig{Token: usdc.Address}}).
