@@ -271,3 +271,31 @@ func TestUnitsOfALimit(t *testing.T) {
 	require.Equal(t, units(7), *limit{atomic: pointer(units(7))}.units(asset))
 	require.Equal(t, units(1_000_000), *limit{dollars: &dollar}.units(asset))
 }
+
+// Of the vouchers whose answers were lost the seller's count tells which it charged, in full or in part, and
+// which it never took: the call of one that it charged is not paid again.
+func TestWhichVouchersWereCharged(t *testing.T) {
+	rapid.Check(t, func(rt *rapid.T) {
+		type lost struct {
+			ceiling, price uint64
+			charged        bool
+		}
+		var open []lost
+		charged, promised := uint64(0), uint64(0)
+		for range rapid.IntRange(1, 12).Draw(rt, "calls") {
+			price := rapid.Uint64Range(1, 9).Draw(rt, "price")
+			v := lost{ceiling: promised + price, price: price}
+			promised = v.ceiling
+			// it takes what goes on from its own count, and charges the price or less
+			if v.ceiling == charged+price && rapid.Bool().Draw(rt, "takes it") {
+				v.charged = true
+				charged += rapid.Uint64Range(1, price).Draw(rt, "charges")
+			}
+			open = append(open, v)
+		}
+		for _, v := range open {
+			require.Equal(rt, v.charged, wasCharged(units(v.ceiling), units(v.price), units(charged)),
+				"%+v of %d", v, charged)
+		}
+	})
+}

@@ -242,10 +242,16 @@ func (e *Engine) noteCount(ctx context.Context, p history.Payment, f facts) (cou
 	for _, o := range others {
 		other, err := e.Store.Payment(ctx, o.Payment)
 		if err == nil && other.ByVoucher() {
-			e.endVoucher(ctx, other, o.Amount.Cmp(charged) <= 0)
+			e.endVoucher(ctx, other, wasCharged(o.Amount, other.Amount, charged))
 		}
 	}
 	return outcome, nil
+}
+
+// wasCharged reports whether a seller that has charged so much in all charged for an earlier voucher of
+// ours, the whole price or a part: more than what was promised before it.
+func wasCharged(ceiling, price, charged money.Amount) bool {
+	return charged.Cmp(ceiling.SubFloor(price)) > 0
 }
 
 // countOf is what an answer says of a payment's channel.

@@ -21,7 +21,7 @@ import (
 // said what was charged, with the newest voucher that was.
 
 // honestCounts are what an honest seller does, or what happens to it.
-var honestCounts = []string{"takes it in no words", "takes less", "takes it and cuts", "takes it and fails",
+var honestCounts = []string{"takes it in no words", "takes less", "takes less and cuts", "takes it and cuts", "takes it and fails",
 	"takes it and hangs", "takes the deposit alone", "cuts", "fails", "hangs", "is unreachable", "redirects",
 	"says it is pending"}
 
@@ -124,7 +124,7 @@ func (s *sim) answerBatch(g *signature, url, drawn string) (*seller.Answer, erro
 	some := func() uint64 { return s.rng.Uint64N(c.charged + 2*price) }
 	less := uint64(0)
 	switch drawn {
-	case "takes less":
+	case "takes less", "takes less and cuts":
 		less = 1 + s.rng.Uint64N(price-1)
 	case "takes the deposit alone":
 		s.take(g, "the seller")
@@ -181,7 +181,7 @@ func (s *sim) answerBatch(g *signature, url, drawn string) (*seller.Answer, erro
 	s.taken = append(s.taken, g)
 	now := c.charged - was
 	switch drawn {
-	case "takes it and cuts", "takes it and hangs":
+	case "takes it and cuts", "takes it and hangs", "takes less and cuts":
 		return nil, sentTo(drawn)
 	case "takes it and fails":
 		return status(500, "no "+url), nil
