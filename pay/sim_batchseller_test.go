@@ -21,8 +21,8 @@ import (
 // said what was charged, with the newest voucher that was.
 
 // honestCounts are what an honest seller does, or what happens to it.
-var honestCounts = []string{"takes it in no words", "takes less", "takes less and cuts", "takes it and cuts", "takes it and fails",
-	"takes it and hangs", "takes the deposit alone", "cuts", "fails", "hangs", "is unreachable", "redirects",
+var honestCounts = []string{"takes it in no words", "takes less", "takes less and cuts",
+	"takes it and cuts", "takes it and fails", "takes it and hangs", "takes the deposit alone", "cuts", "fails", "hangs", "is unreachable", "redirects",
 	"says it is pending"}
 
 // lyingCounts are what no honest seller does.
