@@ -27,6 +27,7 @@ func BenchmarkWays(b *testing.B) {
 		{name: "permit2-approved", url: lab.Seller + "/permit2",
 			before: func(agent string) { lab.EVMApprovePermit2(agent, 1_000_000) }},
 		{name: "permit2-sponsored", url: lab.Seller + "/permit2/sponsored"},
+		{name: "permit2-transaction", url: lab.Seller + "/permit2/erc20"},
 		{name: "upto", url: lab.Seller + "/upto",
 			before: func(agent string) { lab.EVMApprovePermit2(agent, 1_000_000) }},
 		{name: "batch-settlement", url: batch.HTTP + "/paid"},
@@ -35,7 +36,7 @@ func BenchmarkWays(b *testing.B) {
 		b.Run(way.name, func(b *testing.B) {
 			lab := lab.For(b)
 			w, home := funded(b, lab, ConfigOptions{Policy: way.rules, Budget: plenty,
-				Loopback: append(mpp.hosts(), hostPort(batch.HTTP), hostPort(shop.HTTP))})
+				ApprovalGas: "0.01", Loopback: append(mpp.hosts(), hostPort(batch.HTTP), hostPort(shop.HTTP))})
 			if way.before != nil {
 				way.before(home.EVM)
 			}
