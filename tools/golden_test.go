@@ -120,8 +120,7 @@ func TestToolsAsSpecified(t *testing.T) {
 		{name: "x402_check_balance", arguments: []string{"network", "asset"}, readOnly: true, open: true,
 			answers: map[string][]string{
 				"": {"next", "networks", "budget"}, "budget": {"perCall", "session", "day", "month"},
-			}, beyond: map[string][]string{"": {"more", "channels"}, "channels": {"host", "network", "owner",
-				"asset", "available", "price", "stopped"}}},
+			}, beyond: map[string][]string{"": {"more", "channels"}}},
 		{name: "x402_check_delegation", arguments: []string{"tokenAccount"}, more: []string{"network"},
 			readOnly: true, open: true,
 			answers: map[string][]string{"": {"next", "isActive", "delegate", "isOurAgent", "remainingAmount",

@@ -69,6 +69,7 @@ func schemaOf[T any]() *jsonschema.Schema {
 		reflect.TypeFor[evidence]():        {Type: "object"},
 		reflect.TypeFor[historyRow]():      {Type: "object"},
 		reflect.TypeFor[BalanceRow]():      {Type: "object"},
+		reflect.TypeFor[channelRow]():      {Type: "object"},
 		reflect.TypeFor[x402.Next]():       {Type: "object"},
 		reflect.TypeFor[following]():       {AnyOf: []*jsonschema.Schema{text(), {Type: "object"}}},
 	}}))
