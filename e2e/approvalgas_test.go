@@ -1,13 +1,10 @@
 package e2e
 
 import (
-	"math/big"
 	"sync"
 	"testing"
 
-	"github.com/ethereum/go-ethereum/common"
 	"github.com/ethereum/go-ethereum/common/hexutil"
-	"github.com/ethereum/go-ethereum/rlp"
 	"github.com/stretchr/testify/require"
 
 	"x402-wallet/chain/evm"
@@ -30,8 +27,7 @@ func TestPaysByAnApprovalThatTheSellerSends(t *testing.T) {
 	require.Zero(t, lab.EVMAllowanceOfPermit2(home.EVM))
 	require.Equal(t, `"0x1"`, string(anvil(t, lab, "eth_getTransactionCount", home.EVM, "latest")))
 	tx := between.payments.Load().approval(t)
-	require.Equal(t, lab.EVM.Asset, tx.To.Hex())
-	require.Zero(t, tx.Value.Sign())
+	require.Equal(t, []string{home.EVM, lab.EVM.Asset}, []string{tx.From, tx.To})
 	require.Equal(t, "0x095ea7b3"+ // approve, of Permit2 for the price: nothing else stands in it
 		"000000000000000000000000000000000022d473030f116ddee9f6b43ac78ba3"+
 		"00000000000000000000000000000000000000000000000000000000000003e8", hexutil.Encode(tx.Data))
@@ -66,27 +62,14 @@ func TestPaysByAnApprovalThatTheSellerSends(t *testing.T) {
 	require.Equal(t, "failed", history(t, cheap)[0].Status)
 }
 
-// approvalTransaction is one of EIP-1559, signed.
-type approvalTransaction struct {
-	ChainID, Nonce uint64
-	Tip, MaxFee    *big.Int
-	Gas            uint64
-	To             common.Address
-	Value          *big.Int
-	Data           []byte
-	Access         []rlp.RawValue
-	V, R, S        *big.Int
-}
-
-// approval is the transaction in a payment. Whose it is the chain says.
-func (p *permitOf) approval(t *testing.T) (tx approvalTransaction) {
+// approval is the transaction in a payment.
+func (p *permitOf) approval(t *testing.T) evm.SignedTransaction {
 	t.Helper()
 	info := p.Extensions[x402.ERC20Sponsoring].Info
+	require.Equal(t, evm.Permit2Address, info.Spender)
 	raw, err := hexutil.Decode(info.SignedTransaction)
 	require.NoError(t, err)
-	require.Equal(t, byte(2), raw[0])
-	require.NoError(t, rlp.DecodeBytes(raw[1:], &tx))
-	require.Equal(t, evm.Permit2Address, info.Spender)
-	require.Empty(t, tx.Access)
+	tx, err := evm.RecoverTransaction(raw)
+	require.NoError(t, err)
 	return tx
 }

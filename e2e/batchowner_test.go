@@ -32,6 +32,14 @@ func newChannelOwner(t *testing.T, lab *Lab) channelOwner {
 	return o
 }
 
+// ownersWorld is a seller that is paid through channels, an owner with money, and an agent with none.
+func ownersWorld(t *testing.T) (lab *Lab, seller *batchSeller, owner channelOwner, home testworld.Home) {
+	t.Helper()
+	lab = Start(t)
+	seller = startBatch(t, lab)
+	return lab, seller, newChannelOwner(t, lab), testworld.NewHome(t, lab.Config(seller.options()))
+}
+
 // fund has the owner fund the channel with a seller, in a terminal.
 func (o channelOwner) fund(t *testing.T, home testworld.Home, seller *batchSeller, amount string) string {
 	t.Helper()
@@ -44,10 +52,7 @@ func (o channelOwner) fund(t *testing.T, home testworld.Home, seller *batchSelle
 // An owner deposits, and the agent, who has neither money nor a key of theirs, pays from that: the chain
 // moves nothing but the deposit, the windows count each call, and what is left goes back to the owner.
 func TestAnOwnerFundsAChannel(t *testing.T) {
-	lab := Start(t)
-	seller := startBatch(t, lab)
-	owner := newChannelOwner(t, lab)
-	home := testworld.NewHome(t, lab.Config(seller.options()))
+	lab, seller, owner, home := ownersWorld(t)
 	seen := owner.fund(t, home, seller, "0.01")
 	require.Contains(t, seen, "funded by: "+owner.address)
 	require.Empty(t, seller.control(t, `{}`).Sent, "nothing is sent yet")
@@ -122,10 +127,7 @@ func (o channelOwner) signTyped(t *testing.T, typed json.RawMessage) string {
 
 // The owner signs elsewhere: what is printed is what their signer takes, and its signature comes back.
 func TestAnOwnerSignsElsewhere(t *testing.T) {
-	lab := Start(t)
-	seller := startBatch(t, lab)
-	owner := newChannelOwner(t, lab)
-	home := testworld.NewHome(t, lab.Config(seller.options()))
+	lab, seller, owner, home := ownersWorld(t)
 	bin := testworld.Build(t)
 	seen, err := atTerminal(t, home, bin, testworld.Passphrase, "channel", "deposit", seller.HTTP+"/paid",
 		"--owner", owner.address, "--amount", "0.005")
@@ -152,10 +154,7 @@ func TestAnOwnerSignsElsewhere(t *testing.T) {
 // What is left comes back to the owner without the seller, whoever of both asks: the owner by their own key,
 // the agent by its. From then on nothing is signed, and when it is back the host is paid as any other.
 func TestAnOwnersMoneyComesBackWithoutTheSeller(t *testing.T) {
-	lab := Start(t)
-	seller := startBatch(t, lab)
-	owner := newChannelOwner(t, lab)
-	home := testworld.NewHome(t, lab.Config(seller.options()))
+	lab, seller, owner, home := ownersWorld(t)
 	for _, account := range []string{owner.address, home.EVM} {
 		anvil(t, lab, "anvil_setBalance", account, "0xde0b6b3a7640000")
 	}
@@ -198,10 +197,7 @@ func TestAnOwnersMoneyComesBackWithoutTheSeller(t *testing.T) {
 // A process is killed while the seller, who has charged, still holds the answer: the next one shows the same
 // voucher and no other, and the deposit was made once.
 func TestKilledInAnOwnersChannel(t *testing.T) {
-	lab := Start(t)
-	seller := startBatch(t, lab)
-	owner := newChannelOwner(t, lab)
-	home := testworld.NewHome(t, lab.Config(seller.options()))
+	lab, seller, owner, home := ownersWorld(t)
 	owner.fund(t, home, seller, "0.01")
 	for n, ceilings := range [][]string{{"1000", "1000"}, {"2000", "2000"}} { // with the deposit, and without
 		seller.control(t, `{"hold":1}`)
@@ -238,10 +234,7 @@ func TestKilledInAnOwnersChannel(t *testing.T) {
 // alone, and is served for it when the seller looks at the chain (the reference server does after five
 // minutes, or anew).
 func TestAnOwnersDepositThatItsSellerMissed(t *testing.T) {
-	lab := Start(t)
-	seller := startBatch(t, lab)
-	owner := newChannelOwner(t, lab)
-	home := testworld.NewHome(t, lab.Config(seller.options()))
+	lab, seller, owner, home := ownersWorld(t)
 	owner.fund(t, home, seller, "0.01")
 	w := StartWallet(t, testworld.Build(t), home)
 	seller.control(t, `{"deaf":1}`)
@@ -293,10 +286,7 @@ func TestALostLedgerFindsAnOwnersChannel(t *testing.T) {
 
 // Two processes and many calls use one channel: no two vouchers are for the same sum, and each counts.
 func TestProcessesShareAnOwnersChannel(t *testing.T) {
-	lab := Start(t)
-	seller := startBatch(t, lab)
-	owner := newChannelOwner(t, lab)
-	home := testworld.NewHome(t, lab.Config(seller.options()))
+	lab, seller, owner, home := ownersWorld(t)
 	owner.fund(t, home, seller, "0.012")
 	one, two := StartWallet(t, testworld.Build(t), home), StartWallet(t, testworld.Build(t), home)
 	const each = 7
@@ -329,10 +319,7 @@ func TestProcessesShareAnOwnersChannel(t *testing.T) {
 // A voucher that was refused can be claimed all the same, so it counts for good, and the next ones that
 // promise no more count nothing: what the windows have is what can be claimed.
 func TestARefusedVoucherOfAnOwnersChannelCounts(t *testing.T) {
-	lab := Start(t)
-	seller := startBatch(t, lab)
-	owner := newChannelOwner(t, lab)
-	home := testworld.NewHome(t, lab.Config(seller.options()))
+	_, seller, owner, home := ownersWorld(t)
 	owner.fund(t, home, seller, "0.01")
 	w := StartWallet(t, testworld.Build(t), home)
 	require.Equal(t, "paid", payFor(t, w, seller.HTTP+"/paid?n=1").Status)

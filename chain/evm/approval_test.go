@@ -3,30 +3,15 @@ package evm
 import (
 	"context"
 	"encoding/json"
-	"math/big"
 	"testing"
 
 	"github.com/ethereum/go-ethereum/common"
 	"github.com/ethereum/go-ethereum/common/hexutil"
-	"github.com/ethereum/go-ethereum/crypto"
-	"github.com/ethereum/go-ethereum/rlp"
 	"github.com/stretchr/testify/require"
 
 	"x402-wallet/x402"
 	"x402-wallet/x402/money"
 )
-
-// sentApproval is the transaction as a facilitator reads it.
-type sentApproval struct {
-	ChainID, Nonce uint64
-	Tip, MaxFee    *big.Int
-	Gas            uint64
-	To             common.Address
-	Value          *big.Int
-	Data           []byte
-	Access         []rlp.RawValue
-	V, R, S        *big.Int
-}
 
 // approvingOrder is a payment of 10,000 whose seller brings an approval in one of these ways, at a wallet
 // whose owner lets one cost so much.
@@ -61,26 +46,12 @@ func TestAnApprovalThatTheSellerSends(t *testing.T) {
 	sent.Info.SignedTransaction = ""
 	require.Equal(t, approvalJSON{From: us, Asset: usdc.Address, Spender: Permit2Address, Amount: "10000"},
 		sent.Info)
-	var tx sentApproval
-	require.Equal(t, byte(2), raw[0])
-	require.NoError(t, rlp.DecodeBytes(raw[1:], &tx))
-	unsigned, err := rlp.EncodeToBytes([]any{tx.ChainID, tx.Nonce, tx.Tip, tx.MaxFee, tx.Gas, tx.To, tx.Value,
-		tx.Data, []any{}})
+	tx, err := RecoverTransaction(raw)
 	require.NoError(t, err)
-	signature := make([]byte, 65)
-	tx.R.FillBytes(signature[:32])
-	tx.S.FillBytes(signature[32:64])
-	signature[64] = byte(tx.V.Uint64())
-	key, err := crypto.SigToPub(crypto.Keccak256([]byte{2}, unsigned), signature)
-	require.NoError(t, err)
-	require.Equal(t, us, crypto.PubkeyToAddress(*key).Hex())
-	tx.V, tx.R, tx.S = nil, nil, nil
-	require.Equal(t, sentApproval{ChainID: 84532, Nonce: 7, Tip: big.NewInt(5),
-		MaxFee: big.NewInt(2_000_000_005), Gas: 50_000,
-		To: common.HexToAddress(usdc.Address), Value: new(big.Int),
+	require.Equal(t, SignedTransaction{ChainID: 84532, Nonce: 7, Tip: money.NewAmount(5),
+		MaxFee: money.NewAmount(2_000_000_005), Gas: 50_000, From: us, To: usdc.Address,
 		Data: common.FromHex("095ea7b3000000000000000000000000000000000022d473030f116ddee9f6b43ac78ba3" +
-			"0000000000000000000000000000000000000000000000000000000000002710"),
-		Access: []rlp.RawValue{}}, tx)
+			"0000000000000000000000000000000000000000000000000000000000002710"), Hash: tx.Hash}, tx)
 }
 
 // Where the seller brings both, the signature (EIP-2612) is what is given, which costs no gas and needs no

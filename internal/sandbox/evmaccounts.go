@@ -156,12 +156,9 @@ func (c *evmChain) account(t timeline) rpcMethod {
 		if err := read(params, &address, &tag); err != nil {
 			return nil, err
 		}
-		block, exists, err := c.number(tag)
+		block, err := c.existing(tag)
 		if err != nil {
 			return nil, err
-		}
-		if !exists {
-			return nil, nodeRefuses("header not found")
 		}
 		return quantity(t.at(address, block)), nil
 	}

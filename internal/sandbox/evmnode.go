@@ -90,6 +90,15 @@ func (c *evmChain) number(tag string) (n uint64, ok bool, err error) {
 	return n, n >= firstBlock && n <= c.head(), nil
 }
 
+// existing reads the tag of a block that has to be there.
+func (c *evmChain) existing(tag string) (uint64, error) {
+	n, exists, err := c.number(tag)
+	if err == nil && !exists {
+		err = nodeRefuses("header not found")
+	}
+	return n, err
+}
+
 func (c *evmChain) getBlock(params []json.RawMessage) (any, error) {
 	var tag string
 	if err := read(params, &tag); err != nil {
@@ -119,12 +128,9 @@ func (c *evmChain) call(params []json.RawMessage, forgets bool) (any, error) {
 	if err := read(params, &message, &tag); err != nil {
 		return nil, err
 	}
-	block, exists, err := c.number(tag)
+	block, err := c.existing(tag)
 	if err != nil {
 		return nil, err
-	}
-	if !exists {
-		return nil, nodeRefuses("header not found")
 	}
 	view := c.viewOf(message.To)
 	if view == nil {
