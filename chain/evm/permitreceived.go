@@ -42,9 +42,6 @@ type permitCall struct {
 	owner, nonce, amount int
 }
 
-// selectPermitBits is nonceBitmap(address,uint256) of Permit2.
-var selectPermitBits = []byte{0x4f, 0xe0, 0x2b, 0x44}
-
 // ReceivedByPermit2 is Received for a payment by Permit2, whose Evidence has a Way.
 //
 //	nonceBitmap  | found in the token's logs                   | Status
@@ -69,7 +66,7 @@ func (e *Exact) ReceivedByPermit2(ctx context.Context, evidence x402.Evidence) (
 			Message: "the payment's network has no node in config.toml", Hint: x402.AsError(err).Hint,
 			Err: err}
 	}
-	used, err := n.permitUsed(ctx, a, latest)
+	used, err := n.nonceBit(ctx, a, latest)
 	if err != nil {
 		return x402.Status{}, err
 	}
@@ -91,19 +88,6 @@ func (e *Exact) ReceivedByPermit2(ctx context.Context, evidence x402.Evidence) (
 		Block: uint64(entry.BlockNumber)}, nil
 }
 
-// permitUsed reads the nonce's bit at a block.
-func (n *node) permitUsed(ctx context.Context, a authorization, tag string) (bool, error) {
-	var word [32]byte // the nonce without its last byte
-	copy(word[1:], a.nonce[:31])
-	bits, err := n.read(ctx, common.HexToAddress(Permit2Address), tag, selectPermitBits, wordOf(a.payer),
-		word[:])
-	if err != nil {
-		return false, err
-	}
-	bit := a.nonce[31]
-	return bits[31-bit/8]>>(bit%8)&1 == 1, nil
-}
-
 // permitUnused decides between Expired and Open: Permit2 takes a permit up to its deadline itself.
 func (n *node) permitUnused(ctx context.Context, a authorization) (x402.Status, error) {
 	final, err := n.block(ctx, finalized)
@@ -123,7 +107,7 @@ func (n *node) permitUnused(ctx context.Context, a authorization) (x402.Status, 
 		return x402.Status{}, n.Failed("eth_getBlockByNumber",
 			errors.New("its finalized block is later than its latest one"))
 	}
-	used, err := n.permitUsed(ctx, a, final.Number.String())
+	used, err := n.nonceBit(ctx, a, final.Number.String())
 	if err != nil {
 		return x402.Status{}, err
 	}
