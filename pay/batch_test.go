@@ -134,7 +134,8 @@ func TestAVoucherBelowTheCharged(t *testing.T) {
 	}{
 		{true, 6000, 6000, countBefore},
 		{true, 4000, 6000, countBefore},
-		{true, 3999, 6000, countRejected},
+		{true, 3001, 6000, countBefore}, // charged in part
+		{true, 3000, 6000, countRejected},
 		{false, 6000, 6000, countRejected},
 	} {
 		said := &x402.ChannelCount{ID: "c", Charged: pointer(units(c.says))}

@@ -47,10 +47,10 @@ const (
 //	2 took it: by ≤ the price, C = before + that          charged    C
 //	3 took it, and says anything else                     too much   the ceiling
 //	4 did not: C ≤ the book's sum; the voucher was shown  before     C
-//	  before, and C ≥ its ceiling
+//	  before, and C is above its ceiling less the price
 //	5 did not: C ≤ the book's sum, otherwise              rejected   C
 //	6 did not: C ≤ S, S is ours; the voucher was shown    before     C
-//	  before, and C ≥ its ceiling or S is that very one
+//	  before, and C is as in 4 or S is that very one
 //	7 did not: C ≤ S, S is ours, and not the one that     rejected   C
 //	  it does not take
 //	8 anything else: another channel, a foreign or no     nothing    as before
@@ -69,7 +69,7 @@ func judgeCount(c count, channel string, ceiling, price, charged money.Amount) (
 	if c.ChannelCount == nil || c.Charged == nil || c.ID != channel {
 		return countNothing, charged
 	}
-	isCounted := c.again && c.Charged.Cmp(ceiling) >= 0
+	isCounted := c.again && wasCharged(ceiling, price, *c.Charged)
 	if c.Charged.Cmp(charged) <= 0 {
 		if isCounted {
 			return countBefore, *c.Charged

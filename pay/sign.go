@@ -156,6 +156,11 @@ func (e *Engine) release(ctx context.Context, p history.Payment, cause error) er
 		e.Log.Error("release a hold", "payment", p.ID, "err", err)
 		e.giveUp(ctx, p.ID)
 	}
+	return e.notPrepared(p, cause)
+}
+
+// notPrepared is the error of a payment of which nothing left the process.
+func (e *Engine) notPrepared(p history.Payment, cause error) error {
 	coded := x402.AsError(cause)
 	switch {
 	case coded.Code == x402.Internal && errors.Is(cause, context.DeadlineExceeded):

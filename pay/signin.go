@@ -220,7 +220,7 @@ func (p *Purchase) signSignIn(ctx context.Context, m x402.SignIn) error {
 	if errors.Is(err, history.ErrSignedBefore) || errors.As(err, &bad) {
 		return errNoSignIn{"the seller's message cannot be signed: it was signed before, or is none"}
 	}
-	return err
+	return e.notPrepared(p.Payment, err)
 }
 
 // showSignIn shows a signed message to the seller, once, and records what came of it.

@@ -125,7 +125,8 @@ func (s *sim) leftSignIn(with x402.Attachment, url string) *signIn {
 	s.shown[m.Signature] = true
 	for _, in := range s.signIns {
 		p, err := s.eye.Payment(context.Background(), in.row)
-		if err == nil && p.Evidence.Signature == m.Signature && p.State == history.Submitted {
+		// a process that does not see that this one lives may have ended it since
+		if err == nil && p.Evidence.Signature == m.Signature && p.State != history.Reserved {
 			in.signed = true
 			return in
 		}
