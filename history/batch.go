@@ -38,6 +38,7 @@ func (s BatchSigned) IsOwners() bool { return s.Config.Payer != s.Config.PayerAu
 // BatchBook is what is known of a channel beside what was signed. It changes without a signature.
 type BatchBook struct {
 	Funds    money.Amount         `json:"funds"`              // deposited; on the chain as far as is known
+	Taken    []BatchOpen          `json:"taken,omitempty"`    // deposits that are there by the seller's word alone
 	Deposit  *BatchOpen           `json:"deposit,omitempty"`  // on its way; nil: none is
 	Vouchers []BatchOpen          `json:"vouchers,omitempty"` // shown to the seller, and their end not known
 	Charged  *x402.ChannelVoucher `json:"charged,omitempty"`  // the last voucher that was charged in full
@@ -49,6 +50,15 @@ type BatchBook struct {
 	// signature; nil: there is none. Over: they had all of it back.
 	Owners *x402.OwnersDeposit `json:"owners,omitempty"`
 	Over   bool                `json:"over,omitempty"`
+}
+
+// Holds is what lies in the channel, the seller's word for deposits included.
+func (b BatchBook) Holds() money.Amount {
+	all := b.Funds
+	for _, d := range b.Taken {
+		all, _ = all.Add(d.Amount)
+	}
+	return all
 }
 
 // BatchOpen is a payment whose end is not known: Amount is the deposit, or the voucher's ceiling.

@@ -100,13 +100,14 @@ func (s batchState) plan() (ceiling, deposit money.Amount, err error) {
 	if !fits {
 		return ceiling, deposit, errTooLittle
 	}
-	if ceiling.Cmp(s.book.Funds) <= 0 {
+	holds := s.book.Holds()
+	if ceiling.Cmp(holds) <= 0 {
 		return ceiling, deposit, nil
 	}
 	if s.book.Deposit != nil {
 		return ceiling, deposit, errDepositOpen
 	}
-	least := ceiling.SubFloor(s.book.Funds)
+	least := ceiling.SubFloor(holds)
 	if s.minDeposit.Cmp(least) > 0 {
 		least = s.minDeposit
 	}
@@ -230,7 +231,7 @@ func (e *Engine) proposeBatch(ctx context.Context, q intent, o *option, save boo
 		Number: row.Nonce + 1, Ceiling: ceiling, Deposit: deposit, Shown: book.Shown}}
 	worth := o.price
 	if deposit.IsZero() {
-		left := book.Funds.SubFloor(row.Claimed)
+		left := book.Holds().SubFloor(row.Claimed)
 		funds := x402.Funds{Source: row.Source, Balance: left, Free: left, ReadAt: e.Now()}
 		p := payment(q, *o, funds)
 		p.Price = 0 // it was counted with its deposit
@@ -329,7 +330,7 @@ func (e *Engine) otherChannel(ctx context.Context, host string, row history.Chan
 	for _, other := range rows {
 		signed, book, err := other.Batch()
 		if err != nil || other.Server != host || other.ID == row.ID || other.Network != row.Network ||
-			signed.Config.Token != config.Token || book.Funds.Cmp(other.Claimed) <= 0 || signed.IsOwners() {
+			signed.Config.Token != config.Token || book.Holds().Cmp(other.Claimed) <= 0 || signed.IsOwners() {
 			continue
 		}
 		if what := differs(signed.Config, config); what != "" {
@@ -395,7 +396,7 @@ func (e *Engine) leftIn(row history.Channel) (asset x402.AssetInfo, left money.A
 		return asset, left, x402.Errorf(x402.UntrustedAsset, "the token of the channel with %s is no longer "+
 			"in config.toml", x402.Brief(row.Server))
 	}
-	left = book.Funds.SubFloor(row.Claimed)
+	left = book.Holds().SubFloor(row.Claimed)
 	if book.Deposit != nil {
 		left, _ = left.Add(book.Deposit.Amount)
 	}

@@ -1,12 +1,14 @@
 package pay
 
 import (
+	"encoding/json"
 	"testing"
 
 	"github.com/stretchr/testify/require"
 	"pgregory.net/rapid"
 
 	"x402-wallet/history"
+	"x402-wallet/seller"
 	"x402-wallet/x402"
 	"x402-wallet/x402/money"
 )
@@ -299,4 +301,47 @@ func TestWhichVouchersWereCharged(t *testing.T) {
 				"%+v of %d", v, charged)
 		}
 	})
+}
+
+// A deposit that its seller says it has lies with it, and is not proven: the chain may show that it came to
+// nothing.
+func TestADepositByTheSellersWord(t *testing.T) {
+	for name, c := range map[string]struct {
+		script      func(*scriptedSeller, string, uint64) (*seller.Answer, error)
+		dies        bool
+		holds, sure uint64
+	}{
+		"the chain has it":   {honest, false, 1000, 1000},
+		"it came to nothing": {claims, true, 0, 0},
+	} {
+		t.Run(name, func(t *testing.T) {
+			b := newBench(t, "1000", c.script)
+			_, err := b.Pay(t.Context(), get(testURL))
+			require.NoError(t, err)
+			p := b.only(t)
+			book := history.BatchBook{Deposit: &history.BatchOpen{Payment: p.ID, Amount: units(1000)}}
+			update := func(holds, sure uint64) {
+				t.Helper()
+				_, book, err = b.updateBook(t.Context(), history.Channel{}, book)
+				require.NoError(t, err)
+				require.Equal(t, []money.Amount{units(holds), units(sure)},
+					[]money.Amount{book.Holds(), book.Funds})
+				require.Nil(t, book.Deposit)
+			}
+			update(1000, 0)
+			update(1000, 0)
+			b.chain.dead[p.Evidence.Nonce] = c.dies
+			b.later()
+			_, err = b.Reconcile(t.Context())
+			require.NoError(t, err)
+			update(c.holds, c.sure)
+			update(c.holds, c.sure)
+		})
+	}
+}
+
+// claims says that it settled, and did not.
+func claims(*scriptedSeller, string, uint64) (*seller.Answer, error) {
+	return &seller.Answer{Status: 200, Content: []byte("sunny"), ContentType: "text/plain",
+		Settlement: &x402.Settlement{Success: true, Transaction: "0xtx", Raw: json.RawMessage(`{}`)}}, nil
 }

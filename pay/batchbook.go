@@ -106,23 +106,32 @@ func judgeTaken(c *x402.ChannelCount, channel string, ceiling, price money.Amoun
 	return countCharged, sum
 }
 
-// updateBook brings a channel's book up to date with the ends of its payments.
+// updateBook brings a channel's book up to date with the ends of its payments. A deposit that its seller
+// says it has is there when the chain shows it: until then it may come to nothing, and no less lies with the
+// seller.
 func (e *Engine) updateBook(ctx context.Context, row history.Channel, book history.BatchBook) (
 	history.Channel, history.BatchBook, error) {
-	if open := book.Deposit; open != nil {
-		p, err := e.Store.Payment(ctx, open.Payment)
+	deposits := book.Taken
+	if book.Deposit != nil {
+		deposits = append(slices.Clone(deposits), *book.Deposit)
+	}
+	book.Taken, book.Deposit = nil, nil
+	for _, d := range deposits {
+		p, err := e.Store.Payment(ctx, d.Payment)
 		if err != nil {
 			return row, book, err
 		}
 		if p.State == history.Submitted || p.State == history.Unknown {
 			p = e.askChain(ctx, p)
 		}
-		switch p.State {
-		case history.Settled:
-			book.Funds, _ = book.Funds.Add(open.Amount)
-			book.Deposit = nil
-		case history.Failed:
-			book.Deposit = nil
+		switch {
+		case p.State == history.Failed:
+		case p.State == history.Settled && p.Proof == history.Chain:
+			book.Funds, _ = book.Funds.Add(d.Amount)
+		case p.State == history.Settled:
+			book.Taken = append(book.Taken, d)
+		default:
+			book.Deposit = &d
 		}
 	}
 	var open []history.BatchOpen
@@ -286,7 +295,7 @@ func counted(book history.BatchBook, p history.Payment, outcome countOutcome, ch
 	}
 	isTaken := outcome == countCharged || outcome == countTooMuch
 	if isTaken && book.Deposit != nil && book.Deposit.Payment == p.ID {
-		book.Funds, _ = book.Funds.Add(book.Deposit.Amount)
+		book.Taken = append(book.Taken, *book.Deposit)
 		book.Deposit = nil
 	}
 	if isTaken && p.FromOwners() && book.Owners != nil && book.Owners.Signature != "" {

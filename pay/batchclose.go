@@ -78,11 +78,11 @@ func (e *Engine) batchReport(row history.Channel) (r BatchReport, err error) {
 	}
 	r = BatchReport{Server: row.Server, Network: row.Network, Channel: row.ID, Asset: signed.Config.Token,
 		Receiver: signed.Config.Receiver, Payer: signed.Config.Payer, IsOwners: signed.IsOwners(),
-		Vouchers: row.Nonce, Deposited: book.Funds, Charged: row.Claimed,
-		Promised: row.Amount, Locked: book.Funds.SubFloor(row.Claimed), Delay: delay(signed.Config),
+		Vouchers: row.Nonce, Deposited: book.Holds(), Charged: row.Claimed,
+		Promised: row.Amount, Locked: book.Holds().SubFloor(row.Claimed), Delay: delay(signed.Config),
 		Stopped: book.Stopped, IsOver: book.Over, row: row, config: signed.Config}
 	base := batchState{promised: row.Amount, charged: row.Claimed, book: book}.base()
-	r.Left = book.Funds.SubFloor(base)
+	r.Left = book.Holds().SubFloor(base)
 	if book.Deposit != nil {
 		r.Pending = book.Deposit.Amount
 		r.Locked, _ = r.Locked.Add(r.Pending)
@@ -136,6 +136,9 @@ func (e *Engine) withBatch(ctx context.Context, host string, f func(BatchReport)
 					return err
 				}
 			}
+			if err := e.proveDeposits(ctx, book); err != nil {
+				return err
+			}
 			row, book, err = e.updateBook(ctx, row, book)
 			if err != nil {
 				return err
@@ -148,6 +151,20 @@ func (e *Engine) withBatch(ctx context.Context, host string, f func(BatchReport)
 		}()
 		if err != nil {
 			return err
+		}
+	}
+	return nil
+}
+
+// proveDeposits asks the chain about the deposits that are there by their seller's word.
+func (e *Engine) proveDeposits(ctx context.Context, book history.BatchBook) error {
+	for _, d := range book.Taken {
+		p, err := e.Store.Payment(ctx, d.Payment)
+		if err != nil {
+			return err
+		}
+		if p.State == history.Settled && p.Proof != history.Chain {
+			e.askChain(ctx, p)
 		}
 	}
 	return nil
@@ -242,8 +259,9 @@ func (e *Engine) refund(ctx context.Context, r BatchReport) (out BatchRefund, er
 }
 
 // syncBatch reads a channel from the chain into its book: what came back is no longer there. While a deposit
-// is on its way its sum stays as it is, because nobody says whether that is in what the chain has. A channel
-// of an owner's, of which nothing is left to come back, is over until they fund it again.
+// is on its way, or there by the seller's word, its sum stays as it is, because nobody says whether that is
+// in what the chain has. A channel of an owner's, of which nothing is left to come back, is over until they
+// fund it again.
 func (e *Engine) syncBatch(ctx context.Context, r BatchReport) (chain x402.ChannelBalance, err error) {
 	chain, err = e.Channels.ReadChannel(ctx, r.Network, r.Channel)
 	if err != nil {
@@ -253,14 +271,15 @@ func (e *Engine) syncBatch(ctx context.Context, r BatchReport) (chain x402.Chann
 	if err != nil {
 		return chain, err
 	}
-	if book.Deposit == nil {
+	isKnown := book.Deposit == nil && len(book.Taken) == 0
+	if isKnown {
 		book.Funds = chain.Balance
 	}
 	row := r.row
 	if chain.Claimed.Cmp(row.Claimed) > 0 {
 		row.Claimed = chain.Claimed
 	}
-	isOut := chain.Balance == chain.Claimed && chain.WithdrawBegan.IsZero() && book.Deposit == nil
+	isOut := chain.Balance == chain.Claimed && chain.WithdrawBegan.IsZero() && isKnown
 	if isOut && book.Stopped == withdrawn {
 		book.Stopped = ""
 	}

@@ -93,7 +93,7 @@ func (r *run) keptBook(c sandbox.Channel, deposit uint64) {
 	row := rows[0]
 	_, book, err := row.Batch()
 	if err != nil || row.ID != c.ID || book.Deposit != nil || len(book.Vouchers) > 0 || book.Stopped != "" ||
-		book.Funds != money.NewAmount(deposit) || row.Claimed != money.NewAmount(c.Charged) ||
+		book.Holds() != money.NewAmount(deposit) || row.Claimed != money.NewAmount(c.Charged) ||
 		row.Amount != money.NewAmount(c.Claimable) {
 		r.violation("the ledger's channel is %+v, with %+v; the seller's is %+v: %v", row, book, c, err)
 	}
