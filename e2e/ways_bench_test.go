@@ -36,7 +36,8 @@ func BenchmarkWays(b *testing.B) {
 		b.Run(way.name, func(b *testing.B) {
 			lab := lab.For(b)
 			w, home := funded(b, lab, ConfigOptions{Policy: way.rules, Budget: plenty,
-				ApprovalGas: "0.01", Loopback: append(mpp.hosts(), hostPort(batch.HTTP), hostPort(shop.HTTP))})
+				ApprovalGas: "0.01",
+				Loopback: append(mpp.hosts(), hostPort(batch.HTTP), hostPort(shop.HTTP))})
 			if way.before != nil {
 				way.before(home.EVM)
 			}
