@@ -37,7 +37,7 @@ func BenchmarkWays(b *testing.B) {
 			lab := lab.For(b)
 			w, home := funded(b, lab, ConfigOptions{Policy: way.rules, Budget: plenty,
 				ApprovalGas: "0.01",
-				Loopback: append(mpp.hosts(), hostPort(batch.HTTP), hostPort(shop.HTTP))})
+				Loopback:    append(mpp.hosts(), hostPort(batch.HTTP), hostPort(shop.HTTP))})
 			if way.before != nil {
 				way.before(home.EVM)
 			}
