@@ -62,7 +62,8 @@ func (s *Sandbox) supported() any {
 	}
 	kinds = append(kinds, map[string]any{"x402Version": 2, "scheme": x402.Upto, "network": onEVM,
 		"extra": map[string]any{"facilitatorAddress": s.Settler}},
-		map[string]any{"x402Version": 2, "scheme": x402.BatchSettlement, "network": onEVM})
+		map[string]any{"x402Version": 2, "scheme": x402.BatchSettlement, "network": onEVM,
+			"extra": map[string]any{"receiverAuthorizer": s.authorizer.address}})
 	return map[string]any{"kinds": kinds, "extensions": []string{x402.EIP2612Sponsoring},
 		"signers": map[string]any{"solana:*": []string{s.FeePayer}, "eip155:*": []string{s.Settler}}}
 }
