@@ -4,40 +4,8 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
-	"fmt"
 	"time"
-
-	"x402-wallet/x402"
-	"x402-wallet/x402/money"
 )
-
-// SoldChannel is a channel of batch-settlement that our paywall is paid out of.
-type SoldChannel struct {
-	Network, ID string
-	Config      x402.ChannelConfig
-	Charged     money.Amount        // in all
-	Voucher     x402.ChannelVoucher // the newest that something was given for; zero before
-	// as the facilitator said last
-	Balance, Claimed money.Amount
-	Refunds          int64  // the nonce of the next refund
-	WithdrawsAt      int64  // when its payer began to take the money back, Unix seconds; 0: they did not
-	Holder           string // the sale or refund that is under way; "": none is
-	HeldUntil        time.Time
-	OwedSince        time.Time // the oldest charge that was not paid out; zero: all was
-}
-
-// Owed is what can be claimed.
-func (c SoldChannel) Owed() money.Amount { return c.Charged.SubFloor(c.Claimed) }
-
-// ErrChannelBusy says that another request for the channel is under way; or, to who holds it, that its time
-// was over and another one has it.
-var ErrChannelBusy = errors.New("the channel is held by another request")
-
-// ChannelMoved says that a channel was charged otherwise than its caller saw; Channel is how it stands now.
-type ChannelMoved struct{ Channel SoldChannel }
-
-// Error implements error.
-func (e *ChannelMoved) Error() string { return "the channel was charged meanwhile" }
 
 const selectSoldChannel = `SELECT network, channel, config, charged, ceiling, signature, balance, claimed,
 	refunds, withdraws_at, holder, held_until, owed_since FROM sold_channels`
@@ -118,7 +86,7 @@ func (s *Store) OpenChannelSale(ctx context.Context, sale Sale, c SoldChannel, u
 			err = s.forgetAnswers(t)
 		}
 		if err == nil {
-			err = t.canHold(c)
+			err = t.freeChannel(c)
 		}
 		if err == nil {
 			err = t.insertSale(&sale)
@@ -136,7 +104,7 @@ func (s *Store) HoldChannel(ctx context.Context, c SoldChannel, holder string, u
 	return s.tx(ctx, func(t *tx) error {
 		err := t.sameFormat()
 		if err == nil {
-			err = t.canHold(c)
+			err = t.freeChannel(c)
 		}
 		if err != nil {
 			return err
@@ -145,34 +113,33 @@ func (s *Store) HoldChannel(ctx context.Context, c SoldChannel, holder string, u
 	})
 }
 
-// canHold takes a channel away from a request whose process is taken for dead.
-func (t *tx) canHold(c SoldChannel) error {
+// freeChannel ends the sale of a process that is taken for dead, so that its voucher is good for another one.
+func (t *tx) freeChannel(c SoldChannel) error {
 	known, err := t.soldChannel(c.Network, c.ID)
-	switch {
-	case errors.Is(err, ErrNotFound):
+	if errors.Is(err, ErrNotFound) {
 		return nil
-	case err != nil:
+	}
+	if err == nil {
+		_, err = known.Hold(c, "", time.Time{}, t.Now)
+	}
+	if err != nil {
 		return err
-	case known.Holder != "" && t.Now.Before(known.HeldUntil):
-		return ErrChannelBusy
-	case known.Charged != c.Charged:
-		return &ChannelMoved{Channel: known}
 	}
 	return t.endSaleOf(known.Holder)
 }
 
-// hold writes down who has a channel, and what the facilitator said of it.
+// hold gives a channel to a holder. It is taken away from a request whose process is taken for dead.
 func (t *tx) hold(c SoldChannel, holder string, until time.Time) error {
 	known, err := t.soldChannel(c.Network, c.ID)
-	switch {
-	case errors.Is(err, ErrNotFound):
-		known = c
-	case err != nil:
+	if errors.Is(err, ErrNotFound) {
+		return t.putSoldChannel(c.HeldBy(holder, until))
+	}
+	if err == nil {
+		known, err = known.Hold(c, holder, until, t.Now)
+	}
+	if err != nil {
 		return err
 	}
-	known.Balance, known.Claimed, known.Refunds, known.WithdrawsAt = c.Balance, c.Claimed, c.Refunds,
-		c.WithdrawsAt
-	known.Holder, known.HeldUntil = holder, until
 	return t.putSoldChannel(known)
 }
 
@@ -191,23 +158,16 @@ func (s *Store) ChargeChannel(ctx context.Context, sale Sale, c SoldChannel) err
 	sale.State = SaleSettled
 	return s.tx(ctx, func(t *tx) error {
 		known, err := t.soldChannel(c.Network, c.ID)
-		switch {
-		case err != nil:
+		if err == nil {
+			known, err = known.Charge(c, sale.ID, t.Now)
+		}
+		if err != nil {
 			return err
-		case known.Holder != sale.ID:
-			return ErrChannelBusy
-		case c.Voucher.Ceiling.Cmp(c.Charged) < 0 || c.Charged.Cmp(known.Charged) < 0:
-			return fmt.Errorf("a charge of %s after %s, by a voucher for %s", c.Charged, known.Charged,
-				c.Voucher.Ceiling)
 		}
-		if known.OwedSince.IsZero() {
-			known.OwedSince = t.Now
-		}
-		c.OwedSince, c.Holder, c.HeldUntil = known.OwedSince, "", time.Time{}
 		if err := t.moveSale(sale); err != nil {
 			return err
 		}
-		return t.putSoldChannel(c)
+		return t.putSoldChannel(known)
 	})
 }
 
@@ -230,12 +190,12 @@ func (s *Store) UpdateSoldChannel(ctx context.Context, network, id, holder strin
 		}
 		change(&c)
 		if holder != "" && c.Holder == holder {
-			c.Holder, c.HeldUntil = "", time.Time{}
+			c = c.HeldBy("", time.Time{})
 			if err := t.endSaleOf(holder); err != nil {
 				return err
 			}
 		}
-		if c.Holder == "" && c.Voucher.Signature == "" && c.OwedSince.IsZero() {
+		if c.IsEmpty() {
 			_, err := t.exec(`DELETE FROM sold_channels WHERE network = ? AND channel = ?`, network, id)
 			return err
 		}
