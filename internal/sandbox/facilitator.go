@@ -106,7 +106,7 @@ func readSubmission(r *http.Request) (*submission, error) {
 	if r.URL.Path == "/settle" {
 		comesTo, asked = uptoTerms(payment.Accepted, request.Requirements)
 	}
-	terms, err := x402.DecodeRequirement(asked, request.Version)
+	terms, err := x402.DecodeRequirement(sellersTerms(asked), request.Version)
 	switch {
 	case request.Version != payment.Version || (request.Version != 1 && request.Version != 2):
 		return nil, reason("invalid_x402_version")
