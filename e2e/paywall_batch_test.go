@@ -224,7 +224,13 @@ func TestAKilledPaywallLosesNoVoucher(t *testing.T) {
 	runWallet(t, home, bin, &claimed, "paywall", "claim", "--config", file, "--json")
 	require.Zero(t, claimed.Count)
 
+	text, err := os.ReadFile(file)
+	require.NoError(t, err)
+	writePrivate(t, file, strings.Replace(string(text), "127.0.0.1:0", hostPort(url), 1))
 	_, stop = start()
+	reference.control(t, `{}`)
+	buy()
+	require.Empty(t, reference.control(t, `{}`).Sent, "it is the same channel")
 	require.NoError(t, stop(syscall.SIGTERM))
-	require.Equal(t, uint64(2000), lab.EVMBalance(home.EVM))
+	require.Equal(t, uint64(3000), lab.EVMBalance(home.EVM))
 }
