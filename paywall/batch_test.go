@@ -1,8 +1,10 @@
 package paywall
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"strings"
 	"sync"
@@ -315,56 +317,192 @@ func TestAFailedCallIsNotCharged(t *testing.T) {
 	}
 }
 
-// What is not as it was asked is refused before anything runs, in the reference's words.
+// gullible is a facilitator that finds everything good, in channels of a million units.
+type gullible struct{ *facilitator.Client }
+
+func (g gullible) Judge(context.Context, facilitator.Submission) (facilitator.Verdict, error) {
+	return facilitator.Verdict{Valid: true, Extra: map[string]json.RawMessage{"balance": jsonOf("1000000"),
+		"totalClaimed": jsonOf("0"), "withdrawRequestedAt": jsonOf(0), "refundNonce": jsonOf("0")}}, nil
+}
+
+// What is not as it was asked is refused before anything runs, in the reference's words; most of it whatever
+// the facilitator says.
 func TestWhatAVoucherMayNotBe(t *testing.T) {
-	l := newBatchLab(t, nil)
-	other := newSigningKey(t)
+	l, other := newBatchLab(t, nil), newSigningKey(t)
+	strict := l.paywall.options.Facilitators
 	for name, c := range map[string]struct {
-		change func(b *channelBuyer)
-		spoil  func(p map[string]any)
-		kind   string
-		want   string
+		change       func(b *channelBuyer)
+		spoil        func(p map[string]any)
+		kind         string
+		want         string
+		byChainAlone bool // the facilitator has to look
 	}{
-		"another receiver": {change: func(b *channelBuyer) { b.config.Receiver = other.address }, want: "receiver_mismatch"},
+		"another receiver": {change: func(b *channelBuyer) { b.config.Receiver = other.address },
+			want: "receiver_mismatch"},
 		"another authorizer": {change: func(b *channelBuyer) { b.config.ReceiverAuthorizer = other.address },
 			want: "receiver_authorizer_mismatch"},
-		"another token":     {change: func(b *channelBuyer) { b.config.Token = other.address }, want: "token_mismatch"},
-		"another delay":     {change: func(b *channelBuyer) { b.config.WithdrawDelay-- }, want: "withdraw_delay_mismatch"},
-		"another's voucher": {change: func(b *channelBuyer) { b.key.sign = other.sign }, want: "voucher_signature"},
+		"another token": {change: func(b *channelBuyer) { b.config.Token = other.address },
+			want: "token_mismatch"},
+		"another delay": {change: func(b *channelBuyer) { b.config.WithdrawDelay-- },
+			want: "withdraw_delay_mismatch"},
+		"another's voucher": {change: func(b *channelBuyer) { b.key.sign = other.sign },
+			want: "voucher_signature"},
 		"a contract's voucher": {change: func(b *channelBuyer) { b.config.PayerAuthorizer = zeroAddress },
 			want: "voucher_signature"},
-		"a small deposit":    {change: func(b *channelBuyer) { b.deposit = 9_999 }, want: "deposit_below_min_deposit"},
-		"more than is there": {change: func(b *channelBuyer) { b.deposit = 1_000_001 }, want: "insufficient_balance"},
+		"a small deposit": {change: func(b *channelBuyer) { b.deposit = 9_999 },
+			want: "deposit_below_min_deposit"},
+		"more than is there": {change: func(b *channelBuyer) { b.deposit = 1_000_001 },
+			want: "insufficient_balance", byChainAlone: true},
 		"another id": {spoil: func(p map[string]any) {
 			p["voucher"].(map[string]any)["channelId"] = fmt.Sprintf("0x%064x", 7)
 		}, want: "channel_id_mismatch"},
 		"another type": {spoil: func(p map[string]any) { p["type"] = "claim" }, want: "payload_type"},
 		"no deposit":   {spoil: func(p map[string]any) { delete(p, "deposit") }, want: "payload_type"},
 		"a deposit by permit": {spoil: func(p map[string]any) {
-			p["deposit"].(map[string]any)["authorization"] = map[string]any{"permit2Authorization": map[string]any{}}
+			p["deposit"].(map[string]any)["authorization"] = map[string]any{"permit2Authorization": 1}
 		}, want: "erc3009_authorization_required"},
-		"no channel": {kind: "voucher", want: "channel_not_found"},
+		"no channel": {kind: "voucher", want: "channel_not_found", byChainAlone: true},
 	} {
 		t.Run(name, func(t *testing.T) {
-			b := l.newBuyer(t)
-			if c.change != nil {
-				c.change(b)
+			for _, asked := range []Facilitators{strict, gullible{newFacilitators(l.Sandbox)}} {
+				if asked != strict && c.byChainAlone {
+					continue
+				}
+				l.paywall.options.Facilitators = asked
+				b := l.newBuyer(t)
+				if c.change != nil {
+					c.change(b)
+				}
+				p := b.payload(cmp.Or(c.kind, "deposit"), 1000)
+				if c.spoil != nil {
+					c.spoil(p)
+				}
+				g := l.call(t, nil, b.shown(p, nil))
+				require.Contains(t, g.challenge().Error, "invalid_batch_settlement_evm_"+c.want)
+				l.nothingMoved(t, g)
 			}
-			kind := c.kind
-			if kind == "" {
-				kind = "deposit"
-			}
-			p := b.payload(kind, 1000)
-			if c.spoil != nil {
-				c.spoil(p)
-			}
-			g := l.call(t, nil, b.shown(p, nil))
-			require.Contains(t, g.challenge().Error, "invalid_batch_settlement_evm_"+c.want)
-			l.nothingMoved(t, g)
 		})
 	}
 	require.Zero(t, l.runs.Load())
 	require.Zero(t, l.owed(t))
+	l.paywall.options.Facilitators = strict
+}
+
+// A deposit that will have expired, and one that says no time, are not taken.
+func TestADepositsTime(t *testing.T) {
+	l := newBatchLab(t, nil)
+	for before, want := range map[string]string{fmt.Sprint(time.Now().Unix() + 5): "expired", "soon": "not a time",
+		"-1": "not a time"} {
+		b := l.newBuyer(t)
+		p := b.payload("deposit", 1000)
+		p["deposit"].(map[string]any)["authorization"].(map[string]any)["erc3009Authorization"].(map[string]any)["validBefore"] = before
+		require.Contains(t, fmt.Sprint(l.call(t, nil, b.shown(p, nil))), want)
+	}
+	require.Zero(t, l.runs.Load())
+}
+
+// A voucher for more than the chain shows is not served, even if the facilitator finds it good.
+func TestAVoucherIsCovered(t *testing.T) {
+	l := newBatchLab(t, func(l *lab, o *Options) { o.Facilitators = gullible{newFacilitators(l.Sandbox)} })
+	b := l.newBuyer(t)
+	require.Equal(t, batchShort, b.pay("voucher", 1_000_001).challenge().Error)
+	require.Zero(t, l.runs.Load())
+	require.Equal(t, product, b.pay("voucher", 1_000_000).text, "a channel that the book lost: its buyer counts")
+	l.paywall.options.Facilitators = newFacilitators(l.Sandbox)
+	require.NoError(t, l.paywall.channels.UpdateSoldChannel(t.Context(), sandbox.EVM, b.id(), "",
+		func(c *history.SoldChannel) { c.OwedSince = time.Time{} })) // there is no such channel
+}
+
+// fullDisk is a store that cannot write a charge.
+type fullDisk struct{ *history.Store }
+
+func (fullDisk) ChargeChannel(context.Context, history.Sale, history.SoldChannel) error {
+	return errors.New("no space left on device")
+}
+
+// What cannot be written down is not given; its deposit is in the channel, and its voucher good.
+func TestNothingIsGivenThatIsNotOnDisk(t *testing.T) {
+	l := newBatchLab(t, func(_ *lab, o *Options) { o.Store = fullDisk{o.Store.(*history.Store)} })
+	b := l.newBuyer(t)
+	g := b.pay("deposit", 1000)
+	require.NotContains(t, string(g.Result), product)
+	g.asksNothing()
+	require.Contains(t, g.text, "nothing was charged")
+	require.Zero(t, l.owed(t))
+	require.Equal(t, uint64(990_000), l.Balance(b.key.address))
+	l.paywall.channels = l.paywall.options.Store.(fullDisk).Store
+	require.Equal(t, product, b.pay("voucher", 1000).text)
+	require.Equal(t, uint64(1000), l.owed(t))
+}
+
+// busyClient sells while it pays out.
+type busyClient struct {
+	*facilitator.Client
+	meanwhile func()
+}
+
+func (c *busyClient) Settle(ctx context.Context, s facilitator.Submission) facilitator.Result {
+	if does := c.meanwhile; does != nil && strings.Contains(string(s.Payload), `"settle"`) {
+		c.meanwhile = nil
+		does()
+	}
+	return c.Client.Settle(ctx, s)
+}
+
+// What is charged while a claim is under way stays owed.
+func TestAChargeDuringAClaim(t *testing.T) {
+	for name, change := range stores {
+		t.Run(name, func(t *testing.T) {
+			var client *busyClient
+			l := newBatchLab(t, func(l *lab, o *Options) {
+				change(o)
+				client = &busyClient{Client: newFacilitators(l.Sandbox)}
+				o.Facilitators = client
+			})
+			b := l.newBuyer(t)
+			require.Equal(t, product, b.pay("deposit", 1000).text)
+			client.meanwhile = func() { require.Equal(t, product, b.pay("voucher", 2000).text) }
+			_, err := l.paywall.Claim(t.Context())
+			require.NoError(t, err)
+			require.Equal(t, uint64(1000), l.owed(t))
+			_, err = l.paywall.Claim(t.Context())
+			require.NoError(t, err)
+			require.Equal(t, uint64(2000), l.Balance(l.PayToEVM))
+		})
+	}
+}
+
+// A claim that fails is owed still, and one that was claimed and not paid out is paid out by the next.
+func TestAClaimThatFails(t *testing.T) {
+	l := newBatchLab(t, nil)
+	b := l.newBuyer(t)
+	require.Equal(t, product, b.pay("deposit", 1000).text)
+	working := l.paywall.options.Facilitators
+	for _, kind := range []string{`"claim"`, `"settle"`} {
+		l.paywall.options.Facilitators = refusing{newFacilitators(l.Sandbox), kind}
+		_, err := l.paywall.Claim(t.Context())
+		require.ErrorContains(t, err, l.PayToEVM)
+		require.Zero(t, l.Balance(l.PayToEVM))
+	}
+	l.paywall.options.Facilitators = working
+	done, err := l.paywall.Claim(t.Context())
+	require.NoError(t, err)
+	require.Len(t, done, 1)
+	require.Len(t, done[0].Transactions, 1)
+	require.Equal(t, uint64(1000), l.Balance(l.PayToEVM))
+}
+
+// refusing is a facilitator that settles no payload of a kind.
+type refusing struct {
+	*facilitator.Client
+	kind string
+}
+
+func (r refusing) Settle(ctx context.Context, s facilitator.Submission) facilitator.Result {
+	if strings.Contains(string(s.Payload), `"type":`+r.kind) {
+		return facilitator.Result{Outcome: facilitator.Refused, Err: errors.New("refused")}
+	}
+	return r.Client.Settle(ctx, s)
 }
 
 // What cannot be sold by batch-settlement is refused when the paywall is made.
