@@ -66,7 +66,8 @@ func (s *waysShop) channelVisitsAs(t *testing.T, lab *Lab, key string, visits ..
 	t.Helper()
 	home := homeOf(t, lab.Config(ConfigOptions{}), key)
 	lab.EVMMint(home.EVM, 1_000_000)
-	options, err := json.Marshal(map[string]any{"url": s.url, "node": lab.EVM.URL, "key": key, "visits": visits})
+	options, err := json.Marshal(map[string]any{"url": s.url, "node": lab.EVM.URL, "key": key,
+		"visits": visits})
 	require.NoError(t, err)
 	stop, err := startScript(filepath.Join("lab", "parties", "buyer.mjs"), options, &all)
 	require.NoError(t, err)

@@ -48,15 +48,15 @@ func (t *tx) putSoldChannel(c SoldChannel) error {
 	if !c.OwedSince.IsZero() {
 		owed = micros(c.OwedSince)
 	}
-	_, err = t.exec(`INSERT INTO sold_channels (network, channel, config, charged, ceiling, signature, balance,
-		claimed, refunds, withdraws_at, holder, held_until, owed_since)
+	_, err = t.exec(`INSERT INTO sold_channels (network, channel, config, charged, ceiling, signature,
+		balance, claimed, refunds, withdraws_at, holder, held_until, owed_since)
 		VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)
 		ON CONFLICT (network, channel) DO UPDATE SET charged = excluded.charged, ceiling = excluded.ceiling,
 			signature = excluded.signature, balance = excluded.balance, claimed = excluded.claimed,
 			refunds = excluded.refunds, withdraws_at = excluded.withdraws_at, holder = excluded.holder,
 			held_until = excluded.held_until, owed_since = excluded.owed_since`,
-		c.Network, c.ID, string(config), c.Charged, c.Voucher.Ceiling, c.Voucher.Signature, c.Balance, c.Claimed,
-		c.Refunds, c.WithdrawsAt, c.Holder, until, owed)
+		c.Network, c.ID, string(config), c.Charged, c.Voucher.Ceiling, c.Voucher.Signature, c.Balance,
+		c.Claimed, c.Refunds, c.WithdrawsAt, c.Holder, until, owed)
 	return err
 }
 
@@ -75,7 +75,8 @@ func (s *Store) OwedChannels(ctx context.Context) ([]SoldChannel, error) {
 // OpenChannelSale opens a sale that a voucher pays, as OpenSale does, and gives it the channel until then:
 // what was charged has to be as c has it (*ChannelMoved), and nobody may hold the channel (ErrChannelBusy).
 // A channel that is not known yet is known afterwards. What the facilitator said of it is taken from c.
-func (s *Store) OpenChannelSale(ctx context.Context, sale Sale, c SoldChannel, until time.Time) (Sale, error) {
+func (s *Store) OpenChannelSale(ctx context.Context, sale Sale, c SoldChannel, until time.Time) (
+	Sale, error) {
 	if err := s.InPlace(); err != nil {
 		return sale, err
 	}
@@ -151,8 +152,8 @@ func (t *tx) endSaleOf(holder string) error {
 	return err
 }
 
-// ChargeChannel settles a sale by its voucher: in one transaction the sale is settled, and the channel has the
-// charge and the voucher of c, and is free. ErrChannelBusy: the sale holds the channel no more. It is durable
+// ChargeChannel settles a sale by its voucher: in one transaction the sale is settled, and the channel has
+// the charge and the voucher of c, and is free. ErrChannelBusy: the sale holds the channel no more. It is durable
 // before it returns, so that what was given can be claimed.
 func (s *Store) ChargeChannel(ctx context.Context, sale Sale, c SoldChannel) error {
 	sale.State = SaleSettled

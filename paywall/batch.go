@@ -196,7 +196,8 @@ func (w *Paywall) readChannel(p *payment, o offer) (s signed, err error) {
 	}
 	now := w.now()
 	s.channel, s.payer, s.expires = c, c.Config.Payer, now.Add(o.terms[2].MaxTimeout)
-	s.uniqueKey = strings.Join([]string{o.Network, x402.BatchSettlement, c.id, c.Voucher.Ceiling.String()}, " ")
+	s.uniqueKey = strings.Join([]string{o.Network, x402.BatchSettlement, c.id,
+		c.Voucher.Ceiling.String()}, " ")
 	if c.Deposit == nil {
 		return s, nil
 	}

@@ -30,8 +30,8 @@ const (
 	claimEvery    = 30 * time.Second // how often is looked for what is due
 )
 
-// CheckChannels refuses to sell by batch-settlement where no facilitator would sign for the receiver. Where one
-// does not answer it may be one that does.
+// CheckChannels refuses to sell by batch-settlement where no facilitator would sign for the receiver. One that
+// does not answer may do so.
 func (w *Paywall) CheckChannels(ctx context.Context) error {
 	for _, t := range w.options.Tools {
 		for _, o := range w.tools[t.Name].options {
@@ -44,9 +44,9 @@ func (w *Paywall) CheckChannels(ctx context.Context) error {
 					o.channelExtra(k, map[string]json.RawMessage{}) == nil
 			})
 			if !signs && err == nil {
-				return fmt.Errorf("the tool %q: no facilitator names a receiverAuthorizer for batch-settlement on "+
-					"%s in its /supported, so nobody could claim: sell it otherwise, or by another facilitator",
-					t.Name, x402.Title(o.Network))
+				return fmt.Errorf("the tool %q: no facilitator names a receiverAuthorizer for batch-settlement "+
+					"on %s in its /supported, so nobody could claim: sell it otherwise, or by another "+
+					"facilitator", t.Name, x402.Title(o.Network))
 			}
 		}
 	}
@@ -113,7 +113,8 @@ func payeeOf(c history.SoldChannel) channelPayee {
 func (w *Paywall) claimFor(ctx context.Context, payee channelPayee, owed []history.SoldChannel) (made Claim,
 	err error) {
 	made = Claim{Network: payee.network, PayTo: payee.receiver, Asset: payee.token}
-	left := slices.DeleteFunc(slices.Clone(owed), func(c history.SoldChannel) bool { return c.Owed().IsZero() })
+	left := slices.Clone(owed)
+	left = slices.DeleteFunc(left, func(c history.SoldChannel) bool { return c.Owed().IsZero() })
 	for batch := range slices.Chunk(left, maxClaims) {
 		said := w.settleFor(ctx, payee, map[string]any{"type": "claim", "claims": each(batch, claimOf)})
 		if said.Outcome != facilitator.Settled {
@@ -171,13 +172,14 @@ func (w *Paywall) noteClaimed(ctx context.Context, c history.SoldChannel,
 }
 
 // settleFor has the facilitator settle something of the seller's own, in the reference server's form.
-func (w *Paywall) settleFor(ctx context.Context, payee channelPayee, payload map[string]any) facilitator.Result {
+func (w *Paywall) settleFor(ctx context.Context, payee channelPayee,
+	payload map[string]any) facilitator.Result {
 	terms := jsonOf(map[string]any{"scheme": x402.BatchSettlement, "network": payee.network,
 		"asset": payee.token, "amount": "0", "payTo": payee.receiver, "maxTimeoutSeconds": 0,
 		"extra": map[string]any{}})
 	said := w.options.Facilitators.Settle(ctx, facilitator.Submission{Network: payee.network, Version: 2,
 		Requirements: terms, Validity: claimTimeout, Sticky: true, FeePayer: payee.authorizer,
-		Payload: jsonOf(map[string]any{"x402Version": 2, "accepted": json.RawMessage(terms), "payload": payload})})
+		Payload: jsonOf(map[string]any{"x402Version": 2, "accepted": terms, "payload": payload})})
 	if said.Err == nil && said.Outcome != facilitator.Settled {
 		said.Err = ErrSettlementFailed
 	}

@@ -43,7 +43,8 @@ func (s *saleRun) refund(ctx context.Context) {
 		return
 	case err != nil:
 		s.verification = noAnswer
-		s.explain(fmt.Errorf("%w: %w", errLedger, err), "the sales ledger cannot be written; nothing was given back")
+		s.explain(fmt.Errorf("%w: %w", errLedger, err),
+			"the sales ledger cannot be written; nothing was given back")
 		return
 	}
 	ctx = context.WithoutCancel(ctx)

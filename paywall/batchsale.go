@@ -32,7 +32,8 @@ type ChannelStore interface {
 	// ChargeChannel settles the sale by its voucher. It is durable when it returns.
 	ChargeChannel(ctx context.Context, sale history.Sale, c history.SoldChannel) error
 	// UpdateSoldChannel changes what is known of a channel, and ends the hold of holder.
-	UpdateSoldChannel(ctx context.Context, network, id, holder string, change func(*history.SoldChannel)) error
+	UpdateSoldChannel(ctx context.Context, network, id, holder string,
+		change func(*history.SoldChannel)) error
 }
 
 // holdMargin is how much longer than its payment a request has a channel.
@@ -95,8 +96,8 @@ func (s *saleRun) expectsVoucher(known history.SoldChannel) bool {
 }
 
 // verifyChannel asks a facilitator about the voucher, and about the channel on the chain.
-func (s *saleRun) verifyChannel(ctx context.Context, asked facilitator.Submission) (isValid bool, reason string,
-	err error) {
+func (s *saleRun) verifyChannel(ctx context.Context, asked facilitator.Submission) (isValid bool,
+	reason string, err error) {
 	judge, _ := s.options.Facilitators.(channelJudge) // canSellByBatch saw to it
 	verdict, err := judge.Judge(ctx, asked)
 	if err != nil || !verdict.Valid {
@@ -229,7 +230,8 @@ func (s *saleRun) charge(ctx context.Context) error {
 		return err
 	}
 	s.isCharged = true
-	s.out.extra = jsonOf(map[string]any{"chargedAmount": s.offer.Amount, "channelState": channelState(charged)})
+	s.out.extra = jsonOf(map[string]any{"chargedAmount": s.offer.Amount,
+		"channelState": channelState(charged)})
 	if s.claimAbove > 0 {
 		s.wakeClaims() // enough may be owed now
 	}

@@ -62,7 +62,7 @@ type Option struct {
 	// paid by Permit2, whatever the token knows besides. Tokens without EIP-3009 always are, and so is
 	// "upto". Only version 2 has it
 	Permit2 bool
-	// of batch-settlement: the least deposit in dollars, "" is ten prices; and how long its buyer's money stays
+	// of batch-settlement: the least deposit in dollars, "" is ten prices; and how long a buyer's money stays
 	// after they asked it back without us, 0 is a day
 	MinDeposit    string
 	WithdrawDelay time.Duration

@@ -61,7 +61,8 @@ func (o option) isSettledByOne() bool {
 }
 
 // settlerKind says who settles where only one can: who pays the fees on Solana, of upto the facilitator that
-// the buyer names, and of batch-settlement who signs for the receiver. It is remembered, for when the facilitator is down.
+// the buyer names, and of batch-settlement who signs for the receiver. It is remembered, for when the
+// facilitator is down.
 func (w *Paywall) settlerKind(ctx context.Context, o option, version int) (facilitator.Kind, error) {
 	list, err := w.options.Facilitators.Supported(ctx, o.Network) // remembered there for five minutes
 	w.mu.Lock()

@@ -31,7 +31,7 @@ type Paywall struct {
 	// signed receipts name the transaction
 	ReceiptTransaction bool
 	Origin             string // where buyers find it: what they sign in for; "": nobody signs in
-	// of batch-settlement: the age at which a charge is claimed, 0 is the default; and the sum, "": however much
+	// of batch-settlement: the age at which a charge is claimed, 0 is the default; the sum, "": however much
 	ClaimAfter time.Duration
 	ClaimAbove string
 }
