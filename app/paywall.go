@@ -80,8 +80,8 @@ func (a *app) ClaimPaywall(ctx context.Context, file string) (done []cli.Claimed
 	for _, c := range claims {
 		asset, _ := assets.Asset(c.Network, c.Asset)
 		done = append(done, cli.Claimed{Network: c.Network, PayTo: c.PayTo, Asset: c.Asset,
-			Symbol: asset.Symbol, Channels: c.Channels, Amount: c.Amount.String(), Price: asset.Dollars(c.Amount).Price(),
-			Transactions: c.Transactions})
+			Symbol: asset.Symbol, Channels: c.Channels, Amount: c.Amount.String(),
+			Price: asset.Dollars(c.Amount).Price(), Transactions: c.Transactions})
 	}
 	if err != nil {
 		return done, x402.Errorf(x402.FacilitatorError, "not all could be claimed: %w", err).

@@ -153,8 +153,8 @@ func (t *tx) endSaleOf(holder string) error {
 }
 
 // ChargeChannel settles a sale by its voucher: in one transaction the sale is settled, and the channel has
-// the charge and the voucher of c, and is free. ErrChannelBusy: the sale holds the channel no more. It is durable
-// before it returns, so that what was given can be claimed.
+// the charge and the voucher of c, and is free. ErrChannelBusy: the sale holds the channel no more. It is
+// durable before it returns, so that what was given can be claimed.
 func (s *Store) ChargeChannel(ctx context.Context, sale Sale, c SoldChannel) error {
 	sale.State = SaleSettled
 	return s.tx(ctx, func(t *tx) error {

@@ -30,8 +30,8 @@ const (
 	claimEvery    = 30 * time.Second // how often is looked for what is due
 )
 
-// CheckChannels refuses to sell by batch-settlement where no facilitator would sign for the receiver. One that
-// does not answer may do so.
+// CheckChannels refuses to sell by batch-settlement where no facilitator would sign for the receiver. One
+// that does not answer may do so.
 func (w *Paywall) CheckChannels(ctx context.Context) error {
 	for _, t := range w.options.Tools {
 		for _, o := range w.tools[t.Name].options {
@@ -44,8 +44,8 @@ func (w *Paywall) CheckChannels(ctx context.Context) error {
 					o.channelExtra(k, map[string]json.RawMessage{}) == nil
 			})
 			if !signs && err == nil {
-				return fmt.Errorf("the tool %q: no facilitator names a receiverAuthorizer for batch-settlement "+
-					"on %s in its /supported, so nobody could claim: sell it otherwise, or by another "+
+				return fmt.Errorf("the tool %q: no facilitator names a receiverAuthorizer for "+
+					"batch-settlement on %s in its /supported, so nobody could claim: sell it otherwise, or by another "+
 					"facilitator", t.Name, x402.Title(o.Network))
 			}
 		}

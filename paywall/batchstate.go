@@ -14,8 +14,8 @@ import (
 
 // What is said of a channel: by the facilitator, and to buyers.
 
-// channelJudge is what Facilitators are besides, where batch-settlement is sold: Judge is Verify that tells of
-// the channel. *facilitator.Client is one.
+// channelJudge is what Facilitators are besides, where batch-settlement is sold: Judge is Verify that tells
+// of the channel. *facilitator.Client is one.
 type channelJudge interface {
 	Judge(ctx context.Context, s facilitator.Submission) (facilitator.Verdict, error)
 }
