@@ -227,11 +227,30 @@ func TestAKilledPaywallLosesNoVoucher(t *testing.T) {
 
 	text, err := os.ReadFile(file)
 	require.NoError(t, err)
-	writePrivate(t, file, strings.Replace(string(text), "127.0.0.1:0", hostPort(url), 1))
+	writePrivate(t, file, "claim_above = \"0.002\"\n"+strings.Replace(string(text), "127.0.0.1:0",
+		hostPort(url), 1))
 	_, stop = start()
 	reference.control(t, `{}`)
 	buy()
 	require.Empty(t, reference.control(t, `{}`).Sent, "it is the same channel")
+	buy()
+	require.Eventually(t, func() bool { return lab.EVMBalance(home.EVM) == 4000 }, startWait,
+		50*time.Millisecond, "a sum is claimed")
+	buy()
 	require.NoError(t, stop(syscall.SIGTERM))
-	require.Equal(t, uint64(3000), lab.EVMBalance(home.EVM))
+	require.Equal(t, uint64(5000), lab.EVMBalance(home.EVM), "and what is left at the end")
+}
+
+// The program does not start where nobody would sign its claims, and says so.
+func TestNoBatchSettlementWithoutAnAuthorizer(t *testing.T) {
+	lab := Start(t)
+	home, file := testworld.NewHome(t, lab.Config(ConfigOptions{})), filepath.Join(t.TempDir(), "shop.toml")
+	writePrivate(t, file, fmt.Sprintf("command = [\"/bin/false\"]\nnetwork = %q\n[tools.search]\nprice = "+
+		"\"0.001\"\nscheme = \"batch-settlement\"\n", lab.EVM.Network))
+	ctx, cancel := context.WithTimeout(t.Context(), cliWait)
+	defer cancel()
+	said, err := home.Command(ctx, testworld.Build(t), "paywall", "--config", file).CombinedOutput()
+	require.Error(t, err)
+	require.Contains(t, string(said), "SETUP_FAILED")
+	require.Contains(t, string(said), "names a receiverAuthorizer")
 }

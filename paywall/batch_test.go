@@ -112,6 +112,7 @@ func TestWhatCannotBeSoldByBatchSettlement(t *testing.T) {
 	}{
 		"upfront":     {func(o *Options, _ *Option) { o.Tools[0].Upfront = true }, "not paid upfront"},
 		"verify only": {func(o *Options, _ *Option) { o.VerifyOnly = true }, "verified only"},
+		"two books":   {func(o *Options, _ *Option) { o.SharedPayTo = true }, "in one book"},
 		"Solana":      {func(_ *Options, a *Option) { a.Network = sandbox.Solana }, "for EVM networks"},
 		"version 1":   {func(o *Options, _ *Option) { o.Version = 1 }, "version 1 has no batch-settlement"},
 		"Permit2":     {func(_ *Options, a *Option) { a.Permit2 = true }, "by EIP-3009"},

@@ -12,10 +12,11 @@
 // The files, in reading order: offer.go (what a call costs), challenge.go (asking for it), payment.go (what a
 // buyer presents, and whether it pays the offer), sale.go and settle.go (the life of one sale), outcome.go
 // (its table), mcp.go and http.go (the two transports), withhold.go (what a tool sends before it is paid),
-// memorystore.go (sales in memory), proxy.go and mirror.go (a paywall in front of another MCP server,
-// upstream), buyer.go and subscriptions.go (upstream's questions and notifications to buyers), limiter.go,
-// sessions.go, calls.go, body.go, middleware.go, listener.go and pacedwriter.go (how much memory visitors can
-// take).
+// batch.go (channels: what an offer and a voucher say of one), batchsale.go, batchclaim.go and batchrefund.go
+// (counting in it, getting the money, giving the rest back), memorystore.go (sales in memory), proxy.go and
+// mirror.go (a paywall in front of another MCP server, upstream), buyer.go and subscriptions.go (upstream's
+// questions and notifications to buyers), limiter.go, sessions.go, calls.go, body.go, middleware.go,
+// listener.go and pacedwriter.go (how much memory visitors can take).
 package paywall
 
 import (
