@@ -58,8 +58,8 @@ func (w *Paywall) canSellByBatch() error {
 	case w.options.VerifyOnly:
 		return errors.New("batch-settlement counts what it charges: it cannot be verified only")
 	case w.options.SharedPayTo: // another book would count the same channels
-		return errors.New("batch-settlement counts its channels in one book: nobody may sell for the address with " +
-			"another one")
+		return errors.New("batch-settlement counts its channels in one book: nobody may sell for the " +
+			"address with another one")
 	case w.channels == nil:
 		return errors.New("batch-settlement needs a Store that is a ChannelStore")
 	case w.options.Facilitators != nil && !judges:

@@ -3,6 +3,7 @@ package paywall
 import (
 	"cmp"
 	"context"
+	"encoding/json"
 	"fmt"
 	"testing"
 	"time"
@@ -149,19 +150,28 @@ func TestWhatCannotBeSoldByBatchSettlement(t *testing.T) {
 }
 
 // authorizerless is a facilitator that signs for no receiver.
-type authorizerless struct{ *facilitator.Client }
+type authorizerless struct {
+	*facilitator.Client
+	extra map[string]json.RawMessage
+}
 
-func (authorizerless) Supported(context.Context, string) ([]facilitator.Kind, error) {
-	return []facilitator.Kind{{Version: 2, Scheme: "batch-settlement", Network: sandbox.EVM}}, nil
+func (a authorizerless) Supported(context.Context, string) ([]facilitator.Kind, error) {
+	return []facilitator.Kind{{Version: 2, Scheme: "batch-settlement", Network: sandbox.EVM,
+		Extra: a.extra}}, nil
 }
 
 func TestNoChannelWithoutAnAuthorizer(t *testing.T) {
 	l := newBatchLab(t, nil)
 	require.NoError(t, l.paywall.CheckChannels(t.Context()))
-	without := newBatchLab(t, func(l *lab, o *Options) {
-		o.Facilitators = authorizerless{newFacilitators(l.Sandbox)}
-	})
-	require.ErrorContains(t, without.paywall.CheckChannels(t.Context()), "receiverAuthorizer")
-	g := without.call(t, nil, nil)
-	g.asksNothing()
+	for name, extra := range map[string]map[string]json.RawMessage{"nobody": nil,
+		"the zero address": {"receiverAuthorizer": jsonOf(zeroAddress)},
+		"no address":       {"receiverAuthorizer": jsonOf("me")}} {
+		t.Run(name, func(t *testing.T) {
+			without := newBatchLab(t, func(l *lab, o *Options) {
+				o.Facilitators = authorizerless{newFacilitators(l.Sandbox), extra}
+			})
+			require.ErrorContains(t, without.paywall.CheckChannels(t.Context()), "receiverAuthorizer")
+			without.call(t, nil, nil).asksNothing()
+		})
+	}
 }

@@ -45,8 +45,8 @@ func (w *Paywall) CheckChannels(ctx context.Context) error {
 			})
 			if !signs && err == nil {
 				return fmt.Errorf("the tool %q: no facilitator names a receiverAuthorizer for "+
-					"batch-settlement on %s in its /supported, so nobody could claim: sell it otherwise, or by another "+
-					"facilitator", t.Name, x402.Title(o.Network))
+					"batch-settlement on %s in its /supported, so nobody could claim: sell it otherwise, "+
+					"or by another facilitator", t.Name, x402.Title(o.Network))
 			}
 		}
 	}
@@ -115,44 +115,61 @@ func (w *Paywall) claimFor(ctx context.Context, payee channelPayee, owed []histo
 	made = Claim{Network: payee.network, PayTo: payee.receiver, Asset: payee.token}
 	left := slices.Clone(owed)
 	left = slices.DeleteFunc(left, func(c history.SoldChannel) bool { return c.Owed().IsZero() })
+	var failures []error
 	for batch := range slices.Chunk(left, maxClaims) {
-		said := w.settleFor(ctx, payee, map[string]any{"type": "claim", "claims": each(batch, claimOf)})
-		if said.Outcome != facilitator.Settled {
-			return made, fmt.Errorf("claim for %s: %w", payee.receiver, said.Err)
-		}
-		made.Transactions = append(made.Transactions, said.Settlement.Transaction)
-		made.Channels += len(batch)
-		for _, c := range batch {
-			made.Amount, _ = made.Amount.Add(c.Owed())
-			if err := w.noteClaimed(ctx, c, func(now *history.SoldChannel) {
-				if c.Charged.Cmp(now.Claimed) > 0 {
-					now.Claimed = c.Charged
-				}
-			}); err != nil {
-				return made, err
-			}
-		}
+		failures = append(failures, w.claimBatch(ctx, payee, batch, &made))
+	}
+	if len(made.Transactions) == 0 && len(left) == len(owed) { // nothing to pay out
+		return made, errors.Join(failures...)
 	}
 	said := w.settleFor(ctx, payee, map[string]any{"type": "settle", "receiver": payee.receiver,
 		"token": payee.token})
 	isPaid := said.Settlement != nil && said.Settlement.ErrorReason == batchNoneToPay // somebody else did it
 	if said.Outcome != facilitator.Settled && !isPaid {
-		return made, fmt.Errorf("pay out to %s: %w", payee.receiver, said.Err)
+		failures = append(failures, fmt.Errorf("pay out to %s: %w", payee.receiver, said.Err))
+		return made, errors.Join(failures...)
 	}
 	if !isPaid {
 		made.Transactions = append(made.Transactions, said.Settlement.Transaction)
 	}
 	for _, c := range owed {
-		if err := w.noteClaimed(ctx, c, func(now *history.SoldChannel) {
-			now.OwedSince = time.Time{}
-			if !now.Owed().IsZero() {
-				now.OwedSince = w.now() // charged meanwhile
+		failures = append(failures, w.noteClaimed(ctx, c, func(now *history.SoldChannel) {
+			if now.Owed().IsZero() { // or it was charged meanwhile
+				now.OwedSince = time.Time{}
 			}
-		}); err != nil {
-			return made, err
+		}))
+	}
+	return made, errors.Join(failures...)
+}
+
+// claimBatch claims in one transaction. Where that is refused it tries halves, so that a channel out of which
+// nothing can be claimed keeps nobody else's money.
+func (w *Paywall) claimBatch(ctx context.Context, payee channelPayee, batch []history.SoldChannel,
+	made *Claim) error {
+	said := w.settleFor(ctx, payee, map[string]any{"type": "claim", "claims": each(batch, claimOf)})
+	switch {
+	case said.Outcome == facilitator.Refused && len(batch) > 1:
+		half := len(batch) / 2
+		return errors.Join(w.claimBatch(ctx, payee, batch[:half], made),
+			w.claimBatch(ctx, payee, batch[half:], made))
+	case said.Outcome != facilitator.Settled:
+		return fmt.Errorf("claim for %s out of %d channels, the first of them %s: %w", payee.receiver,
+			len(batch), batch[0].ID, said.Err)
+	}
+	made.Transactions = append(made.Transactions, said.Settlement.Transaction)
+	made.Channels += len(batch)
+	for _, c := range batch {
+		made.Amount, _ = made.Amount.Add(c.Owed())
+		err := w.noteClaimed(ctx, c, func(now *history.SoldChannel) {
+			if c.Charged.Cmp(now.Claimed) > 0 {
+				now.Claimed = c.Charged
+			}
+		})
+		if err != nil {
+			return err
 		}
 	}
-	return made, nil
+	return nil
 }
 
 func each[A, B any](list []A, f func(A) B) (out []B) {

@@ -146,3 +146,36 @@ func TestCloseClaims(t *testing.T) {
 	require.NoError(t, l.paywall.Close(t.Context()))
 	require.Equal(t, before+1000, l.Balance(l.PayToEVM))
 }
+
+// emptied is a facilitator on whose chain nothing can be claimed out of one channel.
+type emptied struct {
+	*facilitator.Client
+	payer string
+}
+
+func (e emptied) Settle(ctx context.Context, s facilitator.Submission) facilitator.Result {
+	if strings.Contains(string(s.Payload), `"type":"claim"`) && strings.Contains(string(s.Payload), e.payer) {
+		return facilitator.Result{Outcome: facilitator.Refused, Err: errors.New("ClaimExceedsBalance()")}
+	}
+	return e.Client.Settle(ctx, s)
+}
+
+// A channel that cannot be claimed out of keeps nobody else's money; it stays owed.
+func TestAnEmptyChannel(t *testing.T) {
+	l := newBatchLab(t, nil)
+	buyers := []*channelBuyer{}
+	for range 3 {
+		b := l.newBuyer(t)
+		require.Equal(t, product, b.pay("deposit", 1000).text)
+		buyers = append(buyers, b)
+	}
+	working := l.paywall.options.Facilitators
+	l.paywall.options.Facilitators = emptied{newFacilitators(l.Sandbox), buyers[1].key.address}
+	done, err := l.paywall.Claim(t.Context())
+	require.ErrorContains(t, err, buyers[1].id())
+	require.Len(t, done, 1)
+	require.Equal(t, 2, done[0].Channels)
+	require.Equal(t, uint64(2000), l.Balance(l.PayToEVM))
+	require.Equal(t, uint64(1000), l.owed(t))
+	l.paywall.options.Facilitators = working
+}
