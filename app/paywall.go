@@ -6,10 +6,12 @@ import (
 	"encoding/hex"
 	"encoding/json"
 	"errors"
+	"fmt"
 	"io/fs"
 	"os"
 	"path/filepath"
 
+	"x402-wallet/cli"
 	"x402-wallet/history"
 	"x402-wallet/internal/config"
 	"x402-wallet/paywall"
@@ -39,6 +41,53 @@ func (a *app) openPaywallHome(ctx context.Context, conf *config.Paywall) (h open
 	}
 	h.store, err = a.OpenLedger(ctx)
 	return h, err
+}
+
+// openPaywall makes the paywall that a file describes, on its home. Who gets it closes the home.
+func (a *app) openPaywall(ctx context.Context, file string) (conf *config.Paywall, h openHome,
+	wall *paywall.Paywall, err error) {
+	conf, err = config.LoadPaywall(file)
+	if err != nil {
+		return nil, h, nil, setupFailed(err)
+	}
+	h, err = a.openPaywallHome(ctx, conf)
+	if err != nil {
+		return nil, h, nil, err
+	}
+	options, err := a.paywallOptions(conf, h)
+	if err == nil {
+		wall, err = paywall.New(options)
+		if err != nil {
+			err = fmt.Errorf("%s: %w", file, err)
+		}
+	}
+	if err != nil {
+		_ = h.Close()
+		return nil, h, nil, setupFailed(err)
+	}
+	return conf, h, wall, nil
+}
+
+// ClaimPaywall claims what was charged by batch-settlement, as the paywall itself does.
+func (a *app) ClaimPaywall(ctx context.Context, file string) (done []cli.Claimed, err error) {
+	_, h, wall, err := a.openPaywall(ctx, file)
+	if err != nil {
+		return nil, err
+	}
+	defer func() { _ = h.Close() }()
+	claims, err := wall.Claim(ctx)
+	assets := x402.NewRegistry(h.rules.Assets)
+	for _, c := range claims {
+		asset, _ := assets.Asset(c.Network, c.Asset)
+		done = append(done, cli.Claimed{Network: c.Network, PayTo: c.PayTo, Asset: c.Asset,
+			Symbol: asset.Symbol, Channels: c.Channels, Amount: c.Amount.String(),
+			Price: asset.Dollars(c.Amount).Price(), Transactions: c.Transactions})
+	}
+	if err != nil {
+		return done, x402.Errorf(x402.FacilitatorError, "not all could be claimed: %w", err).
+			WithHint("nothing is lost: the paywall goes on trying, and this command can be repeated")
+	}
+	return done, nil
 }
 
 // claim is the content of a file that records which home holds the sales ledger of a payee address. There is

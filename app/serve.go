@@ -8,6 +8,7 @@ import (
 	"net"
 	"os"
 	"runtime/debug"
+	"sync"
 	"syscall"
 	"time"
 
@@ -116,27 +117,18 @@ func (a *app) sealedRules(ctx context.Context, store *history.Store, keys *walle
 // the nodes to query; its wallet provides the addresses to be paid to where file names none, and is never
 // unlocked.
 func (a *app) ServePaywall(ctx context.Context, file string) error {
-	conf, err := config.LoadPaywall(file)
-	if err != nil {
-		return setupFailed(err)
-	}
-	h, err := a.openPaywallHome(ctx, conf)
+	conf, h, wall, err := a.openPaywall(ctx, file)
 	if err != nil {
 		return err
 	}
 	defer func() { _ = h.Close() }()
-	options, err := a.paywallOptions(conf, h)
-	if err != nil {
-		return setupFailed(err)
-	}
-	wall, err := paywall.New(options)
-	if err != nil {
-		return setupFailed(fmt.Errorf("%s: %w", file, err))
-	}
 	if !conf.SharedPayTo {
 		if err := a.claimPayees(wall.Payees()); err != nil {
 			return err
 		}
+	}
+	if err := wall.CheckChannels(ctx); err != nil {
+		return setupFailed(fmt.Errorf("%s: %w", file, err))
 	}
 	proxy := &paywall.Proxy{Paywall: wall, Command: conf.Command, Stderr: passedOn{os.Stderr}, URL: conf.URL,
 		Version: a.version, Log: a.log,
@@ -156,6 +148,11 @@ func (a *app) ServePaywall(ctx context.Context, file string) error {
 		a.log.Warn(warning)
 	}
 	lowerMemoryLimit()
+	var claims sync.WaitGroup
+	claiming, stopClaiming := context.WithCancel(ctx)
+	claims.Go(func() { wall.KeepClaiming(claiming) })
+	defer claims.Wait()
+	defer stopClaiming()
 	if conf.Listen == "" {
 		return proxy.Stdio(ctx, os.Stdin, os.Stdout)
 	}
@@ -223,7 +220,7 @@ func (a *app) paywallOptions(conf *config.Paywall, h openHome) (paywall.Options,
 		Facilitators: a.facilitators(&asked, nodes), Store: h.store, Version: conf.Version,
 		Dialect: conf.Dialect, VerifyOnly: conf.VerifyOnly, Assets: x402.NewRegistry(rules.Assets),
 		SharedPayTo: conf.SharedPayTo, ReceiptTransaction: conf.ReceiptTransaction, Origin: conf.Origin,
-		Log: a.log,
+		Log: a.log, ClaimAfter: conf.ClaimAfter, ClaimAbove: conf.ClaimAbove,
 		Received: func(ctx context.Context, e x402.Evidence) (x402.Status, error) {
 			switch {
 			case x402.IsSolana(e.Network):

@@ -67,6 +67,8 @@ type App interface {
 	ServeMCP(ctx context.Context) error
 	// ServePaywall charges for the tools of another MCP server, as file says.
 	ServePaywall(ctx context.Context, file string) error
+	// ClaimPaywall claims what it charged by batch-settlement; with an error, what of it is done.
+	ClaimPaywall(ctx context.Context, file string) ([]Claimed, error)
 	// HoldKeys is the unlock agent; ready is called when it can be asked.
 	HoldKeys(ctx context.Context, passphrase wallet.Passphrase,
 		ready func(until time.Time, idle time.Duration)) error

@@ -39,7 +39,7 @@ func (p *Program) paywallCommand(ui *ui) *cobra.Command {
 		},
 	}
 	cmd.Flags().StringVar(&file, "config", "", "the paywall's `FILE`")
-	cmd.AddCommand(p.earningsCommand(ui))
+	cmd.AddCommand(p.earningsCommand(ui), p.claimCommand(ui))
 	return cmd
 }
 

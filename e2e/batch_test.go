@@ -21,6 +21,8 @@ import (
 type batchSeller struct {
 	HTTP    string `json:"http"`
 	Control string `json:"control"`
+	// of the facilitator alone, for sellers elsewhere
+	Facilitator string `json:"facilitator"`
 }
 
 func startBatch(t testing.TB, lab *Lab) *batchSeller {

@@ -247,13 +247,25 @@ func contains(reason string, parts []string) bool {
 	return slices.ContainsFunc(parts, func(part string) bool { return strings.Contains(reason, part) })
 }
 
-// Verify asks whether a payment would settle. It shows the signed payment to the first facilitator
-// that answers, so it is for payments that are meant to go there. reason is the facilitator's own
-// word, bounded.
+// Verdict is what a facilitator says of a payment before it settles it.
+type Verdict struct {
+	Valid  bool
+	Reason string                     // the facilitator's own word, bounded
+	Extra  map[string]json.RawMessage // what its scheme says besides; of batch-settlement the channel
+}
+
+// Verify asks whether a payment would settle, as Judge does.
 func (c *Client) Verify(ctx context.Context, s Submission) (valid bool, reason string, err error) {
+	v, err := c.Judge(ctx, s)
+	return v.Valid, v.Reason, err
+}
+
+// Judge asks whether a payment would settle. It shows the signed payment to the first facilitator
+// that answers, so it is for payments that are meant to go there.
+func (c *Client) Judge(ctx context.Context, s Submission) (v Verdict, err error) {
 	body, err := s.body()
 	if err != nil {
-		return false, "", err
+		return v, err
 	}
 	var failures []string
 	for f := range c.route(ctx, s) {
@@ -261,21 +273,23 @@ func (c *Client) Verify(ctx context.Context, s Submission) (valid bool, reason s
 		reply := c.call(short, f, http.MethodPost, "verify", nil, body)
 		cancel()
 		var answer struct {
-			IsValid *bool  `json:"isValid"`
-			Reason  string `json:"invalidReason"`
-			Message string `json:"invalidMessage"`
+			IsValid *bool                      `json:"isValid"`
+			Reason  string                     `json:"invalidReason"`
+			Message string                     `json:"invalidMessage"`
+			Extra   map[string]json.RawMessage `json:"extra"`
 		}
 		if reply.err == nil {
 			reply.err = x402.DecodeStrict(reply.body, maxReply, &answer)
 		}
 		if reply.err == nil && answer.IsValid != nil && (!*answer.IsValid || reply.status < 300) {
-			return *answer.IsValid, x402.Brief(strings.TrimSpace(answer.Reason + " " + answer.Message)), nil
+			return Verdict{Valid: *answer.IsValid, Extra: answer.Extra,
+				Reason: x402.Brief(strings.TrimSpace(answer.Reason + " " + answer.Message))}, nil
 		}
 		if reply.err == nil {
 			reply.err = fmt.Errorf("status %d without a verdict", reply.status)
 		}
 		failures = append(failures, f.Name+": "+reply.err.Error())
 	}
-	return false, "", x402.Errorf(x402.FacilitatorError, "no facilitator could verify the payment").
+	return v, x402.Errorf(x402.FacilitatorError, "no facilitator could verify the payment").
 		WithDetail("tries", failures)
 }

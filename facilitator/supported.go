@@ -32,12 +32,16 @@ type Kind struct {
 	Extra       map[string]json.RawMessage
 }
 
-// Settler is who alone can settle a payment that names him: the fee payer on Solana, and of the scheme upto
-// extra.facilitatorAddress. "": nobody is named.
+// Settler is who alone can settle a payment that names him: the fee payer on Solana, of the scheme upto
+// extra.facilitatorAddress, and of batch-settlement extra.receiverAuthorizer, who signs the seller's claims.
+// "": nobody is named.
 func (k Kind) Settler() string {
 	address := k.FeePayer
-	if k.Scheme == x402.Upto {
-		_ = json.Unmarshal(k.Extra["facilitatorAddress"], &address) // not a string: none
+	switch k.Scheme { // not a string: none
+	case x402.Upto:
+		_ = json.Unmarshal(k.Extra["facilitatorAddress"], &address)
+	case x402.BatchSettlement:
+		_ = json.Unmarshal(k.Extra["receiverAuthorizer"], &address)
 	}
 	return address
 }

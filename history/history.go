@@ -11,7 +11,8 @@
 // (what was bought, and its quota), search.go (the history that people search, search_sums.go and
 // search_parts.go what it came to), payees.go (payees and
 // prices, for the rules), approvals.go, freeze.go and rules.go (what the owner said; the chain's head),
-// channels.go and sales.go (vouchers; what a paywall sold), books.go (sums, labels and imports);
+// channels.go (vouchers), sales.go and soldchannels.go (what a paywall sold, and is owed), books.go (sums,
+// labels and imports);
 // asked.go says how often a person may be asked, signin.go what a sign-in is.
 //
 // What a signature believes: sealed.go (the chain's sealed rows), sums.go and memory.go (what they
@@ -55,7 +56,7 @@ var schemaFile string
 var schema = regexp.MustCompile(`[ \t]*--.*`).ReplaceAllString(schemaFile, "")
 
 // format is what schema.sql makes. A ledger of another one is refused.
-const format = 4
+const format = 5
 
 // lockWait bounds how long a process waits for another one's transaction. Transactions here take
 // milliseconds and never span the network, so waiting longer means something is wrong. A caller who

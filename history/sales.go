@@ -88,27 +88,32 @@ func (s *Store) OpenSale(ctx context.Context, sale Sale) (Sale, error) {
 		if err := s.forgetAnswers(t); err != nil {
 			return err
 		}
-		if err := t.isNamedOnce(sale); err != nil {
-			return err
-		}
-		sale.ID, sale.Created, sale.Updated = newTimedID("sale_", t.Now), t.Now, t.Now
-		n, err := t.change(
-			`INSERT INTO sales (id, unique_key, state, created_at, updated_at, resource, call, identifier,
-				network, scheme, asset, symbol, amount, usd, pay_to, payer, requirement, payload)
-			VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?) ON CONFLICT (unique_key) DO NOTHING`,
-			sale.ID, sale.UniqueKey, sale.State, micros(sale.Created), micros(sale.Updated), sale.Resource,
-			sale.Call[:], sale.Identifier, sale.Network, sale.Scheme, sale.Asset, sale.Symbol, sale.Amount,
-			int64(sale.Price), sale.PayTo, sale.Payer, string(sale.Requirement), []byte(sale.Payload))
-		if err != nil || n > 0 {
-			return err
-		}
-		earlier, err := scanSale(t.row(selectSale+` WHERE unique_key = ?`, sale.UniqueKey))
-		if err != nil {
-			return err
-		}
-		return &AlreadySold{Sale: earlier}
+		return t.insertSale(&sale)
 	})
 	return sale, err
+}
+
+// insertSale opens a sale, unless its payment has had its run.
+func (t *tx) insertSale(sale *Sale) error {
+	if err := t.isNamedOnce(*sale); err != nil {
+		return err
+	}
+	sale.ID, sale.Created, sale.Updated = newTimedID("sale_", t.Now), t.Now, t.Now
+	n, err := t.change(
+		`INSERT INTO sales (id, unique_key, state, created_at, updated_at, resource, call, identifier,
+			network, scheme, asset, symbol, amount, usd, pay_to, payer, requirement, payload)
+		VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?) ON CONFLICT (unique_key) DO NOTHING`,
+		sale.ID, sale.UniqueKey, sale.State, micros(sale.Created), micros(sale.Updated), sale.Resource,
+		sale.Call[:], sale.Identifier, sale.Network, sale.Scheme, sale.Asset, sale.Symbol, sale.Amount,
+		int64(sale.Price), sale.PayTo, sale.Payer, string(sale.Requirement), []byte(sale.Payload))
+	if err != nil || n > 0 {
+		return err
+	}
+	earlier, err := scanSale(t.row(selectSale+` WHERE unique_key = ?`, sale.UniqueKey))
+	if err != nil {
+		return err
+	}
+	return &AlreadySold{Sale: earlier}
 }
 
 // isNamedOnce refuses a second payment under a name that its payer gave to another one, unless that one
@@ -147,24 +152,26 @@ func (s *Store) forgetAnswers(t *tx) error {
 // than at first; and Transaction, Facilitator, Receipt, Note and Answer, where they are not empty. It is
 // durable before it returns.
 func (s *Store) MoveSale(ctx context.Context, sale Sale) error {
-	return s.txSingle(ctx, func(t *tx) error {
-		n, err := t.change(
-			`UPDATE sales SET state = ?, updated_at = ?, amount = ?, usd = ?,
-			transaction_id = coalesce(nullif(?, ''), transaction_id),
-			facilitator = coalesce(nullif(?, ''), facilitator), receipt = coalesce(?, receipt),
-			note = coalesce(nullif(?, ''), note), answer = coalesce(?, answer)
-			WHERE id = ? AND instr(?, ' ' || state || ' ')`,
-			sale.State, micros(t.Now), sale.Amount, int64(sale.Price), sale.Transaction, sale.Facilitator,
-			nullable(string(sale.Receipt)), sale.Note, sale.Answer, sale.ID, saleMovesTo[sale.State])
-		if err != nil || n > 0 {
-			return err
-		}
-		var from SaleState
-		if err := t.row(`SELECT state FROM sales WHERE id = ?`, sale.ID).Scan(&from); err != nil {
-			return none(err, errNoSale)
-		}
-		return fmt.Errorf("%w: %s from %s to %s", ErrTransition, sale.ID, from, sale.State)
-	})
+	return s.txSingle(ctx, func(t *tx) error { return t.moveSale(sale) })
+}
+
+func (t *tx) moveSale(sale Sale) error {
+	n, err := t.change(
+		`UPDATE sales SET state = ?, updated_at = ?, amount = ?, usd = ?,
+		transaction_id = coalesce(nullif(?, ''), transaction_id),
+		facilitator = coalesce(nullif(?, ''), facilitator), receipt = coalesce(?, receipt),
+		note = coalesce(nullif(?, ''), note), answer = coalesce(?, answer)
+		WHERE id = ? AND instr(?, ' ' || state || ' ')`,
+		sale.State, micros(t.Now), sale.Amount, int64(sale.Price), sale.Transaction, sale.Facilitator,
+		nullable(string(sale.Receipt)), sale.Note, sale.Answer, sale.ID, saleMovesTo[sale.State])
+	if err != nil || n > 0 {
+		return err
+	}
+	var from SaleState
+	if err := t.row(`SELECT state FROM sales WHERE id = ?`, sale.ID).Scan(&from); err != nil {
+		return none(err, errNoSale)
+	}
+	return fmt.Errorf("%w: %s from %s to %s", ErrTransition, sale.ID, from, sale.State)
 }
 
 // DropSale forgets a sale of which nothing ran to its end: its payment may be shown again.

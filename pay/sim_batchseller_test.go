@@ -22,8 +22,8 @@ import (
 
 // honestCounts are what an honest seller does, or what happens to it.
 var honestCounts = []string{"takes it in no words", "takes less", "takes less and cuts",
-	"takes it and cuts", "takes it and fails", "takes it and hangs", "takes the deposit alone", "cuts", "fails",
-	"hangs", "is unreachable", "redirects", "says it is pending"}
+	"takes it and cuts", "takes it and fails", "takes it and hangs", "takes the deposit alone", "cuts",
+	"fails", "hangs", "is unreachable", "redirects", "says it is pending"}
 
 // lyingCounts are what no honest seller does.
 var lyingCounts = []string{"charges more", "says another sum", "counts backwards", "counts forwards",

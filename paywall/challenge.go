@@ -38,7 +38,7 @@ func (w *Paywall) challengeBody(ctx context.Context, t *tool, r result) map[stri
 	accepts := []json.RawMessage{}
 	for _, o := range r.offers {
 		if terms := o.terms[r.version]; terms.Raw != nil {
-			accepts = append(accepts, terms.Raw)
+			accepts = append(accepts, r.termsOf(o, r.version))
 		}
 	}
 	if len(accepts) == 0 { // a version 1 buyer, and no network here has a name in version 1

@@ -64,6 +64,10 @@ func (w *Paywall) HTTP(name string, next http.Handler) http.Handler {
 			callHash: sha256.Sum256(bytes.Join([][]byte{[]byte(r.Method), []byte(path), body}, []byte{0})),
 			decode:   func() (*payment, error) { return shown, err },
 			signIn:   signIn,
+			acknowledge: func(said map[string]any) toolResult {
+				return toolResult{value: &bufferedAnswer{Status: http.StatusOK, Body: jsonOf(said),
+					Headers: http.Header{"Content-Type": {"application/json"}}}}
+			},
 			invoke: func(ctx context.Context) (toolResult, error) {
 				held := &bufferedAnswer{Headers: http.Header{}}
 				again := r.Clone(ctx)

@@ -129,6 +129,10 @@ func toolRequest(t *tool, name string, p *mcp.CallToolParamsRaw, header http.Hea
 		tool: t, call: Call{Tool: name, Arguments: p.Arguments, Header: header}, resource: resource,
 		callHash: callHash(resource, p.Arguments),
 		decode:   func() (*payment, error) { return paymentInCall(p.Meta, header) },
+		acknowledge: func(said map[string]any) toolResult {
+			return toolResult{value: &mcp.CallToolResult{StructuredContent: said,
+				Content: []mcp.Content{&mcp.TextContent{Text: string(jsonOf(said))}}}}
+		},
 		invoke: func(ctx context.Context) (toolResult, error) {
 			given, err := run(ctx)
 			if err != nil || given == nil {

@@ -24,15 +24,22 @@ type memoryStore struct {
 	sales   map[string]history.Sale // by UniqueKey
 	named   map[[2]string]string    // UniqueKey, by payer and the name that the payer gave
 	pruneAt int                     // number of sales
+
+	channels map[channelKey]history.SoldChannel
 }
 
 func newMemoryStore() SaleStore {
-	return &memoryStore{sales: map[string]history.Sale{}, named: map[[2]string]string{}, pruneAt: pruneAbove}
+	return &memoryStore{sales: map[string]history.Sale{}, named: map[[2]string]string{}, pruneAt: pruneAbove,
+		channels: map[channelKey]history.SoldChannel{}}
 }
 
 func (m *memoryStore) OpenSale(_ context.Context, sale history.Sale) (history.Sale, error) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
+	return m.open(sale)
+}
+
+func (m *memoryStore) open(sale history.Sale) (history.Sale, error) {
 	if earlier, there := m.sales[sale.UniqueKey]; there {
 		return sale, &history.AlreadySold{Sale: earlier}
 	}
@@ -60,6 +67,10 @@ func (m *memoryStore) OpenSale(_ context.Context, sale history.Sale) (history.Sa
 func (m *memoryStore) MoveSale(_ context.Context, sale history.Sale) error {
 	m.mu.Lock()
 	defer m.mu.Unlock()
+	return m.move(sale)
+}
+
+func (m *memoryStore) move(sale history.Sale) error {
 	stored, there := m.sales[sale.UniqueKey]
 	if !there {
 		return history.ErrNotFound

@@ -55,12 +55,17 @@ type Option struct {
 	Price   string // dollars: "0.01" or "$0.01"
 	Amount  string // atomic units of Asset
 	Asset   string // an address or symbol of the registry; "" is the network's default
-	// "exact", which "" is, or "upto": then the price is the most that a call can cost, and what it does cost
-	// is known when it has run (see Charge). Only version 2 and EVM networks have it
+	// "exact", which "" is; "upto": then the price is the most that a call can cost, and what it does cost is
+	// known when it has run (see Charge); or "batch-settlement": paid by vouchers out of a deposit, which
+	// KeepClaiming claims. Only version 2 and EVM networks have the last two
 	Scheme string
 	// paid by Permit2, whatever the token knows besides. Tokens without EIP-3009 always are, and so is
 	// "upto". Only version 2 has it
 	Permit2 bool
+	// of batch-settlement: the least deposit in dollars, "" is ten prices; and how long a buyer's money stays
+	// after they asked it back without us, 0 is a day
+	MinDeposit    string
+	WithdrawDelay time.Duration
 }
 
 // Call is what a price may depend on.
@@ -84,7 +89,10 @@ type option struct {
 	Amount  money.Amount
 	Price   money.Dollars
 	Asset   x402.AssetInfo
-	way     string // x402.Exact, Permit2 or Upto
+	way     string // x402.Exact, Permit2, Upto or BatchSettlement
+	// of BatchSettlement
+	minDeposit    money.Amount
+	withdrawDelay time.Duration
 	// terms are those of version 2 where they are the same for every call; nil: they are made for each
 	terms *x402.Requirement
 }
@@ -111,7 +119,8 @@ func (w *Paywall) checkTool(t Tool) (*tool, error) {
 	if err != nil {
 		return nil, fail(err)
 	}
-	if err = errors.Join(w.checkExtras(t), made.checkMetering(made.options)); err != nil {
+	if err = errors.Join(w.checkExtras(t), made.checkMetering(made.options),
+		made.checkChannels(made.options)); err != nil {
 		return nil, fail(err)
 	}
 	for i, o := range made.options {
@@ -191,7 +200,10 @@ func (w *Paywall) checkOption(o Option) (made option, err error) {
 		return made, err
 	}
 	made.Amount, made.Price, err = amount(o, made.Asset)
-	return made, err
+	if err != nil {
+		return made, err
+	}
+	return made, made.readDeposit(o)
 }
 
 func network(name string) (string, error) {
@@ -333,6 +345,9 @@ func (w *Paywall) quote(ctx context.Context, t *tool, call Call) (options []opti
 	if err == nil && isUpto && t.Upfront {
 		err = errors.New("what upto costs is known when it has run: it is not paid upfront")
 	}
+	if err == nil {
+		err = t.checkChannels(options)
+	}
 	return options, err
 }
 
@@ -382,16 +397,20 @@ func (w *Paywall) requirement(ctx context.Context, t *tool, o option, resource s
 			return r, err
 		}
 		maps.Copy(extra, kind.Extra)
-		if o.way == x402.Upto {
-			if err := w.nameSettler(o.Network, kind.Settler(), extra); err != nil {
-				return r, err
-			}
+		switch o.way {
+		case x402.Upto:
+			err = w.nameSettler(o.Network, kind.Settler(), extra)
+		case x402.BatchSettlement:
+			err = o.channelExtra(kind, extra)
+		}
+		if err != nil {
+			return r, err
 		}
 	}
-	if !x402.IsSolana(o.Network) && (o.way == x402.Exact || o.Asset.HasPermit()) {
+	if !x402.IsSolana(o.Network) && (!o.isByPermit2() || o.Asset.HasPermit()) {
 		extra["name"], extra["version"] = jsonOf(o.Asset.Name), jsonOf(o.Asset.Version)
 	}
-	if o.way != x402.Exact {
+	if o.isByPermit2() {
 		extra["assetTransferMethod"] = jsonOf(x402.Permit2)
 	}
 	if t.Upfront {

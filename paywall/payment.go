@@ -102,7 +102,8 @@ type signed struct {
 	uniqueKey string // the nonce or message hash: the same for every spelling of this payment
 	payer     string // "" where it cannot be read here
 	expires   time.Time
-	evidence  x402.Evidence // what the chain can be asked by; zero where it cannot be
+	evidence  x402.Evidence   // what the chain can be asked by; zero where it cannot be
+	channel   *channelPayment // by batch-settlement; nil: it is not
 }
 
 // Why a payment is not what was asked for, in the reference server's words where it has any.
@@ -136,6 +137,8 @@ func (w *Paywall) match(p *payment, offers []offer) (offer, signed, error) {
 		switch {
 		case x402.IsSolana(o.Network):
 			read = w.readSolana
+		case o.way == x402.BatchSettlement:
+			read = w.readChannel
 		case o.way != x402.Exact:
 			read = w.readPermit2
 		}

@@ -12,10 +12,11 @@
 // The files, in reading order: offer.go (what a call costs), challenge.go (asking for it), payment.go (what a
 // buyer presents, and whether it pays the offer), sale.go and settle.go (the life of one sale), outcome.go
 // (its table), mcp.go and http.go (the two transports), withhold.go (what a tool sends before it is paid),
-// memorystore.go (sales in memory), proxy.go and mirror.go (a paywall in front of another MCP server,
-// upstream), buyer.go and subscriptions.go (upstream's questions and notifications to buyers), limiter.go,
-// sessions.go, calls.go, body.go, middleware.go, listener.go and pacedwriter.go (how much memory visitors can
-// take).
+// batch.go (channels: what an offer and a voucher say of one), batchsale.go, batchclaim.go and batchrefund.go
+// (counting in it, getting the money, giving the rest back), memorystore.go (sales in memory), proxy.go and
+// mirror.go (a paywall in front of another MCP server, upstream), buyer.go and subscriptions.go (upstream's
+// questions and notifications to buyers), limiter.go, sessions.go, calls.go, body.go, middleware.go,
+// listener.go and pacedwriter.go (how much memory visitors can take).
 package paywall
 
 import (
@@ -33,6 +34,7 @@ import (
 	"x402-wallet/facilitator"
 	"x402-wallet/history"
 	"x402-wallet/x402"
+	"x402-wallet/x402/money"
 )
 
 // What a sale can fail with, for Hooks.Ended and errors.Is (seeds/000, "Error States"). The text is
@@ -138,8 +140,13 @@ type Options struct {
 	// Origin is where buyers find the paywall, "https://shop.example": what they sign in for (Tool.Access),
 	// and where what a handler sells is said to be. "": wherever the request says, which its sender chooses
 	Origin string
-	Now    func() time.Time // nil: time.Now
-	Log    *slog.Logger     // nil: silent
+	// ClaimAfter is the age at which what was charged by batch-settlement is claimed (KeepClaiming): at most
+	// half of every withdraw delay, 0 is an hour or that. ClaimAbove, in dollars, is how much is claimed at
+	// once; "": however much
+	ClaimAfter time.Duration
+	ClaimAbove string
+	Now        func() time.Time // nil: time.Now
+	Log        *slog.Logger     // nil: silent
 }
 
 // Paywall charges for tools and HTTP handlers. It is safe for concurrent use.
@@ -159,7 +166,13 @@ type Paywall struct {
 	// the chain decides
 	abandonedAfter time.Duration
 
-	host     string // of Options.Origin
+	host string // of Options.Origin
+
+	channels    ChannelStore  // Options.Store, where it keeps channels; nil: it does not
+	claimAbove  money.Dollars // 0: however much
+	claims      sync.Mutex    // one claims at a time
+	claimWanted chan struct{} // wakes KeepClaiming
+
 	withheld withheld
 
 	mu    sync.Mutex                  // of closed, kinds and settlers
@@ -191,6 +204,7 @@ func New(o Options) (*Paywall, error) {
 		settleMargin:   8 * time.Second,
 		confirmTimeout: 15 * time.Second,
 		abandonedAfter: time.Minute,
+		claimWanted:    make(chan struct{}, 1),
 	}
 	if w.now == nil {
 		w.now = time.Now
@@ -204,6 +218,7 @@ func New(o Options) (*Paywall, error) {
 	if w.options.Store == nil {
 		w.options.Store = newMemoryStore()
 	}
+	w.channels, _ = w.options.Store.(ChannelStore)
 	if w.options.Version == 0 && o.Dialect == dialectX402MCP {
 		w.options.Version = 1
 	}
@@ -228,6 +243,9 @@ func New(o Options) (*Paywall, error) {
 				"with several options", t.Name))
 		}
 		w.tools[t.Name] = t
+	}
+	if err := w.checkClaims(); err != nil {
+		faults = append(faults, err)
 	}
 	if err := errors.Join(faults...); err != nil {
 		return nil, err
@@ -275,7 +293,8 @@ func (w *Paywall) Check(ctx context.Context) (warnings []string) {
 				warnings = append(warnings, fmt.Sprintf("no facilitator says that it settles on %s: %v",
 					x402.Title(o.Network), err))
 			default:
-				by := map[bool]string{true: " by upto"}[o.way == x402.Upto]
+				by := map[string]string{x402.Upto: " by upto",
+					x402.BatchSettlement: " by batch-settlement"}[o.way]
 				warnings = append(warnings, fmt.Sprintf("no facilitator settles version %d payments%s on %s",
 					w.options.Version, by, x402.Title(o.Network)))
 			}
@@ -284,9 +303,14 @@ func (w *Paywall) Check(ctx context.Context) (warnings []string) {
 	return warnings
 }
 
-// Close refuses new sales from now on, and waits for those under way until ctx ends. It may
-// be called again.
+// Close refuses new sales from now on, and waits for those under way until ctx ends; then it claims what was
+// charged by batch-settlement. It may be called again.
 func (w *Paywall) Close(ctx context.Context) error {
+	return errors.Join(w.drain(ctx), w.claimLast(ctx))
+}
+
+// drain refuses new sales, and waits for those under way.
+func (w *Paywall) drain(ctx context.Context) error {
 	w.mu.Lock()
 	w.closed = true
 	w.mu.Unlock()

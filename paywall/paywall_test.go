@@ -55,7 +55,7 @@ func TestConfigurationFaults(t *testing.T) {
 		`"0x1111" is no asset`: option(Option{Network: "base", PayTo: someone, Price: "1",
 			Asset: "0x1111"}),
 		"no scheme that is sold in": option(Option{Network: "eip155:4326", PayTo: someone,
-			Price: "1", Scheme: "batch-settlement"}),
+			Price: "1", Scheme: "auth-capture"}),
 		"not an EVM address": option(Option{Network: "base", PayTo: "0x12", Price: "1"}),
 		"wrong EIP-55 checksum": option(Option{Network: "base",
 			PayTo: "0x209693bC6afc0C5328bA36FaF03C514EF312287C", Price: "1"}),

@@ -387,7 +387,7 @@ func TestWhatIsSoldByPermit2(t *testing.T) {
 	sepolia := Option{Network: "84532", PayTo: payTo, Price: "0.01", Scheme: "upto"}
 	require.NoError(t, options(sepolia, 2))
 	require.ErrorContains(t, options(sepolia, 1), "version 1 has no upto")
-	sepolia.Scheme = "batch-settlement"
+	sepolia.Scheme = "auth-capture"
 	require.ErrorContains(t, options(sepolia, 2), "no scheme that is sold in")
 	solana := Option{Network: "solana-devnet", PayTo: "9C6hybhQ6Aycep9jaUnP6uL9ZYvDjUp1aSkFWPUFJtpj",
 		Price: "0.01", Permit2: true}

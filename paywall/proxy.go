@@ -366,6 +366,9 @@ const (
 	// shutdownTimeout is how long running sales may take to end during a shutdown, so that buyers that paid
 	// are answered; the sales are recorded in any case.
 	shutdownTimeout = 4 * time.Second
+	// lastClaims is how long after them what was charged by batch-settlement may take to be claimed; what is
+	// not then is claimed by the next start
+	lastClaims = 20 * time.Second
 	// flushTimeout is how long responses may then take to be written.
 	flushTimeout = time.Second
 )
@@ -399,7 +402,7 @@ func (f *Proxy) serve(ctx context.Context, run func(context.Context) error) erro
 func (f *Proxy) Close(ctx context.Context) error {
 	limited, cancel := context.WithTimeout(context.WithoutCancel(ctx), shutdownTimeout)
 	defer cancel()
-	err := f.Paywall.Close(limited)
+	err := f.Paywall.drain(limited)
 	if f.cancelCalls != nil {
 		f.cancelCalls() // those left are unpaid, and perhaps abandoned
 	}
@@ -422,5 +425,7 @@ func (f *Proxy) Close(ctx context.Context) error {
 		_ = session.Close() // the error only says that the program was killed
 	}
 	f.background.Wait()
-	return err
+	claiming, cancelClaims := context.WithTimeout(context.WithoutCancel(ctx), lastClaims)
+	defer cancelClaims()
+	return errors.Join(err, f.Paywall.claimLast(claiming))
 }

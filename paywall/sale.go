@@ -53,6 +53,8 @@ type request struct {
 	signIn      string                   // the sign-in that came with it; "": none
 	invoke      func(context.Context) (toolResult, error)
 	isAbandoned func() bool // the buyer hung up without the call being cancelled; nil: it is always cancelled
+	// acknowledge is an answer of ours in the place of the tool's
+	acknowledge func(said map[string]any) toolResult
 }
 
 // toolResult is what a tool returned.
@@ -75,6 +77,9 @@ type result struct {
 	offers     []offer
 	settlement *x402.Settlement
 	statements json.RawMessage // the extensions of its receipt: a signed one; nil: none
+	extra      json.RawMessage // what its receipt says of the channel that paid; nil: none did
+	// how the channel stands of a buyer who counts otherwise; nil: they do not
+	correction *history.SoldChannel
 	sale       *Sale
 	version    int  // the buyer's
 	inMPP      bool // the payment came in MPP
@@ -87,7 +92,9 @@ type saleRun struct {
 	request
 	facts
 	payment    *payment
-	unreadable error // why there is none
+	unreadable error                // why there is none
+	channel    *history.SoldChannel // that pays it, as it stands; nil: none does
+	isCharged  bool                 // the channel was
 	offer      offer
 	signed     signed
 	sale       *Sale
@@ -132,7 +139,10 @@ func (w *Paywall) sell(ctx context.Context, r request) result {
 		if s.signInAsBuyer(ctx) {
 			s.runTool(ctx)
 		}
-	case s.readPayment(ctx) && s.verify(ctx) && s.openSale(ctx):
+	case !s.readPayment(ctx) || !s.verify(ctx):
+	case s.signed.channel.isRefund():
+		s.refund(ctx)
+	case s.openSale(ctx):
 		s.runAndSettle(ctx)
 	}
 	s.out.verdict = judge(s.facts)
@@ -176,7 +186,7 @@ func (s *saleRun) readPayment(ctx context.Context) bool {
 	if err == nil && p.Version == 2 {
 		err = p.checkExtensions(s.declaredExtensions(s.tool, s.out.offers))
 	}
-	if err == nil || errors.Is(err, errExpired) {
+	if (err == nil || errors.Is(err, errExpired)) && !s.signed.channel.isRefund() {
 		err = cmp.Or(p.readIdentifier(s.tool), err)
 	}
 	// A buyer that paid in time and asks for a lost answer after the expiry is not asked to pay again.
@@ -198,6 +208,9 @@ func (s *saleRun) readPayment(ctx context.Context) bool {
 	s.sale.Price, s.sale.Symbol = s.offer.Price.Price(), s.offer.Asset.Symbol
 	if s.offer.way == x402.Upto {
 		s.sale.meter = &meter{asset: s.offer.Asset, ceiling: s.offer.Amount}
+	}
+	if s.signed.channel != nil {
+		return s.countVoucher(ctx)
 	}
 	return !s.isUsed(ctx)
 }
@@ -246,7 +259,7 @@ func (s *saleRun) replay(ctx context.Context, earlier history.Sale) {
 		s.out.settlement, _ = x402.DecodeSettlement(earlier.Receipt)
 		var stored receipt
 		if json.Unmarshal(earlier.Receipt, &stored) == nil {
-			s.out.statements = stored.Extensions
+			s.out.statements, s.out.extra = stored.Extensions, stored.Extra
 		}
 	case earlier.State == history.SaleRunning || earlier.State == history.SaleSettling:
 		s.explain(nil, "this payment is being used by another call; repeat this call when that one has ended")
@@ -262,13 +275,17 @@ func (s *saleRun) verify(ctx context.Context) bool {
 		s.explain(err, "this payment is not accepted")
 		return false
 	}
-	isValid, reason, err := s.options.Facilitators.Verify(ctx, s.submission())
+	ask := s.options.Facilitators.Verify
+	if s.channel != nil {
+		ask = s.verifyChannel
+	}
+	isValid, reason, err := ask(ctx, s.submission())
 	switch {
 	case err != nil:
 		s.verification = noAnswer
 		s.explain(err, "no facilitator could verify the payment; it was not used")
 		return false
-	case !isValid && s.isUsed(ctx): // it was settled while the facilitator was asked
+	case !isValid && s.channel == nil && s.isUsed(ctx): // it was settled while the facilitator was asked
 		return false
 	case !isValid:
 		s.verification = invalid
@@ -294,14 +311,15 @@ func (s *saleRun) submission() facilitator.Submission {
 		Requirements: r.Raw,
 		Validity:     s.signed.expires.Sub(s.now()),
 		Sticky:       s.offer.isSettledByOne(),
-		FeePayer:     cmp.Or(r.ExtraString("feePayer"), r.ExtraString("facilitatorAddress")),
+		FeePayer: cmp.Or(r.ExtraString("feePayer"), r.ExtraString("facilitatorAddress"),
+			r.ExtraString("receiverAuthorizer")),
 	}
 }
 
 // openSale takes the payment: every later request that presents it finds it used.
 func (s *saleRun) openSale(ctx context.Context) bool {
 	o := s.offer
-	row, err := s.options.Store.OpenSale(ctx, history.Sale{
+	row, err := s.open(ctx, history.Sale{
 		UniqueKey:   s.signed.uniqueKey,
 		Resource:    s.resource,
 		Call:        s.callHash,
@@ -321,6 +339,8 @@ func (s *saleRun) openSale(ctx context.Context) bool {
 	switch {
 	case errors.As(err, &sold):
 		s.replay(ctx, sold.Sale)
+		return false
+	case err != nil && s.explainHold(err):
 		return false
 	case err != nil:
 		s.verification = noAnswer

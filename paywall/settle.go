@@ -70,6 +70,9 @@ func (s *saleRun) settleNow(ctx context.Context) facilitator.Result {
 	if s.out.isFree {
 		return facilitator.Result{Outcome: facilitator.Settled, Settlement: &x402.Settlement{Success: true}}
 	}
+	if s.channel != nil {
+		return s.settleChannel(ctx)
+	}
 	submission := s.submission()
 	if s.sale.meter != nil {
 		submission.Requirements = charging(submission.Requirements, s.row.Amount)
@@ -132,6 +135,13 @@ func settleOutcomeOf(said facilitator.Result) settleOutcome {
 
 // explainSettlement tells the buyer why the payment was not settled, and whether to pay again.
 func (s *saleRun) explainSettlement(err error) {
+	switch s.settlement {
+	case notSent, unknown:
+		if s.channel != nil {
+			s.explain(err, cmp.Or(s.row.Note, "no facilitator settled it; nothing was charged"))
+			return
+		}
+	}
 	switch s.settlement {
 	case refused:
 		// the reference server's words
@@ -238,6 +248,7 @@ func (s *saleRun) finish(ctx context.Context) result {
 		s.row.State = v.state
 		s.writeSale(ctx)
 	}
+	s.releaseChannel(ctx, s.row.ID)
 	hooks := &s.options.Hooks
 	if hooks.AfterSettle != nil && s.settlement != notSettled {
 		_ = s.callHook(func() error { hooks.AfterSettle(ctx, s.sale); return nil })
@@ -308,6 +319,7 @@ type receipt struct {
 	Amount       string          `json:"amount,omitempty"`
 	ErrorReason  string          `json:"errorReason,omitempty"`
 	ErrorMessage string          `json:"errorMessage,omitempty"`
+	Extra        json.RawMessage `json:"extra,omitempty"`
 	Extensions   json.RawMessage `json:"extensions,omitempty"`
 }
 
@@ -318,5 +330,5 @@ func (r result) receiptJSON() json.RawMessage {
 	s := r.settlement
 	return jsonOf(receipt{Success: s.Success, Transaction: s.Transaction, Network: s.Network, Payer: s.Payer,
 		Amount: s.Amount, ErrorReason: x402.Brief(s.ErrorReason), ErrorMessage: x402.Brief(s.ErrorMessage),
-		Extensions: r.statements})
+		Extra: r.extra, Extensions: r.statements})
 }

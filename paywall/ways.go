@@ -19,8 +19,11 @@ func (w *Paywall) way(o Option, asset x402.AssetInfo) (string, error) {
 	switch {
 	case o.Scheme == x402.Upto:
 		way = x402.Upto
+	case o.Scheme == x402.BatchSettlement:
+		way = x402.BatchSettlement
 	case o.Scheme != "" && o.Scheme != x402.Exact:
-		return "", fmt.Errorf("%q is no scheme that is sold in: there are exact and upto", o.Scheme)
+		return "", fmt.Errorf("%q is no scheme that is sold in: there are exact, upto and batch-settlement",
+			o.Scheme)
 	case o.Permit2 || asset.Permit2Only:
 		way = x402.Permit2
 	}
@@ -32,23 +35,34 @@ func (w *Paywall) way(o Option, asset x402.AssetInfo) (string, error) {
 	case w.options.Version == 1:
 		return "", fmt.Errorf("version 1 has no %s; %s of %s needs version 2", way, asset.Symbol,
 			asset.Network)
+	case way != x402.BatchSettlement:
+		return way, nil
+	case o.Permit2 || asset.Permit2Only:
+		return "", fmt.Errorf("deposits for batch-settlement come by EIP-3009, not by Permit2 (%s)",
+			asset.Symbol)
 	}
-	return way, nil
+	return way, w.canSellByBatch()
 }
 
 // scheme is the option's, as it is asked for.
 func (o option) scheme() string {
-	if o.way == x402.Upto {
-		return x402.Upto
+	if o.way == x402.Permit2 {
+		return x402.Exact
 	}
-	return x402.Exact
+	return o.way
 }
 
-// isSettledByOne reports whether what a buyer signs names the only facilitator that can settle it.
-func (o option) isSettledByOne() bool { return x402.IsSolana(o.Network) || o.way == x402.Upto }
+// isByPermit2 reports whether Permit2 moves the money.
+func (o option) isByPermit2() bool { return o.way == x402.Permit2 || o.way == x402.Upto }
 
-// settlerKind says who settles where only one can: who pays the fees on Solana, and of upto the facilitator
-// that the buyer names. It is remembered, for when the facilitator is down.
+// isSettledByOne reports whether what a buyer signs names the only facilitator that can settle it.
+func (o option) isSettledByOne() bool {
+	return x402.IsSolana(o.Network) || o.way == x402.Upto || o.way == x402.BatchSettlement
+}
+
+// settlerKind says who settles where only one can: who pays the fees on Solana, of upto the facilitator that
+// the buyer names, and of batch-settlement who signs for the receiver. It is remembered, for when the
+// facilitator is down.
 func (w *Paywall) settlerKind(ctx context.Context, o option, version int) (facilitator.Kind, error) {
 	list, err := w.options.Facilitators.Supported(ctx, o.Network) // remembered there for five minutes
 	w.mu.Lock()
@@ -144,4 +158,4 @@ func declaredSponsoring() json.RawMessage {
 }
 
 // isSponsored reports whether a buyer can approve Permit2 for an option by a signature.
-func (o option) isSponsored() bool { return o.way != x402.Exact && o.Asset.HasPermit() }
+func (o option) isSponsored() bool { return o.isByPermit2() && o.Asset.HasPermit() }

@@ -7,6 +7,8 @@ import (
 	"slices"
 	"strconv"
 	"time"
+
+	"x402-wallet/x402"
 )
 
 // Paywall is the file of `x402-wallet paywall` (SPEC §8). It is not sealed: nothing in it can spend.
@@ -29,6 +31,9 @@ type Paywall struct {
 	// signed receipts name the transaction
 	ReceiptTransaction bool
 	Origin             string // where buyers find it: what they sign in for; "": nobody signs in
+	// of batch-settlement: the age at which a charge is claimed, 0 is the default; the sum, "": however much
+	ClaimAfter time.Duration
+	ClaimAbove string
 }
 
 // NeedsWallet reports whether it is paid to the wallet's own addresses.
@@ -61,6 +66,15 @@ type paywallOption struct {
 	Asset   string `toml:"asset"`
 	Scheme  string `toml:"scheme"`
 	Permit2 bool   `toml:"permit2"`
+	// of batch-settlement: the least deposit in dollars, and how long its buyer's money stays
+	MinDeposit    string        `toml:"min_deposit"`
+	WithdrawDelay time.Duration `toml:"-"`
+}
+
+// writtenOption is one as it is written.
+type writtenOption struct {
+	paywallOption
+	WithdrawDelay *string `toml:"withdraw_delay"`
 }
 
 type filePaywall struct {
@@ -77,13 +91,13 @@ type filePaywall struct {
 	MaxTimeout *int     `toml:"max_timeout_seconds"`
 	Tools      map[string]struct {
 		Description string          `toml:"description"`
-		Accepts     []paywallOption `toml:"accepts"`
+		Accepts     []writtenOption `toml:"accepts"`
 		Flow        *string         `toml:"payment_flow"`
 		MaxTimeout  *int            `toml:"max_timeout_seconds"`
 		PerKilobyte string          `toml:"per_kilobyte"`
 		Identifier  *string         `toml:"payment_identifier"`
 		Access      *string         `toml:"access"`
-		paywallOption
+		writtenOption
 	} `toml:"tools"`
 	Facilitators []fileFacilitator `toml:"facilitators"`
 	MaxSessions  *int              `toml:"max_sessions"`
@@ -93,6 +107,8 @@ type filePaywall struct {
 	SignOffers   bool              `toml:"sign_offers"`
 	WithTx       bool              `toml:"receipt_transaction"`
 	Origin       string            `toml:"origin"`
+	ClaimAfter   *string           `toml:"claim_after"`
+	ClaimAbove   string            `toml:"claim_above"`
 }
 
 // LoadPaywall reads the file of a paywall; only its owner may be able to write it. Errors come
@@ -120,6 +136,8 @@ func (c *checker) paywall(f *filePaywall) *Paywall {
 		Dialect:      c.oneOf("dialect", f.Dialect, "result", "error", "x402-mcp", "cloudflare"),
 		Facilitators: c.facilitators(f.Facilitators), BehindProxy: f.BehindProxy, SharedPayTo: f.SharedPayTo,
 		SignOffers: f.SignOffers, ReceiptTransaction: f.WithTx, Origin: f.Origin,
+		ClaimAfter:  c.duration("claim_after", f.ClaimAfter, 0, time.Minute, x402.MaxWithdrawDelay/2),
+		ClaimAbove:  f.ClaimAbove,
 		MaxSessions: c.whole("max_sessions", f.MaxSessions, 1000, 10, 100_000),
 		MaxRequest:  c.whole("max_request_bytes", f.MaxRequest, 64<<10, 4<<10, 16<<20)}
 	preset := 2
@@ -169,9 +187,9 @@ func (c *checker) sold(f *filePaywall, name string) paywallTool {
 		t.MaxTimeout = time.Duration(c.whole(key+".max_timeout_seconds", timeout, 0, 15, 3600)) * time.Second
 	}
 	options := written.Accepts
-	if written.paywallOption != (paywallOption{}) {
+	if written.writtenOption != (writtenOption{}) {
 		c.refuse(len(options) > 0, key, "either accepts = [ … ] or one price says what it costs")
-		options = []paywallOption{written.paywallOption}
+		options = []writtenOption{written.writtenOption}
 	}
 	c.refuse(len(options) == 0, key, `needs a price: price = "0.01"`)
 	for _, o := range options {
@@ -181,14 +199,16 @@ func (c *checker) sold(f *filePaywall, name string) paywallTool {
 			continue
 		}
 		o.Network = c.chain(key+".network", o.Network)
-		c.refuse(o.Scheme != "" && o.Scheme != "exact" && o.Scheme != "upto", key+".scheme",
-			`must be "exact" or "upto"`)
+		c.refuse(!slices.Contains([]string{"", "exact", "upto", "batch-settlement"}, o.Scheme), key+".scheme",
+			`must be "exact", "upto" or "batch-settlement"`)
+		o.paywallOption.WithdrawDelay = c.duration(key+".withdraw_delay", o.WithdrawDelay, 0,
+			x402.MinWithdrawDelay, x402.MaxWithdrawDelay)
 		if o.PayTo == "" && f.PayTo != "" && c.chain("network", f.Network) == o.Network {
 			o.PayTo = f.PayTo
 		}
 		c.refuse((o.Price == "") == (o.Amount == ""), key,
 			`either price = "0.01" (dollars) or amount = "10000" (atomic units) says what it costs`)
-		t.Accepts = append(t.Accepts, o)
+		t.Accepts = append(t.Accepts, o.paywallOption)
 	}
 	return t
 }

@@ -76,6 +76,17 @@ access = "24h"`, 1)
 	require.Equal(t, paywallTool{Name: "search", PerKilobyte: "0.001", RequireIdentifier: true,
 		Access: 24 * time.Hour, Accepts: []paywallOption{{Network: base, PayTo: ours, Price: "0.01",
 			Scheme: "upto", Permit2: true}}}, p.Tools[2])
+	p, err = shop(t, strings.Replace(paywallFile, "[tools.search]\nprice = \"0.01\"", `claim_after = "30m"
+claim_above = "5"
+[tools.search]
+price = "0.01"
+scheme = "batch-settlement"
+min_deposit = "0.50"
+withdraw_delay = "2h"`, 1))
+	require.NoError(t, err)
+	require.Equal(t, []any{30 * time.Minute, "5"}, []any{p.ClaimAfter, p.ClaimAbove})
+	require.Equal(t, []paywallOption{{Network: base, PayTo: ours, Price: "0.01", Scheme: "batch-settlement",
+		MinDeposit: "0.50", WithdrawDelay: 2 * time.Hour}}, p.Tools[2].Accepts)
 	older := strings.NewReplacer(`"result"`, `"x402-mcp"`, "version     = 2", "")
 	p, err = shop(t, older.Replace(paywallFile))
 	require.NoError(t, err)
@@ -133,7 +144,7 @@ func TestPaywallFaults(t *testing.T) {
 		"no tools":             {`command = ["a"]`, "nothing is charged for"},
 		"a flow that is none":  {change(`"upfront"`, `"later"`), `it must be "authorization" or "upfront"`},
 		"a scheme that is none": {change("price = \"0.01\"", "price = \"0.01\"\nscheme = \"batch\""),
-			`tools.search.scheme: must be "exact" or "upto"`},
+			`tools.search.scheme: must be "exact", "upto" or "batch-settlement"`},
 		"an identifier that is none": {change("price = \"0.01\"",
 			"price = \"0.01\"\npayment_identifier = \"yes\""),
 			`it must be "optional" or "required"`},

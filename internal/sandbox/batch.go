@@ -205,22 +205,28 @@ func (c *evmChain) applyClaims(tx *evmTransaction, claims []channelClaim) {
 	}
 }
 
-// executeClaims runs claims in a block of their own, and pays out what their receiver is owed.
-func (c *evmChain) executeClaims(sender string, claims []channelClaim, signature string) error {
+// executeClaims runs claims in a block of their own.
+func (c *evmChain) executeClaims(sender string, claims []channelClaim, signature string) (transaction string,
+	err error) {
 	if err := c.checkClaims(claims, signature); err != nil {
-		return err
+		return "", err
 	}
 	tx := c.callsBatch(sender, "claim", signature, c.head())
 	c.applyClaims(tx, claims)
-	receiver := claims[0].config.Receiver
-	owed := &c.channels.owed
-	amount := (*owed)[strings.ToLower(receiver)]
+	c.add(tx)
+	return tx.hash, nil
+}
+
+// payOut pays a receiver what was claimed, in a block of its own.
+func (c *evmChain) payOut(sender, receiver string) (transaction string, amount uint64) {
+	amount = c.channels.owed[strings.ToLower(receiver)]
+	tx := c.callsBatch(sender, "settle", receiver, c.head())
 	c.move(tx, batchContract, receiver, amount)
-	delete(*owed, strings.ToLower(receiver))
+	delete(c.channels.owed, strings.ToLower(receiver))
 	tx.emit(batchContract, word(amount), hashText(eventSettled), topicOf(receiver), topicOf(c.asset.Address),
 		topicOf(sender))
 	c.add(tx)
-	return nil
+	return tx.hash, amount
 }
 
 // channelRefund gives back what a channel's seller did not claim: claims first, in the same transaction.

@@ -85,5 +85,9 @@ func (s *Sandbox) Claim() error {
 	s.mu.Unlock()
 	s.evm.mu.Lock()
 	defer s.evm.mu.Unlock()
-	return s.evm.executeClaims(s.Settler, claims, s.authorizer.sign(s.evm.batchData().claims(claims)))
+	_, err := s.evm.executeClaims(s.Settler, claims, s.authorizer.sign(s.evm.batchData().claims(claims)))
+	if err == nil {
+		s.evm.payOut(s.Settler, claims[0].config.Receiver)
+	}
+	return err
 }

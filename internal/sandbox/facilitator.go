@@ -62,7 +62,8 @@ func (s *Sandbox) supported() any {
 	}
 	kinds = append(kinds, map[string]any{"x402Version": 2, "scheme": x402.Upto, "network": onEVM,
 		"extra": map[string]any{"facilitatorAddress": s.Settler}},
-		map[string]any{"x402Version": 2, "scheme": x402.BatchSettlement, "network": onEVM})
+		map[string]any{"x402Version": 2, "scheme": x402.BatchSettlement, "network": onEVM,
+			"extra": map[string]any{"receiverAuthorizer": s.authorizer.address}})
 	return map[string]any{"kinds": kinds, "extensions": []string{x402.EIP2612Sponsoring},
 		"signers": map[string]any{"solana:*": []string{s.FeePayer}, "eip155:*": []string{s.Settler}}}
 }
@@ -105,7 +106,7 @@ func readSubmission(r *http.Request) (*submission, error) {
 	if r.URL.Path == "/settle" {
 		comesTo, asked = uptoTerms(payment.Accepted, request.Requirements)
 	}
-	terms, err := x402.DecodeRequirement(asked, request.Version)
+	terms, err := x402.DecodeRequirement(sellersTerms(asked), request.Version)
 	switch {
 	case request.Version != payment.Version || (request.Version != 1 && request.Version != 2):
 		return nil, reason("invalid_x402_version")

@@ -201,6 +201,9 @@ func (s *Sandbox) checkAuthorization(p *batchPayload, terms x402.Requirement) er
 // settleBatch brings a deposit, or a refund that the seller authorized, to the chain. answer is what the
 // facilitator says of it besides. Vouchers are not settled: their seller claims them.
 func (s *Sandbox) settleBatch(q *submission) (done Settlement, answer map[string]any, err error) {
+	if done, isSellers, err := s.settleForSeller(q); isSellers {
+		return done, nil, err
+	}
 	p, err := s.verifyBatch(q)
 	if err != nil {
 		return done, nil, err
@@ -239,6 +242,11 @@ func (s *Sandbox) settleRefund(p *batchPayload) (done Settlement, err error) {
 	}
 	if !isRead {
 		return done, refusesBatch("refund_payload")
+	}
+	if r.signature == "" { // its seller has no authorizer of its own
+		data := s.evm.batchData()
+		r.signature = s.authorizer.sign(data.refund(r.id, r.nonce, r.amount))
+		r.claimsSignature = s.authorizer.sign(data.claims(r.claims))
 	}
 	transaction, refunded, err := s.evm.executeRefund(s.Settler, r)
 	if err != nil {

@@ -1,5 +1,6 @@
 // A seller of batch-settlement on the reference packages, @x402/evm's server and facilitator in one process, on the lab's EVM chain, where
-// it puts the contracts at their addresses. Options: {evm, payTo}; prints {"http": URL, "control": URL}, and ends with its standard input.
+// it puts the contracts at their addresses. Options: {evm, payTo}; prints {"http": URL, "control": URL, "facilitator": URL}, the last of which
+// is that facilitator by itself, for sellers elsewhere, and ends with its standard input.
 //
 //   /paid             batch-settlement, price 1000, minDeposit 10,000      /dear     minDeposit 500,000
 //   /either           that, and exact at the same price                     /slow     withdrawDelay of seven days
@@ -98,7 +99,7 @@ function shop(index) {
     app.get(path, ({ query }, response) => response.json({ ok: true, path, query }));
   }
   app.get('/fail', (_, response) => response.status(500).json({ error: 'the handler failed' }));
-  return { app, scheme, asked };
+  return { app, scheme, asked, judge };
 }
 const shops = new Map();
 const current = () => {
@@ -168,7 +169,23 @@ async function control(request, response) {
   answerJson(response, 200, { sent, asked, vouchers, hold });
 }
 
+/** The facilitator alone, for a seller that is another program. */
+async function facilitate(request, response) {
+  const { judge, asked } = current();
+  const { paymentPayload, paymentRequirements } = JSON.parse(await readBody(request) || '{}');
+  const does = {
+    '/supported': () => judge.getSupported(),
+    '/verify': () => judge.verify(paymentPayload, paymentRequirements),
+    '/settle': () => asked.settle(paymentPayload, paymentRequirements),
+  }[request.url];
+  try {
+    answerJson(response, 200, await does());
+  } catch {
+    request.socket.destroy(); // it was deaf: nobody hears of what it settled
+  }
+}
+
 const address = (port) => `http://127.0.0.1:${port}`;
-const said = { http: address(await listen(front)), control: address(await listen(control)) };
+const said = { http: address(await listen(front)), control: address(await listen(control)), facilitator: address(await listen(facilitate)) };
 process.stdin.on('end', () => process.exit(0)).resume();
 console.log(JSON.stringify(said));

@@ -1,11 +1,14 @@
 // The reference client with its extensions buys at an HTTP seller, and verifies what the seller signed.
 // usage: buyer.mjs '{url, node, key, visits: [{path, scheme, id, signIn}]}'; prints [{status, body, receipt, offers, signed, error}], one of
 // each visit, and ends with its standard input.
-//   scheme   the only one the client knows: "exact" or "upto"; absent: it pays nothing
+//   scheme   the only one the client knows: "exact", "upto" or "batch-settlement"; absent: it pays nothing
+//   refund   it asks back what is left in its channel
+//   forget   it forgets its channels first
 //   id       its payment-identifier
 //   signIn   it tries to sign in first
 //   again    the same payment as at the visit before: its headers, sent again
 import { ExactEvmScheme } from '@x402/evm';
+import { BatchSettlementEvmScheme } from '@x402/evm/batch-settlement/client';
 import { UptoEvmScheme } from '@x402/evm/upto/client';
 import {
   decodeSignedOffers, extractOffersFromPaymentRequired, extractReceiptFromResponse, findAcceptsObjectFromSignedOffer,
@@ -27,7 +30,8 @@ const signer = {
   signTypedData: (message) => account.signTypedData(message),
   readContract: (call) => chain.readContract(call),
 };
-const schemes = { exact: ExactEvmScheme, upto: UptoEvmScheme };
+let channels = new BatchSettlementEvmScheme(signer);
+const schemes = { exact: () => new ExactEvmScheme(signer), upto: () => new UptoEvmScheme(signer), 'batch-settlement': () => channels };
 
 /** The verified payload of an offer or a receipt, and who signed it. */
 async function verified(statement, jws, eip712) {
@@ -38,7 +42,9 @@ async function verified(statement, jws, eip712) {
 
 let last; // the headers of the last request that was paid
 
-async function visit({ path, scheme, id, signIn, again }) {
+async function visit({ path, scheme, id, signIn, again, refund, forget }) {
+  if (forget) channels = new BatchSettlementEvmScheme(signer);
+  if (refund) return { status: 200, receipt: await channels.refund(url + path) };
   const said = {};
   const fetching = async (input, init) => {
     const request = new Request(input, init);
@@ -48,7 +54,7 @@ async function visit({ path, scheme, id, signIn, again }) {
     return response;
   };
   const client = new x402Client();
-  if (scheme) client.register('eip155:*', new schemes[scheme](signer));
+  if (scheme) client.register('eip155:*', schemes[scheme]());
   if (signIn) client.registerExtension(createSIWxClientExtension({ signers: [account] }));
   const paying = new x402HTTPClient(client);
   if (id) client.onBeforePaymentCreation(async ({ paymentRequired }) => { appendPaymentIdentifierToExtensions(paymentRequired.extensions, id); });

@@ -1,0 +1,205 @@
+package history
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"time"
+)
+
+const selectSoldChannel = `SELECT network, channel, config, charged, ceiling, signature, balance, claimed,
+	refunds, withdraws_at, holder, held_until, owed_since FROM sold_channels`
+
+func scanSoldChannel(row scanner) (c SoldChannel, err error) {
+	var config string
+	var until, owed int64
+	err = row.Scan(&c.Network, &c.ID, &config, &c.Charged, &c.Voucher.Ceiling, &c.Voucher.Signature,
+		&c.Balance, &c.Claimed, &c.Refunds, &c.WithdrawsAt, &c.Holder, &until, &owed)
+	if err != nil {
+		return c, err
+	}
+	if until > 0 {
+		c.HeldUntil = fromMicros(until)
+	}
+	if owed > 0 {
+		c.OwedSince = fromMicros(owed)
+	}
+	if err := json.Unmarshal([]byte(config), &c.Config); err != nil {
+		return c, damaged("read a channel's config", err)
+	}
+	return c, nil
+}
+
+// soldChannel is a channel as it stands; ErrNotFound.
+func (t *tx) soldChannel(network, id string) (SoldChannel, error) {
+	c, err := scanSoldChannel(t.row(selectSoldChannel+` WHERE network = ? AND channel = ?`, network, id))
+	return c, none(err, errNoChannel)
+}
+
+func (t *tx) putSoldChannel(c SoldChannel) error {
+	config, err := json.Marshal(c.Config)
+	if err != nil {
+		return err
+	}
+	var until, owed int64
+	if !c.HeldUntil.IsZero() {
+		until = micros(c.HeldUntil)
+	}
+	if !c.OwedSince.IsZero() {
+		owed = micros(c.OwedSince)
+	}
+	_, err = t.exec(`INSERT INTO sold_channels (network, channel, config, charged, ceiling, signature,
+		balance, claimed, refunds, withdraws_at, holder, held_until, owed_since)
+		VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)
+		ON CONFLICT (network, channel) DO UPDATE SET charged = excluded.charged, ceiling = excluded.ceiling,
+			signature = excluded.signature, balance = excluded.balance, claimed = excluded.claimed,
+			refunds = excluded.refunds, withdraws_at = excluded.withdraws_at, holder = excluded.holder,
+			held_until = excluded.held_until, owed_since = excluded.owed_since`,
+		c.Network, c.ID, string(config), c.Charged, c.Voucher.Ceiling, c.Voucher.Signature, c.Balance,
+		c.Claimed, c.Refunds, c.WithdrawsAt, c.Holder, until, owed)
+	return err
+}
+
+// SoldChannel returns a channel, or ErrNotFound.
+func (s *Store) SoldChannel(ctx context.Context, network, id string) (SoldChannel, error) {
+	return read(ctx, s, func(t *tx) (SoldChannel, error) { return t.soldChannel(network, id) })
+}
+
+// OwedChannels returns those out of which not all that was charged has been paid out, the oldest debt first.
+func (s *Store) OwedChannels(ctx context.Context) ([]SoldChannel, error) {
+	return read(ctx, s, func(t *tx) ([]SoldChannel, error) {
+		return collect(t, scanSoldChannel, selectSoldChannel+` WHERE owed_since > 0 ORDER BY owed_since`)
+	})
+}
+
+// OpenChannelSale opens a sale that a voucher pays, as OpenSale does, and gives it the channel until then:
+// what was charged has to be as c has it (*ChannelMoved), and nobody may hold the channel (ErrChannelBusy).
+// A channel that is not known yet is known afterwards. What the facilitator said of it is taken from c.
+func (s *Store) OpenChannelSale(ctx context.Context, sale Sale, c SoldChannel, until time.Time) (
+	Sale, error) {
+	if err := s.InPlace(); err != nil {
+		return sale, err
+	}
+	sale.State = SaleRunning
+	err := s.tx(ctx, func(t *tx) error {
+		err := t.sameFormat()
+		if err == nil {
+			err = s.forgetAnswers(t)
+		}
+		if err == nil {
+			err = t.freeChannel(c)
+		}
+		if err == nil {
+			err = t.insertSale(&sale)
+		}
+		if err != nil {
+			return err
+		}
+		return t.hold(c, sale.ID, until)
+	})
+	return sale, err
+}
+
+// HoldChannel gives a channel to a request that is no sale, on the terms of OpenChannelSale.
+func (s *Store) HoldChannel(ctx context.Context, c SoldChannel, holder string, until time.Time) error {
+	return s.tx(ctx, func(t *tx) error {
+		err := t.sameFormat()
+		if err == nil {
+			err = t.freeChannel(c)
+		}
+		if err != nil {
+			return err
+		}
+		return t.hold(c, holder, until)
+	})
+}
+
+// freeChannel ends the sale of a process that is taken for dead, so that its voucher is good for another one.
+func (t *tx) freeChannel(c SoldChannel) error {
+	known, err := t.soldChannel(c.Network, c.ID)
+	if errors.Is(err, ErrNotFound) {
+		return nil
+	}
+	if err == nil {
+		_, err = known.Hold(c, "", time.Time{}, t.Now)
+	}
+	if err != nil {
+		return err
+	}
+	return t.endSaleOf(known.Holder)
+}
+
+// hold gives a channel to a holder. It is taken away from a request whose process is taken for dead.
+func (t *tx) hold(c SoldChannel, holder string, until time.Time) error {
+	known, err := t.soldChannel(c.Network, c.ID)
+	if errors.Is(err, ErrNotFound) {
+		return t.putSoldChannel(c.HeldBy(holder, until))
+	}
+	if err == nil {
+		known, err = known.Hold(c, holder, until, t.Now)
+	}
+	if err != nil {
+		return err
+	}
+	return t.putSoldChannel(known)
+}
+
+// endSaleOf ends a sale that was not charged for: its voucher is good for another one.
+func (t *tx) endSaleOf(holder string) error {
+	_, err := t.exec(`UPDATE sales SET unique_key = unique_key || ' ' || id, updated_at = ?,
+		state = CASE WHEN state IN ('running', 'settling') THEN 'failed' ELSE state END
+		WHERE id = ? AND state <> 'settled'`, micros(t.Now), holder)
+	return err
+}
+
+// ChargeChannel settles a sale by its voucher: in one transaction the sale is settled, and the channel has
+// the charge and the voucher of c, and is free. ErrChannelBusy: the sale holds the channel no more. It is
+// durable before it returns, so that what was given can be claimed.
+func (s *Store) ChargeChannel(ctx context.Context, sale Sale, c SoldChannel) error {
+	sale.State = SaleSettled
+	return s.tx(ctx, func(t *tx) error {
+		known, err := t.soldChannel(c.Network, c.ID)
+		if err == nil {
+			known, err = known.Charge(c, sale.ID, t.Now)
+		}
+		if err != nil {
+			return err
+		}
+		if err := t.moveSale(sale); err != nil {
+			return err
+		}
+		return t.putSoldChannel(known)
+	})
+}
+
+// ReleaseChannel ends a hold without a charge. A channel that never was charged is forgotten.
+func (s *Store) ReleaseChannel(ctx context.Context, network, id, holder string) error {
+	return s.UpdateSoldChannel(ctx, network, id, holder, func(*SoldChannel) {})
+}
+
+// UpdateSoldChannel changes what is known of a channel, in one transaction, durably. It ends a hold of
+// holder's, if that is one.
+func (s *Store) UpdateSoldChannel(ctx context.Context, network, id, holder string,
+	change func(*SoldChannel)) error {
+	return s.tx(ctx, func(t *tx) error {
+		c, err := t.soldChannel(network, id)
+		if errors.Is(err, ErrNotFound) {
+			return nil
+		}
+		if err != nil {
+			return err
+		}
+		change(&c)
+		if holder != "" && c.Holder == holder {
+			c = c.HeldBy("", time.Time{})
+			if err := t.endSaleOf(holder); err != nil {
+				return err
+			}
+		}
+		if c.IsEmpty() {
+			_, err := t.exec(`DELETE FROM sold_channels WHERE network = ? AND channel = ?`, network, id)
+			return err
+		}
+		return t.putSoldChannel(c)
+	})
+}

@@ -1,0 +1,90 @@
+package paywall
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"strconv"
+
+	"x402-wallet/facilitator"
+	"x402-wallet/history"
+	"x402-wallet/x402"
+	"x402-wallet/x402/money"
+)
+
+// What is said of a channel: by the facilitator, and to buyers.
+
+// channelJudge is what Facilitators are besides, where batch-settlement is sold: Judge is Verify that tells
+// of the channel. *facilitator.Client is one.
+type channelJudge interface {
+	Judge(ctx context.Context, s facilitator.Submission) (facilitator.Verdict, error)
+}
+
+var errNoState = errors.New("the facilitator says nothing of the channel that can be read")
+
+// takeState takes into c what a facilitator says of a channel: {balance, totalClaimed, withdrawRequestedAt,
+// refundNonce}, the numbers as texts or not.
+func takeState(c *history.SoldChannel, said map[string]json.RawMessage) error {
+	balance, errBalance := money.ParseAmount(plainNumber(said["balance"]))
+	claimed, errClaimed := money.ParseAmount(plainNumber(said["totalClaimed"]))
+	began, errBegan := strconv.ParseInt(plainNumber(said["withdrawRequestedAt"]), 10, 64)
+	refunds, errRefunds := strconv.ParseInt(plainNumber(said["refundNonce"]), 10, 64)
+	if errors.Join(errBalance, errClaimed, errBegan, errRefunds) != nil {
+		return errNoState
+	}
+	c.Balance, c.Claimed, c.WithdrawsAt, c.Refunds = balance, claimed, began, refunds
+	return nil
+}
+
+// plainNumber is a number, or the text that is one.
+func plainNumber(raw json.RawMessage) string {
+	var text string
+	if json.Unmarshal(raw, &text) == nil {
+		return text
+	}
+	return string(raw)
+}
+
+// settledState takes what a settlement says of the channel.
+func settledState(c *history.SoldChannel, s *x402.Settlement) error {
+	var said struct {
+		Extra struct {
+			State map[string]json.RawMessage `json:"channelState"`
+		} `json:"extra"`
+	}
+	if s == nil || json.Unmarshal(s.Raw, &said) != nil {
+		return errNoState
+	}
+	return takeState(c, said.Extra.State)
+}
+
+// channelState is a channel as buyers are told of it, in the reference's form.
+func channelState(c history.SoldChannel) map[string]any {
+	return map[string]any{"channelId": c.ID, "balance": c.Balance, "totalClaimed": c.Claimed,
+		"withdrawRequestedAt": c.WithdrawsAt, "refundNonce": strconv.FormatInt(c.Refunds, 10),
+		"chargedCumulativeAmount": c.Charged}
+}
+
+// corrected is an offer to a buyer who counts otherwise: with our count, and the voucher that proves it.
+func corrected(terms json.RawMessage, c history.SoldChannel) json.RawMessage {
+	var entry, extra map[string]json.RawMessage
+	if json.Unmarshal(terms, &entry) != nil || json.Unmarshal(entry["extra"], &extra) != nil {
+		return terms // ours: cannot happen
+	}
+	extra["channelState"] = jsonOf(channelState(c))
+	if c.Voucher.Signature != "" {
+		extra["voucherState"] = jsonOf(map[string]any{"signedMaxClaimable": c.Voucher.Ceiling,
+			"signature": c.Voucher.Signature})
+	}
+	entry["extra"] = jsonOf(extra)
+	return jsonOf(entry)
+}
+
+// termsOf are an offer's terms as they stand in a challenge.
+func (r result) termsOf(o offer, version int) json.RawMessage {
+	c := r.correction
+	if c != nil && o.way == x402.BatchSettlement && o.Network == c.Network {
+		return corrected(o.terms[version].Raw, *c)
+	}
+	return o.terms[version].Raw
+}
