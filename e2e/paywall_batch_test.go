@@ -20,19 +20,21 @@ import (
 	"x402-wallet/x402"
 )
 
-func byBatch(o *paywall.Option) { o.Scheme = x402.BatchSettlement }
-
 // newBatchShop is a handler of ours that sells by batch-settlement, by the reference facilitator, whose news
-// come by the control of its seller.
-func newBatchShop(t *testing.T, lab *Lab) (*waysShop, *batchSeller) {
+// come by the control of its seller. It is paid to an address of its own, because whoever pays out pays all
+// that was claimed for one; earned is what came there.
+func newBatchShop(t *testing.T, lab *Lab) (s *waysShop, reference *batchSeller, earned func() uint64) {
 	t.Helper()
-	reference := startBatch(t, lab)
-	s := newWaysShop(t, lab, func(o *paywall.Options) {
+	payTo := testworld.NewEVMKey(t).Address()
+	reference = startBatch(t, lab)
+	s = newWaysShop(t, lab, func(o *paywall.Options) {
 		o.Facilitators = facilitator.New(facilitator.Options{List: []facilitator.Facilitator{
 			{Name: "batch", URL: reference.Facilitator}}})
-	}, paywall.Tool{Name: "report", Accepts: at(lab, "0.001", byBatch)})
+	}, paywall.Tool{Name: "report", Accepts: at(lab, "0.001", func(o *paywall.Option) {
+		o.Scheme, o.PayTo = x402.BatchSettlement, payTo
+	})})
 	require.NoError(t, s.paywall.CheckChannels(t.Context()))
-	return s, reference
+	return s, reference, func() uint64 { return lab.EVMBalance(payTo) }
 }
 
 // channelVisits lets a reference client with a new key and a million units visit one after the other.
@@ -80,8 +82,7 @@ func (s *waysShop) channelVisitsAs(t *testing.T, lab *Lab, key string, visits ..
 // claimed, and no more; a client that forgot its channel is told the count; the rest comes back.
 func TestReferenceClientBuysByBatchSettlement(t *testing.T) {
 	lab := Start(t)
-	s, reference := newBatchShop(t, lab)
-	earned := lab.EVMBalance(lab.EVM.PayTo)
+	s, reference, earned := newBatchShop(t, lab)
 	buy := map[string]any{"path": "/report", "scheme": x402.BatchSettlement}
 	got, balance := s.channelVisits(t, lab, buy, buy, buy, buy, buy,
 		map[string]any{"path": "/report", "again": true},
@@ -103,20 +104,19 @@ func TestReferenceClientBuysByBatchSettlement(t *testing.T) {
 		got[7].Receipt.Extra.ChannelState.TotalClaimed}, "%+v", got[7])
 	require.Equal(t, uint64(1_000_000-6000), balance())
 	require.Equal(t, []string{"deposit", "multicall"}, reference.control(t, `{}`).Sent)
-	require.Equal(t, earned, lab.EVMBalance(lab.EVM.PayTo), "it is not paid out yet")
+	require.Zero(t, earned(), "it is not paid out yet")
 
 	done, err := s.paywall.Claim(t.Context())
 	require.NoError(t, err)
 	require.Len(t, done, 1)
 	require.Equal(t, []string{"settle"}, reference.control(t, `{}`).Sent)
-	require.Equal(t, earned+6000, lab.EVMBalance(lab.EVM.PayTo))
+	require.Equal(t, uint64(6000), earned())
 }
 
 // Many buyers' vouchers are claimed in one transaction: exactly what was charged.
 func TestOurPaywallClaimsWhatItCharged(t *testing.T) {
 	lab := Start(t)
-	s, reference := newBatchShop(t, lab)
-	earned := lab.EVMBalance(lab.EVM.PayTo)
+	s, reference, earned := newBatchShop(t, lab)
 	buy := map[string]any{"path": "/report", "scheme": x402.BatchSettlement}
 	for n := range 2 {
 		got, _ := s.channelVisits(t, lab, []map[string]any{buy, buy, buy}[:2+n]...)
@@ -128,7 +128,7 @@ func TestOurPaywallClaimsWhatItCharged(t *testing.T) {
 	require.Len(t, done, 1)
 	require.Equal(t, []any{"5000", 2}, []any{done[0].Amount.String(), done[0].Channels})
 	require.Equal(t, []string{"claimWithSignature", "settle"}, reference.control(t, `{}`).Sent)
-	require.Equal(t, earned+5000, lab.EVMBalance(lab.EVM.PayTo))
+	require.Equal(t, uint64(5000), earned())
 	again, err := s.paywall.Claim(t.Context())
 	require.NoError(t, err)
 	require.Empty(t, again)
@@ -138,7 +138,7 @@ func TestOurPaywallClaimsWhatItCharged(t *testing.T) {
 // A deposit of which the facilitator's answer is lost is found in the channel, and served once.
 func TestALostDepositAtOurPaywallIsFound(t *testing.T) {
 	lab := Start(t)
-	s, reference := newBatchShop(t, lab)
+	s, reference, _ := newBatchShop(t, lab)
 	reference.control(t, `{"deaf":1}`)
 	got, balance := s.channelVisits(t, lab, map[string]any{"path": "/report", "scheme": x402.BatchSettlement})
 	require.Equal(t, 200, got[0].Status, "%+v", got)
@@ -150,7 +150,7 @@ func TestALostDepositAtOurPaywallIsFound(t *testing.T) {
 // Our own wallet buys at our own paywall, and has the rest back.
 func TestOurWalletBuysAtOurPaywallByBatchSettlement(t *testing.T) {
 	lab := Start(t)
-	s, reference := newBatchShop(t, lab)
+	s, reference, _ := newBatchShop(t, lab)
 	w, home := funded(t, lab, ConfigOptions{Loopback: []string{hostPort(s.url)}})
 	for n := range 3 {
 		p := payFor(t, w, fmt.Sprintf("%s/report?n=%d", s.url, n))

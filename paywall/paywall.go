@@ -113,8 +113,9 @@ type Hooks struct {
 type Options struct {
 	Tools        []Tool // what costs something; everything else is free
 	Facilitators Facilitators
-	// nil: in memory, safe for concurrent use; then a restart forgets which payments had their run.
-	// One store for all that are paid to one address: each runs a payment once
+	// nil: in memory, safe for concurrent use; then a restart forgets which payments had their run, and what
+	// was charged by batch-settlement and not claimed. One store for all that are paid to one address: each
+	// runs a payment once. For batch-settlement it is a ChannelStore as well
 	Store   SaleStore
 	Version int // of challenges: 2, which 0 means, or 1
 	// how a challenge is written: "result" (the default), a tool result that is an error, which is
