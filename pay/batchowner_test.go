@@ -237,3 +237,34 @@ func TestALostOwnersChannelBeginsWithWhatWasClaimed(t *testing.T) {
 	require.Equal(t, []string{id, testAgent, "4000", "4000"}, []string{row.Source, row.Key,
 		row.Amount.String(), row.Claimed.String()})
 }
+
+// What the chain has is the book's, unless a deposit may be in it that is not proven.
+func TestWhatTheChainHasIsTheBooks(t *testing.T) {
+	open := history.BatchOpen{Payment: "pay_1", Amount: units(3000)}
+	for name, c := range map[string]struct {
+		book  history.BatchBook
+		funds uint64
+	}{
+		"nothing is open":       {history.BatchBook{}, 7000},
+		"one is on its way":     {history.BatchBook{Deposit: &open}, 9000},
+		"the seller says it is": {history.BatchBook{Taken: []history.BatchOpen{open}}, 9000},
+	} {
+		t.Run(name, func(t *testing.T) {
+			b, channels := ownersBench(t)
+			channels.chain = x402.ChannelBalance{Balance: units(7000), Claimed: units(2000)}
+			o := batchAsked("0xSeller")
+			config, id, err := b.Channels.Config(o.Requirement, o.asset, "")
+			require.NoError(t, err)
+			c.book.Funds = units(9000)
+			row := newBatchRow(testHost, testNetwork, id, config, x402.ChannelBalance{}).WithBook(c.book)
+			_, err = b.syncBatch(t.Context(), BatchReport{Network: testNetwork, Channel: id, row: row})
+			require.NoError(t, err)
+			row, err = b.store.Channel(t.Context(), id, testAgent)
+			require.NoError(t, err)
+			_, book, err := row.Batch()
+			require.NoError(t, err)
+			require.Equal(t, []money.Amount{units(c.funds), units(2000)},
+				[]money.Amount{book.Funds, row.Claimed})
+		})
+	}
+}
