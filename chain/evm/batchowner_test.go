@@ -127,3 +127,34 @@ func TestTypedDataOfAnOwnersDeposit(t *testing.T) {
 	require.Equal(t, common.HexToAddress(batchCollector), common.HexToAddress(typed.Message["to"]))
 	require.InDelta(t, 84532, typed.Domain["chainId"], 0)
 }
+
+// The reference client 2.27 signs and sends the same for a channel whose payer is an owner: their deposit,
+// which the agent brings with its first voucher, and a voucher alone, for which no key of theirs is there.
+func TestOwnersPayloadsEqualTheVectors(t *testing.T) {
+	agentsKey, err := crypto.HexToECDSA("59c6995e998f97a5a0044966f0945389dc9e86dae88c7a8412f4603b6b78690d")
+	require.NoError(t, err)
+	agent := &keySigner{key: agentsKey, address: crypto.PubkeyToAddress(agentsKey.PublicKey).Hex()}
+	c := newFakeNode(t).exact(t, agent).Channels(24 * time.Hour)
+	all := batchVectors(t)
+	for name, n := range map[string]struct{ ceiling, deposit uint64 }{
+		"batch_deposit_owner_voucher_agent": {1000, 5000}, "batch_voucher_agent_only": {2000, 0},
+	} {
+		t.Run(name, func(t *testing.T) {
+			o := batchOrder(t, all[name], n.ceiling, 0)
+			o.Channel.Config.Payer, o.Channel.Config.PayerAuthorizer = us, agent.address
+			if n.deposit > 0 {
+				draft := x402.OwnersDeposit{Value: money.NewAmount(n.deposit),
+					ValidBefore: noon.Add(o.Validity).Unix()}
+				salt := make([]byte, 32)
+				_, _ = (&counting{}).Read(salt)
+				draft.Salt = hexText(salt)
+				signed := signOwners(t, c, o, draft, testSigner(t).key)
+				o.Channel.Owners = &signed
+			}
+			o.Source = ""
+			made, err := c.Authorize(t.Context(), o)
+			require.NoError(t, err)
+			require.JSONEq(t, string(all[name].Payload.Payload), string(made.Payload))
+		})
+	}
+}
