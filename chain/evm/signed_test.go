@@ -18,7 +18,7 @@ import (
 )
 
 // vectorTransaction is one that the reference client signed (x402 2.27, viem).
-func vectorTransaction(t *testing.T) []byte {
+func vectorTransaction(t testing.TB) []byte {
 	t.Helper()
 	text, err := os.ReadFile("testdata/permit2-vectors.json")
 	require.NoError(t, err)
@@ -80,4 +80,33 @@ func TestRecoverTransactionStrictly(t *testing.T) {
 	tx, err = RecoverTransaction(with(5, []byte{}))
 	require.NoError(t, err)
 	require.Empty(t, tx.To)
+}
+
+// Whatever is brought as a signed transaction: no panic, and what is read is written in this one way.
+func FuzzRecoverTransaction(f *testing.F) {
+	f.Add([]byte{})
+	f.Add(vectorTransaction(f))
+	f.Fuzz(func(t *testing.T, raw []byte) {
+		tx, err := RecoverTransaction(raw)
+		if err != nil {
+			return
+		}
+		var fields []any
+		require.NoError(t, rlp.DecodeBytes(raw[1:], &fields))
+		again, err := rlp.EncodeToBytes(fields)
+		require.NoError(t, err)
+		require.Equal(t, raw[1:], again)
+		to := []byte{}
+		if tx.To != "" {
+			to = common.HexToAddress(tx.To).Bytes()
+		}
+		unsigned, err := transaction{chainID: tx.ChainID, nonce: tx.Nonce, gas: tx.Gas, tip: tx.Tip,
+			maxFee: tx.MaxFee, to: to, data: tx.Data}.encode()
+		require.NoError(t, err)
+		signature := slices.Concat(common.LeftPadBytes(fields[10].([]byte), 32),
+			common.LeftPadBytes(fields[11].([]byte), 32), common.LeftPadBytes(fields[9].([]byte), 1))
+		key, err := crypto.SigToPub(crypto.Keccak256(unsigned), signature)
+		require.NoError(t, err)
+		require.Equal(t, tx.From, crypto.PubkeyToAddress(*key).Hex())
+	})
 }
