@@ -15,8 +15,8 @@ import (
 	"x402-wallet/x402/money"
 )
 
-// Whatever a buyer shows for a channel: no panic, and what is taken is a voucher of who signs for the channel that
-// was asked for, with a deposit that is not below the least.
+// Whatever a buyer shows for a channel: no panic, and what is taken is a voucher of who signs for the channel
+// that was asked for, with a deposit that is not below the least.
 func FuzzReadChannel(f *testing.F) {
 	text, err := os.ReadFile("../chain/evm/testdata/batch-vectors.json")
 	require.NoError(f, err)
