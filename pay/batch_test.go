@@ -44,6 +44,8 @@ func TestPlanOfAChannel(t *testing.T) {
 			8000, nil},
 		"a deposit is on its way": {batchState{most: units(100_000),
 			book: history.BatchBook{Deposit: &open[0]}}, 1000, 0, errDepositOpen},
+		"and a part of the price is there": {batchState{most: units(100_000),
+			book: history.BatchBook{Funds: units(500), Deposit: &open[0]}}, 1000, 0, errDepositOpen},
 		"an earlier voucher is open: it counts": {batchState{charged: units(2000), promised: units(3000),
 			book: history.BatchBook{Funds: units(9000), Vouchers: open}}, 4000, 0, nil},
 		"it was not charged": {batchState{charged: units(2000), promised: units(3000),

@@ -51,9 +51,6 @@ func (s *Server) signEVM(ctx context.Context, q request) ([]byte, error) {
 	if err != nil {
 		return nil, err
 	}
-	if p.Scheme == x402.BatchSettlement {
-		return nil, refuse("the payment is one through a channel")
-	}
 	got, err := evm.DecodeAuthorization(q.Authorization)
 	if err != nil {
 		return nil, refuse("it cannot be read")
