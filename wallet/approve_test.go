@@ -6,8 +6,6 @@ import (
 	"testing"
 
 	"github.com/ethereum/go-ethereum/common"
-	"github.com/ethereum/go-ethereum/crypto"
-	"github.com/ethereum/go-ethereum/rlp"
 	"github.com/stretchr/testify/require"
 )
 
@@ -28,16 +26,11 @@ func TestPermit2Approval(t *testing.T) {
 			a.Amount = amount
 			data := append(common.FromHex("095ea7b3000000000000000000000000000000000022d473030f116ddee9f6b4"+
 				"3ac78ba3"), amount[:]...)
-			encoded, err := rlp.EncodeToBytes([]any{a.ChainID, a.Nonce, big.NewInt(1),
-				new(big.Int).SetBytes(a.MaxFee[:]), a.Gas, common.FromHex(a.Token), new(big.Int), data,
-				[]any{}})
-			require.NoError(t, err)
 			signature, err := goldenWallet(t).SignPermit2Approval(t.Context(), a)
 			require.NoError(t, err)
-			signature[64] -= 27
-			key, err := crypto.SigToPub(crypto.Keccak256([]byte{2}, encoded), signature[:])
-			require.NoError(t, err)
-			require.Equal(t, goldenEVM, crypto.PubkeyToAddress(*key).Hex())
+			requireTransactionSigned(t, signature, a.ChainID, a.Nonce, big.NewInt(1),
+				new(big.Int).SetBytes(a.MaxFee[:]), a.Gas, common.FromHex(a.Token), new(big.Int), data,
+				[]any{})
 		})
 	}
 }

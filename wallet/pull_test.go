@@ -25,10 +25,16 @@ func TestPullTransaction(t *testing.T) {
 	for _, word := range [][]byte{common.FromHex(p.Owner), common.FromHex(goldenEVM), p.Amount[:]} {
 		data = append(data, common.LeftPadBytes(word, 32)...)
 	}
-	encoded, err := rlp.EncodeToBytes([]any{p.ChainID, p.Nonce, big.NewInt(1),
-		new(big.Int).SetBytes(p.MaxFee[:]), p.Gas, common.FromHex(p.Token), new(big.Int), data, []any{}})
-	require.NoError(t, err)
 	signature, err := goldenWallet(t).SignPull(t.Context(), p)
+	require.NoError(t, err)
+	requireTransactionSigned(t, signature, p.ChainID, p.Nonce, big.NewInt(1),
+		new(big.Int).SetBytes(p.MaxFee[:]), p.Gas, common.FromHex(p.Token), new(big.Int), data, []any{})
+}
+
+// requireTransactionSigned wants the golden wallet's signature over a transaction of EIP-1559.
+func requireTransactionSigned(t *testing.T, signature [65]byte, fields ...any) {
+	t.Helper()
+	encoded, err := rlp.EncodeToBytes(fields)
 	require.NoError(t, err)
 	signature[64] -= 27
 	key, err := crypto.SigToPub(crypto.Keccak256([]byte{2}, encoded), signature[:])
