@@ -31,8 +31,8 @@ var arrows = map[string][]string{
 	"chain/svm":   {"x402/money", "chain/rpc", "x402"},
 	"seller":      {"internal/child", "internal/mcpconn", "x402"}, // child: servers that are commands
 	// evm, svm: it reads what it signs itself; history: and finds it reserved
-	"wallet/agent": {"budget", "chain/evm", "history", "x402/money", "chain/svm", "wallet", "x402",
-		"wallet/seal"},
+	"wallet/agent": {"budget", "chain/evm", "history", "internal/socket", "x402/money", "chain/svm", "wallet",
+		"x402", "wallet/seal"},
 	"facilitator": {"x402"},
 	// evm, svm: it reads itself what it is paid; history: one payment, one run
 	"paywall": {"chain/evm", "facilitator", "history", "internal/child", "internal/mcpconn", "x402/money",
@@ -41,6 +41,8 @@ var arrows = map[string][]string{
 	// chain/rpc: it asks Rooch, which nobody else does; history: promises are kept in the ledger
 	"channel":           {"chain/rpc", "history", "pay", "seller", "x402", "x402/money"},
 	"internal/loopback": {},
+	"internal/socket":   {},
+	"internal/relay":    {"internal/socket", "x402"},
 	"internal/ask":      {"internal/loopback"},
 	// tools: it shows what a tool answers, as commands do; no arrow to wallet or seal: what is
 	// typed on it is handed on

@@ -14,6 +14,7 @@ import (
 	"x402-wallet/chain/evm"
 	"x402-wallet/chain/svm"
 	"x402-wallet/history"
+	"x402-wallet/internal/socket"
 	"x402-wallet/wallet"
 	"x402-wallet/x402"
 )
@@ -29,7 +30,7 @@ type Client struct {
 	Before func() bool
 }
 
-// Status is nil while an agent holds the keys, else ErrNone or why it cannot be asked.
+// Status is nil while an agent holds the keys, else errNone or why it cannot be asked.
 func (c *Client) Status(ctx context.Context) error {
 	_, err := c.call(ctx, request{Op: "status"})
 	return err
@@ -113,10 +114,10 @@ func (c *Client) sign(ctx context.Context, q request, signature []byte) error {
 	return err
 }
 
-// call asks one thing. A socket that nobody listens on is ErrNone; who listens there must be this user.
+// call asks one thing. A socket that nobody listens on is errNone; who listens there must be this user.
 func (c *Client) call(ctx context.Context, q request) ([]byte, error) {
 	path := filepath.Join(c.Home, socketName)
-	if !supported || len(path) > maxSocketPath {
+	if socket.CheckPath(path) != nil {
 		return nil, errNone
 	}
 	ctx, cancel := context.WithTimeout(ctx, callTime)

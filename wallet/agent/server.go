@@ -28,6 +28,7 @@ import (
 	"x402-wallet/chain/evm"
 	"x402-wallet/chain/svm"
 	"x402-wallet/history"
+	"x402-wallet/internal/socket"
 	"x402-wallet/x402"
 )
 
@@ -195,17 +196,9 @@ func (s *Server) serve(ctx context.Context, c net.Conn, end func()) {
 
 // samePeer checks that the process at the other end runs as this one's user.
 func samePeer(c net.Conn) error {
-	raw, err := c.(*net.UnixConn).SyscallConn()
+	user, err := socket.User(c)
 	if err != nil {
 		return err
-	}
-	var user uint32
-	var failed error
-	if err := raw.Control(func(fd uintptr) { user, failed = peerUser(int(fd)) }); err != nil {
-		return err
-	}
-	if failed != nil {
-		return failed
 	}
 	return sameUser(int(user))
 }
@@ -267,12 +260,13 @@ func (s *Server) answer(ctx context.Context, q request, end func()) ([]byte, err
 
 // Free says whether a home can have an unlock agent: there is none, and its socket can be made.
 func Free(ctx context.Context, home string) error {
-	if !supported {
-		return unsupported()
-	}
-	if path := filepath.Join(home, socketName); len(path) > maxSocketPath {
-		return x402.Errorf(x402.SetupFailed, "the path of the unlock agent's socket has %d bytes, the "+
-			"system allows %d", len(path), maxSocketPath).
+	switch err := socket.CheckPath(filepath.Join(home, socketName)); {
+	case errors.Is(err, socket.ErrUnsupported):
+		return x402.Errorf(x402.SetupFailed, "there is no unlock agent on this system: a socket cannot tell "+
+			"who asks").
+			WithHint("use keystore.passphrase_file, keystore.passphrase_command or the system's keyring")
+	case err != nil:
+		return x402.Errorf(x402.SetupFailed, "make the unlock agent's socket: %w", err).
 			WithHint("use a home with a shorter path: X402_WALLET_HOME")
 	}
 	err := (&Client{Home: home}).Status(ctx)
@@ -291,22 +285,9 @@ func Listen(ctx context.Context, home string) (net.Listener, error) {
 	if err := Free(ctx, home); err != nil {
 		return nil, err
 	}
-	path := filepath.Join(home, socketName)
-	if err := os.Remove(path); err != nil && !errors.Is(err, os.ErrNotExist) {
-		return nil, x402.Errorf(x402.SetupFailed, "remove the socket of an unlock agent that died: %w", err)
-	}
-	l, err := new(net.ListenConfig).Listen(ctx, "unix", path)
-	if err == nil {
-		err = os.Chmod(path, 0o600) // nobody else can enter the home in between
-	}
+	l, err := socket.Listen(ctx, filepath.Join(home, socketName), 0o600)
 	if err != nil {
 		return nil, x402.Errorf(x402.SetupFailed, "make the unlock agent's socket: %w", err)
 	}
 	return l, nil
-}
-
-func unsupported() error {
-	return x402.Errorf(x402.SetupFailed, "there is no unlock agent on this system: a socket cannot tell "+
-		"who asks").
-		WithHint("use keystore.passphrase_file, keystore.passphrase_command or the system's keyring")
 }

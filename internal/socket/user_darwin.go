@@ -1,15 +1,15 @@
-package agent
+package socket
 
 import "golang.org/x/sys/unix"
 
 const (
-	supported     = true
-	maxSocketPath = 107 // sockaddr_un
+	Supported = true
+	maxPath   = 103 // sockaddr_un
 )
 
 // peerUser is the user at the other end of a socket.
 func peerUser(fd int) (uint32, error) {
-	peer, err := unix.GetsockoptUcred(fd, unix.SOL_SOCKET, unix.SO_PEERCRED)
+	peer, err := unix.GetsockoptXucred(fd, unix.SOL_LOCAL, unix.LOCAL_PEERCRED)
 	if err != nil {
 		return 0, err
 	}
