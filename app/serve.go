@@ -27,8 +27,12 @@ import (
 // backgroundDelay lets the server answer its host first: looking up unfinished payments can wait.
 const backgroundDelay = 300 * time.Millisecond
 
-// ServeMCP runs the MCP server on stdin and stdout until the client goes away or ctx ends.
+// ServeMCP runs the MCP server on stdin and stdout until the client goes away or ctx ends: the wallet's
+// service, where there is one, or this process.
 func (a *app) ServeMCP(ctx context.Context) error {
+	if passed, err := a.passToService(ctx); passed {
+		return err
+	}
 	server := &tools.Server{Version: a.version, Log: a.log, Mounts: true, Open: a.openForAgent,
 		Background: backgroundDelay}
 	percent := debug.SetGCPercent(-1) // a collection would take a quarter of the start

@@ -65,6 +65,9 @@ type App interface {
 
 	// ServeMCP serves an agent on stdin and stdout.
 	ServeMCP(ctx context.Context) error
+	// Serve serves every agent that connects to a socket ("": the one in the home); ready is called with its
+	// path once they can.
+	Serve(ctx context.Context, socket string, ready func(path string)) error
 	// ServePaywall charges for the tools of another MCP server, as file says.
 	ServePaywall(ctx context.Context, file string) error
 	// ClaimPaywall claims what it charged by batch-settlement; with an error, what of it is done.
@@ -164,7 +167,7 @@ func (p *Program) root(ui *ui) *cobra.Command {
 		commands []*cobra.Command
 	}{
 		{"Start", []*cobra.Command{demoCommand(), p.initCommand(ui), p.addressCommand(ui),
-			p.installCommand(ui), p.mcpCommand(ui), p.unlockCommand(ui), p.lockCommand(ui),
+			p.installCommand(ui), p.mcpCommand(ui), p.serveCommand(ui), p.unlockCommand(ui), p.lockCommand(ui),
 			p.passphraseCommand(ui)}},
 		{"Pay", []*cobra.Command{p.discoverCommand(ui), p.estimateCommand(ui), p.payCommand(ui),
 			p.callCommand(ui)}},

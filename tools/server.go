@@ -59,8 +59,41 @@ const shutdownTimeout = 4 * time.Second
 // Run serves MCP over the two streams until the client goes away or ctx ends, finishes the payments
 // under way, and closes the wallet.
 func (s *Server) Run(ctx context.Context, in io.ReadCloser, out io.WriteCloser) error {
+	return s.run(ctx, func(ctx context.Context) error { return s.session(ctx, in, out) })
+}
+
+// Session is the streams of one client among many.
+type Session interface {
+	io.ReadWriteCloser
+	passer
+}
+
+// Serve serves MCP to every client whose session comes until ctx ends; then it finishes the payments under
+// way, and closes the wallet. All sessions are on the one wallet.
+func (s *Server) Serve(ctx context.Context, sessions <-chan Session) error {
+	return s.run(ctx, func(ctx context.Context) error {
+		var all sync.WaitGroup
+		defer all.Wait()
+		for {
+			select {
+			case <-ctx.Done():
+				return nil
+			case client := <-sessions:
+				all.Go(func() {
+					defer s.caught("session")
+					if err := s.session(ctx, client, client); err != nil {
+						logger(s.Log).Info("a session ended", "why", err)
+					}
+				})
+			}
+		}
+	})
+}
+
+// run begins to serve, has serve do it, and ends what is under way, within its time.
+func (s *Server) run(ctx context.Context, serve func(context.Context) error) error {
 	done := make(chan error, 1)
-	go func() { done <- s.serve(ctx, in, out) }()
+	go func() { done <- s.serving(ctx, serve) }()
 	var late <-chan time.Time
 	for ended := ctx.Done(); ; {
 		select {
@@ -78,7 +111,8 @@ func (s *Server) Run(ctx context.Context, in io.ReadCloser, out io.WriteCloser) 
 	}
 }
 
-func (s *Server) serve(ctx context.Context, in io.ReadCloser, out io.WriteCloser) error {
+// serving is what there is once for all sessions, around them.
+func (s *Server) serving(ctx context.Context, serve func(context.Context) error) error {
 	ctx, end := context.WithCancel(ctx)
 	defer end()
 	s.mcp()
@@ -88,8 +122,14 @@ func (s *Server) serve(ctx context.Context, in io.ReadCloser, out io.WriteCloser
 	if s.Background > 0 {
 		defer time.AfterFunc(s.Background, func() { s.background(ctx) }).Stop()
 	}
-	err := s.server.Run(ctx, newStdioTransport(in, out, s.pays))
+	err := serve(ctx)
 	s.deliveries.Wait()
+	return err
+}
+
+// session serves one client, until it goes away or ctx ends.
+func (s *Server) session(ctx context.Context, in io.ReadCloser, out io.WriteCloser) error {
+	err := s.server.Run(ctx, newStdioTransport(in, out, s.pays))
 	if errors.Is(err, io.EOF) || errors.Is(err, context.Canceled) {
 		return nil
 	}

@@ -36,6 +36,7 @@ type stdioTransport struct {
 	mcp.Connection
 	stdio      mcp.Transport          // makes it
 	pays       func(tool string) bool // whether a tool's answers are purchases
+	passed     passer                 // nil: what was written is with the client
 	lateCancel time.Duration
 
 	mu         sync.Mutex
@@ -48,6 +49,12 @@ type stdioTransport struct {
 	closeErr error
 }
 
+// passer is an output behind which somebody passes on to the client what is written.
+type passer interface {
+	// OnPassed has f called once: when all that was written so far was passed on, or never will be.
+	OnPassed(f func(passed bool))
+}
+
 // clientRequest is a request of the client until it is answered; where it pays, until its answer
 // counts as delivered.
 type clientRequest struct {
@@ -56,11 +63,13 @@ type clientRequest struct {
 	same     [sha256.Size]byte // of the tool and its arguments
 	givenUp  bool              // its client may no longer wait for it, without having said so
 	repeated bool              // and made it again
-	delivery *time.Timer       // nil: not answered yet
+	answered bool
+	delivery *time.Timer // nil: not yet with the client
 }
 
 func newStdioTransport(in io.ReadCloser, out io.WriteCloser, pays func(tool string) bool) *stdioTransport {
-	return &stdioTransport{
+	passed, _ := out.(passer)
+	return &stdioTransport{passed: passed,
 		stdio: mcpconn.Stdio(in, out, x402.MaxMCPMessage, false), pays: pays, lateCancel: lateCancel,
 		requests: map[jsonrpc.ID]*clientRequest{}, closed: make(chan struct{}),
 	}
@@ -121,12 +130,14 @@ func (l *stdioTransport) begin(r *jsonrpc.Request) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	before := l.requests[r.ID]
-	if before != nil && before.delivery == nil {
+	if before != nil && !before.answered {
 		return // the SDK refuses a second request by the id of one that is not answered
 	}
-	if before != nil && !before.call.Late() && before.delivery.Stop() {
-		before.call.Deliver() // the id is free again: the client has read the answer
-		l.deliveries.Done()
+	if before != nil && !before.call.Late() { // the id is free again: the client has read the answer
+		before.call.Deliver()
+		if before.delivery != nil && before.delivery.Stop() {
+			l.deliveries.Done()
+		}
 	}
 	l.requests[r.ID] = c
 	if c.pays {
@@ -163,10 +174,15 @@ func (l *stdioTransport) Write(ctx context.Context, m jsonrpc.Message) error {
 		return nil
 	}
 	err := l.Connection.Write(ctx, m)
+	l.mu.Lock()
+	c.answered = true
+	l.mu.Unlock()
 	switch {
 	case err != nil, repeated:
 		l.forget(response.ID, c)
 		c.call.Cancel()
+	case c.pays && l.passed != nil:
+		l.passed.OnPassed(func(passed bool) { l.onPassed(response.ID, c, passed) })
 	case c.pays:
 		l.deliverLater(response.ID, c)
 	default:
@@ -174,6 +190,16 @@ func (l *stdioTransport) Write(ctx context.Context, m jsonrpc.Message) error {
 		c.call.Deliver()
 	}
 	return err
+}
+
+// onPassed takes an answer as written when the client has it.
+func (l *stdioTransport) onPassed(id jsonrpc.ID, c *clientRequest, passed bool) {
+	if passed {
+		l.deliverLater(id, c)
+		return
+	}
+	l.forget(id, c)
+	c.call.Cancel()
 }
 
 func (l *stdioTransport) forget(id jsonrpc.ID, c *clientRequest) {
@@ -224,7 +250,7 @@ func (l *stdioTransport) answering() (some bool) {
 	defer l.mu.Unlock()
 	for _, c := range l.requests {
 		switch {
-		case c.delivery != nil:
+		case c.answered:
 		case c.pays:
 			return false
 		default:

@@ -133,6 +133,12 @@ func (o *Options) complete() error {
 	return nil
 }
 
+// Exists reports whether dir has a keystore; whether it can be opened Open says.
+func Exists(dir string) bool {
+	_, err := os.Lstat(filepath.Join(dir, keystoreName))
+	return err == nil
+}
+
 // checkVacant says whether dir can take a new wallet; it need not be there yet.
 func checkVacant(dir string) error {
 	err := checkHome(dir)

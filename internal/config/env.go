@@ -34,6 +34,9 @@ type Env struct {
 	LogLevel string `env:"LOG_LEVEL"` // debug, info, warn or error
 	NoColor  bool   // NO_COLOR is set and not empty
 
+	Service string `env:"X402_WALLET_SERVICE"` // the socket of the wallet's service; "off": none
+	Token   Secret `env:"X402_WALLET_TOKEN"`   // the agent's, at the service
+
 	ClaudeConfig string `env:"CLAUDE_CONFIG_DIR"` // where Claude Code keeps its settings
 	CodexHome    string `env:"CODEX_HOME"`        // Codex
 
@@ -58,7 +61,8 @@ type Env struct {
 }
 
 // secrets are taken out of the environment, and given to no program.
-var secrets = []string{"CDP_API_KEY_SECRET", "PAYAI_API_KEY_SECRET", "X402_WALLET_PASSPHRASE"}
+var secrets = []string{"CDP_API_KEY_SECRET", "PAYAI_API_KEY_SECRET", "X402_WALLET_PASSPHRASE",
+	"X402_WALLET_TOKEN"}
 
 // basics are the variables that a program which we start gets in any case (SPEC §4); on Windows
 // none would run without the others.

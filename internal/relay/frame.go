@@ -1,0 +1,93 @@
+// Package relay carries an agent's session between the program that its host started, which has the host's
+// user, and the wallet's service, which has one of its own (SPEC §11). Pass is the host's side, Session
+// the service's.
+//
+// What must stay true: what the service takes as passed on was written to the host, because the relay says
+// so after it did; what it did not say did not reach the host.
+//
+// On the socket: the relay sends frames, because beside the host's bytes it says who it is and what it has
+// passed on; the service answers with one line of JSON, and then with the bytes for the host as they are.
+package relay
+
+import (
+	"encoding/binary"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+
+	"x402-wallet/x402"
+)
+
+// The kinds of frames that a relay sends. A frame is its kind, the length of its body (4 bytes, big endian)
+// and the body.
+const (
+	frameHello  = 'h' // JSON of Hello; the first
+	frameData   = 'd' // bytes of the host
+	frameEnd    = 'e' // the host will say no more
+	framePassed = 'p' // how many bytes of the service's were written to the host in all (8 bytes)
+)
+
+const (
+	maxFrame = 16 << 10
+	maxReply = 4 << 10
+	maxText  = 300 // of a text in it, escaped up to six times as long
+)
+
+// Hello is what a relay says first.
+type Hello struct {
+	Token string `json:"token,omitempty"` // the agent's, if it has one
+}
+
+// reply is the line with which the service answers a Hello.
+type reply struct {
+	Error *failure `json:"error,omitempty"` // nil: the session begins
+}
+
+// failure is an x402.Error on the socket.
+type failure struct {
+	Code    x402.Code `json:"code"`
+	Message string    `json:"message"`
+	Hint    string    `json:"hint,omitempty"`
+}
+
+func writeFrame(w io.Writer, kind byte, body []byte) error {
+	frame := make([]byte, 0, 5+len(body))
+	frame = append(frame, kind)
+	frame = binary.BigEndian.AppendUint32(frame, uint32(len(body)))
+	_, err := w.Write(append(frame, body...))
+	return err
+}
+
+// readFrame reads a frame into buffer, which has room for the longest. io.EOF is the end behind a frame.
+func readFrame(r io.Reader, buffer []byte) (kind byte, body []byte, err error) {
+	var head [5]byte
+	if _, err := io.ReadFull(r, head[:]); err != nil {
+		return 0, nil, err
+	}
+	n := binary.BigEndian.Uint32(head[1:])
+	if n > maxFrame {
+		return 0, nil, fmt.Errorf("a frame of %d bytes", n)
+	}
+	if _, err := io.ReadFull(r, buffer[:n]); err != nil {
+		return 0, nil, errors.Join(err, io.ErrUnexpectedEOF)
+	}
+	return head[0], buffer[:n], nil
+}
+
+func parseHello(body []byte) (h Hello, err error) {
+	if err := x402.DecodeStrict(body, maxReply, &h); err != nil {
+		return h, fmt.Errorf("a hello that cannot be read: %w", err)
+	}
+	return h, nil
+}
+
+func encodeReply(refused error) []byte {
+	var r reply
+	if refused != nil {
+		e := x402.AsError(refused)
+		r.Error = &failure{Code: e.Code, Message: x402.Clip(e.Message, maxText), Hint: x402.Clip(e.Hint, maxText)}
+	}
+	line, _ := json.Marshal(r) // it is texts
+	return append(line, '\n')
+}

@@ -1,0 +1,155 @@
+package relay
+
+import (
+	"bufio"
+	"context"
+	"encoding/binary"
+	"encoding/json"
+	"errors"
+	"io"
+	"net"
+	"os"
+	"sync"
+	"syscall"
+	"time"
+
+	"x402-wallet/internal/socket"
+	"x402-wallet/x402"
+)
+
+// ErrNone says that no service listens on a socket.
+var ErrNone = errors.New("no service listens there")
+
+// dialTime bounds the wait for a service that is there to answer.
+const dialTime = 10 * time.Second
+
+// Pass passes a host's streams on to the service behind a socket until one side ends the session. The end of in
+// ends it with what the service still has to say. Its errors are ErrNone, the service's refusal, and
+// SERVER_UNAVAILABLE where the service is gone before the host is.
+func Pass(ctx context.Context, path string, hello Hello, in io.Reader, out io.Writer) error {
+	conn, err := connect(ctx, path)
+	if err != nil {
+		return err
+	}
+	defer func() { _ = conn.Close() }()
+	defer context.AfterFunc(ctx, func() { _ = conn.Close() })()
+	p := &passing{conn: conn}
+	from, err := p.begin(hello)
+	if err != nil {
+		return err
+	}
+	go p.fromHost(in)
+	err = p.toHost(from, out)
+	if errors.Is(err, io.EOF) && (p.hostEnded() || ctx.Err() != nil) {
+		return nil
+	}
+	if errors.Is(err, errHost) {
+		return nil // it is gone; the service hears of that by the connection
+	}
+	return x402.Errorf(x402.ServerUnavailable, "the wallet's service ended the session: %w", err).
+		WithHint("start the session again; a payment that was sent stays held, and the very same call goes on " +
+			"with it")
+}
+
+func connect(ctx context.Context, path string) (net.Conn, error) {
+	if socket.CheckPath(path) != nil {
+		return nil, ErrNone
+	}
+	ctx, cancel := context.WithTimeout(ctx, dialTime)
+	defer cancel()
+	conn, err := new(net.Dialer).DialContext(ctx, "unix", path)
+	switch {
+	case errors.Is(err, os.ErrNotExist) || errors.Is(err, syscall.ECONNREFUSED):
+		return nil, ErrNone
+	case err != nil:
+		return nil, unreachable(err)
+	}
+	return conn, nil
+}
+
+func unreachable(err error) error {
+	return x402.Errorf(x402.ServerUnavailable, "the wallet's service does not answer: %w", err).
+		WithHint("x402-wallet service status says what it does")
+}
+
+// passing is one session.
+type passing struct {
+	conn net.Conn
+
+	mu    sync.Mutex // whole frames
+	ended bool       // the host said all that it will
+}
+
+// errHost says that the host reads no more.
+var errHost = errors.New("the host reads no more")
+
+// begin says who asks, and hears whether the session begins.
+func (p *passing) begin(hello Hello) (from *bufio.Reader, err error) {
+	_ = p.conn.SetDeadline(time.Now().Add(dialTime))
+	body, _ := json.Marshal(hello) // a text
+	if err := p.send(frameHello, body); err != nil {
+		return nil, unreachable(err)
+	}
+	from = bufio.NewReaderSize(p.conn, maxReply)
+	line, err := from.ReadSlice('\n')
+	if err != nil {
+		return nil, unreachable(err)
+	}
+	var answer reply
+	if err := json.Unmarshal(line, &answer); err != nil {
+		return nil, unreachable(errors.New("it is no service of this version"))
+	}
+	if e := answer.Error; e != nil {
+		return nil, x402.Errorf(e.Code, "%s", e.Message).WithHint("%s", e.Hint)
+	}
+	return from, p.conn.SetDeadline(time.Time{})
+}
+
+func (p *passing) send(kind byte, body []byte) error {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return writeFrame(p.conn, kind, body)
+}
+
+// fromHost passes on what the host says, and says when it ends.
+func (p *passing) fromHost(in io.Reader) {
+	for buffer := make([]byte, maxFrame); ; {
+		n, err := in.Read(buffer)
+		if n > 0 && p.send(frameData, buffer[:n]) != nil {
+			return
+		}
+		if err != nil {
+			p.mu.Lock()
+			p.ended = true
+			p.mu.Unlock()
+			_ = p.send(frameEnd, nil)
+			return
+		}
+	}
+}
+
+func (p *passing) hostEnded() bool {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.ended
+}
+
+// toHost passes on what the service says, and says so: after it was written, and not before.
+func (p *passing) toHost(from io.Reader, out io.Writer) error {
+	var passed uint64
+	for buffer := make([]byte, maxFrame); ; {
+		n, err := from.Read(buffer)
+		if n > 0 {
+			if written, err := out.Write(buffer[:n]); err != nil || written < n {
+				return errHost
+			}
+			passed += uint64(n)
+			if err := p.send(framePassed, binary.BigEndian.AppendUint64(nil, passed)); err != nil {
+				return io.EOF
+			}
+		}
+		if err != nil {
+			return io.EOF
+		}
+	}
+}

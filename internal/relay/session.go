@@ -1,0 +1,186 @@
+package relay
+
+import (
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"sync"
+	"time"
+
+	"x402-wallet/internal/socket"
+)
+
+const (
+	// helloTime is how long who connected may take to say who it is.
+	helloTime = 5 * time.Second
+	// writeTime is how long a host may not read before its session ends: an answer waits in the socket's
+	// buffer, and what does not fit there would hold up the messages that go to all sessions.
+	writeTime = 20 * time.Second
+	// closeTime is how long the end of a session waits for the relay to say what it has passed on.
+	closeTime = 2 * time.Second
+)
+
+// Session is the service's side of a relay: the streams of one host. Its Read, Write, OnPassed and Close
+// may be called at the same time.
+type Session struct {
+	User  uint32 // of the relay's process
+	Token string // the agent's; "" where it has none
+
+	conn net.Conn
+	in   *io.PipeReader
+	fed  *io.PipeWriter
+	over chan struct{} // closed when the relay says nothing any more
+
+	mu      sync.Mutex
+	written uint64
+	passed  uint64
+	waiting []waiting
+	closing sync.Once
+}
+
+// waiting is who wants to know whether what was written up to a byte was passed on.
+type waiting struct {
+	upTo uint64
+	f    func(passed bool)
+}
+
+// Open reads who connected. The session begins with Admit; else Refuse ends it. An error has closed conn.
+func Open(conn net.Conn) (*Session, error) {
+	s := &Session{conn: conn, over: make(chan struct{})}
+	s.in, s.fed = io.Pipe()
+	if err := s.hello(); err != nil {
+		return nil, errors.Join(err, conn.Close())
+	}
+	return s, nil
+}
+
+func (s *Session) hello() (err error) {
+	if s.User, err = socket.User(s.conn); err != nil {
+		return err
+	}
+	_ = s.conn.SetReadDeadline(time.Now().Add(helloTime))
+	kind, body, err := readFrame(s.conn, make([]byte, maxFrame))
+	if err != nil {
+		return err
+	}
+	if kind != frameHello {
+		return fmt.Errorf("it begins with a frame %q", kind)
+	}
+	hello, err := parseHello(body)
+	s.Token = hello.Token
+	return errors.Join(err, s.conn.SetReadDeadline(time.Time{}))
+}
+
+// Admit begins the session.
+func (s *Session) Admit() error {
+	go s.receive()
+	return s.writeLine(nil)
+}
+
+// Refuse ends the session before it began, and tells the host's side why.
+func (s *Session) Refuse(why error) error {
+	return errors.Join(s.writeLine(why), s.conn.Close())
+}
+
+func (s *Session) writeLine(refused error) error {
+	_ = s.conn.SetWriteDeadline(time.Now().Add(writeTime))
+	_, err := s.conn.Write(encodeReply(refused))
+	return err
+}
+
+// receive takes the relay's frames apart until it ends.
+func (s *Session) receive() {
+	err := s.frames()
+	_ = s.fed.CloseWithError(err)
+	s.mu.Lock()
+	rest := s.waiting
+	s.waiting = nil
+	close(s.over)
+	s.mu.Unlock()
+	for _, w := range rest {
+		w.f(false)
+	}
+}
+
+func (s *Session) frames() error {
+	for buffer := make([]byte, maxFrame); ; {
+		kind, body, err := readFrame(s.conn, buffer)
+		if err != nil {
+			return io.EOF // whatever ended it: the host is gone
+		}
+		switch {
+		case kind == frameData:
+			_, _ = s.fed.Write(body) // after Close nobody reads any more
+		case kind == frameEnd:
+			_ = s.fed.Close()
+		case kind == framePassed && len(body) == 8:
+			s.pass(binary.BigEndian.Uint64(body))
+		default:
+			return fmt.Errorf("a frame %q of %d bytes", kind, len(body))
+		}
+	}
+}
+
+// pass notes how much the host has.
+func (s *Session) pass(upTo uint64) {
+	s.mu.Lock()
+	s.passed = min(upTo, s.written)
+	var reached []waiting
+	for len(s.waiting) > 0 && s.waiting[0].upTo <= s.passed {
+		reached, s.waiting = append(reached, s.waiting[0]), s.waiting[1:]
+	}
+	s.mu.Unlock()
+	for _, w := range reached {
+		w.f(true)
+	}
+}
+
+// Read gives what the host says. io.EOF: it says no more, or is gone.
+func (s *Session) Read(p []byte) (int, error) { return s.in.Read(p) }
+
+// Write sends something to the host.
+func (s *Session) Write(p []byte) (int, error) {
+	_ = s.conn.SetWriteDeadline(time.Now().Add(writeTime))
+	n, err := s.conn.Write(p)
+	s.mu.Lock()
+	s.written += uint64(n)
+	s.mu.Unlock()
+	return n, err
+}
+
+// OnPassed has f called once: when all that was written so far has been written to the host, or when that
+// will not be heard of any more. f must not block.
+func (s *Session) OnPassed(f func(passed bool)) {
+	s.mu.Lock()
+	isPassed := s.passed >= s.written
+	select {
+	case <-s.over:
+	default:
+		if !isPassed {
+			s.waiting = append(s.waiting, waiting{upTo: s.written, f: f})
+			s.mu.Unlock()
+			return
+		}
+	}
+	s.mu.Unlock()
+	f(isPassed)
+}
+
+// Close ends the session. It waits a moment to hear what of the last answers was passed on.
+func (s *Session) Close() (err error) {
+	s.closing.Do(func() {
+		_ = s.in.Close() // receive is not held up by what nobody reads
+		if half, ok := s.conn.(interface{ CloseWrite() error }); ok {
+			_ = half.CloseWrite()
+		}
+		select {
+		case <-s.over:
+		case <-time.After(closeTime):
+		}
+		err = s.conn.Close()
+		<-s.over
+	})
+	return err
+}
