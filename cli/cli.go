@@ -139,7 +139,7 @@ func (p *Program) Run(ctx context.Context, args []string) int {
 	if _, wrong := asUsage(cmd, err); wrong {
 		ui.json = wantsJSON(args, ui.json)
 	}
-	if cmd.Name() == "mcp" || cmd.Name() == "paywall" { // its stdout carries JSON-RPC only
+	if slices.Contains([]string{"mcp", "paywall", "serve"}, cmd.Name()) { // its stdout carries JSON-RPC only
 		ui.json = false
 	}
 	return fail(ctx, ui, cmd, err)

@@ -142,12 +142,11 @@ func (s *Session) Read(p []byte) (int, error) { return s.in.Read(p) }
 
 // Write sends something to the host.
 func (s *Session) Write(p []byte) (int, error) {
-	_ = s.conn.SetWriteDeadline(time.Now().Add(writeTime))
-	n, err := s.conn.Write(p)
 	s.mu.Lock()
-	s.written += uint64(n)
+	s.written += uint64(len(p)) // before: the relay may have passed it on before Write returns
 	s.mu.Unlock()
-	return n, err
+	_ = s.conn.SetWriteDeadline(time.Now().Add(writeTime))
+	return s.conn.Write(p)
 }
 
 // OnPassed has f called once: when all that was written so far has been written to the host, or when that

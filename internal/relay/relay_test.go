@@ -1,0 +1,224 @@
+//go:build unix
+
+package relay
+
+import (
+	"bytes"
+	"context"
+	"encoding/binary"
+	"io"
+	"net"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+	"go.uber.org/goleak"
+
+	"x402-wallet/x402"
+)
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+// listening is a service; each session that it lets in comes out of sessions.
+func listening(t *testing.T, refuse error) (path string, sessions chan *Session) {
+	dir, err := os.MkdirTemp("", "relay-") // a test's own is too long for a socket
+	require.NoError(t, err)
+	t.Cleanup(func() { _ = os.RemoveAll(dir) })
+	path = filepath.Join(dir, "s")
+	l, err := Listen(t.Context(), path, 0o600)
+	require.NoError(t, err)
+	sessions = make(chan *Session, 10)
+	var accepting sync.WaitGroup
+	accepting.Go(func() {
+		for {
+			conn, err := l.Accept()
+			if err != nil {
+				return
+			}
+			s, err := Open(conn)
+			switch {
+			case err != nil:
+			case refuse != nil:
+				_ = s.Refuse(refuse)
+			case s.Admit() == nil:
+				sessions <- s
+			}
+		}
+	})
+	t.Cleanup(func() { _ = l.Close(); accepting.Wait() })
+	return path, sessions
+}
+
+// host is the streams of a host, and the relay behind them.
+type host struct {
+	says  *io.PipeWriter
+	hears *io.PipeReader
+	ended chan error
+}
+
+func relayed(t *testing.T, path string, hello Hello) host {
+	in, says := io.Pipe()
+	hears, out := io.Pipe()
+	h := host{says: says, hears: hears, ended: make(chan error, 1)}
+	ctx, stop := context.WithCancel(context.Background())
+	go func() {
+		h.ended <- Pass(ctx, path, hello, in, out)
+		_ = out.Close()
+	}()
+	t.Cleanup(func() { _ = says.Close(); _ = hears.Close(); stop() })
+	return h
+}
+
+// noted is what OnPassed said, once.
+func noted(s *Session) chan bool {
+	said := make(chan bool, 2)
+	s.OnPassed(func(passed bool) { said <- passed })
+	return said
+}
+
+func TestASessionIsPassedOn(t *testing.T) {
+	path, sessions := listening(t, nil)
+	h := relayed(t, path, Hello{Token: "x402w_token"})
+	go func() {
+		_, _ = io.WriteString(h.says, "asked\n")
+		_, _ = io.WriteString(h.says, strings.Repeat("x", 3*maxFrame)) // in several frames
+	}()
+	s := <-sessions
+	require.Equal(t, uint32(os.Geteuid()), s.User)
+	require.Equal(t, "x402w_token", s.Token)
+	heard := make([]byte, len("asked\n")+3*maxFrame)
+	_, err := io.ReadFull(s, heard)
+	require.NoError(t, err)
+	require.Equal(t, "asked\n"+strings.Repeat("x", 3*maxFrame), string(heard))
+
+	answer := bytes.Repeat([]byte("answer"), maxFrame) // more than buffers hold
+	written := make(chan error, 1)
+	go func() { _, err := s.Write(answer); written <- err }()
+	got := make([]byte, len(answer))
+	_, err = io.ReadFull(h.hears, got)
+	require.NoError(t, err)
+	require.NoError(t, <-written)
+	require.Equal(t, answer, got)
+	require.True(t, <-noted(s))
+
+	require.NoError(t, h.says.Close()) // the host ends, and hears what is still to be said
+	_, err = s.Read(heard)
+	require.ErrorIs(t, err, io.EOF)
+	_, err = s.Write([]byte("last\n"))
+	require.NoError(t, err)
+	last := noted(s)
+	go func() { _ = s.Close() }()
+	rest, err := io.ReadAll(h.hears)
+	require.NoError(t, err)
+	require.Equal(t, "last\n", string(rest))
+	require.NoError(t, <-h.ended)
+	require.True(t, <-last)
+}
+
+// What the host did not read was not passed on, however long it lay in a buffer on its way.
+func TestWhatAHostDidNotReadIsNotPassedOn(t *testing.T) {
+	path, sessions := listening(t, nil)
+	h := relayed(t, path, Hello{})
+	s := <-sessions
+	_, err := s.Write([]byte("first\n"))
+	require.NoError(t, err)
+	first := noted(s)
+	got := make([]byte, len("first\n"))
+	_, err = io.ReadFull(h.hears, got)
+	require.NoError(t, err)
+	require.True(t, <-first)
+
+	_, err = s.Write([]byte("second\n")) // the socket takes it
+	require.NoError(t, err)
+	second := noted(s)
+	select {
+	case <-second:
+		require.Fail(t, "nobody read it")
+	case <-time.After(50 * time.Millisecond):
+	}
+	require.NoError(t, h.hears.Close()) // the host dies
+	require.False(t, <-second)
+	require.NoError(t, <-h.ended)
+	require.False(t, <-noted(s), "nor is what comes later, or is asked about again")
+	require.NoError(t, s.Close())
+}
+
+// A relay that claims more than was written, or speaks no frames, ends its session and nothing else.
+func TestLyingRelays(t *testing.T) {
+	path, sessions := listening(t, nil)
+	connected := func() (net.Conn, *Session) {
+		conn, err := net.Dial("unix", path)
+		require.NoError(t, err)
+		t.Cleanup(func() { _ = conn.Close() })
+		require.NoError(t, writeFrame(conn, frameHello, []byte(`{}`)))
+		line := make([]byte, len("{}\n"))
+		_, err = io.ReadFull(conn, line)
+		require.NoError(t, err)
+		return conn, <-sessions
+	}
+	conn, s := connected()
+	require.NoError(t, writeFrame(conn, framePassed, binary.BigEndian.AppendUint64(nil, 1<<63)))
+	require.NoError(t, writeFrame(conn, frameData, []byte("x")))
+	_, err := io.ReadFull(s, make([]byte, 1)) // so that the frame before it was read
+	require.NoError(t, err)
+	_, err = s.Write([]byte("answer\n"))
+	require.NoError(t, err)
+	later := noted(s)
+	require.NoError(t, conn.Close())
+	require.False(t, <-later, "what it claimed before is not this")
+	require.NoError(t, s.Close())
+
+	for _, wrong := range [][]byte{{'x', 0, 0, 0, 0}, {'d', 0xff, 0, 0, 0}, {'p', 0, 0, 0, 1, 7}} {
+		conn, s := connected()
+		_, err := conn.Write(wrong)
+		require.NoError(t, err)
+		_, err = s.Read(make([]byte, 1))
+		require.Error(t, err)
+		require.NoError(t, s.Close())
+	}
+	for _, wrong := range []string{"GET / HTTP/1.1\r\n\r\n", "h\x00\x00\x00\x02[]", "d\x00\x00\x00\x00"} {
+		conn, err := net.Dial("unix", path)
+		require.NoError(t, err)
+		_, err = io.WriteString(conn, wrong)
+		require.NoError(t, err)
+		_, err = conn.Read(make([]byte, 1))
+		require.Error(t, err, "%q", wrong)
+		require.NoError(t, conn.Close())
+	}
+	require.Empty(t, sessions)
+}
+
+func TestRefused(t *testing.T) {
+	long := strings.Repeat("<&>", 1000)
+	path, _ := listening(t, x402.Errorf(x402.PolicyDenied, "not you: %s", long).WithHint("%s", long))
+	h := relayed(t, path, Hello{})
+	err := <-h.ended
+	require.True(t, x402.HasCode(err, x402.PolicyDenied), "%v", err)
+	require.Contains(t, err.Error(), "not you")
+}
+
+func TestNoService(t *testing.T) {
+	path, sessions := listening(t, nil)
+	require.ErrorIs(t, <-relayed(t, path+"x", Hello{}).ended, ErrNone)
+	require.ErrorIs(t, <-relayed(t, "/"+strings.Repeat("x", 200), Hello{}).ended, ErrNone)
+	_, err := Listen(t.Context(), path, 0o600)
+	require.True(t, x402.HasCode(err, x402.SetupFailed), "%v", err)
+	require.Contains(t, err.Error(), "already")
+
+	file := filepath.Join(filepath.Dir(path), "file")
+	require.NoError(t, os.WriteFile(file, nil, 0o600))
+	_, err = Listen(t.Context(), file, 0o600)
+	require.True(t, x402.HasCode(err, x402.SetupFailed), "%v", err)
+	_, err = os.Stat(file)
+	require.NoError(t, err, "what is no socket stays")
+
+	h := relayed(t, path, Hello{}) // and one that goes away before the host
+	s := <-sessions
+	require.NoError(t, s.Close())
+	err = <-h.ended
+	require.True(t, x402.HasCode(err, x402.ServerUnavailable), "%v", err)
+}
