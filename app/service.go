@@ -10,6 +10,7 @@ import (
 	"sync"
 	"time"
 
+	"x402-wallet/cli"
 	"x402-wallet/internal/relay"
 	"x402-wallet/tools"
 	"x402-wallet/wallet"
@@ -33,36 +34,46 @@ func systemSocket() string {
 	return "/run/x402-wallet/service.sock"
 }
 
-// Serve runs the MCP server for every agent that connects to the socket, until ctx ends. path "" is the one in
-// the home. ready is called with the path once agents can connect.
-func (a *app) Serve(ctx context.Context, path string, ready func(path string)) error {
-	if path == "" {
-		path = filepath.Join(a.home, socketName)
+// Serve runs the MCP server for every agent that comes in by one of the doors, until ctx ends. ready is called
+// once agents can.
+func (a *app) Serve(ctx context.Context, doors cli.Doors, ready func(cli.Doors)) error {
+	if doors.Socket == "" {
+		doors.Socket = filepath.Join(a.home, socketName)
 	}
-	listener, err := relay.Listen(ctx, path, 0o600)
+	onSocket, err := relay.Listen(ctx, doors.Socket, 0o600)
 	if err != nil {
 		return err
 	}
-	defer func() { _ = listener.Close() }()
-	ready(path)
+	defer func() { _ = onSocket.Close() }()
+	onHTTP, err := listenHTTP(ctx, &doors)
+	if err != nil {
+		return err
+	}
+	ready(doors)
 	server := &tools.Server{Version: a.version, Log: a.log, Mounts: true, Open: a.openForAgent,
 		Background: backgroundDelay}
-	d := &door{a: a, sessions: make(chan tools.Session), places: make(chan struct{}, maxSessions)}
-	ctx, end := context.WithCancel(ctx)
-	defer end()
-	context.AfterFunc(ctx, func() { _ = listener.Close() })
-	go d.accept(ctx, listener)
-	return server.Serve(ctx, d.sessions)
+	return server.Serve(ctx, func(ctx context.Context) error {
+		var serving sync.WaitGroup
+		defer serving.Wait()
+		if onHTTP != nil {
+			serving.Go(func() { a.serveHTTP(ctx, onHTTP, server.HTTP(a.agentByToken)) })
+		}
+		d := &door{a: a, server: server, places: make(chan struct{}, maxSessions)}
+		serving.Go(func() { d.accept(ctx, onSocket, &serving) })
+		<-ctx.Done()
+		return nil
+	})
 }
 
-// door lets agents in.
+// door lets agents in that come by the socket.
 type door struct {
-	a        *app
-	sessions chan tools.Session
-	places   chan struct{}
+	a      *app
+	server *tools.Server
+	places chan struct{}
 }
 
-func (d *door) accept(ctx context.Context, l net.Listener) {
+func (d *door) accept(ctx context.Context, l net.Listener, serving *sync.WaitGroup) {
+	defer context.AfterFunc(ctx, func() { _ = l.Close() })()
 	for ctx.Err() == nil {
 		conn, err := l.Accept()
 		switch {
@@ -72,61 +83,58 @@ func (d *door) accept(ctx context.Context, l net.Listener) {
 			time.Sleep(acceptPause)
 			continue
 		}
-		go d.open(ctx, conn)
+		serving.Go(func() { d.open(ctx, conn) })
 	}
 }
 
-// open hears who connected, and begins the session or refuses it.
+// open hears who connected, and serves the session or refuses it.
 func (d *door) open(ctx context.Context, conn net.Conn) {
 	session, err := relay.Open(conn)
 	if err != nil {
 		d.a.log.Info("a connection that is no agent's", "why", err)
 		return
 	}
-	if err := d.admits(session); err != nil {
+	agent, err := d.admits(session)
+	if err != nil {
 		d.a.log.Warn("refused a session", "user", session.User, "why", err)
 		_ = session.Refuse(err)
 		return
 	}
 	select {
 	case d.places <- struct{}{}:
+		defer func() { <-d.places }()
 	default:
 		_ = session.Refuse(x402.Errorf(x402.RateLimited, "the service has %d sessions already", maxSessions).
 			WithHint("try again when some have ended"))
 		return
 	}
-	leave := sync.OnceFunc(func() { <-d.places })
 	if err := session.Admit(); err != nil {
-		leave()
 		_ = session.Close()
 		return
 	}
-	select {
-	case d.sessions <- &admitted{Session: session, leave: leave}:
-	case <-ctx.Done():
-		leave()
-		_ = session.Close()
-	}
+	d.server.Session(ctx, session, agent)
 }
 
-// admits says who is let in: processes of the service's own user, and root's, who could be it.
-func (d *door) admits(s *relay.Session) error {
+// admits says whose session it is: of the agent whose token it shows, or of nobody with a name where its
+// process is the service's own user's, or root's, who could be it.
+func (d *door) admits(s *relay.Session) (agent string, err error) {
+	if s.Token != "" {
+		agent, ok := d.a.agentByToken(s.Token)
+		if !ok {
+			return "", x402.Errorf(x402.PolicyDenied, "the service knows no agent with this token").
+				WithHint("the owner makes one: x402-wallet agents add NAME")
+		}
+		return agent, nil
+	}
 	if s.User == 0 || int(s.User) == os.Geteuid() {
-		return nil
+		return "", nil
 	}
-	return x402.Errorf(x402.PolicyDenied, "the wallet's owner does not let user %d in", s.User)
+	return "", x402.Errorf(x402.PolicyDenied, "the wallet's owner does not let user %d in", s.User).
+		WithHint("set X402_WALLET_TOKEN to an agent's token (x402-wallet agents add NAME)")
 }
 
-// admitted is a session that gives back its place when it ends.
-type admitted struct {
-	*relay.Session
-	leave func()
-}
-
-func (s *admitted) Close() error {
-	defer s.leave()
-	return s.Session.Close()
-}
+// agentByToken is the agent whose token it is.
+func (a *app) agentByToken(token string) (name string, ok bool) { return "", false }
 
 // passToService passes an agent's host on to a service, where there is one for it: the one that the environment
 // names, else the home's, else, where the home has no wallet, the machine's.

@@ -65,9 +65,9 @@ type App interface {
 
 	// ServeMCP serves an agent on stdin and stdout.
 	ServeMCP(ctx context.Context) error
-	// Serve serves every agent that connects to a socket ("": the one in the home); ready is called with its
-	// path once they can.
-	Serve(ctx context.Context, socket string, ready func(path string)) error
+	// Serve serves every agent that comes in by one of the doors; ready is called with where they are once
+	// agents can.
+	Serve(ctx context.Context, doors Doors, ready func(Doors)) error
 	// ServePaywall charges for the tools of another MCP server, as file says.
 	ServePaywall(ctx context.Context, file string) error
 	// ClaimPaywall claims what it charged by batch-settlement; with an error, what of it is done.

@@ -1,20 +1,46 @@
 package cli
 
-import "github.com/spf13/cobra"
+import (
+	"github.com/spf13/cobra"
+)
+
+// Doors are the ways by which agents come to the service.
+type Doors struct {
+	Socket           string // the path of a Unix socket; "": the one in the home
+	HTTP             string // host:port; "": none
+	Certificate, Key string // the files of its TLS; "": none
+}
 
 func (p *Program) serveCommand(ui *ui) *cobra.Command {
-	var socket string
+	var doors Doors
 	cmd := &cobra.Command{
 		Use: "serve", Short: "Serve many agents over MCP at once", Args: wants(),
 		RunE: func(cmd *cobra.Command, _ []string) error {
+			if (doors.Certificate == "") != (doors.Key == "") {
+				return usagef("--tls-certificate and --tls-key belong together")
+			}
 			if err := p.haveWallet(); err != nil {
 				return err
 			}
-			return p.Serve(cmd.Context(), socket, func(path string) {
-				ui.note("agents are served at %s; their hosts start: x402-wallet mcp", path)
+			return p.Serve(cmd.Context(), doors, func(open Doors) {
+				ui.note("agents are served at %s; their hosts start: x402-wallet mcp", open.Socket)
+				if open.HTTP != "" {
+					ui.note("and at %s", open.url())
+				}
 			})
 		},
 	}
-	cmd.Flags().StringVar(&socket, "socket", "", "the `PATH` of its socket; without it service.sock in the home")
+	cmd.Flags().StringVar(&doors.Socket, "socket", "",
+		"the `PATH` of its socket; without it service.sock in the home")
+	cmd.Flags().StringVar(&doors.HTTP, "http", "", "serve MCP over HTTP at this `ADDRESS`, host:port, too")
+	cmd.Flags().StringVar(&doors.Certificate, "tls-certificate", "", "its certificate and their chain, a PEM `FILE`")
+	cmd.Flags().StringVar(&doors.Key, "tls-key", "", "the certificate's key, a PEM `FILE`")
 	return cmd
+}
+
+func (d Doors) url() string {
+	if d.Certificate != "" {
+		return "https://" + d.HTTP + "/mcp"
+	}
+	return "http://" + d.HTTP + "/mcp"
 }

@@ -29,6 +29,8 @@ const (
 //	ends with   when                                             what the call bought
 //	Cancel      the client gave up, or its answer did not        goes to the next call for the same
 //	            reach it
+//	Leave       the client is gone, and may come back for        the same, and the call goes on meanwhile
+//	            its answer
 //	Deliver     the client has the answer                        is over: the next call for the same
 //	                                                             buys again
 //
@@ -36,7 +38,7 @@ const (
 // for LateAnswerRepeats what it bought goes to the same call without an idempotency key. A call that
 // comes while its client waits for the same one, as if that were lost (Repeats), takes its turn behind it.
 //
-// Cancel and Deliver take effect before they return, so a call that is read after a cancellation finds the
+// Cancel, Leave and Deliver take effect before they return, so a call that is read after a cancellation finds the
 // payment of the cancelled one left by its client: the same call directly behind a cancellation is
 // one purchase. The ledger is written a moment later, for other processes.
 //
@@ -56,13 +58,17 @@ type Call struct {
 
 // Cancel ends the call without its answer having reached the client, and cancels the contexts that
 // carry it. After Deliver it does nothing.
-func (c *Call) Cancel() { c.end(false) }
+func (c *Call) Cancel() { c.end(false, true) }
+
+// Leave ends the call as Cancel does, but for the contexts that carry it: they go on to an answer that the
+// client may still come back for.
+func (c *Call) Leave() { c.end(false, false) }
 
 // Deliver ends the call with its answer: written to the client, which can no longer say that it
 // never came. After Cancel it does nothing.
-func (c *Call) Deliver() { c.end(true) }
+func (c *Call) Deliver() { c.end(true, false) }
 
-func (c *Call) end(delivered bool) {
+func (c *Call) end(delivered, stop bool) {
 	c.mu.Lock()
 	if c.ended {
 		c.mu.Unlock()
@@ -72,7 +78,7 @@ func (c *Call) end(delivered bool) {
 	leave, notify := c.leave, c.notify
 	c.leave, c.notify = nil, nil
 	c.mu.Unlock()
-	if !delivered {
+	if stop {
 		for _, f := range leave {
 			f()
 		}

@@ -59,35 +59,28 @@ const shutdownTimeout = 4 * time.Second
 // Run serves MCP over the two streams until the client goes away or ctx ends, finishes the payments
 // under way, and closes the wallet.
 func (s *Server) Run(ctx context.Context, in io.ReadCloser, out io.WriteCloser) error {
-	return s.run(ctx, func(ctx context.Context) error { return s.session(ctx, in, out) })
+	return s.run(ctx, func(ctx context.Context) error { return s.session(ctx, in, out, "") })
 }
 
-// Session is the streams of one client among many.
-type Session interface {
+// Serve has serve serve sessions (Session, HTTP) until ctx ends; then it finishes the payments under way, and
+// closes the wallet. All sessions are on the one wallet.
+func (s *Server) Serve(ctx context.Context, serve func(ctx context.Context) error) error {
+	return s.run(ctx, serve)
+}
+
+// Stream is the two streams of one client among many, and what became of what was written.
+type Stream interface {
 	io.ReadWriteCloser
 	passer
 }
 
-// Serve serves MCP to every client whose session comes until ctx ends; then it finishes the payments under
-// way, and closes the wallet. All sessions are on the one wallet.
-func (s *Server) Serve(ctx context.Context, sessions <-chan Session) error {
-	return s.run(ctx, func(ctx context.Context) error {
-		var all sync.WaitGroup
-		defer all.Wait()
-		for {
-			select {
-			case <-ctx.Done():
-				return nil
-			case client := <-sessions:
-				all.Go(func() {
-					defer s.caught("session")
-					if err := s.session(ctx, client, client); err != nil {
-						logger(s.Log).Info("a session ended", "why", err)
-					}
-				})
-			}
-		}
-	})
+// Session serves one client, until it goes away or ctx ends. It is to be used while Serve serves. agent is the
+// client's name; "" is none.
+func (s *Server) Session(ctx context.Context, client Stream, agent string) {
+	defer s.caught("session")
+	if err := s.session(ctx, client, client, agent); err != nil {
+		logger(s.Log).Info("a session ended", "agent", agent, "why", err)
+	}
 }
 
 // run begins to serve, has serve do it, and ends what is under way, within its time.
@@ -128,8 +121,10 @@ func (s *Server) serving(ctx context.Context, serve func(context.Context) error)
 }
 
 // session serves one client, until it goes away or ctx ends.
-func (s *Server) session(ctx context.Context, in io.ReadCloser, out io.WriteCloser) error {
-	err := s.server.Run(ctx, newStdioTransport(in, out, s.pays))
+func (s *Server) session(ctx context.Context, in io.ReadCloser, out io.WriteCloser, agent string) error {
+	client := newStdioTransport(in, out, s.pays)
+	client.agent = agent
+	err := s.server.Run(ctx, client)
 	if errors.Is(err, io.EOF) || errors.Is(err, context.Canceled) {
 		return nil
 	}
@@ -278,7 +273,9 @@ func (s *Server) guard(next mcp.MethodHandler) mcp.MethodHandler {
 				}
 			}
 		}()
-		result, err = next(withCall(ctx, request), method, request)
+		ctx, done := withCall(ctx, request)
+		defer done()
+		result, err = next(ctx, method, request)
 		return result, protocolError(err)
 	}
 }

@@ -37,6 +37,7 @@ type stdioTransport struct {
 	stdio      mcp.Transport          // makes it
 	pays       func(tool string) bool // whether a tool's answers are purchases
 	passed     passer                 // nil: what was written is with the client
+	agent      string                 // the name of the client's; "": it has none
 	lateCancel time.Duration
 
 	mu         sync.Mutex
@@ -125,7 +126,7 @@ func (l *stdioTransport) begin(r *jsonrpc.Request) {
 		_ = json.Unmarshal(r.Params, &params) // the SDK says what is wrong with it
 		c.pays = l.pays(params.Name)
 		c.same = sha256.Sum256(slices.Concat([]byte(params.Name), []byte{0}, params.Arguments))
-		attachCall(r, c.call)
+		attachCall(r, c.call, l.agent)
 	}
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -284,25 +285,30 @@ func (l *stdioTransport) Close() error {
 	return l.closeErr
 }
 
-// callKey is where a request's extra has its pay.Call.
-const callKey = "x402-wallet/call"
+// Where a request's extra has its pay.Call, and the name of the agent that makes it.
+const (
+	callKey  = "x402-wallet/call"
+	agentKey = "x402-wallet/agent"
+)
 
 // attachCall lets a request carry its call to the handler. What a transport puts into RequestExtra
-// the SDK hands on as it is; of that only a token's Extra holds values of any kind. On stdio there
-// are no tokens; another transport adds the call to what its own tokens say.
-func attachCall(r *jsonrpc.Request, c *pay.Call) {
-	r.Extra = &mcp.RequestExtra{TokenInfo: &auth.TokenInfo{Extra: map[string]any{callKey: c}}}
+// the SDK hands on as it is; of that only a token's Extra holds values of any kind.
+func attachCall(r *jsonrpc.Request, c *pay.Call, agent string) {
+	r.Extra = &mcp.RequestExtra{TokenInfo: &auth.TokenInfo{
+		Extra: map[string]any{callKey: c, agentKey: agent}}}
 }
 
-// withCall is the context of a request's handler: it carries the call that the transport attached,
-// if any, and ends with it.
-func withCall(ctx context.Context, request mcp.Request) context.Context {
+// withCall is the context of a request's handler: it carries the call and the agent that the transport
+// attached, if any, and ends with the call, as the call does with it. done is called when the handler returns.
+func withCall(ctx context.Context, request mcp.Request) (_ context.Context, done func()) {
 	extra := request.GetExtra()
 	if extra == nil || extra.TokenInfo == nil {
-		return ctx
+		return ctx, func() {}
 	}
-	if c, ok := extra.TokenInfo.Extra[callKey].(*pay.Call); ok {
-		return pay.WithCall(ctx, c)
+	c, ok := extra.TokenInfo.Extra[callKey].(*pay.Call)
+	if !ok {
+		return ctx, func() {}
 	}
-	return ctx
+	stop := context.AfterFunc(ctx, c.Cancel)
+	return pay.WithCall(ctx, c), func() { stop() }
 }

@@ -1,0 +1,79 @@
+package app
+
+import (
+	"context"
+	"crypto/tls"
+	"errors"
+	"log/slog"
+	"net"
+	"net/http"
+	"time"
+
+	"x402-wallet/cli"
+	"x402-wallet/x402"
+)
+
+// Timeouts of agents' connections. The answer to a call and a session's stream have none.
+const (
+	headerTime = 10 * time.Second
+	idleTime   = 2 * time.Minute
+	// lastFlush is how long answers may take to be written at the end.
+	lastFlush = time.Second
+	maxHeader = 16 << 10
+)
+
+// listenHTTP opens the door over HTTP, if there is to be one, and puts its address into doors. Without TLS it
+// is one of this machine alone: a token is read by whoever carries it.
+func listenHTTP(ctx context.Context, doors *cli.Doors) (net.Listener, error) {
+	if doors.HTTP == "" {
+		return nil, nil
+	}
+	fail := func(err error) error {
+		return x402.Errorf(x402.SetupFailed, "nothing can be served at %s: %w", doors.HTTP, err)
+	}
+	var config *tls.Config
+	if doors.Certificate != "" {
+		pair, err := tls.LoadX509KeyPair(doors.Certificate, doors.Key)
+		if err != nil {
+			return nil, fail(err)
+		}
+		config = &tls.Config{Certificates: []tls.Certificate{pair}, MinVersion: tls.VersionTLS12,
+			NextProtos: []string{"h2", "http/1.1"}}
+	}
+	l, err := new(net.ListenConfig).Listen(ctx, "tcp", doors.HTTP)
+	if err != nil {
+		return nil, fail(err)
+	}
+	at := l.Addr().(*net.TCPAddr)
+	if config == nil && !at.IP.IsLoopback() {
+		return nil, errors.Join(x402.Errorf(x402.InvalidArgument, "%s can be reached from other machines, and "+
+			"without TLS whoever carries a token can read it", doors.HTTP).
+			WithHint("give --tls-certificate and --tls-key, or serve at 127.0.0.1 behind a proxy that has TLS"),
+			l.Close())
+	}
+	doors.HTTP = at.String()
+	if config != nil {
+		l = tls.NewListener(l, config)
+	}
+	return l, nil
+}
+
+// serveHTTP serves until ctx ends, and then what is being written.
+func (a *app) serveHTTP(ctx context.Context, l net.Listener, handler http.Handler) {
+	server := &http.Server{Handler: handler, ReadHeaderTimeout: headerTime, IdleTimeout: idleTime,
+		MaxHeaderBytes: maxHeader, ErrorLog: slog.NewLogLogger(a.log.Handler(), slog.LevelDebug)}
+	ended := make(chan struct{})
+	stop := context.AfterFunc(ctx, func() {
+		defer close(ended)
+		flush, cancel := context.WithTimeout(context.Background(), lastFlush)
+		defer cancel()
+		_ = server.Shutdown(flush)
+		_ = server.Close() // streams are left
+	})
+	if err := server.Serve(l); !errors.Is(err, http.ErrServerClosed) {
+		a.log.Error("the service over HTTP has ended", "why", err)
+		stop()
+		return
+	}
+	<-ended
+}
