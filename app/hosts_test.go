@@ -14,12 +14,12 @@ func TestServersOfTheOwnersAreAllowed(t *testing.T) {
 	c, err := config.Parse([]byte("[servers.Shop]\ncommand = ['shop']\n" +
 		"[servers.far]\nurl = 'https://far.example/mcp'"))
 	require.NoError(t, err)
-	require.NoError(t, budgetRules(c).CheckHost("anywhere.example"))
+	require.NoError(t, budgetRules(c).CheckHost("", "anywhere.example"))
 	c.Policy.AllowHosts = []string{"api.example"}
-	require.NoError(t, budgetRules(c).CheckHost("shop"))
-	require.NoError(t, budgetRules(c).CheckHost("api.example"))
-	require.Error(t, budgetRules(c).CheckHost("far"))
-	require.Error(t, budgetRules(c).CheckHost("far.example"))
+	require.NoError(t, budgetRules(c).CheckHost("", "shop"))
+	require.NoError(t, budgetRules(c).CheckHost("", "api.example"))
+	require.Error(t, budgetRules(c).CheckHost("", "far"))
+	require.Error(t, budgetRules(c).CheckHost("", "far.example"))
 	c.Policy.DenyHosts = []string{"shop"}
-	require.Error(t, budgetRules(c).CheckHost("shop"))
+	require.Error(t, budgetRules(c).CheckHost("", "shop"))
 }

@@ -142,8 +142,18 @@ func budgetRules(c *config.Config) budget.Rules {
 		PerCall: b.PerCall, Session: b.Session, Day: b.Day, Month: b.Month, ApproveAbove: b.ApproveAbove,
 		Rate: b.Rate, HostDay: b.HostDay, AllowHosts: allowedHosts(c), DenyHosts: c.Policy.DenyHosts,
 		NewPayee: c.Policy.NewPayee, PayeeChange: c.Policy.PayeeChange, PriceJump: c.Policy.PriceJump,
-		MaxFailures: c.Policy.MaxFailures, SignIn: c.Policy.SignIn,
+		MaxFailures: c.Policy.MaxFailures, SignIn: c.Policy.SignIn, Agents: agents(c),
 	}
+}
+
+// agents are those that share the wallet. Where one may pay some hosts only, a server that is a command has to
+// be among them by its name.
+func agents(c *config.Config) map[string]budget.Agent {
+	list := map[string]budget.Agent{}
+	for name, a := range c.Agents {
+		list[name] = budget.Agent{PerCall: a.PerCall, Day: a.Day, Month: a.Month, AllowHosts: a.AllowHosts}
+	}
+	return list
 }
 
 // tokenAccounts are the owner's that config.toml names, by network.

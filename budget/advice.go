@@ -52,7 +52,7 @@ func (r Rules) whenFree(next x402.Next, a Ask, facts Facts) x402.Next {
 			free = at
 		}
 	}
-	for _, w := range r.windows(facts, r.hostEntries(a.Host)) {
+	for _, w := range r.windows(facts, r.hostEntries(a.Host), a.Agent) {
 		if w.limit != nil && w.use.Total().Add(a.Price) > *w.limit {
 			later(w.resets, w.countsFrom())
 		}
@@ -77,22 +77,35 @@ func (w window) countsFrom() string {
 			"that",
 			stamp(w.resets), SessionIdle.Hours())
 	}
-	return fmt.Sprintf("the %s budget resets at %s", w.title(), stamp(w.resets))
+	return fmt.Sprintf("the %s resets at %s", w.titled(), stamp(w.resets))
 }
 
-// title is a window's name in a text.
-func (w window) title() string {
+// titled is a window's name in a text for the owner, and named in one for the agent.
+func (w window) titled() string {
 	if w.name == "host" {
-		return "day's " + x402.Brief(w.covers.Host)
+		return "day's " + x402.Brief(w.covers.Host) + " budget"
 	}
-	return w.name
+	return w.named()
+}
+
+func (w window) named() string {
+	switch {
+	case w.name == agentLayer && w.isCall():
+		return "limit for one call of the agent " + w.covers.Agent
+	case w.name == agentLayer:
+		return w.part + " budget for the agent " + w.covers.Agent
+	}
+	return w.name + " budget"
 }
 
 // command is what the owner types so that a price fits into a window.
 func (w window) command(price money.Dollars) string {
 	amount := centsUp(w.use.Total().Add(price)).String()
-	if w.name == "host" {
+	switch w.name {
+	case "host":
 		return x402.Command("budget", "set", "day", amount, "--host", w.covers.Host)
+	case agentLayer:
+		return x402.Command("budget", "set", w.part, amount, "--agent", w.covers.Agent)
 	}
 	return x402.Command("budget", "set", w.name, amount)
 }

@@ -22,7 +22,7 @@ func refused(t *testing.T, r Rules, a Ask, ledger fake) *x402.Error {
 // the other windows.
 func TestAHintLooksAtEveryRule(t *testing.T) {
 	hour := func(price string) fake {
-		return fake{{noon.Add(-time.Hour), current.ID, "api.example", dollars(t, price), false}}
+		return fake{{noon.Add(-time.Hour), current.ID, "api.example", dollars(t, price), false, ""}}
 	}
 	r := rules(t)
 	require.Equal(t, "the owner's rules let up to $0.30 pass now",
@@ -46,7 +46,7 @@ func TestAHintLooksAtEveryRule(t *testing.T) {
 // A wait is until the last of the limits in the way has moved, and says what that counts from.
 func TestWhenTheSameCallPasses(t *testing.T) {
 	r := rules(t)
-	session := fake{{noon.Add(-time.Hour), current.ID, "h", dollars(t, "4.7"), false}}
+	session := fake{{noon.Add(-time.Hour), current.ID, "h", dollars(t, "4.7"), false, ""}}
 	e := refused(t, r, ask(t, "0.5"), session)
 	require.Equal(t, x402.Next{Do: x402.Wait, At: "2026-11-21T20:00:00Z",
 		Why: "the session ends at 2026-11-21T20:00:00Z, 8 hours after its last payment; each payment moves " +
@@ -54,7 +54,7 @@ func TestWhenTheSameCallPasses(t *testing.T) {
 		Command: "x402-wallet budget set session 5.20",
 		Say: "It costs $0.50, and your session budget of $5.00 has $0.30 left: please raise it, or it " +
 			"resets at 2026-11-21T20:00:00Z."}, e.NextStep())
-	both := append(session, row{noon.Add(-10 * time.Hour), "old", "h", dollars(t, "5"), false})
+	both := append(session, row{noon.Add(-10 * time.Hour), "old", "h", dollars(t, "5"), false, ""})
 	require.Equal(t, "2026-11-22T00:00:00Z", refused(t, r, ask(t, "0.5"), both).NextStep().At, "the day, too")
 
 	e = refused(t, r, ask(t, "0.5"), fake{{at: noon.Add(-50 * time.Second)},

@@ -9,7 +9,7 @@
 // The files: budget.go (the rules, and Decide), facts.go (what goes in and what comes out), payee.go
 // (what is unusual about a payee or a price), breaker.go (the circuit breaker), maxprice.go (the
 // same question for a price that is not known yet), advice.go (what to do about a refusal), report.go
-// (what is left of each budget).
+// (what is left of each budget), agent.go (one agent's limits below the owner's).
 package budget
 
 import (
@@ -46,6 +46,9 @@ type Rules struct {
 	// MaxFailures is how many payments in a row may come to nothing before the circuit breaker
 	// stops all; 0: there is no breaker.
 	MaxFailures int
+	// Agents are those that share the wallet, by name, each with its own limits below all of these. An agent
+	// that is not here was revoked.
+	Agents map[string]Agent
 }
 
 // Rule is what to do about something unusual.
@@ -60,6 +63,7 @@ const (
 
 // Ask is a payment that wants to happen.
 type Ask struct {
+	Agent    string // who asks; "": a caller without a name, who has the owner's limits alone
 	Price    money.Dollars
 	Host     string
 	Payee    Payee
@@ -73,7 +77,8 @@ type Ask struct {
 
 // Decide lets a payment pass, or refuses what breaks a rule, with the numbers and when that window
 // resets. Rules are asked in the order in which their answer helps most: hosts, this call, the
-// circuit breaker, the payee, the windows from the smallest to the largest, the rate, the person.
+// circuit breaker, the payee, the windows from the smallest to the largest and then the agent's own, the
+// rate, the person.
 //
 // facts has to hold what Query asked for. The error is an *x402.Error: POLICY_DENIED, BUDGET_EXCEEDED,
 // WALLET_FROZEN (it wraps ErrTripped), PAYEE_CHANGED, RATE_LIMITED or APPROVAL_REQUIRED.
@@ -87,10 +92,10 @@ func (r Rules) Decide(a Ask, facts Facts) (Decision, error) {
 
 // decide is Decide, but for what to do about a refusal.
 func (r Rules) decide(a Ask, facts Facts) (Decision, error) {
-	if err := r.CheckHost(a.Host); err != nil {
+	if err := r.CheckHost(a.Agent, a.Host); err != nil {
 		return Decision{}, err
 	}
-	if err := r.CheckCall(a.Price); err != nil {
+	if err := r.CheckCall(a.Agent, a.Price); err != nil {
 		return Decision{}, err
 	}
 	if err := r.checkBreaker(facts); err != nil {
@@ -100,7 +105,7 @@ func (r Rules) decide(a Ask, facts Facts) (Decision, error) {
 	if err != nil {
 		return Decision{}, err
 	}
-	windows := r.windows(facts, r.hostEntries(a.Host))
+	windows := r.windows(facts, r.hostEntries(a.Host), a.Agent)
 	for _, w := range windows {
 		if w.limit != nil && !a.Prepaid && w.use.Total().Add(a.Price) > *w.limit {
 			return Decision{}, exceeded(w, a.Price)
@@ -124,7 +129,7 @@ func (r Rules) Transfer(facts Facts) (Decision, error) {
 	if err := r.checkRate(facts); err != nil {
 		return Decision{}, clockHint(x402.AsError(err), facts)
 	}
-	d := r.decision(Ask{}, facts, r.windows(facts, nil), false)
+	d := r.decision(Ask{}, facts, r.windows(facts, nil, ""), false)
 	d.PayeeKnown, d.PayeeUnchanged, d.MinLastPrice = false, false, nil
 	for i := range d.Caps { // what was lowered below what is spent stops what costs something
 		d.Caps[i].Limit = money.MaxDollars
@@ -137,9 +142,13 @@ func (r Rules) TransferQuery() Query {
 	return Query{Rate: r.Rate, MaxFailures: r.MaxFailures, BusyHour: r.watchesHour()}
 }
 
-// CheckHost applies deny_hosts and allow_hosts. An entry covers the host itself and, written
-// "*.example.com", every host below it; "host:port" covers just that port.
-func (r Rules) CheckHost(host string) error {
+// CheckHost applies deny_hosts and allow_hosts, and those of the agent that asks ("": none), which has to be
+// one of the rules'. An entry covers the host itself and, written "*.example.com", every host below it;
+// "host:port" covers just that port.
+func (r Rules) CheckHost(agent, host string) error {
+	if err := r.CheckAgent(agent); err != nil {
+		return err
+	}
 	covers := func(entry string) bool { return hostMatches(entry, host) }
 	var why string
 	switch {
@@ -148,7 +157,7 @@ func (r Rules) CheckHost(host string) error {
 	case len(r.AllowHosts) > 0 && !slices.ContainsFunc(r.AllowHosts, covers):
 		why = x402.Brief(host) + " is not among the hosts the owner allows"
 	default:
-		return nil
+		return r.checkAgentHost(agent, host)
 	}
 	return x402.Errorf(x402.PolicyDenied, "%s", why).
 		WithHint("use another seller; which ones are paid is the owner's to say").
@@ -183,19 +192,26 @@ func (r Rules) hostEntries(host string) (entries []string) {
 	return entries
 }
 
-// CheckCall applies per_call.
-func (r Rules) CheckCall(price money.Dollars) error {
-	if price <= r.PerCall {
-		return nil
+// CheckCall applies per_call, and that of the agent that asks ("": none).
+func (r Rules) CheckCall(agent string, price money.Dollars) error {
+	owners := window{name: perCall, limit: &r.PerCall}
+	if price > r.PerCall {
+		return overCall(owners, price, "")
 	}
-	return x402.Errorf(x402.BudgetExceeded, "the price %s is above the owner's limit of %s for one call",
-		price.Price(), r.PerCall.Price()).
-		WithHint("no call that costs more than %s is paid", r.PerCall.Price()).
-		WithDetail("layer", "per_call").WithDetail("limit", r.PerCall).WithDetail("requested", price).
-		WithDetail("spent", money.Dollars(0)).WithDetail("held", money.Dollars(0)).
-		WithCommand(x402.Command("budget", "set", "per_call", centsUp(price).String()),
-			"It costs "+price.Price()+", above your limit of "+r.PerCall.Price()+" for one call: please "+
-				"raise that if you want it to be paid.")
+	if own, has := r.agentCall(agent); has && price > *own.limit {
+		return overCall(own, price, " of the agent "+agent)
+	}
+	return nil
+}
+
+// overCall is the refusal of a price above a limit for one call; whose says of whose calls, "" all.
+func overCall(w window, price money.Dollars, whose string) error {
+	return w.detailed(x402.Errorf(x402.BudgetExceeded, "the price %s is above the owner's limit of %s for "+
+		"one call%s", price.Price(), w.limit.Price(), whose)).
+		WithHint("no call%s that costs more than %s is paid", whose, w.limit.Price()).
+		WithDetail("requested", price).
+		WithCommand(w.command(price), "It costs "+price.Price()+", above your limit of "+w.limit.Price()+
+			" for one call"+whose+": please raise that if you want it to be paid.")
 }
 
 func (r Rules) checkRate(facts Facts) error {
@@ -212,6 +228,7 @@ func (r Rules) checkRate(facts Facts) error {
 // window is one budget of the second layer, and what was used of it.
 type window struct {
 	name   string
+	part   string         // of an agent's: "per_call", "day" or "month"
 	limit  *money.Dollars // nil: no limit
 	covers Window
 	use    Use
@@ -221,9 +238,9 @@ type window struct {
 // noSession stands for the session that the next payment will begin: nothing was paid in it.
 const noSession = "none yet"
 
-// windows are the budgets that a payment made at facts.Now counts in: session, day, month, and a
-// host's day for each entry.
-func (r Rules) windows(facts Facts, hosts []string) []window {
+// windows are the budgets that a payment made at facts.Now counts in: session, day, month, a host's day for
+// each entry, and the agent's own.
+func (r Rules) windows(facts Facts, hosts []string, agent string) []window {
 	now := facts.Now.UTC()
 	day, month := DayOf(now), MonthOf(now)
 	tomorrow := day.AddDate(0, 0, 1)
@@ -248,7 +265,7 @@ func (r Rules) windows(facts Facts, hosts []string) []window {
 			use: facts.Used.HostDay[entry], resets: tomorrow,
 		})
 	}
-	return rows
+	return append(rows, r.agentWindows(agent, facts.Used.Agent, now)...)
 }
 
 // DayOf is the beginning of a time's UTC day.
@@ -266,20 +283,34 @@ func MonthOf(t time.Time) time.Time {
 func exceeded(w window, price money.Dollars) *x402.Error {
 	left := w.limit.SubFloor(w.use.Total())
 	next := x402.Next{Do: x402.Wait, At: stamp(w.resets), Command: w.command(price),
-		Say: "It costs " + price.Price() + ", and your " + w.title() + " budget of " + w.limit.Price() +
-			" has " +
+		Say: "It costs " + price.Price() + ", and your " + w.titled() + " of " + w.limit.Price() + " has " +
 			left.Price() + " left: please raise it, or it resets at " + stamp(w.resets) + "."}
-	e := x402.Errorf(x402.BudgetExceeded, "the price %s is above what is left of the owner's %s budget: "+
-		"%s of %s",
-		price.Price(), w.name, left.Price(), w.limit.Price()).
-		WithDetail("layer", w.name).WithDetail("limit", *w.limit).WithDetail("spent", w.use.Spent).
-		WithDetail("held", w.use.Held).WithDetail("requested", price).WithDetail("resetsAt", stamp(w.resets))
+	e := w.detailed(x402.Errorf(x402.BudgetExceeded, "the price %s is above what is left of the owner's "+
+		"%s: %s of %s",
+		price.Price(), w.named(), left.Price(), w.limit.Price())).WithDetail("requested", price)
 	if price > *w.limit { // waiting will not help
-		return e.WithCommand(next.Command, "It costs "+price.Price()+", above your whole "+w.title()+
-			" budget of "+w.limit.Price()+": please raise that if you want it to be paid.")
+		return e.WithCommand(next.Command, "It costs "+price.Price()+", above your whole "+w.titled()+
+			" of "+w.limit.Price()+": please raise that if you want it to be paid.")
 	}
 	return e.WithNext(next)
 }
+
+// detailed adds to a refusal the numbers of the window that it is by.
+func (w window) detailed(e *x402.Error) *x402.Error {
+	e.WithDetail("layer", w.name).WithDetail("limit", *w.limit).WithDetail("spent", w.use.Spent).
+		WithDetail("held", w.use.Held)
+	if w.name == agentLayer {
+		e.WithDetail("window", w.part).WithDetail("agent", w.covers.Agent)
+	}
+	if !w.isCall() {
+		e.WithDetail("resetsAt", stamp(w.resets))
+	}
+	return e
+}
+
+// isCall reports whether it is no window but the limit for one call: nothing is ever in it, and it never
+// resets.
+func (w window) isCall() bool { return w.name == perCall || w.part == perCall }
 
 // stamp names a time in whole seconds, none too early: a call that comes back then passes.
 func stamp(t time.Time) string { return x402.Stamp(t) }

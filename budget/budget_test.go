@@ -23,6 +23,7 @@ type row struct {
 	host    string
 	price   money.Dollars
 	held    bool
+	agent   string
 }
 
 // facts is what such a ledger tells at a time in a session. Every payee was paid before.
@@ -40,6 +41,12 @@ func (f fake) facts(q Query, now time.Time, s Session) Facts {
 	}
 	for _, host := range q.HostEntries {
 		facts.Used.HostDay[host] = f.used(func(r row) bool { return r.host == host && !r.at.Before(day) })
+	}
+	if q.Agent != "" {
+		facts.Used.Agent = AgentUsage{
+			Day:   f.used(func(r row) bool { return r.agent == q.Agent && !r.at.Before(day) }),
+			Month: f.used(func(r row) bool { return r.agent == q.Agent && !r.at.Before(MonthOf(now)) }),
+		}
 	}
 	if nth := max(q.Rate, 1); facts.LastMinute >= nth {
 		times := slices.SortedFunc(f.times(), func(a, b time.Time) int { return b.Compare(a) })
@@ -112,7 +119,7 @@ func ask(t *testing.T, price string) Ask {
 // Each limit passes at the limit and refuses one micro-dollar above it, with the numbers.
 func TestEveryLimitToTheMicroDollar(t *testing.T) {
 	spent := func(price string, when time.Time, session string) fake {
-		return fake{{when, session, "api.example", dollars(t, price), false}}
+		return fake{{when, session, "api.example", dollars(t, price), false, ""}}
 	}
 	for _, c := range []struct {
 		name, layer string
@@ -133,7 +140,7 @@ func TestEveryLimitToTheMicroDollar(t *testing.T) {
 				r.HostDay = map[string]money.Dollars{"api.example": 1_000_000}
 			}, "2026-11-22T00:00:00Z"},
 		{"held counts as spent", "session", fake{{noon.Add(-2 * time.Hour), "s", "h", dollars(t, "4.5"),
-			true}}, "0.5", "0.500001", nil, "2026-11-21T20:00:00Z"},
+			true, ""}}, "0.5", "0.500001", nil, "2026-11-21T20:00:00Z"},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			r := rules(t)
@@ -154,11 +161,11 @@ func TestEveryLimitToTheMicroDollar(t *testing.T) {
 }
 
 func TestSpendOfYesterdayAndOtherSessionsIsNotCounted(t *testing.T) {
-	old := fake{{noon.AddDate(0, 0, -1), "old", "api.example", dollars(t, "10"), false}}
+	old := fake{{noon.AddDate(0, 0, -1), "old", "api.example", dollars(t, "10"), false, ""}}
 	require.NoError(t, check(rules(t), ask(t, "1"), old))
 	none := Session{Last: noon} // none is open: nothing is spent in it
 	require.NoError(t, checkAt(rules(t), ask(t, "1"),
-		fake{{noon.Add(-time.Hour), "old", "h", dollars(t, "5"), false}}, noon, none))
+		fake{{noon.Add(-time.Hour), "old", "h", dollars(t, "5"), false, ""}}, noon, none))
 }
 
 // Moving an owner's money to the agent's account spends nothing: no window stands in its way, but the rate
@@ -244,7 +251,7 @@ func TestHosts(t *testing.T) {
 		"[::1]":            true, "[::1]:80": true, "[::2]:80": true, "[::2]:81": false, "[::3]:80": false,
 	} {
 		t.Run(host, func(t *testing.T) {
-			require.Equal(t, want, r.CheckHost(host) == nil, host)
+			require.Equal(t, want, r.CheckHost("", host) == nil, host)
 		})
 	}
 }
@@ -259,7 +266,7 @@ func TestNeverOneUnitOver(t *testing.T) {
 		for _, price := range rapid.SliceOf(rapid.Int64Range(0, 400)).Draw(rt, "prices") {
 			a := Ask{Price: money.Dollars(price)}
 			if checkAt(r, a, ledger, noon, Session{ID: "s"}) == nil {
-				ledger = append(ledger, row{noon, "s", "", a.Price, rapid.Bool().Draw(rt, "held")})
+				ledger = append(ledger, row{noon, "s", "", a.Price, rapid.Bool().Draw(rt, "held"), ""})
 			}
 		}
 		require.LessOrEqual(t, ledger.used(func(row) bool { return true }).Total(), limit)
@@ -274,7 +281,7 @@ func TestReportHosts(t *testing.T) {
 		{at: noon, host: "b.example", price: 100}, {at: noon, host: "b.example", price: 50, held: true},
 		{at: noon.AddDate(0, 0, -1), host: "a.example", price: 7},
 	}
-	list := r.ReportHosts(rows.facts(r.ReportQuery(), noon, current))
+	list := r.ReportHosts(rows.facts(r.ReportQuery(""), noon, current))
 	limit := func(d money.Dollars) *money.Dollars { return &d }
 	require.Equal(t, []HostLine{
 		{"a.example", Line{Limit: limit(500), Remaining: limit(500), ResetsAt: "2026-11-22T00:00:00Z"}},

@@ -13,6 +13,7 @@ type Query struct {
 	Host        string    // whose payees Payee is compared with
 	Payee       Payee     // its PayTo is empty where no rule compares payees or prices
 	HostEntries []string  // the owner's entries whose day is summed
+	Agent       string    // whose own day and month are summed; "": none's
 	Rate        int       // RateSince is needed as soon as LastMinute comes to this
 	MaxFailures int       // ConsecutiveFailures is counted up to this
 	BusyHour    bool      // LastHour is needed
@@ -21,8 +22,8 @@ type Query struct {
 
 // Query says which facts Decide needs for a payment.
 func (r Rules) Query(a Ask) Query {
-	q := Query{Host: a.Host, HostEntries: r.hostEntries(a.Host), Rate: r.Rate, MaxFailures: r.MaxFailures,
-		BusyHour: r.watchesHour()}
+	q := Query{Host: a.Host, HostEntries: r.hostEntries(a.Host), Agent: r.summed(a.Agent), Rate: r.Rate,
+		MaxFailures: r.MaxFailures, BusyHour: r.watchesHour()}
 	if a.SignIn {
 		q.SignIn = true
 		return q
@@ -31,6 +32,14 @@ func (r Rules) Query(a Ask) Query {
 		q.Payee = a.Payee
 	}
 	return q
+}
+
+// summed is an agent, if something has to be summed for it.
+func (r Rules) summed(agent string) string {
+	if r.Agents[agent].hasWindows() {
+		return agent
+	}
+	return ""
 }
 
 func (r Rules) compares(rule Rule) bool { return rule == RuleAsk || rule == RuleRefuse }
@@ -62,7 +71,11 @@ type Facts struct {
 type Usage struct {
 	Session, Day, Month Use
 	HostDay             map[string]Use // by the owner's entry
+	Agent               AgentUsage     // of Query.Agent
 }
+
+// AgentUsage is what one agent's windows hold.
+type AgentUsage struct{ Day, Month Use }
 
 // Use is what a window's payments took.
 type Use struct{ Spent, Held money.Dollars }
@@ -82,6 +95,7 @@ type Session struct {
 type Window struct {
 	Session string
 	Host    string // as the owner wrote it: without a port it covers every port
+	Agent   string
 	Since   time.Time
 }
 

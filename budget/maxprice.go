@@ -32,9 +32,12 @@ func (r Rules) maxPrice(a Ask, approved money.Dollars, facts Facts) money.Dollar
 // Limit is what the owner's limits leave for one payment, whoever approves it, and what refuses a call that
 // turns out to cost more than that. How much more nobody knows; a.Price is what its caller offers.
 func (r Rules) Limit(a Ask, facts Facts) (most money.Dollars, over *x402.Error) {
-	tightest := window{name: "per_call", limit: &r.PerCall}
+	tightest := window{name: perCall, limit: &r.PerCall}
 	most = r.PerCall
-	for _, w := range r.windows(facts, r.hostEntries(a.Host)) {
+	if own, has := r.agentCall(a.Agent); has && *own.limit < most {
+		most, tightest = *own.limit, own
+	}
+	for _, w := range r.windows(facts, r.hostEntries(a.Host), a.Agent) {
 		if w.limit == nil {
 			continue
 		}
@@ -48,25 +51,26 @@ func (r Rules) Limit(a Ask, facts Facts) (most money.Dollars, over *x402.Error) 
 // costsMore is the refusal of a call that costs more than is left of a limit. enough is what the owner is
 // asked to make room for.
 func costsMore(w window, enough, left money.Dollars) *x402.Error {
-	has := "your " + w.title() + " budget of " + w.limit.Price() + " has " + left.Price() + " left"
-	e := x402.Errorf(x402.BudgetExceeded, "the call costs more than the %s that is left of the owner's %s "+
-		"budget of %s", left.Price(), w.title(), w.limit.Price())
-	if w.name == "per_call" {
+	has := "your " + w.titled() + " of " + w.limit.Price() + " has " + left.Price() + " left"
+	e := w.detailed(x402.Errorf(x402.BudgetExceeded, "the call costs more than the %s that is left of the "+
+		"owner's %s of %s", left.Price(), w.titled(), w.limit.Price()))
+	if w.isCall() {
 		if enough <= *w.limit { // nobody offered more: twice as much is a step that is easy to refuse
 			enough = w.limit.Add(*w.limit)
 		}
 		has = "your limit for one call is " + left.Price()
 		e.Message = "the call costs more than the owner's limit of " + left.Price() + " for one call"
+		if w.name == agentLayer {
+			has = "your " + w.named() + " is " + left.Price()
+			e.Message += " of the agent " + w.covers.Agent
+		}
 	} else {
 		has += ", until it resets at " + stamp(w.resets)
-		e.WithDetail("resetsAt", stamp(w.resets))
 	}
 	next := x402.Next{Do: x402.AskPerson, Command: w.command(enough),
 		Say: "The call costs more than I may pay: " + has + ". Please raise it if you want it to be paid."}
 	e.FixedBy = x402.ByPerson
-	return e.WithHint("a higher maxAmount does not help: the limit is the owner's").WithNext(next).
-		WithDetail("layer", w.name).WithDetail("limit", *w.limit).WithDetail("spent", w.use.Spent).
-		WithDetail("held", w.use.Held)
+	return e.WithHint("a higher maxAmount does not help: the limit is the owner's").WithNext(next)
 }
 
 // beforeJump is the highest price that jumps does not find.

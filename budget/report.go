@@ -22,6 +22,7 @@ type Report struct {
 	Session Line          `json:"session"`
 	Day     Line          `json:"day"`
 	Month   Line          `json:"month"`
+	Agent   *AgentReport  `json:"agent,omitempty"` // of the agent that asks; nil: it has no name
 }
 
 // HostLine is a host's own budget of the day, by the owner's name for it.
@@ -30,19 +31,22 @@ type HostLine struct {
 	Line
 }
 
-// ReportQuery says which facts Report and ReportHosts need.
-func (r Rules) ReportQuery() Query { return Query{HostEntries: slices.Sorted(maps.Keys(r.HostDay))} }
+// ReportQuery says which facts Report and ReportHosts need for an agent.
+func (r Rules) ReportQuery(agent string) Query {
+	return Query{HostEntries: slices.Sorted(maps.Keys(r.HostDay)), Agent: r.summed(agent)}
+}
 
-// Report shows the windows as they stand.
-func (r Rules) Report(facts Facts) Report {
-	rows := r.windows(facts, nil)
-	return Report{PerCall: r.PerCall, Session: rows[0].line(), Day: rows[1].line(), Month: rows[2].line()}
+// Report shows the windows as they stand, and those of an agent ("": none).
+func (r Rules) Report(agent string, facts Facts) Report {
+	rows := r.windows(facts, nil, "")
+	return Report{PerCall: r.PerCall, Session: rows[0].line(), Day: rows[1].line(), Month: rows[2].line(),
+		Agent: r.reportAgent(agent, facts)}
 }
 
 // ReportHosts shows the hosts' budgets as they stand, by name.
 func (r Rules) ReportHosts(facts Facts) (list []HostLine) {
-	entries := r.ReportQuery().HostEntries
-	rows := r.windows(facts, entries)
+	entries := r.ReportQuery("").HostEntries
+	rows := r.windows(facts, entries, "")
 	hosts := rows[len(rows)-len(entries):]
 	for i, entry := range entries {
 		list = append(list, HostLine{Host: entry, Line: hosts[i].line()})

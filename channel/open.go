@@ -100,7 +100,7 @@ func (m *Manager) spend(ctx context.Context, s *service, scheme string, t Transa
 	limit := rgas.Units(m.DepositCap) // of all that is under way
 	var q pay.Request
 	q.Method, q.URL, q.Body = "CHANNEL/OPEN", m.Servers[s.server].Endpoint, []byte(scheme)
-	c, err := m.Engine.NewCharge(q)
+	c, err := m.Engine.NewCharge(ctx, q)
 	if err != nil {
 		return err
 	}

@@ -141,7 +141,7 @@ func (m *Manager) Recover(ctx context.Context, server string) (Report, error) {
 		}
 		var q pay.Request // it stands in the ledger for a call of which nothing is known any more
 		q.Method, q.URL, q.Body = "CHANNEL/RECOVER", m.Servers[server].Endpoint, []byte("{}")
-		charge, err := m.Engine.NewCharge(q)
+		charge, err := m.Engine.NewCharge(ctx, q)
 		if err != nil {
 			return err
 		}

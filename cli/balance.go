@@ -139,7 +139,7 @@ func (p *Program) budgetCommand(ui *ui) *cobra.Command {
 
 func budgetReport(ctx context.Context, w *tools.Wallet) (budget.Report, budget.Session, error) {
 	facts, err := w.Engine.BudgetFacts(ctx)
-	return w.Engine.Rules.Report(facts), facts.Session, err
+	return w.Engine.Rules.Report("", facts), facts.Session, err
 }
 
 type addressOut struct {

@@ -420,7 +420,7 @@ func (e *Engine) depositTooMuch(q intent, o option, least money.Amount, room, li
 		}
 	}
 	if wants > e.Rules.PerCall {
-		return e.Rules.CheckCall(wants)
+		return e.Rules.CheckCall(q.agent, wants)
 	}
 	needed := lies.Add(wants)
 	return x402.Errorf(x402.PolicyDenied, "the seller is paid from a deposit of %s at least, %s lies with "+

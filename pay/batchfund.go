@@ -44,7 +44,8 @@ type OwnersChannel struct {
 // FindOwners asks the seller at a URL, and the chain, about the channel that an owner may fund with it;
 // network "": any. Nothing is written.
 func (e *Engine) FindOwners(ctx context.Context, url, owner, network string) (c OwnersChannel, err error) {
-	in, err := Request{Request: seller.Request{Method: http.MethodGet, URL: url}, Network: network}.parse()
+	in, err := Request{Request: seller.Request{Method: http.MethodGet, URL: url}, Network: network}.
+		parse(AgentFrom(ctx))
 	if err != nil {
 		return c, err
 	}

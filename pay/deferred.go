@@ -39,12 +39,12 @@ type Charge struct {
 }
 
 // NewCharge reads a call's arguments, and refuses hosts that the owner does not allow.
-func (e *Engine) NewCharge(q Request) (Charge, error) {
-	in, err := q.parse()
+func (e *Engine) NewCharge(ctx context.Context, q Request) (Charge, error) {
+	in, err := q.parse(AgentFrom(ctx))
 	if err != nil {
 		return Charge{}, err
 	}
-	return Charge{in: in}, e.Rules.CheckHost(in.host)
+	return Charge{in: in}, e.Rules.CheckHost(in.agent, in.host)
 }
 
 // Request is what is sent to the seller, without payment.
@@ -54,7 +54,7 @@ func (c Charge) Request() seller.Request { return c.in.Request.Request }
 // another account, is another purchase.
 func (c Charge) At(network, payTo string) Charge {
 	c.Network, c.PayTo = network, payTo
-	c.in.fingerprint = c.in.Request.fingerprint(network + " " + payTo)
+	c.in.fingerprint = c.in.Request.fingerprint(c.in.agent, network+" "+payTo)
 	return c
 }
 
@@ -62,7 +62,7 @@ func (c Charge) At(network, payTo string) Charge {
 // one: without this call's key, headers and offer.
 func (c Charge) ForEarlier(method, url string) Charge {
 	q := Request{Request: seller.Request{Method: method, URL: url, Body: []byte("{}")}}
-	c.in, _ = q.parse() // nothing of it can be wrong
+	c.in, _ = q.parse(c.in.agent) // nothing of it can be wrong
 	c.UpTo = nil
 	return c.At(c.Network, c.PayTo)
 }

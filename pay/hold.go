@@ -390,7 +390,7 @@ func elsewhere(final, asked string) string {
 
 // BudgetFacts reads what the owner's budgets hold now, for Rules.Report and Rules.ReportHosts.
 func (e *Engine) BudgetFacts(ctx context.Context) (budget.Facts, error) {
-	facts, err := e.Store.Facts(ctx, history.Question{Rules: e.Rules.ReportQuery()})
+	facts, err := e.Store.Facts(ctx, history.Question{Rules: e.Rules.ReportQuery(AgentFrom(ctx))})
 	return facts.Facts, err
 }
 
@@ -401,7 +401,7 @@ func (e *Engine) budgets(ctx context.Context) *Budgets {
 		e.Log.Warn("read the budgets for an answer", "err", err)
 		return nil
 	}
-	report := e.Rules.Report(facts)
+	report := e.Rules.Report(AgentFrom(ctx), facts)
 	return tightest(report)
 }
 
@@ -411,6 +411,9 @@ type Budgets struct {
 	Session *Window `json:"session,omitempty"`
 	Day     *Window `json:"day,omitempty"`
 	Month   *Window `json:"month,omitempty"`
+	// likewise, of the agent's own
+	AgentDay   *Window `json:"agentDay,omitempty"`
+	AgentMonth *Window `json:"agentMonth,omitempty"`
 }
 
 // Window is what is left of a budget. When it resets x402_check_balance says.
@@ -425,11 +428,17 @@ type Window struct {
 func tightest(report budget.Report) *Budgets {
 	var all Budgets
 	var least *Window
+	own := report.Agent
+	if own == nil {
+		own = &budget.AgentReport{}
+	}
 	for _, w := range []struct {
-		line  budget.Line
+		line  *budget.Line
 		place **Window
-	}{{report.Session, &all.Session}, {report.Day, &all.Day}, {report.Month, &all.Month}} {
-		if w.line.Remaining == nil || (least != nil && least.Remaining <= *w.line.Remaining) {
+	}{{&report.Session, &all.Session}, {&report.Day, &all.Day}, {&report.Month, &all.Month},
+		{own.Day, &all.AgentDay}, {own.Month, &all.AgentMonth}} {
+		isLimit := w.line != nil && w.line.Remaining != nil
+		if !isLimit || (least != nil && least.Remaining <= *w.line.Remaining) {
 			continue
 		}
 		least = &Window{Limit: *w.line.Limit, Spent: w.line.Spent, Held: w.line.Held,

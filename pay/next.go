@@ -43,7 +43,7 @@ func (e *Engine) weighOffer(ctx context.Context, q intent, o option) {
 	}
 	p := payment(q, o, x402.Funds{})
 	p.IdempotencyKey = "" // whose it is makes no difference to what it costs
-	err := e.Rules.CheckCall(o.price)
+	err := e.Rules.CheckCall(q.agent, o.price)
 	if err == nil {
 		err = e.decide(ctx, e.propose(p, o, x402.Funds{}))
 	}

@@ -16,7 +16,7 @@ import (
 // on disk; nothing leaves before the signed bytes are on disk; from there on the caller's going
 // away changes nothing.
 func (e *Engine) Pay(ctx context.Context, q Request) (Result, error) {
-	in, err := q.parse()
+	in, err := q.parse(AgentFrom(ctx))
 	if err != nil {
 		return Result{}, err
 	}
@@ -174,5 +174,5 @@ func (e *Engine) mayAsk(ctx context.Context, r seller.Request, host string) erro
 			return err
 		}
 	}
-	return e.Rules.CheckHost(host)
+	return e.Rules.CheckHost(AgentFrom(ctx), host)
 }

@@ -352,7 +352,7 @@ func TestAHoldWithoutASignatureIsReleasedOnceItsProcessIsGone(t *testing.T) {
 	b := newBench(t, "10000", honest)
 	q := get(testURL)
 	_, err := historytest.Reserve(t.Context(), b.store, history.Hold{
-		Payment: history.Payment{Fingerprint: q.fingerprint(""), URL: q.URL, Target: q.URL, Method: "GET",
+		Payment: history.Payment{Fingerprint: q.fingerprint("", ""), URL: q.URL, Target: q.URL, Method: "GET",
 			Network: testNetwork, Amount: money.NewAmount(1), Price: 1},
 		Funds: x402.Funds{Free: money.NewAmount(10)},
 	})

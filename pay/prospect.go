@@ -50,7 +50,7 @@ func (e *Engine) NewEstimator() *Estimator {
 // signed or held. An error means that the seller may not be spoken of as one; a host that the owner
 // does not allow is a reason against every option.
 func (p *Estimator) Weigh(ctx context.Context, q Request, accepts []x402.Requirement) (Estimate, error) {
-	in, err := q.parse()
+	in, err := q.parse(AgentFrom(ctx))
 	if err != nil {
 		return Estimate{}, err
 	}
@@ -58,7 +58,7 @@ func (p *Estimator) Weigh(ctx context.Context, q Request, accepts []x402.Require
 		return Estimate{}, err
 	}
 	chain := p.chain(ctx)
-	if denied := p.engine.Rules.CheckHost(in.host); denied != nil {
+	if denied := p.engine.Rules.CheckHost(in.agent, in.host); denied != nil {
 		chain.funds = func(context.Context, option) (x402.Funds, error) { return x402.Funds{}, denied }
 	}
 	stored := &quote{answer: &seller.Answer{FinalURL: q.URL}, challenge: &x402.Challenge{Accepts: accepts}}

@@ -166,7 +166,7 @@ func (e *Engine) whyNot(o *option, q intent) error {
 		return tooMuch(o, most, asked)
 	}
 	o.stage = stageRules
-	if err := e.Rules.CheckCall(o.price); err != nil {
+	if err := e.Rules.CheckCall(q.agent, o.price); err != nil {
 		return err
 	}
 	o.stage = stageFunds
@@ -332,7 +332,7 @@ func (e Estimate) Least() string {
 // Estimate asks what something costs and which option Pay would choose now. It signs nothing and
 // holds nothing.
 func (e *Engine) Estimate(ctx context.Context, q Request) (Estimate, error) {
-	in, err := q.parse()
+	in, err := q.parse(AgentFrom(ctx))
 	if err != nil {
 		return Estimate{}, err
 	}

@@ -116,7 +116,7 @@ func TestContentThatIsNotKeptHasNoPlace(t *testing.T) {
 // A seller is asked the same however its address is written: such calls are one.
 func TestOneAddressOneCall(t *testing.T) {
 	print := func(method, url string, header http.Header) [32]byte {
-		return Request{Request: seller.Request{Method: method, URL: url, Header: header}}.fingerprint("")
+		return Request{Request: seller.Request{Method: method, URL: url, Header: header}}.fingerprint("", "")
 	}
 	for i, same := range [][]string{
 		{"https://api.example", "https://api.example/", "HTTPS://API.example:443/",

@@ -56,15 +56,16 @@ func (l limit) units(asset x402.AssetInfo) *money.Amount {
 // parse reads or derives any of it again.
 type intent struct {
 	Request                       // with method and network in their one spelling
+	agent       string            // whose call it is; "": a caller without a name
 	limit       limit             // MaxAmount
 	fingerprint [sha256.Size]byte // two calls with the same one are the same request
 	host        string            // as the owner's rules and the ledger name it
 	shownURL    string            // as the ledger keeps it: without secrets
 }
 
-// parse reads the arguments; everything wrong with them is INVALID_ARGUMENT with what would
-// have been right.
-func (q Request) parse() (intent, error) {
+// parse reads the arguments of an agent's call; everything wrong with them is INVALID_ARGUMENT with what
+// would have been right.
+func (q Request) parse(agent string) (intent, error) {
 	if q.Method == "" {
 		q.Method = "GET"
 	}
@@ -89,8 +90,8 @@ func (q Request) parse() (intent, error) {
 	if err != nil {
 		return intent{}, err
 	}
-	return intent{Request: q, limit: most, fingerprint: q.fingerprint(""), host: host(q.URL),
-		shownURL: redacted(q.URL)}, nil
+	return intent{Request: q, agent: agent, limit: most, fingerprint: q.fingerprint(agent, ""),
+		host: host(q.URL), shownURL: redacted(q.URL)}, nil
 }
 
 func parseLimit(maxAmount string) (limit, error) {
@@ -117,10 +118,11 @@ func maxAmountError(given string) error {
 		WithHint(`write atomic units like "10000", or dollars like "$0.01"`)
 }
 
-// fingerprint names the purchase: method, URL in its one spelling, body and the headers the caller set.
-// Two calls with the same one are the same request. account keeps what is bought through an account
-// with the seller, a payment channel, apart from the same request paid in another way; "": none.
-func (q Request) fingerprint(account string) [sha256.Size]byte {
+// fingerprint names the purchase: the agent, method, URL in its one spelling, body and the headers the caller
+// set. Two calls with the same one are the same request: what one agent asks for is never another's. account
+// keeps what is bought through an account with the seller, a payment channel, apart from the same request
+// paid in another way; "": none.
+func (q Request) fingerprint(agent, account string) [sha256.Size]byte {
 	h := sha256.New()
 	part := func(b []byte) {
 		h.Write(binary.BigEndian.AppendUint64(nil, uint64(len(b))))
@@ -139,9 +141,11 @@ func (q Request) fingerprint(account string) [sha256.Size]byte {
 			part([]byte(strings.ToLower(name) + ":" + value))
 		}
 	}
-	if account != "" {
-		part([]byte("\x00account")) // no header is called so
-		part([]byte(account))
+	for _, of := range []struct{ what, name string }{{"account", account}, {"agent", agent}} {
+		if of.name != "" {
+			part([]byte("\x00" + of.what)) // no header is called so
+			part([]byte(of.name))
+		}
 	}
 	return [sha256.Size]byte(h.Sum(nil))
 }

@@ -912,7 +912,7 @@ func (w *twins) reserve(i int) bool {
 		key = fmt.Sprint(w.source, k)
 	}
 	h := history.Hold{
-		Payment: history.Payment{Fingerprint: Request{}.fingerprint(""), IdempotencyKey: key,
+		Payment: history.Payment{Fingerprint: Request{}.fingerprint("", ""), IdempotencyKey: key,
 			Host: w.source, PayTo: fmt.Sprint(w.source, w.draw(1, "payee")), Network: testNetwork,
 			Asset: testUSDC, Amount: money.NewAmount(price), Price: money.Dollars(price), Source: w.source,
 			Requirement: json.RawMessage("{}")},

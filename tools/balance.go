@@ -10,6 +10,7 @@ import (
 	"sync"
 
 	"x402-wallet/budget"
+	"x402-wallet/pay"
 	"x402-wallet/x402"
 	"x402-wallet/x402/money"
 )
@@ -256,7 +257,7 @@ func afterLook(rows []BalanceRow) x402.Next {
 // budgets is what is left of each.
 func (w *Wallet) budgets(ctx context.Context) (budget.Report, error) {
 	facts, err := w.Engine.BudgetFacts(ctx)
-	return w.Engine.Rules.Report(facts), err
+	return w.Engine.Rules.Report(pay.AgentFrom(ctx), facts), err
 }
 
 // assets are those asked for: a symbol or address, else the network's own dollar.

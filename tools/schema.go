@@ -64,7 +64,7 @@ func schemaOf[T any]() *jsonschema.Schema {
 		reflect.TypeFor[money.Dollars]():   text(),
 		reflect.TypeFor[json.RawMessage](): {Type: "object"},
 		reflect.TypeFor[map[string]any]():  {Type: "object"},
-		reflect.TypeFor[budget.Line]():     {Type: "object"},
+		reflect.TypeFor[budget.Report]():   {Type: "object"},
 		reflect.TypeFor[pay.Budgets]():     {Type: "object"},
 		reflect.TypeFor[evidence]():        {Type: "object"},
 		reflect.TypeFor[historyRow]():      {Type: "object"},

@@ -106,10 +106,8 @@ var tightenings = map[string]func(from, to any) bool{
 		}
 		return true
 	},
-	"policy.allow_hosts": func(from, to any) bool {
-		anyHost := len(from.([]string)) == 0
-		return anyHost || (len(to.([]string)) > 0 && within(from, to))
-	},
+	"policy.allow_hosts": func(from, to any) bool { return fewerHosts(from.([]string), to.([]string)) },
+	"agents":             fewerAgents,
 	"policy.max_failures": func(from, to any) bool {
 		noBreaker := from.(int) == 0
 		return to.(int) > 0 && (noBreaker || to.(int) <= from.(int))

@@ -4,9 +4,9 @@
 // this package does not understand is refused. A limit that was misspelt must never be a limit
 // that is not there.
 //
-// The files: parse.go, check.go and assets.go (from text to Config; values.go checks single values),
-// compare.go (what loosens), write.go (the template, and changing a file), home.go (files of the
-// home), env.go (the environment), paywall.go (the paywall's own file).
+// The files: parse.go, check.go, assets.go and agents.go (from text to Config; values.go checks single
+// values), compare.go (what loosens), write.go (the template, and changing a file), home.go (files of
+// the home), env.go (the environment), paywall.go (the paywall's own file).
 package config
 
 import (
@@ -28,6 +28,7 @@ type Config struct {
 	Facilitators []Facilitator      // as the file has them; FacilitatorList knows the defaults
 	Hosts        map[string]host
 	Servers      map[string]server
+	Agents       map[string]Agent // that share the wallet, by name
 	Keystore     keystore
 	Channel      channel
 	Env          bool     // the seed's environment variables override this file

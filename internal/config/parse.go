@@ -96,7 +96,8 @@ type file struct {
 	Hosts        map[string]struct {
 		Settle *string `toml:"settle"`
 	} `toml:"hosts"`
-	Servers map[string]server `toml:"servers"`
+	Servers map[string]server    `toml:"servers"`
+	Agents  map[string]fileAgent `toml:"agents"`
 	Ledger  struct {
 		URL string `toml:"url"`
 	} `toml:"ledger"`

@@ -160,7 +160,7 @@ func (l *look) budgets(p *first) error {
 		return err
 	}
 	rules := l.wallet.Engine.Rules
-	report := rules.Report(facts)
+	report := rules.Report("", facts)
 	p.PerCall = report.PerCall
 	session := barOf("Session", report.Session)
 	session.Note = "if idle"

@@ -1,0 +1,170 @@
+package config
+
+import (
+	"crypto/sha256"
+	"crypto/subtle"
+	"encoding/hex"
+	"slices"
+	"strconv"
+	"strings"
+	"unicode"
+
+	"x402-wallet/x402/money"
+)
+
+// Agent is one of the agents that share the wallet as a service, [agents.NAME]: how it is known, and its own
+// limits below the owner's. All empty it is known by nothing, and has the owner's limits alone.
+type Agent struct {
+	Token       string         // hash of its bearer token, as TokenHash writes it; "": none
+	User        string         // of the operating system, whose socket sessions are its: a name or a uid; ""
+	Certificate string         // the subject of its client certificate; "": none
+	PerCall     *money.Dollars // nil: the owner's alone, like the next two
+	Day, Month  *money.Dollars
+	AllowHosts  []string // of those that the owner allows; empty: all of them
+	Label       string   // its name in the owner's books: "team=research"
+}
+
+// fileAgent is that as it is written.
+type fileAgent struct {
+	Token       string   `toml:"token"`
+	User        string   `toml:"user"`
+	Certificate string   `toml:"certificate"`
+	PerCall     *string  `toml:"per_call"`
+	Day         *string  `toml:"day"`
+	Month       *string  `toml:"month"`
+	AllowHosts  []string `toml:"allow_hosts"`
+	Label       string   `toml:"label"`
+}
+
+// MaxLabel bounds a label, in bytes.
+const MaxLabel = 100
+
+// maxSubject bounds a certificate's subject and a user's name, in bytes.
+const maxSubject = 256
+
+var (
+	agentName = pattern(`^[a-z][a-z0-9_-]{0,39}$`)
+	tokenHash = pattern(`^sha256:[0-9a-f]{64}$`)
+	uidForm   = pattern(`^[0-9]+$`)
+)
+
+// TokenHash is what is kept of a bearer token: it is random, so that a plain hash does not give it away.
+func TokenHash(token string) string {
+	sum := sha256.Sum256([]byte(token))
+	return "sha256:" + hex.EncodeToString(sum[:])
+}
+
+func (c *checker) agents(written map[string]fileAgent) map[string]Agent {
+	agents := map[string]Agent{}
+	taken := map[string]string{} // what an agent is known by → whose it is
+	for _, name := range sorted(written) {
+		key, f := dotted([]string{"agents", name}), written[name]
+		c.refuse(!agentName().MatchString(name), key,
+			"an agent's name is 1 to 40 of a-z, 0-9, - and _, and begins with a letter")
+		c.refuse(f.Token != "" && !tokenHash().MatchString(f.Token), key+".token",
+			`must be "sha256:" and 64 hex digits in small letters: the hash of the token, not the token`)
+		c.refuse(uidForm().MatchString(f.User) && !isUID(f.User), key+".user", "%q is not a uid like 1000",
+			f.User)
+		for part, text := range map[string]string{"user": f.User, "certificate": f.Certificate} {
+			c.plainText(key+"."+part, text, maxSubject)
+			c.refuse(text != strings.TrimSpace(text), key+"."+part, "begins or ends with a space")
+		}
+		c.plainText(key+".label", f.Label, MaxLabel)
+		for part, text := range map[string]string{"token": f.Token, "user": f.User,
+			"certificate": f.Certificate} {
+			other, twice := taken[part+" "+text]
+			c.refuse(twice && text != "", key+"."+part, "is that of the agent %s, too", other)
+			taken[part+" "+text] = name
+		}
+		agents[name] = Agent{Token: f.Token, User: f.User, Certificate: f.Certificate, Label: f.Label,
+			PerCall: c.cap(key+".per_call", f.PerCall), Day: c.cap(key+".day", f.Day),
+			Month: c.cap(key+".month", f.Month), AllowHosts: c.patterns(key+".allow_hosts", f.AllowHosts)}
+	}
+	return agents
+}
+
+// plainText refuses what is too long, or would not show as it is.
+func (c *checker) plainText(key, text string, most int) {
+	c.refuse(len(text) > most, key, "is %d bytes long; at most %d are taken", len(text), most)
+	unseen := func(r rune) bool { return !unicode.IsPrint(r) }
+	c.refuse(strings.ContainsFunc(text, unseen), key, "has characters that do not show")
+}
+
+// isUID reports whether digits are a user's number in its one spelling.
+func isUID(text string) bool {
+	uid, err := strconv.ParseUint(text, 10, 32)
+	return err == nil && strconv.FormatUint(uid, 10) == text
+}
+
+// AgentByToken is the agent that a bearer token is of. It takes as long whichever agent's the token is, and
+// whether it is any's.
+func (c *Config) AgentByToken(token string) (name string, ok bool) {
+	given := []byte(TokenHash(token))
+	for _, each := range sorted(c.Agents) {
+		if subtle.ConstantTimeCompare(given, []byte(c.Agents[each].Token)) == 1 {
+			name, ok = each, true
+		}
+	}
+	return name, ok
+}
+
+// AgentByUser is the agent whose socket sessions a user's are; user is the name that belongs to uid, "" where
+// nobody knows one. None where it is of two agents, of one by its name and of the other by its number.
+func (c *Config) AgentByUser(uid uint32, user string) (name string, ok bool) {
+	return c.onlyAgent(func(a Agent) bool {
+		return a.User != "" && (a.User == user || a.User == strconv.FormatUint(uint64(uid), 10))
+	})
+}
+
+// AgentByCertificate is the agent whose client certificate has a subject.
+func (c *Config) AgentByCertificate(subject string) (name string, ok bool) {
+	return c.onlyAgent(func(a Agent) bool { return a.Certificate != "" && a.Certificate == subject })
+}
+
+// onlyAgent is the one agent that is so; none where there are two.
+func (c *Config) onlyAgent(is func(Agent) bool) (name string, ok bool) {
+	for each, a := range c.Agents {
+		if !is(a) {
+			continue
+		}
+		if ok {
+			return "", false
+		}
+		name, ok = each, true
+	}
+	return name, ok
+}
+
+// fewerAgents reports whether a change lets no agent do more than it could: each that is there was there
+// before, is known by the same or by less, and has limits that are no higher.
+func fewerAgents(from, to any) bool {
+	before := from.(map[string]Agent)
+	for name, now := range to.(map[string]Agent) {
+		was, known := before[name]
+		if !known || !now.isWithin(was) {
+			return false
+		}
+	}
+	return true
+}
+
+func (a Agent) isWithin(was Agent) bool {
+	return isLess(a.Token, was.Token) && isLess(a.User, was.User) && isLess(a.Certificate, was.Certificate) &&
+		isTighter(a.PerCall, was.PerCall) && isTighter(a.Day, was.Day) && isTighter(a.Month, was.Month) &&
+		fewerHosts(was.AllowHosts, a.AllowHosts)
+}
+
+// isLess reports whether nobody else is known by a token, user or certificate than before.
+func isLess(now, was string) bool { return now == was || now == "" }
+
+// isTighter compares two limits; nil is none.
+func isTighter(now, was *money.Dollars) bool { return was == nil || (now != nil && *now <= *was) }
+
+// fewerHosts compares two lists of allowed hosts; an empty one allows any.
+func fewerHosts(was, now []string) bool {
+	if len(was) == 0 {
+		return true
+	}
+	isNew := func(host string) bool { return !slices.Contains(was, host) }
+	return len(now) > 0 && !slices.ContainsFunc(now, isNew)
+}
