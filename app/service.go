@@ -22,6 +22,8 @@ const (
 	socketName = "service.sock"
 	// maxSessions bounds the sessions at a time; more are refused.
 	maxSessions = 2000
+	// maxHellos bounds those who have connected and did not say yet who they are.
+	maxHellos = 200
 	// acceptPause is the wait for descriptors where there are none.
 	acceptPause = 100 * time.Millisecond
 )
@@ -40,7 +42,7 @@ func (a *app) Serve(ctx context.Context, doors cli.Doors, ready func(cli.Doors))
 	if doors.Socket == "" {
 		doors.Socket = filepath.Join(a.home, socketName)
 	}
-	onSocket, err := relay.Listen(ctx, doors.Socket, 0o600)
+	onSocket, err := relay.Listen(ctx, doors.Socket, 0o666) // admits says who comes in
 	if err != nil {
 		return err
 	}
@@ -52,13 +54,15 @@ func (a *app) Serve(ctx context.Context, doors cli.Doors, ready func(cli.Doors))
 	ready(doors)
 	server := &tools.Server{Version: a.version, Log: a.log, Mounts: true, Open: a.openForAgent,
 		Background: backgroundDelay}
+	known := &doorkeeper{load: a.rules, home: a.home, log: a.log}
 	return server.Serve(ctx, func(ctx context.Context) error {
 		var serving sync.WaitGroup
 		defer serving.Wait()
 		if onHTTP != nil {
-			serving.Go(func() { a.serveHTTP(ctx, onHTTP, server.HTTP(a.agentByToken)) })
+			serving.Go(func() { a.serveHTTP(ctx, onHTTP, server.HTTP(known.byToken)) })
 		}
-		d := &door{a: a, server: server, places: make(chan struct{}, maxSessions)}
+		d := &door{a: a, server: server, known: known, places: make(chan struct{}, maxSessions),
+			hellos: make(chan struct{}, maxHellos)}
 		serving.Go(func() { d.accept(ctx, onSocket, &serving) })
 		<-ctx.Done()
 		return nil
@@ -69,7 +73,9 @@ func (a *app) Serve(ctx context.Context, doors cli.Doors, ready func(cli.Doors))
 type door struct {
 	a      *app
 	server *tools.Server
-	places chan struct{}
+	known  *doorkeeper
+	places chan struct{} // of sessions
+	hellos chan struct{} // of those who did not say yet who they are
 }
 
 func (d *door) accept(ctx context.Context, l net.Listener, serving *sync.WaitGroup) {
@@ -83,18 +89,24 @@ func (d *door) accept(ctx context.Context, l net.Listener, serving *sync.WaitGro
 			time.Sleep(acceptPause)
 			continue
 		}
-		serving.Go(func() { d.open(ctx, conn) })
+		select {
+		case d.hellos <- struct{}{}:
+			serving.Go(func() { d.open(ctx, conn) })
+		default:
+			_ = conn.Close()
+		}
 	}
 }
 
 // open hears who connected, and serves the session or refuses it.
 func (d *door) open(ctx context.Context, conn net.Conn) {
 	session, err := relay.Open(conn)
+	<-d.hellos
 	if err != nil {
 		d.a.log.Info("a connection that is no agent's", "why", err)
 		return
 	}
-	agent, err := d.admits(session)
+	agent, err := d.known.bySession(session)
 	if err != nil {
 		d.a.log.Warn("refused a session", "user", session.User, "why", err)
 		_ = session.Refuse(err)
@@ -114,27 +126,6 @@ func (d *door) open(ctx context.Context, conn net.Conn) {
 	}
 	d.server.Session(ctx, session, agent)
 }
-
-// admits says whose session it is: of the agent whose token it shows, or of nobody with a name where its
-// process is the service's own user's, or root's, who could be it.
-func (d *door) admits(s *relay.Session) (agent string, err error) {
-	if s.Token != "" {
-		agent, ok := d.a.agentByToken(s.Token)
-		if !ok {
-			return "", x402.Errorf(x402.PolicyDenied, "the service knows no agent with this token").
-				WithHint("the owner makes one: x402-wallet agents add NAME")
-		}
-		return agent, nil
-	}
-	if s.User == 0 || int(s.User) == os.Geteuid() {
-		return "", nil
-	}
-	return "", x402.Errorf(x402.PolicyDenied, "the wallet's owner does not let user %d in", s.User).
-		WithHint("set X402_WALLET_TOKEN to an agent's token (x402-wallet agents add NAME)")
-}
-
-// agentByToken is the agent whose token it is.
-func (a *app) agentByToken(token string) (name string, ok bool) { return "", false }
 
 // passToService passes an agent's host on to a service, where there is one for it: the one that the environment
 // names, else the home's, else, where the home has no wallet, the machine's.

@@ -309,6 +309,9 @@ func withCall(ctx context.Context, request mcp.Request) (_ context.Context, done
 	if !ok {
 		return ctx, func() {}
 	}
+	if agent, _ := extra.TokenInfo.Extra[agentKey].(string); agent != "" {
+		ctx = pay.WithAgent(ctx, agent)
+	}
 	stop := context.AfterFunc(ctx, c.Cancel)
 	return pay.WithCall(ctx, c), func() { stop() }
 }

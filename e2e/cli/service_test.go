@@ -4,10 +4,12 @@ package cli
 
 import (
 	"bufio"
+	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
+	"net/http"
 	"net/url"
 	"os"
 	"os/exec"
@@ -20,6 +22,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"x402-wallet/internal/config"
 	"x402-wallet/internal/relay"
 	"x402-wallet/internal/sandbox"
 )
@@ -28,24 +31,25 @@ import (
 type service struct {
 	t      *testing.T
 	socket string
+	url    string // over HTTP, where it serves that
 	cmd    *exec.Cmd
 	stop   func() int // ends it as an administrator does, and gives its exit code
 }
 
-func startService(t *testing.T, env []string) *service {
+func startService(t *testing.T, env []string, flags ...string) *service {
 	t.Helper()
 	dir, err := os.MkdirTemp("", "service-") // a test's own is too long for a socket
 	require.NoError(t, err)
 	t.Cleanup(func() { _ = os.RemoveAll(dir) })
-	return startServiceAt(t, filepath.Join(dir, "s"), env)
+	return startServiceAt(t, filepath.Join(dir, "s"), env, flags...)
 }
 
-func startServiceAt(t *testing.T, socket string, env []string) *service {
+func startServiceAt(t *testing.T, socket string, env []string, flags ...string) *service {
 	t.Helper()
 	program, err := exec.LookPath("x402-wallet")
 	require.NoError(t, err)
 	s := &service{t: t, socket: socket,
-		cmd: exec.CommandContext(t.Context(), program, "serve", "--socket", socket)}
+		cmd: exec.CommandContext(t.Context(), program, append([]string{"serve", "--socket", socket}, flags...)...)}
 	s.cmd.Env = append([]string{"HOME=" + t.TempDir(), "PATH=" + os.Getenv("PATH"), "LOG_LEVEL=error",
 		programVariable + "=" + os.Getenv(programVariable)}, env...)
 	stderr, err := s.cmd.StderrPipe()
@@ -55,6 +59,11 @@ func startServiceAt(t *testing.T, socket string, env []string) *service {
 	ready, err := lines.ReadString('\n')
 	require.NoError(t, err)
 	require.Contains(t, ready, socket)
+	if len(flags) > 0 {
+		ready, err = lines.ReadString('\n')
+		require.NoError(t, err)
+		s.url = strings.TrimSpace(strings.TrimPrefix(ready, "and at "))
+	}
 	go func() { _, _ = io.Copy(io.Discard, lines) }()
 	s.stop = sync.OnceValue(func() int {
 		_ = s.cmd.Process.Signal(syscall.SIGTERM)
@@ -196,4 +205,160 @@ func TestKilledInTheMiddle(t *testing.T) {
 		require.Contains(t, []string{"paid", "replayed", "paid_not_served"}, status)
 		require.Len(t, w.Settlements(), settled+1, "the same call is the same purchase")
 	}
+}
+
+// named is a household whose rules know two agents, and the service of it over HTTP, which has these tokens.
+func named(t *testing.T, o sandbox.Options, limits string) (w *world, s *service, alice, bob string) {
+	t.Helper()
+	alice, bob = "x402w_"+strings.Repeat("a", 43), "x402w_"+strings.Repeat("b", 43)
+	w, env := householdWith(t, o, func(w *world) string {
+		return w.rules(sandbox.Rules{}) + fmt.Sprintf("\n[agents.alice]\ntoken = %q\n%s\n[agents.bob]\ntoken = %q\n",
+			config.TokenHash(alice), limits, config.TokenHash(bob))
+	})
+	return w, startService(t, append(env, passphraseFile(t)), "--http", "127.0.0.1:0"), alice, bob
+}
+
+// post is one request of an agent over HTTP.
+func (s *service) post(token, session, body string) *http.Request {
+	r, err := http.NewRequestWithContext(s.t.Context(), http.MethodPost, s.url, strings.NewReader(body))
+	require.NoError(s.t, err)
+	r.Header.Set("Content-Type", "application/json")
+	r.Header.Set("Accept", "application/json, text/event-stream")
+	if token != "" {
+		r.Header.Set("Authorization", "Bearer "+token)
+	}
+	if session != "" {
+		r.Header.Set("Mcp-Session-Id", session)
+		r.Header.Set("Mcp-Protocol-Version", "2025-11-25")
+	}
+	return r
+}
+
+// send is its status and what came of it.
+func (s *service) send(r *http.Request) (status int, header http.Header, body string) {
+	s.t.Helper()
+	answer, err := http.DefaultClient.Do(r)
+	require.NoError(s.t, err)
+	defer answer.Body.Close()
+	text, err := io.ReadAll(answer.Body)
+	require.NoError(s.t, err)
+	return answer.StatusCode, answer.Header, string(text)
+}
+
+// open opens a session.
+func (s *service) open(token string) (session string) {
+	s.t.Helper()
+	status, header, body := s.send(s.post(token, "", `{"jsonrpc":"2.0","id":1,"method":"initialize","params":`+
+		`{"protocolVersion":"2025-11-25","capabilities":{},"clientInfo":{"name":"test","version":"1"}}}`))
+	require.Equal(s.t, http.StatusOK, status, body)
+	session = header.Get("Mcp-Session-Id")
+	status, _, body = s.send(s.post(token, session, `{"jsonrpc":"2.0","method":"notifications/initialized"}`))
+	require.Equal(s.t, http.StatusAccepted, status, body)
+	return session
+}
+
+func payOf(w *world, query string) string {
+	return fmt.Sprintf(`{"jsonrpc":"2.0","id":2,"method":"tools/call","params":{"name":"x402_pay","arguments":%s}}`,
+		weather(w, query))
+}
+
+func TestAgentsOverHTTP(t *testing.T) {
+	t.Parallel()
+	w, s, alice, bob := named(t, sandbox.Options{}, "")
+	for _, token := range []string{"", "x402w_wrong", alice + "a"} {
+		status, header, _ := s.send(s.post(token, "", `{"jsonrpc":"2.0","id":1,"method":"ping"}`))
+		require.Equal(t, http.StatusUnauthorized, status, token)
+		metadata := strings.TrimSuffix(s.url, "/mcp") + "/.well-known/oauth-protected-resource/mcp"
+		require.Contains(t, header.Get("Www-Authenticate"), metadata)
+		r, err := http.NewRequestWithContext(t.Context(), http.MethodGet, metadata, nil)
+		require.NoError(t, err)
+		_, _, said := s.send(r)
+		require.JSONEq(t, fmt.Sprintf(`{"resource":%q,"resource_name":"x402-wallet",`+
+			`"bearer_methods_supported":["header"]}`, s.url), said)
+	}
+	session := s.open(alice)
+	_, _, body := s.send(s.post(alice, session, payOf(w, "one")))
+	require.Contains(t, body, `"status":"paid"`)
+	_, _, body = s.send(s.post(alice, session, payOf(w, "one")))
+	require.Contains(t, body, `"status":"paid"`, "the answer before was delivered")
+	require.Len(t, w.Settlements(), 2)
+
+	status, _, _ := s.send(s.post(bob, session, payOf(w, "two")))
+	require.Equal(t, http.StatusForbidden, status, "a session is its agent's")
+	r := s.post(alice, session, payOf(w, "three"))
+	r.Header.Set("Origin", "https://evil.example")
+	r.Header.Set("Sec-Fetch-Site", "cross-site")
+	status, _, _ = s.send(r)
+	require.Equal(t, http.StatusForbidden, status, "a web page")
+	r = s.post(alice, session, payOf(w, "three"))
+	r.Host = "evil.example"
+	status, _, _ = s.send(r)
+	require.Equal(t, http.StatusForbidden, status, "a name that leads here")
+	status, _, _ = s.send(s.post(alice, session, "["+payOf(w, "three")+"]"))
+	require.Equal(t, http.StatusBadRequest, status)
+	require.Len(t, w.Settlements(), 2)
+
+	r = s.post(bob, "", `{"jsonrpc":"2.0","id":7,"method":"tools/call","params":{"name":"x402_pay","arguments":`+
+		weather(w, "four")+`,"_meta":{"io.modelcontextprotocol/protocolVersion":"2026-07-28",`+
+		`"io.modelcontextprotocol/clientInfo":{"name":"test","version":"1"},`+
+		`"io.modelcontextprotocol/clientCapabilities":{}}}}`)
+	for name, value := range map[string]string{"Mcp-Protocol-Version": "2026-07-28", "Mcp-Method": "tools/call",
+		"Mcp-Name": "x402_pay"} {
+		r.Header.Set(name, value)
+	}
+	_, _, body = s.send(r)
+	require.Contains(t, body, `"status":"paid"`, "a client of the later era has no session")
+
+	for range 40 { // whoever guesses is not answered for long, and agents are
+		status, _, _ = s.send(s.post("x402w_guess", "", payOf(w, "five")))
+	}
+	require.Equal(t, http.StatusTooManyRequests, status)
+	_, _, body = s.send(s.post(alice, session, payOf(w, "six")))
+	require.Contains(t, body, `"status":"paid"`)
+}
+
+// A connection that breaks in the middle of a paid call: the same call is the same purchase, and the answer can
+// still be fetched from the session's stream.
+func TestAConnectionThatBreaks(t *testing.T) {
+	t.Parallel()
+	w, s, alice, bob := named(t, sandbox.Options{Delay: 2 * time.Second}, "")
+	session := s.open(alice)
+	_, _, body := s.send(s.post(alice, session, payOf(w, "unlocks")))
+	require.Contains(t, body, `"status":"paid"`)
+	w.Inject("seller slow", 1)
+	ctx, hangUp := context.WithCancel(t.Context())
+	answer, err := http.DefaultClient.Do(s.post(alice, session, payOf(w, "broken")).WithContext(ctx))
+	require.NoError(t, err)
+	event := ""
+	for lines := bufio.NewScanner(answer.Body); event == "" && lines.Scan(); {
+		if id, ok := strings.CutPrefix(lines.Text(), "id: "); ok {
+			event = id
+		}
+	}
+	require.Eventually(t, func() bool { return len(w.Settlements()) == 2 }, 20*time.Second, time.Millisecond)
+	hangUp()
+	require.NoError(t, answer.Body.Close())
+	time.Sleep(500 * time.Millisecond) // for the service to hear of it
+
+	r := s.post(alice, session, "")
+	r.Method = http.MethodGet
+	r.Header.Set("Last-Event-Id", event)
+	_, _, resumed := s.send(r)
+	require.Contains(t, resumed, `"status":"paid"`, "its answer is kept")
+	_, _, body = s.send(s.post(alice, session, payOf(w, "broken")))
+	require.Contains(t, body, `"status":"replayed"`)
+	require.Len(t, w.Settlements(), 2)
+	_, _, body = s.send(s.post(bob, s.open(bob), payOf(w, "broken")))
+	require.Contains(t, body, `"status":"paid"`, "another agent's purchase is its own")
+	require.Len(t, w.Settlements(), 3)
+}
+
+// Without TLS nothing listens where other machines could read tokens.
+func TestNoTokensInTheClear(t *testing.T) {
+	t.Parallel()
+	_, env := household(t, sandbox.Options{}, sandbox.Rules{})
+	_, said := runs(t, 2, env, "serve", "--socket", filepath.Join(t.TempDir(), "s"), "--http", "0.0.0.0:0")
+	require.Contains(t, said, "--tls-certificate")
+	_, said = runs(t, 2, env, "serve", "--tls-key", "key.pem")
+	require.Contains(t, said, "belong together")
 }

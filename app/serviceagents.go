@@ -1,0 +1,77 @@
+package app
+
+import (
+	"log/slog"
+	"os"
+	"os/user"
+	"strconv"
+	"sync"
+
+	"x402-wallet/internal/config"
+	"x402-wallet/internal/relay"
+	"x402-wallet/x402"
+)
+
+// doorkeeper says who comes in, by the owner's rules as they are at that moment. That a name comes from rules that
+// are sealed is seen to by whoever signs.
+type doorkeeper struct {
+	load func() (*config.Config, error)
+	home string
+	log  *slog.Logger
+
+	mu    sync.Mutex
+	rules *config.Config // as read last
+}
+
+// now are the rules; nil where they cannot be read, and then nobody has a name.
+func (a *doorkeeper) now() *config.Config {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	if a.rules != nil && a.rules.Same(a.home) {
+		return a.rules
+	}
+	rules, err := a.load()
+	if err != nil {
+		a.log.Warn("no agent is let in by its name", "why", err)
+	}
+	a.rules = rules
+	return rules
+}
+
+// byToken is the agent whose token it is.
+func (a *doorkeeper) byToken(token string) (name string, ok bool) {
+	rules := a.now()
+	if rules == nil {
+		return "", false
+	}
+	return rules.AgentByToken(token)
+}
+
+// bySession says whose session it is: of the agent whose token it shows, else of the one whose processes'
+// user it comes from, else of nobody with a name where that is the service's own user, or root, who could
+// be it. The error is POLICY_DENIED.
+func (a *doorkeeper) bySession(s *relay.Session) (name string, err error) {
+	if s.Token != "" {
+		name, ok := a.byToken(s.Token)
+		if !ok {
+			return "", x402.Errorf(x402.PolicyDenied, "the service knows no agent with this token").
+				WithHint("the owner makes one: x402-wallet agents add NAME")
+		}
+		return name, nil
+	}
+	if rules := a.now(); rules != nil {
+		login := ""
+		if u, err := user.LookupId(strconv.FormatUint(uint64(s.User), 10)); err == nil {
+			login = u.Username
+		}
+		if name, ok := rules.AgentByUser(s.User, login); ok {
+			return name, nil
+		}
+	}
+	if s.User == 0 || int(s.User) == os.Geteuid() {
+		return "", nil
+	}
+	return "", x402.Errorf(x402.PolicyDenied, "the wallet's owner does not let user %d in", s.User).
+		WithHint("set X402_WALLET_TOKEN to an agent's token, or have the owner name the user: " +
+			"x402-wallet agents add NAME --user %d", s.User)
+}
