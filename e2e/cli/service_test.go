@@ -64,7 +64,7 @@ func startServiceAt(t *testing.T, socket string, env []string, flags ...string) 
 		require.NoError(t, err)
 		s.url = strings.TrimSpace(strings.TrimPrefix(ready, "and at "))
 	}
-	go func() { _, _ = io.Copy(io.Discard, lines) }()
+	go func() { _, _ = io.Copy(os.Stderr, lines) }()
 	s.stop = sync.OnceValue(func() int {
 		_ = s.cmd.Process.Signal(syscall.SIGTERM)
 		_ = s.cmd.Wait()
