@@ -41,7 +41,7 @@ func (s *service) session(ctx context.Context) *session {
 	in, says := io.Pipe()
 	hears, out := io.Pipe()
 	go func() {
-		_ = relay.Pass(ctx, s.socket, relay.Hello{}, in, out)
+		_ = relay.Pass(ctx, s.Socket, relay.Hello{}, in, out)
 		_ = out.Close()
 	}()
 	c := &session{t: s.t, says: says, hears: bufio.NewReader(hears)}
@@ -80,7 +80,7 @@ func TestManySessions(t *testing.T) {
 	s := startService(t, append(env, passphraseFile(t)))
 	first := serve(t, s.env()...)
 	require.Contains(t, first.call("x402_pay", weather(w, "first")), `"status":"paid"`)
-	before := connections(t, s.cmd.Process.Pid)
+	before := connections(t, s.Cmd.Process.Pid)
 	ctx, end := context.WithCancel(t.Context())
 	defer end()
 	var opening sync.WaitGroup
@@ -94,8 +94,8 @@ func TestManySessions(t *testing.T) {
 		})
 	}
 	opening.Wait()
-	t.Logf("%d sessions: %d sockets, %d MiB", len(agents), connections(t, s.cmd.Process.Pid),
-		resident(t, s.cmd.Process.Pid, "RssAnon"))
+	t.Logf("%d sessions: %d sockets, %d MiB", len(agents), connections(t, s.Cmd.Process.Pid),
+		resident(t, s.Cmd.Process.Pid, "RssAnon"))
 
 	dying, kill := context.WithCancel(ctx)
 	for range 10 { // who asks for much and reads nothing, and who dies in the middle of it
@@ -149,13 +149,13 @@ func TestManySessions(t *testing.T) {
 	require.Len(t, w.Settlements(), *loadCalls+1)
 	slices.Sort(pings)
 	t.Logf("%d payments in %s, %.0f a second; %d MiB; a ping beside them: median %s, 99 %% %s", *loadCalls,
-		took.Round(time.Millisecond), float64(*loadCalls)/took.Seconds(), resident(t, s.cmd.Process.Pid, "RssAnon"),
+		took.Round(time.Millisecond), float64(*loadCalls)/took.Seconds(), resident(t, s.Cmd.Process.Pid, "RssAnon"),
 		pings[len(pings)/2], pings[len(pings)*99/100])
 	kill()
 	end()
-	require.Eventually(t, func() bool { return connections(t, s.cmd.Process.Pid) <= before },
+	require.Eventually(t, func() bool { return connections(t, s.Cmd.Process.Pid) <= before },
 		20*time.Second, 50*time.Millisecond, "what sessions took is given back")
-	require.Zero(t, s.stop())
+	require.Zero(t, s.Stop())
 }
 
 // connections is how many Unix sockets a process has.
