@@ -172,14 +172,15 @@ func (t *tx) frozenBy(network, account string) (*Freeze, error) {
 }
 
 func (f Freeze) refusal() error {
-	what := "this wallet is frozen"
+	what, from, stopped := "this wallet is frozen", "", "All payments are stopped"
 	if f.Account != "" {
-		what = "the account " + f.Account + " is frozen"
+		what, from = "the account "+f.Account+" is frozen", "from it "
+		stopped = "Payments from the account " + f.Account + " are stopped"
 	}
 	return x402.Errorf(x402.WalletFrozen, "%s: %s", what, f.Why).
-		WithHint("nothing is paid until the person has looked at it").
+		WithHint("nothing is paid %suntil the person has looked at it", from).
 		WithDetail("since", f.At.Format(time.RFC3339)).WithDetail("by", f.By).
-		WithCommand(x402.Command("unfreeze"), "All payments are stopped, because "+f.Why+
+		WithCommand(x402.Command("unfreeze"), stopped+", because "+f.Why+
 			": please look at x402-wallet history, and unfreeze if it is right.")
 }
 
