@@ -95,7 +95,6 @@ func TestASellersOwnWords(t *testing.T) {
 	}
 }
 
-
 // security.md E17: an item that is no offer is left out; the others of the same list stay.
 func TestDiscoveryLeavesOut(t *testing.T) {
 	good := listed("https://good.example/x", v2Option, "")
