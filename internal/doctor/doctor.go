@@ -354,7 +354,7 @@ func (o Options) environment(context.Context) (list findings) {
 	}
 	for _, warning := range o.wallet.Warnings {
 		if !slices.Contains(said, warning) {
-			list.add(warn, "see docs/operating.md", "%s", warning)
+			list.add(warn, "see docs/operating.md, \"The environment\"", "%s", warning)
 		}
 	}
 	return list.or("nothing in the environment is ignored or unsafe")
