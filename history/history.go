@@ -159,7 +159,9 @@ func Open(ctx context.Context, home string, o Options) (*Store, error) {
 	case errors.Is(err, os.ErrNotExist):
 		return nil, x402.Errorf(x402.LedgerCorrupt,
 			"the ledger %s is missing; without it no budget is known", FileName).
-			WithHint("restore %s from a backup; nothing is paid without it", FileName)
+			WithHint("restore %s from a backup; nothing is paid without it", FileName).
+			WithCommand(x402.Command("doctor"), "The wallet's ledger is gone: please restore "+FileName+
+				" from a backup. Nothing is paid without it.")
 	case err != nil:
 		return nil, x402.Errorf(x402.LedgerUnavailable, "open the ledger: %w", err)
 	case !info.Mode().IsRegular():
