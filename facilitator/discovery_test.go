@@ -83,7 +83,8 @@ func TestASellersOwnWords(t *testing.T) {
 		"v1": {Accepts: []x402.Requirement{{Raw: []byte(v1)}}},
 	} {
 		t.Run(name, func(t *testing.T) {
-			require.Equal(t, Listing{Type: "http", Description: "tides", InputSchema: []byte(post)}, Asked(&c))
+			require.Equal(t, Listing{Type: "http", Description: "tides", InputSchema: []byte(post)},
+				Asked(&c))
 		})
 	}
 	for name, extension := range map[string]string{"none": "", "no object": `[1]`,
