@@ -99,7 +99,8 @@ func Of(p history.Payment, content *history.Content, assets *x402.Registry, now 
 		return nil, x402.Errorf(x402.InvalidArgument, "this is a sign-in: nothing was paid")
 	}
 	if p.State != history.Settled {
-		e := x402.Errorf(x402.InvalidArgument, "the payment is %s; a receipt is made of settled ones", p.State)
+		e := x402.Errorf(x402.InvalidArgument, "the payment is %s; a receipt is made of settled ones",
+			p.State)
 		if p.State != history.Failed {
 			e.WithCommand(askChain, "The chain knows what became of this payment: please have it asked.")
 		}
@@ -110,7 +111,8 @@ func Of(p history.Payment, content *history.Content, assets *x402.Registry, now 
 		return nil, x402.Errorf(x402.InvalidArgument, "the payment rests on the seller's word, and its "+
 			"signature may still be good: it is not given away").
 			WithHint("wait until %s, or have the chain asked", good.UTC().Format(time.RFC3339)).
-			WithCommand(askChain, "So far the seller alone says that this was paid: please have the chain asked.")
+			WithCommand(askChain, "So far only the seller says that this was paid: please have the chain "+
+				"asked.")
 	}
 	if p.IsPull() {
 		return nil, x402.Errorf(x402.InvalidArgument, "it moved a float from the owner's account to the "+
