@@ -18,6 +18,14 @@ type Freeze struct {
 	Why              string
 }
 
+// What is what it stops.
+func (f Freeze) What() string {
+	if f.Account == "" {
+		return "the whole wallet"
+	}
+	return "the account " + f.Account + " on " + x402.NetworkName(f.Network)
+}
+
 // Freeze is durable when it returns: from then on no process puts a signed payment on disk, so that
 // none leaves. It is read in the transaction that holds money, and again in the one that puts
 // signed bytes on disk: what was signed in between is dropped. A payment that is on disk already is
