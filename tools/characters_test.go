@@ -39,7 +39,8 @@ func TestCharacters(t *testing.T) {
 		in := map[string]any{"url": w.SellerURL + path, "idempotencyKey": path}
 		measured("paid with a key on "+address, c.said("x402_pay", in), 730)
 		replayed := c.said("x402_pay", in)
-		measured("replayed on "+address+", around its content", strings.Replace(replayed, content, "", 1), 650)
+		measured("replayed on "+address+", around its content", strings.Replace(replayed, content, "", 1),
+			650)
 
 		var list struct{ Transactions []json.RawMessage }
 		require.NoError(t, json.Unmarshal([]byte(c.said("x402_history", map[string]any{"url": path})), &list))
