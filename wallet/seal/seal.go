@@ -55,6 +55,8 @@ type Guard struct {
 	Checkpoints *CheckpointCache
 	own         CheckpointCache
 
+	ownLines ownLines // of the checkpoint's file
+
 	sealedHome struct { // of sealedIn
 		sync.Mutex
 		version int64
