@@ -56,6 +56,7 @@ type Guard struct {
 	own         CheckpointCache
 
 	ownLines ownLines // of the checkpoint's file
+	macs     macs     // of the ledger's chain
 
 	sealedHome struct { // of sealedIn
 		sync.Mutex
@@ -280,7 +281,7 @@ func (g *Guard) Keyholder(ctx context.Context) (history.Keyholder, error) {
 		return history.Keyholder{}, err
 	}
 	k, err := g.keyholder(ctx)
-	k.After = m.head()
+	k.After, k.MAC = m.head(), g.macs.before(k.MAC)
 	return k, err
 }
 
