@@ -35,9 +35,10 @@ func TestAShortReadingWaitsForNoWriter(t *testing.T) {
 	var writer *conn
 	require.NoError(t, s.write.with(t.Context(), func(c *conn) error { writer = c; return nil }))
 	isWarm := func() (once, warm bool) {
-		_, err := readOnce(t.Context(), s, func(t *tx) (int, error) { once = t.conn == writer; return 0, nil })
+		isWriter := func(t *tx) (bool, error) { return t.conn == writer, nil }
+		once, err := readOnce(t.Context(), s, isWriter)
 		require.NoError(t, err)
-		_, err = readWarm(t.Context(), s, func(t *tx) (int, error) { warm = t.conn == writer; return 0, nil })
+		warm, err = readWarm(t.Context(), s, isWriter)
 		require.NoError(t, err)
 		return once, warm
 	}

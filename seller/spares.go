@@ -30,8 +30,8 @@ const (
 // is taken, and is taken once; none is taken on which the seller said anything or which it ended.
 //
 // Sellers, known by host:port, get spares where they asked for money before, and the first time that they
-// are asked at all. Over http:// they are near, and may serve one connection at a time: they get one when they
-// have asked for money, and not before they have answered.
+// are asked at all. Over http:// they are near, and may serve one connection at a time: they get one when
+// they have asked for money, and not before they have answered.
 type spares struct {
 	dial dialFunc
 	life time.Duration // spareLife

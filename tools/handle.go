@@ -65,8 +65,8 @@ func register[In, Out any](s *Server, t *mcp.Tool,
 	})
 }
 
-// growStack makes a call's stack as large as the ledger and the keys will need it, while there is little on it: a
-// stack that grows is copied, frame by frame, and each call begins on a small one.
+// growStack makes a call's stack as large as the ledger and the keys will need it, while there is little on
+// it: a stack that grows is copied, frame by frame, and each call begins on a small one.
 //
 //go:noinline
 func growStack() {

@@ -104,9 +104,9 @@ func (g *Guard) ownCheckpoint(ctx context.Context, line []byte) (checkpoint, err
 	return m, nil
 }
 
-// ownLines are the newest lines that were found to be this wallet's, or that it wrote: a payment reads the file
-// several times, and reading and checking what it says takes longer than all else about that. That the home
-// still is the one they were made in the seal over the rules says, each time (VerifySeals).
+// ownLines are the newest lines that were found to be this wallet's, or that it wrote: a payment reads the
+// file several times, and reading and checking what it says takes longer than all else about that. That the
+// home still is the one they were made in the seal over the rules says, each time (VerifySeals).
 type ownLines struct {
 	mu    sync.Mutex
 	lines [2]ownLine
