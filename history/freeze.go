@@ -94,7 +94,7 @@ func (s *Store) Unfreeze(ctx context.Context, seal func(Lift) ([]byte, error)) (
 const frozenEvent, unfrozenEvent, liftRefusedEvent = "frozen", "unfrozen", "lift refused"
 
 // Lifted is the owner's last lift.
-func (s *Store) Lifted(ctx context.Context) (Lift, error) { return read(ctx, s, (*tx).lifted) }
+func (s *Store) Lifted(ctx context.Context) (Lift, error) { return readOnce(ctx, s, (*tx).lifted) }
 
 func (t *tx) lifted() (l Lift, err error) {
 	var at int64
@@ -209,11 +209,11 @@ const failuresWithin = 200
 // happened. The first one that settled ends the row; what is under way, or provably never left, is
 // no part of it.
 func (t *tx) consecutiveFailures(since time.Time, most int) (n int, err error) {
-	const newest = `seq > (SELECT max(seq) FROM payments) - ?3`
-	err = t.row(`SELECT min(count(*), ?1) FROM payments NOT INDEXED WHERE `+newest+` AND created_at > ?2
+	const newest = `(SELECT max(seq) FROM payments) - ?3`
+	err = t.row(`SELECT min(count(*), ?1) FROM payments NOT INDEXED WHERE created_at > ?2
 		AND (state = 'unknown' AND delivered = 0 OR state = 'failed' AND chain_proof IS NOT NULL)
-		AND seq > coalesce((SELECT seq FROM payments NOT INDEXED WHERE `+newest+` AND state = 'settled'
-			AND proof <> '' ORDER BY seq DESC LIMIT 1), 0)`,
+		AND seq > max(`+newest+`, coalesce((SELECT seq FROM payments NOT INDEXED WHERE seq > `+newest+`
+			AND state = 'settled' AND proof <> '' ORDER BY seq DESC LIMIT 1), 0))`,
 		most, micros(since), failuresWithin).Scan(&n)
 	return n, err
 }

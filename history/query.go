@@ -101,7 +101,7 @@ func (s *Store) ByKey(ctx context.Context, key string) (Payment, error) {
 }
 
 func (s *Store) one(ctx context.Context, where string, args ...any) (Payment, error) {
-	return read(ctx, s, func(t *tx) (Payment, error) {
+	return readOnce(ctx, s, func(t *tx) (Payment, error) {
 		p, err := scanPayment(t.row(selectPayment+where, args...))
 		return p, none(err, errNoPayment)
 	})
