@@ -125,6 +125,14 @@ func (h *httpClient) dialTLS(ctx context.Context, network, address string) (net.
 	return conn, nil
 }
 
+// dialSpare is dialTLS, or hands over a connection that it made ahead.
+func (h *httpClient) dialSpare(ctx context.Context, network, address string) (net.Conn, error) {
+	if conn, err := h.spares.take(address); conn != nil || err != nil {
+		return conn, err
+	}
+	return h.dialTLS(ctx, network, address)
+}
+
 // resolve finds the addresses that may be dialled; it is an error when there is none.
 func (h *httpClient) resolve(ctx context.Context, host string, listed bool) ([]netip.Addr, error) {
 	if listed && host == "localhost" { // by definition, whatever a resolver says (RFC 6761)

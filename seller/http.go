@@ -41,8 +41,7 @@ type httpClient struct {
 	kept *http.Transport
 	// fresh carries all else, a connection for each request: a transport resends on used ones only.
 	fresh  *http.Transport
-	spares *spares // for fresh, over https://
-	near   *spares // and over http://
+	spares *spares // for fresh
 	*bodySemaphores
 }
 
@@ -60,9 +59,8 @@ func newHTTP(o Options) *httpClient {
 		ClientSessionCache: tls.NewLRUClientSessionCache(maxTLSSessions)}
 	h.kept, h.fresh = h.newTransport(), h.newTransport()
 	h.fresh.DisableKeepAlives = true
-	h.spares, h.near = newSpares(h.dialTLS), newSpares(h.dialContext)
-	h.near.life = nearLife
-	h.fresh.DialTLSContext, h.fresh.DialContext = h.spares.orDial, h.near.orDial
+	h.spares = newSpares(h.dialTLS)
+	h.fresh.DialTLSContext = h.dialSpare
 	return h
 }
 
@@ -86,7 +84,6 @@ func (h *httpClient) newTransport() *http.Transport {
 // close ends the connections that carry nothing.
 func (h *httpClient) close() {
 	h.spares.close()
-	h.near.close()
 	h.kept.CloseIdleConnections()
 }
 
@@ -98,13 +95,8 @@ func (h *httpClient) ask(ctx context.Context, r Request) (answer *Answer, err er
 	if at.Scheme == "https" {
 		answered := h.spares.asking(hostPort(at), connections(methodOf(r))-1)
 		defer func() { answered(answer) }()
-		return h.follow(ctx, r)
 	}
-	answer, err = h.follow(ctx, r)
-	if err == nil && answer.Challenge != nil {
-		h.near.expect(hostPort(at), 1)
-	}
-	return answer, err
+	return h.follow(ctx, r)
 }
 
 // follow asks, and goes where redirects within the origin lead.

@@ -43,7 +43,6 @@ func closed(t *testing.T, m *Client) *Client {
 // alone has a client dial nothing ahead, so that what it dials is known exactly.
 func alone(m *Client) *Client {
 	m.http.spares.close()
-	m.http.near.close()
 	return m
 }
 

@@ -14,24 +14,20 @@ const (
 	// spareLife is how long a spare connection is there to be taken: shorter than the 5 s after which
 	// many servers end a connection on which nothing is said.
 	spareLife = 4 * time.Second
-	// nearLife is that over http://: for as long a server that serves one connection at a time is kept from
-	// others by a spare that nobody takes.
-	nearLife = 250 * time.Millisecond
 	// maxSpares and maxSparesOfOne bound spares that nobody took, overall and of one seller.
 	maxSpares, maxSparesOfOne = 32, 8
 	// maxSellers bounds how many sellers are remembered.
 	maxSellers = 1024
 )
 
-// spares are connections that are dialled before there is a request for them, so that a payment need not wait
-// for a handshake.
+// spares are connections over TLS that are dialled before there is a request for them, so that a payment
+// need not wait for a handshake.
 //
 // What must stay true: a spare is dialled under the rules of every dial; it has carried no request when it
 // is taken, and is taken once; none is taken on which the seller said anything or which it ended.
 //
 // Sellers, known by host:port, get spares where they asked for money before, and the first time that they
-// are asked at all. Over http:// they are near, and may serve one connection at a time: they get one when
-// they have asked for money, and not before they have answered.
+// are asked at all. Over http:// there are none: those are near, and may serve one connection at a time.
 type spares struct {
 	dial dialFunc
 	life time.Duration // spareLife
@@ -180,14 +176,6 @@ func (s *spares) takeOut(address string, i int) *spare {
 	}
 	s.free[address] = append(list[:i:i], list[i+1:]...)
 	return one
-}
-
-// orDial hands over a spare, or dials.
-func (s *spares) orDial(ctx context.Context, network, address string) (net.Conn, error) {
-	if conn, err := s.take(address); conn != nil || err != nil {
-		return conn, err
-	}
-	return s.dial(ctx, network, address)
 }
 
 // take gives a connection to a seller that is as if it had just been dialled, and is the caller's; nil if
