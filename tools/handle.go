@@ -7,7 +7,6 @@ import (
 	"errors"
 	"fmt"
 	"reflect"
-	"runtime"
 	"strings"
 	"unicode"
 	"unicode/utf16"
@@ -56,22 +55,12 @@ func register[In, Out any](s *Server, t *mcp.Tool,
 		t.OutputSchema = outputSchema[Out]()
 	}
 	s.server.AddTool(t, func(ctx context.Context, request *mcp.CallToolRequest) (*mcp.CallToolResult, error) {
-		growStack()
 		var in In
 		if err := s.arguments(ctx, request, &in); err != nil {
 			return failure(err), nil
 		}
 		return call(ctx, request, in), nil
 	})
-}
-
-// growStack makes a call's stack as large as the ledger and the keys will need it, while there is little on
-// it: a stack that grows is copied, frame by frame, and each call begins on a small one.
-//
-//go:noinline
-func growStack() {
-	var room [40 << 10]byte
-	runtime.KeepAlive(&room)
 }
 
 // arguments reads those of a call, and waits for the person where it comes back with their answer.
