@@ -146,8 +146,8 @@ func budgetRules(c *config.Config) budget.Rules {
 	}
 }
 
-// agents are those that share the wallet. Where one may pay some hosts only, a server that is a command has to
-// be among them by its name.
+// agents are those that share the wallet. Where one may pay some hosts only, a server that is a command has
+// to be among them by its name.
 func agents(c *config.Config) map[string]budget.Agent {
 	list := map[string]budget.Agent{}
 	for name, a := range c.Agents {
