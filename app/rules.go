@@ -156,6 +156,15 @@ func agents(c *config.Config) map[string]budget.Agent {
 	return list
 }
 
+// agentLabels are what the owner's books call the agents.
+func agentLabels(c *config.Config) map[string]string {
+	labels := map[string]string{}
+	for name, a := range c.Agents {
+		labels[name] = a.Label
+	}
+	return labels
+}
+
 // tokenAccounts are the owner's that config.toml names, by network.
 func tokenAccounts(c *config.Config) map[string]string {
 	named := map[string]string{}

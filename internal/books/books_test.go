@@ -62,7 +62,9 @@ func payments() (rows []entry) {
 		Method: "tools/call",
 		URL:    tool.URL, Host: "mcp.example", Network: tool.Network,
 		Asset: usdc, Symbol: "USDC", Amount: money.NewAmount(30000), Price: 30000}, "", assets)
-	return append(rows, tool)
+	shared := of("pay_7", "api.example.com", "https://api.example.com/weather", history.Settled, 40000, "")
+	shared.Agent, shared.Label = "research", "=team\nresearch"
+	return append(rows, tool, shared)
 }
 
 // What is written is frozen: books must not change under their owner.
