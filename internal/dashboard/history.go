@@ -51,7 +51,8 @@ func rowOf(p history.Payment) row {
 	}
 	return row{ID: p.ID, For: p.Method + " " + strings.TrimPrefix(p.URL, "https://"),
 		Price:  p.Worth().Price(),
-		Symbol: p.Symbol, Agent: p.Agent, Network: x402.NetworkName(p.Network), At: p.Created, Next: next(p), status: s}
+		Symbol: p.Symbol, Agent: p.Agent, Network: x402.NetworkName(p.Network), At: p.Created,
+		Next: next(p), status: s}
 }
 
 const perPage = 50
@@ -66,8 +67,8 @@ var states = []history.State{history.Settled, history.Unknown, history.Submitted
 	history.Failed}
 
 func (l *look) wanted() (q wanted, err error) {
-	q = wanted{URL: l.r.FormValue("url"), Status: l.r.FormValue("status"), Agent: l.r.FormValue("agent"), From: l.r.FormValue("from"),
-		To: l.r.FormValue("to"), Before: l.r.FormValue("before")}
+	q = wanted{URL: l.r.FormValue("url"), Status: l.r.FormValue("status"), Agent: l.r.FormValue("agent"),
+		From: l.r.FormValue("from"), To: l.r.FormValue("to"), Before: l.r.FormValue("before")}
 	for _, d := range []struct {
 		text string
 		into *time.Time
@@ -216,7 +217,8 @@ func payment(l *look) (frame, error) {
 		{"Asset", all.Asset}, {"From", p.Source}, {"Transaction", t.TransactionSignature},
 		{"Settled by", p.Facilitator}, {"Nonce", e.Nonce}, {"Signature", e.Signature},
 		{"Fee payer", e.FeePayer}, {"Can be settled until about", expires}, {"Session", p.Session},
-		{"Protocol", string(p.Dialect)}, {"Asked for as", p.IdempotencyKey}, {"Agent", p.Agent}, {"Note", p.Note},
+		{"Protocol", string(p.Dialect)}, {"Asked for as", p.IdempotencyKey}, {"Agent", p.Agent},
+		{"Note", p.Note},
 		{"The seller's signed offer", attested(all.Evidence.Offer)},
 		{"The seller's signed receipt, a claim", attested(all.Evidence.SignedReceipt)},
 	} {
