@@ -121,6 +121,19 @@ func TestForgedAgents(t *testing.T) {
 	}
 }
 
+// Of an agent without windows nothing is summed: whose a payment is, is a part of what is sealed of it.
+func TestAForgedAgentWithoutWindows(t *testing.T) {
+	g := newGuarded(t)
+	p := g.reserve(holdOf("ann", 4))
+	g.sql(`UPDATE payments SET agent = 'bob' WHERE id = ?`, p.ID)
+	signed := Signed{Payload: []byte(`{}`), Requirement: []byte(`{}`), UniqueKey: "forged"}
+	err := g.Submit(t.Context(), p, signed, g.k)
+	require.True(t, x402.HasCode(err, x402.LedgerCorrupt), "%v", err)
+	p.Agent = "bob" // whoever signs read it there
+	err = g.Submit(t.Context(), p, signed, g.k)
+	require.True(t, x402.HasCode(err, x402.LedgerCorrupt), "%v", err)
+}
+
 // What is found when a ledger is searched: x402_history finds a payment by its agent, as it is.
 func TestVerifyOfAnAgentThatIsSearched(t *testing.T) {
 	g := newGuarded(t)
