@@ -56,7 +56,8 @@ func (p *Program) historyCommand(ui *ui) *cobra.Command {
 	cmd.Flags().StringVar(&in.AfterDate, "after", "",
 		"only those since this `DATE`, like 2026-01-31 or 2026-01-31T12:00:00Z")
 	cmd.Flags().StringVar(&in.Status, "status", "", "only those in this `STATE`")
-	for _, filter := range []string{"limit", "before", "url", "after", "status"} {
+	cmd.Flags().StringVar(&in.Agent, "agent", "", "only this agent's, by its `NAME`")
+	for _, filter := range []string{"limit", "before", "url", "after", "status", "agent"} {
 		cmd.MarkFlagsMutuallyExclusive("plot", filter)
 	}
 	cmd.AddCommand(p.verifyCommand(ui), p.pruneCommand(ui), p.importCommand(ui))

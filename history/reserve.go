@@ -187,12 +187,12 @@ func (t *tx) holdsStill(d budget.Decision, p Payment) error {
 	return t.sellerAsDecided(d, p)
 }
 
-// purchase finds the payment that this one would be again: of the same idempotency key or, for
+// purchase finds the payment that this one would be again: of its agent's same idempotency key or, for
 // resume, one of the same request that nobody waits for any more, perhaps since a moment ago.
 func (t *tx) purchase(p Payment, resume bool) (*Payment, error) {
 	if p.IdempotencyKey != "" {
-		found, err := find(t, scanPayment, selectPayment+` WHERE idempotency_key = ? AND state <> 'failed'`,
-			p.IdempotencyKey)
+		found, err := find(t, scanPayment, selectPayment+` WHERE idempotency_key = ? AND agent = ?
+			AND state <> 'failed'`, p.IdempotencyKey, p.Agent)
 		if found != nil || err != nil {
 			return found, err
 		}
