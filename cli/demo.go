@@ -62,10 +62,12 @@ type demo struct {
 	dir         string // everything of the demo's on disk
 	world       *sandbox.Sandbox
 	host        *demoHost
-	evm, solana string        // the wallet's addresses
-	account     string        // the owner's token account
-	bought      string        // the paymentId of the first purchase
-	stillCounts money.Dollars // what upto was allowed, and did not take
+	evm, solana string            // the wallet's addresses
+	account     string            // the owner's token account
+	bought      string            // the paymentId of the first purchase
+	stillCounts money.Dollars     // what upto was allowed, and did not take
+	tokens      map[string]string // of the agents of the second act
+	serviceLog  demoLog
 
 	scenes []demoScene
 }
@@ -109,6 +111,7 @@ func (d *demo) run(ctx context.Context, keep string) (err error) {
 	if d.all {
 		scenes = append(scenes, d.otherWays()...)
 	}
+	scenes = append(scenes, d.twoAgents)
 	for _, scene := range scenes {
 		if err := scene(ctx); err != nil {
 			return x402.Errorf(x402.CheckFailed, "the demo did not go as it should, at %q: %w%s",
@@ -183,7 +186,8 @@ func (d *demo) createWallet(ctx context.Context) error {
 	if d.all {
 		set.SignIn, set.Float = "allow", demoFloat.String()
 	}
-	rules := d.world.Config(set)
+	d.tokens = map[string]string{demoCoder: rand.Text(), demoWriter: rand.Text()}
+	rules := d.world.Config(set) + agentRules(d.tokens)
 	for name, text := range map[string]string{"passphrase": hex.EncodeToString(random) + "\n",
 		"rules.toml": rules} {
 		if err := os.WriteFile(filepath.Join(d.dir, name), []byte(text), 0o600); err != nil {
