@@ -127,8 +127,8 @@ func (e *Engine) openOwners(ctx context.Context, id string, save bool) (row hist
 	return row.WithBook(book), book, nil
 }
 
-// readOwners reads a channel that an owner funds from the chain into its book. A deposit of theirs that was
-// made, taken back, or is too old is forgotten.
+// readOwners reads a channel that an owner funds from the chain into its book, which goes on as it is where
+// the node is behind it. A deposit of theirs that was made, taken back, or is too old is forgotten.
 func (e *Engine) readOwners(ctx context.Context, row history.Channel, book history.BatchBook) (
 	history.Channel, history.BatchBook, error) {
 	signed, _, err := row.Batch()
@@ -148,11 +148,8 @@ func (e *Engine) readOwners(ctx context.Context, row history.Channel, book histo
 	if err != nil {
 		return row, book, err
 	}
-	book.Funds = chain.Balance
-	if chain.Claimed.Cmp(row.Claimed) > 0 {
-		row.Claimed = chain.Claimed
-	}
-	if !chain.WithdrawBegan.IsZero() {
+	row, book, isNewer := seen(row, book, chain)
+	if isNewer && !chain.WithdrawBegan.IsZero() {
 		book.Stopped = withdrawn
 	}
 	return row, book, nil

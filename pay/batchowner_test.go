@@ -46,6 +46,11 @@ func (c *playChannels) ReadChannel(context.Context, string, string) (x402.Channe
 	return c.chain, nil
 }
 
+func (*playChannels) Withdrawal(context.Context, string, string, x402.ChannelConfig, x402.ChannelBalance) (
+	t x402.OwnerTransaction, err error) {
+	return t, nil
+}
+
 func (c *playChannels) OwnersUsed(context.Context, string, x402.ChannelConfig, x402.OwnersDeposit) (bool,
 	error) {
 	return c.used, nil

@@ -49,7 +49,6 @@ type simChannel struct {
 	stops   string               // the seller said that it charged too much, and that was written down
 
 	promised uint64 // the highest voucher on disk
-	misread  bool   // a node that is behind was asked what lies in it
 }
 
 // channelMoment is a channel from some time on.
@@ -99,6 +98,12 @@ func (s *sim) seenChannel(id string) (was channelMoment) {
 	}
 	return was
 }
+
+// blockOf is the number of the block of a time.
+func blockOf(at time.Time) uint64 { return uint64(at.UnixNano()) }
+
+// seenBlock is the newest block of the node.
+func (s *sim) seenBlock() uint64 { return blockOf(s.now().Add(-s.node.lag)) }
 
 // deposit is what the contract does with a deposit that is settled.
 func (s *sim) deposit(g *signature) {
@@ -210,11 +215,9 @@ func (c *simChannels) ReadChannel(ctx context.Context, _, id string) (b x402.Cha
 		return b, x402.Errorf(x402.RPCError, "the node is down")
 	}
 	m := s.seenChannel(id)
-	if of := s.channel(id); of != nil && m.balance != of.balance {
-		of.misread = true
-	}
 	return x402.ChannelBalance{Balance: money.NewAmount(m.balance), Claimed: money.NewAmount(m.claimed),
-		Withdrawing: money.NewAmount(m.withdrawing), WithdrawBegan: m.began, At: s.now()}, nil
+		Withdrawing: money.NewAmount(m.withdrawing), WithdrawBegan: m.began, Block: s.seenBlock(),
+		At: s.now().Add(-s.node.lag)}, nil
 }
 
 func (c *simChannels) Refund(_ string, of x402.ChannelConfig, v x402.ChannelVoucher) (json.RawMessage,
@@ -288,7 +291,7 @@ func (c *simChannels) Status(ctx context.Context, e x402.Evidence) (x402.Status,
 	case m.claimed >= ceiling:
 		return x402.Status{State: x402.Settled}, nil
 	case m.claimed == m.balance:
-		return x402.Status{State: x402.Expired, Note: "nothing is left in the channel"}, nil
+		return x402.Status{State: x402.Expired, Block: s.seenBlock(), Note: "nothing is left in the channel"}, nil
 	}
 	return x402.Status{}, nil
 }

@@ -343,7 +343,7 @@ func (c *simScheme) Status(ctx context.Context, e x402.Evidence) (x402.Status, e
 	g, view := s.signature(e.Nonce), s.now().Add(-s.node.lag)
 	switch {
 	case g.settled && !g.settledAt.After(view):
-		status := x402.Status{State: x402.Settled, Transaction: g.tx()}
+		status := x402.Status{State: x402.Settled, Transaction: g.tx(), Block: blockOf(g.settledAt)}
 		if g.isUpto {
 			moved := money.NewAmount(g.moved)
 			status.Amount = &moved
