@@ -285,8 +285,7 @@ func counted(book history.BatchBook, p history.Payment, outcome countOutcome, ch
 		book.Deposit = nil
 	}
 	if isTaken && p.FromOwners() && book.Owners != nil && book.Owners.Signature != "" {
-		book.Funds, _ = book.Funds.Add(book.Owners.Value)
-		book.Owners = nil
+		book.Owners = nil // that it is there the chain says, which the next call asks
 	}
 	if outcome == countTooMuch {
 		book.Stopped = "the seller says that it charged more than the price"

@@ -148,11 +148,22 @@ func (e *Engine) readOwners(ctx context.Context, row history.Channel, book histo
 	if err != nil {
 		return row, book, err
 	}
+	charged := row.Claimed
 	row, book, isNewer := seen(row, book, chain)
 	if isNewer && !chain.WithdrawBegan.IsZero() {
 		book.Stopped = withdrawn
 	}
+	if isContradicted(row, book, charged) {
+		book.Stopped = "the seller claimed more than it says it charged"
+	}
 	return row, book, nil
+}
+
+// isContradicted reports whether more was claimed than a seller says it charged: by vouchers of this ledger,
+// of which none is open. It refused one, then, and has it all the same: another one for the same call would
+// be one too many.
+func isContradicted(row history.Channel, book history.BatchBook, charged money.Amount) bool {
+	return row.Claimed.Cmp(charged) > 0 && row.Claimed.Cmp(row.Amount) <= 0 && len(book.Vouchers) == 0
 }
 
 // proposeOwners decides what a call takes of a channel that an owner funds: a voucher, and the owner's

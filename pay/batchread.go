@@ -11,8 +11,8 @@ import (
 
 // What a node says of a channel with a deposit, and what of that goes into its book. A node may be behind, or
 // stand behind one URL with others that are: then it does not have a deposit yet that another one has shown,
-// and a book that went by it would let as much be deposited once more. So the book knows the newest block that
-// it rests on, where it was read or a deposit was made.
+// and a book that went by it would let as much be deposited once more. So the book knows the newest block
+// that it rests on, where it was read or a deposit was made.
 
 // errBehind says that a node knows less of a channel than the book does.
 var errBehind = errors.New("the node is behind")

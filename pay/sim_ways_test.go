@@ -73,6 +73,7 @@ func (s *sim) drawWays(urls int, draw func(choice, int, int, ...string) []choice
 		m.node, m.refund, m.withdraw = 6, 4, 2
 		m.findExact()
 	}
+	s.drawOwners(urls)
 	m.exact = m.exact && !s.lying
 }
 

@@ -13,10 +13,10 @@ import (
 	"x402-wallet/x402/money"
 )
 
-// What a transaction did by Permit2. It has a bit for each nonce of an owner, and no event that names one: two
-// payments of one owner of the same amount to the same payee look alike in the token's log. What tells them
-// apart is the call that made them, in the transaction's own input: to the proxy that the owner signed, with
-// this owner and this nonce. A proxy uses a nonce once, and pays the witness's payee in the same call.
+// What a transaction did by Permit2. It has a bit for each nonce of an owner, and no event that names one:
+// two payments of one owner of the same amount to the same payee look alike in the token's log. What tells
+// them apart is the call that made them, in the transaction's own input: to the proxy that the owner signed,
+// with this owner and this nonce. A proxy uses a nonce once, and pays the witness's payee in the same call.
 
 // settleCalls are the proxies' functions that settle, with the places of owner, nonce and of what is paid in
 // their arguments, in words.

@@ -15,9 +15,9 @@ import (
 )
 
 // What became of a payment by Permit2. A nonce that is set was used by a settlement, or invalidated by its
-// owner, and Permit2 says nothing else of it. So the token's transfers from payer to payee are looked for, and
-// that one is the payment's whose transaction called a proxy with its owner and nonce (permitcall.go): Permit2
-// takes a nonce once, so a call that succeeded is the one that used it.
+// owner, and Permit2 says nothing else of it. So the token's transfers from payer to payee are looked for,
+// and that one is the payment's whose transaction called a proxy with its owner and nonce (permitcall.go):
+// Permit2 takes a nonce once, so a call that succeeded is the one that used it.
 //
 //	nonce (latest)     | found in the logs                    | Status
 //	-------------------+--------------------------------------+---------------------------------
@@ -32,8 +32,8 @@ import (
 //	set                | otherwise                            | Open
 //	unset              | as in Status                         | as in Status
 //
-// Of a key that is not ours (Received) only this is Settled, and only what is unused is ever Expired: its owner
-// may have invalidated it, but the transfer may as well be where it is not looked for.
+// Of a key that is not ours (Received) only this is Settled, and only what is unused is ever Expired: its
+// owner may have invalidated it, but the transfer may as well be where it is not looked for.
 //
 //	nonce (latest)     | found in the logs                    | Status
 //	-------------------+--------------------------------------+---------------------------------
