@@ -109,7 +109,8 @@ func TestANodeThatIsBehindForgetsNoDeposit(t *testing.T) {
 // asked back was not.
 func TestANodeThatIsBehindFundsNoOwnersChannel(t *testing.T) {
 	b, channels := ownersBench(t)
-	row := ownersRow(t, b, testFunder, 0, history.BatchBook{Funds: units(500), Block: 100, Stopped: withdrawn})
+	row := ownersRow(t, b, testFunder, 0, history.BatchBook{Funds: units(500), Block: 100,
+		Stopped: withdrawn})
 	_, book, err := row.Batch()
 	require.NoError(t, err)
 	signed, _, err := row.Batch()

@@ -167,14 +167,14 @@ var _ Channels = (*simChannels)(nil)
 
 func (c *simChannels) Address() string { return c.s.host(9) }
 
-func (c *simChannels) Config(r x402.Requirement, asset x402.AssetInfo, payer string) (config x402.ChannelConfig,
-	id string, err error) {
+func (c *simChannels) Config(r x402.Requirement, asset x402.AssetInfo, payer string) (
+	config x402.ChannelConfig, id string, err error) {
 	t, err := r.ChannelTerms()
 	if err != nil {
 		return config, "", err
 	}
-	config = x402.ChannelConfig{Payer: cmp.Or(payer, c.Address()), PayerAuthorizer: c.Address(), Receiver: r.PayTo,
-		ReceiverAuthorizer: t.ReceiverAuthorizer, Token: asset.Address,
+	config = x402.ChannelConfig{Payer: cmp.Or(payer, c.Address()), PayerAuthorizer: c.Address(),
+		Receiver: r.PayTo, ReceiverAuthorizer: t.ReceiverAuthorizer, Token: asset.Address,
 		WithdrawDelay: int64(t.WithdrawDelay / time.Second), Salt: "0x00"}
 	text, err := json.Marshal(config)
 	return config, fmt.Sprintf("0x%x", sha256.Sum256(text)), err
@@ -277,7 +277,8 @@ func (c *simChannels) Status(ctx context.Context, e x402.Evidence) (x402.Status,
 	case m.claimed >= ceiling:
 		return x402.Status{State: x402.Settled}, nil
 	case m.claimed == m.balance && e.Payer == c.Address():
-		return x402.Status{State: x402.Expired, Block: s.seenBlock(), Note: "nothing is left in the channel"}, nil
+		return x402.Status{State: x402.Expired, Block: s.seenBlock(),
+			Note: "nothing is left in the channel"}, nil
 	}
 	return x402.Status{}, nil
 }

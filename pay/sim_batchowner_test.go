@@ -41,6 +41,11 @@ func (c *simChannel) isOwners() bool { return c.config.Payer != c.config.PayerAu
 // isOwners reports whether it is a voucher in a channel of an owner's.
 func (g *signature) isOwners() bool { return g.promise != nil && g.promise.channel.isOwners() }
 
+// isUnclaimed reports whether it is one that can be claimed when its owner funds the channel again.
+func (g *signature) isUnclaimed() bool {
+	return g.isOwners() && g.promise.ceiling > g.promise.channel.claimed
+}
+
 // drawOwners draws whether an owner funds channels, after everything else. More is bought there, because a
 // deposit is for many calls.
 func (s *sim) drawOwners(urls int) {
@@ -121,7 +126,8 @@ func (c *simChannels) IsBrought(ctx context.Context, _ string, payload json.RawM
 
 func (c *simChannels) isMade(ctx context.Context, salt string) (bool, error) {
 	s := c.s
-	if s.at(ctx, c.p, "an owner's deposit?", s.mix.funds...) == "no answer" || s.node.down || ctx.Err() != nil {
+	drawn := s.at(ctx, c.p, "an owner's deposit?", s.mix.funds...)
+	if drawn == "no answer" || s.node.down || ctx.Err() != nil {
 		return false, x402.Errorf(x402.RPCError, "the node is down")
 	}
 	d := s.ownersDeposit(salt)
@@ -136,7 +142,8 @@ func (c *simChannels) DraftOwners(amount money.Amount, now time.Time) (x402.Owne
 	return x402.OwnersDeposit{Value: amount, ValidBefore: before.Unix(), Salt: d.salt}, nil
 }
 
-func (*simChannels) TypedData(x402.AssetInfo, x402.ChannelConfig, x402.OwnersDeposit) (json.RawMessage, error) {
+func (*simChannels) TypedData(x402.AssetInfo, x402.ChannelConfig, x402.OwnersDeposit) (json.RawMessage,
+	error) {
 	return nil, nil
 }
 
@@ -224,8 +231,8 @@ func (s *sim) fund(p *process, url string) {
 //	    claimed was counted
 //	O3  a host with which an owner funds a channel is paid through that alone, by calls that begin then
 //	O4  the owner said so of each channel that is signed in
-//	O5  no honest seller's channel is stopped, but by what its owner does (one that serves a voucher again, as
-//	    no reference server does, may say of it what it charged later)
+//	O5  no honest seller's channel is stopped, but by what its owner does (one that serves a voucher again,
+//	    as no reference server does, may say of it what it charged later)
 
 // submittedOwners is told of each voucher in such a channel that comes on disk.
 func (s *sim) submittedOwners(g *signature, row history.Channel) {
@@ -242,8 +249,8 @@ func (s *sim) submittedOwners(g *signature, row history.Channel) {
 	}
 	held, err := s.eye.Payment(context.Background(), g.row)
 	if err != nil || held.Price != money.Dollars(g.counts) {
-		s.fail("O2: a voucher of %d after %d in %s counts %s: %v", p.ceiling, c.promised, c.id[:8], held.Price,
-			err)
+		s.fail("O2: a voucher of %d after %d in %s counts %s: %v", p.ceiling, c.promised, c.id[:8],
+			held.Price, err)
 	}
 	if signed, _, err := row.Batch(); err != nil || string(signed.Seal) != simSeal {
 		s.fail("O4: the owner did not say that they fund %s", c.id[:8])

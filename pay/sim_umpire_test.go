@@ -321,7 +321,7 @@ func (s *sim) compare() {
 		switch {
 		case err != nil:
 			s.fail("I4: row %s is lost: %v", id[:8], err)
-		case p.State.Unfinished() && g != nil && g.isOwners() && g.promise.ceiling > g.promise.channel.claimed:
+		case p.State.Unfinished() && g != nil && g.isUnclaimed():
 			// its owner may fund the channel again, and then it can be claimed
 		case p.State.Unfinished():
 			s.fail("I6: %s stays %s", id[:8], p.State)

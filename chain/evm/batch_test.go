@@ -274,8 +274,9 @@ func TestAChannelIsReadAtOneBlock(t *testing.T) {
 	})
 	got, err := node.exact().Channels(time.Hour).ReadChannel(t.Context(), sepolia, common.Hash{7}.Hex())
 	require.NoError(t, err)
-	require.Equal(t, x402.ChannelBalance{Block: 100, At: time.Unix(200, 0).UTC(), Balance: money.NewAmount(10),
-		Claimed: money.NewAmount(4), Withdrawing: money.NewAmount(10), WithdrawBegan: time.Unix(4, 0).UTC()}, got)
+	require.Equal(t, x402.ChannelBalance{Block: 100, At: time.Unix(200, 0).UTC(),
+		Balance: money.NewAmount(10), Claimed: money.NewAmount(4), Withdrawing: money.NewAmount(10),
+		WithdrawBegan: time.Unix(4, 0).UTC()}, got)
 }
 
 func TestBatchSelectors(t *testing.T) {

@@ -62,8 +62,8 @@ func readSettle(to *common.Address, input []byte) (s settled, isOne bool) {
 // isOf reports whether a call settles the payment: its owner's nonce, by the proxy that was signed, and of a
 // key that is not ours exactly what was asked.
 func (s settled) isOf(a authorization) bool {
-	return s.proxy == a.proxy() && bytes.Equal(s.owner, wordOf(a.payer)) && bytes.Equal(s.nonce, a.nonce[:]) &&
-		(!a.foreign || s.amount == a.evidence.Amount)
+	return s.proxy == a.proxy() && bytes.Equal(s.owner, wordOf(a.payer)) &&
+		bytes.Equal(s.nonce, a.nonce[:]) && (!a.foreign || s.amount == a.evidence.Amount)
 }
 
 func (a authorization) proxy() string {

@@ -241,8 +241,8 @@ func TestReceivedByPermit2OfLongAgo(t *testing.T) {
 	amount := e.Amount.Bytes32()
 	n.usedAt[e.Nonce] = 1500
 	hash := n.mined(1500, ExactProxy, settleInput(exactSettle, wordOfUint(0), amount[:],
-		common.HexToHash(e.Nonce).Bytes(), wordOfUint(0), wordOf(common.HexToAddress(stranger))), stranger, payee,
-		10_000, 1)
+		common.HexToHash(e.Nonce).Bytes(), wordOfUint(0), wordOf(common.HexToAddress(stranger))), stranger,
+		payee, 10_000, 1)
 	got, err := n.exact().Received(t.Context(), e)
 	require.NoError(t, err)
 	require.Equal(t, []any{x402.Settled, hash}, []any{got.State, got.Transaction})

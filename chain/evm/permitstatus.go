@@ -177,7 +177,8 @@ func (n *node) permitLogs(ctx context.Context, a authorization, from, to uint64)
 		"topics":  []any{[]common.Hash{topicTransfer, topicInvalidated}, common.BytesToHash(a.payer[:])}}
 	if a.foreign { // nothing follows from an invalidation, and who pays much has many other transfers
 		filter["address"] = a.token.Hex()
-		filter["topics"] = []any{topicTransfer, common.BytesToHash(a.payer[:]), common.BytesToHash(a.payee[:])}
+		filter["topics"] = []any{topicTransfer, common.BytesToHash(a.payer[:]),
+			common.BytesToHash(a.payee[:])}
 	}
 	err = n.Call(ctx, &all, "eth_getLogs", filter)
 	for i := len(all) - 1; i >= 0; i-- {
