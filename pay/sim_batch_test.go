@@ -247,7 +247,7 @@ func (c *simChannels) Authorize(ctx context.Context, o x402.Order) (a x402.Autho
 	if err != nil {
 		return a, err
 	}
-	_, id, err := c.Config(o.Requirement, o.Asset, "", of.Config.Salt)
+	_, id, err := c.Config(o.Requirement, o.Asset, "", of.Salt)
 	if err != nil {
 		return a, err
 	}
