@@ -222,11 +222,8 @@ func (a *app) paywallOptions(conf *config.Paywall, h openHome) (paywall.Options,
 		SharedPayTo: conf.SharedPayTo, ReceiptTransaction: conf.ReceiptTransaction, Origin: conf.Origin,
 		Log: a.log, ClaimAfter: conf.ClaimAfter, ClaimAbove: conf.ClaimAbove,
 		Received: func(ctx context.Context, e x402.Evidence) (x402.Status, error) {
-			switch {
-			case x402.IsSolana(e.Network):
+			if x402.IsSolana(e.Network) {
 				return onSolana.Received(ctx, e)
-			case e.Way != "":
-				return onEVM.ReceivedByPermit2(ctx, e)
 			}
 			return onEVM.Received(ctx, e)
 		},

@@ -121,6 +121,7 @@ func (p *Program) Run(ctx context.Context, args []string) int {
 		args = []string{"mcp"}
 	}
 	ui := newUI(p.Stdout, p.Stderr, p.Env.NoColor)
+	ui.line = x402.Command(args...)
 	root := p.root(ui)
 	root.SetArgs(args)
 	cmd, err := root.ExecuteContextC(ctx)

@@ -265,7 +265,8 @@ func (p *Program) showCommand(ui *ui) *cobra.Command {
 	cmd := &cobra.Command{
 		Use: "show ID", Short: "One payment with its evidence", Args: wants("ID"),
 		RunE: func(cmd *cobra.Command, args []string) error {
-			if content && !cmd.Flags().Changed("json") { // stdout is for the content, and for nothing else
+			// stdout is for the content or the receipt, and for nothing else
+			if (content || receipt) && !cmd.Flags().Changed("json") {
 				ui.json = false
 			}
 			return p.with(cmd, ui, nil, func(ctx context.Context, w *tools.Wallet) error {

@@ -62,13 +62,7 @@ func newWaysShop(t *testing.T, lab *Lab, change func(*paywall.Options), tools ..
 	origin := "http://" + web.Listener.Addr().String()
 	store := testworld.NewStore(t, t.TempDir())
 	chain := evm.New(evm.Options{RPC: map[string]string{lab.EVM.Network: lab.EVM.URL}, Now: time.Now})
-	received := func(ctx context.Context, e x402.Evidence) (x402.Status, error) {
-		if e.Way != "" {
-			return chain.ReceivedByPermit2(ctx, e)
-		}
-		return chain.Received(ctx, e)
-	}
-	o := paywall.Options{Tools: tools, Store: store, Origin: origin, Received: received,
+	o := paywall.Options{Tools: tools, Store: store, Origin: origin, Received: chain.Received,
 		Facilitators: facilitator.New(facilitator.Options{List: []facilitator.Facilitator{
 			{Name: "lab0", URL: lab.Facilitators[0]}}})}
 	if change != nil {

@@ -38,6 +38,7 @@ func (s BatchSigned) IsOwners() bool { return s.Config.Payer != s.Config.PayerAu
 // BatchBook is what is known of a channel beside what was signed. It changes without a signature.
 type BatchBook struct {
 	Funds    money.Amount         `json:"funds"`              // deposited; on the chain as far as is known
+	Block    uint64               `json:"block,omitempty"`    // the newest one that Funds rests on; 0: none
 	Taken    []BatchOpen          `json:"taken,omitempty"`    // deposits that are there by the seller's word alone
 	Deposit  *BatchOpen           `json:"deposit,omitempty"`  // on its way; nil: none is
 	Vouchers []BatchOpen          `json:"vouchers,omitempty"` // shown to the seller, and their end not known
@@ -51,6 +52,9 @@ type BatchBook struct {
 	Owners *x402.OwnersDeposit `json:"owners,omitempty"`
 	Over   bool                `json:"over,omitempty"`
 }
+
+// IsProven reports whether the chain showed what became of each deposit.
+func (b BatchBook) IsProven() bool { return b.Deposit == nil && len(b.Taken) == 0 }
 
 // Holds is what lies in the channel, the seller's word for deposits included.
 func (b BatchBook) Holds() money.Amount {

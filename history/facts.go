@@ -46,7 +46,7 @@ func (f Facts) Refusal() error {
 // Facts reads what a decision needs in one consistent reading. It locks nothing: what was read may
 // be out of date when it returns, and Reserve answers ErrMoved where that matters.
 func (s *Store) Facts(ctx context.Context, q Question) (Facts, error) {
-	f, err := read(ctx, s, func(t *tx) (Facts, error) { return t.facts(q) })
+	f, err := readWarm(ctx, s, func(t *tx) (Facts, error) { return t.facts(q) })
 	f.Content.Quota = s.contentQuota
 	return f, err
 }

@@ -101,7 +101,7 @@ func (s *Store) ByKey(ctx context.Context, agent, key string) (Payment, error) {
 }
 
 func (s *Store) one(ctx context.Context, where string, args ...any) (Payment, error) {
-	return read(ctx, s, func(t *tx) (Payment, error) {
+	return readOnce(ctx, s, func(t *tx) (Payment, error) {
 		p, err := scanPayment(t.row(selectPayment+where, args...))
 		return p, none(err, errNoPayment)
 	})
@@ -194,19 +194,23 @@ const delegationEvent = "delegation"
 func (s *Store) RecordDelegation(ctx context.Context, network, account string,
 	now money.Amount) (largest money.Amount, err error) {
 	err = s.tx(ctx, func(t *tx) error {
-		err := t.row(`SELECT largest FROM delegations WHERE network = ? AND account = ?`, network, account).
-			Scan(&largest)
-		if none(err, nil) != nil || now.Cmp(largest) <= 0 {
-			return none(err, nil)
-		}
-		largest = now
-		_, err = t.exec(`INSERT INTO delegations VALUES (?, ?, ?)
-			ON CONFLICT (network, account) DO UPDATE SET largest = excluded.largest`, network, account, now)
-		if err != nil {
-			return err
-		}
-		return t.audit(0, delegationEvent,
-			map[string]any{"network": network, "account": account, "largest": now})
+		largest, err = t.noteDelegation(network, account, now)
+		return err
 	})
 	return largest, err
+}
+
+func (t *tx) noteDelegation(network, account string, now money.Amount) (largest money.Amount, err error) {
+	err = t.row(`SELECT largest FROM delegations WHERE network = ? AND account = ?`, network, account).
+		Scan(&largest)
+	if none(err, nil) != nil || now.Cmp(largest) <= 0 {
+		return largest, none(err, nil)
+	}
+	_, err = t.exec(`INSERT INTO delegations VALUES (?, ?, ?)
+		ON CONFLICT (network, account) DO UPDATE SET largest = excluded.largest`, network, account, now)
+	if err != nil {
+		return largest, err
+	}
+	return now, t.audit(0, delegationEvent,
+		map[string]any{"network": network, "account": account, "largest": now})
 }

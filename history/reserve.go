@@ -127,12 +127,25 @@ func (s *Store) Reserve(ctx context.Context, h Hold) (Payment, error) {
 		if err := t.coveredByChain(h); err != nil {
 			return err
 		}
+		if err := t.seenDelegated(h); err != nil {
+			return err
+		}
 		if err := t.insert(&p, record); err != nil {
 			return err
 		}
 		return t.useApproval(h.Approval, p)
 	})
 	return p, err
+}
+
+// seenDelegated notes what a hold found delegated on the owner's token account, before it is spent. What a
+// vault or an allowance lets be spent is not a sum that was put there.
+func (t *tx) seenDelegated(h Hold) error {
+	if h.Funds.Delegated == nil || !x402.IsSolana(h.Payment.Network) {
+		return nil
+	}
+	_, err := t.noteDelegation(h.Payment.Network, h.Funds.Source, *h.Funds.Delegated)
+	return err
 }
 
 func moved(what string) error { return fmt.Errorf("%w: %s", ErrMoved, what) }

@@ -305,7 +305,7 @@ func (e *Engine) openBatch(ctx context.Context, q intent, o *option, save bool) 
 // ledger's wallet: no less was charged.
 func newBatchRow(host, network, id string, config x402.ChannelConfig,
 	chain x402.ChannelBalance) history.Channel {
-	book := history.BatchBook{Funds: chain.Balance}
+	book := history.BatchBook{Funds: chain.Balance, Block: chain.Block}
 	if !chain.WithdrawBegan.IsZero() {
 		book.Stopped = withdrawn
 	}

@@ -106,33 +106,19 @@ func judgeTaken(c *x402.ChannelCount, channel string, ceiling, price money.Amoun
 	return countCharged, sum
 }
 
-// updateBook brings a channel's book up to date with the ends of its payments. A deposit that its seller
-// says it has is there when the chain shows it: until then it may come to nothing, and no less lies with the
-// seller.
+// updateBook brings a channel's book up to date with the ends of its payments. The chain is asked about those
+// deposits that may be on their way.
 func (e *Engine) updateBook(ctx context.Context, row history.Channel, book history.BatchBook) (
 	history.Channel, history.BatchBook, error) {
-	deposits := book.Taken
-	if book.Deposit != nil {
-		deposits = append(slices.Clone(deposits), *book.Deposit)
-	}
-	book.Taken, book.Deposit = nil, nil
-	for _, d := range deposits {
-		p, err := e.Store.Payment(ctx, d.Payment)
-		if err != nil {
-			return row, book, err
-		}
-		if p.State == history.Submitted || p.State == history.Unknown {
+	book, err := e.withDeposits(ctx, book, func(ctx context.Context, id string) (history.Payment, error) {
+		p, err := e.Store.Payment(ctx, id)
+		if err == nil && (p.State == history.Submitted || p.State == history.Unknown) {
 			p = e.askChain(ctx, p)
 		}
-		switch {
-		case p.State == history.Failed:
-		case p.State == history.Settled && p.Proof == history.Chain:
-			book.Funds, _ = book.Funds.Add(d.Amount)
-		case p.State == history.Settled:
-			book.Taken = append(book.Taken, d)
-		default:
-			book.Deposit = &d
-		}
+		return p, err
+	})
+	if err != nil {
+		return row, book, err
 	}
 	var open []history.BatchOpen
 	for _, v := range book.Vouchers {
@@ -299,8 +285,7 @@ func counted(book history.BatchBook, p history.Payment, outcome countOutcome, ch
 		book.Deposit = nil
 	}
 	if isTaken && p.FromOwners() && book.Owners != nil && book.Owners.Signature != "" {
-		book.Funds, _ = book.Funds.Add(book.Owners.Value)
-		book.Owners = nil
+		book.Owners = nil // that it is there the chain says, which the next call asks
 	}
 	if outcome == countTooMuch {
 		book.Stopped = "the seller says that it charged more than the price"

@@ -237,6 +237,9 @@ func (e *Engine) refund(ctx context.Context, r BatchReport) (out BatchRefund, er
 	if err != nil {
 		return out, err
 	}
+	if before.Block < book.Block {
+		return out, nodeBehind(r.row, book, before)
+	}
 	answer, err := e.Transport.Present(ctx, e.target(intent{Request: Request{Request: seller.Request{
 		Method: p.Method, URL: p.URL}}}, p), x402.Attach(p.Dialect, payment))
 	if err != nil {
@@ -258,10 +261,9 @@ func (e *Engine) refund(ctx context.Context, r BatchReport) (out BatchRefund, er
 	return out, nil
 }
 
-// syncBatch reads a channel from the chain into its book: what came back is no longer there. While a deposit
-// is on its way, or there by the seller's word, its sum stays as it is, because nobody says whether that is
-// in what the chain has. A channel of an owner's, of which nothing is left to come back, is over until they
-// fund it again.
+// syncBatch reads a channel from the chain into its book: what came back is no longer there. A channel of an
+// owner's, of which nothing is left to come back, is over until they fund it again. With errBehind nothing is
+// written.
 func (e *Engine) syncBatch(ctx context.Context, r BatchReport) (chain x402.ChannelBalance, err error) {
 	chain, err = e.Channels.ReadChannel(ctx, r.Network, r.Channel)
 	if err != nil {
@@ -271,15 +273,11 @@ func (e *Engine) syncBatch(ctx context.Context, r BatchReport) (chain x402.Chann
 	if err != nil {
 		return chain, err
 	}
-	isKnown := book.Deposit == nil && len(book.Taken) == 0
-	if isKnown {
-		book.Funds = chain.Balance
+	row, book, isNewer := seen(r.row, book, chain)
+	if !isNewer {
+		return chain, nodeBehind(row, book, chain)
 	}
-	row := r.row
-	if chain.Claimed.Cmp(row.Claimed) > 0 {
-		row.Claimed = chain.Claimed
-	}
-	isOut := chain.Balance == chain.Claimed && chain.WithdrawBegan.IsZero() && isKnown
+	isOut := chain.Balance == chain.Claimed && chain.WithdrawBegan.IsZero() && book.IsProven()
 	if isOut && book.Stopped == withdrawn {
 		book.Stopped = ""
 	}
@@ -349,7 +347,7 @@ func (e *Engine) WithdrawBatch(ctx context.Context, host string, byAgent bool,
 		}
 		r.row = row.WithBook(book)
 		_, err = e.syncBatch(ctx, r)
-		if errors.Is(err, context.Canceled) {
+		if errors.Is(err, context.Canceled) || errors.Is(err, errBehind) { // the next step reads it again
 			return nil
 		}
 		return err

@@ -165,7 +165,8 @@ func (e *Engine) FundOwners(ctx context.Context, c OwnersChannel, d *x402.Owners
 	if err != nil {
 		return err
 	}
-	if chain.WithdrawBegan.IsZero() && book.Stopped == withdrawn {
+	row, book, isNewer := seen(row, book, chain)
+	if isNewer && chain.WithdrawBegan.IsZero() && book.Stopped == withdrawn {
 		book.Stopped = ""
 	}
 	if book.Stopped != "" {

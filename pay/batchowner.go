@@ -127,8 +127,8 @@ func (e *Engine) openOwners(ctx context.Context, id string, save bool) (row hist
 	return row.WithBook(book), book, nil
 }
 
-// readOwners reads a channel that an owner funds from the chain into its book. A deposit of theirs that was
-// made, taken back, or is too old is forgotten.
+// readOwners reads a channel that an owner funds from the chain into its book, which goes on as it is where
+// the node is behind it. A deposit of theirs that was made, taken back, or is too old is forgotten.
 func (e *Engine) readOwners(ctx context.Context, row history.Channel, book history.BatchBook) (
 	history.Channel, history.BatchBook, error) {
 	signed, _, err := row.Batch()
@@ -148,14 +148,22 @@ func (e *Engine) readOwners(ctx context.Context, row history.Channel, book histo
 	if err != nil {
 		return row, book, err
 	}
-	book.Funds = chain.Balance
-	if chain.Claimed.Cmp(row.Claimed) > 0 {
-		row.Claimed = chain.Claimed
-	}
-	if !chain.WithdrawBegan.IsZero() {
+	charged := row.Claimed
+	row, book, isNewer := seen(row, book, chain)
+	if isNewer && !chain.WithdrawBegan.IsZero() {
 		book.Stopped = withdrawn
 	}
+	if isContradicted(row, book, charged) {
+		book.Stopped = "the seller claimed more than it says it charged"
+	}
 	return row, book, nil
+}
+
+// isContradicted reports whether more was claimed than a seller says it charged: by vouchers of this ledger,
+// of which none is open. It refused one, then, and has it all the same: another one for the same call would
+// be one too many.
+func isContradicted(row history.Channel, book history.BatchBook, charged money.Amount) bool {
+	return row.Claimed.Cmp(charged) > 0 && row.Claimed.Cmp(row.Amount) <= 0 && len(book.Vouchers) == 0
 }
 
 // proposeOwners decides what a call takes of a channel that an owner funds: a voucher, and the owner's

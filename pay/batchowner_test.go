@@ -1,6 +1,7 @@
 package pay
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"fmt"
@@ -44,6 +45,11 @@ func (*playChannels) Config(r x402.Requirement, asset x402.AssetInfo, payer, sal
 
 func (c *playChannels) ReadChannel(context.Context, string, string) (x402.ChannelBalance, error) {
 	return c.chain, nil
+}
+
+func (*playChannels) Withdrawal(context.Context, string, string, x402.ChannelConfig, x402.ChannelBalance) (
+	t x402.OwnerTransaction, err error) {
+	return t, nil
 }
 
 func (c *playChannels) OwnersUsed(context.Context, string, x402.ChannelConfig, x402.OwnersDeposit) (bool,
@@ -194,6 +200,8 @@ func TestAnOwnersChannelIsReadFromTheChain(t *testing.T) {
 	has := func(funds uint64) x402.ChannelBalance { return x402.ChannelBalance{Balance: units(funds)} }
 	for name, c := range map[string]struct {
 		chain   x402.ChannelBalance
+		promise uint64 // 0: 2000
+		open    []history.BatchOpen
 		used    bool
 		until   time.Duration
 		funds   uint64
@@ -205,6 +213,12 @@ func TestAnOwnersChannelIsReadFromTheChain(t *testing.T) {
 		"taken back": {until: time.Hour, charged: 2000, waits: true},
 		"claimed more": {chain: x402.ChannelBalance{Balance: units(7000), Claimed: units(5000)},
 			until: time.Hour, funds: 7000, charged: 5000, waits: true},
+		"claimed what it refused": {chain: x402.ChannelBalance{Balance: units(7000), Claimed: units(5000)},
+			promise: 5000, until: time.Hour, funds: 7000, charged: 5000, waits: true,
+			stopped: "the seller claimed more than it says it charged"},
+		"claimed what nobody knows": {chain: x402.ChannelBalance{Balance: units(7000), Claimed: units(5000)},
+			promise: 5000, open: []history.BatchOpen{{Amount: units(5000)}}, until: time.Hour, funds: 7000,
+			charged: 5000, waits: true},
 		"asked back": {chain: x402.ChannelBalance{Balance: units(7000), WithdrawBegan: now},
 			until: time.Hour, funds: 7000, charged: 2000, stopped: withdrawn, waits: true},
 		"it was made": {chain: has(7000), used: true, until: time.Hour, funds: 7000, charged: 2000},
@@ -213,10 +227,11 @@ func TestAnOwnersChannelIsReadFromTheChain(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			b, channels := ownersBench(t)
 			channels.chain, channels.used = c.chain, c.used
-			row := ownersRow(t, b, testFunder, 2000, history.BatchBook{Funds: units(9000),
+			row := ownersRow(t, b, testFunder, 2000, history.BatchBook{Funds: units(9000), Vouchers: c.open,
 				Owners: &x402.OwnersDeposit{Value: units(1), ValidBefore: b.Now().Add(c.until).Unix()}})
 			_, book, err := row.Batch()
 			require.NoError(t, err)
+			row.Amount = units(cmp.Or(c.promise, 2000))
 			row, book, err = b.readOwners(t.Context(), row, book)
 			require.NoError(t, err)
 			require.Equal(t, units(c.funds), book.Funds)
@@ -225,6 +240,16 @@ func TestAnOwnersChannelIsReadFromTheChain(t *testing.T) {
 			require.Equal(t, c.waits, book.Owners != nil)
 		})
 	}
+}
+
+// A seller's word that it has an owner's deposit puts nothing into the book, or it could be promised to it
+// where the node is behind.
+func TestAnOwnersDepositIsThereWhenTheChainHasIt(t *testing.T) {
+	book := history.BatchBook{Funds: units(100), Owners: &x402.OwnersDeposit{Value: units(4000),
+		Signature: "0x01"}}
+	p := history.Payment{Scheme: x402.BatchSettlement, Source: fmt.Sprintf("0x%064x", 1)}
+	book = counted(book, p, countCharged, units(1000), units(1000), nil)
+	require.Equal(t, history.BatchBook{Funds: units(100)}, book)
 }
 
 // A channel that its owner writes down again begins with what the chain has claimed.

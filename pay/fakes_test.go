@@ -45,6 +45,7 @@ type chain struct {
 	settled map[string]bool // by nonce
 	dead    map[string]bool
 	down    bool
+	block   uint64   // that its answers rest on; 0: it does not say
 	pending []func() // settlements that are not mined yet
 }
 
@@ -84,7 +85,7 @@ func (c *chain) Status(_ context.Context, e x402.Evidence) (x402.Status, error) 
 	case c.down:
 		return x402.Status{}, errors.New("the node is down")
 	case c.settled[e.Nonce]:
-		return x402.Status{State: x402.Settled, Transaction: "0xchain" + e.Nonce[60:]}, nil
+		return x402.Status{State: x402.Settled, Transaction: "0xchain" + e.Nonce[60:], Block: c.block}, nil
 	case c.dead[e.Nonce]:
 		return x402.Status{State: x402.Expired}, nil
 	}

@@ -196,6 +196,9 @@ func (e *Engine) learn(ctx context.Context, p history.Payment, status x402.Statu
 			"payment", p.ID, "expiresAt", p.Evidence.ExpiresAt)
 		status.State = x402.Open
 	}
+	if status.State == x402.Expired && p.ByVoucher() && !e.isEmptied(ctx, p, status) {
+		status.State = x402.Open
+	}
 	isLess := status.State == x402.Settled && status.Amount != nil && status.Amount.Cmp(p.Amount) < 0
 	if isLess && !e.isOver(p) {
 		status.State = x402.Open

@@ -31,6 +31,7 @@ type channelWorld struct {
 	channels   []*simChannel // in the order in which they were first signed for
 	locks      map[channelName]*simLock
 	askingBack bool // money of a channel, just now
+	ownersWorld
 }
 
 // simChannel is one channel: the contract's part, its seller's, and the umpire's.
@@ -51,7 +52,10 @@ type simChannel struct {
 	stops   string               // the seller said that it charged too much, and that was written down
 
 	promised uint64 // the highest voucher on disk
-	misread  bool   // a node that is behind was asked what lies in it
+
+	// of one that an owner funds: what they deposited in all, and since when it alone is paid through
+	put  uint64
+	kept time.Time
 }
 
 // channelMoment is a channel from some time on.
@@ -72,6 +76,7 @@ type promise struct {
 	kept     bool   // it is on disk
 	charged  bool
 	deposits bool // a deposit comes with it
+	brings   *ownersDeposit
 	alone    bool // and was left out when it was shown last
 }
 
@@ -102,6 +107,12 @@ func (s *sim) seenChannel(id string) (was channelMoment) {
 	return was
 }
 
+// blockOf is the number of the block of a time.
+func blockOf(at time.Time) uint64 { return uint64(at.UnixNano()) }
+
+// seenBlock is the newest block of the node.
+func (s *sim) seenBlock() uint64 { return blockOf(s.now().Add(-s.node.lag)) }
+
 // deposit is what the contract does with a deposit that is settled.
 func (s *sim) deposit(g *signature) {
 	c := g.promise.channel
@@ -109,19 +120,22 @@ func (s *sim) deposit(g *signature) {
 	s.markChannel(c)
 }
 
-// giveBack moves what nobody can claim of a channel to the agent's account.
+// giveBack moves what nobody can claim of a channel to its payer's account.
 func (s *sim) giveBack(c *simChannel, amount uint64) {
 	amount = min(amount, c.balance-c.claimed)
 	c.balance -= amount
 	c.returned += amount
+	s.markChannel(c)
+	s.say("      %d of the channel %s comes back", amount, c.id[:8])
+	if c.isOwners() {
+		return
+	}
 	s.balance += amount
 	s.returned = append(s.returned, refund{s.now(), amount})
 	if s.floats {
 		s.own += amount
 	}
 	s.mark()
-	s.markChannel(c)
-	s.say("      %d of the channel %s comes back", amount, c.id[:8])
 }
 
 // refund is money that came back.
@@ -140,37 +154,8 @@ func (s *sim) returnedBy(at time.Time) (sum uint64) {
 	return sum
 }
 
-// simChannels is a process's signer and node for channels. No owner funds any.
-type simChannels struct {
-	simScheme
-	noOwners
-}
-
-// noOwners is the part of Channels that is about channels that an owner funds.
-type noOwners struct{}
-
-var errNoOwners = errors.New("no owner funds a channel here")
-
-func (noOwners) OwnersUsed(context.Context, string, x402.ChannelConfig, x402.OwnersDeposit) (bool, error) {
-	return false, errNoOwners
-}
-
-func (noOwners) IsBrought(context.Context, string, json.RawMessage) (bool, error) {
-	return false, errNoOwners
-}
-
-func (noOwners) DraftOwners(money.Amount, time.Time) (d x402.OwnersDeposit, err error) {
-	return d, errNoOwners
-}
-
-func (noOwners) TypedData(x402.AssetInfo, x402.ChannelConfig, x402.OwnersDeposit) (json.RawMessage, error) {
-	return nil, errNoOwners
-}
-
-func (noOwners) Signed(_ x402.AssetInfo, _ x402.ChannelConfig, d x402.OwnersDeposit, _ [65]byte) (
-	x402.OwnersDeposit, error) {
-	return d, errNoOwners
-}
+// simChannels is a process's signer and node for channels.
+type simChannels struct{ simScheme }
 
 // VoucherAlone says so beside what a payment goes by.
 func (*simChannels) VoucherAlone(_ string, payload json.RawMessage) (json.RawMessage, error) {
@@ -183,14 +168,14 @@ var _ Channels = (*simChannels)(nil)
 
 func (c *simChannels) Address() string { return c.s.host(9) }
 
-func (c *simChannels) Config(r x402.Requirement, asset x402.AssetInfo, _, salt string) (
+func (c *simChannels) Config(r x402.Requirement, asset x402.AssetInfo, payer, salt string) (
 	config x402.ChannelConfig, id string, err error) {
 	t, err := r.ChannelTerms()
 	if err != nil {
 		return config, "", err
 	}
-	config = x402.ChannelConfig{Payer: c.Address(), PayerAuthorizer: c.Address(), Receiver: r.PayTo,
-		ReceiverAuthorizer: t.ReceiverAuthorizer, Token: asset.Address,
+	config = x402.ChannelConfig{Payer: cmp.Or(payer, c.Address()), PayerAuthorizer: c.Address(),
+		Receiver: r.PayTo, ReceiverAuthorizer: t.ReceiverAuthorizer, Token: asset.Address,
 		WithdrawDelay: int64(t.WithdrawDelay / time.Second), Salt: cmp.Or(salt, "0x00")}
 	text, err := json.Marshal(config)
 	return config, fmt.Sprintf("0x%x", sha256.Sum256(text)), err
@@ -212,11 +197,9 @@ func (c *simChannels) ReadChannel(ctx context.Context, _, id string) (b x402.Cha
 		return b, x402.Errorf(x402.RPCError, "the node is down")
 	}
 	m := s.seenChannel(id)
-	if of := s.channel(id); of != nil && m.balance != of.balance {
-		of.misread = true
-	}
 	return x402.ChannelBalance{Balance: money.NewAmount(m.balance), Claimed: money.NewAmount(m.claimed),
-		Withdrawing: money.NewAmount(m.withdrawing), WithdrawBegan: m.began, At: s.now()}, nil
+		Withdrawing: money.NewAmount(m.withdrawing), WithdrawBegan: m.began, Block: s.seenBlock(),
+		At: s.now().Add(-s.node.lag)}, nil
 }
 
 func (c *simChannels) Refund(_ string, of x402.ChannelConfig, v x402.ChannelVoucher) (json.RawMessage,
@@ -247,7 +230,7 @@ func (c *simChannels) Authorize(ctx context.Context, o x402.Order) (a x402.Autho
 	if err != nil {
 		return a, err
 	}
-	_, id, err := c.Config(o.Requirement, o.Asset, "", of.Salt)
+	_, id, err := c.Config(o.Requirement, o.Asset, of.Config.Payer, of.Salt)
 	if err != nil {
 		return a, err
 	}
@@ -259,13 +242,18 @@ func (c *simChannels) Authorize(ctx context.Context, o x402.Order) (a x402.Autho
 		s.markChannel(at)
 	}
 	g := s.sigs[len(s.sigs)-1]
-	if at.agent != g.agent {
+	if at.agent != g.agent && of.Config.Payer == c.Address() { // what an owner deposits is for all agents
 		s.fail("I7: %q spends what %q deposited", g.agent, at.agent)
 	}
 	g.amount = deposit
 	g.promise = &promise{channel: at, number: of.Number, ceiling: ceiling, price: price,
 		call: actorOf(ctx).id, text: voucherText(s.seed, id, ceiling), deposits: deposit > 0}
 	s.say("      with voucher %d of %s: %d for %d", of.Number, id[:8], ceiling, price)
+	if d := of.Owners; d != nil {
+		g.promise.brings = s.ownersDeposit(d.Salt)
+		a.Payload = withOwners(a.Payload, d.Salt)
+	}
+	a.Evidence.Payer = of.Config.Payer
 	a.Voucher = &x402.ChannelVoucher{Ceiling: of.Ceiling, Signature: g.promise.text}
 	a.Evidence.Channel, a.Evidence.Ceiling, a.Evidence.Number = id, of.Ceiling, of.Number
 	a.Evidence.Amount = of.Deposit
@@ -293,14 +281,16 @@ func (c *simChannels) Status(ctx context.Context, e x402.Evidence) (x402.Status,
 	switch ceiling, _ := e.Ceiling.Uint64(); {
 	case m.claimed >= ceiling:
 		return x402.Status{State: x402.Settled}, nil
-	case m.claimed == m.balance:
-		return x402.Status{State: x402.Expired, Note: "nothing is left in the channel"}, nil
+	case m.claimed == m.balance && e.Payer == c.Address():
+		return x402.Status{State: x402.Expired, Block: s.seenBlock(),
+			Note: "nothing is left in the channel"}, nil
 	}
 	return x402.Status{}, nil
 }
 
 // channelMoves are what happens to channels beside calls: sellers claim, and money is asked back.
 func (s *sim) channelMoves(alive []*process, may func(int, func())) {
+	s.ownersMoves(alive, may)
 	for _, c := range s.channels {
 		if c.best() > c.claimed {
 			may(1, func() { s.claim(c) })
@@ -355,14 +345,14 @@ func (s *sim) withdraw(p *process, host string) {
 			}
 			s.at(ctx, p, "the owner's transaction")
 			c := s.channel(w.Channel)
-			if w.IsLast {
-				s.giveBack(c, c.withdrawing)
-				c.withdrawing, c.began = 0, time.Time{}
-			} else {
+			switch {
+			case !w.IsLast:
 				c.withdrawing, _ = w.Amount.Uint64()
 				c.began = s.now()
+				s.markChannel(c)
+			case !c.began.IsZero(): // its owner may have taken it meanwhile
+				s.takeBack(c)
 			}
-			s.markChannel(c)
 			return nil
 		})
 	})

@@ -114,7 +114,8 @@ func (s *sim) answerBatch(g *signature, url, drawn string) (*seller.Answer, erro
 	takes := func(less uint64) bool { // as it should
 		isNext := p.price == price && p.ceiling == c.charged+price && !p.charged
 		// no facilitator takes a deposit that was made
-		isDeposited := !p.deposits || (p.alone && g.settled) || (!p.alone && s.take(g, "the seller"))
+		brings := p.deposits || p.brings != nil
+		isDeposited := !brings || (p.alone && g.isBrought()) || (!p.alone && s.takeDeposit(g))
 		if !isNext || !isDeposited || p.ceiling > c.balance {
 			return false
 		}
@@ -127,7 +128,7 @@ func (s *sim) answerBatch(g *signature, url, drawn string) (*seller.Answer, erro
 	case "takes less", "takes less and cuts":
 		less = 1 + s.rng.Uint64N(price-1)
 	case "takes the deposit alone":
-		s.take(g, "the seller")
+		s.takeDeposit(g)
 		return corrects(), nil
 	case "cuts", "hangs":
 		return nil, sentTo(drawn)
@@ -160,7 +161,7 @@ func (s *sim) answerBatch(g *signature, url, drawn string) (*seller.Answer, erro
 		g.good[body] = true
 		return status(200, body), nil
 	case "charges more", "says another sum":
-		s.take(g, "the seller")
+		s.takeDeposit(g)
 		now := price
 		if drawn == "charges more" {
 			now = 2 * price

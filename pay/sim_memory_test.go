@@ -399,7 +399,7 @@ func (s *memStore) Reserve(ctx context.Context, h history.Hold) (p history.Payme
 		session = budget.Session{ID: s.id("ses_"), Started: at, Last: at, Cap: h.SessionCap}
 	}
 	held := s.held(p, h.Funds.Source, h.Funds.ReadAt)
-	if wanted, ok := held.Add(p.Amount); !p.Prepaid() && (!ok || wanted.Cmp(h.Funds.Free) > 0) {
+	if wanted, ok := held.Add(p.Amount); !p.ByVoucher() && (!ok || wanted.Cmp(h.Funds.Free) > 0) {
 		return p, &history.ShortOfFunds{Free: h.Funds.Free, Held: held, Wanted: p.Amount}
 	}
 	session.Last = at

@@ -69,7 +69,11 @@ func (s *sim) drawWays(urls int, draw func(choice, int, int, ...string) []choice
 		m.node, m.clock, m.leave = 0, 0, m.leave/4
 		m.ask, m.funds = m.ask[:1], m.funds[:1]
 		m.findExact()
+	} else if s.chance(40) { // or the node's, while money of channels is asked back
+		m.node, m.refund, m.withdraw = 6, 4, 2
+		m.findExact()
 	}
+	s.drawOwners(urls)
 	m.exact = m.exact && !s.lying
 }
 

@@ -182,6 +182,7 @@ type signature struct {
 	amount      uint64
 	isUpto      bool
 	moved       uint64 // once it is settled; of upto as much as its amount at most
+	counts      uint64 // of a voucher in an owner's channel: its price, for good, once it is on disk
 	url, key    string // a key as its agent's
 	agent       string
 	validBefore time.Time
@@ -197,7 +198,9 @@ type signature struct {
 func (g *signature) tx() string { return "0x" + g.nonce[len(g.nonce)-8:] }
 
 // live reports whether money has moved by it or still may.
-func (s *sim) live(g *signature) bool { return g.settled || (g.seen && s.now().Before(g.validBefore)) }
+func (s *sim) live(g *signature) bool {
+	return g.settled || g.counts > 0 || (g.seen && s.now().Before(g.validBefore))
+}
 
 func (s *sim) signature(nonce string) *signature {
 	for _, g := range s.sigs {
@@ -247,7 +250,7 @@ func (g *signature) worth() uint64 {
 	if g.settled {
 		return g.moved
 	}
-	return g.amount
+	return g.amount + g.counts
 }
 
 // takeable is what somebody could settle behind everybody's back.
@@ -346,7 +349,7 @@ func (c *simScheme) Status(ctx context.Context, e x402.Evidence) (x402.Status, e
 	g, view := s.signature(e.Nonce), s.now().Add(-s.node.lag)
 	switch {
 	case g.settled && !g.settledAt.After(view):
-		status := x402.Status{State: x402.Settled, Transaction: g.tx()}
+		status := x402.Status{State: x402.Settled, Transaction: g.tx(), Block: blockOf(g.settledAt)}
 		if g.isUpto {
 			moved := money.NewAmount(g.moved)
 			status.Amount = &moved
@@ -487,6 +490,9 @@ func (s *sim) left(ctx context.Context, payload []byte) *signature {
 	g.seen = true
 	if g.promise != nil {
 		g.promise.alone = strings.Contains(string(payload), aloneMark)
+		if d := g.promise.brings; d != nil && !g.promise.alone {
+			d.seen = true
+		}
 	}
 	if c := actorOf(ctx).call; c != nil {
 		c.sent = g.row
@@ -707,6 +713,9 @@ func (g simGuard) Submit(ctx context.Context, p history.Payment, signed history.
 			g.s.signatureIn(signed.Payload).row = p.ID
 		}
 		err := g.p.raw.Submit(ctx, p, signed)
+		if err == nil && !p.IsPull() && !p.IsSignIn() {
+			g.s.keepsTo(g.s.signatureIn(signed.Payload), actorOf(ctx).call)
+		}
 		if err == nil && signed.Channel != nil {
 			g.s.submittedVoucher(g.s.signatureIn(signed.Payload))
 		}

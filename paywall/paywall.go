@@ -127,8 +127,8 @@ type Options struct {
 	Hooks      Hooks
 	Assets     *x402.Registry // nil: the built-in ones
 	// Received asks the chain what became of a payment that a facilitator left open, as Received of
-	// chain/evm and chain/svm do, and where the evidence has a Way, ReceivedByPermit2 of chain/evm:
-	// Settled only for exactly what was asked. nil: the chain is not asked, and such a sale stays in doubt.
+	// chain/evm and chain/svm do: Settled only for exactly what was asked. nil: the chain is not asked, and
+	// such a sale stays in doubt.
 	Received func(ctx context.Context, evidence x402.Evidence) (x402.Status, error)
 	// others sell for the same PayTo with a store of their own: then the chain's word delivers only
 	// what came by the transaction that the facilitator named

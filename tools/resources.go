@@ -35,7 +35,7 @@ const (
 type walletStatus struct {
 	setupOut
 	Budget     *budget.Report    `json:"budget,omitempty"`
-	Frozen     []string          `json:"frozen,omitempty"`    // why, in the owner's or the wallet's words
+	Frozen     []string          `json:"frozen,omitempty"`    // what, and why
 	Approvals  []waitingApproval `json:"approvals,omitempty"` // what waits for a person
 	Unfinished []string          `json:"unfinished,omitempty"`
 }
@@ -94,7 +94,7 @@ func (w *Wallet) status(ctx context.Context, out *walletStatus) error {
 		return err
 	}
 	for _, f := range freezes {
-		out.Frozen = append(out.Frozen, f.Why)
+		out.Frozen = append(out.Frozen, f.What()+": "+f.Why)
 	}
 	agent := pay.AgentFrom(ctx)
 	if agent == "" { // a question does not say whose it is: an agent with a name was told of its own

@@ -64,13 +64,14 @@ type OwnersDeposit struct {
 	Signature   string       `json:"signature"`   // 0x and 130 hex digits
 }
 
-// ChannelBalance is a channel as the chain has it.
+// ChannelBalance is a channel as the chain has it at one block.
 type ChannelBalance struct {
+	Block         uint64       // its number
+	At            time.Time    // its time
 	Balance       money.Amount // deposited, and not returned
 	Claimed       money.Amount // of that the seller's
 	Withdrawing   money.Amount // what was asked back, without the seller
 	WithdrawBegan time.Time    // zero: nothing was
-	At            time.Time    // the newest block's, where something was asked back
 }
 
 // ChannelTerms is what a seller asks of a channel.

@@ -243,7 +243,9 @@ func TestStatusOfAVoucher(t *testing.T) {
 				switch {
 				case method == "eth_chainId":
 					return `"0x14a34"`
-				case tag == "finalized":
+				case method == "eth_getBlockByNumber" && tag == "finalized":
+					return `{"number":"0x63","timestamp":"0x1"}`
+				case tag == "0x63":
 					return `"0x` + word(c.finalized[0]) + word(c.finalized[1]) + `"`
 				}
 				return `"0x` + word(c.latest[0]) + word(c.latest[1]) + `"`
@@ -252,6 +254,7 @@ func TestStatusOfAVoucher(t *testing.T) {
 				Network: sepolia, Channel: common.Hash{7}.Hex(), Ceiling: money.NewAmount(5)})
 			require.NoError(t, err)
 			require.Equal(t, c.want, status.State)
+			require.Equal(t, c.want == x402.Expired, status.Block == 0x63)
 		})
 	}
 	silent := saying(func(method, _ string) string {
@@ -264,6 +267,26 @@ func TestStatusOfAVoucher(t *testing.T) {
 		Channel: common.Hash{7}.Hex(), Ceiling: money.NewAmount(5)})
 	require.Error(t, err, "an address without code is no empty channel")
 	require.Equal(t, x402.Open, status.State)
+}
+
+// What a channel holds and what was asked back of it are of one block, which is named.
+func TestAChannelIsReadAtOneBlock(t *testing.T) {
+	node := saying(func(method, tag string) string {
+		switch {
+		case method == "eth_chainId":
+			return `"0x14a34"`
+		case method == "eth_getBlockByNumber" && tag == "latest":
+			return `{"number":"0x64","timestamp":"0xc8"}`
+		case method == "eth_call" && tag == "0x64":
+			return fmt.Sprintf(`"0x%064x%064x"`, 10, 4)
+		}
+		return "null"
+	})
+	got, err := node.exact().Channels(time.Hour).ReadChannel(t.Context(), sepolia, common.Hash{7}.Hex())
+	require.NoError(t, err)
+	require.Equal(t, x402.ChannelBalance{Block: 100, At: time.Unix(200, 0).UTC(),
+		Balance: money.NewAmount(10), Claimed: money.NewAmount(4), Withdrawing: money.NewAmount(10),
+		WithdrawBegan: time.Unix(4, 0).UTC()}, got)
 }
 
 func TestBatchSelectors(t *testing.T) {

@@ -32,28 +32,27 @@ var (
 	selectFinalize = crypto.Keccak256([]byte("finalizeWithdraw(" + configTuple + ")"))[:4]
 )
 
-// ReadChannel is what a channel holds at the latest block. Errors: RPC_ERROR, CHECK_FAILED.
+// ReadChannel is a channel at the latest block. Errors: RPC_ERROR, CHECK_FAILED.
 func (c *Channels) ReadChannel(ctx context.Context, network, id string) (b x402.ChannelBalance, err error) {
 	n, err := c.node(network)
 	if err != nil {
 		return b, err
 	}
-	b, err = n.channel(ctx, id, latest)
+	tip, err := n.block(ctx, latest)
 	if err != nil {
 		return b, err
 	}
-	words, err := n.ofChannel(ctx, selectWithdrawals, id, latest)
+	at := tip.Number.String()
+	var words []byte
+	err = together(
+		func() (err error) { b, err = n.channel(ctx, id, at); return err },
+		func() (err error) { words, err = n.ofChannel(ctx, selectWithdrawals, id, at); return err })
 	if err != nil {
 		return b, err
 	}
-	b.Withdrawing = amountOf(words[:32])
+	b.Block, b.At, b.Withdrawing = uint64(*tip.Number), tip.at(), amountOf(words[:32])
 	if began := binary.BigEndian.Uint64(words[56:]); began > 0 && began < 1<<40 {
 		b.WithdrawBegan = time.Unix(int64(began), 0).UTC()
-		tip, err := n.block(ctx, latest)
-		if err != nil {
-			return b, err
-		}
-		b.At = tip.at()
 	}
 	return b, nil
 }
@@ -116,14 +115,19 @@ func (c *Channels) Status(ctx context.Context, e x402.Evidence) (x402.Status, er
 		return x402.Status{Note: fmt.Sprintf("%s of the channel was claimed, and %s is in it", now.Claimed,
 			now.Balance)}, nil
 	}
-	final, err := n.channel(ctx, e.Channel, finalized)
+	end, err := n.block(ctx, finalized)
+	if err != nil {
+		return x402.Status{}, err
+	}
+	final, err := n.channel(ctx, e.Channel, end.Number.String())
 	if err != nil {
 		return x402.Status{}, err
 	}
 	if final.Claimed.Cmp(final.Balance) < 0 || final.Balance != now.Balance {
 		return x402.Status{Note: "the channel is empty, which is not final yet"}, nil
 	}
-	expired := x402.Status{State: x402.Expired, Note: "nothing is left in the channel"}
+	expired := x402.Status{State: x402.Expired, Block: uint64(*end.Number), At: end.at(),
+		Note: "nothing is left in the channel"}
 	if !sameAddress(e.Payer, c.Address()) {
 		return neverExpires(expired), nil
 	}

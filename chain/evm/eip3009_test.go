@@ -39,7 +39,7 @@ func TestTypeHashesAndSelectors(t *testing.T) {
 		"settleWithPermit(" + approval + "," + permit + ",address,(address,uint256),bytes)",
 		"settle(" + permit + ",uint256,address,(address,address,uint256),bytes)",
 		"settleWithPermit(" + approval + "," + permit + ",uint256,address,(address,address,uint256),bytes)"} {
-		require.Equal(t, keccak(call)[:10], hexOf(settleCalls[i].selector[:]))
+		require.Equal(t, keccak(call)[:10], hexOf(settleCalls[i].selector()))
 	}
 }
 

@@ -211,7 +211,7 @@ func TestReceivedByPermit2(t *testing.T) {
 			n := newPermitNode(t)
 			n.usedAt[nonce] = 1900
 			hash := n.mined(1900, test.to, test.input, stranger, payee, test.paid, test.status)
-			got, err := n.exact().ReceivedByPermit2(t.Context(), evidence(test.way))
+			got, err := n.exact().Received(t.Context(), evidence(test.way))
 			require.NoError(t, err)
 			require.Equal(t, test.want, got.State, got.Note)
 			require.False(t, got.Unused)
@@ -225,10 +225,27 @@ func TestReceivedByPermit2(t *testing.T) {
 		n.usedAt[nonce], n.usedAt[otherNonce] = 1800, 1900
 		hash := n.mined(1800, ExactProxy, exact(nonce, stranger, 10000), stranger, payee, 10000, 1)
 		n.mined(1900, ExactProxy, exact(otherNonce, stranger, 10000), stranger, payee, 10000, 1)
-		got, err := n.exact().ReceivedByPermit2(t.Context(), evidence(x402.Permit2))
+		got, err := n.exact().Received(t.Context(), evidence(x402.Permit2))
 		require.NoError(t, err)
 		require.Equal(t, []any{x402.Settled, hash}, []any{got.State, got.Transaction})
 	})
+}
+
+// A stranger may sign for as long as he likes: his payment may lie before anything that ends with his permit
+// would have been signed here.
+func TestReceivedByPermit2OfLongAgo(t *testing.T) {
+	n := newPermitNode(t)
+	n.head, n.final = 9000, 8990
+	e := paid(0)
+	e.Way, e.Payer, e.ValidBefore = x402.Permit2, stranger, 1_000_000
+	amount := e.Amount.Bytes32()
+	n.usedAt[e.Nonce] = 1500
+	hash := n.mined(1500, ExactProxy, settleInput(exactSettle, wordOfUint(0), amount[:],
+		common.HexToHash(e.Nonce).Bytes(), wordOfUint(0), wordOf(common.HexToAddress(stranger))), stranger,
+		payee, 10_000, 1)
+	got, err := n.exact().Received(t.Context(), e)
+	require.NoError(t, err)
+	require.Equal(t, []any{x402.Settled, hash}, []any{got.State, got.Transaction})
 }
 
 func newPermitNode(t testing.TB) *permitNode {
@@ -251,17 +268,17 @@ func TestAPermitThatCannotComeAnyMore(t *testing.T) {
 		n.final = final
 		e := paid(0)
 		e.Way, e.Payer, e.ValidBefore = x402.Permit2, stranger, 2000
-		got, err := n.exact().ReceivedByPermit2(t.Context(), e)
+		got, err := n.exact().Received(t.Context(), e)
 		require.NoError(t, err)
 		require.Equal(t, want, got.State, final)
 		require.Equal(t, want == x402.Open, got.Unused)
 		// the bit beside it is another nonce's
 		n.usedAt[strings.TrimSuffix(e.Nonce, "20")+"21"] = 1
-		again, err := n.exact().ReceivedByPermit2(t.Context(), e)
+		again, err := n.exact().Received(t.Context(), e)
 		require.NoError(t, err)
 		require.Equal(t, got.State, again.State)
 		n.usedAt[e.Nonce] = 1
-		used, err := n.exact().ReceivedByPermit2(t.Context(), e)
+		used, err := n.exact().Received(t.Context(), e)
 		require.NoError(t, err)
 		require.Equal(t, x402.Open, used.State,
 			"its owner may have cancelled it, or its transfer is elsewhere")
@@ -272,7 +289,7 @@ func TestAPermitThatCannotComeAnyMore(t *testing.T) {
 // The places of the arguments are those of the proxies' own types.
 func TestPermitCalls(t *testing.T) {
 	for i, signature := range []string{exactSettle, exactPermit, uptoSettle, uptoPermit} {
-		require.Equal(t, signature, permitCalls[i].signature)
+		require.Equal(t, signature, settleCalls[i].signature)
 	}
 }
 
@@ -290,7 +307,7 @@ func FuzzPermitCall(f *testing.F) {
 	f.Add(settleInput(exactPermit))
 	f.Add([]byte{})
 	f.Fuzz(func(t *testing.T, input []byte) {
-		if a.isPermitCall(&minedCall{To: &proxy, Input: input}) {
+		if call, isOne := readSettle(&proxy, input); isOne && call.isOf(a) {
 			require.Contains(t, string(input), string(a.nonce[:]))
 			require.Contains(t, string(input), string(a.payer[:]))
 		}

@@ -3,7 +3,6 @@ package evm
 import (
 	"bytes"
 	"context"
-	"errors"
 	"fmt"
 	"time"
 
@@ -16,9 +15,9 @@ import (
 )
 
 // What became of a payment by Permit2. A nonce that is set was used by a settlement, or invalidated by its
-// owner; Permit2 says nothing else of it, and the proxies' events carry no data. So the token's transfers
-// from payer to payee are looked for, and that one is the payment's whose transaction called a proxy with
-// its nonce: Permit2 takes a nonce once, so a call that succeeded is the one that used it.
+// owner, and Permit2 says nothing else of it. So the token's transfers from payer to payee are looked for,
+// and that one is the payment's whose transaction called a proxy with its owner and nonce (permitcall.go):
+// Permit2 takes a nonce once, so a call that succeeded is the one that used it.
 //
 //	nonce (latest)     | found in the logs                    | Status
 //	-------------------+--------------------------------------+---------------------------------
@@ -33,7 +32,15 @@ import (
 //	set                | otherwise                            | Open
 //	unset              | as in Status                         | as in Status
 //
-// Of a key that is not ours (Received) only the first row is Settled.
+// Of a key that is not ours (Received) only this is Settled, and only what is unused is ever Expired: its
+// owner may have invalidated it, but the transfer may as well be where it is not looked for.
+//
+//	nonce (latest)     | found in the logs                    | Status
+//	-------------------+--------------------------------------+---------------------------------
+//	set                | the transfer of exactly the amount,  | Settled
+//	                   | its transaction a call of the proxy  |
+//	                   | with this owner, nonce and amount    |
+//	set                | otherwise                            | Open
 
 // Functions and events of Permit2 and of the proxies; TestSelectors derives them.
 var (
@@ -42,18 +49,6 @@ var (
 	// UnorderedNonceInvalidation(address,uint256,uint256)
 	topicInvalidated = common.HexToHash("0x3704902f963766a4e561bbaab6e6cdc1b1dd12f6e9e99648da8843b3f46b918d")
 )
-
-// settleCalls are the proxies' functions that settle, and at which word of their arguments the nonce is.
-var settleCalls = []struct {
-	proxy    string
-	selector [4]byte
-	nonceAt  int
-}{
-	{ExactProxy, [4]byte{0x13, 0xcd, 0x3b, 0x53}, 2},
-	{ExactProxy, [4]byte{0xfa, 0x34, 0x03, 0x78}, 7},
-	{UptoProxy, [4]byte{0xff, 0x11, 0xe7, 0xb4}, 2},
-	{UptoProxy, [4]byte{0x01, 0x6c, 0x17, 0x48}, 7},
-}
 
 // maxCandidates bounds the transactions that are read for one nonce: whoever is paid often by the same payer
 // has many transfers that look alike.
@@ -93,6 +88,8 @@ func (n *node) statusOfUsedPermit(ctx context.Context, a authorization, tip *blo
 		return x402.Status{}, err
 	case found.use != nil:
 		return n.statusOfUse(ctx, a, *found.use, final)
+	case a.foreign:
+		return x402.Status{Note: "nonce set; its transfer was not found"}, nil
 	}
 	return n.statusWithoutUse(ctx, a, found, final)
 }
@@ -123,6 +120,10 @@ func (n *node) searchPermit(ctx context.Context, a authorization, tip *block) (f
 		}
 		if len(seen) >= maxCandidates {
 			return found, nil
+		}
+		if a.foreign && from > 0 { // who knows when it was signed
+			to = from - 1
+			continue
 		}
 		first, err := n.blockOrNil(ctx, hexutil.Uint64(from).String())
 		if err != nil {
@@ -171,11 +172,15 @@ func (n *node) classify(ctx context.Context, a authorization, logs []logEntry, s
 func (n *node) permitLogs(ctx context.Context, a authorization, from, to uint64) (ours []logEntry,
 	err error) {
 	var all []logEntry
-	err = n.Call(ctx, &all, "eth_getLogs", map[string]any{
-		"address":   []string{a.token.Hex(), Permit2Address},
-		"fromBlock": hexutil.Uint64(from), "toBlock": hexutil.Uint64(to),
-		"topics": []any{[]common.Hash{topicTransfer, topicInvalidated}, common.BytesToHash(a.payer[:])},
-	})
+	filter := map[string]any{"fromBlock": hexutil.Uint64(from), "toBlock": hexutil.Uint64(to),
+		"address": []string{a.token.Hex(), Permit2Address},
+		"topics":  []any{[]common.Hash{topicTransfer, topicInvalidated}, common.BytesToHash(a.payer[:])}}
+	if a.foreign { // nothing follows from an invalidation, and who pays much has many other transfers
+		filter["address"] = a.token.Hex()
+		filter["topics"] = []any{topicTransfer, common.BytesToHash(a.payer[:]),
+			common.BytesToHash(a.payee[:])}
+	}
+	err = n.Call(ctx, &all, "eth_getLogs", filter)
 	for i := len(all) - 1; i >= 0; i-- {
 		l := all[i]
 		isIn := uint64(l.BlockNumber) >= from && uint64(l.BlockNumber) <= to
@@ -188,7 +193,7 @@ func (n *node) permitLogs(ctx context.Context, a authorization, from, to uint64)
 
 // mayBeUse reports whether l is a transfer as the payment may have made.
 func (a authorization) mayBeUse(l logEntry) bool {
-	if a.evidence.Way != x402.Upto {
+	if a.evidence.Way != x402.Upto || a.foreign {
 		return a.isExact(l)
 	}
 	return !l.Removed && a.isTransferOf(l) && l.Topics[2] == common.BytesToHash(a.payee[:]) &&
@@ -200,59 +205,6 @@ func (a authorization) isInvalidation(l logEntry) bool {
 	return !l.Removed && l.Address == common.HexToAddress(Permit2Address) && len(l.Topics) == 2 &&
 		l.Topics[0] == topicInvalidated && l.Topics[1] == common.BytesToHash(a.payer[:]) &&
 		len(l.Data) == 64 && bytes.Equal(l.Data[:32], a.nonceWord()) && hasBit(l.Data[32:], a.nonce[31])
-}
-
-// use is what a transaction with a transfer from payer to payee has to do with the nonce.
-type use int
-
-const (
-	other   use = iota // nothing: it called a proxy with another nonce
-	used               // it used the nonce
-	unclear            // it called neither of the proxies itself
-)
-
-// useOf reads a transaction.
-func (n *node) useOf(ctx context.Context, a authorization, entry logEntry) (use, error) {
-	var tx *struct {
-		Hash  common.Hash     `json:"hash"`
-		To    *common.Address `json:"to"`
-		Input hexutil.Bytes   `json:"input"`
-	}
-	if err := n.Call(ctx, &tx, "eth_getTransactionByHash", entry.TransactionHash.Hex()); err != nil {
-		return unclear, err
-	}
-	if tx == nil {
-		return unclear, nil
-	}
-	if tx.Hash != entry.TransactionHash {
-		return unclear, n.Failed("eth_getTransactionByHash", errors.New("another transaction"))
-	}
-	for _, call := range settleCalls {
-		isCall := tx.To != nil && sameAddress(tx.To.Hex(), call.proxy) &&
-			len(tx.Input) >= 4+32*(call.nonceAt+1) &&
-			bytes.Equal(tx.Input[:4], call.selector[:])
-		if !isCall {
-			continue
-		}
-		at := 4 + 32*call.nonceAt
-		isProxys := sameAddress(call.proxy, a.proxy())
-		if isProxys && bytes.Equal(tx.Input[at:at+32], a.nonce[:]) {
-			return used, nil
-		}
-		return other, nil
-	}
-	isExact := a.evidence.Way != x402.Upto && !a.foreign
-	if isExact && bytes.Contains(tx.Input, a.nonce[:]) { // by way of another contract
-		return used, nil
-	}
-	return unclear, nil
-}
-
-func (a authorization) proxy() string {
-	if a.evidence.Way == x402.Upto {
-		return UptoProxy
-	}
-	return ExactProxy
 }
 
 // statusOfUse reads what the transaction moved that used the nonce.
@@ -275,14 +227,15 @@ func (n *node) statusOfUse(ctx context.Context, a authorization, entry logEntry,
 		}
 	}
 	isFinal := *final.Number >= entry.BlockNumber
+	mayBeLess := a.evidence.Way == x402.Upto && !a.foreign
 	switch {
 	case moved.IsZero():
 		status.Note = "nonce set, but its transaction shows no transfer: the node contradicts itself"
 		return status, nil
-	case a.evidence.Way == x402.Upto && !isFinal:
+	case mayBeLess && !isFinal:
 		status.Note = fmt.Sprintf("%s moved, not final yet", moved)
 		return status, nil
-	case a.evidence.Way == x402.Upto:
+	case mayBeLess:
 		status.Amount = &moved
 	}
 	status.State = x402.Settled
@@ -306,8 +259,6 @@ func (n *node) statusWithoutUse(ctx context.Context, a authorization, found sear
 		status.Note = "nonce set, and not final yet"
 	case found.voided != nil:
 		return n.statusOfInvalidated(ctx, a, found, status)
-	case a.foreign:
-		status.Note = "nonce set; its use was not found"
 	default:
 		status.State, status.Note = x402.Settled, "nonce set; its use was not found"
 	}

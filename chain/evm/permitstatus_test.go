@@ -137,11 +137,15 @@ func (c *permitChain) invalidate(block uint64) {
 		TransactionHash: common.Hash{9}})
 }
 
-// settle is a call of a proxy's with a nonce.
+// settle is a call of a proxy's with a nonce of ours, over all that was signed for.
 func settle(call int, nonce string) []byte {
 	of := settleCalls[call]
-	input := append(of.selector[:], make([]byte, 32*(of.nonceAt+6))...)
-	copy(input[4+32*of.nonceAt:], common.FromHex(nonce))
+	input := append(of.selector(), make([]byte, 32*12)...)
+	put := func(at int, word []byte) { copy(input[4+32*at:], word) }
+	amount := permitEvidence("").Amount.Bytes32()
+	put(of.owner, topic(us).Bytes())
+	put(of.nonce, common.FromHex(nonce))
+	put(of.amount, amount[:])
 	return input
 }
 
@@ -266,12 +270,16 @@ func TestStatusOfPermits(t *testing.T) {
 			if got.Amount != nil {
 				require.Equal(t, test.moved, got.Amount.String())
 			}
-			// of somebody else's key only a call of the proxy with this nonce says that it was paid
+			// of somebody else's key only a call of the proxy with this nonce says that all of it was paid
 			foreign, err := e.Received(t.Context(), permitEvidence(test.way))
 			require.NoError(t, err)
-			isSeen := test.want == x402.Settled && test.note == "" && !strings.Contains(name,
-				"through another")
+			isAll := test.moved == "" || test.moved == "10000"
+			isSeen := test.want == x402.Settled && test.note == "" && isAll &&
+				!strings.Contains(name, "through another")
 			require.Equal(t, isSeen, foreign.State == x402.Settled, foreign.Note)
+			if c.usedAt > 0 {
+				require.NotEqual(t, x402.Expired, foreign.State, "it may have been paid where nobody looked")
+			}
 		})
 	}
 	evidence := permitEvidence("another")

@@ -86,6 +86,8 @@ func (e *Exact) Status(ctx context.Context, evidence x402.Evidence) (x402.Status
 // Transfer that pays for one of them pays for no other. The token marks the nonce and moves the
 // money in one call, and logs both in this order (FiatToken; transferWithAuthorization and
 // receiveWithAuthorization alike). A token that logs them otherwise is never seen as settled here.
+//
+// As in Status, what was paid by Permit2 is looked for otherwise.
 func (e *Exact) Received(ctx context.Context, evidence x402.Evidence) (x402.Status, error) {
 	a, err := readEvidence(evidence)
 	if err != nil {

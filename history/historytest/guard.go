@@ -22,6 +22,7 @@ func Keyholder() history.Keyholder {
 		Query:      func(history.Payment) budget.Query { return budget.Query{} },
 		Permit:     func(history.Payment, budget.Facts) error { return nil },
 		OwnSession: func(budget.Session, []byte) (bool, error) { return false, nil },
+		OwnChannel: func(_ history.Channel, seal []byte) (bool, error) { return len(seal) > 0, nil },
 	}
 }
 

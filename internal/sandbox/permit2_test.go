@@ -89,7 +89,7 @@ func TestPermit2(t *testing.T) {
 		asked := a.Evidence
 		asked.Amount = money.NewAmount(row.moves)
 		// the seller's own look, by the data of the call
-		received, err := payer.ReceivedByPermit2(t.Context(), asked)
+		received, err := payer.Received(t.Context(), asked)
 		require.NoError(t, err)
 		require.Equal(t, settled.Transaction, received.Transaction, received.Note)
 		require.Equal(t, string(refusesSimulation), why(t, payPermit(t, s, row.path, c, a)), "used")

@@ -1,0 +1,184 @@
+package pay
+
+import (
+	"context"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"x402-wallet/history"
+	"x402-wallet/x402"
+)
+
+// batchRow writes down a channel that the agent funds with testHost.
+func batchRow(t *testing.T, b *bench, book history.BatchBook) history.Channel {
+	t.Helper()
+	o := batchAsked("0xSeller")
+	config, id, err := b.Channels.Config(o.Requirement, o.asset, "", "")
+	require.NoError(t, err)
+	row := newBatchRow(testHost, testNetwork, id, config, x402.ChannelBalance{}).WithBook(book)
+	require.NoError(t, b.store.SaveChannel(t.Context(), row))
+	return row
+}
+
+// bookOf is a channel's row and book as they are written down.
+func bookOf(t *testing.T, b *bench, id string) (history.Channel, history.BatchBook) {
+	t.Helper()
+	row, err := b.store.Channel(t.Context(), id, testAgent)
+	require.NoError(t, err)
+	_, book, err := row.Batch()
+	require.NoError(t, err)
+	return row, book
+}
+
+// What a node says of a channel is the book's from the block on that the book rests on; what it says was
+// claimed is true of any block.
+func TestWhatANodeSaysOfAChannel(t *testing.T) {
+	for block, c := range map[uint64]struct {
+		isNewer bool
+		funds   uint64
+	}{99: {false, 9000}, 100: {true, 7000}, 101: {true, 7000}} {
+		row, book, isNewer := seen(history.Channel{Claimed: units(1000)},
+			history.BatchBook{Funds: units(9000), Block: 100},
+			x402.ChannelBalance{Block: block, Balance: units(7000), Claimed: units(2000)})
+		require.Equal(t, c.isNewer, isNewer)
+		require.Equal(t, history.BatchBook{Funds: units(c.funds), Block: max(100, block)}, book)
+		require.Equal(t, units(2000), row.Claimed)
+	}
+	row, _, _ := seen(history.Channel{Claimed: units(3000)}, history.BatchBook{},
+		x402.ChannelBalance{Claimed: units(2000)})
+	require.Equal(t, units(3000), row.Claimed, "more is known to be charged")
+}
+
+// A deposit whose transaction is in a block is in no state of the chain before it: a node that is behind
+// makes the book forget nothing, so that nothing is deposited in its place.
+func TestANodeThatIsBehindForgetsNoDeposit(t *testing.T) {
+	b, channels := ownersBench(t)
+	b.seller.script = honest
+	b.chain.block = 100
+	_, err := b.Pay(t.Context(), get(testURL))
+	require.NoError(t, err)
+	row := batchRow(t, b, history.BatchBook{Deposit: &history.BatchOpen{Payment: b.only(t).ID,
+		Amount: units(1000)}})
+	_, err = b.Reconcile(t.Context())
+	require.NoError(t, err)
+	_, book, err := row.Batch()
+	require.NoError(t, err)
+	row, book, err = b.updateBook(t.Context(), row, book)
+	require.NoError(t, err)
+	require.Equal(t, history.BatchBook{Funds: units(1000), Block: 100}, book)
+	require.NoError(t, b.store.SaveChannel(t.Context(), row.WithBook(book)))
+
+	withdraw := func() (steps []BatchWithdrawal, err error) {
+		err = b.WithdrawBatch(t.Context(), testHost, false, func(w BatchWithdrawal) error {
+			steps = append(steps, w)
+			return nil
+		})
+		return steps, err
+	}
+	channels.chain = x402.ChannelBalance{Block: 99}
+	steps, err := withdraw()
+	require.ErrorIs(t, err, errBehind)
+	require.True(t, x402.HasCode(err, x402.RPCError))
+	require.Empty(t, steps)
+	_, after := bookOf(t, b, row.ID)
+	require.Equal(t, book, after)
+
+	channels.chain = x402.ChannelBalance{Block: 100, Balance: units(1000)}
+	steps, err = withdraw()
+	require.NoError(t, err)
+	require.Len(t, steps, 1)
+	require.Equal(t, units(1000), steps[0].Amount)
+
+	// of a transaction that was made meanwhile it says nothing
+	channels.chain.Block = 150
+	_, err = withdraw()
+	require.NoError(t, err)
+	before := channels.chain
+	err = b.WithdrawBatch(t.Context(), testHost, false, func(BatchWithdrawal) error {
+		channels.chain = x402.ChannelBalance{Block: 149}
+		return nil
+	})
+	require.NoError(t, err, "what was sent is sent")
+	_, after = bookOf(t, b, row.ID)
+	require.Equal(t, []any{before.Balance, withdrawn}, []any{after.Funds, after.Stopped})
+}
+
+// A node that is behind says neither that an owner's channel holds what they had back, nor that what they
+// asked back was not.
+func TestANodeThatIsBehindFundsNoOwnersChannel(t *testing.T) {
+	b, channels := ownersBench(t)
+	row := ownersRow(t, b, testFunder, 0, history.BatchBook{Funds: units(500), Block: 100,
+		Stopped: withdrawn})
+	_, book, err := row.Batch()
+	require.NoError(t, err)
+	signed, _, err := row.Batch()
+	require.NoError(t, err)
+	found := OwnersChannel{Server: testHost, Network: testNetwork, Channel: row.ID, Agent: testAgent,
+		Config: signed.Config, IsKnown: true, row: row}
+
+	channels.chain = x402.ChannelBalance{Block: 99, Balance: units(9000)}
+	_, book, err = b.readOwners(t.Context(), row, book)
+	require.NoError(t, err)
+	require.Equal(t, units(500), book.Funds)
+	err = b.FundOwners(t.Context(), found, nil, nil)
+	require.True(t, x402.HasCode(err, x402.PolicyDenied), "%v", err)
+	channels.chain.WithdrawBegan = time.Unix(1, 0)
+	book.Stopped = ""
+	_, book, err = b.readOwners(t.Context(), row, book)
+	require.NoError(t, err)
+	require.Empty(t, book.Stopped, "they have it back already")
+
+	channels.chain = x402.ChannelBalance{Block: 101, Balance: units(9000)}
+	require.NoError(t, b.FundOwners(t.Context(), found, nil, nil))
+	_, book = bookOf(t, b, row.ID)
+	require.Equal(t, history.BatchBook{Funds: units(9000), Block: 101}, book)
+}
+
+// endsAll lets go of any payment.
+type endsAll struct{ Guard }
+
+func (endsAll) Expire(_ context.Context, p history.Payment, _ x402.Status) (history.Payment, error) {
+	p.State = history.Failed
+	return p, nil
+}
+
+// A channel is as empty before a deposit as after it was taken back: what it shows of a voucher it shows in
+// a block that has the deposits.
+func TestAChannelBeforeItsDepositEndsNoVoucher(t *testing.T) {
+	for name, c := range map[string]struct {
+		block uint64 // of the channel that is empty
+		book  func(deposit history.BatchOpen) history.BatchBook
+		ends  bool
+	}{
+		"before the deposit": {block: 99, book: func(d history.BatchOpen) history.BatchBook {
+			return history.BatchBook{Taken: []history.BatchOpen{d}}
+		}},
+		"after it": {block: 100, ends: true, book: func(d history.BatchOpen) history.BatchBook {
+			return history.BatchBook{Taken: []history.BatchOpen{d}}
+		}},
+		"before what is in the book": {block: 199, book: func(history.BatchOpen) history.BatchBook {
+			return history.BatchBook{Funds: units(1000), Block: 200}
+		}},
+		"with one that nobody knows": {block: 300, book: func(history.BatchOpen) history.BatchBook {
+			return history.BatchBook{Deposit: &history.BatchOpen{Payment: "pay_none"}}
+		}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			b, _ := ownersBench(t)
+			b.seller.script = honest
+			b.chain.block = 100
+			_, err := b.Pay(t.Context(), get(testURL))
+			require.NoError(t, err)
+			_, err = b.Reconcile(t.Context())
+			require.NoError(t, err)
+			row := batchRow(t, b, c.book(history.BatchOpen{Payment: b.only(t).ID, Amount: units(1000)}))
+			b.Guard = endsAll{}
+			voucher := history.Payment{Scheme: x402.BatchSettlement, State: history.Unknown,
+				Evidence: x402.Evidence{Channel: row.ID}}
+			now := b.learn(t.Context(), voucher, x402.Status{State: x402.Expired, Block: c.block})
+			require.Equal(t, c.ends, now.State == history.Failed)
+		})
+	}
+}
