@@ -76,14 +76,13 @@ func (q *search) sumSince(into map[string]money.Dollars) error {
 
 // sumAgent adds an agent's days from After on, of the first one each payment.
 func (q *search) sumAgent(into map[string]money.Dollars) error {
-	midnight, today := q.from, int64(0)
+	var today int64
 	if !q.After.IsZero() {
-		var at time.Time
-		var err error
-		at, today = nextWhole(q.After, day)
-		midnight, err = q.firstSince(at)
+		var midnight time.Time
+		midnight, today = nextWhole(q.After, day)
+		last, err := q.firstSince(midnight)
 		if err == nil {
-			err = q.sumEach(into, "", q.from, midnight, "")
+			err = q.sumEach(into, "", q.from, last, "")
 		}
 		if err != nil {
 			return err

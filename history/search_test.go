@@ -177,7 +177,8 @@ func look(rows []row, f Filter) (ids []string, more bool, totals map[string]mone
 	older := f.Before == ""
 	for _, p := range slices.Backward(rows) {
 		match := contains(p.url, f.URL) && !p.at.Before(f.After) &&
-			(f.Until.IsZero() || p.at.Before(f.Until)) && (f.State == "" || f.State == p.state) && (f.Agent == "" || f.Agent == p.agent)
+			(f.Until.IsZero() || p.at.Before(f.Until)) && (f.State == "" || f.State == p.state) &&
+			(f.Agent == "" || f.Agent == p.agent)
 		if match && p.state != Failed && p.usd > 0 {
 			totals[p.symbol] += p.usd
 		}

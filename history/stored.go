@@ -207,8 +207,8 @@ func (k keptTexts) keep(texts ...*string) {
 
 // signedTerms are Payment.terms of the columns.
 func (p *storedPayment) signedTerms() terms {
-	return Payment{Session: p.session, Agent: p.agent, Host: p.host, Network: p.network, Asset: p.asset, PayTo: p.payTo,
-		Method: p.method, URL: p.url, Price: money.Dollars(p.usd)}.terms()
+	return Payment{Session: p.session, Agent: p.agent, Host: p.host, Network: p.network, Asset: p.asset,
+		PayTo: p.payTo, Method: p.method, URL: p.url, Price: money.Dollars(p.usd)}.terms()
 }
 
 // storedContent is a row of contents, and of bodies: the bytes themselves are compared by VerifyContent, and

@@ -201,7 +201,8 @@ func (s *stories) add(p *storedPayment) {
 	if s.sums == nil {
 		return
 	}
-	key := paidFor{p.session, p.host, p.agent, p.network, p.symbol, p.prefix, p.created / time.Hour.Microseconds()}
+	key := paidFor{p.session, p.host, p.agent, p.network, p.symbol, p.prefix,
+		p.created / time.Hour.Microseconds()}
 	use := s.sums[key]
 	switch State(p.state) {
 	case Settled:

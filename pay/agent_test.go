@@ -98,7 +98,7 @@ func TestWhatAnAgentBoughtIsItsOwn(t *testing.T) {
 	}
 }
 
-// Signing in gets what was bought before: by the same agent. Who has no name signs in for whatever was bought.
+// Signing in gets what the same agent bought before; who has no name signs in for whatever was bought.
 func TestNoAgentSignsInForWhatAnotherBought(t *testing.T) {
 	b := newSignInBench(t, budget.RuleAllow)
 	b.withAgents()

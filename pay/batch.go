@@ -229,7 +229,8 @@ func (e *Engine) proposeBatch(ctx context.Context, q intent, o *option, save boo
 		return nil, e.depositTooMuch(q, *o, deposit, room, lies)
 	}
 	o.batch = &batchPlan{price: o.Amount, row: row, order: x402.ChannelOrder{Config: signed.Config,
-		Number: row.Nonce + 1, Ceiling: ceiling, Deposit: deposit, Shown: book.Shown}}
+		Salt: channelSalt(q.agent), Number: row.Nonce + 1, Ceiling: ceiling, Deposit: deposit,
+		Shown: book.Shown}}
 	worth := o.price
 	if deposit.IsZero() {
 		left := book.Holds().SubFloor(row.Claimed)

@@ -20,8 +20,8 @@ import (
 // agentsEvery is how many seeds there are for one with agents.
 const agentsEvery = 3
 
-// drawAgents gives purchases to agents, and some of them the same one. It draws from numbers of its own, so that
-// worlds without agents stay as they are.
+// drawAgents gives purchases to agents, and some of them the same one. It draws from numbers of its own, so
+// that worlds without agents stay as they are.
 func (s *sim) drawAgents() {
 	if s.seed%agentsEvery != 1 {
 		return
@@ -124,6 +124,9 @@ func (s *sim) compareAgents() {
 
 // told is how a purchase is told in the story.
 func (pu *purchase) told() string {
-	return fmt.Sprintf("purchase %d%s: pay %s key %q", pu.n, map[bool]string{true: " of " + pu.agent}[pu.agent != ""],
-		pu.url, pu.key)
+	of := ""
+	if pu.agent != "" {
+		of = " of " + pu.agent
+	}
+	return fmt.Sprintf("purchase %d%s: pay %s key %q", pu.n, of, pu.url, pu.key)
 }

@@ -230,7 +230,7 @@ func (c *simChannels) Authorize(ctx context.Context, o x402.Order) (a x402.Autho
 	if err != nil {
 		return a, err
 	}
-	_, id, err := c.Config(o.Requirement, o.Asset, of.Config.Payer, of.Config.Salt)
+	_, id, err := c.Config(o.Requirement, o.Asset, of.Config.Payer, of.Salt)
 	if err != nil {
 		return a, err
 	}
@@ -242,7 +242,7 @@ func (c *simChannels) Authorize(ctx context.Context, o x402.Order) (a x402.Autho
 		s.markChannel(at)
 	}
 	g := s.sigs[len(s.sigs)-1]
-	if at.agent != g.agent {
+	if at.agent != g.agent && of.Config.Payer == c.Address() { // what an owner deposits is for all agents
 		s.fail("I7: %q spends what %q deposited", g.agent, at.agent)
 	}
 	g.amount = deposit

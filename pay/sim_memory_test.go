@@ -161,7 +161,8 @@ func (l *memLedger) time() time.Time {
 func (l *memLedger) used(w budget.Window) (u budget.Use) {
 	for _, p := range l.rows {
 		host := w.Host == "" || p.Host == w.Host || strings.HasPrefix(p.Host, w.Host+":")
-		if !host || (w.Agent != "" && p.Agent != w.Agent) || (w.Session != "" && p.Session != w.Session) || p.Created.Before(w.Since) {
+		agent := w.Agent == "" || p.Agent == w.Agent
+		if !host || !agent || (w.Session != "" && p.Session != w.Session) || p.Created.Before(w.Since) {
 			continue
 		}
 		switch p.State {
@@ -708,8 +709,8 @@ func (s *memStore) Recent(ctx context.Context, limit int) ([]history.Payment, er
 
 func (s *memStore) Bought(ctx context.Context, agent, url, resource string) (history.Payment, error) {
 	list, err := s.list(ctx, func(p *history.Payment) bool {
-		return (agent == "" || p.Agent == agent) && p.State == history.Settled && !p.IsSignIn() && p.Resource() == resource &&
-			strings.HasPrefix(p.URL, url)
+		isWanted := (agent == "" || p.Agent == agent) && p.State == history.Settled && !p.IsSignIn()
+		return isWanted && p.Resource() == resource && strings.HasPrefix(p.URL, url)
 	})
 	slices.Reverse(list)
 	return one(list, err)

@@ -190,7 +190,9 @@ func (s *sim) checkCaps() {
 		s.over("day", s.rules.Day, func(r *rowSeen) bool {
 			return r.created.Truncate(24 * time.Hour).Equal(day)
 		})
-		s.over("month", s.rules.Month, func(r *rowSeen) bool { return r.created.Month() == of.created.Month() })
+		s.over("month", s.rules.Month, func(r *rowSeen) bool {
+			return r.created.Month() == of.created.Month()
+		})
 		for host, limit := range s.rules.HostDay {
 			s.over("host", limit, func(r *rowSeen) bool {
 				return r.created.Truncate(24*time.Hour).Equal(day) && strings.Contains(r.url, host)
@@ -311,7 +313,8 @@ func (s *sim) refusedAfterServing(c *call, code x402.Code) {
 		if (c.looked != 0 && c.looked < r.storedAt) || (c.sent != "" && c.sent != id) {
 			continue
 		}
-		if g := s.of(id); c.of.key != "" && r.key == whose(c.of.agent, c.of.key) && r.served && g != nil && g.settled {
+		isIts := c.of.key != "" && r.key == whose(c.of.agent, c.of.key)
+		if g := s.of(id); isIts && r.served && g != nil && g.settled {
 			s.fail("I5: the key %q was served and stored, and is now answered %q", c.of.key, code)
 		}
 	}

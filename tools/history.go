@@ -216,8 +216,9 @@ func historyFailed(err error) error {
 
 func (w *Wallet) row(p history.Payment) historyRow {
 	row := historyRow{
-		PaymentID: p.ID, Agent: p.Agent, Timestamp: stamp(p.Created), Status: string(p.State), Proof: string(p.Proof),
-		URL: p.URL, Method: p.Method, Price: p.Worth().Price(), Symbol: p.Symbol, Network: p.Network,
+		PaymentID: p.ID, Agent: p.Agent, Timestamp: stamp(p.Created), Status: string(p.State),
+		Proof: string(p.Proof),
+		URL:   p.URL, Method: p.Method, Price: p.Worth().Price(), Symbol: p.Symbol, Network: p.Network,
 		TransactionSignature: p.Transaction, FalseReceipt: p.FalseReceipt,
 		SignIn: p.IsSignIn(),
 	}

@@ -46,6 +46,7 @@ type ChannelVoucher struct {
 // ChannelOrder is what to sign for one call that is paid through a channel.
 type ChannelOrder struct {
 	Config  ChannelConfig
+	Salt    string          // that Config has to have: of the agent whose channel it is; "": zeros
 	Number  uint64          // of the vouchers that were signed in the channel, with this one
 	Ceiling money.Amount    // of the voucher
 	Deposit money.Amount    // what is deposited with it; 0: nothing

@@ -196,6 +196,7 @@ func TestChannelsThatAreNotPaidThrough(t *testing.T) {
 	}
 	for name, change := range map[string]func(o *x402.Order){
 		"another salt":  func(o *x402.Order) { o.Channel.Config.Salt = common.Hash{1}.Hex() },
+		"an agent's":    func(o *x402.Order) { o.Channel.Salt = common.Hash{1}.Hex() },
 		"another payer": func(o *x402.Order) { o.Channel.Config.Payer = o.Requirement.PayTo },
 		"another authorizer": func(o *x402.Order) {
 			o.Channel.Config.PayerAuthorizer = o.Requirement.PayTo
@@ -211,6 +212,15 @@ func TestChannelsThatAreNotPaidThrough(t *testing.T) {
 		})
 	}
 	require.Empty(t, signer.digests, "nothing was signed")
+	o := batchOrder(t, v, 1000, 5000) // of the channel that one agent has by itself
+	o.Channel.Salt = common.Hash{1}.Hex()
+	var id string
+	var err error
+	o.Channel.Config, id, err = c.Config(o.Requirement, usdc, "", o.Channel.Salt)
+	require.NoError(t, err)
+	require.NotEqual(t, v.ChannelID, id)
+	_, err = c.Authorize(t.Context(), o)
+	require.NoError(t, err)
 	require.NoError(t, c.Payable(batchOrder(t, v, 1000, 5000).Requirement, usdc))
 }
 

@@ -174,7 +174,7 @@ func (c *Channels) verifyChannel(payload []byte, o x402.Order) error {
 		return internal("our own payload says more than was read of it", err)
 	}
 	payer := o.Channel.Config.Payer
-	config, _, err := c.Config(o.Requirement, o.Asset, payer, o.Channel.Config.Salt)
+	config, _, err := c.Config(o.Requirement, o.Asset, payer, o.Channel.Salt)
 	if err != nil {
 		return err
 	}

@@ -89,13 +89,13 @@ func (f *Forger) Relink(from int64) error {
 func (f *Forger) Reserve(id string) error {
 	var at, price int64
 	var fingerprint, record []byte
-	text := make([]string, 14)
+	text := make([]string, 15)
 	into := []any{&at, &price, &fingerprint, &record}
 	for i := range text {
 		into = append(into, &text[i])
 	}
 	err := f.db.QueryRow(`SELECT created_at, usd, fingerprint, record, session, method, url, target, host, network,
-		scheme, dialect, asset, symbol, amount, pay_to, prefix_length, source
+		scheme, dialect, asset, symbol, amount, pay_to, prefix_length, source, agent
 		FROM payments WHERE id = ?`, id).Scan(into...)
 	if err != nil {
 		return err

@@ -14,7 +14,7 @@ type spending struct {
 	budget.Use
 	Range, Name             string      // its title and name
 	Ranges                  [][2]string // all there are: name and title
-	Only                    string      // the one day or hour in which all of it was spent; "": there are more
+	Only                    string      // the one day or hour in which all of it was spent; "": more
 	Plot                    plot        // over the range, or over that one day; none over one hour
 	Table                   bool        // in numbers, too
 	Hosts, Networks, Agents bars

@@ -73,8 +73,8 @@ func askOf(p history.Payment, asset x402.AssetInfo) budget.Ask {
 	if p.IsSignIn() {
 		return budget.Ask{Agent: p.Agent, Host: p.Host, SignIn: true}
 	}
-	ask := budget.Ask{Agent: p.Agent, Price: p.Price, Host: p.Host, Payee: budget.Payee{Network: p.Network, Asset: p.Asset,
-		PayTo: p.PayTo, Resource: p.Resource()}}
+	ask := budget.Ask{Agent: p.Agent, Price: p.Price, Host: p.Host, Payee: budget.Payee{Network: p.Network,
+		Asset: p.Asset, PayTo: p.PayTo, Resource: p.Resource()}}
 	if p.Prepaid() {
 		ask.Price, ask.Prepaid = asset.Dollars(p.Amount), true
 	}

@@ -622,10 +622,10 @@ func TestTallyOfAgents(t *testing.T) {
 		agent string
 		ago   time.Duration
 		price money.Dollars
-	}{{"ann", 3 * 24 * time.Hour, 1}, {"ann", 24 * time.Hour, 2}, {"ann", time.Hour, 4}, {"bob", time.Hour, 8},
-		{"", time.Hour, 16}} {
-		tally.add(history.Payment{ID: string(rune('0' + i)), Agent: p.agent, Created: noon.Add(-p.ago), Price: p.price},
-			noon)
+	}{{"ann", 3 * 24 * time.Hour, 1}, {"ann", 24 * time.Hour, 2}, {"ann", time.Hour, 4},
+		{"bob", time.Hour, 8}, {"", time.Hour, 16}} {
+		tally.add(history.Payment{ID: string(rune('0' + i)), Agent: p.agent, Created: noon.Add(-p.ago),
+			Price: p.price}, noon)
 	}
 	held := func(n money.Dollars) budget.Use { return budget.Use{Held: n} }
 	of := func(agent string) budget.AgentUsage {
