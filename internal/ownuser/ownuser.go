@@ -53,18 +53,18 @@ type Setup struct {
 
 // File is one that is written, root's.
 type File struct {
-	Path string      `json:"path"`
-	Mode fs.FileMode `json:"-"`
-	Text string      `json:"text,omitempty"`
-	From string      `json:"from,omitempty"` // the file that it is a copy of, instead of Text
+	Path string
+	Mode fs.FileMode
+	Text string
+	From string // the file that it is a copy of, instead of Text
 }
 
 // Action is one of a plan: a file that is written, one that is removed, or a command that is run.
 type Action struct {
-	Write   *File    `json:"write,omitempty"`
-	Remove  string   `json:"remove,omitempty"`
-	Run     []string `json:"run,omitempty"`
-	MayFail bool     `json:"mayFail,omitempty"` // the command, where what it is to bring about is so already
+	Write   *File
+	Remove  string
+	Run     []string
+	MayFail bool // the command, where what it is to bring about is so already
 }
 
 // Plan is what is done, in this order.

@@ -144,7 +144,8 @@ func TestUninstallingLeavesTheWallet(t *testing.T) {
 		for _, a := range plan {
 			require.Nil(t, a.Write)
 			for _, word := range append(a.Run, a.Remove) {
-				require.NotContains(t, []string{"userdel", "rm", "dscl", place.Home, place.Program}, word)
+				require.NotContains(t, []string{"userdel", "rm", "dscl", place.Home, place.Program,
+					credentialFile}, word)
 				require.False(t, strings.HasPrefix(word, place.Home+"/"), word)
 			}
 			removed = append(removed, a.Remove)

@@ -112,8 +112,9 @@ func (s Setup) systemd() Plan {
 		run("systemctl", "restart", systemdName)) // without a wallet it stays down (ConditionPathExists)
 }
 
-// withoutSystemd leaves no socket either: systemd removes the directory of one that it stopped.
+// withoutSystemd leaves no socket either: systemd removes its directory when the service has stopped. The
+// credential stays: it may be where the passphrase is.
 func withoutSystemd() Plan {
 	return Plan{tryTo("systemctl", "disable", "--now", systemdName), remove(onSystemd.Unit),
-		remove(credentialFile), run("systemctl", "daemon-reload")}
+		run("systemctl", "daemon-reload")}
 }
