@@ -46,7 +46,8 @@ SystemCallErrorNumber=EPERM
 # PrivateUsers= must stay off: with it the kernel does not say whose process is at the socket's other end
 `
 
-// limits are the resources of the service. Keys lie in memory that is never swapped, some pages for each.
+// limits are the resources of the service. The keys lie in one page of memory that is never swapped; some more are
+// needed while they are opened.
 const limits = `UMask=0077
 LimitCORE=0
 LimitMEMLOCK=8M
