@@ -275,3 +275,44 @@ func lockedMemory(t *testing.T, pid int) uint64 {
 	require.NoError(t, err)
 	return kib << 10
 }
+
+// status is what service status says to a user; 0 is root.
+func (h *house) status(user uint32, env ...string) (said map[string]any) {
+	h.t.Helper()
+	out, err := h.as(user, env, h.wallet, "service", "status", "--root", h.dir).Output()
+	require.NoError(h.t, err)
+	require.NoError(h.t, json.Unmarshal(out, &said), "%s", out)
+	return said
+}
+
+// service status tells each what they may know: root and agents more than anybody.
+func TestStatus(t *testing.T) {
+	h := newHouse(t, sandbox.Rules{Extra: knows("alice", alice)})
+	told := h.status(0)
+	require.Equal(t, map[string]any{"installed": true, "running": false, "socket": h.socket, "home": h.home,
+		"homeOwner": "65533", "homeMode": "0700", "wallet": true}, told)
+	h.serve(h.passphrase())
+	told = h.status(0)
+	require.Equal(t, []any{true, false}, []any{told["running"], told["unlocked"]})
+	require.NotEmpty(t, told["version"])
+	require.Equal(t, "paid", h.pays(h.agentOf(nobody, h.agentsEnv(alice)), "unlocks"))
+	require.Equal(t, true, h.status(0)["unlocked"])
+	require.Equal(t, true, h.status(nobody, "X402_WALLET_TOKEN="+alice)["unlocked"])
+	told = h.status(nobody)
+	require.Equal(t, true, told["running"])
+	require.Contains(t, told["note"], "does not let user 65534 in")
+	for _, name := range []string{"version", "unlocked", "wallet"} {
+		require.NotContains(t, told, name)
+	}
+}
+
+// Whoever is not root is told how root does it, and changes nothing.
+func TestOnlyRootInstalls(t *testing.T) {
+	h := newHouse(t, sandbox.Rules{})
+	for _, args := range [][]string{{"install", "--yes", "--http", "127.0.0.1:1"}, {"uninstall", "--yes"}} {
+		out, err := h.as(nobody, nil, h.wallet, append([]string{"service"}, args...)...).Output()
+		require.Error(t, err)
+		require.Contains(t, string(out), "SETUP_FAILED")
+		require.Contains(t, string(out), "run: sudo "+h.wallet+" service "+args[0])
+	}
+}

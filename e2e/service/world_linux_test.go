@@ -42,7 +42,8 @@ const (
 	other  = 65532
 )
 
-// house is a machine with a service, its agents and a seller.
+// house is a machine with a service, its agents and a seller. What the system would make is made here: the home,
+// and the socket's directory. The users have no names.
 type house struct {
 	*sandbox.Sandbox
 	t      *testing.T
@@ -67,18 +68,18 @@ func newHouse(t *testing.T, rules sandbox.Rules) *house {
 	t.Cleanup(func() { _ = os.RemoveAll(dir) })
 	require.NoError(t, os.Chmod(dir, 0o755))
 	at := func(name string) string { return filepath.Join(dir, name) }
-	h := &house{t: t, dir: dir, home: at("lib/home"), socket: at("run/service.sock"), secret: at("lib/secret"),
-		agent: at("agent"), wallet: at("bin/x402-wallet"), played: at("bin/played")}
-	for _, name := range []string{"bin", "lib", "run", "agent"} {
-		require.NoError(t, os.Mkdir(at(name), 0o755))
+	h := &house{t: t, dir: dir, home: at("var/lib/x402-wallet"), socket: at("run/x402-wallet/service.sock"),
+		secret: at("etc/secret"), agent: at("agent"), wallet: at("usr/local/bin/x402-wallet"), played: at("played")}
+	out, err := exec.Command(testworld.Build(t), "service", "install", "--yes", "--root", dir).CombinedOutput()
+	require.NoError(t, err, "%s", out)
+	for _, path := range []string{filepath.Dir(h.home), filepath.Dir(h.socket), h.agent} {
+		require.NoError(t, os.MkdirAll(path, 0o755))
 	}
 	own, err := os.Executable()
 	require.NoError(t, err)
-	for from, to := range map[string]string{testworld.Build(t): h.wallet, own: h.played} {
-		text, err := os.ReadFile(from)
-		require.NoError(t, err)
-		require.NoError(t, os.WriteFile(to, text, 0o755))
-	}
+	text, err := os.ReadFile(own)
+	require.NoError(t, err)
+	require.NoError(t, os.WriteFile(h.played, text, 0o755))
 	h.Sandbox, err = sandbox.Start(sandbox.Options{})
 	require.NoError(t, err)
 	t.Cleanup(func() { _ = h.Close() })
@@ -86,7 +87,7 @@ func newHouse(t *testing.T, rules sandbox.Rules) *house {
 	evm, _, err := testworld.MakeHome(h.home, h.Config(rules), testworld.Passphrase)
 	require.NoError(t, err)
 	h.Fund(evm, sandbox.USDC)
-	h.give(owner, at("lib"), at("run"))
+	h.give(owner, h.home, filepath.Dir(h.socket), h.secret)
 	h.give(nobody, h.agent)
 	return h
 }
