@@ -44,6 +44,8 @@ func TestTheUnit(t *testing.T) {
 		"Service.StateDirectory":          "x402-wallet",
 		"Service.StateDirectoryMode":      "0700",
 		"Service.RuntimeDirectory":        "x402-wallet",
+		"Service.CacheDirectory":          "x402-wallet",
+		"Service.CacheDirectoryMode":      "0700",
 		"Service.RuntimeDirectoryMode":    "0755",
 		"Service.UMask":                   "0077",
 		"Service.LimitCORE":               "0",
@@ -74,7 +76,8 @@ func TestTheUnit(t *testing.T) {
 	require.Empty(t, is["Service.PrivateUsers"], "the uid of who connects would be nobody's")
 	without := directives(t, Setup{}.systemdUnit())
 	require.Empty(t, without["Service.LoadCredentialEncrypted"])
-	require.Len(t, without["Service.Environment"], 1)
+	require.Equal(t, []string{"X402_WALLET_HOME=/var/lib/x402-wallet", "HOME=/var/cache/x402-wallet"},
+		without["Service.Environment"])
 }
 
 // systemd itself reads the unit, and finds nothing that it does not know.

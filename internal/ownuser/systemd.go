@@ -10,6 +10,7 @@ const (
 	credentialFile = "/etc/x402-wallet/passphrase.cred"
 	credentialName = "passphrase"
 	systemdName    = "x402-wallet.service"
+	systemdCache   = "/var/cache/x402-wallet"
 )
 
 // hardening is what the service is kept from. Each line is one that the wallet can do without, and MCP servers
@@ -64,7 +65,10 @@ func (s Setup) systemdUnit() string {
 		"ConditionPathExists=" + p.Home + "/keystore.json\n\n[Service]\nType=exec\n" +
 		"User=" + p.User + "\nGroup=" + p.User + "\n" +
 		"ExecStart=" + systemdLine(s.serve(p)) + "\nRestart=on-failure\nRestartSec=2\n" +
-		"Environment=HOME=" + p.Home + " X402_WALLET_HOME=" + p.Home + "\n")
+		"Environment=X402_WALLET_HOME=" + p.Home + "\n" +
+		"# where the MCP servers that it starts keep what they fetch: the wallet's home is closed to them\n" +
+		"Environment=HOME=" + systemdCache + "\nCacheDirectory=" + filepath.Base(systemdCache) +
+		"\nCacheDirectoryMode=0700\n")
 	if s.Credential != "" {
 		b.WriteString("LoadCredentialEncrypted=" + credentialName + ":" + credentialFile + "\n" +
 			"Environment=X402_WALLET_PASSPHRASE_FILE=%d/" + credentialName + "\n")
