@@ -85,11 +85,13 @@ func serviceSetup(doors Doors, credential string) (s ownuser.Setup, err error) {
 		s.Serve = append(s.Serve, file.flag, path)
 	}
 	if credential != "" {
-		if s.Credential, err = filepath.Abs(credential); err != nil {
+		s.Credential, err = filepath.Abs(credential)
+		if err != nil {
 			return s, err
 		}
 	}
-	if s.Program, err = os.Executable(); err != nil {
+	s.Program, err = os.Executable()
+	if err != nil {
 		return s, err
 	}
 	_, missing := exec.LookPath("systemd-sysusers")

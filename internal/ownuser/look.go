@@ -24,7 +24,8 @@ func Look(p Place, root string) (f Found, err error) {
 		}
 		return err == nil, err
 	}
-	if f.Installed, err = isThere(p.Unit); err != nil {
+	f.Installed, err = isThere(p.Unit)
+	if err != nil {
 		return f, err
 	}
 	switch home, err := os.Lstat(filepath.Join(root, p.Home)); {

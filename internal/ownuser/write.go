@@ -65,7 +65,8 @@ func (f *File) write(path string) error {
 	text := []byte(f.Text)
 	if f.From != "" {
 		var err error
-		if text, err = os.ReadFile(f.From); err != nil {
+		text, err = os.ReadFile(f.From)
+		if err != nil {
 			return err
 		}
 	}
