@@ -5,15 +5,20 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
+	"fmt"
+	"net/url"
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
+	"strings"
 	"testing"
 	"time"
 
 	"github.com/stretchr/testify/require"
 
 	"x402-wallet/e2e/testworld"
+	"x402-wallet/internal/config"
 	"x402-wallet/internal/sandbox"
 )
 
@@ -23,10 +28,9 @@ const (
 	inspectorIsError = 5 // the tool answered an error
 )
 
-// inspect runs the MCP inspector against the wallet. Like the lab it has to be prepared, and is
-// never skipped.
-func inspect(t *testing.T, bin string, home testworld.Home, code int, args ...string) (stdout []byte,
-	stderr string) {
+// inspect runs the MCP inspector against a server: a command with its environment, or a URL. Like the lab it
+// has to be prepared, and is never skipped.
+func inspect(t *testing.T, home testworld.Home, code int, server, args []string) (stdout []byte, stderr string) {
 	t.Helper()
 	const set = "lab/inspector"
 	lock, err := os.ReadFile(filepath.Join(set, "package-lock.json"))
@@ -37,10 +41,8 @@ func inspect(t *testing.T, bin string, home testworld.Home, code int, args ...st
 
 	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 	defer cancel()
-	command := []string{filepath.Join(set, "node_modules/.bin/mcp-inspector"), "--cli",
-		"-e", "X402_WALLET_HOME=" + home.Dir, "-e", "X402_WALLET_PASSPHRASE_FILE=" + home.PassphraseFile,
-		"-e", "LOG_LEVEL=error", bin, "mcp"}
-	cmd := exec.CommandContext(ctx, "node", append(command, args...)...)
+	command := []string{filepath.Join(set, "node_modules/.bin/mcp-inspector"), "--cli"}
+	cmd := exec.CommandContext(ctx, "node", slices.Concat(command, server, args)...)
 	cmd.Env = []string{"PATH=" + os.Getenv("PATH"), "HOME=" + home.User, "NO_COLOR=1", "NODE_NO_WARNINGS=1"}
 	cmd.WaitDelay = stopWait
 	var out, log bytes.Buffer
@@ -65,49 +67,73 @@ func listed(t *testing.T) []struct{ Name string } {
 	return list.Tools
 }
 
-// The MCP project's own inspector, in both eras: it lists the tools, finds nothing in their schemas
-// that some host could not use, checks every answer against its schema, and pays.
+// The MCP project's own inspector, in both eras, at a wallet of its own and at a service, through the relay and
+// over HTTP: it lists the tools, finds nothing in their schemas that some host could not use, checks every
+// answer against its schema, and pays.
 func TestMCPInspector(t *testing.T) {
-	world, bin, home := play(t, sandbox.Options{})
-	for i, era := range []string{"legacy", "modern"} {
-		t.Run(era, func(t *testing.T) {
-			// the inspector may kill the wallet before it noted that its answer was written
-			url := "url=" + world.SellerURL + "/weather?" + era
-			run := func(code int, into any, args ...string) string {
-				out, log := inspect(t, bin, home, code, append([]string{"--protocol-era", era}, args...)...)
-				require.NoError(t, json.Unmarshal(out, into), "%s", out)
-				return log
-			}
-			var list toolNames
-			complaints := run(inspectorOK, &list, "--method", "tools/list", "--strict")
-			require.Equal(t, listed(t), list.Tools)
-			require.Empty(t, complaints, "the schemas are not portable")
-
-			var paid, refused struct {
-				IsError           bool
-				StructuredContent answer
-			}
-			run(inspectorOK, &paid, "--method", "tools/call", "--tool-name", "x402_pay", "--tool-arg", url)
-			require.Equal(t, "paid", paid.StructuredContent.Status)
-			require.JSONEq(t, sandbox.Content("/weather"), paid.StructuredContent.Content)
-			require.Len(t, world.Settlements(), i+1)
-
-			run(inspectorIsError, &refused, "--method", "tools/call", "--tool-name", "x402_pay", "--tool-arg",
-				url, "--tool-arg", `maxAmount="999"`)
-			require.Equal(t, "AMOUNT_EXCEEDS_MAX", refused.StructuredContent.Error)
-
-			var content struct{ Contents []struct{ Text string } }
-			run(inspectorOK, &content, "--method", "resources/read", "--uri", "x402://payments/"+
-				paid.StructuredContent.PaymentID+"/content")
-			require.JSONEq(t, sandbox.Content("/weather"), content.Contents[0].Text)
-			run(inspectorOK, &content, "--method", "resources/read", "--uri", "x402://status")
-			require.Contains(t, content.Contents[0].Text, `"ready":true`)
-			var prompt struct {
-				Messages []struct{ Content struct{ Text string } }
-			}
-			run(inspectorOK, &prompt, "--method", "prompts/get", "--prompt-name", "spending-report",
-				"--prompt-args", "since=2026-01-31")
-			require.Contains(t, prompt.Messages[0].Content.Text, "2026-01-31")
-		})
+	world, bin, _ := play(t, sandbox.Options{})
+	token := "x402w_" + strings.Repeat("i", 43)
+	home := testworld.NewHome(t, world.Config(sandbox.Rules{})+
+		fmt.Sprintf("\n[agents.inspector]\ntoken = %q\n", config.TokenHash(token)))
+	world.Fund(home.EVM, 10*sandbox.USDC)
+	service := testworld.StartService(t, bin, home.Env(), "--http", "127.0.0.1:0")
+	paid := 0
+	for _, way := range []struct {
+		name   string
+		server []string
+	}{
+		{"own", []string{"-e", "X402_WALLET_HOME=" + home.Dir, "-e", "X402_WALLET_PASSPHRASE_FILE=" +
+			home.PassphraseFile, "-e", "LOG_LEVEL=error", bin, "mcp"}},
+		{"relay", []string{"-e", "X402_WALLET_SERVICE=" + service.Socket, "-e", "X402_WALLET_TOKEN=" + token,
+			"-e", "X402_WALLET_HOME=" + t.TempDir(), "-e", "LOG_LEVEL=error", bin, "mcp"}},
+		{"HTTP", []string{service.URL, "--transport", "http", "--header", "Authorization: Bearer " + token}},
+	} {
+		for _, era := range []string{"legacy", "modern"} {
+			t.Run(way.name+" "+era, func(t *testing.T) {
+				paid++
+				inspectWallet(t, world, home, way.server, era, url.QueryEscape(way.name+era), paid)
+			})
+		}
 	}
+}
+
+func inspectWallet(t *testing.T, world *sandbox.Sandbox, home testworld.Home, server []string, era, query string,
+	settled int) {
+	// the inspector may kill the wallet before it noted that its answer was written
+	url := "url=" + world.SellerURL + "/weather?" + query
+	run := func(code int, into any, args ...string) string {
+		out, log := inspect(t, home, code, server, append([]string{"--protocol-era", era}, args...))
+		require.NoError(t, json.Unmarshal(out, into), "%s", out)
+		return log
+	}
+	var list toolNames
+	complaints := run(inspectorOK, &list, "--method", "tools/list", "--strict")
+	require.Equal(t, listed(t), list.Tools)
+	require.Empty(t, complaints, "the schemas are not portable")
+
+	var paid, refused struct {
+		IsError           bool
+		StructuredContent answer
+	}
+	run(inspectorOK, &paid, "--method", "tools/call", "--tool-name", "x402_pay", "--tool-arg", url)
+	require.Equal(t, "paid", paid.StructuredContent.Status)
+	require.JSONEq(t, sandbox.Content("/weather"), paid.StructuredContent.Content)
+	require.Len(t, world.Settlements(), settled)
+
+	run(inspectorIsError, &refused, "--method", "tools/call", "--tool-name", "x402_pay", "--tool-arg",
+		url, "--tool-arg", `maxAmount="999"`)
+	require.Equal(t, "AMOUNT_EXCEEDS_MAX", refused.StructuredContent.Error)
+
+	var content struct{ Contents []struct{ Text string } }
+	run(inspectorOK, &content, "--method", "resources/read", "--uri", "x402://payments/"+
+		paid.StructuredContent.PaymentID+"/content")
+	require.JSONEq(t, sandbox.Content("/weather"), content.Contents[0].Text)
+	run(inspectorOK, &content, "--method", "resources/read", "--uri", "x402://status")
+	require.Contains(t, content.Contents[0].Text, `"ready":true`)
+	var prompt struct {
+		Messages []struct{ Content struct{ Text string } }
+	}
+	run(inspectorOK, &prompt, "--method", "prompts/get", "--prompt-name", "spending-report",
+		"--prompt-args", "since=2026-01-31")
+	require.Contains(t, prompt.Messages[0].Content.Text, "2026-01-31")
 }

@@ -50,9 +50,9 @@ func addPurchase[In purchase](s *Server, t *mcp.Tool) {
 // one is answered with a code and a remedy like everything else.
 func register[In, Out any](s *Server, t *mcp.Tool,
 	call func(context.Context, *mcp.CallToolRequest, In) *mcp.CallToolResult) {
-	t.InputSchema = inputSchema[In]()
+	t.InputSchema = written(inputSchema[In]())
 	if t.OutputSchema == nil {
-		t.OutputSchema = outputSchema[Out]()
+		t.OutputSchema = written(outputSchema[Out]())
 	}
 	s.server.AddTool(t, func(ctx context.Context, request *mcp.CallToolRequest) (*mcp.CallToolResult, error) {
 		var in In

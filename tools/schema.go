@@ -31,6 +31,9 @@ func inputSchema[In any]() *jsonschema.Schema {
 	return s
 }
 
+// written is a schema as JSON: it is in every answer to tools/list, and writing it anew takes milliseconds.
+func written(s *jsonschema.Schema) json.RawMessage { return must(json.Marshal(s)) }
+
 // outputSchema admits errors too, since some clients check those against it as well (typescript-sdk
 // #1943). Of their form it says just enough: every byte here is multiplied by the tools.
 func outputSchema[Out any]() *jsonschema.Schema {

@@ -59,7 +59,7 @@ const shutdownTimeout = 4 * time.Second
 // Run serves MCP over the two streams until the client goes away or ctx ends, finishes the payments
 // under way, and closes the wallet.
 func (s *Server) Run(ctx context.Context, in io.ReadCloser, out io.WriteCloser) error {
-	return s.run(ctx, func(ctx context.Context) error { return s.session(ctx, in, out, "") })
+	return s.run(ctx, func(ctx context.Context) error { return s.session(ctx, newStdioTransport(in, out, s.pays)) })
 }
 
 // Serve has serve serve sessions (Session, HTTP) until ctx ends; then it finishes the payments under way, and
@@ -78,7 +78,9 @@ type Stream interface {
 // client's name; "" is none.
 func (s *Server) Session(ctx context.Context, client Stream, agent string) {
 	defer s.caught("session")
-	if err := s.session(ctx, client, client, agent); err != nil {
+	t := newStdioTransport(client, client, s.pays)
+	t.agent, t.maxUnanswered = agent, maxOfOne
+	if err := s.session(ctx, t); err != nil {
 		logger(s.Log).Info("a session ended", "agent", agent, "why", err)
 	}
 }
@@ -121,14 +123,16 @@ func (s *Server) serving(ctx context.Context, serve func(context.Context) error)
 }
 
 // session serves one client, until it goes away or ctx ends.
-func (s *Server) session(ctx context.Context, in io.ReadCloser, out io.WriteCloser, agent string) error {
-	client := newStdioTransport(in, out, s.pays)
-	client.agent = agent
-	err := s.server.Run(ctx, client)
-	if errors.Is(err, io.EOF) || errors.Is(err, context.Canceled) {
-		return nil
+func (s *Server) session(ctx context.Context, client *stdioTransport) error {
+	session, err := s.server.Connect(ctx, client, nil)
+	if err != nil {
+		return err
 	}
-	return err
+	defer context.AfterFunc(ctx, func() { _ = session.Close() })()
+	if err := session.Wait(); err != nil && ctx.Err() == nil && !errors.Is(err, io.EOF) {
+		return err
+	}
+	return nil
 }
 
 // background does what is due at the start and from time to time: unfinished payments are looked up
@@ -222,7 +226,7 @@ func (s *Server) addTools() {
 			return w.ListTools(ctx, in.Server)
 		})
 	call := tool(callName, "Call a paid tool", callDescription, buys)
-	call.OutputSchema = brief(outputSchema[pay.Result]()) // the rest is as in x402_pay
+	call.OutputSchema = written(brief(outputSchema[pay.Result]())) // the rest is as in x402_pay
 	addPurchase[CallIn](s, call)
 	add(s, tool("x402_discover_services", "Find services", discoverDescription, reads), (*Wallet).Discover)
 	past := tool("x402_history", "Payment history", historyDescription, local)

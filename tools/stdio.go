@@ -24,6 +24,11 @@ const (
 	// lastAnswers is how long the end of the input waits for answers under way, so that requests from a
 	// file or a pipe are answered too. Clients that leave wait two seconds and more before they kill.
 	lastAnswers = 500 * time.Millisecond
+	// maxOfOne is how many requests of one client among many may be unanswered: what they take of memory
+	// and time is the others'.
+	maxOfOne = 256
+	// codeBusy is the JSON-RPC error code of a server that is busy for a moment.
+	codeBusy = -32000
 	// lateCancel is how long after an answer its cancellation may come: a client that gave up at
 	// the same moment never read it. Only then the answer counts as delivered.
 	lateCancel = 2 * time.Second
@@ -39,9 +44,12 @@ type stdioTransport struct {
 	passed     passer                 // nil: what was written is with the client
 	agent      string                 // the name of the client's; "": it has none
 	lateCancel time.Duration
+	// how many requests may be unanswered, more are refused; 0: any number
+	maxUnanswered int
 
 	mu         sync.Mutex
 	requests   map[jsonrpc.ID]*clientRequest
+	unanswered int
 	repeats    repeats
 	deliveries sync.WaitGroup // timers of requests that have not run out
 
@@ -83,40 +91,50 @@ func (l *stdioTransport) Connect(ctx context.Context) (_ mcp.Connection, err err
 
 // Read gives the next message; only the SDK's reading goroutine calls it.
 func (l *stdioTransport) Read(ctx context.Context) (jsonrpc.Message, error) {
-	l.repeats.reading(true)
-	m, err := l.Connection.Read(ctx)
-	l.repeats.reading(false)
-	if errors.Is(err, io.EOF) {
-		l.drain()
+	for {
+		l.repeats.reading(true)
+		m, err := l.Connection.Read(ctx)
+		l.repeats.reading(false)
+		if errors.Is(err, io.EOF) {
+			l.drain()
+		}
+		r, isRequest := m.(*jsonrpc.Request)
+		if !isRequest || l.note(r) {
+			return m, err
+		}
+		if err := l.Connection.Write(ctx, tooMany(r.ID)); err != nil {
+			return nil, err
+		}
 	}
-	if r, isRequest := m.(*jsonrpc.Request); isRequest {
-		l.note(r)
-	}
-	return m, err
+}
+
+func tooMany(id jsonrpc.ID) *jsonrpc.Response {
+	return &jsonrpc.Response{ID: id, Error: &jsonrpc.Error{Code: codeBusy,
+		Message: "too many requests of this session are unanswered; make it again when some are"}}
 }
 
 // note begins calls and cancels them, before the next message is read: a call behind a cancellation
-// finds the cancelled one's payment left by its client.
-func (l *stdioTransport) note(r *jsonrpc.Request) {
+// finds the cancelled one's payment left by its client. It reports false for a request too many.
+func (l *stdioTransport) note(r *jsonrpc.Request) bool {
 	if r.IsCall() {
-		l.begin(r)
-		return
+		return l.begin(r)
 	}
 	if r.Method != "notifications/cancelled" {
-		return
+		return true
 	}
 	var params struct {
 		RequestID any `json:"requestId"`
 	}
 	if json.Unmarshal(r.Params, &params) != nil {
-		return
+		return true
 	}
 	if id, err := jsonrpc.MakeID(params.RequestID); err == nil {
 		l.cancel(id)
 	}
+	return true
 }
 
-func (l *stdioTransport) begin(r *jsonrpc.Request) {
+func (l *stdioTransport) begin(r *jsonrpc.Request) bool {
 	c := &clientRequest{call: &pay.Call{Began: time.Now()}}
 	if r.Method == "tools/call" {
 		var params struct {
@@ -132,7 +150,10 @@ func (l *stdioTransport) begin(r *jsonrpc.Request) {
 	defer l.mu.Unlock()
 	before := l.requests[r.ID]
 	if before != nil && !before.answered {
-		return // the SDK refuses a second request by the id of one that is not answered
+		return true // the SDK refuses a second request by the id of one that is not answered
+	}
+	if l.maxUnanswered > 0 && l.unanswered >= l.maxUnanswered {
+		return false
 	}
 	if before != nil && !before.call.Late() { // the id is free again: the client has read the answer
 		before.call.Deliver()
@@ -141,9 +162,11 @@ func (l *stdioTransport) begin(r *jsonrpc.Request) {
 		}
 	}
 	l.requests[r.ID] = c
+	l.unanswered++
 	if c.pays {
 		l.repeats.begin(c)
 	}
+	return true
 }
 
 // cancel takes effect also after the answer, until it counts as delivered: the client gave up at
@@ -171,13 +194,12 @@ func (l *stdioTransport) Write(ctx context.Context, m jsonrpc.Message) error {
 	}
 	repeated := c.pays && l.repeats.answer(c)
 	if c.call.Cancelled() {
+		l.answer(c)
 		l.forget(response.ID, c)
 		return nil
 	}
 	err := l.Connection.Write(ctx, m)
-	l.mu.Lock()
-	c.answered = true
-	l.mu.Unlock()
+	l.answer(c)
 	switch {
 	case err != nil, repeated:
 		l.forget(response.ID, c)
@@ -191,6 +213,16 @@ func (l *stdioTransport) Write(ctx context.Context, m jsonrpc.Message) error {
 		c.call.Deliver()
 	}
 	return err
+}
+
+// answer notes that a request is answered.
+func (l *stdioTransport) answer(c *clientRequest) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if !c.answered {
+		c.answered = true
+		l.unanswered--
+	}
 }
 
 // onPassed takes an answer as written when the client has it.

@@ -16,12 +16,12 @@ import (
 	"path/filepath"
 	"strings"
 	"sync"
-	"syscall"
 	"testing"
 	"time"
 
 	"github.com/stretchr/testify/require"
 
+	"x402-wallet/e2e/testworld"
 	"x402-wallet/internal/config"
 	"x402-wallet/internal/relay"
 	"x402-wallet/internal/sandbox"
@@ -29,54 +29,28 @@ import (
 
 // service is x402-wallet serve, running.
 type service struct {
-	t      *testing.T
-	socket string
-	url    string // over HTTP, where it serves that
-	cmd    *exec.Cmd
-	stop   func() int // ends it as an administrator does, and gives its exit code
+	*testworld.Service
+	t *testing.T
 }
 
 func startService(t *testing.T, env []string, flags ...string) *service {
 	t.Helper()
-	dir, err := os.MkdirTemp("", "service-") // a test's own is too long for a socket
-	require.NoError(t, err)
-	t.Cleanup(func() { _ = os.RemoveAll(dir) })
-	return startServiceAt(t, filepath.Join(dir, "s"), env, flags...)
+	program, env := served(t, env)
+	return &service{testworld.StartService(t, program, env, flags...), t}
 }
 
-func startServiceAt(t *testing.T, socket string, env []string, flags ...string) *service {
+// served is the program, and the environment of its service.
+func served(t *testing.T, env []string) (program string, whole []string) {
 	t.Helper()
 	program, err := exec.LookPath("x402-wallet")
 	require.NoError(t, err)
-	s := &service{t: t, socket: socket,
-		cmd: exec.CommandContext(t.Context(), program, append([]string{"serve", "--socket", socket}, flags...)...)}
-	s.cmd.Env = append([]string{"HOME=" + t.TempDir(), "PATH=" + os.Getenv("PATH"), "LOG_LEVEL=error",
+	return program, append([]string{"HOME=" + t.TempDir(), "PATH=" + os.Getenv("PATH"), "LOG_LEVEL=error",
 		programVariable + "=" + os.Getenv(programVariable)}, env...)
-	stderr, err := s.cmd.StderrPipe()
-	require.NoError(t, err)
-	require.NoError(t, s.cmd.Start())
-	lines := bufio.NewReader(stderr)
-	ready, err := lines.ReadString('\n')
-	require.NoError(t, err)
-	require.Contains(t, ready, socket)
-	if len(flags) > 0 {
-		ready, err = lines.ReadString('\n')
-		require.NoError(t, err)
-		s.url = strings.TrimSpace(strings.TrimPrefix(ready, "and at "))
-	}
-	go func() { _, _ = io.Copy(io.Discard, lines) }()
-	s.stop = sync.OnceValue(func() int {
-		_ = s.cmd.Process.Signal(syscall.SIGTERM)
-		_ = s.cmd.Wait()
-		return s.cmd.ProcessState.ExitCode()
-	})
-	t.Cleanup(func() { s.stop() })
-	return s
 }
 
 // env is what an agent's host of this service is started with: it has no wallet of its own.
 func (s *service) env() []string {
-	return []string{"X402_WALLET_SERVICE=" + s.socket, "X402_WALLET_HOME=" + s.t.TempDir()}
+	return []string{"X402_WALLET_SERVICE=" + s.Socket, "X402_WALLET_HOME=" + s.t.TempDir()}
 }
 
 func weather(w *world, query string) string {
@@ -116,10 +90,10 @@ func TestAgentsShareOneService(t *testing.T) {
 	require.Zero(t, agents[0].cmd.ProcessState.ExitCode())
 	require.Contains(t, agents[1].call("x402_check_balance", "{}"), `"spent":"0.012"`, "the others go on")
 
-	_, said := runs(t, 1, append(env, passphraseFile(t)), "serve", "--socket", s.socket)
+	_, said := runs(t, 1, append(env, passphraseFile(t)), "serve", "--socket", s.Socket)
 	require.Contains(t, said, "already")
-	require.Zero(t, s.stop())
-	require.NoFileExists(t, s.socket)
+	require.Zero(t, s.Stop())
+	require.NoFileExists(t, s.Socket)
 	agents[1].leave()
 	require.Equal(t, 1, agents[1].cmd.ProcessState.ExitCode(), "its host hears that the service is gone")
 	_, said = runs(t, 1, s.env(), "mcp")
@@ -149,7 +123,7 @@ func TestAnAnswerIsDeliveredWhenTheHostHasIt(t *testing.T) {
 	in, says := io.Pipe()
 	host := deaf{heard: make(chan string, 10), dies: `"paid`}
 	ended := make(chan error, 1)
-	go func() { ended <- relay.Pass(t.Context(), s.socket, relay.Hello{}, in, host) }()
+	go func() { ended <- relay.Pass(t.Context(), s.Socket, relay.Hello{}, in, host) }()
 	fmt.Fprintln(says, `{"jsonrpc":"2.0","id":1,"method":"initialize","params":{"protocolVersion":"2025-11-25",`+
 		`"capabilities":{},"clientInfo":{"name":"test","version":"1"}}}`)
 	require.Contains(t, <-host.heard, "protocolVersion")
@@ -186,9 +160,10 @@ func TestKilledInTheMiddle(t *testing.T) {
 			time.Sleep(time.Second) // for the service to hear of it: until then both calls wait, and both buy
 		},
 		func(*mcpClient) {
-			require.NoError(t, s.cmd.Process.Kill())
-			s.stop()
-			s = startServiceAt(t, s.socket, env)
+			require.NoError(t, s.Cmd.Process.Kill())
+			s.Stop()
+			program, env := served(t, env)
+			s = &service{testworld.StartServiceAt(t, program, s.Socket, env), t}
 			other = serve(t, s.env()...)
 		},
 	} {
@@ -220,7 +195,7 @@ func named(t *testing.T, o sandbox.Options, limits string) (w *world, s *service
 
 // post is one request of an agent over HTTP.
 func (s *service) post(token, session, body string) *http.Request {
-	r, err := http.NewRequestWithContext(s.t.Context(), http.MethodPost, s.url, strings.NewReader(body))
+	r, err := http.NewRequestWithContext(s.t.Context(), http.MethodPost, s.URL, strings.NewReader(body))
 	require.NoError(s.t, err)
 	r.Header.Set("Content-Type", "application/json")
 	r.Header.Set("Accept", "application/json, text/event-stream")
@@ -268,13 +243,13 @@ func TestAgentsOverHTTP(t *testing.T) {
 	for _, token := range []string{"", "x402w_wrong", alice + "a"} {
 		status, header, _ := s.send(s.post(token, "", `{"jsonrpc":"2.0","id":1,"method":"ping"}`))
 		require.Equal(t, http.StatusUnauthorized, status, token)
-		metadata := strings.TrimSuffix(s.url, "/mcp") + "/.well-known/oauth-protected-resource/mcp"
+		metadata := strings.TrimSuffix(s.URL, "/mcp") + "/.well-known/oauth-protected-resource/mcp"
 		require.Contains(t, header.Get("Www-Authenticate"), metadata)
 		r, err := http.NewRequestWithContext(t.Context(), http.MethodGet, metadata, nil)
 		require.NoError(t, err)
 		_, _, said := s.send(r)
 		require.JSONEq(t, fmt.Sprintf(`{"resource":%q,"resource_name":"x402-wallet",`+
-			`"bearer_methods_supported":["header"]}`, s.url), said)
+			`"bearer_methods_supported":["header"]}`, s.URL), said)
 	}
 	session := s.open(alice)
 	_, _, body := s.send(s.post(alice, session, payOf(w, "one")))

@@ -1,0 +1,61 @@
+package testworld
+
+import (
+	"bufio"
+	"io"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"sync"
+	"syscall"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+)
+
+// Service is x402-wallet serve, running.
+type Service struct {
+	Cmd    *exec.Cmd
+	Socket string
+	URL    string     // of MCP over HTTP, where it serves that
+	Stop   func() int // ends it as an administrator does, and gives its exit code
+}
+
+// StartService starts the service of a wallet: bin is the program, env its whole environment. With flags
+// --http ADDRESS it has a URL. It is stopped when the test ends.
+func StartService(t testing.TB, bin string, env []string, flags ...string) *Service {
+	t.Helper()
+	dir, err := os.MkdirTemp("", "service-") // a test's own is too long for a socket
+	require.NoError(t, err)
+	t.Cleanup(func() { _ = os.RemoveAll(dir) })
+	return StartServiceAt(t, bin, filepath.Join(dir, "s"), env, flags...)
+}
+
+// StartServiceAt is StartService with the socket at a path.
+func StartServiceAt(t testing.TB, bin, socket string, env []string, flags ...string) *Service {
+	t.Helper()
+	s := &Service{Socket: socket,
+		Cmd: exec.CommandContext(t.Context(), bin, append([]string{"serve", "--socket", socket}, flags...)...)}
+	s.Cmd.Env = env
+	stderr, err := s.Cmd.StderrPipe()
+	require.NoError(t, err)
+	require.NoError(t, s.Cmd.Start())
+	lines := bufio.NewReader(stderr)
+	ready, err := lines.ReadString('\n')
+	require.NoError(t, err, ready)
+	require.Contains(t, ready, socket)
+	if len(flags) > 0 {
+		ready, err = lines.ReadString('\n')
+		require.NoError(t, err, ready)
+		s.URL = strings.TrimSpace(strings.TrimPrefix(ready, "and at "))
+	}
+	go func() { _, _ = io.Copy(io.Discard, lines) }()
+	s.Stop = sync.OnceValue(func() int {
+		_ = s.Cmd.Process.Signal(syscall.SIGTERM)
+		_ = s.Cmd.Wait()
+		return s.Cmd.ProcessState.ExitCode()
+	})
+	t.Cleanup(func() { s.Stop() })
+	return s
+}
