@@ -16,13 +16,16 @@ import (
 )
 
 func (p *Program) serviceCommand(ui *ui) *cobra.Command {
-	cmd := &cobra.Command{Use: "service", Short: "The wallet as a service of a user of its own", Args: wants(),
-		RunE: func(cmd *cobra.Command, _ []string) error { return p.serviceStatus(cmd.Context(), ui, "") }}
+	cmd := &cobra.Command{
+		Use: "service", Short: "The wallet as a service of a user of its own", Args: wants(),
+		RunE: func(cmd *cobra.Command, _ []string) error { return p.serviceStatus(cmd.Context(), ui, "") },
+	}
 	cmd.AddCommand(p.serviceInstallCommand(ui), p.serviceStatusCommand(ui), p.serviceUninstallCommand(ui))
 	return cmd
 }
 
-// systemChange is what install and uninstall have in common: a plan that is shown, asked about and carried out.
+// systemChange is what install and uninstall have in common: a plan that is shown, asked about and carried
+// out.
 type systemChange struct {
 	yes, show bool
 	root      string
@@ -44,7 +47,8 @@ func wholeRoot(root string) (string, error) {
 }
 
 // carryOut shows the plan, asks, and carries it out. done is false where it was only printed.
-func (p *Program) carryOut(cmd *cobra.Command, ui *ui, c systemChange, plan ownuser.Plan) (done bool, err error) {
+func (p *Program) carryOut(cmd *cobra.Command, ui *ui, c systemChange,
+	plan ownuser.Plan) (done bool, err error) {
 	if c.show {
 		if !cmd.Flags().Changed("json") { // it is there to be read, or sent into a file
 			ui.json = false

@@ -1,6 +1,7 @@
 package cli
 
 import (
+	"fmt"
 	"net"
 	"os"
 	"os/exec"
@@ -141,12 +142,13 @@ func (p *Program) serviceUninstallCommand(ui *ui) *cobra.Command {
 				return err
 			}
 			place := ownuser.PlaceOn(runtime.GOOS)
-			out := serviceOut{Home: place.Home, User: place.User, Socket: place.Socket, Next: []nextThing{
-				{What: "the money is still there: its keys are in " + place.Home + ", which is " + place.User + "'s",
-					Command: commandText(place.AsUser("balance"))}}}
+			money := nextThing{What: fmt.Sprintf("the money is still there: its keys are in %s, which is "+
+				"%s's", place.Home, place.User), Command: commandText(place.AsUser("balance"))}
+			out := serviceOut{Home: place.Home, User: place.User, Socket: place.Socket,
+				Next: []nextThing{money}}
 			return ui.answer(out, func() {
 				ui.say("the service is gone; %s and the user %s stay", place.Home, place.User)
-				ui.note("%s:\n  %s", out.Next[0].What, out.Next[0].Command)
+				ui.note("%s:\n  %s", money.What, money.Command)
 			})
 		},
 	}

@@ -126,5 +126,7 @@ func (p *Program) askService(ctx context.Context, out *serviceStatusOut) {
 	}
 	_ = session.Close()
 	cancel()
-	<-ended
+	if err := <-ended; err != nil {
+		out.Note = x402.AsError(err).Message
+	}
 }

@@ -26,8 +26,8 @@ type target struct {
 
 var errNothing = errors.New("nothing was to be had")
 
-// attack tries everything that a program of this user can do to a service of another one, and prints what each
-// attempt came to: "" is that it worked. What destroys comes after what looks.
+// attack tries everything that a program of this user can do to a service of another one, and prints what
+// each attempt came to: "" is that it worked. What destroys comes after what looks.
 func attack(file string) {
 	runtime.LockOSThread() // a tracer is a thread
 	var t target

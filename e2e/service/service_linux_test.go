@@ -80,8 +80,8 @@ func (h *house) unlocks() (pid int) {
 	return out.PID
 }
 
-// An agent with a shell pays within its limits, and can do nothing else: what belongs to the service it cannot
-// read, change, put back, stop or look into, and what it tries leaves the service as it was.
+// An agent with a shell pays within its limits, and can do nothing else: what belongs to the service it
+// cannot read, change, put back, stop or look into, and what it tries leaves the service as it was.
 func TestAnAgentWithAShell(t *testing.T) {
 	h := newHouse(t, sandbox.Rules{Day: "0.003", Extra: knows("alice", alice)})
 	unlocker := h.unlocks()
@@ -91,7 +91,8 @@ func TestAnAgentWithAShell(t *testing.T) {
 	require.Equal(t, "paid", h.pays(agent, "1"))
 	require.Equal(t, "paid", h.pays(agent, "2"))
 	_, files := h.copies(owner, "before")
-	require.Subset(t, files, []string{"ledger.db", "ledger.db-wal", "config.toml", "keystore.json", "ledger.mark"})
+	require.Subset(t, files,
+		[]string{"ledger.db", "ledger.db-wal", "config.toml", "keystore.json", "ledger.mark"})
 
 	worked, failed := h.attacks(nobody, target{Home: h.home, Socket: h.socket, Files: files, Older: older,
 		Own: h.agent, Processes: []int{service.Pid, unlocker, h.sleeps(owner)}})
@@ -202,9 +203,9 @@ func TestTheEnvironmentOfMCP(t *testing.T) {
 	h := newHouse(t, sandbox.Rules{Extra: knows("alice", alice)})
 	service := h.serve(h.passphrase())
 	agent := h.agentOf(nobody, h.agentsEnv(alice, "LD_PRELOAD=/tmp/canary.so", "LD_LIBRARY_PATH=/tmp/canary",
-		"GODEBUG=http2debug=2,inittrace=1", "GOTRACEBACK=crash", "SSL_CERT_FILE=/tmp/canary", "HTTPS_PROXY=http://canary",
-		"HTTP_PROXY=http://127.0.0.1:1", "X402_FACILITATOR_URL=http://127.0.0.1:1",
-		"X402_WALLET_PASSPHRASE_FILE=/tmp/canary", "X402_WALLET_HOME="+h.agent))
+		"GODEBUG=http2debug=2,inittrace=1", "GOTRACEBACK=crash", "SSL_CERT_FILE=/tmp/canary",
+		"HTTPS_PROXY=http://canary", "HTTP_PROXY=http://127.0.0.1:1",
+		"X402_FACILITATOR_URL=http://127.0.0.1:1", "X402_WALLET_PASSPHRASE_FILE=/tmp/canary", "X402_WALLET_HOME="+h.agent))
 	require.Equal(t, "paid", h.pays(agent, "1"))
 	env, err := os.ReadFile(fmt.Sprintf("/proc/%d/environ", service.Pid))
 	require.NoError(t, err)

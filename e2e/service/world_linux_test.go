@@ -1,6 +1,6 @@
 // Package service shows what an agent with a shell can do to the wallet's service where that runs as another
-// user (issue 17, docs/service.md): use it within its limits, and nothing else. The service and its agents are
-// the program that was built, each as a user of its own, so the tests need root.
+// user (issue 17, docs/service.md): use it within its limits, and nothing else. The service and its agents
+// are the program that was built, each as a user of its own, so the tests need root.
 package service
 
 import (
@@ -42,8 +42,8 @@ const (
 	other  = 65532
 )
 
-// house is a machine with a service, its agents and a seller. What the system would make is made here: the home,
-// and the socket's directory. The users have no names.
+// house is a machine with a service, its agents and a seller. What the system would make is made here: the
+// home, and the socket's directory. The users have no names.
 type house struct {
 	*sandbox.Sandbox
 	t      *testing.T
@@ -69,8 +69,10 @@ func newHouse(t *testing.T, rules sandbox.Rules) *house {
 	require.NoError(t, os.Chmod(dir, 0o755))
 	at := func(name string) string { return filepath.Join(dir, name) }
 	h := &house{t: t, dir: dir, home: at("var/lib/x402-wallet"), socket: at("run/x402-wallet/service.sock"),
-		secret: at("etc/secret"), agent: at("agent"), wallet: at("usr/local/bin/x402-wallet"), played: at("played")}
-	out, err := exec.Command(testworld.Build(t), "service", "install", "--yes", "--root", dir).CombinedOutput()
+		secret: at("etc/secret"), agent: at("agent"), wallet: at("usr/local/bin/x402-wallet"),
+		played: at("played")}
+	install := exec.Command(testworld.Build(t), "service", "install", "--yes", "--root", dir)
+	out, err := install.CombinedOutput()
 	require.NoError(t, err, "%s", out)
 	for _, path := range []string{filepath.Dir(h.home), filepath.Dir(h.socket), h.agent} {
 		require.NoError(t, os.MkdirAll(path, 0o755))

@@ -143,8 +143,8 @@ func WriteFile(path string, data []byte) error {
 // WriteThrough is Replace for a file of the owner's alone, 0600.
 func WriteThrough(path string, write func(io.Writer) error) error { return Replace(path, 0o600, write) }
 
-// Replace replaces a file at once or not at all by what write writes, 0600 from its first byte until it is whole:
-// temp file, fsync, rename, fsync of the directory (SPEC §2). An error of write leaves what was there.
+// Replace replaces a file at once or not at all by what write writes, 0600 from its first byte until it is
+// whole: temp file, fsync, rename, fsync of the directory (SPEC §2). An error of write leaves what was there.
 func Replace(path string, mode fs.FileMode, write func(io.Writer) error) (err error) {
 	temp, err := os.CreateTemp(filepath.Dir(path), "."+filepath.Base(path)+".*.tmp") // O_EXCL and 0600
 	if err != nil {

@@ -14,7 +14,8 @@ const (
 	systemID = "402"
 )
 
-// launchdJob is the service as launchd reads it. It starts once there is a wallet, and again whenever it ends.
+// launchdJob is the service as launchd reads it. It starts once there is a wallet, and again whenever it
+// ends.
 func (s Setup) launchdJob() string {
 	p := onLaunchd
 	var b strings.Builder

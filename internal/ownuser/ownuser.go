@@ -2,8 +2,9 @@
 // home, a copy of the program that only root can change, and the text by which the system starts it. Linux
 // with systemd and macOS with launchd are known; on Windows there is no such service.
 //
-// What must stay true: the texts follow from Setup alone, and what a Plan says is all that is done; nothing is
-// written where anybody but root could put something else instead; the home and the user are never removed.
+// What must stay true: the texts follow from Setup alone, and what a Plan says is all that is done; nothing
+// is written where anybody but root could put something else instead; the home and the user are never
+// removed.
 //
 // The files: systemd.go and launchd.go (the texts), write.go (a plan, carried out).
 package ownuser

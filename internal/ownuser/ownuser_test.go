@@ -65,9 +65,9 @@ func TestTheUnit(t *testing.T) {
 		require.Equal(t, []string{value}, is[name], name)
 	}
 	for _, name := range []string{"NoNewPrivileges", "ProtectHome", "PrivateTmp", "PrivateDevices",
-		"ProtectKernelTunables", "ProtectKernelModules", "ProtectKernelLogs", "ProtectControlGroups", "ProtectClock",
-		"ProtectHostname", "RestrictNamespaces", "RestrictRealtime", "RestrictSUIDSGID", "LockPersonality",
-		"MemoryDenyWriteExecute", "RemoveIPC"} {
+		"ProtectKernelTunables", "ProtectKernelModules", "ProtectKernelLogs", "ProtectControlGroups",
+		"ProtectClock", "ProtectHostname", "RestrictNamespaces", "RestrictRealtime", "RestrictSUIDSGID",
+		"LockPersonality", "MemoryDenyWriteExecute", "RemoveIPC"} {
 		require.Equal(t, []string{"yes"}, is["Service."+name], name)
 	}
 	require.Equal(t, []string{"@system-service",

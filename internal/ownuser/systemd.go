@@ -7,14 +7,15 @@ import (
 
 const (
 	sysusersFile   = "/etc/sysusers.d/x402-wallet.conf"
-	credentialFile = "/etc/x402-wallet/passphrase.cred"
+	credentialFile = "/etc/x402-wallet/passphrase.cred" //nolint:gosec // a path
 	credentialName = "passphrase"
 	systemdName    = "x402-wallet.service"
 	systemdCache   = "/var/cache/x402-wallet"
 )
 
-// hardening is what the service is kept from. Each line is one that the wallet can do without, and MCP servers
-// that are commands as a rule: what runs compiled code that it makes itself (node) cannot, see docs/service.md.
+// hardening is what the service is kept from. Each line is one that the wallet can do without, and MCP
+// servers that are commands as a rule: what runs compiled code that it makes itself (node) cannot, see
+// docs/service.md.
 const hardening = `
 # no rights that a user of its own does not have, and none to be had
 NoNewPrivileges=yes
@@ -47,8 +48,8 @@ SystemCallErrorNumber=EPERM
 # PrivateUsers= must stay off: with it the kernel does not say whose process is at the socket's other end
 `
 
-// limits are the resources of the service. The keys lie in one page of memory that is never swapped; some more are
-// needed while they are opened.
+// limits are the resources of the service. The keys lie in one page of memory that is never swapped; some
+// more are needed while they are opened.
 const limits = `UMask=0077
 LimitCORE=0
 LimitMEMLOCK=8M
@@ -58,9 +59,9 @@ LimitNOFILE=16384
 func (s Setup) systemdUnit() string {
 	p := onSystemd
 	var b strings.Builder
-	b.WriteString("# Made by x402-wallet service install, which writes it again. What you change: systemctl edit " +
-		"x402-wallet\n[Unit]\nDescription=x402-wallet, which the agents of this machine pay by\n" +
-		"Wants=network-online.target\nAfter=network-online.target\n" +
+	b.WriteString("# Made by x402-wallet service install, which writes it again. What you change: " +
+		"systemctl edit x402-wallet\n[Unit]\nDescription=x402-wallet, which the agents of this machine pay " +
+		"by\nWants=network-online.target\nAfter=network-online.target\n" +
 		"# it has nothing to do before x402-wallet init\n" +
 		"ConditionPathExists=" + p.Home + "/keystore.json\n\n[Service]\nType=exec\n" +
 		"User=" + p.User + "\nGroup=" + p.User + "\n" +
@@ -84,7 +85,8 @@ func (s Setup) serve(p Place) []string {
 	return append([]string{p.Program, "serve", "--socket", p.Socket}, s.Serve...)
 }
 
-// systemdLine writes a command for ExecStart=, where % and $ mean something, and so do quotes and backslashes.
+// systemdLine writes a command for ExecStart=, where % and $ mean something, and so do quotes and
+// backslashes.
 func systemdLine(argv []string) string {
 	words := make([]string, len(argv))
 	for i, arg := range argv {
@@ -101,8 +103,8 @@ func (s Setup) systemd() Plan {
 	p := onSystemd
 	plan := Plan{write(File{Path: p.Program, Mode: 0o755, From: s.Program})}
 	if s.NoSysusers {
-		plan = append(plan, tryTo("useradd", "--system", "--user-group", "--home-dir", p.Home, "--no-create-home",
-			"--shell", "/usr/sbin/nologin", p.User))
+		plan = append(plan, tryTo("useradd", "--system", "--user-group", "--home-dir", p.Home,
+			"--no-create-home", "--shell", "/usr/sbin/nologin", p.User))
 	} else {
 		plan = append(plan, write(File{Path: sysusersFile, Mode: 0o644,
 			Text: "u " + p.User + " - \"x402-wallet service\" " + p.Home + "\n"}),

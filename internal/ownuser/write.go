@@ -49,7 +49,8 @@ func (a Action) do(ctx context.Context, root string) error {
 		return nil
 	}
 	path := filepath.Join(root, a.Write.Path)
-	if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil { //nolint:gosec // anybody may see what is there
+	//nolint:gosec // anybody may see what is there
+	if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
 		return err
 	}
 	if root == "" {
@@ -79,8 +80,8 @@ func (f *File) write(path string) error {
 	})
 }
 
-// checkPath refuses a file that somebody else could put another in place of: it, and every directory above it up
-// to top, is root's or the caller's, and others do not write there.
+// checkPath refuses a file that somebody else could put another in place of: it, and every directory above it
+// up to top, is root's or the caller's, and others do not write there.
 func checkPath(path, top string) error {
 	dir, err := filepath.EvalSymlinks(filepath.Dir(path))
 	if err != nil {
@@ -92,7 +93,8 @@ func checkPath(path, top string) error {
 			return err
 		}
 		if problem := config.Ownership(info); problem != "" {
-			return fmt.Errorf("%s is not safe there: %s %s; correct it with: chmod go-w %s", path, dir, problem, dir)
+			return fmt.Errorf("%s is not safe there: %s %s; correct it with: chmod go-w %s", path, dir,
+				problem, dir)
 		}
 		if dir == top || dir == filepath.Dir(dir) {
 			break

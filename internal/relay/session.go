@@ -57,7 +57,8 @@ func Open(conn net.Conn) (*Session, error) {
 }
 
 func (s *Session) hello() (err error) {
-	if s.User, err = socket.User(s.conn); err != nil {
+	s.User, err = socket.User(s.conn)
+	if err != nil {
 		return err
 	}
 	_ = s.conn.SetReadDeadline(time.Now().Add(helloTime))
