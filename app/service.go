@@ -120,8 +120,9 @@ func (d *door) open(ctx context.Context, conn net.Conn) {
 	d.server.Session(ctx, session, agent)
 }
 
-// passToService passes an agent's host on to a service, where there is one for it: the one that the environment
-// names, else the home's, else, where the home has no wallet, that of the machine, which has a user of its own.
+// passToService passes an agent's host on to a service, where there is one for it: the one that the
+// environment names, else the home's, else, where the home has no wallet, that of the machine, which has a user
+// of its own.
 func (a *app) passToService(ctx context.Context) (passed bool, err error) {
 	hello := relay.Hello{Token: a.env.Token.Reveal()}
 	if named := a.env.Service; named != "" {

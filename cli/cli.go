@@ -167,8 +167,8 @@ func (p *Program) root(ui *ui) *cobra.Command {
 		commands []*cobra.Command
 	}{
 		{"Start", []*cobra.Command{demoCommand(), p.initCommand(ui), p.addressCommand(ui),
-			p.installCommand(ui), p.mcpCommand(ui), p.serveCommand(ui), p.serviceCommand(ui), p.unlockCommand(ui),
-			p.lockCommand(ui), p.passphraseCommand(ui)}},
+			p.installCommand(ui), p.mcpCommand(ui), p.serveCommand(ui), p.serviceCommand(ui),
+			p.unlockCommand(ui), p.lockCommand(ui), p.passphraseCommand(ui)}},
 		{"Pay", []*cobra.Command{p.discoverCommand(ui), p.estimateCommand(ui), p.payCommand(ui),
 			p.callCommand(ui)}},
 		{"Inspect", []*cobra.Command{p.balanceCommand(ui), p.sessionCommand(ui), p.historyCommand(ui),

@@ -205,7 +205,8 @@ func TestTheEnvironmentOfMCP(t *testing.T) {
 	agent := h.agentOf(nobody, h.agentsEnv(alice, "LD_PRELOAD=/tmp/canary.so", "LD_LIBRARY_PATH=/tmp/canary",
 		"GODEBUG=http2debug=2,inittrace=1", "GOTRACEBACK=crash", "SSL_CERT_FILE=/tmp/canary",
 		"HTTPS_PROXY=http://canary", "HTTP_PROXY=http://127.0.0.1:1",
-		"X402_FACILITATOR_URL=http://127.0.0.1:1", "X402_WALLET_PASSPHRASE_FILE=/tmp/canary", "X402_WALLET_HOME="+h.agent))
+		"X402_FACILITATOR_URL=http://127.0.0.1:1", "X402_WALLET_PASSPHRASE_FILE=/tmp/canary",
+		"X402_WALLET_HOME="+h.agent))
 	require.Equal(t, "paid", h.pays(agent, "1"))
 	env, err := os.ReadFile(fmt.Sprintf("/proc/%d/environ", service.Pid))
 	require.NoError(t, err)
