@@ -101,7 +101,7 @@ func (a *app) OpenWallet(ctx context.Context, first, last wallet.Passphrase) (*t
 		UnlocksItself: len(alone) > 0, Stale: func() bool { return !rules.Same(a.home) },
 		Close:    func() error { return errors.Join(sellers.Close(), h.Close()) },
 		Networks: networksInOrder(rules), Unnamed: unnamed(rules),
-		TokenAccounts: tokenAccounts(rules), Mounts: mounts(rules),
+		TokenAccounts: tokenAccounts(rules), Mounts: mounts(rules), AgentLabels: agentLabels(rules),
 		Warnings: slices.Concat(keys.Warnings, rules.Warnings, config.IgnoredEnv(a.env, rules)),
 	}, nil
 }

@@ -151,14 +151,23 @@ func budgetRules(c *config.Config) budget.Rules {
 	}
 }
 
-// agents are those that share the wallet. Where one may pay some hosts only, a server that is a command has to
-// be among them by its name.
+// agents are those that share the wallet. Where one may pay some hosts only, a server that is a command has
+// to be among them by its name.
 func agents(c *config.Config) map[string]budget.Agent {
 	list := map[string]budget.Agent{}
 	for name, a := range c.Agents {
 		list[name] = budget.Agent{PerCall: a.PerCall, Day: a.Day, Month: a.Month, AllowHosts: a.AllowHosts}
 	}
 	return list
+}
+
+// agentLabels are what the owner's books call the agents.
+func agentLabels(c *config.Config) map[string]string {
+	labels := map[string]string{}
+	for name, a := range c.Agents {
+		labels[name] = a.Label
+	}
+	return labels
 }
 
 // tokenAccounts are the owner's that config.toml names, by network.

@@ -124,6 +124,7 @@ func (p *Program) Run(ctx context.Context, args []string) int {
 		args = []string{"mcp"}
 	}
 	ui := newUI(p.Stdout, p.Stderr, p.Env.NoColor)
+	ui.line = x402.Command(args...)
 	root := p.root(ui)
 	root.SetArgs(args)
 	cmd, err := root.ExecuteContextC(ctx)
@@ -174,7 +175,7 @@ func (p *Program) root(ui *ui) *cobra.Command {
 		{"Inspect", []*cobra.Command{p.balanceCommand(ui), p.sessionCommand(ui), p.historyCommand(ui),
 			p.showCommand(ui), p.exportCommand(ui), p.verifyReceiptCommand(ui), p.reconcileCommand(ui),
 			p.dashboardCommand(ui), p.doctorCommand(ui)}},
-		{"Rules", []*cobra.Command{p.policyCommand(ui), p.budgetCommand(ui)}},
+		{"Rules", []*cobra.Command{p.policyCommand(ui), p.budgetCommand(ui), p.agentsCommand(ui)}},
 		{"Sell", []*cobra.Command{p.paywallCommand(ui)}},
 		{"Decide", []*cobra.Command{p.approvalsCommand(ui), p.approveCommand(ui), p.denyCommand(ui),
 			p.delegationCommand(ui), p.vaultCommand(ui), p.channelCommand(ui), p.freezeCommand(ui),

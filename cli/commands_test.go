@@ -7,6 +7,7 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"regexp"
 	"strconv"
 	"strings"
 	"testing"
@@ -18,9 +19,9 @@ import (
 
 // Every line that an error tells the person to type is one of this program's commands, with its flags and
 // as many arguments as it takes: those of the codes themselves, and those that any package makes by
-// x402.Command.
+// x402.Command. Those that texts name together with a value are commands.
 func TestWhatThePersonIsToldToTypeIsACommand(t *testing.T) {
-	lines := map[string]string{} // where it is made
+	lines, named := map[string]string{}, map[string]string{} // where it is made
 	files := 0
 	require.NoError(t, filepath.WalkDir("..", func(path string, entry fs.DirEntry, err error) error {
 		if err != nil {
@@ -39,6 +40,9 @@ func TestWhatThePersonIsToldToTypeIsACommand(t *testing.T) {
 			if line, ok := commandLine(n); ok {
 				lines[line] = path
 			}
+			for _, line := range namedLines(n) {
+				named[line] = path
+			}
 			return true
 		})
 		return nil
@@ -46,6 +50,7 @@ func TestWhatThePersonIsToldToTypeIsACommand(t *testing.T) {
 	require.Greater(t, files, 200)
 	require.Contains(t, lines, "x402-wallet approve VALUE")
 	require.Contains(t, lines, "x402-wallet budget set VALUE VALUE")
+	require.Contains(t, named, "show VALUE")
 	text, err := os.ReadFile("../x402/errors.go")
 	require.NoError(t, err)
 	for _, word := range strings.Split(string(text), `"`) {
@@ -64,6 +69,15 @@ func TestWhatThePersonIsToldToTypeIsACommand(t *testing.T) {
 			require.True(t, cmd.HasParent(), "%s: no command", where)
 			require.NoError(t, cmd.ParseFlags(rest), where)
 			require.NoError(t, cmd.ValidateArgs(cmd.Flags().Args()), where)
+		})
+	}
+	for line, where := range named {
+		t.Run(line, func(t *testing.T) {
+			cmd, rest, err := (&Program{}).root(&ui{out: &output{w: os.Stdout}}).Find(strings.Fields(line))
+			require.NoError(t, err, where)
+			require.True(t, cmd.HasParent(), "%s: no command", where)
+			require.False(t, cmd.HasSubCommands() && rest[0] == strings.ToLower(rest[0]) && rest[0][0] != '-',
+				"%s: no such subcommand", where)
 		})
 	}
 }
@@ -89,3 +103,17 @@ func commandLine(n ast.Node) (line string, ok bool) {
 	}
 	return strings.Join(words, " "), true
 }
+
+// namedLines are a text's commands that a value follows: "x402-wallet show %s", "x402-wallet approve ID".
+func namedLines(n ast.Node) (lines []string) {
+	literal, ok := n.(*ast.BasicLit)
+	if !ok || literal.Kind != token.STRING {
+		return nil
+	}
+	for _, found := range namedLine.FindAllStringSubmatch(literal.Value, -1) {
+		lines = append(lines, found[1]+"VALUE")
+	}
+	return lines
+}
+
+var namedLine = regexp.MustCompile(`x402-wallet ((?:[a-z0-9-]+ )+)(?:%[a-z]|[A-Z]{2,}\b)`)

@@ -224,7 +224,7 @@ func (p *Program) unfreeze(ctx context.Context, ui *ui, store *history.Store,
 	list []history.Freeze) ([]history.Freeze, error) {
 	l := loosening{prompt: "Passphrase, to allow payments again: ", title: "Allow payments again"}
 	for _, f := range list {
-		line := fmt.Sprintf("%s since %s UTC, by %s: %s", safe(frozen(f)), f.At.UTC().Format(time.DateTime),
+		line := fmt.Sprintf("%s since %s UTC, by %s: %s", safe(f.What()), f.At.UTC().Format(time.DateTime),
 			safe(f.By), safe(f.Why))
 		ui.note("  %s", line)
 		l.lines = append(l.lines, line)
@@ -235,11 +235,4 @@ func (p *Program) unfreeze(ctx context.Context, ui *ui, store *history.Store,
 	}
 	defer done()
 	return guard.Unfreeze(ctx)
-}
-
-func frozen(f history.Freeze) string {
-	if f.Account == "" {
-		return "the whole wallet"
-	}
-	return "the account " + f.Account + on(f.Network)
 }

@@ -51,8 +51,9 @@ func (p *Program) exportCommand(ui *ui) *cobra.Command {
 	cmd.Flags().StringVar(&e.before, "before", "", "made before this `DATE`")
 	cmd.Flags().StringVar(&e.Within.URL, "url", "", "only those whose URL contains this `TEXT`")
 	cmd.Flags().StringVar(&e.Within.Host, "host", "", "only this `HOST`'s")
+	cmd.Flags().StringVar(&e.Within.Agent, "agent", "", "only this agent's, by its `NAME`")
 	cmd.Flags().StringVar(&e.Label, "label", "",
-		"only of sessions with this `LABEL` (x402-wallet session label)")
+		"only of sessions (x402-wallet session label) or of agents with this `LABEL`")
 	cmd.Flags().StringVarP(&e.to, "output", "o", "",
 		"write to this `FILE` instead of stdout: at once or not at all")
 	return cmd
@@ -95,6 +96,7 @@ func dateOf(flag, text string) (at time.Time, err error) {
 
 func (e *exporting) run(ctx context.Context, ui *ui, w *tools.Wallet) error {
 	defer ui.waiting("reading the ledger")()
+	e.AgentLabels = w.AgentLabels
 	if e.to == "" {
 		return e.Write(ctx, ui.out, w.Store, w.Engine.Assets)
 	}

@@ -20,7 +20,12 @@ const testSeller = "https://x402.payai.network/api/base-sepolia/paid-content"
 
 // fund shows where money is expected first, and waits for it if the person wants that.
 func (b *beginning) fund(ctx context.Context, rules *config.Config) {
-	network := preferred(rules)
+	networks := watched(rules)
+	if len(networks) == 0 {
+		b.ui.note("nothing can be paid on any network: name one under [networks] in config.toml")
+		return
+	}
+	network := networks[0]
 	if b.talk != nil && ctx.Err() == nil {
 		chain := wallet.ChainEVM
 		if x402.IsSolana(network) {
@@ -38,44 +43,30 @@ func (b *beginning) fund(ctx context.Context, rules *config.Config) {
 	if !b.waitForFunds || ctx.Err() != nil {
 		return
 	}
-	if err := b.await(ctx, rules); err != nil && ctx.Err() == nil {
+	if err := b.await(ctx, networks); err != nil && ctx.Err() == nil {
 		b.failed("the balance could not be asked for", err)
 	}
-}
-
-// preferred is the network where a payment is made first, if the seller takes it.
-func preferred(rules *config.Config) string {
-	for _, id := range rules.Policy.Prefer {
-		if _, there := rules.Networks[id]; there {
-			return id
-		}
-	}
-	for _, id := range slices.Sorted(maps.Keys(rules.Networks)) {
-		return id
-	}
-	return ""
 }
 
 // fundsInterval is how often the nodes are asked: public ones count the questions.
 const fundsInterval = 5 * time.Second
 
-// await asks the nodes until there is more than there was, or the person goes on.
-func (b *beginning) await(ctx context.Context, rules *config.Config) error {
+// await asks the networks' nodes until there is more than there was, or the person goes on.
+func (b *beginning) await(ctx context.Context, networks []string) error {
 	w, err := b.p.OpenWallet(ctx, nil, nil)
 	if err != nil {
 		return err
 	}
 	defer func() { _ = w.Close() }()
 	var typed <-chan answer
-	said := "waiting for money on " + x402.NetworkName(preferred(rules)) + " … (Ctrl-C goes on without it)"
+	ends := "Ctrl-C"
 	if b.talk != nil {
-		typed, said = b.talk.line(), "waiting for money on "+x402.NetworkName(preferred(rules))+
-			" … (Enter or Ctrl-C goes on without it)"
+		typed, ends = b.talk.line(), "Enter or Ctrl-C"
 	}
-	b.ui.note("%s", said)
+	b.ui.note("waiting for money on %s … (%s goes on without it)", x402.NetworkName(networks[0]), ends)
 	seen := map[string]string{}
 	for first := true; ; first = false {
-		for _, network := range watched(rules) {
+		for _, network := range networks {
 			arrived, err := more(ctx, w, network, seen, first)
 			if err != nil {
 				return err
@@ -99,17 +90,19 @@ func (b *beginning) await(ctx context.Context, rules *config.Config) error {
 	}
 }
 
-// watched are the networks where money is expected: those that are preferred.
-func watched(rules *config.Config) (list []string) {
-	for _, id := range rules.Policy.Prefer {
-		if _, there := rules.Networks[id]; there {
-			list = append(list, id)
-		}
+// watched are the networks where money is expected, the best first: those that are preferred, else those that
+// the file names. All of them have a node.
+func watched(rules *config.Config) []string {
+	nodes := rules.Nodes()
+	hasNode := func(ids []string) []string {
+		return slices.DeleteFunc(slices.Clone(ids), func(id string) bool {
+			return nodes[id] == "" || x402.Namespace(id) == "rooch" // whose channels are paid from a hub
+		})
 	}
-	if len(list) == 0 {
-		return slices.Sorted(maps.Keys(rules.Networks))
+	if list := hasNode(rules.Policy.Prefer); len(list) > 0 {
+		return list
 	}
-	return list
+	return hasNode(slices.Sorted(maps.Keys(rules.Networks)))
 }
 
 // more is what there is more of on a network than was seen. What the first look finds, of a key that was

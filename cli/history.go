@@ -56,7 +56,8 @@ func (p *Program) historyCommand(ui *ui) *cobra.Command {
 	cmd.Flags().StringVar(&in.AfterDate, "after", "",
 		"only those since this `DATE`, like 2026-01-31 or 2026-01-31T12:00:00Z")
 	cmd.Flags().StringVar(&in.Status, "status", "", "only those in this `STATE`")
-	for _, filter := range []string{"limit", "before", "url", "after", "status"} {
+	cmd.Flags().StringVar(&in.Agent, "agent", "", "only this agent's, by its `NAME`")
+	for _, filter := range []string{"limit", "before", "url", "after", "status", "agent"} {
 		cmd.MarkFlagsMutuallyExclusive("plot", filter)
 	}
 	cmd.AddCommand(p.verifyCommand(ui), p.pruneCommand(ui), p.importCommand(ui))
@@ -264,7 +265,8 @@ func (p *Program) showCommand(ui *ui) *cobra.Command {
 	cmd := &cobra.Command{
 		Use: "show ID", Short: "One payment with its evidence", Args: wants("ID"),
 		RunE: func(cmd *cobra.Command, args []string) error {
-			if content && !cmd.Flags().Changed("json") { // stdout is for the content, and for nothing else
+			// stdout is for the content or the receipt, and for nothing else
+			if (content || receipt) && !cmd.Flags().Changed("json") {
 				ui.json = false
 			}
 			return p.with(cmd, ui, nil, func(ctx context.Context, w *tools.Wallet) error {

@@ -93,8 +93,8 @@ func (p *Program) changePassphrase(ctx context.Context, ui *ui, keys *wallet.Wal
 	defer func() { clear(fresh) }()
 	source := f.fresh.or(ui.asking(wallet.FromTerminalTwice()))
 	done := ui.waiting("encrypting the keys again")
-	err := keys.ChangePassphrase(ctx, byPerson(f.old.or(ui.asking(wallet.FromTerminal("Old passphrase: "))),
-		byFlags), func(ctx context.Context) ([]byte, error) {
+	old := f.old.or(ui.asking(wallet.FromTerminal("Old passphrase: ")))
+	err := keys.ChangePassphrase(ctx, ui.byPerson(old, byFlags), func(ctx context.Context) ([]byte, error) {
 		given, err := source(ctx)
 		fresh = bytes.Clone(given)
 		return given, err
@@ -125,7 +125,7 @@ func (p *Program) changePassphrase(ctx context.Context, ui *ui, keys *wallet.Wal
 
 func (p *Program) keepInKeyring(ctx context.Context, ui *ui, keys *wallet.Wallet,
 	passphrase wallet.Passphrase) error {
-	if err := keys.KeepInKeyring(ctx, byPerson(passphrase, byFlags)); err != nil {
+	if err := keys.KeepInKeyring(ctx, ui.byPerson(passphrase, byFlags)); err != nil {
 		return err
 	}
 	if rules, err := config.Load(p.Home); err == nil && !rules.Keystore.Keyring {
@@ -155,16 +155,17 @@ func typed(passphrase []byte) wallet.Passphrase {
 // byFlags are a passphraseSource's.
 const byFlags = "--passphrase-file FILE or --passphrase-fd N"
 
-// byPerson explains a source that is only a person's to give, when there is none. orElse is how
-// else it can be given.
-func byPerson(source wallet.Passphrase, orElse string) wallet.Passphrase {
+// byPerson explains a source that is only a person's to give, when there is none: by the same command
+// again. orElse is how else it can be given.
+func (u *ui) byPerson(source wallet.Passphrase, orElse string) wallet.Passphrase {
 	return func(ctx context.Context) ([]byte, error) {
 		given, err := source(ctx)
 		if errors.Is(err, wallet.ErrNoPassphrase) {
 			return nil, x402.Errorf(x402.WalletLocked,
 				"this needs the passphrase, typed by a person now, and there is no terminal").
 				WithHint("run it in a terminal, or with %s; what unlocks the wallet automatically is "+
-					"never used for this", orElse)
+					"never used for this", orElse).
+				WithCommand(u.line, "This takes your passphrase: please run it in a terminal.")
 		}
 		return given, err
 	}
@@ -197,7 +198,7 @@ func (p *Program) owner(ctx context.Context, ui *ui, l loosening) (*wallet.Walle
 	if ui.page {
 		err = ui.onPage(ctx, l, keys)
 	} else {
-		err = keys.Unlock(ctx, byPerson(ui.asking(wallet.FromTerminal(l.prompt)),
+		err = keys.Unlock(ctx, ui.byPerson(ui.asking(wallet.FromTerminal(l.prompt)),
 			"--page in a browser on this machine"))
 	}
 	if err != nil {
@@ -231,7 +232,8 @@ func (u *ui) onPage(ctx context.Context, l loosening, keys *wallet.Wallet) error
 	err = wait()
 	if errors.Is(err, ask.ErrDeclined) || errors.Is(err, ask.ErrExpired) {
 		return x402.Errorf(x402.WalletLocked, "%s; nothing was changed", err.Error()).
-			WithHint("run the command again, and answer on its page")
+			WithHint("run the command again, and answer on its page").
+			WithCommand(u.line, "Nothing was changed: please run it again, and answer on its page.")
 	}
 	return err
 }

@@ -44,42 +44,64 @@ func (p *Program) policyCommand(ui *ui) *cobra.Command {
 		Use: "seal", Short: "Seal config.toml as it is now (asks for the passphrase)", Args: wants(),
 		RunE: func(cmd *cobra.Command, _ []string) error { return p.changeRules(cmd.Context(), ui, nil) },
 	}), ui.loosens(&cobra.Command{
-		Use: "allow HOST", Short: "Let the agent pay a host (asks for the passphrase)", Args: wants("HOST"),
-		RunE: func(cmd *cobra.Command, args []string) error {
-			return p.changeRules(cmd.Context(), ui, func(text []byte, rules *config.Config) ([]byte, error) {
-				if _, err := setHosts(text, "allow_hosts", args); err != nil { // it is no host
-					return nil, err
-				}
-				if denied := rules.Policy.DenyHosts; slices.Contains(denied, args[0]) {
-					denied = slices.DeleteFunc(denied, func(h string) bool { return h == args[0] })
-					var err error
-					if text, err = setHosts(text, "deny_hosts", denied); err != nil {
-						return nil, err
-					}
-				}
-				allowed := rules.Policy.AllowHosts
-				if len(allowed) == 0 || slices.Contains(allowed, args[0]) {
-					return text, nil
-				}
-				return setHosts(text, "allow_hosts", append(allowed, args[0]))
-			})
-		},
-	}), ui.loosens(&cobra.Command{
 		Use: "deny HOST", Short: "Never let the agent pay a host", Args: wants("HOST"),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			return p.changeRules(cmd.Context(), ui, func(text []byte, rules *config.Config) ([]byte, error) {
 				if slices.Contains(rules.Policy.DenyHosts, args[0]) {
 					return text, nil
 				}
-				return setHosts(text, "deny_hosts", append(rules.Policy.DenyHosts, args[0]))
+				return setHosts(text, append(rules.Policy.DenyHosts, args[0]), "policy", "deny_hosts")
 			})
 		},
-	}))
+	}), p.allowCommand(ui))
 	return cmd
 }
 
-func setHosts(text []byte, key string, hosts []string) ([]byte, error) {
-	text, err := config.Set(text, "["+strings.Join(each(hosts, config.Quote), ", ")+"]", "policy", key)
+func (p *Program) allowCommand(ui *ui) *cobra.Command {
+	var agent string
+	cmd := &cobra.Command{
+		Use: "allow HOST", Short: "Let the agent pay a host (asks for the passphrase)", Args: wants("HOST"),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			return p.changeRules(cmd.Context(), ui, func(text []byte, rules *config.Config) ([]byte, error) {
+				if _, err := setHosts(text, args, "policy", "allow_hosts"); err != nil { // it is no host
+					return nil, err
+				}
+				if agent != "" {
+					return allowFor(text, rules, agent, args[0])
+				}
+				if denied := rules.Policy.DenyHosts; slices.Contains(denied, args[0]) {
+					denied = slices.DeleteFunc(denied, func(h string) bool { return h == args[0] })
+					var err error
+					if text, err = setHosts(text, denied, "policy", "deny_hosts"); err != nil {
+						return nil, err
+					}
+				}
+				return addHost(text, rules.Policy.AllowHosts, args[0], "policy", "allow_hosts")
+			})
+		},
+	}
+	cmd.Flags().StringVar(&agent, "agent", "", "of the hosts that you allow, for this agent, by its `NAME`")
+	return ui.loosens(cmd)
+}
+
+// allowFor lets one agent pay a host, where it may pay some hosts only.
+func allowFor(text []byte, rules *config.Config, agent, host string) ([]byte, error) {
+	if err := knownAgent(rules, agent); err != nil {
+		return nil, err
+	}
+	return addHost(text, rules.Agents[agent].AllowHosts, host, "agents", agent, "allow_hosts")
+}
+
+// addHost adds a host to a list of those that are allowed; an empty list allows any.
+func addHost(text []byte, allowed []string, host string, path ...string) ([]byte, error) {
+	if len(allowed) == 0 || slices.Contains(allowed, host) {
+		return text, nil
+	}
+	return setHosts(text, append(allowed, host), path...)
+}
+
+func setHosts(text []byte, hosts []string, path ...string) ([]byte, error) {
+	text, err := config.Set(text, quotedList(hosts), path...)
 	if err == nil {
 		_, err = config.Parse(text)
 	}
@@ -90,13 +112,14 @@ func setHosts(text []byte, key string, hosts []string) ([]byte, error) {
 var budgetKeys = []string{"per_call", "session", "day", "month", "approve_above", "rate"}
 
 func (p *Program) budgetSetCommand(ui *ui) *cobra.Command {
-	var host string
+	var host, agent string
 	cmd := &cobra.Command{
 		Use: "set NAME AMOUNT", Short: "Set a budget (asks for the passphrase where it is raised)",
 		Args: wants("NAME", "AMOUNT"),
 		Long: "Set a budget in config.toml, and seal it: " + strings.Join(budgetKeys, ", ") +
-			".\nAmounts are dollars, rate is payments a minute. With --host it is that host's day. " +
-			"Lowering takes no passphrase.",
+			".\nAmounts are dollars, rate is payments a minute. With --host it is that host's day, with " +
+			"--agent\nthat agent's own " + strings.Join(agentBudgets, ", ") + ". Lowering takes no " +
+			"passphrase.",
 		Example: "  x402-wallet budget set session 5.00\n  x402-wallet budget set day 1.00 --host " +
 			"api.example.com",
 		RunE: func(cmd *cobra.Command, args []string) error {
@@ -106,6 +129,11 @@ func (p *Program) budgetSetCommand(ui *ui) *cobra.Command {
 				return usagef("--host goes with day only")
 			case host != "":
 				path = []string{"budget", "hosts", host, "day"}
+			case agent != "" && !slices.Contains(agentBudgets, args[0]):
+				return usagef("an agent has no %q of its own; it has %s", args[0],
+					strings.Join(agentBudgets, ", "))
+			case agent != "":
+				path = []string{"agents", agent, args[0]}
 			case !slices.Contains(budgetKeys, args[0]):
 				return usagef("there is no budget %q; there are %s", args[0], strings.Join(budgetKeys, ", "))
 			}
@@ -113,12 +141,19 @@ func (p *Program) budgetSetCommand(ui *ui) *cobra.Command {
 			if args[0] == "rate" {
 				value = args[1]
 			}
-			return p.changeRules(cmd.Context(), ui, func(text []byte, _ *config.Config) ([]byte, error) {
+			return p.changeRules(cmd.Context(), ui, func(text []byte, rules *config.Config) ([]byte, error) {
+				if agent != "" {
+					if err := knownAgent(rules, agent); err != nil {
+						return nil, err
+					}
+				}
 				return config.Set(text, value, path...)
 			})
 		},
 	}
 	cmd.Flags().StringVar(&host, "host", "", "the day of this `HOST` alone")
+	cmd.Flags().StringVar(&agent, "agent", "", "of this agent alone, by its `NAME`")
+	cmd.MarkFlagsMutuallyExclusive("host", "agent")
 	return ui.loosens(cmd)
 }
 
@@ -212,6 +247,15 @@ func (u *ui) changes(list []config.Change) {
 // pays under more than was typed for.
 func (p *Program) changeRules(ctx context.Context, ui *ui,
 	edit func(text []byte, rules *config.Config) ([]byte, error)) error {
+	return p.changeRulesThen(ctx, ui, edit, func(guard *seal.Guard, said string) error {
+		return ui.ruled(ctx, guard, said)
+	})
+}
+
+// changeRulesThen is changeRules, with what to say when it is done.
+func (p *Program) changeRulesThen(ctx context.Context, ui *ui,
+	edit func(text []byte, rules *config.Config) ([]byte, error),
+	then func(guard *seal.Guard, said string) error) error {
 	now, err := p.rules(ctx)
 	if err != nil {
 		return err
@@ -225,7 +269,7 @@ func (p *Program) changeRules(ctx context.Context, ui *ui,
 		}
 		if bytes.Equal(text, now.Rules.Raw) && now.CheckConfig(ctx) == nil {
 			// it is so, and in force: nobody need type a passphrase for that
-			return ui.ruled(ctx, now, "nothing to change: the rules already say so")
+			return then(now, "nothing to change: the rules already say so")
 		}
 	}
 	change, err := showChange(ctx, ui, now.Store, text, edit == nil)
@@ -244,7 +288,7 @@ func (p *Program) changeRules(ctx context.Context, ui *ui,
 	if len(change.keys) == 0 {
 		ui.note("nothing changed: these rules are sealed")
 	}
-	return ui.ruled(ctx, guard, "done: these rules apply from now on")
+	return then(guard, "done: these rules apply from now on")
 }
 
 // ruled says what became of the rules; as JSON it is the rules.

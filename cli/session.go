@@ -2,12 +2,12 @@ package cli
 
 import (
 	"context"
-
 	"time"
 
 	"github.com/spf13/cobra"
 
 	"x402-wallet/budget"
+	"x402-wallet/internal/config"
 	"x402-wallet/tools"
 	"x402-wallet/x402"
 )
@@ -140,4 +140,4 @@ func (p *Program) sessionLabelCommand(ui *ui) *cobra.Command {
 }
 
 // maxLabel bounds a label, which stands in every line of an export.
-const maxLabel = 100
+const maxLabel = config.MaxLabel

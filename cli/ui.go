@@ -37,7 +37,8 @@ type ui struct {
 	out  *output
 	err  io.Writer
 	json bool
-	page bool // the owner is asked on a page
+	page bool   // the owner is asked on a page
+	line string // the command, as it was typed
 
 	terminal           bool // stdout is one
 	errTerminal        bool // stderr is one

@@ -30,7 +30,7 @@ func (p *Program) unlockCommand(ui *ui) *cobra.Command {
 	cmd := &cobra.Command{
 		Use: "unlock", Short: "Let a process hold the key, so that the agent can pay", Args: wants(),
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			passphrase := byPerson(source.or(ui.asking(wallet.FromTerminal("Passphrase: "))), byFlags)
+			passphrase := ui.byPerson(source.or(ui.asking(wallet.FromTerminal("Passphrase: "))), byFlags)
 			if behind {
 				passphrase = child.ReceiveSecret
 			}

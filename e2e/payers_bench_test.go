@@ -2,9 +2,7 @@ package e2e
 
 import (
 	"context"
-	"encoding/json"
 	"fmt"
-	"os/exec"
 	"slices"
 	"strings"
 	"testing"
@@ -20,7 +18,7 @@ import (
 // same seller, which settles at once on a play chain. The wallet is the real binary over stdio: its
 // budgets, three durable records and the seal are in its figure; @x402/fetch keeps nothing. Each
 // pays from an account of its own, 300 times, one call after the other; the wallet also a seller that asks
-// in MPP.
+// in MPP. Of each its CPU, too; the wallet's is with what it does later, but for the last two seconds.
 func BenchmarkPayers(b *testing.B) {
 	const count, key, account = 300, "0x59c6995e998f97a5a0044966f0945389dc9e86dae88c7a8412f4603b6b78690d",
 		"0x70997970C51812dc3A010C7d01b50e0d17dc79C8"
@@ -28,21 +26,18 @@ func BenchmarkPayers(b *testing.B) {
 	require.NoError(b, err)
 	b.Cleanup(func() { world.Close() })
 	world.Fund(account, 1000*sandbox.USDC)
-	report := func(b *testing.B, all []float64) {
+	report := func(b *testing.B, all []float64, cpu float64) {
 		require.Len(b, all, count)
 		slices.Sort(all)
 		b.ReportMetric(all[len(all)/2], "ms-median")
 		b.ReportMetric(all[len(all)*95/100], "ms-p95")
+		b.ReportMetric(cpu/count, "cpu-ms/call")
 		b.ReportMetric(0, "ns/op")
 	}
 	b.Run("x402-fetch", func(b *testing.B) {
 		for b.Loop() {
-			out, err := exec.CommandContext(b.Context(), "node", "lab/parties/paying.mjs", world.SellerURL+
-				"/weather", fmt.Sprint(count), key).Output()
-			require.NoError(b, err, "is the lab prepared? (make prep) %s", out)
-			var all []float64
-			require.NoError(b, json.Unmarshal(out, &all))
-			report(b, all)
+			r := testworld.PayByReference(b, "lab", world.SellerURL+"/weather", count, key)
+			report(b, r.Took, r.CPU)
 		}
 	})
 	wallet := func(b *testing.B, path string) {
@@ -66,10 +61,11 @@ func BenchmarkPayers(b *testing.B) {
 		for b.Loop() {
 			run++
 			var all []float64
+			before := testworld.CPUOf(w.cmd.Process.Pid)
 			for i := range count {
 				all = append(all, pay(fmt.Sprint(run, ".", i)))
 			}
-			report(b, all)
+			report(b, all, testworld.CPUOf(w.cmd.Process.Pid)-before)
 		}
 	}
 	b.Run("x402-wallet", func(b *testing.B) { wallet(b, "/weather") })

@@ -25,14 +25,14 @@ const (
 	listMemory    = 8                // questions remembered of each facilitator
 )
 
-// Listing is what a facilitator says that somebody sells. All of it is strangers' text, and binds
-// nobody.
+// Listing is what a facilitator says that somebody sells, or a seller of itself. All of it is strangers'
+// text, and binds nobody.
 type Listing struct {
 	URL         string
 	Type        string // "http" or "mcp"
 	Tool        string // of an MCP server
 	Description string
-	Accepts     []x402.Requirement // the options that could be read; never none
+	Accepts     []x402.Requirement // the options that could be read: of a facilitator's listing never none
 	InputSchema json.RawMessage    // an object, or nil
 }
 
@@ -235,38 +235,61 @@ func readListing(raw json.RawMessage) (l Listing, ok bool) {
 		l.Type = "mcp"
 	}
 	for _, option := range item.Accepts {
-		var v1 struct {
-			Amount       json.RawMessage `json:"maxAmountRequired"`
-			Description  string          `json:"description"`
-			OutputSchema struct {
-				Input json.RawMessage `json:"input"`
-			} `json:"outputSchema"`
-		}
-		_ = json.Unmarshal(option, &v1) // what is missing stays empty
-		version := 2
-		if v1.Amount != nil {
-			version = 1
-		}
-		if l.Description == "" {
-			l.Description = v1.Description
-		}
-		l.noteInput(v1.OutputSchema.Input)
+		version := l.noteOption(option)
 		if r, err := x402.DecodeRequirement(option, version); err == nil {
 			r.Dialect = x402.DialectV2Header
 			l.Accepts = append(l.Accepts, r)
 		}
 	}
 	var extensions struct {
-		Bazaar struct {
-			Info struct {
-				Input json.RawMessage `json:"input"`
-			} `json:"info"`
-		} `json:"bazaar"`
+		Bazaar json.RawMessage `json:"bazaar"`
 	}
-	if json.Unmarshal(item.Extensions, &extensions) == nil {
-		l.noteInput(extensions.Bazaar.Info.Input)
-	}
+	_ = json.Unmarshal(item.Extensions, &extensions) // what is missing stays empty
+	l.noteBazaar(extensions.Bazaar)
 	return l, len(l.Accepts) > 0
+}
+
+// Asked is what a seller's challenge says of what it sells; the options stay in the challenge.
+func Asked(c *x402.Challenge) Listing {
+	l := Listing{Type: "http", Description: c.Resource.Description}
+	for _, r := range c.Accepts {
+		l.noteOption(r.Raw)
+	}
+	l.noteBazaar(c.Extensions["bazaar"])
+	return l
+}
+
+// noteOption takes what V1 says in an option: what the thing is, and how it is called. It returns the
+// option's version.
+func (l *Listing) noteOption(option json.RawMessage) (version int) {
+	var v1 struct {
+		Amount       json.RawMessage `json:"maxAmountRequired"`
+		Description  string          `json:"description"`
+		OutputSchema struct {
+			Input json.RawMessage `json:"input"`
+		} `json:"outputSchema"`
+	}
+	_ = json.Unmarshal(option, &v1) // what is missing stays empty
+	if l.Description == "" {
+		l.Description = v1.Description
+	}
+	l.noteInput(v1.OutputSchema.Input)
+	if v1.Amount != nil {
+		return 1
+	}
+	return 2
+}
+
+// noteBazaar takes what V2 says in the extension bazaar of how the thing is called.
+func (l *Listing) noteBazaar(extension json.RawMessage) {
+	var bazaar struct {
+		Info struct {
+			Input json.RawMessage `json:"input"`
+		} `json:"info"`
+	}
+	if json.Unmarshal(extension, &bazaar) == nil {
+		l.noteInput(bazaar.Info.Input)
+	}
 }
 
 // takes notes how a thing is called (the bazaar extension's info.input, or V1's

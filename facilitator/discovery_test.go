@@ -12,6 +12,8 @@ import (
 	"time"
 
 	"github.com/stretchr/testify/require"
+
+	"x402-wallet/x402"
 )
 
 const (
@@ -67,6 +69,31 @@ func TestDiscoveryReads(t *testing.T) {
 	require.Contains(t, string(list[1].InputSchema), "queryParams")
 	require.Equal(t, []any{"mcp", "find", `{"type":"object"}`}, []any{list[2].Type, list[2].Tool,
 		string(list[2].InputSchema)})
+}
+
+// What a seller says when it is asked is read as what a facilitator lists: how it is called, in either
+// version's place.
+func TestASellersOwnWords(t *testing.T) {
+	post := `{"type":"http","method":"POST"}`
+	v1 := `{"maxAmountRequired":"1","description":"tides","outputSchema":{"input":` + post + `}}`
+	for name, c := range map[string]x402.Challenge{
+		"v2": {Resource: x402.Resource{Description: "tides"},
+			Accepts:    []x402.Requirement{{Raw: []byte(`{"amount":"1"}`)}},
+			Extensions: map[string]json.RawMessage{"bazaar": []byte(`{"info":{"input":` + post + `}}`)}},
+		"v1": {Accepts: []x402.Requirement{{Raw: []byte(v1)}}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			require.Equal(t, Listing{Type: "http", Description: "tides", InputSchema: []byte(post)},
+				Asked(&c))
+		})
+	}
+	for name, extension := range map[string]string{"none": "", "no object": `[1]`,
+		"no input": `{"info":{"input":[1]}}`} {
+		t.Run(name, func(t *testing.T) {
+			require.Nil(t, Asked(&x402.Challenge{Extensions: map[string]json.RawMessage{
+				"bazaar": []byte(extension)}}).InputSchema)
+		})
+	}
 }
 
 // security.md E17: an item that is no offer is left out; the others of the same list stay.

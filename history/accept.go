@@ -13,7 +13,7 @@ import (
 func (t *tx) checkedSealed(k Keyholder) (*sealed, error) {
 	s, err := t.lastSealed(k, nil)
 	if err == nil {
-		err = t.compare(s, Payment{Session: s.Session.ID, Created: t.Now}, nil)
+		err = t.compare(s, Payment{Session: s.Session.ID, Created: t.Now}, budget.Query{})
 	}
 	return s, err
 }
@@ -28,7 +28,13 @@ func (s *Store) CheckSealed(ctx context.Context, k Keyholder) error {
 		}
 		for _, w := range last.Days {
 			day := time.Unix(w.Day*86400, 0).UTC()
-			err = t.compare(last, Payment{Session: last.Session.ID, Created: day}, w.Hosts)
+			of := Payment{Session: last.Session.ID, Created: day}
+			err = t.compare(last, of, budget.Query{HostEntries: w.Hosts})
+			for _, name := range last.agents() {
+				if err == nil {
+					err = t.compare(last, of, budget.Query{Agent: name})
+				}
+			}
 			if err != nil {
 				return err
 			}
@@ -71,7 +77,7 @@ func (t *tx) rebuildSealed(k Keyholder) (*sealed, error) {
 		var limit *money.Dollars
 		var charged string
 		err := row.Scan(&p.ID, &p.State, &p.Session, &created, &p.Method, &p.URL, &p.Host, &p.Network,
-			&p.Asset, &p.PayTo, &p.Price, &p.IdempotencyKey, &limit, &p.Returned, &charged)
+			&p.Asset, &p.PayTo, &p.Price, &p.IdempotencyKey, &limit, &p.Returned, &charged, &p.Agent)
 		if err != nil {
 			return err
 		}
@@ -94,7 +100,7 @@ func (t *tx) rebuildSealed(k Keyholder) (*sealed, error) {
 		}
 		return nil
 	}, `SELECT p.id, p.state, p.session, p.created_at, p.method, p.url, p.host, p.network, p.asset, p.pay_to, p.usd,
-			coalesce(a.detail ->> 'key', ''), s.cap, p.returned, p.charged
+			coalesce(a.detail ->> 'key', ''), s.cap, p.returned, p.charged, p.agent
 		FROM payments p LEFT JOIN audit a ON a.payment = p.seq AND a.event = 'signed'
 		LEFT JOIN sessions s ON s.id = p.session WHERE p.unique_key IS NOT NULL ORDER BY a.seq, p.seq`)
 	if err != nil {

@@ -458,7 +458,7 @@ func TestVerifyOfForgedChanges(t *testing.T) {
 				NULL, method, url, target, host, network, scheme, dialect, asset, symbol, amount, usd,
 				pay_to, source,
 				record, NULL, '', '', NULL, NULL, '', 0, '', '', 0, prefix_length, '',
-					0 FROM payments WHERE seq = 1`)
+					0, agent FROM payments WHERE seq = 1`)
 		},
 		"a signature of nobody": func(g *guarded) {
 			p := g.reserve(testHold(5))

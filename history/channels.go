@@ -78,7 +78,7 @@ func (s *Store) BatchChannelsWith(ctx context.Context, host string) ([]Channel, 
 }
 
 func (s *Store) channels(ctx context.Context, where string, args ...any) ([]Channel, error) {
-	return read(ctx, s, func(t *tx) ([]Channel, error) {
+	return readOnce(ctx, s, func(t *tx) ([]Channel, error) {
 		return collect(t, scanChannel, selectChannel+` WHERE network `+where+` ORDER BY service, key`,
 			args...)
 	})

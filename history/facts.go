@@ -46,7 +46,7 @@ func (f Facts) Refusal() error {
 // Facts reads what a decision needs in one consistent reading. It locks nothing: what was read may
 // be out of date when it returns, and Reserve answers ErrMoved where that matters.
 func (s *Store) Facts(ctx context.Context, q Question) (Facts, error) {
-	f, err := read(ctx, s, func(t *tx) (Facts, error) { return t.facts(q) })
+	f, err := readWarm(ctx, s, func(t *tx) (Facts, error) { return t.facts(q) })
 	f.Content.Quota = s.contentQuota
 	return f, err
 }
@@ -99,7 +99,7 @@ func (t *tx) budgetFacts(q budget.Query) (f budget.Facts, err error) {
 	if at.IsZero() {
 		at = t.Now
 	}
-	f.Used, err = t.usage(f.Session.ID, q.HostEntries, at)
+	f.Used, err = t.usage(f.Session.ID, q, at)
 	if err != nil {
 		return f, err
 	}
@@ -138,9 +138,9 @@ func (t *tx) budgetFacts(q budget.Query) (f budget.Facts, err error) {
 	return f, err
 }
 
-// usage sums the windows of a time: of a session, of its day and month, and of hosts on that day.
-func (t *tx) usage(session string, hosts []string, at time.Time) (u budget.Usage, err error) {
-	day := budget.DayOf(at)
+// usage sums the windows of a time: of a session, of its day and month, of hosts on that day, and an agent's.
+func (t *tx) usage(session string, q budget.Query, at time.Time) (u budget.Usage, err error) {
+	day, month := budget.DayOf(at), budget.MonthOf(at)
 	err = t.row(`SELECT * FROM
 		(SELECT coalesce(sum(spent), 0), coalesce(sum(held), 0) FROM totals
 			WHERE scope = 'session' AND key = ?1 AND ?1 <> ''),
@@ -148,19 +148,25 @@ func (t *tx) usage(session string, hosts []string, at time.Time) (u budget.Usage
 			coalesce(sum(held) FILTER (WHERE day >= ?2), 0),
 			coalesce(sum(spent), 0), coalesce(sum(held), 0) FROM totals
 			WHERE scope = 'all' AND key = '' AND day >= ?3)`,
-		session, dayNumber(day), dayNumber(budget.MonthOf(at))).
+		session, dayNumber(day), dayNumber(month)).
 		Scan(&u.Session.Spent, &u.Session.Held, &u.Day.Spent, &u.Day.Held, &u.Month.Spent, &u.Month.Held)
 	if err != nil {
 		return u, err
 	}
 	u.HostDay = map[string]budget.Use{}
-	for _, host := range hosts {
+	for _, host := range q.HostEntries {
 		u.HostDay[host], err = t.used(budget.Window{Host: host, Since: day})
 		if err != nil {
 			return u, err
 		}
 	}
-	return u, nil
+	if q.Agent != "" {
+		u.Agent.Day, err = t.used(budget.Window{Agent: q.Agent, Since: day})
+		if err == nil {
+			u.Agent.Month, err = t.used(budget.Window{Agent: q.Agent, Since: month})
+		}
+	}
+	return u, err
 }
 
 // session is the session that is open now; its ID is empty when the next payment will begin one.
@@ -186,7 +192,7 @@ func (t *tx) session() (budget.Session, error) {
 	return s, nil
 }
 
-// used sums a window: of a session, of a host, or of all. Windows begin with a UTC day.
+// used sums a window: of a session, of an agent, of a host, or of all. Windows begin with a UTC day.
 func (t *tx) used(w budget.Window) (use budget.Use, err error) {
 	const sums = `SELECT coalesce(sum(spent), 0), coalesce(sum(held), 0) FROM `
 	day := dayNumber(w.Since)
@@ -194,6 +200,8 @@ func (t *tx) used(w budget.Window) (use budget.Use, err error) {
 	switch {
 	case w.Session != "":
 		row = t.row(sums+`totals WHERE scope = 'session' AND key = ? AND day >= ?`, w.Session, day)
+	case w.Agent != "":
+		row = t.row(sums+`totals WHERE scope = 'agent' AND key = ? AND day >= ?`, w.Agent, day)
 	case w.Host != "":
 		// with any port; in two parts, because for an OR SQLite would read all hosts
 		row = t.row(sums+`(SELECT spent, held FROM totals WHERE scope = 'host' AND key = ?1 AND day >= ?4

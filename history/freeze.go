@@ -18,6 +18,14 @@ type Freeze struct {
 	Why              string
 }
 
+// What is what it stops.
+func (f Freeze) What() string {
+	if f.Account == "" {
+		return "the whole wallet"
+	}
+	return "the account " + f.Account + " on " + x402.NetworkName(f.Network)
+}
+
 // Freeze is durable when it returns: from then on no process puts a signed payment on disk, so that
 // none leaves. It is read in the transaction that holds money, and again in the one that puts
 // signed bytes on disk: what was signed in between is dropped. A payment that is on disk already is
@@ -86,7 +94,7 @@ func (s *Store) Unfreeze(ctx context.Context, seal func(Lift) ([]byte, error)) (
 const frozenEvent, unfrozenEvent, liftRefusedEvent = "frozen", "unfrozen", "lift refused"
 
 // Lifted is the owner's last lift.
-func (s *Store) Lifted(ctx context.Context) (Lift, error) { return read(ctx, s, (*tx).lifted) }
+func (s *Store) Lifted(ctx context.Context) (Lift, error) { return readOnce(ctx, s, (*tx).lifted) }
 
 func (t *tx) lifted() (l Lift, err error) {
 	var at int64
@@ -172,14 +180,15 @@ func (t *tx) frozenBy(network, account string) (*Freeze, error) {
 }
 
 func (f Freeze) refusal() error {
-	what := "this wallet is frozen"
+	what, from, stopped := "this wallet is frozen", "", "All payments are stopped"
 	if f.Account != "" {
-		what = "the account " + f.Account + " is frozen"
+		what, from = "the account "+f.Account+" is frozen", "from it "
+		stopped = "Payments from the account " + f.Account + " are stopped"
 	}
 	return x402.Errorf(x402.WalletFrozen, "%s: %s", what, f.Why).
-		WithHint("nothing is paid until the person has looked at it").
+		WithHint("nothing is paid %suntil the person has looked at it", from).
 		WithDetail("since", f.At.Format(time.RFC3339)).WithDetail("by", f.By).
-		WithCommand(x402.Command("unfreeze"), "All payments are stopped, because "+f.Why+
+		WithCommand(x402.Command("unfreeze"), stopped+", because "+f.Why+
 			": please look at x402-wallet history, and unfreeze if it is right.")
 }
 
@@ -200,11 +209,11 @@ const failuresWithin = 200
 // happened. The first one that settled ends the row; what is under way, or provably never left, is
 // no part of it.
 func (t *tx) consecutiveFailures(since time.Time, most int) (n int, err error) {
-	const newest = `seq > (SELECT max(seq) FROM payments) - ?3`
-	err = t.row(`SELECT min(count(*), ?1) FROM payments NOT INDEXED WHERE `+newest+` AND created_at > ?2
+	const newest = `(SELECT max(seq) FROM payments) - ?3`
+	err = t.row(`SELECT min(count(*), ?1) FROM payments NOT INDEXED WHERE created_at > ?2
 		AND (state = 'unknown' AND delivered = 0 OR state = 'failed' AND chain_proof IS NOT NULL)
-		AND seq > coalesce((SELECT seq FROM payments NOT INDEXED WHERE `+newest+` AND state = 'settled'
-			AND proof <> '' ORDER BY seq DESC LIMIT 1), 0)`,
+		AND seq > max(`+newest+`, coalesce((SELECT seq FROM payments NOT INDEXED WHERE seq > `+newest+`
+			AND state = 'settled' AND proof <> '' ORDER BY seq DESC LIMIT 1), 0))`,
 		most, micros(since), failuresWithin).Scan(&n)
 	return n, err
 }

@@ -56,7 +56,7 @@ var schemaFile string
 var schema = regexp.MustCompile(`[ \t]*--.*`).ReplaceAllString(schemaFile, "")
 
 // format is what schema.sql makes. A ledger of another one is refused.
-const format = 5
+const format = 6
 
 // lockWait bounds how long a process waits for another one's transaction. Transactions here take
 // milliseconds and never span the network, so waiting longer means something is wrong. A caller who
@@ -92,7 +92,8 @@ type Store struct {
 	writeLock, checkpointLock *fileLock
 	channelLocks              channelLocks
 
-	answersForgotten atomic.Int64 // when forgetAnswers last looked, microseconds
+	ledgerID         atomic.Pointer[string] // nil: not read yet
+	answersForgotten atomic.Int64           // when forgetAnswers last looked, microseconds
 
 	self     *instance // nil before the first payment
 	selfLock sync.Mutex
@@ -159,7 +160,9 @@ func Open(ctx context.Context, home string, o Options) (*Store, error) {
 	case errors.Is(err, os.ErrNotExist):
 		return nil, x402.Errorf(x402.LedgerCorrupt,
 			"the ledger %s is missing; without it no budget is known", FileName).
-			WithHint("restore %s from a backup; nothing is paid without it", FileName)
+			WithHint("restore %s from a backup; nothing is paid without it", FileName).
+			WithCommand(x402.Command("doctor"), "The wallet's ledger is gone: please restore "+FileName+
+				" from a backup. Nothing is paid without it.")
 	case err != nil:
 		return nil, x402.Errorf(x402.LedgerUnavailable, "open the ledger: %w", err)
 	case !info.Mode().IsRegular():
@@ -279,7 +282,7 @@ func open(home string, o Options, first ...string) (*Store, error) {
 	}
 	return &Store{
 		write: write, read: read, now: o.Now, home: home, lock: lockFile, contentQuota: o.ContentQuota,
-		wal:       &walSync{path: filepath.Join(home, FileName+"-wal"), flush: (*os.File).Sync},
+		wal:       &walSync{path: filepath.Join(home, FileName+"-wal"), flush: flushData},
 		writeLock: newFileLock(home, "ledger"), checkpointLock: newFileLock(home, "mark"),
 	}, nil
 }
@@ -324,7 +327,7 @@ type known struct {
 func (s *Store) view(ctx context.Context, f func(*tx) error) error {
 	return s.read.with(ctx, func(c *conn) error {
 		return c.transaction(patient(ctx), beginReading, func() error {
-			return f(&tx{ctx: ctx, conn: c, known: &known{}, Now: s.now().UTC(), followed: &s.followed})
+			return f(s.reading(ctx, c))
 		})
 	})
 }
@@ -369,19 +372,47 @@ func (t *tx) is(query string, args ...any) (yes bool, err error) {
 	return yes, err
 }
 
-// readOnce is read for an f of one query, which needs no transaction around it. It waits for nobody. It takes
-// the connection that writes if nobody writes at this moment: that one has in memory what this process wrote,
-// while the others forget all they have read whenever something was written.
+// readOnce is read for an f of one query, or of more about what never changes: it needs no transaction around
+// it. Only where the database fails, perhaps because somebody else has it, it is read as read does, which
+// waits.
 func readOnce[T any](ctx context.Context, s *Store, f func(*tx) (T, error)) (v T, err error) {
-	once := func(c *conn) error {
-		v, err = f(&tx{ctx: ctx, conn: c, known: &known{}, Now: s.now().UTC(), followed: &s.followed})
+	hasFailed := false
+	err = s.lendWarm(ctx, func(c *conn) error {
+		t := s.reading(ctx, c)
+		v, err = f(t)
+		hasFailed = t.failure != nil
 		return err
-	}
-	lent, err := s.write.tryWith(ctx, once)
-	if !lent {
-		err = s.read.with(ctx, once)
+	})
+	if hasFailed {
+		return read(ctx, s, f)
 	}
 	return v, err
+}
+
+// readWarm is read for an f that takes no longer than what is written does: whoever writes may have to wait
+// for it.
+func readWarm[T any](ctx context.Context, s *Store, f func(*tx) (T, error)) (v T, err error) {
+	err = s.lendWarm(ctx, func(c *conn) error {
+		return c.transaction(patient(ctx), beginReading, func() error {
+			v, err = f(s.reading(ctx, c))
+			return err
+		})
+	})
+	return v, err
+}
+
+// lendWarm lends f the connection that writes, if nobody writes at this moment: that one has in memory what
+// this process wrote, while the others forget all they have read whenever something was written.
+func (s *Store) lendWarm(ctx context.Context, f func(*conn) error) error {
+	lent, err := s.write.tryWith(ctx, f)
+	if !lent {
+		err = s.read.with(ctx, f)
+	}
+	return err
+}
+
+func (s *Store) reading(ctx context.Context, c *conn) *tx {
+	return &tx{ctx: ctx, conn: c, known: &known{}, Now: s.now().UTC(), followed: &s.followed}
 }
 
 // read runs f on a consistent reading, and returns what it returns.

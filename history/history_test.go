@@ -76,8 +76,8 @@ func reserve(s *Store, h Hold) (Payment, error) {
 // decide asks rules about a hold; the hold has the decision then.
 func decide(s *Store, rules budget.Rules, h *Hold) (Facts, error) {
 	p := h.Payment
-	ask := budget.Ask{Price: p.Price, Host: p.Host, Payee: budget.Payee{Network: p.Network, Asset: p.Asset,
-		PayTo: p.PayTo, Resource: p.Resource()}}
+	ask := budget.Ask{Agent: p.Agent, Price: p.Price, Host: p.Host, Payee: budget.Payee{Network: p.Network,
+		Asset: p.Asset, PayTo: p.PayTo, Resource: p.Resource()}}
 	f, err := s.Facts(context.Background(), Question{Rules: rules.Query(ask), Payment: p, Resume: h.Resume})
 	if err == nil {
 		err = f.Refusal()
@@ -426,7 +426,7 @@ func TestVerifyFindsEveryKindOfTampering(t *testing.T) {
 		"amount":    `UPDATE payments SET usd = usd - 1`,
 		"search":    `UPDATE payment_search SET url = 'https://elsewhere.example'`,
 		"no search": `DELETE FROM payment_search`,
-		"one more": `INSERT INTO payment_search SELECT seq + 1, url, usd, state, symbol, prefix_length
+		"one more": `INSERT INTO payment_search SELECT seq + 1, url, usd, state, symbol, prefix_length, agent
 			FROM payment_search`,
 		"prefix": `UPDATE payments SET prefix_length = 9`,
 	} {
@@ -617,7 +617,10 @@ func TestPlansUseTheirIndexes(t *testing.T) {
 			AND updated_at >= ?`: "payments_settled",
 		selectPayment + ` WHERE state = 'settled' AND proof = 'claimed' AND created_at >= ?
 			ORDER BY seq LIMIT ?`: "payments_claimed",
-		`SELECT max(created_at) FROM payments`: "payments_by_time",
+		`SELECT max(created_at) FROM payments`:                                           "payments_by_time",
+		selectPayment + ` WHERE idempotency_key = ? AND agent = ? AND state <> 'failed'`: "payments_by_key",
+		`SELECT seq FROM payment_search WHERE seq >= ? AND seq < ? AND agent = ? AND agent <> ''
+			ORDER BY seq DESC`: "payment_search_agent",
 	} {
 		args := make([]any, strings.Count(query, "?"))
 		rows, err := s.read.Query("EXPLAIN QUERY PLAN "+query, args...)

@@ -109,10 +109,17 @@ func (s *Store) Self() string {
 	return s.self.id
 }
 
-// LedgerID is the random name the ledger was created with.
+// LedgerID is the random name the ledger was created with. It never changes, and is read once.
 func (s *Store) LedgerID(ctx context.Context) (string, error) {
-	return read(ctx, s, func(t *tx) (string, error) {
+	if known := s.ledgerID.Load(); known != nil {
+		return *known, nil
+	}
+	id, err := readOnce(ctx, s, func(t *tx) (string, error) {
 		id, err := scanText(t.row(`SELECT value FROM meta WHERE key = 'ledger_id'`))
 		return id, none(err, damaged("read the ledger's id", errors.New("it has none")))
 	})
+	if err == nil {
+		s.ledgerID.Store(&id)
+	}
+	return id, err
 }

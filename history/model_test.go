@@ -27,6 +27,7 @@ import (
 
 type modelRow struct {
 	id, session, host, key, body string
+	agent                        string
 	payTo                        string
 	state                        State
 	proof                        Proof
@@ -47,9 +48,10 @@ type model struct {
 	last             time.Time
 	limit, caps      *money.Dollars // of the session that is open; and the owner's, for every session
 	day, month, host money.Dollars
-	rate             int         // payments in a minute
-	newPayee, change budget.Rule // allow, or refuse
-	jump             int64       // a person is asked at this many times the last price; 0: never
+	agents           map[string]budget.Agent // with a day and a month of their own
+	rate             int                     // payments in a minute
+	newPayee, change budget.Rule             // allow, or refuse
+	jump             int64                   // a person is asked at this many times the last price; 0: never
 	sessionCaps      map[string]*money.Dollars
 	alive            map[string]bool
 	free             uint64 // the chain's figure
@@ -87,9 +89,9 @@ func sameDay(a, b time.Time) bool {
 // on reports whether a payment's host is one that the owner's entry covers: itself, on any port.
 func on(entry, host string) bool { return host == entry || strings.HasPrefix(host, entry+":") }
 
-func (m *model) living(key string) *modelRow {
+func (m *model) living(agent, key string) *modelRow {
 	for _, r := range m.rows {
-		if key != "" && r.key == key && r.state != Failed {
+		if key != "" && r.agent == agent && r.key == key && r.state != Failed {
 			return r
 		}
 	}
@@ -137,6 +139,10 @@ func (m *model) fits(r *modelRow, b basis) bool {
 	within(m.month, func(o *modelRow) bool { return !o.created.Before(month) })
 	entry, _, _ := strings.Cut(r.host, ":")
 	within(m.host, func(o *modelRow) bool { return on(entry, o.host) && !o.created.Before(day) })
+	if own, has := m.agents[r.agent]; has {
+		within(*own.Day, func(o *modelRow) bool { return o.agent == r.agent && !o.created.Before(day) })
+		within(*own.Month, func(o *modelRow) bool { return o.agent == r.agent && !o.created.Before(month) })
+	}
 	return fits
 }
 
@@ -186,7 +192,7 @@ func (m *model) jumps(price, last money.Dollars) bool {
 func (m *model) decide(r *modelRow, b basis) string {
 	seller := m.seller(r)
 	switch {
-	case m.living(r.key) != nil:
+	case m.living(r.agent, r.key) != nil:
 		return "taken"
 	case seller == "payee":
 		return seller
@@ -203,7 +209,7 @@ func (m *model) decide(r *modelRow, b basis) string {
 func (m *model) reserve(r *modelRow, b basis) string {
 	late := m.sum(func(o *modelRow) bool { return o.state != Settled || !o.updated.Before(m.readAt) })
 	switch {
-	case m.living(r.key) != nil:
+	case m.living(r.agent, r.key) != nil:
 		return "taken"
 	case m.open() != b.session, b.at.Truncate(24 * time.Hour).After(m.at()), !m.fits(r, b), m.busy(),
 		m.seller(r) != "":
@@ -281,11 +287,22 @@ func (m *machine) begin(t *rapid.T, n int) {
 		m.newPayee, m.change, m.jump = rules.Draw(t, "new payee"), rules.Draw(t, "payee change"),
 			rapid.Int64Range(0, 3).Draw(t, "jump")
 	}
+	m.agents = map[string]budget.Agent{}
+	for _, name := range agentNames[1:] {
+		m.agents[name] = budget.Agent{Day: new(dollars(40, name+"'s day")),
+			Month: new(dollars(60, name+"'s month"))}
+	}
 	m.free = uint64(rapid.IntRange(0, 40).Draw(t, "free"))
 	if rapid.Bool().Draw(t, "only the chain is short") {
 		m.day, m.month, m.host, m.caps = 1000, 1000, 1000, nil
+		for name := range m.agents {
+			m.agents[name] = budget.Agent{Day: &m.day, Month: &m.month}
+		}
 	}
 }
+
+// agentNames are who pays: a caller without a name, and two agents.
+var agentNames = []string{"", "ann", "bob"}
 
 func (m *machine) store(t *rapid.T) *Store { return m.stores[rapid.IntRange(0, 1).Draw(t, "process")] }
 
@@ -300,7 +317,7 @@ func (m *machine) rules() budget.Rules {
 	return budget.Rules{
 		PerCall: 1 << 40, ApproveAbove: 1 << 40, Rate: m.rate, Session: m.caps, Day: m.day, Month: m.month,
 		HostDay:  map[string]money.Dollars{"a.example": m.host, "b.example": m.host},
-		NewPayee: m.newPayee, PayeeChange: m.change, PriceJump: float64(m.jump),
+		NewPayee: m.newPayee, PayeeChange: m.change, PriceJump: float64(m.jump), Agents: m.agents,
 	}
 }
 
@@ -312,7 +329,7 @@ func (m *machine) Reserve(t *rapid.T) {
 		host:    rapid.SampledFrom([]string{"a.example", "a.example:8443", "b.example"}).Draw(t, "host"),
 		payTo:   fmt.Sprint(m.name, " payee ", rapid.IntRange(0, 1).Draw(t, "payee")),
 		request: byte(rapid.IntRange(0, 2).Draw(t, "request")), price: h.Payment.Price, state: Reserved,
-		sequence: m.name,
+		sequence: m.name, agent: rapid.SampledFrom(agentNames).Draw(t, "agent"),
 	}
 	if k := rapid.IntRange(0, 4).Draw(t, "key"); k < 2 {
 		r.key = fmt.Sprint(m.name, " key ", k)
@@ -323,6 +340,7 @@ func (m *machine) Reserve(t *rapid.T) {
 	}
 	p := &h.Payment
 	p.Host, p.IdempotencyKey, p.Fingerprint, p.PayTo = r.host, r.key, m.fingerprint(r.request), r.payTo
+	p.Agent = r.agent
 	p.URL, p.Source, p.Asset, h.Funds.Source = "https://api.example/"+m.name, m.name, m.name, m.name
 	h.Funds.Free, h.Funds.ReadAt = money.NewAmount(m.free), m.readAt
 
@@ -375,7 +393,7 @@ func (m *machine) answer(t *rapid.T, r *modelRow, err error) string {
 	case err == nil:
 		return ""
 	case errors.As(err, &taken):
-		require.Equal(t, m.living(r.key).id, taken.Payment.ID)
+		require.Equal(t, m.living(r.agent, r.key).id, taken.Payment.ID)
 		return "taken"
 	case errors.As(err, &short):
 		return "short"
@@ -473,8 +491,8 @@ func (m *machine) counted() (list []modelSigned) {
 
 func (m *machine) keyholder() Keyholder {
 	k := testKeyholder()
-	k.Query = func(Payment) budget.Query {
-		return budget.Query{HostEntries: []string{"a.example", "b.example"}}
+	k.Query = func(p Payment) budget.Query {
+		return budget.Query{HostEntries: []string{"a.example", "b.example"}, Agent: p.Agent}
 	}
 	k.OwnSession = func(budget.Session, []byte) (bool, error) { return true, nil }
 	return k
@@ -536,6 +554,16 @@ func (m *machine) CheckSealed(t *rapid.T) {
 					}), list[i].Paid[j])
 				}
 				require.Equal(t, hosts, list[i].Hosts != nil)
+				for j, agent := range list[i].Agents {
+					require.Equal(t, stands(func(g modelSigned) bool {
+						return g.row.agent == agent && begin(g.created).Equal(at)
+					}), list[i].Spent[j])
+				}
+				for _, g := range m.counted() {
+					if g.row.agent != "" && begin(g.created).Equal(at) {
+						require.Contains(t, list[i].Agents, g.row.agent)
+					}
+				}
 			}
 		}
 		windows(last.Days, beginOfDay, true)
@@ -568,7 +596,7 @@ func (m *machine) checkMemory(t *rapid.T, tx *tx, mem *memory) error {
 			want[string(memoryKey("expired", g.id))] = yes
 		}
 		if g.key != "" && r.state != Failed {
-			want[string(memoryKey("idempotency key", g.key))] = []byte(g.id)
+			want[string(memoryKey("idempotency key", g.key, g.row.agent))] = []byte(g.id)
 		}
 	}
 	var n int
@@ -705,7 +733,7 @@ func (m *machine) Name(t *rapid.T) {
 	key := fmt.Sprint(m.name, " key ", rapid.IntRange(0, 1).Draw(t, "key"))
 	named, err := s.AttachIdempotencyKey(context.Background(), r.id, key)
 	var taken *AlreadyPaying
-	if other := m.living(key); other != nil && other != r {
+	if other := m.living(r.agent, key); other != nil && other != r {
 		require.ErrorAs(t, err, &taken)
 		require.Equal(t, other.id, taken.Payment.ID)
 		return
@@ -792,12 +820,14 @@ func (m *machine) Look(t *rapid.T) {
 	}
 	for k := range 2 {
 		key := fmt.Sprint(m.name, " key ", k)
-		p, err := s.ByKey(ctx, key)
-		if r := m.living(key); r != nil {
-			require.NoError(t, err)
-			require.Equal(t, r.id, p.ID)
-		} else {
-			require.ErrorIs(t, err, ErrNotFound)
+		for _, agent := range agentNames {
+			p, err := s.ByKey(ctx, agent, key)
+			if r := m.living(agent, key); r != nil {
+				require.NoError(t, err)
+				require.Equal(t, r.id, p.ID)
+			} else {
+				require.ErrorIs(t, err, ErrNotFound)
+			}
 		}
 	}
 	for _, r := range m.rows {
@@ -839,7 +869,7 @@ func (m *machine) reportOn(t require.TestingT, p Payment, r *modelRow) {
 		body: r.body, state: p.State, proof: p.Proof, price: p.Price,
 		created: p.Created.UTC(), updated: p.Updated.UTC(), request: p.Fingerprint[0], content: r.content,
 		leaseOwner: p.LeaseOwner, waiter: p.Waiter, delivered: p.Delivered, agentSigned: r.agentSigned,
-		sequence: r.sequence}
+		sequence: r.sequence, agent: p.Agent}
 	require.Equal(t, *r, got)
 }
 

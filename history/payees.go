@@ -22,7 +22,8 @@ func paidHereKey(host, network, asset, payTo string) []byte {
 
 func priceKey(resource string) []byte { return memoryKey("price", resource) }
 
-func idempotencyKey(key string) []byte { return memoryKey("idempotency key", key) }
+// idempotencyKey is an agent's; callers without a name have theirs in common.
+func idempotencyKey(agent, key string) []byte { return memoryKey("idempotency key", key, agent) }
 
 func signInKey(host string) []byte { return memoryKey("signed in", host) }
 
@@ -45,7 +46,7 @@ func remembered(payment string, g signature) []entry {
 			entry{priceKey(g.Resource), binary.BigEndian.AppendUint64(nil, uint64(g.Price))})
 	}
 	if g.Key != "" {
-		entries = append(entries, entry{idempotencyKey(g.Key), []byte(payment)})
+		entries = append(entries, entry{idempotencyKey(g.Agent, g.Key), []byte(payment)})
 	}
 	if g.Voucher != nil {
 		entries = append(entries, g.Voucher.entry())
@@ -135,7 +136,7 @@ func (t *tx) keyIsFree(m *memory, p Payment) error {
 	if p.IdempotencyKey == "" {
 		return nil
 	}
-	owner, err := m.get(idempotencyKey(p.IdempotencyKey))
+	owner, err := m.get(idempotencyKey(p.Agent, p.IdempotencyKey))
 	if err != nil || owner == nil {
 		return err
 	}

@@ -59,12 +59,13 @@ type Payment struct {
 	ID             string // "pay_" and 32 hex digits
 	Number         int64  // in the order in which they were made; 0: it is not in the ledger
 	Session        string // the budget session it fell into
+	Agent          string // whose it is, of those that share the wallet; "": of a caller without a name
 	State          State
 	Proof          Proof
 	Created        time.Time         // UTC, whole microseconds
 	Updated        time.Time         // its last change of state
 	Fingerprint    [sha256.Size]byte // of the request: the same one is the same request (package pay)
-	IdempotencyKey string            // "": none
+	IdempotencyKey string            // one for each of its agent's purchases; "": none
 	Method         string            // of HTTP, or of MCP: "tools/call"
 	URL            string            // as it was asked for, without the secrets of its query
 	// where it led, on the same origin: the payment goes there; "": to the URL

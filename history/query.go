@@ -14,7 +14,7 @@ import (
 const paymentColumns = `seq, id, session, state, proof, created_at, updated_at, fingerprint,
 	coalesce(idempotency_key, ''), method, url, target, host, network, scheme, dialect, asset, symbol,
 	amount, usd, pay_to, source, transaction_id, facilitator, note, false_receipt, lease_owner, waiter,
-	delivered, charged, returned`
+	delivered, charged, returned, agent`
 
 const (
 	selectPayment = `SELECT ` + paymentColumns + `, record, receipt, chain_proof FROM payments`
@@ -42,8 +42,8 @@ func scanPacked(row scanner) (p packedPayment, err error) {
 	err = row.Scan(&p.Number, &p.ID, &p.Session, &p.State, &p.Proof, &created, &updated, &fingerprint,
 		&p.IdempotencyKey, &p.Method, &p.URL, &p.Target, &p.Host, &p.Network, &p.Scheme, &p.Dialect, &p.Asset,
 		&p.Symbol, &p.Amount, &p.Price, &p.PayTo, &p.Source, &p.Transaction, &p.Facilitator, &p.Note,
-		&p.FalseReceipt, &p.LeaseOwner, &p.Waiter, &p.Delivered, &charged, &p.Returned, &p.record, &p.receipt,
-		&p.chainProof)
+		&p.FalseReceipt, &p.LeaseOwner, &p.Waiter, &p.Delivered, &charged, &p.Returned, &p.Agent, &p.record,
+		&p.receipt, &p.chainProof)
 	p.Created, p.Updated = fromMicros(created), fromMicros(updated)
 	copy(p.Fingerprint[:], fingerprint)
 	if charged != "" && err == nil {
@@ -95,13 +95,13 @@ func (s *Store) Payment(ctx context.Context, id string) (Payment, error) {
 	return s.one(ctx, ` WHERE id = ?`, id)
 }
 
-// ByKey returns the payment that an idempotency key belongs to, or ErrNotFound.
-func (s *Store) ByKey(ctx context.Context, key string) (Payment, error) {
-	return s.one(ctx, ` WHERE idempotency_key = ? AND state <> 'failed'`, key)
+// ByKey returns the payment that an agent's idempotency key belongs to, or ErrNotFound.
+func (s *Store) ByKey(ctx context.Context, agent, key string) (Payment, error) {
+	return s.one(ctx, ` WHERE idempotency_key = ? AND agent = ? AND state <> 'failed'`, key, agent)
 }
 
 func (s *Store) one(ctx context.Context, where string, args ...any) (Payment, error) {
-	return read(ctx, s, func(t *tx) (Payment, error) {
+	return readOnce(ctx, s, func(t *tx) (Payment, error) {
 		p, err := scanPayment(t.row(selectPayment+where, args...))
 		return p, none(err, errNoPayment)
 	})
@@ -194,19 +194,23 @@ const delegationEvent = "delegation"
 func (s *Store) RecordDelegation(ctx context.Context, network, account string,
 	now money.Amount) (largest money.Amount, err error) {
 	err = s.tx(ctx, func(t *tx) error {
-		err := t.row(`SELECT largest FROM delegations WHERE network = ? AND account = ?`, network, account).
-			Scan(&largest)
-		if none(err, nil) != nil || now.Cmp(largest) <= 0 {
-			return none(err, nil)
-		}
-		largest = now
-		_, err = t.exec(`INSERT INTO delegations VALUES (?, ?, ?)
-			ON CONFLICT (network, account) DO UPDATE SET largest = excluded.largest`, network, account, now)
-		if err != nil {
-			return err
-		}
-		return t.audit(0, delegationEvent,
-			map[string]any{"network": network, "account": account, "largest": now})
+		largest, err = t.noteDelegation(network, account, now)
+		return err
 	})
 	return largest, err
+}
+
+func (t *tx) noteDelegation(network, account string, now money.Amount) (largest money.Amount, err error) {
+	err = t.row(`SELECT largest FROM delegations WHERE network = ? AND account = ?`, network, account).
+		Scan(&largest)
+	if none(err, nil) != nil || now.Cmp(largest) <= 0 {
+		return largest, none(err, nil)
+	}
+	_, err = t.exec(`INSERT INTO delegations VALUES (?, ?, ?)
+		ON CONFLICT (network, account) DO UPDATE SET largest = excluded.largest`, network, account, now)
+	if err != nil {
+		return largest, err
+	}
+	return now, t.audit(0, delegationEvent,
+		map[string]any{"network": network, "account": account, "largest": now})
 }

@@ -328,7 +328,7 @@ func (r *replay) expired(row auditRow) error {
 	r.sums.subtract(g)
 	r.remembered.put(entry{expiredKey(p.id), []byte{1}})
 	if g.Key != "" {
-		r.remembered.remove(idempotencyKey(g.Key))
+		r.remembered.remove(idempotencyKey(g.Agent, g.Key))
 	}
 	return nil
 }

@@ -127,12 +127,25 @@ func (s *Store) Reserve(ctx context.Context, h Hold) (Payment, error) {
 		if err := t.coveredByChain(h); err != nil {
 			return err
 		}
+		if err := t.seenDelegated(h); err != nil {
+			return err
+		}
 		if err := t.insert(&p, record); err != nil {
 			return err
 		}
 		return t.useApproval(h.Approval, p)
 	})
 	return p, err
+}
+
+// seenDelegated notes what a hold found delegated on the owner's token account, before it is spent. What a
+// vault or an allowance lets be spent is not a sum that was put there.
+func (t *tx) seenDelegated(h Hold) error {
+	if h.Funds.Delegated == nil || !x402.IsSolana(h.Payment.Network) {
+		return nil
+	}
+	_, err := t.noteDelegation(h.Payment.Network, h.Funds.Source, *h.Funds.Delegated)
+	return err
 }
 
 func moved(what string) error { return fmt.Errorf("%w: %s", ErrMoved, what) }
@@ -174,12 +187,12 @@ func (t *tx) holdsStill(d budget.Decision, p Payment) error {
 	return t.sellerAsDecided(d, p)
 }
 
-// purchase finds the payment that this one would be again: of the same idempotency key or, for
+// purchase finds the payment that this one would be again: of its agent's same idempotency key or, for
 // resume, one of the same request that nobody waits for any more, perhaps since a moment ago.
 func (t *tx) purchase(p Payment, resume bool) (*Payment, error) {
 	if p.IdempotencyKey != "" {
-		found, err := find(t, scanPayment, selectPayment+` WHERE idempotency_key = ? AND state <> 'failed'`,
-			p.IdempotencyKey)
+		found, err := find(t, scanPayment, selectPayment+` WHERE idempotency_key = ? AND agent = ?
+			AND state <> 'failed'`, p.IdempotencyKey, p.Agent)
 		if found != nil || err != nil {
 			return found, err
 		}

@@ -17,7 +17,7 @@ type SealedRules struct {
 
 // Rules returns what was sealed last.
 func (s *Store) Rules(ctx context.Context) (SealedRules, error) {
-	return read(ctx, s, func(t *tx) (r SealedRules, err error) {
+	return readOnce(ctx, s, func(t *tx) (r SealedRules, err error) {
 		var at int64
 		err = t.row(`SELECT version, at, config, seal FROM rules ORDER BY version DESC LIMIT 1`).
 			Scan(&r.Version, &at, &r.Config, &r.Seal)
@@ -83,7 +83,7 @@ type Head struct {
 }
 
 // Head returns how far the ledger has come.
-func (s *Store) Head(ctx context.Context) (Head, error) { return read(ctx, s, (*tx).head) }
+func (s *Store) Head(ctx context.Context) (Head, error) { return readOnce(ctx, s, (*tx).head) }
 
 func (t *tx) head() (h Head, err error) {
 	// That money was held and that an answer was delivered need not outlive a power cut, and a
@@ -101,7 +101,7 @@ func (t *tx) head() (h Head, err error) {
 // Has reports whether the ledger has come from a head: whether the audit chain has exactly this
 // row, and what was frozen then is frozen still, or lifted.
 func (s *Store) Has(ctx context.Context, h Head) (bool, error) {
-	return read(ctx, s, func(t *tx) (has bool, err error) {
+	return readOnce(ctx, s, func(t *tx) (has bool, err error) {
 		err = t.row(`SELECT count(*) FROM audit WHERE seq = ? AND hash = ?`, h.Seq, h.Hash).Scan(&has)
 		if err != nil || !has || h.Frozen == h.Lifted {
 			return has, err

@@ -203,15 +203,10 @@ func scanSale(row scanner) (sale Sale, err error) {
 // SaleByKey returns what a payment was shown for, by what makes it that payment (Sale.UniqueKey),
 // or ErrNotFound.
 func (s *Store) SaleByKey(ctx context.Context, uniqueKey string) (Sale, error) {
-	byKey := func(t *tx) (Sale, error) {
+	return readOnce(ctx, s, func(t *tx) (Sale, error) {
 		sale, err := scanSale(t.row(selectSale+` WHERE unique_key = ?`, uniqueKey))
 		return sale, none(err, errNoSale)
-	}
-	sale, err := readOnce(ctx, s, byKey)
-	if err != nil && !errors.Is(err, ErrNotFound) {
-		return read(ctx, s, byKey) // which waits for others
-	}
-	return sale, err
+	})
 }
 
 // SoldTo returns the newest settled sale of a call to a payer that was opened no earlier than since, and not

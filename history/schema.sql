@@ -53,7 +53,8 @@ CREATE TABLE payments (
     delivered       INTEGER NOT NULL DEFAULT 0,
     prefix_length   INTEGER NOT NULL,         -- of scheme, host and often the first word of the path: what sums are kept by (search.go)
     charged         TEXT NOT NULL DEFAULT '', -- what the chain showed to have moved, where that was less than amount; '': all of it
-    returned        INTEGER NOT NULL DEFAULT 0 -- of usd, what was not charged: the sums count the rest
+    returned        INTEGER NOT NULL DEFAULT 0, -- of usd, what was not charged: the sums count the rest
+    agent           TEXT NOT NULL DEFAULT ''  -- whose it is, of those that share the wallet; '': of a caller without a name
 );
 CREATE INDEX payments_by_time         ON payments (created_at);
 CREATE INDEX payments_by_transaction  ON payments (substr(transaction_id, 1, 20)) WHERE transaction_id <> '';
@@ -65,7 +66,7 @@ CREATE INDEX payments_claimed         ON payments (seq) WHERE state = 'settled' 
 CREATE INDEX payments_settled         ON payments (updated_at) WHERE state = 'settled';
 CREATE INDEX payments_reserved         ON payments (seq) WHERE state = 'reserved';
 
-CREATE UNIQUE INDEX payments_by_key  ON payments (idempotency_key) WHERE idempotency_key IS NOT NULL AND state <> 'failed';
+CREATE UNIQUE INDEX payments_by_key  ON payments (idempotency_key, agent) WHERE idempotency_key IS NOT NULL AND state <> 'failed';
 
 -- What x402_history looks through (search.go says why): of each payment only what it is found by and adds to a sum.
 CREATE TABLE payment_search (
@@ -74,13 +75,15 @@ CREATE TABLE payment_search (
     usd           INTEGER NOT NULL,         -- what it adds to a sum: payments.usd without returned, nothing once it failed
     state         TEXT    NOT NULL,
     symbol        TEXT    NOT NULL,
-    prefix_length INTEGER NOT NULL
+    prefix_length INTEGER NOT NULL,
+    agent         TEXT    NOT NULL
 );
+CREATE INDEX payment_search_agent ON payment_search (agent, seq) WHERE agent <> '';
 CREATE INDEX payment_search_failed ON payment_search (seq, url) WHERE state = 'failed';
 CREATE INDEX payment_search_long ON payment_search (seq) WHERE length(url) > 512;
 
 CREATE TRIGGER payment_search_insert AFTER INSERT ON payments BEGIN
-    INSERT INTO payment_search VALUES (NEW.seq, lower(NEW.url), (NEW.state <> 'failed') * (NEW.usd - NEW.returned), NEW.state, NEW.symbol, NEW.prefix_length);
+    INSERT INTO payment_search VALUES (NEW.seq, lower(NEW.url), (NEW.state <> 'failed') * (NEW.usd - NEW.returned), NEW.state, NEW.symbol, NEW.prefix_length, NEW.agent);
 END;
 
 CREATE TRIGGER payment_search_update AFTER UPDATE OF state, returned ON payments
@@ -88,11 +91,12 @@ WHEN OLD.state <> NEW.state OR OLD.returned <> NEW.returned BEGIN
     UPDATE payment_search SET state = NEW.state, usd = (NEW.state <> 'failed') * (NEW.usd - NEW.returned) WHERE seq = NEW.seq;
 END;
 
--- Sums per UTC day: of all payments, of a session, of a host, of a network, of an asset's symbol; for x402_history also of a symbol in an
--- hour, and of a symbol under a URL prefix, on a day and ever. The budgets read the first three, the dashboard those by network and hour.
+-- Sums per UTC day: of all payments, of a session, of a host, of an agent, of a network, of an asset's symbol; for x402_history also of a
+-- symbol in an hour, of an agent's symbol, and of a symbol under a URL prefix, on a day and ever. The budgets read the first four, the
+-- dashboard those by network, agent and hour.
 CREATE TABLE totals (
-    scope TEXT    NOT NULL,                 -- all | session | host | network | symbol | hour | prefix | prefix ever
-    key   TEXT    NOT NULL,                 -- of prefix: symbol, newline, prefix
+    scope TEXT    NOT NULL,                 -- all | session | host | agent | network | symbol | hour | agent symbol | prefix | prefix ever
+    key   TEXT    NOT NULL,                 -- of prefix: symbol, newline, prefix; of agent symbol: agent, newline, symbol
     day   INTEGER NOT NULL,                 -- days since 1970; of hour: hours since 1970; of prefix ever: 0
     spent INTEGER NOT NULL,                 -- settled, micro-dollars
     held  INTEGER NOT NULL,                 -- reserved, submitted, unknown
@@ -105,12 +109,14 @@ CREATE TRIGGER totals_insert AFTER INSERT ON payments BEGIN
         ('all', '', NEW.created_at / 86400000000),
         ('session', NEW.session, NEW.created_at / 86400000000),
         ('host', NEW.host, NEW.created_at / 86400000000),
+        ('agent', NEW.agent, NEW.created_at / 86400000000),
         ('network', NEW.network, NEW.created_at / 86400000000),
         ('symbol', NEW.symbol, NEW.created_at / 86400000000),
         ('hour', NEW.symbol, NEW.created_at / 3600000000),
+        ('agent symbol', NEW.agent || char(10) || NEW.symbol, NEW.created_at / 86400000000),
         ('prefix', NEW.symbol || char(10) || substr(NEW.url, 1, NEW.prefix_length), NEW.created_at / 86400000000),
         ('prefix ever', NEW.symbol || char(10) || substr(NEW.url, 1, NEW.prefix_length), 0))
-    WHERE true
+    WHERE NEW.agent <> '' OR column1 NOT IN ('agent', 'agent symbol')
     ON CONFLICT (scope, key, day) DO UPDATE SET spent = spent + excluded.spent, held = held + excluded.held;
 END;
 
@@ -125,9 +131,11 @@ WHEN OLD.returned <> NEW.returned
         ('all', '', NEW.created_at / 86400000000),
         ('session', NEW.session, NEW.created_at / 86400000000),
         ('host', NEW.host, NEW.created_at / 86400000000),
+        ('agent', NEW.agent, NEW.created_at / 86400000000),
         ('network', NEW.network, NEW.created_at / 86400000000),
         ('symbol', NEW.symbol, NEW.created_at / 86400000000),
         ('hour', NEW.symbol, NEW.created_at / 3600000000),
+        ('agent symbol', NEW.agent || char(10) || NEW.symbol, NEW.created_at / 86400000000),
         ('prefix', NEW.symbol || char(10) || substr(NEW.url, 1, NEW.prefix_length), NEW.created_at / 86400000000),
         ('prefix ever', NEW.symbol || char(10) || substr(NEW.url, 1, NEW.prefix_length), 0));
 END;

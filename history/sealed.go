@@ -67,12 +67,13 @@ type sealed struct {
 	compared  map[windowKey]bool
 }
 
-// windowKey names the windows that a payment falls into: of its session, of its day and month, and of the
-// owner's entries of hosts.
+// windowKey names the windows that a payment falls into: of its session, of its day and month, of the
+// owner's entries of hosts, and of its agent.
 type windowKey struct {
 	session string
 	day     int64
 	entries string
+	agent   string
 }
 
 // corruptHint is what to do about a ledger that is not what the wallet wrote.
@@ -230,20 +231,20 @@ func (t *tx) seal(k Keyholder, s *sealed, payment int64, event string, detail an
 // compare refuses tables that show less, or more, than what was signed and what is held for a
 // signature to come. Both are in the same transaction, so they are equal or somebody else wrote. Nobody else
 // does within it, so once is enough for those of its payments that fall into the same windows.
-func (t *tx) compare(s *sealed, p Payment, entries []string) error {
-	all := windowKey{p.Session, dayNumber(p.Created), strings.Join(entries, "\n")}
+func (t *tx) compare(s *sealed, p Payment, q budget.Query) error {
+	all := windowKey{p.Session, dayNumber(p.Created), strings.Join(q.HostEntries, "\n"), q.Agent}
 	if s.compared[all] {
 		return nil
 	}
-	shown, err := t.usage(p.Session, entries, p.Created)
+	shown, err := t.usage(p.Session, q, p.Created)
 	if err != nil {
 		return err
 	}
-	waiting, err := t.reserved(p.Session, entries, p.Created)
+	waiting, err := t.reserved(p.Session, q, p.Created)
 	if err != nil {
 		return err
 	}
-	signed := s.usage(p.Session, entries, p.Created)
+	signed := s.usage(p.Session, q, p.Created)
 	if p.Session == "" { // none ever began
 		shown.Session, signed.Session = budget.Use{}, budget.Use{}
 	}
@@ -255,12 +256,14 @@ func (t *tx) compare(s *sealed, p Payment, entries []string) error {
 		return nil
 	}
 	for _, err := range []error{agree(shown.Session, waiting.Session, signed.Session),
-		agree(shown.Day, waiting.Day, signed.Day), agree(shown.Month, waiting.Month, signed.Month)} {
+		agree(shown.Day, waiting.Day, signed.Day), agree(shown.Month, waiting.Month, signed.Month),
+		agree(shown.Agent.Day, waiting.Agent.Day, signed.Agent.Day),
+		agree(shown.Agent.Month, waiting.Agent.Month, signed.Agent.Month)} {
 		if err != nil {
 			return err
 		}
 	}
-	for _, entry := range entries {
+	for _, entry := range q.HostEntries {
 		if err := agree(shown.HostDay[entry], waiting.HostDay[entry], signed.HostDay[entry]); err != nil {
 			return err
 		}
@@ -272,25 +275,29 @@ func (t *tx) compare(s *sealed, p Payment, entries []string) error {
 	return nil
 }
 
-// reserved is what is held in the windows of a time and not yet signed.
-func (t *tx) reserved(session string, entries []string, at time.Time) (u budget.Usage, err error) {
+// reserved is what is held in the windows of a time that are asked for and not yet signed.
+func (t *tx) reserved(session string, q budget.Query, at time.Time) (u budget.Usage, err error) {
 	u.HostDay = map[string]budget.Use{}
 	err = t.forEach(func(row scanner) error {
-		var host string
+		var host, agent string
 		var inSession, inDay, inMonth money.Dollars
-		if err := row.Scan(&host, &inSession, &inDay, &inMonth); err != nil {
+		if err := row.Scan(&host, &agent, &inSession, &inDay, &inMonth); err != nil {
 			return err
+		}
+		if q.Agent != "" && agent == q.Agent {
+			u.Agent.Day.Held += inDay
+			u.Agent.Month.Held += inMonth
 		}
 		u.Session.Held += inSession
 		u.Day.Held += inDay
 		u.Month.Held += inMonth
 		on := windowSum{Hosts: []string{host}, Paid: []money.Dollars{inDay}}
-		for _, entry := range entries {
+		for _, entry := range q.HostEntries {
 			u.HostDay[entry] = budget.Use{Held: u.HostDay[entry].Held + on.host(entry)}
 		}
 		return nil
-	}, `SELECT host, sum((session = ?1) * usd), sum((created_at >= ?2) * usd), sum((created_at >= ?3) * usd)
-		FROM payments INDEXED BY payments_reserved WHERE state = 'reserved' GROUP BY host`,
+	}, `SELECT host, agent, sum((session = ?1) * usd), sum((created_at >= ?2) * usd), sum((created_at >= ?3) * usd)
+		FROM payments INDEXED BY payments_reserved WHERE state = 'reserved' GROUP BY host, agent`,
 		session, micros(budget.DayOf(at)), micros(budget.MonthOf(at)))
 	return u, err
 }
@@ -298,7 +305,7 @@ func (t *tx) reserved(session string, entries []string, at time.Time) (u budget.
 // sealedFacts are what Permit decides by: of what was signed and nothing else, without the payment
 // itself, at the time at which it was reserved.
 func (t *tx) sealedFacts(s *sealed, p Payment, q budget.Query) (f budget.Facts, err error) {
-	f.Now, f.Used = p.Created, s.usage(p.Session, q.HostEntries, p.Created)
+	f.Now, f.Used = p.Created, s.usage(p.Session, q, p.Created)
 	f.Session = budget.Session{ID: p.Session, Last: p.Created}
 	f.Session.Cap = s.Session.Cap
 	if s.Session.ID != p.Session {

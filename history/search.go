@@ -28,7 +28,8 @@ import (
 //   - totals has the sums per URL prefix (host and first word of the path, urlPrefix) and day, and per
 //     symbol and day or hour. A part of a URL that is in a prefix takes that prefix's sums; only what
 //     matches behind the prefix is added one by one, and url_suffix_fts finds it. Added one by one,
-//     10,000 payments take about 5 ms, and a day of a million a month (33,000) more.
+//     10,000 payments take about 5 ms, and a day of a million a month (33,000) more. An agent's payments
+//     have sums per symbol and day; those of a part of a URL are added one by one.
 //
 // The sums are always exact, and Verify compares what is kept with the payments. A PostgreSQL
 // engine will search otherwise (a GIN index of trigrams), so that nothing but this file, verify.go
@@ -42,6 +43,7 @@ type Filter struct {
 	After  time.Time
 	Until  time.Time // made before it
 	State  State
+	Agent  string // whose they are, of those that share the wallet
 }
 
 // List returns payments, newest first, whether there are more, and what all that match spent, by
@@ -275,22 +277,27 @@ func (q *search) sources(index string, from, to int64) []source {
 		table += " INDEXED BY payment_search_failed"
 	case q.State.Unfinished():
 		table, url = "payments INDEXED BY payments_unfinished", "lower(url)"
+	case q.Agent != "" && (q.grams == "" || q.URL == ""):
+		table += " INDEXED BY payment_search_agent"
 	}
 	all := source{from: ` FROM ` + table + ` WHERE seq >= ? AND seq < ?`, args: []any{from, to},
 		order: ` ORDER BY seq DESC`}
-	if q.URL == "" {
-		return []source{all}
+	has, args := "", []any{}
+	if q.URL != "" {
+		has, args = ` AND instr(`+url+`, ?)`, []any{q.part}
 	}
-	has := ` AND instr(` + url + `, ?)`
-	all.from, all.args = all.from+has, append(all.args, q.part)
-	if q.grams == "" {
+	if q.Agent != "" {
+		has, args = has+` AND agent = ? AND agent <> ''`, append(args, q.Agent)
+	}
+	all.from, all.args = all.from+has, append(all.args, args...)
+	if q.grams == "" || q.URL == "" {
 		return []source{all}
 	}
 	all.args[0] = max(from, q.indexed+1)
 	long := source{
 		from: ` FROM payment_search INDEXED BY payment_search_long
 			WHERE seq >= ? AND seq < ? AND length(url) > ` + maxIndexed + has,
-		args: []any{from, min(to, q.indexed+1), q.part}, order: all.order,
+		args: append([]any{from, min(to, q.indexed+1)}, args...), order: all.order,
 	}
 	named := source{
 		from: ` FROM ` + index + ` CROSS JOIN payment_search ON seq = ` + index + `.rowid WHERE ` + index +
@@ -301,7 +308,7 @@ func (q *search) sources(index string, from, to int64) []source {
 		named.from += ` AND ` + index + `.rowid >= ? AND ` + index + `.rowid < ?`
 		named.args = append(named.args, from, to)
 	}
-	named.from, named.args = named.from+has, append(named.args, q.part)
+	named.from, named.args = named.from+has, append(named.args, args...)
 	return []source{all, named, long}
 }
 

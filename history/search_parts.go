@@ -31,7 +31,7 @@ const (
 )
 
 // Parts adds up what match a filter (but for its page), by seller and by network, of each at most so many.
-// Where no URL is looked for they are kept sums; others are looked at one by one.
+// Where no URL and no agent is looked for they are kept sums; others are looked at one by one.
 func (s *Store) Parts(ctx context.Context, f Filter, most int) (Parts, error) {
 	f.Before = ""
 	return read(ctx, s, func(t *tx) (p Parts, err error) {
@@ -40,7 +40,7 @@ func (s *Store) Parts(ctx context.Context, f Filter, most int) (Parts, error) {
 			return p, err
 		}
 		sums := partSums{sellers: map[string]money.Dollars{}, networks: map[string]money.Dollars{}}
-		if f.URL == "" && f.Until.IsZero() && !f.State.Unfinished() {
+		if f.URL == "" && f.Agent == "" && f.Until.IsZero() && !f.State.Unfinished() {
 			err = q.keptParts(&sums)
 		} else {
 			err = q.eachPart(&sums, maxEach, q.sources("url_fts", q.from, q.to))

@@ -61,11 +61,38 @@ func (q *search) sumSince(into map[string]money.Dollars) error {
 			return err
 		}
 	}
-	if !inAll {
+	switch {
+	case !inAll && q.Agent != "":
+		return q.sumEach(into, "url_fts", q.from, math.MaxInt64, "")
+	case !inAll:
 		return q.sumPrefixes(into)
 	}
 	q.URL = ""
+	if q.Agent != "" {
+		return q.sumAgent(into)
+	}
 	return q.sumTimes(into)
+}
+
+// sumAgent adds an agent's days from After on, of the first one each payment.
+func (q *search) sumAgent(into map[string]money.Dollars) error {
+	midnight, today := q.from, int64(0)
+	if !q.After.IsZero() {
+		var at time.Time
+		var err error
+		at, today = nextWhole(q.After, day)
+		midnight, err = q.firstSince(at)
+		if err == nil {
+			err = q.sumEach(into, "", q.from, midnight, "")
+		}
+		if err != nil {
+			return err
+		}
+	}
+	begin := q.Agent + "\n"
+	return q.addSums(into, `SELECT substr(key, ?1), `+q.kept()+` FROM totals
+		WHERE scope = 'agent symbol' AND key >= ?2 AND key < ?3 AND day >= ?4 GROUP BY key`,
+		characters(begin)+1, begin, q.Agent+"\v", today)
 }
 
 // kept is which of the kept sums are meant.

@@ -22,6 +22,7 @@ type row struct {
 	state           State
 	at              time.Time
 	usd             money.Dollars
+	agent           string
 }
 
 // someURL is made of few words, so that many are alike, and parts of them end and begin anywhere.
@@ -52,13 +53,14 @@ func TestListIsWhatALookAtEachPaymentFinds(t *testing.T) {
 	defer tx.Rollback()
 	for i := range 600 {
 		p := row{fmt.Sprint("pay_", i), someURL(r), []string{"USDC", "PYUSD"}[r.IntN(2)],
-			fmt.Sprint("h", r.IntN(5)), fmt.Sprint("n", r.IntN(3)), Reserved, at, money.Dollars(r.IntN(3))}
+			fmt.Sprint("h", r.IntN(5)), fmt.Sprint("n", r.IntN(3)), Reserved, at, money.Dollars(r.IntN(3)),
+			[]string{"", "", "ann", "bob", "bo"}[r.IntN(5)]}
 		_, err := tx.Exec(
 			`INSERT INTO payments (id, session, state, created_at, updated_at, fingerprint, method, url,
 				target, host, network, scheme, dialect,
-			asset, symbol, amount, usd, pay_to, prefix_length, source, record)
-			VALUES (?, 's', 'reserved', ?, 0, x'00', 'GET', ?, '', ?, ?, '', '', '', ?, '0', ?, '', ?, '', ?)`,
-			p.id, micros(at), p.url, p.host, p.network, p.symbol, int64(p.usd), characters(urlPrefix(p.url)), pack([]byte(`{}`), nil, nil))
+			asset, symbol, amount, usd, pay_to, prefix_length, source, record, agent)
+			VALUES (?, 's', 'reserved', ?, 0, x'00', 'GET', ?, '', ?, ?, '', '', '', ?, '0', ?, '', ?, '', ?, ?)`,
+			p.id, micros(at), p.url, p.host, p.network, p.symbol, int64(p.usd), characters(urlPrefix(p.url)), pack([]byte(`{}`), nil, nil), p.agent)
 		require.NoError(t, err)
 		p.state = []State{Reserved, Submitted, Settled, Settled, Settled, Settled, Unknown, Failed}[r.IntN(8)]
 		_, err = tx.Exec(`UPDATE payments SET state = ? WHERE id = ?`, p.state, p.id)
@@ -68,8 +70,11 @@ func TestListIsWhatALookAtEachPaymentFinds(t *testing.T) {
 	}
 	require.NoError(t, tx.Commit())
 
-	for range 500 {
+	for range 700 {
 		f := Filter{Limit: 1 + r.IntN(7)}
+		if r.IntN(3) == 0 {
+			f.Agent = []string{"ann", "bob", "bo", "b", "nobody"}[r.IntN(5)]
+		}
 		if r.IntN(8) > 0 {
 			url := rows[r.IntN(len(rows))].url
 			from := r.IntN(len(url))
@@ -130,7 +135,7 @@ func TestListIsWhatALookAtEachPaymentFinds(t *testing.T) {
 // spending is what Spending says, from a look at each payment.
 func spending(rows []row, since time.Time, unit time.Duration) (all Spending) {
 	all.Over = map[time.Time]budget.Use{}
-	hosts, networks := map[string]budget.Use{}, map[string]budget.Use{}
+	hosts, networks, agents := map[string]budget.Use{}, map[string]budget.Use{}, map[string]budget.Use{}
 	for _, p := range rows {
 		if p.at.Before(since) {
 			continue
@@ -148,6 +153,9 @@ func spending(rows []row, since time.Time, unit time.Duration) (all Spending) {
 		when := p.at.Truncate(unit)
 		all.Over[when], hosts[p.host], networks[p.network] = add(all.Over[when]), add(hosts[p.host]),
 			add(networks[p.network])
+		if p.agent != "" {
+			agents[p.agent] = add(agents[p.agent])
+		}
 	}
 	dearest := func(parts map[string]budget.Use) (list []NamedSum) {
 		for key, d := range parts {
@@ -160,7 +168,7 @@ func spending(rows []row, since time.Time, unit time.Duration) (all Spending) {
 		})
 		return list[:min(len(list), 3)]
 	}
-	all.Hosts, all.Networks = dearest(hosts), dearest(networks)
+	all.Hosts, all.Networks, all.Agents = dearest(hosts), dearest(networks), dearest(agents)
 	return all
 }
 
@@ -169,7 +177,7 @@ func look(rows []row, f Filter) (ids []string, more bool, totals map[string]mone
 	older := f.Before == ""
 	for _, p := range slices.Backward(rows) {
 		match := contains(p.url, f.URL) && !p.at.Before(f.After) &&
-			(f.Until.IsZero() || p.at.Before(f.Until)) && (f.State == "" || f.State == p.state)
+			(f.Until.IsZero() || p.at.Before(f.Until)) && (f.State == "" || f.State == p.state) && (f.Agent == "" || f.Agent == p.agent)
 		if match && p.state != Failed && p.usd > 0 {
 			totals[p.symbol] += p.usd
 		}

@@ -195,7 +195,7 @@ func (t *tx) permitted(p Payment, g *signature, k Keyholder) (*sealed, error) {
 		return nil, err
 	}
 	query := k.Query(p)
-	if err := t.compare(last, p, query.HostEntries); err != nil {
+	if err := t.compare(last, p, query); err != nil {
 		return nil, err
 	}
 	if err := t.keyIsFree(last.memory, p); err != nil {
@@ -281,7 +281,7 @@ func (s *Store) Expire(ctx context.Context, id string, asked x402.Evidence, o Ou
 		}
 		last.subtract(g)
 		if g.Key != "" {
-			if err := last.memory.put(idempotencyKey(g.Key), nil); err != nil {
+			if err := last.memory.put(idempotencyKey(g.Agent, g.Key), nil); err != nil {
 				return err
 			}
 		}

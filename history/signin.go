@@ -30,11 +30,12 @@ func (s *Store) Earlier(ctx context.Context, p Payment, limit int) ([]Payment, e
 // maxBought is how many payments are looked through for one of a resource, newest first.
 const maxBought = 50
 
-// Bought returns the newest settled payment for a resource (Payment.Resource) of these URLs, or ErrNotFound.
-// url is the resource's without its query; it is enough that it is a part of the payment's.
-func (s *Store) Bought(ctx context.Context, url, resource string) (Payment, error) {
+// Bought returns an agent's newest settled payment for a resource (Payment.Resource) of these URLs, or
+// ErrNotFound; agent "": anybody's. url is the resource's without its query; it is enough that it is a part
+// of the payment's.
+func (s *Store) Bought(ctx context.Context, agent, url, resource string) (Payment, error) {
 	return read(ctx, s, func(t *tx) (p Payment, err error) {
-		q, err := t.search(Filter{URL: url, State: Settled, Limit: maxBought})
+		q, err := t.search(Filter{URL: url, State: Settled, Agent: agent, Limit: maxBought})
 		if err != nil {
 			return p, err
 		}

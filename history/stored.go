@@ -14,7 +14,7 @@ import (
 // chain says of them. Its texts are parts of the pages that they were read from.
 type storedPayment struct {
 	seq, created, updated, usd                int64
-	id, session, state, proof                 string
+	id, session, agent, state, proof          string
 	key                                       string // "": none
 	method, url, host, network, asset, symbol string
 	payTo, transaction, facilitator, note     string
@@ -30,8 +30,8 @@ type storedPayment struct {
 
 // The kinds of the tables' columns: see isOfKind.
 const (
-	paymentKinds = "#ttttiibT" + "tttttttttt" + "ittbBttBB" + "tittii" + "ti"
-	searchKinds  = "#titti"
+	paymentKinds = "#ttttiibT" + "tttttttttt" + "ittbBttBB" + "tittii" + "tit"
+	searchKinds  = "#tittit"
 	contentKinds = "#itiibit"
 	bodyKinds    = "#b"
 )
@@ -111,7 +111,7 @@ func (r *storedReader) next() (*storedPayment, error) {
 		return nil, err
 	}
 	p := storedFrom(&r.payments.row)
-	r.texts.keep(&p.session, &p.host, &p.network, &p.symbol, &p.prefix)
+	r.texts.keep(&p.session, &p.agent, &p.host, &p.network, &p.symbol, &p.prefix)
 	isFound, err := r.search.of(p.seq)
 	if err == nil {
 		p.isFound = isFound && p.isFoundBy(&r.search.row)
@@ -128,14 +128,14 @@ func storedFrom(v *record) *storedPayment {
 		payTo: v.text(20), record: digestOf([]byte(v.text(22))), unique: encodeDigest([]byte(v.text(23))),
 		transaction: v.text(24), facilitator: v.text(25), receipt: digestOrNone(v.text(26)),
 		chain: digestOrNone(v.text(27)), note: v.text(28), untrue: v.int(29), delivered: v.int(32),
-		prefixLength: v.int(33), charged: v.text(34), returned: v.int(35)}
+		prefixLength: v.int(33), charged: v.text(34), returned: v.int(35), agent: v.text(36)}
 	if p.key == "" && !v.isNull(8) {
 		p.key = "empty" // which it never is
 	}
 	p.prefix = firstCharacters(p.url, p.prefixLength)
 	p.terms = encodeDigest(link(nil, p.usd, p.id, p.session, v.text(7), p.method, p.url, v.text(11), p.host,
 		p.network, v.text(14), v.text(15), p.asset, p.symbol, v.text(18), p.payTo,
-		strconv.FormatInt(p.prefixLength, 10), v.text(21)))
+		strconv.FormatInt(p.prefixLength, 10), v.text(21), p.agent))
 	return p
 }
 
@@ -153,7 +153,7 @@ func (p *storedPayment) isFoundBy(v *record) bool {
 		usd = 0
 	}
 	return isLower(v.text(1), p.url) && v.int(2) == usd && v.text(3) == p.state && v.text(4) == p.symbol &&
-		v.int(5) == p.prefixLength && p.prefixLength <= characters(p.url)
+		v.int(5) == p.prefixLength && v.text(6) == p.agent && p.prefixLength <= characters(p.url)
 }
 
 // isLower reports whether a text is another one in small letters, as SQLite makes it: those of ASCII.
@@ -207,7 +207,7 @@ func (k keptTexts) keep(texts ...*string) {
 
 // signedTerms are Payment.terms of the columns.
 func (p *storedPayment) signedTerms() terms {
-	return Payment{Session: p.session, Host: p.host, Network: p.network, Asset: p.asset, PayTo: p.payTo,
+	return Payment{Session: p.session, Agent: p.agent, Host: p.host, Network: p.network, Asset: p.asset, PayTo: p.payTo,
 		Method: p.method, URL: p.url, Price: money.Dollars(p.usd)}.terms()
 }
 

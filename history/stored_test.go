@@ -14,7 +14,7 @@ func TestRowsOfNoPayment(t *testing.T) {
 	s, _, k := fullLedger(t)
 	for _, edit := range []string{
 		`INSERT INTO bodies VALUES (?, x'00')`,
-		`INSERT INTO payment_search VALUES (?, '', 0, '', '', 0)`,
+		`INSERT INTO payment_search VALUES (?, '', 0, '', '', 0, '')`,
 		`INSERT INTO contents VALUES (?, 200, '', 0, 0, x'00', 1, 'quota')`,
 	} {
 		for _, number := range []int64{math.MinInt64, -1, 0, 1, 2, 1000, math.MaxInt64} {

@@ -44,8 +44,8 @@ type stories struct {
 
 // paidFor is what payments are summed up by.
 type paidFor struct {
-	session, host, network, symbol, prefix string
-	hour                                   int64
+	session, host, agent, network, symbol, prefix string
+	hour                                          int64
 }
 
 // stories reads the chain and compares the long tables with it, and says how many rows it has.
@@ -201,7 +201,7 @@ func (s *stories) add(p *storedPayment) {
 	if s.sums == nil {
 		return
 	}
-	key := paidFor{p.session, p.host, p.network, p.symbol, p.prefix, p.created / time.Hour.Microseconds()}
+	key := paidFor{p.session, p.host, p.agent, p.network, p.symbol, p.prefix, p.created / time.Hour.Microseconds()}
 	use := s.sums[key]
 	switch State(p.state) {
 	case Settled:
@@ -286,9 +286,14 @@ func (s *stories) sumsAgree() error {
 	all := map[scope]budget.Use{}
 	for k, use := range s.sums {
 		day, prefix := k.hour/24, k.symbol+"\n"+k.prefix
-		for _, to := range []scope{{"all", "", day}, {"session", k.session, day}, {"host", k.host, day},
+		scopes := []scope{{"all", "", day}, {"session", k.session, day}, {"host", k.host, day},
 			{"network", k.network, day}, {"symbol", k.symbol, day}, {"hour", k.symbol, k.hour},
-			{"prefix", prefix, day}, {"prefix ever", prefix, 0}} {
+			{"prefix", prefix, day}, {"prefix ever", prefix, 0}}
+		if k.agent != "" {
+			scopes = append(scopes, scope{"agent", k.agent, day},
+				scope{"agent symbol", k.agent + "\n" + k.symbol, day})
+		}
+		for _, to := range scopes {
 			is := all[to]
 			all[to] = budget.Use{Spent: is.Spent + use.Spent, Held: is.Held + use.Held}
 		}

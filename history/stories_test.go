@@ -48,7 +48,7 @@ func TestStoriesOfASmallWindow(t *testing.T) {
 				`UPDATE payments SET note = 'x' WHERE seq = 1`,
 				`UPDATE payments SET delivered = 1 - delivered WHERE seq = 5`,
 				`DELETE FROM payments WHERE seq = (SELECT max(seq) FROM payments)`,
-				`INSERT INTO payment_search VALUES (-1, '', 0, '', '', 0)`,
+				`INSERT INTO payment_search VALUES (-1, '', 0, '', '', 0, '')`,
 				`UPDATE payment_search SET usd = usd + 1 WHERE seq = 2`,
 				`DELETE FROM bodies WHERE payment = (SELECT min(payment) FROM bodies)`,
 				`INSERT INTO bodies VALUES (999, x'00')`,

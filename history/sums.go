@@ -32,6 +32,9 @@ type windowSum struct {
 	Sum   money.Dollars   `json:"sum"`
 	Hosts []string        `json:"hosts,omitempty"` // of a day, in their order; Paid is what each was paid
 	Paid  []money.Dollars `json:"paid,omitempty"`
+	// Agents, in their order, and what each spent.
+	Agents []string        `json:"agents,omitempty"`
+	Spent  []money.Dollars `json:"spent,omitempty"`
 }
 
 // rate is how many were signed in each of the newest seconds or minutes.
@@ -65,13 +68,13 @@ type signature struct {
 
 // terms are those columns of a payment, all in its digest, that sums and memory are made of.
 type terms struct {
-	Session, Host, Network, Asset, PayTo, Resource string
-	Price                                          money.Dollars
+	Session, Agent, Host, Network, Asset, PayTo, Resource string
+	Price                                                 money.Dollars
 }
 
 func (p Payment) terms() terms {
-	return terms{Session: p.Session, Host: p.Host, Network: p.Network, Asset: p.Asset, PayTo: p.PayTo,
-		Resource: p.Resource(), Price: p.Price}
+	return terms{Session: p.Session, Agent: p.Agent, Host: p.Host, Network: p.Network, Asset: p.Asset,
+		PayTo: p.PayTo, Resource: p.Resource(), Price: p.Price}
 }
 
 // voucher is how far a sealed row takes a channel.
@@ -116,10 +119,8 @@ func withWindow(list []windowSum, day int64) []windowSum {
 func (s *sums) add(g signature) {
 	day, month := dayNumber(g.created()), dayNumber(budget.MonthOf(g.created()))
 	s.Days, s.Months = withWindow(s.Days, day), withWindow(s.Months, month)
-	d := at(s.Days, day)
-	d.Sum += g.Price
-	d.add(g.Host, g.Price)
-	at(s.Months, month).Sum += g.Price
+	at(s.Days, day).add(g.Host, g.Agent, g.Price)
+	at(s.Months, month).add("", g.Agent, g.Price)
 	if s.Session.ID != g.Session {
 		s.Session = sessionSum{ID: g.Session, Cap: g.SessionCap}
 	}
@@ -166,13 +167,24 @@ func (r *rate) between(after, upTo int64) (n int) {
 	return n
 }
 
-// add counts a price for a host of a day.
-func (w *windowSum) add(host string, price money.Dollars) {
-	i, known := slices.BinarySearch(w.Hosts, host)
-	if !known {
-		w.Hosts, w.Paid = slices.Insert(w.Hosts, i, host), slices.Insert(w.Paid, i, 0)
+// add counts a price in all, and for a host and an agent; "": for none.
+func (w *windowSum) add(host, agent string, price money.Dollars) {
+	w.Sum += price
+	if host != "" {
+		addTo(&w.Hosts, &w.Paid, host, price)
 	}
-	w.Paid[i] += price
+	if agent != "" {
+		addTo(&w.Agents, &w.Spent, agent, price)
+	}
+}
+
+// addTo adds a price to the sum of a name, in lists of names in their order and of their sums.
+func addTo(names *[]string, sums *[]money.Dollars, name string, price money.Dollars) {
+	i, known := slices.BinarySearch(*names, name)
+	if !known {
+		*names, *sums = slices.Insert(*names, i, name), slices.Insert(*sums, i, 0)
+	}
+	(*sums)[i] += price
 }
 
 // subtract takes a signature back that expired.
@@ -181,11 +193,10 @@ func (s *sums) subtract(g signature) { s.lower(g, g.Price) }
 // lower takes back a part of what was signed for, which was not charged.
 func (s *sums) lower(g signature, by money.Dollars) {
 	if d := at(s.Days, dayNumber(g.created())); d != nil {
-		d.Sum -= by
-		d.add(g.Host, -by)
+		d.add(g.Host, g.Agent, -by)
 	}
 	if m := at(s.Months, dayNumber(budget.MonthOf(g.created()))); m != nil {
-		m.Sum -= by
+		m.add("", g.Agent, -by)
 	}
 	if s.Session.ID == g.Session {
 		s.Session.Sum -= by
@@ -259,14 +270,16 @@ func (s *sums) clone() sums {
 	c.Seconds.Counts, c.Minutes.Counts = slices.Clone(s.Seconds.Counts), slices.Clone(s.Minutes.Counts)
 	for _, list := range [][]windowSum{c.Days, c.Months} {
 		for i := range list {
-			list[i].Hosts, list[i].Paid = slices.Clone(list[i].Hosts), slices.Clone(list[i].Paid)
+			w := &list[i]
+			w.Hosts, w.Paid = slices.Clone(w.Hosts), slices.Clone(w.Paid)
+			w.Agents, w.Spent = slices.Clone(w.Agents), slices.Clone(w.Spent)
 		}
 	}
 	return c
 }
 
-// usage is what was signed in the windows of a time, all of it as held.
-func (s *sums) usage(session string, entries []string, at time.Time) (u budget.Usage) {
+// usage is what was signed in the windows of a time that are asked for, all of it as held.
+func (s *sums) usage(session string, q budget.Query, at time.Time) (u budget.Usage) {
 	day, month := dayNumber(budget.DayOf(at)), dayNumber(budget.MonthOf(at))
 	u.HostDay = map[string]budget.Use{}
 	if session == s.Session.ID {
@@ -275,6 +288,7 @@ func (s *sums) usage(session string, entries []string, at time.Time) (u budget.U
 	for _, w := range s.Months {
 		if w.Day >= month {
 			u.Month.Held += w.Sum
+			u.Agent.Month.Held += w.agent(q.Agent)
 		}
 	}
 	for _, w := range s.Days {
@@ -282,11 +296,29 @@ func (s *sums) usage(session string, entries []string, at time.Time) (u budget.U
 			continue
 		}
 		u.Day.Held += w.Sum
-		for _, entry := range entries {
+		u.Agent.Day.Held += w.agent(q.Agent)
+		for _, entry := range q.HostEntries {
 			u.HostDay[entry] = budget.Use{Held: u.HostDay[entry].Held + w.host(entry)}
 		}
 	}
 	return u
+}
+
+// agents are those that anything was signed for in the months that are known; a day's are among them.
+func (s *sums) agents() (names []string) {
+	for _, w := range s.Months {
+		names = append(names, w.Agents...)
+	}
+	slices.Sort(names)
+	return slices.Compact(names)
+}
+
+// agent is what an agent's payments come to.
+func (w windowSum) agent(name string) money.Dollars {
+	if i, known := slices.BinarySearch(w.Agents, name); known {
+		return w.Spent[i]
+	}
+	return 0
 }
 
 // host is what a day's payments to a host of the owner's entry come to: with any port.

@@ -168,15 +168,18 @@ func (t *tx) walkTo(after, upTo int64, at Head, each func(auditRow) error) error
 }
 
 // paymentSums is the head of a query that adds the payments up again, each of the ways.
-const paymentSums = `WITH each AS MATERIALIZED (SELECT session, host, network, symbol,
+const paymentSums = `WITH each AS MATERIALIZED (SELECT session, host, agent, network, symbol,
 		symbol || char(10) || substr(url, 1, prefix_length) AS prefix, created_at / 3600000000 AS hour,
 		sum((state = 'settled') * (usd - returned)) AS spent,
 		sum((state NOT IN ('settled', 'failed')) * (usd - returned)) AS held
-		FROM payments GROUP BY 1, 2, 3, 4, 5, 6),
+		FROM payments GROUP BY 1, 2, 3, 4, 5, 6, 7),
 	sums AS (SELECT scope, key, day, sum(spent), sum(held) FROM (
 		SELECT 'all' AS scope, '' AS key, hour / 24 AS day, spent, held FROM each UNION ALL
 		SELECT 'session', session, hour / 24, spent, held FROM each UNION ALL
 		SELECT 'host', host, hour / 24, spent, held FROM each UNION ALL
+		SELECT 'agent', agent, hour / 24, spent, held FROM each WHERE agent <> '' UNION ALL
+		SELECT 'agent symbol', agent || char(10) || symbol, hour / 24, spent, held FROM each
+			WHERE agent <> '' UNION ALL
 		SELECT 'network', network, hour / 24, spent, held FROM each UNION ALL
 		SELECT 'symbol', symbol, hour / 24, spent, held FROM each UNION ALL
 		SELECT 'hour', symbol, hour, spent, held FROM each UNION ALL

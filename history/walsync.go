@@ -17,7 +17,7 @@ import (
 // (https://www.sqlite.org/pragma.html#pragma_synchronous).
 type walSync struct {
 	path  string
-	flush func(*os.File) error // (*os.File).Sync; tests put something else here
+	flush func(*os.File) error // flushData; tests put something else here
 
 	mu      sync.Mutex
 	written flushState

@@ -16,8 +16,8 @@ func (t *tx) insert(p *Payment, record []byte) error {
 	done, err := t.exec(
 		`INSERT INTO payments (id, session, state, created_at, updated_at, fingerprint, idempotency_key,
 			method, url, target, host, network, scheme, dialect, asset, symbol, amount, usd, pay_to,
-			prefix_length, source, record, lease_owner, waiter)
-		VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)`,
+			prefix_length, source, record, lease_owner, waiter, agent)
+		VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)`,
 		p.ID,
 		p.Session,
 		p.State,
@@ -42,6 +42,7 @@ func (t *tx) insert(p *Payment, record []byte) error {
 		record,
 		p.LeaseOwner,
 		p.Waiter,
+		p.Agent,
 	)
 	if err != nil {
 		return err
@@ -66,7 +67,7 @@ type reservedDetail struct {
 func (p Payment) digest() string {
 	return encodeDigest(link(nil, int64(p.Price), p.ID, p.Session, string(p.Fingerprint[:]), p.Method,
 		p.URL, p.Target, p.Host, p.Network, p.Scheme, string(p.Dialect), p.Asset, p.Symbol,
-		p.Amount.String(), p.PayTo, fmt.Sprint(characters(urlPrefix(p.URL))), p.Source))
+		p.Amount.String(), p.PayTo, fmt.Sprint(characters(urlPrefix(p.URL))), p.Source, p.Agent))
 }
 
 func nullable(s string) sql.NullString { return sql.NullString{String: s, Valid: s != ""} }
@@ -357,10 +358,14 @@ func (s *Store) AcquireLease(ctx context.Context, id, from string) (bool, error)
 
 // AttachIdempotencyKey gives a payment that is not failed and has no idempotency key one, and
 // reports whether it carries that key now: a call with a key that takes up a payment made without
-// one makes it the key's purchase. *AlreadyPaying says that the key has another already.
+// one makes it the key's purchase. A key is its agent's own; *AlreadyPaying says that it has another already.
 func (s *Store) AttachIdempotencyKey(ctx context.Context, id, key string) (named bool, err error) {
 	err = s.tx(ctx, func(t *tx) error {
-		owner, err := t.purchase(Payment{IdempotencyKey: key}, false)
+		p, err := t.brief(id)
+		if err != nil {
+			return err
+		}
+		owner, err := t.purchase(Payment{IdempotencyKey: key, Agent: p.Agent}, false)
 		if err != nil {
 			return err
 		}
@@ -377,11 +382,7 @@ func (s *Store) AttachIdempotencyKey(ctx context.Context, id, key string) (named
 		if err != nil || !named {
 			return err
 		}
-		number, err := t.number(id)
-		if err != nil {
-			return err
-		}
-		return t.audit(number, keyedEvent, map[string]string{"key": key})
+		return t.audit(p.Number, keyedEvent, map[string]string{"key": key})
 	})
 	return named, err
 }
@@ -421,11 +422,6 @@ func (t *tx) deliver(id string) error {
 }
 
 // number is a payment's, in the order in which they were made.
-func (t *tx) number(id string) (n int64, err error) {
-	err = t.row(`SELECT seq FROM payments WHERE id = ?`, id).Scan(&n)
-	return n, none(err, errNoPayment)
-}
-
 // update changes who works on a payment or waits for it. It need not outlive a power cut, after
 // which both are gone anyway: it is written without waiting for the disk.
 func (s *Store) update(ctx context.Context, query, id string) error {

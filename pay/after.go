@@ -43,8 +43,7 @@ func ReadOn(paymentID string, next, length int) x402.Next {
 
 // bought is the next step after an answer from the store.
 func bought(p history.Payment, next x402.Next) x402.Next {
-	why := "nothing paid now; bought " + p.Created.UTC().Format(time.RFC3339) +
-		"; a new idempotencyKey buys anew"
+	why := "nothing paid now; bought " + p.Created.UTC().Format(time.RFC3339)
 	if next.Why != "" {
 		why += "; " + next.Why
 	}

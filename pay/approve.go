@@ -69,7 +69,7 @@ func (e *Engine) ask(ctx context.Context, p history.Payment, quote [sha256.Size]
 	a, err := e.Store.AskApproval(ctx, history.Approval{
 		Quote: quote, Host: p.Host, Method: p.Method, URL: p.URL, Network: p.Network,
 		Asset: e.spelled(p), Symbol: p.Symbol,
-		Amount: p.Amount, Price: p.Price, PayTo: p.PayTo, Why: why.Message,
+		Amount: p.Amount, Price: p.Price, PayTo: p.PayTo, Why: askedFor(p.Agent, why.Message),
 	})
 	var declined *history.Declined
 	var full *history.TooManyPending
@@ -106,6 +106,14 @@ func (e *Engine) ask(ctx context.Context, p history.Payment, quote [sha256.Size]
 		WithDetail("approvalId", a.ID).WithDetail("command", command).
 		WithDetail("expiresAt", a.Expires.Format(time.RFC3339)).WithDetail("host", x402.Brief(p.Host)).
 		WithDetail("network", p.Network).WithDetail("amount", p.Amount)
+}
+
+// askedFor is why a person is asked, with the agent that wants it, if that has a name.
+func askedFor(agent, why string) string {
+	if agent == "" {
+		return why
+	}
+	return "the agent " + agent + " asks for it: " + why
 }
 
 // DetailUnanswered names the number, among the details of APPROVAL_REQUIRED, of the dialogs about

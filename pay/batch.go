@@ -26,9 +26,10 @@ import (
 // Channels pays through channels with a deposit: evm.Channels.
 type Channels interface {
 	Scheme
-	// Config is the channel with who asks in r, funded by payer, and its id; "": by this wallet. It asks
+	// Config is the channel with who asks in r, funded by payer, and its id; "": by this wallet. Of several
+	// that are the same but for it salt tells which is meant: 0x and 64 hex digits, or "" for zeros. It asks
 	// nobody.
-	Config(r x402.Requirement, asset x402.AssetInfo, payer string) (x402.ChannelConfig, string, error)
+	Config(r x402.Requirement, asset x402.AssetInfo, payer, salt string) (x402.ChannelConfig, string, error)
 	// OwnVoucher reports whether a voucher of a channel is signed by this wallet.
 	OwnVoucher(network, id string, v x402.ChannelVoucher) bool
 	ReadChannel(ctx context.Context, network, id string) (x402.ChannelBalance, error)
@@ -140,7 +141,7 @@ func (s batchState) base() money.Amount {
 func (e *Engine) reserveBatch(ctx, caller context.Context, q intent, o *option) (p *Purchase, err error) {
 	id := o.owners
 	if id == "" {
-		_, id, err = e.Channels.Config(o.Requirement, o.asset, "")
+		_, id, err = e.Channels.Config(o.Requirement, o.asset, "", channelSalt(q.agent))
 		if err != nil {
 			return nil, err
 		}
@@ -259,7 +260,7 @@ func (e *Engine) openBatch(ctx context.Context, q intent, o *option, save bool) 
 		row, book, err = e.openOwners(ctx, o.owners, save)
 		return row, book, "", err
 	}
-	config, id, err := e.Channels.Config(o.Requirement, o.asset, "")
+	config, id, err := e.Channels.Config(o.Requirement, o.asset, "", channelSalt(q.agent))
 	if err != nil {
 		return row, book, "", err
 	}

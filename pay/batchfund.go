@@ -65,7 +65,7 @@ func (e *Engine) FindOwners(ctx context.Context, url, owner, network string) (c 
 	if err != nil {
 		return c, err
 	}
-	config, id, err := e.Channels.Config(o.Requirement, o.asset, owner)
+	config, id, err := e.Channels.Config(o.Requirement, o.asset, owner, "")
 	if err != nil {
 		return c, err
 	}

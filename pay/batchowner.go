@@ -81,7 +81,7 @@ func (e *Engine) ownersFor(o option, rows []history.Channel) (id, what string, e
 		if err != nil {
 			return "", "", err
 		}
-		config, wanted, err := e.Channels.Config(o.Requirement, o.asset, signed.Config.Payer)
+		config, wanted, err := e.Channels.Config(o.Requirement, o.asset, signed.Config.Payer, "")
 		if err != nil {
 			return "", "", err
 		}

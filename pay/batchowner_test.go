@@ -30,13 +30,13 @@ type playChannels struct {
 
 func (*playChannels) Address() string { return testAgent }
 
-func (*playChannels) Config(r x402.Requirement, asset x402.AssetInfo, payer string) (x402.ChannelConfig,
-	string, error) {
+func (*playChannels) Config(r x402.Requirement, asset x402.AssetInfo, payer, salt string) (
+	x402.ChannelConfig, string, error) {
 	if payer == "" {
 		payer = testAgent
 	}
 	c := x402.ChannelConfig{Payer: payer, PayerAuthorizer: testAgent, Receiver: r.PayTo, Token: asset.Address,
-		ReceiverAuthorizer: r.ExtraString("receiverAuthorizer")}
+		ReceiverAuthorizer: r.ExtraString("receiverAuthorizer"), Salt: salt}
 	sum := fnv.New64()
 	fmt.Fprint(sum, c, r.Network)
 	return c, fmt.Sprintf("0x%064x", sum.Sum64()), nil
@@ -65,7 +65,7 @@ func batchAsked(authorizer string) option {
 func ownersRow(t *testing.T, b *bench, owner string, amount uint64, book history.BatchBook) history.Channel {
 	t.Helper()
 	o := batchAsked("0xSeller")
-	config, id, err := b.Channels.Config(o.Requirement, o.asset, owner)
+	config, id, err := b.Channels.Config(o.Requirement, o.asset, owner, "")
 	require.NoError(t, err)
 	row := history.Channel{Service: id, Key: testAgent, Server: testHost, Network: testNetwork, Source: id,
 		ID: id, Amount: units(amount), Claimed: units(amount)}
@@ -230,7 +230,7 @@ func TestAnOwnersChannelIsReadFromTheChain(t *testing.T) {
 // A channel that its owner writes down again begins with what the chain has claimed.
 func TestALostOwnersChannelBeginsWithWhatWasClaimed(t *testing.T) {
 	o := batchAsked("0xSeller")
-	config, id, err := (&playChannels{}).Config(o.Requirement, o.asset, testFunder)
+	config, id, err := (&playChannels{}).Config(o.Requirement, o.asset, testFunder, "")
 	require.NoError(t, err)
 	row := newBatchRow(testHost, testNetwork, id, config, x402.ChannelBalance{Balance: units(9000),
 		Claimed: units(4000)})
@@ -253,7 +253,7 @@ func TestWhatTheChainHasIsTheBooks(t *testing.T) {
 			b, channels := ownersBench(t)
 			channels.chain = x402.ChannelBalance{Balance: units(7000), Claimed: units(2000)}
 			o := batchAsked("0xSeller")
-			config, id, err := b.Channels.Config(o.Requirement, o.asset, "")
+			config, id, err := b.Channels.Config(o.Requirement, o.asset, "", "")
 			require.NoError(t, err)
 			c.book.Funds = units(9000)
 			row := newBatchRow(testHost, testNetwork, id, config, x402.ChannelBalance{}).WithBook(c.book)

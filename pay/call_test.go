@@ -39,8 +39,17 @@ func TestCallEndsOnce(t *testing.T) {
 	}
 }
 
-// Of a call that was cancelled either the payment is found, or it will not be made.
+// leaving is what ends a call whose client is gone.
+var leaving = map[string]func(*Call){"Cancel": (*Call).Cancel, "Leave": (*Call).Leave}
+
+// Of a call whose client is gone either the payment is found, or it will not be made.
 func TestInflightAfterACancellation(t *testing.T) {
+	for name, leave := range leaving {
+		t.Run(name, func(t *testing.T) { inflightAfter(t, leave) })
+	}
+}
+
+func inflightAfter(t *testing.T, leave func(*Call)) {
 	request, other := [32]byte{1}, [32]byte{2}
 	t.Run("a payment that the ledger does not have yet is waited for", func(t *testing.T) {
 		synctest.Test(t, func(t *testing.T) {
@@ -49,7 +58,7 @@ func TestInflightAfterACancellation(t *testing.T) {
 			written, err := f.begin("pay_1", request, WithCall(t.Context(), call))
 			require.NoError(t, err)
 			f.awaitLeftBehind(t.Context(), request) // its client waits: another purchase
-			call.Cancel()
+			leave(call)
 			f.awaitLeftBehind(t.Context(), other)
 			var order []string
 			var waiting sync.WaitGroup
@@ -70,7 +79,7 @@ func TestInflightAfterACancellation(t *testing.T) {
 		var f inflight
 		call := new(Call)
 		ctx := WithCall(t.Context(), call)
-		call.Cancel()
+		leave(call)
 		_, err := f.begin("pay_1", request, ctx)
 		require.ErrorIs(t, err, context.Canceled)
 		require.Empty(t, f.payments)
@@ -87,7 +96,7 @@ func TestInflightAfterACancellation(t *testing.T) {
 		working, awaited := f.look("pay_1", nil)
 		require.False(t, working)
 		require.True(t, awaited)
-		call.Cancel()
+		leave(call)
 		_, awaited = f.look("pay_1", nil)
 		require.False(t, awaited)
 	})
@@ -106,9 +115,15 @@ func (c slowChain) Funds(ctx context.Context, network string, asset x402.AssetIn
 	return c.chain.Funds(ctx, network, asset)
 }
 
-// A call that is cancelled before its money is held holds none, though nothing has told its
+// A call whose client is gone before its money is held holds none, though nothing has told its
 // goroutine yet: the same call right behind it buys, once.
 func TestCallCancelledBeforeItsMoneyIsHeld(t *testing.T) {
+	for name, leave := range leaving {
+		t.Run(name, func(t *testing.T) { leftBeforeTheHold(t, leave) })
+	}
+}
+
+func leftBeforeTheHold(t *testing.T, leave func(*Call)) {
 	b := newBench(t, "10000", honest)
 	slow := slowChain{b.chain, make(chan struct{}), make(chan struct{})}
 	b.Schemes[exactEVM] = slow
@@ -119,7 +134,7 @@ func TestCallCancelledBeforeItsMoneyIsHeld(t *testing.T) {
 		first <- err
 	}()
 	<-slow.reading
-	call.Cancel()
+	leave(call)
 	second := make(chan Result)
 	go func() {
 		r, err := b.Pay(WithCall(t.Context(), new(Call)), get(testURL))

@@ -91,7 +91,7 @@ func (e *Engine) Earlier(ctx context.Context, c Charge) (r Result, done bool, er
 		return r, false, err
 	}
 	if q.IdempotencyKey != "" {
-		p, err := e.Store.ByKey(ctx, q.IdempotencyKey)
+		p, err := e.Store.ByKey(ctx, q.agent, q.IdempotencyKey)
 		switch {
 		case errors.Is(err, history.ErrNotFound):
 		case err != nil:

@@ -351,7 +351,7 @@ func (e *Engine) delegated(ctx context.Context, network string, asset x402.Asset
 
 // budgetAsk is a payment as the owner's rules are asked about it.
 func budgetAsk(p history.Payment) budget.Ask {
-	return budget.Ask{Price: p.Price, Host: p.Host,
+	return budget.Ask{Agent: p.Agent, Price: p.Price, Host: p.Host,
 		Payee: budget.Payee{Network: p.Network, Asset: p.Asset, PayTo: p.PayTo, Resource: p.Resource()}}
 }
 
@@ -368,7 +368,7 @@ func (e *Engine) trip(ctx context.Context, found error) {
 // payment is the row to be. The terms it holds are the ones that will be signed.
 func payment(q intent, o option, funds x402.Funds) history.Payment {
 	return history.Payment{
-		Fingerprint: q.fingerprint, IdempotencyKey: q.IdempotencyKey,
+		Agent: q.agent, Fingerprint: q.fingerprint, IdempotencyKey: q.IdempotencyKey,
 		Method: q.Method, URL: q.shownURL, Target: o.target, Host: q.host,
 		Network: o.Network, Scheme: o.Way(), Dialect: o.Dialect,
 		Asset: o.AssetKey().Address, Symbol: o.asset.Symbol, Amount: o.Amount, Price: o.price,

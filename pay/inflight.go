@@ -36,11 +36,8 @@ type work struct {
 
 // awaited reports whether the payment's client waits for it, as far as another call (nil: none) may know.
 func (w *work) awaited(by *Call) bool {
-	switch {
-	case w.caller == nil:
+	if w.caller == nil || (!w.answered && w.caller.Err() != nil) {
 		return false
-	case !w.answered:
-		return w.caller.Err() == nil
 	}
 	call := CallFrom(w.caller)
 	return call == nil || !call.isLeftTo(by)
@@ -53,7 +50,11 @@ func (f *inflight) begin(id string, request [sha256.Size]byte, caller context.Co
 	err error) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	if err := caller.Err(); err != nil {
+	err = caller.Err()
+	if call := CallFrom(caller); err == nil && call != nil && call.Cancelled() {
+		err = context.Canceled // by Leave, which lets the context go on
+	}
+	if err != nil {
 		return nil, x402.Errorf(x402.Timeout, "the client left before anything was held: %w", err)
 	}
 	f.init()

@@ -315,6 +315,8 @@ type Estimate struct {
 	Chosen          *int     `json:"chosen"`
 
 	Next x402.Next `json:"next"`
+
+	Challenge *x402.Challenge `json:"-"` // what the seller asks for; nil: nothing
 }
 
 // Least is the lowest price in dollars of all options, payable or not; "" where none has one.
@@ -357,7 +359,8 @@ func (e *Engine) Estimate(ctx context.Context, q Request) (Estimate, error) {
 
 // weigh is what a quote comes to for this wallet.
 func (e *Engine) weigh(ctx context.Context, q intent, found *quote, chain reader) Estimate {
-	out := Estimate{URL: q.URL, HTTPStatus: found.answer.Status, Options: []Option{}}
+	out := Estimate{URL: q.URL, HTTPStatus: found.answer.Status, Options: []Option{},
+		Challenge: found.challenge}
 	if found.challenge == nil {
 		out.Next = x402.Next{Do: x402.Done}
 		if !isOK(found.answer.Status) {

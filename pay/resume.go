@@ -26,7 +26,7 @@ const poll = 50 * time.Millisecond
 // call pays nothing.
 func (e *Engine) resume(ctx context.Context, q intent) (r Result, done bool, err error) {
 	if q.IdempotencyKey != "" {
-		p, err := e.Store.ByKey(ctx, q.IdempotencyKey)
+		p, err := e.Store.ByKey(ctx, q.agent, q.IdempotencyKey)
 		if err == nil {
 			return e.takeUp(ctx, q, p)
 		}

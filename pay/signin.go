@@ -98,7 +98,7 @@ func (e *Engine) trySignIn(ctx, caller context.Context, q intent, found *quote, 
 	if err != nil {
 		return r, err
 	}
-	w := &proposal{ask: budget.Ask{Host: q.host, SignIn: true}, sessionCap: e.sessionCapOnce(ctx),
+	w := &proposal{ask: budget.Ask{Agent: q.agent, Host: q.host, SignIn: true}, sessionCap: e.sessionCapOnce(ctx),
 		quotes: [][sha256.Size]byte{signInQuote(p)}, hold: history.Hold{Payment: p,
 			Funds: x402.Funds{Source: p.Source, ReadAt: e.Now()}}}
 	purchase, err := e.holdFor(ctx, caller, w)
@@ -149,7 +149,7 @@ func (e *Engine) signInTerms(ctx context.Context, q intent, found *quote, offer 
 	terms, _ := json.Marshal(m) // of texts: cannot fail
 	return history.Payment{
 		Fingerprint: sha256.Sum256(append([]byte(x402.SignInScheme+" "), q.fingerprint[:]...)),
-		Method:      q.Method, URL: q.shownURL, Target: elsewhere(found.answer.FinalURL, q.URL), Host: q.host,
+		Agent:       q.agent, Method: q.Method, URL: q.shownURL, Target: elsewhere(found.answer.FinalURL, q.URL), Host: q.host,
 		Network: network, Scheme: x402.SignInScheme, Dialect: found.challenge.Dialect, Source: account,
 		Requirement: terms,
 	}, m, nil
@@ -163,7 +163,7 @@ func (e *Engine) identity(ctx context.Context, q intent, found *quote, offer *x4
 	networks := e.Policy.Networks
 	if !found.challenge.AsksSignInOnly() {
 		url, _, _ := strings.Cut(q.shownURL, "?")
-		was, err := e.Store.Bought(ctx, url, history.Payment{Method: q.Method, URL: q.shownURL,
+		was, err := e.Store.Bought(ctx, q.agent, url, history.Payment{Method: q.Method, URL: q.shownURL,
 			Host: q.host}.Resource())
 		if errors.Is(err, history.ErrNotFound) {
 			return "", "", errNoSignIn{"it was never bought here"}

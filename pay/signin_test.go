@@ -173,12 +173,12 @@ func TestWhatWasBoughtIsFetchedAgainBySigningIn(t *testing.T) {
 	b := newSignInBench(t, budget.RuleAllow)
 	require.Equal(t, StatusPaid, b.buys(t).Status)
 	require.Empty(t, b.shop.signIns, "it was never bought before")
-	_, err := b.store.Bought(t.Context(), testURL, "GET api.example/weather")
+	_, err := b.store.Bought(t.Context(), "", testURL, "GET api.example/weather")
 	require.NoError(t, err)
 	for _, other := range [][2]string{{testURL, "GET api.example/other"},
 		{testURL, "POST api.example/weather"}, {"", ""},
 		{"https://api.example/weather/more", "GET api.example/weather"}} {
-		_, err = b.store.Bought(t.Context(), other[0], other[1])
+		_, err = b.store.Bought(t.Context(), "", other[0], other[1])
 		require.ErrorIs(t, err, history.ErrNotFound, "%s", other)
 	}
 	for i := range 3 {

@@ -3,6 +3,7 @@
 package pay
 
 import (
+	"cmp"
 	"context"
 	"crypto/sha256"
 	"encoding/json"
@@ -34,6 +35,7 @@ type channelWorld struct {
 
 // simChannel is one channel: the contract's part, its seller's, and the umpire's.
 type simChannel struct {
+	agent    string // who deposits
 	id, host string
 	config   x402.ChannelConfig
 
@@ -181,15 +183,15 @@ var _ Channels = (*simChannels)(nil)
 
 func (c *simChannels) Address() string { return c.s.host(9) }
 
-func (c *simChannels) Config(r x402.Requirement, asset x402.AssetInfo, _ string) (config x402.ChannelConfig,
-	id string, err error) {
+func (c *simChannels) Config(r x402.Requirement, asset x402.AssetInfo, _, salt string) (
+	config x402.ChannelConfig, id string, err error) {
 	t, err := r.ChannelTerms()
 	if err != nil {
 		return config, "", err
 	}
 	config = x402.ChannelConfig{Payer: c.Address(), PayerAuthorizer: c.Address(), Receiver: r.PayTo,
 		ReceiverAuthorizer: t.ReceiverAuthorizer, Token: asset.Address,
-		WithdrawDelay: int64(t.WithdrawDelay / time.Second), Salt: "0x00"}
+		WithdrawDelay: int64(t.WithdrawDelay / time.Second), Salt: cmp.Or(salt, "0x00")}
 	text, err := json.Marshal(config)
 	return config, fmt.Sprintf("0x%x", sha256.Sum256(text)), err
 }
@@ -245,17 +247,21 @@ func (c *simChannels) Authorize(ctx context.Context, o x402.Order) (a x402.Autho
 	if err != nil {
 		return a, err
 	}
-	_, id, err := c.Config(o.Requirement, o.Asset, "")
+	_, id, err := c.Config(o.Requirement, o.Asset, "", of.Config.Salt)
 	if err != nil {
 		return a, err
 	}
 	at := s.channel(id)
 	if at == nil {
-		at = &simChannel{id: id, host: s.hostOf(actorOf(ctx).call.of.url), config: of.Config}
+		at = &simChannel{id: id, agent: actorOf(ctx).call.of.agent,
+			host: s.hostOf(actorOf(ctx).call.of.url), config: of.Config}
 		s.channels = append(s.channels, at)
 		s.markChannel(at)
 	}
 	g := s.sigs[len(s.sigs)-1]
+	if at.agent != g.agent {
+		s.fail("I7: %q spends what %q deposited", g.agent, at.agent)
+	}
 	g.amount = deposit
 	g.promise = &promise{channel: at, number: of.Number, ceiling: ceiling, price: price,
 		call: actorOf(ctx).id, text: voucherText(s.seed, id, ceiling), deposits: deposit > 0}

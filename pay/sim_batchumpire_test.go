@@ -114,14 +114,14 @@ func (s *sim) checkBatch() {
 func (s *sim) checkCharges() {
 	times := map[string]int{}
 	for _, g := range s.taken {
-		times[g.url]++
+		times[whose(g.agent, g.url)]++
 		if g.key != "" {
 			times[g.key]++
 		}
 	}
 	for _, g := range s.sigs { // those that were paid exactly instead
 		if g.promise == nil && s.batches[urlNumber(g.url)] && s.live(g) {
-			times[g.url]++
+			times[whose(g.agent, g.url)]++
 		}
 	}
 	for what, n := range times {

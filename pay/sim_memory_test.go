@@ -138,9 +138,9 @@ func (l *memLedger) find(id string) *history.Payment {
 	return nil
 }
 
-func (l *memLedger) living(key string) *history.Payment {
+func (l *memLedger) living(agent, key string) *history.Payment {
 	for _, p := range l.rows {
-		if key != "" && p.IdempotencyKey == key && p.State != history.Failed {
+		if key != "" && p.Agent == agent && p.IdempotencyKey == key && p.State != history.Failed {
 			return p
 		}
 	}
@@ -161,7 +161,7 @@ func (l *memLedger) time() time.Time {
 func (l *memLedger) used(w budget.Window) (u budget.Use) {
 	for _, p := range l.rows {
 		host := w.Host == "" || p.Host == w.Host || strings.HasPrefix(p.Host, w.Host+":")
-		if !host || (w.Session != "" && p.Session != w.Session) || p.Created.Before(w.Since) {
+		if !host || (w.Agent != "" && p.Agent != w.Agent) || (w.Session != "" && p.Session != w.Session) || p.Created.Before(w.Since) {
 			continue
 		}
 		switch p.State {
@@ -223,7 +223,7 @@ func (l *memLedger) seller(host string, to budget.Payee) (h budget.PayeeHistory)
 
 // purchase is the payment that another one would be again.
 func (l *memLedger) purchase(p history.Payment, resume bool) *history.Payment {
-	if other := l.living(p.IdempotencyKey); other != nil {
+	if other := l.living(p.Agent, p.IdempotencyKey); other != nil {
 		return other
 	}
 	for _, o := range l.rows {
@@ -268,6 +268,10 @@ func (s *memStore) Facts(ctx context.Context, q history.Question) (f history.Fac
 	}
 	for _, host := range q.Rules.HostEntries {
 		f.Used.HostDay[host] = s.used(budget.Window{Host: host, Since: day})
+	}
+	if name := q.Rules.Agent; name != "" {
+		f.Used.Agent = budget.AgentUsage{Day: s.used(budget.Window{Agent: name, Since: day}),
+			Month: s.used(budget.Window{Agent: name, Since: budget.MonthOf(windows)})}
 	}
 	if s.approves && len(q.Quotes) > 0 {
 		f.Approvals = []history.Approval{{ID: "apr_yes", Quote: q.Quotes[0], Seal: []byte("yes")}}
@@ -626,7 +630,7 @@ func (s *memStore) AcquireLease(ctx context.Context, id, from string) (mine bool
 func (s *memStore) AttachIdempotencyKey(ctx context.Context, id, key string) (named bool, err error) {
 	var taken error
 	err = s.change(ctx, id, func(p *history.Payment) {
-		if other := s.living(key); other != nil && other != p {
+		if other := s.living(p.Agent, key); other != nil && other != p {
 			taken = &history.AlreadyPaying{Payment: *other}
 			return
 		}
@@ -655,9 +659,9 @@ func (s *memStore) Payment(ctx context.Context, id string) (found history.Paymen
 	return one(list, err)
 }
 
-func (s *memStore) ByKey(ctx context.Context, key string) (history.Payment, error) {
+func (s *memStore) ByKey(ctx context.Context, agent, key string) (history.Payment, error) {
 	list, err := s.list(ctx, func(p *history.Payment) bool {
-		return p.IdempotencyKey == key && p.State != history.Failed
+		return p.Agent == agent && p.IdempotencyKey == key && p.State != history.Failed
 	})
 	return one(list, err)
 }
@@ -702,9 +706,9 @@ func (s *memStore) Recent(ctx context.Context, limit int) ([]history.Payment, er
 	return list[:min(len(list), limit)], err
 }
 
-func (s *memStore) Bought(ctx context.Context, url, resource string) (history.Payment, error) {
+func (s *memStore) Bought(ctx context.Context, agent, url, resource string) (history.Payment, error) {
 	list, err := s.list(ctx, func(p *history.Payment) bool {
-		return p.State == history.Settled && !p.IsSignIn() && p.Resource() == resource &&
+		return (agent == "" || p.Agent == agent) && p.State == history.Settled && !p.IsSignIn() && p.Resource() == resource &&
 			strings.HasPrefix(p.URL, url)
 	})
 	slices.Reverse(list)
@@ -833,7 +837,9 @@ func (w *twins) drawRules() {
 	limit := money.Dollars(w.draw(60, "session"))
 	w.rules = budget.Rules{PerCall: 1000, ApproveAbove: 1000, Rate: 1 + w.draw(6, "rate"),
 		Day: money.Dollars(w.draw(90, "day")), Month: 1000, Session: &limit,
-		HostDay: map[string]money.Dollars{w.source: money.Dollars(w.draw(60, "host"))}}
+		HostDay: map[string]money.Dollars{w.source: money.Dollars(w.draw(60, "host"))},
+		Agents: map[string]budget.Agent{"ann": {Day: new(money.Dollars(w.draw(60, "ann"))), Month: &limit},
+			"bob": {}}}
 	if w.draw(3, "payees") == 0 {
 		w.rules.NewPayee, w.rules.PayeeChange = budget.RuleAllow, budget.RuleRefuse
 		w.rules.PriceJump = float64(w.draw(3, "jump"))
@@ -913,7 +919,8 @@ func (w *twins) reserve(i int) bool {
 	}
 	h := history.Hold{
 		Payment: history.Payment{Fingerprint: Request{}.fingerprint("", ""), IdempotencyKey: key,
-			Host: w.source, PayTo: fmt.Sprint(w.source, w.draw(1, "payee")), Network: testNetwork,
+			Agent: []string{"", "ann", "bob"}[w.draw(2, "agent")],
+			Host:  w.source, PayTo: fmt.Sprint(w.source, w.draw(1, "payee")), Network: testNetwork,
 			Asset: testUSDC, Amount: money.NewAmount(price), Price: money.Dollars(price), Source: w.source,
 			Requirement: json.RawMessage("{}")},
 		Funds: x402.Funds{Source: w.source, Free: money.NewAmount(uint64(w.draw(80, "free"))),

@@ -494,6 +494,7 @@ func (s *sim) living() (list []*process) {
 // purchase is what a client wants: it makes the same call until it has an answer, or gives up.
 type purchase struct {
 	n        int
+	agent    string
 	url      string
 	key      string
 	begun    bool
@@ -544,8 +545,8 @@ func (s *sim) begin(pu *purchase) {
 	s.made++
 	c.client = new(Call)
 	ctx, cancel := context.WithCancel(context.WithValue(context.Background(), actorKey{}, &c.actor))
-	ctx = WithCall(ctx, c.client)
-	s.say("%d/%d purchase %d: pay %s key %q", c.actor.id, c.p.id, pu.n, pu.url, pu.key)
+	ctx = WithAgent(WithCall(ctx, c.client), pu.agent)
+	s.say("%d/%d %s", c.actor.id, c.p.id, pu.told())
 	go func() {
 		defer func() { c.over = true; s.running--; cancel() }()
 		q := get(pu.url)

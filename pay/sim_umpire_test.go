@@ -43,7 +43,8 @@ type umpire struct {
 
 // rowSeen is what the umpire knows of a row from outside.
 type rowSeen struct {
-	url, key string
+	url, key string // a key as its agent's
+	agent    string
 	created  time.Time
 	session  int
 	served   bool // whole, and stored: to be had again
@@ -57,13 +58,13 @@ func newUmpire() umpire {
 
 // begins counts a purchase.
 func (s *sim) begins(pu *purchase) {
-	if pu.key != "" {
-		if s.keys[pu.key] != nil {
+	if key := whose(pu.agent, pu.key); key != "" {
+		if s.keys[key] != nil {
 			return
 		}
-		s.keys[pu.key] = map[string]bool{}
+		s.keys[key] = map[string]bool{}
 	}
-	s.begun[pu.url]++
+	s.begun[whose(pu.agent, pu.url)]++
 }
 
 // reserved notes in which windows a hold falls, by the umpire's own clock.
@@ -79,22 +80,25 @@ func (s *sim) reserved(p history.Payment, c *call) {
 	s.last = at
 	if p.IsSignIn() {
 		s.heldSignIn(p, c)
+		s.boughtBefore(c)
 		return
 	}
 	if p.IsPull() {
 		s.say("      %s holds a float of %s", p.ID[:8], p.Amount)
 		return
 	}
-	s.rows[p.ID] = &rowSeen{url: c.of.url, key: c.of.key, created: at, session: s.session}
+	s.rows[p.ID] = &rowSeen{url: c.of.url, key: whose(c.of.agent, c.of.key), agent: c.of.agent,
+		created: at, session: s.session}
 	s.order = append(s.order, p.ID)
 	s.say("      %s holds %s", p.ID[:8], p.Amount)
 }
 
 // named notes that a payment made without a key became a key's.
 func (s *sim) named(id, key string) {
-	s.rows[id].key = key
+	r := s.rows[id]
+	r.key = whose(r.agent, key)
 	if g := s.of(id); g != nil {
-		g.key = key
+		g.key = r.key
 	}
 }
 
@@ -153,6 +157,7 @@ func (s *sim) check() {
 		return
 	}
 	s.checkCaps()
+	s.checkAgents()
 	s.checkPurchases()
 	s.checkFloat()
 	if s.seed%newEvery == 0 {
@@ -161,31 +166,33 @@ func (s *sim) check() {
 	}
 }
 
-// checkCaps is I1 for the owner's caps.
-func (s *sim) checkCaps() {
-	over := func(name string, limit money.Dollars, in func(*rowSeen) bool) {
-		var sum uint64
-		for _, g := range s.sigs {
-			if r := s.rows[g.row]; r != nil && s.live(g) && in(r) {
-				sum += g.worth()
-			}
-		}
-		if sum > uint64(limit) {
-			s.fail("I1: %d could be spent of the %s's %d", sum, name, limit)
+// over is I1 for the signatures of some rows.
+func (s *sim) over(name string, limit money.Dollars, in func(*rowSeen) bool) {
+	var sum uint64
+	for _, g := range s.sigs {
+		if r := s.rows[g.row]; r != nil && s.live(g) && in(r) {
+			sum += g.worth()
 		}
 	}
+	if sum > uint64(limit) {
+		s.fail("I1: %d could be spent of the %s's %d", sum, name, limit)
+	}
+}
+
+// checkCaps is I1 for the owner's caps.
+func (s *sim) checkCaps() {
 	for _, id := range s.order {
 		of := s.rows[id]
 		day := of.created.Truncate(24 * time.Hour)
 		if s.rules.Session != nil {
-			over("session", *s.rules.Session, func(r *rowSeen) bool { return r.session == of.session })
+			s.over("session", *s.rules.Session, func(r *rowSeen) bool { return r.session == of.session })
 		}
-		over("day", s.rules.Day, func(r *rowSeen) bool {
+		s.over("day", s.rules.Day, func(r *rowSeen) bool {
 			return r.created.Truncate(24 * time.Hour).Equal(day)
 		})
-		over("month", s.rules.Month, func(r *rowSeen) bool { return r.created.Month() == of.created.Month() })
+		s.over("month", s.rules.Month, func(r *rowSeen) bool { return r.created.Month() == of.created.Month() })
 		for host, limit := range s.rules.HostDay {
-			over("host", limit, func(r *rowSeen) bool {
+			s.over("host", limit, func(r *rowSeen) bool {
 				return r.created.Truncate(24*time.Hour).Equal(day) && strings.Contains(r.url, host)
 			})
 		}
@@ -202,7 +209,7 @@ func (s *sim) checkPurchases() {
 			if g.promise != nil { // money that stays ours until a voucher promises it: B1 to B3
 				continue
 			}
-			alive[g.url]++
+			alive[whose(g.agent, g.url)]++
 			if g.key != "" {
 				alive[g.key]++
 			}
@@ -270,6 +277,7 @@ func (s *sim) answered(c *call, r Result, err error) {
 		s.fail("I5: answered from a payment for something else")
 		return
 	}
+	s.answeredFrom(c, row)
 	bought := r.Status == StatusPaid || r.Status == StatusReplayed
 	switch {
 	case bought && (r.HTTPStatus != 200 || !g.good[r.Content]):
@@ -280,7 +288,7 @@ func (s *sim) answered(c *call, r Result, err error) {
 	if c.of.key == "" {
 		return
 	}
-	answers := s.keys[c.of.key]
+	answers := s.keys[whose(c.of.agent, c.of.key)]
 	answers[r.PaymentID] = true
 	for id := range answers {
 		if other := s.of(id); id != r.PaymentID && s.live(other) && s.live(g) {
@@ -303,7 +311,7 @@ func (s *sim) refusedAfterServing(c *call, code x402.Code) {
 		if (c.looked != 0 && c.looked < r.storedAt) || (c.sent != "" && c.sent != id) {
 			continue
 		}
-		if g := s.of(id); c.of.key != "" && r.key == c.of.key && r.served && g != nil && g.settled {
+		if g := s.of(id); c.of.key != "" && r.key == whose(c.of.agent, c.of.key) && r.served && g != nil && g.settled {
 			s.fail("I5: the key %q was served and stored, and is now answered %q", c.of.key, code)
 		}
 	}
@@ -349,6 +357,7 @@ func (s *sim) compare() {
 	s.compareFloats()
 	s.compareSignIns()
 	s.compareWindows()
+	s.compareAgents()
 }
 
 // compareWindows adds up what the chain executed, day by day and session by session, and asks the
@@ -385,10 +394,14 @@ func (s *sim) compareWindows() {
 	}
 }
 
+// facts are the ledger's, as the umpire reads it.
+func (s *sim) facts(q budget.Query) (history.Facts, error) {
+	return s.eye.Facts(context.Background(), history.Question{Rules: q})
+}
+
 // used is what the ledger says was spent and held since a day's beginning, at a host or at all.
 func (s *sim) used(since time.Time, host string) (budget.Use, error) {
-	f, err := s.eye.Facts(context.Background(),
-		history.Question{Rules: budget.Query{At: since, HostEntries: []string{host}}})
+	f, err := s.facts(budget.Query{At: since, HostEntries: []string{host}})
 	if host == "" {
 		return f.Used.Day, err
 	}

@@ -135,6 +135,7 @@ func newSim(g *ground, seed uint64, onDisk bool) *sim {
 	}
 	s.drawMeters(urls)
 	s.drawWays(urls, draw, some)
+	s.drawAgents()
 	return s
 }
 
@@ -181,7 +182,8 @@ type signature struct {
 	amount      uint64
 	isUpto      bool
 	moved       uint64 // once it is settled; of upto as much as its amount at most
-	url, key    string
+	url, key    string // a key as its agent's
+	agent       string
 	validBefore time.Time
 	seen        bool // by anybody but the wallet
 	settled     bool
@@ -312,7 +314,8 @@ func (c *simScheme) Authorize(ctx context.Context, o x402.Order) (x402.Authoriza
 	}
 	s.signsFor(actorOf(ctx).call)
 	of := actorOf(ctx).call.of
-	g := &signature{nonce: fmt.Sprintf("0x%016x%08x", s.seed, len(s.sigs)+1), url: of.url, key: of.key,
+	g := &signature{nonce: fmt.Sprintf("0x%016x%08x", s.seed, len(s.sigs)+1), url: of.url, agent: of.agent,
+		key:         whose(of.agent, of.key),
 		validBefore: o.Now.Add(o.Validity), good: map[string]bool{}}
 	if c := o.Requirement.Charge; c != nil {
 		g.nonce = c.ID
@@ -815,8 +818,8 @@ func (w *simStore) Content(ctx context.Context, id string) (history.Content, err
 	return c, err
 }
 
-func (w *simStore) ByKey(ctx context.Context, key string) (history.Payment, error) {
-	p, err := w.Store.ByKey(ctx, key)
+func (w *simStore) ByKey(ctx context.Context, agent, key string) (history.Payment, error) {
+	p, err := w.Store.ByKey(ctx, agent, key)
 	return p, w.look(ctx, "ByKey", err)
 }
 
@@ -834,8 +837,8 @@ func (w *simStore) Recent(ctx context.Context, limit int) ([]history.Payment, er
 	return list, w.look(ctx, "Recent", err)
 }
 
-func (w *simStore) Bought(ctx context.Context, url, resource string) (history.Payment, error) {
-	p, err := w.Store.Bought(ctx, url, resource)
+func (w *simStore) Bought(ctx context.Context, agent, url, resource string) (history.Payment, error) {
+	p, err := w.Store.Bought(ctx, agent, url, resource)
 	err = w.look(ctx, "Bought", err)
 	actorOf(ctx).call.drafted = w.s.wallet()
 	return p, err

@@ -79,7 +79,7 @@ type Leases interface {
 type Reader interface {
 	Payment(ctx context.Context, id string) (history.Payment, error)
 	Content(ctx context.Context, id string) (history.Content, error)
-	ByKey(ctx context.Context, key string) (history.Payment, error)
+	ByKey(ctx context.Context, agent, key string) (history.Payment, error)
 	ByRequest(ctx context.Context, fingerprint [sha256.Size]byte) ([]history.Payment, error)
 	// Unfinished and Claimed are what reconciliation looks up, oldest first, behind one payment.
 	Unfinished(ctx context.Context, after string, limit int) ([]history.Payment, error)
@@ -90,8 +90,9 @@ type Reader interface {
 	OpenFrom(ctx context.Context, network, source string) ([]history.Payment, error)
 	// Recent is the last payments, newest first.
 	Recent(ctx context.Context, limit int) ([]history.Payment, error)
-	// Bought is the newest settled payment for a resource of these URLs (without a query).
-	Bought(ctx context.Context, url, resource string) (history.Payment, error)
+	// Bought is the newest settled payment for a resource of these URLs (without a query) by an agent; "": by
+	// whomever.
+	Bought(ctx context.Context, agent, url, resource string) (history.Payment, error)
 	// Earlier are settled payments for the host of a payment that were made before it, newest first.
 	Earlier(ctx context.Context, p history.Payment, limit int) ([]history.Payment, error)
 	// Expired is what was signed since a time and never settled.

@@ -36,8 +36,9 @@ type exchange struct {
 	refused *jsonrpc.Error
 	// of the endpoint itself: an answer that is no message, or the headers of one that is
 	http    *Answer
-	status  int  // that it refused to open a session with; 0: it did not
 	missing bool // the endpoint does not know the session (any more), and did nothing
+	// of a session that the endpoint refused to open; nil: it did not
+	unopened *x402.Error
 	// what the SDK says, where nothing came; or the endpoint's refusal, where nothing was paid
 	failure  error
 	answered chan struct{} // closed when result or refused came
@@ -151,9 +152,10 @@ func (e *exchange) Rejected(r *http.Request, response *http.Response) (body []by
 	asks := response.StatusCode == http.StatusPaymentRequired ||
 		response.StatusCode == http.StatusPreconditionFailed
 	if e.method == Initialize && !asks && !e.pays() {
+		refusal := refusedWith(r.URL, response.StatusCode, overheard(response))
 		e.mu.Lock()
 		defer e.mu.Unlock()
-		e.status = response.StatusCode
+		e.unopened = refusal
 		return nil, false
 	}
 	slots := e.client.asked
@@ -167,15 +169,35 @@ func (e *exchange) Rejected(r *http.Request, response *http.Response) (body []by
 	if asks || e.pays() {
 		e.http = a
 	} else {
-		e.failure = refusedWith(r.URL, a.Status).WithDetail("said", x402.Quote(string(a.Content)))
+		e.failure = refusedWith(r.URL, a.Status, string(a.Content))
 	}
 	return a.Content, true
 }
 
-// refusedWith is an endpoint's refusal of a request without payment, by a status.
-func refusedWith(at *url.URL, status int) *x402.Error {
+// maxOverheard is more than is quoted of what a stranger says.
+const maxOverheard = 512
+
+// overheard is the beginning of a body, which stays to be read.
+func overheard(response *http.Response) string {
+	if response.Header.Get("Content-Encoding") != "" {
+		return ""
+	}
+	body := response.Body
+	begin, _ := io.ReadAll(io.LimitReader(body, maxOverheard)) // whoever reads on hears why it broke off
+	response.Body = struct {
+		io.Reader
+		io.Closer
+	}{io.MultiReader(bytes.NewReader(begin), body), body}
+	return string(begin)
+}
+
+// refusedWith is an endpoint's refusal of a request without payment, by a status; said is its own words.
+func refusedWith(at *url.URL, status int, said string) *x402.Error {
 	e := x402.Errorf(x402.ServerUnavailable, "%s answered HTTP %d", hostOf(at), status).
 		WithDetail("httpStatus", status)
+	if said != "" {
+		e = e.WithDetail("said", x402.Quote(said))
+	}
 	const unpaid = "nothing was paid; "
 	switch status {
 	case http.StatusUnauthorized, http.StatusForbidden:

@@ -194,6 +194,21 @@ func TestClosingEndsACall(t *testing.T) {
 	s.CloseClientConnections()
 }
 
+// One that opens no session is quoted, too.
+func TestARefusalToOpenASessionIsQuoted(t *testing.T) {
+	s := serve(t, func(w http.ResponseWriter, _ *http.Request) {
+		w.Header().Set("Content-Type", "application/json")
+		w.WriteHeader(http.StatusForbidden)
+		fmt.Fprint(w, `{"reason":"who are you"}`)
+	})
+	_, err := reach(t, Options{}, s.URL).Ask(within(t, 10*time.Second),
+		Request{Method: CallTool, URL: s.URL + "#free"})
+	require.Equal(t, x402.ServerUnavailable, code(err), "%v", err)
+	details := x402.AsError(err).Details
+	require.Equal(t, []any{http.StatusForbidden, `"{\"reason\":\"who are you\"}"`},
+		[]any{details["httpStatus"], details["said"]})
+}
+
 // One that refuses without a word of MCP ends neither the session, which may have been paid for,
 // nor is it taken for its end.
 func TestARefusalIsNotTheEndOfASession(t *testing.T) {

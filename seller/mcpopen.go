@@ -134,10 +134,9 @@ func (p *endpoint) unavailable(ctx context.Context, err error, e *exchange) erro
 		return p.mcp.unanswered(ctx, mcpRequest{endpoint: p.url}, failure{err})
 	}
 	e.mu.Lock()
-	status := e.status
+	refused := e.unopened
 	e.mu.Unlock()
-	if status != 0 {
-		refused := refusedWith(p.url, status)
+	if refused != nil {
 		refused.Err = failure{err}
 		return refused
 	}

@@ -9,6 +9,8 @@ import (
 	"strings"
 	"sync"
 
+	"github.com/google/jsonschema-go/jsonschema"
+
 	"x402-wallet/budget"
 	"x402-wallet/pay"
 	"x402-wallet/x402"
@@ -28,6 +30,15 @@ type BalanceOut struct {
 	Channels []channelRow  `json:"channels,omitempty"` // that owners fund, as the ledger knows them
 	Budget   budget.Report `json:"budget"`
 	Next     x402.Next     `json:"next"`
+}
+
+// shape leaves out what only an agent with a name finds among the budgets: it explains itself.
+func (BalanceOut) shape(p map[string]*jsonschema.Schema) {
+	budgets := p["budget"]
+	delete(budgets.Properties, "agent")
+	budgets.PropertyOrder = slices.DeleteFunc(budgets.PropertyOrder, func(name string) bool {
+		return name == "agent"
+	})
 }
 
 // allNetworks asks for every network, also where there is nothing.

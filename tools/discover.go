@@ -284,7 +284,7 @@ func (s *search) probe(ctx context.Context, url string) error {
 	case forbidden:
 		return err
 	case err == nil && e.PaymentRequired:
-		s.add(e, url, facilitator.Listing{Type: "http"})
+		s.add(e, url, facilitator.Asked(e.Challenge))
 		return nil
 	case isServer && failed:
 		return s.probeTools(ctx, url)

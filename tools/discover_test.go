@@ -154,6 +154,8 @@ func TestDiscoverProbes(t *testing.T) {
 	}
 	require.Equal(t, []any{"$0.001", true}, []any{probe(w.SellerURL + "/either")[0]["price"],
 		probe(w.SellerURL + "/either")[0]["payable"]})
+	require.Equal(t, "Air in Lisbon", probe(w.SellerURL + "/either")[0]["description"])
+	require.Equal(t, "Air in Lisbon", probe(w.SellerURL + "/v1/either")[0]["description"])
 	require.Equal(t, []any{"$0", true}, []any{probe(w.SellerURL + "/free")[0]["price"],
 		probe(w.SellerURL + "/free")[0]["payable"]})
 	require.Equal(t, false, probe(w.SellerURL + "/expensive")[0]["payable"])

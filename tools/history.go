@@ -30,6 +30,8 @@ type HistoryIn struct {
 	Length    *int   `json:"length,omitempty" jsonschema:"so many bytes"`
 	Find      string `json:"find,omitempty" jsonschema:"text to find in its content"`
 	Evidence  bool   `json:"evidence,omitempty" jsonschema:"show its evidence"`
+
+	Agent string `json:"-"` // whose they are: the owner's to ask, an agent with a name gets its own
 }
 
 // HistoryOut is its answer: a list, or one payment with what it bought first (onepayment.go).
@@ -99,6 +101,7 @@ type historyRow struct {
 	TransactionSignature string `json:"transactionSignature,omitempty"`
 	FalseReceipt         bool   `json:"falseReceipt,omitempty"`
 	SignIn               bool   `json:"signIn,omitempty"` // no payment: it signed in, for nothing
+	Agent                string `json:"agent,omitempty"`  // whose it is, of those that share the wallet
 }
 
 // For is what was asked for.
@@ -119,7 +122,7 @@ const (
 	mostParts          = 10 // sellers, and networks, of which the totals tell
 )
 
-// History lists payments, or shows one. Its error is an *x402.Error.
+// History lists payments, or shows one: an agent with a name is shown its own. Its error is an *x402.Error.
 func (w *Wallet) History(ctx context.Context, in HistoryIn) (HistoryOut, error) {
 	if in.PaymentID != "" {
 		return w.onePayment(ctx, in)
@@ -131,6 +134,7 @@ func (w *Wallet) History(ctx context.Context, in HistoryIn) (HistoryOut, error) 
 	if err != nil {
 		return HistoryOut{}, err
 	}
+	filter.Agent = cmp.Or(pay.AgentFrom(ctx), in.Agent)
 	list, more, totals, err := w.Store.List(ctx, filter)
 	if errors.Is(err, history.ErrNotFound) {
 		return HistoryOut{}, x402.Errorf(x402.InvalidArgument, "before names no payment")
@@ -212,7 +216,7 @@ func historyFailed(err error) error {
 
 func (w *Wallet) row(p history.Payment) historyRow {
 	row := historyRow{
-		PaymentID: p.ID, Timestamp: stamp(p.Created), Status: string(p.State), Proof: string(p.Proof),
+		PaymentID: p.ID, Agent: p.Agent, Timestamp: stamp(p.Created), Status: string(p.State), Proof: string(p.Proof),
 		URL: p.URL, Method: p.Method, Price: p.Worth().Price(), Symbol: p.Symbol, Network: p.Network,
 		TransactionSignature: p.Transaction, FalseReceipt: p.FalseReceipt,
 		SignIn: p.IsSignIn(),

@@ -129,12 +129,10 @@ func (f *httpFront) serve(rw http.ResponseWriter, r *http.Request, c *pay.Call) 
 		return
 	}
 	r.Body = io.NopCloser(bytes.NewReader(body))
-	// a client that is gone may come back for the answer, on a stream of its session or by the same call
-	defer context.AfterFunc(r.Context(), c.Leave)()
 	out := &answerWriter{ResponseWriter: rw}
 	f.next.ServeHTTP(out, r)
 	if out.failed || r.Context().Err() != nil {
-		c.Leave()
+		c.Leave() // it may come back for the answer, on a stream of its session or by the same call
 	} else {
 		c.Deliver()
 	}

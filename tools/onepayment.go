@@ -74,7 +74,7 @@ func (w *Wallet) onePayment(ctx context.Context, in HistoryIn) (HistoryOut, erro
 	if err := in.part(); err != nil {
 		return HistoryOut{}, err
 	}
-	p, err := w.Store.Payment(ctx, in.PaymentID)
+	p, err := w.paymentOf(ctx, in.PaymentID)
 	if errors.Is(err, history.ErrNotFound) {
 		return HistoryOut{}, invalid("there is no payment with this id").
 			WithHint("the history lists those there are")
@@ -113,6 +113,15 @@ func (w *Wallet) onePayment(ctx context.Context, in HistoryIn) (HistoryOut, erro
 		return HistoryOut{}, err
 	}
 	return out, nil
+}
+
+// paymentOf is a payment that the caller may see: of another agent's it is as if there were none.
+func (w *Wallet) paymentOf(ctx context.Context, id string) (history.Payment, error) {
+	p, err := w.Store.Payment(ctx, id)
+	if agent := pay.AgentFrom(ctx); err == nil && agent != "" && p.Agent != agent {
+		return history.Payment{}, history.ErrNotFound
+	}
+	return p, err
 }
 
 // afterwards is the next step after a look at a payment.

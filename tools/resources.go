@@ -35,7 +35,7 @@ const (
 type walletStatus struct {
 	setupOut
 	Budget     *budget.Report    `json:"budget,omitempty"`
-	Frozen     []string          `json:"frozen,omitempty"`    // why, in the owner's or the wallet's words
+	Frozen     []string          `json:"frozen,omitempty"`    // what, and why
 	Approvals  []waitingApproval `json:"approvals,omitempty"` // what waits for a person
 	Unfinished []string          `json:"unfinished,omitempty"`
 }
@@ -94,19 +94,24 @@ func (w *Wallet) status(ctx context.Context, out *walletStatus) error {
 		return err
 	}
 	for _, f := range freezes {
-		out.Frozen = append(out.Frozen, f.Why)
+		out.Frozen = append(out.Frozen, f.What()+": "+f.Why)
 	}
-	waiting, err := w.Store.Approvals(ctx)
-	if err != nil {
-		return err
-	}
-	for _, a := range waiting {
-		out.Approvals = append(out.Approvals, waitingApproval{ID: a.ID, Price: a.Price.Price(), Host: a.Host,
-			Until: stamp(a.Expires)})
+	agent := pay.AgentFrom(ctx)
+	if agent == "" { // a question does not say whose it is: an agent with a name was told of its own
+		waiting, err := w.Store.Approvals(ctx)
+		if err != nil {
+			return err
+		}
+		for _, a := range waiting {
+			out.Approvals = append(out.Approvals, waitingApproval{ID: a.ID, Price: a.Price.Price(),
+				Host: a.Host, Until: stamp(a.Expires)})
+		}
 	}
 	unfinished, err := w.Store.Unfinished(ctx, "", mostRows)
 	for _, p := range unfinished {
-		out.Unfinished = append(out.Unfinished, p.ID)
+		if agent == "" || p.Agent == agent {
+			out.Unfinished = append(out.Unfinished, p.ID)
+		}
 	}
 	return err
 }
@@ -138,7 +143,10 @@ func (s *Server) readContent(ctx context.Context, request *mcp.ReadResourceReque
 		return nil, x402.AsError(err)
 	}
 	defer done()
-	content, err := w.Store.Content(ctx, id)
+	var content history.Content
+	if _, err = w.paymentOf(ctx, id); err == nil {
+		content, err = w.Store.Content(ctx, id)
+	}
 	if errors.Is(err, history.ErrNotFound) {
 		return nil, mcp.ResourceNotFoundError(uri)
 	}

@@ -72,10 +72,13 @@ func TestResources(t *testing.T) {
 			require.NoError(t, err)
 			open, _ := r.StructuredContent.(map[string]any)["paymentId"].(string)
 			require.NoError(t, w.wallet.Store.Freeze(t.Context(), history.Freeze{By: "owner", Why: "lunch"}))
+			require.NoError(t, w.wallet.Store.Freeze(t.Context(), history.Freeze{Network: sandbox.EVM,
+				Account: "0x1", By: "agent", Why: "a doubt"}))
 			status = walletStatus{}
 			result := read(statusURI, &status)
 			require.False(t, status.Ready, "frozen")
-			require.Equal(t, []string{"lunch"}, status.Frozen)
+			require.Equal(t, []string{"the whole wallet: lunch", "the account 0x1 on Base Sepolia: a doubt"},
+				status.Frozen)
 			require.Equal(t, []string{open}, status.Unfinished)
 			require.Equal(t, "0.001", status.Budget.Day.Spent.String())
 			require.Equal(t, w.address(sandbox.EVM), status.Addresses.EVM)

@@ -31,6 +31,9 @@ func TestRevokeDelegation(t *testing.T) {
 	f := c.refused("x402_pay", map[string]any{"url": w.SellerURL + "/solana"})
 	require.Equal(t, x402.WalletFrozen, f.Error)
 	require.NotContains(t, f.Hint, "unfreeze")
+	require.Equal(t, "nothing is paid from it until the person has looked at it", f.Hint)
+	require.Equal(t, "Payments from the account "+account+" are stopped, because its delegation is to be "+
+		"revoked: please look at x402-wallet history, and unfreeze if it is right.", f.Next.Say)
 	w.Fund(w.address(sandbox.EVM), sandbox.USDC)
 	require.Equal(t, "paid", c.ok("x402_pay", map[string]any{"url": w.SellerURL + "/either"})["status"],
 		"from another account")

@@ -24,11 +24,15 @@ type shaped interface {
 
 func inputSchema[In any]() *jsonschema.Schema {
 	s := schemaOf[In]()
-	var in In
-	if narrow, ok := any(in).(shaped); ok {
+	shape[In](s)
+	return s
+}
+
+func shape[T any](s *jsonschema.Schema) {
+	var of T
+	if narrow, ok := any(of).(shaped); ok {
 		narrow.shape(s.Properties)
 	}
-	return s
 }
 
 // written is a schema as JSON: it is in every answer to tools/list, and writing it anew takes milliseconds.
@@ -38,6 +42,7 @@ func written(s *jsonschema.Schema) json.RawMessage { return must(json.Marshal(s)
 // #1943). Of their form it says just enough: every byte here is multiplied by the tools.
 func outputSchema[Out any]() *jsonschema.Schema {
 	s := schemaOf[Out]()
+	shape[Out](s)
 	extensible(s)
 	failed := []string{"error", "message"}
 	s.AnyOf = []*jsonschema.Schema{{Required: s.Required}, {Required: failed}}
@@ -67,7 +72,7 @@ func schemaOf[T any]() *jsonschema.Schema {
 		reflect.TypeFor[money.Dollars]():   text(),
 		reflect.TypeFor[json.RawMessage](): {Type: "object"},
 		reflect.TypeFor[map[string]any]():  {Type: "object"},
-		reflect.TypeFor[budget.Report]():   {Type: "object"},
+		reflect.TypeFor[budget.Line]():     {Type: "object"},
 		reflect.TypeFor[pay.Budgets]():     {Type: "object"},
 		reflect.TypeFor[evidence]():        {Type: "object"},
 		reflect.TypeFor[historyRow]():      {Type: "object"},

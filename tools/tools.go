@@ -53,6 +53,7 @@ type Wallet struct {
 	Unnamed       []string          // those of them that the owner neither named nor prefers
 	TokenAccounts map[string]string // the owner's token accounts from the config, by network
 	Mounts        []string          // names of the servers whose tools are shown as the wallet's own
+	AgentLabels   map[string]string // what the owner's books call the agents, by their names
 	Warnings      []string          // for the person: an old keystore, ignored environment
 }
 

@@ -386,6 +386,9 @@ func TestDelegation(t *testing.T) {
 	require.Equal(t, "9000", c.ok("x402_check_delegation", nil)["originalAmount"])
 	w.Delegate(w.address(sandbox.Solana), 10)
 	require.Equal(t, "9000", c.ok("x402_check_delegation", nil)["originalAmount"])
+	w.Delegate(w.address(sandbox.Solana), 12_000)
+	require.Equal(t, "paid", c.ok("x402_pay", map[string]any{"url": w.SellerURL + "/solana?2"})["status"])
+	require.Equal(t, "12000", c.ok("x402_check_delegation", nil)["originalAmount"], "a payment saw it")
 
 	w.Freeze(account, true)
 	d = c.ok("x402_check_delegation", map[string]any{"tokenAccount": account})

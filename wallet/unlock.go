@@ -189,15 +189,15 @@ func (w *Wallet) withKeys(ctx context.Context, f func(*keys)) error {
 	if err := ctx.Err(); err != nil {
 		return err
 	}
-	for range 2 { // the second time for a lock that came between
+	for tries := 0; !w.withHeldKeys(f); tries++ {
+		if tries == 2 { // the second was for a lock that came between
+			return locked("the wallet was locked again at once")
+		}
 		if err := w.Unlock(ctx); err != nil {
 			return err
 		}
-		if w.withHeldKeys(f) {
-			return nil
-		}
 	}
-	return locked("the wallet was locked again at once")
+	return nil
 }
 
 func (w *Wallet) withHeldKeys(f func(*keys)) bool {

@@ -179,7 +179,7 @@ var codes = map[Code]struct {
 		means: "the URL leads to another site, which would be paid instead",
 		do:    "ask for the other URL itself"},
 	ResponseMalformed: {fixedBy: bySeller, next: GiveUp,
-		means: "the seller's 402 is no JSON that can be read",
+		means: "the seller's 402 cannot be read: broken off, a key in it twice, more than 32 options",
 		do:    "tell the seller"},
 	ResponseTooLarge: {fixedBy: bySeller, next: GiveUp,
 		means: "the seller's 402 is beyond every sensible size",

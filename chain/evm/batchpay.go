@@ -2,6 +2,7 @@ package evm
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"fmt"
 	"time"
@@ -69,9 +70,9 @@ func (c *Channels) Payable(r x402.Requirement, asset x402.AssetInfo) error {
 }
 
 // Config is the channel of this wallet with who asks in r, funded by payer: "" is this wallet, another is an
-// owner's account. The salt is always 0, so that a lost book is no lost channel.
-func (c *Channels) Config(r x402.Requirement, asset x402.AssetInfo, payer string) (config x402.ChannelConfig,
-	id string, err error) {
+// owner's account. The salt is never random, so that a lost book is no lost channel: "" is 0.
+func (c *Channels) Config(r x402.Requirement, asset x402.AssetInfo, payer, salt string) (
+	config x402.ChannelConfig, id string, err error) {
 	self, err := c.self()
 	if err != nil {
 		return config, "", err
@@ -97,7 +98,7 @@ func (c *Channels) Config(r x402.Requirement, asset x402.AssetInfo, payer string
 	}
 	config = x402.ChannelConfig{Payer: from.Hex(), PayerAuthorizer: self.Hex(), Receiver: receiver.Hex(),
 		ReceiverAuthorizer: authorizer.Hex(), Token: token.Hex(),
-		WithdrawDelay: int64(t.WithdrawDelay / time.Second), Salt: common.Hash{}.Hex()}
+		WithdrawDelay: int64(t.WithdrawDelay / time.Second), Salt: cmp.Or(salt, common.Hash{}.Hex())}
 	hash, err := ChannelID(r.Network, config)
 	return config, hash.Hex(), err
 }
@@ -173,7 +174,7 @@ func (c *Channels) verifyChannel(payload []byte, o x402.Order) error {
 		return internal("our own payload says more than was read of it", err)
 	}
 	payer := o.Channel.Config.Payer
-	config, _, err := c.Config(o.Requirement, o.Asset, payer)
+	config, _, err := c.Config(o.Requirement, o.Asset, payer, o.Channel.Config.Salt)
 	if err != nil {
 		return err
 	}

@@ -20,9 +20,21 @@ import (
 // readmePages are the README and the pages that it leads a newcomer to, in that order.
 func readmePages(t *testing.T) string {
 	t.Helper()
+	return pages(t, "README.md", "docs/clients.md", "docs/funding.md", "docs/reference.md", "docs/codes.md",
+		"docs/charging.md", "docs/measured.md")
+}
+
+// ownersPages are those for somebody who has a wallet.
+func ownersPages(t *testing.T) string {
+	t.Helper()
+	return pages(t, "docs/allowance.md", "docs/networks.md", "docs/operating.md", "docs/vault.md",
+		"SECURITY.md")
+}
+
+func pages(t *testing.T, names ...string) string {
+	t.Helper()
 	var all strings.Builder
-	for _, page := range []string{"README.md", "docs/clients.md", "docs/funding.md", "docs/reference.md",
-		"docs/codes.md", "docs/charging.md", "docs/measured.md"} {
+	for _, page := range names {
 		text, err := os.ReadFile("../../" + page)
 		require.NoError(t, err)
 		all.Write(text)
@@ -56,10 +68,10 @@ func steps(t *testing.T) (list []string) {
 	return list
 }
 
-// mentioned are all commands of ours in the README, as it writes them: steps, those within its
-// sentences, and those of the table for you.
+// mentioned are all commands of ours in the README and the owner's pages, as they write them: steps, those
+// within sentences, and those of the table for you.
 func mentioned(t *testing.T) (list []string) {
-	text := readmePages(t)
+	text := readmePages(t) + ownersPages(t)
 	for _, line := range steps(t) {
 		if strings.HasPrefix(line, "x402-wallet ") {
 			list = append(list, line)

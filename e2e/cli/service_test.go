@@ -16,6 +16,7 @@ import (
 	"path/filepath"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -232,9 +233,11 @@ func (s *service) open(token string) (session string) {
 	return session
 }
 
+var lastID atomic.Int64
+
 func payOf(w *world, query string) string {
-	return fmt.Sprintf(`{"jsonrpc":"2.0","id":2,"method":"tools/call","params":{"name":"x402_pay","arguments":%s}}`,
-		weather(w, query))
+	return fmt.Sprintf(`{"jsonrpc":"2.0","id":%d,"method":"tools/call","params":{"name":"x402_pay","arguments":%s}}`,
+		lastID.Add(1), weather(w, query))
 }
 
 func TestAgentsOverHTTP(t *testing.T) {
@@ -296,25 +299,34 @@ func TestAgentsOverHTTP(t *testing.T) {
 // still be fetched from the session's stream.
 func TestAConnectionThatBreaks(t *testing.T) {
 	t.Parallel()
-	w, s, alice, bob := named(t, sandbox.Options{Delay: 2 * time.Second}, "")
+	w, s, alice, bob := named(t, sandbox.Options{Delay: 3 * time.Second}, "")
 	session := s.open(alice)
 	_, _, body := s.send(s.post(alice, session, payOf(w, "unlocks")))
 	require.Contains(t, body, `"status":"paid"`)
-	w.Inject("seller slow", 1)
-	ctx, hangUp := context.WithCancel(t.Context())
-	answer, err := http.DefaultClient.Do(s.post(alice, session, payOf(w, "broken")).WithContext(ctx))
-	require.NoError(t, err)
-	event := ""
-	for lines := bufio.NewScanner(answer.Body); event == "" && lines.Scan(); {
-		if id, ok := strings.CutPrefix(lines.Text(), "id: "); ok {
-			event = id
+	breaks := func(query string) (event string) { // what a client needs to come back
+		w.Inject("seller slow", 1)
+		settled := len(w.Settlements())
+		ctx, hangUp := context.WithCancel(t.Context())
+		answer, err := http.DefaultClient.Do(s.post(alice, session, payOf(w, query)).WithContext(ctx))
+		require.NoError(t, err)
+		for lines := bufio.NewScanner(answer.Body); event == "" && lines.Scan(); {
+			if id, ok := strings.CutPrefix(lines.Text(), "id: "); ok {
+				event = id
+			}
 		}
+		require.Eventually(t, func() bool { return len(w.Settlements()) == settled+1 }, 20*time.Second,
+			time.Millisecond)
+		hangUp()
+		require.NoError(t, answer.Body.Close())
+		time.Sleep(500 * time.Millisecond) // for the service to hear of it
+		return event
 	}
-	require.Eventually(t, func() bool { return len(w.Settlements()) == 2 }, 20*time.Second, time.Millisecond)
-	hangUp()
-	require.NoError(t, answer.Body.Close())
-	time.Sleep(500 * time.Millisecond) // for the service to hear of it
+	breaks("repeated")
+	_, _, body = s.send(s.post(alice, session, payOf(w, "repeated")))
+	require.Contains(t, body, `"status":"`)
+	require.Len(t, w.Settlements(), 2, "the same call is the same purchase while it is on its way, too")
 
+	event := breaks("broken")
 	r := s.post(alice, session, "")
 	r.Method = http.MethodGet
 	r.Header.Set("Last-Event-Id", event)
@@ -322,10 +334,10 @@ func TestAConnectionThatBreaks(t *testing.T) {
 	require.Contains(t, resumed, `"status":"paid"`, "its answer is kept")
 	_, _, body = s.send(s.post(alice, session, payOf(w, "broken")))
 	require.Contains(t, body, `"status":"replayed"`)
-	require.Len(t, w.Settlements(), 2)
+	require.Len(t, w.Settlements(), 3)
 	_, _, body = s.send(s.post(bob, s.open(bob), payOf(w, "broken")))
 	require.Contains(t, body, `"status":"paid"`, "another agent's purchase is its own")
-	require.Len(t, w.Settlements(), 3)
+	require.Len(t, w.Settlements(), 4)
 }
 
 // Without TLS nothing listens where other machines could read tokens.

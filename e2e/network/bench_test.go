@@ -1,11 +1,8 @@
 package network
 
 import (
-	"encoding/json"
 	"flag"
 	"fmt"
-	"os"
-	"os/exec"
 	"slices"
 	"strconv"
 	"strings"
@@ -15,6 +12,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"x402-wallet/e2e/testworld"
 	"x402-wallet/internal/sandbox"
 )
 
@@ -65,13 +63,8 @@ func (w *world) reference(b *testing.B) (all []float64) {
 	const key, account = "0x59c6995e998f97a5a0044966f0945389dc9e86dae88c7a8412f4603b6b78690d",
 		"0x70997970C51812dc3A010C7d01b50e0d17dc79C8"
 	w.Fund(account, 1000*sandbox.USDC)
-	cmd := exec.CommandContext(b.Context(), "node", "../lab/parties/paying.mjs", w.SellerURL+"/weather",
-		strconv.Itoa(repeats+1), key)
-	cmd.Env = append(os.Environ(), "NODE_EXTRA_CA_CERTS="+w.authority.file)
-	out, err := cmd.Output()
-	require.NoError(b, err, "is the lab prepared? (make prep) %s", out)
-	require.NoError(b, json.Unmarshal(out, &all))
-	return all
+	return testworld.PayByReference(b, "../lab", w.SellerURL+"/weather", repeats+1, key,
+		"NODE_EXTRA_CA_CERTS="+w.authority.file).Took
 }
 
 // report says how long the first call and the median of the others took, which it returns.

@@ -179,12 +179,12 @@ func BenchmarkPaywall(b *testing.B) {
 				payments := signPayments(b, chain.EVMNodeURL, url, paidRequests+buyers)
 				payAll(b, url, payments[:buyers]) // the seller is warm
 				before := c.settled.Load()
-				sellers, ours := cpuOf(pid), cpuOf(os.Getpid())
+				sellers, ours := testworld.CPUOf(pid), testworld.CPUOf(os.Getpid())
 				begin := time.Now()
 				payAll(b, url, payments[buyers:])
 				rate := paidRequests / time.Since(begin).Seconds()
-				b.ReportMetric(1000*(cpuOf(pid)-sellers)/paidRequests, "seller-µs")
-				b.ReportMetric(1000*(cpuOf(os.Getpid())-ours)/paidRequests, "others-µs")
+				b.ReportMetric(1000*(testworld.CPUOf(pid)-sellers)/paidRequests, "seller-µs")
+				b.ReportMetric(1000*(testworld.CPUOf(os.Getpid())-ours)/paidRequests, "others-µs")
 				require.EqualValues(b, paidRequests, c.settled.Load()-before)
 				b.ReportMetric(rate, "paid/s")
 				if seller == "x402-express" {

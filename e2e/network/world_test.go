@@ -242,16 +242,4 @@ func (p *payer) memory() float64 {
 }
 
 // cpu is what the wallet has computed so far, in milliseconds; 0 where the system does not tell.
-func (p *payer) cpu() float64 { return cpuOf(p.cmd.Process.Pid) }
-
-// cpuOf is what a process has computed so far, in milliseconds; 0 where the system does not tell.
-func cpuOf(pid int) float64 {
-	stat, _ := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
-	fields := strings.Fields(string(stat[strings.LastIndexByte(string(stat), ')')+1:]))
-	if len(fields) < 13 {
-		return 0
-	}
-	user, _ := strconv.ParseFloat(fields[11], 64)
-	system, _ := strconv.ParseFloat(fields[12], 64)
-	return (user + system) * 10 // Linux counts hundredths of a second
-}
+func (p *payer) cpu() float64 { return testworld.CPUOf(p.cmd.Process.Pid) }

@@ -26,8 +26,10 @@ import (
 type Export struct {
 	Format string // one of Formats
 	By     string // one of Keys: sums instead of payments; "": payments
-	Label  string // only of sessions with this one
+	Label  string // only of sessions, or of agents, with this one
 	Within history.Range
+	// AgentLabels are the agents' labels, by their names.
+	AgentLabels map[string]string
 }
 
 // Write writes what was imported first, because it is from before this wallet, and then what the
@@ -55,13 +57,16 @@ func (e Export) Write(ctx context.Context, out io.Writer, store *history.Store, 
 		}
 	}
 	err = store.Each(ctx, e.Within, func(p history.Payment) error {
-		if e.Label != "" && labels[p.Session] != e.Label {
+		label := e.AgentLabels[p.Agent]
+		if e.Label != "" && labels[p.Session] != e.Label && label != e.Label {
 			return nil
 		}
 		if p.IsSignIn() && (e.By != "" || (e.Format != "csv" && e.Format != "jsonl")) {
 			return nil // it moved nothing, in no token: no entry in accounts, and in no sum
 		}
-		return w.write(entryOf(p, labels[p.Session], assets))
+		row := entryOf(p, labels[p.Session], assets)
+		row.Label = label
+		return w.write(row)
 	})
 	if err != nil {
 		return err
@@ -69,11 +74,11 @@ func (e Export) Write(ctx context.Context, out io.Writer, store *history.Store, 
 	return errors.Join(w.close(), buffered.Flush())
 }
 
-// wants is the range, for what the ledger does not select: an imported payment has no session and
+// wants is the range, for what the ledger does not select: an imported payment has no session, no agent and
 // no state of the ledger's.
 func (e Export) wants(r entry) bool {
 	w := e.Within
-	return e.Label == "" && w.Session == "" && w.State == "" && !r.Time.Before(w.After) &&
+	return e.Label == "" && w.Session == "" && w.Agent == "" && w.State == "" && !r.Time.Before(w.After) &&
 		(w.Until.IsZero() || r.Time.Before(w.Until)) &&
 		(w.Host == "" || r.Host == w.Host) && strings.Contains(strings.ToLower(r.URL), strings.ToLower(w.URL))
 }
@@ -100,6 +105,8 @@ type entry struct {
 	PayTo       string        `json:"payTo"`
 	Transaction string        `json:"transaction,omitempty"`
 	Facilitator string        `json:"facilitator,omitempty"`
+	Agent       string        `json:"agent,omitempty"` // of those that share the wallet
+	Label       string        `json:"label,omitempty"` // of that agent
 
 	// what it spends was deposited before, and is in the books as the deposit
 	Prepaid bool `json:"prepaid,omitempty"`
@@ -121,7 +128,7 @@ func entryOf(p history.Payment, project string, assets *x402.Registry) entry {
 	r := entry{Time: p.Created, ID: p.ID, Status: string(p.State), Proof: string(p.Proof),
 		Method: p.Method, URL: p.URL, Host: p.Host, Tool: "x402_pay", Project: project, Session: p.Session,
 		Network: p.Network, Asset: p.Asset, Symbol: p.Symbol, Amount: p.Paid(), Dollars: p.Worth(),
-		PayTo: p.PayTo, Transaction: p.Transaction, Facilitator: p.Facilitator}
+		PayTo: p.PayTo, Transaction: p.Transaction, Facilitator: p.Facilitator, Agent: p.Agent}
 	if p.IsSignIn() {
 		r.Tool = x402.SignInScheme
 	}

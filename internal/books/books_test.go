@@ -15,6 +15,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"x402-wallet/history"
+	"x402-wallet/history/historytest"
 	"x402-wallet/x402"
 	"x402-wallet/x402/money"
 )
@@ -62,7 +63,9 @@ func payments() (rows []entry) {
 		Method: "tools/call",
 		URL:    tool.URL, Host: "mcp.example", Network: tool.Network,
 		Asset: usdc, Symbol: "USDC", Amount: money.NewAmount(30000), Price: 30000}, "", assets)
-	return append(rows, tool)
+	shared := of("pay_7", "api.example.com", "https://api.example.com/weather", history.Settled, 40000, "")
+	shared.Agent, shared.Label = "research", "=team\nresearch"
+	return append(rows, tool, shared)
 }
 
 // What is written is frozen: books must not change under their owner.
@@ -188,5 +191,34 @@ func BenchmarkFormats(b *testing.B) {
 					Symbol: "USDC", Amount: money.NewAmount(1), Price: 1, Transaction: "0xabc"}, "", assets)))
 			}
 		})
+	}
+}
+
+// An export may be of one agent, or of those with one label; a label is an agent's as well as a session's.
+func TestExportOfAgents(t *testing.T) {
+	home := t.TempDir()
+	require.NoError(t, history.Create(t.Context(), home, history.Options{}))
+	store, err := history.Open(t.Context(), home, history.Options{})
+	require.NoError(t, err)
+	defer store.Close()
+	for n, agent := range []string{"", "ann", "bob"} {
+		_, err := historytest.Reserve(t.Context(), store, history.Hold{Payment: history.Payment{Agent: agent,
+			Method: "GET", URL: fmt.Sprintf("https://a.example/%d", n), Host: "a.example", Symbol: "USDC"}})
+		require.NoError(t, err)
+	}
+	_, err = store.Import(t.Context(), []history.Imported{{URL: "https://old.example/", Network: "eip155:1"}})
+	require.NoError(t, err)
+	labels := map[string]string{"ann": "team=research"}
+	for want, e := range map[string]Export{
+		"ann team=research":  {Within: history.Range{Agent: "ann"}},
+		"bob ":               {Within: history.Range{Agent: "bob"}},
+		"ann team=research ": {Label: "team=research"},
+	} {
+		var out bytes.Buffer
+		e.Format, e.AgentLabels = "jsonl", labels
+		require.NoError(t, e.Write(t.Context(), &out, store, x402.NewRegistry(nil)))
+		var row entry
+		require.NoError(t, json.Unmarshal(out.Bytes(), &row), "one line: %s", out.String())
+		require.Equal(t, strings.TrimRight(want, " "), strings.TrimRight(row.Agent+" "+row.Label, " "))
 	}
 }

@@ -22,7 +22,7 @@ import (
 var Formats = []string{"csv", "jsonl", "beancount", "ledger"}
 
 // Keys are what payments can be summed up by.
-var Keys = []string{"host", "tool", "project", "month"}
+var Keys = []string{"host", "tool", "project", "agent", "month"}
 
 func (r entry) key(by string) string {
 	switch by {
@@ -32,6 +32,8 @@ func (r entry) key(by string) string {
 		return r.Tool
 	case "project":
 		return cmp.Or(r.Project, "(none)")
+	case "agent":
+		return cmp.Or(r.Agent, "(none)")
 	case "month":
 		return r.Time.UTC().Format("2006-01")
 	}
@@ -66,7 +68,7 @@ func newWriter(out io.Writer, format, by string) (w *writer, err error) {
 	case format == "csv":
 		err = w.csv.Write([]string{"time", "id", "status", "proof", "method", "url", "host", "tool",
 			"project", "session", "network", "asset", "symbol", "amount", "units", "usd", "payTo",
-			"transaction", "facilitator"})
+			"transaction", "facilitator", "agent", "label"})
 	case format == "beancount":
 		_, err = fmt.Fprint(out, "; what x402-wallet paid; the books are the ledger's, this is a copy\n\n")
 	case !slices.Contains(Formats, format):
@@ -88,7 +90,7 @@ func (w *writer) write(r entry) error {
 		}
 		return w.line(r.Time.UTC().Format(time.RFC3339), r.ID, r.Status, r.Proof, r.Method, r.URL, r.Host,
 			r.Tool, r.Project, r.Session, r.Network, r.Asset, r.Symbol, r.Amount.String(), r.Units, usd,
-			r.PayTo, r.Transaction, r.Facilitator)
+			r.PayTo, r.Transaction, r.Facilitator, r.Agent, r.Label)
 	case w.format == "jsonl":
 		return lineOf(w.out, r)
 	case !r.counts() || r.Prepaid:
@@ -193,6 +195,9 @@ func (w *writer) beancount(r entry) error {
 		b.WriteString(" #" + word(r.Project))
 	}
 	fmt.Fprintf(&b, "\n  id: %s\n  status: %s\n", quoted(r.ID), quoted(r.status()))
+	for _, of := range r.whose() {
+		fmt.Fprintf(&b, "  %s: %s\n", of[0], quoted(of[1]))
+	}
 	if r.Transaction != "" {
 		fmt.Fprintf(&b, "  transaction: %s\n", quoted(r.Transaction))
 	}
@@ -212,12 +217,25 @@ func (w *writer) ledger(r entry) error {
 	if r.Project != "" {
 		fmt.Fprintf(&b, "    ; project: %s\n", word(r.Project))
 	}
+	for _, of := range r.whose() {
+		fmt.Fprintf(&b, "    ; %s: %s\n", of[0], plain(of[1]))
+	}
 	if r.Transaction != "" {
 		fmt.Fprintf(&b, "    ; transaction: %s\n", plain(r.Transaction))
 	}
 	fmt.Fprintf(&b, "    %s  %s %s\n    %s\n\n", r.to(), amount, commodity, r.from())
 	_, err := io.WriteString(w.out, b.String())
 	return err
+}
+
+// whose are the agent and its label, as far as there are any.
+func (r entry) whose() (list [][2]string) {
+	for _, of := range [][2]string{{"agent", r.Agent}, {"label", r.Label}} {
+		if of[1] != "" {
+			list = append(list, of)
+		}
+	}
+	return list
 }
 
 func (r entry) flag() string {

@@ -160,10 +160,16 @@ func (b *board) ask(n byte) history.Approval {
 // pays puts a payment into the ledger, from outside: what is tested here does not make any.
 func (b *board) pays(id, url, state string, usd int, at time.Time) {
 	b.Helper()
+	b.paysAs("", id, url, state, usd, at)
+}
+
+// paysAs is pays of one of the agents that share the wallet.
+func (b *board) paysAs(agent, id, url, state string, usd int, at time.Time) {
+	b.Helper()
 	b.sql(`INSERT INTO payments (id, session, state, proof, created_at, updated_at, fingerprint, method, url, target, host, network, scheme, dialect, asset, symbol, amount, usd,
-		pay_to, source, prefix_length, note, record) VALUES (?, 's', ?, ?, ?, 0, x'00', 'GET', ?, '', 'api.example', 'eip155:8453', 'exact', 'v2', '0xa', 'USDC', ?, ?, '0xpayee', '', 0, '', ?)`,
+		pay_to, source, prefix_length, note, record, agent) VALUES (?, 's', ?, ?, ?, 0, x'00', 'GET', ?, '', 'api.example', 'eip155:8453', 'exact', 'v2', '0xa', 'USDC', ?, ?, '0xpayee', '', 0, '', ?, ?)`,
 		id, state, map[string]string{"settled": "claimed"}[state], at.UnixMicro(), url, fmt.Sprint(usd), usd,
-		historytest.Record(`{}`, `{}`, ``))
+		historytest.Record(`{}`, `{}`, ``), agent)
 }
 
 // stores gives a payment its content.

@@ -23,6 +23,7 @@ import (
 // row is a payment in a table.
 type row struct {
 	ID, For, Price, Symbol, Network string // For is without https://, which goes without saying
+	Agent                           string // whose it is, of those that share the wallet
 	At                              time.Time
 	Since, Next                     string // how long ago; what becomes of it
 	status
@@ -50,23 +51,24 @@ func rowOf(p history.Payment) row {
 	}
 	return row{ID: p.ID, For: p.Method + " " + strings.TrimPrefix(p.URL, "https://"),
 		Price:  p.Worth().Price(),
-		Symbol: p.Symbol, Network: x402.NetworkName(p.Network), At: p.Created, Next: next(p), status: s}
+		Symbol: p.Symbol, Agent: p.Agent, Network: x402.NetworkName(p.Network), At: p.Created,
+		Next: next(p), status: s}
 }
 
 const perPage = 50
 
 // wanted is what the history was asked for. Days are of UTC, and To counts too.
 type wanted struct {
-	URL, Status, From, To, Before string
-	from, until                   time.Time
+	URL, Status, Agent, From, To, Before string
+	from, until                          time.Time
 }
 
 var states = []history.State{history.Settled, history.Unknown, history.Submitted, history.Reserved,
 	history.Failed}
 
 func (l *look) wanted() (q wanted, err error) {
-	q = wanted{URL: l.r.FormValue("url"), Status: l.r.FormValue("status"), From: l.r.FormValue("from"),
-		To: l.r.FormValue("to"), Before: l.r.FormValue("before")}
+	q = wanted{URL: l.r.FormValue("url"), Status: l.r.FormValue("status"), Agent: l.r.FormValue("agent"),
+		From: l.r.FormValue("from"), To: l.r.FormValue("to"), Before: l.r.FormValue("before")}
 	for _, d := range []struct {
 		text string
 		into *time.Time
@@ -91,8 +93,8 @@ func (l *look) wanted() (q wanted, err error) {
 // Query is the same for another page; before is the payment that it begins after.
 func (q wanted) Query(before, format string) template.URL {
 	v := url.Values{}
-	for name, value := range map[string]string{"url": q.URL, "status": q.Status, "from": q.From, "to": q.To,
-		"before": before, "format": format} {
+	for name, value := range map[string]string{"url": q.URL, "status": q.Status, "agent": q.Agent,
+		"from": q.From, "to": q.To, "before": before, "format": format} {
 		if value != "" {
 			v.Set(name, value)
 		}
@@ -104,6 +106,7 @@ func (q wanted) Query(before, format string) template.URL {
 type found struct {
 	wanted
 	States []history.State
+	Agents []string // of the rules; none: nobody shares the wallet
 	Rows   []row
 	Totals []string
 	Older  string // the last payment here, when there are more
@@ -116,11 +119,11 @@ func list(l *look) (frame, error) {
 	}
 	payments, more, totals, err := l.wallet.Store.List(l.r.Context(),
 		history.Filter{Limit: perPage, Before: q.Before, URL: q.URL, After: q.from, Until: q.until,
-			State: history.State(q.Status)})
+			Agent: q.Agent, State: history.State(q.Status)})
 	if err != nil {
 		return frame{}, missing(err, "there is no such payment to list before")
 	}
-	f := found{wanted: q, States: states}
+	f := found{wanted: q, States: states, Agents: slices.Sorted(maps.Keys(l.wallet.Engine.Rules.Agents))}
 	for _, p := range payments {
 		f.Rows = append(f.Rows, rowOf(p))
 	}
@@ -140,7 +143,8 @@ func export(l *look) error {
 		return err
 	}
 	e := books.Export{Format: l.r.FormValue("format"), Within: history.Range{After: q.from, Until: q.until,
-		URL: q.URL, State: history.State(q.Status)}}
+		URL: q.URL, Agent: q.Agent, State: history.State(q.Status)},
+		AgentLabels: l.wallet.AgentLabels}
 	kind, known := map[string]string{"csv": "text/csv; charset=utf-8",
 		"jsonl": "application/x-ndjson; charset=utf-8"}[e.Format]
 	if !known {
@@ -213,7 +217,8 @@ func payment(l *look) (frame, error) {
 		{"Asset", all.Asset}, {"From", p.Source}, {"Transaction", t.TransactionSignature},
 		{"Settled by", p.Facilitator}, {"Nonce", e.Nonce}, {"Signature", e.Signature},
 		{"Fee payer", e.FeePayer}, {"Can be settled until about", expires}, {"Session", p.Session},
-		{"Protocol", string(p.Dialect)}, {"Asked for as", p.IdempotencyKey}, {"Note", p.Note},
+		{"Protocol", string(p.Dialect)}, {"Asked for as", p.IdempotencyKey}, {"Agent", p.Agent},
+		{"Note", p.Note},
 		{"The seller's signed offer", attested(all.Evidence.Offer)},
 		{"The seller's signed receipt, a claim", attested(all.Evidence.SignedReceipt)},
 	} {

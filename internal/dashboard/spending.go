@@ -12,12 +12,12 @@ import (
 // spending is what was spent over a range of time.
 type spending struct {
 	budget.Use
-	Range, Name     string      // its title and name
-	Ranges          [][2]string // all there are: name and title
-	Only            string      // the one day or hour in which all of it was spent; "": there are more
-	Plot            plot        // over the range, or over that one day; none over one hour
-	Table           bool        // in numbers, too
-	Hosts, Networks bars
+	Range, Name             string      // its title and name
+	Ranges                  [][2]string // all there are: name and title
+	Only                    string      // the one day or hour in which all of it was spent; "": there are more
+	Plot                    plot        // over the range, or over that one day; none over one hour
+	Table                   bool        // in numbers, too
+	Hosts, Networks, Agents bars
 }
 
 // span is a range of steps.
@@ -69,6 +69,7 @@ func (l *look) spending(now time.Time) (out spending, err error) {
 		out.Plot = draw(steps, span.every, span.said)
 		out.Hosts = barsOf(all.Hosts, out.Use, func(host string) string { return host })
 		out.Networks = barsOf(all.Networks, out.Use, x402.NetworkName)
+		out.Agents = barsOf(all.Agents, out.Use, func(agent string) string { return agent })
 		if err := l.closer(&out, all, span); err != nil {
 			return out, err
 		}

@@ -228,9 +228,11 @@ func (o Options) ledger(ctx context.Context) (list findings) {
 	}
 	defer func() { _ = store.Close() }()
 	list = o.chain(ctx, store)
-	if freezes, err := store.Freezes(ctx); err == nil && len(freezes) > 0 {
-		list.add(fail, "look at x402-wallet history, then x402-wallet unfreeze",
-			"payments are frozen: %s", freezes[0].Why)
+	if freezes, err := store.Freezes(ctx); err == nil {
+		for _, f := range freezes {
+			list.add(fail, "look at x402-wallet history, then x402-wallet unfreeze",
+				"%s is frozen: %s", f.What(), f.Why)
+		}
 	}
 	if latest, err := store.Ahead(ctx); err == nil && !latest.IsZero() {
 		list.add(fail, "set the clock; if it is right now, look and accept it with x402-wallet policy seal",
@@ -354,7 +356,7 @@ func (o Options) environment(context.Context) (list findings) {
 	}
 	for _, warning := range o.wallet.Warnings {
 		if !slices.Contains(said, warning) {
-			list.add(warn, "see docs/operating.md", "%s", warning)
+			list.add(warn, "see docs/operating.md, \"The environment\"", "%s", warning)
 		}
 	}
 	return list.or("nothing in the environment is ignored or unsafe")

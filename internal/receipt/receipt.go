@@ -90,25 +90,33 @@ type fingerprint struct {
 	Whole  bool   `json:"whole"` // false: the seller sent more than was kept
 }
 
+// askChain is the command after which there may be a receipt.
+var askChain = x402.Command("reconcile")
+
 // Of is the receipt of a settled payment. An error says why there is none (yet).
 func Of(p history.Payment, content *history.Content, assets *x402.Registry, now time.Time) (*Receipt, error) {
 	if p.IsSignIn() {
 		return nil, x402.Errorf(x402.InvalidArgument, "this is a sign-in: nothing was paid")
 	}
 	if p.State != history.Settled {
-		return nil, x402.Errorf(x402.InvalidArgument, "the payment is %s; a receipt is made of settled ones",
-			p.State).WithHint("x402-wallet reconcile asks the chain what became of it")
+		e := x402.Errorf(x402.InvalidArgument, "the payment is %s; a receipt is made of settled ones",
+			p.State)
+		if p.State != history.Failed {
+			e.WithCommand(askChain, "The chain knows what became of this payment: please have it asked.")
+		}
+		return nil, e
 	}
 	good := p.Evidence.ExpiresAt.Add(time.Minute)
 	if p.Proof != history.Chain && now.Before(good) {
 		return nil, x402.Errorf(x402.InvalidArgument, "the payment rests on the seller's word, and its "+
 			"signature may still be good: it is not given away").
-			WithHint("x402-wallet reconcile asks the chain; or wait until %s",
-				good.UTC().Format(time.RFC3339))
+			WithHint("wait until %s, or have the chain asked", good.UTC().Format(time.RFC3339)).
+			WithCommand(askChain, "So far only the seller says that this was paid: please have the chain "+
+				"asked.")
 	}
 	if p.IsPull() {
 		return nil, x402.Errorf(x402.InvalidArgument, "it moved a float from the owner's account to the "+
-			"agent's, and bought nothing").WithHint("its transaction is in x402-wallet history show %s", p.ID)
+			"agent's, and bought nothing").WithHint("its transaction is in x402-wallet show %s", p.ID)
 	}
 	if p.Proof != history.Chain && p.Scheme == x402.Upto {
 		return nil, x402.Errorf(x402.InvalidArgument, "what the payment came to rests on the seller's word").

@@ -172,6 +172,19 @@ func TestLyingRelays(t *testing.T) {
 	require.False(t, <-later, "what it claimed before is not this")
 	require.NoError(t, s.Close())
 
+	conn, s = connected()
+	_, err = s.Write([]byte("first\n"))
+	require.NoError(t, err)
+	first := noted(s)
+	_, err = s.Write([]byte("second\n"))
+	require.NoError(t, err)
+	second := noted(s)
+	require.NoError(t, writeFrame(conn, framePassed, binary.BigEndian.AppendUint64(nil, 6)))
+	require.True(t, <-first)
+	require.NoError(t, conn.Close())
+	require.False(t, <-second)
+	require.NoError(t, s.Close())
+
 	for _, wrong := range [][]byte{{'x', 0, 0, 0, 0}, {'d', 0xff, 0, 0, 0}, {'p', 0, 0, 0, 1, 7}} {
 		conn, s := connected()
 		_, err := conn.Write(wrong)

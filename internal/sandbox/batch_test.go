@@ -63,7 +63,7 @@ func newChannelPayer(t *testing.T, s *Sandbox, balance uint64) *channelPayer {
 // signed is a payment that promises ceiling in all, with a deposit unless that is 0.
 func (p *channelPayer) signed(ceiling, deposit uint64) x402.Authorization {
 	r := p.c.Accepts[0]
-	config, _, err := p.Config(r, p.s.evm.asset, "")
+	config, _, err := p.Config(r, p.s.evm.asset, "", "")
 	require.NoError(p.t, err)
 	a, err := p.Authorize(p.t.Context(), x402.Order{Requirement: r, Asset: p.s.evm.asset,
 		Source: p.Address(), Validity: r.MaxTimeout, Now: p.s.now(), Channel: &x402.ChannelOrder{
@@ -131,7 +131,7 @@ func TestAChannelFromDepositToRefund(t *testing.T) {
 
 	_, _, _ = payer.paid(3*mill, 0)
 	third := payer.signed(3*mill, 0)
-	config, _, err := payer.Config(payer.c.Accepts[0], s.evm.asset, "")
+	config, _, err := payer.Config(payer.c.Accepts[0], s.evm.asset, "", "")
 	require.NoError(t, err)
 	asks, err := payer.Refund(EVM, config, *third.Voucher)
 	require.NoError(t, err)
@@ -334,7 +334,7 @@ func TestARefundIsTheAuthorizers(t *testing.T) {
 func TestChannelNames(t *testing.T) {
 	s := start(t, Options{})
 	payer := newChannelPayer(t, s, 0)
-	config, id, err := payer.Config(payer.c.Accepts[0], s.evm.asset, "")
+	config, id, err := payer.Config(payer.c.Accepts[0], s.evm.asset, "", "")
 	require.NoError(t, err)
 	require.Equal(t, id, s.evm.batchData().channelID(config))
 	for signature, selector := range map[string]string{"channels(bytes32)": callChannels,

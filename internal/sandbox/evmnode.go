@@ -256,6 +256,7 @@ func (c *evmChain) getLogs(params []json.RawMessage, forgets bool) (any, error) 
 		json.Unmarshal(filter.Address, &contracts) != nil {
 		return nil, badParams("not an address or a list of them")
 	}
+	wanted := wantedTopics(filter.Topics)
 	found := []evmLog{}
 	for _, tx := range c.txs {
 		if tx.block < from || tx.block > to || forgets {
@@ -263,7 +264,7 @@ func (c *evmChain) getLogs(params []json.RawMessage, forgets bool) (any, error) 
 		}
 		for _, l := range tx.logs {
 			isFrom := func(contract string) bool { return strings.EqualFold(contract, l.Address) }
-			if slices.ContainsFunc(contracts, isFrom) && matches(filter.Topics, l.Topics) {
+			if slices.ContainsFunc(contracts, isFrom) && matches(wanted, l.Topics) {
 				found = append(found, l)
 			}
 		}
@@ -271,21 +272,28 @@ func (c *evmChain) getLogs(params []json.RawMessage, forgets bool) (any, error) 
 	return found, nil
 }
 
-// matches is eth_getLogs' filter: by position a topic, a list of which one must match, or null.
-func matches(filter []json.RawMessage, topics []string) bool {
-	if len(filter) > len(topics) {
-		return false
-	}
+// wantedTopics is eth_getLogs' filter: by position a topic, a list of which one must match, or null, which is
+// nil here.
+func wantedTopics(filter []json.RawMessage) [][]string {
+	wanted := make([][]string, len(filter))
 	for i, raw := range filter {
 		var one string
-		var any []string
 		if json.Unmarshal(raw, &one) == nil && one != "" {
-			any = []string{one}
-		} else if json.Unmarshal(raw, &any) != nil || any == nil {
-			continue
+			wanted[i] = []string{one}
+		} else if json.Unmarshal(raw, &wanted[i]) != nil {
+			wanted[i] = nil
 		}
-		isIt := func(wanted string) bool { return strings.EqualFold(wanted, topics[i]) }
-		if !slices.ContainsFunc(any, isIt) {
+	}
+	return wanted
+}
+
+func matches(wanted [][]string, topics []string) bool {
+	if len(wanted) > len(topics) {
+		return false
+	}
+	for i, list := range wanted {
+		isIt := func(one string) bool { return strings.EqualFold(one, topics[i]) }
+		if list != nil && !slices.ContainsFunc(list, isIt) {
 			return false
 		}
 	}

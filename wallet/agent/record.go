@@ -71,9 +71,9 @@ func whyAlwaysAsked(ctx context.Context, rules Rules, signed x402.Evidence) stri
 // askOf is what the rules are asked about a payment. Of one that is prepaid the price is what it is worth.
 func askOf(p history.Payment, asset x402.AssetInfo) budget.Ask {
 	if p.IsSignIn() {
-		return budget.Ask{Host: p.Host, SignIn: true}
+		return budget.Ask{Agent: p.Agent, Host: p.Host, SignIn: true}
 	}
-	ask := budget.Ask{Price: p.Price, Host: p.Host, Payee: budget.Payee{Network: p.Network, Asset: p.Asset,
+	ask := budget.Ask{Agent: p.Agent, Price: p.Price, Host: p.Host, Payee: budget.Payee{Network: p.Network, Asset: p.Asset,
 		PayTo: p.PayTo, Resource: p.Resource()}}
 	if p.Prepaid() {
 		ask.Price, ask.Prepaid = asset.Dollars(p.Amount), true
@@ -255,6 +255,8 @@ type Tally struct {
 	days     map[time.Time]money.Dollars
 	months   map[time.Time]money.Dollars
 	hosts    map[hostDay]money.Dollars
+	agents   map[agentTime]money.Dollars // by day
+	ofAgents map[agentTime]money.Dollars // by month
 	sessions map[string]money.Dollars
 	recent   []time.Time // when it signed, by its own clock, in the last hour
 }
@@ -263,6 +265,7 @@ type item struct {
 	created time.Time
 	until   time.Time // by the monotonic clock, which nobody sets: until when it may be good
 	host    string
+	agent   string
 	session string
 	price   money.Dollars
 }
@@ -270,6 +273,11 @@ type item struct {
 type hostDay struct {
 	host string
 	day  time.Time
+}
+
+type agentTime struct {
+	agent string
+	begin time.Time // of the day or month
 }
 
 func (t *Tally) has(id string) bool {
@@ -281,9 +289,10 @@ func (t *Tally) add(p history.Payment, now time.Time) {
 	if t.items == nil {
 		t.items, t.hosts = map[string]item{}, map[hostDay]money.Dollars{}
 		t.days, t.months = map[time.Time]money.Dollars{}, map[time.Time]money.Dollars{}
+		t.agents, t.ofAgents = map[agentTime]money.Dollars{}, map[agentTime]money.Dollars{}
 		t.sessions = map[string]money.Dollars{}
 	}
-	i := item{created: p.Created, host: p.Host, session: p.Session, price: p.Price}
+	i := item{created: p.Created, host: p.Host, agent: p.Agent, session: p.Session, price: p.Price}
 	t.items[p.ID] = i
 	t.count(i, i.price)
 	t.recent = append(t.recent, now)
@@ -297,6 +306,8 @@ func (t *Tally) count(i item, price money.Dollars) {
 	t.days[day] += price
 	t.months[budget.MonthOf(i.created)] += price
 	t.hosts[hostDay{i.host, day}] += price
+	t.agents[agentTime{i.agent, day}] += price
+	t.ofAgents[agentTime{i.agent, budget.MonthOf(i.created)}] += price
 	t.sessions[i.session] += price
 }
 
@@ -341,11 +352,15 @@ const signingTime = 5 * time.Second
 // lately, whatever the times of these payments. It is asked with mu held.
 func (t *Tally) facts(sealed budget.Facts, q budget.Query, now time.Time) budget.Facts {
 	facts := sealed
-	day := budget.DayOf(sealed.Now)
+	day, month := budget.DayOf(sealed.Now), budget.MonthOf(sealed.Now)
 	held := func(n money.Dollars) budget.Use { return budget.Use{Held: n} }
 	facts.Used = budget.Usage{
 		Session: held(t.sessions[sealed.Session.ID]), Day: held(t.days[day]),
-		Month: held(t.months[budget.MonthOf(sealed.Now)]), HostDay: map[string]budget.Use{},
+		Month: held(t.months[month]), HostDay: map[string]budget.Use{},
+	}
+	if q.Agent != "" {
+		facts.Used.Agent = budget.AgentUsage{Day: held(t.agents[agentTime{q.Agent, day}]),
+			Month: held(t.ofAgents[agentTime{q.Agent, month}])}
 	}
 	for _, entry := range q.HostEntries {
 		var sum money.Dollars

@@ -613,3 +613,51 @@ func TestAnotherAgentKnowsWhatWasSigned(t *testing.T) {
 	_, err := w.pays(1)
 	require.True(t, x402.HasCode(err, x402.BudgetExceeded), "%v", err)
 }
+
+// An agent's windows in a Tally are of its own payments, of the day and of the month.
+func TestTallyOfAgents(t *testing.T) {
+	noon := time.Date(2026, 3, 2, 12, 0, 0, 0, time.UTC)
+	tally := &Tally{}
+	for i, p := range []struct {
+		agent string
+		ago   time.Duration
+		price money.Dollars
+	}{{"ann", 3 * 24 * time.Hour, 1}, {"ann", 24 * time.Hour, 2}, {"ann", time.Hour, 4}, {"bob", time.Hour, 8},
+		{"", time.Hour, 16}} {
+		tally.add(history.Payment{ID: string(rune('0' + i)), Agent: p.agent, Created: noon.Add(-p.ago), Price: p.price},
+			noon)
+	}
+	held := func(n money.Dollars) budget.Use { return budget.Use{Held: n} }
+	of := func(agent string) budget.AgentUsage {
+		return tally.facts(budget.Facts{Now: noon}, budget.Query{Agent: agent}, noon).Used.Agent
+	}
+	require.Equal(t, budget.AgentUsage{Day: held(4), Month: held(6)}, of("ann"))
+	require.Equal(t, budget.AgentUsage{Day: held(8), Month: held(8)}, of("bob"))
+	require.Zero(t, of(""))
+	tally.takeBack("2")
+	require.Equal(t, budget.AgentUsage{Month: held(2)}, of("ann"))
+}
+
+// Whoever holds the key asks the rules about an agent's payment by what is sealed, and once more by what this
+// process signed: neither lets an agent's window be passed, and of a name that was revoked nothing is signed.
+func TestWhoSignsKeepsToAnAgentsWindows(t *testing.T) {
+	w := newWorld(t)
+	w.allow(func(r *Rules) {
+		r.Budget.Agents = map[string]budget.Agent{"ann": {Day: new(money.Dollars(5))}, "bob": {}}
+	})
+	r := &Recorder{Store: w.store, Guard: w.guard, Tally: &Tally{}, Now: time.Now}
+	permit := func(agent string, sealed money.Dollars) error {
+		p := w.reserve(3, nil)
+		p.Agent = agent
+		facts := budget.Facts{Now: p.Created}
+		facts.Used.Agent.Day.Held = sealed
+		return r.permit(t.Context(), *w.rules.Load(), p, askOf(p, usdc), facts, false)
+	}
+	err := permit("ann", 3)
+	require.Equal(t, "agent", x402.AsError(err).Details["layer"], "by what is sealed: %v", err)
+	require.NoError(t, permit("ann", 2))
+	err = permit("ann", 0)
+	require.Equal(t, "agent", x402.AsError(err).Details["layer"], "by the tally: %v", err)
+	require.NoError(t, permit("bob", 0))
+	require.True(t, x402.HasCode(permit("gone", 0), x402.PolicyDenied))
+}

@@ -1,31 +1,14 @@
 package seal
 
 import (
-	"bytes"
 	"context"
-	"crypto/hmac"
 	"encoding/hex"
 	"encoding/json"
-	"errors"
 	"fmt"
-	"io/fs"
-	"os"
-	"path/filepath"
-	"slices"
 
 	"x402-wallet/history"
-	"x402-wallet/internal/config"
 	"x402-wallet/x402"
 )
-
-// checkpointFile is the checkpoint's file in the home (SPEC §2): two slots of one line each, of
-// which the older is overwritten, so that one is whole whenever the machine stops. It is not forced
-// to the disk: after a power cut it may be older than the ledger, which is no harm, and forcing it
-// would cost each payment as much as all of its records.
-const checkpointFile = "ledger.mark"
-
-// slotSize is a line's length, with its padding and its end. A checkpoint has about 250 bytes.
-const slotSize = 512
 
 // checkpoint is how far the ledger had come when the wallet last sent a payment. A ledger that does
 // not know this any more was rolled back: restored from a backup, or without its write-ahead log.
@@ -109,57 +92,16 @@ func (g *Guard) write(ctx context.Context, rules int64, put func(line []byte) er
 		if err != nil {
 			return err
 		}
-		if err := put(fmt.Appendf(nil, "%-*s\n", slotSize-1, text)); err != nil {
+		line := fmt.Appendf(nil, "%-*s\n", slotSize-1, text)
+		if err := put(line); err != nil {
 			return x402.Errorf(x402.LedgerUnavailable, "renew the ledger's checkpoint: %w", err).
 				WithHint("nothing was sent; make room on the disk, or make the wallet's home writable")
 		}
+		g.ownLines.keep(line, m)
 		a := g.checkpoints()
 		a.last, a.written = m, true
 		return nil
 	})
-}
-
-// writeSlot writes a line over the older one; a file that is not as it should be is replaced.
-func (g *Guard) writeSlot(line []byte) error {
-	path := filepath.Join(g.Home, checkpointFile)
-	checkpoints, err := readCheckpoints(path)
-	if err != nil || len(checkpoints) != 2 {
-		return g.replace(line)
-	}
-	older := int64(0)
-	if checkpoints[1].Seq < checkpoints[0].Seq {
-		older = 1
-	}
-	file, err := os.OpenFile(path, os.O_WRONLY, 0)
-	if err != nil {
-		return err
-	}
-	_, err = file.WriteAt(line, older*slotSize)
-	return errors.Join(err, file.Close())
-}
-
-// replace makes a line the only checkpoint, whatever was there: the owner looked and accepted it.
-func (g *Guard) replace(line []byte) error {
-	return config.WriteFile(filepath.Join(g.Home, checkpointFile), append(line, line...))
-}
-
-// readCheckpoints reads both slots; one that was being written when the machine stopped is the
-// zero checkpoint.
-func readCheckpoints(path string) (list []checkpoint, err error) {
-	text, err := config.ReadFile(path, 2*slotSize)
-	if err != nil {
-		return nil, err
-	}
-	for line := range slices.Chunk(text, slotSize) {
-		var m checkpoint
-		d := json.NewDecoder(bytes.NewReader(line))
-		d.DisallowUnknownFields()
-		if d.Decode(&m) != nil || m.Format != checkpointFormat || len(line) < slotSize {
-			m = checkpoint{}
-		}
-		list = append(list, m)
-	}
-	return list, nil
 }
 
 // checkLedger refuses a ledger that is behind its checkpoint, which it returns.
@@ -224,31 +166,6 @@ func (g *Guard) CheckpointIfUnlocked(ctx context.Context) error {
 		return nil
 	}
 	return g.Checkpoint(ctx)
-}
-
-// newest is the newest checkpoint that this wallet made.
-func (g *Guard) newest(ctx context.Context) (newest checkpoint, err error) {
-	checkpoints, err := readCheckpoints(filepath.Join(g.Home, checkpointFile))
-	if errors.Is(err, fs.ErrNotExist) {
-		return newest, rolledBack("its checkpoint (%s) is missing", checkpointFile)
-	}
-	if err != nil {
-		return newest, unreadable(err)
-	}
-	for _, m := range checkpoints {
-		seal, err := g.sealOfCheckpoint(ctx, m)
-		if err != nil {
-			return newest, err
-		}
-		if hmac.Equal([]byte(seal), []byte(m.Seal)) && m.Seq > newest.Seq {
-			newest = m
-		}
-	}
-	if newest.Seq == 0 {
-		return newest, rolledBack("its checkpoint (%s) was not made by this wallet for this ledger "+
-			"in this place", checkpointFile)
-	}
-	return newest, nil
 }
 
 func rolledBack(format string, args ...any) *x402.Error {

@@ -17,12 +17,13 @@ func (g *Guard) detectForeignLedger(ctx context.Context, refusal error) error {
 	if !x402.HasCode(refusal, x402.PolicyUnsealed) {
 		return refusal
 	}
-	checkpoints, err := readCheckpoints(filepath.Join(g.Home, checkpointFile))
+	lines, err := readLines(filepath.Join(g.Home, checkpointFile))
 	if err != nil {
 		return refusal
 	}
 	named := false
-	for _, m := range checkpoints {
+	for _, line := range lines {
+		m := readCheckpoint(line)
 		if m.Seq == 0 {
 			continue
 		}

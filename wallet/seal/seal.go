@@ -55,6 +55,9 @@ type Guard struct {
 	Checkpoints *CheckpointCache
 	own         CheckpointCache
 
+	ownLines ownLines // of the checkpoint's file
+	macs     macs     // of the ledger's chain
+
 	sealedHome struct { // of sealedIn
 		sync.Mutex
 		version int64
@@ -278,7 +281,7 @@ func (g *Guard) Keyholder(ctx context.Context) (history.Keyholder, error) {
 		return history.Keyholder{}, err
 	}
 	k, err := g.keyholder(ctx)
-	k.After = m.head()
+	k.After, k.MAC = m.head(), g.macs.before(k.MAC)
 	return k, err
 }
 

@@ -1,0 +1,218 @@
+package cli
+
+import (
+	"context"
+	"crypto/rand"
+	"encoding/base64"
+	"maps"
+	"slices"
+	"strings"
+
+	"github.com/spf13/cobra"
+
+	"x402-wallet/budget"
+	"x402-wallet/internal/config"
+	"x402-wallet/pay"
+	"x402-wallet/tools"
+	"x402-wallet/wallet/seal"
+	"x402-wallet/x402"
+	"x402-wallet/x402/money"
+)
+
+// The agents that share the wallet as a service, each with a token and limits of its own.
+
+// agentRow is an agent, what is left to it, and what it is known by: never a token.
+type agentRow struct {
+	budget.AgentReport
+	AllowHosts  []string `json:"allowHosts,omitempty"`
+	Token       bool     `json:"token"` // it has one
+	User        string   `json:"user,omitempty"`
+	Certificate string   `json:"certificate,omitempty"`
+	Label       string   `json:"label,omitempty"`
+}
+
+func (p *Program) agentsCommand(ui *ui) *cobra.Command {
+	list := p.onWallet(ui, func(ctx context.Context, w *tools.Wallet, _ []string) error {
+		rules, err := config.Load(p.Home)
+		if err != nil {
+			return err
+		}
+		rows := []agentRow{}
+		for _, name := range slices.Sorted(maps.Keys(rules.Agents)) {
+			facts, err := w.Engine.BudgetFacts(pay.WithAgent(ctx, name))
+			if err != nil {
+				return err
+			}
+			a := rules.Agents[name]
+			rows = append(rows, agentRow{AgentReport: *w.Engine.Rules.Report(name, facts).Agent,
+				AllowHosts: a.AllowHosts, Token: a.Token != "", User: a.User, Certificate: a.Certificate,
+				Label: a.Label})
+		}
+		return ui.answer(map[string]any{"agents": rows}, func() { ui.agents(rows) })
+	})
+	cmd := &cobra.Command{Use: "agents", Short: "The agents that share the wallet, and what each may spend",
+		Args: wants(), RunE: list}
+	cmd.AddCommand(&cobra.Command{Use: "list", Short: "List the agents", Args: wants(), RunE: list},
+		p.agentsAddCommand(ui), p.agentsRevokeCommand(ui))
+	return cmd
+}
+
+func (u *ui) agents(rows []agentRow) {
+	if len(rows) == 0 {
+		u.note("no agent has a name: whoever calls has your limits (x402-wallet agents add NAME)")
+		return
+	}
+	var table [][]string
+	for _, r := range rows {
+		hosts := strings.Join(r.AllowHosts, ", ")
+		if hosts == "" {
+			hosts = "any"
+		}
+		perCall := "–"
+		if r.PerCall != nil {
+			perCall = r.PerCall.Price()
+		}
+		table = append(table, []string{r.Name, perCall, left(r.Day), left(r.Month), hosts,
+			strings.Join(r.knownBy(), ", "), r.Label})
+	}
+	u.table([]string{"AGENT", "CALL", "DAY", "MONTH", "HOSTS", "KNOWN BY", "LABEL"}, table)
+}
+
+// left is what is left of an agent's own window.
+func left(line *budget.Line) string {
+	if line == nil {
+		return "–"
+	}
+	return line.Remaining.Price() + " of " + line.Limit.Price()
+}
+
+func (r agentRow) knownBy() (list []string) {
+	if r.Token {
+		list = append(list, "token")
+	}
+	if r.User != "" {
+		list = append(list, "user "+r.User)
+	}
+	if r.Certificate != "" {
+		list = append(list, r.Certificate)
+	}
+	return list
+}
+
+// adding is what an agent is added with.
+type adding struct {
+	budgets                  []string
+	label, user, certificate string
+	hosts                    []string
+}
+
+// agentBudgets are the limits that an agent may have of its own.
+var agentBudgets = []string{"per_call", "day", "month"}
+
+// agentsAddCommand adds an agent and prints its token, of which the rules keep the hash alone. Somebody more
+// may spend then, so it takes the passphrase, typed by a person at this moment.
+func (p *Program) agentsAddCommand(ui *ui) *cobra.Command {
+	var a adding
+	cmd := ui.loosens(&cobra.Command{
+		Use: "add NAME", Short: "Add an agent, and print its token once (asks for the passphrase)",
+		Args: wants("NAME"),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			name := args[0]
+			token, err := newToken()
+			if err != nil {
+				return err
+			}
+			edit := func(text []byte, rules *config.Config) ([]byte, error) {
+				if _, there := rules.Agents[name]; there {
+					return nil, x402.Errorf(x402.InvalidArgument, "there is an agent %s already", name).
+						WithHint("its limits: x402-wallet budget set NAME AMOUNT --agent %s; for a new "+
+							"token revoke it first", name)
+				}
+				return a.write(text, name, token)
+			}
+			return p.changeRulesThen(cmd.Context(), ui, edit, func(*seal.Guard, string) error {
+				ui.note("the token of %s, which is not shown again:", name)
+				return ui.answerLine(map[string]string{"agent": name, "token": token}, "%s", token)
+			})
+		},
+	})
+	cmd.Flags().StringArrayVar(&a.budgets, "budget", nil, "a limit of its own below yours, as "+
+		"`NAME=AMOUNT`: "+strings.Join(agentBudgets, ", ")+"; once for each")
+	cmd.Flags().StringArrayVar(&a.hosts, "allow-host", nil, "pay only this `HOST` of those that you allow; "+
+		"once for each")
+	cmd.Flags().StringVar(&a.label, "label", "", "its `NAME` in your books: team=research, say")
+	cmd.Flags().StringVar(&a.user, "user", "", "the `USER`, or uid, whose sessions on the socket are its")
+	cmd.Flags().StringVar(&a.certificate, "certificate", "", "the `SUBJECT` of its client certificate")
+	return cmd
+}
+
+// newToken is a bearer token: 256 bits that nobody can guess, so that its hash can lie open.
+func newToken() (string, error) {
+	random := make([]byte, 32)
+	if _, err := rand.Read(random); err != nil {
+		return "", x402.Errorf(x402.Internal, "make a token: %w", err)
+	}
+	return "x402w_" + base64.RawURLEncoding.EncodeToString(random), nil
+}
+
+// write adds the agent's table to the text of config.toml.
+func (a adding) write(text []byte, name, token string) ([]byte, error) {
+	keys := [][2]string{{"token", config.Quote(config.TokenHash(token))}}
+	for _, given := range a.budgets {
+		key, amount, ok := strings.Cut(given, "=")
+		if !ok || !slices.Contains(agentBudgets, key) {
+			return nil, usageError{text: "--budget " + given + " is not like day=5.00",
+				hint: "an agent's own limits are " + strings.Join(agentBudgets, ", ")}
+		}
+		amount = strings.TrimPrefix(amount, "$")
+		if _, err := money.ParseDollars(amount); err != nil {
+			return nil, usagef("--budget %s: %v", given, err)
+		}
+		keys = append(keys, [2]string{key, config.Quote(amount)})
+	}
+	for _, text := range [][2]string{{"user", a.user}, {"certificate", a.certificate}, {"label", a.label}} {
+		if text[1] != "" {
+			keys = append(keys, [2]string{text[0], config.Quote(text[1])})
+		}
+	}
+	if len(a.hosts) > 0 {
+		keys = append(keys, [2]string{"allow_hosts", quotedList(a.hosts)})
+	}
+	var err error
+	for _, key := range keys {
+		if text, err = config.Set(text, key[1], "agents", name, key[0]); err != nil {
+			return nil, err
+		}
+	}
+	return text, nil
+}
+
+// agentsRevokeCommand takes an agent out of the rules: its token is nobody's from then on, and nothing is
+// signed for it any more.
+func (p *Program) agentsRevokeCommand(ui *ui) *cobra.Command {
+	return ui.loosens(&cobra.Command{
+		Use: "revoke NAME", Short: "Take an agent away, with its token", Args: wants("NAME"),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			return p.changeRules(cmd.Context(), ui, func(text []byte, rules *config.Config) ([]byte, error) {
+				if err := knownAgent(rules, args[0]); err != nil {
+					return nil, err
+				}
+				return config.Remove(text, "agents", args[0])
+			})
+		},
+	})
+}
+
+// knownAgent refuses a name that the rules do not have.
+func knownAgent(rules *config.Config, name string) error {
+	if _, known := rules.Agents[name]; known {
+		return nil
+	}
+	return x402.Errorf(x402.InvalidArgument, "there is no agent %s", x402.Quote(name)).
+		WithHint("x402-wallet agents list shows those there are")
+}
+
+// quotedList is a list of texts as TOML has it.
+func quotedList(list []string) string {
+	return "[" + strings.Join(each(list, config.Quote), ", ") + "]"
+}

@@ -1,0 +1,120 @@
+package cli
+
+import (
+	"encoding/json"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"x402-wallet/internal/config"
+	"x402-wallet/internal/sandbox"
+)
+
+// An agent is added at a terminal, where its token is printed once and its hash is kept; what it may do is
+// raised with the passphrase and lowered without, and it is taken away again.
+func TestAgents(t *testing.T) {
+	t.Parallel()
+	w, env := household(t, sandbox.Options{}, sandbox.Rules{})
+	file := filepath.Join(w.home, config.FileName)
+	rules := func() *config.Config {
+		text, err := os.ReadFile(file)
+		require.NoError(t, err)
+		c, err := config.Parse(text)
+		require.NoError(t, err)
+		return c
+	}
+	add := []string{"agents", "add", "research", "--budget", "day=0.50", "--budget", "per_call=$0.10",
+		"--label", "team=research", "--allow-host", "api.example", "--user", "research"}
+
+	before := rules().Raw
+	_, said := runs(t, 4, env, add...) // an agent with a shell, which has no passphrase to type
+	require.NotContains(t, said, "x402w_")
+	require.Equal(t, string(before), string(rules().Raw))
+
+	stdout, err := os.Create(filepath.Join(t.TempDir(), "stdout"))
+	require.NoError(t, err)
+	defer stdout.Close()
+	c := sit(t, stdout, env, append(add, "--json=false")...)
+	c.sees("Passphrase, to seal these rules: ", 1)
+	require.Contains(t, c.text(), "agents: none → [research token sha256:")
+	c.types(testPassphrase + "\n")
+	require.Contains(t, c.ends(0), "the token of research, which is not shown again")
+	printed, err := os.ReadFile(stdout.Name())
+	require.NoError(t, err)
+	token := strings.TrimSuffix(string(printed), "\n")
+	require.Regexp(t, "^x402w_[A-Za-z0-9_-]{43}$", token, "nothing else on stdout")
+
+	now := rules()
+	require.NotContains(t, string(now.Raw), token)
+	require.Equal(t, config.TokenHash(token), now.Agents["research"].Token)
+	name, ok := now.AgentByToken(token)
+	require.True(t, ok)
+	require.Equal(t, "research", name)
+	require.Equal(t, "team=research", now.Agents["research"].Label)
+	require.Equal(t, []string{"api.example"}, now.Agents["research"].AllowHosts)
+
+	seen := sit(t, nil, env, "agents").ends(0)
+	require.Contains(t, seen, "$0.50 of $0.50")
+	require.Contains(t, seen, "token, user research")
+	listed, _ := runs(t, 0, env, "agents", "list")
+	var out struct {
+		Agents []struct {
+			Name, PerCall, Label string
+			Token                bool
+		}
+	}
+	require.NoError(t, json.Unmarshal([]byte(listed), &out))
+	require.Equal(t, "research 0.10 team=research true", strings.Join([]string{out.Agents[0].Name,
+		out.Agents[0].PerCall, out.Agents[0].Label, map[bool]string{true: "true"}[out.Agents[0].Token]}, " "))
+	require.NotContains(t, listed, "sha256")
+
+	said, _ = runs(t, 2, env, add...)
+	require.Contains(t, said, "there is an agent research already")
+	for _, wrong := range [][]string{{"agents", "add", "Research"}, {"agents", "revoke", "nobody"},
+		{"agents", "add", "x", "--budget", "session=1"}, {"agents", "add", "x", "--budget", "day=much"},
+		{"agents", "add", "x", "--user", "research"}, {"budget", "set", "rate", "1", "--agent", "research"},
+		{"budget", "set", "day", "1", "--agent", "nobody"},
+		{"policy", "allow", "b.example", "--agent", "nobody"}} {
+		runs(t, 2, env, wrong...)
+	}
+	require.Equal(t, string(now.Raw), string(rules().Raw))
+
+	runs(t, 4, env, "budget", "set", "day", "0.60", "--agent", "research")
+	runs(t, 4, env, "policy", "allow", "b.example", "--agent", "research")
+	runs(t, 0, env, "budget", "set", "day", "0.40", "--agent", "research") // what tightens needs nobody
+	require.Equal(t, "$0.40", rules().Agents["research"].Day.Price())
+	c = sit(t, nil, env, "policy", "allow", "b.example", "--agent", "research")
+	c.sees("Passphrase, to seal these rules: ", 1)
+	c.types(testPassphrase + "\n")
+	c.ends(0)
+	require.Equal(t, []string{"api.example", "b.example"}, rules().Agents["research"].AllowHosts)
+
+	runs(t, 0, env, "agents", "revoke", "research")
+	require.Empty(t, rules().Agents)
+	require.Equal(t, string(before), string(rules().Raw), "nothing of it is left")
+	seen = sit(t, nil, env, "agents", "list").ends(0)
+	require.Contains(t, seen, "no agent has a name")
+}
+
+// With --json the token is a member of the answer.
+func TestAnAgentsTokenForAProgram(t *testing.T) {
+	t.Parallel()
+	_, env := household(t, sandbox.Options{}, sandbox.Rules{})
+	stdout, err := os.Create(filepath.Join(t.TempDir(), "stdout"))
+	require.NoError(t, err)
+	defer stdout.Close()
+	c := sit(t, stdout, env, "agents", "add", "ops-2", "--json")
+	c.sees("Passphrase, to seal these rules: ", 1)
+	c.types(testPassphrase + "\n")
+	c.ends(0)
+	printed, err := os.ReadFile(stdout.Name())
+	require.NoError(t, err)
+	var out map[string]string
+	require.NoError(t, json.Unmarshal(printed, &out))
+	require.Equal(t, "ops-2", out["agent"])
+	require.Regexp(t, "^x402w_[A-Za-z0-9_-]{43}$", out["token"])
+	require.Len(t, out, 2)
+}

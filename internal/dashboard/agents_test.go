@@ -1,0 +1,47 @@
+package dashboard
+
+import (
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"x402-wallet/budget"
+)
+
+// Where agents share the wallet, the overview says what each spent, and the history and its exports can be
+// those of one; nowhere else is anything said of agents.
+func TestAgents(t *testing.T) {
+	b := opened(t)
+	now := time.Now().UTC()
+	b.pays("pay_n", "https://api.example/nameless", "settled", 10_000, now)
+	for _, page := range []string{"/", "/history"} {
+		require.NotContains(t, b.get(page).body, "gent</", page)
+	}
+
+	b.wallet.Engine.Rules.Agents = map[string]budget.Agent{"ann": {}, "bob": {}}
+	b.wallet.AgentLabels = map[string]string{"ann": "team=research"}
+	b.paysAs("ann", "pay_a", "https://api.example/anns", "settled", 20_000, now)
+	b.paysAs("bob", "pay_b", "https://api.example/bobs", "settled", 40_000, now)
+
+	overview := b.get("/").body
+	_, agents, found := strings.Cut(overview, "By agent")
+	require.True(t, found)
+	require.Regexp(t, `(?s)bob.*\$0\.04.*ann.*\$0\.02.*all others.*\$0\.01`, agents)
+
+	list := b.get("/history?agent=ann").body
+	require.Contains(t, list, "api.example/anns")
+	require.NotContains(t, list, "api.example/bobs")
+	require.NotContains(t, list, "api.example/nameless")
+	require.Contains(t, list, "<option selected>ann</option>")
+	require.Contains(t, list, "agent=ann&amp;format=csv", "what is exported is what is shown")
+	all := b.get("/history").body
+	require.Contains(t, all, "<small>ann</small>")
+
+	written := b.get("/export?agent=ann&format=csv").body
+	require.Equal(t, 2, strings.Count(written, "\n"), written)
+	require.Contains(t, written, ",ann,team=research\n")
+	require.Contains(t, b.get("/payments/pay_a").body, "<dt>Agent</dt>")
+	require.NotContains(t, b.get("/payments/pay_n").body, "<dt>Agent</dt>")
+}

@@ -1,0 +1,116 @@
+package tools
+
+import (
+	"context"
+	"testing"
+
+	"github.com/modelcontextprotocol/go-sdk/mcp"
+	"github.com/stretchr/testify/require"
+
+	"x402-wallet/budget"
+	"x402-wallet/internal/sandbox"
+	"x402-wallet/pay"
+	"x402-wallet/seller"
+	"x402-wallet/x402"
+)
+
+// An agent with a name is shown what it bought itself, by every way of asking; who has no name everything.
+func TestAnAgentIsShownItsOwn(t *testing.T) {
+	w := newWorld(t, rules{})
+	w.Fund(w.address(sandbox.EVM), sandbox.USDC)
+	day := dollars("0.5")
+	w.wallet.Engine.Rules.Agents = map[string]budget.Agent{"ann": {Day: &day}, "bob": {}}
+	as := func(agent string) context.Context { return pay.WithAgent(t.Context(), agent) }
+	ids := map[string]string{}
+	for _, agent := range []string{"ann", "bob", ""} {
+		r, err := w.wallet.Engine.Pay(as(agent), pay.Request{Request: seller.Request{Method: "GET",
+			URL: w.SellerURL + "/weather"}})
+		require.NoError(t, err)
+		ids[agent] = r.PaymentID
+	}
+	s := w.server()
+	sees := func(agent, id string) bool {
+		ctx := as(agent)
+		_, err := w.wallet.History(ctx, HistoryIn{PaymentID: id, Evidence: true})
+		request := func(uri string) *mcp.ReadResourceRequest {
+			return &mcp.ReadResourceRequest{Params: &mcp.ReadResourceParams{URI: uri}}
+		}
+		_, errPayment := s.readPayment(ctx, request(paymentsURI+id))
+		content, errContent := s.readContent(ctx, request(paymentsURI+id+contentEnd))
+		require.Equal(t, err == nil, errPayment == nil)
+		require.Equal(t, err == nil, errContent == nil)
+		if err == nil {
+			require.Equal(t, sandbox.Content("/weather"), content.Contents[0].Text)
+		} else {
+			require.Equal(t, "there is no payment with this id", x402.AsError(err).Message)
+		}
+		return err == nil
+	}
+	for agent := range ids {
+		for buyer, id := range ids {
+			require.Equal(t, agent == "" || agent == buyer, sees(agent, id), "%q asks for %q's", agent, buyer)
+		}
+		out, err := w.wallet.History(as(agent), HistoryIn{})
+		require.NoError(t, err)
+		if agent == "" {
+			require.Equal(t, 3, out.Count)
+			out, err = w.wallet.History(as(""), HistoryIn{Agent: "ann"}) // the owner asks
+			require.NoError(t, err)
+			require.Equal(t, ids["ann"], out.Transactions[0].PaymentID)
+		}
+		if agent != "" {
+			out, err = w.wallet.History(as(agent), HistoryIn{Agent: ""})
+			require.NoError(t, err)
+			require.Equal(t, ids[agent], out.Transactions[0].PaymentID)
+		}
+		if out.Count != 3 {
+			require.Equal(t, 1, out.Count)
+			require.Equal(t, "0.001", out.Totals["USDC"])
+		}
+	}
+	out, err := w.wallet.History(as("bob"), HistoryIn{Agent: "ann"})
+	require.NoError(t, err)
+	require.Equal(t, ids["bob"], out.Transactions[0].PaymentID, "bob asks for nobody else's")
+}
+
+// x402_check_balance shows an agent its own windows, beside the owner's.
+func TestAnAgentsBalance(t *testing.T) {
+	w := newWorld(t, rules{})
+	day := dollars("0.5")
+	w.wallet.Engine.Rules.Agents = map[string]budget.Agent{"ann": {Day: &day}}
+	out, err := w.wallet.Balance(pay.WithAgent(t.Context(), "ann"), "", "")
+	require.NoError(t, err)
+	require.Equal(t, "ann", out.Budget.Agent.Name)
+	require.Equal(t, day, *out.Budget.Agent.Day.Remaining)
+	require.Equal(t, dollars("10"), *out.Budget.Day.Limit)
+	out, err = w.wallet.Balance(t.Context(), "", "")
+	require.NoError(t, err)
+	require.Nil(t, out.Budget.Agent)
+}
+
+// The status names what an agent left unfinished, and what waits for a person only to who has no name: a
+// question does not say whose it is.
+func TestAnAgentsStatus(t *testing.T) {
+	w := newWorld(t, rules{})
+	w.Fund(w.address(sandbox.EVM), sandbox.USDC)
+	w.wallet.Engine.Rules.Agents = map[string]budget.Agent{"ann": {}, "bob": {}}
+	w.Inject("seller asks again", 1)
+	q := pay.Request{Request: seller.Request{Method: "GET", URL: w.SellerURL + "/weather"}}
+	_, err := w.wallet.Engine.Pay(pay.WithAgent(t.Context(), "ann"), q)
+	require.True(t, x402.HasCode(err, x402.PaymentRejected), "%v", err)
+	w.wallet.Engine.Rules.ApproveAbove = 0
+	_, err = w.wallet.Engine.Pay(pay.WithAgent(t.Context(), "bob"), q)
+	require.True(t, x402.HasCode(err, x402.ApprovalRequired), "%v", err)
+	for _, c := range []struct {
+		agent                 string
+		unfinished, approvals int
+	}{{"ann", 1, 0}, {"bob", 0, 0}, {"", 1, 1}} {
+		var out walletStatus
+		require.NoError(t, w.wallet.status(pay.WithAgent(t.Context(), c.agent), &out))
+		require.Len(t, out.Unfinished, c.unfinished, "%q", c.agent)
+		require.Len(t, out.Approvals, c.approvals, "%q", c.agent)
+	}
+	waiting, err := w.wallet.Store.Approvals(t.Context())
+	require.NoError(t, err)
+	require.Contains(t, waiting[0].Why, "the agent bob asks for it")
+}
