@@ -83,7 +83,7 @@ func (h *house) unlocks() (pid int) {
 // An agent with a shell pays within its limits, and can do nothing else: what belongs to the service it
 // cannot read, change, put back, stop or look into, and what it tries leaves the service as it was.
 func TestAnAgentWithAShell(t *testing.T) {
-	h := newHouse(t, sandbox.Rules{Day: "0.003", Extra: knows("alice", alice)})
+	h := newHouse(t, sandbox.Rules{Extra: knows("alice", alice) + "day = \"0.003\"\n"})
 	unlocker := h.unlocks()
 	service := h.serve()
 	agent := h.agentOf(nobody, h.agentsEnv(alice))

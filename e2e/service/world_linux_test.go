@@ -4,11 +4,9 @@
 package service
 
 import (
-	"bufio"
 	"context"
 	"encoding/json"
 	"fmt"
-	"io"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -136,19 +134,7 @@ func (h *house) serve(env ...string) *os.Process {
 	h.t.Helper()
 	argv := append(slices.Clone(h.under), h.wallet, "serve", "--socket", h.socket)
 	cmd := h.as(owner, h.ownersEnv(env...), argv[0], argv[1:]...)
-	stderr, err := cmd.StderrPipe()
-	require.NoError(h.t, err)
-	require.NoError(h.t, cmd.Start())
-	h.t.Cleanup(func() {
-		_ = cmd.Process.Signal(syscall.SIGTERM)
-		_ = cmd.Wait()
-	})
-	lines := bufio.NewReader(stderr)
-	ready, err := lines.ReadString('\n')
-	require.NoError(h.t, err)
-	require.Contains(h.t, ready, h.socket)
-	go func() { _, _ = io.Copy(io.Discard, lines) }()
-	return cmd.Process
+	return testworld.RunService(h.t, cmd, h.socket, false).Cmd.Process
 }
 
 // agentsEnv is what an agent's host starts mcp with.
@@ -203,5 +189,5 @@ var (
 )
 
 func knows(name, token string) string {
-	return fmt.Sprintf("\n[agents.%s]\ntoken = %q\n", name, config.TokenHash(token))
+	return fmt.Sprintf("[agents.%s]\ntoken = %q\n", name, config.TokenHash(token))
 }
