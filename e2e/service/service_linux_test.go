@@ -178,8 +178,7 @@ func TestOwnersCommandsAsAnotherUser(t *testing.T) {
 	service := h.serve(h.passphrase())
 	agent := h.agentOf(nobody, h.agentsEnv(alice))
 	require.Equal(t, "paid", h.pays(agent, "1"))
-	address := strings.TrimSpace(h.owner("address"))
-	evm := regexp.MustCompile(`0x[0-9a-fA-F]{40}`).FindString(address)
+	evm := evmIn(h.owner("address"))
 	require.NotEmpty(t, evm)
 	env := []string{"HOME=" + h.agent, "X402_WALLET_HOME=" + h.home}
 	for _, args := range [][]string{{"history"}, {"show", "pay_1"}, {"balance"}, {"address"}, {"budget"},
@@ -197,6 +196,9 @@ func TestOwnersCommandsAsAnotherUser(t *testing.T) {
 	require.NoError(t, unix.Kill(service.Pid, 0))
 	h.owner("history", "verify", "--seals")
 }
+
+// evmIn is the EVM address in a text.
+func evmIn(text string) string { return regexp.MustCompile(`0x[0-9a-fA-F]{40}`).FindString(text) }
 
 // What an agent puts into the environment of mcp is its own affair: the service has its own.
 func TestTheEnvironmentOfMCP(t *testing.T) {
