@@ -82,9 +82,9 @@ func mayChangeSystem(cmd *cobra.Command) error {
 		if err == nil {
 			return nil
 		}
-		return x402.Errorf(x402.SetupFailed, "%w", err).
-			WithHint("see what is needed with %s --print, and give it to what starts services here",
-				cmd.CommandPath())
+		show := cmd.CommandPath() + " --print"
+		return x402.Errorf(x402.SetupFailed, "%w", err).WithCommand(show, "").
+			WithHint("see what is needed with %s, and give it to what starts services here", show)
 	}
 	self, err := os.Executable()
 	if err != nil {
@@ -94,8 +94,9 @@ func mayChangeSystem(cmd *cobra.Command) error {
 	cmd.Flags().Visit(func(f *pflag.Flag) {
 		words = append(words, "--"+f.Name+"="+shellWord(f.Value.String()))
 	})
+	line := strings.Join(words, " ")
 	return x402.Errorf(x402.SetupFailed, "only an administrator (root) can change what the system runs").
-		WithHint("run: %s", strings.Join(words, " "))
+		WithCommand(line, "").WithHint("run: %s", line)
 }
 
 // agreed shows what will be done, and asks whether it shall.

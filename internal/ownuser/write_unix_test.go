@@ -5,6 +5,7 @@ package ownuser
 import (
 	"os"
 	"path/filepath"
+	"slices"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -19,8 +20,10 @@ func TestApplyBelowARoot(t *testing.T) {
 	require.NoError(t, os.WriteFile(program, []byte("v1"), 0o600))
 	plan, err := Install("linux", Setup{Program: program, Credential: program})
 	require.NoError(t, err)
+	isRun := func(a Action) bool { return a.Run != nil }
+	require.True(t, slices.ContainsFunc(plan, isRun))
 	ran := filepath.Join(root, "ran")
-	plan = append(plan, run("touch", ran))
+	plan = append(slices.DeleteFunc(plan, isRun), run("touch", ran)) // the plan's own would change this machine
 	var said []Action
 	require.NoError(t, plan.Apply(t.Context(), root, func(a Action) { said = append(said, a) }))
 	require.NoFileExists(t, ran)
@@ -50,7 +53,7 @@ func TestApplyBelowARoot(t *testing.T) {
 
 	gone, err := Uninstall("linux")
 	require.NoError(t, err)
-	require.NoError(t, gone.Apply(t.Context(), root, nothing))
+	require.NoError(t, slices.DeleteFunc(gone, isRun).Apply(t.Context(), root, nothing))
 	require.NoFileExists(t, filepath.Join(root, onSystemd.Unit))
 	require.FileExists(t, placed)
 }
