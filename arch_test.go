@@ -52,11 +52,11 @@ var arrows = map[string][]string{
 	"tools": {"internal/ask", "budget", "channel", "facilitator", "history", "internal/mcpconn",
 		"x402/money", "pay", "seller", "x402"},
 	// tools: a command prints its tool's answer; channel: or what it shows of one
-	// attest: version --verify
+	// attest: version --verify; relay: service status asks the service as an agent's host does
 	"cli": {"wallet/agent", "internal/ask", "internal/attest", "internal/books", "budget", "channel",
 		"internal/child", "internal/config", "internal/dashboard", "internal/doctor", "history",
-		"internal/install", "internal/sandbox", "internal/loopback", "x402/money", "pay",
-		"internal/receipt", "wallet/seal", "tools", "wallet", "x402"},
+		"internal/install", "internal/ownuser", "internal/relay", "internal/sandbox", "internal/loopback",
+		"x402/money", "pay", "internal/receipt", "wallet/seal", "tools", "wallet", "x402"},
 
 	"internal/books": {"history", "x402/money", "x402"},
 	// evm, svm: whose signature it is
@@ -66,6 +66,8 @@ var arrows = map[string][]string{
 		"x402/money", "wallet/seal", "tools", "wallet", "x402"},
 	// it edits files as config edits its own
 	"internal/install": {"internal/config"},
+	// it replaces files as config does, and by the same rule of who may write to them
+	"internal/ownuser": {"internal/config"},
 	"docs":             {}, // tests of the pages alone
 	// a program of its own: it packs what was built, and says where it comes from
 	"internal/release": {"internal/attest"},

@@ -7,6 +7,7 @@ import (
 	"io/fs"
 	"maps"
 	"net/http"
+	"path/filepath"
 	"slices"
 	"strings"
 
@@ -57,7 +58,11 @@ func checkAddresses(rules *config.Config) error {
 // sources are where a passphrase may come from without a person, in the order of SPEC §3.
 func (a *app) sources(rules *config.Config, keys *wallet.Wallet) (list []wallet.Passphrase) {
 	if file := cmp.Or(a.env.PassphraseFile, rules.Keystore.PassphraseFile); file != "" {
-		list = append(list, wallet.FromFile(file))
+		source := wallet.FromFile
+		if filepath.Dir(file) == a.env.Credentials {
+			source = wallet.FromCredential
+		}
+		list = append(list, source(file))
 	}
 	if command := rules.Keystore.PassphraseCommand; len(command) > 0 {
 		list = append(list, wallet.FromCommand(command, config.ChildEnv()))

@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"x402-wallet/cli"
+	"x402-wallet/internal/ownuser"
 	"x402-wallet/internal/relay"
 	"x402-wallet/tools"
 	"x402-wallet/wallet"
@@ -27,14 +28,6 @@ const (
 	// acceptPause is the wait for descriptors where there are none.
 	acceptPause = 100 * time.Millisecond
 )
-
-// systemSocket is where the service of a machine listens, which has a user and a home of its own.
-func systemSocket() string {
-	if runtime.GOOS == "darwin" {
-		return "/var/run/x402-wallet/service.sock"
-	}
-	return "/run/x402-wallet/service.sock"
-}
 
 // Serve runs the MCP server for every agent that comes in by one of the doors, until ctx ends. ready is called
 // once agents can.
@@ -127,8 +120,9 @@ func (d *door) open(ctx context.Context, conn net.Conn) {
 	d.server.Session(ctx, session, agent)
 }
 
-// passToService passes an agent's host on to a service, where there is one for it: the one that the environment
-// names, else the home's, else, where the home has no wallet, the machine's.
+// passToService passes an agent's host on to a service, where there is one for it: the one that the
+// environment names, else the home's, else, where the home has no wallet, that of the machine, which has a user
+// of its own.
 func (a *app) passToService(ctx context.Context) (passed bool, err error) {
 	hello := relay.Hello{Token: a.env.Token.Reveal()}
 	if named := a.env.Service; named != "" {
@@ -144,7 +138,7 @@ func (a *app) passToService(ctx context.Context) (passed bool, err error) {
 	}
 	places := []string{filepath.Join(a.home, socketName)}
 	if !wallet.Exists(a.home) {
-		places = append(places, systemSocket())
+		places = append(places, ownuser.PlaceOn(runtime.GOOS).Socket)
 	}
 	for _, place := range places {
 		if err := relay.Pass(ctx, place, hello, os.Stdin, os.Stdout); !errors.Is(err, relay.ErrNone) {

@@ -72,6 +72,6 @@ func (a *doorkeeper) bySession(s *relay.Session) (name string, err error) {
 		return "", nil
 	}
 	return "", x402.Errorf(x402.PolicyDenied, "the wallet's owner does not let user %d in", s.User).
-		WithHint("set X402_WALLET_TOKEN to an agent's token, or have the owner name the user: " +
+		WithHint("set X402_WALLET_TOKEN to an agent's token, or have the owner name the user: "+
 			"x402-wallet agents add NAME --user %d", s.User)
 }

@@ -168,8 +168,8 @@ func (p *Program) root(ui *ui) *cobra.Command {
 		commands []*cobra.Command
 	}{
 		{"Start", []*cobra.Command{demoCommand(), p.initCommand(ui), p.addressCommand(ui),
-			p.installCommand(ui), p.mcpCommand(ui), p.serveCommand(ui), p.unlockCommand(ui), p.lockCommand(ui),
-			p.passphraseCommand(ui)}},
+			p.installCommand(ui), p.mcpCommand(ui), p.serveCommand(ui), p.serviceCommand(ui),
+			p.unlockCommand(ui), p.lockCommand(ui), p.passphraseCommand(ui)}},
 		{"Pay", []*cobra.Command{p.discoverCommand(ui), p.estimateCommand(ui), p.payCommand(ui),
 			p.callCommand(ui)}},
 		{"Inspect", []*cobra.Command{p.balanceCommand(ui), p.sessionCommand(ui), p.historyCommand(ui),
@@ -206,7 +206,7 @@ func given(cmd *cobra.Command) (err error) {
 
 // noHomeCommands are the commands to which the place of the wallet is nothing.
 var noHomeCommands = []string{"version", "help", "completion", cobra.ShellCompRequestCmd,
-	cobra.ShellCompNoDescRequestCmd, "man", "demo", "verify-receipt"}
+	cobra.ShellCompNoDescRequestCmd, "man", "demo", "verify-receipt", "service"}
 
 // requireHome refuses a command that needs the home where there is none.
 func (p *Program) requireHome(cmd *cobra.Command) error {

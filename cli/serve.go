@@ -16,8 +16,8 @@ func (p *Program) serveCommand(ui *ui) *cobra.Command {
 	cmd := &cobra.Command{
 		Use: "serve", Short: "Serve many agents over MCP at once", Args: wants(),
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			if (doors.Certificate == "") != (doors.Key == "") {
-				return usagef("--tls-certificate and --tls-key belong together")
+			if err := doors.check(); err != nil {
+				return err
 			}
 			if err := p.haveWallet(); err != nil {
 				return err
@@ -32,10 +32,22 @@ func (p *Program) serveCommand(ui *ui) *cobra.Command {
 	}
 	cmd.Flags().StringVar(&doors.Socket, "socket", "",
 		"the `PATH` of its socket; without it service.sock in the home")
-	cmd.Flags().StringVar(&doors.HTTP, "http", "", "serve MCP over HTTP at this `ADDRESS`, host:port, too")
-	cmd.Flags().StringVar(&doors.Certificate, "tls-certificate", "", "its certificate and their chain, a PEM `FILE`")
-	cmd.Flags().StringVar(&doors.Key, "tls-key", "", "the certificate's key, a PEM `FILE`")
+	doors.add(cmd)
 	return cmd
+}
+
+// add adds the options of HTTP.
+func (d *Doors) add(cmd *cobra.Command) {
+	cmd.Flags().StringVar(&d.HTTP, "http", "", "serve MCP over HTTP at this `ADDRESS`, host:port, too")
+	cmd.Flags().StringVar(&d.Certificate, "tls-certificate", "", "its certificate and their chain, a PEM `FILE`")
+	cmd.Flags().StringVar(&d.Key, "tls-key", "", "the certificate's key, a PEM `FILE`")
+}
+
+func (d Doors) check() error {
+	if (d.Certificate == "") != (d.Key == "") {
+		return usagef("--tls-certificate and --tls-key belong together")
+	}
+	return nil
 }
 
 func (d Doors) url() string {

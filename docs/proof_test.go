@@ -39,6 +39,11 @@ func TestPerformanceNamesTestsThatExist(t *testing.T) {
 	require.Positive(t, named)
 }
 
+func TestServiceNamesTestsThatExist(t *testing.T) {
+	_, named := testsExist(t, "docs/service.md")
+	require.Positive(t, named)
+}
+
 func TestProofNamesTestsThatExist(t *testing.T) {
 	page, named := testsExist(t, "docs/proof.md")
 	require.Greater(t, named, 40)

@@ -136,9 +136,15 @@ func FromValue(value string) Passphrase {
 
 // FromFile is the content of a file without one line end. Only its owner may be
 // able to read it, as with the keystore: KEYSTORE_PERMISSIONS otherwise.
-func FromFile(path string) Passphrase {
+func FromFile(path string) Passphrase { return fromFile(path, checkOwner) }
+
+// FromCredential is FromFile for a file in systemd's directory of a service's credentials, which it keeps
+// from everybody else.
+func FromCredential(path string) Passphrase { return fromFile(path, checkCredential) }
+
+func fromFile(path string, isOurs func(path string, info fs.FileInfo) error) Passphrase {
 	return func(context.Context) ([]byte, error) {
-		data, err := readOwned(path, maxLine)
+		data, err := readPlain(path, maxLine, isOurs)
 		switch {
 		case errors.Is(err, fs.ErrNotExist):
 			return nil, &codedError{code: codeLocked, msg: "there is no passphrase file " + path,

@@ -63,6 +63,27 @@ func TestFromFile(t *testing.T) {
 	}
 }
 
+// Of systemd's directory root's file is taken, too, if nobody but root and who it is for can read it.
+func TestFromCredential(t *testing.T) {
+	given, err := FromCredential(writeSecret(t, "abc\n", 0o400))(t.Context())
+	require.NoError(t, err)
+	require.Equal(t, "abc", string(given))
+	if os.Geteuid() != 0 {
+		t.Skip("NOT TESTED HERE: only root has files of root's")
+	}
+	path := writeSecret(t, "abc\n", 0o440)
+	_, err = FromCredential(path)(t.Context())
+	require.NoError(t, err)
+	_, err = FromFile(path)(t.Context())
+	requireCode(t, err, codePermissions)
+	for mode, group := range map[os.FileMode]int{0o444: 0, 0o460: 0, 0o440: 65534} {
+		require.NoError(t, os.Chmod(path, mode))
+		require.NoError(t, os.Chown(path, 0, group))
+		_, err = FromCredential(path)(t.Context())
+		requireCode(t, err, codePermissions)
+	}
+}
+
 // pipeFD is the reading end of a pipe that says this and ends. Nothing else in
 // this process owns the number.
 func pipeFD(t *testing.T, content string) int {

@@ -27,7 +27,7 @@ func TestMain(m *testing.M) {
 	}
 	if len(os.Args) > 3 && os.Args[1] == "look" {
 		saw := map[string]bool{}
-		look(os.Args[2], os.Args[3], saw)
+		testworld.Look(os.Args[2], os.Args[3], saw)
 		fmt.Print(strings.Join(slices.Sorted(maps.Keys(saw)), "\n"))
 		return
 	}

@@ -14,6 +14,7 @@ import (
 	"github.com/stretchr/testify/require"
 	"golang.org/x/sys/unix"
 
+	"x402-wallet/e2e/testworld"
 	"x402-wallet/internal/child"
 )
 
@@ -26,7 +27,7 @@ type found struct {
 
 // readByOthers reads a file by the root and the working directories of other processes.
 func readByOthers(file string) error {
-	for _, pid := range processes() {
+	for _, pid := range testworld.Processes() {
 		if pid == strconv.Itoa(os.Getpid()) {
 			continue
 		}

@@ -35,9 +35,15 @@ func StartService(t testing.TB, bin string, env []string, flags ...string) *Serv
 // StartServiceAt is StartService with the socket at a path.
 func StartServiceAt(t testing.TB, bin, socket string, env []string, flags ...string) *Service {
 	t.Helper()
-	s := &Service{Socket: socket,
-		Cmd: exec.CommandContext(t.Context(), bin, append([]string{"serve", "--socket", socket}, flags...)...)}
-	s.Cmd.Env = env
+	cmd := exec.CommandContext(t.Context(), bin, append([]string{"serve", "--socket", socket}, flags...)...)
+	cmd.Env = env
+	return RunService(t, cmd, socket, len(flags) > 0)
+}
+
+// RunService starts a service by a command of the caller's; withURL: it serves HTTP, too.
+func RunService(t testing.TB, cmd *exec.Cmd, socket string, withURL bool) *Service {
+	t.Helper()
+	s := &Service{Socket: socket, Cmd: cmd}
 	stderr, err := s.Cmd.StderrPipe()
 	require.NoError(t, err)
 	require.NoError(t, s.Cmd.Start())
@@ -45,7 +51,7 @@ func StartServiceAt(t testing.TB, bin, socket string, env []string, flags ...str
 	ready, err := lines.ReadString('\n')
 	require.NoError(t, err, ready)
 	require.Contains(t, ready, socket)
-	if len(flags) > 0 {
+	if withURL {
 		ready, err = lines.ReadString('\n')
 		require.NoError(t, err, ready)
 		s.URL = strings.TrimSpace(strings.TrimPrefix(ready, "and at "))

@@ -48,6 +48,7 @@ type Env struct {
 	Authorities bool // SSL_CERT_FILE or SSL_CERT_DIR was set
 
 	PassphraseFile string `env:"X402_WALLET_PASSPHRASE_FILE"`
+	Credentials    string `env:"CREDENTIALS_DIRECTORY"` // systemd's, of this service; "": it has none
 	// works, but whoever can start a program here can read it
 	Passphrase Secret `env:"X402_WALLET_PASSPHRASE"`
 

@@ -15,9 +15,9 @@ func openPlain(path string) (*os.File, error) {
 		0) //nolint:gosec // the owner's own path
 }
 
-// ownership says what is wrong with who may write, or "". Root's files are as good as our own: root
+// Ownership says what is wrong with who may write, or "". Root's files are as good as our own: root
 // needs no permission.
-func ownership(info os.FileInfo) string {
+func Ownership(info os.FileInfo) string {
 	if mode := info.Mode().Perm(); mode&0o022 != 0 {
 		return fmt.Sprintf("can be written by others (mode %04o)", mode)
 	}

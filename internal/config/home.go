@@ -42,7 +42,7 @@ func MakeHome(home string) error {
 	if err != nil {
 		return err
 	}
-	if problem := ownership(info); problem != "" {
+	if problem := Ownership(info); problem != "" {
 		return fmt.Errorf("%s %s; correct it with: chmod 700 %s", home, problem, home)
 	}
 	return nil
@@ -119,7 +119,7 @@ func readOwned(path string, limit int64) ([]byte, os.FileMode, error) {
 	if !info.Mode().IsRegular() {
 		return nil, 0, fmt.Errorf("%s is not a regular file", path)
 	}
-	if problem := ownership(info); problem != "" {
+	if problem := Ownership(info); problem != "" {
 		return nil, 0, fmt.Errorf("%s %s; correct it with: chmod 600 %s", path, problem, path)
 	}
 	data, err := io.ReadAll(io.LimitReader(f, limit+1))
@@ -140,9 +140,12 @@ func WriteFile(path string, data []byte) error {
 	})
 }
 
-// WriteThrough replaces a file at once or not at all by what write writes, 0600 from its first byte: temp
-// file, fsync, rename, fsync of the directory (SPEC §2). An error of write leaves what was there.
-func WriteThrough(path string, write func(io.Writer) error) (err error) {
+// WriteThrough is Replace for a file of the owner's alone, 0600.
+func WriteThrough(path string, write func(io.Writer) error) error { return Replace(path, 0o600, write) }
+
+// Replace replaces a file at once or not at all by what write writes, 0600 from its first byte until it is
+// whole: temp file, fsync, rename, fsync of the directory (SPEC §2). An error of write leaves what was there.
+func Replace(path string, mode fs.FileMode, write func(io.Writer) error) (err error) {
 	temp, err := os.CreateTemp(filepath.Dir(path), "."+filepath.Base(path)+".*.tmp") // O_EXCL and 0600
 	if err != nil {
 		return fmt.Errorf("write %s: %w", path, err)
@@ -154,6 +157,9 @@ func WriteThrough(path string, write func(io.Writer) error) (err error) {
 		}
 	}()
 	err = write(temp)
+	if err == nil && mode != 0o600 {
+		err = temp.Chmod(mode)
+	}
 	if err == nil {
 		err = temp.Sync()
 	}

@@ -1,0 +1,157 @@
+package cli
+
+import (
+	"fmt"
+	"net"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"runtime"
+
+	"github.com/spf13/cobra"
+
+	"x402-wallet/internal/ownuser"
+	"x402-wallet/wallet"
+)
+
+// serviceOut is what service install and uninstall answer.
+type serviceOut struct {
+	Installed bool        `json:"installed"`
+	Home      string      `json:"home"`
+	User      string      `json:"user"`
+	Socket    string      `json:"socket"`
+	Next      []nextThing `json:"next"`
+}
+
+// nextThing is what the owner does next.
+type nextThing struct {
+	What    string `json:"what"`
+	Command string `json:"command"`
+}
+
+func (p *Program) serviceInstallCommand(ui *ui) *cobra.Command {
+	var c systemChange
+	var doors Doors
+	var credential string
+	cmd := &cobra.Command{
+		Use: "install", Short: "Run the wallet as a service (once, as root)", Args: wants(),
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			setup, err := serviceSetup(doors, credential)
+			if err != nil {
+				return err
+			}
+			plan, err := ownuser.Install(runtime.GOOS, setup)
+			if err := unsupportedHere(err); err != nil {
+				return err
+			}
+			done, err := p.carryOut(cmd, ui, c, plan)
+			if err != nil || !done {
+				return err
+			}
+			root, err := wholeRoot(c.root)
+			if err != nil {
+				return err
+			}
+			hasWallet := wallet.Exists(filepath.Join(root, ownuser.PlaceOn(runtime.GOOS).Home))
+			return ui.installedService(credential != "", hasWallet)
+		},
+	}
+	c.add(cmd)
+	doors.add(cmd)
+	cmd.Flags().StringVar(&credential, "credential", "", "unlock by the passphrase in this `FILE`, which "+
+		"systemd-creds encrypted by the name passphrase")
+	return cmd
+}
+
+// serviceSetup is what is to be installed, by full paths: the service is started elsewhere.
+func serviceSetup(doors Doors, credential string) (s ownuser.Setup, err error) {
+	if err := doors.check(); err != nil {
+		return s, err
+	}
+	if doors.HTTP != "" {
+		if _, _, err := net.SplitHostPort(doors.HTTP); err != nil {
+			return s, usagef("--http takes host:port, such as 127.0.0.1:8402")
+		}
+		s.Serve = append(s.Serve, "--http", doors.HTTP)
+	}
+	for _, file := range []struct{ flag, path string }{{"--tls-certificate", doors.Certificate},
+		{"--tls-key", doors.Key}} {
+		if file.path == "" {
+			continue
+		}
+		path, err := filepath.Abs(file.path)
+		if err != nil {
+			return s, err
+		}
+		s.Serve = append(s.Serve, file.flag, path)
+	}
+	if credential != "" {
+		s.Credential, err = filepath.Abs(credential)
+		if err != nil {
+			return s, err
+		}
+	}
+	s.Program, err = os.Executable()
+	if err != nil {
+		return s, err
+	}
+	_, missing := exec.LookPath("systemd-sysusers")
+	s.NoSysusers = missing != nil
+	return s, nil
+}
+
+// installedService says what the owner does next.
+func (u *ui) installedService(unlocksItself, hasWallet bool) error {
+	place := ownuser.PlaceOn(runtime.GOOS)
+	out := serviceOut{Installed: true, Home: place.Home, User: place.User, Socket: place.Socket}
+	next := func(what string, argv ...string) {
+		out.Next = append(out.Next, nextThing{What: what, Command: commandText(argv)})
+	}
+	if !hasWallet {
+		next("make its wallet", place.AsUser("init", "--install", "none")...)
+		if runtime.GOOS == "linux" {
+			next("start it", "sudo", "systemctl", "start", "x402-wallet")
+		}
+	}
+	if !unlocksItself {
+		next("unlock it, after each start of the machine", place.AsUser("unlock")...)
+	}
+	next("let an agent in, which prints its token", place.AsUser("agents", "add", "NAME")...)
+	next("the agent's host starts, with X402_WALLET_TOKEN and X402_WALLET_SERVICE="+place.Socket,
+		place.Program, "mcp")
+	return u.answer(out, func() {
+		u.say("installed: %s, with its home %s", place.Unit, place.Home)
+		u.note("what is next, in a terminal that no agent can write to:")
+		for _, n := range out.Next {
+			u.note("  %s:\n    %s", n.What, n.Command)
+		}
+	})
+}
+
+func (p *Program) serviceUninstallCommand(ui *ui) *cobra.Command {
+	var c systemChange
+	cmd := &cobra.Command{
+		Use: "uninstall", Short: "Stop the service and take it out of the system", Args: wants(),
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			plan, err := ownuser.Uninstall(runtime.GOOS)
+			if err := unsupportedHere(err); err != nil {
+				return err
+			}
+			done, err := p.carryOut(cmd, ui, c, plan)
+			if err != nil || !done {
+				return err
+			}
+			place := ownuser.PlaceOn(runtime.GOOS)
+			money := nextThing{What: fmt.Sprintf("the money is still there: its keys are in %s, which is "+
+				"%s's", place.Home, place.User), Command: commandText(place.AsUser("balance"))}
+			out := serviceOut{Home: place.Home, User: place.User, Socket: place.Socket,
+				Next: []nextThing{money}}
+			return ui.answer(out, func() {
+				ui.say("the service is gone; %s and the user %s stay", place.Home, place.User)
+				ui.note("%s:\n  %s", money.What, money.Command)
+			})
+		},
+	}
+	c.add(cmd)
+	return cmd
+}
