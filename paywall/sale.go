@@ -183,7 +183,7 @@ func (s *saleRun) readPayment(ctx context.Context) bool {
 	s.out.version = p.Version
 	s.offer, s.signed, err = s.match(p, s.out.offers)
 	s.sale.Payment, s.out.inMPP = p.raw, p.mpp != nil
-	if err == nil && p.Version == 2 {
+	if err == nil && p.Version == 2 && len(p.Extensions) > 0 {
 		err = p.checkExtensions(s.declaredExtensions(s.tool, s.out.offers))
 	}
 	if (err == nil || errors.Is(err, errExpired)) && !s.signed.channel.isRefund() {

@@ -42,25 +42,34 @@ var errAmbiguous = errors.New("ambiguous JSON")
 //
 // Key names are exact: a key that only differs in letter case from one of a struct's is refused,
 // where encoding/json would take it. Values whose type decodes itself (json.RawMessage, anything
-// with UnmarshalJSON) are checked as if v were nil, and left to their type.
+// with UnmarshalJSON) are checked as if v were nil, and left to their type. Of members that are only taken apart
+// Members makes less work.
 func DecodeStrict(data []byte, limit int, v any) error {
-	if err := strict(data, limit, reflect.TypeOf(v)); err != nil || v == nil {
+	if err := strict(data, limit, reflect.TypeOf(v), nil); err != nil || v == nil {
 		return err
 	}
 	if err := json.Unmarshal(data, v); err != nil {
-		return &Error{Code: ResponseMalformed, Message: "the JSON has another shape than expected", Err: err}
+		return errShape(err)
 	}
 	return nil
 }
 
-func strict(data []byte, limit int, t reflect.Type) error {
+func errShape(err error) error {
+	return &Error{Code: ResponseMalformed, Message: "the JSON has another shape than expected", Err: err}
+}
+
+// strict reads a document of type t, where that is known. What is not nil gets the members of the document, if
+// it is an object: parts of data.
+func strict(data []byte, limit int, t reflect.Type, members map[string]json.RawMessage) error {
 	tooLarge := len(data) > limit
 	if tooLarge {
 		data = data[:limit] // enough to recognize a bomb of brackets
 	}
 	r := strictReaders.Get().(*strictReader)
 	r.Reset(bytes.NewBuffer(data), jsontext.AllowDuplicateNames(true))
+	r.data, r.members = data, members
 	err := r.document(t)
+	r.data, r.members = nil, nil
 	if len(data) <= MaxHeader { // a reader keeps what it read until it is used again
 		strictReaders.Put(r)
 	}
@@ -91,6 +100,9 @@ type strictReader struct {
 	// keys are those of the objects that are open, folded; each object's begin where it found the slice's end
 	keys []string
 	seen map[place]bool // those behind the first fewKeys of an object
+	// what it reads, and where the members of the outermost object are noted; nil: nowhere
+	data    []byte
+	members map[string]json.RawMessage
 }
 
 // strictReaders are kept: making one takes as long as reading a short document. jsontext refuses what is not
@@ -191,8 +203,12 @@ func (r *strictReader) object(t reflect.Type) error {
 		if err != nil {
 			return err
 		}
+		begin := r.InputOffset()
 		if err := r.value(inner); err != nil {
 			return err
+		}
+		if depth == 1 && r.members != nil {
+			r.members[key] = bytes.TrimLeft(r.data[begin:r.InputOffset()], ": \t\r\n")
 		}
 	}
 	_, err := r.token()
