@@ -1,6 +1,7 @@
 package history
 
 import (
+	"cmp"
 	"context"
 	"database/sql"
 	"encoding/json"
@@ -203,15 +204,13 @@ func scanSale(row scanner) (sale Sale, err error) {
 // SaleByKey returns what a payment was shown for, by what makes it that payment (Sale.UniqueKey),
 // or ErrNotFound.
 func (s *Store) SaleByKey(ctx context.Context, uniqueKey string) (Sale, error) {
-	byKey := func(t *tx) (Sale, error) {
-		sale, err := scanSale(t.row(selectSale+` WHERE unique_key = ?`, uniqueKey))
-		return sale, none(err, errNoSale)
+	sale, err := seldom(ctx, s, func(t *tx) (*Sale, error) {
+		return find(t, scanSale, selectSale+` WHERE unique_key = ?`, uniqueKey)
+	}, `SELECT EXISTS (SELECT 1 FROM sales WHERE unique_key = ?)`, uniqueKey)
+	if err != nil || sale == nil {
+		return Sale{}, cmp.Or(err, errNoSale)
 	}
-	sale, err := readOnce(ctx, s, byKey)
-	if err != nil && !errors.Is(err, ErrNotFound) {
-		return read(ctx, s, byKey) // which waits for others
-	}
-	return sale, err
+	return *sale, nil
 }
 
 // SoldTo returns the newest settled sale of a call to a payer that was opened no earlier than since, and not

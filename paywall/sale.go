@@ -304,16 +304,20 @@ func (s *saleRun) verify(ctx context.Context) bool {
 
 func (s *saleRun) submission() facilitator.Submission {
 	r := s.offer.terms[s.payment.Version]
-	return facilitator.Submission{
+	submission := facilitator.Submission{
 		Network:      s.offer.Network,
 		Version:      s.payment.Version,
 		Payload:      s.payment.raw,
 		Requirements: r.Raw,
+		IsJSON:       true, // read strictly, and made here
 		Validity:     s.signed.expires.Sub(s.now()),
-		Sticky:       s.offer.isSettledByOne(),
-		FeePayer: cmp.Or(r.ExtraString("feePayer"), r.ExtraString("facilitatorAddress"),
-			r.ExtraString("receiverAuthorizer")),
 	}
+	if s.offer.isSettledByOne() {
+		submission.Sticky = true
+		submission.FeePayer = cmp.Or(r.ExtraString("feePayer"), r.ExtraString("facilitatorAddress"),
+			r.ExtraString("receiverAuthorizer"))
+	}
+	return submission
 }
 
 // openSale takes the payment: every later request that presents it finds it used.
