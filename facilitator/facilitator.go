@@ -20,6 +20,7 @@ import (
 	"encoding/json"
 	"net/http"
 	"slices"
+	"sync"
 	"time"
 
 	"x402-wallet/x402"
@@ -116,6 +117,8 @@ type remote struct {
 	support  support
 	listings listingCache
 	token    token
+
+	addresses sync.Map // of its paths: see address
 }
 
 // New makes a client. Keys are read at their first use, so that a facilitator that is never

@@ -89,7 +89,7 @@ func TestANewPaymentIsNotLookedUp(t *testing.T) {
 func TestSeenPaymentsAreBounded(t *testing.T) {
 	p := newSeenPayments()
 	require.False(t, p.has("0"))
-	const many = 3 * maxSeen
+	const many = 3*maxSeen + maxSeen/2
 	for i := range many {
 		p.add(strconv.Itoa(i))
 	}
