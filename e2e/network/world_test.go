@@ -41,7 +41,7 @@ const (
 
 func TestMain(m *testing.M) {
 	if home := os.Getenv(sellerHome); home != "" {
-		if err := profiled(func() error { return sell(home) }); err != nil {
+		if err := sell(home); err != nil {
 			panic(err)
 		}
 		return
