@@ -51,7 +51,8 @@ func (p *payment) identifier() (string, error) {
 
 // readIdentifier takes the name from a payment for a tool.
 func (p *payment) readIdentifier(t *tool) (err error) {
-	if !bytes.Equal(p.Extensions[extensionIdentifier], declaredIdentifier(t.RequireIdentifier)) { // else unnamed
+	// what is declared, and comes back unchanged, names nothing
+	if !bytes.Equal(p.Extensions[extensionIdentifier], declaredIdentifier(t.RequireIdentifier)) {
 		p.name, err = p.identifier()
 	}
 	if err == nil && p.name == "" && t.RequireIdentifier {

@@ -72,14 +72,13 @@ func (p *payment) read() error {
 		return err
 	}
 	p.Accepted, p.Payload = said["accepted"], said["payload"]
-	isVersion, isScheme, isNetwork := true, true, true
 	if version := said["x402Version"]; version != nil {
 		p.Version, err = strconv.Atoi(string(version))
-		isVersion = err == nil
 	}
+	var isScheme, isNetwork bool
 	p.Scheme, isScheme = x402.Text(said["scheme"])
 	p.Network, isNetwork = x402.Text(said["network"])
-	if !isVersion || !isScheme || !isNetwork {
+	if err != nil || !isScheme || !isNetwork {
 		return errMembers
 	}
 	if extensions := said["extensions"]; extensions != nil {

@@ -6,9 +6,9 @@ import (
 )
 
 // seenPayments says of a payment whether it may have had its run here: then the sale store is asked before a
-// facilitator is. Of a payment that it never saw it is asked afterwards: OpenSale refuses what was used, and
+// facilitator is. Of a payment that was not seen it is asked afterwards: OpenSale refuses what was used, and
 // what a facilitator does not take is looked up (saleRun.verify). So nearly every payment, being a new one,
-// costs no look-up, and one that was used in another process, or before this one, costs a facilitator's answer.
+// costs no look-up; one that was used in another process, or before this one, costs a facilitator's answer.
 type seenPayments struct {
 	seed maphash.Seed
 
