@@ -58,8 +58,8 @@ func errShape(err error) error {
 	return &Error{Code: ResponseMalformed, Message: "the JSON has another shape than expected", Err: err}
 }
 
-// strict reads a document of type t, where that is known. Where members is not nil, it gets those of an object:
-// parts of data.
+// strict reads a document of type t, where that is known. Where members is not nil, it gets those of an
+// object: parts of data.
 func strict(data []byte, limit int, t reflect.Type, members map[string]json.RawMessage) error {
 	tooLarge := len(data) > limit
 	if tooLarge {

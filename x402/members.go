@@ -6,7 +6,7 @@ import (
 	"reflect"
 )
 
-// An object that is taken apart member by member: what DecodeStrict does for it, in one walk instead of three.
+// An object that is taken apart member by member: what DecodeStrict does for it, by one walk for three.
 
 // Members reads one strict JSON object of at most limit bytes, as DecodeStrict does, into its members as they
 // came: parts of data, which nobody may change any more. Keys that like, a struct, has are refused in another
