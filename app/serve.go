@@ -151,7 +151,7 @@ func (a *app) ServePaywall(ctx context.Context, file string) error {
 	for _, warning := range wall.Check(ctx) {
 		a.log.Warn(warning)
 	}
-	lowerMemoryLimit()
+	setCollector()
 	var claims sync.WaitGroup
 	claiming, stopClaiming := context.WithCancel(ctx)
 	claims.Go(func() { wall.KeepClaiming(claiming) })
@@ -187,14 +187,19 @@ func statusReader(onEVM *evm.Exact, onSolana *svm.Exact) func(context.Context, x
 	}
 }
 
-// paywallMemoryLimit is the soft memory limit of a paywall process (see debug.SetMemoryLimit).
-const paywallMemoryLimit = 96 << 20
+// paywallMemoryLimit is the soft memory limit of a paywall process (see debug.SetMemoryLimit): strangers can
+// send it large requests. Below it garbage may pile up to paywallGarbage percent of what is in use (see
+// debug.SetGCPercent): by Go's own target a sixth of what a sale takes would be the collector's.
+const paywallMemoryLimit, paywallGarbage = 96 << 20, 400
 
-// lowerMemoryLimit keeps the memory of a paywall small, since strangers can send it large requests. A limit
-// that the owner set with GOMEMLIMIT is kept.
-func lowerMemoryLimit() {
+// setCollector sets both, unless the owner did, with GOMEMLIMIT and GOGC.
+func setCollector() {
 	if debug.SetMemoryLimit(-1) == memoryLimit { // set by Main: GOMEMLIMIT says nothing else
 		debug.SetMemoryLimit(paywallMemoryLimit)
+	}
+	const own = 100 // Go's
+	if before := debug.SetGCPercent(paywallGarbage); before != own {
+		debug.SetGCPercent(before)
 	}
 }
 

@@ -37,17 +37,13 @@ type reply struct {
 // one POST.
 func (c *Client) call(ctx context.Context, f *remote, method, path string, ask url.Values,
 	body []byte) reply {
-	at, err := url.Parse(f.URL)
-	if err != nil || at.Host == "" { // not quoted: it may hold a key
-		return reply{err: errors.New("its URL cannot be read"), unusable: true}
-	}
-	at = at.JoinPath(path)
-	if ask != nil {
-		at.RawQuery = ask.Encode()
+	at, err := f.address(path, ask)
+	if err != nil {
+		return reply{err: err, unusable: true}
 	}
 	var connected atomic.Bool
 	trace := &httptrace.ClientTrace{GotConn: func(httptrace.GotConnInfo) { connected.Store(true) }}
-	request, err := http.NewRequestWithContext(httptrace.WithClientTrace(ctx, trace), method, at.String(),
+	request, err := http.NewRequestWithContext(httptrace.WithClientTrace(ctx, trace), method, at,
 		bytes.NewReader(body))
 	if err != nil {
 		return reply{err: errors.New("its URL cannot be used"), unusable: true}
@@ -72,6 +68,25 @@ func (c *Client) call(ctx context.Context, f *remote, method, path string, ask u
 		r.err = fmt.Errorf("its answer is longer than %d bytes", maxReply)
 	}
 	return r
+}
+
+// address is the URL of a path of the facilitator's, with a question or without; those are made once.
+func (f *remote) address(path string, ask url.Values) (string, error) {
+	made, _ := f.addresses.Load(path)
+	if text, isMade := made.(string); isMade && ask == nil {
+		return text, nil
+	}
+	at, err := url.Parse(f.URL)
+	if err != nil || at.Host == "" { // not quoted: it may hold a key
+		return "", errors.New("its URL cannot be read")
+	}
+	at = at.JoinPath(path)
+	if ask != nil {
+		at.RawQuery = ask.Encode()
+		return at.String(), nil
+	}
+	f.addresses.Store(path, at.String())
+	return at.String(), nil
 }
 
 // redact takes our credentials out of an answer: services repeat a key that they do not know, and

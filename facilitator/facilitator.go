@@ -20,6 +20,7 @@ import (
 	"encoding/json"
 	"net/http"
 	"slices"
+	"sync"
 	"time"
 
 	"x402-wallet/x402"
@@ -48,6 +49,7 @@ type Submission struct {
 	Version      int    // of the protocol: 1 or 2
 	Payload      json.RawMessage
 	Requirements json.RawMessage
+	IsJSON       bool          // both are, as the caller knows; else that is seen to
 	Validity     time.Duration // how long the payment is still good for: the time for all of settleRun
 	// who settles is signed in, so only who holds that key can: Solana's fee payer, upto's facilitator
 	Sticky   bool
@@ -115,6 +117,8 @@ type remote struct {
 	support  support
 	listings listingCache
 	token    token
+
+	addresses sync.Map // of its paths: see address
 }
 
 // New makes a client. Keys are read at their first use, so that a facilitator that is never

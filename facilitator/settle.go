@@ -43,10 +43,12 @@ func (c *Client) Settle(ctx context.Context, s Submission) Result {
 
 // body is the request of /settle and /verify, byte for byte the same each time.
 func (s Submission) body() ([]byte, error) {
-	if !json.Valid(s.Payload) || !json.Valid(s.Requirements) {
+	if !s.IsJSON && (!json.Valid(s.Payload) || !json.Valid(s.Requirements)) {
 		return nil, x402.Errorf(x402.Internal, "the payment or its requirement is not JSON")
 	}
-	return fmt.Appendf(nil, `{"x402Version":%d,"paymentPayload":%s,"paymentRequirements":%s}`, s.Version,
+	const around = len(`{"x402Version":,"paymentPayload":,"paymentRequirements":}`) + len("2")
+	body := make([]byte, 0, around+len(s.Payload)+len(s.Requirements))
+	return fmt.Appendf(body, `{"x402Version":%d,"paymentPayload":%s,"paymentRequirements":%s}`, s.Version,
 		s.Payload, s.Requirements), nil
 }
 

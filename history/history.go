@@ -319,8 +319,10 @@ type known struct {
 	hash     []byte // of that row
 	newest   int64  // payment's time, microseconds
 	isFormat bool   // the ledger has this program's format
-	freezes  *[]Freeze
-	sealed   *sealed // as the last signature left it, with what was written since
+	// the file is where it was: see Store.sells
+	isInPlace bool
+	freezes   *[]Freeze
+	sealed    *sealed // as the last signature left it, with what was written since
 }
 
 // view runs f on a consistent reading. What f returns is returned unchanged.

@@ -4,6 +4,7 @@ import (
 	"os"
 	"path/filepath"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/require"
 
@@ -37,7 +38,13 @@ func TestALedgerThatMovesUnderAProcess(t *testing.T) {
 			err = s.Submit(t.Context(), p, Signed{Payload: []byte(`{}`), Requirement: []byte(`{}`),
 				UniqueKey: "t"}, testKeyholder())
 			require.True(t, x402.HasCode(err, x402.LedgerCorrupt), "nothing leaves: %v", err)
+			_, err = s.OpenSale(t.Context(), testSale("moved", 1000))
+			require.True(t, x402.HasCode(err, x402.LedgerCorrupt), "nothing is sold: %v", err)
+			_, err = s.OpenChannelSale(t.Context(), testSale("moved", 1000), testSoldChannel(0), time.Now())
+			require.True(t, x402.HasCode(err, x402.LedgerCorrupt), "nothing is sold: %v", err)
 			require.NoError(t, os.Rename(path+".moved", path))
+			_, err = s.SaleByKey(t.Context(), "moved")
+			require.ErrorIs(t, err, ErrNotFound)
 			require.NoError(t,
 				s.Submit(t.Context(), p, Signed{Payload: []byte(`{}`), Requirement: []byte(`{}`),
 					UniqueKey: "t"}, testKeyholder()))

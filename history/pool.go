@@ -30,7 +30,8 @@ type pool struct {
 type conn struct {
 	*sql.Conn
 	stmts  map[string]statement
-	broken bool // not to be used again
+	named  []driver.NamedValue // the last query's
+	broken bool                // not to be used again
 }
 
 // The two kinds of transactions.

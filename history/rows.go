@@ -68,7 +68,7 @@ func (c *conn) exec(ctx context.Context, query string, args ...any) (done driver
 	if !stays {
 		defer func() { err = errors.Join(err, s.Close()) }()
 	}
-	named, err := arguments(args)
+	named, err := c.arguments(args)
 	if err != nil {
 		return nil, err
 	}
@@ -85,7 +85,7 @@ func (c *conn) query(ctx context.Context, query string, args ...any) (r *rows, e
 	if !stays {
 		r.compiled = s
 	}
-	named, err := arguments(args)
+	named, err := c.arguments(args)
 	if err == nil {
 		r.answer, err = s.QueryContext(ctx, named)
 	}
@@ -102,16 +102,19 @@ func (c *conn) queryRow(ctx context.Context, query string, args ...any) oneRow {
 	return oneRow{r, err}
 }
 
-func arguments(args []any) ([]driver.NamedValue, error) {
-	named := make([]driver.NamedValue, len(args))
+// arguments are args as the driver takes them: until the connection's next query, since the driver copies
+// what it binds.
+func (c *conn) arguments(args []any) ([]driver.NamedValue, error) {
+	clear(c.named)
+	c.named = c.named[:0]
 	for i, arg := range args {
 		value, err := driver.DefaultParameterConverter.ConvertValue(arg)
 		if err != nil {
 			return nil, err
 		}
-		named[i] = driver.NamedValue{Ordinal: i + 1, Value: value}
+		c.named = append(c.named, driver.NamedValue{Ordinal: i + 1, Value: value})
 	}
-	return named, nil
+	return c.named, nil
 }
 
 // rows are the answer to a query; close it.

@@ -77,20 +77,29 @@ const forgetEvery = time.Minute
 // everybody else gets *AlreadySold; so does another payment that its payer gave the same Identifier. It is
 // durable before it returns, so that a crash gives no second run.
 func (s *Store) OpenSale(ctx context.Context, sale Sale) (Sale, error) {
-	if err := s.InPlace(); err != nil {
-		return sale, err
-	}
 	sale.State = SaleRunning
 	err := s.txSingle(ctx, func(t *tx) error {
-		if err := t.sameFormat(); err != nil {
-			return err
-		}
-		if err := s.forgetAnswers(t); err != nil {
+		if err := s.sells(t); err != nil {
 			return err
 		}
 		return t.insertSale(&sale)
 	})
 	return sale, err
+}
+
+// sells refuses sales in a ledger that is not this one any more, looked at once in a transaction, and forgets
+// old answers.
+func (s *Store) sells(t *tx) error {
+	if !t.known.isInPlace {
+		if err := s.InPlace(); err != nil {
+			return err
+		}
+		t.known.isInPlace = true
+	}
+	if err := t.sameFormat(); err != nil {
+		return err
+	}
+	return s.forgetAnswers(t)
 }
 
 // insertSale opens a sale, unless its payment has had its run.

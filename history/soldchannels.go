@@ -77,15 +77,9 @@ func (s *Store) OwedChannels(ctx context.Context) ([]SoldChannel, error) {
 // A channel that is not known yet is known afterwards. What the facilitator said of it is taken from c.
 func (s *Store) OpenChannelSale(ctx context.Context, sale Sale, c SoldChannel, until time.Time) (
 	Sale, error) {
-	if err := s.InPlace(); err != nil {
-		return sale, err
-	}
 	sale.State = SaleRunning
 	err := s.tx(ctx, func(t *tx) error {
-		err := t.sameFormat()
-		if err == nil {
-			err = s.forgetAnswers(t)
-		}
+		err := s.sells(t)
 		if err == nil {
 			err = t.freeChannel(c)
 		}

@@ -45,7 +45,8 @@ func (w *Paywall) HTTP(name string, next http.Handler) http.Handler {
 		if t.Access > 0 {
 			signIn = signInOf(r.Header, nil)
 		}
-		if shown != nil || signIn != "" { // without one the buyer is asked for it, and no body is held
+		// without one the buyer is asked for it, and no body is held
+		if (shown != nil || signIn != "") && r.Body != http.NoBody {
 			var tooLarge error
 			body, tooLarge = io.ReadAll(http.MaxBytesReader(rw, r.Body, maxBody))
 			if tooLarge != nil {

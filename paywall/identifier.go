@@ -20,7 +20,10 @@ const identifierSchema = `{"$schema":"https://json-schema.org/draft/2020-12/sche
 
 // declaredIdentifier is the extension as a challenge declares it.
 func declaredIdentifier(isRequired bool) json.RawMessage {
-	return fmt.Appendf(nil, `{"info":{"required":%t},"schema":%s}`, isRequired, identifierSchema)
+	if isRequired {
+		return json.RawMessage(`{"info":{"required":true},"schema":` + identifierSchema + `}`)
+	}
+	return json.RawMessage(`{"info":{"required":false},"schema":` + identifierSchema + `}`)
 }
 
 // identifier is the buyer's name for the payment; "" when there is none. One in another form is an error,
@@ -48,7 +51,10 @@ func (p *payment) identifier() (string, error) {
 
 // readIdentifier takes the name from a payment for a tool.
 func (p *payment) readIdentifier(t *tool) (err error) {
-	p.name, err = p.identifier()
+	// what is declared, and comes back unchanged, names nothing
+	if !bytes.Equal(p.Extensions[extensionIdentifier], declaredIdentifier(t.RequireIdentifier)) {
+		p.name, err = p.identifier()
+	}
 	if err == nil && p.name == "" && t.RequireIdentifier {
 		err = fmt.Errorf("%w: it has no payment-identifier, which is required here", ErrInvalidRequest)
 	}

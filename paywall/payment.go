@@ -9,6 +9,7 @@ import (
 	"errors"
 	"fmt"
 	"reflect"
+	"strconv"
 	"strings"
 	"time"
 
@@ -23,6 +24,9 @@ const maxPayment = x402.MaxHeader
 
 // errNotJSON: the payment is no JSON at all, which JSON-RPC has a code of its own for.
 var errNotJSON = errors.New("it is not JSON")
+
+// errMembers: x402Version is no number, or scheme or network no string.
+var errMembers = errors.New("the JSON has another shape than expected")
 
 // payment is a parsed PaymentPayload.
 type payment struct {
@@ -41,7 +45,7 @@ type payment struct {
 // decodePayment reads a PaymentPayload of either version, strictly.
 func decodePayment(raw []byte) (*payment, error) {
 	p := &payment{raw: raw}
-	if err := x402.DecodeStrict(raw, maxPayment, p); err != nil {
+	if err := p.read(); err != nil {
 		if !json.Valid(raw) {
 			err = errNotJSON
 		}
@@ -59,6 +63,28 @@ func decodePayment(raw []byte) (*payment, error) {
 		return nil, fmt.Errorf("%w: it names no scheme or network", ErrInvalidRequest)
 	}
 	return p, nil
+}
+
+// read takes its members from raw.
+func (p *payment) read() error {
+	said, err := x402.Members(p.raw, maxPayment, p)
+	if err != nil {
+		return err
+	}
+	p.Accepted, p.Payload = said["accepted"], said["payload"]
+	if version := said["x402Version"]; version != nil {
+		p.Version, err = strconv.Atoi(string(version))
+	}
+	var isScheme, isNetwork bool
+	p.Scheme, isScheme = x402.Text(said["scheme"])
+	p.Network, isNetwork = x402.Text(said["network"])
+	if err != nil || !isScheme || !isNetwork {
+		return errMembers
+	}
+	if extensions := said["extensions"]; extensions != nil {
+		p.Extensions, err = x402.Members(extensions, maxPayment, nil)
+	}
+	return err
 }
 
 // add takes one more payment of the same request. Two that differ are an error.
@@ -199,19 +225,26 @@ func containsAll(a, b map[string]any) bool {
 	return true
 }
 
+// authorized are the keys of a payload by EIP-3009.
+type authorized struct {
+	Authorization json.RawMessage `json:"authorization"`
+	Signature     string          `json:"signature"`
+}
+
 // readEVM reads an EIP-3009 authorization. Whether its signature is valid is for the facilitator to
 // say: nobody else can for a contract wallet (ERC-1271), whose signature may look like a plain key's. But
 // in V1, where only that tells two tokens apart, a signature of a plain key has to be the payer's, over this
 // token.
 func (w *Paywall) readEVM(p *payment, o offer) (s signed, err error) {
-	var said struct {
-		Authorization json.RawMessage `json:"authorization"`
-		Signature     string          `json:"signature"`
-	}
-	if err := x402.DecodeStrict(p.Payload, maxPayment, &said); err != nil {
+	said, err := x402.Members(p.Payload, maxPayment, authorized{})
+	if err != nil {
 		return s, fmt.Errorf("%w: its payload: %w", ErrInvalidRequest, err)
 	}
-	a, err := evm.DecodeAuthorization(said.Authorization)
+	signature, isText := x402.Text(said["signature"])
+	if !isText {
+		return s, fmt.Errorf("%w: its payload: the signature is no text", ErrInvalidRequest)
+	}
+	a, err := evm.DecodeAuthorization(said["authorization"])
 	if err != nil {
 		return s, fmt.Errorf("%w: %w", ErrInvalidRequest, err)
 	}
@@ -225,7 +258,7 @@ func (w *Paywall) readEVM(p *payment, o offer) (s signed, err error) {
 		return s, errNonce
 	case a.ValidAfter > now.Unix():
 		return s, errNotYet
-	case p.Version == 1 && len(said.Signature) == 2+2*65 && !isSignedByPayer(p, o):
+	case p.Version == 1 && len(signature) == 2+2*65 && !isSignedByPayer(p, o):
 		return s, errSignedBy
 	}
 	s.expires = earlier(time.Unix(a.ValidBefore, 0), now.Add(o.terms[p.Version].MaxTimeout))
@@ -321,7 +354,7 @@ func transactionMessage(text string) ([]byte, error) {
 func (p *payment) checkExtensions(declared map[string]json.RawMessage) error {
 	for key, ours := range declared {
 		theirs, there := p.Extensions[key]
-		if !there || bytes.Equal(theirs, []byte("null")) {
+		if !there || bytes.Equal(theirs, []byte("null")) || bytes.Equal(theirs, ours) {
 			continue
 		}
 		var own, other struct {

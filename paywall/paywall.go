@@ -72,8 +72,8 @@ type Facilitators interface {
 
 // SaleStore is where sales are written: *history.Store, or none where they need not outlive the
 // process. All methods are called concurrently, also by several processes on one store.
-// The order of calls for one payment is SaleByKey, OpenSale, then MoveSale any number of times, or
-// DropSale once.
+// The order of calls for one payment is OpenSale, then MoveSale any number of times, or DropSale once;
+// SaleByKey comes at any time.
 type SaleStore interface {
 	// OpenSale inserts the sale as running, in one transaction: of several with the same UniqueKey
 	// one succeeds and is returned with its ID; the others get *history.AlreadySold with that one.
@@ -175,6 +175,7 @@ type Paywall struct {
 	claimWanted chan struct{} // wakes KeepClaiming
 
 	withheld withheld
+	seen     *seenPayments
 
 	mu    sync.Mutex                  // of closed, kinds and settlers
 	kinds map[string]facilitator.Kind // who settled when last asked, by version, scheme and network
@@ -206,6 +207,7 @@ func New(o Options) (*Paywall, error) {
 		confirmTimeout: 15 * time.Second,
 		abandonedAfter: time.Minute,
 		claimWanted:    make(chan struct{}, 1),
+		seen:           newSeenPayments(),
 	}
 	if w.now == nil {
 		w.now = time.Now

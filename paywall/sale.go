@@ -105,9 +105,10 @@ type saleRun struct {
 // sell takes one request to its end. The order of its steps is the safety argument:
 //
 //  1. what the call costs now;
-//  2. whether a payment came with it, whether it is for this, and whether it had its run; or whether its
-//     buyer signs in as who bought it, once for each message: then it runs, and that is all;
-//  3. whether a facilitator verifies it;
+//  2. whether a payment came with it, whether it is for this, and whether it had its run, as far as this
+//     process saw (seen.go); or whether its buyer signs in as who bought it, once for each message: then it
+//     runs, and that is all;
+//  3. whether a facilitator verifies it; one that it does not verify may have had its run elsewhere;
 //  4. the sale is opened, in one transaction: of all who present this payment only one gets past here;
 //  5. the tool runs, with no more time than the payment has;
 //  6. the intention to settle is on disk before the facilitator is asked to settle;
@@ -183,7 +184,7 @@ func (s *saleRun) readPayment(ctx context.Context) bool {
 	s.out.version = p.Version
 	s.offer, s.signed, err = s.match(p, s.out.offers)
 	s.sale.Payment, s.out.inMPP = p.raw, p.mpp != nil
-	if err == nil && p.Version == 2 {
+	if err == nil && p.Version == 2 && len(p.Extensions) > 0 {
 		err = p.checkExtensions(s.declaredExtensions(s.tool, s.out.offers))
 	}
 	if (err == nil || errors.Is(err, errExpired)) && !s.signed.channel.isRefund() {
@@ -212,7 +213,7 @@ func (s *saleRun) readPayment(ctx context.Context) bool {
 	if s.signed.channel != nil {
 		return s.countVoucher(ctx)
 	}
-	return !s.isUsed(ctx)
+	return !s.seen.has(s.signed.uniqueKey) || !s.isUsed(ctx)
 }
 
 // isUsed looks the payment up in the sale store. True: the request ends here.
@@ -226,6 +227,7 @@ func (s *saleRun) isUsed(ctx context.Context) bool {
 		s.explain(fmt.Errorf("%w: %w", errLedger, err),
 			"the sales ledger cannot be read; the payment was not used")
 	default:
+		s.seen.add(earlier.UniqueKey)
 		s.replay(ctx, earlier)
 	}
 	return true
@@ -281,11 +283,12 @@ func (s *saleRun) verify(ctx context.Context) bool {
 	}
 	isValid, reason, err := ask(ctx, s.submission())
 	switch {
+	// it was settled while the facilitator was asked; or before, and was not looked up yet
+	case !isValid && s.channel == nil && s.isUsed(ctx):
+		return false
 	case err != nil:
 		s.verification = noAnswer
 		s.explain(err, "no facilitator could verify the payment; it was not used")
-		return false
-	case !isValid && s.channel == nil && s.isUsed(ctx): // it was settled while the facilitator was asked
 		return false
 	case !isValid:
 		s.verification = invalid
@@ -304,16 +307,20 @@ func (s *saleRun) verify(ctx context.Context) bool {
 
 func (s *saleRun) submission() facilitator.Submission {
 	r := s.offer.terms[s.payment.Version]
-	return facilitator.Submission{
+	submission := facilitator.Submission{
 		Network:      s.offer.Network,
 		Version:      s.payment.Version,
 		Payload:      s.payment.raw,
 		Requirements: r.Raw,
+		IsJSON:       true, // read strictly, and made here
 		Validity:     s.signed.expires.Sub(s.now()),
-		Sticky:       s.offer.isSettledByOne(),
-		FeePayer: cmp.Or(r.ExtraString("feePayer"), r.ExtraString("facilitatorAddress"),
-			r.ExtraString("receiverAuthorizer")),
 	}
+	if s.offer.isSettledByOne() {
+		submission.Sticky = true
+		submission.FeePayer = cmp.Or(r.ExtraString("feePayer"), r.ExtraString("facilitatorAddress"),
+			r.ExtraString("receiverAuthorizer"))
+	}
+	return submission
 }
 
 // openSale takes the payment: every later request that presents it finds it used.
@@ -335,6 +342,7 @@ func (s *saleRun) openSale(ctx context.Context) bool {
 		Requirement: o.terms[s.payment.Version].Raw,
 		Payload:     s.payment.raw,
 	})
+	s.seen.add(s.signed.uniqueKey)
 	var sold *history.AlreadySold
 	switch {
 	case errors.As(err, &sold):

@@ -214,7 +214,8 @@ func (o object) has(key string) bool { return !isNull(o[key]) }
 
 // text is an optional string.
 func (o object) text(key string) (s string, err error) {
-	if o.has(key) && json.Unmarshal(o[key], &s) != nil {
+	s, ok := Text(o[key])
+	if !ok {
 		return "", fmt.Errorf("%s is not a JSON string", key)
 	}
 	return s, nil

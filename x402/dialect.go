@@ -276,8 +276,10 @@ func Unwrap(name, value string) ([]byte, error) {
 	}
 	text := strings.TrimRight(value, "=")
 	padding := len(value) - len(text)
-	data, err := base64.RawStdEncoding.Strict().
-		DecodeString(strings.NewReplacer("-", "+", "_", "/").Replace(text))
+	if strings.ContainsAny(text, "-_") {
+		text = strings.NewReplacer("-", "+", "_", "/").Replace(text)
+	}
+	data, err := base64.RawStdEncoding.Strict().DecodeString(text)
 	badPadding := padding > 2 || (padding > 0 && len(value)%4 != 0)
 	if err != nil || strings.ContainsAny(value, "\r\n") || badPadding {
 		return nil, Errorf(ResponseMalformed, "the header %s is not base64", name)

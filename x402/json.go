@@ -42,25 +42,34 @@ var errAmbiguous = errors.New("ambiguous JSON")
 //
 // Key names are exact: a key that only differs in letter case from one of a struct's is refused,
 // where encoding/json would take it. Values whose type decodes itself (json.RawMessage, anything
-// with UnmarshalJSON) are checked as if v were nil, and left to their type.
+// with UnmarshalJSON) are checked as if v were nil, and left to their type. Members is for objects that are
+// taken apart.
 func DecodeStrict(data []byte, limit int, v any) error {
-	if err := strict(data, limit, reflect.TypeOf(v)); err != nil || v == nil {
+	if err := strict(data, limit, reflect.TypeOf(v), nil); err != nil || v == nil {
 		return err
 	}
 	if err := json.Unmarshal(data, v); err != nil {
-		return &Error{Code: ResponseMalformed, Message: "the JSON has another shape than expected", Err: err}
+		return errShape(err)
 	}
 	return nil
 }
 
-func strict(data []byte, limit int, t reflect.Type) error {
+func errShape(err error) error {
+	return &Error{Code: ResponseMalformed, Message: "the JSON has another shape than expected", Err: err}
+}
+
+// strict reads a document of type t, where that is known. Where members is not nil, it gets those of an
+// object: parts of data.
+func strict(data []byte, limit int, t reflect.Type, members map[string]json.RawMessage) error {
 	tooLarge := len(data) > limit
 	if tooLarge {
 		data = data[:limit] // enough to recognize a bomb of brackets
 	}
 	r := strictReaders.Get().(*strictReader)
 	r.Reset(bytes.NewBuffer(data), jsontext.AllowDuplicateNames(true))
+	r.data, r.members = data, members
 	err := r.document(t)
+	r.data, r.members = nil, nil
 	if len(data) <= MaxHeader { // a reader keeps what it read until it is used again
 		strictReaders.Put(r)
 	}
@@ -91,13 +100,22 @@ type strictReader struct {
 	// keys are those of the objects that are open, folded; each object's begin where it found the slice's end
 	keys []string
 	seen map[place]bool // those behind the first fewKeys of an object
+	// as they are written, with their quotes
+	names map[string]name
+	// what it reads, and where the members of the outermost object are noted; nil: nowhere
+	data    []byte
+	members map[string]json.RawMessage
 }
 
 // strictReaders are kept: making one takes as long as reading a short document. jsontext refuses what is not
 // I-JSON (RFC 7493). Duplicate names are found here, together with those that differ in letter case only.
 var strictReaders = sync.Pool{New: func() any {
-	return &strictReader{seen: map[place]bool{}, Decoder: jsontext.NewDecoder(&bytes.Buffer{})}
+	return &strictReader{seen: map[place]bool{}, names: map[string]name{},
+		Decoder: jsontext.NewDecoder(&bytes.Buffer{})}
 }}
+
+// name is a key, and what it is folded.
+type name struct{ key, folded string }
 
 // place is a key, folded, of the object that is open at a depth.
 type place struct {
@@ -122,13 +140,44 @@ func (r *strictReader) document(t reflect.Type) error {
 func (r *strictReader) token() (jsontext.Token, error) {
 	token, err := r.ReadToken()
 	if err != nil {
-		at := r.InputOffset()
-		if syntax, ok := errors.AsType[*jsontext.SyntacticError](err); ok {
-			at = syntax.ByteOffset
-		}
-		return token, malformed("not JSON at byte " + strconv.FormatInt(at, 10))
+		return token, r.notJSON(err)
 	}
 	return token, nil
+}
+
+func (r *strictReader) notJSON(err error) error {
+	at := r.InputOffset()
+	if syntax, ok := errors.AsType[*jsontext.SyntacticError](err); ok {
+		at = syntax.ByteOffset
+	}
+	return malformed("not JSON at byte " + strconv.FormatInt(at, 10))
+}
+
+// maxNames and maxName bound the names that a reader keeps: formats have few, and short ones.
+const maxNames, maxName = 256, 64
+
+// name is one of an object's, and what it is folded. Those that come again and again are not made again.
+func (r *strictReader) name() (key, folded string, err error) {
+	raw, err := r.ReadValue()
+	if err != nil {
+		return "", "", r.notJSON(err)
+	}
+	if known, ok := r.names[string(raw)]; ok {
+		return known.key, known.folded, nil
+	}
+	unquoted, err := jsontext.AppendUnquote(nil, raw)
+	if err != nil {
+		return "", "", r.notJSON(err)
+	}
+	key = string(unquoted)
+	folded = fold(key)
+	if len(raw) <= maxName {
+		if len(r.names) >= maxNames {
+			clear(r.names)
+		}
+		r.names[string(raw)] = name{key: key, folded: folded}
+	}
+	return key, folded, nil
 }
 
 func (r *strictReader) value(t reflect.Type) error {
@@ -173,12 +222,10 @@ func (r *strictReader) object(t reflect.Type) error {
 		r.keys = r.keys[:open]
 	}()
 	for r.PeekKind() != jsontext.KindEndObject {
-		token, err := r.token()
+		key, folded, err := r.name()
 		if err != nil {
 			return err
 		}
-		key := token.String()
-		folded := fold(key)
 		own := r.keys[open:]
 		if slices.Contains(own[:min(fewKeys, len(own))], folded) || r.seen[place{depth, folded}] {
 			return ambiguous("duplicate key in a JSON object (case does not tell keys apart)", key)
@@ -191,8 +238,12 @@ func (r *strictReader) object(t reflect.Type) error {
 		if err != nil {
 			return err
 		}
+		begin := r.InputOffset()
 		if err := r.value(inner); err != nil {
 			return err
+		}
+		if depth == 1 && r.members != nil {
+			r.members[key] = bytes.TrimLeft(r.data[begin:r.InputOffset()], ": \t\r\n")
 		}
 	}
 	_, err := r.token()

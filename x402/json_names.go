@@ -53,10 +53,13 @@ type shape struct {
 // into a fixed number of types.
 var shapes sync.Map
 
+// unknownShape is that of a type of which nothing is known.
+var unknownShape = &shape{}
+
 // shapeOf is empty where nothing is known of a type: t is nil, or decodes itself.
 func shapeOf(t reflect.Type) *shape {
 	if t == nil {
-		return &shape{}
+		return unknownShape
 	}
 	if found, ok := shapes.Load(t); ok {
 		return found.(*shape)

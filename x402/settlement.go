@@ -1,7 +1,6 @@
 package x402
 
 import (
-	"encoding/json"
 	"errors"
 	"net/http"
 
@@ -65,10 +64,11 @@ func DecodeSettlement(raw []byte) (*Settlement, error) { return decodeSettlement
 // decodeSettlement is strict about what decides (success, transaction, network, amount) and takes
 // words as they are.
 func decodeSettlement(data []byte, limit int) (*Settlement, error) {
-	var top object
-	if err := DecodeStrict(data, limit, &top); err != nil {
+	members, err := Members(data, limit, nil)
+	if err != nil {
 		return nil, err
 	}
+	top := object(members)
 	s := &Settlement{Raw: data}
 	switch string(top["success"]) {
 	case "true":
@@ -77,7 +77,6 @@ func decodeSettlement(data []byte, limit int) (*Settlement, error) {
 	default:
 		return nil, malformed("a settlement without success, true or false")
 	}
-	var err error
 	for _, field := range []struct {
 		key  string
 		into *string
@@ -102,8 +101,7 @@ func decodeSettlement(data []byte, limit int) (*Settlement, error) {
 
 // optionalIdentifier is an identifier, or "" where it is absent or empty.
 func (o object) optionalIdentifier(key string) (string, error) {
-	var s string
-	if !o.has(key) || (json.Unmarshal(o[key], &s) == nil && s == "") {
+	if s, ok := Text(o[key]); ok && s == "" {
 		return "", nil
 	}
 	if s, err := o.identifier(key); err == nil {

@@ -131,10 +131,7 @@ func (r Requirement) AssetKey() money.Asset { return money.NewAsset(r.Network, r
 
 // ExtraString returns extra[key] when it is a JSON string, and "" otherwise.
 func (r Requirement) ExtraString(key string) string {
-	var s string
-	if json.Unmarshal(r.Extra[key], &s) != nil {
-		return ""
-	}
+	s, _ := Text(r.Extra[key])
 	return s
 }
 

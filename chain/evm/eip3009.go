@@ -185,7 +185,7 @@ func decodePayload(payload []byte) (a Authorization3009, signature []byte, err e
 	if len(payload) > maxPayload {
 		return a, signature, fmt.Errorf("%w: longer than %d bytes", errPayload, maxPayload)
 	}
-	parts, err := members[json.RawMessage](payload, "authorization", "signature")
+	parts, err := members(payload, "authorization", "signature")
 	if err != nil {
 		return a, signature, err
 	}
@@ -208,16 +208,16 @@ func decodePayload(payload []byte) (a Authorization3009, signature []byte, err e
 // DecodeAuthorization reads the `authorization` object: exactly its six strings.
 func DecodeAuthorization(object []byte) (a Authorization3009, err error) {
 	names := []string{"from", "to", "value", "validAfter", "validBefore", "nonce"}
-	texts, err := members[string](object, names...)
+	said, err := textMembers(object, names...)
 	if err != nil {
 		return a, err
 	}
-	from, errFrom := parseAddress(texts[0])
-	to, errTo := parseAddress(texts[1])
-	value, errValue := money.ParseAmount(texts[2])
-	after, errAfter := parseSeconds(texts[3])
-	before, errBefore := parseSeconds(texts[4])
-	errNonce := fixedHex(a.Nonce[:], texts[5])
+	from, errFrom := parseAddress(said[0])
+	to, errTo := parseAddress(said[1])
+	value, errValue := money.ParseAmount(said[2])
+	after, errAfter := parseSeconds(said[3])
+	before, errBefore := parseSeconds(said[4])
+	errNonce := fixedHex(a.Nonce[:], said[5])
 	for i, err := range []error{errFrom, errTo, errValue, errAfter, errBefore, errNonce} {
 		if err != nil {
 			return a, fmt.Errorf("%w: %s: %w", errPayload, names[i], err)
@@ -228,12 +228,12 @@ func DecodeAuthorization(object []byte) (a Authorization3009, err error) {
 }
 
 // members reads a JSON object that has exactly the given keys, each once, in any order.
-func members[V any](object []byte, names ...string) ([]V, error) {
-	var all map[string]V
-	if err := x402.DecodeStrict(object, maxPayload, &all); err != nil {
-		return nil, fmt.Errorf("%w: not one JSON object of such values: %w", errPayload, err)
+func members(object []byte, names ...string) ([]json.RawMessage, error) {
+	all, err := x402.Members(object, maxPayload, nil)
+	if err != nil {
+		return nil, fmt.Errorf("%w: not one JSON object: %w", errPayload, err)
 	}
-	values := make([]V, len(names))
+	values := make([]json.RawMessage, len(names))
 	for i, name := range names {
 		value, present := all[name]
 		if !present {
@@ -245,6 +245,23 @@ func members[V any](object []byte, names ...string) ([]V, error) {
 		return nil, fmt.Errorf("%w: an unknown key", errPayload)
 	}
 	return values, nil
+}
+
+// textMembers is members of an object of strings.
+func textMembers(object []byte, names ...string) ([]string, error) {
+	values, err := members(object, names...)
+	if err != nil {
+		return nil, err
+	}
+	all := make([]string, len(names))
+	for i, value := range values {
+		text, ok := x402.Text(value)
+		if !ok {
+			return nil, fmt.Errorf("%w: %s is no string", errPayload, names[i])
+		}
+		all[i] = text
+	}
+	return all, nil
 }
 
 // fixedHex fills into from 0x and exactly two hex digits a byte.

@@ -141,12 +141,12 @@ func encodePermit2Payload(authorization []byte, signature [65]byte) (json.RawMes
 // DecodePermit2 reads the `permit2Authorization` object: exactly its keys, every value a string in canonical
 // form, a spender that is one of the proxies, and a facilitator if and only if it is upto's.
 func DecodePermit2(object []byte) (a Permit2Authorization, err error) {
-	parts, err := members[json.RawMessage](object, "from", "permitted", "spender", "nonce", "deadline",
+	parts, err := members(object, "from", "permitted", "spender", "nonce", "deadline",
 		"witness")
 	if err != nil {
 		return a, err
 	}
-	permitted, err := members[string](parts[1], "token", "amount")
+	permitted, err := textMembers(parts[1], "token", "amount")
 	if err != nil {
 		return a, fmt.Errorf("permitted: %w", err)
 	}
@@ -165,7 +165,7 @@ func DecodePermit2(object []byte) (a Permit2Authorization, err error) {
 	if a.IsUpto() {
 		keys = append(keys, "facilitator")
 	}
-	witness, err := members[string](parts[5], keys...)
+	witness, err := textMembers(parts[5], keys...)
 	if err != nil {
 		return a, fmt.Errorf("witness: %w", err)
 	}
@@ -215,7 +215,7 @@ func RecoverPermit2(network string, payload []byte) (from string, a Permit2Autho
 	if len(payload) > maxPayload {
 		return "", a, fmt.Errorf("%w: longer than %d bytes", errPayload, maxPayload)
 	}
-	parts, err := members[json.RawMessage](payload, "permit2Authorization", "signature")
+	parts, err := members(payload, "permit2Authorization", "signature")
 	if err != nil {
 		return "", a, err
 	}

@@ -15,6 +15,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -162,8 +163,9 @@ const (
 
 // BenchmarkPaywall is how many paid requests a second a seller answers, on one machine with 32 buyers and a
 // facilitator that answers at once: the reference seller, one that only passes payments on, ours with its
-// sales in memory, and ours with its ledger. What the seller computes for each stands beside what buyers and
-// facilitator do.
+// sales in memory, and ours with its ledger. The collector of those three has the target that `x402-wallet
+// paywall` gives its own; of the last one, Go's. What the seller computes for each stands beside what buyers
+// and facilitator do.
 func BenchmarkPaywall(b *testing.B) {
 	c := &clerk{}
 	asks := httptest.NewServer(c)
@@ -172,7 +174,7 @@ func BenchmarkPaywall(b *testing.B) {
 	require.NoError(b, err)
 	defer func() { require.NoError(b, chain.Close()) }()
 	var express float64
-	for _, seller := range []string{"x402-express", "nothing", "memory", "ledger"} {
+	for _, seller := range []string{"x402-express", "nothing", "memory", "ledger", ledgerOfGo} {
 		b.Run(seller, func(b *testing.B) {
 			for b.Loop() {
 				url, pid := startSeller(b, seller, asks.URL)
@@ -198,6 +200,9 @@ func BenchmarkPaywall(b *testing.B) {
 	}
 }
 
+// ledgerOfGo is our seller with its ledger and Go's own target for the collector.
+const ledgerOfGo = "ledger-GOGC=100"
+
 // startSeller gives the address of what a seller sells, and its process.
 func startSeller(b *testing.B, seller, facilitatorURL string) (url string, pid int) {
 	b.Helper()
@@ -208,13 +213,16 @@ func startSeller(b *testing.B, seller, facilitatorURL string) (url string, pid i
 		cmd = exec.CommandContext(context.Background(), "node", "../lab/parties/seller-plain.mjs",
 			string(options))
 	} else {
-		home := seller
-		if seller == "ledger" {
+		home, collector := seller, "GOGC=400" // app.paywallGarbage
+		if seller == ledgerOfGo {
+			collector = "GOGC=100"
+		}
+		if strings.HasPrefix(seller, "ledger") {
 			home = filepath.Join(b.TempDir(), "home")
 			require.NoError(b, os.Mkdir(home, 0o700))
 		}
 		cmd = exec.CommandContext(context.Background(), os.Args[0])
-		cmd.Env = append(os.Environ(), sellerHome+"="+home, sellerFacilitator+"="+facilitatorURL)
+		cmd.Env = append(os.Environ(), sellerHome+"="+home, sellerFacilitator+"="+facilitatorURL, collector)
 	}
 	cmd.Stderr = os.Stderr
 	input, err := cmd.StdinPipe()
