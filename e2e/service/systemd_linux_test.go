@@ -43,7 +43,10 @@ func startMachine(t *testing.T) *machine {
 	}
 	dir, err := os.MkdirTemp("", "systemd-")
 	require.NoError(t, err)
-	t.Cleanup(func() { _ = os.Remove(dir) })
+	t.Cleanup(func() { // what was mounted there goes with the last process
+		gone := func() bool { return os.Remove(dir) == nil }
+		require.Eventually(t, gone, 10*time.Second, 50*time.Millisecond)
+	})
 	group := newCgroup(t)
 	var said bytes.Buffer
 	m := &machine{t: t, boot: exec.CommandContext(t.Context(), "bash", "testdata/boot.sh", dir, group,
