@@ -83,8 +83,8 @@ func mayChangeSystem(cmd *cobra.Command) error {
 			return nil
 		}
 		show := cmd.CommandPath() + " --print"
-		return x402.Errorf(x402.SetupFailed, "%w", err).WithCommand(show, "").
-			WithHint("see what is needed with %s, and give it to what starts services here", show)
+		hint := "see what is needed with " + show + ", and give it to what starts services here"
+		return x402.Errorf(x402.SetupFailed, "%w", err).WithCommand(show, hint).WithHint("%s", hint)
 	}
 	self, err := os.Executable()
 	if err != nil {
@@ -96,7 +96,7 @@ func mayChangeSystem(cmd *cobra.Command) error {
 	})
 	line := strings.Join(words, " ")
 	return x402.Errorf(x402.SetupFailed, "only an administrator (root) can change what the system runs").
-		WithCommand(line, "").WithHint("run: %s", line)
+		WithCommand(line, "run: "+line).WithHint("run: %s", line)
 }
 
 // agreed shows what will be done, and asks whether it shall.

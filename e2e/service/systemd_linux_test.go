@@ -35,14 +35,18 @@ func startMachine(t *testing.T) *machine {
 	if os.Geteuid() != 0 {
 		t.Skip("NOT TESTED HERE: only root can start systemd")
 	}
-	for _, program := range []string{"systemctl", "systemd-creds", "unshare", "nsenter", "setpriv", "runuser"} {
+	for _, program := range []string{"systemctl", "systemd-creds", "unshare", "nsenter", "setpriv",
+		"runuser"} {
 		if _, err := exec.LookPath(program); err != nil {
 			t.Skip("NOT TESTED HERE: there is no " + program)
 		}
 	}
 	dir, err := os.MkdirTemp("", "systemd-")
 	require.NoError(t, err)
-	t.Cleanup(func() { _ = os.Remove(dir) })
+	t.Cleanup(func() { // what was mounted there goes with the last process
+		gone := func() bool { return os.Remove(dir) == nil }
+		require.Eventually(t, gone, 10*time.Second, 50*time.Millisecond)
+	})
 	group := newCgroup(t)
 	var said bytes.Buffer
 	m := &machine{t: t, boot: exec.CommandContext(t.Context(), "bash", "testdata/boot.sh", dir, group,
@@ -72,7 +76,7 @@ func startMachine(t *testing.T) *machine {
 		case <-wait:
 			t.Fatal("systemd does not run: " + said.String())
 		case <-time.After(100 * time.Millisecond):
-			if state, _ := m.command("systemctl", "is-system-running").Output(); string(state) == "running\n" {
+			if m.says("systemctl", "is-system-running") == "running" {
 				return m
 			}
 		}
@@ -156,11 +160,11 @@ func (m *machine) owner(input string, args ...string) string {
 		"X402_WALLET_HOME=" + systemHome, installed}, args...)...)
 }
 
-// agent is a session of an agent's of another user.
+// agent is a session of an agent's of another user, which finds the socket by itself.
 func (m *machine) agent() *mcp.ClientSession {
 	m.t.Helper()
-	cmd := m.command("setpriv", "--reuid", fmt.Sprint(nobody), "--regid", fmt.Sprint(nobody), "--clear-groups",
-		"env", "HOME=/nonexistent", "X402_WALLET_TOKEN="+alice, installed, "mcp") // it finds the socket by itself
+	cmd := m.command("setpriv", "--reuid", fmt.Sprint(nobody), "--regid", fmt.Sprint(nobody),
+		"--clear-groups", "env", "HOME=/nonexistent", "X402_WALLET_TOKEN="+alice, installed, "mcp")
 	client := mcp.NewClient(&mcp.Implementation{Name: "test", Version: "1"}, nil)
 	session, err := client.Connect(context.Background(), &mcp.CommandTransport{Command: cmd}, nil)
 	require.NoError(m.t, err)
@@ -168,8 +172,8 @@ func (m *machine) agent() *mcp.ClientSession {
 	return session
 }
 
-// The service as an administrator installs it: systemd starts it under all that the unit keeps it from, it pays,
-// starts servers, unlocks by a credential, comes back when it is killed, and is taken away again.
+// The service as an administrator installs it: systemd starts it under all that the unit keeps it from, it
+// pays, starts servers, unlocks by a credential, comes back when it is killed, and is taken away again.
 func TestInstalledOnSystemd(t *testing.T) {
 	m := startMachine(t)
 	h := &house{t: t}
@@ -205,8 +209,8 @@ sandbox = true
 	agent := m.agent()
 	require.Equal(t, "paid", h.pays(agent, "credential"))
 	is := m.status()
-	for name, value := range map[string]string{"NoNewPrivs": "1", "Seccomp": "2", "CapEff": "0000000000000000",
-		"CapBnd": "0000000000000000"} {
+	for name, value := range map[string]string{"NoNewPrivs": "1", "Seccomp": "2",
+		"CapEff": "0000000000000000", "CapBnd": "0000000000000000"} {
 		require.Equal(t, value, is[name], name)
 	}
 	require.NotEqual(t, "0 kB", is["VmLck"], "the keys are locked in memory")

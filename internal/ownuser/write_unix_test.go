@@ -23,7 +23,8 @@ func TestApplyBelowARoot(t *testing.T) {
 	isRun := func(a Action) bool { return a.Run != nil }
 	require.True(t, slices.ContainsFunc(plan, isRun))
 	ran := filepath.Join(root, "ran")
-	plan = append(slices.DeleteFunc(plan, isRun), run("touch", ran)) // the plan's own would change this machine
+	// the plan's own would change this machine
+	plan = append(slices.DeleteFunc(plan, isRun), run("touch", ran))
 	var said []Action
 	require.NoError(t, plan.Apply(t.Context(), root, func(a Action) { said = append(said, a) }))
 	require.NoFileExists(t, ran)
