@@ -29,8 +29,8 @@ const (
 	acceptPause = 100 * time.Millisecond
 )
 
-// Serve runs the MCP server for every agent that comes in by one of the doors, until ctx ends. ready is called
-// once agents can.
+// Serve runs the MCP server for every agent that comes in by one of the doors, until ctx ends. ready is
+// called once agents can.
 func (a *app) Serve(ctx context.Context, doors cli.Doors, ready func(cli.Doors)) error {
 	if doors.Socket == "" {
 		doors.Socket = filepath.Join(a.home, socketName)
@@ -121,8 +121,8 @@ func (d *door) open(ctx context.Context, conn net.Conn) {
 }
 
 // passToService passes an agent's host on to a service, where there is one for it: the one that the
-// environment names, else the home's, else, where the home has no wallet, that of the machine, which has a user
-// of its own.
+// environment names, else the home's, else, where the home has no wallet, that of the machine, which has a
+// user of its own.
 func (a *app) passToService(ctx context.Context) (passed bool, err error) {
 	hello := relay.Hello{Token: a.env.Token.Reveal()}
 	if named := a.env.Service; named != "" {

@@ -12,8 +12,8 @@ import (
 	"x402-wallet/x402"
 )
 
-// doorkeeper says who comes in, by the owner's rules as they are at that moment. That a name comes from rules that
-// are sealed is seen to by whoever signs.
+// doorkeeper says who comes in, by the owner's rules as they are at that moment. That a name comes from
+// rules that are sealed is seen to by whoever signs.
 type doorkeeper struct {
 	load func() (*config.Config, error)
 	home string

@@ -45,7 +45,8 @@ func (d *demo) twoAgents(ctx context.Context) (err error) {
 		return err
 	}
 	defer func() { err = errors.Join(err, stop()) }()
-	d.line("service", "one process has the wallet; the agents' hosts start x402-wallet mcp, which passes them on")
+	d.line("service", "one process has the wallet; the agents' hosts start x402-wallet mcp, which passes "+
+		"them on")
 	d.line("rules", "%s may spend %s a day, %s whatever is left of the owner's budgets", demoCoder,
 		demoAgentDay.Price(), demoWriter)
 	settled := len(d.world.Settlements())

@@ -30,7 +30,8 @@ const (
 
 // inspect runs the MCP inspector against a server: a command with its environment, or a URL. Like the lab it
 // has to be prepared, and is never skipped.
-func inspect(t *testing.T, home testworld.Home, code int, server, args []string) (stdout []byte, stderr string) {
+func inspect(t *testing.T, home testworld.Home, code int, server, args []string) (stdout []byte,
+	stderr string) {
 	t.Helper()
 	const set = "lab/inspector"
 	lock, err := os.ReadFile(filepath.Join(set, "package-lock.json"))
@@ -67,9 +68,9 @@ func listed(t *testing.T) []struct{ Name string } {
 	return list.Tools
 }
 
-// The MCP project's own inspector, in both eras, at a wallet of its own and at a service, through the relay and
-// over HTTP: it lists the tools, finds nothing in their schemas that some host could not use, checks every
-// answer against its schema, and pays.
+// The MCP project's own inspector, in both eras, at a wallet of its own and at a service, through the relay
+// and over HTTP: it lists the tools, finds nothing in their schemas that some host could not use, checks
+// every answer against its schema, and pays.
 func TestMCPInspector(t *testing.T) {
 	world, bin, _ := play(t, sandbox.Options{})
 	token := "x402w_" + strings.Repeat("i", 43)
@@ -97,8 +98,8 @@ func TestMCPInspector(t *testing.T) {
 	}
 }
 
-func inspectWallet(t *testing.T, world *sandbox.Sandbox, home testworld.Home, server []string, era, query string,
-	settled int) {
+func inspectWallet(t *testing.T, world *sandbox.Sandbox, home testworld.Home, server []string, era,
+	query string, settled int) {
 	// the inspector may kill the wallet before it noted that its answer was written
 	url := "url=" + world.SellerURL + "/weather?" + query
 	run := func(code int, into any, args ...string) string {

@@ -38,8 +38,8 @@ const (
 // for LateAnswerRepeats what it bought goes to the same call without an idempotency key. A call that
 // comes while its client waits for the same one, as if that were lost (Repeats), takes its turn behind it.
 //
-// Cancel, Leave and Deliver take effect before they return, so a call that is read after a cancellation finds the
-// payment of the cancelled one left by its client: the same call directly behind a cancellation is
+// Cancel, Leave and Deliver take effect before they return, so a call that is read after a cancellation
+// finds the payment of the cancelled one left by its client: the same call directly behind a cancellation is
 // one purchase. The ledger is written a moment later, for other processes.
 //
 // A context without a Call is a caller that waits as long as the context lasts. All methods are

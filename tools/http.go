@@ -30,8 +30,8 @@ const (
 	metadataPath = "/.well-known/oauth-protected-resource"
 	// sessionless is the first version of MCP that has no sessions.
 	sessionless = "2026-07-28"
-	// tokenLife is what the SDK is told about tokens, which are good until they are revoked: each request shows
-	// its own.
+	// tokenLife is what the SDK is told about tokens, which are good until they are revoked: each request
+	// shows its own.
 	tokenLife = time.Hour
 )
 
@@ -101,7 +101,8 @@ func (f *httpFront) ServeHTTP(rw http.ResponseWriter, r *http.Request) {
 	}
 	letIn := auth.RequireBearerToken(verify, &auth.RequireBearerTokenOptions{
 		ResourceMetadataURL: base(r) + metadataPath + "/mcp"})
-	letIn(http.HandlerFunc(func(rw http.ResponseWriter, r *http.Request) { f.serve(rw, r, c) })).ServeHTTP(rw, r)
+	served := http.HandlerFunc(func(rw http.ResponseWriter, r *http.Request) { f.serve(rw, r, c) })
+	letIn(served).ServeHTTP(rw, r)
 }
 
 // bearer is the token that a request shows; "" is none.

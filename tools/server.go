@@ -59,7 +59,9 @@ const shutdownTimeout = 4 * time.Second
 // Run serves MCP over the two streams until the client goes away or ctx ends, finishes the payments
 // under way, and closes the wallet.
 func (s *Server) Run(ctx context.Context, in io.ReadCloser, out io.WriteCloser) error {
-	return s.run(ctx, func(ctx context.Context) error { return s.session(ctx, newStdioTransport(in, out, s.pays)) })
+	return s.run(ctx, func(ctx context.Context) error {
+		return s.session(ctx, newStdioTransport(in, out, s.pays))
+	})
 }
 
 // Serve has serve serve sessions (Session, HTTP) until ctx ends; then it finishes the payments under way, and
@@ -74,8 +76,8 @@ type Stream interface {
 	passer
 }
 
-// Session serves one client, until it goes away or ctx ends. It is to be used while Serve serves. agent is the
-// client's name; "" is none.
+// Session serves one client, until it goes away or ctx ends. It is to be used while Serve serves. agent is
+// the client's name; "" is none.
 func (s *Server) Session(ctx context.Context, client Stream, agent string) {
 	defer s.caught("session")
 	t := newStdioTransport(client, client, s.pays)

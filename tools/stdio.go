@@ -331,7 +331,8 @@ func attachCall(r *jsonrpc.Request, c *pay.Call, agent string) {
 }
 
 // withCall is the context of a request's handler: it carries the call and the agent that the transport
-// attached, if any, and ends with the call, as the call does with it. done is called when the handler returns.
+// attached, if any, and ends with the call, as the call does with it. done is called when the handler
+// returns.
 func withCall(ctx context.Context, request mcp.Request) (_ context.Context, done func()) {
 	extra := request.GetExtra()
 	if extra == nil || extra.TokenInfo == nil {

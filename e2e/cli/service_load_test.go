@@ -70,8 +70,8 @@ func (c *session) ask(method, params string) string {
 	}
 }
 
-// Many sessions at one service, some of which never read what they asked for and some of which die: the others
-// are served, everything that was paid was paid once, and what the dead took is given back.
+// Many sessions at one service, some of which never read what they asked for and some of which die: the
+// others are served, everything that was paid was paid once, and what the dead took is given back.
 func TestManySessions(t *testing.T) {
 	w, env := householdWith(t, sandbox.Options{}, func(w *world) string {
 		return strings.Replace(w.rules(sandbox.Rules{Session: "100", Day: "100"}), "[budget]",
@@ -149,7 +149,8 @@ func TestManySessions(t *testing.T) {
 	require.Len(t, w.Settlements(), *loadCalls+1)
 	slices.Sort(pings)
 	t.Logf("%d payments in %s, %.0f a second; %d MiB; a ping beside them: median %s, 99 %% %s", *loadCalls,
-		took.Round(time.Millisecond), float64(*loadCalls)/took.Seconds(), resident(t, s.Cmd.Process.Pid, "RssAnon"),
+		took.Round(time.Millisecond), float64(*loadCalls)/took.Seconds(),
+		resident(t, s.Cmd.Process.Pid, "RssAnon"),
 		pings[len(pings)/2], pings[len(pings)*99/100])
 	kill()
 	end()

@@ -188,8 +188,8 @@ func named(t *testing.T, o sandbox.Options, limits string) (w *world, s *service
 	t.Helper()
 	alice, bob = "x402w_"+strings.Repeat("a", 43), "x402w_"+strings.Repeat("b", 43)
 	w, env := householdWith(t, o, func(w *world) string {
-		return w.rules(sandbox.Rules{}) + fmt.Sprintf("\n[agents.alice]\ntoken = %q\n%s\n[agents.bob]\ntoken = %q\n",
-			config.TokenHash(alice), limits, config.TokenHash(bob))
+		return w.rules(sandbox.Rules{}) + fmt.Sprintf("\n[agents.alice]\ntoken = %q\n%s\n"+
+			"[agents.bob]\ntoken = %q\n", config.TokenHash(alice), limits, config.TokenHash(bob))
 	})
 	return w, startService(t, append(env, passphraseFile(t)), "--http", "127.0.0.1:0"), alice, bob
 }
@@ -280,8 +280,8 @@ func TestAgentsOverHTTP(t *testing.T) {
 		weather(w, "four")+`,"_meta":{"io.modelcontextprotocol/protocolVersion":"2026-07-28",`+
 		`"io.modelcontextprotocol/clientInfo":{"name":"test","version":"1"},`+
 		`"io.modelcontextprotocol/clientCapabilities":{}}}}`)
-	for name, value := range map[string]string{"Mcp-Protocol-Version": "2026-07-28", "Mcp-Method": "tools/call",
-		"Mcp-Name": "x402_pay"} {
+	for name, value := range map[string]string{"Mcp-Protocol-Version": "2026-07-28",
+		"Mcp-Method": "tools/call", "Mcp-Name": "x402_pay"} {
 		r.Header.Set(name, value)
 	}
 	_, _, body = s.send(r)
@@ -295,8 +295,8 @@ func TestAgentsOverHTTP(t *testing.T) {
 	require.Contains(t, body, `"status":"paid"`)
 }
 
-// A connection that breaks in the middle of a paid call: the same call is the same purchase, and the answer can
-// still be fetched from the session's stream.
+// A connection that breaks in the middle of a paid call: the same call is the same purchase, and the answer
+// can still be fetched from the session's stream.
 func TestAConnectionThatBreaks(t *testing.T) {
 	t.Parallel()
 	w, s, alice, bob := named(t, sandbox.Options{Delay: 3 * time.Second}, "")

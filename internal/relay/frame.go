@@ -86,7 +86,8 @@ func encodeReply(refused error) []byte {
 	var r reply
 	if refused != nil {
 		e := x402.AsError(refused)
-		r.Error = &failure{Code: e.Code, Message: x402.Clip(e.Message, maxText), Hint: x402.Clip(e.Hint, maxText)}
+		r.Error = &failure{Code: e.Code, Message: x402.Clip(e.Message, maxText),
+			Hint: x402.Clip(e.Hint, maxText)}
 	}
 	line, _ := json.Marshal(r) // it is texts
 	return append(line, '\n')

@@ -23,8 +23,8 @@ var ErrNone = errors.New("no service listens there")
 // dialTime bounds the wait for a service that is there to answer.
 const dialTime = 10 * time.Second
 
-// Pass passes a host's streams on to the service behind a socket until one side ends the session. The end of in
-// ends it with what the service still has to say. Its errors are ErrNone, the service's refusal, and
+// Pass passes a host's streams on to the service behind a socket until one side ends the session. The end of
+// in ends it with what the service still has to say. Its errors are ErrNone, the service's refusal, and
 // SERVER_UNAVAILABLE where the service is gone before the host is.
 func Pass(ctx context.Context, path string, hello Hello, in io.Reader, out io.Writer) error {
 	conn, err := connect(ctx, path)
@@ -47,8 +47,8 @@ func Pass(ctx context.Context, path string, hello Hello, in io.Reader, out io.Wr
 		return nil // it is gone; the service hears of that by the connection
 	}
 	return x402.Errorf(x402.ServerUnavailable, "the wallet's service ended the session: %w", err).
-		WithHint("start the session again; a payment that was sent stays held, and the very same call goes on " +
-			"with it")
+		WithHint("start the session again; a payment that was sent stays held, and the very same call " +
+			"goes on with it")
 }
 
 func connect(ctx context.Context, path string) (net.Conn, error) {

@@ -64,7 +64,8 @@ func Listen(ctx context.Context, path string, mode fs.FileMode) (net.Listener, e
 	if err != nil {
 		return nil, err
 	}
-	if err := os.Chmod(path, mode); err != nil { // until then nobody but this user can connect, by umask or the folder
+	// until then nobody but this user can connect, by umask or the folder
+	if err := os.Chmod(path, mode); err != nil {
 		return nil, errors.Join(err, l.Close())
 	}
 	return l, nil
