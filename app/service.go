@@ -13,6 +13,7 @@ import (
 	"x402-wallet/cli"
 	"x402-wallet/internal/ownuser"
 	"x402-wallet/internal/relay"
+	"x402-wallet/internal/socket"
 	"x402-wallet/tools"
 	"x402-wallet/wallet"
 	"x402-wallet/x402"
@@ -22,7 +23,7 @@ const (
 	// socketName is the name of the service's socket in the home (SPEC §2).
 	socketName = "service.sock"
 	// maxSessions bounds the sessions at a time; more are refused.
-	maxSessions = 2000
+	maxSessions = 4000
 	// maxHellos bounds those who have connected and did not say yet who they are.
 	maxHellos = 200
 	// acceptPause is the wait for descriptors where there are none.
@@ -54,8 +55,8 @@ func (a *app) Serve(ctx context.Context, doors cli.Doors, ready func(cli.Doors))
 		if onHTTP != nil {
 			serving.Go(func() { a.serveHTTP(ctx, onHTTP, server.HTTP(known.byToken)) })
 		}
-		d := &door{a: a, server: server, known: known, places: make(chan struct{}, maxSessions),
-			hellos: make(chan struct{}, maxHellos)}
+		d := &door{a: a, server: server, known: known, hellos: places{most: maxHellos},
+			sessions: places{most: maxSessions}}
 		serving.Go(func() { d.accept(ctx, onSocket, &serving) })
 		<-ctx.Done()
 		return nil
@@ -67,8 +68,9 @@ type door struct {
 	a      *app
 	server *tools.Server
 	known  *doorkeeper
-	places chan struct{} // of sessions
-	hellos chan struct{} // of those who did not say yet who they are
+
+	hellos   places // of those who did not say yet who they are
+	sessions places
 }
 
 func (d *door) accept(ctx context.Context, l net.Listener, serving *sync.WaitGroup) {
@@ -82,19 +84,53 @@ func (d *door) accept(ctx context.Context, l net.Listener, serving *sync.WaitGro
 			time.Sleep(acceptPause)
 			continue
 		}
-		select {
-		case d.hellos <- struct{}{}:
-			serving.Go(func() { d.open(ctx, conn) })
-		default:
+		user, err := socket.User(conn)
+		if err != nil || !d.hellos.take(user) {
 			_ = conn.Close()
+			continue
 		}
+		serving.Go(func() { d.open(ctx, conn, user) })
+	}
+}
+
+// places are taken by connections, at most half of them by those of one user: nobody keeps all others out.
+type places struct {
+	most int
+
+	mu    sync.Mutex
+	taken int
+	by    map[uint32]int // by user
+}
+
+// take reports whether there was a place.
+func (p *places) take(user uint32) bool {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.taken >= p.most || p.by[user] >= p.most/2 {
+		return false
+	}
+	if p.by == nil {
+		p.by = map[uint32]int{}
+	}
+	p.taken++
+	p.by[user]++
+	return true
+}
+
+func (p *places) leave(user uint32) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.taken--
+	p.by[user]--
+	if p.by[user] == 0 {
+		delete(p.by, user)
 	}
 }
 
 // open hears who connected, and serves the session or refuses it.
-func (d *door) open(ctx context.Context, conn net.Conn) {
+func (d *door) open(ctx context.Context, conn net.Conn, user uint32) {
 	session, err := relay.Open(conn)
-	<-d.hellos
+	d.hellos.leave(user)
 	if err != nil {
 		d.a.log.Info("a connection that is no agent's", "why", err)
 		return
@@ -105,14 +141,12 @@ func (d *door) open(ctx context.Context, conn net.Conn) {
 		_ = session.Refuse(err)
 		return
 	}
-	select {
-	case d.places <- struct{}{}:
-		defer func() { <-d.places }()
-	default:
-		_ = session.Refuse(x402.Errorf(x402.RateLimited, "the service has %d sessions already", maxSessions).
-			WithHint("try again when some have ended"))
+	if !d.sessions.take(user) {
+		_ = session.Refuse(x402.Errorf(x402.RateLimited, "the service has too many sessions: %d of one user, "+
+			"%d of all", maxSessions/2, maxSessions).WithHint("try again when some have ended"))
 		return
 	}
+	defer d.sessions.leave(user)
 	if err := session.Admit(); err != nil {
 		_ = session.Close()
 		return

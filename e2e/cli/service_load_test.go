@@ -77,6 +77,7 @@ func TestManySessions(t *testing.T) {
 		return strings.Replace(w.rules(sandbox.Rules{Session: "100", Day: "100"}), "[budget]",
 			"[budget]\nrate = 100000", 1)
 	})
+	w.Fund(w.evm, 100*sandbox.USDC)
 	s := startService(t, append(env, passphraseFile(t)))
 	first := serve(t, s.env()...)
 	require.Contains(t, first.call("x402_pay", weather(w, "first")), `"status":"paid"`)
