@@ -189,7 +189,7 @@ func statusReader(onEVM *evm.Exact, onSolana *svm.Exact) func(context.Context, x
 
 // paywallMemoryLimit is the soft memory limit of a paywall process (see debug.SetMemoryLimit): strangers can
 // send it large requests. Below it garbage may pile up to paywallGarbage percent of what is in use (see
-// debug.SetGCPercent): by Go's own target a sixth of what a sale takes would be the collector's.
+// debug.SetGCPercent): by Go's own target a sale would take up to a tenth more.
 const paywallMemoryLimit, paywallGarbage = 96 << 20, 400
 
 // setCollector sets both, unless the owner did, with GOMEMLIMIT and GOGC.
