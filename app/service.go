@@ -142,8 +142,8 @@ func (d *door) open(ctx context.Context, conn net.Conn, user uint32) {
 		return
 	}
 	if !d.sessions.take(user) {
-		_ = session.Refuse(x402.Errorf(x402.RateLimited, "the service has too many sessions: %d of one user, "+
-			"%d of all", maxSessions/2, maxSessions).WithHint("try again when some have ended"))
+		_ = session.Refuse(x402.Errorf(x402.RateLimited, "the service has too many sessions: %d of one "+
+			"user, %d of all", maxSessions/2, maxSessions).WithHint("try again when some have ended"))
 		return
 	}
 	defer d.sessions.leave(user)
