@@ -3,10 +3,13 @@ package app
 import (
 	"context"
 	"crypto/tls"
+	"crypto/x509"
 	"errors"
+	"fmt"
 	"log/slog"
 	"net"
 	"net/http"
+	"os"
 	"time"
 
 	"x402-wallet/cli"
@@ -39,6 +42,13 @@ func listenHTTP(ctx context.Context, doors *cli.Doors) (net.Listener, error) {
 		}
 		config = &tls.Config{Certificates: []tls.Certificate{pair}, MinVersion: tls.VersionTLS12,
 			NextProtos: []string{"h2", "http/1.1"}}
+		config.ClientCAs, err = authorities(doors.ClientCA)
+		if err != nil {
+			return nil, fail(err)
+		}
+		if config.ClientCAs != nil {
+			config.ClientAuth = tls.VerifyClientCertIfGiven
+		}
 	}
 	l, err := new(net.ListenConfig).Listen(ctx, "tcp", doors.HTTP)
 	if err != nil {
@@ -57,6 +67,22 @@ func listenHTTP(ctx context.Context, doors *cli.Doors) (net.Listener, error) {
 		l = tls.NewListener(l, config)
 	}
 	return l, nil
+}
+
+// authorities are those of a PEM file ("": nil), whose certificates agents may show.
+func authorities(file string) (*x509.CertPool, error) {
+	if file == "" {
+		return nil, nil
+	}
+	text, err := os.ReadFile(file)
+	if err != nil {
+		return nil, err
+	}
+	pool := x509.NewCertPool()
+	if !pool.AppendCertsFromPEM(text) {
+		return nil, fmt.Errorf("%s has no certificate", file)
+	}
+	return pool, nil
 }
 
 // serveHTTP serves until ctx ends, and then what is being written.

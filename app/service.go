@@ -53,7 +53,7 @@ func (a *app) Serve(ctx context.Context, doors cli.Doors, ready func(cli.Doors))
 		var serving sync.WaitGroup
 		defer serving.Wait()
 		if onHTTP != nil {
-			serving.Go(func() { a.serveHTTP(ctx, onHTTP, server.HTTP(known.byToken)) })
+			serving.Go(func() { a.serveHTTP(ctx, onHTTP, server.HTTP(known)) })
 		}
 		d := &door{a: a, server: server, known: known, hellos: places{most: maxHellos},
 			sessions: places{most: maxSessions}}

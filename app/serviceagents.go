@@ -38,8 +38,8 @@ func (a *doorkeeper) now() *config.Config {
 	return rules
 }
 
-// byToken is the agent whose token it is.
-func (a *doorkeeper) byToken(token string) (name string, ok bool) {
+// ByToken is the agent whose token it is.
+func (a *doorkeeper) ByToken(token string) (name string, ok bool) {
 	rules := a.now()
 	if rules == nil {
 		return "", false
@@ -47,12 +47,21 @@ func (a *doorkeeper) byToken(token string) (name string, ok bool) {
 	return rules.AgentByToken(token)
 }
 
+// ByCertificate is the agent whose client certificate has this subject.
+func (a *doorkeeper) ByCertificate(subject string) (name string, ok bool) {
+	rules := a.now()
+	if rules == nil {
+		return "", false
+	}
+	return rules.AgentByCertificate(subject)
+}
+
 // bySession says whose session it is: of the agent whose token it shows, else of the one whose processes'
 // user it comes from, else of nobody with a name where that is the service's own user, or root, who could
 // be it. The error is POLICY_DENIED.
 func (a *doorkeeper) bySession(s *relay.Session) (name string, err error) {
 	if s.Token != "" {
-		name, ok := a.byToken(s.Token)
+		name, ok := a.ByToken(s.Token)
 		if !ok {
 			return "", x402.Errorf(x402.PolicyDenied, "the service knows no agent with this token").
 				WithHint("the owner makes one: x402-wallet agents add NAME")

@@ -9,6 +9,7 @@ type Doors struct {
 	Socket           string // the path of a Unix socket; "": the one in the home
 	HTTP             string // host:port; "": none
 	Certificate, Key string // the files of its TLS; "": none
+	ClientCA         string // the file of those whose client certificates agents show; "": none
 }
 
 func (p *Program) serveCommand(ui *ui) *cobra.Command {
@@ -41,11 +42,16 @@ func (d *Doors) add(cmd *cobra.Command) {
 	cmd.Flags().StringVar(&d.HTTP, "http", "", "serve MCP over HTTP at this `ADDRESS`, host:port, too")
 	cmd.Flags().StringVar(&d.Certificate, "tls-certificate", "", "its certificate and their chain, a PEM `FILE`")
 	cmd.Flags().StringVar(&d.Key, "tls-key", "", "the certificate's key, a PEM `FILE`")
+	cmd.Flags().StringVar(&d.ClientCA, "client-ca", "",
+		"let agents in by certificates of the authorities in this PEM `FILE`, too")
 }
 
 func (d Doors) check() error {
 	if (d.Certificate == "") != (d.Key == "") {
 		return usagef("--tls-certificate and --tls-key belong together")
+	}
+	if d.ClientCA != "" && d.Certificate == "" {
+		return usagef("--client-ca needs --tls-certificate and --tls-key")
 	}
 	return nil
 }

@@ -75,7 +75,7 @@ func serviceSetup(doors Doors, credential string) (s ownuser.Setup, err error) {
 		s.Serve = append(s.Serve, "--http", doors.HTTP)
 	}
 	for _, file := range []struct{ flag, path string }{{"--tls-certificate", doors.Certificate},
-		{"--tls-key", doors.Key}} {
+		{"--tls-key", doors.Key}, {"--client-ca", doors.ClientCA}} {
 		if file.path == "" {
 			continue
 		}

@@ -35,10 +35,17 @@ const (
 	tokenLife = time.Hour
 )
 
-// HTTP is MCP's streamable HTTP transport, at /mcp, for agents that show a token; named gives the agent
-// whose it is. It is to be used while Serve serves. Web pages are kept out: cross-origin requests, and names
+// Agents says whose a request is.
+type Agents interface {
+	ByToken(token string) (agent string, ok bool)
+	// ByCertificate is by the subject of a client certificate that was verified (RFC 2253).
+	ByCertificate(subject string) (agent string, ok bool)
+}
+
+// HTTP is MCP's streamable HTTP transport, at /mcp, for agents that show a token or a certificate. It is to be
+// used while Serve serves. Web pages are kept out: cross-origin requests, and names
 // that were made to resolve to this machine (DNS rebinding).
-func (s *Server) HTTP(named func(token string) (agent string, ok bool)) http.Handler {
+func (s *Server) HTTP(agents Agents) http.Handler {
 	one := func(*http.Request) *mcp.Server { return s.server }
 	events := mcp.NewMemoryEventStore(nil)
 	events.SetMaxBytes(storedEvents)
@@ -46,7 +53,7 @@ func (s *Server) HTTP(named func(token string) (agent string, ok bool)) http.Han
 		MaxRequestBodyBytes: x402.MaxMCPMessage, EventStore: events, SessionTimeout: sessionIdle})
 	since := mcp.NewStreamableHTTPHandler(one, &mcp.StreamableHTTPOptions{
 		MaxRequestBodyBytes: x402.MaxMCPMessage, Stateless: true, PropagateRequestCancellation: true})
-	front := &httpFront{named: named, next: http.HandlerFunc(func(rw http.ResponseWriter, r *http.Request) {
+	front := &httpFront{agents: agents, next: http.HandlerFunc(func(rw http.ResponseWriter, r *http.Request) {
 		if r.Header.Get("Mcp-Protocol-Version") >= sessionless {
 			since.ServeHTTP(rw, r)
 		} else {
@@ -76,13 +83,13 @@ func base(r *http.Request) string {
 
 // httpFront lets agents in, and knows what became of the answers to their calls.
 type httpFront struct {
-	named    func(token string) (agent string, ok bool)
+	agents   Agents
 	next     http.Handler
 	guessing guessing
 }
 
 func (f *httpFront) ServeHTTP(rw http.ResponseWriter, r *http.Request) {
-	agent, known := f.named(bearer(r))
+	agent, known := f.who(r)
 	if !known {
 		rw.Header().Set("Connection", "close") // nothing more of it is read
 	}
@@ -103,6 +110,21 @@ func (f *httpFront) ServeHTTP(rw http.ResponseWriter, r *http.Request) {
 		ResourceMetadataURL: base(r) + metadataPath + "/mcp"})
 	served := http.HandlerFunc(func(rw http.ResponseWriter, r *http.Request) { f.serve(rw, r, c) })
 	letIn(served).ServeHTTP(rw, r)
+}
+
+// who says whose a request is: by its token, or without one by its certificate.
+func (f *httpFront) who(r *http.Request) (agent string, known bool) {
+	if token := bearer(r); token != "" {
+		return f.agents.ByToken(token)
+	}
+	if r.TLS == nil || len(r.TLS.VerifiedChains) == 0 {
+		return "", false
+	}
+	agent, known = f.agents.ByCertificate(r.TLS.PeerCertificates[0].Subject.String())
+	if known {
+		r.Header.Set("Authorization", "Bearer certificate") // the SDK lets nobody in without one
+	}
+	return agent, known
 }
 
 // bearer is the token that a request shows; "" is none.
