@@ -6,11 +6,11 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"os"
 	"os/exec"
 	"path/filepath"
 	"runtime"
 	"strings"
+	"syscall"
 
 	"x402-wallet/internal/config"
 	"x402-wallet/internal/sandbox"
@@ -102,7 +102,7 @@ func (d *demo) startService(ctx context.Context) (stop func() error, err error) 
 	}
 	go func() { _, _ = lines.WriteTo(&d.serviceLog) }()
 	stop = func() error {
-		_ = cmd.Process.Signal(os.Interrupt)
+		_ = cmd.Process.Signal(syscall.SIGTERM) // an interrupt may be ignored, in the background
 		if err := cmd.Wait(); err != nil {
 			return fmt.Errorf("the service did not end well: %w\n%s", err, d.serviceLog.String())
 		}
