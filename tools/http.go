@@ -42,9 +42,9 @@ type Agents interface {
 	ByCertificate(subject string) (agent string, ok bool)
 }
 
-// HTTP is MCP's streamable HTTP transport, at /mcp, for agents that show a token or a certificate. It is to be
-// used while Serve serves. Web pages are kept out: cross-origin requests, and names
-// that were made to resolve to this machine (DNS rebinding).
+// HTTP is MCP's streamable HTTP transport, at /mcp, for agents that show a token or a certificate. It is to
+// be used while Serve serves. Web pages are kept out: cross-origin requests, and names that were made to
+// resolve to this machine (DNS rebinding).
 func (s *Server) HTTP(agents Agents) http.Handler {
 	one := func(*http.Request) *mcp.Server { return s.server }
 	events := mcp.NewMemoryEventStore(nil)

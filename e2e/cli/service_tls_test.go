@@ -90,7 +90,8 @@ func TestAgentsByCertificate(t *testing.T) {
 	own.make("server", &x509.Certificate{IPAddresses: []net.IP{net.IPv4(127, 0, 0, 1)},
 		ExtKeyUsage: []x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth}})
 	agent := func(by *authority, name string) {
-		by.make(name, &x509.Certificate{Subject: pkix.Name{CommonName: name, Organization: []string{"Example"}},
+		subject := pkix.Name{CommonName: name, Organization: []string{"Example"}}
+		by.make(name, &x509.Certificate{Subject: subject,
 			ExtKeyUsage: []x509.ExtKeyUsage{x509.ExtKeyUsageClientAuth}})
 	}
 	agent(own, "carol")

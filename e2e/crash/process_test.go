@@ -27,6 +27,7 @@ var (
 type process struct {
 	cmd      *exec.Cmd
 	injector *injector // nil: it runs undisturbed
+	behind   *process  // that does what this one is asked, and may be broken; nil: none
 	in       io.WriteCloser
 	lines    chan []byte // what it printed; closed with its output
 	stderr   *journal

@@ -67,6 +67,9 @@ var scenarios = []scenario{
 	{name: "pay-batch-deposit", path: batch, judge: (*run).channel},
 	{name: "pay-batch-voucher", path: batch, prepare: deposited, judge: (*run).channel},
 	{name: "resume-batch", path: batch, prepare: abandoned, judge: (*run).channel},
+	// at a service that is broken, and by a relay that is
+	{name: "pay-service", path: "/weather", broken: paysAtService},
+	{name: "pay-relay", path: "/weather", broken: paysByRelay},
 	{name: "pay-cap", path: "/weather", key: "one", cap: 2},
 	{name: "replay", path: "/weather", key: "one", prepare: bought},
 	// of a payment that was sent, and whose process died
@@ -198,6 +201,9 @@ func (r *run) died(p *process) bool {
 
 // broke is called when the broken process did not do something: it may have been killed, and nothing else.
 func (r *run) broke(doing string, err error, p *process) {
+	if p.behind != nil {
+		p = p.behind
+	}
 	if p.injector != nil {
 		// the injector notes a hit before it kills; its end may be seen before that
 		<-time.After(10 * time.Millisecond)
