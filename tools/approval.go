@@ -122,8 +122,12 @@ func elicit(ctx context.Context, request *mcp.CallToolRequest, question *mcp.Eli
 	return answer.Action
 }
 
-// countsHere reports whether what a person answers at this client counts.
+// countsHere reports whether what a person answers at this client counts: not where the clients are many
+// agents', who answer for themselves.
 func (s *Server) countsHere(ctx context.Context) bool {
+	if s.isShared {
+		return false
+	}
 	w, done, err := s.wallet(ctx)
 	if err != nil {
 		return false

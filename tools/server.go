@@ -41,6 +41,7 @@ type Server struct {
 	// be answered first. 0: never.
 	Background time.Duration
 
+	isShared   bool // by the agents of many sessions (Serve)
 	server     *mcp.Server
 	lazy       lazy
 	mounts     mounts
@@ -67,6 +68,7 @@ func (s *Server) Run(ctx context.Context, in io.ReadCloser, out io.WriteCloser) 
 // Serve has serve serve sessions (Session, HTTP) until ctx ends; then it finishes the payments under way, and
 // closes the wallet. All sessions are on the one wallet.
 func (s *Server) Serve(ctx context.Context, serve func(ctx context.Context) error) error {
+	s.isShared = true
 	return s.run(ctx, serve)
 }
 

@@ -14,6 +14,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"strconv"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -338,6 +339,41 @@ func TestAConnectionThatBreaks(t *testing.T) {
 	_, _, body = s.send(s.post(bob, s.open(bob), payOf(w, "broken")))
 	require.Contains(t, body, `"status":"paid"`, "another agent's purchase is its own")
 	require.Len(t, w.Settlements(), 4)
+}
+
+// A dialog at an agent's client is answered by the agent: at a service it decides nothing.
+func TestAnAgentApprovesNothingForItself(t *testing.T) {
+	t.Parallel()
+	w, env := household(t, sandbox.Options{}, sandbox.Rules{ApproveAbove: "0.0005"})
+	s := startService(t, append(env, passphraseFile(t)))
+	in, says := io.Pipe()
+	hears, out := io.Pipe()
+	go func() { _ = relay.Pass(t.Context(), s.Socket, relay.Hello{}, in, out) }()
+	lines := bufio.NewScanner(hears)
+	answer := func(id int) (text string) {
+		for lines.Scan() {
+			var m struct {
+				ID     json.RawMessage
+				Method string
+			}
+			require.NoError(t, json.Unmarshal(lines.Bytes(), &m))
+			if m.Method == "elicitation/create" {
+				fmt.Fprintf(says, `{"jsonrpc":"2.0","id":%s,"result":{"action":"accept","content":{}}}`+"\n", m.ID)
+			} else if string(m.ID) == strconv.Itoa(id) {
+				return lines.Text()
+			}
+		}
+		return ""
+	}
+	fmt.Fprintln(says, `{"jsonrpc":"2.0","id":1,"method":"initialize","params":{"protocolVersion":"2025-11-25",`+
+		`"capabilities":{"elicitation":{}},"clientInfo":{"name":"test","version":"1"}}}`)
+	require.NotEmpty(t, answer(1))
+	fmt.Fprintln(says, `{"jsonrpc":"2.0","method":"notifications/initialized"}`)
+	fmt.Fprintf(says, `{"jsonrpc":"2.0","id":2,"method":"tools/call","params":{"name":"x402_pay","arguments":%s}}`+
+		"\n", weather(w, "asks"))
+	require.Contains(t, answer(2), "APPROVAL_REQUIRED")
+	require.NoError(t, says.Close())
+	require.Empty(t, w.Settlements())
 }
 
 // Without TLS nothing listens where other machines could read tokens.

@@ -13,8 +13,8 @@ import (
 // either of the two processes is broken. The restarts after that are those of the wallet in a process of its
 // own; what the service left is theirs.
 
-// serving starts the service of the home, and waits until agents can connect, or it has ended by the fault: then
-// the agent's wallet is one of its own.
+// serving starts the service of the home, and waits until agents can connect, or it has ended by the fault:
+// then the agent's wallet is one of its own.
 func (r *run) serving(watched bool) (*process, error) {
 	f := r.fault
 	if !watched {
