@@ -54,12 +54,12 @@ func testDemo(t *testing.T, program string, args ...string) {
 	if len(args) == 0 {
 		has = require.NotContains
 	}
-	for _, said := range []string{"\n12. ", "paid by Permit2", "(upto)", "(batch-settlement)",
+	for _, said := range []string{"\n13. ", "paid by Permit2", "(upto)", "(batch-settlement)",
 		"signed in as 0x", "(a float)"} {
 		has(t, string(out), said)
 	}
 	for _, said := range []string{"Everything worked", "AMOUNT_EXCEEDS_MAX", "BUDGET_EXCEEDED",
-		"DELEGATION_EXHAUSTED", "x402-wallet install claude-code "} {
+		"DELEGATION_EXHAUSTED", "budget for the agent coder", "x402-wallet install claude-code "} {
 		t.Run(said, func(t *testing.T) {
 			require.Contains(t, string(out), said)
 		})
