@@ -26,7 +26,7 @@ import (
 )
 
 // demoPatience bounds the whole demo: it takes seconds, and a CI that waits for ever helps nobody.
-const demoPatience = time.Minute
+const demoPatience = 2 * time.Minute
 
 // demoCommand shows a first paid call without money and without a network, and doubles as a check
 // of the real binary: it fails when anything is not as it says.
