@@ -36,7 +36,7 @@ func (a *app) Serve(ctx context.Context, doors cli.Doors, ready func(cli.Doors))
 	if doors.Socket == "" {
 		doors.Socket = filepath.Join(a.home, socketName)
 	}
-	onSocket, err := relay.Listen(ctx, doors.Socket, 0o666) // admits says who comes in
+	onSocket, err := relay.Listen(ctx, doors.Socket, 0o666) // the doorkeeper says who comes in
 	if err != nil {
 		return err
 	}
