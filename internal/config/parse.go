@@ -98,6 +98,7 @@ type file struct {
 	} `toml:"hosts"`
 	Servers map[string]server    `toml:"servers"`
 	Agents  map[string]fileAgent `toml:"agents"`
+	Service fileService          `toml:"service"`
 	Ledger  struct {
 		URL string `toml:"url"`
 	} `toml:"ledger"`
