@@ -23,6 +23,7 @@ import (
 
 	"x402-wallet/history"
 	"x402-wallet/x402"
+	"x402-wallet/x402/base58"
 	"x402-wallet/x402/money"
 )
 
@@ -329,7 +330,7 @@ func TestSigningInOnSolana(t *testing.T) {
 	public, key, err := ed25519.GenerateKey(nil)
 	require.NoError(t, err)
 	w := newSignInShop(t, newMemoryStore(), time.Hour)
-	address := base58(public)
+	address := base58.Encode(public)
 	if public[0] == 0 {
 		t.Skip("this base58 is for keys that begin with another byte")
 	}
@@ -349,7 +350,7 @@ func TestSigningInOnSolana(t *testing.T) {
 		IssuedAt: time.Now().UTC().Format(time.RFC3339)}
 	text, err := m.Text()
 	require.NoError(t, err)
-	m.Signature = base58(ed25519.Sign(key, []byte(text)))
+	m.Signature = base58.Encode(ed25519.Sign(key, []byte(text)))
 	status, answer, _ := w.visit(t, http.MethodPost, "/", "", map[string]string{"sign-in-with-x": m.Header()})
 	require.Equal(t, http.StatusOK, status, answer)
 	require.Contains(t, answer, "true "+address)

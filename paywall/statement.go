@@ -8,10 +8,11 @@ import (
 	"encoding/binary"
 	"encoding/hex"
 	"encoding/json"
-	"math/big"
 	"slices"
 	"strings"
 	"time"
+
+	"x402-wallet/x402/base58"
 
 	"golang.org/x/crypto/sha3"
 )
@@ -58,7 +59,7 @@ func SignEd25519(key ed25519.PrivateKey) *StatementSigner {
 // KeyID is the name of a key, with its public half in it: did:key:z6Mk…#z6Mk….
 func KeyID(key ed25519.PrivateKey) string {
 	public, _ := key.Public().(ed25519.PublicKey)
-	name := "z" + base58(append([]byte{0xed, 0x01}, public...)) // the multicodec of Ed25519
+	name := "z" + base58.Encode(append([]byte{0xed, 0x01}, public...)) // the multicodec of Ed25519
 	return "did:key:" + name + "#" + name
 }
 
@@ -235,18 +236,4 @@ func statementSchema(member string) json.RawMessage {
 	of := map[string]any{"offers": map[string]any{"type": "array", "items": one}, "receipt": one}
 	return jsonOf(map[string]any{"$schema": "https://json-schema.org/draft/2020-12/schema", "type": "object",
 		"properties": map[string]any{member: of[member]}, "required": []string{member}})
-}
-
-const base58Alphabet = "123456789ABCDEFGHJKLMNPQRSTUVWXYZabcdefghijkmnopqrstuvwxyz"
-
-// base58 is the encoding of did:key; data does not begin with a zero.
-func base58(data []byte) string {
-	var out []byte
-	rest, digit := new(big.Int).SetBytes(data), new(big.Int)
-	for rest.Sign() > 0 {
-		rest.DivMod(rest, big.NewInt(58), digit)
-		out = append(out, base58Alphabet[digit.Int64()])
-	}
-	slices.Reverse(out)
-	return string(out)
 }

@@ -8,6 +8,7 @@ import (
 
 	"x402-wallet/history"
 	"x402-wallet/x402"
+	"x402-wallet/x402/base58"
 	"x402-wallet/x402/money"
 )
 
@@ -258,8 +259,7 @@ func (w *Wallet) freeze(ctx context.Context, network, account string) error {
 		}
 		return w.freezeOn(ctx, network, named, why)
 	}
-	const base58 = "123456789ABCDEFGHJKLMNPQRSTUVWXYZabcdefghijkmnopqrstuvwxyz"
-	if len(account) < 32 || len(account) > 44 || strings.Trim(account, base58) != "" { // base58 of 32 bytes
+	if base58.Decode(account, 32) == nil {
 		return x402.Errorf(x402.InvalidArgument, "tokenAccount is not a Solana address")
 	}
 	for _, network := range w.Networks {

@@ -16,6 +16,7 @@ import (
 	decred "github.com/decred/dcrd/dcrec/secp256k1/v4/ecdsa"
 	"github.com/stretchr/testify/require"
 
+	"x402-wallet/x402/base58"
 	"x402-wallet/x402/money"
 )
 
@@ -173,10 +174,10 @@ func TestKeysOfDIDs(t *testing.T) {
 	ec := jwk(map[string]string{"kty": "EC", "crv": "P-256", "x": b64(point[1:33]), "y": b64(point[33:])})
 	ecK1 := jwk(map[string]string{"kty": "EC", "crv": "secp256k1", "x": b64(k1Point[1:33]),
 		"y": b64(k1Point[33:])})
-	keyK1 := "did:key:z" + base58(append([]byte{0xe7, 0x01}, k1.PubKey().SerializeCompressed()...))
-	keyP256 := "did:key:z" + base58(append([]byte{0x80, 0x24}, elliptic.MarshalCompressed(elliptic.P256(),
+	keyK1 := "did:key:z" + base58.Encode(append([]byte{0xe7, 0x01}, k1.PubKey().SerializeCompressed()...))
+	keyP256 := "did:key:z" + base58.Encode(append([]byte{0x80, 0x24}, elliptic.MarshalCompressed(elliptic.P256(),
 		p256.X, p256.Y)...))
-	keyEd := "did:key:z" + base58(append([]byte{0xed, 0x01}, public...))
+	keyEd := "did:key:z" + base58.Encode(append([]byte{0xed, 0x01}, public...))
 	for _, jws := range []string{sign("EdDSA", okp, byEd), sign("EdDSA", okp+"#0", byEd),
 		sign("ES256", ec, byP256), sign("ES256K", ecK1, byK1), sign("ES256K", keyK1, byK1),
 		sign("ES256", keyP256, byP256),
@@ -201,7 +202,7 @@ func TestKeysOfDIDs(t *testing.T) {
 		"not base64": "!.!.!",
 		"no JSON":    "YQ.YQ.YQ",
 		"too long":   sign("EdDSA", okp+strings.Repeat("a", maxJWS), byEd),
-		"small order": sign("EdDSA", "did:key:z"+base58(append([]byte{0xed, 1, 1},
+		"small order": sign("EdDSA", "did:key:z"+base58.Encode(append([]byte{0xed, 1, 1},
 			make([]byte, 31)...)), byEd),
 	} {
 		_, _, err := verifyJWS(jws)
@@ -209,27 +210,6 @@ func TestKeysOfDIDs(t *testing.T) {
 	}
 	_, _, err = verifyJWS(sign("EdDSA", "did:web:evil.example", byEd))
 	require.ErrorIs(t, err, errDIDWeb)
-}
-
-// base58 is for keys that a test makes.
-func base58(data []byte) string {
-	var digits []byte
-	for _, b := range data {
-		carry := int(b)
-		for i := range digits {
-			carry += int(digits[i]) << 8
-			digits[i] = byte(carry % 58)
-			carry /= 58
-		}
-		for ; carry > 0; carry /= 58 {
-			digits = append(digits, byte(carry%58))
-		}
-	}
-	var out strings.Builder
-	for i := len(digits) - 1; i >= 0; i-- {
-		out.WriteByte(base58Alphabet[digits[i]])
-	}
-	return out.String()
 }
 
 // Our payments carry the identifier as the reference client's do.

@@ -4,7 +4,6 @@ import (
 	"crypto/ed25519"
 	"encoding/hex"
 	"errors"
-	"strings"
 
 	"github.com/decred/dcrd/dcrec/secp256k1/v4"
 	"github.com/decred/dcrd/dcrec/secp256k1/v4/ecdsa"
@@ -82,37 +81,4 @@ func verifyEd25519(public, message, signature []byte) bool {
 		}
 	}
 	return ed25519.Verify(public, message, signature)
-}
-
-const base58Alphabet = "123456789ABCDEFGHJKLMNPQRSTUVWXYZabcdefghijkmnopqrstuvwxyz"
-
-// unbase58 reads base58 of exactly size bytes in its one right spelling; nil: it is none.
-func unbase58(text string, size int) []byte {
-	if len(text) > size*138/100+1 {
-		return nil
-	}
-	out := make([]byte, size)
-	for _, c := range []byte(text) {
-		carry := strings.IndexByte(base58Alphabet, c)
-		if carry < 0 {
-			return nil
-		}
-		for i := size - 1; i >= 0; i-- {
-			carry += int(out[i]) * 58
-			out[i] = byte(carry)
-			carry >>= 8
-		}
-		if carry != 0 {
-			return nil
-		}
-	}
-	ones := len(text) - len(strings.TrimLeft(text, "1"))
-	zeros := 0
-	for zeros < size && out[zeros] == 0 {
-		zeros++
-	}
-	if ones != zeros {
-		return nil
-	}
-	return out
 }

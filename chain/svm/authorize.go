@@ -15,8 +15,7 @@ import (
 	"sync"
 	"time"
 
-	"github.com/gagliardetto/solana-go"
-
+	"x402-wallet/chain/svm/solana"
 	"x402-wallet/x402"
 )
 
@@ -86,11 +85,11 @@ func (e *Exact) plan(o x402.Order) (*plan, error) {
 	p := &plan{parties: names, agent: e.agent, program: programOf(o.Asset.Token2022),
 		decimals: o.Asset.Decimals}
 	p.amount, _ = o.Requirement.Amount.Uint64() // Payable saw that it fits
-	p.source, err = parseKey(o.Source)
+	p.source, err = solana.ParseKey(o.Source)
 	if err != nil {
 		return nil, x402.Errorf(x402.Internal, "the source is %w", err)
 	}
-	p.destination, err = ata(p.payee, p.mint, p.program)
+	p.destination, err = solana.AssociatedAccount(p.payee, p.mint, p.program)
 	if err != nil {
 		return nil, invalid("payTo can have no token account")
 	}
@@ -190,7 +189,7 @@ func (p *plan) checkDestination(at *account) error {
 // can still land. A hash that our node calls valid is not newer than its tip, so it expires at the
 // latest blockhashLife blocks after the height that the node reports afterwards.
 func (p *plan) chooseBlockhash(ctx context.Context, n *node, r x402.Requirement) (err error) {
-	if hint, err := parseKey(r.ExtraString("recentBlockhash")); err == nil && !hint.IsZero() {
+	if hint, err := solana.ParseKey(r.ExtraString("recentBlockhash")); err == nil && !hint.IsZero() {
 		if valid, err := n.isBlockhashValid(ctx, hint.String(), confirmed); err == nil && valid {
 			height, err := n.blockHeight(ctx, confirmed)
 			p.blockhash = solana.Hash(hint)
@@ -297,34 +296,18 @@ func (p *plan) makeUnique(r x402.Requirement, random io.Reader) error {
 }
 
 // message builds the version 0 message in the reference client's order: limit, price, transfer, memo.
-// TransferChecked is made by hand because solana-go's takes the classic token program for granted.
 func (p *plan) message() ([]byte, error) {
 	transfer := append(binary.LittleEndian.AppendUint64([]byte{opTransferChecked}, p.amount), p.decimals)
 	instructions := []solana.Instruction{
-		solana.NewInstruction(computeBudget, nil,
-			binary.LittleEndian.AppendUint32([]byte{opUnitLimit}, p.limit)),
-		solana.NewInstruction(computeBudget, nil,
-			binary.LittleEndian.AppendUint64([]byte{opUnitPrice}, p.price)),
-		solana.NewInstruction(p.program, solana.AccountMetaSlice{
-			solana.Meta(p.source).WRITE(), solana.Meta(p.mint), solana.Meta(p.destination).WRITE(),
-			solana.Meta(p.agent).SIGNER(),
-		}, transfer),
+		{Program: computeBudget, Data: binary.LittleEndian.AppendUint32([]byte{opUnitLimit}, p.limit)},
+		{Program: computeBudget, Data: binary.LittleEndian.AppendUint64([]byte{opUnitPrice}, p.price)},
+		{Program: p.program, Accounts: []solana.Account{{Key: p.source, Writable: true}, {Key: p.mint},
+			{Key: p.destination, Writable: true}, {Key: p.agent, Signer: true}}, Data: transfer},
 	}
 	if p.memo != "" {
-		instructions = append(instructions, solana.NewInstruction(memoProgram, nil, []byte(p.memo)))
+		instructions = append(instructions, solana.Instruction{Program: memoProgram, Data: []byte(p.memo)})
 	}
-	return messageOf(p.feePayer, p.blockhash, instructions...)
-}
-
-// messageOf is what is signed of a transaction of these instructions.
-func messageOf(feePayer solana.PublicKey, blockhash solana.Hash, instructions ...solana.Instruction) ([]byte,
-	error) {
-	tx, err := solana.NewTransaction(instructions, blockhash, solana.TransactionPayer(feePayer),
-		solana.TransactionMessageVersion(solana.MessageVersionV0))
-	if err != nil {
-		return nil, fmt.Errorf("build the transaction: %w", err)
-	}
-	return tx.Message.MarshalBinary()
+	return solana.Message(p.feePayer, p.blockhash, instructions...)
 }
 
 // serialize puts two signatures before a message: the fee payer's, which is the facilitator's to

@@ -12,9 +12,10 @@ import (
 	"testing/iotest"
 	"time"
 
-	"github.com/gagliardetto/solana-go"
+	theirs "github.com/gagliardetto/solana-go"
 	"github.com/stretchr/testify/require"
 
+	"x402-wallet/chain/svm/solana"
 	"x402-wallet/x402"
 	"x402-wallet/x402/money"
 )
@@ -47,14 +48,14 @@ func TestReferenceVectors(t *testing.T) {
 			require.NoError(t, json.Unmarshal(v.Accepts["extra"], &r.Extra))
 			asset := x402.AssetInfo{Network: devnet, Address: r.Asset, Decimals: 6,
 				Token2022: name == "v2_exact_svm_token2022"}
-			m, program := solana.MustPublicKeyFromBase58(r.Asset), programOf(asset.Token2022)
+			m, program := solana.MustKey(r.Asset), programOf(asset.Token2022)
 
 			c, s := newChain(t), &signer{private: key}
 			c.blockhash = theirs.Blockhash
-			source, _ := ata(keyOf(key), m, program)
-			destination, _ := ata(solana.MustPublicKeyFromBase58(r.PayTo), m, program)
+			source, _ := solana.AssociatedAccount(keyOf(key), m, program)
+			destination, _ := solana.AssociatedAccount(solana.MustKey(r.PayTo), m, program)
 			c.put(source, token{mint: m, owner: keyOf(key), amount: 1000, is2022: asset.Token2022})
-			c.put(destination, token{mint: m, owner: solana.MustPublicKeyFromBase58(r.PayTo),
+			c.put(destination, token{mint: m, owner: solana.MustKey(r.PayTo),
 				is2022: asset.Token2022})
 			if asset.Token2022 {
 				c.putMint(m)
@@ -199,7 +200,7 @@ func planned(t *testing.T, e *Exact, o x402.Order) (x402.Order, *plan) {
 	p, err := e.plan(o)
 	require.NoError(t, err)
 	require.NoError(t, p.makeUnique(o.Requirement, bytes.NewReader(make([]byte, 16))))
-	p.blockhash = solana.MustHashFromBase58(nodesHash)
+	p.blockhash = solana.Hash(solana.MustKey(nodesHash))
 	return o, p
 }
 
@@ -214,9 +215,9 @@ func TestAnotherTransactionIsNotSigned(t *testing.T) {
 			return message
 		}
 	}
-	compiled := func(change func(*solana.Message)) func(*testing.T, plan, []byte) []byte {
+	compiled := func(change func(*theirs.Message)) func(*testing.T, plan, []byte) []byte {
 		return func(t *testing.T, _ plan, message []byte) []byte {
-			tx, err := solana.TransactionFromBytes(serialize([64]byte{}, message))
+			tx, err := theirs.TransactionFromBytes(serialize([64]byte{}, message))
 			require.NoError(t, err)
 			change(&tx.Message)
 			changed, err := tx.Message.MarshalBinary()
@@ -224,8 +225,8 @@ func TestAnotherTransactionIsNotSigned(t *testing.T) {
 			return changed
 		}
 	}
-	add := func(at int, in solana.CompiledInstruction) func(*solana.Message) {
-		return func(m *solana.Message) { m.Instructions = slices.Insert(m.Instructions, at, in) }
+	add := func(at int, in theirs.CompiledInstruction) func(*theirs.Message) {
+		return func(m *theirs.Message) { m.Instructions = slices.Insert(m.Instructions, at, in) }
 	}
 	stranger := keyOf(person(9))
 	for name, test := range map[string]struct {
@@ -253,34 +254,35 @@ func TestAnotherTransactionIsNotSigned(t *testing.T) {
 		"blockhash":       {another(func(p *plan) { p.blockhash[0]++ }), "blockhash"},
 		"unit limit":      {another(func(p *plan) { p.limit = 1_400_000 }), "unit limit"},
 		"unit price":      {another(func(p *plan) { p.price = 5_000_000 }), "unit price"},
-		"legacy": {compiled(func(m *solana.Message) {
-			m.SetVersion(solana.MessageVersionLegacy)
+		"legacy": {compiled(func(m *theirs.Message) {
+			m.SetVersion(theirs.MessageVersionLegacy)
 		}), "version 0"},
-		"lookup table": {compiled(func(m *solana.Message) {
+		"lookup table": {compiled(func(m *theirs.Message) {
 			m.AddressTableLookups = append(m.AddressTableLookups,
-				solana.MessageAddressTableLookup{AccountKey: stranger, WritableIndexes: []uint8{0}})
+				theirs.MessageAddressTableLookup{AccountKey: theirs.PublicKey(stranger),
+					WritableIndexes: []uint8{0}})
 		}), "behind its end"},
-		"third signer": {compiled(func(m *solana.Message) {
-			m.AccountKeys = slices.Insert(m.AccountKeys, 2, stranger)
+		"third signer": {compiled(func(m *theirs.Message) {
+			m.AccountKeys = slices.Insert(m.AccountKeys, 2, theirs.PublicKey(stranger))
 			m.Header.NumRequiredSignatures++
 		}), "signers"},
-		"second transfer": {compiled(func(m *solana.Message) {
+		"second transfer": {compiled(func(m *theirs.Message) {
 			add(3, m.Instructions[2])(m)
 		}), "instructions"},
-		"transfer for the memo": {compiled(func(m *solana.Message) {
+		"transfer for the memo": {compiled(func(m *theirs.Message) {
 			m.Instructions[3] = m.Instructions[2]
 		}), "Memo"},
-		"a third budget": {compiled(func(m *solana.Message) {
+		"a third budget": {compiled(func(m *theirs.Message) {
 			add(0, m.Instructions[0])(m)
 		}), "instructions"},
-		"approve for a transfer": {compiled(func(m *solana.Message) {
+		"approve for a transfer": {compiled(func(m *theirs.Message) {
 			m.Instructions[2].Data[0] = 13
 		}), "TransferChecked"},
-		"accounts swapped": {compiled(func(m *solana.Message) {
+		"accounts swapped": {compiled(func(m *theirs.Message) {
 			a := m.Instructions[2].Accounts
 			a[0], a[2] = a[2], a[0]
 		}), "source"},
-		"mint and source swapped": {compiled(func(m *solana.Message) {
+		"mint and source swapped": {compiled(func(m *theirs.Message) {
 			a := m.Instructions[2].Accounts
 			a[0], a[1] = a[1], a[0]
 		}), "roles"},
@@ -370,7 +372,7 @@ func TestAuthorizeLooksAtTheChain(t *testing.T) {
 			c.set(keyOf(seller), token2022, make([]byte, 200))
 		}, x402.InvalidRequirement, "has to be a token account's owner"},
 		"B12 payTo is a program": {func(c *chain, _ *x402.Order) {
-			c.set(keyOf(seller), solana.BPFLoaderUpgradeableProgramID, nil)
+			c.set(keyOf(seller), solana.PublicKey(theirs.BPFLoaderUpgradeableProgramID), nil)
 			c.accounts[keyOf(seller)]["executable"] = true
 		}, x402.InvalidRequirement, "has to be a token account's owner"},
 		"sold token account": {sink(func(a *token) {

@@ -8,8 +8,7 @@ import (
 	"fmt"
 	"unicode/utf8"
 
-	"github.com/gagliardetto/solana-go"
-
+	"x402-wallet/chain/svm/solana"
 	"x402-wallet/x402/money"
 )
 

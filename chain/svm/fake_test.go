@@ -17,9 +17,9 @@ import (
 	"testing"
 	"time"
 
-	"github.com/gagliardetto/solana-go"
 	"github.com/stretchr/testify/require"
 
+	"x402-wallet/chain/svm/solana"
 	"x402-wallet/x402"
 	"x402-wallet/x402/money"
 )
@@ -41,7 +41,7 @@ func keyOf(p ed25519.PrivateKey) solana.PublicKey {
 
 var (
 	owner, payer, seller = person(2), person(3), person(4)
-	mint                 = solana.MustPublicKeyFromBase58("4zMMC9srt5Ri5X14GAgXhaHii3GnPAEERYPJgZJDncDU")
+	mint                 = solana.MustKey("4zMMC9srt5Ri5X14GAgXhaHii3GnPAEERYPJgZJDncDU")
 	usdc                 = x402.AssetInfo{Network: devnet, Address: mint.String(), Symbol: "USDC",
 		Decimals: 6, USD: 1_000_000}
 	now = time.Unix(1_740_672_089, 0).UTC()
@@ -220,12 +220,12 @@ func (c *chain) answer(method string, params []json.RawMessage) any {
 		}
 		return in(map[string]any{"blockhash": c.blockhash, "lastValidBlockHeight": last})
 	case "getMultipleAccounts":
-		var keys []solana.PublicKey
+		var keys []string
 		require.NoError(c.t, json.Unmarshal(params[0], &keys))
 		require.Equal(c.t, options{Commitment: confirmed, Encoding: "base64"}, o)
 		list := []any{}
 		for _, key := range keys {
-			list = append(list, c.at(key))
+			list = append(list, c.at(solana.MustKey(key)))
 		}
 		return in(list)
 	case "simulateTransaction":
@@ -352,7 +352,7 @@ func (c *chain) putMint(address solana.PublicKey, extensions ...[]byte) {
 	c.set(address, token2022, data)
 	now := make([]byte, 40)
 	now[16] = 10
-	c.set(clock, solana.MustPublicKeyFromBase58("Sysvar1111111111111111111111111111111111111"), now)
+	c.set(clock, solana.MustKey("Sysvar1111111111111111111111111111111111111"), now)
 }
 
 func (c *chain) set(address, program solana.PublicKey, data []byte) {
@@ -362,7 +362,7 @@ func (c *chain) set(address, program solana.PublicKey, data []byte) {
 }
 
 func (c *chain) ata(of ed25519.PrivateKey) solana.PublicKey {
-	address, err := ata(keyOf(of), mint, tokenProgram)
+	address, err := solana.AssociatedAccount(keyOf(of), mint, tokenProgram)
 	require.NoError(c.t, err)
 	return address
 }

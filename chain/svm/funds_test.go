@@ -6,9 +6,10 @@ import (
 	"testing"
 	"time"
 
-	"github.com/gagliardetto/solana-go"
+	theirs "github.com/gagliardetto/solana-go"
 	"github.com/stretchr/testify/require"
 
+	"x402-wallet/chain/svm/solana"
 	"x402-wallet/x402"
 	"x402-wallet/x402/money"
 )
@@ -116,7 +117,7 @@ func TestFundsFound(t *testing.T) {
 	if string(two[:]) < string(one[:]) {
 		lower = two
 	}
-	ownAccount, err := ata(agent, mint, tokenProgram)
+	ownAccount, err := solana.AssociatedAccount(agent, mint, tokenProgram)
 	require.NoError(t, err)
 	delegated := func(balance, left uint64) token {
 		return token{mint: mint, owner: keyOf(owner), delegate: agent, amount: balance, delegated: left}
@@ -236,7 +237,7 @@ func TestFundsReadAtIsBeforeTheQuestion(t *testing.T) {
 // order asks for the accounts together with a blockhash.
 func TestTheNodeIsAskedTogether(t *testing.T) {
 	e, c, _ := newWallet(t)
-	own, err := ata(e.agent, mint, tokenProgram)
+	own, err := solana.AssociatedAccount(e.agent, mint, tokenProgram)
 	require.NoError(t, err)
 	c.delegated = nil
 	c.put(own, token{mint: mint, owner: e.agent, amount: 50_000})
@@ -296,7 +297,7 @@ func TestDelegation(t *testing.T) {
 	c.set(at, tokenProgram, data)
 	d, err = New(Options{RPC: e.options.RPC}).Delegation(t.Context(), devnet, at.String())
 	require.NoError(t, err)
-	require.Equal(t, []any{false, solana.SystemProgramID.String()}, []any{d.IsOurs, d.Delegate},
+	require.Equal(t, []any{false, theirs.SystemProgramID.String()}, []any{d.IsOurs, d.Delegate},
 		"no key is not the zero key")
 
 	for account, code := range map[string]x402.Code{
@@ -347,7 +348,7 @@ func TestReadTokenAccount(t *testing.T) {
 		})
 	}
 	a := build(false, same)
-	a.program = solana.SystemProgramID
+	a.program = solana.PublicKey(theirs.SystemProgramID)
 	_, ok := readTokenAccount(mint, a)
 	require.False(t, ok)
 	none := build(false, func(d []byte) []byte { d[72] = 0; return d })

@@ -7,8 +7,7 @@ import (
 	"errors"
 	"time"
 
-	"github.com/gagliardetto/solana-go"
-
+	"x402-wallet/chain/svm/solana"
 	"x402-wallet/x402"
 	"x402-wallet/x402/money"
 )
@@ -43,21 +42,20 @@ func (e *Exact) Approve(ctx context.Context, network, account string, asset x402
 			"the amount must be from 1 to 18446744073709551615 atomic units")
 	}
 	change := func(t *tokenAccount, c *x402.DelegationChange) (solana.Instruction, error) {
-		mint, err := parseKey(asset.Address)
+		mint, err := solana.ParseKey(asset.Address)
 		switch {
 		case err != nil || asset.Network != network || t.mint != mint ||
 			t.program != programOf(asset.Token2022):
-			return nil, mismatch(t.address, "mint", "the token account %s does not hold %s", t.address,
-				asset.Symbol)
+			return solana.Instruction{}, mismatch(t.address, "mint", "the token account %s does not hold %s",
+				t.address, asset.Symbol)
 		case t.frozen:
-			return nil, frozen(t.address)
+			return solana.Instruction{}, frozen(t.address)
 		}
 		c.Delegate, c.Amount, c.Decimals = agent.String(), units, asset.Decimals
 		data := append(binary.LittleEndian.AppendUint64([]byte{opApproveChecked}, units), asset.Decimals)
-		return solana.NewInstruction(t.program, solana.AccountMetaSlice{
-			solana.Meta(t.address).WRITE(), solana.Meta(t.mint), solana.Meta(agent),
-			solana.Meta(t.owner).SIGNER(),
-		}, data), nil
+		accounts := []solana.Account{{Key: t.address, Writable: true}, {Key: t.mint}, {Key: agent},
+			{Key: t.owner, Signer: true}}
+		return solana.Instruction{Program: t.program, Accounts: accounts, Data: data}, nil
 	}
 	return e.change(ctx, network, account, change)
 }
@@ -66,12 +64,12 @@ func (e *Exact) Approve(ctx context.Context, network, account string, asset x402
 func (e *Exact) Revoke(ctx context.Context, network, account string) (x402.DelegationChange, error) {
 	change := func(t *tokenAccount, _ *x402.DelegationChange) (solana.Instruction, error) {
 		if !t.hasDelegate {
-			return nil, noDelegation(t.address, "none",
+			return solana.Instruction{}, noDelegation(t.address, "none",
 				"the token account %s delegates to nobody", t.address).WithHint("there is nothing to revoke").
 				WithNext(x402.Next{Do: x402.GiveUp, Why: "there is nothing to revoke"})
 		}
-		accounts := solana.AccountMetaSlice{solana.Meta(t.address).WRITE(), solana.Meta(t.owner).SIGNER()}
-		return solana.NewInstruction(t.program, accounts, []byte{opRevoke}), nil
+		accounts := []solana.Account{{Key: t.address, Writable: true}, {Key: t.owner, Signer: true}}
+		return solana.Instruction{Program: t.program, Accounts: accounts, Data: []byte{opRevoke}}, nil
 	}
 	return e.change(ctx, network, account, change)
 }
@@ -81,7 +79,7 @@ type instructionFor func(t *tokenAccount, c *x402.DelegationChange) (solana.Inst
 
 func (e *Exact) change(ctx context.Context, network, address string, instruction instructionFor) (
 	c x402.DelegationChange, err error) {
-	at, err := parseKey(address)
+	at, err := solana.ParseKey(address)
 	if err != nil {
 		return c, badTokenAccount(address, err)
 	}
@@ -106,7 +104,7 @@ func (e *Exact) change(ctx context.Context, network, address string, instruction
 	if err != nil {
 		return c, err
 	}
-	c.Message, err = messageOf(t.owner, blockhash, what)
+	c.Message, err = solana.Message(t.owner, blockhash, what)
 	return c, err
 }
 

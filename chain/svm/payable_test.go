@@ -6,7 +6,7 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/gagliardetto/solana-go"
+	theirs "github.com/gagliardetto/solana-go"
 	"github.com/stretchr/testify/require"
 
 	"x402-wallet/x402"
@@ -69,10 +69,10 @@ func TestPayable(t *testing.T) {
 		"B10 no text":        {extra("memo", json.RawMessage(`{"memo":1}`)), "not a text"},
 		"B12 ourselves":      {payTo(agent), "this wallet itself"},
 		"B12 mint":           {payTo(mint.String()), "mint"},
-		"B12 system":         {payTo(solana.SystemProgramID.String()), "program"},
+		"B12 system":         {payTo(theirs.SystemProgramID.String()), "program"},
 		"B12 Token":          {payTo(tokenProgram.String()), "program"},
 		"B12 Token-2022":     {payTo(token2022.String()), "program"},
-		"B12 ATA program":    {payTo(solana.SPLAssociatedTokenAccountProgramID.String()), "program"},
+		"B12 ATA program":    {payTo(theirs.SPLAssociatedTokenAccountProgramID.String()), "program"},
 		"B12 memo program":   {payTo(memoProgram.String()), "program"},
 		"B12 compute budget": {payTo(computeBudget.String()), "program"},
 		"B12 nothing":        {payTo(""), "not a Solana address"},

@@ -11,9 +11,8 @@ import (
 	"sync"
 	"time"
 
-	"github.com/gagliardetto/solana-go"
-
 	"x402-wallet/chain/rpc"
+	"x402-wallet/chain/svm/solana"
 	"x402-wallet/x402"
 )
 
@@ -111,14 +110,10 @@ type search struct {
 func readEvidence(evidence x402.Evidence) (*search, error) {
 	s := &search{memo: evidence.Memo, blockhash: evidence.Blockhash, lastValid: evidence.LastValidBlockHeight}
 	var errs [4]error
-	s.payer, errs[0] = parseKey(evidence.Payer)
-	s.source, errs[1] = parseKey(evidence.Source)
-	_, errs[2] = parseKey(evidence.Blockhash)
-	if len(evidence.Signature) > 88 { // the longest base58 of 64 bytes
-		errs[3] = errAddress
-	} else {
-		s.ours, errs[3] = solana.SignatureFromBase58(evidence.Signature)
-	}
+	s.payer, errs[0] = solana.ParseKey(evidence.Payer)
+	s.source, errs[1] = solana.ParseKey(evidence.Source)
+	_, errs[2] = solana.ParseKey(evidence.Blockhash)
+	s.ours, errs[3] = solana.ParseSignature(evidence.Signature)
 	if err := errors.Join(errs[:]...); err != nil || s.ours.IsZero() {
 		return nil, x402.Errorf(x402.Internal, "the evidence is not that of a Solana payment")
 	}

@@ -7,9 +7,9 @@ import (
 	"testing"
 	"time"
 
-	"github.com/gagliardetto/solana-go"
 	"github.com/stretchr/testify/require"
 
+	"x402-wallet/chain/svm/solana"
 	"x402-wallet/x402"
 	"x402-wallet/x402/money"
 )

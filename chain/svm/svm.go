@@ -26,8 +26,7 @@ import (
 	"slices"
 	"time"
 
-	"github.com/gagliardetto/solana-go"
-
+	"x402-wallet/chain/svm/solana"
 	"x402-wallet/x402"
 )
 
@@ -88,7 +87,7 @@ func New(o Options) *Exact {
 	}
 	e := &Exact{options: o, nodes: map[string]*node{}}
 	if o.Signer != nil {
-		e.agent, _ = parseKey(o.Signer.Address())
+		e.agent, _ = solana.ParseKey(o.Signer.Address())
 	}
 	for network, url := range o.RPC {
 		if url != "" && x402.IsSolana(network) {
@@ -119,73 +118,57 @@ func invalid(format string, args ...any) *x402.Error {
 	return x402.Errorf(x402.InvalidRequirement, format, args...)
 }
 
-// errAddress says that a text is not base58 of 32 bytes.
-var errAddress = errors.New("not a Solana address")
-
 // Programs that a payment is made of.
 var (
-	computeBudget = solana.ComputeBudget
-	memoProgram   = solana.MemoProgramID
-	tokenProgram  = solana.TokenProgramID
-	token2022     = solana.Token2022ProgramID
+	computeBudget = solana.MustKey("ComputeBudget111111111111111111111111111111")
+	memoProgram   = solana.MustKey("MemoSq4gqABAXKb96qnH8TysNcWxMyWCqXgDLGmfcHr")
+	tokenProgram  = solana.TokenProgram
+	token2022     = solana.Token2022
 )
 
 // programs are addresses that are nobody's: money sent there, or a fee asked of them, is a mistake
 // or a trick (B9, B12).
 var programs = []solana.PublicKey{
-	computeBudget, memoProgram, solana.MemoProgramIDV1, tokenProgram, token2022,
-	solana.SPLAssociatedTokenAccountProgramID,
-	solana.SystemProgramID, solana.ConfigProgramID, solana.StakeProgramID, solana.VoteProgramID,
-	solana.FeatureProgramID,
-	solana.BPFLoaderDeprecatedProgramID, solana.BPFLoaderProgramID, solana.BPFLoaderUpgradeableProgramID,
-	solana.Secp256k1ProgramID,
-	solana.AddressLookupTableProgramID, solana.TokenSwapProgramID, solana.TokenLendingProgramID,
-	solana.TokenMetadataProgramID,
-	solana.WrappedSol,
-	solana.MustPublicKeyFromBase58("Ed25519SigVerify111111111111111111111111111"),
-	solana.MustPublicKeyFromBase58("L2TExMFKdjpN9kozasaurPirfHy9P8sbXoAN1qA3S95"), // Lighthouse
-	solana.MustPublicKeyFromBase58("1nc1nerator11111111111111111111111111111111"), // burns what it is sent
-	solana.MustPublicKeyFromBase58("NativeLoader1111111111111111111111111111111"),
-	solana.MustPublicKeyFromBase58("Sysvar1111111111111111111111111111111111111"),
+	computeBudget, memoProgram, tokenProgram, token2022, solana.AssociatedProgram,
+	{}, // System
+	solana.MustKey("Memo1UhkJRfHyvLMcVucJwxXeuD728EqVDDwQDxFMNo"), // the first of that name
+	solana.MustKey("Config1111111111111111111111111111111111111"),
+	solana.MustKey("Stake11111111111111111111111111111111111111"),
+	solana.MustKey("Vote111111111111111111111111111111111111111"),
+	solana.MustKey("Feature111111111111111111111111111111111111"),
+	solana.MustKey("BPFLoader1111111111111111111111111111111111"),
+	solana.MustKey("BPFLoader2111111111111111111111111111111111"),
+	solana.MustKey("BPFLoaderUpgradeab1e11111111111111111111111"),
+	solana.MustKey("KeccakSecp256k11111111111111111111111111111"),
+	solana.MustKey("Ed25519SigVerify111111111111111111111111111"),
+	solana.MustKey("AddressLookupTab1e1111111111111111111111111"),
+	solana.MustKey("NativeLoader1111111111111111111111111111111"),
+	solana.MustKey("Sysvar1111111111111111111111111111111111111"),
+	solana.MustKey("SwaPpA9LAaLfeLi3a68M4DjnLqgtticKg6CnyNwgAC8"), // token swap
+	solana.MustKey("LendZqTs8gn5CTSJU1jWKhKuVpjJGom45nnwPb2AMTi"), // token lending
+	solana.MustKey("metaqbxxUerdq28cj1RbAWkYQm3ybzjb6a8bt518x1s"), // token metadata
+	solana.MustKey("So11111111111111111111111111111111111111112"), // wrapped SOL's mint
+	solana.MustKey("L2TExMFKdjpN9kozasaurPirfHy9P8sbXoAN1qA3S95"), // Lighthouse
+	solana.MustKey("1nc1nerator11111111111111111111111111111111"), // burns what it is sent
 }
 
 func isTokenProgram(key solana.PublicKey) bool { return key == tokenProgram || key == token2022 }
 
 func isProgram(key solana.PublicKey) bool { return slices.Contains(programs, key) }
 
-// parseKey reads the one base58 spelling of 32 bytes, on the curve or off it. The length is looked
-// at first: decoding base58 takes the square of it.
-func parseKey(text string) (solana.PublicKey, error) {
-	if len(text) < 32 || len(text) > 44 {
-		return solana.PublicKey{}, errAddress
-	}
-	key, err := solana.PublicKeyFromBase58(text)
-	if err != nil {
-		return solana.PublicKey{}, errAddress
-	}
-	return key, nil
-}
-
 // ATA is the associated token account of an owner, a program-derived address or a key, under either
 // token program.
 func ATA(owner, mint string, is2022 bool) (string, error) {
-	ownerKey, errOwner := parseKey(owner)
-	mintKey, errMint := parseKey(mint)
+	ownerKey, errOwner := solana.ParseKey(owner)
+	mintKey, errMint := solana.ParseKey(mint)
 	if err := errors.Join(errOwner, errMint); err != nil {
 		return "", err
 	}
-	address, err := ata(ownerKey, mintKey, programOf(is2022))
+	address, err := solana.AssociatedAccount(ownerKey, mintKey, programOf(is2022))
 	if err != nil {
 		return "", err
 	}
 	return address.String(), nil
-}
-
-// ata is the seeds [owner, token program, mint] under the associated token account program. The two
-// token programs give different addresses.
-func ata(owner, mint, program solana.PublicKey) (solana.PublicKey, error) {
-	address, _, err := solana.FindAssociatedTokenAddressWithProgram(owner, mint, program)
-	return address, err
 }
 
 // programOf is the program of a mint.
@@ -241,7 +224,7 @@ func (e *Exact) parties(r x402.Requirement, feePayer string) (p parties, err err
 	if err != nil {
 		return p, err
 	}
-	p.mint, err = parseKey(r.Asset)
+	p.mint, err = solana.ParseKey(r.Asset)
 	if err != nil {
 		return p, invalid("the asset is %w", err).WithDetail("asset", x402.Brief(r.Asset))
 	}
@@ -252,7 +235,7 @@ func (e *Exact) parties(r x402.Requirement, feePayer string) (p parties, err err
 	if len(p.memo) > maxMemo {
 		return p, invalid("extra.memo has %d bytes, at most %d can be sent", len(p.memo), maxMemo)
 	}
-	p.payee, err = parseKey(r.PayTo)
+	p.payee, err = solana.ParseKey(r.PayTo)
 	if why := p.whyNotPayee(self, err); why != "" {
 		return p, invalid("payTo is %s", why).WithDetail("payTo", x402.Brief(r.PayTo))
 	}
@@ -269,7 +252,7 @@ func (e *Exact) parties(r x402.Requirement, feePayer string) (p parties, err err
 	if named == "" {
 		return p, invalid("extra.feePayer is missing")
 	}
-	p.feePayer, err = parseKey(named)
+	p.feePayer, err = solana.ParseKey(named)
 	if err != nil {
 		return p, invalid("extra.feePayer is %w", err).WithDetail("feePayer", x402.Brief(named))
 	}

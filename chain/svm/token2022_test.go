@@ -6,9 +6,9 @@ import (
 	"slices"
 	"testing"
 
-	"github.com/gagliardetto/solana-go"
 	"github.com/stretchr/testify/require"
 
+	"x402-wallet/chain/svm/solana"
 	"x402-wallet/x402"
 )
 
@@ -38,7 +38,7 @@ func feeOf(now uint16, epoch byte, then uint16) []byte {
 func wallet2022(t *testing.T, mintExtensions ...[]byte) (*Exact, *chain, *signer, x402.Order) {
 	c, s := newChain(t), &signer{private: person(1)}
 	c.putMint(mint, mintExtensions...)
-	source, _ := ata(keyOf(s.private), mint, token2022)
+	source, _ := solana.AssociatedAccount(keyOf(s.private), mint, token2022)
 	c.put(source, token{mint: mint, owner: keyOf(s.private), amount: 9_000_000, is2022: true})
 	c.put(sink2022(), token{mint: mint, owner: keyOf(seller), is2022: true})
 	o := orderFrom(source, asks())
@@ -47,7 +47,7 @@ func wallet2022(t *testing.T, mintExtensions ...[]byte) (*Exact, *chain, *signer
 }
 
 func sink2022() solana.PublicKey {
-	address, _ := ata(keyOf(seller), mint, token2022)
+	address, _ := solana.AssociatedAccount(keyOf(seller), mint, token2022)
 	return address
 }
 

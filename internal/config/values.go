@@ -2,7 +2,6 @@ package config
 
 import (
 	"maps"
-	"math/big"
 	"net"
 	"net/netip"
 	"net/url"
@@ -12,6 +11,7 @@ import (
 	"time"
 
 	"x402-wallet/x402"
+	"x402-wallet/x402/base58"
 	"x402-wallet/x402/money"
 )
 
@@ -270,21 +270,5 @@ func (c *checker) loopback(written []string) []string {
 	return entries
 }
 
-const base58 = "123456789ABCDEFGHJKLMNPQRSTUVWXYZabcdefghijkmnopqrstuvwxyz"
-
-// isSolanaAddress reports whether s is base58 of exactly 32 bytes. Package svm has the real
-// decoder; this one keeps solana-go out of a package that reads a file.
-func isSolanaAddress(s string) bool {
-	if len(s) < 32 || len(s) > 44 {
-		return false
-	}
-	n, zeros := new(big.Int), len(s)-len(strings.TrimLeft(s, "1"))
-	for i := range len(s) {
-		digit := strings.IndexByte(base58, s[i])
-		if digit < 0 {
-			return false
-		}
-		n.Add(n.Mul(n, big.NewInt(58)), big.NewInt(int64(digit)))
-	}
-	return zeros+(n.BitLen()+7)/8 == 32
-}
+// isSolanaAddress reports whether s is base58 of exactly 32 bytes.
+func isSolanaAddress(s string) bool { return base58.Decode(s, 32) != nil }
