@@ -10,7 +10,6 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
-	"regexp"
 	"slices"
 	"strings"
 	"sync"
@@ -18,6 +17,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"x402-wallet/internal/config"
+	"x402-wallet/internal/pattern"
 	"x402-wallet/wallet"
 	"x402-wallet/x402"
 )
@@ -376,11 +376,11 @@ func (b *beginning) nextSteps() []nextStep {
 	return append(steps, unlock, nextStep{what: "check that everything works", command: "x402-wallet doctor"})
 }
 
-var plainWord = regexp.MustCompile(`^[A-Za-z0-9_@%+=:,./-]+$`)
+var plainWord = pattern.Lazy(`^[A-Za-z0-9_@%+=:,./-]+$`)
 
 // shellWord writes a path so that a shell takes it as one word.
 func shellWord(s string) string {
-	if plainWord.MatchString(s) {
+	if plainWord().MatchString(s) {
 		return s
 	}
 	return "'" + strings.ReplaceAll(s, "'", `'\''`) + "'"

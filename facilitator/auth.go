@@ -15,12 +15,13 @@ import (
 	"fmt"
 	"net/http"
 	"net/textproto"
-	"regexp"
 	"strings"
 	"sync"
 	"time"
 
 	"github.com/golang-jwt/jwt/v5"
+
+	"x402-wallet/internal/pattern"
 )
 
 // The ways to prove who we are to a facilitator, as config.toml calls them.
@@ -191,7 +192,7 @@ func payaiKey(text string) (crypto.Signer, error) {
 	return key, nil
 }
 
-var headerName = regexp.MustCompile(`^[A-Za-z0-9_-]+$`)
+var headerName = pattern.Lazy(`^[A-Za-z0-9_-]+$`)
 
 // fixedHeader reads the line "Name: value" each time: the owner may change the file while we run.
 func fixedHeader(f *remote, r *http.Request) error {
@@ -204,7 +205,7 @@ func fixedHeader(f *remote, r *http.Request) error {
 	}
 	name, value, ok := strings.Cut(strings.TrimSpace(line), ":")
 	value = textproto.TrimString(value)
-	if !ok || !headerName.MatchString(name) || value == "" || strings.ContainsAny(value, "\r\n\x00") {
+	if !ok || !headerName().MatchString(name) || value == "" || strings.ContainsAny(value, "\r\n\x00") {
 		return errors.New(`must be one line "Name: value"`)
 	}
 	switch http.CanonicalHeaderKey(name) {

@@ -53,7 +53,9 @@ var schemaFile string
 
 // schema is schema.sql without its comments: a ledger keeps the text of each table as it was made,
 // which Verify compares.
-var schema = regexp.MustCompile(`[ \t]*--.*`).ReplaceAllString(schemaFile, "")
+var schema = sync.OnceValue(func() string {
+	return regexp.MustCompile(`[ \t]*--.*`).ReplaceAllString(schemaFile, "")
+})
 
 // format is what schema.sql makes. A ledger of another one is refused.
 const format = 6
@@ -124,7 +126,7 @@ func Create(ctx context.Context, home string, o Options) error {
 	}
 	defer s.Close()
 	err = s.tx(ctx, func(t *tx) error {
-		if _, err := t.exec(schema); err != nil {
+		if _, err := t.exec(schema()); err != nil {
 			return err
 		}
 		id := newID("led_")

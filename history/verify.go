@@ -223,7 +223,7 @@ var newSchema = sync.OnceValues(func() (map[string]string, error) {
 	}
 	defer fresh.Close()
 	fresh.SetMaxOpenConns(1)
-	if _, err := fresh.Exec(schema); err != nil {
+	if _, err := fresh.Exec(schema()); err != nil {
 		return nil, err
 	}
 	rows, err := fresh.Query(listSchema)

@@ -4,14 +4,15 @@ import (
 	"bytes"
 	"encoding/json"
 	"fmt"
-	"regexp"
+
+	"x402-wallet/internal/pattern"
 )
 
 // extensionIdentifier is the extension by which a buyer names a payment: the same call with the same payment
 // is answered once more, and two payments with one name are not both taken (x402 payment-identifier).
 const extensionIdentifier = "payment-identifier"
 
-var identifierForm = regexp.MustCompile(`^[A-Za-z0-9_-]{16,128}$`)
+var identifierForm = pattern.Lazy(`^[A-Za-z0-9_-]{16,128}$`)
 
 // identifierSchema is the JSON schema of the extension's info, as the reference declares it.
 const identifierSchema = `{"$schema":"https://json-schema.org/draft/2020-12/schema","type":"object",` +
@@ -42,7 +43,7 @@ func (p *payment) identifier() (string, error) {
 	switch {
 	case err == nil && said.Info.ID == nil:
 		return "", nil
-	case err != nil || !identifierForm.MatchString(*said.Info.ID):
+	case err != nil || !identifierForm().MatchString(*said.Info.ID):
 		return "", fmt.Errorf("%w: its payment-identifier is not 16 to 128 of A-Z, a-z, 0-9, _ and -",
 			ErrInvalidRequest)
 	}

@@ -8,12 +8,11 @@ import (
 	"net/http"
 	"net/netip"
 	"net/url"
-	"regexp"
 	"slices"
 	"strconv"
 	"strings"
-	"sync"
 
+	"x402-wallet/internal/pattern"
 	"x402-wallet/x402"
 )
 
@@ -82,16 +81,12 @@ func (h *httpClient) checkURL(raw string) (*url.URL, error) {
 	return at, nil
 }
 
-var dnsName = sync.OnceValue(func() *regexp.Regexp {
-	return regexp.MustCompile(
-		`^[a-z0-9_]([a-z0-9_-]{0,61}[a-z0-9_])?(\.[a-z0-9_]([a-z0-9_-]{0,61}[a-z0-9_])?)*$`)
-}) // at its first use: a host waits for our start
+var dnsName = pattern.Lazy(
+	`^[a-z0-9_]([a-z0-9_-]{0,61}[a-z0-9_])?(\.[a-z0-9_]([a-z0-9_-]{0,61}[a-z0-9_])?)*$`)
 
 // numeric finds what the C library, but not we, would read as an IPv4 address: 2130706433,
 // 0177.0.0.1, 127.1, 0x7f.1 (WHATWG URL: a host whose last label is a number is an IPv4 address).
-var numeric = sync.OnceValue(func() *regexp.Regexp {
-	return regexp.MustCompile(`(^|\.)(0x[0-9a-f]*|[0-9]+)$`)
-})
+var numeric = pattern.Lazy(`(^|\.)(0x[0-9a-f]*|[0-9]+)$`)
 
 func (h *httpClient) checkHost(at *url.URL) error {
 	at.Host = strings.ToLower(at.Host)
@@ -239,9 +234,7 @@ func checkHeader(header http.Header) error {
 	return nil
 }
 
-var token = sync.OnceValue(func() *regexp.Regexp {
-	return regexp.MustCompile("^[!#$%&'*+.^_`|~0-9A-Za-z-]{1,256}$")
-})
+var token = pattern.Lazy("^[!#$%&'*+.^_`|~0-9A-Za-z-]{1,256}$")
 
 func validField(name, value string) bool {
 	isControl := func(r rune) bool { return (r < ' ' && r != '\t') || r == 0x7f }

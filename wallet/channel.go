@@ -9,9 +9,7 @@ import (
 	"crypto/sha3"
 	"encoding/binary"
 	"fmt"
-	"regexp"
 	"slices"
-	"sync"
 	"time"
 
 	"github.com/decred/dcrd/dcrec/secp256k1/v4"
@@ -119,11 +117,9 @@ func roochChain(id uint64) bool { return id >= 1 && id <= 4 }
 // authSkew is how far servers let a DIDAuth's time be from theirs.
 const authSkew = 5 * time.Minute
 
-var authForm = sync.OnceValue(func() *regexp.Regexp {
-	return regexp.MustCompile(
-		`^DIDAuthV1:\{"nonce":"[0-9a-f-]{36}","operation":"(mcp_tool_call|http_request)",` +
-			`"params":\{\},"timestamp":([0-9]{10})\}$`)
-})
+var authForm = pattern(
+	`^DIDAuthV1:\{"nonce":"[0-9a-f-]{36}","operation":"(mcp_tool_call|http_request)",` +
+		`"params":\{\},"timestamp":([0-9]{10})\}$`)
 
 // SignDIDAuth signs a DIDAuthV1 message of now, which proves who calls and pays nothing.
 // Any other message is refused. Errors besides: those of [Wallet.Unlock].

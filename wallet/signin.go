@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"regexp"
 	"strings"
+	"sync"
 	"time"
 )
 
@@ -20,9 +21,14 @@ const (
 	maxSignInLife = 24 * time.Hour
 )
 
+// pattern is a regular expression that is compiled at its first use: hosts wait for our start.
+func pattern(expression string) func() *regexp.Regexp {
+	return sync.OnceValue(func() *regexp.Regexp { return regexp.MustCompile(expression) })
+}
+
 // signInForm is the text from its first byte to its last. Only printable ASCII stands in a line, so that no
 // member can pretend to be another one.
-var signInForm = regexp.MustCompile(`^([a-zA-Z0-9.\-]+|\[[0-9a-f:]+\])(:[0-9]{1,5})?` +
+var signInForm = pattern(`^([a-zA-Z0-9.\-]+|\[[0-9a-f:]+\])(:[0-9]{1,5})?` +
 	` wants you to sign in with your (Ethereum|Solana) account:\n([0-9A-Za-z]+)\n\n` +
 	`(?:[ -~]+\n\n|\n)?` + // the seller's statement, or its place
 	`URI: (https?)://([ -~]+)\nVersion: 1\nChain ID: ([0-9A-Za-z]+)\nNonce: [0-9A-Za-z]{8,128}\n` +
@@ -31,8 +37,8 @@ var signInForm = regexp.MustCompile(`^([a-zA-Z0-9.\-]+|\[[0-9a-f:]+\])(:[0-9]{1,
 	`(?:\nResources:(?:\n- [ -~]+)+)?$`)
 
 var (
-	evmChainForm    = regexp.MustCompile(`^[1-9][0-9]{0,19}$`)
-	solanaChainForm = regexp.MustCompile(`^[1-9A-HJ-NP-Za-km-z]{32}$`)
+	evmChainForm    = pattern(`^[1-9][0-9]{0,19}$`)
+	solanaChainForm = pattern(`^[1-9A-HJ-NP-Za-km-z]{32}$`)
 )
 
 // SignIn signs a sign-in text of this wallet's own account, for the site that it names, that is good now: 65
@@ -57,16 +63,16 @@ func (h header) checkSignIn(text string, now time.Time) (isSolana bool, err erro
 	if len(text) > maxSignIn {
 		return false, unsupported("it is longer than %d bytes", maxSignIn)
 	}
-	part := signInForm.FindStringSubmatch(text)
+	part := signInForm().FindStringSubmatch(text)
 	if part == nil {
 		return false, unsupported("it is not the text of a sign-in")
 	}
 	site, account, chain, issued, end := part[1]+part[2], part[4], part[7], part[8], part[9]
 	isSolana = part[3] == "Solana"
-	isOurs := account == h.evm && evmChainForm.MatchString(chain)
+	isOurs := account == h.evm && evmChainForm().MatchString(chain)
 	if isSolana {
 		isOurs = account == h.solana && len(unbase58(account, ed25519.PublicKeySize)) > 0 &&
-			solanaChainForm.MatchString(chain)
+			solanaChainForm().MatchString(chain)
 	}
 	at, rest := part[6], strings.TrimPrefix(part[6], site)
 	switch {

@@ -4,9 +4,10 @@ import (
 	"encoding/json"
 	"fmt"
 	"net/http"
-	"regexp"
 	"strconv"
 	"strings"
+
+	"x402-wallet/internal/pattern"
 )
 
 // What sellers ask for that this wallet does not speak, each in words by which a person can act. One
@@ -167,11 +168,11 @@ func otherProtocols(header http.Header, body []byte) (protocols []string) {
 
 // lightningInvoice is the part of a Lightning invoice that people can read (BOLT 11): the network, and the
 // amount of bitcoin with its multiplier.
-var lightningInvoice = regexp.MustCompile(`^(?i)ln(?:bcrt|bc|tbs|tb)([0-9]{1,12})([munp])1`)
+var lightningInvoice = pattern.Lazy(`^(?i)ln(?:bcrt|bc|tbs|tb)([0-9]{1,12})([munp])1`)
 
 // lightningPrice is ", N sats" of an invoice; "" where it names no price.
 func lightningPrice(invoice string) string {
-	parts := lightningInvoice.FindStringSubmatch(invoice)
+	parts := lightningInvoice().FindStringSubmatch(invoice)
 	if parts == nil {
 		return ""
 	}

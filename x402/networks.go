@@ -1,10 +1,11 @@
 package x402
 
 import (
-	"regexp"
 	"slices"
 	"strconv"
 	"strings"
+
+	"x402-wallet/internal/pattern"
 )
 
 // Networks this package names more than once.
@@ -95,8 +96,8 @@ func findNetwork(name string) *network {
 // (no leading zero, or one chain would have two names), and the first 32 characters of a genesis
 // hash in base58.
 var (
-	caip2Form  = regexp.MustCompile(`^[-a-z0-9]{3,8}:[-_a-zA-Z0-9]{1,32}$`)
-	solanaForm = regexp.MustCompile(`^solana:[1-9A-HJ-NP-Za-km-z]{32}$`)
+	caip2Form  = pattern.Lazy(`^[-a-z0-9]{3,8}:[-_a-zA-Z0-9]{1,32}$`)
+	solanaForm = pattern.Lazy(`^solana:[1-9A-HJ-NP-Za-km-z]{32}$`)
 )
 
 // Network gives the CAIP-2 name of a network as anyone calls it: CAIP-2 itself, a V1 name, a known
@@ -113,9 +114,9 @@ func Network(name string) (caip2 string, ok bool) {
 	case "eip155":
 		_, ok = ChainID(name)
 	case "solana":
-		ok = solanaForm.MatchString(name)
+		ok = solanaForm().MatchString(name)
 	default:
-		ok = caip2Form.MatchString(name)
+		ok = caip2Form().MatchString(name)
 	}
 	if !ok {
 		return "", false

@@ -3,6 +3,8 @@ package x402
 import (
 	"fmt"
 	"regexp"
+
+	"x402-wallet/internal/pattern"
 )
 
 // SealCommand is what the person types after config.toml was edited.
@@ -60,9 +62,9 @@ func Unrated(a AssetInfo) *Error {
 }
 
 // addressForms are what token addresses look like, by namespace.
-var addressForms = map[string]*regexp.Regexp{
-	"eip155": regexp.MustCompile(`^0x[0-9a-fA-F]{40}$`),
-	"solana": regexp.MustCompile(`^[1-9A-HJ-NP-Za-km-z]{32,44}$`),
+var addressForms = map[string]func() *regexp.Regexp{
+	"eip155": pattern.Lazy(`^0x[0-9a-fA-F]{40}$`),
+	"solana": pattern.Lazy(`^[1-9A-HJ-NP-Za-km-z]{32,44}$`),
 }
 
 // UnknownAsset is the refusal of an option in a token that the registry does not have. Where it names a
@@ -70,7 +72,7 @@ var addressForms = map[string]*regexp.Regexp{
 // say left open: what a seller writes of its token is not taken over.
 func UnknownAsset(r Requirement) *Error {
 	form := addressForms[Namespace(r.Network)]
-	if form == nil || !form.MatchString(r.Asset) {
+	if form == nil || !form().MatchString(r.Asset) {
 		return Errorf(InvalidRequirement, "the asset %s is not the address of a token", Quote(r.Asset))
 	}
 	lines := AssetLines(r.Network, r.Asset)

@@ -3,9 +3,9 @@ package x402
 import (
 	"net/netip"
 	"net/url"
-	"regexp"
 	"strings"
-	"sync"
+
+	"x402-wallet/internal/pattern"
 )
 
 // OfOwnNetwork reports whether a host is an address of this machine or of a private network, written as
@@ -32,13 +32,9 @@ func IsWebURL(raw string) bool {
 }
 
 var (
-	schemed = sync.OnceValue(func() *regexp.Regexp {
-		return regexp.MustCompile(`^([A-Za-z][A-Za-z0-9+.-]*:|https?//)?(/*)(.*)$`)
-	})
-	hostPort = sync.OnceValue(func() *regexp.Regexp { return regexp.MustCompile(`^[A-Za-z0-9.-]+:[0-9]`) })
-	hostLike = sync.OnceValue(func() *regexp.Regexp {
-		return regexp.MustCompile(`^([A-Za-z0-9]([A-Za-z0-9._-]*[A-Za-z0-9])?|[0-9a-f:]+)$`)
-	})
+	schemed  = pattern.Lazy(`^([A-Za-z][A-Za-z0-9+.-]*:|https?//)?(/*)(.*)$`)
+	hostPort = pattern.Lazy(`^[A-Za-z0-9.-]+:[0-9]`)
+	hostLike = pattern.Lazy(`^([A-Za-z0-9]([A-Za-z0-9._-]*[A-Za-z0-9])?|[0-9a-f:]+)$`)
 )
 
 // MeantURL is what was probably meant by a text that is no web URL; "" where that cannot be told, or

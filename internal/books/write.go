@@ -7,13 +7,13 @@ import (
 	"fmt"
 	"io"
 	"maps"
-	"regexp"
 	"slices"
 	"strconv"
 	"strings"
 	"time"
 	"unicode"
 
+	"x402-wallet/internal/pattern"
 	"x402-wallet/x402"
 	"x402-wallet/x402/money"
 )
@@ -254,7 +254,7 @@ func (r entry) status() string {
 
 // money is whole tokens, or atomic units of a token that nobody knows.
 func (r entry) money() (amount, commodity string) {
-	commodity = strings.ToUpper(notCommodity.ReplaceAllString(r.Symbol, ""))
+	commodity = strings.ToUpper(notCommodity().ReplaceAllString(r.Symbol, ""))
 	if commodity == "" || commodity[0] < 'A' || commodity[0] > 'Z' {
 		commodity = "TOKEN"
 	}
@@ -265,13 +265,13 @@ func (r entry) money() (amount, commodity string) {
 }
 
 var (
-	notCommodity = regexp.MustCompile(`[^A-Za-z0-9]`)
-	notWord      = regexp.MustCompile(`[^A-Za-z0-9-]+`)
+	notCommodity = pattern.Lazy(`[^A-Za-z0-9]`)
+	notWord      = pattern.Lazy(`[^A-Za-z0-9-]+`)
 )
 
 // word is a text as a part of an account or a tag.
 func word(text string) string {
-	text = strings.Trim(notWord.ReplaceAllString(text, "-"), "-")
+	text = strings.Trim(notWord().ReplaceAllString(text, "-"), "-")
 	if text == "" {
 		return "none"
 	}

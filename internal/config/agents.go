@@ -9,6 +9,7 @@ import (
 	"strings"
 	"unicode"
 
+	"x402-wallet/internal/pattern"
 	"x402-wallet/x402/money"
 )
 
@@ -43,9 +44,9 @@ const MaxLabel = 100
 const maxSubject = 256
 
 var (
-	agentName = pattern(`^[a-z][a-z0-9_-]{0,39}$`)
-	tokenHash = pattern(`^sha256:[0-9a-f]{64}$`)
-	uidForm   = pattern(`^[0-9]+$`)
+	agentName = pattern.Lazy(`^[a-z][a-z0-9_-]{0,39}$`)
+	tokenHash = pattern.Lazy(`^sha256:[0-9a-f]{64}$`)
+	uidForm   = pattern.Lazy(`^[0-9]+$`)
 )
 
 // TokenHash is what is kept of a bearer token: it is random, so that a plain hash does not give it away.

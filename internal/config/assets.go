@@ -3,17 +3,17 @@ package config
 import (
 	"cmp"
 	"fmt"
-	"regexp"
 	"slices"
 
+	"x402-wallet/internal/pattern"
 	"x402-wallet/x402"
 	"x402-wallet/x402/money"
 )
 
 var (
-	evmAddress = regexp.MustCompile(`^0x[0-9a-fA-F]{40}$`)
+	evmAddress = pattern.Lazy(`^0x[0-9a-fA-F]{40}$`)
 	// shown beside every amount: nothing that could look like one
-	plainSymbol = regexp.MustCompile(`^[A-Za-z0-9$._-]{1,16}$`)
+	plainSymbol = pattern.Lazy(`^[A-Za-z0-9$._-]{1,16}$`)
 )
 
 func (c *checker) assets(written *file) (assets []x402.AssetInfo) {
@@ -29,7 +29,7 @@ func (c *checker) assets(written *file) (assets []x402.AssetInfo) {
 			Decimals: uint8(c.whole(key+".decimals", f.Decimals, -1, 0, 36)), //nolint:gosec // 0 to 36
 			USD:      c.rate(key, f, isKnown && !known.Rated()), Name: f.Name, Version: f.Version,
 			Token2022: f.Token2022, Permit2Only: isKnown && known.Permit2Only && f.Name == known.Name}
-		c.refuse(!plainSymbol.MatchString(a.Symbol), key+".symbol",
+		c.refuse(!plainSymbol().MatchString(a.Symbol), key+".symbol",
 			"%q must be 1 to 16 letters and digits", a.Symbol)
 		if f.USD == nil && !isKnown {
 			c.warnings = append(c.warnings, fmt.Sprintf("%s.usd is not written, so each %s counts as $1.00 "+
@@ -90,7 +90,7 @@ func (c *checker) assetForm(key string, a x402.AssetInfo) {
 			"name and version are the EIP-712 domain of an EVM token; a Solana mint has none")
 		return
 	}
-	c.refuse(!evmAddress.MatchString(a.Address), key+".address",
+	c.refuse(!evmAddress().MatchString(a.Address), key+".address",
 		"%q is not an EVM address (0x and 40 hex digits)", a.Address)
 	c.refuse(a.Name == "" || a.Version == "", key,
 		"needs name and version, the token's EIP-712 domain: they are never taken from the seller")

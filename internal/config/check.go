@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"x402-wallet/budget"
+	"x402-wallet/internal/pattern"
 	"x402-wallet/x402"
 	"x402-wallet/x402/money"
 )
@@ -193,7 +194,7 @@ func (c *checker) onEVM(key, network, address, only string) {
 	case address == "":
 	case x402.Namespace(network) != "eip155":
 		c.fail(key, "%s; %s is none", only, network)
-	case !evmAddress.MatchString(address):
+	case !evmAddress().MatchString(address):
 		c.fail(key, "%q is not an EVM address (0x and 40 hex digits)", address)
 	}
 }
@@ -252,7 +253,7 @@ func (c *checker) hosts(f *file) map[string]host {
 }
 
 // serverName leaves room in MCP's 128 characters for "__" and a tool's name, and holds no "__" of its own.
-var serverName = pattern(`^[A-Za-z0-9]+([_-][A-Za-z0-9]+)*$`)
+var serverName = pattern.Lazy(`^[A-Za-z0-9]+([_-][A-Za-z0-9]+)*$`)
 
 func (c *checker) servers(written map[string]server) map[string]server {
 	servers := map[string]server{}
@@ -281,7 +282,7 @@ func (c *checker) servers(written map[string]server) map[string]server {
 	return servers
 }
 
-var variableName = pattern(`^[A-Za-z_][A-Za-z0-9_]*$`)
+var variableName = pattern.Lazy(`^[A-Za-z_][A-Za-z0-9_]*$`)
 
 // childEnv checks the names of variables that another program gets.
 func (c *checker) childEnv(key string, names []string) {
@@ -306,7 +307,7 @@ func (c *checker) keystore(f *file) keystore {
 		Keyring: k.Keyring, Idle: idle}
 }
 
-var didForm = pattern(`^did:[a-z0-9]+:[A-Za-z0-9._:%-]{1,200}$`)
+var didForm = pattern.Lazy(`^did:[a-z0-9]+:[A-Za-z0-9._:%-]{1,200}$`)
 
 func (c *checker) did(key, did string) string {
 	c.refuse(did != "" && !didForm().MatchString(did), key, `%q is not a DID like "did:rooch:…"`, did)

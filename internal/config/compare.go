@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"x402-wallet/budget"
+	"x402-wallet/internal/pattern"
 	"x402-wallet/x402/money"
 )
 
@@ -137,7 +138,7 @@ func snake(field string) string {
 	return strings.ToLower(wordStart().ReplaceAllString(field, "${1}_$2"))
 }
 
-var wordStart = pattern(`([^A-Z])([A-Z])`)
+var wordStart = pattern.Lazy(`([^A-Z])([A-Z])`)
 
 var unset = map[string]string{"policy.allow_hosts": "any", "assets": "those built in",
 	"facilitators": "those built in"}

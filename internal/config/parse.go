@@ -5,14 +5,14 @@ import (
 	"cmp"
 	"errors"
 	"fmt"
-	"regexp"
 	"slices"
 	"strconv"
 	"strings"
-	"sync"
 
 	"github.com/pelletier/go-toml/v2"
 	"github.com/pelletier/go-toml/v2/unstable"
+
+	"x402-wallet/internal/pattern"
 )
 
 // maxFile bounds config.toml: a thousand sellers' budgets fit in it, a mistaken file does not
@@ -169,12 +169,7 @@ func read(name string, data []byte, into any) (*checker, error) {
 
 // typeFault picks the two types out of the TOML library's message, which names our structs where
 // people need a remedy.
-var typeFault = pattern(`^toml: cannot decode TOML (.+?) into (?:.* of type )?(.+)$`)
-
-// pattern is a regular expression that is compiled at its first use: hosts wait for our start.
-func pattern(expression string) func() *regexp.Regexp {
-	return sync.OnceValue(func() *regexp.Regexp { return regexp.MustCompile(expression) })
-}
+var typeFault = pattern.Lazy(`^toml: cannot decode TOML (.+?) into (?:.* of type )?(.+)$`)
 
 func (c *checker) decodeError(data []byte, err error) error {
 	var unknown *toml.StrictMissingError
@@ -242,7 +237,7 @@ func valueAt(data []byte, line, column int) string {
 	return strings.TrimRight(strings.TrimSpace(value), ",}] \r")
 }
 
-var plainKey = pattern(`^[A-Za-z0-9_-]+$`)
+var plainKey = pattern.Lazy(`^[A-Za-z0-9_-]+$`)
 
 // dotted writes a key as it would be written in the file.
 func dotted(parts []string) string {

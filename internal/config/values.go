@@ -10,6 +10,7 @@ import (
 	"strings"
 	"time"
 
+	"x402-wallet/internal/pattern"
 	"x402-wallet/x402"
 	"x402-wallet/x402/base58"
 	"x402-wallet/x402/money"
@@ -76,7 +77,7 @@ func (s Size) String() string {
 // next beside the last.
 const leastQuota, mostQuota Size = 64 << 20, 1 << 40
 
-var sizeForm = pattern(`^([1-9][0-9]{0,6})(KiB|MiB|GiB|TiB)$`)
+var sizeForm = pattern.Lazy(`^([1-9][0-9]{0,6})(KiB|MiB|GiB|TiB)$`)
 
 func (c *checker) size(key string, written *string, preset, least, most Size) Size {
 	if written == nil {
@@ -163,11 +164,11 @@ func isLoopback(host string) bool {
 
 func sorted[V any](m map[string]V) []string { return slices.Sorted(maps.Keys(m)) }
 
-var dnsName = pattern(`^[a-z0-9_]([a-z0-9_-]{0,61}[a-z0-9_])?(\.[a-z0-9_]([a-z0-9_-]{0,61}[a-z0-9_])?)*$`)
+var dnsName = pattern.Lazy(`^[a-z0-9_]([a-z0-9_-]{0,61}[a-z0-9_])?(\.[a-z0-9_]([a-z0-9_-]{0,61}[a-z0-9_])?)*$`)
 
 // dottedNumber finds what other programs read as an IPv4 address, and no seller is known by: 127.1,
 // 010.0.0.1, 0x7f.0.0.1. A number without a dot may be the name of a server that is a command.
-var dottedNumber = pattern(`\.(0x[0-9a-f]*|[0-9]+)$`)
+var dottedNumber = pattern.Lazy(`\.(0x[0-9a-f]*|[0-9]+)$`)
 
 // host checks the name of one host, "api.example.com" or "api.example.com:8443" (without a port:
 // any port), and folds it to the form in which hosts are compared.

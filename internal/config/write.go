@@ -4,12 +4,13 @@ import (
 	"bytes"
 	_ "embed"
 	"fmt"
-	"regexp"
 	"slices"
 	"strings"
 
 	"github.com/pelletier/go-toml/v2"
 	"github.com/pelletier/go-toml/v2/unstable"
+
+	"x402-wallet/internal/pattern"
 )
 
 // Set changes one key of a TOML file and nothing else of it: comments, order and spacing stay. The
@@ -170,13 +171,13 @@ func lineEnd(text []byte, from int) int {
 }
 
 // restOfLine is what may follow a value.
-var restOfLine = regexp.MustCompile(`^[ \t]*(#[^\n]*)?\r?(\n|$)`)
+var restOfLine = pattern.Lazy(`^[ \t]*(#[^\n]*)?\r?(\n|$)`)
 
 // valueEnd finds where a value ends: the first place from where only a comment follows and up to
 // which it is TOML.
 func valueEnd(text []byte, begin int) (int, error) {
 	for end := begin + 1; end <= len(text); end++ {
-		if restOfLine.Match(text[end:]) && toml.Unmarshal(slices.Concat([]byte("v = "), text[begin:end]),
+		if restOfLine().Match(text[end:]) && toml.Unmarshal(slices.Concat([]byte("v = "), text[begin:end]),
 			&map[string]any{}) == nil {
 			return end, nil
 		}

@@ -16,6 +16,7 @@ import (
 	"strings"
 
 	"x402-wallet/internal/install"
+	"x402-wallet/internal/pattern"
 )
 
 // Keys of wallets lie about in plain text: in clients' settings (where blockrun's and others'
@@ -27,14 +28,14 @@ import (
 const mostLooked = 32 << 20
 
 // keyName is a name under which a key is kept.
-var keyName = regexp.MustCompile(
+var keyName = pattern.Lazy(
 	`(?i)(priv|secret|mnemonic|seed|passphrase|wallet.?key|signer|evm.?key|svm.?key|solana.?key|account.?key|(^|[-_.])(key|pk|sk)$)`)
 
 // What keys look like: 32 bytes in hex, 64 bytes in base58, words.
 var (
-	hexKey    = regexp.MustCompile(`^(0x)?[0-9a-fA-F]{64}$`)
-	base58Key = regexp.MustCompile(`^[1-9A-HJ-NP-Za-km-z]{86,88}$`)
-	word      = regexp.MustCompile(`^[a-z]{3,8}$`)
+	hexKey    = pattern.Lazy(`^(0x)?[0-9a-fA-F]{64}$`)
+	base58Key = pattern.Lazy(`^[1-9A-HJ-NP-Za-km-z]{86,88}$`)
+	word      = pattern.Lazy(`^[a-z]{3,8}$`)
 )
 
 // passphrases are variables that open a wallet whatever they say.
@@ -50,11 +51,11 @@ func kindOf(name, value string) string {
 		return "a passphrase"
 	case isKeypair(value):
 		return "a Solana key"
-	case !keyName.MatchString(name):
+	case !keyName().MatchString(name):
 		return ""
-	case hexKey.MatchString(value):
+	case hexKey().MatchString(value):
 		return "a private key"
-	case base58Key.MatchString(value):
+	case base58Key().MatchString(value):
 		return "a Solana key"
 	case isPhrase(value):
 		return "a seed phrase"
@@ -64,7 +65,7 @@ func kindOf(name, value string) string {
 
 func isPhrase(value string) bool {
 	words := strings.Fields(value)
-	isOther := func(w string) bool { return !word.MatchString(w) }
+	isOther := func(w string) bool { return !word().MatchString(w) }
 	return slices.Contains([]int{12, 15, 18, 21, 24}, len(words)) && !slices.ContainsFunc(words, isOther)
 }
 
@@ -207,9 +208,9 @@ func readPlain(path string) []byte {
 // where the file is nothing else.
 func look(path string, text []byte) (leaks []leak) {
 	switch whole := strings.TrimSpace(string(text)); {
-	case isKeypair(whole) || base58Key.MatchString(whole):
+	case isKeypair(whole) || base58Key().MatchString(whole):
 		return []leak{{file: path, kind: "a Solana key"}}
-	case hexKey.MatchString(whole):
+	case hexKey().MatchString(whole):
 		return []leak{{file: path, kind: "a private key"}}
 	}
 	add := func(name, kind string) {
@@ -272,7 +273,7 @@ func walk(path, name string, value any, add func(name, kind string)) {
 
 // join makes a place in a file; names in it are the file's own, and short.
 func join(path, key string) string {
-	if len(key) > 40 || hexKey.MatchString(key) || base58Key.MatchString(key) {
+	if len(key) > 40 || hexKey().MatchString(key) || base58Key().MatchString(key) {
 		key = fmt.Sprintf("(%d characters)", len(key))
 	}
 	if path == "" {

@@ -5,11 +5,11 @@ import (
 	"fmt"
 	"maps"
 	"reflect"
-	"regexp"
 	"slices"
 	"strings"
 
 	"x402-wallet/internal/config"
+	"x402-wallet/internal/pattern"
 )
 
 // write makes changes to our entry in a text; a nil value is a member to be taken out. Without an
@@ -91,7 +91,7 @@ func (c Client) without(text []byte, member ...string) (_ []byte, err error) {
 	return remove(text, path...)
 }
 
-var plainKey = regexp.MustCompile(`^[A-Za-z0-9_-]+$`)
+var plainKey = pattern.Lazy(`^[A-Za-z0-9_-]+$`)
 
 // tomlValue writes a value as TOML. Its basic strings are JSON's, but for DEL
 // (https://toml.io/en/v1.0.0#string).
@@ -101,7 +101,7 @@ func tomlValue(value any) string {
 		var parts []string
 		for _, name := range slices.Sorted(maps.Keys(v)) {
 			key := name
-			if !plainKey.MatchString(key) {
+			if !plainKey().MatchString(key) {
 				key = tomlValue(name)
 			}
 			parts = append(parts, key+" = "+tomlValue(v[name]))

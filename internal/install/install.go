@@ -17,15 +17,14 @@ import (
 	"os"
 	"path/filepath"
 	"reflect"
-	"regexp"
 	"slices"
 	"strings"
-	"sync"
 	"time"
 
 	"github.com/pelletier/go-toml/v2"
 
 	"x402-wallet/internal/config"
+	"x402-wallet/internal/pattern"
 )
 
 // mostSettings bounds a settings file: Claude Code keeps its history in its own, and it grows.
@@ -37,9 +36,7 @@ var harmless = []string{"X402_WALLET_HOME", "X402_WALLET_PASSPHRASE_FILE", "LOG_
 	"CDP_API_KEY_ID", "PAYAI_API_KEY_ID"}
 
 // secretName finds the variables of other people's making that are taken for a secret.
-var secretName = sync.OnceValue(func() *regexp.Regexp {
-	return regexp.MustCompile(`(?i)(^|_)(KEY|SECRET|TOKEN|PASSWORD|PASSPHRASE|MNEMONIC|SEED|PRIVATE)(_|$)`)
-})
+var secretName = pattern.Lazy(`(?i)(^|_)(KEY|SECRET|TOKEN|PASSWORD|PASSPHRASE|MNEMONIC|SEED|PRIVATE)(_|$)`)
 
 func isSecret(name string) bool {
 	return !slices.Contains(harmless, name) && secretName().MatchString(name)
