@@ -10,6 +10,7 @@ import (
 	"net/http"
 	"net/url"
 	"slices"
+	"sync"
 	"time"
 
 	"github.com/modelcontextprotocol/go-sdk/mcp"
@@ -61,12 +62,12 @@ func (w *Paywall) signInChallenge(offers []offer, resource string) json.RawMessa
 			"statement": "Sign in to get again what you bought.", "issuedAt": now.Format(layout),
 			"expirationTime": now.Add(x402.MaxSignInAge).Format(layout), "resources": []string{uri}},
 		"supportedChains": chains,
-		"schema":          signInSchema,
+		"schema":          signInSchema(),
 	})
 }
 
 // signInSchema is the JSON schema of what a buyer answers, as the reference declares it.
-var signInSchema = func() json.RawMessage {
+var signInSchema = sync.OnceValue(func() json.RawMessage {
 	properties := map[string]any{"resources": map[string]any{"type": "array",
 		"items": map[string]string{"type": "string", "format": "uri"}}}
 	for _, name := range []string{"domain", "address", "statement", "version", "chainId", "type", "nonce",
@@ -79,9 +80,8 @@ var signInSchema = func() json.RawMessage {
 	}
 	return jsonOf(map[string]any{"$schema": "https://json-schema.org/draft/2020-12/schema", "type": "object",
 		"properties": properties, "required": []string{"domain", "address", "uri", "version", "chainId",
-			"type",
-			"nonce", "issuedAt", "signature"}})
-}()
+			"type", "nonce", "issuedAt", "signature"}})
+})
 
 // signInOf finds a sign-in in a call: in its HTTP request's header, or in _meta under the same name, as an
 // object or in base64. "": there is none.
