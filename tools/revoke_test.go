@@ -58,10 +58,14 @@ func TestRevokeDelegation(t *testing.T) {
 	require.Len(t, list, 1)
 	require.Equal(t, account, list[0].Account)
 	w.Heal()
-	for _, nonsense := range []string{"x", "0x036CbD53842c5426634e7929541eC2318f3dCF7e", "l" + account[1:]} {
+	for _, nonsense := range []string{"x", "0x036CbD53842c5426634e7929541eC2318f3dCF7e", "l" + account[1:],
+		account[:32]} {
 		t.Run(nonsense, func(t *testing.T) {
 			require.Equal(t, x402.InvalidArgument, c.refused("x402_revoke_delegation",
 				map[string]any{"tokenAccount": nonsense, "freeze": true}).Error)
+			list, err := w.wallet.Store.Freezes(t.Context())
+			require.NoError(t, err)
+			require.Len(t, list, 1, "it froze what is no account")
 		})
 	}
 }

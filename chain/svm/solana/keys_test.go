@@ -15,7 +15,7 @@ import (
 )
 
 // points is how many random points TestOnCurve compares: with millions it takes minutes.
-var points = flag.Int("points", 10_000, "random points that are compared with solana-go")
+var points = flag.Int("points", 4_000, "random points that are compared with solana-go")
 
 func TestKeysAreSpelledAsInSolanaGo(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
