@@ -7,7 +7,6 @@ import (
 	"errors"
 	"fmt"
 	"os/exec"
-	"path/filepath"
 	"runtime"
 	"strings"
 	"time"
@@ -72,7 +71,7 @@ func run(ctx context.Context, cmd *exec.Cmd, limit time.Duration, said *complain
 	case ctx.Err() != nil:
 		return ctx.Err()
 	}
-	return fmt.Errorf("%s: %w%s", filepath.Base(cmd.Path), err, said)
+	return fmt.Errorf("%w%s", err, said)
 }
 
 // complaint keeps the beginning of what a command writes to its standard error.
