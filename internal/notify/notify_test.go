@@ -225,7 +225,11 @@ func TestTheEnd(t *testing.T) {
 		n.Close()
 		require.Len(t, way.kinds(), perMinute+1)
 
-		notifier(way).Close() // that nobody used
+		unused := notifier(way)
+		unused.Close()
+		unused.Asked(question(12))
+		synctest.Wait()
+		require.Len(t, way.kinds(), perMinute+1)
 	})
 }
 

@@ -185,7 +185,12 @@ func TestAReceiverThatTakesItsTime(t *testing.T) {
 			}
 		}
 	})
-	require.NoError(t, hook(endless.URL).Tell(t.Context(), test()))
+	w = hook(endless.URL)
+	w.limit = time.Hour
+	ctx, cancel = context.WithTimeout(t.Context(), 20*time.Second)
+	defer cancel()
+	require.NoError(t, w.Tell(ctx, test()))
+	require.NoError(t, ctx.Err(), "it did not read to the end")
 }
 
 // No error says where the webhook is: that may be a key.
