@@ -95,7 +95,8 @@ func TestACommandThatHangs(t *testing.T) {
 				c, dir := script(t, text)
 				ctx, cancel := context.WithCancel(t.Context())
 				defer cancel()
-				if c.limit = 3 * time.Second; ends != "its time" {
+				c.limit = 3 * time.Second
+				if ends != "its time" {
 					c.limit = time.Hour
 					go func() {
 						for read, _ := os.ReadFile(filepath.Join(dir, "pid")); len(read) == 0; {
