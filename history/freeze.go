@@ -41,7 +41,8 @@ func (s *Store) Freeze(ctx context.Context, f Freeze) error {
 		if err != nil || !isNew {
 			return err
 		}
-		t.known.freezes, f.At = nil, t.Now
+		f.At = t.Now
+		t.known.freezes = nil
 		return t.audit(0, frozenEvent,
 			map[string]string{"network": f.Network, "account": f.Account, "by": f.By, "why": f.Why})
 	})
