@@ -32,7 +32,7 @@ func (a *app) notifier(rules *config.Config) *notify.Notifier {
 		return nil
 	}
 	told := notify.New(ways...)
-	told.Log = a.log
+	told.Log, told.Ending = a.log, &a.telling
 	return told
 }
 

@@ -190,7 +190,7 @@ func (a *app) open(ctx context.Context) (h openHome, err error) {
 	return h, nil
 }
 
-// Close closes ledger and keystore. What the owner is being told has a moment to get through.
+// Close closes ledger and keystore. What the owner is being told has a moment to get through after that.
 func (h openHome) Close() error {
 	if h.notifier != nil {
 		h.notifier.Close()

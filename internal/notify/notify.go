@@ -41,25 +41,31 @@ type Way interface {
 // Notifier tells the owner of what is new, by every way. It implements history.Waits. Set its fields before
 // its first use; Close it.
 type Notifier struct {
-	// Sealed says why the rules that name the ways are not the owner's; then nobody is told.
+	// Sealed says why the rules that name the ways are not the owner's; then nobody is told. It is not called
+	// after Close.
 	Sealed func(ctx context.Context) error
 	// Page is where the owner decides on an approval in a browser; "", or nil: nowhere.
 	Page func(approvalID string) string
 	Log  *slog.Logger
+	// Ending counts what is still told after Close.
+	Ending *sync.WaitGroup
 
 	lines   []*line
-	closing chan struct{}
-	close   sync.Once
 	begin   sync.Once
 	working sync.WaitGroup
-	stop    context.CancelFunc
+	stop    context.CancelFunc // nil: it has nothing to do yet
+	closing chan struct{}
+
+	checking sync.RWMutex // held while Sealed is asked
+	closed   bool
+	last     error // what Sealed said when it was closed
 }
 
 var _ history.Waits = (*Notifier)(nil)
 
 // New makes a notifier of these ways.
 func New(ways ...Way) *Notifier {
-	n := &Notifier{closing: make(chan struct{}), stop: func() {}}
+	n := &Notifier{closing: make(chan struct{}), Ending: &sync.WaitGroup{}}
 	for _, way := range ways {
 		n.lines = append(n.lines, &line{way: way, woken: make(chan struct{}, 1)})
 	}
@@ -98,22 +104,32 @@ func (n *Notifier) work() {
 	}
 }
 
-// Close gives what is to be told a moment, and drops the rest.
+// Close ends it, and does not wait: what is to be told has closeTime to get through, and what comes now is not
+// told.
 func (n *Notifier) Close() {
-	n.close.Do(func() { close(n.closing) })
-	n.begin.Do(func() {}) // what comes now is not told
-	told := make(chan struct{})
-	go func() {
-		n.working.Wait()
-		close(told)
-	}()
-	select {
-	case <-told:
-	case <-time.After(closeTime):
-		n.stop()
-		<-told
+	n.begin.Do(func() {})
+	n.checking.Lock()
+	defer n.checking.Unlock()
+	if n.closed || n.stop == nil {
+		return
 	}
-	n.stop()
+	n.last, n.closed = n.Sealed(context.Background()), true
+	close(n.closing)
+	n.Ending.Go(func() {
+		defer time.AfterFunc(closeTime, n.stop).Stop()
+		n.working.Wait()
+		n.stop()
+	})
+}
+
+// isSealed is what Sealed says.
+func (n *Notifier) isSealed(ctx context.Context) error {
+	n.checking.RLock()
+	defer n.checking.RUnlock()
+	if n.closed {
+		return n.last
+	}
+	return n.Sealed(ctx)
 }
 
 // deliver tells what comes by one way, until the notifier is closed and nothing is left.
@@ -156,7 +172,7 @@ func (n *Notifier) tellNow(ctx context.Context, way Way, notice Notice) (err err
 			err = fmt.Errorf("the wallet had an internal error")
 		}
 	}()
-	if err := n.Sealed(ctx); err != nil {
+	if err := n.isSealed(ctx); err != nil {
 		return err
 	}
 	return way.Tell(ctx, notice)

@@ -137,6 +137,8 @@ func TestNobodyWaits(t *testing.T) {
 		require.Equal(t, []string{"apr_1"}, hangs.kinds())
 		require.Equal(t, []string{"apr_1", "apr_2"}, works.kinds())
 		n.Close()
+		require.Zero(t, time.Since(begin))
+		n.Ending.Wait()
 		require.Equal(t, closeTime, time.Since(begin), "who hangs is waited for that long, and then given up")
 	})
 }
@@ -219,10 +221,13 @@ func TestTheEnd(t *testing.T) {
 		}
 		begin := time.Now()
 		n.Close()
+		n.Sealed = func(context.Context) error { t.Error("its ledger is closed"); return nil }
+		n.Ending.Wait()
 		require.Zero(t, time.Since(begin))
 		require.Equal(t, "+4", way.kinds()[perMinute])
 		n.Asked(question(11))
 		n.Close()
+		synctest.Wait()
 		require.Len(t, way.kinds(), perMinute+1)
 
 		unused := notifier(way)
@@ -230,6 +235,19 @@ func TestTheEnd(t *testing.T) {
 		unused.Asked(question(12))
 		synctest.Wait()
 		require.Len(t, way.kinds(), perMinute+1)
+	})
+}
+
+// What is told at the end is told by what was sealed then.
+func TestTheEndUnderRulesThatNobodySealed(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		way := &fake{}
+		n := notifier(way)
+		n.Sealed = func(context.Context) error { return errors.New("not sealed") }
+		n.Asked(question(1))
+		n.Close()
+		n.Ending.Wait()
+		require.Empty(t, way.kinds())
 	})
 }
 
@@ -279,5 +297,6 @@ func TestThePage(t *testing.T) {
 	n.Page = func(id string) string { return "https://wallet.example/" + id }
 	n.Asked(question(3))
 	n.Close()
+	n.Ending.Wait()
 	require.Equal(t, "https://wallet.example/apr_3", way.told[0].Page)
 }
