@@ -56,12 +56,15 @@ var arrows = map[string][]string{
 		"x402/money", "pay", "seller", "x402"},
 	// tools: a command prints its tool's answer; channel: or what it shows of one
 	// attest: version --verify; relay: service status asks the service as an agent's host does
+	// notify: what came of notify test
 	"cli": {"wallet/agent", "internal/ask", "internal/attest", "internal/books", "budget", "channel",
 		"internal/child", "internal/config", "internal/dashboard", "internal/doctor", "history",
-		"internal/install", "internal/ownuser", "internal/relay", "internal/sandbox", "internal/loopback",
-		"x402/money", "pay", "internal/receipt", "wallet/seal", "tools", "wallet", "x402"},
+		"internal/install", "internal/notify", "internal/ownuser", "internal/relay", "internal/sandbox",
+		"internal/loopback", "x402/money", "pay", "internal/receipt", "wallet/seal", "tools", "wallet", "x402"},
 
-	"internal/books": {"history", "x402/money", "x402"},
+	// child: the owner's own command; history: it hears of what waits there
+	"internal/notify": {"internal/child", "history", "x402"},
+	"internal/books":  {"history", "x402/money", "x402"},
 	// evm, svm: whose signature it is
 	"internal/receipt": {"chain/evm", "history", "x402/money", "chain/svm", "x402"},
 	// it looks at everything, through tools' Wallet where that waits
@@ -95,6 +98,7 @@ var only = map[string][]string{
 	// cli: the demo plays an agent's host
 	"github.com/modelcontextprotocol/go-sdk": {"cli", "internal/mcpconn", "paywall", "seller", "tools"},
 	"modernc.org/sqlite":                     {"history"},
+	"github.com/godbus/dbus":                 {"internal/notify"},
 	"github.com/spf13/cobra":                 {"cli"},
 	"github.com/tailscale/hujson":            {"internal/install"},
 	"github.com/zalando/go-keyring":          {"wallet"},

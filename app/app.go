@@ -37,6 +37,8 @@ type app struct {
 	tally       *agent.Tally
 
 	unconfined sync.Once // it is said once that nothing can be confined
+
+	telling sync.WaitGroup // what the owner is still told of wallets that are closed
 }
 
 // memoryLimit is the soft memory limit of the process (see debug.SetMemoryLimit): room for six large bodies
@@ -75,6 +77,7 @@ func Main(version, releaseKey string) int {
 		Version: version, ReleaseKey: releaseKey, Env: env, Home: home, NoHome: noHome, App: a,
 		Stdin: os.Stdin, Stdout: os.Stdout, Stderr: os.Stderr,
 	}
+	defer a.telling.Wait()
 	return program.Run(ctx, os.Args[1:])
 }
 

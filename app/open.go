@@ -14,6 +14,7 @@ import (
 	"x402-wallet/channel"
 	"x402-wallet/history"
 	"x402-wallet/internal/config"
+	"x402-wallet/internal/notify"
 	"x402-wallet/pay"
 	"x402-wallet/seller"
 	"x402-wallet/tools"
@@ -159,6 +160,8 @@ type openHome struct {
 	keys  *wallet.Wallet
 	rules *config.Config
 	store *history.Store
+	// tells the owner of what waits for them; nil: by nothing
+	notifier *notify.Notifier
 }
 
 func (a *app) open(ctx context.Context) (h openHome, err error) {
@@ -170,17 +173,28 @@ func (a *app) open(ctx context.Context) (h openHome, err error) {
 	h.rules, err = a.rules()
 	if err == nil {
 		h.keys.Idle = h.rules.Keystore.Idle
-		h.store, err = history.Open(ctx, a.home,
-			history.Options{ContentQuota: int64(h.rules.Policy.ContentQuota)})
+		h.notifier = a.notifier(h.rules)
+		o := history.Options{ContentQuota: int64(h.rules.Policy.ContentQuota)}
+		if h.notifier != nil {
+			o.Waits = h.notifier
+		}
+		h.store, err = history.Open(ctx, a.home, o)
 	}
 	if err != nil {
 		_ = h.keys.Close()
+		return h, err
 	}
-	return h, err
+	if h.notifier != nil {
+		h.notifier.Sealed = a.Guard(h.store, h.rules, nil).CheckConfig
+	}
+	return h, nil
 }
 
-// Close closes ledger and keystore.
+// Close closes ledger and keystore. What the owner is being told has a moment to get through after that.
 func (h openHome) Close() error {
+	if h.notifier != nil {
+		h.notifier.Close()
+	}
 	err := h.store.Close()
 	if h.keys != nil {
 		err = errors.Join(err, h.keys.Close())

@@ -106,7 +106,7 @@ func (a *app) sandbox(written *bool, rules *config.Config) child.Sandbox {
 func (a *app) closed(rules *config.Config) []string {
 	list := []string{a.home}
 	if rules != nil {
-		list = append(list, rules.Keystore.PassphraseFile)
+		list = append(list, rules.Keystore.PassphraseFile, rules.Notify.WebhookSecretFile)
 		for _, f := range rules.Facilitators {
 			list = append(list, f.HeaderFile)
 		}

@@ -23,6 +23,7 @@ import (
 
 	"x402-wallet/history"
 	"x402-wallet/internal/config"
+	"x402-wallet/internal/notify"
 	"x402-wallet/tools"
 	"x402-wallet/wallet"
 	"x402-wallet/wallet/seal"
@@ -60,6 +61,9 @@ type App interface {
 	CreateWallet(ctx context.Context, n NewWallet) (*wallet.Wallet, error)
 	// ApproveTyped approves a payment exactly as it was shown, with a passphrase that its owner typed.
 	ApproveTyped(ctx context.Context, store *history.Store, shown history.Approval, passphrase []byte) error
+
+	// TestNotify tells the owner, as a test, by every way that config.toml names.
+	TestNotify(ctx context.Context) ([]notify.Outcome, error)
 
 	// What follows runs until its context ends, or what it serves goes away.
 
@@ -179,7 +183,7 @@ func (p *Program) root(ui *ui) *cobra.Command {
 		{"Sell", []*cobra.Command{p.paywallCommand(ui)}},
 		{"Decide", []*cobra.Command{p.approvalsCommand(ui), p.approveCommand(ui), p.denyCommand(ui),
 			p.delegationCommand(ui), p.vaultCommand(ui), p.channelCommand(ui), p.freezeCommand(ui),
-			p.unfreezeCommand(ui)}},
+			p.unfreezeCommand(ui), p.notifyCommand(ui)}},
 		{"More", []*cobra.Command{p.versionCommand(ui), p.manCommand(), helpCommand(root)}},
 	} {
 		root.AddGroup(&cobra.Group{ID: group.title, Title: group.title})

@@ -60,6 +60,7 @@ type Approval struct {
 	Payment string // that used it up
 	Since   int64  // the audit chain's last row when the owner approved
 	Seal    []byte // over the owner's approval; empty: none, or a person at a client gave it
+	Agent   string // who asks for it; the ledger has it in Why alone, so it is set by whoever asks
 	// Unanswered is how often within the last hour a client's person was asked as much and did not
 	// answer; set by AskApproval.
 	Unanswered int
@@ -104,7 +105,9 @@ func (s *Store) AskApproval(ctx context.Context, a Approval) (Approval, error) {
 	if err != nil {
 		return a, err
 	}
+	isNew := false
 	err = s.tx(ctx, func(t *tx) error {
+		isNew = false
 		if _, err := t.notBeforeLedger(); err != nil {
 			return err
 		}
@@ -147,8 +150,12 @@ func (s *Store) AskApproval(ctx context.Context, a Approval) (Approval, error) {
 			return err
 		}
 		asked.ID, asked.Row, asked.Expires = a.ID, a.digest(), micros(a.Expires)
+		isNew = true
 		return t.audit(0, pendingEvent, asked)
 	})
+	if err == nil && isNew {
+		s.asked(a)
+	}
 	return a, err
 }
 

@@ -13,7 +13,8 @@
 // prices, for the rules), approvals.go, freeze.go and rules.go (what the owner said; the chain's head),
 // channels.go (vouchers), sales.go and soldchannels.go (what a paywall sold, and is owed), books.go (sums,
 // labels and imports);
-// asked.go says how often a person may be asked, signin.go what a sign-in is.
+// asked.go says how often a person may be asked, signin.go what a sign-in is, waits.go tells of what is new
+// and waits for the owner.
 //
 // What a signature believes: sealed.go (the chain's sealed rows), sums.go and memory.go (what they
 // hold), accept.go (a ledger as the owner accepts it); verify.go, stories.go, story.go and replay.go
@@ -90,6 +91,7 @@ type Store struct {
 	followed followed
 
 	contentQuota int64
+	waits        Waits // may be nil
 
 	writeLock, checkpointLock *fileLock
 	channelLocks              channelLocks
@@ -107,6 +109,8 @@ type Options struct {
 	Now func() time.Time // default time.Now
 	// ContentQuota is how many bytes of content may be stored, but for what nobody got yet; 0: any number.
 	ContentQuota int64
+	// Waits hears of what waits for the owner; nil: nobody does.
+	Waits Waits
 }
 
 // Create makes the ledger of a new wallet. It never touches one that is there.
@@ -284,6 +288,7 @@ func open(home string, o Options, first ...string) (*Store, error) {
 	}
 	return &Store{
 		write: write, read: read, now: o.Now, home: home, lock: lockFile, contentQuota: o.ContentQuota,
+		waits:     o.Waits,
 		wal:       &walSync{path: filepath.Join(home, FileName+"-wal"), flush: flushData},
 		writeLock: newFileLock(home, "ledger"), checkpointLock: newFileLock(home, "mark"),
 	}, nil

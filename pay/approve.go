@@ -70,6 +70,7 @@ func (e *Engine) ask(ctx context.Context, p history.Payment, quote [sha256.Size]
 		Quote: quote, Host: p.Host, Method: p.Method, URL: p.URL, Network: p.Network,
 		Asset: e.spelled(p), Symbol: p.Symbol,
 		Amount: p.Amount, Price: p.Price, PayTo: p.PayTo, Why: askedFor(p.Agent, why.Message),
+		Agent: p.Agent,
 	})
 	var declined *history.Declined
 	var full *history.TooManyPending

@@ -21,7 +21,8 @@ import (
 	"x402-wallet/x402"
 )
 
-// A payment that needs a person asks the person in front of the client, if the client can ask:
+// A payment that needs a person asks the person in front of the client, if the client can ask: where the
+// wallet has a page for it, on that page (approvalpage.go), else by
 // form-mode elicitation, accept or decline. Up to 2025-11-25 the server sends elicitation/create while
 // the call waits; from 2026-07-28 on the call ends with the question, and the client makes it again
 // with the answer. Only an accepted form whose state belongs to this very question is an approval.
@@ -54,36 +55,40 @@ func (s *Server) purchase(ctx context.Context, request *mcp.CallToolRequest, abo
 	if err != nil {
 		return refused(err)
 	}
-	canAsk, _ := asks(request)
 	for questions := 0; ; questions++ {
 		given, err := s.buy(ctx, request, in, fees, show)
 		id := approvalIn(err)
 		switch {
 		case asked != "" && id != "" && id != asked && !s.wasUsed(ctx, asked):
 			return refused(changed(err))
-		case id == "" || id == asked || questions == maxQuestions || !canAsk || closedBefore(err):
+		case id == "" || id == asked || questions == maxQuestions || closedBefore(err):
 			return given
 		}
-		if !s.countsHere(ctx) {
+		question := s.question(ctx, request, id)
+		if question == nil {
 			return given
 		}
-		until := time.Now().Add(questionTimeout)
-		if !s.dialogs.begin(request.Session, id, until) {
+		until, who := time.Now().Add(questionTimeout), s.inFront(ctx, request)
+		if !s.dialogs.begin(who, id, until) {
 			return refused(waits(err))
 		}
-		question, err := s.question(ctx, id)
-		if err != nil {
-			s.dialogs.end(request.Session, id)
-			logger(s.Log).Warn("ask a person", "err", err)
-			return given
-		}
-		if p := request.Session.InitializeParams(); p == nil || p.ProtocolVersion >= stateless {
-			state := s.states.seal(pending{ID: id, Call: about, Until: until})
+		leadsToPage := question.URL != ""
+		if isStateless(request) {
+			state := s.states.seal(pending{ID: id, Call: about, Until: until, OnPage: leadsToPage})
 			return &mcp.CallToolResult{InputRequests: mcp.InputRequestMap{questionID: question},
 				RequestState: state}
 		}
+		if leadsToPage {
+			s.waitForPage(ctx, request, id, question)
+			s.dialogs.end(who, id)
+			if s.isPending(ctx, id) {
+				return given
+			}
+			asked = id
+			continue
+		}
 		action := elicit(ctx, request, question)
-		s.dialogs.end(request.Session, id)
+		s.dialogs.end(who, id)
 		if err := s.decide(context.WithoutCancel(ctx), id, action); err != nil {
 			return refused(err)
 		}
@@ -92,6 +97,12 @@ func (s *Server) purchase(ctx context.Context, request *mcp.CallToolRequest, abo
 		}
 		asked = id
 	}
+}
+
+// isStateless reports whether the client's protocol is one in which nothing is asked while a call waits.
+func isStateless(request *mcp.CallToolRequest) bool {
+	p := request.Session.InitializeParams()
+	return p == nil || p.ProtocolVersion >= stateless
 }
 
 // buy makes the purchase once. Its result is what the outside sees; its error says why, if it is none.
@@ -104,6 +115,7 @@ func (s *Server) buy(ctx context.Context, request *mcp.CallToolRequest, in purch
 		bought, err = w.buy(ctx, in, fees)
 	}
 	if err != nil {
+		s.addPage(err)
 		return s.result(request, nil, err), err
 	}
 	given := show(bought)
@@ -178,7 +190,7 @@ func (s *Server) answered(ctx context.Context, request *mcp.CallToolRequest,
 	}
 	asked, ok := s.states.open(request.Params.RequestState)
 	if ok {
-		s.dialogs.end(request.Session, asked.ID)
+		s.dialogs.end(s.inFront(ctx, request), asked.ID)
 	}
 	if !ok || asked.Call != about || !time.Now().Before(asked.Until) {
 		return "", x402.Errorf(x402.ApprovalRequired,
@@ -192,6 +204,10 @@ func (s *Server) answered(ctx context.Context, request *mcp.CallToolRequest,
 	action := ""
 	if answer != nil {
 		action = answer.Action
+	}
+	if asked.OnPage {
+		s.opened(ctx, request, asked.ID, action)
+		return asked.ID, nil
 	}
 	return asked.ID, s.decide(ctx, asked.ID, action)
 }
@@ -242,8 +258,29 @@ func changed(err error) error {
 	return e
 }
 
-// question is what the person reads. Strangers' words are quoted and bounded; the sums are ours.
-func (s *Server) question(ctx context.Context, id string) (*mcp.ElicitParams, error) {
+// question is what to ask the person about an approval, and how: on the wallet's page, where there is one and
+// the client opens pages, else by a form, where an answer to it counts. nil: they are not asked.
+func (s *Server) question(ctx context.Context, request *mcp.CallToolRequest, id string) *mcp.ElicitParams {
+	forms, pages := asks(request)
+	page := s.page(id)
+	byPage := pages && page != "" && !s.dialogs.tires(s.inFront(ctx, request))
+	if !byPage && (!forms || !s.countsHere(ctx)) {
+		return nil
+	}
+	lines, err := s.terms(ctx, id)
+	switch {
+	case err != nil:
+		logger(s.Log).Warn("ask a person", "err", err)
+		return nil
+	case byPage:
+		return onPage(page, rand.Text(), append(lines, "You decide on a page of the wallet, in your browser. "+
+			"Opening it decides nothing.")...)
+	}
+	return form(lines...)
+}
+
+// terms are what the person reads. Strangers' words are quoted and bounded; the sums are ours.
+func (s *Server) terms(ctx context.Context, id string) ([]string, error) {
 	w, done, err := s.wallet(ctx)
 	if err != nil {
 		return nil, err
@@ -268,19 +305,18 @@ func (s *Server) question(ctx context.Context, id string) (*mcp.ElicitParams, er
 		}
 	}
 	if a.IsSignIn() {
-		return form(fmt.Sprintf("Sign in at %s with the wallet? It costs nothing, and you are asked once "+
+		return []string{fmt.Sprintf("Sign in at %s with the wallet? It costs nothing, and you are asked once "+
 			"for this host.", x402.Quote(a.Host)), fmt.Sprintf("For: %s %s", a.Method, x402.Quote(a.URL)),
-			"You are asked because "+a.Why+".", "Declined, what it sells is paid for."), nil
+			"You are asked because " + a.Why + ".", "Declined, what it sells is paid for."}, nil
 	}
-	text := []string{
+	return []string{
 		fmt.Sprintf("Pay %s to %s?", a.Price.Price(), x402.Quote(a.Host)),
 		fmt.Sprintf("Payee: %s on %s, %s atomic units of %s", x402.Quote(a.PayTo), x402.Title(a.Network),
 			a.Amount, a.Symbol),
 		fmt.Sprintf("For: %s %s", a.Method, x402.Quote(a.URL)),
 		"You are asked because " + a.Why + ".",
 		"Left before this payment: " + strings.Join(left, ", ") + ".",
-	}
-	return form(text...), nil
+	}, nil
 }
 
 // form is a question of these lines: accept or decline says it all.
@@ -299,6 +335,8 @@ type pending struct {
 	ID    string            `json:"id"`
 	Call  [sha256.Size]byte `json:"call"`
 	Until time.Time         `json:"until"`
+	// OnPage says that what the client answers decides nothing.
+	OnPage bool `json:"onPage,omitempty"`
 }
 
 // states seals pending questions, because a client may bring anything back. The key lives as long

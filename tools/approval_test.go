@@ -70,8 +70,9 @@ type toolResult struct {
 }
 
 type question struct {
-	Mode, Message   string
-	RequestedSchema json.RawMessage
+	Mode, Message      string
+	RequestedSchema    json.RawMessage
+	URL, ElicitationID string
 }
 
 // start makes a call, with what belongs to its era.
@@ -280,7 +281,7 @@ func TestStatesAreSealed(t *testing.T) {
 		c.start(arguments, map[string]any{"requestState": string(changed), "inputResponses": accepted})
 		require.EqualValues(t, "APPROVAL_REQUIRED", c.result().code(t).Error, "byte %d", i)
 	}
-	other := newStates().seal(pending{"apr_x", digest(payName, PayIn{}), time.Now().Add(time.Hour)})
+	other := newStates().seal(pending{ID: "apr_x", Call: digest(payName, PayIn{}), Until: time.Now().Add(time.Hour)})
 	list, err := w.wallet.Store.Approvals(t.Context())
 	require.NoError(t, err)
 	for name, more := range map[string]map[string]any{
@@ -341,11 +342,12 @@ func TestTheQuestionIsOurs(t *testing.T) {
 		URL:     "https://x.example/" + strings.Repeat("long", 1000) + "\nYou are asked because it is free.",
 		Network: sandbox.EVM, Why: "why"})
 	require.NoError(t, err)
-	q, err := w.server().question(t.Context(), a.ID)
+	lines, err := w.server().terms(t.Context(), a.ID)
 	require.NoError(t, err)
-	require.Len(t, strings.Split(q.Message, "\n"), 5)
-	require.Less(t, len(q.Message), 1000)
-	for _, r := range q.Message {
+	message := strings.Join(lines, "\n")
+	require.Len(t, strings.Split(message, "\n"), 5)
+	require.Less(t, len(message), 1000)
+	for _, r := range message {
 		require.True(t, r == '\n' || (r >= ' ' && r <= '~') || r == '…', "%q", r)
 	}
 }

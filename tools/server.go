@@ -40,6 +40,8 @@ type Server struct {
 	// Background is how soon it begins to look up unfinished payments on their chains: its host is to
 	// be answered first. 0: never.
 	Background time.Duration
+	// ApprovalPage is where a person decides on an approval in a browser; "", or nil: nowhere.
+	ApprovalPage func(approvalID string) string
 
 	isShared   bool // by the agents of many sessions (Serve)
 	server     *mcp.Server
@@ -49,6 +51,7 @@ type Server struct {
 	deliveries sync.WaitGroup // notes of what became of answers
 	unlocking  unlocking
 	still      time.Duration // 0: stillWaiting
+	patience   time.Duration // 0: pagePatience
 	states     states
 	dialogs    dialogs
 }

@@ -55,11 +55,9 @@ func (u *unlocking) ask(s *Server, request *mcp.CallToolRequest, failed *x402.Er
 	}
 	u.open = page
 	return &mcp.CallToolResult{RequestState: page.id,
-		InputRequests: mcp.InputRequestMap{unlockKey: &mcp.ElicitParams{
-			Mode: "url", URL: page.url, ElicitationID: page.id,
-			Message: "The wallet is locked. Open this page of x402-wallet on this machine and type the " +
-				"wallet's passphrase there; never type it into a chat.",
-		}}}
+		InputRequests: mcp.InputRequestMap{unlockKey: onPage(page.url, page.id, "The wallet is locked. Open "+
+			"this page of x402-wallet on this machine and type the wallet's passphrase there; never type it "+
+			"into a chat.")}}
 }
 
 func newUnlockPage(s *Server) (*unlockPage, error) {

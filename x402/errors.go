@@ -338,15 +338,19 @@ const maxQuoted = 120
 
 // Brief bounds a stranger's text for the details of an error: at most maxQuoted characters, ASCII
 // only, what is not printed escaped.
-func Brief(s string) string {
+func Brief(s string) string { return BriefTo(s, maxQuoted) }
+
+// BriefTo is Brief for a text that may have so many characters, such as words of ours with a stranger's in
+// them.
+func BriefTo(s string, most int) string {
 	const cut = `\u2026` // …
 	var text strings.Builder
-	for _, r := range Clip(s, maxQuoted-len(cut)) {
+	for _, r := range Clip(s, most-len(cut)) {
 		piece := string(r)
 		if r < ' ' || r > '~' {
 			piece = strings.Trim(strconv.QuoteRuneToASCII(r), "'")
 		}
-		if text.Len()+len(piece) > maxQuoted-len(cut) {
+		if text.Len()+len(piece) > most-len(cut) {
 			return text.String() + cut
 		}
 		text.WriteString(piece)

@@ -80,3 +80,12 @@ func TestTexts(t *testing.T) {
 	require.Equal(t, `"a\n\u202eb\x1b"`, Quote("a\n\u202eb\x1b"))
 	require.Len(t, Quote(strings.Repeat("0", 1000)), maxQuoted+len(`""`))
 }
+
+// A text of ours may be longer than a stranger's, and has its bound all the same.
+func TestBriefTo(t *testing.T) {
+	long := strings.Repeat("word ", 50)
+	require.Equal(t, long, BriefTo(long, 400))
+	require.LessOrEqual(t, len(BriefTo(strings.Repeat("\u202e", 400), 300)), 300)
+	require.Greater(t, len(BriefTo(strings.Repeat("\u202e", 400), 300)), 280)
+	require.Equal(t, Brief(long), BriefTo(long, maxQuoted))
+}

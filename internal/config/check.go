@@ -4,7 +4,7 @@ import (
 	"cmp"
 	"fmt"
 	"math"
-	"path/filepath"
+	"runtime"
 	"slices"
 	"strings"
 	"time"
@@ -53,6 +53,7 @@ func (c *checker) config(f *file) *Config {
 		Servers:      c.servers(f.Servers),
 		Agents:       c.agents(f.Agents),
 		Service:      c.service(f.Service),
+		Notify:       c.notify(f.Notify, runtime.GOOS),
 		Keystore:     c.keystore(f),
 		Channel: channel{DID: c.did("channel.did", f.Channel.DID),
 			DepositCap: c.dollars("channel.deposit_cap", f.Channel.DepositCap, "1.00")},
@@ -296,10 +297,7 @@ func (c *checker) childEnv(key string, names []string) {
 func (c *checker) keystore(f *file) keystore {
 	k := f.Keystore
 	if len(k.PassphraseCommand) > 0 {
-		program := k.PassphraseCommand[0]
-		c.refuse(!filepath.IsAbs(program), "keystore.passphrase_command",
-			"begins with %q, which would be looked for in PATH, and whoever starts the wallet chooses that; "+
-				"write the program's full path, which `command -v NAME` prints: [\"/usr/bin/…\", …]", program)
+		c.fullPath("keystore.passphrase_command", k.PassphraseCommand[0])
 	}
 	// At most 8 hours: SPEC §3 locks then in any case.
 	idle := c.duration("keystore.idle", k.Idle, 15*time.Minute, time.Second, 8*time.Hour)

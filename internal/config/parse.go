@@ -99,6 +99,7 @@ type file struct {
 	Servers map[string]server    `toml:"servers"`
 	Agents  map[string]fileAgent `toml:"agents"`
 	Service fileService          `toml:"service"`
+	Notify  notify               `toml:"notify"`
 	Ledger  struct {
 		URL string `toml:"url"`
 	} `toml:"ledger"`

@@ -1,0 +1,179 @@
+//go:build unix
+
+package cli
+
+import (
+	"crypto/hmac"
+	"crypto/sha256"
+	"encoding/base64"
+	"encoding/json"
+	"fmt"
+	"io"
+	"net/http"
+	"net/http/httptest"
+	"net/url"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"x402-wallet/internal/sandbox"
+)
+
+// notice is what the owner is told.
+type notice struct{ Kind, ID, Text, Price, Host, Command string }
+
+// ops is where the owner is told: a webhook that takes what is signed, and a file that a command writes.
+type ops struct {
+	*httptest.Server
+	t       *testing.T
+	heard   chan notice
+	file    string
+	secret  string // its file
+	refuses bool
+}
+
+func newOps(t *testing.T) *ops {
+	o := &ops{t: t, heard: make(chan notice, 100), file: filepath.Join(t.TempDir(), "told"),
+		secret: filepath.Join(t.TempDir(), "secret")} // beside which the command can make no file
+	key := []byte(strings.Repeat("k", 32))
+	require.NoError(t, os.WriteFile(o.secret, []byte("whsec_"+base64.StdEncoding.EncodeToString(key)+"\n"), 0o600))
+	o.Server = httptest.NewServer(http.HandlerFunc(func(rw http.ResponseWriter, r *http.Request) {
+		body, _ := io.ReadAll(r.Body)
+		mac := hmac.New(sha256.New, key)
+		fmt.Fprintf(mac, "%s.%s.%s", r.Header.Get("webhook-id"), r.Header.Get("webhook-timestamp"), body)
+		if r.Header.Get("webhook-signature") != "v1,"+base64.StdEncoding.EncodeToString(mac.Sum(nil)) || o.refuses {
+			rw.WriteHeader(http.StatusForbidden)
+			return
+		}
+		var n notice
+		if json.Unmarshal(body, &n) == nil {
+			o.heard <- n
+		}
+	}))
+	t.Cleanup(o.Close)
+	return o
+}
+
+// rules is the part of config.toml that leads here.
+func (o *ops) rules() string {
+	return fmt.Sprintf("\n[notify]\ncommand = [\"/bin/sh\", \"-c\", \"cat >> %s\"]\nwebhook = %q\n"+
+		"webhook_secret_file = %q\n", o.file, o.URL+"/x402", o.secret)
+}
+
+// hears is what comes next, by both ways.
+func (o *ops) hears() notice {
+	o.t.Helper()
+	var n notice
+	select {
+	case n = <-o.heard:
+	case <-time.After(30 * time.Second):
+		require.Fail(o.t, "nobody was told")
+	}
+	require.Eventually(o.t, func() bool {
+		text, _ := os.ReadFile(o.file)
+		return strings.Contains(string(text), n.ID) && strings.HasSuffix(string(text), "\n")
+	}, 30*time.Second, 10*time.Millisecond)
+	return n
+}
+
+func notifyingHousehold(t *testing.T, o *ops) (w *world, env []string) {
+	return householdWith(t, sandbox.Options{}, func(w *world) string {
+		return w.rules(sandbox.Rules{ApproveAbove: "0.0005"}) + o.rules()
+	})
+}
+
+// The owner is told of a payment that waits for them, once, by whichever process asks; they approve it, and
+// the same call pays.
+func TestTheOwnerIsToldOfWhatWaits(t *testing.T) {
+	for _, isService := range []bool{false, true} {
+		t.Run(fmt.Sprint("service ", isService), func(t *testing.T) {
+			t.Parallel()
+			o := newOps(t)
+			w, env := notifyingHousehold(t, o)
+			agentsEnv := append(env, passphraseFile(t))
+			if isService {
+				agentsEnv = startService(t, agentsEnv).env()
+			}
+			agent := serve(t, agentsEnv...)
+			pays := func(query string) string { return agent.call("x402_pay", weather(w, query)) }
+			require.Contains(t, pays("one"), "APPROVAL_REQUIRED")
+			n := o.hears()
+			require.Equal(t, []string{"approval", "$0.001", "x402-wallet approve " + n.ID},
+				[]string{n.Kind, n.Price, n.Command})
+			host, err := url.Parse(w.SellerURL)
+			require.NoError(t, err)
+			require.Equal(t, host.Host, n.Host)
+			require.NotContains(t, n.Text, "one", "of the URL the host alone")
+			require.Contains(t, pays("one"), n.ID)
+
+			page := onPage(t, env, "approve", n.ID)
+			page.answers(http.StatusOK, url.Values{"passphrase": {testPassphrase}})
+			page.ends(0)
+			require.Contains(t, pays("one"), `"status":"paid"`)
+			require.Len(t, w.Settlements(), 1)
+			require.Contains(t, pays("two"), "APPROVAL_REQUIRED")
+			require.NotEqual(t, n.ID, o.hears().ID)
+			require.Empty(t, o.heard, "once for each")
+		})
+	}
+}
+
+// notify test says what came of each way; where one fails so does the command. By rules that the owner did
+// not seal nobody is told.
+func TestNotifyTest(t *testing.T) {
+	t.Parallel()
+	o := newOps(t)
+	w, env := notifyingHousehold(t, o)
+	out, _ := runs(t, 0, env, "notify", "test", "--json=false")
+	at, err := url.Parse(o.URL)
+	require.NoError(t, err)
+	require.Equal(t, "told: command /bin/sh\ntold: webhook "+at.Host+"\n", out)
+	require.Equal(t, "test", o.hears().Kind)
+
+	o.refuses = true
+	out, _ = runs(t, 1, env, "notify", "test")
+	var report struct {
+		Told []struct {
+			Way, To, Problem string
+			OK               bool
+		}
+	}
+	require.NoError(t, json.Unmarshal([]byte(out), &report))
+	require.Equal(t, []bool{true, false}, []bool{report.Told[0].OK, report.Told[1].OK})
+	require.Contains(t, report.Told[1].Problem, "403")
+	require.NoError(t, os.Chmod(o.secret, 0o644))
+	out, _ = runs(t, 1, env, "notify", "test", "--json=false")
+	require.Contains(t, out, "not told: webhook "+at.Host+": webhook_secret_file: ")
+	require.Contains(t, out, "can be read by others")
+
+	elsewhere := newOps(t)
+	config := filepath.Join(w.home, "config.toml")
+	text, err := os.ReadFile(config)
+	require.NoError(t, err)
+	changed := strings.NewReplacer(o.URL, elsewhere.URL, o.secret, elsewhere.secret, o.file, elsewhere.file).
+		Replace(string(text))
+	require.NoError(t, os.WriteFile(config, []byte(changed), 0o600))
+	said, _ := runs(t, 4, env, "notify", "test")
+	require.Contains(t, said, "POLICY_UNSEALED")
+	_, _ = runs(t, 4, append(env, passphraseFile(t)), "pay", w.SellerURL+"/weather")
+	require.Empty(t, elsewhere.heard)
+	require.NoFileExists(t, elsewhere.file)
+
+	_, none := household(t, sandbox.Options{}, sandbox.Rules{})
+	said, _ = runs(t, 1, none, "notify", "test")
+	require.Contains(t, said, "[notify]")
+}
+
+// A command that asks and ends at once tells the owner before it does.
+func TestACommandThatEndsTellsTheOwner(t *testing.T) {
+	t.Parallel()
+	o := newOps(t)
+	w, env := notifyingHousehold(t, o)
+	said, _ := runs(t, 4, append(env, passphraseFile(t)), "pay", w.SellerURL+"/weather")
+	require.Contains(t, said, "APPROVAL_REQUIRED")
+	require.Equal(t, "approval", o.hears().Kind)
+}

@@ -1,0 +1,167 @@
+//go:build unix
+
+package notify
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"x402-wallet/internal/child"
+)
+
+// script is a command that is a shell's script; $0 is a directory of the test's own.
+func script(t *testing.T, text string) (c Command, dir string) {
+	dir = t.TempDir()
+	return Command{Program: child.Program{Argv: []string{"/bin/sh", "-c", text, dir},
+		Env: []string{"PATH=/usr/bin:/bin", "GIVEN=yes"}}}, dir
+}
+
+func read(t *testing.T, dir, name string) string {
+	t.Helper()
+	text, err := os.ReadFile(filepath.Join(dir, name))
+	require.NoError(t, err)
+	return string(text)
+}
+
+// A command has the notice on stdin and nothing of ours in its environment.
+func TestACommandIsTold(t *testing.T) {
+	t.Setenv("OURS", "canary")
+	c, dir := script(t, `cat > "$0/line"; env > "$0/env"; pwd > "$0/pwd"`)
+	n := approval(question(1), "")
+	require.NoError(t, c.Tell(t.Context(), n))
+	line, err := n.line()
+	require.NoError(t, err)
+	require.Equal(t, string(line), read(t, dir, "line"))
+	require.Contains(t, read(t, dir, "env"), "GIVEN=yes")
+	require.NotContains(t, read(t, dir, "env"), "canary")
+	require.Equal(t, "/\n", read(t, dir, "pwd"))
+	_, to := c.Name()
+	require.Equal(t, "/bin/sh", to)
+}
+
+// A command that reads nothing, prints much or leaves something behind has been told all the same.
+func TestCommandsThatEnd(t *testing.T) {
+	for name, text := range map[string]string{
+		"reads nothing":                  "exit 0",
+		"prints much":                    "head -c 50000000 /dev/zero; head -c 5000000 /dev/zero >&2",
+		"leaves a child with its output": "sleep 3 & exit 0",
+	} {
+		t.Run(name, func(t *testing.T) {
+			c, _ := script(t, text)
+			n := more(1)
+			n.Text = strings.Repeat("x", 1<<20) // more than a pipe holds
+			require.NoError(t, c.Tell(t.Context(), n))
+		})
+	}
+}
+
+// What a command says of its failure is shown, bounded and in plain letters.
+func TestACommandThatFails(t *testing.T) {
+	c, _ := script(t, `printf 'no \033[2J mail' >&2; head -c 5000000 /dev/zero >&2; exit 3`)
+	err := c.Tell(t.Context(), test())
+	require.ErrorContains(t, err, `exit status 3; it said: no \x1b[2J mail`)
+	require.Less(t, len(err.Error()), 2*maxComplaint)
+	var said complaint
+	for range 3 {
+		n, err := said.Write(make([]byte, maxComplaint))
+		require.Equal(t, []any{maxComplaint, nil}, []any{n, err})
+	}
+	require.Len(t, said.text, maxComplaint)
+	c.Program.Argv = []string{filepath.Join(t.TempDir(), "gone")}
+	require.ErrorIs(t, c.Tell(t.Context(), test()), os.ErrNotExist)
+}
+
+// A command that hangs is killed in time, and with it what it started.
+func TestACommandThatHangs(t *testing.T) {
+	for name, text := range map[string]string{
+		"itself":      `echo $$ > "$0/pid"; exec sleep 600`,
+		"its child":   `sleep 600 & echo $! > "$0/pid"; wait`,
+		"a flood":     `echo $$ > "$0/pid"; exec cat /dev/zero`,
+		"many of it":  `for i in 1 2 3 4 5; do sleep 600 & done; sh -c 'sleep 600' & echo $! > "$0/pid"; wait`,
+		"does not go": `trap "" TERM INT HUP; echo $$ > "$0/pid"; while :; do sleep 1; done`,
+	} {
+		for _, ends := range []string{"its time", "the wallet's end"} {
+			t.Run(name+", "+ends, func(t *testing.T) {
+				t.Parallel()
+				c, dir := script(t, text)
+				ctx, cancel := context.WithCancel(t.Context())
+				defer cancel()
+				c.limit = time.Second
+				if ends != "its time" {
+					c.limit = time.Hour
+					go func() {
+						for read, _ := os.ReadFile(filepath.Join(dir, "pid")); len(read) == 0; {
+							time.Sleep(time.Millisecond)
+							read, _ = os.ReadFile(filepath.Join(dir, "pid"))
+						}
+						cancel()
+					}()
+				}
+				err := c.Tell(ctx, test())
+				if ends == "its time" {
+					require.ErrorContains(t, err, "it had not ended after 1s, and was killed")
+				} else {
+					require.ErrorIs(t, err, context.Canceled)
+				}
+				text, err := os.ReadFile(filepath.Join(dir, "pid"))
+				if err != nil { // on a busy machine its time was over before it began
+					return
+				}
+				pid, err := strconv.Atoi(strings.TrimSpace(string(text)))
+				require.NoError(t, err)
+				require.Eventually(t, func() bool { return isGone(pid) }, 10*time.Second, time.Millisecond)
+			})
+		}
+	}
+}
+
+// isGone reports whether a process has ended, if nobody waited for it yet.
+func isGone(pid int) bool {
+	if syscall.Kill(pid, 0) != nil {
+		return true
+	}
+	stat, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
+	_, state, _ := strings.Cut(string(stat), ") ")
+	return err == nil && strings.HasPrefix(state, "Z")
+}
+
+// A command is kept from the wallet's home, where the system can.
+func TestACommandIsConfined(t *testing.T) {
+	home := t.TempDir()
+	require.NoError(t, os.WriteFile(filepath.Join(home, "keystore.json"), []byte("canary"), 0o600))
+	c, dir := script(t, fmt.Sprintf(`cat > "$0/line"; cat %s/keystore.json > "$0/stolen"; exit 0`, home))
+	c.Program.Sandbox = child.Sandbox{Closed: []string{home}}
+	require.NoError(t, c.Tell(t.Context(), test()))
+	require.NotEmpty(t, read(t, dir, "line"))
+	if child.Unsupported() == "" {
+		require.Empty(t, read(t, dir, "stolen"))
+	}
+}
+
+// The text of a notice is an argument of the script, whatever is in it.
+func TestTheScriptsArguments(t *testing.T) {
+	dir := t.TempDir()
+	program := filepath.Join(dir, "osascript")
+	require.NoError(t, os.WriteFile(program,
+		[]byte("#!/bin/sh\nfor a in \"$@\"; do printf '%s\\n' \"$a\"; done > \"$(dirname \"$0\")/arguments\"\n"), 0o700))
+	a := question(1)
+	a.Why = `x" with title "y" & (do shell script "id")`
+	n := approval(a, "")
+	require.NoError(t, Script{Program: program, Env: []string{"PATH=/usr/bin:/bin"}}.Tell(t.Context(), n))
+	require.Equal(t, []string{"-e", "on run argv", "-e",
+		"display notification (item 1 of argv) with title (item 2 of argv)", "-e", "end run", n.Text, title, ""},
+		strings.Split(read(t, dir, "arguments"), "\n"))
+	require.Contains(t, n.Text, `"y"`)
+	for _, n := range []Notice{n, test(), more(3)} {
+		require.NotEqual(t, "-", n.Text[:1], "or it would be an option")
+	}
+}

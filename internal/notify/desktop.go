@@ -1,0 +1,116 @@
+package notify
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"html"
+	"io"
+	"net"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/godbus/dbus/v5"
+)
+
+// desktopTime is how long the desktop may take: a bus is on this machine.
+const desktopTime = 5 * time.Second
+
+// maxFromBus bounds what is read from the bus, in bytes.
+const maxFromBus = 64 << 10
+
+// What a desktop shows is shown by whoever has this name on the session's bus
+// (https://specifications.freedesktop.org/notification-spec).
+const (
+	notifications     = "org.freedesktop.Notifications"
+	notificationsPath = "/org/freedesktop/Notifications"
+)
+
+// Bus shows the notice on the desktop whose session bus is at an address, as D-Bus writes it. Only sockets of
+// this machine are taken: other transports start programs.
+type Bus struct{ Address string }
+
+// Name implements Way.
+func (Bus) Name() (way, to string) { return "desktop", notifications }
+
+// Tell implements Way.
+func (b Bus) Tell(ctx context.Context, n Notice) error {
+	ctx, cancel := context.WithTimeout(ctx, desktopTime)
+	defer cancel()
+	socket, err := socketOf(b.Address)
+	if err != nil {
+		return err
+	}
+	raw, err := new(net.Dialer).DialContext(ctx, "unix", socket)
+	if err != nil {
+		return fmt.Errorf("the session's bus: %w", err)
+	}
+	// it is closed with ctx, whatever then waits for it
+	conn, err := dbus.NewConn(bounded{Conn: raw, from: io.LimitReader(raw, maxFromBus)}, dbus.WithContext(ctx))
+	if err != nil {
+		_ = raw.Close()
+		return err
+	}
+	defer func() { _ = conn.Close() }()
+	err = conn.Auth(nil)
+	if err == nil {
+		err = conn.Hello()
+	}
+	if err == nil {
+		err = show(ctx, conn.Object(notifications, notificationsPath), n)
+	}
+	if ctx.Err() != nil {
+		return fmt.Errorf("the desktop did not answer within %s", desktopTime)
+	}
+	return err
+}
+
+func show(ctx context.Context, desktop dbus.BusObject, n Notice) error {
+	text := n.Text
+	var abilities []string
+	err := desktop.CallWithContext(ctx, notifications+".GetCapabilities", 0).Store(&abilities)
+	if err != nil {
+		return fmt.Errorf("nothing shows notifications: %w", err)
+	}
+	if slices.Contains(abilities, "body-markup") {
+		text = html.EscapeString(text) // a host's name is no link
+	}
+	const replaces, asLongAsUsual = uint32(0), int32(-1)
+	return desktop.CallWithContext(ctx, notifications+".Notify", 0, title, replaces, "", title, text, []string{},
+		map[string]dbus.Variant{"urgency": dbus.MakeVariant(byte(1))}, asLongAsUsual).Err
+}
+
+// title is over every notice on a desktop.
+const title = "x402-wallet"
+
+// socketOf is the first socket that an address names: "unix:path=/run/user/1000/bus".
+func socketOf(address string) (string, error) {
+	if address == "" {
+		return "", errors.New("this process has no desktop: DBUS_SESSION_BUS_ADDRESS and XDG_RUNTIME_DIR are " +
+			"not set")
+	}
+	for one := range strings.SplitSeq(address, ";") {
+		keys, isSocket := strings.CutPrefix(one, "unix:")
+		for pair := range strings.SplitSeq(keys, ",") {
+			key, value, _ := strings.Cut(pair, "=")
+			value, err := dbus.UnescapeBusAddressValue(value)
+			switch {
+			case !isSocket || err != nil || value == "":
+			case key == "path":
+				return value, nil
+			case key == "abstract":
+				return "@" + value, nil
+			}
+		}
+	}
+	return "", errors.New("DBUS_SESSION_BUS_ADDRESS names no socket of this machine")
+}
+
+// bounded is a connection of which so much is read and no more.
+type bounded struct {
+	net.Conn
+	from io.Reader
+}
+
+func (b bounded) Read(p []byte) (int, error) { return b.from.Read(p) }

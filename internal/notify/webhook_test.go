@@ -1,0 +1,228 @@
+package notify
+
+import (
+	"bytes"
+	"context"
+	"crypto/hmac"
+	"crypto/sha256"
+	"encoding/base64"
+	"errors"
+	"io"
+	"net"
+	"net/http"
+	"net/http/httptest"
+	"strconv"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+)
+
+var testKey = bytes.Repeat([]byte{7}, 32)
+
+// receiver is the owner's end: it verifies as standardwebhooks.com says, by itself, and then does what a test
+// wants.
+type receiver struct {
+	*httptest.Server
+	does func(rw http.ResponseWriter, r *http.Request, try int)
+
+	mu     sync.Mutex
+	bodies []string
+	ids    []string
+	wrong  []string // what is wrong with a message
+}
+
+func receive(t *testing.T, does func(rw http.ResponseWriter, r *http.Request, try int)) *receiver {
+	r := &receiver{does: does}
+	r.Server = httptest.NewServer(r)
+	t.Cleanup(r.Close)
+	return r
+}
+
+func (s *receiver) ServeHTTP(rw http.ResponseWriter, r *http.Request) {
+	body, err := io.ReadAll(r.Body)
+	id, at := r.Header.Get("webhook-id"), r.Header.Get("webhook-timestamp")
+	mac := hmac.New(sha256.New, testKey)
+	mac.Write([]byte(strings.Join([]string{id, at, string(body)}, ".")))
+	signature, isV1 := strings.CutPrefix(r.Header.Get("webhook-signature"), "v1,")
+	given, decoded := base64.StdEncoding.DecodeString(signature)
+	seconds, number := strconv.ParseInt(at, 10, 64)
+	age := time.Since(time.Unix(seconds, 0))
+	s.mu.Lock()
+	for what, isWrong := range map[string]bool{
+		"body": err != nil, "method": r.Method != http.MethodPost, "id": id == "", "time": number != nil,
+		"age": age < -time.Minute || age > time.Minute, "version": !isV1, "base64": decoded != nil,
+		"signature": !hmac.Equal(mac.Sum(nil), given), "type": r.Header.Get("content-type") != "application/json",
+	} {
+		if isWrong {
+			s.wrong = append(s.wrong, what)
+		}
+	}
+	s.bodies, s.ids = append(s.bodies, string(body)), append(s.ids, id)
+	try := len(s.bodies)
+	s.mu.Unlock()
+	if s.does != nil {
+		s.does(rw, r, try)
+	}
+}
+
+func (s *receiver) tries(t *testing.T) int {
+	t.Helper()
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	require.Empty(t, s.wrong)
+	for i := range s.ids { // each try is the same message
+		require.Equal(t, s.ids[0], s.ids[i])
+		require.Equal(t, s.bodies[0], s.bodies[i])
+	}
+	return len(s.bodies)
+}
+
+func hook(at string) *Webhook {
+	return &Webhook{URL: at, HTTP: http.DefaultClient, tries: []time.Duration{0, time.Millisecond, time.Millisecond},
+		Secret: func() (string, error) { return "whsec_" + base64.StdEncoding.EncodeToString(testKey) + "\n", nil }}
+}
+
+func status(code int) func(http.ResponseWriter, *http.Request, int) {
+	return func(rw http.ResponseWriter, _ *http.Request, _ int) { rw.WriteHeader(code) }
+}
+
+func TestAWebhookIsSigned(t *testing.T) {
+	r := receive(t, nil)
+	n := approval(question(1), "")
+	require.NoError(t, hook(r.URL+"/x402?key=canary").Tell(t.Context(), n))
+	require.Equal(t, 1, r.tries(t))
+	require.Equal(t, "apr_1", r.ids[0])
+	line, err := n.line()
+	require.NoError(t, err)
+	require.Equal(t, string(line), r.bodies[0])
+}
+
+// The specification's own example.
+func TestTheSpecificationsSignature(t *testing.T) {
+	key, err := (&Webhook{Secret: func() (string, error) { return "whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw", nil }}).
+		key()
+	require.NoError(t, err)
+	require.Equal(t, "v1,g0hM9SsE+OTPJTGt/tmIKtSyZlE3uFJELVlNIOLJ1OE=",
+		sign(key, "msg_p5jXN8AQM9LWM0D4loKWxJek", "1614265330", []byte(`{"test": 2432232314}`)))
+}
+
+// What may pass is tried again, a few times, and what stays as it is is not.
+func TestTriesAgain(t *testing.T) {
+	for name, c := range map[string]struct {
+		does  func(http.ResponseWriter, *http.Request, int)
+		tries int
+		fails string // "": it is told
+	}{
+		"500, then 200": {tries: 2, does: func(rw http.ResponseWriter, _ *http.Request, try int) {
+			if try == 1 {
+				rw.WriteHeader(http.StatusInternalServerError)
+			}
+		}},
+		"hangs up, then 204": {tries: 2, does: func(rw http.ResponseWriter, _ *http.Request, try int) {
+			if try == 1 {
+				panic(http.ErrAbortHandler)
+			}
+			rw.WriteHeader(http.StatusNoContent)
+		}},
+		"always 503": {does: status(503), tries: 3, fails: "503"},
+		"too many":   {does: status(429), tries: 3, fails: "429"},
+		"not there":  {does: status(404), tries: 1, fails: "404"},
+		"gone":       {does: status(410), tries: 1, fails: "410"},
+		"odd":        {does: status(304), tries: 1, fails: "no redirect is followed"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			r := receive(t, c.does)
+			err := hook(r.URL+"/canary").Tell(t.Context(), test())
+			require.Equal(t, c.tries, r.tries(t))
+			if c.fails == "" {
+				require.NoError(t, err)
+				return
+			}
+			require.ErrorContains(t, err, c.fails)
+			require.NotContains(t, err.Error(), "canary")
+		})
+	}
+}
+
+func TestNoRedirectIsFollowed(t *testing.T) {
+	elsewhere := receive(t, nil)
+	for _, code := range []int{301, 302, 303, 307, 308} {
+		r := receive(t, func(rw http.ResponseWriter, r *http.Request, _ int) {
+			http.Redirect(rw, r, elsewhere.URL, code)
+		})
+		require.ErrorContains(t, hook(r.URL).Tell(t.Context(), test()), strconv.Itoa(code))
+		require.Equal(t, 1, r.tries(t))
+	}
+	require.Zero(t, elsewhere.tries(t))
+}
+
+// Silence ends with the try's time, and with the caller's; an answer without an end is not read.
+func TestAReceiverThatTakesItsTime(t *testing.T) {
+	released := make(chan struct{})
+	silent := receive(t, func(_ http.ResponseWriter, r *http.Request, _ int) {
+		select {
+		case <-r.Context().Done():
+		case <-released:
+		}
+	})
+	defer close(released)
+	w := hook(silent.URL)
+	w.limit = 20 * time.Millisecond
+	require.ErrorIs(t, w.Tell(t.Context(), test()), context.DeadlineExceeded)
+	require.LessOrEqual(t, silent.tries(t), 3)
+	ctx, cancel := context.WithCancel(t.Context())
+	time.AfterFunc(20*time.Millisecond, cancel)
+	require.ErrorIs(t, hook(silent.URL).Tell(ctx, test()), context.Canceled)
+
+	endless := receive(t, func(rw http.ResponseWriter, r *http.Request, _ int) {
+		for r.Context().Err() == nil {
+			_, err := rw.Write(make([]byte, 1<<16))
+			if err != nil {
+				return
+			}
+		}
+	})
+	w = hook(endless.URL)
+	w.limit = time.Hour
+	ctx, cancel = context.WithTimeout(t.Context(), 20*time.Second)
+	defer cancel()
+	require.NoError(t, w.Tell(ctx, test()))
+	require.NoError(t, ctx.Err(), "it did not read to the end")
+}
+
+// No error says where the webhook is: that may be a key.
+func TestNoErrorHasTheURL(t *testing.T) {
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	require.NoError(t, err)
+	at := "http://" + l.Addr().String() + "/canary"
+	require.NoError(t, l.Close())
+	for _, at := range []string{at, "http://127.0.0.1:1/%zz-canary", "https://canary@127.0.0.1:1"} {
+		err = hook(at).Tell(t.Context(), test())
+		require.Error(t, err)
+		require.NotContains(t, err.Error(), "canary")
+	}
+	_, to := hook(at).Name()
+	require.Equal(t, l.Addr().String(), to)
+}
+
+func TestSecrets(t *testing.T) {
+	r := receive(t, nil)
+	for _, secret := range []string{"", "whsec_", "c2hvcnQ=", "whsec_c2hvcnQ=", "whsec_!",
+		"whsec_" + base64.StdEncoding.EncodeToString(make([]byte, leastKey-1)),
+		"whsec_" + base64.StdEncoding.EncodeToString(make([]byte, mostKey+1)),
+		base64.StdEncoding.EncodeToString(testKey)} {
+		w := hook(r.URL)
+		w.Secret = func() (string, error) { return secret, nil }
+		err := w.Tell(t.Context(), test())
+		require.ErrorContains(t, err, "whsec_ and the base64 of 24 to 64 bytes", secret)
+		require.NotContains(t, err.Error(), "c2hv")
+	}
+	w := hook(r.URL)
+	missing := errors.New("there is no such file")
+	w.Secret = func() (string, error) { return "", missing }
+	require.ErrorIs(t, w.Tell(t.Context(), test()), missing)
+	require.Zero(t, r.tries(t))
+}

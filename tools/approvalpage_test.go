@@ -1,0 +1,331 @@
+package tools
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"net/http"
+	"net/http/httptest"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/modelcontextprotocol/go-sdk/mcp"
+	"github.com/stretchr/testify/require"
+
+	"x402-wallet/budget"
+	"x402-wallet/history"
+)
+
+// stubPage is where the owner would decide.
+func stubPage(id string) string { return "https://wallet.example/approvals/" + id }
+
+// pageServer is a server of a wallet that has such a page, as a service or not.
+func pageServer(w *world, isService bool) *Server {
+	s := w.server()
+	s.ApprovalPage, s.isShared = stubPage, isService
+	return s
+}
+
+var opensPages = map[string]any{"url": map[string]any{}}
+
+// open is the one question that waits for the owner.
+func (w *world) open(t *testing.T) history.Approval {
+	t.Helper()
+	list, err := w.wallet.Store.Approvals(t.Context())
+	require.NoError(t, err)
+	require.Len(t, list, 1)
+	return list[0]
+}
+
+// approves is what happens on the page: the owner's sealed yes.
+func (w *world) approves(t *testing.T, id string) {
+	t.Helper()
+	_, err := w.wallet.Store.Approve(t.Context(), id, "owner",
+		func(history.Approval) ([]byte, error) { return []byte("seal"), nil })
+	require.NoError(t, err)
+}
+
+// asked is a question that a call waits for.
+type asked struct {
+	question
+	id    json.RawMessage // of elicitation/create
+	state string
+}
+
+// startAsking makes a call, and hears its question.
+func (c *asker) startAsking(arguments any) (q asked) {
+	c.t.Helper()
+	c.start(arguments, nil)
+	if c.era < stateless {
+		m := c.next()
+		require.Equal(c.t, "elicitation/create", m.Method, "%s", m.Result)
+		require.NoError(c.t, json.Unmarshal(m.Params, &q.question))
+		q.id = m.ID
+		return q
+	}
+	r := c.result()
+	require.Equal(c.t, "input_required", r.ResultType, "%s", r.StructuredContent)
+	require.Equal(c.t, "elicitation/create", r.InputRequests[questionID].Method)
+	q.question, q.state = r.InputRequests[questionID].Params, r.RequestState
+	return q
+}
+
+// answers is what the client does about it.
+func (c *asker) answers(arguments any, q asked, action string) {
+	answer := map[string]any{"action": action}
+	if c.era < stateless {
+		c.send(map[string]any{"jsonrpc": "2.0", "id": q.id, "result": answer})
+		return
+	}
+	c.start(arguments, map[string]any{"requestState": q.state, "inputResponses": map[string]any{questionID: answer}})
+}
+
+// ends is a call's result, and what was notified before.
+func (c *asker) ends() (r toolResult, notified []wireMessage) {
+	c.t.Helper()
+	for {
+		m := c.next()
+		if m.Method == "" {
+			require.Nil(c.t, m.Error)
+			require.NoError(c.t, json.Unmarshal(m.Result, &r))
+			return r, notified
+		}
+		notified = append(notified, m)
+	}
+}
+
+func onEveryPage(t *testing.T, test func(t *testing.T, w *world, s *Server, c *asker)) {
+	for _, era := range eras {
+		for _, isService := range []bool{false, true} {
+			t.Run(fmt.Sprint(era, " service ", isService), func(t *testing.T) {
+				w := askingWorld(t)
+				s := pageServer(w, isService)
+				test(t, w, s, serveAsker(t, s, era, opensPages))
+			})
+		}
+	}
+}
+
+func weatherOf(w *world) map[string]any { return map[string]any{"url": w.SellerURL + "/weather"} }
+
+func isPaid(t *testing.T, r toolResult) {
+	t.Helper()
+	var paid struct{ Status string }
+	require.NoError(t, json.Unmarshal(r.StructuredContent, &paid))
+	require.Equal(t, "paid", paid.Status, "%s", r.StructuredContent)
+}
+
+// The client opens the owner's page, and the call goes on when the owner has decided there.
+func TestTheOwnerApprovesOnAPage(t *testing.T) {
+	onEveryPage(t, func(t *testing.T, w *world, _ *Server, c *asker) {
+		q := c.startAsking(weatherOf(w))
+		a := w.open(t)
+		require.Equal(t, []string{"url", stubPage(a.ID)}, []string{q.Mode, q.URL})
+		require.Empty(t, q.RequestedSchema)
+		require.NotEmpty(t, q.ElicitationID)
+		for _, part := range []string{"Pay $0.001 to ", w.PayToEVM, "Left before this payment",
+			"Opening it decides nothing."} {
+			require.Contains(t, q.Message, part)
+		}
+		c.answers(weatherOf(w), q, "accept")
+		w.approves(t, w.open(t).ID)
+		r, notified := c.ends()
+		isPaid(t, r)
+		require.Len(t, w.Settlements(), 1)
+		if c.era < stateless {
+			require.Len(t, notified, 1)
+			require.Equal(t, "notifications/elicitation/complete", notified[0].Method)
+			require.Contains(t, string(notified[0].Params), q.ElicitationID)
+		}
+	})
+}
+
+// Whatever the client says decides nothing: opened, declined, closed or anything else, the payment waits for
+// its owner, and the refusal says where.
+func TestAClientDecidesNothingOnAPage(t *testing.T) {
+	for _, action := range []string{"accept", "decline", "cancel", "approve"} {
+		t.Run(action, func(t *testing.T) {
+			onEveryPage(t, func(t *testing.T, w *world, s *Server, c *asker) {
+				s.patience = 20 * time.Millisecond
+				q := c.startAsking(weatherOf(w))
+				c.answers(weatherOf(w), q, action)
+				r, notified := c.ends()
+				f := r.code(t)
+				require.EqualValues(t, "APPROVAL_REQUIRED", f.Error)
+				require.Empty(t, notified)
+				a := w.open(t)
+				require.Equal(t, history.Pending, a.State)
+				require.Equal(t, stubPage(a.ID), f.Details["page"])
+				require.Contains(t, f.Details["command"], a.ID)
+				require.EqualValues(t, "ask_person", f.Next.Do)
+				require.Zero(t, w.Signatures())
+
+				w.approves(t, w.open(t).ID)
+				c.start(weatherOf(w), nil)
+				r, _ = c.ends()
+				isPaid(t, r)
+			})
+		})
+	}
+}
+
+// A no on the page ends the call.
+func TestTheOwnerDeniesOnAPage(t *testing.T) {
+	onEveryPage(t, func(t *testing.T, w *world, _ *Server, c *asker) {
+		q := c.startAsking(weatherOf(w))
+		c.answers(weatherOf(w), q, "accept")
+		_, err := w.wallet.Store.Deny(t.Context(), w.open(t).ID, "owner")
+		require.NoError(t, err)
+		r, _ := c.ends()
+		require.EqualValues(t, "APPROVAL_DECLINED", r.code(t).Error)
+		require.Zero(t, w.Signatures())
+	})
+}
+
+// Where the owner decides in another way, nobody has to answer the client.
+func TestTheOwnerDecidesElsewhere(t *testing.T) {
+	w := askingWorld(t)
+	c := serveAsker(t, pageServer(w, true), "2025-11-25", opensPages)
+	q := c.startAsking(weatherOf(w))
+	w.approves(t, w.open(t).ID)
+	r, notified := c.ends()
+	isPaid(t, r)
+	var methods []string
+	for _, m := range notified {
+		methods = append(methods, m.Method)
+	}
+	require.Contains(t, methods, "notifications/elicitation/complete")
+	c.answers(nil, q, "decline") // too late
+	again := c.startAsking(weatherOf(w))
+	require.NotEqual(t, q.URL, again.URL, "one approval, one payment")
+}
+
+// Who closes the dialog each time is shown no more of them, for a while; others are.
+func TestClosedPages(t *testing.T) {
+	onEveryPage(t, func(t *testing.T, w *world, s *Server, c *asker) {
+		for range maxUnanswered {
+			q := c.startAsking(weatherOf(w))
+			c.answers(weatherOf(w), q, "decline")
+			_, _ = c.ends()
+		}
+		c.start(weatherOf(w), nil)
+		r, _ := c.ends()
+		f := r.code(t)
+		require.EqualValues(t, "APPROVAL_REQUIRED", f.Error)
+		require.Equal(t, stubPage(w.open(t).ID), f.Details["page"])
+		require.Zero(t, f.Details["unanswered"], "it is no agent's to have others asked less")
+	})
+}
+
+// Without a page at hand for it nothing is different: a form where its answer counts, and at a service nothing.
+func TestWhoOpensNoPages(t *testing.T) {
+	for _, era := range eras {
+		w := askingWorld(t)
+		c := serveAsker(t, pageServer(w, false), era, map[string]any{})
+		_, r := c.pay(weatherOf(w), "accept", nothing)
+		isPaid(t, r)
+
+		w = askingWorld(t)
+		c = serveAsker(t, pageServer(w, true), era, map[string]any{"form": map[string]any{}})
+		c.start(weatherOf(w), nil)
+		f := c.result().code(t)
+		require.EqualValues(t, "APPROVAL_REQUIRED", f.Error)
+		require.Equal(t, stubPage(w.open(t).ID), f.Details["page"])
+
+		for _, without := range []func(string) string{nil, func(string) string { return "" }} {
+			w = askingWorld(t)
+			s := pageServer(w, true)
+			s.ApprovalPage = without
+			c = serveAsker(t, s, era, opensPages)
+			c.start(weatherOf(w), nil)
+			f = c.result().code(t)
+			require.EqualValues(t, "APPROVAL_REQUIRED", f.Error)
+			require.NotContains(t, f.Details, "page")
+		}
+	}
+}
+
+// An embedded wallet without a page asks by a form, also a client that opens pages.
+func TestAFormWhereThereIsNoPage(t *testing.T) {
+	for _, era := range eras {
+		w := askingWorld(t)
+		c := serveAsker(t, w.server(), era, map[string]any{"form": map[string]any{}, "url": map[string]any{}})
+		asked, r := c.pay(weatherOf(w), "accept", nothing)
+		require.Equal(t, "form", asked.Mode)
+		isPaid(t, r)
+	}
+}
+
+// A page's size in a refusal is bounded by ours.
+func TestARefusalWithAPageIsShort(t *testing.T) {
+	w := askingWorld(t)
+	c := serveAsker(t, pageServer(w, true), "2025-11-25", nil)
+	c.start(weatherOf(w), nil)
+	r := c.result()
+	require.Less(t, len(r.StructuredContent), 1200, "%s", r.StructuredContent)
+}
+
+// oneAgent is who shows this token.
+type oneAgent struct{ token, name string }
+
+func (a oneAgent) ByToken(token string) (agent string, ok bool) { return a.name, token == a.token }
+func (a oneAgent) ByCertificate(string) (agent string, ok bool) { return "", false }
+
+// bearing adds a token to every request.
+type bearing string
+
+func (b bearing) RoundTrip(r *http.Request) (*http.Response, error) {
+	r = r.Clone(r.Context())
+	r.Header.Set("Authorization", "Bearer "+string(b))
+	return http.DefaultTransport.RoundTrip(r)
+}
+
+// Over HTTP, with the SDK's own client: the page is opened, the call pays; and however many calls an agent
+// makes, one dialog is open, also where the protocol has no sessions.
+func TestPagesOverHTTP(t *testing.T) {
+	for _, era := range eras {
+		t.Run(era, func(t *testing.T) {
+			w := askingWorld(t)
+			w.wallet.Engine.Rules.Agents = map[string]budget.Agent{"research": {}}
+			s := pageServer(w, true)
+			s.mcp()
+			t.Cleanup(func() { _ = s.close() })
+			front := httptest.NewServer(s.HTTP(oneAgent{"secret", "research"}))
+			t.Cleanup(front.Close)
+			var dialog func(*mcp.ElicitParams) string
+			client := mcp.NewClient(&mcp.Implementation{Name: "t", Version: "1"}, &mcp.ClientOptions{
+				Capabilities: &mcp.ClientCapabilities{Elicitation: &mcp.ElicitationCapabilities{
+					URL: &mcp.URLElicitationCapabilities{}}},
+				ElicitationHandler: func(_ context.Context, r *mcp.ElicitRequest) (*mcp.ElicitResult, error) {
+					return &mcp.ElicitResult{Action: dialog(r.Params)}, nil
+				}})
+			session, err := client.Connect(t.Context(), &mcp.StreamableClientTransport{Endpoint: front.URL + "/mcp",
+				HTTPClient: &http.Client{Transport: bearing("secret")}}, &mcp.ClientSessionOptions{ProtocolVersion: era})
+			require.NoError(t, err)
+			t.Cleanup(func() { _ = session.Close() })
+			pays := func(query string) map[string]any {
+				out, err := session.CallTool(t.Context(), &mcp.CallToolParams{Name: payName,
+					Arguments: map[string]any{"url": w.SellerURL + "/weather?" + query}})
+				require.NoError(t, err)
+				answer, ok := out.StructuredContent.(map[string]any)
+				require.True(t, ok, "%v", out)
+				return answer
+			}
+			var other map[string]any
+			dialog = func(q *mcp.ElicitParams) string {
+				id := w.open(t).ID
+				require.Equal(t, stubPage(id), q.URL)
+				dialog = func(*mcp.ElicitParams) string { t.Error("a second dialog"); return "decline" }
+				other = pays("another")
+				w.approves(t, id)
+				return "accept"
+			}
+			given := pays("one")
+			require.Equal(t, "paid", given["status"], "%v", given)
+			require.Equal(t, "APPROVAL_REQUIRED", other["error"])
+			require.Contains(t, other["hint"], "another payment's question is in front of the person")
+			require.True(t, strings.HasPrefix(other["details"].(map[string]any)["page"].(string), stubPage("apr_")))
+		})
+	}
+}
