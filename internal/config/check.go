@@ -50,7 +50,7 @@ func (c *checker) config(f *file) *Config {
 		Facilitators: c.facilitators(f.Facilitators),
 		Hosts:        c.hosts(f),
 		Servers:      c.servers(f.Servers),
-		Agents:       c.agents(f.Agents),
+		Agents:       c.agents(f.Agents, f.Service.Issuer),
 		Service:      c.service(f.Service),
 		Keystore:     c.keystore(f),
 		Channel: channel{DID: c.did("channel.did", f.Channel.DID),
