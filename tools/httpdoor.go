@@ -128,16 +128,19 @@ func (f *httpFront) known(ctx context.Context, r *http.Request) *http.Request {
 // more. A call that has begun goes on to its answer.
 func (f *httpFront) whileKnown(r *http.Request, who caller) (context.Context, context.CancelFunc) {
 	ctx, cancel := context.WithCancel(r.Context())
-	if !who.until.IsZero() {
-		ctx, cancel = context.WithDeadline(r.Context(), who.until)
-	}
 	go func() {
 		again := time.NewTicker(lookAgain)
 		defer again.Stop()
+		var expired <-chan time.Time // nil, and so never, where the token does not expire
+		if !who.until.IsZero() {
+			expired = time.After(time.Until(who.until))
+		}
 		for {
 			select {
 			case <-ctx.Done():
 				return
+			case <-expired:
+				cancel()
 			case <-again.C:
 				if now := f.who(r); !now.known || now.agent != who.agent {
 					cancel()
