@@ -45,7 +45,8 @@ func (s *Server) HTTP(agents Agents) http.Handler {
 			before.ServeHTTP(rw, r)
 		}
 	}
-	front := &httpFront{agents: agents, log: logger(s.Log), next: http.HandlerFunc(byVersion)}
+	front := &httpFront{agents: agents, log: logger(s.Log), next: http.HandlerFunc(byVersion),
+		lookAgain: lookAgain}
 	mux := http.NewServeMux()
 	mux.Handle(mcpPath, http.NewCrossOriginProtection().Handler(front))
 	mux.HandleFunc("GET "+metadataPath, front.metadata)

@@ -75,10 +75,11 @@ func (f *httpFront) metadata(rw http.ResponseWriter, r *http.Request) {
 
 // httpFront lets agents in, and knows what became of the answers to their calls.
 type httpFront struct {
-	agents   Agents
-	log      *slog.Logger
-	next     http.Handler
-	guessing guessing
+	agents    Agents
+	log       *slog.Logger
+	next      http.Handler
+	lookAgain time.Duration
+	guessing  guessing
 }
 
 // caller is who makes a request.
@@ -129,7 +130,7 @@ func (f *httpFront) known(ctx context.Context, r *http.Request) *http.Request {
 func (f *httpFront) whileKnown(r *http.Request, who caller) (context.Context, context.CancelFunc) {
 	ctx, cancel := context.WithCancel(r.Context())
 	go func() {
-		again := time.NewTicker(lookAgain)
+		again := time.NewTicker(f.lookAgain)
 		defer again.Stop()
 		var expired <-chan time.Time // nil, and so never, where the token does not expire
 		if !who.until.IsZero() {

@@ -235,7 +235,8 @@ func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	}
 }
 
-// token gives a token to a client that shows its secret and names the resource (RFC 8707).
+// token gives a token to a client that shows its secret and names the resource (RFC 8707), or none: the only
+// one is meant.
 func (s *Server) token(w http.ResponseWriter, r *http.Request, key *Key) {
 	id, secret, ok := r.BasicAuth()
 	if !ok {
@@ -247,7 +248,7 @@ func (s *Server) token(w http.ResponseWriter, r *http.Request, key *Key) {
 		http.Error(w, `{"error":"unsupported_grant_type"}`, http.StatusBadRequest)
 	case known == "" || known != secret:
 		http.Error(w, `{"error":"invalid_client"}`, http.StatusUnauthorized)
-	case r.PostFormValue("resource") != s.Resource:
+	case r.PostFormValue("resource") != "" && r.PostFormValue("resource") != s.Resource:
 		http.Error(w, `{"error":"invalid_target"}`, http.StatusBadRequest)
 	default:
 		answer(w, map[string]any{"access_token": key.Sign(s.t, s.Claims(id, s.Resource), nil),
