@@ -127,6 +127,7 @@ func TestAttacks(t *testing.T) {
 		"an ID token":            {claims(members{"at_hash": "MTIz"}), "no access token"},
 		"another ID token":       {claims(members{"c_hash": "MTIz"}), "no access token"},
 		"a security event":       {claims(members{"events": members{}}), "no access token"},
+		"bound to a key":         {claims(members{"cnf": members{"jkt": "0ZcOCORZNYy"}}), "bound to a key"},
 		"another issuer":         {claims(members{"iss": "https://evil.example"}), "issuer is another"},
 		"an issuer with a slash": {claims(members{"iss": s.Issuer + "/"}), "issuer is another"},
 		"an issuer in capitals":  {claims(members{"iss": strings.ToUpper(s.Issuer)}), "issuer is another"},

@@ -37,7 +37,8 @@ type header struct {
 	Crit json.RawMessage `json:"crit"`
 }
 
-// claims are of a token's claims those that are read. The last three are those of ID and logout tokens.
+// claims are of a token's claims those that are read. AtHash, CHash and Events are those of ID and logout
+// tokens; Cnf binds a token to a key that its bearer has to show (DPoP, mutual TLS).
 type claims struct {
 	Iss    string          `json:"iss"`
 	Sub    string          `json:"sub"`
@@ -48,6 +49,7 @@ type claims struct {
 	AtHash json.RawMessage `json:"at_hash"`
 	CHash  json.RawMessage `json:"c_hash"`
 	Events json.RawMessage `json:"events"`
+	Cnf    json.RawMessage `json:"cnf"`
 }
 
 // audience is one text or a list of them.
@@ -119,6 +121,8 @@ func (t *token) isFor(s Server, now time.Time) error {
 		return errors.New("it has critical extensions")
 	case !isAccessToken(t.header.Typ) || c.AtHash != nil || c.CHash != nil || c.Events != nil:
 		return errors.New("it is no access token")
+	case c.Cnf != nil:
+		return errors.New("it is bound to a key, which is not looked at here")
 	case c.Iss != s.Issuer:
 		return errors.New("its issuer is another")
 	case !slices.Contains(c.Aud, s.Audience):
