@@ -17,8 +17,8 @@ const (
 	sessionIdle = 30 * time.Minute
 	// bodyTime is how long a request may take to come: for 16 MiB that is 2 Mbit/s.
 	bodyTime = time.Minute
-	// storedEvents bounds what is kept of all sessions' answers for clients that lost their connection.
-	storedEvents = 32 << 20
+	// writeTime is how long a client may take to read what is written at once, at most 16 MiB, too.
+	writeTime = time.Minute
 	// sessionless is the first version of MCP that has no sessions.
 	sessionless = "2026-07-28"
 	// subscribing is the one method of those versions whose answer does not end.
@@ -32,8 +32,7 @@ const (
 // resolve to this machine (DNS rebinding).
 func (s *Server) HTTP(agents Agents) http.Handler {
 	one := func(*http.Request) *mcp.Server { return s.server }
-	events := mcp.NewMemoryEventStore(nil)
-	events.SetMaxBytes(storedEvents)
+	events := newEvents()
 	before := mcp.NewStreamableHTTPHandler(one, &mcp.StreamableHTTPOptions{
 		MaxRequestBodyBytes: x402.MaxMCPMessage, EventStore: events, SessionTimeout: sessionIdle})
 	since := mcp.NewStreamableHTTPHandler(one, &mcp.StreamableHTTPOptions{
@@ -46,7 +45,7 @@ func (s *Server) HTTP(agents Agents) http.Handler {
 		}
 	}
 	front := &httpFront{agents: agents, log: logger(s.Log), next: http.HandlerFunc(byVersion),
-		lookAgain: lookAgain}
+		lookAgain: lookAgain, writeTime: writeTime, isFull: events.isFull, calls: share{most: maxOfOne}}
 	mux := http.NewServeMux()
 	mux.Handle(mcpPath, http.NewCrossOriginProtection().Handler(front))
 	mux.HandleFunc("GET "+metadataPath, front.metadata)
@@ -60,9 +59,20 @@ func isStream(r *http.Request) bool {
 }
 
 // serve serves an agent's request, which carries one call at most.
-func (f *httpFront) serve(rw http.ResponseWriter, r *http.Request, c *pay.Call) {
+func (f *httpFront) serve(rw http.ResponseWriter, r *http.Request, agent string, c *pay.Call) {
+	out := &answerWriter{ResponseWriter: rw, time: f.writeTime}
 	if r.Method != http.MethodPost {
-		f.next.ServeHTTP(rw, r)
+		f.next.ServeHTTP(out, r)
+		return
+	}
+	if !f.calls.take(agent) {
+		http.Error(rw, "too many requests of this agent are unanswered", http.StatusTooManyRequests)
+		return
+	}
+	defer f.calls.leave(agent)
+	opens := r.Header.Get("Mcp-Session-Id") == "" && r.Header.Get("Mcp-Protocol-Version") < sessionless
+	if opens && f.isFull(agent) {
+		http.Error(rw, "this agent has too many sessions", http.StatusTooManyRequests)
 		return
 	}
 	body, err := readBody(rw, r)
@@ -75,7 +85,6 @@ func (f *httpFront) serve(rw http.ResponseWriter, r *http.Request, c *pay.Call) 
 		return
 	}
 	r.Body = io.NopCloser(bytes.NewReader(body))
-	out := &answerWriter{ResponseWriter: rw}
 	f.next.ServeHTTP(out, r)
 	if out.failed || r.Context().Err() != nil {
 		c.Leave() // it may come back for the answer, on a stream of its session or by the same call
@@ -93,23 +102,35 @@ func readBody(rw http.ResponseWriter, r *http.Request) ([]byte, error) {
 	return body, err
 }
 
-// answerWriter notes whether the answer could be written.
+// answerWriter notes whether the answer could be written, which has to be read in time.
 type answerWriter struct {
 	http.ResponseWriter
+	time   time.Duration
 	failed bool
 }
 
-func (w *answerWriter) Write(p []byte) (int, error) {
-	n, err := w.ResponseWriter.Write(p)
-	w.failed = w.failed || err != nil
+func (w *answerWriter) Write(p []byte) (n int, err error) {
+	w.inTime(func(*http.ResponseController) error {
+		n, err = w.ResponseWriter.Write(p)
+		return err
+	})
 	return n, err
 }
 
 // FlushError implements what http.ResponseController flushes by.
-func (w *answerWriter) FlushError() error {
-	err := http.NewResponseController(w.ResponseWriter).Flush()
-	w.failed = w.failed || err != nil
+func (w *answerWriter) FlushError() (err error) {
+	w.inTime(func(connection *http.ResponseController) error {
+		err = connection.Flush()
+		return err
+	})
 	return err
+}
+
+func (w *answerWriter) inTime(write func(*http.ResponseController) error) {
+	connection := http.NewResponseController(w.ResponseWriter)
+	_ = connection.SetWriteDeadline(time.Now().Add(w.time))
+	w.failed = write(connection) != nil || w.failed
+	_ = connection.SetWriteDeadline(time.Time{}) // a stream may be silent for as long as it likes
 }
 
 func (w *answerWriter) Unwrap() http.ResponseWriter { return w.ResponseWriter }

@@ -79,7 +79,10 @@ type httpFront struct {
 	log       *slog.Logger
 	next      http.Handler
 	lookAgain time.Duration
+	writeTime time.Duration
 	guessing  guessing
+	isFull    func(agent string) bool // it has so many sessions that it gets no more
+	calls     share                   // that are not answered yet
 }
 
 // caller is who makes a request.
@@ -108,7 +111,7 @@ func (f *httpFront) ServeHTTP(rw http.ResponseWriter, r *http.Request) {
 		return &auth.TokenInfo{UserID: who.agent, Expiration: time.Now().Add(tokenLife),
 			Extra: map[string]any{callKey: c, agentKey: who.agent}}, nil
 	}
-	served := http.HandlerFunc(func(rw http.ResponseWriter, r *http.Request) { f.serve(rw, r, c) })
+	served := http.HandlerFunc(func(rw http.ResponseWriter, r *http.Request) { f.serve(rw, r, who.agent, c) })
 	auth.RequireBearerToken(verify, nil)(served).ServeHTTP(rw, f.known(ctx, r))
 }
 
