@@ -58,8 +58,8 @@ func (s Resource) at(r *http.Request) string {
 	return "http://" + r.Host
 }
 
-// metadata says what the way in is: a bearer token, and who gives them out. No scopes: what an agent may do is
-// in the owner's rules.
+// metadata says what the way in is: a bearer token, and who gives them out. No scopes: what an agent may do
+// is in the owner's rules.
 func (f *httpFront) metadata(rw http.ResponseWriter, r *http.Request) {
 	known := f.agents.Resource()
 	out := &oauthex.ProtectedResourceMetadata{Resource: known.at(r) + mcpPath, ResourceName: "x402-wallet",
@@ -115,9 +115,9 @@ func (f *httpFront) ServeHTTP(rw http.ResponseWriter, r *http.Request) {
 	auth.RequireBearerToken(verify, nil)(served).ServeHTTP(rw, f.known(ctx, r))
 }
 
-// known is a request of somebody who was let in, as the SDK takes it: with some bearer token, of which it need
-// not know more, and at a listener of this machine with a name of this machine, though a proxy passes on the
-// name that the owner's rules have for it.
+// known is a request of somebody who was let in, as the SDK takes it: with some bearer token, of which it
+// need not know more, and at a listener of this machine with a name of this machine, though a proxy passes on
+// the name that the owner's rules have for it.
 func (f *httpFront) known(ctx context.Context, r *http.Request) *http.Request {
 	out := r.Clone(ctx)
 	out.Header.Set("Authorization", "Bearer known")

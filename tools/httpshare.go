@@ -74,7 +74,8 @@ func (e *events) isFull(agent string) bool {
 	return own != nil && own.sessions >= sessionsOfOne
 }
 
-// Open implements mcp.EventStore. The stream "" is a session's first: it is of the agent whose request opens it.
+// Open implements mcp.EventStore. The stream "" is a session's first: that is of the agent whose request
+// opens it.
 func (e *events) Open(ctx context.Context, session, stream string) error {
 	if stream == "" {
 		e.begin(ctx, session)
@@ -134,11 +135,11 @@ func (e *events) After(ctx context.Context, session, stream string, index int) i
 	return own.After(ctx, session, stream, index)
 }
 
-// SessionClosed implements mcp.EventStore.
+// SessionClosed implements mcp.EventStore. It is called once.
 func (e *events) SessionClosed(ctx context.Context, session string) error {
 	own, err := e.of(session)
 	if err != nil {
-		return nil
+		return err
 	}
 	e.mu.Lock()
 	delete(e.owners, session)

@@ -54,7 +54,7 @@ func TestStoredEventsOfEachAgent(t *testing.T) {
 	require.ErrorIs(t, e.Append(t.Context(), "1", "s", nil), errSessionClosed)
 	require.ErrorIs(t, e.Open(t.Context(), "1", "later"), errSessionClosed)
 	require.Len(t, e.agents, 1)
-	require.NoError(t, e.SessionClosed(t.Context(), "1"))
+	require.ErrorIs(t, e.SessionClosed(t.Context(), "1"), errSessionClosed)
 	require.NoError(t, e.SessionClosed(t.Context(), "2"))
 	require.Empty(t, e.agents)
 	require.Empty(t, e.owners)

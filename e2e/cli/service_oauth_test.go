@@ -25,8 +25,8 @@ import (
 	"x402-wallet/internal/sandbox"
 )
 
-// office is a service whose agents are let in by an authorization server's tokens (ann, bob), or by a token of
-// its own (carl), behind a proxy that is where its owner's rules say that it is.
+// office is a service whose agents are let in by an authorization server's tokens (ann, bob), or by a token
+// of its own (carl), behind a proxy that is where its owner's rules say that it is.
 type office struct {
 	*service
 	w      *world
@@ -124,13 +124,13 @@ func TestAccessTokensThatAreRefused(t *testing.T) {
 	r, err := http.NewRequestWithContext(t.Context(), http.MethodGet, where, nil)
 	require.NoError(t, err)
 	_, _, said = o.send(r)
-	require.JSONEq(t, fmt.Sprintf(`{"resource":%q,"resource_name":"x402-wallet","authorization_servers":[%q],`+
-		`"bearer_methods_supported":["header"]}`, o.URL, o.login.Issuer), said)
+	require.JSONEq(t, fmt.Sprintf(`{"resource":%q,"resource_name":"x402-wallet",`+
+		`"authorization_servers":[%q],"bearer_methods_supported":["header"]}`, o.URL, o.login.Issuer), said)
 
 	s, now := o.service, time.Now().Unix()
 	good := o.token("client-of-ann", nil)
 	require.NotEmpty(t, s.open(good))
-	stranger := oauthtest.NewKey(t, "first", "ES256")
+	stranger, unknown := oauthtest.NewKey(t, "first", "ES256"), oauthtest.NewKey(t, "x", "ES256")
 	for name, token := range map[string]string{
 		"nobody's subject":   o.token("client-of-eve", nil),
 		"in capitals":        o.token("Client-of-ann", nil),
@@ -142,7 +142,7 @@ func TestAccessTokensThatAreRefused(t *testing.T) {
 		"expired":            o.token("client-of-ann", map[string]any{"exp": now - 1}),
 		"a wrong signature":  good[:len(good)-10] + strings.Repeat("A", 10),
 		"a stranger's":       stranger.Sign(t, o.login.Claims("client-of-ann", o.URL), nil),
-		"a key from nowhere": oauthtest.NewKey(t, "x", "ES256").Sign(t, o.login.Claims("client-of-ann", o.URL), nil),
+		"a key from nowhere": unknown.Sign(t, o.login.Claims("client-of-ann", o.URL), nil),
 		"garbage":            "a.b.c",
 		"a token of ours":    o.carl + "c",
 	} {

@@ -160,8 +160,8 @@ func fewerAgents(from, to any) bool {
 
 func (a Agent) isWithin(was Agent) bool {
 	return isLess(a.Token, was.Token) && isLess(a.User, was.User) && isLess(a.Certificate, was.Certificate) &&
-		isLess(a.Subject, was.Subject) && isTighter(a.PerCall, was.PerCall) && isTighter(a.Day, was.Day) && isTighter(a.Month, was.Month) &&
-		fewerHosts(was.AllowHosts, a.AllowHosts)
+		isLess(a.Subject, was.Subject) && isTighter(a.PerCall, was.PerCall) && isTighter(a.Day, was.Day) &&
+		isTighter(a.Month, was.Month) && fewerHosts(was.AllowHosts, a.AllowHosts)
 }
 
 // isLess reports whether nobody else is known by a token, user, certificate or subject than before.

@@ -46,8 +46,8 @@ type jwk struct {
 	D      json.RawMessage `json:"d"`
 }
 
-// parseKeys reads a set of keys, by their IDs. What cannot be used is left out, as RFC 7517 §5 has it: keys of
-// other kinds or for other uses, weak ones, secret ones, those without an ID and those that share one.
+// parseKeys reads a set of keys, by their IDs. What cannot be used is left out, as RFC 7517 §5 has it: keys
+// of other kinds or for other uses, weak ones, secret ones, those without an ID and those that share one.
 func parseKeys(text []byte) (map[string]key, error) {
 	var set struct {
 		Keys []json.RawMessage `json:"keys"`

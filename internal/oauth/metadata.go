@@ -27,7 +27,7 @@ type publisher struct {
 }
 
 func newPublisher(s Server) *publisher {
-	// No proxy, because the environment is not the owner; and no redirect: the server shall not choose another.
+	// No proxy, because the environment is not the owner; no redirect: the server shall not choose another.
 	return &publisher{server: s, http: &http.Client{
 		Transport: &http.Transport{ForceAttemptHTTP2: true, DisableKeepAlives: true,
 			MaxResponseHeaderBytes: maxAnswerHeader},

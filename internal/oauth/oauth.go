@@ -2,8 +2,8 @@
 // the server publishes.
 //
 // What must stay true: a token is good only if it is signed with a key of the server that the owner's rules
-// name, by an algorithm that belongs to that key, for the audience that the rules name, and for not longer than
-// a day. No key, address or algorithm is taken out of a token. What a stranger's token costs is bounded: its
+// name, by an algorithm that belongs to that key, for the audience that the rules name, and for a day at
+// most. No key, address or algorithm is taken out of a token. What a stranger's token costs is bounded: its
 // size, one signature, and one fetch of the keys in a minute, whoever asks.
 //
 // Read in this order: oauth.go, token.go (what a token says), keys.go (the server's keys, kept), metadata.go

@@ -64,9 +64,10 @@ func TestTokensThatAreGood(t *testing.T) {
 		"for a day":                {claims: members{"exp": now + 86400, "iat": now}},
 		"a subject of other signs": {claims: members{"sub": "Ann@Müller|⚙"}},
 		"what nobody reads":        {claims: members{"scope": "pay", "groups": []string{"a"}}},
-		"places of other keys":     {header: members{"jku": "https://evil.example", "x5u": "https://evil.example"}},
+		"places of other keys":     {header: members{"jku": "https://evil.example", "x5u": "file:///k"}},
 	} {
-		_, _, err := v.Verify(t.Context(), keys[2].Sign(t, with(s.Claims("ann", ours), more.claims), more.header))
+		token := keys[2].Sign(t, with(s.Claims("ann", ours), more.claims), more.header)
+		_, _, err := v.Verify(t.Context(), token)
 		require.NoError(t, err, name)
 	}
 }
@@ -86,6 +87,8 @@ func TestAttacks(t *testing.T) {
 	header := func(more members) string { return key.Sign(t, good, more) }
 	text, err := json.Marshal(good)
 	require.NoError(t, err)
+	const wrong, unknown = "signature is wrong", "none of the authorization server's"
+	const plain = `{"alg":"ES256","kid":"first"}`
 	signed := key.Sign(t, good, nil)
 	cut := strings.LastIndexByte(signed, '.')
 	public, err := x509.MarshalPKIXPublicKey(rsa.Private.Public())
@@ -99,27 +102,27 @@ func TestAttacks(t *testing.T) {
 		"too long":               {signed + strings.Repeat("A", maxToken), "too long"},
 		"padding":                {signed + "==", "no signed JWT"},
 		"a line break":           {signed[:cut] + ".\n" + signed[cut+1:], "no signed JWT"},
-		"no signature":           {signed[:cut+1], "signature is wrong"},
-		"half a signature":       {signed[:cut+45], "signature is wrong"},
-		"another's signature":    {signed[:cut] + other[strings.LastIndexByte(other, '.'):], "signature is wrong"},
-		"another's claims":       {swap(signed, other), "signature is wrong"},
-		"a key of its own":       {own.Sign(t, good, nil), "signature is wrong"},
-		"and embedded":           {own.Sign(t, good, members{"jwk": own.JWK}), "signature is wrong"},
-		"and published":          {own.Sign(t, good, members{"jku": "https://evil.example/k"}), "signature is wrong"},
+		"no signature":           {signed[:cut+1], wrong},
+		"half a signature":       {signed[:cut+45], wrong},
+		"another's signature":    {signed[:cut] + other[strings.LastIndexByte(other, '.'):], wrong},
+		"another's claims":       {swap(signed, other), wrong},
+		"a key of its own":       {own.Sign(t, good, nil), wrong},
+		"and embedded":           {own.Sign(t, good, members{"jwk": own.JWK}), wrong},
+		"and published":          {own.Sign(t, good, members{"jku": "https://evil.example/k"}), wrong},
 		"none":                   {unsigned(`{"alg":"none","kid":"first"}`, string(text)), "not taken"},
 		"None":                   {unsigned(`{"alg":"None","kid":"first"}`, string(text)), "not taken"},
 		"no algorithm":           {unsigned(`{"kid":"first"}`, string(text)), "not taken"},
 		"HS256 by a public key":  {hs256(`{"alg":"HS256","kid":"rsa"}`, string(text), public), "not taken"},
-		"RS256 by HMAC":          {hs256(`{"alg":"RS256","kid":"rsa"}`, string(text), public), "signature is wrong"},
+		"RS256 by HMAC":          {hs256(`{"alg":"RS256","kid":"rsa"}`, string(text), public), wrong},
 		"another key's":          {header(members{"alg": "RS256"}), "not its key's"},
 		"another than its key's": {rsa.Sign(t, good, members{"alg": "PS256"}), "not its key's"},
 		"small letters":          {header(members{"alg": "es256"}), "not taken"},
-		"a key elsewhere":        {header(members{"kid": "../../keys/first"}), "none of the authorization server's"},
-		"a key that is a query":  {header(members{"kid": "first' OR '1'='1"}), "none of the authorization server's"},
-		"no key":                 {header(members{"kid": nil}), "none of the authorization server's"},
+		"a key elsewhere":        {header(members{"kid": "../../keys/first"}), unknown},
+		"a key that is a query":  {header(members{"kid": "first' OR '1'='1"}), unknown},
+		"no key":                 {header(members{"kid": nil}), unknown},
 		"a key that is a number": {header(members{"kid": 1}), "no signed JWT"},
 		"critical extensions":    {header(members{"crit": []string{"exp"}}), "critical"},
-		"none of them":           {key.SignText(t, `{"alg":"ES256","kid":"first","crit":null}`, string(text)), "critical"},
+		"none of them":           {key.SignText(t, `{"alg":"ES256","crit":null}`, string(text)), "critical"},
 		"not encoded":            {header(members{"b64": false, "crit": []string{"b64"}}), "critical"},
 		"an ID token by its typ": {header(members{"typ": "id_token"}), "no access token"},
 		"a logout token":         {header(members{"typ": "logout+jwt"}), "no access token"},
@@ -153,13 +156,13 @@ func TestAttacks(t *testing.T) {
 		"never good":             {claims(members{"nbf": 1e300}), "from when"},
 		"for longer than a day":  {claims(members{"exp": now + 86500, "iat": now}), "longer than a day"},
 		"for so long already":    {claims(members{"iat": now - 86400}), "longer than a day"},
-		"two subjects":           {key.SignText(t, `{"alg":"ES256","kid":"first"}`, twice(text, `"sub":"bob"`)), "no signed JWT"},
-		"two spellings":          {key.SignText(t, `{"alg":"ES256","kid":"first"}`, twice(text, `"SUB":"bob"`)), "no signed JWT"},
-		"two algorithms":         {key.SignText(t, `{"alg":"none","alg":"ES256","kid":"first"}`, string(text)), "no signed JWT"},
-		"two documents":          {key.SignText(t, `{"alg":"ES256","kid":"first"}`, string(text)+"{}"), "no signed JWT"},
-		"a list of claims":       {key.SignText(t, `{"alg":"ES256","kid":"first"}`, "["+string(text)+"]"), "no signed JWT"},
-		"no claims":              {key.SignText(t, `{"alg":"ES256","kid":"first"}`, "null"), "issuer is another"},
-		"no UTF-8":               {key.SignText(t, `{"alg":"ES256","kid":"first"}`, "{\"sub\":\"\xff\"}"), "no signed JWT"},
+		"two subjects":           {key.SignText(t, plain, twice(text, `"sub":"bob"`)), "no signed JWT"},
+		"two spellings":          {key.SignText(t, plain, twice(text, `"SUB":"bob"`)), "no signed JWT"},
+		"two algorithms":         {key.SignText(t, `{"alg":"none","alg":"ES256"}`, string(text)), "no signed JWT"},
+		"two documents":          {key.SignText(t, plain, string(text)+"{}"), "no signed JWT"},
+		"a list of claims":       {key.SignText(t, plain, "["+string(text)+"]"), "no signed JWT"},
+		"no claims":              {key.SignText(t, plain, "null"), "issuer is another"},
+		"no UTF-8":               {key.SignText(t, plain, "{\"sub\":\"\xff\"}"), "no signed JWT"},
 	} {
 		_, _, err := v.Verify(t.Context(), c.token)
 		require.ErrorContains(t, err, c.says, name)
@@ -227,8 +230,8 @@ func FuzzTokens(f *testing.F) {
 		if c.Iss != s.Issuer || c.Sub == "" || c.Exp.time().Sub(c.Iat.time()) > maxLife {
 			t.Fatalf("%q passes", text)
 		}
-		if text != good && methods["ES256"].Verify(parsed.signed, parsed.signature, key.Private.Public()) == nil &&
-			!strings.HasPrefix(text, good[:strings.LastIndexByte(good, '.')]+".") {
+		isSigned := methods["ES256"].Verify(parsed.signed, parsed.signature, key.Private.Public()) == nil
+		if isSigned && parsed.signed != good[:strings.LastIndexByte(good, '.')] {
 			t.Fatalf("%q is signed", text)
 		}
 	})

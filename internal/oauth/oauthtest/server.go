@@ -201,13 +201,15 @@ func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	}
 	switch {
 	case lies.To != "":
-		http.Redirect(w, r, lies.To+r.URL.Path, http.StatusFound)
+		w.Header().Set("Location", lies.To+r.URL.Path)
+		w.WriteHeader(http.StatusFound)
 	case lies.Status != 0:
 		w.WriteHeader(lies.Status)
 	case r.URL.Path == metadata:
 		said := map[string]any{"issuer": s.Issuer, "jwks_uri": origin + KeysPath,
 			"token_endpoint": origin + "/token", "authorization_endpoint": origin + "/authorize",
-			"response_types_supported": []string{"code"}, "code_challenge_methods_supported": []string{"S256"}}
+			"response_types_supported":         []string{"code"},
+			"code_challenge_methods_supported": []string{"S256"}}
 		if lies.Issuer != "" {
 			said["issuer"] = lies.Issuer
 		}
