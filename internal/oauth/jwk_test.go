@@ -67,7 +67,7 @@ func TestKeysThatAreLeftOut(t *testing.T) {
 		"RSA, large exponent": `{"kty":"RSA","kid":"k","e":"AQAAAAE","n":"` + strong + `"}`,
 		"RSA for HMAC":        `{"kty":"RSA","kid":"k","alg":"HS256","e":"AQAB","n":"` + strong + `"}`,
 		"off the curve":       `{"kty":"EC","kid":"k","crv":"P-256","x":"` + half + `","y":"` + half + `"}`,
-		"of another curve":    strings.Replace(strings.Replace(rfc7517EC, "enc", "sig", 1), "P-256", "P-384", 1),
+		"of another curve":    strings.NewReplacer("enc", "sig", "P-256", "P-384").Replace(rfc7517EC),
 		"nothing":             `null`,
 		"a number":            `7`,
 	} {
