@@ -66,7 +66,9 @@ func TestPlacesOverHTTP(t *testing.T) {
 		require.NoError(t, err)
 		require.NoError(t, conn.Close())
 	}
+	l.places.mu.Lock()
 	require.Empty(t, l.places.by)
+	l.places.mu.Unlock()
 	again := dial()
 	conn := <-served
 	require.NoError(t, conn.Close())

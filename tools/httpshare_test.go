@@ -108,39 +108,47 @@ func TestCallsOfOneAgent(t *testing.T) {
 
 // A client that does not read its answer is not waited for; one that is slow to be answered is.
 func TestAnswersThatNobodyReads(t *testing.T) {
-	t.Parallel()
-	failed := make(chan error)
-	f := door(&gate{}, func(rw http.ResponseWriter, _ *http.Request) {
-		var err error
-		for err == nil {
-			_, err = rw.Write(make([]byte, 1<<20))
-		}
-		failed <- err
-	})
-	f.writeTime = time.Second // as a busy machine needs for one
-	web := httptest.NewServer(f)
-	defer web.Close()
-	asks := func() *http.Response {
-		r, err := http.NewRequestWithContext(t.Context(), "GET", web.URL+"/mcp", nil)
-		require.NoError(t, err)
-		r.Header.Set("Authorization", "Bearer own")
-		answer, err := web.Client().Do(r)
-		require.NoError(t, err)
-		return answer
-	}
-	answer := asks()
-	require.Error(t, <-failed)
-	require.NoError(t, answer.Body.Close())
+	for protocol, isSecond := range map[string]bool{"HTTP/1.1": false, "HTTP/2.0": true} {
+		t.Run(protocol, func(t *testing.T) {
+			t.Parallel()
+			failed := make(chan error)
+			f := door(&gate{}, func(rw http.ResponseWriter, _ *http.Request) {
+				var err error
+				for err == nil {
+					_, err = rw.Write(make([]byte, 1<<20))
+				}
+				failed <- err
+			})
+			f.writeTime = time.Second // as a busy machine needs for one
+			web := httptest.NewUnstartedServer(f)
+			web.EnableHTTP2 = isSecond
+			web.StartTLS()
+			defer web.Close()
+			answer := asksAt(t, web)
+			require.Equal(t, protocol, answer.Proto)
+			require.Error(t, <-failed)
+			require.NoError(t, answer.Body.Close())
 
-	f.next = http.HandlerFunc(func(rw http.ResponseWriter, _ *http.Request) {
-		_, _ = io.WriteString(rw, "x")
-		_ = http.NewResponseController(rw).Flush()
-		time.Sleep(f.writeTime + 100*time.Millisecond)
-		_, _ = io.WriteString(rw, "y")
-	})
-	answer = asks()
-	text, err := io.ReadAll(answer.Body)
+			f.next = http.HandlerFunc(func(rw http.ResponseWriter, _ *http.Request) {
+				_, _ = io.WriteString(rw, "x")
+				_ = http.NewResponseController(rw).Flush()
+				time.Sleep(f.writeTime + 100*time.Millisecond)
+				_, _ = io.WriteString(rw, "y")
+			})
+			answer = asksAt(t, web)
+			text, err := io.ReadAll(answer.Body)
+			require.NoError(t, err)
+			require.Equal(t, "xy", string(text))
+			require.NoError(t, answer.Body.Close())
+		})
+	}
+}
+
+func asksAt(t *testing.T, web *httptest.Server) *http.Response {
+	r, err := http.NewRequestWithContext(t.Context(), "GET", web.URL+"/mcp", nil)
 	require.NoError(t, err)
-	require.Equal(t, "xy", string(text))
-	require.NoError(t, answer.Body.Close())
+	r.Header.Set("Authorization", "Bearer own")
+	answer, err := web.Client().Do(r)
+	require.NoError(t, err)
+	return answer
 }
