@@ -78,6 +78,10 @@ var arrows = map[string][]string{
 	// a program of its own: it packs what was built, and says where it comes from
 	"internal/release": {"internal/attest"},
 	"internal/attest":  {},
+	// strict JSON is read in one place
+	"internal/oauth": {"x402"},
+	// for the tests of what takes access tokens
+	"internal/oauth/oauthtest": {},
 	// how we speak MCP, below the SDK: tools, seller and paywall stand on it
 	"internal/mcpconn": {"internal/child", "x402"},
 	// knows nothing of ours: what other programs get of us can be seen there
@@ -102,6 +106,7 @@ var only = map[string][]string{
 	"github.com/spf13/cobra":                 {"cli"},
 	"github.com/tailscale/hujson":            {"internal/install"},
 	"github.com/zalando/go-keyring":          {"wallet"},
+	"github.com/golang-jwt/jwt":              {"facilitator", "internal/oauth", "internal/oauth/oauthtest"},
 }
 
 func TestArrowsPointDown(t *testing.T) {

@@ -9,7 +9,9 @@ import (
 	"log/slog"
 	"net"
 	"net/http"
+	"net/netip"
 	"os"
+	"sync"
 	"time"
 
 	"x402-wallet/cli"
@@ -23,7 +25,66 @@ const (
 	// lastFlush is how long answers may take to be written at the end.
 	lastFlush = time.Second
 	maxHeader = 16 << 10
+	// maxConnections bounds the connections at a time: half of the descriptors that the unit gives, so that
+	// sellers, nodes and the ledger have theirs.
+	maxConnections = 8000
 )
+
+// boundedListener closes connections that find no place, before anything is read of them.
+type boundedListener struct {
+	net.Listener
+	places places[netip.Addr]
+}
+
+// Accept implements net.Listener.
+func (l *boundedListener) Accept() (net.Conn, error) {
+	for {
+		conn, err := l.Listener.Accept()
+		if err != nil {
+			return nil, err
+		}
+		from := partyOf(conn)
+		if l.places.take(from) {
+			leave := sync.OnceFunc(func() { l.places.leave(from) })
+			return &placedConn{Conn: conn, leave: leave}, nil
+		}
+		_ = conn.Close()
+	}
+}
+
+// partyOf is where a connection comes from: of IPv6 the network, in which one party has all addresses.
+func partyOf(conn net.Conn) netip.Addr {
+	at, ok := conn.RemoteAddr().(*net.TCPAddr)
+	if !ok {
+		return netip.Addr{}
+	}
+	from := at.AddrPort().Addr().Unmap()
+	if from.Is6() {
+		const network = 64
+		return netip.PrefixFrom(from, network).Masked().Addr()
+	}
+	return from
+}
+
+// placedConn gives its place back when it is closed.
+type placedConn struct {
+	net.Conn
+	leave func()
+}
+
+// Close implements net.Conn.
+func (c *placedConn) Close() error {
+	defer c.leave()
+	return c.Conn.Close()
+}
+
+// CloseWrite is called by net/http after an answer to a request that it did not read to its end.
+func (c *placedConn) CloseWrite() error {
+	if tcp, ok := c.Conn.(*net.TCPConn); ok {
+		return tcp.CloseWrite()
+	}
+	return nil
+}
 
 // listenHTTP opens the door over HTTP, if there is to be one, and puts its address into doors. Without TLS it
 // is one of this machine alone: a token is read by whoever carries it.
@@ -63,6 +124,7 @@ func listenHTTP(ctx context.Context, doors *cli.Doors) (net.Listener, error) {
 				"TLS")
 	}
 	doors.HTTP = at.String()
+	l = &boundedListener{Listener: l, places: places[netip.Addr]{most: maxConnections}}
 	if config != nil {
 		l = tls.NewListener(l, config)
 	}

@@ -55,8 +55,8 @@ func (a *app) Serve(ctx context.Context, doors cli.Doors, ready func(cli.Doors))
 		if onHTTP != nil {
 			serving.Go(func() { a.serveHTTP(ctx, onHTTP, server.HTTP(known)) })
 		}
-		d := &door{a: a, server: server, known: known, hellos: places{most: maxHellos},
-			sessions: places{most: maxSessions}}
+		d := &door{a: a, server: server, known: known, hellos: places[uint32]{most: maxHellos},
+			sessions: places[uint32]{most: maxSessions}}
 		serving.Go(func() { d.accept(ctx, onSocket, &serving) })
 		<-ctx.Done()
 		return nil
@@ -69,8 +69,8 @@ type door struct {
 	server *tools.Server
 	known  *doorkeeper
 
-	hellos   places // of those who did not say yet who they are
-	sessions places
+	hellos   places[uint32] // of those who did not say yet who they are
+	sessions places[uint32]
 }
 
 func (d *door) accept(ctx context.Context, l net.Listener, serving *sync.WaitGroup) {
@@ -93,37 +93,38 @@ func (d *door) accept(ctx context.Context, l net.Listener, serving *sync.WaitGro
 	}
 }
 
-// places are taken by connections, at most half of them by those of one user: nobody keeps all others out.
-type places struct {
+// places are taken by connections, at most half of them by those of one party, which is a user or an address:
+// nobody keeps all others out.
+type places[Party comparable] struct {
 	most int
 
 	mu    sync.Mutex
 	taken int
-	by    map[uint32]int // by user
+	by    map[Party]int
 }
 
 // take reports whether there was a place.
-func (p *places) take(user uint32) bool {
+func (p *places[Party]) take(party Party) bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	if p.taken >= p.most || p.by[user] >= p.most/2 {
+	if p.taken >= p.most || p.by[party] >= p.most/2 {
 		return false
 	}
 	if p.by == nil {
-		p.by = map[uint32]int{}
+		p.by = map[Party]int{}
 	}
 	p.taken++
-	p.by[user]++
+	p.by[party]++
 	return true
 }
 
-func (p *places) leave(user uint32) {
+func (p *places[Party]) leave(party Party) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.taken--
-	p.by[user]--
-	if p.by[user] == 0 {
-		delete(p.by, user)
+	p.by[party]--
+	if p.by[party] == 0 {
+		delete(p.by, party)
 	}
 }
 

@@ -1,14 +1,19 @@
 package app
 
 import (
+	"context"
+	"errors"
 	"log/slog"
 	"os"
 	"os/user"
 	"strconv"
 	"sync"
+	"time"
 
 	"x402-wallet/internal/config"
+	"x402-wallet/internal/oauth"
 	"x402-wallet/internal/relay"
+	"x402-wallet/tools"
 	"x402-wallet/x402"
 )
 
@@ -21,21 +26,82 @@ type doorkeeper struct {
 
 	mu    sync.Mutex
 	rules *config.Config // as read last
+	// of the authorization server that rules name; nil: they name none
+	tokens *oauth.Verifier
 }
 
 // now are the rules; nil where they cannot be read, and then nobody has a name.
 func (a *doorkeeper) now() *config.Config {
+	rules, _ := a.both()
+	return rules
+}
+
+// both are the rules, and what verifies the access tokens of the authorization server that they name; nil
+// where there is none.
+func (a *doorkeeper) both() (*config.Config, *oauth.Verifier) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	if a.rules != nil && a.rules.Same(a.home) {
-		return a.rules
+		return a.rules, a.tokens
 	}
 	rules, err := a.load()
 	if err != nil {
 		a.log.Warn("no agent is let in by its name", "why", err)
 	}
 	a.rules = rules
-	return rules
+	a.tokens = a.verifier(rules)
+	return a.rules, a.tokens
+}
+
+// verifier keeps the one there is, with its keys, where the rules name the same server.
+func (a *doorkeeper) verifier(rules *config.Config) *oauth.Verifier {
+	if rules == nil || rules.Service.Issuer == "" {
+		return nil
+	}
+	server := oauth.Server{Issuer: rules.Service.Issuer, Audience: rules.Service.Audience,
+		KeysURL: rules.Service.KeysURL}
+	if a.tokens != nil && a.tokens.Server == server {
+		return a.tokens
+	}
+	return oauth.New(server, a.log)
+}
+
+var (
+	errNoIssuer  = errors.New("no agent has it, and the rules name no authorization server")
+	errNoSubject = errors.New("its subject is no agent's")
+)
+
+// ByAccessToken is the agent whose token of the authorization server it is, and until when it is good. The
+// error is for the log.
+func (a *doorkeeper) ByAccessToken(ctx context.Context, token string) (name string, until time.Time,
+	err error) {
+	_, tokens := a.both()
+	if tokens == nil {
+		return "", time.Time{}, errNoIssuer
+	}
+	subject, until, err := tokens.Verify(ctx, token)
+	if err != nil {
+		return "", time.Time{}, err
+	}
+	rules, still := a.both() // the owner may have changed them while keys were fetched
+	if still != tokens {
+		return "", time.Time{}, errNoIssuer
+	}
+	name, ok := rules.AgentBySubject(subject)
+	if !ok {
+		return "", time.Time{}, errNoSubject
+	}
+	return name, until, nil
+}
+
+// Resource is how the rules say that MCP over HTTP is reached, and whose tokens it takes.
+func (a *doorkeeper) Resource() tools.Resource {
+	rules := a.now()
+	if rules == nil {
+		return tools.Resource{}
+	}
+	s := rules.Service
+	return tools.Resource{Origin: s.URL, Audience: s.Audience, Issuer: s.Issuer}
 }
 
 // ByToken is the agent whose token it is.

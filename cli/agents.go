@@ -28,6 +28,7 @@ type agentRow struct {
 	Token       bool     `json:"token"` // it has one
 	User        string   `json:"user,omitempty"`
 	Certificate string   `json:"certificate,omitempty"`
+	Subject     string   `json:"subject,omitempty"`
 	Label       string   `json:"label,omitempty"`
 }
 
@@ -46,7 +47,7 @@ func (p *Program) agentsCommand(ui *ui) *cobra.Command {
 			a := rules.Agents[name]
 			rows = append(rows, agentRow{AgentReport: *w.Engine.Rules.Report(name, facts).Agent,
 				AllowHosts: a.AllowHosts, Token: a.Token != "", User: a.User, Certificate: a.Certificate,
-				Label: a.Label})
+				Subject: a.Subject, Label: a.Label})
 		}
 		return ui.answer(map[string]any{"agents": rows}, func() { ui.agents(rows) })
 	})
@@ -96,21 +97,25 @@ func (r agentRow) knownBy() (list []string) {
 	if r.Certificate != "" {
 		list = append(list, r.Certificate)
 	}
+	if r.Subject != "" {
+		list = append(list, "subject "+r.Subject)
+	}
 	return list
 }
 
 // adding is what an agent is added with.
 type adding struct {
-	budgets                  []string
-	label, user, certificate string
-	hosts                    []string
+	budgets                           []string
+	label, user, certificate, subject string
+	hosts                             []string
 }
 
 // agentBudgets are the limits that an agent may have of its own.
 var agentBudgets = []string{"per_call", "day", "month"}
 
-// agentsAddCommand adds an agent and prints its token, of which the rules keep the hash alone. Somebody more
-// may spend then, so it takes the passphrase, typed by a person at this moment.
+// agentsAddCommand adds an agent and prints its token, of which the rules keep the hash alone; an agent that
+// an authorization server gives its tokens has none of ours. Somebody more may spend then, so it takes the
+// passphrase, typed by a person at this moment.
 func (p *Program) agentsAddCommand(ui *ui) *cobra.Command {
 	var a adding
 	cmd := ui.loosens(&cobra.Command{
@@ -118,9 +123,12 @@ func (p *Program) agentsAddCommand(ui *ui) *cobra.Command {
 		Args: wants("NAME"),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			name := args[0]
-			token, err := newToken()
-			if err != nil {
-				return err
+			token := ""
+			if a.subject == "" {
+				var err error
+				if token, err = newToken(); err != nil {
+					return err
+				}
 			}
 			edit := func(text []byte, rules *config.Config) ([]byte, error) {
 				if _, there := rules.Agents[name]; there {
@@ -131,6 +139,10 @@ func (p *Program) agentsAddCommand(ui *ui) *cobra.Command {
 				return a.write(text, name, token)
 			}
 			return p.changeRulesThen(cmd.Context(), ui, edit, func(*seal.Guard, string) error {
+				if token == "" {
+					return ui.answerLine(map[string]string{"agent": name, "subject": a.subject},
+						"%s is let in by tokens of the authorization server for %s", name, a.subject)
+				}
 				ui.note("the token of %s, which is not shown again:", name)
 				return ui.answerLine(map[string]string{"agent": name, "token": token}, "%s", token)
 			})
@@ -143,6 +155,8 @@ func (p *Program) agentsAddCommand(ui *ui) *cobra.Command {
 	cmd.Flags().StringVar(&a.label, "label", "", "its `NAME` in your books: team=research, say")
 	cmd.Flags().StringVar(&a.user, "user", "", "the `USER`, or uid, whose sessions on the socket are its")
 	cmd.Flags().StringVar(&a.certificate, "certificate", "", "the `SUBJECT` of its client certificate")
+	cmd.Flags().StringVar(&a.subject, "subject", "", "the `SUBJECT` (sub) of its access tokens, which the "+
+		"issuer under [service] signs; then it gets no token here")
 	return cmd
 }
 
@@ -155,9 +169,12 @@ func newToken() (string, error) {
 	return "x402w_" + base64.RawURLEncoding.EncodeToString(random), nil
 }
 
-// write adds the agent's table to the text of config.toml.
+// write adds the agent's table to the text of config.toml, with a token unless it is "".
 func (a adding) write(text []byte, name, token string) ([]byte, error) {
-	keys := [][2]string{{"token", config.Quote(config.TokenHash(token))}}
+	var keys [][2]string
+	if token != "" {
+		keys = append(keys, [2]string{"token", config.Quote(config.TokenHash(token))})
+	}
 	for _, given := range a.budgets {
 		key, amount, ok := strings.Cut(given, "=")
 		if !ok || !slices.Contains(agentBudgets, key) {
@@ -170,7 +187,8 @@ func (a adding) write(text []byte, name, token string) ([]byte, error) {
 		}
 		keys = append(keys, [2]string{key, config.Quote(amount)})
 	}
-	for _, text := range [][2]string{{"user", a.user}, {"certificate", a.certificate}, {"label", a.label}} {
+	for _, text := range [][2]string{{"user", a.user}, {"certificate", a.certificate},
+		{"subject", a.subject}, {"label", a.label}} {
 		if text[1] != "" {
 			keys = append(keys, [2]string{text[0], config.Quote(text[1])})
 		}

@@ -118,3 +118,31 @@ func TestAnAgentsTokenForAProgram(t *testing.T) {
 	require.Regexp(t, "^x402w_[A-Za-z0-9_-]{43}$", out["token"])
 	require.Len(t, out, 2)
 }
+
+// An agent that an authorization server gives its tokens has none of the wallet's.
+func TestAnAgentBySubject(t *testing.T) {
+	t.Parallel()
+	w, env := householdWith(t, sandbox.Options{}, func(w *world) string {
+		return w.rules(sandbox.Rules{}) + "\n[service]\nurl = \"https://wallet.example\"\n" +
+			"issuer = \"https://login.example\"\n"
+	})
+	c := sit(t, nil, env, "agents", "add", "research", "--subject", "0oa1b2c3", "--budget", "day=0.50")
+	c.sees("Passphrase, to seal these rules: ", 1)
+	require.Contains(t, c.text(), "agents: none → [research subject 0oa1b2c3 day $0.50")
+	c.types(testPassphrase + "\n")
+	seen := c.ends(0)
+	require.Contains(t, seen, "research is let in by tokens of the authorization server for 0oa1b2c3")
+	require.NotContains(t, seen, "x402w_")
+	text, err := os.ReadFile(filepath.Join(w.home, config.FileName))
+	require.NoError(t, err)
+	rules, err := config.Parse(text)
+	require.NoError(t, err)
+	require.Empty(t, rules.Agents["research"].Token)
+	require.Equal(t, "0oa1b2c3", rules.Agents["research"].Subject)
+	require.Contains(t, sit(t, nil, env, "agents").ends(0), "subject 0oa1b2c3")
+	said, _ := runs(t, 2, env, "agents", "add", "other", "--subject", "0oa1b2c3")
+	require.Contains(t, said, "that of the agent")
+	_, env = household(t, sandbox.Options{}, sandbox.Rules{})
+	said, _ = runs(t, 2, env, "agents", "add", "other", "--subject", "0oa1b2c3")
+	require.Contains(t, said, "it needs issuer")
+}

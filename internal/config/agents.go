@@ -19,6 +19,7 @@ type Agent struct {
 	Token       string         // hash of its bearer token, as TokenHash writes it; "": none
 	User        string         // of the operating system, whose socket sessions are its: a name or a uid; ""
 	Certificate string         // the subject of its client certificate; "": none
+	Subject     string         // what the access tokens of [service] issuer have as its sub; "": none
 	PerCall     *money.Dollars // nil: the owner's alone, like the next two
 	Day, Month  *money.Dollars
 	AllowHosts  []string // of those that the owner allows; empty: all of them
@@ -30,6 +31,7 @@ type fileAgent struct {
 	Token       string   `toml:"token"`
 	User        string   `toml:"user"`
 	Certificate string   `toml:"certificate"`
+	Subject     string   `toml:"subject"`
 	PerCall     *string  `toml:"per_call"`
 	Day         *string  `toml:"day"`
 	Month       *string  `toml:"month"`
@@ -40,7 +42,7 @@ type fileAgent struct {
 // MaxLabel bounds a label, in bytes.
 const MaxLabel = 100
 
-// maxSubject bounds a certificate's subject and a user's name, in bytes.
+// maxSubject bounds a certificate's or an access token's subject and a user's name, in bytes.
 const maxSubject = 256
 
 var (
@@ -55,7 +57,7 @@ func TokenHash(token string) string {
 	return "sha256:" + hex.EncodeToString(sum[:])
 }
 
-func (c *checker) agents(written map[string]fileAgent) map[string]Agent {
+func (c *checker) agents(written map[string]fileAgent, issuer string) map[string]Agent {
 	agents := map[string]Agent{}
 	taken := map[string]string{} // what an agent is known by → whose it is
 	for _, name := range sorted(written) {
@@ -66,19 +68,22 @@ func (c *checker) agents(written map[string]fileAgent) map[string]Agent {
 			`must be "sha256:" and 64 hex digits in small letters: the hash of the token, not the token`)
 		c.refuse(uidForm().MatchString(f.User) && !isUID(f.User), key+".user", "%q is not a uid like 1000",
 			f.User)
-		for part, text := range map[string]string{"user": f.User, "certificate": f.Certificate} {
+		for part, text := range map[string]string{"user": f.User, "certificate": f.Certificate,
+			"subject": f.Subject} {
 			c.plainText(key+"."+part, text, maxSubject)
 			c.refuse(text != strings.TrimSpace(text), key+"."+part, "begins or ends with a space")
 		}
+		c.refuse(f.Subject != "" && issuer == "", key+".subject",
+			"is that of an authorization server's tokens, and [service] names none: it needs issuer")
 		c.plainText(key+".label", f.Label, MaxLabel)
 		for part, text := range map[string]string{"token": f.Token, "user": f.User,
-			"certificate": f.Certificate} {
+			"certificate": f.Certificate, "subject": f.Subject} {
 			other, twice := taken[part+" "+text]
 			c.refuse(twice && text != "", key+"."+part, "is that of the agent %s, too", other)
 			taken[part+" "+text] = name
 		}
-		agents[name] = Agent{Token: f.Token, User: f.User, Certificate: f.Certificate, Label: f.Label,
-			PerCall: c.cap(key+".per_call", f.PerCall), Day: c.cap(key+".day", f.Day),
+		agents[name] = Agent{Token: f.Token, User: f.User, Certificate: f.Certificate, Subject: f.Subject,
+			Label: f.Label, PerCall: c.cap(key+".per_call", f.PerCall), Day: c.cap(key+".day", f.Day),
 			Month: c.cap(key+".month", f.Month), AllowHosts: c.patterns(key+".allow_hosts", f.AllowHosts)}
 	}
 	return agents
@@ -122,6 +127,11 @@ func (c *Config) AgentByCertificate(subject string) (name string, ok bool) {
 	return c.onlyAgent(func(a Agent) bool { return a.Certificate != "" && a.Certificate == subject })
 }
 
+// AgentBySubject is the agent whose access tokens have a sub, to the letter.
+func (c *Config) AgentBySubject(subject string) (name string, ok bool) {
+	return c.onlyAgent(func(a Agent) bool { return a.Subject != "" && a.Subject == subject })
+}
+
 // onlyAgent is the one agent that is so; none where there are two.
 func (c *Config) onlyAgent(is func(Agent) bool) (name string, ok bool) {
 	for each, a := range c.Agents {
@@ -151,11 +161,11 @@ func fewerAgents(from, to any) bool {
 
 func (a Agent) isWithin(was Agent) bool {
 	return isLess(a.Token, was.Token) && isLess(a.User, was.User) && isLess(a.Certificate, was.Certificate) &&
-		isTighter(a.PerCall, was.PerCall) && isTighter(a.Day, was.Day) && isTighter(a.Month, was.Month) &&
-		fewerHosts(was.AllowHosts, a.AllowHosts)
+		isLess(a.Subject, was.Subject) && isTighter(a.PerCall, was.PerCall) && isTighter(a.Day, was.Day) &&
+		isTighter(a.Month, was.Month) && fewerHosts(was.AllowHosts, a.AllowHosts)
 }
 
-// isLess reports whether nobody else is known by a token, user or certificate than before.
+// isLess reports whether nobody else is known by a token, user, certificate or subject than before.
 func isLess(now, was string) bool { return now == was || now == "" }
 
 // isTighter compares two limits; nil is none.

@@ -55,7 +55,13 @@ func TestWhoseAnAgentIs(t *testing.T) {
 	require.Equal(t, ops, of(c.AgentByCertificate("CN=ops")))
 	require.Equal(t, nobody, of(c.AgentByCertificate("")))
 
+	login := "[service]\nurl='https://wallet.example'\nissuer='https://login.example'\n" +
+		"[agents.ann]\nsubject='0oa1'\n[agents.bob]\nsubject='0oA1'\n"
+	require.Equal(t, answer{"ann", true}, of(rules(t, login).AgentBySubject("0oa1")))
+	require.Equal(t, nobody, of(rules(t, login).AgentBySubject("ann")))
+
 	none := rules(t, "[agents.x]")
+	require.Equal(t, nobody, of(none.AgentBySubject("")))
 	require.Equal(t, nobody, of(none.AgentByToken("")))
 	require.Equal(t, nobody, of(none.AgentByUser(0, "")))
 	require.Equal(t, nobody, of(none.AgentByCertificate("")))
@@ -97,7 +103,8 @@ func TestAgentFaults(t *testing.T) {
 
 // Of each pair the second is tighter, and the first looser.
 func TestAgentsCompared(t *testing.T) {
-	const x, other = "[agents.x]\n", "sha256:" + aDigest
+	const x, other, login = "[agents.x]\n", "sha256:" + aDigest, "service.url='https://wallet.example'\n" +
+		"service.issuer='https://login.example'\n"
 	for _, c := range []struct{ name, loose, tight string }{
 		{"an agent", x, ""},
 		{"an agent with limits", x + "day='1'", ""},
@@ -109,6 +116,7 @@ func TestAgentsCompared(t *testing.T) {
 		{"a token less", x + "token='" + other + "'", x},
 		{"a user less", x + "user='me'", x},
 		{"a certificate less", x + "certificate='CN=x'", x},
+		{"a subject less", login + x + "subject='x'", login + x},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			loose, tight := rules(t, c.loose), rules(t, c.tight)
@@ -120,6 +128,7 @@ func TestAgentsCompared(t *testing.T) {
 		{"another token", x + "token='sha256:" + strings.Repeat("0", 64) + "'", x + "token='" + other + "'"},
 		{"another user", x + "user='me'", x + "user='you'"},
 		{"another certificate", x + "certificate='CN=a'", x + "certificate='CN=b'"},
+		{"another subject", login + x + "subject='a'", login + x + "subject='b'"},
 		{"another name", x, "[agents.y]"},
 		{"other hosts", x + "allow_hosts=['a.example']", x + "allow_hosts=['b.example']"},
 		{"one is lower, one higher", x + "day='1'\nmonth='1'", x + "day='0.50'\nmonth='2'"},

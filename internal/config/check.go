@@ -51,7 +51,7 @@ func (c *checker) config(f *file) *Config {
 		Facilitators: c.facilitators(f.Facilitators),
 		Hosts:        c.hosts(f),
 		Servers:      c.servers(f.Servers),
-		Agents:       c.agents(f.Agents),
+		Agents:       c.agents(f.Agents, f.Service.Issuer),
 		Service:      c.service(f.Service),
 		Notify:       c.notify(f.Notify, runtime.GOOS),
 		Keystore:     c.keystore(f),

@@ -131,7 +131,7 @@ func stricter(from, to any) bool {
 
 // otherwise are keys whose name in the file is not their field's.
 var otherwise = map[string]string{"budget.host_day": "budget.hosts",
-	"policy.max_timeout": "policy.max_timeout_seconds"}
+	"policy.max_timeout": "policy.max_timeout_seconds", "service.keys_url": "service.jwks_uri"}
 
 // snake turns a field's name into a key: PerCall into per_call.
 func snake(field string) string {

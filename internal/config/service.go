@@ -1,30 +1,86 @@
 package config
 
-import "strings"
+import (
+	"net/url"
+	"strings"
+)
 
-// service is how the wallet is reached where it runs as a service.
+// service is how the wallet is reached where it runs as a service, and whose access tokens let agents in.
 type service struct {
 	// URL is the origin of its pages and of MCP over HTTP, as the owner's browser and the agents have it,
 	// without a path: https, or http of this machine; "": it is reached by its address alone.
 	URL string
+	// Issuer is the authorization server whose access tokens let agents in, exactly as they name it; "":
+	// none do, and there is no Audience.
+	Issuer string
+	// Audience is whom such tokens have to be for.
+	Audience string
+	// KeysURL is where that server's keys are; "": where its metadata says.
+	KeysURL string
 }
 
 // fileService is that as it is written.
 type fileService struct {
-	URL string `toml:"url"`
+	URL      string `toml:"url"`
+	Issuer   string `toml:"issuer"`
+	Audience string `toml:"audience"`
+	JWKSURI  string `toml:"jwks_uri"`
 }
 
+// mcpPath is where MCP is at the service's origin.
+const mcpPath = "/mcp"
+
+// maxAudience bounds an audience, in bytes.
+const maxAudience = 512
+
 func (c *checker) service(f fileService) service {
-	if f.URL == "" {
-		return service{}
+	s := service{URL: c.origin(f.URL), Issuer: f.Issuer, Audience: f.Audience, KeysURL: f.JWKSURI}
+	if s.Issuer == "" {
+		c.refuse(s.Audience != "", "service.audience", "means nothing without issuer")
+		c.refuse(s.KeysURL != "", "service.jwks_uri", "means nothing without issuer")
+		return s
 	}
-	u := c.ownerURL("service.url", f.URL, "https://wallet.example")
+	c.issuer(s.Issuer)
+	if s.KeysURL != "" {
+		c.ownerURL("service.jwks_uri", s.KeysURL, "https://login.example/jwks.json")
+	}
+	switch {
+	case s.Audience == "" && s.URL == "":
+		c.refuse(f.URL == "", "service.issuer",
+			`needs audience = "https://wallet.example/mcp" beside it, or url`)
+	case s.Audience == "":
+		s.Audience = s.URL + mcpPath
+	case s.URL == "": // then it is what clients are told that this is
+		c.ownerURL("service.audience", s.Audience, "https://wallet.example/mcp")
+	}
+	c.plainText("service.audience", s.Audience, maxAudience)
+	c.refuse(strings.ContainsAny(s.Audience, " \t"), "service.audience", "has a space")
+	return s
+}
+
+// origin checks an address without a path.
+func (c *checker) origin(written string) string {
+	if written == "" {
+		return ""
+	}
+	u := c.ownerURL("service.url", written, "https://wallet.example")
 	if u == nil {
-		return service{}
+		return ""
 	}
 	origin := u.Scheme + "://" + u.Host
-	c.refuse(f.URL != origin && f.URL != origin+"/", "service.url",
+	c.refuse(written != origin && written != origin+"/", "service.url",
 		"must be an origin like https://wallet.example, without a path")
 	c.refuse(origin != strings.ToLower(origin), "service.url", "must be in small letters")
-	return service{URL: origin}
+	return origin
+}
+
+// issuer checks an authorization server's name, which is an address (RFC 8414 §2).
+func (c *checker) issuer(written string) {
+	u := c.ownerURL("service.issuer", written, "https://login.example")
+	if u == nil {
+		return
+	}
+	plain := url.URL{Scheme: u.Scheme, Host: u.Host, Path: u.Path, RawPath: u.RawPath}
+	c.refuse(written != plain.String(), "service.issuer",
+		"must be an address like https://login.example/tenant, as tokens have it, without user, query and #")
 }
