@@ -52,6 +52,7 @@ func (c *checker) config(f *file) *Config {
 		Servers:      c.servers(f.Servers),
 		Agents:       c.agents(f.Agents),
 		Service:      c.service(f.Service),
+		Passkeys:     c.passkeys(f.Passkeys),
 		Keystore:     c.keystore(f),
 		Channel: channel{DID: c.did("channel.did", f.Channel.DID),
 			DepositCap: c.dollars("channel.deposit_cap", f.Channel.DepositCap, "1.00")},

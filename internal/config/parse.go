@@ -96,10 +96,11 @@ type file struct {
 	Hosts        map[string]struct {
 		Settle *string `toml:"settle"`
 	} `toml:"hosts"`
-	Servers map[string]server    `toml:"servers"`
-	Agents  map[string]fileAgent `toml:"agents"`
-	Service fileService          `toml:"service"`
-	Ledger  struct {
+	Servers  map[string]server      `toml:"servers"`
+	Agents   map[string]fileAgent   `toml:"agents"`
+	Service  fileService            `toml:"service"`
+	Passkeys map[string]filePasskey `toml:"passkeys"`
+	Ledger   struct {
 		URL string `toml:"url"`
 	} `toml:"ledger"`
 	Keystore struct {

@@ -15,16 +15,21 @@ type fileService struct {
 }
 
 func (c *checker) service(f fileService) service {
-	if f.URL == "" {
-		return service{}
+	return service{URL: c.origin("service.url", f.URL)}
+}
+
+// origin checks an origin that the owner wrote, with or without a slash; "" is none.
+func (c *checker) origin(key, text string) string {
+	if text == "" {
+		return ""
 	}
-	u := c.ownerURL("service.url", f.URL, "https://wallet.example")
+	u := c.ownerURL(key, text, "https://wallet.example")
 	if u == nil {
-		return service{}
+		return ""
 	}
 	origin := u.Scheme + "://" + u.Host
-	c.refuse(f.URL != origin && f.URL != origin+"/", "service.url",
+	c.refuse(text != origin && text != origin+"/", key,
 		"must be an origin like https://wallet.example, without a path")
-	c.refuse(origin != strings.ToLower(origin), "service.url", "must be in small letters")
-	return service{URL: origin}
+	c.refuse(origin != strings.ToLower(origin), key, "must be in small letters")
+	return origin
 }

@@ -6,7 +6,6 @@ import (
 	"crypto/sha256"
 	"encoding/hex"
 	"errors"
-	"fmt"
 	"net/http"
 
 	"x402-wallet/history"
@@ -59,9 +58,8 @@ func (l *look) question(id string) (q question, err error) {
 // is another question.
 func (s *Server) shown(a history.Approval) string {
 	sum := hmac.New(sha256.New, s.form)
-	fmt.Fprintf(sum, "%#v", []any{a.ID, a.Quote, a.State, a.Created.UnixMicro(), a.Expires.UnixMicro(),
-		a.Host, a.Method, a.URL, a.Network, a.Asset, a.Symbol, a.Amount.String(), a.Price, a.PayTo, a.Why,
-		a.Since})
+	digest := a.ShownDigest()
+	sum.Write(digest[:])
 	return hex.EncodeToString(sum.Sum(nil))
 }
 
