@@ -83,9 +83,9 @@ func base(r *http.Request) string {
 
 // httpFront lets agents in, and knows what became of the answers to their calls.
 type httpFront struct {
-	agents   Agents
-	next     http.Handler
-	guessing guessing
+	agents  Agents
+	next    http.Handler
+	guesses Guesses
 }
 
 func (f *httpFront) ServeHTTP(rw http.ResponseWriter, r *http.Request) {
@@ -93,7 +93,7 @@ func (f *httpFront) ServeHTTP(rw http.ResponseWriter, r *http.Request) {
 	if !known {
 		rw.Header().Set("Connection", "close") // nothing more of it is read
 	}
-	if !known && f.guessing.tooMany(r.RemoteAddr, time.Now()) {
+	if !known && f.guesses.TooMany(r.RemoteAddr, time.Now()) {
 		rw.Header().Set("Retry-After", strconv.Itoa(int(wrongTime.Seconds())))
 		http.Error(rw, "too many wrong tokens", http.StatusTooManyRequests)
 		return
@@ -199,16 +199,15 @@ const (
 	maxGuessers = 10_000
 )
 
-// guessing counts wrong tokens by address. No token can be guessed; it is the work and the log that are kept
-// small.
-type guessing struct {
+// Guesses counts wrong tokens by address. None can be guessed; it is the work and the log that are kept small.
+type Guesses struct {
 	mu    sync.Mutex
 	since time.Time
 	wrong map[string]int
 }
 
-// tooMany counts one more.
-func (g *guessing) tooMany(address string, now time.Time) bool {
+// TooMany counts one more.
+func (g *Guesses) TooMany(address string, now time.Time) bool {
 	host, _, _ := net.SplitHostPort(address)
 	g.mu.Lock()
 	defer g.mu.Unlock()
