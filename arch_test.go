@@ -47,7 +47,7 @@ var arrows = map[string][]string{
 	// socket: the terminal that a passkey is made for; which passkeys there are it is told
 	"internal/passkey":             {"internal/socket"},
 	"internal/passkey/passkeytest": {},
-	"internal/ask":      {"internal/loopback"},
+	"internal/ask":                 {"internal/loopback"},
 	// tools: it shows what a tool answers, as commands do; no arrow to wallet or seal: what is
 	// typed on it is handed on. passkey: who signs in at a service's pages
 	"internal/dashboard": {"internal/books", "budget", "history", "internal/loopback", "internal/passkey",
