@@ -82,11 +82,13 @@ func TestPasskeys(t *testing.T) {
 	b := open(t)
 	b.authenticator()
 
-	b.visit("http://127.0.0.1:" + at.Port() + "/")
-	require.Contains(t, b.text(), "Sign in with a passkey")
+	typed := open(t)
+	typed.visit("http://127.0.0.1:" + at.Port() + "/")
 	var here string
-	b.eval("location.host", &here)
+	typed.eval("location.host", &here)
 	require.Equal(t, host, here, "the address leads to the name that passkeys are for")
+	b.visit("http://" + host + "/")
+	require.Contains(t, b.text(), "Sign in with a passkey")
 	b.shoot("signin")
 
 	terminal := add(t, home, bin, "phone")
@@ -99,7 +101,6 @@ func TestPasskeys(t *testing.T) {
 	b.leads(func() { b.press("Enter") })
 	require.Contains(t, b.text(), "Go back to the terminal")
 	b.glance("passkey-made")
-	typed := open(t)
 	typed.visit(terminal.link())
 	require.Contains(t, typed.text(), "loosens passkeys: none → [phone id")
 	typed.eval(`document.querySelector("[name=passphrase]").focus()`, nil)
