@@ -2,8 +2,11 @@ package passkey_test
 
 import (
 	"context"
+	"crypto/sha256"
 	"encoding/base64"
+	"encoding/hex"
 	"encoding/json"
+	"net"
 	"os"
 	"path/filepath"
 	"strings"
@@ -318,6 +321,33 @@ func TestLinks(t *testing.T) {
 		_, _, err := links.Options(t.Context(), token)
 		return err != nil
 	}, time.Minute, time.Millisecond, "once")
+}
+
+// Whoever reaches the terminal's socket, and knows what was asked there, makes nothing without the token.
+func TestMadeUnderTheTokenAlone(t *testing.T) {
+	dir := home(t)
+	i, err := passkey.Invite(t.Context(), dir, "phone", origin)
+	require.NoError(t, err)
+	ctx, stop := context.WithCancel(t.Context())
+	ended := make(chan error, 1)
+	go func() {
+		_, err := i.Wait(ctx)
+		ended <- err
+	}()
+	token := filepath.Base(i.URL)
+	_, options, err := (&passkey.Links{Home: dir}).Options(t.Context(), token)
+	require.NoError(t, err)
+	hash := sha256.Sum256([]byte("x402-wallet link " + token)) // that goes over the socket
+	conn, err := net.Dial("unix", filepath.Join(dir, "passkeys.sock"))
+	require.NoError(t, err)
+	defer conn.Close()
+	require.NoError(t, json.NewEncoder(conn).Encode(map[string]any{"link": hex.EncodeToString(hash[:]),
+		"answer": passkeytest.New(origin).Create(options), "mac": make([]byte, 32)}))
+	var out struct{ Problem string }
+	require.NoError(t, json.NewDecoder(conn).Decode(&out))
+	require.Equal(t, passkey.ErrNoLink.Error(), out.Problem)
+	stop()
+	require.ErrorIs(t, <-ended, context.Canceled, "it still waits")
 }
 
 func TestNames(t *testing.T) {
