@@ -33,9 +33,10 @@ var arrows = map[string][]string{
 	"chain/evm":   {"x402/money", "chain/rpc", "x402"},
 	"chain/svm":   {"x402/money", "chain/rpc", "chain/svm/solana", "x402"},
 	"seller":      {"internal/child", "internal/mcpconn", "x402"}, // child: servers that are commands
-	// evm, svm: it reads what it signs itself; history: and finds it reserved
-	"wallet/agent": {"budget", "chain/evm", "history", "internal/socket", "x402/money", "chain/svm", "wallet",
-		"x402", "wallet/seal"},
+	// evm, svm: it reads what it signs itself; history: and finds it reserved; passkey: it believes the
+	// owner's passkeys, and nobody's word that they said yes
+	"wallet/agent": {"budget", "chain/evm", "history", "internal/passkey", "internal/socket", "x402/money",
+		"chain/svm", "wallet", "x402", "wallet/seal"},
 	"facilitator": {"x402"},
 	// evm, svm: it reads itself what it is paid; history: one payment, one run
 	"paywall": {"chain/evm", "facilitator", "history", "internal/child", "internal/mcpconn", "x402/money",
@@ -46,21 +47,26 @@ var arrows = map[string][]string{
 	"internal/loopback": {},
 	"internal/socket":   {},
 	"internal/relay":    {"internal/socket", "x402"},
-	"internal/ask":      {"internal/loopback"},
+	// socket: the terminal that a passkey is made for; which passkeys there are it is told
+	"internal/passkey":             {"internal/socket"},
+	"internal/passkey/passkeytest": {},
+	"internal/ask":                 {"internal/loopback"},
 	// tools: it shows what a tool answers, as commands do; no arrow to wallet or seal: what is
-	// typed on it is handed on
-	"internal/dashboard": {"internal/books", "budget", "history", "internal/loopback", "x402/money",
-		"internal/receipt", "tools", "x402"},
-	// channel: a call of a service that has one goes through it; facilitator: what it lists for sale
+	// typed on it is handed on. passkey: who signs in at a service's pages
+	"internal/dashboard": {"internal/books", "budget", "history", "internal/loopback", "internal/passkey",
+		"x402/money", "internal/receipt", "tools", "x402"},
+	// channel: a call of a service that has one goes through it; facilitator: what it lists for sale;
+	// passkey: the open wallet says which there are
 	"tools": {"internal/ask", "budget", "channel", "facilitator", "history", "internal/mcpconn",
-		"x402/money", "pay", "seller", "x402"},
+		"internal/passkey", "x402/money", "pay", "seller", "x402"},
 	// tools: a command prints its tool's answer; channel: or what it shows of one
-	// attest: version --verify; relay: service status asks the service as an agent's host does
-	// notify: what came of notify test
+	// attest: version --verify; relay: service status asks the service as an agent's host does; notify: what
+	// came of notify test; passkey: the terminal waits for one
 	"cli": {"wallet/agent", "internal/ask", "internal/attest", "internal/books", "budget", "channel",
 		"internal/child", "internal/config", "internal/dashboard", "internal/doctor", "history",
-		"internal/install", "internal/notify", "internal/ownuser", "internal/relay", "internal/sandbox",
-		"internal/loopback", "x402/money", "pay", "internal/receipt", "wallet/seal", "tools", "wallet", "x402"},
+		"internal/install", "internal/notify", "internal/ownuser", "internal/passkey", "internal/relay",
+		"internal/sandbox", "internal/loopback", "x402/money", "pay", "internal/receipt", "wallet/seal", "tools",
+		"wallet", "x402"},
 
 	// child: the owner's own command; history: it hears of what waits there
 	"internal/notify": {"internal/child", "history", "x402"},
@@ -98,6 +104,7 @@ var only = map[string][]string{
 	"github.com/ethereum/go-ethereum":    {"chain/evm", "wallet"},
 	"github.com/gagliardetto/solana-go":  {}, // tests only: the other opinion of what is signed
 	"filippo.io/edwards25519":            {"chain/svm/solana"},
+	"github.com/go-webauthn/webauthn":    {"internal/passkey", "internal/passkey/passkeytest"},
 	"github.com/go-json-experiment/json": {"x402"}, // strict JSON is read in one place
 	// cli: the demo plays an agent's host
 	"github.com/modelcontextprotocol/go-sdk": {"cli", "internal/mcpconn", "paywall", "seller", "tools"},

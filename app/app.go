@@ -14,11 +14,13 @@ import (
 	"path/filepath"
 	"runtime/debug"
 	"sync"
+	"sync/atomic"
 
 	"x402-wallet/cli"
 	"x402-wallet/history"
 	"x402-wallet/internal/child"
 	"x402-wallet/internal/config"
+	"x402-wallet/internal/passkey"
 	"x402-wallet/wallet"
 	"x402-wallet/wallet/agent"
 	"x402-wallet/wallet/seal"
@@ -35,6 +37,9 @@ type app struct {
 	// shared by every guard of this process: opening the wallet again must not forget what was met
 	checkpoints *seal.CheckpointCache
 	tally       *agent.Tally
+	passkeys    *passkey.Checker
+
+	pages atomic.Pointer[ownersPages] // of the service; nil: it has none
 
 	unconfined sync.Once // it is said once that nothing can be confined
 
@@ -70,7 +75,7 @@ func Main(version, releaseKey string) int {
 	}
 	home, noHome := config.Home(env)
 	a := &app{version: version, home: home, env: env, log: log, checkpoints: &seal.CheckpointCache{},
-		tally: &agent.Tally{}}
+		tally: &agent.Tally{}, passkeys: passkey.NewChecker()}
 	ctx, stop := untilSignal(context.Background())
 	defer stop()
 	program := &cli.Program{

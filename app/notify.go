@@ -32,7 +32,7 @@ func (a *app) notifier(rules *config.Config) *notify.Notifier {
 		return nil
 	}
 	told := notify.New(ways...)
-	told.Log, told.Ending = a.log, &a.telling
+	told.Log, told.Ending, told.Page = a.log, &a.telling, a.approvalPage
 	return told
 }
 

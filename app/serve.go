@@ -16,6 +16,7 @@ import (
 	"x402-wallet/chain/svm"
 	"x402-wallet/history"
 	"x402-wallet/internal/config"
+	"x402-wallet/internal/passkey"
 	"x402-wallet/paywall"
 	"x402-wallet/seller"
 	"x402-wallet/tools"
@@ -84,6 +85,13 @@ func (a *app) HoldKeys(ctx context.Context, passphrase wallet.Passphrase,
 		Store: h.store, Started: started,
 		Now: time.Now, Log: a.log, Guard: guard, Recorder: a.recorder(guard, agent.Rules{}),
 		Rules: func(ctx context.Context) (agent.Rules, error) { return a.sealedRules(ctx, h.store, keys) },
+		Approver: a.approver(guard, func(ctx context.Context) (map[string]passkey.Key, error) {
+			rules, err := a.rules()
+			if err != nil {
+				return nil, err
+			}
+			return passkeysOf(a.Guard(h.store, rules, keys))(ctx)
+		}),
 	}
 	ready(started.Add(wallet.MaxAge), keys.Idle)
 	return server.Run(ctx, listener)

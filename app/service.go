@@ -45,15 +45,24 @@ func (a *app) Serve(ctx context.Context, doors cli.Doors, ready func(cli.Doors))
 	if err != nil {
 		return err
 	}
-	ready(doors)
 	server := &tools.Server{Version: a.version, Log: a.log, Mounts: true, Open: a.openForAgent,
-		Background: backgroundDelay}
+		Background: backgroundDelay, ApprovalPage: a.approvalPage}
 	known := &doorkeeper{load: a.rules, home: a.home, log: a.log}
+	var web *webDoor
+	if onHTTP != nil {
+		if web, err = a.webDoor(ctx, doors, onHTTP, server, known); err != nil {
+			return err
+		}
+		defer web.close()
+	}
+	ready(doors)
 	return server.Serve(ctx, func(ctx context.Context) error {
 		var serving sync.WaitGroup
 		defer serving.Wait()
-		if onHTTP != nil {
-			serving.Go(func() { a.serveHTTP(ctx, onHTTP, server.HTTP(known)) })
+		if web != nil {
+			for _, l := range web.listeners {
+				serving.Go(func() { a.serveHTTP(ctx, l, web.handler) })
+			}
 		}
 		d := &door{a: a, server: server, known: known, hellos: places[uint32]{most: maxHellos},
 			sessions: places[uint32]{most: maxSessions}}

@@ -6,6 +6,7 @@ import (
 	"crypto/sha256"
 	"encoding/json"
 	"errors"
+	"fmt"
 	"slices"
 	"strings"
 	"time"
@@ -78,6 +79,14 @@ func (a Approval) Covers(p Payment) bool {
 
 // IsSignIn reports whether a person is asked about a sign-in, which costs nothing and pays nobody.
 func (a Approval) IsSignIn() bool { return a.PayTo == "" && a.Amount.IsZero() && a.Price == 0 }
+
+// ShownDigest is over everything of an approval that a person is shown, and where it stands: what differs in
+// it is another question to them.
+func (a Approval) ShownDigest() [sha256.Size]byte {
+	return sha256.Sum256(fmt.Appendf(nil, "%#v", []any{a.ID, a.Quote, a.State, a.Created.UnixMicro(),
+		a.Expires.UnixMicro(), a.Host, a.Method, a.URL, a.Network, a.Asset, a.Symbol, a.Amount.String(),
+		a.Price, a.PayTo, a.Why, a.Since}))
+}
 
 const selectApproval = `SELECT id, quote, state, created_at, expires_at, declined, host, method, url,
 	network, asset, symbol, amount, usd, pay_to, why, payment, since, seal FROM approvals`

@@ -3,6 +3,7 @@ package tools
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"net/http"
 	"net/http/httptest"
@@ -271,6 +272,10 @@ type oneAgent struct{ token, name string }
 
 func (a oneAgent) ByToken(token string) (agent string, ok bool) { return a.name, token == a.token }
 func (a oneAgent) ByCertificate(string) (agent string, ok bool) { return "", false }
+func (a oneAgent) Resource() Resource                           { return Resource{} }
+func (a oneAgent) ByAccessToken(context.Context, string) (agent string, until time.Time, err error) {
+	return "", time.Time{}, errors.New("no authorization server")
+}
 
 // bearing adds a token to every request.
 type bearing string

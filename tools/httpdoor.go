@@ -80,7 +80,7 @@ type httpFront struct {
 	next      http.Handler
 	lookAgain time.Duration
 	writeTime time.Duration
-	guessing  guessing
+	guesses   Guesses
 	isFull    func(agent string) bool // it has so many sessions that it gets no more
 	calls     share                   // that are not answered yet
 }
@@ -158,7 +158,7 @@ func (f *httpFront) whileKnown(r *http.Request, who caller) (context.Context, co
 // refuse answers who is not known. It says the same for whatever is wrong; the log says what.
 func (f *httpFront) refuse(rw http.ResponseWriter, r *http.Request, who caller) {
 	rw.Header().Set("Connection", "close") // nothing more of it is read
-	if who.shown && f.guessing.tooMany(r.RemoteAddr, time.Now()) {
+	if who.shown && f.guesses.TooMany(r.RemoteAddr, time.Now()) {
 		rw.Header().Set("Retry-After", strconv.Itoa(int(wrongTime.Seconds())))
 		http.Error(rw, "too many wrong tokens", http.StatusTooManyRequests)
 		return
@@ -209,16 +209,16 @@ const (
 	maxGuessers = 10_000
 )
 
-// guessing counts wrong tokens by address. No token can be guessed; it is the work and the log that are kept
+// Guesses counts wrong answers by address. None can be guessed; it is the work and the log that are kept
 // small.
-type guessing struct {
+type Guesses struct {
 	mu    sync.Mutex
 	since time.Time
 	wrong map[string]int
 }
 
-// tooMany counts one more.
-func (g *guessing) tooMany(address string, now time.Time) bool {
+// TooMany counts one more.
+func (g *Guesses) TooMany(address string, now time.Time) bool {
 	host, _, _ := net.SplitHostPort(address)
 	g.mu.Lock()
 	defer g.mu.Unlock()

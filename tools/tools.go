@@ -19,6 +19,7 @@ import (
 	"x402-wallet/channel"
 	"x402-wallet/facilitator"
 	"x402-wallet/history"
+	"x402-wallet/internal/passkey"
 	"x402-wallet/pay"
 	"x402-wallet/seller"
 	"x402-wallet/x402"
@@ -41,6 +42,11 @@ type Wallet struct {
 	// VerifySeals checks the whole ledger with its seals: own takes this process's key, unlocking it,
 	// else whoever holds one.
 	VerifySeals func(ctx context.Context, own bool) error
+	// Passkeys are the owner's, by name, as the rules in force have them: whoever believes one has checked
+	// that these are sealed.
+	Passkeys map[string]passkey.Key
+	// ByPasskey approves payments by them; nil: nothing does.
+	ByPasskey byPasskey
 	// UnlocksItself: the owner left it a passphrase (a file, a command, the keyring), so that a payment
 	// finds it unlocked.
 	UnlocksItself bool
@@ -66,6 +72,13 @@ func (w *Wallet) tidy(ctx context.Context) {
 	if err != nil && ctx.Err() == nil {
 		logger(w.Engine.Log).Warn("content above the quota was not removed", "err", err)
 	}
+}
+
+// byPasskey approves a payment exactly as it was shown in a browser: Challenge is what a passkey signs there,
+// Approve takes its answer. It checks the seal of the rules that name the passkey.
+type byPasskey interface {
+	Challenge(ctx context.Context, shown history.Approval, browser string) ([]byte, error)
+	Approve(ctx context.Context, shown history.Approval, browser string, answer []byte) error
 }
 
 // keys are the wallet's keys. Tools sign nothing themselves.
@@ -281,6 +294,12 @@ func (l *lazy) close() error {
 	case <-time.After(closeTimeout):
 		return nil
 	}
+}
+
+// Wallet is the wallet that the server's agents use, under the rules as they are; done ends its use. It is to
+// be used while Serve serves.
+func (s *Server) Wallet(ctx context.Context) (w *Wallet, done func(), err error) {
+	return s.lazy.get(ctx, s.Open)
 }
 
 // Reopening is a wallet for a command that stays: get gives it under the rules as they are, for a use

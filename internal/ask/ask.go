@@ -135,7 +135,7 @@ func (q *question) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	case r.Method != http.MethodPost:
 		w.Header().Set("Allow", "GET, POST")
 		q.say(w, http.StatusMethodNotAllowed, "This page does not take that kind of request.")
-	case !loopback.FromItself(r, q.host):
+	case !loopback.FromItself(r, "http://"+q.host):
 		q.say(w, http.StatusForbidden, "This was not sent from the wallet's own page.")
 	default:
 		q.answer(w, r)

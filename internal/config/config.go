@@ -4,9 +4,9 @@
 // this package does not understand is refused. A limit that was misspelt must never be a limit
 // that is not there.
 //
-// The files: parse.go, check.go, assets.go, agents.go, service.go and notify.go (from text to Config; values.go
-// checks single values), compare.go (what loosens), write.go (the template, and changing a file), home.go
-// (files of the home), env.go (the environment), paywall.go (the paywall's own file).
+// The files: parse.go, check.go, assets.go, agents.go, passkeys.go, service.go and notify.go (from text to
+// Config; values.go checks single values), compare.go (what loosens), write.go (the template, and changing a
+// file), home.go (files of the home), env.go (the environment), paywall.go (the paywall's own file).
 package config
 
 import (
@@ -31,6 +31,7 @@ type Config struct {
 	Agents       map[string]Agent // that share the wallet, by name
 	Service      service
 	Notify       notify
+	Passkeys     map[string]Passkey // the owner's, by name
 	Keystore     keystore
 	Channel      channel
 	Env          bool     // the seed's environment variables override this file

@@ -96,11 +96,12 @@ type file struct {
 	Hosts        map[string]struct {
 		Settle *string `toml:"settle"`
 	} `toml:"hosts"`
-	Servers map[string]server    `toml:"servers"`
-	Agents  map[string]fileAgent `toml:"agents"`
-	Service fileService          `toml:"service"`
-	Notify  notify               `toml:"notify"`
-	Ledger  struct {
+	Servers  map[string]server      `toml:"servers"`
+	Agents   map[string]fileAgent   `toml:"agents"`
+	Service  fileService            `toml:"service"`
+	Passkeys map[string]filePasskey `toml:"passkeys"`
+	Notify   notify                 `toml:"notify"`
+	Ledger   struct {
 		URL string `toml:"url"`
 	} `toml:"ledger"`
 	Keystore struct {

@@ -34,7 +34,7 @@ const mcpPath = "/mcp"
 const maxAudience = 512
 
 func (c *checker) service(f fileService) service {
-	s := service{URL: c.origin(f.URL), Issuer: f.Issuer, Audience: f.Audience, KeysURL: f.JWKSURI}
+	s := service{URL: c.origin("service.url", f.URL), Issuer: f.Issuer, Audience: f.Audience, KeysURL: f.JWKSURI}
 	if s.Issuer == "" {
 		c.refuse(s.Audience != "", "service.audience", "means nothing without issuer")
 		c.refuse(s.KeysURL != "", "service.jwks_uri", "means nothing without issuer")
@@ -58,19 +58,19 @@ func (c *checker) service(f fileService) service {
 	return s
 }
 
-// origin checks an address without a path.
-func (c *checker) origin(written string) string {
-	if written == "" {
+// origin checks an origin that the owner wrote, with or without a slash; "" is none.
+func (c *checker) origin(key, text string) string {
+	if text == "" {
 		return ""
 	}
-	u := c.ownerURL("service.url", written, "https://wallet.example")
+	u := c.ownerURL(key, text, "https://wallet.example")
 	if u == nil {
 		return ""
 	}
 	origin := u.Scheme + "://" + u.Host
-	c.refuse(written != origin && written != origin+"/", "service.url",
+	c.refuse(text != origin && text != origin+"/", key,
 		"must be an origin like https://wallet.example, without a path")
-	c.refuse(origin != strings.ToLower(origin), "service.url", "must be in small letters")
+	c.refuse(origin != strings.ToLower(origin), key, "must be in small letters")
 	return origin
 }
 

@@ -6,7 +6,6 @@ import (
 	"crypto/sha256"
 	"encoding/hex"
 	"errors"
-	"fmt"
 	"net/http"
 
 	"x402-wallet/history"
@@ -27,6 +26,8 @@ const (
 type question struct {
 	history.Approval
 	Shown   string // what the form says of it
+	Passkey bool   // it is decided by one
+	Locked  bool   // and the wallet has to be unlocked first
 	Open    bool   // something can be decided
 	Over    bool   // no passphrase is taken any more
 	Problem string
@@ -38,7 +39,7 @@ func approval(l *look) (frame, error) {
 }
 
 func (q question) frame() frame {
-	return frame{Template: "approval", Title: "Approval", Here: "overview", Page: q}
+	return frame{Template: "approval", Title: "Approval", Here: "overview", Script: q.Passkey && q.Open, Page: q}
 }
 
 func (l *look) question(id string) (q question, err error) {
@@ -51,24 +52,29 @@ func (l *look) question(id string) (q question, err error) {
 	}
 	l.deciding.Lock()
 	defer l.deciding.Unlock()
-	open := a.State != history.Used && a.State != history.Expired
-	return question{Approval: a, Shown: l.shown(a), Open: open, Over: l.wrong >= maxTries}, nil
+	q = question{Approval: a, Shown: l.shown(a), Over: l.wrong >= maxTries, Passkey: l.service != nil}
+	q.Open = a.State != history.Used && a.State != history.Expired
+	q.Locked = q.Passkey && l.wallet.Keys.Locked() && !l.wallet.UnlocksItself
+	return q, nil
 }
 
 // shown binds a form to this dashboard and to everything that it showed: a row that changed since
 // is another question.
 func (s *Server) shown(a history.Approval) string {
 	sum := hmac.New(sha256.New, s.form)
-	fmt.Fprintf(sum, "%#v", []any{a.ID, a.Quote, a.State, a.Created.UnixMicro(), a.Expires.UnixMicro(),
-		a.Host, a.Method, a.URL, a.Network, a.Asset, a.Symbol, a.Amount.String(), a.Price, a.PayTo, a.Why,
-		a.Since})
+	digest := a.ShownDigest()
+	sum.Write(digest[:])
 	return hex.EncodeToString(sum.Sum(nil))
 }
 
 // decide records the person's decision. Approving takes the passphrase; denying does not.
 func decide(l *look) error {
 	id := l.r.PathValue("id")
-	form, err := loopback.Form(l.w, l.r, maxForm)
+	most := int64(maxForm)
+	if l.service != nil {
+		most = maxAnswer
+	}
+	form, err := loopback.Form(l.w, l.r, most)
 	if err != nil {
 		l.say(l.w, http.StatusBadRequest, "The form could not be read.")
 		return nil
@@ -89,15 +95,17 @@ func decide(l *look) error {
 			"This changed after it was shown to you. Check it again before you decide.")
 	case !q.Open:
 		return again(http.StatusConflict, "")
-	case decision == "deny":
-		_, err = l.wallet.Store.Deny(context.WithoutCancel(l.r.Context()), id, "owner")
-	case decision == "approve" && len(passphrase) == 0:
-		return again(http.StatusForbidden, "Type the passphrase. Nothing was approved.")
-	case decision == "approve":
-		err = l.approve(q.Approval, passphrase)
-	default:
+	case decision != "approve" && decision != "deny":
 		l.say(l.w, http.StatusBadRequest, "The form could not be read.")
 		return nil
+	case l.open, l.service != nil && decision == "approve":
+		err = l.decideByPasskey(q.Approval, decision, []byte(form.Get("answer")))
+	case decision == "deny":
+		_, err = l.wallet.Store.Deny(context.WithoutCancel(l.r.Context()), id, "owner")
+	case len(passphrase) == 0:
+		return again(http.StatusForbidden, "Type the passphrase. Nothing was approved.")
+	default:
+		err = l.approve(q.Approval, passphrase)
 	}
 	switch {
 	case x402.HasCode(err, x402.InvalidPassphrase):
@@ -106,10 +114,17 @@ func decide(l *look) error {
 		}
 		return again(http.StatusForbidden, "That was not the passphrase. Nothing was approved.")
 	case errors.Is(err, history.ErrDecided): // meanwhile
+	case err != nil && l.service != nil:
+		l.service.refused(l.w, l.r, err)
+		return nil
 	case err != nil:
 		return err
 	}
-	http.Redirect(l.w, l.r, l.place+"/approvals/"+id, http.StatusSeeOther)
+	base := l.place
+	if l.open {
+		base = ""
+	}
+	http.Redirect(l.w, l.r, base+"/approvals/"+id, http.StatusSeeOther)
 	return nil
 }
 

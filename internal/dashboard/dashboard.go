@@ -24,6 +24,7 @@ import (
 	"errors"
 	"fmt"
 	"html/template"
+	"log/slog"
 	"net"
 	"net/http"
 	"strings"
@@ -44,6 +45,7 @@ type Options struct {
 	// is wiped afterwards. A wrong one is INVALID_PASSPHRASE.
 	Approve func(ctx context.Context, store *history.Store, shown history.Approval, passphrase []byte) error
 	Version string
+	Log     *slog.Logger     // nil: nothing is logged
 	Idle    time.Duration    // without a look it ends; 0: never
 	Now     func() time.Time // nil: time.Now
 }
@@ -52,8 +54,8 @@ type Options struct {
 type Server struct {
 	URL string // opens it, once
 
-	o    Options
-	host string // what it is listened to at
+	o            Options
+	origin, host string // under which it is answered
 	// the first part of every path. Cookies do not tell ports apart: another server of this machine
 	// would be sent ours
 	place string
@@ -61,6 +63,8 @@ type Server struct {
 	key   string // the cookie that whoever opened it has
 	form  []byte // the key of what a form showed
 	pages http.Handler
+
+	service *Service // nil: it is the page of one browser
 
 	mu     sync.Mutex
 	opened bool
@@ -75,13 +79,20 @@ type Server struct {
 
 // New is a dashboard at a listener's address.
 func New(at net.Addr, o Options) *Server {
+	s, _ := newServer("http://"+at.String(), at.String(), o)
+	s.token, s.key = rand.Text(), rand.Text()
+	s.URL = s.origin + s.place + "/" + s.token
+	return s
+}
+
+// newServer has the pages, and no door to them yet.
+func newServer(origin, host string, o Options) (s *Server, mux *http.ServeMux) {
 	if o.Now == nil {
 		o.Now = time.Now
 	}
-	s := &Server{o: o, host: at.String(), place: "/" + strings.ToLower(rand.Text()[:10]), token: rand.Text(),
-		key: rand.Text(), form: []byte(rand.Text()), looked: o.Now()}
-	s.URL = "http://" + s.host + s.place + "/" + s.token
-	mux := http.NewServeMux()
+	s = &Server{o: o, origin: origin, host: host, place: "/" + strings.ToLower(rand.Text()[:10]),
+		form: []byte(rand.Text()), looked: o.Now()}
+	mux = http.NewServeMux()
 	mux.HandleFunc("GET /{$}", s.page(overview))
 	mux.HandleFunc("GET /money", s.page(addMoney))
 	mux.HandleFunc("GET /freeze", s.page(freezePage))
@@ -93,15 +104,24 @@ func New(at net.Addr, o Options) *Server {
 	mux.HandleFunc("GET /payments/{id}/content", s.with(content))
 	mux.HandleFunc("GET /payments/{id}/receipt", s.with(receiptOf))
 	mux.HandleFunc("GET /export", s.with(export))
-	mux.HandleFunc("GET /icon.svg", func(w http.ResponseWriter, _ *http.Request) {
-		w.Header().Set("Content-Type", "image/svg+xml")
-		_, _ = w.Write(icon)
-	})
+	mux.HandleFunc("GET /icon.svg", s.icon)
 	mux.HandleFunc("/", func(w http.ResponseWriter, _ *http.Request) {
 		s.say(w, http.StatusNotFound, "There is no such page.")
 	})
 	s.pages = http.StripPrefix(s.place, mux)
-	return s
+	return s, mux
+}
+
+func (o Options) log() *slog.Logger {
+	if o.Log == nil {
+		return slog.New(slog.DiscardHandler)
+	}
+	return o.Log
+}
+
+func (*Server) icon(w http.ResponseWriter, _ *http.Request) {
+	w.Header().Set("Content-Type", "image/svg+xml")
+	_, _ = w.Write(icon)
 }
 
 // ErrIdle says that nobody looked for as long as Options.Idle.
@@ -163,7 +183,7 @@ func (s *Server) answer(w http.ResponseWriter, r *http.Request) {
 	case !s.knows(r):
 		s.say(w, http.StatusForbidden, "This browser did not open the dashboard. Open the address that "+
 			"x402-wallet dashboard printed; if it was used, run the command again.")
-	case fromElsewhere(r), r.Method == http.MethodPost && !loopback.FromItself(r, s.host):
+	case fromElsewhere(r), r.Method == http.MethodPost && !loopback.FromItself(r, s.origin):
 		s.say(w, http.StatusForbidden, "This request did not come from the dashboard's own page.")
 	default:
 		if !updatesItself(r) {
@@ -248,7 +268,10 @@ func (s *Server) open(w http.ResponseWriter, r *http.Request) {
 }
 
 // with gives a handler the open wallet; what it returns as an error is shown.
-func (s *Server) with(f func(*look) error) http.HandlerFunc {
+func (s *Server) with(f func(*look) error) http.HandlerFunc { return s.using(f, s.problem) }
+
+// using is with, with who says what is wrong.
+func (s *Server) using(f func(*look) error, problem func(http.ResponseWriter, error)) http.HandlerFunc {
 	return func(w http.ResponseWriter, r *http.Request) {
 		wallet, done, err := s.o.Wallet(r.Context())
 		if err == nil {
@@ -258,7 +281,7 @@ func (s *Server) with(f func(*look) error) http.HandlerFunc {
 			}
 		}
 		if err != nil {
-			s.problem(w, err)
+			problem(w, err)
 		}
 	}
 }
@@ -280,11 +303,15 @@ type look struct {
 	w      http.ResponseWriter
 	r      *http.Request
 	wallet *tools.Wallet
+	open   bool // to whoever has the page's link
 }
 
 // show fills the frame with what every page has.
 func (l *look) show(status int, f frame) error {
-	if err := l.standing(&f); err != nil {
+	if l.open {
+		f.Open = true
+		l.service.browser(l.w, l.r)
+	} else if err := l.standing(&f); err != nil {
 		return err
 	}
 	l.Server.show(l.w, status, f)
@@ -303,8 +330,12 @@ type frame struct {
 	// approvals that the person is asked for, and those that were decided and are still valid
 	Waiting, Decided []history.Approval
 	Known            bool // the person may look: there is a navigation
-	Every            int  // seconds after which the page loads itself again; 0: it does not
-	Still            bool // because the person does not want it
+	Open             bool // whoever has its link may look: there is none
+	Script           bool // it asks a passkey
+	Service          bool
+	SignOut          string // the token of its form
+	Every            int    // seconds after which the page loads itself again; 0: it does not
+	Still            bool   // because the person does not want it
 	Page             any
 }
 
@@ -338,7 +369,16 @@ func (s *Server) say(w http.ResponseWriter, status int, text string) {
 }
 
 func (s *Server) show(w http.ResponseWriter, status int, f frame) {
-	f.Base, f.Version, f.Now = s.place, s.o.Version, s.o.Now().UTC()
+	f.Version, f.Now, f.Service = s.o.Version, s.o.Now().UTC(), s.service != nil
+	if !f.Open && (f.Known || s.service == nil) {
+		f.Base = s.place // which nobody learns who may not look
+	}
+	if f.Known && f.Service {
+		f.SignOut = s.freezeToken()
+	}
+	if f.Script {
+		loopback.Headers(w.Header(), style, "img-src 'self'", "script-src 'self'", "connect-src 'self'")
+	}
 	f.Style = template.CSS(style) //nolint:gosec // our own
 	var page bytes.Buffer
 	if err := templates().ExecuteTemplate(&page, f.Template, f); err != nil {
@@ -359,6 +399,9 @@ var style string
 //go:embed pages/icon.svg
 var icon []byte
 
+//go:embed pages/passkey.js
+var script []byte
+
 // templates are read when the first page is made, not when the program starts: an MCP server has no
 // pages.
 var templates = sync.OnceValue(func() *template.Template {
@@ -375,6 +418,10 @@ var functions = template.FuncMap{
 	"named": func(title, id, period string, b bars) named {
 		return named{bars: b, Title: title, ID: id, Range: period}
 	},
+}
+
+func isMissing(err error) bool {
+	return errors.Is(err, history.ErrNotFound) || x402.HasCode(err, x402.InvalidArgument)
 }
 
 // missing is what to say of an error where it is that there is no such thing.

@@ -67,11 +67,11 @@ func Headers(h http.Header, style string, more ...string) {
 // made to resolve to this machine.
 func Named(r *http.Request, host string) bool { return r.Host == host }
 
-// FromItself reports whether what is posted comes from a page of this host: a browser says so in
+// FromItself reports whether what is posted comes from a page of this origin: a browser says so in
 // Origin, and new ones in Sec-Fetch-Site, too.
-func FromItself(r *http.Request, host string) bool {
+func FromItself(r *http.Request, origin string) bool {
 	site := r.Header.Get("Sec-Fetch-Site")
-	return r.Header.Get("Origin") == "http://"+host && (site == "" || site == "same-origin")
+	return r.Header.Get("Origin") == origin && (site == "" || site == "same-origin")
 }
 
 // errForm says that what was posted is not this page's form.

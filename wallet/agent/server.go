@@ -9,7 +9,7 @@
 // that process can write to the ledger's file.
 //
 // The files: client.go (the client, and the wallet's own signers), server.go (the socket), check.go and
-// signin.go (what is signed, and what was).
+// signin.go (what is signed, and what was), passkey.go (what the owner approves without a passphrase).
 package agent
 
 import (
@@ -36,7 +36,7 @@ import (
 const socketName = "agent.sock"
 
 const (
-	maxRequest = 8 << 10 // the longest honest one, a Solana message in base64, has under 2 KiB
+	maxRequest = 16 << 10 // the longest honest one, what a passkey answers, in base64, has under 12 KiB
 	maxReply   = 8 << 10
 	maxCalls   = 16 // at a time; more wait in the kernel's queue
 	// callTime bounds one call; signing takes milliseconds, and a ledger that is locked by another
@@ -46,7 +46,7 @@ const (
 	pollInterval = time.Second
 )
 
-// Server is the unlock agent. All fields are set before Run; it needs all of them.
+// Server is the unlock agent. All fields are set before Run; it needs all of them, but where it says otherwise.
 type Server struct {
 	EVM    evm.Signer
 	Solana svm.Signer
@@ -66,6 +66,8 @@ type Server struct {
 	Guard sealer
 	// Recorder records what this agent signs.
 	Recorder *Recorder
+	// Approver approves by the owner's passkeys; nil: nothing is.
+	Approver *Approver
 
 	witnessed int64 // the newest freeze that is marked
 }
@@ -73,7 +75,7 @@ type Server struct {
 // request is one line of JSON; the answer is another. One call a connection.
 type request struct {
 	// status | lock | check | mark | verify | expire | charge, and what is signed: evm | permit2 | pull |
-	// solana | channel | sign-in
+	// solana | channel | sign-in; passkey
 	Op            string          `json:"op"`
 	Payment       string          `json:"payment,omitempty"`
 	Authorization json.RawMessage `json:"authorization,omitempty"` // evm, permit2: the message as it is sent
@@ -87,6 +89,7 @@ type request struct {
 	Evidence x402.Evidence   `json:"evidence,omitzero"` // solana: without the signature
 	Text     string          `json:"text,omitempty"`    // sign-in
 	Channel  *channelRequest `json:"channel,omitempty"` // channel: what is signed of it
+	Passkey  *passkeyRequest `json:"passkey,omitempty"`
 }
 
 type reply struct {
@@ -254,6 +257,8 @@ func (s *Server) answer(ctx context.Context, q request, end func()) ([]byte, err
 		return s.signIn(ctx, q)
 	case "channel":
 		return s.signChannel(ctx, q)
+	case opPasskey:
+		return s.passkey(ctx, q.Passkey)
 	}
 	return nil, x402.Errorf(x402.InvalidArgument, "the unlock agent knows no such request")
 }

@@ -1,0 +1,72 @@
+package config
+
+import (
+	"encoding/base64"
+	"math"
+)
+
+// Passkey is one of the owner's, [passkeys.NAME], by which they sign in to the service's pages and approve a
+// payment there: what an assertion of it is checked by. Nothing of it is secret.
+type Passkey struct {
+	ID        string // of the credential, base64url without padding
+	PublicKey string // COSE_Key, likewise
+	Origin    string // of the page where it was made; a yes at any other is none
+	Count     int64  // the authenticator's signature counter then; 0 where it counts nothing
+}
+
+// filePasskey is that as it is written.
+type filePasskey struct {
+	ID        string `toml:"id"`
+	PublicKey string `toml:"public_key"`
+	Origin    string `toml:"origin"`
+	Count     int64  `toml:"count"`
+}
+
+// Bounds of a passkey: WebAuthn's for its id, and an RSA key of 8192 bits.
+const (
+	maxCredentialID = 1023
+	maxPublicKey    = 1100
+)
+
+func (c *checker) passkeys(written map[string]filePasskey) map[string]Passkey {
+	passkeys := map[string]Passkey{}
+	taken := map[string]string{} // id → whose it is
+	for _, name := range sorted(written) {
+		key, f := dotted([]string{"passkeys", name}), written[name]
+		c.refuse(!IsName(name), key,
+			"a passkey's name is 1 to 40 of a-z, 0-9, - and _, and begins with a letter")
+		c.refuse(!isBase64URL(f.ID, maxCredentialID), key+".id", "must be base64url, as x402-wallet passkeys "+
+			"add writes it")
+		c.refuse(!isBase64URL(f.PublicKey, maxPublicKey), key+".public_key", "must be base64url, as "+
+			"x402-wallet passkeys add writes it")
+		c.refuse(c.origin(key+".origin", f.Origin) != f.Origin || f.Origin == "", key+".origin",
+			"must be an origin like https://wallet.example, without a path")
+		c.refuse(f.Count < 0 || f.Count > math.MaxUint32, key+".count", "is no counter of 32 bits")
+		other, twice := taken[f.ID]
+		c.refuse(twice, key+".id", "is that of the passkey %s, too", other)
+		taken[f.ID] = name
+		passkeys[name] = Passkey(f)
+	}
+	return passkeys
+}
+
+// IsName reports whether a text can be the name of an agent or a passkey.
+func IsName(text string) bool { return agentName().MatchString(text) }
+
+// isBase64URL reports whether a text is base64url of 1 to so many bytes, in its one spelling.
+func isBase64URL(text string, most int) bool {
+	data, err := base64.RawURLEncoding.Strict().DecodeString(text)
+	return err == nil && len(data) > 0 && len(data) <= most &&
+		base64.RawURLEncoding.EncodeToString(data) == text
+}
+
+// fewerPasskeys reports whether a change gives nobody a new one.
+func fewerPasskeys(from, to any) bool {
+	before := from.(map[string]Passkey)
+	for name, now := range to.(map[string]Passkey) {
+		if was, known := before[name]; !known || was != now {
+			return false
+		}
+	}
+	return true
+}

@@ -1,0 +1,366 @@
+package passkey_test
+
+import (
+	"context"
+	"crypto/sha256"
+	"encoding/base64"
+	"encoding/hex"
+	"encoding/json"
+	"net"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/go-webauthn/webauthn/protocol"
+	"github.com/stretchr/testify/require"
+
+	"x402-wallet/internal/passkey"
+	"x402-wallet/internal/passkey/passkeytest"
+)
+
+const origin = "https://wallet.example"
+
+// home is a folder whose path is short enough for a socket.
+func home(t *testing.T) string {
+	t.Helper()
+	dir, err := os.MkdirTemp("", "pk-")
+	require.NoError(t, err)
+	t.Cleanup(func() { _ = os.RemoveAll(dir) })
+	return dir
+}
+
+// made is a passkey that was made behind a terminal's link.
+func made(t *testing.T, a *passkeytest.Authenticator) passkey.Key {
+	t.Helper()
+	dir := home(t)
+	i, err := passkey.Invite(t.Context(), dir, "phone", a.Origin)
+	require.NoError(t, err)
+	got := make(chan passkey.Key, 1)
+	go func() {
+		k, _ := i.Wait(t.Context())
+		got <- k
+	}()
+	links := &passkey.Links{Home: dir}
+	token := strings.TrimPrefix(i.URL, a.Origin+"/passkeys/add/")
+	name, options, err := links.Options(t.Context(), token)
+	require.NoError(t, err)
+	require.Equal(t, "phone", name)
+	_, err = links.Made(t.Context(), token, a.Create(options))
+	require.NoError(t, err)
+	return <-got
+}
+
+// believes is what go-webauthn's own verifier says of the same answer.
+func believes(t *testing.T, k passkey.Key, options, answer []byte) bool {
+	t.Helper()
+	var asked struct{ Challenge string }
+	require.NoError(t, json.Unmarshal(options, &asked))
+	parsed, err := protocol.ParseCredentialRequestResponseBytes(answer)
+	if err != nil {
+		return false
+	}
+	cose, err := base64.RawURLEncoding.DecodeString(k.PublicKey)
+	require.NoError(t, err)
+	id, err := base64.RawURLEncoding.DecodeString(k.ID)
+	require.NoError(t, err)
+	rpID, err := passkey.RPID(k.Origin)
+	require.NoError(t, err)
+	return string(parsed.RawID) == string(id) && parsed.Verify(asked.Challenge, rpID, "",
+		[]string{k.Origin}, nil, nil, protocol.TopOriginExplicitVerificationMode, false, true, true, cose,
+		protocol.SignaturePolicy{}) == nil
+}
+
+// A passkey answers a question about one thing, once; go-webauthn's verifier agrees about each answer that
+// is right or wrong in itself.
+func TestAnswers(t *testing.T) {
+	about := passkey.About("approve", "apr_1", "browser")
+	for name, c := range map[string]struct {
+		change func(a *passkeytest.Authenticator)
+		answer func(answer string) string
+		about  [32]byte
+		says   string // "": it is taken
+		alone  bool   // what makes it wrong go-webauthn is not asked about
+	}{
+		"good": {},
+		"no person verified": {change: func(a *passkeytest.Authenticator) { a.Flags = 1 },
+			says: "did not verify"},
+		"nobody there": {change: func(a *passkeytest.Authenticator) { a.Flags = 1 << 2 }, says: "no person"},
+		"backed up, though it cannot be": {change: func(a *passkeytest.Authenticator) { a.Flags |= 1 << 4 },
+			says: "backed up", alone: true},
+		"another origin": {change: func(a *passkeytest.Authenticator) { a.Origin = "https://evil.example" },
+			says: "made at"},
+		"another port": {change: func(a *passkeytest.Authenticator) { a.Origin = origin + ":8443" },
+			says: "made at"},
+		"http": {change: func(a *passkeytest.Authenticator) { a.Origin = "http://wallet.example" },
+			says: "made at"},
+		"another name": {change: func(a *passkeytest.Authenticator) { a.RPID = "example" },
+			says: "another name"},
+		"another ceremony": {change: func(a *passkeytest.Authenticator) { a.Type = "webauthn.create" },
+			says: "not webauthn.get"},
+		"in a frame": {change: func(a *passkeytest.Authenticator) { a.Framed = true }, says: "frame"},
+		"another credential": {change: func(a *passkeytest.Authenticator) { a.ID = []byte{1} },
+			says: "no such passkey"},
+		"about something else":  {about: passkey.About("approve", "apr_2", "browser"), says: "another question", alone: true},
+		"of another browser":    {about: passkey.About("approve", "apr_1", "other"), says: "another question", alone: true},
+		"parts put differently": {about: passkey.About("approveapr_1", "", "browser"), says: "another question", alone: true},
+		"no JSON":               {answer: func(string) string { return "{" }, says: "not JSON"},
+		"too long": {answer: func(s string) string { return s + strings.Repeat(" ", passkey.MaxAnswer) },
+			says: "more than", alone: true},
+		"another type": {answer: func(s string) string {
+			return strings.Replace(s, "public-key", "password", 1)
+		}, says: "not a public key"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			a, checker := passkeytest.New(origin), passkey.NewChecker()
+			k := made(t, a)
+			asked := about
+			if c.about != [32]byte{} {
+				asked = c.about
+			}
+			options, err := passkey.RequestOptions(origin, checker.Challenge(about))
+			require.NoError(t, err)
+			if c.change != nil {
+				c.change(a)
+			}
+			answer := a.Get(options)
+			if c.answer != nil {
+				answer = []byte(c.answer(string(answer)))
+			}
+			who, err := checker.Check(map[string]passkey.Key{"phone": k}, asked, answer)
+			if !c.alone {
+				require.Equal(t, err == nil, believes(t, k, options, answer), "go-webauthn: %v", err)
+			}
+			if c.says != "" {
+				require.ErrorContains(t, err, c.says)
+				return
+			}
+			require.NoError(t, err)
+			require.Equal(t, "phone", who)
+			_, err = checker.Check(map[string]passkey.Key{"phone": k}, asked, answer)
+			require.ErrorContains(t, err, "already", "once")
+		})
+	}
+}
+
+// Each byte of what is signed, and of the signature, counts.
+func TestEveryByteCounts(t *testing.T) {
+	a, checker := passkeytest.New(origin), passkey.NewChecker()
+	k, about := made(t, a), passkey.About("x")
+	options, err := passkey.RequestOptions(origin, checker.Challenge(about))
+	require.NoError(t, err)
+	var whole map[string]any
+	require.NoError(t, json.Unmarshal(a.Get(options), &whole))
+	response := whole["response"].(map[string]any)
+	for _, part := range []string{"authenticatorData", "signature", "clientDataJSON"} {
+		right := response[part].(string)
+		raw, err := base64.RawURLEncoding.DecodeString(right)
+		require.NoError(t, err)
+		for i := range raw {
+			raw[i] ^= 1
+			response[part] = base64.RawURLEncoding.EncodeToString(raw)
+			raw[i] ^= 1
+			answer, err := json.Marshal(whole)
+			require.NoError(t, err)
+			_, err = checker.Check(map[string]passkey.Key{"phone": k}, about, answer)
+			require.Error(t, err, "%s %d", part, i)
+			require.False(t, believes(t, k, options, answer), "%s %d", part, i)
+		}
+		response[part] = right
+	}
+	answer, err := json.Marshal(whole)
+	require.NoError(t, err)
+	_, err = checker.Check(map[string]passkey.Key{"phone": k}, about, answer)
+	require.NoError(t, err, "none of the wrong ones used the question up")
+}
+
+// A question waits for five minutes, and for the process that asked it.
+func TestQuestionsEnd(t *testing.T) {
+	a := passkeytest.New(origin)
+	keys, about := map[string]passkey.Key{"phone": made(t, a)}, passkey.About("x")
+	synctest.Test(t, func(t *testing.T) {
+		checker, another := passkey.NewChecker(), passkey.NewChecker()
+		answer := func() []byte {
+			options, err := passkey.RequestOptions(origin, checker.Challenge(about))
+			require.NoError(t, err)
+			return a.Get(options)
+		}
+		early, late := answer(), answer()
+		_, err := another.Check(keys, about, early)
+		require.ErrorContains(t, err, "another question", "of another start")
+		time.Sleep(passkey.Life - time.Second)
+		_, err = checker.Check(keys, about, early)
+		require.NoError(t, err)
+		time.Sleep(time.Second)
+		_, err = checker.Check(keys, about, late)
+		require.ErrorIs(t, err, passkey.ErrExpired)
+		_, err = checker.Check(keys, about, early)
+		require.ErrorIs(t, err, passkey.ErrExpired, "nor is one taken again that is forgotten")
+	})
+}
+
+// A counter that does not go on is a copy's; an authenticator that counts nothing has none.
+func TestCounters(t *testing.T) {
+	about := passkey.About("x")
+	answers := func(a *passkeytest.Authenticator, checker *passkey.Checker, k passkey.Key) error {
+		options, err := passkey.RequestOptions(origin, checker.Challenge(about))
+		require.NoError(t, err)
+		_, err = checker.Check(map[string]passkey.Key{"phone": k}, about, a.Get(options))
+		return err
+	}
+	a, checker := passkeytest.New(origin), passkey.NewChecker()
+	a.Count = 7
+	k := made(t, a)
+	require.EqualValues(t, 7, k.Count)
+	require.NoError(t, answers(a, checker, k))
+	require.NoError(t, answers(a, checker, k))
+	a.Count = 8
+	require.ErrorIs(t, answers(a, checker, k), passkey.ErrCloned, "9 was there already")
+	a.Count = 6
+	require.ErrorIs(t, answers(a, passkey.NewChecker(), k), passkey.ErrCloned, "7 is in the rules")
+
+	still := passkeytest.New(origin)
+	still.Still = true
+	k = made(t, still)
+	for range 3 {
+		require.NoError(t, answers(still, checker, k))
+	}
+	still.Count = 1
+	require.NoError(t, answers(still, checker, k))
+	still.Count = 0
+	require.ErrorIs(t, answers(still, checker, k), passkey.ErrCloned)
+}
+
+// What was removed from the rules, or is another key, answers nothing.
+func TestOnlyTheRulesPasskeys(t *testing.T) {
+	a, checker, about := passkeytest.New(origin), passkey.NewChecker(), passkey.About("x")
+	k, other := made(t, a), made(t, passkeytest.New(origin))
+	options, err := passkey.RequestOptions(origin, checker.Challenge(about))
+	require.NoError(t, err)
+	answer := a.Get(options)
+	_, err = checker.Check(nil, about, answer)
+	require.ErrorContains(t, err, "no such passkey")
+	other.ID = k.ID
+	_, err = checker.Check(map[string]passkey.Key{"phone": other}, about, answer)
+	require.ErrorContains(t, err, "not its own")
+	other = k
+	other.Origin = "https://other.example"
+	_, err = checker.Check(map[string]passkey.Key{"phone": other}, about, answer)
+	require.ErrorContains(t, err, "made at")
+}
+
+func TestRegistrations(t *testing.T) {
+	for name, c := range map[string]struct {
+		change func(a *passkeytest.Authenticator)
+		says   string
+	}{
+		"no person verified": {func(a *passkeytest.Authenticator) { a.Flags = 1 }, "did not verify"},
+		"another origin":     {func(a *passkeytest.Authenticator) { a.Origin = "https://evil.example" }, "made at"},
+		"another name":       {func(a *passkeytest.Authenticator) { a.RPID = "evil.example" }, "another name"},
+		"an assertion":       {func(a *passkeytest.Authenticator) { a.Type = "webauthn.get" }, "webauthn.create"},
+		"in a frame":         {func(a *passkeytest.Authenticator) { a.Framed = true }, "frame"},
+		"an endless id": {func(a *passkeytest.Authenticator) { a.ID = make([]byte, 1024) },
+			"1024 bytes"},
+		"extensions that are none": {func(a *passkeytest.Authenticator) { a.Flags |= 1 << 7 }, "flags"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			dir := home(t)
+			i, err := passkey.Invite(t.Context(), dir, "phone", origin)
+			require.NoError(t, err)
+			ctx, stop := context.WithCancel(t.Context())
+			ended := make(chan error, 1)
+			go func() {
+				_, err := i.Wait(ctx)
+				ended <- err
+			}()
+			links, token := &passkey.Links{Home: dir}, filepath.Base(i.URL)
+			_, options, err := links.Options(t.Context(), token)
+			require.NoError(t, err)
+			a := passkeytest.New(origin)
+			c.change(a)
+			_, err = links.Made(t.Context(), token, a.Create(options))
+			require.ErrorContains(t, err, c.says)
+			stop()
+			require.ErrorIs(t, <-ended, context.Canceled, "the terminal still waits for a good one")
+		})
+	}
+}
+
+// A link is for whoever has its token, while its terminal waits, once.
+func TestLinks(t *testing.T) {
+	dir := home(t)
+	links := &passkey.Links{Home: dir}
+	_, _, err := links.Options(t.Context(), "x")
+	require.ErrorIs(t, err, passkey.ErrNoLink)
+	i, err := passkey.Invite(t.Context(), dir, "phone", origin)
+	require.NoError(t, err)
+	_, err = passkey.Invite(t.Context(), dir, "other", origin)
+	require.ErrorContains(t, err, "another passkey")
+	got := make(chan passkey.Key, 1)
+	go func() {
+		k, _ := i.Wait(t.Context())
+		got <- k
+	}()
+	token := filepath.Base(i.URL)
+	_, _, err = links.Options(t.Context(), token[1:])
+	require.ErrorIs(t, err, passkey.ErrNoLink)
+	_, options, err := links.Options(t.Context(), token)
+	require.NoError(t, err)
+	require.NotContains(t, string(options), token)
+	a, thief := passkeytest.New(origin), passkeytest.New(origin)
+	_, err = links.Made(t.Context(), token[1:], thief.Create(options))
+	require.ErrorIs(t, err, passkey.ErrNoLink, "without the token nothing is made")
+	_, err = links.Made(t.Context(), token, a.Create(options))
+	require.NoError(t, err)
+	k := <-got
+	require.Equal(t, base64.RawURLEncoding.EncodeToString(a.ID), k.ID)
+	require.Equal(t, origin, k.Origin)
+	require.Eventually(t, func() bool {
+		_, _, err := links.Options(t.Context(), token)
+		return err != nil
+	}, time.Minute, time.Millisecond, "once")
+}
+
+// Whoever reaches the terminal's socket, and knows what was asked there, makes nothing without the token.
+func TestMadeUnderTheTokenAlone(t *testing.T) {
+	dir := home(t)
+	i, err := passkey.Invite(t.Context(), dir, "phone", origin)
+	require.NoError(t, err)
+	ctx, stop := context.WithCancel(t.Context())
+	ended := make(chan error, 1)
+	go func() {
+		_, err := i.Wait(ctx)
+		ended <- err
+	}()
+	token := filepath.Base(i.URL)
+	_, options, err := (&passkey.Links{Home: dir}).Options(t.Context(), token)
+	require.NoError(t, err)
+	hash := sha256.Sum256([]byte("x402-wallet link " + token)) // that goes over the socket
+	conn, err := net.Dial("unix", filepath.Join(dir, "passkeys.sock"))
+	require.NoError(t, err)
+	defer conn.Close()
+	require.NoError(t, json.NewEncoder(conn).Encode(map[string]any{"link": hex.EncodeToString(hash[:]),
+		"answer": passkeytest.New(origin).Create(options), "mac": make([]byte, 32)}))
+	var out struct{ Problem string }
+	require.NoError(t, json.NewDecoder(conn).Decode(&out))
+	require.Equal(t, passkey.ErrNoLink.Error(), out.Problem)
+	stop()
+	require.ErrorIs(t, <-ended, context.Canceled, "it still waits")
+}
+
+func TestNames(t *testing.T) {
+	for _, good := range [][2]string{{"https://wallet.example", "wallet.example"},
+		{"https://wallet.example:8443", "wallet.example"}, {"http://localhost:8402", "localhost"},
+		{"http://wallet.localhost", "wallet.localhost"}} {
+		got, err := passkey.RPID(good[0])
+		require.NoError(t, err)
+		require.Equal(t, good[1], got)
+	}
+	for _, bad := range []string{"http://127.0.0.1:8402", "https://10.0.0.1", "https://[::1]:1",
+		"http://wallet.example", "http://notlocalhost", "https://", ""} {
+		_, err := passkey.RPID(bad)
+		require.Error(t, err, bad)
+	}
+}
