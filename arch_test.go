@@ -157,6 +157,14 @@ func TestOnlyConfigReadsTheEnvironment(t *testing.T) {
 	}
 }
 
+// Hosts wait for our start, so an expression is compiled at its first use: internal/pattern.
+func TestNoPatternIsCompiledBeforeMain(t *testing.T) {
+	declared := `^(var )?[[:space:]]*[A-Za-z0-9_"]+ *[=:] *regexp\.MustCompile`
+	out, _ := exec.Command("git", "grep", "-nE", declared, "--", "*.go", ":!*_test.go", ":!e2e",
+		":!internal/release").Output()
+	require.Empty(t, string(out))
+}
+
 // Nothing but package app opens a ledger or builds a guard, so that both are made in one way. Tests
 // and the parties of e2e do, too.
 func TestOnlyAppOpensLedgersAndBuildsGuards(t *testing.T) {

@@ -175,8 +175,8 @@ func TestKeysOfDIDs(t *testing.T) {
 	ecK1 := jwk(map[string]string{"kty": "EC", "crv": "secp256k1", "x": b64(k1Point[1:33]),
 		"y": b64(k1Point[33:])})
 	keyK1 := "did:key:z" + base58.Encode(append([]byte{0xe7, 0x01}, k1.PubKey().SerializeCompressed()...))
-	keyP256 := "did:key:z" + base58.Encode(append([]byte{0x80, 0x24}, elliptic.MarshalCompressed(elliptic.P256(),
-		p256.X, p256.Y)...))
+	keyP256 := "did:key:z" + base58.Encode(append([]byte{0x80, 0x24},
+		elliptic.MarshalCompressed(elliptic.P256(), p256.X, p256.Y)...))
 	keyEd := "did:key:z" + base58.Encode(append([]byte{0xed, 0x01}, public...))
 	for _, jws := range []string{sign("EdDSA", okp, byEd), sign("EdDSA", okp+"#0", byEd),
 		sign("ES256", ec, byP256), sign("ES256K", ecK1, byK1), sign("ES256K", keyK1, byK1),

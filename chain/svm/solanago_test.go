@@ -105,7 +105,8 @@ func TestChangedTransactionsAreReadAsSolanaGoDoes(t *testing.T) {
 		requireAsSolanaGo(t, slices.Concat(wire, []byte{0}))
 		for at, b := range wire {
 			requireAsSolanaGo(t, wire[:at])
-			for _, instead := range [][]byte{{b ^ 1}, {b ^ 0x80}, {}, {0, b}, {0xff, b}, {b, b}, {b | 0x80, 0}, {b | 0x80, 0x80, 0}} {
+			for _, instead := range [][]byte{{b ^ 1}, {b ^ 0x80}, {}, {0, b}, {0xff, b}, {b, b},
+				{b | 0x80, 0}, {b | 0x80, 0x80, 0}} {
 				requireAsSolanaGo(t, slices.Concat(wire[:at], instead, wire[at+1:]))
 			}
 		}
