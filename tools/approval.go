@@ -273,8 +273,8 @@ func (s *Server) question(ctx context.Context, request *mcp.CallToolRequest, id 
 		logger(s.Log).Warn("ask a person", "err", err)
 		return nil
 	case byPage:
-		return onPage(page, rand.Text(), append(lines, "You decide on a page of the wallet, in your browser. "+
-			"Opening it decides nothing.")...)
+		return onPage(page, rand.Text(), append(lines, "You decide on a page of the wallet, in your "+
+			"browser. Opening it decides nothing.")...)
 	}
 	return form(lines...)
 }
@@ -305,8 +305,9 @@ func (s *Server) terms(ctx context.Context, id string) ([]string, error) {
 		}
 	}
 	if a.IsSignIn() {
-		return []string{fmt.Sprintf("Sign in at %s with the wallet? It costs nothing, and you are asked once "+
-			"for this host.", x402.Quote(a.Host)), fmt.Sprintf("For: %s %s", a.Method, x402.Quote(a.URL)),
+		return []string{fmt.Sprintf("Sign in at %s with the wallet? It costs nothing, and you are asked "+
+			"once for this host.", x402.Quote(a.Host)),
+			fmt.Sprintf("For: %s %s", a.Method, x402.Quote(a.URL)),
 			"You are asked because " + a.Why + ".", "Declined, what it sells is paid for."}, nil
 	}
 	return []string{

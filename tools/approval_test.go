@@ -281,7 +281,8 @@ func TestStatesAreSealed(t *testing.T) {
 		c.start(arguments, map[string]any{"requestState": string(changed), "inputResponses": accepted})
 		require.EqualValues(t, "APPROVAL_REQUIRED", c.result().code(t).Error, "byte %d", i)
 	}
-	other := newStates().seal(pending{ID: "apr_x", Call: digest(payName, PayIn{}), Until: time.Now().Add(time.Hour)})
+	other := newStates().seal(pending{ID: "apr_x", Call: digest(payName, PayIn{}),
+		Until: time.Now().Add(time.Hour)})
 	list, err := w.wallet.Store.Approvals(t.Context())
 	require.NoError(t, err)
 	for name, more := range map[string]map[string]any{

@@ -79,7 +79,8 @@ func (c *asker) answers(arguments any, q asked, action string) {
 		c.send(map[string]any{"jsonrpc": "2.0", "id": q.id, "result": answer})
 		return
 	}
-	c.start(arguments, map[string]any{"requestState": q.state, "inputResponses": map[string]any{questionID: answer}})
+	c.start(arguments, map[string]any{"requestState": q.state,
+		"inputResponses": map[string]any{questionID: answer}})
 }
 
 // ends is a call's result, and what was notified before.
@@ -219,7 +220,7 @@ func TestClosedPages(t *testing.T) {
 	})
 }
 
-// Without a page at hand for it nothing is different: a form where its answer counts, and at a service nothing.
+// Whoever opens no pages is asked as before: by a form where the answer counts, and at a service not at all.
 func TestWhoOpensNoPages(t *testing.T) {
 	for _, era := range eras {
 		w := askingWorld(t)
@@ -305,8 +306,10 @@ func TestPagesOverHTTP(t *testing.T) {
 				ElicitationHandler: func(_ context.Context, r *mcp.ElicitRequest) (*mcp.ElicitResult, error) {
 					return &mcp.ElicitResult{Action: dialog(r.Params)}, nil
 				}})
-			session, err := client.Connect(t.Context(), &mcp.StreamableClientTransport{Endpoint: front.URL + "/mcp",
-				HTTPClient: &http.Client{Transport: bearing("secret")}}, &mcp.ClientSessionOptions{ProtocolVersion: era})
+			session, err := client.Connect(t.Context(),
+				&mcp.StreamableClientTransport{Endpoint: front.URL + "/mcp",
+					HTTPClient: &http.Client{Transport: bearing("secret")}},
+				&mcp.ClientSessionOptions{ProtocolVersion: era})
 			require.NoError(t, err)
 			t.Cleanup(func() { _ = session.Close() })
 			pays := func(query string) map[string]any {
@@ -330,7 +333,8 @@ func TestPagesOverHTTP(t *testing.T) {
 			require.Equal(t, "paid", given["status"], "%v", given)
 			require.Equal(t, "APPROVAL_REQUIRED", other["error"])
 			require.Contains(t, other["hint"], "another payment's question is in front of the person")
-			require.True(t, strings.HasPrefix(other["details"].(map[string]any)["page"].(string), stubPage("apr_")))
+			page, _ := other["details"].(map[string]any)["page"].(string)
+			require.True(t, strings.HasPrefix(page, stubPage("apr_")), page)
 		})
 	}
 }

@@ -40,12 +40,14 @@ func newOps(t *testing.T) *ops {
 	o := &ops{t: t, heard: make(chan notice, 100), file: filepath.Join(t.TempDir(), "told"),
 		secret: filepath.Join(t.TempDir(), "secret")} // beside which the command can make no file
 	key := []byte(strings.Repeat("k", 32))
-	require.NoError(t, os.WriteFile(o.secret, []byte("whsec_"+base64.StdEncoding.EncodeToString(key)+"\n"), 0o600))
+	line := "whsec_" + base64.StdEncoding.EncodeToString(key) + "\n"
+	require.NoError(t, os.WriteFile(o.secret, []byte(line), 0o600))
 	o.Server = httptest.NewServer(http.HandlerFunc(func(rw http.ResponseWriter, r *http.Request) {
 		body, _ := io.ReadAll(r.Body)
 		mac := hmac.New(sha256.New, key)
 		fmt.Fprintf(mac, "%s.%s.%s", r.Header.Get("webhook-id"), r.Header.Get("webhook-timestamp"), body)
-		if r.Header.Get("webhook-signature") != "v1,"+base64.StdEncoding.EncodeToString(mac.Sum(nil)) || o.refuses {
+		right := "v1," + base64.StdEncoding.EncodeToString(mac.Sum(nil))
+		if r.Header.Get("webhook-signature") != right || o.refuses {
 			rw.WriteHeader(http.StatusForbidden)
 			return
 		}

@@ -24,8 +24,8 @@ func (c *checker) notify(n notify, system string) notify {
 	c.refuse(n.Sandbox != nil && len(n.Command) == 0, "notify.sandbox", "is for a command, and there is none")
 	if n.Webhook != "" {
 		at := c.ownerURL("notify.webhook", n.Webhook, "https://ops.example/x402")
-		c.refuse(at != nil && at.User != nil, "notify.webhook", "has a name or password in it; what is posted "+
-			"is signed, and needs none")
+		c.refuse(at != nil && at.User != nil, "notify.webhook", "has a name or password in it; what is "+
+			"posted is signed, and needs none")
 	}
 	c.refuse((n.Webhook != "") != (n.WebhookSecretFile != ""), "notify", `webhook = "https://…" and `+
 		`webhook_secret_file = "a file with one line whsec_…" go together`)
@@ -43,7 +43,8 @@ func (c *checker) fullPath(key, program string) {
 			"write the program's full path, which `command -v NAME` prints: [\"/usr/bin/…\", …]", program)
 }
 
-// SessionBus is where the D-Bus of the person's session is. Agents' hosts often pass no variable that says so.
+// SessionBus is where the D-Bus of the person's session is. Agents' hosts often pass no variable that says
+// so.
 func SessionBus() string {
 	if address := os.Getenv("DBUS_SESSION_BUS_ADDRESS"); address != "" {
 		return address

@@ -10,10 +10,11 @@ import (
 func TestNotify(t *testing.T) {
 	require.Zero(t, rules(t, "").Notify)
 	own, secret := filepath.Join(t.TempDir(), "tell-me"), filepath.Join(t.TempDir(), "secret")
-	n := rules(t, "[notify]\ncommand = ['"+own+"', '--now']\nsandbox = false\nwebhook = 'https://ops.example/x'\n"+
+	n := rules(t, "[notify]\ncommand = ['"+own+"', '--now']\nsandbox = false\n"+
+		"webhook = 'https://ops.example/x'\n"+
 		"webhook_secret_file = '"+secret+"'").Notify
-	require.Equal(t, notify{Command: []string{own, "--now"}, Sandbox: new(false), Webhook: "https://ops.example/x",
-		WebhookSecretFile: secret}, n)
+	require.Equal(t, notify{Command: []string{own, "--now"}, Sandbox: new(false),
+		Webhook: "https://ops.example/x", WebhookSecretFile: secret}, n)
 	for written, problem := range map[string]string{
 		"command = ['tell-me']":                      "looked for in PATH",
 		"command = ['']":                             "looked for in PATH",

@@ -151,15 +151,15 @@ func TestACommandIsConfined(t *testing.T) {
 func TestTheScriptsArguments(t *testing.T) {
 	dir := t.TempDir()
 	program := filepath.Join(dir, "osascript")
-	require.NoError(t, os.WriteFile(program,
-		[]byte("#!/bin/sh\nfor a in \"$@\"; do printf '%s\\n' \"$a\"; done > \"$(dirname \"$0\")/arguments\"\n"), 0o700))
+	text := "#!/bin/sh\nfor a in \"$@\"; do printf '%s\\n' \"$a\"; done > \"$(dirname \"$0\")/arguments\"\n"
+	require.NoError(t, os.WriteFile(program, []byte(text), 0o700))
 	a := question(1)
 	a.Why = `x" with title "y" & (do shell script "id")`
 	n := approval(a, "")
 	require.NoError(t, Script{Program: program, Env: []string{"PATH=/usr/bin:/bin"}}.Tell(t.Context(), n))
 	require.Equal(t, []string{"-e", "on run argv", "-e",
-		"display notification (item 1 of argv) with title (item 2 of argv)", "-e", "end run", n.Text, title, ""},
-		strings.Split(read(t, dir, "arguments"), "\n"))
+		"display notification (item 1 of argv) with title (item 2 of argv)", "-e", "end run",
+		n.Text, title, ""}, strings.Split(read(t, dir, "arguments"), "\n"))
 	require.Contains(t, n.Text, `"y"`)
 	for _, n := range []Notice{n, test(), more(3)} {
 		require.NotEqual(t, "-", n.Text[:1], "or it would be an option")

@@ -47,7 +47,8 @@ func (b Bus) Tell(ctx context.Context, n Notice) error {
 		return fmt.Errorf("the session's bus: %w", err)
 	}
 	// it is closed with ctx, whatever then waits for it
-	conn, err := dbus.NewConn(bounded{Conn: raw, from: io.LimitReader(raw, maxFromBus)}, dbus.WithContext(ctx))
+	some := bounded{Conn: raw, from: io.LimitReader(raw, maxFromBus)}
+	conn, err := dbus.NewConn(some, dbus.WithContext(ctx))
 	if err != nil {
 		_ = raw.Close()
 		return err
@@ -77,8 +78,9 @@ func show(ctx context.Context, desktop dbus.BusObject, n Notice) error {
 		text = html.EscapeString(text) // a host's name is no link
 	}
 	const replaces, asLongAsUsual = uint32(0), int32(-1)
-	return desktop.CallWithContext(ctx, notifications+".Notify", 0, title, replaces, "", title, text, []string{},
-		map[string]dbus.Variant{"urgency": dbus.MakeVariant(byte(1))}, asLongAsUsual).Err
+	hints := map[string]dbus.Variant{"urgency": dbus.MakeVariant(byte(1))} // normal
+	return desktop.CallWithContext(ctx, notifications+".Notify", 0, title, replaces, "", title, text,
+		[]string{}, hints, asLongAsUsual).Err
 }
 
 // title is over every notice on a desktop.
@@ -86,10 +88,6 @@ const title = "x402-wallet"
 
 // socketOf is the first socket that an address names: "unix:path=/run/user/1000/bus".
 func socketOf(address string) (string, error) {
-	if address == "" {
-		return "", errors.New("this process has no desktop: DBUS_SESSION_BUS_ADDRESS and XDG_RUNTIME_DIR are " +
-			"not set")
-	}
 	for one := range strings.SplitSeq(address, ";") {
 		keys, isSocket := strings.CutPrefix(one, "unix:")
 		for pair := range strings.SplitSeq(keys, ",") {

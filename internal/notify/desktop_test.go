@@ -131,12 +131,14 @@ func TestADesktopIsTold(t *testing.T) {
 
 // A desktop that is not there, or says nothing, is an error in time.
 func TestNoDesktop(t *testing.T) {
-	require.ErrorContains(t, Bus{Address: startBus(t, &bus{}).address}.Tell(t.Context(), test()), "ServiceUnknown")
+	empty := startBus(t, &bus{})
+	require.ErrorContains(t, Bus{Address: empty.address}.Tell(t.Context(), test()), "ServiceUnknown")
 	gone := filepath.Join(t.TempDir(), "bus")
 	require.ErrorContains(t, Bus{Address: "unix:path=" + gone}.Tell(t.Context(), test()), "the session's bus")
 	for _, silent := range []string{"AUTH", "BEGIN", "Hello", "GetCapabilities", "Notify"} {
 		t.Run(silent, func(t *testing.T) {
-			b := startBus(t, &bus{abilities: []string{"body"}, does: func(m string) bool { return m != silent }})
+			b := startBus(t, &bus{abilities: []string{"body"},
+				does: func(method string) bool { return method != silent }})
 			ctx, cancel := context.WithTimeout(t.Context(), 50*time.Millisecond)
 			defer cancel()
 			require.Error(t, Bus{Address: b.address}.Tell(ctx, test()))

@@ -41,7 +41,8 @@ const maxWhy, maxText = 400, 1000
 
 // approval is a question to the owner.
 func approval(a history.Approval, page string) Notice {
-	n := Notice{Kind: kindApproval, ID: a.ID, At: a.Created.UTC().Format(time.RFC3339), Host: x402.Brief(a.Host),
+	n := Notice{Kind: kindApproval, ID: a.ID, At: a.Created.UTC().Format(time.RFC3339),
+		Host:  x402.Brief(a.Host),
 		Price: a.Price.Price(), Agent: x402.Brief(a.Agent), Why: x402.BriefTo(a.Why, maxWhy),
 		ExpiresAt: a.Expires.UTC().Format(time.RFC3339), Command: x402.Command("approve", a.ID), Page: page}
 	what := "Pay " + n.Price + " to"

@@ -104,8 +104,8 @@ func (n *Notifier) work() {
 	}
 }
 
-// Close ends it, and does not wait: what is to be told has closeTime to get through, and what comes now is not
-// told.
+// Close ends it, and does not wait: what is to be told has closeTime to get through, and what comes now is
+// not told.
 func (n *Notifier) Close() {
 	n.begin.Do(func() {})
 	n.checking.Lock()
@@ -168,7 +168,8 @@ func (n *Notifier) tell(ctx context.Context, way Way, notice Notice) {
 func (n *Notifier) tellNow(ctx context.Context, way Way, notice Notice) (err error) {
 	defer func() {
 		if p := recover(); p != nil { // a defect here stops no payment
-			n.Log.Error("telling the owner panicked", "type", fmt.Sprintf("%T", p), "stack", string(debug.Stack()))
+			n.Log.Error("telling the owner panicked", "type", fmt.Sprintf("%T", p), "stack",
+				string(debug.Stack()))
 			err = fmt.Errorf("the wallet had an internal error")
 		}
 	}()

@@ -75,8 +75,10 @@ func question(id int) history.Approval {
 	price, _ := money.ParseDollars("0.5")
 	return history.Approval{ID: fmt.Sprint("apr_", id), Host: "api.example", Price: price, PayTo: "0xpayee",
 		Method: "GET", URL: "https://api.example/secret?token=canary", Agent: "research",
-		Why:     "the agent research asks for it: the price $0.50 is above what is paid without asking, $0.10",
-		Created: time.Date(2026, 11, 26, 8, 0, 0, 0, time.UTC), Expires: time.Date(2026, 11, 27, 8, 0, 0, 0, time.UTC)}
+		Why: "the agent research asks for it: the price $0.50 is above what is paid without asking, " +
+			"$0.10",
+		Created: time.Date(2026, 11, 26, 8, 0, 0, 0, time.UTC),
+		Expires: time.Date(2026, 11, 27, 8, 0, 0, 0, time.UTC)}
 }
 
 // A notice has what a person needs to decide whether to look, and of the URL the host alone.
@@ -96,8 +98,8 @@ func TestWhatIsTold(t *testing.T) {
 	signIn := history.Approval{ID: "apr_2", Host: "api.example", Why: "why"}
 	require.Contains(t, approval(signIn, "").Text, `Sign in, for nothing, at "api.example"?`)
 	f := freeze(history.Freeze{By: "breaker", Why: "20 payments in a row came to nothing"})
-	require.Equal(t, "Payments of the whole wallet are stopped, by the breaker: 20 payments in a row came to "+
-		"nothing. By: x402-wallet unfreeze", f.Text)
+	require.Equal(t, "Payments of the whole wallet are stopped, by the breaker: 20 payments in a row came "+
+		"to nothing. By: x402-wallet unfreeze", f.Text)
 	require.Equal(t, "And 7 more wait. By: x402-wallet approvals", more(7).Text)
 }
 

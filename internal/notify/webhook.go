@@ -103,7 +103,8 @@ func (w *Webhook) post(ctx context.Context, id string, body, key []byte) (again 
 	}
 	_ = answer.Body.Close() // what it says is nothing to us
 	status := answer.StatusCode
-	isOverloaded := status == http.StatusTooManyRequests || status == http.StatusRequestTimeout || status >= 500
+	isOverloaded := status == http.StatusTooManyRequests || status == http.StatusRequestTimeout ||
+		status >= 500
 	switch {
 	case status >= 200 && status < 300:
 		return false, nil

@@ -54,7 +54,8 @@ func (s *receiver) ServeHTTP(rw http.ResponseWriter, r *http.Request) {
 	for what, isWrong := range map[string]bool{
 		"body": err != nil, "method": r.Method != http.MethodPost, "id": id == "", "time": number != nil,
 		"age": age < -time.Minute || age > time.Minute, "version": !isV1, "base64": decoded != nil,
-		"signature": !hmac.Equal(mac.Sum(nil), given), "type": r.Header.Get("content-type") != "application/json",
+		"signature": !hmac.Equal(mac.Sum(nil), given),
+		"type":      r.Header.Get("content-type") != "application/json",
 	} {
 		if isWrong {
 			s.wrong = append(s.wrong, what)
@@ -81,8 +82,10 @@ func (s *receiver) tries(t *testing.T) int {
 }
 
 func hook(at string) *Webhook {
-	return &Webhook{URL: at, HTTP: http.DefaultClient, tries: []time.Duration{0, time.Millisecond, time.Millisecond},
-		Secret: func() (string, error) { return "whsec_" + base64.StdEncoding.EncodeToString(testKey) + "\n", nil }}
+	secret := "whsec_" + base64.StdEncoding.EncodeToString(testKey) + "\n"
+	return &Webhook{URL: at, HTTP: http.DefaultClient,
+		tries:  []time.Duration{0, time.Millisecond, time.Millisecond},
+		Secret: func() (string, error) { return secret, nil }}
 }
 
 func status(code int) func(http.ResponseWriter, *http.Request, int) {
@@ -102,8 +105,8 @@ func TestAWebhookIsSigned(t *testing.T) {
 
 // The specification's own example.
 func TestTheSpecificationsSignature(t *testing.T) {
-	key, err := (&Webhook{Secret: func() (string, error) { return "whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw", nil }}).
-		key()
+	w := &Webhook{Secret: func() (string, error) { return "whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw", nil }}
+	key, err := w.key()
 	require.NoError(t, err)
 	require.Equal(t, "v1,g0hM9SsE+OTPJTGt/tmIKtSyZlE3uFJELVlNIOLJ1OE=",
 		sign(key, "msg_p5jXN8AQM9LWM0D4loKWxJek", "1614265330", []byte(`{"test": 2432232314}`)))
