@@ -6,6 +6,8 @@ import (
 	"context"
 	"errors"
 	"io"
+	"os"
+	"os/exec"
 )
 
 var errNoAgent = errors.New("there is no unlock agent on this system")
@@ -21,6 +23,16 @@ func (s *Process) SendSecret(context.Context, []byte) error { return errNoAgent 
 
 // End does nothing here.
 func (s *Process) End() {}
+
+// Handed is this program again, with streams that somebody else handed over.
+type Handed struct {
+	Args, Env     []string
+	Dir           string
+	Streams, More []*os.File
+}
+
+// Start fails here.
+func (Handed) Start() (*exec.Cmd, error) { return nil, errors.ErrUnsupported }
 
 // ReceiveSecret does nothing here.
 func ReceiveSecret(context.Context) ([]byte, error) { return nil, errNoAgent }

@@ -42,37 +42,74 @@ func Reexec(args, env []string) (*Process, error) {
 	return s, nil
 }
 
-// startSelf starts this program from a copy in memory, and falls back to its file where the system
-// runs no such copy.
-func startSelf(args, env []string, handover *os.File) (*Process, error) {
-	if program, done, err := closedProgram(); err == nil {
-		s, err := start(program, args, env, handover)
-		done()
-		if err == nil {
-			return s, nil
-		}
-	}
-	program, err := ownPath()
-	if err != nil {
-		return nil, err
-	}
-	return start(program, args, env, handover)
+func startSelf(args, env []string, handover *os.File) (p *Process, err error) {
+	err = asSelf(func(program string) error {
+		p, err = start(program, args, env, handover)
+		return err
+	})
+	return p, err
 }
 
 func start(program string, args, env []string, handover *os.File) (*Process, error) {
 	cmd := exec.Command(program, args...) //nolint:gosec,noctx // ourselves; it outlives us
-	cmd.Args[0] = os.Args[0]
 	cmd.Env = append([]string{}, env...)
 	cmd.ExtraFiles = []*os.File{handover} // handoverFD
-	cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true}
 	out, err := cmd.StdoutPipe()
 	if err != nil {
 		return nil, err
 	}
-	if err := cmd.Start(); err != nil {
-		return nil, fmt.Errorf("start this program again: %w", err)
+	if err := startApart(cmd); err != nil {
+		return nil, err
 	}
 	return &Process{Stdout: out, cmd: cmd}, nil
+}
+
+// asSelf starts this program from a copy in memory, and falls back to its file where the system runs no such
+// copy.
+func asSelf(start func(program string) error) error {
+	if program, done, err := closedProgram(); err == nil {
+		err := start(program)
+		done()
+		if err == nil {
+			return nil
+		}
+	}
+	program, err := ownPath()
+	if err != nil {
+		return err
+	}
+	return start(program)
+}
+
+// startApart starts a process in a session of its own: it has no terminal, and no signal of ours.
+func startApart(cmd *exec.Cmd) error {
+	cmd.Args[0] = os.Args[0]
+	cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true}
+	if err := cmd.Start(); err != nil {
+		return fmt.Errorf("start this program again: %w", err)
+	}
+	return nil
+}
+
+// Handed is this program again, with streams that somebody else handed over. It is closed to other programs
+// of its user as Reexec's is.
+type Handed struct {
+	Args, Env []string
+	Dir       string
+	Streams   []*os.File // stdin, stdout and stderr
+	More      []*os.File // descriptors 3 and up
+}
+
+// Start starts it, and gives what is to be waited for.
+func (h Handed) Start() (*exec.Cmd, error) {
+	var cmd *exec.Cmd
+	err := asSelf(func(program string) error {
+		cmd = exec.Command(program, h.Args...) //nolint:gosec,noctx // ourselves; the caller ends it
+		cmd.Env, cmd.Dir, cmd.ExtraFiles = append([]string{}, h.Env...), h.Dir, h.More
+		cmd.Stdin, cmd.Stdout, cmd.Stderr = h.Streams[0], h.Streams[1], h.Streams[2]
+		return startApart(cmd)
+	})
+	return cmd, err
 }
 
 // SendSecret hands the secret over: it waits until the child says that it is closed, by a socket that it

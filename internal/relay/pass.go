@@ -91,16 +91,8 @@ func (p *passing) begin(hello Hello) (from *bufio.Reader, err error) {
 		return nil, unreachable(err)
 	}
 	from = bufio.NewReaderSize(p.conn, maxReply)
-	line, err := from.ReadSlice('\n')
-	if err != nil {
-		return nil, unreachable(err)
-	}
-	var answer reply
-	if err := json.Unmarshal(line, &answer); err != nil {
-		return nil, unreachable(errors.New("it is no service of this version"))
-	}
-	if e := answer.Error; e != nil {
-		return nil, x402.Errorf(e.Code, "%s", e.Message).WithHint("%s", e.Hint)
+	if err := readReply(from); err != nil {
+		return nil, err
 	}
 	return from, p.conn.SetDeadline(time.Time{})
 }
