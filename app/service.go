@@ -55,8 +55,8 @@ func (a *app) Serve(ctx context.Context, doors cli.Doors, ready func(cli.Doors))
 		if onHTTP != nil {
 			serving.Go(func() { a.serveHTTP(ctx, onHTTP, server.HTTP(known)) })
 		}
-		d := &door{a: a, server: server, known: known, hellos: places{most: maxHellos},
-			sessions: places{most: maxSessions}}
+		d := &door{a: a, server: server, known: known, owners: newCommands(a, doors.Owners),
+			hellos: places{most: maxHellos}, sessions: places{most: maxSessions}}
 		serving.Go(func() { d.accept(ctx, onSocket, &serving) })
 		<-ctx.Done()
 		return nil
@@ -68,6 +68,7 @@ type door struct {
 	a      *app
 	server *tools.Server
 	known  *doorkeeper
+	owners *commands
 
 	hellos   places // of those who did not say yet who they are
 	sessions places
@@ -127,12 +128,16 @@ func (p *places) leave(user uint32) {
 	}
 }
 
-// open hears who connected, and serves the session or refuses it.
+// open hears who connected, and serves the session, or runs the owner's command, or refuses it.
 func (d *door) open(ctx context.Context, conn net.Conn, user uint32) {
 	session, err := relay.Open(conn)
 	d.hellos.leave(user)
 	if err != nil {
 		d.a.log.Info("a connection that is no agent's", "why", err)
+		return
+	}
+	if session.Handed != nil {
+		d.owners.run(ctx, session)
 		return
 	}
 	agent, err := d.known.bySession(session)
@@ -165,8 +170,7 @@ func (a *app) passToService(ctx context.Context) (passed bool, err error) {
 		}
 		err := relay.Pass(ctx, named, hello, os.Stdin, os.Stdout)
 		if errors.Is(err, relay.ErrNone) {
-			err = x402.Errorf(x402.ServerUnavailable, "no wallet's service listens at %s", named).
-				WithHint("start it (x402-wallet serve), or unset X402_WALLET_SERVICE")
+			err = relay.NoneAt(named)
 		}
 		return true, err
 	}

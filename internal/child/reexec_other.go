@@ -6,7 +6,7 @@ import (
 	"context"
 	"errors"
 	"io"
-	"os"
+	"net"
 	"os/exec"
 )
 
@@ -24,15 +24,8 @@ func (s *Process) SendSecret(context.Context, []byte) error { return errNoAgent 
 // End does nothing here.
 func (s *Process) End() {}
 
-// Handed is this program again, with streams that somebody else handed over.
-type Handed struct {
-	Args, Env     []string
-	Dir           string
-	Streams, More []*os.File
-}
-
 // Start fails here.
-func (Handed) Start() (*exec.Cmd, error) { return nil, errors.ErrUnsupported }
+func (Handed) Start() (*exec.Cmd, *net.UnixConn, error) { return nil, nil, errors.ErrUnsupported }
 
 // ReceiveSecret does nothing here.
 func ReceiveSecret(context.Context) ([]byte, error) { return nil, errNoAgent }

@@ -91,25 +91,25 @@ func startApart(cmd *exec.Cmd) error {
 	return nil
 }
 
-// Handed is this program again, with streams that somebody else handed over. It is closed to other programs
-// of its user as Reexec's is.
-type Handed struct {
-	Args, Env []string
-	Dir       string
-	Streams   []*os.File // stdin, stdout and stderr
-	More      []*os.File // descriptors 3 and up
-}
-
-// Start starts it, and gives what is to be waited for.
-func (h Handed) Start() (*exec.Cmd, error) {
-	var cmd *exec.Cmd
-	err := asSelf(func(program string) error {
+// Start starts it, and gives what is to be waited for, and our end of its control connection.
+func (h Handed) Start() (cmd *exec.Cmd, control *net.UnixConn, err error) {
+	control, theirs, err := socketPair()
+	if err != nil {
+		return nil, nil, err
+	}
+	defer func() { _ = theirs.Close() }()
+	err = asSelf(func(program string) error {
 		cmd = exec.Command(program, h.Args...) //nolint:gosec,noctx // ourselves; the caller ends it
-		cmd.Env, cmd.Dir, cmd.ExtraFiles = append([]string{}, h.Env...), h.Dir, h.More
-		cmd.Stdin, cmd.Stdout, cmd.Stderr = h.Streams[0], h.Streams[1], h.Streams[2]
+		cmd.Env, cmd.Dir = append([]string{}, h.Env...), "/"
+		cmd.Stdin, cmd.Stdout, cmd.Stderr = h.Files[0], h.Files[1], h.Files[2]
+		cmd.ExtraFiles = append([]*os.File{theirs}, h.Files[3:]...)
 		return startApart(cmd)
 	})
-	return cmd, err
+	if err != nil {
+		_ = control.Close()
+		return nil, nil, err
+	}
+	return cmd, control, nil
 }
 
 // SendSecret hands the secret over: it waits until the child says that it is closed, by a socket that it

@@ -23,8 +23,8 @@ type Command struct {
 	NoColor bool     `json:"noColor,omitempty"`
 }
 
-// streams are stdin, stdout and stderr, without which a command does not come.
-const streams = 3
+// Streams are stdin, stdout and stderr, without which a command does not come; a terminal may follow.
+const Streams = 3
 
 // ended is the line that says how a command ended.
 type ended struct {
@@ -71,13 +71,14 @@ func HandOver(ctx context.Context, path string, c Command, files []*os.File, beg
 	return end.Exit, end.Error.asError()
 }
 
-// Handed is a command that came to the service. Close it.
+// Handed is a command that came to the service.
 type Handed struct {
 	Command
 	Files []*os.File // 3, or 4 with the terminal
 }
 
-func (h *Handed) closeFiles() {
+// Close closes the files.
+func (h *Handed) Close() {
 	if h == nil {
 		return
 	}
@@ -92,7 +93,7 @@ func parseHanded(body []byte, files []*os.File) (*Handed, error) {
 	if err := x402.DecodeStrict(body, maxFrame, &h.Command); err != nil {
 		return h, fmt.Errorf("a command that cannot be read: %w", err)
 	}
-	if len(files) < streams {
+	if len(files) < Streams {
 		return h, fmt.Errorf("a command with %d files", len(files))
 	}
 	return h, nil
@@ -117,6 +118,6 @@ func (s *Session) Ended(exit int, why error) error {
 	line, _ := json.Marshal(ended{Exit: exit, Error: asFailure(why)}) // texts
 	_ = s.conn.SetWriteDeadline(time.Now().Add(writeTime))
 	_, err := s.conn.Write(append(line, '\n'))
-	s.Handed.closeFiles()
+	s.Handed.Close()
 	return errors.Join(err, s.conn.Close())
 }

@@ -20,6 +20,12 @@ import (
 // ErrNone says that no service listens on a socket.
 var ErrNone = errors.New("no service listens there")
 
+// NoneAt is SERVER_UNAVAILABLE, where one was expected.
+func NoneAt(path string) error {
+	return x402.Errorf(x402.ServerUnavailable, "no wallet's service listens at %s", path).
+		WithHint("start it (x402-wallet serve), or unset X402_WALLET_SERVICE")
+}
+
 // dialTime bounds the wait for a service that is there to answer.
 const dialTime = 10 * time.Second
 

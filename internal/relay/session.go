@@ -55,7 +55,7 @@ func Open(conn net.Conn) (*Session, error) {
 	s := &Session{conn: conn, over: make(chan struct{})}
 	s.in, s.fed = io.Pipe()
 	if err := s.hello(); err != nil {
-		s.Handed.closeFiles()
+		s.Handed.Close()
 		return nil, errors.Join(err, conn.Close())
 	}
 	return s, nil
@@ -75,12 +75,12 @@ func (s *Session) hello() (err error) {
 	case frameCommand:
 		s.Handed, err = parseHanded(body, files)
 	case frameHello:
-		(&Handed{Files: files}).closeFiles() // nobody asked for them
+		(&Handed{Files: files}).Close() // nobody asked for them
 		var hello Hello
 		hello, err = parseHello(body)
 		s.Token = hello.Token
 	default:
-		(&Handed{Files: files}).closeFiles()
+		(&Handed{Files: files}).Close()
 		err = fmt.Errorf("it begins with a frame %q", kind)
 	}
 	return errors.Join(err, s.conn.SetReadDeadline(time.Time{}))
@@ -97,7 +97,7 @@ func (s *Session) firstFrame() (kind byte, body []byte, files []*os.File, err er
 		kind, body, err = readBody(s.conn, head, make([]byte, maxFrame))
 	}
 	if err != nil {
-		(&Handed{Files: files}).closeFiles()
+		(&Handed{Files: files}).Close()
 		return 0, nil, nil, err
 	}
 	return kind, body, files, nil
@@ -111,7 +111,7 @@ func (s *Session) Admit() error {
 
 // Refuse ends the session before it began, and tells the host's side why.
 func (s *Session) Refuse(why error) error {
-	s.Handed.closeFiles()
+	s.Handed.Close()
 	return errors.Join(s.writeLine(why), s.conn.Close())
 }
 
