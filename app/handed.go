@@ -9,15 +9,14 @@ import (
 	"net"
 	"os"
 	"os/exec"
-	"os/user"
 	"slices"
-	"strconv"
 	"sync"
 	"time"
 
 	"x402-wallet/cli"
 	"x402-wallet/internal/child"
 	"x402-wallet/internal/config"
+	"x402-wallet/internal/ownuser"
 	"x402-wallet/internal/relay"
 	"x402-wallet/x402"
 )
@@ -64,7 +63,7 @@ func newCommands(a *app, names []string) *commands {
 		// each asks one person: half of 2 is 1
 		asking: places{most: 2}, wrong: wrongTries{now: time.Now}}
 	for _, name := range names {
-		uid, err := userNamed(name)
+		uid, err := ownuser.ID(name)
 		if err != nil {
 			a.log.Warn("not an owner", "why", err)
 			continue
@@ -72,19 +71,6 @@ func newCommands(a *app, names []string) *commands {
 		c.owners = append(c.owners, uid)
 	}
 	return c
-}
-
-// userNamed is the user of a name, or of a number.
-func userNamed(name string) (uint32, error) {
-	u, err := user.Lookup(name)
-	if err == nil {
-		name = u.Uid
-	}
-	uid, notNumber := strconv.ParseUint(name, 10, 32)
-	if notNumber != nil {
-		return 0, err
-	}
-	return uint32(uid), nil
 }
 
 // check refuses a command that may not be run for its user. Root could be the service's user; that user

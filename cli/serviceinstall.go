@@ -40,6 +40,11 @@ func (p *Program) serviceInstallCommand(ui *ui) *cobra.Command {
 			if err != nil {
 				return err
 			}
+			for _, owner := range setup.Owners {
+				if _, err := ownuser.ID(owner); err != nil && c.root == "" { // another root has other users
+					return usagef("--owner: %v", err)
+				}
+			}
 			plan, err := ownuser.Install(runtime.GOOS, setup)
 			if err := unsupportedHere(err); err != nil {
 				return err

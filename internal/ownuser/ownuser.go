@@ -13,6 +13,7 @@ import (
 	"errors"
 	"io/fs"
 	"os/user"
+	"strconv"
 )
 
 // Place is where the service's parts lie on a system.
@@ -101,6 +102,19 @@ func Uninstall(system string) (Plan, error) {
 		return withoutLaunchd(), nil
 	}
 	return nil, ErrUnsupported
+}
+
+// ID is the number of a user, by name or number.
+func ID(name string) (uint32, error) {
+	u, err := user.Lookup(name)
+	if err == nil {
+		name = u.Uid
+	}
+	id, notNumber := strconv.ParseUint(name, 10, 32)
+	if notNumber != nil {
+		return 0, err
+	}
+	return uint32(id), nil
 }
 
 // Here is the place of a wallet that runs as this process's user, in a home.
