@@ -226,7 +226,7 @@ func (w *wrongTries) tooMany() bool {
 func refusedToAsk(answer byte) error {
 	switch answer {
 	case handedBusy:
-		return errors.New("another command of yours waits for it")
+		return errors.New("another command waits for one; try again when it has ended")
 	case handedTooMany:
 		return fmt.Errorf("%d that came by the service's socket were wrong; wait %v, or run it as the service's "+
 			"user", maxWrong, wrongTime)
