@@ -47,10 +47,16 @@ type desk struct {
 // sits begins a command of a user's at the service.
 func (h *house) sits(user uint32, args ...string) *desk {
 	h.t.Helper()
+	return h.sitsAt(user, h.wallet, args...)
+}
+
+// sitsAt begins any program.
+func (h *house) sitsAt(user uint32, program string, args ...string) *desk {
+	h.t.Helper()
 	keys, tty, err := pty.Open()
 	require.NoError(h.t, err)
 	d := &desk{t: h.t, keys: keys, tty: tty, closed: make(chan struct{}),
-		cmd: h.as(user, []string{"HOME=" + h.agent, "X402_WALLET_SERVICE=" + h.socket}, h.wallet, args...)}
+		cmd: h.as(user, []string{"HOME=" + h.agent, "X402_WALLET_SERVICE=" + h.socket}, program, args...)}
 	d.cmd.Stdin, d.cmd.Stdout, d.cmd.Stderr = tty, tty, tty
 	d.cmd.SysProcAttr.Setsid, d.cmd.SysProcAttr.Setctty = true, true
 	require.NoError(h.t, d.cmd.Start())
@@ -211,9 +217,13 @@ func (h *house) tells(user uint32, env []string, args ...string) (code string, t
 	cmd := h.as(user, append([]string{"HOME=" + h.agent, "X402_WALLET_SERVICE=" + h.socket}, env...), h.wallet,
 		append(args, "--json")...)
 	cmd.SysProcAttr.Setsid = true
+	var said strings.Builder
+	cmd.Stderr = &said
 	out, _ := cmd.Output()
 	var answer struct{ Error string }
 	require.NoError(h.t, json.Unmarshal(out, &answer), "%s", out)
+	isBegun := !slices.Contains([]string{"POLICY_DENIED", "INVALID_ARGUMENT"}, answer.Error)
+	require.Equal(h.t, isBegun, strings.Contains(said.String(), "at the service"), "%s %s", args, &said)
 	return answer.Error, string(out)
 }
 
@@ -314,7 +324,6 @@ func TestHowAnOwnersCommandEnds(t *testing.T) {
 	gone(child)
 
 	d, child = begun()
-	d.types("\x1a") // Ctrl-Z: the shell would read beside the command
 	d.types(testworld.Passphrase[:5])
 	require.NoError(t, d.cmd.Process.Kill())
 	_ = d.cmd.Wait()
@@ -331,4 +340,18 @@ func TestHowAnOwnersCommandEnds(t *testing.T) {
 	require.NoError(t, service.Signal(syscall.SIGTERM))
 	require.Contains(t, d.ends(1), "SERVER_UNAVAILABLE")
 	require.ErrorIs(t, unix.Kill(child, 0), unix.ESRCH)
+}
+
+// A shell that has the terminal back does not read beside a command: Ctrl-Z does not stop it, and one in the
+// background is not given the terminal.
+func TestAnOwnersShell(t *testing.T) {
+	h := ownersHouse(t, sandbox.Rules{Extra: knows("alice", alice)})
+	h.serve(h.passphrase())
+	sits := func(line, agent string) *desk {
+		return h.sitsAt(person, "bash", "-c", "set -m; "+line+"; echo ended $?", "bash", h.wallet, "agents", "add",
+			agent)
+	}
+	d := sits(`"$@"`, "bob").hides("Passphrase").types("\x1a")
+	require.Contains(t, d.types(testworld.Passphrase+"\n").sees("ended", 1).ends(0), "ended 0")
+	require.Contains(t, sits(`"$@" & wait $!`, "carol").sees("ended", 1).ends(0), "ended 4")
 }
