@@ -33,8 +33,8 @@ const (
 	// commandGrace is how long one that was told to end may take.
 	commandGrace = 5 * time.Second
 
-	// maxWrong is how many wrong passphrases are taken in wrongTime, of all owners together. The KDF makes each
-	// slow; an agent of the owner's own user could try all day.
+	// maxWrong is how many wrong passphrases are taken in wrongTime, of all owners together: an agent of the
+	// owner's own user could try all day.
 	maxWrong  = 5
 	wrongTime = 15 * time.Minute
 )
@@ -78,8 +78,8 @@ func newCommands(a *app, names []string) *commands {
 func (c *commands) check(user uint32, h *relay.Handed) error {
 	if user != 0 && (!slices.Contains(c.owners, user) || int(user) == os.Geteuid()) {
 		return x402.Errorf(x402.PolicyDenied, "user %d is no owner of this wallet's service", user).
-			WithHint("whoever administers this machine names the owners: x402-wallet service install --owner " +
-				"USER; X402_WALLET_SERVICE=off is a wallet of your own")
+			WithHint("whoever administers this machine names the owners: x402-wallet service install " +
+				"--owner USER; X402_WALLET_SERVICE=off is a wallet of your own")
 	}
 	return cli.CheckHanded(h.Args, c.home)
 }
@@ -228,8 +228,8 @@ func refusedToAsk(answer byte) error {
 	case handedBusy:
 		return errors.New("another command waits for one; try again when it has ended")
 	case handedTooMany:
-		return fmt.Errorf("%d that came by the service's socket were wrong; wait %v, or run it as the service's "+
-			"user", maxWrong, wrongTime)
+		return fmt.Errorf("%d that came by the service's socket were wrong; wait %v, or run it as the "+
+			"service's user", maxWrong, wrongTime)
 	}
 	return errors.New("the service does not answer")
 }

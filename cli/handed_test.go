@@ -105,8 +105,8 @@ func TestWhatMayBeHandedOver(t *testing.T) {
 	}
 	err := x402.AsError(CheckHanded([]string{"export", "-o", "/a b"}, "/home/of/it"))
 	require.Contains(t, err.Message, "export --output is not run")
-	require.Regexp(t, `^as the service's user: sudo -u \S+ env X402_WALLET_HOME=/home/of/it \S+ export -o '/a b'$`,
-		err.Hint)
+	require.Regexp(t, `^as the service's user: sudo -u \S+ env X402_WALLET_HOME=/home/of/it \S+ `+
+		`export -o '/a b'$`, err.Hint)
 }
 
 // The program that the service starts checks for itself what the service has checked.
@@ -143,7 +143,7 @@ func TestWhereACommandGoes(t *testing.T) {
 		"the home is named":          {config.Env{Home: "/x"}, nil, "", false},
 		"it is off":                  {config.Env{Service: "off"}, nil, "", false},
 		"it is named":                {config.Env{Service: "/s", Home: "/x"}, nil, "/s", false},
-		"it is there already":        {config.Env{Service: "/s", Handed: config.HandedTerminal}, nil, "", false},
+		"it is there already":        {config.Env{Service: "/s", Handed: "terminal"}, nil, "", false},
 		"there can be no home of it": {config.Env{}, os.ErrNotExist, "", false},
 	} {
 		p := &Program{Env: c.env, NoHome: c.noHome, Home: t.TempDir()}

@@ -9,8 +9,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Handed is a terminal that came to this process from another one, of the person's own user, with a command of
-// theirs. It takes the place of the controlling terminal, which this process does not have.
+// Handed is a terminal that came to this process from another one, of the person's own user, with a command
+// of theirs. It takes the place of the controlling terminal, which this process does not have.
 type Handed struct {
 	Terminal *os.File // nil: there is none
 	// Ask is called before the person is asked for a passphrase; its error, a text for them, keeps it from

@@ -148,7 +148,8 @@ func childrenOf(t *testing.T, pid int) (list []int) {
 // shows it. It is the service's user's, and the service has it at once.
 func TestAnOwnerMakesTheWallet(t *testing.T) {
 	h := ownersHouse(t, sandbox.Rules{Extra: knows("alice", alice)})
-	for _, file := range []string{"keystore.json", "ledger.db", "ledger.db-wal", "ledger.db-shm", "ledger.mark"} {
+	for _, file := range []string{"keystore.json", "ledger.db", "ledger.db-wal", "ledger.db-shm",
+		"ledger.mark"} {
 		_ = os.Remove(filepath.Join(h.home, file)) // the rules stay
 	}
 	h.serve()
@@ -166,7 +167,8 @@ func TestAnOwnerMakesTheWallet(t *testing.T) {
 
 // What only the owner decides, they decide so; and read what there is.
 func TestAnOwnerDecidesByTheSocket(t *testing.T) {
-	h := ownersHouse(t, sandbox.Rules{ApproveAbove: "0.0005", Extra: knows("alice", alice) + "day = \"0.001\"\n"})
+	h := ownersHouse(t, sandbox.Rules{ApproveAbove: "0.0005",
+		Extra: knows("alice", alice) + "day = \"0.001\"\n"})
 	h.serve()
 	agent := h.agentOf(nobody, h.agentsEnv(alice))
 	require.Equal(t, "APPROVAL_REQUIRED", h.pays(agent, "1"))
@@ -214,8 +216,8 @@ func TestAnOwnerDecidesByTheSocket(t *testing.T) {
 // tells is what a command without a terminal answers.
 func (h *house) tells(user uint32, env []string, args ...string) (code string, text string) {
 	h.t.Helper()
-	cmd := h.as(user, append([]string{"HOME=" + h.agent, "X402_WALLET_SERVICE=" + h.socket}, env...), h.wallet,
-		append(args, "--json")...)
+	env = append([]string{"HOME=" + h.agent, "X402_WALLET_SERVICE=" + h.socket}, env...)
+	cmd := h.as(user, env, h.wallet, append(args, "--json")...)
 	cmd.SysProcAttr.Setsid = true
 	var said strings.Builder
 	cmd.Stderr = &said
@@ -227,13 +229,14 @@ func (h *house) tells(user uint32, env []string, args ...string) (code string, t
 	return answer.Error, string(out)
 }
 
-// Nobody else's commands are run: not another user's, not the agent's, whatever token it has, and not those of
-// the service's user, who MCP servers are, too. Root's are.
+// Nobody else's commands are run: not another user's, not the agent's, whatever token it has, and not those
+// of the service's user, who MCP servers are, too. Root's are.
 func TestWhoseCommandsAreRun(t *testing.T) {
 	h := ownersHouse(t, sandbox.Rules{Extra: knows("alice", alice) + "[agents.desk]\nuser = \"65532\"\n"})
 	h.serve(h.passphrase())
 	for _, user := range []uint32{other, nobody, owner} {
-		for _, args := range [][]string{{"balance"}, {"approve", "x"}, {"history"}, {"freeze"}, {"lock"}, {"pay", "x"}} {
+		for _, args := range [][]string{{"balance"}, {"approve", "x"}, {"history"}, {"freeze"}, {"lock"},
+			{"pay", "x"}} {
 			code, text := h.tells(user, []string{"X402_WALLET_TOKEN=" + alice}, args...)
 			require.Equal(t, "POLICY_DENIED", code, "%d %s", user, text)
 		}
@@ -312,8 +315,8 @@ func TestHowAnOwnersCommandEnds(t *testing.T) {
 		return d, children[0]
 	}
 	gone := func(pid int) {
-		require.Eventually(t, func() bool { return !slices.Contains(childrenOf(t, service.Pid), pid) }, time.Minute,
-			5*time.Millisecond)
+		ended := func() bool { return !slices.Contains(childrenOf(t, service.Pid), pid) }
+		require.Eventually(t, ended, time.Minute, 5*time.Millisecond)
 	}
 	d, child := begun()
 	require.NoError(t, unix.Kill(child, unix.SIGKILL)) // while the echo is off
@@ -348,8 +351,8 @@ func TestAnOwnersShell(t *testing.T) {
 	h := ownersHouse(t, sandbox.Rules{Extra: knows("alice", alice)})
 	h.serve(h.passphrase())
 	sits := func(line, agent string) *desk {
-		return h.sitsAt(person, "bash", "-c", "set -m; "+line+"; echo ended $?", "bash", h.wallet, "agents", "add",
-			agent)
+		return h.sitsAt(person, "bash", "-c", "set -m; "+line+"; echo ended $?", "bash", h.wallet, "agents",
+			"add", agent)
 	}
 	d := sits(`"$@"`, "bob").hides("Passphrase").types("\x1a")
 	require.Contains(t, d.types(testworld.Passphrase+"\n").sees("ended", 1).ends(0), "ended 0")

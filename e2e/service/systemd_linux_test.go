@@ -231,7 +231,8 @@ sandbox = true
 
 	require.Contains(t, m.as(person, "budget"), `"spent"`, "an owner's command finds the service")
 	require.Contains(t, m.as(person, "agents", "add", "bob"), "WALLET_LOCKED", "and takes the passphrase")
-	require.Contains(t, m.as(nobody, "budget"), "WALLET_NOT_FOUND", "others have a wallet of their own, or none")
+	require.Contains(t, m.as(nobody, "budget"), "WALLET_NOT_FOUND",
+		"others have a wallet of their own, or none")
 
 	m.runs("", "systemctl", "kill", "-s", "KILL", "x402-wallet")
 	time.Sleep(time.Second)

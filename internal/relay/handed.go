@@ -35,7 +35,8 @@ type ended struct {
 // HandOver has the service behind a socket run a command with these files, and gives its exit code. begun is
 // called when the service has taken it. When ctx ends, the command is ended like by Ctrl-C, and what it says
 // about that is waited for. Its errors are ErrNone, the service's refusal, and SERVER_UNAVAILABLE.
-func HandOver(ctx context.Context, path string, c Command, files []*os.File, begun func()) (exit int, err error) {
+func HandOver(ctx context.Context, path string, c Command, files []*os.File,
+	begun func()) (exit int, err error) {
 	conn, err := connect(ctx, path)
 	if err != nil {
 		return 0, err
