@@ -19,9 +19,10 @@ import (
 )
 
 // Where the wallet is a service of a user of its own, its owner's commands come to it by its socket (SPEC
-// §11): the owner's program hands its arguments and its terminal over, and the service starts this program again,
-// as its own user, with both. So that program must not do for its caller what only the service's user could:
-// read or write a file that they name, or start a program. What it may do is listed here, and nothing else.
+// §11): the owner's program hands its arguments and its terminal over, and the service starts this program
+// again, as its own user, with both. So that program must not do for its caller what only the service's user
+// could: read or write a file that they name, or start a program. What it may do is listed here, and nothing
+// else.
 
 // handed is what of a command may come by the socket.
 type handed struct {

@@ -11,7 +11,8 @@ import (
 )
 
 // streams are what a command has: stdin, stdout, stderr, and the terminal where there is one and it is ours
-// to read. done puts the terminal back as it was: a program that was killed while a passphrase was typed cannot.
+// to read. done puts the terminal back as it was: a program that was killed while a passphrase was typed
+// cannot.
 func (p *Program) streams(stderr *os.File) (files []*os.File, done func()) {
 	files = []*os.File{p.Stdin, p.Stdout, stderr}
 	terminal, err := os.OpenFile("/dev/tty", os.O_RDWR, 0)
