@@ -287,7 +287,7 @@ func TestWrongPassphrasesByTheSocket(t *testing.T) {
 		if i == 4 { // who does not wait for the answer has guessed, too
 			d.sees("\n", 2)
 			_ = d.cmd.Process.Kill()
-			d.ends(-1)
+			_ = d.cmd.Wait()
 			continue
 		}
 		d.ends(4)
