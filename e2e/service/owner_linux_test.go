@@ -104,6 +104,8 @@ func (d *desk) ends(code int) string {
 	_ = d.cmd.Wait()
 	require.Equal(d.t, code, d.cmd.ProcessState.ExitCode(), "%s", d)
 	require.True(d.t, d.echoes(), "%s", d)
+	_ = d.tty.Close()
+	<-d.closed // all of it was seen
 	return d.String()
 }
 
