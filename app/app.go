@@ -76,7 +76,7 @@ func Main(version, releaseKey string) int {
 	home, noHome := config.Home(env)
 	a := &app{version: version, home: home, env: env, log: log, checkpoints: &seal.CheckpointCache{},
 		tally: &agent.Tally{}, passkeys: passkey.NewChecker()}
-	ctx, stop := untilSignal(context.Background())
+	ctx, stop := untilSignal(takeHanded(context.Background(), env))
 	defer stop()
 	program := &cli.Program{
 		Version: version, ReleaseKey: releaseKey, Env: env, Home: home, NoHome: noHome, App: a,

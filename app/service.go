@@ -64,8 +64,8 @@ func (a *app) Serve(ctx context.Context, doors cli.Doors, ready func(cli.Doors))
 				serving.Go(func() { a.serveHTTP(ctx, l, web.handler) })
 			}
 		}
-		d := &door{a: a, server: server, known: known, hellos: places[uint32]{most: maxHellos},
-			sessions: places[uint32]{most: maxSessions}}
+		d := &door{a: a, server: server, known: known, owners: newCommands(a, doors.Owners),
+			hellos: places[uint32]{most: maxHellos}, sessions: places[uint32]{most: maxSessions}}
 		serving.Go(func() { d.accept(ctx, onSocket, &serving) })
 		<-ctx.Done()
 		return nil
@@ -77,6 +77,7 @@ type door struct {
 	a      *app
 	server *tools.Server
 	known  *doorkeeper
+	owners *commands
 
 	hellos   places[uint32] // of those who did not say yet who they are
 	sessions places[uint32]
@@ -137,12 +138,16 @@ func (p *places[Party]) leave(party Party) {
 	}
 }
 
-// open hears who connected, and serves the session or refuses it.
+// open hears who connected, and serves the session, or runs the owner's command, or refuses it.
 func (d *door) open(ctx context.Context, conn net.Conn, user uint32) {
 	session, err := relay.Open(conn)
 	d.hellos.leave(user)
 	if err != nil {
 		d.a.log.Info("a connection that is no agent's", "why", err)
+		return
+	}
+	if session.Handed != nil {
+		d.owners.run(ctx, session)
 		return
 	}
 	agent, err := d.known.bySession(session)
@@ -175,8 +180,7 @@ func (a *app) passToService(ctx context.Context) (passed bool, err error) {
 		}
 		err := relay.Pass(ctx, named, hello, os.Stdin, os.Stdout)
 		if errors.Is(err, relay.ErrNone) {
-			err = x402.Errorf(x402.ServerUnavailable, "no wallet's service listens at %s", named).
-				WithHint("start it (x402-wallet serve), or unset X402_WALLET_SERVICE")
+			err = relay.NoneAt(named)
 		}
 		return true, err
 	}

@@ -41,6 +41,8 @@ type Program struct {
 	Stdin  *os.File
 	Stdout *os.File
 	Stderr io.Writer
+
+	args []string // of the command line
 }
 
 // App is what package app does with the home. What it opens, it opens each time again: who
@@ -129,6 +131,7 @@ func (p *Program) Run(ctx context.Context, args []string) int {
 	}
 	ui := newUI(p.Stdout, p.Stderr, p.Env.NoColor)
 	ui.line = x402.Command(args...)
+	p.args = args
 	root := p.root(ui)
 	root.SetArgs(args)
 	cmd, err := root.ExecuteContextC(ctx)
@@ -155,7 +158,13 @@ func (p *Program) root(ui *ui) *cobra.Command {
 		Use: "x402-wallet COMMAND", Short: "The wallet an AI agent can be trusted with", SilenceErrors: true,
 		SilenceUsage: true, Version: p.Version, DisableSuggestions: true, // unknownCommand makes them
 		PersistentPreRunE: func(cmd *cobra.Command, _ []string) error {
-			return cmp.Or(given(cmd), p.requireHome(cmd))
+			if err := given(cmd); err != nil {
+				return err
+			}
+			if err := p.atItsPlace(cmd.Context(), ui, cmd); err != nil {
+				return err
+			}
+			return p.requireHome(cmd)
 		},
 		RunE: func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
 	}
@@ -283,7 +292,11 @@ func (p *Program) onWallet(ui *ui, f func(ctx context.Context, w *tools.Wallet, 
 // before all other sources, and the terminal is the last of them.
 func (p *Program) with(cmd *cobra.Command, ui *ui, first wallet.Passphrase,
 	f func(ctx context.Context, w *tools.Wallet) error) error {
-	w, err := p.OpenWallet(cmd.Context(), first, ui.asking(wallet.FromTerminal("Passphrase: ")))
+	last := ui.asking(wallet.FromTerminal("Passphrase: "))
+	if p.Env.Handed != "" { // there it is asked for what only the owner may, and a wrong one always fails
+		last = nil
+	}
+	w, err := p.OpenWallet(cmd.Context(), first, last)
 	if err != nil {
 		return err
 	}

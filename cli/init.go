@@ -91,6 +91,9 @@ func (p *Program) create(ctx context.Context, ui *ui, f initFlags) error {
 	if x402.AsError(err).Code != x402.WalletNotFound {
 		return err
 	}
+	if p.Env.Handed != "" { // the clients, keyring and files of the service's user are nobody's
+		f.clients, f.unlock, f.yes = []string{"none"}, unlockNone, true
+	}
 	b, err := p.begin(ui, f)
 	if err != nil {
 		return err
@@ -355,6 +358,8 @@ func (b *beginning) nextSteps() []nextStep {
 		install += " --passphrase-file " + shellWord(file)
 		unlock = nextStep{what: "keep the passphrase in " + file +
 			" for the agent's wallet to unlock itself, and a copy of it elsewhere"}
+	case b.p.Env.Handed != "":
+		unlock.what = "unlock it, after each start of the service"
 	case b.unlocked:
 		unlock = nextStep{what: "unlock it again after a restart, or when it was idle for a while",
 			command: "x402-wallet unlock"}
@@ -368,6 +373,10 @@ func (b *beginning) nextSteps() []nextStep {
 		steps = append(steps, nextStep{what: "fund an address with USDC (no ETH or SOL is needed), or " +
 			"delegate to the Solana address from your own token account",
 			command: "x402-wallet help delegation"})
+	}
+	if b.p.Env.Handed != "" {
+		return append(steps, unlock, nextStep{what: "let an agent in, which prints its token",
+			command: "x402-wallet agents add NAME"})
 	}
 	if len(b.out.Installed) == 0 {
 		steps = append(steps, nextStep{what: "give the wallet to your agent; install without a name lists " +

@@ -2,6 +2,8 @@ package cli
 
 import (
 	"github.com/spf13/cobra"
+
+	"x402-wallet/x402"
 )
 
 // Doors are the ways by which agents come to the service.
@@ -10,6 +12,8 @@ type Doors struct {
 	HTTP             string // host:port; "": none
 	Certificate, Key string // the files of its TLS; "": none
 	ClientCA         string // the file of those whose client certificates agents show; "": none
+
+	Owners []string // users, by name or number, whose commands the service runs, besides root's
 }
 
 func (p *Program) serveCommand(ui *ui) *cobra.Command {
@@ -20,8 +24,9 @@ func (p *Program) serveCommand(ui *ui) *cobra.Command {
 			if err := doors.check(); err != nil {
 				return err
 			}
-			if err := p.haveWallet(); err != nil {
-				return err
+			err := p.haveWallet()
+			if err != nil && (len(doors.Owners) == 0 || !x402.HasCode(err, x402.WalletNotFound)) {
+				return err // else an owner may come, and make it
 			}
 			return p.Serve(cmd.Context(), doors, func(open Doors) {
 				ui.note("agents are served at %s; their hosts start: x402-wallet mcp", open.Socket)
@@ -37,13 +42,15 @@ func (p *Program) serveCommand(ui *ui) *cobra.Command {
 	return cmd
 }
 
-// add adds the options of HTTP.
+// add adds the options that service install has, too.
 func (d *Doors) add(cmd *cobra.Command) {
 	cmd.Flags().StringVar(&d.HTTP, "http", "", "serve MCP over HTTP at this `ADDRESS`, host:port, too")
 	cmd.Flags().StringVar(&d.Certificate, "tls-certificate", "", "its certificate and their chain, a PEM `FILE`")
 	cmd.Flags().StringVar(&d.Key, "tls-key", "", "the certificate's key, a PEM `FILE`")
 	cmd.Flags().StringVar(&d.ClientCA, "client-ca", "",
 		"let agents in by certificates of the authorities in this PEM `FILE`, too")
+	cmd.Flags().StringArrayVar(&d.Owners, "owner", nil, "run the owner's commands that this `USER` begins, a "+
+		"name or a uid, who gives them the terminal; once for each. Root's are run in any case")
 }
 
 func (d Doors) check() error {

@@ -40,6 +40,11 @@ func (p *Program) serviceInstallCommand(ui *ui) *cobra.Command {
 			if err != nil {
 				return err
 			}
+			for _, owner := range setup.Owners {
+				if _, err := ownuser.ID(owner); err != nil && c.root == "" { // another root has other users
+					return usagef("--owner: %v", err)
+				}
+			}
 			plan, err := ownuser.Install(runtime.GOOS, setup)
 			if err := unsupportedHere(err); err != nil {
 				return err
@@ -53,7 +58,7 @@ func (p *Program) serviceInstallCommand(ui *ui) *cobra.Command {
 				return err
 			}
 			hasWallet := wallet.Exists(filepath.Join(root, ownuser.PlaceOn(runtime.GOOS).Home))
-			return ui.installedService(credential != "", hasWallet)
+			return ui.installedService(credential != "", hasWallet, len(doors.Owners) > 0)
 		},
 	}
 	c.add(cmd)
@@ -85,6 +90,7 @@ func serviceSetup(doors Doors, credential string) (s ownuser.Setup, err error) {
 		}
 		s.Serve = append(s.Serve, file.flag, path)
 	}
+	s.Owners = doors.Owners
 	if credential != "" {
 		s.Credential, err = filepath.Abs(credential)
 		if err != nil {
@@ -100,23 +106,30 @@ func serviceSetup(doors Doors, credential string) (s ownuser.Setup, err error) {
 	return s, nil
 }
 
-// installedService says what the owner does next.
-func (u *ui) installedService(unlocksItself, hasWallet bool) error {
+// installedService says what the owner does next: at the service where it knows them, else as its user.
+func (u *ui) installedService(unlocksItself, hasWallet, hasOwner bool) error {
 	place := ownuser.PlaceOn(runtime.GOOS)
 	out := serviceOut{Installed: true, Home: place.Home, User: place.User, Socket: place.Socket}
 	next := func(what string, argv ...string) {
 		out.Next = append(out.Next, nextThing{What: what, Command: commandText(argv)})
 	}
-	if !hasWallet {
-		next("make its wallet", place.AsUser("init", "--install", "none")...)
+	owners := place.AsUser
+	if hasOwner {
+		owners = func(args ...string) []string { return append([]string{"x402-wallet"}, args...) }
+	}
+	switch {
+	case !hasWallet && hasOwner:
+		next("make its wallet, as its owner", owners("init")...)
+	case !hasWallet:
+		next("make its wallet", owners("init", "--install", "none")...)
 		if runtime.GOOS == "linux" {
 			next("start it", "sudo", "systemctl", "start", "x402-wallet")
 		}
 	}
 	if !unlocksItself {
-		next("unlock it, after each start of the machine", place.AsUser("unlock")...)
+		next("unlock it, after each start of the machine", owners("unlock")...)
 	}
-	next("let an agent in, which prints its token", place.AsUser("agents", "add", "NAME")...)
+	next("let an agent in, which prints its token", owners("agents", "add", "NAME")...)
 	next("the agent's host starts, with X402_WALLET_TOKEN and X402_WALLET_SERVICE="+place.Socket,
 		place.Program, "mcp")
 	return u.answer(out, func() {

@@ -189,6 +189,7 @@ const (
 	green  = "32"
 	yellow = "33"
 	bold   = "1"
+	dim    = "2"
 )
 
 func paint(colored bool, color, text string) string {

@@ -45,7 +45,10 @@ func FromTerminalTwice() Passphrase {
 
 // terminal is both ends of the controlling terminal; on unix they are one file.
 // openTerminal and hide are the system's.
-type terminal struct{ in, out *os.File }
+type terminal struct {
+	in, out *os.File
+	typed   func() // called with each answer; nil: nobody wants to know
+}
 
 // onTerminal opens the terminal and turns its echo off, before the first prompt
 // and until the last answer: who types ahead or pastes two lines sees neither.
@@ -54,6 +57,9 @@ type terminal struct{ in, out *os.File }
 func onTerminal(ctx context.Context, open func() (*terminal, error), dialogue func(*terminal) ([]byte,
 	error)) ([]byte, error) {
 	t, err := open()
+	if why, isSaid := errors.AsType[*codedError](err); isSaid {
+		return nil, why
+	}
 	if err != nil {
 		return nil, ErrNoPassphrase
 	}
@@ -98,6 +104,9 @@ func (t *terminal) ask(prompt string) ([]byte, error) {
 		return nil, err
 	}
 	p, err := readLine(t.in)
+	if t.typed != nil {
+		t.typed()
+	}
 	_, _ = t.out.WriteString("\n") // the person's own was not echoed
 	return p, err
 }

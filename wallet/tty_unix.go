@@ -9,6 +9,9 @@ import (
 )
 
 func openTerminal() (*terminal, error) {
+	if h := handed.Load(); h != nil {
+		return h.open()
+	}
 	f, err := os.OpenFile("/dev/tty", os.O_RDWR, 0)
 	if err != nil {
 		return nil, err
@@ -36,8 +39,10 @@ func (t *terminal) hide() (show func(), err error) {
 }
 
 // control is safe against a close at the same time, which a bare fd is not.
-func (t *terminal) control(f func(fd int) error) error {
-	raw, err := t.in.SyscallConn()
+func (t *terminal) control(f func(fd int) error) error { return controlled(t.in, f) }
+
+func controlled(file *os.File, f func(fd int) error) error {
+	raw, err := file.SyscallConn()
 	if err != nil {
 		return err
 	}

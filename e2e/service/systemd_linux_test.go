@@ -160,6 +160,12 @@ func (m *machine) owner(input string, args ...string) string {
 		"X402_WALLET_HOME=" + systemHome, installed}, args...)...)
 }
 
+// as is what a command of another user's says, which finds the socket by itself.
+func (m *machine) as(user int, args ...string) string {
+	return m.says(append([]string{"setpriv", "--reuid", fmt.Sprint(user), "--regid", fmt.Sprint(user),
+		"--clear-groups", "env", "HOME=/nonexistent", installed}, args...)...)
+}
+
 // agent is a session of an agent's of another user, which finds the socket by itself.
 func (m *machine) agent() *mcp.ClientSession {
 	m.t.Helper()
@@ -204,7 +210,8 @@ sandbox = true
 
 	m.runs(testworld.Passphrase, "systemd-creds", "encrypt", "--with-key=host", "--name=passphrase", "-",
 		"/opt/passphrase.cred")
-	m.runs("", "/opt/x402-wallet", "service", "install", "--yes", "--credential", "/opt/passphrase.cred")
+	m.runs("", "/opt/x402-wallet", "service", "install", "--yes", "--credential", "/opt/passphrase.cred",
+		"--owner", fmt.Sprint(person))
 	require.Eventually(t, m.listens, 10*time.Second, 50*time.Millisecond)
 	agent := m.agent()
 	require.Equal(t, "paid", h.pays(agent, "credential"))
@@ -221,6 +228,11 @@ sandbox = true
 	require.NoError(t, err)
 	require.Equal(t, "done", m.says("cat", "/var/cache/x402-wallet/done"), "the server was started")
 	require.Equal(t, "0", m.says("stat", "-c", "%s", "/var/cache/x402-wallet/read"), "and kept from the home")
+
+	require.Contains(t, m.as(person, "budget"), `"spent"`, "an owner's command finds the service")
+	require.Contains(t, m.as(person, "agents", "add", "bob"), "WALLET_LOCKED", "and takes the passphrase")
+	require.Contains(t, m.as(nobody, "budget"), "WALLET_NOT_FOUND",
+		"others have a wallet of their own, or none")
 
 	m.runs("", "systemctl", "kill", "-s", "KILL", "x402-wallet")
 	time.Sleep(time.Second)

@@ -33,11 +33,12 @@ func TestMain(m *testing.M) {
 	os.Exit(code)
 }
 
-// The users: the service's, its agent's, and one who is neither.
+// The users: the service's, its agent's, one who is neither, and a person whose commands the service runs.
 const (
 	owner  = 65533
 	nobody = 65534
 	other  = 65532
+	person = 65531
 )
 
 // house is a machine with a service, its agents and a seller. What the system would make is made here: the
@@ -53,6 +54,7 @@ type house struct {
 	wallet string   // the program
 	played string   // this program
 	under  []string // what the service is started by; nil: nothing
+	flags  []string // more of serve's
 }
 
 // newHouse makes all of it, under these rules.
@@ -133,6 +135,7 @@ func (h *house) owner(args ...string) string {
 func (h *house) serve(env ...string) *os.Process {
 	h.t.Helper()
 	argv := append(slices.Clone(h.under), h.wallet, "serve", "--socket", h.socket)
+	argv = append(argv, h.flags...)
 	cmd := h.as(owner, h.ownersEnv(env...), argv[0], argv[1:]...)
 	return testworld.RunService(h.t, cmd, h.socket, false).Cmd.Process
 }

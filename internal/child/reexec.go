@@ -2,6 +2,7 @@ package child
 
 import (
 	"errors"
+	"os"
 	"time"
 )
 
@@ -20,3 +21,17 @@ const closedMessage = "closed"
 
 // errPeer says that the other end of a socket is another process than expected.
 var errPeer = errors.New("the other end of the socket is another process")
+
+// Handed is this program again, in a session of its own, with files that somebody else handed over. It is
+// closed to other programs of its user as Reexec's is.
+type Handed struct {
+	Args, Env []string
+	Files     []*os.File // stdin, stdout, stderr, and a terminal where there is one
+}
+
+// Where that program finds what it was given besides its streams: a connection to who started it, and the
+// terminal.
+const (
+	HandedControl  = 3
+	HandedTerminal = 4
+)

@@ -6,6 +6,8 @@ import (
 	"context"
 	"errors"
 	"io"
+	"net"
+	"os/exec"
 )
 
 var errNoAgent = errors.New("there is no unlock agent on this system")
@@ -21,6 +23,9 @@ func (s *Process) SendSecret(context.Context, []byte) error { return errNoAgent 
 
 // End does nothing here.
 func (s *Process) End() {}
+
+// Start fails here.
+func (Handed) Start() (*exec.Cmd, *net.UnixConn, error) { return nil, nil, errors.ErrUnsupported }
 
 // ReceiveSecret does nothing here.
 func ReceiveSecret(context.Context) ([]byte, error) { return nil, errNoAgent }

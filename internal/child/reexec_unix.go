@@ -42,37 +42,74 @@ func Reexec(args, env []string) (*Process, error) {
 	return s, nil
 }
 
-// startSelf starts this program from a copy in memory, and falls back to its file where the system
-// runs no such copy.
-func startSelf(args, env []string, handover *os.File) (*Process, error) {
-	if program, done, err := closedProgram(); err == nil {
-		s, err := start(program, args, env, handover)
-		done()
-		if err == nil {
-			return s, nil
-		}
-	}
-	program, err := ownPath()
-	if err != nil {
-		return nil, err
-	}
-	return start(program, args, env, handover)
+func startSelf(args, env []string, handover *os.File) (p *Process, err error) {
+	err = asSelf(func(program string) error {
+		p, err = start(program, args, env, handover)
+		return err
+	})
+	return p, err
 }
 
 func start(program string, args, env []string, handover *os.File) (*Process, error) {
 	cmd := exec.Command(program, args...) //nolint:gosec,noctx // ourselves; it outlives us
-	cmd.Args[0] = os.Args[0]
 	cmd.Env = append([]string{}, env...)
 	cmd.ExtraFiles = []*os.File{handover} // handoverFD
-	cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true}
 	out, err := cmd.StdoutPipe()
 	if err != nil {
 		return nil, err
 	}
-	if err := cmd.Start(); err != nil {
-		return nil, fmt.Errorf("start this program again: %w", err)
+	if err := startApart(cmd); err != nil {
+		return nil, err
 	}
 	return &Process{Stdout: out, cmd: cmd}, nil
+}
+
+// asSelf starts this program from a copy in memory, and falls back to its file where the system runs no such
+// copy.
+func asSelf(start func(program string) error) error {
+	if program, done, err := closedProgram(); err == nil {
+		err := start(program)
+		done()
+		if err == nil {
+			return nil
+		}
+	}
+	program, err := ownPath()
+	if err != nil {
+		return err
+	}
+	return start(program)
+}
+
+// startApart starts a process in a session of its own: it has no terminal, and no signal of ours.
+func startApart(cmd *exec.Cmd) error {
+	cmd.Args[0] = os.Args[0]
+	cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true}
+	if err := cmd.Start(); err != nil {
+		return fmt.Errorf("start this program again: %w", err)
+	}
+	return nil
+}
+
+// Start starts it, and gives what is to be waited for, and our end of its control connection.
+func (h Handed) Start() (cmd *exec.Cmd, control *net.UnixConn, err error) {
+	control, theirs, err := socketPair()
+	if err != nil {
+		return nil, nil, err
+	}
+	defer func() { _ = theirs.Close() }()
+	err = asSelf(func(program string) error {
+		cmd = exec.Command(program, h.Args...) //nolint:gosec,noctx // ourselves; the caller ends it
+		cmd.Env, cmd.Dir = append([]string{}, h.Env...), "/"
+		cmd.Stdin, cmd.Stdout, cmd.Stderr = h.Files[0], h.Files[1], h.Files[2]
+		cmd.ExtraFiles = append([]*os.File{theirs}, h.Files[3:]...)
+		return startApart(cmd)
+	})
+	if err != nil {
+		_ = control.Close()
+		return nil, nil, err
+	}
+	return cmd, control, nil
 }
 
 // SendSecret hands the secret over: it waits until the child says that it is closed, by a socket that it

@@ -36,6 +36,9 @@ type Env struct {
 
 	Service string `env:"X402_WALLET_SERVICE"` // the socket of the wallet's service; "off": none
 	Token   Secret `env:"X402_WALLET_TOKEN"`   // the agent's, at the service
+	// Handed: the service has started this process for an owner's command, HandedTerminal or
+	// HandedNoTerminal; "": it is anybody's.
+	Handed string `env:"X402_WALLET_HANDED"`
 
 	ClaudeConfig string `env:"CLAUDE_CONFIG_DIR"` // where Claude Code keeps its settings
 	CodexHome    string `env:"CODEX_HOME"`        // Codex
@@ -60,6 +63,12 @@ type Env struct {
 	FacilitatorURL      string `env:"X402_FACILITATOR_URL"`
 	FacilitatorFallback string `env:"X402_FACILITATOR_FALLBACK_URL"`
 }
+
+// Whether a terminal came with an owner's command.
+const (
+	HandedTerminal   = "terminal"
+	HandedNoTerminal = "none"
+)
 
 // secrets are taken out of the environment, and given to no program.
 var secrets = []string{"CDP_API_KEY_SECRET", "PAYAI_API_KEY_SECRET", "X402_WALLET_PASSPHRASE",
@@ -99,6 +108,15 @@ func OwnEnv(home string) []string {
 	env := ChildEnv("LOG_LEVEL", "SOLANA_RPC_URL", "SOLANA_NETWORK", "X402_FACILITATOR_URL",
 		"X402_FACILITATOR_FALLBACK_URL")
 	return append(env, "X402_WALLET_HOME="+home)
+}
+
+// HandedEnv is OwnEnv for an owner's command that came to the service.
+func HandedEnv(home, handed string, noColor bool) []string {
+	env := append(OwnEnv(home), "X402_WALLET_HANDED="+handed)
+	if noColor {
+		env = append(env, "NO_COLOR=1")
+	}
+	return env
 }
 
 // LauncherEnv is what child.ExecConfined hands on as it was given.

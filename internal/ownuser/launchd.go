@@ -14,8 +14,7 @@ const (
 	systemID = "402"
 )
 
-// launchdJob is the service as launchd reads it. It starts once there is a wallet, and again whenever it
-// ends.
+// launchdJob is the service as launchd reads it. It starts again whenever it ends.
 func (s Setup) launchdJob() string {
 	p := onLaunchd
 	var b strings.Builder
@@ -44,13 +43,7 @@ func (s Setup) launchdJob() string {
 		<string>` + p.Home + `</string>
 	</dict>
 	<key>KeepAlive</key>
-	<dict>
-		<key>PathState</key>
-		<dict>
-			<key>` + p.Home + `/keystore.json</key>
-			<true/>
-		</dict>
-	</dict>
+` + s.keptAlive(p) + `
 	<key>Umask</key>
 	<integer>63</integer>
 	<key>HardResourceLimits</key>
@@ -69,6 +62,20 @@ func (s Setup) launchdJob() string {
 </plist>
 `)
 	return b.String()
+}
+
+// keptAlive says when it runs: once there is a wallet, or always where its owners may make it.
+func (s Setup) keptAlive(p Place) string {
+	if len(s.Owners) > 0 {
+		return "\t<true/>"
+	}
+	return `	<dict>
+		<key>PathState</key>
+		<dict>
+			<key>` + p.Home + `/keystore.json</key>
+			<true/>
+		</dict>
+	</dict>`
 }
 
 func escaped(text string) string {

@@ -12,6 +12,8 @@ package ownuser
 import (
 	"errors"
 	"io/fs"
+	"os/user"
+	"strconv"
 )
 
 // Place is where the service's parts lie on a system.
@@ -48,6 +50,7 @@ var ErrUnsupported = errors.New("the wallet can be a service on Linux with syste
 type Setup struct {
 	Program    string   // the file of the program that is copied
 	Serve      []string // options of serve besides its socket, such as --http
+	Owners     []string // users whose owner's commands the service runs; they may make its wallet, too
 	Credential string   // the file of the passphrase, encrypted by systemd-creds; "": none
 	NoSysusers bool     // the system makes users by useradd alone
 }
@@ -99,6 +102,29 @@ func Uninstall(system string) (Plan, error) {
 		return withoutLaunchd(), nil
 	}
 	return nil, ErrUnsupported
+}
+
+// ID is the number of a user, by name or number.
+func ID(name string) (uint32, error) {
+	u, err := user.Lookup(name)
+	if err == nil {
+		name = u.Uid
+	}
+	id, notNumber := strconv.ParseUint(name, 10, 32)
+	if notNumber != nil {
+		return 0, err
+	}
+	return uint32(id), nil
+}
+
+// Here is the place of a wallet that runs as this process's user, in a home.
+func Here(system, home string) Place {
+	p := PlaceOn(system)
+	p.Home = home
+	if u, err := user.Current(); err == nil {
+		p.User = u.Username
+	}
+	return p
 }
 
 // AsUser is a command of the program as its owner types it, for the service's wallet.

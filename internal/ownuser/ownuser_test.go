@@ -99,6 +99,18 @@ func TestSystemdKnowsTheUnit(t *testing.T) {
 	require.NoError(t, err, "its exposure is above 2.0 of 10\n%s", out)
 }
 
+// A service with owners starts without a wallet, which they make.
+func TestTheUnitOfOwners(t *testing.T) {
+	with := Setup{Owners: []string{"alice", "1000"}}
+	is := directives(t, with.systemdUnit())
+	require.Empty(t, is["Unit.ConditionPathExists"])
+	require.Equal(t, []string{"/usr/local/bin/x402-wallet serve --socket /run/x402-wallet/service.sock " +
+		"--owner alice --owner 1000"}, is["Service.ExecStart"])
+	require.NotContains(t, with.launchdJob(), "keystore.json")
+	require.Contains(t, Setup{}.launchdJob(), "keystore.json")
+	require.NoError(t, xml.Unmarshal([]byte(with.launchdJob()), new(any)))
+}
+
 func TestWordsOfACommand(t *testing.T) {
 	for from, to := range map[string]string{`a`: `a`, `a b`: `"a b"`, `50%`: `50%%`, `$HOME`: `$$HOME`,
 		`a"b`: `"a\"b"`, `a\b`: `"a\\b"`} {

@@ -61,9 +61,12 @@ func (s Setup) systemdUnit() string {
 	var b strings.Builder
 	b.WriteString("# Made by x402-wallet service install, which writes it again. What you change: " +
 		"systemctl edit x402-wallet\n[Unit]\nDescription=x402-wallet, which the agents of this machine pay " +
-		"by\nWants=network-online.target\nAfter=network-online.target\n" +
-		"# it has nothing to do before x402-wallet init\n" +
-		"ConditionPathExists=" + p.Home + "/keystore.json\n\n[Service]\nType=exec\n" +
+		"by\nWants=network-online.target\nAfter=network-online.target\n")
+	if len(s.Owners) == 0 {
+		b.WriteString("# it has nothing to do before x402-wallet init\n" +
+			"ConditionPathExists=" + p.Home + "/keystore.json\n")
+	}
+	b.WriteString("\n[Service]\nType=exec\n" +
 		"User=" + p.User + "\nGroup=" + p.User + "\n" +
 		"ExecStart=" + systemdLine(s.serve(p)) + "\nRestart=on-failure\nRestartSec=2\n" +
 		"Environment=X402_WALLET_HOME=" + p.Home + "\n" +
@@ -82,7 +85,11 @@ func (s Setup) systemdUnit() string {
 
 // serve is the command that the system starts.
 func (s Setup) serve(p Place) []string {
-	return append([]string{p.Program, "serve", "--socket", p.Socket}, s.Serve...)
+	argv := append([]string{p.Program, "serve", "--socket", p.Socket}, s.Serve...)
+	for _, owner := range s.Owners {
+		argv = append(argv, "--owner", owner)
+	}
+	return argv
 }
 
 // systemdLine writes a command for ExecStart=, where % and $ mean something, and so do quotes and

@@ -1,6 +1,6 @@
 // Package relay carries an agent's session between the program that its host started, which has the host's
-// user, and the wallet's service, which has one of its own (SPEC §11). Pass is the host's side, Session
-// the service's.
+// user, and the wallet's service, which has one of its own (SPEC §11): Pass is the host's side, Session the
+// service's. And it hands the owner's commands over to the service (handed.go).
 //
 // What must stay true: what the service takes as passed on was written to the host, because the relay says
 // so after it did; what it did not say did not reach the host.
@@ -10,6 +10,7 @@
 package relay
 
 import (
+	"bufio"
 	"encoding/binary"
 	"encoding/json"
 	"errors"
@@ -22,10 +23,11 @@ import (
 // The kinds of frames that a relay sends. A frame is its kind, the length of its body (4 bytes, big endian)
 // and the body.
 const (
-	frameHello  = 'h' // JSON of Hello; the first
-	frameData   = 'd' // bytes of the host
-	frameEnd    = 'e' // the host will say no more
-	framePassed = 'p' // how many bytes of the service's were written to the host in all (8 bytes)
+	frameHello   = 'h' // JSON of Hello; the first
+	frameCommand = 'c' // JSON of Command, with its files; the first and only one
+	frameData    = 'd' // bytes of the host
+	frameEnd     = 'e' // the host will say no more
+	framePassed  = 'p' // how many bytes of the service's were written to the host in all (8 bytes)
 )
 
 const (
@@ -51,20 +53,47 @@ type failure struct {
 	Hint    string    `json:"hint,omitempty"`
 }
 
-func writeFrame(w io.Writer, kind byte, body []byte) error {
-	frame := make([]byte, 0, 5+len(body))
+// failure's other side; nil is none.
+func (f *failure) asError() error {
+	if f == nil {
+		return nil
+	}
+	return x402.Errorf(f.Code, "%s", f.Message).WithHint("%s", f.Hint)
+}
+
+func asFailure(err error) *failure {
+	if err == nil {
+		return nil
+	}
+	e := x402.AsError(err)
+	return &failure{Code: e.Code, Message: x402.Clip(e.Message, maxText), Hint: x402.Clip(e.Hint, maxText)}
+}
+
+func frame(kind byte, body []byte) []byte {
+	frame := make([]byte, 0, headSize+len(body))
 	frame = append(frame, kind)
 	frame = binary.BigEndian.AppendUint32(frame, uint32(len(body)))
-	_, err := w.Write(append(frame, body...))
+	return append(frame, body...)
+}
+
+func writeFrame(w io.Writer, kind byte, body []byte) error {
+	_, err := w.Write(frame(kind, body))
 	return err
 }
 
+// headSize is the size of what is before a frame's body.
+const headSize = 5
+
 // readFrame reads a frame into buffer, which has room for the longest. io.EOF is the end behind a frame.
 func readFrame(r io.Reader, buffer []byte) (kind byte, body []byte, err error) {
-	var head [5]byte
+	var head [headSize]byte
 	if _, err := io.ReadFull(r, head[:]); err != nil {
 		return 0, nil, err
 	}
+	return readBody(r, head, buffer)
+}
+
+func readBody(r io.Reader, head [headSize]byte, buffer []byte) (kind byte, body []byte, err error) {
 	n := binary.BigEndian.Uint32(head[1:])
 	if n > maxFrame {
 		return 0, nil, fmt.Errorf("a frame of %d bytes", n)
@@ -83,12 +112,19 @@ func parseHello(body []byte) (h Hello, err error) {
 }
 
 func encodeReply(refused error) []byte {
-	var r reply
-	if refused != nil {
-		e := x402.AsError(refused)
-		r.Error = &failure{Code: e.Code, Message: x402.Clip(e.Message, maxText),
-			Hint: x402.Clip(e.Hint, maxText)}
-	}
-	line, _ := json.Marshal(r) // it is texts
+	line, _ := json.Marshal(reply{Error: asFailure(refused)}) // it is texts
 	return append(line, '\n')
+}
+
+// readReply is the other side: it hears whether the session begins.
+func readReply(from *bufio.Reader) error {
+	line, err := from.ReadSlice('\n')
+	if err != nil {
+		return unreachable(err)
+	}
+	var answer reply
+	if err := json.Unmarshal(line, &answer); err != nil {
+		return unreachable(errors.New("it is no service of this version"))
+	}
+	return answer.Error.asError()
 }

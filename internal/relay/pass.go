@@ -20,6 +20,12 @@ import (
 // ErrNone says that no service listens on a socket.
 var ErrNone = errors.New("no service listens there")
 
+// NoneAt is SERVER_UNAVAILABLE, where one was expected.
+func NoneAt(path string) error {
+	return x402.Errorf(x402.ServerUnavailable, "no wallet's service listens at %s", path).
+		WithHint("start it (x402-wallet serve), or unset X402_WALLET_SERVICE")
+}
+
 // dialTime bounds the wait for a service that is there to answer.
 const dialTime = 10 * time.Second
 
@@ -91,16 +97,8 @@ func (p *passing) begin(hello Hello) (from *bufio.Reader, err error) {
 		return nil, unreachable(err)
 	}
 	from = bufio.NewReaderSize(p.conn, maxReply)
-	line, err := from.ReadSlice('\n')
-	if err != nil {
-		return nil, unreachable(err)
-	}
-	var answer reply
-	if err := json.Unmarshal(line, &answer); err != nil {
-		return nil, unreachable(errors.New("it is no service of this version"))
-	}
-	if e := answer.Error; e != nil {
-		return nil, x402.Errorf(e.Code, "%s", e.Message).WithHint("%s", e.Hint)
+	if err := readReply(from); err != nil {
+		return nil, err
 	}
 	return from, p.conn.SetDeadline(time.Time{})
 }

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io"
 	"net"
+	"os"
 	"sync"
 	"time"
 
@@ -27,6 +28,9 @@ const (
 type Session struct {
 	User  uint32 // of the relay's process
 	Token string // the agent's; "" where it has none
+	// Handed is a command of the owner's, instead of the streams of a host: Take and Ended are for it. nil:
+	// it is none.
+	Handed *Handed
 
 	conn net.Conn
 	in   *io.PipeReader
@@ -51,6 +55,7 @@ func Open(conn net.Conn) (*Session, error) {
 	s := &Session{conn: conn, over: make(chan struct{})}
 	s.in, s.fed = io.Pipe()
 	if err := s.hello(); err != nil {
+		s.Handed.Close()
 		return nil, errors.Join(err, conn.Close())
 	}
 	return s, nil
@@ -62,16 +67,40 @@ func (s *Session) hello() (err error) {
 		return err
 	}
 	_ = s.conn.SetReadDeadline(time.Now().Add(helloTime))
-	kind, body, err := readFrame(s.conn, make([]byte, maxFrame))
+	kind, body, files, err := s.firstFrame()
 	if err != nil {
 		return err
 	}
-	if kind != frameHello {
-		return fmt.Errorf("it begins with a frame %q", kind)
+	switch kind {
+	case frameCommand:
+		s.Handed, err = parseHanded(body, files)
+	case frameHello:
+		(&Handed{Files: files}).Close() // nobody asked for them
+		var hello Hello
+		hello, err = parseHello(body)
+		s.Token = hello.Token
+	default:
+		(&Handed{Files: files}).Close()
+		err = fmt.Errorf("it begins with a frame %q", kind)
 	}
-	hello, err := parseHello(body)
-	s.Token = hello.Token
 	return errors.Join(err, s.conn.SetReadDeadline(time.Time{}))
+}
+
+// firstFrame reads the frame with which files may come.
+func (s *Session) firstFrame() (kind byte, body []byte, files []*os.File, err error) {
+	var head [headSize]byte
+	n, files, err := socket.ReadFiles(s.conn, head[:])
+	if err == nil {
+		_, err = io.ReadFull(s.conn, head[n:])
+	}
+	if err == nil {
+		kind, body, err = readBody(s.conn, head, make([]byte, maxFrame))
+	}
+	if err != nil {
+		(&Handed{Files: files}).Close()
+		return 0, nil, nil, err
+	}
+	return kind, body, files, nil
 }
 
 // Admit begins the session.
@@ -82,6 +111,7 @@ func (s *Session) Admit() error {
 
 // Refuse ends the session before it began, and tells the host's side why.
 func (s *Session) Refuse(why error) error {
+	s.Handed.Close()
 	return errors.Join(s.writeLine(why), s.conn.Close())
 }
 

@@ -17,6 +17,9 @@ import (
 // ErrUnsupported: on this system a socket cannot tell whose process is at its other end.
 var ErrUnsupported = errors.New("a socket of this system cannot tell who asks")
 
+// MaxFiles is how many files are taken with one message: stdin, stdout, stderr and a terminal.
+const MaxFiles = 4
+
 // User is the user (uid) of the process at the other end of a Unix socket, when it connected.
 func User(c net.Conn) (uint32, error) {
 	raw, err := c.(*net.UnixConn).SyscallConn()

@@ -1,0 +1,12 @@
+//go:build !unix
+
+package app
+
+import (
+	"context"
+
+	"x402-wallet/internal/config"
+)
+
+// takeHanded does nothing here: no service runs commands of owners.
+func takeHanded(parent context.Context, _ config.Env) context.Context { return parent }

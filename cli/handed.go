@@ -1,0 +1,182 @@
+package cli
+
+import (
+	"context"
+	"errors"
+	"io"
+	"os"
+	"runtime"
+	"slices"
+	"strings"
+
+	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
+
+	"x402-wallet/internal/ownuser"
+	"x402-wallet/internal/relay"
+	"x402-wallet/wallet"
+	"x402-wallet/x402"
+)
+
+// Where the wallet is a service of a user of its own, its owner's commands come to it by its socket (SPEC
+// §11): the owner's program hands its arguments and its terminal over, and the service starts this program
+// again, as its own user, with both. So that program must not do for its caller what only the service's user
+// could: read or write a file that they name, or start a program. What it may do is listed here, and nothing
+// else.
+
+// handed is what of a command may come by the socket.
+type handed struct {
+	flags   []string // those of its flags that may be given
+	refused []string // and those that may not
+}
+
+// page would take passphrases by HTTP, uncounted.
+const page = "page"
+
+// atService are the commands that may, by what stands after the program's name.
+var atService = map[string]handed{
+	"address": {flags: []string{"qr"}},
+	"agents":  {},
+	"agents add": {flags: []string{"allow-host", "budget", "certificate", "label", "user"},
+		refused: []string{page}},
+	"agents list":        {},
+	"agents revoke":      {refused: []string{page}},
+	"approvals":          {},
+	"approve":            {refused: []string{page}},
+	"balance":            {flags: []string{"asset", "network"}},
+	"budget":             {},
+	"budget set":         {flags: []string{"agent", "host"}, refused: []string{page}},
+	"channel":            {},
+	"channel list":       {},
+	"delegation":         {flags: []string{"network", "token-account"}},
+	"delegation permit2": {flags: []string{"amount", "asset", "network", "revoke"}, refused: []string{page}},
+	"delegation show":    {flags: []string{"network", "token-account"}},
+	"deny":               {},
+	"doctor":             {flags: []string{"full"}},
+	"export": {flags: []string{"after", "agent", "before", "by", "format", "host", "label", "url"},
+		refused: []string{"output"}},
+	"freeze": {},
+	"history": {flags: []string{"after", "agent", "before", "days", "limit", "plot", "status",
+		"url"}},
+	"history verify": {flags: []string{"seals"}},
+	"init": {refused: []string{"config", "import-evm", "import-key-file", "import-ozskr",
+		"import-passphrase-fd", "import-passphrase-file", "import-solana", "install", "keyring", "no-input",
+		"passphrase-fd", "passphrase-file", "unlock", "wait-for-funds", "yes"}},
+	"lock": {},
+	"passphrase": {refused: []string{"forget-keyring", "keyring", "new-passphrase-fd", "new-passphrase-file",
+		"passphrase-fd", "passphrase-file"}},
+	"policy":        {},
+	"policy allow":  {flags: []string{"agent"}, refused: []string{page}},
+	"policy deny":   {refused: []string{page}},
+	"policy seal":   {refused: []string{page}},
+	"reconcile":     {},
+	"session":       {},
+	"session label": {},
+	"session new":   {flags: []string{"label"}, refused: []string{page}},
+	"session show":  {},
+	"show":          {flags: []string{"content", "receipt"}},
+	"unfreeze":      {refused: []string{page}},
+	"unlock":        {refused: []string{"foreground", handedOver, "passphrase-fd", "passphrase-file"}},
+	"vault":         {flags: []string{"network", "vault"}},
+	"vault show":    {flags: []string{"network", "vault"}},
+}
+
+// notAtService are the commands that may not, and all below them: they read files, ask a stranger, pay, or
+// stay.
+var notAtService = []string{"call", "channel commit", "channel deposit", "channel open", "channel recover",
+	"channel refund", "channel show", "channel withdraw", "dashboard", "delegation approve",
+	"delegation revoke", "discover", "estimate", "history import", "history prune", "pay", "vault allow",
+	"vault deploy", "vault deposit", "vault revoke", "vault withdraw"}
+
+// onlyHere are the commands to which a service elsewhere is nothing, besides noHomeCommands: mcp finds it
+// itself.
+var onlyHere = []string{"install", "mcp", "paywall", "serve"}
+
+// everywhere are the flags that any command has.
+var everywhere = []string{"help", "json"}
+
+// below is a command without the program's name.
+func below(cmd *cobra.Command) string {
+	_, name, _ := strings.Cut(cmd.CommandPath(), " ")
+	return name
+}
+
+// CheckHanded refuses a command line that may not come by the service's socket: INVALID_ARGUMENT. home is the
+// service's.
+func CheckHanded(args []string, home string) error {
+	p := &Program{}
+	root := p.root(&ui{out: &output{w: io.Discard}, err: io.Discard})
+	cmd, rest, err := root.Find(args)
+	if err == nil {
+		err = cmd.ParseFlags(rest)
+	}
+	if err != nil {
+		return x402.Errorf(x402.InvalidArgument, "the service does not know this command: %w", err)
+	}
+	return checkHanded(cmd, args, home)
+}
+
+// checkHanded is CheckHanded for a command whose flags were parsed.
+func checkHanded(cmd *cobra.Command, args []string, home string) error {
+	may, ok := atService[below(cmd)]
+	what := cmd.CommandPath()
+	if ok {
+		cmd.Flags().Visit(func(f *pflag.Flag) {
+			if ok && !slices.Contains(may.flags, f.Name) && !slices.Contains(everywhere, f.Name) {
+				ok, what = false, what+" --"+f.Name
+			}
+		})
+	}
+	if ok {
+		return nil
+	}
+	asUser := commandText(ownuser.Here(runtime.GOOS, home).AsUser(args...))
+	return x402.Errorf(x402.InvalidArgument, "%s is not run for who comes by the service's socket", what).
+		WithCommand(asUser, "run: "+asUser).WithHint("as the service's user: %s", asUser)
+}
+
+// service is where the owner's commands go; "": they are run here. found: nobody named it.
+func (p *Program) service() (socket string, found bool) {
+	switch named := p.Env.Service; {
+	case named == "off" || p.Env.Handed != "":
+		return "", false
+	case named != "":
+		return named, false
+	case p.Env.Home != "" || p.NoHome != nil || wallet.Exists(p.Home):
+		return "", false
+	}
+	return ownuser.PlaceOn(runtime.GOOS).Socket, true
+}
+
+// atItsPlace runs a command at the service, where the wallet is there: then its error is an exitError, or why
+// it was not run. nil: it is to be run here.
+func (p *Program) atItsPlace(ctx context.Context, ui *ui, cmd *cobra.Command) error {
+	if p.Env.Handed != "" {
+		return checkHanded(cmd, p.args, p.Home)
+	}
+	first, _, _ := strings.Cut(below(cmd), " ")
+	if first == "" || slices.Contains(noHomeCommands, first) || slices.Contains(onlyHere, first) {
+		return nil
+	}
+	socket, found := p.service()
+	if socket == "" {
+		return nil
+	}
+	stderr, isFile := p.Stderr.(*os.File)
+	if !isFile {
+		return nil
+	}
+	files, done := p.streams(stderr)
+	defer done()
+	exit, err := relay.HandOver(ctx, socket, relay.Command{Args: p.args, NoColor: p.Env.NoColor}, files,
+		func() { ui.note("%s", paint(ui.colorErr, dim, "at the service "+safe(socket))) })
+	switch {
+	case found && (errors.Is(err, relay.ErrNone) || x402.HasCode(err, x402.PolicyDenied)):
+		return nil // none runs here, or it is not theirs
+	case errors.Is(err, relay.ErrNone):
+		return relay.NoneAt(socket)
+	case err != nil:
+		return err
+	}
+	return exitError(exit)
+}
