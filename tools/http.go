@@ -199,7 +199,8 @@ const (
 	maxGuessers = 10_000
 )
 
-// Guesses counts wrong tokens by address. None can be guessed; it is the work and the log that are kept small.
+// Guesses counts wrong tokens by address. None can be guessed; it is the work and the log that are kept
+// small.
 type Guesses struct {
 	mu    sync.Mutex
 	since time.Time
