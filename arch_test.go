@@ -62,7 +62,8 @@ var arrows = map[string][]string{
 	"cli": {"wallet/agent", "internal/ask", "internal/attest", "internal/books", "budget", "channel",
 		"internal/child", "internal/config", "internal/dashboard", "internal/doctor", "history",
 		"internal/install", "internal/ownuser", "internal/passkey", "internal/relay", "internal/sandbox",
-		"internal/loopback", "x402/money", "pay", "internal/receipt", "wallet/seal", "tools", "wallet", "x402"},
+		"internal/loopback", "x402/money", "pay", "internal/receipt", "wallet/seal", "tools", "wallet",
+		"x402"},
 
 	"internal/books": {"history", "x402/money", "x402"},
 	// evm, svm: whose signature it is

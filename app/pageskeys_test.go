@@ -231,7 +231,8 @@ func TestForeignRequests(t *testing.T) {
 		r.Host = h.at
 	}).status)
 	for name, value := range map[string]string{"none": "", "null": "null",
-		"another port": "http://localhost:1", "the address": "http://" + h.at, "https": "https" + strings.TrimPrefix(h.origin, "http"),
+		"another port": "http://localhost:1", "the address": "http://" + h.at,
+		"https":   "https" + strings.TrimPrefix(h.origin, "http"),
 		"another": "https://evil.example"} {
 		for _, to := range []string{path, path + "/challenge", "/signin", "/signin/challenge"} {
 			got := b.send("POST", to, form, func(r *http.Request) {

@@ -5,8 +5,8 @@
 // that is not there.
 //
 // The files: parse.go, check.go, assets.go, agents.go, passkeys.go and service.go (from text to Config;
-// values.go checks single values), compare.go (what loosens), write.go (the template, and changing a file), home.go (files of
-// the home), env.go (the environment), paywall.go (the paywall's own file).
+// values.go checks single values), compare.go (what loosens), write.go (the template, and changing a file),
+// home.go (files of the home), env.go (the environment), paywall.go (the paywall's own file).
 package config
 
 import (

@@ -93,7 +93,7 @@ func (s *Service) misnamed(w http.ResponseWriter, r *http.Request) {
 	isAddress := s.addr != "" && r.Host == s.addr
 	if isAddress && (r.Method == http.MethodGet || r.Method == http.MethodHead) {
 		to := s.origin + (&url.URL{Path: r.URL.Path}).EscapedPath()
-		http.Redirect(w, r, to, http.StatusTemporaryRedirect) //nolint:gosec // whatever the path, it is our origin
+		http.Redirect(w, r, to, http.StatusTemporaryRedirect) //nolint:gosec // our own origin
 		return
 	}
 	s.say(w, http.StatusMisdirectedRequest, "This is not the page you are looking for.")
