@@ -155,7 +155,10 @@ func (a *app) pagesOrigin(at *net.TCPAddr, isTLS bool) (origin string, err error
 // machine has no such address nobody can.
 func holdLocalhost(ctx context.Context, origin string, at *net.TCPAddr) (net.Listener, error) {
 	u, err := url.Parse(origin)
-	if err != nil || u.Scheme != "http" || !passkey.IsLocal(origin) || u.Port() != strconv.Itoa(at.Port) {
+	if err != nil {
+		return nil, err
+	}
+	if u.Scheme != "http" || !passkey.IsLocal(origin) || u.Port() != strconv.Itoa(at.Port) {
 		return nil, nil // a certificate says who it is, or what leads there is the owner's
 	}
 	other := net.JoinHostPort("::1", u.Port())

@@ -76,8 +76,8 @@ func newHouse(t *testing.T, unlocks bool) *house {
 }
 
 func newApp(home string, env config.Env) *app {
-	return &app{home: home, env: env, log: slog.New(slog.DiscardHandler), checkpoints: &seal.CheckpointCache{},
-		tally: &agent.Tally{}, passkeys: passkey.NewChecker()}
+	return &app{home: home, env: env, log: slog.New(slog.DiscardHandler),
+		checkpoints: &seal.CheckpointCache{}, tally: &agent.Tally{}, passkeys: passkey.NewChecker()}
 }
 
 // freePort is one that localhost has free, at both of its addresses, and that no system gives to whoever asks
@@ -169,7 +169,8 @@ func (h *house) state(id string) history.Decision {
 
 func (h *house) sql(query string, args ...any) {
 	h.Helper()
-	db, err := sql.Open("sqlite", "file://"+filepath.Join(h.home, history.FileName)+"?_pragma=busy_timeout(5000)")
+	db, err := sql.Open("sqlite", "file://"+filepath.Join(h.home, history.FileName)+
+		"?_pragma=busy_timeout(5000)")
 	require.NoError(h, err)
 	defer db.Close()
 	_, err = db.Exec(query, args...)

@@ -70,8 +70,8 @@ func TestLateAnswers(t *testing.T) {
 	require.Equal(t, http.StatusSeeOther, b.post(path, b.answered(path, "approve", h.phone)).status)
 }
 
-// A wallet that is locked approves nothing, and says how to unlock it. Its unlock agent approves what it reads
-// itself, by passkeys of the rules that it finds sealed.
+// A wallet that is locked approves nothing, and says how to unlock it. Its unlock agent approves what it
+// reads itself, by passkeys of the rules that it finds sealed.
 func TestLockedWallet(t *testing.T) {
 	h := newHouse(t, false)
 	b, a := h.browser(), h.ask()
@@ -129,7 +129,8 @@ func TestAnotherRowThanWasShown(t *testing.T) {
 	require.NoError(t, err)
 	answer := h.phone.Get(options)
 	h.sql(`UPDATE approvals SET why = 'little' WHERE id = ?`, a.ID)
-	require.ErrorContains(t, w.ByPasskey.Approve(t.Context(), a, "browser", answer), "changed after it was shown")
+	err = w.ByPasskey.Approve(t.Context(), a, "browser", answer)
+	require.ErrorContains(t, err, "changed after it was shown")
 	_, err = w.ByPasskey.Challenge(t.Context(), a, "browser")
 	require.ErrorContains(t, err, "changed after it was shown")
 	require.Equal(t, history.Pending, h.state(a.ID))
@@ -229,8 +230,9 @@ func TestForeignRequests(t *testing.T) {
 	require.Equal(t, http.StatusMisdirectedRequest, b.send("POST", path, form, func(r *http.Request) {
 		r.Host = h.at
 	}).status)
-	for name, value := range map[string]string{"none": "", "null": "null", "another port": "http://localhost:1",
-		"the address": "http://" + h.at, "https": "https" + strings.TrimPrefix(h.origin, "http"),
+	for name, value := range map[string]string{"none": "", "null": "null",
+		"another port": "http://localhost:1", "the address": "http://" + h.at,
+		"https":   "https" + strings.TrimPrefix(h.origin, "http"),
 		"another": "https://evil.example"} {
 		for _, to := range []string{path, path + "/challenge", "/signin", "/signin/challenge"} {
 			got := b.send("POST", to, form, func(r *http.Request) {
@@ -294,7 +296,8 @@ func TestLocalhostIsHeld(t *testing.T) {
 
 // Where the pages are, or why there are none.
 func TestPagesOrigin(t *testing.T) {
-	local, any := &net.TCPAddr{IP: net.IPv4(127, 0, 0, 1), Port: 8402}, &net.TCPAddr{IP: net.IPv4zero, Port: 8402}
+	local := &net.TCPAddr{IP: net.IPv4(127, 0, 0, 1), Port: 8402}
+	everywhere := &net.TCPAddr{IP: net.IPv4zero, Port: 8402}
 	for _, c := range []struct {
 		url    string
 		at     *net.TCPAddr
@@ -303,11 +306,11 @@ func TestPagesOrigin(t *testing.T) {
 	}{
 		{"", local, false, "http://localhost:8402"},
 		{"", local, true, ""},
-		{"", any, true, ""},
-		{"https://wallet.example", any, true, "https://wallet.example"},
+		{"", everywhere, true, ""},
+		{"https://wallet.example", everywhere, true, "https://wallet.example"},
 		{"https://wallet.example", local, false, "https://wallet.example"},
 		{"http://127.0.0.1:8402", local, false, ""},
-		{"https://10.0.0.1", any, true, ""},
+		{"https://10.0.0.1", everywhere, true, ""},
 	} {
 		home := filepath.Join(t.TempDir(), "h")
 		rules := ""

@@ -176,8 +176,8 @@ func (p *Program) passkeysRemoveCommand(ui *ui) *cobra.Command {
 		RunE: func(cmd *cobra.Command, args []string) error {
 			return p.changeRules(cmd.Context(), ui, func(text []byte, rules *config.Config) ([]byte, error) {
 				if _, known := rules.Passkeys[args[0]]; !known {
-					return nil, x402.Errorf(x402.InvalidArgument, "there is no passkey %s", x402.Quote(args[0])).
-						WithHint("x402-wallet passkeys list shows those there are")
+					return nil, x402.Errorf(x402.InvalidArgument, "there is no passkey %s",
+						x402.Quote(args[0])).WithHint("x402-wallet passkeys list shows those there are")
 				}
 				return config.Remove(text, "passkeys", args[0])
 			})

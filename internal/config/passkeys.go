@@ -35,10 +35,9 @@ func (c *checker) passkeys(written map[string]filePasskey) map[string]Passkey {
 		key, f := dotted([]string{"passkeys", name}), written[name]
 		c.refuse(!IsName(name), key,
 			"a passkey's name is 1 to 40 of a-z, 0-9, - and _, and begins with a letter")
-		c.refuse(!isBase64URL(f.ID, maxCredentialID), key+".id", "must be base64url, as x402-wallet passkeys "+
-			"add writes it")
-		c.refuse(!isBase64URL(f.PublicKey, maxPublicKey), key+".public_key", "must be base64url, as "+
-			"x402-wallet passkeys add writes it")
+		const form = "must be base64url, as x402-wallet passkeys add writes it"
+		c.refuse(!isBase64URL(f.ID, maxCredentialID), key+".id", form)
+		c.refuse(!isBase64URL(f.PublicKey, maxPublicKey), key+".public_key", form)
 		c.refuse(c.origin(key+".origin", f.Origin) != f.Origin || f.Origin == "", key+".origin",
 			"must be an origin like https://wallet.example, without a path")
 		c.refuse(f.Count < 0 || f.Count > math.MaxUint32, key+".count", "is no counter of 32 bits")

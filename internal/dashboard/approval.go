@@ -39,7 +39,8 @@ func approval(l *look) (frame, error) {
 }
 
 func (q question) frame() frame {
-	return frame{Template: "approval", Title: "Approval", Here: "overview", Script: q.Passkey && q.Open, Page: q}
+	return frame{Template: "approval", Title: "Approval", Here: "overview", Script: q.Passkey && q.Open,
+		Page: q}
 }
 
 func (l *look) question(id string) (q question, err error) {

@@ -41,9 +41,9 @@ func (s *Service) ask(w http.ResponseWriter, challenge []byte) {
 // approvalChallenge asks a passkey for a yes or a no to exactly what the form showed.
 func approvalChallenge(l *look) error {
 	s := l.service
-	form, err := loopback.Form(l.w, l.r, maxForm)
+	form, _ := loopback.Form(l.w, l.r, maxForm) // what cannot be read is nobody's form
 	browser := s.browser(nil, l.r)
-	if err != nil || browser == "" {
+	if browser == "" {
 		s.answerJSON(l.w, http.StatusBadRequest, problemJSON("This page is too old. Load it again."))
 		return nil
 	}
@@ -52,8 +52,8 @@ func approvalChallenge(l *look) error {
 		return err
 	}
 	if !same(form.Get("shown"), q.Shown) || !q.Open {
-		s.answerJSON(l.w, http.StatusConflict, problemJSON("This changed after it was shown to you. Load the "+
-			"page again, and check it before you decide."))
+		s.answerJSON(l.w, http.StatusConflict, problemJSON("This changed after it was shown to you. Load "+
+			"the page again, and check it before you decide."))
 		return nil
 	}
 	if form.Get("decision") == "deny" {
@@ -132,7 +132,7 @@ func (s *Service) addChallenge(w http.ResponseWriter, r *http.Request) {
 func (s *Service) add(w http.ResponseWriter, r *http.Request) {
 	form, err := loopback.Form(w, r, maxAnswer)
 	if err != nil || form.Get("answer") == "" {
-		s.say(w, http.StatusBadRequest, "The form could not be read. Open the page again, with scripts allowed.")
+		s.say(w, http.StatusBadRequest, noAnswer)
 		return
 	}
 	shown := adding{Token: r.PathValue("token")}

@@ -92,7 +92,8 @@ func (s *Service) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 func (s *Service) misnamed(w http.ResponseWriter, r *http.Request) {
 	isAddress := s.addr != "" && r.Host == s.addr
 	if isAddress && (r.Method == http.MethodGet || r.Method == http.MethodHead) {
-		http.Redirect(w, r, s.origin+(&url.URL{Path: r.URL.Path}).EscapedPath(), http.StatusTemporaryRedirect)
+		to := s.origin + (&url.URL{Path: r.URL.Path}).EscapedPath()
+		http.Redirect(w, r, to, http.StatusTemporaryRedirect) //nolint:gosec // our own origin
 		return
 	}
 	s.say(w, http.StatusMisdirectedRequest, "This is not the page you are looking for.")
@@ -108,7 +109,7 @@ func (s *Service) behind(w http.ResponseWriter, r *http.Request) {
 	case r.Method == http.MethodPost:
 		s.say(w, http.StatusForbidden, "You are not signed in any more. Nothing was changed.")
 	default:
-		http.Redirect(w, r, s.origin+"/", http.StatusSeeOther)
+		http.Redirect(w, r, s.origin+"/", http.StatusSeeOther) //nolint:gosec // our own
 	}
 }
 
@@ -141,6 +142,9 @@ func (s *Service) withOpenly(f func(*look) error) http.HandlerFunc {
 // browserCookie names a browser: a passkey's answer is good in the one that asked for it.
 const browserCookie = "x402-wallet-browser"
 
+// maxBrowser bounds that name; those that are given have 26 bytes.
+const maxBrowser = 64
+
 // cookieName is a cookie's name: over TLS one that nobody but this very host can set.
 func (s *Service) cookieName(name string) string {
 	if s.isTLS() {
@@ -152,13 +156,16 @@ func (s *Service) cookieName(name string) string {
 func (s *Service) isTLS() bool { return strings.HasPrefix(s.origin, "https://") }
 
 func (s *Service) setCookie(w http.ResponseWriter, name, value, path string) {
-	http.SetCookie(w, &http.Cookie{Name: s.cookieName(name), Value: value, Path: path, HttpOnly: true,
-		Secure: s.isTLS(), SameSite: http.SameSiteStrictMode})
+	http.SetCookie(w, &http.Cookie{ //nolint:gosec // Secure where it can be: not at localhost, over HTTP
+		Name: s.cookieName(name), Value: value, Path: path, HttpOnly: true, Secure: s.isTLS(),
+		SameSite: http.SameSiteStrictMode,
+	})
 }
 
 // browser names the browser of a request; "" does one that has no name yet, and gets one.
 func (s *Service) browser(w http.ResponseWriter, r *http.Request) string {
-	if given, err := r.Cookie(s.cookieName(browserCookie)); err == nil && len(given.Value) <= 2*len(rand.Text()) {
+	given, err := r.Cookie(s.cookieName(browserCookie))
+	if err == nil && len(given.Value) <= maxBrowser {
 		return given.Value
 	}
 	if w != nil {

@@ -25,6 +25,9 @@ const (
 	maxAnswer = 3*passkey.MaxAnswer + maxForm
 )
 
+// noAnswer is said of a form that the script did not fill.
+const noAnswer = "The form could not be read. Open the page again, with scripts allowed."
+
 // sessions are the browsers that are signed in, by the hash of their cookie.
 type sessions struct {
 	mu   sync.Mutex
@@ -146,7 +149,7 @@ func (s *Service) signIn(w http.ResponseWriter, r *http.Request) {
 	form, err := loopback.Form(w, r, maxAnswer)
 	browser := s.browser(nil, r)
 	if err != nil || browser == "" || form.Get("answer") == "" {
-		s.say(w, http.StatusBadRequest, "The form could not be read. Open the page again, with scripts allowed.")
+		s.say(w, http.StatusBadRequest, noAnswer)
 		return
 	}
 	wallet, done, err := s.o.Wallet(r.Context())

@@ -113,7 +113,8 @@ func RequestOptions(origin string, challenge []byte) ([]byte, error) {
 
 // Check is the name of the passkey of keys which answered a question about this (WebAuthn §7.2). The same
 // answer is good once. The error is for the log; ErrExpired may be told.
-func (c *Checker) Check(keys map[string]Key, about [sha256.Size]byte, answer []byte) (name string, err error) {
+func (c *Checker) Check(keys map[string]Key, about [sha256.Size]byte, answer []byte) (name string,
+	err error) {
 	given, said, err := readCredential(answer)
 	if err != nil {
 		return "", err

@@ -46,7 +46,8 @@ const (
 	pollInterval = time.Second
 )
 
-// Server is the unlock agent. All fields are set before Run; it needs all of them, but where it says otherwise.
+// Server is the unlock agent. All fields are set before Run; it needs all of them, but where it says
+// otherwise.
 type Server struct {
 	EVM    evm.Signer
 	Solana svm.Signer

@@ -1,0 +1,78 @@
+//go:build unix
+
+package cli
+
+import (
+	"net/http"
+	"net/url"
+	"os"
+	"path/filepath"
+	"regexp"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"x402-wallet/internal/config"
+	"x402-wallet/internal/passkey"
+	"x402-wallet/internal/passkey/passkeytest"
+	"x402-wallet/internal/sandbox"
+)
+
+// A passkey is made behind the link that the terminal printed, and becomes a rule by the passphrase typed
+// there; it goes without.
+func TestPasskeys(t *testing.T) {
+	t.Parallel()
+	w, env := household(t, sandbox.Options{}, sandbox.Rules{})
+	file := filepath.Join(w.home, config.FileName)
+	text := func() string {
+		text, err := os.ReadFile(file)
+		require.NoError(t, err)
+		return string(text)
+	}
+	before := text()
+	said, _ := runs(t, 1, env, "passkeys", "add", "phone")
+	require.Contains(t, said, "SETUP_FAILED")
+	require.Contains(t, said, "serve --http")
+
+	s := startService(t, append(env, passphraseFile(t)), "--http", "127.0.0.1:0")
+	_, _ = runs(t, 2, env, "passkeys", "add", "My Phone")
+	c := sit(t, nil, env, "passkeys", "add", "phone")
+	var link []string
+	require.Eventually(t, func() bool {
+		whole := regexp.MustCompile(`(http://localhost:\d+)/passkeys/add/([A-Z2-7]{26})`)
+		link = whole.FindStringSubmatch(c.text())
+		return link != nil
+	}, time.Minute, 10*time.Millisecond)
+	at, err := url.Parse(s.URL)
+	require.NoError(t, err)
+	page, err := http.NewRequestWithContext(t.Context(), http.MethodGet, "http://"+at.Host+
+		"/passkeys/add/"+link[2], nil)
+	require.NoError(t, err)
+	page.Host = "localhost:" + at.Port()
+	answer, err := http.DefaultClient.Do(page)
+	require.NoError(t, err)
+	require.NoError(t, answer.Body.Close())
+	require.Equal(t, http.StatusOK, answer.StatusCode)
+
+	links := &passkey.Links{Home: w.home}
+	_, options, err := links.Options(t.Context(), link[2])
+	require.NoError(t, err)
+	_, err = links.Made(t.Context(), link[2], passkeytest.New(link[1]).Create(options))
+	require.NoError(t, err)
+	c.sees("Passphrase, to seal these rules: ", 1)
+	require.Contains(t, c.text(), " passkeys: none → [phone id ")
+	require.Equal(t, before, text(), "nothing is a rule before the passphrase")
+	c.types(testPassphrase + "\n")
+	require.Contains(t, c.ends(0), "the passkey phone approves payments at "+link[1])
+	require.Contains(t, text(), "[passkeys.phone]")
+
+	listed, _ := runs(t, 0, env, "passkeys")
+	require.Contains(t, listed, link[1])
+	said, _ = runs(t, 2, env, "passkeys", "add", "phone")
+	require.Contains(t, said, "there is a passkey phone already")
+	said, _ = runs(t, 2, env, "passkeys", "remove", "laptop")
+	require.Contains(t, said, "there is no passkey")
+	_, _ = runs(t, 0, env, "passkeys", "remove", "phone")
+	require.NotContains(t, text(), "[passkeys.phone]")
+}
