@@ -84,7 +84,10 @@ func (d *door) accept(ctx context.Context, l net.Listener, serving *sync.WaitGro
 			time.Sleep(acceptPause)
 			continue
 		}
-		user, err := socket.User(conn)
+		user, err := socket.Peer(conn)
+		if errors.Is(err, socket.ErrNotYet) { // it takes a place of those who are not known yet
+			user, err = "", nil
+		}
 		if err != nil || !d.hellos.take(user) {
 			_ = conn.Close()
 			continue
@@ -99,25 +102,25 @@ type places struct {
 
 	mu    sync.Mutex
 	taken int
-	by    map[uint32]int // by user
+	by    map[socket.User]int
 }
 
 // take reports whether there was a place.
-func (p *places) take(user uint32) bool {
+func (p *places) take(user socket.User) bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if p.taken >= p.most || p.by[user] >= p.most/2 {
 		return false
 	}
 	if p.by == nil {
-		p.by = map[uint32]int{}
+		p.by = map[socket.User]int{}
 	}
 	p.taken++
 	p.by[user]++
 	return true
 }
 
-func (p *places) leave(user uint32) {
+func (p *places) leave(user socket.User) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.taken--
@@ -128,7 +131,7 @@ func (p *places) leave(user uint32) {
 }
 
 // open hears who connected, and serves the session or refuses it.
-func (d *door) open(ctx context.Context, conn net.Conn, user uint32) {
+func (d *door) open(ctx context.Context, conn net.Conn, user socket.User) {
 	session, err := relay.Open(conn)
 	d.hellos.leave(user)
 	if err != nil {
@@ -141,6 +144,7 @@ func (d *door) open(ctx context.Context, conn net.Conn, user uint32) {
 		_ = session.Refuse(err)
 		return
 	}
+	user = session.User
 	if !d.sessions.take(user) {
 		_ = session.Refuse(x402.Errorf(x402.RateLimited, "the service has too many sessions: %d of one "+
 			"user, %d of all", maxSessions/2, maxSessions).WithHint("try again when some have ended"))

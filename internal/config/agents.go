@@ -16,7 +16,7 @@ import (
 // limits below the owner's. All empty it is known by nothing, and has the owner's limits alone.
 type Agent struct {
 	Token       string         // hash of its bearer token, as TokenHash writes it; "": none
-	User        string         // of the operating system, whose socket sessions are its: a name or a uid; ""
+	User        string         // of the operating system, whose socket sessions are its: a name, a uid, a SID; ""
 	Certificate string         // the subject of its client certificate; "": none
 	PerCall     *money.Dollars // nil: the owner's alone, like the next two
 	Day, Month  *money.Dollars
@@ -46,6 +46,8 @@ var (
 	agentName = pattern(`^[a-z][a-z0-9_-]{0,39}$`)
 	tokenHash = pattern(`^sha256:[0-9a-f]{64}$`)
 	uidForm   = pattern(`^[0-9]+$`)
+	sidStart  = pattern(`^[sS]-[0-9]+-`)
+	sidForm   = pattern(`^S-1-[0-9]{1,15}(-[0-9]{1,10}){1,15}$`)
 )
 
 // TokenHash is what is kept of a bearer token: it is random, so that a plain hash does not give it away.
@@ -65,6 +67,8 @@ func (c *checker) agents(written map[string]fileAgent) map[string]Agent {
 			`must be "sha256:" and 64 hex digits in small letters: the hash of the token, not the token`)
 		c.refuse(uidForm().MatchString(f.User) && !isUID(f.User), key+".user", "%q is not a uid like 1000",
 			f.User)
+		c.refuse(sidStart().MatchString(f.User) && !sidForm().MatchString(f.User), key+".user",
+			"%q is not a SID like S-1-5-21-1004336348-1177238915-682003330-1001", f.User)
 		for part, text := range map[string]string{"user": f.User, "certificate": f.Certificate} {
 			c.plainText(key+"."+part, text, maxSubject)
 			c.refuse(text != strings.TrimSpace(text), key+"."+part, "begins or ends with a space")
@@ -108,12 +112,17 @@ func (c *Config) AgentByToken(token string) (name string, ok bool) {
 	return name, ok
 }
 
-// AgentByUser is the agent whose socket sessions a user's are; user is the name that belongs to uid, "" where
-// nobody knows one. None where it is of two agents, of one by its name and of the other by its number.
-func (c *Config) AgentByUser(uid uint32, user string) (name string, ok bool) {
-	return c.onlyAgent(func(a Agent) bool {
-		return a.User != "" && (a.User == user || a.User == strconv.FormatUint(uint64(uid), 10))
-	})
+// AgentByUser is the agent whose socket sessions a user's are: by its uid or SID, or by the login name that
+// belongs to that, "" where nobody knows one. None where it is of two agents, of one by its name and of the
+// other by its number.
+func (c *Config) AgentByUser(user, login string) (name string, ok bool) {
+	return c.onlyAgent(func(a Agent) bool { return a.User != "" && (a.User == user || isLogin(a.User, login)) })
+}
+
+// isLogin compares a login name with one that the owner wrote. DOMAIN\name is Windows', where letters may be
+// small or capital.
+func isLogin(written, login string) bool {
+	return written == login || (strings.Contains(login, `\`) && strings.EqualFold(written, login))
 }
 
 // AgentByCertificate is the agent whose client certificate has a subject.

@@ -25,8 +25,8 @@ const (
 // Session is the service's side of a relay: the streams of one host. Its Read, Write, OnPassed and Close
 // may be called at the same time.
 type Session struct {
-	User  uint32 // of the relay's process
-	Token string // the agent's; "" where it has none
+	User  socket.User // of the relay's process
+	Token string      // the agent's; "" where it has none
 
 	conn net.Conn
 	in   *io.PipeReader
@@ -57,12 +57,12 @@ func Open(conn net.Conn) (*Session, error) {
 }
 
 func (s *Session) hello() (err error) {
-	s.User, err = socket.User(s.conn)
+	_ = s.conn.SetReadDeadline(time.Now().Add(helloTime))
+	kind, body, err := readFrame(s.conn, make([]byte, maxFrame))
 	if err != nil {
 		return err
 	}
-	_ = s.conn.SetReadDeadline(time.Now().Add(helloTime))
-	kind, body, err := readFrame(s.conn, make([]byte, maxFrame))
+	s.User, err = socket.Peer(s.conn) // now that something was read
 	if err != nil {
 		return err
 	}
@@ -172,11 +172,15 @@ func (s *Session) OnPassed(f func(passed bool)) {
 func (s *Session) Close() (err error) {
 	s.closing.Do(func() {
 		_ = s.in.Close() // receive is not held up by what nobody reads
+		passed := make(chan struct{})
 		if half, ok := s.conn.(interface{ CloseWrite() error }); ok {
-			_ = half.CloseWrite()
+			_ = half.CloseWrite() // the relay passes on what is left, and hangs up
+		} else {
+			s.OnPassed(func(bool) { close(passed) })
 		}
 		select {
 		case <-s.over:
+		case <-passed:
 		case <-time.After(closeTime):
 		}
 		err = s.conn.Close()

@@ -13,6 +13,7 @@ import (
 	"net"
 	"os"
 	"path/filepath"
+	"strconv"
 	"strings"
 	"sync/atomic"
 	"testing"
@@ -28,6 +29,7 @@ import (
 	"x402-wallet/history/historytest"
 	"x402-wallet/internal/config"
 	"x402-wallet/internal/sandbox"
+	"x402-wallet/internal/socket"
 	"x402-wallet/wallet"
 	"x402-wallet/wallet/seal"
 	"x402-wallet/x402"
@@ -545,7 +547,7 @@ func TestNonsenseOnTheSocket(t *testing.T) {
 		require.NoError(t, c.Close())
 	}
 	require.NoError(t, w.client.Status(t.Context()))
-	require.Error(t, sameUser(os.Geteuid()+1))
+	require.Error(t, sameUser(socket.User(strconv.Itoa(os.Geteuid()+1))))
 	_, err := Listen(t.Context(), "/"+strings.Repeat("x", 200))
 	require.Contains(t, x402.AsError(err).Message, "the system allows")
 	require.ErrorIs(t, (&Client{Home: t.TempDir()}).Status(t.Context()), errNone)
