@@ -59,7 +59,7 @@ func (p *Program) serviceInstallCommand(ui *ui) *cobra.Command {
 	c.add(cmd)
 	doors.add(cmd)
 	cmd.Flags().StringVar(&credential, "credential", "", "unlock by the passphrase in this `FILE`, which "+
-		"systemd-creds encrypted by the name passphrase")
+		"systemd-creds encrypted by the name passphrase; on Windows it is the passphrase itself")
 	return cmd
 }
 
@@ -97,6 +97,7 @@ func serviceSetup(doors Doors, credential string) (s ownuser.Setup, err error) {
 	}
 	_, missing := exec.LookPath("systemd-sysusers")
 	s.NoSysusers = missing != nil
+	s.HasWallet = wallet.Exists(ownuser.PlaceOn(runtime.GOOS).Home)
 	return s, nil
 }
 
@@ -104,21 +105,29 @@ func serviceSetup(doors Doors, credential string) (s ownuser.Setup, err error) {
 func (u *ui) installedService(unlocksItself, hasWallet bool) error {
 	place := ownuser.PlaceOn(runtime.GOOS)
 	out := serviceOut{Installed: true, Home: place.Home, User: place.User, Socket: place.Socket}
-	next := func(what string, argv ...string) {
-		out.Next = append(out.Next, nextThing{What: what, Command: commandText(argv)})
+	next := func(what, command string) {
+		out.Next = append(out.Next, nextThing{What: what, Command: command})
 	}
 	if !hasWallet {
-		next("make its wallet", place.AsUser("init", "--install", "none")...)
-		if runtime.GOOS == "linux" {
-			next("start it", "sudo", "systemctl", "start", "x402-wallet")
+		next("make its wallet", place.AsUser("init", "--install", "none"))
+		switch runtime.GOOS {
+		case "linux":
+			next("start it", "sudo systemctl start x402-wallet")
+		case "windows":
+			next("start it", "net start x402-wallet")
 		}
 	}
-	if !unlocksItself {
-		next("unlock it, after each start of the machine", place.AsUser("unlock")...)
+	switch {
+	case unlocksItself:
+	case runtime.GOOS == "windows": // where no other process can have its user
+		next("let it unlock itself: by a file with the passphrase, which is copied",
+			commandText([]string{place.Program, "service", "install", "--credential", "FILE"}))
+	default:
+		next("unlock it, after each start of the machine", place.AsUser("unlock"))
 	}
-	next("let an agent in, which prints its token", place.AsUser("agents", "add", "NAME")...)
+	next("let an agent in, which prints its token", place.AsUser("agents", "add", "NAME"))
 	next("the agent's host starts, with X402_WALLET_TOKEN and X402_WALLET_SERVICE="+place.Socket,
-		place.Program, "mcp")
+		commandText([]string{place.Program, "mcp"}))
 	return u.answer(out, func() {
 		u.say("installed: %s, with its home %s", place.Unit, place.Home)
 		u.note("what is next, in a terminal that no agent can write to:")
@@ -143,7 +152,7 @@ func (p *Program) serviceUninstallCommand(ui *ui) *cobra.Command {
 			}
 			place := ownuser.PlaceOn(runtime.GOOS)
 			money := nextThing{What: fmt.Sprintf("the money is still there: its keys are in %s, which is "+
-				"%s's", place.Home, place.User), Command: commandText(place.AsUser("balance"))}
+				"%s's", place.Home, place.User), Command: place.AsUser("balance")}
 			out := serviceOut{Home: place.Home, User: place.User, Socket: place.Socket,
 				Next: []nextThing{money}}
 			return ui.answer(out, func() {

@@ -5,6 +5,7 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"strings"
 )
 
 // Found is what of the service is there.
@@ -25,6 +26,9 @@ func Look(p Place, root string) (f Found, err error) {
 		return err == nil, err
 	}
 	f.Installed, err = isThere(p.Unit)
+	if strings.HasPrefix(p.Unit, servicesKey) {
+		f.Installed, err = hasService()
+	}
 	if err != nil {
 		return f, err
 	}
