@@ -35,7 +35,13 @@ func CheckPath(string) error { return nil }
 
 // pipeOf is the pipe of a path, the same for each way to write the path.
 func pipeOf(path string) string {
-	if dir, err := filepath.EvalSymlinks(filepath.Dir(path)); err == nil && pipeName(path) != path {
+	if pipeName(path) == path {
+		return path
+	}
+	if whole, err := filepath.Abs(path); err == nil {
+		path = whole
+	}
+	if dir, err := filepath.EvalSymlinks(filepath.Dir(path)); err == nil { // and short names are long then
 		path = filepath.Join(dir, filepath.Base(path))
 	}
 	return pipeName(path)

@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"net"
 	"os"
+	"path/filepath"
 	"testing"
 	"time"
 
@@ -71,6 +72,15 @@ func TestAPipeIsMadeOnce(t *testing.T) {
 	pair(t, path)
 	_, err := Listen(t.Context(), path, 0o600)
 	require.ErrorContains(t, err, "somebody's already")
+}
+
+// However a path is written, it is one pipe.
+func TestOnePathOnePipe(t *testing.T) {
+	whole, err := filepath.Abs("s")
+	require.NoError(t, err)
+	require.Equal(t, pipeOf(whole), pipeOf("s"))
+	require.Equal(t, pipeOf(whole), pipeOf(`.\S`))
+	require.NotEqual(t, pipeOf(whole), pipeOf("s2"))
 }
 
 // A deadline ends what waits.
