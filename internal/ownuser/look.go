@@ -37,7 +37,7 @@ func Look(p Place, root string) (f Found, err error) {
 	case err != nil:
 		return f, err
 	default:
-		f.HomeOwner, f.HomeMode = ownerOf(home), home.Mode().Perm()
+		f.HomeOwner, f.HomeMode = ownerOf(filepath.Join(root, p.Home), home), home.Mode().Perm()
 	}
 	if has, err := isThere(filepath.Join(p.Home, "keystore.json")); err == nil {
 		f.Wallet = &has

@@ -4,6 +4,6 @@ package ownuser
 
 import "io/fs"
 
-func ownerOf(fs.FileInfo) string { return "?" }
+func ownerOf(string, fs.FileInfo) string { return "?" }
 
 func hasService() (bool, error) { return false, nil }
