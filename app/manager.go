@@ -5,7 +5,7 @@ import (
 	"io"
 )
 
-// serviceManager is Windows', which starts and stops a process as a service, and takes what it says on stderr.
+// serviceManager is Windows', which starts and stops a process as a service, and takes what that says.
 type serviceManager interface {
 	io.Writer
 	run(ctx context.Context, program func(context.Context) int) int

@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"os/exec"
 	"path/filepath"
+	"runtime"
 	"strings"
 	"syscall"
 
@@ -97,12 +98,12 @@ func (d *demo) startService(ctx context.Context) (stop func() error, err error) 
 	}
 	go func() { _, _ = lines.WriteTo(&d.serviceLog) }()
 	stop = func() error {
-		// an interrupt may be ignored, in the background; Windows has no signals
-		if cmd.Process.Signal(syscall.SIGTERM) != nil {
+		if runtime.GOOS == "windows" { // which has no signals
 			_ = cmd.Process.Kill()
 			_ = cmd.Wait()
 			return nil
 		}
+		_ = cmd.Process.Signal(syscall.SIGTERM) // an interrupt may be ignored, in the background
 		if err := cmd.Wait(); err != nil {
 			return fmt.Errorf("the service did not end well: %w\n%s", err, d.serviceLog.String())
 		}

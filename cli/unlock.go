@@ -77,8 +77,9 @@ func (p *Program) unlockBehind(ctx context.Context, ui *ui,
 		return out, err
 	}
 	if !child.CanReexec {
-		return out, x402.Errorf(x402.SetupFailed, "on this system no process in the background can be handed "+
-			"the passphrase").WithHint("x402-wallet unlock --foreground, in a terminal that stays open")
+		return out, x402.Errorf(x402.SetupFailed, "on this system no process in the background can "+
+			"be handed the passphrase").
+			WithHint("x402-wallet unlock --foreground, in a terminal that stays open")
 	}
 	given, err := passphrase(ctx)
 	if err != nil {

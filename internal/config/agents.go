@@ -16,7 +16,7 @@ import (
 // limits below the owner's. All empty it is known by nothing, and has the owner's limits alone.
 type Agent struct {
 	Token       string         // hash of its bearer token, as TokenHash writes it; "": none
-	User        string         // of the operating system, whose socket sessions are its: a name, a uid, a SID; ""
+	User        string         // of the system, whose socket sessions are its: a name, uid or SID; "": none
 	Certificate string         // the subject of its client certificate; "": none
 	PerCall     *money.Dollars // nil: the owner's alone, like the next two
 	Day, Month  *money.Dollars
@@ -116,7 +116,9 @@ func (c *Config) AgentByToken(token string) (name string, ok bool) {
 // belongs to that, "" where nobody knows one. None where it is of two agents, of one by its name and of the
 // other by its number.
 func (c *Config) AgentByUser(user, login string) (name string, ok bool) {
-	return c.onlyAgent(func(a Agent) bool { return a.User != "" && (a.User == user || isLogin(a.User, login)) })
+	return c.onlyAgent(func(a Agent) bool {
+		return a.User != "" && (a.User == user || isLogin(a.User, login))
+	})
 }
 
 // isLogin compares a login name with one that the owner wrote. DOMAIN\name is Windows', where letters may be

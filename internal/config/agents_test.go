@@ -59,7 +59,8 @@ func TestWhoseAnAgentIs(t *testing.T) {
 	require.Equal(t, answer{"a", true}, of(windows.AgentByUser("S-1-5-21-7-1001", `HOST\al`)))
 	require.Equal(t, answer{"b", true}, of(windows.AgentByUser("S-1-5-21-7-1002", `host\bo`)))
 	require.Equal(t, nobody, of(windows.AgentByUser("S-1-5-21-7-10011", `OTHER\bo`)))
-	require.Equal(t, nobody, of(rules(t, "[agents.x]\nuser = 'bo'").AgentByUser("7", "Bo")), "on Unix they differ")
+	unix := rules(t, "[agents.x]\nuser = 'bo'")
+	require.Equal(t, nobody, of(unix.AgentByUser("7", "Bo")), "on Unix they differ")
 
 	none := rules(t, "[agents.x]")
 	require.Equal(t, nobody, of(none.AgentByToken("")))

@@ -24,8 +24,8 @@ func systemFolders() folders {
 	return f
 }
 
-// make makes the directory with its access at once, so that nobody comes before it. In ProgramData anybody may
-// make directories: one that is there is taken only from an administrator or the system.
+// make makes the directory with its access at once, so that nobody comes before it. In ProgramData anybody
+// may make directories: one that is there is taken only from an administrator or the system.
 func (d *Dir) make() error {
 	sd, err := windows.SecurityDescriptorFromString(d.Access)
 	if err != nil {
@@ -47,8 +47,8 @@ func (d *Dir) make() error {
 	return nil
 }
 
-// take gives a directory that is there its access. All is asked of the open directory, so that no other can be
-// put in its place meanwhile.
+// take gives a directory that is there its access. All is asked of the open directory, so that no other can
+// be put in its place meanwhile.
 func (d *Dir) take(path *uint16, sd *windows.SECURITY_DESCRIPTOR) error {
 	const rights = windows.READ_CONTROL | windows.WRITE_DAC | windows.FILE_READ_ATTRIBUTES
 	const how = windows.FILE_FLAG_BACKUP_SEMANTICS | windows.FILE_FLAG_OPEN_REPARSE_POINT

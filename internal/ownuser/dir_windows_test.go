@@ -25,7 +25,8 @@ func TestADirectoryWithItsAccess(t *testing.T) {
 	require.NoError(t, err)
 	d := &Dir{Path: freshDir(t), Access: "D:P(A;OICI;FA;;;SY)(A;OICI;FA;;;" + string(self) + ")"}
 	access := func() string {
-		sd, err := windows.GetNamedSecurityInfo(d.Path, windows.SE_FILE_OBJECT, windows.DACL_SECURITY_INFORMATION)
+		sd, err := windows.GetNamedSecurityInfo(d.Path, windows.SE_FILE_OBJECT,
+			windows.DACL_SECURITY_INFORMATION)
 		require.NoError(t, err)
 		return sd.String()
 	}

@@ -14,7 +14,8 @@ import (
 // ownerOf is the name of a file's owner, or the SID where nobody has it. Who may do what with it is said
 // elsewhere, by its access list.
 func ownerOf(path string, _ fs.FileInfo) string {
-	found, err := windows.GetNamedSecurityInfo(path, windows.SE_FILE_OBJECT, windows.OWNER_SECURITY_INFORMATION)
+	found, err := windows.GetNamedSecurityInfo(path, windows.SE_FILE_OBJECT,
+		windows.OWNER_SECURITY_INFORMATION)
 	if err != nil {
 		return "?"
 	}
@@ -28,8 +29,8 @@ func ownerOf(path string, _ fs.FileInfo) string {
 
 // hasService reports whether the system knows the service.
 func hasService() (bool, error) {
-	key, err := registry.OpenKey(registry.LOCAL_MACHINE, `SYSTEM\CurrentControlSet\Services\`+socket.ServiceName,
-		registry.QUERY_VALUE)
+	key, err := registry.OpenKey(registry.LOCAL_MACHINE,
+		`SYSTEM\CurrentControlSet\Services\`+socket.ServiceName, registry.QUERY_VALUE)
 	if errors.Is(err, registry.ErrNotExist) {
 		return false, nil
 	}

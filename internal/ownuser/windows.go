@@ -23,8 +23,8 @@ var usualFolders = folders{data: `C:\ProgramData`, programs: `C:\Program Files`,
 	system: `C:\Windows\System32`}
 
 func (f folders) place() Place {
-	return Place{User: serviceAccount + socket.ServiceName, Home: f.own() + `\home`, Socket: socket.ServicePipe,
-		Program: f.programs + `\x402-wallet\x402-wallet.exe`, Unit: servicesKey + socket.ServiceName}
+	return Place{User: serviceAccount + socket.ServiceName, Home: f.own() + `\home`,
+		Socket: socket.ServicePipe, Program: f.programs + `\x402-wallet\x402-wallet.exe`, Unit: servicesKey + socket.ServiceName}
 }
 
 func (f folders) own() string { return f.data + `\x402-wallet` }
@@ -73,7 +73,8 @@ func (s Setup) windows(f folders) Plan {
 			"restart/2000/restart/10000/restart/60000")...),
 		run(sc("failureflag", socket.ServiceName, "1")...), // also where it ends by itself with an error
 		reg("add", p.Unit, "/v", "Environment", "/t", "REG_MULTI_SZ", "/s", ";", "/d", environment, "/f"),
-		reg("add", eventsKey, "/v", "EventMessageFile", "/t", "REG_SZ", "/d", f.system+`\EventCreate.exe`, "/f"),
+		reg("add", eventsKey, "/v", "EventMessageFile", "/t", "REG_SZ", "/d", f.system+`\EventCreate.exe`,
+			"/f"),
 		reg("add", eventsKey, "/v", "TypesSupported", "/t", "REG_DWORD", "/d", "7", "/f"),
 	)
 	if s.HasWallet {

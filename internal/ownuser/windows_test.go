@@ -32,8 +32,8 @@ func text(plan Plan) string {
 
 // What is done on Windows, to the letter. It was never done on one.
 func TestThePlanOnWindows(t *testing.T) {
-	s := Setup{Program: `C:\Users\Ann\x402-wallet.exe`, Credential: `C:\Users\Ann\passphrase.txt`, HasWallet: true,
-		Serve: []string{"--http", "127.0.0.1:8402", "--tls-key", `C:\my keys\key.pem`}}
+	s := Setup{Program: `C:\Users\Ann\x402-wallet.exe`, Credential: `C:\Users\Ann\passphrase.txt`,
+		HasWallet: true, Serve: []string{"--http", "127.0.0.1:8402", "--tls-key", `C:\my keys\key.pem`}}
 	got := text(s.windows(usualFolders)) + "# uninstall\n" + text(withoutWindows(usualFolders))
 	const file = "testdata/windows.txt"
 	if *update {
@@ -67,8 +67,8 @@ func TestWhoMayDoWhatInTheHomeOnWindows(t *testing.T) {
 }
 
 func TestWordsOfAWindowsCommand(t *testing.T) {
-	for from, to := range map[string]string{`a`: `a`, ``: `""`, `a b`: `"a b"`, `a\b`: `a\b`, `a b\`: `"a b\\"`,
-		`a"b`: `"a\"b"`, `a\"b`: `"a\\\"b"`, `C:\a b\c`: `"C:\a b\c"`} {
+	for from, to := range map[string]string{`a`: `a`, ``: `""`, `a b`: `"a b"`, `a\b`: `a\b`,
+		`a b\`: `"a b\\"`, `a"b`: `"a\"b"`, `a\"b`: `"a\\\"b"`, `C:\a b\c`: `"C:\a b\c"`} {
 		require.Equal(t, "x "+to, WindowsLine([]string{"x", from}))
 	}
 }

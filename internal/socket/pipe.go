@@ -1,7 +1,7 @@
 package socket
 
 import (
-	"crypto/sha1" //nolint:gosec // by which Windows names the users of services; nothing rests on its strength
+	"crypto/sha1" //nolint:gosec // by which Windows names the users of services
 	"crypto/sha256"
 	"encoding/binary"
 	"encoding/hex"

@@ -81,8 +81,8 @@ func ownerOf(pipe windows.Handle) (User, error) {
 
 var impersonate = windows.NewLazySystemDLL("advapi32.dll").NewProc("ImpersonateNamedPipeClient")
 
-// clientOf asks for the token that the client opened the pipe with: its process may have ended, and its number
-// may be another's by now. For a moment a thread is that user.
+// clientOf asks for the token that the client opened the pipe with: its process may have ended, and its
+// number may be another's by now. For a moment a thread is that user.
 func clientOf(pipe windows.Handle) (user User, err error) {
 	runtime.LockOSThread()
 	if ok, _, err := impersonate.Call(uintptr(pipe)); ok == 0 {
@@ -105,8 +105,8 @@ func clientOf(pipe windows.Handle) (user User, err error) {
 	return userOf(token)
 }
 
-// Dial connects to who listens on the pipe of path; ErrNone where nobody does. Nothing was said to it yet, and
-// it can learn who connected but not act as that user.
+// Dial connects to who listens on the pipe of path; ErrNone where nobody does. Nothing was said to it yet,
+// and it can learn who connected but not act as that user.
 func Dial(ctx context.Context, path string) (net.Conn, error) {
 	self, err := Self()
 	if err != nil {

@@ -38,7 +38,8 @@ func pair(t *testing.T, path string) (client, server net.Conn) {
 	return client, server
 }
 
-// Both ends of a pipe know whose process is at the other; the server at the latest once it has read something.
+// Both ends of a pipe know whose process is at the other; the server at the latest once it has read
+// something.
 func TestWhoIsAtTheOtherEnd(t *testing.T) {
 	path := ownPipe(t)
 	_, err := Dial(t.Context(), path)
