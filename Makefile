@@ -131,6 +131,8 @@ reproducible: release
 # Every system the binary is promised for: what its compiler would reject. `make release` builds all six.
 cross:
 	go run ./internal/release -check -only '$(or $(ONLY),darwin-arm64$(comma)windows-amd64)'
+	GOOS=darwin go vet ./...
+	GOOS=windows go vet $$(go list ./... | grep -v /e2e) # whose tests speak to terminals and signals of Unix
 
 .PHONY: need-go need-node need-cc need-strace need-chromium
 need-chromium:

@@ -78,8 +78,9 @@ var arrows = map[string][]string{
 		"x402/money", "wallet/seal", "tools", "wallet", "x402"},
 	// it edits files as config edits its own
 	"internal/install": {"internal/config"},
-	// it replaces files as config does, and by the same rule of who may write to them
-	"internal/ownuser": {"internal/config"},
+	// it replaces files as config does, and by the same rule of who may write to them; socket: the pipe and
+	// the user of the service on Windows
+	"internal/ownuser": {"internal/config", "internal/socket"},
 	"docs":             {}, // tests of the pages alone
 	// a program of its own: it packs what was built, and says where it comes from
 	"internal/release": {"internal/attest"},

@@ -7,6 +7,7 @@ package app
 import (
 	"context"
 	"errors"
+	"io"
 	"io/fs"
 	"log/slog"
 	"math"
@@ -65,7 +66,12 @@ func Main(version, releaseKey string) int {
 	env := config.ReadEnv()
 	var level slog.Level
 	_ = level.UnmarshalText([]byte(env.LogLevel)) // what is no level stays info
-	log := slog.New(slog.NewTextHandler(os.Stderr, &slog.HandlerOptions{Level: level}))
+	stderr := io.Writer(os.Stderr)
+	manager := managed(os.Args[1:])
+	if manager != nil {
+		stderr = manager
+	}
+	log := slog.New(slog.NewTextHandler(stderr, &slog.HandlerOptions{Level: level}))
 	if open != nil {
 		log.Warn("this process cannot be closed to other programs of its user: no passphrase is taken",
 			"err", open)
@@ -80,10 +86,14 @@ func Main(version, releaseKey string) int {
 	defer stop()
 	program := &cli.Program{
 		Version: version, ReleaseKey: releaseKey, Env: env, Home: home, NoHome: noHome, App: a,
-		Stdin: os.Stdin, Stdout: os.Stdout, Stderr: os.Stderr,
+		Stdin: os.Stdin, Stdout: os.Stdout, Stderr: stderr,
 	}
 	defer a.telling.Wait()
-	return program.Run(ctx, os.Args[1:])
+	run := func(ctx context.Context) int { return program.Run(ctx, os.Args[1:]) }
+	if manager != nil {
+		return manager.run(ctx, run)
+	}
+	return run(ctx)
 }
 
 // CreateWallet makes everything a wallet consists of, in a home that exists. The keystore comes

@@ -7,7 +7,6 @@ import (
 	"io"
 	"log/slog"
 	"net"
-	"os"
 	"os/exec"
 	"slices"
 	"sync"
@@ -18,6 +17,7 @@ import (
 	"x402-wallet/internal/config"
 	"x402-wallet/internal/ownuser"
 	"x402-wallet/internal/relay"
+	"x402-wallet/internal/socket"
 	"x402-wallet/x402"
 )
 
@@ -51,33 +51,37 @@ const (
 // commands runs owners' commands.
 type commands struct {
 	home   string
-	owners []uint32
+	owners []socket.User
 	log    *slog.Logger
 
-	running, asking places[uint32]
+	running, asking places[socket.User]
 	wrong           wrongTries
 }
 
 func newCommands(a *app, names []string) *commands {
-	c := &commands{home: a.home, log: a.log, running: places[uint32]{most: maxCommands},
+	c := &commands{home: a.home, log: a.log, running: places[socket.User]{most: maxCommands},
 		// each asks one person: half of 2 is 1
-		asking: places[uint32]{most: 2}, wrong: wrongTries{now: time.Now}}
+		asking: places[socket.User]{most: 2}, wrong: wrongTries{now: time.Now}}
 	for _, name := range names {
 		uid, err := ownuser.ID(name)
 		if err != nil {
 			a.log.Warn("not an owner", "why", err)
 			continue
 		}
-		c.owners = append(c.owners, uid)
+		c.owners = append(c.owners, socket.User(uid))
 	}
 	return c
 }
 
 // check refuses a command that may not be run for its user. Root could be the service's user; that user
 // itself may not: MCP servers that the service starts are it, too, and kept from the home.
-func (c *commands) check(user uint32, h *relay.Handed) error {
-	if user != 0 && (!slices.Contains(c.owners, user) || int(user) == os.Geteuid()) {
-		return x402.Errorf(x402.PolicyDenied, "user %d is no owner of this wallet's service", user).
+func (c *commands) check(user socket.User, h *relay.Handed) error {
+	self, err := socket.Self()
+	if err != nil {
+		return err
+	}
+	if user != socket.Root && (!slices.Contains(c.owners, user) || user == self) {
+		return x402.Errorf(x402.PolicyDenied, "user %s is no owner of this wallet's service", user).
 			WithHint("whoever administers this machine names the owners: x402-wallet service install " +
 				"--owner USER; X402_WALLET_SERVICE=off is a wallet of your own")
 	}
@@ -171,7 +175,7 @@ type conversation struct {
 }
 
 // answer says to a command whether a person may be asked, until it says no more.
-func (c *commands) answer(control *net.UnixConn, user uint32) (so conversation) {
+func (c *commands) answer(control *net.UnixConn, user socket.User) (so conversation) {
 	said := make([]byte, 1)
 	for {
 		if _, err := io.ReadFull(control, said); err != nil {

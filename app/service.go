@@ -65,7 +65,7 @@ func (a *app) Serve(ctx context.Context, doors cli.Doors, ready func(cli.Doors))
 			}
 		}
 		d := &door{a: a, server: server, known: known, owners: newCommands(a, doors.Owners),
-			hellos: places[uint32]{most: maxHellos}, sessions: places[uint32]{most: maxSessions}}
+			hellos: places[socket.User]{most: maxHellos}, sessions: places[socket.User]{most: maxSessions}}
 		serving.Go(func() { d.accept(ctx, onSocket, &serving) })
 		<-ctx.Done()
 		return nil
@@ -79,8 +79,8 @@ type door struct {
 	known  *doorkeeper
 	owners *commands
 
-	hellos   places[uint32] // of those who did not say yet who they are
-	sessions places[uint32]
+	hellos   places[socket.User] // of those who did not say yet who they are
+	sessions places[socket.User]
 }
 
 func (d *door) accept(ctx context.Context, l net.Listener, serving *sync.WaitGroup) {
@@ -94,7 +94,10 @@ func (d *door) accept(ctx context.Context, l net.Listener, serving *sync.WaitGro
 			time.Sleep(acceptPause)
 			continue
 		}
-		user, err := socket.User(conn)
+		user, err := socket.Peer(conn)
+		if errors.Is(err, socket.ErrNotYet) { // it takes a place of those who are not known yet
+			user, err = "", nil
+		}
 		if err != nil || !d.hellos.take(user) {
 			_ = conn.Close()
 			continue
@@ -139,7 +142,7 @@ func (p *places[Party]) leave(party Party) {
 }
 
 // open hears who connected, and serves the session, or runs the owner's command, or refuses it.
-func (d *door) open(ctx context.Context, conn net.Conn, user uint32) {
+func (d *door) open(ctx context.Context, conn net.Conn, user socket.User) {
 	session, err := relay.Open(conn)
 	d.hellos.leave(user)
 	if err != nil {
@@ -156,6 +159,7 @@ func (d *door) open(ctx context.Context, conn net.Conn, user uint32) {
 		_ = session.Refuse(err)
 		return
 	}
+	user = session.User
 	if !d.sessions.take(user) {
 		_ = session.Refuse(x402.Errorf(x402.RateLimited, "the service has too many sessions: %d of one "+
 			"user, %d of all", maxSessions/2, maxSessions).WithHint("try again when some have ended"))

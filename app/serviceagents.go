@@ -4,15 +4,13 @@ import (
 	"context"
 	"errors"
 	"log/slog"
-	"os"
-	"os/user"
-	"strconv"
 	"sync"
 	"time"
 
 	"x402-wallet/internal/config"
 	"x402-wallet/internal/oauth"
 	"x402-wallet/internal/relay"
+	"x402-wallet/internal/socket"
 	"x402-wallet/tools"
 	"x402-wallet/x402"
 )
@@ -135,18 +133,14 @@ func (a *doorkeeper) bySession(s *relay.Session) (name string, err error) {
 		return name, nil
 	}
 	if rules := a.now(); rules != nil {
-		login := ""
-		if u, err := user.LookupId(strconv.FormatUint(uint64(s.User), 10)); err == nil {
-			login = u.Username
-		}
-		if name, ok := rules.AgentByUser(s.User, login); ok {
+		if name, ok := rules.AgentByUser(string(s.User), s.User.Login()); ok {
 			return name, nil
 		}
 	}
-	if s.User == 0 || int(s.User) == os.Geteuid() {
+	if self, err := socket.Self(); err == nil && (s.User == self || s.User == socket.Root) {
 		return "", nil
 	}
-	return "", x402.Errorf(x402.PolicyDenied, "the wallet's owner does not let user %d in", s.User).
+	return "", x402.Errorf(x402.PolicyDenied, "the wallet's owner does not let user %s in", s.User).
 		WithHint("set X402_WALLET_TOKEN to an agent's token, or have the owner name the user: "+
-			"x402-wallet agents add NAME --user %d", s.User)
+			"x402-wallet agents add NAME --user %s", s.User)
 }

@@ -172,7 +172,7 @@ func (d *demo) command(ctx context.Context, args ...string) *exec.Cmd {
 	cmd.Env = []string{
 		"X402_WALLET_HOME=" + d.home(), "X402_WALLET_PASSPHRASE_FILE=" + filepath.Join(d.dir, "passphrase"),
 		"LOG_LEVEL=warn", "HOME=" + d.dir, "USERPROFILE=" + d.dir, "TMPDIR=" + d.dir, "TMP=" + d.dir,
-		"TEMP=" + d.dir,
+		"TEMP=" + d.dir, "APPDATA=" + d.dir, "LOCALAPPDATA=" + d.dir,
 	}
 	return cmd
 }

@@ -36,10 +36,6 @@ func agentRules(tokens map[string]string) string {
 // twoAgents is the second act: one wallet, run as a service, and two agents at it.
 func (d *demo) twoAgents(ctx context.Context) (err error) {
 	d.scene("Two agents share the wallet: x402-wallet serve")
-	if runtime.GOOS == "windows" {
-		d.line("skip", "not on Windows yet: a socket there does not tell who asks")
-		return nil
-	}
 	stop, err := d.startService(ctx)
 	if err != nil {
 		return err
@@ -102,6 +98,11 @@ func (d *demo) startService(ctx context.Context) (stop func() error, err error) 
 	}
 	go func() { _, _ = lines.WriteTo(&d.serviceLog) }()
 	stop = func() error {
+		if runtime.GOOS == "windows" { // which has no signals
+			_ = cmd.Process.Kill()
+			_ = cmd.Wait()
+			return nil
+		}
 		_ = cmd.Process.Signal(syscall.SIGTERM) // an interrupt may be ignored, in the background
 		if err := cmd.Wait(); err != nil {
 			return fmt.Errorf("the service did not end well: %w\n%s", err, d.serviceLog.String())

@@ -130,7 +130,7 @@ func checkHanded(cmd *cobra.Command, args []string, home string) error {
 	if ok {
 		return nil
 	}
-	asUser := commandText(ownuser.Here(runtime.GOOS, home).AsUser(args...))
+	asUser := ownuser.Here(runtime.GOOS, home).AsUser(each(args, shellWord)...)
 	return x402.Errorf(x402.InvalidArgument, "%s is not run for who comes by the service's socket", what).
 		WithCommand(asUser, "run: "+asUser).WithHint("as the service's user: %s", asUser)
 }

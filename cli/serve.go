@@ -8,7 +8,7 @@ import (
 
 // Doors are the ways by which agents come to the service.
 type Doors struct {
-	Socket           string // the path of a Unix socket; "": the one in the home
+	Socket           string // the path of a Unix socket, or a pipe; "": the one of the home
 	HTTP             string // host:port; "": none
 	Certificate, Key string // the files of its TLS; "": none
 	ClientCA         string // the file of those whose client certificates agents show; "": none
@@ -37,7 +37,7 @@ func (p *Program) serveCommand(ui *ui) *cobra.Command {
 		},
 	}
 	cmd.Flags().StringVar(&doors.Socket, "socket", "",
-		"the `PATH` of its socket; without it service.sock in the home")
+		"the `PATH` of its socket, on Windows a pipe such as \\\\.\\pipe\\NAME; without it that of the home")
 	doors.add(cmd)
 	return cmd
 }

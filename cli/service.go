@@ -59,6 +59,9 @@ func (p *Program) carryOut(cmd *cobra.Command, ui *ui, c systemChange,
 	if err != nil {
 		return false, err
 	}
+	if root != "" && runtime.GOOS == "windows" {
+		return false, usagef("--root is for systems that know a service by its files: Windows has a registry")
+	}
 	if root == "" {
 		if err := mayChangeSystem(cmd); err != nil {
 			return false, err
@@ -77,7 +80,7 @@ func (p *Program) carryOut(cmd *cobra.Command, ui *ui, c systemChange,
 
 // mayChangeSystem refuses where nothing can be installed: SETUP_FAILED.
 func mayChangeSystem(cmd *cobra.Command) error {
-	if os.Geteuid() == 0 {
+	if isAdministrator() {
 		err := ownuser.RunsServices(runtime.GOOS)
 		if err == nil {
 			return nil
@@ -90,13 +93,14 @@ func mayChangeSystem(cmd *cobra.Command) error {
 	if err != nil {
 		return err
 	}
-	words := append([]string{"sudo", shellWord(self)}, strings.Fields(cmd.CommandPath())[1:]...)
-	cmd.Flags().Visit(func(f *pflag.Flag) {
-		words = append(words, "--"+f.Name+"="+shellWord(f.Value.String()))
-	})
-	line := strings.Join(words, " ")
+	words := append([]string{self}, strings.Fields(cmd.CommandPath())[1:]...)
+	cmd.Flags().Visit(func(f *pflag.Flag) { words = append(words, "--"+f.Name+"="+f.Value.String()) })
+	line, how := "sudo "+commandText(words), "run: "
+	if runtime.GOOS == "windows" {
+		line, how = commandText(words), "in a terminal that was started as administrator, run: "
+	}
 	return x402.Errorf(x402.SetupFailed, "only an administrator (root) can change what the system runs").
-		WithCommand(line, "run: "+line).WithHint("run: %s", line)
+		WithCommand(line, how+line).WithHint("%s%s", how, line)
 }
 
 // agreed shows what will be done, and asks whether it shall.
@@ -127,6 +131,8 @@ func actionLine(root string, a ownuser.Action) string {
 	switch {
 	case a.Run != nil:
 		return "run " + commandText(a.Run)
+	case a.Make != nil:
+		return "make " + a.Make.Path + ", for the service and administrators alone"
 	case a.Remove != "":
 		return "remove " + filepath.Join(root, a.Remove)
 	}
@@ -137,7 +143,13 @@ func actionLine(root string, a ownuser.Action) string {
 	return line
 }
 
-func commandText(argv []string) string { return strings.Join(each(argv, shellWord), " ") }
+// commandText is a command as the system's own shell takes it.
+func commandText(argv []string) string {
+	if runtime.GOOS == "windows" {
+		return ownuser.WindowsLine(argv)
+	}
+	return strings.Join(each(argv, shellWord), " ")
+}
 
 // plannedOut is an action as --print --json shows it.
 type plannedOut struct {
@@ -145,6 +157,8 @@ type plannedOut struct {
 	Mode   string   `json:"mode,omitempty"`
 	Text   string   `json:"text,omitempty"`
 	CopyOf string   `json:"copyOf,omitempty"`
+	Make   string   `json:"make,omitempty"`   // a directory
+	Access string   `json:"access,omitempty"` // to it, as SDDL
 	Remove string   `json:"remove,omitempty"`
 	Run    []string `json:"run,omitempty"`
 }
@@ -153,6 +167,9 @@ func planned(a ownuser.Action) plannedOut {
 	out := plannedOut{Remove: a.Remove, Run: a.Run}
 	if f := a.Write; f != nil {
 		out.Write, out.Mode, out.Text, out.CopyOf = f.Path, fmt.Sprintf("%04o", f.Mode), f.Text, f.From
+	}
+	if d := a.Make; d != nil {
+		out.Make, out.Access = d.Path, d.Access
 	}
 	return out
 }
@@ -163,8 +180,12 @@ func (u *ui) plan(plan ownuser.Plan) {
 		switch {
 		case a.Run != nil:
 			u.say("%s", safe(commandText(a.Run)))
+		case a.Make != nil:
+			u.say("# the directory %s, with the access %s", safe(a.Make.Path), a.Make.Access)
 		case a.Remove != "":
 			u.say("rm -f %s", safe(shellWord(a.Remove)))
+		case a.Write.From != "" && runtime.GOOS == "windows":
+			u.say("# the file %s, a copy of %s", safe(a.Write.Path), safe(a.Write.From))
 		case a.Write.From != "":
 			u.say("install -D -m %04o %s %s", a.Write.Mode, safe(shellWord(a.Write.From)),
 				safe(shellWord(a.Write.Path)))

@@ -64,7 +64,7 @@ func (p *Program) serviceInstallCommand(ui *ui) *cobra.Command {
 	c.add(cmd)
 	doors.add(cmd)
 	cmd.Flags().StringVar(&credential, "credential", "", "unlock by the passphrase in this `FILE`, which "+
-		"systemd-creds encrypted by the name passphrase")
+		"systemd-creds encrypted by the name passphrase; on Windows it is the passphrase itself")
 	return cmd
 }
 
@@ -103,6 +103,7 @@ func serviceSetup(doors Doors, credential string) (s ownuser.Setup, err error) {
 	}
 	_, missing := exec.LookPath("systemd-sysusers")
 	s.NoSysusers = missing != nil
+	s.HasWallet = wallet.Exists(ownuser.PlaceOn(runtime.GOOS).Home)
 	return s, nil
 }
 
@@ -110,28 +111,36 @@ func serviceSetup(doors Doors, credential string) (s ownuser.Setup, err error) {
 func (u *ui) installedService(unlocksItself, hasWallet, hasOwner bool) error {
 	place := ownuser.PlaceOn(runtime.GOOS)
 	out := serviceOut{Installed: true, Home: place.Home, User: place.User, Socket: place.Socket}
-	next := func(what string, argv ...string) {
-		out.Next = append(out.Next, nextThing{What: what, Command: commandText(argv)})
+	next := func(what, command string) {
+		out.Next = append(out.Next, nextThing{What: what, Command: command})
 	}
 	owners := place.AsUser
 	if hasOwner {
-		owners = func(args ...string) []string { return append([]string{"x402-wallet"}, args...) }
+		owners = func(args ...string) string { return commandText(append([]string{"x402-wallet"}, args...)) }
 	}
 	switch {
 	case !hasWallet && hasOwner:
-		next("make its wallet, as its owner", owners("init")...)
+		next("make its wallet, as its owner", owners("init"))
 	case !hasWallet:
-		next("make its wallet", owners("init", "--install", "none")...)
-		if runtime.GOOS == "linux" {
-			next("start it", "sudo", "systemctl", "start", "x402-wallet")
+		next("make its wallet", owners("init", "--install", "none"))
+		switch runtime.GOOS {
+		case "linux":
+			next("start it", "sudo systemctl start x402-wallet")
+		case "windows":
+			next("start it", "net start x402-wallet")
 		}
 	}
-	if !unlocksItself {
-		next("unlock it, after each start of the machine", owners("unlock")...)
+	switch {
+	case unlocksItself:
+	case runtime.GOOS == "windows": // where no other process can have its user
+		next("let it unlock itself: by a file with the passphrase, which is copied",
+			commandText([]string{place.Program, "service", "install", "--credential", "FILE"}))
+	default:
+		next("unlock it, after each start of the machine", owners("unlock"))
 	}
-	next("let an agent in, which prints its token", owners("agents", "add", "NAME")...)
+	next("let an agent in, which prints its token", owners("agents", "add", "NAME"))
 	next("the agent's host starts, with X402_WALLET_TOKEN and X402_WALLET_SERVICE="+place.Socket,
-		place.Program, "mcp")
+		commandText([]string{place.Program, "mcp"}))
 	return u.answer(out, func() {
 		u.say("installed: %s, with its home %s", place.Unit, place.Home)
 		u.note("what is next, in a terminal that no agent can write to:")
@@ -156,7 +165,7 @@ func (p *Program) serviceUninstallCommand(ui *ui) *cobra.Command {
 			}
 			place := ownuser.PlaceOn(runtime.GOOS)
 			money := nextThing{What: fmt.Sprintf("the money is still there: its keys are in %s, which is "+
-				"%s's", place.Home, place.User), Command: commandText(place.AsUser("balance"))}
+				"%s's", place.Home, place.User), Command: place.AsUser("balance")}
 			out := serviceOut{Home: place.Home, User: place.User, Socket: place.Socket,
 				Next: []nextThing{money}}
 			return ui.answer(out, func() {

@@ -57,7 +57,7 @@ func (p *Program) serviceStatus(ctx context.Context, ui *ui, root string) error 
 	}
 	out := serviceStatusOut{Installed: found.Installed, HomeOwner: found.HomeOwner, Wallet: found.Wallet,
 		Socket: filepath.Join(root, place.Socket), Home: filepath.Join(root, place.Home)}
-	if found.HomeOwner != "" {
+	if found.HomeOwner != "" && runtime.GOOS != "windows" { // which has no mode
 		out.HomeMode = fmt.Sprintf("%04o", found.HomeMode)
 	}
 	done := ui.waiting("asking the service")
@@ -78,6 +78,9 @@ func (u *ui) serviceStatus(out serviceStatusOut) {
 	rows = append(rows, []string{"socket", out.Socket})
 	home := out.Home + " (not there)"
 	if out.HomeOwner != "" {
+		home = fmt.Sprintf("%s (%s's)", out.Home, out.HomeOwner)
+	}
+	if out.HomeMode != "" {
 		home = fmt.Sprintf("%s (%s's, mode %s)", out.Home, out.HomeOwner, out.HomeMode)
 	}
 	rows = append(rows, []string{"home", home})

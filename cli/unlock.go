@@ -76,6 +76,11 @@ func (p *Program) unlockBehind(ctx context.Context, ui *ui,
 	if err := agent.Free(ctx, p.Home); err != nil {
 		return out, err
 	}
+	if !child.CanReexec {
+		return out, x402.Errorf(x402.SetupFailed, "on this system no process in the background can "+
+			"be handed the passphrase").
+			WithHint("x402-wallet unlock --foreground, in a terminal that stays open")
+	}
 	given, err := passphrase(ctx)
 	if err != nil {
 		return out, err

@@ -10,6 +10,9 @@ import (
 	"os/exec"
 )
 
+// CanReexec reports whether this program can be started again to hold a secret.
+const CanReexec = false
+
 var errNoAgent = errors.New("there is no unlock agent on this system")
 
 // Process is this program, started again in the background, to be handed a secret.

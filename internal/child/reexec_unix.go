@@ -17,6 +17,9 @@ import (
 	"golang.org/x/sys/unix"
 )
 
+// CanReexec reports whether this program can be started again to hold a secret.
+const CanReexec = true
+
 // Process is this program, started again in the background, to be handed a secret.
 type Process struct {
 	Stdout io.Reader // its stdout

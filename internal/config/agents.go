@@ -17,7 +17,7 @@ import (
 // limits below the owner's. All empty it is known by nothing, and has the owner's limits alone.
 type Agent struct {
 	Token       string         // hash of its bearer token, as TokenHash writes it; "": none
-	User        string         // of the operating system, whose socket sessions are its: a name or a uid; ""
+	User        string         // of the system, whose socket sessions are its: a name, uid or SID; "": none
 	Certificate string         // the subject of its client certificate; "": none
 	Subject     string         // what the access tokens of [service] issuer have as its sub; "": none
 	PerCall     *money.Dollars // nil: the owner's alone, like the next two
@@ -49,6 +49,8 @@ var (
 	agentName = pattern.Lazy(`^[a-z][a-z0-9_-]{0,39}$`)
 	tokenHash = pattern.Lazy(`^sha256:[0-9a-f]{64}$`)
 	uidForm   = pattern.Lazy(`^[0-9]+$`)
+	sidStart  = pattern.Lazy(`^[sS]-[0-9]+-`)
+	sidForm   = pattern.Lazy(`^S-1-[0-9]{1,15}(-[0-9]{1,10}){1,15}$`)
 )
 
 // TokenHash is what is kept of a bearer token: it is random, so that a plain hash does not give it away.
@@ -68,6 +70,8 @@ func (c *checker) agents(written map[string]fileAgent, issuer string) map[string
 			`must be "sha256:" and 64 hex digits in small letters: the hash of the token, not the token`)
 		c.refuse(uidForm().MatchString(f.User) && !isUID(f.User), key+".user", "%q is not a uid like 1000",
 			f.User)
+		c.refuse(sidStart().MatchString(f.User) && !sidForm().MatchString(f.User), key+".user",
+			"%q is not a SID like S-1-5-21-1004336348-1177238915-682003330-1001", f.User)
 		for part, text := range map[string]string{"user": f.User, "certificate": f.Certificate,
 			"subject": f.Subject} {
 			c.plainText(key+"."+part, text, maxSubject)
@@ -114,12 +118,19 @@ func (c *Config) AgentByToken(token string) (name string, ok bool) {
 	return name, ok
 }
 
-// AgentByUser is the agent whose socket sessions a user's are; user is the name that belongs to uid, "" where
-// nobody knows one. None where it is of two agents, of one by its name and of the other by its number.
-func (c *Config) AgentByUser(uid uint32, user string) (name string, ok bool) {
+// AgentByUser is the agent whose socket sessions a user's are: by its uid or SID, or by the login name that
+// belongs to that, "" where nobody knows one. None where it is of two agents, of one by its name and of the
+// other by its number.
+func (c *Config) AgentByUser(user, login string) (name string, ok bool) {
 	return c.onlyAgent(func(a Agent) bool {
-		return a.User != "" && (a.User == user || a.User == strconv.FormatUint(uint64(uid), 10))
+		return a.User != "" && (a.User == user || isLogin(a.User, login))
 	})
+}
+
+// isLogin compares a login name with one that the owner wrote. DOMAIN\name is Windows', where letters may be
+// small or capital.
+func isLogin(written, login string) bool {
+	return written == login || (strings.Contains(login, `\`) && strings.EqualFold(written, login))
 }
 
 // AgentByCertificate is the agent whose client certificate has a subject.

@@ -46,12 +46,12 @@ func TestWhoseAnAgentIs(t *testing.T) {
 	for _, token := range []string{"", "Secret", "secret ", "sha256:" + aDigest} {
 		require.Equal(t, nobody, of(c.AgentByToken(token)), "%q", token)
 	}
-	require.Equal(t, research, of(c.AgentByUser(7, "research")))
-	require.Equal(t, ops, of(c.AgentByUser(1000, "somebody")))
-	require.Equal(t, ops, of(c.AgentByUser(1000, "")))
-	require.Equal(t, nobody, of(c.AgentByUser(1001, "")))
-	require.Equal(t, nobody, of(c.AgentByUser(1001, "1001")))
-	require.Equal(t, nobody, of(c.AgentByUser(1000, "research")), "of two agents it is none's")
+	require.Equal(t, research, of(c.AgentByUser("7", "research")))
+	require.Equal(t, ops, of(c.AgentByUser("1000", "somebody")))
+	require.Equal(t, ops, of(c.AgentByUser("1000", "")))
+	require.Equal(t, nobody, of(c.AgentByUser("1001", "")))
+	require.Equal(t, nobody, of(c.AgentByUser("1001", "1001")))
+	require.Equal(t, nobody, of(c.AgentByUser("1000", "research")), "of two agents it is none's")
 	require.Equal(t, ops, of(c.AgentByCertificate("CN=ops")))
 	require.Equal(t, nobody, of(c.AgentByCertificate("")))
 
@@ -59,11 +59,17 @@ func TestWhoseAnAgentIs(t *testing.T) {
 		"[agents.ann]\nsubject='0oa1'\n[agents.bob]\nsubject='0oA1'\n"
 	require.Equal(t, answer{"ann", true}, of(rules(t, login).AgentBySubject("0oa1")))
 	require.Equal(t, nobody, of(rules(t, login).AgentBySubject("ann")))
+	windows := rules(t, "[agents.a]\nuser = 'S-1-5-21-7-1001'\n[agents.b]\nuser = 'HOST\\Bo'\n")
+	require.Equal(t, answer{"a", true}, of(windows.AgentByUser("S-1-5-21-7-1001", `HOST\al`)))
+	require.Equal(t, answer{"b", true}, of(windows.AgentByUser("S-1-5-21-7-1002", `host\bo`)))
+	require.Equal(t, nobody, of(windows.AgentByUser("S-1-5-21-7-10011", `OTHER\bo`)))
+	unix := rules(t, "[agents.x]\nuser = 'bo'")
+	require.Equal(t, nobody, of(unix.AgentByUser("7", "Bo")), "on Unix they differ")
 
 	none := rules(t, "[agents.x]")
 	require.Equal(t, nobody, of(none.AgentBySubject("")))
 	require.Equal(t, nobody, of(none.AgentByToken("")))
-	require.Equal(t, nobody, of(none.AgentByUser(0, "")))
+	require.Equal(t, nobody, of(none.AgentByUser("0", "")))
 	require.Equal(t, nobody, of(none.AgentByCertificate("")))
 }
 
@@ -83,6 +89,8 @@ func TestAgentFaults(t *testing.T) {
 		{x + "user='007'", "agents.x.user", "not a uid"},
 		{x + "user='4294967296'", "agents.x.user", "not a uid"},
 		{x + "user=' me'", "agents.x.user", "space"},
+		{x + "user='s-1-5-18'", "agents.x.user", "not a SID"},
+		{x + "user='S-1-5-21-x'", "agents.x.user", "not a SID"},
 		{x + `certificate="CN=x\n"`, "agents.x.certificate", "do not show"},
 		{x + `label="a\u202eb"`, "agents.x.label", "do not show"},
 		{x + "label='" + strings.Repeat("l", 101) + "'", "agents.x.label", "at most 100"},

@@ -5,6 +5,7 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"strings"
 )
 
 // Found is what of the service is there.
@@ -25,6 +26,9 @@ func Look(p Place, root string) (f Found, err error) {
 		return err == nil, err
 	}
 	f.Installed, err = isThere(p.Unit)
+	if strings.HasPrefix(p.Unit, servicesKey) {
+		f.Installed, err = hasService()
+	}
 	if err != nil {
 		return f, err
 	}
@@ -33,7 +37,7 @@ func Look(p Place, root string) (f Found, err error) {
 	case err != nil:
 		return f, err
 	default:
-		f.HomeOwner, f.HomeMode = ownerOf(home), home.Mode().Perm()
+		f.HomeOwner, f.HomeMode = ownerOf(filepath.Join(root, p.Home), home), home.Mode().Perm()
 	}
 	if has, err := isThere(filepath.Join(p.Home, "keystore.json")); err == nil {
 		f.Wallet = &has

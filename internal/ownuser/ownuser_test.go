@@ -139,29 +139,31 @@ func TestTheJobOfLaunchd(t *testing.T) {
 }
 
 func TestSystemsWithoutAService(t *testing.T) {
-	for _, system := range []string{"windows", "freebsd"} {
-		_, err := Install(system, Setup{})
-		require.ErrorIs(t, err, ErrUnsupported)
-		_, err = Uninstall(system)
-		require.ErrorIs(t, err, ErrUnsupported)
-	}
-	_, err := Install("darwin", Setup{Credential: "x"})
+	_, err := Install("freebsd", Setup{})
+	require.ErrorIs(t, err, ErrUnsupported)
+	_, err = Uninstall("freebsd")
+	require.ErrorIs(t, err, ErrUnsupported)
+	_, err = Install("darwin", Setup{Credential: "x"})
 	require.ErrorContains(t, err, "systemd")
 }
 
 // Uninstalling touches neither the home nor the user, nor the program, by which the owner gets at the money.
 func TestUninstallingLeavesTheWallet(t *testing.T) {
-	for _, system := range []string{"linux", "darwin"} {
+	for _, system := range []string{"linux", "darwin", "windows"} {
 		plan, err := Uninstall(system)
 		require.NoError(t, err)
 		place := PlaceOn(system)
 		var removed []string
 		for _, a := range plan {
 			require.Nil(t, a.Write)
+			require.Nil(t, a.Make)
 			for _, word := range append(a.Run, a.Remove) {
 				require.NotContains(t, []string{"userdel", "rm", "dscl", place.Home, place.Program,
 					credentialFile}, word)
-				require.False(t, strings.HasPrefix(word, place.Home+"/"), word)
+				require.False(t, strings.HasPrefix(word, place.Home), word)
+			}
+			if len(a.Run) == 3 && a.Run[0] == systemFolders().system+`\sc.exe` && a.Run[1] == "delete" {
+				removed = append(removed, servicesKey+a.Run[2])
 			}
 			removed = append(removed, a.Remove)
 		}

@@ -11,7 +11,6 @@ import (
 	"fmt"
 	"io"
 	"net"
-	"os"
 	"path/filepath"
 	"sync"
 	"time"
@@ -213,9 +212,13 @@ func (l *Links) ask(ctx context.Context, q message) (out message, err error) {
 
 // ofThisUser refuses who does not run as this process's user.
 func ofThisUser(conn net.Conn) error {
-	user, err := socket.User(conn)
-	if err == nil && int(user) != os.Geteuid() {
-		err = fmt.Errorf("the process at the other end runs as user %d", user)
+	self, err := socket.Self()
+	if err != nil {
+		return err
+	}
+	user, err := socket.Peer(conn)
+	if err == nil && user != self {
+		err = fmt.Errorf("the process at the other end runs as user %s", user)
 	}
 	return err
 }

@@ -8,9 +8,7 @@ import (
 	"errors"
 	"io"
 	"net"
-	"os"
 	"sync"
-	"syscall"
 	"time"
 
 	"x402-wallet/internal/socket"
@@ -58,14 +56,11 @@ func Pass(ctx context.Context, path string, hello Hello, in io.Reader, out io.Wr
 }
 
 func connect(ctx context.Context, path string) (net.Conn, error) {
-	if socket.CheckPath(path) != nil {
-		return nil, ErrNone
-	}
 	ctx, cancel := context.WithTimeout(ctx, dialTime)
 	defer cancel()
-	conn, err := new(net.Dialer).DialContext(ctx, "unix", path)
+	conn, err := socket.Dial(ctx, path)
 	switch {
-	case errors.Is(err, os.ErrNotExist) || errors.Is(err, syscall.ECONNREFUSED):
+	case errors.Is(err, socket.ErrNone):
 		return nil, ErrNone
 	case err != nil:
 		return nil, unreachable(err)

@@ -1,4 +1,4 @@
-//go:build unix
+//go:build linux || darwin || windows
 
 package relay
 
@@ -10,6 +10,7 @@ import (
 	"net"
 	"os"
 	"path/filepath"
+	"runtime"
 	"strings"
 	"sync"
 	"testing"
@@ -18,10 +19,14 @@ import (
 	"github.com/stretchr/testify/require"
 	"go.uber.org/goleak"
 
+	"x402-wallet/internal/socket"
 	"x402-wallet/x402"
 )
 
-func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+func TestMain(m *testing.M) {
+	// it waits for all pipes of a Windows process, and never ends
+	goleak.VerifyTestMain(m, goleak.IgnoreAnyFunction("github.com/Microsoft/go-winio.ioCompletionProcessor"))
+}
 
 // listening is a service; each session that it lets in comes out of sessions.
 func listening(t *testing.T, refuse error) (path string, sessions chan *Session) {
@@ -88,10 +93,12 @@ func TestASessionIsPassedOn(t *testing.T) {
 		_, _ = io.WriteString(h.says, strings.Repeat("x", 3*maxFrame)) // in several frames
 	}()
 	s := <-sessions
-	require.Equal(t, uint32(os.Geteuid()), s.User)
+	self, err := socket.Self()
+	require.NoError(t, err)
+	require.Equal(t, self, s.User)
 	require.Equal(t, "x402w_token", s.Token)
 	heard := make([]byte, len("asked\n")+3*maxFrame)
-	_, err := io.ReadFull(s, heard)
+	_, err = io.ReadFull(s, heard)
 	require.NoError(t, err)
 	require.Equal(t, "asked\n"+strings.Repeat("x", 3*maxFrame), string(heard))
 
@@ -151,7 +158,7 @@ func TestWhatAHostDidNotReadIsNotPassedOn(t *testing.T) {
 func TestLyingRelays(t *testing.T) {
 	path, sessions := listening(t, nil)
 	connected := func() (net.Conn, *Session) {
-		conn, err := net.Dial("unix", path)
+		conn, err := socket.Dial(t.Context(), path)
 		require.NoError(t, err)
 		t.Cleanup(func() { _ = conn.Close() })
 		require.NoError(t, writeFrame(conn, frameHello, []byte(`{}`)))
@@ -194,7 +201,7 @@ func TestLyingRelays(t *testing.T) {
 		require.NoError(t, s.Close())
 	}
 	for _, wrong := range []string{"GET / HTTP/1.1\r\n\r\n", "h\x00\x00\x00\x02[]", "d\x00\x00\x00\x00"} {
-		conn, err := net.Dial("unix", path)
+		conn, err := socket.Dial(t.Context(), path)
 		require.NoError(t, err)
 		_, err = io.WriteString(conn, wrong)
 		require.NoError(t, err)
@@ -222,12 +229,14 @@ func TestNoService(t *testing.T) {
 	require.True(t, x402.HasCode(err, x402.SetupFailed), "%v", err)
 	require.Contains(t, err.Error(), "already")
 
-	file := filepath.Join(filepath.Dir(path), "file")
-	require.NoError(t, os.WriteFile(file, nil, 0o600))
-	_, err = Listen(t.Context(), file, 0o600)
-	require.True(t, x402.HasCode(err, x402.SetupFailed), "%v", err)
-	_, err = os.Stat(file)
-	require.NoError(t, err, "what is no socket stays")
+	if runtime.GOOS != "windows" { // where no file is in the way of a pipe
+		file := filepath.Join(filepath.Dir(path), "file")
+		require.NoError(t, os.WriteFile(file, nil, 0o600))
+		_, err = Listen(t.Context(), file, 0o600)
+		require.True(t, x402.HasCode(err, x402.SetupFailed), "%v", err)
+		_, err = os.Stat(file)
+		require.NoError(t, err, "what is no socket stays")
+	}
 
 	h := relayed(t, path, Hello{}) // and one that goes away before the host
 	s := <-sessions

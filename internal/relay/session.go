@@ -26,8 +26,8 @@ const (
 // Session is the service's side of a relay: the streams of one host. Its Read, Write, OnPassed and Close
 // may be called at the same time.
 type Session struct {
-	User  uint32 // of the relay's process
-	Token string // the agent's; "" where it has none
+	User  socket.User // of the relay's process
+	Token string      // the agent's; "" where it has none
 	// Handed is a command of the owner's, instead of the streams of a host: Take and Ended are for it. nil:
 	// it is none.
 	Handed *Handed
@@ -62,13 +62,14 @@ func Open(conn net.Conn) (*Session, error) {
 }
 
 func (s *Session) hello() (err error) {
-	s.User, err = socket.User(s.conn)
-	if err != nil {
-		return err
-	}
 	_ = s.conn.SetReadDeadline(time.Now().Add(helloTime))
 	kind, body, files, err := s.firstFrame()
 	if err != nil {
+		return err
+	}
+	s.User, err = socket.Peer(s.conn) // now that something was read
+	if err != nil {
+		(&Handed{Files: files}).Close()
 		return err
 	}
 	switch kind {
@@ -202,11 +203,15 @@ func (s *Session) OnPassed(f func(passed bool)) {
 func (s *Session) Close() (err error) {
 	s.closing.Do(func() {
 		_ = s.in.Close() // receive is not held up by what nobody reads
+		passed := make(chan struct{})
 		if half, ok := s.conn.(interface{ CloseWrite() error }); ok {
-			_ = half.CloseWrite()
+			_ = half.CloseWrite() // the relay passes on what is left, and hangs up
+		} else {
+			s.OnPassed(func(bool) { close(passed) })
 		}
 		select {
 		case <-s.over:
+		case <-passed:
 		case <-time.After(closeTime):
 		}
 		err = s.conn.Close()

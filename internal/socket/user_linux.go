@@ -2,10 +2,7 @@ package socket
 
 import "golang.org/x/sys/unix"
 
-const (
-	Supported = true
-	maxPath   = 107 // sockaddr_un
-)
+const maxPath = 107 // sockaddr_un
 
 // peerUser is the user at the other end of a socket.
 func peerUser(fd int) (uint32, error) {

@@ -6,9 +6,7 @@ import (
 	"errors"
 	"io"
 	"net"
-	"os"
 	"path/filepath"
-	"syscall"
 	"time"
 
 	"x402-wallet/chain/evm"
@@ -117,14 +115,11 @@ func (c *Client) sign(ctx context.Context, q request, signature []byte) error {
 // call asks one thing. A socket that nobody listens on is errNone; who listens there must be this user.
 func (c *Client) call(ctx context.Context, q request) ([]byte, error) {
 	path := filepath.Join(c.Home, socketName)
-	if socket.CheckPath(path) != nil {
-		return nil, errNone
-	}
 	ctx, cancel := context.WithTimeout(ctx, callTime)
 	defer cancel()
-	conn, err := new(net.Dialer).DialContext(ctx, "unix", path)
+	conn, err := socket.Dial(ctx, path)
 	switch {
-	case errors.Is(err, os.ErrNotExist) || errors.Is(err, syscall.ECONNREFUSED):
+	case errors.Is(err, socket.ErrNone):
 		return nil, errNone
 	case err != nil:
 		return nil, unreachable(err)

@@ -2,13 +2,13 @@ package agent
 
 import (
 	"io"
-	"net"
 	"path/filepath"
 	"strings"
 	"testing"
 
 	"github.com/stretchr/testify/require"
 
+	"x402-wallet/internal/socket"
 	"x402-wallet/x402"
 )
 
@@ -28,7 +28,7 @@ func TestAGarbledAgent(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			home := shortDir(t)
-			l, err := net.Listen("unix", filepath.Join(home, socketName))
+			l, err := socket.Listen(t.Context(), filepath.Join(home, socketName), 0o600)
 			require.NoError(t, err)
 			defer l.Close()
 			go func() {

@@ -20,7 +20,6 @@ import (
 	"io"
 	"log/slog"
 	"net"
-	"os"
 	"path/filepath"
 	"sync"
 	"time"
@@ -181,11 +180,17 @@ func (s *Server) serve(ctx context.Context, c net.Conn, end func()) {
 	_ = c.SetDeadline(time.Now().Add(callTime))
 	// who connected and asks nothing keeps no agent that is ended, with its keys
 	defer context.AfterFunc(ctx, func() { _ = c.SetReadDeadline(time.Unix(1, 0)) })()
-	if err := samePeer(c); err != nil {
-		s.Log.Warn("refused a caller", "err", err)
+	refused := samePeer(c)
+	var q request
+	var err error
+	if refused == nil || errors.Is(refused, socket.ErrNotYet) {
+		q, err = readRequest(c)
+		refused = samePeer(c) // now that something was read
+	}
+	if refused != nil {
+		s.Log.Warn("refused a caller", "err", refused)
 		return
 	}
-	q, err := readRequest(c)
 	var out reply
 	if err == nil {
 		out.Signature, err = s.answer(ctx, q, end)
@@ -200,18 +205,19 @@ func (s *Server) serve(ctx context.Context, c net.Conn, end func()) {
 
 // samePeer checks that the process at the other end runs as this one's user.
 func samePeer(c net.Conn) error {
-	user, err := socket.User(c)
+	user, err := socket.Peer(c)
 	if err != nil {
 		return err
 	}
-	return sameUser(int(user))
+	return sameUser(user)
 }
 
-func sameUser(uid int) error {
-	if uid != os.Geteuid() {
-		return fmt.Errorf("the process at the other end runs as user %d", uid)
+func sameUser(user socket.User) error {
+	self, err := socket.Self()
+	if err == nil && user != self {
+		err = fmt.Errorf("the process at the other end runs as user %s", user)
 	}
-	return nil
+	return err
 }
 
 func readRequest(c io.Reader) (q request, err error) {
