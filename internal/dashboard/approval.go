@@ -61,7 +61,7 @@ func (s *Server) shown(a history.Approval) string {
 	sum := hmac.New(sha256.New, s.form)
 	fmt.Fprintf(sum, "%#v", []any{a.ID, a.Quote, a.State, a.Created.UnixMicro(), a.Expires.UnixMicro(),
 		a.Host, a.Method, a.URL, a.Network, a.Asset, a.Symbol, a.Amount.String(), a.Price, a.PayTo, a.Why,
-		a.Since})
+		a.Agent, a.Since})
 	return hex.EncodeToString(sum.Sum(nil))
 }
 

@@ -37,7 +37,7 @@ func (g *Guard) Approve(ctx context.Context, shown history.Approval, by string) 
 // approvalData is everything that an approval is for, and how long and from where on it is good.
 func approvalData(a history.Approval) []byte {
 	return numbers(texts(a.ID, string(a.Quote[:]), a.Host, a.Method, a.URL, a.Network, a.Asset,
-		a.Amount.String(), a.Price.String(), a.PayTo), a.Expires.UnixMicro(), a.Since)
+		a.Amount.String(), a.Price.String(), a.PayTo, a.Agent), a.Expires.UnixMicro(), a.Since)
 }
 
 // Approved refuses a payment whose approval the owner did not give, or gave for a payment that was
