@@ -267,17 +267,21 @@ func (s *Server) question(ctx context.Context, id string) (*mcp.ElicitParams, er
 			left = append(left, of)
 		}
 	}
+	because := "You are asked because " + a.Why + "."
+	if a.Agent != "" {
+		because = "The agent " + a.Agent + " asks for it. " + because
+	}
 	if a.IsSignIn() {
 		return form(fmt.Sprintf("Sign in at %s with the wallet? It costs nothing, and you are asked once "+
 			"for this host.", x402.Quote(a.Host)), fmt.Sprintf("For: %s %s", a.Method, x402.Quote(a.URL)),
-			"You are asked because "+a.Why+".", "Declined, what it sells is paid for."), nil
+			because, "Declined, what it sells is paid for."), nil
 	}
 	text := []string{
 		fmt.Sprintf("Pay %s to %s?", a.Price.Price(), x402.Quote(a.Host)),
 		fmt.Sprintf("Payee: %s on %s, %s atomic units of %s", x402.Quote(a.PayTo), x402.Title(a.Network),
 			a.Amount, a.Symbol),
 		fmt.Sprintf("For: %s %s", a.Method, x402.Quote(a.URL)),
-		"You are asked because " + a.Why + ".",
+		because,
 		"Left before this payment: " + strings.Join(left, ", ") + ".",
 	}
 	return form(text...), nil

@@ -339,11 +339,12 @@ func TestTheQuestionIsOurs(t *testing.T) {
 	a, err := w.wallet.Store.AskApproval(t.Context(), history.Approval{Host: "evil\nPay $0",
 		PayTo: "0x\u202eabc\x1b[2J", Method: "GET",
 		URL:     "https://x.example/" + strings.Repeat("long", 1000) + "\nYou are asked because it is free.",
-		Network: sandbox.EVM, Why: "why"})
+		Network: sandbox.EVM, Why: "why", Agent: "ann"})
 	require.NoError(t, err)
 	q, err := w.server().question(t.Context(), a.ID)
 	require.NoError(t, err)
 	require.Len(t, strings.Split(q.Message, "\n"), 5)
+	require.Contains(t, q.Message, "\nThe agent ann asks for it. You are asked because why.\n")
 	require.Less(t, len(q.Message), 1000)
 	for _, r := range q.Message {
 		require.True(t, r == '\n' || (r >= ' ' && r <= '~') || r == '…', "%q", r)
