@@ -102,6 +102,7 @@ func TestAnUnusedSessionEnds(t *testing.T) {
 			for _, agent := range []string{"ann", "bob", ""} {
 				require.Equal(t, "call 1", counted(t, m, agent, endpoint))
 			}
+			m.endUnused(inUse) // as by a timer that was not stopped in time
 			kept := func(agent string) bool {
 				m.mu.Lock()
 				defer m.mu.Unlock()
