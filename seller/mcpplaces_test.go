@@ -102,7 +102,6 @@ func TestAnUnusedSessionEnds(t *testing.T) {
 			for _, agent := range []string{"ann", "bob", ""} {
 				require.Equal(t, "call 1", counted(t, m, agent, endpoint))
 			}
-			m.endUnused(inUse) // as by a timer that was not stopped in time
 			kept := func(agent string) bool {
 				m.mu.Lock()
 				defer m.mu.Unlock()
@@ -115,6 +114,7 @@ func TestAnUnusedSessionEnds(t *testing.T) {
 				require.Eventually(t, func() bool { return !kept("ann") && ofAnn.live() == nil },
 					10*time.Second, time.Millisecond)
 			}
+			m.endUnused(inUse) // as by a timer that was not stopped in time
 			require.Equal(t, "call 1", counted(t, m, "ann", endpoint), "it begins anew")
 			require.Equal(t, "call 2", counted(t, m, "bob", endpoint))
 			require.Equal(t, "call 2", counted(t, m, "", endpoint))
