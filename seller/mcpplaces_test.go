@@ -114,6 +114,9 @@ func TestAnUnusedSessionEnds(t *testing.T) {
 				require.Eventually(t, func() bool { return !kept("ann") && ofAnn.live() == nil },
 					10*time.Second, time.Millisecond)
 			}
+			m.mu.Lock()
+			inUse.used = time.Time{}
+			m.mu.Unlock()
 			m.endUnused(inUse) // as by a timer that was not stopped in time
 			require.Equal(t, "call 1", counted(t, m, "ann", endpoint), "it begins anew")
 			require.Equal(t, "call 2", counted(t, m, "bob", endpoint))
