@@ -2,6 +2,7 @@ package tools
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"io"
 	"net"
@@ -51,13 +52,15 @@ func (s *Server) HTTP(agents Agents) http.Handler {
 	events.SetMaxBytes(storedEvents)
 	before := mcp.NewStreamableHTTPHandler(one, &mcp.StreamableHTTPOptions{
 		MaxRequestBodyBytes: x402.MaxMCPMessage, EventStore: events, SessionTimeout: sessionIdle})
+	sessions := &httpSessions{server: s.server, next: before, most: cmp.Or(s.httpSessions, maxHTTPSessions),
+		open: map[*httpSession]bool{}}
 	since := mcp.NewStreamableHTTPHandler(one, &mcp.StreamableHTTPOptions{
 		MaxRequestBodyBytes: x402.MaxMCPMessage, Stateless: true, PropagateRequestCancellation: true})
 	front := &httpFront{agents: agents, next: http.HandlerFunc(func(rw http.ResponseWriter, r *http.Request) {
 		if r.Header.Get("Mcp-Protocol-Version") >= sessionless {
 			since.ServeHTTP(rw, r)
 		} else {
-			before.ServeHTTP(rw, r)
+			sessions.ServeHTTP(rw, r)
 		}
 	})}
 	mux := http.NewServeMux()

@@ -41,16 +41,17 @@ type Server struct {
 	// be answered first. 0: never.
 	Background time.Duration
 
-	isShared   bool // by the agents of many sessions (Serve)
-	server     *mcp.Server
-	lazy       lazy
-	mounts     mounts
-	buyers     sync.Map       // names of the tools whose answers are purchases
-	deliveries sync.WaitGroup // notes of what became of answers
-	unlocking  unlocking
-	still      time.Duration // 0: stillWaiting
-	states     states
-	dialogs    dialogs
+	isShared     bool // by the agents of many sessions (Serve)
+	server       *mcp.Server
+	lazy         lazy
+	mounts       mounts
+	buyers       sync.Map       // names of the tools whose answers are purchases
+	deliveries   sync.WaitGroup // notes of what became of answers
+	unlocking    unlocking
+	still        time.Duration // 0: stillWaiting
+	httpSessions int           // 0: maxHTTPSessions
+	states       states
+	dialogs      dialogs
 }
 
 // shutdownTimeout is how long payments under way may take to finish after a signal. They are on disk in
