@@ -43,6 +43,7 @@ var arrows = map[string][]string{
 	"internal/loopback": {},
 	"internal/socket":   {},
 	"internal/relay":    {"internal/socket", "x402"},
+	"internal/metrics":  {"x402/money"},
 	"internal/ask":      {"internal/loopback"},
 	// tools: it shows what a tool answers, as commands do; no arrow to wallet or seal: what is
 	// typed on it is handed on

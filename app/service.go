@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"x402-wallet/cli"
+	"x402-wallet/internal/metrics"
 	"x402-wallet/internal/ownuser"
 	"x402-wallet/internal/relay"
 	"x402-wallet/internal/socket"
@@ -45,15 +46,28 @@ func (a *app) Serve(ctx context.Context, doors cli.Doors, ready func(cli.Doors))
 	if err != nil {
 		return err
 	}
+	onMetrics, err := listenMetrics(ctx, &doors)
+	if err != nil {
+		return err
+	}
 	ready(doors)
 	server := &tools.Server{Version: a.version, Log: a.log, Mounts: true, Open: a.openForAgent,
 		Background: backgroundDelay}
+	var counted *metrics.Process
+	if onMetrics != nil {
+		counted = &metrics.Process{Started: time.Now()}
+		server.Count = counted.Call
+	}
 	known := &doorkeeper{load: a.rules, home: a.home, log: a.log}
 	return server.Serve(ctx, func(ctx context.Context) error {
 		var serving sync.WaitGroup
 		defer serving.Wait()
 		if onHTTP != nil {
-			serving.Go(func() { a.serveHTTP(ctx, onHTTP, server.HTTP(known)) })
+			handler := server.HTTP(known)
+			serving.Go(func() { a.serveHTTP(ctx, onHTTP, handler) })
+		}
+		if onMetrics != nil {
+			serving.Go(func() { a.serveHTTP(ctx, onMetrics, counted.Handler(standing(server))) })
 		}
 		d := &door{a: a, server: server, known: known, hellos: places{most: maxHellos},
 			sessions: places{most: maxSessions}}

@@ -10,6 +10,9 @@ type Doors struct {
 	HTTP             string // host:port; "": none
 	Certificate, Key string // the files of its TLS; "": none
 	ClientCA         string // the file of those whose client certificates agents show; "": none
+	// Metrics is where its metrics are read, by whoever reaches it: the path of a Unix socket, or host:port of
+	// this machine; "": nowhere.
+	Metrics string
 }
 
 func (p *Program) serveCommand(ui *ui) *cobra.Command {
@@ -28,6 +31,9 @@ func (p *Program) serveCommand(ui *ui) *cobra.Command {
 				if open.HTTP != "" {
 					ui.note("and at %s", open.url())
 				}
+				if open.Metrics != "" {
+					ui.note("metrics are at %s", open.Metrics)
+				}
 			})
 		},
 	}
@@ -44,6 +50,8 @@ func (d *Doors) add(cmd *cobra.Command) {
 	cmd.Flags().StringVar(&d.Key, "tls-key", "", "the certificate's key, a PEM `FILE`")
 	cmd.Flags().StringVar(&d.ClientCA, "client-ca", "",
 		"let agents in by certificates of the authorities in this PEM `FILE`, too")
+	cmd.Flags().StringVar(&d.Metrics, "metrics", "",
+		"metrics for Prometheus at this `PLACE`: the path of a socket, or host:port of this machine")
 }
 
 func (d Doors) check() error {

@@ -98,11 +98,13 @@ func (s *Server) purchase(ctx context.Context, request *mcp.CallToolRequest, abo
 func (s *Server) buy(ctx context.Context, request *mcp.CallToolRequest, in purchase, fees *fees,
 	show func(pay.Result) *mcp.CallToolResult) (*mcp.CallToolResult, error) {
 	var bought pay.Result
+	began := time.Now()
 	w, done, err := s.wallet(ctx)
 	if err == nil {
 		defer done()
 		bought, err = w.buy(ctx, in, fees)
 	}
+	s.counted(ctx, began, bought, err)
 	if err != nil {
 		return s.result(request, nil, err), err
 	}

@@ -54,6 +54,7 @@ func (s *Server) HTTP(agents Agents) http.Handler {
 		MaxRequestBodyBytes: x402.MaxMCPMessage, EventStore: events, SessionTimeout: sessionIdle})
 	sessions := &httpSessions{server: s.server, next: before, most: cmp.Or(s.httpSessions, maxHTTPSessions),
 		open: map[*httpSession]bool{}}
+	s.overHTTP = sessions
 	since := mcp.NewStreamableHTTPHandler(one, &mcp.StreamableHTTPOptions{
 		MaxRequestBodyBytes: x402.MaxMCPMessage, Stateless: true, PropagateRequestCancellation: true})
 	front := &httpFront{agents: agents, next: http.HandlerFunc(func(rw http.ResponseWriter, r *http.Request) {

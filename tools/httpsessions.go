@@ -128,6 +128,16 @@ func (h *httpSessions) forgetEnded() {
 	}
 }
 
+// addTo adds the sessions of each agent.
+func (h *httpSessions) addTo(by map[string]int) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	h.forgetEnded()
+	for s := range h.open {
+		by[s.agent]++
+	}
+}
+
 // makeRoom ends a session if there are too many of those that count: of the agent that has the most of them one
 // without a call, and rather without a listener, that is unused longest. It reports whether there is room.
 func (h *httpSessions) makeRoom(most int, counts func(*httpSession) bool) bool {

@@ -16,6 +16,7 @@ import (
 
 	"x402-wallet/pay"
 	"x402-wallet/x402"
+	"x402-wallet/x402/money"
 )
 
 // instructions are read by the model at the start (SPEC §7: under 1 KB).
@@ -41,7 +42,13 @@ type Server struct {
 	// be answered first. 0: never.
 	Background time.Duration
 
-	isShared     bool // by the agents of many sessions (Serve)
+	// Count hears what each call that may pay came to: words of pay's and x402's, and what it cost; nil: nobody
+	// counts.
+	Count func(agent, outcome, code string, paid money.Dollars, took time.Duration)
+
+	sessions     sessionCount
+	overHTTP     *httpSessions // nil: there are none
+	isShared     bool          // by the agents of many sessions (Serve)
 	server       *mcp.Server
 	lazy         lazy
 	mounts       mounts
@@ -85,6 +92,8 @@ func (s *Server) Session(ctx context.Context, client Stream, agent string) {
 	defer s.caught("session")
 	t := newStdioTransport(client, client, s.pays)
 	t.agent, t.maxUnanswered = agent, maxOfOne
+	s.sessions.add(agent, 1)
+	defer s.sessions.add(agent, -1)
 	if err := s.session(ctx, t); err != nil {
 		logger(s.Log).Info("a session ended", "agent", agent, "why", err)
 	}
