@@ -12,9 +12,9 @@ import (
 	"x402-wallet/x402"
 )
 
-// listenMetrics opens the place where metrics are read, if there is to be one, and puts its address into doors.
-// A socket is for the service's user and its group; an address of this machine is for all its users, who see
-// then what each agent pays.
+// listenMetrics opens the place where metrics are read, if there is to be one, and puts its address into
+// doors. A socket is for the service's user and its group; an address of this machine is for all its users,
+// who see then what each agent pays.
 func listenMetrics(ctx context.Context, doors *cli.Doors) (net.Listener, error) {
 	if doors.Metrics == "" {
 		return nil, nil
@@ -29,8 +29,9 @@ func listenMetrics(ctx context.Context, doors *cli.Doors) (net.Listener, error) 
 	at := l.Addr().(*net.TCPAddr)
 	if !at.IP.IsLoopback() {
 		_ = l.Close()
-		return nil, x402.Errorf(x402.InvalidArgument, "%s can be reached from other machines, and metrics are for "+
-			"whoever reaches them", doors.Metrics).WithHint("give 127.0.0.1:PORT, or the path of a socket")
+		return nil, x402.Errorf(x402.InvalidArgument, "%s can be reached from other machines, and metrics "+
+			"are for whoever reaches them", doors.Metrics).
+			WithHint("give 127.0.0.1:PORT, or the path of a socket")
 	}
 	doors.Metrics = "http://" + at.String() + "/metrics"
 	return l, nil

@@ -10,8 +10,8 @@ type Doors struct {
 	HTTP             string // host:port; "": none
 	Certificate, Key string // the files of its TLS; "": none
 	ClientCA         string // the file of those whose client certificates agents show; "": none
-	// Metrics is where its metrics are read, by whoever reaches it: the path of a Unix socket, or host:port of
-	// this machine; "": nowhere.
+	// Metrics is where its metrics are read, by whoever reaches it: the path of a Unix socket, or host:port
+	// of this machine; "": nowhere.
 	Metrics string
 }
 

@@ -57,7 +57,7 @@ type Approval struct {
 	Price   money.Dollars
 	PayTo   string
 	Why     string // why a person is asked
-	Agent   string // who asks, of those that share the wallet, and alone may use it; "": a caller without a name
+	Agent   string // who asks, and alone may use it; "": a caller without a name
 	Payment string // that used it up
 	Since   int64  // the audit chain's last row when the owner approved
 	Seal    []byte // over the owner's approval; empty: none, or a person at a client gave it
@@ -71,7 +71,8 @@ type Approval struct {
 // Covers reports whether a payment is what a person was shown and costs no more: the price of a
 // channel's call is known only after a person approved up to so much.
 func (a Approval) Covers(p Payment) bool {
-	return a.Agent == p.Agent && a.Host == p.Host && a.Method == p.Method && a.URL == p.URL && a.Network == p.Network &&
+	return a.Agent == p.Agent && a.Host == p.Host && a.Method == p.Method && a.URL == p.URL &&
+		a.Network == p.Network &&
 		strings.EqualFold(a.Asset, p.Asset) && a.PayTo == p.PayTo &&
 		p.Amount.Cmp(a.Amount) <= 0 && p.Price <= a.Price
 }
@@ -88,8 +89,8 @@ func scanApproval(row scanner) (a Approval, err error) {
 	var created, expires int64
 	var quote []byte
 	err = row.Scan(&a.ID, &quote, &a.State, &created, &expires, &a.declined, &a.Host, &a.Method, &a.URL,
-		&a.Network, &a.Asset, &a.Symbol, &a.Amount, &a.Price, &a.PayTo, &a.Why, &a.Agent, &a.Payment, &a.Since,
-		&a.Seal)
+		&a.Network, &a.Asset, &a.Symbol, &a.Amount, &a.Price, &a.PayTo, &a.Why, &a.Agent, &a.Payment,
+		&a.Since, &a.Seal)
 	a.Created, a.Expires = fromMicros(created), fromMicros(expires)
 	copy(a.Quote[:], quote)
 	return a, err

@@ -66,8 +66,8 @@ type question struct {
 }
 
 func (a Approval) question(said, by string) question {
-	return question{ID: a.ID, Agent: a.Agent, Host: a.Host, Price: a.Price, Said: said, By: by, Declined: a.declined,
-		Resource: Payment{Method: a.Method, Host: a.Host, URL: a.URL}.Resource()}
+	return question{ID: a.ID, Agent: a.Agent, Host: a.Host, Price: a.Price, Said: said, By: by,
+		Declined: a.declined, Resource: Payment{Method: a.Method, Host: a.Host, URL: a.URL}.Resource()}
 }
 
 // again reports whether q is the question that was asked before: for the same thing, and not for

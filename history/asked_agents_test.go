@@ -8,8 +8,8 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// Whatever one agent asks, another one's questions have their own room, and so have those of callers without a
-// name; an agent with a name has as much of it in all processes together.
+// Whatever one agent asks, another one's questions have their own room, and so have those of callers
+// without a name; an agent with a name has as much of it in all processes together.
 func TestEachAgentHasItsOwnQuestions(t *testing.T) {
 	s, _, home := newStore(t)
 	other, err := Open(t.Context(), home, Options{Now: s.now})

@@ -8,10 +8,10 @@ import (
 	"x402-wallet/x402"
 )
 
-// What an MCP server keeps for a session (what was bought in it, where its caller stands, what it says about a
-// call that goes on) is one agent's. So agents that share the wallet share no session, and no program of a
-// command either, which cannot tell them apart. Here is how many sessions there are at a time, and when one
-// that nobody uses ends.
+// What an MCP server keeps for a session (what was bought in it, where its caller stands, what it says
+// about a call that goes on) is one agent's. So agents that share the wallet share no session, and no
+// program of a command either, which cannot tell them apart. Here is how many sessions there are at a time,
+// and when one that nobody uses ends.
 
 const (
 	// maxEndpoints is how many servers are kept at a time for one agent: it may name any number of URLs.
@@ -21,7 +21,8 @@ const (
 	// maxPrograms bounds those that are commands for all agents: a process each, at least. No agent can have
 	// more than half of them.
 	maxPrograms = 64
-	// maxUnused is how long a session is kept that its agent does not use. One of a caller without a name stays.
+	// maxUnused is how long a session is kept that its agent does not use. One of a caller without a name
+	// stays.
 	maxUnused = 30 * time.Minute
 )
 
@@ -94,7 +95,8 @@ func (m *Client) makeRoom(p *endpoint) error {
 		what   string
 	}{
 		{maxEndpoints, func(o *endpoint) bool { return o.agent == p.agent }, "MCP servers"},
-		{maxPrograms, func(o *endpoint) bool { return o.isProgram() && p.isProgram() }, "programs of MCP servers"},
+		{maxPrograms, func(o *endpoint) bool { return o.isProgram() && p.isProgram() },
+			"programs of MCP servers"},
 		{maxAllEndpoints, func(*endpoint) bool { return true }, "MCP servers of all agents"},
 	} {
 		if !m.evict(limit.most, limit.counts) {

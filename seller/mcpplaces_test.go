@@ -151,7 +151,8 @@ func placesOf(m *Client, agent string) (n int) {
 	return n
 }
 
-// An agent makes room for its own servers first, and where all places are taken, whoever has the most of them.
+// An agent makes room for its own servers first, and where all places are taken, whoever has the most of
+// them.
 func TestAgentsPlacesAreBounded(t *testing.T) {
 	m := New(Options{Agent: byContext})
 	defer func() { require.NoError(t, m.Close()) }()

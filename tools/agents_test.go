@@ -88,8 +88,8 @@ func TestAnAgentsBalance(t *testing.T) {
 	require.Nil(t, out.Budget.Agent)
 }
 
-// The status names what an agent left unfinished, and what waits for a person only to who has no name: a
-// question does not say whose it is.
+// The status names what an agent left unfinished, and which of its questions wait for a person; of all
+// agents to who has no name.
 func TestAnAgentsStatus(t *testing.T) {
 	w := newWorld(t, rules{})
 	w.Fund(w.address(sandbox.EVM), sandbox.USDC)

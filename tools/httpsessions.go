@@ -11,8 +11,8 @@ import (
 )
 
 const (
-	// maxHTTPSessions bounds the sessions over HTTP at a time, half of them at most one agent's. Clients often
-	// leave sessions open: one more ends the one that is unused longest.
+	// maxHTTPSessions bounds the sessions over HTTP at a time, half of them at most one agent's. Clients
+	// often leave sessions open: one more ends the one that is unused longest.
 	maxHTTPSessions = 1000
 	// sessionRetry is when a client may try again where all are in use.
 	sessionRetry = 10 * time.Second
@@ -51,7 +51,8 @@ func (h *httpSessions) ServeHTTP(rw http.ResponseWriter, r *http.Request) {
 	if opens && s == nil {
 		rw.Header().Set("Retry-After", strconv.Itoa(int(sessionRetry.Seconds())))
 		http.Error(rw, "too many sessions are in use: "+strconv.Itoa(h.most/2)+" of one agent, "+
-			strconv.Itoa(h.most)+" of all; end some, or make more calls in one", http.StatusServiceUnavailable)
+			strconv.Itoa(h.most)+" of all; end some, or make more calls in one",
+			http.StatusServiceUnavailable)
 		return
 	}
 	if s == nil { // the SDK says that there is none
@@ -138,8 +139,9 @@ func (h *httpSessions) addTo(by map[string]int) {
 	}
 }
 
-// makeRoom ends a session if there are too many of those that count: of the agent that has the most of them one
-// without a call, and rather without a listener, that is unused longest. It reports whether there is room.
+// makeRoom ends a session if there are too many of those that count: of the agent that has the most of them
+// one without a call, and rather without a listener, that is unused longest. It reports whether there is
+// room.
 func (h *httpSessions) makeRoom(most int, counts func(*httpSession) bool) bool {
 	all, of := 0, map[string]int{}
 	for s := range h.open {

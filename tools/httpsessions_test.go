@@ -100,8 +100,8 @@ func (h httpService) gone(agent, session string) {
 	require.Eventually(h.t, func() bool { return !h.lives(agent, session) }, 10*time.Second, time.Millisecond)
 }
 
-// An agent's newest session takes the place of its own that is unused longest; where all places are taken, that
-// of whoever has most. What a client ended has no place.
+// An agent's newest session takes the place of its own that is unused longest; where all places are taken,
+// that of whoever has most. What a client ended has no place.
 func TestSessionsOverHTTPAreBounded(t *testing.T) {
 	h := serveHTTP(t, &Server{Open: noWallet, httpSessions: 8})
 	var ann []string
@@ -155,7 +155,7 @@ func TestAListenedSessionStaysLonger(t *testing.T) {
 // What is in use is not ended: one more has to wait, and others have their places.
 func TestSessionsInUseStay(t *testing.T) {
 	busy, release := make(chan struct{}, 2), make(chan struct{})
-	h := serveHTTP(t, &Server{httpSessions: 4, Open: noWallet}, func(next mcp.MethodHandler) mcp.MethodHandler {
+	blocks := func(next mcp.MethodHandler) mcp.MethodHandler {
 		return func(ctx context.Context, method string, r mcp.Request) (mcp.Result, error) {
 			if method == "tools/call" {
 				busy <- struct{}{}
@@ -163,15 +163,16 @@ func TestSessionsInUseStay(t *testing.T) {
 			}
 			return next(ctx, method, r)
 		}
-	})
+	}
+	h := serveHTTP(t, &Server{httpSessions: 4, Open: noWallet}, blocks)
 	letGo := sync.OnceFunc(func() { close(release) })
 	t.Cleanup(letGo)
 	var calls sync.WaitGroup
 	for range 2 {
 		session := h.open("ann")
 		calls.Go(func() {
-			status, _, _ := h.send(http.MethodPost, "ann", session, `{"jsonrpc":"2.0","id":2,"method":"tools/call",`+
-				`"params":{"name":"x402_check_balance","arguments":{}}}`)
+			status, _, _ := h.send(http.MethodPost, "ann", session, `{"jsonrpc":"2.0","id":2,`+
+				`"method":"tools/call","params":{"name":"x402_check_balance","arguments":{}}}`)
 			assert.Equal(t, http.StatusOK, status)
 		})
 		<-busy

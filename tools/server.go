@@ -42,8 +42,8 @@ type Server struct {
 	// be answered first. 0: never.
 	Background time.Duration
 
-	// Count hears what each call that may pay came to: words of pay's and x402's, and what it cost; nil: nobody
-	// counts.
+	// Count hears what each call that may pay came to: words of pay's and x402's, and what it cost; nil:
+	// nobody counts.
 	Count func(agent, outcome, code string, paid money.Dollars, took time.Duration)
 
 	sessions     sessionCount

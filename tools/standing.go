@@ -26,8 +26,8 @@ const maxStanding = 10_000
 
 var errNotOpen = errors.New("the wallet is not open")
 
-// Standing reads the ledger once for how all agents stand. It does not open the wallet. With an error it still
-// has the sessions.
+// Standing reads the ledger once for how all agents stand. It does not open the wallet. With an error it
+// still has the sessions.
 func (s *Server) Standing(ctx context.Context) (Standing, error) {
 	out := Standing{Held: map[string]money.Dollars{}, Unknown: map[string]money.Dollars{},
 		Waiting: map[string]int{}, Sessions: s.sessions.now()}

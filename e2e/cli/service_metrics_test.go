@@ -66,7 +66,8 @@ func TestMetricsOfAService(t *testing.T) {
 
 // get asks for another page of the service's.
 func (s *service) get(path, token string) *http.Request {
-	r, err := http.NewRequestWithContext(s.t.Context(), http.MethodGet, strings.TrimSuffix(s.URL, "/mcp")+path, nil)
+	at := strings.TrimSuffix(s.URL, "/mcp") + path
+	r, err := http.NewRequestWithContext(s.t.Context(), http.MethodGet, at, nil)
 	require.NoError(s.t, err)
 	r.Header.Set("Authorization", "Bearer "+token)
 	return r

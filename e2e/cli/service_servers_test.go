@@ -37,8 +37,8 @@ func TestAgentsAtOneMCPServer(t *testing.T) {
 		"\n[servers.counter]\ncommand = [\"mcp-counter\"]\nmount = true\n")
 	said := regexp.MustCompile(`call \d+`)
 	count := func(token, session, name, arguments string) string {
-		_, _, body := s.send(s.post(token, session, fmt.Sprintf(`{"jsonrpc":"2.0","id":%d,"method":"tools/call",`+
-			`"params":{"name":%q,"arguments":%s}}`, lastID.Add(1), name, arguments)))
+		_, _, body := s.send(s.post(token, session, fmt.Sprintf(`{"jsonrpc":"2.0","id":%d,`+
+			`"method":"tools/call","params":{"name":%q,"arguments":%s}}`, lastID.Add(1), name, arguments)))
 		return said.FindString(body)
 	}
 	first, second, ofBob := s.open(alice), s.open(alice), s.open(bob)
@@ -46,8 +46,8 @@ func TestAgentsAtOneMCPServer(t *testing.T) {
 		_, _, body := s.send(s.post(bob, ofBob, `{"jsonrpc":"2.0","id":1,"method":"tools/list"}`))
 		return strings.Contains(body, "counter__count")
 	}, 30*time.Second, 10*time.Millisecond)
-	for _, c := range []struct{ token, session, says string }{{alice, first, "call 1"}, {bob, ofBob, "call 1"},
-		{alice, second, "call 3"}, {bob, ofBob, "call 3"}} {
+	for _, c := range []struct{ token, session, says string }{{alice, first, "call 1"},
+		{bob, ofBob, "call 1"}, {alice, second, "call 3"}, {bob, ofBob, "call 3"}} {
 		require.Equal(t, c.says, count(c.token, c.session, "counter__count", "{}"))
 		next := strings.NewReplacer("1", "2", "3", "4").Replace(c.says)
 		require.Equal(t, next, count(c.token, c.session, "x402_call_tool",

@@ -1,8 +1,8 @@
-// Package metrics says how a service stands in Prometheus' text format (version 0.0.4): what its process counted,
-// and what the ledger holds at that moment.
+// Package metrics says how a service stands in Prometheus' text format (version 0.0.4): what its process
+// counted, and what the ledger holds at that moment.
 //
-// What must stay true: a label is an agent's name of the owner's rules or a word of our own. What a stranger or
-// an agent wrote is in none, so that nobody makes series.
+// What must stay true: a label is an agent's name of the owner's rules or a word of our own. What a
+// stranger or an agent wrote is in none, so that nobody makes series.
 package metrics
 
 import (
@@ -82,8 +82,8 @@ func (p *Process) write(w io.Writer, s Standing, isRead bool) {
 	for _, of := range slices.SortedFunc(maps.Keys(p.payments), func(a, b [3]string) int {
 		return slices.Compare(a[:], b[:])
 	}) {
-		t.sample("x402_wallet_payments_total", strconv.FormatUint(p.payments[of], 10), "agent", of[0], "outcome",
-			of[1], "code", of[2])
+		t.sample("x402_wallet_payments_total", strconv.FormatUint(p.payments[of], 10), "agent", of[0],
+			"outcome", of[1], "code", of[2])
 	}
 	t.dollars("x402_wallet_paid_dollars_total", "counter", "What calls paid.", p.paid)
 	t.family("x402_wallet_payment_seconds", "histogram", "How long calls that may pay took.")
@@ -104,7 +104,8 @@ func (p *Process) write(w io.Writer, s Standing, isRead bool) {
 		return
 	}
 	t.dollars("x402_wallet_held_dollars", "gauge", "Held for payments under way.", s.Held)
-	t.dollars("x402_wallet_unknown_dollars", "gauge", "Held for payments whose outcome is not known.", s.Unknown)
+	t.dollars("x402_wallet_unknown_dollars", "gauge", "Held for payments whose outcome is not known.",
+		s.Unknown)
 	t.counts("x402_wallet_approvals_waiting", "Approvals that wait for a person.", s.Waiting)
 	t.number("x402_wallet_frozen", "Whether everything is frozen: 0 or 1.", digit(s.Frozen))
 }

@@ -3,7 +3,6 @@ package metrics
 import (
 	"context"
 	"errors"
-	"fmt"
 	"net/http"
 	"net/http/httptest"
 	"os/exec"
@@ -25,8 +24,9 @@ var (
 	labelText  = regexp.MustCompile(`^([a-z]+)="((?:[^"\\]|\\["\\n])*)"(?:,|$)`)
 )
 
-// read takes a text in the format 0.0.4 strictly apart: each family once, with help and type before its samples,
-// which are numbers, each of a series of its own. It gives the samples by series, labels as they are written.
+// read takes a text in the format 0.0.4 strictly apart: each family once, with help and type before its
+// samples, which are numbers, each of a series of its own. It gives the samples by series, labels as they
+// are written.
 func read(t *testing.T, text string) map[string]float64 {
 	t.Helper()
 	require.True(t, strings.HasSuffix(text, "\n"))
@@ -80,7 +80,8 @@ func TestMetrics(t *testing.T) {
 	p.Call("ann", "paid", "", 1_500_000, 25*time.Millisecond)
 	p.Call("bob", "failed", "BUDGET_EXCEEDED", 0, 2*time.Minute)
 	p.Call("", "free", "", 0, 3*time.Second)
-	s := Standing{Held: map[string]money.Dollars{"ann": 10}, Unknown: map[string]money.Dollars{"bob": 2_000_000},
+	s := Standing{Held: map[string]money.Dollars{"ann": 10},
+		Unknown: map[string]money.Dollars{"bob": 2_000_000},
 		Waiting: map[string]int{"ann": 3}, Sessions: map[string]int{"ann": 2, "bob": 0}, Frozen: true}
 	text := scrape(t, p, s, nil)
 	got := read(t, text)
@@ -135,7 +136,7 @@ func TestLabelsAreEscaped(t *testing.T) {
 	p := &Process{}
 	p.Call("a\"\\\n} 1", "paid", "", 0, 0)
 	got := read(t, scrape(t, p, Standing{}, nil))
-	require.Contains(t, got, `x402_wallet_payments_total{agent="a\"\\\n} 1",outcome="paid",code=""}`, fmt.Sprint(got))
+	require.Contains(t, got, `x402_wallet_payments_total{agent="a\"\\\n} 1",outcome="paid",code=""}`)
 }
 
 func TestOnlyMetricsAreThere(t *testing.T) {

@@ -74,7 +74,8 @@ func (p *passing) again(ctx context.Context, w *waits) (*link, error) {
 			return nil, err // it is there, and refuses the session
 		}
 	}
-	return nil, x402.Errorf(x402.ServerUnavailable, "the wallet's service ended the session, and did not come back").
+	return nil, x402.Errorf(x402.ServerUnavailable, "the wallet's service ended the session, and did "+
+		"not come back").
 		WithHint("start the session again; a payment that was sent stays held, and the very same call " +
 			"goes on with it")
 }
@@ -103,8 +104,8 @@ func (p *passing) resume(l *link) error {
 	return nil
 }
 
-// replay begins the session as the host began it. Its answer the host has already; one that it still waits for
-// comes to it as any other.
+// replay begins the session as the host began it. Its answer the host has already; one that it still waits
+// for comes to it as any other.
 func (p *passing) replay(l *link) error {
 	t := &p.talk // the host says nothing now: it waits for a link
 	if t.initialize == nil {
@@ -129,8 +130,8 @@ func (p *passing) replay(l *link) error {
 			continue // it has nothing to say before that
 		}
 		if version != t.version {
-			return x402.Errorf(x402.SessionTerminated, "the wallet's service was replaced by another version, "+
-				"with which this session cannot go on").WithHint("start the session again")
+			return x402.Errorf(x402.SessionTerminated, "the wallet's service was replaced by another "+
+				"version, with which this session cannot go on").WithHint("start the session again")
 		}
 		break
 	}

@@ -17,7 +17,8 @@ import (
 )
 
 const (
-	hostBegins  = `{"jsonrpc":"2.0","id":"i\/1","method":"initialize","params":{"protocolVersion":"2025-11-25"}}`
+	hostBegins = `{"jsonrpc":"2.0","id":"i\/1","method":"initialize",` +
+		`"params":{"protocolVersion":"2025-11-25"}}`
 	begun       = `{"jsonrpc":"2.0","id":"i/1","result":{"protocolVersion":"2025-11-25"}}`
 	initialized = `{"jsonrpc":"2.0","method":"notifications/initialized"}`
 )
@@ -69,8 +70,8 @@ func begins(t *testing.T, h host, s *Session) (host, service talking) {
 	return host, service
 }
 
-// The session goes on with the next service as it began with the first; what was not answered is answered with
-// what to do, and nothing else is.
+// The session goes on with the next service as it began with the first; what was not answered is answered
+// with what to do, and nothing else is.
 func TestASessionOutlivesItsService(t *testing.T) {
 	path := socketPath(t)
 	sessions, stop := listenAt(t, path, nil)
@@ -146,7 +147,8 @@ func TestASessionOutlivesItsService(t *testing.T) {
 	require.NoError(t, <-h.ended)
 }
 
-// A service that dies before it answered initialize is not the end either: the host gets the next one's answer.
+// A service that dies before it answered initialize is not the end either: the host gets the next one's
+// answer.
 func TestAServiceThatDiesAtTheBeginning(t *testing.T) {
 	path := socketPath(t)
 	sessions, stop := listenAt(t, path, nil)
@@ -249,8 +251,8 @@ func TestASessionThatCannotGoOn(t *testing.T) {
 // However an id is written, its answer is found; what is no message is nobody's.
 func TestTalk(t *testing.T) {
 	talk := newTalk()
-	for _, line := range []string{`{"id":"\u0061","method":"ping"}`, `{"id":null,"method":"ping"}`, `[{"id":1}]`,
-		`{`, ``, `{"id":{},"method":"ping"}`} {
+	for _, line := range []string{`{"id":"\u0061","method":"ping"}`, `{"id":null,"method":"ping"}`,
+		`[{"id":1}]`, `{`, ``, `{"id":{},"method":"ping"}`} {
 		require.True(t, talk.hostSays([]byte(line)), line)
 		talk.serviceSays([]byte(line))
 	}

@@ -22,10 +22,10 @@ var ErrNone = errors.New("no service listens there")
 // dialTime bounds the wait for a service that is there to answer.
 const dialTime = 10 * time.Second
 
-// Pass passes a host's streams on to the service behind a socket until one side ends the session. The end of
-// in ends it with what the service still has to say. Where the service is gone before the host is, it is waited
-// for (again.go). The errors are ErrNone, the service's refusal, and SERVER_UNAVAILABLE where it does not come
-// back.
+// Pass passes a host's streams on to the service behind a socket until one side ends the session. The end
+// of in ends it with what the service still has to say. Where the service is gone before the host is, it is
+// waited for (again.go). The errors are ErrNone, the service's refusal, and SERVER_UNAVAILABLE where it
+// does not come back.
 func Pass(ctx context.Context, path string, hello Hello, in io.Reader, out io.Writer) error {
 	return newPassing(path, hello, out, patience).pass(ctx, in)
 }
@@ -191,8 +191,8 @@ func (p *passing) end() {
 	p.some.Broadcast()
 }
 
-// fromHost passes on what the host says, and says when it ends. An error in it is heard of where the service's
-// answers are read.
+// fromHost passes on what the host says, and says when it ends. An error in it is heard of where the
+// service's answers are read.
 func (p *passing) fromHost(in io.Reader) {
 	for from := newLines(in); ; {
 		line, err := from.next()

@@ -125,8 +125,8 @@ func (t *talk) restarted() (told [][]byte) {
 			continue
 		}
 		delete(t.unanswered, name)
-		add(answer{"2.0", id, failed{codeBusy, "the wallet's service was restarted before it answered; make the " +
-			"very same call again: it gets what was bought, and never pays twice",
+		add(answer{"2.0", id, failed{codeBusy, "the wallet's service was restarted before it " +
+			"answered; make the very same call again: it gets what was bought, and never pays twice",
 			map[string]any{"error": x402.ServerUnavailable, "safeToRetry": true}}})
 	}
 	for name, id := range t.asked {

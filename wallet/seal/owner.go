@@ -34,8 +34,8 @@ func (g *Guard) Approve(ctx context.Context, shown history.Approval, by string) 
 	})
 }
 
-// approvalData is everything that an approval is for, and how long and from where on it is good. One more text
-// names the agent, where it has a name.
+// approvalData is everything that an approval is for, and how long and from where on it is good. One more
+// text names the agent, where it has a name.
 func approvalData(a history.Approval) []byte {
 	fields := texts(a.ID, string(a.Quote[:]), a.Host, a.Method, a.URL, a.Network, a.Asset,
 		a.Amount.String(), a.Price.String(), a.PayTo)
