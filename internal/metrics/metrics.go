@@ -120,8 +120,8 @@ func (t text) family(name, kind, help string) {
 // sample is one line; labels are names and values in turn.
 func (t text) sample(name, value string, labels ...string) {
 	var list []string
-	for i := 0; i < len(labels); i += 2 {
-		list = append(list, labels[i]+`="`+escaped.Replace(labels[i+1])+`"`)
+	for label := range slices.Chunk(labels, 2) {
+		list = append(list, label[0]+`="`+escaped.Replace(label[1])+`"`)
 	}
 	if len(list) > 0 {
 		name += "{" + strings.Join(list, ",") + "}"

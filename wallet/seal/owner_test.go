@@ -137,10 +137,9 @@ func TestAnApprovalIsSealedForItsAgent(t *testing.T) {
 	g := sealed(t)
 	p := wanted(5000)
 	p.Agent = "ann"
-	a := asked(t, g, 1, p)
-	a, err := g.Approve(t.Context(), a, "owner")
+	_, err := g.Approve(t.Context(), asked(t, g, 1, p), "owner")
 	require.NoError(t, err)
-	p, a = use(t, g, 1, p)
+	p, a := use(t, g, 1, p)
 	require.NoError(t, g.Approved(t.Context(), p, a))
 	p.Agent, a.Agent = "bob", "bob"
 	err = g.Approved(t.Context(), p, a)
