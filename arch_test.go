@@ -47,6 +47,7 @@ var arrows = map[string][]string{
 	"internal/loopback": {},
 	"internal/socket":   {},
 	"internal/relay":    {"internal/socket", "x402"},
+	"internal/metrics":  {"x402/money"},
 	// socket: the terminal that a passkey is made for; which passkeys there are it is told
 	"internal/passkey":             {"internal/socket"},
 	"internal/passkey/passkeytest": {},

@@ -58,6 +58,7 @@ func (a *app) OpenWallet(ctx context.Context, first, last wallet.Passphrase) (*t
 	})
 	sellers := seller.New(seller.Options{
 		Loopback: rules.Policy.Loopback, Servers: a.servers(rules), Version: a.version, Log: a.log,
+		Agent: pay.AgentFrom,
 	})
 	statuses := onRooch.Statuses()
 	statuses[pay.SchemeKey{Scheme: x402.Allowance, Family: "eip155"}] = onEVM

@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"x402-wallet/cli"
+	"x402-wallet/internal/metrics"
 	"x402-wallet/internal/ownuser"
 	"x402-wallet/internal/relay"
 	"x402-wallet/internal/socket"
@@ -45,8 +46,17 @@ func (a *app) Serve(ctx context.Context, doors cli.Doors, ready func(cli.Doors))
 	if err != nil {
 		return err
 	}
+	onMetrics, err := listenMetrics(ctx, &doors)
+	if err != nil {
+		return err
+	}
 	server := &tools.Server{Version: a.version, Log: a.log, Mounts: true, Open: a.openForAgent,
 		Background: backgroundDelay, ApprovalPage: a.approvalPage}
+	var counted *metrics.Process
+	if onMetrics != nil {
+		counted = &metrics.Process{Started: time.Now()}
+		server.Count = counted.Call
+	}
 	known := &doorkeeper{load: a.rules, home: a.home, log: a.log}
 	var web *webDoor
 	if onHTTP != nil {
@@ -63,6 +73,9 @@ func (a *app) Serve(ctx context.Context, doors cli.Doors, ready func(cli.Doors))
 			for _, l := range web.listeners {
 				serving.Go(func() { a.serveHTTP(ctx, l, web.handler) })
 			}
+		}
+		if onMetrics != nil {
+			serving.Go(func() { a.serveHTTP(ctx, onMetrics, counted.Handler(standing(server))) })
 		}
 		d := &door{a: a, server: server, known: known, owners: newCommands(a, doors.Owners),
 			hellos: places[socket.User]{most: maxHellos}, sessions: places[socket.User]{most: maxSessions}}

@@ -29,13 +29,14 @@ type approvalOut struct {
 	Method    string `json:"method"`
 	URL       string `json:"url"`
 	Why       string `json:"why"`
+	Agent     string `json:"agent,omitempty"` // who asks, of those that share the wallet
 }
 
 func shown(a history.Approval) approvalOut {
 	return approvalOut{ID: a.ID, State: string(a.State), Asked: a.Created.Format(time.RFC3339),
 		ExpiresAt: a.Expires.Format(time.RFC3339), Price: a.Price.Price(), Amount: a.Amount.String(),
 		Symbol: a.Symbol, Asset: a.Asset, Network: a.Network, PayTo: a.PayTo, Host: a.Host, Method: a.Method,
-		URL: a.URL, Why: a.Why}
+		URL: a.URL, Why: a.Why, Agent: a.Agent}
 }
 
 func (p *Program) approvalsCommand(ui *ui) *cobra.Command {
@@ -132,18 +133,21 @@ func (u *ui) terms(a history.Approval) {
 	}
 }
 
-func termsOf(a history.Approval) [][2]string {
+func termsOf(a history.Approval) (rows [][2]string) {
 	if a.IsSignIn() {
-		return [][2]string{{"sign in",
-			"with the wallet's key; it costs nothing, and is asked once for this host"},
-			{"on", x402.Title(a.Network)}, {"host", a.Host}, {"for", a.Method + " " + a.URL},
-			{"asked because", a.Why}}
+		rows = [][2]string{{"sign in",
+			"with the wallet's key; it costs nothing, and is asked once for this host"}}
+	} else {
+		rows = [][2]string{
+			{"price", a.Price.Price() + " (" + a.Amount.String() + " atomic units of " + a.Symbol + ")"},
+			{"to", a.PayTo}}
 	}
-	return [][2]string{
-		{"price", a.Price.Price() + " (" + a.Amount.String() + " atomic units of " + a.Symbol + ")"},
-		{"to", a.PayTo}, {"on", x402.Title(a.Network)},
-		{"host", a.Host}, {"for", a.Method + " " + a.URL}, {"asked because", a.Why},
+	rows = append(rows, [][2]string{{"on", x402.Title(a.Network)}, {"host", a.Host},
+		{"for", a.Method + " " + a.URL}}...)
+	if a.Agent != "" {
+		rows = append(rows, [2]string{"asked by", a.Agent})
 	}
+	return append(rows, [2]string{"asked because", a.Why})
 }
 
 func (u *ui) decided(a history.Approval, format string) error {

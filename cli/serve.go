@@ -8,12 +8,14 @@ import (
 
 // Doors are the ways by which agents come to the service.
 type Doors struct {
-	Socket           string // the path of a Unix socket, or a pipe; "": the one of the home
-	HTTP             string // host:port; "": none
-	Certificate, Key string // the files of its TLS; "": none
-	ClientCA         string // the file of those whose client certificates agents show; "": none
-
-	Owners []string // users, by name or number, whose commands the service runs, besides root's
+	Socket           string   // the path of a Unix socket, or a pipe; "": the one of the home
+	HTTP             string   // host:port; "": none
+	Certificate, Key string   // the files of its TLS; "": none
+	ClientCA         string   // the file of those whose client certificates agents show; "": none
+	Owners           []string // users, by name or number, whose commands the service runs, besides root's
+	// Metrics is where its metrics are read, by whoever reaches it: the path of a Unix socket, or host:port
+	// of this machine; "": nowhere.
+	Metrics string
 }
 
 func (p *Program) serveCommand(ui *ui) *cobra.Command {
@@ -33,6 +35,9 @@ func (p *Program) serveCommand(ui *ui) *cobra.Command {
 				if open.HTTP != "" {
 					ui.note("and at %s", open.url())
 				}
+				if open.Metrics != "" {
+					ui.note("metrics are at %s", open.Metrics)
+				}
 			})
 		},
 	}
@@ -51,6 +56,8 @@ func (d *Doors) add(cmd *cobra.Command) {
 		"let agents in by certificates of the authorities in this PEM `FILE`, too")
 	cmd.Flags().StringArrayVar(&d.Owners, "owner", nil, "run the owner's commands that this `USER` begins, a "+
 		"name or a uid, who gives them the terminal; once for each. Root's are run in any case")
+	cmd.Flags().StringVar(&d.Metrics, "metrics", "",
+		"metrics for Prometheus at this `PLACE`: the path of a socket, or host:port of this machine")
 }
 
 func (d Doors) check() error {

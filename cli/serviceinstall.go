@@ -79,6 +79,9 @@ func serviceSetup(doors Doors, credential string) (s ownuser.Setup, err error) {
 		}
 		s.Serve = append(s.Serve, "--http", doors.HTTP)
 	}
+	if doors.Metrics != "" {
+		s.Serve = append(s.Serve, "--metrics", doors.Metrics)
+	}
 	for _, file := range []struct{ flag, path string }{{"--tls-certificate", doors.Certificate},
 		{"--tls-key", doors.Key}, {"--client-ca", doors.ClientCA}} {
 		if file.path == "" {

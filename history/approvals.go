@@ -58,10 +58,10 @@ type Approval struct {
 	Price   money.Dollars
 	PayTo   string
 	Why     string // why a person is asked
+	Agent   string // who asks, and alone may use it; "": a caller without a name
 	Payment string // that used it up
 	Since   int64  // the audit chain's last row when the owner approved
 	Seal    []byte // over the owner's approval; empty: none, or a person at a client gave it
-	Agent   string // who asks for it; the ledger has it in Why alone, so it is set by whoever asks
 	// Unanswered is how often within the last hour a client's person was asked as much and did not
 	// answer; set by AskApproval.
 	Unanswered int
@@ -72,7 +72,8 @@ type Approval struct {
 // Covers reports whether a payment is what a person was shown and costs no more: the price of a
 // channel's call is known only after a person approved up to so much.
 func (a Approval) Covers(p Payment) bool {
-	return a.Host == p.Host && a.Method == p.Method && a.URL == p.URL && a.Network == p.Network &&
+	return a.Agent == p.Agent && a.Host == p.Host && a.Method == p.Method && a.URL == p.URL &&
+		a.Network == p.Network &&
 		strings.EqualFold(a.Asset, p.Asset) && a.PayTo == p.PayTo &&
 		p.Amount.Cmp(a.Amount) <= 0 && p.Price <= a.Price
 }
@@ -85,11 +86,11 @@ func (a Approval) IsSignIn() bool { return a.PayTo == "" && a.Amount.IsZero() &&
 func (a Approval) ShownDigest() [sha256.Size]byte {
 	return sha256.Sum256(fmt.Appendf(nil, "%#v", []any{a.ID, a.Quote, a.State, a.Created.UnixMicro(),
 		a.Expires.UnixMicro(), a.Host, a.Method, a.URL, a.Network, a.Asset, a.Symbol, a.Amount.String(),
-		a.Price, a.PayTo, a.Why, a.Since}))
+		a.Price, a.PayTo, a.Why, a.Agent, a.Since}))
 }
 
 const selectApproval = `SELECT id, quote, state, created_at, expires_at, declined, host, method, url,
-	network, asset, symbol, amount, usd, pay_to, why, payment, since, seal FROM approvals`
+	network, asset, symbol, amount, usd, pay_to, why, agent, payment, since, seal FROM approvals`
 
 const isOpen = ` state IN ('pending', 'approved', 'denied')`
 
@@ -97,7 +98,8 @@ func scanApproval(row scanner) (a Approval, err error) {
 	var created, expires int64
 	var quote []byte
 	err = row.Scan(&a.ID, &quote, &a.State, &created, &expires, &a.declined, &a.Host, &a.Method, &a.URL,
-		&a.Network, &a.Asset, &a.Symbol, &a.Amount, &a.Price, &a.PayTo, &a.Why, &a.Payment, &a.Since, &a.Seal)
+		&a.Network, &a.Asset, &a.Symbol, &a.Amount, &a.Price, &a.PayTo, &a.Why, &a.Agent, &a.Payment,
+		&a.Since, &a.Seal)
 	a.Created, a.Expires = fromMicros(created), fromMicros(expires)
 	copy(a.Quote[:], quote)
 	return a, err
@@ -151,10 +153,10 @@ func (s *Store) AskApproval(ctx context.Context, a Approval) (Approval, error) {
 		a.Unanswered = prior.unanswered
 		a.ID, a.State, a.Created, a.Expires = newID("apr_"), Pending, t.Now, t.Now.Add(waitFor)
 		_, err = t.exec(`INSERT INTO approvals (id, quote, state, created_at, expires_at, host, method, url,
-				network, asset, symbol, amount, usd, pay_to, why)
-			VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)`,
+				network, asset, symbol, amount, usd, pay_to, why, agent)
+			VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)`,
 			a.ID, a.Quote[:], a.State, micros(a.Created), micros(a.Expires), a.Host, a.Method, a.URL,
-			a.Network, a.Asset, a.Symbol, a.Amount, int64(a.Price), a.PayTo, a.Why)
+			a.Network, a.Asset, a.Symbol, a.Amount, int64(a.Price), a.PayTo, a.Why, a.Agent)
 		if err != nil {
 			return err
 		}
@@ -186,7 +188,7 @@ const pendingEvent = approvalEvent + string(Pending)
 // digest is over the columns that never change, but for the time; hex.
 func (a Approval) digest() string {
 	return encodeDigest(link(nil, int64(a.Price), a.ID, string(a.Quote[:]), a.Host, a.Method, a.URL,
-		a.Network, a.Asset, a.Symbol, a.Amount.String(), a.PayTo, a.Why))
+		a.Network, a.Asset, a.Symbol, a.Amount.String(), a.PayTo, a.Why, a.Agent))
 }
 
 // Approval returns one approval, or ErrNotFound.

@@ -474,6 +474,7 @@ func TestReserveRefusesAnotherPaymentsApproval(t *testing.T) {
 		"another payee":   func(p *Payment) { p.PayTo = "0xother" },
 		"a higher amount": func(p *Payment) { p.Amount = money.NewAmount(250_001) },
 		"a higher price":  func(p *Payment) { p.Price = 250_001 },
+		"another agent":   func(p *Payment) { p.Agent = "ann" },
 	} {
 		t.Run(name, func(t *testing.T) {
 			s, _, _ := newStore(t)

@@ -14,17 +14,23 @@ import (
 // read back from the audit chain and from nowhere else: who empties the table of approvals is asked
 // no more often for it.
 const (
-	// maxPending bounds the questions that wait, so that an agent cannot bury the one that matters;
-	// those of one seller and of one process leave room for the others'.
+	// maxPending bounds the questions that wait of all callers without a name, so that an agent cannot bury
+	// the one that matters; those of one seller and of one process leave room for the others'. An agent with
+	// a name has as many as a process has, in whatever processes, and as many of one seller: its own.
 	maxPending, maxPendingHost, maxPendingSession = 100, 5, 20
+	// maxPendingAll bounds them all: several times what any one of them can take.
+	maxPendingAll = 400
 	// noFor is how long a no to one question is heard in others like it.
 	noFor = time.Hour
 	// maxNo is after how many of them the same question is not asked again. The owner's own no, in a
 	// terminal or on the dashboard, says it at once.
 	maxNo = 2
-	// maxNoHost and maxNoAll are the same for all questions about one seller, and for all there are:
-	// what an agent varies to ask again is the path, and then the host.
-	maxNoHost, maxNoAll = 6, 20
+	// maxNoHost and maxNoAgent are the same for all questions about one seller, and for all there are: what
+	// an agent varies to ask again is the path, and then the host. Each agent, and those without a name
+	// together, hear the noes to their own questions.
+	maxNoHost, maxNoAgent = 6, 20
+	// maxNoAll is the same for what all of them ask: several times what any one of them can come to.
+	maxNoAll = 100
 )
 
 // The words of the audit chain for what happened to a question.
@@ -45,6 +51,7 @@ type question struct {
 	Resource string        `json:"resource"` // Payment.Resource: no query, no spelling of a path
 	Price    money.Dollars `json:"price"`
 	Session  string        `json:"session,omitempty"` // the process whose client asks
+	Agent    string        `json:"agent,omitempty"`   // whose question it is; "": of a caller without a name
 	Said     string        `json:"said"`
 	By       string        `json:"by,omitempty"`
 	Declined int           `json:"declined,omitempty"`
@@ -59,8 +66,8 @@ type question struct {
 }
 
 func (a Approval) question(said, by string) question {
-	return question{ID: a.ID, Host: a.Host, Price: a.Price, Said: said, By: by, Declined: a.declined,
-		Resource: Payment{Method: a.Method, Host: a.Host, URL: a.URL}.Resource()}
+	return question{ID: a.ID, Agent: a.Agent, Host: a.Host, Price: a.Price, Said: said, By: by,
+		Declined: a.declined, Resource: Payment{Method: a.Method, Host: a.Host, URL: a.URL}.Resource()}
 }
 
 // again reports whether q is the question that was asked before: for the same thing, and not for
@@ -83,7 +90,7 @@ func (q question) site() string {
 // Declined says that nobody is asked, because a person said no to as much a short time ago.
 type Declined struct {
 	ID    string // of the approval that was declined last
-	About string // "this" payment, payments to this "host", or "all"
+	About string // "this" payment, payments to this "host", all that this "agent" asks for, or "all"
 	Times int
 	Until time.Time
 }
@@ -95,7 +102,7 @@ func (d *Declined) Error() string {
 
 // TooManyPending says that no question was opened, because as many as Limit wait already.
 type TooManyPending struct {
-	About string // questions about this "host", of this "session", or "all"
+	About string // questions about this "host", of this "agent" (or process), or "all"
 	Limit int
 }
 
@@ -103,11 +110,13 @@ func (e *TooManyPending) Error() string {
 	return fmt.Sprintf("%d approvals are waiting for a person", e.Limit)
 }
 
-// priorAnswers are the open questions and the answers on the chain that count before a question is asked.
+// priorAnswers are the open questions and the answers on the chain that count before a question is asked:
+// of the same agent's, but for pendingAll and noAll.
 type priorAnswers struct {
-	pending, pendingHost, pendingSession int
-	no, noHost, noAll                    denials
-	unanswered                           int
+	pending, pendingHost, pendingSession, pendingAll int
+
+	no, noHost, noAgent, noAll denials
+	unanswered                 int
 }
 
 // denials counts one kind of no, from the newest back.
@@ -137,7 +146,8 @@ func (h priorAnswers) refusal() error {
 		denials
 		about string
 		most  int
-	}{{h.no, "this", maxNo}, {h.noHost, "host", maxNoHost}, {h.noAll, "all", maxNoAll}} {
+	}{{h.no, "this", maxNo}, {h.noHost, "host", maxNoHost}, {h.noAgent, "agent", maxNoAgent},
+		{h.noAll, "all", maxNoAll}} {
 		if c.times >= c.most {
 			return &Declined{ID: c.last.ID, About: c.about, Times: c.times, Until: c.until}
 		}
@@ -151,9 +161,11 @@ func (h priorAnswers) full() error {
 	case h.pendingHost >= maxPendingHost:
 		return &TooManyPending{About: "host", Limit: maxPendingHost}
 	case h.pendingSession >= maxPendingSession:
-		return &TooManyPending{About: "session", Limit: maxPendingSession}
+		return &TooManyPending{About: "agent", Limit: maxPendingSession}
 	case h.pending >= maxPending:
 		return &TooManyPending{About: "all", Limit: maxPending}
+	case h.pendingAll >= maxPendingAll:
+		return &TooManyPending{About: "all", Limit: maxPendingAll}
 	}
 	return nil
 }
@@ -188,10 +200,10 @@ func (t *tx) priorAnswers(asked question) (h priorAnswers, err error) {
 		case q.Said == saidAsked && latest[q.ID] == approvalEvent+string(Pending):
 			h.addPending(asked, q)
 		case q.Said == saidYes:
-			yes = yes || (q.Resource == asked.Resource && asked.Price <= q.Price)
+			yes = yes || (q.Agent == asked.Agent && q.Resource == asked.Resource && asked.Price <= q.Price)
 		case q.Said == saidNo && fresh:
 			h.addDenial(asked, q, at, yes)
-		case q.Said == saidNothing && fresh && !yes && asked.again(q):
+		case q.Said == saidNothing && fresh && !yes && q.Agent == asked.Agent && asked.again(q):
 			h.unanswered++
 		}
 		return nil
@@ -203,17 +215,25 @@ func (t *tx) priorAnswers(asked question) (h priorAnswers, err error) {
 }
 
 func (h *priorAnswers) addPending(asked, q question) {
+	h.pendingAll++
+	if q.Agent != asked.Agent {
+		return
+	}
 	h.pending++
 	if q.site() == asked.site() {
 		h.pendingHost++
 	}
-	if q.Session == asked.Session {
+	if q.Session == asked.Session || asked.Agent != "" {
 		h.pendingSession++
 	}
 }
 
 func (h *priorAnswers) addDenial(asked, q question, at time.Time, yes bool) {
 	h.noAll.add(q, at, maxNoAll)
+	if q.Agent != asked.Agent {
+		return
+	}
+	h.noAgent.add(q, at, maxNoAgent)
 	if q.site() == asked.site() {
 		h.noHost.add(q, at, maxNoHost)
 	}

@@ -14,9 +14,16 @@ import (
 // nagging asks about a URL at a price, as an agent that varies what it can.
 func nagging(t *testing.T, s *Store, method, host, rest string, price money.Dollars) (Approval, error) {
 	t.Helper()
+	return naggingAs(t, s, "", method, host, rest, price)
+}
+
+// naggingAs is nagging of an agent that has a name.
+func naggingAs(t *testing.T, s *Store, agent, method, host, rest string, price money.Dollars) (Approval,
+	error) {
+	t.Helper()
 	quote := quoteOf(0)
 	copy(quote[:], newID("")) // another one each time: its body or a header changed
-	return s.AskApproval(t.Context(), Approval{Quote: quote, Method: method, Host: host,
+	return s.AskApproval(t.Context(), Approval{Quote: quote, Method: method, Host: host, Agent: agent,
 		URL: "https://" + host + rest, Price: price, Amount: money.NewAmount(uint64(price))})
 }
 
@@ -54,7 +61,7 @@ func TestTheQueue(t *testing.T) {
 		_, err := nagging(t, s, "GET", fmt.Sprintf("b%d.example", i), "/", 10)
 		require.NoError(t, err)
 	}
-	full(s, "other.example", "session", maxPendingSession)
+	full(s, "other.example", "agent", maxPendingSession)
 	// another agent still is heard, up to what all may
 	for i := range maxPending/maxPendingSession - 1 {
 		other, err := Open(t.Context(), home, Options{Now: s.now})
@@ -145,10 +152,10 @@ func TestNoes(t *testing.T) {
 		require.NoError(t, deny(fmt.Sprintf("a.example:%d", 8000+i), "/"))
 	}
 	require.Equal(t, "host", declined(t, deny("a.example:9000", "/new")).About)
-	for i := range (maxNoAll - maxNoHost) / maxNo {
+	for i := range (maxNoAgent - maxNoHost) / maxNo {
 		require.NoError(t, deny(fmt.Sprintf("h%d.example", i), "/"))
 	}
-	require.Equal(t, "all", declined(t, deny("new.example", "/")).About)
+	require.Equal(t, "agent", declined(t, deny("new.example", "/")).About)
 
 	s, _, _ = newStore(t)
 	for _, yes := range []bool{false, true, false, false} {

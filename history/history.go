@@ -59,7 +59,7 @@ var schema = sync.OnceValue(func() string {
 })
 
 // format is what schema.sql makes. A ledger of another one is refused.
-const format = 6
+const format = 7
 
 // lockWait bounds how long a process waits for another one's transaction. Transactions here take
 // milliseconds and never span the network, so waiting longer means something is wrong. A caller who

@@ -413,13 +413,13 @@ func orNull(digest string) any {
 // questions compares what the approvals are for.
 func (r *replay) questions() error {
 	return r.t.forEach(func(row scanner) error {
-		id, digest, err := scanDigest(row, 11)
+		id, digest, err := scanDigest(row, 12)
 		if err == nil && digest != r.approvals[id].row {
 			err = corrupt("what the approval %s is for is not what was asked", id)
 		}
 		return err
-	}, `SELECT id, usd, id, quote, host, method, url, network, asset, symbol, amount, pay_to, why
-		FROM approvals`)
+	}, `SELECT id, usd, id, quote, host, method, url, network, asset, symbol, amount, pay_to, why,
+			agent FROM approvals`)
 }
 
 func (r *replay) channelRows() error {

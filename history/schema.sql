@@ -260,6 +260,7 @@ CREATE TABLE approvals (
     usd        INTEGER NOT NULL,
     pay_to     TEXT    NOT NULL,
     why        TEXT    NOT NULL,
+    agent      TEXT    NOT NULL,            -- who asks, and alone may use it; '': a caller without a name
     payment    TEXT    NOT NULL DEFAULT '', -- that used it up
     since      INTEGER NOT NULL DEFAULT 0,  -- the audit chain's last row when the owner approved
     seal       BLOB                         -- over the owner's approval; NULL: there is none, or a person at a client approved

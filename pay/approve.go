@@ -12,7 +12,7 @@ import (
 	"x402-wallet/x402"
 )
 
-// terms is the hash an approval is bound to: the request with its body and headers, where it leads,
+// terms is the hash an approval is bound to: whose request it is, with its body and headers, where it leads,
 // and every term of the option that a person would want to be asked about again if it changed. The
 // approval is used up in the transaction that holds the money, so a refusal after it keeps it, and
 // two processes cannot both have it.
@@ -22,7 +22,7 @@ func terms(p history.Payment, o option) [sha256.Size]byte {
 		h.Write(binary.BigEndian.AppendUint64(nil, uint64(len(s))))
 		h.Write([]byte(s))
 	}
-	for _, s := range []string{string(p.Fingerprint[:]), p.Host, p.Target, p.Network, p.Scheme,
+	for _, s := range []string{string(p.Fingerprint[:]), p.Agent, p.Host, p.Target, p.Network, p.Scheme,
 		o.ExtraString("paymentFlow"), p.Asset, p.Amount.String(),
 		p.Price.String(), p.PayTo} {
 		part(s)
@@ -69,8 +69,7 @@ func (e *Engine) ask(ctx context.Context, p history.Payment, quote [sha256.Size]
 	a, err := e.Store.AskApproval(ctx, history.Approval{
 		Quote: quote, Host: p.Host, Method: p.Method, URL: p.URL, Network: p.Network,
 		Asset: e.spelled(p), Symbol: p.Symbol,
-		Amount: p.Amount, Price: p.Price, PayTo: p.PayTo, Why: askedFor(p.Agent, why.Message),
-		Agent: p.Agent,
+		Amount: p.Amount, Price: p.Price, PayTo: p.PayTo, Why: why.Message, Agent: p.Agent,
 	})
 	var declined *history.Declined
 	var full *history.TooManyPending
@@ -82,7 +81,7 @@ func (e *Engine) ask(ctx context.Context, p history.Payment, quote [sha256.Size]
 			"decision, and no more are asked about: please approve or deny them.", full.Limit)).
 			WithHint("%d payments%s wait for a person already, and no more may: the person "+
 				"decides on those first (x402-wallet approvals lists them)", full.Limit, map[string]string{
-				"host": " to this host", "session": " of this agent"}[full.About]).
+				"host": " to this host", "agent": " of this agent"}[full.About]).
 			WithDetail("waiting", full.Limit)
 	case err != nil:
 		return err
@@ -95,6 +94,9 @@ func (e *Engine) ask(ctx context.Context, p history.Payment, quote [sha256.Size]
 			WithDetail("until", a.Expires.Format(time.RFC3339))
 	}
 	command := x402.Command("approve", a.ID)
+	if p.Agent != "" {
+		why.WithDetail("agent", p.Agent)
+	}
 	if a.Unanswered > 0 {
 		why.WithDetail(DetailUnanswered, a.Unanswered)
 	}
@@ -109,14 +111,6 @@ func (e *Engine) ask(ctx context.Context, p history.Payment, quote [sha256.Size]
 		WithDetail("network", p.Network).WithDetail("amount", p.Amount)
 }
 
-// askedFor is why a person is asked, with the agent that wants it, if that has a name.
-func askedFor(agent, why string) string {
-	if agent == "" {
-		return why
-	}
-	return "the agent " + agent + " asks for it: " + why
-}
-
 // DetailUnanswered names the number, among the details of APPROVAL_REQUIRED, of the dialogs about
 // a similar amount that a client's person closed within the last hour without an answer.
 const DetailUnanswered = "unanswered"
@@ -125,9 +119,10 @@ const DetailUnanswered = "unanswered"
 // it comes again.
 func notAgain(d *history.Declined) error {
 	what := map[string]string{
-		"this": "a person said no to this payment",
-		"host": "a person keeps saying no to payments to this host",
-		"all":  "a person keeps saying no",
+		"this":  "a person said no to this payment",
+		"host":  "a person keeps saying no to payments to this host",
+		"agent": "a person keeps saying no",
+		"all":   "a person keeps saying no to all who ask",
 	}[d.About]
 	until := d.Until.UTC().Format(time.RFC3339)
 	return x402.Errorf(x402.ApprovalDeclined,

@@ -38,6 +38,7 @@ type memLedger struct {
 	signedBefore bool
 	alive        map[string]bool
 	approves     bool // a person says yes to whatever they are asked
+	approvals    approvalsByAgent
 	made         int
 	now          func() time.Time
 }
@@ -275,7 +276,7 @@ func (s *memStore) Facts(ctx context.Context, q history.Question) (f history.Fac
 			Month: s.used(budget.Window{Agent: name, Since: budget.MonthOf(windows)})}
 	}
 	if s.approves && len(q.Quotes) > 0 {
-		f.Approvals = []history.Approval{{ID: "apr_yes", Quote: q.Quotes[0], Seal: []byte("yes")}}
+		f.Approvals = []history.Approval{s.approvals.of(q.Quotes[0], q.Payment.Agent)}
 	}
 	if nth := max(q.Rules.Rate, 1); f.LastMinute >= nth {
 		f.RateSince = s.newest(nth)
@@ -402,6 +403,7 @@ func (s *memStore) Reserve(ctx context.Context, h history.Hold) (p history.Payme
 	if wanted, ok := held.Add(p.Amount); !p.ByVoucher() && (!ok || wanted.Cmp(h.Funds.Free) > 0) {
 		return p, &history.ShortOfFunds{Free: h.Funds.Free, Held: held, Wanted: p.Amount}
 	}
+	s.approvals.use(h.Approval, p.Agent)
 	session.Last = at
 	s.session = session
 	p.ID, p.Session, p.State, p.Created, p.Updated, p.LeaseOwner, p.Waiter = cmp.Or(p.ID, s.id("pay_")),

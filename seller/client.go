@@ -101,18 +101,22 @@ type Options struct {
 	Resolver   resolver       // nil: the system's
 
 	Servers map[string]Server // MCP: by name, as config.toml has them
-	Version string            // MCP: what we say of ourselves
+	// Agent names who makes a call, of those that share the wallet: each has sessions of its own with MCP
+	// servers. "" is a caller without a name; nil: all are.
+	Agent   func(context.Context) string
+	Version string // MCP: what we say of ourselves
 	Log     *slog.Logger
 
 	// tests only
 	dial    dialFunc      // what opens a connection to an address that was allowed
 	silence time.Duration // 0 is maxSilence
+	unused  time.Duration // 0 is maxUnused
 }
 
 // Client is the way to sellers: over HTTP, and of tools, resources and prompts of MCP servers. It
 // is safe for concurrent use; Close ends what it started.
 //
-// A session with an MCP server is opened when it is first needed, is shared by all calls, and is
+// A session with an MCP server is opened when it is first needed, is shared by all calls of one agent, and is
 // opened again when it has died. A request with a payment leaves at most once all the same: what
 // dies after it left is not tried again.
 type Client struct {
@@ -122,7 +126,7 @@ type Client struct {
 	end     context.CancelFunc
 
 	mu        sync.Mutex
-	endpoints map[string]*endpoint // by endpoint
+	endpoints map[place]*endpoint
 	changes   map[string]chan struct{}
 	closed    bool
 
@@ -140,10 +144,16 @@ func New(o Options) *Client {
 	if o.silence == 0 {
 		o.silence = maxSilence
 	}
+	if o.unused == 0 {
+		o.unused = maxUnused
+	}
+	if o.Agent == nil {
+		o.Agent = func(context.Context) string { return "" }
+	}
 	if o.Log == nil {
 		o.Log = slog.New(slog.DiscardHandler)
 	}
-	m := &Client{options: o, http: newHTTP(o), endpoints: map[string]*endpoint{},
+	m := &Client{options: o, http: newHTTP(o), endpoints: map[place]*endpoint{},
 		changes: map[string]chan struct{}{}}
 	m.life, m.end = context.WithCancel(context.Background())
 	return m

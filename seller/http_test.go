@@ -10,11 +10,13 @@ import (
 	"net"
 	"net/http"
 	"net/http/httptest"
+	"os"
 	"strings"
 	"sync/atomic"
 	"testing"
 	"time"
 
+	"github.com/modelcontextprotocol/go-sdk/mcp"
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 	"go.uber.org/goleak"
@@ -22,7 +24,13 @@ import (
 	"x402-wallet/x402"
 )
 
-func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+func TestMain(m *testing.M) {
+	if os.Getenv(asCounter) != "" {
+		_ = newCounter().Run(context.Background(), &mcp.StdioTransport{})
+		os.Exit(0)
+	}
+	goleak.VerifyTestMain(m)
+}
 
 // client allows the given local servers and nothing else.
 func newClient(t *testing.T, urls ...string) *Client {

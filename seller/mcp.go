@@ -157,7 +157,7 @@ func (m *Client) presentMCP(ctx context.Context, r Request, with x402.Attachment
 
 // exchange makes a request, on a session that lives. Its error means that nothing of the request left.
 func (m *Client) exchange(ctx context.Context, w mcpRequest, with x402.Attachment) (*exchange, error) {
-	p, err := m.endpointAt(w.endpoint)
+	p, err := m.endpointAt(ctx, w.endpoint)
 	if err != nil {
 		return nil, err
 	}

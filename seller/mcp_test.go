@@ -289,7 +289,7 @@ func TestMCPPlacesAreBounded(t *testing.T) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	require.Len(t, m.endpoints, maxEndpoints)
-	require.Nil(t, m.endpoints[s.URL+"/0"])
+	require.Nil(t, m.endpoints[place{url: s.URL + "/0"}])
 }
 
 // A result is an object; anything else is none, whatever was paid.

@@ -17,8 +17,6 @@ import (
 )
 
 const (
-	// maxEndpoints is how many servers are kept at a time: an agent may name any number of URLs.
-	maxEndpoints = 32
 	// closeTimeout bounds the end of all sessions: hosts kill what takes longer.
 	closeTimeout = 5 * time.Second
 	// maxSilence is how long a server that all calls share a wire with may say nothing while a call waits
@@ -26,10 +24,11 @@ const (
 	maxSilence = 15 * time.Second
 )
 
-// endpoint is one server with its session.
+// endpoint is one server with its session, of one agent.
 type endpoint struct {
-	mcp *Client
-	url *url.URL
+	mcp   *Client
+	agent string
+	url   *url.URL
 
 	turn  chan struct{} // one at a time opens a session
 	entry chan struct{} // one at a time pays for it
@@ -39,72 +38,24 @@ type endpoint struct {
 	// of a command: closed when the one before has ended, so that no two run at a time; may be nil
 	ending <-chan struct{}
 
-	users int       // under the MCP's lock, as used
-	used  time.Time // last
-}
-
-// endpointAt finds the endpoint of a URL, and counts its caller in; release counts it out. When
-// there are too many, the one that is unused longest is closed.
-func (m *Client) endpointAt(at *url.URL) (*endpoint, error) {
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	if m.closed {
-		return nil, x402.Errorf(x402.ServerUnavailable, "the wallet is being closed")
-	}
-	p := m.endpoints[at.String()]
-	if p == nil {
-		if len(m.endpoints) >= maxEndpoints && !m.evict() {
-			return nil, x402.Errorf(x402.ServerUnavailable, "%d MCP servers are in use; no more at a time",
-				maxEndpoints).WithNext(x402.Next{Do: x402.Wait, Why: "other calls have to end first"})
-		}
-		p = &endpoint{mcp: m, url: at, turn: make(chan struct{}, 1), entry: make(chan struct{}, 1)}
-		m.endpoints[at.String()] = p
-	}
-	p.users++
-	return p, nil
-}
-
-// endpointNamed is endpointAt, by the URL as text.
-func (m *Client) endpointNamed(endpoint string) (*endpoint, error) {
-	at, err := m.parseEndpoint(endpoint)
-	if err != nil {
-		return nil, err
-	}
-	return m.endpointAt(at)
-}
-
-func (m *Client) release(p *endpoint) {
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	p.users--
-	p.used = time.Now()
-}
-
-func (m *Client) evict() bool {
-	var oldest *endpoint
-	for _, p := range m.endpoints {
-		if p.users == 0 && (oldest == nil || p.used.Before(oldest.used)) {
-			oldest = p
-		}
-	}
-	if oldest == nil {
-		return false
-	}
-	delete(m.endpoints, oldest.url.String())
-	go oldest.close()
-	return true
+	users  int         // under the MCP's lock, like the next two
+	used   time.Time   // last
+	unused *time.Timer // ends it when nobody uses it; nil: never
 }
 
 // Close ends all sessions, and the commands that were started for them.
 func (m *Client) Close() error {
 	m.mu.Lock()
 	endpoints := m.endpoints
-	m.endpoints, m.closed = map[string]*endpoint{}, true
+	m.endpoints, m.closed = map[place]*endpoint{}, true
 	m.mu.Unlock()
 	m.end() // of what is being opened
 	m.http.close()
 	var all sync.WaitGroup
 	for p := range maps.Values(endpoints) {
+		if p.unused != nil {
+			p.unused.Stop()
+		}
 		all.Go(p.close)
 	}
 	all.Go(m.dropped.Wait)
@@ -229,7 +180,7 @@ func (p *endpoint) lock(ctx context.Context) (done func(), err error) {
 // LockEntry waits until no other call buys Initialize at an endpoint: a call that had to wait may find
 // the session open. done lets the next one.
 func (m *Client) LockEntry(ctx context.Context, endpoint string) (done func(), err error) {
-	p, err := m.endpointNamed(endpoint)
+	p, err := m.endpointNamed(ctx, endpoint)
 	if err != nil {
 		return nil, err
 	}

@@ -21,7 +21,7 @@ var listLimits = mcpconn.Limits{Pages: 32, Items: 1000, Bytes: 8 << 20}
 
 // Tools lists what a server offers, its names checked: everything else in it is a stranger's text.
 func (m *Client) Tools(ctx context.Context, endpoint string) (list []*mcp.Tool, err error) {
-	p, err := m.endpointNamed(endpoint)
+	p, err := m.endpointNamed(ctx, endpoint)
 	if err != nil {
 		return nil, err
 	}

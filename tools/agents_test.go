@@ -88,8 +88,8 @@ func TestAnAgentsBalance(t *testing.T) {
 	require.Nil(t, out.Budget.Agent)
 }
 
-// The status names what an agent left unfinished, and what waits for a person only to who has no name: a
-// question does not say whose it is.
+// The status names what an agent left unfinished, and which of its questions wait for a person; of all
+// agents to who has no name.
 func TestAnAgentsStatus(t *testing.T) {
 	w := newWorld(t, rules{})
 	w.Fund(w.address(sandbox.EVM), sandbox.USDC)
@@ -104,7 +104,7 @@ func TestAnAgentsStatus(t *testing.T) {
 	for _, c := range []struct {
 		agent                 string
 		unfinished, approvals int
-	}{{"ann", 1, 0}, {"bob", 0, 0}, {"", 1, 1}} {
+	}{{"ann", 1, 0}, {"bob", 0, 1}, {"", 1, 1}} {
 		var out walletStatus
 		require.NoError(t, w.wallet.status(pay.WithAgent(t.Context(), c.agent), &out))
 		require.Len(t, out.Unfinished, c.unfinished, "%q", c.agent)
@@ -112,5 +112,6 @@ func TestAnAgentsStatus(t *testing.T) {
 	}
 	waiting, err := w.wallet.Store.Approvals(t.Context())
 	require.NoError(t, err)
-	require.Contains(t, waiting[0].Why, "the agent bob asks for it")
+	require.Equal(t, "bob", waiting[0].Agent)
+	require.NotContains(t, waiting[0].Why, "bob")
 }

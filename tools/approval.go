@@ -109,11 +109,13 @@ func isStateless(request *mcp.CallToolRequest) bool {
 func (s *Server) buy(ctx context.Context, request *mcp.CallToolRequest, in purchase, fees *fees,
 	show func(pay.Result) *mcp.CallToolResult) (*mcp.CallToolResult, error) {
 	var bought pay.Result
+	began := time.Now()
 	w, done, err := s.wallet(ctx)
 	if err == nil {
 		defer done()
 		bought, err = w.buy(ctx, in, fees)
 	}
+	s.counted(ctx, began, bought, err)
 	if err != nil {
 		s.addPage(err)
 		return s.result(request, nil, err), err
@@ -304,18 +306,22 @@ func (s *Server) terms(ctx context.Context, id string) ([]string, error) {
 			left = append(left, of)
 		}
 	}
+	because := "You are asked because " + a.Why + "."
+	if a.Agent != "" {
+		because = "The agent " + a.Agent + " asks for it. " + because
+	}
 	if a.IsSignIn() {
 		return []string{fmt.Sprintf("Sign in at %s with the wallet? It costs nothing, and you are asked "+
 			"once for this host.", x402.Quote(a.Host)),
 			fmt.Sprintf("For: %s %s", a.Method, x402.Quote(a.URL)),
-			"You are asked because " + a.Why + ".", "Declined, what it sells is paid for."}, nil
+			because, "Declined, what it sells is paid for."}, nil
 	}
 	return []string{
 		fmt.Sprintf("Pay %s to %s?", a.Price.Price(), x402.Quote(a.Host)),
 		fmt.Sprintf("Payee: %s on %s, %s atomic units of %s", x402.Quote(a.PayTo), x402.Title(a.Network),
 			a.Amount, a.Symbol),
 		fmt.Sprintf("For: %s %s", a.Method, x402.Quote(a.URL)),
-		"You are asked because " + a.Why + ".",
+		because,
 		"Left before this payment: " + strings.Join(left, ", ") + ".",
 	}, nil
 }

@@ -341,12 +341,13 @@ func TestTheQuestionIsOurs(t *testing.T) {
 	a, err := w.wallet.Store.AskApproval(t.Context(), history.Approval{Host: "evil\nPay $0",
 		PayTo: "0x\u202eabc\x1b[2J", Method: "GET",
 		URL:     "https://x.example/" + strings.Repeat("long", 1000) + "\nYou are asked because it is free.",
-		Network: sandbox.EVM, Why: "why"})
+		Network: sandbox.EVM, Why: "why", Agent: "ann"})
 	require.NoError(t, err)
 	lines, err := w.server().terms(t.Context(), a.ID)
 	require.NoError(t, err)
 	message := strings.Join(lines, "\n")
 	require.Len(t, strings.Split(message, "\n"), 5)
+	require.Contains(t, message, "\nThe agent ann asks for it. You are asked because why.\n")
 	require.Less(t, len(message), 1000)
 	for _, r := range message {
 		require.True(t, r == '\n' || (r >= ' ' && r <= '~') || r == '…', "%q", r)

@@ -269,12 +269,19 @@ func TestARefusalWithAPageIsShort(t *testing.T) {
 }
 
 // oneAgent is who shows this token.
-type oneAgent struct{ token, name string }
+type oneAgent struct {
+	tokensOnly
+	token, name string
+}
 
 func (a oneAgent) ByToken(token string) (agent string, ok bool) { return a.name, token == a.token }
-func (a oneAgent) ByCertificate(string) (agent string, ok bool) { return "", false }
-func (a oneAgent) Resource() Resource                           { return Resource{} }
-func (a oneAgent) ByAccessToken(context.Context, string) (agent string, until time.Time, err error) {
+
+// tokensOnly lets nobody in by anything else than a token of the wallet's own.
+type tokensOnly struct{}
+
+func (tokensOnly) ByCertificate(string) (agent string, ok bool) { return "", false }
+func (tokensOnly) Resource() Resource                           { return Resource{} }
+func (tokensOnly) ByAccessToken(context.Context, string) (agent string, until time.Time, err error) {
 	return "", time.Time{}, errors.New("no authorization server")
 }
 
@@ -297,7 +304,7 @@ func TestPagesOverHTTP(t *testing.T) {
 			s := pageServer(w, true)
 			s.mcp()
 			t.Cleanup(func() { _ = s.close() })
-			front := httptest.NewServer(s.HTTP(oneAgent{"secret", "research"}))
+			front := httptest.NewServer(s.HTTP(oneAgent{token: "secret", name: "research"}))
 			t.Cleanup(front.Close)
 			var dialog func(*mcp.ElicitParams) string
 			client := mcp.NewClient(&mcp.Implementation{Name: "t", Version: "1"}, &mcp.ClientOptions{

@@ -2,6 +2,7 @@ package tools
 
 import (
 	"bytes"
+	"cmp"
 	"io"
 	"net/http"
 	"time"
@@ -35,17 +36,20 @@ func (s *Server) HTTP(agents Agents) http.Handler {
 	events := newEvents()
 	before := mcp.NewStreamableHTTPHandler(one, &mcp.StreamableHTTPOptions{
 		MaxRequestBodyBytes: x402.MaxMCPMessage, EventStore: events, SessionTimeout: sessionIdle})
+	sessions := &httpSessions{server: s.server, next: before, most: cmp.Or(s.httpSessions, maxHTTPSessions),
+		open: map[*httpSession]bool{}}
+	s.overHTTP = sessions
 	since := mcp.NewStreamableHTTPHandler(one, &mcp.StreamableHTTPOptions{
 		MaxRequestBodyBytes: x402.MaxMCPMessage, Stateless: true, PropagateRequestCancellation: true})
 	byVersion := func(rw http.ResponseWriter, r *http.Request) {
 		if r.Header.Get("Mcp-Protocol-Version") >= sessionless {
 			since.ServeHTTP(rw, r)
 		} else {
-			before.ServeHTTP(rw, r)
+			sessions.ServeHTTP(rw, r)
 		}
 	}
 	front := &httpFront{agents: agents, log: logger(s.Log), next: http.HandlerFunc(byVersion),
-		lookAgain: lookAgain, writeTime: writeTime, isFull: events.isFull, calls: share{most: maxOfOne}}
+		lookAgain: lookAgain, writeTime: writeTime, calls: share{most: maxOfOne}}
 	mux := http.NewServeMux()
 	mux.Handle(mcpPath, http.NewCrossOriginProtection().Handler(front))
 	mux.HandleFunc("GET "+metadataPath, front.metadata)
@@ -70,11 +74,6 @@ func (f *httpFront) serve(rw http.ResponseWriter, r *http.Request, agent string,
 		return
 	}
 	defer f.calls.leave(agent)
-	opens := r.Header.Get("Mcp-Session-Id") == "" && r.Header.Get("Mcp-Protocol-Version") < sessionless
-	if opens && f.isFull(agent) {
-		http.Error(rw, "this agent has too many sessions", http.StatusTooManyRequests)
-		return
-	}
 	body, err := readBody(rw, r)
 	if err != nil {
 		http.Error(rw, "the request is too large, too slow, or cut off", http.StatusRequestEntityTooLarge)

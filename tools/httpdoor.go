@@ -81,8 +81,7 @@ type httpFront struct {
 	lookAgain time.Duration
 	writeTime time.Duration
 	guesses   Guesses
-	isFull    func(agent string) bool // it has so many sessions that it gets no more
-	calls     share                   // that are not answered yet
+	calls     share // that are not answered yet
 }
 
 // caller is who makes a request.

@@ -43,7 +43,7 @@ func (g *gate) Resource() Resource { return g.resource }
 // door is one with that gate, and next behind it.
 func door(g *gate, next http.HandlerFunc) *httpFront {
 	return &httpFront{agents: g, log: slog.New(slog.DiscardHandler), next: next, lookAgain: time.Millisecond,
-		writeTime: time.Minute, isFull: func(string) bool { return false }, calls: share{most: 4}}
+		writeTime: time.Minute, calls: share{most: 4}}
 }
 
 // visit makes a request with a token ("": none).

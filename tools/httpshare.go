@@ -10,12 +10,8 @@ import (
 	"github.com/modelcontextprotocol/go-sdk/mcp"
 )
 
-const (
-	// sessionsOfOne is how many sessions over HTTP one agent may have.
-	sessionsOfOne = 1000
-	// storedEvents bounds what is kept of one agent's answers for its clients that lost their connection.
-	storedEvents = 16 << 20
-)
+// storedEvents bounds what is kept of one agent's answers for its clients that lost their connection.
+const storedEvents = 16 << 20
 
 // share counts what each agent has of something, of which one has so much at most.
 type share struct {
@@ -64,14 +60,6 @@ type agentEvents struct {
 
 func newEvents() *events {
 	return &events{agents: map[string]*agentEvents{}, owners: map[string]*agentEvents{}}
-}
-
-// isFull reports whether an agent has so many sessions that it gets no more.
-func (e *events) isFull(agent string) bool {
-	e.mu.Lock()
-	defer e.mu.Unlock()
-	own := e.agents[agent]
-	return own != nil && own.sessions >= sessionsOfOne
 }
 
 // Open implements mcp.EventStore. The stream "" is a session's first: that is of the agent whose request

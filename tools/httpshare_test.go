@@ -5,7 +5,6 @@ import (
 	"io"
 	"net/http"
 	"net/http/httptest"
-	"strings"
 	"sync"
 	"testing"
 	"time"
@@ -58,30 +57,6 @@ func TestStoredEventsOfEachAgent(t *testing.T) {
 	require.NoError(t, e.SessionClosed(t.Context(), "2"))
 	require.Empty(t, e.agents)
 	require.Empty(t, e.owners)
-}
-
-func TestSessionsOfOneAgent(t *testing.T) {
-	e, ann, bob := newEvents(), of(t, "ann"), of(t, "bob")
-	ids := strings.Split(strings.Repeat("x", sessionsOfOne), "")
-	for i := range ids {
-		ids[i] = strings.Repeat("x", i+1)
-		require.False(t, e.isFull("ann"))
-		require.NoError(t, e.Open(ann, ids[i], ""))
-	}
-	require.True(t, e.isFull("ann"))
-	require.False(t, e.isFull("bob"))
-	require.NoError(t, e.Open(bob, "bob's", ""))
-
-	f := door(&gate{}, func(rw http.ResponseWriter, _ *http.Request) { rw.WriteHeader(http.StatusAccepted) })
-	f.isFull = e.isFull
-	require.Equal(t, http.StatusTooManyRequests, answered(f, visit("POST", "own")).Code)
-	for name, value := range map[string]string{"Mcp-Session-Id": "x", "Mcp-Protocol-Version": sessionless} {
-		r := visit("POST", "own")
-		r.Header.Set(name, value)
-		require.Equal(t, http.StatusAccepted, answered(f, r).Code, name)
-	}
-	require.NoError(t, e.SessionClosed(t.Context(), ids[0]))
-	require.Equal(t, http.StatusAccepted, answered(f, visit("POST", "own")).Code)
 }
 
 // An agent has so many calls at a time, and again when they are answered.

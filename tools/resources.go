@@ -97,12 +97,12 @@ func (w *Wallet) status(ctx context.Context, out *walletStatus) error {
 		out.Frozen = append(out.Frozen, f.What()+": "+f.Why)
 	}
 	agent := pay.AgentFrom(ctx)
-	if agent == "" { // a question does not say whose it is: an agent with a name was told of its own
-		waiting, err := w.Store.Approvals(ctx)
-		if err != nil {
-			return err
-		}
-		for _, a := range waiting {
+	waiting, err := w.Store.Approvals(ctx)
+	if err != nil {
+		return err
+	}
+	for _, a := range waiting {
+		if agent == "" || a.Agent == agent {
 			out.Approvals = append(out.Approvals, waitingApproval{ID: a.ID, Price: a.Price.Price(),
 				Host: a.Host, Until: stamp(a.Expires)})
 		}

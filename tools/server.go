@@ -16,6 +16,7 @@ import (
 
 	"x402-wallet/pay"
 	"x402-wallet/x402"
+	"x402-wallet/x402/money"
 )
 
 // instructions are read by the model at the start (SPEC §7: under 1 KB).
@@ -43,17 +44,24 @@ type Server struct {
 	// ApprovalPage is where a person decides on an approval in a browser; "", or nil: nowhere.
 	ApprovalPage func(approvalID string) string
 
-	isShared   bool // by the agents of many sessions (Serve)
-	server     *mcp.Server
-	lazy       lazy
-	mounts     mounts
-	buyers     sync.Map       // names of the tools whose answers are purchases
-	deliveries sync.WaitGroup // notes of what became of answers
-	unlocking  unlocking
-	still      time.Duration // 0: stillWaiting
-	patience   time.Duration // 0: pagePatience
-	states     states
-	dialogs    dialogs
+	// Count hears what each call that may pay came to: words of pay's and x402's, and what it cost; nil:
+	// nobody counts.
+	Count func(agent, outcome, code string, paid money.Dollars, took time.Duration)
+
+	sessions     sessionCount
+	overHTTP     *httpSessions // nil: there are none
+	isShared     bool          // by the agents of many sessions (Serve)
+	server       *mcp.Server
+	lazy         lazy
+	mounts       mounts
+	buyers       sync.Map       // names of the tools whose answers are purchases
+	deliveries   sync.WaitGroup // notes of what became of answers
+	unlocking    unlocking
+	still        time.Duration // 0: stillWaiting
+	patience     time.Duration // 0: pagePatience
+	httpSessions int           // 0: maxHTTPSessions
+	states       states
+	dialogs      dialogs
 }
 
 // shutdownTimeout is how long payments under way may take to finish after a signal. They are on disk in
@@ -87,6 +95,8 @@ func (s *Server) Session(ctx context.Context, client Stream, agent string) {
 	defer s.caught("session")
 	t := newStdioTransport(client, client, s.pays)
 	t.agent, t.maxUnanswered = agent, maxOfOne
+	s.sessions.add(agent, 1)
+	defer s.sessions.add(agent, -1)
 	if err := s.session(ctx, t); err != nil {
 		logger(s.Log).Info("a session ended", "agent", agent, "why", err)
 	}

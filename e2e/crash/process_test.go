@@ -163,8 +163,15 @@ func (p *process) ask(method string, params, result any) error {
 		return err
 	}
 	limit := time.After(patience)
+	var alone <-chan struct{} // the relay would wait for another service, and there comes none
+	if p.behind != nil {
+		alone = p.behind.waited
+	}
 	for {
 		select {
+		case <-alone:
+			alone = nil
+			_ = p.in.Close() // it says what it has, and ends
 		case line, open := <-p.lines:
 			if !open {
 				return errEnded

@@ -1,6 +1,7 @@
 package dashboard
 
 import (
+	"net/http"
 	"strings"
 	"testing"
 	"time"
@@ -44,4 +45,19 @@ func TestAgents(t *testing.T) {
 	require.Contains(t, written, ",ann,team=research\n")
 	require.Contains(t, b.get("/payments/pay_a").body, "<dt>Agent</dt>")
 	require.NotContains(t, b.get("/payments/pay_n").body, "<dt>Agent</dt>")
+}
+
+// Who asks is shown where a person decides, and a part of what they decide on.
+func TestAnApprovalSaysWhoAsks(t *testing.T) {
+	b := opened(t)
+	a := b.askAs("ann", 1)
+	require.Contains(t, b.get("/").body, "Asked by <strong>ann</strong>")
+	require.Contains(t, b.get("/approvals/"+a.ID).body, "<dt>Asked by</dt><dd>ann</dd>")
+	form := b.form(a.ID, "approve", "right")
+	b.sql(`UPDATE approvals SET agent = 'eve' WHERE id = ?`, a.ID)
+	got := b.send("POST", b.base+"/approvals/"+a.ID, form, nil)
+	require.Equal(t, http.StatusConflict, got.status)
+	require.Contains(t, got.body, "<dd>eve</dd>")
+	nameless := b.ask(2)
+	require.NotContains(t, b.get("/approvals/"+nameless.ID).body, "Asked by")
 }

@@ -149,10 +149,16 @@ func openedFor(t *testing.T, idle time.Duration) *board {
 // ask puts a question to the person.
 func (b *board) ask(n byte) history.Approval {
 	b.Helper()
+	return b.askAs("", n)
+}
+
+func (b *board) askAs(agent string, n byte) history.Approval {
+	b.Helper()
 	a, err := b.store.AskApproval(b.Context(), history.Approval{Quote: [32]byte{n}, Host: "api.example",
 		Method: "GET", URL: "https://api.example/report/" + fmt.Sprint(n),
 		Network: "eip155:8453", Asset: "0xasset", Symbol: "USDC", Amount: money.NewAmount(500_000),
-		Price: 500_000, PayTo: "0xpayee", Why: "the price is above what is paid without asking"})
+		Price: 500_000, PayTo: "0xpayee", Why: "the price is above what is paid without asking",
+		Agent: agent})
 	require.NoError(b, err)
 	return a
 }

@@ -27,7 +27,7 @@ func asked(t *testing.T, g *Guard, quote byte, p history.Payment) history.Approv
 	t.Helper()
 	a, err := g.Store.AskApproval(t.Context(), history.Approval{Quote: [32]byte{quote}, Host: p.Host,
 		Method: p.Method, URL: p.URL, Network: p.Network,
-		Asset: p.Asset, Amount: p.Amount, Price: p.Price, PayTo: p.PayTo})
+		Asset: p.Asset, Amount: p.Amount, Price: p.Price, PayTo: p.PayTo, Agent: p.Agent})
 	require.NoError(t, err)
 	return a
 }
@@ -130,6 +130,20 @@ func TestOnlyTheOwnersApprovalCounts(t *testing.T) {
 			require.True(t, x402.HasCode(err, c.code), "%v", err)
 		})
 	}
+}
+
+// An approval is sealed for the agent that asked: in another one's name it is not the owner's.
+func TestAnApprovalIsSealedForItsAgent(t *testing.T) {
+	g := sealed(t)
+	p := wanted(5000)
+	p.Agent = "ann"
+	_, err := g.Approve(t.Context(), asked(t, g, 1, p), "owner")
+	require.NoError(t, err)
+	p, a := use(t, g, 1, p)
+	require.NoError(t, g.Approved(t.Context(), p, a))
+	p.Agent, a.Agent = "bob", "bob"
+	err = g.Approved(t.Context(), p, a)
+	require.True(t, x402.HasCode(err, x402.ApprovalRequired), "%v", err)
 }
 
 // What the owner saw is what they approve, whatever was written into the ledger while they typed.

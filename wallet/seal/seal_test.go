@@ -418,17 +418,24 @@ func TestSealedBytes(t *testing.T) {
 	require.NoError(t, err)
 	require.Equal(t, where+text(s.ID)+number(s.Started.UnixMicro()), string(k.sealed[purposeSession]))
 
-	shown := asked(t, g, 7, wanted(5000))
-	a, err := g.Approve(t.Context(), shown, "owner")
-	require.NoError(t, err)
-	fields := ""
-	for _, field := range []string{a.ID, string(a.Quote[:]), a.Host, a.Method, a.URL, a.Network, a.Asset,
-		"5000",
-		a.Price.String(), a.PayTo} {
-		fields += text(field)
+	for _, agent := range []string{"", "ann"} {
+		p := wanted(5000)
+		p.Agent = agent
+		shown := asked(t, g, byte(7+len(agent)), p)
+		a, err := g.Approve(t.Context(), shown, "owner")
+		require.NoError(t, err)
+		fields := ""
+		for _, field := range []string{a.ID, string(a.Quote[:]), a.Host, a.Method, a.URL, a.Network, a.Asset,
+			"5000",
+			a.Price.String(), a.PayTo} {
+			fields += text(field)
+		}
+		if agent != "" {
+			fields += text(agent)
+		}
+		require.Equal(t, where+fields+number(a.Expires.UnixMicro())+number(a.Since),
+			string(k.sealed[purposeApproval]))
 	}
-	require.Equal(t, where+fields+number(a.Expires.UnixMicro())+number(a.Since),
-		string(k.sealed[purposeApproval]))
 
 	require.NoError(t, g.Store.Freeze(t.Context(), history.Freeze{By: "owner"}))
 	require.NoError(t, g.Checkpoint(t.Context()))

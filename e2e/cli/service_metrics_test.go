@@ -1,0 +1,74 @@
+//go:build unix
+
+package cli
+
+import (
+	"context"
+	"io"
+	"net"
+	"net/http"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"x402-wallet/internal/config"
+	"x402-wallet/internal/sandbox"
+)
+
+// What agents do at a service can be watched at a socket of its own, by the service's user and its group, and
+// not where agents come in.
+func TestMetricsOfAService(t *testing.T) {
+	t.Parallel()
+	token := "x402w_" + strings.Repeat("a", 43)
+	w, env := householdWith(t, sandbox.Options{}, func(w *world) string {
+		return w.rules(sandbox.Rules{ApproveAbove: "0.01"}) + "\n[agents.alice]\ntoken = \"" +
+			config.TokenHash(token) + "\"\n"
+	})
+	dir, err := os.MkdirTemp("", "metrics-") // a test's own is too long for a socket
+	require.NoError(t, err)
+	t.Cleanup(func() { _ = os.RemoveAll(dir) })
+	at := filepath.Join(dir, "m")
+	s := startService(t, append(env, passphraseFile(t)), "--http", "127.0.0.1:0", "--metrics", at)
+	info, err := os.Lstat(at)
+	require.NoError(t, err)
+	require.Equal(t, os.FileMode(0o660), info.Mode().Perm())
+
+	session := s.open(token)
+	_, _, body := s.send(s.post(token, session, payOf(w, "one")))
+	require.Contains(t, body, `"status":"paid"`)
+	_, _, body = s.send(s.post(token, session, strings.Replace(payOf(w, "two"), "/weather", "/report", 1)))
+	require.Contains(t, body, "APPROVAL_REQUIRED")
+
+	client := &http.Client{Transport: &http.Transport{DisableKeepAlives: true,
+		DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) {
+			return new(net.Dialer).DialContext(ctx, "unix", at)
+		}}}
+	answer, err := client.Get("http://metrics/metrics")
+	require.NoError(t, err)
+	defer answer.Body.Close()
+	text, err := io.ReadAll(answer.Body)
+	require.NoError(t, err)
+	for _, line := range []string{`x402_wallet_payments_total{agent="alice",outcome="paid",code=""} 1`,
+		`x402_wallet_payments_total{agent="alice",outcome="failed",code="APPROVAL_REQUIRED"} 1`,
+		`x402_wallet_paid_dollars_total{agent="alice"} 0.001`, `x402_wallet_sessions{agent="alice"} 1`,
+		`x402_wallet_approvals_waiting{agent="alice"} 1`, "x402_wallet_frozen 0"} {
+		require.Contains(t, string(text), line+"\n")
+	}
+	status, _, _ := s.send(s.get("/metrics", token))
+	require.Equal(t, http.StatusNotFound, status)
+
+	_, said := runs(t, 2, env, "serve", "--socket", at+"2", "--metrics", "0.0.0.0:0")
+	require.Contains(t, said, "other machines")
+}
+
+// get asks for another page of the service's.
+func (s *service) get(path, token string) *http.Request {
+	at := strings.TrimSuffix(s.URL, "/mcp") + path
+	r, err := http.NewRequestWithContext(s.t.Context(), http.MethodGet, at, nil)
+	require.NoError(s.t, err)
+	r.Header.Set("Authorization", "Bearer "+token)
+	return r
+}

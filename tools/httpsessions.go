@@ -1,0 +1,186 @@
+package tools
+
+import (
+	"net/http"
+	"strconv"
+	"sync"
+	"time"
+
+	"github.com/modelcontextprotocol/go-sdk/auth"
+	"github.com/modelcontextprotocol/go-sdk/mcp"
+)
+
+const (
+	// maxHTTPSessions bounds the sessions over HTTP at a time, half of them at most one agent's. Clients
+	// often leave sessions open: one more ends the one that is unused longest.
+	maxHTTPSessions = 1000
+	// sessionRetry is when a client may try again where all are in use.
+	sessionRetry = 10 * time.Second
+
+	sessionHeader = "Mcp-Session-Id"
+)
+
+// httpSessions counts the sessions over HTTP. The SDK opens and keeps them.
+type httpSessions struct {
+	server *mcp.Server
+	next   http.Handler
+	most   int
+
+	mu   sync.Mutex
+	open map[*httpSession]bool
+}
+
+// httpSession is one of them.
+type httpSession struct {
+	agent   string
+	id      string // "": it is being opened
+	used    time.Time
+	calls   int // under way
+	streams int // that its client listens to
+}
+
+func (h *httpSessions) ServeHTTP(rw http.ResponseWriter, r *http.Request) {
+	id := r.Header.Get(sessionHeader)
+	opens := id == "" && r.Method == http.MethodPost
+	var s *httpSession
+	if opens {
+		s = h.begin(auth.TokenInfoFromContext(r.Context()).UserID)
+	} else {
+		s = h.find(id)
+	}
+	if opens && s == nil {
+		rw.Header().Set("Retry-After", strconv.Itoa(int(sessionRetry.Seconds())))
+		http.Error(rw, "too many sessions are in use: "+strconv.Itoa(h.most/2)+" of one agent, "+
+			strconv.Itoa(h.most)+" of all; end some, or make more calls in one",
+			http.StatusServiceUnavailable)
+		return
+	}
+	if s == nil { // the SDK says that there is none
+		h.next.ServeHTTP(rw, r)
+		return
+	}
+	count := &s.calls
+	if r.Method == http.MethodGet {
+		count = &s.streams
+	}
+	h.count(count, 1)
+	defer func() {
+		h.count(count, -1)
+		h.ended(s, rw.Header().Get(sessionHeader))
+	}()
+	h.next.ServeHTTP(rw, r)
+}
+
+func (h *httpSessions) count(n *int, by int) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	*n += by
+}
+
+func (h *httpSessions) find(id string) *httpSession {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	for s := range h.open {
+		if s.id == id {
+			return s
+		}
+	}
+	return nil
+}
+
+// ended notes the end of a request, and what the session is called that it opened.
+func (h *httpSessions) ended(s *httpSession, id string) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	s.used = time.Now()
+	if s.id == "" {
+		s.id = id
+	}
+	if s.id == "" {
+		delete(h.open, s)
+	}
+}
+
+// begin takes a place for a session of an agent's; nil: there is none.
+func (h *httpSessions) begin(agent string) *httpSession {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	h.forgetEnded()
+	own := func(s *httpSession) bool { return s.agent == agent }
+	anyone := func(*httpSession) bool { return true }
+	if !h.makeRoom(h.most/2, own) || !h.makeRoom(h.most, anyone) {
+		return nil
+	}
+	s := &httpSession{agent: agent}
+	h.open[s] = true
+	return s
+}
+
+// forgetEnded forgets the sessions that the SDK has ended.
+func (h *httpSessions) forgetEnded() {
+	live := map[string]bool{}
+	for s := range h.server.Sessions() {
+		live[s.ID()] = true
+	}
+	for s := range h.open {
+		if s.id != "" && !live[s.id] {
+			delete(h.open, s)
+		}
+	}
+}
+
+// addTo adds the sessions of each agent.
+func (h *httpSessions) addTo(by map[string]int) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	h.forgetEnded()
+	for s := range h.open {
+		by[s.agent]++
+	}
+}
+
+// makeRoom ends a session if there are too many of those that count: of the agent that has the most of them
+// one without a call, and rather without a listener, that is unused longest. It reports whether there is
+// room.
+func (h *httpSessions) makeRoom(most int, counts func(*httpSession) bool) bool {
+	all, of := 0, map[string]int{}
+	for s := range h.open {
+		if counts(s) {
+			all++
+			of[s.agent]++
+		}
+	}
+	if all < most {
+		return true
+	}
+	var unused *httpSession
+	for s := range h.open {
+		if !counts(s) || s.id == "" || s.calls > 0 {
+			continue
+		}
+		if unused == nil || before(s, unused, of) {
+			unused = s
+		}
+	}
+	if unused == nil {
+		return false
+	}
+	delete(h.open, unused)
+	for s := range h.server.Sessions() {
+		if s.ID() == unused.id {
+			go func() { _ = s.Close() }() // it waits for a call whose client has left
+		}
+	}
+	return true
+}
+
+// before reports whether a is rather to be ended than b.
+func before(a, b *httpSession, of map[string]int) bool {
+	switch {
+	case of[a.agent] != of[b.agent]:
+		return of[a.agent] > of[b.agent]
+	case (a.streams > 0) != (b.streams > 0):
+		return b.streams > 0
+	}
+	return a.used.Before(b.used)
+}

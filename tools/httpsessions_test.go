@@ -1,0 +1,189 @@
+package tools
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"net/http"
+	"net/http/httptest"
+	"strconv"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/modelcontextprotocol/go-sdk/mcp"
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+)
+
+// byName lets in whoever shows a name as token.
+type byName struct{ tokensOnly }
+
+func (byName) ByToken(token string) (string, bool) { return token, true }
+
+// httpService is a service over HTTP, with room for so many sessions.
+type httpService struct {
+	t   *testing.T
+	url string
+}
+
+func serveHTTP(t *testing.T, s *Server, through ...mcp.Middleware) httpService {
+	ctx, end := context.WithCancel(t.Context())
+	url, ended := make(chan string), make(chan error, 1)
+	go func() {
+		ended <- s.Serve(ctx, func(ctx context.Context) error {
+			s.server.AddReceivingMiddleware(through...)
+			at := httptest.NewServer(s.HTTP(byName{}))
+			defer at.Close()
+			url <- at.URL + "/mcp"
+			<-ctx.Done()
+			at.CloseClientConnections()
+			for session := range s.server.Sessions() {
+				_ = session.Close()
+			}
+			return nil
+		})
+	}()
+	t.Cleanup(func() {
+		end()
+		require.NoError(t, <-ended)
+		http.DefaultClient.CloseIdleConnections()
+	})
+	return httpService{t, <-url}
+}
+
+// send makes a request of an agent's; what comes of it is read to its end.
+func (h httpService) send(method, agent, session, body string) (status int, header http.Header, text string) {
+	h.t.Helper()
+	r, err := http.NewRequestWithContext(h.t.Context(), method, h.url, strings.NewReader(body))
+	require.NoError(h.t, err)
+	r.Header.Set("Content-Type", "application/json")
+	r.Header.Set("Accept", "application/json, text/event-stream")
+	r.Header.Set("Authorization", "Bearer "+agent)
+	if session != "" {
+		r.Header.Set(sessionHeader, session)
+		r.Header.Set("Mcp-Protocol-Version", "2025-11-25")
+	}
+	answer, err := http.DefaultClient.Do(r)
+	require.NoError(h.t, err)
+	defer answer.Body.Close()
+	if method == http.MethodGet { // a stream, which goes on
+		return answer.StatusCode, answer.Header, ""
+	}
+	all, err := io.ReadAll(answer.Body)
+	require.NoError(h.t, err)
+	return answer.StatusCode, answer.Header, string(all)
+}
+
+const begin = `{"jsonrpc":"2.0","id":1,"method":"initialize","params":{"protocolVersion":"2025-11-25",` +
+	`"capabilities":{},"clientInfo":{"name":"test","version":"1"}}}`
+
+func (h httpService) open(agent string) (session string) {
+	h.t.Helper()
+	status, header, text := h.send(http.MethodPost, agent, "", begin)
+	require.Equal(h.t, http.StatusOK, status, text)
+	return header.Get(sessionHeader)
+}
+
+// lives reports whether a session is there.
+func (h httpService) lives(agent, session string) bool {
+	h.t.Helper()
+	status, _, text := h.send(http.MethodPost, agent, session, `{"jsonrpc":"2.0","id":2,"method":"ping"}`)
+	require.Contains(h.t, []int{http.StatusOK, http.StatusNotFound}, status, text)
+	return status == http.StatusOK
+}
+
+func (h httpService) gone(agent, session string) {
+	h.t.Helper()
+	require.Eventually(h.t, func() bool { return !h.lives(agent, session) }, 10*time.Second, time.Millisecond)
+}
+
+// An agent's newest session takes the place of its own that is unused longest; where all places are taken,
+// that of whoever has most. What a client ended has no place.
+func TestSessionsOverHTTPAreBounded(t *testing.T) {
+	h := serveHTTP(t, &Server{Open: noWallet, httpSessions: 8})
+	var ann []string
+	for range 4 {
+		ann = append(ann, h.open("ann"))
+	}
+	bob := h.open("bob")
+	require.True(t, h.lives("ann", ann[0]), "which makes it the newest in use")
+	ann = append(ann, h.open("ann"))
+	h.gone("ann", ann[1])
+	for _, i := range []int{0, 2, 3, 4} {
+		require.True(t, h.lives("ann", ann[i]))
+	}
+	require.True(t, h.lives("bob", bob))
+
+	status, _, _ := h.send(http.MethodDelete, "ann", ann[0], "")
+	require.Equal(t, http.StatusNoContent, status)
+	ann = append(ann, h.open("ann"))
+	for _, i := range []int{2, 3, 4, 5} {
+		require.True(t, h.lives("ann", ann[i]))
+	}
+	cy := h.open("cy")
+	for i := range 3 { // with ann's four and bob's and cy's, one too many
+		h.open(fmt.Sprint("d", i))
+	}
+	h.gone("ann", ann[2])
+	require.True(t, h.lives("bob", bob))
+	require.True(t, h.lives("cy", cy))
+}
+
+// A session that its client listens to is ended after those that nobody does.
+func TestAListenedSessionStaysLonger(t *testing.T) {
+	h := serveHTTP(t, &Server{Open: noWallet, httpSessions: 4})
+	listened := h.open("ann")
+	r, err := http.NewRequestWithContext(t.Context(), http.MethodGet, h.url, nil)
+	require.NoError(t, err)
+	for name, value := range map[string]string{"Accept": "text/event-stream", "Authorization": "Bearer ann",
+		sessionHeader: listened, "Mcp-Protocol-Version": "2025-11-25"} {
+		r.Header.Set(name, value)
+	}
+	stream, err := http.DefaultClient.Do(r)
+	require.NoError(t, err)
+	defer stream.Body.Close()
+	require.Equal(t, http.StatusOK, stream.StatusCode)
+	silent := h.open("ann")
+	h.open("ann")
+	h.gone("ann", silent)
+	require.True(t, h.lives("ann", listened))
+}
+
+// What is in use is not ended: one more has to wait, and others have their places.
+func TestSessionsInUseStay(t *testing.T) {
+	busy, release := make(chan struct{}, 2), make(chan struct{})
+	blocks := func(next mcp.MethodHandler) mcp.MethodHandler {
+		return func(ctx context.Context, method string, r mcp.Request) (mcp.Result, error) {
+			if method == "tools/call" {
+				busy <- struct{}{}
+				<-release
+			}
+			return next(ctx, method, r)
+		}
+	}
+	h := serveHTTP(t, &Server{httpSessions: 4, Open: noWallet}, blocks)
+	letGo := sync.OnceFunc(func() { close(release) })
+	t.Cleanup(letGo)
+	var calls sync.WaitGroup
+	for range 2 {
+		session := h.open("ann")
+		calls.Go(func() {
+			status, _, _ := h.send(http.MethodPost, "ann", session, `{"jsonrpc":"2.0","id":2,`+
+				`"method":"tools/call","params":{"name":"x402_check_balance","arguments":{}}}`)
+			assert.Equal(t, http.StatusOK, status)
+		})
+		<-busy
+	}
+	status, header, text := h.send(http.MethodPost, "ann", "", begin)
+	require.Equal(t, http.StatusServiceUnavailable, status)
+	wait, err := strconv.Atoi(header.Get("Retry-After"))
+	require.NoError(t, err)
+	require.Positive(t, wait)
+	require.Contains(t, text, "2 of one agent, 4 of all")
+	require.True(t, h.lives("bob", h.open("bob")))
+	letGo()
+	calls.Wait()
+	require.True(t, h.lives("ann", h.open("ann")))
+}
