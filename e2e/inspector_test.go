@@ -34,12 +34,7 @@ func inspect(t *testing.T, home testworld.Home, code int, server, args []string)
 	stderr string) {
 	t.Helper()
 	const set = "lab/inspector"
-	lock, err := os.ReadFile(filepath.Join(set, "package-lock.json"))
-	require.NoError(t, err)
-	prepared, err := os.ReadFile(filepath.Join(set, "node_modules", ".prepared"))
-	require.NoError(t, err, "run make test (or e2e/lab/prep.sh) first")
-	require.True(t, bytes.Equal(lock, prepared), "run make test (or e2e/lab/prep.sh) again")
-
+	requirePrepared(t, set)
 	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 	defer cancel()
 	command := []string{filepath.Join(set, "node_modules/.bin/mcp-inspector"), "--cli"}
@@ -48,7 +43,7 @@ func inspect(t *testing.T, home testworld.Home, code int, server, args []string)
 	cmd.WaitDelay = stopWait
 	var out, log bytes.Buffer
 	cmd.Stdout, cmd.Stderr = &out, &log
-	err = cmd.Run()
+	err := cmd.Run()
 	var exit *exec.ExitError
 	if err != nil && !errors.As(err, &exit) {
 		require.NoError(t, err)

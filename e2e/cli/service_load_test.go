@@ -3,15 +3,11 @@
 package cli
 
 import (
-	"bufio"
 	"context"
-	"encoding/json"
 	"flag"
 	"fmt"
-	"io"
 	"os"
 	"path/filepath"
-	"slices"
 	"strconv"
 	"strings"
 	"sync"
@@ -20,55 +16,14 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"x402-wallet/internal/relay"
 	"x402-wallet/internal/sandbox"
 )
 
 var (
 	loadSessions = flag.Int("sessions", 60, "sessions of TestManySessions")
 	loadCalls    = flag.Int("calls", 120, "paid calls of TestManySessions, over all sessions")
+	loadRate     = flag.Int("rate", 0, "paid calls of TestManySessions a second; 0: as many as there can be")
 )
-
-// session is one agent's session, without a process of its own.
-type session struct {
-	t     *testing.T
-	says  *io.PipeWriter
-	hears *bufio.Reader
-	next  int
-}
-
-func (s *service) session(ctx context.Context) *session {
-	in, says := io.Pipe()
-	hears, out := io.Pipe()
-	go func() {
-		_ = relay.Pass(ctx, s.Socket, relay.Hello{}, in, out)
-		_ = out.Close()
-	}()
-	c := &session{t: s.t, says: says, hears: bufio.NewReader(hears)}
-	c.ask("initialize",
-		`{"protocolVersion":"2025-11-25","capabilities":{},"clientInfo":{"name":"test","version":"1"}}`)
-	_, _ = io.WriteString(says, `{"jsonrpc":"2.0","method":"notifications/initialized"}`+"\n")
-	return c
-}
-
-// ask is the text of the answer; "" where the session has ended.
-func (c *session) ask(method, params string) string {
-	c.next++
-	_, err := fmt.Fprintf(c.says, `{"jsonrpc":"2.0","id":%d,"method":%q,"params":%s}`+"\n", c.next, method, params)
-	if err != nil {
-		return ""
-	}
-	for {
-		line, err := c.hears.ReadString('\n')
-		if err != nil {
-			return ""
-		}
-		var m struct{ ID int }
-		if json.Unmarshal([]byte(line), &m) == nil && m.ID == c.next {
-			return line
-		}
-	}
-}
 
 // Many sessions at one service, some of which never read what they asked for and some of which die: the
 // others are served, everything that was paid was paid once, and what the dead took is given back.
@@ -90,7 +45,7 @@ func TestManySessions(t *testing.T) {
 	for i := range agents {
 		opening.Go(func() {
 			gate <- struct{}{}
-			agents[i] = s.session(ctx)
+			agents[i] = openSession(ctx, s.Socket)
 			<-gate
 		})
 	}
@@ -100,7 +55,7 @@ func TestManySessions(t *testing.T) {
 
 	dying, kill := context.WithCancel(ctx)
 	for range 10 { // who asks for much and reads nothing, and who dies in the middle of it
-		slow := s.session(dying)
+		slow := openSession(dying, s.Socket)
 		go func() {
 			for n := range 1000 {
 				if _, err := fmt.Fprintf(slow.says, `{"jsonrpc":"2.0","id":%d,"method":"tools/list"}`+"\n",
@@ -110,11 +65,14 @@ func TestManySessions(t *testing.T) {
 			}
 		}()
 	}
-	var paying, pinging sync.WaitGroup
+	var paying sync.WaitGroup
+	turns := ticks(*loadRate)
+	pinging := startPinger(t, s.Socket)
 	began, paid := time.Now(), make(chan struct{}, *loadCalls)
 	for i, agent := range agents[1:] {
 		paying.Go(func() {
 			for n := i; n < *loadCalls; n += len(agents) - 1 {
+				<-turns
 				answer := agent.ask("tools/call", fmt.Sprintf(`{"name":"x402_pay","arguments":%s}`,
 					weather(w, strconv.Itoa(n))))
 				if !strings.Contains(answer, `\"status\":\"paid\"`) {
@@ -125,30 +83,11 @@ func TestManySessions(t *testing.T) {
 			}
 		})
 	}
-	stop := make(chan struct{})
-	var pings []time.Duration
-	pinging.Go(func() {
-		for {
-			select {
-			case <-stop:
-				return
-			case <-time.After(5 * time.Millisecond):
-			}
-			asked := time.Now()
-			if agents[0].ask("ping", "{}") == "" {
-				t.Error("the session that pings has ended")
-				return
-			}
-			pings = append(pings, time.Since(asked))
-		}
-	})
 	paying.Wait()
 	took := time.Since(began)
-	close(stop)
-	pinging.Wait()
+	pings := pinging()
 	require.Len(t, paid, *loadCalls)
 	require.Len(t, w.Settlements(), *loadCalls+1)
-	slices.Sort(pings)
 	t.Logf("%d payments in %s, %.0f a second; %d MiB; a ping beside them: median %s, 99 %% %s", *loadCalls,
 		took.Round(time.Millisecond), float64(*loadCalls)/took.Seconds(),
 		resident(t, s.Cmd.Process.Pid, "RssAnon"),
@@ -158,6 +97,16 @@ func TestManySessions(t *testing.T) {
 	require.Eventually(t, func() bool { return connections(t, s.Cmd.Process.Pid) <= before },
 		20*time.Second, 50*time.Millisecond, "what sessions took is given back")
 	require.Zero(t, s.Stop())
+}
+
+// ticks come that many times a second; 0: whenever somebody asks.
+func ticks(rate int) <-chan time.Time {
+	if rate == 0 {
+		always := make(chan time.Time)
+		close(always)
+		return always
+	}
+	return time.NewTicker(time.Second / time.Duration(rate)).C
 }
 
 // connections is how many Unix sockets a process has.

