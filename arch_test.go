@@ -66,8 +66,8 @@ var arrows = map[string][]string{
 	"cli": {"wallet/agent", "internal/ask", "internal/attest", "internal/books", "budget", "channel",
 		"internal/child", "internal/config", "internal/dashboard", "internal/doctor", "history",
 		"internal/install", "internal/notify", "internal/ownuser", "internal/passkey", "internal/relay",
-		"internal/sandbox", "internal/loopback", "x402/money", "pay", "internal/receipt", "wallet/seal", "tools",
-		"wallet", "x402"},
+		"internal/sandbox", "internal/loopback", "x402/money", "pay", "internal/receipt", "wallet/seal",
+		"tools", "wallet", "x402"},
 
 	// child: the owner's own command; history: it hears of what waits there
 	"internal/notify": {"internal/child", "history", "x402"},

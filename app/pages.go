@@ -48,7 +48,8 @@ func (a *app) approver(guard *seal.Guard,
 	return &agent.Approver{Store: guard.Store, Guard: guard, Passkeys: keys, Checker: a.passkeys}
 }
 
-// ownersPages are where browsers find the service's pages, and the rules as they are; nil: they cannot be read.
+// ownersPages are where browsers find the service's pages, and the rules as they are; nil: they cannot be
+// read.
 type ownersPages struct {
 	origin string
 	rules  func() *config.Config

@@ -46,8 +46,8 @@ func TestConformance(t *testing.T) {
 	requirePrepared(t, "lab/conformance")
 	ctx, cancel := context.WithTimeout(t.Context(), 3*time.Minute)
 	defer cancel()
-	cmd := exec.CommandContext(ctx, node22(t), "lab/conformance/node_modules/@modelcontextprotocol/conformance/"+
-		"dist/index.js", "server", "--suite", "all", "--url", withToken.URL+"/mcp",
+	const suite = "lab/conformance/node_modules/@modelcontextprotocol/conformance/dist/index.js"
+	cmd := exec.CommandContext(ctx, node22(t), suite, "server", "--suite", "all", "--url", withToken.URL+"/mcp",
 		"--expected-failures", "lab/conformance/expected.yml")
 	cmd.Env = []string{"PATH=" + os.Getenv("PATH"), "HOME=" + home.User, "NO_COLOR=1"}
 	cmd.WaitDelay = stopWait
@@ -75,7 +75,8 @@ func node22(t *testing.T) string {
 	return brought
 }
 
-// requirePrepared fails where an npm set of the lab is not installed as its lock file says: nothing is skipped.
+// requirePrepared fails where an npm set of the lab is not installed as its lock file says: nothing is
+// skipped.
 func requirePrepared(t *testing.T, set string) {
 	t.Helper()
 	lock, err := os.ReadFile(filepath.Join(set, "package-lock.json"))

@@ -34,7 +34,8 @@ const mcpPath = "/mcp"
 const maxAudience = 512
 
 func (c *checker) service(f fileService) service {
-	s := service{URL: c.origin("service.url", f.URL), Issuer: f.Issuer, Audience: f.Audience, KeysURL: f.JWKSURI}
+	s := service{URL: c.origin("service.url", f.URL), Issuer: f.Issuer, Audience: f.Audience,
+		KeysURL: f.JWKSURI}
 	if s.Issuer == "" {
 		c.refuse(s.Audience != "", "service.audience", "means nothing without issuer")
 		c.refuse(s.KeysURL != "", "service.jwks_uri", "means nothing without issuer")
