@@ -36,7 +36,7 @@ func (s *Server) HTTP(agents Agents) http.Handler {
 	events := newEvents()
 	before := mcp.NewStreamableHTTPHandler(one, &mcp.StreamableHTTPOptions{
 		MaxRequestBodyBytes: x402.MaxMCPMessage, EventStore: events, SessionTimeout: sessionIdle})
-	sessions := &httpSessions{server: s.server, next: before, most: cmp.Or(s.httpSessions, maxHTTPSessions),
+	sessions := &httpSessions{of: s, next: before, most: cmp.Or(s.httpSessions, maxHTTPSessions),
 		open: map[*httpSession]bool{}}
 	s.overHTTP = sessions
 	since := mcp.NewStreamableHTTPHandler(one, &mcp.StreamableHTTPOptions{

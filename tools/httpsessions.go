@@ -7,7 +7,6 @@ import (
 	"time"
 
 	"github.com/modelcontextprotocol/go-sdk/auth"
-	"github.com/modelcontextprotocol/go-sdk/mcp"
 )
 
 const (
@@ -22,9 +21,9 @@ const (
 
 // httpSessions counts the sessions over HTTP. The SDK opens and keeps them.
 type httpSessions struct {
-	server *mcp.Server
-	next   http.Handler
-	most   int
+	of   *Server // whose they are
+	next http.Handler
+	most int
 
 	mu   sync.Mutex
 	open map[*httpSession]bool
@@ -119,7 +118,7 @@ func (h *httpSessions) begin(agent string) *httpSession {
 // forgetEnded forgets the sessions that the SDK has ended.
 func (h *httpSessions) forgetEnded() {
 	live := map[string]bool{}
-	for s := range h.server.Sessions() {
+	for s := range h.of.server.Sessions() {
 		live[s.ID()] = true
 	}
 	for s := range h.open {
@@ -166,7 +165,7 @@ func (h *httpSessions) makeRoom(most int, counts func(*httpSession) bool) bool {
 		return false
 	}
 	delete(h.open, unused)
-	for s := range h.server.Sessions() {
+	for s := range h.of.server.Sessions() {
 		if s.ID() == unused.id {
 			go func() { _ = s.Close() }() // it waits for a call whose client has left
 		}
