@@ -25,8 +25,9 @@ import (
 
 // The MCP project's own conformance suite at a service, in both eras: sessions, streams, headers, rebinding.
 // It speaks HTTP alone. What of it a wallet has nothing for is listed, with the reason, in expected.yml, and
-// it fails for anything else, as for an entry there that has become wrong. Its client hangs at times, before it
-// sends a request (neither the service nor what is between has one then): what failed is tried again alone.
+// it fails for anything else, as for an entry there that has become wrong. Its client hangs at times, before
+// it sends a request (neither the service nor what is between has one then): what failed is tried again
+// alone.
 func TestConformance(t *testing.T) {
 	world, bin, _ := play(t, sandbox.Options{})
 	token := "x402w_" + strings.Repeat("c", 43)
