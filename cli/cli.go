@@ -203,7 +203,6 @@ func (p *Program) root(ui *ui) *cobra.Command {
 		}
 	}
 	completionCommand(root).GroupID = "More"
-	describe(root)
 	return root
 }
 

@@ -30,14 +30,12 @@ The wallet lives in X402_WALLET_HOME, by default x402-wallet in the user's confi
 //go:embed help.txt
 var helpTexts string
 
-// describe gives a command, and those below it, what help.txt has for it.
+// describe gives a command what help.txt has for it. Hosts wait for our start, so it is looked for when it is
+// shown.
 func describe(cmd *cobra.Command) {
 	if _, text, found := strings.Cut(helpTexts, "# "+cmd.CommandPath()+"\n\n"); found {
 		text, _, _ = strings.Cut(text, "\n\n# ")
 		cmd.Long, cmd.Example, _ = strings.Cut(strings.TrimSuffix(text, "\n"), "\n\nExamples:\n")
-	}
-	for _, sub := range cmd.Commands() {
-		describe(sub)
 	}
 }
 
@@ -62,6 +60,7 @@ func setHelp(root *cobra.Command, columns int) {
 }
 
 func helpText(cmd *cobra.Command, columns int) string {
+	describe(cmd)
 	var b strings.Builder
 	fmt.Fprintln(&b, reflow(cmp.Or(cmd.Long, cmd.Short), columns))
 	fmt.Fprintln(&b, "\nUsage:")
@@ -286,6 +285,7 @@ func manName(cmd *cobra.Command) string { return strings.ReplaceAll(cmd.CommandP
 
 // manPage is a command's help as man(7) wants it. It has no date: the same program has the same pages.
 func manPage(cmd *cobra.Command, version string) string {
+	describe(cmd)
 	var b strings.Builder
 	line := func(format string, args ...any) { fmt.Fprintf(&b, format+"\n", args...) }
 	line(`.TH "%s" 1 "" "x402-wallet %s" "x402-wallet"`, strings.ToUpper(manName(cmd)), roff(version))

@@ -94,6 +94,7 @@ func TestHelpTextsAreOfCommands(t *testing.T) {
 			cmd, rest, err := root.Find(strings.Fields(path))
 			require.NoError(t, err)
 			require.Empty(t, rest)
+			describe(cmd)
 			require.NotEmpty(t, cmd.Long)
 		}
 	}

@@ -21,7 +21,7 @@ type mcpClient struct {
 	cmd    *exec.Cmd
 	in     io.WriteCloser
 	out    *bufio.Scanner
-	from   io.Closer // what out reads
+	from   io.ReadCloser // what out reads
 	nextID int
 	leave  func() // and wait for the program's end
 }

@@ -18,13 +18,14 @@ import (
 	"x402-wallet/internal/relay"
 )
 
-// session is one agent's session at a service, without a process of its own.
+// session is one agent's.
 type session struct {
-	says  *io.PipeWriter
+	says  io.Writer
 	hears *bufio.Reader
 	next  int
 }
 
+// openSession opens one at a service, without a process of its own.
 func openSession(ctx context.Context, socket string) *session {
 	in, says := io.Pipe()
 	hears, out := io.Pipe()
@@ -33,10 +34,14 @@ func openSession(ctx context.Context, socket string) *session {
 		_ = out.Close()
 	}()
 	c := &session{says: says, hears: bufio.NewReader(hears)}
+	c.begin()
+	return c
+}
+
+func (c *session) begin() {
 	c.ask("initialize",
 		`{"protocolVersion":"2025-11-25","capabilities":{},"clientInfo":{"name":"test","version":"1"}}`)
-	_, _ = io.WriteString(says, `{"jsonrpc":"2.0","method":"notifications/initialized"}`+"\n")
-	return c
+	_, _ = io.WriteString(c.says, `{"jsonrpc":"2.0","method":"notifications/initialized"}`+"\n")
 }
 
 // ask is the text of the answer; "" where the session has ended.

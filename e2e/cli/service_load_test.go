@@ -3,6 +3,7 @@
 package cli
 
 import (
+	"bufio"
 	"context"
 	"flag"
 	"fmt"
@@ -20,9 +21,10 @@ import (
 )
 
 var (
-	loadSessions = flag.Int("sessions", 60, "sessions of TestManySessions")
-	loadCalls    = flag.Int("calls", 120, "paid calls of TestManySessions, over all sessions")
-	loadRate     = flag.Int("rate", 0, "paid calls of TestManySessions a second; 0: as many as there can be")
+	loadSessions  = flag.Int("sessions", 60, "sessions of TestManySessions")
+	loadCalls     = flag.Int("calls", 120, "paid calls of all agents together")
+	loadProcesses = flag.Int("processes", 3, "agents of TestManyProcesses")
+	loadRate      = flag.Int("rate", 0, "paid calls a second; 0: as many as there can be")
 )
 
 // Many sessions at one service, some of which never read what they asked for and some of which die: the
@@ -65,13 +67,53 @@ func TestManySessions(t *testing.T) {
 			}
 		}()
 	}
-	var paying sync.WaitGroup
-	turns := ticks(*loadRate)
 	pinging := startPinger(t, s.Socket)
-	began, paid := time.Now(), make(chan struct{}, *loadCalls)
-	for i, agent := range agents[1:] {
+	took := payAll(t, w, agents[1:])
+	pings := pinging()
+	require.Len(t, w.Settlements(), *loadCalls+1)
+	t.Logf("%d payments in %s, %.0f a second; %d MiB; a ping beside them: median %s, 99 %% %s", *loadCalls,
+		took.Round(time.Millisecond), float64(*loadCalls)/took.Seconds(),
+		resident(t, s.Cmd.Process.Pid, "RssAnon"),
+		pings[len(pings)/2], pings[len(pings)*99/100])
+	kill()
+	end()
+	require.Eventually(t, func() bool { return connections(t, s.Cmd.Process.Pid) <= before },
+		20*time.Second, 50*time.Millisecond, "what sessions took is given back")
+	require.Zero(t, s.Stop())
+}
+
+// The same by agents with a process each on the one wallet, which is the way without a service.
+func TestManyProcesses(t *testing.T) {
+	w, env := householdWith(t, sandbox.Options{}, func(w *world) string {
+		return strings.Replace(w.rules(sandbox.Rules{Session: "100", Day: "100"}), "[budget]",
+			"[budget]\nrate = 100000", 1)
+	})
+	w.Fund(w.evm, 100*sandbox.USDC)
+	env = append(env, passphraseFile(t))
+	agents, processes := make([]*session, *loadProcesses), make([]*mcpClient, *loadProcesses)
+	for i := range agents {
+		processes[i] = serve(t, env...)
+		agents[i] = &session{says: processes[i].in, hears: bufio.NewReader(processes[i].from)}
+		agents[i].begin()
+	}
+	took := payAll(t, w, agents)
+	require.Len(t, w.Settlements(), *loadCalls)
+	memory := int64(0)
+	for _, p := range processes {
+		memory += resident(t, p.cmd.Process.Pid, "RssAnon")
+	}
+	t.Logf("%d payments by %d processes in %s, %.0f a second; %d MiB", *loadCalls, len(agents),
+		took.Round(time.Millisecond), float64(*loadCalls)/took.Seconds(), memory)
+}
+
+// payAll has agents make all paid calls, each one after the other, and says how long it took.
+func payAll(t *testing.T, w *world, agents []*session) time.Duration {
+	t.Helper()
+	var paying sync.WaitGroup
+	began, turns, paid := time.Now(), ticks(*loadRate), make(chan struct{}, *loadCalls)
+	for i, agent := range agents {
 		paying.Go(func() {
-			for n := i; n < *loadCalls; n += len(agents) - 1 {
+			for n := i; n < *loadCalls; n += len(agents) {
 				<-turns
 				answer := agent.ask("tools/call", fmt.Sprintf(`{"name":"x402_pay","arguments":%s}`,
 					weather(w, strconv.Itoa(n))))
@@ -85,18 +127,8 @@ func TestManySessions(t *testing.T) {
 	}
 	paying.Wait()
 	took := time.Since(began)
-	pings := pinging()
 	require.Len(t, paid, *loadCalls)
-	require.Len(t, w.Settlements(), *loadCalls+1)
-	t.Logf("%d payments in %s, %.0f a second; %d MiB; a ping beside them: median %s, 99 %% %s", *loadCalls,
-		took.Round(time.Millisecond), float64(*loadCalls)/took.Seconds(),
-		resident(t, s.Cmd.Process.Pid, "RssAnon"),
-		pings[len(pings)/2], pings[len(pings)*99/100])
-	kill()
-	end()
-	require.Eventually(t, func() bool { return connections(t, s.Cmd.Process.Pid) <= before },
-		20*time.Second, 50*time.Millisecond, "what sessions took is given back")
-	require.Zero(t, s.Stop())
+	return took
 }
 
 // ticks come that many times a second; 0: whenever somebody asks.
