@@ -46,9 +46,9 @@ func hosted(b *testing.B, bin string, home testworld.Home, env ...string) (cmd *
 const noNetwork = "[networks.\"eip155:84532\"]\nrpc = \"http://127.0.0.1:1\"\n[policy]\nloopback = " +
 	"[\"127.0.0.1:1\"]\n"
 
-// BenchmarkStart: from starting the process to its answer to initialize, as a wallet of its own (goal ≤ 12 ms)
-// and where it passes its host on to a service (goal ≤ 6 ms, ≤ 12 MiB). The median is what counts; the mean
-// has the machine's own noise in it.
+// BenchmarkStart: from starting the process to its answer to initialize, as a wallet of its own (goal ≤ 12
+// ms) and where it passes its host on to a service (goal ≤ 6 ms, ≤ 12 MiB). The median is what counts; the
+// mean has the machine's own noise in it.
 func BenchmarkStart(b *testing.B) {
 	bin := testworld.Build(b)
 	home := testworld.NewHome(b, noNetwork)
