@@ -96,6 +96,7 @@ func TestHelpTextsAreOfCommands(t *testing.T) {
 			require.Empty(t, rest)
 			describe(cmd)
 			require.NotEmpty(t, cmd.Long)
+			require.NotContains(t, cmd.Long+cmd.Example, "\n# ", "no empty line before the next text")
 		}
 	}
 }
