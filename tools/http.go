@@ -37,7 +37,7 @@ func (s *Server) HTTP(agents Agents) http.Handler {
 	before := mcp.NewStreamableHTTPHandler(one, &mcp.StreamableHTTPOptions{
 		MaxRequestBodyBytes: x402.MaxMCPMessage, EventStore: events, SessionTimeout: sessionIdle})
 	sessions := &httpSessions{of: s, next: before, most: cmp.Or(s.httpSessions, maxHTTPSessions),
-		open: map[*httpSession]bool{}}
+		open: map[*httpSession]bool{}, ending: map[string]bool{}}
 	s.overHTTP = sessions
 	since := mcp.NewStreamableHTTPHandler(one, &mcp.StreamableHTTPOptions{
 		MaxRequestBodyBytes: x402.MaxMCPMessage, Stateless: true, PropagateRequestCancellation: true})

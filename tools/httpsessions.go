@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/modelcontextprotocol/go-sdk/auth"
+	"github.com/modelcontextprotocol/go-sdk/mcp"
 )
 
 const (
@@ -25,8 +26,9 @@ type httpSessions struct {
 	next http.Handler
 	most int
 
-	mu   sync.Mutex
-	open map[*httpSession]bool
+	mu     sync.Mutex
+	open   map[*httpSession]bool
+	ending map[string]bool // by id: ended here, and the SDK is still about it
 }
 
 // httpSession is one of them.
@@ -44,8 +46,9 @@ func (h *httpSessions) ServeHTTP(rw http.ResponseWriter, r *http.Request) {
 	var s *httpSession
 	if opens {
 		s = h.begin(auth.TokenInfoFromContext(r.Context()).UserID)
-	} else {
-		s = h.find(id)
+	} else if s = h.enter(id, r.Method); s == nil && h.isEnding(id) {
+		http.Error(rw, "session not found", http.StatusNotFound)
+		return
 	}
 	if opens && s == nil {
 		rw.Header().Set("Retry-After", strconv.Itoa(int(sessionRetry.Seconds())))
@@ -58,39 +61,42 @@ func (h *httpSessions) ServeHTTP(rw http.ResponseWriter, r *http.Request) {
 		h.next.ServeHTTP(rw, r)
 		return
 	}
-	count := &s.calls
-	if r.Method == http.MethodGet {
-		count = &s.streams
-	}
-	h.count(count, 1)
-	defer func() {
-		h.count(count, -1)
-		h.ended(s, rw.Header().Get(sessionHeader))
-	}()
+	defer func() { h.leave(s, r.Method, rw.Header().Get(sessionHeader)) }()
 	h.next.ServeHTTP(rw, r)
 }
 
-func (h *httpSessions) count(n *int, by int) {
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	*n += by
-}
-
-func (h *httpSessions) find(id string) *httpSession {
+// enter finds the session of a request and counts the request in it; nil: there is none.
+func (h *httpSessions) enter(id, method string) *httpSession {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	for s := range h.open {
 		if s.id == id {
+			*s.requests(method)++
 			return s
 		}
 	}
 	return nil
 }
 
-// ended notes the end of a request, and what the session is called that it opened.
-func (h *httpSessions) ended(s *httpSession, id string) {
+func (h *httpSessions) isEnding(id string) bool {
 	h.mu.Lock()
 	defer h.mu.Unlock()
+	return h.ending[id]
+}
+
+// requests is the count that a request belongs to.
+func (s *httpSession) requests(method string) *int {
+	if method == http.MethodGet {
+		return &s.streams
+	}
+	return &s.calls
+}
+
+// leave notes the end of a request, and what the session is called that it opened.
+func (h *httpSessions) leave(s *httpSession, method, id string) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	*s.requests(method)--
 	s.used = time.Now()
 	if s.id == "" {
 		s.id = id
@@ -110,7 +116,7 @@ func (h *httpSessions) begin(agent string) *httpSession {
 	if !h.makeRoom(h.most/2, own) || !h.makeRoom(h.most, anyone) {
 		return nil
 	}
-	s := &httpSession{agent: agent}
+	s := &httpSession{agent: agent, calls: 1}
 	h.open[s] = true
 	return s
 }
@@ -167,10 +173,19 @@ func (h *httpSessions) makeRoom(most int, counts func(*httpSession) bool) bool {
 	delete(h.open, unused)
 	for s := range h.of.server.Sessions() {
 		if s.ID() == unused.id {
-			go func() { _ = s.Close() }() // it waits for a call whose client has left
+			h.ending[s.ID()] = true
+			go h.end(s)
 		}
 	}
 	return true
+}
+
+// end ends a session, which waits for a call whose client has left.
+func (h *httpSessions) end(s *mcp.ServerSession) {
+	_ = s.Close() // after which the SDK knows it no longer
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	delete(h.ending, s.ID())
 }
 
 // before reports whether a is rather to be ended than b.
