@@ -1,0 +1,251 @@
+package postgres
+
+import (
+	"context"
+	"database/sql/driver"
+	"encoding/hex"
+	"fmt"
+	"io"
+	"strconv"
+	"strings"
+
+	"github.com/jackc/pgx/v5/pgconn"
+)
+
+// Statement is a query and its arguments, in this package's dialect: "?" and "?N" are arguments, as SQLite
+// has them.
+type Statement struct {
+	Query string
+	Args  []any
+}
+
+// Rows is an answer, as a driver has it: int64, string, []byte and nil. All of it was read.
+type Rows struct {
+	columns []string
+	rows    [][]driver.Value
+	changed int64
+}
+
+// Columns implements driver.Rows.
+func (r *Rows) Columns() []string { return r.columns }
+
+// Close implements driver.Rows.
+func (r *Rows) Close() error { return nil }
+
+// Next implements driver.Rows.
+func (r *Rows) Next(into []driver.Value) error {
+	if len(r.rows) == 0 {
+		return io.EOF
+	}
+	copy(into, r.rows[0])
+	r.rows = r.rows[1:]
+	return nil
+}
+
+// RowsAffected implements driver.Result.
+func (r *Rows) RowsAffected() (int64, error) { return r.changed, nil }
+
+// LastInsertId implements driver.Result: PostgreSQL has no such thing.
+func (r *Rows) LastInsertId() (int64, error) { return 0, errNoID }
+
+var errNoID = fmt.Errorf("the server gives numbers by RETURNING alone")
+
+// Query runs one statement, in one round trip. A statement that has begun is waited for, whatever becomes of
+// ctx: who has left does not know what was done.
+func (c *Conn) Query(ctx context.Context, s Statement) (*Rows, error) {
+	const doing = "ask the ledger's server"
+	if err := ctx.Err(); err != nil {
+		return nil, &Failure{Kind: Unreachable, Doing: doing, err: err}
+	}
+	values, formats, err := arguments(s.Args)
+	if err != nil {
+		return nil, &Failure{Kind: Defect, Doing: doing, err: err}
+	}
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), patience)
+	defer cancel()
+	answer := c.ExecParams(ctx, numbered(s.Query), values, nil, formats, nil)
+	rows, err := read(answer)
+	if err != nil {
+		return nil, failure(doing, err)
+	}
+	return rows, nil
+}
+
+// Run runs words without arguments, such as BEGIN, or many statements behind one another.
+func (c *Conn) Run(ctx context.Context, words string) error {
+	const doing = "ask the ledger's server"
+	if err := ctx.Err(); err != nil {
+		return &Failure{Kind: Unreachable, Doing: doing, err: err}
+	}
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), patience)
+	defer cancel()
+	_, err := c.Exec(ctx, words).ReadAll()
+	return failure(doing, err)
+}
+
+// Together runs statements that only read, at one moment, in one round trip.
+func (c *Conn) Together(ctx context.Context, statements []Statement) ([]*Rows, error) {
+	const doing = "ask the ledger's server"
+	if err := ctx.Err(); err != nil {
+		return nil, &Failure{Kind: Unreachable, Doing: doing, err: err}
+	}
+	batch := &pgconn.Batch{}
+	batch.ExecParams(`BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY`, nil, nil, nil, nil)
+	for _, s := range statements {
+		values, formats, err := arguments(s.Args)
+		if err != nil {
+			return nil, &Failure{Kind: Defect, Doing: doing, err: err}
+		}
+		batch.ExecParams(numbered(s.Query), values, nil, formats, nil)
+	}
+	batch.ExecParams(`COMMIT`, nil, nil, nil, nil)
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), patience)
+	defer cancel()
+	answers := c.ExecBatch(ctx, batch)
+	var all []*Rows
+	var err error
+	for err == nil && answers.NextResult() {
+		var rows *Rows
+		rows, err = read(answers.ResultReader())
+		all = append(all, rows)
+	}
+	if closing := answers.Close(); err == nil {
+		err = closing
+	}
+	if err == nil && len(all) != len(statements)+2 {
+		err = io.ErrUnexpectedEOF
+	}
+	if err != nil {
+		if c.TxStatus() != 'I' && !c.IsClosed() {
+			_ = c.Run(context.Background(), `ROLLBACK`)
+		}
+		return nil, failure(doing, err)
+	}
+	return all[1 : len(all)-1], nil
+}
+
+func read(answer *pgconn.ResultReader) (*Rows, error) {
+	r := &Rows{}
+	fields := answer.FieldDescriptions()
+	for _, f := range fields {
+		r.columns = append(r.columns, f.Name)
+	}
+	for answer.NextRow() {
+		if fields == nil {
+			fields = answer.FieldDescriptions()
+			for _, f := range fields {
+				r.columns = append(r.columns, f.Name)
+			}
+		}
+		row := make([]driver.Value, len(fields))
+		for i, value := range answer.Values() {
+			var err error
+			row[i], err = decode(fields[i].DataTypeOID, value)
+			if err != nil {
+				_, _ = answer.Close()
+				return nil, err
+			}
+		}
+		r.rows = append(r.rows, row)
+	}
+	tag, err := answer.Close()
+	r.changed = tag.RowsAffected()
+	return r, err
+}
+
+// The types of the ledger's columns (pg_type.dat).
+const (
+	oidBool, oidBytea, oidInt8, oidInt2, oidInt4, oidNumeric = 16, 17, 20, 21, 23, 1700
+)
+
+// decode reads a value in PostgreSQL's text format.
+func decode(oid uint32, text []byte) (driver.Value, error) {
+	if text == nil {
+		return nil, nil
+	}
+	switch oid {
+	case oidInt8, oidInt4, oidInt2:
+		return strconv.ParseInt(string(text), 10, 64)
+	case oidNumeric: // what a sum of numbers is; amounts are text
+		if n, err := strconv.ParseInt(string(text), 10, 64); err == nil {
+			return n, nil
+		}
+	case oidBool:
+		if string(text) == "t" {
+			return int64(1), nil
+		}
+		return int64(0), nil
+	case oidBytea:
+		digits, isHex := strings.CutPrefix(string(text), `\x`)
+		if !isHex {
+			return nil, fmt.Errorf("bytes in another format than hex")
+		}
+		return hex.DecodeString(digits)
+	}
+	return string(text), nil
+}
+
+// arguments are args as text, and bytes as they are.
+func arguments(args []any) (values [][]byte, formats []int16, err error) {
+	values, formats = make([][]byte, len(args)), make([]int16, len(args))
+	for i, arg := range args {
+		value, err := driver.DefaultParameterConverter.ConvertValue(arg)
+		if err != nil {
+			return nil, nil, err
+		}
+		switch v := value.(type) {
+		case nil:
+		case int64:
+			values[i] = strconv.AppendInt(nil, v, 10)
+		case bool:
+			values[i] = []byte{'0'}
+			if v {
+				values[i][0] = '1'
+			}
+		case string:
+			values[i] = []byte(v)
+		case []byte:
+			if v != nil {
+				values[i], formats[i] = v, 1
+			}
+		default:
+			return nil, nil, fmt.Errorf("argument %d is a %T", i+1, arg)
+		}
+		if values[i] == nil && value != nil {
+			if b, isBytes := value.([]byte); !isBytes || b != nil {
+				values[i] = []byte{}
+			}
+		}
+	}
+	return values, formats, nil
+}
+
+// numbered writes the arguments of a query as PostgreSQL has them: "?" as $1, $2 …, and "?N" as $N.
+func numbered(query string) string {
+	var out strings.Builder
+	out.Grow(len(query) + 16)
+	next, quoted := 1, false
+	for i := 0; i < len(query); i++ {
+		c := query[i]
+		if c == '\'' {
+			quoted = !quoted
+		}
+		if c != '?' || quoted {
+			out.WriteByte(c)
+			continue
+		}
+		end := i + 1
+		for end < len(query) && query[end] >= '0' && query[end] <= '9' {
+			end++
+		}
+		out.WriteByte('$')
+		if end > i+1 {
+			out.WriteString(query[i+1 : end])
+		} else {
+			out.WriteString(strconv.Itoa(next))
+			next++
+		}
+		i = end - 1
+	}
+	return out.String()
+}

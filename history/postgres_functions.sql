@@ -1,0 +1,411 @@
+-- The money path of a fleet's ledger: one call a step. A step is repeated with the same payment id until its answer is known; its first
+-- statement waits for an earlier call of the same step that still runs, and then finds what that did. A refusal is an error of class X4,
+-- by which the statement, and all that it did, is undone:
+--   X4M01 moved   X4F01 frozen   X4A01 already paying   X4S01 short of funds   X4L01 lease   X4T01 transition   X4N01 not there
+--   X4K01 the same signature   X4C01 clocks apart   X4V01 a value that nobody may write
+-- Rows are locked in one order, each by a statement of its own: own chain, budgets from the agent's up, hosts by name, the source.
+
+CREATE FUNCTION clock() RETURNS BIGINT LANGUAGE sql VOLATILE AS $$ SELECT (extract(epoch FROM clock_timestamp()) * 1000000)::bigint $$;
+
+-- The ledger's time is never before its newest payment: a clock set back opens no window again.
+CREATE FUNCTION ledger_now() RETURNS BIGINT LANGUAGE sql VOLATILE AS $$
+    SELECT greatest(clock(), coalesce((SELECT max(created_at) FROM payments), 0)) $$;
+
+CREATE FUNCTION refuse(_state TEXT, _why TEXT, _detail JSON DEFAULT '{}') RETURNS void LANGUAGE plpgsql AS $$
+BEGIN RAISE EXCEPTION USING ERRCODE = _state, MESSAGE = _why, DETAIL = _detail::text; END $$;
+
+CREATE FUNCTION column_of_link(_text TEXT) RETURNS BYTEA LANGUAGE sql IMMUTABLE AS $$
+    SELECT int8send(octet_length(convert_to(_text, 'UTF8'))::bigint) || convert_to(_text, 'UTF8') $$;
+
+-- Appends to the writer's chain. The hash is that of history.link.
+CREATE FUNCTION append(_writer TEXT, _at BIGINT, _payment BIGINT, _event TEXT, _detail TEXT) RETURNS BIGINT LANGUAGE plpgsql AS $$
+DECLARE _seq BIGINT; _last BYTEA; _sum BYTEA;
+BEGIN
+    SELECT head + 1, hash INTO _seq, _last FROM writers WHERE name = _writer FOR UPDATE;
+    IF NOT FOUND THEN
+        INSERT INTO writers (name, agent, host) VALUES (_writer, '', '') ON CONFLICT (name) DO NOTHING;
+        SELECT head + 1, hash INTO STRICT _seq, _last FROM writers WHERE name = _writer FOR UPDATE;
+    END IF;
+    _sum := sha256(_last || int8send(_at) || column_of_link(_payment::text) || column_of_link(_event) || column_of_link(_detail));
+    INSERT INTO audit (writer, seq, at, payment, event, detail, hash) VALUES (_writer, _seq, _at, _payment, _event, _detail::json, _sum);
+    UPDATE writers SET head = _seq, hash = _sum WHERE name = _writer;
+    RETURN _seq;
+END $$;
+
+CREATE FUNCTION frozen_by(_network TEXT, _source TEXT) RETURNS BOOLEAN LANGUAGE sql STABLE AS $$
+    SELECT EXISTS (SELECT 1 FROM freezes WHERE seq > (SELECT coalesce(max(upto), 0) FROM lifts)
+        AND (account = '' OR network = _network AND account = _source)) $$;
+
+-- Whether a pattern ('research-*') stands for a name.
+CREATE FUNCTION matches(_pattern TEXT, _name TEXT) RETURNS BOOLEAN LANGUAGE sql IMMUTABLE AS $$
+    SELECT _name LIKE replace(replace(replace(replace(_pattern, '\', '\\'), '%', '\%'), '_', '\_'), '*', '%') $$;
+
+CREATE FUNCTION covers(_entry TEXT, _host TEXT) RETURNS BOOLEAN LANGUAGE sql IMMUTABLE AS $$
+    SELECT CASE WHEN left(_entry, 1) = '*' THEN right(h, length(_entry) - 1) = substr(_entry, 2) ELSE lower(_entry) = lower(h) END
+    FROM (SELECT CASE WHEN _entry ~ ':[0-9]+$' THEN _host ELSE regexp_replace(_host, ':[0-9]+$', '') END AS h) one $$;
+
+-- The budgets that a payment counts in: its agent's own, what each agent of its name has, its team and that one's parents, the
+-- organisation's, and the hosts'.
+CREATE FUNCTION budgets_of(_agent TEXT, _host TEXT) RETURNS SETOF budgets LANGUAGE plpgsql STABLE AS $$
+DECLARE _b budgets; _depth INT := 0;
+BEGIN
+    IF _agent <> '' THEN
+        FOR _b IN SELECT * FROM budgets WHERE id = 'agent:' || _agent LOOP RETURN NEXT _b; END LOOP;
+        FOR _b IN SELECT * FROM budgets WHERE left(id, 5) = 'each:' AND matches(substr(id, 6), _agent) ORDER BY id LOOP
+            _b.id := _b.id || ' ' || _agent; -- a window for each of them
+            RETURN NEXT _b;
+        END LOOP;
+        SELECT b.* INTO _b FROM budgets b, unnest(b.members) AS m (pattern) WHERE left(b.id, 5) = 'team:' AND matches(m.pattern, _agent)
+            ORDER BY (position('*' IN m.pattern) = 0) DESC, position('*' IN m.pattern || '*') DESC, b.id LIMIT 1;
+        WHILE FOUND AND _depth < 16 LOOP
+            RETURN NEXT _b;
+            _depth := _depth + 1;
+            SELECT * INTO _b FROM budgets WHERE id = _b.parent AND id <> 'org';
+        END LOOP;
+    END IF;
+    RETURN QUERY SELECT * FROM budgets WHERE id = 'org';
+    RETURN QUERY SELECT * FROM budgets WHERE left(id, 5) = 'host:' AND covers(substr(id, 6), _host) ORDER BY id;
+END $$;
+
+CREATE FUNCTION day_of(_at BIGINT) RETURNS BIGINT LANGUAGE sql IMMUTABLE AS $$ SELECT _at - _at % 86400000000 $$;
+CREATE FUNCTION month_of(_at BIGINT) RETURNS BIGINT LANGUAGE sql IMMUTABLE AS $$
+    SELECT (extract(epoch FROM date_trunc('month', to_timestamp(_at / 1000000) AT TIME ZONE 'UTC')) * 1000000)::bigint $$;
+
+-- Adds to a window, which begins with nothing in it. The CHECK of the table refuses what is over the cap.
+CREATE FUNCTION add_to(_budget TEXT, _win TEXT, _starts BIGINT, _cap BIGINT, _usd BIGINT) RETURNS BIGINT LANGUAGE plpgsql AS $$
+DECLARE _used BIGINT;
+BEGIN
+    UPDATE counters SET used = used + _usd WHERE budget = _budget AND win = _win AND starts = _starts RETURNING used INTO _used;
+    IF NOT FOUND THEN
+        INSERT INTO counters VALUES (_budget, _win, _starts, 0, _cap) ON CONFLICT (budget, win, starts) DO NOTHING;
+        UPDATE counters SET used = used + _usd WHERE budget = _budget AND win = _win AND starts = _starts RETURNING used INTO _used;
+    END IF;
+    RETURN _used;
+END $$;
+
+-- Gives back to the windows that a payment counts in, those that are kept still.
+CREATE FUNCTION give_back(_p payments, _usd BIGINT) RETURNS void LANGUAGE plpgsql AS $$
+DECLARE _id TEXT;
+BEGIN
+    IF _usd = 0 THEN RETURN; END IF;
+    FOREACH _id IN ARRAY _p.budgets LOOP
+        UPDATE counters SET used = used - _usd WHERE budget = _id AND win = 'session' AND starts = (SELECT started_at FROM sessions WHERE id = _p.session);
+        UPDATE counters SET used = used - _usd WHERE budget = _id AND win = 'month' AND starts = month_of(_p.created_at);
+        UPDATE counters SET used = used - _usd WHERE budget = _id AND win = 'day' AND starts = day_of(_p.created_at);
+    END LOOP;
+END $$;
+
+-- The newest payments in a row, made after a time, that were signed and came to nothing, up to so many.
+CREATE FUNCTION failures_since(_since BIGINT, _most BIGINT) RETURNS BIGINT LANGUAGE plpgsql STABLE AS $$
+DECLARE _p RECORD; _n BIGINT := 0;
+BEGIN
+    FOR _p IN SELECT state, proof, delivered, chain_proof IS NOT NULL AS proven FROM payments WHERE created_at > _since
+        ORDER BY created_at DESC, seq DESC LIMIT 200 LOOP
+        EXIT WHEN _n >= _most OR _p.state = 'settled' AND _p.proof <> '';
+        IF _p.state = 'unknown' AND _p.delivered = 0 OR _p.state = 'failed' AND _p.proven THEN _n := _n + 1; END IF;
+    END LOOP;
+    RETURN _n;
+END $$;
+
+CREATE FUNCTION payments_since(_since BIGINT, _agent TEXT, _most BIGINT) RETURNS BIGINT LANGUAGE sql VOLATILE AS $$
+    SELECT count(*) FROM (SELECT 1 FROM payments WHERE created_at > _since AND (_agent = '' OR agent = _agent) LIMIT _most) one $$;
+
+CREATE FUNCTION held_of(_source TEXT, _asset TEXT, _network TEXT, _since BIGINT, _except TEXT) RETURNS NUMERIC LANGUAGE sql VOLATILE AS $$
+    SELECT coalesce(sum(amount::numeric), 0) FROM (
+        SELECT amount FROM payments WHERE source = _source AND asset = _asset AND network = _network AND id <> _except
+            AND state IN ('reserved', 'submitted', 'unknown') AND (usd > 0 OR scheme <> 'batch-settlement')
+        UNION ALL
+        SELECT amount FROM payments WHERE source = _source AND asset = _asset AND network = _network AND id <> _except
+            AND state = 'settled' AND updated_at >= _since AND (usd > 0 OR scheme <> 'batch-settlement')) open $$;
+
+CREATE FUNCTION reserve(_q JSON) RETURNS SETOF payments LANGUAGE plpgsql AS $$
+DECLARE
+    _p payments; _writer TEXT := _q->>'writer'; _now BIGINT; _s sessions; _b budgets; _c RECORD; _used BIGINT; _held NUMERIC; _value BYTEA;
+    _seller JSON := _q->'seller'; _a JSON := _q->'approval'; _funds JSON := _q->'funds'; _n BIGINT;
+BEGIN
+    PERFORM set_config('synchronous_commit', 'off', true); -- the submit's commit is waited for, and lies behind this one in the log
+    _p := json_populate_record(NULL::payments, _q->'payment');
+    _now := ledger_now();
+    -- the id first: who says the same again waits here for the earlier call, and then finds what it did
+    INSERT INTO payments (id, session, state, created_at, updated_at, fingerprint, idempotency_key, method, url, target, host, network,
+        scheme, dialect, asset, symbol, amount, usd, pay_to, source, record, lease_owner, waiter, prefix_length, agent)
+    VALUES (_p.id, coalesce(nullif(_q->>'session', ''), _q->>'newSession'), 'reserved', _now, _now, _p.fingerprint, _p.idempotency_key,
+        _p.method, _p.url, _p.target, _p.host, _p.network, _p.scheme, _p.dialect, _p.asset, _p.symbol, _p.amount, _p.usd, _p.pay_to,
+        _p.source, _p.record, _p.lease_owner, _p.lease_owner, _p.prefix_length, _p.agent)
+    ON CONFLICT (id) DO NOTHING RETURNING * INTO _p;
+    IF NOT FOUND THEN
+        RETURN QUERY SELECT * FROM payments WHERE id = _q->'payment'->>'id';
+        RETURN;
+    END IF;
+    IF abs((_q->>'clock')::bigint - clock()) > (_q->>'tolerance')::bigint THEN
+        PERFORM refuse('X4C01', 'the clocks are apart', json_build_object('server', clock()));
+    END IF;
+    IF (_q->>'resume')::boolean THEN
+        SELECT json_build_object('id', id) INTO _a FROM payments WHERE fingerprint = _p.fingerprint AND id <> _p.id AND waiter = ''
+            AND delivered = 0 AND (state IN ('reserved', 'submitted', 'unknown') OR state = 'settled') ORDER BY created_at DESC LIMIT 1;
+        IF FOUND THEN PERFORM refuse('X4A01', 'it is made already', _a); END IF;
+        _a := _q->'approval';
+    END IF;
+    IF frozen_by(_p.network, _p.source) THEN PERFORM refuse('X4F01', 'it is frozen'); END IF;
+
+    -- the session that the decision was made for, or a new one
+    SELECT * INTO _s FROM sessions WHERE ended = 0;
+    IF FOUND AND _now - _s.last_at >= (_q->>'sessionIdle')::bigint THEN _s := NULL; END IF;
+    IF coalesce(_s.id, '') <> _q->>'session' THEN PERFORM refuse('X4M01', 'a session began or ended'); END IF;
+    IF _s.id IS NULL THEN
+        PERFORM 1 FROM locks WHERE name = 'session' FOR UPDATE;
+        IF EXISTS (SELECT 1 FROM sessions WHERE ended = 0 AND _now - last_at < (_q->>'sessionIdle')::bigint) THEN
+            PERFORM refuse('X4M01', 'a session began');
+        END IF;
+        UPDATE sessions SET ended = 1 WHERE ended = 0;
+        INSERT INTO sessions (id, started_at, last_at, cap) VALUES (_p.session, _now, _now, (_q->>'sessionCap')::bigint) RETURNING * INTO _s;
+        PERFORM append(_writer, _now, 0, 'session', _q->>'sessionDetail');
+    ELSIF _now - _s.last_at > 60000000 THEN -- not with each payment: it would be one row that all of them write
+        UPDATE sessions SET last_at = greatest(last_at, _now) WHERE id = _s.id AND _now - last_at > 60000000;
+    END IF;
+    PERFORM append(_writer, _now, _p.seq, 'reserved', _q->>'detail');
+
+    -- the owner's budgets, and the caps of the decision, which may be lower
+    FOR _b IN SELECT * FROM budgets_of(_p.agent, _p.host) LOOP
+        IF _p.usd > _b.per_call THEN PERFORM refuse('X4M01', 'a limit for one call was lowered'); END IF;
+        _p.budgets := _p.budgets || _b.id;
+        CONTINUE WHEN (_q->>'prepaid')::boolean OR _p.usd = 0;
+        IF _b.session IS NOT NULL OR _b.id = 'org' AND _s.cap IS NOT NULL THEN
+            PERFORM add_to(_b.id, 'session', _s.started_at, coalesce(_b.session, _s.cap), _p.usd);
+        END IF;
+        IF _b.month IS NOT NULL THEN PERFORM add_to(_b.id, 'month', month_of(_now), _b.month, _p.usd); END IF;
+        IF _b.day IS NOT NULL THEN PERFORM add_to(_b.id, 'day', day_of(_now), _b.day, _p.usd); END IF;
+    END LOOP;
+    IF array_length(_p.budgets, 1) IS NULL THEN PERFORM refuse('X4V01', 'the owner has set no budget'); END IF;
+    FOR _c IN SELECT * FROM json_to_recordset(_q->'caps') AS c (budget TEXT, win TEXT, starts BIGINT, "limit" BIGINT) LOOP
+        SELECT used INTO _used FROM counters WHERE budget = _c.budget AND win = _c.win AND starts = _c.starts;
+        IF coalesce(_used, _p.usd) > _c."limit" THEN PERFORM refuse('X4M01', 'a budget was used up'); END IF;
+    END LOOP;
+    -- the rates, which are right because all who hold money have locked the organisation's row before they count
+    PERFORM 1 FROM counters WHERE budget = 'org' AND win = 'day' AND starts = day_of(_now) FOR UPDATE;
+    FOR _b IN SELECT * FROM budgets_of(_p.agent, _p.host) WHERE rate IS NOT NULL AND id IN ('org', 'agent:' || _p.agent) LOOP
+        IF payments_since(_now - 60000000, CASE WHEN _b.id = 'org' THEN '' ELSE _p.agent END, _b.rate + 1) > _b.rate THEN
+            PERFORM refuse('X4M01', 'others paid');
+        END IF;
+    END LOOP;
+    FOR _c IN SELECT * FROM json_to_recordset(_q->'rates') AS r (most BIGINT, per BIGINT, "notBefore" BIGINT) LOOP
+        IF payments_since(greatest(_now - _c.per, _c."notBefore"), '', _c.most + 1) > _c.most THEN
+            PERFORM refuse('X4M01', 'others paid');
+        END IF;
+    END LOOP;
+    IF (_q->>'maxFailures')::bigint > 0 AND
+        failures_since((_q->>'failuresSince')::bigint, (_q->>'maxFailures')::bigint) >= (_q->>'maxFailures')::bigint THEN
+        PERFORM refuse('X4M01', 'payments came to nothing');
+    END IF;
+
+    -- what the owner's rules compare of a payee and a price
+    IF (_seller->>'known')::boolean AND NOT EXISTS (SELECT 1 FROM memory WHERE key = decode(_seller->>'payeeKey', 'hex')) OR
+        (_seller->>'unchanged')::boolean AND NOT EXISTS (SELECT 1 FROM memory WHERE key = decode(_seller->>'hereKey', 'hex'))
+        AND EXISTS (SELECT 1 FROM memory WHERE key = decode(_seller->>'sellerKey', 'hex')) THEN
+        PERFORM refuse('X4M01', 'the payee''s history changed');
+    END IF;
+    IF _seller->>'minPrice' IS NOT NULL THEN
+        SELECT value INTO _value FROM memory WHERE key = decode(_seller->>'priceKey', 'hex');
+        IF FOUND AND _value < decode(_seller->>'minPrice', 'hex') THEN PERFORM refuse('X4M01', 'the last price changed'); END IF;
+    END IF;
+
+    IF _a->>'id' IS NOT NULL THEN
+        UPDATE approvals SET state = 'used', payment = _p.id WHERE id = _a->>'id' AND state = 'approved' AND expires_at > _now
+            AND expires_at = (_a->>'expires')::bigint AND coalesce(seal, '') = decode(_a->>'seal', 'hex');
+        IF NOT FOUND THEN PERFORM refuse('X4M01', 'the approval was used up or taken back'); END IF;
+        PERFORM append(_writer, _now, _p.seq, 'approval used', _a->>'detail');
+    END IF;
+
+    IF _funds->>'free' IS NOT NULL THEN
+        INSERT INTO sources VALUES (_funds->>'source', _p.asset, _p.network) ON CONFLICT DO NOTHING;
+        PERFORM 1 FROM sources WHERE source = _funds->>'source' AND asset = _p.asset AND network = _p.network FOR UPDATE;
+        _held := held_of(_funds->>'source', _p.asset, _p.network, (_funds->>'readAt')::bigint, _p.id);
+        IF _held + _p.amount::numeric > (_funds->>'free')::numeric THEN
+            PERFORM refuse('X4S01', 'the chain does not cover it', json_build_object('held', _held::text));
+        END IF;
+    END IF;
+    UPDATE payments SET budgets = _p.budgets WHERE id = _p.id RETURNING * INTO _p;
+    RETURN NEXT _p;
+END $$;
+
+-- reserved → submitted, or the bytes of what the unlock agent has signed.
+CREATE FUNCTION submit(_q JSON) RETURNS BIGINT LANGUAGE plpgsql AS $$
+DECLARE _p payments; _now BIGINT := clock(); _e RECORD; _unique BYTEA := decode(_q->>'unique', 'hex');
+BEGIN
+    PERFORM 1 FROM locks WHERE name = 'freeze' FOR SHARE; -- a freeze that has returned is seen
+    SELECT * INTO _p FROM payments WHERE id = _q->>'id' FOR UPDATE;
+    IF NOT FOUND THEN PERFORM refuse('X4N01', 'there is no such payment'); END IF;
+    IF _p.state = 'submitted' AND _p.unique_key = _unique AND (_q->>'signed')::boolean IS NOT TRUE
+        AND _p.record = decode(_q->>'record', 'base64') THEN
+        RETURN (SELECT head FROM writers WHERE name = _q->>'writer'); -- said before, and the answer was lost
+    END IF;
+    IF (_q->>'leaseOwner') IS NOT NULL AND (_p.lease_owner <> _q->>'leaseOwner' OR _q->>'leaseOwner' = '') THEN
+        PERFORM refuse('X4L01', 'another process works on it');
+    END IF;
+    IF frozen_by(_p.network, _p.source) THEN PERFORM refuse('X4F01', 'it is frozen'); END IF;
+    IF _p.state = 'submitted' AND _p.unique_key = _unique AND _q->>'signed' IS NULL THEN -- the unlock agent signed it
+        UPDATE payments SET record = decode(_q->>'record', 'base64') WHERE id = _p.id;
+        RETURN append(_q->>'writer', _now, _p.seq, 'submitted', _q->>'storedDetail');
+    END IF;
+    IF EXISTS (SELECT 1 FROM payments WHERE unique_key = _unique) THEN PERFORM refuse('X4K01', 'the same signature is there'); END IF;
+    IF _p.state <> 'reserved' THEN PERFORM refuse('X4T01', _p.id || ' is ' || _p.state); END IF;
+    UPDATE payments SET state = 'submitted', updated_at = greatest(_now, created_at), unique_key = _unique,
+        record = decode(_q->>'record', 'base64') WHERE id = _p.id;
+    FOR _e IN SELECT * FROM json_to_recordset(_q->'memory') AS m (key TEXT, value TEXT) ORDER BY key LOOP
+        INSERT INTO memory VALUES (decode(_e.key, 'hex'), decode(_e.value, 'hex'))
+            ON CONFLICT (key) DO UPDATE SET value = excluded.value WHERE memory.value <> excluded.value;
+    END LOOP;
+    RETURN append(_q->>'writer', _now, _p.seq, 'signed', _q->>'detail');
+END $$;
+
+-- What became known of a payment; in the states that the table in payment.go allows.
+CREATE FUNCTION finish(_q JSON, _body BYTEA) RETURNS SETOF payments LANGUAGE plpgsql AS $$
+DECLARE
+    _p payments; _was payments; _now BIGINT := clock(); _to TEXT := _q->>'state'; _kept BIGINT := 0; _detail JSONB; _c JSON := _q->'content';
+BEGIN
+    SELECT * INTO _was FROM payments WHERE id = _q->>'id' FOR UPDATE;
+    IF NOT FOUND THEN PERFORM refuse('X4N01', 'there is no such payment'); END IF;
+    IF _was.state = _to AND _q->>'operation' IS NOT NULL AND EXISTS (SELECT 1 FROM operations WHERE id = _q->>'operation') THEN
+        RETURN NEXT _was; -- said before, and the answer was lost
+        RETURN;
+    END IF;
+    INSERT INTO operations VALUES (_q->>'operation', _now);
+    _p := _was;
+    IF (_q->>'leaseOwner') IS NOT NULL AND (_p.lease_owner <> _q->>'leaseOwner' OR _q->>'leaseOwner' = '') THEN
+        PERFORM refuse('X4L01', 'another process works on it');
+    END IF;
+    IF _c->>'status' IS NOT NULL THEN
+        INSERT INTO contents (payment, http_status, type, truncated, size, sha256, spare) VALUES (_p.seq, (_c->>'status')::bigint, _c->>'type',
+            (_c->>'truncated')::bigint, octet_length(_body), sha256(_body),
+            (_p.delivered = 1 OR _p.state = 'failed' OR (_c->>'status')::bigint NOT BETWEEN 200 AND 299)::int)
+        ON CONFLICT (payment) DO UPDATE SET http_status = excluded.http_status, type = excluded.type, truncated = excluded.truncated,
+            size = excluded.size, sha256 = excluded.sha256, spare = excluded.spare, removed = ''
+            WHERE contents.http_status NOT BETWEEN 200 AND 299 OR excluded.http_status BETWEEN 200 AND 299;
+        GET DIAGNOSTICS _kept = ROW_COUNT;
+        IF _kept > 0 THEN
+            INSERT INTO bodies VALUES (_p.seq, _body) ON CONFLICT (payment) DO UPDATE SET body = excluded.body;
+        END IF;
+    END IF;
+    IF _was.state = 'settled' AND _to = 'unknown' THEN -- nothing new of its state
+        IF _kept > 0 THEN PERFORM append(_q->>'writer', _now, _p.seq, 'content', _q->>'contentDetail'); END IF;
+    ELSE
+        IF NOT (_was.state, _to) IN (('reserved', 'failed'), ('submitted', 'settled'), ('submitted', 'failed'), ('submitted', 'unknown'),
+            ('unknown', 'unknown'), ('unknown', 'settled'), ('unknown', 'failed'), ('settled', 'settled'), ('settled', 'failed'))
+            OR _was.state = 'settled' AND _was.proof = 'chain' AND _to = 'failed'
+            OR _was.state = 'reserved' AND (_q->>'release')::boolean IS NOT TRUE OR _was.state <> 'reserved' AND (_q->>'release')::boolean THEN
+            PERFORM refuse('X4T01', _p.id || ' from ' || _was.state || ' to ' || _to);
+        END IF;
+        _detail := (_q->>'detail')::jsonb;
+        _p.state := _to; _p.proof := _q->>'proof'; _p.note := _q->>'note';
+        IF _was.proof = 'chain' AND _to = 'settled' THEN -- the chain's word stands
+            _p.proof := 'chain';
+            _detail := (_detail || '{"proof": "chain"}') - 'transaction';
+        ELSE
+            _p.transaction_id := coalesce(nullif(_q->>'transaction', ''), _p.transaction_id);
+        END IF;
+        _p.facilitator := coalesce(nullif(_q->>'facilitator', ''), _p.facilitator);
+        _p.receipt := coalesce(decode(_q->>'receipt', 'base64'), _p.receipt);
+        _p.chain_proof := coalesce(decode(_q->>'chainProof', 'base64'), _p.chain_proof);
+        IF (_q->>'falseReceipt')::boolean OR _was.state = 'settled' AND _to = 'failed' THEN _p.false_receipt := 1; END IF;
+        IF _p.false_receipt = 1 THEN _detail := _detail || '{"falseReceipt": true}'; END IF;
+        IF _p.delivered = 1 THEN _detail := _detail || '{"delivered": true}'; END IF;
+        IF _kept > 0 THEN _detail := _detail || (_q->>'contentDetail')::jsonb; END IF;
+        IF _q->>'charged' IS NOT NULL THEN
+            IF _was.charged <> '' OR _was.proof = 'chain' THEN PERFORM refuse('X4T01', _p.id || ' was charged already'); END IF;
+            _p.charged := _q->>'charged'; _p.returned := (_q->>'returned')::bigint;
+            PERFORM append(_q->>'writer', _now, _p.seq, 'charged', json_build_object('charged', _p.charged, 'returned', _p.returned)::text);
+        END IF;
+        PERFORM append(_q->>'writer', _now, _p.seq, CASE WHEN _to = 'failed' AND _was.state <> 'reserved' THEN 'expired' ELSE _to END, _detail::text);
+        IF _to = 'failed' THEN
+            PERFORM give_back(_was, _was.usd - _was.returned);
+            IF _was.unique_key IS NULL THEN
+                UPDATE approvals SET state = 'approved', payment = '' WHERE payment = _p.id AND state = 'used'
+                    AND NOT EXISTS (SELECT 1 FROM approvals o WHERE o.quote = approvals.quote AND o.state IN ('pending', 'approved', 'denied'));
+                IF FOUND THEN PERFORM append(_q->>'writer', _now, _p.seq, 'approval returned', json_build_object('payment', _p.id)::text); END IF;
+            ELSIF _q->>'keyEntry' IS NOT NULL THEN
+                DELETE FROM memory WHERE key = decode(_q->>'keyEntry', 'hex');
+            END IF;
+            UPDATE contents SET spare = 1 WHERE payment = _p.seq;
+        ELSIF _p.returned > _was.returned THEN
+            PERFORM give_back(_was, _p.returned - _was.returned);
+        END IF;
+        _p.updated_at := greatest(_now, _was.created_at);
+    END IF;
+    IF (_q->>'releaseLease')::boolean THEN _p.lease_owner := ''; END IF;
+    IF (_q->>'clearWaiter')::boolean THEN _p.waiter := ''; END IF;
+    UPDATE payments SET state = _p.state, proof = _p.proof, note = _p.note, transaction_id = _p.transaction_id, facilitator = _p.facilitator,
+        receipt = _p.receipt, chain_proof = _p.chain_proof, false_receipt = _p.false_receipt, charged = _p.charged, returned = _p.returned,
+        updated_at = _p.updated_at, lease_owner = _p.lease_owner, waiter = _p.waiter WHERE id = _p.id RETURNING * INTO _p;
+    RETURN NEXT _p;
+END $$;
+
+-- Who works on a payment, who waits for it, and that its answer was delivered: nothing of it need outlive a power cut.
+CREATE FUNCTION lease(_q JSON) RETURNS BIGINT LANGUAGE plpgsql AS $$
+DECLARE _p payments; _do TEXT := _q->>'do'; _now BIGINT := clock();
+BEGIN
+    PERFORM set_config('synchronous_commit', 'off', true);
+    SELECT * INTO _p FROM payments WHERE id = _q->>'id' FOR UPDATE;
+    IF NOT FOUND THEN RETURN 0; END IF;
+    CASE _do
+    WHEN 'acquire' THEN
+        IF _p.lease_owner = _q->>'by' AND _p.waiter = _q->>'by' THEN RETURN 1; END IF; -- said before
+        IF _p.lease_owner <> _q->>'from' THEN RETURN 0; END IF;
+        UPDATE payments SET lease_owner = _q->>'by', waiter = _q->>'by' WHERE id = _p.id;
+    WHEN 'release' THEN UPDATE payments SET lease_owner = '' WHERE id = _p.id;
+    WHEN 'clear' THEN UPDATE payments SET waiter = '' WHERE id = _p.id;
+    WHEN 'deliver' THEN
+        UPDATE payments SET delivered = 1, waiter = '' WHERE id = _p.id AND (delivered = 0 OR waiter <> '');
+        IF _p.delivered = 0 THEN
+            UPDATE contents SET spare = 1 WHERE payment = _p.seq;
+            PERFORM append(_q->>'writer', _now, _p.seq, 'delivered', '{}');
+        END IF;
+    WHEN 'key' THEN
+        IF _p.idempotency_key = _q->>'key' THEN RETURN 1; END IF; -- said before
+        IF _p.idempotency_key IS NOT NULL OR _p.state = 'failed' THEN RETURN 0; END IF;
+        UPDATE payments SET idempotency_key = _q->>'key' WHERE id = _p.id;
+        PERFORM append(_q->>'writer', _now, _p.seq, 'keyed', json_build_object('key', _q->>'key')::text);
+    END CASE;
+    RETURN 1;
+END $$;
+
+-- A process that works or waits says that it lives.
+CREATE FUNCTION beat(_id TEXT, _agent TEXT, _host TEXT, _for BIGINT) RETURNS BIGINT LANGUAGE plpgsql AS $$
+BEGIN
+    PERFORM set_config('synchronous_commit', 'off', true);
+    INSERT INTO instances VALUES (_id, _agent, _host, clock() + _for) ON CONFLICT (id) DO UPDATE SET until = clock() + _for;
+    RETURN clock();
+END $$;
+
+-- The owner's rules: the tree of budgets of a version, and their caps on the windows that are open. A cap is never below what is used.
+CREATE FUNCTION policy_apply(_q JSON) RETURNS BIGINT LANGUAGE plpgsql AS $$
+DECLARE _version BIGINT := (_q->>'version')::bigint; _now BIGINT; _last BIGINT; _b budgets; _s sessions; _agent TEXT;
+BEGIN
+    PERFORM 1 FROM locks WHERE name = 'ledger' FOR UPDATE;
+    SELECT coalesce(max(version), 0) INTO _last FROM rules;
+    IF _version = _last AND EXISTS (SELECT 1 FROM rules WHERE version = _version AND seal = decode(_q->>'seal', 'base64')) THEN
+        RETURN _version; -- said before
+    END IF;
+    IF _version <> _last + 1 THEN PERFORM refuse('X4M01', 'other rules were sealed meanwhile'); END IF;
+    _now := ledger_now();
+    INSERT INTO rules VALUES (_version, _now, decode(_q->>'config', 'base64'), decode(_q->>'seal', 'base64'));
+    LOCK TABLE counters IN SHARE ROW EXCLUSIVE MODE; -- nobody holds money while the caps change
+    DELETE FROM budgets;
+    INSERT INTO budgets SELECT b.id, b.parent, coalesce(b.members, '{}'), b.per_call, b.session, b.day, b.month, b.rate, _version
+        FROM json_to_recordset(_q->'budgets') AS b (id TEXT, parent TEXT, members TEXT[], per_call BIGINT, session BIGINT, day BIGINT,
+            month BIGINT, rate BIGINT);
+    SELECT * INTO _s FROM sessions WHERE ended = 0;
+    -- what counts in the windows that are open, added up anew: a payment counts in the budgets that are now its
+    DELETE FROM counters WHERE starts IN (day_of(_now), month_of(_now)) OR win = 'session' AND starts = _s.started_at;
+    UPDATE payments SET budgets = (SELECT coalesce(array_agg(b.id), '{}') FROM budgets_of(payments.agent, payments.host) b)
+        WHERE created_at >= least(month_of(_now), coalesce(_s.started_at, _now));
+    INSERT INTO counters SELECT b.id, 'day', day_of(_now), coalesce(sum(p.usd - p.returned), 0), greatest(b.day, coalesce(sum(p.usd - p.returned), 0))
+        FROM payments p, LATERAL budgets_of(p.agent, p.host) b WHERE b.day IS NOT NULL AND p.created_at >= day_of(_now) AND p.state <> 'failed' GROUP BY b.id, b.day;
+    INSERT INTO counters SELECT b.id, 'month', month_of(_now), coalesce(sum(p.usd - p.returned), 0), greatest(b.month, coalesce(sum(p.usd - p.returned), 0))
+        FROM payments p, LATERAL budgets_of(p.agent, p.host) b WHERE b.month IS NOT NULL AND p.created_at >= month_of(_now) AND p.state <> 'failed' GROUP BY b.id, b.month;
+    INSERT INTO counters SELECT b.id, 'session', _s.started_at, coalesce(sum(p.usd - p.returned), 0),
+        greatest(coalesce(b.session, _s.cap), coalesce(sum(p.usd - p.returned), 0))
+        FROM payments p, LATERAL budgets_of(p.agent, p.host) b WHERE p.session = _s.id AND p.state <> 'failed'
+            AND (b.session IS NOT NULL OR b.id = 'org' AND _s.cap IS NOT NULL) GROUP BY b.id, b.session;
+    PERFORM append(_q->>'writer', _now, 0, 'sealed', _q->>'detail');
+    RETURN _version;
+END $$;
