@@ -90,6 +90,8 @@ var arrows = map[string][]string{
 	"internal/oauth": {"x402"},
 	// for the tests of what takes access tokens
 	"internal/oauth/oauthtest": {},
+	// for the tests of what keeps the ledger in PostgreSQL
+	"internal/pgtest": {},
 	// how we speak MCP, below the SDK: tools, seller and paywall stand on it
 	"internal/mcpconn": {"internal/child", "x402"},
 	// knows nothing of ours: what other programs get of us can be seen there

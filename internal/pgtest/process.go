@@ -1,0 +1,127 @@
+package pgtest
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"runtime"
+	"strings"
+	"sync"
+	"time"
+)
+
+// program is one of PostgreSQL's, run by the server's user in the server's directory. It sees nothing of our
+// environment, where PGHOST and the like may be, and speaks English, which ready and startServer read.
+func (c *Cluster) program(name string, args ...string) *program {
+	ctx, cancel := context.WithTimeout(context.Background(), patience)
+	cmd := exec.CommandContext(ctx, filepath.Join(c.bin, name), args...)
+	cmd.Dir, cmd.Env = c.dir, []string{"LC_ALL=C", "TZ=UTC"}
+	runAs(cmd, c.owner)
+	return &program{cmd, cancel}
+}
+
+type program struct {
+	cmd    *exec.Cmd
+	cancel func()
+}
+
+// run gives what the program printed, and its complaint as an error.
+func (p *program) run() (string, error) {
+	defer p.cancel()
+	var said, complaint bytes.Buffer
+	p.cmd.Stdout, p.cmd.Stderr = &said, &complaint
+	err := p.cmd.Run()
+	if err != nil {
+		err = fmt.Errorf("%s: %w\n%s", filepath.Base(p.cmd.Path), err, complaint.Bytes())
+	}
+	return strings.TrimSpace(said.String()), err
+}
+
+// process is a postmaster that runs.
+type process struct {
+	*os.Process
+	log   *serverLog
+	ended chan struct{} // closed when it has been waited for
+}
+
+// startProcess starts a postmaster and returns when it answers. Its goroutine stays on one thread until the
+// postmaster has ended, because Linux tells a child of its parent's death when that thread dies.
+func (c *Cluster) startProcess(args ...string) (*process, error) {
+	cmd := exec.Command(filepath.Join(c.bin, "postgres"), args...)
+	cmd.Dir, cmd.Env = c.dir, []string{"LC_ALL=C", "TZ=UTC"}
+	cmd.WaitDelay = time.Second // a child of a postmaster that was killed holds the pipe of its log a little longer
+	runAs(cmd, c.owner)
+	endWithUs(cmd)
+	p := &process{log: &serverLog{ready: make(chan struct{})}, ended: make(chan struct{})}
+	cmd.Stdout, cmd.Stderr = p.log, p.log
+	started := make(chan error)
+	go func() {
+		runtime.LockOSThread()
+		defer runtime.UnlockOSThread()
+		err := cmd.Start()
+		started <- err
+		if err == nil {
+			_ = cmd.Wait()
+			close(p.ended)
+		}
+	}()
+	err := <-started
+	if err != nil {
+		return nil, err
+	}
+	p.Process = cmd.Process
+	select {
+	case <-p.log.ready:
+		return p, nil
+	case <-p.ended:
+		return nil, fmt.Errorf("postgres ended:\n%s", p.log)
+	case <-time.After(patience):
+		p.stop()
+		return nil, fmt.Errorf("postgres does not answer after %v:\n%s", patience, p.log)
+	}
+}
+
+// stop ends the postmaster by a fast shutdown, and by force if that takes too long.
+func (p *process) stop() {
+	err := p.Signal(os.Interrupt)
+	if err != nil && !errors.Is(err, os.ErrProcessDone) {
+		_ = p.Process.Kill()
+	}
+	select {
+	case <-p.ended:
+	case <-time.After(patience):
+		_ = p.Process.Kill()
+		<-p.ended
+	}
+}
+
+// serverLog keeps the end of what a server logs, and notices when it is ready.
+type serverLog struct {
+	mu    sync.Mutex
+	text  []byte
+	ready chan struct{}
+	said  bool // ready is closed
+}
+
+func (l *serverLog) Write(p []byte) (int, error) {
+	const kept = 64 << 10
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.text = append(l.text, p...)
+	if !l.said && bytes.Contains(l.text, []byte("ready to accept")) {
+		l.said = true
+		close(l.ready)
+	}
+	l.text = l.text[max(0, len(l.text)-kept):]
+	return len(p), nil
+}
+
+func (l *serverLog) String() string {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return string(l.text)
+}

@@ -1,0 +1,10 @@
+//go:build unix
+
+package pgtest
+
+import "syscall"
+
+const (
+	pause  = syscall.SIGSTOP
+	resume = syscall.SIGCONT
+)
