@@ -33,6 +33,9 @@ type Charge struct {
 func (s *Store) Charge(ctx context.Context, id string, asked x402.Evidence, c Charge, o Outcome,
 	k Keyholder) (p Payment, err error) {
 	o.packed = o.pack()
+	if s.fleet != nil {
+		return s.fleet.expire(ctx, id, asked, &c, o)
+	}
 	var packed packedPayment
 	err = s.tx(ctx, func(t *tx) error {
 		before, g, err := t.signedAs(id, asked, k)

@@ -65,6 +65,9 @@ func (s *Store) enqueue(ctx context.Context, c *change) error {
 	if err := ctx.Err(); err != nil {
 		return outOfTime("begin", err)
 	}
+	if s.fleet != nil {
+		return s.fleet.write(ctx, s, c)
+	}
 	c.since, c.wake = time.Now(), make(chan struct{}, 1)
 	s.queue.join(c)
 	select {

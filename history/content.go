@@ -163,7 +163,7 @@ func (t *tx) isAsChained(id string, payment int64, digest []byte, c Content) err
 		}
 		return nil
 	}, `SELECT detail FROM audit WHERE payment = ? AND event IN ('content', 'settled', 'unknown', 'failed')
-		ORDER BY seq`, payment)
+		ORDER BY at, seq`, payment)
 	if err != nil {
 		return err
 	}
@@ -332,8 +332,13 @@ func (s *Store) giveBack(ctx context.Context, keep int64) error {
 	for left := true; left; {
 		err := s.commitNoSync(ctx, func(t *tx) error {
 			var free, size int64
-			err := errors.Join(t.conn.QueryRowContext(t.ctx, `PRAGMA freelist_count`).Scan(&free),
-				t.conn.QueryRowContext(t.ctx, `PRAGMA page_size`).Scan(&size))
+			c, isSQLite := t.conn.(*conn)
+			if !isSQLite { // its server sees to that
+				left = false
+				return nil
+			}
+			err := errors.Join(c.QueryRowContext(t.ctx, `PRAGMA freelist_count`).Scan(&free),
+				c.QueryRowContext(t.ctx, `PRAGMA page_size`).Scan(&size))
 			if err != nil {
 				return t.classify("read the ledger", err)
 			}
@@ -342,7 +347,7 @@ func (s *Store) giveBack(ctx context.Context, keep int64) error {
 			if pages <= 0 {
 				return nil
 			}
-			_, err = t.conn.ExecContext(t.ctx, fmt.Sprintf(`PRAGMA incremental_vacuum(%d)`, pages))
+			_, err = c.ExecContext(t.ctx, fmt.Sprintf(`PRAGMA incremental_vacuum(%d)`, pages))
 			return t.classify("give space back", err)
 		})
 		if err != nil {

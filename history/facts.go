@@ -46,6 +46,10 @@ func (f Facts) Refusal() error {
 // Facts reads what a decision needs in one consistent reading. It locks nothing: what was read may
 // be out of date when it returns, and Reserve answers ErrMoved where that matters.
 func (s *Store) Facts(ctx context.Context, q Question) (Facts, error) {
+	if s.fleet != nil {
+		f, err := s.fleet.facts(ctx, q, nil)
+		return f, fleetErrorOr(err)
+	}
 	f, err := readWarm(ctx, s, func(t *tx) (Facts, error) { return t.facts(q) })
 	f.Content.Quota = s.contentQuota
 	return f, err
@@ -174,7 +178,11 @@ func (t *tx) session() (budget.Session, error) {
 	var s budget.Session
 	var started, last int64
 	var limit sql.NullInt64
-	err := t.row(`SELECT id, started_at, last_at, cap FROM sessions WHERE ended = 0
+	newest := `last_at`
+	if t.fleet != nil {
+		newest = fleetSessionLast
+	}
+	err := t.row(`SELECT id, started_at, `+newest+`, cap FROM sessions WHERE ended = 0
 		ORDER BY started_at DESC LIMIT 1`).Scan(&s.ID, &started, &last, &limit)
 	if errors.Is(err, sql.ErrNoRows) {
 		return budget.Session{Started: t.Now, Last: t.Now}, nil
@@ -194,6 +202,9 @@ func (t *tx) session() (budget.Session, error) {
 
 // used sums a window: of a session, of an agent, of a host, or of all. Windows begin with a UTC day.
 func (t *tx) used(w budget.Window) (use budget.Use, err error) {
+	if t.fleet != nil {
+		return t.fleetUsed(w)
+	}
 	const sums = `SELECT coalesce(sum(spent), 0), coalesce(sum(held), 0) FROM `
 	day := dayNumber(w.Since)
 	var row scanner

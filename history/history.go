@@ -99,6 +99,8 @@ type Store struct {
 	ledgerID         atomic.Pointer[string] // nil: not read yet
 	answersForgotten atomic.Int64           // when forgetAnswers last looked, microseconds
 
+	fleet *fleet // nil: the ledger is SQLite's, in the home
+
 	self     *instance // nil before the first payment
 	selfLock sync.Mutex
 	lock     func(*os.File) (held bool, err error)
@@ -204,7 +206,7 @@ func (t *tx) isLedger() error {
 // sameFormat refuses a ledger of another format. What holds money asks again: a newer program may
 // have changed the ledger while this one had it open.
 func (t *tx) sameFormat() error {
-	if t.known.isFormat {
+	if t.known.isFormat || t.fleet != nil { // a fleet's connection has asked
 		return nil
 	}
 	var text string
@@ -227,6 +229,9 @@ func (t *tx) sameFormat() error {
 // InPlace says whether ledger.db still is the file that was opened: what is written into one that
 // was moved away or deleted is found by nobody, and another one in its place knows another budget.
 func (s *Store) InPlace() error {
+	if s.fleet != nil { // each connection is compared when it is made
+		return nil
+	}
 	info, err := os.Lstat(filepath.Join(s.home, FileName))
 	switch {
 	case err == nil && os.SameFile(info, s.file):
@@ -296,6 +301,9 @@ func open(home string, o Options, first ...string) (*Store, error) {
 
 // Close ends this process's part in the ledger.
 func (s *Store) Close() error {
+	if s.fleet != nil {
+		return s.fleet.close()
+	}
 	s.selfLock.Lock()
 	defer s.selfLock.Unlock()
 	if s.self != nil {
@@ -309,8 +317,9 @@ func (s *Store) Close() error {
 // tx is one transaction on the ledger. It never leaves this package.
 type tx struct {
 	ctx     context.Context
-	conn    *conn
-	failure error // the first error of the database in it
+	conn    connection
+	fleet   *fleet // nil: on SQLite
+	failure error  // the first error of the database in it
 	known   *known
 	Now     time.Time // never before a payment that is in the ledger: a clock set back opens no window again
 
@@ -334,6 +343,9 @@ type known struct {
 
 // view runs f on a consistent reading. What f returns is returned unchanged.
 func (s *Store) view(ctx context.Context, f func(*tx) error) error {
+	if s.fleet != nil {
+		return s.fleet.view(ctx, s, f)
+	}
 	return s.read.with(ctx, func(c *conn) error {
 		return c.transaction(patient(ctx), beginReading, func() error {
 			return f(s.reading(ctx, c))
@@ -385,6 +397,9 @@ func (t *tx) is(query string, args ...any) (yes bool, err error) {
 // it. Only where the database fails, perhaps because somebody else has it, it is read as read does, which
 // waits.
 func readOnce[T any](ctx context.Context, s *Store, f func(*tx) (T, error)) (v T, err error) {
+	if s.fleet != nil {
+		return read(ctx, s, f)
+	}
 	hasFailed := false
 	err = s.lendWarm(ctx, func(c *conn) error {
 		t := s.reading(ctx, c)
@@ -401,6 +416,9 @@ func readOnce[T any](ctx context.Context, s *Store, f func(*tx) (T, error)) (v T
 // readWarm is read for an f that takes no longer than what is written does: whoever writes may have to wait
 // for it.
 func readWarm[T any](ctx context.Context, s *Store, f func(*tx) (T, error)) (v T, err error) {
+	if s.fleet != nil {
+		return read(ctx, s, f)
+	}
 	err = s.lendWarm(ctx, func(c *conn) error {
 		return c.transaction(patient(ctx), beginReading, func() error {
 			v, err = f(s.reading(ctx, c))
@@ -439,7 +457,11 @@ func (t *tx) classify(doing string, err error) error {
 	if err == nil || errors.Is(err, sql.ErrNoRows) {
 		return err
 	}
-	err = ledgerError(doing, err)
+	if t.fleet != nil {
+		err = fleetError(err)
+	} else {
+		err = ledgerError(doing, err)
+	}
 	if t.failure == nil {
 		t.failure = err
 	}
@@ -486,7 +508,7 @@ func (t *tx) row(query string, args ...any) scanner {
 func (t *tx) slowRow(query string, args ...any) scanner { return t.queryRow(t.ctx, query, args) }
 
 func (t *tx) queryRow(ctx context.Context, query string, args []any) scanner {
-	return checkedRow{tx: t, scanner: t.conn.queryRow(ctx, query, args...)}
+	return checkedRow{tx: t, scanner: queryRow(ctx, t.conn, query, args...)}
 }
 
 // forEach goes through an answer, to its end or the first error, unless the caller leaves.

@@ -152,7 +152,7 @@ func notBusy(p patience, doing string, f func() error) error {
 // reading takes the snapshot that a reading transaction goes by: from then on it waits for nobody.
 func (c *conn) reading() error {
 	var n int
-	return c.queryRow(context.Background(), `SELECT count(*) FROM sqlite_schema WHERE rowid = 0`).Scan(&n)
+	return queryRow(context.Background(), c, `SELECT count(*) FROM sqlite_schema WHERE rowid = 0`).Scan(&n)
 }
 
 // transaction runs f between begin and COMMIT, and waits for the ledger before f only. What fails, or

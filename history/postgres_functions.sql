@@ -5,7 +5,10 @@
 --   X4K01 the same signature   X4C01 clocks apart   X4V01 a value that nobody may write
 -- Rows are locked in one order, each by a statement of its own: own chain, budgets from the agent's up, hosts by name, the source.
 
+-- The ledger's clock; who lives is asked of another, so that tests can set this one.
 CREATE FUNCTION clock() RETURNS BIGINT LANGUAGE sql VOLATILE AS $$ SELECT (extract(epoch FROM clock_timestamp()) * 1000000)::bigint $$;
+
+CREATE FUNCTION real_clock() RETURNS BIGINT LANGUAGE sql VOLATILE AS $$ SELECT (extract(epoch FROM clock_timestamp()) * 1000000)::bigint $$;
 
 -- The ledger's time is never before its newest payment: a clock set back opens no window again.
 CREATE FUNCTION ledger_now() RETURNS BIGINT LANGUAGE sql VOLATILE AS $$
@@ -118,6 +121,19 @@ CREATE FUNCTION held_of(_source TEXT, _asset TEXT, _network TEXT, _since BIGINT,
         SELECT amount FROM payments WHERE source = _source AND asset = _asset AND network = _network AND id <> _except
             AND state = 'settled' AND updated_at >= _since AND (usd > 0 OR scheme <> 'batch-settlement')) open $$;
 
+-- The session that goes on: the newest payment is in it. It is not written with each payment, because that would be one row that all of
+-- them write.
+CREATE FUNCTION open_session(_now BIGINT, _idle BIGINT, _except TEXT) RETURNS sessions LANGUAGE plpgsql AS $$
+DECLARE _s sessions;
+BEGIN
+    SELECT * INTO _s FROM sessions WHERE ended = 0;
+    IF NOT FOUND THEN RETURN NULL; END IF;
+    SELECT greatest(_s.last_at, created_at) INTO _s.last_at FROM payments WHERE created_at >= _s.last_at AND id <> _except
+        ORDER BY created_at DESC LIMIT 1;
+    IF _now - coalesce(_s.last_at, _s.started_at) >= _idle THEN RETURN NULL; END IF;
+    RETURN _s;
+END $$;
+
 CREATE FUNCTION reserve(_q JSON) RETURNS SETOF payments LANGUAGE plpgsql AS $$
 DECLARE
     _p payments; _writer TEXT := _q->>'writer'; _now BIGINT; _s sessions; _b budgets; _c RECORD; _used BIGINT; _held NUMERIC; _value BYTEA;
@@ -149,19 +165,15 @@ BEGIN
     IF frozen_by(_p.network, _p.source) THEN PERFORM refuse('X4F01', 'it is frozen'); END IF;
 
     -- the session that the decision was made for, or a new one
-    SELECT * INTO _s FROM sessions WHERE ended = 0;
-    IF FOUND AND _now - _s.last_at >= (_q->>'sessionIdle')::bigint THEN _s := NULL; END IF;
+    _s := open_session(_now, (_q->>'sessionIdle')::bigint, _p.id);
     IF coalesce(_s.id, '') <> _q->>'session' THEN PERFORM refuse('X4M01', 'a session began or ended'); END IF;
     IF _s.id IS NULL THEN
         PERFORM 1 FROM locks WHERE name = 'session' FOR UPDATE;
-        IF EXISTS (SELECT 1 FROM sessions WHERE ended = 0 AND _now - last_at < (_q->>'sessionIdle')::bigint) THEN
-            PERFORM refuse('X4M01', 'a session began');
-        END IF;
+        _s := open_session(_now, (_q->>'sessionIdle')::bigint, _p.id);
+        IF _s.id IS NOT NULL THEN PERFORM refuse('X4M01', 'a session began'); END IF;
         UPDATE sessions SET ended = 1 WHERE ended = 0;
         INSERT INTO sessions (id, started_at, last_at, cap) VALUES (_p.session, _now, _now, (_q->>'sessionCap')::bigint) RETURNING * INTO _s;
         PERFORM append(_writer, _now, 0, 'session', _q->>'sessionDetail');
-    ELSIF _now - _s.last_at > 60000000 THEN -- not with each payment: it would be one row that all of them write
-        UPDATE sessions SET last_at = greatest(last_at, _now) WHERE id = _s.id AND _now - last_at > 60000000;
     END IF;
     PERFORM append(_writer, _now, _p.seq, 'reserved', _q->>'detail');
 
@@ -235,22 +247,19 @@ BEGIN
     PERFORM 1 FROM locks WHERE name = 'freeze' FOR SHARE; -- a freeze that has returned is seen
     SELECT * INTO _p FROM payments WHERE id = _q->>'id' FOR UPDATE;
     IF NOT FOUND THEN PERFORM refuse('X4N01', 'there is no such payment'); END IF;
-    IF _p.state = 'submitted' AND _p.unique_key = _unique AND (_q->>'signed')::boolean IS NOT TRUE
-        AND _p.record = decode(_q->>'record', 'base64') THEN
-        RETURN (SELECT head FROM writers WHERE name = _q->>'writer'); -- said before, and the answer was lost
-    END IF;
+    IF _p.operation = _q->>'operation' THEN RETURN 0; END IF; -- said before, and the answer was lost
     IF (_q->>'leaseOwner') IS NOT NULL AND (_p.lease_owner <> _q->>'leaseOwner' OR _q->>'leaseOwner' = '') THEN
         PERFORM refuse('X4L01', 'another process works on it');
     END IF;
     IF frozen_by(_p.network, _p.source) THEN PERFORM refuse('X4F01', 'it is frozen'); END IF;
-    IF _p.state = 'submitted' AND _p.unique_key = _unique AND _q->>'signed' IS NULL THEN -- the unlock agent signed it
-        UPDATE payments SET record = decode(_q->>'record', 'base64') WHERE id = _p.id;
+    IF _p.state = 'submitted' AND _p.unique_key = _unique AND (_q->>'completes')::boolean THEN -- the unlock agent signed it
+        UPDATE payments SET record = decode(_q->>'record', 'base64'), operation = _q->>'operation' WHERE id = _p.id;
         RETURN append(_q->>'writer', _now, _p.seq, 'submitted', _q->>'storedDetail');
     END IF;
     IF EXISTS (SELECT 1 FROM payments WHERE unique_key = _unique) THEN PERFORM refuse('X4K01', 'the same signature is there'); END IF;
     IF _p.state <> 'reserved' THEN PERFORM refuse('X4T01', _p.id || ' is ' || _p.state); END IF;
     UPDATE payments SET state = 'submitted', updated_at = greatest(_now, created_at), unique_key = _unique,
-        record = decode(_q->>'record', 'base64') WHERE id = _p.id;
+        record = decode(_q->>'record', 'base64'), operation = _q->>'operation' WHERE id = _p.id;
     FOR _e IN SELECT * FROM json_to_recordset(_q->'memory') AS m (key TEXT, value TEXT) ORDER BY key LOOP
         INSERT INTO memory VALUES (decode(_e.key, 'hex'), decode(_e.value, 'hex'))
             ON CONFLICT (key) DO UPDATE SET value = excluded.value WHERE memory.value <> excluded.value;
@@ -265,11 +274,10 @@ DECLARE
 BEGIN
     SELECT * INTO _was FROM payments WHERE id = _q->>'id' FOR UPDATE;
     IF NOT FOUND THEN PERFORM refuse('X4N01', 'there is no such payment'); END IF;
-    IF _was.state = _to AND _q->>'operation' IS NOT NULL AND EXISTS (SELECT 1 FROM operations WHERE id = _q->>'operation') THEN
+    IF _was.operation = _q->>'operation' THEN
         RETURN NEXT _was; -- said before, and the answer was lost
         RETURN;
     END IF;
-    INSERT INTO operations VALUES (_q->>'operation', _now);
     _p := _was;
     IF (_q->>'leaseOwner') IS NOT NULL AND (_p.lease_owner <> _q->>'leaseOwner' OR _q->>'leaseOwner' = '') THEN
         PERFORM refuse('X4L01', 'another process works on it');
@@ -315,7 +323,7 @@ BEGIN
             _p.charged := _q->>'charged'; _p.returned := (_q->>'returned')::bigint;
             PERFORM append(_q->>'writer', _now, _p.seq, 'charged', json_build_object('charged', _p.charged, 'returned', _p.returned)::text);
         END IF;
-        PERFORM append(_q->>'writer', _now, _p.seq, CASE WHEN _to = 'failed' AND _was.state <> 'reserved' THEN 'expired' ELSE _to END, _detail::text);
+        PERFORM append(_q->>'writer', _now, _p.seq, _to, _detail::text);
         IF _to = 'failed' THEN
             PERFORM give_back(_was, _was.usd - _was.returned);
             IF _was.unique_key IS NULL THEN
@@ -335,7 +343,8 @@ BEGIN
     IF (_q->>'clearWaiter')::boolean THEN _p.waiter := ''; END IF;
     UPDATE payments SET state = _p.state, proof = _p.proof, note = _p.note, transaction_id = _p.transaction_id, facilitator = _p.facilitator,
         receipt = _p.receipt, chain_proof = _p.chain_proof, false_receipt = _p.false_receipt, charged = _p.charged, returned = _p.returned,
-        updated_at = _p.updated_at, lease_owner = _p.lease_owner, waiter = _p.waiter WHERE id = _p.id RETURNING * INTO _p;
+        updated_at = _p.updated_at, lease_owner = _p.lease_owner, waiter = _p.waiter,
+        operation = _q->>'operation' WHERE id = _p.id RETURNING * INTO _p;
     RETURN NEXT _p;
 END $$;
 
@@ -348,9 +357,9 @@ BEGIN
     IF NOT FOUND THEN RETURN 0; END IF;
     CASE _do
     WHEN 'acquire' THEN
-        IF _p.lease_owner = _q->>'by' AND _p.waiter = _q->>'by' THEN RETURN 1; END IF; -- said before
+        IF _p.operation = _q->>'operation' THEN RETURN 1; END IF; -- said before, and the answer was lost
         IF _p.lease_owner <> _q->>'from' THEN RETURN 0; END IF;
-        UPDATE payments SET lease_owner = _q->>'by', waiter = _q->>'by' WHERE id = _p.id;
+        UPDATE payments SET lease_owner = _q->>'by', waiter = _q->>'by', operation = _q->>'operation' WHERE id = _p.id;
     WHEN 'release' THEN UPDATE payments SET lease_owner = '' WHERE id = _p.id;
     WHEN 'clear' THEN UPDATE payments SET waiter = '' WHERE id = _p.id;
     WHEN 'deliver' THEN
@@ -360,8 +369,8 @@ BEGIN
             PERFORM append(_q->>'writer', _now, _p.seq, 'delivered', '{}');
         END IF;
     WHEN 'key' THEN
-        IF _p.idempotency_key = _q->>'key' THEN RETURN 1; END IF; -- said before
-        IF _p.idempotency_key IS NOT NULL OR _p.state = 'failed' THEN RETURN 0; END IF;
+        IF _p.state = 'failed' THEN RETURN 0; END IF;
+        IF _p.idempotency_key IS NOT NULL THEN RETURN (_p.idempotency_key = _q->>'key')::int; END IF;
         UPDATE payments SET idempotency_key = _q->>'key' WHERE id = _p.id;
         PERFORM append(_q->>'writer', _now, _p.seq, 'keyed', json_build_object('key', _q->>'key')::text);
     END CASE;
@@ -372,8 +381,8 @@ END $$;
 CREATE FUNCTION beat(_id TEXT, _agent TEXT, _host TEXT, _for BIGINT) RETURNS BIGINT LANGUAGE plpgsql AS $$
 BEGIN
     PERFORM set_config('synchronous_commit', 'off', true);
-    INSERT INTO instances VALUES (_id, _agent, _host, clock() + _for) ON CONFLICT (id) DO UPDATE SET until = clock() + _for;
-    RETURN clock();
+    INSERT INTO instances VALUES (_id, _agent, _host, real_clock() + _for) ON CONFLICT (id) DO UPDATE SET until = real_clock() + _for;
+    RETURN real_clock();
 END $$;
 
 -- The owner's rules: the tree of budgets of a version, and their caps on the windows that are open. A cap is never below what is used.

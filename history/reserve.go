@@ -90,6 +90,9 @@ func (s *Store) Reserve(ctx context.Context, h Hold) (Payment, error) {
 	if err != nil {
 		return p, err
 	}
+	if s.fleet != nil {
+		return s.fleet.reserve(ctx, h, owner)
+	}
 	record := packPlain(p.Requirement, nil, nil)
 	err = s.commitNoSync(ctx, func(t *tx) error {
 		if err := t.sameFormat(); err != nil {

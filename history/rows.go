@@ -96,8 +96,14 @@ func (c *conn) query(ctx context.Context, query string, args ...any) (r *rows, e
 	return r, nil
 }
 
+// connection runs queries: of SQLite's, or of a fleet's server.
+type connection interface {
+	exec(ctx context.Context, query string, args ...any) (driver.Result, error)
+	query(ctx context.Context, query string, args ...any) (*rows, error)
+}
+
 // queryRow is query for one row. Its error is Scan's.
-func (c *conn) queryRow(ctx context.Context, query string, args ...any) oneRow {
+func queryRow(ctx context.Context, c connection, query string, args ...any) oneRow {
 	r, err := c.query(ctx, query, args...)
 	return oneRow{r, err}
 }

@@ -86,6 +86,9 @@ type Head struct {
 func (s *Store) Head(ctx context.Context) (Head, error) { return readOnce(ctx, s, (*tx).head) }
 
 func (t *tx) head() (h Head, err error) {
+	if t.fleet != nil {
+		return t.fleetHead()
+	}
 	// That money was held and that an answer was delivered need not outlive a power cut, and a
 	// checkpoint should not wait for them to.
 	err = t.row(`SELECT seq, hash, (SELECT coalesce(max(seq), 0) FROM freezes),
@@ -102,7 +105,11 @@ func (t *tx) head() (h Head, err error) {
 // row, and what was frozen then is frozen still, or lifted.
 func (s *Store) Has(ctx context.Context, h Head) (bool, error) {
 	return readOnce(ctx, s, func(t *tx) (has bool, err error) {
-		err = t.row(`SELECT count(*) FROM audit WHERE seq = ? AND hash = ?`, h.Seq, h.Hash).Scan(&has)
+		if t.fleet != nil {
+			has, err = t.fleetHas(h)
+		} else {
+			err = t.row(`SELECT count(*) FROM audit WHERE seq = ? AND hash = ?`, h.Seq, h.Hash).Scan(&has)
+		}
 		if err != nil || !has || h.Frozen == h.Lifted {
 			return has, err
 		}
@@ -114,6 +121,13 @@ func (s *Store) Has(ctx context.Context, h Head) (bool, error) {
 // AtHead calls f with the audit chain's last row, and no other process's f meanwhile. The row is on the
 // disk by then: a checkpoint must not name what a power cut may take back.
 func (s *Store) AtHead(ctx context.Context, f func(Head) error) error {
+	if s.fleet != nil { // what is read there is on the server's disk, but for what need not be
+		head, err := s.Head(ctx)
+		if err != nil {
+			return err
+		}
+		return f(head)
+	}
 	unlock, err := s.checkpointLock.Lock(ctx)
 	if err != nil {
 		return err

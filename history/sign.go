@@ -55,6 +55,9 @@ func (s *Store) Submit(ctx context.Context, p Payment, signed Signed, k Keyholde
 	if err := s.InPlace(); err != nil {
 		return err
 	}
+	if s.fleet != nil {
+		return s.fleet.submit(ctx, p, signed, "", k)
+	}
 	record := signed.record()
 	return s.tx(ctx, func(t *tx) error {
 		step, err := t.channelStep(signed.Channel)
@@ -104,6 +107,9 @@ func (t *tx) signedByAgent(p Payment, signed Signed) (bool, error) {
 func (s *Store) Sign(ctx context.Context, p Payment, signed Signed, message []byte, k Keyholder) error {
 	if err := s.InPlace(); err != nil {
 		return err
+	}
+	if s.fleet != nil {
+		return s.fleet.submit(ctx, p, signed, digestOf(message), k)
 	}
 	return s.tx(ctx, func(t *tx) error {
 		row, err := scanPayment(t.row(selectPayment+` WHERE id = ?`, p.ID))
@@ -261,6 +267,9 @@ func (t *tx) signedAs(id string, asked x402.Evidence, k Keyholder) (p Payment, g
 func (s *Store) Expire(ctx context.Context, id string, asked x402.Evidence, o Outcome,
 	k Keyholder) (p Payment, err error) {
 	o.packed = o.pack()
+	if s.fleet != nil {
+		return s.fleet.expire(ctx, id, asked, nil, o)
+	}
 	var packed packedPayment
 	err = s.tx(ctx, func(t *tx) error {
 		before, g, err := t.signedAs(id, asked, k)

@@ -22,6 +22,9 @@ import (
 // which say who may go on with a payment and nothing about money; what was sold (sales: the paywall's
 // own book); and the index by which URLs are searched. It reads every table once.
 func (s *Store) Verify(ctx context.Context, at Head) (rows int, err error) {
+	if s.fleet != nil {
+		return read(ctx, s, func(t *tx) (int, error) { return t.verifyFleet(at) })
+	}
 	return s.verify(ctx, Keyholder{After: at})
 }
 

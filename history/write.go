@@ -89,6 +89,9 @@ func (t *tx) leasedBy(id, process string) (Payment, error) {
 // (else ErrNotLeaseOwner). Once it was signed it is ErrTransition, because only the chain can say that
 // what was signed expired. why is kept. A person's approval is good again, for the time it was given.
 func (s *Store) Release(ctx context.Context, id, why string) error {
+	if s.fleet != nil {
+		return s.fleet.release(ctx, id, why)
+	}
 	return s.tx(ctx, func(t *tx) error {
 		p, err := t.leasedBy(id, s.Self())
 		if err != nil {
@@ -161,6 +164,12 @@ func (o Outcome) leaves() string {
 // That a signed payment failed it does not record (ErrUnsealed): see Expire.
 func (s *Store) Finish(ctx context.Context, id string, o Outcome) (p Payment, err error) {
 	o.packed = o.pack()
+	if s.fleet != nil {
+		if o.State == Failed {
+			return p, ErrUnsealed
+		}
+		return s.fleet.finish(ctx, id, o, nil)
+	}
 	var packed packedPayment
 	err = s.tx(ctx, func(t *tx) error {
 		packed, err = t.outcome(id, o)
@@ -301,6 +310,9 @@ func (t *tx) audit(payment int64, event string, detail any) error {
 // append is audit with a seal, which it returns; a nil mac makes none.
 func (t *tx) append(payment int64, event string, detail any, mac func([]byte) ([]byte, error)) (seal []byte,
 	err error) {
+	if t.fleet != nil {
+		return nil, t.fleet.append(t, payment, event, toJSON(detail))
+	}
 	if t.known.hash == nil {
 		err := t.row(`SELECT hash FROM audit ORDER BY seq DESC LIMIT 1`).Scan(&t.known.hash)
 		if none(err, nil) != nil {
@@ -347,6 +359,13 @@ func (s *Store) AcquireLease(ctx context.Context, id, from string) (bool, error)
 	if err != nil {
 		return false, err
 	}
+	if s.fleet != nil {
+		acquired, err := s.fleet.lease(ctx, "acquire", id, map[string]any{"by": owner, "from": from})
+		if acquired && err == nil {
+			s.fleet.drives(1)
+		}
+		return acquired, err
+	}
 	var n int64
 	err = s.tx(ctx, func(t *tx) error {
 		n, err = t.change(`UPDATE payments SET lease_owner = ?1, waiter = ?1
@@ -376,6 +395,10 @@ func (s *Store) AttachIdempotencyKey(ctx context.Context, id, key string) (named
 			}
 			return &AlreadyPaying{Payment: *owner}
 		}
+		if t.fleet != nil {
+			return t.row(`SELECT lease(?::json) = 1`, toJSON(map[string]any{"writer": t.fleet.Writer, "do": "key", "id": id,
+				"key": key})).Scan(&named)
+		}
 		n, err := t.change(`UPDATE payments SET idempotency_key = ?
 			WHERE id = ? AND idempotency_key IS NULL AND state <> 'failed'`, key, id)
 		named = n == 1
@@ -389,12 +412,21 @@ func (s *Store) AttachIdempotencyKey(ctx context.Context, id, key string) (named
 
 // ReleaseLease says that this process no longer works on a payment.
 func (s *Store) ReleaseLease(ctx context.Context, id string) error {
+	if s.fleet != nil {
+		_, err := s.fleet.lease(ctx, "release", id, nil)
+		s.fleet.drives(-1)
+		return err
+	}
 	return s.update(ctx, `UPDATE payments SET lease_owner = '' WHERE id = ?`, id)
 }
 
 // ClearWaiter says that nobody waits for the answer any more: the client cancelled or left, or was
 // told that the outcome is open. The next identical call takes the payment up instead of paying again.
 func (s *Store) ClearWaiter(ctx context.Context, id string) error {
+	if s.fleet != nil {
+		_, err := s.fleet.lease(ctx, "clear", id, nil)
+		return err
+	}
 	return s.update(ctx, `UPDATE payments SET waiter = '' WHERE id = ?`, id)
 }
 
@@ -403,6 +435,10 @@ const keyedEvent, deliveredEvent = "keyed", "delivered"
 
 // Deliver says that the client has the answer.
 func (s *Store) Deliver(ctx context.Context, id string) error {
+	if s.fleet != nil {
+		_, err := s.fleet.lease(ctx, "deliver", id, nil)
+		return err
+	}
 	return s.commitNoSync(ctx, func(t *tx) error { return t.deliver(id) })
 }
 

@@ -45,12 +45,13 @@ var errClosed = errors.New("it is closed")
 // Error implements error. What the server says of rows is not passed on.
 func (f *Failure) Error() string {
 	if f.State != "" {
-		return fmt.Sprintf("%s: the server says %s (%s)", f.Doing, f.message(), f.State)
+		return fmt.Sprintf("%s: the server says %s (%s)", f.Doing, f.Said(), f.State)
 	}
 	return fmt.Sprintf("%s: %v", f.Doing, f.err)
 }
 
-func (f *Failure) message() string {
+// Said is what the server says, or what went wrong before it could.
+func (f *Failure) Said() string {
 	var e *pgconn.PgError
 	if errors.As(f.err, &e) {
 		return e.Message

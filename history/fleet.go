@@ -1,0 +1,411 @@
+package history
+
+import (
+	"context"
+	"crypto/rand"
+	"database/sql/driver"
+	_ "embed"
+	"errors"
+	"fmt"
+	mathrand "math/rand/v2"
+	"os"
+	"strings"
+	"sync"
+	"time"
+
+	"x402-wallet/history/postgres"
+	"x402-wallet/x402"
+)
+
+// A fleet's ledger is the same Store on another engine: PostgreSQL, shared by the wallets of many machines.
+// What only reads, and what is written outside the money path, is the same text of SQL in the same functions,
+// each in a transaction of that server (view, write). The money path is a call for each step (fleetmoney.go,
+// postgres_functions.sql), because what locks a budget's row must not wait for the network in between.
+//
+// A change whose commit got no answer is made again, under the name that it had, and never looked up: only who
+// says the same again waits for the first attempt, if that still runs.
+
+//go:embed postgres.sql
+var fleetTables string
+
+//go:embed postgres_functions.sql
+var fleetFunctions string
+
+// fleetFormat is what these files make. A ledger of another one is refused.
+const fleetFormat = "fleet 1"
+
+// Fleet says where a fleet's ledger is, and who writes to it.
+type Fleet struct {
+	URL      string                                    // libpq's, without a password
+	Password func(ctx context.Context) (string, error) // nil: none is needed
+	// LedgerID is the ledger's, as the owner signed it; "": whichever is there.
+	LedgerID string
+	// Writer is whose audit chain this process writes: one home's, so that its checkpoint is on that chain.
+	Writer string
+	Agent  string // whose home that is; "": of a wallet without a name
+}
+
+// fleet is the engine.
+type fleet struct {
+	Fleet
+	pool *postgres.Pool
+	now  func() time.Time // this machine's clock
+
+	mu      sync.Mutex
+	self    string // this process's id, "" before its first payment
+	beating chan struct{}
+	ended   sync.WaitGroup
+	driving int       // payments of this process that are under way
+	beaten  time.Time // when it last said that it lives
+}
+
+const (
+	// aliveFor is how long a process is taken for alive after it said so, and beatEvery how often it does while
+	// it works: it may miss two.
+	aliveFor, beatEvery = 30 * time.Second, 10 * time.Second
+	// uncertainFor bounds how long a step is repeated whose answer was lost, where its caller has no less.
+	uncertainFor = 20 * time.Second
+)
+
+// CreateFleet makes a fleet's ledger in an empty schema, as the role that will own it.
+func CreateFleet(ctx context.Context, f Fleet) (ledgerID string, err error) {
+	pool, err := postgres.New(postgres.Options{URL: f.URL, Password: f.Password})
+	if err != nil {
+		return "", fleetError(err)
+	}
+	defer pool.Close()
+	id := newID("led_")
+	err = pool.With(ctx, func(c *postgres.Conn) error {
+		return c.Run(ctx, `BEGIN; CREATE SCHEMA x402; SET LOCAL search_path = x402;`+fleetTables+fleetFunctions+
+			`INSERT INTO meta VALUES ('format', '`+fleetFormat+`'), ('ledger_id', '`+id+`'); COMMIT`)
+	})
+	return id, fleetError(err)
+}
+
+// OpenFleet opens a fleet's ledger. It connects to nothing before the first question.
+func OpenFleet(f Fleet, o Options) (*Store, error) {
+	if o.Now == nil {
+		o.Now = time.Now
+	}
+	e := &fleet{Fleet: f, now: o.Now}
+	pool, err := postgres.New(postgres.Options{URL: f.URL, Password: f.Password, Check: e.isLedger})
+	if err != nil {
+		return nil, fleetError(err)
+	}
+	e.pool = pool
+	return &Store{now: o.Now, fleet: e, contentQuota: o.ContentQuota, waits: o.Waits}, nil
+}
+
+// isLedger refuses a server that has another ledger, or one of another format.
+func (e *fleet) isLedger(ctx context.Context, c *postgres.Conn) error {
+	answer, err := c.Query(ctx, postgres.Statement{Query: `SELECT key, value FROM meta WHERE key IN ('format', 'ledger_id')`})
+	if err != nil {
+		return err
+	}
+	is := map[string]string{}
+	row := make([]driver.Value, 2)
+	for answer.Next(row) == nil {
+		is[fmt.Sprint(row[0])] = fmt.Sprint(row[1])
+	}
+	switch {
+	case is["format"] != fleetFormat:
+		return x402.Errorf(x402.LedgerUnavailable, "the fleet's ledger has format %q, this program needs %q",
+			is["format"], fleetFormat).WithHint("use the version of x402-wallet that made it")
+	case e.LedgerID != "" && is["ledger_id"] != e.LedgerID:
+		return x402.Errorf(x402.LedgerCorrupt, "the server has another ledger than the owner signed for").
+			WithHint("nothing is paid until the owner has looked: see ledger.url")
+	}
+	return nil
+}
+
+func (e *fleet) close() error {
+	e.mu.Lock()
+	if e.beating != nil {
+		close(e.beating)
+		e.beating = nil
+	}
+	self := e.self
+	e.self = ""
+	e.mu.Unlock()
+	e.ended.Wait()
+	if self != "" { // so that others need not wait for it
+		ctx, cancel := context.WithTimeout(context.Background(), 2*time.Second)
+		defer cancel()
+		_ = e.pool.With(ctx, func(c *postgres.Conn) error {
+			_, err := c.Query(ctx, postgres.Statement{Query: `SELECT beat(?, ?, '', 0)`, Args: []any{self, e.Agent}})
+			return err
+		})
+	}
+	e.pool.Close()
+	return nil
+}
+
+// fleetConn is a connection to a fleet's server as a transaction has it.
+type fleetConn struct{ *postgres.Conn }
+
+func (c fleetConn) exec(ctx context.Context, query string, args ...any) (driver.Result, error) {
+	return c.Query(ctx, postgres.Statement{Query: query, Args: args})
+}
+
+func (c fleetConn) query(ctx context.Context, query string, args ...any) (*rows, error) {
+	answer, err := c.Query(ctx, postgres.Statement{Query: query, Args: args})
+	if err != nil {
+		return nil, err
+	}
+	return answerRows(answer), nil
+}
+
+func answerRows(answer *postgres.Rows) *rows {
+	return &rows{answer: answer, values: make([]driver.Value, len(answer.Columns()))}
+}
+
+func (c fleetConn) rollback() { _ = c.Run(context.Background(), `ROLLBACK`) }
+
+// view runs f on a consistent reading, by the server's time.
+func (e *fleet) view(ctx context.Context, s *Store, f func(*tx) error) error {
+	isAnswer := false
+	err := e.pool.With(ctx, func(c *postgres.Conn) error {
+		conn := fleetConn{c}
+		t, err := e.begin(ctx, s, conn, `BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY`)
+		if err != nil {
+			return err
+		}
+		defer conn.rollback() // there is nothing to commit
+		err = f(t)
+		isAnswer = true
+		return err
+	})
+	if isAnswer {
+		return err
+	}
+	return fleetError(err)
+}
+
+func (e *fleet) begin(ctx context.Context, s *Store, c fleetConn, words string) (*tx, error) {
+	if err := c.Run(ctx, words); err != nil {
+		return nil, err
+	}
+	t := &tx{ctx: ctx, conn: c, fleet: e, known: &known{}, contentQuota: s.contentQuota}
+	var now int64
+	if err := queryRow(ctx, c, `SELECT ledger_now()`).Scan(&now); err != nil {
+		return nil, err
+	}
+	t.Now, t.known.newest = fromMicros(now), now
+	return t, nil
+}
+
+// write runs a change outside the money path in a transaction: one at a time in the whole fleet, as they are on
+// SQLite, because each reads what the others wrote. They are rare.
+func (e *fleet) write(ctx context.Context, s *Store, c *change) error {
+	operation := newID("op_")
+	return fleetErrorOr(e.until(ctx, func(ctx context.Context) error {
+		return e.pool.With(ctx, func(pg *postgres.Conn) error {
+			conn := fleetConn{pg}
+			t, err := e.begin(ctx, s, conn, `BEGIN; SELECT FROM locks WHERE name = 'ledger' FOR UPDATE`)
+			if err != nil {
+				return err
+			}
+			isOver := false
+			defer func() {
+				if !isOver {
+					conn.rollback()
+				}
+			}()
+			done, err := conn.exec(ctx, `INSERT INTO operations VALUES (?, ?) ON CONFLICT (id) DO NOTHING`, operation,
+				micros(t.Now))
+			if err != nil {
+				return err
+			}
+			if n, _ := done.RowsAffected(); n == 0 { // the attempt before was committed, and f has run in it
+				return nil
+			}
+			t.ctx = context.WithoutCancel(ctx)
+			if err := c.f(t); err != nil {
+				return answered{err}
+			}
+			words := `COMMIT`
+			if !c.durable {
+				words = `SET LOCAL synchronous_commit = off; COMMIT`
+			}
+			err = conn.Run(context.WithoutCancel(ctx), words)
+			isOver = err == nil
+			return err
+		})
+	}))
+}
+
+// answered is an error that repeating does not change.
+type answered struct{ error }
+
+func (a answered) Unwrap() error { return a.error }
+
+// until repeats a step until its answer is known, it is refused, or the time is over: its caller's, or, where
+// the step may have been done, uncertainFor. The step must be one that may be repeated. What has been sent is
+// waited for, whatever becomes of ctx.
+func (e *fleet) until(ctx context.Context, step func(context.Context) error) error {
+	bounded, cancel := context.WithTimeout(context.WithoutCancel(ctx), uncertainFor)
+	defer cancel()
+	for try := 0; ; try++ {
+		err := step(bounded)
+		var final answered
+		switch {
+		case err == nil:
+			return nil
+		case errors.As(err, &final):
+			return final.error
+		case postgres.Is(err, postgres.Uncertain), postgres.Is(err, postgres.Unreachable):
+			e.pool.Forget()
+		case !postgres.Is(err, postgres.Again):
+			return err
+		}
+		left := ctx.Done()
+		if postgres.Is(err, postgres.Uncertain) {
+			left = nil
+		}
+		longest := min(20<<min(try, 5), 500)
+		select {
+		case <-time.After(time.Duration(2+mathrand.IntN(longest)) * time.Millisecond):
+		case <-left:
+			return err
+		case <-bounded.Done():
+			return err
+		}
+	}
+}
+
+// fleetErrorOr is what an error of the wire means; any other is an answer, and stays.
+func fleetErrorOr(err error) error {
+	var f *postgres.Failure
+	if errors.As(err, &f) {
+		return fleetError(err)
+	}
+	return err
+}
+
+// fleetError says what an error of the wire or the server means.
+func fleetError(err error) error {
+	if err == nil {
+		return nil
+	}
+	var known *x402.Error
+	if errors.As(err, &known) {
+		return err
+	}
+	var f *postgres.Failure
+	if !errors.As(err, &f) {
+		return x402.Errorf(x402.LedgerUnavailable, "use the fleet's ledger: %w", err)
+	}
+	switch f.Kind {
+	case postgres.Defect, postgres.Refused, postgres.Violated:
+		return x402.Errorf(x402.Internal, "use the fleet's ledger: %w", err)
+	case postgres.Denied:
+		return x402.Errorf(x402.LedgerUnavailable, "the fleet's ledger does not let this wallet in, or not do that: %w",
+			err).WithHint("the owner looks at the login in ledger.url, its password and its role")
+	}
+	e := x402.Errorf(x402.LedgerUnavailable, "the fleet's ledger does not answer: %w", err)
+	e.FixedBy = x402.ByTime
+	return e.WithHint("make the same call again; x402-wallet doctor says what is wrong with the server")
+}
+
+// append appends to the chain of this process's home.
+func (e *fleet) append(t *tx, payment int64, event, detail string) error {
+	return t.row(`SELECT append(?, ?, ?, ?, ?)`, e.Writer, micros(t.Now), payment, event, detail).Scan(&t.known.head)
+}
+
+// instance is this process's id; from its first on it says that it lives, as long as it works.
+func (e *fleet) instance() (string, error) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	if e.self != "" && time.Since(e.beaten) < beatEvery {
+		return e.self, nil
+	}
+	id := e.self
+	if id == "" {
+		id = newID("run_")
+	}
+	if err := e.beat(id); err != nil {
+		return "", err
+	}
+	if e.self == "" {
+		e.self, e.beating = id, make(chan struct{})
+		e.ended.Go(func() { e.keepBeating(id, e.beating) })
+	}
+	return id, nil
+}
+
+func (e *fleet) beat(id string) error {
+	host, _ := os.Hostname()
+	ctx, cancel := context.WithTimeout(context.Background(), beatEvery)
+	defer cancel()
+	err := e.pool.With(ctx, func(c *postgres.Conn) error {
+		_, err := c.Query(ctx, postgres.Statement{Query: `SELECT beat(?, ?, ?, ?)`,
+			Args: []any{id, e.Agent, host, aliveFor.Microseconds()}})
+		return err
+	})
+	if err == nil {
+		e.beaten = time.Now()
+	}
+	return fleetError(err)
+}
+
+// keepBeating says that this process lives while payments of its own are under way.
+func (e *fleet) keepBeating(id string, over chan struct{}) {
+	tick := time.NewTicker(beatEvery)
+	defer tick.Stop()
+	for {
+		select {
+		case <-over:
+			return
+		case <-tick.C:
+			e.mu.Lock()
+			if e.driving > 0 {
+				_ = e.beat(id)
+			}
+			e.mu.Unlock()
+		}
+	}
+}
+
+// alive reports whether a process said so lately. Where the server does not answer it is taken for alive:
+// nothing can be taken up then anyway.
+func (e *fleet) alive(id string) bool {
+	if !strings.HasPrefix(id, "run_") {
+		return false
+	}
+	alive := true
+	ctx, cancel := context.WithTimeout(context.Background(), beatEvery)
+	defer cancel()
+	_ = e.pool.With(ctx, func(c *postgres.Conn) error {
+		return queryRow(ctx, fleetConn{c}, `SELECT EXISTS (SELECT 1 FROM instances WHERE id = ? AND until > real_clock())`, id).
+			Scan(&alive)
+	})
+	return alive
+}
+
+// NewWriter is a name for the audit chain of a home that has none yet.
+func NewWriter() string { return "home_" + strings.ToLower(rand.Text()) }
+
+// call runs a function of the money path until its answer is known.
+func call[T any](ctx context.Context, e *fleet, scan func(scanner) (T, error), query string, args ...any) (v T, err error) {
+	err = e.until(ctx, func(ctx context.Context) error {
+		return e.pool.With(ctx, func(c *postgres.Conn) error {
+			row := queryRow(ctx, fleetConn{c}, query, args...)
+			if row.err != nil {
+				return row.err
+			}
+			v, err = scan(row)
+			if err != nil {
+				return answered{err}
+			}
+			return nil
+		})
+	})
+	return v, err
+}
+
+func scanNumber(row scanner) (n int64, err error) {
+	err = row.Scan(&n)
+	return n, err
+}
+
+func hexText(b []byte) string { return `\x` + fmt.Sprintf("%x", b) }

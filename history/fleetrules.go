@@ -1,0 +1,71 @@
+package history
+
+import (
+	"context"
+	"encoding/base64"
+	"maps"
+	"slices"
+
+	"x402-wallet/budget"
+	"x402-wallet/x402/money"
+)
+
+// Budget is one of the owner's budgets, as a fleet's ledger keeps it. nil is no limit of its own.
+type Budget struct {
+	// ID is "org", "team:NAME", "agent:NAME" for one agent, "each:PATTERN" for each agent of such a name, or
+	// "host:ENTRY".
+	ID      string         `json:"id"`
+	Parent  string         `json:"parent,omitempty"`  // of a team: the team above it; "": the organisation
+	Members []string       `json:"members,omitempty"` // of a team: patterns of its agents' names
+	PerCall *money.Dollars `json:"per_call,omitempty"`
+	Session *money.Dollars `json:"session,omitempty"`
+	Day     *money.Dollars `json:"day,omitempty"`
+	Month   *money.Dollars `json:"month,omitempty"`
+	Rate    int            `json:"rate,omitempty"` // payments a minute; 0: any number
+}
+
+// BudgetsOf are the budgets of the owner's rules.
+func BudgetsOf(r budget.Rules) []Budget {
+	list := []Budget{{ID: "org", PerCall: &r.PerCall, Session: r.Session, Day: &r.Day, Month: &r.Month, Rate: r.Rate}}
+	for _, entry := range slices.Sorted(maps.Keys(r.HostDay)) {
+		list = append(list, Budget{ID: "host:" + entry, Day: new(r.HostDay[entry])})
+	}
+	for _, name := range slices.Sorted(maps.Keys(r.Agents)) {
+		a := r.Agents[name]
+		list = append(list, Budget{ID: "agent:" + name, PerCall: a.PerCall, Day: a.Day, Month: a.Month})
+	}
+	return list
+}
+
+// ApplyRules makes rules those of a fleet, with their budgets: of the version behind the last one's, else
+// ErrRulesMoved. Only the owner's login may. What is used of a window stays used, also where that is more than its
+// new cap.
+func (s *Store) ApplyRules(ctx context.Context, r SealedRules, budgets []Budget) error {
+	rows := make([]map[string]any, len(budgets))
+	for i, b := range budgets {
+		row := map[string]any{"id": b.ID, "per_call": b.PerCall, "session": b.Session, "day": b.Day, "month": b.Month,
+			"members": b.Members}
+		if b.Parent != "" {
+			row["parent"] = b.Parent
+		}
+		if b.Rate > 0 {
+			row["rate"] = b.Rate
+		}
+		for _, limit := range []string{"per_call", "session", "day", "month"} {
+			if d, _ := row[limit].(*money.Dollars); d != nil {
+				row[limit] = int64(*d)
+			} else {
+				row[limit] = nil
+			}
+		}
+		rows[i] = row
+	}
+	q := map[string]any{"writer": s.fleet.Writer, "version": r.Version, "budgets": rows,
+		"config": base64.StdEncoding.EncodeToString(r.Config), "seal": base64.StdEncoding.EncodeToString(r.Seal),
+		"detail": toJSON(map[string]any{"version": r.Version, "sha256": digestOf(r.Config), "seal": digestOf(r.Seal)})}
+	_, err := call(ctx, s.fleet, scanNumber, `SELECT policy_apply(?::json)`, toJSON(q))
+	if refusedAs(err, "X4M01") {
+		return ErrRulesMoved
+	}
+	return s.fleet.tell(err)
+}
