@@ -348,7 +348,7 @@ func (e *fleet) reserve(ctx context.Context, h Hold, owner string) (Payment, err
 	record := packPlain(p.Requirement, nil, nil)
 	q := map[string]any{
 		"writer": e.Writer, "payment": columnsOf(p, record), "session": h.Decision.Session, "newSession": fresh,
-		"sessionCap": h.SessionCap, "sessionIdle": budget.SessionIdle.Microseconds(),
+		"sessionCap": (*int64)(h.SessionCap), "sessionIdle": budget.SessionIdle.Microseconds(),
 		"sessionDetail": toJSON(map[string]any{"id": fresh, "cap": h.SessionCap, "seal": digestOf(nil)}),
 		"detail":        toJSON(reservedDetail{Row: p.digest(), Key: p.IdempotencyKey, Stored: digestOf(record)}),
 		"clock":         micros(e.now()), "tolerance": budget.ClockTolerance.Microseconds(), "resume": h.Resume,
