@@ -168,7 +168,7 @@ func (e *fleet) budgetReadings(f *budget.Facts, q budget.Query, of *Payment, at 
 	}
 	counters := `SELECT budget, win, used FROM counters WHERE budget IN (` + strings.Join(places, ", ") + `) AND (
 		win = 'day' AND starts = day_of(` + at + `) OR win = 'month' AND starts = month_of(` + at + `)
-		OR win = 'session' AND starts = (SELECT started_at FROM sessions WHERE `
+		OR win = 'session' AND starts = (SELECT number FROM sessions WHERE `
 	if of != nil {
 		counters += `id = ` + arg(len(ids)+1)
 		ids = append(ids, of.Session)

@@ -61,8 +61,7 @@ func (t *tx) verifyCounters() error {
 			return err
 		}
 		if used != sum {
-			return fleetCorrupt("the %s of %s from %s holds %d, and its payments come to %d", win, id,
-				fromMicros(starts).Format("2006-01-02"), used, sum)
+			return fleetCorrupt("the %s of %s that begins with %d holds %d, and its payments come to %d", win, id, starts, used, sum)
 		}
 		return nil
 	}, `WITH each AS (SELECT b AS budget, p.session, p.created_at, p.usd - p.returned AS usd FROM payments p, unnest(p.budgets) AS b
@@ -70,7 +69,7 @@ func (t *tx) verifyCounters() error {
 		sums AS (
 			SELECT budget, 'day' AS win, day_of(created_at) AS starts, sum(usd) AS usd FROM each GROUP BY 1, 2, 3 UNION ALL
 			SELECT budget, 'month', month_of(created_at), sum(usd) FROM each GROUP BY 1, 2, 3 UNION ALL
-			SELECT e.budget, 'session', s.started_at, sum(e.usd) FROM each e JOIN sessions s ON s.id = e.session GROUP BY 1, 2, 3)
+			SELECT e.budget, 'session', s.number, sum(e.usd) FROM each e JOIN sessions s ON s.id = e.session GROUP BY 1, 2, 3)
 		SELECT c.budget, c.win, c.starts, c.used, coalesce(sum(s.usd), 0)::bigint FROM counters c
 			LEFT JOIN sums s ON s.budget = c.budget AND s.win = c.win AND s.starts = c.starts GROUP BY 1, 2, 3, 4`)
 }

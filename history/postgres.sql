@@ -42,7 +42,7 @@ CREATE TABLE budgets (
 -- A window of a budget. The CHECK is the cap, whatever any code does.
 CREATE TABLE counters (
     budget TEXT NOT NULL, win TEXT NOT NULL, starts BIGINT NOT NULL,
-    used BIGINT NOT NULL DEFAULT 0,         -- held or spent
+    used BIGINT NOT NULL DEFAULT 0,         -- held or spent; of a session starts is its number
     cap BIGINT NOT NULL,
     PRIMARY KEY (budget, win, starts), CONSTRAINT cap CHECK (used BETWEEN 0 AND cap)
 ) WITH (fillfactor = 40, autovacuum_vacuum_scale_factor = 0, autovacuum_vacuum_threshold = 2000);
@@ -50,7 +50,8 @@ CREATE TABLE counters (
 CREATE TABLE sources (source TEXT, asset TEXT, network TEXT, PRIMARY KEY (source, asset, network));
 
 CREATE TABLE sessions (
-    id TEXT PRIMARY KEY, started_at BIGINT NOT NULL, last_at BIGINT NOT NULL, cap BIGINT, ended BIGINT NOT NULL DEFAULT 0, seal BYTEA
+    id TEXT PRIMARY KEY, started_at BIGINT NOT NULL, last_at BIGINT NOT NULL, cap BIGINT, ended BIGINT NOT NULL DEFAULT 0, seal BYTEA,
+    number BIGINT GENERATED ALWAYS AS IDENTITY  -- what its windows begin with: two sessions may begin at one time
 );
 CREATE UNIQUE INDEX sessions_open ON sessions (ended) WHERE ended = 0;
 

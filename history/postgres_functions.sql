@@ -92,7 +92,7 @@ DECLARE _id TEXT;
 BEGIN
     IF _usd = 0 THEN RETURN; END IF;
     FOREACH _id IN ARRAY _p.budgets LOOP
-        UPDATE counters SET used = used - _usd WHERE budget = _id AND win = 'session' AND starts = (SELECT started_at FROM sessions WHERE id = _p.session);
+        UPDATE counters SET used = used - _usd WHERE budget = _id AND win = 'session' AND starts = (SELECT number FROM sessions WHERE id = _p.session);
         UPDATE counters SET used = used - _usd WHERE budget = _id AND win = 'month' AND starts = month_of(_p.created_at);
         UPDATE counters SET used = used - _usd WHERE budget = _id AND win = 'day' AND starts = day_of(_p.created_at);
     END LOOP;
@@ -183,7 +183,7 @@ BEGIN
         _p.budgets := _p.budgets || _b.id;
         CONTINUE WHEN (_q->>'prepaid')::boolean OR _p.usd = 0;
         IF _b.session IS NOT NULL OR _b.id = 'org' AND _s.cap IS NOT NULL THEN
-            PERFORM add_to(_b.id, 'session', _s.started_at, coalesce(_b.session, _s.cap), _p.usd);
+            PERFORM add_to(_b.id, 'session', _s.number, coalesce(_b.session, _s.cap), _p.usd);
         END IF;
         IF _b.month IS NOT NULL THEN PERFORM add_to(_b.id, 'month', month_of(_now), _b.month, _p.usd); END IF;
         IF _b.day IS NOT NULL THEN PERFORM add_to(_b.id, 'day', day_of(_now), _b.day, _p.usd); END IF;
@@ -191,6 +191,7 @@ BEGIN
     IF array_length(_p.budgets, 1) IS NULL THEN PERFORM refuse('X4V01', 'the owner has set no budget'); END IF;
     FOR _c IN SELECT * FROM json_to_recordset(_q->'caps') AS c (budget TEXT, win TEXT, starts BIGINT, "limit" BIGINT) LOOP
         SELECT used INTO _used FROM counters WHERE budget = _c.budget AND win = _c.win AND starts = _c.starts;
+        IF _c.starts > _now THEN PERFORM refuse('X4M01', 'the clock was set back'); END IF;
         IF coalesce(_used, _p.usd) > _c."limit" THEN PERFORM refuse('X4M01', 'a budget was used up'); END IF;
     END LOOP;
     -- the rates, which are right because all who hold money have locked the organisation's row before they count
@@ -258,7 +259,7 @@ BEGIN
     END IF;
     IF EXISTS (SELECT 1 FROM payments WHERE unique_key = _unique) THEN PERFORM refuse('X4K01', 'the same signature is there'); END IF;
     IF _p.state <> 'reserved' THEN PERFORM refuse('X4T01', _p.id || ' is ' || _p.state); END IF;
-    UPDATE payments SET state = 'submitted', updated_at = greatest(_now, created_at), unique_key = _unique,
+    UPDATE payments SET state = 'submitted', updated_at = _now, unique_key = _unique,
         record = decode(_q->>'record', 'base64'), operation = _q->>'operation' WHERE id = _p.id;
     FOR _e IN SELECT * FROM json_to_recordset(_q->'memory') AS m (key TEXT, value TEXT) ORDER BY key LOOP
         INSERT INTO memory VALUES (decode(_e.key, 'hex'), decode(_e.value, 'hex'))
@@ -337,7 +338,7 @@ BEGIN
         ELSIF _p.returned > _was.returned THEN
             PERFORM give_back(_was, _p.returned - _was.returned);
         END IF;
-        _p.updated_at := greatest(_now, _was.created_at);
+        _p.updated_at := _now;
     END IF;
     IF (_q->>'releaseLease')::boolean THEN _p.lease_owner := ''; END IF;
     IF (_q->>'clearWaiter')::boolean THEN _p.waiter := ''; END IF;
@@ -404,14 +405,14 @@ BEGIN
             month BIGINT, rate BIGINT);
     SELECT * INTO _s FROM sessions WHERE ended = 0;
     -- what counts in the windows that are open, added up anew: a payment counts in the budgets that are now its
-    DELETE FROM counters WHERE starts IN (day_of(_now), month_of(_now)) OR win = 'session' AND starts = _s.started_at;
+    DELETE FROM counters WHERE starts IN (day_of(_now), month_of(_now)) OR win = 'session' AND starts = _s.number;
     UPDATE payments SET budgets = (SELECT coalesce(array_agg(b.id), '{}') FROM budgets_of(payments.agent, payments.host) b)
         WHERE created_at >= least(month_of(_now), coalesce(_s.started_at, _now));
     INSERT INTO counters SELECT b.id, 'day', day_of(_now), coalesce(sum(p.usd - p.returned), 0), greatest(b.day, coalesce(sum(p.usd - p.returned), 0))
         FROM payments p, LATERAL budgets_of(p.agent, p.host) b WHERE b.day IS NOT NULL AND p.created_at >= day_of(_now) AND p.state <> 'failed' GROUP BY b.id, b.day;
     INSERT INTO counters SELECT b.id, 'month', month_of(_now), coalesce(sum(p.usd - p.returned), 0), greatest(b.month, coalesce(sum(p.usd - p.returned), 0))
         FROM payments p, LATERAL budgets_of(p.agent, p.host) b WHERE b.month IS NOT NULL AND p.created_at >= month_of(_now) AND p.state <> 'failed' GROUP BY b.id, b.month;
-    INSERT INTO counters SELECT b.id, 'session', _s.started_at, coalesce(sum(p.usd - p.returned), 0),
+    INSERT INTO counters SELECT b.id, 'session', _s.number, coalesce(sum(p.usd - p.returned), 0),
         greatest(coalesce(b.session, _s.cap), coalesce(sum(p.usd - p.returned), 0))
         FROM payments p, LATERAL budgets_of(p.agent, p.host) b WHERE p.session = _s.id AND p.state <> 'failed'
             AND (b.session IS NOT NULL OR b.id = 'org' AND _s.cap IS NOT NULL) GROUP BY b.id, b.session;
