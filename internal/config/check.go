@@ -40,9 +40,6 @@ func (c *checker) refuse(isFault bool, key, format string, args ...any) {
 }
 
 func (c *checker) config(f *file) *Config {
-	// Taken and not used, it would give every machine the whole budget.
-	c.refuse(f.Ledger.URL != "", "ledger.url", "must be empty (ledger.db in the home): one ledger for "+
-		"several machines, in PostgreSQL, is not in this version")
 	return &Config{
 		Budget:       c.budget(f),
 		Policy:       c.policy(f),
@@ -55,6 +52,7 @@ func (c *checker) config(f *file) *Config {
 		Service:      c.service(f.Service),
 		Notify:       c.notify(f.Notify, runtime.GOOS),
 		Passkeys:     c.passkeys(f.Passkeys),
+		Ledger:       c.ledger(f.Ledger),
 		Keystore:     c.keystore(f),
 		Channel: channel{DID: c.did("channel.did", f.Channel.DID),
 			DepositCap: c.dollars("channel.deposit_cap", f.Channel.DepositCap, "1.00")},

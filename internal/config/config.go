@@ -4,7 +4,7 @@
 // this package does not understand is refused. A limit that was misspelt must never be a limit
 // that is not there.
 //
-// The files: parse.go, check.go, assets.go, agents.go, passkeys.go, service.go and notify.go (from text to
+// The files: parse.go, check.go, assets.go, agents.go, passkeys.go, service.go, notify.go and ledger.go (from text to
 // Config; values.go checks single values), compare.go (what loosens), write.go (the template, and changing a
 // file), home.go (files of the home), env.go (the environment), paywall.go (the paywall's own file).
 package config
@@ -32,6 +32,7 @@ type Config struct {
 	Service      service
 	Notify       notify
 	Passkeys     map[string]Passkey // the owner's, by name
+	Ledger       ledger
 	Keystore     keystore
 	Channel      channel
 	Env          bool     // the seed's environment variables override this file

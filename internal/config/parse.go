@@ -101,9 +101,7 @@ type file struct {
 	Service  fileService            `toml:"service"`
 	Passkeys map[string]filePasskey `toml:"passkeys"`
 	Notify   notify                 `toml:"notify"`
-	Ledger   struct {
-		URL string `toml:"url"`
-	} `toml:"ledger"`
+	Ledger   fileLedger             `toml:"ledger"`
 	Keystore struct {
 		PassphraseFile    string   `toml:"passphrase_file"`
 		PassphraseCommand []string `toml:"passphrase_command"`
