@@ -54,7 +54,7 @@ func (p *Program) agentsCommand(ui *ui) *cobra.Command {
 	cmd := &cobra.Command{Use: "agents", Short: "The agents that share the wallet, and what each may spend",
 		Args: wants(), RunE: list}
 	cmd.AddCommand(&cobra.Command{Use: "list", Short: "List the agents", Args: wants(), RunE: list},
-		p.agentsAddCommand(ui), p.agentsRevokeCommand(ui))
+		p.agentsAddCommand(ui), p.agentsRevokeCommand(ui), p.agentsEnrollCommand(ui))
 	return cmd
 }
 

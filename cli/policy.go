@@ -40,10 +40,7 @@ func (p *Program) policyCommand(ui *ui) *cobra.Command {
 			return ui.policy(cmd.Context(), guard, filepath.Join(p.Home, config.FileName))
 		},
 	}
-	cmd.AddCommand(ui.loosens(&cobra.Command{
-		Use: "seal", Short: "Seal config.toml as it is now (asks for the passphrase)", Args: wants(),
-		RunE: func(cmd *cobra.Command, _ []string) error { return p.changeRules(cmd.Context(), ui, nil) },
-	}), ui.loosens(&cobra.Command{
+	cmd.AddCommand(p.sealCommand(ui), ui.loosens(&cobra.Command{
 		Use: "deny HOST", Short: "Never let the agent pay a host", Args: wants("HOST"),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			return p.changeRules(cmd.Context(), ui, func(text []byte, rules *config.Config) ([]byte, error) {
@@ -54,6 +51,24 @@ func (p *Program) policyCommand(ui *ui) *cobra.Command {
 			})
 		},
 	}), p.allowCommand(ui))
+	return cmd
+}
+
+func (p *Program) sealCommand(ui *ui) *cobra.Command {
+	var f fleetSeal
+	cmd := ui.loosens(&cobra.Command{
+		Use: "seal", Short: "Seal config.toml as it is now (asks for the passphrase)", Args: wants(),
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			if f.fleet {
+				return p.sealFleet(cmd.Context(), ui, f)
+			}
+			if f.isGiven(cmd) {
+				return usagef("--expires, --out, --add and --remove go with --fleet only")
+			}
+			return p.changeRules(cmd.Context(), ui, nil)
+		},
+	})
+	f.addFlags(cmd)
 	return cmd
 }
 

@@ -136,7 +136,8 @@ func ParseLedgerURL(raw string) (LedgerURL, error) {
 			"password is not written here")
 	}
 	var err error
-	if u.Params, err = ledgerQuery(query); err != nil {
+	u.Params, err = ledgerQuery(query)
+	if err != nil {
 		return u, err
 	}
 	var userErr, databaseErr error
@@ -155,7 +156,8 @@ func ParseLedgerURL(raw string) (LedgerURL, error) {
 	if strings.ContainsFunc(decoded, func(r rune) bool { return !unicode.IsPrint(r) }) {
 		return u, errors.New("has characters that do not show")
 	}
-	if u.Hosts, err = u.hosts(hosts); err != nil {
+	u.Hosts, err = u.hosts(hosts)
+	if err != nil {
 		return u, err
 	}
 	return u, u.checkParams()

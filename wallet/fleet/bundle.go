@@ -59,8 +59,6 @@ func (b Bundle) check() error {
 		return errors.New("the first has no hash of one before, and each other one has")
 	case !slices.Contains(config.Replications, b.Replication) || !slices.Contains(config.KeyPlaces, b.Keys):
 		return errors.New("its replication or keys is a word that is not known")
-	case b.Config == "":
-		return errors.New("it has no config.toml")
 	case len(b.Signers) > maxKeys || len(b.Orchestrators) > maxKeys || len(b.Payers) > maxPayers:
 		return errors.New("one of its lists is too long")
 	case !isSorted(b.Signers, compareKeys) || !isSorted(b.Orchestrators, compareOrchestrators):
@@ -82,10 +80,13 @@ func (b Bundle) check() error {
 			}
 		}
 	}
-	return checkSpan(b.NotBefore, b.Expires, maxLife)
+	return checkSpan(b.NotBefore, b.Expires, MaxLife)
 }
 
 var addressForm = pattern.Lazy(`^[0-9A-Za-z]{20,100}$`)
+
+// Check says what of a bundle cannot be; By and Ledger are not looked at.
+func (b Bundle) Check() error { return b.check() }
 
 func isSorted[T any](list []T, compare func(a, b T) int) bool {
 	for i := 1; i < len(list); i++ {
@@ -141,6 +142,14 @@ func (a Anchor) VerifyBundle(signed Signed, seen Seen, now time.Time) (Bundle, e
 	}
 	return b, nil
 }
+
+// ReadBundle is VerifyBundle for one that is the owner's, for this ledger, whenever it holds and whatever was met.
+func (a Anchor) ReadBundle(signed Signed) (Bundle, error) {
+	return authentic[Bundle](kindBundle, signed, a)
+}
+
+// Peek reads a bundle of which nothing is believed yet, to be shown.
+func Peek(signed Signed) (Bundle, error) { return read[Bundle](kindBundle, signed.Statement) }
 
 // VerifyBundles reads bundles that follow one another, as the ledger keeps them, from the first; valid or not
 // by now. They are the owner's for this ledger, or the error of VerifyBundle says what is wrong.

@@ -35,14 +35,17 @@ func (e Enrolment) check() error {
 	if err := checkLabels(e.Labels); err != nil {
 		return err
 	}
-	return checkSpan(e.Made, e.Until, maxLife)
+	return checkSpan(e.Made, e.Until, MaxLife)
 }
 
+// Check says what of an enrolment cannot be; By and Ledger are not looked at.
+func (e Enrolment) Check() error { return e.check() }
+
 // NewEnrolment is one from now until a time. by is who signs it.
-func (a Anchor) NewEnrolment(by Signer, agent, team string, labels map[string]string,
+func (a Anchor) NewEnrolment(by Key, agent, team string, labels map[string]string,
 	now, until time.Time) Enrolment {
 	head := a.NewHead()
-	head.By = Key(by.Public())
+	head.By = by
 	return Enrolment{Head: head, Agent: agent, Team: team, Labels: labels, Number: newNumber(),
 		Made: seconds(now), Until: seconds(until)}
 }

@@ -47,7 +47,7 @@ func TestWhoMayEnrol(t *testing.T) {
 		{stranger, "research-7", "research", AnotherOwner},
 	} {
 		t.Run(fmt.Sprint(row.agent, " ", row.team, " ", row.fault), func(t *testing.T) {
-			e := a.NewEnrolment(row.by, row.agent, row.team, nil, noon, noon.Add(time.Hour))
+			e := a.NewEnrolment(Key(row.by.Public()), row.agent, row.team, nil, noon, noon.Add(time.Hour))
 			signed, err := e.Sign(row.by)
 			require.NoError(t, err)
 			got, err := a.VerifyEnrolment(signed, b, above, noon)
@@ -62,7 +62,7 @@ func TestWhoMayEnrol(t *testing.T) {
 	}
 
 	// What an orchestrator signed ends with its entry in the bundle.
-	e := a.NewEnrolment(orchestrator, "research-7", "research", nil, noon, noon.Add(time.Hour))
+	e := a.NewEnrolment(Key(orchestrator.Public()), "research-7", "research", nil, noon, noon.Add(time.Hour))
 	signed, err := e.Sign(orchestrator)
 	require.NoError(t, err)
 	_, err = a.VerifyEnrolment(signed, firstBundle(t, a), above, noon)
@@ -93,11 +93,11 @@ func TestEnrolmentsThatCannotBe(t *testing.T) {
 		"a label's name":    func(e *Enrolment) { e.Labels = map[string]string{"A b": "x"} },
 		"an empty label":    func(e *Enrolment) { e.Labels = map[string]string{"a": ""} },
 		"a hidden label":    func(e *Enrolment) { e.Labels = map[string]string{"a": "x\u202ey"} },
-		"until too late":    func(e *Enrolment) { e.Until = e.Made.Add(maxLife + time.Second) },
+		"until too late":    func(e *Enrolment) { e.Until = e.Made.Add(MaxLife + time.Second) },
 		"until before then": func(e *Enrolment) { e.Until = e.Made },
 	} {
 		t.Run(name, func(t *testing.T) {
-			e := a.NewEnrolment(owner, "anna", "sales", nil, noon, noon.Add(time.Hour))
+			e := a.NewEnrolment(Key(owner.Public()), "anna", "sales", nil, noon, noon.Add(time.Hour))
 			edit(&e)
 			_, err := e.Sign(owner)
 			require.ErrorIs(t, err, Unreadable)
@@ -110,7 +110,7 @@ func TestOrchestratorKey(t *testing.T) {
 	_, a := golden(t)
 	seed := keyOf(t, orchestratorSeed)
 	key := OrchestratorKey(seed)
-	e := a.NewEnrolment(key, "research-7", "research", nil, noon, noon.Add(time.Hour))
+	e := a.NewEnrolment(Key(key.Public()), "research-7", "research", nil, noon, noon.Add(time.Hour))
 	signed, err := e.Sign(key)
 	require.NoError(t, err)
 	require.True(t, ed25519.Verify(key.Public(), wallet.FleetEnrolment.Message(signed.Statement),

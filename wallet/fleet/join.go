@@ -86,10 +86,10 @@ func (j Join) check() error {
 	if j.Owner == (Key{}) {
 		return errors.New("it has no owner's key")
 	}
-	if err := j.Ledger.check(); err != nil {
+	if err := j.Ledger.Check(); err != nil {
 		return err
 	}
-	if j.Signer != "" && !isSigner(j.Signer) {
+	if j.Signer != "" && !IsSigner(j.Signer) {
 		return errors.New("its signer is neither unix:/path nor https://host:port")
 	}
 	if err := checkLabels(j.Labels); err != nil {
@@ -113,7 +113,8 @@ func (j Join) check() error {
 	return nil
 }
 
-func (l JoinLedger) check() error {
+// Check says what is wrong with where the ledger is.
+func (l JoinLedger) Check() error {
 	u, err := config.ParseLedgerURL(l.URL)
 	if err != nil {
 		return fmt.Errorf("its ledger's url %w", err)
@@ -134,8 +135,8 @@ func (l JoinLedger) check() error {
 	return checkText("ledger's id", l.ID, maxName)
 }
 
-// isSigner reports whether a text says where a signer is.
-func isSigner(text string) bool {
+// IsSigner reports whether a text says where a signer is: unix:/path or https://host:port.
+func IsSigner(text string) bool {
 	if path, found := strings.CutPrefix(text, "unix:"); found {
 		return filepath.IsAbs(path) && checkText("path", path, maxName) == nil
 	}

@@ -18,7 +18,7 @@ func goodJoin(t testing.TB, agent string) Join {
 	_, a := golden(t)
 	owner := keyOf(t, ownerSeed)
 	labels := map[string]string{"env": "prod"}
-	e := a.NewEnrolment(owner, agent, "research", labels, noon, noon.Add(24*time.Hour))
+	e := a.NewEnrolment(Key(owner.Public()), agent, "research", labels, noon, noon.Add(24*time.Hour))
 	signed, err := e.Sign(owner)
 	require.NoError(t, err)
 	j := Join{Format: 1, Owner: a.Owner, Labels: labels, Signer: "unix:/run/x402/signer.sock", Enrolment: signed,
@@ -93,7 +93,7 @@ func TestJoinRefuses(t *testing.T) {
 		"another owner's": {func(j *Join) {
 			_, a := golden(t)
 			stranger := keyOf(t, strings.Repeat("07", 32))
-			e := a.NewEnrolment(stranger, "research-7", "research", j.Labels, noon, noon.Add(time.Hour))
+			e := a.NewEnrolment(Key(stranger.Public()), "research-7", "research", j.Labels, noon, noon.Add(time.Hour))
 			e.By = j.Owner
 			j.Enrolment = signedRaw(t, goldenSigned(t, "enrolment"), e, stranger)
 		}, "its owner signed"},

@@ -181,9 +181,11 @@ const (
 	maxURL    = 8 << 10
 	maxLabels = 16
 	maxLabel  = 100
-	maxGrant  = 31 * 24 * time.Hour  // how long what is used once may wait for its use
-	maxLife   = 400 * 24 * time.Hour // of a bundle or an enrolment: a year, and some weeks to renew it
+	maxGrant  = 31 * 24 * time.Hour // how long what is used once may wait for its use
 )
+
+// MaxLife is how long a bundle or an enrolment holds at most: a year, and some weeks to renew it.
+const MaxLife = 400 * 24 * time.Hour
 
 var (
 	nameForm    = pattern.Lazy(`^[a-z][a-z0-9_-]{0,39}$`)
