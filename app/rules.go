@@ -26,6 +26,12 @@ import (
 // rules reads the owner's config.toml. A home without one is no wallet: its limits would be
 // anybody's guess.
 func (a *app) rules() (*config.Config, error) {
+	if m, err := a.fleetMember(); m != nil || err != nil {
+		if err != nil {
+			return nil, err
+		}
+		return a.rulesOfFleet(m)
+	}
 	rules, err := config.Load(a.home)
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil, config.Missing(a.home)

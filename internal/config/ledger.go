@@ -16,7 +16,7 @@ import (
 
 // Fleet is whether this program knows ledgers that wallets on several machines share. While it does not,
 // config.toml may not name one, and the commands for it are hidden.
-const Fleet = false
+const Fleet = true
 
 // ledger is where the ledger is. Without a URL it is ledger.db in the home, and the rest means nothing.
 type ledger struct {

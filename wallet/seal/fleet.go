@@ -26,6 +26,7 @@ type Fleet struct {
 	Owner fleet.Signer
 	Now   func() time.Time
 
+	version  atomic.Int64 // of the first bundle that was met; 0: none was yet
 	outdated atomic.Bool
 }
 
@@ -72,6 +73,9 @@ func (g *Guard) compareFleet(ctx context.Context) (history.SealedRules, []config
 	if err != nil {
 		return sealed, nil, err
 	}
+	if !g.Fleet.version.CompareAndSwap(0, b.Version) && g.Fleet.version.Load() != b.Version {
+		g.Fleet.outdated.Store(true)
+	}
 	if b.Config == string(g.Rules.Raw) {
 		return sealed, nil, nil
 	}
@@ -83,7 +87,6 @@ func (g *Guard) compareFleet(ctx context.Context) (history.SealedRules, []config
 	if !config.Loosens(changes) {
 		return sealed, changes, nil
 	}
-	g.Fleet.outdated.Store(true)
 	e := unsealed("the owner signed other rules for the fleet (version %d), or this machine's config.toml allows more", b.Version).
 		WithHint("make the same call again: it goes by the new rules; where it stays so, the owner looks at config.toml on " +
 			"this machine, which may only be tighter")
