@@ -43,7 +43,7 @@ func (f fake) facts(q Query, now time.Time, s Session) Facts {
 		facts.Used.HostDay[host] = f.used(func(r row) bool { return r.host == host && !r.at.Before(day) })
 	}
 	if q.Agent != "" {
-		facts.Used.Agent = AgentUsage{
+		facts.Used.Agent = NodeUsage{
 			Day:   f.used(func(r row) bool { return r.agent == q.Agent && !r.at.Before(day) }),
 			Month: f.used(func(r row) bool { return r.agent == q.Agent && !r.at.Before(MonthOf(now)) }),
 		}
