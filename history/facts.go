@@ -174,7 +174,8 @@ func (t *tx) usage(session string, q budget.Query, at time.Time) (u budget.Usage
 			return u, err
 		}
 	}
-	return u, t.addNodes(&u, q, day, month)
+	err = t.addNodes(&u, q, day, month)
+	return u, err
 }
 
 // session is the session that is open now; its ID is empty when the next payment will begin one.

@@ -302,13 +302,13 @@ func (s *sums) usage(session string, q budget.Query, at time.Time) (u budget.Usa
 		}
 	}
 	if len(q.Teams) > 0 {
-		u.Teams = teamsOf(q, signedFor(s.Days, day), signedFor(s.Months, month))
+		u.Teams = teamsOf(q, signedSince(s.Days, day), signedSince(s.Months, month))
 	}
 	return u
 }
 
-// signedFor is what was signed for each agent in the windows since a day.
-func signedFor(windows []windowSum, since int64) map[string]budget.Use {
+// signedSince is what was signed for each agent in the windows since a day.
+func signedSince(windows []windowSum, since int64) map[string]budget.Use {
 	used := map[string]budget.Use{}
 	for _, w := range windows {
 		for i, agent := range w.Agents {
