@@ -203,9 +203,16 @@ func (r Rules) checkNodeHosts(agent, host string) error {
 		return x402.Errorf(x402.PolicyDenied, "%s is not among the hosts the owner allows the %s %s",
 			x402.Brief(host), n.layer, n.name).WithDetail(n.layer, n.name).
 			WithHint("use another seller; which ones are paid is the owner's to say").
-			WithCommand(x402.Command("policy", "allow", host, "--"+n.layer, n.name), "Your rules do not let "+
-				"the "+n.layer+" "+n.name+" pay "+x402.Brief(host)+": please allow it if you want what it "+
-				"sells.")
+			WithCommand(n.allowing(host), "Your rules do not let the "+n.layer+" "+n.name+" pay "+
+				x402.Brief(host)+": please allow it if you want what it sells.")
 	}
 	return nil
+}
+
+// allowing is what the owner types so that the node may pay a host.
+func (n node) allowing(host string) string {
+	if n.layer == agentLayer {
+		return x402.Command("policy", "allow", host, "--agent", n.name)
+	}
+	return x402.Command("policy", "allow", host, "--team", n.name)
 }
