@@ -1,10 +1,15 @@
 package history
 
 import (
+	"os"
 	"testing"
 
 	"go.uber.org/goleak"
 )
 
-// No test leaves a goroutine behind.
-func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+func TestMain(m *testing.M) {
+	if home := os.Getenv(payerHome); home != "" {
+		os.Exit(payForATeam(home))
+	}
+	goleak.VerifyTestMain(m)
+}
