@@ -45,7 +45,7 @@ var atService = map[string]handed{
 	"approve":            {refused: []string{page}},
 	"balance":            {flags: []string{"asset", "network"}},
 	"budget":             {},
-	"budget set":         {flags: []string{"agent", "host"}, refused: []string{page}},
+	"budget set":         {flags: []string{"agent", "agents", "host", "team"}, refused: []string{page}},
 	"channel":            {},
 	"channel list":       {},
 	"delegation":         {flags: []string{"network", "token-account"}},
@@ -72,7 +72,7 @@ var atService = map[string]handed{
 	"passphrase": {refused: []string{"forget-keyring", "keyring", "new-passphrase-fd", "new-passphrase-file",
 		"passphrase-fd", "passphrase-file"}},
 	"policy":        {},
-	"policy allow":  {flags: []string{"agent"}, refused: []string{page}},
+	"policy allow":  {flags: []string{"agent", "team"}, refused: []string{page}},
 	"policy deny":   {refused: []string{page}},
 	"policy seal":   {refused: append([]string{page}, fleetFlags...)}, // the owner's key is the owner's
 	"reconcile":     {},

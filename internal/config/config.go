@@ -4,8 +4,9 @@
 // this package does not understand is refused. A limit that was misspelt must never be a limit
 // that is not there.
 //
-// The files: parse.go, check.go, assets.go, agents.go, passkeys.go, service.go, notify.go and ledger.go (from text to
-// Config; values.go checks single values), compare.go (what loosens), write.go (the template, and changing a
+// The files: parse.go, check.go, assets.go, agents.go, teams.go, passkeys.go, service.go, notify.go and ledger.go
+// (from text to Config; values.go checks single values), compare.go and teamscompare.go (what loosens), write.go (the
+// template, and changing a
 // file), home.go (files of the home), env.go (the environment), paywall.go (the paywall's own file).
 package config
 
@@ -50,6 +51,8 @@ type limits struct {
 	ApproveAbove money.Dollars            // above this a person is asked
 	Rate         int                      // payments per minute
 	HostDay      map[string]money.Dollars // a day's cap for one host; without a port it covers every port
+	Teams        map[string]Team          // by name
+	Agents       map[string]eachAgent     // by pattern: what each agent whose name matches may do
 }
 
 // policy is everything the owner rules besides amounts.

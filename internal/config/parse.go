@@ -63,6 +63,8 @@ type file struct {
 		Hosts        map[string]struct {
 			Day *string `toml:"day"`
 		} `toml:"hosts"`
+		Teams  map[string]fileTeam      `toml:"teams"`
+		Agents map[string]fileEachAgent `toml:"agents"`
 	} `toml:"budget"`
 	Policy struct {
 		AllowHosts     []string  `toml:"allow_hosts"`
