@@ -450,7 +450,8 @@ func columnsOf(p Payment, record []byte) map[string]any {
 }
 
 // capsOf are the caps of a decision, by the windows that the ledger keeps.
-func capsOf(d budget.Decision) (caps []map[string]any) {
+func capsOf(d budget.Decision) []map[string]any {
+	caps := []map[string]any{} // nil would be no list
 	for _, c := range d.Caps {
 		id, win, starts := windowOf(c.Window)
 		if win == "session" { // the owner's, which the ledger applies
@@ -478,7 +479,8 @@ func windowOf(w budget.Window) (id, win string, starts int64) {
 	return id, win, starts
 }
 
-func ratesOf(d budget.Decision) (rates []map[string]any) {
+func ratesOf(d budget.Decision) []map[string]any {
+	rates := []map[string]any{}
 	for _, r := range d.Rates {
 		if r.Max > 0 {
 			rates = append(rates, map[string]any{"most": r.Max, "per": r.Per.Microseconds(), "notBefore": micros(r.NotBefore)})
