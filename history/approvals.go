@@ -60,8 +60,9 @@ type Approval struct {
 	Why     string // why a person is asked
 	Agent   string // who asks, and alone may use it; "": a caller without a name
 	Payment string // that used it up
-	Since   int64  // the audit chain's last row when the owner approved
-	Seal    []byte // over the owner's approval; empty: none, or a person at a client gave it
+	// the audit chain's last row when the owner approved; in a fleet the ledger's time then, in microseconds
+	Since int64
+	Seal  []byte // over the owner's approval; empty: none, or a person at a client gave it
 	// Unanswered is how often within the last hour a client's person was asked as much and did not
 	// answer; set by AskApproval.
 	Unanswered int
@@ -117,12 +118,10 @@ func (s *Store) AskApproval(ctx context.Context, a Approval) (Approval, error) {
 		return a, err
 	}
 	isNew := false
+	asks := a
 	err = s.tx(ctx, func(t *tx) error {
-		isNew = false
-		if _, err := t.notBeforeLedger(); err != nil {
-			return err
-		}
-		if err := t.expire(); err != nil {
+		a, isNew = asks, false
+		if err := t.beginDeciding(); err != nil {
 			return err
 		}
 		open, err := find(t, scanApproval, selectApproval+` WHERE quote = ? AND`+isOpen, a.Quote[:])
@@ -168,6 +167,17 @@ func (s *Store) AskApproval(ctx context.Context, a Approval) (Approval, error) {
 		s.asked(a)
 	}
 	return a, err
+}
+
+// beginDeciding locks what a change of approvals needs, and closes what is over.
+func (t *tx) beginDeciding() error {
+	if _, err := t.notBeforeLedger(); err != nil {
+		return err
+	}
+	if err := t.lockChain(); err != nil { // who holds money has it before the approvals, too
+		return err
+	}
+	return t.expire()
 }
 
 // expire closes what is over. An approval is over at its very time.
@@ -237,6 +247,9 @@ func (s *Store) Approve(ctx context.Context, id, by string,
 			return err
 		}
 		a.State, a.Expires, a.Since = Approved, fromMicros(micros(t.Now.Add(approvedFor))), head.Seq
+		if t.fleet != nil { // whose uses are on any of its chains
+			a.Since = micros(t.Now)
+		}
 		if seal != nil {
 			a.Seal, err = seal(*a)
 			if err != nil {
@@ -293,13 +306,10 @@ func (s *Store) Unanswered(ctx context.Context, id, by string) error {
 func (s *Store) decide(ctx context.Context, id string, how func(*tx, *Approval) error) (a Approval,
 	err error) {
 	err = s.tx(ctx, func(t *tx) error {
-		if _, err := t.notBeforeLedger(); err != nil {
+		if err := t.beginDeciding(); err != nil {
 			return err
 		}
-		if err := t.expire(); err != nil {
-			return err
-		}
-		a, err = scanApproval(t.row(selectApproval+` WHERE id = ?`, id))
+		a, err = scanApproval(t.row(selectApproval+` WHERE id = ?`+t.forUpdate(), id))
 		if err != nil {
 			return none(err, errNoApproval)
 		}
@@ -358,8 +368,8 @@ func (s *Store) ApprovedBy(ctx context.Context, p Payment) (*Approver, error) {
 			y.At = fromMicros(at)
 			return y, err
 		}, `SELECT at, coalesce(detail ->> 'by', '') FROM audit WHERE payment = 0 AND event = ?1
-			AND detail ->> 'id' = ?2 AND seq < (SELECT max(seq) FROM audit WHERE payment = ?3 AND event = ?4)
-			ORDER BY seq DESC LIMIT 1`, approvalEvent+string(Approved), a.ID, p.Number, usedEvent)
+			AND detail ->> 'id' = ?2 AND `+t.place()+` <= (SELECT max(`+t.place()+`) FROM audit
+			WHERE payment = ?3 AND event = ?4) ORDER BY `+t.place()+` DESC, seq DESC LIMIT 1`, approvalEvent+string(Approved), a.ID, p.Number, usedEvent)
 	}, `SELECT EXISTS (SELECT 1 FROM approvals WHERE payment = ?)`, p.ID)
 }
 
@@ -401,28 +411,42 @@ const usedEvent, returnedEvent = "approval used", "approval returned"
 
 // UsedBy returns the payments that used an approval of a quote since a row of the audit chain, but
 // for those that gave it back. The chain's rows from there on have to hold together, and at must be
-// one of them: LEDGER_CORRUPT.
+// one of them: LEDGER_CORRUPT. In a fleet since is a time, and the rows of its chains are believed.
 func (s *Store) UsedBy(ctx context.Context, quote [32]byte, since int64, at Head) (payments []string,
 	err error) {
-	err = s.view(ctx, func(t *tx) error {
-		payments = nil
-		ids, signed := map[int64]string{}, map[int64]bool{} // what was signed gives nothing back
-		return t.walk(since, at, func(r auditRow) error {
-			var used usedDetail
-			switch {
-			case r.event == signedEvent:
-				signed[r.payment] = true
-			case r.event == usedEvent && json.Unmarshal([]byte(r.detail), &used) == nil &&
-				used.Quote == hexOf(quote):
-				ids[r.payment] = used.Payment
-				payments = append(payments, used.Payment)
-			case r.event == returnedEvent && !signed[r.payment]:
-				payments = slices.DeleteFunc(payments, func(p string) bool { return p == ids[r.payment] })
-			}
-			return nil
-		})
+	err = s.view(ctx, func(t *tx) (err error) {
+		u := uses{quote: hexOf(quote), ids: map[int64]string{}, signed: map[int64]bool{}}
+		if t.fleet != nil {
+			err = t.fleetWalkUses(since, at, u.add)
+		} else {
+			err = t.walk(since, at, u.add)
+		}
+		payments = u.payments
+		return err
 	})
 	return payments, err
+}
+
+// uses are those of a quote's approvals, as events tell of them.
+type uses struct {
+	quote    string
+	payments []string
+	ids      map[int64]string
+	signed   map[int64]bool // what was signed gives nothing back
+}
+
+func (u *uses) add(r auditRow) error {
+	var used usedDetail
+	switch {
+	case r.event == signedEvent:
+		u.signed[r.payment] = true
+	case r.event == usedEvent && json.Unmarshal([]byte(r.detail), &used) == nil && used.Quote == u.quote:
+		u.ids[r.payment] = used.Payment
+		u.payments = append(u.payments, used.Payment)
+	case r.event == returnedEvent && !u.signed[r.payment]:
+		u.payments = slices.DeleteFunc(u.payments, func(p string) bool { return p == u.ids[r.payment] })
+	}
+	return nil
 }
 
 // returnApproval takes the use back that a payment made of an approval, if it was never signed and

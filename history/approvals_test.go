@@ -107,23 +107,24 @@ func TestDecisions(t *testing.T) {
 		"used after a no":               {[]step{approve, deny, use}, Denied, errNobodyApproved},
 	} {
 		t.Run(name, func(t *testing.T) {
-			s, _, _ := newStore(t)
-			a := asking(t, s, 1)
-			var err error
-			for i, step := range c.steps {
-				if err = step(s, a.ID); i < len(c.steps)-1 {
-					require.NoError(t, err)
+			eachEngine(t, func(t *testing.T, s *Store, _ *clock) {
+				a := asking(t, s, 1)
+				var err error
+				for i, step := range c.steps {
+					if err = step(s, a.ID); i < len(c.steps)-1 {
+						require.NoError(t, err)
+					}
 				}
-			}
-			require.ErrorIs(t, err, c.last)
-			now, err := s.Approval(t.Context(), a.ID)
-			require.NoError(t, err)
-			require.Equal(t, c.state, now.State)
-			require.Equal(t, c.state == Approved, hasApproval(t, s, 1))
-			require.Equal(t, c.state == Approved, payApproved(s, 1) == nil)
-			require.Error(t, payApproved(s, 2), "another quote")
-			_, err = s.Verify(t.Context(), Head{})
-			require.NoError(t, err)
+				require.ErrorIs(t, err, c.last)
+				now, err := s.Approval(t.Context(), a.ID)
+				require.NoError(t, err)
+				require.Equal(t, c.state, now.State)
+				require.Equal(t, c.state == Approved, hasApproval(t, s, 1))
+				require.Equal(t, c.state == Approved, payApproved(s, 1) == nil)
+				require.Error(t, payApproved(s, 2), "another quote")
+				_, err = s.Verify(t.Context(), Head{})
+				require.NoError(t, err)
+			})
 		})
 	}
 }
@@ -149,39 +150,41 @@ func TestApprovalsEnd(t *testing.T) {
 		}, acceptedFor},
 	} {
 		t.Run(name, func(t *testing.T) {
-			s, clock, _ := newStore(t)
-			a := asking(t, s, 1)
-			require.NoError(t, c.decide(s, a.ID))
-			a, err := s.Approval(t.Context(), a.ID)
-			require.NoError(t, err)
-			require.WithinDuration(t, clock.now().Add(c.after), a.Expires, time.Millisecond)
+			eachEngine(t, func(t *testing.T, s *Store, clock *clock) {
+				a := asking(t, s, 1)
+				require.NoError(t, c.decide(s, a.ID))
+				a, err := s.Approval(t.Context(), a.ID)
+				require.NoError(t, err)
+				require.WithinDuration(t, clock.now().Add(c.after), a.Expires, time.Millisecond)
 
-			before := a.Expires.Add(-time.Millisecond)
-			clock.set(before)
-			require.Equal(t, a.ID, asking(t, s, 1).ID)
-			require.Equal(t, a.State == Approved, hasApproval(t, s, 1))
-			list, err := s.Approvals(t.Context())
-			require.NoError(t, err)
-			require.Len(t, list, 1)
-			clock.set(a.Expires.Add(-time.Microsecond)) // the clock moves on by one at each reading
-			require.False(t, hasApproval(t, s, 1))
-			require.Error(t, payApproved(s, 1))
-			list, err = s.Approvals(t.Context())
-			require.NoError(t, err)
-			require.Empty(t, list)
-			_, err = s.Approve(t.Context(), a.ID, "owner", nil)
-			require.ErrorIs(t, err, ErrDecided)
-			require.NotEqual(t, a.ID, asking(t, s, 1).ID, "asked again")
+				before := a.Expires.Add(-time.Millisecond)
+				clock.set(before)
+				require.Equal(t, a.ID, asking(t, s, 1).ID)
+				require.Equal(t, a.State == Approved, hasApproval(t, s, 1))
+				list, err := s.Approvals(t.Context())
+				require.NoError(t, err)
+				require.Len(t, list, 1)
+				clock.set(a.Expires.Add(-time.Microsecond)) // the clock moves on by one at each reading
+				require.False(t, hasApproval(t, s, 1))
+				require.Error(t, payApproved(s, 1))
+				list, err = s.Approvals(t.Context())
+				require.NoError(t, err)
+				require.Empty(t, list)
+				_, err = s.Approve(t.Context(), a.ID, "owner", nil)
+				require.ErrorIs(t, err, ErrDecided)
+				require.NotEqual(t, a.ID, asking(t, s, 1).ID, "asked again")
+			})
 		})
 	}
 }
 
 func TestQuestionsAreBounded(t *testing.T) {
-	s, _, _ := newStore(t)
-	_, err := s.Approval(t.Context(), "apr_none")
-	require.ErrorIs(t, err, ErrNotFound)
-	_, err = s.Deny(t.Context(), "apr_none", "")
-	require.ErrorIs(t, err, ErrNotFound)
+	eachEngine(t, func(t *testing.T, s *Store, _ *clock) {
+		_, err := s.Approval(t.Context(), "apr_none")
+		require.ErrorIs(t, err, ErrNotFound)
+		_, err = s.Deny(t.Context(), "apr_none", "")
+		require.ErrorIs(t, err, ErrNotFound)
+	})
 }
 
 // Whatever several processes do at once, each approval lets one payment pass.
@@ -220,56 +223,58 @@ func TestOneApprovalAllowsOnePayment(t *testing.T) {
 
 // Whether a payment in the ledger was approved is asked again by the signer: for these terms.
 func TestWasApproved(t *testing.T) {
-	s, _, _ := newStore(t)
-	h := testHold(250_000)
-	h.Payment.ID = NewID(time.Now())
-	a, err := s.AskApproval(t.Context(), Approval{Quote: quoteOf(1), Host: h.Payment.Host,
-		Method: h.Payment.Method, URL: h.Payment.URL,
-		Network: h.Payment.Network, Asset: h.Payment.Asset, Amount: h.Payment.Amount,
-		Price: h.Payment.Price, PayTo: h.Payment.PayTo})
-	require.NoError(t, err)
-	_, err = s.Approve(t.Context(), a.ID, "owner", nil)
-	require.NoError(t, err)
-	p, err := reserveApproved(s, 1, h)
-	require.NoError(t, err)
-	was := func(change func(*Payment)) bool {
-		q := p
-		change(&q)
-		_, found, err := s.ApprovalUsedBy(t.Context(), q)
+	eachEngine(t, func(t *testing.T, s *Store, _ *clock) {
+		h := testHold(250_000)
+		h.Payment.ID = NewID(time.Now())
+		a, err := s.AskApproval(t.Context(), Approval{Quote: quoteOf(1), Host: h.Payment.Host,
+			Method: h.Payment.Method, URL: h.Payment.URL,
+			Network: h.Payment.Network, Asset: h.Payment.Asset, Amount: h.Payment.Amount,
+			Price: h.Payment.Price, PayTo: h.Payment.PayTo})
 		require.NoError(t, err)
-		return found
-	}
-	require.True(t, was(func(*Payment) {}))
-	for i, change := range []func(*Payment){
-		func(q *Payment) {
-			q.ID = NewID(time.Now())
-		}, func(q *Payment) { q.Price++ }, func(q *Payment) { q.Amount = testHold(250_001).Payment.Amount },
-		func(q *Payment) {
-			q.PayTo = "0xother"
-		}, func(q *Payment) {
-			q.Host = "other.example"
-		}, func(q *Payment) {
-			q.Network = "eip155:8453"
-		}, func(q *Payment) { q.Method = "POST" }, func(q *Payment) { q.URL += "?" },
-		func(q *Payment) { q.Asset += "0" },
-	} {
-		t.Run(fmt.Sprint(i), func(t *testing.T) {
-			require.False(t, was(change))
-		})
-	}
+		_, err = s.Approve(t.Context(), a.ID, "owner", nil)
+		require.NoError(t, err)
+		p, err := reserveApproved(s, 1, h)
+		require.NoError(t, err)
+		was := func(change func(*Payment)) bool {
+			q := p
+			change(&q)
+			_, found, err := s.ApprovalUsedBy(t.Context(), q)
+			require.NoError(t, err)
+			return found
+		}
+		require.True(t, was(func(*Payment) {}))
+		for i, change := range []func(*Payment){
+			func(q *Payment) {
+				q.ID = NewID(time.Now())
+			}, func(q *Payment) { q.Price++ }, func(q *Payment) { q.Amount = testHold(250_001).Payment.Amount },
+			func(q *Payment) {
+				q.PayTo = "0xother"
+			}, func(q *Payment) {
+				q.Host = "other.example"
+			}, func(q *Payment) {
+				q.Network = "eip155:8453"
+			}, func(q *Payment) { q.Method = "POST" }, func(q *Payment) { q.URL += "?" },
+			func(q *Payment) { q.Asset += "0" },
+		} {
+			t.Run(fmt.Sprint(i), func(t *testing.T) {
+				require.False(t, was(change))
+			})
+		}
+	})
 }
 
 // A payment that is refused after all does not use the approval up: both are one transaction.
 func TestARefusalKeepsTheApproval(t *testing.T) {
-	s, _, _ := newStore(t)
-	_, err := s.Approve(t.Context(), asking(t, s, 1).ID, "owner", nil)
-	require.NoError(t, err)
-	poor := testHold(10)
-	poor.Funds.Free = testHold(9).Payment.Amount
-	_, err = reserveApproved(s, 1, poor)
-	var short *ShortOfFunds
-	require.True(t, errors.As(err, &short), "%v", err)
-	require.True(t, hasApproval(t, s, 1))
+	eachEngine(t, func(t *testing.T, s *Store, _ *clock) {
+		_, err := s.Approve(t.Context(), asking(t, s, 1).ID, "owner", nil)
+		require.NoError(t, err)
+		poor := testHold(10)
+		poor.Funds.Free = testHold(9).Payment.Amount
+		_, err = reserveApproved(s, 1, poor)
+		var short *ShortOfFunds
+		require.True(t, errors.As(err, &short), "%v", err)
+		require.True(t, hasApproval(t, s, 1))
+	})
 }
 
 // A frozen wallet or account holds nothing, and what was held before is not put on disk as signed:
@@ -288,43 +293,42 @@ func TestFreeze(t *testing.T) {
 			Why: "revoked"}, false},
 	} {
 		t.Run(name, func(t *testing.T) {
-			s, _, home := newStore(t)
-			other, err := Open(t.Context(), home, Options{})
-			require.NoError(t, err)
-			defer other.Close()
-			held, sent := pay(t, s, testHold(1), Reserved), pay(t, s, testHold(1), Submitted)
-			require.NoError(t, other.Freeze(t.Context(), c.freeze))
-			require.NoError(t,
-				other.Freeze(t.Context(), Freeze{Network: c.freeze.Network, Account: c.freeze.Account,
-					By: "agent", Why: "again"}))
-			list, err := s.Freezes(t.Context())
-			require.NoError(t, err)
-			require.Len(t, list, 1)
-			require.Equal(t, c.freeze.Why, list[0].Why, "the first reason stands")
+			eachEngine(t, func(t *testing.T, s *Store, _ *clock) {
+				other := besides(t, s)
+				held, sent := pay(t, s, testHold(1), Reserved), pay(t, s, testHold(1), Submitted)
+				require.NoError(t, other.Freeze(t.Context(), c.freeze))
+				require.NoError(t,
+					other.Freeze(t.Context(), Freeze{Network: c.freeze.Network, Account: c.freeze.Account,
+						By: "agent", Why: "again"}))
+				list, err := s.Freezes(t.Context())
+				require.NoError(t, err)
+				require.Len(t, list, 1)
+				require.Equal(t, c.freeze.Why, list[0].Why, "the first reason stands")
 
-			check := func(err error) {
-				t.Helper()
-				if !c.stops {
-					require.NoError(t, err)
-					return
+				check := func(err error) {
+					t.Helper()
+					if !c.stops {
+						require.NoError(t, err)
+						return
+					}
+					require.True(t, x402.HasCode(err, x402.WalletFrozen), "%v", err)
+					require.Equal(t, c.freeze.By, x402.AsError(err).Details["by"])
 				}
-				require.True(t, x402.HasCode(err, x402.WalletFrozen), "%v", err)
-				require.Equal(t, c.freeze.By, x402.AsError(err).Details["by"])
-			}
-			_, err = reserve(s, testHold(1))
-			check(err)
-			check(s.Submit(t.Context(), held, Signed{Payload: []byte("{}"), Requirement: []byte("{}"),
-				UniqueKey: "new"}, testKeyholder()))
-			_, err = s.Finish(t.Context(), sent.ID, Outcome{State: Settled, Proof: Claimed})
-			require.NoError(t, err, "what is out is brought to its end")
+				_, err = reserve(s, testHold(1))
+				check(err)
+				check(s.Submit(t.Context(), held, Signed{Payload: []byte("{}"), Requirement: []byte("{}"),
+					UniqueKey: "new"}, testKeyholder()))
+				_, err = s.Finish(t.Context(), sent.ID, Outcome{State: Settled, Proof: Claimed})
+				require.NoError(t, err, "what is out is brought to its end")
 
-			lifted, err := other.Unfreeze(t.Context(), nil)
-			require.NoError(t, err)
-			require.Len(t, lifted, 1)
-			_, err = reserve(s, testHold(1))
-			require.NoError(t, err)
-			_, err = s.Verify(t.Context(), Head{})
-			require.NoError(t, err)
+				lifted, err := other.Unfreeze(t.Context(), nil)
+				require.NoError(t, err)
+				require.Len(t, lifted, 1)
+				_, err = reserve(s, testHold(1))
+				require.NoError(t, err)
+				_, err = s.Verify(t.Context(), Head{})
+				require.NoError(t, err)
+			})
 		})
 	}
 }
@@ -366,13 +370,14 @@ func TestLost(t *testing.T) {
 		"the owner looked":        {steps{unknown, unknown, look, expired}, 1},
 	} {
 		t.Run(name, func(t *testing.T) {
-			s, _, _ := newStore(t)
-			for _, step := range c.did {
-				step(s)
-			}
-			f, err := s.Facts(t.Context(), Question{Rules: budget.Query{MaxFailures: 5}})
-			require.NoError(t, err)
-			require.Equal(t, c.want, f.ConsecutiveFailures)
+			eachEngine(t, func(t *testing.T, s *Store, _ *clock) {
+				for _, step := range c.did {
+					step(s)
+				}
+				f, err := s.Facts(t.Context(), Question{Rules: budget.Query{MaxFailures: 5}})
+				require.NoError(t, err)
+				require.Equal(t, c.want, f.ConsecutiveFailures)
+			})
 		})
 	}
 }
@@ -393,22 +398,23 @@ func TestAnApprovalOfAnUnsignedPaymentIsUsableAgain(t *testing.T) {
 		"asked again since": {func(s *Store, _ Payment) { asking(t, s, 1) }, false, false},
 	} {
 		t.Run(name, func(t *testing.T) {
-			s, _, _ := newStore(t)
-			_, err := s.Approve(t.Context(), asking(t, s, 1).ID, "owner", nil)
-			require.NoError(t, err)
-			h := testHold(1)
-			h.Payment.ID = NewID(time.Now())
-			p, err := reserveApproved(s, 1, h)
-			require.NoError(t, err)
-			c.meanwhile(s, p)
-			err = s.Release(t.Context(), p.ID, "locked")
-			require.Equal(t, c.signed, errors.Is(err, ErrTransition), "%v", err)
-			require.Equal(t, c.signed, err != nil)
-			require.Equal(t, c.back, hasApproval(t, s, 1))
-			require.Equal(t, c.back, payApproved(s, 1) == nil)
-			require.Error(t, payApproved(s, 1), "and once it stays")
-			_, err = s.Verify(t.Context(), Head{})
-			require.NoError(t, err)
+			eachEngine(t, func(t *testing.T, s *Store, _ *clock) {
+				_, err := s.Approve(t.Context(), asking(t, s, 1).ID, "owner", nil)
+				require.NoError(t, err)
+				h := testHold(1)
+				h.Payment.ID = NewID(time.Now())
+				p, err := reserveApproved(s, 1, h)
+				require.NoError(t, err)
+				c.meanwhile(s, p)
+				err = s.Release(t.Context(), p.ID, "locked")
+				require.Equal(t, c.signed, errors.Is(err, ErrTransition), "%v", err)
+				require.Equal(t, c.signed, err != nil)
+				require.Equal(t, c.back, hasApproval(t, s, 1))
+				require.Equal(t, c.back, payApproved(s, 1) == nil)
+				require.Error(t, payApproved(s, 1), "and once it stays")
+				_, err = s.Verify(t.Context(), Head{})
+				require.NoError(t, err)
+			})
 		})
 	}
 }
@@ -434,33 +440,35 @@ func TestReserveUsesTheApprovalThatWasRead(t *testing.T) {
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
-			s, _, _ := newStore(t)
-			seal := func(Approval) ([]byte, error) { return []byte("owner"), nil }
-			_, err := s.Approve(t.Context(), asking(t, s, 1).ID, "owner", seal)
-			require.NoError(t, err)
-			f, err := s.Facts(t.Context(), Question{Quotes: [][32]byte{quoteOf(1)}})
-			require.NoError(t, err)
-			require.Len(t, f.Approvals, 1)
-			require.NoError(t, meanwhile(s, f.Approvals[0].ID))
-			now, err := s.Facts(t.Context(), Question{})
-			require.NoError(t, err)
-			h := testHold(1)
-			h.Decision, h.Approval = unlimited(now.Session.ID), &f.Approvals[0]
-			_, err = s.Reserve(t.Context(), h)
-			require.ErrorIs(t, err, ErrMoved)
+			eachEngine(t, func(t *testing.T, s *Store, _ *clock) {
+				seal := func(Approval) ([]byte, error) { return []byte("owner"), nil }
+				_, err := s.Approve(t.Context(), asking(t, s, 1).ID, "owner", seal)
+				require.NoError(t, err)
+				f, err := s.Facts(t.Context(), Question{Quotes: [][32]byte{quoteOf(1)}})
+				require.NoError(t, err)
+				require.Len(t, f.Approvals, 1)
+				require.NoError(t, meanwhile(s, f.Approvals[0].ID))
+				now, err := s.Facts(t.Context(), Question{})
+				require.NoError(t, err)
+				h := testHold(1)
+				h.Decision, h.Approval = unlimited(now.Session.ID), &f.Approvals[0]
+				_, err = s.Reserve(t.Context(), h)
+				require.ErrorIs(t, err, ErrMoved)
+			})
 		})
 	}
 }
 
 func TestReserveNeedsADecision(t *testing.T) {
-	s, _, _ := newStore(t)
-	_, err := s.Reserve(t.Context(), testHold(1))
-	require.ErrorIs(t, err, errNoCaps)
-	h := testHold(1)
-	h.Decision = unlimited("")
-	h.Decision.NeedsApproval = true
-	_, err = s.Reserve(t.Context(), h)
-	require.ErrorIs(t, err, errUnapproved)
+	eachEngine(t, func(t *testing.T, s *Store, _ *clock) {
+		_, err := s.Reserve(t.Context(), testHold(1))
+		require.ErrorIs(t, err, errNoCaps)
+		h := testHold(1)
+		h.Decision = unlimited("")
+		h.Decision.NeedsApproval = true
+		_, err = s.Reserve(t.Context(), h)
+		require.ErrorIs(t, err, errUnapproved)
+	})
 }
 
 // An approval is used up only by a payment of what the person was shown, and up to that price.
@@ -477,15 +485,16 @@ func TestReserveRefusesAnotherPaymentsApproval(t *testing.T) {
 		"another agent":   func(p *Payment) { p.Agent = "ann" },
 	} {
 		t.Run(name, func(t *testing.T) {
-			s, _, _ := newStore(t)
-			_, err := s.Approve(t.Context(), asking(t, s, 1).ID, "owner", nil)
-			require.NoError(t, err)
-			h := testHold(1)
-			change(&h.Payment)
-			_, err = reserveApproved(s, 1, h)
-			require.ErrorIs(t, err, errOtherApproval)
-			_, err = reserveApproved(s, 1, testHold(250_000))
-			require.NoError(t, err, "it is still good for what was shown")
+			eachEngine(t, func(t *testing.T, s *Store, _ *clock) {
+				_, err := s.Approve(t.Context(), asking(t, s, 1).ID, "owner", nil)
+				require.NoError(t, err)
+				h := testHold(1)
+				change(&h.Payment)
+				_, err = reserveApproved(s, 1, h)
+				require.ErrorIs(t, err, errOtherApproval)
+				_, err = reserveApproved(s, 1, testHold(250_000))
+				require.NoError(t, err, "it is still good for what was shown")
+			})
 		})
 	}
 }

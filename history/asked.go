@@ -175,6 +175,12 @@ var errFarEnough = errors.New("far enough back")
 // priorAnswers reads the chain's rows about approvals from its end back, as far as a question waits. A yes
 // ends the noes before it to the same question: the person who gave it has looked again.
 func (t *tx) priorAnswers(asked question) (h priorAnswers, err error) {
+	query, args := `SELECT at, event, detail FROM audit WHERE payment = 0 ORDER BY seq DESC`, []any(nil)
+	if t.fleet != nil { // whose answers are read whole
+		query = `SELECT at, event, detail FROM audit WHERE payment = 0 AND at > ? AND event LIKE 'approval %'
+			ORDER BY at DESC, seq DESC`
+		args = []any{micros(t.Now.Add(-waitFor))}
+	}
 	latest, yes := map[string]string{}, false
 	err = t.forEach(func(row scanner) error {
 		var micro int64
@@ -207,7 +213,7 @@ func (t *tx) priorAnswers(asked question) (h priorAnswers, err error) {
 			h.unanswered++
 		}
 		return nil
-	}, `SELECT at, event, detail FROM audit WHERE payment = 0 ORDER BY seq DESC`)
+	}, query, args...)
 	if errors.Is(err, errFarEnough) {
 		err = nil
 	}

@@ -11,34 +11,33 @@ import (
 // Whatever one agent asks, another one's questions have their own room, and so have those of callers
 // without a name; an agent with a name has as much of it in all processes together.
 func TestEachAgentHasItsOwnQuestions(t *testing.T) {
-	s, _, home := newStore(t)
-	other, err := Open(t.Context(), home, Options{Now: s.now})
-	require.NoError(t, err)
-	defer other.Close()
-	for i := range maxPendingHost {
-		_, err := naggingAs(t, s, "ann", "GET", "a.example", fmt.Sprintf("/%d", i), 10)
-		require.NoError(t, err)
-	}
-	for i := range maxPendingSession - maxPendingHost {
-		_, err := naggingAs(t, s, "ann", "GET", fmt.Sprintf("h%d.example", i), "/", 10)
-		require.NoError(t, err)
-	}
-	for host, full := range map[string]TooManyPending{"a.example": {"host", maxPendingHost},
-		"new.example": {"agent", maxPendingSession}} {
-		for _, process := range []*Store{s, other} {
-			_, err := naggingAs(t, process, "ann", "GET", host, "/new", 10)
-			e, ok := errors.AsType[*TooManyPending](err)
-			require.True(t, ok, "%v", err)
-			require.Equal(t, full, *e)
+	eachEngine(t, func(t *testing.T, s *Store, _ *clock) {
+		other := besides(t, s)
+		for i := range maxPendingHost {
+			_, err := naggingAs(t, s, "ann", "GET", "a.example", fmt.Sprintf("/%d", i), 10)
+			require.NoError(t, err)
 		}
-		for _, agent := range []string{"bob", ""} {
-			_, err := naggingAs(t, s, agent, "GET", host, "/new", 10)
-			require.NoError(t, err, "%q has room", agent)
+		for i := range maxPendingSession - maxPendingHost {
+			_, err := naggingAs(t, s, "ann", "GET", fmt.Sprintf("h%d.example", i), "/", 10)
+			require.NoError(t, err)
 		}
-	}
-	list, err := s.Approvals(t.Context())
-	require.NoError(t, err)
-	require.Equal(t, "ann", list[0].Agent)
+		for host, full := range map[string]TooManyPending{"a.example": {"host", maxPendingHost},
+			"new.example": {"agent", maxPendingSession}} {
+			for _, process := range []*Store{s, other} {
+				_, err := naggingAs(t, process, "ann", "GET", host, "/new", 10)
+				e, ok := errors.AsType[*TooManyPending](err)
+				require.True(t, ok, "%v", err)
+				require.Equal(t, full, *e)
+			}
+			for _, agent := range []string{"bob", ""} {
+				_, err := naggingAs(t, s, agent, "GET", host, "/new", 10)
+				require.NoError(t, err, "%q has room", agent)
+			}
+		}
+		list, err := s.Approvals(t.Context())
+		require.NoError(t, err)
+		require.Equal(t, "ann", list[0].Agent)
+	})
 }
 
 // All questions together are bounded, and no asker's room is more than half of that, nor are their noes.
@@ -62,46 +61,48 @@ func TestAllAgentsQuestionsAreBounded(t *testing.T) {
 // A no is to who asked: another agent may ask the same, and its own noes are counted; only the noes to
 // everybody keep everybody from asking. A yes to one ends no other's noes.
 func TestNoesAreAnAgentsOwn(t *testing.T) {
-	s, _, _ := newStore(t)
-	deny := func(agent, host string) error {
-		a, err := naggingAs(t, s, agent, "GET", host, "/", 1000)
-		if err == nil {
-			_, err = s.Deny(t.Context(), a.ID, byOwner)
-			require.NoError(t, err)
+	eachEngine(t, func(t *testing.T, s *Store, _ *clock) {
+		deny := func(agent, host string) error {
+			a, err := naggingAs(t, s, agent, "GET", host, "/", 1000)
+			if err == nil {
+				_, err = s.Deny(t.Context(), a.ID, byOwner)
+				require.NoError(t, err)
+			}
+			return err
 		}
-		return err
-	}
-	require.NoError(t, deny("ann", "a.example"))
-	require.Equal(t, "this", declined(t, deny("ann", "a.example")).About)
-	a, err := naggingAs(t, s, "bob", "GET", "a.example", "/", 1000)
-	require.NoError(t, err)
-	_, err = s.Approve(t.Context(), a.ID, byOwner, nil)
-	require.NoError(t, err)
-	require.Equal(t, "this", declined(t, deny("ann", "a.example")).About, "bob's yes is bob's")
+		require.NoError(t, deny("ann", "a.example"))
+		require.Equal(t, "this", declined(t, deny("ann", "a.example")).About)
+		a, err := naggingAs(t, s, "bob", "GET", "a.example", "/", 1000)
+		require.NoError(t, err)
+		_, err = s.Approve(t.Context(), a.ID, byOwner, nil)
+		require.NoError(t, err)
+		require.Equal(t, "this", declined(t, deny("ann", "a.example")).About, "bob's yes is bob's")
 
-	noes := 1
-	for i := 0; noes < maxNoAll/maxNo; i++ {
-		agent := fmt.Sprintf("a%d", i)
-		for j := 0; j < maxNoAgent/maxNo && noes < maxNoAll/maxNo; j++ {
-			require.NoError(t, deny(agent, fmt.Sprintf("h%d.example", j)))
-			noes++
+		noes := 1
+		for i := 0; noes < maxNoAll/maxNo; i++ {
+			agent := fmt.Sprintf("a%d", i)
+			for j := 0; j < maxNoAgent/maxNo && noes < maxNoAll/maxNo; j++ {
+				require.NoError(t, deny(agent, fmt.Sprintf("h%d.example", j)))
+				noes++
+			}
+			if noes < maxNoAll/maxNo {
+				require.Equal(t, "agent", declined(t, deny(agent, "new.example")).About)
+			}
 		}
-		if noes < maxNoAll/maxNo {
-			require.Equal(t, "agent", declined(t, deny(agent, "new.example")).About)
-		}
-	}
-	require.Equal(t, "all", declined(t, deny("cy", "new.example")).About)
+		require.Equal(t, "all", declined(t, deny("cy", "new.example")).About)
+	})
 }
 
 // How often a dialog was closed is said of the agent whose it was.
 func TestUnansweredOfAnAgent(t *testing.T) {
-	s, _, _ := newStore(t)
-	for i, agent := range []string{"ann", "bob", "", "ann"} {
-		a, err := naggingAs(t, s, agent, "GET", "a.example", "/", 1000)
-		require.NoError(t, err)
-		require.Equal(t, i/3, a.Unanswered, "%q", agent)
-		require.NoError(t, s.Unanswered(t.Context(), a.ID, "client"))
-	}
+	eachEngine(t, func(t *testing.T, s *Store, _ *clock) {
+		for i, agent := range []string{"ann", "bob", "", "ann"} {
+			a, err := naggingAs(t, s, agent, "GET", "a.example", "/", 1000)
+			require.NoError(t, err)
+			require.Equal(t, i/3, a.Unanswered, "%q", agent)
+			require.NoError(t, s.Unanswered(t.Context(), a.ID, "client"))
+		}
+	})
 }
 
 // Whose a question is stands in the audit chain: whoever changes it in the table is found.

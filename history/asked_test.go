@@ -36,56 +36,53 @@ func declined(t *testing.T, err error) *Declined {
 
 // Only what waits counts: a person who answers is asked the next, and nobody fills the queue for others.
 func TestTheQueue(t *testing.T) {
-	s, _, home := newStore(t)
-	var last Approval
-	for i := range 3 * maxPending {
-		a, err := nagging(t, s, "GET", fmt.Sprintf("h%d.example", i), "/", 10)
-		require.NoError(t, err)
-		_, err = s.Approve(t.Context(), a.ID, byOwner, nil)
-		require.NoError(t, err)
-	}
-	full := func(s *Store, host, about string, limit int) {
-		t.Helper()
-		_, err := nagging(t, s, "GET", host, "/new", 10)
-		e, ok := errors.AsType[*TooManyPending](err)
-		require.True(t, ok, "%v", err)
-		require.Equal(t, TooManyPending{About: about, Limit: limit}, *e)
-	}
-	for i := range maxPendingHost {
-		var err error
-		last, err = nagging(t, s, "GET", fmt.Sprintf("a.example:%d", 1000+i), "/", 10)
-		require.NoError(t, err)
-	}
-	full(s, "a.example", "host", maxPendingHost)
-	for i := range maxPendingSession - maxPendingHost {
-		_, err := nagging(t, s, "GET", fmt.Sprintf("b%d.example", i), "/", 10)
-		require.NoError(t, err)
-	}
-	full(s, "other.example", "agent", maxPendingSession)
-	// another agent still is heard, up to what all may
-	for i := range maxPending/maxPendingSession - 1 {
-		other, err := Open(t.Context(), home, Options{Now: s.now})
-		require.NoError(t, err)
-		defer other.Close()
-		for j := range maxPendingSession {
-			_, err := nagging(t, other, "GET", fmt.Sprintf("c%d-%d.example", i, j), "/", 10)
+	eachEngine(t, func(t *testing.T, s *Store, _ *clock) {
+		var last Approval
+		for i := range 3 * maxPending {
+			a, err := nagging(t, s, "GET", fmt.Sprintf("h%d.example", i), "/", 10)
+			require.NoError(t, err)
+			_, err = s.Approve(t.Context(), a.ID, byOwner, nil)
 			require.NoError(t, err)
 		}
-	}
-	late, err := Open(t.Context(), home, Options{Now: s.now})
-	require.NoError(t, err)
-	defer late.Close()
-	full(late, "other.example", "all", maxPending)
-	// what the table says is not what counts
-	require.NoError(t, late.tx(t.Context(), func(t *tx) error {
-		_, err := t.exec(`DELETE FROM approvals WHERE id <> ?`, last.ID)
-		return err
-	}))
-	full(late, "other.example", "all", maxPending)
-	_, err = s.Deny(t.Context(), last.ID, byOwner)
-	require.NoError(t, err)
-	_, err = nagging(t, late, "GET", "other.example", "/", 10)
-	require.NoError(t, err, "one was answered")
+		full := func(s *Store, host, about string, limit int) {
+			t.Helper()
+			_, err := nagging(t, s, "GET", host, "/new", 10)
+			e, ok := errors.AsType[*TooManyPending](err)
+			require.True(t, ok, "%v", err)
+			require.Equal(t, TooManyPending{About: about, Limit: limit}, *e)
+		}
+		for i := range maxPendingHost {
+			var err error
+			last, err = nagging(t, s, "GET", fmt.Sprintf("a.example:%d", 1000+i), "/", 10)
+			require.NoError(t, err)
+		}
+		full(s, "a.example", "host", maxPendingHost)
+		for i := range maxPendingSession - maxPendingHost {
+			_, err := nagging(t, s, "GET", fmt.Sprintf("b%d.example", i), "/", 10)
+			require.NoError(t, err)
+		}
+		full(s, "other.example", "agent", maxPendingSession)
+		// another agent still is heard, up to what all may
+		for i := range maxPending/maxPendingSession - 1 {
+			other := besides(t, s)
+			for j := range maxPendingSession {
+				_, err := nagging(t, other, "GET", fmt.Sprintf("c%d-%d.example", i, j), "/", 10)
+				require.NoError(t, err)
+			}
+		}
+		late := besides(t, s)
+		full(late, "other.example", "all", maxPending)
+		// what the table says is not what counts
+		require.NoError(t, late.tx(t.Context(), func(t *tx) error {
+			_, err := t.exec(`DELETE FROM approvals WHERE id <> ?`, last.ID)
+			return err
+		}))
+		full(late, "other.example", "all", maxPending)
+		_, err := s.Deny(t.Context(), last.ID, byOwner)
+		require.NoError(t, err)
+		_, err = nagging(t, late, "GET", "other.example", "/", 10)
+		require.NoError(t, err, "one was answered")
+	})
 }
 
 // What was declined twice is not asked again for an hour, however it is spelled.
@@ -108,28 +105,29 @@ func TestDeclinedTwice(t *testing.T) {
 		"of another seller": {"GET", "b.example", "/report", 1000, true},
 	} {
 		t.Run(name, func(t *testing.T) {
-			s, clock, _ := newStore(t)
-			var first time.Time
-			for i := range maxNo {
-				a, err := nagging(t, s, "GET", "a.example", fmt.Sprintf("/report?%d", i), 1000)
-				require.NoError(t, err)
-				_, err = s.Decline(t.Context(), a.ID, "client")
-				require.NoError(t, err)
-				if i == 0 {
-					first = clock.now()
+			eachEngine(t, func(t *testing.T, s *Store, clock *clock) {
+				var first time.Time
+				for i := range maxNo {
+					a, err := nagging(t, s, "GET", "a.example", fmt.Sprintf("/report?%d", i), 1000)
+					require.NoError(t, err)
+					_, err = s.Decline(t.Context(), a.ID, "client")
+					require.NoError(t, err)
+					if i == 0 {
+						first = clock.now()
+					}
 				}
-			}
-			_, err := nagging(t, s, c.method, c.host, c.rest, c.price)
-			if c.again {
-				require.NoError(t, err)
-				return
-			}
-			d := declined(t, err)
-			require.Equal(t, "this", d.About)
-			require.WithinDuration(t, first.Add(noFor), d.Until, time.Second)
-			clock.set(d.Until.Add(time.Second))
-			_, err = nagging(t, s, c.method, c.host, c.rest, c.price)
-			require.NoError(t, err, "an hour later")
+				_, err := nagging(t, s, c.method, c.host, c.rest, c.price)
+				if c.again {
+					require.NoError(t, err)
+					return
+				}
+				d := declined(t, err)
+				require.Equal(t, "this", d.About)
+				require.WithinDuration(t, first.Add(noFor), d.Until, time.Second)
+				clock.set(d.Until.Add(time.Second))
+				_, err = nagging(t, s, c.method, c.host, c.rest, c.price)
+				require.NoError(t, err, "an hour later")
+			})
 		})
 	}
 }
@@ -173,19 +171,20 @@ func TestNoes(t *testing.T) {
 
 // Dialogs that were closed are counted, and no decision.
 func TestUnanswered(t *testing.T) {
-	s, clock, _ := newStore(t)
-	for i := range 3 {
-		a, err := nagging(t, s, "GET", "a.example", fmt.Sprintf("/?%d", i), 1000)
+	eachEngine(t, func(t *testing.T, s *Store, clock *clock) {
+		for i := range 3 {
+			a, err := nagging(t, s, "GET", "a.example", fmt.Sprintf("/?%d", i), 1000)
+			require.NoError(t, err)
+			require.Equal(t, i, a.Unanswered)
+			require.NoError(t, s.Unanswered(t.Context(), a.ID, "client"))
+			now, err := s.Approval(t.Context(), a.ID)
+			require.NoError(t, err)
+			require.Equal(t, Pending, now.State)
+		}
+		require.ErrorIs(t, s.Unanswered(t.Context(), "apr_none", "client"), ErrNotFound)
+		clock.set(clock.now().Add(noFor))
+		a, err := nagging(t, s, "GET", "a.example", "/", 1000)
 		require.NoError(t, err)
-		require.Equal(t, i, a.Unanswered)
-		require.NoError(t, s.Unanswered(t.Context(), a.ID, "client"))
-		now, err := s.Approval(t.Context(), a.ID)
-		require.NoError(t, err)
-		require.Equal(t, Pending, now.State)
-	}
-	require.ErrorIs(t, s.Unanswered(t.Context(), "apr_none", "client"), ErrNotFound)
-	clock.set(clock.now().Add(noFor))
-	a, err := nagging(t, s, "GET", "a.example", "/", 1000)
-	require.NoError(t, err)
-	require.Zero(t, a.Unanswered)
+		require.Zero(t, a.Unanswered)
+	})
 }

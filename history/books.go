@@ -31,24 +31,24 @@ type Range struct {
 	State        State
 }
 
-// where is the range as a condition, with its values. The plus signs keep SQLite from sorting by a column
-// that it has an index of: what is asked for is in the order of seq.
-func (r Range) where() (condition string, args []any) {
+// where is the range as a condition, with its values. SQLite is not to sort by a column that it has an index
+// of: what is asked for is in the order of seq.
+func (t *tx) where(r Range) (condition string, args []any) {
 	add := func(one string, value any) { condition, args = condition+" AND "+one, append(args, value) }
 	if !r.After.IsZero() {
-		add("+created_at >= ?", micros(r.After))
+		add(t.unindexed("created_at")+" >= ?", micros(r.After))
 	}
 	if !r.Until.IsZero() {
-		add("+created_at < ?", micros(r.Until))
+		add(t.unindexed("created_at")+" < ?", micros(r.Until))
 	}
 	if r.URL != "" {
-		add("instr(lower(url), ?)", lower(r.URL))
+		add("instr("+t.lower("url")+", ?) > 0", lower(r.URL))
 	}
 	for _, c := range []struct{ column, value string }{
 		{"host", r.Host}, {"session", r.Session}, {"agent", r.Agent},
 		{"state", string(r.State)}} {
 		if c.value != "" {
-			add("+"+c.column+" = ?", c.value)
+			add(t.unindexed(c.column)+" = ?", c.value)
 		}
 	}
 	return condition, args
@@ -80,7 +80,6 @@ const pageOfBooks = 1000
 // SQLite's log, and takes the memory of a page. Payments are never taken out, so each comes once; its state
 // is the one it has when its page is read.
 func (s *Store) Each(ctx context.Context, r Range, f func(Payment) error) error {
-	condition, args := r.where()
 	next, err := read(ctx, s, func(t *tx) (int64, error) { return t.firstSince(r.After) })
 	if err != nil {
 		return err
@@ -91,6 +90,7 @@ func (s *Store) Each(ctx context.Context, r Range, f func(Payment) error) error 
 	for err == nil && next <= newest {
 		var page []Payment
 		page, err = read(ctx, s, func(t *tx) ([]Payment, error) {
+			condition, args := t.where(r)
 			return collect(t, func(row scanner) (p Payment, err error) {
 				next, p, err = scanForBooks(row)
 				return p, err
@@ -112,9 +112,13 @@ func (s *Store) Each(ctx context.Context, r Range, f func(Payment) error) error 
 
 // over is what hours or days came to, since one.
 func (t *tx) over(since time.Time, unit time.Duration) (map[time.Time]budget.Use, error) {
-	scope := "all"
+	query, args := `SELECT day, sum(spent), sum(held) FROM totals WHERE scope = ? AND day >= ? GROUP BY day`,
+		[]any{"all", micros(since) / unit.Microseconds()}
 	if unit == time.Hour {
-		scope = "hour"
+		args[0] = "hour"
+	}
+	if t.fleet != nil {
+		query, args = fleetOver, []any{unit.Microseconds(), micros(since)}
 	}
 	list := map[time.Time]budget.Use{}
 	err := t.forEach(func(row scanner) error {
@@ -123,8 +127,7 @@ func (t *tx) over(since time.Time, unit time.Duration) (map[time.Time]budget.Use
 		err := row.Scan(&n, &d.Spent, &d.Held)
 		list[fromMicros(n*unit.Microseconds())] = d
 		return err
-	}, `SELECT day, sum(spent), sum(held) FROM totals WHERE scope = ? AND day >= ? GROUP BY day`, scope,
-		micros(since)/unit.Microseconds())
+	}, query, args...)
 	return list, err
 }
 
@@ -158,6 +161,9 @@ func (s *Store) Spending(ctx context.Context, since time.Time, unit time.Duratio
 
 // parts are the dearest of a scope whose key is a column of that name.
 func (t *tx) parts(scope string, since time.Time, most int) (list []NamedSum, err error) {
+	if t.fleet != nil {
+		return t.fleetParts(scope, since, most)
+	}
 	midnight, first := nextWhole(since, day)
 	return collect(t, func(row scanner) (p NamedSum, err error) {
 		err = row.Scan(&p.Key, &p.Spent, &p.Held)
@@ -236,7 +242,7 @@ func (s *Store) Import(ctx context.Context, list []Imported) (added int, err err
 		digest := sha256.New()
 		for _, i := range list {
 			text := toJSON(i)
-			n, err := t.change(`INSERT OR IGNORE INTO meta VALUES (?, ?)`, importedKey+i.ID(), text)
+			n, err := t.change(`INSERT INTO meta VALUES (?, ?) ON CONFLICT (key) DO NOTHING`, importedKey+i.ID(), text)
 			if err != nil {
 				return err
 			}

@@ -64,17 +64,17 @@ func (s *Store) Channel(ctx context.Context, service, key string) (Channel, erro
 
 // Channels returns all of those whose services are paid later (Nuwa, on Rooch).
 func (s *Store) Channels(ctx context.Context) ([]Channel, error) {
-	return s.channels(ctx, `NOT GLOB 'eip155:*'`)
+	return s.channels(ctx, `NOT LIKE 'eip155:%'`)
 }
 
 // BatchChannels returns all of those with a deposit (batch-settlement, on EVM).
 func (s *Store) BatchChannels(ctx context.Context) ([]Channel, error) {
-	return s.channels(ctx, `GLOB 'eip155:*'`)
+	return s.channels(ctx, `LIKE 'eip155:%'`)
 }
 
 // BatchChannelsWith returns those of them that were met at a host.
 func (s *Store) BatchChannelsWith(ctx context.Context, host string) ([]Channel, error) {
-	return s.channels(ctx, `GLOB 'eip155:*' AND server = ?`, host)
+	return s.channels(ctx, `LIKE 'eip155:%' AND server = ?`, host)
 }
 
 func (s *Store) channels(ctx context.Context, where string, args ...any) ([]Channel, error) {
@@ -88,7 +88,7 @@ func (s *Store) channels(ctx context.Context, where string, args ...any) ([]Chan
 // amount stay as they are but in a new epoch, in which both start from zero.
 func (s *Store) SaveChannel(ctx context.Context, c Channel) error {
 	return s.tx(ctx, func(t *tx) error {
-		old, err := t.channel(c)
+		old, err := t.takeChannel(c)
 		if err != nil {
 			return err
 		}
@@ -131,6 +131,9 @@ func (s *Store) RecordVoucher(ctx context.Context, p Payment, signed Signed, c C
 	if err := s.InPlace(); err != nil {
 		return p, err
 	}
+	if s.fleet != nil {
+		return s.fleet.recordVoucher(ctx, s, p, signed, c, o, k)
+	}
 	record := signed.record()
 	o.packed = o.pack()
 	var packed packedPayment
@@ -165,7 +168,7 @@ func (s *Store) RecordVoucher(ctx context.Context, p Payment, signed Signed, c C
 func (t *tx) signVoucher(step *channelStep, signed Signed, k Keyholder) error {
 	last, err := t.lastSealed(k, nil)
 	if err == nil {
-		err = step.from.wasLeft(last.memory, step.to)
+		err = step.from.wasLeft(last.memory.get, step.to)
 	}
 	v := step.to.voucher()
 	if err == nil {
@@ -220,8 +223,8 @@ func (c Channel) position() []byte {
 
 // wasLeft refuses a channel's row that is not where the last voucher left it: what is signed next
 // adds to its amount. In a new epoch it begins from zero.
-func (c Channel) wasLeft(m *memory, next Channel) error {
-	position, err := m.get(channelKey(next.Service, next.Key))
+func (c Channel) wasLeft(get func(key []byte) ([]byte, error), next Channel) error {
+	position, err := get(channelKey(next.Service, next.Key))
 	if err != nil || position == nil {
 		return err
 	}
@@ -242,16 +245,28 @@ func (c Channel) wasLeft(m *memory, next Channel) error {
 
 // channel is the row as it stands; the zero one where there is none.
 func (t *tx) channel(c Channel) (Channel, error) {
-	old, err := find(t, scanChannel, selectChannel+` WHERE service = ? AND key = ?`, c.Service, c.Key)
+	old, err := find(t, scanChannel, selectChannel+` WHERE service = ? AND key = ?`+t.forUpdate(), c.Service, c.Key)
 	if old == nil {
 		return Channel{Epoch: c.Epoch}, err
 	}
 	return *old, err
 }
 
+// takeChannel is channel for who puts it. In a fleet a row is made where there is none, for others to wait at.
+func (t *tx) takeChannel(c Channel) (Channel, error) {
+	if t.fleet != nil {
+		n, err := t.change(`INSERT INTO channels VALUES (?, ?, '', '', '', '', '0', '0', '0', '0', NULL, 0, NULL, NULL, 0)
+			ON CONFLICT (service, key) DO NOTHING`, c.Service, c.Key)
+		if err != nil || n > 0 {
+			return Channel{Epoch: c.Epoch}, err
+		}
+	}
+	return t.channel(c)
+}
+
 func (t *tx) putChannel(c Channel) error {
 	_, err := t.exec(
-		`INSERT INTO channels VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?) ON CONFLICT DO UPDATE SET
+		`INSERT INTO channels VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?) ON CONFLICT (service, key) DO UPDATE SET
 		server = excluded.server, network = excluded.network, source = excluded.source,
 		channel = excluded.channel, epoch = excluded.epoch, nonce = excluded.nonce, amount = excluded.amount,
 		claimed = excluded.claimed, signed = excluded.signed, known = excluded.known, call = excluded.call,
@@ -285,6 +300,9 @@ func (c Channel) digest() string {
 // channelTimeout. The lock is held until unlock is called.
 func (s *Store) LockChannel(ctx context.Context, service, key string) (unlock func(), err error) {
 	name := fmt.Sprintf("channel-%x", sha256.Sum256([]byte(service+" "+key)))[:24]
+	if s.fleet != nil {
+		return s.fleet.lockTurn(ctx, name)
+	}
 	s.channelLocks.mu.Lock()
 	if s.channelLocks.byName == nil {
 		s.channelLocks.byName = map[string]*fileLock{}

@@ -30,109 +30,110 @@ func byVoucher(t *testing.T, s *Store, c Channel) (Payment, error) {
 }
 
 func TestVouchersOnlyGrow(t *testing.T) {
-	s, _, _ := newStore(t)
-	_, err := s.Channel(t.Context(), "did:rooch:payee", "did:rooch:payer#key-1")
-	require.ErrorIs(t, err, ErrNotFound)
-	require.NoError(t, s.SaveChannel(t.Context(), testChannel(0)))
+	eachEngine(t, func(t *testing.T, s *Store, _ *clock) {
+		_, err := s.Channel(t.Context(), "did:rooch:payee", "did:rooch:payer#key-1")
+		require.ErrorIs(t, err, ErrNotFound)
+		require.NoError(t, s.SaveChannel(t.Context(), testChannel(0)))
 
-	p, err := byVoucher(t, s, testChannel(1))
-	require.NoError(t, err)
-	require.Equal(t, Settled, p.State)
-	require.Equal(t, Claimed, p.Proof)
-	c, err := s.Channel(t.Context(), "did:rooch:payee", "did:rooch:payer#key-1")
-	require.NoError(t, err)
-	require.EqualValues(t, 1, c.Nonce)
-	require.Equal(t, money.NewAmount(100), c.Amount)
-	require.JSONEq(t, `{"nonce":"1"}`, string(c.Signed))
-	content, err := s.Content(t.Context(), p.ID)
-	require.NoError(t, err)
-	require.Equal(t, "bought", string(content.Body))
+		p, err := byVoucher(t, s, testChannel(1))
+		require.NoError(t, err)
+		require.Equal(t, Settled, p.State)
+		require.Equal(t, Claimed, p.Proof)
+		c, err := s.Channel(t.Context(), "did:rooch:payee", "did:rooch:payer#key-1")
+		require.NoError(t, err)
+		require.EqualValues(t, 1, c.Nonce)
+		require.Equal(t, money.NewAmount(100), c.Amount)
+		require.JSONEq(t, `{"nonce":"1"}`, string(c.Signed))
+		content, err := s.Content(t.Context(), p.ID)
+		require.NoError(t, err)
+		require.Equal(t, "bought", string(content.Body))
 
-	p, err = byVoucher(t, s, testChannel(2))
-	require.NoError(t, err)
-	for name, c := range map[string]Channel{
-		"the same nonce":                {Nonce: 2, Amount: money.NewAmount(300)},
-		"an older one":                  {Nonce: 1, Amount: money.NewAmount(300)},
-		"less than was signed":          {Nonce: 3, Amount: money.NewAmount(199)},
-		"a nonce of another open epoch": {Nonce: 2, Amount: money.NewAmount(300)},
-	} {
-		t.Run(name, func(t *testing.T) {
-			bad := testChannel(2)
-			bad.Nonce, bad.Amount, bad.Signed = c.Nonce, c.Amount, json.RawMessage(`"`+name+`"`)
-			got, err := byVoucher(t, s, bad)
-			require.ErrorIs(t, err, errVoucherConflict, name)
-			require.Empty(t, got.ID, name)
-		})
-	}
-	unfinished, err := s.Unfinished(t.Context(), "", 10)
-	require.NoError(t, err)
-	require.Len(t, unfinished, 4, "what was refused is as it was before: held, and not submitted")
-	for _, p := range unfinished {
-		require.Equal(t, Reserved, p.State)
-	}
+		p, err = byVoucher(t, s, testChannel(2))
+		require.NoError(t, err)
+		for name, c := range map[string]Channel{
+			"the same nonce":                {Nonce: 2, Amount: money.NewAmount(300)},
+			"an older one":                  {Nonce: 1, Amount: money.NewAmount(300)},
+			"less than was signed":          {Nonce: 3, Amount: money.NewAmount(199)},
+			"a nonce of another open epoch": {Nonce: 2, Amount: money.NewAmount(300)},
+		} {
+			t.Run(name, func(t *testing.T) {
+				bad := testChannel(2)
+				bad.Nonce, bad.Amount, bad.Signed = c.Nonce, c.Amount, json.RawMessage(`"`+name+`"`)
+				got, err := byVoucher(t, s, bad)
+				require.ErrorIs(t, err, errVoucherConflict, name)
+				require.Empty(t, got.ID, name)
+			})
+		}
+		unfinished, err := s.Unfinished(t.Context(), "", 10)
+		require.NoError(t, err)
+		require.Len(t, unfinished, 4, "what was refused is as it was before: held, and not submitted")
+		for _, p := range unfinished {
+			require.Equal(t, Reserved, p.State)
+		}
 
-	// what is no voucher changes none
-	c = testChannel(2)
-	c.Delivered, c.PendingCall, c.Claimed = true, json.RawMessage(`{"url":"x"}`), money.NewAmount(50)
-	require.NoError(t, s.SaveChannel(t.Context(), c))
-	c.Nonce, c.Amount = 1, money.NewAmount(100)
-	require.ErrorIs(t, s.SaveChannel(t.Context(), c), errVoucherConflict)
-	c = testChannel(2)
-	c.Signed = json.RawMessage(`{"nonce":"other"}`)
-	require.ErrorIs(t, s.SaveChannel(t.Context(), c), errVoucherConflict)
+		// what is no voucher changes none
+		c = testChannel(2)
+		c.Delivered, c.PendingCall, c.Claimed = true, json.RawMessage(`{"url":"x"}`), money.NewAmount(50)
+		require.NoError(t, s.SaveChannel(t.Context(), c))
+		c.Nonce, c.Amount = 1, money.NewAmount(100)
+		require.ErrorIs(t, s.SaveChannel(t.Context(), c), errVoucherConflict)
+		c = testChannel(2)
+		c.Signed = json.RawMessage(`{"nonce":"other"}`)
+		require.ErrorIs(t, s.SaveChannel(t.Context(), c), errVoucherConflict)
 
-	// a new epoch begins again, and the old one never comes back
-	c = testChannel(0)
-	c.Epoch, c.Signed = 1, nil
-	require.NoError(t, s.SaveChannel(t.Context(), c))
-	_, err = byVoucher(t, s, testChannel(3))
-	require.ErrorIs(t, err, errVoucherConflict)
+		// a new epoch begins again, and the old one never comes back
+		c = testChannel(0)
+		c.Epoch, c.Signed = 1, nil
+		require.NoError(t, s.SaveChannel(t.Context(), c))
+		_, err = byVoucher(t, s, testChannel(3))
+		require.ErrorIs(t, err, errVoucherConflict)
 
-	c.Refused = json.RawMessage(`{"why":"nonce"}`)
-	require.NoError(t, s.Refuse(t.Context(), c))
-	list, err := s.Channels(t.Context())
-	require.NoError(t, err)
-	require.Len(t, list, 1)
-	require.JSONEq(t, `{"why":"nonce"}`, string(list[0].Refused))
-	require.EqualValues(t, 1, list[0].Epoch)
-	_, err = s.Verify(t.Context(), Head{})
-	require.NoError(t, err)
-	require.Equal(t, Settled, p.State)
+		c.Refused = json.RawMessage(`{"why":"nonce"}`)
+		require.NoError(t, s.Refuse(t.Context(), c))
+		list, err := s.Channels(t.Context())
+		require.NoError(t, err)
+		require.Len(t, list, 1)
+		require.JSONEq(t, `{"why":"nonce"}`, string(list[0].Refused))
+		require.EqualValues(t, 1, list[0].Epoch)
+		_, err = s.Verify(t.Context(), Head{})
+		require.NoError(t, err)
+		require.Equal(t, Settled, p.State)
+	})
 }
 
 // What was frozen between the hold and the voucher is signed for by nobody, and the channel
 // stays where it was.
 func TestNoVoucherWhileFrozen(t *testing.T) {
-	s, _, _ := newStore(t)
-	require.NoError(t, s.SaveChannel(t.Context(), testChannel(0)))
-	p := pay(t, s, testHold(100), Reserved)
-	require.NoError(t, s.Freeze(t.Context(), Freeze{By: "owner"}))
-	c := testChannel(1)
-	_, err := s.RecordVoucher(t.Context(), p, Signed{Payload: c.Signed, Requirement: json.RawMessage("{}"),
-		UniqueKey: "x"}, c, Outcome{State: Settled, Proof: Claimed}, testKeyholder())
-	require.True(t, x402.HasCode(err, x402.WalletFrozen), "%v", err)
-	c, err = s.Channel(t.Context(), c.Service, c.Key)
-	require.NoError(t, err)
-	require.Zero(t, c.Nonce)
+	eachEngine(t, func(t *testing.T, s *Store, _ *clock) {
+		require.NoError(t, s.SaveChannel(t.Context(), testChannel(0)))
+		p := pay(t, s, testHold(100), Reserved)
+		require.NoError(t, s.Freeze(t.Context(), Freeze{By: "owner"}))
+		c := testChannel(1)
+		_, err := s.RecordVoucher(t.Context(), p, Signed{Payload: c.Signed, Requirement: json.RawMessage("{}"),
+			UniqueKey: "x"}, c, Outcome{State: Settled, Proof: Claimed}, testKeyholder())
+		require.True(t, x402.HasCode(err, x402.WalletFrozen), "%v", err)
+		c, err = s.Channel(t.Context(), c.Service, c.Key)
+		require.NoError(t, err)
+		require.Zero(t, c.Nonce)
+	})
 }
 
 // One call at a time, also of two processes.
 func TestChannelTurn(t *testing.T) {
-	s, _, home := newStore(t)
-	other, err := Open(t.Context(), home, Options{})
-	require.NoError(t, err)
-	defer other.Close()
-	give, err := s.LockChannel(t.Context(), "a", "b")
-	require.NoError(t, err)
-	short, end := context.WithTimeout(t.Context(), 50*time.Millisecond)
-	defer end()
-	_, err = other.LockChannel(short, "a", "b")
-	require.ErrorIs(t, err, context.DeadlineExceeded)
-	free, err := other.LockChannel(t.Context(), "a", "c")
-	require.NoError(t, err, "another channel is another turn")
-	free()
-	give()
-	give, err = other.LockChannel(t.Context(), "a", "b")
-	require.NoError(t, err)
-	give()
+	eachEngine(t, func(t *testing.T, s *Store, _ *clock) {
+		other := besides(t, s)
+		give, err := s.LockChannel(t.Context(), "a", "b")
+		require.NoError(t, err)
+		short, end := context.WithTimeout(t.Context(), 50*time.Millisecond)
+		defer end()
+		_, err = other.LockChannel(short, "a", "b")
+		require.ErrorIs(t, err, context.DeadlineExceeded)
+		free, err := other.LockChannel(t.Context(), "a", "c")
+		require.NoError(t, err, "another channel is another turn")
+		free()
+		give()
+		give, err = other.LockChannel(t.Context(), "a", "b")
+		require.NoError(t, err)
+		give()
+	})
 }

@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"x402-wallet/budget"
+	"x402-wallet/x402"
 )
 
 // Where the clock is behind the newest payment, the ledger's time stands still
@@ -16,10 +17,17 @@ import (
 // to look; else zero.
 func (s *Store) Ahead(ctx context.Context) (time.Time, error) {
 	return read(ctx, s, func(t *tx) (latest time.Time, err error) {
-		var at int64
-		err = t.slowRow(`SELECT max(coalesce((SELECT max(created_at) FROM payments), 0),
-			coalesce((SELECT max(updated_at) FROM payments WHERE state = 'settled'), 0))`).Scan(&at)
-		latest = fromMicros(at)
+		if t.fleet != nil { // t.Now is its time, which is not behind
+			var now int64
+			if err := t.row(`SELECT clock()`).Scan(&now); err != nil {
+				return latest, err
+			}
+			t.Now = fromMicros(now)
+		}
+		var made, settled int64
+		err = t.slowRow(`SELECT coalesce((SELECT max(created_at) FROM payments), 0),
+			coalesce((SELECT max(updated_at) FROM payments WHERE state = 'settled'), 0)`).Scan(&made, &settled)
+		latest = fromMicros(max(made, settled))
 		if latest.Sub(t.Now) <= budget.ClockTolerance {
 			latest = time.Time{}
 		}
@@ -34,6 +42,11 @@ const redatedEvent = "redated"
 // All of it counts in the windows that are open now. A session that began ahead goes on as one that
 // a payment began; approvals of that time are over. The audit chain has one event for all of it.
 func (s *Store) Redate(ctx context.Context) error {
+	if s.fleet != nil {
+		return x402.Errorf(x402.LedgerUnavailable, "a fleet's ledger is not dated anew: its wallets' budgets would "+
+			"open twice").WithHint("the ledger's time goes on when its server's clock has come to it; until then " +
+			"no window ends")
+	}
 	return s.tx(ctx, func(t *tx) error {
 		now := micros(t.Now)
 		var from, upTo sql.NullInt64

@@ -22,12 +22,15 @@ type change struct {
 	f        func(*tx) error
 	durable  bool // has to outlive a power cut
 	isSingle bool // writes by one statement, its last, which SQLite undoes by itself
-	since    time.Time
-	written  flushState // the log with it
-	err      error
-	panicked any
-	leads    bool          // its caller commits, for all that wait
-	wake     chan struct{} // it leads, or has its answer
+	// in a fleet: it locks the rows that it decides by, or no rows of others matter to it, so that it need
+	// not wait for other changes
+	locksRows bool
+	since     time.Time
+	written   flushState // the log with it
+	err       error
+	panicked  any
+	leads     bool          // its caller commits, for all that wait
+	wake      chan struct{} // it leads, or has its answer
 }
 
 // commitQueue holds the changes that wait; if one of them leads, it is the first.
@@ -49,10 +52,15 @@ func (s *Store) tx(ctx context.Context, f func(*tx) error) error {
 	return s.enqueue(ctx, &change{f: f, durable: true})
 }
 
-// txSingle is tx for an f that writes by one statement, after which it does nothing that can fail: it needs
+// txSingle is txRows for an f that writes by one statement, after which it does nothing that can fail: it needs
 // no savepoint.
 func (s *Store) txSingle(ctx context.Context, f func(*tx) error) error {
-	return s.enqueue(ctx, &change{f: f, durable: true, isSingle: true})
+	return s.enqueue(ctx, &change{f: f, durable: true, isSingle: true, locksRows: true})
+}
+
+// txRows is tx for an f that in a fleet locks the rows that it decides by.
+func (s *Store) txRows(ctx context.Context, f func(*tx) error) error {
+	return s.enqueue(ctx, &change{f: f, durable: true, locksRows: true})
 }
 
 // commitNoSync runs f in a transaction that survives the death of the process, but perhaps not

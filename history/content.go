@@ -192,7 +192,11 @@ type ContentUse struct {
 
 // ContentUse says how much content is stored.
 func (s *Store) ContentUse(ctx context.Context) (ContentUse, error) {
-	use, err := read(ctx, s, (*tx).contentUse)
+	sum := (*tx).contentUse
+	if s.fleet != nil {
+		sum = (*tx).sumContent
+	}
+	use, err := read(ctx, s, sum)
 	use.Quota = s.contentQuota
 	return use, err
 }
@@ -258,11 +262,11 @@ func (s *Store) Prune(ctx context.Context, before time.Time,
 // removeThese removes contents for the owner, but for what has become another one since it was looked for.
 func (s *Store) removeThese(ctx context.Context, list []stored, undelivered bool) (rows, freed int64,
 	err error) {
-	err = s.tx(ctx, func(t *tx) error {
+	err = s.txRows(ctx, func(t *tx) error {
 		rows, freed = 0, 0
 		for _, c := range list {
 			found, err := find(t, scanStored, `SELECT payment, size FROM contents
-				WHERE payment = ? AND removed = '' AND (spare = 1 OR ?)`, c.payment, undelivered)
+				WHERE payment = ? AND removed = '' AND (spare = 1 OR ?)`+t.forUpdate(), c.payment, undelivered)
 			if err != nil {
 				return err
 			}
@@ -287,6 +291,9 @@ const keptFree = 64 << 20
 // needed back to the disk. It may take long, in steps that each take little. Where there is nothing
 // to do it writes nothing.
 func (s *Store) Tidy(ctx context.Context) error {
+	if s.fleet != nil {
+		return s.fleetTidy(ctx)
+	}
 	untidy, err := s.untidy(ctx)
 	if err != nil || !untidy {
 		return err
@@ -329,13 +336,15 @@ const pagesAtOnce = 1000
 // giveBack makes the file smaller until at most so many bytes in it are free. A full disk ends it: what
 // is moved goes through the log.
 func (s *Store) giveBack(ctx context.Context, keep int64) error {
+	if s.fleet != nil { // its server sees to that
+		return nil
+	}
 	for left := true; left; {
 		err := s.commitNoSync(ctx, func(t *tx) error {
 			var free, size int64
 			c, isSQLite := t.conn.(*conn)
-			if !isSQLite { // its server sees to that
-				left = false
-				return nil
+			if !isSQLite {
+				return errNoDriver
 			}
 			err := errors.Join(c.QueryRowContext(t.ctx, `PRAGMA freelist_count`).Scan(&free),
 				c.QueryRowContext(t.ctx, `PRAGMA page_size`).Scan(&size))

@@ -48,6 +48,7 @@ func (f Facts) Refusal() error {
 func (s *Store) Facts(ctx context.Context, q Question) (Facts, error) {
 	if s.fleet != nil {
 		f, err := s.fleet.facts(ctx, q, nil)
+		f.Content.Quota = s.contentQuota
 		return f, fleetErrorOr(err)
 	}
 	f, err := readWarm(ctx, s, func(t *tx) (Facts, error) { return t.facts(q) })

@@ -57,6 +57,10 @@ type fleet struct {
 	ended   sync.WaitGroup
 	driving int       // payments of this process that are under way
 	beaten  time.Time // when it last said that it lives
+	swept   time.Time // when it last looked for old operations (fleetwrite.go)
+	tidied  time.Time // and for too much content (fleetcontent.go)
+	turns   map[string]chan struct{}
+	closed  bool
 }
 
 const (
@@ -142,7 +146,7 @@ func (e *fleet) close() error {
 		e.beating = nil
 	}
 	self := e.self
-	e.self = ""
+	e.self, e.closed = "", true
 	e.mu.Unlock()
 	e.ended.Wait()
 	if self != "" { // so that others need not wait for it
@@ -209,46 +213,6 @@ func (e *fleet) begin(ctx context.Context, s *Store, c fleetConn, words string) 
 	}
 	t.Now, t.known.newest = fromMicros(now), now
 	return t, nil
-}
-
-// write runs a change outside the money path in a transaction: one at a time in the whole fleet, as they are on
-// SQLite, because each reads what the others wrote. They are rare.
-func (e *fleet) write(ctx context.Context, s *Store, c *change) error {
-	operation := newID("op_")
-	return fleetErrorOr(e.until(ctx, func(ctx context.Context) error {
-		return e.pool.With(ctx, func(pg *postgres.Conn) error {
-			conn := fleetConn{pg}
-			t, err := e.begin(ctx, s, conn, `BEGIN; SELECT FROM locks WHERE name = 'ledger' FOR UPDATE`)
-			if err != nil {
-				return err
-			}
-			isOver := false
-			defer func() {
-				if !isOver {
-					conn.rollback()
-				}
-			}()
-			done, err := conn.exec(ctx, `INSERT INTO operations VALUES (?, ?) ON CONFLICT (id) DO NOTHING`, operation,
-				micros(t.Now))
-			if err != nil {
-				return err
-			}
-			if n, _ := done.RowsAffected(); n == 0 { // the attempt before was committed, and f has run in it
-				return nil
-			}
-			t.ctx = context.WithoutCancel(ctx)
-			if err := c.f(t); err != nil {
-				return answered{err}
-			}
-			words := `COMMIT`
-			if !c.durable {
-				words = `SET LOCAL synchronous_commit = off; COMMIT`
-			}
-			err = conn.Run(context.WithoutCancel(ctx), words)
-			isOver = err == nil
-			return err
-		})
-	}))
 }
 
 // answered is an error that repeating does not change.

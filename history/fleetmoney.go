@@ -97,6 +97,11 @@ func (e *fleet) facts(ctx context.Context, q Question, of *Payment) (f Facts, er
 			return err
 		}})
 	}
+	if q.Payment.Network != "" {
+		list = append(list, reading{`SELECT stored, owed FROM content_use`, nil, func(row scanner) error {
+			return row.Scan(&f.Content.Stored, &f.Content.Owed)
+		}})
+	}
 	list = append(list, e.budgetReadings(&f.Facts, q.Rules, of, at, args, with, arg)...)
 	for _, quote := range q.Quotes {
 		list = append(list, reading{selectApproval + ` WHERE quote = ? AND state = 'approved' AND expires_at > ledger_now()`,
@@ -467,6 +472,10 @@ func (e *fleet) reserve(ctx context.Context, h Hold, owner string) (Payment, err
 		"maxFailures": h.Decision.MaxFailures, "failuresSince": micros(h.Decision.FailuresSince),
 		"seller": sellerOf(h.Decision, p), "funds": map[string]any{}, "approval": map[string]any{},
 	}
+	if d := h.Funds.Delegated; d != nil && x402.IsSolana(p.Network) { // see seenDelegated
+		q["delegated"] = map[string]any{"account": h.Funds.Source, "largest": d.String(),
+			"detail": toJSON(map[string]any{"network": p.Network, "account": h.Funds.Source, "largest": d})}
+	}
 	if !p.ByVoucher() {
 		q["funds"] = map[string]any{"source": h.Funds.Source, "free": h.Funds.Free.String(), "readAt": micros(h.Funds.ReadAt)}
 	}
@@ -552,7 +561,8 @@ func columnsOf(p Payment, record []byte) map[string]any {
 }
 
 // capsOf are the caps of a decision, by the windows that the ledger keeps.
-func capsOf(d budget.Decision) (caps []map[string]any) {
+func capsOf(d budget.Decision) []map[string]any {
+	caps := []map[string]any{} // nil would be no list
 	for _, c := range d.Caps {
 		id, win, starts := windowOf(c.Window)
 		if win == "session" { // the owner's, which the ledger applies
@@ -580,7 +590,8 @@ func windowOf(w budget.Window) (id, win string, starts int64) {
 	return id, win, starts
 }
 
-func ratesOf(d budget.Decision) (rates []map[string]any) {
+func ratesOf(d budget.Decision) []map[string]any {
+	rates := []map[string]any{}
 	for _, r := range d.Rates {
 		if r.Max > 0 {
 			rates = append(rates, map[string]any{"budget": r.Window.Node(), "most": r.Max, "per": r.Per.Microseconds(), "notBefore": micros(r.NotBefore)})
@@ -611,11 +622,26 @@ func (e *fleet) drives(more int) {
 
 // submit puts a signed payment on the servers' disks. signedBy is the digest of the message that the unlock agent
 // signs; "": this process has what is sent.
-func (e *fleet) submit(ctx context.Context, p Payment, signed Signed, signedBytes string, k Keyholder) error {
+func (e *fleet) submit(ctx context.Context, s *Store, p Payment, signed Signed, signedBytes string, k Keyholder) error {
 	row, err := call(ctx, e, scanPayment, selectPayment+` WHERE id = ?`, p.ID)
 	if err != nil {
 		return none(err, errNoPayment)
 	}
+	q, err := e.submission(ctx, row, p, signed, signedBytes, k)
+	switch {
+	case err != nil:
+		return err
+	case signed.Channel == nil:
+		_, err = call(ctx, e, scanNumber, `SELECT submit(?::json)`, q)
+	default:
+		err = s.txRows(ctx, func(t *tx) error { return t.submitThrough(*signed.Channel, row, q, k) })
+	}
+	return e.notSubmitted(ctx, p, err)
+}
+
+// submission is the argument of the function submit, for a payment as it stands, if it may be signed.
+func (e *fleet) submission(ctx context.Context, row, p Payment, signed Signed, signedBytes string, k Keyholder) (
+	string, error) {
 	if signedBytes != "" {
 		signed.Payload, signed.Requirement = nil, row.Requirement
 	}
@@ -629,10 +655,14 @@ func (e *fleet) submit(ctx context.Context, p Payment, signed Signed, signedByte
 	q["completes"] = signedBytes == "" && row.Payload == nil && toJSON(row.Evidence) == toJSON(signed.Evidence)
 	if row.State == Reserved {
 		if err := e.permitted(ctx, row, p, signed, record, signedBytes, k, q); err != nil {
-			return err
+			return "", err
 		}
 	}
-	_, err = call(ctx, e, scanNumber, `SELECT submit(?::json)`, toJSON(q))
+	return toJSON(q), nil
+}
+
+// notSubmitted is what an error of the function submit means.
+func (e *fleet) notSubmitted(ctx context.Context, p Payment, err error) error {
 	var f *postgres.Failure
 	switch {
 	case err == nil:
@@ -650,7 +680,12 @@ func (e *fleet) submit(ctx context.Context, p Payment, signed Signed, signedByte
 func (e *fleet) permitted(ctx context.Context, row, asSigned Payment, signed Signed, record signedRecord, signedBytes string,
 	k Keyholder, q map[string]any) error {
 	if k.Permit == nil {
-		return x402.Errorf(x402.WalletLocked, "nobody who holds the key recorded this signature")
+		return errNobodyRecorded()
+	}
+	if signed.Channel == nil { // else where the channel's row is locked
+		if err := (*channelStep)(nil).checkOwners(row, k); err != nil {
+			return err
+		}
 	}
 	g := signature{SignedBytes: signedBytes, Submitted: signedBytes == "", Row: row.digest()}
 	if g.Row != asSigned.digest() {
@@ -668,6 +703,9 @@ func (e *fleet) permitted(ctx context.Context, row, asSigned Payment, signed Sig
 	g.Created, g.Key, g.SessionCap = micros(row.Created), row.IdempotencyKey, facts.Session.Cap
 	g.Unique, g.Evidence, g.Stored = encodeDigest(record.unique), record.evidence, record.stored
 	g.terms = row.terms()
+	if signed.Channel != nil {
+		g.Voucher = signed.Channel.voucher()
+	}
 	var entries []map[string]string
 	for _, entry := range remembered(row.ID, g) {
 		entries = append(entries, map[string]string{"key": hex.EncodeToString(entry.key), "value": hex.EncodeToString(entry.value)})
@@ -678,6 +716,27 @@ func (e *fleet) permitted(ctx context.Context, row, asSigned Payment, signed Sig
 
 // finish records what became known of a payment.
 func (e *fleet) finish(ctx context.Context, id string, o Outcome, more map[string]any) (Payment, error) {
+	q, body := e.ending(id, o, more)
+	p, err := e.pay(ctx, `finish(?::json, ?)`, q, body)
+	if isViolated(err, "approvals_open") { // somebody asked while the approval was given back: now it is not
+		p, err = e.pay(ctx, `finish(?::json, ?)`, q, body)
+	}
+	if err == nil && (o.ReleaseLease || o.State == Failed) {
+		e.drives(-1)
+	}
+	if err != nil {
+		return p, e.tell(err)
+	}
+	return p, nil
+}
+
+func isViolated(err error, constraint string) bool {
+	var f *postgres.Failure
+	return errors.As(err, &f) && f.Kind == postgres.Violated && f.Constraint == constraint
+}
+
+// ending are the arguments of the function finish.
+func (e *fleet) ending(id string, o Outcome, more map[string]any) (detail string, body []byte) {
 	if o.packed == nil {
 		o.packed = o.pack()
 	}
@@ -690,7 +749,7 @@ func (e *fleet) finish(ctx context.Context, id string, o Outcome, more map[strin
 	if o.packed.chainProof != nil {
 		q["chainProof"] = base64.StdEncoding.EncodeToString(o.packed.chainProof)
 	}
-	body := []byte{}
+	body = []byte{}
 	if c := o.Content; c != nil {
 		body = append(body, c.Body...)
 		truncated := 0
@@ -704,14 +763,7 @@ func (e *fleet) finish(ctx context.Context, id string, o Outcome, more map[strin
 	for name, value := range more {
 		q[name] = value
 	}
-	p, err := e.pay(ctx, `finish(?::json, ?)`, toJSON(q), body)
-	if err == nil && (o.ReleaseLease || o.State == Failed) {
-		e.drives(-1)
-	}
-	if err != nil {
-		return p, e.tell(err)
-	}
-	return p, nil
+	return toJSON(q), body
 }
 
 // release ends a hold of which nothing was signed.

@@ -74,6 +74,61 @@ func (t *tx) verifyCounters() error {
 			LEFT JOIN sums s ON s.budget = c.budget AND s.win = c.win AND s.starts = c.starts GROUP BY 1, 2, 3, 4`)
 }
 
+// sampleFleet is verifyFleet of a part: of each chain the newest stretch, where all of them have more rows than
+// whole; and the windows.
+func (t *tx) sampleFleet(whole int64) (done Sampled, err error) {
+	err = t.row(`SELECT (SELECT coalesce(sum(head), 0) FROM writers), (SELECT count(*) FROM payments)`).
+		Scan(&done.AllRows, &done.AllPayments)
+	done.Payments = done.AllPayments // in the windows
+	if err != nil {
+		return done, err
+	}
+	if done.AllRows <= whole {
+		rows, err := t.verifyFleet(Head{})
+		done.Rows, done.AllRows = int64(rows), int64(rows)
+		return done, err
+	}
+	writers, err := collect(t, scanText, `SELECT name FROM writers ORDER BY name`)
+	if err != nil {
+		return done, err
+	}
+	for _, name := range writers {
+		n, err := t.stretchOf(name, max(stretchRows, newestSampled/int64(len(writers))))
+		done.Rows += n
+		if err != nil {
+			return done, err
+		}
+	}
+	return done, t.verifyCounters()
+}
+
+// stretchOf checks that the newest rows of a chain hold together, and end where it does.
+func (t *tx) stretchOf(writer string, most int64) (rows int64, err error) {
+	var end, last Head
+	err = t.row(`SELECT head, hash FROM writers WHERE name = ?`, writer).Scan(&end.Seq, &end.Hash)
+	if err != nil {
+		return 0, err
+	}
+	err = t.forEach(func(row scanner) error {
+		var r auditRow
+		if err := row.Scan(&r.seq, &r.at, &r.payment, &r.event, &r.detail, &r.hash); err != nil {
+			return err
+		}
+		isFirst := rows == 0 && r.seq > 1
+		if !isFirst && (r.seq != last.Seq+1 || !bytes.Equal(r.hash, r.linked(last.Hash))) {
+			return fleetCorrupt("event %d of %s does not follow the one before it", r.seq, writer)
+		}
+		last = Head{Seq: r.seq, Hash: r.hash}
+		rows++
+		return nil
+	}, `SELECT seq, at, payment, event, detail, hash FROM audit WHERE writer = ? AND seq > ? ORDER BY seq`, writer,
+		end.Seq-most)
+	if err == nil && (last.Seq != end.Seq || !bytes.Equal(last.Hash, end.Hash)) {
+		err = fleetCorrupt("the chain of %s does not end where it should", writer)
+	}
+	return rows, err
+}
+
 func fleetCorrupt(format string, args ...any) error {
 	return x402.Errorf(x402.LedgerCorrupt, "the fleet's ledger is not as its wallets left it: %s", fmt.Sprintf(format, args...)).
 		WithHint("somebody or something else wrote to it: the owner looks (x402-wallet history verify); nothing is paid until then")

@@ -34,6 +34,9 @@ func (f Freeze) What() string {
 func (s *Store) Freeze(ctx context.Context, f Freeze) error {
 	isNew := false
 	err := s.tx(ctx, func(t *tx) error {
+		if err := t.lock("freeze"); err != nil { // behind who is putting a signature on disk
+			return err
+		}
 		n, err := t.change(`INSERT INTO freezes (network, account, at, by, why) SELECT ?1, ?2, ?3, ?4, ?5
 			WHERE NOT EXISTS (SELECT 1 FROM freezes WHERE`+standing+` AND network = ?1 AND account = ?2)`,
 			f.Network, f.Account, micros(t.Now), f.By, f.Why)

@@ -324,6 +324,7 @@ type tx struct {
 	Now     time.Time // never before a payment that is in the ledger: a clock set back opens no window again
 
 	contentQuota int64 // as Options.ContentQuota
+	changes      bool  // in a fleet: it may lock rows
 	followed     *followed
 	beside       []*tx // other connections that read the same state of the ledger: for cursors
 }

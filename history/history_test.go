@@ -22,8 +22,9 @@ import (
 
 // clock is a time that a test sets.
 type clock struct {
-	mu sync.Mutex
-	at time.Time
+	mu   sync.Mutex
+	at   time.Time
+	told func(time.Time) // nil: nobody else goes by it
 }
 
 func (c *clock) now() time.Time {
@@ -33,7 +34,14 @@ func (c *clock) now() time.Time {
 	return c.at
 }
 
-func (c *clock) set(at time.Time) { c.mu.Lock(); c.at = at; c.mu.Unlock() }
+func (c *clock) set(at time.Time) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.at = at
+	if c.told != nil {
+		c.told(at)
+	}
+}
 
 func newStore(t *testing.T) (*Store, *clock, string) {
 	t.Helper()
@@ -130,13 +138,14 @@ func used(t *testing.T, s *Store, w budget.Window) (u budget.Use) {
 }
 
 func TestWhatEachStateCountsAs(t *testing.T) {
-	s, _, _ := newStore(t)
-	for i, state := range []State{Reserved, Submitted, Unknown, Settled} {
-		pay(t, s, testHold(1<<i), state)
-	}
-	p := pay(t, s, testHold(16), Reserved)
-	require.NoError(t, s.Release(t.Context(), p.ID, "not sent"))
-	require.Equal(t, budget.Use{Spent: 8, Held: 1 + 2 + 4}, used(t, s, budget.Window{}))
+	eachEngine(t, func(t *testing.T, s *Store, _ *clock) {
+		for i, state := range []State{Reserved, Submitted, Unknown, Settled} {
+			pay(t, s, testHold(1<<i), state)
+		}
+		p := pay(t, s, testHold(16), Reserved)
+		require.NoError(t, s.Release(t.Context(), p.ID, "not sent"))
+		require.Equal(t, budget.Use{Spent: 8, Held: 1 + 2 + 4}, used(t, s, budget.Window{}))
+	})
 }
 
 // The table of states, in its own words: SPEC §6 and payment.go.
@@ -202,34 +211,36 @@ func TestAHundredAtOnceNeverHoldMoreThanTheCap(t *testing.T) {
 }
 
 func TestTheChainsLayerCountsHoldsAndWhatSettledAfterItWasRead(t *testing.T) {
-	s, c, _ := newStore(t)
-	readAt := c.now()
-	pay(t, s, testHold(3), Settled) // after the reading: not in its figure
-	left := pay(t, s, testHold(4), Unknown)
-	// nobody works on it, and it is held all the same
-	require.NoError(t, s.ReleaseLease(t.Context(), left.ID))
-	h := testHold(4)
-	h.Funds.Free, h.Funds.ReadAt = money.NewAmount(10), readAt
-	_, err := reserve(s, h)
-	var short *ShortOfFunds
-	require.ErrorAs(t, err, &short)
-	require.Equal(t, ShortOfFunds{money.NewAmount(10), money.NewAmount(7), money.NewAmount(4)}, *short)
+	eachEngine(t, func(t *testing.T, s *Store, c *clock) {
+		readAt := c.now()
+		pay(t, s, testHold(3), Settled) // after the reading: not in its figure
+		left := pay(t, s, testHold(4), Unknown)
+		// nobody works on it, and it is held all the same
+		require.NoError(t, s.ReleaseLease(t.Context(), left.ID))
+		h := testHold(4)
+		h.Funds.Free, h.Funds.ReadAt = money.NewAmount(10), readAt
+		_, err := reserve(s, h)
+		var short *ShortOfFunds
+		require.ErrorAs(t, err, &short)
+		require.Equal(t, ShortOfFunds{money.NewAmount(10), money.NewAmount(7), money.NewAmount(4)}, *short)
 
-	h.Funds.ReadAt = c.now() // a reading that shows the settled payment
-	_, err = reserve(s, h)
-	require.NoError(t, err)
+		h.Funds.ReadAt = c.now() // a reading that shows the settled payment
+		_, err = reserve(s, h)
+		require.NoError(t, err)
+	})
 }
 
 func TestWindowsNeverOpenBackwards(t *testing.T) {
-	s, c, _ := newStore(t)
-	pay(t, s, testHold(5), Settled)
-	c.set(time.Date(2026, 11, 19, 12, 0, 0, 0, time.UTC)) // two days back
-	facts, err := s.Facts(t.Context(), Question{})
-	require.NoError(t, err)
-	require.Equal(t, 21, facts.Now.Day())
-	p, err := reserve(s, testHold(1))
-	require.NoError(t, err)
-	require.Equal(t, 21, p.Created.Day())
+	eachEngine(t, func(t *testing.T, s *Store, c *clock) {
+		pay(t, s, testHold(5), Settled)
+		c.set(time.Date(2026, 11, 19, 12, 0, 0, 0, time.UTC)) // two days back
+		facts, err := s.Facts(t.Context(), Question{})
+		require.NoError(t, err)
+		require.Equal(t, 21, facts.Now.Day())
+		p, err := reserve(s, testHold(1))
+		require.NoError(t, err)
+		require.Equal(t, 21, p.Created.Day())
+	})
 }
 
 func TestSessionOutlivesTheProcessAndEndsIdle(t *testing.T) {
@@ -254,79 +265,83 @@ func TestSessionOutlivesTheProcessAndEndsIdle(t *testing.T) {
 }
 
 func TestIdempotencyKeyBelongsToOneLivingPayment(t *testing.T) {
-	s, _, _ := newStore(t)
-	h := testHold(1)
-	h.Payment.IdempotencyKey = "k"
-	p := pay(t, s, h, Reserved)
-	_, err := reserve(s, h)
-	var taken *AlreadyPaying
-	require.ErrorAs(t, err, &taken)
-	require.Equal(t, p.ID, taken.Payment.ID)
-	require.NoError(t, s.Release(t.Context(), p.ID, "not sent"))
-	_, err = reserve(s, h)
-	require.NoError(t, err, "a failed payment lets go of its key")
+	eachEngine(t, func(t *testing.T, s *Store, _ *clock) {
+		h := testHold(1)
+		h.Payment.IdempotencyKey = "k"
+		p := pay(t, s, h, Reserved)
+		_, err := reserve(s, h)
+		var taken *AlreadyPaying
+		require.ErrorAs(t, err, &taken)
+		require.Equal(t, p.ID, taken.Payment.ID)
+		require.NoError(t, s.Release(t.Context(), p.ID, "not sent"))
+		_, err = reserve(s, h)
+		require.NoError(t, err, "a failed payment lets go of its key")
+	})
 }
 
 func TestTheSameSignatureIsNeverSubmittedTwice(t *testing.T) {
-	s, _, _ := newStore(t)
-	a, b := pay(t, s, testHold(1), Reserved), pay(t, s, testHold(1), Reserved)
-	require.NoError(t, s.Submit(t.Context(), a, Signed{Payload: []byte("{}"), Requirement: []byte("{}"),
-		UniqueKey: "x"}, testKeyholder()))
-	require.ErrorIs(t, s.Submit(t.Context(), b, Signed{Payload: []byte("{}"), Requirement: []byte("{}"),
-		UniqueKey: "x"}, testKeyholder()), ErrSignedBefore)
-	got, err := s.Payment(t.Context(), b.ID)
-	require.NoError(t, err)
-	require.Equal(t, Reserved, got.State)
+	eachEngine(t, func(t *testing.T, s *Store, _ *clock) {
+		a, b := pay(t, s, testHold(1), Reserved), pay(t, s, testHold(1), Reserved)
+		require.NoError(t, s.Submit(t.Context(), a, Signed{Payload: []byte("{}"), Requirement: []byte("{}"),
+			UniqueKey: "x"}, testKeyholder()))
+		require.ErrorIs(t, s.Submit(t.Context(), b, Signed{Payload: []byte("{}"), Requirement: []byte("{}"),
+			UniqueKey: "x"}, testKeyholder()), ErrSignedBefore)
+		got, err := s.Payment(t.Context(), b.ID)
+		require.NoError(t, err)
+		require.Equal(t, Reserved, got.State)
+	})
 }
 
 func TestTheChainsWordStands(t *testing.T) {
-	s, _, _ := newStore(t)
-	p := pay(t, s, testHold(1), Submitted)
-	_, err := s.Finish(t.Context(), p.ID, Outcome{State: Settled, Proof: Chain, Transaction: "0xtrue"})
-	require.NoError(t, err)
-	got, err := s.Finish(t.Context(), p.ID, Outcome{State: Settled, Proof: Claimed, Transaction: "0xother"})
-	require.NoError(t, err)
-	require.Equal(t, Chain, got.Proof)
-	require.Equal(t, "0xtrue", got.Transaction)
-	got, err = s.Finish(t.Context(), p.ID,
-		Outcome{State: Unknown, Content: &Content{Status: 200, Body: []byte("late")}})
-	require.NoError(t, err)
-	require.Equal(t, Settled, got.State, "a late shrug takes no proof away")
-	c, err := s.Content(t.Context(), p.ID)
-	require.NoError(t, err)
-	require.Equal(t, "late", string(c.Body), "but its content is kept")
+	eachEngine(t, func(t *testing.T, s *Store, _ *clock) {
+		p := pay(t, s, testHold(1), Submitted)
+		_, err := s.Finish(t.Context(), p.ID, Outcome{State: Settled, Proof: Chain, Transaction: "0xtrue"})
+		require.NoError(t, err)
+		got, err := s.Finish(t.Context(), p.ID, Outcome{State: Settled, Proof: Claimed, Transaction: "0xother"})
+		require.NoError(t, err)
+		require.Equal(t, Chain, got.Proof)
+		require.Equal(t, "0xtrue", got.Transaction)
+		got, err = s.Finish(t.Context(), p.ID,
+			Outcome{State: Unknown, Content: &Content{Status: 200, Body: []byte("late")}})
+		require.NoError(t, err)
+		require.Equal(t, Settled, got.State, "a late shrug takes no proof away")
+		c, err := s.Content(t.Context(), p.ID)
+		require.NoError(t, err)
+		require.Equal(t, "late", string(c.Body), "but its content is kept")
+	})
 }
 
 func TestExpired(t *testing.T) {
-	s, c, _ := newStore(t)
-	signed := func(network, feePayer string, to State) {
-		h := testHold(1)
-		h.Payment.Network = network
-		p := pay(t, s, h, Reserved)
-		require.NoError(t,
-			s.Submit(t.Context(), p, Signed{Payload: []byte(`{}`), Requirement: []byte(`{}`),
-				UniqueKey: p.ID, Evidence: x402.Evidence{FeePayer: feePayer}}, testKeyholder()))
-		if to != Submitted {
-			_, err := finish(s, p.ID, Outcome{State: to, Proof: map[State]Proof{Settled: Claimed}[to]})
-			require.NoError(t, err)
+	eachEngine(t, func(t *testing.T, s *Store, c *clock) {
+		signed := func(network, feePayer string, to State) {
+			h := testHold(1)
+			h.Payment.Network = network
+			p := pay(t, s, h, Reserved)
+			require.NoError(t,
+				s.Submit(t.Context(), p, Signed{Payload: []byte(`{}`), Requirement: []byte(`{}`),
+					UniqueKey: p.ID, Evidence: x402.Evidence{FeePayer: feePayer}}, testKeyholder()))
+			if to != Submitted {
+				_, err := finish(s, p.ID, Outcome{State: to, Proof: map[State]Proof{Settled: Claimed}[to]})
+				require.NoError(t, err)
+			}
 		}
-	}
-	signed("solana:x", "long ago", Failed)
-	c.set(c.now().Add(2 * time.Hour))
-	since := c.now()
-	signed("solana:x", "late", Failed)
-	signed("solana:x", "late", Failed)
-	signed("solana:x", "good", Settled)
-	signed("solana:x", "open", Unknown)
-	signed("solana:y", "elsewhere", Failed)
-	signed("solana:x", "", Failed)
-	expired, err := s.Expired(t.Context(), "solana:x", since)
-	require.NoError(t, err)
-	var who []string
-	for _, p := range expired {
-		who = append(who, p.Evidence.FeePayer)
-	}
-	require.Equal(t, []string{"late", "late", ""}, who)
+		signed("solana:x", "long ago", Failed)
+		c.set(c.now().Add(2 * time.Hour))
+		since := c.now()
+		signed("solana:x", "late", Failed)
+		signed("solana:x", "late", Failed)
+		signed("solana:x", "good", Settled)
+		signed("solana:x", "open", Unknown)
+		signed("solana:y", "elsewhere", Failed)
+		signed("solana:x", "", Failed)
+		expired, err := s.Expired(t.Context(), "solana:x", since)
+		require.NoError(t, err)
+		var who []string
+		for _, p := range expired {
+			who = append(who, p.Evidence.FeePayer)
+		}
+		require.Equal(t, []string{"late", "late", ""}, who)
+	})
 }
 
 // A connection is opened without waiting for whoever writes, in this process or another, and writes nothing.
@@ -364,54 +379,55 @@ func TestAliveDistinguishesRunningFromEndedProcesses(t *testing.T) {
 }
 
 func TestListFiltersPagesAndAdds(t *testing.T) {
-	s, c, _ := newStore(t)
-	var ids []string
-	for i := range 5 {
-		h := testHold(uint64(i + 1))
-		if i == 4 {
-			h.Payment.URL, h.Payment.Symbol = "https://other.example/100%_sure", "PYUSD"
+	eachEngine(t, func(t *testing.T, s *Store, c *clock) {
+		var ids []string
+		for i := range 5 {
+			h := testHold(uint64(i + 1))
+			if i == 4 {
+				h.Payment.URL, h.Payment.Symbol = "https://other.example/100%_sure", "PYUSD"
+			}
+			ids = append(ids, pay(t, s, h, Settled).ID)
+			c.set(c.now().Add(time.Hour))
 		}
-		ids = append(ids, pay(t, s, h, Settled).ID)
-		c.set(c.now().Add(time.Hour))
-	}
-	list, more, totals, err := s.List(t.Context(), Filter{Limit: 2})
-	require.NoError(t, err)
-	require.True(t, more)
-	require.Equal(t, []string{ids[4], ids[3]}, []string{list[0].ID, list[1].ID})
-	require.Equal(t, map[string]money.Dollars{"USDC": 10, "PYUSD": 5}, totals)
-
-	// seed defect 11: the oldest returned everything
-	list, more, _, err = s.List(t.Context(), Filter{Before: ids[1], Limit: 5})
-	require.NoError(t, err)
-	require.False(t, more)
-	require.Len(t, list, 1)
-	list, _, _, err = s.List(t.Context(), Filter{Before: ids[0]})
-	require.NoError(t, err)
-	require.Empty(t, list)
-	_, _, _, err = s.List(t.Context(), Filter{Before: "pay_none"})
-	require.ErrorIs(t, err, ErrNotFound)
-
-	third, err := s.Payment(t.Context(), ids[2])
-	require.NoError(t, err)
-	for filter, want := range map[Filter]map[string]money.Dollars{
-		{After: third.Created}:                       {"USDC": 3 + 4, "PYUSD": 5},
-		{After: third.Created.Add(time.Microsecond)}: {"USDC": 4, "PYUSD": 5},
-		{State: Settled}:                             {"USDC": 10, "PYUSD": 5}, {State: Unknown}: {},
-		{URL: "weather"}:                         {"USDC": 10},
-		{After: third.Created.AddDate(0, 0, -1)}: {"USDC": 10, "PYUSD": 5},
-		{After: third.Created.AddDate(0, 0, 2)}:  {},
-	} {
-		_, _, totals, err := s.List(t.Context(), filter)
+		list, more, totals, err := s.List(t.Context(), Filter{Limit: 2})
 		require.NoError(t, err)
-		require.Equal(t, want, totals, "%+v", filter)
-	}
+		require.True(t, more)
+		require.Equal(t, []string{ids[4], ids[3]}, []string{list[0].ID, list[1].ID})
+		require.Equal(t, map[string]money.Dollars{"USDC": 10, "PYUSD": 5}, totals)
 
-	list, _, _, err = s.List(t.Context(), Filter{URL: "100%_s"})
-	require.NoError(t, err)
-	require.Len(t, list, 1, "a part of a URL, not a pattern")
-	list, _, _, err = s.List(t.Context(), Filter{URL: "100_"})
-	require.NoError(t, err)
-	require.Empty(t, list)
+		// seed defect 11: the oldest returned everything
+		list, more, _, err = s.List(t.Context(), Filter{Before: ids[1], Limit: 5})
+		require.NoError(t, err)
+		require.False(t, more)
+		require.Len(t, list, 1)
+		list, _, _, err = s.List(t.Context(), Filter{Before: ids[0]})
+		require.NoError(t, err)
+		require.Empty(t, list)
+		_, _, _, err = s.List(t.Context(), Filter{Before: "pay_none"})
+		require.ErrorIs(t, err, ErrNotFound)
+
+		third, err := s.Payment(t.Context(), ids[2])
+		require.NoError(t, err)
+		for filter, want := range map[Filter]map[string]money.Dollars{
+			{After: third.Created}:                       {"USDC": 3 + 4, "PYUSD": 5},
+			{After: third.Created.Add(time.Microsecond)}: {"USDC": 4, "PYUSD": 5},
+			{State: Settled}:                             {"USDC": 10, "PYUSD": 5}, {State: Unknown}: {},
+			{URL: "weather"}:                         {"USDC": 10},
+			{After: third.Created.AddDate(0, 0, -1)}: {"USDC": 10, "PYUSD": 5},
+			{After: third.Created.AddDate(0, 0, 2)}:  {},
+		} {
+			_, _, totals, err := s.List(t.Context(), filter)
+			require.NoError(t, err)
+			require.Equal(t, want, totals, "%+v", filter)
+		}
+
+		list, _, _, err = s.List(t.Context(), Filter{URL: "100%_s"})
+		require.NoError(t, err)
+		require.Len(t, list, 1, "a part of a URL, not a pattern")
+		list, _, _, err = s.List(t.Context(), Filter{URL: "100_"})
+		require.NoError(t, err)
+		require.Empty(t, list)
+	})
 }
 
 func TestVerifyFindsEveryKindOfTampering(t *testing.T) {
@@ -470,42 +486,43 @@ func TestABrokenLedgerIsNeverOverwritten(t *testing.T) {
 }
 
 func TestPruneDeletesOnlyOldDeliveredContent(t *testing.T) {
-	s, c, _ := newStore(t)
-	var ids []string
-	for i := range 3 {
-		p := pay(t, s, testHold(1), Submitted)
-		_, err := s.Finish(t.Context(), p.ID, Outcome{State: Settled, Proof: Claimed,
-			Content: &Content{Status: 200, Body: []byte("x")}})
-		require.NoError(t, err)
-		if i != 1 {
-			require.NoError(t, s.Deliver(t.Context(), p.ID))
+	eachEngine(t, func(t *testing.T, s *Store, c *clock) {
+		var ids []string
+		for i := range 3 {
+			p := pay(t, s, testHold(1), Submitted)
+			_, err := s.Finish(t.Context(), p.ID, Outcome{State: Settled, Proof: Claimed,
+				Content: &Content{Status: 200, Body: []byte("x")}})
+			require.NoError(t, err)
+			if i != 1 {
+				require.NoError(t, s.Deliver(t.Context(), p.ID))
+			}
+			ids = append(ids, p.ID)
+			c.set(c.now().Add(time.Hour))
 		}
-		ids = append(ids, p.ID)
-		c.set(c.now().Add(time.Hour))
-	}
-	third, err := s.Payment(t.Context(), ids[2])
-	require.NoError(t, err)
-	n, freed, err := s.Prune(t.Context(), third.Created, false)
-	require.NoError(t, err)
-	require.EqualValues(t, 1, n)
-	require.EqualValues(t, 1, freed)
-	_, err = s.Content(t.Context(), ids[0])
-	require.ErrorIs(t, err, ErrNotFound)
-	for _, id := range ids[1:] {
-		_, err = s.Content(t.Context(), id)
-		require.NoError(t, err, "not delivered yet, or not old")
-	}
-	_, err = s.Verify(t.Context(), Head{})
-	require.NoError(t, err)
+		third, err := s.Payment(t.Context(), ids[2])
+		require.NoError(t, err)
+		n, freed, err := s.Prune(t.Context(), third.Created, false)
+		require.NoError(t, err)
+		require.EqualValues(t, 1, n)
+		require.EqualValues(t, 1, freed)
+		_, err = s.Content(t.Context(), ids[0])
+		require.ErrorIs(t, err, ErrNotFound)
+		for _, id := range ids[1:] {
+			_, err = s.Content(t.Context(), id)
+			require.NoError(t, err, "not delivered yet, or not old")
+		}
+		_, err = s.Verify(t.Context(), Head{})
+		require.NoError(t, err)
 
-	n, _, err = s.Prune(t.Context(), third.Created, true)
-	require.NoError(t, err)
-	require.EqualValues(t, 1, n, "what the owner gives up")
-	c2, err := s.Content(t.Context(), ids[1])
-	require.ErrorIs(t, err, ErrContentRemoved)
-	require.Equal(t, RemovedByOwner, c2.Removed)
-	_, err = s.Verify(t.Context(), Head{})
-	require.NoError(t, err)
+		n, _, err = s.Prune(t.Context(), third.Created, true)
+		require.NoError(t, err)
+		require.EqualValues(t, 1, n, "what the owner gives up")
+		c2, err := s.Content(t.Context(), ids[1])
+		require.ErrorIs(t, err, ErrContentRemoved)
+		require.Equal(t, RemovedByOwner, c2.Removed)
+		_, err = s.Verify(t.Context(), Head{})
+		require.NoError(t, err)
+	})
 }
 
 func TestFilesAreTheOwnersOnly(t *testing.T) {
@@ -768,18 +785,19 @@ func TestReserveChecksADecisionAgain(t *testing.T) {
 			func(_ *testing.T, _ *Store, at *clock) { at.set(at.now().Add(-24 * time.Hour)) }},
 	} {
 		t.Run(name, func(t *testing.T) {
-			s, at, _ := newStore(t)
-			rules := budget.Rules{PerCall: 10, Day: 100, Month: 100, ApproveAbove: 10, Rate: 100}
-			c.change(&rules)
-			h := testHold(6)
-			_, err := decide(s, rules, &h)
-			require.NoError(t, err)
-			c.meanwhile(t, s, at)
-			now, err := s.Facts(t.Context(), Question{})
-			require.NoError(t, err)
-			h.Decision.Session = now.Session.ID // which began meanwhile: that alone would be enough
-			_, err = s.Reserve(t.Context(), h)
-			require.ErrorIs(t, err, ErrMoved)
+			eachEngine(t, func(t *testing.T, s *Store, at *clock) {
+				rules := budget.Rules{PerCall: 10, Day: 100, Month: 100, ApproveAbove: 10, Rate: 100}
+				c.change(&rules)
+				h := testHold(6)
+				_, err := decide(s, rules, &h)
+				require.NoError(t, err)
+				c.meanwhile(t, s, at)
+				now, err := s.Facts(t.Context(), Question{})
+				require.NoError(t, err)
+				h.Decision.Session = now.Session.ID // which began meanwhile: that alone would be enough
+				_, err = s.Reserve(t.Context(), h)
+				require.ErrorIs(t, err, ErrMoved)
+			})
 		})
 	}
 }

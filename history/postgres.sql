@@ -9,6 +9,9 @@ CREATE TABLE meta (key TEXT PRIMARY KEY, value TEXT NOT NULL);
 CREATE TABLE locks (name TEXT PRIMARY KEY);
 INSERT INTO locks VALUES ('ledger'), ('freeze'), ('session');
 
+-- Who does what one process at a time does for all of them, and until when. A fence only grows: whoever comes late has an older one.
+CREATE TABLE turns (name TEXT PRIMARY KEY, holder TEXT NOT NULL, until BIGINT NOT NULL, fence BIGINT NOT NULL);
+
 -- What was written outside the money path, so that a commit whose answer was lost is found out by doing the same again.
 CREATE TABLE operations (id TEXT PRIMARY KEY, at BIGINT NOT NULL);
 CREATE INDEX operations_by_time ON operations (at);
@@ -27,6 +30,7 @@ CREATE TABLE audit (
     hash BYTEA NOT NULL, seal BYTEA, PRIMARY KEY (writer, seq)
 );
 CREATE INDEX audit_by_payment ON audit (payment, at);
+CREATE INDEX audit_uses ON audit (at) WHERE event IN ('approval used', 'approval returned');
 
 -- Server timelines: a new one is a failover.
 CREATE TABLE epochs (timeline TEXT PRIMARY KEY, since BIGINT NOT NULL);
@@ -74,6 +78,7 @@ CREATE INDEX payments_resumable ON payments (fingerprint) WHERE state IN ('reser
 CREATE INDEX payments_unfinished ON payments (seq) WHERE state IN ('reserved', 'submitted', 'unknown');
 CREATE INDEX payments_held ON payments (source, asset) WHERE state IN ('reserved', 'submitted', 'unknown');
 CREATE INDEX payments_taken ON payments (source, asset, updated_at) WHERE state = 'settled';
+CREATE INDEX payments_by_transaction ON payments (substr(transaction_id, 1, 20)) WHERE transaction_id <> '';
 CREATE INDEX payments_claimed ON payments (seq) WHERE state = 'settled' AND proof = 'claimed';
 CREATE UNIQUE INDEX payments_by_key ON payments (idempotency_key, agent) WHERE idempotency_key IS NOT NULL AND state <> 'failed';
 
@@ -83,6 +88,9 @@ CREATE TABLE contents (
 );
 CREATE INDEX contents_spare ON contents (payment) WHERE removed = '' AND spare = 1;
 CREATE TABLE bodies (payment BIGINT PRIMARY KEY, body BYTEA NOT NULL);
+-- How many bytes of content were stored when somebody added them up last, and how many of them nobody had got.
+CREATE TABLE content_use (id BIGINT PRIMARY KEY CHECK (id = 1), stored BIGINT NOT NULL, owed BIGINT NOT NULL);
+INSERT INTO content_use VALUES (1, 0, 0);
 
 -- What was ever signed, as far as later decisions need it.
 CREATE TABLE memory (key BYTEA PRIMARY KEY, value BYTEA NOT NULL);
@@ -114,7 +122,8 @@ CREATE TABLE sales (
 );
 CREATE INDEX sales_by_time ON sales (created_at);
 CREATE INDEX sales_bought ON sales (call, payer);
-CREATE INDEX sales_named ON sales (identifier, payer) WHERE identifier <> '';
+-- of two payments that a payer gave one name one is a sale
+CREATE UNIQUE INDEX sales_named ON sales (identifier, payer) WHERE identifier <> '' AND payer <> '' AND state <> 'failed';
 CREATE INDEX sales_answered ON sales (updated_at) WHERE answer IS NOT NULL;
 
 CREATE TABLE sold_channels (

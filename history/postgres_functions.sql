@@ -14,6 +14,9 @@ CREATE FUNCTION real_clock() RETURNS BIGINT LANGUAGE sql VOLATILE AS $$ SELECT (
 CREATE FUNCTION ledger_now() RETURNS BIGINT LANGUAGE sql VOLATILE AS $$
     SELECT greatest(clock(), coalesce((SELECT max(created_at) FROM payments), 0)) $$;
 
+-- As SQLite's: where a text begins in another one, 0: nowhere.
+CREATE FUNCTION instr(_in TEXT, _part TEXT) RETURNS INT LANGUAGE sql IMMUTABLE AS $$ SELECT strpos(_in, _part) $$;
+
 CREATE FUNCTION refuse(_state TEXT, _why TEXT, _detail JSON DEFAULT '{}') RETURNS void LANGUAGE plpgsql AS $$
 BEGIN RAISE EXCEPTION USING ERRCODE = _state, MESSAGE = _why, DETAIL = _detail::text; END $$;
 
@@ -236,6 +239,12 @@ BEGIN
             PERFORM refuse('X4S01', 'the chain does not cover it', json_build_object('held', _held::text));
         END IF;
     END IF;
+    IF _q->'delegated' IS NOT NULL THEN
+        INSERT INTO delegations VALUES (_p.network, _q->'delegated'->>'account', _q->'delegated'->>'largest')
+            ON CONFLICT (network, account) DO UPDATE SET largest = excluded.largest
+            WHERE excluded.largest::numeric > delegations.largest::numeric;
+        IF FOUND THEN PERFORM append(_writer, _now, 0, 'delegation', _q->'delegated'->>'detail'); END IF;
+    END IF;
     UPDATE payments SET budgets = _p.budgets WHERE id = _p.id RETURNING * INTO _p;
     RETURN NEXT _p;
 END $$;
@@ -383,6 +392,23 @@ BEGIN
     PERFORM set_config('synchronous_commit', 'off', true);
     INSERT INTO instances VALUES (_id, _agent, _host, real_clock() + _for) ON CONFLICT (id) DO UPDATE SET until = real_clock() + _for;
     RETURN real_clock();
+END $$;
+
+-- Who does alone what one process at a time does: takes a turn that nobody has, makes it last, or leaves it. Answers with the turn's fence;
+-- 0: somebody else has it.
+CREATE FUNCTION turn(_do TEXT, _name TEXT, _holder TEXT, _for BIGINT) RETURNS BIGINT LANGUAGE plpgsql AS $$
+DECLARE _fence BIGINT;
+BEGIN
+    PERFORM set_config('synchronous_commit', 'off', true);
+    IF _do = 'take' THEN
+        INSERT INTO turns VALUES (_name, _holder, real_clock() + _for, 1) ON CONFLICT (name) DO UPDATE
+            SET holder = _holder, until = real_clock() + _for, fence = turns.fence + 1
+            WHERE turns.until <= real_clock() OR turns.holder = _holder RETURNING fence INTO _fence;
+    ELSE
+        UPDATE turns SET until = CASE _do WHEN 'renew' THEN real_clock() + _for ELSE 0 END
+            WHERE name = _name AND holder = _holder RETURNING fence INTO _fence;
+    END IF;
+    RETURN coalesce(_fence, 0);
 END $$;
 
 -- The owner's rules: the tree of budgets of a version, and their caps on the windows that are open. A cap is never below what is used.

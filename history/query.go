@@ -172,8 +172,8 @@ func (s *Store) Events(ctx context.Context, id string) ([]Event, error) {
 			}
 			list = append(list, Event{At: fromMicros(at), Event: event, Detail: json.RawMessage(detail)})
 			return nil
-		}, `SELECT at, event, detail FROM audit WHERE payment = coalesce((SELECT seq FROM payments WHERE id = ?1), iif(?1 = '', 0, -1))
-			AND event NOT IN ('expired', 'charged', 'delivered', 'keyed', 'content') ORDER BY seq`, id)
+		}, `SELECT at, event, detail FROM audit WHERE payment = coalesce((SELECT seq FROM payments WHERE id = ?1), CASE WHEN ?1 = '' THEN 0 ELSE -1 END)
+			AND event NOT IN ('expired', 'charged', 'delivered', 'keyed', 'content') ORDER BY `+t.events(), id)
 		return list, err
 	})
 }
@@ -200,14 +200,21 @@ func (s *Store) RecordDelegation(ctx context.Context, network, account string,
 	return largest, err
 }
 
+// keepDelegation keeps the larger one, as decimals are compared.
+const keepDelegation = `INSERT INTO delegations VALUES (?, ?, ?) ON CONFLICT (network, account) DO UPDATE
+	SET largest = excluded.largest WHERE length(excluded.largest) > length(delegations.largest)
+		OR (length(excluded.largest) = length(delegations.largest) AND excluded.largest > delegations.largest)`
+
 func (t *tx) noteDelegation(network, account string, now money.Amount) (largest money.Amount, err error) {
 	err = t.row(`SELECT largest FROM delegations WHERE network = ? AND account = ?`, network, account).
 		Scan(&largest)
 	if none(err, nil) != nil || now.Cmp(largest) <= 0 {
 		return largest, none(err, nil)
 	}
-	_, err = t.exec(`INSERT INTO delegations VALUES (?, ?, ?)
-		ON CONFLICT (network, account) DO UPDATE SET largest = excluded.largest`, network, account, now)
+	n, err := t.change(keepDelegation, network, account, now)
+	if err == nil && n == 0 { // in a fleet more was noted at the same time
+		return t.noteDelegation(network, account, now)
+	}
 	if err != nil {
 		return largest, err
 	}

@@ -268,6 +268,9 @@ func (s *Store) NewSession(ctx context.Context, limit *money.Dollars,
 		if _, err := t.notBeforeLedger(); err != nil {
 			return err
 		}
+		if err := t.lock("session"); err != nil {
+			return err
+		}
 		fresh, err = t.newSession(limit, seal)
 		return err
 	})
@@ -296,6 +299,9 @@ func (t *tx) coveredByChain(h Hold) error {
 
 // held is what payments of p's asset, up to a number, hold of a source or took from it since it was read.
 func (t *tx) held(p Payment, source string, readAt time.Time, upTo int64) (held money.Amount, err error) {
+	if t.fleet != nil {
+		return t.fleetHeld(p, source, readAt, upTo)
+	}
 	open := ` FROM (
 		SELECT amount FROM payments WHERE source = ?1 AND asset = ?2 AND network = ?3 AND +seq <= ?5
 			AND state IN ('reserved', 'submitted', 'unknown') AND ` + notPrepaid + `

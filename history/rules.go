@@ -5,6 +5,8 @@ import (
 	"crypto/sha256"
 	"errors"
 	"time"
+
+	"x402-wallet/x402"
 )
 
 // SealedRules is config.toml as the owner sealed it. What the seal means is package seal's business.
@@ -33,7 +35,7 @@ var ErrRulesMoved = errors.New("other rules were sealed meanwhile")
 func (s *Store) SealedIn(ctx context.Context) (string, error) {
 	return read(ctx, s, func(t *tx) (home string, err error) {
 		home, err = scanText(t.row(`SELECT coalesce(detail ->> 'home', '') FROM audit
-			WHERE payment = 0 AND event = 'sealed' ORDER BY seq DESC LIMIT 1`))
+			WHERE payment = 0 AND event = 'sealed' ORDER BY ` + t.place() + ` DESC LIMIT 1`))
 		return home, none(err, nil)
 	})
 }
@@ -43,6 +45,10 @@ func (s *Store) SealedIn(ctx context.Context) (string, error) {
 // that the ledger is good as it is: where that row, or the tables, are not what this wallet wrote,
 // it begins anew from the payments as they are.
 func (s *Store) SealRules(ctx context.Context, r SealedRules, home string, accept bool, k Keyholder) error {
+	if s.fleet != nil {
+		return x402.Errorf(x402.PolicyUnsealed, "a fleet's rules are signed, and not sealed by one wallet").
+			WithHint("the owner signs them: x402-wallet policy seal --fleet")
+	}
 	return s.tx(ctx, func(t *tx) error {
 		var last int64
 		if err := t.row(`SELECT coalesce(max(version), 0) FROM rules`).Scan(&last); err != nil {

@@ -102,7 +102,7 @@ func (s *Store) sells(t *tx) error {
 	return s.forgetAnswers(t)
 }
 
-// insertSale opens a sale, unless its payment has had its run.
+// insertSale opens a sale, unless its payment has had its run, or its name.
 func (t *tx) insertSale(sale *Sale) error {
 	if err := t.isNamedOnce(*sale); err != nil {
 		return err
@@ -111,7 +111,7 @@ func (t *tx) insertSale(sale *Sale) error {
 	n, err := t.change(
 		`INSERT INTO sales (id, unique_key, state, created_at, updated_at, resource, call, identifier,
 			network, scheme, asset, symbol, amount, usd, pay_to, payer, requirement, payload)
-		VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?) ON CONFLICT (unique_key) DO NOTHING`,
+		VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?) ON CONFLICT DO NOTHING`,
 		sale.ID, sale.UniqueKey, sale.State, micros(sale.Created), micros(sale.Updated), sale.Resource,
 		sale.Call[:], sale.Identifier, sale.Network, sale.Scheme, sale.Asset, sale.Symbol, sale.Amount,
 		int64(sale.Price), sale.PayTo, sale.Payer, string(sale.Requirement), []byte(sale.Payload))
@@ -119,6 +119,9 @@ func (t *tx) insertSale(sale *Sale) error {
 		return err
 	}
 	earlier, err := scanSale(t.row(selectSale+` WHERE unique_key = ?`, sale.UniqueKey))
+	if errors.Is(err, sql.ErrNoRows) { // in a fleet: another of that name came at the same time
+		return t.insertSale(sale)
+	}
 	if err != nil {
 		return err
 	}
@@ -170,7 +173,7 @@ func (t *tx) moveSale(sale Sale) error {
 		transaction_id = coalesce(nullif(?, ''), transaction_id),
 		facilitator = coalesce(nullif(?, ''), facilitator), receipt = coalesce(?, receipt),
 		note = coalesce(nullif(?, ''), note), answer = coalesce(?, answer)
-		WHERE id = ? AND instr(?, ' ' || state || ' ')`,
+		WHERE id = ? AND instr(?, ' ' || state || ' ') > 0`,
 		sale.State, micros(t.Now), sale.Amount, int64(sale.Price), sale.Transaction, sale.Facilitator,
 		nullable(string(sale.Receipt)), sale.Note, sale.Answer, sale.ID, saleMovesTo[sale.State])
 	if err != nil || n > 0 {
@@ -248,7 +251,8 @@ func (s *Store) Sales(ctx context.Context, f SaleFilter) (list []Sale, more bool
 	}
 	earned = map[string]money.Dollars{}
 	err = s.view(ctx, func(t *tx) error {
-		where, args := ` WHERE created_at >= ? AND (? = '' OR state = ?) AND instr(lower(resource), ?)`,
+		where, args := ` WHERE created_at >= ? AND (? = '' OR state = ?) AND instr(`+
+			t.lower("resource")+`, ?) > 0`,
 			[]any{micros(f.After), f.State, f.State, lower(f.Resource)}
 		if err := t.addSums(earned, `SELECT symbol, sum(usd) FROM sales`+where+
 			` AND state = 'settled' GROUP BY symbol`, args...); err != nil {

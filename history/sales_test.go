@@ -29,94 +29,94 @@ func testSale(trace string, micro uint64) Sale {
 // One payment has one run, whoever shows it: many goroutines of two processes (two openings of one
 // ledger) at once.
 func TestOnePaymentOneSale(t *testing.T) {
-	s, clock, home := newStore(t)
-	other, err := Open(t.Context(), home, Options{Now: clock.now})
-	require.NoError(t, err)
-	defer other.Close()
-	var first, before atomic.Int32
-	var all sync.WaitGroup
-	for i := range 20 {
-		all.Go(func() {
-			_, err := []*Store{s, other}[i%2].OpenSale(t.Context(), testSale("nonce", 1000))
-			var sold *AlreadySold
-			switch {
-			case err == nil:
-				first.Add(1)
-			case errors.As(err, &sold) && sold.Sale.State == SaleRunning &&
-				string(sold.Sale.Payload) == `{"a":1}`:
-				before.Add(1)
-			default:
-				t.Error(err)
-			}
-		})
-	}
-	all.Wait()
-	require.EqualValues(t, 1, first.Load())
-	require.EqualValues(t, 19, before.Load())
+	eachEngine(t, func(t *testing.T, s *Store, clock *clock) {
+		other := besides(t, s)
+		var first, before atomic.Int32
+		var all sync.WaitGroup
+		for i := range 20 {
+			all.Go(func() {
+				_, err := []*Store{s, other}[i%2].OpenSale(t.Context(), testSale("nonce", 1000))
+				var sold *AlreadySold
+				switch {
+				case err == nil:
+					first.Add(1)
+				case errors.As(err, &sold) && sold.Sale.State == SaleRunning &&
+					string(sold.Sale.Payload) == `{"a":1}`:
+					before.Add(1)
+				default:
+					t.Error(err)
+				}
+			})
+		}
+		all.Wait()
+		require.EqualValues(t, 1, first.Load())
+		require.EqualValues(t, 19, before.Load())
+	})
 }
 
 func TestSaleMoves(t *testing.T) {
-	s, clock, _ := newStore(t)
-	all := []SaleState{SaleRunning, SaleSettling, SaleSettled, SaleUnknown, SaleFailed, SaleVerified}
-	for i, path := range [][]SaleState{{}, {SaleSettling}, {SaleSettling, SaleSettled},
-		{SaleSettling, SaleUnknown},
-		{SaleSettling, SaleFailed}, {SaleFailed}, {SaleVerified}} {
-		t.Run(fmt.Sprint(i), func(t *testing.T) {
-			for _, to := range all {
-				sale, err := s.OpenSale(t.Context(), testSale(fmt.Sprint(path, to), 1))
-				require.NoError(t, err)
-				from := SaleRunning
-				for _, state := range path {
-					sale.State, from = state, state
-					require.NoError(t, s.MoveSale(t.Context(), sale))
-				}
-				sale.State, sale.Note = to, "why"
-				err = s.MoveSale(t.Context(), sale)
-				allowed := map[SaleState]string{SaleRunning: "settling failed verified",
-					SaleSettling: "settled unknown failed", SaleUnknown: "unknown settled failed",
-					SaleSettled: "settled"}[from]
-				if slices.Contains(strings.Fields(allowed), string(to)) {
-					require.NoError(t, err, "%s → %s", from, to)
-					again, err := s.SaleByKey(t.Context(), sale.UniqueKey)
+	eachEngine(t, func(t *testing.T, s *Store, clock *clock) {
+		all := []SaleState{SaleRunning, SaleSettling, SaleSettled, SaleUnknown, SaleFailed, SaleVerified}
+		for i, path := range [][]SaleState{{}, {SaleSettling}, {SaleSettling, SaleSettled},
+			{SaleSettling, SaleUnknown},
+			{SaleSettling, SaleFailed}, {SaleFailed}, {SaleVerified}} {
+			t.Run(fmt.Sprint(i), func(t *testing.T) {
+				for _, to := range all {
+					sale, err := s.OpenSale(t.Context(), testSale(fmt.Sprint(path, to), 1))
 					require.NoError(t, err)
-					require.Equal(t, to, again.State)
-					require.Equal(t, "why", again.Note)
-				} else {
-					require.ErrorIs(t, err, ErrTransition, "%s → %s", from, to)
+					from := SaleRunning
+					for _, state := range path {
+						sale.State, from = state, state
+						require.NoError(t, s.MoveSale(t.Context(), sale))
+					}
+					sale.State, sale.Note = to, "why"
+					err = s.MoveSale(t.Context(), sale)
+					allowed := map[SaleState]string{SaleRunning: "settling failed verified",
+						SaleSettling: "settled unknown failed", SaleUnknown: "unknown settled failed",
+						SaleSettled: "settled"}[from]
+					if slices.Contains(strings.Fields(allowed), string(to)) {
+						require.NoError(t, err, "%s → %s", from, to)
+						again, err := s.SaleByKey(t.Context(), sale.UniqueKey)
+						require.NoError(t, err)
+						require.Equal(t, to, again.State)
+						require.Equal(t, "why", again.Note)
+					} else {
+						require.ErrorIs(t, err, ErrTransition, "%s → %s", from, to)
+					}
 				}
-			}
-		})
-	}
-	require.ErrorIs(t, s.MoveSale(t.Context(), Sale{ID: "sale_none", State: SaleSettled}), ErrNotFound)
-	_, err := s.SaleByKey(t.Context(), "none")
-	require.ErrorIs(t, err, ErrNotFound)
+			})
+		}
+		require.ErrorIs(t, s.MoveSale(t.Context(), Sale{ID: "sale_none", State: SaleSettled}), ErrNotFound)
+		_, err := s.SaleByKey(t.Context(), "none")
+		require.ErrorIs(t, err, ErrNotFound)
 
-	// What was sold can be asked for again for an hour.
-	sale, err := s.OpenSale(t.Context(), testSale("answered", 1))
-	require.NoError(t, err)
-	sale.State, sale.Answer = SaleSettling, []byte("weather")
-	require.NoError(t, s.MoveSale(t.Context(), sale))
-	again, err := s.SaleByKey(t.Context(), sale.UniqueKey)
-	require.NoError(t, err)
-	require.Equal(t, "weather", string(again.Answer))
-	clock.set(clock.now().Add(keepAnswers + time.Minute))
-	_, err = s.OpenSale(t.Context(), testSale("later", 1))
-	require.NoError(t, err)
-	again, err = s.SaleByKey(t.Context(), sale.UniqueKey)
-	require.NoError(t, err)
-	require.Nil(t, again.Answer)
+		// What was sold can be asked for again for an hour.
+		sale, err := s.OpenSale(t.Context(), testSale("answered", 1))
+		require.NoError(t, err)
+		sale.State, sale.Answer = SaleSettling, []byte("weather")
+		require.NoError(t, s.MoveSale(t.Context(), sale))
+		again, err := s.SaleByKey(t.Context(), sale.UniqueKey)
+		require.NoError(t, err)
+		require.Equal(t, "weather", string(again.Answer))
+		clock.set(clock.now().Add(keepAnswers + time.Minute))
+		_, err = s.OpenSale(t.Context(), testSale("later", 1))
+		require.NoError(t, err)
+		again, err = s.SaleByKey(t.Context(), sale.UniqueKey)
+		require.NoError(t, err)
+		require.Nil(t, again.Answer)
 
-	// A run that asked for more has not been one.
-	sale, err = s.OpenSale(t.Context(), testSale("again", 1))
-	require.NoError(t, err)
-	require.NoError(t, s.DropSale(t.Context(), sale.ID))
-	sale, err = s.OpenSale(t.Context(), testSale("again", 1))
-	require.NoError(t, err)
-	sale.State = SaleSettling
-	require.NoError(t, s.MoveSale(t.Context(), sale))
-	require.NoError(t, s.DropSale(t.Context(), sale.ID))
-	_, err = s.SaleByKey(t.Context(), sale.UniqueKey)
-	require.NoError(t, err, "what may have been settled is never forgotten")
+		// A run that asked for more has not been one.
+		sale, err = s.OpenSale(t.Context(), testSale("again", 1))
+		require.NoError(t, err)
+		require.NoError(t, s.DropSale(t.Context(), sale.ID))
+		sale, err = s.OpenSale(t.Context(), testSale("again", 1))
+		require.NoError(t, err)
+		sale.State = SaleSettling
+		require.NoError(t, s.MoveSale(t.Context(), sale))
+		require.NoError(t, s.DropSale(t.Context(), sale.ID))
+		_, err = s.SaleByKey(t.Context(), sale.UniqueKey)
+		require.NoError(t, err, "what may have been settled is never forgotten")
+	})
 }
 
 // Sales that share a transaction need no savepoints: of one payment one is opened, a move that is not allowed
@@ -172,144 +172,146 @@ func TestSalesTogether(t *testing.T) {
 }
 
 func TestSales(t *testing.T) {
-	s, clock, _ := newStore(t)
-	for i, to := range []SaleState{SaleSettled, SaleSettled, SaleUnknown, SaleFailed} {
-		t.Run(fmt.Sprint(i), func(t *testing.T) {
-			sale := testSale(fmt.Sprint(i), uint64(1000*(i+1)))
-			if i == 1 {
-				sale.Resource = "mcp://tool/report"
-			}
-			sale, err := s.OpenSale(t.Context(), sale)
-			require.NoError(t, err)
-			sale.State = SaleSettling
-			require.NoError(t, s.MoveSale(t.Context(), sale))
-			sale.State, sale.Transaction, sale.Receipt = to, "0xtx", []byte(`{"success":true}`)
-			require.NoError(t, s.MoveSale(t.Context(), sale))
-		})
-	}
-	list, more, earned, err := s.Sales(t.Context(), SaleFilter{})
-	require.NoError(t, err)
-	require.Len(t, list, 4)
-	require.False(t, more)
-	require.Equal(t, SaleFailed, list[0].State, "newest first")
-	require.Equal(t, map[string]money.Dollars{"USDC": 3000}, earned, "only what is settled is earned")
-	list, more, earned, err = s.Sales(t.Context(), SaleFilter{Limit: 1, Before: list[0].ID})
-	require.NoError(t, err)
-	require.Len(t, list, 1)
-	require.True(t, more)
-	require.Equal(t, SaleUnknown, list[0].State)
-	require.Equal(t, money.Dollars(3000), earned["USDC"])
-	list, _, earned, err = s.Sales(t.Context(), SaleFilter{Resource: "report", State: SaleSettled})
-	require.NoError(t, err)
-	require.Len(t, list, 1)
-	require.Equal(t, "0xtx", list[0].Transaction)
-	require.Equal(t, money.Dollars(2000), earned["USDC"])
-	list, _, _, err = s.Sales(t.Context(), SaleFilter{After: clock.now()})
-	require.NoError(t, err)
-	require.Empty(t, list)
-	_, _, _, err = s.Sales(t.Context(), SaleFilter{Before: "sale_none"})
-	require.ErrorIs(t, err, ErrNotFound)
+	eachEngine(t, func(t *testing.T, s *Store, clock *clock) {
+		for i, to := range []SaleState{SaleSettled, SaleSettled, SaleUnknown, SaleFailed} {
+			t.Run(fmt.Sprint(i), func(t *testing.T) {
+				sale := testSale(fmt.Sprint(i), uint64(1000*(i+1)))
+				if i == 1 {
+					sale.Resource = "mcp://tool/report"
+				}
+				sale, err := s.OpenSale(t.Context(), sale)
+				require.NoError(t, err)
+				sale.State = SaleSettling
+				require.NoError(t, s.MoveSale(t.Context(), sale))
+				sale.State, sale.Transaction, sale.Receipt = to, "0xtx", []byte(`{"success":true}`)
+				require.NoError(t, s.MoveSale(t.Context(), sale))
+			})
+		}
+		list, more, earned, err := s.Sales(t.Context(), SaleFilter{})
+		require.NoError(t, err)
+		require.Len(t, list, 4)
+		require.False(t, more)
+		require.Equal(t, SaleFailed, list[0].State, "newest first")
+		require.Equal(t, map[string]money.Dollars{"USDC": 3000}, earned, "only what is settled is earned")
+		list, more, earned, err = s.Sales(t.Context(), SaleFilter{Limit: 1, Before: list[0].ID})
+		require.NoError(t, err)
+		require.Len(t, list, 1)
+		require.True(t, more)
+		require.Equal(t, SaleUnknown, list[0].State)
+		require.Equal(t, money.Dollars(3000), earned["USDC"])
+		list, _, earned, err = s.Sales(t.Context(), SaleFilter{Resource: "report", State: SaleSettled})
+		require.NoError(t, err)
+		require.Len(t, list, 1)
+		require.Equal(t, "0xtx", list[0].Transaction)
+		require.Equal(t, money.Dollars(2000), earned["USDC"])
+		list, _, _, err = s.Sales(t.Context(), SaleFilter{After: clock.now()})
+		require.NoError(t, err)
+		require.Empty(t, list)
+		_, _, _, err = s.Sales(t.Context(), SaleFilter{Before: "sale_none"})
+		require.ErrorIs(t, err, ErrNotFound)
+	})
 }
 
 // Of two payments that a payer gave one name one is a sale, in whatever process; another payer's names are
 // other names, and a sale that failed keeps none.
 func TestOneNameOneSale(t *testing.T) {
-	s, clock, home := newStore(t)
-	other, err := Open(t.Context(), home, Options{Now: clock.now})
-	require.NoError(t, err)
-	defer other.Close()
-	named := func(key, name, payer string) Sale {
-		sale := testSale(key, 1000)
-		sale.Identifier, sale.Payer = name, payer
-		return sale
-	}
-	var first, before atomic.Int32
-	var all sync.WaitGroup
-	for i := range 20 {
-		all.Go(func() {
-			_, err := []*Store{s, other}[i%2].OpenSale(t.Context(), named(fmt.Sprint(i), "a name", "a"))
-			var sold *AlreadySold
-			switch {
-			case err == nil:
-				first.Add(1)
-			case errors.As(err, &sold) && sold.Sale.Identifier == "a name":
-				before.Add(1)
-			default:
-				t.Error(err)
-			}
-		})
-	}
-	all.Wait()
-	require.EqualValues(t, 1, first.Load())
-	require.EqualValues(t, 19, before.Load())
-	for _, sale := range []Sale{named("other payer", "a name", "b"), named("no payer", "a name", ""),
-		named("no payer either", "a name", ""), named("other name", "b name", "a"), named("no name", "", "a"),
-		named("no name either", "", "a")} {
-		_, err := s.OpenSale(t.Context(), sale)
-		require.NoError(t, err, sale.UniqueKey)
-	}
-	failed, err := s.OpenSale(t.Context(), named("fails", "c name", "a"))
-	require.NoError(t, err)
-	failed.State = SaleFailed
-	require.NoError(t, s.MoveSale(t.Context(), failed))
-	_, err = s.OpenSale(t.Context(), named("after it", "c name", "a"))
-	require.NoError(t, err)
+	eachEngine(t, func(t *testing.T, s *Store, clock *clock) {
+		other := besides(t, s)
+		named := func(key, name, payer string) Sale {
+			sale := testSale(key, 1000)
+			sale.Identifier, sale.Payer = name, payer
+			return sale
+		}
+		var first, before atomic.Int32
+		var all sync.WaitGroup
+		for i := range 20 {
+			all.Go(func() {
+				_, err := []*Store{s, other}[i%2].OpenSale(t.Context(), named(fmt.Sprint(i), "a name", "a"))
+				var sold *AlreadySold
+				switch {
+				case err == nil:
+					first.Add(1)
+				case errors.As(err, &sold) && sold.Sale.Identifier == "a name":
+					before.Add(1)
+				default:
+					t.Error(err)
+				}
+			})
+		}
+		all.Wait()
+		require.EqualValues(t, 1, first.Load())
+		require.EqualValues(t, 19, before.Load())
+		for _, sale := range []Sale{named("other payer", "a name", "b"), named("no payer", "a name", ""),
+			named("no payer either", "a name", ""), named("other name", "b name", "a"), named("no name", "", "a"),
+			named("no name either", "", "a")} {
+			_, err := s.OpenSale(t.Context(), sale)
+			require.NoError(t, err, sale.UniqueKey)
+		}
+		failed, err := s.OpenSale(t.Context(), named("fails", "c name", "a"))
+		require.NoError(t, err)
+		failed.State = SaleFailed
+		require.NoError(t, s.MoveSale(t.Context(), failed))
+		_, err = s.OpenSale(t.Context(), named("after it", "c name", "a"))
+		require.NoError(t, err)
+	})
 }
 
 // What a sale brought is what it was moved with, and that is what was earned.
 func TestASaleOfLess(t *testing.T) {
-	s, _, _ := newStore(t)
-	sale, err := s.OpenSale(t.Context(), testSale("upto", 1000))
-	require.NoError(t, err)
-	sale.Amount, sale.Price, sale.State = money.NewAmount(7), 7, SaleSettling
-	require.NoError(t, s.MoveSale(t.Context(), sale))
-	sale.State = SaleSettled
-	require.NoError(t, s.MoveSale(t.Context(), sale))
-	list, _, earned, err := s.Sales(t.Context(), SaleFilter{})
-	require.NoError(t, err)
-	require.Equal(t, "7", list[0].Amount.String())
-	require.EqualValues(t, 7, earned["USDC"])
+	eachEngine(t, func(t *testing.T, s *Store, _ *clock) {
+		sale, err := s.OpenSale(t.Context(), testSale("upto", 1000))
+		require.NoError(t, err)
+		sale.Amount, sale.Price, sale.State = money.NewAmount(7), 7, SaleSettling
+		require.NoError(t, s.MoveSale(t.Context(), sale))
+		sale.State = SaleSettled
+		require.NoError(t, s.MoveSale(t.Context(), sale))
+		list, _, earned, err := s.Sales(t.Context(), SaleFilter{})
+		require.NoError(t, err)
+		require.Equal(t, "7", list[0].Amount.String())
+		require.EqualValues(t, 7, earned["USDC"])
+	})
 }
 
 // Who bought a call, and when: settled, for money, that call, that resource, that payer.
 func TestSoldTo(t *testing.T) {
-	s, clock, _ := newStore(t)
-	call := [32]byte{1}
-	sell := func(key string, state SaleState, change func(*Sale)) {
-		t.Helper()
-		sale := testSale(key, 1000)
-		sale.Call = call
-		if change != nil {
-			change(&sale)
+	eachEngine(t, func(t *testing.T, s *Store, clock *clock) {
+		call := [32]byte{1}
+		sell := func(key string, state SaleState, change func(*Sale)) {
+			t.Helper()
+			sale := testSale(key, 1000)
+			sale.Call = call
+			if change != nil {
+				change(&sale)
+			}
+			sale, err := s.OpenSale(t.Context(), sale)
+			require.NoError(t, err)
+			for _, state := range []SaleState{SaleSettling, state} {
+				sale.State = state
+				require.NoError(t, s.MoveSale(t.Context(), sale))
+			}
 		}
-		sale, err := s.OpenSale(t.Context(), sale)
-		require.NoError(t, err)
-		for _, state := range []SaleState{SaleSettling, state} {
-			sale.State = state
-			require.NoError(t, s.MoveSale(t.Context(), sale))
+		start := clock.now()
+		bought := func(since time.Time) bool {
+			sale, err := s.SoldTo(t.Context(), "mcp://tool/search", call, "0xthem", since)
+			if err != nil {
+				require.ErrorIs(t, err, ErrNotFound)
+				return false
+			}
+			require.Equal(t, "bought", sale.UniqueKey)
+			return true
 		}
-	}
-	start := clock.now()
-	bought := func(since time.Time) bool {
-		sale, err := s.SoldTo(t.Context(), "mcp://tool/search", call, "0xthem", since)
-		if err != nil {
-			require.ErrorIs(t, err, ErrNotFound)
-			return false
-		}
-		require.Equal(t, "bought", sale.UniqueKey)
-		return true
-	}
-	sell("another call", SaleSettled, func(s *Sale) { s.Call = [32]byte{2} })
-	sell("another resource", SaleSettled, func(s *Sale) { s.Resource = "mcp://tool/other" })
-	sell("another payer", SaleSettled, func(s *Sale) { s.Payer = "0xyou" })
-	sell("nobody", SaleSettled, func(s *Sale) { s.Payer = "" })
-	sell("for nothing", SaleSettled, func(s *Sale) { s.Amount = money.Amount{} })
-	sell("failed", SaleFailed, nil)
-	sell("open", SaleUnknown, nil)
-	require.False(t, bought(start.Add(-time.Hour)))
-	_, err := s.SoldTo(t.Context(), "mcp://tool/search", call, "", start.Add(-time.Hour))
-	require.ErrorIs(t, err, ErrNotFound)
-	sell("bought", SaleSettled, nil)
-	require.True(t, bought(start.Add(-time.Hour)))
-	require.False(t, bought(clock.now().Add(time.Minute)))
+		sell("another call", SaleSettled, func(s *Sale) { s.Call = [32]byte{2} })
+		sell("another resource", SaleSettled, func(s *Sale) { s.Resource = "mcp://tool/other" })
+		sell("another payer", SaleSettled, func(s *Sale) { s.Payer = "0xyou" })
+		sell("nobody", SaleSettled, func(s *Sale) { s.Payer = "" })
+		sell("for nothing", SaleSettled, func(s *Sale) { s.Amount = money.Amount{} })
+		sell("failed", SaleFailed, nil)
+		sell("open", SaleUnknown, nil)
+		require.False(t, bought(start.Add(-time.Hour)))
+		_, err := s.SoldTo(t.Context(), "mcp://tool/search", call, "", start.Add(-time.Hour))
+		require.ErrorIs(t, err, ErrNotFound)
+		sell("bought", SaleSettled, nil)
+		require.True(t, bought(start.Add(-time.Hour)))
+		require.False(t, bought(clock.now().Add(time.Minute)))
+	})
 }

@@ -32,7 +32,12 @@ const (
 // form is as this wallet makes it. So it finds a ledger that was replaced or edited at large, and one
 // edited row only by luck: that is what Verify is for.
 func (s *Store) Sample(ctx context.Context) (done Sampled, err error) {
-	return read(ctx, s, func(t *tx) (Sampled, error) { return t.sample(sampledWhole) })
+	return read(ctx, s, func(t *tx) (Sampled, error) {
+		if t.fleet != nil {
+			return t.sampleFleet(sampledWhole)
+		}
+		return t.sample(sampledWhole)
+	})
 }
 
 func (t *tx) sample(whole int64) (done Sampled, err error) {

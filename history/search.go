@@ -47,7 +47,8 @@ type Filter struct {
 }
 
 // List returns payments, newest first, whether there are more, and what all that match spent, by
-// symbol; failed ones spent nothing. ErrNotFound where f.Before names no payment.
+// symbol; failed ones spent nothing. In a fleet totals is nil where more match than are added up (mostSummed).
+// ErrNotFound where f.Before names no payment.
 func (s *Store) List(ctx context.Context, f Filter) (list []Payment, more bool,
 	totals map[string]money.Dollars, err error) {
 	if f.Limit <= 0 {
@@ -55,6 +56,10 @@ func (s *Store) List(ctx context.Context, f Filter) (list []Payment, more bool,
 	}
 	totals = map[string]money.Dollars{}
 	err = s.view(ctx, func(t *tx) error {
+		if t.fleet != nil {
+			list, more, totals, err = t.fleetList(f)
+			return err
+		}
 		q, err := t.search(f)
 		if err != nil || q.empty {
 			return err
@@ -67,8 +72,8 @@ func (s *Store) List(ctx context.Context, f Filter) (list []Payment, more bool,
 			return q.total(totals)
 		}
 		for _, p := range list { // these are all
-			if p.State != Failed && p.Price != 0 {
-				totals[p.Symbol] = totals[p.Symbol].Add(p.Price)
+			if p.State != Failed && p.Worth() != 0 {
+				totals[p.Symbol] = totals[p.Symbol].Add(p.Worth())
 			}
 		}
 		return nil
@@ -102,19 +107,7 @@ const (
 
 func (t *tx) search(f Filter) (*search, error) {
 	q := &search{tx: t, Filter: f, part: lower(f.URL), to: math.MaxInt64}
-	switch {
-	case f.State == "":
-		q.state = `true`
-	case f.State.Unfinished():
-		q.state = `state = '` + string(f.State) + `' AND ` + unfinished
-	case f.State == Settled, f.State == Failed:
-		q.state = `state = '` + string(f.State) + `'`
-	default:
-		q.empty = true
-	}
-	if len(f.URL) > maxPart || !utf8.ValidString(f.URL) || strings.ContainsFunc(f.URL, unicode.IsControl) {
-		q.empty = true
-	}
+	q.state, q.empty = f.state()
 	var newest int64
 	err := t.row(`SELECT coalesce(max(seq), 0) FROM payments`).Scan(&newest)
 	if err != nil {
@@ -139,13 +132,36 @@ func (t *tx) search(f Filter) (*search, error) {
 	}
 	if f.Before != "" {
 		var cursor int64
-		err = t.row(`SELECT seq FROM payments WHERE id = ?1 UNION ALL
-			SELECT seq FROM payments WHERE substr(transaction_id, 1, 20) = substr(?1, 1, 20)
-				AND transaction_id = ?1 AND transaction_id <> '' LIMIT 1`,
-			f.Before).Scan(&cursor)
+		cursor, err = t.seqNamed(f.Before)
 		q.to = min(q.to, cursor)
 	}
-	return q, none(err, errNoPayment)
+	return q, err
+}
+
+// state is the State as a condition, and whether there can be no payment that the filter selects.
+func (f Filter) state() (condition string, empty bool) {
+	switch {
+	case f.State == "":
+		condition = `true`
+	case f.State.Unfinished():
+		condition = `state = '` + string(f.State) + `' AND ` + unfinished
+	case f.State == Settled, f.State == Failed:
+		condition = `state = '` + string(f.State) + `'`
+	default:
+		empty = true
+	}
+	if len(f.URL) > maxPart || !utf8.ValidString(f.URL) || strings.ContainsFunc(f.URL, unicode.IsControl) {
+		empty = true
+	}
+	return condition, empty
+}
+
+// seqNamed is the place of a payment by its id, or its transaction's.
+func (t *tx) seqNamed(name string) (seq int64, err error) {
+	err = t.row(`SELECT seq FROM payments WHERE id = ?1 UNION ALL
+		SELECT seq FROM payments WHERE substr(transaction_id, 1, 20) = substr(?1, 1, 20)
+			AND transaction_id = ?1 AND transaction_id <> '' LIMIT 1`, name).Scan(&seq)
+	return seq, none(err, errNoPayment)
 }
 
 // firstSince is the first payment made at a time or later; where there is none, one that comes after all.
@@ -153,8 +169,11 @@ func (t *tx) firstSince(at time.Time) (seq int64, err error) {
 	if at.IsZero() {
 		return 0, nil
 	}
-	err = t.row(`SELECT seq FROM payments WHERE created_at >= ? ORDER BY created_at, seq LIMIT 1`,
-		micros(at)).Scan(&seq)
+	query := `SELECT seq FROM payments WHERE created_at >= ? ORDER BY created_at, seq LIMIT 1`
+	if t.fleet != nil { // where a later one may have been made before
+		query = `SELECT min(seq) FROM payments WHERE created_at >= ? HAVING min(seq) > 0`
+	}
+	err = t.row(query, micros(at)).Scan(&seq)
 	if errors.Is(err, sql.ErrNoRows) {
 		return math.MaxInt64, nil
 	}
@@ -321,6 +340,22 @@ func (q *search) page() (list []Payment, err error) {
 	}
 	older, err := q.newest(q.Limit+1-len(list), sources[1:])
 	return append(list, older...), err
+}
+
+// page is the payments that a filter selects, newest first, and perhaps one more than its limit.
+func (t *tx) page(f Filter) ([]Payment, error) {
+	if t.fleet != nil {
+		q, err := t.fleetSearch(f)
+		if err != nil || q.empty {
+			return nil, err
+		}
+		return q.page()
+	}
+	q, err := t.search(f)
+	if err != nil || q.empty {
+		return nil, err
+	}
+	return q.page()
 }
 
 // newest are the n newest payments of some sources.

@@ -35,6 +35,9 @@ const (
 func (s *Store) Parts(ctx context.Context, f Filter, most int) (Parts, error) {
 	f.Before = ""
 	return read(ctx, s, func(t *tx) (p Parts, err error) {
+		if t.fleet != nil {
+			return t.fleetSellers(f, most)
+		}
 		q, err := t.search(f)
 		if err != nil || q.empty || f.State == Failed {
 			return p, err

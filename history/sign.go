@@ -56,7 +56,7 @@ func (s *Store) Submit(ctx context.Context, p Payment, signed Signed, k Keyholde
 		return err
 	}
 	if s.fleet != nil {
-		return s.fleet.submit(ctx, p, signed, "", k)
+		return s.fleet.submit(ctx, s, p, signed, "", k)
 	}
 	record := signed.record()
 	return s.tx(ctx, func(t *tx) error {
@@ -109,7 +109,7 @@ func (s *Store) Sign(ctx context.Context, p Payment, signed Signed, message []by
 		return err
 	}
 	if s.fleet != nil {
-		return s.fleet.submit(ctx, p, signed, digestOf(message), k)
+		return s.fleet.submit(ctx, s, p, signed, digestOf(message), k)
 	}
 	return s.tx(ctx, func(t *tx) error {
 		row, err := scanPayment(t.row(selectPayment+` WHERE id = ?`, p.ID))
@@ -123,6 +123,10 @@ func (s *Store) Sign(ctx context.Context, p Payment, signed Signed, message []by
 		}
 		return t.sign(row, p, signed.record(), signature{SignedBytes: digestOf(message)}, step, k)
 	})
+}
+
+func errNobodyRecorded() error {
+	return x402.Errorf(x402.WalletLocked, "nobody who holds the key recorded this signature")
 }
 
 // sign records the signature of a payment, as it was read in this transaction and as it was signed. g says
@@ -144,7 +148,7 @@ func (t *tx) sign(p, asSigned Payment, record signedRecord, g signature, step *c
 		return fmt.Errorf("%w: %s is %s", ErrTransition, p.ID, p.State)
 	}
 	if k.MAC == nil {
-		return x402.Errorf(x402.WalletLocked, "nobody who holds the key recorded this signature")
+		return errNobodyRecorded()
 	}
 	g.Row = p.digest()
 	if g.Row != asSigned.digest() {
@@ -165,7 +169,7 @@ func (t *tx) sign(p, asSigned Payment, record signedRecord, g signature, step *c
 	}
 	last.add(g)
 	if step != nil {
-		if err := step.from.wasLeft(last.memory, step.to); err != nil {
+		if err := step.from.wasLeft(last.memory.get, step.to); err != nil {
 			return err
 		}
 		g.Voucher = step.to.voucher()

@@ -13,11 +13,7 @@ import (
 // limit.
 func (s *Store) Earlier(ctx context.Context, p Payment, limit int) ([]Payment, error) {
 	return read(ctx, s, func(t *tx) (list []Payment, err error) {
-		q, err := t.search(Filter{URL: "://" + p.Host, Before: p.ID, State: Settled, Limit: 2 * limit})
-		if err != nil || q.empty {
-			return nil, err
-		}
-		found, err := q.page()
+		found, err := t.page(Filter{URL: "://" + p.Host, Before: p.ID, State: Settled, Limit: 2 * limit})
 		for _, was := range found {
 			if was.Host == p.Host && !was.IsSignIn() && !was.IsPull() && len(list) < limit {
 				list = append(list, was)
@@ -35,14 +31,7 @@ const maxBought = 50
 // of the payment's.
 func (s *Store) Bought(ctx context.Context, agent, url, resource string) (Payment, error) {
 	return read(ctx, s, func(t *tx) (p Payment, err error) {
-		q, err := t.search(Filter{URL: url, State: Settled, Agent: agent, Limit: maxBought})
-		if err != nil {
-			return p, err
-		}
-		var list []Payment
-		if !q.empty {
-			list, err = q.page()
-		}
+		list, err := t.page(Filter{URL: url, State: Settled, Agent: agent, Limit: maxBought})
 		for _, p := range list {
 			if !p.IsSignIn() && !p.IsPull() && p.Resource() == resource && strings.HasPrefix(p.URL, url) {
 				return p, nil

@@ -32,8 +32,28 @@ func scanSoldChannel(row scanner) (c SoldChannel, err error) {
 
 // soldChannel is a channel as it stands; ErrNotFound.
 func (t *tx) soldChannel(network, id string) (SoldChannel, error) {
-	c, err := scanSoldChannel(t.row(selectSoldChannel+` WHERE network = ? AND channel = ?`, network, id))
+	c, err := scanSoldChannel(t.row(selectSoldChannel+` WHERE network = ? AND channel = ?`+t.forUpdate(), network, id))
 	return c, none(err, errNoChannel)
+}
+
+// takeSoldChannel is a channel as it stands, for who puts it; nil: it is not known yet. In a fleet a row is made
+// then, for others to wait at.
+func (t *tx) takeSoldChannel(c SoldChannel) (*SoldChannel, error) {
+	if t.fleet != nil {
+		n, err := t.change(`INSERT INTO sold_channels VALUES (?, ?, '{}', '0', '0', '', '0', '0', 0, 0, '', 0, 0)
+			ON CONFLICT (network, channel) DO NOTHING`, c.Network, c.ID)
+		if err != nil || n > 0 {
+			return nil, err
+		}
+	}
+	known, err := t.soldChannel(c.Network, c.ID)
+	if err != nil {
+		if errors.Is(err, ErrNotFound) {
+			err = nil
+		}
+		return nil, err
+	}
+	return &known, nil
 }
 
 func (t *tx) putSoldChannel(c SoldChannel) error {
@@ -51,7 +71,7 @@ func (t *tx) putSoldChannel(c SoldChannel) error {
 	_, err = t.exec(`INSERT INTO sold_channels (network, channel, config, charged, ceiling, signature,
 		balance, claimed, refunds, withdraws_at, holder, held_until, owed_since)
 		VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)
-		ON CONFLICT (network, channel) DO UPDATE SET charged = excluded.charged, ceiling = excluded.ceiling,
+		ON CONFLICT (network, channel) DO UPDATE SET config = excluded.config, charged = excluded.charged, ceiling = excluded.ceiling,
 			signature = excluded.signature, balance = excluded.balance, claimed = excluded.claimed,
 			refunds = excluded.refunds, withdraws_at = excluded.withdraws_at, holder = excluded.holder,
 			held_until = excluded.held_until, owed_since = excluded.owed_since`,
@@ -78,64 +98,60 @@ func (s *Store) OwedChannels(ctx context.Context) ([]SoldChannel, error) {
 func (s *Store) OpenChannelSale(ctx context.Context, sale Sale, c SoldChannel, until time.Time) (
 	Sale, error) {
 	sale.State = SaleRunning
-	err := s.tx(ctx, func(t *tx) error {
-		err := s.sells(t)
-		if err == nil {
-			err = t.freeChannel(c)
+	err := s.txRows(ctx, func(t *tx) error {
+		if err := s.sells(t); err != nil {
+			return err
 		}
+		known, err := t.freeChannel(c)
 		if err == nil {
 			err = t.insertSale(&sale)
 		}
 		if err != nil {
 			return err
 		}
-		return t.hold(c, sale.ID, until)
+		return t.hold(known, c, sale.ID, until)
 	})
 	return sale, err
 }
 
 // HoldChannel gives a channel to a request that is no sale, on the terms of OpenChannelSale.
 func (s *Store) HoldChannel(ctx context.Context, c SoldChannel, holder string, until time.Time) error {
-	return s.tx(ctx, func(t *tx) error {
-		err := t.sameFormat()
-		if err == nil {
-			err = t.freeChannel(c)
+	return s.txRows(ctx, func(t *tx) error {
+		if err := t.sameFormat(); err != nil {
+			return err
 		}
+		known, err := t.freeChannel(c)
 		if err != nil {
 			return err
 		}
-		return t.hold(c, holder, until)
+		return t.hold(known, c, holder, until)
 	})
 }
 
-// freeChannel ends the sale of a process that is taken for dead, so that its voucher is good for another one.
-func (t *tx) freeChannel(c SoldChannel) error {
-	known, err := t.soldChannel(c.Network, c.ID)
-	if errors.Is(err, ErrNotFound) {
-		return nil
+// freeChannel ends the sale of a process that is taken for dead, so that its voucher is good for another one. It
+// returns the channel as it stands; nil: it is not known yet.
+func (t *tx) freeChannel(c SoldChannel) (*SoldChannel, error) {
+	known, err := t.takeSoldChannel(c)
+	if known == nil || err != nil {
+		return nil, err
 	}
-	if err == nil {
-		_, err = known.Hold(c, "", time.Time{}, t.Now)
+	if _, err := known.Hold(c, "", time.Time{}, t.Now); err != nil {
+		return nil, err
 	}
-	if err != nil {
-		return err
-	}
-	return t.endSaleOf(known.Holder)
+	return known, t.endSaleOf(known.Holder)
 }
 
-// hold gives a channel to a holder. It is taken away from a request whose process is taken for dead.
-func (t *tx) hold(c SoldChannel, holder string, until time.Time) error {
-	known, err := t.soldChannel(c.Network, c.ID)
-	if errors.Is(err, ErrNotFound) {
+// hold gives a channel, known as it stands, to a holder who saw it as c. It is taken away from a request whose
+// process is taken for dead.
+func (t *tx) hold(known *SoldChannel, c SoldChannel, holder string, until time.Time) error {
+	if known == nil {
 		return t.putSoldChannel(c.HeldBy(holder, until))
 	}
-	if err == nil {
-		known, err = known.Hold(c, holder, until, t.Now)
-	}
+	held, err := known.Hold(c, holder, until, t.Now)
 	if err != nil {
 		return err
 	}
-	return t.putSoldChannel(known)
+	return t.putSoldChannel(held)
 }
 
 // endSaleOf ends a sale that was not charged for: its voucher is good for another one.
@@ -151,7 +167,7 @@ func (t *tx) endSaleOf(holder string) error {
 // durable before it returns, so that what was given can be claimed.
 func (s *Store) ChargeChannel(ctx context.Context, sale Sale, c SoldChannel) error {
 	sale.State = SaleSettled
-	return s.tx(ctx, func(t *tx) error {
+	return s.txRows(ctx, func(t *tx) error {
 		known, err := t.soldChannel(c.Network, c.ID)
 		if err == nil {
 			known, err = known.Charge(c, sale.ID, t.Now)
@@ -175,7 +191,7 @@ func (s *Store) ReleaseChannel(ctx context.Context, network, id, holder string) 
 // holder's, if that is one.
 func (s *Store) UpdateSoldChannel(ctx context.Context, network, id, holder string,
 	change func(*SoldChannel)) error {
-	return s.tx(ctx, func(t *tx) error {
+	return s.txRows(ctx, func(t *tx) error {
 		c, err := t.soldChannel(network, id)
 		if errors.Is(err, ErrNotFound) {
 			return nil

@@ -37,108 +37,109 @@ func sellByVoucher(t *testing.T, s *Store, clock *clock, key string, before uint
 
 // Of many who come with vouchers for one channel at once, in two processes, one has it.
 func TestOneHoldsAChannel(t *testing.T) {
-	s, clock, home := newStore(t)
-	other, err := Open(t.Context(), home, Options{Now: clock.now})
-	require.NoError(t, err)
-	defer other.Close()
-	var first, busy atomic.Int32
-	var all sync.WaitGroup
-	until := clock.now().Add(time.Minute)
-	for i := range 20 {
-		all.Go(func() {
-			_, err := []*Store{s, other}[i%2].OpenChannelSale(t.Context(), testSale("1000", 1000),
-				testSoldChannel(0), until)
-			switch {
-			case err == nil:
-				first.Add(1)
-			case errors.Is(err, ErrChannelBusy):
-				busy.Add(1)
-			default:
-				t.Error(err)
-			}
-		})
-	}
-	all.Wait()
-	require.EqualValues(t, 1, first.Load())
-	require.EqualValues(t, 19, busy.Load())
+	eachEngine(t, func(t *testing.T, s *Store, clock *clock) {
+		other := besides(t, s)
+		var first, busy atomic.Int32
+		var all sync.WaitGroup
+		until := clock.now().Add(time.Minute)
+		for i := range 20 {
+			all.Go(func() {
+				_, err := []*Store{s, other}[i%2].OpenChannelSale(t.Context(), testSale("1000", 1000),
+					testSoldChannel(0), until)
+				switch {
+				case err == nil:
+					first.Add(1)
+				case errors.Is(err, ErrChannelBusy):
+					busy.Add(1)
+				default:
+					t.Error(err)
+				}
+			})
+		}
+		all.Wait()
+		require.EqualValues(t, 1, first.Load())
+		require.EqualValues(t, 19, busy.Load())
+	})
 }
 
 // A charge is there after the process, is counted once, and another sale that saw less is refused.
 func TestACharge(t *testing.T) {
-	s, clock, home := newStore(t)
-	sale := sellByVoucher(t, s, clock, "1000", 0)
-	require.NoError(t, s.ChargeChannel(t.Context(), sale, charged(1000)))
-	require.ErrorIs(t, s.ChargeChannel(t.Context(), sale, charged(2000)), ErrChannelBusy)
+	eachEngine(t, func(t *testing.T, s *Store, clock *clock) {
+		sale := sellByVoucher(t, s, clock, "1000", 0)
+		require.NoError(t, s.ChargeChannel(t.Context(), sale, charged(1000)))
+		require.ErrorIs(t, s.ChargeChannel(t.Context(), sale, charged(2000)), ErrChannelBusy)
 
-	again, err := Open(t.Context(), home, Options{Now: clock.now})
-	require.NoError(t, err)
-	defer again.Close()
-	owed, err := again.OwedChannels(t.Context())
-	require.NoError(t, err)
-	require.Len(t, owed, 1)
-	require.Equal(t, charged(1000).Voucher, owed[0].Voucher)
-	require.Equal(t, money.NewAmount(1000), owed[0].Owed())
-	require.WithinDuration(t, clock.now(), owed[0].OwedSince, time.Second)
-	require.Equal(t, "0xthem", owed[0].Config.Payer)
-	settled, err := again.SaleByKey(t.Context(), "1000")
-	require.NoError(t, err)
-	require.Equal(t, SaleSettled, settled.State)
+		again := besides(t, s)
+		owed, err := again.OwedChannels(t.Context())
+		require.NoError(t, err)
+		require.Len(t, owed, 1)
+		require.Equal(t, charged(1000).Voucher, owed[0].Voucher)
+		require.Equal(t, money.NewAmount(1000), owed[0].Owed())
+		require.WithinDuration(t, clock.now(), owed[0].OwedSince, time.Second)
+		require.Equal(t, "0xthem", owed[0].Config.Payer)
+		settled, err := again.SaleByKey(t.Context(), "1000")
+		require.NoError(t, err)
+		require.Equal(t, SaleSettled, settled.State)
 
-	_, err = s.OpenChannelSale(t.Context(), testSale("x", 1000), testSoldChannel(0), clock.now())
-	var moved *ChannelMoved
-	require.ErrorAs(t, err, &moved)
-	require.Equal(t, money.NewAmount(1000), moved.Channel.Charged)
-	_, err = s.SaleByKey(t.Context(), "x")
-	require.ErrorIs(t, err, ErrNotFound)
+		_, err = s.OpenChannelSale(t.Context(), testSale("x", 1000), testSoldChannel(0), clock.now())
+		var moved *ChannelMoved
+		require.ErrorAs(t, err, &moved)
+		require.Equal(t, money.NewAmount(1000), moved.Channel.Charged)
+		_, err = s.SaleByKey(t.Context(), "x")
+		require.ErrorIs(t, err, ErrNotFound)
+	})
 }
 
 // A charge is covered by its voucher, and never less than before.
 func TestAChargeIsCovered(t *testing.T) {
-	s, clock, _ := newStore(t)
-	require.NoError(t, s.ChargeChannel(t.Context(), sellByVoucher(t, s, clock, "1", 0), charged(1000)))
-	sale := sellByVoucher(t, s, clock, "2", 1000)
-	over := charged(1000)
-	over.Charged = money.NewAmount(1001)
-	require.Error(t, s.ChargeChannel(t.Context(), sale, over))
-	require.Error(t, s.ChargeChannel(t.Context(), sale, charged(999)))
-	require.NoError(t, s.ChargeChannel(t.Context(), sale, charged(2000)))
+	eachEngine(t, func(t *testing.T, s *Store, clock *clock) {
+		require.NoError(t, s.ChargeChannel(t.Context(), sellByVoucher(t, s, clock, "1", 0), charged(1000)))
+		sale := sellByVoucher(t, s, clock, "2", 1000)
+		over := charged(1000)
+		over.Charged = money.NewAmount(1001)
+		require.Error(t, s.ChargeChannel(t.Context(), sale, over))
+		require.Error(t, s.ChargeChannel(t.Context(), sale, charged(999)))
+		require.NoError(t, s.ChargeChannel(t.Context(), sale, charged(2000)))
+	})
 }
 
 // What held a channel too long lost it: it can charge nothing any more, and its voucher is good for another.
 func TestADeadHolderLosesTheChannel(t *testing.T) {
-	s, clock, _ := newStore(t)
-	lost := sellByVoucher(t, s, clock, "1000", 0)
-	clock.set(clock.now().Add(2 * time.Minute))
-	sale := sellByVoucher(t, s, clock, "1000", 0)
-	require.ErrorIs(t, s.ChargeChannel(t.Context(), lost, charged(1000)), ErrChannelBusy)
-	require.NoError(t, s.ReleaseChannel(t.Context(), "eip155:84532", "0x01", lost.ID))
-	require.NoError(t, s.ChargeChannel(t.Context(), sale, charged(1000)))
-	list, _, _, err := s.Sales(t.Context(), SaleFilter{State: SaleFailed})
-	require.NoError(t, err)
-	require.Len(t, list, 1)
-	require.Equal(t, lost.ID, list[0].ID)
+	eachEngine(t, func(t *testing.T, s *Store, clock *clock) {
+		lost := sellByVoucher(t, s, clock, "1000", 0)
+		clock.set(clock.now().Add(2 * time.Minute))
+		sale := sellByVoucher(t, s, clock, "1000", 0)
+		require.ErrorIs(t, s.ChargeChannel(t.Context(), lost, charged(1000)), ErrChannelBusy)
+		require.NoError(t, s.ReleaseChannel(t.Context(), "eip155:84532", "0x01", lost.ID))
+		require.NoError(t, s.ChargeChannel(t.Context(), sale, charged(1000)))
+		list, _, _, err := s.Sales(t.Context(), SaleFilter{State: SaleFailed})
+		require.NoError(t, err)
+		require.Len(t, list, 1)
+		require.Equal(t, lost.ID, list[0].ID)
+	})
 }
 
 // A sale that charged nothing gives the channel back, and its voucher; of a channel that never was charged
 // nothing is left.
 func TestAReleasedChannel(t *testing.T) {
-	s, clock, _ := newStore(t)
-	sale := sellByVoucher(t, s, clock, "1000", 0)
-	require.NoError(t, s.ReleaseChannel(t.Context(), "eip155:84532", "0x01", sale.ID))
-	_, err := s.SoldChannel(t.Context(), "eip155:84532", "0x01")
-	require.ErrorIs(t, err, ErrNotFound)
-	sale = sellByVoucher(t, s, clock, "1000", 0)
-	require.NoError(t, s.ChargeChannel(t.Context(), sale, charged(1000)))
-	until := clock.now().Add(time.Minute)
-	require.NoError(t, s.HoldChannel(t.Context(), testSoldChannel(1000), "refund_1", until))
-	require.ErrorIs(t, s.HoldChannel(t.Context(), testSoldChannel(1000), "refund_2", until), ErrChannelBusy)
-	require.NoError(t, s.UpdateSoldChannel(t.Context(), "eip155:84532", "0x01", "refund_1",
-		func(c *SoldChannel) { c.Claimed, c.OwedSince = c.Charged, time.Time{} }))
-	owed, err := s.OwedChannels(t.Context())
-	require.NoError(t, err)
-	require.Empty(t, owed)
-	kept, err := s.SoldChannel(t.Context(), "eip155:84532", "0x01")
-	require.NoError(t, err)
-	require.Equal(t, money.NewAmount(1000), kept.Charged)
-	require.Empty(t, kept.Holder)
+	eachEngine(t, func(t *testing.T, s *Store, clock *clock) {
+		sale := sellByVoucher(t, s, clock, "1000", 0)
+		require.NoError(t, s.ReleaseChannel(t.Context(), "eip155:84532", "0x01", sale.ID))
+		_, err := s.SoldChannel(t.Context(), "eip155:84532", "0x01")
+		require.ErrorIs(t, err, ErrNotFound)
+		sale = sellByVoucher(t, s, clock, "1000", 0)
+		require.NoError(t, s.ChargeChannel(t.Context(), sale, charged(1000)))
+		until := clock.now().Add(time.Minute)
+		require.NoError(t, s.HoldChannel(t.Context(), testSoldChannel(1000), "refund_1", until))
+		require.ErrorIs(t, s.HoldChannel(t.Context(), testSoldChannel(1000), "refund_2", until), ErrChannelBusy)
+		require.NoError(t, s.UpdateSoldChannel(t.Context(), "eip155:84532", "0x01", "refund_1",
+			func(c *SoldChannel) { c.Claimed, c.OwedSince = c.Charged, time.Time{} }))
+		owed, err := s.OwedChannels(t.Context())
+		require.NoError(t, err)
+		require.Empty(t, owed)
+		kept, err := s.SoldChannel(t.Context(), "eip155:84532", "0x01")
+		require.NoError(t, err)
+		require.Equal(t, money.NewAmount(1000), kept.Charged)
+		require.Empty(t, kept.Holder)
+	})
 }

@@ -12,11 +12,15 @@ import (
 // were bought; that this is what the audit chain says, Verify finds. It reads a page at a time, each in a
 // reading of its own.
 func (s *Store) VerifyContent(ctx context.Context) (bytes int64, err error) {
+	page := (*tx).contentPage
+	if s.fleet != nil {
+		page = (*tx).fleetContentPage
+	}
 	for after, more := int64(math.MinInt64), true; more && err == nil; {
 		err = s.view(ctx, func(t *tx) (err error) {
-			var page int64
-			page, after, more, err = t.contentPage(after)
-			bytes += page
+			var size int64
+			size, after, more, err = page(t, after)
+			bytes += size
 			return err
 		})
 	}

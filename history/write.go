@@ -168,7 +168,11 @@ func (s *Store) Finish(ctx context.Context, id string, o Outcome) (p Payment, er
 		if o.State == Failed {
 			return p, ErrUnsealed
 		}
-		return s.fleet.finish(ctx, id, o, nil)
+		p, err := s.fleet.finish(ctx, id, o, nil)
+		if err == nil && o.Content != nil {
+			s.tidySoon()
+		}
+		return p, err
 	}
 	var packed packedPayment
 	err = s.tx(ctx, func(t *tx) error {
