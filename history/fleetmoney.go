@@ -836,6 +836,9 @@ func (t *tx) fleetHead() (h Head, err error) {
 
 // has reports whether the chain of this home has a row.
 func (t *tx) fleetHas(h Head) (bool, error) {
+	if h.Seq == 0 { // of a home that has written nothing
+		return true, nil
+	}
 	var hash []byte
 	err := t.row(`SELECT hash FROM audit WHERE writer = ? AND seq = ?`, t.fleet.Writer, h.Seq).Scan(&hash)
 	return err == nil && bytes.Equal(hash, h.Hash), none(err, nil)
