@@ -29,6 +29,7 @@ type Cluster struct {
 	mu       sync.Mutex
 	server   *process // nil: it is down
 	replicas []*Cluster
+	wire     *Proxy // nil: it is no replica
 }
 
 const (
@@ -59,7 +60,7 @@ func start(settings []string) (*Cluster, error) {
 
 func (c *Cluster) initialize(settings []string) error {
 	_, err := c.program("initdb", "--no-sync", "-A", "trust", "-U", superuser, "-E", "UTF8", "--locale", "C",
-		"-D", c.data()).run()
+		"-D", c.data())
 	if err != nil {
 		return err
 	}
@@ -204,6 +205,7 @@ func (c *Cluster) Restart(t testing.TB) {
 func (c *Cluster) Stop() {
 	c.mu.Lock()
 	defer c.mu.Unlock()
+	c.loseHeld()
 	if c.server != nil {
 		c.server.stop()
 	}
@@ -221,6 +223,9 @@ func (c *Cluster) Log() string {
 }
 
 func (c *Cluster) close() {
+	if c.wire != nil {
+		c.wire.close()
+	}
 	c.Stop()
 	_ = os.RemoveAll(c.dir)
 }
