@@ -12,6 +12,7 @@ import (
 	"strings"
 	"sync"
 	"sync/atomic"
+	"syscall"
 	"testing"
 	"time"
 )
@@ -202,12 +203,14 @@ func (c *Cluster) Restart(t testing.TB) {
 }
 
 // Stop stops the server in order: connections are ended, what was done is on disk.
-func (c *Cluster) Stop() {
+func (c *Cluster) Stop() { c.stop(os.Interrupt) }
+
+func (c *Cluster) stop(how os.Signal) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.loseHeld()
 	if c.server != nil {
-		c.server.stop()
+		c.server.stop(how)
 	}
 	c.server = nil
 }
@@ -226,6 +229,6 @@ func (c *Cluster) close() {
 	if c.wire != nil {
 		c.wire.close()
 	}
-	c.Stop()
+	c.stop(syscall.SIGQUIT)
 	_ = os.RemoveAll(c.dir)
 }

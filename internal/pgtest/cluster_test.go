@@ -3,6 +3,7 @@ package pgtest
 import (
 	"cmp"
 	"flag"
+	"fmt"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -19,6 +20,17 @@ func TestMain(m *testing.M) {
 		alone()
 	}
 	goleak.VerifyTestMain(Main(m))
+}
+
+// alone is a process of tests that start a server, and hang.
+func alone() {
+	c, err := start(nil)
+	if err != nil {
+		fmt.Println(err)
+		os.Exit(1)
+	}
+	fmt.Println("server", c.server.Pid, c.dir)
+	time.Sleep(patience)
 }
 
 func TestServerIsAsADatabaseShouldBe(t *testing.T) {

@@ -89,17 +89,3 @@ func WaitBlocked(t testing.TB, url string, n int) {
 	waitFor(t, url, strconv.Itoa(n), `SELECT count(*) FROM pg_stat_activity
 		WHERE datname = current_database() AND wait_event_type = 'Lock'`)
 }
-
-// waitFor asks until the server gives this answer.
-func waitFor(t testing.TB, url, want, question string) {
-	t.Helper()
-	var said string
-	var err error
-	for late := time.Now().Add(patience); time.Now().Before(late); time.Sleep(10 * time.Millisecond) {
-		said, err = psql(url, question)
-		if err == nil && said == want {
-			return
-		}
-	}
-	t.Fatalf("%s: %q, not %q, after %v (%v)", question, said, want, patience, err)
-}

@@ -11,6 +11,7 @@ import (
 	"runtime"
 	"strings"
 	"sync"
+	"syscall"
 	"time"
 )
 
@@ -82,14 +83,15 @@ func (c *Cluster) startProcess(args ...string) (*process, error) {
 	case <-p.ended:
 		return nil, fmt.Errorf("postgres ended:\n%s", p.log)
 	case <-time.After(patience):
-		p.stop()
+		p.stop(syscall.SIGQUIT)
 		return nil, fmt.Errorf("postgres does not answer after %v:\n%s", patience, p.log)
 	}
 }
 
-// stop ends the postmaster by a fast shutdown, and by force if that takes too long.
-func (p *process) stop() {
-	err := p.Signal(os.Interrupt)
+// stop ends the postmaster: by SIGINT in order, by SIGQUIT at once, which leaves the next start to repair the data.
+// It is killed if that takes too long.
+func (p *process) stop(how os.Signal) {
+	err := p.Signal(how)
 	if err != nil && !errors.Is(err, os.ErrProcessDone) {
 		_ = p.Process.Kill()
 	}

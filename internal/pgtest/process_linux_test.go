@@ -40,14 +40,3 @@ func TestServerEndsWithItsTests(t *testing.T) {
 		return err == nil && n == 0
 	}, patience, 10*time.Millisecond)
 }
-
-// alone is a process of tests that start a server, and hang.
-func alone() {
-	c, err := start(nil)
-	if err != nil {
-		fmt.Println(err)
-		os.Exit(1)
-	}
-	fmt.Println("server", c.server.Pid, c.dir)
-	time.Sleep(patience)
-}

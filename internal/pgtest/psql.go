@@ -5,6 +5,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"testing"
+	"time"
 )
 
 // SQL runs statements by psql, and gives what they answer: rows as lines, columns with | between them, NULL as
@@ -35,6 +36,22 @@ func psql(url string, statements ...string) (string, error) {
 		cmd.Args = append(cmd.Args, "-c", s)
 	}
 	return run(cmd)
+}
+
+// waitFor asks until the server gives this answer.
+func waitFor(t testing.TB, url, want, question string) {
+	t.Helper()
+	var said string
+	var err error
+	wait, longest := 5*time.Millisecond, 200*time.Millisecond // each question is a process
+	for late := time.Now().Add(patience); time.Now().Before(late); wait = min(2*wait, longest) {
+		said, err = psql(url, question)
+		if err == nil && said == want {
+			return
+		}
+		time.Sleep(wait)
+	}
+	t.Fatalf("%s: %q, not %q, after %v (%v)", question, said, want, patience, err)
 }
 
 // psqlCommand is psql without the settings of whoever runs the tests. It says no, rather than to ask for a password.

@@ -39,8 +39,8 @@ func (c *Cluster) follow(primary *Cluster) error {
 	if err != nil {
 		return err
 	}
-	_, err = c.program("pg_basebackup", "-D", c.data(), "-R", "-X", "stream", "--checkpoint", "fast",
-		"-h", c.dir, "-p", wirePort, "-U", superuser)
+	_, err = c.program("pg_basebackup", "-D", c.data(), "-R", "-X", "fetch", "--checkpoint", "fast",
+		"--no-sync", "-h", c.dir, "-p", wirePort, "-U", superuser)
 	if err != nil {
 		return err
 	}
@@ -72,7 +72,10 @@ func (c *Cluster) Quorum(t testing.TB, replicas ...*Cluster) {
 // CaughtUp returns when a replica has replayed everything that this server has written.
 func (c *Cluster) CaughtUp(t testing.TB, replica *Cluster) {
 	t.Helper()
-	upTo := c.SQL(t, superuser, "SELECT pg_current_wal_insert_lsn()")
+	// what is written last ends where a record ends, and is on disk, so that it is sent
+	said := c.SQL(t, superuser, "SELECT pg_logical_emit_message(true, '"+ourName+"', '')",
+		"SELECT pg_current_wal_flush_lsn()")
+	upTo := said[strings.LastIndex(said, "\n")+1:]
 	waitFor(t, replica.URL(superuser), "t", "SELECT pg_last_wal_replay_lsn() >= '"+upTo+"'")
 }
 
