@@ -102,7 +102,6 @@ func (w *wire) step(in *bufio.Reader, m message) bool {
 			w.endsAfter = w.asked
 			w.mu.Unlock()
 			w.cutIfDone()
-			<-w.isCut // what the client says next has no place to go
 		}
 		return false
 	case endBackend:
@@ -114,8 +113,7 @@ func (w *wire) step(in *bufio.Reader, m message) bool {
 			fmt.Fprintln(os.Stderr, "pgtest: end a backend:", err)
 			w.cut()
 		}
-		<-w.isCut // the server's last words are on their way
-		return false
+		return false // toClient carries the server's last words
 	case beSilent:
 		w.gate.shut()
 		timer := time.AfterFunc(action.silent, w.gate.open)
@@ -140,9 +138,7 @@ func (w *wire) begin() {
 
 // pass sends a message on when nothing holds it. A server that does not take it is heard by toClient.
 func (w *wire) pass(m message) bool {
-	if !w.gate.pass(w.isCut) || !w.p.gate.pass(w.isCut) {
-		return false
-	}
+	w.waitForGates()
 	if m.asks() {
 		w.mu.Lock()
 		w.asked++
@@ -150,6 +146,11 @@ func (w *wire) pass(m message) bool {
 	}
 	_, err := w.server.Write(m.raw)
 	return err == nil
+}
+
+func (w *wire) waitForGates() {
+	w.gate.wait(w.isCut)
+	w.p.gate.wait(w.isCut)
 }
 
 // passToSync sends on a message and those behind it, up to the one that the server answers with ReadyForQuery.
@@ -189,9 +190,10 @@ func (w *wire) toClient() {
 	in := bufio.NewReader(w.server)
 	for {
 		m, err := readMessage(in)
-		if err != nil || !w.gate.pass(w.isCut) || !w.p.gate.pass(w.isCut) {
+		if err != nil {
 			return
 		}
+		w.waitForGates()
 		if w.hears(m) {
 			_, err = w.client.Write(m.raw)
 			if err != nil {

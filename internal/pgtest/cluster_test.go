@@ -70,14 +70,16 @@ func TestKilledAndStartedAgain(t *testing.T) {
 	c := Start(t)
 	url := c.Database(t)
 	SQL(t, url, "CREATE TABLE x AS SELECT 1 AS n")
-	busy := connect(t, url)
+	busy := connect(t, url) // with what does not notice that the postmaster is gone
+	require.NoError(t, busy.send([]byte("QDO $$ BEGIN LOOP END LOOP; END $$\x00")))
+	waitFor(t, url, "1", "SELECT count(*) FROM pg_stat_activity WHERE state = 'active' AND query LIKE 'DO %'")
 	postmaster := c.server.Pid
 	all, err := children(postmaster)
 	require.NoError(t, err)
 	require.True(t, all[int(busy.pid)], "the backend of a connection is a child: %v", all)
 
 	c.Kill(t)
-	_, err = busy.query("SELECT 1")
+	_, err = busy.answer()
 	require.Error(t, err)
 	n, err := living(all)
 	require.NoError(t, err)

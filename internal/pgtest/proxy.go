@@ -249,31 +249,23 @@ func (g *gate) open() {
 	g.opened = nil
 }
 
-// isShut reports whether pass would wait.
+// isShut reports whether wait would wait.
 func (g *gate) isShut() bool {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	return g.opened != nil
 }
 
-// pass waits until the gate is open, or the connection cut: then false.
-func (g *gate) pass(cut <-chan struct{}) bool {
-	for {
-		g.mu.Lock()
-		opened := g.opened
-		g.mu.Unlock()
-		if opened == nil {
-			select {
-			case <-cut:
-				return false
-			default:
-				return true
-			}
-		}
-		select {
-		case <-opened:
-		case <-cut:
-			return false
-		}
+// wait returns when the gate is open, or the connection cut.
+func (g *gate) wait(cut <-chan struct{}) {
+	g.mu.Lock()
+	opened := g.opened
+	g.mu.Unlock()
+	if opened == nil {
+		return
+	}
+	select {
+	case <-opened:
+	case <-cut:
 	}
 }

@@ -111,6 +111,21 @@ func TestEarlierAnswersAreHeard(t *testing.T) {
 	_, err = c.answer()
 	require.Error(t, err)
 	require.Equal(t, "1", p.done(t))
+	require.Equal(t, 4, p.Count('S'), "also what follows a message that is met is counted")
+}
+
+// Who has said everything still hears the answer.
+func TestClientThatOnlyListensIsAnswered(t *testing.T) {
+	p := behind(t)
+	c := connect(t, p.URL())
+	h := Hold(t, p.upstream, "SELECT 1 FROM steps FOR UPDATE")
+	require.NoError(t, c.send([]byte("Q"+takeStep+"\x00")))
+	endOfInput(c.Conn)
+	WaitBlocked(t, p.upstream, 1)
+	h.Release()
+	value, err := c.answer()
+	require.NoError(t, err)
+	require.Equal(t, "1", value)
 }
 
 // A partition holds what was said, and it arrives when it ends, even if nobody waits for it any more.
