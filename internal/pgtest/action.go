@@ -24,8 +24,8 @@ var (
 	Pass = Action{what: pass}
 	// CutBefore cuts the connection, and the server never gets the message.
 	CutBefore = Action{what: cutBefore}
-	// CutWhile cuts it as soon as the server has the message and those up to the client's Sync. The server does
-	// what it was told, to the end, and then finds nobody to tell.
+	// CutWhile cuts it as soon as the server has the message and those up to the client's Sync. The server
+	// does what it was told, to the end, and then finds nobody to tell.
 	CutWhile = Action{what: cutWhile}
 	// CutAfter cuts it when the server has said that it is done, and the client does not hear that.
 	CutAfter = Action{what: cutAfter}
@@ -34,6 +34,6 @@ var (
 	EndBackend = Action{what: endBackend}
 )
 
-// Silent lets nothing pass on this connection for a while, and then everything: also what a client that is gone
-// by then had said.
+// Silent lets nothing pass on this connection for a while, and then everything: also what a client that is
+// gone by then had said.
 func Silent(d time.Duration) Action { return Action{beSilent, d} }

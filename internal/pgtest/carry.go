@@ -153,7 +153,8 @@ func (w *wire) waitForGates() {
 	w.p.gate.wait(w.isCut)
 }
 
-// passToSync sends on a message and those behind it, up to the one that the server answers with ReadyForQuery.
+// passToSync sends on a message and those behind it, up to the one that the server answers with
+// ReadyForQuery.
 func (w *wire) passToSync(in *bufio.Reader, m message) bool {
 	for {
 		if !w.pass(m) {

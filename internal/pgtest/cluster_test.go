@@ -36,8 +36,9 @@ func alone() {
 func TestServerIsAsADatabaseShouldBe(t *testing.T) {
 	url := Shared(t).Database(t)
 	require.Equal(t, "on|on|UTF8|C||300|postgres", SQL(t, url, `SELECT current_setting('fsync'),
-		current_setting('synchronous_commit'), current_setting('server_encoding'), current_setting('lc_collate'),
-		current_setting('listen_addresses'), current_setting('max_connections'), current_user`))
+		current_setting('synchronous_commit'), current_setting('server_encoding'),
+		current_setting('lc_collate'), current_setting('listen_addresses'),
+		current_setting('max_connections'), current_user`))
 	if os.Geteuid() == 0 {
 		SQL(t, url, "CREATE TABLE who (name TEXT)", "COPY who FROM PROGRAM 'id -u'")
 		require.NotEqual(t, "0", SQL(t, url, "SELECT name FROM who"))

@@ -18,7 +18,7 @@ type Fault struct {
 // Done is what became of a step.
 type Done int
 
-// Of a step whose connection was cut while it ran nothing is known: it will be done, unless it fails by itself.
+// A step whose connection was cut while it ran will be done, unless it fails by itself: NotKnown.
 const (
 	NotDone Done = iota
 	IsDone
@@ -38,12 +38,13 @@ var Faults = []Fault{
 	{"backend ended", EndBackend, NotDone},
 }
 
-// EndRandom ends the server's process of one connection to a database, whichever and whatever it does; not one of
-// this package's. It reports whether there was one.
+// EndRandom ends the server's process of one connection to a database, whichever and whatever it does; not
+// one of this package's. It reports whether there was one.
 func EndRandom(t testing.TB, url string) bool {
 	t.Helper()
 	return SQL(t, url, `SELECT count(pg_terminate_backend(pid)) FROM (SELECT pid FROM pg_stat_activity
-		WHERE datname = current_database() AND backend_type = 'client backend' AND application_name <> '`+ourName+`'
+		WHERE datname = current_database() AND backend_type = 'client backend'
+			AND application_name <> '`+ourName+`'
 		ORDER BY random() LIMIT 1) AS one`) == "1"
 }
 

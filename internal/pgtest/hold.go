@@ -21,8 +21,8 @@ type Holder struct {
 	once sync.Once
 }
 
-// Hold runs statements, as "SELECT … FOR UPDATE", in a transaction that stays open, and returns when they were done.
-// It ends with the test at the latest, and changes nothing.
+// Hold runs statements, as "SELECT … FOR UPDATE", in a transaction that stays open, and returns when they
+// were done. It ends with the test at the latest, and changes nothing.
 func Hold(t testing.TB, url string, statements ...string) *Holder {
 	t.Helper()
 	h, err := hold(url, statements)

@@ -15,13 +15,14 @@ import (
 	"time"
 )
 
-// program runs one of PostgreSQL's programs as the server's user, and gives what it printed.
-func (c *Cluster) program(name string, args ...string) (string, error) {
+// program runs one of PostgreSQL's programs as the server's user.
+func (c *Cluster) program(name string, args ...string) error {
 	ctx, cancel := context.WithTimeout(context.Background(), patience)
 	defer cancel()
 	cmd := exec.CommandContext(ctx, filepath.Join(c.bin, name), args...)
 	c.equip(cmd)
-	return run(cmd)
+	_, err := run(cmd)
+	return err
 }
 
 // equip gives a program the server's user, and its directory.
@@ -30,8 +31,8 @@ func (c *Cluster) equip(cmd *exec.Cmd) {
 	runAs(cmd, c.owner)
 }
 
-// environment is that of PostgreSQL's programs. They see nothing of ours, where PGHOST and the like may be, and
-// speak English, which serverLog and startServer read.
+// environment is that of PostgreSQL's programs. They see nothing of ours, where PGHOST and the like may be,
+// and speak English, which serverLog and startServer read.
 func environment() []string { return []string{"LC_ALL=C", "TZ=UTC"} }
 
 // run gives what a program printed, and its complaint as an error.
@@ -57,7 +58,7 @@ type process struct {
 func (c *Cluster) startProcess(args ...string) (*process, error) {
 	cmd := exec.Command(filepath.Join(c.bin, "postgres"), args...)
 	c.equip(cmd)
-	cmd.WaitDelay = time.Second // a child of a postmaster that was killed holds the pipe of its log a little longer
+	cmd.WaitDelay = time.Second // children of a postmaster that was killed may hold its log's pipe
 	endWithUs(cmd)
 	p := &process{log: &serverLog{ready: make(chan struct{})}, ended: make(chan struct{})}
 	cmd.Stdout, cmd.Stderr = p.log, p.log
@@ -88,8 +89,8 @@ func (c *Cluster) startProcess(args ...string) (*process, error) {
 	}
 }
 
-// stop ends the postmaster: by SIGINT in order, by SIGQUIT at once, which leaves the next start to repair the data.
-// It is killed if that takes too long.
+// stop ends the postmaster: by SIGINT in order, by SIGQUIT at once, which leaves the next start to repair the
+// data. It is killed if that takes too long.
 func (p *process) stop(how os.Signal) {
 	err := p.Signal(how)
 	if err != nil && !errors.Is(err, os.ErrProcessDone) {

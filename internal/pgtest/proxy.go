@@ -40,8 +40,8 @@ type mark struct {
 	met    chan struct{}
 }
 
-// NewProxy starts a proxy in front of a database, which listens as its server does: at a socket, or at a port of
-// 127.0.0.1. TLS is refused.
+// NewProxy starts a proxy in front of a database, which listens as its server does: at a socket, or at a port
+// of 127.0.0.1. TLS is refused.
 func NewProxy(t testing.TB, upstream string) *Proxy {
 	t.Helper()
 	dir, err := os.MkdirTemp("", "pgw-")
@@ -103,16 +103,16 @@ func (p *Proxy) Count(msg byte) int {
 	return p.counts[msg]
 }
 
-// Next lets f say from now on what happens to each message of any client, Startup among them; nil passes all. It is
-// asked one message at a time, but not those that follow one that is cut, up to its Sync.
+// Next lets f say from now on what happens to each message of any client, Startup among them; nil passes all.
+// It is asked one message at a time, but not those that follow one that is cut, up to its Sync.
 func (p *Proxy) Next(f func(msg byte) Action) {
 	p.asking.Lock()
 	defer p.asking.Unlock()
 	p.next = f
 }
 
-// At does this once, to the next statement whose text contains part: to its Bind, or to its Query. The channel is
-// closed when it was met.
+// At does this once, to the next statement whose text contains part: to its Bind, or to its Query. The
+// channel is closed when it was met.
 func (p *Proxy) At(part string, do Action) <-chan struct{} {
 	p.asking.Lock()
 	defer p.asking.Unlock()
@@ -128,8 +128,8 @@ func (p *Proxy) Delay(d time.Duration) {
 	p.delay = d
 }
 
-// Silence lets nothing pass on any connection until Resume, as a network that has lost the way. New connections
-// are taken, and are as silent.
+// Silence lets nothing pass on any connection until Resume, as a network that has lost the way. New
+// connections are taken, and are as silent.
 func (p *Proxy) Silence() { p.gate.shut() }
 
 // Resume ends a Silence. What was held passes.

@@ -8,8 +8,8 @@ import (
 	"time"
 )
 
-// SQL runs statements by psql, and gives what they answer: rows as lines, columns with | between them, NULL as
-// nothing. Each is a transaction of its own.
+// SQL runs statements by psql, and gives what they answer: rows as lines, columns with | between them, NULL
+// as nothing. Each is a transaction of its own.
 func SQL(t testing.TB, url string, statements ...string) string {
 	t.Helper()
 	said, err := psql(url, statements...)
@@ -54,7 +54,8 @@ func waitFor(t testing.TB, url, want, question string) {
 	t.Fatalf("%s: %q, not %q, after %v (%v)", question, said, want, patience, err)
 }
 
-// psqlCommand is psql without the settings of whoever runs the tests. It says no, rather than to ask for a password.
+// psqlCommand is psql without the settings of whoever runs the tests. It says no, rather than to ask for a
+// password.
 func psqlCommand(ctx context.Context, url string) (*exec.Cmd, error) {
 	bin, err := programs(debian)
 	if err != nil {

@@ -19,8 +19,8 @@ const holdOnce = `CREATE FUNCTION hold_once(which TEXT) RETURNS TEXT LANGUAGE pl
 	IF FOUND THEN UPDATE budget SET used = used + 1; END IF;
 	RETURN which; END $$`
 
-// Clients that repeat the same call until they have an answer are right in the end, whatever happens to them: also
-// when a call that they gave up arrives after its repetition.
+// Clients that repeat the same call until they have an answer are right in the end, whatever happens to them:
+// also when a call that they gave up arrives after its repetition.
 func TestWhoRepeatsIsRight(t *testing.T) {
 	if *seed == 0 {
 		*seed = rand.Uint64()
@@ -56,7 +56,7 @@ func TestWhoRepeatsIsRight(t *testing.T) {
 		total += p.calls
 	}
 	t.Logf("%d steps in %d calls; %d backends ended besides", clients*steps, total, ended)
-	require.Equal(t, "120|120|120", SQL(t, url, "SELECT count(*), count(DISTINCT id), max(used) FROM payments, budget"))
+	require.Equal(t, "120|120", SQL(t, url, "SELECT (SELECT count(*) FROM payments), used FROM budget"))
 	require.Greater(t, total, clients*steps, "some call was repeated")
 }
 

@@ -9,8 +9,8 @@ import (
 	"time"
 )
 
-// Replica starts a server that follows this one, asynchronously unless Quorum names it. It has this one's settings,
-// and no port. What it is sent goes through a proxy.
+// Replica starts a server that follows this one, asynchronously unless Quorum names it. It has this one's
+// settings, and no port. What it is sent goes through a proxy.
 func (c *Cluster) Replica(t testing.TB) *Cluster {
 	t.Helper()
 	r, err := newCluster("replica"+strconv.Itoa(len(c.replicas)+1), c.bin)
@@ -39,7 +39,7 @@ func (c *Cluster) follow(primary *Cluster) error {
 	if err != nil {
 		return err
 	}
-	_, err = c.program("pg_basebackup", "-D", c.data(), "-R", "-X", "fetch", "--checkpoint", "fast",
+	err = c.program("pg_basebackup", "-D", c.data(), "-R", "-X", "fetch", "--checkpoint", "fast",
 		"--no-sync", "-h", c.dir, "-p", wirePort, "-U", superuser)
 	if err != nil {
 		return err
@@ -79,23 +79,26 @@ func (c *Cluster) CaughtUp(t testing.TB, replica *Cluster) {
 	waitFor(t, replica.URL(superuser), "t", "SELECT pg_last_wal_replay_lsn() >= '"+upTo+"'")
 }
 
-// Promote makes a replica a server that takes writes, on a timeline of its own. It hears no more of the other.
+// Promote makes a replica a server that takes writes, on a timeline of its own. It hears no more of the
+// other.
 func (c *Cluster) Promote(t testing.TB) {
 	t.Helper()
 	c.SQL(t, superuser, "SELECT pg_promote(wait => false)")
 	waitFor(t, c.URL(superuser), "f", "SELECT pg_is_in_recovery()")
 }
 
-// StopReceiver lets nothing reach a replica for a while. What it would have got is lost when the other server is
-// killed or stopped before; so a test that wants that says a long while.
+// StopReceiver lets nothing reach a replica for a while, from now on. What it would have got is lost when the
+// other server is killed or stopped before; so a test that wants that says a long while.
 func (c *Cluster) StopReceiver(t testing.TB, d time.Duration) {
 	t.Helper()
 	if c.wire == nil {
 		t.Fatal("the server follows none")
 	}
 	c.wire.Silence()
-	timer := time.AfterFunc(d, c.wire.Resume)
-	t.Cleanup(func() { timer.Stop() })
+	if c.wakes != nil {
+		c.wakes.Stop()
+	}
+	c.wakes = time.AfterFunc(d, c.wire.Resume)
 }
 
 // loseHeld loses what silent wires to replicas hold, as a machine does that crashes.

@@ -10,8 +10,8 @@ import (
 // timeline is the server's history: another after each promotion.
 const timeline = "SELECT substr(pg_walfile_name(pg_current_wal_lsn()), 1, 8)"
 
-// With a quorum a commit is acknowledged when one of the replicas has it, and not before; so the one that has it
-// loses nothing when the server dies.
+// With a quorum a commit is acknowledged when one of the replicas has it, and not before; so the one that has
+// it loses nothing when the server dies.
 func TestQuorum(t *testing.T) {
 	c := Start(t)
 	url := c.Database(t)
@@ -31,14 +31,14 @@ func TestQuorum(t *testing.T) {
 	require.NoError(t, err)
 
 	c.CaughtUp(t, other)
-	require.Equal(t, "2", other.SQL(t, "t1", "SELECT max(n) FROM x"))
-	_, err = psql(other.URL("t1"), "INSERT INTO x VALUES (0)")
+	require.Equal(t, "2", SQL(t, other.Same(t, url), "SELECT max(n) FROM x"))
+	_, err = psql(other.Same(t, url), "INSERT INTO x VALUES (0)")
 	require.ErrorContains(t, err, "read-only transaction")
 	require.Equal(t, "00000001", c.SQL(t, superuser, timeline))
 	c.Kill(t)
 	other.Promote(t)
 	require.Equal(t, "00000002", other.SQL(t, superuser, timeline))
-	require.Equal(t, "2", other.SQL(t, "t1", "INSERT INTO x VALUES (0)", "SELECT max(n) FROM x"))
+	require.Equal(t, "2", SQL(t, other.Same(t, url), "INSERT INTO x VALUES (0)", "SELECT max(n) FROM x"))
 }
 
 // Without a quorum, what a replica had not got when the server died is lost.
@@ -56,5 +56,5 @@ func TestReplicaThatHungHasLostTheTail(t *testing.T) {
 	c.Kill(t)
 	r.wire.Resume() // too late
 	r.Promote(t)
-	require.Equal(t, "1", r.SQL(t, "t1", "SELECT max(n) FROM x"))
+	require.Equal(t, "1", SQL(t, r.Same(t, url), "SELECT max(n) FROM x"))
 }
