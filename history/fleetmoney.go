@@ -129,7 +129,11 @@ func (e *fleet) facts(ctx context.Context, q Question, of *Payment) (f Facts, er
 // leaveOut takes a payment out of what was used.
 func (f *Facts) leaveOut(p Payment, q budget.Query) {
 	less := func(u *budget.Use) {
-		if !p.Prepaid() {
+		switch {
+		case p.Prepaid():
+		case u.Held >= p.Price:
+			u.Held -= p.Price
+		default:
 			u.Spent = u.Spent.SubFloor(p.Price)
 		}
 	}
