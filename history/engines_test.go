@@ -109,7 +109,7 @@ func (q *sqlOf) one(t require.TestingT, query string, args ...any) (text string)
 	return text
 }
 
-// setClock makes the ledger's clock one that stands still until a test sets it.
+// setClock makes the ledger's clock one that goes on only when it is told.
 func (q *sqlOf) setClock(t require.TestingT) {
 	q.run(t, `CREATE TABLE test_clock (at BIGINT); INSERT INTO test_clock VALUES (1);
 		CREATE OR REPLACE FUNCTION clock() RETURNS BIGINT LANGUAGE sql VOLATILE AS $$ SELECT at FROM test_clock $$`)

@@ -31,6 +31,9 @@ func (c *clock) now() time.Time {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.at = c.at.Add(time.Microsecond) // no two payments at once
+	if c.told != nil {
+		c.told(c.at)
+	}
 	return c.at
 }
 
