@@ -82,6 +82,17 @@ func newFleetStore(t *testing.T) (*Store, *clock) {
 	return s, c
 }
 
+// rulesAre makes rules those of a fleet's ledger, which keeps the windows that they have.
+func rulesAre(t *testing.T, s *Store, rules budget.Rules) {
+	t.Helper()
+	if s.fleet == nil {
+		return
+	}
+	last, err := s.Rules(t.Context())
+	require.NoError(t, err)
+	applyRules(t, s, last.Version+1, rules)
+}
+
 // sqlOf asks a test's database past the store.
 type sqlOf struct {
 	url  string
