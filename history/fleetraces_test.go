@@ -239,3 +239,34 @@ func TestAFleetsTurns(t *testing.T) {
 	})
 	require.EqualValues(t, 1, most.Load())
 }
+
+// Of many vouchers under one nonce one is kept, with its payment; the others' payments are as they were.
+func TestAFleetPromisesOnce(t *testing.T) {
+	stores := fleetOf(t, 2)
+	held := map[int]Payment{}
+	for i := range 8 {
+		var err error
+		held[i], err = reserve(stores[i%2], testHold(100))
+		require.NoError(t, err)
+	}
+	var kept, refused atomic.Int64
+	atOnce(8, func(i int) {
+		c := testChannel(1)
+		p, err := stores[i%2].RecordVoucher(context.Background(), held[i], Signed{Payload: c.Signed,
+			Requirement: []byte(`{}`), UniqueKey: fmt.Sprint("voucher ", i)}, c, Outcome{State: Settled, Proof: Claimed},
+			testKeyholder())
+		switch {
+		case err == nil && p.State == Settled:
+			kept.Add(1)
+		case errors.Is(err, errVoucherConflict):
+			refused.Add(1)
+		default:
+			t.Error(err)
+		}
+	})
+	require.Equal(t, []int64{1, 7}, []int64{kept.Load(), refused.Load()})
+	open, err := stores[0].Unfinished(t.Context(), "", 10)
+	require.NoError(t, err)
+	require.Len(t, open, 7)
+	verified(t, stores[1])
+}
