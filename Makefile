@@ -22,7 +22,7 @@ demo: need-go build
 	$(BIN) demo --all
 
 # Everything: unit, vectors, simulation, race, interop on real chains.
-test: need-go need-node need-cc prep simulation race
+test: need-go need-node need-cc need-postgres prep simulation race
 
 # The race detector is the one thing that needs cgo; the real chains run in the same go. It watches all but two: SQLite, which is Go
 # here and twenty times slower under it, and the key derivation. The cut wire counts bytes and is run without it.
@@ -134,13 +134,15 @@ cross:
 	GOOS=darwin go vet ./...
 	GOOS=windows go vet $$(go list ./... | grep -v /e2e) # whose tests speak to terminals and signals of Unix
 
-.PHONY: need-go need-node need-cc need-strace need-chromium
+.PHONY: need-go need-node need-cc need-strace need-chromium need-postgres
 need-chromium:
 	@command -v chromium >/dev/null || command -v chromium-browser >/dev/null || command -v google-chrome >/dev/null || { echo 'the screenshots need Chromium: apt-get install -y chromium'; exit 1; }
 need-cc:
 	@command -v $$(go env CC) >/dev/null || { echo "the race detector needs a C compiler ($$(go env CC)): install gcc or clang"; exit 1; }
 need-strace:
 	@command -v strace >/dev/null || { echo 'the crash sweep needs strace: apt-get install strace'; exit 1; }
+need-postgres:
+	@{ command -v initdb || compgen -G '/usr/lib/postgresql/*/bin/initdb'; } >/dev/null || { echo 'the tests of a ledger in PostgreSQL need its server programs: apt-get install -y --no-install-recommends postgresql postgresql-contrib'; exit 1; }
 need-go:
 	@v=$$(go env GOVERSION 2>/dev/null | sed 's/^go//'); printf '%s\n1.26\n' "$${v:-0}" | sort -VC -r || { echo "x402-wallet needs Go 1.26 or newer (found: $${v:-none})"; exit 1; }
 need-node:

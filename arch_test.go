@@ -29,10 +29,12 @@ var arrows = map[string][]string{
 	"history/historytest": {"budget", "history", "x402", "x402/money"},
 	// config: what changed between two versions of the rules; budget: sessions that the owner began
 	"wallet/seal": {"budget", "internal/config", "history", "x402/money", "x402"},
-	"chain/rpc":   {"x402"},
-	"chain/evm":   {"x402/money", "chain/rpc", "x402"},
-	"chain/svm":   {"x402/money", "chain/rpc", "chain/svm/solana", "x402"},
-	"seller":      {"internal/child", "internal/mcpconn", "x402"}, // child: servers that are commands
+	// budget: how far clocks may be apart; config: the rules that are signed; wallet: who signs, and for what
+	"wallet/fleet": {"budget", "internal/config", "wallet", "x402"},
+	"chain/rpc":    {"x402"},
+	"chain/evm":    {"x402/money", "chain/rpc", "x402"},
+	"chain/svm":    {"x402/money", "chain/rpc", "chain/svm/solana", "x402"},
+	"seller":       {"internal/child", "internal/mcpconn", "x402"}, // child: servers that are commands
 	// evm, svm: it reads what it signs itself; history: and finds it reserved; passkey: it believes the
 	// owner's passkeys, and nobody's word that they said yes
 	"wallet/agent": {"budget", "chain/evm", "history", "internal/passkey", "internal/socket", "x402/money",
@@ -63,7 +65,8 @@ var arrows = map[string][]string{
 	// tools: a command prints its tool's answer; channel: or what it shows of one
 	// attest: version --verify; relay: service status asks the service as an agent's host does; notify: what
 	// came of notify test; passkey: the terminal waits for one
-	"cli": {"wallet/agent", "internal/ask", "internal/attest", "internal/books", "budget", "channel",
+	// fleet: what the owner of a fleet signs
+	"cli": {"wallet/agent", "wallet/fleet", "internal/ask", "internal/attest", "internal/books", "budget", "channel",
 		"internal/child", "internal/config", "internal/dashboard", "internal/doctor", "history",
 		"internal/install", "internal/notify", "internal/ownuser", "internal/passkey", "internal/relay",
 		"internal/sandbox", "internal/loopback", "x402/money", "pay", "internal/receipt", "wallet/seal",

@@ -40,6 +40,10 @@ type app struct {
 	tally       *agent.Tally
 	passkeys    *passkey.Checker
 
+	joining   sync.Once
+	joined    *member // the home's part in a fleet; nil: it is in none
+	notJoined error
+
 	pages atomic.Pointer[ownersPages] // of the service; nil: it has none
 
 	unconfined sync.Once // it is said once that nothing can be confined

@@ -102,12 +102,20 @@ func (a *app) OpenWallet(ctx context.Context, first, last wallet.Passphrase) (*t
 		},
 		Passkeys:      passkeys(rules),
 		ByPasskey:     agent.ByPasskey{Local: a.approver(local, passkeysOf(local)), Remote: remote},
-		UnlocksItself: len(alone) > 0, Stale: func() bool { return !rules.Same(a.home) },
+		UnlocksItself: len(alone) > 0, Stale: a.staleness(rules, local),
 		Close:    func() error { return errors.Join(sellers.Close(), h.Close()) },
 		Networks: networksInOrder(rules), Unnamed: unnamed(rules),
 		TokenAccounts: tokenAccounts(rules), Mounts: mounts(rules), AgentLabels: agentLabels(rules),
 		Warnings: slices.Concat(keys.Warnings, rules.Warnings, config.IgnoredEnv(a.env, rules)),
 	}, nil
+}
+
+// staleness says whether other rules came than those that a wallet was opened with.
+func (a *app) staleness(rules *config.Config, guard *seal.Guard) func() bool {
+	if guard.Fleet == nil {
+		return func() bool { return !rules.Same(a.home) }
+	}
+	return guard.Fleet.Outdated
 }
 
 // remote is the unlock agent, whose turn comes after the descriptor, the file and the command (SPEC
@@ -173,6 +181,13 @@ func (a *app) open(ctx context.Context) (h openHome, err error) {
 	if err != nil {
 		return h, err
 	}
+	m, err := a.fleetMember()
+	if err != nil {
+		return h, errors.Join(err, h.keys.Close())
+	}
+	if m != nil {
+		return a.openInFleet(ctx, h, m)
+	}
 	h.rules, err = a.rules()
 	if err == nil {
 		h.keys.Idle = h.rules.Keystore.Idle
@@ -181,7 +196,7 @@ func (a *app) open(ctx context.Context) (h openHome, err error) {
 		if h.notifier != nil {
 			o.Waits = h.notifier
 		}
-		h.store, err = history.Open(ctx, a.home, o)
+		h.store, err = a.openLedger(ctx, o)
 	}
 	if err != nil {
 		_ = h.keys.Close()
@@ -190,6 +205,24 @@ func (a *app) open(ctx context.Context) (h openHome, err error) {
 	if h.notifier != nil {
 		h.notifier.Sealed = a.Guard(h.store, h.rules, nil).CheckConfig
 	}
+	return h, nil
+}
+
+// openInFleet is open for a home of a fleet: its rules are in the ledger.
+func (a *app) openInFleet(ctx context.Context, h openHome, m *member) (openHome, error) {
+	var err error
+	h.store, err = a.openLedger(ctx, history.Options{})
+	if err == nil {
+		h.rules, err = a.fleetRules(ctx, h.store, m)
+		if err != nil {
+			_ = h.store.Close()
+		}
+	}
+	if err != nil {
+		_ = h.keys.Close()
+		return h, err
+	}
+	h.keys.Idle = h.rules.Keystore.Idle
 	return h, nil
 }
 
@@ -207,7 +240,7 @@ func (h openHome) Close() error {
 
 // OpenLedger opens the ledger alone.
 func (a *app) OpenLedger(ctx context.Context) (*history.Store, error) {
-	return history.Open(ctx, a.home, history.Options{})
+	return a.openLedger(ctx, history.Options{})
 }
 
 // OpenKeys opens the keystore, still locked. What unlocks it is what needs no person: the sources
@@ -224,7 +257,7 @@ func (a *app) OpenKeys(rules *config.Config) (*wallet.Wallet, error) {
 // Guard makes what stands between the ledger and whoever else can write to it. rules may be nil
 // where only rows are sealed or checked; key may be nil where no seal is made or checked.
 func (a *app) Guard(store *history.Store, rules *config.Config, key seal.Key) *seal.Guard {
-	return &seal.Guard{Home: a.home, Rules: rules, Store: store, Key: key, Checkpoints: a.checkpoints}
+	return a.inFleet(&seal.Guard{Home: a.home, Rules: rules, Store: store, Key: key, Checkpoints: a.checkpoints})
 }
 
 // recorder records what this process signs.

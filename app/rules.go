@@ -26,6 +26,12 @@ import (
 // rules reads the owner's config.toml. A home without one is no wallet: its limits would be
 // anybody's guess.
 func (a *app) rules() (*config.Config, error) {
+	if m, err := a.fleetMember(); m != nil || err != nil {
+		if err != nil {
+			return nil, err
+		}
+		return a.rulesOfFleet(m)
+	}
 	rules, err := config.Load(a.home)
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil, config.Missing(a.home)
@@ -148,6 +154,7 @@ func budgetRules(c *config.Config) budget.Rules {
 		Rate: b.Rate, HostDay: b.HostDay, AllowHosts: allowedHosts(c), DenyHosts: c.Policy.DenyHosts,
 		NewPayee: c.Policy.NewPayee, PayeeChange: c.Policy.PayeeChange, PriceJump: c.Policy.PriceJump,
 		MaxFailures: c.Policy.MaxFailures, SignIn: c.Policy.SignIn, Agents: agents(c),
+		EachAgent: eachAgent(c), Teams: config.Tree(b.Teams),
 	}
 }
 
@@ -161,11 +168,26 @@ func agents(c *config.Config) map[string]budget.Agent {
 	return list
 }
 
-// agentLabels are what the owner's books call the agents.
+// eachAgent are the limits of the agents whose names match patterns.
+func eachAgent(c *config.Config) map[string]budget.EachAgent {
+	list := map[string]budget.EachAgent{}
+	for pattern, a := range c.Budget.Agents {
+		list[pattern] = budget.EachAgent{PerCall: a.PerCall, Day: a.Day, Month: a.Month, Rate: a.Rate}
+	}
+	return list
+}
+
+// agentLabels are what the owner's books call the agents: by its own label or, where one has none, by those of
+// the nearest team above it that has some.
 func agentLabels(c *config.Config) map[string]string {
-	labels := map[string]string{}
+	labels, tree := map[string]string{}, config.Tree(c.Budget.Teams)
 	for name, a := range c.Agents {
 		labels[name] = a.Label
+		for _, team := range tree.Path(name) {
+			if labels[name] == "" {
+				labels[name] = strings.Join(c.Budget.Teams[team].Labels, " ")
+			}
+		}
 	}
 	return labels
 }

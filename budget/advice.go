@@ -57,11 +57,10 @@ func (r Rules) whenFree(next x402.Next, a Ask, facts Facts) x402.Next {
 			later(w.resets, w.countsFrom())
 		}
 	}
-	if facts.LastMinute >= r.Rate {
-		later(facts.RateSince.Add(RateWindow), fmt.Sprintf("the rate allows the next payment at %s, a "+
-			"minute after the oldest of the last %d; each payment moves that",
-			stamp(facts.RateSince.Add(RateWindow)),
-			r.Rate))
+	for _, l := range r.rates(a.Agent, facts) {
+		if l.isFull() {
+			later(l.free(), l.moves())
+		}
 	}
 	if reasons, err := r.unusual(a, facts.Payee); err == nil && len(reasons) > 0 && !a.Approved {
 		why = append(why, "a person has to approve it then, too: "+texts(reasons))
@@ -90,10 +89,10 @@ func (w window) titled() string {
 
 func (w window) named() string {
 	switch {
-	case w.name == agentLayer && w.isCall():
-		return "limit for one call of the agent " + w.covers.Agent
-	case w.name == agentLayer:
-		return w.part + " budget for the agent " + w.covers.Agent
+	case w.isNodes() && w.isCall():
+		return "limit for one call of" + whose(w.covers)
+	case w.isNodes():
+		return w.part + " budget for" + whose(w.covers)
 	}
 	return w.name + " budget"
 }
@@ -101,11 +100,15 @@ func (w window) named() string {
 // command is what the owner types so that a price fits into a window.
 func (w window) command(price money.Dollars) string {
 	amount := centsUp(w.use.Total().Add(price)).String()
-	switch w.name {
-	case "host":
+	switch {
+	case w.name == "host":
 		return x402.Command("budget", "set", "day", amount, "--host", w.covers.Host)
-	case agentLayer:
+	case w.pattern != "":
+		return x402.Command("budget", "set", w.part, amount, "--agents", w.pattern)
+	case w.name == agentLayer:
 		return x402.Command("budget", "set", w.part, amount, "--agent", w.covers.Agent)
+	case w.name == teamLayer:
+		return x402.Command("budget", "set", w.part, amount, "--team", w.covers.Team)
 	}
 	return x402.Command("budget", "set", w.name, amount)
 }

@@ -8,8 +8,10 @@
 //
 // The files: budget.go (the rules, and Decide), facts.go (what goes in and what comes out), payee.go
 // (what is unusual about a payee or a price), breaker.go (the circuit breaker), maxprice.go (the
-// same question for a price that is not known yet), advice.go (what to do about a refusal), report.go
-// (what is left of each budget), agent.go (one agent's limits below the owner's).
+// same question for a price that is not known yet), rate.go (how many payments a minute), advice.go (what to
+// do about a refusal), report.go and nodereport.go (what is left of each budget), agent.go (what an agent may
+// do below the owner's rules), teams.go (which team an agent is in), tree.go (the path from an agent up to the
+// owner, every level of which holds).
 package budget
 
 import (
@@ -25,9 +27,6 @@ import (
 
 // SessionIdle is how long a session lives after its last payment (SPEC §5).
 const SessionIdle = 8 * time.Hour
-
-// RateWindow is the window of Rules.Rate.
-const RateWindow = time.Minute
 
 // Rules are the owner's limits. Nothing an agent or a stranger says is in here.
 type Rules struct {
@@ -47,8 +46,16 @@ type Rules struct {
 	// stops all; 0: there is no breaker.
 	MaxFailures int
 	// Agents are those that share the wallet, by name, each with its own limits below all of these. An agent
-	// that is not here was revoked.
+	// that is not here was revoked, unless AgentsOpen.
 	Agents map[string]Agent
+	// AgentsOpen says that who is an agent is decided elsewhere (in a fleet, by its enrolment): one that Agents
+	// does not have pays within all other limits.
+	AgentsOpen bool
+	// EachAgent are limits that each agent whose name a pattern matches has for itself, below those that it has
+	// in Agents: all hold.
+	EachAgent map[string]EachAgent
+	// Teams are groups of agents; every one on an agent's path up to the owner holds.
+	Teams Teams
 }
 
 // Rule is what to do about something unusual.
@@ -77,8 +84,8 @@ type Ask struct {
 
 // Decide lets a payment pass, or refuses what breaks a rule, with the numbers and when that window
 // resets. Rules are asked in the order in which their answer helps most: hosts, this call, the
-// circuit breaker, the payee, the windows from the smallest to the largest and then the agent's own, the
-// rate, the person.
+// circuit breaker, the payee, the windows from the smallest to the largest and then the agent's own and its
+// teams', the rates, the person.
 //
 // facts has to hold what Query asked for. The error is an *x402.Error: POLICY_DENIED, BUDGET_EXCEEDED,
 // WALLET_FROZEN (it wraps ErrTripped), PAYEE_CHANGED, RATE_LIMITED or APPROVAL_REQUIRED.
@@ -111,7 +118,7 @@ func (r Rules) decide(a Ask, facts Facts) (Decision, error) {
 			return Decision{}, exceeded(w, a.Price)
 		}
 	}
-	if err := r.checkRate(facts); err != nil {
+	if err := r.checkRate(a.Agent, facts); err != nil {
 		return Decision{}, err
 	}
 	if len(reasons) > 0 && !a.Approved {
@@ -126,7 +133,7 @@ func (r Rules) Transfer(facts Facts) (Decision, error) {
 	if err := r.checkBreaker(facts); err != nil {
 		return Decision{}, err
 	}
-	if err := r.checkRate(facts); err != nil {
+	if err := r.checkRate("", facts); err != nil {
 		return Decision{}, clockHint(x402.AsError(err), facts)
 	}
 	d := r.decision(Ask{}, facts, r.windows(facts, nil, ""), false)
@@ -142,9 +149,9 @@ func (r Rules) TransferQuery() Query {
 	return Query{Rate: r.Rate, MaxFailures: r.MaxFailures, BusyHour: r.watchesHour()}
 }
 
-// CheckHost applies deny_hosts and allow_hosts, and those of the agent that asks ("": none), which has to be
-// one of the rules'. An entry covers the host itself and, written "*.example.com", every host below it;
-// "host:port" covers just that port.
+// CheckHost applies deny_hosts and allow_hosts, and those of the agent that asks ("": none) and of its teams. The
+// agent has to be one of the rules'. An entry covers the host itself and, written "*.example.com", every host
+// below it; "host:port" covers just that port.
 func (r Rules) CheckHost(agent, host string) error {
 	if err := r.CheckAgent(agent); err != nil {
 		return err
@@ -157,7 +164,7 @@ func (r Rules) CheckHost(agent, host string) error {
 	case len(r.AllowHosts) > 0 && !slices.ContainsFunc(r.AllowHosts, covers):
 		why = x402.Brief(host) + " is not among the hosts the owner allows"
 	default:
-		return r.checkAgentHost(agent, host)
+		return r.checkNodeHosts(agent, host)
 	}
 	return x402.Errorf(x402.PolicyDenied, "%s", why).
 		WithHint("use another seller; which ones are paid is the owner's to say").
@@ -192,54 +199,46 @@ func (r Rules) hostEntries(host string) (entries []string) {
 	return entries
 }
 
-// CheckCall applies per_call, and that of the agent that asks ("": none).
+// CheckCall applies per_call, and those of the agent that asks ("": none) and of its teams.
 func (r Rules) CheckCall(agent string, price money.Dollars) error {
-	owners := window{name: perCall, limit: &r.PerCall}
-	if price > r.PerCall {
-		return overCall(owners, price, "")
-	}
-	if own, has := r.agentCall(agent); has && price > *own.limit {
-		return overCall(own, price, " of the agent "+agent)
+	for _, w := range r.calls(agent) {
+		if price > *w.limit {
+			return overCall(w, price)
+		}
 	}
 	return nil
 }
 
-// overCall is the refusal of a price above a limit for one call; whose says of whose calls, "" all.
-func overCall(w window, price money.Dollars, whose string) error {
+// overCall is the refusal of a price above a limit for one call.
+func overCall(w window, price money.Dollars) error {
+	of := ""
+	if w.isNodes() {
+		of = " of" + whose(w.covers)
+	}
 	return w.detailed(x402.Errorf(x402.BudgetExceeded, "the price %s is above the owner's limit of %s for "+
-		"one call%s", price.Price(), w.limit.Price(), whose)).
-		WithHint("no call%s that costs more than %s is paid", whose, w.limit.Price()).
+		"one call%s", price.Price(), w.limit.Price(), of)).
+		WithHint("no call%s that costs more than %s is paid", of, w.limit.Price()).
 		WithDetail("requested", price).
 		WithCommand(w.command(price), "It costs "+price.Price()+", above your limit of "+w.limit.Price()+
-			" for one call"+whose+": please raise that if you want it to be paid.")
-}
-
-func (r Rules) checkRate(facts Facts) error {
-	if facts.LastMinute < r.Rate {
-		return nil
-	}
-	resets := facts.RateSince.Add(RateWindow)
-	return x402.Errorf(x402.RateLimited, "%d payments in the last minute; the owner allows %d",
-		facts.LastMinute, r.Rate).
-		WithHint("wait until %s", stamp(resets)).WithDetail("limit", r.Rate).
-		WithDetail("resetsAt", stamp(resets)).WaitUntil(resets, "")
+			" for one call"+of+": please raise that if you want it to be paid.")
 }
 
 // window is one budget of the second layer, and what was used of it.
 type window struct {
-	name   string
-	part   string         // of an agent's: "per_call", "day" or "month"
-	limit  *money.Dollars // nil: no limit
-	covers Window
-	use    Use
-	resets time.Time
+	name    string         // "session", "day", "month", "host" or "per_call"; of a node's, its layer
+	part    string         // of a node's: "per_call", "day" or "month"
+	pattern string         // of an agent's: by which it has the limit; "": by its own entry
+	limit   *money.Dollars // nil: no limit
+	covers  Window
+	use     Use
+	resets  time.Time
 }
 
 // noSession stands for the session that the next payment will begin: nothing was paid in it.
 const noSession = "none yet"
 
 // windows are the budgets that a payment made at facts.Now counts in: session, day, month, a host's day for
-// each entry, and the agent's own.
+// each entry, and those of the agent's path.
 func (r Rules) windows(facts Facts, hosts []string, agent string) []window {
 	now := facts.Now.UTC()
 	day, month := DayOf(now), MonthOf(now)
@@ -265,7 +264,7 @@ func (r Rules) windows(facts Facts, hosts []string, agent string) []window {
 			use: facts.Used.HostDay[entry], resets: tomorrow,
 		})
 	}
-	return append(rows, r.agentWindows(agent, facts.Used.Agent, now)...)
+	return append(rows, r.nodeWindows(agent, facts)...)
 }
 
 // DayOf is the beginning of a time's UTC day.
@@ -299,14 +298,17 @@ func exceeded(w window, price money.Dollars) *x402.Error {
 func (w window) detailed(e *x402.Error) *x402.Error {
 	e.WithDetail("layer", w.name).WithDetail("limit", *w.limit).WithDetail("spent", w.use.Spent).
 		WithDetail("held", w.use.Held)
-	if w.name == agentLayer {
-		e.WithDetail("window", w.part).WithDetail("agent", w.covers.Agent)
+	if w.isNodes() {
+		detailNode(e.WithDetail("window", w.part), w.covers)
 	}
 	if !w.isCall() {
 		e.WithDetail("resetsAt", stamp(w.resets))
 	}
 	return e
 }
+
+// isNodes reports whether it is of an agent or a team, and not the owner's own.
+func (w window) isNodes() bool { return w.part != "" }
 
 // isCall reports whether it is no window but the limit for one call: nothing is ever in it, and it never
 // resets.

@@ -42,10 +42,37 @@ func (f fake) facts(q Query, now time.Time, s Session) Facts {
 	for _, host := range q.HostEntries {
 		facts.Used.HostDay[host] = f.used(func(r row) bool { return r.host == host && !r.at.Before(day) })
 	}
+	of := func(is func(agent string) bool) NodeUsage {
+		return NodeUsage{
+			Day:   f.used(func(r row) bool { return is(r.agent) && !r.at.Before(day) }),
+			Month: f.used(func(r row) bool { return is(r.agent) && !r.at.Before(MonthOf(now)) }),
+		}
+	}
 	if q.Agent != "" {
-		facts.Used.Agent = AgentUsage{
-			Day:   f.used(func(r row) bool { return r.agent == q.Agent && !r.at.Before(day) }),
-			Month: f.used(func(r row) bool { return r.agent == q.Agent && !r.at.Before(MonthOf(now)) }),
+		facts.Used.Agent = of(func(agent string) bool { return agent == q.Agent })
+	}
+	facts.Used.Teams, facts.NodeRates = map[string]NodeUsage{}, map[string]RateUse{}
+	for _, team := range q.Teams {
+		facts.Used.Teams[team] = of(func(agent string) bool { return q.Tree.Have(team, agent) })
+	}
+	for _, limit := range q.NodeRates {
+		var mine fake
+		for _, r := range f {
+			if limit.Window.Has(r.agent) {
+				mine = append(mine, r)
+			}
+		}
+		use := RateUse{LastMinute: mine.count(now.Add(-RateWindow))}
+		if use.LastMinute >= limit.Max {
+			times := slices.SortedFunc(mine.times(), func(a, b time.Time) int { return b.Compare(a) })
+			use.Since = times[limit.Max-1]
+		}
+		facts.NodeRates[limit.Window.Node()] = use
+	}
+	if q.EachAgent {
+		facts.Used.Agents = map[string]NodeUsage{}
+		for _, r := range f {
+			facts.Used.Agents[r.agent] = of(func(agent string) bool { return agent == r.agent })
 		}
 	}
 	if nth := max(q.Rate, 1); facts.LastMinute >= nth {

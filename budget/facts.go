@@ -9,20 +9,25 @@ import (
 
 // Query says what Decide has to know of the ledger; zero fields need not be read.
 type Query struct {
-	At          time.Time // the time whose windows are meant; zero: the ledger's now
-	Host        string    // whose payees Payee is compared with
-	Payee       Payee     // its PayTo is empty where no rule compares payees or prices
-	HostEntries []string  // the owner's entries whose day is summed
-	Agent       string    // whose own day and month are summed; "": none's
-	Rate        int       // RateSince is needed as soon as LastMinute comes to this
-	MaxFailures int       // ConsecutiveFailures is counted up to this
-	BusyHour    bool      // LastHour is needed
-	SignIn      bool      // of the payee's history, whether the wallet signed in at Host before
+	At          time.Time   // the time whose windows are meant; zero: the ledger's now
+	Host        string      // whose payees Payee is compared with
+	Payee       Payee       // its PayTo is empty where no rule compares payees or prices
+	HostEntries []string    // the owner's entries whose day is summed
+	Agent       string      // whose own day and month are summed; "": none's
+	Teams       []string    // whose day and month are summed
+	EachAgent   bool        // what every agent used in the month and the day is summed
+	Tree        Teams       // which agents are in them
+	Rate        int         // RateSince is needed as soon as LastMinute comes to this
+	NodeRates   []RateLimit // of agents and teams: NodeRates is needed of these
+	MaxFailures int         // ConsecutiveFailures is counted up to this
+	BusyHour    bool        // LastHour is needed
+	SignIn      bool        // of the payee's history, whether the wallet signed in at Host before
 }
 
 // Query says which facts Decide needs for a payment.
 func (r Rules) Query(a Ask) Query {
-	q := Query{Host: a.Host, HostEntries: r.hostEntries(a.Host), Agent: r.summed(a.Agent), Rate: r.Rate,
+	q := Query{Host: a.Host, HostEntries: r.hostEntries(a.Host), Agent: r.summed(a.Agent),
+		Teams: r.summedTeams(a.Agent), Tree: r.Teams, Rate: r.Rate, NodeRates: r.nodeRates(a.Agent),
 		MaxFailures: r.MaxFailures, BusyHour: r.watchesHour()}
 	if a.SignIn {
 		q.SignIn = true
@@ -36,10 +41,20 @@ func (r Rules) Query(a Ask) Query {
 
 // summed is an agent, if something has to be summed for it.
 func (r Rules) summed(agent string) string {
-	if r.Agents[agent].hasWindows() {
+	if agent != "" && r.ownNode(agent).hasWindows() {
 		return agent
 	}
 	return ""
+}
+
+// summedTeams are the teams of an agent's path for which something has to be summed.
+func (r Rules) summedTeams(agent string) (names []string) {
+	for _, name := range r.Teams.Path(agent) {
+		if r.teamNode(name).hasWindows() {
+			names = append(names, name)
+		}
+	}
+	return names
 }
 
 func (r Rules) compares(rule Rule) bool { return rule == RuleAsk || rule == RuleRefuse }
@@ -58,6 +73,7 @@ type Facts struct {
 	// minute ago does another one pass. It is zero below the rate.
 	LastMinute int
 	RateSince  time.Time
+	NodeRates  map[string]RateUse // of those of Query.NodeRates, by Window.Node
 	// LastHour counts the payments of the last hour, or since LastUnfreeze where that is later.
 	LastHour int
 	// ConsecutiveFailures are the newest payments in a row, made after LastUnfreeze, that were
@@ -70,12 +86,14 @@ type Facts struct {
 // Usage is what the windows of Facts.Now, or of Query.At, hold.
 type Usage struct {
 	Session, Day, Month Use
-	HostDay             map[string]Use // by the owner's entry
-	Agent               AgentUsage     // of Query.Agent
+	HostDay             map[string]Use       // by the owner's entry
+	Agent               NodeUsage            // of Query.Agent
+	Teams               map[string]NodeUsage // of Query.Teams
+	Agents              map[string]NodeUsage // for Query.EachAgent
 }
 
-// AgentUsage is what one agent's windows hold.
-type AgentUsage struct{ Day, Month Use }
+// NodeUsage is what the windows of one agent or team hold.
+type NodeUsage struct{ Day, Month Use }
 
 // Use is what a window's payments took.
 type Use struct{ Spent, Held money.Dollars }
@@ -96,6 +114,8 @@ type Window struct {
 	Session string
 	Host    string // as the owner wrote it: without a port it covers every port
 	Agent   string
+	Team    string // all agents that Teams have in it
+	Teams   Teams
 	Since   time.Time
 }
 
@@ -127,9 +147,10 @@ type Cap struct {
 	Limit  money.Dollars
 }
 
-// RateLimit lets a payment pass if fewer than Max were made within the last Per, and after
-// NotBefore.
+// RateLimit lets a payment pass if fewer than Max were made within the last Per, and after NotBefore, of those
+// that Window selects: an agent's, a team's, or all.
 type RateLimit struct {
+	Window    Window
 	Max       int
 	Per       time.Duration
 	NotBefore time.Time
@@ -153,6 +174,7 @@ func (r Rules) decision(a Ask, facts Facts, windows []window, approved bool) Dec
 		MaxFailures: r.MaxFailures, FailuresSince: facts.LastUnfreeze, NeedsApproval: approved,
 		Prepaid: a.Prepaid,
 	}
+	d.Rates = append(d.Rates, r.nodeRates(a.Agent)...)
 	for _, w := range windows {
 		if w.limit != nil && !a.Prepaid {
 			d.Caps = append(d.Caps, Cap{Window: w.covers, Limit: *w.limit})

@@ -32,10 +32,12 @@ func (r Rules) maxPrice(a Ask, approved money.Dollars, facts Facts) money.Dollar
 // Limit is what the owner's limits leave for one payment, whoever approves it, and what refuses a call that
 // turns out to cost more than that. How much more nobody knows; a.Price is what its caller offers.
 func (r Rules) Limit(a Ask, facts Facts) (most money.Dollars, over *x402.Error) {
-	tightest := window{name: perCall, limit: &r.PerCall}
-	most = r.PerCall
-	if own, has := r.agentCall(a.Agent); has && *own.limit < most {
-		most, tightest = *own.limit, own
+	most = money.MaxDollars
+	var tightest window
+	for _, w := range r.calls(a.Agent) {
+		if *w.limit < most {
+			most, tightest = *w.limit, w
+		}
 	}
 	for _, w := range r.windows(facts, r.hostEntries(a.Host), a.Agent) {
 		if w.limit == nil {
@@ -60,9 +62,9 @@ func costsMore(w window, enough, left money.Dollars) *x402.Error {
 		}
 		has = "your limit for one call is " + left.Price()
 		e.Message = "the call costs more than the owner's limit of " + left.Price() + " for one call"
-		if w.name == agentLayer {
+		if w.isNodes() {
 			has = "your " + w.named() + " is " + left.Price()
-			e.Message += " of the agent " + w.covers.Agent
+			e.Message += " of" + whose(w.covers)
 		}
 	} else {
 		has += ", until it resets at " + stamp(w.resets)

@@ -23,6 +23,8 @@ type Report struct {
 	Day     Line          `json:"day"`
 	Month   Line          `json:"month"`
 	Agent   *AgentReport  `json:"agent,omitempty"` // of the agent that asks; nil: it has no name
+	// those that the agent is in, its own first
+	Teams []TeamReport `json:"teams,omitempty"`
 }
 
 // HostLine is a host's own budget of the day, by the owner's name for it.
@@ -33,14 +35,15 @@ type HostLine struct {
 
 // ReportQuery says which facts Report and ReportHosts need for an agent.
 func (r Rules) ReportQuery(agent string) Query {
-	return Query{HostEntries: slices.Sorted(maps.Keys(r.HostDay)), Agent: r.summed(agent)}
+	return Query{HostEntries: slices.Sorted(maps.Keys(r.HostDay)), Agent: r.summed(agent),
+		Teams: r.Teams.Path(agent), Tree: r.Teams}
 }
 
-// Report shows the windows as they stand, and those of an agent ("": none).
+// Report shows the windows as they stand, and those of an agent ("": none) and its teams.
 func (r Rules) Report(agent string, facts Facts) Report {
 	rows := r.windows(facts, nil, "")
 	return Report{PerCall: r.PerCall, Session: rows[0].line(), Day: rows[1].line(), Month: rows[2].line(),
-		Agent: r.reportAgent(agent, facts)}
+		Agent: r.reportAgent(agent, facts), Teams: r.reportTeams(agent, facts)}
 }
 
 // ReportHosts shows the hosts' budgets as they stand, by name.

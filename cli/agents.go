@@ -30,6 +30,7 @@ type agentRow struct {
 	Certificate string   `json:"certificate,omitempty"`
 	Subject     string   `json:"subject,omitempty"`
 	Label       string   `json:"label,omitempty"`
+	Team        string   `json:"team,omitempty"`
 }
 
 func (p *Program) agentsCommand(ui *ui) *cobra.Command {
@@ -47,14 +48,14 @@ func (p *Program) agentsCommand(ui *ui) *cobra.Command {
 			a := rules.Agents[name]
 			rows = append(rows, agentRow{AgentReport: *w.Engine.Rules.Report(name, facts).Agent,
 				AllowHosts: a.AllowHosts, Token: a.Token != "", User: a.User, Certificate: a.Certificate,
-				Subject: a.Subject, Label: a.Label})
+				Subject: a.Subject, Label: a.Label, Team: w.Engine.Rules.Teams.Of(name)})
 		}
 		return ui.answer(map[string]any{"agents": rows}, func() { ui.agents(rows) })
 	})
 	cmd := &cobra.Command{Use: "agents", Short: "The agents that share the wallet, and what each may spend",
 		Args: wants(), RunE: list}
 	cmd.AddCommand(&cobra.Command{Use: "list", Short: "List the agents", Args: wants(), RunE: list},
-		p.agentsAddCommand(ui), p.agentsRevokeCommand(ui))
+		p.agentsAddCommand(ui), p.agentsRevokeCommand(ui), p.agentsEnrollCommand(ui))
 	return cmd
 }
 
@@ -74,9 +75,9 @@ func (u *ui) agents(rows []agentRow) {
 			perCall = r.PerCall.Price()
 		}
 		table = append(table, []string{r.Name, perCall, left(r.Day), left(r.Month), hosts,
-			strings.Join(r.knownBy(), ", "), r.Label})
+			strings.Join(r.knownBy(), ", "), r.Team, r.Label})
 	}
-	u.table([]string{"AGENT", "CALL", "DAY", "MONTH", "HOSTS", "KNOWN BY", "LABEL"}, table)
+	u.table([]string{"AGENT", "CALL", "DAY", "MONTH", "HOSTS", "KNOWN BY", "TEAM", "LABEL"}, table)
 }
 
 // left is what is left of an agent's own window.
@@ -109,9 +110,6 @@ type adding struct {
 	label, user, certificate, subject string
 	hosts                             []string
 }
-
-// agentBudgets are the limits that an agent may have of its own.
-var agentBudgets = []string{"per_call", "day", "month"}
 
 // agentsAddCommand adds an agent and prints its token, of which the rules keep the hash alone; an agent that
 // an authorization server gives its tokens has none of ours. Somebody more may spend then, so it takes the

@@ -122,26 +122,6 @@ func (u *ui) budgets(b budget.Report) {
 		})
 }
 
-func (p *Program) budgetCommand(ui *ui) *cobra.Command {
-	cmd := &cobra.Command{
-		Use: "budget", Short: "What is left of each budget", Args: wants(),
-		RunE: p.onWallet(ui, func(ctx context.Context, w *tools.Wallet, _ []string) error {
-			report, _, err := budgetReport(ctx, w)
-			if err != nil {
-				return err
-			}
-			return ui.answer(report, func() { ui.budgets(report) })
-		}),
-	}
-	cmd.AddCommand(p.budgetSetCommand(ui))
-	return cmd
-}
-
-func budgetReport(ctx context.Context, w *tools.Wallet) (budget.Report, budget.Session, error) {
-	facts, err := w.Engine.BudgetFacts(ctx)
-	return w.Engine.Rules.Report("", facts), facts.Session, err
-}
-
 type addressOut struct {
 	Chain   string `json:"chain"`
 	Address string `json:"address"`

@@ -55,6 +55,8 @@ type App interface {
 	OpenLedger(ctx context.Context) (*history.Store, error)
 	// OpenKeys opens the keystore, locked; only what needs no person unlocks it.
 	OpenKeys(rules *config.Config) (*wallet.Wallet, error)
+	// OpenFleet connects to the ledger that wallets on several machines share.
+	OpenFleet(ctx context.Context, rules *config.Config) (Fleet, error)
 	// Guard makes what seals a ledger's rows and rules, and checks those seals. rules and key may
 	// be nil where no rules are compared and nothing is sealed.
 	Guard(store *history.Store, rules *config.Config, key seal.Key) *seal.Guard

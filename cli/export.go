@@ -100,9 +100,19 @@ func (e *exporting) run(ctx context.Context, ui *ui, w *tools.Wallet) error {
 	if e.to == "" {
 		return e.Write(ctx, ui.out, w.Store, w.Engine.Assets)
 	}
-	err := config.WriteThrough(e.to, func(out io.Writer) error {
+	err := writeTo(e.to, func(out io.Writer) error {
 		return e.Write(ctx, out, w.Store, w.Engine.Assets)
 	})
+	if err == nil {
+		ui.note("written: %s", safe(e.to))
+	}
+	return err
+}
+
+// writeTo replaces a file that the person named, for their eyes alone. An error of write's that has a code
+// stays as it is.
+func writeTo(file string, write func(io.Writer) error) error {
+	err := config.WriteThrough(file, write)
 	if ofLedger, ok := errors.AsType[*x402.Error](err); ok {
 		return ofLedger
 	}
@@ -111,9 +121,8 @@ func (e *exporting) run(ctx context.Context, ui *ui, w *tools.Wallet) error {
 		if number, ok := errors.AsType[syscall.Errno](err); ok {
 			err = number
 		}
-		return x402.Errorf(x402.InvalidArgument, "%s cannot be written: %w", e.to, err)
+		return x402.Errorf(x402.InvalidArgument, "%s cannot be written: %w", file, err)
 	}
-	ui.note("written: %s", safe(e.to))
 	return nil
 }
 

@@ -45,7 +45,7 @@ var atService = map[string]handed{
 	"approve":            {refused: []string{page}},
 	"balance":            {flags: []string{"asset", "network"}},
 	"budget":             {},
-	"budget set":         {flags: []string{"agent", "host"}, refused: []string{page}},
+	"budget set":         {flags: []string{"agent", "agents", "host", "team"}, refused: []string{page}},
 	"channel":            {},
 	"channel list":       {},
 	"delegation":         {flags: []string{"network", "token-account"}},
@@ -72,9 +72,9 @@ var atService = map[string]handed{
 	"passphrase": {refused: []string{"forget-keyring", "keyring", "new-passphrase-fd", "new-passphrase-file",
 		"passphrase-fd", "passphrase-file"}},
 	"policy":        {},
-	"policy allow":  {flags: []string{"agent"}, refused: []string{page}},
+	"policy allow":  {flags: []string{"agent", "team"}, refused: []string{page}},
 	"policy deny":   {refused: []string{page}},
-	"policy seal":   {refused: []string{page}},
+	"policy seal":   {refused: append([]string{page}, fleetFlags...)}, // the owner's key is the owner's
 	"reconcile":     {},
 	"session":       {},
 	"session label": {},
@@ -89,7 +89,7 @@ var atService = map[string]handed{
 
 // notAtService are the commands that may not, and all below them: they read files, ask a stranger, pay, or
 // stay.
-var notAtService = []string{"call", "channel commit", "channel deposit", "channel open", "channel recover",
+var notAtService = []string{"agents enroll", "call", "channel commit", "channel deposit", "channel open", "channel recover",
 	"channel refund", "channel show", "channel withdraw", "dashboard", "delegation approve",
 	"delegation revoke", "discover", "estimate", "history import", "history prune", "pay", "vault allow",
 	"vault deploy", "vault deposit", "vault revoke", "vault withdraw"}

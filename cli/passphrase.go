@@ -195,17 +195,20 @@ func (p *Program) owner(ctx context.Context, ui *ui, l loosening) (*wallet.Walle
 	if err != nil {
 		return nil, err
 	}
-	if ui.page {
-		err = ui.onPage(ctx, l, keys)
-	} else {
-		err = keys.Unlock(ctx, ui.byPerson(ui.asking(wallet.FromTerminal(l.prompt)),
-			"--page in a browser on this machine"))
-	}
+	err = ui.asked(ctx, l, func(typed wallet.Passphrase) error { return keys.Unlock(ctx, typed) })
 	if err != nil {
 		_ = keys.Close()
 		return nil, err
 	}
 	return keys, nil
+}
+
+// asked is what the owner is asked for; use gets what they type now, on the page again where it was wrong.
+func (u *ui) asked(ctx context.Context, l loosening, use func(wallet.Passphrase) error) error {
+	if u.page {
+		return u.onPage(ctx, l, use)
+	}
+	return use(u.byPerson(u.asking(wallet.FromTerminal(l.prompt)), "--page in a browser on this machine"))
 }
 
 // ownerOf is the guard of a ledger with the owner's key. done wipes it.
@@ -218,10 +221,10 @@ func (p *Program) ownerOf(ctx context.Context, ui *ui, store *history.Store,
 	return p.Guard(store, nil, keys), func() { _ = keys.Close() }, nil
 }
 
-// onPage unlocks by a page, whose address whoever runs the command opens.
-func (u *ui) onPage(ctx context.Context, l loosening, keys *wallet.Wallet) error {
+// onPage asks on a page, whose address whoever runs the command opens.
+func (u *ui) onPage(ctx context.Context, l loosening, use func(wallet.Passphrase) error) error {
 	page, wait, err := ask.Ask(ctx, l.title, l.lines, func(passphrase []byte) (again bool, err error) {
-		err = keys.Unlock(ctx, typed(passphrase))
+		err = use(typed(passphrase))
 		return x402.HasCode(err, x402.InvalidPassphrase), err
 	})
 	if err != nil {

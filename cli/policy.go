@@ -8,7 +8,6 @@ import (
 	"io/fs"
 	"path/filepath"
 	"slices"
-	"strings"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -40,10 +39,7 @@ func (p *Program) policyCommand(ui *ui) *cobra.Command {
 			return ui.policy(cmd.Context(), guard, filepath.Join(p.Home, config.FileName))
 		},
 	}
-	cmd.AddCommand(ui.loosens(&cobra.Command{
-		Use: "seal", Short: "Seal config.toml as it is now (asks for the passphrase)", Args: wants(),
-		RunE: func(cmd *cobra.Command, _ []string) error { return p.changeRules(cmd.Context(), ui, nil) },
-	}), ui.loosens(&cobra.Command{
+	cmd.AddCommand(p.sealCommand(ui), ui.loosens(&cobra.Command{
 		Use: "deny HOST", Short: "Never let the agent pay a host", Args: wants("HOST"),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			return p.changeRules(cmd.Context(), ui, func(text []byte, rules *config.Config) ([]byte, error) {
@@ -57,8 +53,26 @@ func (p *Program) policyCommand(ui *ui) *cobra.Command {
 	return cmd
 }
 
+func (p *Program) sealCommand(ui *ui) *cobra.Command {
+	var f fleetSeal
+	cmd := ui.loosens(&cobra.Command{
+		Use: "seal", Short: "Seal config.toml as it is now (asks for the passphrase)", Args: wants(),
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			if f.fleet {
+				return p.sealFleet(cmd.Context(), ui, f)
+			}
+			if f.isGiven(cmd) {
+				return usagef("--expires, --out, --add and --remove go with --fleet only")
+			}
+			return p.changeRules(cmd.Context(), ui, nil)
+		},
+	})
+	f.addFlags(cmd)
+	return cmd
+}
+
 func (p *Program) allowCommand(ui *ui) *cobra.Command {
-	var agent string
+	var agent, team string
 	cmd := &cobra.Command{
 		Use: "allow HOST", Short: "Let the agent pay a host (asks for the passphrase)", Args: wants("HOST"),
 		RunE: func(cmd *cobra.Command, args []string) error {
@@ -68,6 +82,9 @@ func (p *Program) allowCommand(ui *ui) *cobra.Command {
 				}
 				if agent != "" {
 					return allowFor(text, rules, agent, args[0])
+				}
+				if team != "" {
+					return allowForTeam(text, rules, team, args[0])
 				}
 				if denied := rules.Policy.DenyHosts; slices.Contains(denied, args[0]) {
 					denied = slices.DeleteFunc(denied, func(h string) bool { return h == args[0] })
@@ -81,6 +98,8 @@ func (p *Program) allowCommand(ui *ui) *cobra.Command {
 		},
 	}
 	cmd.Flags().StringVar(&agent, "agent", "", "of the hosts that you allow, for this agent, by its `NAME`")
+	cmd.Flags().StringVar(&team, "team", "", "of the hosts that you allow, for this team, by its `NAME`")
+	cmd.MarkFlagsMutuallyExclusive("agent", "team")
 	return ui.loosens(cmd)
 }
 
@@ -90,6 +109,14 @@ func allowFor(text []byte, rules *config.Config, agent, host string) ([]byte, er
 		return nil, err
 	}
 	return addHost(text, rules.Agents[agent].AllowHosts, host, "agents", agent, "allow_hosts")
+}
+
+// allowForTeam does the same for a team.
+func allowForTeam(text []byte, rules *config.Config, team, host string) ([]byte, error) {
+	if err := knownTeam(rules, team); err != nil {
+		return nil, err
+	}
+	return addHost(text, rules.Budget.Teams[team].AllowHosts, host, "budget", "teams", team, "allow_hosts")
 }
 
 // addHost adds a host to a list of those that are allowed; an empty list allows any.
@@ -106,55 +133,6 @@ func setHosts(text []byte, hosts []string, path ...string) ([]byte, error) {
 		_, err = config.Parse(text)
 	}
 	return text, err
-}
-
-// budgetKeys are what budget set can set, besides a host's day.
-var budgetKeys = []string{"per_call", "session", "day", "month", "approve_above", "rate"}
-
-func (p *Program) budgetSetCommand(ui *ui) *cobra.Command {
-	var host, agent string
-	cmd := &cobra.Command{
-		Use: "set NAME AMOUNT", Short: "Set a budget (asks for the passphrase where it is raised)",
-		Args: wants("NAME", "AMOUNT"),
-		Long: "Set a budget in config.toml, and seal it: " + strings.Join(budgetKeys, ", ") +
-			".\nAmounts are dollars, rate is payments a minute. With --host it is that host's day, with " +
-			"--agent\nthat agent's own " + strings.Join(agentBudgets, ", ") + ". Lowering takes no " +
-			"passphrase.",
-		Example: "  x402-wallet budget set session 5.00\n  x402-wallet budget set day 1.00 --host " +
-			"api.example.com",
-		RunE: func(cmd *cobra.Command, args []string) error {
-			path := []string{"budget", args[0]}
-			switch {
-			case host != "" && args[0] != "day":
-				return usagef("--host goes with day only")
-			case host != "":
-				path = []string{"budget", "hosts", host, "day"}
-			case agent != "" && !slices.Contains(agentBudgets, args[0]):
-				return usagef("an agent has no %q of its own; it has %s", args[0],
-					strings.Join(agentBudgets, ", "))
-			case agent != "":
-				path = []string{"agents", agent, args[0]}
-			case !slices.Contains(budgetKeys, args[0]):
-				return usagef("there is no budget %q; there are %s", args[0], strings.Join(budgetKeys, ", "))
-			}
-			value := config.Quote(strings.TrimPrefix(args[1], "$"))
-			if args[0] == "rate" {
-				value = args[1]
-			}
-			return p.changeRules(cmd.Context(), ui, func(text []byte, rules *config.Config) ([]byte, error) {
-				if agent != "" {
-					if err := knownAgent(rules, agent); err != nil {
-						return nil, err
-					}
-				}
-				return config.Set(text, value, path...)
-			})
-		},
-	}
-	cmd.Flags().StringVar(&host, "host", "", "the day of this `HOST` alone")
-	cmd.Flags().StringVar(&agent, "agent", "", "of this agent alone, by its `NAME`")
-	cmd.MarkFlagsMutuallyExclusive("host", "agent")
-	return ui.loosens(cmd)
 }
 
 // rules is the guard, without a key, of the wallet's rules and of its ledger, which knows what was

@@ -67,7 +67,7 @@ func TestAnAgentsFacts(t *testing.T) {
 
 	f, err := s.Facts(t.Context(), Question{Rules: budget.Query{Agent: "ann"}})
 	require.NoError(t, err)
-	require.Equal(t, budget.AgentUsage{Day: budget.Use{Spent: 2, Held: 4},
+	require.Equal(t, budget.NodeUsage{Day: budget.Use{Spent: 2, Held: 4},
 		Month: budget.Use{Spent: 3, Held: 4}}, f.Used.Agent)
 	f, err = s.Facts(t.Context(), Question{})
 	require.NoError(t, err)

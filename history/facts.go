@@ -120,6 +120,10 @@ func (t *tx) budgetFacts(q budget.Query) (f budget.Facts, err error) {
 			}
 		}
 	}
+	f.NodeRates, err = t.nodeRates(q)
+	if err != nil {
+		return f, err
+	}
 	if q.MaxFailures > 0 || q.BusyHour {
 		f.LastUnfreeze, err = t.lastUnfreeze()
 		if err != nil {
@@ -143,7 +147,8 @@ func (t *tx) budgetFacts(q budget.Query) (f budget.Facts, err error) {
 	return f, err
 }
 
-// usage sums the windows of a time: of a session, of its day and month, of hosts on that day, and an agent's.
+// usage sums the windows of a time: of a session, of its day and month, of hosts on that day, and those of an
+// agent and of teams.
 func (t *tx) usage(session string, q budget.Query, at time.Time) (u budget.Usage, err error) {
 	day, month := budget.DayOf(at), budget.MonthOf(at)
 	err = t.row(`SELECT * FROM
@@ -170,7 +175,11 @@ func (t *tx) usage(session string, q budget.Query, at time.Time) (u budget.Usage
 		if err == nil {
 			u.Agent.Month, err = t.used(budget.Window{Agent: q.Agent, Since: month})
 		}
+		if err != nil {
+			return u, err
+		}
 	}
+	err = t.addNodes(&u, q, day, month)
 	return u, err
 }
 
@@ -201,7 +210,7 @@ func (t *tx) session() (budget.Session, error) {
 	return s, nil
 }
 
-// used sums a window: of a session, of an agent, of a host, or of all. Windows begin with a UTC day.
+// used sums a window: of a session, of an agent, of a team, of a host, or of all. Windows begin with a UTC day.
 func (t *tx) used(w budget.Window) (use budget.Use, err error) {
 	if t.fleet != nil {
 		return t.fleetUsed(w)
@@ -214,6 +223,9 @@ func (t *tx) used(w budget.Window) (use budget.Use, err error) {
 		row = t.row(sums+`totals WHERE scope = 'session' AND key = ? AND day >= ?`, w.Session, day)
 	case w.Agent != "":
 		row = t.row(sums+`totals WHERE scope = 'agent' AND key = ? AND day >= ?`, w.Agent, day)
+	case w.Team != "":
+		agents, err := t.agentSums(w.Since)
+		return w.Teams.Sum(w.Team, agents), err
 	case w.Host != "":
 		// with any port; in two parts, because for an OR SQLite would read all hosts
 		row = t.row(sums+`(SELECT spent, held FROM totals WHERE scope = 'host' AND key = ?1 AND day >= ?4

@@ -86,6 +86,23 @@ func CreateFleet(ctx context.Context, f Fleet) (ledgerID string, err error) {
 	return id, fleetError(err)
 }
 
+// MakeFleet is CreateFleet where there is no ledger yet.
+func MakeFleet(ctx context.Context, f Fleet) error {
+	pool, err := postgres.New(postgres.Options{URL: f.URL, Password: f.Password})
+	if err != nil {
+		return fleetError(err)
+	}
+	defer pool.Close()
+	var isThere bool
+	err = pool.With(ctx, func(c *postgres.Conn) error {
+		return queryRow(ctx, fleetConn{c}, `SELECT to_regclass('x402.meta') IS NOT NULL`).Scan(&isThere)
+	})
+	if err == nil && !isThere {
+		_, err = CreateFleet(ctx, f)
+	}
+	return fleetErrorOr(err)
+}
+
 // OpenFleet opens a fleet's ledger. It connects to nothing before the first question.
 func OpenFleet(f Fleet, o Options) (*Store, error) {
 	if o.Now == nil {

@@ -9,6 +9,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"maps"
 	"slices"
 	"strings"
 	"time"
@@ -137,6 +138,11 @@ func (f *Facts) leaveOut(p Payment, q budget.Query) {
 	less(&f.Used.Month)
 	less(&f.Used.Agent.Day)
 	less(&f.Used.Agent.Month)
+	for name, use := range f.Used.Teams {
+		less(&use.Day)
+		less(&use.Month)
+		f.Used.Teams[name] = use
+	}
 	for _, entry := range q.HostEntries {
 		use := f.Used.HostDay[entry]
 		less(&use)
@@ -167,6 +173,11 @@ func (e *fleet) budgetReadings(f *budget.Facts, q budget.Query, of *Payment, at 
 	if q.Agent != "" {
 		ids = append(ids, "agent:"+q.Agent)
 	}
+	f.Used.Teams, f.NodeRates = map[string]budget.NodeUsage{}, map[string]budget.RateUse{}
+	for _, team := range q.Teams {
+		ids = append(ids, "team:"+team)
+	}
+	budgets := slices.Clone(ids)
 	places := make([]string, len(ids))
 	for i := range ids {
 		places[i] = arg(i + 1)
@@ -187,20 +198,15 @@ func (e *fleet) budgetReadings(f *budget.Facts, q budget.Query, of *Payment, at 
 		setUse(&f.Used, id, win, budget.Use{Spent: used})
 		return err
 	}})
-	since := func(name string) string { return `SELECT payments_since(` + name + `, '', ` }
-	if of != nil { // those before it
-		since = func(name string) string {
-			return `SELECT count(*) FROM payments WHERE created_at > ` + name + ` AND created_at <= ` + at +
-				` AND id <> ` + arg(1) + ` AND 0 < (`
-		}
-	}
+	list = append(list, e.heldReading(f, budgets, at, args))
 	lifted := `coalesce((SELECT at FROM lifts WHERE at <= ledger_now() ORDER BY upto DESC LIMIT 1), 0)`
 	counting := func(from string, into *int) reading {
-		query, values := since(from)+arg(1)+`)`, with(int64(1_000_000))
+		before, without := ``, "" // of a payment that is there: those before it
 		if of != nil {
-			query, values = since(from)+`1)`, with(of.ID)
+			before, without = ` AND created_at <= `+at, of.ID
 		}
-		return reading{query, values, func(row scanner) error { return row.Scan(into) }}
+		return reading{`SELECT count(*) FROM payments WHERE created_at > ` + from + before + ` AND id <> ` + arg(1), with(without),
+			func(row scanner) error { return row.Scan(into) }}
 	}
 	if q.Rate > 0 {
 		minute := budget.RateWindow.Microseconds()
@@ -212,6 +218,12 @@ func (e *fleet) budgetReadings(f *budget.Facts, q budget.Query, of *Payment, at 
 					f.RateSince = fromMicros(at)
 					return err
 				}})
+	}
+	for _, limit := range q.NodeRates {
+		list = append(list, e.rateReading(f, limit, of, at, with, arg))
+	}
+	if q.EachAgent {
+		list = append(list, e.agentReading(f, q, at, args))
 	}
 	if q.MaxFailures > 0 || q.BusyHour {
 		list = append(list, reading{`SELECT ` + lifted, nil, func(row scanner) error {
@@ -232,7 +244,95 @@ func (e *fleet) budgetReadings(f *budget.Facts, q budget.Query, of *Payment, at 
 	return append(list, e.memoryReadings(&f.Payee, q)...)
 }
 
-// set notes what a window of a budget holds.
+// rateReading counts the payments of an agent's or team's last minute.
+func (e *fleet) rateReading(f *budget.Facts, limit budget.RateLimit, of *Payment, at string, with func(...any) []any,
+	arg func(int) string) reading {
+	before, without := ``, ""
+	if of != nil {
+		before, without = ` AND created_at <= `+at, of.ID
+	}
+	node := limit.Window.Node()
+	query := fmt.Sprintf(`SELECT created_at FROM payments WHERE created_at > %s - %d%s AND %s = ANY (budgets) AND id <> %s
+		ORDER BY created_at DESC, seq DESC LIMIT %d`, at, limit.Per.Microseconds(), before, arg(1), arg(2), limit.Max)
+	return reading{query, with(node, without), func(row scanner) error {
+		var at int64
+		err := row.Scan(&at)
+		use := f.NodeRates[node]
+		use.LastMinute++
+		if use.LastMinute == limit.Max {
+			use.Since = fromMicros(at)
+		}
+		f.NodeRates[node] = use
+		return err
+	}}
+}
+
+// agentReading sums what each agent used on a day and in its month, and from that what the teams did.
+func (e *fleet) agentReading(f *budget.Facts, q budget.Query, at string, args []any) reading {
+	f.Used.Agents = map[string]budget.NodeUsage{}
+	inDay, inMonth := map[string]budget.Use{}, map[string]budget.Use{}
+	sum := func(state, since string) string {
+		return `coalesce(sum(usd - returned) FILTER (WHERE state ` + state + ` 'settled' AND created_at >= ` + since + `(` + at + `)), 0)`
+	}
+	return reading{`SELECT agent, ` + strings.Join([]string{sum("=", "day_of"), sum("<>", "day_of"), sum("=", "month_of"),
+		sum("<>", "month_of")}, ", ") + ` FROM payments WHERE created_at >= month_of(` + at + `) AND agent <> ''
+		AND state <> 'failed' GROUP BY agent`, args, func(row scanner) error {
+		var agent string
+		var use budget.NodeUsage
+		err := row.Scan(&agent, &use.Day.Spent, &use.Day.Held, &use.Month.Spent, &use.Month.Held)
+		f.Used.Agents[agent], inDay[agent], inMonth[agent] = use, use.Day, use.Month
+		maps.Copy(f.Used.Teams, teamsOf(q, inDay, inMonth))
+		return err
+	}}
+}
+
+// heldReading tells what of the windows is held: it is part of what they hold in all.
+func (e *fleet) heldReading(f *budget.Facts, asked []any, at string, args []any) reading {
+	sum := func(condition string) string {
+		return `coalesce(sum(usd - returned) FILTER (WHERE ` + condition + `), 0)`
+	}
+	return reading{`SELECT b, ` + sum(`created_at >= day_of(`+at+`)`) + `, ` + sum(`created_at >= month_of(`+at+`)`) + `, ` +
+		sum(`session = (SELECT id FROM sessions WHERE ended = 0)`) + ` FROM payments, unnest(budgets) AS b WHERE ` + unfinished +
+		` GROUP BY b`, args, func(row scanner) error {
+		var id string
+		var day, month, session money.Dollars
+		err := row.Scan(&id, &day, &month, &session)
+		if !slices.Contains(asked, any(id)) {
+			return err
+		}
+		for win, held := range map[string]money.Dollars{"day": day, "month": month, "session": session} {
+			if use := useOf(&f.Used, id, win); held > 0 && use.Spent >= held {
+				setUse(&f.Used, id, win, budget.Use{Spent: use.Spent - held, Held: held})
+			}
+		}
+		return err
+	}}
+}
+
+// useOf is what setUse noted.
+func useOf(u *budget.Usage, id, win string) budget.Use {
+	kind, name, _ := strings.Cut(id, ":")
+	of := budget.NodeUsage{Day: u.Day, Month: u.Month}
+	switch kind {
+	case "host":
+		return u.HostDay[name]
+	case "agent":
+		of = u.Agent
+	case "team":
+		of = u.Teams[name]
+	}
+	switch {
+	case win == "day":
+		return of.Day
+	case win == "month":
+		return of.Month
+	case kind == "org":
+		return u.Session
+	}
+	return budget.Use{}
+}
+
+// setUse notes what a window of a budget holds.
 func setUse(u *budget.Usage, id, win string, use budget.Use) {
 	kind, name, _ := strings.Cut(id, ":")
 	switch {
@@ -248,6 +348,10 @@ func setUse(u *budget.Usage, id, win string, use budget.Use) {
 		u.Agent.Day = use
 	case kind == "agent" && win == "month":
 		u.Agent.Month = use
+	case kind == "team" && win == "day":
+		u.Teams[name] = budget.NodeUsage{Day: use, Month: u.Teams[name].Month}
+	case kind == "team" && win == "month":
+		u.Teams[name] = budget.NodeUsage{Day: u.Teams[name].Day, Month: use}
 	}
 }
 
@@ -265,9 +369,16 @@ func (t *tx) fleetUsed(w budget.Window) (use budget.Use, err error) {
 	if w.Host != "" {
 		where, args = where+` AND covers(?, host)`, append(args, w.Host)
 	}
-	err = t.row(`SELECT coalesce(sum(usd - returned) FILTER (WHERE state = 'settled'), 0),
-		coalesce(sum(usd - returned) FILTER (WHERE state <> 'settled'), 0) FROM payments`+where, args...).
-		Scan(&use.Spent, &use.Held)
+	err = t.forEach(func(row scanner) error {
+		var agent string
+		var of budget.Use
+		err := row.Scan(&agent, &of.Spent, &of.Held)
+		if w.Has(agent) {
+			use.Spent, use.Held = use.Spent+of.Spent, use.Held+of.Held
+		}
+		return err
+	}, `SELECT agent, coalesce(sum(usd - returned) FILTER (WHERE state = 'settled'), 0),
+		coalesce(sum(usd - returned) FILTER (WHERE state <> 'settled'), 0) FROM payments`+where+` GROUP BY agent`, args...)
 	return use, err
 }
 
@@ -471,8 +582,8 @@ func windowOf(w budget.Window) (id, win string, starts int64) {
 	switch {
 	case w.Session != "":
 		win = "session"
-	case w.Agent != "":
-		id = "agent:" + w.Agent
+	case !w.IsAll():
+		id = w.Node()
 	case w.Host != "":
 		id, win = "host:"+w.Host, "day"
 	}
@@ -483,7 +594,7 @@ func ratesOf(d budget.Decision) []map[string]any {
 	rates := []map[string]any{}
 	for _, r := range d.Rates {
 		if r.Max > 0 {
-			rates = append(rates, map[string]any{"most": r.Max, "per": r.Per.Microseconds(), "notBefore": micros(r.NotBefore)})
+			rates = append(rates, map[string]any{"budget": r.Window.Node(), "most": r.Max, "per": r.Per.Microseconds(), "notBefore": micros(r.NotBefore)})
 		}
 	}
 	return rates
@@ -631,7 +742,7 @@ func (e *fleet) ending(id string, o Outcome, more map[string]any) (detail string
 	}
 	q := map[string]any{"writer": e.Writer, "operation": newID("op_"), "id": id, "state": o.State, "proof": o.Proof,
 		"transaction": o.Transaction, "facilitator": o.Facilitator, "note": o.Note, "falseReceipt": o.FalseReceipt,
-		"releaseLease": o.ReleaseLease, "clearWaiter": o.ClearWaiter, "detail": toJSON(o.detail())}
+		"releaseLease": o.ReleaseLease, "clearWaiter": o.ReleaseLease && o.ClearWaiter, "detail": toJSON(o.detail())}
 	if o.packed.receipt != nil {
 		q["receipt"] = base64.StdEncoding.EncodeToString(o.packed.receipt)
 	}
@@ -725,6 +836,9 @@ func (t *tx) fleetHead() (h Head, err error) {
 
 // has reports whether the chain of this home has a row.
 func (t *tx) fleetHas(h Head) (bool, error) {
+	if h.Seq == 0 { // of a home that has written nothing
+		return true, nil
+	}
 	var hash []byte
 	err := t.row(`SELECT hash FROM audit WHERE writer = ? AND seq = ?`, t.fleet.Writer, h.Seq).Scan(&hash)
 	return err == nil && bytes.Equal(hash, h.Hash), none(err, nil)

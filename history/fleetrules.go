@@ -34,6 +34,18 @@ func BudgetsOf(r budget.Rules) []Budget {
 		a := r.Agents[name]
 		list = append(list, Budget{ID: "agent:" + name, PerCall: a.PerCall, Day: a.Day, Month: a.Month})
 	}
+	for _, pattern := range slices.Sorted(maps.Keys(r.EachAgent)) {
+		each := r.EachAgent[pattern]
+		list = append(list, Budget{ID: "each:" + pattern, PerCall: each.PerCall, Day: each.Day, Month: each.Month, Rate: each.Rate})
+	}
+	for _, name := range slices.Sorted(maps.Keys(r.Teams)) {
+		t := r.Teams[name]
+		b := Budget{ID: "team:" + name, Members: t.Agents, PerCall: t.PerCall, Day: t.Day, Month: t.Month, Rate: t.Rate}
+		if t.Parent != "" {
+			b.Parent = "team:" + t.Parent
+		}
+		list = append(list, b)
+	}
 	return list
 }
 

@@ -1,6 +1,7 @@
 package history
 
 import (
+	"os"
 	"testing"
 
 	"go.uber.org/goleak"
@@ -8,5 +9,9 @@ import (
 	"x402-wallet/internal/pgtest"
 )
 
-// No test leaves a goroutine behind.
-func TestMain(m *testing.M) { goleak.VerifyTestMain(pgtest.Main(m)) }
+func TestMain(m *testing.M) {
+	if home := os.Getenv(payerHome); home != "" {
+		os.Exit(payForATeam(home))
+	}
+	goleak.VerifyTestMain(pgtest.Main(m))
+}

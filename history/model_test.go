@@ -51,9 +51,10 @@ type model struct {
 	limit, caps      *money.Dollars // of the session that is open; and the owner's, for every session
 	day, month, host money.Dollars
 	agents           map[string]budget.Agent // with a day and a month of their own
-	rate             int                     // payments in a minute
-	newPayee, change budget.Rule             // allow, or refuse
-	jump             int64                   // a person is asked at this many times the last price; 0: never
+	tree             modelTree
+	rate             int         // payments in a minute
+	newPayee, change budget.Rule // allow, or refuse
+	jump             int64       // a person is asked at this many times the last price; 0: never
 	sessionCaps      map[string]*money.Dollars
 	alive            map[string]bool
 	free             uint64 // the chain's figure
@@ -145,18 +146,19 @@ func (m *model) fits(r *modelRow, b basis) bool {
 		within(*own.Day, func(o *modelRow) bool { return o.agent == r.agent && !o.created.Before(day) })
 		within(*own.Month, func(o *modelRow) bool { return o.agent == r.agent && !o.created.Before(month) })
 	}
+	m.fitsTeams(r.agent, day, month, within)
 	return fits
 }
 
-// busy reports whether the rate is reached.
-func (m *model) busy() bool {
+// busy reports whether the rate is reached, or that of a team of the agent's.
+func (m *model) busy(agent string) bool {
 	n := 0
 	for _, o := range m.rows {
 		if o.created.After(m.at().Add(-time.Minute)) {
 			n++
 		}
 	}
-	return n >= m.rate
+	return n >= m.rate || m.busyTeam(agent)
 }
 
 // seller says what the rules about payees and prices find: "payee", "ask" or nothing.
@@ -200,7 +202,7 @@ func (m *model) decide(r *modelRow, b basis) string {
 		return seller
 	case !m.fits(r, b):
 		return "over"
-	case m.busy():
+	case m.busy(r.agent):
 		return "rate"
 	}
 	return seller
@@ -213,7 +215,7 @@ func (m *model) reserve(r *modelRow, b basis) string {
 	switch {
 	case m.living(r.agent, r.key) != nil:
 		return "taken"
-	case m.open() != b.session, b.at.Truncate(24 * time.Hour).After(m.at()), !m.fits(r, b), m.busy(),
+	case m.open() != b.session, b.at.Truncate(24 * time.Hour).After(m.at()), !m.fits(r, b), m.busy(r.agent),
 		m.seller(r) != "":
 		return "moved"
 	case uint64(late.Spent+late.Held+r.price) > m.free:
@@ -304,12 +306,14 @@ func (m *machine) begin(t *rapid.T, n int) {
 		m.agents[name] = budget.Agent{Day: new(dollars(40, name+"'s day")),
 			Month: new(dollars(60, name+"'s month"))}
 	}
+	m.drawTree(t, dollars)
 	m.free = uint64(rapid.IntRange(0, 40).Draw(t, "free"))
 	if rapid.Bool().Draw(t, "only the chain is short") {
 		m.day, m.month, m.host, m.caps = 1000, 1000, 1000, nil
 		for name := range m.agents {
 			m.agents[name] = budget.Agent{Day: &m.day, Month: &m.month}
 		}
+		m.unlimitedTeams(1000)
 	}
 	if m.fleet != nil {
 		m.version++
@@ -318,8 +322,8 @@ func (m *machine) begin(t *rapid.T, n int) {
 	}
 }
 
-// agentNames are who pays: a caller without a name, and two agents.
-var agentNames = []string{"", "ann", "bob"}
+// agentNames are who pays: a caller without a name, and three agents.
+var agentNames = []string{"", "ann", "amy", "bob"}
 
 func (m *machine) store(t *rapid.T) *Store {
 	if m.fleet != nil {
@@ -340,6 +344,7 @@ func (m *machine) rules() budget.Rules {
 		PerCall: 1 << 40, ApproveAbove: 1 << 40, Rate: m.rate, Session: m.caps, Day: m.day, Month: m.month,
 		HostDay:  map[string]money.Dollars{"a.example": m.host, "b.example": m.host},
 		NewPayee: m.newPayee, PayeeChange: m.change, PriceJump: float64(m.jump), Agents: m.agents,
+		Teams: m.tree.budgetTeams(),
 	}
 }
 
@@ -513,9 +518,7 @@ func (m *machine) counted() (list []modelSigned) {
 
 func (m *machine) keyholder() Keyholder {
 	k := testKeyholder()
-	k.Query = func(p Payment) budget.Query {
-		return budget.Query{HostEntries: []string{"a.example", "b.example"}, Agent: p.Agent}
-	}
+	k.Query = m.queryOf
 	k.OwnSession = func(budget.Session, []byte) (bool, error) { return true, nil }
 	return k
 }
@@ -906,6 +909,9 @@ func (m *machine) reportOn(t require.TestingT, p Payment, r *modelRow) {
 		created: p.Created.UTC(), updated: p.Updated.UTC(), request: p.Fingerprint[0], content: r.content,
 		leaseOwner: p.LeaseOwner, waiter: p.Waiter, delivered: p.Delivered, agentSigned: r.agentSigned,
 		sequence: r.sequence, agent: p.Agent}
+	if *r != got {
+		fmt.Printf("DIFF want %+v\n got %+v\n", *r, got)
+	}
 	require.Equal(t, *r, got)
 }
 
@@ -930,7 +936,9 @@ func (m *machine) Check(t *rapid.T) {
 	for i, p := range list {
 		m.reportOn(t, p, m.rows[i])
 	}
+	m.checkReport(t, s)
 	require.NoError(t, s.view(context.Background(), func(tx *tx) error {
+		m.checkTeams(t, tx)
 		window := func(w budget.Window, limit money.Dollars, which func(*modelRow) bool) {
 			got, err := tx.used(w)
 			require.NoError(t, err)

@@ -56,13 +56,12 @@ CREATE FUNCTION budgets_of(_agent TEXT, _host TEXT) RETURNS SETOF budgets LANGUA
 DECLARE _b budgets; _depth INT := 0;
 BEGIN
     IF _agent <> '' THEN
-        FOR _b IN SELECT * FROM budgets WHERE id = 'agent:' || _agent LOOP RETURN NEXT _b; END LOOP;
-        FOR _b IN SELECT * FROM budgets WHERE left(id, 5) = 'each:' AND matches(substr(id, 6), _agent) ORDER BY id LOOP
-            _b.id := _b.id || ' ' || _agent; -- a window for each of them
-            RETURN NEXT _b;
-        END LOOP;
+        -- its own, and what each agent of such a name has: the least of each limit
+        SELECT 'agent:' || _agent, NULL::text, '{}'::text[], min(per_call), min(session), min(day), min(month), min(rate), max(version)
+            INTO _b FROM budgets WHERE id = 'agent:' || _agent OR left(id, 5) = 'each:' AND matches(substr(id, 6), _agent);
+        IF _b.version IS NOT NULL THEN RETURN NEXT _b; END IF;
         SELECT b.* INTO _b FROM budgets b, unnest(b.members) AS m (pattern) WHERE left(b.id, 5) = 'team:' AND matches(m.pattern, _agent)
-            ORDER BY (position('*' IN m.pattern) = 0) DESC, position('*' IN m.pattern || '*') DESC, b.id LIMIT 1;
+            ORDER BY (position('*' IN m.pattern) = 0) DESC, position('*' IN m.pattern || '*') DESC, b.id LIMIT 1; -- the most specific
         WHILE FOUND AND _depth < 16 LOOP
             RETURN NEXT _b;
             _depth := _depth + 1;
@@ -113,8 +112,10 @@ BEGIN
     RETURN _n;
 END $$;
 
-CREATE FUNCTION payments_since(_since BIGINT, _agent TEXT, _most BIGINT) RETURNS BIGINT LANGUAGE sql VOLATILE AS $$
-    SELECT count(*) FROM (SELECT 1 FROM payments WHERE created_at > _since AND (_agent = '' OR agent = _agent) LIMIT _most) one $$;
+-- The payments made after a time that count in a budget, but for one, up to so many.
+CREATE FUNCTION payments_since(_since BIGINT, _budget TEXT, _except TEXT, _most BIGINT) RETURNS BIGINT LANGUAGE sql VOLATILE AS $$
+    SELECT count(*) FROM (SELECT 1 FROM payments WHERE created_at > _since AND id <> _except
+        AND (_budget = 'org' OR _budget = ANY (budgets)) LIMIT _most) one $$;
 
 CREATE FUNCTION held_of(_source TEXT, _asset TEXT, _network TEXT, _since BIGINT, _except TEXT) RETURNS NUMERIC LANGUAGE sql VOLATILE AS $$
     SELECT coalesce(sum(amount::numeric), 0) FROM (
@@ -199,13 +200,11 @@ BEGIN
     END LOOP;
     -- the rates, which are right because all who hold money have locked the organisation's row before they count
     PERFORM 1 FROM counters WHERE budget = 'org' AND win = 'day' AND starts = day_of(_now) FOR UPDATE;
-    FOR _b IN SELECT * FROM budgets_of(_p.agent, _p.host) WHERE rate IS NOT NULL AND id IN ('org', 'agent:' || _p.agent) LOOP
-        IF payments_since(_now - 60000000, CASE WHEN _b.id = 'org' THEN '' ELSE _p.agent END, _b.rate + 1) > _b.rate THEN
-            PERFORM refuse('X4M01', 'others paid');
-        END IF;
+    FOR _b IN SELECT * FROM budgets_of(_p.agent, _p.host) WHERE rate IS NOT NULL LOOP
+        IF payments_since(_now - 60000000, _b.id, _p.id, _b.rate) >= _b.rate THEN PERFORM refuse('X4M01', 'others paid'); END IF;
     END LOOP;
-    FOR _c IN SELECT * FROM json_to_recordset(_q->'rates') AS r (most BIGINT, per BIGINT, "notBefore" BIGINT) LOOP
-        IF payments_since(greatest(_now - _c.per, _c."notBefore"), '', _c.most + 1) > _c.most THEN
+    FOR _c IN SELECT * FROM json_to_recordset(_q->'rates') AS r (budget TEXT, most BIGINT, per BIGINT, "notBefore" BIGINT) LOOP
+        IF payments_since(greatest(_now - _c.per, _c."notBefore"), _c.budget, _p.id, _c.most) >= _c.most THEN
             PERFORM refuse('X4M01', 'others paid');
         END IF;
     END LOOP;
@@ -431,7 +430,7 @@ BEGIN
             month BIGINT, rate BIGINT);
     SELECT * INTO _s FROM sessions WHERE ended = 0;
     -- what counts in the windows that are open, added up anew: a payment counts in the budgets that are now its
-    DELETE FROM counters WHERE starts IN (day_of(_now), month_of(_now)) OR win = 'session' AND starts = _s.number;
+    DELETE FROM counters; -- what is over is asked for no more
     UPDATE payments SET budgets = (SELECT coalesce(array_agg(b.id), '{}') FROM budgets_of(payments.agent, payments.host) b)
         WHERE created_at >= least(month_of(_now), coalesce(_s.started_at, _now));
     INSERT INTO counters SELECT b.id, 'day', day_of(_now), coalesce(sum(p.usd - p.returned), 0), greatest(b.day, coalesce(sum(p.usd - p.returned), 0))

@@ -170,7 +170,7 @@ func (t *tx) holdsStill(d budget.Decision, p Payment) error {
 		}
 	}
 	for _, limit := range d.Rates {
-		n, err := t.count(limit.Since(t.Now))
+		n, err := t.countOf(limit)
 		if err != nil {
 			return err
 		}

@@ -68,12 +68,13 @@ type sealed struct {
 }
 
 // windowKey names the windows that a payment falls into: of its session, of its day and month, of the
-// owner's entries of hosts, and of its agent.
+// owner's entries of hosts, of its agent and of that one's teams.
 type windowKey struct {
 	session string
 	day     int64
 	entries string
 	agent   string
+	teams   string
 }
 
 // corruptHint is what to do about a ledger that is not what the wallet wrote.
@@ -232,7 +233,8 @@ func (t *tx) seal(k Keyholder, s *sealed, payment int64, event string, detail an
 // signature to come. Both are in the same transaction, so they are equal or somebody else wrote. Nobody else
 // does within it, so once is enough for those of its payments that fall into the same windows.
 func (t *tx) compare(s *sealed, p Payment, q budget.Query) error {
-	all := windowKey{p.Session, dayNumber(p.Created), strings.Join(q.HostEntries, "\n"), q.Agent}
+	all := windowKey{p.Session, dayNumber(p.Created), strings.Join(q.HostEntries, "\n"), q.Agent,
+		strings.Join(q.Teams, "\n")}
 	if s.compared[all] {
 		return nil
 	}
@@ -268,6 +270,16 @@ func (t *tx) compare(s *sealed, p Payment, q budget.Query) error {
 			return err
 		}
 	}
+	for _, team := range q.Teams {
+		shown, waiting, signed := shown.Teams[team], waiting.Teams[team], signed.Teams[team]
+		err := agree(shown.Day, waiting.Day, signed.Day)
+		if err == nil {
+			err = agree(shown.Month, waiting.Month, signed.Month)
+		}
+		if err != nil {
+			return err
+		}
+	}
 	if s.compared == nil {
 		s.compared = map[windowKey]bool{}
 	}
@@ -278,6 +290,7 @@ func (t *tx) compare(s *sealed, p Payment, q budget.Query) error {
 // reserved is what is held in the windows of a time that are asked for and not yet signed.
 func (t *tx) reserved(session string, q budget.Query, at time.Time) (u budget.Usage, err error) {
 	u.HostDay = map[string]budget.Use{}
+	ofDay, ofMonth := map[string]budget.Use{}, map[string]budget.Use{}
 	err = t.forEach(func(row scanner) error {
 		var host, agent string
 		var inSession, inDay, inMonth money.Dollars
@@ -288,6 +301,8 @@ func (t *tx) reserved(session string, q budget.Query, at time.Time) (u budget.Us
 			u.Agent.Day.Held += inDay
 			u.Agent.Month.Held += inMonth
 		}
+		ofDay[agent] = budget.Use{Held: ofDay[agent].Held + inDay}
+		ofMonth[agent] = budget.Use{Held: ofMonth[agent].Held + inMonth}
 		u.Session.Held += inSession
 		u.Day.Held += inDay
 		u.Month.Held += inMonth
@@ -299,6 +314,7 @@ func (t *tx) reserved(session string, q budget.Query, at time.Time) (u budget.Us
 	}, `SELECT host, agent, sum((session = ?1) * usd), sum((created_at >= ?2) * usd), sum((created_at >= ?3) * usd)
 		FROM payments INDEXED BY payments_reserved WHERE state = 'reserved' GROUP BY host, agent`,
 		session, micros(budget.DayOf(at)), micros(budget.MonthOf(at)))
+	u.Teams = teamsOf(q, ofDay, ofMonth)
 	return u, err
 }
 
@@ -320,6 +336,8 @@ func (t *tx) sealedFacts(s *sealed, p Payment, q budget.Query) (f budget.Facts, 
 			return f, err
 		}
 	}
+	// What each agent and team paid in the last minute the seals do not tell: their rates hold where the money
+	// is held, and by what each process signed.
 	now := p.Created.Unix()
 	f.LastMinute = s.Seconds.between(now-60, now)
 	f.RateSince = p.Created

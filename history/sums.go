@@ -301,7 +301,23 @@ func (s *sums) usage(session string, q budget.Query, at time.Time) (u budget.Usa
 			u.HostDay[entry] = budget.Use{Held: u.HostDay[entry].Held + w.host(entry)}
 		}
 	}
+	if len(q.Teams) > 0 {
+		u.Teams = teamsOf(q, signedSince(s.Days, day), signedSince(s.Months, month))
+	}
 	return u
+}
+
+// signedSince is what was signed for each agent in the windows since a day.
+func signedSince(windows []windowSum, since int64) map[string]budget.Use {
+	used := map[string]budget.Use{}
+	for _, w := range windows {
+		for i, agent := range w.Agents {
+			if w.Day >= since {
+				used[agent] = budget.Use{Held: used[agent].Held + w.Spent[i]}
+			}
+		}
+	}
+	return used
 }
 
 // agents are those that anything was signed for in the months that are known; a day's are among them.

@@ -394,6 +394,13 @@ func (e *Engine) BudgetFacts(ctx context.Context) (budget.Facts, error) {
 	return facts.Facts, err
 }
 
+// TreeFacts reads what the whole tree of budgets holds now, for Rules.Tree, and what BudgetFacts reads for a
+// caller without a name.
+func (e *Engine) TreeFacts(ctx context.Context) (budget.Facts, error) {
+	facts, err := e.Store.Facts(ctx, history.Question{Rules: e.Rules.TreeQuery()})
+	return facts.Facts, err
+}
+
 // budgets reads what is left, for an answer; trouble with that never spoils the answer itself.
 func (e *Engine) budgets(ctx context.Context) *Budgets {
 	facts, err := e.BudgetFacts(ctx)
@@ -414,10 +421,14 @@ type Budgets struct {
 	// likewise, of the agent's own
 	AgentDay   *Window `json:"agentDay,omitempty"`
 	AgentMonth *Window `json:"agentMonth,omitempty"`
+	// and of a team that it is in, which the window names
+	TeamDay   *Window `json:"teamDay,omitempty"`
+	TeamMonth *Window `json:"teamMonth,omitempty"`
 }
 
 // Window is what is left of a budget. When it resets x402_check_balance says.
 type Window struct {
+	Team      string        `json:"team,omitempty"` // whose; "": of no team
 	Limit     money.Dollars `json:"limit"`
 	Spent     money.Dollars `json:"spent"`
 	Held      money.Dollars `json:"held,omitzero"`
@@ -432,16 +443,22 @@ func tightest(report budget.Report) *Budgets {
 	if own == nil {
 		own = &budget.AgentReport{}
 	}
-	for _, w := range []struct {
+	type shown struct {
 		line  *budget.Line
 		place **Window
-	}{{&report.Session, &all.Session}, {&report.Day, &all.Day}, {&report.Month, &all.Month},
-		{own.Day, &all.AgentDay}, {own.Month, &all.AgentMonth}} {
+		team  string
+	}
+	lines := []shown{{&report.Session, &all.Session, ""}, {&report.Day, &all.Day, ""},
+		{&report.Month, &all.Month, ""}, {own.Day, &all.AgentDay, ""}, {own.Month, &all.AgentMonth, ""}}
+	for _, t := range report.Teams {
+		lines = append(lines, shown{&t.Day, &all.TeamDay, t.Name}, shown{&t.Month, &all.TeamMonth, t.Name})
+	}
+	for _, w := range lines {
 		isLimit := w.line != nil && w.line.Remaining != nil
 		if !isLimit || (least != nil && least.Remaining <= *w.line.Remaining) {
 			continue
 		}
-		least = &Window{Limit: *w.line.Limit, Spent: w.line.Spent, Held: w.line.Held,
+		least = &Window{Team: w.team, Limit: *w.line.Limit, Spent: w.line.Spent, Held: w.line.Held,
 			Remaining: *w.line.Remaining}
 		all = Budgets{}
 		*w.place = least

@@ -44,6 +44,7 @@ func (s *sim) drawAgents() {
 		}
 		s.rules.Agents[name] = own
 	}
+	s.drawTeams(names)
 	callers := append([]string{""}, names...)
 	for _, pu := range s.purchases {
 		pu.agent = callers[rng.IntN(len(callers))]
@@ -98,6 +99,7 @@ func (s *sim) checkAgents() {
 	if s.memory != nil && s.memory.approvals.wrong != "" {
 		s.fail("I7: %s", s.memory.approvals.wrong)
 	}
+	s.checkTeams()
 	for _, id := range s.order {
 		of := s.rows[id]
 		own, day := s.rules.Agents[of.agent], of.created.Truncate(24*time.Hour)
@@ -136,6 +138,7 @@ func (s *sim) boughtBefore(c *call) {
 
 // compareAgents adds up at the end what the chain executed for each agent on each day, and asks the ledger.
 func (s *sim) compareAgents() {
+	s.compareTeams()
 	for _, id := range s.order {
 		of := s.rows[id]
 		since := of.created.Truncate(24 * time.Hour)

@@ -162,8 +162,7 @@ func (l *memLedger) time() time.Time {
 func (l *memLedger) used(w budget.Window) (u budget.Use) {
 	for _, p := range l.rows {
 		host := w.Host == "" || p.Host == w.Host || strings.HasPrefix(p.Host, w.Host+":")
-		agent := w.Agent == "" || p.Agent == w.Agent
-		if !host || !agent || (w.Session != "" && p.Session != w.Session) || p.Created.Before(w.Since) {
+		if !host || !w.Has(p.Agent) || (w.Session != "" && p.Session != w.Session) || p.Created.Before(w.Since) {
 			continue
 		}
 		switch p.State {
@@ -177,23 +176,35 @@ func (l *memLedger) used(w budget.Window) (u budget.Use) {
 	return u
 }
 
-func (l *memLedger) count(since time.Time) (n int) {
+// count counts the payments of a node, or all, made after a time.
+func (l *memLedger) count(since time.Time, of budget.Window) (n int) {
 	for _, p := range l.rows {
-		if p.Created.After(since) {
+		if p.Created.After(since) && of.Has(p.Agent) {
 			n++
 		}
 	}
 	return n
 }
 
-// newest is when the nth newest payment was made.
-func (l *memLedger) newest(n int) time.Time {
+// newest is when the nth newest payment of a node, or of all, was made.
+func (l *memLedger) newest(n int, of budget.Window) time.Time {
 	var times []time.Time
 	for _, p := range l.rows {
-		times = append(times, p.Created)
+		if of.Has(p.Agent) {
+			times = append(times, p.Created)
+		}
 	}
 	slices.SortFunc(times, time.Time.Compare)
 	return times[len(times)-n]
+}
+
+// nodeUsage is what a node's day and month hold.
+func (l *memLedger) nodeUsage(of budget.Window, day, month time.Time) (u budget.NodeUsage) {
+	of.Since = day
+	u.Day = l.used(of)
+	of.Since = month
+	u.Month = l.used(of)
+	return u
 }
 
 // open is the session that a payment made at a time falls into; its ID is empty when it begins one.
@@ -255,11 +266,11 @@ func (s *memStore) Facts(ctx context.Context, q history.Question) (f history.Fac
 	day, session := budget.DayOf(windows), s.open(at)
 	f.Facts = budget.Facts{
 		Now: at, Behind: at.Sub(s.now().UTC()), Session: session,
-		LastMinute: s.count(at.Add(-budget.RateWindow)),
+		LastMinute: s.count(at.Add(-budget.RateWindow), budget.Window{}), NodeRates: map[string]budget.RateUse{},
 		Used: budget.Usage{
 			Day:     s.used(budget.Window{Since: day}),
 			Month:   s.used(budget.Window{Since: budget.MonthOf(windows)}),
-			HostDay: map[string]budget.Use{},
+			HostDay: map[string]budget.Use{}, Teams: map[string]budget.NodeUsage{},
 		},
 	}
 	if q.Rules.Payee.PayTo != "" {
@@ -272,14 +283,24 @@ func (s *memStore) Facts(ctx context.Context, q history.Question) (f history.Fac
 		f.Used.HostDay[host] = s.used(budget.Window{Host: host, Since: day})
 	}
 	if name := q.Rules.Agent; name != "" {
-		f.Used.Agent = budget.AgentUsage{Day: s.used(budget.Window{Agent: name, Since: day}),
-			Month: s.used(budget.Window{Agent: name, Since: budget.MonthOf(windows)})}
+		f.Used.Agent = s.nodeUsage(budget.Window{Agent: name}, day, budget.MonthOf(windows))
+	}
+	for _, name := range q.Rules.Teams {
+		f.Used.Teams[name] = s.nodeUsage(budget.Window{Team: name, Teams: q.Rules.Tree}, day,
+			budget.MonthOf(windows))
+	}
+	for _, limit := range q.Rules.NodeRates {
+		use := budget.RateUse{LastMinute: s.count(limit.Since(at), limit.Window)}
+		if use.LastMinute >= limit.Max {
+			use.Since = s.newest(limit.Max, limit.Window)
+		}
+		f.NodeRates[limit.Window.Node()] = use
 	}
 	if s.approves && len(q.Quotes) > 0 {
 		f.Approvals = []history.Approval{s.approvals.of(q.Quotes[0], q.Payment.Agent)}
 	}
 	if nth := max(q.Rules.Rate, 1); f.LastMinute >= nth {
-		f.RateSince = s.newest(nth)
+		f.RateSince = s.newest(nth, budget.Window{})
 	}
 	return f, nil
 }
@@ -333,7 +354,7 @@ func (l *memLedger) holdsStill(d budget.Decision, p history.Payment, at time.Tim
 		}
 	}
 	for _, limit := range d.Rates {
-		if l.count(limit.Since(at)) >= limit.Max {
+		if l.count(limit.Since(at), limit.Window) >= limit.Max {
 			return false
 		}
 	}

@@ -259,6 +259,7 @@ type sim struct {
 	actors    int
 	running   int
 	rules     budget.Rules
+	teams     simTeams
 	eye       ledger     // the umpire's own
 	memory    *memLedger // nil: the real one
 	disk      onDisk

@@ -35,10 +35,12 @@ type BalanceOut struct {
 // shape leaves out what only an agent with a name finds among the budgets: it explains itself.
 func (BalanceOut) shape(p map[string]*jsonschema.Schema) {
 	budgets := p["budget"]
-	delete(budgets.Properties, "agent")
-	budgets.PropertyOrder = slices.DeleteFunc(budgets.PropertyOrder, func(name string) bool {
-		return name == "agent"
-	})
+	for _, own := range []string{"agent", "teams"} {
+		delete(budgets.Properties, own)
+		budgets.PropertyOrder = slices.DeleteFunc(budgets.PropertyOrder, func(name string) bool {
+			return name == own
+		})
+	}
 }
 
 // allNetworks asks for every network, also where there is nothing.

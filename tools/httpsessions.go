@@ -46,11 +46,14 @@ func (h *httpSessions) ServeHTTP(rw http.ResponseWriter, r *http.Request) {
 	var s *httpSession
 	if opens {
 		s = h.begin(auth.TokenInfoFromContext(r.Context()).UserID)
-	} else if s = h.enter(id, r.Method); s == nil && h.isEnding(id) {
+	} else {
+		s = h.enter(id, r.Method)
+	}
+	if s == nil && h.isEnding(id) { // what the SDK would say depends on how far it has come
 		http.Error(rw, "session not found", http.StatusNotFound)
 		return
 	}
-	if opens && s == nil {
+	if s == nil && opens {
 		rw.Header().Set("Retry-After", strconv.Itoa(int(sessionRetry.Seconds())))
 		http.Error(rw, "too many sessions are in use: "+strconv.Itoa(h.most/2)+" of one agent, "+
 			strconv.Itoa(h.most)+" of all; end some, or make more calls in one",

@@ -13,7 +13,7 @@
 //
 // The files: wallet.go (create, open, a new passphrase), unlock.go (whom it asks, and when it
 // locks again), kinds.go (all that is ever signed, read once more) with solana.go, channel.go and
-// signin.go beside it, keystore.go (the encrypted file) and store.go (how it is written), passphrase.go and
+// signin.go beside it, ownerkey.go (what the owner of a fleet signs), keystore.go (the encrypted file) and store.go (how it is written), passphrase.go and
 // terminal.go (where a passphrase comes from), import.go, keys.go, secp256k1.go (how the EVM key
 // signs), secret.go (where secrets lie), harden_linux.go. Every error but a context's own has a
 // public code, by Code() string, and what to do about it, by Hint() string.
@@ -25,13 +25,14 @@
 // key of the commitment. The header (every field but ciphertext and commitment) is the additional
 // authenticated data, in this form, each line ended by \n, byte strings in base64:
 //
-//	x402-wallet-keystore 1
+//	x402-wallet-keystore <version>
 //	kdf scrypt <n> <r> <p> <salt>
 //	cipher aes-256-gcm <nonce>
 //	key solana <base58 address>
 //	key evm <EIP-55 address>
 //	created <RFC 3339, UTC, whole seconds>
 //
+// The version is 1, or 2 where the plaintext has the owner's key of a fleet besides (ownerkey.go).
 // The commitment is HMAC(header ‖ ciphertext): GCM alone is not key-committing.
 // The plaintext is the JSON in keys.go. The addresses that a locked wallet
 // shows are the header's and become certain only when the wallet is unlocked.

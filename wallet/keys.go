@@ -36,25 +36,54 @@ type material struct {
 	solana ed25519.PrivateKey // seed ‖ public key
 	evm    signer
 	seal   *[secretSize]byte // HMAC key of [Wallet.Seal]
+	owner  *[secretSize]byte // seed of the owner's key; zero: there is none, or it was dropped
 }
 
 // The plaintext of the keystore is {"version":1,"solana":…,"evm":…,"seal":…}, each value 32 bytes
 // in base64, with exactly these bytes between the values. It is read by position: encoding/json
-// would leave copies of the secrets in buffers that cannot be wiped.
+// would leave copies of the secrets in buffers that cannot be wiped. Version 2 has "owner" after "seal".
 const (
-	plainSolana = `{"version":1,"solana":"`
-	plainEVM    = `","evm":"`
-	plainSeal   = `","seal":"`
-	plainEnd    = `"}`
+	plainSolana  = `{"version":1,"solana":"`
+	plainSolana2 = `{"version":2,"solana":"`
+	plainEVM     = `","evm":"`
+	plainSeal    = `","seal":"`
+	plainOwner   = `","owner":"`
+	plainEnd     = `"}`
 
 	secretText = 44 // base64 of 32 bytes
 	plainSize  = len(plainSolana) + len(plainEVM) + len(plainSeal) + len(plainEnd) + 3*secretText
+	plainSize2 = plainSize + len(plainOwner) + secretText
 )
+
+// sizeOf is the size of the plaintext of a version.
+func sizeOf(version uint64) int {
+	if version == ownerVersion {
+		return plainSize2
+	}
+	return plainSize
+}
+
+// plainPart is a secret of the plaintext, and what stands before it.
+type plainPart struct {
+	name   string
+	secret []byte
+}
+
+// parts are those of the plaintext of a version, in their order.
+func (k *keys) parts(version uint64) []plainPart {
+	list := []plainPart{{plainSolana, k.solana[:secretSize]}, {plainEVM, k.evm.secret[:]},
+		{plainSeal, k.seal[:]}}
+	if version == ownerVersion {
+		list[0].name = plainSolana2
+		list = append(list, plainPart{plainOwner, k.owner[:]})
+	}
+	return list
+}
 
 // blankKeys is room for keys in locked memory: whoever fills in the seed of solana, the secret of evm
 // and seal calls complete. No secret lies on a stack meanwhile, which Go copies when it grows.
 func blankKeys() *keys {
-	memory := newSecret(ed25519.PrivateKeySize + secretSize + secretSize + nonceWork)
+	memory := newSecret(ed25519.PrivateKeySize + 3*secretSize + nonceWork)
 	rest := memory.bytes
 	take := func(n int) (part []byte) {
 		part, rest = rest[:n:n], rest[n:]
@@ -65,7 +94,8 @@ func blankKeys() *keys {
 		solana: take(ed25519.PrivateKeySize),
 		evm: signer{secret: (*[secretSize]byte)(take(secretSize)),
 			work: (*[nonceWork]byte)(take(nonceWork))},
-		seal: (*[secretSize]byte)(take(secretSize)),
+		seal:  (*[secretSize]byte)(take(secretSize)),
+		owner: (*[secretSize]byte)(take(secretSize)),
 	}}
 }
 
@@ -132,12 +162,9 @@ func evmAddressOf(public *secp256k1.PublicKey) string {
 
 // plaintext is what the keystore encrypts; the caller wipes it.
 func (k *keys) plaintext() *secret {
-	memory := newSecret(plainSize)
+	memory := newSecret(sizeOf(k.version()))
 	out := memory.bytes[:0]
-	for _, part := range []struct {
-		name   string
-		secret []byte
-	}{{plainSolana, k.solana[:secretSize]}, {plainEVM, k.evm.secret[:]}, {plainSeal, k.seal[:]}} {
+	for _, part := range k.parts(k.version()) {
 		out = append(out, part.name...)
 		out = base64.StdEncoding.AppendEncode(out, part.secret)
 	}
@@ -146,13 +173,10 @@ func (k *keys) plaintext() *secret {
 }
 
 // readPlaintext is the reverse of plaintext. Its errors carry nothing of plain.
-func readPlaintext(plain []byte) (*keys, error) {
+func readPlaintext(plain []byte, version uint64) (*keys, error) {
 	k := blankKeys()
 	rest := plain
-	for _, part := range []struct {
-		name   string
-		secret []byte
-	}{{plainSolana, k.solana[:secretSize]}, {plainEVM, k.evm.secret[:]}, {plainSeal, k.seal[:]}} {
+	for _, part := range k.parts(version) {
 		var ok bool
 		rest, ok = bytes.CutPrefix(rest, []byte(part.name))
 		if !ok || len(rest) < secretText {
@@ -169,7 +193,7 @@ func readPlaintext(plain []byte) (*keys, error) {
 		}
 		rest = rest[secretText:]
 	}
-	if string(rest) != plainEnd {
+	if string(rest) != plainEnd || k.version() != version {
 		k.wipe()
 		return nil, errPlaintext
 	}

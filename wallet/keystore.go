@@ -20,6 +20,7 @@ import (
 const (
 	keystoreFormat  = "x402-wallet-keystore"
 	keystoreVersion = 1
+	ownerVersion    = 2 // with the owner's key, without which nothing of the file is another
 	kdfName         = "scrypt"
 	cipherName      = "aes-256-gcm"
 
@@ -40,6 +41,7 @@ const (
 
 // header is every field of the file that is not ciphertext or commitment.
 type header struct {
+	version     uint64 // keystoreVersion or ownerVersion
 	n, r, p     uint64
 	salt        []byte // saltSize
 	nonce       []byte // nonceSize
@@ -50,7 +52,7 @@ type header struct {
 // keystore is one keystore file, read or about to be written.
 type keystore struct {
 	header
-	ciphertext []byte // plainSize + gcmTagSize
+	ciphertext []byte // sizeOf(version) + gcmTagSize
 	commitment []byte // HMAC-SHA-256 of header ‖ ciphertext
 }
 
@@ -58,7 +60,7 @@ type keystore struct {
 // doc). No field can hold a space or a newline, so no two headers share it.
 func (h *header) canonical() []byte {
 	return fmt.Appendf(nil, "%s %d\nkdf %s %d %d %d %s\ncipher %s %s\nkey %s %s\nkey %s %s\ncreated %s\n",
-		keystoreFormat, keystoreVersion,
+		keystoreFormat, h.version,
 		kdfName, h.n, h.r, h.p, base64.StdEncoding.EncodeToString(h.salt),
 		cipherName, base64.StdEncoding.EncodeToString(h.nonce),
 		ChainSolana, h.solana, ChainEVM, h.evm, h.created.Format(time.RFC3339))
@@ -67,7 +69,7 @@ func (h *header) canonical() []byte {
 // file is the JSON of SPEC §3, for writing; parse reads it field by field.
 type file struct {
 	Format     string     `json:"format"`
-	Version    int        `json:"version"`
+	Version    uint64     `json:"version"`
 	KDF        fileKDF    `json:"kdf"`
 	Cipher     fileCipher `json:"cipher"`
 	Keys       []fileKey  `json:"keys"`
@@ -98,7 +100,7 @@ type fileCipher struct {
 func (k *keystore) marshal() ([]byte, error) {
 	out, err := json.MarshalIndent(file{
 		Format:     keystoreFormat,
-		Version:    keystoreVersion,
+		Version:    k.version,
 		KDF:        fileKDF{Name: kdfName, N: k.n, R: k.r, P: k.p, Salt: k.salt},
 		Cipher:     fileCipher{Name: cipherName, Nonce: k.nonce},
 		Keys:       []fileKey{{Chain: ChainSolana, Address: k.solana}, {Chain: ChainEVM, Address: k.evm}},
@@ -121,8 +123,10 @@ func parse(data []byte) (*keystore, error) {
 	top := in.object(data, "format", "version", "kdf", "cipher", "keys", "created", "ciphertext",
 		"commitment")
 	in.constant(top["format"], keystoreFormat)
-	if v := in.number(top["version"]); in.err == nil && v != keystoreVersion {
-		return nil, corrupt("unsupported version %d, this program reads version %d", v, keystoreVersion)
+	k.version = in.number(top["version"])
+	if in.err == nil && k.version != keystoreVersion && k.version != ownerVersion {
+		return nil, corrupt("unsupported version %d, this program reads versions %d and %d", k.version,
+			keystoreVersion, ownerVersion)
 	}
 	in.kdf(top["kdf"], &k.header)
 	cipher := in.object(top["cipher"], "name", "nonce")
@@ -130,7 +134,7 @@ func parse(data []byte) (*keystore, error) {
 	k.nonce = in.binary(cipher["nonce"], nonceSize)
 	in.keys(top["keys"], &k.header)
 	k.created = in.time(top["created"])
-	k.ciphertext = in.binary(top["ciphertext"], plainSize+gcmTagSize)
+	k.ciphertext = in.binary(top["ciphertext"], sizeOf(k.version)+gcmTagSize)
 	k.commitment = in.binary(top["commitment"], commitmentSize)
 	if in.err != nil {
 		return nil, corrupt("%w", in.err)
@@ -161,11 +165,11 @@ func checkScrypt(n, r, p uint64) error {
 	return nil
 }
 
-// keys reads exactly the two keys of version 1, in their order.
+// keys reads exactly the two keys that have addresses, in their order.
 func (in *jsonReader) keys(raw json.RawMessage, h *header) {
 	list := in.list(raw)
 	if in.err == nil && len(list) != 2 {
-		in.err = fmt.Errorf("it lists %d keys, version 1 has two", len(list))
+		in.err = fmt.Errorf("it lists %d keys, there are two", len(list))
 	}
 	if in.err != nil {
 		return
@@ -230,7 +234,8 @@ func encrypt(k *keys, passphrase []byte, n uint64, created time.Time, derive kdf
 		return nil, fmt.Errorf("read random bytes: %w", err)
 	}
 	ks := &keystore{header: header{
-		n: n, r: scryptR, p: 1,
+		version: k.version(),
+		n:       n, r: scryptR, p: 1,
 		salt:    fresh[:saltSize:saltSize],
 		nonce:   fresh[saltSize:],
 		created: created.UTC().Truncate(time.Second),
@@ -269,13 +274,13 @@ func (ks *keystore) decrypt(passphrase []byte, derive kdf) (*keys, error) {
 	if err != nil {
 		return nil, corrupt("%w", err)
 	}
-	memory := newSecret(plainSize) // Open must not grow it: what it leaves behind stays unwiped
+	memory := newSecret(sizeOf(ks.version)) // Open must not grow it: what it leaves behind stays unwiped
 	defer memory.wipe()
 	plain, err := aead.Open(memory.bytes[:0], ks.nonce, ks.ciphertext, ks.canonical())
 	if err != nil {
 		return nil, corrupt("its ciphertext is not authentic")
 	}
-	k, err := readPlaintext(plain)
+	k, err := readPlaintext(plain, ks.version)
 	if err != nil {
 		return nil, corrupt("%w", err)
 	}

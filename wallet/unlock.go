@@ -176,6 +176,7 @@ func (w *Wallet) holdKeys(k *keys, locks locking) error {
 		return locked("the wallet was locked while it was being unlocked")
 	}
 	w.wipeKeys()
+	k.dropOwner()
 	w.keys, w.lockToken = k, locks.lockToken
 	w.since = w.now()
 	w.used = w.since

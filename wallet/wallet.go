@@ -3,6 +3,7 @@ package wallet
 import (
 	"cmp"
 	"context"
+	"crypto/hmac"
 	"crypto/rand"
 	"errors"
 	"io"
@@ -202,7 +203,7 @@ func create(dir string, k *keys, passphrase []byte, opt Options) (*keystore, err
 	if err := checkHome(dir); err != nil { // another may have made it meanwhile
 		return nil, err
 	}
-	err = writeNew(dir, data, opensWith(passphrase, opt.derive))
+	err = writeNew(dir, data, opensWith(passphrase, opt.derive, k))
 	if err != nil && !errors.Is(err, codeExists) && !errors.Is(err, codePermissions) {
 		return nil, setup("write the keystore", err)
 	}
@@ -268,21 +269,26 @@ func (w *Wallet) ChangePassphrase(ctx context.Context, old, fresh Passphrase, op
 		return err
 	}
 	defer normal.wipe()
-	passphrase := normal.bytes
-	w.deriving.Lock()
-	defer w.deriving.Unlock()
-	changed, err := encrypt(k, passphrase, max(ks.n, uint64(opt.N)), ks.created, w.derive, opt.Rand)
-	if err != nil {
-		return changeFailed(err)
-	}
-	data, err := changed.marshal()
-	if err == nil {
-		err = replace(w.dir, before, data, opensWith(passphrase, w.derive))
-	}
-	if err != nil {
+	ks.n = max(ks.n, uint64(opt.N))
+	if err := w.rewrite(k, normal.bytes, ks, before, opt.Rand); err != nil {
 		return changeFailed(err)
 	}
 	return nil
+}
+
+// rewrite puts k, encrypted anew, in the place of the keystore ks, whose bytes are before.
+func (w *Wallet) rewrite(k *keys, passphrase []byte, ks *keystore, before []byte, random io.Reader) error {
+	w.deriving.Lock()
+	defer w.deriving.Unlock()
+	fresh, err := encrypt(k, passphrase, ks.n, ks.created, w.derive, random)
+	if err != nil {
+		return err
+	}
+	data, err := fresh.marshal()
+	if err != nil {
+		return err
+	}
+	return replace(w.dir, before, data, opensWith(passphrase, w.derive, k))
 }
 
 func changeFailed(err error) *codedError {
@@ -297,15 +303,21 @@ func changeFailed(err error) *codedError {
 	return e
 }
 
-// opensWith verifies that the bytes of a keystore open with a passphrase.
-func opensWith(passphrase []byte, derive kdf) func([]byte) error {
+// opensWith verifies that the bytes of a keystore open with a passphrase, and hold the owner's key of want.
+func opensWith(passphrase []byte, derive kdf, want *keys) func([]byte) error {
 	return func(data []byte) error {
 		ks, err := parse(data)
 		if err != nil {
 			return err
 		}
 		k, err := ks.decrypt(passphrase, derive)
-		k.wipe()
-		return err // decrypt compared the addresses
+		if err != nil {
+			return err
+		}
+		defer k.wipe() // decrypt compared the addresses
+		if !hmac.Equal(k.owner[:], want.owner[:]) {
+			return errors.New("the owner's key is another")
+		}
+		return nil
 	}
 }

@@ -40,10 +40,7 @@ func (c *checker) refuse(isFault bool, key, format string, args ...any) {
 }
 
 func (c *checker) config(f *file) *Config {
-	// Taken and not used, it would give every machine the whole budget.
-	c.refuse(f.Ledger.URL != "", "ledger.url", "must be empty (ledger.db in the home): one ledger for "+
-		"several machines, in PostgreSQL, is not in this version")
-	return &Config{
+	made := &Config{
 		Budget:       c.budget(f),
 		Policy:       c.policy(f),
 		Networks:     c.networks(f),
@@ -55,11 +52,14 @@ func (c *checker) config(f *file) *Config {
 		Service:      c.service(f.Service),
 		Notify:       c.notify(f.Notify, runtime.GOOS),
 		Passkeys:     c.passkeys(f.Passkeys),
+		Ledger:       c.ledger(f.Ledger),
 		Keystore:     c.keystore(f),
 		Channel: channel{DID: c.did("channel.did", f.Channel.DID),
 			DepositCap: c.dollars("channel.deposit_cap", f.Channel.DepositCap, "1.00")},
 		Env: f.Env,
 	}
+	c.unknownMembers(made.Budget.Teams, made.Agents)
+	return made
 }
 
 func (c *checker) budget(f *file) limits {
@@ -69,8 +69,10 @@ func (c *checker) budget(f *file) limits {
 		Day:          c.dollars("budget.day", f.Budget.Day, "10.00"),
 		Month:        c.dollars("budget.month", f.Budget.Month, "100.00"),
 		ApproveAbove: c.dollars("budget.approve_above", f.Budget.ApproveAbove, "0.10"),
-		Rate:         c.whole("budget.rate", f.Budget.Rate, 60, 1, 100_000),
+		Rate:         c.whole("budget.rate", f.Budget.Rate, 60, 1, maxRate),
 		HostDay:      map[string]money.Dollars{},
+		Teams:        c.teams(f.Budget.Teams),
+		Agents:       c.eachAgent(f.Budget.Agents),
 	}
 	for _, name := range sorted(f.Budget.Hosts) {
 		key, day := dotted([]string{"budget", "hosts", name}), f.Budget.Hosts[name].Day

@@ -109,7 +109,10 @@ var tightenings = map[string]func(from, to any) bool{
 	},
 	"policy.allow_hosts": func(from, to any) bool { return fewerHosts(from.([]string), to.([]string)) },
 	"agents":             fewerAgents,
+	"budget.teams":       stricterTeams,
+	"budget.agents":      stricterEach,
 	"passkeys":           fewerPasskeys,
+	"ledger.replication": isStricter(Replications), "ledger.keys": isStricter(KeyPlaces),
 	"policy.max_failures": func(from, to any) bool {
 		noBreaker := from.(int) == 0
 		return to.(int) > 0 && (noBreaker || to.(int) <= from.(int))

@@ -4,9 +4,10 @@
 // this package does not understand is refused. A limit that was misspelt must never be a limit
 // that is not there.
 //
-// The files: parse.go, check.go, assets.go, agents.go, passkeys.go, service.go and notify.go (from text to
-// Config; values.go checks single values), compare.go (what loosens), write.go (the template, and changing a
-// file), home.go (files of the home), env.go (the environment), paywall.go (the paywall's own file).
+// The files: parse.go, check.go, assets.go, agents.go, teams.go, passkeys.go, service.go, notify.go and ledger.go
+// (from text to Config; values.go checks single values), compare.go and teamscompare.go (what loosens), write.go
+// (the template, and changing a file), home.go (files of the home), env.go (the environment), paywall.go (the
+// paywall's own file).
 package config
 
 import (
@@ -32,6 +33,7 @@ type Config struct {
 	Service      service
 	Notify       notify
 	Passkeys     map[string]Passkey // the owner's, by name
+	Ledger       ledger
 	Keystore     keystore
 	Channel      channel
 	Env          bool     // the seed's environment variables override this file
@@ -49,6 +51,8 @@ type limits struct {
 	ApproveAbove money.Dollars            // above this a person is asked
 	Rate         int                      // payments per minute
 	HostDay      map[string]money.Dollars // a day's cap for one host; without a port it covers every port
+	Teams        map[string]Team          // by name
+	Agents       map[string]eachAgent     // by pattern: what each agent whose name matches may do
 }
 
 // policy is everything the owner rules besides amounts.

@@ -53,6 +53,7 @@ func TestDefaults(t *testing.T) {
 		PerCall: dollars(t, "1.00"), Day: dollars(t, "10.00"), Month: dollars(t, "100.00"),
 		ApproveAbove: dollars(t, "0.10"),
 		Rate:         60, HostDay: map[string]money.Dollars{},
+		Teams: map[string]Team{}, Agents: map[string]eachAgent{},
 	}, c.Budget)
 	assert.Nil(t, c.Budget.Session, "no session cap is not a cap of 0")
 	assert.Equal(t, policy{

@@ -36,6 +36,9 @@ type Env struct {
 
 	Service string `env:"X402_WALLET_SERVICE"` // the socket of the wallet's service; "off": none
 	Token   Secret `env:"X402_WALLET_TOKEN"`   // the agent's, at the service
+	Join string `env:"X402_WALLET_JOIN"` // join.json of a fleet; "": in the home, if it is there
+	// LedgerPassword is that of the ledger that several machines share.
+	LedgerPassword Secret `env:"X402_WALLET_LEDGER_PASSWORD"`
 	// Handed: the service has started this process for an owner's command, HandedTerminal or
 	// HandedNoTerminal; "": it is anybody's.
 	Handed string `env:"X402_WALLET_HANDED"`
@@ -72,7 +75,7 @@ const (
 
 // secrets are taken out of the environment, and given to no program.
 var secrets = []string{"CDP_API_KEY_SECRET", "PAYAI_API_KEY_SECRET", "X402_WALLET_PASSPHRASE",
-	"X402_WALLET_TOKEN"}
+	"X402_WALLET_TOKEN", "X402_WALLET_LEDGER_PASSWORD"}
 
 // basics are the variables that a program which we start gets in any case (SPEC §4); on Windows
 // none would run without the others.

@@ -21,6 +21,20 @@ func Ownership(info os.FileInfo) string {
 	if mode := info.Mode().Perm(); mode&0o022 != 0 {
 		return fmt.Sprintf("can be written by others (mode %04o)", mode)
 	}
+	return belongs(info)
+}
+
+// replaceable says how others could exchange what is in a directory, or "". Where it is sticky (as /tmp is, and
+// secrets that Kubernetes mounts) they cannot exchange what is ours.
+func replaceable(dir os.FileInfo) string {
+	if dir.Mode()&os.ModeSticky != 0 {
+		return belongs(dir)
+	}
+	return Ownership(dir)
+}
+
+// belongs says whose a file or link is, if it is neither ours nor root's, or "".
+func belongs(info os.FileInfo) string {
 	stat, ok := info.Sys().(*syscall.Stat_t)
 	if ok && stat.Uid != 0 && int(stat.Uid) != os.Geteuid() {
 		return fmt.Sprintf("belongs to user %d, not to you", stat.Uid)

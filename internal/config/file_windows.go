@@ -8,5 +8,9 @@ func openPlain(path string) (*os.File, error) { return os.Open(path) }
 // there by its ACL.
 func Ownership(os.FileInfo) string { return "" }
 
+func replaceable(os.FileInfo) string { return "" }
+
+func belongs(os.FileInfo) string { return "" }
+
 // syncDir has no counterpart: a directory cannot be flushed, and NTFS journals the rename.
 func syncDir(string) error { return nil }

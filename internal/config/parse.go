@@ -63,6 +63,8 @@ type file struct {
 		Hosts        map[string]struct {
 			Day *string `toml:"day"`
 		} `toml:"hosts"`
+		Teams  map[string]fileTeam      `toml:"teams"`
+		Agents map[string]fileEachAgent `toml:"agents"`
 	} `toml:"budget"`
 	Policy struct {
 		AllowHosts     []string  `toml:"allow_hosts"`
@@ -101,9 +103,7 @@ type file struct {
 	Service  fileService            `toml:"service"`
 	Passkeys map[string]filePasskey `toml:"passkeys"`
 	Notify   notify                 `toml:"notify"`
-	Ledger   struct {
-		URL string `toml:"url"`
-	} `toml:"ledger"`
+	Ledger   fileLedger             `toml:"ledger"`
 	Keystore struct {
 		PassphraseFile    string   `toml:"passphrase_file"`
 		PassphraseCommand []string `toml:"passphrase_command"`

@@ -201,9 +201,7 @@ func foldHost(written string) (host, problem string) {
 		return host, "is a URL; only the host is written here, like api.example.com"
 	}
 	name, port := splitHost(host)
-	number, err := strconv.ParseUint(port, 10, 16)
-	isPort := err == nil && number > 0 && strconv.FormatUint(number, 10) == port // in its one spelling
-	if name != host && !isPort {
+	if name != host && !isPort(port) {
 		return host, "has a port that is not from 1 to 65535"
 	}
 	if port == "443" || port == "80" { // sellers are known without them, so the entry would cover nobody
@@ -231,6 +229,12 @@ func foldHost(written string) (host, problem string) {
 		return host, "is not an IPv4 address like 192.0.2.1"
 	}
 	return host, ""
+}
+
+// isPort reports whether text is a port's number in its one spelling.
+func isPort(text string) bool {
+	number, err := strconv.ParseUint(text, 10, 16)
+	return err == nil && number > 0 && strconv.FormatUint(number, 10) == text
 }
 
 // splitHost parts a host from its port; IPv6 keeps its brackets, as in a URL.

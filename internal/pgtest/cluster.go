@@ -12,6 +12,7 @@ import (
 	"strings"
 	"sync"
 	"sync/atomic"
+	"syscall"
 	"testing"
 	"time"
 )
@@ -29,6 +30,8 @@ type Cluster struct {
 	mu       sync.Mutex
 	server   *process // nil: it is down
 	replicas []*Cluster
+	wire     *Proxy // nil: it is no replica
+	wakes    *time.Timer
 }
 
 const (
@@ -58,8 +61,8 @@ func start(settings []string) (*Cluster, error) {
 }
 
 func (c *Cluster) initialize(settings []string) error {
-	_, err := c.program("initdb", "--no-sync", "-A", "trust", "-U", superuser, "-E", "UTF8", "--locale", "C",
-		"-D", c.data()).run()
+	err := c.program("initdb", "--no-sync", "-A", "trust", "-U", superuser, "-E", "UTF8", "--locale", "C",
+		"-D", c.data())
 	if err != nil {
 		return err
 	}
@@ -96,7 +99,8 @@ func (c *Cluster) socket() string { return filepath.Join(c.dir, ".s.PGSQL."+strc
 // Dir is the server's directory, with its socket.
 func (c *Cluster) Dir() string { return c.dir }
 
-// configure adds lines to postgresql.conf, where the last of a name counts. A server that runs has to be told.
+// configure adds lines to postgresql.conf, where the last of a name counts. A server that runs has to be
+// told.
 func (c *Cluster) configure(settings ...string) error {
 	path := filepath.Join(c.data(), "postgresql.conf")
 	conf, err := os.OpenFile(path, os.O_APPEND|os.O_WRONLY, 0)
@@ -168,7 +172,18 @@ func (c *Cluster) URL(database string) string {
 	return (&url.URL{Scheme: "postgresql", Path: "/" + database, RawQuery: at.Encode()}).String()
 }
 
-// TCPURL leads to the same database as a URL of this server does, by 127.0.0.1: the server has the setting TCP.
+// Same leads to the database of this name at this server: a replica's, of a URL of what it follows.
+func (c *Cluster) Same(t testing.TB, as string) string {
+	t.Helper()
+	u, err := url.Parse(as)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return c.URL(strings.TrimPrefix(u.Path, "/"))
+}
+
+// TCPURL leads to the same database as a URL of this server does, by 127.0.0.1: the server has the setting
+// TCP.
 func (c *Cluster) TCPURL(t testing.TB, to string) string {
 	t.Helper()
 	u, err := url.Parse(to)
@@ -201,11 +216,14 @@ func (c *Cluster) Restart(t testing.TB) {
 }
 
 // Stop stops the server in order: connections are ended, what was done is on disk.
-func (c *Cluster) Stop() {
+func (c *Cluster) Stop() { c.stop(os.Interrupt) }
+
+func (c *Cluster) stop(how os.Signal) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
+	c.loseHeld()
 	if c.server != nil {
-		c.server.stop()
+		c.server.stop(how)
 	}
 	c.server = nil
 }
@@ -221,6 +239,12 @@ func (c *Cluster) Log() string {
 }
 
 func (c *Cluster) close() {
-	c.Stop()
+	if c.wakes != nil {
+		c.wakes.Stop()
+	}
+	if c.wire != nil {
+		c.wire.close()
+	}
+	c.stop(syscall.SIGQUIT)
 	_ = os.RemoveAll(c.dir)
 }

@@ -1,28 +1,173 @@
 package pgtest
 
 import (
+	"cmp"
+	"flag"
+	"fmt"
 	"os"
+	"os/exec"
+	"path/filepath"
+	"strconv"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/require"
+	"go.uber.org/goleak"
 )
 
-func TestMain(m *testing.M) { os.Exit(Main(m).Run()) }
+func TestMain(m *testing.M) {
+	if os.Getenv("PGTEST") == "alone" {
+		alone()
+	}
+	goleak.VerifyTestMain(Main(m))
+}
 
-func TestStart(t *testing.T) {
+// alone is a process of tests that start a server, and hang.
+func alone() {
+	c, err := start(nil)
+	if err != nil {
+		fmt.Println(err)
+		os.Exit(1)
+	}
+	fmt.Println("server", c.server.Pid, c.dir)
+	time.Sleep(patience)
+}
+
+func TestServerIsAsADatabaseShouldBe(t *testing.T) {
+	url := Shared(t).Database(t)
+	require.Equal(t, "on|on|UTF8|C||300|postgres", SQL(t, url, `SELECT current_setting('fsync'),
+		current_setting('synchronous_commit'), current_setting('server_encoding'),
+		current_setting('lc_collate'), current_setting('listen_addresses'),
+		current_setting('max_connections'), current_user`))
+	if os.Geteuid() == 0 {
+		SQL(t, url, "CREATE TABLE who (name TEXT)", "COPY who FROM PROGRAM 'id -u'")
+		require.NotEqual(t, "0", SQL(t, url, "SELECT name FROM who"))
+	}
+}
+
+func TestDatabasesAreApart(t *testing.T) {
+	one, other := Shared(t).Database(t), Shared(t).Database(t)
+	SQL(t, one, "CREATE TABLE x AS SELECT 1 AS n")
+	require.Equal(t, "1", SQL(t, one, "SELECT n FROM x"))
+	require.Equal(t, "", SQL(t, other, "SELECT to_regclass('x')"))
+}
+
+func TestSettingsAndPort(t *testing.T) {
 	c := Start(t, append([]string{TCP, "max_connections = 17"}, SlowFlush...)...)
-	require.Equal(t, "on|17|2000|0", c.SQL(t, superuser, `SELECT current_setting('fsync'),
-		current_setting('max_connections'), current_setting('commit_delay'), current_setting('commit_siblings')`))
-	one := c.Database(t)
-	require.NotEqual(t, one, c.Database(t))
-	t.Log(one, c.TCPURL(t, one))
+	url := c.TCPURL(t, c.Database(t))
+	settings := "SELECT current_setting('max_connections'), current_setting('commit_delay'), " +
+		"current_setting('commit_siblings'), current_setting('work_mem'), inet_server_addr()"
+	require.Equal(t, "17|2000|0|4MB|127.0.0.1", SQL(t, url, settings))
+
+	c.Set(t, "work_mem = '5MB'")
+	require.Equal(t, "17|2000|0|5MB|127.0.0.1", SQL(t, url, settings))
 	c.Restart(t)
+	require.Equal(t, "17|2000|0|5MB|127.0.0.1", SQL(t, url, settings), "the same URL")
+	require.Contains(t, c.Log(), "ready to accept connections")
+}
+
+// What was committed is there after SIGKILL of all processes, and none of them runs on.
+func TestKilledAndStartedAgain(t *testing.T) {
+	c := Start(t)
+	url := c.Database(t)
+	SQL(t, url, "CREATE TABLE x AS SELECT 1 AS n")
+	busy := connect(t, url) // with what does not notice that the postmaster is gone
+	require.NoError(t, busy.send([]byte("QDO $$ BEGIN LOOP END LOOP; END $$\x00")))
+	waitFor(t, url, "1", "SELECT count(*) FROM pg_stat_activity WHERE state = 'active' AND query LIKE 'DO %'")
+	postmaster := c.server.Pid
+	all, err := children(postmaster)
+	require.NoError(t, err)
+	require.True(t, all[int(busy.pid)], "the backend of a connection is a child: %v", all)
+
 	c.Kill(t)
+	_, err = busy.answer()
+	require.Error(t, err)
+	n, err := living(all)
+	require.NoError(t, err)
+	require.Zero(t, n)
+	_, err = psql(url, "SELECT 1")
+	require.Error(t, err)
+
 	c.Restart(t)
-	r := c.Replica(t)
-	c.Quorum(t, r)
-	c.SQL(t, superuser, "CREATE TABLE x AS SELECT 1 AS n")
-	c.Kill(t)
-	r.Promote(t)
-	require.Equal(t, "1", r.SQL(t, superuser, "SELECT n FROM x"))
+	require.Contains(t, c.Log(), "was not properly shut down")
+	require.Equal(t, "1", SQL(t, url, "SELECT n FROM x"))
+}
+
+func TestNothingIsLeft(t *testing.T) {
+	c, err := start(nil)
+	require.NoError(t, err)
+	all, err := children(c.server.Pid)
+	require.NoError(t, err)
+	require.NotEmpty(t, all)
+	require.FileExists(t, c.socket())
+	c.close()
+	require.NoDirExists(t, c.dir)
+	n, err := living(all)
+	require.NoError(t, err)
+	require.Zero(t, n)
+}
+
+func TestNewestProgramsAreTaken(t *testing.T) {
+	dir := t.TempDir()
+	for _, version := range []string{"9", "15", "14"} {
+		bin := filepath.Join(dir, version, "bin")
+		require.NoError(t, os.MkdirAll(bin, 0o700))
+		require.NoError(t, os.WriteFile(filepath.Join(bin, "initdb"), nil, 0o700))
+	}
+	bin, err := programs(filepath.Join(dir, "*", "bin"))
+	require.NoError(t, err)
+	require.Equal(t, filepath.Join(dir, "15", "bin"), bin)
+
+	t.Setenv("PATH", filepath.Join(dir, "14", "bin"))
+	bin, err = programs(filepath.Join(dir, "none"))
+	require.NoError(t, err)
+	require.Equal(t, filepath.Join(dir, "14", "bin"), bin)
+}
+
+func TestMissingProgramsAreAFailure(t *testing.T) {
+	t.Setenv("PATH", t.TempDir())
+	_, err := programs(filepath.Join(t.TempDir(), "*", "bin"))
+	require.ErrorIs(t, err, errNotInstalled)
+	require.ErrorContains(t, err, "apt-get install -y --no-install-recommends postgresql postgresql-contrib")
+
+	require.Equal(t, "failed", verdict(t, "false"))
+	require.Equal(t, "skipped", verdict(t, "true"))
+}
+
+// verdict is what becomes of a test without PostgreSQL, with or without -short.
+func verdict(t *testing.T, short string) string {
+	set := flag.Lookup("test.short")
+	before := set.Value.String()
+	require.NoError(t, set.Value.Set(short))
+	defer func() { require.NoError(t, set.Value.Set(before)) }()
+	test := &judged{TB: t}
+	missing(test, errNotInstalled)
+	return test.verdict
+}
+
+type judged struct {
+	testing.TB
+	verdict string // the first counts: a real test ends with it
+}
+
+func (j *judged) Skip(...any)  { j.verdict = cmp.Or(j.verdict, "skipped") }
+func (j *judged) Fatal(...any) { j.verdict = cmp.Or(j.verdict, "failed") }
+
+func TestProcessesAreSeen(t *testing.T) {
+	sleep := exec.Command("sleep", "1000")
+	require.NoError(t, sleep.Start())
+	pid := sleep.Process.Pid
+	mine, err := children(os.Getpid())
+	require.NoError(t, err)
+	require.True(t, mine[pid], "%d of %v", pid, mine)
+	n, err := living(map[int]bool{pid: true})
+	require.NoError(t, err)
+	require.Equal(t, 1, n)
+
+	require.NoError(t, sleep.Process.Kill())
+	require.Eventually(t, func() bool { // a zombie until it is waited for
+		n, err = living(map[int]bool{pid: true})
+		return err == nil && n == 0
+	}, patience, 10*time.Millisecond, strconv.Itoa(pid))
+	_ = sleep.Wait()
 }

@@ -24,6 +24,7 @@ func (c *Cluster) Kill(t testing.TB) {
 		t.Fatal(err)
 	}
 	c.server = nil
+	c.loseHeld()
 }
 
 // killAll stops the postmaster first, so that it starts no child that is not seen, and does not notice that

@@ -1,10 +1,11 @@
-// Package pgtest is a real PostgreSQL for tests: a server of their own, with databases, replicas and ways to fail.
-// Only tests import it; no program of ours contains it.
+// Package pgtest is a real PostgreSQL for tests: a server of their own, with databases, replicas and ways to
+// fail. Only tests import it; no program of ours contains it.
 //
 // What must stay true: fsync stays on, so that a server that is killed loses what a real one would lose, and
 // nothing else; and no server outlives the tests that started it.
 //
-// Order of reading: pgtest.go, programs.go, cluster.go, process.go, kill.go, psql.go, replica.go.
+// Order of reading: pgtest.go, programs.go, cluster.go, process.go, kill.go, psql.go; proxy.go, action.go,
+// carry.go, wire.go; replica.go; faults.go, hold.go.
 package pgtest
 
 import (
@@ -13,10 +14,11 @@ import (
 	"testing"
 )
 
-// TCP lets a server listen on 127.0.0.1 as well; URLs of its databases still name its socket, TCPURL the port.
+// TCP lets a server listen on 127.0.0.1, too. URLs of its databases still name its socket; TCPURL names the
+// port.
 const TCP = "listen_addresses = '127.0.0.1'"
 
-// SlowFlush are the settings that make each commit wait 2 ms for the disk, which is what disks in clouds take.
+// SlowFlush are the settings that let each commit wait for 2 ms, as for a disk in a cloud.
 var SlowFlush = []string{"commit_delay = 2000", "commit_siblings = 0"}
 
 // Start starts a server for this test. Settings are lines of postgresql.conf, as "max_connections = 300".
@@ -41,8 +43,8 @@ var shared struct {
 	err error
 }
 
-// Shared is one server for all tests of a package, started by the first that asks. Main stops it. Whoever kills
-// it, or changes settings that others see, uses Start instead.
+// Shared is one server for all tests of a package, started by the first that asks. Main stops it. Whoever
+// kills it, or changes settings that others see, uses Start instead.
 func Shared(t testing.TB) *Cluster {
 	t.Helper()
 	shared.Lock()

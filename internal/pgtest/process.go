@@ -11,32 +11,37 @@ import (
 	"runtime"
 	"strings"
 	"sync"
+	"syscall"
 	"time"
 )
 
-// program is one of PostgreSQL's, run by the server's user in the server's directory. It sees nothing of our
-// environment, where PGHOST and the like may be, and speaks English, which ready and startServer read.
-func (c *Cluster) program(name string, args ...string) *program {
+// program runs one of PostgreSQL's programs as the server's user.
+func (c *Cluster) program(name string, args ...string) error {
 	ctx, cancel := context.WithTimeout(context.Background(), patience)
+	defer cancel()
 	cmd := exec.CommandContext(ctx, filepath.Join(c.bin, name), args...)
-	cmd.Dir, cmd.Env = c.dir, []string{"LC_ALL=C", "TZ=UTC"}
+	c.equip(cmd)
+	_, err := run(cmd)
+	return err
+}
+
+// equip gives a program the server's user, and its directory.
+func (c *Cluster) equip(cmd *exec.Cmd) {
+	cmd.Dir, cmd.Env = c.dir, environment()
 	runAs(cmd, c.owner)
-	return &program{cmd, cancel}
 }
 
-type program struct {
-	cmd    *exec.Cmd
-	cancel func()
-}
+// environment is that of PostgreSQL's programs. They see nothing of ours, where PGHOST and the like may be,
+// and speak English, which serverLog and startServer read.
+func environment() []string { return []string{"LC_ALL=C", "TZ=UTC"} }
 
-// run gives what the program printed, and its complaint as an error.
-func (p *program) run() (string, error) {
-	defer p.cancel()
+// run gives what a program printed, and its complaint as an error.
+func run(cmd *exec.Cmd) (string, error) {
 	var said, complaint bytes.Buffer
-	p.cmd.Stdout, p.cmd.Stderr = &said, &complaint
-	err := p.cmd.Run()
+	cmd.Stdout, cmd.Stderr = &said, &complaint
+	err := cmd.Run()
 	if err != nil {
-		err = fmt.Errorf("%s: %w\n%s", filepath.Base(p.cmd.Path), err, complaint.Bytes())
+		err = fmt.Errorf("%s: %w\n%s", filepath.Base(cmd.Path), err, complaint.Bytes())
 	}
 	return strings.TrimSpace(said.String()), err
 }
@@ -52,9 +57,8 @@ type process struct {
 // postmaster has ended, because Linux tells a child of its parent's death when that thread dies.
 func (c *Cluster) startProcess(args ...string) (*process, error) {
 	cmd := exec.Command(filepath.Join(c.bin, "postgres"), args...)
-	cmd.Dir, cmd.Env = c.dir, []string{"LC_ALL=C", "TZ=UTC"}
-	cmd.WaitDelay = time.Second // a child of a postmaster that was killed holds the pipe of its log a little longer
-	runAs(cmd, c.owner)
+	c.equip(cmd)
+	cmd.WaitDelay = time.Second // children of a postmaster that was killed may hold its log's pipe
 	endWithUs(cmd)
 	p := &process{log: &serverLog{ready: make(chan struct{})}, ended: make(chan struct{})}
 	cmd.Stdout, cmd.Stderr = p.log, p.log
@@ -80,14 +84,15 @@ func (c *Cluster) startProcess(args ...string) (*process, error) {
 	case <-p.ended:
 		return nil, fmt.Errorf("postgres ended:\n%s", p.log)
 	case <-time.After(patience):
-		p.stop()
+		p.stop(syscall.SIGQUIT)
 		return nil, fmt.Errorf("postgres does not answer after %v:\n%s", patience, p.log)
 	}
 }
 
-// stop ends the postmaster by a fast shutdown, and by force if that takes too long.
-func (p *process) stop() {
-	err := p.Signal(os.Interrupt)
+// stop ends the postmaster: by SIGINT in order, by SIGQUIT at once, which leaves the next start to repair the
+// data. It is killed if that takes too long.
+func (p *process) stop(how os.Signal) {
+	err := p.Signal(how)
 	if err != nil && !errors.Is(err, os.ErrProcessDone) {
 		_ = p.Process.Kill()
 	}

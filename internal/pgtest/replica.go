@@ -2,98 +2,110 @@ package pgtest
 
 import (
 	"fmt"
-	"os"
+	"path/filepath"
 	"strconv"
 	"strings"
 	"testing"
 	"time"
 )
 
-// Replica starts a server that follows this one, asynchronously unless Quorum names it. It has no settings but
-// this one's, and no port.
+// Replica starts a server that follows this one, asynchronously unless Quorum names it. It has this one's
+// settings, and no port. What it is sent goes through a proxy.
 func (c *Cluster) Replica(t testing.TB) *Cluster {
 	t.Helper()
-	c.mu.Lock()
-	name := "replica" + strconv.Itoa(len(c.replicas)+1)
-	c.mu.Unlock()
-	r, err := newCluster(name, c.bin)
+	r, err := newCluster("replica"+strconv.Itoa(len(c.replicas)+1), c.bin)
 	if err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(r.close)
-	_, err = r.program("pg_basebackup", "-D", r.data(), "-R", "-X", "stream", "--checkpoint", "fast",
-		"-h", c.dir, "-p", strconv.Itoa(c.port), "-U", superuser).run()
-	if err != nil {
-		t.Fatal(err)
-	}
-	err = r.configure("listen_addresses = ''", "synchronous_standby_names = ''")
-	if err != nil {
-		t.Fatal(err)
-	}
-	err = r.startServer()
-	if err != nil {
-		t.Fatal(err)
-	}
-	c.mu.Lock()
 	c.replicas = append(c.replicas, r)
-	c.mu.Unlock()
-	c.waitFor(t, "t", `SELECT count(*) = 1 FROM pg_stat_replication
-		WHERE state = 'streaming' AND application_name = '`+name+`'`)
+	err = r.follow(c)
+	if err != nil {
+		t.Fatal(err)
+	}
+	waitFor(t, c.URL(superuser), "1", `SELECT count(*) FROM pg_stat_replication
+		WHERE state = 'streaming' AND application_name = '`+r.name+`'`)
 	return r
+}
+
+// follow copies the other server and starts the copy.
+func (c *Cluster) follow(primary *Cluster) error {
+	var err error
+	c.wire, err = newProxy(primary.URL(superuser), c.dir)
+	if err != nil {
+		return err
+	}
+	err = c.owner.own(filepath.Join(c.dir, ".s.PGSQL."+wirePort))
+	if err != nil {
+		return err
+	}
+	err = c.program("pg_basebackup", "-D", c.data(), "-R", "-X", "fetch", "--checkpoint", "fast",
+		"--no-sync", "-h", c.dir, "-p", wirePort, "-U", superuser)
+	if err != nil {
+		return err
+	}
+	err = c.configure("listen_addresses = ''", "synchronous_standby_names = ''")
+	if err != nil {
+		return err
+	}
+	return c.startServer()
 }
 
 // Quorum lets a commit that is waited for wait until one of these replicas has it on disk, too. Without
 // replicas nobody is waited for any longer.
 func (c *Cluster) Quorum(t testing.TB, replicas ...*Cluster) {
 	t.Helper()
-	if len(replicas) == 0 {
-		c.Set(t, "synchronous_standby_names = ''")
-		c.waitFor(t, "t", "SELECT current_setting('synchronous_standby_names') = ''")
-		return
-	}
 	names := make([]string, len(replicas))
 	for i, r := range replicas {
 		names[i] = r.name
 	}
-	c.Set(t, fmt.Sprintf("synchronous_standby_names = 'ANY 1 (%s)'", strings.Join(names, ", ")))
-	c.waitFor(t, strconv.Itoa(len(names)), "SELECT count(*) FROM pg_stat_replication WHERE sync_state = 'quorum'")
+	setting := ""
+	if len(names) > 0 {
+		setting = fmt.Sprintf("ANY 1 (%s)", strings.Join(names, ", "))
+	}
+	c.Set(t, "synchronous_standby_names = '"+setting+"'")
+	waitFor(t, c.URL(superuser), setting+"|"+strconv.Itoa(len(names)), `SELECT
+		current_setting('synchronous_standby_names'), count(*) FILTER (WHERE sync_state = 'quorum')
+		FROM pg_stat_replication`)
 }
 
-// Promote makes a replica a server that takes writes, on a timeline of its own.
+// CaughtUp returns when a replica has replayed everything that this server has written.
+func (c *Cluster) CaughtUp(t testing.TB, replica *Cluster) {
+	t.Helper()
+	// what is written last ends where a record ends, and is on disk, so that it is sent
+	said := c.SQL(t, superuser, "SELECT pg_logical_emit_message(true, '"+ourName+"', '')",
+		"SELECT pg_current_wal_flush_lsn()")
+	upTo := said[strings.LastIndex(said, "\n")+1:]
+	waitFor(t, replica.URL(superuser), "t", "SELECT pg_last_wal_replay_lsn() >= '"+upTo+"'")
+}
+
+// Promote makes a replica a server that takes writes, on a timeline of its own. It hears no more of the
+// other.
 func (c *Cluster) Promote(t testing.TB) {
 	t.Helper()
 	c.SQL(t, superuser, "SELECT pg_promote(wait => false)")
-	c.waitFor(t, "f", "SELECT pg_is_in_recovery()")
+	waitFor(t, c.URL(superuser), "f", "SELECT pg_is_in_recovery()")
 }
 
-// StopReceiver lets nothing more reach a replica for a while, as a machine that hangs.
+// StopReceiver lets nothing reach a replica for a while, from now on. What it would have got is lost when the
+// other server is killed or stopped before; so a test that wants that says a long while.
 func (c *Cluster) StopReceiver(t testing.TB, d time.Duration) {
 	t.Helper()
-	pid, err := strconv.Atoi(c.SQL(t, superuser, "SELECT pid FROM pg_stat_wal_receiver"))
-	if err != nil {
-		t.Fatal("the replica receives nothing: ", err)
+	if c.wire == nil {
+		t.Fatal("the server follows none")
 	}
-	receiver, err := os.FindProcess(pid)
-	if err != nil {
-		t.Fatal(err)
+	c.wire.Silence()
+	if c.wakes != nil {
+		c.wakes.Stop()
 	}
-	err = receiver.Signal(pause)
-	if err != nil {
-		t.Fatal(err)
-	}
-	time.AfterFunc(d, func() { _ = receiver.Signal(resume) })
+	c.wakes = time.AfterFunc(d, c.wire.Resume)
 }
 
-// waitFor asks until the server gives this answer.
-func (c *Cluster) waitFor(t testing.TB, want, question string) {
-	t.Helper()
-	var said string
-	var err error
-	for late := time.Now().Add(patience); time.Now().Before(late); time.Sleep(10 * time.Millisecond) {
-		said, err = c.psql(superuser, question)
-		if err == nil && said == want {
-			return
+// loseHeld loses what silent wires to replicas hold, as a machine does that crashes.
+func (c *Cluster) loseHeld() {
+	for _, r := range c.replicas {
+		if r.wire.gate.isShut() {
+			r.wire.Cut()
 		}
 	}
-	t.Fatalf("%s: %q, not %q, after %v (%v)", question, said, want, patience, err)
 }

@@ -4,7 +4,4 @@ package pgtest
 
 import "syscall"
 
-const (
-	pause  = syscall.SIGSTOP
-	resume = syscall.SIGCONT
-)
+const pause = syscall.SIGSTOP

@@ -2,5 +2,5 @@ package pgtest
 
 import "os"
 
-// Windows has no such signals; Go's os refuses any but Kill there, so what needs them fails.
-var pause, resume = os.Interrupt, os.Interrupt
+// Windows has no such signal; os refuses this one there, and so Kill fails.
+var pause = os.Interrupt

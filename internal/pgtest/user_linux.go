@@ -43,5 +43,6 @@ func runAs(cmd *exec.Cmd, o *owner) {
 	}
 }
 
-// endWithUs ends a postmaster and its children when the thread that started it dies: when the tests are killed.
+// endWithUs ends a postmaster and its children when the thread that started it dies: when the tests are
+// killed.
 func endWithUs(cmd *exec.Cmd) { cmd.SysProcAttr.Pdeathsig = syscall.SIGQUIT }

@@ -258,7 +258,7 @@ type Tally struct {
 	agents   map[agentTime]money.Dollars // by day
 	ofAgents map[agentTime]money.Dollars // by month
 	sessions map[string]money.Dollars
-	recent   []time.Time // when it signed, by its own clock, in the last hour
+	recent   []signing // in the last hour
 }
 
 type item struct {
@@ -268,6 +268,12 @@ type item struct {
 	agent   string
 	session string
 	price   money.Dollars
+}
+
+// signing is when something was signed, by this process's own clock, and for whom.
+type signing struct {
+	at    time.Time
+	agent string
 }
 
 type hostDay struct {
@@ -295,8 +301,8 @@ func (t *Tally) add(p history.Payment, now time.Time) {
 	i := item{created: p.Created, host: p.Host, agent: p.Agent, session: p.Session, price: p.Price}
 	t.items[p.ID] = i
 	t.count(i, i.price)
-	t.recent = append(t.recent, now)
-	for t.recent[0].Before(now.Add(-budget.BusyWindow)) {
+	t.recent = append(t.recent, signing{at: now, agent: p.Agent})
+	for t.recent[0].at.Before(now.Add(-budget.BusyWindow)) {
 		t.recent = t.recent[1:]
 	}
 }
@@ -359,8 +365,13 @@ func (t *Tally) facts(sealed budget.Facts, q budget.Query, now time.Time) budget
 		Month: held(t.months[month]), HostDay: map[string]budget.Use{},
 	}
 	if q.Agent != "" {
-		facts.Used.Agent = budget.AgentUsage{Day: held(t.agents[agentTime{q.Agent, day}]),
+		facts.Used.Agent = budget.NodeUsage{Day: held(t.agents[agentTime{q.Agent, day}]),
 			Month: held(t.ofAgents[agentTime{q.Agent, month}])}
+	}
+	facts.Used.Teams = map[string]budget.NodeUsage{}
+	for _, team := range q.Teams {
+		facts.Used.Teams[team] = budget.NodeUsage{Day: ofTeam(t.agents, day, q.Tree, team),
+			Month: ofTeam(t.ofAgents, month, q.Tree, team)}
 	}
 	for _, entry := range q.HostEntries {
 		var sum money.Dollars
@@ -372,17 +383,36 @@ func (t *Tally) facts(sealed budget.Facts, q budget.Query, now time.Time) budget
 		facts.Used.HostDay[entry] = held(sum)
 	}
 	hour := budget.RateLimit{Per: budget.BusyWindow - signingTime, NotBefore: sealed.LastUnfreeze}
-	facts.LastMinute = t.since(now.Add(signingTime - budget.RateWindow))
+	lastMinute := now.Add(signingTime - budget.RateWindow)
+	facts.LastMinute = t.since(lastMinute, budget.Window{})
+	facts.NodeRates = map[string]budget.RateUse{}
+	for _, limit := range q.NodeRates {
+		facts.NodeRates[limit.Window.Node()] = budget.RateUse{LastMinute: t.since(lastMinute, limit.Window),
+			Since: sealed.RateSince}
+	}
 	if q.BusyHour {
-		facts.LastHour = t.since(hour.Since(now))
+		facts.LastHour = t.since(hour.Since(now), budget.Window{})
 	}
 	return facts
 }
 
-// since counts what was signed after a time.
-func (t *Tally) since(after time.Time) (n int) {
-	for i := len(t.recent) - 1; i >= 0 && t.recent[i].After(after); i-- {
-		n++
+// ofTeam is what the agents of a team were signed for in a day or month.
+func ofTeam(signed map[agentTime]money.Dollars, begin time.Time, tree budget.Teams, team string) budget.Use {
+	used := map[string]budget.Use{}
+	for of, sum := range signed {
+		if of.begin.Equal(begin) {
+			used[of.agent] = budget.Use{Held: sum}
+		}
+	}
+	return tree.Sum(team, used)
+}
+
+// since counts what was signed after a time for an agent, a team or all.
+func (t *Tally) since(after time.Time, of budget.Window) (n int) {
+	for i := len(t.recent) - 1; i >= 0 && t.recent[i].at.After(after); i-- {
+		if of.Has(t.recent[i].agent) {
+			n++
+		}
 	}
 	return n
 }

@@ -628,14 +628,14 @@ func TestTallyOfAgents(t *testing.T) {
 			Price: p.price}, noon)
 	}
 	held := func(n money.Dollars) budget.Use { return budget.Use{Held: n} }
-	of := func(agent string) budget.AgentUsage {
+	of := func(agent string) budget.NodeUsage {
 		return tally.facts(budget.Facts{Now: noon}, budget.Query{Agent: agent}, noon).Used.Agent
 	}
-	require.Equal(t, budget.AgentUsage{Day: held(4), Month: held(6)}, of("ann"))
-	require.Equal(t, budget.AgentUsage{Day: held(8), Month: held(8)}, of("bob"))
+	require.Equal(t, budget.NodeUsage{Day: held(4), Month: held(6)}, of("ann"))
+	require.Equal(t, budget.NodeUsage{Day: held(8), Month: held(8)}, of("bob"))
 	require.Zero(t, of(""))
 	tally.takeBack("2")
-	require.Equal(t, budget.AgentUsage{Month: held(2)}, of("ann"))
+	require.Equal(t, budget.NodeUsage{Month: held(2)}, of("ann"))
 }
 
 // Whoever holds the key asks the rules about an agent's payment by what is sealed, and once more by what this

@@ -78,21 +78,10 @@ func (g *Guard) Checkpoint(ctx context.Context) error {
 // write runs in one process at a time, so that the later checkpoint stays.
 func (g *Guard) write(ctx context.Context, rules int64, put func(line []byte) error) error {
 	return g.Store.AtHead(ctx, func(head history.Head) error {
-		m := checkpoint{Format: checkpointFormat, Seq: head.Seq, Head: hex.EncodeToString(head.Hash),
-			Rules: rules, Frozen: head.Frozen, Lifted: head.Lifted}
-		if m.Frozen > m.Lifted {
-			m.Freezes = hex.EncodeToString(head.Freezes[:])
-		}
-		var err error
-		m.Seal, err = g.sealOfCheckpoint(ctx, m)
+		m, line, err := g.checkpointAt(ctx, head, rules)
 		if err != nil {
 			return err
 		}
-		text, err := json.Marshal(m)
-		if err != nil {
-			return err
-		}
-		line := fmt.Appendf(nil, "%-*s\n", slotSize-1, text)
 		if err := put(line); err != nil {
 			return x402.Errorf(x402.LedgerUnavailable, "renew the ledger's checkpoint: %w", err).
 				WithHint("nothing was sent; make room on the disk, or make the wallet's home writable")
@@ -102,6 +91,21 @@ func (g *Guard) write(ctx context.Context, rules int64, put func(line []byte) er
 		a.last, a.written = m, true
 		return nil
 	})
+}
+
+// checkpointAt is the checkpoint of a head, and its line in the file.
+func (g *Guard) checkpointAt(ctx context.Context, head history.Head, rules int64) (m checkpoint, line []byte, err error) {
+	m = checkpoint{Format: checkpointFormat, Seq: head.Seq, Head: hex.EncodeToString(head.Hash),
+		Rules: rules, Frozen: head.Frozen, Lifted: head.Lifted}
+	if m.Frozen > m.Lifted {
+		m.Freezes = hex.EncodeToString(head.Freezes[:])
+	}
+	m.Seal, err = g.sealOfCheckpoint(ctx, m)
+	if err != nil {
+		return m, nil, err
+	}
+	text, err := json.Marshal(m)
+	return m, fmt.Appendf(nil, "%-*s\n", slotSize-1, text), err
 }
 
 // checkLedger refuses a ledger that is behind its checkpoint, which it returns.

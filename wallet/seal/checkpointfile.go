@@ -69,7 +69,7 @@ func readCheckpoint(line []byte) (m checkpoint) {
 func (g *Guard) newest(ctx context.Context) (newest checkpoint, err error) {
 	lines, err := readLines(filepath.Join(g.Home, checkpointFile))
 	if errors.Is(err, fs.ErrNotExist) {
-		return newest, rolledBack("its checkpoint (%s) is missing", checkpointFile)
+		return g.firstCheckpoint(ctx)
 	}
 	if err != nil {
 		return newest, unreadable(err)
@@ -79,15 +79,36 @@ func (g *Guard) newest(ctx context.Context) (newest checkpoint, err error) {
 		if err != nil {
 			return newest, err
 		}
-		if m.Seq > newest.Seq {
+		if m.Seq > newest.Seq || newest.Format == "" {
 			newest = m
 		}
 	}
-	if newest.Seq == 0 {
+	if newest.Format == "" || (newest.Seq == 0 && g.Fleet == nil) {
 		return newest, rolledBack("its checkpoint (%s) was not made by this wallet for this ledger "+
 			"in this place", checkpointFile)
 	}
 	return newest, nil
+}
+
+// firstCheckpoint makes the checkpoint of a home that is new in a fleet, whose chain is empty. Any other home that
+// has none had one.
+func (g *Guard) firstCheckpoint(ctx context.Context) (checkpoint, error) {
+	missing := rolledBack("its checkpoint (%s) is missing", checkpointFile)
+	if g.Fleet == nil {
+		return checkpoint{}, missing
+	}
+	head, err := g.Store.Head(ctx)
+	if err != nil {
+		return checkpoint{}, err
+	}
+	if head.Seq > 0 {
+		return checkpoint{}, missing
+	}
+	m, line, err := g.checkpointAt(ctx, head, 0)
+	if err == nil {
+		err = g.replace(line)
+	}
+	return m, err
 }
 
 // ownCheckpoint is what a line says, if this wallet made it; else the zero checkpoint.

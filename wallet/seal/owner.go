@@ -23,12 +23,18 @@ func (g *Guard) Approve(ctx context.Context, shown history.Approval, by string) 
 	if err != nil {
 		return history.Approval{}, err
 	}
+	if err := g.ownerHere(); err != nil {
+		return history.Approval{}, err
+	}
 	return g.Store.Approve(ctx, shown.ID, by, func(a history.Approval) ([]byte, error) {
 		then := a
 		then.Expires, then.Since = shown.Expires, shown.Since
 		if !bytes.Equal(approvalData(then), approvalData(shown)) {
 			return nil, x402.Errorf(x402.LedgerCorrupt,
 				"the approval %s changed in the ledger after it was shown", a.ID)
+		}
+		if g.Fleet != nil {
+			return g.signApproval(a)
 		}
 		return seal(purposeApproval, approvalData(a))
 	})
@@ -50,7 +56,7 @@ func approvalData(a history.Approval) []byte {
 // payment's use of it and of no other. It does not judge an approval that was given at a client,
 // which has no seal: only the process whose client gave it can.
 func (g *Guard) Approved(ctx context.Context, p history.Payment, a history.Approval) error {
-	own, err := g.isOwnSeal(ctx, purposeApproval, approvalData(a), a.Seal)
+	own, err := g.gaveApproval(ctx, a)
 	if err != nil {
 		return err
 	}
@@ -60,6 +66,9 @@ func (g *Guard) Approved(ctx context.Context, p history.Payment, a history.Appro
 			WithHint("the person gives it, if they mean to: x402-wallet approve %s", a.ID).
 			WithCommand(x402.Command("approve", a.ID), "Please approve this payment yourself, if you mean "+
 				"to: its approval in the ledger is not yours.")
+	}
+	if g.Fleet != nil { // its ledger lets one payment use it, in whatever home
+		return nil
 	}
 	m, err := g.latest(ctx)
 	if err != nil {
@@ -90,7 +99,13 @@ func (g *Guard) Unfreeze(ctx context.Context) ([]history.Freeze, error) {
 	if err != nil {
 		return nil, err
 	}
+	if err := g.ownerHere(); err != nil {
+		return nil, err
+	}
 	lifted, err := g.Store.Unfreeze(ctx, func(l history.Lift) ([]byte, error) {
+		if g.Fleet != nil {
+			return g.signLift(l)
+		}
 		return seal(purposeLift, liftData(l))
 	})
 	if err != nil {
@@ -106,6 +121,9 @@ func (g *Guard) ownLift(ctx context.Context, l history.Lift) (bool, error) {
 	if l.UpTo == 0 && l.At.IsZero() {
 		return true, nil
 	}
+	if g.Fleet != nil {
+		return g.ownFleetLift(l), nil
+	}
 	return g.isOwnSeal(ctx, purposeLift, liftData(l), l.Seal)
 }
 
@@ -116,7 +134,13 @@ func (g *Guard) NewSession(ctx context.Context, limit *money.Dollars) (budget.Se
 	if err != nil {
 		return budget.Session{}, err
 	}
+	if err := g.ownerHere(); err != nil {
+		return budget.Session{}, err
+	}
 	return g.Store.NewSession(ctx, limit, func(s budget.Session) ([]byte, error) {
+		if g.Fleet != nil {
+			return g.signSession(s)
+		}
 		return seal(purposeSession, sessionData(s))
 	})
 }
@@ -127,6 +151,9 @@ func sessionData(s budget.Session) []byte { return numbers(texts(s.ID), s.Starte
 func (g *Guard) OwnSession(ctx context.Context, s budget.Session, seal []byte) (bool, error) {
 	if len(seal) == 0 {
 		return false, nil
+	}
+	if g.Fleet != nil {
+		return g.ownFleetSession(s, seal), nil
 	}
 	return g.isOwnSeal(ctx, purposeSession, sessionData(s), seal)
 }
@@ -156,12 +183,12 @@ func (g *Guard) Verify(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	k, err := g.keyholder(ctx)
-	if err != nil {
-		return err
+	if g.Fleet != nil {
+		_, err = g.Store.Verify(ctx, m.head())
+	} else {
+		err = g.verifySealed(ctx, m.head())
 	}
-	k.After = m.head()
-	if _, err := g.Store.VerifySealed(ctx, k); err != nil {
+	if err != nil {
 		return err
 	}
 	given, err := g.Store.Given(ctx)
@@ -169,7 +196,7 @@ func (g *Guard) Verify(ctx context.Context) error {
 		return err
 	}
 	for _, a := range given {
-		own, err := g.isOwnSeal(ctx, purposeApproval, approvalData(a), a.Seal)
+		own, err := g.gaveApproval(ctx, a)
 		if err != nil {
 			return err
 		}
@@ -182,4 +209,30 @@ func (g *Guard) Verify(ctx context.Context) error {
 		return nil
 	}
 	return g.authentic(ctx, sealed)
+}
+
+func (g *Guard) verifySealed(ctx context.Context, at history.Head) error {
+	k, err := g.keyholder(ctx)
+	if err != nil {
+		return err
+	}
+	k.After = at
+	_, err = g.Store.VerifySealed(ctx, k)
+	return err
+}
+
+// gaveApproval reports whether the owner gave an approval.
+func (g *Guard) gaveApproval(ctx context.Context, a history.Approval) (bool, error) {
+	if g.Fleet != nil {
+		return g.ownApproval(a), nil
+	}
+	return g.isOwnSeal(ctx, purposeApproval, approvalData(a), a.Seal)
+}
+
+// ownerHere refuses what only the owner of a fleet says, on a machine that is not theirs.
+func (g *Guard) ownerHere() error {
+	if g.Fleet == nil {
+		return nil
+	}
+	return g.needOwner()
 }

@@ -1,13 +1,15 @@
-"""Writes keystore-v1.json: a second, independent reading of SPEC §3 and of the
+"""Writes the keystores and the owner's signatures: a second, independent reading of SPEC §3 and of the
 package's doc comment, so that the Go code is not its own only witness.
 
     python3 golden.py > keystore-v1.json      (needs the package cryptography)
+    python3 golden.py 2 > keystore-v2.json
+    python3 golden.py owner > owner-signatures.json
 
-The keys are public: the Ed25519 seed of RFC 8032 test 1, and the first account
-of anvil and hardhat. The passphrase (passphrase.txt) is typed with a combining
+The keys are public: the Ed25519 seeds of RFC 8032 tests 1 and 2 (the second is
+the owner's, in version 2), and the first account of anvil and hardhat. The passphrase (passphrase.txt) is typed with a combining
 accent; NFC makes it one letter.
 """
-import base64, hashlib, hmac, json, pathlib, unicodedata
+import base64, hashlib, hmac, json, pathlib, sys, unicodedata
 from cryptography.hazmat.primitives.asymmetric import ec, ed25519
 from cryptography.hazmat.primitives.ciphers.aead import AESGCM
 from cryptography.hazmat.primitives.serialization import Encoding, PublicFormat
@@ -74,6 +76,21 @@ def eip55(account):
 solana = bytes.fromhex("9d61b19deffd5a60ba844af492ec2cc44449c5697b326919703bac031cae7f60")
 evm = bytes.fromhex("ac0974bec39a17e36ba4a6b4d238ff944bacb478cbed5efcae784d7bf4f2ff80")
 seal = bytes(range(32))
+owner = bytes.fromhex("4ccd089b28ff96da9db6c346ec114e0f5b8a319f35aba624da8cf6ed4fb8a6fb")
+what = sys.argv[1] if len(sys.argv) > 1 else "1"
+
+if what == "owner":
+    key, signed = ed25519.Ed25519PrivateKey.from_private_bytes(owner), []
+    for purpose in ["bundle", "approval", "lift", "session", "enrolment"]:
+        statement = b'{"format":1}'
+        message = f"x402-wallet fleet {purpose} v1\n".encode() + statement
+        signed.append({"purpose": purpose, "statement": statement.decode(), "message": message.hex(),
+                       "signature": key.sign(message).hex()})
+    public = key.public_key().public_bytes(Encoding.Raw, PublicFormat.Raw).hex()
+    print(json.dumps({"public": public, "signed": signed}, indent=2))
+    sys.exit()
+
+version = int(what)
 solana_public = ed25519.Ed25519PrivateKey.from_private_bytes(solana).public_key()
 solana_address = base58(solana_public.public_bytes(Encoding.Raw, PublicFormat.Raw))
 evm_public = ec.derive_private_key(int.from_bytes(evm, "big"), ec.SECP256K1()).public_key()
@@ -84,15 +101,18 @@ n, r, p, created = 1 << 14, 8, 1, "2026-11-21T18:30:00Z"
 salt = hashlib.sha256(b"golden salt").digest()
 nonce = hashlib.sha256(b"golden nonce").digest()[:12]
 header = (
-    f"x402-wallet-keystore 1\nkdf scrypt {n} {r} {p} {b64(salt)}\ncipher aes-256-gcm {b64(nonce)}\n"
+    f"x402-wallet-keystore {version}\nkdf scrypt {n} {r} {p} {b64(salt)}\ncipher aes-256-gcm {b64(nonce)}\n"
     f"key solana {solana_address}\nkey evm {evm_address}\ncreated {created}\n"
 ).encode()
 derived = hashlib.scrypt(passphrase, salt=salt, n=n, r=r, p=p, maxmem=1 << 26, dklen=64)
-plain = json.dumps({"version": 1, "solana": b64(solana), "evm": b64(evm), "seal": b64(seal)}, separators=(",", ":"))
+secrets = {"version": version, "solana": b64(solana), "evm": b64(evm), "seal": b64(seal)}
+if version == 2:
+    secrets["owner"] = b64(owner)
+plain = json.dumps(secrets, separators=(",", ":"))
 ciphertext = AESGCM(derived[:32]).encrypt(nonce, plain.encode(), header)
 commitment = hmac.new(derived[32:], header + ciphertext, hashlib.sha256).digest()
 print(json.dumps({
-    "format": "x402-wallet-keystore", "version": 1,
+    "format": "x402-wallet-keystore", "version": version,
     "kdf": {"name": "scrypt", "n": n, "r": r, "p": p, "salt": b64(salt)},
     "cipher": {"name": "aes-256-gcm", "nonce": b64(nonce)},
     "keys": [{"chain": "solana", "address": solana_address}, {"chain": "evm", "address": evm_address}],

@@ -1,0 +1,259 @@
+package app
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"io/fs"
+	"net/url"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"time"
+
+	"x402-wallet/cli"
+	"x402-wallet/history"
+	"x402-wallet/internal/config"
+	"x402-wallet/wallet/fleet"
+	"x402-wallet/wallet/seal"
+	"x402-wallet/x402"
+)
+
+// A home is a fleet's where it has a join.json, or X402_WALLET_JOIN names one. Then its ledger is the fleet's, its
+// rules are those that the owner signed, and a config.toml of its own may only be tighter.
+
+// joinFile is the name of that file in the home, writerFile of the one that names the home's chain in the ledger.
+const joinFile, writerFile = "join.json", "chain"
+
+// member is a home's part in a fleet.
+type member struct {
+	join   fleet.Join
+	agent  string // whose home it is
+	writer string
+}
+
+// fleetMember is the part that this home has in a fleet; nil: it is in none.
+func (a *app) fleetMember() (*member, error) {
+	a.joining.Do(func() { a.joined, a.notJoined = a.readMember() })
+	return a.joined, a.notJoined
+}
+
+func (a *app) readMember() (*member, error) {
+	path := a.env.Join
+	if path == "" {
+		path = filepath.Join(a.home, joinFile)
+		if _, err := os.Lstat(path); errors.Is(err, fs.ErrNotExist) {
+			return nil, nil
+		}
+	}
+	join, err := fleet.ReadJoin(path)
+	if err != nil {
+		return nil, err
+	}
+	m := &member{join: join}
+	host, _ := os.Hostname()
+	if m.agent, err = join.Name(strings.ToLower(host)); err != nil {
+		return nil, err
+	}
+	m.writer, err = a.chainName()
+	return m, err
+}
+
+// chainName is the name of this home's chain, made once.
+func (a *app) chainName() (string, error) {
+	path := filepath.Join(a.home, writerFile)
+	known, err := config.ReadFile(path, 100)
+	if err == nil {
+		return strings.TrimSpace(string(known)), nil
+	}
+	if !errors.Is(err, fs.ErrNotExist) {
+		return "", x402.Errorf(x402.SetupFailed, "read the name of this home in the fleet's ledger: %w", err)
+	}
+	name := history.NewWriter()
+	file, err := os.OpenFile(path, os.O_CREATE|os.O_EXCL|os.O_WRONLY, 0o600)
+	if errors.Is(err, fs.ErrExist) { // another process of this home was faster
+		return a.chainName()
+	}
+	if err == nil {
+		_, err = file.WriteString(name + "\n")
+		err = errors.Join(err, file.Close())
+	}
+	if err != nil {
+		return "", x402.Errorf(x402.SetupFailed, "name this home in the fleet's ledger: %w", err)
+	}
+	return name, nil
+}
+
+// ledgerOf is where a fleet's ledger is.
+func (a *app) ledgerOf(at fleet.JoinLedger) history.Fleet {
+	address := at.URL
+	if at.RootCert != "" {
+		mark := "?"
+		if strings.Contains(address, "?") {
+			mark = "&"
+		}
+		address += mark + "sslrootcert=" + url.QueryEscape(at.RootCert)
+	}
+	return history.Fleet{URL: address, LedgerID: at.ID,
+		Password: func(ctx context.Context) (string, error) { return a.ledgerPassword(ctx, at) }}
+}
+
+// passwordTime bounds the command that tells the password, and maxPassword what it tells.
+const passwordTime, maxPassword = 10 * time.Second, 8 << 10
+
+// ledgerPassword is asked for before each connection, since tokens expire. "" is none.
+func (a *app) ledgerPassword(ctx context.Context, at fleet.JoinLedger) (string, error) {
+	var text []byte
+	var err error
+	switch {
+	case a.env.LedgerPassword.Reveal() != "":
+		return a.env.LedgerPassword.Reveal(), nil
+	case at.PasswordFile != "":
+		text, err = config.ReadTrusted(at.PasswordFile, maxPassword)
+	case len(at.PasswordCommand) > 0:
+		ctx, cancel := context.WithTimeout(ctx, passwordTime)
+		defer cancel()
+		cmd := exec.CommandContext(ctx, at.PasswordCommand[0], at.PasswordCommand[1:]...)
+		cmd.WaitDelay = time.Second
+		text, err = cmd.Output()
+	}
+	if err != nil || len(text) > maxPassword {
+		return "", errors.New("the password of the fleet's ledger could not be had") // nothing of it, or of what it said
+	}
+	return string(bytes.TrimRight(text, "\r\n")), nil
+}
+
+// openLedger opens the home's ledger, or the fleet's that it is in.
+func (a *app) openLedger(ctx context.Context, o history.Options) (*history.Store, error) {
+	m, err := a.fleetMember()
+	if err != nil {
+		return nil, err
+	}
+	if m == nil {
+		if rules, err := config.Load(a.home); err == nil && rules.Ledger.URL != "" {
+			return nil, x402.Errorf(x402.SetupFailed, "ledger.url names a fleet's ledger, and this home has not joined it").
+				WithHint("on the owner's machine: x402-wallet policy seal --fleet, then x402-wallet agents enroll with " +
+					"--out " + joinFile + ", which goes into this home")
+		}
+		return history.Open(ctx, a.home, o)
+	}
+	f := a.ledgerOf(m.join.Ledger)
+	f.Writer, f.Agent = m.writer, m.agent
+	return history.OpenFleet(f, o)
+}
+
+// inFleet makes a guard that of a fleet, if this home is in one.
+func (a *app) inFleet(g *seal.Guard) *seal.Guard {
+	if m, err := a.fleetMember(); err == nil && m != nil {
+		g.Fleet = &seal.Fleet{Anchor: m.join.Anchor(), Now: time.Now}
+	}
+	return g
+}
+
+// fleetRules are the owner's rules for the fleet as they are now, where this home's enrolment holds. A config.toml of
+// its own stands for them: it has to be as tight (seal.Guard finds out).
+func (a *app) fleetRules(ctx context.Context, store *history.Store, m *member) (*config.Config, error) {
+	rules, err := a.Guard(store, nil, nil).FleetRules(ctx)
+	if err == nil {
+		err = a.enrolled(ctx, store, m)
+	}
+	if err != nil {
+		return nil, err
+	}
+	if own, err := config.Load(a.home); !errors.Is(err, fs.ErrNotExist) {
+		rules = own
+		if err != nil {
+			return nil, err
+		}
+	}
+	if err := checkAddresses(rules); err != nil {
+		return nil, err
+	}
+	return rules.WithEnv(a.env)
+}
+
+// rulesOfFleet is rules in a fleet.
+func (a *app) rulesOfFleet(m *member) (*config.Config, error) {
+	ctx, cancel := context.WithTimeout(context.Background(), fleetRulesTime)
+	defer cancel()
+	store, err := a.openLedger(ctx, history.Options{})
+	if err != nil {
+		return nil, err
+	}
+	defer func() { _ = store.Close() }()
+	return a.fleetRules(ctx, store, m)
+}
+
+// fleetRulesTime bounds the question for the rules.
+const fleetRulesTime = 20 * time.Second
+
+// enrolled refuses a home whose enrolment does not hold.
+func (a *app) enrolled(ctx context.Context, store *history.Store, m *member) error {
+	sealed, err := store.Rules(ctx)
+	if err != nil {
+		return err
+	}
+	b, err := m.join.Anchor().ReadBundle(fleet.Signed{Statement: sealed.Config, Signature: sealed.Seal})
+	if err != nil {
+		return err
+	}
+	_, err = m.join.Anchor().VerifyEnrolment(m.join.Enrolment, b, nil, time.Now())
+	return err
+}
+
+// ownersFleet is the fleet's ledger on its owner's machine. It implements cli.Fleet.
+type ownersFleet struct {
+	app   *app
+	store *history.Store
+}
+
+// OpenFleet implements cli.App: as the owner's login of the ledger that config.toml names. Where there is none yet,
+// it is made.
+func (a *app) OpenFleet(ctx context.Context, rules *config.Config) (cli.Fleet, error) {
+	l := rules.Ledger
+	if l.URL == "" {
+		return nil, x402.Errorf(x402.SetupFailed, "config.toml names no ledger of a fleet").
+			WithHint("write its address: [ledger] url = \"postgres://…\" (docs/fleet.md)")
+	}
+	f := a.ledgerOf(fleet.JoinLedger{URL: l.URL, RootCert: l.RootCert, PasswordFile: l.PasswordFile,
+		PasswordCommand: l.PasswordCommand})
+	var err error
+	if f.Writer, err = a.chainName(); err != nil {
+		return nil, err
+	}
+	if err := history.MakeFleet(ctx, f); err != nil {
+		return nil, err
+	}
+	store, err := history.OpenFleet(f, history.Options{})
+	if err != nil {
+		return nil, err
+	}
+	return &ownersFleet{app: a, store: store}, nil
+}
+
+func (f *ownersFleet) LedgerID(ctx context.Context) (string, error) { return f.store.LedgerID(ctx) }
+
+func (f *ownersFleet) Newest(ctx context.Context) (fleet.Signed, error) {
+	sealed, err := f.store.Rules(ctx)
+	if err != nil || sealed.Version == 0 {
+		return fleet.Signed{}, err
+	}
+	return fleet.Signed{Statement: sealed.Config, Signature: sealed.Seal}, nil
+}
+
+func (f *ownersFleet) Publish(ctx context.Context, signed fleet.Signed) error {
+	b, err := fleet.Peek(signed)
+	if err != nil {
+		return err
+	}
+	rules, err := b.Rules()
+	if err != nil {
+		return err
+	}
+	guard := &seal.Guard{Home: f.app.home, Store: f.store,
+		Fleet: &seal.Fleet{Anchor: fleet.Anchor{Owner: b.By, Ledger: b.Ledger}, Now: time.Now}}
+	return guard.Publish(ctx, signed, history.BudgetsOf(budgetRules(rules)))
+}
+
+func (f *ownersFleet) Close() error { return f.store.Close() }

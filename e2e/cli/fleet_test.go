@@ -1,0 +1,73 @@
+package cli
+
+import (
+	"fmt"
+	"net/url"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"x402-wallet/internal/pgtest"
+	"x402-wallet/internal/sandbox"
+)
+
+// aFleet is an owner's home and the homes of machines that joined its fleet.
+type aFleet struct {
+	t   *testing.T
+	w   *world
+	env []string // of the owner
+}
+
+// newFleet is a fleet with these limits in [budget], in a database of its own.
+func newFleet(t *testing.T, limits string) aFleet {
+	database, err := url.Parse(pgtest.Start(t).Database(t))
+	require.NoError(t, err)
+	at := database.Query()
+	ledger := fmt.Sprintf("postgres://%s@%s?host=%s&port=%s", at.Get("user"), database.Path, at.Get("host"), at.Get("port"))
+	w, env := householdWith(t, sandbox.Options{}, func(w *world) string {
+		rules := strings.Replace(w.rules(sandbox.Rules{Session: "100", Day: "100"}), "[budget]", "[budget]\n"+limits, 1)
+		return rules + fmt.Sprintf("\n[ledger]\nurl = %q\nreplication = \"none\"\nkeys = \"shared\"\n", ledger)
+	})
+	w.Fund(w.evm, 100*sandbox.USDC)
+	f := aFleet{t, w, env}
+	f.owner("policy", "seal", "--fleet")
+	return f
+}
+
+// owner types the passphrase for a command that asks for it.
+func (f aFleet) owner(args ...string) {
+	f.t.Helper()
+	c := sit(f.t, nil, f.env, args...)
+	c.sees("Passphrase", 1)
+	c.types(testPassphrase + "\n")
+	c.ends(0)
+}
+
+// joins makes the home of a machine whose agent joins, with the owner's key in it, and returns its environment.
+func (f aFleet) joins(agent, team string) []string {
+	f.t.Helper()
+	home := filepath.Join(f.t.TempDir(), "home")
+	require.NoError(f.t, os.Mkdir(home, 0o700))
+	keys, err := os.ReadFile(filepath.Join(f.w.home, "keystore.json"))
+	require.NoError(f.t, err)
+	require.NoError(f.t, os.WriteFile(filepath.Join(home, "keystore.json"), keys, 0o600))
+	f.owner("agents", "enroll", agent, "--team", team, "--until", time.Now().AddDate(0, 1, 0).Format(time.DateOnly),
+		"--out", filepath.Join(home, "join.json"))
+	return []string{"X402_WALLET_HOME=" + home, passphraseFile(f.t)}
+}
+
+// Two machines on one budget: of 64 payments at once with room for 40, 40 are made.
+func TestAFleetHasOneBudget(t *testing.T) {
+	f := newFleet(t, `rate = 1000`)
+	var machines []*mcpClient
+	for _, name := range []string{"research-1", "research-2"} {
+		machines = append(machines, serve(t, f.joins(name, "research")...))
+	}
+	for i, m := range machines {
+		t.Log(m.call("x402_pay", weather(f.w, fmt.Sprint(i))))
+	}
+}

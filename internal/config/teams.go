@@ -1,0 +1,191 @@
+package config
+
+import (
+	"fmt"
+	"slices"
+
+	"x402-wallet/budget"
+	"x402-wallet/internal/pattern"
+	"x402-wallet/x402/money"
+)
+
+// Team is [budget.teams.NAME]: agents that share limits, below those of its parent and of the owner.
+type Team struct {
+	Agents     []string // names, and patterns of names
+	Parent     string   // the team that it is a part of; "": of none
+	PerCall    *money.Dollars
+	Day, Month *money.Dollars
+	Rate       int      // payments per minute; 0: none
+	AllowHosts []string // of those that are allowed above it; empty: all of them
+	Labels     []string // its names in the owner's books: "cost=42"
+}
+
+// eachAgent is [budget.agents."PATTERN"]: what each agent whose name matches may do.
+type eachAgent struct {
+	PerCall    *money.Dollars
+	Day, Month *money.Dollars
+	Rate       int
+}
+
+type fileTeam struct {
+	Agents     []string `toml:"agents"`
+	Parent     string   `toml:"parent"`
+	PerCall    *string  `toml:"per_call"`
+	Day        *string  `toml:"day"`
+	Month      *string  `toml:"month"`
+	Rate       *int     `toml:"rate"`
+	AllowHosts []string `toml:"allow_hosts"`
+	Labels     []string `toml:"labels"`
+}
+
+type fileEachAgent struct {
+	PerCall *string `toml:"per_call"`
+	Day     *string `toml:"day"`
+	Month   *string `toml:"month"`
+	Rate    *int    `toml:"rate"`
+}
+
+const (
+	// maxTeams and maxPatterns (of all teams together) bound what is looked through for each payment, and how
+	// long the patterns take to compare with each other when the rules are read.
+	maxTeams    = 256
+	maxPatterns = 1000
+	// maxEachAgent bounds the patterns that have limits for each agent, likewise.
+	maxEachAgent = 256
+	// maxLabels is how many labels a team may have.
+	maxLabels = 16
+	// maxRate is the most payments per minute that a rate may say.
+	maxRate = 100_000
+)
+
+var namePattern = pattern.Lazy(`^[a-z*][a-z0-9_*-]{0,39}$`)
+
+// notAPattern says what is right.
+const notAPattern = "%q is no agent's name and no pattern: 1 to 40 of a-z, 0-9, -, _ and *, which stands for any " +
+	"letters, and first a letter or *"
+
+func (c *checker) teams(written map[string]fileTeam) map[string]Team {
+	teams := map[string]Team{}
+	c.refuse(len(written) > maxTeams, "budget.teams", "are %d; at most %d are taken", len(written), maxTeams)
+	patterns := 0
+	for _, name := range sorted(written) {
+		key, f := dotted([]string{"budget", "teams", name}), written[name]
+		c.refuse(!agentName().MatchString(name), key,
+			"a team's name is 1 to 40 of a-z, 0-9, - and _, and begins with a letter")
+		patterns += len(f.Agents)
+		for _, each := range f.Agents {
+			c.refuse(!namePattern().MatchString(each), key+".agents", notAPattern, each)
+		}
+		c.refuse(hasTwice(f.Agents), key+".agents", "has a name or pattern twice")
+		c.refuse(len(f.Labels) > maxLabels, key+".labels", "are %d; at most %d are taken", len(f.Labels),
+			maxLabels)
+		for _, label := range f.Labels {
+			c.plainText(key+".labels", label, MaxLabel)
+		}
+		teams[name] = Team{Agents: f.Agents, Parent: f.Parent, PerCall: c.cap(key+".per_call", f.PerCall),
+			Day: c.cap(key+".day", f.Day), Month: c.cap(key+".month", f.Month),
+			Rate:       c.ownRate(key+".rate", f.Rate),
+			AllowHosts: c.patterns(key+".allow_hosts", f.AllowHosts), Labels: f.Labels}
+	}
+	if patterns > maxPatterns {
+		c.fail("budget.teams", "have %d names and patterns of agents; at most %d are taken", patterns,
+			maxPatterns)
+		return teams
+	}
+	c.parents(teams)
+	c.ambiguous(teams)
+	return teams
+}
+
+// parents refuses a parent that is no team, a team above itself, and too many above each other.
+func (c *checker) parents(teams map[string]Team) {
+	tree := Tree(teams)
+	for _, name := range sorted(teams) {
+		parent, key := teams[name].Parent, dotted([]string{"budget", "teams", name, "parent"})
+		_, known := teams[parent]
+		c.refuse(parent != "" && !known, key, "there is no team %q", parent)
+		up := tree.Up(name)
+		isEndless := teams[up[len(up)-1]].Parent != "" && len(up) == budget.MaxDepth
+		switch {
+		case slices.Contains(up[1:], name):
+			c.fail(key, "puts the team above itself")
+		case isEndless && !hasTwice(up):
+			c.fail(key, "is one too many: at most %d teams stand above each other", budget.MaxDepth)
+		}
+	}
+}
+
+func hasTwice(list []string) bool {
+	for i, each := range list {
+		if slices.Contains(list[:i], each) {
+			return true
+		}
+	}
+	return false
+}
+
+// ambiguous refuses two teams with patterns that a name can match of which neither is more specific: an agent
+// is in one team.
+func (c *checker) ambiguous(teams map[string]Team) {
+	type entry struct{ team, pattern string }
+	var seen []entry
+	for _, name := range sorted(teams) {
+		before := seen
+		for _, each := range teams[name].Agents {
+			for _, other := range before {
+				if budget.Specific(other.pattern) == budget.Specific(each) &&
+					budget.Overlap(other.pattern, each) {
+					c.fail(dotted([]string{"budget", "teams", name, "agents"}), "%q and %q of the team %s can "+
+						"mean the same agent, and neither is more specific: an agent is in one team", each,
+						other.pattern, other.team)
+				}
+			}
+			seen = append(seen, entry{name, each})
+		}
+	}
+}
+
+// Tree is the teams as package budget has them.
+func Tree(teams map[string]Team) budget.Teams {
+	tree := budget.Teams{}
+	for name, t := range teams {
+		tree[name] = budget.Team{Agents: t.Agents, Parent: t.Parent, PerCall: t.PerCall, Day: t.Day,
+			Month: t.Month, Rate: t.Rate, AllowHosts: t.AllowHosts}
+	}
+	return tree
+}
+
+func (c *checker) eachAgent(written map[string]fileEachAgent) map[string]eachAgent {
+	list := map[string]eachAgent{}
+	c.refuse(len(written) > maxEachAgent, "budget.agents", "are %d; at most %d are taken", len(written),
+		maxEachAgent)
+	for _, name := range sorted(written) {
+		key, f := dotted([]string{"budget", "agents", name}), written[name]
+		c.refuse(!namePattern().MatchString(name), key, notAPattern, name)
+		list[name] = eachAgent{PerCall: c.cap(key+".per_call", f.PerCall), Day: c.cap(key+".day", f.Day),
+			Month: c.cap(key+".month", f.Month), Rate: c.ownRate(key+".rate", f.Rate)}
+	}
+	return list
+}
+
+// ownRate checks payments per minute; 0 where nothing is written.
+func (c *checker) ownRate(key string, written *int) int {
+	if written == nil {
+		return 0
+	}
+	return c.whole(key, written, 1, 1, maxRate)
+}
+
+// unknownMembers warns of names in teams that no agent has: a name that is misspelt is a limit that is not
+// there.
+func (c *checker) unknownMembers(teams map[string]Team, agents map[string]Agent) {
+	for _, team := range sorted(teams) {
+		for _, name := range teams[team].Agents {
+			_, known := agents[name]
+			if !known && agentName().MatchString(name) {
+				c.warnings = append(c.warnings, fmt.Sprintf("the team %s has the agent %s, and there is no "+
+					"[agents.%s]", team, name, name))
+			}
+		}
+	}
+}

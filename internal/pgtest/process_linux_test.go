@@ -1,0 +1,42 @@
+package pgtest
+
+import (
+	"bufio"
+	"fmt"
+	"os"
+	"os/exec"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+)
+
+// Of tests that are killed no server stays.
+func TestServerEndsWithItsTests(t *testing.T) {
+	tests := exec.Command(os.Args[0], "-test.run", "^$")
+	tests.Env = append(os.Environ(), "PGTEST=alone")
+	out, err := tests.StdoutPipe()
+	require.NoError(t, err)
+	require.NoError(t, tests.Start())
+	defer func() { _ = tests.Process.Kill() }()
+	var pid int
+	var dir string
+	lines := bufio.NewScanner(out)
+	for pid == 0 && lines.Scan() {
+		_, _ = fmt.Sscanf(lines.Text(), "server %d %s", &pid, &dir)
+	}
+	require.True(t, strings.HasPrefix(dir, os.TempDir()), dir)
+	defer os.RemoveAll(dir)
+	server := map[int]bool{pid: true}
+	n, err := living(server)
+	require.NoError(t, err)
+	require.Equal(t, 1, n, "process %d", pid)
+
+	require.NoError(t, tests.Process.Kill())
+	_ = tests.Wait()
+	require.Eventually(t, func() bool {
+		n, err := living(server)
+		return err == nil && n == 0
+	}, patience, 10*time.Millisecond)
+}

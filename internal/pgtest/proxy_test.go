@@ -1,0 +1,258 @@
+package pgtest
+
+import (
+	"bufio"
+	"encoding/binary"
+	"io"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+)
+
+// behind gives a proxy in front of a database with a table for steps.
+func behind(t *testing.T) *Proxy {
+	t.Helper()
+	url := Shared(t).Database(t)
+	SQL(t, url, "CREATE TABLE steps (id INT PRIMARY KEY, done INT NOT NULL DEFAULT 0)",
+		"INSERT INTO steps VALUES (1)")
+	return NewProxy(t, url)
+}
+
+const takeStep = "UPDATE steps SET done = done + 1 WHERE id = 1 RETURNING done"
+
+func (p *Proxy) done(t *testing.T) string {
+	t.Helper()
+	return SQL(t, p.upstream, "SELECT done FROM steps WHERE id = 1")
+}
+
+func TestProxyCountsMessages(t *testing.T) {
+	p := behind(t)
+	c := connect(t, p.URL())
+	require.NoError(t, c.prepare("step", takeStep))
+	for range 3 {
+		_, err := c.call("step")
+		require.NoError(t, err)
+	}
+	_, err := c.query("SELECT 1")
+	require.NoError(t, err)
+	for msg, n := range map[byte]int{Startup: 1, 'P': 1, 'B': 3, 'E': 3, 'S': 4, 'Q': 1, 'D': 0} {
+		require.Equal(t, n, p.Count(msg), "%q", msg)
+	}
+	require.Equal(t, "3", p.done(t))
+}
+
+// Each message of a call can be met, by any client.
+func TestNextIsAskedBeforeEachMessage(t *testing.T) {
+	p := behind(t)
+	var asked []byte
+	p.Next(func(msg byte) Action {
+		asked = append(asked, msg)
+		if msg == 'E' {
+			return CutBefore
+		}
+		return Pass
+	})
+	c := connect(t, p.URL())
+	require.NoError(t, c.prepare("step", takeStep))
+	_, err := c.call("step")
+	require.Error(t, err)
+	p.Next(func(byte) Action { return CutBefore })
+	require.Equal(t, []byte{Startup, 'P', 'S', 'B', 'E'}, asked)
+	_, err = tryConnect(t, p.URL())
+	require.Error(t, err)
+
+	p.Next(nil)
+	require.NoError(t, connect(t, p.URL()).prepare("step", takeStep))
+	require.Equal(t, "0", p.done(t))
+}
+
+// A statement is met by its text, whatever its name is, once.
+func TestStatementIsMetByItsText(t *testing.T) {
+	p := behind(t)
+	c := connect(t, p.URL())
+	require.NoError(t, c.prepare("other", "SELECT 7"))
+	require.NoError(t, c.prepare("step", takeStep))
+	met := p.At("UPDATE steps", CutAfter)
+	value, err := c.call("other")
+	require.NoError(t, err)
+	require.Equal(t, "7", value)
+	select {
+	case <-met:
+		t.Fatal("it was met by another")
+	default:
+	}
+	_, err = c.call("step")
+	require.Error(t, err)
+	<-met
+	require.Equal(t, "1", p.done(t))
+
+	simple := connect(t, p.URL())
+	_, err = simple.query(takeStep)
+	require.NoError(t, err)
+	met = p.At("UPDATE steps", CutBefore)
+	_, err = simple.query(takeStep)
+	require.Error(t, err)
+	<-met
+	require.Equal(t, "2", p.done(t))
+}
+
+// Answers to what was asked before the step that is cut are heard.
+func TestEarlierAnswersAreHeard(t *testing.T) {
+	p := behind(t)
+	c := connect(t, p.URL())
+	require.NoError(t, c.prepare("earlier", "SELECT pg_sleep(0.3)::TEXT || 'heard'"))
+	require.NoError(t, c.prepare("step", takeStep))
+	p.At("UPDATE steps", CutAfter)
+	require.NoError(t, c.send(bind("earlier"), execute, synced, bind("step"), execute, synced))
+	value, err := c.answer()
+	require.NoError(t, err)
+	require.Equal(t, "heard", value)
+	_, err = c.answer()
+	require.Error(t, err)
+	require.Equal(t, "1", p.done(t))
+	require.Equal(t, 4, p.Count('S'), "also what follows a message that is met is counted")
+}
+
+// Who has said everything still hears the answer.
+func TestClientThatOnlyListensIsAnswered(t *testing.T) {
+	p := behind(t)
+	c := connect(t, p.URL())
+	h := Hold(t, p.upstream, "SELECT 1 FROM steps FOR UPDATE")
+	require.NoError(t, c.send([]byte("Q"+takeStep+"\x00")))
+	endOfInput(c.Conn)
+	WaitBlocked(t, p.upstream, 1)
+	h.Release()
+	value, err := c.answer()
+	require.NoError(t, err)
+	require.Equal(t, "1", value)
+}
+
+// A partition holds what was said, and it arrives when it ends, even if nobody waits for it any more.
+func TestSilenceDeliversLate(t *testing.T) {
+	p := behind(t)
+	c := connect(t, p.URL())
+	require.NoError(t, c.prepare("step", takeStep))
+	p.Silence()
+	require.NoError(t, c.send(bind("step"), execute, synced))
+	c.Close()
+	require.Equal(t, "0", p.done(t))
+	p.Resume()
+	waitFor(t, p.upstream, "1", "SELECT done FROM steps")
+}
+
+func TestSilenceHoldsAnswersToo(t *testing.T) {
+	p := behind(t)
+	c := connect(t, p.URL())
+	h := Hold(t, p.upstream, "SELECT 1 FROM steps FOR UPDATE")
+	require.NoError(t, c.send([]byte("Q"+takeStep+"\x00")))
+	WaitBlocked(t, p.upstream, 1)
+	p.Silence()
+	h.Release()
+	waitFor(t, p.upstream, "1", "SELECT done FROM steps")
+	require.NoError(t, c.SetReadDeadline(time.Now().Add(100*time.Millisecond)))
+	_, err := c.in.Peek(1)
+	require.ErrorContains(t, err, "timeout")
+
+	require.NoError(t, c.SetReadDeadline(time.Now().Add(patience)))
+	p.Resume()
+	value, err := c.answer()
+	require.NoError(t, err)
+	require.Equal(t, "1", value)
+}
+
+func TestCutLosesWhatWasHeld(t *testing.T) {
+	p := behind(t)
+	c := connect(t, p.URL())
+	require.NoError(t, c.prepare("step", takeStep))
+	p.Silence()
+	require.NoError(t, c.send(bind("step"), execute, synced))
+	p.Cut()
+	_, err := c.answer()
+	require.Error(t, err)
+	p.Resume()
+	waitFor(t, p.upstream, "1", sessions) // that of psql itself
+	require.Equal(t, "0", p.done(t))
+}
+
+const sessions = `SELECT count(*) FROM pg_stat_activity
+	WHERE datname = current_database() AND backend_type = 'client backend'`
+
+func TestServerThatIsDown(t *testing.T) {
+	p := behind(t)
+	c := connect(t, p.URL())
+	p.Down()
+	_, err := c.query("SELECT 1")
+	require.Error(t, err)
+	_, err = tryConnect(t, p.URL())
+	require.Error(t, err)
+	p.Up()
+	_, err = connect(t, p.URL()).query("SELECT 1")
+	require.NoError(t, err)
+}
+
+// A round trip is delayed, not each of the messages in it.
+func TestDelayIsOfARoundTrip(t *testing.T) {
+	p := behind(t)
+	c := connect(t, p.URL())
+	require.NoError(t, c.prepare("step", takeStep))
+	const d, calls, together = 100 * time.Millisecond, 3, 1_000
+	p.Delay(d)
+	start := time.Now()
+	for range calls {
+		_, err := c.call("step")
+		require.NoError(t, err)
+	}
+	require.GreaterOrEqual(t, time.Since(start), calls*d)
+
+	var many [][]byte
+	for range together {
+		many = append(many, bind("step"), execute)
+	}
+	start = time.Now()
+	require.NoError(t, c.send(append(many, synced)...))
+	value, err := c.answer()
+	require.NoError(t, err)
+	require.Equal(t, "1003", value)
+	require.GreaterOrEqual(t, time.Since(start), d)
+	require.Less(t, time.Since(start), together*d)
+}
+
+func TestProxyListensAsItsServerDoes(t *testing.T) {
+	c := Start(t, TCP)
+	p := NewProxy(t, c.TCPURL(t, c.Database(t)))
+	require.Contains(t, p.URL(), "postgresql://postgres@127.0.0.1:")
+	require.Equal(t, "127.0.0.1", SQL(t, p.URL(), "SELECT host(inet_server_addr())"))
+	require.Equal(t, 1, p.Count('Q'))
+
+	conn := dial(t, p.URL()) // a client that would rather speak TLS
+	for _, code := range []uint32{80877103, 80877104} {
+		_, err := conn.Write(binary.BigEndian.AppendUint32([]byte{0, 0, 0, 8}, code))
+		require.NoError(t, err)
+		answer := make([]byte, 1)
+		_, err = io.ReadFull(conn, answer)
+		require.NoError(t, err)
+		require.Equal(t, "N", string(answer))
+	}
+}
+
+func TestCancelPasses(t *testing.T) {
+	p := behind(t)
+	c := connect(t, p.URL())
+	h := Hold(t, p.upstream, "SELECT 1 FROM steps FOR UPDATE")
+	defer h.Release()
+	require.NoError(t, c.send([]byte("Q"+takeStep+"\x00")))
+	WaitBlocked(t, p.upstream, 1)
+	conn := dial(t, p.URL())
+	request := []byte{0, 0, 0, 16}
+	for _, n := range []uint32{80877102, c.pid, c.secret} {
+		request = binary.BigEndian.AppendUint32(request, n)
+	}
+	_, err := conn.Write(request)
+	require.NoError(t, err)
+	_, err = c.answer()
+	require.Equal(t, code("57014"), err)
+	require.Equal(t, 1, p.Count(Cancel))
+	_, err = bufio.NewReader(conn).ReadByte()
+	require.ErrorIs(t, err, io.EOF)
+}

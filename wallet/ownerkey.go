@@ -1,0 +1,168 @@
+package wallet
+
+import (
+	"bytes"
+	"context"
+	"crypto/ed25519"
+	"crypto/rand"
+	"errors"
+	"io"
+	"sync"
+)
+
+// The owner of a fleet signs what its machines have to believe and must not be able to make: the rules,
+// each yes, each lift, session and enrolment. The key for that lies in the encrypted part of the owner's
+// keystore alone, from the first time it is needed. It is no part of an unlocked wallet: whatever
+// unlocks a wallet without a person, nothing is signed with it unless the passphrase is given for that.
+
+// Purpose says what a statement of the owner is. What was signed for one is nothing for another.
+type Purpose string
+
+// The purposes, and with them all that the owner's key signs.
+const (
+	FleetBundle    Purpose = "bundle"
+	FleetApproval  Purpose = "approval"
+	FleetLift      Purpose = "lift"
+	FleetSession   Purpose = "session"
+	FleetEnrolment Purpose = "enrolment"
+)
+
+// MaxStatement bounds what is signed, in bytes: a config.toml of 256 KiB, twice as long in JSON, and
+// the rest of a bundle.
+const MaxStatement = 640 << 10
+
+// Message is what is signed for a statement: "x402-wallet fleet <purpose> v1\n" and its bytes.
+func (p Purpose) Message(statement []byte) []byte {
+	return append([]byte("x402-wallet fleet "+string(p)+" v1\n"), statement...)
+}
+
+func (p Purpose) isKnown() bool {
+	switch p {
+	case FleetBundle, FleetApproval, FleetLift, FleetSession, FleetEnrolment:
+		return true
+	}
+	return false
+}
+
+// OwnerKey is the owner's key, to sign with until it is closed. It prints as [redacted].
+type OwnerKey struct {
+	redacted
+	public ed25519.PublicKey
+
+	mu      sync.Mutex
+	memory  *secret
+	private ed25519.PrivateKey // in memory; nil once it is closed
+}
+
+// OwnerKey asks for the passphrase and returns the owner's key, which the caller closes. It does not
+// unlock the wallet. Errors: those of [Wallet.Unlock]; SETUP_FAILED where the keystore has none.
+func (w *Wallet) OwnerKey(ctx context.Context, typed Passphrase) (*OwnerKey, error) {
+	k, err := w.unlockOnce(ctx, []Passphrase{typed})
+	if err != nil {
+		return nil, err
+	}
+	defer k.wipe()
+	if !k.hasOwner() {
+		e := setup("sign for the fleet", errors.New("this keystore has no owner's key"))
+		e.hint = "run: x402-wallet policy seal --fleet"
+		return nil, e
+	}
+	return newOwnerKey(k), nil
+}
+
+// MakeOwnerKey is OwnerKey for a keystore that may have none yet: then it gets one, under the same
+// passphrase, and made is true. Programs of before refuse the file from then on. However it
+// ends, there is exactly one keystore, and the passphrase opens it.
+func (w *Wallet) MakeOwnerKey(ctx context.Context, typed Passphrase) (key *OwnerKey, made bool, err error) {
+	if err := w.checkBackoff(); err != nil {
+		return nil, false, err
+	}
+	ks, before, err := readKeystore(w.dir)
+	if err != nil {
+		return nil, false, err
+	}
+	given, err := askPassphrase(ctx, []Passphrase{typed})
+	if err != nil {
+		return nil, false, err
+	}
+	normal := normalizeNFC(given)
+	clear(given)
+	defer normal.wipe()
+	again := func(context.Context) ([]byte, error) { return bytes.Clone(normal.bytes), nil }
+	k, err := w.decryptWith(ctx, ks, []Passphrase{again})
+	if err != nil {
+		return nil, false, err
+	}
+	defer k.wipe()
+	if k.hasOwner() {
+		return newOwnerKey(k), false, nil
+	}
+	if _, err := io.ReadFull(rand.Reader, k.owner[:]); err != nil {
+		return nil, false, setup("make the owner's key", err)
+	}
+	if err := w.rewrite(k, normal.bytes, ks, before, rand.Reader); err != nil {
+		e := setup("put the owner's key into the keystore", err)
+		e.hint = "the passphrase is what it was; try again"
+		return nil, false, e
+	}
+	return newOwnerKey(k), true, nil
+}
+
+// hasOwner reports whether k has the owner's key: a random seed is not zero.
+func (k *keys) hasOwner() bool { return *k.owner != [secretSize]byte{} }
+
+// dropOwner wipes the owner's key alone, as of keys that are held to pay with.
+func (k *keys) dropOwner() { clear(k.owner[:]) }
+
+// version is that of the keystore that holds k.
+func (k *keys) version() uint64 {
+	if k.hasOwner() {
+		return ownerVersion
+	}
+	return keystoreVersion
+}
+
+// newOwnerKey copies the owner's key out of k.
+func newOwnerKey(k *keys) *OwnerKey {
+	memory := newSecret(ed25519.PrivateKeySize)
+	key := &OwnerKey{memory: memory, private: memory.bytes}
+	withCleanStack(func() {
+		whole := ed25519.NewKeyFromSeed(k.owner[:])
+		copy(key.private, whole)
+		clear(whole)
+	})
+	key.public = bytes.Clone(key.private[secretSize:])
+	return key
+}
+
+// Public is the public key, by which everybody checks what it signed.
+func (k *OwnerKey) Public() ed25519.PublicKey { return k.public }
+
+// Sign signs a statement for a purpose, as [Purpose.Message] says, by Ed25519 (RFC 8032, pure). The same
+// statement has the same signature.
+func (k *OwnerKey) Sign(purpose Purpose, statement []byte) ([]byte, error) {
+	switch {
+	case !purpose.isKnown():
+		return nil, unsupported("the owner of a fleet signs nothing as %.40q", string(purpose))
+	case len(statement) == 0 || len(statement) > MaxStatement:
+		return nil, unsupported("a statement of %d bytes; it has 1 to %d", len(statement), MaxStatement)
+	}
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	if k.private == nil {
+		return nil, locked("the owner's key is closed")
+	}
+	sig, err := signEd25519(k.private, purpose.Message(statement))
+	if err != nil {
+		return nil, err
+	}
+	return sig[:], nil
+}
+
+// Close wipes the key.
+func (k *OwnerKey) Close() {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	k.memory.wipe()
+	k.memory, k.private = nil, nil
+}
