@@ -435,6 +435,7 @@ func TestReserveUsesTheApprovalThatWasRead(t *testing.T) {
 			return err
 		},
 		"approved again": func(s *Store, id string) error {
+			s.now() // a moment later
 			_, err := s.Approve(context.Background(), id, "owner", nil)
 			return err
 		},
