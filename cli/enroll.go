@@ -84,7 +84,7 @@ func (p *Program) enroll(ctx context.Context, ui *ui, e enrolling) error {
 	if err != nil {
 		return err
 	}
-	defer f.Close()
+	defer func() { _ = f.Close() }()
 	if f.last.Version == 0 {
 		return x402.Errorf(x402.PolicyUnsealed, "no rules were sealed for this fleet yet").
 			WithHint("first: x402-wallet policy seal --fleet").

@@ -171,7 +171,7 @@ func (p *Program) sealFleet(ctx context.Context, ui *ui, o fleetSeal) error {
 	if err != nil {
 		return err
 	}
-	defer f.Close()
+	defer func() { _ = f.Close() }()
 	now := time.Now()
 	next := f.last.Next(f.seen().Hash, fleet.Anchor{Ledger: f.ledger}, f.rules, now, life)
 	if err := changeLists(&next, o.add, o.remove); err != nil {

@@ -70,6 +70,10 @@ func (b Bundle) check() error {
 			return errors.New("an orchestrator's agents or team are no names")
 		}
 	}
+	return cmp.Or(b.checkPayers(), checkSpan(b.NotBefore, b.Expires, MaxLife))
+}
+
+func (b Bundle) checkPayers() error {
 	for team, addresses := range b.Payers {
 		if !IsName(team) || len(addresses) == 0 || !isSorted(addresses, cmp.Compare[string]) {
 			return errors.New("its payers are not sorted, or of a team that is no name")
@@ -80,7 +84,7 @@ func (b Bundle) check() error {
 			}
 		}
 	}
-	return checkSpan(b.NotBefore, b.Expires, MaxLife)
+	return nil
 }
 
 var addressForm = pattern.Lazy(`^[0-9A-Za-z]{20,100}$`)

@@ -11,7 +11,7 @@ import (
 func fuzzStatement[S statement](f *testing.F, k kind) {
 	g, a := golden(f)
 	for _, s := range g.Signed {
-		f.Add([]byte(s.Statement))
+		f.Add(s.Statement)
 	}
 	f.Add([]byte("null"))
 	f.Add([]byte(`{"format":1}`))
