@@ -179,7 +179,7 @@ func (a *app) open(ctx context.Context) (h openHome, err error) {
 		h.notifier = a.notifier(h.rules)
 		o := history.Options{ContentQuota: int64(h.rules.Policy.ContentQuota)}
 		if h.notifier != nil {
-			o.Waits = h.notifier
+			o.Alerted = h.notifier.Wake
 		}
 		h.store, err = history.Open(ctx, a.home, o)
 	}
@@ -188,17 +188,20 @@ func (a *app) open(ctx context.Context) (h openHome, err error) {
 		return h, err
 	}
 	if h.notifier != nil {
-		h.notifier.Sealed = a.Guard(h.store, h.rules, nil).CheckConfig
+		h.notifier.Store, h.notifier.Sealed = h.store, a.Guard(h.store, h.rules, nil).CheckConfig
+		h.notifier.Begin()
 	}
 	return h, nil
 }
 
-// Close closes ledger and keystore. What the owner is being told has a moment to get through after that.
-func (h openHome) Close() error {
+// Close closes ledger and keystore. What the owner is being told has a moment to get through, and the ledger is
+// closed after that.
+func (h openHome) Close() (err error) {
 	if h.notifier != nil {
-		h.notifier.Close()
+		h.notifier.Close(func() { _ = h.store.Close() })
+	} else {
+		err = h.store.Close()
 	}
-	err := h.store.Close()
 	if h.keys != nil {
 		err = errors.Join(err, h.keys.Close())
 	}

@@ -125,6 +125,8 @@ type Decision struct {
 type Cap struct {
 	Window Window
 	Limit  money.Dollars
+	Used   money.Dollars // what the window held when it was decided; no limit, but for the owner to be told
+	Name   string        // the owner's word for it, "day budget"
 }
 
 // RateLimit lets a payment pass if fewer than Max were made within the last Per, and after
@@ -155,7 +157,8 @@ func (r Rules) decision(a Ask, facts Facts, windows []window, approved bool) Dec
 	}
 	for _, w := range windows {
 		if w.limit != nil && !a.Prepaid {
-			d.Caps = append(d.Caps, Cap{Window: w.covers, Limit: *w.limit})
+			d.Caps = append(d.Caps, Cap{Window: w.covers, Limit: *w.limit, Used: w.use.Total(),
+				Name: w.titled()})
 		}
 	}
 	if r.watchesHour() {

@@ -26,6 +26,7 @@ type change struct {
 	written  flushState // the log with it
 	err      error
 	panicked any
+	alerted  bool          // it wrote an alert
 	leads    bool          // its caller commits, for all that wait
 	wake     chan struct{} // it leads, or has its answer
 }
@@ -82,10 +83,14 @@ func (s *Store) enqueue(ctx context.Context, c *change) error {
 	if c.panicked != nil {
 		panic(c.panicked)
 	}
-	if c.err != nil || !c.durable {
-		return c.err
+	err := c.err
+	if err == nil && c.durable {
+		err = s.wal.durable(c.written)
 	}
-	return s.wal.durable(c.written)
+	if err == nil && c.alerted && s.alerted != nil {
+		s.alerted()
+	}
+	return err
 }
 
 func (q *commitQueue) join(c *change) {
@@ -266,4 +271,5 @@ var errRollback = x402.Errorf(x402.LedgerUnavailable, "the change was rolled bac
 func (c *change) run(t *tx) {
 	defer func() { c.panicked = recover() }() // it is the caller's
 	c.err = c.f(t)
+	c.alerted = t.hasAlerted
 }

@@ -27,6 +27,7 @@ type Hold struct {
 	DecidedAt   time.Time
 	DecidedHead int64
 	Approval    *Approval // as it was read, to be used up with this payment; nil: none is needed
+	Low         *LowFunds // what the owner is told of its funds; nil: nothing
 	// not beside a payment without an end for the same request that nobody waits for (AlreadyPaying)
 	Resume bool
 }
@@ -133,6 +134,12 @@ func (s *Store) Reserve(ctx context.Context, h Hold) (Payment, error) {
 		if err := t.insert(&p, record); err != nil {
 			return err
 		}
+		if err := t.alertBudgets(h.Decision.Caps, p); err != nil {
+			return err
+		}
+		if err := t.alertFunds(h.Low, p); err != nil {
+			return err
+		}
 		return t.useApproval(h.Approval, p)
 	})
 	return p, err
@@ -152,9 +159,9 @@ func moved(what string) error { return fmt.Errorf("%w: %s", ErrMoved, what) }
 
 // holdsStill refuses a payment, with ErrMoved, when anything that its decision rests on beside the
 // session and the approval is no longer so. Time that passed is no reason: windows that have ended
-// meanwhile are checked as they were, and rates only fall.
+// meanwhile are checked as they were, and rates only fall. What is used now it notes in the caps.
 func (t *tx) holdsStill(d budget.Decision, p Payment) error {
-	for _, c := range d.Caps {
+	for i, c := range d.Caps {
 		if c.Window.Since.After(t.Now) {
 			return moved("the clock was set back")
 		}
@@ -165,6 +172,7 @@ func (t *tx) holdsStill(d budget.Decision, p Payment) error {
 		if use.Total().Add(p.Price) > c.Limit {
 			return moved("a budget was used up")
 		}
+		d.Caps[i].Used = use.Total()
 	}
 	for _, limit := range d.Rates {
 		n, err := t.count(limit.Since(t.Now))
