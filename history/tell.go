@@ -37,9 +37,7 @@ func (s *Store) NextAlert(ctx context.Context) (next time.Time, waits bool, err 
 // Due is what waits to be told now.
 type Due struct {
 	Alerts []Alert // oldest first
-	// how often the owner was told something since the time that was asked for, and when first
-	Recent int
-	First  time.Time
+	Recent int     // how often the owner was told something since the time that was asked for
 }
 
 // Due lists what waits to be told, by the holder of a turn. With all, what was held back too. What was settled
@@ -64,11 +62,8 @@ func (s *Store) Due(ctx context.Context, turn Turn, all bool, since time.Time) (
 		if err != nil {
 			return err
 		}
-		var first int64
-		err = t.row(`SELECT count(DISTINCT told_as), coalesce(min(told_at), 0) FROM alerts
-			WHERE told_at > ? AND told_at <= ?`, micros(since), micros(t.Now)).Scan(&d.Recent, &first)
-		d.First = fromMicros(first)
-		return err
+		return t.row(`SELECT count(DISTINCT told_as) FROM alerts WHERE told_at >= ? AND told_at <= ?`,
+			micros(since), micros(t.Now)).Scan(&d.Recent)
 	})
 	return d, err
 }

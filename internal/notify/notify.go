@@ -24,8 +24,8 @@ import (
 )
 
 const (
-	// perMinute is how often a minute the owner is told something: an agent that asks and asks makes no flood.
-	// What comes beyond that is told as one, when the minute is over.
+	// perMinute is how often in a minute of the clock the owner is told something: an agent that asks and asks
+	// makes no flood. What comes beyond that is told as one, when the minute is over.
 	perMinute = 6
 	// lookEvery is how long what another process wrote, and cannot tell itself, waits.
 	lookEvery = 30 * time.Second
@@ -200,7 +200,8 @@ func (n *Notifier) checkSealed(ctx context.Context) error {
 
 // tellSome tells a part of what is due, and holds back what is too much. It reports whether nothing is left.
 func (n *Notifier) tellSome(ctx context.Context, turn history.Turn, isEnd bool) (isDone bool, err error) {
-	due, err := n.Store.Due(ctx, turn, isEnd, time.Now().Add(-time.Minute))
+	minute := time.Now().Truncate(time.Minute)
+	due, err := n.Store.Due(ctx, turn, isEnd, minute)
 	if err != nil || len(due.Alerts) == 0 {
 		return true, err
 	}
@@ -210,10 +211,6 @@ func (n *Notifier) tellSome(ctx context.Context, turn history.Turn, isEnd bool) 
 	}
 	p := plan(due.Alerts, room, isEnd)
 	if len(p.later) > 0 {
-		minute := due.First
-		if minute.IsZero() {
-			minute = time.Now()
-		}
 		if err := n.Store.HoldBack(ctx, turn, minute.Add(time.Minute), ids(p.later)...); err != nil {
 			return false, err
 		}

@@ -86,6 +86,11 @@ func another(t *testing.T, home string, ways ...Way) *ledger {
 	s, err := history.Open(t.Context(), home, history.Options{Alerted: n.Wake})
 	require.NoError(t, err)
 	n.Store = s
+	t.Cleanup(func() { // of a test that failed
+		n.Close(func() {})
+		n.Ending.Wait()
+		_ = s.Close()
+	})
 	return &ledger{Store: s, t: t, home: home, n: n}
 }
 
