@@ -54,7 +54,7 @@ func (t *tx) alertBudgets(caps []budget.Cap, p Payment) error {
 
 // LowFunds is what is left to pay from after a payment, where that is little.
 type LowFunds struct {
-	Source string // "delegation", "allowance" or "balance"
+	Source string // "delegation", "vault", "allowance" or "balance"
 	Left   money.Dollars
 	Symbol string
 }

@@ -61,7 +61,7 @@ type AlertDetail struct {
 	// of a budget: how much is used, and its limit
 	Used  money.Dollars `json:"used,omitzero"`
 	Limit money.Dollars `json:"limit,omitzero"`
-	// of funds: "delegation", "allowance" or "balance", and what is left of it
+	// of funds: which they are, as LowFunds has it, and what is left of them
 	Source string        `json:"source,omitempty"`
 	Left   money.Dollars `json:"left,omitzero"`
 	Symbol string        `json:"symbol,omitempty"`
