@@ -125,8 +125,17 @@ type Decision struct {
 type Cap struct {
 	Window Window
 	Limit  money.Dollars
-	Used   money.Dollars // what the window held when it was decided; no limit, but for the owner to be told
-	Name   string        // the owner's word for it, "day budget"
+	Used   money.Dollars // what the window held when it was decided: for the owner to be told, and no limit
+
+	name, part string // as window has them
+}
+
+// Title is what the owner calls it, "day budget"; "" where no rules made it.
+func (c Cap) Title() string {
+	if c.name == "" {
+		return ""
+	}
+	return window{name: c.name, part: c.part, covers: c.Window}.titled()
 }
 
 // RateLimit lets a payment pass if fewer than Max were made within the last Per, and after
@@ -158,7 +167,7 @@ func (r Rules) decision(a Ask, facts Facts, windows []window, approved bool) Dec
 	for _, w := range windows {
 		if w.limit != nil && !a.Prepaid {
 			d.Caps = append(d.Caps, Cap{Window: w.covers, Limit: *w.limit, Used: w.use.Total(),
-				Name: w.titled()})
+				name: w.name, part: w.part})
 		}
 	}
 	if r.watchesHour() {

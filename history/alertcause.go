@@ -37,14 +37,14 @@ func (t *tx) alertFreeze(seq int64, f Freeze) error {
 func (t *tx) alertBudgets(caps []budget.Cap, p Payment) error {
 	for _, c := range caps {
 		line, used := c.Limit-c.Limit/5, c.Used.Add(p.Price)
-		if c.Name == "" || c.Used >= line || used < line {
+		if c.Used >= line || used < line {
 			continue
 		}
 		window := c.Window.Since.Format(time.DateOnly)
 		if c.Window.Session != "" {
 			window = p.Session
 		}
-		err := t.alert(AlertBudget, c.Name, window, AlertDetail{Used: used, Limit: c.Limit})
+		err := t.alert(AlertBudget, c.Title(), window, AlertDetail{Used: used, Limit: c.Limit})
 		if err != nil {
 			return err
 		}
