@@ -262,7 +262,7 @@ func (o Options) alerts(ctx context.Context, store *history.Store) (list finding
 	}
 	if n > 0 {
 		list.add(warn, "x402-wallet notify test says why; x402-wallet alerts lists them",
-			"%d times within a week you could not be told of what waits for you", n)
+			"of %d things within a week you could not be told", n)
 	}
 	return list
 }
