@@ -47,6 +47,13 @@ func (f *fake) Tell(ctx context.Context, n Notice) error {
 	return nil
 }
 
+// notice is what it was told i-th, from 0 on.
+func (f *fake) notice(i int) Notice {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return f.told[i]
+}
+
 // kinds are what it was told: a question by its host, of several how many they stand for.
 func (f *fake) kinds() (list []string) {
 	f.mu.Lock()
@@ -331,7 +338,7 @@ func TestAWayThatFails(t *testing.T) {
 			synctest.Wait()
 			require.Len(t, fails.kinds(), i+1)
 			require.Len(t, panics.kinds(), i+1)
-			require.Equal(t, fails.told[0], fails.told[i])
+			require.Equal(t, fails.notice(0), fails.notice(i))
 			time.Sleep(wait)
 		}
 		synctest.Wait()
@@ -409,7 +416,7 @@ func TestThePage(t *testing.T) {
 		l.asks(3, 3)
 		l.n.Begin()
 		synctest.Wait()
-		require.Equal(t, "https://wallet.example/"+l.state().Subject, way.told[0].Page)
+		require.Equal(t, "https://wallet.example/"+l.state().Subject, way.notice(0).Page)
 		l.ends()
 	})
 }
