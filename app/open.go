@@ -194,8 +194,8 @@ func (a *app) open(ctx context.Context) (h openHome, err error) {
 	return h, nil
 }
 
-// Close closes ledger and keystore. What the owner is being told has a moment to get through, and the ledger is
-// closed after that.
+// Close closes ledger and keystore. What the owner is being told has a moment to get through, and the ledger
+// is closed after that.
 func (h openHome) Close() (err error) {
 	if h.notifier != nil {
 		h.notifier.Close(func() { _ = h.store.Close() })

@@ -13,7 +13,7 @@ import (
 // alertOut is an alert as --json prints it.
 type alertOut struct {
 	ID       string              `json:"id"`
-	Kind     string              `json:"kind"` // approval | freeze | budget | payment | ledger | funds | epoch
+	Kind     string              `json:"kind"` // history.AlertKind
 	Subject  string              `json:"subject"`
 	Window   string              `json:"window,omitempty"`
 	At       string              `json:"at"`

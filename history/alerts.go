@@ -29,7 +29,7 @@ type AlertState string
 const (
 	AlertWaiting AlertState = "waiting"
 	AlertTold    AlertState = "told"
-	AlertOver    AlertState = "over"   // what it is about was settled before it was told, or that was long ago
+	AlertOver    AlertState = "over"   // what it is about was settled before it was told, or is old
 	AlertFailed  AlertState = "failed" // no way to tell it worked
 )
 

@@ -41,7 +41,8 @@ func TestAQuestionIsAnAlert(t *testing.T) {
 	require.Len(t, list, 1)
 	require.Equal(t, first.ID, list[0].Subject)
 	require.Equal(t, AlertWaiting, list[0].State)
-	require.Equal(t, AlertDetail{Price: first.Price, Host: first.Host, Expires: first.Expires}, list[0].Detail)
+	require.Equal(t, AlertDetail{Price: first.Price, Host: first.Host, Expires: first.Expires},
+		list[0].Detail)
 	require.Regexp(t, `^alr_[0-9a-f]{32}$`, list[0].ID)
 	asking(t, s, 1)
 	second := asking(t, s, 2)
@@ -223,7 +224,8 @@ func TestOldAlertsGo(t *testing.T) {
 	fill := func(n int, subject string) {
 		require.NoError(t, s.commitNoSync(t.Context(), func(t *tx) error {
 			for i := range n {
-				_, err := t.exec(`INSERT INTO alerts VALUES (?, 'epoch', ?, '', ?, '{}', 'told', ?, '', 0, 0)`,
+				_, err := t.exec(`INSERT INTO alerts
+					VALUES (?, 'epoch', ?, '', ?, '{}', 'told', ?, '', 0, 0)`,
 					fmt.Sprint(subject, i), fmt.Sprint(subject, i), micros(t.Now), micros(t.Now))
 				if err != nil {
 					return err

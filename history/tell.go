@@ -40,9 +40,9 @@ type Due struct {
 	Recent int     // how often the owner was told something since the time that was asked for
 }
 
-// Due lists what waits to be told, by the holder of a turn. With all, what was held back too. What was settled
-// before anybody was told of it is over by that: an approval that was answered, a freeze that was lifted, a
-// payment that was cleared up.
+// Due lists what waits to be told, by the holder of a turn. With all, what was held back too. What was
+// settled before anybody was told of it is over by that: an approval that was answered, a freeze that was
+// lifted, a payment that was cleared up.
 func (s *Store) Due(ctx context.Context, turn Turn, all bool, since time.Time) (d Due, err error) {
 	err = s.commitNoSync(ctx, func(t *tx) error {
 		d = Due{}
@@ -82,7 +82,8 @@ func (t *tx) endAlerts() error {
 		{`kind = 'payment' AND NOT EXISTS (SELECT 1 FROM payments WHERE payments.id = alerts.subject
 			AND payments.state IN ('submitted', 'unknown'))`, nil},
 	} {
-		_, err := t.exec(`UPDATE alerts SET state = 'over' WHERE state = 'waiting' AND `+over.which, over.args...)
+		_, err := t.exec(`UPDATE alerts SET state = 'over' WHERE state = 'waiting' AND `+over.which,
+			over.args...)
 		if err != nil {
 			return err
 		}
@@ -90,8 +91,8 @@ func (t *tx) endAlerts() error {
 	return nil
 }
 
-// MarkTold notes that the owner was told of alerts, by one notice. ErrNoTurn: by somebody whose turn it was no
-// longer, so that it may be told again.
+// MarkTold notes that the owner was told of alerts, by one notice. ErrNoTurn: by somebody whose turn it was
+// no longer, so that it may be told again.
 func (s *Store) MarkTold(ctx context.Context, turn Turn, notice string, ids ...string) error {
 	return s.eachAlert(ctx, turn, ids, func(t *tx, id string) error {
 		_, err := t.exec(`UPDATE alerts SET state = 'told', told_at = ?, told_as = ?
@@ -103,12 +104,13 @@ func (s *Store) MarkTold(ctx context.Context, turn Turn, notice string, ids ...s
 // HoldBack lets alerts wait until a time, because too much was told.
 func (s *Store) HoldBack(ctx context.Context, turn Turn, until time.Time, ids ...string) error {
 	return s.eachAlert(ctx, turn, ids, func(t *tx, id string) error {
-		_, err := t.exec(`UPDATE alerts SET next_at = ? WHERE id = ? AND state = 'waiting'`, micros(until), id)
+		_, err := t.exec(`UPDATE alerts SET next_at = ? WHERE id = ? AND state = 'waiting'`,
+			micros(until), id)
 		return err
 	})
 }
 
-// MarkFailed notes that alerts could not be told, and are tried again at a time, or after MaxTries given up.
+// MarkFailed notes that alerts could not be told. They are tried again at a time, or given up (MaxTries).
 func (s *Store) MarkFailed(ctx context.Context, turn Turn, again time.Time, ids ...string) error {
 	return s.eachAlert(ctx, turn, ids, func(t *tx, id string) error {
 		_, err := t.exec(`UPDATE alerts SET next_at = ?, attempts = attempts + 1,

@@ -12,8 +12,8 @@ import (
 // chain mostly says by itself that it expired.
 const overdueAfter = 10 * time.Minute
 
-// lowFunds is what a payment leaves to pay from, where that is little; nil: it is enough, or the owner does not
-// want to be told.
+// lowFunds is what a payment leaves to pay from, where that is little; nil: it is enough, or the owner does
+// not want to be told.
 func (e *Engine) lowFunds(p history.Payment, o option, funds x402.Funds) *history.LowFunds {
 	if e.Policy.LowFunds == 0 {
 		return nil

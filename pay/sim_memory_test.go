@@ -286,8 +286,8 @@ func (s *memStore) Facts(ctx context.Context, q history.Question) (f history.Fac
 
 func (s *memStore) NotFrozen(ctx context.Context, _, _ string) error { return ctx.Err() }
 
-// AskApproval, Accept, ApprovedBy and Freeze: nobody is asked, and nothing frozen, in the simulation; and nobody
-// is told.
+// AskApproval, Accept, ApprovedBy and Freeze: nobody is asked, and nothing frozen, in the simulation; nor is
+// anybody told.
 func (s *memStore) AskApproval(context.Context, history.Approval) (history.Approval, error) {
 	return history.Approval{}, errors.ErrUnsupported
 }

@@ -249,12 +249,14 @@ func TestTwoProcessesTellOnce(t *testing.T) {
 	require.NoError(t, err)
 	for i := range many {
 		host := fmt.Sprintf("h%d.example", i)
-		_, err := store.AskApproval(t.Context(), history.Approval{Quote: sha256.Sum256([]byte(host)), Host: host,
-			Method: "GET", URL: "https://" + host, Price: 1, PayTo: "0xpayee", Agent: fmt.Sprint("a", i/10)})
+		_, err := store.AskApproval(t.Context(), history.Approval{Quote: sha256.Sum256([]byte(host)),
+			Host: host, Method: "GET", URL: "https://" + host, Price: 1, PayTo: "0xpayee",
+			Agent: fmt.Sprint("a", i/10)})
 		require.NoError(t, err)
 	}
 	require.NoError(t, store.Close())
-	agents := []*mcpClient{serve(t, append(env, passphraseFile(t))...), serve(t, append(env, passphraseFile(t))...)}
+	agentsEnv := append(env, passphraseFile(t))
+	agents := []*mcpClient{serve(t, agentsEnv...), serve(t, agentsEnv...)}
 	for i, agent := range agents {
 		require.Contains(t, agent.call("x402_pay", weather(w, fmt.Sprint(i))), "APPROVAL_REQUIRED")
 	}

@@ -17,7 +17,7 @@ type notify struct {
 	// an owner-only file with the key that signs what is posted to Webhook
 	WebhookSecretFile string        `toml:"webhook_secret_file"`
 	Desktop           bool          `toml:"desktop"`
-	LowFunds          money.Dollars `toml:"low_funds"` // less than this left to pay from is told; 0: nothing is
+	LowFunds          money.Dollars `toml:"low_funds"` // less than this left is told; 0: nothing is
 }
 
 func (c *checker) notify(n notify, system string) notify {

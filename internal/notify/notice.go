@@ -16,8 +16,8 @@ import (
 // stranger wrote in it is bounded, and what would not be seen is escaped.
 type Notice struct {
 	Kind      string `json:"kind"`            // an alert's (history.AlertKind), "more" or "test"
-	ID        string `json:"id"`              // of the approval; of what is none, the alert's or the notice's own
-	Alert     string `json:"alert,omitempty"` // the same in each try: whoever is told twice knows it by that
+	ID        string `json:"id"`              // the approval's; of others the alert's or its own
+	Alert     string `json:"alert,omitempty"` // the same in each try: who is told twice knows it by that
 	At        string `json:"at"`              // RFC 3339, as ExpiresAt
 	Text      string `json:"text"`            // all of it in one line, for a person
 	Price     string `json:"price,omitempty"`
@@ -58,7 +58,8 @@ func notice(a history.Alert, page string) Notice {
 		if d.SignIn {
 			what = "Sign in, for nothing, at"
 		}
-		return n.saying("%s %s? Asked because %s. Open until %s.", what, x402.Quote(d.Host), n.Why, n.ExpiresAt)
+		return n.saying("%s %s? Asked because %s. Open until %s.", what, x402.Quote(d.Host), n.Why,
+			n.ExpiresAt)
 	case history.AlertFreeze:
 		n.Command = x402.Command("unfreeze")
 		stopped := history.Freeze{Network: d.Network, Account: d.Account}
@@ -68,8 +69,8 @@ func notice(a history.Alert, page string) Notice {
 		return n.saying("Of your %s %s of %s are used.", a.Subject, n.Used, n.Limit)
 	case history.AlertPayment:
 		n.ID, n.Price, n.Command = x402.Brief(a.Subject), d.Price.Price(), x402.Command("reconcile")
-		return n.saying("Whether %s were paid to %s is still not known, although what was signed ended at %s: "+
-			"the chain did not say. It counts as spent.", n.Price, x402.Quote(d.Host), n.ExpiresAt)
+		return n.saying("Whether %s were paid to %s is still not known, although what was signed ended at "+
+			"%s: the chain did not say. It counts as spent.", n.Price, x402.Quote(d.Host), n.ExpiresAt)
 	case history.AlertLedger:
 		n.Command = x402.Command("doctor")
 		return n.saying("Nothing is paid, because %s.", n.Why)

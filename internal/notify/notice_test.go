@@ -16,8 +16,8 @@ import (
 // question is an alert of a question.
 func question(id int) history.Alert {
 	price, _ := money.ParseDollars("0.5")
-	return history.Alert{ID: fmt.Sprint("alr_", id), Kind: history.AlertApproval, Subject: fmt.Sprint("apr_", id),
-		At: time.Date(2026, 11, 26, 8, 0, 0, 0, time.UTC),
+	return history.Alert{ID: fmt.Sprint("alr_", id), Kind: history.AlertApproval,
+		Subject: fmt.Sprint("apr_", id), At: time.Date(2026, 11, 26, 8, 0, 0, 0, time.UTC),
 		Detail: history.AlertDetail{Host: "api.example", Price: price, Agent: "research",
 			Why: "the agent research asks for it: the price $0.50 is above what is paid without asking, " +
 				"$0.10",
@@ -29,8 +29,8 @@ func TestWhatIsTold(t *testing.T) {
 	n := notice(question(1), "https://wallet.example/approve/apr_1")
 	line, err := n.line()
 	require.NoError(t, err)
-	require.JSONEq(t, `{"kind":"approval","id":"apr_1","alert":"alr_1","at":"2026-11-26T08:00:00Z","price":"$0.50",
-		"host":"api.example","agent":"research","expiresAt":"2026-11-27T08:00:00Z",
+	require.JSONEq(t, `{"kind":"approval","id":"apr_1","alert":"alr_1","at":"2026-11-26T08:00:00Z",
+		"price":"$0.50","host":"api.example","agent":"research","expiresAt":"2026-11-27T08:00:00Z",
 		"why":"the agent research asks for it: the price $0.50 is above what is paid without asking, $0.10",
 		"command":"x402-wallet approve apr_1","page":"https://wallet.example/approve/apr_1",
 		"text":"Pay $0.50 to \"api.example\"? Asked because the agent research asks for it: the price $0.50 is above what is paid without asking, $0.10. Open until 2026-11-27T08:00:00Z. By: x402-wallet approve apr_1 or https://wallet.example/approve/apr_1"}`,
@@ -50,15 +50,19 @@ func TestWhatIsTold(t *testing.T) {
 		text    string
 	}{
 		{history.AlertApproval, "apr_2", history.AlertDetail{Host: "api.example", Why: "why", SignIn: true},
-			`Sign in, for nothing, at "api.example"? Asked because why. Open until . By: x402-wallet approve apr_2`},
-		{history.AlertFreeze, "wallet", history.AlertDetail{By: "breaker", Why: "20 payments in a row came to " +
-			"nothing"}, "Payments of the whole wallet are stopped, by the breaker: 20 payments in a row came " +
-			"to nothing. By: x402-wallet unfreeze"},
+			`Sign in, for nothing, at "api.example"? Asked because why. Open until . ` +
+				"By: x402-wallet approve apr_2"},
+		{history.AlertFreeze, "wallet",
+			history.AlertDetail{By: "breaker", Why: "20 payments came to nothing"},
+			"Payments of the whole wallet are stopped, by the breaker: 20 payments came to nothing. " +
+				"By: x402-wallet unfreeze"},
 		{history.AlertBudget, "day budget", history.AlertDetail{Used: d("8"), Limit: d("10")},
 			"Of your day budget $8.00 of $10.00 are used. By: x402-wallet budget"},
-		{history.AlertPayment, "pay_1", history.AlertDetail{Price: d("0.5"), Host: "api.example", Expires: ended},
-			`Whether $0.50 were paid to "api.example" is still not known, although what was signed ended at ` +
-				"2026-11-27T08:00:00Z: the chain did not say. It counts as spent. By: x402-wallet reconcile"},
+		{history.AlertPayment, "pay_1",
+			history.AlertDetail{Price: d("0.5"), Host: "api.example", Expires: ended},
+			`Whether $0.50 were paid to "api.example" is still not known, although what was signed ended ` +
+				"at 2026-11-27T08:00:00Z: the chain did not say. It counts as spent. " +
+				"By: x402-wallet reconcile"},
 		{history.AlertLedger, "ledger.db", history.AlertDetail{Why: "it is older than its checkpoint"},
 			"Nothing is paid, because it is older than its checkpoint. By: x402-wallet doctor"},
 		{history.AlertFunds, "x", history.AlertDetail{Source: "allowance", Left: d("0.4"), Symbol: "USDC",
@@ -80,9 +84,9 @@ func TestHostileWords(t *testing.T) {
 	hostile := "evil\u202e\n\x1b[2J<a href='x'>\u200b$(reboot)`id`" + strings.Repeat("\U000e0041", 5000)
 	for _, kind := range []history.AlertKind{history.AlertApproval, history.AlertFreeze, history.AlertBudget,
 		history.AlertPayment, history.AlertLedger, history.AlertFunds, history.AlertEpoch, "other"} {
-		a := history.Alert{ID: "alr_1", Kind: kind, Subject: hostile, Detail: history.AlertDetail{Host: hostile,
-			Agent: hostile, Why: "the seller writes: " + hostile, By: hostile, Network: hostile, Account: hostile,
-			Source: hostile, Symbol: hostile}}
+		a := history.Alert{ID: "alr_1", Kind: kind, Subject: hostile,
+			Detail: history.AlertDetail{Host: hostile, Agent: hostile, Why: "the seller writes: " + hostile, By: hostile, Network: hostile,
+				Account: hostile, Source: hostile, Symbol: hostile}}
 		line, err := notice(a, "").line()
 		require.NoError(t, err)
 		require.Less(t, len(line), 4000)

@@ -24,8 +24,8 @@ import (
 )
 
 const (
-	// perMinute is how often in a minute of the clock the owner is told something: an agent that asks and asks
-	// makes no flood. What comes beyond that is told as one, when the minute is over.
+	// perMinute is how often in a minute of the clock the owner is told something: an agent that asks and
+	// asks makes no flood. What comes beyond that is told as one, when the minute is over.
 	perMinute = 6
 	// lookEvery is how long what another process wrote, and cannot tell itself, waits.
 	lookEvery = 30 * time.Second

@@ -106,8 +106,8 @@ func (l *ledger) asks(first, last int) {
 	l.t.Helper()
 	for i := first; i <= last; i++ {
 		host := fmt.Sprintf("h%d.example", i)
-		_, err := l.AskApproval(l.t.Context(), history.Approval{Quote: sha256.Sum256([]byte(host)), Host: host,
-			Method: "GET", URL: "https://" + host + "/", Price: money.Dollars(1), PayTo: "0xpayee",
+		_, err := l.AskApproval(l.t.Context(), history.Approval{Quote: sha256.Sum256([]byte(host)),
+			Host: host, Method: "GET", URL: "https://" + host + "/", Price: money.Dollars(1), PayTo: "0xpayee",
 			Agent: fmt.Sprintf("a%d", i/20), Why: "why"})
 		require.NoError(l.t, err)
 		time.Sleep(time.Millisecond) // of the bubble's time: no two at once
@@ -140,7 +140,10 @@ func (l *ledger) state() history.Alert {
 // Whoever asks does not wait for a way that hangs, and the other ways are told meanwhile.
 func TestNobodyWaits(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		hangs := &fake{name: "1", does: func(ctx context.Context, _ Notice) error { <-ctx.Done(); return ctx.Err() }}
+		hangs := &fake{name: "1", does: func(ctx context.Context, _ Notice) error {
+			<-ctx.Done()
+			return ctx.Err()
+		}}
 		works := &fake{name: "2"}
 		l := newLedger(t, hangs, works)
 		l.asks(1, 2)
@@ -284,7 +287,10 @@ func TestAnotherProcessTells(t *testing.T) {
 // One process tells at a time; where it hangs with its turn, the others do not tell the same.
 func TestOneTellsAtATime(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		slow := &fake{does: func(context.Context, Notice) error { time.Sleep(2 * history.TurnTime); return nil }}
+		slow := &fake{does: func(context.Context, Notice) error {
+			time.Sleep(2 * history.TurnTime)
+			return nil
+		}}
 		fast := &fake{}
 		one := newLedger(t, slow)
 		two := another(t, one.home, fast)
@@ -326,11 +332,12 @@ func TestWhoDiesWithTheTurn(t *testing.T) {
 	})
 }
 
-// A way that fails is tried three times, by the same notice, and then given up; by the others it is told once.
+// A way that fails is tried three times, by the same notice, and then given up; the others tell once.
 func TestAWayThatFails(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		no := func(context.Context, Notice) error { return errors.New("no") }
-		fails, panics := &fake{name: "1", does: no}, &fake{name: "2", does: func(context.Context, Notice) error { panic("no") }}
+		fails := &fake{name: "1", does: no}
+		panics := &fake{name: "2", does: func(context.Context, Notice) error { panic("no") }}
 		l := newLedger(t, fails, panics)
 		l.n.Begin()
 		l.asks(1, 1)
@@ -349,7 +356,8 @@ func TestAWayThatFails(t *testing.T) {
 		require.Error(t, outcomes[1].Err)
 		l.ends()
 
-		works, fails := &fake{name: "1"}, &fake{name: "2", does: no}
+		works := &fake{name: "1"}
+		fails = &fake{name: "2", does: no}
 		l = newLedger(t, works, fails)
 		l.n.Begin()
 		l.asks(1, 1)
@@ -400,7 +408,8 @@ func TestWhoIsNotTold(t *testing.T) {
 		time.Sleep(lookEvery)
 		synctest.Wait()
 		require.Equal(t, hosts(1, 1), way.kinds())
-		require.NoError(t, l.Freeze(t.Context(), history.Freeze{Network: "n", Account: "a", By: "agent", Why: "stop"}))
+		require.NoError(t, l.Freeze(t.Context(),
+			history.Freeze{Network: "n", Account: "a", By: "agent", Why: "stop"}))
 		synctest.Wait()
 		require.Equal(t, append(hosts(1, 1), "freeze"), way.kinds())
 		l.ends()

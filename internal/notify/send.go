@@ -4,7 +4,6 @@ import (
 	"context"
 	"fmt"
 	"runtime/debug"
-	"slices"
 	"sync"
 	"time"
 
@@ -141,7 +140,10 @@ func (n *Notifier) mark(ctx context.Context, turn history.Turn, m message, failu
 		return ctx.Err()
 	}
 	ctx = context.WithoutCancel(ctx) // what was told is noted although the process ends
-	attempts := slices.MinFunc(m.alerts, func(a, b history.Alert) int { return a.Attempts - b.Attempts }).Attempts
+	attempts := m.alerts[0].Attempts
+	for _, a := range m.alerts {
+		attempts = min(attempts, a.Attempts)
+	}
 	isLast := attempts+1 >= history.MaxTries
 	delete(n.taken, m.Alert)
 	if failed == 0 || (isLast && len(told) > 0) {

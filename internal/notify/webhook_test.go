@@ -117,13 +117,14 @@ func TestWhatAReceiverAnswers(t *testing.T) {
 		does  func(http.ResponseWriter, *http.Request, int)
 		fails string // "": it is told
 	}{
-		"200":      {does: status(200)},
-		"204":      {does: status(204)},
-		"hangs up": {does: func(http.ResponseWriter, *http.Request, int) { panic(http.ErrAbortHandler) }, fails: "EOF"},
-		"503":      {does: status(503), fails: "503"},
-		"429":      {does: status(429), fails: "429"},
-		"404":      {does: status(404), fails: "404"},
-		"304":      {does: status(304), fails: "no redirect is followed"},
+		"200": {does: status(200)},
+		"204": {does: status(204)},
+		"hangs up": {does: func(http.ResponseWriter, *http.Request, int) { panic(http.ErrAbortHandler) },
+			fails: "EOF"},
+		"503": {does: status(503), fails: "503"},
+		"429": {does: status(429), fails: "429"},
+		"404": {does: status(404), fails: "404"},
+		"304": {does: status(304), fails: "no redirect is followed"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			r := receive(t, c.does)
