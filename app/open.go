@@ -194,7 +194,7 @@ func (a *app) open(ctx context.Context) (h openHome, err error) {
 		h.notifier = a.notifier(h.rules)
 		o := history.Options{ContentQuota: int64(h.rules.Policy.ContentQuota)}
 		if h.notifier != nil {
-			o.Waits = h.notifier
+			o.Alerted = h.notifier.Wake
 		}
 		h.store, err = a.openLedger(ctx, o)
 	}
@@ -203,7 +203,8 @@ func (a *app) open(ctx context.Context) (h openHome, err error) {
 		return h, err
 	}
 	if h.notifier != nil {
-		h.notifier.Sealed = a.Guard(h.store, h.rules, nil).CheckConfig
+		h.notifier.Store, h.notifier.Sealed = h.store, a.Guard(h.store, h.rules, nil).CheckConfig
+		h.notifier.Begin()
 	}
 	return h, nil
 }
@@ -211,7 +212,12 @@ func (a *app) open(ctx context.Context) (h openHome, err error) {
 // openInFleet is open for a home of a fleet: its rules are in the ledger.
 func (a *app) openInFleet(ctx context.Context, h openHome, m *member) (openHome, error) {
 	var err error
-	h.store, err = a.openLedger(ctx, history.Options{})
+	var notifier *notify.Notifier // made of the rules, which are in the ledger
+	h.store, err = a.openLedger(ctx, history.Options{Alerted: func() {
+		if notifier != nil {
+			notifier.Wake()
+		}
+	}})
 	if err == nil {
 		h.rules, err = a.fleetRules(ctx, h.store, m)
 		if err != nil {
@@ -223,15 +229,22 @@ func (a *app) openInFleet(ctx context.Context, h openHome, m *member) (openHome,
 		return h, err
 	}
 	h.keys.Idle = h.rules.Keystore.Idle
+	if notifier = a.notifier(h.rules); notifier != nil {
+		h.notifier = notifier
+		notifier.Store, notifier.Sealed = h.store, a.Guard(h.store, h.rules, nil).CheckConfig
+		notifier.Begin()
+	}
 	return h, nil
 }
 
-// Close closes ledger and keystore. What the owner is being told has a moment to get through after that.
-func (h openHome) Close() error {
+// Close closes ledger and keystore. What the owner is being told has a moment to get through, and the ledger
+// is closed after that.
+func (h openHome) Close() (err error) {
 	if h.notifier != nil {
-		h.notifier.Close()
+		h.notifier.Close(func() { _ = h.store.Close() })
+	} else {
+		err = h.store.Close()
 	}
-	err := h.store.Close()
 	if h.keys != nil {
 		err = errors.Join(err, h.keys.Close())
 	}

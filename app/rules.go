@@ -241,7 +241,7 @@ func policy(c *config.Config) pay.Policy {
 		Prefer: c.Policy.Prefer, Schemes: c.Policy.Schemes, MaxTimeout: c.Policy.MaxTimeout,
 		Deadline: c.Policy.Deadline, Networks: networksInOrder(c), TokenAccounts: tokenAccounts(c),
 		WalletSettles: c.WalletSettles, ChannelDeposit: c.Policy.ChannelDeposit,
-		ApprovalGas: approvalGas(c),
+		ApprovalGas: approvalGas(c), LowFunds: c.Notify.LowFunds,
 	}
 }
 

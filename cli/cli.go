@@ -195,7 +195,7 @@ func (p *Program) root(ui *ui) *cobra.Command {
 		{"Sell", []*cobra.Command{p.paywallCommand(ui)}},
 		{"Decide", []*cobra.Command{p.approvalsCommand(ui), p.approveCommand(ui), p.denyCommand(ui),
 			p.delegationCommand(ui), p.vaultCommand(ui), p.channelCommand(ui), p.freezeCommand(ui),
-			p.unfreezeCommand(ui), p.notifyCommand(ui)}},
+			p.unfreezeCommand(ui), p.alertsCommand(ui), p.notifyCommand(ui)}},
 		{"More", []*cobra.Command{p.versionCommand(ui), p.manCommand(), helpCommand(root)}},
 	} {
 		root.AddGroup(&cobra.Group{ID: group.title, Title: group.title})

@@ -15,7 +15,7 @@
 //	quote.go    what the seller asks, and which of it can be paid; ahead.go what is read meanwhile
 //	signin.go   signing in instead, where it was bought before
 //	hold.go     the budgets: money is held, of the owner's vault first (vault.go); approve.go where a person
-//	            is needed
+//	            is needed; alert.go what else the owner is told of
 //	batch.go    the same of channels with a deposit; batchbook.go what their sellers say they charged
 //	next.go     what to do after a refusal
 //	float.go    what it takes is brought from the owner's account to the agent's, where the owner lets it
@@ -174,6 +174,8 @@ type Policy struct {
 	ChannelDeposit money.Dollars
 	// what an approval of Permit2 may cost that a seller sends, by network; missing: none is signed
 	ApprovalGas map[string]money.Amount
+	// below how much what is left to pay from is little, so that the owner is told; 0: never
+	LowFunds money.Dollars
 	// hosts for which the wallet settles, whatever the dialect (SPEC §7.2); nil: none
 	WalletSettles func(host string) bool
 }

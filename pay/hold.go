@@ -183,6 +183,7 @@ func (e *Engine) propose(p history.Payment, o option, funds x402.Funds) *proposa
 		worth := o.asset.Dollars(*funds.Delegated)
 		w.hold.SessionCap = &worth
 	}
+	w.hold.Low = e.lowFunds(p, o, funds)
 	return w
 }
 

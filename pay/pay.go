@@ -24,6 +24,7 @@ func (e *Engine) Pay(ctx context.Context, q Request) (Result, error) {
 		return Result{}, err
 	}
 	r, err := e.pay(ctx, in)
+	e.alertDamage(ctx, err)
 	if err == nil && r.PaymentRequired {
 		r.Repeat = repeatOf(CallFrom(ctx), in, r)
 	}

@@ -206,8 +206,9 @@ func (e *Engine) learn(ctx context.Context, p history.Payment, status x402.Statu
 	if status.State == x402.Open {
 		if now, err := e.Store.Payment(ctx, p.ID); err == nil {
 			// somebody else may have had an answer meanwhile
-			return now
+			p = now
 		}
+		e.alertOverdue(ctx, p)
 		return p
 	}
 	var saved history.Payment

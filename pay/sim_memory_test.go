@@ -307,7 +307,8 @@ func (s *memStore) Facts(ctx context.Context, q history.Question) (f history.Fac
 
 func (s *memStore) NotFrozen(ctx context.Context, _, _ string) error { return ctx.Err() }
 
-// AskApproval, Accept, ApprovedBy and Freeze: nobody is asked, and nothing frozen, in the simulation.
+// AskApproval, Accept, ApprovedBy and Freeze: nobody is asked, and nothing frozen, in the simulation; nor is
+// anybody told.
 func (s *memStore) AskApproval(context.Context, history.Approval) (history.Approval, error) {
 	return history.Approval{}, errors.ErrUnsupported
 }
@@ -321,6 +322,10 @@ func (s *memStore) ApprovedBy(context.Context, history.Payment) (*history.Approv
 }
 
 func (s *memStore) Freeze(context.Context, history.Freeze) error { return errors.ErrUnsupported }
+
+func (s *memStore) AlertOverdue(context.Context, history.Payment) error { return nil }
+
+func (s *memStore) AlertDamage(context.Context, string) error { return nil }
 
 func (s *memStore) Self() string { return s.self }
 
