@@ -15,6 +15,7 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -34,16 +35,17 @@ const (
 // party is a way to one of the sandbox's, which notes what traces it is told.
 type party struct {
 	*httptest.Server
+	behind atomic.Pointer[url.URL]
 	mu     sync.Mutex
 	traces []string
 }
 
 func newParty(t *testing.T, behind string) *party {
-	at, err := url.Parse(behind)
-	require.NoError(t, err)
 	p := &party{}
-	proxy := &httputil.ReverseProxy{Rewrite: func(r *httputil.ProxyRequest) { r.SetURL(at) },
-		ErrorHandler: func(http.ResponseWriter, *http.Request, error) { panic(http.ErrAbortHandler) }} // cut, too
+	p.leadsTo(t, behind)
+	proxy := &httputil.ReverseProxy{Rewrite: func(r *httputil.ProxyRequest) { r.SetURL(p.behind.Load()) },
+		FlushInterval: -1,
+		ErrorHandler:  func(http.ResponseWriter, *http.Request, error) { panic(http.ErrAbortHandler) }} // cut, too
 	p.Server = httptest.NewServer(http.HandlerFunc(func(rw http.ResponseWriter, r *http.Request) {
 		p.mu.Lock()
 		p.traces = append(p.traces, r.Header.Get("Traceparent"))
@@ -52,6 +54,12 @@ func newParty(t *testing.T, behind string) *party {
 	}))
 	t.Cleanup(p.Close)
 	return p
+}
+
+func (p *party) leadsTo(t *testing.T, behind string) {
+	at, err := url.Parse(behind)
+	require.NoError(t, err)
+	p.behind.Store(at)
 }
 
 // told are the traces that it was told, each once; "" is none.
@@ -68,6 +76,7 @@ type watchedHome struct {
 	*world
 	env                       []string
 	seller, facilitator, node *party
+	shop                      *party // leads nowhere
 	collector                 *otlptest.Collector
 }
 
@@ -77,10 +86,10 @@ func newWatchedHome(t *testing.T, more string) *watchedHome {
 	require.NoError(t, os.WriteFile(key, []byte("X-Key: sekret-of-the-collector\nX-Tenant: one\n"), 0o600))
 	h.world, h.env = householdWith(t, sandbox.Options{}, func(w *world) string {
 		h.seller, h.node = newParty(t, w.SellerURL), newParty(t, w.EVMNodeURL)
-		h.facilitator = newParty(t, w.FacilitatorURL)
+		h.facilitator, h.shop = newParty(t, w.FacilitatorURL), newParty(t, "")
 		text := strings.NewReplacer(`"`+w.FacilitatorURL+`"`, `"`+h.facilitator.URL+`"`,
 			`"`+w.EVMNodeURL+`"`, `"`+h.node.URL+`?key=sekret-of-the-node"`, "loopback = [",
-			fmt.Sprintf("loopback = [%q, ", h.seller.Listener.Addr())).Replace(w.rules(sandbox.Rules{}))
+			fmt.Sprintf("loopback = [%q, %q, ", h.seller.Listener.Addr(), h.shop.Listener.Addr())).Replace(w.rules(sandbox.Rules{}))
 		return text + fmt.Sprintf("\n[log]\nformat = \"json\"\n[traces]\nendpoint = %q\nheaders_file = %q\n%s",
 			h.collector.URL+"?key=sekret-in-the-url", key, more)
 	})
@@ -124,11 +133,11 @@ func attribute(s otlptest.Span, key string) string {
 	return ""
 }
 
-// paymentLine is the one line of a payment in a log.
-func paymentLine(t *testing.T, log string) (line map[string]any) {
+// lineOf is the one line of a payment or a sale in a log.
+func lineOf(t *testing.T, log, kind string) (line map[string]any) {
 	t.Helper()
 	for text := range strings.Lines(log) {
-		if strings.Contains(text, `"msg":"payment"`) {
+		if strings.Contains(text, `"msg":"`+kind+`"`) {
 			require.Nil(t, line, "a second line: %s", log)
 			require.NoError(t, json.Unmarshal([]byte(text), &line), text)
 		}
@@ -147,7 +156,7 @@ func TestAPaymentsLineAndItsSpans(t *testing.T) {
 	id, status := paymentOf(t, out)
 	require.Equal(t, "paid", status)
 
-	line := paymentLine(t, log)
+	line := lineOf(t, log, "payment")
 	for key, want := range map[string]any{"level": "INFO", "id": id, "state": "settled", "outcome": "paid",
 		"network": sandbox.EVM, "scheme": "exact", "price": "0.001", "asset": "USDC",
 		"host": h.seller.Listener.Addr().String()} {
@@ -219,7 +228,7 @@ func TestAFailedPaymentsLineAndItsSpans(t *testing.T) {
 				defer h.Heal()
 			}
 			_, log := runs(t, c.exit, h.env, "pay", "--json", h.seller.URL+c.path)
-			line := paymentLine(t, log)
+			line := lineOf(t, log, "payment")
 			require.Equal(t, "failed", line["outcome"])
 			require.Equal(t, c.code, line["code"], log)
 			require.Equal(t, c.state == "", line["state"] == nil)
