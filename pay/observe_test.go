@@ -10,6 +10,7 @@ import (
 	"x402-wallet/budget"
 	"x402-wallet/facilitator"
 	"x402-wallet/history"
+	"x402-wallet/history/historytest"
 	"x402-wallet/internal/steps"
 	"x402-wallet/seller"
 	"x402-wallet/x402"
@@ -165,6 +166,34 @@ func (lostSignature) Submit(context.Context, history.Payment, history.Signed, bo
 
 func refusesConnections(*scriptedSeller, string, uint64) (*seller.Answer, error) {
 	return nil, &seller.SendError{Err: x402.Errorf(x402.NetworkError, "it refuses connections")}
+}
+
+// Sellers hear of a trace only by rules that the owner sealed.
+func TestATraceIsPassedOnUnderSealedRulesAlone(t *testing.T) {
+	for _, isSealed := range []bool{true, false} {
+		b := newBench(t, "10000", honest)
+		watch(b)
+		b.Traces = steps.Traces{On: true, Sample: 1, PassOn: true}
+		if !isSealed {
+			b.Guard = unsealed{historytest.Guard{Store: b.store}}
+		}
+		told := &listening{scriptedSeller: b.seller}
+		b.Transport = told
+		_, err := b.Pay(t.Context(), get(testURL))
+		require.Equal(t, isSealed, err == nil, err)
+		require.Equal(t, isSealed, told.trace != "", told.trace)
+	}
+}
+
+// listening is a seller that notes what trace it is told when it is asked.
+type listening struct {
+	*scriptedSeller
+	trace string
+}
+
+func (l *listening) Ask(ctx context.Context, r seller.Request) (*seller.Answer, error) {
+	l.trace = steps.PassedOn(ctx)
+	return l.scriptedSeller.Ask(ctx, r)
 }
 
 // What nobody listens to costs nothing but looks into the context.
