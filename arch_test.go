@@ -53,9 +53,9 @@ var arrows = map[string][]string{
 	"internal/otlp":  {"internal/steps", "x402"},
 	// for the tests of what sends spans
 	"internal/otlp/otlptest": {},
-	"internal/socket":   {},
-	"internal/relay":    {"internal/socket", "x402"},
-	"internal/metrics":  {"x402/money"},
+	"internal/socket":        {},
+	"internal/relay":         {"internal/socket", "x402"},
+	"internal/metrics":       {"x402/money"},
 	// socket: the terminal that a passkey is made for; which passkeys there are it is told
 	"internal/passkey":             {"internal/socket"},
 	"internal/passkey/passkeytest": {},

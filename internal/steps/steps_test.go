@@ -93,9 +93,9 @@ func TestWhoHearsOfATrace(t *testing.T) {
 		traces           Traces
 		chosen, stranger bool
 	}{
-		"no traces":   {Traces{PassOn: true}, false, false},
-		"traces":      {Traces{On: true, Sample: 1}, true, false},
-		"passed on":   {Traces{On: true, Sample: 1, PassOn: true}, true, true},
+		"no traces": {Traces{PassOn: true}, false, false},
+		"traces":    {Traces{On: true, Sample: 1}, true, false},
+		"passed on": {Traces{On: true, Sample: 1, PassOn: true}, true, true},
 	} {
 		t.Run(name, func(t *testing.T) {
 			ctx, r := Start(Calling(t.Context(), "", example), Payment, "", c.traces)
