@@ -74,7 +74,8 @@ var arrows = map[string][]string{
 	"cli": {"wallet/agent", "internal/ask", "internal/attest", "internal/books", "budget", "channel",
 		"internal/child", "internal/config", "internal/dashboard", "internal/doctor", "history",
 		"internal/install", "internal/notify", "internal/ownuser", "internal/passkey", "internal/relay",
-		"internal/sandbox", "internal/loopback", "internal/steps", "x402/money", "pay", "internal/receipt", "wallet/seal",
+		"internal/sandbox", "internal/loopback", "internal/steps", "x402/money", "pay",
+		"internal/receipt", "wallet/seal",
 		"tools", "wallet", "x402"},
 
 	// child: the owner's own command; history: it hears of what waits there

@@ -83,8 +83,9 @@ func Main(version, releaseKey string) int {
 		debug.SetMemoryLimit(memoryLimit)
 	}
 	home, noHome := config.Home(env)
-	a := &app{version: version, home: home, env: env, log: log, format: format, checkpoints: &seal.CheckpointCache{},
-		tally: &agent.Tally{}, passkeys: passkey.NewChecker()}
+	a := &app{version: version, home: home, env: env, log: log, format: format,
+		checkpoints: &seal.CheckpointCache{},
+		tally:       &agent.Tally{}, passkeys: passkey.NewChecker()}
 	ctx, stop := untilSignal(takeHanded(context.Background(), env))
 	defer stop()
 	program := &cli.Program{

@@ -23,7 +23,8 @@ func TestHeadersIn(t *testing.T) {
 	got, err := read("X-Key: one:two\r\nAuthorization:Bearer three\n\n")
 	require.NoError(t, err)
 	require.Equal(t, http.Header{"X-Key": {"one:two"}, "Authorization": {"Bearer three"}}, got)
-	for _, text := range []string{"", "sekret", "X-Key:", "Bearer sekret: x", "A: b\nsekret", "A: sek\x00ret"} {
+	for _, text := range []string{"", "sekret", "X-Key:", "Bearer sekret: x", "A: b\nsekret",
+		"A: sek\x00ret"} {
 		_, err := read(text)
 		require.ErrorContains(t, err, "line", text)
 		require.NotContains(t, err.Error(), "sekret")
@@ -33,7 +34,7 @@ func TestHeadersIn(t *testing.T) {
 	require.ErrorContains(t, err, "chmod 600")
 }
 
-// The rules' format counts from when they are read, for all that logs already; the environment goes before it.
+// The rules' format counts from when they are read, for all that logs already; the environment's goes before.
 func TestTheLogsFormat(t *testing.T) {
 	for _, c := range []struct {
 		env, rules string

@@ -45,11 +45,11 @@ func TestAPaymentIsReportedWithItsSteps(t *testing.T) {
 	r := (*seen)[0]
 	names, failed := made(r)
 	require.Empty(t, failed)
-	require.Equal(t, []steps.Name{steps.Gate, steps.Resume, steps.Ask, steps.Funds, steps.Facts, steps.Reserve,
-		steps.Hold, steps.Submit, steps.Sign, steps.Send, steps.Record}, names)
+	require.Equal(t, []steps.Name{steps.Gate, steps.Resume, steps.Ask, steps.Funds, steps.Facts,
+		steps.Reserve, steps.Hold, steps.Submit, steps.Sign, steps.Send, steps.Record}, names)
 	row := b.only(t)
-	require.Equal(t, steps.Paid{PaymentID: paid.PaymentID, Network: row.Network, Scheme: "exact", Asset: "USDC",
-		Amount: row.Amount, Price: row.Price, State: "settled"}, r.Paid)
+	require.Equal(t, steps.Paid{PaymentID: paid.PaymentID, Network: row.Network, Scheme: "exact",
+		Asset: "USDC", Amount: row.Amount, Price: row.Price, State: "settled"}, r.Paid)
 	require.Equal(t, steps.Payment, r.Kind)
 	require.Equal(t, "researcher", r.Agent)
 	require.Equal(t, row.Host, r.Host)
@@ -97,7 +97,8 @@ func TestACallThatFailsIsReportedWithTheStepThatFailed(t *testing.T) {
 		"a host": {breaks: func(b *bench) { b.Rules.DenyHosts = []string{"*"} }, code: x402.PolicyDenied},
 		"the seller": {breaks: func(b *bench) { b.Transport = deafSeller{b.seller} }, failed: steps.Ask,
 			code: x402.NetworkError},
-		"the node": {breaks: func(b *bench) { b.chain.down = true }, failed: steps.Funds, code: x402.RPCError},
+		"the node": {breaks: func(b *bench) { b.chain.down = true }, failed: steps.Funds,
+			code: x402.RPCError},
 		"no funds": {breaks: func(b *bench) { b.chain.balance = 0 }, failed: steps.Hold,
 			code: x402.InsufficientFunds},
 		"the budget": {breaks: func(b *bench) { b.Rules.Day = 1 }, failed: steps.Facts,

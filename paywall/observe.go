@@ -13,7 +13,8 @@ func (w *Paywall) observed(ctx context.Context, r request) (context.Context, *st
 	if w.options.Observe == nil {
 		return ctx, nil
 	}
-	ctx, recorder := steps.Start(steps.Calling(ctx, "sale "+r.tool.Name, r.traceparent), steps.Sale, "", w.options.Traces)
+	ctx = steps.Calling(ctx, "sale "+r.tool.Name, r.traceparent)
+	ctx, recorder := steps.Start(ctx, steps.Sale, "", w.options.Traces)
 	recorder.At("", r.tool.Name)
 	return ctx, recorder
 }
@@ -44,7 +45,7 @@ func outcomeOf(out result) string {
 	switch {
 	case out.replayed != nil:
 		return "replayed"
-	case out.answer == challenge && out.err != ErrPaymentRequired: //nolint:errorlint // judge gives it as it is
+	case out.answer == challenge && out.err != ErrPaymentRequired: //nolint:errorlint // as judge gives it
 		return "refused"
 	}
 	return outcomes[out.answer]

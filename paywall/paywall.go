@@ -147,8 +147,8 @@ type Options struct {
 	// once; "": however much
 	ClaimAfter time.Duration
 	ClaimAbove string
-	// Observe is told of each request for something that costs, when it has ended: of its sale and its steps. It
-	// may not block. nil: nobody listens, and nothing is noted. Traces says whether they are traced, too
+	// Observe is told of each request for something that costs, when it has ended: of its sale and its steps.
+	// It may not block. nil: nobody listens, and nothing is noted. Traces says whether they are traced, too
 	Observe func(steps.Report)
 	Traces  steps.Traces
 	Now     func() time.Time // nil: time.Now

@@ -42,7 +42,8 @@ func (h *watchedHome) opens(t *testing.T) (end func() string) {
 	require.NoError(t, err)
 	require.NoError(t, os.WriteFile(filepath.Join(home, "config.toml"), rules, 0o600))
 	require.NoError(t, os.WriteFile(file, fmt.Appendf(nil, "url = %q\nlisten = \"127.0.0.1:0\"\n"+
-		"network = \"base-sepolia\"\npay_to = %q\n[tools.tool]\nprice = \"0.001\"\n", behind.URL, h.PayToEVM), 0o600))
+		"network = \"base-sepolia\"\npay_to = %q\n[tools.tool]\nprice = \"0.001\"\n",
+		behind.URL, h.PayToEVM), 0o600))
 
 	program, err := exec.LookPath("x402-wallet")
 	require.NoError(t, err)
@@ -79,15 +80,15 @@ func (h *watchedHome) opens(t *testing.T) (end func() string) {
 	return end
 }
 
-// A purchase of which buyer and seller both tell the same collector is one trace, from the agent's host to the
-// seller's facilitator; and a sale has its line.
+// A purchase of which buyer and seller both tell the same collector is one trace, from the agent's host to
+// the seller's facilitator; and a sale has its line.
 func TestASaleIsInTheTraceOfItsBuyer(t *testing.T) {
 	t.Parallel()
 	h := newWatchedHome(t, "pass_on = true\n")
 	end := h.opens(t)
 	agent := serve(t, h.env...)
-	said := agent.ask("tools/call", fmt.Sprintf(`{"name":"x402_call_tool","arguments":{"server":%q,"tool":"tool"},`+
-		`"_meta":{"traceparent":%q}}`, h.shop.URL+"/mcp", traceparent))
+	said := agent.ask("tools/call", fmt.Sprintf(`{"name":"x402_call_tool","arguments":`+
+		`{"server":%q,"tool":"tool"},"_meta":{"traceparent":%q}}`, h.shop.URL+"/mcp", traceparent))
 	require.Contains(t, string(said), "fine")
 	agent.leave()
 	log := end()

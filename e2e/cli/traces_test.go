@@ -32,7 +32,7 @@ const (
 	traceparent = "00-" + hostsTrace + "-" + hostsSpan + "-01"
 )
 
-// party is a way to one of the sandbox's, which notes what traces it is told.
+// party is a way to one of the sandbox's, which notes what traces it is told. It cuts what that one cuts.
 type party struct {
 	*httptest.Server
 	behind atomic.Pointer[url.URL]
@@ -45,7 +45,7 @@ func newParty(t *testing.T, behind string) *party {
 	p.leadsTo(t, behind)
 	proxy := &httputil.ReverseProxy{Rewrite: func(r *httputil.ProxyRequest) { r.SetURL(p.behind.Load()) },
 		FlushInterval: -1,
-		ErrorHandler:  func(http.ResponseWriter, *http.Request, error) { panic(http.ErrAbortHandler) }} // cut, too
+		ErrorHandler:  func(http.ResponseWriter, *http.Request, error) { panic(http.ErrAbortHandler) }}
 	p.Server = httptest.NewServer(http.HandlerFunc(func(rw http.ResponseWriter, r *http.Request) {
 		p.mu.Lock()
 		p.traces = append(p.traces, r.Header.Get("Traceparent"))
@@ -89,9 +89,10 @@ func newWatchedHome(t *testing.T, more string) *watchedHome {
 		h.facilitator, h.shop = newParty(t, w.FacilitatorURL), newParty(t, "")
 		text := strings.NewReplacer(`"`+w.FacilitatorURL+`"`, `"`+h.facilitator.URL+`"`,
 			`"`+w.EVMNodeURL+`"`, `"`+h.node.URL+`?key=sekret-of-the-node"`, "loopback = [",
-			fmt.Sprintf("loopback = [%q, %q, ", h.seller.Listener.Addr(), h.shop.Listener.Addr())).Replace(w.rules(sandbox.Rules{}))
-		return text + fmt.Sprintf("\n[log]\nformat = \"json\"\n[traces]\nendpoint = %q\nheaders_file = %q\n%s",
-			h.collector.URL+"?key=sekret-in-the-url", key, more)
+			fmt.Sprintf("loopback = [%q, %q, ", h.seller.Listener.Addr(), h.shop.Listener.Addr()),
+		).Replace(w.rules(sandbox.Rules{}))
+		return text + fmt.Sprintf("\n[log]\nformat = \"json\"\n[traces]\nendpoint = %q\n"+
+			"headers_file = %q\n%s", h.collector.URL+"?key=sekret-in-the-url", key, more)
 	})
 	h.env = append(h.env, passphraseFile(t), "LOG_LEVEL=info")
 	return h
@@ -103,7 +104,8 @@ func (h *watchedHome) call(path, meta string) string {
 }
 
 // traceOf are the spans of a call that the collector has, once its own is there.
-func (h *watchedHome) traceOf(t *testing.T, id string) (root otlptest.Span, children map[string]otlptest.Span) {
+func (h *watchedHome) traceOf(t *testing.T, id string) (root otlptest.Span,
+	children map[string]otlptest.Span) {
 	t.Helper()
 	for n := 1; ; n++ {
 		children = map[string]otlptest.Span{}
@@ -219,7 +221,8 @@ func TestAFailedPaymentsLineAndItsSpans(t *testing.T) {
 		{"evm node down", "/weather?1", "RPC_ERROR", "", "node_code", "RPC_ERROR", "node eth_call", 1},
 		{"facilitator down", "/x-seed/weather?2", "OUTCOME_UNKNOWN", "unknown", "facilitator_code",
 			"OUTCOME_UNKNOWN", "facilitator settle", 5},
-		{"seller cuts before", "/weather?3", "OUTCOME_UNKNOWN", "unknown", "send_code", "NETWORK_ERROR", "send", 5},
+		{"seller cuts before", "/weather?3", "OUTCOME_UNKNOWN", "unknown", "send_code", "NETWORK_ERROR",
+			"send", 5},
 		{"", "/expensive?4", "BUDGET_EXCEEDED", "", "hold_code", "BUDGET_EXCEEDED", "hold", 3},
 	} {
 		t.Run(c.fault, func(t *testing.T) {

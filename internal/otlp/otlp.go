@@ -28,7 +28,7 @@ import (
 const (
 	// maxWaiting bounds the spans that are put aside: some hundred calls, a few megabytes.
 	maxWaiting = 4096
-	// maxBatch is how many spans leave at once, and batchWait for how long the first of them waits for others.
+	// maxBatch is how many spans leave at once, and batchWait for how long the first of them waits.
 	maxBatch  = 512
 	batchWait = 2 * time.Second
 	// closeTime is how long a process that ends waits for what is being sent.

@@ -123,7 +123,8 @@ func TestOpenTelemetrysOwnTypesReadTheSpans(t *testing.T) {
 		flags      uint32
 		attributes map[string]any
 	}{
-		{"tools/call x402_pay", tracev1.Span_SPAN_KIND_SERVER, r.Trace.Span, r.Caller, 0, time.Second, true, 0x301,
+		{"tools/call x402_pay", tracev1.Span_SPAN_KIND_SERVER, r.Trace.Span, r.Caller, 0, time.Second, true,
+			0x301,
 			map[string]any{"x402.kind": "payment", "x402.outcome": "failed", "error.type": "RPC_ERROR",
 				"x402.agent": "research", "x402.label": "team=research", "x402.payment.id": "p1",
 				"x402.payment.state": "failed", "x402.network": "eip155:8453", "x402.scheme": "exact",
@@ -134,7 +135,8 @@ func TestOpenTelemetrysOwnTypesReadTheSpans(t *testing.T) {
 				"http.response.status_code": int64(503)}},
 		{"hold", tracev1.Span_SPAN_KIND_INTERNAL, steps.SpanID{1}, r.Trace.Span, 1, 11, false, 0x101,
 			map[string]any{}},
-		{"facilitator settle", tracev1.Span_SPAN_KIND_CLIENT, steps.SpanID{3}, r.Trace.Span, 20, 25, false, 0x101,
+		{"facilitator settle", tracev1.Span_SPAN_KIND_CLIENT, steps.SpanID{3}, r.Trace.Span, 20, 25, false,
+			0x101,
 			map[string]any{"x402.peer": "cdp", "server.address": "cdp.example",
 				"http.response.status_code": int64(200)}},
 	} {

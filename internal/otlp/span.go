@@ -129,7 +129,8 @@ func root(r steps.Report) span {
 }
 
 // clients are steps in which somebody is asked.
-var clients = map[steps.Name]bool{steps.Ask: true, steps.Send: true, steps.Facilitator: true, steps.Node: true}
+var clients = map[steps.Name]bool{steps.Ask: true, steps.Send: true, steps.Facilitator: true,
+	steps.Node: true}
 
 func stepSpan(r steps.Report, step steps.Step) span {
 	name := string(step.Name)

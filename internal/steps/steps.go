@@ -8,8 +8,9 @@ package steps
 
 import (
 	"context"
+	"crypto/rand"
 	"errors"
-	"math/rand/v2"
+	mathrand "math/rand/v2"
 	"sync"
 	"time"
 
@@ -27,7 +28,7 @@ const (
 	Ask     Name = "ask"     // the seller, without payment
 	Funds   Name = "funds"   // read from the chain; they may be read while the seller is asked
 	SignIn  Name = "sign-in" // where what was bought before is had without paying
-	Hold    Name = "hold"    // chooses an option and holds its money: funds, facts and reserve are parts of it
+	Hold    Name = "hold"    // chooses an option, holds its money: funds, facts and reserve are parts of it
 	Facts   Name = "facts"   // the ledger's, and the decision
 	Reserve Name = "reserve" // the money, in the ledger
 	Float   Name = "float"   // what it takes comes from the owner's account
@@ -124,8 +125,8 @@ type Traces struct {
 	// this part is.
 	Sample    float64
 	Strangers bool
-	// PassOn lets sellers and MCP servers hear which trace a call belongs to, and not only those whom the owner
-	// chose: facilitators and nodes.
+	// PassOn lets sellers and MCP servers hear which trace a call belongs to, and not only those whom the
+	// owner chose: facilitators and nodes.
 	PassOn bool
 }
 
@@ -137,7 +138,7 @@ func (t Traces) sampled(named Trace) bool {
 	case isNamed && !t.Strangers:
 		return true
 	}
-	return rand.Float64() < t.Sample
+	return mathrand.Float64() < t.Sample //nolint:gosec // no secret
 }
 
 // Recorder notes the steps of one call. A nil one notes nothing. It is safe for concurrent use.
@@ -290,7 +291,7 @@ func codeOf(err error) string {
 
 func newSpanID() (id SpanID) {
 	for id == (SpanID{}) { // zero is none
-		id = SpanID(fromUint64(rand.Uint64()))
+		_, _ = rand.Read(id[:]) // never fails
 	}
 	return id
 }
