@@ -34,6 +34,7 @@ type app struct {
 	home    string
 	env     config.Env
 	log     *slog.Logger
+	format  *logHandler // of log
 
 	// shared by every guard of this process: opening the wallet again must not forget what was met
 	checkpoints *seal.CheckpointCache
@@ -75,7 +76,9 @@ func Main(version, releaseKey string) int {
 	if manager != nil {
 		stderr = manager
 	}
-	log := slog.New(slog.NewTextHandler(stderr, &slog.HandlerOptions{Level: level}))
+	format := newLogHandler(stderr, level)
+	format.write(env, "")
+	log := slog.New(format)
 	if open != nil {
 		log.Warn("this process cannot be closed to other programs of its user: no passphrase is taken",
 			"err", open)
@@ -84,8 +87,9 @@ func Main(version, releaseKey string) int {
 		debug.SetMemoryLimit(memoryLimit)
 	}
 	home, noHome := config.Home(env)
-	a := &app{version: version, home: home, env: env, log: log, checkpoints: &seal.CheckpointCache{},
-		tally: &agent.Tally{}, passkeys: passkey.NewChecker()}
+	a := &app{version: version, home: home, env: env, log: log, format: format,
+		checkpoints: &seal.CheckpointCache{},
+		tally:       &agent.Tally{}, passkeys: passkey.NewChecker()}
 	ctx, stop := untilSignal(takeHanded(context.Background(), env))
 	defer stop()
 	program := &cli.Program{

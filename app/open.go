@@ -15,6 +15,7 @@ import (
 	"x402-wallet/history"
 	"x402-wallet/internal/config"
 	"x402-wallet/internal/notify"
+	"x402-wallet/internal/otlp"
 	"x402-wallet/pay"
 	"x402-wallet/seller"
 	"x402-wallet/tools"
@@ -79,7 +80,7 @@ func (a *app) OpenWallet(ctx context.Context, first, last wallet.Passphrase) (*t
 		KnowsFacilitator: settlers.HasSigner,
 		Channels:         inChannels, ChannelBook: store,
 		Statuses: statuses, Transport: sellers, Settler: settlers, Store: store, Guard: guard,
-		Now: time.Now, Log: a.log,
+		Now: time.Now, Log: a.log, Observe: a.observer(h), Traces: traces(rules, false),
 	}
 	allKeys := toolKeys{Wallet: keys, remote: remote}
 	// Not with what may ask a person, nor with what this command was given, which a descriptor has but once:
@@ -173,10 +174,10 @@ type openHome struct {
 	store *history.Store
 	// tells the owner of what waits for them; nil: by nothing
 	notifier *notify.Notifier
+	spans    *otlp.Exporter // to the owner's collector; nil: there is none
 }
 
 func (a *app) open(ctx context.Context) (h openHome, err error) {
-
 	h.keys, err = wallet.Open(a.home)
 	if err != nil {
 		return h, err
@@ -191,6 +192,7 @@ func (a *app) open(ctx context.Context) (h openHome, err error) {
 	h.rules, err = a.rules()
 	if err == nil {
 		h.keys.Idle = h.rules.Keystore.Idle
+		h.spans = a.spans(h.rules)
 		h.notifier = a.notifier(h.rules)
 		o := history.Options{ContentQuota: int64(h.rules.Policy.ContentQuota)}
 		if h.notifier != nil {
@@ -202,11 +204,20 @@ func (a *app) open(ctx context.Context) (h openHome, err error) {
 		_ = h.keys.Close()
 		return h, err
 	}
+	a.beginTelling(h)
+	return h, nil
+}
+
+// beginTelling lets what the owner is told go out, as long as the rules that say to whom are theirs.
+func (a *app) beginTelling(h openHome) {
+	sealed := a.Guard(h.store, h.rules, nil).CheckConfig
 	if h.notifier != nil {
-		h.notifier.Store, h.notifier.Sealed = h.store, a.Guard(h.store, h.rules, nil).CheckConfig
+		h.notifier.Store, h.notifier.Sealed = h.store, sealed
 		h.notifier.Begin()
 	}
-	return h, nil
+	if h.spans != nil {
+		h.spans.Sealed = sealed
+	}
 }
 
 // openInFleet is open for a home of a fleet: its rules are in the ledger.
@@ -229,17 +240,18 @@ func (a *app) openInFleet(ctx context.Context, h openHome, m *member) (openHome,
 		return h, err
 	}
 	h.keys.Idle = h.rules.Keystore.Idle
-	if notifier = a.notifier(h.rules); notifier != nil {
-		h.notifier = notifier
-		notifier.Store, notifier.Sealed = h.store, a.Guard(h.store, h.rules, nil).CheckConfig
-		notifier.Begin()
-	}
+	notifier = a.notifier(h.rules)
+	h.notifier, h.spans = notifier, a.spans(h.rules)
+	a.beginTelling(h)
 	return h, nil
 }
 
-// Close closes ledger and keystore. What the owner is being told has a moment to get through, and the ledger
+// Close closes ledger and keystore. What the owner and their collector are being told has a moment to get through, and the ledger
 // is closed after that.
 func (h openHome) Close() (err error) {
+	if h.spans != nil {
+		h.spans.Close()
+	}
 	if h.notifier != nil {
 		h.notifier.Close(func() { _ = h.store.Close() })
 	} else {

@@ -237,7 +237,8 @@ func (a *app) paywallOptions(conf *config.Paywall, h openHome) (paywall.Options,
 		Facilitators: a.facilitators(&asked, nodes), Store: h.store, Version: conf.Version,
 		Dialect: conf.Dialect, VerifyOnly: conf.VerifyOnly, Assets: x402.NewRegistry(rules.Assets),
 		SharedPayTo: conf.SharedPayTo, ReceiptTransaction: conf.ReceiptTransaction, Origin: conf.Origin,
-		Log: a.log, ClaimAfter: conf.ClaimAfter, ClaimAbove: conf.ClaimAbove,
+		Log: a.log, Observe: a.observer(h), Traces: traces(rules, true),
+		ClaimAfter: conf.ClaimAfter, ClaimAbove: conf.ClaimAbove,
 		Received: func(ctx context.Context, e x402.Evidence) (x402.Status, error) {
 			if x402.IsSolana(e.Network) {
 				return onSolana.Received(ctx, e)

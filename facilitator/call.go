@@ -15,6 +15,8 @@ import (
 	"sync/atomic"
 	"syscall"
 	"time"
+
+	"x402-wallet/internal/steps"
 )
 
 const (
@@ -52,6 +54,9 @@ func (c *Client) call(ctx context.Context, f *remote, method, path string, ask u
 	request.Header.Set("Accept", "application/json")
 	if body != nil {
 		request.Header.Set("Content-Type", "application/json")
+	}
+	if trace := steps.Traceparent(ctx); trace != "" {
+		request.Header.Set(steps.Header, trace)
 	}
 	if err := c.authorize(f, request); err != nil {
 		return reply{err: fmt.Errorf("its credentials: %w", err), unusable: true}
@@ -94,7 +99,7 @@ func (f *remote) address(path string, ask url.Values) (string, error) {
 func redact(text []byte, header http.Header) []byte {
 	for name, values := range header {
 		switch name {
-		case "User-Agent", "Accept", "Content-Type":
+		case "User-Agent", "Accept", "Content-Type", "Traceparent":
 			continue
 		}
 		for _, value := range values {

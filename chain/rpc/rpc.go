@@ -26,6 +26,7 @@ import (
 	"syscall"
 	"time"
 
+	"x402-wallet/internal/steps"
 	"x402-wallet/x402"
 )
 
@@ -139,13 +140,17 @@ func (n *Node) ask(ctx context.Context, result any, method string, params ...any
 	if params == nil {
 		params = []any{}
 	}
-	if err := n.call(ctx, result, method, params); err != nil {
-		return n.Failed(method, err)
+	ctx, step := steps.Begin(ctx, steps.Node)
+	step.Asked(n.Network, "", method) // where it is is as good as a key
+	err := n.call(ctx, step, result, method, params)
+	if err != nil {
+		err = n.Failed(method, err)
 	}
-	return nil
+	step.End(err)
+	return err
 }
 
-func (n *Node) call(ctx context.Context, result any, method string, params []any) error {
+func (n *Node) call(ctx context.Context, step *steps.Span, result any, method string, params []any) error {
 	id := n.calls.Add(1)
 	question, err := json.Marshal(
 		map[string]any{"jsonrpc": "2.0", "id": id, "method": method, "params": params})
@@ -153,6 +158,7 @@ func (n *Node) call(ctx context.Context, result any, method string, params []any
 		return err
 	}
 	status, body, err := n.post(ctx, question, isQuestion(method))
+	step.Answered(status)
 	if err != nil {
 		return err
 	}
@@ -211,6 +217,9 @@ func (n *Node) post(ctx context.Context, question []byte, again bool) (status in
 	}
 	request.Header.Set("Content-Type", "application/json")
 	request.Header.Set("Accept", "application/json")
+	if trace := steps.Traceparent(ctx); trace != "" {
+		request.Header.Set(steps.Header, trace)
+	}
 	if again { // net/http takes this for the header, and sends none
 		request.Header["Idempotency-Key"] = nil
 	}
