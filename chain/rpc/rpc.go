@@ -43,6 +43,7 @@ type Node struct {
 	identify func(Ask) error      // may be nil
 	isKnown  atomic.Bool          // identify was satisfied
 	onDate   func(date time.Time) // the Date of an answer; may be nil
+	observe  x402.ObserveNode     // may be nil
 	url      string               // may hold an API key: never in an error
 	http     *http.Client
 	calls    atomic.Uint64 // JSON-RPC ids
@@ -56,6 +57,7 @@ type Options struct {
 	// Identify asks the node which chain it is on; its error, as CHECK_FAILED, is that of every question
 	// until there is none. nil: it may be on any chain.
 	Identify func(Ask) error
+	Observe  x402.ObserveNode // hears of every question; nil: nobody does
 }
 
 // Ask asks the node one question, as Call, but whatever chain it is on.
@@ -72,7 +74,8 @@ func New(o Options) *Node {
 	client := *c
 	// The owner chose the node, and the node shall not choose another.
 	client.CheckRedirect = func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }
-	return &Node{Network: o.Network, identify: o.Identify, onDate: o.OnDate, url: o.URL, http: &client}
+	return &Node{Network: o.Network, identify: o.Identify, onDate: o.OnDate, observe: o.Observe,
+		url: o.URL, http: &client}
 }
 
 // refusal is a JSON-RPC error object: the node is there and does not want to answer this.
@@ -139,10 +142,27 @@ func (n *Node) ask(ctx context.Context, result any, method string, params ...any
 	if params == nil {
 		params = []any{}
 	}
-	if err := n.call(ctx, result, method, params); err != nil {
+	began := time.Now()
+	err := n.call(ctx, result, method, params)
+	if n.observe != nil && !errors.Is(ctx.Err(), context.Canceled) { // else it was not given its time
+		n.observe(n.Network, contact(err), time.Since(began))
+	}
+	if err != nil {
 		return n.Failed(method, err)
 	}
 	return nil
+}
+
+// contact is what came of a question. A JSON-RPC error is an answer.
+func contact(err error) x402.Contact {
+	_, isLost := errors.AsType[transportError](err)
+	switch {
+	case err == nil, Refused(err):
+		return x402.Answered
+	case isLost:
+		return x402.NoAnswer
+	}
+	return x402.InError
 }
 
 func (n *Node) call(ctx context.Context, result any, method string, params []any) error {
