@@ -29,7 +29,7 @@ var arrows = map[string][]string{
 	"history/historytest": {"budget", "history", "x402", "x402/money"},
 	// config: what changed between two versions of the rules; budget: sessions that the owner began
 	"wallet/seal": {"budget", "internal/config", "history", "x402/money", "x402"},
-	"chain/rpc":   {"x402"},
+	"chain/rpc":   {"internal/steps", "x402"}, // steps: a question is one, of a payment or a sale
 	"chain/evm":   {"x402/money", "chain/rpc", "x402"},
 	"chain/svm":   {"x402/money", "chain/rpc", "chain/svm/solana", "x402"},
 	"seller":      {"internal/child", "internal/mcpconn", "x402"}, // child: servers that are commands
@@ -37,14 +37,17 @@ var arrows = map[string][]string{
 	// owner's passkeys, and nobody's word that they said yes
 	"wallet/agent": {"budget", "chain/evm", "history", "internal/passkey", "internal/socket", "x402/money",
 		"chain/svm", "wallet", "x402", "wallet/seal"},
-	"facilitator": {"x402"},
+	"facilitator": {"internal/steps", "x402"}, // steps: likewise
 	// evm, svm: it reads itself what it is paid; history: one payment, one run
 	"paywall": {"chain/evm", "facilitator", "history", "internal/child", "internal/mcpconn", "x402/money",
 		"chain/svm", "x402"},
-	"pay": {"budget", "facilitator", "history", "x402/money", "seller", "x402"},
+	// steps: what a payment is made of
+	"pay": {"budget", "facilitator", "history", "internal/steps", "x402/money", "seller", "x402"},
 	// chain/rpc: it asks Rooch, which nobody else does; history: promises are kept in the ledger
 	"channel":           {"chain/rpc", "history", "pay", "seller", "x402", "x402/money"},
 	"internal/loopback": {},
+	// x402: the code that a step ended with
+	"internal/steps": {"x402", "x402/money"},
 	"internal/socket":   {},
 	"internal/relay":    {"internal/socket", "x402"},
 	"internal/metrics":  {"x402/money"},

@@ -23,6 +23,7 @@
 //	send.go     out it goes
 //	verdict.go  what the answer means: a pure table
 //	record.go   written down
+//	observe.go  who is told of all this
 //	result.go   what the caller gets; content.go how it is shown, after.go what comes after it
 //
 // attested.go reads what sellers sign besides. store.go is the ledger as it is needed here, and the order
@@ -41,6 +42,7 @@ import (
 	"x402-wallet/budget"
 	"x402-wallet/facilitator"
 	"x402-wallet/history"
+	"x402-wallet/internal/steps"
 	"x402-wallet/seller"
 	"x402-wallet/x402"
 	"x402-wallet/x402/money"
@@ -144,8 +146,11 @@ type Engine struct {
 	UnlockAhead func()
 	Store       Store
 	Guard       Guard
-	Now         func() time.Time
-	Log         *slog.Logger
+	// Observe is told of each call that may pay, when it has ended: of its payment and its steps. It may not
+	// block. nil: nobody listens, and nothing is noted.
+	Observe func(steps.Report)
+	Now     func() time.Time
+	Log     *slog.Logger
 
 	gate          gate          // how many of its calls are made at a time
 	inflight      inflight      // what this process's calls work on and wait for

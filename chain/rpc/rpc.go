@@ -26,6 +26,7 @@ import (
 	"syscall"
 	"time"
 
+	"x402-wallet/internal/steps"
 	"x402-wallet/x402"
 )
 
@@ -142,15 +143,18 @@ func (n *Node) ask(ctx context.Context, result any, method string, params ...any
 	if params == nil {
 		params = []any{}
 	}
+	ctx, step := steps.Begin(ctx, steps.Node)
+	step.Asked(n.Network, "", method) // where it is is as good as a key
 	began := time.Now()
-	err := n.call(ctx, result, method, params)
+	err := n.call(ctx, step, result, method, params)
 	if n.observe != nil && !errors.Is(ctx.Err(), context.Canceled) { // else it was not given its time
 		n.observe(n.Network, contact(err), time.Since(began))
 	}
 	if err != nil {
-		return n.Failed(method, err)
+		err = n.Failed(method, err)
 	}
-	return nil
+	step.End(err)
+	return err
 }
 
 // contact is what came of a question. A JSON-RPC error is an answer.
@@ -165,7 +169,7 @@ func contact(err error) x402.Contact {
 	return x402.InError
 }
 
-func (n *Node) call(ctx context.Context, result any, method string, params []any) error {
+func (n *Node) call(ctx context.Context, step *steps.Span, result any, method string, params []any) error {
 	id := n.calls.Add(1)
 	question, err := json.Marshal(
 		map[string]any{"jsonrpc": "2.0", "id": id, "method": method, "params": params})
@@ -173,6 +177,7 @@ func (n *Node) call(ctx context.Context, result any, method string, params []any
 		return err
 	}
 	status, body, err := n.post(ctx, question, isQuestion(method))
+	step.Answered(status)
 	if err != nil {
 		return err
 	}
