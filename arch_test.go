@@ -47,10 +47,11 @@ var arrows = map[string][]string{
 	"channel":           {"chain/rpc", "history", "pay", "seller", "x402", "x402/money"},
 	"internal/loopback": {},
 	// x402: the code that a step ended with
-	"internal/steps": {"x402", "x402/money"},
-	"internal/socket":   {},
-	"internal/relay":    {"internal/socket", "x402"},
-	"internal/metrics":  {"x402/money"},
+	"internal/steps":  {"x402", "x402/money"},
+	"internal/socket": {},
+	"internal/relay":  {"internal/socket", "x402"},
+	// x402: how parties answered is said in its words
+	"internal/metrics": {"x402", "x402/money"},
 	// socket: the terminal that a passkey is made for; which passkeys there are it is told
 	"internal/passkey":             {"internal/socket"},
 	"internal/passkey/passkeytest": {},
@@ -61,7 +62,9 @@ var arrows = map[string][]string{
 		"x402/money", "internal/receipt", "tools", "x402"},
 	// channel: a call of a service that has one goes through it; facilitator: what it lists for sale;
 	// passkey: the open wallet says which there are
+	// metrics: it says how a wallet stands, for them
 	"tools": {"internal/ask", "budget", "channel", "facilitator", "history", "internal/mcpconn",
+		"internal/metrics",
 		"internal/passkey", "x402/money", "pay", "seller", "x402"},
 	// tools: a command prints its tool's answer; channel: or what it shows of one
 	// attest: version --verify; relay: service status asks the service as an agent's host does; notify: what

@@ -39,7 +39,7 @@ func (a *app) OpenWallet(ctx context.Context, first, last wallet.Passphrase) (*t
 	keys.Sources = slices.DeleteFunc(append(slices.Clone(alone), last), isNone)
 
 	nodes := seller.NodeClient(rules.Policy.Loopback)
-	onRooch := channel.NewNodes(rules.Nodes(), nodes)
+	onRooch := channel.NewNodes(rules.Nodes(), nodes, a.parties.Node)
 	remote := a.remote(rules, keys, first)
 	assets := x402.NewRegistry(slices.Concat(onRooch.Assets(), rules.Assets))
 	local := a.Guard(store, rules, keys)
@@ -51,10 +51,11 @@ func (a *app) OpenWallet(ctx context.Context, first, last wallet.Passphrase) (*t
 	onEVM := evm.New(evm.Options{
 		Signer: evmSigner, RPC: rules.Nodes(), Vaults: vaults(rules), Allowances: allowances(rules),
 		ApprovalGas: approvalGas(rules), HTTP: nodes, Rand: rand.Reader, Now: time.Now,
+		Observe: a.parties.Node,
 	})
 	onSolana := svm.New(svm.Options{
 		Signer: solanaSigner, RPC: rules.Nodes(), TokenAccounts: tokenAccounts(rules), HTTP: nodes,
-		Rand: rand.Reader, Now: time.Now,
+		Rand: rand.Reader, Now: time.Now, Observe: a.parties.Node,
 	})
 	sellers := seller.New(seller.Options{
 		Loopback: rules.Policy.Loopback, Servers: a.servers(rules), Version: a.version, Log: a.log,
@@ -79,7 +80,7 @@ func (a *app) OpenWallet(ctx context.Context, first, last wallet.Passphrase) (*t
 		KnowsFacilitator: settlers.HasSigner,
 		Channels:         inChannels, ChannelBook: store,
 		Statuses: statuses, Transport: sellers, Settler: settlers, Store: store, Guard: guard,
-		Now: time.Now, Log: a.log,
+		Observe: a.watch, Now: time.Now, Log: a.log,
 	}
 	allKeys := toolKeys{Wallet: keys, remote: remote}
 	// Not with what may ask a person, nor with what this command was given, which a descriptor has but once:

@@ -43,9 +43,10 @@ func (a *app) openPaywallHome(ctx context.Context, conf *config.Paywall) (h open
 	return h, err
 }
 
-// openPaywall makes the paywall that a file describes, on its home. Who gets it closes the home.
-func (a *app) openPaywall(ctx context.Context, file string) (conf *config.Paywall, h openHome,
-	wall *paywall.Paywall, err error) {
+// openPaywall makes the paywall that a file describes, on its home. count hears how each sale
+// ended; nil: nobody does. Who gets it closes the home.
+func (a *app) openPaywall(ctx context.Context, file string, count func(paywall.Counted)) (
+	conf *config.Paywall, h openHome, wall *paywall.Paywall, err error) {
 	conf, err = config.LoadPaywall(file)
 	if err != nil {
 		return nil, h, nil, setupFailed(err)
@@ -55,6 +56,7 @@ func (a *app) openPaywall(ctx context.Context, file string) (conf *config.Paywal
 		return nil, h, nil, err
 	}
 	options, err := a.paywallOptions(conf, h)
+	options.Count = count
 	if err == nil {
 		wall, err = paywall.New(options)
 		if err != nil {
@@ -70,7 +72,7 @@ func (a *app) openPaywall(ctx context.Context, file string) (conf *config.Paywal
 
 // ClaimPaywall claims what was charged by batch-settlement, as the paywall itself does.
 func (a *app) ClaimPaywall(ctx context.Context, file string) (done []cli.Claimed, err error) {
-	_, h, wall, err := a.openPaywall(ctx, file)
+	_, h, wall, err := a.openPaywall(ctx, file, nil)
 	if err != nil {
 		return nil, err
 	}

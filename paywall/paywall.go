@@ -29,6 +29,7 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"x402-wallet/facilitator"
@@ -146,6 +147,7 @@ type Options struct {
 	// once; "": however much
 	ClaimAfter time.Duration
 	ClaimAbove string
+	Count      func(Counted)    // hears how each request for something that is sold ended; nil: nobody does
 	Now        func() time.Time // nil: time.Now
 	Log        *slog.Logger     // nil: silent
 }
@@ -183,6 +185,7 @@ type Paywall struct {
 	settlers map[string][]string
 	closed   bool
 	sales    sync.WaitGroup
+	running  atomic.Int64 // of them
 }
 
 const (
@@ -335,7 +338,14 @@ func (w *Paywall) begin() bool {
 		return false
 	}
 	w.sales.Add(1)
+	w.running.Add(1)
 	return true
+}
+
+// end is the end of a sale that begin counted.
+func (w *Paywall) end() {
+	w.running.Add(-1)
+	w.sales.Done()
 }
 
 // Prices lists what is charged for: each tool's name, and its price for people ("$0.01"; "" where

@@ -100,6 +100,7 @@ type saleRun struct {
 	sale       *Sale
 	row        history.Sale
 	out        result
+	steps      map[string]time.Duration // for who counts
 }
 
 // sell takes one request to its end. The order of its steps is the safety argument:
@@ -123,7 +124,7 @@ func (w *Paywall) sell(ctx context.Context, r request) result {
 		s.out.reason = "the server is stopping"
 		return s.out
 	}
-	defer w.sales.Done()
+	defer w.end()
 	var err error
 	s.payment, s.unreadable = s.decode()
 	if s.unreadable != nil {
@@ -272,6 +273,7 @@ func (s *saleRun) replay(ctx context.Context, earlier history.Sale) {
 
 // verify asks a facilitator whether the payment is valid.
 func (s *saleRun) verify(ctx context.Context) bool {
+	defer s.took(stepVerify, time.Now())
 	if err := s.runHook(ctx, s.options.Hooks.BeforeVerify); err != nil {
 		s.verification = invalid
 		s.explain(err, "this payment is not accepted")
@@ -391,6 +393,7 @@ func (s *saleRun) stop(err error) {
 // execute runs the tool for as long as the payment will still be valid when it is settled, in a
 // goroutine of its own: a tool that ignores its context must not outlive the payment.
 func (s *saleRun) execute(ctx context.Context) runOutcome {
+	defer s.took(stepRun, time.Now())
 	limit := s.signed.expires.Sub(s.now()) - s.settleMargin
 	if s.upfront {
 		limit = maxTimeout

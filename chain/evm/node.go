@@ -42,7 +42,7 @@ func newNode(network string, chainID uint64, url string, o Options) *node {
 	n := &node{chainID: chainID, now: o.Now}
 	n.Node = rpc.New(rpc.Options{Network: network, URL: url, HTTP: o.HTTP, Identify: n.identify,
 		Observe: o.Observe,
-		OnDate: func(date time.Time) { n.clock.Store(&clockReading{theirs: date, ours: n.now()}) }})
+		OnDate:  func(date time.Time) { n.clock.Store(&clockReading{theirs: date, ours: n.now()}) }})
 	return n
 }
 

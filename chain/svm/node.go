@@ -37,7 +37,7 @@ func newNode(network, url string, o Options) *node {
 	n := &node{}
 	n.Node = rpc.New(rpc.Options{Network: network, URL: url, HTTP: o.HTTP, Identify: n.identify,
 		Observe: o.Observe,
-		OnDate: func(date time.Time) { n.clock.Store(date.Unix()) }})
+		OnDate:  func(date time.Time) { n.clock.Store(date.Unix()) }})
 	return n
 }
 

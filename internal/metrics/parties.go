@@ -4,11 +4,9 @@ import (
 	"context"
 	"sync"
 	"time"
-)
 
-// Answered is the outcome of a request to a facilitator or node that was answered; others are no answer that
-// could be used.
-const Answered = "answered"
+	"x402-wallet/x402"
+)
 
 // Parties counts what was asked of facilitators and of networks' nodes, and how they answered. The zero value
 // is ready.
@@ -25,27 +23,27 @@ type party struct {
 	answered table[time.Time] // last, by name
 }
 
-func (p *party) add(name, outcome string, took time.Duration, labels ...string) {
+func (p *party) add(name string, came x402.Contact, took time.Duration, labels ...string) {
 	*p.requests.at(labels...)++
 	p.took.at(name).add(took)
-	if outcome == Answered {
+	if came == x402.Answered {
 		*p.answered.at(name) = time.Now()
 	}
 }
 
-// Facilitator counts a request to a facilitator of the owner's config, by its name there; request and outcome
-// are words of ours.
-func (p *Parties) Facilitator(name, request, outcome string, took time.Duration) {
+// Facilitator counts a request to a facilitator of the owner's config, by its name there; request
+// is a word of ours.
+func (p *Parties) Facilitator(name, request string, came x402.Contact, took time.Duration) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	p.facilitators.add(name, outcome, took, name, request, outcome)
+	p.facilitators.add(name, came, took, name, request, string(came))
 }
 
 // Node counts a question to the node of one of the owner's networks.
-func (p *Parties) Node(network, outcome string, took time.Duration) {
+func (p *Parties) Node(network string, came x402.Contact, took time.Duration) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	p.nodes.add(network, outcome, took, network, outcome)
+	p.nodes.add(network, came, took, network, string(came))
 }
 
 func (p *Parties) write(_ context.Context, t text) {
