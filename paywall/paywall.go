@@ -147,7 +147,6 @@ type Options struct {
 	// once; "": however much
 	ClaimAfter time.Duration
 	ClaimAbove string
-	Count      func(Counted)    // hears how each request for something that is sold ended; nil: nobody does
 	Now        func() time.Time // nil: time.Now
 	Log        *slog.Logger     // nil: silent
 }

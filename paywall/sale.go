@@ -100,7 +100,6 @@ type saleRun struct {
 	sale       *Sale
 	row        history.Sale
 	out        result
-	steps      map[string]time.Duration // for who counts
 }
 
 // sell takes one request to its end. The order of its steps is the safety argument:
@@ -273,7 +272,6 @@ func (s *saleRun) replay(ctx context.Context, earlier history.Sale) {
 
 // verify asks a facilitator whether the payment is valid.
 func (s *saleRun) verify(ctx context.Context) bool {
-	defer s.took(stepVerify, time.Now())
 	if err := s.runHook(ctx, s.options.Hooks.BeforeVerify); err != nil {
 		s.verification = invalid
 		s.explain(err, "this payment is not accepted")
@@ -393,7 +391,6 @@ func (s *saleRun) stop(err error) {
 // execute runs the tool for as long as the payment will still be valid when it is settled, in a
 // goroutine of its own: a tool that ignores its context must not outlive the payment.
 func (s *saleRun) execute(ctx context.Context) runOutcome {
-	defer s.took(stepRun, time.Now())
 	limit := s.signed.expires.Sub(s.now()) - s.settleMargin
 	if s.upfront {
 		limit = maxTimeout

@@ -18,7 +18,6 @@ import (
 // settlePayment settles the payment; from then on the sale continues even if the buyer disconnects. It
 // returns true once the payment is settled.
 func (s *saleRun) settlePayment(ctx context.Context) bool {
-	defer s.took(stepSettle, time.Now())
 	if err := s.runHook(ctx, s.options.Hooks.BeforeSettle); err != nil {
 		s.stop(err)
 		return false
@@ -268,7 +267,6 @@ func (s *saleRun) finish(ctx context.Context) result {
 	if v.answer == unavailable {
 		s.log.Warn("a sale failed", "tool", s.tool.Name, "sale", s.sale.ID, "err", err)
 	}
-	s.counted()
 	return s.out
 }
 
