@@ -39,8 +39,9 @@ var arrows = map[string][]string{
 		"chain/svm", "wallet", "x402", "wallet/seal"},
 	"facilitator": {"internal/steps", "x402"}, // steps: likewise
 	// evm, svm: it reads itself what it is paid; history: one payment, one run
-	"paywall": {"chain/evm", "facilitator", "history", "internal/child", "internal/mcpconn", "x402/money",
-		"chain/svm", "x402"},
+	// steps: what a sale is made of
+	"paywall": {"chain/evm", "facilitator", "history", "internal/child", "internal/mcpconn", "internal/steps",
+		"x402/money", "chain/svm", "x402"},
 	// steps: what a payment is made of
 	"pay": {"budget", "facilitator", "history", "internal/steps", "x402/money", "seller", "x402"},
 	// chain/rpc: it asks Rooch, which nobody else does; history: promises are kept in the ledger

@@ -14,6 +14,7 @@ import (
 	"x402-wallet/cli"
 	"x402-wallet/history"
 	"x402-wallet/internal/config"
+	"x402-wallet/internal/steps"
 	"x402-wallet/paywall"
 	"x402-wallet/x402"
 )
@@ -45,7 +46,7 @@ func (a *app) openPaywallHome(ctx context.Context, conf *config.Paywall) (h open
 
 // openPaywall makes the paywall that a file describes, on its home. count hears how each sale
 // ended; nil: nobody does. Who gets it closes the home.
-func (a *app) openPaywall(ctx context.Context, file string, count func(paywall.Counted)) (
+func (a *app) openPaywall(ctx context.Context, file string, count func(steps.Report)) (
 	conf *config.Paywall, h openHome, wall *paywall.Paywall, err error) {
 	conf, err = config.LoadPaywall(file)
 	if err != nil {
@@ -56,7 +57,7 @@ func (a *app) openPaywall(ctx context.Context, file string, count func(paywall.C
 		return nil, h, nil, err
 	}
 	options, err := a.paywallOptions(conf, h)
-	options.Count = count
+	options.Observe = count
 	if err == nil {
 		wall, err = paywall.New(options)
 		if err != nil {

@@ -18,6 +18,7 @@ import (
 	"x402-wallet/internal/config"
 	"x402-wallet/internal/metrics"
 	"x402-wallet/internal/passkey"
+	"x402-wallet/internal/steps"
 	"x402-wallet/paywall"
 	"x402-wallet/seller"
 	"x402-wallet/tools"
@@ -132,7 +133,7 @@ func (a *app) sealedRules(ctx context.Context, store *history.Store, keys *walle
 // The metrics are served at a place ("": nowhere).
 func (a *app) ServePaywall(ctx context.Context, file, place string) error {
 	var sales metrics.Sales
-	var count func(paywall.Counted)
+	var count func(steps.Report)
 	if place != "" {
 		count = countSales(&sales)
 	}

@@ -46,11 +46,14 @@ func (a *app) serveMetrics(ctx context.Context, l net.Listener, sources ...metri
 	a.serveHTTP(ctx, l, metrics.Handler(append([]metrics.Source{process, &a.parties}, sources...)...))
 }
 
-// countSteps counts how long the steps of payments take. How parties answer is counted where they are asked.
+// isAsked reports whether a step is a question to a party: how those answer is counted where they are asked.
+func isAsked(s steps.Step) bool { return s.Name == steps.Facilitator || s.Name == steps.Node }
+
+// countSteps counts how long the steps of payments take.
 func countSteps(calls *metrics.Calls) func(steps.Report) {
 	return func(r steps.Report) {
 		for _, s := range r.Steps {
-			if s.Name != steps.Facilitator && s.Name != steps.Node {
+			if !isAsked(s) {
 				calls.Step(string(s.Name), s.Took)
 			}
 		}
@@ -95,19 +98,34 @@ func owedIn(channels []history.SoldChannel, assets *x402.Registry) map[string]me
 	return owed
 }
 
-// countSales counts sales as metrics say them.
-func countSales(sales *metrics.Sales) func(paywall.Counted) {
-	return func(c paywall.Counted) { sales.Sale(metrics.Sale(c)) }
+// countSales counts what requests came to, what sales earned, and how long their steps took.
+func countSales(sales *metrics.Sales) func(steps.Report) {
+	return func(r steps.Report) {
+		sale := metrics.Sale{Tool: r.Tool, Outcome: r.Outcome, Code: r.Code, Steps: map[string]time.Duration{}}
+		if r.State == string(history.SaleSettled) {
+			sale.Network, sale.Earned = r.Network, r.Price
+		}
+		for _, s := range r.Steps {
+			if !isAsked(s) {
+				sale.Steps[string(s.Name)] += s.Took
+			}
+		}
+		sales.Sale(sale)
+	}
 }
 
-// shopFor is how a paywall stands, as metrics say it.
+// shopFor is how a paywall stands, as metrics say it: of each network on which it is paid.
 func shopFor(proxy *paywall.Proxy, h openHome) metrics.Shop {
 	assets := x402.NewRegistry(h.rules.Assets)
 	return metrics.Shop{
 		Load: func() metrics.Load { return metrics.Load(proxy.Load()) },
 		Owed: func(ctx context.Context) (map[string]metrics.Owed, error) {
 			channels, err := h.store.OwedChannels(ctx)
-			return owedIn(channels, assets), err
+			owed := owedIn(channels, assets)
+			for _, payee := range proxy.Paywall.Payees() { // nothing is owed: a figure, too
+				owed[payee.Network] = owed[payee.Network]
+			}
+			return owed, err
 		},
 	}
 }

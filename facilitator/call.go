@@ -16,6 +16,7 @@ import (
 	"syscall"
 	"time"
 
+	"x402-wallet/internal/steps"
 	"x402-wallet/x402"
 )
 
@@ -83,6 +84,9 @@ func (c *Client) exchange(ctx context.Context, f *remote, method, path string, a
 	if body != nil {
 		request.Header.Set("Content-Type", "application/json")
 	}
+	if trace := steps.Traceparent(ctx); trace != "" {
+		request.Header.Set(steps.Header, trace)
+	}
 	if err := c.authorize(f, request); err != nil {
 		return reply{err: fmt.Errorf("its credentials: %w", err), unusable: true}
 	}
@@ -124,7 +128,7 @@ func (f *remote) address(path string, ask url.Values) (string, error) {
 func redact(text []byte, header http.Header) []byte {
 	for name, values := range header {
 		switch name {
-		case "User-Agent", "Accept", "Content-Type":
+		case "User-Agent", "Accept", "Content-Type", "Traceparent":
 			continue
 		}
 		for _, value := range values {

@@ -149,8 +149,10 @@ type Engine struct {
 	// Observe is told of each call that may pay, when it has ended: of its payment and its steps. It may not
 	// block. nil: nobody listens, and nothing is noted.
 	Observe func(steps.Report)
-	Now     func() time.Time
-	Log     *slog.Logger
+	// Traces says whether its calls are traced, too, which needs Observe.
+	Traces steps.Traces
+	Now    func() time.Time
+	Log    *slog.Logger
 
 	gate          gate          // how many of its calls are made at a time
 	inflight      inflight      // what this process's calls work on and wait for

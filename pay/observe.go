@@ -13,7 +13,11 @@ func (e *Engine) observed(ctx context.Context) (context.Context, *steps.Recorder
 	if e.Observe == nil {
 		return ctx, nil
 	}
-	return steps.Start(ctx, steps.Payment, AgentFrom(ctx))
+	traces := e.Traces
+	if traces.PassOn && e.Guard.CheckConfig(ctx) != nil { // the owner did not say so
+		traces.PassOn = false
+	}
+	return steps.Start(ctx, steps.Payment, AgentFrom(ctx), traces)
 }
 
 // report tells whoever listens what a call came to.

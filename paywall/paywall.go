@@ -34,6 +34,7 @@ import (
 
 	"x402-wallet/facilitator"
 	"x402-wallet/history"
+	"x402-wallet/internal/steps"
 	"x402-wallet/x402"
 	"x402-wallet/x402/money"
 )
@@ -147,8 +148,12 @@ type Options struct {
 	// once; "": however much
 	ClaimAfter time.Duration
 	ClaimAbove string
-	Now        func() time.Time // nil: time.Now
-	Log        *slog.Logger     // nil: silent
+	// Observe is told of each request for something that costs, when it has ended: of its sale and its steps. It
+	// may not block. nil: nobody listens, and nothing is noted. Traces says whether they are traced, too
+	Observe func(steps.Report)
+	Traces  steps.Traces
+	Now     func() time.Time // nil: time.Now
+	Log     *slog.Logger     // nil: silent
 }
 
 // Paywall charges for tools and HTTP handlers. It is safe for concurrent use.

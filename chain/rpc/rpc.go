@@ -236,6 +236,9 @@ func (n *Node) post(ctx context.Context, question []byte, again bool) (status in
 	}
 	request.Header.Set("Content-Type", "application/json")
 	request.Header.Set("Accept", "application/json")
+	if trace := steps.Traceparent(ctx); trace != "" {
+		request.Header.Set(steps.Header, trace)
+	}
 	if again { // net/http takes this for the header, and sends none
 		request.Header["Idempotency-Key"] = nil
 	}

@@ -101,7 +101,11 @@ type file struct {
 	Service  fileService            `toml:"service"`
 	Passkeys map[string]filePasskey `toml:"passkeys"`
 	Notify   notify                 `toml:"notify"`
-	Ledger   struct {
+	Log      struct {
+		Format *string `toml:"format"`
+	} `toml:"log"`
+	Traces fileTraces `toml:"traces"`
+	Ledger struct {
 		URL string `toml:"url"`
 	} `toml:"ledger"`
 	Keystore struct {

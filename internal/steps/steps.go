@@ -97,7 +97,7 @@ type Report struct {
 	Steps   []Step // in the order in which they ended
 	Dropped int    // steps beyond those
 
-	Trace  Trace  // the call's own; Trace.Span is the Parent of its steps
+	Trace  Trace  // the call's own; Trace.Span is the Parent of its steps. Not Sampled: it is in no trace
 	Caller SpanID // the caller's; zero: it named none
 }
 
@@ -116,11 +116,36 @@ const Failed = "failed"
 // facilitator three times a hundred.
 const maxSteps = 256
 
+// Traces says whether calls are traced; the zero value: they are not.
+type Traces struct {
+	On bool
+	// Sample is the part of the calls whose caller named no trace that is sampled: 0 to 1. Else the caller
+	// decides, unless Strangers are the callers: then what they do not want sampled is not, and of the rest
+	// this part is.
+	Sample    float64
+	Strangers bool
+	// PassOn lets sellers and MCP servers hear which trace a call belongs to, and not only those whom the owner
+	// chose: facilitators and nodes.
+	PassOn bool
+}
+
+// sampled decides for a call, by the trace that its caller named, if any.
+func (t Traces) sampled(named Trace) bool {
+	switch isNamed := named.IsValid(); {
+	case !t.On, isNamed && !named.Sampled:
+		return false
+	case isNamed && !t.Strangers:
+		return true
+	}
+	return rand.Float64() < t.Sample
+}
+
 // Recorder notes the steps of one call. A nil one notes nothing. It is safe for concurrent use.
 type Recorder struct {
 	mu     sync.Mutex
 	report Report
 	ended  bool
+	traces Traces // does not change
 }
 
 type (
@@ -130,18 +155,17 @@ type (
 
 // Start begins a call: what is done with the context is noted from now on. How the call is made, and
 // whose trace it belongs to, the context says (Calling).
-func Start(ctx context.Context, kind Kind, agent string) (context.Context, *Recorder) {
-	r := &Recorder{report: Report{Kind: kind, Name: string(kind), Agent: agent, Start: time.Now()}}
-	r.report.Trace, r.report.Caller = NewTrace(), SpanID{}
-	if from, ok := ctx.Value(callerKey{}).(caller); ok {
-		if from.name != "" {
-			r.report.Name = from.name
-		}
-		if from.trace.IsValid() {
-			r.report.Trace.ID, r.report.Trace.Sampled = from.trace.ID, from.trace.Sampled
-			r.report.Caller = from.trace.Span
-		}
+func Start(ctx context.Context, kind Kind, agent string, traces Traces) (context.Context, *Recorder) {
+	r := &Recorder{traces: traces, report: Report{Kind: kind, Name: string(kind), Agent: agent,
+		Start: time.Now(), Trace: newTrace()}}
+	from, _ := ctx.Value(callerKey{}).(caller)
+	if from.name != "" {
+		r.report.Name = from.name
 	}
+	if from.trace.IsValid() {
+		r.report.Trace.ID, r.report.Caller = from.trace.ID, from.trace.Span
+	}
+	r.report.Trace.Sampled = traces.sampled(from.trace)
 	return context.WithValue(ctx, recorderKey{}, r), r
 }
 
@@ -174,14 +198,19 @@ func (r *Recorder) About(p Paid) {
 // End is the report of a call that has ended, by what it came to; with an error that is Failed. Steps that
 // end later are in none.
 func (r *Recorder) End(outcome string, err error) Report {
+	if err != nil {
+		outcome = Failed
+	}
+	return r.EndAs(outcome, codeOf(err))
+}
+
+// EndAs is End with a word of ours for why it failed; "": it did not.
+func (r *Recorder) EndAs(outcome, code string) Report {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.ended = true
 	r.report.Took = time.Since(r.report.Start)
-	r.report.Outcome, r.report.Code = outcome, codeOf(err)
-	if err != nil {
-		r.report.Outcome = Failed
-	}
+	r.report.Outcome, r.report.Code = outcome, code
 	return r.report
 }
 

@@ -5,6 +5,7 @@ import (
 	"encoding/binary"
 	"encoding/hex"
 	"math/rand/v2"
+	"net/http"
 )
 
 // TraceID and SpanID name a trace and a part of it, as W3C's Trace Context and OpenTelemetry do.
@@ -23,12 +24,12 @@ type Trace struct {
 	Sampled bool
 }
 
-// NewTrace begins one. Its numbers cannot be guessed from others, so that a trace gives nothing else away.
-func NewTrace() (t Trace) {
+// newTrace begins one. Its numbers cannot be guessed from others, so that a trace gives nothing else away.
+func newTrace() (t Trace) {
 	first, second := fromUint64(rand.Uint64()), fromUint64(rand.Uint64())
 	copy(t.ID[:8], first[:])
 	copy(t.ID[8:], second[:])
-	t.Span, t.Sampled = newSpanID(), true
+	t.Span = newSpanID()
 	return t
 }
 
@@ -98,11 +99,20 @@ func Calling(ctx context.Context, name, traceparent string) context.Context {
 	return context.WithValue(ctx, callerKey{}, caller{name: name, trace: trace})
 }
 
-// Traceparent is what those who are asked in a step are told: the place of the innermost step in the
-// call's trace. "": nobody listens.
+// Named is the traceparent that a request of MCP names: in its _meta, where MCP has it, or else in the header
+// that came with it. "": none.
+func Named(meta map[string]any, header http.Header) string {
+	if named, isText := meta[Header].(string); isText {
+		return named
+	}
+	return header.Get(Header)
+}
+
+// Traceparent is what those who are asked in a step are told, where the owner chose them: the place of the
+// innermost step in the call's trace. "": calls are not traced.
 func Traceparent(ctx context.Context) string {
 	r := From(ctx)
-	if r == nil {
+	if r == nil || !r.traces.On {
 		return ""
 	}
 	at := r.report.Trace // does not change
@@ -110,4 +120,12 @@ func Traceparent(ctx context.Context) string {
 		at.Span = s.step.ID
 	}
 	return at.String()
+}
+
+// PassedOn is Traceparent for sellers and MCP servers: "" as well where the owner does not want them to know.
+func PassedOn(ctx context.Context) string {
+	if r := From(ctx); r == nil || !r.traces.PassOn {
+		return ""
+	}
+	return Traceparent(ctx)
 }
