@@ -37,6 +37,9 @@ func (s *Server) Standing(ctx context.Context) (out metrics.Standing, err error)
 		return metrics.Standing{Sessions: sessions}, errNotOpen
 	}
 	defer done()
+	for agent := range w.Engine.Rules.Agents {
+		sessions[agent] += 0 // nobody is connected: a figure, too
+	}
 	out, err = w.Standing(ctx)
 	out.Sessions = sessions
 	return out, err

@@ -58,9 +58,18 @@ func (p *program) says(pattern string) string {
 	p.t.Helper()
 	expression := regexp.MustCompile(pattern)
 	var found []string
-	require.Eventually(p.t, func() bool {
+	until(p.t, pattern, func() bool {
 		found = expression.FindStringSubmatch(p.text())
 		return found != nil
-	}, patience, 10*time.Millisecond, "%s is not in %s", pattern, p.text())
+	})
 	return found[1]
+}
+
+// until waits for something.
+func until(t *testing.T, what string, is func() bool) {
+	t.Helper()
+	const every = 50 * time.Millisecond
+	for end := time.Now().Add(patience); !is(); time.Sleep(every) {
+		require.True(t, time.Now().Before(end), "waited in vain for %s", what)
+	}
 }

@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"io"
+	"math"
 	"net/http"
 	"net/http/httptest"
 	"os"
@@ -99,7 +100,7 @@ func (w *world) serves() {
 	at := strings.TrimSuffix(strings.TrimPrefix(w.shop, "http://"), "/mcp")
 	rules = strings.Replace(rules, "loopback = [", fmt.Sprintf("loopback = [%q, ", at), 1)
 	w.home = testworld.NewHome(w.t, rules)
-	w.Fund(w.home.EVM, sandbox.USDC/2)
+	w.Fund(w.home.EVM, sandbox.USDC*9/10)
 	dir, err := os.MkdirTemp("", "service-") // a test's own is too long for a socket
 	require.NoError(w.t, err)
 	w.t.Cleanup(func() { _ = os.RemoveAll(dir) })
@@ -186,6 +187,17 @@ func (w *world) shops(agent string) string {
 	w.t.Helper()
 	return w.call(agent, "x402_call_tool", map[string]any{"server": w.shop, "tool": "weather",
 		"arguments": map[string]any{"n": w.calls.Add(1)}})
+}
+
+// fails has a party fail, whatever is bought, once or until it is seen.
+func (w *world) fails(how string, buy func(), isSeen func() bool) {
+	w.t.Helper()
+	w.Inject(how, math.MaxInt)
+	defer w.Heal()
+	until(w.t, how, func() bool {
+		buy()
+		return isSeen == nil || isSeen()
+	})
 }
 
 // crowds sends the paywall what has no place there.
