@@ -37,7 +37,7 @@ func (s *Server) Standing(ctx context.Context) (out metrics.Standing, err error)
 		return metrics.Standing{Sessions: sessions}, errNotOpen
 	}
 	defer done()
-	for agent := range w.Engine.Rules.Agents {
+	for agent := range w.ofEach() {
 		sessions[agent] += 0 // nobody is connected: a figure, too
 	}
 	out, err = w.Standing(ctx)
