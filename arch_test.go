@@ -32,7 +32,8 @@ var arrows = map[string][]string{
 	"chain/rpc":   {"internal/steps", "x402"}, // steps: a question is one, of a payment or a sale
 	"chain/evm":   {"x402/money", "chain/rpc", "x402"},
 	"chain/svm":   {"x402/money", "chain/rpc", "chain/svm/solana", "x402"},
-	"seller":      {"internal/child", "internal/mcpconn", "x402"}, // child: servers that are commands
+	// child: servers that are commands; steps: which trace a call belongs to, where they may hear of it
+	"seller": {"internal/child", "internal/mcpconn", "internal/steps", "x402"},
 	// evm, svm: it reads what it signs itself; history: and finds it reserved; passkey: it believes the
 	// owner's passkeys, and nobody's word that they said yes
 	"wallet/agent": {"budget", "chain/evm", "history", "internal/passkey", "internal/socket", "x402/money",
@@ -48,9 +49,12 @@ var arrows = map[string][]string{
 	"channel":           {"chain/rpc", "history", "pay", "seller", "x402", "x402/money"},
 	"internal/loopback": {},
 	// x402: the code that a step ended with
-	"internal/steps":  {"x402", "x402/money"},
-	"internal/socket": {},
-	"internal/relay":  {"internal/socket", "x402"},
+	"internal/steps": {"x402", "x402/money"},
+	"internal/otlp":  {"internal/steps", "x402"},
+	// for the tests of what sends spans
+	"internal/otlp/otlptest": {},
+	"internal/socket":        {},
+	"internal/relay":         {"internal/socket", "x402"},
 	// x402: how parties answered is said in its words
 	"internal/metrics": {"x402", "x402/money"},
 	// socket: the terminal that a passkey is made for; which passkeys there are it is told
@@ -62,18 +66,17 @@ var arrows = map[string][]string{
 	"internal/dashboard": {"internal/books", "budget", "history", "internal/loopback", "internal/passkey",
 		"x402/money", "internal/receipt", "tools", "x402"},
 	// channel: a call of a service that has one goes through it; facilitator: what it lists for sale;
-	// passkey: the open wallet says which there are
-	// metrics: it says how a wallet stands, for them
+	// passkey: the open wallet says which there are; steps: the trace that an agent's host names; metrics: how
+	// a wallet stands, as they say it
 	"tools": {"internal/ask", "budget", "channel", "facilitator", "history", "internal/mcpconn",
-		"internal/metrics",
-		"internal/passkey", "x402/money", "pay", "seller", "x402"},
+		"internal/metrics", "internal/passkey", "internal/steps", "x402/money", "pay", "seller", "x402"},
 	// tools: a command prints its tool's answer; channel: or what it shows of one
 	// attest: version --verify; relay: service status asks the service as an agent's host does; notify: what
-	// came of notify test; passkey: the terminal waits for one
+	// came of notify test; passkey: the terminal waits for one; steps: how a call is made
 	"cli": {"wallet/agent", "internal/ask", "internal/attest", "internal/books", "budget", "channel",
 		"internal/child", "internal/config", "internal/dashboard", "internal/doctor", "history",
 		"internal/install", "internal/notify", "internal/ownuser", "internal/passkey", "internal/relay",
-		"internal/sandbox", "internal/loopback", "x402/money", "pay", "internal/receipt", "wallet/seal",
+		"internal/sandbox", "internal/loopback", "internal/steps", "x402/money", "pay", "internal/receipt", "wallet/seal",
 		"tools", "wallet", "x402"},
 
 	// child: the owner's own command; history: it hears of what waits there
@@ -118,6 +121,8 @@ var only = map[string][]string{
 	// cli: the demo plays an agent's host
 	"github.com/modelcontextprotocol/go-sdk": {"cli", "internal/mcpconn", "paywall", "seller", "tools"},
 	"modernc.org/sqlite":                     {"history"},
+	"go.opentelemetry.io":                    {"internal/otlp/otlptest"}, // the other opinion of what is sent
+	"google.golang.org/protobuf":             {"internal/otlp/otlptest"},
 	"github.com/godbus/dbus":                 {"internal/notify"},
 	"github.com/spf13/cobra":                 {"cli"},
 	"github.com/tailscale/hujson":            {"internal/install"},

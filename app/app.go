@@ -36,6 +36,7 @@ type app struct {
 	home    string
 	env     config.Env
 	log     *slog.Logger
+	format  *logHandler // of log
 
 	// shared by every guard of this process: opening the wallet again must not forget what was met
 	checkpoints *seal.CheckpointCache
@@ -43,7 +44,7 @@ type app struct {
 	passkeys    *passkey.Checker
 	parties     metrics.Parties // how facilitators and nodes answered, for metrics
 
-	watch func(steps.Report) // hears of the steps of each payment; nil: nobody does
+	watch func(steps.Report) // counts calls, or sales, for metrics; nil: nobody does
 
 	pages atomic.Pointer[ownersPages] // of the service; nil: it has none
 
@@ -76,7 +77,9 @@ func Main(version, releaseKey string) int {
 	if manager != nil {
 		stderr = manager
 	}
-	log := slog.New(slog.NewTextHandler(stderr, &slog.HandlerOptions{Level: level}))
+	format := newLogHandler(stderr, level)
+	format.write(env, "")
+	log := slog.New(format)
 	if open != nil {
 		log.Warn("this process cannot be closed to other programs of its user: no passphrase is taken",
 			"err", open)
@@ -85,7 +88,7 @@ func Main(version, releaseKey string) int {
 		debug.SetMemoryLimit(memoryLimit)
 	}
 	home, noHome := config.Home(env)
-	a := &app{version: version, home: home, env: env, log: log, checkpoints: &seal.CheckpointCache{},
+	a := &app{version: version, home: home, env: env, log: log, format: format, checkpoints: &seal.CheckpointCache{},
 		tally: &agent.Tally{}, passkeys: passkey.NewChecker()}
 	ctx, stop := untilSignal(takeHanded(context.Background(), env))
 	defer stop()

@@ -15,6 +15,7 @@ import (
 	"x402-wallet/history"
 	"x402-wallet/internal/config"
 	"x402-wallet/internal/notify"
+	"x402-wallet/internal/otlp"
 	"x402-wallet/pay"
 	"x402-wallet/seller"
 	"x402-wallet/tools"
@@ -80,7 +81,7 @@ func (a *app) OpenWallet(ctx context.Context, first, last wallet.Passphrase) (*t
 		KnowsFacilitator: settlers.HasSigner,
 		Channels:         inChannels, ChannelBook: store,
 		Statuses: statuses, Transport: sellers, Settler: settlers, Store: store, Guard: guard,
-		Observe: a.watch, Now: time.Now, Log: a.log,
+		Now: time.Now, Log: a.log, Observe: a.observer(h), Traces: traces(rules, false),
 	}
 	allKeys := toolKeys{Wallet: keys, remote: remote}
 	// Not with what may ask a person, nor with what this command was given, which a descriptor has but once:
@@ -166,6 +167,7 @@ type openHome struct {
 	store *history.Store
 	// tells the owner of what waits for them; nil: by nothing
 	notifier *notify.Notifier
+	spans    *otlp.Exporter // to the owner's collector; nil: there is none
 }
 
 func (a *app) open(ctx context.Context) (h openHome, err error) {
@@ -177,6 +179,7 @@ func (a *app) open(ctx context.Context) (h openHome, err error) {
 	h.rules, err = a.rules()
 	if err == nil {
 		h.keys.Idle = h.rules.Keystore.Idle
+		h.spans = a.spans(h.rules)
 		h.notifier = a.notifier(h.rules)
 		o := history.Options{ContentQuota: int64(h.rules.Policy.ContentQuota)}
 		if h.notifier != nil {
@@ -188,14 +191,22 @@ func (a *app) open(ctx context.Context) (h openHome, err error) {
 		_ = h.keys.Close()
 		return h, err
 	}
+	sealed := a.Guard(h.store, h.rules, nil).CheckConfig
 	if h.notifier != nil {
-		h.notifier.Sealed = a.Guard(h.store, h.rules, nil).CheckConfig
+		h.notifier.Sealed = sealed
+	}
+	if h.spans != nil {
+		h.spans.Sealed = sealed
 	}
 	return h, nil
 }
 
-// Close closes ledger and keystore. What the owner is being told has a moment to get through after that.
+// Close closes ledger and keystore. What the owner and their collector are being told has a moment to get
+// through after that.
 func (h openHome) Close() error {
+	if h.spans != nil {
+		h.spans.Close()
+	}
 	if h.notifier != nil {
 		h.notifier.Close()
 	}

@@ -14,7 +14,6 @@ import (
 	"x402-wallet/cli"
 	"x402-wallet/history"
 	"x402-wallet/internal/config"
-	"x402-wallet/internal/steps"
 	"x402-wallet/paywall"
 	"x402-wallet/x402"
 )
@@ -41,13 +40,13 @@ func (a *app) openPaywallHome(ctx context.Context, conf *config.Paywall) (h open
 		return h, err
 	}
 	h.store, err = a.OpenLedger(ctx)
+	h.spans = a.spans(h.rules) // as its nodes and facilitators, without a seal: there is no wallet to make one
 	return h, err
 }
 
-// openPaywall makes the paywall that a file describes, on its home. count hears how each sale
-// ended; nil: nobody does. Who gets it closes the home.
-func (a *app) openPaywall(ctx context.Context, file string, count func(steps.Report)) (
-	conf *config.Paywall, h openHome, wall *paywall.Paywall, err error) {
+// openPaywall makes the paywall that a file describes, on its home. Who gets it closes the home.
+func (a *app) openPaywall(ctx context.Context, file string) (conf *config.Paywall, h openHome,
+	wall *paywall.Paywall, err error) {
 	conf, err = config.LoadPaywall(file)
 	if err != nil {
 		return nil, h, nil, setupFailed(err)
@@ -57,7 +56,6 @@ func (a *app) openPaywall(ctx context.Context, file string, count func(steps.Rep
 		return nil, h, nil, err
 	}
 	options, err := a.paywallOptions(conf, h)
-	options.Observe = count
 	if err == nil {
 		wall, err = paywall.New(options)
 		if err != nil {
@@ -73,7 +71,7 @@ func (a *app) openPaywall(ctx context.Context, file string, count func(steps.Rep
 
 // ClaimPaywall claims what was charged by batch-settlement, as the paywall itself does.
 func (a *app) ClaimPaywall(ctx context.Context, file string) (done []cli.Claimed, err error) {
-	_, h, wall, err := a.openPaywall(ctx, file, nil)
+	_, h, wall, err := a.openPaywall(ctx, file)
 	if err != nil {
 		return nil, err
 	}

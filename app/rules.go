@@ -36,6 +36,7 @@ func (a *app) rules() (*config.Config, error) {
 	if err != nil {
 		return nil, err
 	}
+	a.format.write(a.env, rules.Log.Format)
 	return rules.WithEnv(a.env)
 }
 
@@ -106,7 +107,8 @@ func (a *app) sandbox(written *bool, rules *config.Config) child.Sandbox {
 func (a *app) closed(rules *config.Config) []string {
 	list := []string{a.home}
 	if rules != nil {
-		list = append(list, rules.Keystore.PassphraseFile, rules.Notify.WebhookSecretFile)
+		list = append(list, rules.Keystore.PassphraseFile, rules.Notify.WebhookSecretFile,
+			rules.Traces.HeadersFile)
 		for _, f := range rules.Facilitators {
 			list = append(list, f.HeaderFile)
 		}

@@ -18,7 +18,6 @@ import (
 	"x402-wallet/internal/config"
 	"x402-wallet/internal/metrics"
 	"x402-wallet/internal/passkey"
-	"x402-wallet/internal/steps"
 	"x402-wallet/paywall"
 	"x402-wallet/seller"
 	"x402-wallet/tools"
@@ -133,11 +132,10 @@ func (a *app) sealedRules(ctx context.Context, store *history.Store, keys *walle
 // The metrics are served at a place ("": nowhere).
 func (a *app) ServePaywall(ctx context.Context, file, place string) error {
 	var sales metrics.Sales
-	var count func(steps.Report)
 	if place != "" {
-		count = countSales(&sales)
+		a.watch = countSales(&sales)
 	}
-	conf, h, wall, err := a.openPaywall(ctx, file, count)
+	conf, h, wall, err := a.openPaywall(ctx, file)
 	if err != nil {
 		return err
 	}
@@ -253,7 +251,8 @@ func (a *app) paywallOptions(conf *config.Paywall, h openHome) (paywall.Options,
 		Facilitators: a.facilitators(&asked, nodes), Store: h.store, Version: conf.Version,
 		Dialect: conf.Dialect, VerifyOnly: conf.VerifyOnly, Assets: x402.NewRegistry(rules.Assets),
 		SharedPayTo: conf.SharedPayTo, ReceiptTransaction: conf.ReceiptTransaction, Origin: conf.Origin,
-		Log: a.log, ClaimAfter: conf.ClaimAfter, ClaimAbove: conf.ClaimAbove,
+		Log: a.log, Observe: a.observer(h), Traces: traces(rules, true),
+		ClaimAfter: conf.ClaimAfter, ClaimAbove: conf.ClaimAbove,
 		Received: func(ctx context.Context, e x402.Evidence) (x402.Status, error) {
 			if x402.IsSolana(e.Network) {
 				return onSolana.Received(ctx, e)

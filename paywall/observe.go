@@ -13,7 +13,7 @@ func (w *Paywall) observed(ctx context.Context, r request) (context.Context, *st
 	if w.options.Observe == nil {
 		return ctx, nil
 	}
-	ctx, recorder := steps.Start(steps.Calling(ctx, "", r.traceparent), steps.Sale, "", w.options.Traces)
+	ctx, recorder := steps.Start(steps.Calling(ctx, "sale "+r.tool.Name, r.traceparent), steps.Sale, "", w.options.Traces)
 	recorder.At("", r.tool.Name)
 	return ctx, recorder
 }

@@ -295,6 +295,9 @@ func (s *Server) guard(next mcp.MethodHandler) mcp.MethodHandler {
 		}()
 		ctx, done := withCall(ctx, request)
 		defer done()
+		if call, isCall := request.(*mcp.CallToolRequest); isCall {
+			ctx = traced(ctx, call)
+		}
 		result, err = next(ctx, method, request)
 		return result, protocolError(err)
 	}

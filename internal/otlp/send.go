@@ -107,7 +107,8 @@ func (x *Exporter) post(ctx context.Context, body []byte) reply {
 		return reply{rejected: all, err: errors.New("endpoint in config.toml is not a URL")}
 	}
 	if x.Headers != nil {
-		if request.Header, err = x.Headers(); err != nil {
+		request.Header, err = x.Headers()
+		if err != nil {
 			return reply{rejected: all, err: fmt.Errorf("headers_file: %w", err)}
 		}
 	}
