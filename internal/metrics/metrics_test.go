@@ -11,8 +11,8 @@ import (
 	"strconv"
 	"strings"
 	"sync"
-	"sync/atomic"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/stretchr/testify/require"
@@ -288,30 +288,32 @@ func TestLabelsAreEscaped(t *testing.T) {
 		`x402_wallet_payments_total{agent="a\"\\\n} 1",outcome="paid",code=""}`)
 }
 
-// A ledger that does not answer in its time is one that cannot be read; who reads leaves others their turn.
+// A ledger that does not answer in its time is one that cannot be read; it is read once at a time.
 func TestALedgerThatHangs(t *testing.T) {
-	var reads atomic.Int32
-	entered := make(chan struct{}, 2)
-	h := Handler(Ledger{Read: func(ctx context.Context) (Standing, error) {
-		require.Equal(t, int32(1), reads.Add(1), "one reads at a time")
-		defer reads.Add(-1)
-		entered <- struct{}{}
-		_, bounded := ctx.Deadline()
-		require.True(t, bounded)
-		<-ctx.Done()
-		return Standing{}, ctx.Err()
-	}})
-	var both sync.WaitGroup
-	ctx, cancel := context.WithCancel(t.Context())
-	for range 2 {
-		both.Go(func() {
-			request := httptest.NewRequest(http.MethodGet, "/metrics", nil)
-			h.ServeHTTP(httptest.NewRecorder(), request.WithContext(ctx))
-		})
-	}
-	<-entered
-	cancel()
-	both.Wait()
+	synctest.Test(t, func(t *testing.T) {
+		reads, begun := 0, 0
+		h := Handler(Ledger{Read: func(ctx context.Context) (Standing, error) {
+			reads++
+			begun++
+			defer func() { reads-- }()
+			<-ctx.Done()
+			return Standing{}, ctx.Err()
+		}})
+		var both sync.WaitGroup
+		for range 2 {
+			both.Go(func() {
+				w := httptest.NewRecorder()
+				h.ServeHTTP(w, httptest.NewRequest(http.MethodGet, "/metrics", nil))
+				require.Contains(t, w.Body.String(), "x402_wallet_ledger_readable 0\n")
+			})
+		}
+		synctest.Wait()
+		require.Equal(t, [2]int{1, 1}, [2]int{reads, begun})
+		time.Sleep(readFor) // of the bubble's clock
+		synctest.Wait()
+		require.Equal(t, [2]int{1, 2}, [2]int{reads, begun})
+		both.Wait()
+	})
 }
 
 // slowReader takes nothing before it is let.
