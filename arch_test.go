@@ -66,8 +66,8 @@ var arrows = map[string][]string{
 	"internal/dashboard": {"internal/books", "budget", "history", "internal/loopback", "internal/passkey",
 		"x402/money", "internal/receipt", "tools", "x402"},
 	// channel: a call of a service that has one goes through it; facilitator: what it lists for sale;
-	// passkey: the open wallet says which there are; steps: the trace that an agent's host names; metrics: how
-	// a wallet stands, as they say it
+	// passkey: the open wallet says which there are; steps: the trace that an agent's host names; metrics:
+	// how a wallet stands, as they say it
 	"tools": {"internal/ask", "budget", "channel", "facilitator", "history", "internal/mcpconn",
 		"internal/metrics", "internal/passkey", "internal/steps", "x402/money", "pay", "seller", "x402"},
 	// tools: a command prints its tool's answer; channel: or what it shows of one

@@ -16,8 +16,8 @@ import (
 )
 
 // listenMetrics opens the place where metrics are read, if there is to be one, and says where it is. A socket
-// is for this process's user and its group; an address of this machine is for all its users, who see then what
-// each agent pays.
+// is for this process's user and its group; an address of this machine is for all its users, who see then
+// what each agent pays.
 func listenMetrics(ctx context.Context, place string) (l net.Listener, at string, err error) {
 	if place == "" {
 		return nil, "", nil
@@ -33,8 +33,8 @@ func listenMetrics(ctx context.Context, place string) (l net.Listener, at string
 	on := l.Addr().(*net.TCPAddr)
 	if !on.IP.IsLoopback() {
 		_ = l.Close()
-		return nil, "", x402.Errorf(x402.InvalidArgument, "%s can be reached from other machines, and metrics "+
-			"are for whoever reaches them", place).
+		return nil, "", x402.Errorf(x402.InvalidArgument, "%s can be reached from other machines, and "+
+			"metrics are for whoever reaches them", place).
 			WithHint("give 127.0.0.1:PORT, or the path of a socket")
 	}
 	return l, "http://" + on.String() + "/metrics", nil
@@ -61,8 +61,8 @@ func countSteps(calls *metrics.Calls) func(steps.Report) {
 }
 
 // ServeMetrics serves the figures of a ledger until ctx ends; wait waits for that.
-func (a *app) ServeMetrics(ctx context.Context, place string, wallet func(context.Context) (*tools.Wallet, func(),
-	error)) (at string, wait func(), err error) {
+func (a *app) ServeMetrics(ctx context.Context, place string,
+	wallet func(context.Context) (*tools.Wallet, func(), error)) (at string, wait func(), err error) {
 	l, at, err := listenMetrics(ctx, place)
 	if err != nil || l == nil {
 		return "", func() {}, err
@@ -101,7 +101,8 @@ func owedIn(channels []history.SoldChannel, assets *x402.Registry) map[string]me
 // countSales counts what requests came to, what sales earned, and how long their steps took.
 func countSales(sales *metrics.Sales) func(steps.Report) {
 	return func(r steps.Report) {
-		sale := metrics.Sale{Tool: r.Tool, Outcome: r.Outcome, Code: r.Code, Steps: map[string]time.Duration{}}
+		sale := metrics.Sale{Tool: r.Tool, Outcome: r.Outcome, Code: r.Code,
+			Steps: map[string]time.Duration{}}
 		if r.State == string(history.SaleSettled) {
 			sale.Network, sale.Earned = r.Network, r.Price
 		}
@@ -123,7 +124,9 @@ func shopFor(proxy *paywall.Proxy, h openHome) metrics.Shop {
 			channels, err := h.store.OwedChannels(ctx)
 			owed := owedIn(channels, assets)
 			for _, payee := range proxy.Paywall.Payees() { // nothing is owed: a figure, too
-				owed[payee.Network] = owed[payee.Network]
+				if _, owes := owed[payee.Network]; !owes {
+					owed[payee.Network] = metrics.Owed{}
+				}
 			}
 			return owed, err
 		},

@@ -40,7 +40,8 @@ func TestWhatASaleCounts(t *testing.T) {
 	count := countSales(&sales)
 	report := steps.Report{Tool: "weather", Outcome: "delivered", Paid: steps.Paid{Network: "eip155:8453",
 		Price: 1000, State: string(history.SaleSettled)}, Steps: []steps.Step{
-		{Name: steps.Verify, Took: time.Second}, {Name: steps.Facilitator, Peer: "cdp", Took: time.Second}, {Name: steps.Verify, Took: time.Second}}}
+		{Name: steps.Verify, Took: time.Second}, {Name: steps.Facilitator, Peer: "cdp", Took: time.Second},
+		{Name: steps.Verify, Took: time.Second}}}
 	count(report)
 	report.State, report.Outcome, report.Code = string(history.SaleUnknown), "unavailable", "OUTCOME_UNKNOWN"
 	count(report)

@@ -47,7 +47,8 @@ func (c *Client) call(ctx context.Context, f *remote, method, path string, ask u
 	return r
 }
 
-// contact is what came of an exchange. That it does not know us is an error of the owner's, who is to be told.
+// contact is what came of an exchange. That it does not know us is an error that the owner is
+// to be told of.
 func (r reply) contact() x402.Contact {
 	switch {
 	case r.err != nil && r.status == 0 && !r.unusable:

@@ -33,7 +33,8 @@ func TestFacilitatorsAreObserved(t *testing.T) {
 		"too many":     {status(429, ``), x402.InError},
 		"out of order": {status(503, ``), x402.InError},
 		"elsewhere":    {status(302, ``), x402.InError},
-		"silence":      {func(http.ResponseWriter, *http.Request) { panic(http.ErrAbortHandler) }, x402.NoAnswer},
+		"silence": {func(http.ResponseWriter, *http.Request) { panic(http.ErrAbortHandler) },
+			x402.NoAnswer},
 	} {
 		t.Run(name, func(t *testing.T) {
 			server := httptest.NewServer(c.answers)

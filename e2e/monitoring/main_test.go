@@ -1,5 +1,5 @@
-// Package monitoring tries the metrics with a real Prometheus: what docs/monitoring has for it, on a service, a
-// paywall and dashboards that are the real program, in a world of play money.
+// Package monitoring tries the metrics with a real Prometheus: what docs/monitoring has for it, on a service,
+// a paywall and dashboards that are the real program, in a world of play money.
 package monitoring
 
 import (

@@ -35,8 +35,8 @@ type prometheus struct {
 	at string
 }
 
-// watches starts a Prometheus on jobs (name to host:port) with the alert rules, whose alerts fire at once: for
-// how long something has to last, promtool tests.
+// watches starts a Prometheus on jobs (name to host:port) with the alert rules, whose alerts fire at once:
+// for how long something has to last, promtool tests.
 func watches(t *testing.T, jobs map[string]string) prometheus {
 	t.Helper()
 	dir := t.TempDir()

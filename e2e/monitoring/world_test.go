@@ -74,8 +74,8 @@ func (w *world) sells() {
 		[]byte(w.Config(sandbox.Rules{}))))
 	file := filepath.Join(w.t.TempDir(), "shop.toml")
 	require.NoError(w.t, os.WriteFile(file, fmt.Appendf(nil, "url = %q\nlisten = \"127.0.0.1:0\"\n"+
-		"network = %q\npay_to = %q\n[tools.weather]\nprice = \"0.002\"\n", server.URL, sandbox.EVM, w.PayToEVM),
-		0o600))
+		"network = %q\npay_to = %q\n[tools.weather]\nprice = \"0.002\"\n",
+		server.URL, sandbox.EVM, w.PayToEVM), 0o600))
 	cmd := testworld.NewHome(w.t, "").Command(w.t.Context(), w.bin, "paywall", "--config", file, "--metrics",
 		"127.0.0.1:0")
 	cmd.Env = append(cmd.Env, "X402_WALLET_HOME="+home)
@@ -104,8 +104,8 @@ func (w *world) serves() {
 	dir, err := os.MkdirTemp("", "service-") // a test's own is too long for a socket
 	require.NoError(w.t, err)
 	w.t.Cleanup(func() { _ = os.RemoveAll(dir) })
-	p := start(w.t, w.home.Command(w.t.Context(), w.bin, "serve", "--socket", filepath.Join(dir, "s"), "--http",
-		"127.0.0.1:0", "--metrics", "127.0.0.1:0"))
+	p := start(w.t, w.home.Command(w.t.Context(), w.bin, "serve", "--socket", filepath.Join(dir, "s"),
+		"--http", "127.0.0.1:0", "--metrics", "127.0.0.1:0"))
 	w.metrics["x402-wallet"] = p.says(`metrics are at http://([0-9.:]+)/metrics`)
 	w.mcp = p.says(`and at (http://\S+)`)
 	for name, token := range tokens {
@@ -157,8 +157,8 @@ func (w *world) leftAlone() testworld.Home {
 	evidence, err := json.Marshal(map[string]any{"expiresAt": yesterday.Add(time.Minute).UTC()})
 	require.NoError(w.t, err)
 	_, err = hand.Exec(`INSERT INTO payments (id, session, state, created_at, updated_at, fingerprint, method, url,
-		target, host, network, scheme, dialect, asset, symbol, amount, usd, pay_to, source, prefix_length, note,
-		record, agent) VALUES ('old', 's', 'unknown', ?, 0, x'00', 'GET', 'https://api.example/', '',
+		target, host, network, scheme, dialect, asset, symbol, amount, usd, pay_to, source, prefix_length,
+		note, record, agent) VALUES ('old', 's', 'unknown', ?, 0, x'00', 'GET', 'https://api.example/', '',
 		'api.example', ?, 'exact', 'v2', '0xa', 'USDC', '1', 1, '0xpayee', '', 0, '', ?, '')`,
 		yesterday.UnixMicro(), sandbox.EVM, historytest.Record(`{}`, `{}`, string(evidence)))
 	require.NoError(w.t, err)
@@ -168,7 +168,8 @@ func (w *world) leftAlone() testworld.Home {
 // call has an agent call a tool of the wallet's, and gives the answer.
 func (w *world) call(agent, tool string, arguments map[string]any) string {
 	w.t.Helper()
-	answer, err := w.agents[agent].CallTool(w.t.Context(), &mcp.CallToolParams{Name: tool, Arguments: arguments})
+	answer, err := w.agents[agent].CallTool(w.t.Context(),
+		&mcp.CallToolParams{Name: tool, Arguments: arguments})
 	require.NoError(w.t, err)
 	text, err := json.Marshal(answer)
 	require.NoError(w.t, err)

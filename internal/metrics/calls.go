@@ -52,5 +52,6 @@ func (c *Calls) write(_ context.Context, t text) {
 		"agent", "network")
 	c.took.at() // a histogram without calls is one, too
 	histograms(t, "x402_wallet_payment_seconds", "How long calls that may pay took.", &c.took)
-	histograms(t, "x402_wallet_payment_step_seconds", "How long the steps of payments took.", &c.steps, "step")
+	histograms(t, "x402_wallet_payment_step_seconds", "How long the steps of payments took.", &c.steps,
+		"step")
 }

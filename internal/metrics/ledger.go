@@ -79,7 +79,8 @@ func (l Ledger) write(ctx context.Context, t text) {
 	byAgent(t, "x402_wallet_held_payments", "Payments under way.", s.Held, counted)
 	byAgent(t, "x402_wallet_held_dollars", "Held for payments under way.", s.Held, worth)
 	byAgent(t, "x402_wallet_unknown_payments", "Payments whose outcome is not known.", s.Unknown, counted)
-	byAgent(t, "x402_wallet_unknown_dollars", "Held for payments whose outcome is not known.", s.Unknown, worth)
+	byAgent(t, "x402_wallet_unknown_dollars", "Held for payments whose outcome is not known.", s.Unknown,
+		worth)
 	byAgent(t, "x402_wallet_unknown_overdue_payments",
 		"Payments whose outcome is not known although their validity is over.", s.Unknown,
 		func(o Open) string { return count(o.Overdue) })

@@ -155,8 +155,9 @@ func TestLedger(t *testing.T) {
 	now := time.UnixMilli(1_764_000_000_500)
 	limit := money.Dollars(5_000_000)
 	s := Standing{Now: now, Frozen: true, FrozenAccounts: 2, Working: 3, InQueue: 4,
-		Held:    map[string]Open{"ann": Open{}.Add(10, now, false)},
-		Unknown: map[string]Open{"bob": Open{}.Add(2_000_000, now.Add(-time.Minute), false).Add(1, now, true)},
+		Held: map[string]Open{"ann": Open{}.Add(10, now, false)},
+		Unknown: map[string]Open{"bob": Open{}.Add(2_000_000, now.Add(-time.Minute), false).
+			Add(1, now, true)},
 		Waiting: map[string]Open{"ann": Open{}.Add(1, now.Add(-time.Hour), false), "bob": {}},
 		Budgets: []Budget{{Window: "day", Agent: "ann", Limit: &limit, Used: 4_000_000},
 			{Window: "session", Used: 7}},
@@ -202,7 +203,8 @@ func TestAShop(t *testing.T) {
 		Steps: map[string]time.Duration{"verify": time.Millisecond, "settle": time.Second}})
 	sales.Sale(Sale{Tool: "paid", Outcome: "unpaid", Code: "PAYMENT_REQUIRED"})
 	shop := Shop{Load: func() Load {
-		return Load{Running: 2, Sessions: 3, Calls: map[string]int{"guest": 4}, Refused: map[int]uint64{429: 5}}
+		return Load{Running: 2, Sessions: 3, Calls: map[string]int{"guest": 4},
+			Refused: map[int]uint64{429: 5}}
 	}, Owed: func(context.Context) (map[string]Owed, error) {
 		return map[string]Owed{"eip155:8453": {Channels: 6, Dollars: 7_000_000,
 			Since: time.Now().Add(-time.Hour)}}, nil

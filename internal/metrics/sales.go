@@ -43,8 +43,8 @@ func (s *Sales) Sale(sale Sale) {
 func (s *Sales) write(_ context.Context, t text) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	samples(t, "x402_wallet_sales_total", counter, "Requests for what is sold, by what they came to.", &s.sales,
-		count[uint64], "tool", "outcome", "code")
+	samples(t, "x402_wallet_sales_total", counter, "Requests for what is sold, by what they came to.",
+		&s.sales, count[uint64], "tool", "outcome", "code")
 	samples(t, "x402_wallet_earned_dollars_total", counter, "What was paid for sales.", &s.earned,
 		money.Dollars.String, "tool", "network")
 	histograms(t, "x402_wallet_sale_step_seconds", "How long the steps of sales took.", &s.steps, "step")
@@ -84,8 +84,8 @@ func (s Shop) write(ctx context.Context, t text) {
 	for status, n := range load.Refused {
 		*refused.at(strconv.Itoa(status)) = n
 	}
-	samples(t, "x402_wallet_paywall_refused_total", counter, "Requests over HTTP that found no place.", &refused,
-		count[uint64], "status")
+	samples(t, "x402_wallet_paywall_refused_total", counter, "Requests over HTTP that found no place.",
+		&refused, count[uint64], "status")
 	ctx, cancel := context.WithTimeout(ctx, readFor)
 	defer cancel()
 	owed, err := s.Owed(ctx)
@@ -102,6 +102,6 @@ func (s Shop) write(ctx context.Context, t text) {
 		func(o Owed) string { return count(o.Channels) }, "network")
 	samples(t, "x402_wallet_owed_dollars", gauge, "What was charged in channels and is not claimed.", &by,
 		func(o Owed) string { return o.Dollars.String() }, "network")
-	samples(t, "x402_wallet_owed_oldest_age_seconds", gauge, "How old the oldest of these charges is; 0: none.",
-		&by, func(o Owed) string { return age(now, o.Since) }, "network")
+	samples(t, "x402_wallet_owed_oldest_age_seconds", gauge,
+		"How old the oldest of these charges is; 0: none.", &by, func(o Owed) string { return age(now, o.Since) }, "network")
 }
