@@ -103,6 +103,6 @@ func (s Shop) write(ctx context.Context, t text) {
 	samples(t, "x402_wallet_owed_dollars", gauge, "What was charged in channels and is not claimed.", &by,
 		func(o Owed) string { return o.Dollars.String() }, "network")
 	samples(t, "x402_wallet_owed_oldest_age_seconds", gauge,
-		"How old the oldest of these charges is; 0: none.", &by, func(o Owed) string { return age(now, o.Since) },
-		"network")
+		"How old the oldest of these charges is; 0: none.", &by,
+		func(o Owed) string { return age(now, o.Since) }, "network")
 }
