@@ -57,7 +57,8 @@ var arrows = map[string][]string{
 	"internal/otlp/otlptest": {},
 	"internal/socket":        {},
 	"internal/relay":         {"internal/socket", "x402"},
-	"internal/metrics":       {"x402/money"},
+	// x402: how parties answered is said in its words
+	"internal/metrics": {"x402", "x402/money"},
 	// socket: the terminal that a passkey is made for; which passkeys there are it is told
 	"internal/passkey":             {"internal/socket"},
 	"internal/passkey/passkeytest": {},
@@ -67,9 +68,10 @@ var arrows = map[string][]string{
 	"internal/dashboard": {"internal/books", "budget", "history", "internal/loopback", "internal/passkey",
 		"x402/money", "internal/receipt", "tools", "x402"},
 	// channel: a call of a service that has one goes through it; facilitator: what it lists for sale;
-	// passkey: the open wallet says which there are; steps: the trace that an agent's host names
+	// passkey: the open wallet says which there are; steps: the trace that an agent's host names; metrics:
+	// how a wallet stands, as they say it
 	"tools": {"internal/ask", "budget", "channel", "facilitator", "history", "internal/mcpconn",
-		"internal/passkey", "internal/steps", "x402/money", "pay", "seller", "x402"},
+		"internal/metrics", "internal/passkey", "internal/steps", "x402/money", "pay", "seller", "x402"},
 	// tools: a command prints its tool's answer; channel: or what it shows of one
 	// attest: version --verify; relay: service status asks the service as an agent's host does; notify: what
 	// came of notify test; passkey: the terminal waits for one; steps: how a call is made

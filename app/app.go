@@ -21,7 +21,9 @@ import (
 	"x402-wallet/history"
 	"x402-wallet/internal/child"
 	"x402-wallet/internal/config"
+	"x402-wallet/internal/metrics"
 	"x402-wallet/internal/passkey"
+	"x402-wallet/internal/steps"
 	"x402-wallet/wallet"
 	"x402-wallet/wallet/agent"
 	"x402-wallet/wallet/seal"
@@ -40,6 +42,9 @@ type app struct {
 	checkpoints *seal.CheckpointCache
 	tally       *agent.Tally
 	passkeys    *passkey.Checker
+	parties     metrics.Parties // how facilitators and nodes answered, for metrics
+
+	watch func(steps.Report) // counts calls, or sales, for metrics; nil: nobody does
 
 	joining   sync.Once
 	joined    *member // the home's part in a fleet; nil: it is in none

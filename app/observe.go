@@ -7,8 +7,8 @@ import (
 	"x402-wallet/internal/steps"
 )
 
-// observer is who is told of calls and sales: the log and the owner's collector, where they are to be. nil:
-// nobody, and then nothing is noted.
+// observer is who is told of calls and sales: the log, the owner's collector and metrics, where they are to
+// be. nil: nobody, and then nothing is noted.
 func (a *app) observer(h openHome) func(steps.Report) {
 	var list []func(steps.Report)
 	level := slog.LevelDebug // in text, which people read, it is for who looks for faults
@@ -20,6 +20,9 @@ func (a *app) observer(h openHome) func(steps.Report) {
 	}
 	if h.spans != nil {
 		list = append(list, h.spans.Add)
+	}
+	if a.watch != nil {
+		list = append(list, a.watch)
 	}
 	if len(list) == 0 {
 		return nil

@@ -40,7 +40,7 @@ func (a *app) OpenWallet(ctx context.Context, first, last wallet.Passphrase) (*t
 	keys.Sources = slices.DeleteFunc(append(slices.Clone(alone), last), isNone)
 
 	nodes := seller.NodeClient(rules.Policy.Loopback)
-	onRooch := channel.NewNodes(rules.Nodes(), nodes)
+	onRooch := channel.NewNodes(rules.Nodes(), nodes, a.parties.Node)
 	remote := a.remote(rules, keys, first)
 	assets := x402.NewRegistry(slices.Concat(onRooch.Assets(), rules.Assets))
 	local := a.Guard(store, rules, keys)
@@ -52,10 +52,11 @@ func (a *app) OpenWallet(ctx context.Context, first, last wallet.Passphrase) (*t
 	onEVM := evm.New(evm.Options{
 		Signer: evmSigner, RPC: rules.Nodes(), Vaults: vaults(rules), Allowances: allowances(rules),
 		ApprovalGas: approvalGas(rules), HTTP: nodes, Rand: rand.Reader, Now: time.Now,
+		Observe: a.parties.Node,
 	})
 	onSolana := svm.New(svm.Options{
 		Signer: solanaSigner, RPC: rules.Nodes(), TokenAccounts: tokenAccounts(rules), HTTP: nodes,
-		Rand: rand.Reader, Now: time.Now,
+		Rand: rand.Reader, Now: time.Now, Observe: a.parties.Node,
 	})
 	sellers := seller.New(seller.Options{
 		Loopback: rules.Policy.Loopback, Servers: a.servers(rules), Version: a.version, Log: a.log,

@@ -266,7 +266,8 @@ func (a *app) facilitators(c *config.Config, client *http.Client) *facilitator.C
 		}
 		list = append(list, entry)
 	}
-	return facilitator.New(facilitator.Options{HTTP: client, List: list})
+	return facilitator.New(facilitator.Options{HTTP: client, List: list,
+		Observe: a.parties.Facilitator})
 }
 
 func secret(s config.Secret) func() (string, error) {

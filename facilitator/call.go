@@ -17,6 +17,7 @@ import (
 	"time"
 
 	"x402-wallet/internal/steps"
+	"x402-wallet/x402"
 )
 
 const (
@@ -34,10 +35,39 @@ type reply struct {
 	unusable  bool  // it will not go better a second time: bad URL, bad credentials
 }
 
-// call makes one exchange: a GET with a question, or a POST with a body. The stock transport
+// call makes one exchange, and says so to who observes.
+func (c *Client) call(ctx context.Context, f *remote, method, path string, ask url.Values,
+	body []byte) reply {
+	began := time.Now()
+	r := c.exchange(ctx, f, method, path, ask, body)
+	if c.observe != nil && !errors.Is(ctx.Err(), context.Canceled) { // else it was not given its time
+		request, _, _ := strings.Cut(path, "/") // discovery has several
+		c.observe(f.Name, request, r.contact(), time.Since(began))
+	}
+	return r
+}
+
+// contact is what came of an exchange. That it does not know us is an error that the owner is
+// to be told of.
+func (r reply) contact() x402.Contact {
+	switch {
+	case r.err != nil && r.status == 0 && !r.unusable:
+		return x402.NoAnswer
+	case r.err != nil, r.status >= 500, r.status/100 == 3:
+		return x402.InError
+	}
+	switch r.status {
+	case http.StatusUnauthorized, http.StatusForbidden, http.StatusNotFound, http.StatusRequestTimeout,
+		http.StatusTooManyRequests:
+		return x402.InError
+	}
+	return x402.Answered
+}
+
+// exchange makes one: a GET with a question, or a POST with a body. The stock transport
 // resends by itself only what it has not begun to write, and a POST never otherwise, so one call is
 // one POST.
-func (c *Client) call(ctx context.Context, f *remote, method, path string, ask url.Values,
+func (c *Client) exchange(ctx context.Context, f *remote, method, path string, ask url.Values,
 	body []byte) reply {
 	at, err := f.address(path, ask)
 	if err != nil {

@@ -23,7 +23,7 @@
 //	send.go     out it goes
 //	verdict.go  what the answer means: a pure table
 //	record.go   written down
-//	observe.go  who is told of all this
+//	observe.go  who is told of all this; standing.go how the engine stands
 //	result.go   what the caller gets; content.go how it is shown, after.go what comes after it
 //
 // attested.go reads what sellers sign besides. store.go is the ledger as it is needed here, and the order
@@ -158,6 +158,7 @@ type Engine struct {
 	inflight      inflight      // what this process's calls work on and wait for
 	pending       pendingWrites // what they bought and could not write down
 	localExpiries localExpiries // until when what they signed may be valid
+	lastFunds     lastFunds     // what could be spent when something was paid last
 	paidIn        paidIn        // what sellers were paid in, to be read while they are asked
 	vaultRefusals vaultRefusals // who takes no payment out of a vault
 	transactions  turns         // of the agent's account, by network

@@ -133,6 +133,7 @@ func (e *Engine) reserveFrom(ctx, caller context.Context, q intent, o option, ah
 		if err != nil {
 			return nil, toDelegate(err, o)
 		}
+		e.lastFunds.note(o, funds)
 		funds = o.within(funds)
 		o.needsTurn = o.sponsoring.isOffered() && funds.Permitted != nil && funds.Permitted.Cmp(o.Amount) < 0
 		if tooMuchAtOnce(o, funds) {

@@ -29,6 +29,7 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"x402-wallet/facilitator"
@@ -188,6 +189,7 @@ type Paywall struct {
 	settlers map[string][]string
 	closed   bool
 	sales    sync.WaitGroup
+	running  atomic.Int64 // of them
 }
 
 const (
@@ -340,7 +342,14 @@ func (w *Paywall) begin() bool {
 		return false
 	}
 	w.sales.Add(1)
+	w.running.Add(1)
 	return true
+}
+
+// end is the end of a sale that begin counted.
+func (w *Paywall) end() {
+	w.running.Add(-1)
+	w.sales.Done()
 }
 
 // Prices lists what is charged for: each tool's name, and its price for people ("$0.01"; "" where

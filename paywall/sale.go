@@ -127,7 +127,7 @@ func (w *Paywall) sell(ctx context.Context, r request) (out result) {
 		s.out.reason = "the server is stopping"
 		return s.out
 	}
-	defer w.sales.Done()
+	defer w.end()
 	var err error
 	s.payment, s.unreadable = s.decode()
 	if s.unreadable != nil {
