@@ -176,12 +176,12 @@ func payForATeam(home string) int {
 	code := 0
 	for _, agent := range []string{"lab-1", "lab-2", "lab-3", "res-1"} {
 		wait.Go(func() {
-			for err := error(nil); !x402.HasCode(err, x402.BudgetExceeded); {
-				if _, err = reserveBy(s, payersRules(), holdOf(agent, 1)); err != nil &&
-					!x402.HasCode(err, x402.BudgetExceeded) {
-					failed.Do(func() { fmt.Fprintln(os.Stderr, err); code = 1 })
-					return
-				}
+			var err error
+			for err == nil {
+				_, err = reserveBy(s, payersRules(), holdOf(agent, 1))
+			}
+			if !x402.HasCode(err, x402.BudgetExceeded) {
+				failed.Do(func() { fmt.Fprintln(os.Stderr, err); code = 1 })
 			}
 		})
 	}
