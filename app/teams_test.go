@@ -10,8 +10,8 @@ import (
 	"x402-wallet/x402/money"
 )
 
-// The rules of a wallet are those that its owner wrote: teams, limits for each agent of a pattern, and what the
-// books call agents that have no label of their own.
+// The rules of a wallet are those that its owner wrote: teams, limits for each agent of a pattern, and what
+// the books call agents that have no label of their own.
 func TestTheOwnersTeams(t *testing.T) {
 	c, err := config.Parse([]byte(`
 [agents.anna]

@@ -147,8 +147,8 @@ type Cap struct {
 	Limit  money.Dollars
 }
 
-// RateLimit lets a payment pass if fewer than Max were made within the last Per, and after NotBefore, of those
-// that Window selects: an agent's, a team's, or all.
+// RateLimit lets a payment pass if fewer than Max were made within the last Per, and after NotBefore, of
+// those that Window selects: an agent's, a team's, or all.
 type RateLimit struct {
 	Window    Window
 	Max       int

@@ -29,7 +29,8 @@ type rate struct {
 func (r Rules) rates(agent string, facts Facts) []rate {
 	list := []rate{{most: r.Rate, use: RateUse{LastMinute: facts.LastMinute, Since: facts.RateSince}}}
 	for _, limit := range r.nodeRates(agent) {
-		list = append(list, rate{of: limit.Window, most: limit.Max, use: facts.NodeRates[limit.Window.Node()]})
+		of := limit.Window
+		list = append(list, rate{of: of, most: limit.Max, use: facts.NodeRates[of.Node()]})
 	}
 	return list
 }

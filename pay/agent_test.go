@@ -63,8 +63,8 @@ func TestAnAgentsWindowIsItsOwn(t *testing.T) {
 	}
 }
 
-// Two agents of a team fill its window together, the answer says what is left of it, and who is in no team pays
-// on.
+// Two agents of a team fill its window together, the answer says what is left of it, and who is in no team
+// pays on.
 func TestATeamsWindowIsOfAllItsAgents(t *testing.T) {
 	b := agentBench(t)
 	b.Rules.Agents["ann"] = budget.Agent{}
