@@ -179,8 +179,8 @@ func eachAgent(c *config.Config) map[string]budget.EachAgent {
 	return list
 }
 
-// agentLabels are what the owner's books call the agents: by its own label or, where one has none, by those of
-// the nearest team above it that has some.
+// agentLabels are what the owner's books call the agents: by its own label or, where one has none, by those
+// of the nearest team above it that has some.
 func agentLabels(c *config.Config) map[string]string {
 	labels, tree := map[string]string{}, config.Tree(c.Budget.Teams)
 	for name, a := range c.Agents {

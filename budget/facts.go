@@ -158,8 +158,8 @@ func (c Cap) Title() string {
 	return window{name: c.name, part: c.part, covers: c.Window}.titled()
 }
 
-// RateLimit lets a payment pass if fewer than Max were made within the last Per, and after NotBefore, of those
-// that Window selects: an agent's, a team's, or all.
+// RateLimit lets a payment pass if fewer than Max were made within the last Per, and after NotBefore, of
+// those that Window selects: an agent's, a team's, or all.
 type RateLimit struct {
 	Window    Window
 	Max       int
