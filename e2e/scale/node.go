@@ -26,8 +26,9 @@ type node struct {
 	until   instant       // when the parent may take back what is not used
 	demand  demand
 
-	open bool    // there may be a lease with a rest below
-	due  instant // before then, none of those may be taken back by its time
+	open  bool          // there may be a lease with a rest below
+	due   instant       // before then, none of those may be taken back by its time
+	rests money.Dollars // at most so much can be taken back below
 
 	lock lock
 }
@@ -92,9 +93,8 @@ func (n *node) hold(price money.Dollars, now instant) (full *node, rows int) {
 // hopeless is the row that has no room for price, as it is read without a lock: what a wallet refuses by
 // itself costs no row anything. nil: it must be tried.
 func (n *node) hopeless(price money.Dollars, now instant) *node {
-	mayTakeBack := n.open && (n.recalls() || n.due <= now)
 	switch {
-	case mayTakeBack:
+	case n.open && !n.recalls() && n.due <= now, n.mayRecall(price):
 		return nil
 	case n.used+price > n.cap:
 		return n
@@ -125,7 +125,7 @@ func (n *node) draw(price money.Dollars, now instant) (full *node, rows int) {
 		n.granted += amount
 		n.until = now + n.parent.policy.term
 		if amount > missing {
-			n.parent.opened(n.until)
+			n.parent.opened(n.until, amount-missing)
 		}
 		return nil, rows
 	}
@@ -161,10 +161,15 @@ func (p *node) leases() bool {
 }
 
 // opened notes at p and above that a lease below has a rest, which may be taken back from until on.
-func (p *node) opened(until instant) {
+func (p *node) opened(until instant, rest money.Dollars) {
 	for ; p != nil; p = p.parent {
-		p.open, p.due = true, min(p.due, until)
+		p.open, p.due, p.rests = true, min(p.due, until), p.rests+rest
 	}
+}
+
+// mayRecall reports whether n has room for price if what may lie in leases below is taken back.
+func (n *node) mayRecall(price money.Dollars) bool {
+	return n.open && n.recalls() && n.left()+n.rests >= price
 }
 
 // takeBack gives the rests of leases below n back to n: those past their time, and where the policy
@@ -173,17 +178,17 @@ func (n *node) takeBack(now instant) (rows int) {
 	if !n.open || (n.due > now && !n.recalls()) {
 		return 0
 	}
-	n.open, n.due = false, never
+	n.open, n.due, n.rests = false, never, 0
 	for _, c := range n.children {
 		rows += c.takeBack(now)
 		if c.open {
-			n.open, n.due = true, min(n.due, c.due)
+			n.open, n.due, n.rests = true, min(n.due, c.due), n.rests+c.rests
 		}
 		if !c.leased || c.rest() == 0 {
 			continue
 		}
 		if c.lock.busy || (c.until > now && !n.recalls()) {
-			n.open, n.due = true, min(n.due, c.until)
+			n.open, n.due, n.rests = true, min(n.due, c.until), n.rests+c.rest()
 			continue
 		}
 		c.giveUp()
@@ -212,7 +217,7 @@ func (n *node) giveBack(price money.Dollars) {
 		n.granted -= price
 		n.parent.giveBack(price)
 	default:
-		n.parent.opened(n.until)
+		n.parent.opened(n.until, price)
 	}
 }
 

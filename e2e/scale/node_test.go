@@ -34,7 +34,7 @@ func TestNoRowIsPassed(t *testing.T) {
 				hopeless := leaf.hopeless(price, now)
 				full := holdLocked(leaf, price, now)
 				for range 5 { // a row of its own path that it had locked had a rest
-					if full != nil && full.recalls() && full.open {
+					if full != nil && full.mayRecall(price) {
 						full = holdLocked(leaf, price, now)
 					}
 				}

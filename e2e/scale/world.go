@@ -359,8 +359,8 @@ func (w *world) decide(i int32, c *call) (rows int) {
 		if w.shape.offline != nil {
 			w.remember(c.team)
 		}
-	case full.open && full.recalls():
-		c.state = asking // a row that was locked may have a rest: it is asked once more
+	case full.mayRecall(c.price):
+		c.state = asking // a row that is locked has a rest: it is asked once more
 	default:
 		c.state = refused
 	}
