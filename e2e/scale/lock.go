@@ -3,6 +3,7 @@ package main
 // A lock is a row's: one transaction has it, and the others wait in the order in which they came.
 type lock struct {
 	busy    bool
+	owner   int32
 	waiting []int32 // calls
 	gone    int     // of these
 }

@@ -94,6 +94,25 @@ func holdLocked(leaf *node, price money.Dollars, now instant) *node {
 	return full
 }
 
+// A dead holder's rest is there for others when its time has passed, and not before. Who wakes then finds
+// nothing in its lease, and asks as anybody does.
+func TestADeadHoldersRestIsTakenBack(t *testing.T) {
+	p := &policy{slice: 40, term: 30 * second}
+	root := newNode(nil, 100, false, p)
+	dead, other, asker := newNode(root, 100, true, nil), newNode(root, 100, true, nil), newNode(root, 100, true, nil)
+	require.Nil(t, holdLocked(dead, 1, 0))
+	require.Nil(t, holdLocked(other, 1, 20*second))
+	require.Equal(t, root, holdLocked(asker, 30, 29*second))
+	require.Equal(t, root, asker.hopeless(30, 29*second))
+	require.Nil(t, asker.hopeless(30, 30*second))
+	require.Nil(t, holdLocked(asker, 30, 30*second))
+	require.EqualValues(t, 39, other.rest(), "its time has not come")
+	require.Zero(t, dead.rest())
+	require.Equal(t, root, holdLocked(dead, 30, 31*second))
+	require.Nil(t, holdLocked(dead, 20, 31*second))
+	require.EqualValues(t, 21, dead.used)
+}
+
 // requireFull checks a refusal.
 func requireFull(rt *rapid.T, leaf, full *node, spent map[*node]money.Dollars, price money.Dollars, now instant) {
 	require.Less(rt, full.cap-full.used, price, "it has room")

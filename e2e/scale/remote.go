@@ -111,10 +111,18 @@ func (r *remote) ask(w *world, number int32) {
 
 func (r *remote) send(w *world, number int32) {
 	d := w.databases[number]
-	if !w.chance(w.lost / 2) {
-		w.after(latency, evAsk, number, d.id)
-	}
+	r.message(w, evAsk, number, d.id)
 	w.after(answerIn, evNoAnswer, number, d.id)
+}
+
+// message sends one of the two ways. Some are lost, and some come after they were repeated.
+func (r *remote) message(w *world, k kind, number int32, id uint32) {
+	switch {
+	case !w.chance(w.lost):
+		w.after(latency, k, number, id)
+	case w.chance(0.5):
+		w.after(answerIn+instant(w.random.Int64N(int64(answerIn))), k, number, id)
+	}
 }
 
 func (r *remote) happen(w *world, e event) {
@@ -170,9 +178,7 @@ func (r *remote) grant(w *world, e event) {
 	if err := r.root.check(); err != nil {
 		w.err = err
 	}
-	if !w.chance(w.lost / 2) {
-		w.after(latency, evGranted, e.who, e.id)
-	}
+	r.message(w, evGranted, e.who, e.id)
 }
 
 // amount is what the root grants: what d wants, less and less near the cap, and what d needs if there is

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"errors"
 	"fmt"
 	"math/rand/v2"
 
@@ -279,7 +280,7 @@ func (w *world) lock(i int32, n *node) {
 // take has the row: the call goes on to the row above, or decides.
 func (w *world) take(i int32, n *node) {
 	c := &w.calls[i]
-	n.lock.busy = true
+	n.lock.busy, n.lock.owner = true, i
 	c.locks[c.locked] = n
 	c.locked++
 	if n.parent == nil && w.remote == nil {
@@ -339,7 +340,7 @@ func (w *world) commit(i int32) {
 	} else {
 		rows = w.decide(i, c)
 	}
-	w.check(c)
+	w.check(i, c)
 	if rows > 0 {
 		w.after(instant(rows)*w.step, evUnlock, i, c.epoch)
 		return
@@ -368,13 +369,16 @@ func (w *world) decide(i int32, c *call) (rows int) {
 }
 
 // check is made after every step.
-func (w *world) check(c *call) {
+func (w *world) check(i int32, c *call) {
 	if w.shape.offline != nil {
 		return // breaks its cap: that is measured
 	}
 	for _, n := range c.locks[:c.locked] {
 		if err := n.check(); err != nil {
 			w.err = err
+		}
+		if !n.lock.busy || n.lock.owner != i {
+			w.err = errors.New("a transaction has written what it has not locked")
 		}
 	}
 	if w.judge.broken > 0 {
@@ -470,6 +474,7 @@ func (w *world) hear(i int32) {
 		return
 	}
 	w.stats.paid++
+	w.stats.spent += c.price
 	w.end(i)
 }
 

@@ -7,6 +7,8 @@ import (
 	"testing"
 
 	"github.com/stretchr/testify/require"
+
+	"x402-wallet/x402/money"
 )
 
 // small is a minute in which everything goes wrong often.
@@ -136,7 +138,7 @@ func TestAClockIsInOrder(t *testing.T) {
 	var c clock
 	g := newGroup(small(1), 0)
 	for i := range 1_000 {
-		c.after(g.exp(1/float64(second)), evBuy, int32(i), 0)
+		c.after(g.exp(1/float64(millisecond)), evBuy, int32(i), 0)
 	}
 	last := instant(0)
 	for n := 0; ; n++ {
@@ -149,9 +151,29 @@ func TestAClockIsInOrder(t *testing.T) {
 		require.Equal(t, e.at, c.now)
 		last = e.at
 		if e.id == 0 {
-			c.after(g.exp(1/float64(second)), evBuy, e.who, 1)
+			c.after(g.exp(1/float64(millisecond)), evBuy, e.who, 1)
 		}
 	}
+}
+
+func TestTheJudgeKnowsTheCaps(t *testing.T) {
+	j := judge{cap: 10, teamCap: 6, agentCap: 4, teams: make([]money.Dollars, 2), agents: make([]money.Dollars, 3)}
+	j.hold(0, 0, 3)
+	j.hold(0, 1, 2)
+	require.True(t, j.hasRoom(1, 2, 4))
+	require.False(t, j.hasRoom(1, 2, 5), "the agent's")
+	require.True(t, j.hasRoom(0, 0, 1))
+	require.False(t, j.hasRoom(0, 0, 2), "the team's")
+	j.hold(1, 2, 4)
+	require.True(t, j.hasRoom(0, 1, 1))
+	j.hold(0, 1, 1)
+	require.Zero(t, j.broken)
+	j.agentCap, j.teamCap = 100, 100
+	require.False(t, j.hasRoom(1, 2, 1), "the budget's")
+	j.hold(1, 2, 2)
+	require.EqualValues(t, 2, j.broken)
+	j.release(1, 2, 6)
+	require.True(t, j.hasRoom(1, 2, 4))
 }
 
 func TestAHistogramKnowsItsQuantiles(t *testing.T) {
