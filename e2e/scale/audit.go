@@ -81,10 +81,12 @@ func (w *world) settle() error {
 		stranded = w.remote.settle(w)
 	}
 	if stranded == 0 && w.judge.spent != w.stats.spent {
-		return fmt.Errorf("%s is held at the end, and %s was paid", w.judge.spent.Price(), w.stats.spent.Price())
+		return fmt.Errorf("%s is held at the end, and %s was paid", w.judge.spent.Price(),
+			w.stats.spent.Price())
 	}
 	if w.shape.offline == nil && w.err == nil && w.counted() != w.judge.spent+stranded {
-		w.err = fmt.Errorf("%s is counted at the end, and %s was paid", w.counted().Price(), w.judge.spent.Price())
+		w.err = fmt.Errorf("%s is counted at the end, and %s was paid", w.counted().Price(),
+			w.judge.spent.Price())
 	}
 	return w.err
 }

@@ -12,7 +12,8 @@ import (
 var prices = []struct {
 	price   money.Dollars
 	permill int
-}{{1_000, 400}, {5_000, 200}, {10_000, 200}, {50_000, 99}, {100_000, 60}, {500_000, 30}, {1_000_000, 10}, {5_000_000, 1}}
+}{{1_000, 400}, {5_000, 200}, {10_000, 200}, {50_000, 99}, {100_000, 60}, {500_000, 30},
+	{1_000_000, 10}, {5_000_000, 1}}
 
 // A group is some agents that buy: a team, or all that run on a node. Each buys by itself at random times
 // (Poisson). The sum of such buyers is one such buyer with the sum of the rates, and which of them a
@@ -39,8 +40,8 @@ type outage struct{ from, to instant }
 func newGroup(s setting, number int) *group {
 	size := s.agents / s.groups
 	g := &group{random: rand.New(rand.NewPCG(s.seed, uint64(number))), length: s.length, agents: int32(size),
-		first: int32(number * size), rate: float64(size) * s.perMinute / 60 / float64(second), bursty: number%2 == 1}
-	g.phase = 0.2 * g.random.Float64()
+		first: int32(number * size), rate: float64(size) * s.perMinute / 60 / float64(second)}
+	g.bursty, g.phase = number%2 == 1, 0.2*g.random.Float64()
 	for t := instant(0); s.outageEvery > 0 && t < s.length; {
 		from := t + g.exp(1/float64(s.outageEvery))
 		to := from + g.exp(1/float64(60*second))

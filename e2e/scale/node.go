@@ -73,17 +73,15 @@ func (n *node) hold(price money.Dollars, now instant) (full *node, rows int) {
 			return n, rows
 		}
 	}
+	var more int
 	switch {
 	case n.leased && n.rest() >= price, n.parent == nil:
 	case n.leased:
-		more := 0
 		full, more = n.draw(price, now)
-		rows += more
 	default:
-		more := 0
 		full, more = n.parent.hold(price, now)
-		rows += more
 	}
+	rows += more
 	if full == nil {
 		n.used += price
 	}
@@ -116,8 +114,8 @@ func (n *node) draw(price money.Dollars, now instant) (full *node, rows int) {
 	amount := n.parent.grantTo(n, missing, now)
 	full, rows = n.parent.hold(amount, now)
 	if full != nil && amount > missing {
-		more := 0
 		amount = missing
+		var more int
 		full, more = n.parent.hold(amount, now)
 		rows += more
 	}

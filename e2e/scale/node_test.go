@@ -99,7 +99,8 @@ func holdLocked(leaf *node, price money.Dollars, now instant) *node {
 func TestADeadHoldersRestIsTakenBack(t *testing.T) {
 	p := &policy{slice: 40, term: 30 * second}
 	root := newNode(nil, 100, false, p)
-	dead, other, asker := newNode(root, 100, true, nil), newNode(root, 100, true, nil), newNode(root, 100, true, nil)
+	dead, other := newNode(root, 100, true, nil), newNode(root, 100, true, nil)
+	asker := newNode(root, 100, true, nil)
 	require.Nil(t, holdLocked(dead, 1, 0))
 	require.Nil(t, holdLocked(other, 1, 20*second))
 	require.Equal(t, root, holdLocked(asker, 30, 29*second))
@@ -114,7 +115,8 @@ func TestADeadHoldersRestIsTakenBack(t *testing.T) {
 }
 
 // requireFull checks a refusal.
-func requireFull(rt *rapid.T, leaf, full *node, spent map[*node]money.Dollars, price money.Dollars, now instant) {
+func requireFull(rt *rapid.T, leaf, full *node, spent map[*node]money.Dollars, price money.Dollars,
+	now instant) {
 	require.Less(rt, full.cap-full.used, price, "it has room")
 	for _, n := range leaseRows(full) {
 		if n.until <= now && !above(leaf, n) {
@@ -149,7 +151,8 @@ func leaseRows(n *node) (all []*node) {
 type tree struct{ all, leaves []*node }
 
 func drawTree(rt *rapid.T) *tree {
-	p := &policy{demand: 10 * second, term: 30 * second, direct: rapid.SampledFrom([]int{0, 10}).Draw(rt, "direct"),
+	p := &policy{demand: 10 * second, term: 30 * second,
+		direct: rapid.SampledFrom([]int{0, 10}).Draw(rt, "direct"),
 		slice:  money.Dollars(rapid.SampledFrom([]int{0, 0, 25}).Draw(rt, "slice")),
 		shrink: rapid.Bool().Draw(rt, "shrink"), recall: rapid.Bool().Draw(rt, "recall")}
 	tr := &tree{}

@@ -8,15 +8,14 @@ import (
 
 // A shape is how a budget is held. Without anything it is one row that every payment locks.
 type shape struct {
-	name      string
-	tree      bool // agent → team → organisation, each with a cap, each row locked
-	shards    int  // rows of one budget, each with its part
-	tries     int  // how many of these are asked before a payment is refused
-	leases    *policy
-	offline   *offline
-	remote    *remote
-	databases int // that are children of remote
-	parts     int // a lease is such a part of the budget, where it is not of its holder's demand
+	name    string
+	tree    bool // agent → team → organisation, each with a cap, each row locked
+	shards  int  // rows of one budget, each with its part
+	tries   int  // how many of these are asked before a payment is refused
+	leases  *policy
+	offline *offline
+	remote  *remote
+	parts   int // a lease is such a part of the budget, where it is not of its holder's demand
 }
 
 const perHolder = -1 // as many parts as there are holders
@@ -52,7 +51,8 @@ var shapes = []shape{
 var offlineShapes = []shape{
 	{name: "offline leases, clocks ±2 s", leases: plain, offline: &offline{skew: 2 * second}},
 	{name: "the same, direct below 10 %", leases: direct, offline: &offline{skew: 2 * second}},
-	{name: "the same, 2 s kept clear", leases: later, offline: &offline{skew: 2 * second, margin: 2 * second}},
+	{name: "the same, 2 s kept clear", leases: later,
+		offline: &offline{skew: 2 * second, margin: 2 * second}},
 	{name: "the same, stopped in between", leases: later,
 		offline: &offline{skew: 2 * second, margin: 2 * second, pause: true}},
 }

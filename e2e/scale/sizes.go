@@ -31,15 +31,15 @@ const seedsHead = `| | runs that passed the cap | by, at most |
 
 // sizes are the documented ones.
 func sizes(s setting) []size {
-	of := func(agents, groups, databases int, perMinute float64) setting {
+	of := func(agents, groups int, perMinute float64) setting {
 		s := s
-		s.agents, s.groups, s.databases, s.perMinute = agents, groups, databases, perMinute
+		s.agents, s.groups, s.perMinute = agents, groups, perMinute
 		return s
 	}
-	row := size{name: "row", title: "One row by payments a second, with room for all and nothing that goes wrong",
-		head: head}
+	row := size{name: "row", head: head,
+		title: "One row by payments a second, with room for all and nothing that goes wrong"}
 	for _, rate := range []int{250, 500, 750, 1000, 1250, 1500} {
-		calm := of(100_000, 100, 0, float64(rate)*60/100_000)
+		calm := of(100_000, 100, float64(rate)*60/100_000)
 		calm.outageEvery, calm.restartEvery, calm.lost, calm.capPercent = 0, 0, 0, 200
 		r := runs(calm, shapes[:2])
 		for i := range r {
@@ -47,12 +47,12 @@ func sizes(s setting) []size {
 		}
 		row.runs = append(row.runs, r...)
 	}
-	one := of(10_000_000, 10_000, 0, 1)
+	one := of(10_000_000, 10_000, 1)
 	one.length = 120 * second
 	several := one
 	several.databases, several.restartEvery, several.down = 20, 600*second, 10*second
 	offline := size{name: "offline", title: "Leases that are not rows of the ledger", head: seedsHead}
-	for _, at := range []setting{of(1_000, 1_000, 0, 10), of(100_000, 100, 0, 1)} {
+	for _, at := range []setting{of(1_000, 1_000, 10), of(100_000, 100, 1)} {
 		r := runs(at, offlineShapes)
 		for i := range r {
 			r[i].seeds, r[i].label = 14, thousands(float64(at.groups))+" holders, "
@@ -60,12 +60,12 @@ func sizes(s setting) []size {
 		offline.runs = append(offline.runs, r...)
 	}
 	return []size{row,
-		{"1e3", "1,000 agents, 10 a minute each, in 10 teams: 167/s", head, runs(of(1_000, 10, 0, 10), shapes)},
-		{"1e3", "The same, and each agent is a holder", head, runs(of(1_000, 1_000, 0, 10), shapes[4:])},
+		{"1e3", "1,000 agents, 10 a minute each, in 10 teams: 167/s", head, runs(of(1_000, 10, 10), shapes)},
+		{"1e3", "The same, and each agent is a holder", head, runs(of(1_000, 1_000, 10), shapes[4:])},
 		{"1e5", "100,000 agents, 1 a minute each, in 100 teams: 1,667/s", head,
-			runs(of(100_000, 100, 0, 1), shapes)},
+			runs(of(100_000, 100, 1), shapes)},
 		{"1e6", "1,000,000 agents, 1 a minute each, in 1,000 teams: 16,667/s", head,
-			runs(of(1_000_000, 1_000, 0, 1), append([]shape{shapes[0], shapes[2]}, shapes[4:]...))},
+			runs(of(1_000_000, 1_000, 1), append([]shape{shapes[0], shapes[2]}, shapes[4:]...))},
 		{"1e7", "10,000,000 agents, 1 a minute each, in 10,000 groups: 166,667/s", head,
 			append(runs(one, shapes[:1]), runs(several, remoteShapes)...)},
 		offline}

@@ -12,7 +12,7 @@ type stats struct {
 	turnedAway                              int64         // the row was too busy, or the database not there
 	asks, asksThisSecond, asksPeak          int64         // transactions that locked the top row
 	spent                                   money.Dollars // for what was paid
-	idle                                    money.Dollars // counted in the budget and held by nobody's payment
+	idle                                    money.Dollars // counted, and held by no payment
 	left                                    money.Dollars // of the budget, at a needless refusal
 	waits                                   histogram     // from asking to the answer
 }

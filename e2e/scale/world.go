@@ -237,7 +237,7 @@ func (w *world) repeat(i int32) {
 		w.after(callAgain+instant(w.random.Int64N(int64(callAgain))), evAgain, i, 0)
 		return
 	}
-	if c.state == held { // unknown to the wallet: nothing leaves, and the hold ends with its driver's heartbeat
+	if c.state == held { // the wallet does not know, so nothing leaves; the hold ends with its heartbeat
 		w.after(heartbeat, evFail, i, 0)
 		return
 	}
@@ -338,7 +338,7 @@ func (w *world) commit(i int32) {
 		w.judge.release(c.team, c.agent, c.price)
 		c.state = returned
 	} else {
-		rows = w.decide(i, c)
+		rows = w.decide(c)
 	}
 	w.check(i, c)
 	if rows > 0 {
@@ -348,7 +348,7 @@ func (w *world) commit(i int32) {
 	w.committed(i)
 }
 
-func (w *world) decide(i int32, c *call) (rows int) {
+func (w *world) decide(c *call) (rows int) {
 	full, rows := c.leaf.hold(c.price, w.now)
 	switch {
 	case full == nil:
