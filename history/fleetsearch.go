@@ -13,6 +13,15 @@ import (
 // mostSummed is how many payments a search adds up.
 const mostSummed = 10_000
 
+// fleetIndex makes the index of trigrams where the server has the extension and its owner may have it.
+const fleetIndex = `DO $$ BEGIN
+	IF EXISTS (SELECT 1 FROM pg_available_extensions WHERE name = 'pg_trgm') THEN
+		CREATE EXTENSION IF NOT EXISTS pg_trgm;
+		CREATE INDEX payments_by_url ON x402.payments USING gin (lower(url COLLATE "C") gin_trgm_ops);
+	END IF;
+EXCEPTION WHEN insufficient_privilege OR undefined_object THEN NULL; -- it is in another schema, or not for us
+END $$;`
+
 // fleetSearch is a Filter in PostgreSQL's words.
 type fleetSearch struct {
 	*tx
