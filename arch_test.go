@@ -66,7 +66,8 @@ var arrows = map[string][]string{
 	// attest: version --verify; relay: service status asks the service as an agent's host does; notify: what
 	// came of notify test; passkey: the terminal waits for one
 	// fleet: what the owner of a fleet signs
-	"cli": {"wallet/agent", "wallet/fleet", "internal/ask", "internal/attest", "internal/books", "budget", "channel",
+	"cli": {"wallet/agent", "wallet/fleet", "internal/ask", "internal/attest", "internal/books", "budget",
+		"channel",
 		"internal/child", "internal/config", "internal/dashboard", "internal/doctor", "history",
 		"internal/install", "internal/notify", "internal/ownuser", "internal/passkey", "internal/relay",
 		"internal/sandbox", "internal/loopback", "x402/money", "pay", "internal/receipt", "wallet/seal",

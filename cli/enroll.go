@@ -24,8 +24,8 @@ type enrolling struct {
 	signer, out        string
 }
 
-// agentsEnrollCommand makes an enrolment, and the join.json of the machines that pay by it. More may spend then,
-// so it takes the owner's key.
+// agentsEnrollCommand makes an enrolment, and the join.json of the machines that pay by it. More may spend
+// then, so it takes the owner's key.
 func (p *Program) agentsEnrollCommand(ui *ui) *cobra.Command {
 	var e enrolling
 	cmd := ui.loosens(&cobra.Command{
@@ -40,8 +40,8 @@ func (p *Program) agentsEnrollCommand(ui *ui) *cobra.Command {
 	cmd.Flags().StringVar(&e.until, "until", "", "the `DATE` up to which it may pay")
 	cmd.Flags().StringArrayVar(&e.labels, "label", nil, "`NAME=VALUE` in your books; once for each")
 	cmd.Flags().StringVar(&e.url, "url", "", "the ledger's `URL` for this agent's login; without it, yours")
-	cmd.Flags().StringVar(&e.passwordFile, "password-file", "", "the `FILE` on its machine with that login's "+
-		"password")
+	cmd.Flags().StringVar(&e.passwordFile, "password-file", "", "the `FILE` on its machine with the "+
+		"password of that login")
 	cmd.Flags().StringVar(&e.signer, "signer", "", "the `ADDRESS` of what signs for it: unix:/path or "+
 		"https://host:port")
 	cmd.Flags().StringVar(&e.out, "out", "", "write join.json to this `FILE`")
@@ -52,8 +52,8 @@ func (p *Program) agentsEnrollCommand(ui *ui) *cobra.Command {
 func (e enrolling) check() (labels map[string]string, until time.Time, err error) {
 	switch {
 	case !fleet.IsName(e.agent) && !fleet.IsPattern(e.agent):
-		return nil, until, usagef("%q is neither an agent's name (1 to 40 of a-z, 0-9, - and _, beginning with "+
-			"a letter) nor a pattern like research-*", e.agent)
+		return nil, until, usagef("%q is neither an agent's name (1 to 40 of a-z, 0-9, - and _, beginning "+
+			"with a letter) nor a pattern like research-*", e.agent)
 	case !fleet.IsName(e.team):
 		return nil, until, usagef("--team NAME says which team it is in")
 	case e.signer != "" && !fleet.IsSigner(e.signer):
@@ -84,7 +84,7 @@ func (p *Program) enroll(ctx context.Context, ui *ui, e enrolling) error {
 	if err != nil {
 		return err
 	}
-	defer f.Close()
+	defer func() { _ = f.Close() }()
 	if f.last.Version == 0 {
 		return x402.Errorf(x402.PolicyUnsealed, "no rules were sealed for this fleet yet").
 			WithHint("first: x402-wallet policy seal --fleet").

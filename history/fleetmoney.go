@@ -129,7 +129,11 @@ func (e *fleet) facts(ctx context.Context, q Question, of *Payment) (f Facts, er
 // leaveOut takes a payment out of what was used.
 func (f *Facts) leaveOut(p Payment, q budget.Query) {
 	less := func(u *budget.Use) {
-		if !p.Prepaid() {
+		switch {
+		case p.Prepaid():
+		case u.Held >= p.Price:
+			u.Held -= p.Price
+		default:
 			u.Spent = u.Spent.SubFloor(p.Price)
 		}
 	}
@@ -200,27 +204,37 @@ func (e *fleet) budgetReadings(f *budget.Facts, q budget.Query, of *Payment, at 
 	}})
 	list = append(list, e.heldReading(f, budgets, at, args))
 	lifted := `coalesce((SELECT at FROM lifts WHERE at <= ledger_now() ORDER BY upto DESC LIMIT 1), 0)`
-	counting := func(from string, into *int) reading {
-		before, without := ``, "" // of a payment that is there: those before it
+	made := func(since, node string, most int, take func(at time.Time)) reading {
+		upTo, without := `9223372036854775807`, "" // of a payment that is there: those before it
 		if of != nil {
-			before, without = ` AND created_at <= `+at, of.ID
+			upTo, without = at, of.ID
 		}
-		return reading{`SELECT count(*) FROM payments WHERE created_at > ` + from + before + ` AND id <> ` + arg(1), with(without),
-			func(row scanner) error { return row.Scan(into) }}
+		return reading{fmt.Sprintf(`SELECT at FROM payments_made(%s, %s, %s, %s, %d) AS at`, since, upTo, arg(1), arg(2), most),
+			with(node, without), func(row scanner) error {
+				var at int64
+				err := row.Scan(&at)
+				take(fromMicros(at))
+				return err
+			}}
 	}
 	if q.Rate > 0 {
-		minute := budget.RateWindow.Microseconds()
-		list = append(list, counting(fmt.Sprintf(`%s - %d`, at, minute), &f.LastMinute),
-			reading{`SELECT created_at FROM payments ORDER BY created_at DESC, seq DESC OFFSET ? LIMIT 1`,
-				[]any{q.Rate - 1}, func(row scanner) error {
-					var at int64
-					err := row.Scan(&at)
-					f.RateSince = fromMicros(at)
-					return err
-				}})
+		list = append(list, made(fmt.Sprintf(`%s - %d`, at, budget.RateWindow.Microseconds()), "org", q.Rate, func(made time.Time) {
+			f.LastMinute++
+			if f.LastMinute == q.Rate {
+				f.RateSince = made
+			}
+		}))
 	}
 	for _, limit := range q.NodeRates {
-		list = append(list, e.rateReading(f, limit, of, at, with, arg))
+		node := limit.Window.Node()
+		list = append(list, made(fmt.Sprintf(`%s - %d`, at, limit.Per.Microseconds()), node, limit.Max, func(made time.Time) {
+			use := f.NodeRates[node]
+			use.LastMinute++
+			if use.LastMinute == limit.Max {
+				use.Since = made
+			}
+			f.NodeRates[node] = use
+		}))
 	}
 	if q.EachAgent {
 		list = append(list, e.agentReading(f, q, at, args))
@@ -239,32 +253,10 @@ func (e *fleet) budgetReadings(f *budget.Facts, q budget.Query, of *Payment, at 
 	}
 	if q.BusyHour {
 		hour := budget.BusyWindow.Microseconds()
-		list = append(list, counting(fmt.Sprintf(`greatest(%s - %d, %s)`, at, hour, lifted), &f.LastHour))
+		list = append(list, made(fmt.Sprintf(`greatest(%s - %d, %s)`, at, hour, lifted), "org", maxHourly,
+			func(time.Time) { f.LastHour++ }))
 	}
 	return append(list, e.memoryReadings(&f.Payee, q)...)
-}
-
-// rateReading counts the payments of an agent's or team's last minute.
-func (e *fleet) rateReading(f *budget.Facts, limit budget.RateLimit, of *Payment, at string, with func(...any) []any,
-	arg func(int) string) reading {
-	before, without := ``, ""
-	if of != nil {
-		before, without = ` AND created_at <= `+at, of.ID
-	}
-	node := limit.Window.Node()
-	query := fmt.Sprintf(`SELECT created_at FROM payments WHERE created_at > %s - %d%s AND %s = ANY (budgets) AND id <> %s
-		ORDER BY created_at DESC, seq DESC LIMIT %d`, at, limit.Per.Microseconds(), before, arg(1), arg(2), limit.Max)
-	return reading{query, with(node, without), func(row scanner) error {
-		var at int64
-		err := row.Scan(&at)
-		use := f.NodeRates[node]
-		use.LastMinute++
-		if use.LastMinute == limit.Max {
-			use.Since = fromMicros(at)
-		}
-		f.NodeRates[node] = use
-		return err
-	}}
 }
 
 // agentReading sums what each agent used on a day and in its month, and from that what the teams did.
@@ -381,6 +373,9 @@ func (t *tx) fleetUsed(w budget.Window) (use budget.Use, err error) {
 		coalesce(sum(usd - returned) FILTER (WHERE state <> 'settled'), 0) FROM payments`+where+` GROUP BY agent`, args...)
 	return use, err
 }
+
+// maxHourly bounds how many payments of an hour are counted: more than any circuit breaker waits for.
+const maxHourly = 100_000
 
 // memoryReadings ask for what is known of a payee: with the keys that historyFor asks by.
 func (e *fleet) memoryReadings(into *budget.PayeeHistory, q budget.Query) []reading {

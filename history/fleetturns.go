@@ -74,14 +74,14 @@ func (e *fleet) holdTurn(name, holder string, leave func()) (unlock func()) {
 			case <-over:
 				return
 			case <-tick.C:
-				_, _ = e.turnFor(beatEvery, "renew", name, holder)
+				_ = e.turnOnce(beatEvery, "renew", name, holder)
 			}
 		}
 	}()
 	return func() {
 		close(over)
 		<-ended
-		_, _ = e.turnFor(2*time.Second, "leave", name, holder) // else it ends by itself
+		_ = e.turnOnce(2*time.Second, "leave", name, holder) // else it ends by itself
 		leave()
 	}
 }
@@ -91,14 +91,13 @@ func (e *fleet) turn(ctx context.Context, do, name, holder string) (fence int64,
 	return fence, e.tell(err)
 }
 
-// turnFor is turn without repeating it.
-func (e *fleet) turnFor(most time.Duration, do, name, holder string) (fence int64, err error) {
+// turnOnce is turn without repeating it.
+func (e *fleet) turnOnce(most time.Duration, do, name, holder string) error {
 	ctx, cancel := context.WithTimeout(context.Background(), most)
 	defer cancel()
-	err = e.pool.With(ctx, func(c *postgres.Conn) error {
-		fence, err = scanNumber(queryRow(ctx, fleetConn{c}, `SELECT turn(?, ?, ?, ?)`, do, name, holder,
+	return e.pool.With(ctx, func(c *postgres.Conn) error {
+		_, err := scanNumber(queryRow(ctx, fleetConn{c}, `SELECT turn(?, ?, ?, ?)`, do, name, holder,
 			turnTime.Microseconds()))
 		return err
 	})
-	return fence, err
 }

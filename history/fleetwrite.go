@@ -3,6 +3,7 @@ package history
 import (
 	"context"
 	"errors"
+	"io"
 	"time"
 
 	"x402-wallet/history/postgres"
@@ -69,7 +70,7 @@ func (e *fleet) beginChange(ctx context.Context, s *Store, c *change, conn fleet
 	}
 	row := answerRows(done)
 	var now int64
-	if row.next() != nil {
+	if errors.Is(row.next(), io.EOF) {
 		return nil, nil
 	}
 	err = row.Scan(&now)

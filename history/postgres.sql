@@ -6,8 +6,8 @@ CREATE TABLE meta (key TEXT PRIMARY KEY, value TEXT NOT NULL);
 
 -- Rows that are locked, and never changed: 'ledger' by whoever writes outside the money path, 'freeze' by whoever freezes (and shared by
 -- who submits), 'session' by whoever begins one.
-CREATE TABLE locks (name TEXT PRIMARY KEY);
-INSERT INTO locks VALUES ('ledger'), ('freeze'), ('session');
+CREATE TABLE locks (name TEXT PRIMARY KEY, touched BIGINT);
+INSERT INTO locks (name) VALUES ('ledger'), ('freeze'), ('session');
 
 -- Who does what one process at a time does for all of them, and until when. A fence only grows: whoever comes late has an older one.
 CREATE TABLE turns (name TEXT PRIMARY KEY, holder TEXT NOT NULL, until BIGINT NOT NULL, fence BIGINT NOT NULL);
@@ -21,7 +21,7 @@ CREATE TABLE instances (id TEXT PRIMARY KEY, agent TEXT NOT NULL, host TEXT NOT 
 
 -- One audit chain for each home that writes, so that no two of them wait for each other's link.
 CREATE TABLE writers (
-    name TEXT PRIMARY KEY, agent TEXT NOT NULL, host TEXT NOT NULL,
+    name TEXT PRIMARY KEY, host TEXT NOT NULL, login TEXT NOT NULL, -- whose it is
     head BIGINT NOT NULL DEFAULT 0, hash BYTEA NOT NULL DEFAULT ''
 ) WITH (fillfactor = 50);
 CREATE TABLE audit (

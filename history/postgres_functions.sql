@@ -29,8 +29,11 @@ DECLARE _seq BIGINT; _last BYTEA; _sum BYTEA;
 BEGIN
     SELECT head + 1, hash INTO _seq, _last FROM writers WHERE name = _writer FOR UPDATE;
     IF NOT FOUND THEN
-        INSERT INTO writers (name, agent, host) VALUES (_writer, '', '') ON CONFLICT (name) DO NOTHING;
+        INSERT INTO writers (name, host, login) VALUES (_writer, '', session_user) ON CONFLICT (name) DO NOTHING;
         SELECT head + 1, hash INTO STRICT _seq, _last FROM writers WHERE name = _writer FOR UPDATE;
+    END IF;
+    IF session_user <> current_user AND NOT EXISTS (SELECT 1 FROM writers WHERE name = _writer AND login = session_user) THEN
+        PERFORM refuse('X4V01', 'this chain is not of this login');
     END IF;
     _sum := sha256(_last || int8send(_at) || column_of_link(_payment::text) || column_of_link(_event) || column_of_link(_detail));
     INSERT INTO audit (writer, seq, at, payment, event, detail, hash) VALUES (_writer, _seq, _at, _payment, _event, _detail::json, _sum);
@@ -112,10 +115,13 @@ BEGIN
     RETURN _n;
 END $$;
 
--- The payments made after a time that count in a budget, but for one, up to so many.
+-- The times of the payments that were made after a time and up to another, and count in a budget, but for one; the newest so many.
+CREATE FUNCTION payments_made(_since BIGINT, _upto BIGINT, _budget TEXT, _except TEXT, _most BIGINT) RETURNS SETOF BIGINT LANGUAGE sql VOLATILE AS $$
+    SELECT created_at FROM payments WHERE created_at > _since AND created_at <= _upto AND id <> _except
+        AND (_budget = 'org' OR _budget = ANY (budgets)) ORDER BY created_at DESC LIMIT _most $$;
+
 CREATE FUNCTION payments_since(_since BIGINT, _budget TEXT, _except TEXT, _most BIGINT) RETURNS BIGINT LANGUAGE sql VOLATILE AS $$
-    SELECT count(*) FROM (SELECT 1 FROM payments WHERE created_at > _since AND id <> _except
-        AND (_budget = 'org' OR _budget = ANY (budgets)) LIMIT _most) one $$;
+    SELECT count(*) FROM payments_made(_since, 9223372036854775807, _budget, _except, _most) $$;
 
 CREATE FUNCTION held_of(_source TEXT, _asset TEXT, _network TEXT, _since BIGINT, _except TEXT) RETURNS NUMERIC LANGUAGE sql VOLATILE AS $$
     SELECT coalesce(sum(amount::numeric), 0) FROM (
@@ -192,6 +198,7 @@ BEGIN
         IF _b.month IS NOT NULL THEN PERFORM add_to(_b.id, 'month', month_of(_now), _b.month, _p.usd); END IF;
         IF _b.day IS NOT NULL THEN PERFORM add_to(_b.id, 'day', day_of(_now), _b.day, _p.usd); END IF;
     END LOOP;
+    IF NOT is_mine(_p.agent) THEN PERFORM refuse('X4V01', 'this login does not pay for the agent ' || _p.agent); END IF;
     IF array_length(_p.budgets, 1) IS NULL THEN PERFORM refuse('X4V01', 'the owner has set no budget'); END IF;
     FOR _c IN SELECT * FROM json_to_recordset(_q->'caps') AS c (budget TEXT, win TEXT, starts BIGINT, "limit" BIGINT) LOOP
         SELECT used INTO _used FROM counters WHERE budget = _c.budget AND win = _c.win AND starts = _c.starts;

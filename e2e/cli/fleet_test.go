@@ -22,14 +22,14 @@ type aFleet struct {
 	env []string // of the owner
 }
 
-// newFleet is a fleet with these limits in [budget], in a database of its own.
-func newFleet(t *testing.T, limits string) aFleet {
+// newFleet is a fleet with this budget for a day and these limits in [budget], in a database of its own.
+func newFleet(t *testing.T, day, limits string) aFleet {
 	database, err := url.Parse(pgtest.Start(t).Database(t))
 	require.NoError(t, err)
 	at := database.Query()
 	ledger := fmt.Sprintf("postgres://%s@%s?host=%s&port=%s", at.Get("user"), database.Path, at.Get("host"), at.Get("port"))
 	w, env := householdWith(t, sandbox.Options{}, func(w *world) string {
-		rules := strings.Replace(w.rules(sandbox.Rules{Session: "100", Day: "100"}), "[budget]", "[budget]\n"+limits, 1)
+		rules := strings.Replace(w.rules(sandbox.Rules{Session: "100", Day: day}), "[budget]", "[budget]\n"+limits, 1)
 		return rules + fmt.Sprintf("\n[ledger]\nurl = %q\nreplication = \"none\"\nkeys = \"shared\"\n", ledger)
 	})
 	w.Fund(w.evm, 100*sandbox.USDC)
@@ -60,14 +60,32 @@ func (f aFleet) joins(agent, team string) []string {
 	return []string{"X402_WALLET_HOME=" + home, passphraseFile(f.t)}
 }
 
-// Two machines on one budget: of 64 payments at once with room for 40, 40 are made.
+// Two machines on one budget: of 64 payments at once with room for 40, 40 are made. The owner sees all of them.
 func TestAFleetHasOneBudget(t *testing.T) {
-	f := newFleet(t, `rate = 1000`)
+	f := newFleet(t, "0.04", "rate = 1000")
+	const each = 32
 	var machines []*mcpClient
 	for _, name := range []string{"research-1", "research-2"} {
 		machines = append(machines, serve(t, f.joins(name, "research")...))
 	}
 	for i, m := range machines {
-		t.Log(m.call("x402_pay", weather(f.w, fmt.Sprint(i))))
+		for n := range each {
+			m.send("tools/call", fmt.Sprintf(`{"name":"x402_pay","arguments":%s}`, weather(f.w, fmt.Sprint(i, "-", n))))
+		}
 	}
+	var paid, refused int
+	for _, m := range machines {
+		for range each {
+			switch answer := string(m.hear()); {
+			case strings.Contains(answer, `\"status\":\"paid\"`):
+				paid++
+			case strings.Contains(answer, "BUDGET_EXCEEDED"):
+				refused++
+			default:
+				t.Error(answer)
+			}
+		}
+	}
+	require.Equal(t, []int{40, 24}, []int{paid, refused})
+	require.Len(t, f.w.Settlements(), 40)
 }
