@@ -172,8 +172,8 @@ func (h priorAnswers) full() error {
 
 var errFarEnough = errors.New("far enough back")
 
-// newestFirst asks for the events that priorAnswers reads. A fleet's answer is read whole, SQLite's as far as it
-// is looked at.
+// newestFirst asks for the events that priorAnswers reads. A fleet's answer is read whole, SQLite's as far as
+// it is looked at.
 func (t *tx) newestFirst() (query string, args []any) {
 	if t.fleet == nil {
 		return `SELECT at, event, detail FROM audit WHERE payment = 0 ORDER BY seq DESC`, nil

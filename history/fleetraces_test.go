@@ -70,7 +70,8 @@ func TestAFleetUsesAnApprovalOnce(t *testing.T) {
 			case !errors.Is(err, errNobodyApproved):
 				t.Error(err)
 			}
-			_, err = naggingAs(t, stores[i%2], fmt.Sprint("agent", i), "GET", fmt.Sprintf("h%d.example", round), "/", 10)
+			host := fmt.Sprintf("h%d.example", round)
+			_, err = naggingAs(t, stores[i%2], fmt.Sprint("agent", i), "GET", host, "/", 10)
 			assert.NoError(t, err)
 		})
 		require.EqualValues(t, 1, passed.Load())
@@ -230,8 +231,8 @@ func TestAFleetHoldsAChannelOnce(t *testing.T) {
 		c := testSoldChannel(0)
 		c.ID = fmt.Sprint(round)
 		atOnce(16, func(i int) {
-			_, err := stores[i%2].OpenChannelSale(context.Background(), testSale(fmt.Sprint(round, " ", i), 1000), c,
-				time.Now().Add(time.Minute))
+			sale := testSale(fmt.Sprint(round, " ", i), 1000)
+			_, err := stores[i%2].OpenChannelSale(context.Background(), sale, c, time.Now().Add(time.Minute))
 			switch {
 			case err == nil:
 				first.Add(1)

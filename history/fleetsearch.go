@@ -6,9 +6,9 @@ import (
 	"x402-wallet/x402/money"
 )
 
-// The history that people and agents search, in a fleet's ledger: by an index of trigrams where its server has that
-// extension, else by a look at each payment. What matches is added up from the payments, and only up to mostSummed
-// of them: a sum over a million takes more than a second.
+// The history that people and agents search, in a fleet's ledger: by an index of trigrams where its server
+// has that extension, else by a look at each payment. What matches is added up from the payments, and only up
+// to mostSummed of them: a sum over a million takes more than a second.
 
 // mostSummed is how many payments a search adds up.
 const mostSummed = 10_000

@@ -14,10 +14,11 @@ import (
 func TestAFleetAddsUpSoMany(t *testing.T) {
 	s, c := newFleetStore(t)
 	insert := func(from, to int) {
-		testFleet.sql.run(t, fmt.Sprintf(`INSERT INTO payments (id, session, state, created_at, updated_at, fingerprint,
-			method, url, target, host, network, scheme, dialect, asset, symbol, amount, usd, pay_to, prefix_length, source,
-			record) SELECT 'pay_' || n, 's', 'settled', %d, 0, '', 'GET', 'https://a.example/x', '', 'a.example', 'n', '', '',
-			'', 'USDC', '0', 2, '', 0, '', '\x' FROM generate_series(%d, %d) AS n`, micros(c.now()), from, to))
+		testFleet.sql.run(t, fmt.Sprintf(`INSERT INTO payments (id, session, state, created_at, updated_at,
+				fingerprint, method, url, target, host, network, scheme, dialect, asset, symbol, amount, usd,
+				pay_to, prefix_length, source, record)
+			SELECT 'pay_' || n, 's', 'settled', %d, 0, '', 'GET', 'https://a.example/x', '', 'a.example', 'n',
+				'', '', '', 'USDC', '0', 2, '', 0, '', '\x' FROM generate_series(%d, %d) AS n`, micros(c.now()), from, to))
 	}
 	insert(1, mostSummed)
 	list, more, totals, err := s.List(t.Context(), Filter{Limit: 1, URL: "a.example"})

@@ -8,8 +8,8 @@ import (
 	"x402-wallet/x402"
 )
 
-// A turn is a row that one process at a time has: it makes it last while it works, and whoever died with it loses it
-// after a while. No lock of the server's is used, which a failover would let go of unseen.
+// A turn is a row that one process at a time has: it makes it last while it works, and whoever died with it
+// loses it after a while. No lock of the server's is used, which a failover would let go of unseen.
 
 // turnTime is how long a turn lasts that is not made to last; turnPoll how often whoever waits for it looks.
 const turnTime, turnPoll = aliveFor, 50 * time.Millisecond
@@ -27,7 +27,8 @@ func (e *fleet) lockTurn(ctx context.Context, name string) (unlock func(), err e
 		case err == nil && fence > 0:
 			return e.holdTurn(name, holder, leave), nil
 		case err == nil && time.Now().After(until):
-			err = x402.Errorf(x402.LedgerUnavailable, "another process uses the channel for longer than %s", channelTimeout)
+			err = x402.Errorf(x402.LedgerUnavailable, "another process uses the channel for longer than %s",
+				channelTimeout)
 		}
 		if err == nil {
 			select {
