@@ -246,7 +246,8 @@ func TestWasApproved(t *testing.T) {
 		for i, change := range []func(*Payment){
 			func(q *Payment) {
 				q.ID = NewID(time.Now())
-			}, func(q *Payment) { q.Price++ }, func(q *Payment) { q.Amount = testHold(250_001).Payment.Amount },
+			}, func(q *Payment) { q.Price++ },
+			func(q *Payment) { q.Amount = testHold(250_001).Payment.Amount },
 			func(q *Payment) {
 				q.PayTo = "0xother"
 			}, func(q *Payment) {

@@ -72,8 +72,8 @@ func TestVouchersHoldNothing(t *testing.T) {
 // testBatch is a channel of the agent's own, in which nothing was signed yet.
 func testBatch() Channel {
 	own := x402.ChannelConfig{Payer: "0xagent", PayerAuthorizer: "0xagent"}
-	return Channel{Service: "0x01", Key: "0xagent", Server: "api.example", Network: "eip155:84532", Source: "0xagent",
-		ID: "0x01"}.WithSigned(BatchSigned{Config: own}).WithBook(BatchBook{})
+	return Channel{Service: "0x01", Key: "0xagent", Server: "api.example", Network: "eip155:84532",
+		Source: "0xagent", ID: "0x01"}.WithSigned(BatchSigned{Config: own}).WithBook(BatchBook{})
 }
 
 // A payment by a voucher and its channel's step are submitted together, or neither is.
@@ -90,7 +90,8 @@ func TestASubmitTakesItsChannelOn(t *testing.T) {
 				Channel: c}, testKeyholder())
 		}
 		on := func(p Payment, from Channel, ceiling uint64) *Channel {
-			next, err := from.WithVoucher(p.ID, x402.ChannelVoucher{Ceiling: money.NewAmount(ceiling)}, money.NewAmount(5))
+			v := x402.ChannelVoucher{Ceiling: money.NewAmount(ceiling)}
+			next, err := from.WithVoucher(p.ID, v, money.NewAmount(5))
 			require.NoError(t, err)
 			return &next
 		}
@@ -106,7 +107,8 @@ func TestASubmitTakesItsChannelOn(t *testing.T) {
 		}
 		first, second := hold("0xagent"), hold("0xagent")
 		require.NoError(t, submit(first, on(first, testBatch(), 5)))
-		require.Equal(t, []any{uint64(1), "5", Submitted}, []any{row().Nonce, row().Amount.String(), stands(first)})
+		require.Equal(t, []any{uint64(1), "5", Submitted},
+			[]any{row().Nonce, row().Amount.String(), stands(first)})
 		require.ErrorIs(t, submit(second, on(second, testBatch(), 9)), errVoucherConflict)
 		require.Equal(t, []any{uint64(1), Reserved}, []any{row().Nonce, stands(second)})
 		_, err := s.Verify(t.Context(), Head{})

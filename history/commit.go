@@ -53,8 +53,8 @@ func (s *Store) tx(ctx context.Context, f func(*tx) error) error {
 	return s.enqueue(ctx, &change{f: f, durable: true})
 }
 
-// txSingle is txRows for an f that writes by one statement, after which it does nothing that can fail: it needs
-// no savepoint.
+// txSingle is txRows for an f that writes by one statement, after which it does nothing that can fail: it
+// needs no savepoint.
 func (s *Store) txSingle(ctx context.Context, f func(*tx) error) error {
 	return s.enqueue(ctx, &change{f: f, durable: true, isSingle: true, locksRows: true})
 }

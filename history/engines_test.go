@@ -49,7 +49,8 @@ func openFleetWith(t *testing.T, f Fleet, o Options) *Store {
 	return s
 }
 
-// testFleet is one ledger for all tests, which go one after the other: to empty it takes a tenth of making one.
+// testFleet is one ledger for all tests, which go one after the other: to empty it takes a tenth of making
+// one.
 var testFleet struct {
 	sync.Mutex
 	Fleet

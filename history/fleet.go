@@ -84,6 +84,7 @@ func CreateFleet(ctx context.Context, f Fleet) (ledgerID string, err error) {
 	id := newID("led_")
 	err = pool.With(ctx, func(c *postgres.Conn) error {
 		return c.Run(ctx, `BEGIN; CREATE SCHEMA x402; SET LOCAL search_path = x402;`+fleetTables+fleetFunctions+fleetRoles+
+			fleetIndex+
 			`INSERT INTO meta VALUES ('format', '`+fleetFormat+`'), ('ledger_id', '`+id+`'); COMMIT`)
 	})
 	return id, fleetError(err)

@@ -26,6 +26,10 @@ func fleetOf(t *testing.T, homes int) (list []*Store) {
 		f.Writer = fmt.Sprint("home_", len(list))
 		list = append(list, openFleet(t, f))
 	}
+	atOnce(8*homes, func(i int) { // whose connections are open by then
+		_, err := list[i%homes].Freezes(context.Background())
+		assert.NoError(t, err)
+	})
 	return list
 }
 
@@ -66,7 +70,8 @@ func TestAFleetUsesAnApprovalOnce(t *testing.T) {
 			case !errors.Is(err, errNobodyApproved):
 				t.Error(err)
 			}
-			_, err = naggingAs(t, stores[i%2], fmt.Sprint("agent", i), "GET", fmt.Sprintf("h%d.example", round), "/", 10)
+			host := fmt.Sprintf("h%d.example", round)
+			_, err = naggingAs(t, stores[i%2], fmt.Sprint("agent", i), "GET", host, "/", 10)
 			assert.NoError(t, err)
 		})
 		require.EqualValues(t, 1, passed.Load())
@@ -135,6 +140,42 @@ func TestNoSubmitAfterAFreeze(t *testing.T) {
 	verified(t, stores[0])
 }
 
+// A freeze returns only when what was being put on disk meanwhile is there, or is not.
+func TestAFreezeWaitsForASubmit(t *testing.T) {
+	stores := fleetOf(t, 2)
+	signs, freezes := stores[0], stores[1]
+	p, err := reserve(signs, testHold(1))
+	require.NoError(t, err)
+	q, err := signs.fleet.submission(t.Context(), p, p, Signed{Payload: []byte(`{}`), UniqueKey: "x"}, "", testKeyholder())
+	require.NoError(t, err)
+	returned := make(chan error, 1)
+	waits := func(t *tx) (is bool, err error) {
+		return t.is(`SELECT EXISTS (SELECT 1 FROM pg_stat_activity WHERE datname = current_database()
+			AND wait_event_type = 'Lock')`)
+	}
+	require.NoError(t, signs.txRows(t.Context(), func(tx *tx) error {
+		_, err := scanNumber(tx.row(`SELECT submit(?::json)`, q))
+		require.NoError(t, err)
+		go func() { returned <- freezes.Freeze(context.Background(), Freeze{By: "owner", Why: "stop"}) }()
+		for {
+			select {
+			case err := <-returned:
+				t.Errorf("it returned before the submit had: %v", err)
+				returned <- err
+				return nil
+			case <-time.After(5 * time.Millisecond):
+			}
+			if is, err := waits(tx); is || err != nil {
+				return err
+			}
+		}
+	}))
+	require.NoError(t, <-returned)
+	p, err = freezes.Payment(t.Context(), p.ID)
+	require.NoError(t, err)
+	require.Equal(t, Submitted, p.State)
+}
+
 // Many freezes of the same at once are one, beside payments.
 func TestAFleetFreezesOnce(t *testing.T) {
 	stores := fleetOf(t, 2)
@@ -185,20 +226,24 @@ func TestAFleetSellsOnce(t *testing.T) {
 // Of many who come with vouchers for a channel that nobody knows yet, at two paywalls, one has it.
 func TestAFleetHoldsAChannelOnce(t *testing.T) {
 	stores := fleetOf(t, 2)
-	var first, busy atomic.Int64
-	atOnce(16, func(i int) {
-		_, err := stores[i%2].OpenChannelSale(context.Background(), testSale(fmt.Sprint(i), 1000), testSoldChannel(0),
-			time.Now().Add(time.Minute))
-		switch {
-		case err == nil:
-			first.Add(1)
-		case errors.Is(err, ErrChannelBusy):
-			busy.Add(1)
-		default:
-			t.Error(err)
-		}
-	})
-	require.Equal(t, []int64{1, 15}, []int64{first.Load(), busy.Load()})
+	for round := range 8 {
+		var first, busy atomic.Int64
+		c := testSoldChannel(0)
+		c.ID = fmt.Sprint(round)
+		atOnce(16, func(i int) {
+			sale := testSale(fmt.Sprint(round, " ", i), 1000)
+			_, err := stores[i%2].OpenChannelSale(context.Background(), sale, c, time.Now().Add(time.Minute))
+			switch {
+			case err == nil:
+				first.Add(1)
+			case errors.Is(err, ErrChannelBusy):
+				busy.Add(1)
+			default:
+				t.Error(err)
+			}
+		})
+		require.Equal(t, []int64{1, 15}, []int64{first.Load(), busy.Load()})
+	}
 }
 
 // A hundred payments at once where no session is open begin one.

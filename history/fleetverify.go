@@ -7,8 +7,8 @@ import (
 	"x402-wallet/x402"
 )
 
-// verifyFleet compares a fleet's ledger with itself: each chain holds together and ends where its writer says, and
-// each budget's window holds what its payments come to. at has to be on this home's chain.
+// verifyFleet compares a fleet's ledger with itself: each chain holds together and ends where its writer
+// says, and each budget's window holds what its payments come to. at has to be on this home's chain.
 func (t *tx) verifyFleet(at Head) (rows int, err error) {
 	ends := map[string]Head{}
 	err = t.forEach(func(row scanner) error {
@@ -61,21 +61,24 @@ func (t *tx) verifyCounters() error {
 			return err
 		}
 		if used != sum {
-			return fleetCorrupt("the %s of %s that begins with %d holds %d, and its payments come to %d", win, id, starts, used, sum)
+			return fleetCorrupt("the %s of %s that begins with %d holds %d, and its payments come to %d", win,
+				id, starts, used, sum)
 		}
 		return nil
 	}, `WITH each AS (SELECT b AS budget, p.session, p.created_at, p.usd - p.returned AS usd FROM payments p, unnest(p.budgets) AS b
 			WHERE p.state <> 'failed'),
 		sums AS (
-			SELECT budget, 'day' AS win, day_of(created_at) AS starts, sum(usd) AS usd FROM each GROUP BY 1, 2, 3 UNION ALL
+			SELECT budget, 'day' AS win, day_of(created_at) AS starts, sum(usd) AS usd FROM each
+				GROUP BY 1, 2, 3 UNION ALL
 			SELECT budget, 'month', month_of(created_at), sum(usd) FROM each GROUP BY 1, 2, 3 UNION ALL
-			SELECT e.budget, 'session', s.number, sum(e.usd) FROM each e JOIN sessions s ON s.id = e.session GROUP BY 1, 2, 3)
+			SELECT e.budget, 'session', s.number, sum(e.usd) FROM each e JOIN sessions s ON s.id = e.session
+				GROUP BY 1, 2, 3)
 		SELECT c.budget, c.win, c.starts, c.used, coalesce(sum(s.usd), 0)::bigint FROM counters c
 			LEFT JOIN sums s ON s.budget = c.budget AND s.win = c.win AND s.starts = c.starts GROUP BY 1, 2, 3, 4`)
 }
 
-// sampleFleet is verifyFleet of a part: of each chain the newest stretch, where all of them have more rows than
-// whole; and the windows.
+// sampleFleet is verifyFleet of a part: of each chain the newest stretch, where all of them have more rows
+// than whole; and the windows.
 func (t *tx) sampleFleet(whole int64) (done Sampled, err error) {
 	err = t.row(`SELECT (SELECT coalesce(sum(head), 0) FROM writers), (SELECT count(*) FROM payments)`).
 		Scan(&done.AllRows, &done.AllPayments)
@@ -130,6 +133,8 @@ func (t *tx) stretchOf(writer string, most int64) (rows int64, err error) {
 }
 
 func fleetCorrupt(format string, args ...any) error {
-	return x402.Errorf(x402.LedgerCorrupt, "the fleet's ledger is not as its wallets left it: %s", fmt.Sprintf(format, args...)).
-		WithHint("somebody or something else wrote to it: the owner looks (x402-wallet history verify); nothing is paid until then")
+	return x402.Errorf(x402.LedgerCorrupt, "the fleet's ledger is not as its wallets left it: %s",
+		fmt.Sprintf(format, args...)).
+		WithHint("somebody or something else wrote to it: the owner looks (x402-wallet history verify); " +
+			"nothing is paid until then")
 }

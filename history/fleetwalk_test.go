@@ -59,7 +59,8 @@ var fleetMethods = []struct {
 	{"Reserve", func(w *walk) {
 		w.settled = pay(w.t, w.Store, testHold(7), Reserved)
 		require.NotEmpty(w.t, w.settled.ID)
-		w.delivered, w.released = pay(w.t, w.Store, testHold(8), Reserved), pay(w.t, w.Store, testHold(9), Reserved)
+		w.delivered = pay(w.t, w.Store, testHold(8), Reserved)
+		w.released = pay(w.t, w.Store, testHold(9), Reserved)
 	}},
 	{"Alive", func(w *walk) { require.True(w.t, w.Alive(w.Self())) }},
 	{"HeldOn", func(w *walk) {
@@ -70,7 +71,8 @@ var fleetMethods = []struct {
 		require.Equal(w.t, money.NewAmount(15), got(w.HeldUpTo(w.ctx, w.delivered, time.Time{}))(w))
 	}},
 	{"OpenFrom", func(w *walk) {
-		w.are(got(w.OpenFrom(w.ctx, w.settled.Network, w.settled.Source))(w), w.settled, w.delivered, w.released)
+		open := got(w.OpenFrom(w.ctx, w.settled.Network, w.settled.Source))(w)
+		w.are(open, w.settled, w.delivered, w.released)
 	}},
 	{"Sign", func(w *walk) {
 		w.no(w.Sign(w.ctx, w.delivered, Signed{UniqueKey: "signed"}, []byte("message"), testKeyholder()))
@@ -87,7 +89,9 @@ var fleetMethods = []struct {
 		require.True(w.t, got(w.AttachIdempotencyKey(w.ctx, w.delivered.ID, "key"))(w))
 	}},
 	{"ByKey", func(w *walk) { w.are([]Payment{got(w.ByKey(w.ctx, "", "key"))(w)}, w.delivered) }},
-	{"Unfinished", func(w *walk) { w.are(got(w.Unfinished(w.ctx, w.settled.ID, 9))(w), w.delivered, w.released) }},
+	{"Unfinished", func(w *walk) {
+		w.are(got(w.Unfinished(w.ctx, w.settled.ID, 9))(w), w.delivered, w.released)
+	}},
 	{"Release", func(w *walk) { w.no(w.Release(w.ctx, w.released.ID, "not needed")) }},
 	{"Finish", func(w *walk) {
 		bought := Outcome{State: Settled, Proof: Claimed, Transaction: "0xtx", ReleaseLease: true,
@@ -124,7 +128,8 @@ var fleetMethods = []struct {
 	}},
 	{"Each", func(w *walk) {
 		var list []Payment
-		w.no(w.Each(w.ctx, Range{State: Settled, URL: "Weather", After: w.settled.Created}, func(p Payment) error {
+		some := Range{State: Settled, URL: "Weather", After: w.settled.Created}
+		w.no(w.Each(w.ctx, some, func(p Payment) error {
 			list = append(list, p)
 			return nil
 		}))
@@ -143,7 +148,9 @@ var fleetMethods = []struct {
 		require.NotEmpty(w.t, got(w.Events(w.ctx, ""))(w))
 		require.Empty(w.t, got(w.Events(w.ctx, "pay_none"))(w))
 	}},
-	{"Content", func(w *walk) { require.Equal(w.t, "bought", string(got(w.Content(w.ctx, w.settled.ID))(w).Body)) }},
+	{"Content", func(w *walk) {
+		require.Equal(w.t, "bought", string(got(w.Content(w.ctx, w.settled.ID))(w).Body))
+	}},
 	{"ContentUse", func(w *walk) {
 		require.Equal(w.t, ContentUse{Stored: 12, Owed: 6}, got(w.ContentUse(w.ctx))(w))
 	}},
@@ -166,7 +173,8 @@ var fleetMethods = []struct {
 		require.Equal(w.t, money.Dollars(3), p.Worth())
 	}},
 	{"Expire", func(w *walk) {
-		p := got(w.Expire(w.ctx, w.delivered.ID, w.delivered.Evidence, Outcome{State: Failed}, testKeyholder()))(w)
+		over := Outcome{State: Failed}
+		p := got(w.Expire(w.ctx, w.delivered.ID, w.delivered.Evidence, over, testKeyholder()))(w)
 		require.True(w.t, p.FalseReceipt)
 	}},
 	{"Expired", func(w *walk) {
@@ -179,7 +187,9 @@ var fleetMethods = []struct {
 	{"Decline", func(w *walk) {
 		require.Equal(w.t, Pending, got(w.Decline(w.ctx, w.approval.ID, "client"))(w).State)
 	}},
-	{"Deny", func(w *walk) { require.Equal(w.t, Denied, got(w.Deny(w.ctx, w.approval.ID, "client"))(w).State) }},
+	{"Deny", func(w *walk) {
+		require.Equal(w.t, Denied, got(w.Deny(w.ctx, w.approval.ID, "client"))(w).State)
+	}},
 	{"Accept", func(w *walk) {
 		_, err := w.Accept(w.ctx, w.approval.ID, "client")
 		require.ErrorIs(w.t, err, ErrDecided)
@@ -234,7 +244,9 @@ var fleetMethods = []struct {
 	{"Labels", func(w *walk) {
 		require.Equal(w.t, map[string]string{w.settled.Session: "name"}, got(w.Labels(w.ctx))(w))
 	}},
-	{"Import", func(w *walk) { require.Equal(w.t, 1, got(w.Import(w.ctx, []Imported{{URL: "u"}, {URL: "u"}}))(w)) }},
+	{"Import", func(w *walk) {
+		require.Equal(w.t, 1, got(w.Import(w.ctx, []Imported{{URL: "u"}, {URL: "u"}}))(w))
+	}},
 	{"AllImported", func(w *walk) { require.Len(w.t, got(w.AllImported(w.ctx))(w), 1) }},
 	{"RecordDelegation", func(w *walk) {
 		for _, d := range []struct{ now, largest uint64 }{{9, 9}, {10, 10}, {7, 10}} {
@@ -324,7 +336,8 @@ var fleetMethods = []struct {
 	{"ReleaseChannel", func(w *walk) { w.no(w.ReleaseChannel(w.ctx, "eip155:84532", "0x01", "refund")) }},
 	{"OwedChannels", func(w *walk) { require.Len(w.t, got(w.OwedChannels(w.ctx))(w), 1) }},
 	{"UpdateSoldChannel", func(w *walk) {
-		w.no(w.UpdateSoldChannel(w.ctx, "eip155:84532", "0x01", "", func(c *SoldChannel) { c.OwedSince = time.Time{} }))
+		paid := func(c *SoldChannel) { c.OwedSince = time.Time{} }
+		w.no(w.UpdateSoldChannel(w.ctx, "eip155:84532", "0x01", "", paid))
 		require.Empty(w.t, got(w.OwedChannels(w.ctx))(w))
 	}},
 

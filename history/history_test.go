@@ -299,7 +299,8 @@ func TestTheChainsWordStands(t *testing.T) {
 		p := pay(t, s, testHold(1), Submitted)
 		_, err := s.Finish(t.Context(), p.ID, Outcome{State: Settled, Proof: Chain, Transaction: "0xtrue"})
 		require.NoError(t, err)
-		got, err := s.Finish(t.Context(), p.ID, Outcome{State: Settled, Proof: Claimed, Transaction: "0xother"})
+		got, err := s.Finish(t.Context(), p.ID,
+			Outcome{State: Settled, Proof: Claimed, Transaction: "0xother"})
 		require.NoError(t, err)
 		require.Equal(t, Chain, got.Proof)
 		require.Equal(t, "0xtrue", got.Transaction)

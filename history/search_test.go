@@ -64,8 +64,8 @@ func insertRows(t *testing.T, s *Store, rows []row) {
 				target, host, network, scheme, dialect,
 			asset, symbol, amount, usd, pay_to, prefix_length, source, record, agent)
 			VALUES (?, 's', 'reserved', ?, 0, x'00', 'GET', ?, '', ?, ?, '', '', '', ?, '0', ?, '', ?, '', ?, ?)`,
-			p.id, micros(p.at), p.url, p.host, p.network, p.symbol, int64(p.usd), characters(urlPrefix(p.url)),
-			pack([]byte(`{}`), nil, nil), p.agent)
+			p.id, micros(p.at), p.url, p.host, p.network, p.symbol, int64(p.usd),
+			characters(urlPrefix(p.url)), pack([]byte(`{}`), nil, nil), p.agent)
 		require.NoError(t, err)
 		_, err = tx.Exec(`UPDATE payments SET state = ? WHERE id = ?`, p.state, p.id)
 		require.NoError(t, err)
@@ -79,12 +79,12 @@ func insertIntoFleet(t *testing.T, rows []row) {
 	var values []string
 	for _, p := range rows {
 		values = append(values, fmt.Sprintf(`(%s, 's', %s, %d, 0, '', 'GET', %s, '', %s, %s, '', '', '', %s, '0', %d, '', 0, '', '%s', %s)`,
-			quoted(p.id), quoted(string(p.state)), micros(p.at), quoted(p.url), quoted(p.host), quoted(p.network),
-			quoted(p.symbol), p.usd, hexText(pack([]byte(`{}`), nil, nil)), quoted(p.agent)))
+			quoted(p.id), quoted(string(p.state)), micros(p.at), quoted(p.url), quoted(p.host),
+			quoted(p.network), quoted(p.symbol), p.usd, hexText(pack([]byte(`{}`), nil, nil)), quoted(p.agent)))
 	}
 	testFleet.sql.run(t, `INSERT INTO payments (id, session, state, created_at, updated_at, fingerprint, method, url,
-		target, host, network, scheme, dialect, asset, symbol, amount, usd, pay_to, prefix_length, source, record, agent)
-		VALUES `+strings.Join(values, ", "))
+		target, host, network, scheme, dialect, asset, symbol, amount, usd, pay_to, prefix_length, source,
+		record, agent) VALUES `+strings.Join(values, ", "))
 }
 
 // Payments are found by indexes and added up by kept sums; these must say what a look at each payment says.
