@@ -49,6 +49,7 @@ type app struct {
 	joining   sync.Once
 	joined    *member // the home's part in a fleet; nil: it is in none
 	notJoined error
+	isService bool // it signs for agents that cannot reach its home
 
 	pages atomic.Pointer[ownersPages] // of the service; nil: it has none
 
@@ -95,7 +96,7 @@ func Main(version, releaseKey string) int {
 	a := &app{version: version, home: home, env: env, log: log, format: format,
 		checkpoints: &seal.CheckpointCache{},
 		tally:       &agent.Tally{}, passkeys: passkey.NewChecker()}
-	ctx, stop := untilSignal(takeHanded(context.Background(), env))
+	ctx, stop := untilSignal(a.asMember(takeHanded(context.Background(), env)))
 	defer stop()
 	program := &cli.Program{
 		Version: version, ReleaseKey: releaseKey, Env: env, Home: home, NoHome: noHome, App: a,

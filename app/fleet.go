@@ -9,12 +9,14 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strings"
 	"time"
 
 	"x402-wallet/cli"
 	"x402-wallet/history"
 	"x402-wallet/internal/config"
+	"x402-wallet/pay"
 	"x402-wallet/wallet/fleet"
 	"x402-wallet/wallet/seal"
 	"x402-wallet/x402"
@@ -58,6 +60,27 @@ func (a *app) readMember() (*member, error) {
 	}
 	m.writer, err = a.chainName()
 	return m, err
+}
+
+// asMember makes the calls of this process, but for those of a service's sessions, those of the home's agent.
+func (a *app) asMember(ctx context.Context) context.Context {
+	if m, err := a.fleetMember(); err == nil && m != nil {
+		return pay.WithAgent(ctx, m.agent)
+	}
+	return ctx
+}
+
+// mayHoldKeys refuses a wallet in the agent's own process where the fleet's keys are to be out of its reach.
+func (a *app) mayHoldKeys(rules *config.Config) error {
+	if a.joined == nil || a.isService || rules.Ledger.Keys == config.KeysShared {
+		return nil
+	}
+	return x402.Errorf(x402.PolicyDenied, "the owner of this fleet wants the keys where no agent's shell is, and this "+
+		"wallet runs in the agent's own process").
+		WithHint("run it as a service of a user of its own (x402-wallet service install); or the owner seals " +
+			"ledger.keys = \"shared\", after which any shell of an agent has the keys").
+		WithCommand(x402.Command("service", "install"), "The fleet's keys may not be in an agent's process: please set up the "+
+			"wallet's service.")
 }
 
 // chainName is the name of this home's chain, made once.
@@ -198,8 +221,22 @@ func (a *app) enrolled(ctx context.Context, store *history.Store, m *member) err
 	if err != nil {
 		return err
 	}
-	_, err = m.join.Anchor().VerifyEnrolment(m.join.Enrolment, b, nil, time.Now())
-	return err
+	rules, err := b.Rules()
+	if err != nil {
+		return err
+	}
+	teams := budgetRules(rules).Teams
+	e, err := m.join.Anchor().VerifyEnrolment(m.join.Enrolment, b, teams.Up, time.Now())
+	if err != nil {
+		return err
+	}
+	if !slices.Contains(teams.Path(m.agent), e.Team) {
+		return x402.Errorf(x402.PolicyUnsealed, "the agent %s is enrolled into the team %s, and the owner's rules do not have it there",
+			x402.Quote(m.agent), x402.Quote(e.Team)).
+			WithHint("the owner names it, or a pattern of its name, in [budget.teams.%s] and signs that: x402-wallet policy seal --fleet",
+				e.Team)
+	}
+	return nil
 }
 
 // ownersFleet is the fleet's ledger on its owner's machine. It implements cli.Fleet.

@@ -34,6 +34,9 @@ func (a *app) OpenWallet(ctx context.Context, first, last wallet.Passphrase) (*t
 	if err != nil {
 		return nil, err
 	}
+	if err := a.mayHoldKeys(h.rules); err != nil {
+		return nil, errors.Join(err, h.Close())
+	}
 	keys, rules, store := h.keys, h.rules, h.store
 	isNone := func(s wallet.Passphrase) bool { return s == nil }
 	alone := slices.DeleteFunc(slices.Concat([]wallet.Passphrase{first}, a.sources(rules, keys)), isNone)

@@ -156,6 +156,7 @@ func budgetRules(c *config.Config) budget.Rules {
 		Rate: b.Rate, HostDay: b.HostDay, AllowHosts: allowedHosts(c), DenyHosts: c.Policy.DenyHosts,
 		NewPayee: c.Policy.NewPayee, PayeeChange: c.Policy.PayeeChange, PriceJump: c.Policy.PriceJump,
 		MaxFailures: c.Policy.MaxFailures, SignIn: c.Policy.SignIn, Agents: agents(c),
+		AgentsOpen: c.Ledger.URL != "", // in a fleet the enrolment says who is one
 		EachAgent: eachAgent(c), Teams: config.Tree(b.Teams),
 	}
 }

@@ -34,6 +34,7 @@ const (
 // Serve runs the MCP server for every agent that comes in by one of the doors, until ctx ends. ready is
 // called once agents can.
 func (a *app) Serve(ctx context.Context, doors cli.Doors, ready func(cli.Doors)) error {
+	a.isService = true
 	if doors.Socket == "" {
 		doors.Socket = filepath.Join(a.home, socketName)
 	}

@@ -98,6 +98,15 @@ func (p *Program) enroll(ctx context.Context, ui *ui, e enrolling) error {
 	if err := made.Check(); err != nil {
 		return x402.Errorf(x402.InvalidArgument, "this cannot be enrolled: %w", err)
 	}
+	rules, err := f.last.Rules()
+	if err != nil {
+		return err
+	}
+	if _, has := rules.Budget.Teams[e.team]; !has {
+		return x402.Errorf(x402.InvalidArgument, "the rules of this fleet have no team %s", x402.Quote(e.team)).
+			WithHint("name it in config.toml, [budget.teams.%s] with agents = [%q], and sign that: x402-wallet policy seal "+
+				"--fleet", e.team, e.agent)
+	}
 	join := fleet.Join{Format: made.Format, Labels: labels, Signer: e.signer,
 		Ledger: fleet.JoinLedger{URL: e.url, ID: f.ledger, RootCert: f.rules.Ledger.RootCert,
 			PasswordFile: e.passwordFile}}

@@ -263,7 +263,7 @@ func TestAForgedBundleIsNotFollowed(t *testing.T) {
 }
 
 func TestAgentsEnroll(t *testing.T) {
-	home, f := fleetHome(t, ""), &memoryFleet{}
+	home, f := fleetHome(t, "[budget.teams.research]\nagents = ['research-*']\n"), &memoryFleet{}
 	const ledger = "postgres://research@db.example/x402?sslmode=verify-full"
 	until := time.Now().AddDate(0, 1, 0).Format(time.DateOnly)
 	enroll := func(types, agent string, more ...string) answered {
@@ -304,7 +304,7 @@ func TestAgentsEnroll(t *testing.T) {
 }
 
 func TestAgentsEnrollRefuses(t *testing.T) {
-	home, f := fleetHome(t, ""), &memoryFleet{}
+	home, f := fleetHome(t, "[budget.teams.t]\nagents = ['a']\n"), &memoryFleet{}
 	require.Zero(t, owner(t, home, f, fleetPassphrase, "policy", "seal", "--fleet").code)
 	before := ofHome(t, home)
 	const ledger = "postgres://research@db.example/x402?sslmode=verify-full"
@@ -327,6 +327,7 @@ func TestAgentsEnrollRefuses(t *testing.T) {
 		"no ledger":        {"", exitUsage, "--url", "a --team t --until " + tomorrow},
 		"a password": {"", exitUsage, "has a password", good + " --url " +
 			"postgres://me:hunter2hunter2@db.example/x402?sslmode=verify-full"},
+		"another team":  {"", exitUsage, "no team", good + " --team nobody"},
 		"a label":       {"", exitUsage, "--label", good + " --label x"},
 		"a label twice": {"", exitUsage, "twice", good + " --label x=1 --label x=2"},
 		"its name":      {"", exitUsage, "label", good + " --label X=1"},

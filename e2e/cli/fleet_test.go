@@ -30,7 +30,8 @@ func newFleet(t *testing.T, day, limits string) aFleet {
 	ledger := fmt.Sprintf("postgres://%s@%s?host=%s&port=%s", at.Get("user"), database.Path, at.Get("host"), at.Get("port"))
 	w, env := householdWith(t, sandbox.Options{}, func(w *world) string {
 		rules := strings.Replace(w.rules(sandbox.Rules{Session: "100", Day: day}), "[budget]", "[budget]\n"+limits, 1)
-		return rules + fmt.Sprintf("\n[ledger]\nurl = %q\nreplication = \"none\"\nkeys = \"shared\"\n", ledger)
+		return rules + fmt.Sprintf("\n[ledger]\nurl = %q\nreplication = \"none\"\nkeys = \"shared\"\n"+
+			"[budget.teams.research]\nagents = [\"research-*\"]\n", ledger)
 	})
 	w.Fund(w.evm, 100*sandbox.USDC)
 	f := aFleet{t, w, env}

@@ -41,8 +41,11 @@ type fileLedger struct {
 // What a fleet's replication and keys may be, the strictest first.
 var (
 	Replications = []string{"quorum", "async", "none"}
-	KeyPlaces    = []string{"signer", "shared"}
+	KeyPlaces    = []string{"signer", KeysShared}
 )
+
+// KeysShared lets an agent's own process hold the keys.
+const KeysShared = "shared"
 
 func (c *checker) ledger(f fileLedger) ledger {
 	if f.URL != "" && !Fleet { // taken and not used, it would give every machine the whole budget
