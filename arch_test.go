@@ -28,7 +28,8 @@ var arrows = map[string][]string{
 	// for the tests of packages that hold money
 	"history/historytest": {"budget", "history", "x402", "x402/money"},
 	// config: what changed between two versions of the rules; budget: sessions that the owner began
-	"wallet/seal": {"budget", "internal/config", "history", "x402/money", "x402"},
+	// fleet: what the owner of a fleet signs; wallet: their key, for as long as they say something
+	"wallet/seal": {"budget", "internal/config", "history", "x402/money", "wallet", "wallet/fleet", "x402"},
 	// budget: how far clocks may be apart; config: the rules that are signed; wallet: who signs, and for what
 	"wallet/fleet": {"budget", "internal/config", "wallet", "x402"},
 	"chain/rpc":    {"internal/steps", "x402"}, // steps: a question is one, of a payment or a sale

@@ -313,9 +313,16 @@ func (a *app) ApproveTyped(ctx context.Context, store *history.Store, shown hist
 		return err
 	}
 	defer func() { _ = keys.Close() }()
-	if err := keys.Unlock(ctx, typed(passphrase)); err != nil {
+	guard := a.Guard(store, nil, keys)
+	if guard.Fleet != nil {
+		defer guard.Fleet.Close()
+		err = guard.Fleet.UnlockOwner(ctx, keys, typed(passphrase))
+	} else {
+		err = keys.Unlock(ctx, typed(passphrase))
+	}
+	if err != nil {
 		return err
 	}
-	_, err = a.Guard(store, nil, keys).Approve(ctx, shown, "owner")
+	_, err = guard.Approve(ctx, shown, "owner")
 	return err
 }

@@ -848,3 +848,13 @@ func (t *tx) fleetHas(h Head) (bool, error) {
 	err := t.row(`SELECT hash FROM audit WHERE writer = ? AND seq = ?`, t.fleet.Writer, h.Seq).Scan(&hash)
 	return err == nil && bytes.Equal(hash, h.Hash), none(err, nil)
 }
+
+// HasSigned reports whether a signature is on this home's chain; on SQLite it is the ledger's only one.
+func (s *Store) HasSigned(ctx context.Context) (bool, error) {
+	return readOnce(ctx, s, func(t *tx) (bool, error) {
+		if t.fleet == nil {
+			return t.is(`SELECT EXISTS (SELECT 1 FROM audit WHERE event = 'signed')`)
+		}
+		return t.is(`SELECT EXISTS (SELECT 1 FROM audit WHERE writer = ? AND event = 'signed')`, t.fleet.Writer)
+	})
+}

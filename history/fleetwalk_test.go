@@ -345,6 +345,7 @@ var fleetMethods = []struct {
 	{"VerifySealed", func(w *walk) {
 		require.Positive(w.t, got(w.VerifySealed(w.ctx, Keyholder{After: w.head}))(w))
 	}},
+	{"HasSigned", func(w *walk) { require.True(w.t, got(w.HasSigned(w.ctx))(w)) }},
 	{"AlertDamage", func(w *walk) { w.no(w.AlertDamage(w.ctx, "a page is gone")) }},
 	{"AlertOverdue", func(w *walk) { w.no(w.AlertOverdue(w.ctx, w.settled)) }},
 	{"Alerts", func(w *walk) { require.NotEmpty(w.t, got(w.Alerts(w.ctx, 10))(w)) }},

@@ -30,6 +30,7 @@ CREATE TABLE audit (
     hash BYTEA NOT NULL, seal BYTEA, PRIMARY KEY (writer, seq)
 );
 CREATE INDEX audit_by_payment ON audit (payment, at);
+CREATE INDEX audit_signed ON audit (writer) WHERE event = 'signed';
 CREATE INDEX audit_uses ON audit (at) WHERE event IN ('approval used', 'approval returned');
 
 -- Server timelines: a new one is a failover.

@@ -65,6 +65,7 @@ type Options struct {
 type Opener interface {
 	OpenWallet(ctx context.Context, first, last wallet.Passphrase) (*tools.Wallet, error)
 	OpenLedger(ctx context.Context) (*history.Store, error)
+	Rules() (rules *config.Config, inFleet bool, err error)
 	Guard(store *history.Store, rules *config.Config, key seal.Key) *seal.Guard
 }
 
@@ -206,7 +207,7 @@ func (c check) within(ctx context.Context) findings {
 }
 
 func (o Options) seal(ctx context.Context) findings {
-	rules, err := config.Load(o.Home)
+	rules, _, err := o.Opener.Rules()
 	if err != nil {
 		return found(warn, "fix config.toml first", "not checked: the rules cannot be read")
 	}
@@ -304,7 +305,7 @@ func checked(done history.Sampled) findings {
 // content says how much of the quota is used.
 func (o Options) content(ctx context.Context, store *history.Store) findings {
 	use, err := store.ContentUse(ctx)
-	rules, bad := config.Load(o.Home)
+	rules, _, bad := o.Opener.Rules()
 	if err != nil || bad != nil {
 		return nil // ledger and rules say it
 	}
@@ -332,7 +333,7 @@ func rounded(n int64) string {
 }
 
 func (o Options) unlocking(ctx context.Context) findings {
-	rules, err := config.Load(o.Home)
+	rules, _, err := o.Opener.Rules()
 	if err != nil {
 		return nil // rules says it
 	}
@@ -374,7 +375,7 @@ func (o Options) environment(context.Context) (list findings) {
 		said = keys.Warnings
 		_ = keys.Close()
 	}
-	if rules, err := config.Load(o.Home); err == nil {
+	if rules, _, err := o.Opener.Rules(); err == nil {
 		said = append(said, rules.Warnings...)
 	}
 	for _, warning := range o.wallet.Warnings {
