@@ -41,6 +41,7 @@ var atService = map[string]handed{
 		refused: []string{page}},
 	"agents list":        {},
 	"agents revoke":      {refused: []string{page}},
+	"alerts":             {flags: []string{"limit"}},
 	"approvals":          {},
 	"approve":            {refused: []string{page}},
 	"balance":            {flags: []string{"asset", "network"}},

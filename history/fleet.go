@@ -118,7 +118,7 @@ func OpenFleet(f Fleet, o Options) (*Store, error) {
 		return nil, fleetError(err)
 	}
 	e.pool = pool
-	return &Store{now: o.Now, fleet: e, contentQuota: o.ContentQuota, waits: o.Waits}, nil
+	return &Store{now: o.Now, fleet: e, contentQuota: o.ContentQuota, alerted: o.Alerted}, nil
 }
 
 // isLedger refuses a server that has another ledger, or one of another format.

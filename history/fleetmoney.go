@@ -463,7 +463,7 @@ func (e *fleet) reserve(ctx context.Context, h Hold, owner string) (Payment, err
 		"sessionDetail": toJSON(map[string]any{"id": fresh, "cap": h.SessionCap, "seal": digestOf(nil)}),
 		"detail":        toJSON(reservedDetail{Row: p.digest(), Key: p.IdempotencyKey, Stored: digestOf(record)}),
 		"clock":         micros(e.now()), "tolerance": budget.ClockTolerance.Microseconds(), "resume": h.Resume,
-		"prepaid": h.Decision.Prepaid, "caps": capsOf(h.Decision), "rates": ratesOf(h.Decision),
+		"prepaid": h.Decision.Prepaid, "caps": capsOf(h.Decision, e.now()), "low": lowOf(h, e.now()), "rates": ratesOf(h.Decision),
 		"maxFailures": h.Decision.MaxFailures, "failuresSince": micros(h.Decision.FailuresSince),
 		"seller": sellerOf(h.Decision, p), "funds": map[string]any{}, "approval": map[string]any{},
 	}
@@ -556,16 +556,26 @@ func columnsOf(p Payment, record []byte) map[string]any {
 }
 
 // capsOf are the caps of a decision, by the windows that the ledger keeps.
-func capsOf(d budget.Decision) []map[string]any {
+func capsOf(d budget.Decision, now time.Time) []map[string]any {
 	caps := []map[string]any{} // nil would be no list
 	for _, c := range d.Caps {
 		id, win, starts := windowOf(c.Window)
 		if win == "session" { // the owner's, which the ledger applies
 			continue
 		}
-		caps = append(caps, map[string]any{"budget": id, "win": win, "starts": starts, "limit": int64(c.Limit)})
+		caps = append(caps, map[string]any{"budget": id, "win": win, "starts": starts, "limit": int64(c.Limit),
+			"alert": map[string]any{"id": newTimedID("alr_", now), "subject": c.Title(), "win": c.Window.Since.Format(time.DateOnly)}})
 	}
 	return caps
+}
+
+// lowOf is the alert that little is left of what a payment is made from; empty: there is none.
+func lowOf(h Hold, now time.Time) map[string]any {
+	if h.Low == nil {
+		return map[string]any{}
+	}
+	subject, detail := h.Low.alert(h.Payment)
+	return map[string]any{"id": newTimedID("alr_", now), "subject": subject, "win": dayOf(now), "detail": toJSON(detail)}
 }
 
 // windowOf names a window as the ledger keeps it.

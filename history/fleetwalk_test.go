@@ -22,6 +22,8 @@ type walk struct {
 	settled, delivered, released Payment
 	approval                     Approval
 	head                         Head
+	turn                         Turn
+	alerts                       []string // by their ids
 }
 
 // fleetMethods calls each exported method of a store, in this order, and compares its answer.
@@ -343,6 +345,33 @@ var fleetMethods = []struct {
 	{"VerifySealed", func(w *walk) {
 		require.Positive(w.t, got(w.VerifySealed(w.ctx, Keyholder{After: w.head}))(w))
 	}},
+	{"AlertDamage", func(w *walk) { w.no(w.AlertDamage(w.ctx, "a page is gone")) }},
+	{"AlertOverdue", func(w *walk) { w.no(w.AlertOverdue(w.ctx, w.settled)) }},
+	{"Alerts", func(w *walk) { require.NotEmpty(w.t, got(w.Alerts(w.ctx, 10))(w)) }},
+	{"NextAlert", func(w *walk) {
+		_, waits, err := w.NextAlert(w.ctx)
+		w.no(err)
+		require.True(w.t, waits)
+	}},
+	{"TakeTurn", func(w *walk) {
+		w.turn = got(w.TakeTurn(w.ctx, "alerts", "a"))(w)
+		_, err := w.Store.TakeTurn(w.ctx, "alerts", "b")
+		require.ErrorIs(w.t, err, ErrNoTurn)
+	}},
+	{"RenewTurn", func(w *walk) { w.no(w.RenewTurn(w.ctx, w.turn)) }},
+	{"Due", func(w *walk) {
+		for _, a := range got(w.Due(w.ctx, w.turn, true, time.Time{}))(w).Alerts {
+			w.alerts = append(w.alerts, a.ID)
+		}
+		require.NotEmpty(w.t, w.alerts)
+	}},
+	{"HoldBack", func(w *walk) { w.no(w.HoldBack(w.ctx, w.turn, time.Now(), w.alerts...)) }},
+	{"MarkFailed", func(w *walk) { w.no(w.MarkFailed(w.ctx, w.turn, time.Now(), w.alerts...)) }},
+	{"MarkTold", func(w *walk) {
+		w.no(w.MarkTold(w.ctx, w.turn, "n", w.alerts...))
+		require.Equal(w.t, AlertTold, got(w.Alerts(w.ctx, 1))(w)[0].State)
+	}},
+	{"LeaveTurn", func(w *walk) { w.no(w.LeaveTurn(w.ctx, w.turn)) }},
 	{"Sample", func(w *walk) { require.True(w.t, got(w.Sample(w.ctx))(w).Whole()) }},
 	{"CheckSealed", func(w *walk) { w.no(w.CheckSealed(w.ctx, testKeyholder())) }},
 	{"Close", func(w *walk) { w.no(w.Close()) }},

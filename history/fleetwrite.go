@@ -50,7 +50,7 @@ func (e *fleet) attempt(ctx context.Context, s *Store, c *change, conn fleetConn
 		words = `SET LOCAL synchronous_commit = off; COMMIT`
 	}
 	err = conn.Run(context.WithoutCancel(ctx), words)
-	isOver = err == nil
+	isOver, c.alerted = err == nil, t.hasAlerted
 	return err
 }
 

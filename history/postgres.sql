@@ -113,6 +113,14 @@ CREATE TABLE freezes (
 );
 CREATE TABLE lifts (upto BIGINT PRIMARY KEY, at BIGINT NOT NULL, seal BYTEA NOT NULL);
 
+CREATE TABLE alerts (
+    id TEXT PRIMARY KEY, kind TEXT NOT NULL, subject TEXT NOT NULL, win TEXT NOT NULL, at BIGINT NOT NULL, detail TEXT NOT NULL,
+    state TEXT NOT NULL, told_at BIGINT, told_as TEXT NOT NULL DEFAULT '', attempts BIGINT NOT NULL, next_at BIGINT NOT NULL,
+    UNIQUE (kind, subject, win)
+);
+CREATE INDEX alerts_waiting ON alerts (next_at) WHERE state = 'waiting';
+CREATE INDEX alerts_by_time ON alerts (at, id);
+
 CREATE TABLE sales (
     seq BIGINT GENERATED ALWAYS AS IDENTITY PRIMARY KEY, id TEXT NOT NULL UNIQUE, unique_key TEXT NOT NULL UNIQUE, state TEXT NOT NULL,
     created_at BIGINT NOT NULL, updated_at BIGINT NOT NULL, resource TEXT NOT NULL, call BYTEA NOT NULL, identifier TEXT NOT NULL,

@@ -144,6 +144,14 @@ BEGIN
     RETURN _s;
 END $$;
 
+-- Writes an alert, unless its cause has one already: see history.alert.
+CREATE FUNCTION alert(_a JSON, _kind TEXT, _at BIGINT, _detail TEXT) RETURNS void LANGUAGE sql AS $$
+    INSERT INTO alerts (id, kind, subject, win, at, detail, state, attempts, next_at)
+        VALUES (_a->>'id', _kind, _a->>'subject', _a->>'win', _at, _detail, 'waiting', 0, 0) ON CONFLICT (kind, subject, win) DO NOTHING $$;
+
+-- Micro-dollars as dollars, as text.
+CREATE FUNCTION dollars(_usd BIGINT) RETURNS TEXT LANGUAGE sql IMMUTABLE AS $$ SELECT trim_scale(_usd::numeric / 1000000)::text $$;
+
 CREATE FUNCTION reserve(_q JSON) RETURNS SETOF payments LANGUAGE plpgsql AS $$
 DECLARE
     _p payments; _writer TEXT := _q->>'writer'; _now BIGINT; _s sessions; _b budgets; _c RECORD; _used BIGINT; _held NUMERIC; _value BYTEA;
@@ -200,11 +208,15 @@ BEGIN
     END LOOP;
     IF NOT is_mine(_p.agent) THEN PERFORM refuse('X4V01', 'this login does not pay for the agent ' || _p.agent); END IF;
     IF array_length(_p.budgets, 1) IS NULL THEN PERFORM refuse('X4V01', 'the owner has set no budget'); END IF;
-    FOR _c IN SELECT * FROM json_to_recordset(_q->'caps') AS c (budget TEXT, win TEXT, starts BIGINT, "limit" BIGINT) LOOP
+    FOR _c IN SELECT * FROM json_to_recordset(_q->'caps') AS c (budget TEXT, win TEXT, starts BIGINT, "limit" BIGINT, alert JSON) LOOP
         SELECT used INTO _used FROM counters WHERE budget = _c.budget AND win = _c.win AND starts = _c.starts;
         IF _c.starts > _now THEN PERFORM refuse('X4M01', 'the clock was set back'); END IF;
         IF coalesce(_used, _p.usd) > _c."limit" THEN PERFORM refuse('X4M01', 'a budget was used up'); END IF;
+        IF _used >= _c."limit" - _c."limit" / 5 AND _used - _p.usd < _c."limit" - _c."limit" / 5 THEN
+            PERFORM alert(_c.alert, 'budget', _now, json_build_object('used', dollars(_used), 'limit', dollars(_c."limit"))::text);
+        END IF;
     END LOOP;
+    IF _q->'low'->>'id' IS NOT NULL THEN PERFORM alert(_q->'low', 'funds', _now, _q->'low'->>'detail'); END IF;
     -- the rates, which are right because all who hold money have locked the organisation's row before they count
     PERFORM 1 FROM counters WHERE budget = 'org' AND win = 'day' AND starts = day_of(_now) FOR UPDATE;
     FOR _b IN SELECT * FROM budgets_of(_p.agent, _p.host) WHERE rate IS NOT NULL LOOP

@@ -47,7 +47,7 @@ BEGIN
         END IF;
         IF _f.proname IN ('reserve', 'submit', 'finish', 'lease', 'beat', 'turn', 'note') THEN
             EXECUTE format('GRANT EXECUTE ON FUNCTION %s TO x402_agent', _f.name);
-        ELSIF _f.proname NOT IN ('policy_apply', 'let_in', 'append', 'add_to', 'give_back', 'open_session', 'held_of', 'refuse') THEN
+        ELSIF _f.proname NOT IN ('policy_apply', 'let_in', 'append', 'add_to', 'give_back', 'open_session', 'held_of', 'refuse', 'alert') THEN
             EXECUTE format('GRANT EXECUTE ON FUNCTION %s TO x402_agent, x402_reader', _f.name);
         END IF;
     END LOOP;
@@ -65,6 +65,8 @@ GRANT INSERT ON freezes TO x402_agent;
 GRANT INSERT, UPDATE ON delegations TO x402_agent;
 GRANT INSERT, UPDATE ON channels TO x402_agent;
 GRANT INSERT, UPDATE, DELETE ON sales, sold_channels TO x402_agent;
+GRANT INSERT, UPDATE, DELETE ON alerts TO x402_agent;
+GRANT INSERT, UPDATE ON turns TO x402_agent;
 GRANT UPDATE (stored, owed) ON content_use TO x402_agent;
 GRANT UPDATE (removed) ON contents TO x402_agent;
 GRANT DELETE ON bodies TO x402_agent;

@@ -240,12 +240,35 @@ func (o Options) ledger(ctx context.Context) (list findings) {
 				"reset until then", latest.Format(time.RFC3339))
 	}
 	list = append(list, o.content(ctx, store)...)
+	list = append(list, o.alerts(ctx, store)...)
 	if open, err := store.Unfinished(ctx, "", 1000); err == nil && len(open) > 0 {
 		list.add(warn, "x402-wallet reconcile asks the chains",
 			"%d payments are unfinished; their money is held", len(open))
 	}
 	return list
 }
+
+// alerts complains of what the owner should have been told of within the last week, and could not be.
+func (o Options) alerts(ctx context.Context, store *history.Store) (list findings) {
+	alerts, err := store.Alerts(ctx, mostAlerts)
+	if err != nil {
+		return nil
+	}
+	n := 0
+	for _, a := range alerts {
+		if a.State == history.AlertFailed && o.Now().Sub(a.At) < 7*24*time.Hour {
+			n++
+		}
+	}
+	if n > 0 {
+		list.add(warn, "x402-wallet notify test says why; x402-wallet alerts lists them",
+			"of %d things within a week you could not be told", n)
+	}
+	return list
+}
+
+// mostAlerts is how many of the newest alerts are looked at.
+const mostAlerts = 1000
 
 // chain compares the ledger with its audit chain: a sample of a long one, unless all of it was asked for.
 func (o Options) chain(ctx context.Context, store *history.Store) findings {
