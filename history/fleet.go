@@ -312,8 +312,9 @@ func (e *fleet) instance() (string, error) {
 		return "", err
 	}
 	if e.self == "" {
-		e.self, e.beating = id, make(chan struct{})
-		e.ended.Go(func() { e.keepBeating(id, e.beating) })
+		over := make(chan struct{})
+		e.self, e.beating = id, over // which close takes away
+		e.ended.Go(func() { e.keepBeating(id, over) })
 	}
 	return id, nil
 }
