@@ -131,7 +131,7 @@ func (w *faulty) wallet(i int) {
 }
 
 // no is require.NoError where another goroutine than the test's may not end it.
-func no(t *testing.T, err error) bool {
+func no(t testing.TB, err error) bool {
 	if err != nil {
 		t.Errorf("%+v", err)
 	}

@@ -26,8 +26,9 @@ type Fleet struct {
 	Owner fleet.Signer
 	Now   func() time.Time
 
-	version  atomic.Int64 // of the first bundle that was met; 0: none was yet
-	outdated atomic.Bool
+	version   atomic.Int64 // of the first bundle that was met; 0: none was yet
+	outdated  atomic.Bool
+	witnessed atomic.Bool // the ledger was frozen because of this wallet's checkpoint
 }
 
 // Outdated reports whether rules came after those that this process goes by: it has to read them anew.
@@ -73,6 +74,7 @@ func (g *Guard) compareFleet(ctx context.Context) (history.SealedRules, []config
 	if err != nil {
 		return sealed, nil, err
 	}
+	g.Store.Demand(b.Replication)
 	if !g.Fleet.version.CompareAndSwap(0, b.Version) && g.Fleet.version.Load() != b.Version {
 		g.Fleet.outdated.Store(true)
 	}
