@@ -18,6 +18,7 @@ import (
 	"x402-wallet/history"
 	"x402-wallet/internal/config"
 	"x402-wallet/pay"
+	"x402-wallet/wallet"
 	"x402-wallet/wallet/fleet"
 	"x402-wallet/wallet/seal"
 	"x402-wallet/x402"
@@ -111,8 +112,19 @@ func (a *app) asMember(ctx context.Context) context.Context {
 }
 
 // mayHoldKeys refuses a wallet in the agent's own process where the fleet's keys are to be out of its reach.
-func (a *app) mayHoldKeys(rules *config.Config) error {
-	if a.joined == nil || a.isService || rules.Ledger.Keys == config.KeysShared {
+func (a *app) mayHoldKeys(keys *wallet.Wallet, rules *config.Config) error {
+	if a.joined == nil || a.joined.isOwner {
+		return nil
+	}
+	if has, err := keys.HasOwnerKey(); err != nil || has {
+		if err == nil {
+			err = x402.Errorf(x402.PolicyDenied, "this machine's keystore has the owner's key of the fleet, with which whoever has its "+
+				"passphrase makes the rules").WithHint("give it the one that the owner makes without: x402-wallet agents enroll with " +
+				"--keystore FILE")
+		}
+		return err
+	}
+	if a.isService || rules.Ledger.Keys == config.KeysShared {
 		return nil
 	}
 	return x402.Errorf(x402.PolicyDenied, "the owner of this fleet wants the keys where no agent's shell is, and this "+

@@ -34,7 +34,7 @@ func (a *app) OpenWallet(ctx context.Context, first, last wallet.Passphrase) (*t
 	if err != nil {
 		return nil, err
 	}
-	if err := a.mayHoldKeys(h.rules); err != nil {
+	if err := a.mayHoldKeys(h.keys, h.rules); err != nil {
 		return nil, errors.Join(err, h.Close())
 	}
 	keys, rules, store := h.keys, h.rules, h.store

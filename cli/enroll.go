@@ -12,6 +12,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"x402-wallet/internal/config"
+	"x402-wallet/wallet"
 	"x402-wallet/wallet/fleet"
 	"x402-wallet/x402"
 )
@@ -22,6 +23,7 @@ type enrolling struct {
 	labels             []string
 	url, passwordFile  string
 	signer, out        string
+	keystore           string
 }
 
 // agentsEnrollCommand makes an enrolment, and the join.json of the machines that pay by it. More may spend
@@ -45,7 +47,26 @@ func (p *Program) agentsEnrollCommand(ui *ui) *cobra.Command {
 	cmd.Flags().StringVar(&e.signer, "signer", "", "the `ADDRESS` of what signs for it: unix:/path or "+
 		"https://host:port")
 	cmd.Flags().StringVar(&e.out, "out", "", "write join.json to this `FILE`")
+	cmd.Flags().StringVar(&e.keystore, "keystore", "", "write the keystore for its machine, without the owner's key, to "+
+		"this `FILE`; the passphrase is the same")
 	return cmd
+}
+
+// keystoreFor writes the keystore of the agent's machine.
+func (e enrolling) keystoreFor(ctx context.Context) func(*wallet.Wallet, wallet.Passphrase) error {
+	if e.keystore == "" {
+		return nil
+	}
+	return func(keys *wallet.Wallet, typed wallet.Passphrase) error {
+		data, err := keys.WithoutOwnerKey(ctx, typed)
+		if err != nil {
+			return err
+		}
+		return writeTo(e.keystore, func(w io.Writer) error {
+			_, err := w.Write(data)
+			return err
+		})
+	}
 }
 
 // check reads what was given, before anybody is asked for anything.
@@ -126,7 +147,7 @@ func (p *Program) enroll(ctx context.Context, ui *ui, e enrolling) error {
 		ui.note("  %s", line)
 	}
 	key, a, err := p.ownerKey(ctx, ui, f, loosening{prompt: "Passphrase, to enrol this agent: ",
-		title: "Enrol an agent into the fleet " + f.ledger, lines: lines}, false)
+		title: "Enrol an agent into the fleet " + f.ledger, lines: lines}, false, e.keystoreFor(ctx))
 	if err != nil {
 		return err
 	}

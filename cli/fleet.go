@@ -125,20 +125,29 @@ func (p *Program) openFleet(ctx context.Context) (*atFleet, error) {
 }
 
 // ownerKey takes the passphrase and is the owner's key, with what a machine of the fleet believes by it.
-// mayMake: a keystore without one gets one. The newest bundle, if there is one, was signed by it. Close it.
+// mayMake: a keystore without one gets one. then, if not nil, is what else the passphrase is for. The newest bundle, if there is one, was signed by it. Close it.
 func (p *Program) ownerKey(ctx context.Context, ui *ui, f *atFleet, l loosening,
-	mayMake bool) (key *wallet.OwnerKey, a fleet.Anchor, err error) {
+	mayMake bool, then func(keys *wallet.Wallet, again wallet.Passphrase) error) (key *wallet.OwnerKey, a fleet.Anchor,
+	err error) {
 	keys, err := wallet.Open(p.Home)
 	if err != nil {
 		return nil, a, err
 	}
 	defer func() { _ = keys.Close() }()
 	made := false
-	err = ui.asked(ctx, l, func(typed wallet.Passphrase) (err error) {
+	err = ui.asked(ctx, l, func(given wallet.Passphrase) error {
+		passphrase, err := given(ctx)
+		if err != nil {
+			return err
+		}
+		defer clear(passphrase)
 		if mayMake {
-			key, made, err = keys.MakeOwnerKey(ctx, typed)
+			key, made, err = keys.MakeOwnerKey(ctx, typed(passphrase))
 		} else {
-			key, err = keys.OwnerKey(ctx, typed)
+			key, err = keys.OwnerKey(ctx, typed(passphrase))
+		}
+		if err == nil && then != nil {
+			err = then(keys, typed(passphrase))
 		}
 		return err
 	})
@@ -182,7 +191,7 @@ func (p *Program) sealFleet(ctx context.Context, ui *ui, o fleetSeal) error {
 		return err
 	}
 	key, a, err := p.ownerKey(ctx, ui, f, loosening{prompt: "Passphrase, to seal these rules for the fleet: ",
-		title: "Seal the owner's rules for the fleet " + f.ledger, lines: lines}, f.last.Version == 0)
+		title: "Seal the owner's rules for the fleet " + f.ledger, lines: lines}, f.last.Version == 0, nil)
 	if err != nil {
 		return err
 	}

@@ -11,6 +11,7 @@ import (
 	"os"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"x402-wallet/history/postgres"
@@ -46,6 +47,9 @@ type Fleet struct {
 	// Writer is whose audit chain this process writes: one home's, so that its checkpoint is on that chain.
 	Writer string
 	Agent  string // whose home that is; "": of a wallet without a name
+	// Replication is what the owner demands of the server (fleetserver.go): "quorum", "async", or "none"; "":
+	// nothing yet, see Store.Demand.
+	Replication string
 }
 
 // fleet is the engine.
@@ -54,16 +58,21 @@ type fleet struct {
 	pool *postgres.Pool
 	now  func() time.Time // this machine's clock
 
-	mu      sync.Mutex
-	self    string // this process's id, "" before its first payment
-	beating chan struct{}
-	ended   sync.WaitGroup
-	driving int       // payments of this process that are under way
-	beaten  time.Time // when it last said that it lives
-	swept   time.Time // when it last looked for old operations (fleetwrite.go)
-	tidied  time.Time // and for too much content (fleetcontent.go)
-	turns   map[string]chan struct{}
-	closed  bool
+	beats   sync.Mutex             // who says that this process lives, which takes as long as the server lets it
+	demands atomic.Pointer[string] // Fleet.Replication, or what Demand said since
+
+	mu       sync.Mutex // of what follows: never held while the server is asked
+	self     string     // this process's id, "" before its first payment
+	beating  chan struct{}
+	ended    sync.WaitGroup
+	driving  int       // payments of this process that are under way
+	beaten   time.Time // when it last said that it lives
+	swept    time.Time // when it last looked for old operations (fleetwrite.go)
+	tidied   time.Time // and for too much content (fleetcontent.go)
+	turns    map[string]chan struct{}
+	closed   bool
+	settle   time.Duration // settleFor
+	aliveFor time.Duration // aliveFor
 }
 
 const (
@@ -85,7 +94,7 @@ func CreateFleet(ctx context.Context, f Fleet) (ledgerID string, err error) {
 	err = pool.With(ctx, func(c *postgres.Conn) error {
 		return c.Run(ctx, `BEGIN; CREATE SCHEMA x402; SET LOCAL search_path = x402;`+fleetTables+fleetFunctions+fleetRoles+
 			fleetIndex+
-			`INSERT INTO meta VALUES ('format', '`+fleetFormat+`'), ('ledger_id', '`+id+`'); COMMIT`)
+			`INSERT INTO meta VALUES ('format', '`+fleetFormat+`'), ('ledger_id', '`+id+`'); SELECT epoch(); COMMIT`)
 	})
 	return id, fleetError(err)
 }
@@ -112,35 +121,14 @@ func OpenFleet(f Fleet, o Options) (*Store, error) {
 	if o.Now == nil {
 		o.Now = time.Now
 	}
-	e := &fleet{Fleet: f, now: o.Now}
-	pool, err := postgres.New(postgres.Options{URL: f.URL, Password: f.Password, Check: e.isLedger})
+	e := &fleet{Fleet: f, now: o.Now, settle: settleFor, aliveFor: aliveFor}
+	pool, err := postgres.New(postgres.Options{URL: f.URL, Password: f.Password, Check: e.checkServer})
 	if err != nil {
 		return nil, fleetError(err)
 	}
 	e.pool = pool
+	e.demands.Store(&f.Replication)
 	return &Store{now: o.Now, fleet: e, contentQuota: o.ContentQuota, alerted: o.Alerted}, nil
-}
-
-// isLedger refuses a server that has another ledger, or one of another format.
-func (e *fleet) isLedger(ctx context.Context, c *postgres.Conn) error {
-	answer, err := c.Query(ctx, postgres.Statement{Query: `SELECT key, value FROM meta WHERE key IN ('format', 'ledger_id')`})
-	if err != nil {
-		return err
-	}
-	is := map[string]string{}
-	row := make([]driver.Value, 2)
-	for answer.Next(row) == nil {
-		is[fmt.Sprint(row[0])] = fmt.Sprint(row[1])
-	}
-	switch {
-	case is["format"] != fleetFormat:
-		return x402.Errorf(x402.LedgerUnavailable, "the fleet's ledger has format %q, this program needs %q",
-			is["format"], fleetFormat).WithHint("use the version of x402-wallet that made it")
-	case e.LedgerID != "" && is["ledger_id"] != e.LedgerID:
-		return x402.Errorf(x402.LedgerCorrupt, "the server has another ledger than the owner signed for").
-			WithHint("nothing is paid until the owner has looked: see ledger.url")
-	}
-	return nil
 }
 
 func (e *fleet) close() error {
@@ -299,21 +287,25 @@ func (e *fleet) append(t *tx, payment int64, event, detail string) error {
 
 // instance is this process's id; from its first on it says that it lives, as long as it works.
 func (e *fleet) instance() (string, error) {
+	e.beats.Lock()
+	defer e.beats.Unlock()
 	e.mu.Lock()
-	defer e.mu.Unlock()
-	if e.self != "" && time.Since(e.beaten) < beatEvery {
-		return e.self, nil
+	id, said := e.self, time.Since(e.beaten) < beatEvery
+	e.mu.Unlock()
+	if id != "" && said {
+		return id, nil
 	}
-	id := e.self
 	if id == "" {
 		id = newID("run_")
 	}
 	if err := e.beat(id); err != nil {
 		return "", err
 	}
-	if e.self == "" {
-		over := make(chan struct{})
-		e.self, e.beating = id, over // which close takes away
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	if e.self == "" && !e.closed {
+		e.self, e.beating = id, make(chan struct{})
+		over := e.beating
 		e.ended.Go(func() { e.keepBeating(id, over) })
 	}
 	return id, nil
@@ -325,11 +317,13 @@ func (e *fleet) beat(id string) error {
 	defer cancel()
 	err := e.pool.With(ctx, func(c *postgres.Conn) error {
 		_, err := c.Query(ctx, postgres.Statement{Query: `SELECT beat(?, ?, ?, ?)`,
-			Args: []any{id, e.Agent, host, aliveFor.Microseconds()}})
+			Args: []any{id, e.Agent, host, e.aliveFor.Microseconds()}})
 		return err
 	})
 	if err == nil {
+		e.mu.Lock()
 		e.beaten = time.Now()
+		e.mu.Unlock()
 	}
 	return fleetError(err)
 }
@@ -344,16 +338,20 @@ func (e *fleet) keepBeating(id string, over chan struct{}) {
 			return
 		case <-tick.C:
 			e.mu.Lock()
-			if e.driving > 0 {
-				_ = e.beat(id)
-			}
+			drives := e.driving > 0
 			e.mu.Unlock()
+			if drives {
+				e.beats.Lock()
+				_ = e.beat(id)
+				e.beats.Unlock()
+			}
 		}
 	}
 }
 
 // alive reports whether a process said so lately. Where the server does not answer it is taken for alive:
-// nothing can be taken up then anyway.
+// nothing can be taken up then anyway. So it is for a while after a failover: nobody could say so before, and what
+// was said last may be lost.
 func (e *fleet) alive(id string) bool {
 	if !strings.HasPrefix(id, "run_") {
 		return false
@@ -362,8 +360,8 @@ func (e *fleet) alive(id string) bool {
 	ctx, cancel := context.WithTimeout(context.Background(), beatEvery)
 	defer cancel()
 	_ = e.pool.With(ctx, func(c *postgres.Conn) error {
-		return queryRow(ctx, fleetConn{c}, `SELECT EXISTS (SELECT 1 FROM instances WHERE id = ? AND until > real_clock())`, id).
-			Scan(&alive)
+		return queryRow(ctx, fleetConn{c}, `SELECT is_young_epoch(?2) OR EXISTS (SELECT 1 FROM instances
+			WHERE id = ?1 AND until > real_clock())`, id, e.aliveFor.Microseconds()).Scan(&alive)
 	})
 	return alive
 }

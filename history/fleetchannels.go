@@ -44,12 +44,12 @@ func (e *fleet) recordVoucher(ctx context.Context, s *Store, p Payment, signed S
 	if p.ID == "" {
 		return p, e.signVoucher(ctx, s, signed, c, k)
 	}
-	row, err := call(ctx, e, scanPayment, selectPayment+` WHERE id = ?`, p.ID)
+	row, facts, err := e.signing(ctx, p, k)
 	if err != nil {
-		return Payment{}, none(err, errNoPayment)
+		return Payment{}, err
 	}
 	signed.Channel = &c
-	q, err := e.submission(ctx, row, p, signed, "", k)
+	q, err := e.submission(row, facts, p, signed, "", k)
 	if err != nil {
 		return Payment{}, err
 	}

@@ -55,8 +55,8 @@ func (e *fleet) readings(ctx context.Context, list []reading) error {
 }
 
 // facts reads what a decision needs. of is the payment that the facts are for and do not count; nil: none, and
-// the windows are those of now.
-func (e *fleet) facts(ctx context.Context, q Question, of *Payment) (f Facts, err error) {
+// the windows are those of now. more is read at the same moment.
+func (e *fleet) facts(ctx context.Context, q Question, of *Payment, more ...reading) (f Facts, err error) {
 	at, now, clock := "ledger_now()", time.Time{}, e.now()
 	var args []any
 	if of != nil {
@@ -74,13 +74,13 @@ func (e *fleet) facts(ctx context.Context, q Question, of *Payment) (f Facts, er
 		}
 		return err
 	}
-	list := []reading{{`SELECT ` + at + `, ledger_now()`, args, func(row scanner) error {
+	list := append(more, reading{`SELECT ` + at + `, ledger_now()`, args, func(row scanner) error {
 		var day, ledger int64
 		err := row.Scan(&day, &ledger)
 		now = fromMicros(day)
 		f.Facts.Now, f.Behind = now, fromMicros(ledger).Sub(clock)
 		return err
-	}}}
+	}})
 	if key := q.Payment.IdempotencyKey; key != "" && of == nil {
 		list = append(list, reading{selectPayment + ` WHERE idempotency_key = ? AND agent = ? AND state <> 'failed'`,
 			[]any{key, q.Payment.Agent}, purchase})
@@ -478,7 +478,10 @@ func (e *fleet) reserve(ctx context.Context, h Hold, owner string) (Payment, err
 		q["approval"] = map[string]any{"id": a.ID, "expires": micros(a.Expires), "seal": hex.EncodeToString(a.Seal),
 			"detail": toJSON(usedDetail{Quote: hexOf(a.Quote), ID: a.ID, Payment: p.ID})}
 	}
-	held, err := e.pay(ctx, `reserve(?::json)`, toJSON(q))
+	if e.demanded() == asynchronous {
+		q["settle"] = e.settle.Microseconds()
+	}
+	held, err := e.payWhenSettled(ctx, `reserve(?::json)`, toJSON(q))
 	if err == nil {
 		e.drives(1)
 		return held, nil
@@ -628,11 +631,11 @@ func (e *fleet) drives(more int) {
 // submit puts a signed payment on the servers' disks. signedBy is the digest of the message that the unlock agent
 // signs; "": this process has what is sent.
 func (e *fleet) submit(ctx context.Context, s *Store, p Payment, signed Signed, signedBytes string, k Keyholder) error {
-	row, err := call(ctx, e, scanPayment, selectPayment+` WHERE id = ?`, p.ID)
+	row, facts, err := e.signing(ctx, p, k)
 	if err != nil {
-		return none(err, errNoPayment)
+		return err
 	}
-	q, err := e.submission(ctx, row, p, signed, signedBytes, k)
+	q, err := e.submission(row, facts, p, signed, signedBytes, k)
 	switch {
 	case err != nil:
 		return err
@@ -644,9 +647,33 @@ func (e *fleet) submit(ctx context.Context, s *Store, p Payment, signed Signed, 
 	return e.notSubmitted(ctx, p, err)
 }
 
+// signing is a payment that was signed, as it stands, and what k has to know to permit that: in one round trip.
+func (e *fleet) signing(ctx context.Context, p Payment, k Keyholder) (row Payment, f budget.Facts, err error) {
+	if k.Permit == nil { // nobody is asked
+		row, err = call(ctx, e, scanPayment, selectPayment+` WHERE id = ?`, p.ID)
+		return row, f, none(err, errNoPayment)
+	}
+	query := k.Query(p)
+	query.At = p.Created
+	facts, err := e.facts(ctx, Question{Rules: query}, &p, reading{selectPayment + ` WHERE id = ?`, []any{p.ID},
+		func(found scanner) (err error) {
+			row, err = scanPayment(found)
+			return err
+		}})
+	switch {
+	case err != nil:
+		return row, f, err
+	case row.ID == "":
+		return row, f, errNoPayment
+	case row.State == Reserved && !(row.Created.Equal(p.Created) && row.Session == p.Session):
+		return row, f, corrupt("payment %s is not the one that was signed", row.ID)
+	}
+	return row, facts.Facts, nil
+}
+
 // submission is the argument of the function submit, for a payment as it stands, if it may be signed.
-func (e *fleet) submission(ctx context.Context, row, p Payment, signed Signed, signedBytes string, k Keyholder) (
-	string, error) {
+func (e *fleet) submission(row Payment, facts budget.Facts, p Payment, signed Signed, signedBytes string,
+	k Keyholder) (string, error) {
 	if signedBytes != "" {
 		signed.Payload, signed.Requirement = nil, row.Requirement
 	}
@@ -659,7 +686,7 @@ func (e *fleet) submission(ctx context.Context, row, p Payment, signed Signed, s
 	}
 	q["completes"] = signedBytes == "" && row.Payload == nil && toJSON(row.Evidence) == toJSON(signed.Evidence)
 	if row.State == Reserved {
-		if err := e.permitted(ctx, row, p, signed, record, signedBytes, k, q); err != nil {
+		if err := e.permitted(row, facts, p, signed, record, signedBytes, k, q); err != nil {
 			return "", err
 		}
 	}
@@ -682,8 +709,8 @@ func (e *fleet) notSubmitted(ctx context.Context, p Payment, err error) error {
 
 // permitted asks who holds the key whether a payment may be signed, as it was reserved, and adds to the call what
 // is remembered of it.
-func (e *fleet) permitted(ctx context.Context, row, asSigned Payment, signed Signed, record signedRecord, signedBytes string,
-	k Keyholder, q map[string]any) error {
+func (e *fleet) permitted(row Payment, facts budget.Facts, asSigned Payment, signed Signed, record signedRecord,
+	signedBytes string, k Keyholder, q map[string]any) error {
 	if k.Permit == nil {
 		return errNobodyRecorded()
 	}
@@ -696,13 +723,7 @@ func (e *fleet) permitted(ctx context.Context, row, asSigned Payment, signed Sig
 	if g.Row != asSigned.digest() {
 		return corrupt("payment %s is not the one that was signed", row.ID)
 	}
-	query := k.Query(row)
-	query.At = row.Created
-	facts, err := e.facts(ctx, Question{Rules: query}, &row)
-	if err != nil {
-		return err
-	}
-	if err := k.Permit(row, facts.Facts); err != nil {
+	if err := k.Permit(row, facts); err != nil {
 		return err
 	}
 	g.Created, g.Key, g.SessionCap = micros(row.Created), row.IdempotencyKey, facts.Session.Cap

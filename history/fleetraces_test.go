@@ -12,6 +12,7 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
+	"x402-wallet/budget"
 	"x402-wallet/x402"
 )
 
@@ -146,7 +147,7 @@ func TestAFreezeWaitsForASubmit(t *testing.T) {
 	signs, freezes := stores[0], stores[1]
 	p, err := reserve(signs, testHold(1))
 	require.NoError(t, err)
-	q, err := signs.fleet.submission(t.Context(), p, p, Signed{Payload: []byte(`{}`), UniqueKey: "x"}, "", testKeyholder())
+	q, err := signs.fleet.submission(p, budget.Facts{}, p, Signed{Payload: []byte(`{}`), UniqueKey: "x"}, "", testKeyholder())
 	require.NoError(t, err)
 	returned := make(chan error, 1)
 	waits := func(t *tx) (is bool, err error) {

@@ -10,46 +10,75 @@ import (
 // verifyFleet compares a fleet's ledger with itself: each chain holds together and ends where its writer
 // says, and each budget's window holds what its payments come to. at has to be on this home's chain.
 func (t *tx) verifyFleet(at Head) (rows int, err error) {
-	ends := map[string]Head{}
-	err = t.forEach(func(row scanner) error {
-		var name string
-		var h Head
-		err := row.Scan(&name, &h.Seq, &h.Hash)
-		ends[name] = h
-		return err
-	}, `SELECT name, head, hash FROM writers`)
-	if err != nil {
-		return 0, err
-	}
-	last := map[string]Head{}
 	met := at.Seq == 0
-	err = t.forEach(func(row scanner) error {
-		var writer string
-		var r auditRow
-		if err := row.Scan(&writer, &r.seq, &r.at, &r.payment, &r.event, &r.detail, &r.hash); err != nil {
-			return err
-		}
-		before := last[writer]
-		if r.seq != before.Seq+1 || !bytes.Equal(r.hash, r.linked(before.Hash)) {
-			return fleetCorrupt("event %d of %s does not follow the one before it", r.seq, writer)
-		}
-		last[writer] = Head{Seq: r.seq, Hash: r.hash}
-		met = met || (writer == t.fleet.Writer && r.seq == at.Seq && bytes.Equal(r.hash, at.Hash))
-		rows++
-		return nil
-	}, `SELECT writer, seq, at, payment, event, detail, hash FROM audit ORDER BY writer, seq`)
+	err = t.eachChain(func(writer string, end Head) error {
+		n, err := t.follow(writer, end, 0, func(h Head) {
+			met = met || (writer == t.fleet.Writer && h.Seq == at.Seq && bytes.Equal(h.Hash, at.Hash))
+		})
+		rows += int(n)
+		return err
+	})
 	if err != nil {
 		return rows, err
-	}
-	for name, end := range ends {
-		if last[name].Seq != end.Seq || !bytes.Equal(last[name].Hash, end.Hash) {
-			return rows, fleetCorrupt("the chain of %s does not end where it should", name)
-		}
 	}
 	if !met {
 		return rows, fleetCorrupt("event %d, which this wallet has met, is not in it", at.Seq)
 	}
+	var all int
+	if err := t.row(`SELECT count(*) FROM audit`).Scan(&all); err != nil {
+		return rows, err
+	}
+	if all != rows {
+		return rows, fleetCorrupt("it has %d events, and its chains have %d", all, rows)
+	}
 	return rows, t.verifyCounters()
+}
+
+// eachChain calls f with each chain's name and end.
+func (t *tx) eachChain(f func(writer string, end Head) error) error {
+	ends := map[string]Head{}
+	names, err := collect(t, func(row scanner) (name string, err error) {
+		var h Head
+		err = row.Scan(&name, &h.Seq, &h.Hash)
+		ends[name] = h
+		return name, err
+	}, `SELECT name, head, hash FROM writers ORDER BY name`)
+	for i := 0; err == nil && i < len(names); i++ {
+		err = f(names[i], ends[names[i]])
+	}
+	return err
+}
+
+// chainPage is how many rows of a chain are read at once: an answer is held as a whole, and bounded in time.
+const chainPage = 5000
+
+// follow checks that the rows of a chain behind one hold together, and end where it does. What the first of them
+// follows is not looked at, unless it is the chain's first.
+func (t *tx) follow(writer string, end Head, after int64, each func(Head)) (rows int64, err error) {
+	last := Head{Seq: after}
+	for more := true; more && err == nil; {
+		more = false
+		err = t.forEach(func(row scanner) error {
+			var r auditRow
+			if err := row.Scan(&r.seq, &r.at, &r.payment, &r.event, &r.detail, &r.hash); err != nil {
+				return err
+			}
+			linked := last.Seq > 0 && last.Hash == nil || bytes.Equal(r.hash, r.linked(last.Hash))
+			if r.seq != last.Seq+1 || !linked {
+				return fleetCorrupt("event %d of %s does not follow the one before it", r.seq, writer)
+			}
+			last = Head{Seq: r.seq, Hash: r.hash}
+			rows++
+			more = rows%chainPage == 0
+			each(last)
+			return nil
+		}, `SELECT seq, at, payment, event, detail, hash FROM audit WHERE writer = ? AND seq > ? ORDER BY seq LIMIT ?`,
+			writer, last.Seq, chainPage)
+	}
+	if err == nil && (last.Seq != end.Seq || !bytes.Equal(last.Hash, end.Hash)) {
+		err = fleetCorrupt("the chain of %s does not end where it should", writer)
+	}
+	return rows, err
 }
 
 // verifyCounters adds the payments of each kept window up again.
@@ -65,12 +94,13 @@ func (t *tx) verifyCounters() error {
 				id, starts, used, sum)
 		}
 		return nil
-	}, `WITH each AS (SELECT b AS budget, p.session, p.created_at, p.usd - p.returned AS usd FROM payments p, unnest(p.budgets) AS b
-			WHERE p.state <> 'failed'),
+	}, `WITH together AS ( -- few rows, before they are counted in each of their budgets
+			SELECT budgets, session, day_of(created_at) AS day, sum(usd - returned) AS usd FROM payments WHERE state <> 'failed'
+			GROUP BY 1, 2, 3),
+		each AS (SELECT b AS budget, session, day, usd FROM together, unnest(budgets) AS b),
 		sums AS (
-			SELECT budget, 'day' AS win, day_of(created_at) AS starts, sum(usd) AS usd FROM each
-				GROUP BY 1, 2, 3 UNION ALL
-			SELECT budget, 'month', month_of(created_at), sum(usd) FROM each GROUP BY 1, 2, 3 UNION ALL
+			SELECT budget, 'day' AS win, day AS starts, sum(usd) AS usd FROM each GROUP BY 1, 2, 3 UNION ALL
+			SELECT budget, 'month', month_of(day), sum(usd) FROM each GROUP BY 1, 2, 3 UNION ALL
 			SELECT e.budget, 'session', s.number, sum(e.usd) FROM each e JOIN sessions s ON s.id = e.session
 				GROUP BY 1, 2, 3)
 		SELECT c.budget, c.win, c.starts, c.used, coalesce(sum(s.usd), 0)::bigint FROM counters c
@@ -91,45 +121,20 @@ func (t *tx) sampleFleet(whole int64) (done Sampled, err error) {
 		done.Rows, done.AllRows = int64(rows), int64(rows)
 		return done, err
 	}
-	writers, err := collect(t, scanText, `SELECT name FROM writers ORDER BY name`)
+	var writers int64
+	if err := t.row(`SELECT count(*) FROM writers`).Scan(&writers); err != nil {
+		return done, err
+	}
+	most := max(stretchRows, newestSampled/max(1, writers))
+	err = t.eachChain(func(writer string, end Head) error {
+		n, err := t.follow(writer, end, max(0, end.Seq-most), func(Head) {})
+		done.Rows += n
+		return err
+	})
 	if err != nil {
 		return done, err
 	}
-	for _, name := range writers {
-		n, err := t.stretchOf(name, max(stretchRows, newestSampled/int64(len(writers))))
-		done.Rows += n
-		if err != nil {
-			return done, err
-		}
-	}
 	return done, t.verifyCounters()
-}
-
-// stretchOf checks that the newest rows of a chain hold together, and end where it does.
-func (t *tx) stretchOf(writer string, most int64) (rows int64, err error) {
-	var end, last Head
-	err = t.row(`SELECT head, hash FROM writers WHERE name = ?`, writer).Scan(&end.Seq, &end.Hash)
-	if err != nil {
-		return 0, err
-	}
-	err = t.forEach(func(row scanner) error {
-		var r auditRow
-		if err := row.Scan(&r.seq, &r.at, &r.payment, &r.event, &r.detail, &r.hash); err != nil {
-			return err
-		}
-		isFirst := rows == 0 && r.seq > 1
-		if !isFirst && (r.seq != last.Seq+1 || !bytes.Equal(r.hash, r.linked(last.Hash))) {
-			return fleetCorrupt("event %d of %s does not follow the one before it", r.seq, writer)
-		}
-		last = Head{Seq: r.seq, Hash: r.hash}
-		rows++
-		return nil
-	}, `SELECT seq, at, payment, event, detail, hash FROM audit WHERE writer = ? AND seq > ? ORDER BY seq`, writer,
-		end.Seq-most)
-	if err == nil && (last.Seq != end.Seq || !bytes.Equal(last.Hash, end.Hash)) {
-		err = fleetCorrupt("the chain of %s does not end where it should", writer)
-	}
-	return rows, err
 }
 
 func fleetCorrupt(format string, args ...any) error {

@@ -45,7 +45,7 @@ func (e *fleet) attempt(ctx context.Context, s *Store, c *change, conn fleetConn
 	if err = cmpOr(t.failure, err); err != nil { // else the server would undo it and call that committed
 		return err
 	}
-	words := `COMMIT`
+	words := `SELECT durable(); COMMIT`
 	if !c.durable {
 		words = `SET LOCAL synchronous_commit = off; COMMIT`
 	}

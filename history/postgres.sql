@@ -71,7 +71,7 @@ CREATE TABLE payments (
     waiter TEXT NOT NULL DEFAULT '', delivered BIGINT NOT NULL DEFAULT 0, prefix_length BIGINT NOT NULL,
     charged TEXT NOT NULL DEFAULT '', returned BIGINT NOT NULL DEFAULT 0, agent TEXT NOT NULL DEFAULT '',
     budgets TEXT[] NOT NULL DEFAULT '{}',   -- that it counts in, from its agent's up, then the hosts'
-    operation TEXT NOT NULL DEFAULT ''      -- the last step that was taken with it: a step that is repeated is known by it
+    operations TEXT[] NOT NULL DEFAULT '{}' -- the last steps that were taken with it: a step that is repeated is known by it
 ) WITH (fillfactor = 70);
 CREATE INDEX payments_by_time ON payments (created_at);
 CREATE INDEX payments_by_agent ON payments (agent, created_at);

@@ -2,7 +2,7 @@
 -- statement waits for an earlier call of the same step that still runs, and then finds what that did. A refusal is an error of class X4,
 -- by which the statement, and all that it did, is undone:
 --   X4M01 moved   X4F01 frozen   X4A01 already paying   X4S01 short of funds   X4L01 lease   X4T01 transition   X4N01 not there
---   X4K01 the same signature   X4C01 clocks apart   X4V01 a value that nobody may write
+--   X4K01 the same signature   X4C01 clocks apart   X4V01 a value that nobody may write   X4E01 a young epoch
 -- Rows are locked in one order, each by a statement of its own: own chain, budgets from the agent's up, hosts by name, the source.
 
 -- The ledger's clock; who lives is asked of another, so that tests can set this one.
@@ -13,6 +13,34 @@ CREATE FUNCTION real_clock() RETURNS BIGINT LANGUAGE sql VOLATILE AS $$ SELECT (
 -- The ledger's time is never before its newest payment: a clock set back opens no window again.
 CREATE FUNCTION ledger_now() RETURNS BIGINT LANGUAGE sql VOLATILE AS $$
     SELECT greatest(clock(), coalesce((SELECT max(created_at) FROM payments), 0)) $$;
+
+-- The commit of this transaction is waited for, whatever the login's or the server's settings say. What waits for more stays.
+CREATE FUNCTION durable() RETURNS void LANGUAGE plpgsql AS $$
+BEGIN
+    IF current_setting('synchronous_commit') IN ('off', 'local') THEN PERFORM set_config('synchronous_commit', 'on', true); END IF;
+END $$;
+
+-- Notes the timeline of the server: another one than before is a failover.
+CREATE FUNCTION epoch() RETURNS TEXT LANGUAGE plpgsql AS $$
+DECLARE _timeline TEXT := substr(pg_walfile_name(pg_current_wal_lsn()), 1, 8);
+BEGIN
+    IF NOT EXISTS (SELECT 1 FROM epochs WHERE timeline = _timeline) THEN
+        PERFORM set_config('synchronous_commit', 'off', true); -- where it is lost it is noted again
+        INSERT INTO alerts (id, kind, subject, win, at, detail, state, attempts, next_at) -- another server has the ledger now
+            SELECT 'alr_' || md5(_timeline || real_clock()), 'epoch', _timeline, '', real_clock(), '{}', 'waiting', 0, 0
+            WHERE EXISTS (SELECT 1 FROM epochs) ON CONFLICT (kind, subject, win) DO NOTHING;
+        INSERT INTO epochs VALUES (_timeline, real_clock()) ON CONFLICT (timeline) DO NOTHING;
+    END IF;
+    RETURN _timeline;
+END $$;
+
+-- Whether there was a failover a short while ago.
+CREATE FUNCTION is_young_epoch(_for BIGINT) RETURNS BOOLEAN LANGUAGE sql VOLATILE AS $$
+    SELECT count(*) > 1 AND max(since) > real_clock() - _for FROM epochs $$;
+
+-- The steps that a payment is known by, with one more.
+CREATE FUNCTION and_step(_operations TEXT[], _operation TEXT) RETURNS TEXT[] LANGUAGE sql IMMUTABLE AS $$
+    SELECT (_operation || _operations)[1:4] $$;
 
 -- As SQLite's: where a text begins in another one, 0: nowhere.
 CREATE FUNCTION instr(_in TEXT, _part TEXT) RETURNS INT LANGUAGE sql IMMUTABLE AS $$ SELECT strpos(_in, _part) $$;
@@ -171,6 +199,7 @@ BEGIN
         RETURN QUERY SELECT * FROM payments WHERE id = _q->'payment'->>'id';
         RETURN;
     END IF;
+    IF is_young_epoch((_q->>'settle')::bigint) THEN PERFORM refuse('X4E01', 'the server failed over'); END IF;
     IF abs((_q->>'clock')::bigint - clock()) > (_q->>'tolerance')::bigint THEN
         PERFORM refuse('X4C01', 'the clocks are apart', json_build_object('server', clock()));
     END IF;
@@ -272,22 +301,25 @@ END $$;
 CREATE FUNCTION submit(_q JSON) RETURNS BIGINT LANGUAGE plpgsql AS $$
 DECLARE _p payments; _now BIGINT := clock(); _e RECORD; _unique BYTEA := decode(_q->>'unique', 'hex');
 BEGIN
+    PERFORM durable();
     PERFORM 1 FROM locks WHERE name = 'freeze' FOR SHARE; -- a freeze that has returned is seen
     SELECT * INTO _p FROM payments WHERE id = _q->>'id' FOR UPDATE;
     IF NOT FOUND THEN PERFORM refuse('X4N01', 'there is no such payment'); END IF;
-    IF _p.operation = _q->>'operation' THEN RETURN 0; END IF; -- said before, and the answer was lost
+    IF _q->>'operation' = ANY (_p.operations) THEN RETURN 0; END IF; -- said before, and the answer was lost
     IF (_q->>'leaseOwner') IS NOT NULL AND (_p.lease_owner <> _q->>'leaseOwner' OR _q->>'leaseOwner' = '') THEN
         PERFORM refuse('X4L01', 'another process works on it');
     END IF;
     IF frozen_by(_p.network, _p.source) THEN PERFORM refuse('X4F01', 'it is frozen'); END IF;
     IF _p.state = 'submitted' AND _p.unique_key = _unique AND (_q->>'completes')::boolean THEN -- the unlock agent signed it
-        UPDATE payments SET record = decode(_q->>'record', 'base64'), operation = _q->>'operation' WHERE id = _p.id;
+        UPDATE payments SET record = decode(_q->>'record', 'base64'),
+            operations = and_step(operations, _q->>'operation') WHERE id = _p.id;
         RETURN append(_q->>'writer', _now, _p.seq, 'submitted', _q->>'storedDetail');
     END IF;
     IF EXISTS (SELECT 1 FROM payments WHERE unique_key = _unique) THEN PERFORM refuse('X4K01', 'the same signature is there'); END IF;
     IF _p.state <> 'reserved' THEN PERFORM refuse('X4T01', _p.id || ' is ' || _p.state); END IF;
     UPDATE payments SET state = 'submitted', updated_at = _now, unique_key = _unique,
-        record = decode(_q->>'record', 'base64'), operation = _q->>'operation' WHERE id = _p.id;
+        record = decode(_q->>'record', 'base64'),
+            operations = and_step(operations, _q->>'operation') WHERE id = _p.id;
     FOR _e IN SELECT * FROM json_to_recordset(_q->'memory') AS m (key TEXT, value TEXT) ORDER BY key LOOP
         INSERT INTO memory VALUES (decode(_e.key, 'hex'), decode(_e.value, 'hex'))
             ON CONFLICT (key) DO UPDATE SET value = excluded.value WHERE memory.value <> excluded.value;
@@ -300,9 +332,10 @@ CREATE FUNCTION finish(_q JSON, _body BYTEA) RETURNS SETOF payments LANGUAGE plp
 DECLARE
     _p payments; _was payments; _now BIGINT := clock(); _to TEXT := _q->>'state'; _kept BIGINT := 0; _detail JSONB; _c JSON := _q->'content';
 BEGIN
+    PERFORM durable();
     SELECT * INTO _was FROM payments WHERE id = _q->>'id' FOR UPDATE;
     IF NOT FOUND THEN PERFORM refuse('X4N01', 'there is no such payment'); END IF;
-    IF _was.operation = _q->>'operation' THEN
+    IF _q->>'operation' = ANY (_was.operations) THEN
         RETURN NEXT _was; -- said before, and the answer was lost
         RETURN;
     END IF;
@@ -372,7 +405,7 @@ BEGIN
     UPDATE payments SET state = _p.state, proof = _p.proof, note = _p.note, transaction_id = _p.transaction_id, facilitator = _p.facilitator,
         receipt = _p.receipt, chain_proof = _p.chain_proof, false_receipt = _p.false_receipt, charged = _p.charged, returned = _p.returned,
         updated_at = _p.updated_at, lease_owner = _p.lease_owner, waiter = _p.waiter,
-        operation = _q->>'operation' WHERE id = _p.id RETURNING * INTO _p;
+        operations = and_step(operations, _q->>'operation') WHERE id = _p.id RETURNING * INTO _p;
     RETURN NEXT _p;
 END $$;
 
@@ -385,11 +418,13 @@ BEGIN
     IF NOT FOUND THEN RETURN 0; END IF;
     CASE _do
     WHEN 'acquire' THEN
-        IF _p.operation = _q->>'operation' THEN RETURN 1; END IF; -- said before, and the answer was lost
+        IF _q->>'operation' = ANY (_p.operations) THEN RETURN 1; END IF; -- said before, and the answer was lost
         IF _p.lease_owner <> _q->>'from' THEN RETURN 0; END IF;
-        UPDATE payments SET lease_owner = _q->>'by', waiter = _q->>'by', operation = _q->>'operation' WHERE id = _p.id;
-    WHEN 'release' THEN UPDATE payments SET lease_owner = '' WHERE id = _p.id;
-    WHEN 'clear' THEN UPDATE payments SET waiter = '' WHERE id = _p.id;
+        UPDATE payments SET lease_owner = _q->>'by', waiter = _q->>'by', operations = and_step(operations, _q->>'operation')
+            WHERE id = _p.id;
+    -- of two that say it late, or again, none takes it from who has it by now
+    WHEN 'release' THEN UPDATE payments SET lease_owner = '' WHERE id = _p.id AND lease_owner = _q->>'by';
+    WHEN 'clear' THEN UPDATE payments SET waiter = '' WHERE id = _p.id AND waiter = _q->>'by';
     WHEN 'deliver' THEN
         UPDATE payments SET delivered = 1, waiter = '' WHERE id = _p.id AND (delivered = 0 OR waiter <> '');
         IF _p.delivered = 0 THEN
@@ -434,6 +469,7 @@ END $$;
 CREATE FUNCTION policy_apply(_q JSON) RETURNS BIGINT LANGUAGE plpgsql AS $$
 DECLARE _version BIGINT := (_q->>'version')::bigint; _now BIGINT; _last BIGINT; _b budgets; _s sessions; _agent TEXT;
 BEGIN
+    PERFORM durable();
     PERFORM 1 FROM locks WHERE name = 'ledger' FOR UPDATE;
     SELECT coalesce(max(version), 0) INTO _last FROM rules;
     IF _version = _last AND EXISTS (SELECT 1 FROM rules WHERE version = _version AND seal = decode(_q->>'seal', 'base64')) THEN
@@ -442,7 +478,7 @@ BEGIN
     IF _version <> _last + 1 THEN PERFORM refuse('X4M01', 'other rules were sealed meanwhile'); END IF;
     _now := ledger_now();
     INSERT INTO rules VALUES (_version, _now, decode(_q->>'config', 'base64'), decode(_q->>'seal', 'base64'));
-    LOCK TABLE counters IN SHARE ROW EXCLUSIVE MODE; -- nobody holds money while the caps change
+    LOCK TABLE payments IN EXCLUSIVE MODE; -- nobody holds money while the caps change, or has begun to
     DELETE FROM budgets;
     INSERT INTO budgets SELECT b.id, b.parent, coalesce(b.members, '{}'), b.per_call, b.session, b.day, b.month, b.rate, _version
         FROM json_to_recordset(_q->'budgets') AS b (id TEXT, parent TEXT, members TEXT[], per_call BIGINT, session BIGINT, day BIGINT,

@@ -417,7 +417,7 @@ func (s *Store) AttachIdempotencyKey(ctx context.Context, id, key string) (named
 // ReleaseLease says that this process no longer works on a payment.
 func (s *Store) ReleaseLease(ctx context.Context, id string) error {
 	if s.fleet != nil {
-		_, err := s.fleet.lease(ctx, "release", id, nil)
+		_, err := s.fleet.lease(ctx, "release", id, map[string]any{"by": s.fleet.name()})
 		s.fleet.drives(-1)
 		return err
 	}
@@ -428,7 +428,7 @@ func (s *Store) ReleaseLease(ctx context.Context, id string) error {
 // told that the outcome is open. The next identical call takes the payment up instead of paying again.
 func (s *Store) ClearWaiter(ctx context.Context, id string) error {
 	if s.fleet != nil {
-		_, err := s.fleet.lease(ctx, "clear", id, nil)
+		_, err := s.fleet.lease(ctx, "clear", id, map[string]any{"by": s.fleet.name()})
 		return err
 	}
 	return s.update(ctx, `UPDATE payments SET waiter = '' WHERE id = ?`, id)

@@ -48,17 +48,45 @@ func (f aFleet) owner(args ...string) {
 	c.ends(0)
 }
 
-// joins makes the home of a machine whose agent joins, with the owner's key in it, and returns its environment.
+// joins makes the home of a machine whose agent joins, and returns its environment.
 func (f aFleet) joins(agent, team string) []string {
 	f.t.Helper()
 	home := filepath.Join(f.t.TempDir(), "home")
 	require.NoError(f.t, os.Mkdir(home, 0o700))
-	keys, err := os.ReadFile(filepath.Join(f.w.home, "keystore.json"))
-	require.NoError(f.t, err)
-	require.NoError(f.t, os.WriteFile(filepath.Join(home, "keystore.json"), keys, 0o600))
 	f.owner("agents", "enroll", agent, "--team", team, "--until", time.Now().AddDate(0, 1, 0).Format(time.DateOnly),
-		"--out", filepath.Join(home, "join.json"))
+		"--out", filepath.Join(home, "join.json"), "--keystore", filepath.Join(home, "keystore.json"))
 	return []string{"X402_WALLET_HOME=" + home, passphraseFile(f.t)}
+}
+
+// What one machine stops is stopped on all of them, and the owner alone lets it go on: with a key that no machine has.
+func TestAFleetsOwnerLetsItGoOn(t *testing.T) {
+	f := newFleet(t, "1.00", "rate = 1000")
+	a, b := f.joins("research-1", "research"), f.joins("research-2", "research")
+	pay := []string{"pay", "--max", "0.05", f.w.SellerURL + "/weather"}
+	runs(t, 0, a, pay...)
+	runs(t, 0, b, pay...)
+	runs(t, 0, a, "freeze")
+	out, _ := runs(t, 3, b, pay...)
+	require.Contains(t, out, "WALLET_FROZEN")
+	c := sit(t, nil, a[:1], "unfreeze")
+	c.sees("Passphrase", 1)
+	c.types(testPassphrase + "\n")
+	require.Contains(t, c.ends(1), "no owner's key")
+	f.owner("unfreeze")
+	runs(t, 0, b, pay...)
+
+	out, _ = runs(t, 0, f.env, "history")
+	require.Contains(t, out, `"count": 3`)
+	require.Contains(t, out, `"agent": "research-2"`)
+	runs(t, 0, f.env, "history", "verify")
+	for _, machine := range [][]string{a, f.env} {
+		out, _ = runs(t, 0, machine, "doctor")
+		require.Contains(t, out, `"ok": true`)
+		out, _ = runs(t, 0, machine, "policy")
+		require.Contains(t, out, `"sealed": true`)
+		out, _ = runs(t, 0, machine, "budget")
+		require.Contains(t, out, `"spent": "0.003"`)
+	}
 }
 
 // Two machines on one budget: of 64 payments at once with room for 40, 40 are made. The owner sees all of them.

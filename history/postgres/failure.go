@@ -115,3 +115,6 @@ func connectFailure(err error) error {
 	}
 	return f
 }
+
+// NotNow is what a Check says of a server that may do in a while.
+func NotNow(doing string, why error) error { return &Failure{Kind: Unreachable, Doing: doing, err: why} }

@@ -124,6 +124,7 @@ func (g *Guard) checkFollows(ctx context.Context, m checkpoint, sealed history.S
 		return err
 	}
 	if !has || sealed.Version < m.Rules {
+		g.witness(ctx, m)
 		return rolledBack("it is older than its checkpoint (%s), or something was taken out of it: "+
 			"event %d, or what was frozen then, is not in it", g.checkpointFile(), m.Seq)
 	}
@@ -136,6 +137,19 @@ func (g *Guard) checkFollows(ctx context.Context, m checkpoint, sealed history.S
 		err = rolledBack("a freeze was lifted in it, and not by the owner")
 	}
 	return err
+}
+
+// witness stops a fleet whose ledger has lost what this wallet knows of: others may have lost something, too, and do
+// not know. Where that does not come through, this wallet pays nothing all the same, and tries again.
+func (g *Guard) witness(ctx context.Context, m checkpoint) {
+	if g.Fleet == nil || g.Fleet.witnessed.Swap(true) {
+		return
+	}
+	err := g.Store.Freeze(ctx, history.Freeze{By: "witness", Why: fmt.Sprintf("the ledger is not the one that a wallet last "+
+		"wrote: event %d of its chain is not in it", m.Seq)})
+	if err != nil {
+		g.Fleet.witnessed.Store(false)
+	}
 }
 
 // latest is the checkpoint that the ledger is compared with: the newest that this process has seen.

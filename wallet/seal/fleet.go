@@ -28,8 +28,9 @@ type Fleet struct {
 	// signs what the owner says; nil: on all machines but the owner's, and there until the passphrase is typed
 	owner *wallet.OwnerKey
 
-	version  atomic.Int64 // of the first bundle that was met; 0: none was yet
-	outdated atomic.Bool
+	version   atomic.Int64 // of the first bundle that was met; 0: none was yet
+	outdated  atomic.Bool
+	witnessed atomic.Bool // the ledger was frozen because of this wallet's checkpoint
 }
 
 // UnlockOwner unlocks keys with the owner's key of the fleet, which only their own keystore has. Close wipes it.
@@ -98,6 +99,8 @@ func (g *Guard) compareFleet(ctx context.Context) (history.SealedRules, []config
 	if err != nil {
 		return sealed, nil, err
 	}
+	g.Store.Demand(b.Replication)
+	g.Store.Demand(b.Replication)
 	if !g.Fleet.version.CompareAndSwap(0, b.Version) && g.Fleet.version.Load() != b.Version {
 		g.Fleet.outdated.Store(true)
 	}

@@ -1,0 +1,166 @@
+package history
+
+import (
+	"context"
+	"fmt"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"x402-wallet/budget"
+	"x402-wallet/internal/pgtest"
+)
+
+var fleetRules = budget.Rules{Day: 1 << 40, Month: 1 << 40, Rate: 1 << 20, PerCall: 1 << 40, ApproveAbove: 1 << 40}
+
+// signedOf is what a payment in a test is signed as.
+func signedOf(p Payment) Signed {
+	return Signed{Payload: []byte(`{"signed":true}`), Requirement: []byte(`{}`), UniqueKey: p.ID}
+}
+
+// A step is one call, and little is asked before it: the facts of a decision in one round trip, those of a signature
+// in another, with the payment as it stands.
+func TestRoundTripsOfAPayment(t *testing.T) {
+	_, f := newFleet(t)
+	wire := pgtest.NewProxy(t, f.URL)
+	f.URL = wire.URL()
+	s := openFleet(t, f)
+	pay := func(each func(step, part string, do func())) {
+		h := testHold(1)
+		_, err := s.instance()
+		require.NoError(t, err)
+		each("facts", "", func() { _, err = decide(s, fleetRules, &h); require.NoError(t, err) })
+		var p Payment
+		each("reserve", "reserve(", func() { p, err = s.Reserve(t.Context(), h); require.NoError(t, err) })
+		each("submit", "submit(", func() { require.NoError(t, s.Submit(t.Context(), p, signedOf(p), testKeyholder())) })
+		each("finish", "finish(", func() {
+			_, err := s.Finish(t.Context(), p.ID, Outcome{State: Settled, Proof: Claimed, ReleaseLease: true,
+				Content: &Content{Status: 200, Body: []byte("bought")}})
+			require.NoError(t, err)
+		})
+		each("deliver", "lease(", func() { require.NoError(t, s.Deliver(t.Context(), p.ID)) })
+	}
+	pay(func(_, _ string, do func()) { do() }) // there is a connection, and a session
+	trips, binds := map[string]int{}, map[string]int{}
+	pay(func(step, _ string, do func()) {
+		sync, bind := wire.Count('S')+wire.Count('Q'), wire.Count('B')
+		do()
+		trips[step], binds[step] = wire.Count('S')+wire.Count('Q')-sync, wire.Count('B')-bind
+	})
+	require.Equal(t, map[string]int{"facts": 1, "reserve": 1, "submit": 2, "finish": 1, "deliver": 1}, trips)
+	for _, step := range []string{"reserve", "finish", "deliver"} {
+		require.Equal(t, 1, binds[step], step)
+	}
+}
+
+// A hold is not waited for, and what makes it safe is: that it was signed, and what became of it, whatever the login
+// says. Here nobody acknowledges a commit, so who waits for it waits.
+func TestWhichCommitsAreWaitedFor(t *testing.T) {
+	c := pgtest.Start(t)
+	url := c.Database(t)
+	f := Fleet{URL: url, Writer: "home_a"}
+	_, err := CreateFleet(t.Context(), f)
+	require.NoError(t, err)
+	s := openFleet(t, f)
+	applyRules(t, s, 1, fleetRules)
+	f.Writer = "home_b"
+	other := openFleet(t, f)
+	name := c.SQL(t, "postgres", `SELECT datname FROM pg_database WHERE datname LIKE 't%' AND NOT datistemplate`)
+	c.SQL(t, "postgres", `ALTER DATABASE `+name+` SET synchronous_commit = off`) // as a login may say
+	submitted, err := reserveBy(s, fleetRules, testHold(1))
+	require.NoError(t, err)
+	require.NoError(t, s.Submit(t.Context(), submitted, signedOf(submitted), testKeyholder()))
+	for step, take := range map[string]func() error{
+		"submit": func() error {
+			p, err := reserveBy(s, fleetRules, testHold(1))
+			if err != nil {
+				return err
+			}
+			return s.Submit(context.Background(), p, signedOf(p), testKeyholder())
+		},
+		"finish": func() error {
+			_, err := s.Finish(context.Background(), submitted.ID, Outcome{State: Unknown})
+			return err
+		},
+		"freeze": func() error {
+			return s.Freeze(context.Background(), Freeze{Network: "n", Account: NewID(time.Now()), By: "owner"})
+		},
+	} {
+		t.Run(step, func(t *testing.T) {
+			c.Set(t, "synchronous_standby_names = 'ANY 1 (nobody)'")
+			done := make(chan error, 1)
+			for isWaiting := false; !isWaiting; { // the server needs a moment to know that it has to wait
+				go func() { done <- take() }()
+				isWaiting = waitsForReplica(t, url, done)
+			}
+			for range 3 {
+				p, err := reserveBy(other, fleetRules, testHold(1))
+				require.NoError(t, err, "a hold waits for nobody")
+				require.Equal(t, Reserved, p.State)
+			}
+			c.Set(t, "synchronous_standby_names = ''")
+			require.NoError(t, <-done)
+		})
+	}
+}
+
+// waitsForReplica reports whether a step waits until a replica has its commit, and not, whether it is done.
+func waitsForReplica(t *testing.T, url string, done <-chan error) bool {
+	t.Helper()
+	for {
+		select {
+		case err := <-done:
+			require.NoError(t, err)
+			return false
+		case <-time.After(10 * time.Millisecond):
+		}
+		if pgtest.SQL(t, url, `SELECT count(*) FROM pg_stat_activity WHERE wait_event = 'SyncRep'`) != "0" {
+			return true
+		}
+	}
+}
+
+// After a freeze has returned, no signature gets on disk, on whatever machine: and none whose commit is later.
+func TestNothingIsSubmittedBehindAFreeze(t *testing.T) {
+	c := pgtest.Start(t, "track_commit_timestamp = on")
+	f := Fleet{URL: c.Database(t), Writer: "home_a"}
+	_, err := CreateFleet(t.Context(), f)
+	require.NoError(t, err)
+	a := openFleet(t, f)
+	applyRules(t, a, 1, fleetRules)
+	f.Writer = "home_b"
+	b := openFleet(t, f)
+	const rounds = 100
+	var slowest time.Duration
+	for round := range rounds {
+		var held [2]Payment
+		for i := range held {
+			held[i], err = reserveBy(b, fleetRules, testHold(1))
+			require.NoError(t, err)
+		}
+		meanwhile := make(chan error, 1)
+		for _, p := range held[:1] {
+			go func() { meanwhile <- b.Submit(context.Background(), p, signedOf(p), testKeyholder()) }()
+		}
+		begin := time.Now()
+		require.NoError(t, a.Freeze(t.Context(), Freeze{By: "owner", Why: fmt.Sprint("round ", round)}))
+		slowest = max(slowest, time.Since(begin))
+		for _, p := range held[1:] {
+			err := b.Submit(t.Context(), p, signedOf(p), testKeyholder())
+			require.ErrorContains(t, err, fmt.Sprint("round ", round))
+		}
+		if err := <-meanwhile; err != nil {
+			require.ErrorContains(t, err, fmt.Sprint("round ", round))
+		}
+		_, err := a.Unfreeze(t.Context(), nil)
+		require.NoError(t, err)
+	}
+	t.Logf("the slowest freeze took %v", slowest)
+	// what was signed in a round has a commit before that round's freeze, or behind its lift
+	require.Empty(t, pgtest.SQL(t, f.URL, `WITH told AS (SELECT event, payment, pg_xact_commit_timestamp(xmin) AS at FROM x402.audit)
+		SELECT s.payment FROM told s WHERE s.event = 'signed' AND (
+			SELECT t.event FROM told t WHERE t.event IN ('frozen', 'unfrozen') AND t.at <= s.at ORDER BY t.at DESC LIMIT 1) = 'frozen'`))
+	require.Equal(t, fmt.Sprint(rounds), pgtest.SQL(t, f.URL, `SELECT count(*) FROM x402.audit WHERE event = 'frozen'`))
+	requireSound(t, f.URL)
+}
