@@ -346,6 +346,7 @@ var fleetMethods = []struct {
 	{"VerifySealed", func(w *walk) {
 		require.Positive(w.t, got(w.VerifySealed(w.ctx, Keyholder{After: w.head}))(w))
 	}},
+	{"Demand", func(w *walk) { w.Demand("none") }},
 	{"HasSigned", func(w *walk) { require.True(w.t, got(w.HasSigned(w.ctx))(w)) }},
 	{"AlertDamage", func(w *walk) { w.no(w.AlertDamage(w.ctx, "a page is gone")) }},
 	{"AlertOverdue", func(w *walk) { w.no(w.AlertOverdue(w.ctx, w.settled)) }},

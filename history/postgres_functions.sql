@@ -69,6 +69,10 @@ BEGIN
     RETURN _seq;
 END $$;
 
+-- A time that is not before any event of a payment, so that its events are in the order of their times whatever the clock does.
+CREATE FUNCTION after_events(_payment BIGINT, _at BIGINT) RETURNS BIGINT LANGUAGE sql VOLATILE AS $$
+    SELECT greatest(_at, coalesce((SELECT max(at) FROM audit WHERE payment = _payment), 0)) $$;
+
 CREATE FUNCTION frozen_by(_network TEXT, _source TEXT) RETURNS BOOLEAN LANGUAGE sql STABLE AS $$
     SELECT EXISTS (SELECT 1 FROM freezes WHERE seq > (SELECT coalesce(max(upto), 0) FROM lifts)
         AND (account = '' OR network = _network AND account = _source)) $$;
@@ -313,7 +317,7 @@ BEGIN
     IF _p.state = 'submitted' AND _p.unique_key = _unique AND (_q->>'completes')::boolean THEN -- the unlock agent signed it
         UPDATE payments SET record = decode(_q->>'record', 'base64'),
             operations = and_step(operations, _q->>'operation') WHERE id = _p.id;
-        RETURN append(_q->>'writer', _now, _p.seq, 'submitted', _q->>'storedDetail');
+        RETURN append(_q->>'writer', after_events(_p.seq, _now), _p.seq, 'submitted', _q->>'storedDetail');
     END IF;
     IF EXISTS (SELECT 1 FROM payments WHERE unique_key = _unique) THEN PERFORM refuse('X4K01', 'the same signature is there'); END IF;
     IF _p.state <> 'reserved' THEN PERFORM refuse('X4T01', _p.id || ' is ' || _p.state); END IF;
@@ -324,7 +328,7 @@ BEGIN
         INSERT INTO memory VALUES (decode(_e.key, 'hex'), decode(_e.value, 'hex'))
             ON CONFLICT (key) DO UPDATE SET value = excluded.value WHERE memory.value <> excluded.value;
     END LOOP;
-    RETURN append(_q->>'writer', _now, _p.seq, 'signed', _q->>'detail');
+    RETURN append(_q->>'writer', after_events(_p.seq, _now), _p.seq, 'signed', _q->>'detail');
 END $$;
 
 -- What became known of a payment; in the states that the table in payment.go allows.
@@ -356,7 +360,7 @@ BEGIN
         END IF;
     END IF;
     IF _was.state = 'settled' AND _to = 'unknown' THEN -- nothing new of its state
-        IF _kept > 0 THEN PERFORM append(_q->>'writer', _now, _p.seq, 'content', _q->>'contentDetail'); END IF;
+        IF _kept > 0 THEN PERFORM append(_q->>'writer', after_events(_p.seq, _now), _p.seq, 'content', _q->>'contentDetail'); END IF;
     ELSE
         IF NOT (_was.state, _to) IN (('reserved', 'failed'), ('submitted', 'settled'), ('submitted', 'failed'), ('submitted', 'unknown'),
             ('unknown', 'unknown'), ('unknown', 'settled'), ('unknown', 'failed'), ('settled', 'settled'), ('settled', 'failed'))
@@ -382,15 +386,15 @@ BEGIN
         IF _q->>'charged' IS NOT NULL THEN
             IF _was.charged <> '' OR _was.proof = 'chain' THEN PERFORM refuse('X4T01', _p.id || ' was charged already'); END IF;
             _p.charged := _q->>'charged'; _p.returned := (_q->>'returned')::bigint;
-            PERFORM append(_q->>'writer', _now, _p.seq, 'charged', json_build_object('charged', _p.charged, 'returned', _p.returned)::text);
+            PERFORM append(_q->>'writer', after_events(_p.seq, _now), _p.seq, 'charged', json_build_object('charged', _p.charged, 'returned', _p.returned)::text);
         END IF;
-        PERFORM append(_q->>'writer', _now, _p.seq, _to, _detail::text);
+        PERFORM append(_q->>'writer', after_events(_p.seq, _now), _p.seq, _to, _detail::text);
         IF _to = 'failed' THEN
             PERFORM give_back(_was, _was.usd - _was.returned);
             IF _was.unique_key IS NULL THEN
                 UPDATE approvals SET state = 'approved', payment = '' WHERE payment = _p.id AND state = 'used'
                     AND NOT EXISTS (SELECT 1 FROM approvals o WHERE o.quote = approvals.quote AND o.state IN ('pending', 'approved', 'denied'));
-                IF FOUND THEN PERFORM append(_q->>'writer', _now, _p.seq, 'approval returned', json_build_object('payment', _p.id)::text); END IF;
+                IF FOUND THEN PERFORM append(_q->>'writer', after_events(_p.seq, _now), _p.seq, 'approval returned', json_build_object('payment', _p.id)::text); END IF;
             ELSIF _q->>'keyEntry' IS NOT NULL THEN
                 DELETE FROM memory WHERE key = decode(_q->>'keyEntry', 'hex');
             END IF;
@@ -416,26 +420,26 @@ BEGIN
     PERFORM set_config('synchronous_commit', 'off', true);
     SELECT * INTO _p FROM payments WHERE id = _q->>'id' FOR UPDATE;
     IF NOT FOUND THEN RETURN 0; END IF;
+    -- said before, and the answer was lost: it takes nothing from who has it by now
+    IF _do IN ('acquire', 'release', 'clear') AND _q->>'operation' = ANY (_p.operations) THEN RETURN 1; END IF;
     CASE _do
     WHEN 'acquire' THEN
-        IF _q->>'operation' = ANY (_p.operations) THEN RETURN 1; END IF; -- said before, and the answer was lost
         IF _p.lease_owner <> _q->>'from' THEN RETURN 0; END IF;
         UPDATE payments SET lease_owner = _q->>'by', waiter = _q->>'by', operations = and_step(operations, _q->>'operation')
             WHERE id = _p.id;
-    -- of two that say it late, or again, none takes it from who has it by now
-    WHEN 'release' THEN UPDATE payments SET lease_owner = '' WHERE id = _p.id AND lease_owner = _q->>'by';
-    WHEN 'clear' THEN UPDATE payments SET waiter = '' WHERE id = _p.id AND waiter = _q->>'by';
+    WHEN 'release' THEN UPDATE payments SET lease_owner = '', operations = and_step(operations, _q->>'operation') WHERE id = _p.id;
+    WHEN 'clear' THEN UPDATE payments SET waiter = '', operations = and_step(operations, _q->>'operation') WHERE id = _p.id;
     WHEN 'deliver' THEN
         UPDATE payments SET delivered = 1, waiter = '' WHERE id = _p.id AND (delivered = 0 OR waiter <> '');
         IF _p.delivered = 0 THEN
             UPDATE contents SET spare = 1 WHERE payment = _p.seq;
-            PERFORM append(_q->>'writer', _now, _p.seq, 'delivered', '{}');
+            PERFORM append(_q->>'writer', after_events(_p.seq, _now), _p.seq, 'delivered', '{}');
         END IF;
     WHEN 'key' THEN
         IF _p.state = 'failed' THEN RETURN 0; END IF;
         IF _p.idempotency_key IS NOT NULL THEN RETURN (_p.idempotency_key = _q->>'key')::int; END IF;
         UPDATE payments SET idempotency_key = _q->>'key' WHERE id = _p.id;
-        PERFORM append(_q->>'writer', _now, _p.seq, 'keyed', json_build_object('key', _q->>'key')::text);
+        PERFORM append(_q->>'writer', after_events(_p.seq, _now), _p.seq, 'keyed', json_build_object('key', _q->>'key')::text);
     END CASE;
     RETURN 1;
 END $$;
