@@ -24,7 +24,9 @@ var arrows = map[string][]string{
 	"internal/config": {"budget", "x402/money", "x402"},
 	"budget":          {"x402/money", "x402"},
 	// budget: it reads the facts that a decision needs, and applies the decision in one transaction
-	"history": {"budget", "x402/money", "x402"},
+	// postgres: a fleet's ledger is there
+	"history":          {"budget", "history/postgres", "x402/money", "x402"},
+	"history/postgres": {}, // knows nothing of payments
 	// for the tests of packages that hold money
 	"history/historytest": {"budget", "history", "x402", "x402/money"},
 	// config: what changed between two versions of the rules; budget: sessions that the owner began

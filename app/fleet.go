@@ -67,10 +67,10 @@ func (a *app) readMember() (*member, error) {
 	}
 	m := &member{anchor: join.Anchor(), ledger: join.Ledger, enrolment: join.Enrolment}
 	host, _ := os.Hostname()
-	if m.agent, err = join.Name(strings.ToLower(host)); err != nil {
-		return nil, err
+	m.agent, err = join.Name(strings.ToLower(host))
+	if err == nil {
+		m.writer, err = a.chainName()
 	}
-	m.writer, err = a.chainName()
 	return m, err
 }
 

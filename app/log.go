@@ -23,10 +23,13 @@ func newLogHandler(out io.Writer, level slog.Level) *logHandler {
 		json: slog.NewJSONHandler(out, o)}
 }
 
-func (h *logHandler) isJSON() bool { return h.inJSON.Load() }
+func (h *logHandler) isJSON() bool { return h != nil && h.inJSON.Load() }
 
 // write sets the format: that of the environment, or else of the rules.
 func (h *logHandler) write(env config.Env, rules string) {
+	if h == nil { // whoever opened the home has a log of their own
+		return
+	}
 	format := rules
 	if env.LogFormat == config.LogText || env.LogFormat == config.LogJSON {
 		format = env.LogFormat

@@ -11,7 +11,6 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"x402-wallet/internal/config"
 	"x402-wallet/wallet"
 	"x402-wallet/wallet/fleet"
 	"x402-wallet/x402"
@@ -32,7 +31,7 @@ func (p *Program) agentsEnrollCommand(ui *ui) *cobra.Command {
 	var e enrolling
 	cmd := ui.loosens(&cobra.Command{
 		Use: "enroll NAME", Short: "Let an agent, or a pattern of names, pay as a part of a team of a fleet",
-		Args: wants("NAME"), Hidden: !config.Fleet,
+		Args: wants("NAME"),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			e.agent = args[0]
 			return p.enroll(cmd.Context(), ui, e)

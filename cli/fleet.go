@@ -50,9 +50,6 @@ func (f *fleetSeal) addFlags(cmd *cobra.Command) {
 		"orchestrator=KEY,AGENTS,TEAM or payer=TEAM,ADDRESS; once for each")
 	cmd.Flags().StringArrayVar(&f.remove, "remove", nil, "`WHAT` it loses: signer=KEY, orchestrator=KEY or "+
 		"payer=TEAM,ADDRESS; once for each")
-	for _, name := range fleetFlags {
-		cmd.Flags().Lookup(name).Hidden = !config.Fleet
-	}
 }
 
 // isGiven reports whether one of its flags is.

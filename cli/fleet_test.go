@@ -344,12 +344,3 @@ func TestAgentsEnrollRefuses(t *testing.T) {
 		})
 	}
 }
-
-// Until a program knows fleets, their commands are in no help, and lead nowhere.
-func TestFleetCommandsAreHidden(t *testing.T) {
-	all := allCommands(t)
-	require.Equal(t, !config.Fleet, all["agents enroll"].Hidden)
-	for _, name := range fleetFlags {
-		require.Equal(t, !config.Fleet, all["policy seal"].Flags().Lookup(name).Hidden, name)
-	}
-}

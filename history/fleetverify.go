@@ -63,7 +63,7 @@ func (t *tx) follow(writer string, end Head, after int64, each func(Head)) (rows
 			if err := row.Scan(&r.seq, &r.at, &r.payment, &r.event, &r.detail, &r.hash); err != nil {
 				return err
 			}
-			linked := last.Seq > 0 && last.Hash == nil || bytes.Equal(r.hash, r.linked(last.Hash))
+			linked := (last.Seq > 0 && last.Hash == nil) || bytes.Equal(r.hash, r.linked(last.Hash))
 			if r.seq != last.Seq+1 || !linked {
 				return fleetCorrupt("event %d of %s does not follow the one before it", r.seq, writer)
 			}

@@ -315,7 +315,7 @@ func TestFaults(t *testing.T) {
 		{"[servers.a]", 1, "servers.a", "needs either"},
 		{"[servers.a]\nurl = \"https://x\"\ncommand = [\"x\"]", 1, "servers.a", "needs either"},
 		{"[servers.a]\ncommand = \"x\"", 2, "servers.a.command", "a list"},
-		{"[ledger]\nurl = \"postgres://me:pw@x/y\"", 2, "ledger.url", "not in this version"},
+		{"[ledger]\nurl = \"postgres://me:pw@x/y\"", 2, "ledger.url", "has a password in it"},
 		{"[log]\nformat = \"yaml\"", 2, "log.format", `"text" or "json"`},
 		{"[traces]\nsample = 0.5", 1, "traces", "needs endpoint"},
 		{"[traces]\nendpoint = \"http://collector:4318/v1/traces\"", 2, "traces.endpoint",

@@ -14,10 +14,6 @@ import (
 	"x402-wallet/internal/pattern"
 )
 
-// Fleet is whether this program knows ledgers that wallets on several machines share. While it does not,
-// config.toml may not name one, and the commands for it are hidden.
-const Fleet = true
-
 // ledger is where the ledger is. Without a URL it is ledger.db in the home, and the rest means nothing.
 type ledger struct {
 	URL             string // of PostgreSQL, with no password in it; see ParseLedgerURL
@@ -48,16 +44,6 @@ var (
 const KeysShared = "shared"
 
 func (c *checker) ledger(f fileLedger) ledger {
-	if f.URL != "" && !Fleet { // taken and not used, it would give every machine the whole budget
-		c.fail("ledger.url", "must be empty (ledger.db in the home): one ledger for several machines, in "+
-			"PostgreSQL, is not in this version")
-		f.URL = ""
-	}
-	return c.fleetLedger(f)
-}
-
-// fleetLedger is ledger of a program that knows fleets.
-func (c *checker) fleetLedger(f fileLedger) ledger {
 	l := ledger{URL: f.URL, PasswordFile: f.PasswordFile, PasswordCommand: f.PasswordCommand,
 		RootCert:    f.RootCert,
 		Replication: c.oneOf("ledger.replication", f.Replication, Replications...),

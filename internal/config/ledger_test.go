@@ -20,7 +20,7 @@ func fleetRules(text string) (*Config, error) {
 	url := f.Ledger
 	f.Ledger = fileLedger{}
 	made := c.config(&f)
-	made.Ledger = c.fleetLedger(url)
+	made.Ledger = c.ledger(url)
 	return made, errors.Join(c.errs...)
 }
 
