@@ -14,7 +14,6 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"x402-wallet/budget"
 	"x402-wallet/internal/pgtest"
 )
 
@@ -47,9 +46,6 @@ func BenchmarkFleet(b *testing.B) {
 	}
 }
 
-// benchRules have no rate, which counts the payments of the last minute: those are as many as the benchmark makes.
-var benchRules = budget.Rules{Day: 1 << 40, Month: 1 << 40, PerCall: 1 << 40, ApproveAbove: 1 << 40}
-
 func numbersOf(b *testing.B, list string) (numbers []int) {
 	for part := range strings.SplitSeq(list, ",") {
 		var n int
@@ -72,7 +68,7 @@ func benchmarkFleet(b *testing.B, c *pgtest.Cluster, payments int, waits bool) F
 	if payments > 0 {
 		pgtest.SQL(b, f.URL, fmt.Sprintf(fillPayments, payments), fillChains, `VACUUM ANALYZE`)
 	}
-	applyRules(b, s, 1, benchRules)
+	applyRules(b, s, 1, fleetRules)
 	if waits {
 		pgtest.SQL(b, f.URL, `SET search_path = x402; DO $do$ BEGIN EXECUTE replace(pg_get_functiondef('x402.reserve'::regproc),
 			$$set_config('synchronous_commit', 'off', true)$$, $$durable()$$); END $do$`)
@@ -150,7 +146,7 @@ func benchmarkPayment(s *Store) (reserve time.Duration, err error) {
 	ctx := context.Background()
 	h := testHold(1)
 	h.Funds.ReadAt = time.Now()
-	if _, err := decide(s, benchRules, &h); err != nil {
+	if _, err := decide(s, fleetRules, &h); err != nil {
 		return 0, err
 	}
 	begin := time.Now()

@@ -57,7 +57,7 @@ func (e *fleet) readings(ctx context.Context, list []reading) error {
 // facts reads what a decision needs. of is the payment that the facts are for and do not count; nil: none, and
 // the windows are those of now. more is read at the same moment.
 func (e *fleet) facts(ctx context.Context, q Question, of *Payment, more ...reading) (f Facts, err error) {
-	at, now, clock := "ledger_now()", time.Time{}, e.now()
+	at, now, clock := "(SELECT ledger_now())", time.Time{}, e.now() // once a statement, and not for each row
 	var args []any
 	if of != nil {
 		at, args = "?1::bigint", []any{micros(of.Created)}
@@ -104,7 +104,7 @@ func (e *fleet) facts(ctx context.Context, q Question, of *Payment, more ...read
 	}
 	list = append(list, e.budgetReadings(&f.Facts, q.Rules, of, at, args, with, arg)...)
 	for _, quote := range q.Quotes {
-		list = append(list, reading{selectApproval + ` WHERE quote = ? AND state = 'approved' AND expires_at > ledger_now()`,
+		list = append(list, reading{selectApproval + ` WHERE quote = ? AND state = 'approved' AND expires_at > (SELECT ledger_now())`,
 			[]any{quote[:]}, func(row scanner) error {
 				a, err := scanApproval(row)
 				f.Approvals = append(f.Approvals, a)
@@ -199,7 +199,7 @@ func (e *fleet) budgetReadings(f *budget.Facts, q budget.Query, of *Payment, at 
 		return err
 	}})
 	list = append(list, e.heldReading(f, budgets, at, args))
-	lifted := `coalesce((SELECT at FROM lifts WHERE at <= ledger_now() ORDER BY upto DESC LIMIT 1), 0)`
+	lifted := `coalesce((SELECT at FROM lifts WHERE at <= (SELECT ledger_now()) ORDER BY upto DESC LIMIT 1), 0)`
 	counting := func(from string, into *int) reading {
 		before, without := ``, "" // of a payment that is there: those before it
 		if of != nil {
@@ -211,8 +211,8 @@ func (e *fleet) budgetReadings(f *budget.Facts, q budget.Query, of *Payment, at 
 	if q.Rate > 0 {
 		minute := budget.RateWindow.Microseconds()
 		list = append(list, counting(fmt.Sprintf(`%s - %d`, at, minute), &f.LastMinute),
-			reading{`SELECT created_at FROM payments ORDER BY created_at DESC, seq DESC OFFSET ? LIMIT 1`,
-				[]any{q.Rate - 1}, func(row scanner) error {
+			reading{fmt.Sprintf(`SELECT created_at FROM payments WHERE created_at > %s - %d ORDER BY created_at DESC, seq DESC
+				OFFSET %s LIMIT 1`, at, minute, arg(1)), with(q.Rate - 1), func(row scanner) error {
 					var at int64
 					err := row.Scan(&at)
 					f.RateSince = fromMicros(at)
