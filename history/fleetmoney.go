@@ -213,11 +213,11 @@ func (e *fleet) budgetReadings(f *budget.Facts, q budget.Query, of *Payment, at 
 		list = append(list, counting(fmt.Sprintf(`%s - %d`, at, minute), &f.LastMinute),
 			reading{fmt.Sprintf(`SELECT created_at FROM payments WHERE created_at > %s - %d ORDER BY created_at DESC, seq DESC
 				OFFSET %s LIMIT 1`, at, minute, arg(1)), with(q.Rate - 1), func(row scanner) error {
-					var at int64
-					err := row.Scan(&at)
-					f.RateSince = fromMicros(at)
-					return err
-				}})
+				var at int64
+				err := row.Scan(&at)
+				f.RateSince = fromMicros(at)
+				return err
+			}})
 	}
 	for _, limit := range q.NodeRates {
 		list = append(list, e.rateReading(f, limit, of, at, with, arg))

@@ -117,4 +117,6 @@ func connectFailure(err error) error {
 }
 
 // NotNow is what a Check says of a server that may do in a while.
-func NotNow(doing string, why error) error { return &Failure{Kind: Unreachable, Doing: doing, err: why} }
+func NotNow(doing string, why error) error {
+	return &Failure{Kind: Unreachable, Doing: doing, err: why}
+}
