@@ -7,8 +7,8 @@ import (
 	"x402-wallet/x402"
 )
 
-// verifyFleet compares a fleet's ledger with itself: each chain holds together and ends where its writer says, and
-// each budget's window holds what its payments come to. at has to be on this home's chain.
+// verifyFleet compares a fleet's ledger with itself: each chain holds together and ends where its writer
+// says, and each budget's window holds what its payments come to. at has to be on this home's chain.
 func (t *tx) verifyFleet(at Head) (rows int, err error) {
 	met := at.Seq == 0
 	err = t.eachChain(func(writer string, end Head) error {
@@ -52,8 +52,8 @@ func (t *tx) eachChain(f func(writer string, end Head) error) error {
 // chainPage is how many rows of a chain are read at once: an answer is held as a whole, and bounded in time.
 const chainPage = 5000
 
-// follow checks that the rows of a chain behind one hold together, and end where it does. What the first of them
-// follows is not looked at, unless it is the chain's first.
+// follow checks that the rows of a chain behind one hold together, and end where it does. What the first of
+// them follows is not looked at, unless it is the chain's first.
 func (t *tx) follow(writer string, end Head, after int64, each func(Head)) (rows int64, err error) {
 	last := Head{Seq: after}
 	for more := true; more && err == nil; {
@@ -72,7 +72,8 @@ func (t *tx) follow(writer string, end Head, after int64, each func(Head)) (rows
 			more = rows%chainPage == 0
 			each(last)
 			return nil
-		}, `SELECT seq, at, payment, event, detail, hash FROM audit WHERE writer = ? AND seq > ? ORDER BY seq LIMIT ?`,
+		}, `SELECT seq, at, payment, event, detail, hash FROM audit WHERE writer = ? AND seq > ? ORDER BY seq
+			LIMIT ?`,
 			writer, last.Seq, chainPage)
 	}
 	if err == nil && (last.Seq != end.Seq || !bytes.Equal(last.Hash, end.Hash)) {
@@ -94,19 +95,22 @@ func (t *tx) verifyCounters() error {
 		}
 		return nil
 	}, `WITH together AS ( -- few rows, before they are counted in each of their budgets
-			SELECT budgets, session, day_of(created_at) AS day, sum(usd - returned) AS usd FROM payments WHERE state <> 'failed'
+			SELECT budgets, session, day_of(created_at) AS day, sum(usd - returned) AS usd FROM payments
+			WHERE state <> 'failed'
 			GROUP BY 1, 2, 3),
 		each AS (SELECT b AS budget, session, day, usd FROM together, unnest(budgets) AS b),
 		sums AS (
 			SELECT budget, 'day' AS win, day AS starts, sum(usd) AS usd FROM each GROUP BY 1, 2, 3 UNION ALL
 			SELECT budget, 'month', month_of(day), sum(usd) FROM each GROUP BY 1, 2, 3 UNION ALL
-			SELECT e.budget, 'session', s.number, sum(e.usd) FROM each e JOIN sessions s ON s.id = e.session GROUP BY 1, 2, 3)
+			SELECT e.budget, 'session', s.number, sum(e.usd) FROM each e JOIN sessions s ON s.id = e.session
+			GROUP BY 1, 2, 3)
 		SELECT c.budget, c.win, c.starts, c.used, coalesce(sum(s.usd), 0)::bigint FROM counters c
-			LEFT JOIN sums s ON s.budget = c.budget AND s.win = c.win AND s.starts = c.starts GROUP BY 1, 2, 3, 4`)
+			LEFT JOIN sums s ON s.budget = c.budget AND s.win = c.win AND s.starts = c.starts GROUP BY 1, 2,
+			3, 4`)
 }
 
-// sampleFleet is verifyFleet of a part: of each chain the newest stretch, where all of them have more rows than
-// whole; and the windows.
+// sampleFleet is verifyFleet of a part: of each chain the newest stretch, where all of them have more rows
+// than whole; and the windows.
 func (t *tx) sampleFleet(whole int64) (done Sampled, err error) {
 	err = t.row(`SELECT (SELECT coalesce(sum(head), 0) FROM writers), (SELECT count(*) FROM payments)`).
 		Scan(&done.AllRows, &done.AllPayments)
