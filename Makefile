@@ -22,7 +22,7 @@ demo: need-go build
 	$(BIN) demo --all
 
 # Everything: unit, vectors, simulation, race, interop on real chains.
-test: need-go need-node need-cc need-postgres prep simulation race
+test: need-go need-node need-cc need-postgres need-prometheus prep simulation race
 
 # The race detector is the one thing that needs cgo; the real chains run in the same go. It watches all but two: SQLite, which is Go
 # here and twenty times slower under it, and the key derivation. The cut wire counts bytes and is run without it.
@@ -61,7 +61,7 @@ fuzz:
 	done < <(git grep -oE '^func Fuzz[A-Za-z0-9]+' -- '*_test.go' | sed -E 's|/[^/]*:func | |' | sort); \
 	echo "fuzz: $$sum executions of $$targets targets, nothing found"
 
-e2e: need-node prep
+e2e: need-node need-prometheus prep
 	go test -count=1 -timeout 10m ./e2e/...
 
 # The wallet in the hands of a scripted agent, sensible and careless: the table of trials.
@@ -73,6 +73,11 @@ trials: need-go
 .PHONY: load
 load:
 	go test -count=1 -timeout 5m -v -run TestPaywallUnderAttack ./e2e -args -hostile 10000
+
+# Budgets of 10^3 to 10^7 agents in virtual time: the tables of docs/scale.md. SIZE=1e5 and SHAPE=leases choose, SEED is another one.
+.PHONY: scale
+scale: need-go
+	go run ./e2e/scale $(if $(SIZE),-size '$(SIZE)') $(if $(SHAPE),-shape '$(SHAPE)') $(if $(SEED),-seed '$(SEED)')
 
 prep: need-node
 	e2e/lab/prep.sh
@@ -140,11 +145,13 @@ cross:
 	GOOS=darwin go vet ./...
 	GOOS=windows go vet $$(go list ./... | grep -v /e2e) # whose tests speak to terminals and signals of Unix
 
-.PHONY: need-go need-node need-cc need-strace need-chromium need-postgres
+.PHONY: need-go need-node need-cc need-strace need-chromium need-postgres need-prometheus
 need-chromium:
 	@command -v chromium >/dev/null || command -v chromium-browser >/dev/null || command -v google-chrome >/dev/null || { echo 'the screenshots need Chromium: apt-get install -y chromium'; exit 1; }
 need-cc:
 	@command -v $$(go env CC) >/dev/null || { echo "the race detector needs a C compiler ($$(go env CC)): install gcc or clang"; exit 1; }
+need-prometheus:
+	@command -v prometheus >/dev/null && command -v promtool >/dev/null || { echo 'the metrics are tried with a real Prometheus: apt-get install -y --no-install-recommends prometheus'; exit 1; }
 need-strace:
 	@command -v strace >/dev/null || { echo 'the crash sweep needs strace: apt-get install strace'; exit 1; }
 need-postgres:

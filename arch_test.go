@@ -28,28 +28,38 @@ var arrows = map[string][]string{
 	// for the tests of packages that hold money
 	"history/historytest": {"budget", "history", "x402", "x402/money"},
 	// config: what changed between two versions of the rules; budget: sessions that the owner began
-	"wallet/seal": {"budget", "internal/config", "history", "x402/money", "x402"},
+	// fleet: what the owner of a fleet signs; wallet: their key, for as long as they say something
+	"wallet/seal": {"budget", "internal/config", "history", "x402/money", "wallet", "wallet/fleet", "x402"},
 	// budget: how far clocks may be apart; config: the rules that are signed; wallet: who signs, and for what
 	"wallet/fleet": {"budget", "internal/config", "wallet", "x402"},
-	"chain/rpc":    {"x402"},
+	"chain/rpc":    {"internal/steps", "x402"}, // steps: a question is one, of a payment or a sale
 	"chain/evm":    {"x402/money", "chain/rpc", "x402"},
 	"chain/svm":    {"x402/money", "chain/rpc", "chain/svm/solana", "x402"},
-	"seller":       {"internal/child", "internal/mcpconn", "x402"}, // child: servers that are commands
+	// child: servers that are commands; steps: which trace a call belongs to, where they may hear of it
+	"seller": {"internal/child", "internal/mcpconn", "internal/steps", "x402"},
 	// evm, svm: it reads what it signs itself; history: and finds it reserved; passkey: it believes the
 	// owner's passkeys, and nobody's word that they said yes
 	"wallet/agent": {"budget", "chain/evm", "history", "internal/passkey", "internal/socket", "x402/money",
 		"chain/svm", "wallet", "x402", "wallet/seal"},
-	"facilitator": {"x402"},
+	"facilitator": {"internal/steps", "x402"}, // steps: likewise
 	// evm, svm: it reads itself what it is paid; history: one payment, one run
-	"paywall": {"chain/evm", "facilitator", "history", "internal/child", "internal/mcpconn", "x402/money",
-		"chain/svm", "x402"},
-	"pay": {"budget", "facilitator", "history", "x402/money", "seller", "x402"},
+	// steps: what a sale is made of
+	"paywall": {"chain/evm", "facilitator", "history", "internal/child", "internal/mcpconn", "internal/steps",
+		"x402/money", "chain/svm", "x402"},
+	// steps: what a payment is made of
+	"pay": {"budget", "facilitator", "history", "internal/steps", "x402/money", "seller", "x402"},
 	// chain/rpc: it asks Rooch, which nobody else does; history: promises are kept in the ledger
 	"channel":           {"chain/rpc", "history", "pay", "seller", "x402", "x402/money"},
 	"internal/loopback": {},
-	"internal/socket":   {},
-	"internal/relay":    {"internal/socket", "x402"},
-	"internal/metrics":  {"x402/money"},
+	// x402: the code that a step ended with
+	"internal/steps": {"x402", "x402/money"},
+	"internal/otlp":  {"internal/steps", "x402"},
+	// for the tests of what sends spans
+	"internal/otlp/otlptest": {},
+	"internal/socket":        {},
+	"internal/relay":         {"internal/socket", "x402"},
+	// x402: how parties answered is said in its words
+	"internal/metrics": {"x402", "x402/money"},
 	// socket: the terminal that a passkey is made for; which passkeys there are it is told
 	"internal/passkey":             {"internal/socket"},
 	"internal/passkey/passkeytest": {},
@@ -59,17 +69,20 @@ var arrows = map[string][]string{
 	"internal/dashboard": {"internal/books", "budget", "history", "internal/loopback", "internal/passkey",
 		"x402/money", "internal/receipt", "tools", "x402"},
 	// channel: a call of a service that has one goes through it; facilitator: what it lists for sale;
-	// passkey: the open wallet says which there are
+	// passkey: the open wallet says which there are; steps: the trace that an agent's host names; metrics:
+	// how a wallet stands, as they say it
 	"tools": {"internal/ask", "budget", "channel", "facilitator", "history", "internal/mcpconn",
-		"internal/passkey", "x402/money", "pay", "seller", "x402"},
+		"internal/metrics", "internal/passkey", "internal/steps", "x402/money", "pay", "seller", "x402"},
 	// tools: a command prints its tool's answer; channel: or what it shows of one
 	// attest: version --verify; relay: service status asks the service as an agent's host does; notify: what
-	// came of notify test; passkey: the terminal waits for one
+	// came of notify test; passkey: the terminal waits for one; steps: how a call is made
 	// fleet: what the owner of a fleet signs
-	"cli": {"wallet/agent", "wallet/fleet", "internal/ask", "internal/attest", "internal/books", "budget", "channel",
+	"cli": {"wallet/agent", "wallet/fleet", "internal/ask", "internal/attest", "internal/books", "budget",
+		"channel",
 		"internal/child", "internal/config", "internal/dashboard", "internal/doctor", "history",
 		"internal/install", "internal/notify", "internal/ownuser", "internal/passkey", "internal/relay",
-		"internal/sandbox", "internal/loopback", "x402/money", "pay", "internal/receipt", "wallet/seal",
+		"internal/sandbox", "internal/loopback", "internal/steps", "x402/money", "pay",
+		"internal/receipt", "wallet/seal",
 		"tools", "wallet", "x402"},
 
 	// child: the owner's own command; history: it hears of what waits there
@@ -116,6 +129,8 @@ var only = map[string][]string{
 	// cli: the demo plays an agent's host
 	"github.com/modelcontextprotocol/go-sdk": {"cli", "internal/mcpconn", "paywall", "seller", "tools"},
 	"modernc.org/sqlite":                     {"history"},
+	"go.opentelemetry.io":                    {"internal/otlp/otlptest"}, // the other opinion of what is sent
+	"google.golang.org/protobuf":             {"internal/otlp/otlptest"},
 	"github.com/godbus/dbus":                 {"internal/notify"},
 	"github.com/spf13/cobra":                 {"cli"},
 	"github.com/tailscale/hujson":            {"internal/install"},

@@ -21,7 +21,9 @@ import (
 	"x402-wallet/history"
 	"x402-wallet/internal/child"
 	"x402-wallet/internal/config"
+	"x402-wallet/internal/metrics"
 	"x402-wallet/internal/passkey"
+	"x402-wallet/internal/steps"
 	"x402-wallet/wallet"
 	"x402-wallet/wallet/agent"
 	"x402-wallet/wallet/seal"
@@ -34,15 +36,20 @@ type app struct {
 	home    string
 	env     config.Env
 	log     *slog.Logger
+	format  *logHandler // of log
 
 	// shared by every guard of this process: opening the wallet again must not forget what was met
 	checkpoints *seal.CheckpointCache
 	tally       *agent.Tally
 	passkeys    *passkey.Checker
+	parties     metrics.Parties // how facilitators and nodes answered, for metrics
+
+	watch func(steps.Report) // counts calls, or sales, for metrics; nil: nobody does
 
 	joining   sync.Once
 	joined    *member // the home's part in a fleet; nil: it is in none
 	notJoined error
+	isService bool // it signs for agents that cannot reach its home
 
 	pages atomic.Pointer[ownersPages] // of the service; nil: it has none
 
@@ -75,7 +82,9 @@ func Main(version, releaseKey string) int {
 	if manager != nil {
 		stderr = manager
 	}
-	log := slog.New(slog.NewTextHandler(stderr, &slog.HandlerOptions{Level: level}))
+	format := newLogHandler(stderr, level)
+	format.write(env, "")
+	log := slog.New(format)
 	if open != nil {
 		log.Warn("this process cannot be closed to other programs of its user: no passphrase is taken",
 			"err", open)
@@ -84,9 +93,10 @@ func Main(version, releaseKey string) int {
 		debug.SetMemoryLimit(memoryLimit)
 	}
 	home, noHome := config.Home(env)
-	a := &app{version: version, home: home, env: env, log: log, checkpoints: &seal.CheckpointCache{},
-		tally: &agent.Tally{}, passkeys: passkey.NewChecker()}
-	ctx, stop := untilSignal(takeHanded(context.Background(), env))
+	a := &app{version: version, home: home, env: env, log: log, format: format,
+		checkpoints: &seal.CheckpointCache{},
+		tally:       &agent.Tally{}, passkeys: passkey.NewChecker()}
+	ctx, stop := untilSignal(a.asMember(takeHanded(context.Background(), env)))
 	defer stop()
 	program := &cli.Program{
 		Version: version, ReleaseKey: releaseKey, Env: env, Home: home, NoHome: noHome, App: a,

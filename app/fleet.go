@@ -3,34 +3,48 @@ package app
 import (
 	"bytes"
 	"context"
+	"encoding/json"
 	"errors"
 	"io/fs"
 	"net/url"
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strings"
 	"time"
 
 	"x402-wallet/cli"
 	"x402-wallet/history"
 	"x402-wallet/internal/config"
+	"x402-wallet/pay"
+	"x402-wallet/wallet"
 	"x402-wallet/wallet/fleet"
 	"x402-wallet/wallet/seal"
 	"x402-wallet/x402"
 )
 
-// A home is a fleet's where it has a join.json, or X402_WALLET_JOIN names one. Then its ledger is the fleet's, its
+// A home is a fleet's where it has a join.json, or X402_WALLET_JOIN names one; or it is the owner's, which sealed the rules. Then its ledger is the fleet's, its
 // rules are those that the owner signed, and a config.toml of its own may only be tighter.
 
-// joinFile is the name of that file in the home, writerFile of the one that names the home's chain in the ledger.
-const joinFile, writerFile = "join.json", "chain"
+// The names of files in the home: join.json; what the owner's own home knows the fleet by; the name of the home's chain
+// in the ledger.
+const joinFile, ownerFile, writerFile = "join.json", "fleet.json", "chain"
 
 // member is a home's part in a fleet.
 type member struct {
-	join   fleet.Join
-	agent  string // whose home it is
-	writer string
+	anchor    fleet.Anchor
+	ledger    fleet.JoinLedger
+	enrolment fleet.Signed
+	agent     string // whose home it is; "": the owner's
+	isOwner   bool   // config.toml is the one that is sealed for all
+	writer    string
+}
+
+// ownerAnchor is fleet.json: what the owner's home believes of the fleet.
+type ownerAnchor struct {
+	Ledger string    `json:"ledger"` // its id
+	Owner  fleet.Key `json:"owner"`
 }
 
 // fleetMember is the part that this home has in a fleet; nil: it is in none.
@@ -44,20 +58,81 @@ func (a *app) readMember() (*member, error) {
 	if path == "" {
 		path = filepath.Join(a.home, joinFile)
 		if _, err := os.Lstat(path); errors.Is(err, fs.ErrNotExist) {
-			return nil, nil
+			return a.readOwner()
 		}
 	}
 	join, err := fleet.ReadJoin(path)
 	if err != nil {
 		return nil, err
 	}
-	m := &member{join: join}
+	m := &member{anchor: join.Anchor(), ledger: join.Ledger, enrolment: join.Enrolment}
 	host, _ := os.Hostname()
 	if m.agent, err = join.Name(strings.ToLower(host)); err != nil {
 		return nil, err
 	}
 	m.writer, err = a.chainName()
 	return m, err
+}
+
+// readOwner is the part of the owner's own home; nil: it has sealed nothing for a fleet.
+func (a *app) readOwner() (*member, error) {
+	text, err := config.ReadTrusted(filepath.Join(a.home, ownerFile), 4<<10)
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil, nil
+	}
+	var known ownerAnchor
+	if err == nil {
+		err = json.Unmarshal(text, &known)
+	}
+	if err != nil {
+		return nil, x402.Errorf(x402.SetupFailed, "read %s: %w", ownerFile, err).
+			WithHint("x402-wallet policy seal --fleet makes it anew")
+	}
+	rules, err := config.Load(a.home)
+	if err != nil || rules.Ledger.URL == "" {
+		return nil, nil // what is wrong with config.toml others say
+	}
+	m := &member{anchor: fleet.Anchor{Owner: known.Owner, Ledger: known.Ledger}, ledger: ledgerIn(rules, known.Ledger), isOwner: true}
+	m.writer, err = a.chainName()
+	return m, err
+}
+
+// ledgerIn is the ledger that config.toml names.
+func ledgerIn(rules *config.Config, id string) fleet.JoinLedger {
+	l := rules.Ledger
+	return fleet.JoinLedger{URL: l.URL, ID: id, RootCert: l.RootCert, PasswordFile: l.PasswordFile, PasswordCommand: l.PasswordCommand}
+}
+
+// asMember makes the calls of this process, but for those of a service's sessions, those of the home's agent.
+func (a *app) asMember(ctx context.Context) context.Context {
+	if m, err := a.fleetMember(); err == nil && m != nil {
+		return pay.WithAgent(ctx, m.agent)
+	}
+	return ctx
+}
+
+// mayHoldKeys refuses a wallet in the agent's own process where the fleet's keys are to be out of its reach.
+func (a *app) mayHoldKeys(keys *wallet.Wallet, rules *config.Config) error {
+	if a.joined == nil || a.joined.isOwner {
+		return nil
+	}
+	if has, err := keys.HasOwnerKey(); err != nil || has {
+		if err == nil {
+			err = x402.Errorf(x402.PolicyDenied, "this machine's keystore has the owner's key of the fleet, with which whoever has its "+
+				"passphrase makes the rules").WithHint("give it the one that the owner makes without: x402-wallet agents enroll with " +
+				"--keystore FILE")
+		}
+		return err
+	}
+	if a.isService || rules.Ledger.Keys == config.KeysShared {
+		return nil
+	}
+	return x402.Errorf(x402.PolicyDenied, "the owner of this fleet wants the keys where no agent's shell is, and this "+
+		"wallet runs in the agent's own process").
+		WithHint("run it as a service of a user of its own (x402-wallet service install); or the owner seals "+
+			"ledger.keys = \"shared\", after which any shell of an agent has the keys").
+		WithCommand(x402.Command("service", "install"), "The fleet's keys may not be in an agent's process: please set up the "+
+			"wallet's service.")
 }
 
 // chainName is the name of this home's chain, made once.
@@ -138,7 +213,7 @@ func (a *app) openLedger(ctx context.Context, o history.Options) (*history.Store
 		}
 		return history.Open(ctx, a.home, o)
 	}
-	f := a.ledgerOf(m.join.Ledger)
+	f := a.ledgerOf(m.ledger)
 	f.Writer, f.Agent = m.writer, m.agent
 	return history.OpenFleet(f, o)
 }
@@ -146,7 +221,7 @@ func (a *app) openLedger(ctx context.Context, o history.Options) (*history.Store
 // inFleet makes a guard that of a fleet, if this home is in one.
 func (a *app) inFleet(g *seal.Guard) *seal.Guard {
 	if m, err := a.fleetMember(); err == nil && m != nil {
-		g.Fleet = &seal.Fleet{Anchor: m.join.Anchor(), Now: time.Now}
+		g.Fleet = &seal.Fleet{Anchor: m.anchor, Now: time.Now}
 	}
 	return g
 }
@@ -185,21 +260,52 @@ func (a *app) rulesOfFleet(m *member) (*config.Config, error) {
 	return a.fleetRules(ctx, store, m)
 }
 
+// Rules implements cli.App.
+func (a *app) Rules() (rules *config.Config, inFleet bool, err error) {
+	m, err := a.fleetMember()
+	switch {
+	case err != nil:
+		return nil, false, err
+	case m != nil && !m.isOwner:
+		rules, err = a.rulesOfFleet(m)
+		return rules, true, err
+	}
+	rules, err = config.Load(a.home)
+	return rules, m != nil, err
+}
+
 // fleetRulesTime bounds the question for the rules.
 const fleetRulesTime = 20 * time.Second
 
 // enrolled refuses a home whose enrolment does not hold.
 func (a *app) enrolled(ctx context.Context, store *history.Store, m *member) error {
+	if m.isOwner {
+		return nil
+	}
 	sealed, err := store.Rules(ctx)
 	if err != nil {
 		return err
 	}
-	b, err := m.join.Anchor().ReadBundle(fleet.Signed{Statement: sealed.Config, Signature: sealed.Seal})
+	b, err := m.anchor.ReadBundle(fleet.Signed{Statement: sealed.Config, Signature: sealed.Seal})
 	if err != nil {
 		return err
 	}
-	_, err = m.join.Anchor().VerifyEnrolment(m.join.Enrolment, b, nil, time.Now())
-	return err
+	rules, err := b.Rules()
+	if err != nil {
+		return err
+	}
+	teams := budgetRules(rules).Teams
+	e, err := m.anchor.VerifyEnrolment(m.enrolment, b, teams.Up, time.Now())
+	if err != nil {
+		return err
+	}
+	if !slices.Contains(teams.Path(m.agent), e.Team) {
+		return x402.Errorf(x402.PolicyUnsealed, "the agent %s is enrolled into the team %s, and the owner's rules do not have it there",
+			x402.Quote(m.agent), x402.Quote(e.Team)).
+			WithHint("the owner names it, or a pattern of its name, in [budget.teams.%s] and signs that: x402-wallet policy seal --fleet",
+				e.Team)
+	}
+	return nil
 }
 
 // ownersFleet is the fleet's ledger on its owner's machine. It implements cli.Fleet.
@@ -211,17 +317,12 @@ type ownersFleet struct {
 // OpenFleet implements cli.App: as the owner's login of the ledger that config.toml names. Where there is none yet,
 // it is made.
 func (a *app) OpenFleet(ctx context.Context, rules *config.Config) (cli.Fleet, error) {
-	l := rules.Ledger
-	if l.URL == "" {
+	if rules.Ledger.URL == "" {
 		return nil, x402.Errorf(x402.SetupFailed, "config.toml names no ledger of a fleet").
 			WithHint("write its address: [ledger] url = \"postgres://…\" (docs/fleet.md)")
 	}
-	f := a.ledgerOf(fleet.JoinLedger{URL: l.URL, RootCert: l.RootCert, PasswordFile: l.PasswordFile,
-		PasswordCommand: l.PasswordCommand})
-	var err error
-	if f.Writer, err = a.chainName(); err != nil {
-		return nil, err
-	}
+	f := a.ledgerOf(ledgerIn(rules, ""))
+	f.Writer = "owner" // a chain of its own: no home's checkpoint is on it
 	if err := history.MakeFleet(ctx, f); err != nil {
 		return nil, err
 	}
@@ -253,7 +354,18 @@ func (f *ownersFleet) Publish(ctx context.Context, signed fleet.Signed) error {
 	}
 	guard := &seal.Guard{Home: f.app.home, Store: f.store,
 		Fleet: &seal.Fleet{Anchor: fleet.Anchor{Owner: b.By, Ledger: b.Ledger}, Now: time.Now}}
-	return guard.Publish(ctx, signed, history.BudgetsOf(budgetRules(rules)))
+	if err := guard.Publish(ctx, signed, history.BudgetsOf(budgetRules(rules))); err != nil {
+		return err
+	}
+	text, err := json.Marshal(ownerAnchor{Ledger: b.Ledger, Owner: b.By})
+	if err != nil {
+		return err
+	}
+	if err := config.WriteFile(filepath.Join(f.app.home, ownerFile), append(text, '\n')); err != nil {
+		return x402.Errorf(x402.SetupFailed, "the rules are sealed for the fleet, but this home does not know it yet: %w", err).
+			WithHint("make room on the disk, then run it again")
+	}
+	return nil
 }
 
 func (f *ownersFleet) Close() error { return f.store.Close() }

@@ -15,6 +15,7 @@ import (
 	"x402-wallet/history"
 	"x402-wallet/internal/config"
 	"x402-wallet/internal/notify"
+	"x402-wallet/internal/otlp"
 	"x402-wallet/pay"
 	"x402-wallet/seller"
 	"x402-wallet/tools"
@@ -33,13 +34,16 @@ func (a *app) OpenWallet(ctx context.Context, first, last wallet.Passphrase) (*t
 	if err != nil {
 		return nil, err
 	}
+	if err := a.mayHoldKeys(h.keys, h.rules); err != nil {
+		return nil, errors.Join(err, h.Close())
+	}
 	keys, rules, store := h.keys, h.rules, h.store
 	isNone := func(s wallet.Passphrase) bool { return s == nil }
 	alone := slices.DeleteFunc(slices.Concat([]wallet.Passphrase{first}, a.sources(rules, keys)), isNone)
 	keys.Sources = slices.DeleteFunc(append(slices.Clone(alone), last), isNone)
 
 	nodes := seller.NodeClient(rules.Policy.Loopback)
-	onRooch := channel.NewNodes(rules.Nodes(), nodes)
+	onRooch := channel.NewNodes(rules.Nodes(), nodes, a.parties.Node)
 	remote := a.remote(rules, keys, first)
 	assets := x402.NewRegistry(slices.Concat(onRooch.Assets(), rules.Assets))
 	local := a.Guard(store, rules, keys)
@@ -51,10 +55,11 @@ func (a *app) OpenWallet(ctx context.Context, first, last wallet.Passphrase) (*t
 	onEVM := evm.New(evm.Options{
 		Signer: evmSigner, RPC: rules.Nodes(), Vaults: vaults(rules), Allowances: allowances(rules),
 		ApprovalGas: approvalGas(rules), HTTP: nodes, Rand: rand.Reader, Now: time.Now,
+		Observe: a.parties.Node,
 	})
 	onSolana := svm.New(svm.Options{
 		Signer: solanaSigner, RPC: rules.Nodes(), TokenAccounts: tokenAccounts(rules), HTTP: nodes,
-		Rand: rand.Reader, Now: time.Now,
+		Rand: rand.Reader, Now: time.Now, Observe: a.parties.Node,
 	})
 	sellers := seller.New(seller.Options{
 		Loopback: rules.Policy.Loopback, Servers: a.servers(rules), Version: a.version, Log: a.log,
@@ -79,7 +84,7 @@ func (a *app) OpenWallet(ctx context.Context, first, last wallet.Passphrase) (*t
 		KnowsFacilitator: settlers.HasSigner,
 		Channels:         inChannels, ChannelBook: store,
 		Statuses: statuses, Transport: sellers, Settler: settlers, Store: store, Guard: guard,
-		Now: time.Now, Log: a.log,
+		Now: time.Now, Log: a.log, Observe: a.observer(h), Traces: traces(rules, false),
 	}
 	allKeys := toolKeys{Wallet: keys, remote: remote}
 	// Not with what may ask a person, nor with what this command was given, which a descriptor has but once:
@@ -173,10 +178,10 @@ type openHome struct {
 	store *history.Store
 	// tells the owner of what waits for them; nil: by nothing
 	notifier *notify.Notifier
+	spans    *otlp.Exporter // to the owner's collector; nil: there is none
 }
 
 func (a *app) open(ctx context.Context) (h openHome, err error) {
-
 	h.keys, err = wallet.Open(a.home)
 	if err != nil {
 		return h, err
@@ -191,10 +196,11 @@ func (a *app) open(ctx context.Context) (h openHome, err error) {
 	h.rules, err = a.rules()
 	if err == nil {
 		h.keys.Idle = h.rules.Keystore.Idle
+		h.spans = a.spans(h.rules)
 		h.notifier = a.notifier(h.rules)
 		o := history.Options{ContentQuota: int64(h.rules.Policy.ContentQuota)}
 		if h.notifier != nil {
-			o.Waits = h.notifier
+			o.Alerted = h.notifier.Wake
 		}
 		h.store, err = a.openLedger(ctx, o)
 	}
@@ -202,16 +208,31 @@ func (a *app) open(ctx context.Context) (h openHome, err error) {
 		_ = h.keys.Close()
 		return h, err
 	}
-	if h.notifier != nil {
-		h.notifier.Sealed = a.Guard(h.store, h.rules, nil).CheckConfig
-	}
+	a.beginTelling(h)
 	return h, nil
+}
+
+// beginTelling lets what the owner is told go out, as long as the rules that say to whom are theirs.
+func (a *app) beginTelling(h openHome) {
+	sealed := a.Guard(h.store, h.rules, nil).CheckConfig
+	if h.notifier != nil {
+		h.notifier.Store, h.notifier.Sealed = h.store, sealed
+		h.notifier.Begin()
+	}
+	if h.spans != nil {
+		h.spans.Sealed = sealed
+	}
 }
 
 // openInFleet is open for a home of a fleet: its rules are in the ledger.
 func (a *app) openInFleet(ctx context.Context, h openHome, m *member) (openHome, error) {
 	var err error
-	h.store, err = a.openLedger(ctx, history.Options{})
+	var notifier *notify.Notifier // made of the rules, which are in the ledger
+	h.store, err = a.openLedger(ctx, history.Options{Alerted: func() {
+		if notifier != nil {
+			notifier.Wake()
+		}
+	}})
 	if err == nil {
 		h.rules, err = a.fleetRules(ctx, h.store, m)
 		if err != nil {
@@ -223,15 +244,23 @@ func (a *app) openInFleet(ctx context.Context, h openHome, m *member) (openHome,
 		return h, err
 	}
 	h.keys.Idle = h.rules.Keystore.Idle
+	notifier = a.notifier(h.rules)
+	h.notifier, h.spans = notifier, a.spans(h.rules)
+	a.beginTelling(h)
 	return h, nil
 }
 
-// Close closes ledger and keystore. What the owner is being told has a moment to get through after that.
-func (h openHome) Close() error {
-	if h.notifier != nil {
-		h.notifier.Close()
+// Close closes ledger and keystore. What the owner and their collector are being told has a moment to get through, and the ledger
+// is closed after that.
+func (h openHome) Close() (err error) {
+	if h.spans != nil {
+		h.spans.Close()
 	}
-	err := h.store.Close()
+	if h.notifier != nil {
+		h.notifier.Close(func() { _ = h.store.Close() })
+	} else {
+		err = h.store.Close()
+	}
 	if h.keys != nil {
 		err = errors.Join(err, h.keys.Close())
 	}
@@ -284,9 +313,16 @@ func (a *app) ApproveTyped(ctx context.Context, store *history.Store, shown hist
 		return err
 	}
 	defer func() { _ = keys.Close() }()
-	if err := keys.Unlock(ctx, typed(passphrase)); err != nil {
+	guard := a.Guard(store, nil, keys)
+	if guard.Fleet != nil {
+		defer guard.Fleet.Close()
+		err = guard.Fleet.UnlockOwner(ctx, keys, typed(passphrase))
+	} else {
+		err = keys.Unlock(ctx, typed(passphrase))
+	}
+	if err != nil {
 		return err
 	}
-	_, err = a.Guard(store, nil, keys).Approve(ctx, shown, "owner")
+	_, err = guard.Approve(ctx, shown, "owner")
 	return err
 }

@@ -40,6 +40,7 @@ func (a *app) openPaywallHome(ctx context.Context, conf *config.Paywall) (h open
 		return h, err
 	}
 	h.store, err = a.OpenLedger(ctx)
+	h.spans = a.spans(h.rules) // without a seal, as its nodes: there is no wallet to make one
 	return h, err
 }
 

@@ -42,6 +42,7 @@ func (a *app) rules() (*config.Config, error) {
 	if err != nil {
 		return nil, err
 	}
+	a.format.write(a.env, rules.Log.Format)
 	return rules.WithEnv(a.env)
 }
 
@@ -112,7 +113,8 @@ func (a *app) sandbox(written *bool, rules *config.Config) child.Sandbox {
 func (a *app) closed(rules *config.Config) []string {
 	list := []string{a.home}
 	if rules != nil {
-		list = append(list, rules.Keystore.PassphraseFile, rules.Notify.WebhookSecretFile)
+		list = append(list, rules.Keystore.PassphraseFile, rules.Notify.WebhookSecretFile,
+			rules.Traces.HeadersFile)
 		for _, f := range rules.Facilitators {
 			list = append(list, f.HeaderFile)
 		}
@@ -154,7 +156,8 @@ func budgetRules(c *config.Config) budget.Rules {
 		Rate: b.Rate, HostDay: b.HostDay, AllowHosts: allowedHosts(c), DenyHosts: c.Policy.DenyHosts,
 		NewPayee: c.Policy.NewPayee, PayeeChange: c.Policy.PayeeChange, PriceJump: c.Policy.PriceJump,
 		MaxFailures: c.Policy.MaxFailures, SignIn: c.Policy.SignIn, Agents: agents(c),
-		EachAgent: eachAgent(c), Teams: config.Tree(b.Teams),
+		AgentsOpen: c.Ledger.URL != "", // in a fleet the enrolment says who is one
+		EachAgent:  eachAgent(c), Teams: config.Tree(b.Teams),
 	}
 }
 
@@ -177,8 +180,8 @@ func eachAgent(c *config.Config) map[string]budget.EachAgent {
 	return list
 }
 
-// agentLabels are what the owner's books call the agents: by its own label or, where one has none, by those of
-// the nearest team above it that has some.
+// agentLabels are what the owner's books call the agents: by its own label or, where one has none, by those
+// of the nearest team above it that has some.
 func agentLabels(c *config.Config) map[string]string {
 	labels, tree := map[string]string{}, config.Tree(c.Budget.Teams)
 	for name, a := range c.Agents {
@@ -241,7 +244,7 @@ func policy(c *config.Config) pay.Policy {
 		Prefer: c.Policy.Prefer, Schemes: c.Policy.Schemes, MaxTimeout: c.Policy.MaxTimeout,
 		Deadline: c.Policy.Deadline, Networks: networksInOrder(c), TokenAccounts: tokenAccounts(c),
 		WalletSettles: c.WalletSettles, ChannelDeposit: c.Policy.ChannelDeposit,
-		ApprovalGas: approvalGas(c),
+		ApprovalGas: approvalGas(c), LowFunds: c.Notify.LowFunds,
 	}
 }
 
@@ -264,7 +267,8 @@ func (a *app) facilitators(c *config.Config, client *http.Client) *facilitator.C
 		}
 		list = append(list, entry)
 	}
-	return facilitator.New(facilitator.Options{HTTP: client, List: list})
+	return facilitator.New(facilitator.Options{HTTP: client, List: list,
+		Observe: a.parties.Facilitator})
 }
 
 func secret(s config.Secret) func() (string, error) {

@@ -16,6 +16,7 @@ import (
 	"x402-wallet/chain/svm"
 	"x402-wallet/history"
 	"x402-wallet/internal/config"
+	"x402-wallet/internal/metrics"
 	"x402-wallet/internal/passkey"
 	"x402-wallet/paywall"
 	"x402-wallet/seller"
@@ -128,12 +129,21 @@ func (a *app) sealedRules(ctx context.Context, store *history.Store, keys *walle
 // ServePaywall charges for the tools of another MCP server (SPEC §8). The home provides the sales ledger and
 // the nodes to query; its wallet provides the addresses to be paid to where file names none, and is never
 // unlocked.
-func (a *app) ServePaywall(ctx context.Context, file string) error {
+// The metrics are served at a place ("": nowhere).
+func (a *app) ServePaywall(ctx context.Context, file, place string) error {
+	var sales metrics.Sales
+	if place != "" {
+		a.watch = countSales(&sales)
+	}
 	conf, h, wall, err := a.openPaywall(ctx, file)
 	if err != nil {
 		return err
 	}
 	defer func() { _ = h.Close() }()
+	onMetrics, at, err := listenMetrics(ctx, place)
+	if err != nil {
+		return err
+	}
 	if !conf.SharedPayTo {
 		if err := a.claimPayees(wall.Payees()); err != nil {
 			return err
@@ -160,11 +170,15 @@ func (a *app) ServePaywall(ctx context.Context, file string) error {
 		a.log.Warn(warning)
 	}
 	setCollector()
-	var claims sync.WaitGroup
-	claiming, stopClaiming := context.WithCancel(ctx)
-	claims.Go(func() { wall.KeepClaiming(claiming) })
-	defer claims.Wait()
-	defer stopClaiming()
+	var beside sync.WaitGroup
+	besideCtx, stop := context.WithCancel(ctx)
+	beside.Go(func() { wall.KeepClaiming(besideCtx) })
+	defer beside.Wait()
+	defer stop()
+	if onMetrics != nil {
+		beside.Go(func() { a.serveMetrics(besideCtx, onMetrics, &sales, shopFor(proxy, h)) })
+		a.log.Info("metrics are served", "at", at)
+	}
 	if conf.Listen == "" {
 		return proxy.Stdio(ctx, os.Stdin, os.Stdout)
 	}
@@ -227,8 +241,8 @@ func (a *app) paywallOptions(conf *config.Paywall, h openHome) (paywall.Options,
 	}
 	nodes := seller.NodeClient(rules.Policy.Loopback)
 	rpc := rules.Nodes()
-	onEVM := evm.New(evm.Options{RPC: rpc, HTTP: nodes, Now: time.Now})
-	onSolana := svm.New(svm.Options{RPC: rpc, HTTP: nodes, Now: time.Now})
+	onEVM := evm.New(evm.Options{RPC: rpc, HTTP: nodes, Now: time.Now, Observe: a.parties.Node})
+	onSolana := svm.New(svm.Options{RPC: rpc, HTTP: nodes, Now: time.Now, Observe: a.parties.Node})
 	asked := *rules
 	if len(conf.Facilitators) > 0 {
 		asked.Facilitators = conf.Facilitators
@@ -237,7 +251,8 @@ func (a *app) paywallOptions(conf *config.Paywall, h openHome) (paywall.Options,
 		Facilitators: a.facilitators(&asked, nodes), Store: h.store, Version: conf.Version,
 		Dialect: conf.Dialect, VerifyOnly: conf.VerifyOnly, Assets: x402.NewRegistry(rules.Assets),
 		SharedPayTo: conf.SharedPayTo, ReceiptTransaction: conf.ReceiptTransaction, Origin: conf.Origin,
-		Log: a.log, ClaimAfter: conf.ClaimAfter, ClaimAbove: conf.ClaimAbove,
+		Log: a.log, Observe: a.observer(h), Traces: traces(rules, true),
+		ClaimAfter: conf.ClaimAfter, ClaimAbove: conf.ClaimAbove,
 		Received: func(ctx context.Context, e x402.Evidence) (x402.Status, error) {
 			if x402.IsSolana(e.Network) {
 				return onSolana.Received(ctx, e)

@@ -34,6 +34,7 @@ const (
 // Serve runs the MCP server for every agent that comes in by one of the doors, until ctx ends. ready is
 // called once agents can.
 func (a *app) Serve(ctx context.Context, doors cli.Doors, ready func(cli.Doors)) error {
+	a.isService = true
 	if doors.Socket == "" {
 		doors.Socket = filepath.Join(a.home, socketName)
 	}
@@ -46,16 +47,16 @@ func (a *app) Serve(ctx context.Context, doors cli.Doors, ready func(cli.Doors))
 	if err != nil {
 		return err
 	}
-	onMetrics, err := listenMetrics(ctx, &doors)
+	onMetrics, at, err := listenMetrics(ctx, doors.Metrics)
 	if err != nil {
 		return err
 	}
+	doors.Metrics = at
 	server := &tools.Server{Version: a.version, Log: a.log, Mounts: true, Open: a.openForAgent,
 		Background: backgroundDelay, ApprovalPage: a.approvalPage}
-	var counted *metrics.Process
+	var calls metrics.Calls
 	if onMetrics != nil {
-		counted = &metrics.Process{Started: time.Now()}
-		server.Count = counted.Call
+		server.Count, a.watch = calls.Call, countSteps(&calls)
 	}
 	known := &doorkeeper{load: a.rules, home: a.home, log: a.log}
 	var web *webDoor
@@ -75,7 +76,9 @@ func (a *app) Serve(ctx context.Context, doors cli.Doors, ready func(cli.Doors))
 			}
 		}
 		if onMetrics != nil {
-			serving.Go(func() { a.serveHTTP(ctx, onMetrics, counted.Handler(standing(server))) })
+			serving.Go(func() {
+				a.serveMetrics(ctx, onMetrics, &calls, metrics.Ledger{Read: server.Standing})
+			})
 		}
 		d := &door{a: a, server: server, known: known, owners: newCommands(a, doors.Owners),
 			hellos: places[socket.User]{most: maxHellos}, sessions: places[socket.User]{most: maxSessions}}

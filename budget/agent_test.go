@@ -146,9 +146,9 @@ func TestAnAgentsCaps(t *testing.T) {
 	d, err := r.Decide(a, fake(nil).facts(r.Query(a), noon, current))
 	require.NoError(t, err)
 	require.Contains(t, d.Caps, Cap{Window: Window{Agent: "research", Since: DayOf(noon)},
-		Limit: dollars(t, "2")})
+		Limit: dollars(t, "2"), name: agentLayer, part: "day"})
 	require.Contains(t, d.Caps, Cap{Window: Window{Agent: "research", Since: MonthOf(noon)},
-		Limit: dollars(t, "20")})
+		Limit: dollars(t, "20"), name: agentLayer, part: "month"})
 	a.Prepaid = true
 	d, err = r.Decide(a, fake(nil).facts(r.Query(a), noon, current))
 	require.NoError(t, err)

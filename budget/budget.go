@@ -6,12 +6,12 @@
 // What must stay true: a payment passes only if, with everything held and spent in a window, it
 // stays at or below that window's limit. What is held counts like what is spent.
 //
-// The files: budget.go (the rules, and Decide), facts.go (what goes in and what comes out), payee.go
-// (what is unusual about a payee or a price), breaker.go (the circuit breaker), maxprice.go (the
-// same question for a price that is not known yet), rate.go (how many payments a minute), advice.go (what to
-// do about a refusal), report.go and nodereport.go (what is left of each budget), agent.go (what an agent may
-// do below the owner's rules), teams.go (which team an agent is in), tree.go (the path from an agent up to the
-// owner, every level of which holds).
+// The files: budget.go (the rules, and Decide), facts.go (what goes in and what comes out), payee.go (what is
+// unusual about a payee or a price), breaker.go (the circuit breaker), maxprice.go (the same question for a
+// price that is not known yet), rate.go (how many payments a minute), advice.go (what to do about a refusal),
+// report.go and nodereport.go (what is left of each budget), agent.go (what an agent may do below the owner's
+// rules), teams.go (which team an agent is in), tree.go (the path from an agent up to the owner, every level
+// of which holds).
 package budget
 
 import (
@@ -48,11 +48,11 @@ type Rules struct {
 	// Agents are those that share the wallet, by name, each with its own limits below all of these. An agent
 	// that is not here was revoked, unless AgentsOpen.
 	Agents map[string]Agent
-	// AgentsOpen says that who is an agent is decided elsewhere (in a fleet, by its enrolment): one that Agents
-	// does not have pays within all other limits.
+	// AgentsOpen says that who is an agent is decided elsewhere (in a fleet, by its enrolment): one that
+	// Agents does not have pays within all other limits.
 	AgentsOpen bool
-	// EachAgent are limits that each agent whose name a pattern matches has for itself, below those that it has
-	// in Agents: all hold.
+	// EachAgent are limits that each agent whose name a pattern matches has for itself, below those that it
+	// has in Agents: all hold.
 	EachAgent map[string]EachAgent
 	// Teams are groups of agents; every one on an agent's path up to the owner holds.
 	Teams Teams
@@ -149,9 +149,9 @@ func (r Rules) TransferQuery() Query {
 	return Query{Rate: r.Rate, MaxFailures: r.MaxFailures, BusyHour: r.watchesHour()}
 }
 
-// CheckHost applies deny_hosts and allow_hosts, and those of the agent that asks ("": none) and of its teams. The
-// agent has to be one of the rules'. An entry covers the host itself and, written "*.example.com", every host
-// below it; "host:port" covers just that port.
+// CheckHost applies deny_hosts and allow_hosts, and those of the agent that asks ("": none) and of its teams.
+// The agent has to be one of the rules'. An entry covers the host itself and, written "*.example.com", every
+// host below it; "host:port" covers just that port.
 func (r Rules) CheckHost(agent, host string) error {
 	if err := r.CheckAgent(agent); err != nil {
 		return err

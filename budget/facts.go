@@ -145,10 +145,21 @@ type Decision struct {
 type Cap struct {
 	Window Window
 	Limit  money.Dollars
+	Used   money.Dollars // what the window held when it was decided: for the owner to be told, and no limit
+
+	name, part string // as window has them
 }
 
-// RateLimit lets a payment pass if fewer than Max were made within the last Per, and after NotBefore, of those
-// that Window selects: an agent's, a team's, or all.
+// Title is what the owner calls it, "day budget"; "" where no rules made it.
+func (c Cap) Title() string {
+	if c.name == "" {
+		return ""
+	}
+	return window{name: c.name, part: c.part, covers: c.Window}.titled()
+}
+
+// RateLimit lets a payment pass if fewer than Max were made within the last Per, and after NotBefore, of
+// those that Window selects: an agent's, a team's, or all.
 type RateLimit struct {
 	Window    Window
 	Max       int
@@ -177,7 +188,8 @@ func (r Rules) decision(a Ask, facts Facts, windows []window, approved bool) Dec
 	d.Rates = append(d.Rates, r.nodeRates(a.Agent)...)
 	for _, w := range windows {
 		if w.limit != nil && !a.Prepaid {
-			d.Caps = append(d.Caps, Cap{Window: w.covers, Limit: *w.limit})
+			d.Caps = append(d.Caps, Cap{Window: w.covers, Limit: *w.limit, Used: w.use.Total(),
+				name: w.name, part: w.part})
 		}
 	}
 	if r.watchesHour() {

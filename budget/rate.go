@@ -29,7 +29,8 @@ type rate struct {
 func (r Rules) rates(agent string, facts Facts) []rate {
 	list := []rate{{most: r.Rate, use: RateUse{LastMinute: facts.LastMinute, Since: facts.RateSince}}}
 	for _, limit := range r.nodeRates(agent) {
-		list = append(list, rate{of: limit.Window, most: limit.Max, use: facts.NodeRates[limit.Window.Node()]})
+		of := limit.Window
+		list = append(list, rate{of: of, most: limit.Max, use: facts.NodeRates[of.Node()]})
 	}
 	return list
 }
@@ -73,20 +74,20 @@ func (r Rules) checkRate(agent string, facts Facts) error {
 			l.use.LastMinute, l.whose(), l.most).
 			WithHint("wait until %s", stamp(l.free())).WithDetail("limit", l.most).
 			WithDetail("resetsAt", stamp(l.free())).WaitUntil(l.free(), "")
-		return detailNode(e, l.of)
+		detailNode(e, l.of)
+		return e
 	}
 	return nil
 }
 
 // detailNode adds to a refusal which agent's or team's limit it is by.
-func detailNode(e *x402.Error, w Window) *x402.Error {
+func detailNode(e *x402.Error, w Window) {
 	switch {
 	case w.Agent != "":
 		e.WithDetail("layer", agentLayer).WithDetail("agent", w.Agent)
 	case w.Team != "":
 		e.WithDetail("layer", teamLayer).WithDetail("team", w.Team)
 	}
-	return e
 }
 
 // moves says when a full rate lets the next payment pass, and what moves that.

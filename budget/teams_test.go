@@ -45,7 +45,8 @@ func TestPatternsMatchWhatTheyMean(t *testing.T) {
 	require.False(t, Matches("a?", "ab"))
 }
 
-// Two patterns overlap exactly where a name is found that both mean: one of theirs put together is long enough.
+// Two patterns overlap exactly where a name is found that both mean: one of theirs put together is long
+// enough.
 func TestPatternsOverlapWhereANameIsOfBoth(t *testing.T) {
 	all := names(8)
 	found := map[bool]int{}

@@ -208,8 +208,8 @@ func TestTheReportOfAPath(t *testing.T) {
 	require.Empty(t, r.Report("", ledger.facts(r.ReportQuery(""), noon, current)).Teams, "it is in no team")
 }
 
-// The owner sees every team, each before those below it, with its agents: those that the rules name, and those
-// that paid.
+// The owner sees every team, each before those below it, with its agents: those that the rules name, and
+// those that paid.
 func TestTheWholeTree(t *testing.T) {
 	r := withTeams(t)
 	ledger := fake{{at: noon, price: dollars(t, "0.75"), agent: "lab-9"},
@@ -225,8 +225,8 @@ func TestTheWholeTree(t *testing.T) {
 		"lab[lab-*] $0.75", "- lab-1 $0.00", "- lab-2 $0.00", "- lab-9 $0.75"}, shown)
 }
 
-// Whatever the tree: what a payment may cost at most is what Decide lets pass, a micro-dollar more is not, and
-// at the limit no node of the path is over by one.
+// Whatever the tree: what a payment may cost at most is what Decide lets pass, a micro-dollar more is not,
+// and at the limit no node of the path is over by one.
 func TestTheMaxPriceOfAPathIsTheEdgeOfDecide(t *testing.T) {
 	agents := []string{"", "a-1", "a-2", "b-1"}
 	passed, refused := 0, 0

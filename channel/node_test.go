@@ -386,7 +386,7 @@ func (c *chain) claim(s signedSubRAV) error {
 }
 
 func (c *chain) node() *node {
-	return NewNodes(map[string]string{"rooch:local": c.url}, http.DefaultClient)["rooch:local"]
+	return NewNodes(map[string]string{"rooch:local": c.url}, http.DefaultClient, nil)["rooch:local"]
 }
 
 func TestNodeReads(t *testing.T) {

@@ -48,12 +48,14 @@ func dollars(units money.Amount) string { return assetRGas("").Dollars(units).Pr
 // use.
 type Nodes map[string]*node
 
-// NewNodes makes the clients of those of the networks that are Rooch's.
-func NewNodes(urls map[string]string, client *http.Client) Nodes {
+// NewNodes makes the clients of those of the networks that are Rooch's. observe hears of every question; nil:
+// nobody does.
+func NewNodes(urls map[string]string, client *http.Client, observe x402.ObserveNode) Nodes {
 	nodes := Nodes{}
 	for network, url := range urls {
 		if x402.Namespace(network) == "rooch" {
-			nodes[network] = &node{Node: rpc.New(rpc.Options{Network: network, URL: url, HTTP: client})}
+			nodes[network] = &node{Node: rpc.New(rpc.Options{Network: network, URL: url, HTTP: client,
+				Observe: observe})}
 		}
 	}
 	return nodes

@@ -471,7 +471,7 @@ func (w *world) start() {
 	w.store, err = history.Open(w.t.Context(), w.home, history.Options{})
 	require.NoError(w.t, err)
 	w.guard.Store = w.store
-	nodes := NewNodes(map[string]string{"rooch:local": w.chain.url}, http.DefaultClient)
+	nodes := NewNodes(map[string]string{"rooch:local": w.chain.url}, http.DefaultClient, nil)
 	engine := &pay.Engine{Rules: w.rules, Policy: pay.Policy{Deadline: 10 * time.Second},
 		Assets:   x402.NewRegistry(nodes.Assets()),
 		Statuses: nodes.Statuses(), Store: w.store, Guard: w.guard, Now: time.Now,

@@ -35,7 +35,7 @@ type agentRow struct {
 
 func (p *Program) agentsCommand(ui *ui) *cobra.Command {
 	list := p.onWallet(ui, func(ctx context.Context, w *tools.Wallet, _ []string) error {
-		rules, err := config.Load(p.Home)
+		rules, _, err := p.Rules()
 		if err != nil {
 			return err
 		}

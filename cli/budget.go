@@ -86,7 +86,8 @@ func usedOf(line budget.Line) string {
 	return used + " of " + line.Limit.Price()
 }
 
-// What budget set can set: of the owner's, of an agent's own entry, of each agent of a pattern, and of a team.
+// What budget set can set: of the owner's, of an agent's own entry, of each agent of a pattern, and of a
+// team.
 var (
 	budgetKeys   = []string{"per_call", "session", "day", "month", "approve_above", "rate"}
 	agentBudgets = []string{"per_call", "day", "month"}
@@ -176,7 +177,8 @@ func (p *Program) budgetSetCommand(ui *ui) *cobra.Command {
 	}
 	cmd.Flags().StringVar(&of.host, "host", "", "the day of this `HOST` alone")
 	cmd.Flags().StringVar(&of.agent, "agent", "", "of this agent alone, by its `NAME`")
-	cmd.Flags().StringVar(&of.agents, "agents", "", "of each agent whose name matches this `PATTERN`, for itself")
+	cmd.Flags().StringVar(&of.agents, "agents", "", "of each agent whose name matches this `PATTERN`, "+
+		"for itself")
 	cmd.Flags().StringVar(&of.team, "team", "", "of this team alone, by its `NAME`")
 	cmd.MarkFlagsMutuallyExclusive("host", "agent", "agents", "team")
 	return ui.loosens(cmd)

@@ -55,6 +55,8 @@ type App interface {
 	OpenLedger(ctx context.Context) (*history.Store, error)
 	// OpenKeys opens the keystore, locked; only what needs no person unlocks it.
 	OpenKeys(rules *config.Config) (*wallet.Wallet, error)
+	// Rules are the owner's: config.toml's or, in a fleet, those that its owner signed last. inFleet says which.
+	Rules() (rules *config.Config, inFleet bool, err error)
 	// OpenFleet connects to the ledger that wallets on several machines share.
 	OpenFleet(ctx context.Context, rules *config.Config) (Fleet, error)
 	// Guard makes what seals a ledger's rows and rules, and checks those seals. rules and key may
@@ -76,8 +78,13 @@ type App interface {
 	// Serve serves every agent that comes in by one of the doors; ready is called with where they are once
 	// agents can.
 	Serve(ctx context.Context, doors Doors, ready func(Doors)) error
-	// ServePaywall charges for the tools of another MCP server, as file says.
-	ServePaywall(ctx context.Context, file string) error
+	// ServePaywall charges for the tools of another MCP server, as file says. Its metrics are at a place, as
+	// Doors has one; "": nowhere.
+	ServePaywall(ctx context.Context, file, metrics string) error
+	// ServeMetrics serves the figures of a wallet's ledger at a place, as Doors has one, until ctx ends, and
+	// says where that is ("": nowhere). wait waits for the end.
+	ServeMetrics(ctx context.Context, place string,
+		wallet func(context.Context) (*tools.Wallet, func(), error)) (at string, wait func(), err error)
 	// ClaimPaywall claims what it charged by batch-settlement; with an error, what of it is done.
 	ClaimPaywall(ctx context.Context, file string) ([]Claimed, error)
 	// HoldKeys is the unlock agent; ready is called when it can be asked.
@@ -195,7 +202,7 @@ func (p *Program) root(ui *ui) *cobra.Command {
 		{"Sell", []*cobra.Command{p.paywallCommand(ui)}},
 		{"Decide", []*cobra.Command{p.approvalsCommand(ui), p.approveCommand(ui), p.denyCommand(ui),
 			p.delegationCommand(ui), p.vaultCommand(ui), p.channelCommand(ui), p.freezeCommand(ui),
-			p.unfreezeCommand(ui), p.notifyCommand(ui)}},
+			p.unfreezeCommand(ui), p.alertsCommand(ui), p.notifyCommand(ui)}},
 		{"More", []*cobra.Command{p.versionCommand(ui), p.manCommand(), helpCommand(root)}},
 	} {
 		root.AddGroup(&cobra.Group{ID: group.title, Title: group.title})

@@ -23,10 +23,12 @@ import (
 type dashboardOut struct {
 	URL  string `json:"url"`            // opens it once, in one browser
 	Idle string `json:"idle,omitempty"` // it stops when nobody viewed it for so long
+
+	Metrics string `json:"metrics,omitempty"` // where they are
 }
 
 func (p *Program) dashboardCommand(ui *ui) *cobra.Command {
-	var at string
+	var at, metrics string
 	var open bool
 	var idle time.Duration
 	cmd := &cobra.Command{
@@ -50,9 +52,19 @@ func (p *Program) dashboardCommand(ui *ui) *cobra.Command {
 			if err != nil {
 				return usageError{text: "--listen: " + err.Error()}
 			}
+			measuring, endMetrics := context.WithCancel(ctx)
+			measured, metricsEnded, err := p.ServeMetrics(measuring, metrics, get)
+			defer metricsEnded()
+			defer endMetrics()
+			if err != nil {
+				return errors.Join(err, listener.Close())
+			}
+			if metrics != "" && !cmd.Flags().Changed("idle") {
+				idle = 0 // Prometheus looks, and no person need
+			}
 			d := dashboard.New(listener.Addr(), dashboard.Options{Wallet: get, Approve: p.ApproveTyped,
 				Version: p.Version, Idle: idle})
-			out := dashboardOut{URL: d.URL}
+			out := dashboardOut{URL: d.URL, Metrics: measured}
 			if idle > 0 {
 				out.Idle = idle.String()
 			}
@@ -60,6 +72,9 @@ func (p *Program) dashboardCommand(ui *ui) *cobra.Command {
 				ui.say("%s", out.URL)
 				ui.note("open this address in a browser on this machine; it opens the dashboard once. " +
 					"Ctrl-C stops it.")
+				if measured != "" {
+					ui.note("metrics are at %s", measured)
+				}
 			}); err != nil {
 				return errors.Join(err, listener.Close())
 			}
@@ -84,7 +99,8 @@ func (p *Program) dashboardCommand(ui *ui) *cobra.Command {
 		"the `ADDRESS` of this machine to serve it at; port 0 is any that is free")
 	cmd.Flags().BoolVar(&open, "open", false, "open it in the browser")
 	cmd.Flags().DurationVar(&idle, "idle", time.Hour,
-		"stop when nobody viewed it for this `TIME`, like 30m; 0: never")
+		"stop when nobody viewed it for this `TIME`, like 30m; 0: never, as with --metrics")
+	addMetrics(cmd, &metrics)
 	return cmd
 }
 

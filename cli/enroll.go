@@ -12,6 +12,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"x402-wallet/internal/config"
+	"x402-wallet/wallet"
 	"x402-wallet/wallet/fleet"
 	"x402-wallet/x402"
 )
@@ -22,10 +23,11 @@ type enrolling struct {
 	labels             []string
 	url, passwordFile  string
 	signer, out        string
+	keystore           string
 }
 
-// agentsEnrollCommand makes an enrolment, and the join.json of the machines that pay by it. More may spend then,
-// so it takes the owner's key.
+// agentsEnrollCommand makes an enrolment, and the join.json of the machines that pay by it. More may spend
+// then, so it takes the owner's key.
 func (p *Program) agentsEnrollCommand(ui *ui) *cobra.Command {
 	var e enrolling
 	cmd := ui.loosens(&cobra.Command{
@@ -40,20 +42,39 @@ func (p *Program) agentsEnrollCommand(ui *ui) *cobra.Command {
 	cmd.Flags().StringVar(&e.until, "until", "", "the `DATE` up to which it may pay")
 	cmd.Flags().StringArrayVar(&e.labels, "label", nil, "`NAME=VALUE` in your books; once for each")
 	cmd.Flags().StringVar(&e.url, "url", "", "the ledger's `URL` for this agent's login; without it, yours")
-	cmd.Flags().StringVar(&e.passwordFile, "password-file", "", "the `FILE` on its machine with that login's "+
-		"password")
+	cmd.Flags().StringVar(&e.passwordFile, "password-file", "", "the `FILE` on its machine with the "+
+		"password of that login")
 	cmd.Flags().StringVar(&e.signer, "signer", "", "the `ADDRESS` of what signs for it: unix:/path or "+
 		"https://host:port")
 	cmd.Flags().StringVar(&e.out, "out", "", "write join.json to this `FILE`")
+	cmd.Flags().StringVar(&e.keystore, "keystore", "", "write the keystore for its machine, without the owner's key, to "+
+		"this `FILE`; the passphrase is the same")
 	return cmd
+}
+
+// keystoreFor writes the keystore of the agent's machine.
+func (e enrolling) keystoreFor(ctx context.Context) func(*wallet.Wallet, wallet.Passphrase) error {
+	if e.keystore == "" {
+		return nil
+	}
+	return func(keys *wallet.Wallet, typed wallet.Passphrase) error {
+		data, err := keys.WithoutOwnerKey(ctx, typed)
+		if err != nil {
+			return err
+		}
+		return writeTo(e.keystore, func(w io.Writer) error {
+			_, err := w.Write(data)
+			return err
+		})
+	}
 }
 
 // check reads what was given, before anybody is asked for anything.
 func (e enrolling) check() (labels map[string]string, until time.Time, err error) {
 	switch {
 	case !fleet.IsName(e.agent) && !fleet.IsPattern(e.agent):
-		return nil, until, usagef("%q is neither an agent's name (1 to 40 of a-z, 0-9, - and _, beginning with "+
-			"a letter) nor a pattern like research-*", e.agent)
+		return nil, until, usagef("%q is neither an agent's name (1 to 40 of a-z, 0-9, - and _, beginning "+
+			"with a letter) nor a pattern like research-*", e.agent)
 	case !fleet.IsName(e.team):
 		return nil, until, usagef("--team NAME says which team it is in")
 	case e.signer != "" && !fleet.IsSigner(e.signer):
@@ -84,7 +105,7 @@ func (p *Program) enroll(ctx context.Context, ui *ui, e enrolling) error {
 	if err != nil {
 		return err
 	}
-	defer f.Close()
+	defer func() { _ = f.Close() }()
 	if f.last.Version == 0 {
 		return x402.Errorf(x402.PolicyUnsealed, "no rules were sealed for this fleet yet").
 			WithHint("first: x402-wallet policy seal --fleet").
@@ -97,6 +118,15 @@ func (p *Program) enroll(ctx context.Context, ui *ui, e enrolling) error {
 	made := fleet.Anchor{Ledger: f.ledger}.NewEnrolment(fleet.Key{}, e.agent, e.team, labels, now, until)
 	if err := made.Check(); err != nil {
 		return x402.Errorf(x402.InvalidArgument, "this cannot be enrolled: %w", err)
+	}
+	rules, err := f.last.Rules()
+	if err != nil {
+		return err
+	}
+	if _, has := rules.Budget.Teams[e.team]; !has {
+		return x402.Errorf(x402.InvalidArgument, "the rules of this fleet have no team %s", x402.Quote(e.team)).
+			WithHint("name it in config.toml, [budget.teams.%s] with agents = [%q], and sign that: x402-wallet policy seal "+
+				"--fleet", e.team, e.agent)
 	}
 	join := fleet.Join{Format: made.Format, Labels: labels, Signer: e.signer,
 		Ledger: fleet.JoinLedger{URL: e.url, ID: f.ledger, RootCert: f.rules.Ledger.RootCert,
@@ -117,7 +147,7 @@ func (p *Program) enroll(ctx context.Context, ui *ui, e enrolling) error {
 		ui.note("  %s", line)
 	}
 	key, a, err := p.ownerKey(ctx, ui, f, loosening{prompt: "Passphrase, to enrol this agent: ",
-		title: "Enrol an agent into the fleet " + f.ledger, lines: lines}, false)
+		title: "Enrol an agent into the fleet " + f.ledger, lines: lines}, false, e.keystoreFor(ctx))
 	if err != nil {
 		return err
 	}

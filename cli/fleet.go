@@ -124,21 +124,30 @@ func (p *Program) openFleet(ctx context.Context) (*atFleet, error) {
 	return f, nil
 }
 
-// ownerKey takes the passphrase and is the owner's key, with what a machine of the fleet believes by it. mayMake: a
-// keystore without one gets one. The newest bundle, if there is one, was signed by it. Close it.
+// ownerKey takes the passphrase and is the owner's key, with what a machine of the fleet believes by it.
+// mayMake: a keystore without one gets one. then, if not nil, is what else the passphrase is for. The newest bundle, if there is one, was signed by it. Close it.
 func (p *Program) ownerKey(ctx context.Context, ui *ui, f *atFleet, l loosening,
-	mayMake bool) (key *wallet.OwnerKey, a fleet.Anchor, err error) {
+	mayMake bool, then func(keys *wallet.Wallet, again wallet.Passphrase) error) (key *wallet.OwnerKey, a fleet.Anchor,
+	err error) {
 	keys, err := wallet.Open(p.Home)
 	if err != nil {
 		return nil, a, err
 	}
 	defer func() { _ = keys.Close() }()
 	made := false
-	err = ui.asked(ctx, l, func(typed wallet.Passphrase) (err error) {
+	err = ui.asked(ctx, l, func(given wallet.Passphrase) error {
+		passphrase, err := given(ctx)
+		if err != nil {
+			return err
+		}
+		defer clear(passphrase)
 		if mayMake {
-			key, made, err = keys.MakeOwnerKey(ctx, typed)
+			key, made, err = keys.MakeOwnerKey(ctx, typed(passphrase))
 		} else {
-			key, err = keys.OwnerKey(ctx, typed)
+			key, err = keys.OwnerKey(ctx, typed(passphrase))
+		}
+		if err == nil && then != nil {
+			err = then(keys, typed(passphrase))
 		}
 		return err
 	})
@@ -153,9 +162,9 @@ func (p *Program) ownerKey(ctx context.Context, ui *ui, f *atFleet, l loosening,
 		if _, err := a.ReadBundle(f.newest); err != nil {
 			key.Close()
 			return nil, a, x402.Errorf(x402.PolicyUnsealed,
-				"the newest bundle in the ledger was not signed by the owner's key of this keystore: %w", err).
-				WithHint("use the keystore that has that key; if it is this one, somebody else wrote to the " +
-					"ledger: nothing was signed")
+				"the newest bundle in the ledger was not signed by the owner's key of this keystore: %w",
+				err).WithHint("use the keystore that has that key; if it is this one, somebody else wrote " +
+				"to the ledger: nothing was signed")
 		}
 	}
 	return key, a, nil
@@ -171,7 +180,7 @@ func (p *Program) sealFleet(ctx context.Context, ui *ui, o fleetSeal) error {
 	if err != nil {
 		return err
 	}
-	defer f.Close()
+	defer func() { _ = f.Close() }()
 	now := time.Now()
 	next := f.last.Next(f.seen().Hash, fleet.Anchor{Ledger: f.ledger}, f.rules, now, life)
 	if err := changeLists(&next, o.add, o.remove); err != nil {
@@ -182,7 +191,7 @@ func (p *Program) sealFleet(ctx context.Context, ui *ui, o fleetSeal) error {
 		return err
 	}
 	key, a, err := p.ownerKey(ctx, ui, f, loosening{prompt: "Passphrase, to seal these rules for the fleet: ",
-		title: "Seal the owner's rules for the fleet " + f.ledger, lines: lines}, f.last.Version == 0)
+		title: "Seal the owner's rules for the fleet " + f.ledger, lines: lines}, f.last.Version == 0, nil)
 	if err != nil {
 		return err
 	}
@@ -208,7 +217,8 @@ func (u *ui) fleetChange(last, next fleet.Bundle) (lines []string, err error) {
 		return nil, err
 	}
 	if last.Version == 0 {
-		lines = []string{"the first rules of this fleet; the owner's key is made in this keystore, if it has none"}
+		lines = []string{"the first rules of this fleet; the owner's key is made in this keystore, if " +
+			"it has none"}
 		for _, line := range rules.Lines() {
 			lines = append(lines, line.Key+" = "+safe(line.Value))
 		}
@@ -238,13 +248,13 @@ func (u *ui) fleetChange(last, next fleet.Bundle) (lines []string, err error) {
 // weaker says what it means that a fleet has less than the strictest.
 func weaker(b fleet.Bundle) (lines []string) {
 	if b.Keys == "shared" {
-		lines = append(lines, "keys = shared: any shell in an agent's container has the wallet's keys, and only "+
-			"the balance or delegation bounds what it takes")
+		lines = append(lines, "keys = shared: any shell in an agent's container has the wallet's keys, and "+
+			"only the balance or delegation bounds what it takes")
 	}
 	switch b.Replication {
 	case "async":
-		lines = append(lines, "replication = async: a server that is lost takes the newest payments with it, "+
-			"and what they spent can be spent again")
+		lines = append(lines, "replication = async: a server that is lost takes the newest payments with "+
+			"it, and what they spent can be spent again")
 	case "none":
 		lines = append(lines, "replication = none: there is one server, and payments are lost with it")
 	}
@@ -261,8 +271,8 @@ func changeLists(b *fleet.Bundle, add, remove []string) error {
 	}
 	for _, given := range add {
 		if !addTo(b, given) {
-			return usagef("--add %s is not like signer=KEY, orchestrator=KEY,AGENTS,TEAM or payer=TEAM,ADDRESS",
-				given)
+			return usagef("--add %s is not like signer=KEY, orchestrator=KEY,AGENTS,TEAM or "+
+				"payer=TEAM,ADDRESS", given)
 		}
 	}
 	b.Sort()
@@ -288,7 +298,8 @@ func addTo(b *fleet.Bundle, given string) bool {
 			b.Signers = append(b.Signers, key)
 			return true
 		}
-		b.Orchestrators = append(b.Orchestrators, fleet.Orchestrator{Key: key, Agents: parts[1], Team: parts[2]})
+		b.Orchestrators = append(b.Orchestrators,
+			fleet.Orchestrator{Key: key, Agents: parts[1], Team: parts[2]})
 		return true
 	}
 	return false

@@ -58,7 +58,8 @@ func (a fleetApp) OpenFleet(context.Context, *config.Config) (Fleet, error) { re
 // fleetHome is the home of an owner, with these rules.
 func fleetHome(t *testing.T, rules string) string {
 	home := filepath.Join(t.TempDir(), "home")
-	keys, err := wallet.Create(t.Context(), home, wallet.FromValue(fleetPassphrase), wallet.Options{N: 1 << 14})
+	keys, err := wallet.Create(t.Context(), home, wallet.FromValue(fleetPassphrase),
+		wallet.Options{N: 1 << 14})
 	require.NoError(t, err)
 	require.NoError(t, keys.Close())
 	writeRules(t, home, rules)
@@ -169,8 +170,8 @@ func TestPolicySealFleet(t *testing.T) {
 	require.NoError(t, json.Unmarshal(text, &kept))
 	require.Equal(t, f.list[1], kept)
 
-	got = owner(t, home, f, fleetPassphrase, "policy", "seal", "--fleet", "--remove", "signer="+signer.String(),
-		"--remove", "payer=research,0xf39Fd6e51aad88F6F4ce6aB8827279cffFb92266")
+	got = owner(t, home, f, fleetPassphrase, "policy", "seal", "--fleet", "--remove",
+		"signer="+signer.String(), "--remove", "payer=research,0xf39Fd6e51aad88F6F4ce6aB8827279cffFb92266")
 	require.Zero(t, got.code, got.stderr+got.out)
 	require.Contains(t, got.stderr, "loosens signers: "+signer.String()+" → none")
 	third, err := a.VerifyBundle(f.list[2], f.list[1].Seen(second), time.Now())
@@ -181,7 +182,7 @@ func TestPolicySealFleet(t *testing.T) {
 // Nothing but a passphrase that is typed now signs, and what is refused leaves no bundle, key or file behind.
 func TestPolicySealFleetRefuses(t *testing.T) {
 	home, f := fleetHome(t, ""), &memoryFleet{}
-	seal := []string{"policy", "seal", "--fleet"}
+	seal, none := []string{"policy", "seal", "--fleet"}, fleet.Key{}.String()
 	before := ofHome(t, home)
 	for name, row := range map[string]struct {
 		types string
@@ -189,16 +190,17 @@ func TestPolicySealFleetRefuses(t *testing.T) {
 		code  int
 		says  string
 	}{
-		"nobody types":            {"", nil, exitPerson, "WALLET_LOCKED"},
-		"a wrong passphrase":      {"incorrect horse battery", nil, exitPerson, "INVALID_PASSPHRASE"},
-		"an unknown list":         {"", []string{"--add", "judge=x"}, exitUsage, "--add judge=x"},
-		"a key that is none":      {"", []string{"--add", "signer=x"}, exitUsage, "--add signer=x"},
-		"an orchestrator for all": {"", []string{"--add", "orchestrator=" + fleet.Key{}.String() + ",*,a"}, exitUsage, "orchestrator"},
-		"a payer that is none":    {"", []string{"--add", "payer=a,0x1"}, exitUsage, "payer"},
-		"nothing to remove":       {"", []string{"--remove", "signer=" + fleet.Key{}.String()}, exitUsage, "no such thing"},
-		"for ever":                {"", []string{"--expires", "401d"}, exitUsage, "from 1h to 400d"},
-		"for no time":             {"", []string{"--expires", "0d"}, exitUsage, "from 1h"},
-		"no time":                 {"", []string{"--expires", "soon"}, exitUsage, "from 1h"},
+		"nobody types":       {"", nil, exitPerson, "WALLET_LOCKED"},
+		"a wrong passphrase": {"incorrect horse battery", nil, exitPerson, "INVALID_PASSPHRASE"},
+		"an unknown list":    {"", []string{"--add", "judge=x"}, exitUsage, "--add judge=x"},
+		"a key that is none": {"", []string{"--add", "signer=x"}, exitUsage, "--add signer=x"},
+		"an orchestrator for all": {"", []string{"--add", "orchestrator=" + none + ",*,a"}, exitUsage,
+			"orchestrator"},
+		"a payer that is none": {"", []string{"--add", "payer=a,0x1"}, exitUsage, "payer"},
+		"nothing to remove":    {"", []string{"--remove", "signer=" + none}, exitUsage, "no such thing"},
+		"for ever":             {"", []string{"--expires", "401d"}, exitUsage, "from 1h to 400d"},
+		"for no time":          {"", []string{"--expires", "0d"}, exitUsage, "from 1h"},
+		"no time":              {"", []string{"--expires", "soon"}, exitUsage, "from 1h"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			got := owner(t, home, f, row.types, append(seal, row.args...)...)
@@ -261,12 +263,12 @@ func TestAForgedBundleIsNotFollowed(t *testing.T) {
 }
 
 func TestAgentsEnroll(t *testing.T) {
-	home, f := fleetHome(t, ""), &memoryFleet{}
+	home, f := fleetHome(t, "[budget.teams.research]\nagents = ['research-*']\n"), &memoryFleet{}
 	const ledger = "postgres://research@db.example/x402?sslmode=verify-full"
 	until := time.Now().AddDate(0, 1, 0).Format(time.DateOnly)
 	enroll := func(types, agent string, more ...string) answered {
-		return owner(t, home, f, types, append([]string{"agents", "enroll", agent, "--team", "research", "--until",
-			until}, more...)...)
+		return owner(t, home, f, types, append([]string{"agents", "enroll", agent, "--team", "research",
+			"--until", until}, more...)...)
 	}
 	got := enroll("", "research-7", "--url", ledger)
 	require.Equal(t, exitPerson, got.code)
@@ -302,35 +304,39 @@ func TestAgentsEnroll(t *testing.T) {
 }
 
 func TestAgentsEnrollRefuses(t *testing.T) {
-	home, f := fleetHome(t, ""), &memoryFleet{}
+	home, f := fleetHome(t, "[budget.teams.t]\nagents = ['a']\n"), &memoryFleet{}
 	require.Zero(t, owner(t, home, f, fleetPassphrase, "policy", "seal", "--fleet").code)
 	before := ofHome(t, home)
 	const ledger = "postgres://research@db.example/x402?sslmode=verify-full"
 	tomorrow := time.Now().AddDate(0, 0, 2).Format(time.DateOnly)
+	good := "a --team t --until " + tomorrow + " --url " + ledger
 	for name, row := range map[string]struct {
 		types string
 		code  int
 		says  string
-		args  []string
+		args  string
 	}{
-		"nobody types":     {"", exitPerson, "WALLET_LOCKED", []string{"a", "--team", "t", "--until", tomorrow, "--url", ledger}},
-		"wrong passphrase": {"incorrect horse battery", exitPerson, "INVALID_PASSPHRASE", []string{"a", "--team", "t", "--until", tomorrow, "--url", ledger}},
-		"everybody":        {"", exitUsage, "pattern like research-*", []string{"*", "--team", "t", "--until", tomorrow, "--url", ledger}},
-		"no team":          {"", exitUsage, "--team", []string{"a", "--until", tomorrow, "--url", ledger}},
-		"no end":           {"", exitUsage, "--until", []string{"a", "--team", "t", "--url", ledger}},
-		"no date":          {"", exitUsage, "--until", []string{"a", "--team", "t", "--until", "soon", "--url", ledger}},
-		"the past":         {"", exitUsage, "cannot be enrolled", []string{"a", "--team", "t", "--until", "2020-01-01", "--url", ledger}},
-		"for ever":         {"", exitUsage, "cannot be enrolled", []string{"a", "--team", "t", "--until", "2099-01-01", "--url", ledger}},
-		"no ledger":        {"", exitUsage, "--url", []string{"a", "--team", "t", "--until", tomorrow}},
-		"a password": {"", exitUsage, "has a password", []string{"a", "--team", "t", "--until", tomorrow, "--url",
-			"postgres://me:hunter2hunter2@db.example/x402?sslmode=verify-full"}},
-		"a label":   {"", exitUsage, "--label", []string{"a", "--team", "t", "--until", tomorrow, "--url", ledger, "--label", "x"}},
-		"its name":  {"", exitUsage, "label", []string{"a", "--team", "t", "--until", tomorrow, "--url", ledger, "--label", "X=1"}},
-		"a signer":  {"", exitUsage, "--signer", []string{"a", "--team", "t", "--until", tomorrow, "--url", ledger, "--signer", "x"}},
-		"two names": {"", exitUsage, "argument", []string{"a", "b", "--team", "t", "--until", tomorrow, "--url", ledger}},
+		"nobody types":     {"", exitPerson, "WALLET_LOCKED", good},
+		"wrong passphrase": {"incorrect horse battery", exitPerson, "INVALID_PASSPHRASE", good},
+		"everybody":        {"", exitUsage, "pattern like research-*", "*" + good[1:]},
+		"no team":          {"", exitUsage, "--team", "a --until " + tomorrow + " --url " + ledger},
+		"no end":           {"", exitUsage, "--until", "a --team t --url " + ledger},
+		"no date":          {"", exitUsage, "--until", good + " --until soon"},
+		"the past":         {"", exitUsage, "cannot be enrolled", good + " --until 2020-01-01"},
+		"for ever":         {"", exitUsage, "cannot be enrolled", good + " --until 2099-01-01"},
+		"no ledger":        {"", exitUsage, "--url", "a --team t --until " + tomorrow},
+		"a password": {"", exitUsage, "has a password", good + " --url " +
+			"postgres://me:hunter2hunter2@db.example/x402?sslmode=verify-full"},
+		"another team":  {"", exitUsage, "no team", good + " --team nobody"},
+		"a label":       {"", exitUsage, "--label", good + " --label x"},
+		"a label twice": {"", exitUsage, "twice", good + " --label x=1 --label x=2"},
+		"its name":      {"", exitUsage, "label", good + " --label X=1"},
+		"a signer":      {"", exitUsage, "--signer", good + " --signer x"},
+		"two names":     {"", exitUsage, "argument", "b " + good},
 	} {
 		t.Run(name, func(t *testing.T) {
-			got := owner(t, home, f, row.types, append([]string{"agents", "enroll"}, row.args...)...)
+			got := owner(t, home, f, row.types, append([]string{"agents", "enroll"},
+				strings.Fields(row.args)...)...)
 			require.Equal(t, row.code, got.code, got.stderr+got.out)
 			require.Contains(t, got.out+got.stderr, row.says)
 			require.NotContains(t, got.out+got.stderr, "hunter2")

@@ -41,6 +41,7 @@ var atService = map[string]handed{
 		refused: []string{page}},
 	"agents list":        {},
 	"agents revoke":      {refused: []string{page}},
+	"alerts":             {flags: []string{"limit"}},
 	"approvals":          {},
 	"approve":            {refused: []string{page}},
 	"balance":            {flags: []string{"asset", "network"}},
@@ -89,8 +90,9 @@ var atService = map[string]handed{
 
 // notAtService are the commands that may not, and all below them: they read files, ask a stranger, pay, or
 // stay.
-var notAtService = []string{"agents enroll", "call", "channel commit", "channel deposit", "channel open", "channel recover",
-	"channel refund", "channel show", "channel withdraw", "dashboard", "delegation approve",
+var notAtService = []string{"agents enroll", "call", "channel commit", "channel deposit", "channel open",
+	"channel recover", "channel refund", "channel show", "channel withdraw", "dashboard",
+	"delegation approve",
 	"delegation revoke", "discover", "estimate", "history import", "history prune", "pay", "vault allow",
 	"vault deploy", "vault deposit", "vault revoke", "vault withdraw"}
 

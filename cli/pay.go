@@ -11,6 +11,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"x402-wallet/internal/steps"
 	"x402-wallet/pay"
 	"x402-wallet/tools"
 	"x402-wallet/x402"
@@ -132,7 +133,9 @@ func (p *Program) payCommand(ui *ui) *cobra.Command {
 			}
 			in.IdempotencyKey = f.idempotencyKey
 			return p.with(cmd, ui, f.passphrase.or(nil), func(ctx context.Context, w *tools.Wallet) error {
-				return ui.buy(ctx, w.Engine, func() (pay.Result, error) { return w.Pay(ctx, in) })
+				return ui.buy(ctx, w.Engine, func() (pay.Result, error) {
+					return w.Pay(steps.Calling(ctx, cmd.CommandPath(), ""), in)
+				})
 			})
 		},
 	}

@@ -28,17 +28,18 @@ func (p *Program) mcpCommand(ui *ui) *cobra.Command {
 }
 
 func (p *Program) paywallCommand(ui *ui) *cobra.Command {
-	var file string
+	var file, metrics string
 	cmd := &cobra.Command{
 		Use: "paywall", Short: "Charge for the tools of an MCP server", Args: wants(),
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			if file == "" {
 				return usagef("--config FILE is needed: which server it is, and what its tools " + "cost")
 			}
-			return p.ServePaywall(cmd.Context(), file)
+			return p.ServePaywall(cmd.Context(), file, metrics)
 		},
 	}
 	cmd.Flags().StringVar(&file, "config", "", "the paywall's `FILE`")
+	addMetrics(cmd, &metrics)
 	cmd.AddCommand(p.earningsCommand(ui), p.claimCommand(ui))
 	return cmd
 }

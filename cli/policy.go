@@ -141,7 +141,7 @@ func (p *Program) rules(ctx context.Context) (*seal.Guard, error) {
 	if err := p.haveWallet(); err != nil {
 		return nil, err
 	}
-	rules, err := config.Load(p.Home)
+	rules, _, err := p.Rules()
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil, config.Missing(p.Home)
 	}

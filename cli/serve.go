@@ -56,7 +56,12 @@ func (d *Doors) add(cmd *cobra.Command) {
 		"let agents in by certificates of the authorities in this PEM `FILE`, too")
 	cmd.Flags().StringArrayVar(&d.Owners, "owner", nil, "run the owner's commands that this `USER` begins, a "+
 		"name or a uid, who gives them the terminal; once for each. Root's are run in any case")
-	cmd.Flags().StringVar(&d.Metrics, "metrics", "",
+	addMetrics(cmd, &d.Metrics)
+}
+
+// addMetrics adds the option of all commands that have metrics.
+func addMetrics(cmd *cobra.Command, place *string) {
+	cmd.Flags().StringVar(place, "metrics", "",
 		"metrics for Prometheus at this `PLACE`: the path of a socket, or host:port of this machine")
 }
 

@@ -15,6 +15,9 @@ import (
 	"sync/atomic"
 	"syscall"
 	"time"
+
+	"x402-wallet/internal/steps"
+	"x402-wallet/x402"
 )
 
 const (
@@ -32,10 +35,39 @@ type reply struct {
 	unusable  bool  // it will not go better a second time: bad URL, bad credentials
 }
 
-// call makes one exchange: a GET with a question, or a POST with a body. The stock transport
+// call makes one exchange, and says so to who observes.
+func (c *Client) call(ctx context.Context, f *remote, method, path string, ask url.Values,
+	body []byte) reply {
+	began := time.Now()
+	r := c.exchange(ctx, f, method, path, ask, body)
+	if c.observe != nil && !errors.Is(ctx.Err(), context.Canceled) { // else it was not given its time
+		request, _, _ := strings.Cut(path, "/") // discovery has several
+		c.observe(f.Name, request, r.contact(), time.Since(began))
+	}
+	return r
+}
+
+// contact is what came of an exchange. That it does not know us is an error that the owner is
+// to be told of.
+func (r reply) contact() x402.Contact {
+	switch {
+	case r.err != nil && r.status == 0 && !r.unusable:
+		return x402.NoAnswer
+	case r.err != nil, r.status >= 500, r.status/100 == 3:
+		return x402.InError
+	}
+	switch r.status {
+	case http.StatusUnauthorized, http.StatusForbidden, http.StatusNotFound, http.StatusRequestTimeout,
+		http.StatusTooManyRequests:
+		return x402.InError
+	}
+	return x402.Answered
+}
+
+// exchange makes one: a GET with a question, or a POST with a body. The stock transport
 // resends by itself only what it has not begun to write, and a POST never otherwise, so one call is
 // one POST.
-func (c *Client) call(ctx context.Context, f *remote, method, path string, ask url.Values,
+func (c *Client) exchange(ctx context.Context, f *remote, method, path string, ask url.Values,
 	body []byte) reply {
 	at, err := f.address(path, ask)
 	if err != nil {
@@ -52,6 +84,9 @@ func (c *Client) call(ctx context.Context, f *remote, method, path string, ask u
 	request.Header.Set("Accept", "application/json")
 	if body != nil {
 		request.Header.Set("Content-Type", "application/json")
+	}
+	if trace := steps.Traceparent(ctx); trace != "" {
+		request.Header.Set(steps.Header, trace)
 	}
 	if err := c.authorize(f, request); err != nil {
 		return reply{err: fmt.Errorf("its credentials: %w", err), unusable: true}
@@ -94,7 +129,7 @@ func (f *remote) address(path string, ask url.Values) (string, error) {
 func redact(text []byte, header http.Header) []byte {
 	for name, values := range header {
 		switch name {
-		case "User-Agent", "Accept", "Content-Type":
+		case "User-Agent", "Accept", "Content-Type", "Traceparent":
 			continue
 		}
 		for _, value := range values {

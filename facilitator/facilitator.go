@@ -98,6 +98,8 @@ type Options struct {
 	List  []Facilitator
 	Now   func() time.Time                           // nil: time.Now
 	Sleep func(context.Context, time.Duration) error // nil: a timer
+	// hears of each request: verify, settle, supported or discovery; nil: nobody does
+	Observe x402.ObserveFacilitator
 }
 
 // Client speaks to the facilitators. It is safe for concurrent use.
@@ -106,6 +108,8 @@ type Client struct {
 	list  []*remote
 	now   func() time.Time
 	sleep func(context.Context, time.Duration) error
+
+	observe x402.ObserveFacilitator
 }
 
 // maxIdle is how many connections to a facilitator are kept: sales that come together ask it together.
@@ -124,7 +128,7 @@ type remote struct {
 // New makes a client. Keys are read at their first use, so that a facilitator that is never
 // asked needs none.
 func New(o Options) *Client {
-	c := &Client{now: o.Now, sleep: o.Sleep}
+	c := &Client{now: o.Now, sleep: o.Sleep, observe: o.Observe}
 	if o.HTTP != nil {
 		c.http = *o.HTTP
 	} else if own, ok := http.DefaultTransport.(*http.Transport); ok {

@@ -71,8 +71,11 @@ func (r *settleRun) tryAt(ctx context.Context, f *remote) (done bool) {
 		if len(r.tries) > 0 && pause > 0 && r.client.sleep(ctx, pause) != nil {
 			return true
 		}
-		reply := r.client.call(ctx, f, http.MethodPost, "settle", nil, r.body)
+		asking, step := begin(ctx, f, "settle")
+		reply := r.client.call(asking, f, http.MethodPost, "settle", nil, r.body)
 		v := judge(reply, r.submission)
+		step.Answered(reply.status)
+		step.EndAs(stepCodes[v.outcome])
 		r.tries = append(r.tries, try{Facilitator: f.Name, Outcome: v.outcome, Err: v.err})
 		if v.settlement != nil {
 			r.last = v.settlement
@@ -272,6 +275,7 @@ func (c *Client) Judge(ctx context.Context, s Submission) (v Verdict, err error)
 	var failures []string
 	for f := range c.route(ctx, s) {
 		short, cancel := context.WithTimeout(ctx, shortCall)
+		short, step := begin(short, f, "verify")
 		reply := c.call(short, f, http.MethodPost, "verify", nil, body)
 		cancel()
 		var answer struct {
@@ -283,7 +287,10 @@ func (c *Client) Judge(ctx context.Context, s Submission) (v Verdict, err error)
 		if reply.err == nil {
 			reply.err = x402.DecodeStrict(reply.body, maxReply, &answer)
 		}
-		if reply.err == nil && answer.IsValid != nil && (!*answer.IsValid || reply.status < 300) {
+		step.Answered(reply.status)
+		isVerdict := reply.err == nil && answer.IsValid != nil && (!*answer.IsValid || reply.status < 300)
+		step.EndAs(codeIf(!isVerdict))
+		if isVerdict {
 			return Verdict{Valid: *answer.IsValid, Extra: answer.Extra,
 				Reason: x402.Brief(strings.TrimSpace(answer.Reason + " " + answer.Message))}, nil
 		}

@@ -70,7 +70,10 @@ func (c *Client) supported(ctx context.Context, f *remote) (kinds []Kind, signer
 	}
 	short, cancel := context.WithTimeout(ctx, shortCall)
 	defer cancel()
+	short, step := begin(short, f, "supported")
 	reply := c.call(short, f, http.MethodGet, "supported", nil, nil)
+	step.Answered(reply.status)
+	step.EndAs(codeIf(reply.err != nil || reply.status != http.StatusOK))
 	if ctx.Err() != nil {
 		return nil, nil, ctx.Err() // the caller gave up: that says nothing about the facilitator
 	}

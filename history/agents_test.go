@@ -30,23 +30,25 @@ func TestAnAgentsCapsHoldWhereTheMoneyIsHeld(t *testing.T) {
 	for name, rules := range map[string]budget.Rules{"day": agentRules(5, 1000),
 		"month": agentRules(1000, 5)} {
 		t.Run(name, func(t *testing.T) {
-			s, _, _ := newStore(t)
-			_, err := reserve(s, testHold(1)) // a session has begun
-			require.NoError(t, err)
-			holds := []Hold{holdOf("ann", 3), holdOf("ann", 2), holdOf("ann", 1), holdOf("bob", 5),
-				holdOf("", 5)}
-			for i := range holds {
-				_, err := decide(s, rules, &holds[i])
+			eachEngine(t, func(t *testing.T, s *Store, _ *clock) {
+				rulesAre(t, s, rules)
+				_, err := reserve(s, testHold(1)) // a session has begun
 				require.NoError(t, err)
-			}
-			for i, h := range holds {
-				_, err := s.Reserve(t.Context(), h)
-				if i == 2 {
-					require.ErrorIs(t, err, ErrMoved)
-					continue
+				holds := []Hold{holdOf("ann", 3), holdOf("ann", 2), holdOf("ann", 1), holdOf("bob", 5),
+					holdOf("", 5)}
+				for i := range holds {
+					_, err := decide(s, rules, &holds[i])
+					require.NoError(t, err)
 				}
-				require.NoError(t, err)
-			}
+				for i, h := range holds {
+					_, err := s.Reserve(t.Context(), h)
+					if i == 2 {
+						require.ErrorIs(t, err, ErrMoved)
+						continue
+					}
+					require.NoError(t, err)
+				}
+			})
 		})
 	}
 }
@@ -79,20 +81,21 @@ func TestAnAgentsFacts(t *testing.T) {
 
 // A key is its agent's: the same word is another purchase of another agent, and of who has no name.
 func TestAnAgentsKeys(t *testing.T) {
-	s, _, _ := newStore(t)
-	ids := map[string]string{}
-	for _, agent := range []string{"", "ann", "bob"} {
-		h := holdOf(agent, 1)
-		h.Payment.IdempotencyKey = "k"
-		ids[agent] = pay(t, s, h, Settled).ID
-	}
-	for agent, id := range ids {
-		p, err := s.ByKey(t.Context(), agent, "k")
-		require.NoError(t, err)
-		require.Equal(t, id, p.ID)
-	}
-	_, err := s.ByKey(t.Context(), "nobody", "k")
-	require.ErrorIs(t, err, ErrNotFound)
+	eachEngine(t, func(t *testing.T, s *Store, _ *clock) {
+		ids := map[string]string{}
+		for _, agent := range []string{"", "ann", "bob"} {
+			h := holdOf(agent, 1)
+			h.Payment.IdempotencyKey = "k"
+			ids[agent] = pay(t, s, h, Settled).ID
+		}
+		for agent, id := range ids {
+			p, err := s.ByKey(t.Context(), agent, "k")
+			require.NoError(t, err)
+			require.Equal(t, id, p.ID)
+		}
+		_, err := s.ByKey(t.Context(), "nobody", "k")
+		require.ErrorIs(t, err, ErrNotFound)
+	})
 }
 
 // Whose a payment is, and what an agent's windows hold, is covered by what is sealed.
@@ -146,29 +149,31 @@ func TestVerifyOfAnAgentThatIsSearched(t *testing.T) {
 }
 
 func TestBooksOfAnAgent(t *testing.T) {
-	s, _, _ := newStore(t)
-	for _, agent := range []string{"", "ann", "bob", "ann"} {
-		pay(t, s, holdOf(agent, 1), Settled)
-	}
-	var agents []string
-	require.NoError(t, s.Each(t.Context(), Range{Agent: "ann"}, func(p Payment) error {
-		agents = append(agents, p.Agent)
-		return nil
-	}))
-	require.Equal(t, []string{"ann", "ann"}, agents)
+	eachEngine(t, func(t *testing.T, s *Store, _ *clock) {
+		for _, agent := range []string{"", "ann", "bob", "ann"} {
+			pay(t, s, holdOf(agent, 1), Settled)
+		}
+		var agents []string
+		require.NoError(t, s.Each(t.Context(), Range{Agent: "ann"}, func(p Payment) error {
+			agents = append(agents, p.Agent)
+			return nil
+		}))
+		require.Equal(t, []string{"ann", "ann"}, agents)
+	})
 }
 
 // What was bought is found for who bought it; without a name, for whoever did.
 func TestBoughtByAnAgent(t *testing.T) {
-	s, _, _ := newStore(t)
-	p := pay(t, s, holdOf("ann", 1), Settled)
-	for agent, finds := range map[string]bool{"ann": true, "bob": false, "": true} {
-		got, err := s.Bought(t.Context(), agent, p.URL, p.Resource())
-		if finds {
-			require.NoError(t, err)
-			require.Equal(t, p.ID, got.ID)
-			continue
+	eachEngine(t, func(t *testing.T, s *Store, _ *clock) {
+		p := pay(t, s, holdOf("ann", 1), Settled)
+		for agent, finds := range map[string]bool{"ann": true, "bob": false, "": true} {
+			got, err := s.Bought(t.Context(), agent, p.URL, p.Resource())
+			if finds {
+				require.NoError(t, err)
+				require.Equal(t, p.ID, got.ID)
+				continue
+			}
+			require.ErrorIs(t, err, ErrNotFound, "%s", agent)
 		}
-		require.ErrorIs(t, err, ErrNotFound, "%s", agent)
-	}
+	})
 }

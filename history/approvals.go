@@ -117,10 +117,9 @@ func (s *Store) AskApproval(ctx context.Context, a Approval) (Approval, error) {
 	if err != nil {
 		return a, err
 	}
-	isNew := false
 	asks := a
 	err = s.tx(ctx, func(t *tx) error {
-		a, isNew = asks, false
+		a = asks
 		if err := t.beginDeciding(); err != nil {
 			return err
 		}
@@ -160,12 +159,11 @@ func (s *Store) AskApproval(ctx context.Context, a Approval) (Approval, error) {
 			return err
 		}
 		asked.ID, asked.Row, asked.Expires = a.ID, a.digest(), micros(a.Expires)
-		isNew = true
+		if err := t.alertQuestion(a); err != nil {
+			return err
+		}
 		return t.audit(0, pendingEvent, asked)
 	})
-	if err == nil && isNew {
-		s.asked(a)
-	}
 	return a, err
 }
 

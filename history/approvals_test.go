@@ -246,7 +246,8 @@ func TestWasApproved(t *testing.T) {
 		for i, change := range []func(*Payment){
 			func(q *Payment) {
 				q.ID = NewID(time.Now())
-			}, func(q *Payment) { q.Price++ }, func(q *Payment) { q.Amount = testHold(250_001).Payment.Amount },
+			}, func(q *Payment) { q.Price++ },
+			func(q *Payment) { q.Amount = testHold(250_001).Payment.Amount },
 			func(q *Payment) {
 				q.PayTo = "0xother"
 			}, func(q *Payment) {
@@ -435,6 +436,7 @@ func TestReserveUsesTheApprovalThatWasRead(t *testing.T) {
 			return err
 		},
 		"approved again": func(s *Store, id string) error {
+			s.now() // a moment later
 			_, err := s.Approve(context.Background(), id, "owner", nil)
 			return err
 		},

@@ -2,6 +2,7 @@ package history
 
 import (
 	"encoding/json"
+	"strings"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -66,4 +67,77 @@ func TestVouchersHoldNothing(t *testing.T) {
 	require.False(t, p.Prepaid(), "a deposit")
 	p.Price, p.Scheme = 0, x402.Exact
 	require.False(t, p.Prepaid())
+}
+
+// testBatch is a channel of the agent's own, in which nothing was signed yet.
+func testBatch() Channel {
+	own := x402.ChannelConfig{Payer: "0xagent", PayerAuthorizer: "0xagent"}
+	return Channel{Service: "0x01", Key: "0xagent", Server: "api.example", Network: "eip155:84532",
+		Source: "0xagent", ID: "0x01"}.WithSigned(BatchSigned{Config: own}).WithBook(BatchBook{})
+}
+
+// A payment by a voucher and its channel's step are submitted together, or neither is.
+func TestASubmitTakesItsChannelOn(t *testing.T) {
+	eachEngine(t, func(t *testing.T, s *Store, _ *clock) {
+		require.NoError(t, s.SaveChannel(t.Context(), testBatch()))
+		hold := func(source string) Payment {
+			h := testHold(5)
+			h.Payment.Scheme, h.Payment.Source = x402.BatchSettlement, source
+			return pay(t, s, h, Reserved)
+		}
+		submit := func(p Payment, c *Channel) error {
+			return s.Submit(t.Context(), p, Signed{Payload: []byte(`{}`), Requirement: []byte(`{}`), UniqueKey: p.ID,
+				Channel: c}, testKeyholder())
+		}
+		on := func(p Payment, from Channel, ceiling uint64) *Channel {
+			v := x402.ChannelVoucher{Ceiling: money.NewAmount(ceiling)}
+			next, err := from.WithVoucher(p.ID, v, money.NewAmount(5))
+			require.NoError(t, err)
+			return &next
+		}
+		row := func() Channel {
+			c, err := s.Channel(t.Context(), "0x01", "0xagent")
+			require.NoError(t, err)
+			return c
+		}
+		stands := func(p Payment) State {
+			p, err := s.Payment(t.Context(), p.ID)
+			require.NoError(t, err)
+			return p.State
+		}
+		first, second := hold("0xagent"), hold("0xagent")
+		require.NoError(t, submit(first, on(first, testBatch(), 5)))
+		require.Equal(t, []any{uint64(1), "5", Submitted},
+			[]any{row().Nonce, row().Amount.String(), stands(first)})
+		require.ErrorIs(t, submit(second, on(second, testBatch(), 9)), errVoucherConflict)
+		require.Equal(t, []any{uint64(1), Reserved}, []any{row().Nonce, stands(second)})
+		_, err := s.Verify(t.Context(), Head{})
+		require.NoError(t, err)
+
+		forge(t, s, `UPDATE channels SET nonce = '0', amount = '0'`)
+		err = submit(second, on(second, row(), 5))
+		require.True(t, x402.HasCode(err, x402.LedgerCorrupt), "what was promised is remembered: %v", err)
+		require.Equal(t, Reserved, stands(second))
+
+		owners := hold(strings.Repeat("c", channelIDLength))
+		require.True(t, owners.FromOwners())
+		err = submit(owners, nil)
+		require.True(t, x402.HasCode(err, x402.LedgerCorrupt), "an owner's channel takes a step: %v", err)
+	})
+}
+
+// What a hold found delegated is noted with it.
+func TestAHoldNotesWhatIsDelegated(t *testing.T) {
+	eachEngine(t, func(t *testing.T, s *Store, _ *clock) {
+		for _, d := range []uint64{9, 10, 7} {
+			h := testHold(1)
+			h.Payment.Network, h.Funds.Delegated = "solana:x", new(money.NewAmount(d))
+			pay(t, s, h, Reserved)
+		}
+		largest, err := s.RecordDelegation(t.Context(), "solana:x", "0xagent", money.NewAmount(1))
+		require.NoError(t, err)
+		require.Equal(t, money.NewAmount(10), largest)
+		_, err = s.Verify(t.Context(), Head{})
+		require.NoError(t, err)
+	})
 }

@@ -69,7 +69,8 @@ func TestImport(t *testing.T) {
 		require.NoError(t, err)
 		require.Equal(t, "imported", events[len(events)-1].Event)
 		require.Equal(t, "imported", events[len(events)-2].Event)
-		require.NotEqual(t, "imported", events[len(events)-3].Event, "what was there already is not told again")
+		require.NotEqual(t, "imported", events[len(events)-3].Event,
+			"what was there already is not told again")
 		payments, _, totals, err := s.List(t.Context(), Filter{})
 		require.NoError(t, err)
 		require.Empty(t, payments)

@@ -252,7 +252,8 @@ func (t *tx) channel(c Channel) (Channel, error) {
 	return *old, err
 }
 
-// takeChannel is channel for who puts it. In a fleet a row is made where there is none, for others to wait at.
+// takeChannel is channel for who puts it. In a fleet a row is made where there is none, for others to wait
+// at.
 func (t *tx) takeChannel(c Channel) (Channel, error) {
 	if t.fleet != nil {
 		n, err := t.change(`INSERT INTO channels VALUES (?, ?, '', '', '', '', '0', '0', '0', '0', NULL, 0, NULL, NULL, 0)

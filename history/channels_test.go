@@ -109,8 +109,9 @@ func TestNoVoucherWhileFrozen(t *testing.T) {
 		p := pay(t, s, testHold(100), Reserved)
 		require.NoError(t, s.Freeze(t.Context(), Freeze{By: "owner"}))
 		c := testChannel(1)
-		_, err := s.RecordVoucher(t.Context(), p, Signed{Payload: c.Signed, Requirement: json.RawMessage("{}"),
-			UniqueKey: "x"}, c, Outcome{State: Settled, Proof: Claimed}, testKeyholder())
+		_, err := s.RecordVoucher(t.Context(), p, Signed{Payload: c.Signed,
+			Requirement: json.RawMessage("{}"), UniqueKey: "x"}, c,
+			Outcome{State: Settled, Proof: Claimed}, testKeyholder())
 		require.True(t, x402.HasCode(err, x402.WalletFrozen), "%v", err)
 		c, err = s.Channel(t.Context(), c.Service, c.Key)
 		require.NoError(t, err)

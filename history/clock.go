@@ -43,9 +43,9 @@ const redatedEvent = "redated"
 // a payment began; approvals of that time are over. The audit chain has one event for all of it.
 func (s *Store) Redate(ctx context.Context) error {
 	if s.fleet != nil {
-		return x402.Errorf(x402.LedgerUnavailable, "a fleet's ledger is not dated anew: its wallets' budgets would "+
-			"open twice").WithHint("the ledger's time goes on when its server's clock has come to it; until then " +
-			"no window ends")
+		return x402.Errorf(x402.LedgerUnavailable, "a fleet's ledger is not dated anew: its budgets "+
+			"would open twice").
+			WithHint("its time goes on when its server's clock has come to it; until then no window ends")
 	}
 	return s.tx(ctx, func(t *tx) error {
 		now := micros(t.Now)

@@ -29,6 +29,7 @@ type change struct {
 	written   flushState // the log with it
 	err       error
 	panicked  any
+	alerted   bool          // it wrote an alert
 	leads     bool          // its caller commits, for all that wait
 	wake      chan struct{} // it leads, or has its answer
 }
@@ -52,8 +53,8 @@ func (s *Store) tx(ctx context.Context, f func(*tx) error) error {
 	return s.enqueue(ctx, &change{f: f, durable: true})
 }
 
-// txSingle is txRows for an f that writes by one statement, after which it does nothing that can fail: it needs
-// no savepoint.
+// txSingle is txRows for an f that writes by one statement, after which it does nothing that can fail: it
+// needs no savepoint.
 func (s *Store) txSingle(ctx context.Context, f func(*tx) error) error {
 	return s.enqueue(ctx, &change{f: f, durable: true, isSingle: true, locksRows: true})
 }
@@ -74,7 +75,7 @@ func (s *Store) enqueue(ctx context.Context, c *change) error {
 		return outOfTime("begin", err)
 	}
 	if s.fleet != nil {
-		return s.fleet.write(ctx, s, c)
+		return s.tellIf(c, s.fleet.write(ctx, s, c))
 	}
 	c.since, c.wake = time.Now(), make(chan struct{}, 1)
 	s.queue.join(c)
@@ -93,10 +94,19 @@ func (s *Store) enqueue(ctx context.Context, c *change) error {
 	if c.panicked != nil {
 		panic(c.panicked)
 	}
-	if c.err != nil || !c.durable {
-		return c.err
+	err := c.err
+	if err == nil && c.durable {
+		err = s.wal.durable(c.written)
 	}
-	return s.wal.durable(c.written)
+	return s.tellIf(c, err)
+}
+
+// tellIf tells of a change that is written, if it wrote an alert. It returns its error.
+func (s *Store) tellIf(c *change, err error) error {
+	if err == nil && c.alerted && s.alerted != nil {
+		s.alerted()
+	}
+	return err
 }
 
 func (q *commitQueue) join(c *change) {
@@ -277,4 +287,5 @@ var errRollback = x402.Errorf(x402.LedgerUnavailable, "the change was rolled bac
 func (c *change) run(t *tx) {
 	defer func() { c.panicked = recover() }() // it is the caller's
 	c.err = c.f(t)
+	c.alerted = t.hasAlerted
 }

@@ -228,12 +228,24 @@ func TestSignaturesTogether(t *testing.T) {
 
 // A transaction compares the tables again for a payment that falls into other windows.
 func TestOtherWindowsAreCompared(t *testing.T) {
+	tree := budget.Teams{"of-a": {Agents: []string{"a"}}, "of-b": {Agents: []string{"b"}}}
+	for scope, query := range map[string]func(Payment) budget.Query{
+		"host": func(p Payment) budget.Query { return budget.Query{HostEntries: []string{p.Host}} },
+		"agent": func(p Payment) budget.Query {
+			return budget.Query{Teams: tree.Path(p.Agent), Tree: tree}
+		},
+	} {
+		t.Run(scope, func(t *testing.T) { otherWindowsAreCompared(t, scope, query) })
+	}
+}
+
+func otherWindowsAreCompared(t *testing.T, scope string, query func(Payment) budget.Query) {
 	s, _, _ := newStore(t)
 	k := testKeyholder()
-	k.Query = func(p Payment) budget.Query { return budget.Query{HostEntries: []string{p.Host}} }
-	sign := func(host string) func() error {
+	k.Query = query
+	sign := func(name string) func() error {
 		h := testHold(1)
-		h.Payment.Host = host
+		h.Payment.Host, h.Payment.Agent = name, name
 		p := pay(t, s, h, Reserved)
 		return func() error {
 			signed := Signed{Payload: []byte(`{}`), Requirement: []byte(`{}`), UniqueKey: p.ID}
@@ -246,7 +258,7 @@ func TestOtherWindowsAreCompared(t *testing.T) {
 		func() error {
 			return s.tx(t.Context(), func(tx *tx) error {
 				assert.NotNil(t, tx.known.sealed)
-				_, err := tx.exec(`UPDATE totals SET held = 0 WHERE scope = 'host' AND key = 'b'`)
+				_, err := tx.exec(`UPDATE totals SET held = 0 WHERE scope = ? AND key = 'b'`, scope)
 				return err
 			})
 		},

@@ -22,6 +22,26 @@ import (
 
 const kib = 1 << 10
 
+// eachQuota is eachEngine for ledgers with a quota for content.
+func eachQuota(t *testing.T, quota int64, test func(t *testing.T, s *Store)) {
+	t.Helper()
+	eachEngine(t, func(t *testing.T, s *Store, _ *clock) {
+		s.contentQuota = quota
+		if s.fleet != nil { // it tidies when a test says so
+			s.fleet.tidied = time.Now()
+		}
+		test(t, s)
+	})
+}
+
+// summedUp has a fleet's ledger add up what is stored, as it does now and then.
+func summedUp(t *testing.T, s *Store) {
+	t.Helper()
+	if s.fleet != nil {
+		require.NoError(t, s.Tidy(t.Context()))
+	}
+}
+
 // quotaStore is a ledger with a quota for content.
 func quotaStore(t *testing.T, quota int64) (*Store, string) {
 	t.Helper()
@@ -39,6 +59,7 @@ func buy(t *testing.T, s *Store, size int, deliver bool) string {
 	_, err := s.Finish(t.Context(), p.ID, Outcome{State: Settled, Proof: Claimed, Transaction: "0xtx",
 		Content: &Content{Status: 200, Type: "text/plain", Body: body(p.ID, size)}})
 	require.NoError(t, err)
+	summedUp(t, s)
 	if deliver {
 		require.NoError(t, s.Deliver(t.Context(), p.ID))
 	}
@@ -76,124 +97,133 @@ func sound(t *testing.T, s *Store) {
 
 // The oldest that a client has goes first, and nothing else of its payment.
 func TestTheQuotaTakesTheOldestDelivered(t *testing.T) {
-	s, _ := quotaStore(t, 100*kib)
-	owed := buy(t, s, 30*kib, false)
-	first, second := buy(t, s, 30*kib, true), buy(t, s, 30*kib, true)
-	before, err := s.Payment(t.Context(), first)
-	require.NoError(t, err)
-	third := buy(t, s, 30*kib, true)
-	has(t, s, owed, 30*kib, "")
-	has(t, s, first, 30*kib, RemovedByQuota)
-	has(t, s, second, 30*kib, "")
-	has(t, s, third, 30*kib, "")
-	after, err := s.Payment(t.Context(), first)
-	require.NoError(t, err)
-	require.Equal(t, before, after)
-	events, err := s.Events(t.Context(), first)
-	require.NoError(t, err)
-	require.Equal(t, "settled", events[len(events)-1].Event)
-	use, err := s.ContentUse(t.Context())
-	require.NoError(t, err)
-	require.Equal(t, ContentUse{Stored: 90 * kib, Owed: 30 * kib, Quota: 100 * kib}, use)
-	sound(t, s)
+	eachQuota(t, 100*kib, func(t *testing.T, s *Store) {
+		owed := buy(t, s, 30*kib, false)
+		first, second := buy(t, s, 30*kib, true), buy(t, s, 30*kib, true)
+		before, err := s.Payment(t.Context(), first)
+		require.NoError(t, err)
+		third := buy(t, s, 30*kib, true)
+		has(t, s, owed, 30*kib, "")
+		has(t, s, first, 30*kib, RemovedByQuota)
+		has(t, s, second, 30*kib, "")
+		has(t, s, third, 30*kib, "")
+		after, err := s.Payment(t.Context(), first)
+		require.NoError(t, err)
+		require.Equal(t, before, after)
+		events, err := s.Events(t.Context(), first)
+		require.NoError(t, err)
+		require.Equal(t, "settled", events[len(events)-1].Event)
+		use, err := s.ContentUse(t.Context())
+		require.NoError(t, err)
+		require.Equal(t, ContentUse{Stored: 90 * kib, Owed: 30 * kib, Quota: 100 * kib}, use)
+		sound(t, s)
 
-	require.NoError(t, s.Deliver(t.Context(), owed)) // the oldest of all, now that somebody has it
-	buy(t, s, 30*kib, true)
-	has(t, s, owed, 30*kib, RemovedByQuota)
-	has(t, s, second, 30*kib, "")
-	sound(t, s)
+		require.NoError(t, s.Deliver(t.Context(), owed)) // the oldest of all, now that somebody has it
+		buy(t, s, 30*kib, true)
+		has(t, s, owed, 30*kib, RemovedByQuota)
+		has(t, s, second, 30*kib, "")
+		sound(t, s)
+	})
 }
 
 // What was paid for and nobody got yet is never lost for something newer, however much junk is bought;
 // when it fills the quota, nothing more is bought, and what was under way is kept all the same.
 func TestWhatIsOwedIsNeverEvicted(t *testing.T) {
-	s, _ := quotaStore(t, 100*kib)
-	owed := []string{buy(t, s, 30*kib, false), buy(t, s, 30*kib, false)}
-	for range 20 { // junk
-		buy(t, s, 25*kib, true)
-	}
-	refusal := func() error {
-		f, err := s.Facts(t.Context(), Question{Payment: testHold(1).Payment})
-		require.NoError(t, err)
-		return f.Refusal()
-	}
-	require.NoError(t, refusal())
-	under := pay(t, s, testHold(1), Submitted)
-	owed = append(owed, buy(t, s, 39*kib, false))
-	require.NoError(t, refusal(), "not full yet")
-	_, err := s.Finish(t.Context(), under.ID, Outcome{State: Settled, Proof: Claimed,
-		Content: &Content{Status: 200, Type: "text/plain", Body: body(under.ID, 70*kib)}})
-	require.NoError(t, err, "what was under way is stored")
-	for i, size := range []int{30, 30, 39} {
-		has(t, s, owed[i], size*kib, "")
-	}
-	has(t, s, under.ID, 70*kib, "")
-	err = refusal()
-	require.True(t, x402.HasCode(err, x402.LedgerUnavailable), "%v", err)
-	require.ErrorContains(t, err, "173056 bytes of content were paid for and not fetched yet")
-	require.Contains(t, x402.AsError(err).Hint, "repeat the calls")
-	require.EqualValues(t, 100*kib, x402.AsError(err).Details["limit"])
-	sound(t, s)
-	require.NoError(t, s.Deliver(t.Context(), under.ID))
-	require.NoError(t, refusal(), "one was fetched")
-	has(t, s, under.ID, 70*kib, "")
+	eachQuota(t, 100*kib, func(t *testing.T, s *Store) {
+		owed := []string{buy(t, s, 30*kib, false), buy(t, s, 30*kib, false)}
+		for range 20 { // junk
+			buy(t, s, 25*kib, true)
+		}
+		refusal := func() error {
+			summedUp(t, s)
+			f, err := s.Facts(t.Context(), Question{Payment: testHold(1).Payment})
+			require.NoError(t, err)
+			return f.Refusal()
+		}
+		require.NoError(t, refusal())
+		under := pay(t, s, testHold(1), Submitted)
+		owed = append(owed, buy(t, s, 39*kib, false))
+		require.NoError(t, refusal(), "not full yet")
+		_, err := s.Finish(t.Context(), under.ID, Outcome{State: Settled, Proof: Claimed,
+			Content: &Content{Status: 200, Type: "text/plain", Body: body(under.ID, 70*kib)}})
+		require.NoError(t, err, "what was under way is stored")
+		for i, size := range []int{30, 30, 39} {
+			has(t, s, owed[i], size*kib, "")
+		}
+		has(t, s, under.ID, 70*kib, "")
+		err = refusal()
+		require.True(t, x402.HasCode(err, x402.LedgerUnavailable), "%v", err)
+		require.ErrorContains(t, err, "173056 bytes of content were paid for and not fetched yet")
+		require.Contains(t, x402.AsError(err).Hint, "repeat the calls")
+		require.EqualValues(t, 100*kib, x402.AsError(err).Details["limit"])
+		sound(t, s)
+		require.NoError(t, s.Deliver(t.Context(), under.ID))
+		require.NoError(t, refusal(), "one was fetched")
+		if s.fleet == nil { // where to add up is to tidy
+			has(t, s, under.ID, 70*kib, "")
+		}
+	})
 }
 
 // What came instead of the goods is not owed to anybody: a seller that answers with large errors
 // fills nothing.
 func TestErrorBodiesAreSpare(t *testing.T) {
-	s, _ := quotaStore(t, 100*kib)
-	for range 5 {
-		p := pay(t, s, testHold(1), Submitted)
-		_, err := s.Finish(t.Context(), p.ID, Outcome{State: Settled, Proof: Claimed,
-			Content: &Content{Status: 500, Body: make([]byte, 60*kib)}})
-		require.NoError(t, err)
-		use, err := s.ContentUse(t.Context())
-		require.NoError(t, err)
-		require.Zero(t, use.Owed)
-		require.LessOrEqual(t, use.Stored, int64(120*kib))
-	}
-	sound(t, s)
+	eachQuota(t, 100*kib, func(t *testing.T, s *Store) {
+		for range 5 {
+			p := pay(t, s, testHold(1), Submitted)
+			_, err := s.Finish(t.Context(), p.ID, Outcome{State: Settled, Proof: Claimed,
+				Content: &Content{Status: 500, Body: make([]byte, 60*kib)}})
+			require.NoError(t, err)
+			summedUp(t, s)
+			use, err := s.ContentUse(t.Context())
+			require.NoError(t, err)
+			require.Zero(t, use.Owed)
+			require.LessOrEqual(t, use.Stored, int64(120*kib))
+		}
+		sound(t, s)
+	})
 }
 
 // Without a quota all is kept; a body larger than the quota is kept until it was delivered, and goes
 // with the next one.
 func TestQuotasThatAreNone(t *testing.T) {
-	s, _ := quotaStore(t, 0)
-	for range 5 {
-		has(t, s, buy(t, s, 50*kib, true), 50*kib, "")
-	}
-	use, err := s.ContentUse(t.Context())
-	require.NoError(t, err)
-	require.EqualValues(t, 250*kib, use.Stored)
-	require.NoError(t, use.Refusal())
-
-	s, _ = quotaStore(t, 10*kib)
-	large := buy(t, s, 50*kib, false)
-	has(t, s, large, 50*kib, "")
-	require.NoError(t, s.Deliver(t.Context(), large))
-	has(t, s, large, 50*kib, "")
-	next := buy(t, s, 1, true)
-	has(t, s, large, 50*kib, RemovedByQuota)
-	has(t, s, next, 1, "")
-	sound(t, s)
+	eachQuota(t, 0, func(t *testing.T, s *Store) {
+		for range 5 {
+			has(t, s, buy(t, s, 50*kib, true), 50*kib, "")
+		}
+		use, err := s.ContentUse(t.Context())
+		require.NoError(t, err)
+		require.EqualValues(t, 250*kib, use.Stored)
+		require.NoError(t, use.Refusal())
+	})
+	eachQuota(t, 10*kib, func(t *testing.T, s *Store) {
+		large := buy(t, s, 50*kib, false)
+		has(t, s, large, 50*kib, "")
+		require.NoError(t, s.Deliver(t.Context(), large))
+		has(t, s, large, 50*kib, "")
+		next := buy(t, s, 1, true)
+		has(t, s, large, 50*kib, RemovedByQuota)
+		has(t, s, next, 1, "")
+		sound(t, s)
+	})
 }
 
 // A content that was removed is stored again where the seller gives it again.
 func TestRemovedContentComesBack(t *testing.T) {
-	s, _ := quotaStore(t, 10*kib)
-	id := buy(t, s, 8*kib, true)
-	buy(t, s, 8*kib, true)
-	has(t, s, id, 8*kib, RemovedByQuota)
-	_, err := s.Finish(t.Context(), id, Outcome{State: Settled, Proof: Claimed,
-		Content: &Content{Status: 402, Body: []byte("no")}})
-	require.NoError(t, err)
-	has(t, s, id, 8*kib, RemovedByQuota)
-	_, err = s.Finish(t.Context(), id, Outcome{State: Settled, Proof: Claimed,
-		Content: &Content{Status: 200, Type: "text/plain", Body: body(id, 8*kib)}})
-	require.NoError(t, err)
-	has(t, s, id, 8*kib, "")
-	sound(t, s)
+	eachQuota(t, 10*kib, func(t *testing.T, s *Store) {
+		id := buy(t, s, 8*kib, true)
+		buy(t, s, 8*kib, true)
+		has(t, s, id, 8*kib, RemovedByQuota)
+		_, err := s.Finish(t.Context(), id, Outcome{State: Settled, Proof: Claimed,
+			Content: &Content{Status: 402, Body: []byte("no")}})
+		require.NoError(t, err)
+		has(t, s, id, 8*kib, RemovedByQuota)
+		_, err = s.Finish(t.Context(), id, Outcome{State: Settled, Proof: Claimed,
+			Content: &Content{Status: 200, Type: "text/plain", Body: body(id, 8*kib)}})
+		require.NoError(t, err)
+		has(t, s, id, 8*kib, "")
+		sound(t, s)
+	})
 }
 
 // Pruning and a lowered quota give the space back to the disk, with other processes at the ledger and
@@ -253,49 +283,47 @@ func TestSpaceGoesBackToTheDisk(t *testing.T) {
 // Several processes that buy and evict at once, and readers: the sums are true, and what is
 // given out is whole.
 func TestProcessesEvictAtOnce(t *testing.T) {
-	s, home := quotaStore(t, 200*kib)
-	stores := []*Store{s}
-	for range 2 {
-		more, err := Open(t.Context(), home, Options{ContentQuota: 200 * kib})
-		require.NoError(t, err)
-		defer more.Close()
-		stores = append(stores, more)
-	}
-	var payments [3][15]string
-	for n := range payments {
-		for i := range payments[n] {
-			payments[n][i] = pay(t, stores[n], testHold(1), Submitted).ID
+	eachQuota(t, 200*kib, func(t *testing.T, s *Store) {
+		stores := []*Store{s}
+		for range 2 {
+			stores = append(stores, besides(t, s))
 		}
-	}
-	buys := func(each *Store, id string, size int, deliver bool) error {
-		ctx := context.Background()
-		_, err := each.Finish(ctx, id, Outcome{State: Settled, Proof: Claimed,
-			Content: &Content{Status: 200, Type: "text/plain", Body: body(id, size)}})
-		if deliver {
-			err = errors.Join(err, each.Deliver(ctx, id))
-		}
-		c, gone := s.Content(ctx, id)
-		if gone == nil && !bytes.Equal(c.Body, body(id, size)) {
-			err = errors.Join(err, fmt.Errorf("the content of %s is another one", id))
-		}
-		return errors.Join(err, each.Tidy(ctx))
-	}
-	var wait sync.WaitGroup
-	for n, list := range payments {
-		wait.Go(func() {
-			for i, id := range list {
-				if err := buys(stores[n], id, (20+i)*kib, n != 1 || i%2 == 0); err != nil {
-					t.Error(err)
-				}
+		var payments [3][15]string
+		for n := range payments {
+			for i := range payments[n] {
+				payments[n][i] = pay(t, stores[n], testHold(1), Submitted).ID
 			}
-		})
-	}
-	wait.Wait()
-	use, err := s.ContentUse(t.Context())
-	require.NoError(t, err)
-	require.EqualValues(t, (21+23+25+27+29+31+33)*kib, use.Owed)
-	require.LessOrEqual(t, use.Stored, use.Owed+200*kib)
-	sound(t, s)
+		}
+		buys := func(each *Store, id string, size int, deliver bool) error {
+			ctx := context.Background()
+			_, err := each.Finish(ctx, id, Outcome{State: Settled, Proof: Claimed,
+				Content: &Content{Status: 200, Type: "text/plain", Body: body(id, size)}})
+			if deliver {
+				err = errors.Join(err, each.Deliver(ctx, id))
+			}
+			c, gone := s.Content(ctx, id)
+			if gone == nil && !bytes.Equal(c.Body, body(id, size)) {
+				err = errors.Join(err, fmt.Errorf("the content of %s is another one", id))
+			}
+			return errors.Join(err, each.Tidy(ctx))
+		}
+		var wait sync.WaitGroup
+		for n, list := range payments {
+			wait.Go(func() {
+				for i, id := range list {
+					if err := buys(stores[n], id, (20+i)*kib, n != 1 || i%2 == 0); err != nil {
+						t.Error(err)
+					}
+				}
+			})
+		}
+		wait.Wait()
+		use, err := s.ContentUse(t.Context())
+		require.NoError(t, err)
+		require.EqualValues(t, (21+23+25+27+29+31+33)*kib, use.Owed)
+		require.LessOrEqual(t, use.Stored, use.Owed+200*kib)
+		sound(t, s)
+	})
 }
 
 // Where the disk is full, what is stored stays whole: nothing was removed for what could not be kept.

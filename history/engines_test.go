@@ -49,7 +49,8 @@ func openFleetWith(t *testing.T, f Fleet, o Options) *Store {
 	return s
 }
 
-// testFleet is one ledger for all tests, which go one after the other: to empty it takes a tenth of making one.
+// testFleet is one ledger for all tests, which go one after the other: to empty it takes a tenth of making
+// one.
 var testFleet struct {
 	sync.Mutex
 	Fleet
@@ -82,6 +83,17 @@ func newFleetStore(t *testing.T) (*Store, *clock) {
 	return s, c
 }
 
+// rulesAre makes rules those of a fleet's ledger, which keeps the windows that they have.
+func rulesAre(t *testing.T, s *Store, rules budget.Rules) {
+	t.Helper()
+	if s.fleet == nil {
+		return
+	}
+	last, err := s.Rules(t.Context())
+	require.NoError(t, err)
+	applyRules(t, s, last.Version+1, rules)
+}
+
 // sqlOf asks a test's database past the store.
 type sqlOf struct {
 	url  string
@@ -109,7 +121,7 @@ func (q *sqlOf) one(t require.TestingT, query string, args ...any) (text string)
 	return text
 }
 
-// setClock makes the ledger's clock one that stands still until a test sets it.
+// setClock makes the ledger's clock one that goes on only when it is told.
 func (q *sqlOf) setClock(t require.TestingT) {
 	q.run(t, `CREATE TABLE test_clock (at BIGINT); INSERT INTO test_clock VALUES (1);
 		CREATE OR REPLACE FUNCTION clock() RETURNS BIGINT LANGUAGE sql VOLATILE AS $$ SELECT at FROM test_clock $$`)

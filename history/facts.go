@@ -210,7 +210,8 @@ func (t *tx) session() (budget.Session, error) {
 	return s, nil
 }
 
-// used sums a window: of a session, of an agent, of a team, of a host, or of all. Windows begin with a UTC day.
+// used sums a window: of a session, of an agent, of a team, of a host, or of all. Windows begin with a UTC
+// day.
 func (t *tx) used(w budget.Window) (use budget.Use, err error) {
 	if t.fleet != nil {
 		return t.fleetUsed(w)

@@ -32,6 +32,9 @@ var fleetTables string
 //go:embed postgres_functions.sql
 var fleetFunctions string
 
+//go:embed postgres_roles.sql
+var fleetRoles string
+
 // fleetFormat is what these files make. A ledger of another one is refused.
 const fleetFormat = "fleet 1"
 
@@ -89,7 +92,8 @@ func CreateFleet(ctx context.Context, f Fleet) (ledgerID string, err error) {
 	defer pool.Close()
 	id := newID("led_")
 	err = pool.With(ctx, func(c *postgres.Conn) error {
-		return c.Run(ctx, `BEGIN; CREATE SCHEMA x402; SET LOCAL search_path = x402;`+fleetTables+fleetFunctions+
+		return c.Run(ctx, `BEGIN; CREATE SCHEMA x402; SET LOCAL search_path = x402;`+fleetTables+fleetFunctions+fleetRoles+
+			fleetIndex+
 			`INSERT INTO meta VALUES ('format', '`+fleetFormat+`'), ('ledger_id', '`+id+`'); SELECT epoch(); COMMIT`)
 	})
 	return id, fleetError(err)
@@ -124,7 +128,7 @@ func OpenFleet(f Fleet, o Options) (*Store, error) {
 	}
 	e.pool = pool
 	e.demands.Store(&f.Replication)
-	return &Store{now: o.Now, fleet: e, contentQuota: o.ContentQuota, waits: o.Waits}, nil
+	return &Store{now: o.Now, fleet: e, contentQuota: o.ContentQuota, alerted: o.Alerted}, nil
 }
 
 func (e *fleet) close() error {
@@ -278,7 +282,7 @@ func fleetError(err error) error {
 
 // append appends to the chain of this process's home.
 func (e *fleet) append(t *tx, payment int64, event, detail string) error {
-	return t.row(`SELECT append(?, ?, ?, ?, ?)`, e.Writer, micros(t.Now), payment, event, detail).Scan(&t.known.head)
+	return t.row(`SELECT note(?, ?, ?, ?, ?)`, e.Writer, micros(t.Now), payment, event, detail).Scan(&t.known.head)
 }
 
 // instance is this process's id; from its first on it says that it lives, as long as it works.

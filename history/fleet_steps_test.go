@@ -65,13 +65,13 @@ func TestWhichCommitsAreWaitedFor(t *testing.T) {
 	f := Fleet{URL: url, Writer: "home_a"}
 	_, err := CreateFleet(t.Context(), f)
 	require.NoError(t, err)
+	name := c.SQL(t, "postgres", `SELECT datname FROM pg_database WHERE datname LIKE 't%' AND NOT
+		datistemplate`)
+	c.SQL(t, "postgres", `ALTER DATABASE `+name+` SET synchronous_commit = off`) // as a login may say
 	s := openFleet(t, f)
 	applyRules(t, s, 1, fleetRules)
 	f.Writer = "home_b"
 	other := openFleet(t, f)
-	name := c.SQL(t, "postgres", `SELECT datname FROM pg_database WHERE datname LIKE 't%' AND NOT
-		datistemplate`)
-	c.SQL(t, "postgres", `ALTER DATABASE `+name+` SET synchronous_commit = off`) // as a login may say
 	submitted, err := reserveBy(s, fleetRules, testHold(1))
 	require.NoError(t, err)
 	require.NoError(t, s.Submit(t.Context(), submitted, signedOf(submitted), testKeyholder()))

@@ -4,8 +4,8 @@ import (
 	"context"
 )
 
-// Payments through channels, in a fleet's ledger: the payment's steps and the channel's are one transaction, which
-// locks the channel's row first.
+// Payments through channels, in a fleet's ledger: the payment's steps and the channel's are one transaction,
+// which locks the channel's row first.
 
 // submitThrough submits a payment and takes a channel on. q is for the function submit.
 func (t *tx) submitThrough(to Channel, p Payment, q string, k Keyholder) error {
@@ -97,7 +97,8 @@ func (e *fleet) signVoucher(ctx context.Context, s *Store, signed Signed, c Chan
 		if err != nil {
 			return err
 		}
-		if err := t.audit(0, voucherEvent, map[string]any{"voucher": v, "sha256": digestOf(signed.Payload)}); err != nil {
+		err = t.audit(0, voucherEvent, map[string]any{"voucher": v, "sha256": digestOf(signed.Payload)})
+		if err != nil {
 			return err
 		}
 		return t.putChannel(c)

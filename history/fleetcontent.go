@@ -6,15 +6,17 @@ import (
 	"time"
 )
 
-// A fleet's content. What is stored is added up by who tidies, and not by each payment, which would all write one
-// row: each process does at most once in tidyEvery, when it has stored something, and when it starts. So what is
-// stored may be above the quota by what came since, and as late a purchase is refused because of what nobody got yet.
+// A fleet's content. What is stored is added up by who tidies, and not by each payment, which would all write
+// one row: each process does at most once in tidyEvery, when it has stored something, and when it starts. So
+// what is stored may be above the quota by what came since, and as late a purchase is refused because of what
+// nobody got yet.
 
 const (
 	tidyEvery = time.Minute
 	// contentsOfStep bounds what one step of it removes, beside tidyStep.
 	contentsOfStep = mostRemoved
-	// fleetContents is how many contents one reading of VerifyContent compares: the server reads them meanwhile.
+	// fleetContents is how many contents one reading of VerifyContent compares: the server reads them
+	// meanwhile.
 	fleetContents = 100
 )
 
@@ -85,9 +87,11 @@ func (t *tx) fleetEvict() (removed int64, err error) {
 	}
 	var freed int64
 	err = t.slowRow(`WITH oldest AS (SELECT payment, sum(size) OVER (ORDER BY payment) - size AS before
-			FROM (SELECT payment, size FROM contents WHERE removed = '' AND spare = 1 ORDER BY payment LIMIT ?) AS spare),
-		gone AS (UPDATE contents SET removed = ? FROM oldest WHERE contents.payment = oldest.payment AND oldest.before < ?
-			AND contents.removed = '' AND contents.spare = 1 RETURNING contents.payment, contents.size),
+			FROM (SELECT payment, size FROM contents WHERE removed = '' AND spare = 1
+				ORDER BY payment LIMIT ?) AS spare),
+		gone AS (UPDATE contents SET removed = ? FROM oldest
+			WHERE contents.payment = oldest.payment AND oldest.before < ?
+				AND contents.removed = '' AND contents.spare = 1 RETURNING contents.payment, contents.size),
 		freed AS (DELETE FROM bodies WHERE payment IN (SELECT payment FROM gone))
 		SELECT count(*), coalesce(sum(size), 0) FROM gone`,
 		contentsOfStep, RemovedByQuota, min(use.Stored-t.contentQuota, tidyStep)).Scan(&removed, &freed)

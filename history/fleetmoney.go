@@ -129,7 +129,11 @@ func (e *fleet) facts(ctx context.Context, q Question, of *Payment, more ...read
 // leaveOut takes a payment out of what was used.
 func (f *Facts) leaveOut(p Payment, q budget.Query) {
 	less := func(u *budget.Use) {
-		if !p.Prepaid() {
+		switch {
+		case p.Prepaid():
+		case u.Held >= p.Price:
+			u.Held -= p.Price
+		default:
 			u.Spent = u.Spent.SubFloor(p.Price)
 		}
 	}
@@ -200,27 +204,36 @@ func (e *fleet) budgetReadings(f *budget.Facts, q budget.Query, of *Payment, at 
 	}})
 	list = append(list, e.heldReading(f, budgets, at, args))
 	lifted := `coalesce((SELECT at FROM lifts WHERE at <= (SELECT ledger_now()) ORDER BY upto DESC LIMIT 1), 0)`
-	counting := func(from string, into *int) reading {
-		before, without := ``, "" // of a payment that is there: those before it
+	// how many there are, up to so many, and when the oldest of so many was made
+	made := func(since, node string, most int, take func(n int, oldest time.Time)) reading {
+		upTo, without := `9223372036854775807`, "" // of a payment that is there: those before it
 		if of != nil {
-			before, without = ` AND created_at <= `+at, of.ID
+			upTo, without = at, of.ID
 		}
-		return reading{`SELECT count(*) FROM payments WHERE created_at > ` + from + before + ` AND id <> ` + arg(1), with(without),
-			func(row scanner) error { return row.Scan(into) }}
+		return reading{fmt.Sprintf(`SELECT count(*), coalesce(min(at), 0) FROM payments_made(%s, %s, %s, %s, %d) AS at`,
+			since, upTo, arg(1), arg(2), most),
+			with(node, without), func(row scanner) error {
+				var n int
+				var oldest int64
+				err := row.Scan(&n, &oldest)
+				if n < most {
+					take(n, time.Time{})
+				} else {
+					take(n, fromMicros(oldest))
+				}
+				return err
+			}}
 	}
 	if q.Rate > 0 {
-		minute := budget.RateWindow.Microseconds()
-		list = append(list, counting(fmt.Sprintf(`%s - %d`, at, minute), &f.LastMinute),
-			reading{fmt.Sprintf(`SELECT created_at FROM payments WHERE created_at > %s - %d ORDER BY created_at DESC, seq DESC
-				OFFSET %s LIMIT 1`, at, minute, arg(1)), with(q.Rate - 1), func(row scanner) error {
-				var at int64
-				err := row.Scan(&at)
-				f.RateSince = fromMicros(at)
-				return err
-			}})
+		list = append(list, made(fmt.Sprintf(`%s - %d`, at, budget.RateWindow.Microseconds()), "org", q.Rate, func(n int, oldest time.Time) {
+			f.LastMinute, f.RateSince = n, oldest
+		}))
 	}
 	for _, limit := range q.NodeRates {
-		list = append(list, e.rateReading(f, limit, of, at, with, arg))
+		node := limit.Window.Node()
+		list = append(list, made(fmt.Sprintf(`%s - %d`, at, limit.Per.Microseconds()), node, limit.Max, func(n int, oldest time.Time) {
+			f.NodeRates[node] = budget.RateUse{LastMinute: n, Since: oldest}
+		}))
 	}
 	if q.EachAgent {
 		list = append(list, e.agentReading(f, q, at, args))
@@ -239,32 +252,10 @@ func (e *fleet) budgetReadings(f *budget.Facts, q budget.Query, of *Payment, at 
 	}
 	if q.BusyHour {
 		hour := budget.BusyWindow.Microseconds()
-		list = append(list, counting(fmt.Sprintf(`greatest(%s - %d, %s)`, at, hour, lifted), &f.LastHour))
+		list = append(list, made(fmt.Sprintf(`greatest(%s - %d, %s)`, at, hour, lifted), "org", maxHourly,
+			func(n int, _ time.Time) { f.LastHour = n }))
 	}
 	return append(list, e.memoryReadings(&f.Payee, q)...)
-}
-
-// rateReading counts the payments of an agent's or team's last minute.
-func (e *fleet) rateReading(f *budget.Facts, limit budget.RateLimit, of *Payment, at string, with func(...any) []any,
-	arg func(int) string) reading {
-	before, without := ``, ""
-	if of != nil {
-		before, without = ` AND created_at <= `+at, of.ID
-	}
-	node := limit.Window.Node()
-	query := fmt.Sprintf(`SELECT created_at FROM payments WHERE created_at > %s - %d%s AND %s = ANY (budgets) AND id <> %s
-		ORDER BY created_at DESC, seq DESC LIMIT %d`, at, limit.Per.Microseconds(), before, arg(1), arg(2), limit.Max)
-	return reading{query, with(node, without), func(row scanner) error {
-		var at int64
-		err := row.Scan(&at)
-		use := f.NodeRates[node]
-		use.LastMinute++
-		if use.LastMinute == limit.Max {
-			use.Since = fromMicros(at)
-		}
-		f.NodeRates[node] = use
-		return err
-	}}
 }
 
 // agentReading sums what each agent used on a day and in its month, and from that what the teams did.
@@ -382,6 +373,9 @@ func (t *tx) fleetUsed(w budget.Window) (use budget.Use, err error) {
 	return use, err
 }
 
+// maxHourly bounds how many payments of an hour are counted: more than any circuit breaker waits for.
+const maxHourly = 100_000
+
 // memoryReadings ask for what is known of a payee: with the keys that historyFor asks by.
 func (e *fleet) memoryReadings(into *budget.PayeeHistory, q budget.Query) []reading {
 	keys := map[string][]byte{}
@@ -468,7 +462,7 @@ func (e *fleet) reserve(ctx context.Context, h Hold, owner string) (Payment, err
 		"sessionDetail": toJSON(map[string]any{"id": fresh, "cap": h.SessionCap, "seal": digestOf(nil)}),
 		"detail":        toJSON(reservedDetail{Row: p.digest(), Key: p.IdempotencyKey, Stored: digestOf(record)}),
 		"clock":         micros(e.now()), "tolerance": budget.ClockTolerance.Microseconds(), "resume": h.Resume,
-		"prepaid": h.Decision.Prepaid, "caps": capsOf(h.Decision), "rates": ratesOf(h.Decision),
+		"prepaid": h.Decision.Prepaid, "caps": capsOf(h.Decision, e.now()), "low": lowOf(h, e.now()), "rates": ratesOf(h.Decision),
 		"maxFailures": h.Decision.MaxFailures, "failuresSince": micros(h.Decision.FailuresSince),
 		"seller": sellerOf(h.Decision, p), "funds": map[string]any{}, "approval": map[string]any{},
 	}
@@ -564,16 +558,26 @@ func columnsOf(p Payment, record []byte) map[string]any {
 }
 
 // capsOf are the caps of a decision, by the windows that the ledger keeps.
-func capsOf(d budget.Decision) []map[string]any {
+func capsOf(d budget.Decision, now time.Time) []map[string]any {
 	caps := []map[string]any{} // nil would be no list
 	for _, c := range d.Caps {
 		id, win, starts := windowOf(c.Window)
 		if win == "session" { // the owner's, which the ledger applies
 			continue
 		}
-		caps = append(caps, map[string]any{"budget": id, "win": win, "starts": starts, "limit": int64(c.Limit)})
+		caps = append(caps, map[string]any{"budget": id, "win": win, "starts": starts, "limit": int64(c.Limit),
+			"alert": map[string]any{"id": newTimedID("alr_", now), "subject": c.Title(), "win": c.Window.Since.Format(time.DateOnly)}})
 	}
 	return caps
+}
+
+// lowOf is the alert that little is left of what a payment is made from; empty: there is none.
+func lowOf(h Hold, now time.Time) map[string]any {
+	if h.Low == nil {
+		return map[string]any{}
+	}
+	subject, detail := h.Low.alert(h.Payment)
+	return map[string]any{"id": newTimedID("alr_", now), "subject": subject, "win": dayOf(now), "detail": toJSON(detail)}
 }
 
 // windowOf names a window as the ledger keeps it.
@@ -863,4 +867,14 @@ func (t *tx) fleetHas(h Head) (bool, error) {
 	var hash []byte
 	err := t.row(`SELECT hash FROM audit WHERE writer = ? AND seq = ?`, t.fleet.Writer, h.Seq).Scan(&hash)
 	return err == nil && bytes.Equal(hash, h.Hash), none(err, nil)
+}
+
+// HasSigned reports whether a signature is on this home's chain; on SQLite it is the ledger's only one.
+func (s *Store) HasSigned(ctx context.Context) (bool, error) {
+	return readOnce(ctx, s, func(t *tx) (bool, error) {
+		if t.fleet == nil {
+			return t.is(`SELECT EXISTS (SELECT 1 FROM audit WHERE event = 'signed')`)
+		}
+		return t.is(`SELECT EXISTS (SELECT 1 FROM audit WHERE writer = ? AND event = 'signed')`, t.fleet.Writer)
+	})
 }

@@ -7,7 +7,8 @@ import (
 	"x402-wallet/x402/money"
 )
 
-// What a fleet's ledger adds up from its payments, where SQLite's keeps sums: nothing that decides reads these.
+// What a fleet's ledger adds up from its payments, where SQLite's keeps sums: nothing that decides reads
+// these.
 
 // fleetOver adds payments up by a unit of time.
 const fleetOver = `SELECT created_at / ?1::bigint, ` + fleetSums + ` FROM payments WHERE created_at >= ?2 GROUP BY 1`
@@ -29,7 +30,8 @@ func (t *tx) fleetParts(column string, since time.Time, most int) ([]NamedSum, e
 }
 
 // fleetHeld is held, where numbers of any length can be added.
-func (t *tx) fleetHeld(p Payment, source string, readAt time.Time, upTo int64) (held money.Amount, err error) {
+func (t *tx) fleetHeld(p Payment, source string, readAt time.Time, upTo int64) (held money.Amount,
+	err error) {
 	var sum string
 	err = t.row(`SELECT coalesce(sum(amount::numeric), 0)::text FROM payments
 		WHERE source = ? AND asset = ? AND network = ? AND seq <= ? AND `+notPrepaid+`
@@ -41,8 +43,8 @@ func (t *tx) fleetHeld(p Payment, source string, readAt time.Time, upTo int64) (
 	return money.ParseAmount(sum)
 }
 
-// fleetWalkUses goes through what all chains say of approvals that were used since a time, and of the signatures of
-// those payments. at has to be on this home's chain.
+// fleetWalkUses goes through what all chains say of approvals that were used since a time, and of the
+// signatures of those payments. at has to be on this home's chain.
 func (t *tx) fleetWalkUses(since int64, at Head, each func(auditRow) error) error {
 	if at.Seq > 0 {
 		has, err := t.fleetHas(at)
@@ -62,6 +64,7 @@ func (t *tx) fleetWalkUses(since int64, at Head, each func(auditRow) error) erro
 	}, `WITH uses AS (SELECT seq, at, payment, event, detail FROM audit
 			WHERE at >= ?1 AND event IN ('approval used', 'approval returned'))
 		SELECT seq, at, payment, event, detail FROM uses UNION ALL
-		SELECT seq, at, payment, event, detail FROM audit WHERE event = 'signed' AND payment IN (SELECT payment FROM uses)
+		SELECT seq, at, payment, event, detail FROM audit
+			WHERE event = 'signed' AND payment IN (SELECT payment FROM uses)
 		ORDER BY at, seq`, since)
 }

@@ -6,12 +6,21 @@ import (
 	"x402-wallet/x402/money"
 )
 
-// The history that people and agents search, in a fleet's ledger: by an index of trigrams where its server has that
-// extension, else by a look at each payment. What matches is added up from the payments, and only up to mostSummed
-// of them: a sum over a million takes more than a second.
+// The history that people and agents search, in a fleet's ledger: by an index of trigrams where its server
+// has that extension, else by a look at each payment. What matches is added up from the payments, and only up
+// to mostSummed of them: a sum over a million takes more than a second.
 
 // mostSummed is how many payments a search adds up.
 const mostSummed = 10_000
+
+// fleetIndex makes the index of trigrams where the server has the extension and its owner may have it.
+const fleetIndex = `DO $$ BEGIN
+	IF EXISTS (SELECT 1 FROM pg_available_extensions WHERE name = 'pg_trgm') THEN
+		CREATE EXTENSION IF NOT EXISTS pg_trgm;
+		CREATE INDEX payments_by_url ON x402.payments USING gin (lower(url COLLATE "C") gin_trgm_ops);
+	END IF;
+EXCEPTION WHEN insufficient_privilege OR undefined_object THEN NULL; -- it is in another schema, or not for us
+END $$;`
 
 // fleetSearch is a Filter in PostgreSQL's words.
 type fleetSearch struct {

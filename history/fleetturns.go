@@ -8,8 +8,8 @@ import (
 	"x402-wallet/x402"
 )
 
-// A turn is a row that one process at a time has: it makes it last while it works, and whoever died with it loses it
-// after a while. No lock of the server's is used, which a failover would let go of unseen.
+// A turn is a row that one process at a time has: it makes it last while it works, and whoever died with it
+// loses it after a while. No lock of the server's is used, which a failover would let go of unseen.
 
 // turnTime is how long a turn lasts that is not made to last; turnPoll how often whoever waits for it looks.
 const turnTime, turnPoll = aliveFor, 50 * time.Millisecond
@@ -27,7 +27,8 @@ func (e *fleet) lockTurn(ctx context.Context, name string) (unlock func(), err e
 		case err == nil && fence > 0:
 			return e.holdTurn(name, holder, leave), nil
 		case err == nil && time.Now().After(until):
-			err = x402.Errorf(x402.LedgerUnavailable, "another process uses the channel for longer than %s", channelTimeout)
+			err = x402.Errorf(x402.LedgerUnavailable, "another process uses the channel for longer than %s",
+				channelTimeout)
 		}
 		if err == nil {
 			select {
@@ -74,14 +75,14 @@ func (e *fleet) holdTurn(name, holder string, leave func()) (unlock func()) {
 			case <-over:
 				return
 			case <-tick.C:
-				_, _ = e.turnFor(beatEvery, "renew", name, holder)
+				_ = e.turnOnce(beatEvery, "renew", name, holder)
 			}
 		}
 	}()
 	return func() {
 		close(over)
 		<-ended
-		_, _ = e.turnFor(2*time.Second, "leave", name, holder) // else it ends by itself
+		_ = e.turnOnce(2*time.Second, "leave", name, holder) // else it ends by itself
 		leave()
 	}
 }
@@ -91,14 +92,13 @@ func (e *fleet) turn(ctx context.Context, do, name, holder string) (fence int64,
 	return fence, e.tell(err)
 }
 
-// turnFor is turn without repeating it.
-func (e *fleet) turnFor(most time.Duration, do, name, holder string) (fence int64, err error) {
+// turnOnce is turn without repeating it.
+func (e *fleet) turnOnce(most time.Duration, do, name, holder string) error {
 	ctx, cancel := context.WithTimeout(context.Background(), most)
 	defer cancel()
-	err = e.pool.With(ctx, func(c *postgres.Conn) error {
-		fence, err = scanNumber(queryRow(ctx, fleetConn{c}, `SELECT turn(?, ?, ?, ?)`, do, name, holder,
+	return e.pool.With(ctx, func(c *postgres.Conn) error {
+		_, err := scanNumber(queryRow(ctx, fleetConn{c}, `SELECT turn(?, ?, ?, ?)`, do, name, holder,
 			turnTime.Microseconds()))
 		return err
 	})
-	return fence, err
 }

@@ -91,7 +91,8 @@ func (t *tx) verifyCounters() error {
 			return err
 		}
 		if used != sum {
-			return fleetCorrupt("the %s of %s that begins with %d holds %d, and its payments come to %d", win, id, starts, used, sum)
+			return fleetCorrupt("the %s of %s that begins with %d holds %d, and its payments come to %d", win,
+				id, starts, used, sum)
 		}
 		return nil
 	}, `WITH together AS ( -- few rows, before they are counted in each of their budgets
@@ -103,7 +104,7 @@ func (t *tx) verifyCounters() error {
 			SELECT budget, 'day' AS win, day AS starts, sum(usd) AS usd FROM each GROUP BY 1, 2, 3 UNION ALL
 			SELECT budget, 'month', month_of(day), sum(usd) FROM each GROUP BY 1, 2, 3 UNION ALL
 			SELECT e.budget, 'session', s.number, sum(e.usd) FROM each e JOIN sessions s ON s.id = e.session
-			GROUP BY 1, 2, 3)
+				GROUP BY 1, 2, 3)
 		SELECT c.budget, c.win, c.starts, c.used, coalesce(sum(s.usd), 0)::bigint FROM counters c
 			LEFT JOIN sums s ON s.budget = c.budget AND s.win = c.win AND s.starts = c.starts GROUP BY 1, 2,
 			3, 4`)
@@ -140,6 +141,8 @@ func (t *tx) sampleFleet(whole int64) (done Sampled, err error) {
 }
 
 func fleetCorrupt(format string, args ...any) error {
-	return x402.Errorf(x402.LedgerCorrupt, "the fleet's ledger is not as its wallets left it: %s", fmt.Sprintf(format, args...)).
-		WithHint("somebody or something else wrote to it: the owner looks (x402-wallet history verify); nothing is paid until then")
+	return x402.Errorf(x402.LedgerCorrupt, "the fleet's ledger is not as its wallets left it: %s",
+		fmt.Sprintf(format, args...)).
+		WithHint("somebody or something else wrote to it: the owner looks (x402-wallet history verify); " +
+			"nothing is paid until then")
 }

@@ -3,6 +3,7 @@ package history
 import (
 	"context"
 	"errors"
+	"io"
 	"time"
 
 	"x402-wallet/history/postgres"
@@ -49,12 +50,13 @@ func (e *fleet) attempt(ctx context.Context, s *Store, c *change, conn fleetConn
 		words = `SET LOCAL synchronous_commit = off; COMMIT`
 	}
 	err = conn.Run(context.WithoutCancel(ctx), words)
-	isOver = err == nil
+	isOver, c.alerted = err == nil, t.hasAlerted
 	return err
 }
 
 // beginChange begins a change's transaction, by the server's time; nil: it was committed before.
-func (e *fleet) beginChange(ctx context.Context, s *Store, c *change, conn fleetConn, operation string) (*tx, error) {
+func (e *fleet) beginChange(ctx context.Context, s *Store, c *change, conn fleetConn, operation string) (*tx,
+	error) {
 	words := `BEGIN; SELECT FROM locks WHERE name = 'ledger' FOR UPDATE`
 	if c.locksRows {
 		words = `BEGIN`
@@ -69,17 +71,17 @@ func (e *fleet) beginChange(ctx context.Context, s *Store, c *change, conn fleet
 	}
 	row := answerRows(done)
 	var now int64
-	if row.next() != nil {
+	if errors.Is(row.next(), io.EOF) {
 		return nil, nil
 	}
 	err = row.Scan(&now)
-	t := &tx{ctx: context.WithoutCancel(ctx), conn: conn, fleet: e, known: &known{newest: now}, Now: fromMicros(now),
-		contentQuota: s.contentQuota, changes: true}
+	t := &tx{ctx: context.WithoutCancel(ctx), conn: conn, fleet: e, known: &known{newest: now},
+		Now: fromMicros(now), contentQuota: s.contentQuota, changes: true}
 	return t, err
 }
 
-// repeatable reports whether a change that came to such an error is to be made again: it was undone because of
-// others', or its connection is gone and the transaction with it.
+// repeatable reports whether a change that came to such an error is to be made again: it was undone because
+// of others', or its connection is gone and the transaction with it.
 func repeatable(err error) bool {
 	var f *postgres.Failure
 	if !errors.As(err, &f) {

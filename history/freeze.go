@@ -32,27 +32,24 @@ func (f Freeze) What() string {
 // held as before and goes out no more until the freeze is lifted (pay.Engine); where the chain
 // shows it as settled, its content is still fetched.
 func (s *Store) Freeze(ctx context.Context, f Freeze) error {
-	isNew := false
-	err := s.tx(ctx, func(t *tx) error {
+	return s.tx(ctx, func(t *tx) error {
 		if err := t.lock("freeze"); err != nil { // behind who is putting a signature on disk
 			return err
 		}
-		n, err := t.change(`INSERT INTO freezes (network, account, at, by, why) SELECT ?1, ?2, ?3, ?4, ?5
-			WHERE NOT EXISTS (SELECT 1 FROM freezes WHERE`+standing+` AND network = ?1 AND account = ?2)`,
-			f.Network, f.Account, micros(t.Now), f.By, f.Why)
-		isNew = n > 0
-		if err != nil || !isNew {
+		var seq int64
+		err := t.row(`INSERT INTO freezes (network, account, at, by, why) SELECT ?1, ?2, ?3, ?4, ?5
+			WHERE NOT EXISTS (SELECT 1 FROM freezes WHERE`+standing+` AND network = ?1 AND account = ?2)
+			RETURNING seq`, f.Network, f.Account, micros(t.Now), f.By, f.Why).Scan(&seq)
+		if err != nil {
+			return none(err, nil)
+		}
+		if err := t.alertFreeze(seq, f); err != nil {
 			return err
 		}
-		f.At = t.Now
 		t.known.freezes = nil
 		return t.audit(0, frozenEvent,
 			map[string]string{"network": f.Network, "account": f.Account, "by": f.By, "why": f.Why})
 	})
-	if err == nil && isNew {
-		s.frozen(f)
-	}
-	return err
 }
 
 // standing selects the freezes that no lift has come up to.

@@ -13,13 +13,18 @@
 // prices, for the rules), approvals.go, freeze.go and rules.go (what the owner said; the chain's head),
 // channels.go (vouchers), sales.go and soldchannels.go (what a paywall sold, and is owed), books.go (sums,
 // labels and imports);
-// asked.go says how often a person may be asked, signin.go what a sign-in is, waits.go tells of what is new
-// and waits for the owner.
+// asked.go says how often a person may be asked, signin.go what a sign-in is. alerts.go is what the owner is
+// told of, alertcause.go what causes it, tell.go whether it was told, turns.go by whom.
 //
 // What a signature believes: sealed.go (the chain's sealed rows), sums.go and memory.go (what they
 // hold), accept.go (a ledger as the owner accepts it); verify.go, stories.go, story.go and replay.go
 // compare all of the ledger with the chain (verifycontent.go: the content with what the ledger says of it,
 // sample.go: a part); btree.go, stored.go and cursor.go read it for them.
+//
+// A fleet's ledger, in PostgreSQL: fleet.go (the engine), fleetmoney.go (the steps of a payment),
+// fleetwrite.go (every other change), fleetchannels.go, fleetcontent.go, fleetsearch.go, fleetreads.go,
+// fleetturns.go and fleetverify.go (what is otherwise there than on SQLite), fleetrules.go; dialect.go is
+// what the texts of SQL differ in where they are the same otherwise.
 //
 // Under all of them, and SQLite's own: pack.go (texts that take little room), commit.go (changes that
 // share a transaction), walsync.go (what is on the disk when), filelock.go (processes that take turns),
@@ -59,7 +64,7 @@ var schema = sync.OnceValue(func() string {
 })
 
 // format is what schema.sql makes. A ledger of another one is refused.
-const format = 7
+const format = 8
 
 // lockWait bounds how long a process waits for another one's transaction. Transactions here take
 // milliseconds and never span the network, so waiting longer means something is wrong. A caller who
@@ -91,7 +96,7 @@ type Store struct {
 	followed followed
 
 	contentQuota int64
-	waits        Waits // may be nil
+	alerted      func() // may be nil
 
 	writeLock, checkpointLock *fileLock
 	channelLocks              channelLocks
@@ -111,8 +116,8 @@ type Options struct {
 	Now func() time.Time // default time.Now
 	// ContentQuota is how many bytes of content may be stored, but for what nobody got yet; 0: any number.
 	ContentQuota int64
-	// Waits hears of what waits for the owner; nil: nobody does.
-	Waits Waits
+	// Alerted is called after this process wrote an alert, and must return at once; nil: nobody is told.
+	Alerted func()
 }
 
 // Create makes the ledger of a new wallet. It never touches one that is there.
@@ -293,7 +298,7 @@ func open(home string, o Options, first ...string) (*Store, error) {
 	}
 	return &Store{
 		write: write, read: read, now: o.Now, home: home, lock: lockFile, contentQuota: o.ContentQuota,
-		waits:     o.Waits,
+		alerted:   o.Alerted,
 		wal:       &walSync{path: filepath.Join(home, FileName+"-wal"), flush: flushData},
 		writeLock: newFileLock(home, "ledger"), checkpointLock: newFileLock(home, "mark"),
 	}, nil
@@ -326,6 +331,7 @@ type tx struct {
 	contentQuota int64 // as Options.ContentQuota
 	changes      bool  // in a fleet: it may lock rows
 	followed     *followed
+	hasAlerted   bool  // it wrote an alert
 	beside       []*tx // other connections that read the same state of the ledger: for cursors
 }
 

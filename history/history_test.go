@@ -31,6 +31,9 @@ func (c *clock) now() time.Time {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.at = c.at.Add(time.Microsecond) // no two payments at once
+	if c.told != nil {
+		c.told(c.at)
+	}
 	return c.at
 }
 
@@ -184,30 +187,29 @@ func TestStatesFollowTheTable(t *testing.T) {
 
 // The hold and the check are one: with room for ten, a hundred at once hold exactly ten (seed defect 3).
 func TestAHundredAtOnceNeverHoldMoreThanTheCap(t *testing.T) {
-	s, c, home := newStore(t)
-	second, err := Open(t.Context(), home, Options{Now: c.now}) // of the same day and month
-	require.NoError(t, err)
-	defer second.Close()
-	rules := budget.Rules{PerCall: 100, Day: 100, Month: 100, ApproveAbove: 100, Rate: 1000}
-	var wait sync.WaitGroup
-	var mu sync.Mutex
-	held, refused := 0, 0
-	for i := range 100 {
-		store := []*Store{s, second}[i%2]
-		wait.Go(func() {
-			_, err := reserveBy(store, rules, testHold(10))
-			mu.Lock()
-			defer mu.Unlock()
-			if err == nil {
-				held++
-			} else if x402.HasCode(err, x402.BudgetExceeded) {
-				refused++
-			}
-		})
-	}
-	wait.Wait()
-	require.Equal(t, 10, held)
-	require.Equal(t, 90, refused)
+	eachEngine(t, func(t *testing.T, s *Store, _ *clock) {
+		second := besides(t, s) // of the same day and month
+		rules := budget.Rules{PerCall: 100, Day: 100, Month: 100, ApproveAbove: 100, Rate: 1000}
+		var wait sync.WaitGroup
+		var mu sync.Mutex
+		held, refused := 0, 0
+		for i := range 100 {
+			store := []*Store{s, second}[i%2]
+			wait.Go(func() {
+				_, err := reserveBy(store, rules, testHold(10))
+				mu.Lock()
+				defer mu.Unlock()
+				if err == nil {
+					held++
+				} else if x402.HasCode(err, x402.BudgetExceeded) {
+					refused++
+				}
+			})
+		}
+		wait.Wait()
+		require.Equal(t, 10, held)
+		require.Equal(t, 90, refused)
+	})
 }
 
 func TestTheChainsLayerCountsHoldsAndWhatSettledAfterItWasRead(t *testing.T) {
@@ -297,7 +299,8 @@ func TestTheChainsWordStands(t *testing.T) {
 		p := pay(t, s, testHold(1), Submitted)
 		_, err := s.Finish(t.Context(), p.ID, Outcome{State: Settled, Proof: Chain, Transaction: "0xtrue"})
 		require.NoError(t, err)
-		got, err := s.Finish(t.Context(), p.ID, Outcome{State: Settled, Proof: Claimed, Transaction: "0xother"})
+		got, err := s.Finish(t.Context(), p.ID,
+			Outcome{State: Settled, Proof: Claimed, Transaction: "0xother"})
 		require.NoError(t, err)
 		require.Equal(t, Chain, got.Proof)
 		require.Equal(t, "0xtrue", got.Transaction)
@@ -365,17 +368,16 @@ func TestAConnectionIsOpenedWhileOthersWrite(t *testing.T) {
 }
 
 func TestAliveDistinguishesRunningFromEndedProcesses(t *testing.T) {
-	s, _, home := newStore(t)
-	p := pay(t, s, testHold(1), Submitted)
-	require.True(t, s.Alive(p.LeaseOwner))
-	other, err := Open(t.Context(), home, Options{})
-	require.NoError(t, err)
-	defer other.Close()
-	require.True(t, other.Alive(p.LeaseOwner), "seen from another process's store")
-	require.NoError(t, s.Close())
-	require.False(t, other.Alive(p.LeaseOwner))
-	require.False(t, other.Alive(""))
-	require.False(t, other.Alive("run_../../etc/passwd"))
+	eachEngine(t, func(t *testing.T, s *Store, _ *clock) {
+		p := pay(t, s, testHold(1), Submitted)
+		require.True(t, s.Alive(p.LeaseOwner))
+		other := besides(t, s)
+		require.True(t, other.Alive(p.LeaseOwner), "seen from another process's store")
+		require.NoError(t, s.Close())
+		require.False(t, other.Alive(p.LeaseOwner))
+		require.False(t, other.Alive(""))
+		require.False(t, other.Alive("run_../../etc/passwd"))
+	})
 }
 
 func TestListFiltersPagesAndAdds(t *testing.T) {

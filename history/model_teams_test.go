@@ -91,7 +91,9 @@ func (m *model) fitsTeams(agent string, day, month time.Time, within func(money.
 	func(*modelRow) bool)) {
 	for name, team := range m.tree.teams {
 		if m.tree.has(name, agent) {
-			within(team.day, func(o *modelRow) bool { return m.tree.has(name, o.agent) && !o.created.Before(day) })
+			within(team.day, func(o *modelRow) bool {
+				return m.tree.has(name, o.agent) && !o.created.Before(day)
+			})
 			within(team.month, func(o *modelRow) bool {
 				return m.tree.has(name, o.agent) && !o.created.Before(month)
 			})
@@ -123,7 +125,9 @@ func (m *machine) checkTeams(t *rapid.T, tx *tx) {
 	day, month, tree := beginOfDay(m.newest), beginOfMonth(m.newest), m.tree.budgetTeams()
 	for name, team := range m.tree.teams {
 		for since, most := range map[time.Time]money.Dollars{day: team.day, month: team.month} {
-			want := m.sum(func(r *modelRow) bool { return m.tree.has(name, r.agent) && !r.created.Before(since) })
+			want := m.sum(func(r *modelRow) bool {
+				return m.tree.has(name, r.agent) && !r.created.Before(since)
+			})
 			got, err := tx.used(budget.Window{Team: name, Teams: tree, Since: since})
 			require.NoError(t, err)
 			require.Equal(t, want, got, "%s since %s", name, since)

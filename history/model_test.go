@@ -909,9 +909,6 @@ func (m *machine) reportOn(t require.TestingT, p Payment, r *modelRow) {
 		created: p.Created.UTC(), updated: p.Updated.UTC(), request: p.Fingerprint[0], content: r.content,
 		leaseOwner: p.LeaseOwner, waiter: p.Waiter, delivered: p.Delivered, agentSigned: r.agentSigned,
 		sequence: r.sequence, agent: p.Agent}
-	if *r != got {
-		fmt.Printf("DIFF want %+v\n got %+v\n", *r, got)
-	}
 	require.Equal(t, *r, got)
 }
 

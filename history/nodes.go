@@ -9,8 +9,8 @@ import (
 // What the agents and teams of the owner's tree of budgets used. The ledger keeps sums by agent alone: which
 // agents a team has is the rules' to say (budget.Teams), and may change.
 
-// agentSums are what each agent used since a day. The agents are found by steps over the index: each has a row
-// for every day on which it ever paid.
+// agentSums are what each agent used since a day. The agents are found by steps over the index: each has a
+// row for every day on which it ever paid.
 func (t *tx) agentSums(since time.Time) (map[string]budget.Use, error) {
 	used := map[string]budget.Use{}
 	err := t.forEach(func(row scanner) error {
@@ -79,8 +79,8 @@ func (t *tx) nodeRates(q budget.Query) (map[string]budget.RateUse, error) {
 	return used, nil
 }
 
-// timesOf is when the payments of an agent or a team were made after a time, newest first, failed ones too. It
-// reads all payments since then: of the last minute the owner's own rate bounds them.
+// timesOf is when the payments of an agent or a team were made after a time, newest first, failed ones too.
+// It reads all payments since then: of the last minute the owner's own rate bounds them.
 func (t *tx) timesOf(of budget.Window, since time.Time) (times []time.Time, err error) {
 	err = t.forEach(func(row scanner) error {
 		var agent string

@@ -26,64 +26,66 @@ func TestRemember(t *testing.T) {
 	for state, want := range map[State]budget.PayeeHistory{Reserved: nothing, Submitted: all, Unknown: all,
 		Settled: all} {
 		t.Run(fmt.Sprint(state), func(t *testing.T) {
-			s, _, _ := newStore(t)
-			pay(t, s, testHold(7), state)
-			require.Equal(t, want, payeeKnown(t, s, "api.example", payee), state)
+			eachEngine(t, func(t *testing.T, s *Store, _ *clock) {
+				pay(t, s, testHold(7), state)
+				require.Equal(t, want, payeeKnown(t, s, "api.example", payee), state)
+			})
 		})
 	}
-	s, _, _ := newStore(t)
-	unsent := pay(t, s, testHold(7), Reserved)
-	require.NoError(t, s.Release(t.Context(), unsent.ID, "not sent"))
-	require.Equal(t, nothing, payeeKnown(t, s, "api.example", payee))
 	for _, state := range []State{Unknown, Settled} { // proven never to have happened: it was agreed to
-		s, _, _ := newStore(t)
-		_, err := finish(s, pay(t, s, testHold(7), state).ID, Outcome{State: Failed})
-		require.NoError(t, err)
-		require.Equal(t, all, payeeKnown(t, s, "api.example", payee))
-	}
-
-	pay(t, s, testHold(7), Settled)
-	elsewhere := all
-	elsewhere.PaidHere = false
-	require.Equal(t, elsewhere, payeeKnown(t, s, "other.example", payee))
-	for i, c := range []struct {
-		change func(*budget.Payee)
-		want   budget.PayeeHistory
-	}{
-		{func(p *budget.Payee) { p.PayTo = "0xPAYEE" }, all},
-		{func(p *budget.Payee) {
-			p.PayTo = "0xother"
-		}, budget.PayeeHistory{Other: "0xpayee", LastPrice: &price}},
-		{func(p *budget.Payee) { p.Asset = "0xother" }, elsewhere},
-		{func(p *budget.Payee) { p.Network = "eip155:8453" }, budget.PayeeHistory{LastPrice: &price}},
-		{func(p *budget.Payee) {
-			p.Resource = "POST api.example/weather"
-		}, budget.PayeeHistory{Paid: true, PaidHere: true}},
-	} {
-		t.Run(fmt.Sprint(i), func(t *testing.T) {
-			p := payee
-			c.change(&p)
-			require.Equal(t, c.want, payeeKnown(t, s, "api.example", p))
+		eachEngine(t, func(t *testing.T, s *Store, _ *clock) {
+			_, err := finish(s, pay(t, s, testHold(7), state).ID, Outcome{State: Failed})
+			require.NoError(t, err)
+			require.Equal(t, all, payeeKnown(t, s, "api.example", payee))
 		})
 	}
-	onSolana := testHold(7)
-	onSolana.Payment.Network, onSolana.Payment.PayTo = "solana:5eykt4UsFv8P8NJdTREpY1vzqKqZKvdp", "AbC"
-	pay(t, s, onSolana, Settled)
-	require.True(t, payeeKnown(t, s, "api.example", budget.Payee{Network: onSolana.Payment.Network,
-		PayTo: "AbC"}).Paid)
-	require.False(t, payeeKnown(t, s, "api.example", budget.Payee{Network: onSolana.Payment.Network,
-		PayTo: "aBC"}).Paid, "base58 has two cases")
+	eachEngine(t, func(t *testing.T, s *Store, _ *clock) {
+		unsent := pay(t, s, testHold(7), Reserved)
+		require.NoError(t, s.Release(t.Context(), unsent.ID, "not sent"))
+		require.Equal(t, nothing, payeeKnown(t, s, "api.example", payee))
+		pay(t, s, testHold(7), Settled)
+		elsewhere := all
+		elsewhere.PaidHere = false
+		require.Equal(t, elsewhere, payeeKnown(t, s, "other.example", payee))
+		for i, c := range []struct {
+			change func(*budget.Payee)
+			want   budget.PayeeHistory
+		}{
+			{func(p *budget.Payee) { p.PayTo = "0xPAYEE" }, all},
+			{func(p *budget.Payee) {
+				p.PayTo = "0xother"
+			}, budget.PayeeHistory{Other: "0xpayee", LastPrice: &price}},
+			{func(p *budget.Payee) { p.Asset = "0xother" }, elsewhere},
+			{func(p *budget.Payee) { p.Network = "eip155:8453" }, budget.PayeeHistory{LastPrice: &price}},
+			{func(p *budget.Payee) {
+				p.Resource = "POST api.example/weather"
+			}, budget.PayeeHistory{Paid: true, PaidHere: true}},
+		} {
+			t.Run(fmt.Sprint(i), func(t *testing.T) {
+				p := payee
+				c.change(&p)
+				require.Equal(t, c.want, payeeKnown(t, s, "api.example", p))
+			})
+		}
+		onSolana := testHold(7)
+		onSolana.Payment.Network, onSolana.Payment.PayTo = "solana:5eykt4UsFv8P8NJdTREpY1vzqKqZKvdp", "AbC"
+		pay(t, s, onSolana, Settled)
+		require.True(t, payeeKnown(t, s, "api.example", budget.Payee{Network: onSolana.Payment.Network,
+			PayTo: "AbC"}).Paid)
+		require.False(t, payeeKnown(t, s, "api.example", budget.Payee{Network: onSolana.Payment.Network,
+			PayTo: "aBC"}).Paid, "base58 has two cases")
 
-	held := testHold(9) // another payee is being paid: one more is a change, as soon as that is signed
-	held.Payment.Host, held.Payment.PayTo = "new.example", "0xfirst"
-	pay(t, s, held, Reserved)
-	require.Empty(t, payeeKnown(t, s, "new.example", payee).Other)
-	pay(t, s, held, Submitted)
-	require.Equal(t, "0xfirst", payeeKnown(t, s, "new.example", payee).Other)
-	held.Payment.Host = "api.example" // the last price, and of any query
-	held.Payment.URL += "?city=Lisbon"
-	pay(t, s, held, Submitted)
-	require.Equal(t, money.Dollars(9), *payeeKnown(t, s, "api.example", payee).LastPrice)
+		held := testHold(9) // another payee is being paid: one more is a change, as soon as that is signed
+		held.Payment.Host, held.Payment.PayTo = "new.example", "0xfirst"
+		pay(t, s, held, Reserved)
+		require.Empty(t, payeeKnown(t, s, "new.example", payee).Other)
+		pay(t, s, held, Submitted)
+		require.Equal(t, "0xfirst", payeeKnown(t, s, "new.example", payee).Other)
+		held.Payment.Host = "api.example" // the last price, and of any query
+		held.Payment.URL += "?city=Lisbon"
+		pay(t, s, held, Submitted)
+		require.Equal(t, money.Dollars(9), *payeeKnown(t, s, "api.example", payee).LastPrice)
+	})
 }
 
 // What is compared by price: a tool is named by the fragment, which HTTP requests never have.

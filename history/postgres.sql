@@ -6,8 +6,8 @@ CREATE TABLE meta (key TEXT PRIMARY KEY, value TEXT NOT NULL);
 
 -- Rows that are locked, and never changed: 'ledger' by whoever writes outside the money path, 'freeze' by whoever freezes (and shared by
 -- who submits), 'session' by whoever begins one.
-CREATE TABLE locks (name TEXT PRIMARY KEY);
-INSERT INTO locks VALUES ('ledger'), ('freeze'), ('session');
+CREATE TABLE locks (name TEXT PRIMARY KEY, touched BIGINT);
+INSERT INTO locks (name) VALUES ('ledger'), ('freeze'), ('session');
 
 -- Who does what one process at a time does for all of them, and until when. A fence only grows: whoever comes late has an older one.
 CREATE TABLE turns (name TEXT PRIMARY KEY, holder TEXT NOT NULL, until BIGINT NOT NULL, fence BIGINT NOT NULL);
@@ -21,7 +21,7 @@ CREATE TABLE instances (id TEXT PRIMARY KEY, agent TEXT NOT NULL, host TEXT NOT 
 
 -- One audit chain for each home that writes, so that no two of them wait for each other's link.
 CREATE TABLE writers (
-    name TEXT PRIMARY KEY, agent TEXT NOT NULL, host TEXT NOT NULL,
+    name TEXT PRIMARY KEY, host TEXT NOT NULL, login TEXT NOT NULL, -- whose it is
     head BIGINT NOT NULL DEFAULT 0, hash BYTEA NOT NULL DEFAULT ''
 ) WITH (fillfactor = 50);
 CREATE TABLE audit (
@@ -30,6 +30,7 @@ CREATE TABLE audit (
     hash BYTEA NOT NULL, seal BYTEA, PRIMARY KEY (writer, seq)
 );
 CREATE INDEX audit_by_payment ON audit (payment, at);
+CREATE INDEX audit_signed ON audit (writer) WHERE event = 'signed';
 CREATE INDEX audit_uses ON audit (at) WHERE event IN ('approval used', 'approval returned');
 
 -- Server timelines: a new one is a failover.
@@ -112,6 +113,14 @@ CREATE TABLE freezes (
     by TEXT NOT NULL, why TEXT NOT NULL
 );
 CREATE TABLE lifts (upto BIGINT PRIMARY KEY, at BIGINT NOT NULL, seal BYTEA NOT NULL);
+
+CREATE TABLE alerts (
+    id TEXT PRIMARY KEY, kind TEXT NOT NULL, subject TEXT NOT NULL, win TEXT NOT NULL, at BIGINT NOT NULL, detail TEXT NOT NULL,
+    state TEXT NOT NULL, told_at BIGINT, told_as TEXT NOT NULL DEFAULT '', attempts BIGINT NOT NULL, next_at BIGINT NOT NULL,
+    UNIQUE (kind, subject, win)
+);
+CREATE INDEX alerts_waiting ON alerts (next_at) WHERE state = 'waiting';
+CREATE INDEX alerts_by_time ON alerts (at, id);
 
 CREATE TABLE sales (
     seq BIGINT GENERATED ALWAYS AS IDENTITY PRIMARY KEY, id TEXT NOT NULL UNIQUE, unique_key TEXT NOT NULL UNIQUE, state TEXT NOT NULL,

@@ -27,6 +27,9 @@ DECLARE _timeline TEXT := substr(pg_walfile_name(pg_current_wal_lsn()), 1, 8);
 BEGIN
     IF NOT EXISTS (SELECT 1 FROM epochs WHERE timeline = _timeline) THEN
         PERFORM set_config('synchronous_commit', 'off', true); -- where it is lost it is noted again
+        INSERT INTO alerts (id, kind, subject, win, at, detail, state, attempts, next_at) -- another server has the ledger now
+            SELECT 'alr_' || md5(_timeline || real_clock()), 'epoch', _timeline, '', real_clock(), '{}', 'waiting', 0, 0
+            WHERE EXISTS (SELECT 1 FROM epochs) ON CONFLICT (kind, subject, win) DO NOTHING;
         INSERT INTO epochs VALUES (_timeline, real_clock()) ON CONFLICT (timeline) DO NOTHING;
     END IF;
     RETURN _timeline;
@@ -55,14 +58,21 @@ DECLARE _seq BIGINT; _last BYTEA; _sum BYTEA;
 BEGIN
     SELECT head + 1, hash INTO _seq, _last FROM writers WHERE name = _writer FOR UPDATE;
     IF NOT FOUND THEN
-        INSERT INTO writers (name, agent, host) VALUES (_writer, '', '') ON CONFLICT (name) DO NOTHING;
+        INSERT INTO writers (name, host, login) VALUES (_writer, '', session_user) ON CONFLICT (name) DO NOTHING;
         SELECT head + 1, hash INTO STRICT _seq, _last FROM writers WHERE name = _writer FOR UPDATE;
+    END IF;
+    IF session_user <> current_user AND NOT EXISTS (SELECT 1 FROM writers WHERE name = _writer AND login = session_user) THEN
+        PERFORM refuse('X4V01', 'this chain is not of this login');
     END IF;
     _sum := sha256(_last || int8send(_at) || column_of_link(_payment::text) || column_of_link(_event) || column_of_link(_detail));
     INSERT INTO audit (writer, seq, at, payment, event, detail, hash) VALUES (_writer, _seq, _at, _payment, _event, _detail::json, _sum);
     UPDATE writers SET head = _seq, hash = _sum WHERE name = _writer;
     RETURN _seq;
 END $$;
+
+-- A time that is not before any event of a payment, so that its events are in the order of their times whatever the clock does.
+CREATE FUNCTION after_events(_payment BIGINT, _at BIGINT) RETURNS BIGINT LANGUAGE plpgsql VOLATILE AS $$
+BEGIN RETURN greatest(_at, coalesce((SELECT max(at) FROM audit WHERE payment = _payment), 0)); END $$;
 
 CREATE FUNCTION frozen_by(_network TEXT, _source TEXT) RETURNS BOOLEAN LANGUAGE plpgsql VOLATILE AS $$
 BEGIN
@@ -140,7 +150,13 @@ BEGIN
     RETURN _n;
 END $$;
 
--- The payments made after a time that count in a budget, but for one, up to so many.
+-- The times of the payments that were made after a time and up to another, and count in a budget, but for one; the newest so many.
+CREATE FUNCTION payments_made(_since BIGINT, _upto BIGINT, _budget TEXT, _except TEXT, _most BIGINT) RETURNS SETOF BIGINT LANGUAGE plpgsql VOLATILE AS $$
+BEGIN
+    RETURN QUERY SELECT created_at FROM payments WHERE created_at > _since AND created_at <= _upto AND id <> _except
+        AND (_budget = 'org' OR _budget = ANY (budgets)) ORDER BY created_at DESC LIMIT _most;
+END $$;
+
 CREATE FUNCTION payments_since(_since BIGINT, _budget TEXT, _except TEXT, _most BIGINT) RETURNS BIGINT LANGUAGE plpgsql VOLATILE AS $$
 BEGIN
     RETURN (SELECT count(*) FROM (SELECT 1 FROM payments WHERE created_at > _since AND id <> _except
@@ -169,6 +185,14 @@ BEGIN
     IF _now - coalesce(_s.last_at, _s.started_at) >= _idle THEN RETURN NULL; END IF;
     RETURN _s;
 END $$;
+
+-- Writes an alert, unless its cause has one already: see history.alert.
+CREATE FUNCTION alert(_a JSON, _kind TEXT, _at BIGINT, _detail TEXT) RETURNS void LANGUAGE sql AS $$
+    INSERT INTO alerts (id, kind, subject, win, at, detail, state, attempts, next_at)
+        VALUES (_a->>'id', _kind, _a->>'subject', _a->>'win', _at, _detail, 'waiting', 0, 0) ON CONFLICT (kind, subject, win) DO NOTHING $$;
+
+-- Micro-dollars as dollars, as text.
+CREATE FUNCTION dollars(_usd BIGINT) RETURNS TEXT LANGUAGE sql IMMUTABLE AS $$ SELECT trim_scale(_usd::numeric / 1000000)::text $$;
 
 CREATE FUNCTION reserve(_q JSON) RETURNS SETOF payments LANGUAGE plpgsql AS $$
 DECLARE
@@ -225,12 +249,17 @@ BEGIN
         IF _b.month IS NOT NULL THEN PERFORM add_to(_b.id, 'month', month_of(_now), _b.month, _p.usd); END IF;
         IF _b.day IS NOT NULL THEN PERFORM add_to(_b.id, 'day', day_of(_now), _b.day, _p.usd); END IF;
     END LOOP;
+    IF NOT is_mine(_p.agent) THEN PERFORM refuse('X4V01', 'this login does not pay for the agent ' || _p.agent); END IF;
     IF array_length(_p.budgets, 1) IS NULL THEN PERFORM refuse('X4V01', 'the owner has set no budget'); END IF;
-    FOR _c IN SELECT * FROM json_to_recordset(_q->'caps') AS c (budget TEXT, win TEXT, starts BIGINT, "limit" BIGINT) LOOP
+    FOR _c IN SELECT * FROM json_to_recordset(_q->'caps') AS c (budget TEXT, win TEXT, starts BIGINT, "limit" BIGINT, alert JSON) LOOP
         SELECT used INTO _used FROM counters WHERE budget = _c.budget AND win = _c.win AND starts = _c.starts;
         IF _c.starts > _now THEN PERFORM refuse('X4M01', 'the clock was set back'); END IF;
         IF coalesce(_used, _p.usd) > _c."limit" THEN PERFORM refuse('X4M01', 'a budget was used up'); END IF;
+        IF _used >= _c."limit" - _c."limit" / 5 AND _used - _p.usd < _c."limit" - _c."limit" / 5 THEN
+            PERFORM alert(_c.alert, 'budget', _now, json_build_object('used', dollars(_used), 'limit', dollars(_c."limit"))::text);
+        END IF;
     END LOOP;
+    IF _q->'low'->>'id' IS NOT NULL THEN PERFORM alert(_q->'low', 'funds', _now, _q->'low'->>'detail'); END IF;
     -- the rates, which are right because all who hold money have locked the organisation's row before they count
     PERFORM 1 FROM counters WHERE budget = 'org' AND win = 'day' AND starts = day_of(_now) FOR UPDATE;
     FOR _b IN SELECT * FROM budgets_of(_p.agent, _p.host) WHERE rate IS NOT NULL LOOP
@@ -298,7 +327,7 @@ BEGIN
     IF _p.state = 'submitted' AND _p.unique_key = _unique AND (_q->>'completes')::boolean THEN -- the unlock agent signed it
         UPDATE payments SET record = decode(_q->>'record', 'base64'),
             operations = and_step(operations, _q->>'operation') WHERE id = _p.id;
-        RETURN append(_q->>'writer', _now, _p.seq, 'submitted', _q->>'storedDetail');
+        RETURN append(_q->>'writer', after_events(_p.seq, _now), _p.seq, 'submitted', _q->>'storedDetail');
     END IF;
     IF EXISTS (SELECT 1 FROM payments WHERE unique_key = _unique) THEN PERFORM refuse('X4K01', 'the same signature is there'); END IF;
     IF _p.state <> 'reserved' THEN PERFORM refuse('X4T01', _p.id || ' is ' || _p.state); END IF;
@@ -311,7 +340,7 @@ BEGIN
         INSERT INTO memory VALUES (decode(_e.key, 'hex'), decode(_e.value, 'hex'))
             ON CONFLICT (key) DO UPDATE SET value = excluded.value WHERE memory.value <> excluded.value;
     END LOOP;
-    RETURN append(_q->>'writer', _now, _p.seq, 'signed', _q->>'detail');
+    RETURN append(_q->>'writer', after_events(_p.seq, _now), _p.seq, 'signed', _q->>'detail');
 END $$;
 
 -- What became known of a payment; in the states that the table in payment.go allows.
@@ -343,7 +372,7 @@ BEGIN
         END IF;
     END IF;
     IF _was.state = 'settled' AND _to = 'unknown' THEN -- nothing new of its state
-        IF _kept > 0 THEN PERFORM append(_q->>'writer', _now, _p.seq, 'content', _q->>'contentDetail'); END IF;
+        IF _kept > 0 THEN PERFORM append(_q->>'writer', after_events(_p.seq, _now), _p.seq, 'content', _q->>'contentDetail'); END IF;
     ELSE
         IF NOT (_was.state, _to) IN (('reserved', 'failed'), ('submitted', 'settled'), ('submitted', 'failed'), ('submitted', 'unknown'),
             ('unknown', 'unknown'), ('unknown', 'settled'), ('unknown', 'failed'), ('settled', 'settled'), ('settled', 'failed'))
@@ -369,15 +398,15 @@ BEGIN
         IF _q->>'charged' IS NOT NULL THEN
             IF _was.charged <> '' OR _was.proof = 'chain' THEN PERFORM refuse('X4T01', _p.id || ' was charged already'); END IF;
             _p.charged := _q->>'charged'; _p.returned := (_q->>'returned')::bigint;
-            PERFORM append(_q->>'writer', _now, _p.seq, 'charged', json_build_object('charged', _p.charged, 'returned', _p.returned)::text);
+            PERFORM append(_q->>'writer', after_events(_p.seq, _now), _p.seq, 'charged', json_build_object('charged', _p.charged, 'returned', _p.returned)::text);
         END IF;
-        PERFORM append(_q->>'writer', _now, _p.seq, _to, _detail::text);
+        PERFORM append(_q->>'writer', after_events(_p.seq, _now), _p.seq, _to, _detail::text);
         IF _to = 'failed' THEN
             PERFORM give_back(_was, _was.usd - _was.returned);
             IF _was.unique_key IS NULL THEN
                 UPDATE approvals SET state = 'approved', payment = '' WHERE payment = _p.id AND state = 'used'
                     AND NOT EXISTS (SELECT 1 FROM approvals o WHERE o.quote = approvals.quote AND o.state IN ('pending', 'approved', 'denied'));
-                IF FOUND THEN PERFORM append(_q->>'writer', _now, _p.seq, 'approval returned', json_build_object('payment', _p.id)::text); END IF;
+                IF FOUND THEN PERFORM append(_q->>'writer', after_events(_p.seq, _now), _p.seq, 'approval returned', json_build_object('payment', _p.id)::text); END IF;
             ELSIF _q->>'keyEntry' IS NOT NULL THEN
                 DELETE FROM memory WHERE key = decode(_q->>'keyEntry', 'hex');
             END IF;
@@ -403,26 +432,26 @@ BEGIN
     PERFORM set_config('synchronous_commit', 'off', true);
     SELECT * INTO _p FROM payments WHERE id = _q->>'id' FOR UPDATE;
     IF NOT FOUND THEN RETURN 0; END IF;
+    -- said before, and the answer was lost: it takes nothing from who has it by now
+    IF _do IN ('acquire', 'release', 'clear') AND _q->>'operation' = ANY (_p.operations) THEN RETURN 1; END IF;
     CASE _do
     WHEN 'acquire' THEN
-        IF _q->>'operation' = ANY (_p.operations) THEN RETURN 1; END IF; -- said before, and the answer was lost
         IF _p.lease_owner <> _q->>'from' THEN RETURN 0; END IF;
         UPDATE payments SET lease_owner = _q->>'by', waiter = _q->>'by', operations = and_step(operations, _q->>'operation')
             WHERE id = _p.id;
-    -- of two that say it late, or again, none takes it from who has it by now
-    WHEN 'release' THEN UPDATE payments SET lease_owner = '' WHERE id = _p.id AND lease_owner = _q->>'by';
-    WHEN 'clear' THEN UPDATE payments SET waiter = '' WHERE id = _p.id AND waiter = _q->>'by';
+    WHEN 'release' THEN UPDATE payments SET lease_owner = '', operations = and_step(operations, _q->>'operation') WHERE id = _p.id;
+    WHEN 'clear' THEN UPDATE payments SET waiter = '', operations = and_step(operations, _q->>'operation') WHERE id = _p.id;
     WHEN 'deliver' THEN
         UPDATE payments SET delivered = 1, waiter = '' WHERE id = _p.id AND (delivered = 0 OR waiter <> '');
         IF _p.delivered = 0 THEN
             UPDATE contents SET spare = 1 WHERE payment = _p.seq;
-            PERFORM append(_q->>'writer', _now, _p.seq, 'delivered', '{}');
+            PERFORM append(_q->>'writer', after_events(_p.seq, _now), _p.seq, 'delivered', '{}');
         END IF;
     WHEN 'key' THEN
         IF _p.state = 'failed' THEN RETURN 0; END IF;
         IF _p.idempotency_key IS NOT NULL THEN RETURN (_p.idempotency_key = _q->>'key')::int; END IF;
         UPDATE payments SET idempotency_key = _q->>'key' WHERE id = _p.id;
-        PERFORM append(_q->>'writer', _now, _p.seq, 'keyed', json_build_object('key', _q->>'key')::text);
+        PERFORM append(_q->>'writer', after_events(_p.seq, _now), _p.seq, 'keyed', json_build_object('key', _q->>'key')::text);
     END CASE;
     RETURN 1;
 END $$;

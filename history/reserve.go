@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"math"
+	"slices"
 	"time"
 
 	"x402-wallet/budget"
@@ -27,8 +28,16 @@ type Hold struct {
 	DecidedAt   time.Time
 	DecidedHead int64
 	Approval    *Approval // as it was read, to be used up with this payment; nil: none is needed
+	Low         *LowFunds // what the owner is told of its funds; nil: nothing
 	// not beside a payment without an end for the same request that nobody waits for (AlreadyPaying)
 	Resume bool
+}
+
+// mayAlert reports whether a hold may have written an alert.
+func (h Hold) mayAlert() bool {
+	return h.Low != nil || slices.ContainsFunc(h.Decision.Caps, func(c budget.Cap) bool {
+		return c.Used.Add(h.Payment.Price) >= c.Limit-c.Limit/5
+	})
 }
 
 // check refuses a hold that its own decision does not cover.
@@ -91,7 +100,8 @@ func (s *Store) Reserve(ctx context.Context, h Hold) (Payment, error) {
 		return p, err
 	}
 	if s.fleet != nil {
-		return s.fleet.reserve(ctx, h, owner)
+		held, err := s.fleet.reserve(ctx, h, owner)
+		return held, s.tellIf(&change{alerted: h.mayAlert()}, err)
 	}
 	record := packPlain(p.Requirement, nil, nil)
 	err = s.commitNoSync(ctx, func(t *tx) error {
@@ -136,6 +146,12 @@ func (s *Store) Reserve(ctx context.Context, h Hold) (Payment, error) {
 		if err := t.insert(&p, record); err != nil {
 			return err
 		}
+		if err := t.alertBudgets(h.Decision.Caps, p); err != nil {
+			return err
+		}
+		if err := t.alertFunds(h.Low, p); err != nil {
+			return err
+		}
 		return t.useApproval(h.Approval, p)
 	})
 	return p, err
@@ -155,9 +171,9 @@ func moved(what string) error { return fmt.Errorf("%w: %s", ErrMoved, what) }
 
 // holdsStill refuses a payment, with ErrMoved, when anything that its decision rests on beside the
 // session and the approval is no longer so. Time that passed is no reason: windows that have ended
-// meanwhile are checked as they were, and rates only fall.
+// meanwhile are checked as they were, and rates only fall. What is used now it notes in the caps.
 func (t *tx) holdsStill(d budget.Decision, p Payment) error {
-	for _, c := range d.Caps {
+	for i, c := range d.Caps {
 		if c.Window.Since.After(t.Now) {
 			return moved("the clock was set back")
 		}
@@ -168,6 +184,7 @@ func (t *tx) holdsStill(d budget.Decision, p Payment) error {
 		if use.Total().Add(p.Price) > c.Limit {
 			return moved("a budget was used up")
 		}
+		d.Caps[i].Used = use.Total()
 	}
 	for _, limit := range d.Rates {
 		n, err := t.countOf(limit)

@@ -242,7 +242,8 @@ func TestOneNameOneSale(t *testing.T) {
 		require.EqualValues(t, 1, first.Load())
 		require.EqualValues(t, 19, before.Load())
 		for _, sale := range []Sale{named("other payer", "a name", "b"), named("no payer", "a name", ""),
-			named("no payer either", "a name", ""), named("other name", "b name", "a"), named("no name", "", "a"),
+			named("no payer either", "a name", ""), named("other name", "b name", "a"),
+			named("no name", "", "a"),
 			named("no name either", "", "a")} {
 			_, err := s.OpenSale(t.Context(), sale)
 			require.NoError(t, err, sale.UniqueKey)

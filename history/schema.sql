@@ -285,6 +285,33 @@ CREATE TABLE lifts (
     seal BLOB    NOT NULL
 );
 
+-- What the owner is told of, written in the transaction that causes it; one row for one cause. It is no evidence: the chain has nothing of it.
+-- This and the next table are in words that PostgreSQL knows too.
+CREATE TABLE alerts (
+    id       TEXT   PRIMARY KEY,
+    kind     TEXT   NOT NULL,               -- approval | freeze | budget | payment | ledger | funds | epoch
+    subject  TEXT   NOT NULL,               -- what it is about: an approval's or a payment's id, a budget, an account
+    win      TEXT   NOT NULL,               -- a budget's window, a freeze's seq, or a day; '': there is but one of the subject
+    at       BIGINT NOT NULL,
+    detail   TEXT   NOT NULL,               -- JSON
+    state    TEXT   NOT NULL,               -- waiting | told | over (it was settled before it was told) | failed (given up)
+    told_at  BIGINT,                        -- NULL: not yet
+    told_as  TEXT   NOT NULL DEFAULT '',    -- the notice's id: several are told as one
+    attempts BIGINT NOT NULL,               -- that failed
+    next_at  BIGINT NOT NULL,               -- not told before; 0: at once
+    UNIQUE (kind, subject, win)
+);
+CREATE INDEX alerts_waiting ON alerts (next_at) WHERE state = 'waiting';
+CREATE INDEX alerts_by_time ON alerts (at, id);
+
+-- Who does what one process at a time does for all of them, and until when. A fence only grows: whoever comes late has an older one.
+CREATE TABLE turns (
+    name   TEXT   PRIMARY KEY,
+    holder TEXT   NOT NULL,
+    until  BIGINT NOT NULL,
+    fence  BIGINT NOT NULL
+);
+
 -- What was sold: a payment that somebody showed our paywall buys one run, whatever process it is shown to.
 CREATE TABLE sales (
     seq            INTEGER PRIMARY KEY,

@@ -336,8 +336,8 @@ func (t *tx) sealedFacts(s *sealed, p Payment, q budget.Query) (f budget.Facts, 
 			return f, err
 		}
 	}
-	// What each agent and team paid in the last minute the seals do not tell: their rates hold where the money
-	// is held, and by what each process signed.
+	// What each agent and team paid in the last minute the seals do not tell: their rates hold where the
+	// money is held, and by what each process signed.
 	now := p.Created.Unix()
 	f.LastMinute = s.Seconds.between(now-60, now)
 	f.RateSince = p.Created

@@ -46,8 +46,8 @@ type Filter struct {
 	Agent  string // whose they are, of those that share the wallet
 }
 
-// List returns payments, newest first, whether there are more, and what all that match spent, by
-// symbol; failed ones spent nothing. In a fleet totals is nil where more match than are added up (mostSummed).
+// List returns payments, newest first, whether there are more, and what all that match spent, by symbol;
+// failed ones spent nothing. In a fleet totals is nil where more match than are added up (mostSummed).
 // ErrNotFound where f.Before names no payment.
 func (s *Store) List(ctx context.Context, f Filter) (list []Payment, more bool,
 	totals map[string]money.Dollars, err error) {

@@ -40,96 +40,127 @@ func someURL(r *rand.Rand) string {
 	return url
 }
 
-// Payments are found by indexes and added up by kept sums; these must say what a look at each payment says.
-func TestListIsWhatALookAtEachPaymentFinds(t *testing.T) {
-	s, _, _ := newStore(t)
-	seed := uint64(time.Now().UnixNano()) % 1000 //nolint:gosec // a test's
-	t.Log("seed", seed)
-	r := rand.New(rand.NewPCG(7, seed)) //nolint:gosec // a test's
-	var rows []row
+// someRows are payments whose numbers have the order of their times.
+func someRows(r *rand.Rand, n int) (rows []row) {
 	at := time.Date(2026, 1, 30, 21, 0, 0, 0, time.UTC)
+	for i := range n {
+		rows = append(rows, row{fmt.Sprint("pay_", i), someURL(r), []string{"USDC", "PYUSD"}[r.IntN(2)],
+			fmt.Sprint("h", r.IntN(5)), fmt.Sprint("n", r.IntN(3)),
+			[]State{Reserved, Submitted, Settled, Settled, Settled, Settled, Unknown, Failed}[r.IntN(8)], at,
+			money.Dollars(r.IntN(3)), []string{"", "", "ann", "bob", "bo"}[r.IntN(5)]})
+		at = at.Add(time.Duration(r.IntN(3)) * time.Duration(r.IntN(40)) * time.Minute)
+	}
+	return rows
+}
+
+// insertRows writes them, each reserved at first, as triggers keep the sums.
+func insertRows(t *testing.T, s *Store, rows []row) {
 	tx, err := s.write.db.Begin()
 	require.NoError(t, err)
 	defer tx.Rollback()
-	for i := range 600 {
-		p := row{fmt.Sprint("pay_", i), someURL(r), []string{"USDC", "PYUSD"}[r.IntN(2)],
-			fmt.Sprint("h", r.IntN(5)), fmt.Sprint("n", r.IntN(3)), Reserved, at, money.Dollars(r.IntN(3)),
-			[]string{"", "", "ann", "bob", "bo"}[r.IntN(5)]}
+	for _, p := range rows {
 		_, err := tx.Exec(
 			`INSERT INTO payments (id, session, state, created_at, updated_at, fingerprint, method, url,
 				target, host, network, scheme, dialect,
 			asset, symbol, amount, usd, pay_to, prefix_length, source, record, agent)
 			VALUES (?, 's', 'reserved', ?, 0, x'00', 'GET', ?, '', ?, ?, '', '', '', ?, '0', ?, '', ?, '', ?, ?)`,
-			p.id, micros(at), p.url, p.host, p.network, p.symbol, int64(p.usd), characters(urlPrefix(p.url)), pack([]byte(`{}`), nil, nil), p.agent)
+			p.id, micros(p.at), p.url, p.host, p.network, p.symbol, int64(p.usd),
+			characters(urlPrefix(p.url)), pack([]byte(`{}`), nil, nil), p.agent)
 		require.NoError(t, err)
-		p.state = []State{Reserved, Submitted, Settled, Settled, Settled, Settled, Unknown, Failed}[r.IntN(8)]
 		_, err = tx.Exec(`UPDATE payments SET state = ? WHERE id = ?`, p.state, p.id)
 		require.NoError(t, err)
-		rows = append(rows, p)
-		at = at.Add(time.Duration(r.IntN(3)) * time.Duration(r.IntN(40)) * time.Minute)
 	}
 	require.NoError(t, tx.Commit())
+}
 
-	for range 700 {
-		f := Filter{Limit: 1 + r.IntN(7)}
-		if r.IntN(3) == 0 {
-			f.Agent = []string{"ann", "bob", "bo", "b", "nobody"}[r.IntN(5)]
+// insertIntoFleet writes them into the ledger of newFleetStore.
+func insertIntoFleet(t *testing.T, rows []row) {
+	quoted := func(text string) string { return "'" + strings.ReplaceAll(text, "'", "''") + "'" }
+	var values []string
+	for _, p := range rows {
+		values = append(values, fmt.Sprintf(`(%s, 's', %s, %d, 0, '', 'GET', %s, '', %s, %s, '', '', '', %s, '0', %d, '', 0, '', '%s', %s)`,
+			quoted(p.id), quoted(string(p.state)), micros(p.at), quoted(p.url), quoted(p.host),
+			quoted(p.network), quoted(p.symbol), p.usd, hexText(pack([]byte(`{}`), nil, nil)), quoted(p.agent)))
+	}
+	testFleet.sql.run(t, `INSERT INTO payments (id, session, state, created_at, updated_at, fingerprint, method, url,
+		target, host, network, scheme, dialect, asset, symbol, amount, usd, pay_to, prefix_length, source,
+		record, agent) VALUES `+strings.Join(values, ", "))
+}
+
+// Payments are found by indexes and added up by kept sums; these must say what a look at each payment says.
+func TestListIsWhatALookAtEachPaymentFinds(t *testing.T) {
+	seed := uint64(time.Now().UnixNano()) % 1000 //nolint:gosec // a test's
+	t.Log("seed", seed)
+	eachEngine(t, func(t *testing.T, s *Store, _ *clock) {
+		r := rand.New(rand.NewPCG(7, seed)) //nolint:gosec // a test's
+		rows, looks := someRows(r, 600), 700
+		if s.fleet != nil { // which finds by one query
+			looks = 150
+			insertIntoFleet(t, rows)
+		} else {
+			insertRows(t, s, rows)
 		}
-		if r.IntN(8) > 0 {
-			url := rows[r.IntN(len(rows))].url
-			from := r.IntN(len(url))
-			f.URL = url[from : from+1+r.IntN(len(url)-from)]
-			switch r.IntN(10) {
-			case 0:
-				f.URL = strings.ToUpper(f.URL)
-			case 1:
-				f.URL += "x"
-			case 2:
-				f.URL = f.URL[:min(len(f.URL), 2)]
-			}
-		}
-		if r.IntN(3) == 0 {
-			f.Before = rows[r.IntN(len(rows))].id
-		}
-		if r.IntN(2) == 0 {
-			f.After = rows[r.IntN(len(rows))].at.Add(time.Duration(r.IntN(5)-2) * 20 * time.Minute)
+		for range looks {
+			f := Filter{Limit: 1 + r.IntN(7)}
 			if r.IntN(3) == 0 {
-				f.After = f.After.Truncate(day)
+				f.Agent = []string{"ann", "bob", "bo", "b", "nobody"}[r.IntN(5)]
+			}
+			if r.IntN(8) > 0 {
+				url := rows[r.IntN(len(rows))].url
+				from := r.IntN(len(url))
+				f.URL = url[from : from+1+r.IntN(len(url)-from)]
+				switch r.IntN(10) {
+				case 0:
+					f.URL = strings.ToUpper(f.URL)
+				case 1:
+					f.URL += "x"
+				case 2:
+					f.URL = f.URL[:min(len(f.URL), 2)]
+				}
+			}
+			if r.IntN(3) == 0 {
+				f.Before = rows[r.IntN(len(rows))].id
+			}
+			if r.IntN(2) == 0 {
+				f.After = rows[r.IntN(len(rows))].at.Add(time.Duration(r.IntN(5)-2) * 20 * time.Minute)
+				if r.IntN(3) == 0 {
+					f.After = f.After.Truncate(day)
+				}
+			}
+			if r.IntN(3) == 0 {
+				f.Until = rows[r.IntN(len(rows))].at.Add(time.Duration(r.IntN(5)-2) * 20 * time.Minute)
+			}
+			if r.IntN(2) == 0 {
+				f.State = []State{Reserved, Submitted, Settled, Unknown, Failed}[r.IntN(5)]
+			}
+			wantIDs, wantMore, wantTotals := look(rows, f)
+			list, more, totals, err := s.List(t.Context(), f)
+			require.NoError(t, err, "%+v", f)
+			var ids []string
+			for _, p := range list {
+				ids = append(ids, p.ID)
+			}
+			require.Equal(t, wantIDs, ids, "%+v", f)
+			require.Equal(t, wantMore, more, "%+v", f)
+			require.Equal(t, wantTotals, totals, "%+v", f)
+			f.Before, f.Limit = "", len(rows)
+			parts, err := s.Parts(t.Context(), f, 3)
+			require.NoError(t, err)
+			want, many := partsOf(rows, f)
+			if !parts.TooMany || !many {
+				require.Equal(t, want, parts, "%+v", f)
 			}
 		}
-		if r.IntN(3) == 0 {
-			f.Until = rows[r.IntN(len(rows))].at.Add(time.Duration(r.IntN(5)-2) * 20 * time.Minute)
+		for range 20 {
+			since, unit := rows[r.IntN(len(rows))].at.Truncate(time.Hour), time.Hour
+			if r.IntN(2) == 0 {
+				since, unit = since.Truncate(day), day
+			}
+			got, err := s.Spending(t.Context(), since, unit, 3)
+			require.NoError(t, err)
+			require.Equal(t, spending(rows, since, unit), got, "since %s by %s", since, unit)
 		}
-		if r.IntN(2) == 0 {
-			f.State = []State{Reserved, Submitted, Settled, Unknown, Failed}[r.IntN(5)]
-		}
-		wantIDs, wantMore, wantTotals := look(rows, f)
-		list, more, totals, err := s.List(t.Context(), f)
-		require.NoError(t, err, "%+v", f)
-		var ids []string
-		for _, p := range list {
-			ids = append(ids, p.ID)
-		}
-		require.Equal(t, wantIDs, ids, "%+v", f)
-		require.Equal(t, wantMore, more, "%+v", f)
-		require.Equal(t, wantTotals, totals, "%+v", f)
-		f.Before, f.Limit = "", len(rows)
-		parts, err := s.Parts(t.Context(), f, 3)
-		require.NoError(t, err)
-		want, many := partsOf(rows, f)
-		if !parts.TooMany || !many {
-			require.Equal(t, want, parts, "%+v", f)
-		}
-	}
-	for range 20 {
-		since, unit := rows[r.IntN(len(rows))].at.Truncate(time.Hour), time.Hour
-		if r.IntN(2) == 0 {
-			since, unit = since.Truncate(day), day
-		}
-		got, err := s.Spending(t.Context(), since, unit, 3)
-		require.NoError(t, err)
-		require.Equal(t, spending(rows, since, unit), got, "since %s by %s", since, unit)
-	}
+	})
 }
 
 // spending is what Spending says, from a look at each payment.

@@ -36,8 +36,8 @@ func (t *tx) soldChannel(network, id string) (SoldChannel, error) {
 	return c, none(err, errNoChannel)
 }
 
-// takeSoldChannel is a channel as it stands, for who puts it; nil: it is not known yet. In a fleet a row is made
-// then, for others to wait at.
+// takeSoldChannel is a channel as it stands, for who puts it; nil: it is not known yet. In a fleet a row is
+// made then, for others to wait at.
 func (t *tx) takeSoldChannel(c SoldChannel) (*SoldChannel, error) {
 	if t.fleet != nil {
 		n, err := t.change(`INSERT INTO sold_channels VALUES (?, ?, '{}', '0', '0', '', '0', '0', 0, 0, '', 0, 0)
@@ -71,7 +71,8 @@ func (t *tx) putSoldChannel(c SoldChannel) error {
 	_, err = t.exec(`INSERT INTO sold_channels (network, channel, config, charged, ceiling, signature,
 		balance, claimed, refunds, withdraws_at, holder, held_until, owed_since)
 		VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)
-		ON CONFLICT (network, channel) DO UPDATE SET config = excluded.config, charged = excluded.charged, ceiling = excluded.ceiling,
+		ON CONFLICT (network, channel) DO UPDATE SET config = excluded.config,
+			charged = excluded.charged, ceiling = excluded.ceiling,
 			signature = excluded.signature, balance = excluded.balance, claimed = excluded.claimed,
 			refunds = excluded.refunds, withdraws_at = excluded.withdraws_at, holder = excluded.holder,
 			held_until = excluded.held_until, owed_since = excluded.owed_since`,
@@ -128,8 +129,8 @@ func (s *Store) HoldChannel(ctx context.Context, c SoldChannel, holder string, u
 	})
 }
 
-// freeChannel ends the sale of a process that is taken for dead, so that its voucher is good for another one. It
-// returns the channel as it stands; nil: it is not known yet.
+// freeChannel ends the sale of a process that is taken for dead, so that its voucher is good for another one.
+// It returns the channel as it stands; nil: it is not known yet.
 func (t *tx) freeChannel(c SoldChannel) (*SoldChannel, error) {
 	known, err := t.takeSoldChannel(c)
 	if known == nil || err != nil {
@@ -141,8 +142,8 @@ func (t *tx) freeChannel(c SoldChannel) (*SoldChannel, error) {
 	return known, t.endSaleOf(known.Holder)
 }
 
-// hold gives a channel, known as it stands, to a holder who saw it as c. It is taken away from a request whose
-// process is taken for dead.
+// hold gives a channel, known as it stands, to a holder who saw it as c. It is taken away from a request
+// whose process is taken for dead.
 func (t *tx) hold(known *SoldChannel, c SoldChannel, holder string, until time.Time) error {
 	if known == nil {
 		return t.putSoldChannel(c.HeldBy(holder, until))

@@ -131,7 +131,8 @@ func TestAReleasedChannel(t *testing.T) {
 		require.NoError(t, s.ChargeChannel(t.Context(), sale, charged(1000)))
 		until := clock.now().Add(time.Minute)
 		require.NoError(t, s.HoldChannel(t.Context(), testSoldChannel(1000), "refund_1", until))
-		require.ErrorIs(t, s.HoldChannel(t.Context(), testSoldChannel(1000), "refund_2", until), ErrChannelBusy)
+		require.ErrorIs(t, s.HoldChannel(t.Context(), testSoldChannel(1000), "refund_2", until),
+			ErrChannelBusy)
 		require.NoError(t, s.UpdateSoldChannel(t.Context(), "eip155:84532", "0x01", "refund_1",
 			func(c *SoldChannel) { c.Claimed, c.OwedSince = c.Charged, time.Time{} }))
 		owed, err := s.OwedChannels(t.Context())

@@ -259,7 +259,8 @@ func (t *tx) typesAgree() error {
 	columns, err := collect(t, func(row scanner) (c column, err error) {
 		err = row.Scan(&c.table, &c.name, &c.kind, &c.required)
 		return c, err
-	}, `SELECT m.name, c.name, lower(c.type), c."notnull" FROM sqlite_schema m, pragma_table_info(m.name) c
+	}, `SELECT m.name, c.name, replace(lower(c.type), 'bigint', 'integer'), c."notnull"
+		FROM sqlite_schema m, pragma_table_info(m.name) c
 		WHERE m.type = 'table' AND m.name NOT LIKE 'url%' AND m.name NOT LIKE 'sqlite_%'
 			AND m.name NOT IN ('audit', 'payments', 'payment_search', 'contents', 'bodies') ORDER BY 1, c.cid`)
 	if err != nil {

@@ -63,6 +63,31 @@ func TestAnAgentsWindowIsItsOwn(t *testing.T) {
 	}
 }
 
+// Two agents of a team fill its window together, the answer says what is left of it, and who is in no team
+// pays on.
+func TestATeamsWindowIsOfAllItsAgents(t *testing.T) {
+	b := agentBench(t)
+	b.Rules.Agents["ann"] = budget.Agent{}
+	b.Rules.Agents["amy"] = budget.Agent{}
+	b.Rules.Teams = budget.Teams{"research": {Agents: []string{"a*"}, Day: new(money.Dollars(20_000))}}
+	for i, agent := range []string{"ann", "amy"} {
+		r, err := b.buysAs(t, agent, get(testURL))
+		require.NoError(t, err)
+		require.Equal(t, &Budgets{TeamDay: &Window{Team: "research", Limit: 20_000,
+			Spent: money.Dollars(10_000 * (i + 1)), Remaining: money.Dollars(10_000 * (1 - i))}}, r.Budget)
+	}
+	_, err := b.buysAs(t, "ann", get(testURL))
+	e := x402.AsError(err)
+	require.Equal(t, x402.BudgetExceeded, e.Code, "%v", err)
+	require.Equal(t, []any{"team", "day", "research"},
+		[]any{e.Details["layer"], e.Details["window"], e.Details["team"]})
+	require.Equal(t, "x402-wallet budget set day 0.03 --team research", e.NextStep().Command)
+	for _, other := range []string{"bob", ""} {
+		_, err = b.buysAs(t, other, get(testURL))
+		require.NoError(t, err)
+	}
+}
+
 // A name that the rules do not have pays nothing, and asks no seller.
 func TestARevokedAgentPaysNothing(t *testing.T) {
 	b := agentBench(t)

@@ -133,7 +133,7 @@ func (e *Engine) readAhead(ctx context.Context, host string) (all readings) {
 		r.end = end
 		go func() {
 			defer close(r.done)
-			r.funds, r.err = scheme.Funds(limited, of.Network, of.asset)
+			r.funds, r.err = readFunds(limited, scheme, of)
 		}()
 		all = append(all, r)
 	}

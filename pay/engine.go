@@ -15,7 +15,7 @@
 //	quote.go    what the seller asks, and which of it can be paid; ahead.go what is read meanwhile
 //	signin.go   signing in instead, where it was bought before
 //	hold.go     the budgets: money is held, of the owner's vault first (vault.go); approve.go where a person
-//	            is needed
+//	            is needed; alert.go what else the owner is told of
 //	batch.go    the same of channels with a deposit; batchbook.go what their sellers say they charged
 //	next.go     what to do after a refusal
 //	float.go    what it takes is brought from the owner's account to the agent's, where the owner lets it
@@ -23,6 +23,7 @@
 //	send.go     out it goes
 //	verdict.go  what the answer means: a pure table
 //	record.go   written down
+//	observe.go  who is told of all this; standing.go how the engine stands
 //	result.go   what the caller gets; content.go how it is shown, after.go what comes after it
 //
 // attested.go reads what sellers sign besides. store.go is the ledger as it is needed here, and the order
@@ -41,6 +42,7 @@ import (
 	"x402-wallet/budget"
 	"x402-wallet/facilitator"
 	"x402-wallet/history"
+	"x402-wallet/internal/steps"
 	"x402-wallet/seller"
 	"x402-wallet/x402"
 	"x402-wallet/x402/money"
@@ -144,13 +146,19 @@ type Engine struct {
 	UnlockAhead func()
 	Store       Store
 	Guard       Guard
-	Now         func() time.Time
-	Log         *slog.Logger
+	// Observe is told of each call that may pay, when it has ended: of its payment and its steps. It may not
+	// block. nil: nobody listens, and nothing is noted.
+	Observe func(steps.Report)
+	// Traces says whether its calls are traced, too, which needs Observe.
+	Traces steps.Traces
+	Now    func() time.Time
+	Log    *slog.Logger
 
 	gate          gate          // how many of its calls are made at a time
 	inflight      inflight      // what this process's calls work on and wait for
 	pending       pendingWrites // what they bought and could not write down
 	localExpiries localExpiries // until when what they signed may be valid
+	lastFunds     lastFunds     // what could be spent when something was paid last
 	paidIn        paidIn        // what sellers were paid in, to be read while they are asked
 	vaultRefusals vaultRefusals // who takes no payment out of a vault
 	transactions  turns         // of the agent's account, by network
@@ -174,6 +182,8 @@ type Policy struct {
 	ChannelDeposit money.Dollars
 	// what an approval of Permit2 may cost that a seller sends, by network; missing: none is signed
 	ApprovalGas map[string]money.Amount
+	// below how much what is left to pay from is little, so that the owner is told; 0: never
+	LowFunds money.Dollars
 	// hosts for which the wallet settles, whatever the dialect (SPEC §7.2); nil: none
 	WalletSettles func(host string) bool
 }

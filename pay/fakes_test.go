@@ -253,6 +253,11 @@ func (f *settler) Settle(_ context.Context, s facilitator.Submission) facilitato
 			r.Outcome = facilitator.Unknown
 		}
 	}
+	if r.Outcome != facilitator.Settled { // as the real one
+		r.Err = x402.Errorf(map[facilitator.Outcome]x402.Code{facilitator.NotSent: x402.FacilitatorError,
+			facilitator.Refused: x402.SettlementFailed, facilitator.Unknown: x402.OutcomeUnknown}[r.Outcome],
+			"not settled")
+	}
 	return r
 }
 

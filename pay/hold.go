@@ -12,13 +12,16 @@ import (
 
 	"x402-wallet/budget"
 	"x402-wallet/history"
+	"x402-wallet/internal/steps"
 	"x402-wallet/x402"
 	"x402-wallet/x402/money"
 )
 
 // hold holds the money of the best option. When a window is full only because of what is held, the
 // chains are asked first what became of that, and then it is tried once more.
-func (e *Engine) hold(ctx, caller context.Context, q intent, found *quote) (*Purchase, error) {
+func (e *Engine) hold(ctx, caller context.Context, q intent, found *quote) (_ *Purchase, err error) {
+	ctx, step := steps.Begin(ctx, steps.Hold)
+	defer func() { step.End(err) }()
 	h, err := e.bestOption(ctx, caller, q, found)
 	if x402.HasCode(err, x402.WalletFrozen) {
 		if err := e.Guard.CheckpointIfUnlocked(ctx); err != nil {
@@ -125,11 +128,12 @@ func (e *Engine) reserveFrom(ctx, caller context.Context, q intent, o option, ah
 		var err error
 		if !isRead {
 			e.unlockAhead()
-			funds, err = scheme.Funds(ctx, o.Network, o.asset)
+			funds, err = readFunds(ctx, scheme, o)
 		}
 		if err != nil {
 			return nil, toDelegate(err, o)
 		}
+		e.lastFunds.note(o, funds)
 		funds = o.within(funds)
 		o.needsTurn = o.sponsoring.isOffered() && funds.Permitted != nil && funds.Permitted.Cmp(o.Amount) < 0
 		if tooMuchAtOnce(o, funds) {
@@ -161,6 +165,14 @@ func (e *Engine) reserveFrom(ctx, caller context.Context, q intent, o option, ah
 	}
 }
 
+// readFunds reads the third budget layer of an option.
+func readFunds(ctx context.Context, scheme Scheme, o option) (x402.Funds, error) {
+	ctx, step := steps.Begin(ctx, steps.Funds)
+	funds, err := scheme.Funds(ctx, o.Network, o.asset)
+	step.End(err)
+	return funds, err
+}
+
 // proposal is a payment that wants to be held, and what its decision needs.
 type proposal struct {
 	option option
@@ -183,6 +195,7 @@ func (e *Engine) propose(p history.Payment, o option, funds x402.Funds) *proposa
 		worth := o.asset.Dollars(*funds.Delegated)
 		w.hold.SessionCap = &worth
 	}
+	w.hold.Low = e.lowFunds(p, o, funds)
 	return w
 }
 
@@ -204,6 +217,7 @@ func (e *Engine) holdFor(ctx, caller context.Context, w *proposal) (*Purchase, e
 		}
 		return nil, err
 	}
+	note(ctx, reserved)
 	p := &Purchase{Payment: reserved, engine: e, option: w.option, funds: w.hold.Funds,
 		approval: w.hold.Approval}
 	if w.option.batch != nil {
@@ -225,7 +239,9 @@ func (e *Engine) decideAndHold(ctx context.Context, w *proposal) (history.Paymen
 		if err := e.decide(ctx, w); err != nil {
 			return history.Payment{}, err
 		}
+		_, step := steps.Begin(ctx, steps.Reserve)
 		p, err := e.Store.Reserve(ctx, w.hold)
+		step.End(err)
 		if x402.HasCode(err, x402.LedgerUnavailable) {
 			e.undoHold(ctx, w.hold.Payment.ID)
 		}
@@ -255,7 +271,9 @@ func (e *Engine) undoHold(ctx context.Context, id string) {
 
 // decide asks the owner's rules about a payment, by the facts as they are now. The hold has the
 // decision then, and the approval that it rests on, if it needs one.
-func (e *Engine) decide(ctx context.Context, w *proposal) error {
+func (e *Engine) decide(ctx context.Context, w *proposal) (err error) {
+	_, step := steps.Begin(ctx, steps.Facts)
+	defer func() { step.End(err) }()
 	facts, err := e.Store.Facts(ctx, history.Question{
 		Rules: e.Rules.Query(w.ask), Payment: w.hold.Payment, Resume: w.hold.Resume, Quotes: w.quotes,
 	})

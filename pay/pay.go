@@ -5,6 +5,7 @@ import (
 	"errors"
 
 	"x402-wallet/history"
+	"x402-wallet/internal/steps"
 	"x402-wallet/seller"
 	"x402-wallet/x402"
 )
@@ -15,15 +16,19 @@ import (
 // known whether this very purchase is under way already; nothing is signed before its money is held
 // on disk; nothing leaves before the signed bytes are on disk; from there on the caller's going
 // away changes nothing.
-func (e *Engine) Pay(ctx context.Context, q Request) (Result, error) {
+func (e *Engine) Pay(ctx context.Context, q Request) (r Result, err error) {
+	ctx, recorder := e.observed(ctx)
+	defer func() { e.report(recorder, r, err) }()
 	in, err := q.parse(AgentFrom(ctx))
 	if err != nil {
 		return Result{}, err
 	}
+	recorder.At(in.host, "")
 	if err := awaitFirst(ctx); err != nil {
 		return Result{}, err
 	}
-	r, err := e.pay(ctx, in)
+	r, err = e.pay(ctx, in)
+	e.alertDamage(ctx, err)
 	if err == nil && r.PaymentRequired {
 		r.Repeat = repeatOf(CallFrom(ctx), in, r)
 	}
@@ -35,12 +40,17 @@ func (e *Engine) pay(ctx context.Context, in intent) (r Result, err error) {
 		return Result{}, err
 	}
 	if service, ok := e.deferred(ctx, in); ok {
-		return e.Deferred.Buy(ctx, service, Charge{in: in})
+		ctx, step := steps.Begin(ctx, steps.Deferred)
+		r, err := e.Deferred.Buy(ctx, service, Charge{in: in})
+		step.End(err)
+		return r, err
 	}
 	caller := ctx
 	ctx, cancel := context.WithTimeout(ctx, e.Policy.Deadline)
 	defer cancel()
+	_, step := steps.Begin(ctx, steps.Gate)
 	ctx, leave, err := e.gate.enter(ctx, in.host)
+	step.End(err)
 	if err != nil {
 		return Result{}, err
 	}

@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"x402-wallet/history"
+	"x402-wallet/internal/steps"
 	"x402-wallet/seller"
 	"x402-wallet/x402"
 	"x402-wallet/x402/money"
@@ -55,9 +56,11 @@ const (
 // quote asks the seller without payment. A nil challenge means that nothing is asked: the answer
 // is the content.
 func (e *Engine) quote(ctx context.Context, q intent) (*quote, error) {
+	asking, step := steps.Begin(ctx, steps.Ask)
 	over := awaiting(ctx)
-	answer, err := e.Transport.Ask(ctx, q.Request.Request)
+	answer, err := e.Transport.Ask(asking, q.Request.Request)
 	over()
+	ended(step, answer, err)
 	if err != nil {
 		return nil, err
 	}

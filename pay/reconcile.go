@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"x402-wallet/history"
+	"x402-wallet/internal/steps"
 	"x402-wallet/x402"
 )
 
@@ -180,8 +181,10 @@ func (e *Engine) askChain(ctx context.Context, p history.Payment) history.Paymen
 	}
 	// a node that never answers leaves time for the seller
 	asking, cancel := context.WithTimeout(ctx, e.Policy.Deadline/3)
+	asking, step := steps.Begin(asking, steps.Chain)
 	status, err := reader.Status(asking, p.Evidence)
 	cancel()
+	step.End(err)
 	if err != nil {
 		e.Log.Warn("ask the chain about a payment", "payment", p.ID, "err", err)
 		status.State = x402.Open
@@ -206,8 +209,9 @@ func (e *Engine) learn(ctx context.Context, p history.Payment, status x402.Statu
 	if status.State == x402.Open {
 		if now, err := e.Store.Payment(ctx, p.ID); err == nil {
 			// somebody else may have had an answer meanwhile
-			return now
+			p = now
 		}
+		e.alertOverdue(ctx, p)
 		return p
 	}
 	var saved history.Payment

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"x402-wallet/history"
+	"x402-wallet/internal/steps"
 	"x402-wallet/seller"
 	"x402-wallet/x402"
 )
@@ -29,6 +30,8 @@ func detached(ctx context.Context) (context.Context, context.CancelFunc) {
 func (e *Engine) finish(ctx context.Context, p history.Payment, v verdict, answer *seller.Answer) (Result,
 	error) {
 	call := ctx
+	ctx, step := steps.Begin(ctx, steps.Record)
+	defer step.End(nil)
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), recordWait)
 	defer cancel()
 	if answer != nil {
@@ -56,6 +59,7 @@ func (e *Engine) finish(ctx context.Context, p history.Payment, v verdict, answe
 		// content without a receipt: the chain may know already
 		saved = e.askChain(ctx, saved)
 	}
+	note(ctx, saved)
 	if !v.served && mayBeStored(saved, outcome.Content) {
 		if r, done, err := e.replay(ctx, saved); done && err == nil {
 			return r, nil

@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"x402-wallet/history"
+	"x402-wallet/internal/steps"
 	"x402-wallet/x402"
 )
 
@@ -25,6 +26,8 @@ const poll = 50 * time.Millisecond
 // purchase for ever. So of 100 identical parallel calls with room for ten, ten settle, and a repeated
 // call pays nothing.
 func (e *Engine) resume(ctx context.Context, q intent) (r Result, done bool, err error) {
+	ctx, step := steps.Begin(ctx, steps.Resume)
+	defer func() { step.End(err) }()
 	if q.IdempotencyKey != "" {
 		p, err := e.Store.ByKey(ctx, q.agent, q.IdempotencyKey)
 		if err == nil {
@@ -84,6 +87,7 @@ func (e *Engine) takeUp(ctx context.Context, q intent, p history.Payment) (r Res
 		return r, false, otherRequest(p)
 	}
 	for {
+		note(ctx, p)
 		if p.State == history.Failed {
 			return r, false, nil
 		}

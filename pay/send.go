@@ -8,6 +8,7 @@ import (
 
 	"x402-wallet/facilitator"
 	"x402-wallet/history"
+	"x402-wallet/internal/steps"
 	"x402-wallet/seller"
 	"x402-wallet/x402"
 )
@@ -60,6 +61,7 @@ func (e *Engine) settleAndShow(ctx context.Context, q intent, p history.Payment,
 		}
 		if saved, err := e.Store.Finish(ctx, p.ID, v.outcome()); err == nil {
 			p = saved
+			note(ctx, p)
 		} else { // the signed bytes and the hold are on disk; the proof goes to the seller all the same
 			e.Log.Error("record a settlement", "payment", p.ID, "err", err)
 			p.State, p.Proof, p.Transaction, p.Facilitator = v.state, v.proof, v.transaction, v.facilitator
@@ -74,9 +76,11 @@ func (e *Engine) settleAndShow(ctx context.Context, q intent, p history.Payment,
 // show presents the request with a payment or a proof.
 func (e *Engine) show(ctx context.Context, q intent, p history.Payment, again bool,
 	with x402.Attachment) facts {
+	sending, step := steps.Begin(ctx, steps.Send)
 	over := awaiting(ctx)
-	answer, err := e.Transport.Present(ctx, e.target(q, p), with)
+	answer, err := e.Transport.Present(sending, e.target(q, p), with)
 	over()
+	ended(step, answer, err)
 	var failed *seller.SendError
 	return facts{
 		sent: !errors.As(err, &failed) || failed.Sent, again: again, settled: p.State == history.Settled,
@@ -128,9 +132,12 @@ func (e *Engine) isUnused(ctx context.Context, p history.Payment) bool {
 // settle brings the payment to the facilitators, in their order, the same bytes to each.
 func (e *Engine) settle(ctx context.Context, p history.Payment) facilitator.Result {
 	defer awaiting(ctx)()
-	return e.Settler.Settle(ctx, facilitator.Submission{
+	ctx, step := steps.Begin(ctx, steps.Settle)
+	result := e.Settler.Settle(ctx, facilitator.Submission{
 		Network: p.Network, Version: p.Dialect.Version(), Payload: p.Payload, Requirements: p.Requirement,
 		Validity: max(p.Evidence.ExpiresAt.Sub(e.Now()), time.Second),
 		Sticky:   x402.IsSolana(p.Network), FeePayer: p.Evidence.FeePayer,
 	})
+	step.End(result.Err)
+	return result
 }

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"x402-wallet/history"
+	"x402-wallet/internal/steps"
 	"x402-wallet/x402"
 )
 
@@ -44,7 +45,9 @@ func (p *Purchase) ApprovedHere() bool {
 
 // sign authorizes exactly what is held and puts the signed bytes on disk. After an error nothing
 // has left the process.
-func (p *Purchase) sign(ctx context.Context, c *x402.Challenge) error {
+func (p *Purchase) sign(ctx context.Context, c *x402.Challenge) (err error) {
+	ctx, step := steps.Begin(ctx, steps.Sign)
+	defer func() { step.End(err) }()
 	if err := p.MaySign(ctx); err != nil {
 		return err
 	}
@@ -111,14 +114,18 @@ func (p *Purchase) sign(ctx context.Context, c *x402.Challenge) error {
 // history.ErrSignedBefore the bytes may be on disk all the same, and whoever reads them could bring
 // them to a facilitator: see NotSent.
 func (p *Purchase) Submit(ctx context.Context, signed history.Signed) error {
+	_, step := steps.Begin(ctx, steps.Submit)
 	err := p.engine.Guard.Submit(ctx, p.Payment, signed, p.ApprovedHere())
+	step.End(err)
 	if err == nil {
 		p.Payment.State, p.Payment.Payload = history.Submitted, signed.Payload
 		p.Payment.Requirement, p.Payment.Evidence = signed.Requirement, signed.Evidence
+		note(ctx, p.Payment)
 		return nil
 	}
 	if now, reading := p.engine.Store.Payment(context.WithoutCancel(ctx), p.Payment.ID); reading == nil {
 		p.Payment = now
+		note(ctx, now)
 	}
 	return err
 }
@@ -155,6 +162,9 @@ func (e *Engine) release(ctx context.Context, p history.Payment, cause error) er
 	if err != nil {
 		e.Log.Error("release a hold", "payment", p.ID, "err", err)
 		e.giveUp(ctx, p.ID)
+	} else {
+		p.State = history.Failed
+		note(ctx, p)
 	}
 	return e.notPrepared(p, cause)
 }

@@ -162,7 +162,8 @@ func (l *memLedger) time() time.Time {
 func (l *memLedger) used(w budget.Window) (u budget.Use) {
 	for _, p := range l.rows {
 		host := w.Host == "" || p.Host == w.Host || strings.HasPrefix(p.Host, w.Host+":")
-		if !host || !w.Has(p.Agent) || (w.Session != "" && p.Session != w.Session) || p.Created.Before(w.Since) {
+		other := w.Session != "" && p.Session != w.Session
+		if !host || !w.Has(p.Agent) || other || p.Created.Before(w.Since) {
 			continue
 		}
 		switch p.State {
@@ -266,7 +267,8 @@ func (s *memStore) Facts(ctx context.Context, q history.Question) (f history.Fac
 	day, session := budget.DayOf(windows), s.open(at)
 	f.Facts = budget.Facts{
 		Now: at, Behind: at.Sub(s.now().UTC()), Session: session,
-		LastMinute: s.count(at.Add(-budget.RateWindow), budget.Window{}), NodeRates: map[string]budget.RateUse{},
+		LastMinute: s.count(at.Add(-budget.RateWindow), budget.Window{}),
+		NodeRates:  map[string]budget.RateUse{},
 		Used: budget.Usage{
 			Day:     s.used(budget.Window{Since: day}),
 			Month:   s.used(budget.Window{Since: budget.MonthOf(windows)}),
@@ -307,7 +309,8 @@ func (s *memStore) Facts(ctx context.Context, q history.Question) (f history.Fac
 
 func (s *memStore) NotFrozen(ctx context.Context, _, _ string) error { return ctx.Err() }
 
-// AskApproval, Accept, ApprovedBy and Freeze: nobody is asked, and nothing frozen, in the simulation.
+// AskApproval, Accept, ApprovedBy and Freeze: nobody is asked, and nothing frozen, in the simulation; nor is
+// anybody told.
 func (s *memStore) AskApproval(context.Context, history.Approval) (history.Approval, error) {
 	return history.Approval{}, errors.ErrUnsupported
 }
@@ -321,6 +324,10 @@ func (s *memStore) ApprovedBy(context.Context, history.Payment) (*history.Approv
 }
 
 func (s *memStore) Freeze(context.Context, history.Freeze) error { return errors.ErrUnsupported }
+
+func (s *memStore) AlertOverdue(context.Context, history.Payment) error { return nil }
+
+func (s *memStore) AlertDamage(context.Context, string) error { return nil }
 
 func (s *memStore) Self() string { return s.self }
 

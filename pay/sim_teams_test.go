@@ -13,8 +13,8 @@ import (
 
 // Worlds whose agents are in teams, which stand above each other. What the umpire looks for besides:
 //
-//	I8  what settled and can still settle of one team's, and of those below it, never exceeds its own windows;
-//	    nor do its payments of a minute its rate
+//	I8  what settled and can still settle of one team's, and of those below it, never exceeds its own
+//	    windows; nor do its payments of a minute its rate
 
 // simTeams is who is in which team, said outright, where the rules say it by names and patterns.
 type simTeams struct {
@@ -126,8 +126,8 @@ func (s *sim) compareTeams() {
 			}
 		}
 		if got := f.Used.Teams[name].Day; err != nil || got != (budget.Use{Spent: money.Dollars(want)}) {
-			s.fail("I8: the ledger says that %s spent %+v since %s, the chain executed %d: %v", name, got, since,
-				want, err)
+			s.fail("I8: the ledger says that %s spent %+v since %s, the chain executed %d: %v", name, got,
+				since, want, err)
 		}
 	}
 }

@@ -901,6 +901,16 @@ func (w *simStore) ApprovedBy(ctx context.Context, p history.Payment) (*history.
 
 func (w *simStore) Freeze(ctx context.Context, f history.Freeze) error { return w.Store.Freeze(ctx, f) }
 
+func (w *simStore) AlertOverdue(ctx context.Context, p history.Payment) error {
+	w.p.survive()
+	return w.Store.AlertOverdue(ctx, p)
+}
+
+func (w *simStore) AlertDamage(ctx context.Context, why string) error {
+	w.p.survive()
+	return w.Store.AlertDamage(ctx, why)
+}
+
 func (w *simStore) NotFrozen(ctx context.Context, network, source string) error {
 	w.p.survive()
 	return w.Store.NotFrozen(ctx, network, source)

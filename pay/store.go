@@ -108,6 +108,10 @@ type Approvals interface {
 	Freeze(ctx context.Context, f history.Freeze) error
 	// NotFrozen is WALLET_FROZEN where payments from an account are stopped.
 	NotFrozen(ctx context.Context, network, account string) error
+	// AlertOverdue and AlertDamage tell the owner, once, of a payment whose fate is not known long after its
+	// end, and of a ledger that is not as it was left.
+	AlertOverdue(ctx context.Context, p history.Payment) error
+	AlertDamage(ctx context.Context, why string) error
 }
 
 var _ Store = (*history.Store)(nil)

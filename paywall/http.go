@@ -12,6 +12,7 @@ import (
 	"io"
 	"net/http"
 
+	"x402-wallet/internal/steps"
 	"x402-wallet/x402"
 )
 
@@ -64,7 +65,7 @@ func (w *Paywall) HTTP(name string, next http.Handler) http.Handler {
 			resource: cmp.Or(t.Resource, origin+path),
 			callHash: sha256.Sum256(bytes.Join([][]byte{[]byte(r.Method), []byte(path), body}, []byte{0})),
 			decode:   func() (*payment, error) { return shown, err },
-			signIn:   signIn,
+			signIn:   signIn, traceparent: r.Header.Get(steps.Header),
 			acknowledge: func(said map[string]any) toolResult {
 				return toolResult{value: &bufferedAnswer{Status: http.StatusOK, Body: jsonOf(said),
 					Headers: http.Header{"Content-Type": {"application/json"}}}}

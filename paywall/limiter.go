@@ -106,6 +106,7 @@ type limiter struct {
 	pending           map[string]bool         // unanswered HTTP requests, by callHeader
 	requestCount      int                     // total, for callHeader
 	responses         map[*largeResponse]bool // being written, to visitors that bought nothing
+	refused           map[int]uint64          // requests so far, by HTTP status
 
 	closing sync.WaitGroup
 }
@@ -146,6 +147,7 @@ func (l *limiter) limitHTTP(next http.Handler, isSessionless func(*http.Request)
 			}
 		}
 		if refused != nil {
+			l.countRefusal(refused)
 			refused.write(rw, body)
 			return
 		}

@@ -16,6 +16,7 @@ import (
 	"github.com/modelcontextprotocol/go-sdk/jsonrpc"
 	"github.com/modelcontextprotocol/go-sdk/mcp"
 
+	"x402-wallet/internal/steps"
 	"x402-wallet/x402"
 )
 
@@ -116,6 +117,7 @@ func (w *Paywall) sellCall(ctx context.Context, request *mcp.CallToolRequest, na
 	}
 	asked := toolRequest(t, name, request.Params, header, run)
 	asked.signIn = signInOf(header, request.Params.Meta)
+	asked.traceparent = steps.Named(request.Params.Meta, header)
 	asked.isAbandoned = func() bool { return isAbandoned(ctx, header) }
 	r := w.sell(ctx, asked)
 	noteOutcome(ctx, r)

@@ -29,10 +29,12 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"x402-wallet/facilitator"
 	"x402-wallet/history"
+	"x402-wallet/internal/steps"
 	"x402-wallet/x402"
 	"x402-wallet/x402/money"
 )
@@ -146,8 +148,12 @@ type Options struct {
 	// once; "": however much
 	ClaimAfter time.Duration
 	ClaimAbove string
-	Now        func() time.Time // nil: time.Now
-	Log        *slog.Logger     // nil: silent
+	// Observe is told of each request for something that costs, when it has ended: of its sale and its steps.
+	// It may not block. nil: nobody listens, and nothing is noted. Traces says whether they are traced, too
+	Observe func(steps.Report)
+	Traces  steps.Traces
+	Now     func() time.Time // nil: time.Now
+	Log     *slog.Logger     // nil: silent
 }
 
 // Paywall charges for tools and HTTP handlers. It is safe for concurrent use.
@@ -183,6 +189,7 @@ type Paywall struct {
 	settlers map[string][]string
 	closed   bool
 	sales    sync.WaitGroup
+	running  atomic.Int64 // of them
 }
 
 const (
@@ -335,7 +342,14 @@ func (w *Paywall) begin() bool {
 		return false
 	}
 	w.sales.Add(1)
+	w.running.Add(1)
 	return true
+}
+
+// end is the end of a sale that begin counted.
+func (w *Paywall) end() {
+	w.running.Add(-1)
+	w.sales.Done()
 }
 
 // Prices lists what is charged for: each tool's name, and its price for people ("$0.01"; "" where

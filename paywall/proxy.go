@@ -43,7 +43,8 @@ type Proxy struct {
 	server      *mcp.Server
 	client      *mcp.Client
 	bodyTime    time.Duration
-	cancelCalls func() // cancels calls over HTTP; nil: there is no HTTP server
+	cancelCalls func()                  // cancels calls over HTTP; nil: there is no HTTP server
+	limits      atomic.Pointer[limiter] // of HTTP; nil likewise
 	tokens      atomic.Int64
 	progress    sync.Map // our token → *progressListener
 
@@ -305,6 +306,7 @@ func (c *countingTransport) Write(ctx context.Context, m jsonrpc.Message) error 
 func (f *Proxy) HTTP(ctx context.Context, listener net.Listener) error {
 	limiter := newLimiter(f.Limits, f.bodyTime)
 	f.cancelCalls = limiter.cancel
+	f.limits.Store(limiter)
 	all := newLimitListener(listener, 2*limiter.Sessions)
 	served := limiter.limitHTTP(all.markServing(f.mcpHandler()), isSessionless)
 	server := &http.Server{

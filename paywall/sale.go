@@ -11,6 +11,7 @@ import (
 
 	"x402-wallet/facilitator"
 	"x402-wallet/history"
+	"x402-wallet/internal/steps"
 	"x402-wallet/x402"
 )
 
@@ -52,6 +53,7 @@ type request struct {
 	decode      func() (*payment, error) // the payment that came with it; nil, nil: none
 	signIn      string                   // the sign-in that came with it; "": none
 	invoke      func(context.Context) (toolResult, error)
+	traceparent string      // of its sender; "": it named no trace
 	isAbandoned func() bool // the buyer hung up without the call being cancelled; nil: it is always cancelled
 	// acknowledge is an answer of ours in the place of the tool's
 	acknowledge func(said map[string]any) toolResult
@@ -113,7 +115,9 @@ type saleRun struct {
 //  5. the tool runs, with no more time than the payment has;
 //  6. the intention to settle is on disk before the facilitator is asked to settle;
 //  7. the settlement is written down, and only then the answer is given.
-func (w *Paywall) sell(ctx context.Context, r request) result {
+func (w *Paywall) sell(ctx context.Context, r request) (out result) {
+	ctx, recorder := w.observed(ctx, r)
+	defer func() { w.report(recorder, out) }()
 	s := &saleRun{Paywall: w, request: r, sale: &Sale{Tool: r.tool.Name, Resource: r.resource, Call: r.call}}
 	s.verifyOnly = w.options.VerifyOnly
 	s.upfront = r.tool.Upfront && !s.verifyOnly
@@ -123,13 +127,15 @@ func (w *Paywall) sell(ctx context.Context, r request) result {
 		s.out.reason = "the server is stopping"
 		return s.out
 	}
-	defer w.sales.Done()
+	defer w.end()
 	var err error
 	s.payment, s.unreadable = s.decode()
 	if s.unreadable != nil {
 		s.payment = nil
 	}
-	s.out.offers, err = w.offers(ctx, r.tool, r.call, r.resource, s.payment)
+	offering, step := steps.Begin(ctx, steps.Offer)
+	s.out.offers, err = w.offers(offering, r.tool, r.call, r.resource, s.payment)
+	step.End(err)
 	if err != nil {
 		s.out.verdict = verdict{answer: unavailable, err: ErrPrice}
 		s.explain(err, "the price is not known at the moment")
@@ -271,7 +277,9 @@ func (s *saleRun) replay(ctx context.Context, earlier history.Sale) {
 }
 
 // verify asks a facilitator whether the payment is valid.
-func (s *saleRun) verify(ctx context.Context) bool {
+func (s *saleRun) verify(ctx context.Context) (isValid bool) {
+	ctx, step := steps.Begin(ctx, steps.Verify)
+	defer func() { step.EndAs(codeIf(!isValid, verifyCodes[s.verification])) }()
 	if err := s.runHook(ctx, s.options.Hooks.BeforeVerify); err != nil {
 		s.verification = invalid
 		s.explain(err, "this payment is not accepted")
@@ -324,7 +332,9 @@ func (s *saleRun) submission() facilitator.Submission {
 }
 
 // openSale takes the payment: every later request that presents it finds it used.
-func (s *saleRun) openSale(ctx context.Context) bool {
+func (s *saleRun) openSale(ctx context.Context) (isOpen bool) {
+	ctx, step := steps.Begin(ctx, steps.Take)
+	defer func() { step.EndAs(codeIf(!isOpen, cmp.Or(verifyCodes[s.verification], codePaymentUsed))) }()
 	o := s.offer
 	row, err := s.open(ctx, history.Sale{
 		UniqueKey:   s.signed.uniqueKey,
@@ -367,7 +377,9 @@ func (s *saleRun) runTool(ctx context.Context) bool {
 		s.stop(err)
 		return false
 	}
-	s.run = s.execute(ctx)
+	running, step := steps.Begin(ctx, steps.Run)
+	s.run = s.execute(running)
+	step.EndAs(runCodes[s.run])
 	if s.run == succeeded || s.run == failed {
 		err := s.runHook(ctx, func(ctx context.Context, sale *Sale) error {
 			if s.options.Hooks.AfterRun == nil {

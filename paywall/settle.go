@@ -12,6 +12,7 @@ import (
 
 	"x402-wallet/facilitator"
 	"x402-wallet/history"
+	"x402-wallet/internal/steps"
 	"x402-wallet/x402"
 )
 
@@ -40,7 +41,9 @@ func (s *saleRun) settlePayment(ctx context.Context) bool {
 			"the sales ledger cannot be written; nothing was settled")
 		return false
 	}
-	said := s.settleNow(ctx)
+	settling, step := steps.Begin(ctx, steps.Settle)
+	said := s.settleNow(settling)
+	step.End(said.Err)
 	s.settlement = s.outcomeOf(ctx, said)
 	s.row.Facilitator = said.Facilitator
 	s.out.settlement = s.buyerSettlement(said.Settlement)
@@ -238,6 +241,8 @@ func (s *saleRun) finish(ctx context.Context) result {
 	if v.answer == deliver && v.receipt && s.out.statements == nil {
 		s.signReceipt(ctx)
 	}
+	ctx, step := steps.Begin(ctx, steps.Record)
+	defer step.End(nil)
 	switch {
 	case s.row.ID == "": // no sale was opened
 	case v.answer == inputRequired && v.state == "":
@@ -248,6 +253,7 @@ func (s *saleRun) finish(ctx context.Context) result {
 		s.row.State = v.state
 		s.writeSale(ctx)
 	}
+	s.note(ctx)
 	s.releaseChannel(ctx, s.row.ID)
 	hooks := &s.options.Hooks
 	if hooks.AfterSettle != nil && s.settlement != notSettled {

@@ -13,6 +13,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"x402-wallet/internal/steps"
 	"x402-wallet/x402"
 )
 
@@ -185,6 +186,9 @@ func (h *httpClient) send(ctx context.Context, r Request, at *url.URL, payment *
 	wire := h.fresh
 	if payment == nil && mayRepeat(request.Method) {
 		wire = h.kept
+	}
+	if trace := steps.PassedOn(ctx); trace != "" {
+		preset(steps.Header, trace)
 	}
 	response, err := wire.RoundTrip(request)
 	if err == nil && response.StatusCode == http.StatusSwitchingProtocols {

@@ -184,7 +184,7 @@ func prepareOpening(next mcp.MethodHandler) mcp.MethodHandler {
 			defer cancel()
 		}
 		if e := exchangeOf(ctx, method); method == Initialize && e != nil && e.with.Meta != nil {
-			r.GetParams().SetMeta(metaOf(e.with))
+			r.GetParams().SetMeta(metaOf(ctx, e.with))
 		}
 		return next(ctx, method, r)
 	}

@@ -13,6 +13,7 @@ import (
 
 	"github.com/modelcontextprotocol/go-sdk/mcp"
 
+	"x402-wallet/internal/steps"
 	"x402-wallet/x402"
 )
 
@@ -324,8 +325,11 @@ func (s *session) close() {
 	<-s.ended
 }
 
-func metaOf(with x402.Attachment) mcp.Meta {
+func metaOf(ctx context.Context, with x402.Attachment) mcp.Meta {
 	meta := mcp.Meta{}
+	if trace := steps.PassedOn(ctx); trace != "" {
+		meta[steps.Header] = trace
+	}
 	for key, value := range with.Meta {
 		meta[key] = value
 	}
@@ -334,7 +338,7 @@ func metaOf(with x402.Attachment) mcp.Meta {
 
 // call makes one exchange.
 func (s *session) call(ctx context.Context, w mcpRequest, e *exchange) {
-	meta := metaOf(e.with)
+	meta := metaOf(ctx, e.with)
 	if w.progress != nil {
 		token := fmt.Sprint("p", s.tokens.Add(1))
 		meta["progressToken"] = token

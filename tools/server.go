@@ -14,9 +14,9 @@ import (
 	"github.com/modelcontextprotocol/go-sdk/jsonrpc"
 	"github.com/modelcontextprotocol/go-sdk/mcp"
 
+	"x402-wallet/internal/metrics"
 	"x402-wallet/pay"
 	"x402-wallet/x402"
-	"x402-wallet/x402/money"
 )
 
 // instructions are read by the model at the start (SPEC §7: under 1 KB).
@@ -44,9 +44,8 @@ type Server struct {
 	// ApprovalPage is where a person decides on an approval in a browser; "", or nil: nowhere.
 	ApprovalPage func(approvalID string) string
 
-	// Count hears what each call that may pay came to: words of pay's and x402's, and what it cost; nil:
-	// nobody counts.
-	Count func(agent, outcome, code string, paid money.Dollars, took time.Duration)
+	// Count hears what each call that may pay came to; nil: nobody counts.
+	Count func(metrics.Call)
 
 	sessions     sessionCount
 	overHTTP     *httpSessions // nil: there are none
@@ -296,6 +295,9 @@ func (s *Server) guard(next mcp.MethodHandler) mcp.MethodHandler {
 		}()
 		ctx, done := withCall(ctx, request)
 		defer done()
+		if call, isCall := request.(*mcp.CallToolRequest); isCall {
+			ctx = traced(ctx, call)
+		}
 		result, err = next(ctx, method, request)
 		return result, protocolError(err)
 	}

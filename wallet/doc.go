@@ -11,12 +11,12 @@
 //	w.Sources = []wallet.Passphrase{wallet.FromFile(path)} // asked at the first signature
 //	sig, err := w.SignEVM(ctx, transfer)
 //
-// The files: wallet.go (create, open, a new passphrase), unlock.go (whom it asks, and when it
-// locks again), kinds.go (all that is ever signed, read once more) with solana.go, channel.go and
-// signin.go beside it, ownerkey.go (what the owner of a fleet signs), keystore.go (the encrypted file) and store.go (how it is written), passphrase.go and
-// terminal.go (where a passphrase comes from), import.go, keys.go, secp256k1.go (how the EVM key
-// signs), secret.go (where secrets lie), harden_linux.go. Every error but a context's own has a
-// public code, by Code() string, and what to do about it, by Hint() string.
+// The files: wallet.go (create, open, a new passphrase), unlock.go (whom it asks, and when it locks again),
+// kinds.go (all that is ever signed, read once more) with solana.go, channel.go and signin.go beside it,
+// ownerkey.go (what the owner of a fleet signs), keystore.go (the encrypted file) and store.go (how it is
+// written), passphrase.go and terminal.go (where a passphrase comes from), import.go, keys.go, secp256k1.go
+// (how the EVM key signs), secret.go (where secrets lie), harden_linux.go. Every error but a context's own
+// has a public code, by Code() string, and what to do about it, by Hint() string.
 //
 // # The file
 //

@@ -108,6 +108,52 @@ func (w *Wallet) MakeOwnerKey(ctx context.Context, typed Passphrase) (key *Owner
 	return newOwnerKey(k), true, nil
 }
 
+// HasOwnerKey reports whether the keystore holds the owner's key. It is not unlocked for that.
+func (w *Wallet) HasOwnerKey() (bool, error) {
+	ks, _, err := readKeystore(w.dir)
+	return err == nil && ks.version == ownerVersion, err
+}
+
+// WithoutOwnerKey is the keystore for another machine of the fleet: the same keys under the same passphrase, but for
+// the owner's.
+func (w *Wallet) WithoutOwnerKey(ctx context.Context, typed Passphrase) (keystore []byte, err error) {
+	if err := w.checkBackoff(); err != nil {
+		return nil, err
+	}
+	ks, _, err := readKeystore(w.dir)
+	if err != nil {
+		return nil, err
+	}
+	given, err := askPassphrase(ctx, []Passphrase{typed})
+	if err != nil {
+		return nil, err
+	}
+	normal := normalizeNFC(given)
+	clear(given)
+	defer normal.wipe()
+	again := func(context.Context) ([]byte, error) { return bytes.Clone(normal.bytes), nil }
+	k, err := w.decryptWith(ctx, ks, []Passphrase{again})
+	if err != nil {
+		return nil, err
+	}
+	defer k.wipe()
+	k.dropOwner()
+	w.deriving.Lock()
+	defer w.deriving.Unlock()
+	fresh, err := encrypt(k, normal.bytes, ks.n, ks.created, w.derive, rand.Reader)
+	if err != nil {
+		return nil, setup("encrypt the keys for another machine", err)
+	}
+	data, err := fresh.marshal()
+	if err == nil {
+		err = opensWith(normal.bytes, w.derive, k)(data)
+	}
+	if err != nil {
+		return nil, setup("encrypt the keys for another machine", err)
+	}
+	return data, nil
+}
+
 // hasOwner reports whether k has the owner's key: a random seed is not zero.
 func (k *keys) hasOwner() bool { return *k.owner != [secretSize]byte{} }
 

@@ -82,6 +82,8 @@ type Options struct {
 	HTTP *http.Client
 	Rand io.Reader        // nonces; nil: crypto/rand
 	Now  func() time.Time // nil: time.Now
+
+	Observe x402.ObserveNode // hears of every question to a node; nil: nobody does
 }
 
 // Exact is scheme "exact" on every configured eip155 network. It is safe for concurrent use.
@@ -112,9 +114,10 @@ func New(o Options) *Exact {
 	if e.now == nil {
 		e.now = time.Now
 	}
+	o.Now = e.now
 	for network, url := range o.RPC {
 		if id, err := chainID(network); err == nil && url != "" {
-			e.nodes[network] = newNode(network, id, url, o.HTTP, e.now)
+			e.nodes[network] = newNode(network, id, url, o)
 		}
 	}
 	for network, address := range o.Vaults {

@@ -3,7 +3,6 @@ package evm
 import (
 	"context"
 	"errors"
-	"net/http"
 	"slices"
 	"sync/atomic"
 	"time"
@@ -39,10 +38,11 @@ type node struct {
 	clock   atomic.Pointer[clockReading] // nil: none yet
 }
 
-func newNode(network string, chainID uint64, url string, client *http.Client, now func() time.Time) *node {
-	n := &node{chainID: chainID, now: now}
-	n.Node = rpc.New(rpc.Options{Network: network, URL: url, HTTP: client, Identify: n.identify,
-		OnDate: func(date time.Time) { n.clock.Store(&clockReading{theirs: date, ours: n.now()}) }})
+func newNode(network string, chainID uint64, url string, o Options) *node {
+	n := &node{chainID: chainID, now: o.Now}
+	n.Node = rpc.New(rpc.Options{Network: network, URL: url, HTTP: o.HTTP, Identify: n.identify,
+		Observe: o.Observe,
+		OnDate:  func(date time.Time) { n.clock.Store(&clockReading{theirs: date, ours: n.now()}) }})
 	return n
 }
 

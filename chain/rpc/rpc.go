@@ -26,6 +26,7 @@ import (
 	"syscall"
 	"time"
 
+	"x402-wallet/internal/steps"
 	"x402-wallet/x402"
 )
 
@@ -43,6 +44,7 @@ type Node struct {
 	identify func(Ask) error      // may be nil
 	isKnown  atomic.Bool          // identify was satisfied
 	onDate   func(date time.Time) // the Date of an answer; may be nil
+	observe  x402.ObserveNode     // may be nil
 	url      string               // may hold an API key: never in an error
 	http     *http.Client
 	calls    atomic.Uint64 // JSON-RPC ids
@@ -56,6 +58,7 @@ type Options struct {
 	// Identify asks the node which chain it is on; its error, as CHECK_FAILED, is that of every question
 	// until there is none. nil: it may be on any chain.
 	Identify func(Ask) error
+	Observe  x402.ObserveNode // hears of every question; nil: nobody does
 }
 
 // Ask asks the node one question, as Call, but whatever chain it is on.
@@ -72,7 +75,8 @@ func New(o Options) *Node {
 	client := *c
 	// The owner chose the node, and the node shall not choose another.
 	client.CheckRedirect = func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }
-	return &Node{Network: o.Network, identify: o.Identify, onDate: o.OnDate, url: o.URL, http: &client}
+	return &Node{Network: o.Network, identify: o.Identify, onDate: o.OnDate, observe: o.Observe,
+		url: o.URL, http: &client}
 }
 
 // refusal is a JSON-RPC error object: the node is there and does not want to answer this.
@@ -139,13 +143,33 @@ func (n *Node) ask(ctx context.Context, result any, method string, params ...any
 	if params == nil {
 		params = []any{}
 	}
-	if err := n.call(ctx, result, method, params); err != nil {
-		return n.Failed(method, err)
+	ctx, step := steps.Begin(ctx, steps.Node)
+	step.Asked(n.Network, "", method) // where it is is as good as a key
+	began := time.Now()
+	err := n.call(ctx, step, result, method, params)
+	if n.observe != nil && !errors.Is(ctx.Err(), context.Canceled) { // else it was not given its time
+		n.observe(n.Network, contact(err), time.Since(began))
 	}
-	return nil
+	if err != nil {
+		err = n.Failed(method, err)
+	}
+	step.End(err)
+	return err
 }
 
-func (n *Node) call(ctx context.Context, result any, method string, params []any) error {
+// contact is what came of a question. A JSON-RPC error is an answer.
+func contact(err error) x402.Contact {
+	_, isLost := errors.AsType[transportError](err)
+	switch {
+	case err == nil, Refused(err):
+		return x402.Answered
+	case isLost:
+		return x402.NoAnswer
+	}
+	return x402.InError
+}
+
+func (n *Node) call(ctx context.Context, step *steps.Span, result any, method string, params []any) error {
 	id := n.calls.Add(1)
 	question, err := json.Marshal(
 		map[string]any{"jsonrpc": "2.0", "id": id, "method": method, "params": params})
@@ -153,6 +177,7 @@ func (n *Node) call(ctx context.Context, result any, method string, params []any
 		return err
 	}
 	status, body, err := n.post(ctx, question, isQuestion(method))
+	step.Answered(status)
 	if err != nil {
 		return err
 	}
@@ -211,6 +236,9 @@ func (n *Node) post(ctx context.Context, question []byte, again bool) (status in
 	}
 	request.Header.Set("Content-Type", "application/json")
 	request.Header.Set("Accept", "application/json")
+	if trace := steps.Traceparent(ctx); trace != "" {
+		request.Header.Set(steps.Header, trace)
+	}
 	if again { // net/http takes this for the header, and sends none
 		request.Header["Idempotency-Key"] = nil
 	}

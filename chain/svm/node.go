@@ -3,7 +3,6 @@ package svm
 import (
 	"context"
 	"errors"
-	"net/http"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -34,10 +33,11 @@ type node struct {
 	ownMints   sync.Map // of which the agent's own account was the one to spend from
 }
 
-func newNode(network, url string, client *http.Client) *node {
+func newNode(network, url string, o Options) *node {
 	n := &node{}
-	n.Node = rpc.New(rpc.Options{Network: network, URL: url, HTTP: client, Identify: n.identify,
-		OnDate: func(date time.Time) { n.clock.Store(date.Unix()) }})
+	n.Node = rpc.New(rpc.Options{Network: network, URL: url, HTTP: o.HTTP, Identify: n.identify,
+		Observe: o.Observe,
+		OnDate:  func(date time.Time) { n.clock.Store(date.Unix()) }})
 	return n
 }
 

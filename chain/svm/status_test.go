@@ -297,7 +297,7 @@ func TestReceived(t *testing.T) {
 // finalized tip.
 func TestReadBounds(t *testing.T) {
 	_, c, _ := newWallet(t)
-	n := newNode(devnet, c.url, nil)
+	n := newNode(devnet, c.url, Options{})
 	for i, test := range []struct {
 		lastValid, slot, height, floor uint64
 		over                           bool

@@ -65,6 +65,7 @@ type Options struct {
 	HTTP          *http.Client      // nil: a plain one; its redirects are never followed
 	Rand          io.Reader         // nil: crypto/rand
 	Now           func() time.Time  // nil: time.Now
+	Observe       x402.ObserveNode  // hears of every question to a node; nil: nobody does
 }
 
 // Exact is the scheme. It is safe for concurrent use and asks no node before it must.
@@ -91,7 +92,7 @@ func New(o Options) *Exact {
 	}
 	for network, url := range o.RPC {
 		if url != "" && x402.IsSolana(network) {
-			e.nodes[network] = newNode(network, url, o.HTTP)
+			e.nodes[network] = newNode(network, url, o)
 		}
 	}
 	return e

@@ -22,15 +22,16 @@ type aFleet struct {
 	env []string // of the owner
 }
 
-// newFleet is a fleet with these limits in [budget], in a database of its own.
-func newFleet(t *testing.T, limits string) aFleet {
+// newFleet is a fleet with this budget for a day and these limits in [budget], in a database of its own.
+func newFleet(t *testing.T, day, limits string) aFleet {
 	database, err := url.Parse(pgtest.Start(t).Database(t))
 	require.NoError(t, err)
 	at := database.Query()
 	ledger := fmt.Sprintf("postgres://%s@%s?host=%s&port=%s", at.Get("user"), database.Path, at.Get("host"), at.Get("port"))
 	w, env := householdWith(t, sandbox.Options{}, func(w *world) string {
-		rules := strings.Replace(w.rules(sandbox.Rules{Session: "100", Day: "100"}), "[budget]", "[budget]\n"+limits, 1)
-		return rules + fmt.Sprintf("\n[ledger]\nurl = %q\nreplication = \"none\"\nkeys = \"shared\"\n", ledger)
+		rules := strings.Replace(w.rules(sandbox.Rules{Session: "100", Day: day}), "[budget]", "[budget]\n"+limits, 1)
+		return rules + fmt.Sprintf("\n[ledger]\nurl = %q\nreplication = \"none\"\nkeys = \"shared\"\n"+
+			"[budget.teams.research]\nagents = [\"research-*\"]\n", ledger)
 	})
 	w.Fund(w.evm, 100*sandbox.USDC)
 	f := aFleet{t, w, env}
@@ -47,27 +48,73 @@ func (f aFleet) owner(args ...string) {
 	c.ends(0)
 }
 
-// joins makes the home of a machine whose agent joins, with the owner's key in it, and returns its environment.
+// joins makes the home of a machine whose agent joins, and returns its environment.
 func (f aFleet) joins(agent, team string) []string {
 	f.t.Helper()
 	home := filepath.Join(f.t.TempDir(), "home")
 	require.NoError(f.t, os.Mkdir(home, 0o700))
-	keys, err := os.ReadFile(filepath.Join(f.w.home, "keystore.json"))
-	require.NoError(f.t, err)
-	require.NoError(f.t, os.WriteFile(filepath.Join(home, "keystore.json"), keys, 0o600))
 	f.owner("agents", "enroll", agent, "--team", team, "--until", time.Now().AddDate(0, 1, 0).Format(time.DateOnly),
-		"--out", filepath.Join(home, "join.json"))
+		"--out", filepath.Join(home, "join.json"), "--keystore", filepath.Join(home, "keystore.json"))
 	return []string{"X402_WALLET_HOME=" + home, passphraseFile(f.t)}
 }
 
-// Two machines on one budget: of 64 payments at once with room for 40, 40 are made.
+// What one machine stops is stopped on all of them, and the owner alone lets it go on: with a key that no machine has.
+func TestAFleetsOwnerLetsItGoOn(t *testing.T) {
+	f := newFleet(t, "1.00", "rate = 1000")
+	a, b := f.joins("research-1", "research"), f.joins("research-2", "research")
+	pay := []string{"pay", "--max", "0.05", f.w.SellerURL + "/weather"}
+	runs(t, 0, a, pay...)
+	runs(t, 0, b, pay...)
+	runs(t, 0, a, "freeze")
+	out, _ := runs(t, 3, b, pay...)
+	require.Contains(t, out, "WALLET_FROZEN")
+	c := sit(t, nil, a[:1], "unfreeze")
+	c.sees("Passphrase", 1)
+	c.types(testPassphrase + "\n")
+	require.Contains(t, c.ends(1), "no owner's key")
+	f.owner("unfreeze")
+	runs(t, 0, b, pay...)
+
+	out, _ = runs(t, 0, f.env, "history")
+	require.Contains(t, out, `"count": 3`)
+	require.Contains(t, out, `"agent": "research-2"`)
+	runs(t, 0, f.env, "history", "verify")
+	for _, machine := range [][]string{a, f.env} {
+		out, _ = runs(t, 0, machine, "doctor")
+		require.Contains(t, out, `"ok": true`)
+		out, _ = runs(t, 0, machine, "policy")
+		require.Contains(t, out, `"sealed": true`)
+		out, _ = runs(t, 0, machine, "budget")
+		require.Contains(t, out, `"spent": "0.003"`)
+	}
+}
+
+// Two machines on one budget: of 64 payments at once with room for 40, 40 are made. The owner sees all of them.
 func TestAFleetHasOneBudget(t *testing.T) {
-	f := newFleet(t, `rate = 1000`)
+	f := newFleet(t, "0.04", "rate = 1000")
+	const each = 32
 	var machines []*mcpClient
 	for _, name := range []string{"research-1", "research-2"} {
 		machines = append(machines, serve(t, f.joins(name, "research")...))
 	}
 	for i, m := range machines {
-		t.Log(m.call("x402_pay", weather(f.w, fmt.Sprint(i))))
+		for n := range each {
+			m.send("tools/call", fmt.Sprintf(`{"name":"x402_pay","arguments":%s}`, weather(f.w, fmt.Sprint(i, "-", n))))
+		}
 	}
+	var paid, refused int
+	for _, m := range machines {
+		for range each {
+			switch answer := string(m.hear()); {
+			case strings.Contains(answer, `\"status\":\"paid\"`):
+				paid++
+			case strings.Contains(answer, "BUDGET_EXCEEDED"):
+				refused++
+			default:
+				t.Error(answer)
+			}
+		}
+	}
+	require.Equal(t, []int{40, 24}, []int{paid, refused})
+	require.Len(t, f.w.Settlements(), 40)
 }

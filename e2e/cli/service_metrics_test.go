@@ -4,6 +4,7 @@ package cli
 
 import (
 	"context"
+	"fmt"
 	"io"
 	"net"
 	"net/http"
@@ -25,7 +26,7 @@ func TestMetricsOfAService(t *testing.T) {
 	token := "x402w_" + strings.Repeat("a", 43)
 	w, env := householdWith(t, sandbox.Options{}, func(w *world) string {
 		return w.rules(sandbox.Rules{ApproveAbove: "0.01"}) + "\n[agents.alice]\ntoken = \"" +
-			config.TokenHash(token) + "\"\n"
+			config.TokenHash(token) + "\"\nday = \"3\"\n"
 	})
 	dir, err := os.MkdirTemp("", "metrics-") // a test's own is too long for a socket
 	require.NoError(t, err)
@@ -53,15 +54,31 @@ func TestMetricsOfAService(t *testing.T) {
 	require.NoError(t, err)
 	for _, line := range []string{`x402_wallet_payments_total{agent="alice",outcome="paid",code=""} 1`,
 		`x402_wallet_payments_total{agent="alice",outcome="failed",code="APPROVAL_REQUIRED"} 1`,
-		`x402_wallet_paid_dollars_total{agent="alice"} 0.001`, `x402_wallet_sessions{agent="alice"} 1`,
-		`x402_wallet_approvals_waiting{agent="alice"} 1`, "x402_wallet_frozen 0"} {
+		`x402_wallet_paid_dollars_total{agent="alice",network="eip155:84532"} 0.001`,
+		`x402_wallet_sessions{agent="alice"} 1`, `x402_wallet_sessions{agent=""} 0`,
+		`x402_wallet_payment_step_seconds_count{step="sign"} 1`,
+		`x402_wallet_budget_used_dollars{window="day",agent="",host=""} 0.001`,
+		`x402_wallet_budget_limit_dollars{window="day",agent="",host=""} 10.00`,
+		`x402_wallet_budget_used_dollars{window="day",agent="alice",host=""} 0.001`,
+		`x402_wallet_budget_limit_dollars{window="day",agent="alice",host=""} 3.00`,
+		`x402_wallet_balance_dollars{network="eip155:84532",asset="USDC",source="agent"} 0.999`,
+		`x402_wallet_approvals_waiting{agent="alice"} 1`, "x402_wallet_frozen 0",
+		`x402_wallet_calls_working 0`} {
 		require.Contains(t, string(text), line+"\n")
 	}
 	status, _, _ := s.send(s.get("/metrics", token))
 	require.Equal(t, http.StatusNotFound, status)
 
-	_, said := runs(t, 2, env, "serve", "--socket", at+"2", "--metrics", "0.0.0.0:0")
-	require.Contains(t, said, "other machines")
+	shop := filepath.Join(t.TempDir(), "shop.toml")
+	require.NoError(t, os.WriteFile(shop, fmt.Appendf(nil, "url = \"http://127.0.0.1:1\"\n"+
+		"listen = \"127.0.0.1:0\"\nnetwork = \"base-sepolia\"\npay_to = %q\n"+
+		"[tools.tool]\nprice = \"0.001\"\n",
+		w.PayToEVM), 0o600))
+	for _, command := range [][]string{{"serve", "--socket", at + "2"}, {"dashboard"},
+		{"paywall", "--config", shop}} {
+		said, problem := runs(t, 2, env, append(command, "--metrics", "0.0.0.0:0")...)
+		require.Contains(t, said+problem, "other machines", command)
+	}
 }
 
 // get asks for another page of the service's.

@@ -12,8 +12,8 @@ import (
 	"x402-wallet/internal/sandbox"
 )
 
-// The owner writes teams into config.toml; their budgets are shown as a tree, lowered without the passphrase and
-// raised with it, and so are the limits of each agent whose name matches a pattern.
+// The owner writes teams into config.toml; their budgets are shown as a tree, lowered without the passphrase
+// and raised with it, and so are the limits of each agent whose name matches a pattern.
 func TestTeams(t *testing.T) {
 	t.Parallel()
 	w, env := household(t, sandbox.Options{}, sandbox.Rules{})
@@ -32,7 +32,8 @@ allow_hosts = ["api.example"]
 	runs(t, 4, env, "budget", "set", "day", "5.00", "--team", "research") // an agent more takes a person
 	c := sit(t, nil, env, "budget", "set", "day", "5.00", "--team", "research")
 	c.sees("Passphrase, to seal these rules: ", 1)
-	require.Contains(t, c.text(), "tightens budget.teams: none → [research agents [research-*, anna] parent science")
+	require.Contains(t, c.text(), "tightens budget.teams: none → [research agents "+
+		"[research-*, anna] parent science")
 	require.Contains(t, c.text(), "the team research has the agent anna, and there is no [agents.anna]")
 	c.types(testPassphrase + "\n")
 	c.ends(0)

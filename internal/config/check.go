@@ -51,6 +51,8 @@ func (c *checker) config(f *file) *Config {
 		Agents:       c.agents(f.Agents, f.Service.Issuer),
 		Service:      c.service(f.Service),
 		Notify:       c.notify(f.Notify, runtime.GOOS),
+		Log:          logging{Format: c.oneOf("log.format", f.Log.Format, LogText, LogJSON)},
+		Traces:       c.traces(f.Traces),
 		Passkeys:     c.passkeys(f.Passkeys),
 		Ledger:       c.ledger(f.Ledger),
 		Keystore:     c.keystore(f),

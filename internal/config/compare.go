@@ -92,6 +92,9 @@ var tightenings = map[string]func(from, to any) bool{
 	"policy.deny_hosts":   func(from, to any) bool { return within(to, from) },
 	"env":                 func(_, to any) bool { return !to.(bool) },
 	"policy.public_nodes": func(_, to any) bool { return !to.(bool) },
+	// how the log is written is nothing to the agent
+	"log.format":    func(_, _ any) bool { return true },
+	"traces.sample": noMore[float64], "traces.pass_on": func(_, to any) bool { return !to.(bool) },
 	// Where there is no session cap, what was delegated is the cap (SPEC §5), and a file cannot tell
 	// whether that is more.
 	"budget.session": func(from, to any) bool {

@@ -18,6 +18,18 @@ func rules(t *testing.T, text string) *Config {
 	return c
 }
 
+// traced are rules with traces.
+const traced = "[traces]\nendpoint='http://127.0.0.1:4318/v1/traces'\n"
+
+// How the log is written is nothing to the agent, so its owner changes it without a passphrase.
+func TestTheLogsFormatLoosensNothing(t *testing.T) {
+	text, inJSON := rules(t, ""), rules(t, "[log]\nformat='json'")
+	for _, list := range [][]Change{Compare(text, inJSON), Compare(inJSON, text)} {
+		require.Len(t, list, 1)
+		require.False(t, list[0].Loosens)
+	}
+}
+
 // Each pair once in each direction: what is tighter one way is looser the other.
 func TestCompare(t *testing.T) {
 	for _, c := range []struct{ name, loose, tight, key, from, to string }{
@@ -56,6 +68,8 @@ func TestCompare(t *testing.T) {
 		{"channels' delays", "", "[policy]\nchannel_delay='1h'", "policy.channel_delay", "24h", "1h"},
 		{"idle", "", "[keystore]\nidle='1m'", "keystore.idle", "15m", "1m"},
 		{"deposit", "", "[channel]\ndeposit_cap='0.50'", "channel.deposit_cap", "$1.00", "$0.50"},
+		{"traces that are passed on", traced + "pass_on=true", traced, "traces.pass_on", "true", "false"},
+		{"traces, fewer", traced, traced + "sample=0.5", "traces.sample", "1", "0.5"},
 		{"the environment", "env=true", "", "env", "true", "false"},
 	} {
 		t.Run(c.name, func(t *testing.T) {
@@ -84,6 +98,7 @@ func TestCompareUnproven(t *testing.T) {
 		"[policy]\ncontent_quota='2GiB'", // more fills the disk, less pushes out what others bought
 		"[keystore]\npassphrase_file='/x'",
 		"[keystore]\nkeyring=true",
+		traced,
 		"[keystore]\npassphrase_command=['/x']",
 	} {
 		t.Run(c, func(t *testing.T) {

@@ -32,11 +32,13 @@ func (s Secret) MarshalText() ([]byte, error) { return []byte(redacted), nil }
 type Env struct {
 	Home     string `env:"X402_WALLET_HOME"`
 	LogLevel string `env:"LOG_LEVEL"` // debug, info, warn or error
-	NoColor  bool   // NO_COLOR is set and not empty
+	// LogText or LogJSON; "": as the rules say. What is neither is as if it were not set
+	LogFormat string `env:"LOG_FORMAT"`
+	NoColor   bool   // NO_COLOR is set and not empty
 
 	Service string `env:"X402_WALLET_SERVICE"` // the socket of the wallet's service; "off": none
 	Token   Secret `env:"X402_WALLET_TOKEN"`   // the agent's, at the service
-	Join string `env:"X402_WALLET_JOIN"` // join.json of a fleet; "": in the home, if it is there
+	Join    string `env:"X402_WALLET_JOIN"`    // join.json of a fleet; "": in the home, if it is there
 	// LedgerPassword is that of the ledger that several machines share.
 	LedgerPassword Secret `env:"X402_WALLET_LEDGER_PASSWORD"`
 	// Handed: the service has started this process for an owner's command, HandedTerminal or
@@ -108,7 +110,7 @@ func DesktopEnv() []string { return ChildEnv(display...) }
 
 // OwnEnv is that of this program, started again for a home: what its rules may read, and no secret.
 func OwnEnv(home string) []string {
-	env := ChildEnv("LOG_LEVEL", "SOLANA_RPC_URL", "SOLANA_NETWORK", "X402_FACILITATOR_URL",
+	env := ChildEnv("LOG_LEVEL", "LOG_FORMAT", "SOLANA_RPC_URL", "SOLANA_NETWORK", "X402_FACILITATOR_URL",
 		"X402_FACILITATOR_FALLBACK_URL")
 	return append(env, "X402_WALLET_HOME="+home)
 }

@@ -16,7 +16,8 @@ import (
 )
 
 func TestReadEnv(t *testing.T) {
-	names := []string{"X402_WALLET_HOME", "LOG_LEVEL", "NO_COLOR", "CDP_API_KEY_ID", "CDP_API_KEY_SECRET",
+	names := []string{"X402_WALLET_HOME", "LOG_LEVEL", "LOG_FORMAT", "NO_COLOR", "CDP_API_KEY_ID",
+		"CDP_API_KEY_SECRET",
 		"PAYAI_API_KEY_ID",
 		"PAYAI_API_KEY_SECRET", "X402_WALLET_PASSPHRASE_FILE", "X402_WALLET_PASSPHRASE", "SOLANA_RPC_URL",
 		"SOLANA_NETWORK",
@@ -27,7 +28,7 @@ func TestReadEnv(t *testing.T) {
 	}
 	env := ReadEnv()
 	assert.Equal(t, Env{
-		Home: "v-X402_WALLET_HOME", LogLevel: "v-LOG_LEVEL", NoColor: true,
+		Home: "v-X402_WALLET_HOME", LogLevel: "v-LOG_LEVEL", LogFormat: "v-LOG_FORMAT", NoColor: true,
 		CDPKeyID: "v-CDP_API_KEY_ID", CDPKeySecret: "v-CDP_API_KEY_SECRET",
 		PayAIKeyID: "v-PAYAI_API_KEY_ID", PayAIKeySecret: "v-PAYAI_API_KEY_SECRET", Authorities: true,
 		PassphraseFile: "v-X402_WALLET_PASSPHRASE_FILE", Passphrase: "v-X402_WALLET_PASSPHRASE",

@@ -24,8 +24,8 @@ func Ownership(info os.FileInfo) string {
 	return belongs(info)
 }
 
-// replaceable says how others could exchange what is in a directory, or "". Where it is sticky (as /tmp is, and
-// secrets that Kubernetes mounts) they cannot exchange what is ours.
+// replaceable says how others could exchange what is in a directory, or "". Where it is sticky (as /tmp is,
+// and secrets that Kubernetes mounts) they cannot exchange what is ours.
 func replaceable(dir os.FileInfo) string {
 	if dir.Mode()&os.ModeSticky != 0 {
 		return belongs(dir)

@@ -104,8 +104,9 @@ func ReadFile(path string, limit int64) ([]byte, error) {
 	return data, err
 }
 
-// ReadTrusted is ReadFile for a file of which all that follows depends, such as a secret that is mounted: neither
-// the directory that it is in nor a symbolic link on the way to it may be anybody's but ours or root's either.
+// ReadTrusted is ReadFile for a file of which all that follows depends, such as a secret that is mounted:
+// neither the directory that it is in nor a symbolic link on the way to it may be anybody's but ours or
+// root's either.
 func ReadTrusted(path string, limit int64) ([]byte, error) {
 	const most = 8 // links one behind the other; Kubernetes has two
 	for range most {

@@ -41,8 +41,11 @@ type fileLedger struct {
 // What a fleet's replication and keys may be, the strictest first.
 var (
 	Replications = []string{"quorum", "async", "none"}
-	KeyPlaces    = []string{"signer", "shared"}
+	KeyPlaces    = []string{"signer", KeysShared}
 )
+
+// KeysShared lets an agent's own process hold the keys.
+const KeysShared = "shared"
 
 func (c *checker) ledger(f fileLedger) ledger {
 	if f.URL != "" && !Fleet { // taken and not used, it would give every machine the whole budget
@@ -106,9 +109,9 @@ var errLedgerPassword = errors.New("has a password in it, which every copy of th
 	"it out, and use password_file, password_command, a client certificate (sslcert, sslkey) or " +
 	"X402_WALLET_LEDGER_PASSWORD")
 
-// ParseLedgerURL takes a ledger's URL apart. It is stricter than PostgreSQL's own programs: TLS is verify-full
-// wherever a host is not this machine, and there is no password. No error repeats anything
-// of the URL: what is wrong with it may be where a password stands.
+// ParseLedgerURL takes a ledger's URL apart. It is stricter than PostgreSQL's own programs: TLS is
+// verify-full wherever a host is not this machine, and there is no password. No error repeats anything of
+// the URL: what is wrong with it may be where a password stands.
 func ParseLedgerURL(raw string) (LedgerURL, error) {
 	var u LedgerURL
 	rest, found := strings.CutPrefix(raw, "postgres://")
@@ -128,12 +131,9 @@ func ParseLedgerURL(raw string) (LedgerURL, error) {
 	authority, database, _ := strings.Cut(address, "/")
 	at := strings.LastIndexByte(authority, '@')
 	user, hosts := authority[:max(at, 0)], authority[at+1:]
-	if strings.Contains(user, ":") {
-		return u, errLedgerPassword
-	}
 	if strings.ContainsAny(database, "/@:") {
-		return u, errors.New("has a / @ or : after its first /; written %XX it may be part of a name, and a " +
-			"password is not written here")
+		return u, errors.New("has a / @ or : after its first /; written %XX it may be part of a name, and " +
+			"a password is not written here")
 	}
 	var err error
 	u.Params, err = ledgerQuery(query)
@@ -210,8 +210,8 @@ func (u LedgerURL) hosts(authority string) (hosts []string, err error) {
 			return nil, errors.New("has a port that is not from 1 to 65535, or a host that is none")
 		}
 		if !isLedgerHost(host) {
-			return nil, errors.New("has a host that is none: a name, an address (IPv6 in brackets) or, for a " +
-				"Unix socket, the full path of its directory")
+			return nil, errors.New("has a host that is none: a name, an address (IPv6 in brackets) or, for " +
+				"a Unix socket, the full path of its directory")
 		}
 		if port != "" {
 			host += ":" + port
@@ -273,7 +273,8 @@ func (u LedgerURL) checkParams() error {
 	case u.has("sslcert") != u.has("sslkey"):
 		return errors.New("has one of sslcert and sslkey, which go together")
 	case !u.IsHere() && u.Params.Get("sslmode") != "verify-full":
-		return errors.New("must have sslmode=verify-full: without it, whoever is on the way can be the ledger")
+		return errors.New("must have sslmode=verify-full: without it, whoever is on the way can be " +
+			"the ledger")
 	}
 	return errors.Join(among("sslmode", "disable", "allow", "prefer", "require", "verify-ca", "verify-full"),
 		among("target_session_attrs", "any", "read-write", "primary"))

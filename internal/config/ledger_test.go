@@ -37,13 +37,6 @@ func TestLedger(t *testing.T) {
 		RootCert: "/etc/root.crt", Replication: "async", Keys: "shared"}, c.Ledger)
 }
 
-// What this version refuses whole, with all that belongs to it.
-func TestNoFleetInThisVersion(t *testing.T) {
-	require.False(t, Fleet, "then this test goes")
-	_, err := Parse([]byte("[ledger]\nurl = '" + fleetURL + "'\n"))
-	require.ErrorContains(t, err, "not in this version")
-}
-
 func TestLedgerFaults(t *testing.T) {
 	for _, row := range []struct{ toml, key, says string }{
 		{"replication = 'async'", "ledger", "nothing without url"},
@@ -54,7 +47,8 @@ func TestLedgerFaults(t *testing.T) {
 		{"url = '" + fleetURL + "'\npassword_file = 'p'", "ledger.password_file", "full path"},
 		{"url = '" + fleetURL + "'\nroot_cert = 'r'", "ledger.root_cert", "full path"},
 		{"url = '" + fleetURL + "'\npassword_command = ['token']", "ledger.password_command", "full path"},
-		{"url = '" + fleetURL + "'\npassword_file = '/p'\npassword_command = ['/t']", "ledger", "one of them"},
+		{"url = '" + fleetURL + "'\npassword_file = '/p'\npassword_command = ['/t']", "ledger",
+			"one of them"},
 		{"url = '" + fleetURL + "&sslrootcert=/r'\nroot_cert = '/r'", "ledger.root_cert", "sslrootcert"},
 		{"url = '" + fleetURL + "'\npassword = 'x'", "ledger.password", "no such key"},
 	} {
@@ -69,24 +63,26 @@ func TestLedgerFaults(t *testing.T) {
 }
 
 func TestLedgerURL(t *testing.T) {
-	for raw, want := range map[string]struct {
-		user, hosts, database string
-		here                  bool
+	const tls = "?sslmode=verify-full"
+	for _, want := range []struct {
+		raw, user, hosts, database string
+		here                       bool
 	}{
-		"postgres://a.example/x402?sslmode=verify-full": {"", "a.example", "x402", false},
-		"postgresql://me@a.example?sslmode=verify-full": {"me", "a.example", "", false},
-		fleetURL:                            {"research", "a.example:5432 b.example", "x402", false},
-		"postgres://me@127.0.0.1:5433/x402": {"me", "127.0.0.1:5433", "x402", true},
-		"postgres://me@[::1]:5433,localhost/x402?sslmode=disable":       {"me", "[::1]:5433 localhost", "x402", true},
-		"postgres://me@%2Frun%2Fpostgresql/x402":                        {"me", "/run/postgresql", "x402", true},
-		"postgres://me@/x402?host=/run/postgresql&port=5433":            {"me", "/run/postgresql", "x402", true},
-		"postgres:///x402?host=a.example,127.0.0.1&sslmode=verify-full": {"", "a.example 127.0.0.1", "x402", false},
-		"postgres://me%40corp@[2001:db8::1]/my%20x?sslmode=verify-full": {"me@corp", "[2001:db8::1]", "my x", false},
-		fleetURL + "&sslrootcert=/r&sslcert=/c&sslkey=/k&target_session_attrs=read-write&connect_timeout=5" +
-			"&application_name=x402": {"research", "a.example:5432 b.example", "x402", false},
+		{"postgres://a.example/x402" + tls, "", "a.example", "x402", false},
+		{"postgresql://me@a.example" + tls, "me", "a.example", "", false},
+		{fleetURL, "research", "a.example:5432 b.example", "x402", false},
+		{"postgres://me@127.0.0.1:5433/x402", "me", "127.0.0.1:5433", "x402", true},
+		{"postgres://me@[::1]:5433,localhost/x402?sslmode=disable", "me", "[::1]:5433 localhost", "x402",
+			true},
+		{"postgres://me@%2Frun%2Fpostgresql/x402", "me", "/run/postgresql", "x402", true},
+		{"postgres://me@/x402?host=/run/postgresql&port=5433", "me", "/run/postgresql", "x402", true},
+		{"postgres:///x402" + tls + "&host=a.example,127.0.0.1", "", "a.example 127.0.0.1", "x402", false},
+		{"postgres://me%40corp@[2001:db8::1]/my%20x" + tls, "me@corp", "[2001:db8::1]", "my x", false},
+		{fleetURL + "&sslrootcert=/r&sslcert=/c&sslkey=/k&target_session_attrs=read-write&connect_timeout=5" +
+			"&application_name=x402", "research", "a.example:5432 b.example", "x402", false},
 	} {
-		t.Run(raw, func(t *testing.T) {
-			u, err := ParseLedgerURL(raw)
+		t.Run(want.raw, func(t *testing.T) {
+			u, err := ParseLedgerURL(want.raw)
 			require.NoError(t, err)
 			require.Equal(t, want.user, u.User)
 			require.Equal(t, want.hosts, strings.Join(u.Hosts, " "))
@@ -162,7 +158,8 @@ func TestAPasswordInTheURLIsNotRepeated(t *testing.T) {
 	for _, raw := range []string{"postgres://me:%s@a.example/x", "postgres://me:%s@127.0.0.1/x",
 		"postgres://me:1/%s@127.0.0.1/x", "postgres://me:1?%s@127.0.0.1/x", "postgres://me:1#%s@127.0.0.1/x",
 		"postgres://me:%s", "postgres://me:%s@", "postgres://:%s@/x", "postgres://me%%3A%s@b.example/x",
-		"postgres://127.0.0.1/x?password=%s", "postgres://127.0.0.1/x?%s=1", "postgres://127.0.0.1/x?options=%s",
+		"postgres://127.0.0.1/x?password=%s", "postgres://127.0.0.1/x?%s=1",
+		"postgres://127.0.0.1/x?options=%s",
 		"postgres://127.0.0.1/x?sslmode=%s", "postgres://127.0.0.1/x?connect_timeout=%s",
 		"postgres://127.0.0.1/x?port=%s", "postgres://me:%s@[::1", "postgres://me:%% %s@h/x",
 		"postgres://me:%%zz%s@h/x", "host=h password=%s", "mysql://me:%s@h/x", "postgres:me:%s@h/x"} {

@@ -5,6 +5,8 @@ import (
 	"os"
 	"path/filepath"
 	"strconv"
+
+	"x402-wallet/x402/money"
 )
 
 // notify says how the owner is told of what waits for them.
@@ -13,8 +15,9 @@ type notify struct {
 	Sandbox *bool    `toml:"sandbox"` // as of a server that is a command
 	Webhook string   `toml:"webhook"` // "": it is not told so
 	// an owner-only file with the key that signs what is posted to Webhook
-	WebhookSecretFile string `toml:"webhook_secret_file"`
-	Desktop           bool   `toml:"desktop"`
+	WebhookSecretFile string        `toml:"webhook_secret_file"`
+	Desktop           bool          `toml:"desktop"`
+	LowFunds          money.Dollars `toml:"low_funds"` // less than this left is told; 0: nothing is
 }
 
 func (c *checker) notify(n notify, system string) notify {
@@ -31,6 +34,8 @@ func (c *checker) notify(n notify, system string) notify {
 		`webhook_secret_file = "a file with one line whsec_…" go together`)
 	c.refuse(n.WebhookSecretFile != "" && !filepath.IsAbs(n.WebhookSecretFile), "notify.webhook_secret_file",
 		"must be a full path")
+	c.refuse(n.LowFunds != 0 && len(n.Command) == 0 && n.Webhook == "" && !n.Desktop, "notify.low_funds",
+		"is to be told, and there is nothing to tell it by")
 	c.refuse(n.Desktop && system == "windows", "notify.desktop", "is not there on Windows in this version; "+
 		"command and webhook are")
 	return n

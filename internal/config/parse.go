@@ -103,7 +103,11 @@ type file struct {
 	Service  fileService            `toml:"service"`
 	Passkeys map[string]filePasskey `toml:"passkeys"`
 	Notify   notify                 `toml:"notify"`
-	Ledger   fileLedger             `toml:"ledger"`
+	Log      struct {
+		Format *string `toml:"format"`
+	} `toml:"log"`
+	Traces   fileTraces `toml:"traces"`
+	Ledger   fileLedger `toml:"ledger"`
 	Keystore struct {
 		PassphraseFile    string   `toml:"passphrase_file"`
 		PassphraseCommand []string `toml:"passphrase_command"`

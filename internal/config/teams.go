@@ -61,8 +61,8 @@ const (
 var namePattern = pattern.Lazy(`^[a-z*][a-z0-9_*-]{0,39}$`)
 
 // notAPattern says what is right.
-const notAPattern = "%q is no agent's name and no pattern: 1 to 40 of a-z, 0-9, -, _ and *, which stands for any " +
-	"letters, and first a letter or *"
+const notAPattern = "%q is no agent's name and no pattern: 1 to 40 of a-z, 0-9, -, _ and *, which stands " +
+	"for any letters, and first a letter or *"
 
 func (c *checker) teams(written map[string]fileTeam) map[string]Team {
 	teams := map[string]Team{}
@@ -135,9 +135,9 @@ func (c *checker) ambiguous(teams map[string]Team) {
 			for _, other := range before {
 				if budget.Specific(other.pattern) == budget.Specific(each) &&
 					budget.Overlap(other.pattern, each) {
-					c.fail(dotted([]string{"budget", "teams", name, "agents"}), "%q and %q of the team %s can "+
-						"mean the same agent, and neither is more specific: an agent is in one team", each,
-						other.pattern, other.team)
+					c.fail(dotted([]string{"budget", "teams", name, "agents"}), "%q and %q of the team %s "+
+						"can mean the same agent, and neither is more specific: an agent is in one team",
+						each, other.pattern, other.team)
 				}
 			}
 			seen = append(seen, entry{name, each})

@@ -44,8 +44,8 @@ func TestTeams(t *testing.T) {
 	require.Equal(t, []string{"research", "science"}, Tree(c.Budget.Teams).Path("research-7"))
 }
 
-// A name that no agent has is a limit that is not there: the owner hears of it. A pattern may be for agents yet
-// to come.
+// A name that no agent has is a limit that is not there: the owner hears of it. A pattern may be for agents
+// yet to come.
 func TestAMemberThatNoAgentIs(t *testing.T) {
 	c := rules(t, "[budget.teams.x]\nagents=['ana','an-*']\n[agents.anna]")
 	require.Equal(t, []string{"the team x has the agent ana, and there is no [agents.ana]"}, c.Warnings)

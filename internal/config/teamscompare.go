@@ -45,7 +45,8 @@ func takesAgents(team, pattern string, before map[string]Team, after budget.Team
 // isWithin reports whether a team has all agents that it had, and no higher limit.
 func (t Team) isWithin(was Team) bool {
 	return hasAll(t.Agents, was.Agents) && isTighter(t.PerCall, was.PerCall) && isTighter(t.Day, was.Day) &&
-		isTighter(t.Month, was.Month) && isSlower(t.Rate, was.Rate) && fewerHosts(was.AllowHosts, t.AllowHosts)
+		isTighter(t.Month, was.Month) && isSlower(t.Rate, was.Rate) &&
+		fewerHosts(was.AllowHosts, t.AllowHosts)
 }
 
 // hasAll reports whether a list has everything that another one has.

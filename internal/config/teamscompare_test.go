@@ -40,7 +40,8 @@ func TestTeamsCompared(t *testing.T) {
 		})
 	}
 	for _, c := range []struct{ name, from, to string }{
-		{"a pattern that takes agents from a team", x + "day='1'", x + "day='1'\n[budget.teams.y]\nagents=['anna']"},
+		{"a pattern that takes agents from a team", x + "day='1'",
+			x + "day='1'\n[budget.teams.y]\nagents=['anna']"},
 		{"a longer one, likewise", x + "day='1'", x + "day='1'\n[budget.teams.y]\nagents=['an*']"},
 		{"into a stricter team", x + "day='1'", x + "day='1'\n[budget.teams.y]\nagents=['anna']\nday='0.50'"},
 		{"another pattern", x, "[budget.teams.x]\nagents=['b*']"},
@@ -57,8 +58,8 @@ func TestTeamsCompared(t *testing.T) {
 	require.Equal(t, []bool{false}, loosening(rules(t, x), rules(t, x+"labels=['a=b']")), "for the books")
 }
 
-// What is said to tighten does so for every agent: it is still in each team that it was in, with limits that are
-// no higher. Names of two letters of the alphabet stand for all.
+// What is said to tighten does so for every agent: it is still in each team that it was in, with limits that
+// are no higher. Names of two letters of the alphabet stand for all.
 func TestWhatTightensTeamsTightensForEveryAgent(t *testing.T) {
 	var names []string
 	for _, a := range []string{"a", "b"} {

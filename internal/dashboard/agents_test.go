@@ -9,6 +9,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"x402-wallet/budget"
+	"x402-wallet/x402/money"
 )
 
 // Where agents share the wallet, the overview says what each spent, and the history and its exports can be
@@ -45,6 +46,22 @@ func TestAgents(t *testing.T) {
 	require.Contains(t, written, ",ann,team=research\n")
 	require.Contains(t, b.get("/payments/pay_a").body, "<dt>Agent</dt>")
 	require.NotContains(t, b.get("/payments/pay_n").body, "<dt>Agent</dt>")
+}
+
+// The owner sees what is left of each team's budgets.
+func TestTeamsOnTheOverview(t *testing.T) {
+	b := opened(t)
+	b.wallet.Engine.Rules.Agents = map[string]budget.Agent{"ann": {}, "bob": {}}
+	b.wallet.Engine.Rules.Teams = budget.Teams{"research": {Agents: []string{"a*"},
+		Day: new(money.Dollars(50_000))}}
+	now := time.Now().UTC()
+	b.paysAs("ann", "pay_a", "https://api.example/anns", "settled", 20_000, now)
+	b.paysAs("bob", "pay_b", "https://api.example/bobs", "settled", 40_000, now)
+	_, team, found := strings.Cut(b.get("/").body, "Team research, day")
+	require.True(t, found)
+	team, _, _ = strings.Cut(team, "</li>")
+	require.Contains(t, team, "$0.03", "what is left to it: %s", team)
+	require.NotContains(t, b.get("/").body, "Team research, month")
 }
 
 // Who asks is shown where a person decides, and a part of what they decide on.

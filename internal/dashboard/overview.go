@@ -155,7 +155,7 @@ func next(p history.Payment) string {
 }
 
 func (l *look) budgets(p *first) error {
-	facts, err := l.wallet.Engine.BudgetFacts(l.r.Context())
+	facts, err := l.wallet.Engine.TreeFacts(l.r.Context())
 	if err != nil {
 		return err
 	}
@@ -171,7 +171,21 @@ func (l *look) budgets(p *first) error {
 	for _, h := range rules.ReportHosts(facts) {
 		p.Budgets = append(p.Budgets, barOf(h.Host, h.Line))
 	}
+	for _, team := range rules.Tree(facts) {
+		p.Budgets = append(p.Budgets, teamBars(team)...)
+	}
 	return nil
+}
+
+// teamBars are a team's budgets, as far as it has them.
+func teamBars(team budget.Branch) (bars []budgetBar) {
+	if team.Day.Limit != nil {
+		bars = append(bars, barOf("Team "+team.Name+", day", team.Day))
+	}
+	if team.Month.Limit != nil {
+		bars = append(bars, barOf("Team "+team.Name+", month", team.Month))
+	}
+	return bars
 }
 
 // budgetBar is a budget, and how much of its bar is spent and held, in percent.

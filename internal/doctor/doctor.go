@@ -65,6 +65,7 @@ type Options struct {
 type Opener interface {
 	OpenWallet(ctx context.Context, first, last wallet.Passphrase) (*tools.Wallet, error)
 	OpenLedger(ctx context.Context) (*history.Store, error)
+	Rules() (rules *config.Config, inFleet bool, err error)
 	Guard(store *history.Store, rules *config.Config, key seal.Key) *seal.Guard
 }
 
@@ -206,7 +207,7 @@ func (c check) within(ctx context.Context) findings {
 }
 
 func (o Options) seal(ctx context.Context) findings {
-	rules, err := config.Load(o.Home)
+	rules, _, err := o.Opener.Rules()
 	if err != nil {
 		return found(warn, "fix config.toml first", "not checked: the rules cannot be read")
 	}
@@ -240,12 +241,35 @@ func (o Options) ledger(ctx context.Context) (list findings) {
 				"reset until then", latest.Format(time.RFC3339))
 	}
 	list = append(list, o.content(ctx, store)...)
+	list = append(list, o.alerts(ctx, store)...)
 	if open, err := store.Unfinished(ctx, "", 1000); err == nil && len(open) > 0 {
 		list.add(warn, "x402-wallet reconcile asks the chains",
 			"%d payments are unfinished; their money is held", len(open))
 	}
 	return list
 }
+
+// alerts complains of what the owner should have been told of within the last week, and could not be.
+func (o Options) alerts(ctx context.Context, store *history.Store) (list findings) {
+	alerts, err := store.Alerts(ctx, mostAlerts)
+	if err != nil {
+		return nil
+	}
+	n := 0
+	for _, a := range alerts {
+		if a.State == history.AlertFailed && o.Now().Sub(a.At) < 7*24*time.Hour {
+			n++
+		}
+	}
+	if n > 0 {
+		list.add(warn, "x402-wallet notify test says why; x402-wallet alerts lists them",
+			"of %d things within a week you could not be told", n)
+	}
+	return list
+}
+
+// mostAlerts is how many of the newest alerts are looked at.
+const mostAlerts = 1000
 
 // chain compares the ledger with its audit chain: a sample of a long one, unless all of it was asked for.
 func (o Options) chain(ctx context.Context, store *history.Store) findings {
@@ -281,7 +305,7 @@ func checked(done history.Sampled) findings {
 // content says how much of the quota is used.
 func (o Options) content(ctx context.Context, store *history.Store) findings {
 	use, err := store.ContentUse(ctx)
-	rules, bad := config.Load(o.Home)
+	rules, _, bad := o.Opener.Rules()
 	if err != nil || bad != nil {
 		return nil // ledger and rules say it
 	}
@@ -309,7 +333,7 @@ func rounded(n int64) string {
 }
 
 func (o Options) unlocking(ctx context.Context) findings {
-	rules, err := config.Load(o.Home)
+	rules, _, err := o.Opener.Rules()
 	if err != nil {
 		return nil // rules says it
 	}
@@ -351,7 +375,7 @@ func (o Options) environment(context.Context) (list findings) {
 		said = keys.Warnings
 		_ = keys.Close()
 	}
-	if rules, err := config.Load(o.Home); err == nil {
+	if rules, _, err := o.Opener.Rules(); err == nil {
 		said = append(said, rules.Warnings...)
 	}
 	for _, warning := range o.wallet.Warnings {

@@ -13,6 +13,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"x402-wallet/internal/config"
 	"x402-wallet/internal/install"
 	"x402-wallet/tools"
 	"x402-wallet/wallet"
@@ -93,12 +94,20 @@ func person(t *testing.T) Options {
 		Home: filepath.Join(home, "x402-wallet"), System: install.System{OS: runtime.GOOS, Home: home,
 			Config: filepath.Join(home, ".config")}, Dir: filepath.Join(home, "project", "src"),
 		Entry:  install.Entry{Command: os.Args[0], Args: []string{"mcp"}},
-		Opener: noWallet{},
+		Opener: noWallet{home: filepath.Join(home, "x402-wallet")},
 	}
 }
 
 // noWallet opens nothing but a wallet, which is not there.
-type noWallet struct{ Opener }
+type noWallet struct {
+	Opener
+	home string
+}
+
+func (n noWallet) Rules() (rules *config.Config, inFleet bool, err error) {
+	rules, err = config.Load(n.home)
+	return rules, false, err
+}
 
 func (noWallet) OpenWallet(context.Context, wallet.Passphrase, wallet.Passphrase) (*tools.Wallet, error) {
 	return nil, x402.Errorf(x402.WalletNotFound, "no wallet")

@@ -42,7 +42,11 @@ func (o Options) home(context.Context) (list findings) {
 		return found(fail, "move it away", "%s is not a directory", o.Home)
 	}
 	o.mode(&list, o.Home, info, "700")
+	_, inFleet, _ := o.Opener.Rules()
 	for _, f := range files {
+		if inFleet && (f.name == config.FileName || f.name == "ledger.db") { // which have no meaning, or need not be
+			f.needed = false
+		}
 		path := filepath.Join(o.Home, f.name)
 		info, err := os.Lstat(path)
 		switch {
@@ -87,7 +91,7 @@ func (o Options) keystore(context.Context) findings {
 }
 
 func (o Options) rules(context.Context) (list findings) {
-	rules, err := config.Load(o.Home)
+	rules, _, err := o.Opener.Rules()
 	if err != nil {
 		return failed(err, "correct config.toml, or restore it from a backup; nothing is paid without rules")
 	}

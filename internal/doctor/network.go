@@ -8,7 +8,6 @@ import (
 	"time"
 
 	"x402-wallet/facilitator"
-	"x402-wallet/internal/config"
 	"x402-wallet/x402"
 	"x402-wallet/x402/money"
 )
@@ -46,7 +45,7 @@ func (o Options) chosen() []string {
 // publicNodes says once that an own node is better. It asks none: those of chosen networks were asked by
 // themselves.
 func (o Options) publicNodes(context.Context) findings {
-	rules, err := config.Load(o.Home)
+	rules, _, err := o.Opener.Rules()
 	if err != nil {
 		return nil // rules says it
 	}

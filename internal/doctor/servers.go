@@ -7,12 +7,11 @@ import (
 	"strings"
 
 	"x402-wallet/internal/child"
-	"x402-wallet/internal/config"
 )
 
 // servers is what the programs of MCP servers are kept from.
 func (o Options) servers(context.Context) (list findings) {
-	rules, err := config.Load(o.Home)
+	rules, _, err := o.Opener.Rules()
 	if err != nil {
 		return nil // rules says it
 	}

@@ -32,7 +32,8 @@ const mostSettings = 64 << 20
 
 // harmless are the variables that an entry may hold. Everything else that the wallet reads is a
 // secret or is nobody's business.
-var harmless = []string{"X402_WALLET_HOME", "X402_WALLET_PASSPHRASE_FILE", "LOG_LEVEL", "NO_COLOR",
+var harmless = []string{"X402_WALLET_HOME", "X402_WALLET_PASSPHRASE_FILE", "LOG_LEVEL", "LOG_FORMAT",
+	"NO_COLOR",
 	"CDP_API_KEY_ID", "PAYAI_API_KEY_ID"}
 
 // secretName finds the variables of other people's making that are taken for a secret.

@@ -15,6 +15,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"x402-wallet/history"
 	"x402-wallet/internal/child"
 )
 
@@ -36,7 +37,7 @@ func read(t *testing.T, dir, name string) string {
 func TestACommandIsTold(t *testing.T) {
 	t.Setenv("OURS", "canary")
 	c, dir := script(t, `cat > "$0/line"; env > "$0/env"; pwd > "$0/pwd"`)
-	n := approval(question(1), "")
+	n := notice(question(1), "")
 	require.NoError(t, c.Tell(t.Context(), n))
 	line, err := n.line()
 	require.NoError(t, err)
@@ -57,7 +58,7 @@ func TestCommandsThatEnd(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			c, _ := script(t, text)
-			n := more(1)
+			n := test()
 			n.Text = strings.Repeat("x", 1<<20) // more than a pipe holds
 			require.NoError(t, c.Tell(t.Context(), n))
 		})
@@ -154,14 +155,14 @@ func TestTheScriptsArguments(t *testing.T) {
 	text := "#!/bin/sh\nfor a in \"$@\"; do printf '%s\\n' \"$a\"; done > \"$(dirname \"$0\")/arguments\"\n"
 	require.NoError(t, os.WriteFile(program, []byte(text), 0o700))
 	a := question(1)
-	a.Why = `x" with title "y" & (do shell script "id")`
-	n := approval(a, "")
+	a.Detail.Why = `x" with title "y" & (do shell script "id")`
+	n := notice(a, "")
 	require.NoError(t, Script{Program: program, Env: []string{"PATH=/usr/bin:/bin"}}.Tell(t.Context(), n))
 	require.Equal(t, []string{"-e", "on run argv", "-e",
 		"display notification (item 1 of argv) with title (item 2 of argv)", "-e", "end run",
 		n.Text, title, ""}, strings.Split(read(t, dir, "arguments"), "\n"))
 	require.Contains(t, n.Text, `"y"`)
-	for _, n := range []Notice{n, test(), more(3)} {
+	for _, n := range []Notice{n, test(), more([]history.Alert{a, a})} {
 		require.NotEqual(t, "-", n.Text[:1], "or it would be an option")
 	}
 }

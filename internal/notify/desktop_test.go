@@ -113,8 +113,8 @@ func (b *bus) messages(in io.Reader, out io.Writer) {
 // A desktop shows the text, and no markup of a stranger's.
 func TestADesktopIsTold(t *testing.T) {
 	a := question(1)
-	a.Why = `the seller writes: "<a href='https://evil.example'>& free"`
-	n := approval(a, "")
+	a.Detail.Why = `the seller writes: "<a href='https://evil.example'>& free"`
+	n := notice(a, "")
 	for ability, written := range map[string]string{
 		"body":        `<a href='https://evil.example'>& free`,
 		"body-markup": `&lt;a href=&#39;https://evil.example&#39;&gt;&amp; free`,

@@ -4,6 +4,8 @@ import (
 	"crypto/rand"
 	"encoding/json"
 	"fmt"
+	"slices"
+	"strings"
 	"time"
 
 	"x402-wallet/history"
@@ -13,60 +15,90 @@ import (
 // Notice is what is told: enough to decide whether to look, and where. It is ASCII throughout; what a
 // stranger wrote in it is bounded, and what would not be seen is escaped.
 type Notice struct {
-	Kind      string `json:"kind"` // "approval", "freeze", "more" or "test"
-	ID        string `json:"id"`   // of the approval; of what is none, the notice's own
-	At        string `json:"at"`   // RFC 3339, as ExpiresAt
-	Text      string `json:"text"` // all of it in one line, for a person
+	Kind      string `json:"kind"`            // an alert's (history.AlertKind), "more" or "test"
+	ID        string `json:"id"`              // the approval's; of others the alert's or its own
+	Alert     string `json:"alert,omitempty"` // the same in each try: who is told twice knows it by that
+	At        string `json:"at"`              // RFC 3339, as ExpiresAt
+	Text      string `json:"text"`            // all of it in one line, for a person
 	Price     string `json:"price,omitempty"`
 	Host      string `json:"host,omitempty"`
 	Agent     string `json:"agent,omitempty"`
 	Why       string `json:"why,omitempty"`
 	ExpiresAt string `json:"expiresAt,omitempty"`
+	Used      string `json:"used,omitempty"` // of a budget, as Limit
+	Limit     string `json:"limit,omitempty"`
+	Left      string `json:"left,omitempty"` // of funds
 	More      int    `json:"more,omitempty"` // how many others are told of by this notice
 	Command   string `json:"command,omitempty"`
 	Page      string `json:"page,omitempty"` // where the owner decides in a browser
 }
 
-// The kinds of notices.
+// The kinds of notices that are no alert's.
 const (
-	kindApproval = "approval"
-	kindFreeze   = "freeze"
-	kindMore     = "more"
-	kindTest     = "test"
+	kindMore = "more"
+	kindTest = "test"
 )
 
 // maxWhy bounds a reason, and maxText all that a person reads, in characters: a reason names at most two
 // things of a stranger's, and a desktop shows a few lines.
 const maxWhy, maxText = 400, 1000
 
-// approval is a question to the owner.
-func approval(a history.Approval, page string) Notice {
-	n := Notice{Kind: kindApproval, ID: a.ID, At: a.Created.UTC().Format(time.RFC3339),
-		Host:  x402.Brief(a.Host),
-		Price: a.Price.Price(), Agent: x402.Brief(a.Agent), Why: x402.BriefTo(a.Why, maxWhy),
-		ExpiresAt: a.Expires.UTC().Format(time.RFC3339), Command: x402.Command("approve", a.ID), Page: page}
-	what := "Pay " + n.Price + " to"
-	if a.IsSignIn() {
-		what = "Sign in, for nothing, at"
+// notice is an alert as it is told; page is where an approval is decided in a browser.
+func notice(a history.Alert, page string) Notice {
+	d := a.Detail
+	n := Notice{Kind: string(a.Kind), ID: a.ID, Alert: a.ID, At: stamp(a.At), Host: x402.Brief(d.Host),
+		Agent: x402.Brief(d.Agent), Why: x402.BriefTo(d.Why, maxWhy), Page: page}
+	if !d.Expires.IsZero() {
+		n.ExpiresAt = stamp(d.Expires)
 	}
-	return n.saying("%s %s? Asked because %s. Open until %s.", what, x402.Quote(a.Host), n.Why, n.ExpiresAt)
+	switch a.Kind {
+	case history.AlertApproval:
+		n.ID, n.Price, n.Command = x402.Brief(a.Subject), d.Price.Price(), x402.Command("approve", a.Subject)
+		what := "Pay " + n.Price + " to"
+		if d.SignIn {
+			what = "Sign in, for nothing, at"
+		}
+		return n.saying("%s %s? Asked because %s. Open until %s.", what, x402.Quote(d.Host), n.Why,
+			n.ExpiresAt)
+	case history.AlertFreeze:
+		n.Command = x402.Command("unfreeze")
+		stopped := history.Freeze{Network: d.Network, Account: d.Account}
+		return n.saying("Payments of %s are stopped, by the %s: %s.", stopped.What(), d.By, n.Why)
+	case history.AlertBudget:
+		n.Used, n.Limit, n.Command = d.Used.Price(), d.Limit.Price(), x402.Command("budget")
+		return n.saying("Of your %s %s of %s are used.", a.Subject, n.Used, n.Limit)
+	case history.AlertPayment:
+		n.ID, n.Price, n.Command = x402.Brief(a.Subject), d.Price.Price(), x402.Command("reconcile")
+		return n.saying("Whether %s were paid to %s is still not known, although what was signed ended at "+
+			"%s: the chain did not say. It counts as spent.", n.Price, x402.Quote(d.Host), n.ExpiresAt)
+	case history.AlertLedger:
+		n.Command = x402.Command("doctor")
+		return n.saying("Nothing is paid, because %s.", n.Why)
+	case history.AlertFunds:
+		n.Left, n.Command = d.Left.Price(), x402.Command("balance")
+		return n.saying("Little is left to pay from: %s of %s, by the %s of %s on %s.", n.Left,
+			x402.Brief(d.Symbol), d.Source, x402.Brief(d.Account), x402.NetworkName(d.Network))
+	}
+	n.Command = x402.Command("alerts")
+	return n.saying("%s: %s.", n.Kind, n.Why)
 }
 
-// freeze is a stop of payments that only the owner lifts.
-func freeze(f history.Freeze) Notice {
-	n := Notice{Kind: kindFreeze, ID: newID(), At: f.At.UTC().Format(time.RFC3339),
-		Why: x402.BriefTo(f.Why, maxWhy), Command: x402.Command("unfreeze")}
-	return n.saying("Payments of %s are stopped, by the %s: %s.", f.What(), f.By, n.Why)
-}
+// Text is an alert in one line, for a person.
+func Text(a history.Alert) string { return notice(a, "").Text }
 
-// more stands for so many notices that are not told one by one.
-func more(count int) Notice {
-	n := Notice{Kind: kindMore, ID: newID(), At: now(), More: count, Command: x402.Command("approvals")}
-	return n.saying("And %d more wait.", count)
+func stamp(t time.Time) string { return t.UTC().Format(time.RFC3339) }
+
+// more stands for alerts that are not told one by one. Its id is that of the very same ones.
+func more(alerts []history.Alert) Notice {
+	newest := slices.Max(ids(alerts))
+	id := fmt.Sprintf("more_%s_%d", strings.TrimPrefix(newest, "alr_"), len(alerts))
+	n := Notice{Kind: kindMore, ID: id, Alert: id, At: stamp(time.Now()), More: len(alerts),
+		Command: x402.Command("alerts")}
+	return n.saying("And %d more wait.", n.More)
 }
 
 func test() Notice {
-	n := Notice{Kind: kindTest, ID: newID(), At: now()}
+	n := Notice{Kind: kindTest, ID: "ntc_" + rand.Text(), At: stamp(time.Now())}
 	return n.saying("This is a test: you are told here of what waits for you.")
 }
 
@@ -88,7 +120,3 @@ func (n Notice) line() ([]byte, error) {
 	text, err := json.Marshal(n)
 	return append(text, '\n'), err
 }
-
-func newID() string { return "ntc_" + rand.Text() }
-
-func now() string { return time.Now().UTC().Format(time.RFC3339) }

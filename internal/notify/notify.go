@@ -1,19 +1,22 @@
-// Package notify tells the owner of what waits for them: a question about a payment, a freeze.
+// Package notify tells the owner of what waits for them: what the ledger has as alerts.
 //
-// What must stay true: telling neither delays a payment nor changes one. What is new is put aside and told
-// later, by goroutines of this package's own; there is a bound to how much is put aside, how often anybody is
-// told, and how long that takes. A notice may be lost, because the question itself is in the ledger. And
-// nobody is told by what the owner did not seal.
+// What must stay true: telling neither delays a payment nor changes one. Alerts are rows of the ledger; one
+// process at a time tells them, whoever wrote them, by goroutines of this package's own, and there is a bound
+// to how often anybody is told, and how long that takes. An alert is told once, unless the process that tells
+// it dies before it has noted that: then it is told again, under the same id. And nobody is told by what the
+// owner did not seal.
 //
-// The files: notice.go (what is told), notify.go (when), command.go, webhook.go, desktop.go (how; on macOS
-// osascript.go).
+// The files: notice.go (what is told), notify.go (when), send.go (by all ways), command.go, webhook.go,
+// desktop.go (how; on macOS osascript.go).
 package notify
 
 import (
+	"cmp"
 	"context"
-	"fmt"
+	"crypto/rand"
+	"errors"
 	"log/slog"
-	"runtime/debug"
+	"slices"
 	"sync"
 	"time"
 
@@ -21,14 +24,22 @@ import (
 )
 
 const (
-	// perMinute is how many notices a minute are told one by one: an agent that asks and asks makes no
-	// flood. What comes beyond them is told as one, when the minute is over.
+	// perMinute is how often in a minute of the clock the owner is told something: an agent that asks and
+	// asks makes no flood. What comes beyond that is told as one, when the minute is over.
 	perMinute = 6
-	// maxWaiting bounds the notices that are put aside for one way; the others are counted.
-	maxWaiting = 20
+	// lookEvery is how long what another process wrote, and cannot tell itself, waits.
+	lookEvery = 30 * time.Second
+	// turnEvery is how long a process waits that has something to tell while another one tells; the other one
+	// mostly tells that, too.
+	turnEvery = time.Second
 	// closeTime is how long a process that ends waits for what is being told.
 	closeTime = 2 * time.Second
+	// turnName is the turn of who tells, for all processes on a ledger.
+	turnName = "alerts"
 )
+
+// tryAgain is how long is waited after each failure but the last: history.MaxTries.
+var tryAgain = [history.MaxTries - 1]time.Duration{10 * time.Second, 2 * time.Minute}
 
 // Way is one way to tell the owner.
 type Way interface {
@@ -38,11 +49,10 @@ type Way interface {
 	Tell(ctx context.Context, n Notice) error
 }
 
-// Notifier tells the owner of what is new, by every way. It implements history.Waits. Set its fields before
-// its first use; Close it.
+// Notifier tells the owner of the ledger's alerts, by every way. Set its fields before Begin; Close it.
 type Notifier struct {
-	// Sealed says why the rules that name the ways are not the owner's; then nobody is told. It is not called
-	// after Close.
+	Store *history.Store
+	// Sealed says why the rules that name the ways are not the owner's; then nobody is told.
 	Sealed func(ctx context.Context) error
 	// Page is where the owner decides on an approval in a browser; "", or nil: nowhere.
 	Page func(approvalID string) string
@@ -50,223 +60,215 @@ type Notifier struct {
 	// Ending counts what is still told after Close.
 	Ending *sync.WaitGroup
 
-	lines   []*line
-	begin   sync.Once
-	working sync.WaitGroup
-	stop    context.CancelFunc // nil: it has nothing to do yet
+	ways    []Way
+	holder  string                     // this notifier's name, for turns
+	taken   map[string]map[string]bool // by alert, the ways that told it while others failed
+	refused bool                       // Sealed did, the last time
+	woken   chan struct{}
 	closing chan struct{}
-
-	checking sync.RWMutex // held while Sealed is asked
-	closed   bool
-	last     error // what Sealed said when it was closed
+	stop    context.CancelFunc // nil before Begin
+	working sync.WaitGroup
+	end     sync.Once
 }
-
-var _ history.Waits = (*Notifier)(nil)
 
 // New makes a notifier of these ways.
 func New(ways ...Way) *Notifier {
-	n := &Notifier{closing: make(chan struct{}), Ending: &sync.WaitGroup{}}
-	for _, way := range ways {
-		n.lines = append(n.lines, &line{way: way, woken: make(chan struct{}, 1)})
-	}
-	return n
+	return &Notifier{ways: ways, holder: rand.Text(), taken: map[string]map[string]bool{},
+		woken: make(chan struct{}, 1), closing: make(chan struct{}), Ending: &sync.WaitGroup{}}
 }
 
-// Asked implements history.Waits.
-func (n *Notifier) Asked(a history.Approval) {
-	page := ""
-	if n.Page != nil {
-		page = n.Page(a.ID)
-	}
-	n.add(approval(a, page))
-}
-
-// Frozen implements history.Waits. Of what the owner stopped nobody has to tell them.
-func (n *Notifier) Frozen(f history.Freeze) {
-	if f.By != "owner" {
-		n.add(freeze(f))
-	}
-}
-
-func (n *Notifier) add(notice Notice) {
-	n.begin.Do(n.work)
-	for _, l := range n.lines {
-		l.add(notice)
-	}
-}
-
-// work begins to deliver: most processes never have to.
-func (n *Notifier) work() {
-	ctx, stop := context.WithCancel(context.Background())
-	n.stop = stop
-	for _, l := range n.lines {
-		n.working.Go(func() { n.deliver(ctx, l) })
-	}
-}
-
-// Close ends it, and does not wait: what is to be told has closeTime to get through, and what comes now is
-// not told.
-func (n *Notifier) Close() {
-	n.begin.Do(func() {})
-	n.checking.Lock()
-	defer n.checking.Unlock()
-	if n.closed || n.stop == nil {
-		return
-	}
-	n.last, n.closed = n.Sealed(context.Background()), true
-	close(n.closing)
-	n.Ending.Go(func() {
-		defer time.AfterFunc(closeTime, n.stop).Stop()
-		n.working.Wait()
-		n.stop()
-	})
-}
-
-// isSealed is what Sealed says.
-func (n *Notifier) isSealed(ctx context.Context) error {
-	n.checking.RLock()
-	defer n.checking.RUnlock()
-	if n.closed {
-		return n.last
-	}
-	return n.Sealed(ctx)
-}
-
-// deliver tells what comes by one way, until the notifier is closed and nothing is left.
-func (n *Notifier) deliver(ctx context.Context, l *line) {
-	var minute time.Time // when it ends
-	told := 0            // in it
-	for l.wait(n.closing) {
-		now := time.Now()
-		if !now.Before(minute) {
-			minute, told = now.Add(time.Minute), 0
-		}
-		if told < perMinute {
-			told++
-			n.tell(ctx, l.way, l.first())
-			continue
-		}
-		select {
-		case <-time.After(minute.Sub(now)):
-		case <-n.closing:
-		}
-		minute, told = time.Now().Add(time.Minute), 1
-		n.tell(ctx, l.way, l.all())
-	}
-}
-
-func (n *Notifier) tell(ctx context.Context, way Way, notice Notice) {
-	name, to := way.Name()
-	err := n.tellNow(ctx, way, notice)
-	if err != nil {
-		n.Log.Warn("the owner was not told of what waits for them", "by", name, "to", to, "notice", notice.ID,
-			"why", err)
-	}
-}
-
-// tellNow tells it at once, where the owner sealed the way.
-func (n *Notifier) tellNow(ctx context.Context, way Way, notice Notice) (err error) {
-	defer func() {
-		if p := recover(); p != nil { // a defect here stops no payment
-			n.Log.Error("telling the owner panicked", "type", fmt.Sprintf("%T", p), "stack",
-				string(debug.Stack()))
-			err = fmt.Errorf("the wallet had an internal error")
-		}
-	}()
-	if err := n.isSealed(ctx); err != nil {
-		return err
-	}
-	return way.Tell(ctx, notice)
-}
-
-// Outcome is what came of a test of one way.
-type Outcome struct {
-	Way, To string
-	Err     error // nil: it was told
-}
-
-// Test tells a test notice by every way, and says what came of each.
-func (n *Notifier) Test(ctx context.Context) []Outcome {
-	list, notice := make([]Outcome, len(n.lines)), test()
-	var telling sync.WaitGroup
-	for i, l := range n.lines {
-		telling.Go(func() {
-			o := &list[i]
-			o.Way, o.To = l.way.Name()
-			o.Err = n.tellNow(ctx, l.way, notice)
-		})
-	}
-	telling.Wait()
-	return list
-}
-
-// line is what is to be told by one way.
-type line struct {
-	way   Way
-	woken chan struct{}
-
-	mu      sync.Mutex
-	waiting []Notice // at most maxWaiting
-	over    int      // how many came beyond those
-}
-
-func (l *line) add(n Notice) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	if len(l.waiting) < maxWaiting {
-		l.waiting = append(l.waiting, n)
-	} else {
-		l.over++
-	}
+// Wake says that this process wrote an alert. It returns at once.
+func (n *Notifier) Wake() {
 	select {
-	case l.woken <- struct{}{}:
+	case n.woken <- struct{}{}:
 	default:
 	}
 }
 
-// wait reports whether there is something to tell; false comes after the end alone.
-func (l *line) wait(closing <-chan struct{}) bool {
+// Begin begins to tell what is there, and what comes.
+func (n *Notifier) Begin() {
+	ctx, stop := context.WithCancel(context.Background())
+	n.stop = stop
+	n.working.Go(func() { n.work(ctx) })
+}
+
+// Close ends it, and does not wait: what is to be told has closeTime to get through, and what was not is told
+// by the next process. then is called when the ledger is not used any more.
+func (n *Notifier) Close(then func()) {
+	n.end.Do(func() {
+		if n.stop == nil {
+			then()
+			return
+		}
+		close(n.closing)
+		n.Ending.Go(func() {
+			defer then()
+			defer time.AfterFunc(closeTime, n.stop).Stop()
+			n.working.Wait()
+			n.stop()
+		})
+	})
+}
+
+// work looks what is to be told, until the notifier is closed or ctx ends.
+func (n *Notifier) work(ctx context.Context) {
 	for {
-		if l.len() > 0 {
-			return true
-		}
+		again := time.NewTimer(n.look(ctx, false))
 		select {
-		case <-l.woken:
-		case <-closing:
-			return l.len() > 0
+		case <-n.woken:
+			again.Stop()
+		case <-again.C:
+		case <-n.closing:
+			again.Stop()
+			n.finish(ctx)
+			return
 		}
 	}
 }
 
-func (l *line) len() int {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return len(l.waiting) + l.over
+// finish tells what is left of what came before the end, where there is something.
+func (n *Notifier) finish(ctx context.Context) {
+	for ctx.Err() == nil && n.look(ctx, true) < lookEvery {
+		select {
+		case <-ctx.Done():
+		case <-time.After(turnEvery / 10):
+		}
+	}
 }
 
-// first takes the oldest notice, or the sum of those that were only counted. There is one.
-func (l *line) first() Notice {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	if len(l.waiting) == 0 {
-		count := l.over
-		l.over = 0
-		return more(count)
+// look tells what is due, and says after what time to look again. At the end of the process what was held
+// back is due.
+func (n *Notifier) look(ctx context.Context, isEnd bool) (again time.Duration) {
+	again, err := n.tellDue(ctx, isEnd)
+	switch {
+	case errors.Is(err, history.ErrNoTurn):
+		return turnEvery
+	case err != nil && ctx.Err() == nil:
+		n.Log.Warn("look what the owner is to be told", "err", err)
 	}
-	n := l.waiting[0]
-	l.waiting = l.waiting[1:]
-	return n
+	return again
 }
 
-// all takes everything as one notice. There is something.
-func (l *line) all() Notice {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	count := len(l.waiting) + l.over
-	n := more(count)
-	if count == 1 && l.over == 0 {
-		n = l.waiting[0]
+// tellDue tells what is due, as one process at a time does.
+func (n *Notifier) tellDue(ctx context.Context, isEnd bool) (time.Duration, error) {
+	again, waits, err := n.untilNext(ctx)
+	if err != nil || !waits || (again > 0 && !isEnd) {
+		return again, err
 	}
-	l.waiting, l.over = nil, 0
-	return n
+	if err := n.checkSealed(ctx); err != nil {
+		return lookEvery, nil
+	}
+	turn, err := n.Store.TakeTurn(ctx, turnName, n.holder)
+	if err != nil {
+		return lookEvery, err
+	}
+	defer func() { _ = n.Store.LeaveTurn(context.WithoutCancel(ctx), turn) }() // or it ends by itself
+	for {
+		isDone, err := n.tellSome(ctx, turn, isEnd)
+		if err != nil {
+			return lookEvery, err
+		}
+		if isDone {
+			break
+		}
+	}
+	if isEnd { // what is left now is the next process's
+		return lookEvery, nil
+	}
+	again, _, err = n.untilNext(ctx)
+	return again, err
+}
+
+// untilNext is how long the next alert waits, lookEvery at most; 0: it is due. waits: there is one.
+func (n *Notifier) untilNext(ctx context.Context) (again time.Duration, waits bool, err error) {
+	next, waits, err := n.Store.NextAlert(ctx)
+	if err != nil || !waits {
+		return lookEvery, false, err
+	}
+	return min(max(time.Until(next), 0), lookEvery), true, nil
+}
+
+// checkSealed is what Sealed says; it is logged where it changed.
+func (n *Notifier) checkSealed(ctx context.Context) error {
+	err := n.Sealed(ctx)
+	if err != nil && !n.refused {
+		n.Log.Warn("the owner is not told of what waits for them", "why", err)
+	}
+	n.refused = err != nil
+	return err
+}
+
+// tellSome tells a part of what is due, and holds back what is too much. It reports whether nothing is left.
+func (n *Notifier) tellSome(ctx context.Context, turn history.Turn, isEnd bool) (isDone bool, err error) {
+	minute := time.Now().Truncate(time.Minute)
+	due, err := n.Store.Due(ctx, turn, isEnd, minute)
+	if err != nil || len(due.Alerts) == 0 {
+		return true, err
+	}
+	room := perMinute - due.Recent
+	if isEnd {
+		room++ // one more, which stands for all that is left
+	}
+	p := plan(due.Alerts, room, isEnd)
+	if len(p.later) > 0 {
+		if err := n.Store.HoldBack(ctx, turn, minute.Add(time.Minute), ids(p.later)...); err != nil {
+			return false, err
+		}
+	}
+	if err := n.send(ctx, turn, p.told(n.Page)); err != nil {
+		return false, err
+	}
+	// at the end what failed is due again, and must not be tried again
+	return isEnd || len(p.single)+len(p.asOne) == 0, nil
+}
+
+// planned is what is done about what is due.
+type planned struct{ single, asOne, later []history.Alert }
+
+// plan divides what is due where room notices may be told now. Questions come last, because an agent can ask
+// many. As long as there is room each is told by itself, and what is more is held back; what was held back is
+// told as one with all that came meanwhile, but for what is no question.
+func plan(due []history.Alert, room int, isEnd bool) (p planned) {
+	slices.SortStableFunc(due, func(a, b history.Alert) int { return cmp.Compare(rank(a), rank(b)) })
+	switch {
+	case room <= 0:
+		p.later = due
+	case len(due) <= room && !slices.ContainsFunc(due, wasHeldBack):
+		p.single = due
+	case isEnd || slices.ContainsFunc(due, wasPutOff):
+		others := slices.IndexFunc(due, func(a history.Alert) bool { return rank(a) > 0 })
+		if others < 0 {
+			others = len(due)
+		}
+		alone := min(others, room-1)
+		if isEnd {
+			alone = min(room, len(due)) - 1
+		}
+		p.single, p.asOne = due[:alone], due[alone:]
+	default:
+		p.single, p.later = due[:room], due[room:]
+	}
+	if len(p.asOne) == 1 {
+		p.single, p.asOne = append(p.single, p.asOne[0]), nil
+	}
+	return p
+}
+
+func rank(a history.Alert) int {
+	if a.Kind == history.AlertApproval {
+		return 1
+	}
+	return 0
+}
+
+// wasHeldBack tells what was too much from what failed; both were put off.
+func wasHeldBack(a history.Alert) bool { return wasPutOff(a) && a.Attempts == 0 }
+
+func wasPutOff(a history.Alert) bool { return !a.Next.IsZero() }
+
+func ids(alerts []history.Alert) (list []string) {
+	for _, a := range alerts {
+		list = append(list, a.ID)
+	}
+	return list
 }

@@ -2,12 +2,11 @@ package notify
 
 import (
 	"context"
-	"encoding/json"
+	"crypto/sha256"
 	"errors"
 	"fmt"
 	"log/slog"
 	"os"
-	"strings"
 	"sync"
 	"testing"
 	"testing/synctest"
@@ -29,32 +28,40 @@ func TestMain(m *testing.M) {
 
 // fake is a way that notes what it is given, and does then what a test wants.
 type fake struct {
-	does func(ctx context.Context) error
+	name string
+	does func(ctx context.Context, n Notice) error
 
 	mu   sync.Mutex
 	told []Notice
 }
 
-func (f *fake) Name() (way, to string) { return "fake", "nobody" }
+func (f *fake) Name() (way, to string) { return "fake" + f.name, "nobody" }
 
 func (f *fake) Tell(ctx context.Context, n Notice) error {
 	f.mu.Lock()
 	f.told = append(f.told, n)
 	f.mu.Unlock()
 	if f.does != nil {
-		return f.does(ctx)
+		return f.does(ctx, n)
 	}
 	return nil
 }
 
-// kinds are what it was told: an approval by its ID, of others how many they stand for.
+// notice is what it was told i-th, from 0 on.
+func (f *fake) notice(i int) Notice {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return f.told[i]
+}
+
+// kinds are what it was told: a question by its host, of several how many they stand for.
 func (f *fake) kinds() (list []string) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	for _, n := range f.told {
 		switch n.Kind {
-		case kindApproval:
-			list = append(list, n.ID)
+		case string(history.AlertApproval):
+			list = append(list, n.Host)
 		case kindMore:
 			list = append(list, fmt.Sprint("+", n.More))
 		default:
@@ -64,241 +71,361 @@ func (f *fake) kinds() (list []string) {
 	return list
 }
 
-func notifier(ways ...Way) *Notifier {
+// ledger is a ledger with a notifier that begins when it is told to.
+type ledger struct {
+	*history.Store
+	t    *testing.T
+	home string
+	n    *Notifier
+}
+
+func newLedger(t *testing.T, ways ...Way) *ledger {
+	home := t.TempDir()
+	require.NoError(t, history.Create(t.Context(), home, history.Options{}))
+	return another(t, home, ways...)
+}
+
+// another is another process on a ledger.
+func another(t *testing.T, home string, ways ...Way) *ledger {
 	n := New(ways...)
 	n.Sealed = func(context.Context) error { return nil }
 	n.Log = slog.New(slog.DiscardHandler)
-	return n
-}
-
-func question(id int) history.Approval {
-	price, _ := money.ParseDollars("0.5")
-	return history.Approval{ID: fmt.Sprint("apr_", id), Host: "api.example", Price: price, PayTo: "0xpayee",
-		Method: "GET", URL: "https://api.example/secret?token=canary", Agent: "research",
-		Why: "the agent research asks for it: the price $0.50 is above what is paid without asking, " +
-			"$0.10",
-		Created: time.Date(2026, 11, 26, 8, 0, 0, 0, time.UTC),
-		Expires: time.Date(2026, 11, 27, 8, 0, 0, 0, time.UTC)}
-}
-
-// A notice has what a person needs to decide whether to look, and of the URL the host alone.
-func TestWhatIsTold(t *testing.T) {
-	n := approval(question(1), "https://wallet.example/approve/apr_1")
-	line, err := n.line()
+	s, err := history.Open(t.Context(), home, history.Options{Alerted: n.Wake})
 	require.NoError(t, err)
-	require.JSONEq(t, `{"kind":"approval","id":"apr_1","at":"2026-11-26T08:00:00Z","price":"$0.50",
-		"host":"api.example","agent":"research","expiresAt":"2026-11-27T08:00:00Z",
-		"why":"the agent research asks for it: the price $0.50 is above what is paid without asking, $0.10",
-		"command":"x402-wallet approve apr_1","page":"https://wallet.example/approve/apr_1",
-		"text":"Pay $0.50 to \"api.example\"? Asked because the agent research asks for it: the price $0.50 is above what is paid without asking, $0.10. Open until 2026-11-27T08:00:00Z. By: x402-wallet approve apr_1 or https://wallet.example/approve/apr_1"}`,
-		string(line))
-	require.Equal(t, byte('\n'), line[len(line)-1])
-	require.NotContains(t, string(line), "canary")
-
-	signIn := history.Approval{ID: "apr_2", Host: "api.example", Why: "why"}
-	require.Contains(t, approval(signIn, "").Text, `Sign in, for nothing, at "api.example"?`)
-	f := freeze(history.Freeze{By: "breaker", Why: "20 payments in a row came to nothing"})
-	require.Equal(t, "Payments of the whole wallet are stopped, by the breaker: 20 payments in a row came "+
-		"to nothing. By: x402-wallet unfreeze", f.Text)
-	require.Equal(t, "And 7 more wait. By: x402-wallet approvals", more(7).Text)
+	n.Store = s
+	t.Cleanup(func() { // of a test that failed
+		n.Close(func() {})
+		n.Ending.Wait()
+		_ = s.Close()
+	})
+	return &ledger{Store: s, t: t, home: home, n: n}
 }
 
-// What strangers wrote stays one line of plain letters, and has a bound.
-func TestHostileWords(t *testing.T) {
-	hostile := "evil\u202e\n\x1b[2J<a href='x'>\u200b$(reboot)`id`" + strings.Repeat("\U000e0041", 5000)
-	a := question(1)
-	a.Host, a.Agent, a.Why = hostile, hostile, "the seller writes: "+hostile
-	f := history.Freeze{Network: hostile, Account: hostile, By: hostile, Why: hostile}
-	for _, n := range []Notice{approval(a, ""), freeze(f)} {
-		line, err := n.line()
-		require.NoError(t, err)
-		require.Less(t, len(line), 4000)
-		require.Equal(t, 1, strings.Count(string(line), "\n"))
-		var read map[string]any
-		require.NoError(t, json.Unmarshal(line, &read))
-		for key, value := range read {
-			for _, r := range fmt.Sprint(value) {
-				require.True(t, r >= ' ' && r <= '~', "%s has %q", key, r)
-			}
-		}
+// asks asks questions of these numbers; each is about a host of its own.
+func (l *ledger) asks(first, last int) {
+	l.t.Helper()
+	for i := first; i <= last; i++ {
+		host := fmt.Sprintf("h%d.example", i)
+		_, err := l.AskApproval(l.t.Context(), history.Approval{Quote: sha256.Sum256([]byte(host)),
+			Host: host, Method: "GET", URL: "https://" + host + "/", Price: money.Dollars(1), PayTo: "0xpayee",
+			Agent: fmt.Sprintf("a%d", i/20), Why: "why"})
+		require.NoError(l.t, err)
+		time.Sleep(time.Millisecond) // of the bubble's time: no two at once
 	}
-	require.Contains(t, approval(a, "").Text, `to "evil\u202e\n\x1b`)
+}
+
+// hosts are those that questions of these numbers are about.
+func hosts(first, last int) (list []string) {
+	for i := first; i <= last; i++ {
+		list = append(list, fmt.Sprintf("h%d.example", i))
+	}
+	return list
+}
+
+// ends ends the process.
+func (l *ledger) ends() {
+	l.n.Close(func() { require.NoError(l.t, l.Close()) })
+	l.n.Ending.Wait()
+}
+
+// state is where the only alert stands.
+func (l *ledger) state() history.Alert {
+	l.t.Helper()
+	list, err := l.Alerts(l.t.Context(), 2)
+	require.NoError(l.t, err)
+	require.Len(l.t, list, 1)
+	return list[0]
 }
 
 // Whoever asks does not wait for a way that hangs, and the other ways are told meanwhile.
 func TestNobodyWaits(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		hangs := &fake{does: func(ctx context.Context) error { <-ctx.Done(); return ctx.Err() }}
-		works := &fake{}
-		n := notifier(hangs, works)
+		hangs := &fake{name: "1", does: func(ctx context.Context, _ Notice) error {
+			<-ctx.Done()
+			return ctx.Err()
+		}}
+		works := &fake{name: "2"}
+		l := newLedger(t, hangs, works)
+		l.asks(1, 2)
+		l.n.Begin()
 		begin := time.Now()
-		n.Asked(question(1))
-		n.Asked(question(2))
-		require.Zero(t, time.Since(begin))
 		synctest.Wait()
-		require.Equal(t, []string{"apr_1"}, hangs.kinds())
-		require.Equal(t, []string{"apr_1", "apr_2"}, works.kinds())
-		n.Close()
+		require.Equal(t, hosts(1, 1), hangs.kinds())
+		require.Equal(t, hosts(1, 2), works.kinds())
+		l.n.Close(func() {})
 		require.Zero(t, time.Since(begin))
-		n.Ending.Wait()
+		l.n.Ending.Wait()
 		require.Equal(t, closeTime, time.Since(begin), "who hangs is waited for that long, and then given up")
+		list, err := l.Alerts(t.Context(), 2)
+		require.NoError(t, err)
+		for _, a := range list {
+			require.Equal(t, history.AlertWaiting, a.State, "it is the next process's to tell")
+			require.Zero(t, a.Attempts)
+		}
+		require.NoError(t, l.Close())
 	})
 }
 
-// A flood is a few notices a minute, and then one for all the others.
+// A flood is a few notices a minute, and then one for all the others, whichever processes ask.
 func TestAFloodIsSummedUp(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		way := &fake{}
-		n := notifier(way)
-		defer n.Close()
-		first := []string{"apr_0", "apr_1", "apr_2", "apr_3", "apr_4", "apr_5"}
+		one := newLedger(t, way)
+		two := another(t, one.home, way)
+		one.n.Begin()
+		two.n.Begin()
 		for i := range 100 {
-			n.Asked(question(i))
+			[]*ledger{one, two}[i%2].asks(i, i)
 			synctest.Wait() // it keeps up with them
 		}
-		require.Equal(t, first, way.kinds())
+		require.Equal(t, hosts(0, 5), way.kinds())
 		time.Sleep(time.Minute - time.Second)
 		synctest.Wait()
 		require.Len(t, way.kinds(), perMinute)
-		time.Sleep(2 * time.Second)
+		time.Sleep(3 * time.Second)
 		synctest.Wait()
-		require.Equal(t, append(first, "+94"), way.kinds())
+		require.Equal(t, append(hosts(0, 5), "+94"), way.kinds())
 
-		for i := 100; i < 107; i++ {
-			n.Asked(question(i))
-		}
+		one.asks(100, 106)
+		time.Sleep(2 * time.Second)
 		synctest.Wait()
 		require.Len(t, way.kinds(), 2*perMinute, "the sum counts as one of the next minute")
 		time.Sleep(time.Minute)
 		synctest.Wait()
 		require.Equal(t, "+2", way.kinds()[2*perMinute])
 		time.Sleep(time.Hour)
-		n.Asked(question(200))
+		two.asks(200, 200)
 		synctest.Wait()
-		require.Equal(t, "apr_200", way.kinds()[2*perMinute+1])
+		require.Equal(t, hosts(200, 200), way.kinds()[2*perMinute+1:])
+		one.ends()
+		two.ends()
+		require.Len(t, way.kinds(), 2*perMinute+2)
 	})
 }
 
-// Of the one that waits at the minute's end is told itself.
-func TestOneBeyondTheMinute(t *testing.T) {
+// Of the one that waits at the minute's end is told itself; and a freeze is, however many questions wait.
+func TestBeyondTheMinute(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		way := &fake{}
-		n := notifier(way)
-		defer n.Close()
-		for i := range perMinute + 1 {
-			n.Asked(question(i))
-		}
+		l := newLedger(t, way)
+		l.n.Begin()
+		l.asks(1, perMinute+1)
 		time.Sleep(2 * time.Minute)
 		synctest.Wait()
-		require.Equal(t, "apr_6", way.kinds()[perMinute])
-	})
-}
+		require.Equal(t, hosts(1, perMinute+1), way.kinds())
 
-// A way that takes long piles nothing up: what it cannot keep up with is counted.
-func TestASlowWayPilesNothingUp(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		way := &fake{does: func(context.Context) error { time.Sleep(50 * time.Second); return nil }}
-		n := notifier(way)
-		for i := range 10_000 {
-			n.Asked(question(i))
-		}
-		n.lines[0].mu.Lock()
-		require.LessOrEqual(t, len(n.lines[0].waiting), maxWaiting)
-		n.lines[0].mu.Unlock()
-		time.Sleep(time.Hour)
+		time.Sleep(2 * time.Minute)
+		l.asks(11, 30)
+		require.NoError(t, l.Freeze(t.Context(), history.Freeze{By: "agent", Why: "stop"}))
+		time.Sleep(2 * time.Minute)
 		synctest.Wait()
-		told := way.kinds()
-		require.Equal(t, fmt.Sprint("+", 10_000-(len(told)-1)), told[len(told)-1], "and none is forgotten")
-		n.Close()
+		require.Equal(t, []string{"freeze", "+14"}, way.kinds()[2*perMinute+1:])
+		l.ends()
 	})
 }
 
-// The end tells what waits, as one where it has to wait for the minute's end otherwise.
+// The end tells what waits, as one where it would have to wait for the minute's end; and only once.
 func TestTheEnd(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		way := &fake{}
-		n := notifier(way)
-		for i := range 10 {
-			n.Asked(question(i))
-		}
+		l := newLedger(t, way)
+		l.n.Begin()
+		l.asks(1, 10)
+		synctest.Wait()
 		begin := time.Now()
-		n.Close()
-		n.Sealed = func(context.Context) error { t.Error("its ledger is closed"); return nil }
-		n.Ending.Wait()
+		l.n.Close(func() { require.NoError(t, l.Close()) })
+		l.n.Ending.Wait()
 		require.Zero(t, time.Since(begin))
-		require.Equal(t, "+4", way.kinds()[perMinute])
-		n.Asked(question(11))
-		n.Close()
-		synctest.Wait()
-		require.Len(t, way.kinds(), perMinute+1)
+		require.Equal(t, append(hosts(1, 6), "+4"), way.kinds())
 
-		unused := notifier(way)
-		unused.Close()
-		unused.Asked(question(12))
+		next := another(t, l.home, way)
+		next.n.Begin()
+		next.asks(11, 12)
 		synctest.Wait()
-		require.Len(t, way.kinds(), perMinute+1)
+		next.ends()
+		require.Len(t, way.kinds(), perMinute+1, "nor do short processes make a flood")
+
+		last := another(t, l.home, way)
+		last.n.Begin()
+		time.Sleep(2 * time.Minute)
+		synctest.Wait()
+		require.Equal(t, "+2", way.kinds()[perMinute+1], "they wait for the next one")
+		last.ends()
+		unused := another(t, l.home, way)
+		unused.ends()
 	})
 }
 
-// What is told at the end is told by what was sealed then.
-func TestTheEndUnderRulesThatNobodySealed(t *testing.T) {
+// What a process wrote and could not tell, the next one does, or one that runs within half a minute.
+func TestAnotherProcessTells(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		way := &fake{}
-		n := notifier(way)
-		n.Sealed = func(context.Context) error { return errors.New("not sealed") }
-		n.Asked(question(1))
-		n.Close()
-		n.Ending.Wait()
+		runs := newLedger(t, way)
+		runs.n.Begin()
+		synctest.Wait()
+		silent := another(t, runs.home) // it never begins
+		silent.asks(1, 1)
+		require.NoError(t, silent.Close())
 		require.Empty(t, way.kinds())
+		time.Sleep(lookEvery)
+		synctest.Wait()
+		require.Equal(t, hosts(1, 1), way.kinds())
+		require.Equal(t, history.AlertTold, runs.state().State)
+		runs.ends()
+
+		silent = another(t, runs.home)
+		silent.asks(2, 2)
+		require.NoError(t, silent.Close())
+		next := another(t, runs.home, way)
+		next.n.Begin()
+		synctest.Wait()
+		require.Equal(t, hosts(1, 2), way.kinds())
+		next.ends()
 	})
 }
 
-// By rules that the owner did not seal nobody is told; and of the owner's own freeze neither.
+// One process tells at a time; where it hangs with its turn, the others do not tell the same.
+func TestOneTellsAtATime(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		slow := &fake{does: func(context.Context, Notice) error {
+			time.Sleep(2 * history.TurnTime)
+			return nil
+		}}
+		fast := &fake{}
+		one := newLedger(t, slow)
+		two := another(t, one.home, fast)
+		one.n.Begin()
+		one.asks(1, 1)
+		synctest.Wait()
+		two.n.Begin()
+		two.n.Wake()
+		time.Sleep(3 * history.TurnTime)
+		synctest.Wait()
+		require.Equal(t, hosts(1, 1), slow.kinds())
+		require.Empty(t, fast.kinds())
+		two.asks(2, 2)
+		synctest.Wait()
+		require.Equal(t, hosts(2, 2), fast.kinds(), "the turn was left")
+		one.ends()
+		two.ends()
+	})
+}
+
+// Whose process dies with the turn keeps the others off until the turn is over.
+func TestWhoDiesWithTheTurn(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		way := &fake{}
+		dead := newLedger(t)
+		_, err := dead.TakeTurn(t.Context(), turnName, "dead")
+		require.NoError(t, err)
+		dead.asks(1, 1)
+		require.NoError(t, dead.Close())
+		l := another(t, dead.home, way)
+		l.n.Begin()
+		time.Sleep(history.TurnTime - 2*time.Second)
+		synctest.Wait()
+		require.Empty(t, way.kinds())
+		time.Sleep(4 * time.Second)
+		synctest.Wait()
+		require.Equal(t, hosts(1, 1), way.kinds())
+		l.ends()
+	})
+}
+
+// A way that fails is tried three times, by the same notice, and then given up; the others tell once.
+func TestAWayThatFails(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		no := func(context.Context, Notice) error { return errors.New("no") }
+		fails := &fake{name: "1", does: no}
+		panics := &fake{name: "2", does: func(context.Context, Notice) error { panic("no") }}
+		l := newLedger(t, fails, panics)
+		l.n.Begin()
+		l.asks(1, 1)
+		for i, wait := range append(tryAgain[:], time.Hour) {
+			synctest.Wait()
+			require.Len(t, fails.kinds(), i+1)
+			require.Len(t, panics.kinds(), i+1)
+			require.Equal(t, fails.notice(0), fails.notice(i))
+			time.Sleep(wait)
+		}
+		synctest.Wait()
+		require.Len(t, fails.kinds(), history.MaxTries)
+		require.Equal(t, history.AlertFailed, l.state().State)
+		outcomes := l.n.Test(t.Context())
+		require.EqualError(t, outcomes[0].Err, "no")
+		require.Error(t, outcomes[1].Err)
+		l.ends()
+
+		works := &fake{name: "1"}
+		fails = &fake{name: "2", does: no}
+		l = newLedger(t, works, fails)
+		l.n.Begin()
+		l.asks(1, 1)
+		time.Sleep(time.Hour)
+		synctest.Wait()
+		require.Len(t, works.kinds(), 1)
+		require.Len(t, fails.kinds(), history.MaxTries)
+		require.Equal(t, history.AlertTold, l.state().State)
+		l.ends()
+	})
+}
+
+// Nobody is told of what was answered before.
+func TestWhatWasAnsweredIsNotTold(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		way := &fake{}
+		l := newLedger(t, way)
+		l.asks(1, 1)
+		_, err := l.Deny(t.Context(), l.state().Subject, "owner")
+		require.NoError(t, err)
+		l.n.Begin()
+		synctest.Wait()
+		require.Empty(t, way.kinds())
+		require.Equal(t, history.AlertOver, l.state().State)
+		l.ends()
+	})
+}
+
+// By rules that the owner did not seal nobody is told, until they are; and of the owner's own freeze nobody.
 func TestWhoIsNotTold(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		way := &fake{}
-		n := notifier(way)
+		l := newLedger(t, way)
 		sealed := errors.New("not sealed")
-		n.Sealed = func(context.Context) error { return sealed }
-		n.Asked(question(1))
+		var mu sync.Mutex
+		l.n.Sealed = func(context.Context) error { mu.Lock(); defer mu.Unlock(); return sealed }
+		l.n.Begin()
+		l.asks(1, 1)
+		time.Sleep(time.Hour)
 		synctest.Wait()
 		require.Empty(t, way.kinds())
-		require.ErrorIs(t, n.Test(t.Context())[0].Err, sealed)
+		require.ErrorIs(t, l.n.Test(t.Context())[0].Err, sealed)
+		require.Zero(t, l.state().Attempts)
+		mu.Lock()
 		sealed = nil
-		n.Frozen(history.Freeze{By: "owner", Why: "stop"})
-		n.Frozen(history.Freeze{By: "agent", Why: "stop"})
+		mu.Unlock()
+		require.NoError(t, l.Freeze(t.Context(), history.Freeze{By: "owner", Why: "stop"}))
+		time.Sleep(lookEvery)
 		synctest.Wait()
-		require.Equal(t, []string{kindFreeze}, way.kinds())
-		n.Close()
-	})
-}
-
-// A way that fails or panics takes nothing else with it.
-func TestAWayThatFails(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		fails := &fake{does: func(context.Context) error { return errors.New("no") }}
-		panics := &fake{does: func(context.Context) error { panic("no") }}
-		n := notifier(fails, panics)
-		for i := range 2 {
-			n.Asked(question(i))
-		}
+		require.Equal(t, hosts(1, 1), way.kinds())
+		require.NoError(t, l.Freeze(t.Context(),
+			history.Freeze{Network: "n", Account: "a", By: "agent", Why: "stop"}))
 		synctest.Wait()
-		require.Len(t, fails.kinds(), 2)
-		require.Len(t, panics.kinds(), 2)
-		outcomes := n.Test(t.Context())
-		require.EqualError(t, outcomes[0].Err, "no")
-		require.Error(t, outcomes[1].Err)
-		n.Close()
+		require.Equal(t, append(hosts(1, 1), "freeze"), way.kinds())
+		l.ends()
 	})
 }
 
 // The page is that of the approval.
 func TestThePage(t *testing.T) {
-	way := &fake{}
-	n := notifier(way)
-	n.Page = func(id string) string { return "https://wallet.example/" + id }
-	n.Asked(question(3))
-	n.Close()
-	n.Ending.Wait()
-	require.Equal(t, "https://wallet.example/apr_3", way.told[0].Page)
+	synctest.Test(t, func(t *testing.T) {
+		way := &fake{}
+		l := newLedger(t, way)
+		l.n.Page = func(id string) string { return "https://wallet.example/" + id }
+		l.asks(3, 3)
+		l.n.Begin()
+		synctest.Wait()
+		require.Equal(t, "https://wallet.example/"+l.state().Subject, way.notice(0).Page)
+		l.ends()
+	})
 }

@@ -16,11 +16,8 @@ import (
 	"time"
 )
 
-// postTime bounds one try, and tries says how long is waited before each: a receiver that restarts is back
-// within seconds, and later the notice is of less use than the next one.
+// postTime bounds one try. A notice that does not come through is told again later (notify.go).
 const postTime = 10 * time.Second
-
-var tries = []time.Duration{0, time.Second, 5 * time.Second}
 
 // Webhook posts the notice to a URL of the owner's, signed as Standard Webhooks has it
 // (https://www.standardwebhooks.com), so that libraries that are there verify it.
@@ -29,8 +26,7 @@ type Webhook struct {
 	HTTP   *http.Client
 	Secret func() (string, error) // "whsec_" and base64
 
-	limit time.Duration   // 0: postTime
-	tries []time.Duration // nil: tries
+	limit time.Duration // 0: postTime
 }
 
 // Name implements Way.
@@ -44,7 +40,7 @@ func hostOf(raw string) string {
 	return u.Host
 }
 
-// Tell implements Way. Every try is the same message, by its webhook-id.
+// Tell implements Way. Every try is the same message, by its webhook-id: the alert's.
 func (w *Webhook) Tell(ctx context.Context, n Notice) error {
 	body, err := n.line()
 	if err != nil {
@@ -54,39 +50,15 @@ func (w *Webhook) Tell(ctx context.Context, n Notice) error {
 	if err != nil {
 		return err
 	}
-	pauses := w.tries
-	if pauses == nil {
-		pauses = tries
-	}
-	for _, pause := range pauses {
-		if err := wait(ctx, pause); err != nil {
-			return err
-		}
-		var again bool
-		again, err = w.post(ctx, n.ID, body, key)
-		if err == nil || !again {
-			return err
-		}
-	}
-	return err
+	return w.post(ctx, cmp.Or(n.Alert, n.ID), body, key)
 }
 
-func wait(ctx context.Context, pause time.Duration) error {
-	select {
-	case <-time.After(pause):
-		return ctx.Err()
-	case <-ctx.Done():
-		return ctx.Err()
-	}
-}
-
-// post makes one try; again: another one may come through.
-func (w *Webhook) post(ctx context.Context, id string, body, key []byte) (again bool, err error) {
+func (w *Webhook) post(ctx context.Context, id string, body, key []byte) error {
 	ctx, cancel := context.WithTimeout(ctx, cmp.Or(w.limit, postTime))
 	defer cancel()
 	request, err := http.NewRequestWithContext(ctx, http.MethodPost, w.URL, bytes.NewReader(body))
 	if err != nil {
-		return false, errors.New("webhook in config.toml is not a URL")
+		return errors.New("webhook in config.toml is not a URL")
 	}
 	at := strconv.FormatInt(time.Now().Unix(), 10)
 	request.Header.Set("Content-Type", "application/json")
@@ -99,19 +71,17 @@ func (w *Webhook) post(ctx context.Context, id string, body, key []byte) (again 
 	client.CheckRedirect = func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }
 	answer, err := client.Do(request)
 	if err != nil {
-		return true, withoutURL(err)
+		return withoutURL(err)
 	}
 	_ = answer.Body.Close() // what it says is nothing to us
-	status := answer.StatusCode
-	isOverloaded := status == http.StatusTooManyRequests || status == http.StatusRequestTimeout ||
-		status >= 500
-	switch {
+	switch status := answer.StatusCode; {
 	case status >= 200 && status < 300:
-		return false, nil
+		return nil
 	case status >= 300 && status < 400:
-		return false, fmt.Errorf("it answers with HTTP status %d, and no redirect is followed", status)
+		return fmt.Errorf("it answers with HTTP status %d, and no redirect is followed", status)
+	default:
+		return fmt.Errorf("it answers with HTTP status %d", status)
 	}
-	return isOverloaded, fmt.Errorf("it answers with HTTP status %d", status)
 }
 
 // withoutURL takes Go's words with the URL in them off an error.

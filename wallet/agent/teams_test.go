@@ -44,7 +44,8 @@ func TestTallyOfTeams(t *testing.T) {
 }
 
 // Whoever holds the key asks the rules about a team by what is sealed, and once more by what this process
-// signed: neither lets a team's window be passed, whichever of its agents pays, and its rate holds by the latter.
+// signed: neither lets a team's window be passed, whichever of its agents pays, and its rate holds by the
+// latter.
 func TestWhoSignsKeepsToATeamsWindows(t *testing.T) {
 	w := newWorld(t)
 	rate := 0

@@ -70,6 +70,10 @@ func (b Bundle) check() error {
 			return errors.New("an orchestrator's agents or team are no names")
 		}
 	}
+	return cmp.Or(b.checkPayers(), checkSpan(b.NotBefore, b.Expires, MaxLife))
+}
+
+func (b Bundle) checkPayers() error {
 	for team, addresses := range b.Payers {
 		if !IsName(team) || len(addresses) == 0 || !isSorted(addresses, cmp.Compare[string]) {
 			return errors.New("its payers are not sorted, or of a team that is no name")
@@ -80,7 +84,7 @@ func (b Bundle) check() error {
 			}
 		}
 	}
-	return checkSpan(b.NotBefore, b.Expires, MaxLife)
+	return nil
 }
 
 var addressForm = pattern.Lazy(`^[0-9A-Za-z]{20,100}$`)
@@ -129,7 +133,8 @@ func (a Anchor) VerifyBundle(signed Signed, seen Seen, now time.Time) (Bundle, e
 	}
 	switch hash := signed.Hash(); {
 	case b.Version < seen.Version:
-		return Bundle{}, kindBundle.refuse(Older, "is version %d; version %d was met", b.Version, seen.Version)
+		return Bundle{}, kindBundle.refuse(Older, "is version %d; version %d was met", b.Version,
+			seen.Version)
 	case b.Version == seen.Version && hash != seen.Hash:
 		return Bundle{}, kindBundle.refuse(ChainBroken, "is another version %d than the one that was met",
 			b.Version)
@@ -143,7 +148,8 @@ func (a Anchor) VerifyBundle(signed Signed, seen Seen, now time.Time) (Bundle, e
 	return b, nil
 }
 
-// ReadBundle is VerifyBundle for one that is the owner's, for this ledger, whenever it holds and whatever was met.
+// ReadBundle is VerifyBundle for one that is the owner's, for this ledger, whenever it holds and whatever
+// was met.
 func (a Anchor) ReadBundle(signed Signed) (Bundle, error) {
 	return authentic[Bundle](kindBundle, signed, a)
 }
@@ -176,7 +182,8 @@ func (b Bundle) Rules() (*config.Config, error) {
 		return nil, kindBundle.refuse(Unreadable, "has a config.toml that this program cannot read: %v", err)
 	}
 	if rules.Ledger.Replication != b.Replication || rules.Ledger.Keys != b.Keys {
-		return nil, kindBundle.refuse(Unreadable, "says something else of replication or keys than its config")
+		return nil, kindBundle.refuse(Unreadable, "says something else of replication or keys than its "+
+			"config.toml")
 	}
 	return rules, nil
 }

@@ -65,12 +65,18 @@ func TestBundlesFollowOneAnother(t *testing.T) {
 	requireFault(t, err, x402.PolicyUnsealed, ChainBroken)
 	_, err = a.VerifyBundles([]Signed{list[0], signed, list[2]})
 	requireFault(t, err, x402.PolicyUnsealed, ChainBroken)
-	for name, some := range map[string][]Signed{"without the first": list[1:], "with a gap": {list[0], list[2]},
-		"backwards": {list[1], list[0]}, "one twice": {list[0], list[0]}} {
+	for name, some := range map[string][]Signed{"without the first": list[1:],
+		"with a gap": {list[0], list[2]}, "backwards": {list[1], list[0]}, "one twice": {list[0], list[0]}} {
 		_, err = a.VerifyBundles(some)
 		requireFault(t, err, x402.PolicyUnsealed, ChainBroken)
 		require.Error(t, err, name)
 	}
+	skips := bundles[1]
+	skips.Version = 3
+	signed, err = skips.Sign(keyOf(t, ownerSeed))
+	require.NoError(t, err)
+	_, err = a.VerifyBundles([]Signed{list[0], signed})
+	requireFault(t, err, x402.PolicyUnsealed, ChainBroken)
 	_, err = Anchor{Owner: a.Owner, Ledger: "OTHER"}.VerifyBundles(list)
 	requireFault(t, err, x402.PolicyUnsealed, AnotherLedger)
 }
@@ -181,8 +187,8 @@ func TestChangesOfBundles(t *testing.T) {
 	require.Equal(t, []config.Change{{Key: "budget.day", From: "$10.00", To: "$9.00"},
 		{Key: "signers", From: "none", To: key.String(), Loosens: true},
 		{Key: "orchestrators", From: "none", To: key.String() + " research-* research", Loosens: true},
-		{Key: "payers", From: "none", To: "research=" + strings.Repeat("A", 32) + " " + strings.Repeat("B", 32),
-			Loosens: true}}, list)
+		{Key: "payers", From: "none", Loosens: true,
+			To: "research=" + strings.Repeat("A", 32) + " " + strings.Repeat("B", 32)}}, list)
 	require.Empty(t, from.Signers, "the one before is not touched")
 
 	next := to.Next(Hash{2}, a, rules, noon, time.Hour)

@@ -56,9 +56,9 @@ func (e Enrolment) Sign(by Signer) (Signed, error) { return sign(kindEnrolment, 
 // Covers reports whether an agent's name is one that the enrolment is for.
 func (e Enrolment) Covers(agent string) bool { return IsName(agent) && covers(e.Agent, agent) }
 
-// VerifyEnrolment reads an enrolment for this ledger that is valid now, of the owner, or of an orchestrator that
-// the bundle names for such agents and such a team. above are the teams that a team is in, itself first; nil: only
-// itself. Errors: POLICY_UNSEALED, with a Fault.
+// VerifyEnrolment reads an enrolment for this ledger that is valid now, of the owner, or of an orchestrator
+// that the bundle names for such agents and such a team. above are the teams that a team is in, itself
+// first; nil: only itself. Errors: POLICY_UNSEALED, with a Fault.
 func (a Anchor) VerifyEnrolment(signed Signed, b Bundle, above func(team string) []string,
 	now time.Time) (Enrolment, error) {
 	var others []Key
@@ -93,8 +93,8 @@ func (e Enrolment) isWithin(list []Orchestrator, above func(team string) []strin
 				o.Agents)
 		}
 		if !slices.Contains(teams, o.Team) {
-			return kindEnrolment.refuse(Outside, "is for the team %s, and whoever signed it may enrol into %s",
-				e.Team, o.Team)
+			return kindEnrolment.refuse(Outside, "is for the team %s, and whoever signed it may enrol into "+
+				"%s", e.Team, o.Team)
 		}
 		return nil
 	}

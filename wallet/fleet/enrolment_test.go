@@ -128,8 +128,8 @@ func TestOrchestratorKey(t *testing.T) {
 func TestApprovalsThatCannotBe(t *testing.T) {
 	_, a := golden(t)
 	owner := keyOf(t, ownerSeed)
-	good := Approval{Head: a.NewHead(), ID: "apr_1", Host: "h", Method: "GET", URL: "https://h/", Network: "n",
-		Asset: "a", Amount: "1", Price: "0.01", PayTo: "p", Once: NewOnce(noon, time.Minute)}
+	good := Approval{Head: a.NewHead(), ID: "apr_1", Host: "h", Method: "GET", URL: "https://h/",
+		Network: "n", Asset: "a", Amount: "1", Price: "0.01", PayTo: "p", Once: NewOnce(noon, time.Minute)}
 	_, err := good.Sign(owner)
 	require.NoError(t, err)
 	for name, edit := range map[string]func(*Approval){

@@ -1,6 +1,6 @@
 // Package fleet has what the owner of a fleet signs, and checks it: the rules for all its wallets (the
-// bundle), each yes, lift, session and enrolment; and the file that a machine joins by. It knows nothing of where
-// these are kept.
+// bundle), each yes, lift, session and enrolment; and the file that a machine joins by. It knows nothing of
+// where these are kept.
 //
 // What must stay true: nothing is believed that the owner's key did not sign for this ledger and this
 // purpose, to the byte; of an enrolment, that key or one that the owner's newest bundle names for
@@ -11,11 +11,11 @@
 //
 // # Bytes
 //
-// A statement is one JSON object in UTF-8: its members in the order of the Go struct, no space, what is empty
-// left out where the field says omitempty or omitzero, maps by their keys, times as RFC 3339 in UTC with whole
-// seconds, strings escaped as encoding/json does without HTML escaping. There is one spelling, and any other is
-// refused. The bytes are signed, hashed (SHA-256) and kept as they are; what is signed is "x402-wallet fleet
-// <purpose> v1\n" and the statement, by Ed25519. testdata/golden.json has one of each.
+// A statement is one JSON object in UTF-8: its members in the order of the Go struct, no space, what is
+// empty left out where the field says omitempty or omitzero, maps by their keys, times as RFC 3339 in UTC
+// with whole seconds, strings escaped as encoding/json does without HTML escaping. There is one spelling,
+// and any other is refused. The bytes are signed, hashed (SHA-256) and kept as they are; what is signed is
+// "x402-wallet fleet <purpose> v1\n" and the statement, by Ed25519. testdata/golden.json has one of each.
 package fleet
 
 import (

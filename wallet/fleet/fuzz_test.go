@@ -6,12 +6,12 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// Whatever bytes the owner's key signed are read as one statement or refused, without a panic; what is read is
-// written by the same bytes, and is never one of another kind.
+// Whatever bytes the owner's key signed are read as one statement or refused, without a panic; what is read
+// is written by the same bytes, and is never one of another kind.
 func fuzzStatement[S statement](f *testing.F, k kind) {
 	g, a := golden(f)
 	for _, s := range g.Signed {
-		f.Add([]byte(s.Statement))
+		f.Add(s.Statement)
 	}
 	f.Add([]byte("null"))
 	f.Add([]byte(`{"format":1}`))

@@ -14,8 +14,8 @@ import (
 	"x402-wallet/x402"
 )
 
-// Join is join.json: what a machine joins a fleet by. It is the trust anchor, so it lies where the agent cannot
-// write: whoever can exchange it chooses the owner.
+// Join is join.json: what a machine joins a fleet by. It is the trust anchor, so it lies where the agent
+// cannot write: whoever can exchange it chooses the owner.
 type Join struct {
 	Format int        `json:"format"` // 1
 	Ledger JoinLedger `json:"ledger"`
@@ -23,7 +23,7 @@ type Join struct {
 	// Agent is its name; "" where the enrolment is for a pattern and each machine has a name of its own.
 	Agent     string            `json:"agent,omitempty"`
 	Labels    map[string]string `json:"labels,omitempty"`
-	Signer    string            `json:"signer,omitempty"` // unix:/path or https://host:port; "": the keys are here
+	Signer    string            `json:"signer,omitempty"` // as IsSigner says; "": the keys are here
 	Enrolment Signed            `json:"enrolment"`
 }
 

@@ -21,8 +21,9 @@ func goodJoin(t testing.TB, agent string) Join {
 	e := a.NewEnrolment(Key(owner.Public()), agent, "research", labels, noon, noon.Add(24*time.Hour))
 	signed, err := e.Sign(owner)
 	require.NoError(t, err)
-	j := Join{Format: 1, Owner: a.Owner, Labels: labels, Signer: "unix:/run/x402/signer.sock", Enrolment: signed,
-		Ledger: JoinLedger{URL: "postgres://research@db.example/x402?sslmode=verify-full", ID: a.Ledger,
+	j := Join{Format: 1, Owner: a.Owner, Labels: labels, Signer: "unix:/run/x402/signer.sock",
+		Enrolment: signed, Ledger: JoinLedger{ID: a.Ledger,
+			URL:      "postgres://research@db.example/x402?sslmode=verify-full",
 			RootCert: "/etc/x402/root.crt", PasswordFile: "/run/secrets/ledger"}}
 	if IsName(agent) {
 		j.Agent = agent
@@ -50,7 +51,8 @@ func TestJoin(t *testing.T) {
 	name, err = many.Name("research-8")
 	require.NoError(t, err)
 	require.Equal(t, "research-8", name)
-	for _, machine := range []string{"", "sales-1", "research", "research-*", "Research-8", "research-8.local"} {
+	for _, machine := range []string{"", "sales-1", "research", "research-*", "Research-8",
+		"research-8.local"} {
 		_, err := many.Name(machine)
 		require.Equal(t, x402.SetupFailed, x402.AsError(err).Code, machine)
 	}
@@ -67,34 +69,38 @@ func TestJoinRefuses(t *testing.T) {
 			"has a password"},
 		"a password beside it": {func(j *Join) { j.Ledger.URL = "postgres://127.0.0.1/x?password=" + secret },
 			"has a password"},
-		"weak TLS":             {func(j *Join) { j.Ledger.URL = "postgres://db.example/x?sslmode=require" }, "verify-full"},
-		"no url":               {func(j *Join) { j.Ledger.URL = "" }, "postgres://"},
-		"no ledger":            {func(j *Join) { j.Ledger.ID = "" }, "ledger's id"},
-		"another ledger":       {func(j *Join) { j.Ledger.ID = "OTHER" }, "another ledger"},
-		"no owner":             {func(j *Join) { j.Owner = Key{} }, "no owner's key"},
-		"format 2":             {func(j *Join) { j.Format = 2 }, "format 2"},
-		"no format":            {func(j *Join) { j.Format = 0 }, "format 0"},
-		"another agent":        {func(j *Join) { j.Agent = "research-8" }, "another agent"},
-		"no agent":             {func(j *Join) { j.Agent = "" }, "no agent"},
-		"a pattern for one":    {func(j *Join) { j.Agent = "research-*" }, "another agent"},
-		"other labels":         {func(j *Join) { j.Labels = map[string]string{"env": "test"} }, "labels"},
-		"no labels":            {func(j *Join) { j.Labels = nil }, "labels"},
-		"a relative file":      {func(j *Join) { j.Ledger.PasswordFile = "p" }, "full path"},
-		"a relative root":      {func(j *Join) { j.Ledger.RootCert = "r" }, "full path"},
-		"a relative command":   {func(j *Join) { j.Ledger.PasswordFile, j.Ledger.PasswordCommand = "", []string{"t"} }, "full path"},
-		"file and command":     {func(j *Join) { j.Ledger.PasswordCommand = []string{"/t"} }, "password_file and"},
+		"weak TLS": {func(j *Join) { j.Ledger.URL = "postgres://db.example/x?sslmode=require" },
+			"verify-full"},
+		"no url":            {func(j *Join) { j.Ledger.URL = "" }, "postgres://"},
+		"no ledger":         {func(j *Join) { j.Ledger.ID = "" }, "ledger's id"},
+		"another ledger":    {func(j *Join) { j.Ledger.ID = "OTHER" }, "another ledger"},
+		"no owner":          {func(j *Join) { j.Owner = Key{} }, "no owner's key"},
+		"format 2":          {func(j *Join) { j.Format = 2 }, "format 2"},
+		"no format":         {func(j *Join) { j.Format = 0 }, "format 0"},
+		"another agent":     {func(j *Join) { j.Agent = "research-8" }, "another agent"},
+		"no agent":          {func(j *Join) { j.Agent = "" }, "no agent"},
+		"a pattern for one": {func(j *Join) { j.Agent = "research-*" }, "another agent"},
+		"other labels":      {func(j *Join) { j.Labels = map[string]string{"env": "test"} }, "labels"},
+		"no labels":         {func(j *Join) { j.Labels = nil }, "labels"},
+		"a relative file":   {func(j *Join) { j.Ledger.PasswordFile = "p" }, "full path"},
+		"a relative root":   {func(j *Join) { j.Ledger.RootCert = "r" }, "full path"},
+		"a relative command": {func(j *Join) {
+			j.Ledger.PasswordFile, j.Ledger.PasswordCommand = "", []string{"t"}
+		}, "full path"},
+		"file and command": {func(j *Join) { j.Ledger.PasswordCommand = []string{"/t"} },
+			"password_file and"},
 		"two roots":            {func(j *Join) { j.Ledger.URL += "&sslrootcert=/r" }, "sslrootcert"},
 		"a signer by http":     {func(j *Join) { j.Signer = "http://h:1" }, "signer"},
 		"a signer with a path": {func(j *Join) { j.Signer = "https://h:1/x" }, "signer"},
 		"a signer with a name": {func(j *Join) { j.Signer = "https://u:" + secret + "@h:1" }, "signer"},
 		"a relative socket":    {func(j *Join) { j.Signer = "unix:run/x" }, "signer"},
 		"no enrolment":         {func(j *Join) { j.Enrolment = Signed{} }, "cannot be read"},
-		"a changed enrolment":  {func(j *Join) { j.Enrolment.Signature = make([]byte, 64) }, "its owner signed"},
+		"a changed enrolment": {func(j *Join) { j.Enrolment.Signature = make([]byte, 64) },
+			"its owner signed"},
 		"another owner's": {func(j *Join) {
 			_, a := golden(t)
 			stranger := keyOf(t, strings.Repeat("07", 32))
-			e := a.NewEnrolment(Key(stranger.Public()), "research-7", "research", j.Labels, noon, noon.Add(time.Hour))
-			e.By = j.Owner
+			e := a.NewEnrolment(j.Owner, "research-7", "research", j.Labels, noon, noon.Add(time.Hour))
 			j.Enrolment = signedRaw(t, goldenSigned(t, "enrolment"), e, stranger)
 		}, "its owner signed"},
 	} {

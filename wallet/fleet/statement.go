@@ -53,8 +53,8 @@ const maxSmall = 16 << 10 // of what is no bundle: a URL of 8 KiB and the rest
 
 var (
 	kindBundle = kind{wallet.FleetBundle, "the owner's bundle of rules", wallet.MaxStatement,
-		x402.PolicyUnsealed, "the owner seals the rules anew, on their own machine: x402-wallet policy seal " +
-			"--fleet; nothing is paid until then", []string{"policy", "seal", "--fleet"}}
+		x402.PolicyUnsealed, "the owner seals the rules anew, on their own machine: x402-wallet policy " +
+			"seal --fleet; nothing is paid until then", []string{"policy", "seal", "--fleet"}}
 	kindApproval = kind{wallet.FleetApproval, "the owner's approval", maxSmall, x402.ApprovalRequired,
 		"the owner gives it again, if they mean to: x402-wallet approvals", []string{"approvals"}}
 	kindLift = kind{wallet.FleetLift, "the owner's lift of the freeze", maxSmall, x402.WalletFrozen,

@@ -5,6 +5,7 @@ import (
 	"crypto/ed25519"
 	"encoding/json"
 	"fmt"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -65,6 +66,18 @@ func resign[S statement](t *testing.T, signed Signed, edit func(map[string]any),
 	var s S
 	require.NoError(t, json.Unmarshal(text, &s))
 	return signedRaw(t, signed, s, by)
+}
+
+// inNameOf signs with one key and names another.
+type inNameOf struct {
+	by   Signer
+	name testKey
+}
+
+func (i inNameOf) Public() ed25519.PublicKey { return i.name.Public() }
+
+func (i inNameOf) Sign(purpose wallet.Purpose, statement []byte) ([]byte, error) {
+	return i.by.Sign(purpose, statement)
 }
 
 // signedRaw signs a statement without looking at it.
@@ -141,13 +154,15 @@ func TestHostileStatements(t *testing.T) {
 			signed Signed
 			fault  Fault
 		}{
-			"nothing":              {Signed{}, Changed},
-			"no signature":         {Signed{Statement: good.Statement}, Changed},
-			"a short signature":    {Signed{good.Statement, good.Signature[:63]}, Changed},
-			"a longer signature":   {Signed{good.Statement, append(bytes.Clone(good.Signature), 0)}, Changed},
-			"another's signature":  {Signed{good.Statement, g.Signed[other.purpose].Signature}, Changed},
-			"of another purpose":   {signedBytes(t, other.purpose, good.Statement, by), Changed},
-			"without a purpose":    {Signed{good.Statement, ed25519.Sign(ed25519.PrivateKey(by), good.Statement)}, Changed},
+			"nothing":           {Signed{}, Changed},
+			"no signature":      {Signed{Statement: good.Statement}, Changed},
+			"a short signature": {Signed{good.Statement, good.Signature[:63]}, Changed},
+			"a longer signature": {Signed{good.Statement, slices.Concat(good.Signature, []byte{0})},
+				Changed},
+			"another's signature": {Signed{good.Statement, g.Signed[other.purpose].Signature}, Changed},
+			"of another purpose":  {signedBytes(t, other.purpose, good.Statement, by), Changed},
+			"without a purpose": {Signed{good.Statement, ed25519.Sign(ed25519.PrivateKey(by),
+				good.Statement)}, Changed},
 			"another owner":        {k.resign(t, good, func(map[string]any) {}, stranger), AnotherOwner},
 			"in another's name":    {signedBytes(t, k.purpose, good.Statement, stranger), Changed},
 			"another ledger":       {edited("ledger", "OTHER"), AnotherLedger},
@@ -155,21 +170,26 @@ func TestHostileStatements(t *testing.T) {
 			"of the future":        {edited("format", 2), Unreadable},
 			"format 0":             {edited("format", 0), Unreadable},
 			"of another key by us": {text(`"by":"ed25519:`, `"by":"ed25519:AAAA`), Unreadable},
-			"a member more":        {text(`{"format":1,`, `{"format":1,"more":1,`), Unreadable},
-			"a member twice":       {text(`{"format":1,`, `{"format":1,"format":1,`), Unreadable},
-			"a case twin":          {text(`"ledger":`, `"Ledger":`), Unreadable},
-			"a space":              {text(`{"format":1,`, `{"format": 1,`), Unreadable},
+			"in another's name by us": {k.resign(t, good, func(map[string]any) {}, inNameOf{by, stranger}),
+				AnotherOwner},
+			"too large, unsigned": {Signed{Statement: make([]byte, wallet.MaxStatement+1)}, TooLarge},
+			"a member more":       {text(`{"format":1,`, `{"format":1,"more":1,`), Unreadable},
+			"a member twice":      {text(`{"format":1,`, `{"format":1,"format":1,`), Unreadable},
+			"a case twin":         {text(`"ledger":`, `"Ledger":`), Unreadable},
+			"a space":             {text(`{"format":1,`, `{"format": 1,`), Unreadable},
 			"another order": {text(`{"format":1,"by":"`+Key(by.Public()).String()+`",`,
 				`{"by":"`+Key(by.Public()).String()+`","format":1,`), Unreadable},
 			"a number otherwise": {text(`"format":1`, `"format":1.0`), Unreadable},
 			"a time otherwise":   {text(`2026-11-26T12:00:00Z`, `2026-11-26T12:00:00+00:00`), Unreadable},
 			"a time by parts":    {text(`2026-11-26T12:00:00Z`, `2026-11-26T12:00:00.5Z`), Unreadable},
 			"an escape":          {text(`LEDGER7`, `\u004cEDGER7`), Unreadable},
-			"a line more":        {signedBytes(t, k.purpose, append(bytes.Clone(good.Statement), '\n'), by), Unreadable},
-			"no JSON":            {signedBytes(t, k.purpose, []byte("{"), by), Unreadable},
-			"null":               {signedBytes(t, k.purpose, []byte("null"), by), Unreadable},
-			"a list":             {signedBytes(t, k.purpose, []byte("[]"), by), Unreadable},
-			"too large":          {signedBytes(t, k.purpose, bytes.Repeat([]byte("["), wallet.MaxStatement+1), by), TooLarge},
+			"a line more": {signedBytes(t, k.purpose, slices.Concat(good.Statement, []byte("\n")), by),
+				Unreadable},
+			"no JSON": {signedBytes(t, k.purpose, []byte("{"), by), Unreadable},
+			"null":    {signedBytes(t, k.purpose, []byte("null"), by), Unreadable},
+			"a list":  {signedBytes(t, k.purpose, []byte("[]"), by), Unreadable},
+			"too large": {signedBytes(t, k.purpose, bytes.Repeat([]byte("["), wallet.MaxStatement+1), by),
+				TooLarge},
 		} {
 			t.Run(fmt.Sprintf("%s, %s", k.purpose, name), func(t *testing.T) {
 				requireFault(t, k.verify(a, row.signed, k.valid), k.code, row.fault)
@@ -220,14 +240,14 @@ func TestKeys(t *testing.T) {
 	require.NoError(t, err)
 	require.Equal(t, g.Owner, again)
 	for _, bad := range []string{"", "ed25519:", text[:len(text)-1], text + "A", text + "=", " " + text,
-		strings.TrimPrefix(text, "ed25519:"), strings.Replace(text, "ed", "Ed", 1), text[:20] + "\n" + text[20:],
-		text[:len(text)-1] + "B"} { // its last bits are not zero
+		strings.TrimPrefix(text, "ed25519:"), strings.Replace(text, "ed", "Ed", 1),
+		text[:20] + "\n" + text[20:], text[:len(text)-1] + "B"} { // its last bits are not zero
 		_, err := ParseKey(bad)
 		require.ErrorIs(t, err, errKey, "%q", bad)
 	}
 	var h Hash
-	for _, bad := range []string{"", strings.Repeat("0", 63), strings.Repeat("0", 65), strings.Repeat("A", 64),
-		strings.Repeat("g", 64)} {
+	for _, bad := range []string{"", strings.Repeat("0", 63), strings.Repeat("0", 65),
+		strings.Repeat("A", 64), strings.Repeat("g", 64)} {
 		require.Error(t, h.UnmarshalText([]byte(bad)), bad)
 	}
 }

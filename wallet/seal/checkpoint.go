@@ -126,7 +126,7 @@ func (g *Guard) checkFollows(ctx context.Context, m checkpoint, sealed history.S
 	if !has || sealed.Version < m.Rules {
 		g.witness(ctx, m)
 		return rolledBack("it is older than its checkpoint (%s), or something was taken out of it: "+
-			"event %d, or what was frozen then, is not in it", checkpointFile, m.Seq)
+			"event %d, or what was frozen then, is not in it", g.checkpointFile(), m.Seq)
 	}
 	lift, err := g.Store.Lifted(ctx)
 	if err != nil {

@@ -4,12 +4,14 @@ import (
 	"bytes"
 	"context"
 	"encoding/json"
+	"strings"
 	"sync/atomic"
 	"time"
 
 	"x402-wallet/budget"
 	"x402-wallet/history"
 	"x402-wallet/internal/config"
+	"x402-wallet/wallet"
 	"x402-wallet/wallet/fleet"
 	"x402-wallet/x402"
 )
@@ -21,20 +23,43 @@ import (
 // Fleet makes a guard one of a fleet.
 type Fleet struct {
 	Anchor fleet.Anchor
-	// Owner signs what the owner says; nil: on all machines but the owner's, and there until the passphrase is
-	// typed.
-	Owner fleet.Signer
-	Now   func() time.Time
+	Now    func() time.Time
+
+	// signs what the owner says; nil: on all machines but the owner's, and there until the passphrase is typed
+	owner *wallet.OwnerKey
 
 	version   atomic.Int64 // of the first bundle that was met; 0: none was yet
 	outdated  atomic.Bool
 	witnessed atomic.Bool // the ledger was frozen because of this wallet's checkpoint
 }
 
+// UnlockOwner unlocks keys with the owner's key of the fleet, which only their own keystore has. Close wipes it.
+func (f *Fleet) UnlockOwner(ctx context.Context, keys *wallet.Wallet, typed wallet.Passphrase) error {
+	key, err := keys.OwnerKey(ctx, typed)
+	if err != nil {
+		return err
+	}
+	if fleet.Key(key.Public()) != f.Anchor.Owner {
+		key.Close()
+		return x402.Errorf(x402.PolicyDenied, "the owner's key of this keystore is not that of this fleet").
+			WithHint("use the keystore that sealed the fleet's rules")
+	}
+	f.owner = key
+	return keys.Unlock(ctx, typed)
+}
+
+// Close wipes the owner's key.
+func (f *Fleet) Close() {
+	if f.owner != nil {
+		f.owner.Close()
+		f.owner = nil
+	}
+}
+
 // Outdated reports whether rules came after those that this process goes by: it has to read them anew.
 func (f *Fleet) Outdated() bool { return f.outdated.Load() }
 
-// approvalLife, liftLife and sessionLife bound how long what the owner signed may wait to be written down.
+// wordLife bounds how long what the owner signed may wait to be written down.
 const wordLife = time.Hour
 
 // bundle is the newest bundle of the ledger, which has to be the owner's and hold now.
@@ -75,6 +100,7 @@ func (g *Guard) compareFleet(ctx context.Context) (history.SealedRules, []config
 		return sealed, nil, err
 	}
 	g.Store.Demand(b.Replication)
+	g.Store.Demand(b.Replication)
 	if !g.Fleet.version.CompareAndSwap(0, b.Version) && g.Fleet.version.Load() != b.Version {
 		g.Fleet.outdated.Store(true)
 	}
@@ -86,6 +112,9 @@ func (g *Guard) compareFleet(ctx context.Context) (history.SealedRules, []config
 		return sealed, nil, err
 	}
 	changes := config.Compare(then, g.Rules)
+	for i, c := range changes { // who is an agent its enrolment says, so an entry that is gone is a limit that is gone
+		changes[i].Loosens = c.Loosens || strings.HasPrefix(c.Key, "agents")
+	}
 	if !config.Loosens(changes) {
 		return sealed, changes, nil
 	}
@@ -113,7 +142,7 @@ func (g *Guard) once() fleet.Once { return fleet.NewOnce(g.Fleet.Now(), wordLife
 
 // errNoOwner says that only the owner's machine can do that.
 func (g *Guard) needOwner() error {
-	if g.Fleet.Owner == nil {
+	if g.Fleet.owner == nil {
 		return x402.Errorf(x402.WalletLocked, "this takes the owner's key of the fleet, which is not on this machine").
 			WithHint("the owner does it on their machine, or from there for this ledger")
 	}
@@ -133,7 +162,7 @@ func (g *Guard) signApproval(a history.Approval) ([]byte, error) {
 	}
 	said := g.fleetApproval(a)
 	said.Once = g.once()
-	return word(said.Sign(g.Fleet.Owner))
+	return word(said.Sign(g.Fleet.owner))
 }
 
 // ownApproval reports whether the owner gave an approval, for exactly what it says.
@@ -159,7 +188,7 @@ func (g *Guard) signLift(l history.Lift) ([]byte, error) {
 	if err := g.needOwner(); err != nil {
 		return nil, err
 	}
-	return word(fleet.Lift{Head: g.Fleet.Anchor.NewHead(), UpTo: l.UpTo, Once: g.once()}.Sign(g.Fleet.Owner))
+	return word(fleet.Lift{Head: g.Fleet.Anchor.NewHead(), UpTo: l.UpTo, Once: g.once()}.Sign(g.Fleet.owner))
 }
 
 func (g *Guard) ownFleetLift(l history.Lift) bool {
@@ -172,7 +201,7 @@ func (g *Guard) signSession(s budget.Session) ([]byte, error) {
 	if err := g.needOwner(); err != nil {
 		return nil, err
 	}
-	return word(fleet.Session{Head: g.Fleet.Anchor.NewHead(), ID: s.ID, Once: g.once()}.Sign(g.Fleet.Owner))
+	return word(fleet.Session{Head: g.Fleet.Anchor.NewHead(), ID: s.ID, Once: g.once()}.Sign(g.Fleet.owner))
 }
 
 func (g *Guard) ownFleetSession(s budget.Session, seal []byte) bool {

@@ -1,0 +1,58 @@
+package app
+
+import (
+	"crypto/rand"
+	"fmt"
+	"net/http"
+	"os"
+	"strings"
+	"unicode"
+
+	"x402-wallet/internal/config"
+	"x402-wallet/internal/otlp"
+	"x402-wallet/internal/pattern"
+	"x402-wallet/internal/steps"
+	"x402-wallet/seller"
+)
+
+// traces says whether calls are traced; strangers: it is they who make them.
+func traces(rules *config.Config, strangers bool) steps.Traces {
+	t := rules.Traces
+	return steps.Traces{On: t.Endpoint != "", Sample: t.Sample, PassOn: t.PassOn, Strangers: strangers}
+}
+
+// spans sends spans to the collector that the rules name; nil: they name none.
+func (a *app) spans(rules *config.Config) *otlp.Exporter {
+	t := rules.Traces
+	if t.Endpoint == "" {
+		return nil
+	}
+	host, _ := os.Hostname() // else it is not known
+	x := &otlp.Exporter{URL: t.Endpoint, HTTP: seller.NodeClient(nil), Log: a.log, Ending: &a.telling,
+		Of: otlp.Resource{Service: "x402-wallet", Version: a.version, Instance: rand.Text(), Host: host}}
+	if t.HeadersFile != "" {
+		x.Headers = func() (http.Header, error) { return headersIn(t.HeadersFile) }
+	}
+	return x
+}
+
+var headerName = pattern.Lazy(`^[A-Za-z0-9_-]+$`)
+
+// headersIn reads an owner-only file with a line "Name: value" for each header.
+func headersIn(path string) (http.Header, error) {
+	text, err := config.ReadSecretFile(path)
+	if err != nil {
+		return nil, err
+	}
+	header := http.Header{}
+	for i, line := range strings.Split(strings.TrimSpace(text.Reveal()), "\n") {
+		name, value, hasBoth := strings.Cut(strings.TrimSpace(line), ":")
+		value = strings.TrimSpace(value)
+		isValue := value != "" && !strings.ContainsFunc(value, unicode.IsControl)
+		if !hasBoth || !headerName().MatchString(name) || !isValue {
+			return nil, fmt.Errorf("line %d is not \"Name: value\"", i+1) // it is not shown: it may be a key
+		}
+		header.Set(name, value)
+	}
+	return header, nil
+}

@@ -1,0 +1,157 @@
+package monitoring
+
+import (
+	"encoding/json"
+	"fmt"
+	"maps"
+	"net/http"
+	"net/url"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+)
+
+// where docs/monitoring is.
+var pages = filepath.Join("..", "..", "docs", "monitoring")
+
+// installed is the path of a program of Prometheus.
+func installed(t *testing.T, program string) string {
+	t.Helper()
+	path, err := exec.LookPath(program)
+	require.NoError(t, err, "the metrics are tried with a real Prometheus: "+
+		"apt-get install -y --no-install-recommends prometheus")
+	return path
+}
+
+// prometheus is a server of its own, on this world.
+type prometheus struct {
+	t  *testing.T
+	at string
+}
+
+// watches starts a Prometheus on jobs (name to host:port) with the alert rules, whose alerts fire at once:
+// for how long something has to last, promtool tests.
+func watches(t *testing.T, jobs map[string]string) prometheus {
+	t.Helper()
+	dir := t.TempDir()
+	rules, err := os.ReadFile(filepath.Join(pages, "alerts.yml"))
+	require.NoError(t, err)
+	rules = regexp.MustCompile(`(?m)^(\s+for:) .*$`).ReplaceAll(rules, []byte("$1 0s"))
+	require.NoError(t, os.WriteFile(filepath.Join(dir, "alerts.yml"), rules, 0o600))
+	conf := "global:\n  scrape_interval: 250ms\n  scrape_timeout: 250ms\n  evaluation_interval: 250ms\n" +
+		"rule_files: [alerts.yml]\nscrape_configs:\n"
+	for _, job := range slices.Sorted(maps.Keys(jobs)) {
+		conf += fmt.Sprintf("  - job_name: %s\n    static_configs: [{targets: ['%s']}]\n", job, jobs[job])
+	}
+	file := filepath.Join(dir, "prometheus.yml")
+	require.NoError(t, os.WriteFile(file, []byte(conf), 0o600))
+	p := start(t, exec.CommandContext(t.Context(), installed(t, "prometheus"), "--config.file="+file,
+		"--web.listen-address=127.0.0.1:0", "--storage.tsdb.path="+filepath.Join(dir, "data")))
+	at := p.says(`msg="Listening on" address=([0-9.:]+)`)
+	p.says(`(Server is ready to receive web requests)`)
+	return prometheus{t, "http://" + at}
+}
+
+// get asks its API.
+func (p prometheus) get(path string, ask url.Values, into any) {
+	p.t.Helper()
+	answer, err := http.Get(p.at + path + "?" + ask.Encode())
+	require.NoError(p.t, err)
+	defer answer.Body.Close()
+	var said struct {
+		Status, Error string
+		Data          json.RawMessage
+	}
+	require.NoError(p.t, json.NewDecoder(answer.Body).Decode(&said))
+	require.Equal(p.t, "success", said.Status, "%s %s: %s", path, ask, said.Error)
+	require.NoError(p.t, json.Unmarshal(said.Data, into))
+}
+
+// answers reports whether an expression has an answer now: a series.
+func (p prometheus) answers(expression string) bool {
+	p.t.Helper()
+	return len(p.query(expression)) > 0
+}
+
+// query gives the labels of the series that an expression has now.
+func (p prometheus) query(expression string) (series []map[string]string) {
+	p.t.Helper()
+	var data struct {
+		ResultType string
+		Result     []struct{ Metric map[string]string }
+	}
+	p.get("/api/v1/query", url.Values{"query": {expression}}, &data)
+	require.Equal(p.t, "vector", data.ResultType, expression)
+	for _, s := range data.Result {
+		series = append(series, s.Metric)
+	}
+	return series
+}
+
+// fired are the labels with which an alert fired until now.
+func (p prometheus) fired(alert string) []map[string]string {
+	p.t.Helper()
+	return p.query(fmt.Sprintf(`max_over_time(ALERTS{alertname=%q,alertstate="firing"}[1h])`, alert))
+}
+
+// rules are the names of the alerts that it knows.
+func (p prometheus) rules() (known []string) {
+	p.t.Helper()
+	var data struct {
+		Groups []struct {
+			Rules []struct{ Name string }
+		}
+	}
+	p.get("/api/v1/rules", nil, &data)
+	for _, g := range data.Groups {
+		for _, r := range g.Rules {
+			known = append(known, r.Name)
+		}
+	}
+	return known
+}
+
+// panel is one of the dashboard, as far as it is looked at.
+type panel struct {
+	ID         int
+	Type       string
+	Title      string
+	Datasource *struct{ Type, UID string }
+	GridPos    struct{ H, W, X, Y int }
+	Targets    []struct {
+		RefID, Expr string
+		Datasource  struct{ Type, UID string }
+	}
+}
+
+type dashboard struct {
+	Panels     []panel
+	Templating struct {
+		List []struct{ Name, Type, Query any }
+	}
+}
+
+func readDashboard(t *testing.T) (d dashboard) {
+	t.Helper()
+	text, err := os.ReadFile(filepath.Join(pages, "grafana-dashboard.json"))
+	require.NoError(t, err)
+	require.NoError(t, json.Unmarshal(text, &d))
+	return d
+}
+
+// expressions are those of a dashboard, as Grafana asks them for all instances.
+func (d dashboard) expressions() (list []string) {
+	filled := strings.NewReplacer("$instance", ".*", "$__rate_interval", "1m")
+	for _, p := range d.Panels {
+		for _, target := range p.Targets {
+			list = append(list, filled.Replace(target.Expr))
+		}
+	}
+	return list
+}

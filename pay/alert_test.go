@@ -1,0 +1,115 @@
+package pay
+
+import (
+	"context"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"x402-wallet/history"
+	"x402-wallet/history/historytest"
+	"x402-wallet/x402"
+	"x402-wallet/x402/money"
+)
+
+// alerts are those of a kind.
+func (b *bench) alerts(t *testing.T, kind history.AlertKind) (list []history.Alert) {
+	t.Helper()
+	all, err := b.store.Alerts(t.Context(), 100)
+	require.NoError(t, err)
+	for _, a := range all {
+		if a.Kind == kind {
+			list = append(list, a)
+		}
+	}
+	return list
+}
+
+// limited is a chain on which less may be spent than is there.
+type limited struct {
+	*chain
+	delegated, allowance *money.Amount
+}
+
+func (c limited) Funds(ctx context.Context, network string, asset x402.AssetInfo) (x402.Funds, error) {
+	f, err := c.chain.Funds(ctx, network, asset)
+	if c.delegated != nil {
+		f.Delegated, f.Free = c.delegated, *c.delegated
+	}
+	if c.allowance != nil {
+		f.Allowance = &x402.OwnerAllowance{}
+	}
+	return f, err
+}
+
+// The owner is told, where they want that, when a payment leaves less than they said, and of what.
+func TestLittleIsLeft(t *testing.T) {
+	b := newBench(t, "10000", honest) // of a million
+	b.Policy.LowFunds = 980_000
+	pays := func(query string) []history.Alert {
+		t.Helper()
+		_, err := b.Pay(t.Context(), get(testURL+"?"+query))
+		require.NoError(t, err)
+		return b.alerts(t, history.AlertFunds)
+	}
+	require.Empty(t, pays("1"), "0.99 are left")
+	require.Empty(t, pays("2"), "0.98 are")
+	list := pays("3")
+	require.Len(t, list, 1)
+	require.Equal(t, history.AlertDetail{Source: "balance", Left: 970_000, Symbol: "USDC",
+		Network: "eip155:84532", Account: "0xagent"}, list[0].Detail)
+	require.Len(t, pays("4"), 1, "once a day")
+
+	few := money.NewAmount(500_000)
+	b.Schemes[exactEVM] = limited{chain: b.chain, delegated: &few}
+	require.Equal(t, "delegation", pays("5")[0].Detail.Source)
+	b.Schemes[exactEVM] = limited{chain: b.chain, allowance: &few}
+	require.Equal(t, "allowance", pays("6")[0].Detail.Source)
+
+	v, vault := newVaultBench(t, honest)
+	v.Policy.LowFunds = 50_000
+	_, err := v.Pay(t.Context(), get(testURL))
+	require.NoError(t, err)
+	require.Equal(t, money.Dollars(vault.available-10_000), v.alerts(t, history.AlertFunds)[0].Detail.Left)
+	require.Equal(t, "vault", v.alerts(t, history.AlertFunds)[0].Detail.Source)
+
+	b = newBench(t, "10000", honest)
+	require.Empty(t, pays("1"), "nobody wants to hear of it")
+}
+
+// The owner is told, once, of a payment of which the chain says nothing long after its end.
+func TestAPaymentLongAfterItsEnd(t *testing.T) {
+	b := newBench(t, "10000", silent)
+	_, err := b.Pay(t.Context(), get(testURL))
+	code(t, x402.OutcomeUnknown, err)
+	p := b.only(t)
+	end := p.Evidence.ExpiresAt
+	b.localExpiries = localExpiries{} // as after a restart
+	for _, c := range []struct {
+		after time.Duration
+		told  int
+	}{{-time.Minute, 0}, {overdueAfter - time.Second, 0}, {overdueAfter, 1}, {time.Hour, 1}} {
+		b.Now = func() time.Time { return end.Add(c.after) }
+		_, err = b.Reconcile(t.Context())
+		require.NoError(t, err)
+		require.Len(t, b.alerts(t, history.AlertPayment), c.told, c.after)
+	}
+	a := b.alerts(t, history.AlertPayment)[0]
+	require.Equal(t, p.ID, a.Subject)
+	require.Equal(t, history.AlertDetail{Price: p.Price, Host: p.Host, Network: p.Network, Expires: end},
+		a.Detail)
+}
+
+// The owner is told that the ledger was rolled back, by whichever call finds it.
+func TestARolledBackLedgerIsTold(t *testing.T) {
+	b := newBench(t, "10000", honest)
+	b.Guard = unchecked{historytest.Guard{Store: b.store}}
+	for range 2 {
+		_, err := b.Pay(t.Context(), get(testURL))
+		code(t, x402.LedgerCorrupt, err)
+	}
+	list := b.alerts(t, history.AlertLedger)
+	require.Len(t, list, 1)
+	require.Equal(t, "rolled back", list[0].Detail.Why)
+}
