@@ -103,6 +103,12 @@ screenshots: need-go need-node need-chromium build
 bench: build
 	X402_WALLET_BIN=$(CURDIR)/$(BIN) go test -run '^$$' -bench . -benchtime 2s ./...
 
+# Payments a second of a fleet's ledger by 1 to 256 wallets on one row, without a payment and with 10^6 there; verify over 10^5.
+.PHONY: bench-fleet
+bench-fleet: need-postgres
+	go test -run '^$$' -bench BenchmarkFleet -benchtime 1x -timeout 30m ./history -args -fleet.verify 100000
+	go test -run '^$$' -bench 'BenchmarkFleet$$/here/reserve$$' -benchtime 1x -timeout 30m ./history -args -fleet.payments 1000000
+
 vet:
 	go vet ./...
 

@@ -68,7 +68,8 @@ func (p *payers) tell(id string, s State) {
 	p.told[id] = s
 }
 
-// pay makes one payment. Of a server that does not answer a wallet asks again, or drops what it has not heard of.
+// pay makes one payment. Of a server that does not answer a wallet asks again, or drops what it has not heard
+// of.
 func (p *payers) pay(s *Store) error {
 	ctx := context.Background()
 	h := testHold(1)
@@ -159,8 +160,8 @@ func crashed(t *testing.T, c *pgtest.Cluster) (Fleet, *Store) {
 	return f, s
 }
 
-// The server is killed under load, and started again: what left is there, nothing is submitted that was not held, and
-// the counters are what the payments come to, though nobody waited for a hold.
+// The server is killed under load, and started again: what left is there, nothing is submitted that was not
+// held, and the counters are what the payments come to, though nobody waited for a hold.
 func TestTheServerIsKilled(t *testing.T) {
 	c := pgtest.Start(t)
 	f, _ := crashed(t, c)
@@ -174,7 +175,8 @@ func TestTheServerIsKilled(t *testing.T) {
 	told := p.stop(t)
 	require.Empty(t, lost(t, f.URL, told))
 	requireSound(t, f.URL)
-	require.Equal(t, "1", pgtest.SQL(t, f.URL, `SELECT count(*) FROM x402.epochs`), "the same server is no epoch")
+	require.Equal(t, "1", pgtest.SQL(t, f.URL, `SELECT count(*) FROM
+		x402.epochs`), "the same server is no epoch")
 	t.Logf("%d payments left", p.left.Load())
 }
 
@@ -190,8 +192,8 @@ func either(t *testing.T, a, b *pgtest.Cluster, database string) string {
 	return one.String()
 }
 
-// The primary is killed under load, and its replica goes on: of a quorum's commits none is lost. What goes on alone
-// is no quorum any more, and is refused where the owner demands one.
+// The primary is killed under load, and its replica goes on: of a quorum's commits none is lost. What goes on
+// alone is no quorum any more, and is refused where the owner demands one.
 func TestAQuorumLosesNothing(t *testing.T) {
 	c := pgtest.Start(t)
 	f, _ := crashed(t, c)
@@ -216,12 +218,13 @@ func TestAQuorumLosesNothing(t *testing.T) {
 	held, err := reserveBy(late, fleetRules, testHold(1))
 	require.NoError(t, err)
 	require.NoError(t, late.Submit(t.Context(), held, signedOf(held), testKeyholder()))
-	require.Equal(t, "00000001\n00000002", pgtest.SQL(t, at, `SELECT timeline FROM x402.epochs ORDER BY since`))
+	require.Equal(t, "00000001\n00000002", pgtest.SQL(t, at, `SELECT timeline FROM x402.epochs ORDER BY
+		since`))
 	t.Logf("%d payments left", p.left.Load())
 }
 
-// A replica that was behind goes on: who has lost a payment knows by the end of its own chain. For a while nobody
-// holds money there, and nobody is taken for dead.
+// A replica that was behind goes on: who has lost a payment knows by the end of its own chain. For a while
+// nobody holds money there, and nobody is taken for dead.
 func TestAReplicaThatWasBehind(t *testing.T) {
 	c := pgtest.Start(t)
 	f, _ := crashed(t, c)

@@ -1,6 +1,7 @@
 package history
 
 import (
+	"fmt"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -8,8 +9,8 @@ import (
 	"x402-wallet/internal/pgtest"
 )
 
-// What a process held that says no more that it lives is taken up by another one. If it was only stopped, it finds
-// that out when it goes on, and what it signed is dropped.
+// What a process held that says no more that it lives is taken up by another one. If it was only stopped, it
+// finds that out when it goes on, and what it signed is dropped.
 func TestADeadProcessLosesItsHold(t *testing.T) {
 	_, f := newFleet(t)
 	f.Writer = "home_stopped"
@@ -19,7 +20,8 @@ func TestADeadProcessLosesItsHold(t *testing.T) {
 	p, err := reserveBy(stopped, fleetRules, testHold(7))
 	require.NoError(t, err)
 	require.True(t, other.Alive(p.LeaseOwner))
-	pgtest.SQL(t, f.URL, `UPDATE x402.instances SET until = 0 WHERE id = '`+p.LeaseOwner+`'`) // it said so long ago
+	const longAgo = `UPDATE x402.instances SET until = 0 WHERE id = '%s'`
+	pgtest.SQL(t, f.URL, fmt.Sprintf(longAgo, p.LeaseOwner))
 	require.False(t, other.Alive(p.LeaseOwner))
 
 	mine, err := other.AcquireLease(t.Context(), p.ID, p.LeaseOwner)

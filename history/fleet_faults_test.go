@@ -19,10 +19,11 @@ import (
 	"x402-wallet/x402/money"
 )
 
-var cutCalls = flag.Int("cuts", 75, "how many calls to a fleet's ledger are cut, with room under the cap and without")
+var cutCalls = flag.Int("cuts", 75,
+	"how many calls to a fleet's ledger are cut, with room under the cap and without")
 
-// Whatever happens to a call to the ledger, before it, while it runs, or after it was done: who goes on until there
-// is an answer believes what is so, and nothing is counted or told twice.
+// Whatever happens to a call to the ledger, before it, while it runs, or after it was done: who goes on until
+// there is an answer believes what is so, and nothing is counted or told twice.
 func TestEveryFaultAtEveryStep(t *testing.T) {
 	for name, day := range map[string]money.Dollars{"with room": 1 << 40, "without room": 20} {
 		t.Run(name, func(t *testing.T) {
@@ -82,9 +83,11 @@ func newFaulty(t *testing.T, day money.Dollars) *faulty {
 	limit := money.Dollars(1 << 40)
 	rules := budget.Rules{Day: day, Month: limit, Rate: 1 << 20, PerCall: limit, ApproveAbove: limit,
 		HostDay: map[string]money.Dollars{"api.example": limit},
-		Agents:  map[string]budget.Agent{"agent-0": {}, "agent-1": {Day: &limit}, "agent-2": {}, "agent-3": {}},
-		Teams: budget.Teams{"all": {Day: &limit}, "some": {Agents: []string{"agent-*"}, Parent: "all", Month: &limit},
-			"one": {Agents: []string{"agent-2"}, Parent: "all", Day: &limit}}}
+		Agents: map[string]budget.Agent{"agent-0": {}, "agent-1": {Day: &limit}, "agent-2": {},
+			"agent-3": {}},
+		Teams: budget.Teams{"all": {Day: &limit},
+			"some": {Agents: []string{"agent-*"}, Parent: "all", Month: &limit},
+			"one":  {Agents: []string{"agent-2"}, Parent: "all", Day: &limit}}}
 	applyRules(t, openFleet(t, f), 1, rules)
 	return &faulty{t: t, fleet: f, rules: rules, told: map[string]belief{}}
 }

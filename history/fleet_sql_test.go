@@ -11,8 +11,8 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// What other engines that speak PostgreSQL do not carry, or carry in name alone, is not in what makes a fleet's
-// ledger, nor in what asks it (reference: docs/fleet-speed.md says what was measured).
+// What other engines that speak PostgreSQL do not carry, or carry in name alone, is not in what makes a
+// fleet's ledger, nor in what asks it.
 func TestTheFleetsSQLIsPortable(t *testing.T) {
 	files, err := filepath.Glob("fleet*.go")
 	require.NoError(t, err)
@@ -25,7 +25,8 @@ func TestTheFleetsSQLIsPortable(t *testing.T) {
 		require.NoError(t, err)
 		texts[name] = string(text)
 	}
-	never := regexp.MustCompile(`(?i)pg_(try_)?advisory|\bLISTEN\b|\bNOTIFY\b|\bTRIGGER\b|\bnextval\b|\bcurrval\b|\bSERIAL\b|` +
+	never := regexp.MustCompile(`(?i)pg_(try_)?advisory|\bLISTEN\b|\bNOTIFY\b|\bTRIGGER\b|` +
+		`\bnextval\b|\bcurrval\b|\bSERIAL\b|` +
 		`\bSERIALIZABLE\b|\bCREATE (UNLOGGED|TEMP)|\bCREATE EXTENSION\b|\bctid\b`)
 	for name, text := range texts {
 		if name == "fleetsearch.go" { // without which it searches more slowly
@@ -35,8 +36,8 @@ func TestTheFleetsSQLIsPortable(t *testing.T) {
 	}
 }
 
-// A number that the server gives has gaps, and not the order of commits: it orders nothing that a decision or a
-// chain rests on. By it are ordered only those of one moment, which are all looked at, or a list's pages.
+// A number that the server gives has gaps, and not the order of commits: it orders nothing that a decision or
+// a chain rests on. By it are ordered only those of one moment, which are all looked at, or a list's pages.
 func TestNothingIsDecidedByTheOrderOfNumbers(t *testing.T) {
 	allowed := []string{
 		"ORDER BY created_at DESC, seq DESC", // the newest payments: of one microsecond any order will do
@@ -45,7 +46,8 @@ func TestNothingIsDecidedByTheOrderOfNumbers(t *testing.T) {
 		"ORDER BY seq",                       // the chain's own number
 	}
 	by := regexp.MustCompile(`(?i)ORDER BY [^)\x60]*?\b(seq|number)\b( DESC)?`)
-	for name, text := range map[string]string{"postgres_functions.sql": fleetFunctions, "fleetmoney.go": fileText(t, "fleetmoney.go"),
+	for name, text := range map[string]string{"postgres_functions.sql": fleetFunctions,
+		"fleetmoney.go":  fileText(t, "fleetmoney.go"),
 		"fleetverify.go": fileText(t, "fleetverify.go")} {
 		for _, found := range by.FindAllString(withoutComments(text), -1) {
 			found = strings.Join(strings.Fields(found), " ")
@@ -57,8 +59,8 @@ func TestNothingIsDecidedByTheOrderOfNumbers(t *testing.T) {
 	}
 }
 
-// Each UPDATE of counters names one row by its whole key: an UPDATE of several locks them in the order in which it
-// meets them, and two such lock each other out.
+// Each UPDATE of counters names one row by its whole key: an UPDATE of several locks them in the order in
+// which it meets them, and two such lock each other out.
 func TestOneCounterIsLockedAtATime(t *testing.T) {
 	updates := regexp.MustCompile(`(?s)(UPDATE counters|FROM counters[^;]*FOR UPDATE).*?;`).
 		FindAllString(withoutComments(fleetFunctions), -1)

@@ -12,15 +12,16 @@ import (
 	"x402-wallet/internal/pgtest"
 )
 
-var fleetRules = budget.Rules{Day: 1 << 40, Month: 1 << 40, Rate: 1 << 20, PerCall: 1 << 40, ApproveAbove: 1 << 40}
+var fleetRules = budget.Rules{Day: 1 << 40, Month: 1 << 40, Rate: 1 << 20, PerCall: 1 << 40,
+	ApproveAbove: 1 << 40}
 
 // signedOf is what a payment in a test is signed as.
 func signedOf(p Payment) Signed {
 	return Signed{Payload: []byte(`{"signed":true}`), Requirement: []byte(`{}`), UniqueKey: p.ID}
 }
 
-// A step is one call, and little is asked before it: the facts of a decision in one round trip, those of a signature
-// in another, with the payment as it stands.
+// A step is one call, and little is asked before it: the facts of a decision in one round trip, those of a
+// signature in another, with the payment as it stands.
 func TestRoundTripsOfAPayment(t *testing.T) {
 	_, f := newFleet(t)
 	wire := pgtest.NewProxy(t, f.URL)
@@ -33,7 +34,9 @@ func TestRoundTripsOfAPayment(t *testing.T) {
 		each("facts", "", func() { _, err = decide(s, fleetRules, &h); require.NoError(t, err) })
 		var p Payment
 		each("reserve", "reserve(", func() { p, err = s.Reserve(t.Context(), h); require.NoError(t, err) })
-		each("submit", "submit(", func() { require.NoError(t, s.Submit(t.Context(), p, signedOf(p), testKeyholder())) })
+		each("submit", "submit(", func() {
+			require.NoError(t, s.Submit(t.Context(), p, signedOf(p), testKeyholder()))
+		})
 		each("finish", "finish(", func() {
 			_, err := s.Finish(t.Context(), p.ID, Outcome{State: Settled, Proof: Claimed, ReleaseLease: true,
 				Content: &Content{Status: 200, Body: []byte("bought")}})
@@ -54,20 +57,21 @@ func TestRoundTripsOfAPayment(t *testing.T) {
 	}
 }
 
-// A hold is not waited for, and what makes it safe is: that it was signed, and what became of it, whatever the login
-// says. Here nobody acknowledges a commit, so who waits for it waits.
+// A hold is not waited for, and what makes it safe is: that it was signed, and what became of it, whatever
+// the login says. Here nobody acknowledges a commit, so who waits for it waits.
 func TestWhichCommitsAreWaitedFor(t *testing.T) {
 	c := pgtest.Start(t)
 	url := c.Database(t)
 	f := Fleet{URL: url, Writer: "home_a"}
 	_, err := CreateFleet(t.Context(), f)
 	require.NoError(t, err)
+	name := c.SQL(t, "postgres", `SELECT datname FROM pg_database WHERE datname LIKE 't%' AND NOT
+		datistemplate`)
+	c.SQL(t, "postgres", `ALTER DATABASE `+name+` SET synchronous_commit = off`) // as a login may say
 	s := openFleet(t, f)
 	applyRules(t, s, 1, fleetRules)
 	f.Writer = "home_b"
 	other := openFleet(t, f)
-	name := c.SQL(t, "postgres", `SELECT datname FROM pg_database WHERE datname LIKE 't%' AND NOT datistemplate`)
-	c.SQL(t, "postgres", `ALTER DATABASE `+name+` SET synchronous_commit = off`) // as a login may say
 	submitted, err := reserveBy(s, fleetRules, testHold(1))
 	require.NoError(t, err)
 	require.NoError(t, s.Submit(t.Context(), submitted, signedOf(submitted), testKeyholder()))
@@ -84,7 +88,8 @@ func TestWhichCommitsAreWaitedFor(t *testing.T) {
 			return err
 		},
 		"freeze": func() error {
-			return s.Freeze(context.Background(), Freeze{Network: "n", Account: NewID(time.Now()), By: "owner"})
+			return s.Freeze(context.Background(),
+				Freeze{Network: "n", Account: NewID(time.Now()), By: "owner"})
 		},
 	} {
 		t.Run(step, func(t *testing.T) {
@@ -121,7 +126,8 @@ func waitsForReplica(t *testing.T, url string, done <-chan error) bool {
 	}
 }
 
-// After a freeze has returned, no signature gets on disk, on whatever machine: and none whose commit is later.
+// After a freeze has returned, no signature gets on disk, on whatever machine: and none whose commit is
+// later.
 func TestNothingIsSubmittedBehindAFreeze(t *testing.T) {
 	c := pgtest.Start(t, "track_commit_timestamp = on")
 	f := Fleet{URL: c.Database(t), Writer: "home_a"}
@@ -158,9 +164,12 @@ func TestNothingIsSubmittedBehindAFreeze(t *testing.T) {
 	}
 	t.Logf("the slowest freeze took %v", slowest)
 	// what was signed in a round has a commit before that round's freeze, or behind its lift
-	require.Empty(t, pgtest.SQL(t, f.URL, `WITH told AS (SELECT event, payment, pg_xact_commit_timestamp(xmin) AS at FROM x402.audit)
+	require.Empty(t, pgtest.SQL(t, f.URL, `WITH told AS (SELECT event, payment,
+		pg_xact_commit_timestamp(xmin) AS at FROM x402.audit)
 		SELECT s.payment FROM told s WHERE s.event = 'signed' AND (
-			SELECT t.event FROM told t WHERE t.event IN ('frozen', 'unfrozen') AND t.at <= s.at ORDER BY t.at DESC LIMIT 1) = 'frozen'`))
-	require.Equal(t, fmt.Sprint(rounds), pgtest.SQL(t, f.URL, `SELECT count(*) FROM x402.audit WHERE event = 'frozen'`))
+			SELECT t.event FROM told t WHERE t.event IN ('frozen', 'unfrozen') AND t.at <= s.at ORDER BY t.at
+			DESC LIMIT 1) = 'frozen'`))
+	require.Equal(t, fmt.Sprint(rounds), pgtest.SQL(t, f.URL, `SELECT count(*) FROM x402.audit WHERE event =
+		'frozen'`))
 	requireSound(t, f.URL)
 }

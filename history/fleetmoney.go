@@ -57,7 +57,7 @@ func (e *fleet) readings(ctx context.Context, list []reading) error {
 // facts reads what a decision needs. of is the payment that the facts are for and do not count; nil: none, and
 // the windows are those of now. more is read at the same moment.
 func (e *fleet) facts(ctx context.Context, q Question, of *Payment, more ...reading) (f Facts, err error) {
-	at, now, clock := "ledger_now()", time.Time{}, e.now()
+	at, now, clock := "(SELECT ledger_now())", time.Time{}, e.now() // once a statement, and not for each row
 	var args []any
 	if of != nil {
 		at, args = "?1::bigint", []any{micros(of.Created)}
@@ -104,7 +104,7 @@ func (e *fleet) facts(ctx context.Context, q Question, of *Payment, more ...read
 	}
 	list = append(list, e.budgetReadings(&f.Facts, q.Rules, of, at, args, with, arg)...)
 	for _, quote := range q.Quotes {
-		list = append(list, reading{selectApproval + ` WHERE quote = ? AND state = 'approved' AND expires_at > ledger_now()`,
+		list = append(list, reading{selectApproval + ` WHERE quote = ? AND state = 'approved' AND expires_at > (SELECT ledger_now())`,
 			[]any{quote[:]}, func(row scanner) error {
 				a, err := scanApproval(row)
 				f.Approvals = append(f.Approvals, a)
@@ -203,37 +203,36 @@ func (e *fleet) budgetReadings(f *budget.Facts, q budget.Query, of *Payment, at 
 		return err
 	}})
 	list = append(list, e.heldReading(f, budgets, at, args))
-	lifted := `coalesce((SELECT at FROM lifts WHERE at <= ledger_now() ORDER BY upto DESC LIMIT 1), 0)`
-	made := func(since, node string, most int, take func(at time.Time)) reading {
+	lifted := `coalesce((SELECT at FROM lifts WHERE at <= (SELECT ledger_now()) ORDER BY upto DESC LIMIT 1), 0)`
+	// how many there are, up to so many, and when the oldest of so many was made
+	made := func(since, node string, most int, take func(n int, oldest time.Time)) reading {
 		upTo, without := `9223372036854775807`, "" // of a payment that is there: those before it
 		if of != nil {
 			upTo, without = at, of.ID
 		}
-		return reading{fmt.Sprintf(`SELECT at FROM payments_made(%s, %s, %s, %s, %d) AS at`, since, upTo, arg(1), arg(2), most),
+		return reading{fmt.Sprintf(`SELECT count(*), coalesce(min(at), 0) FROM payments_made(%s, %s, %s, %s, %d) AS at`,
+			since, upTo, arg(1), arg(2), most),
 			with(node, without), func(row scanner) error {
-				var at int64
-				err := row.Scan(&at)
-				take(fromMicros(at))
+				var n int
+				var oldest int64
+				err := row.Scan(&n, &oldest)
+				if n < most {
+					take(n, time.Time{})
+				} else {
+					take(n, fromMicros(oldest))
+				}
 				return err
 			}}
 	}
 	if q.Rate > 0 {
-		list = append(list, made(fmt.Sprintf(`%s - %d`, at, budget.RateWindow.Microseconds()), "org", q.Rate, func(made time.Time) {
-			f.LastMinute++
-			if f.LastMinute == q.Rate {
-				f.RateSince = made
-			}
+		list = append(list, made(fmt.Sprintf(`%s - %d`, at, budget.RateWindow.Microseconds()), "org", q.Rate, func(n int, oldest time.Time) {
+			f.LastMinute, f.RateSince = n, oldest
 		}))
 	}
 	for _, limit := range q.NodeRates {
 		node := limit.Window.Node()
-		list = append(list, made(fmt.Sprintf(`%s - %d`, at, limit.Per.Microseconds()), node, limit.Max, func(made time.Time) {
-			use := f.NodeRates[node]
-			use.LastMinute++
-			if use.LastMinute == limit.Max {
-				use.Since = made
-			}
-			f.NodeRates[node] = use
+		list = append(list, made(fmt.Sprintf(`%s - %d`, at, limit.Per.Microseconds()), node, limit.Max, func(n int, oldest time.Time) {
+			f.NodeRates[node] = budget.RateUse{LastMinute: n, Since: oldest}
 		}))
 	}
 	if q.EachAgent {
@@ -254,7 +253,7 @@ func (e *fleet) budgetReadings(f *budget.Facts, q budget.Query, of *Payment, at 
 	if q.BusyHour {
 		hour := budget.BusyWindow.Microseconds()
 		list = append(list, made(fmt.Sprintf(`greatest(%s - %d, %s)`, at, hour, lifted), "org", maxHourly,
-			func(time.Time) { f.LastHour++ }))
+			func(n int, _ time.Time) { f.LastHour = n }))
 	}
 	return append(list, e.memoryReadings(&f.Payee, q)...)
 }

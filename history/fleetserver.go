@@ -11,22 +11,22 @@ import (
 	"x402-wallet/x402"
 )
 
-// What a fleet's ledger has to be to be believed: found out on each new connection, because behind the same address
-// there may be another server by then. A server that was a replica, or was restored, has a timeline of its own: an
-// epoch. What the one before had acknowledged may be lost in it, unless a quorum had it.
+// What a fleet's ledger has to be to be believed: found out on each new connection, because behind the same
+// address there may be another server by then. A server that was a replica, or was restored, has a timeline
+// of its own: an epoch. What the one before had acknowledged may be lost in it, unless a quorum had it.
 
 // What the owner may demand of the server. Of "none" nothing is checked.
 const quorum, asynchronous = "quorum", "async"
 
-// settleFor is how long nobody holds money in a new epoch where replication is asynchronous: so long wallets have
-// to find out that the server has lost something that they know of, and to freeze the ledger.
+// settleFor is how long nobody holds money in a new epoch where replication is asynchronous: so long wallets
+// have to find out that the server has lost something that they know of, and to freeze the ledger.
 const settleFor = 30 * time.Second
 
 // settlePoll is how often who waits for that asks again.
 const settlePoll = 250 * time.Millisecond
 
-// Demand is what the owner demands of the server: "quorum", "async" or "none". Connections that were made under
-// other demands are made again. It has no meaning for a ledger of one machine.
+// Demand is what the owner demands of the server: "quorum", "async" or "none". Connections that were made
+// under other demands are made again. It has no meaning for a ledger of one machine.
 func (s *Store) Demand(replication string) {
 	if s.fleet == nil {
 		return
@@ -38,8 +38,8 @@ func (s *Store) Demand(replication string) {
 
 func (e *fleet) demanded() string { return *e.demands.Load() }
 
-// checkServer refuses a server that has another ledger, one of another format, or that keeps less than the owner
-// demands; and notes its epoch.
+// checkServer refuses a server that has another ledger, one of another format, or that keeps less than the
+// owner demands; and notes its epoch.
 func (e *fleet) checkServer(ctx context.Context, c *postgres.Conn) error {
 	is, err := settings(ctx, c)
 	if err != nil {
@@ -66,7 +66,8 @@ var errStandby = errors.New("it is a standby, and takes no writes")
 
 // settings are what a server says of its ledger and of itself.
 func settings(ctx context.Context, c *postgres.Conn) (map[string]string, error) {
-	answer, err := c.Query(ctx, postgres.Statement{Query: `SELECT key, value FROM meta WHERE key IN ('format', 'ledger_id')
+	answer, err := c.Query(ctx, postgres.Statement{Query: `SELECT key, value FROM meta WHERE key IN
+		('format', 'ledger_id')
 		UNION ALL SELECT 'standby', pg_is_in_recovery()::text
 		UNION ALL SELECT 'standbys', current_setting('synchronous_standby_names')
 		UNION ALL SELECT 'commit', current_setting('synchronous_commit')`})
@@ -81,16 +82,18 @@ func settings(ctx context.Context, c *postgres.Conn) (map[string]string, error) 
 	return is, nil
 }
 
-// keepsEnough refuses a server that acknowledges a payment before another machine has it, where the owner demands
-// that.
+// keepsEnough refuses a server that acknowledges a payment before another machine has it, where the owner
+// demands that.
 func (e *fleet) keepsEnough(standbys, commit string) error {
 	if e.demanded() != quorum || (standbys != "" && commit != "off" && commit != "local") {
 		return nil
 	}
-	return x402.Errorf(x402.LedgerUnavailable, "the ledger's server acknowledges a payment before a second server has it "+
+	return x402.Errorf(x402.LedgerUnavailable, "the ledger's server acknowledges a payment before a second "+
+		"server has it "+
 		"(synchronous_standby_names = '%s', synchronous_commit = %s)", standbys, commit).
-		WithHint("the rules that the owner signed demand replication = \"quorum\": whoever runs the server sets " +
-			"synchronous_standby_names = 'ANY 1 (…)' and synchronous_commit = on, or the owner seals another replication")
+		WithHint("the rules that the owner signed demand replication = \"quorum\": whoever runs the server " +
+			"sets synchronous_standby_names = 'ANY 1 (…)' and synchronous_commit = on, or the owner " +
+			"seals another replication")
 }
 
 // payWhenSettled is pay for a step that a young epoch refuses: it waits for that as long as its caller does.
@@ -103,9 +106,11 @@ func (e *fleet) payWhenSettled(ctx context.Context, function string, args ...any
 		select {
 		case <-time.After(settlePoll):
 		case <-ctx.Done():
-			refusal := x402.Errorf(x402.LedgerUnavailable, "the ledger's server failed over less than %s ago", e.settle)
+			refusal := x402.Errorf(x402.LedgerUnavailable,
+				"the ledger's server failed over less than %s ago", e.settle)
 			refusal.FixedBy = x402.ByTime
-			return p, refusal.WithHint("make the same call again: until then the wallets look whether it has lost a payment")
+			return p, refusal.WithHint("make the same call again: until then the wallets look " +
+				"whether it has lost a payment")
 		}
 	}
 }

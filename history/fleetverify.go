@@ -52,8 +52,8 @@ func (t *tx) eachChain(f func(writer string, end Head) error) error {
 // chainPage is how many rows of a chain are read at once: an answer is held as a whole, and bounded in time.
 const chainPage = 5000
 
-// follow checks that the rows of a chain behind one hold together, and end where it does. What the first of them
-// follows is not looked at, unless it is the chain's first.
+// follow checks that the rows of a chain behind one hold together, and end where it does. What the first of
+// them follows is not looked at, unless it is the chain's first.
 func (t *tx) follow(writer string, end Head, after int64, each func(Head)) (rows int64, err error) {
 	last := Head{Seq: after}
 	for more := true; more && err == nil; {
@@ -72,7 +72,8 @@ func (t *tx) follow(writer string, end Head, after int64, each func(Head)) (rows
 			more = rows%chainPage == 0
 			each(last)
 			return nil
-		}, `SELECT seq, at, payment, event, detail, hash FROM audit WHERE writer = ? AND seq > ? ORDER BY seq LIMIT ?`,
+		}, `SELECT seq, at, payment, event, detail, hash FROM audit WHERE writer = ? AND seq > ? ORDER BY seq
+			LIMIT ?`,
 			writer, last.Seq, chainPage)
 	}
 	if err == nil && (last.Seq != end.Seq || !bytes.Equal(last.Hash, end.Hash)) {
@@ -95,7 +96,8 @@ func (t *tx) verifyCounters() error {
 		}
 		return nil
 	}, `WITH together AS ( -- few rows, before they are counted in each of their budgets
-			SELECT budgets, session, day_of(created_at) AS day, sum(usd - returned) AS usd FROM payments WHERE state <> 'failed'
+			SELECT budgets, session, day_of(created_at) AS day, sum(usd - returned) AS usd FROM payments
+			WHERE state <> 'failed'
 			GROUP BY 1, 2, 3),
 		each AS (SELECT b AS budget, session, day, usd FROM together, unnest(budgets) AS b),
 		sums AS (
@@ -104,7 +106,8 @@ func (t *tx) verifyCounters() error {
 			SELECT e.budget, 'session', s.number, sum(e.usd) FROM each e JOIN sessions s ON s.id = e.session
 				GROUP BY 1, 2, 3)
 		SELECT c.budget, c.win, c.starts, c.used, coalesce(sum(s.usd), 0)::bigint FROM counters c
-			LEFT JOIN sums s ON s.budget = c.budget AND s.win = c.win AND s.starts = c.starts GROUP BY 1, 2, 3, 4`)
+			LEFT JOIN sums s ON s.budget = c.budget AND s.win = c.win AND s.starts = c.starts GROUP BY 1, 2,
+			3, 4`)
 }
 
 // sampleFleet is verifyFleet of a part: of each chain the newest stretch, where all of them have more rows

@@ -10,9 +10,10 @@ CREATE FUNCTION clock() RETURNS BIGINT LANGUAGE sql VOLATILE AS $$ SELECT (extra
 
 CREATE FUNCTION real_clock() RETURNS BIGINT LANGUAGE sql VOLATILE AS $$ SELECT (extract(epoch FROM clock_timestamp()) * 1000000)::bigint $$;
 
--- The ledger's time is never before its newest payment: a clock set back opens no window again.
-CREATE FUNCTION ledger_now() RETURNS BIGINT LANGUAGE sql VOLATILE AS $$
-    SELECT greatest(clock(), coalesce((SELECT max(created_at) FROM payments), 0)) $$;
+-- The ledger's time is never before its newest payment: a clock set back opens no window again. What each step calls is written in
+-- plpgsql, which plans a query once a session; a function in SQL is planned at each call, unless it is written into its caller's query.
+CREATE FUNCTION ledger_now() RETURNS BIGINT LANGUAGE plpgsql VOLATILE AS $$
+BEGIN RETURN greatest(clock(), coalesce((SELECT max(created_at) FROM payments), 0)); END $$;
 
 -- The commit of this transaction is waited for, whatever the login's or the server's settings say. What waits for more stays.
 CREATE FUNCTION durable() RETURNS void LANGUAGE plpgsql AS $$
@@ -35,8 +36,8 @@ BEGIN
 END $$;
 
 -- Whether there was a failover a short while ago.
-CREATE FUNCTION is_young_epoch(_for BIGINT) RETURNS BOOLEAN LANGUAGE sql VOLATILE AS $$
-    SELECT count(*) > 1 AND max(since) > real_clock() - _for FROM epochs $$;
+CREATE FUNCTION is_young_epoch(_for BIGINT) RETURNS BOOLEAN LANGUAGE plpgsql VOLATILE AS $$
+BEGIN RETURN _for IS NOT NULL AND (SELECT count(*) > 1 AND max(since) > real_clock() - _for FROM epochs); END $$;
 
 -- The steps that a payment is known by, with one more.
 CREATE FUNCTION and_step(_operations TEXT[], _operation TEXT) RETURNS TEXT[] LANGUAGE sql IMMUTABLE AS $$
@@ -48,8 +49,8 @@ CREATE FUNCTION instr(_in TEXT, _part TEXT) RETURNS INT LANGUAGE sql IMMUTABLE A
 CREATE FUNCTION refuse(_state TEXT, _why TEXT, _detail JSON DEFAULT '{}') RETURNS void LANGUAGE plpgsql AS $$
 BEGIN RAISE EXCEPTION USING ERRCODE = _state, MESSAGE = _why, DETAIL = _detail::text; END $$;
 
-CREATE FUNCTION column_of_link(_text TEXT) RETURNS BYTEA LANGUAGE sql IMMUTABLE AS $$
-    SELECT int8send(octet_length(convert_to(_text, 'UTF8'))::bigint) || convert_to(_text, 'UTF8') $$;
+CREATE FUNCTION column_of_link(_text TEXT) RETURNS BYTEA LANGUAGE plpgsql IMMUTABLE AS $$
+BEGIN RETURN int8send(octet_length(convert_to(_text, 'UTF8'))::bigint) || convert_to(_text, 'UTF8'); END $$;
 
 -- Appends to the writer's chain. The hash is that of history.link.
 CREATE FUNCTION append(_writer TEXT, _at BIGINT, _payment BIGINT, _event TEXT, _detail TEXT) RETURNS BIGINT LANGUAGE plpgsql AS $$
@@ -70,12 +71,14 @@ BEGIN
 END $$;
 
 -- A time that is not before any event of a payment, so that its events are in the order of their times whatever the clock does.
-CREATE FUNCTION after_events(_payment BIGINT, _at BIGINT) RETURNS BIGINT LANGUAGE sql VOLATILE AS $$
-    SELECT greatest(_at, coalesce((SELECT max(at) FROM audit WHERE payment = _payment), 0)) $$;
+CREATE FUNCTION after_events(_payment BIGINT, _at BIGINT) RETURNS BIGINT LANGUAGE plpgsql VOLATILE AS $$
+BEGIN RETURN greatest(_at, coalesce((SELECT max(at) FROM audit WHERE payment = _payment), 0)); END $$;
 
-CREATE FUNCTION frozen_by(_network TEXT, _source TEXT) RETURNS BOOLEAN LANGUAGE sql STABLE AS $$
-    SELECT EXISTS (SELECT 1 FROM freezes WHERE seq > (SELECT coalesce(max(upto), 0) FROM lifts)
-        AND (account = '' OR network = _network AND account = _source)) $$;
+CREATE FUNCTION frozen_by(_network TEXT, _source TEXT) RETURNS BOOLEAN LANGUAGE plpgsql VOLATILE AS $$
+BEGIN
+    RETURN EXISTS (SELECT 1 FROM freezes WHERE seq > (SELECT coalesce(max(upto), 0) FROM lifts)
+        AND (account = '' OR network = _network AND account = _source));
+END $$;
 
 -- Whether a pattern ('research-*') stands for a name.
 CREATE FUNCTION matches(_pattern TEXT, _name TEXT) RETURNS BOOLEAN LANGUAGE sql IMMUTABLE AS $$
@@ -148,20 +151,27 @@ BEGIN
 END $$;
 
 -- The times of the payments that were made after a time and up to another, and count in a budget, but for one; the newest so many.
-CREATE FUNCTION payments_made(_since BIGINT, _upto BIGINT, _budget TEXT, _except TEXT, _most BIGINT) RETURNS SETOF BIGINT LANGUAGE sql VOLATILE AS $$
-    SELECT created_at FROM payments WHERE created_at > _since AND created_at <= _upto AND id <> _except
-        AND (_budget = 'org' OR _budget = ANY (budgets)) ORDER BY created_at DESC LIMIT _most $$;
+CREATE FUNCTION payments_made(_since BIGINT, _upto BIGINT, _budget TEXT, _except TEXT, _most BIGINT) RETURNS SETOF BIGINT LANGUAGE plpgsql VOLATILE AS $$
+BEGIN
+    RETURN QUERY SELECT created_at FROM payments WHERE created_at > _since AND created_at <= _upto AND id <> _except
+        AND (_budget = 'org' OR _budget = ANY (budgets)) ORDER BY created_at DESC LIMIT _most;
+END $$;
 
-CREATE FUNCTION payments_since(_since BIGINT, _budget TEXT, _except TEXT, _most BIGINT) RETURNS BIGINT LANGUAGE sql VOLATILE AS $$
-    SELECT count(*) FROM payments_made(_since, 9223372036854775807, _budget, _except, _most) $$;
+CREATE FUNCTION payments_since(_since BIGINT, _budget TEXT, _except TEXT, _most BIGINT) RETURNS BIGINT LANGUAGE plpgsql VOLATILE AS $$
+BEGIN
+    RETURN (SELECT count(*) FROM (SELECT 1 FROM payments WHERE created_at > _since AND id <> _except
+        AND (_budget = 'org' OR _budget = ANY (budgets)) LIMIT _most) one);
+END $$;
 
-CREATE FUNCTION held_of(_source TEXT, _asset TEXT, _network TEXT, _since BIGINT, _except TEXT) RETURNS NUMERIC LANGUAGE sql VOLATILE AS $$
-    SELECT coalesce(sum(amount::numeric), 0) FROM (
+CREATE FUNCTION held_of(_source TEXT, _asset TEXT, _network TEXT, _since BIGINT, _except TEXT) RETURNS NUMERIC LANGUAGE plpgsql VOLATILE AS $$
+BEGIN
+    RETURN (SELECT coalesce(sum(amount::numeric), 0) FROM (
         SELECT amount FROM payments WHERE source = _source AND asset = _asset AND network = _network AND id <> _except
             AND state IN ('reserved', 'submitted', 'unknown') AND (usd > 0 OR scheme <> 'batch-settlement')
         UNION ALL
         SELECT amount FROM payments WHERE source = _source AND asset = _asset AND network = _network AND id <> _except
-            AND state = 'settled' AND updated_at >= _since AND (usd > 0 OR scheme <> 'batch-settlement')) open $$;
+            AND state = 'settled' AND updated_at >= _since AND (usd > 0 OR scheme <> 'batch-settlement')) open);
+END $$;
 
 -- The session that goes on: the newest payment is in it. It is not written with each payment, because that would be one row that all of
 -- them write.
@@ -325,6 +335,8 @@ BEGIN
         record = decode(_q->>'record', 'base64'),
             operations = and_step(operations, _q->>'operation') WHERE id = _p.id;
     FOR _e IN SELECT * FROM json_to_recordset(_q->'memory') AS m (key TEXT, value TEXT) ORDER BY key LOOP
+        -- an upsert locks the row also where it changes nothing, until this commit is on disk, and who buys from one seller has one row
+        CONTINUE WHEN EXISTS (SELECT 1 FROM memory WHERE key = decode(_e.key, 'hex') AND value = decode(_e.value, 'hex'));
         INSERT INTO memory VALUES (decode(_e.key, 'hex'), decode(_e.value, 'hex'))
             ON CONFLICT (key) DO UPDATE SET value = excluded.value WHERE memory.value <> excluded.value;
     END LOOP;

@@ -139,14 +139,15 @@ func (g *Guard) checkFollows(ctx context.Context, m checkpoint, sealed history.S
 	return err
 }
 
-// witness stops a fleet whose ledger has lost what this wallet knows of: others may have lost something, too, and do
-// not know. Where that does not come through, this wallet pays nothing all the same, and tries again.
+// witness stops a fleet whose ledger has lost what this wallet knows of: others may have lost something, too,
+// and do not know. Where that does not come through, this wallet pays nothing all the same, and tries again.
 func (g *Guard) witness(ctx context.Context, m checkpoint) {
 	if g.Fleet == nil || g.Fleet.witnessed.Swap(true) {
 		return
 	}
-	err := g.Store.Freeze(ctx, history.Freeze{By: "witness", Why: fmt.Sprintf("the ledger is not the one that a wallet last "+
-		"wrote: event %d of its chain is not in it", m.Seq)})
+	why := fmt.Sprintf("the ledger is not the one that a wallet last wrote: event %d of its chain is not in it",
+		m.Seq)
+	err := g.Store.Freeze(ctx, history.Freeze{By: "witness", Why: why})
 	if err != nil {
 		g.Fleet.witnessed.Store(false)
 	}

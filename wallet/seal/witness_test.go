@@ -12,7 +12,8 @@ import (
 	"x402-wallet/x402"
 )
 
-// A failover has lost what a wallet wrote: who knows of it by its checkpoint stops the whole fleet, and says why.
+// A failover has lost what a wallet wrote: who knows of it by its checkpoint stops the whole fleet, and says
+// why.
 func TestAWalletThatIsAheadFreezesTheFleet(t *testing.T) {
 	f := history.Fleet{URL: pgtest.Shared(t).Database(t), Writer: "home_a"}
 	_, err := history.CreateFleet(t.Context(), f)
@@ -36,7 +37,8 @@ func TestAWalletThatIsAheadFreezesTheFleet(t *testing.T) {
 	require.NoError(t, b.Store.NotFrozen(t.Context(), "eip155:8453", "0xagent"))
 
 	pgtest.SQL(t, f.URL, `DELETE FROM x402.audit WHERE writer = 'home_a' AND seq = 2`,
-		`UPDATE x402.writers SET head = 1, hash = (SELECT hash FROM x402.audit WHERE writer = 'home_a') WHERE name = 'home_a'`)
+		`UPDATE x402.writers SET head = 1, hash = (SELECT hash FROM x402.audit WHERE writer = 'home_a') WHERE
+			name = 'home_a'`)
 	sealed, err := a.Store.Rules(t.Context())
 	require.NoError(t, err)
 	for range 2 {
