@@ -24,11 +24,12 @@ import (
 	"x402-wallet/x402"
 )
 
-// A home is a fleet's where it has a join.json, or X402_WALLET_JOIN names one; or it is the owner's, which sealed the rules. Then its ledger is the fleet's, its
-// rules are those that the owner signed, and a config.toml of its own may only be tighter.
+// A home is a fleet's where it has a join.json, or X402_WALLET_JOIN names one; or it is the owner's, which
+// sealed the rules. Then its ledger is the fleet's, its rules are those that the owner signed, and a
+// config.toml of its own may only be tighter.
 
-// The names of files in the home: join.json; what the owner's own home knows the fleet by; the name of the home's chain
-// in the ledger.
+// The names of files in the home: join.json; what the owner's own home knows the fleet by; the name of the
+// home's chain in the ledger.
 const joinFile, ownerFile, writerFile = "join.json", "fleet.json", "chain"
 
 // member is a home's part in a fleet.
@@ -90,9 +91,13 @@ func (a *app) readOwner() (*member, error) {
 	}
 	rules, err := config.Load(a.home)
 	if err != nil || rules.Ledger.URL == "" {
-		return nil, nil // what is wrong with config.toml others say
+		return nil, nil //nolint:nilerr // what is wrong with config.toml others say
 	}
-	m := &member{anchor: fleet.Anchor{Owner: known.Owner, Ledger: known.Ledger}, ledger: ledgerIn(rules, known.Ledger), isOwner: true}
+	m := &member{
+		anchor:  fleet.Anchor{Owner: known.Owner, Ledger: known.Ledger},
+		ledger:  ledgerIn(rules, known.Ledger),
+		isOwner: true,
+	}
 	m.writer, err = a.chainName()
 	return m, err
 }
@@ -100,7 +105,13 @@ func (a *app) readOwner() (*member, error) {
 // ledgerIn is the ledger that config.toml names.
 func ledgerIn(rules *config.Config, id string) fleet.JoinLedger {
 	l := rules.Ledger
-	return fleet.JoinLedger{URL: l.URL, ID: id, RootCert: l.RootCert, PasswordFile: l.PasswordFile, PasswordCommand: l.PasswordCommand}
+	return fleet.JoinLedger{
+		URL:             l.URL,
+		ID:              id,
+		RootCert:        l.RootCert,
+		PasswordFile:    l.PasswordFile,
+		PasswordCommand: l.PasswordCommand,
+	}
 }
 
 // asMember makes the calls of this process, but for those of a service's sessions, those of the home's agent.
@@ -118,21 +129,34 @@ func (a *app) mayHoldKeys(keys *wallet.Wallet, rules *config.Config) error {
 	}
 	if has, err := keys.HasOwnerKey(); err != nil || has {
 		if err == nil {
-			err = x402.Errorf(x402.PolicyDenied, "this machine's keystore has the owner's key of the fleet, with which whoever has its "+
-				"passphrase makes the rules").WithHint("give it the one that the owner makes without: x402-wallet agents enroll with " +
-				"--keystore FILE")
+			err = x402.Errorf(
+				x402.PolicyDenied,
+				"this machine's keystore has the owner's key of the fleet, with which whoever has its "+
+					"passphrase makes the rules",
+			).WithHint(
+				"give it the one that the owner makes without: x402-wallet agents enroll with " +
+					"--keystore FILE",
+			)
 		}
 		return err
 	}
 	if a.isService || rules.Ledger.Keys == config.KeysShared {
 		return nil
 	}
-	return x402.Errorf(x402.PolicyDenied, "the owner of this fleet wants the keys where no agent's shell is, and this "+
-		"wallet runs in the agent's own process").
-		WithHint("run it as a service of a user of its own (x402-wallet service install); or the owner seals "+
-			"ledger.keys = \"shared\", after which any shell of an agent has the keys").
-		WithCommand(x402.Command("service", "install"), "The fleet's keys may not be in an agent's process: please set up the "+
-			"wallet's service.")
+	return x402.Errorf(
+		x402.PolicyDenied,
+		"the owner of this fleet wants the keys where no agent's shell is, and this "+
+			"wallet runs in the agent's own process",
+	).
+		WithHint(
+			"run it as a service of a user of its own (x402-wallet service install); or the owner seals "+
+				"ledger.keys = \"shared\", after which any shell of an agent has the keys",
+		).
+		WithCommand(
+			x402.Command("service", "install"),
+			"The fleet's keys may not be in an agent's process: please set up the "+
+				"wallet's service.",
+		)
 }
 
 // chainName is the name of this home's chain, made once.
@@ -194,7 +218,9 @@ func (a *app) ledgerPassword(ctx context.Context, at fleet.JoinLedger) (string, 
 		text, err = cmd.Output()
 	}
 	if err != nil || len(text) > maxPassword {
-		return "", errors.New("the password of the fleet's ledger could not be had") // nothing of it, or of what it said
+		return "", errors.New(
+			"the password of the fleet's ledger could not be had",
+		) // nothing of it, or of what it said
 	}
 	return string(bytes.TrimRight(text, "\r\n")), nil
 }
@@ -207,9 +233,15 @@ func (a *app) openLedger(ctx context.Context, o history.Options) (*history.Store
 	}
 	if m == nil {
 		if rules, err := config.Load(a.home); err == nil && rules.Ledger.URL != "" {
-			return nil, x402.Errorf(x402.SetupFailed, "ledger.url names a fleet's ledger, and this home has not joined it").
-				WithHint("on the owner's machine: x402-wallet policy seal --fleet, then x402-wallet agents enroll with " +
-					"--out " + joinFile + ", which goes into this home")
+			return nil, x402.Errorf(
+				x402.SetupFailed,
+				"ledger.url names a fleet's ledger, and this home has not joined it",
+			).
+				WithHint(
+					"on the owner's machine: x402-wallet policy seal --fleet, then x402-wallet agents enroll " +
+						"with " +
+						"--out " + joinFile + ", which goes into this home",
+				)
 		}
 		return history.Open(ctx, a.home, o)
 	}
@@ -226,8 +258,8 @@ func (a *app) inFleet(g *seal.Guard) *seal.Guard {
 	return g
 }
 
-// fleetRules are the owner's rules for the fleet as they are now, where this home's enrolment holds. A config.toml of
-// its own stands for them: it has to be as tight (seal.Guard finds out).
+// fleetRules are the owner's rules for the fleet as they are now, where this home's enrolment holds. A
+// config.toml of its own stands for them: it has to be as tight (seal.Guard finds out).
 func (a *app) fleetRules(ctx context.Context, store *history.Store, m *member) (*config.Config, error) {
 	rules, err := a.Guard(store, nil, nil).FleetRules(ctx)
 	if err == nil {
@@ -300,10 +332,17 @@ func (a *app) enrolled(ctx context.Context, store *history.Store, m *member) err
 		return err
 	}
 	if !slices.Contains(teams.Path(m.agent), e.Team) {
-		return x402.Errorf(x402.PolicyUnsealed, "the agent %s is enrolled into the team %s, and the owner's rules do not have it there",
-			x402.Quote(m.agent), x402.Quote(e.Team)).
-			WithHint("the owner names it, or a pattern of its name, in [budget.teams.%s] and signs that: x402-wallet policy seal --fleet",
-				e.Team)
+		return x402.Errorf(
+			x402.PolicyUnsealed,
+			"the agent %s is enrolled into the team %s, and the owner's rules do not have it there",
+			x402.Quote(m.agent),
+			x402.Quote(e.Team),
+		).
+			WithHint(
+				"the owner names it, or a pattern of its name, in [budget.teams.%s] and signs that: "+
+					"x402-wallet policy seal --fleet",
+				e.Team,
+			)
 	}
 	return nil
 }
@@ -314,8 +353,8 @@ type ownersFleet struct {
 	store *history.Store
 }
 
-// OpenFleet implements cli.App: as the owner's login of the ledger that config.toml names. Where there is none yet,
-// it is made.
+// OpenFleet implements cli.App: as the owner's login of the ledger that config.toml names. Where there is
+// none yet, it is made.
 func (a *app) OpenFleet(ctx context.Context, rules *config.Config) (cli.Fleet, error) {
 	if rules.Ledger.URL == "" {
 		return nil, x402.Errorf(x402.SetupFailed, "config.toml names no ledger of a fleet").
@@ -362,7 +401,11 @@ func (f *ownersFleet) Publish(ctx context.Context, signed fleet.Signed) error {
 		return err
 	}
 	if err := config.WriteFile(filepath.Join(f.app.home, ownerFile), append(text, '\n')); err != nil {
-		return x402.Errorf(x402.SetupFailed, "the rules are sealed for the fleet, but this home does not know it yet: %w", err).
+		return x402.Errorf(
+			x402.SetupFailed,
+			"the rules are sealed for the fleet, but this home does not know it yet: %w",
+			err,
+		).
 			WithHint("make room on the disk, then run it again")
 	}
 	return nil

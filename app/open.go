@@ -250,8 +250,8 @@ func (a *app) openInFleet(ctx context.Context, h openHome, m *member) (openHome,
 	return h, nil
 }
 
-// Close closes ledger and keystore. What the owner and their collector are being told has a moment to get through, and the ledger
-// is closed after that.
+// Close closes ledger and keystore. What the owner and their collector are being told has a moment to get
+// through, and the ledger is closed after that.
 func (h openHome) Close() (err error) {
 	if h.spans != nil {
 		h.spans.Close()
@@ -286,7 +286,9 @@ func (a *app) OpenKeys(rules *config.Config) (*wallet.Wallet, error) {
 // Guard makes what stands between the ledger and whoever else can write to it. rules may be nil
 // where only rows are sealed or checked; key may be nil where no seal is made or checked.
 func (a *app) Guard(store *history.Store, rules *config.Config, key seal.Key) *seal.Guard {
-	return a.inFleet(&seal.Guard{Home: a.home, Rules: rules, Store: store, Key: key, Checkpoints: a.checkpoints})
+	return a.inFleet(
+		&seal.Guard{Home: a.home, Rules: rules, Store: store, Key: key, Checkpoints: a.checkpoints},
+	)
 }
 
 // recorder records what this process signs.

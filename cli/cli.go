@@ -55,7 +55,8 @@ type App interface {
 	OpenLedger(ctx context.Context) (*history.Store, error)
 	// OpenKeys opens the keystore, locked; only what needs no person unlocks it.
 	OpenKeys(rules *config.Config) (*wallet.Wallet, error)
-	// Rules are the owner's: config.toml's or, in a fleet, those that its owner signed last. inFleet says which.
+	// Rules are the owner's: config.toml's or, in a fleet, those that its owner signed last. inFleet says
+	// which.
 	Rules() (rules *config.Config, inFleet bool, err error)
 	// OpenFleet connects to the ledger that wallets on several machines share.
 	OpenFleet(ctx context.Context, rules *config.Config) (Fleet, error)

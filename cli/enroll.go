@@ -46,8 +46,13 @@ func (p *Program) agentsEnrollCommand(ui *ui) *cobra.Command {
 	cmd.Flags().StringVar(&e.signer, "signer", "", "the `ADDRESS` of what signs for it: unix:/path or "+
 		"https://host:port")
 	cmd.Flags().StringVar(&e.out, "out", "", "write join.json to this `FILE`")
-	cmd.Flags().StringVar(&e.keystore, "keystore", "", "write the keystore for its machine, without the owner's key, to "+
-		"this `FILE`; the passphrase is the same")
+	cmd.Flags().StringVar(
+		&e.keystore,
+		"keystore",
+		"",
+		"write the keystore for its machine, without the owner's key, to "+
+			"this `FILE`; the passphrase is the same",
+	)
 	return cmd
 }
 
@@ -123,9 +128,18 @@ func (p *Program) enroll(ctx context.Context, ui *ui, e enrolling) error {
 		return err
 	}
 	if _, has := rules.Budget.Teams[e.team]; !has {
-		return x402.Errorf(x402.InvalidArgument, "the rules of this fleet have no team %s", x402.Quote(e.team)).
-			WithHint("name it in config.toml, [budget.teams.%s] with agents = [%q], and sign that: x402-wallet policy seal "+
-				"--fleet", e.team, e.agent)
+		return x402.Errorf(
+			x402.InvalidArgument,
+			"the rules of this fleet have no team %s",
+			x402.Quote(e.team),
+		).
+			WithHint(
+				"name it in config.toml, [budget.teams.%s] with agents = [%q], and sign that: x402-wallet "+
+					"policy seal "+
+					"--fleet",
+				e.team,
+				e.agent,
+			)
 	}
 	join := fleet.Join{Format: made.Format, Labels: labels, Signer: e.signer,
 		Ledger: fleet.JoinLedger{URL: e.url, ID: f.ledger, RootCert: f.rules.Ledger.RootCert,

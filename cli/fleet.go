@@ -122,9 +122,16 @@ func (p *Program) openFleet(ctx context.Context) (*atFleet, error) {
 }
 
 // ownerKey takes the passphrase and is the owner's key, with what a machine of the fleet believes by it.
-// mayMake: a keystore without one gets one. then, if not nil, is what else the passphrase is for. The newest bundle, if there is one, was signed by it. Close it.
-func (p *Program) ownerKey(ctx context.Context, ui *ui, f *atFleet, l loosening,
-	mayMake bool, then func(keys *wallet.Wallet, again wallet.Passphrase) error) (key *wallet.OwnerKey, a fleet.Anchor,
+// mayMake: a keystore without one gets one. then, if not nil, is what else the passphrase is for. The newest
+// bundle, if there is one, was signed by it. Close it.
+func (p *Program) ownerKey(
+	ctx context.Context,
+	ui *ui,
+	f *atFleet,
+	l loosening,
+	mayMake bool,
+	then func(keys *wallet.Wallet, again wallet.Passphrase) error,
+) (key *wallet.OwnerKey, a fleet.Anchor,
 	err error) {
 	keys, err := wallet.Open(p.Home)
 	if err != nil {

@@ -211,7 +211,8 @@ func (u *ui) asked(ctx context.Context, l loosening, use func(wallet.Passphrase)
 	return use(u.byPerson(u.asking(wallet.FromTerminal(l.prompt)), "--page in a browser on this machine"))
 }
 
-// ownerOf is the guard of a ledger with the owner's key, in a fleet with that which signs for it. done wipes it.
+// ownerOf is the guard of a ledger with the owner's key, in a fleet with that which signs for it. done wipes
+// it.
 func (p *Program) ownerOf(ctx context.Context, ui *ui, store *history.Store,
 	l loosening) (guard *seal.Guard, done func(), err error) {
 	if p.Guard(store, nil, nil).Fleet != nil {

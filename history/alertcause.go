@@ -70,8 +70,13 @@ func (t *tx) alertFunds(low *LowFunds, p Payment) error {
 
 // alert is what is told of it, and about what.
 func (low *LowFunds) alert(p Payment) (subject string, d AlertDetail) {
-	return low.Source + " " + p.Network + "/" + p.Source + " " + p.Asset, AlertDetail{Source: low.Source, Left: low.Left,
-		Symbol: low.Symbol, Network: p.Network, Account: p.Source}
+	return low.Source + " " + p.Network + "/" + p.Source + " " + p.Asset, AlertDetail{
+		Source:  low.Source,
+		Left:    low.Left,
+		Symbol:  low.Symbol,
+		Network: p.Network,
+		Account: p.Source,
+	}
 }
 
 func dayOf(t time.Time) string { return t.UTC().Format(time.DateOnly) }

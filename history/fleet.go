@@ -23,16 +23,16 @@ import (
 // each in a transaction of that server (view, write). The money path is a call for each step (fleetmoney.go,
 // postgres_functions.sql), because what locks a budget's row must not wait for the network in between.
 //
-// A change whose commit got no answer is made again, under the name that it had, and never looked up: only who
-// says the same again waits for the first attempt, if that still runs.
+// A change whose commit got no answer is made again, under the name that it had, and never looked up: only
+// who says the same again waits for the first attempt, if that still runs.
 
-//go:embed postgres.sql
+// go:embed postgres.sql
 var fleetTables string
 
-//go:embed postgres_functions.sql
+// go:embed postgres_functions.sql
 var fleetFunctions string
 
-//go:embed postgres_roles.sql
+// go:embed postgres_roles.sql
 var fleetRoles string
 
 // fleetFormat is what these files make. A ledger of another one is refused.
@@ -58,7 +58,7 @@ type fleet struct {
 	pool *postgres.Pool
 	now  func() time.Time // this machine's clock
 
-	beats   sync.Mutex             // who says that this process lives, which takes as long as the server lets it
+	beats   sync.Mutex             // who says that this process lives: for as long as the server takes
 	demands atomic.Pointer[string] // Fleet.Replication, or what Demand said since
 
 	mu       sync.Mutex // of what follows: never held while the server is asked
@@ -76,8 +76,8 @@ type fleet struct {
 }
 
 const (
-	// aliveFor is how long a process is taken for alive after it said so, and beatEvery how often it does while
-	// it works: it may miss two.
+	// aliveFor is how long a process is taken for alive after it said so, and beatEvery how often it does
+	// while it works: it may miss two.
 	aliveFor, beatEvery = 30 * time.Second, 10 * time.Second
 	// uncertainFor bounds how long a step is repeated whose answer was lost, where its caller has no less.
 	uncertainFor = 20 * time.Second
@@ -92,9 +92,11 @@ func CreateFleet(ctx context.Context, f Fleet) (ledgerID string, err error) {
 	defer pool.Close()
 	id := newID("led_")
 	err = pool.With(ctx, func(c *postgres.Conn) error {
-		return c.Run(ctx, `BEGIN; CREATE SCHEMA x402; SET LOCAL search_path = x402;`+fleetTables+fleetFunctions+fleetRoles+
+		return c.Run(ctx, `BEGIN; CREATE SCHEMA x402; SET LOCAL search_path =
+			x402;`+fleetTables+fleetFunctions+fleetRoles+
 			fleetIndex+
-			`INSERT INTO meta VALUES ('format', '`+fleetFormat+`'), ('ledger_id', '`+id+`'); SELECT epoch(); COMMIT`)
+			`INSERT INTO meta VALUES ('format', '`+fleetFormat+`'), ('ledger_id', '`+id+`'); SELECT epoch();
+				COMMIT`)
 	})
 	return id, fleetError(err)
 }
@@ -145,7 +147,8 @@ func (e *fleet) close() error {
 		ctx, cancel := context.WithTimeout(context.Background(), 2*time.Second)
 		defer cancel()
 		_ = e.pool.With(ctx, func(c *postgres.Conn) error {
-			_, err := c.Query(ctx, postgres.Statement{Query: `SELECT beat(?, ?, '', 0)`, Args: []any{self, e.Agent}})
+			_, err := c.Query(ctx, postgres.Statement{Query: `SELECT beat(?, ?, '',
+				0)`, Args: []any{self, e.Agent}})
 			return err
 		})
 	}
@@ -237,7 +240,7 @@ func (e *fleet) until(ctx context.Context, step func(context.Context) error) err
 		}
 		longest := min(20<<min(try, 5), 500)
 		select {
-		case <-time.After(time.Duration(2+mathrand.IntN(longest)) * time.Millisecond):
+		case <-time.After(time.Duration(2+mathrand.IntN(longest)) * time.Millisecond): //nolint:gosec // no secret
 		case <-left:
 			return err
 		case <-bounded.Done():
@@ -272,8 +275,11 @@ func fleetError(err error) error {
 	case postgres.Defect, postgres.Refused, postgres.Violated:
 		return x402.Errorf(x402.Internal, "use the fleet's ledger: %w", err)
 	case postgres.Denied:
-		return x402.Errorf(x402.LedgerUnavailable, "the fleet's ledger does not let this wallet in, or not do that: %w",
-			err).WithHint("the owner looks at the login in ledger.url, its password and its role")
+		return x402.Errorf(
+			x402.LedgerUnavailable,
+			"the fleet's ledger does not let this wallet in, or not do that: %w",
+			err,
+		).WithHint("the owner looks at the login in ledger.url, its password and its role")
 	}
 	e := x402.Errorf(x402.LedgerUnavailable, "the fleet's ledger does not answer: %w", err)
 	e.FixedBy = x402.ByTime
@@ -282,7 +288,8 @@ func fleetError(err error) error {
 
 // append appends to the chain of this process's home.
 func (e *fleet) append(t *tx, payment int64, event, detail string) error {
-	return t.row(`SELECT note(?, ?, ?, ?, ?)`, e.Writer, micros(t.Now), payment, event, detail).Scan(&t.known.head)
+	return t.row(`SELECT note(?, ?, ?, ?,
+		?)`, e.Writer, micros(t.Now), payment, event, detail).Scan(&t.known.head)
 }
 
 // instance is this process's id; from its first on it says that it lives, as long as it works.
@@ -350,8 +357,8 @@ func (e *fleet) keepBeating(id string, over chan struct{}) {
 }
 
 // alive reports whether a process said so lately. Where the server does not answer it is taken for alive:
-// nothing can be taken up then anyway. So it is for a while after a failover: nobody could say so before, and what
-// was said last may be lost.
+// nothing can be taken up then anyway. So it is for a while after a failover: nobody could say so before, and
+// what was said last may be lost.
 func (e *fleet) alive(id string) bool {
 	if !strings.HasPrefix(id, "run_") {
 		return false
@@ -370,7 +377,13 @@ func (e *fleet) alive(id string) bool {
 func NewWriter() string { return "home_" + strings.ToLower(rand.Text()) }
 
 // call runs a function of the money path until its answer is known.
-func call[T any](ctx context.Context, e *fleet, scan func(scanner) (T, error), query string, args ...any) (v T, err error) {
+func call[T any](
+	ctx context.Context,
+	e *fleet,
+	scan func(scanner) (T, error),
+	query string,
+	args ...any,
+) (v T, err error) {
 	err = e.until(ctx, func(ctx context.Context) error {
 		return e.pool.With(ctx, func(c *postgres.Conn) error {
 			row := queryRow(ctx, fleetConn{c}, query, args...)

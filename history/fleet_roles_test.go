@@ -17,7 +17,8 @@ import (
 
 // login makes an agent's login that pays for a team, and is that fleet as it sees it.
 func login(t *testing.T, f Fleet, name, team string) Fleet {
-	pgtest.SQL(t, f.URL, fmt.Sprintf(`CREATE ROLE %s LOGIN`, name), fmt.Sprintf(`SELECT x402.let_in('%s', '%s')`, name, team))
+	pgtest.SQL(t, f.URL, fmt.Sprintf(`CREATE ROLE %s LOGIN`, name), fmt.Sprintf(`SELECT x402.let_in('%s',
+		'%s')`, name, team))
 	u, err := url.Parse(f.URL)
 	require.NoError(t, err)
 	q := u.Query()
@@ -28,8 +29,21 @@ func login(t *testing.T, f Fleet, name, team string) Fleet {
 }
 
 func rolesRules() budget.Rules {
-	return budget.Rules{PerCall: 50, ApproveAbove: 50, Rate: 1000, Day: 100, Month: 100, AgentsOpen: true, Teams: budget.Teams{
-		"research": {Agents: []string{"research-*"}, Day: new(money.Dollars(10))}, "lab": {Agents: []string{"lab-*"}}}}
+	return budget.Rules{
+		PerCall:      50,
+		ApproveAbove: 50,
+		Rate:         1000,
+		Day:          100,
+		Month:        100,
+		AgentsOpen:   true,
+		Teams: budget.Teams{
+			"research": {
+				Agents: []string{"research-*"},
+				Day:    new(money.Dollars(10)),
+			},
+			"lab": {Agents: []string{"lab-*"}},
+		},
+	}
 }
 
 // An agent's login pays within its team's budget, and sees its team's payments alone.
@@ -40,9 +54,20 @@ func TestAnAgentsLoginPays(t *testing.T) {
 	lab := openFleet(t, login(t, f, "pays_lab", "team:lab"))
 	p, err := reserveBy(research, rolesRules(), holdOf("research-1", 4))
 	require.NoError(t, err)
-	require.NoError(t, research.Submit(t.Context(), p, Signed{Payload: []byte(`{}`), Requirement: []byte(`{}`), UniqueKey: "a"},
-		testKeyholder()))
-	_, err = research.Finish(t.Context(), p.ID, Outcome{State: Settled, Proof: Claimed, Content: &Content{Status: 200, Body: []byte("x")}})
+	require.NoError(
+		t,
+		research.Submit(
+			t.Context(),
+			p,
+			Signed{Payload: []byte(`{}`), Requirement: []byte(`{}`), UniqueKey: "a"},
+			testKeyholder(),
+		),
+	)
+	_, err = research.Finish(
+		t.Context(),
+		p.ID,
+		Outcome{State: Settled, Proof: Claimed, Content: &Content{Status: 200, Body: []byte("x")}},
+	)
 	require.NoError(t, err)
 	_, err = reserveBy(research, rolesRules(), holdOf("research-2", 7))
 	require.True(t, x402.HasCode(err, x402.BudgetExceeded), "%v", err)
@@ -72,53 +97,72 @@ func TestAThiefsLogin(t *testing.T) {
 	require.NoError(t, err)
 	t.Cleanup(thief.Close)
 	payment := func(id, more string) string {
-		return fmt.Sprintf(`SELECT x402.reserve('{"writer": "home_thief", "payment": {"id": "%s", "fingerprint": "\\x00", "method": "GET", "url": "u",
-			"target": "", "host": "h", "network": "n", "scheme": "exact", "dialect": "", "asset": "a", "symbol": "s", "amount": "1", "pay_to": "p",
-			"source": "s", "record": "\\x00", "lease_owner": "run_x", "prefix_length": 1, "agent": "research-1", %s}, "session": "%s",
-			"newSession": "ses_x", "sessionIdle": 1000000000000, "clock": 0, "tolerance": 9000000000000000000, "resume": false, "prepaid": false,
-			"caps": [], "rates": [], "maxFailures": 0, "failuresSince": 0, "detail": "{}", "seller": {}, "funds": {}, "approval": {}}'::json)`,
+		return fmt.Sprintf(`SELECT
+			x402.reserve('{"writer": "home_thief", "payment": {"id": "%s", "fingerprint": "\\x00", "method": "GET", "url": "u",
+			"target": "", "host": "h", "network": "n", "scheme": "exact", "dialect": "", "asset": "a",
+			"symbol": "s", "amount": "1", "pay_to": "p",
+			"source": "s", "record": "\\x00", "lease_owner": "run_x", "prefix_length": 1, "agent":
+			"research-1", %s}, "session": "%s",
+			"newSession": "ses_x", "sessionIdle": 1000000000000, "clock": 0, "tolerance":
+			9000000000000000000, "resume": false, "prepaid": false,
+			"caps": [], "rates": [], "maxFailures": 0, "failuresSince": 0, "detail": "{}", "seller": {},
+			"funds": {}, "approval": {}}'::json)`,
 			id, more, p.Session)
 	}
 	for what, statement := range map[string]string{
-		"more than the cap":         payment("pay_1", `"usd": 7`),
-		"more than one call":        payment("pay_2", `"usd": 51`),
-		"a negative price":          payment("pay_3", `"usd": -7`),
-		"for another team":          payment("pay_4", `"usd": 1, "agent": "lab-1"`),
-		"a raised cap":              `UPDATE x402.counters SET cap = 1000000`,
-		"an emptied counter":        `UPDATE x402.counters SET used = 0`,
-		"a raised budget":           `UPDATE x402.budgets SET day = 1000000`,
-		"a budget of its own":       `INSERT INTO x402.budgets VALUES ('agent:thief', NULL, '{}', NULL, NULL, NULL, NULL, NULL, 1)`,
-		"rules":                     `SELECT x402.policy_apply('{}'::json)`,
-		"rules by hand":             `INSERT INTO x402.rules VALUES (9, 1, '', '')`,
-		"a payment by hand":         `INSERT INTO x402.payments SELECT * FROM x402.payments`,
-		"a payment gone":            `DELETE FROM x402.payments`,
-		"a payment changed":         `UPDATE x402.payments SET state = 'failed'`,
-		"all payments gone":         `TRUNCATE x402.payments`,
-		"a link of the chain":       `INSERT INTO x402.audit SELECT * FROM x402.audit`,
-		"a chain cut":               `DELETE FROM x402.audit`,
-		"another's chain":           `SELECT x402.note('home_a', 1, 0, 'approval asked', '{}')`,
-		"a payment's event":         `SELECT x402.note('home_thief', 1, 1, 'settled', '{}')`,
-		"any event":                 `SELECT x402.append('home_thief', 1, 0, 'sealed', '{}')`,
-		"a lift":                    `INSERT INTO x402.lifts VALUES (1, 1, '')`,
-		"a session":                 `INSERT INTO x402.sessions (id, started_at, last_at) VALUES ('ses_x', 1, 1)`,
-		"the owner's yes":           `INSERT INTO x402.approvals SELECT 'apr_x', '', 'approved', 1, 1, 0, '', '', '', '', '', '', '', 1, '', '', 'research-1', '', 0, '\x01'`,
-		"another team's question":   `INSERT INTO x402.approvals SELECT 'apr_x', '', 'pending', 1, 1, 0, '', '', '', '', '', '', '', 1, '', '', 'lab-1', '', 0, NULL`,
-		"what is remembered":        `INSERT INTO x402.memory VALUES ('\x00', '\x01')`,
-		"to be let into a team":     `INSERT INTO x402.logins VALUES ('thief', 'team:lab')`,
-		"to let somebody in":        `SELECT x402.let_in('thief', '')`,
-		"another name of a lock":    `UPDATE x402.locks SET name = 'x'`,
-		"the owner's role":          `SET ROLE postgres`,
-		"the owner's session":       `SET SESSION AUTHORIZATION postgres`,
-		"a function":                `CREATE FUNCTION x402.clock2() RETURNS BIGINT LANGUAGE sql AS $$ SELECT 1::bigint $$`,
+		"more than the cap":  payment("pay_1", `"usd": 7`),
+		"more than one call": payment("pay_2", `"usd": 51`),
+		"a negative price":   payment("pay_3", `"usd": -7`),
+		"for another team":   payment("pay_4", `"usd": 1, "agent": "lab-1"`),
+		"a raised cap":       `UPDATE x402.counters SET cap = 1000000`,
+		"an emptied counter": `UPDATE x402.counters SET used = 0`,
+		"a raised budget":    `UPDATE x402.budgets SET day = 1000000`,
+		"a budget of its own": `INSERT INTO x402.budgets VALUES ('agent:thief', NULL, '{}', NULL, NULL,
+			NULL, NULL, NULL, 1)`,
+		"rules":               `SELECT x402.policy_apply('{}'::json)`,
+		"rules by hand":       `INSERT INTO x402.rules VALUES (9, 1, '', '')`,
+		"a payment by hand":   `INSERT INTO x402.payments SELECT * FROM x402.payments`,
+		"a payment gone":      `DELETE FROM x402.payments`,
+		"a payment changed":   `UPDATE x402.payments SET state = 'failed'`,
+		"all payments gone":   `TRUNCATE x402.payments`,
+		"a link of the chain": `INSERT INTO x402.audit SELECT * FROM x402.audit`,
+		"a chain cut":         `DELETE FROM x402.audit`,
+		"another's chain":     `SELECT x402.note('home_a', 1, 0, 'approval asked', '{}')`,
+		"a payment's event":   `SELECT x402.note('home_thief', 1, 1, 'settled', '{}')`,
+		"any event":           `SELECT x402.append('home_thief', 1, 0, 'sealed', '{}')`,
+		"a lift":              `INSERT INTO x402.lifts VALUES (1, 1, '')`,
+		"a session": `INSERT INTO x402.sessions (id, started_at, last_at) VALUES ('ses_x', 1,
+			1)`,
+		"the owner's yes": `INSERT INTO x402.approvals SELECT 'apr_x', '', 'approved', 1, 1, 0, '',
+			'', '', '', '', '', '', 1, '', '', 'research-1', '', 0, '\x01'`,
+		"another team's question": `INSERT INTO x402.approvals SELECT 'apr_x', '', 'pending', 1, 1, 0, '',
+			'', '', '', '', '', '', 1, '', '', 'lab-1', '', 0, NULL`,
+		"what is remembered":     `INSERT INTO x402.memory VALUES ('\x00', '\x01')`,
+		"to be let into a team":  `INSERT INTO x402.logins VALUES ('thief', 'team:lab')`,
+		"to let somebody in":     `SELECT x402.let_in('thief', '')`,
+		"another name of a lock": `UPDATE x402.locks SET name = 'x'`,
+		"the owner's role":       `SET ROLE postgres`,
+		"the owner's session":    `SET SESSION AUTHORIZATION postgres`,
+		"a function": `CREATE FUNCTION x402.clock2() RETURNS BIGINT LANGUAGE sql AS $$ SELECT
+			1::bigint $$`,
 		"a table":                   `CREATE TABLE x402.t (i INT)`,
 		"a failed payment's money":  `SELECT x402.give_back(p, 4) FROM x402.payments p`,
 		"a counter through the add": `SELECT x402.add_to('org', 'day', 0, 1000, -4)`,
 	} {
-		err := thief.With(t.Context(), func(c *postgres.Conn) error { return c.Run(context.Background(), statement) })
+		err := thief.With(
+			t.Context(),
+			func(c *postgres.Conn) error { return c.Run(context.Background(), statement) },
+		)
 		require.Error(t, err, what)
 	}
-	require.NoError(t, thief.With(t.Context(), func(c *postgres.Conn) error { return c.Run(context.Background(), payment("pay_9", `"usd": 6`)) }),
-		"and what its team may pay")
+	require.NoError(
+		t,
+		thief.With(
+			t.Context(),
+			func(c *postgres.Conn) error { return c.Run(context.Background(), payment("pay_9", `"usd": 6`)) },
+		),
+		"and what its team may pay",
+	)
 	for _, table := range []string{"payments", "audit", "budgets", "counters"} {
 		require.NotEmpty(t, pgtest.SQL(t, f.URL, `SELECT * FROM x402.`+table))
 	}

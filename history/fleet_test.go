@@ -30,18 +30,39 @@ func openFleet(t *testing.T, f Fleet) *Store {
 }
 
 func applyRules(t require.TestingT, s *Store, version int64, r budget.Rules) {
-	require.NoError(t, s.ApplyRules(context.Background(), SealedRules{Version: version, Config: []byte(fmt.Sprint(version)), Seal: []byte("s")},
-		BudgetsOf(r)))
+	require.NoError(
+		t,
+		s.ApplyRules(
+			context.Background(),
+			SealedRules{Version: version, Config: []byte(fmt.Sprint(version)), Seal: []byte("s")},
+			BudgetsOf(r),
+		),
+	)
 }
 
 func TestAFleetPays(t *testing.T) {
 	s, f := newFleet(t)
-	p, err := reserveBy(s, budget.Rules{Day: 10, Month: 10, Rate: 10, PerCall: 10, ApproveAbove: 10}, testHold(3))
+	p, err := reserveBy(
+		s,
+		budget.Rules{Day: 10, Month: 10, Rate: 10, PerCall: 10, ApproveAbove: 10},
+		testHold(3),
+	)
 	require.NoError(t, err)
 	require.Equal(t, Reserved, p.State)
-	require.NoError(t, s.Submit(t.Context(), p, Signed{Payload: []byte(`{"signed":true}`), Requirement: []byte(`{}`), UniqueKey: "a"},
-		testKeyholder()))
-	p, err = s.Finish(t.Context(), p.ID, Outcome{State: Settled, Proof: Claimed, Content: &Content{Status: 200, Body: []byte("bought")}})
+	require.NoError(
+		t,
+		s.Submit(
+			t.Context(),
+			p,
+			Signed{Payload: []byte(`{"signed":true}`), Requirement: []byte(`{}`), UniqueKey: "a"},
+			testKeyholder(),
+		),
+	)
+	p, err = s.Finish(
+		t.Context(),
+		p.ID,
+		Outcome{State: Settled, Proof: Claimed, Content: &Content{Status: 200, Body: []byte("bought")}},
+	)
 	require.NoError(t, err)
 	require.Equal(t, Settled, p.State)
 	other := openFleet(t, f)

@@ -59,7 +59,13 @@ func (e *fleet) recordVoucher(ctx context.Context, s *Store, p Payment, signed S
 		if err := t.submitThrough(c, row, q, k); err != nil {
 			return err
 		}
-		settled, err = scanPayment(t.row(`SELECT `+paymentColumns+`, record, receipt, chain_proof FROM finish(?::json, ?)`, end, body))
+		settled, err = scanPayment(
+			t.row(
+				`SELECT `+paymentColumns+`, record, receipt, chain_proof FROM finish(?::json, ?)`,
+				end,
+				body,
+			),
+		)
 		return err
 	})
 	if err != nil {
@@ -93,7 +99,11 @@ func (e *fleet) signVoucher(ctx context.Context, s *Store, signed Signed, c Chan
 		}
 		v := c.voucher()
 		kept := v.entry()
-		_, err = t.exec(`INSERT INTO memory VALUES (?, ?) ON CONFLICT (key) DO UPDATE SET value = excluded.value`, kept.key, kept.value)
+		_, err = t.exec(
+			`INSERT INTO memory VALUES (?, ?) ON CONFLICT (key) DO UPDATE SET value = excluded.value`,
+			kept.key,
+			kept.value,
+		)
 		if err != nil {
 			return err
 		}

@@ -68,8 +68,13 @@ func (t *tx) lockContent() error {
 
 // sumContent adds up what is stored.
 func (t *tx) sumContent() (use ContentUse, err error) {
-	err = t.slowRow(`SELECT coalesce(sum(size), 0), coalesce(sum(size) FILTER (WHERE spare = 0), 0) FROM contents
-		WHERE removed = ''`).Scan(&use.Stored, &use.Owed)
+	err = t.slowRow(
+		`SELECT coalesce(sum(size), 0), coalesce(sum(size) FILTER (WHERE spare = 0), 0) FROM contents
+		WHERE removed = ''`,
+	).Scan(
+		&use.Stored,
+		&use.Owed,
+	)
 	return use, err
 }
 
@@ -119,7 +124,8 @@ func (t *tx) fleetContentPage(after int64) (size, last int64, more bool, err err
 			return anotherContent(id)
 		}
 		return nil
-	}, `SELECT c.payment, coalesce(p.id, ''), c.removed, c.sha256, c.size, sha256(b.body), coalesce(octet_length(b.body), 0)
+	}, `SELECT c.payment, coalesce(p.id, ''), c.removed, c.sha256, c.size, sha256(b.body),
+		coalesce(octet_length(b.body), 0)
 		FROM contents c LEFT JOIN bodies b ON b.payment = c.payment LEFT JOIN payments p ON p.seq = c.payment
 		WHERE c.payment > ? ORDER BY c.payment LIMIT ?`, after, fleetContents)
 	return size, last, n == fleetContents, err

@@ -54,8 +54,8 @@ func (e *fleet) readings(ctx context.Context, list []reading) error {
 	})
 }
 
-// facts reads what a decision needs. of is the payment that the facts are for and do not count; nil: none, and
-// the windows are those of now. more is read at the same moment.
+// facts reads what a decision needs. of is the payment that the facts are for and do not count; nil: none,
+// and the windows are those of now. more is read at the same moment.
 func (e *fleet) facts(ctx context.Context, q Question, of *Payment, more ...reading) (f Facts, err error) {
 	at, now, clock := "(SELECT ledger_now())", time.Time{}, e.now() // once a statement, and not for each row
 	var args []any
@@ -82,11 +82,13 @@ func (e *fleet) facts(ctx context.Context, q Question, of *Payment, more ...read
 		return err
 	}})
 	if key := q.Payment.IdempotencyKey; key != "" && of == nil {
-		list = append(list, reading{selectPayment + ` WHERE idempotency_key = ? AND agent = ? AND state <> 'failed'`,
+		list = append(list, reading{selectPayment + ` WHERE idempotency_key = ? AND agent = ? AND state <>
+			'failed'`,
 			[]any{key, q.Payment.Agent}, purchase})
 	}
 	if q.Resume && of == nil {
-		list = append(list, reading{selectPayment + ` WHERE fingerprint = ? AND (` + resumable + `) AND waiter = ''
+		list = append(list, reading{selectPayment + ` WHERE fingerprint = ? AND (` + resumable + `) AND
+			waiter = ''
 			AND delivered = 0 ORDER BY created_at DESC LIMIT 1`, []any{q.Payment.Fingerprint[:]}, purchase})
 	}
 	if q.Payment.Network != "" {
@@ -104,7 +106,8 @@ func (e *fleet) facts(ctx context.Context, q Question, of *Payment, more ...read
 	}
 	list = append(list, e.budgetReadings(&f.Facts, q.Rules, of, at, args, with, arg)...)
 	for _, quote := range q.Quotes {
-		list = append(list, reading{selectApproval + ` WHERE quote = ? AND state = 'approved' AND expires_at > (SELECT ledger_now())`,
+		list = append(list, reading{selectApproval + ` WHERE quote = ? AND state = 'approved' AND expires_at
+			> (SELECT ledger_now())`,
 			[]any{quote[:]}, func(row scanner) error {
 				a, err := scanApproval(row)
 				f.Approvals = append(f.Approvals, a)
@@ -162,7 +165,8 @@ func (e *fleet) budgetReadings(f *budget.Facts, q budget.Query, of *Payment, at 
 	if of != nil {
 		session, sessionArgs = `id = ?`, []any{of.Session}
 	}
-	list = append(list, reading{`SELECT id, started_at, ` + fleetSessionLast + `, cap FROM sessions WHERE ` + session, sessionArgs,
+	list = append(list, reading{`SELECT id, started_at, ` + fleetSessionLast + `, cap FROM sessions WHERE
+		` + session, sessionArgs,
 		func(row scanner) error {
 			var started, last int64
 			err := row.Scan(&f.Session.ID, &started, &last, &f.Session.Cap)
@@ -186,7 +190,8 @@ func (e *fleet) budgetReadings(f *budget.Facts, q budget.Query, of *Payment, at 
 	for i := range ids {
 		places[i] = arg(i + 1)
 	}
-	counters := `SELECT budget, win, used FROM counters WHERE budget IN (` + strings.Join(places, ", ") + `) AND (
+	counters := `SELECT budget, win, used FROM counters WHERE budget IN (` + strings.Join(places, ", ") + `)
+		AND (
 		win = 'day' AND starts = day_of(` + at + `) OR win = 'month' AND starts = month_of(` + at + `)
 		OR win = 'session' AND starts = (SELECT number FROM sessions WHERE `
 	if of != nil {
@@ -203,14 +208,16 @@ func (e *fleet) budgetReadings(f *budget.Facts, q budget.Query, of *Payment, at 
 		return err
 	}})
 	list = append(list, e.heldReading(f, budgets, at, args))
-	lifted := `coalesce((SELECT at FROM lifts WHERE at <= (SELECT ledger_now()) ORDER BY upto DESC LIMIT 1), 0)`
+	lifted := `coalesce((SELECT at FROM lifts WHERE at <= (SELECT ledger_now()) ORDER BY upto DESC LIMIT 1),
+		0)`
 	// how many there are, up to so many, and when the oldest of so many was made
 	made := func(since, node string, most int, take func(n int, oldest time.Time)) reading {
 		upTo, without := `9223372036854775807`, "" // of a payment that is there: those before it
 		if of != nil {
 			upTo, without = at, of.ID
 		}
-		return reading{fmt.Sprintf(`SELECT count(*), coalesce(min(at), 0) FROM payments_made(%s, %s, %s, %s, %d) AS at`,
+		return reading{fmt.Sprintf(`SELECT count(*), coalesce(min(at), 0) FROM payments_made(%s, %s, %s, %s,
+			%d) AS at`,
 			since, upTo, arg(1), arg(2), most),
 			with(node, without), func(row scanner) error {
 				var n int
@@ -225,13 +232,15 @@ func (e *fleet) budgetReadings(f *budget.Facts, q budget.Query, of *Payment, at 
 			}}
 	}
 	if q.Rate > 0 {
-		list = append(list, made(fmt.Sprintf(`%s - %d`, at, budget.RateWindow.Microseconds()), "org", q.Rate, func(n int, oldest time.Time) {
+		list = append(list, made(fmt.Sprintf(`%s -
+			%d`, at, budget.RateWindow.Microseconds()), "org", q.Rate, func(n int, oldest time.Time) {
 			f.LastMinute, f.RateSince = n, oldest
 		}))
 	}
 	for _, limit := range q.NodeRates {
 		node := limit.Window.Node()
-		list = append(list, made(fmt.Sprintf(`%s - %d`, at, limit.Per.Microseconds()), node, limit.Max, func(n int, oldest time.Time) {
+		list = append(list, made(fmt.Sprintf(`%s -
+			%d`, at, limit.Per.Microseconds()), node, limit.Max, func(n int, oldest time.Time) {
 			f.NodeRates[node] = budget.RateUse{LastMinute: n, Since: oldest}
 		}))
 	}
@@ -263,10 +272,13 @@ func (e *fleet) agentReading(f *budget.Facts, q budget.Query, at string, args []
 	f.Used.Agents = map[string]budget.NodeUsage{}
 	inDay, inMonth := map[string]budget.Use{}, map[string]budget.Use{}
 	sum := func(state, since string) string {
-		return `coalesce(sum(usd - returned) FILTER (WHERE state ` + state + ` 'settled' AND created_at >= ` + since + `(` + at + `)), 0)`
+		return `coalesce(sum(usd - returned) FILTER (WHERE state ` + state + ` 'settled' AND created_at >=
+			` + since + `(` + at + `)), 0)`
 	}
-	return reading{`SELECT agent, ` + strings.Join([]string{sum("=", "day_of"), sum("<>", "day_of"), sum("=", "month_of"),
-		sum("<>", "month_of")}, ", ") + ` FROM payments WHERE created_at >= month_of(` + at + `) AND agent <> ''
+	return reading{`SELECT agent,
+		` + strings.Join([]string{sum("=", "day_of"), sum("<>", "day_of"), sum("=", "month_of"),
+		sum("<>", "month_of")}, ", ") + ` FROM payments WHERE created_at >= month_of(` + at + `) AND agent <>
+			''
 		AND state <> 'failed' GROUP BY agent`, args, func(row scanner) error {
 		var agent string
 		var use budget.NodeUsage
@@ -282,8 +294,10 @@ func (e *fleet) heldReading(f *budget.Facts, asked []any, at string, args []any)
 	sum := func(condition string) string {
 		return `coalesce(sum(usd - returned) FILTER (WHERE ` + condition + `), 0)`
 	}
-	return reading{`SELECT b, ` + sum(`created_at >= day_of(`+at+`)`) + `, ` + sum(`created_at >= month_of(`+at+`)`) + `, ` +
-		sum(`session = (SELECT id FROM sessions WHERE ended = 0)`) + ` FROM payments, unnest(budgets) AS b WHERE ` + unfinished +
+	return reading{`SELECT b, ` + sum(`created_at >= day_of(`+at+`)`) + `, ` + sum(`created_at >=
+		month_of(`+at+`)`) + `, ` +
+		sum(`session = (SELECT id FROM sessions WHERE ended = 0)`) + ` FROM payments, unnest(budgets) AS b
+			WHERE ` + unfinished +
 		` GROUP BY b`, args, func(row scanner) error {
 		var id string
 		var day, month, session money.Dollars
@@ -347,7 +361,8 @@ func setUse(u *budget.Usage, id, win string, use budget.Use) {
 }
 
 // fleetSessionLast is when the newest payment of the open session was made, or the session began.
-const fleetSessionLast = `greatest(last_at, (SELECT max(created_at) FROM payments WHERE created_at >= last_at))`
+const fleetSessionLast = `greatest(last_at, (SELECT max(created_at) FROM payments WHERE created_at >=
+	last_at))`
 
 // fleetUsed adds a window up from its payments: with what is held of it, which the kept windows do not tell.
 func (t *tx) fleetUsed(w budget.Window) (use budget.Use, err error) {
@@ -369,7 +384,8 @@ func (t *tx) fleetUsed(w budget.Window) (use budget.Use, err error) {
 		}
 		return err
 	}, `SELECT agent, coalesce(sum(usd - returned) FILTER (WHERE state = 'settled'), 0),
-		coalesce(sum(usd - returned) FILTER (WHERE state <> 'settled'), 0) FROM payments`+where+` GROUP BY agent`, args...)
+		coalesce(sum(usd - returned) FILTER (WHERE state <> 'settled'), 0) FROM payments`+where+` GROUP BY
+		agent`, args...)
 	return use, err
 }
 
@@ -378,21 +394,18 @@ const maxHourly = 100_000
 
 // memoryReadings ask for what is known of a payee: with the keys that historyFor asks by.
 func (e *fleet) memoryReadings(into *budget.PayeeHistory, q budget.Query) []reading {
-	keys := map[string][]byte{}
-	collectKey := func(key []byte) ([]byte, error) {
-		keys[string(key)] = nil
-		return nil, nil
+	known, args, places := map[string][]byte{}, []any{}, []string{}
+	get := func(key []byte) ([]byte, error) {
+		if _, asked := known[string(key)]; !asked {
+			known[string(key)] = nil
+			args, places = append(args, key), append(places, "?")
+		}
+		return known[string(key)], nil
 	}
-	_, _ = historyFor(collectKey, q)
-	if len(keys) == 0 {
+	_, _ = historyFor(get, q) // which says what it asks for
+	if len(args) == 0 {
 		return nil
 	}
-	args, places := []any{}, []string{}
-	for key := range keys {
-		args, places = append(args, []byte(key)), append(places, "?")
-	}
-	known := map[string][]byte{}
-	get := func(key []byte) ([]byte, error) { return known[string(key)], nil }
 	found := func(row scanner) (err error) {
 		var key, value []byte
 		if err := row.Scan(&key, &value); err != nil {
@@ -402,7 +415,8 @@ func (e *fleet) memoryReadings(into *budget.PayeeHistory, q budget.Query) []read
 		*into, err = historyFor(get, q)
 		return err
 	}
-	return []reading{{`SELECT key, value FROM memory WHERE key IN (` + strings.Join(places, ", ") + `)`, args, found}}
+	return []reading{{`SELECT key, value FROM memory WHERE key IN
+		(` + strings.Join(places, ", ") + `)`, args, found}}
 }
 
 // refused is what a function's refusal means; nil: it is none of them.
@@ -423,8 +437,11 @@ func (e *fleet) refused(err error) error {
 	case "X4K01":
 		return ErrSignedBefore
 	case "X4C01":
-		return x402.Errorf(x402.ClockSuspect, "this computer's clock and that of the ledger's server are more than %s apart",
-			budget.ClockTolerance).WithHint("the person sets this computer's clock, or the server's")
+		return x402.Errorf(
+			x402.ClockSuspect,
+			"this computer's clock and that of the ledger's server are more than %s apart",
+			budget.ClockTolerance,
+		).WithHint("the person sets this computer's clock, or the server's")
 	case "X4V01":
 		return x402.Errorf(x402.PolicyUnsealed, "%s", f.Said()).
 			WithHint("the owner signs the fleet's rules: x402-wallet policy seal --fleet")
@@ -457,25 +474,45 @@ func (e *fleet) reserve(ctx context.Context, h Hold, owner string) (Payment, err
 	}
 	record := packPlain(p.Requirement, nil, nil)
 	q := map[string]any{
-		"writer": e.Writer, "payment": columnsOf(p, record), "session": h.Decision.Session, "newSession": fresh,
-		"sessionCap": (*int64)(h.SessionCap), "sessionIdle": budget.SessionIdle.Microseconds(),
+		"writer":        e.Writer,
+		"payment":       columnsOf(p, record),
+		"session":       h.Decision.Session,
+		"newSession":    fresh,
+		"sessionCap":    (*int64)(h.SessionCap),
+		"sessionIdle":   budget.SessionIdle.Microseconds(),
 		"sessionDetail": toJSON(map[string]any{"id": fresh, "cap": h.SessionCap, "seal": digestOf(nil)}),
 		"detail":        toJSON(reservedDetail{Row: p.digest(), Key: p.IdempotencyKey, Stored: digestOf(record)}),
-		"clock":         micros(e.now()), "tolerance": budget.ClockTolerance.Microseconds(), "resume": h.Resume,
-		"prepaid": h.Decision.Prepaid, "caps": capsOf(h.Decision, e.now()), "low": lowOf(h, e.now()), "rates": ratesOf(h.Decision),
-		"maxFailures": h.Decision.MaxFailures, "failuresSince": micros(h.Decision.FailuresSince),
-		"seller": sellerOf(h.Decision, p), "funds": map[string]any{}, "approval": map[string]any{},
+		"clock":         micros(e.now()),
+		"tolerance":     budget.ClockTolerance.Microseconds(),
+		"resume":        h.Resume,
+		"prepaid":       h.Decision.Prepaid,
+		"caps":          capsOf(h.Decision, e.now()),
+		"low":           lowOf(h, e.now()),
+		"rates":         ratesOf(h.Decision),
+		"maxFailures":   h.Decision.MaxFailures,
+		"failuresSince": micros(h.Decision.FailuresSince),
+		"seller":        sellerOf(h.Decision, p),
+		"funds":         map[string]any{},
+		"approval":      map[string]any{},
 	}
 	if d := h.Funds.Delegated; d != nil && x402.IsSolana(p.Network) { // see seenDelegated
 		q["delegated"] = map[string]any{"account": h.Funds.Source, "largest": d.String(),
 			"detail": toJSON(map[string]any{"network": p.Network, "account": h.Funds.Source, "largest": d})}
 	}
 	if !p.ByVoucher() {
-		q["funds"] = map[string]any{"source": h.Funds.Source, "free": h.Funds.Free.String(), "readAt": micros(h.Funds.ReadAt)}
+		q["funds"] = map[string]any{
+			"source": h.Funds.Source,
+			"free":   h.Funds.Free.String(),
+			"readAt": micros(h.Funds.ReadAt),
+		}
 	}
 	if a := h.Approval; a != nil {
-		q["approval"] = map[string]any{"id": a.ID, "expires": micros(a.Expires), "seal": hex.EncodeToString(a.Seal),
-			"detail": toJSON(usedDetail{Quote: hexOf(a.Quote), ID: a.ID, Payment: p.ID})}
+		q["approval"] = map[string]any{
+			"id":      a.ID,
+			"expires": micros(a.Expires),
+			"seal":    hex.EncodeToString(a.Seal),
+			"detail":  toJSON(usedDetail{Quote: hexOf(a.Quote), ID: a.ID, Payment: p.ID}),
+		}
 	}
 	if e.demanded() == asynchronous {
 		q["settle"] = e.settle.Microseconds()
@@ -510,7 +547,8 @@ func (e *fleet) whyNotHeld(ctx context.Context, h Hold, p Payment, err error) er
 	}
 	switch {
 	case f.Kind == postgres.Violated && f.Constraint == "payments_by_key":
-		return taken(` WHERE idempotency_key = ? AND agent = ? AND state <> 'failed'`, p.IdempotencyKey, p.Agent)
+		return taken(` WHERE idempotency_key = ? AND agent = ? AND state <>
+			'failed'`, p.IdempotencyKey, p.Agent)
 	case f.Kind == postgres.Violated && f.Constraint == "cap":
 		return moved("a budget was used up")
 	case f.State == "X4A01":
@@ -542,15 +580,33 @@ func (e *fleet) frozen(ctx context.Context, p Payment) error {
 // pay runs a function that answers with the payment as it then stands. An error of the server is returned as
 // it is.
 func (e *fleet) pay(ctx context.Context, function string, args ...any) (Payment, error) {
-	return call(ctx, e, scanPayment, `SELECT `+paymentColumns+`, record, receipt, chain_proof FROM `+function, args...)
+	return call(ctx, e, scanPayment, `SELECT `+paymentColumns+`, record, receipt, chain_proof FROM
+		`+function, args...)
 }
 
 // columnsOf are the columns of a new payment, as json_populate_record takes them.
 func columnsOf(p Payment, record []byte) map[string]any {
-	columns := map[string]any{"id": p.ID, "fingerprint": hexText(p.Fingerprint[:]), "method": p.Method, "url": p.URL,
-		"target": p.Target, "host": p.Host, "network": p.Network, "scheme": p.Scheme, "dialect": p.Dialect, "asset": p.Asset,
-		"symbol": p.Symbol, "amount": p.Amount.String(), "usd": int64(p.Price), "pay_to": p.PayTo, "source": p.Source,
-		"record": hexText(record), "lease_owner": p.LeaseOwner, "prefix_length": characters(urlPrefix(p.URL)), "agent": p.Agent}
+	columns := map[string]any{
+		"id":            p.ID,
+		"fingerprint":   hexText(p.Fingerprint[:]),
+		"method":        p.Method,
+		"url":           p.URL,
+		"target":        p.Target,
+		"host":          p.Host,
+		"network":       p.Network,
+		"scheme":        p.Scheme,
+		"dialect":       p.Dialect,
+		"asset":         p.Asset,
+		"symbol":        p.Symbol,
+		"amount":        p.Amount.String(),
+		"usd":           int64(p.Price),
+		"pay_to":        p.PayTo,
+		"source":        p.Source,
+		"record":        hexText(record),
+		"lease_owner":   p.LeaseOwner,
+		"prefix_length": characters(urlPrefix(p.URL)),
+		"agent":         p.Agent,
+	}
 	if p.IdempotencyKey != "" {
 		columns["idempotency_key"] = p.IdempotencyKey
 	}
@@ -565,8 +621,20 @@ func capsOf(d budget.Decision, now time.Time) []map[string]any {
 		if win == "session" { // the owner's, which the ledger applies
 			continue
 		}
-		caps = append(caps, map[string]any{"budget": id, "win": win, "starts": starts, "limit": int64(c.Limit),
-			"alert": map[string]any{"id": newTimedID("alr_", now), "subject": c.Title(), "win": c.Window.Since.Format(time.DateOnly)}})
+		caps = append(
+			caps,
+			map[string]any{
+				"budget": id,
+				"win":    win,
+				"starts": starts,
+				"limit":  int64(c.Limit),
+				"alert": map[string]any{
+					"id":      newTimedID("alr_", now),
+					"subject": c.Title(),
+					"win":     c.Window.Since.Format(time.DateOnly),
+				},
+			},
+		)
 	}
 	return caps
 }
@@ -577,7 +645,12 @@ func lowOf(h Hold, now time.Time) map[string]any {
 		return map[string]any{}
 	}
 	subject, detail := h.Low.alert(h.Payment)
-	return map[string]any{"id": newTimedID("alr_", now), "subject": subject, "win": dayOf(now), "detail": toJSON(detail)}
+	return map[string]any{
+		"id":      newTimedID("alr_", now),
+		"subject": subject,
+		"win":     dayOf(now),
+		"detail":  toJSON(detail),
+	}
 }
 
 // windowOf names a window as the ledger keeps it.
@@ -601,7 +674,15 @@ func ratesOf(d budget.Decision) []map[string]any {
 	rates := []map[string]any{}
 	for _, r := range d.Rates {
 		if r.Max > 0 {
-			rates = append(rates, map[string]any{"budget": r.Window.Node(), "most": r.Max, "per": r.Per.Microseconds(), "notBefore": micros(r.NotBefore)})
+			rates = append(
+				rates,
+				map[string]any{
+					"budget":    r.Window.Node(),
+					"most":      r.Max,
+					"per":       r.Per.Microseconds(),
+					"notBefore": micros(r.NotBefore),
+				},
+			)
 		}
 	}
 	return rates
@@ -627,9 +708,16 @@ func (e *fleet) drives(more int) {
 	e.driving = max(0, e.driving+more)
 }
 
-// submit puts a signed payment on the servers' disks. signedBy is the digest of the message that the unlock agent
-// signs; "": this process has what is sent.
-func (e *fleet) submit(ctx context.Context, s *Store, p Payment, signed Signed, signedBytes string, k Keyholder) error {
+// submit puts a signed payment on the servers' disks. signedBy is the digest of the message that the unlock
+// agent signs; "": this process has what is sent.
+func (e *fleet) submit(
+	ctx context.Context,
+	s *Store,
+	p Payment,
+	signed Signed,
+	signedBytes string,
+	k Keyholder,
+) error {
 	row, facts, err := e.signing(ctx, p, k)
 	if err != nil {
 		return err
@@ -646,15 +734,21 @@ func (e *fleet) submit(ctx context.Context, s *Store, p Payment, signed Signed, 
 	return e.notSubmitted(ctx, p, err)
 }
 
-// signing is a payment that was signed, as it stands, and what k has to know to permit that: in one round trip.
-func (e *fleet) signing(ctx context.Context, p Payment, k Keyholder) (row Payment, f budget.Facts, err error) {
+// signing is a payment that was signed, as it stands, and what k has to know to permit that: in one round
+// trip.
+func (e *fleet) signing(
+	ctx context.Context,
+	p Payment,
+	k Keyholder,
+) (row Payment, f budget.Facts, err error) {
 	if k.Permit == nil { // nobody is asked
 		row, err = call(ctx, e, scanPayment, selectPayment+` WHERE id = ?`, p.ID)
 		return row, f, none(err, errNoPayment)
 	}
 	query := k.Query(p)
 	query.At = p.Created
-	facts, err := e.facts(ctx, Question{Rules: query}, &p, reading{selectPayment + ` WHERE id = ?`, []any{p.ID},
+	facts, err := e.facts(ctx, Question{Rules: query}, &p, reading{selectPayment + ` WHERE id =
+		?`, []any{p.ID},
 		func(found scanner) (err error) {
 			row, err = scanPayment(found)
 			return err
@@ -677,13 +771,19 @@ func (e *fleet) submission(row Payment, facts budget.Facts, p Payment, signed Si
 		signed.Payload, signed.Requirement = nil, row.Requirement
 	}
 	record := signed.record()
-	q := map[string]any{"writer": e.Writer, "operation": newID("op_"), "id": p.ID, "unique": hex.EncodeToString(record.unique),
+	q := map[string]any{
+		"writer":       e.Writer,
+		"operation":    newID("op_"),
+		"id":           p.ID,
+		"unique":       hex.EncodeToString(record.unique),
 		"record":       base64.StdEncoding.EncodeToString(record.packed),
-		"storedDetail": toJSON(map[string]string{"stored": record.stored})}
+		"storedDetail": toJSON(map[string]string{"stored": record.stored}),
+	}
 	if signedBytes == "" {
 		q["leaseOwner"] = e.name()
 	}
-	q["completes"] = signedBytes == "" && row.Payload == nil && toJSON(row.Evidence) == toJSON(signed.Evidence)
+	q["completes"] = signedBytes == "" && row.Payload == nil &&
+		toJSON(row.Evidence) == toJSON(signed.Evidence)
 	if row.State == Reserved {
 		if err := e.permitted(row, facts, p, signed, record, signedBytes, k, q); err != nil {
 			return "", err
@@ -706,10 +806,18 @@ func (e *fleet) notSubmitted(ctx context.Context, p Payment, err error) error {
 	return e.tell(err)
 }
 
-// permitted asks who holds the key whether a payment may be signed, as it was reserved, and adds to the call what
-// is remembered of it.
-func (e *fleet) permitted(row Payment, facts budget.Facts, asSigned Payment, signed Signed, record signedRecord,
-	signedBytes string, k Keyholder, q map[string]any) error {
+// permitted asks who holds the key whether a payment may be signed, as it was reserved, and adds to the call
+// what is remembered of it.
+func (e *fleet) permitted(
+	row Payment,
+	facts budget.Facts,
+	asSigned Payment,
+	signed Signed,
+	record signedRecord,
+	signedBytes string,
+	k Keyholder,
+	q map[string]any,
+) error {
 	if k.Permit == nil {
 		return errNobodyRecorded()
 	}
@@ -733,7 +841,10 @@ func (e *fleet) permitted(row Payment, facts budget.Facts, asSigned Payment, sig
 	}
 	var entries []map[string]string
 	for _, entry := range remembered(row.ID, g) {
-		entries = append(entries, map[string]string{"key": hex.EncodeToString(entry.key), "value": hex.EncodeToString(entry.value)})
+		entries = append(
+			entries,
+			map[string]string{"key": hex.EncodeToString(entry.key), "value": hex.EncodeToString(entry.value)},
+		)
 	}
 	q["memory"], q["detail"] = entries, toJSON(g)
 	return nil
@@ -765,9 +876,20 @@ func (e *fleet) ending(id string, o Outcome, more map[string]any) (detail string
 	if o.packed == nil {
 		o.packed = o.pack()
 	}
-	q := map[string]any{"writer": e.Writer, "operation": newID("op_"), "id": id, "state": o.State, "proof": o.Proof,
-		"transaction": o.Transaction, "facilitator": o.Facilitator, "note": o.Note, "falseReceipt": o.FalseReceipt,
-		"releaseLease": o.ReleaseLease, "clearWaiter": o.ReleaseLease && o.ClearWaiter, "detail": toJSON(o.detail())}
+	q := map[string]any{
+		"writer":       e.Writer,
+		"operation":    newID("op_"),
+		"id":           id,
+		"state":        o.State,
+		"proof":        o.Proof,
+		"transaction":  o.Transaction,
+		"facilitator":  o.Facilitator,
+		"note":         o.Note,
+		"falseReceipt": o.FalseReceipt,
+		"releaseLease": o.ReleaseLease,
+		"clearWaiter":  o.ReleaseLease && o.ClearWaiter,
+		"detail":       toJSON(o.detail()),
+	}
 	if o.packed.receipt != nil {
 		q["receipt"] = base64.StdEncoding.EncodeToString(o.packed.receipt)
 	}
@@ -782,8 +904,10 @@ func (e *fleet) ending(id string, o Outcome, more map[string]any) (detail string
 			truncated = 1
 		}
 		q["content"] = map[string]any{"status": c.Status, "type": c.Type, "truncated": truncated}
-		q["contentDetail"] = toJSON(contentDetail{SHA256: encodeDigest(o.packed.content[:]), Bytes: int64(len(body)),
-			Status: int64(c.Status), Type: c.Type, Truncated: c.Truncated})
+		q["contentDetail"] = toJSON(
+			contentDetail{SHA256: encodeDigest(o.packed.content[:]), Bytes: int64(len(body)),
+				Status: int64(c.Status), Type: c.Type, Truncated: c.Truncated},
+		)
 	}
 	for name, value := range more {
 		q[name] = value
@@ -793,13 +917,27 @@ func (e *fleet) ending(id string, o Outcome, more map[string]any) (detail string
 
 // release ends a hold of which nothing was signed.
 func (e *fleet) release(ctx context.Context, id, why string) error {
-	_, err := e.finish(ctx, id, Outcome{State: Failed, Note: why, ReleaseLease: true, ClearWaiter: true},
-		map[string]any{"release": true, "leaseOwner": e.name(), "detail": toJSON(map[string]string{"why": why})})
+	_, err := e.finish(
+		ctx,
+		id,
+		Outcome{State: Failed, Note: why, ReleaseLease: true, ClearWaiter: true},
+		map[string]any{
+			"release":    true,
+			"leaseOwner": e.name(),
+			"detail":     toJSON(map[string]string{"why": why}),
+		},
+	)
 	return err
 }
 
 // expire records that what was signed can never settle, or that it came to less than was signed for.
-func (e *fleet) expire(ctx context.Context, id string, asked x402.Evidence, c *Charge, o Outcome) (Payment, error) {
+func (e *fleet) expire(
+	ctx context.Context,
+	id string,
+	asked x402.Evidence,
+	c *Charge,
+	o Outcome,
+) (Payment, error) {
 	row, err := call(ctx, e, scanPayment, selectPayment+` WHERE id = ?`, id)
 	if err != nil {
 		return row, none(err, errNoPayment)
@@ -810,15 +948,20 @@ func (e *fleet) expire(ctx context.Context, id string, asked x402.Evidence, c *C
 	more := map[string]any{}
 	switch {
 	case c != nil:
-		if c.Amount.Cmp(row.Amount) >= 0 || c.Worth < 0 || c.Worth > row.Price || o.State != Settled || o.Proof != Chain {
+		if c.Amount.Cmp(row.Amount) >= 0 || c.Worth < 0 || c.Worth > row.Price || o.State != Settled ||
+			o.Proof != Chain {
 			return row, fmt.Errorf("%w: %s was not proven to be charged less", ErrTransition, id)
 		}
 		more["charged"], more["returned"] = c.Amount.String(), int64(row.Price-c.Worth)
 	case row.State == Failed:
 		return row, fmt.Errorf("%w: %s is %s", ErrTransition, id, row.State)
 	case row.FromOwners() && !row.Prepaid():
-		return row, x402.Errorf(x402.PolicyDenied, "payment %s promised something out of a channel that an owner funds: "+
-			"that counts for good", id).WithHint("the channel can be funded again, and then it can be claimed")
+		return row, x402.Errorf(
+			x402.PolicyDenied,
+			"payment %s promised something out of a channel that an owner funds: "+
+				"that counts for good",
+			id,
+		).WithHint("the channel can be funded again, and then it can be claimed")
 	case row.IdempotencyKey != "":
 		more["keyEntry"] = hex.EncodeToString(idempotencyKey(row.Agent, row.IdempotencyKey))
 	}
@@ -850,7 +993,8 @@ func (t *tx) fleetHead() (h Head, err error) {
 	err = t.row(`SELECT coalesce(max(upto), 0), (SELECT coalesce(max(seq), 0) FROM freezes) FROM lifts`).
 		Scan(&h.Lifted, &h.Frozen)
 	if err == nil {
-		err = none(t.row(`SELECT seq, hash FROM audit WHERE writer = ? AND event NOT IN ('reserved', 'session', 'approval used',
+		err = none(t.row(`SELECT seq, hash FROM audit WHERE writer = ? AND event NOT IN ('reserved',
+			'session', 'approval used',
 			'delivered', 'keyed') ORDER BY seq DESC LIMIT 1`, t.fleet.Writer).Scan(&h.Seq, &h.Hash), nil)
 	}
 	if err == nil && h.Frozen > h.Lifted {
@@ -875,6 +1019,7 @@ func (s *Store) HasSigned(ctx context.Context) (bool, error) {
 		if t.fleet == nil {
 			return t.is(`SELECT EXISTS (SELECT 1 FROM audit WHERE event = 'signed')`)
 		}
-		return t.is(`SELECT EXISTS (SELECT 1 FROM audit WHERE writer = ? AND event = 'signed')`, t.fleet.Writer)
+		return t.is(`SELECT EXISTS (SELECT 1 FROM audit WHERE writer = ? AND event =
+			'signed')`, t.fleet.Writer)
 	})
 }

@@ -102,8 +102,13 @@ func TestNoSubmitAfterAFreeze(t *testing.T) {
 	var before, after, late atomic.Int64
 	submit := func(p Payment) {
 		was := frozen.Load()
-		err := stores[1].Submit(context.Background(), p, Signed{Payload: []byte(`{}`), Requirement: []byte(`{}`),
-			UniqueKey: p.ID}, testKeyholder())
+		err := stores[1].Submit(
+			context.Background(),
+			p,
+			Signed{Payload: []byte(`{}`), Requirement: []byte(`{}`),
+				UniqueKey: p.ID},
+			testKeyholder(),
+		)
 		switch {
 		case err == nil && was:
 			late.Add(1)
@@ -147,7 +152,14 @@ func TestAFreezeWaitsForASubmit(t *testing.T) {
 	signs, freezes := stores[0], stores[1]
 	p, err := reserve(signs, testHold(1))
 	require.NoError(t, err)
-	q, err := signs.fleet.submission(p, budget.Facts{}, p, Signed{Payload: []byte(`{}`), UniqueKey: "x"}, "", testKeyholder())
+	q, err := signs.fleet.submission(
+		p,
+		budget.Facts{},
+		p,
+		Signed{Payload: []byte(`{}`), UniqueKey: "x"},
+		"",
+		testKeyholder(),
+	)
 	require.NoError(t, err)
 	returned := make(chan error, 1)
 	waits := func(t *tx) (is bool, err error) {
@@ -298,8 +310,11 @@ func TestAFleetPromisesOnce(t *testing.T) {
 	var kept, refused atomic.Int64
 	atOnce(8, func(i int) {
 		c := testChannel(1)
-		p, err := stores[i%2].RecordVoucher(context.Background(), held[i], Signed{Payload: c.Signed,
-			Requirement: []byte(`{}`), UniqueKey: fmt.Sprint("voucher ", i)}, c, Outcome{State: Settled, Proof: Claimed},
+		p, err := stores[i%2].RecordVoucher(context.Background(), held[i], Signed{
+			Payload:     c.Signed,
+			Requirement: []byte(`{}`),
+			UniqueKey:   fmt.Sprint("voucher ", i),
+		}, c, Outcome{State: Settled, Proof: Claimed},
 			testKeyholder())
 		switch {
 		case err == nil && p.State == Settled:

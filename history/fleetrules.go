@@ -26,7 +26,9 @@ type Budget struct {
 
 // BudgetsOf are the budgets of the owner's rules.
 func BudgetsOf(r budget.Rules) []Budget {
-	list := []Budget{{ID: "org", PerCall: &r.PerCall, Session: r.Session, Day: &r.Day, Month: &r.Month, Rate: r.Rate}}
+	list := []Budget{
+		{ID: "org", PerCall: &r.PerCall, Session: r.Session, Day: &r.Day, Month: &r.Month, Rate: r.Rate},
+	}
 	for _, entry := range slices.Sorted(maps.Keys(r.HostDay)) {
 		list = append(list, Budget{ID: "host:" + entry, Day: new(r.HostDay[entry])})
 	}
@@ -36,11 +38,27 @@ func BudgetsOf(r budget.Rules) []Budget {
 	}
 	for _, pattern := range slices.Sorted(maps.Keys(r.EachAgent)) {
 		each := r.EachAgent[pattern]
-		list = append(list, Budget{ID: "each:" + pattern, PerCall: each.PerCall, Day: each.Day, Month: each.Month, Rate: each.Rate})
+		list = append(
+			list,
+			Budget{
+				ID:      "each:" + pattern,
+				PerCall: each.PerCall,
+				Day:     each.Day,
+				Month:   each.Month,
+				Rate:    each.Rate,
+			},
+		)
 	}
 	for _, name := range slices.Sorted(maps.Keys(r.Teams)) {
 		t := r.Teams[name]
-		b := Budget{ID: "team:" + name, Members: t.Agents, PerCall: t.PerCall, Day: t.Day, Month: t.Month, Rate: t.Rate}
+		b := Budget{
+			ID:      "team:" + name,
+			Members: t.Agents,
+			PerCall: t.PerCall,
+			Day:     t.Day,
+			Month:   t.Month,
+			Rate:    t.Rate,
+		}
 		if t.Parent != "" {
 			b.Parent = "team:" + t.Parent
 		}
@@ -50,13 +68,19 @@ func BudgetsOf(r budget.Rules) []Budget {
 }
 
 // ApplyRules makes rules those of a fleet, with their budgets: of the version behind the last one's, else
-// ErrRulesMoved. Only the owner's login may. What is used of a window stays used, also where that is more than its
-// new cap.
+// ErrRulesMoved. Only the owner's login may. What is used of a window stays used, also where that is more
+// than its new cap.
 func (s *Store) ApplyRules(ctx context.Context, r SealedRules, budgets []Budget) error {
 	rows := make([]map[string]any, len(budgets))
 	for i, b := range budgets {
-		row := map[string]any{"id": b.ID, "per_call": b.PerCall, "session": b.Session, "day": b.Day, "month": b.Month,
-			"members": b.Members}
+		row := map[string]any{
+			"id":       b.ID,
+			"per_call": b.PerCall,
+			"session":  b.Session,
+			"day":      b.Day,
+			"month":    b.Month,
+			"members":  b.Members,
+		}
 		if b.Parent != "" {
 			row["parent"] = b.Parent
 		}
@@ -72,9 +96,16 @@ func (s *Store) ApplyRules(ctx context.Context, r SealedRules, budgets []Budget)
 		}
 		rows[i] = row
 	}
-	q := map[string]any{"writer": s.fleet.Writer, "version": r.Version, "budgets": rows,
-		"config": base64.StdEncoding.EncodeToString(r.Config), "seal": base64.StdEncoding.EncodeToString(r.Seal),
-		"detail": toJSON(map[string]any{"version": r.Version, "sha256": digestOf(r.Config), "seal": digestOf(r.Seal)})}
+	q := map[string]any{
+		"writer":  s.fleet.Writer,
+		"version": r.Version,
+		"budgets": rows,
+		"config":  base64.StdEncoding.EncodeToString(r.Config),
+		"seal":    base64.StdEncoding.EncodeToString(r.Seal),
+		"detail": toJSON(
+			map[string]any{"version": r.Version, "sha256": digestOf(r.Config), "seal": digestOf(r.Seal)},
+		),
+	}
 	_, err := call(ctx, s.fleet, scanNumber, `SELECT policy_apply(?::json)`, toJSON(q))
 	if refusedAs(err, "X4M01") {
 		return ErrRulesMoved

@@ -88,7 +88,16 @@ func (e *fleet) holdTurn(name, holder string, leave func()) (unlock func()) {
 }
 
 func (e *fleet) turn(ctx context.Context, do, name, holder string) (fence int64, err error) {
-	fence, err = call(ctx, e, scanNumber, `SELECT turn(?, ?, ?, ?)`, do, name, holder, turnTime.Microseconds())
+	fence, err = call(
+		ctx,
+		e,
+		scanNumber,
+		`SELECT turn(?, ?, ?, ?)`,
+		do,
+		name,
+		holder,
+		turnTime.Microseconds(),
+	)
 	return fence, e.tell(err)
 }
 

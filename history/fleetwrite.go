@@ -116,8 +116,12 @@ func (e *fleet) forgetOperations(t *tx) error {
 	if !isDue {
 		return nil
 	}
-	n, err := t.change(`DELETE FROM operations WHERE id IN (SELECT id FROM operations WHERE at < ? ORDER BY at LIMIT ?
-		FOR UPDATE SKIP LOCKED)`, micros(t.Now.Add(-operationsKept)), operationsForgotten)
+	n, err := t.change(
+		`DELETE FROM operations WHERE id IN (SELECT id FROM operations WHERE at < ? ORDER BY at LIMIT ?
+		FOR UPDATE SKIP LOCKED)`,
+		micros(t.Now.Add(-operationsKept)),
+		operationsForgotten,
+	)
 	if n == operationsForgotten {
 		e.mu.Lock()
 		e.swept = time.Time{}

@@ -71,8 +71,11 @@ func TestOldOperationsAreForgotten(t *testing.T) {
 	s, c := newFleetStore(t)
 	now := c.now()
 	old := func(n int, at time.Time) {
-		testFleet.sql.run(t, fmt.Sprintf(`INSERT INTO operations SELECT 'op_%d_' || n, %d FROM generate_series(1, %d) AS n`,
-			at.UnixMicro(), at.UnixMicro(), n))
+		testFleet.sql.run(
+			t,
+			fmt.Sprintf(`INSERT INTO operations SELECT 'op_%d_' || n, %d FROM generate_series(1, %d) AS n`,
+				at.UnixMicro(), at.UnixMicro(), n),
+		)
 	}
 	kept := func() string {
 		return testFleet.sql.one(t, `SELECT count(*)::text FROM operations WHERE id LIKE 'op\_%\_%'`)

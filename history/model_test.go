@@ -660,23 +660,7 @@ func (m *machine) another(t *rapid.T, r *modelRow, s *Store, err error) bool {
 
 func (m *machine) Finish(t *rapid.T) {
 	r, s := m.row(t), m.store(t)
-	o := Outcome{ReleaseLease: rapid.Bool().Draw(t, "rest"), ClearWaiter: rapid.Bool().Draw(t, "abandon")}
-	switch rapid.IntRange(0, 3).Draw(t, "outcome") {
-	case 0:
-		o.State = Unknown
-	case 1:
-		o.State, o.Proof = Settled, Claimed
-	case 2:
-		o.State, o.Proof = Settled, Chain
-	case 3:
-		o.State = Failed
-	}
-	if rapid.Bool().Draw(t, "content") {
-		o.Content = &Content{Status: rapid.SampledFrom([]int{200, 402}).Draw(t, "status")}
-		if rapid.Bool().Draw(t, "body") {
-			o.Content.Body = []byte("body")
-		}
-	}
+	o := anOutcome(t)
 	if o.State == Failed {
 		_, err := s.Finish(context.Background(), r.id, o)
 		require.ErrorIs(t, err, ErrUnsealed, "who holds no key frees nothing")
@@ -709,6 +693,27 @@ func (m *machine) Finish(t *rapid.T) {
 		// what was bought is kept
 		r.content, r.body = o.Content.Status, string(o.Content.Body)
 	}
+}
+
+func anOutcome(t *rapid.T) Outcome {
+	o := Outcome{ReleaseLease: rapid.Bool().Draw(t, "rest"), ClearWaiter: rapid.Bool().Draw(t, "abandon")}
+	switch rapid.IntRange(0, 3).Draw(t, "outcome") {
+	case 0:
+		o.State = Unknown
+	case 1:
+		o.State, o.Proof = Settled, Claimed
+	case 2:
+		o.State, o.Proof = Settled, Chain
+	case 3:
+		o.State = Failed
+	}
+	if rapid.Bool().Draw(t, "content") {
+		o.Content = &Content{Status: rapid.SampledFrom([]int{200, 402}).Draw(t, "status")}
+		if rapid.Bool().Draw(t, "body") {
+			o.Content.Body = []byte("body")
+		}
+	}
+	return o
 }
 
 func (m *machine) wasSigned(r *modelRow) bool { return slices.Contains(m.inOrder, r) }
@@ -1048,7 +1053,8 @@ func TestAFleetsLedgerIsItsModel(t *testing.T) {
 		require.NoError(t, own.With(t.Context(), func(c *postgres.Conn) error { return c.Run(t.Context(), words) }))
 	}
 	run(`CREATE TABLE test_clock (at BIGINT); INSERT INTO test_clock VALUES (1);
-		CREATE OR REPLACE FUNCTION clock() RETURNS BIGINT LANGUAGE sql VOLATILE AS $$ SELECT at FROM test_clock $$`)
+		CREATE OR REPLACE FUNCTION clock() RETURNS BIGINT LANGUAGE sql VOLATILE AS $$ SELECT at FROM
+		test_clock $$`)
 	var set time.Time
 	m := &machine{model: model{now: time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC)}, fleet: &f}
 	m.setTime = func(at time.Time) {

@@ -114,8 +114,8 @@ func (w *Wallet) HasOwnerKey() (bool, error) {
 	return err == nil && ks.version == ownerVersion, err
 }
 
-// WithoutOwnerKey is the keystore for another machine of the fleet: the same keys under the same passphrase, but for
-// the owner's.
+// WithoutOwnerKey is the keystore for another machine of the fleet: the same keys under the same passphrase,
+// but for the owner's.
 func (w *Wallet) WithoutOwnerKey(ctx context.Context, typed Passphrase) (keystore []byte, err error) {
 	if err := w.checkBackoff(); err != nil {
 		return nil, err

@@ -27,9 +27,20 @@ func newFleet(t *testing.T, day, limits string) aFleet {
 	database, err := url.Parse(pgtest.Start(t).Database(t))
 	require.NoError(t, err)
 	at := database.Query()
-	ledger := fmt.Sprintf("postgres://%s@%s?host=%s&port=%s", at.Get("user"), database.Path, at.Get("host"), at.Get("port"))
+	ledger := fmt.Sprintf(
+		"postgres://%s@%s?host=%s&port=%s",
+		at.Get("user"),
+		database.Path,
+		at.Get("host"),
+		at.Get("port"),
+	)
 	w, env := householdWith(t, sandbox.Options{}, func(w *world) string {
-		rules := strings.Replace(w.rules(sandbox.Rules{Session: "100", Day: day}), "[budget]", "[budget]\n"+limits, 1)
+		rules := strings.Replace(
+			w.rules(sandbox.Rules{Session: "100", Day: day}),
+			"[budget]",
+			"[budget]\n"+limits,
+			1,
+		)
 		return rules + fmt.Sprintf("\n[ledger]\nurl = %q\nreplication = \"none\"\nkeys = \"shared\"\n"+
 			"[budget.teams.research]\nagents = [\"research-*\"]\n", ledger)
 	})
@@ -53,12 +64,24 @@ func (f aFleet) joins(agent, team string) []string {
 	f.t.Helper()
 	home := filepath.Join(f.t.TempDir(), "home")
 	require.NoError(f.t, os.Mkdir(home, 0o700))
-	f.owner("agents", "enroll", agent, "--team", team, "--until", time.Now().AddDate(0, 1, 0).Format(time.DateOnly),
-		"--out", filepath.Join(home, "join.json"), "--keystore", filepath.Join(home, "keystore.json"))
+	f.owner(
+		"agents",
+		"enroll",
+		agent,
+		"--team",
+		team,
+		"--until",
+		time.Now().AddDate(0, 1, 0).Format(time.DateOnly),
+		"--out",
+		filepath.Join(home, "join.json"),
+		"--keystore",
+		filepath.Join(home, "keystore.json"),
+	)
 	return []string{"X402_WALLET_HOME=" + home, passphraseFile(f.t)}
 }
 
-// What one machine stops is stopped on all of them, and the owner alone lets it go on: with a key that no machine has.
+// What one machine stops is stopped on all of them, and the owner alone lets it go on: with a key that no
+// machine has.
 func TestAFleetsOwnerLetsItGoOn(t *testing.T) {
 	f := newFleet(t, "1.00", "rate = 1000")
 	a, b := f.joins("research-1", "research"), f.joins("research-2", "research")
@@ -89,7 +112,8 @@ func TestAFleetsOwnerLetsItGoOn(t *testing.T) {
 	}
 }
 
-// Two machines on one budget: of 64 payments at once with room for 40, 40 are made. The owner sees all of them.
+// Two machines on one budget: of 64 payments at once with room for 40, 40 are made. The owner sees all of
+// them.
 func TestAFleetHasOneBudget(t *testing.T) {
 	f := newFleet(t, "0.04", "rate = 1000")
 	const each = 32
@@ -99,7 +123,10 @@ func TestAFleetHasOneBudget(t *testing.T) {
 	}
 	for i, m := range machines {
 		for n := range each {
-			m.send("tools/call", fmt.Sprintf(`{"name":"x402_pay","arguments":%s}`, weather(f.w, fmt.Sprint(i, "-", n))))
+			m.send(
+				"tools/call",
+				fmt.Sprintf(`{"name":"x402_pay","arguments":%s}`, weather(f.w, fmt.Sprint(i, "-", n))),
+			)
 		}
 	}
 	var paid, refused int

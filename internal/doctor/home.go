@@ -44,7 +44,8 @@ func (o Options) home(context.Context) (list findings) {
 	o.mode(&list, o.Home, info, "700")
 	_, inFleet, _ := o.Opener.Rules()
 	for _, f := range files {
-		if inFleet && (f.name == config.FileName || f.name == "ledger.db") { // which have no meaning, or need not be
+		if inFleet &&
+			(f.name == config.FileName || f.name == "ledger.db") { // which have no meaning, or need not be
 			f.needed = false
 		}
 		path := filepath.Join(o.Home, f.name)

@@ -94,7 +94,11 @@ func (g *Guard) write(ctx context.Context, rules int64, put func(line []byte) er
 }
 
 // checkpointAt is the checkpoint of a head, and its line in the file.
-func (g *Guard) checkpointAt(ctx context.Context, head history.Head, rules int64) (m checkpoint, line []byte, err error) {
+func (g *Guard) checkpointAt(
+	ctx context.Context,
+	head history.Head,
+	rules int64,
+) (m checkpoint, line []byte, err error) {
 	m = checkpoint{Format: checkpointFormat, Seq: head.Seq, Head: hex.EncodeToString(head.Hash),
 		Rules: rules, Frozen: head.Frozen, Lifted: head.Lifted}
 	if m.Frozen > m.Lifted {
@@ -145,8 +149,10 @@ func (g *Guard) witness(ctx context.Context, m checkpoint) {
 	if g.Fleet == nil || g.Fleet.witnessed.Swap(true) {
 		return
 	}
-	why := fmt.Sprintf("the ledger is not the one that a wallet last wrote: event %d of its chain is not in it",
-		m.Seq)
+	why := fmt.Sprintf(
+		"the ledger is not the one that a wallet last wrote: event %d of its chain is not in it",
+		m.Seq,
+	)
 	err := g.Store.Freeze(ctx, history.Freeze{By: "witness", Why: why})
 	if err != nil {
 		g.Fleet.witnessed.Store(false)

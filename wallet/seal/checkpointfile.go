@@ -100,8 +100,8 @@ func (g *Guard) newest(ctx context.Context) (newest checkpoint, err error) {
 	return newest, nil
 }
 
-// firstCheckpoint makes the checkpoint of a home that is new in a fleet, which has signed nothing. Any other home that
-// has none had one.
+// firstCheckpoint makes the checkpoint of a home that is new in a fleet, which has signed nothing. Any other
+// home that has none had one.
 func (g *Guard) firstCheckpoint(ctx context.Context) (checkpoint, error) {
 	missing := rolledBack("its checkpoint (%s) is missing", g.checkpointFile())
 	if g.Fleet == nil {

@@ -16,16 +16,18 @@ import (
 	"x402-wallet/x402"
 )
 
-// In a fleet the owner's word is a signature by a key that no machine has (package fleet), and the rules are the
-// newest bundle of the ledger. What a guard otherwise makes and checks by a key of its own keystore it checks by
-// the owner's public key, from join.json. The checkpoint stays its own: it is on the chain of this home.
+// In a fleet the owner's word is a signature by a key that no machine has (package fleet), and the rules are
+// the newest bundle of the ledger. What a guard otherwise makes and checks by a key of its own keystore it
+// checks by the owner's public key, from join.json. The checkpoint stays its own: it is on the chain of this
+// home.
 
 // Fleet makes a guard one of a fleet.
 type Fleet struct {
 	Anchor fleet.Anchor
 	Now    func() time.Time
 
-	// signs what the owner says; nil: on all machines but the owner's, and there until the passphrase is typed
+	// signs what the owner says; nil: on all machines but the owner's, and there until the passphrase is
+	// typed
 	owner *wallet.OwnerKey
 
 	version   atomic.Int64 // of the first bundle that was met; 0: none was yet
@@ -33,7 +35,8 @@ type Fleet struct {
 	witnessed atomic.Bool // the ledger was frozen because of this wallet's checkpoint
 }
 
-// UnlockOwner unlocks keys with the owner's key of the fleet, which only their own keystore has. Close wipes it.
+// UnlockOwner unlocks keys with the owner's key of the fleet, which only their own keystore has. Close wipes
+// it.
 func (f *Fleet) UnlockOwner(ctx context.Context, keys *wallet.Wallet, typed wallet.Passphrase) error {
 	key, err := keys.OwnerKey(ctx, typed)
 	if err != nil {
@@ -68,10 +71,17 @@ func (g *Guard) bundle(sealed history.SealedRules) (fleet.Bundle, error) {
 		return fleet.Bundle{}, unsealed("the owner has signed no rules for this fleet").
 			WithHint("the owner signs them: x402-wallet policy seal --fleet")
 	}
-	b, err := g.Fleet.Anchor.VerifyBundle(fleet.Signed{Statement: sealed.Config, Signature: sealed.Seal}, fleet.Seen{},
-		g.Fleet.Now())
+	b, err := g.Fleet.Anchor.VerifyBundle(
+		fleet.Signed{Statement: sealed.Config, Signature: sealed.Seal},
+		fleet.Seen{},
+		g.Fleet.Now(),
+	)
 	if err == nil && b.Version != sealed.Version {
-		err = unsealed("the fleet's rules are version %d in the ledger, and were signed as %d", sealed.Version, b.Version)
+		err = unsealed(
+			"the fleet's rules are version %d in the ledger, and were signed as %d",
+			sealed.Version,
+			b.Version,
+		)
 	}
 	return b, err
 }
@@ -112,15 +122,22 @@ func (g *Guard) compareFleet(ctx context.Context) (history.SealedRules, []config
 		return sealed, nil, err
 	}
 	changes := config.Compare(then, g.Rules)
-	for i, c := range changes { // who is an agent its enrolment says, so an entry that is gone is a limit that is gone
+	// who is an agent its enrolment says, so an entry that is gone is a limit that is gone
+	for i, c := range changes {
 		changes[i].Loosens = c.Loosens || strings.HasPrefix(c.Key, "agents")
 	}
 	if !config.Loosens(changes) {
 		return sealed, changes, nil
 	}
-	e := unsealed("the owner signed other rules for the fleet (version %d), or this machine's config.toml allows more", b.Version).
-		WithHint("make the same call again: it goes by the new rules; where it stays so, the owner looks at config.toml on " +
-			"this machine, which may only be tighter")
+	e := unsealed(
+		"the owner signed other rules for the fleet (version %d), or this machine's config.toml allows more",
+		b.Version,
+	).
+		WithHint(
+			"make the same call again: it goes by the new rules; where it stays so, the owner looks at " +
+				"config.toml on " +
+				"this machine, which may only be tighter",
+		)
 	e.FixedBy = x402.ByTime
 	return sealed, changes, e
 }
@@ -143,16 +160,30 @@ func (g *Guard) once() fleet.Once { return fleet.NewOnce(g.Fleet.Now(), wordLife
 // errNoOwner says that only the owner's machine can do that.
 func (g *Guard) needOwner() error {
 	if g.Fleet.owner == nil {
-		return x402.Errorf(x402.WalletLocked, "this takes the owner's key of the fleet, which is not on this machine").
+		return x402.Errorf(
+			x402.WalletLocked,
+			"this takes the owner's key of the fleet, which is not on this machine",
+		).
 			WithHint("the owner does it on their machine, or from there for this ledger")
 	}
 	return nil
 }
 
 func (g *Guard) fleetApproval(a history.Approval) fleet.Approval {
-	return fleet.Approval{Head: g.Fleet.Anchor.NewHead(), ID: a.ID, Quote: fleet.Hash(a.Quote), Agent: a.Agent, Host: a.Host,
-		Method: a.Method, URL: a.URL, Network: a.Network, Asset: a.Asset, Amount: a.Amount.String(),
-		Price: a.Price.String(), PayTo: a.PayTo}
+	return fleet.Approval{
+		Head:    g.Fleet.Anchor.NewHead(),
+		ID:      a.ID,
+		Quote:   fleet.Hash(a.Quote),
+		Agent:   a.Agent,
+		Host:    a.Host,
+		Method:  a.Method,
+		URL:     a.URL,
+		Network: a.Network,
+		Asset:   a.Asset,
+		Amount:  a.Amount.String(),
+		Price:   a.Price.String(),
+		PayTo:   a.PayTo,
+	}
 }
 
 // signApproval is the owner's word on an approval.
@@ -221,7 +252,11 @@ func (g *Guard) Publish(ctx context.Context, signed fleet.Signed, budgets []hist
 	if err != nil {
 		return err
 	}
-	err = g.Store.ApplyRules(ctx, history.SealedRules{Version: b.Version, Config: signed.Statement, Seal: signed.Signature}, budgets)
+	err = g.Store.ApplyRules(
+		ctx,
+		history.SealedRules{Version: b.Version, Config: signed.Statement, Seal: signed.Signature},
+		budgets,
+	)
 	if err != nil {
 		return err
 	}
