@@ -35,9 +35,9 @@ const brokenLinks = `WITH rows AS (SELECT writer, seq, hash, lag(seq, 1, 0::bigi
 		WHERE a.writer = n.name AND a.seq = n.head AND a.hash = n.hash
 			AND NOT EXISTS (SELECT 1 FROM x402.audit b WHERE b.writer = n.name AND b.seq > n.head))`
 
-// eventsTwice names what was told twice of a payment, where each step is taken once.
-const eventsTwice = `SELECT payment, event, count(*) FROM x402.audit WHERE payment > 0 GROUP BY 1, 2 HAVING
-	count(*) > 1`
+// eventsTwice names what was told twice of a payment, where each step is taken once, and no unlock agent signs.
+const eventsTwice = `SELECT payment, replace(event, 'submitted', 'signed'), count(*) FROM x402.audit WHERE payment > 0
+	GROUP BY 1, 2 HAVING count(*) > 1`
 
 // unreserved names what left without having been held.
 const unreserved = `SELECT p.id FROM x402.payments p WHERE NOT EXISTS (SELECT 1 FROM x402.audit a

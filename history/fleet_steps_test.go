@@ -95,7 +95,9 @@ func TestWhichCommitsAreWaitedFor(t *testing.T) {
 		t.Run(step, func(t *testing.T) {
 			c.Set(t, "synchronous_standby_names = 'ANY 1 (nobody)'")
 			done := make(chan error, 1)
+			late := time.Now().Add(time.Minute)
 			for isWaiting := false; !isWaiting; { // the server needs a moment to know that it has to wait
+				require.True(t, time.Now().Before(late), "it waits for nobody")
 				go func() { done <- take() }()
 				isWaiting = waitsForReplica(t, url, done)
 			}
