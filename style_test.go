@@ -21,15 +21,18 @@ func TestConditionsAreReadOnce(t *testing.T) {
 		set := token.NewFileSet()
 		file, err := parser.ParseFile(set, strings.TrimSpace(path), nil, parser.SkipObjectResolution)
 		require.NoError(t, err)
+		report := func(at token.Pos, what string) {
+			faults = append(faults, set.Position(at).String()+": "+what)
+		}
 		ast.Inspect(file, func(n ast.Node) bool {
 			switch n := n.(type) {
 			case *ast.BinaryExpr:
 				if n.Op == token.LOR && (isAnd(n.X) || isAnd(n.Y)) {
-					faults = append(faults, set.Position(n.OpPos).String()+": && inside || without parentheses")
+					report(n.OpPos, "&& inside || without parentheses")
 				}
 			case *ast.IfStmt:
 				if n.Init != nil && hasSideEffect(n.Init) {
-					faults = append(faults, set.Position(n.Pos()).String()+": a side effect inside a condition")
+					report(n.Pos(), "a side effect inside a condition")
 				}
 			}
 			return true

@@ -26,13 +26,13 @@ import (
 // A change whose commit got no answer is made again, under the name that it had, and never looked up: only
 // who says the same again waits for the first attempt, if that still runs.
 
-// go:embed postgres.sql
+//go:embed postgres.sql
 var fleetTables string
 
-// go:embed postgres_functions.sql
+//go:embed postgres_functions.sql
 var fleetFunctions string
 
-// go:embed postgres_roles.sql
+//go:embed postgres_roles.sql
 var fleetRoles string
 
 // fleetFormat is what these files make. A ledger of another one is refused.
@@ -239,8 +239,9 @@ func (e *fleet) until(ctx context.Context, step func(context.Context) error) err
 			left = nil
 		}
 		longest := min(20<<min(try, 5), 500)
+		pause := time.Duration(2+mathrand.IntN(longest)) * time.Millisecond //nolint:gosec // no secret
 		select {
-		case <-time.After(time.Duration(2+mathrand.IntN(longest)) * time.Millisecond): //nolint:gosec // no secret
+		case <-time.After(pause):
 		case <-left:
 			return err
 		case <-bounded.Done():

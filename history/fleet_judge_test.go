@@ -35,7 +35,8 @@ const brokenLinks = `WITH rows AS (SELECT writer, seq, hash, lag(seq, 1, 0::bigi
 		WHERE a.writer = n.name AND a.seq = n.head AND a.hash = n.hash
 			AND NOT EXISTS (SELECT 1 FROM x402.audit b WHERE b.writer = n.name AND b.seq > n.head))`
 
-// eventsTwice names what was told twice of a payment, where each step is taken once, and no unlock agent signs.
+// eventsTwice names what was told twice of a payment, where each step is taken once, and no unlock agent
+// signs.
 const eventsTwice = `SELECT payment, replace(event, 'submitted', 'signed'), count(*) FROM x402.audit WHERE payment > 0
 	GROUP BY 1, 2 HAVING count(*) > 1`
 

@@ -98,7 +98,8 @@ func TestAThiefsLogin(t *testing.T) {
 	t.Cleanup(thief.Close)
 	payment := func(id, more string) string {
 		return fmt.Sprintf(`SELECT
-			x402.reserve('{"writer": "home_thief", "payment": {"id": "%s", "fingerprint": "\\x00", "method": "GET", "url": "u",
+			x402.reserve('{"writer": "home_thief", "payment": {"id": "%s", "fingerprint": "\\x00",
+			"method": "GET", "url": "u",
 			"target": "", "host": "h", "network": "n", "scheme": "exact", "dialect": "", "asset": "a",
 			"symbol": "s", "amount": "1", "pay_to": "p",
 			"source": "s", "record": "\\x00", "lease_owner": "run_x", "prefix_length": 1, "agent":

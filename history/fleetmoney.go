@@ -395,7 +395,7 @@ const maxHourly = 100_000
 // memoryReadings ask for what is known of a payee: with the keys that historyFor asks by.
 func (e *fleet) memoryReadings(into *budget.PayeeHistory, q budget.Query) []reading {
 	known, args, places := map[string][]byte{}, []any{}, []string{}
-	get := func(key []byte) ([]byte, error) {
+	get := func(key []byte) ([]byte, error) { //nolint:unparam // as historyFor has it
 		if _, asked := known[string(key)]; !asked {
 			known[string(key)] = nil
 			args, places = append(args, key), append(places, "?")
@@ -481,7 +481,8 @@ func (e *fleet) reserve(ctx context.Context, h Hold, owner string) (Payment, err
 		"sessionCap":    (*int64)(h.SessionCap),
 		"sessionIdle":   budget.SessionIdle.Microseconds(),
 		"sessionDetail": toJSON(map[string]any{"id": fresh, "cap": h.SessionCap, "seal": digestOf(nil)}),
-		"detail":        toJSON(reservedDetail{Row: p.digest(), Key: p.IdempotencyKey, Stored: digestOf(record)}),
+		"detail": toJSON(reservedDetail{Row: p.digest(), Key: p.IdempotencyKey,
+			Stored: digestOf(record)}),
 		"clock":         micros(e.now()),
 		"tolerance":     budget.ClockTolerance.Microseconds(),
 		"resume":        h.Resume,

@@ -801,7 +801,8 @@ func (m *machine) End(t *rapid.T) {
 	require.NoError(t, m.stores[i].Close())
 	if id != "" {
 		m.alive[id] = false
-		if m.fleet == nil && rapid.Bool().Draw(t, "killed") { // then its file stays, and nobody holds its lock
+		// then its file stays, and nobody holds its lock
+		if m.fleet == nil && rapid.Bool().Draw(t, "killed") {
 			require.NoError(t, os.WriteFile(filepath.Join(m.home, "run", id), nil, 0o600))
 		}
 	}
@@ -979,7 +980,8 @@ func (m *machine) Check(t *rapid.T) {
 func (m *machine) actions() map[string]func(*rapid.T) {
 	return map[string]func(*rapid.T){
 		"": m.Now, "reserve": m.Reserve, "hold": m.Reserve, "take": m.Reserve, "submit": m.Submit,
-		"send": m.Submit, "finish": m.Finish, "prove": m.Finish, "release": m.Release, "abandon": m.ClearWaiter,
+		"send": m.Submit, "finish": m.Finish, "prove": m.Finish, "release": m.Release,
+		"abandon": m.ClearWaiter,
 		"rest": m.Rest, "deliver": m.Deliver, "drive": m.AcquireLease, "name": m.Name, "clock": m.Clock,
 		"chain": m.Chain, "end": m.End,
 	}
@@ -1050,7 +1052,9 @@ func TestAFleetsLedgerIsItsModel(t *testing.T) {
 	require.NoError(t, err)
 	t.Cleanup(own.Close)
 	run := func(words string) {
-		require.NoError(t, own.With(t.Context(), func(c *postgres.Conn) error { return c.Run(t.Context(), words) }))
+		require.NoError(t, own.With(t.Context(), func(c *postgres.Conn) error {
+			return c.Run(t.Context(), words)
+		}))
 	}
 	run(`CREATE TABLE test_clock (at BIGINT); INSERT INTO test_clock VALUES (1);
 		CREATE OR REPLACE FUNCTION clock() RETURNS BIGINT LANGUAGE sql VOLATILE AS $$ SELECT at FROM

@@ -85,7 +85,8 @@ func TestHostileWords(t *testing.T) {
 	for _, kind := range []history.AlertKind{history.AlertApproval, history.AlertFreeze, history.AlertBudget,
 		history.AlertPayment, history.AlertLedger, history.AlertFunds, history.AlertEpoch, "other"} {
 		a := history.Alert{ID: "alr_1", Kind: kind, Subject: hostile,
-			Detail: history.AlertDetail{Host: hostile, Agent: hostile, Why: "the seller writes: " + hostile, By: hostile, Network: hostile,
+			Detail: history.AlertDetail{Host: hostile, Agent: hostile, Why: "the seller writes: " + hostile,
+				By: hostile, Network: hostile,
 				Account: hostile, Source: hostile, Symbol: hostile}}
 		line, err := notice(a, "").line()
 		require.NoError(t, err)
