@@ -238,8 +238,8 @@ func (a *app) openLedger(ctx context.Context, o history.Options) (*history.Store
 				"ledger.url names a fleet's ledger, and this home has not joined it",
 			).
 				WithHint(
-					"on the owner's machine: x402-wallet policy seal --fleet, then x402-wallet agents "+
-						"enroll with "+
+					"on the owner's machine: x402-wallet policy seal --fleet, then x402-wallet agents " +
+						"enroll with " +
 						"--out " + joinFile + ", which goes into this home",
 				)
 		}

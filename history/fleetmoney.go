@@ -581,8 +581,8 @@ func (e *fleet) frozen(ctx context.Context, p Payment) error {
 // pay runs a function that answers with the payment as it then stands. An error of the server is returned as
 // it is.
 func (e *fleet) pay(ctx context.Context, function string, args ...any) (Payment, error) {
-	return call(ctx, e, scanPayment, `SELECT `+paymentColumns+`, record, receipt, chain_proof FROM
-		`+function, args...)
+	return call(ctx, e, scanPayment, `SELECT `+paymentColumns+
+		`, record, receipt, chain_proof FROM `+function, args...)
 }
 
 // columnsOf are the columns of a new payment, as json_populate_record takes them.

@@ -982,7 +982,7 @@ func (m *machine) actions() map[string]func(*rapid.T) {
 		"": m.Now, "reserve": m.Reserve, "hold": m.Reserve, "take": m.Reserve, "submit": m.Submit,
 		"send": m.Submit, "finish": m.Finish, "prove": m.Finish, "release": m.Release,
 		"abandon": m.ClearWaiter,
-		"rest": m.Rest, "deliver": m.Deliver, "drive": m.AcquireLease, "name": m.Name, "clock": m.Clock,
+		"rest":    m.Rest, "deliver": m.Deliver, "drive": m.AcquireLease, "name": m.Name, "clock": m.Clock,
 		"chain": m.Chain, "end": m.End,
 	}
 }
