@@ -4,10 +4,10 @@
 // this package does not understand is refused. A limit that was misspelt must never be a limit
 // that is not there.
 //
-// The files: parse.go, check.go, assets.go, agents.go, teams.go, passkeys.go, service.go, notify.go, observe.go
-// and ledger.go (from text to Config; values.go checks single values), compare.go and teamscompare.go (what
-// loosens), write.go (the template, and changing a file), home.go (files of the home), env.go (the
-// environment), paywall.go (the paywall's own file).
+// The files: parse.go, check.go, assets.go, agents.go, teams.go, passkeys.go, service.go, notify.go,
+// observe.go and ledger.go (from text to Config; values.go checks single values), compare.go and
+// teamscompare.go (what loosens), write.go (the template, and changing a file), home.go (files of the home),
+// env.go (the environment), paywall.go (the paywall's own file).
 package config
 
 import (
