@@ -253,18 +253,15 @@ func (a *app) openLedger(ctx context.Context, o history.Options) (*history.Store
 // inFleet makes a guard that of a fleet, if this home is in one.
 func (a *app) inFleet(g *seal.Guard) *seal.Guard {
 	if m, err := a.fleetMember(); err == nil && m != nil {
-		g.Fleet = &seal.Fleet{Anchor: m.anchor, Now: time.Now}
+		g.Fleet = &seal.Fleet{Anchor: m.anchor, Now: time.Now, Enrolled: m.enrolled}
 	}
 	return g
 }
 
 // fleetRules are the owner's rules for the fleet as they are now, where this home's enrolment holds. A
 // config.toml of its own stands for them: it has to be as tight (seal.Guard finds out).
-func (a *app) fleetRules(ctx context.Context, store *history.Store, m *member) (*config.Config, error) {
+func (a *app) fleetRules(ctx context.Context, store *history.Store) (*config.Config, error) {
 	rules, err := a.Guard(store, nil, nil).FleetRules(ctx)
-	if err == nil {
-		err = a.enrolled(ctx, store, m)
-	}
 	if err != nil {
 		return nil, err
 	}
@@ -281,7 +278,7 @@ func (a *app) fleetRules(ctx context.Context, store *history.Store, m *member) (
 }
 
 // rulesOfFleet is rules in a fleet.
-func (a *app) rulesOfFleet(m *member) (*config.Config, error) {
+func (a *app) rulesOfFleet() (*config.Config, error) {
 	ctx, cancel := context.WithTimeout(context.Background(), fleetRulesTime)
 	defer cancel()
 	store, err := a.openLedger(ctx, history.Options{})
@@ -289,7 +286,7 @@ func (a *app) rulesOfFleet(m *member) (*config.Config, error) {
 		return nil, err
 	}
 	defer func() { _ = store.Close() }()
-	return a.fleetRules(ctx, store, m)
+	return a.fleetRules(ctx, store)
 }
 
 // Rules implements cli.App.
@@ -299,7 +296,7 @@ func (a *app) Rules() (rules *config.Config, inFleet bool, err error) {
 	case err != nil:
 		return nil, false, err
 	case m != nil && !m.isOwner:
-		rules, err = a.rulesOfFleet(m)
+		rules, err = a.rulesOfFleet()
 		return rules, true, err
 	}
 	rules, err = config.Load(a.home)
@@ -309,18 +306,10 @@ func (a *app) Rules() (rules *config.Config, inFleet bool, err error) {
 // fleetRulesTime bounds the question for the rules.
 const fleetRulesTime = 20 * time.Second
 
-// enrolled refuses a home whose enrolment does not hold.
-func (a *app) enrolled(ctx context.Context, store *history.Store, m *member) error {
+// enrolled refuses a home whose enrolment does not hold, or not any more, by a bundle.
+func (m *member) enrolled(b fleet.Bundle) error {
 	if m.isOwner {
 		return nil
-	}
-	sealed, err := store.Rules(ctx)
-	if err != nil {
-		return err
-	}
-	b, err := m.anchor.ReadBundle(fleet.Signed{Statement: sealed.Config, Signature: sealed.Seal})
-	if err != nil {
-		return err
 	}
 	rules, err := b.Rules()
 	if err != nil {

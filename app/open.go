@@ -191,7 +191,7 @@ func (a *app) open(ctx context.Context) (h openHome, err error) {
 		return h, errors.Join(err, h.keys.Close())
 	}
 	if m != nil {
-		return a.openInFleet(ctx, h, m)
+		return a.openInFleet(ctx, h)
 	}
 	h.rules, err = a.rules()
 	if err == nil {
@@ -225,7 +225,7 @@ func (a *app) beginTelling(h openHome) {
 }
 
 // openInFleet is open for a home of a fleet: its rules are in the ledger.
-func (a *app) openInFleet(ctx context.Context, h openHome, m *member) (openHome, error) {
+func (a *app) openInFleet(ctx context.Context, h openHome) (openHome, error) {
 	var err error
 	var notifier *notify.Notifier // made of the rules, which are in the ledger
 	h.store, err = a.openLedger(ctx, history.Options{Alerted: func() {
@@ -234,7 +234,7 @@ func (a *app) openInFleet(ctx context.Context, h openHome, m *member) (openHome,
 		}
 	}})
 	if err == nil {
-		h.rules, err = a.fleetRules(ctx, h.store, m)
+		h.rules, err = a.fleetRules(ctx, h.store)
 		if err != nil {
 			_ = h.store.Close()
 		}

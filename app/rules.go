@@ -30,7 +30,7 @@ func (a *app) rules() (*config.Config, error) {
 		if err != nil {
 			return nil, err
 		}
-		return a.rulesOfFleet(m)
+		return a.rulesOfFleet()
 	}
 	rules, err := config.Load(a.home)
 	if errors.Is(err, fs.ErrNotExist) {

@@ -59,8 +59,8 @@ func New(o Options) (*Pool, error) {
 		return nil, &Failure{Kind: Unreachable, Doing: "read the ledger's URL", err: err}
 	}
 	config.ConnectTimeout = connectTimeout
-	config.RuntimeParams["application_name"] = "x402-wallet"
-	config.RuntimeParams["search_path"] = "x402"
+	// and nothing of PGOPTIONS: who starts the program says by the URL alone what the server does
+	config.RuntimeParams = map[string]string{"application_name": "x402-wallet", "search_path": "x402"}
 	if o.Dial != nil {
 		config.DialFunc = o.Dial
 	}

@@ -25,6 +25,8 @@ import (
 type Fleet struct {
 	Anchor fleet.Anchor
 	Now    func() time.Time
+	// Enrolled refuses a home that may not pay by a bundle, before each signature; nil: every home may.
+	Enrolled func(fleet.Bundle) error
 
 	// signs what the owner says; nil: on all machines but the owner's, and there until the passphrase is
 	// typed
@@ -82,6 +84,9 @@ func (g *Guard) bundle(sealed history.SealedRules) (fleet.Bundle, error) {
 			sealed.Version,
 			b.Version,
 		)
+	}
+	if err == nil && g.Fleet.Enrolled != nil {
+		err = g.Fleet.Enrolled(b)
 	}
 	return b, err
 }
