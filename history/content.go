@@ -163,7 +163,7 @@ func (t *tx) isAsChained(id string, payment int64, digest []byte, c Content) err
 		}
 		return nil
 	}, `SELECT detail FROM audit WHERE payment = ? AND event IN ('content', 'settled', 'unknown', 'failed')
-		ORDER BY at, seq`, payment)
+		ORDER BY `+t.events(), payment)
 	if err != nil {
 		return err
 	}

@@ -226,6 +226,21 @@ func TestRemovedContentComesBack(t *testing.T) {
 	})
 }
 
+// A content is held against the last that its payment's chain says of it, whatever the clock did between.
+func TestContentAfterTheClockWasSetBack(t *testing.T) {
+	eachEngine(t, func(t *testing.T, s *Store, c *clock) {
+		id := pay(t, s, testHold(1), Submitted).ID
+		for _, size := range []int{1 * kib, 2 * kib} {
+			_, err := s.Finish(t.Context(), id, Outcome{State: Settled, Proof: Claimed,
+				Content: &Content{Status: 200, Type: "text/plain", Body: body(id, size)}})
+			require.NoError(t, err)
+			has(t, s, id, size, "")
+			c.set(c.now().Add(-48 * time.Hour))
+		}
+		sound(t, s)
+	})
+}
+
 // Pruning and a lowered quota give the space back to the disk, with other processes at the ledger and
 // one of them reading.
 func TestSpaceGoesBackToTheDisk(t *testing.T) {
