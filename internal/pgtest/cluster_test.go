@@ -71,8 +71,9 @@ func TestKilledAndStartedAgain(t *testing.T) {
 	c := Start(t)
 	url := c.Database(t)
 	SQL(t, url, "CREATE TABLE x AS SELECT 1 AS n")
-	busy := connect(t, url) // with what does not notice that the postmaster is gone
-	require.NoError(t, busy.send([]byte("QDO $$ BEGIN LOOP END LOOP; END $$\x00")))
+	busy := connect(t, url) // with what does not notice that the postmaster is gone; it ends if no test ends it
+	const aMinute = "DO $$ BEGIN WHILE clock_timestamp() < now() + INTERVAL '1 minute' LOOP END LOOP; END $$"
+	require.NoError(t, busy.send([]byte("Q"+aMinute+"\x00")))
 	waitFor(t, url, "1", "SELECT count(*) FROM pg_stat_activity WHERE state = 'active' AND query LIKE 'DO %'")
 	postmaster := c.server.Pid
 	all, err := children(postmaster)
