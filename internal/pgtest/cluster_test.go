@@ -71,7 +71,7 @@ func TestKilledAndStartedAgain(t *testing.T) {
 	c := Start(t)
 	url := c.Database(t)
 	SQL(t, url, "CREATE TABLE x AS SELECT 1 AS n")
-	busy := connect(t, url) // with what does not notice that the postmaster is gone; it ends if no test ends it
+	busy := connect(t, url) // with what does not notice that the postmaster is gone, but ends by itself
 	const aMinute = "DO $$ BEGIN WHILE clock_timestamp() < now() + INTERVAL '1 minute' LOOP END LOOP; END $$"
 	require.NoError(t, busy.send([]byte("Q"+aMinute+"\x00")))
 	waitFor(t, url, "1", "SELECT count(*) FROM pg_stat_activity WHERE state = 'active' AND query LIKE 'DO %'")
