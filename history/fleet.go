@@ -8,20 +8,19 @@ import (
 	"errors"
 	"fmt"
 	mathrand "math/rand/v2"
-	"os"
 	"strings"
 	"sync"
 	"sync/atomic"
 	"time"
 
 	"x402-wallet/history/postgres"
-	"x402-wallet/x402"
 )
 
 // A fleet's ledger is the same Store on another engine: PostgreSQL, shared by the wallets of many machines.
 // What only reads, and what is written outside the money path, is the same text of SQL in the same functions,
-// each in a transaction of that server (view, write). The money path is a call for each step (fleetmoney.go,
-// postgres_functions.sql), because what locks a budget's row must not wait for the network in between.
+// each in a transaction of that server (view, write). The money path is a call for each step
+// (fleetreserve.go, fleetsubmit.go, fleetfinish.go, postgres_functions.sql), because what locks a budget's
+// row must not wait for the network in between.
 //
 // A change whose commit got no answer is made again, under the name that it had, and never looked up: only
 // who says the same again waits for the first attempt, if that still runs.
@@ -75,13 +74,8 @@ type fleet struct {
 	aliveFor time.Duration // aliveFor
 }
 
-const (
-	// aliveFor is how long a process is taken for alive after it said so, and beatEvery how often it does
-	// while it works: it may miss two.
-	aliveFor, beatEvery = 30 * time.Second, 10 * time.Second
-	// uncertainFor bounds how long a step is repeated whose answer was lost, where its caller has no less.
-	uncertainFor = 20 * time.Second
-)
+// uncertainFor bounds how long a step is repeated whose answer was lost, where its caller has no less.
+const uncertainFor = 20 * time.Second
 
 // CreateFleet makes a fleet's ledger in an empty schema, as the role that will own it.
 func CreateFleet(ctx context.Context, f Fleet) (ledgerID string, err error) {
@@ -250,128 +244,10 @@ func (e *fleet) until(ctx context.Context, step func(context.Context) error) err
 	}
 }
 
-// fleetErrorOr is what an error of the wire means; any other is an answer, and stays.
-func fleetErrorOr(err error) error {
-	var f *postgres.Failure
-	if errors.As(err, &f) {
-		return fleetError(err)
-	}
-	return err
-}
-
-// fleetError says what an error of the wire or the server means.
-func fleetError(err error) error {
-	if err == nil {
-		return nil
-	}
-	var known *x402.Error
-	if errors.As(err, &known) {
-		return err
-	}
-	var f *postgres.Failure
-	if !errors.As(err, &f) {
-		return x402.Errorf(x402.LedgerUnavailable, "use the fleet's ledger: %w", err)
-	}
-	switch f.Kind {
-	case postgres.Defect, postgres.Refused, postgres.Violated:
-		return x402.Errorf(x402.Internal, "use the fleet's ledger: %w", err)
-	case postgres.Denied:
-		return x402.Errorf(
-			x402.LedgerUnavailable,
-			"the fleet's ledger does not let this wallet in, or not do that: %w",
-			err,
-		).WithHint("the owner looks at the login in ledger.url, its password and its role")
-	}
-	e := x402.Errorf(x402.LedgerUnavailable, "the fleet's ledger does not answer: %w", err)
-	e.FixedBy = x402.ByTime
-	return e.WithHint("make the same call again; x402-wallet doctor says what is wrong with the server")
-}
-
 // append appends to the chain of this process's home.
 func (e *fleet) append(t *tx, payment int64, event, detail string) error {
 	return t.row(`SELECT note(?, ?, ?, ?,
 		?)`, e.Writer, micros(t.Now), payment, event, detail).Scan(&t.known.head)
-}
-
-// instance is this process's id; from its first on it says that it lives, as long as it works.
-func (e *fleet) instance() (string, error) {
-	e.beats.Lock()
-	defer e.beats.Unlock()
-	e.mu.Lock()
-	id, said := e.self, time.Since(e.beaten) < beatEvery
-	e.mu.Unlock()
-	if id != "" && said {
-		return id, nil
-	}
-	if id == "" {
-		id = newID("run_")
-	}
-	if err := e.beat(id); err != nil {
-		return "", err
-	}
-	e.mu.Lock()
-	defer e.mu.Unlock()
-	if e.self == "" && !e.closed {
-		e.self, e.beating = id, make(chan struct{})
-		over := e.beating
-		e.ended.Go(func() { e.keepBeating(id, over) })
-	}
-	return id, nil
-}
-
-func (e *fleet) beat(id string) error {
-	host, _ := os.Hostname()
-	ctx, cancel := context.WithTimeout(context.Background(), beatEvery)
-	defer cancel()
-	err := e.pool.With(ctx, func(c *postgres.Conn) error {
-		_, err := c.Query(ctx, postgres.Statement{Query: `SELECT beat(?, ?, ?, ?)`,
-			Args: []any{id, e.Agent, host, e.aliveFor.Microseconds()}})
-		return err
-	})
-	if err == nil {
-		e.mu.Lock()
-		e.beaten = time.Now()
-		e.mu.Unlock()
-	}
-	return fleetError(err)
-}
-
-// keepBeating says that this process lives while payments of its own are under way.
-func (e *fleet) keepBeating(id string, over chan struct{}) {
-	tick := time.NewTicker(beatEvery)
-	defer tick.Stop()
-	for {
-		select {
-		case <-over:
-			return
-		case <-tick.C:
-			e.mu.Lock()
-			drives := e.driving > 0
-			e.mu.Unlock()
-			if drives {
-				e.beats.Lock()
-				_ = e.beat(id)
-				e.beats.Unlock()
-			}
-		}
-	}
-}
-
-// alive reports whether a process said so lately. Where the server does not answer it is taken for alive:
-// nothing can be taken up then anyway. So it is for a while after a failover: nobody could say so before, and
-// what was said last may be lost.
-func (e *fleet) alive(id string) bool {
-	if !strings.HasPrefix(id, "run_") {
-		return false
-	}
-	alive := true
-	ctx, cancel := context.WithTimeout(context.Background(), beatEvery)
-	defer cancel()
-	_ = e.pool.With(ctx, func(c *postgres.Conn) error {
-		return queryRow(ctx, fleetConn{c}, `SELECT is_young_epoch(?2) OR EXISTS (SELECT 1 FROM instances
-			WHERE id = ?1 AND until > real_clock())`, id, e.aliveFor.Microseconds()).Scan(&alive)
-	})
-	return alive
 }
 
 // NewWriter is a name for the audit chain of a home that has none yet.

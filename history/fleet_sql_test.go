@@ -46,12 +46,15 @@ func TestNothingIsDecidedByTheOrderOfNumbers(t *testing.T) {
 		"ORDER BY seq",                       // the chain's own number
 	}
 	by := regexp.MustCompile(`(?i)ORDER BY [^)\x60]*?\b(seq|number)\b( DESC)?`)
-	for name, text := range map[string]string{"postgres_functions.sql": fleetFunctions,
-		"fleetmoney.go":  fileText(t, "fleetmoney.go"),
-		"fleetverify.go": fileText(t, "fleetverify.go")} {
+	texts := map[string]string{"postgres_functions.sql": fleetFunctions}
+	for _, name := range []string{"fleetfacts.go", "fleetreserve.go", "fleetsubmit.go", "fleetfinish.go",
+		"fleetverify.go"} {
+		texts[name] = fileText(t, name)
+	}
+	for name, text := range texts {
 		for _, found := range by.FindAllString(withoutComments(text), -1) {
 			found = strings.Join(strings.Fields(found), " ")
-			if name == "fleetmoney.go" && found == "ORDER BY seq DESC" { // fleetHead: the chain's own
+			if name == "fleetverify.go" && found == "ORDER BY seq DESC" { // fleetHead: the chain's own
 				continue
 			}
 			require.True(t, slices.Contains(allowed, found), "%s: %s", name, found)

@@ -11,7 +11,8 @@ import (
 // these.
 
 // fleetOver adds payments up by a unit of time.
-const fleetOver = `SELECT created_at / ?1::bigint, ` + fleetSums + ` FROM payments WHERE created_at >= ?2 GROUP BY 1`
+const fleetOver = `SELECT created_at / ?1::bigint, ` + fleetSums + ` FROM payments
+	WHERE created_at >= ?2 GROUP BY 1`
 
 // fleetSums are what payments spent, and hold.
 const fleetSums = `coalesce(sum(usd - returned) FILTER (WHERE state = 'settled'), 0),

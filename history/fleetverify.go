@@ -146,3 +146,29 @@ func fleetCorrupt(format string, args ...any) error {
 		WithHint("somebody or something else wrote to it: the owner looks (x402-wallet history verify); " +
 			"nothing is paid until then")
 }
+
+// fleetHead is how far the chain of this home has come, and what is frozen.
+func (t *tx) fleetHead() (h Head, err error) {
+	// not the rows whose commit nobody waited for: a checkpoint must not name what a power cut may take back
+	const last = `SELECT seq, hash FROM audit WHERE writer = ? AND event NOT IN
+		('reserved', 'session', 'approval used', 'delivered', 'keyed') ORDER BY seq DESC LIMIT 1`
+	err = t.row(`SELECT coalesce(max(upto), 0), (SELECT coalesce(max(seq), 0) FROM freezes) FROM lifts`).
+		Scan(&h.Lifted, &h.Frozen)
+	if err == nil {
+		err = none(t.row(last, t.fleet.Writer).Scan(&h.Seq, &h.Hash), nil)
+	}
+	if err == nil && h.Frozen > h.Lifted {
+		h.Freezes, err = t.frozen(h.Lifted, h.Frozen)
+	}
+	return h, err
+}
+
+// fleetHas reports whether the chain of this home has a row.
+func (t *tx) fleetHas(h Head) (bool, error) {
+	if h.Seq == 0 { // of a home that has written nothing
+		return true, nil
+	}
+	var hash []byte
+	err := t.row(`SELECT hash FROM audit WHERE writer = ? AND seq = ?`, t.fleet.Writer, h.Seq).Scan(&hash)
+	return err == nil && bytes.Equal(hash, h.Hash), none(err, nil)
+}

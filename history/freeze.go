@@ -143,6 +143,10 @@ func (t *tx) freezes() (list []Freeze, err error) {
 	return collect(t, scanFreeze, selectFreeze+` ORDER BY network, account`)
 }
 
+// selectFreezeOf asks for the freeze that stops payments from an account on a network: all's, or its own.
+const selectFreezeOf = selectFreeze + ` AND (account = '' OR network = ? AND account = ?)
+	ORDER BY account LIMIT 1`
+
 const selectFreeze = `SELECT network, account, at, by, why FROM freezes WHERE` + standing
 
 func scanFreeze(row scanner) (f Freeze, err error) {

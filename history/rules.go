@@ -124,6 +124,17 @@ func (s *Store) Has(ctx context.Context, h Head) (bool, error) {
 	})
 }
 
+// HasSigned reports whether a signature is on this home's chain; on SQLite it is the ledger's only one.
+func (s *Store) HasSigned(ctx context.Context) (bool, error) {
+	return readOnce(ctx, s, func(t *tx) (bool, error) {
+		if t.fleet == nil {
+			return t.is(`SELECT EXISTS (SELECT 1 FROM audit WHERE event = 'signed')`)
+		}
+		return t.is(`SELECT EXISTS (SELECT 1 FROM audit WHERE writer = ? AND event = 'signed')`,
+			t.fleet.Writer)
+	})
+}
+
 // AtHead calls f with the audit chain's last row, and no other process's f meanwhile. The row is on the
 // disk by then: a checkpoint must not name what a power cut may take back.
 func (s *Store) AtHead(ctx context.Context, f func(Head) error) error {

@@ -1,0 +1,248 @@
+package history
+
+import (
+	"context"
+	"encoding/binary"
+	"encoding/hex"
+	"encoding/json"
+	"errors"
+	"time"
+
+	"x402-wallet/budget"
+	"x402-wallet/history/postgres"
+	"x402-wallet/x402"
+	"x402-wallet/x402/money"
+)
+
+// The first step of a payment in a fleet's ledger: its money is held, by the function reserve of
+// postgres_functions.sql, if everything is still as it was decided by.
+
+func (e *fleet) reserve(ctx context.Context, h Hold, owner string) (Payment, error) {
+	p := h.Payment
+	p.ID = orID(p.ID, e.now())
+	p.LeaseOwner, p.Waiter, p.State = owner, owner, Reserved
+	fresh := newID("ses_")
+	p.Session = h.Decision.Session
+	if p.Session == "" {
+		p.Session = fresh
+	}
+	record := packPlain(p.Requirement, nil, nil)
+	q := map[string]any{
+		"writer":        e.Writer,
+		"payment":       columnsOf(p, record),
+		"session":       h.Decision.Session,
+		"newSession":    fresh,
+		"sessionCap":    (*int64)(h.SessionCap),
+		"sessionIdle":   budget.SessionIdle.Microseconds(),
+		"sessionDetail": toJSON(map[string]any{"id": fresh, "cap": h.SessionCap, "seal": digestOf(nil)}),
+		"detail": toJSON(reservedDetail{Row: p.digest(), Key: p.IdempotencyKey,
+			Stored: digestOf(record)}),
+		"clock":         micros(e.now()),
+		"tolerance":     budget.ClockTolerance.Microseconds(),
+		"resume":        h.Resume,
+		"prepaid":       h.Decision.Prepaid,
+		"caps":          capsOf(h.Decision, e.now()),
+		"low":           lowOf(h, e.now()),
+		"rates":         ratesOf(h.Decision),
+		"maxFailures":   h.Decision.MaxFailures,
+		"failuresSince": micros(h.Decision.FailuresSince),
+		"seller":        sellerOf(h.Decision, p),
+		"funds":         map[string]any{},
+		"approval":      map[string]any{},
+	}
+	if d := h.Funds.Delegated; d != nil && x402.IsSolana(p.Network) { // see seenDelegated
+		q["delegated"] = map[string]any{"account": h.Funds.Source, "largest": d.String(),
+			"detail": toJSON(map[string]any{"network": p.Network, "account": h.Funds.Source, "largest": d})}
+	}
+	if !p.ByVoucher() {
+		q["funds"] = map[string]any{"source": h.Funds.Source, "free": h.Funds.Free.String(),
+			"readAt": micros(h.Funds.ReadAt)}
+	}
+	if a := h.Approval; a != nil {
+		q["approval"] = map[string]any{
+			"id":      a.ID,
+			"expires": micros(a.Expires),
+			"seal":    hex.EncodeToString(a.Seal),
+			"detail":  toJSON(usedDetail{Quote: hexOf(a.Quote), ID: a.ID, Payment: p.ID}),
+		}
+	}
+	if e.demanded() == asynchronous {
+		q["settle"] = e.settle.Microseconds()
+	}
+	held, err := e.payWhenSettled(ctx, `reserve(?::json)`, toJSON(q))
+	if err == nil {
+		e.drives(1)
+		return held, nil
+	}
+	return p, e.whyNotHeld(ctx, h, p, err)
+}
+
+func orID(id string, at time.Time) string {
+	if id == "" {
+		return NewID(at)
+	}
+	return id
+}
+
+// whyNotHeld is the answer to a hold that the ledger refused.
+func (e *fleet) whyNotHeld(ctx context.Context, h Hold, p Payment, err error) error {
+	var f *postgres.Failure
+	if !errors.As(err, &f) {
+		return err
+	}
+	taken := func(where string, args ...any) error {
+		other, err := call(ctx, e, scanPayment, selectPayment+where, args...)
+		if err != nil {
+			return moved("the purchase that it would be again is gone")
+		}
+		return &AlreadyPaying{Payment: other}
+	}
+	switch {
+	case f.Kind == postgres.Violated && f.Constraint == "payments_by_key":
+		return taken(` WHERE idempotency_key = ? AND agent = ? AND state <> 'failed'`, p.IdempotencyKey,
+			p.Agent)
+	case f.Kind == postgres.Violated && f.Constraint == "cap":
+		return moved("a budget was used up")
+	case f.State == "X4A01":
+		var d struct{ ID string }
+		if json.Unmarshal([]byte(f.Detail), &d) == nil {
+			return taken(` WHERE id = ?`, d.ID)
+		}
+	case f.State == "X4F01":
+		return e.frozen(ctx, p)
+	case f.State == "X4S01":
+		var d struct{ Held money.Amount }
+		if json.Unmarshal([]byte(f.Detail), &d) == nil {
+			return &ShortOfFunds{Free: h.Funds.Free, Held: d.Held, Wanted: p.Amount}
+		}
+	}
+	return e.tell(err)
+}
+
+// frozen is the refusal by the freeze that stops a payment, or ErrMoved where it was lifted since.
+func (e *fleet) frozen(ctx context.Context, p Payment) error {
+	f, err := call(ctx, e, scanFreeze, selectFreezeOf, p.Network, p.Source)
+	if err != nil {
+		return moved("a freeze was lifted")
+	}
+	return f.refusal()
+}
+
+// pay runs a function that answers with the payment as it then stands. An error of the server is returned as
+// it is.
+func (e *fleet) pay(ctx context.Context, function string, args ...any) (Payment, error) {
+	return call(ctx, e, scanPayment, `SELECT `+paymentColumns+`, record, receipt, chain_proof FROM `+function,
+		args...)
+}
+
+// columnsOf are the columns of a new payment, as json_populate_record takes them.
+func columnsOf(p Payment, record []byte) map[string]any {
+	columns := map[string]any{
+		"id":            p.ID,
+		"fingerprint":   hexText(p.Fingerprint[:]),
+		"method":        p.Method,
+		"url":           p.URL,
+		"target":        p.Target,
+		"host":          p.Host,
+		"network":       p.Network,
+		"scheme":        p.Scheme,
+		"dialect":       p.Dialect,
+		"asset":         p.Asset,
+		"symbol":        p.Symbol,
+		"amount":        p.Amount.String(),
+		"usd":           int64(p.Price),
+		"pay_to":        p.PayTo,
+		"source":        p.Source,
+		"record":        hexText(record),
+		"lease_owner":   p.LeaseOwner,
+		"prefix_length": characters(urlPrefix(p.URL)),
+		"agent":         p.Agent,
+	}
+	if p.IdempotencyKey != "" {
+		columns["idempotency_key"] = p.IdempotencyKey
+	}
+	return columns
+}
+
+// capsOf are the caps of a decision, by the windows that the ledger keeps.
+func capsOf(d budget.Decision, now time.Time) []map[string]any {
+	caps := []map[string]any{} // nil would be no list
+	for _, c := range d.Caps {
+		id, win, starts := windowOf(c.Window)
+		if win == "session" { // the owner's, which the ledger applies
+			continue
+		}
+		caps = append(caps, map[string]any{
+			"budget": id,
+			"win":    win,
+			"starts": starts,
+			"limit":  int64(c.Limit),
+			"alert": map[string]any{
+				"id":      newTimedID("alr_", now),
+				"subject": c.Title(),
+				"win":     c.Window.Since.Format(time.DateOnly),
+			},
+		})
+	}
+	return caps
+}
+
+// lowOf is the alert that little is left of what a payment is made from; empty: there is none.
+func lowOf(h Hold, now time.Time) map[string]any {
+	if h.Low == nil {
+		return map[string]any{}
+	}
+	subject, detail := h.Low.alert(h.Payment)
+	return map[string]any{
+		"id":      newTimedID("alr_", now),
+		"subject": subject,
+		"win":     dayOf(now),
+		"detail":  toJSON(detail),
+	}
+}
+
+// windowOf names a window as the ledger keeps it. On a month's first day its window is the day's too: they
+// hold the same.
+func windowOf(w budget.Window) (id, win string, starts int64) {
+	id, win, starts = "org", "month", micros(w.Since)
+	if w.Since.Equal(budget.DayOf(w.Since)) && !w.Since.Equal(budget.MonthOf(w.Since)) {
+		win = "day"
+	}
+	switch {
+	case w.Session != "":
+		win = "session"
+	case !w.IsAll():
+		id = w.Node()
+	case w.Host != "":
+		id, win = "host:"+w.Host, "day"
+	}
+	return id, win, starts
+}
+
+func ratesOf(d budget.Decision) []map[string]any {
+	rates := []map[string]any{}
+	for _, r := range d.Rates {
+		if r.Max > 0 {
+			rates = append(rates, map[string]any{
+				"budget":    r.Window.Node(),
+				"most":      r.Max,
+				"per":       r.Per.Microseconds(),
+				"notBefore": micros(r.NotBefore),
+			})
+		}
+	}
+	return rates
+}
+
+// sellerOf is what a decision needs to be so still of its payee.
+func sellerOf(d budget.Decision, p Payment) map[string]any {
+	expected := map[string]any{"known": d.PayeeKnown, "unchanged": d.PayeeUnchanged,
+		"payeeKey":  hex.EncodeToString(payeeKey(p.Network, p.PayTo)),
+		"hereKey":   hex.EncodeToString(paidHereKey(p.Host, p.Network, p.Asset, p.PayTo)),
+		"sellerKey": hex.EncodeToString(sellerKey(p.Host, p.Network, p.Asset)),
+		"priceKey":  hex.EncodeToString(priceKey(p.Resource()))}
+	if d.MinLastPrice != nil {
+		expected["minPrice"] = hex.EncodeToString(binary.BigEndian.AppendUint64(nil, uint64(*d.MinLastPrice)))
+	}
+	return expected
+}
