@@ -25,8 +25,8 @@
 // fleetfinish.go (the steps of a payment, with their halves in postgres_functions.sql), fleetwrite.go (every
 // other change), fleetchannels.go, fleetcontent.go, fleetsearch.go, fleetreads.go, fleetturns.go and
 // fleetverify.go (what is otherwise there than on SQLite), fleetrules.go; fleetinstance.go (which processes
-// live), fleetserver.go (what the server has to be), fleeterrors.go (what its errors mean); dialect.go is what
-// the texts of SQL differ in where they are the same otherwise.
+// live), fleetserver.go (what the server has to be), fleeterrors.go (what its errors mean); dialect.go is
+// what the texts of SQL differ in where they are the same otherwise.
 //
 // Under all of them, and SQLite's own: pack.go (texts that take little room), commit.go (changes that
 // share a transaction), walsync.go (what is on the disk when), filelock.go (processes that take turns),
