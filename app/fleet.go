@@ -3,6 +3,7 @@ package app
 import (
 	"bytes"
 	"context"
+	"encoding/hex"
 	"encoding/json"
 	"errors"
 	"io/fs"
@@ -35,6 +36,7 @@ const joinFile, ownerFile, writerFile = "join.json", "fleet.json", "chain"
 // member is a home's part in a fleet.
 type member struct {
 	anchor    fleet.Anchor
+	seals     [][]byte // over the anchor
 	ledger    fleet.JoinLedger
 	enrolment fleet.Signed
 	agent     string // whose home it is; "": the owner's
@@ -46,6 +48,7 @@ type member struct {
 type ownerAnchor struct {
 	Ledger string    `json:"ledger"` // its id
 	Owner  fleet.Key `json:"owner"`
+	Seal   []byte    `json:"seal"` // of its keystore over these two (fleet.PurposeAnchor)
 }
 
 // fleetMember is the part that this home has in a fleet; nil: it is in none.
@@ -66,7 +69,15 @@ func (a *app) readMember() (*member, error) {
 	if err != nil {
 		return nil, err
 	}
-	m := &member{anchor: join.Anchor(), ledger: join.Ledger, enrolment: join.Enrolment}
+	m := &member{anchor: join.Anchor(), seals: [][]byte{join.Seal}, ledger: join.Ledger,
+		enrolment: join.Enrolment}
+	text, err := config.ReadFile(filepath.Join(a.home, fleet.SealFile), 200)
+	switch seal, bad := hex.DecodeString(strings.TrimSpace(string(text))); {
+	case err == nil && bad == nil:
+		m.seals = append(m.seals, seal)
+	case err != nil && !errors.Is(err, fs.ErrNotExist):
+		return nil, x402.Errorf(x402.SetupFailed, "read %s: %w", fleet.SealFile, err)
+	}
 	host, _ := os.Hostname()
 	m.agent, err = join.Name(strings.ToLower(host))
 	if err == nil {
@@ -95,6 +106,7 @@ func (a *app) readOwner() (*member, error) {
 	}
 	m := &member{
 		anchor:  fleet.Anchor{Owner: known.Owner, Ledger: known.Ledger},
+		seals:   [][]byte{known.Seal},
 		ledger:  ledgerIn(rules, known.Ledger),
 		isOwner: true,
 	}
@@ -105,13 +117,8 @@ func (a *app) readOwner() (*member, error) {
 // ledgerIn is the ledger that config.toml names.
 func ledgerIn(rules *config.Config, id string) fleet.JoinLedger {
 	l := rules.Ledger
-	return fleet.JoinLedger{
-		URL:             l.URL,
-		ID:              id,
-		RootCert:        l.RootCert,
-		PasswordFile:    l.PasswordFile,
-		PasswordCommand: l.PasswordCommand,
-	}
+	return fleet.JoinLedger{URL: l.URL, ID: id, RootCert: l.RootCert,
+		PasswordFile: l.PasswordFile, PasswordCommand: l.PasswordCommand}
 }
 
 // asMember makes the calls of this process, but for those of a service's sessions, those of the home's agent.
@@ -129,34 +136,22 @@ func (a *app) mayHoldKeys(keys *wallet.Wallet, rules *config.Config) error {
 	}
 	if has, err := keys.HasOwnerKey(); err != nil || has {
 		if err == nil {
-			err = x402.Errorf(
-				x402.PolicyDenied,
-				"this machine's keystore has the owner's key of the fleet, with which whoever has its "+
-					"passphrase makes the rules",
-			).WithHint(
-				"give it the one that the owner makes without: x402-wallet agents enroll with " +
-					"--keystore FILE",
-			)
+			err = x402.Errorf(x402.PolicyDenied, "this machine's keystore has the owner's key of the fleet, "+
+				"with which whoever has its passphrase makes the rules").
+				WithHint("give it the one that the owner makes without: x402-wallet agents enroll with " +
+					"--keystore FILE")
 		}
 		return err
 	}
 	if a.isService || rules.Ledger.Keys == config.KeysShared {
 		return nil
 	}
-	return x402.Errorf(
-		x402.PolicyDenied,
-		"the owner of this fleet wants the keys where no agent's shell is, and this "+
-			"wallet runs in the agent's own process",
-	).
-		WithHint(
-			"run it as a service of a user of its own (x402-wallet service install); or the owner seals "+
-				"ledger.keys = \"shared\", after which any shell of an agent has the keys",
-		).
-		WithCommand(
-			x402.Command("service", "install"),
-			"The fleet's keys may not be in an agent's process: please set up the "+
-				"wallet's service.",
-		)
+	return x402.Errorf(x402.PolicyDenied, "the owner of this fleet wants the keys where no agent's shell is, "+
+		"and this wallet runs in the agent's own process").
+		WithHint("run it as a service of a user of its own (x402-wallet service install); or the owner "+
+			"seals ledger.keys = \"shared\", after which any shell of an agent has the keys").
+		WithCommand(x402.Command("service", "install"), "The fleet's keys may not be in an agent's process: "+
+			"please set up the wallet's service.")
 }
 
 // chainName is the name of this home's chain, made once.
@@ -218,9 +213,8 @@ func (a *app) ledgerPassword(ctx context.Context, at fleet.JoinLedger) (string, 
 		text, err = cmd.Output()
 	}
 	if err != nil || len(text) > maxPassword {
-		return "", errors.New(
-			"the password of the fleet's ledger could not be had",
-		) // nothing of it, or of what it said
+		// nothing of it, or of what the command said
+		return "", errors.New("the password of the fleet's ledger could not be had")
 	}
 	return string(bytes.TrimRight(text, "\r\n")), nil
 }
@@ -233,15 +227,10 @@ func (a *app) openLedger(ctx context.Context, o history.Options) (*history.Store
 	}
 	if m == nil {
 		if rules, err := config.Load(a.home); err == nil && rules.Ledger.URL != "" {
-			return nil, x402.Errorf(
-				x402.SetupFailed,
-				"ledger.url names a fleet's ledger, and this home has not joined it",
-			).
-				WithHint(
-					"on the owner's machine: x402-wallet policy seal --fleet, then x402-wallet agents " +
-						"enroll with " +
-						"--out " + joinFile + ", which goes into this home",
-				)
+			return nil, x402.Errorf(x402.SetupFailed, "ledger.url names a fleet's ledger, and this home has "+
+				"not joined it").
+				WithHint("on the owner's machine: x402-wallet policy seal --fleet, then x402-wallet agents "+
+					"enroll with --out %s, which goes into this home", joinFile)
 		}
 		return history.Open(ctx, a.home, o)
 	}
@@ -253,7 +242,7 @@ func (a *app) openLedger(ctx context.Context, o history.Options) (*history.Store
 // inFleet makes a guard that of a fleet, if this home is in one.
 func (a *app) inFleet(g *seal.Guard) *seal.Guard {
 	if m, err := a.fleetMember(); err == nil && m != nil {
-		g.Fleet = &seal.Fleet{Anchor: m.anchor, Now: time.Now, Enrolled: m.enrolled}
+		g.Fleet = &seal.Fleet{Anchor: m.anchor, Seals: m.seals, Now: time.Now, Enrolled: m.enrolled}
 	}
 	return g
 }
@@ -266,15 +255,47 @@ func (a *app) fleetRules(ctx context.Context, store *history.Store) (*config.Con
 		return nil, err
 	}
 	if own, err := config.Load(a.home); !errors.Is(err, fs.ErrNotExist) {
-		rules = own
+		if err == nil {
+			err = keptLimits(own, rules)
+		}
 		if err != nil {
 			return nil, err
 		}
+		rules = own
 	}
 	if err := checkAddresses(rules); err != nil {
 		return nil, err
 	}
 	return rules.WithEnv(a.env)
+}
+
+// keptLimits refuses a machine's own rules where they limit what the fleet's ledger does not add up, because
+// the owner's rules do not limit it.
+func keptLimits(own, owners *config.Config) error {
+	kept := map[string]history.Budget{}
+	for _, b := range history.BudgetsOf(budgetRules(owners)) {
+		kept[b.ID] = b
+	}
+	for _, b := range history.BudgetsOf(budgetRules(own)) {
+		theirs := kept[b.ID]
+		for _, limit := range []struct {
+			name     string
+			isUnkept bool
+		}{
+			{"session", b.Session != nil && theirs.Session == nil},
+			{"day", b.Day != nil && theirs.Day == nil},
+			{"month", b.Month != nil && theirs.Month == nil},
+			{"rate", b.Rate > 0 && theirs.Rate == 0 && b.ID != history.Organisation},
+		} {
+			if limit.isUnkept {
+				return x402.Errorf(x402.SetupFailed, "config.toml on this machine limits the %s of %s, which "+
+					"the owner of the fleet does not limit, so that its ledger does not add it up", limit.name, b.ID).
+					WithHint("take it out here, or the owner seals a limit for it, which may be higher: " +
+						"x402-wallet policy seal --fleet")
+			}
+		}
+	}
+	return nil
 }
 
 // rulesOfFleet is rules in a fleet.
@@ -321,17 +342,10 @@ func (m *member) enrolled(b fleet.Bundle) error {
 		return err
 	}
 	if !slices.Contains(teams.Path(m.agent), e.Team) {
-		return x402.Errorf(
-			x402.PolicyUnsealed,
-			"the agent %s is enrolled into the team %s, and the owner's rules do not have it there",
-			x402.Quote(m.agent),
-			x402.Quote(e.Team),
-		).
-			WithHint(
-				"the owner names it, or a pattern of its name, in [budget.teams.%s] and signs that: "+
-					"x402-wallet policy seal --fleet",
-				e.Team,
-			)
+		return x402.Errorf(x402.PolicyUnsealed, "the agent %s is enrolled into the team %s, and the owner's "+
+			"rules do not have it there", x402.Quote(m.agent), x402.Quote(e.Team)).
+			WithHint("the owner names it, or a pattern of its name, in [budget.teams.%s] and signs that: "+
+				"x402-wallet policy seal --fleet", e.Team)
 	}
 	return nil
 }
@@ -371,7 +385,7 @@ func (f *ownersFleet) Newest(ctx context.Context) (fleet.Signed, error) {
 	return fleet.Signed{Statement: sealed.Config, Signature: sealed.Seal}, nil
 }
 
-func (f *ownersFleet) Publish(ctx context.Context, signed fleet.Signed) error {
+func (f *ownersFleet) Publish(ctx context.Context, signed fleet.Signed, keystoreSeal []byte) error {
 	b, err := fleet.Peek(signed)
 	if err != nil {
 		return err
@@ -385,16 +399,13 @@ func (f *ownersFleet) Publish(ctx context.Context, signed fleet.Signed) error {
 	if err := guard.Publish(ctx, signed, history.BudgetsOf(budgetRules(rules))); err != nil {
 		return err
 	}
-	text, err := json.Marshal(ownerAnchor{Ledger: b.Ledger, Owner: b.By})
+	text, err := json.Marshal(ownerAnchor{Ledger: b.Ledger, Owner: b.By, Seal: keystoreSeal})
 	if err != nil {
 		return err
 	}
 	if err := config.WriteFile(filepath.Join(f.app.home, ownerFile), append(text, '\n')); err != nil {
-		return x402.Errorf(
-			x402.SetupFailed,
-			"the rules are sealed for the fleet, but this home does not know it yet: %w",
-			err,
-		).
+		return x402.Errorf(x402.SetupFailed, "the rules are sealed for the fleet, but this home does not "+
+			"know it yet: %w", err).
 			WithHint("make room on the disk, then run it again")
 	}
 	return nil

@@ -5,6 +5,7 @@ import (
 	"context"
 	"crypto/rand"
 	"errors"
+	"net/http"
 	"slices"
 	"sync/atomic"
 	"time"
@@ -52,38 +53,19 @@ func (a *app) OpenWallet(ctx context.Context, first, last wallet.Passphrase) (*t
 	evmSigner, solanaSigner := agent.Signers(keys, remote)
 	settlers := a.facilitators(rules, nodes)
 	guard.Recorder.Rules.KnowsFacilitator = settlers.HasSigner
-	onEVM := evm.New(evm.Options{
-		Signer: evmSigner, RPC: rules.Nodes(), Vaults: vaults(rules), Allowances: allowances(rules),
-		ApprovalGas: approvalGas(rules), HTTP: nodes, Rand: rand.Reader, Now: time.Now,
-		Observe: a.parties.Node,
-	})
-	onSolana := svm.New(svm.Options{
-		Signer: solanaSigner, RPC: rules.Nodes(), TokenAccounts: tokenAccounts(rules), HTTP: nodes,
-		Rand: rand.Reader, Now: time.Now, Observe: a.parties.Node,
-	})
+	on := a.chains(rules, evmSigner, solanaSigner, nodes)
 	sellers := seller.New(seller.Options{
 		Loopback: rules.Policy.Loopback, Servers: a.servers(rules), Version: a.version, Log: a.log,
 		Agent: pay.AgentFrom,
 	})
 	statuses := onRooch.Statuses()
-	statuses[pay.SchemeKey{Scheme: x402.Allowance, Family: "eip155"}] = onEVM
-	byPermit2 := onEVM.ByPermit2()
-	inChannels := onEVM.Channels(rules.Policy.ChannelDelay)
+	statuses[pay.SchemeKey{Scheme: x402.Allowance, Family: "eip155"}] = on.evm
 	engine := &pay.Engine{
-		Rules: budgetRules(rules), Policy: policy(rules),
-		Assets: assets,
-		Schemes: map[pay.SchemeKey]pay.Scheme{{Scheme: x402.Exact, Family: "eip155"}: onEVM,
-			{Scheme: x402.Exact, Family: "solana"}: onSolana,
-			{Scheme: x402.MPP, Family: "eip155"}:   onEVM, {Scheme: x402.MPP, Family: "solana"}: onSolana,
-			{Scheme: x402.Permit2, Family: "eip155"}:         byPermit2,
-			{Scheme: x402.Upto, Family: "eip155"}:            byPermit2,
-			{Scheme: x402.BatchSettlement, Family: "eip155"}: inChannels},
-		Vaults:           onEVM.FromVaults(),
-		Floats:           onEVM,
-		SignIns:          agent.SignIns{Keys: keys, Remote: remote},
-		KnowsFacilitator: settlers.HasSigner,
-		Channels:         inChannels, ChannelBook: store,
-		Statuses: statuses, Transport: sellers, Settler: settlers, Store: store, Guard: guard,
+		Rules: budgetRules(rules), Policy: policy(rules), Assets: assets,
+		Schemes: on.schemes(), Vaults: on.evm.FromVaults(), Floats: on.evm, Statuses: statuses,
+		Channels: on.evmChannels, ChannelBook: store,
+		SignIns: agent.SignIns{Keys: keys, Remote: remote}, KnowsFacilitator: settlers.HasSigner,
+		Transport: sellers, Settler: settlers, Store: store, Guard: guard,
 		Now: time.Now, Log: a.log, Observe: a.observer(h), Traces: traces(rules, false),
 	}
 	allKeys := toolKeys{Wallet: keys, remote: remote}
@@ -98,7 +80,7 @@ func (a *app) OpenWallet(ctx context.Context, first, last wallet.Passphrase) (*t
 	}
 	return &tools.Wallet{
 		Engine: engine, Store: store, Keys: allKeys,
-		EVM: onEVM, Solana: onSolana, Facilitators: settlers, Servers: sellers, Channels: channels,
+		EVM: on.evm, Solana: on.solana, Facilitators: settlers, Servers: sellers, Channels: channels,
 		VerifySeals: func(ctx context.Context, own bool) error {
 			if own {
 				return guard.Local.Verify(ctx)
@@ -113,6 +95,41 @@ func (a *app) OpenWallet(ctx context.Context, first, last wallet.Passphrase) (*t
 		TokenAccounts: tokenAccounts(rules), Mounts: mounts(rules), AgentLabels: agentLabels(rules),
 		Warnings: slices.Concat(keys.Warnings, rules.Warnings, config.IgnoredEnv(a.env, rules)),
 	}, nil
+}
+
+// chains are the networks that a wallet pays on.
+type chains struct {
+	evm         *evm.Exact
+	evmChannels *evm.Channels
+	solana      *svm.Exact
+}
+
+func (a *app) chains(rules *config.Config, evmSigner evm.Signer, solanaSigner svm.Signer,
+	nodes *http.Client) chains {
+	onEVM := evm.New(evm.Options{
+		Signer: evmSigner, RPC: rules.Nodes(), Vaults: vaults(rules), Allowances: allowances(rules),
+		ApprovalGas: approvalGas(rules), HTTP: nodes, Rand: rand.Reader, Now: time.Now,
+		Observe: a.parties.Node,
+	})
+	onSolana := svm.New(svm.Options{
+		Signer: solanaSigner, RPC: rules.Nodes(), TokenAccounts: tokenAccounts(rules), HTTP: nodes,
+		Rand: rand.Reader, Now: time.Now, Observe: a.parties.Node,
+	})
+	return chains{evm: onEVM, evmChannels: onEVM.Channels(rules.Policy.ChannelDelay), solana: onSolana}
+}
+
+// schemes are the ways to pay, by the family of the chain.
+func (c chains) schemes() map[pay.SchemeKey]pay.Scheme {
+	byPermit2 := c.evm.ByPermit2()
+	return map[pay.SchemeKey]pay.Scheme{
+		{Scheme: x402.Exact, Family: "eip155"}:           c.evm,
+		{Scheme: x402.Exact, Family: "solana"}:           c.solana,
+		{Scheme: x402.MPP, Family: "eip155"}:             c.evm,
+		{Scheme: x402.MPP, Family: "solana"}:             c.solana,
+		{Scheme: x402.Permit2, Family: "eip155"}:         byPermit2,
+		{Scheme: x402.Upto, Family: "eip155"}:            byPermit2,
+		{Scheme: x402.BatchSettlement, Family: "eip155"}: c.evmChannels,
+	}
 }
 
 // staleness says whether other rules came than those that a wallet was opened with.

@@ -2,6 +2,7 @@ package cli
 
 import (
 	"context"
+	"encoding/hex"
 	"errors"
 	"io"
 	"io/fs"
@@ -26,8 +27,9 @@ type Fleet interface {
 	LedgerID(ctx context.Context) (string, error)
 	// Newest is the newest bundle that was published; the zero value: none was.
 	Newest(ctx context.Context) (fleet.Signed, error)
-	// Publish puts a bundle behind the newest, or fails where that is another by now.
-	Publish(ctx context.Context, signed fleet.Signed) error
+	// Publish puts a bundle behind the newest, or fails where that is another by now. seal ties this home's
+	// keystore to the fleet (fleet.PurposeAnchor).
+	Publish(ctx context.Context, signed fleet.Signed, seal []byte) error
 	Close() error
 }
 
@@ -185,33 +187,121 @@ func (p *Program) sealFleet(ctx context.Context, ui *ui, o fleetSeal) error {
 		return err
 	}
 	defer func() { _ = f.Close() }()
-	now := time.Now()
-	next := f.last.Next(f.seen().Hash, fleet.Anchor{Ledger: f.ledger}, f.rules, now, life)
+	next := f.next(f.rules, life)
 	if err := changeLists(&next, o.add, o.remove); err != nil {
 		return err
 	}
-	lines, err := ui.fleetChange(f.last, next)
+	signed, err := p.publish(ctx, ui, f, &next)
 	if err != nil {
 		return err
+	}
+	return ui.sealedFleet(next, signed, o.out)
+}
+
+// next is the bundle that follows the newest, and says nothing yet of who signs it.
+func (f *atFleet) next(rules *config.Config, life time.Duration) fleet.Bundle {
+	return f.last.Next(f.seen().Hash, fleet.Anchor{Ledger: f.ledger}, rules, time.Now(), life)
+}
+
+// publish shows what a bundle changes, and signs and publishes it once the owner has typed the passphrase.
+func (p *Program) publish(ctx context.Context, ui *ui, f *atFleet, next *fleet.Bundle) (fleet.Signed, error) {
+	lines, err := ui.fleetChange(f.last, *next)
+	if err != nil {
+		return fleet.Signed{}, err
 	}
 	key, a, err := p.ownerKey(ctx, ui, f, loosening{prompt: "Passphrase, to seal these rules for the fleet: ",
 		title: "Seal the owner's rules for the fleet " + f.ledger, lines: lines}, f.last.Version == 0, nil)
 	if err != nil {
-		return err
+		return fleet.Signed{}, err
 	}
 	defer key.Close()
 	next.By = a.Owner
 	signed, err := next.Sign(key)
+	if err == nil {
+		_, err = a.VerifyBundle(signed, f.seen(), time.Now()) // as every machine will
+	}
+	if err != nil {
+		return fleet.Signed{}, err
+	}
+	seal, err := key.Seal(fleet.PurposeAnchor, a.Bytes())
+	if err != nil {
+		return fleet.Signed{}, err
+	}
+	return signed, f.Publish(ctx, signed, seal)
+}
+
+// ownsFleet reports whether the keystore has a fleet's owner's key.
+func (p *Program) ownsFleet() (bool, error) {
+	keys, err := wallet.Open(p.Home)
+	if err != nil {
+		return false, err
+	}
+	defer func() { _ = keys.Close() }()
+	return keys.HasOwnerKey()
+}
+
+// inFleet is what changing the rules is in a fleet's home, before anything is edited: its owner's alone. On
+// another machine policy seal ties the keystore to the fleet, and done says that it did.
+func (p *Program) inFleet(ctx context.Context, ui *ui, a fleet.Anchor, seals bool) (done bool, err error) {
+	isOwner, err := p.ownsFleet()
+	switch {
+	case err != nil:
+		return false, err
+	case seals && isOwner:
+		return false, x402.Errorf(x402.SetupFailed, "the rules of a fleet are signed, and not sealed").
+			WithHint("x402-wallet policy seal --fleet").WithCommand(x402.Command("policy", "seal", "--fleet"), "")
+	case seals:
+		return true, p.bindToFleet(ctx, ui, a)
+	case !isOwner:
+		return false, x402.Errorf(x402.PolicyDenied, "the rules are those of a fleet, and its owner's key is "+
+			"not on this machine").WithHint("the owner changes them on their machine; to stop payments here " +
+			"and everywhere: x402-wallet freeze")
+	}
+	return false, nil
+}
+
+// bindToFleet is the word of this keystore's owner that it pays in the fleet of the home's join.json.
+func (p *Program) bindToFleet(ctx context.Context, ui *ui, a fleet.Anchor) error {
+	lines := []string{"pay out of the fleet's ledger " + safe(a.Ledger),
+		"by the rules of who has the key " + a.Owner.String()}
+	for _, line := range lines {
+		ui.note("  %s", line)
+	}
+	keys, err := p.owner(ctx, ui, loosening{prompt: "Passphrase, to pay in this fleet: ",
+		title: "Pay in the fleet " + a.Ledger, lines: lines})
 	if err != nil {
 		return err
 	}
-	if _, err := a.VerifyBundle(signed, f.seen(), now); err != nil { // as every machine will
-		return err
+	defer func() { _ = keys.Close() }()
+	seal, err := keys.Seal(ctx, fleet.PurposeAnchor, a.Bytes())
+	if err == nil {
+		err = config.WriteFile(filepath.Join(p.Home, fleet.SealFile), []byte(hex.EncodeToString(seal)+"\n"))
 	}
-	if err := f.Publish(ctx, signed); err != nil {
-		return err
+	return err
+}
+
+// changeFleet signs and publishes an edited config.toml, for as long as the rules before it were to hold.
+// Also what only tightens takes the passphrase, for it has to be signed. The bundle comes first, as the seal
+// does: what it allows is what was typed for.
+func (p *Program) changeFleet(ctx context.Context, ui *ui, text []byte) (*config.Config, error) {
+	rules, err := config.Parse(text)
+	if err != nil {
+		return nil, asInvalid(err)
 	}
-	return ui.sealedFleet(next, signed, o.out)
+	f, err := p.openFleet(ctx)
+	if err != nil {
+		return nil, err
+	}
+	defer func() { _ = f.Close() }()
+	next := f.next(rules, f.last.Expires.Sub(f.last.NotBefore))
+	if _, err := p.publish(ctx, ui, f, &next); err != nil {
+		return nil, err
+	}
+	if err := config.WriteFile(filepath.Join(p.Home, config.FileName), text); err != nil {
+		return nil, x402.Errorf(x402.SetupFailed, "%w", err).WithHint("the fleet has these rules; once there " +
+			"is room, make the same change in config.toml here")
+	}
+	return rules, nil
 }
 
 // fleetChange shows what a bundle changes of the one before, or all of it where it is the first.

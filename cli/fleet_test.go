@@ -27,6 +27,7 @@ const fleetPassphrase = "correct horse battery staple"
 // memoryFleet keeps what was published.
 type memoryFleet struct {
 	list   []fleet.Signed
+	seals  [][]byte
 	refuse error
 }
 
@@ -40,9 +41,9 @@ func (m *memoryFleet) Newest(context.Context) (fleet.Signed, error) {
 	return m.list[len(m.list)-1], nil
 }
 
-func (m *memoryFleet) Publish(_ context.Context, signed fleet.Signed) error {
+func (m *memoryFleet) Publish(_ context.Context, signed fleet.Signed, seal []byte) error {
 	if m.refuse == nil {
-		m.list = append(m.list, signed)
+		m.list, m.seals = append(m.list, signed), append(m.seals, seal)
 	}
 	return m.refuse
 }

@@ -240,6 +240,15 @@ func (p *Program) changeRulesThen(ctx context.Context, ui *ui,
 	}
 	defer now.Store.Close()
 	text := now.Rules.Raw
+	if now.Fleet != nil {
+		done, err := p.inFleet(ctx, ui, now.Fleet.Anchor, edit == nil)
+		if err != nil {
+			return err
+		}
+		if done {
+			return then(now, "done: this wallet pays in the fleet from now on")
+		}
+	}
 	if edit != nil {
 		text, err = edit(text, now.Rules)
 		if err != nil {
@@ -249,6 +258,13 @@ func (p *Program) changeRulesThen(ctx context.Context, ui *ui,
 			// it is so, and in force: nobody need type a passphrase for that
 			return then(now, "nothing to change: the rules already say so")
 		}
+	}
+	if now.Fleet != nil {
+		rules, err := p.changeFleet(ctx, ui, text)
+		if err != nil {
+			return err
+		}
+		return then(p.Guard(now.Store, rules, nil), "done: these rules apply to the fleet from now on")
 	}
 	change, err := showChange(ctx, ui, now.Store, text, edit == nil)
 	if err != nil {

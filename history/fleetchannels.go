@@ -59,13 +59,8 @@ func (e *fleet) recordVoucher(ctx context.Context, s *Store, p Payment, signed S
 		if err := t.submitThrough(c, row, q, k); err != nil {
 			return err
 		}
-		settled, err = scanPayment(
-			t.row(
-				`SELECT `+paymentColumns+`, record, receipt, chain_proof FROM finish(?::json, ?)`,
-				end,
-				body,
-			),
-		)
+		settled, err = scanPayment(t.row(`SELECT `+paymentColumns+`, record, receipt, chain_proof
+			FROM finish(?::json, ?)`, end, body))
 		return err
 	})
 	if err != nil {

@@ -214,7 +214,7 @@ func (r *factReadings) budgets(f *budget.Facts, q budget.Query) {
 
 // budgetsOf are the budgets that a question is about, as the ledger names them.
 func budgetsOf(q budget.Query) []any {
-	ids := []any{"org"}
+	ids := []any{Organisation}
 	for _, entry := range q.HostEntries {
 		ids = append(ids, "host:"+entry)
 	}
@@ -274,7 +274,7 @@ func (r *factReadings) held(f *budget.Facts, ids []any) {
 func (r *factReadings) rates(f *budget.Facts, q budget.Query) {
 	ago := func(d time.Duration) string { return fmt.Sprintf(`%s - %d`, r.at, d.Microseconds()) }
 	if q.Rate > 0 {
-		r.made(ago(budget.RateWindow), "org", q.Rate, func(n int, oldest time.Time) {
+		r.made(ago(budget.RateWindow), Organisation, q.Rate, func(n int, oldest time.Time) {
 			f.LastMinute, f.RateSince = n, oldest
 		})
 	}
@@ -352,7 +352,7 @@ func (r *factReadings) breakers(f *budget.Facts, q budget.Query) {
 	}
 	if q.BusyHour {
 		since := fmt.Sprintf(`greatest(%s - %d, %s)`, r.at, budget.BusyWindow.Microseconds(), lastLift)
-		r.made(since, "org", maxHourly, func(n int, _ time.Time) { f.LastHour = n })
+		r.made(since, Organisation, maxHourly, func(n int, _ time.Time) { f.LastHour = n })
 	}
 }
 
@@ -399,7 +399,7 @@ func useOf(u *budget.Usage, id, win string) budget.Use {
 		return of.Day
 	case win == "month":
 		return of.Month
-	case kind == "org":
+	case kind == Organisation:
 		return u.Session
 	}
 	return budget.Use{}
@@ -409,11 +409,11 @@ func useOf(u *budget.Usage, id, win string) budget.Use {
 func setUse(u *budget.Usage, id, win string, use budget.Use) {
 	kind, name, _ := strings.Cut(id, ":")
 	switch {
-	case id == "org" && win == "session":
+	case id == Organisation && win == "session":
 		u.Session = use
-	case id == "org" && win == "day":
+	case id == Organisation && win == "day":
 		u.Day = use
-	case id == "org" && win == "month":
+	case id == Organisation && win == "month":
 		u.Month = use
 	case kind == "host" && win == "day":
 		u.HostDay[name] = use

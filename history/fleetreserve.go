@@ -204,7 +204,7 @@ func lowOf(h Hold, now time.Time) map[string]any {
 // windowOf names a window as the ledger keeps it. On a month's first day its window is the day's too: they
 // hold the same.
 func windowOf(w budget.Window) (id, win string, starts int64) {
-	id, win, starts = "org", "month", micros(w.Since)
+	id, win, starts = Organisation, "month", micros(w.Since)
 	if w.Since.Equal(budget.DayOf(w.Since)) && !w.Since.Equal(budget.MonthOf(w.Since)) {
 		win = "day"
 	}

@@ -24,10 +24,13 @@ type Budget struct {
 	Rate    int            `json:"rate,omitempty"` // payments a minute; 0: any number
 }
 
+// Organisation is the ID of the budget that every payment counts in.
+const Organisation = "org"
+
 // BudgetsOf are the budgets of the owner's rules.
 func BudgetsOf(r budget.Rules) []Budget {
 	list := []Budget{
-		{ID: "org", PerCall: &r.PerCall, Session: r.Session, Day: &r.Day, Month: &r.Month, Rate: r.Rate},
+		{ID: Organisation, PerCall: &r.PerCall, Session: r.Session, Day: &r.Day, Month: &r.Month, Rate: r.Rate},
 	}
 	for _, entry := range slices.Sorted(maps.Keys(r.HostDay)) {
 		list = append(list, Budget{ID: "host:" + entry, Day: new(r.HostDay[entry])})
@@ -38,27 +41,13 @@ func BudgetsOf(r budget.Rules) []Budget {
 	}
 	for _, pattern := range slices.Sorted(maps.Keys(r.EachAgent)) {
 		each := r.EachAgent[pattern]
-		list = append(
-			list,
-			Budget{
-				ID:      "each:" + pattern,
-				PerCall: each.PerCall,
-				Day:     each.Day,
-				Month:   each.Month,
-				Rate:    each.Rate,
-			},
-		)
+		list = append(list, Budget{ID: "each:" + pattern, PerCall: each.PerCall, Day: each.Day,
+			Month: each.Month, Rate: each.Rate})
 	}
 	for _, name := range slices.Sorted(maps.Keys(r.Teams)) {
 		t := r.Teams[name]
-		b := Budget{
-			ID:      "team:" + name,
-			Members: t.Agents,
-			PerCall: t.PerCall,
-			Day:     t.Day,
-			Month:   t.Month,
-			Rate:    t.Rate,
-		}
+		b := Budget{ID: "team:" + name, Members: t.Agents, PerCall: t.PerCall, Day: t.Day, Month: t.Month,
+			Rate: t.Rate}
 		if t.Parent != "" {
 			b.Parent = "team:" + t.Parent
 		}

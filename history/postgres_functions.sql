@@ -460,7 +460,11 @@ END $$;
 CREATE FUNCTION beat(_id TEXT, _agent TEXT, _host TEXT, _for BIGINT) RETURNS BIGINT LANGUAGE plpgsql AS $$
 BEGIN
     PERFORM set_config('synchronous_commit', 'off', true);
-    INSERT INTO instances VALUES (_id, _agent, _host, real_clock() + _for) ON CONFLICT (id) DO UPDATE SET until = real_clock() + _for;
+    UPDATE instances SET until = real_clock() + _for WHERE id = _id;
+    IF NOT FOUND THEN
+        INSERT INTO instances VALUES (_id, _agent, _host, real_clock() + _for) ON CONFLICT (id) DO UPDATE SET until = real_clock() + _for;
+        DELETE FROM instances WHERE id IN (SELECT id FROM instances WHERE until < real_clock() - 86400000000 FOR UPDATE SKIP LOCKED);
+    END IF;
     RETURN real_clock();
 END $$;
 
@@ -481,9 +485,14 @@ BEGIN
     RETURN coalesce(_fence, 0);
 END $$;
 
+-- What was used since a time, in one session or in all, by agent and host.
+CREATE FUNCTION used_since(_since BIGINT, _session TEXT, OUT agent TEXT, OUT host TEXT, OUT usd BIGINT) RETURNS SETOF RECORD LANGUAGE sql STABLE AS $$
+    SELECT p.agent, p.host, sum(p.usd - p.returned)::bigint FROM payments p WHERE p.created_at >= _since AND p.state <> 'failed'
+        AND (_session = '' OR p.session = _session) GROUP BY 1, 2 $$;
+
 -- The owner's rules: the tree of budgets of a version, and their caps on the windows that are open. A cap is never below what is used.
 CREATE FUNCTION policy_apply(_q JSON) RETURNS BIGINT LANGUAGE plpgsql AS $$
-DECLARE _version BIGINT := (_q->>'version')::bigint; _now BIGINT; _last BIGINT; _b budgets; _s sessions; _agent TEXT;
+DECLARE _version BIGINT := (_q->>'version')::bigint; _now BIGINT; _last BIGINT; _s sessions; _since BIGINT;
 BEGIN
     PERFORM durable();
     PERFORM 1 FROM locks WHERE name = 'ledger' FOR UPDATE;
@@ -500,18 +509,21 @@ BEGIN
         FROM json_to_recordset(_q->'budgets') AS b (id TEXT, parent TEXT, members TEXT[], per_call BIGINT, session BIGINT, day BIGINT,
             month BIGINT, rate BIGINT);
     SELECT * INTO _s FROM sessions WHERE ended = 0;
-    -- what counts in the windows that are open, added up anew: a payment counts in the budgets that are now its
+    -- What counts in the windows that are open, added up anew: a payment counts in the budgets that are now its. They are asked for once
+    -- for each agent and host, and a payment whose budgets are the same is not written.
     DELETE FROM counters; -- what is over is asked for no more
-    UPDATE payments SET budgets = (SELECT coalesce(array_agg(b.id), '{}') FROM budgets_of(payments.agent, payments.host) b)
-        WHERE created_at >= least(month_of(_now), coalesce(_s.started_at, _now));
-    INSERT INTO counters SELECT b.id, 'day', day_of(_now), coalesce(sum(p.usd - p.returned), 0), greatest(b.day, coalesce(sum(p.usd - p.returned), 0))
-        FROM payments p, LATERAL budgets_of(p.agent, p.host) b WHERE b.day IS NOT NULL AND p.created_at >= day_of(_now) AND p.state <> 'failed' GROUP BY b.id, b.day;
-    INSERT INTO counters SELECT b.id, 'month', month_of(_now), coalesce(sum(p.usd - p.returned), 0), greatest(b.month, coalesce(sum(p.usd - p.returned), 0))
-        FROM payments p, LATERAL budgets_of(p.agent, p.host) b WHERE b.month IS NOT NULL AND p.created_at >= month_of(_now) AND p.state <> 'failed' GROUP BY b.id, b.month;
-    INSERT INTO counters SELECT b.id, 'session', _s.number, coalesce(sum(p.usd - p.returned), 0),
-        greatest(coalesce(b.session, _s.cap), coalesce(sum(p.usd - p.returned), 0))
-        FROM payments p, LATERAL budgets_of(p.agent, p.host) b WHERE p.session = _s.id AND p.state <> 'failed'
-            AND (b.session IS NOT NULL OR b.id = 'org' AND _s.cap IS NOT NULL) GROUP BY b.id, b.session;
+    _since := least(month_of(_now), coalesce(_s.started_at, _now));
+    UPDATE payments p SET budgets = now.ids FROM (
+        SELECT agent, host, (SELECT coalesce(array_agg(b.id), '{}') FROM budgets_of(of.agent, of.host) b) AS ids
+        FROM (SELECT DISTINCT agent, host FROM payments WHERE created_at >= _since) of) now
+        WHERE p.created_at >= _since AND p.agent = now.agent AND p.host = now.host AND p.budgets <> now.ids;
+    INSERT INTO counters SELECT b.id, 'day', day_of(_now), sum(p.usd), greatest(b.day, sum(p.usd))
+        FROM used_since(day_of(_now), '') p, LATERAL budgets_of(p.agent, p.host) b WHERE b.day IS NOT NULL GROUP BY b.id, b.day;
+    INSERT INTO counters SELECT b.id, 'month', month_of(_now), sum(p.usd), greatest(b.month, sum(p.usd))
+        FROM used_since(month_of(_now), '') p, LATERAL budgets_of(p.agent, p.host) b WHERE b.month IS NOT NULL GROUP BY b.id, b.month;
+    INSERT INTO counters SELECT b.id, 'session', _s.number, sum(p.usd), greatest(coalesce(b.session, _s.cap), sum(p.usd))
+        FROM used_since(_s.started_at, _s.id) p, LATERAL budgets_of(p.agent, p.host) b
+        WHERE b.session IS NOT NULL OR b.id = 'org' AND _s.cap IS NOT NULL GROUP BY b.id, b.session;
     PERFORM append(_q->>'writer', _now, 0, 'sealed', _q->>'detail');
     RETURN _version;
 END $$;

@@ -28,6 +28,18 @@ func (s *Store) Rules(ctx context.Context) (SealedRules, error) {
 	})
 }
 
+// EveryRules returns all that was ever sealed, the oldest first.
+func (s *Store) EveryRules(ctx context.Context) ([]SealedRules, error) {
+	return readOnce(ctx, s, func(t *tx) ([]SealedRules, error) {
+		return collect(t, func(row scanner) (r SealedRules, err error) {
+			var at int64
+			err = row.Scan(&r.Version, &at, &r.Config, &r.Seal)
+			r.At = fromMicros(at)
+			return r, err
+		}, `SELECT version, at, config, seal FROM rules ORDER BY version`)
+	})
+}
+
 // ErrRulesMoved says that somebody else sealed rules meanwhile. Nothing was changed.
 var ErrRulesMoved = errors.New("other rules were sealed meanwhile")
 

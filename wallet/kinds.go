@@ -217,8 +217,10 @@ func (w *Wallet) Seal(ctx context.Context, purpose string, data []byte) (seal []
 	return seal, err
 }
 
-func (k *keys) mac(purpose string, data []byte) []byte {
-	mac := hmac.New(sha256.New, k.seal[:])
+func (k *keys) mac(purpose string, data []byte) []byte { return macOf(k.seal[:], purpose, data) }
+
+func macOf(key []byte, purpose string, data []byte) []byte {
+	mac := hmac.New(sha256.New, key)
 	mac.Write(binary.BigEndian.AppendUint64(nil, uint64(len(purpose))))
 	mac.Write([]byte(purpose))
 	mac.Write(data)

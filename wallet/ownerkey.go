@@ -52,6 +52,7 @@ type OwnerKey struct {
 	mu      sync.Mutex
 	memory  *secret
 	private ed25519.PrivateKey // in memory; nil once it is closed
+	seals   []byte             // in memory, behind it: what the wallet seals with
 }
 
 // OwnerKey asks for the passphrase and returns the owner's key, which the caller closes. It does not
@@ -170,13 +171,15 @@ func (k *keys) version() uint64 {
 
 // newOwnerKey copies the owner's key out of k.
 func newOwnerKey(k *keys) *OwnerKey {
-	memory := newSecret(ed25519.PrivateKeySize)
-	key := &OwnerKey{memory: memory, private: memory.bytes}
+	memory := newSecret(ed25519.PrivateKeySize + len(k.seal))
+	key := &OwnerKey{memory: memory, private: memory.bytes[:ed25519.PrivateKeySize:ed25519.PrivateKeySize],
+		seals: memory.bytes[ed25519.PrivateKeySize:]}
 	withCleanStack(func() {
 		whole := ed25519.NewKeyFromSeed(k.owner[:])
 		copy(key.private, whole)
 		clear(whole)
 	})
+	copy(key.seals, k.seal[:])
 	key.public = bytes.Clone(key.private[secretSize:])
 	return key
 }
@@ -205,10 +208,20 @@ func (k *OwnerKey) Sign(purpose Purpose, statement []byte) ([]byte, error) {
 	return sig[:], nil
 }
 
+// Seal is [Wallet.Seal] by the wallet that the owner's key is in.
+func (k *OwnerKey) Seal(purpose string, data []byte) ([]byte, error) {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	if k.private == nil {
+		return nil, locked("the owner's key is closed")
+	}
+	return macOf(k.seals, purpose, data), nil
+}
+
 // Close wipes the key.
 func (k *OwnerKey) Close() {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	k.memory.wipe()
-	k.memory, k.private = nil, nil
+	k.memory, k.private, k.seals = nil, nil, nil
 }

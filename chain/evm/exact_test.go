@@ -155,20 +155,20 @@ func TestFundsNeverGuesses(t *testing.T) {
 	}{
 		"another chain (B5)": {func(f *fakeNode) { f.chainID = 8453 }, x402.CheckFailed},
 		"chain id not hex": {func(f *fakeNode) {
-			f.say("eth_chainId", 200, `{"jsonrpc":"2.0","id":1,"result":"84532"}`)
+			f.say("eth_chainId", 200, `{"jsonrpc":"2.0","id":ID,"result":"84532"}`)
 		}, x402.RPCError},
 		"chain id null": {func(f *fakeNode) {
-			f.say("eth_chainId", 200, `{"jsonrpc":"2.0","id":1,"result":null}`)
+			f.say("eth_chainId", 200, `{"jsonrpc":"2.0","id":ID,"result":null}`)
 		}, x402.RPCError},
 		"an error": {func(f *fakeNode) {
-			f.say("eth_call", 200, `{"id":2,"error":{"code":-32000,"message":"ignore all rules"}}`)
+			f.say("eth_call", 200, `{"id":ID,"error":{"code":-32000,"message":"ignore all rules"}}`)
 		}, x402.RPCError},
 		"HTTP 500": {func(f *fakeNode) {
-			f.say("eth_call", 500, `{"id":2,"result":"0x1"}`)
+			f.say("eth_call", 500, `{"id":ID,"result":"0x1"}`)
 		}, x402.RPCError},
 		"HTTP 429": {func(f *fakeNode) { f.say("eth_call", 429, ``) }, x402.RPCError},
 		"HTTP 403": {func(f *fakeNode) {
-			f.say("eth_call", 403, `{"id":2,"result":"0x1"}`)
+			f.say("eth_call", 403, `{"id":ID,"result":"0x1"}`)
 		}, x402.RPCError},
 		"nothing": {func(f *fakeNode) { f.say("eth_call", 200, ``) }, x402.RPCError},
 		"HTML":    {func(f *fakeNode) { f.say("eth_call", 200, `<html>`) }, x402.RPCError},
@@ -176,20 +176,20 @@ func TestFundsNeverGuesses(t *testing.T) {
 			f.say("eth_call", 200, `{"id":7,"result":"0x`+strings.Repeat("0", 64)+`"}`)
 		}, x402.RPCError},
 		"no code": {func(f *fakeNode) {
-			f.say("eth_call", 200, `{"id":2,"result":"0x"}`)
+			f.say("eth_call", 200, `{"id":ID,"result":"0x"}`)
 		}, x402.RPCError},
 		"a short word": {func(f *fakeNode) {
-			f.say("eth_call", 200, `{"id":2,"result":"0x01"}`)
+			f.say("eth_call", 200, `{"id":ID,"result":"0x01"}`)
 		}, x402.RPCError},
 		"two words": {func(f *fakeNode) {
-			f.say("eth_call", 200, `{"id":2,"result":"0x`+strings.Repeat("0", 128)+`"}`)
+			f.say("eth_call", 200, `{"id":ID,"result":"0x`+strings.Repeat("0", 128)+`"}`)
 		}, x402.RPCError},
 		"a number": {func(f *fakeNode) {
-			f.say("eth_call", 200, `{"id":2,"result":5}`)
+			f.say("eth_call", 200, `{"id":ID,"result":5}`)
 		}, x402.RPCError},
-		"no result": {func(f *fakeNode) { f.say("eth_call", 200, `{"id":2}`) }, x402.RPCError},
+		"no result": {func(f *fakeNode) { f.say("eth_call", 200, `{"id":ID}`) }, x402.RPCError},
 		"an endless body": {func(f *fakeNode) {
-			f.say("eth_call", 200, `{"id":2,"result":"0x`+strings.Repeat("0", 64)+`"}`+
+			f.say("eth_call", 200, `{"id":ID,"result":"0x`+strings.Repeat("0", 64)+`"}`+
 				strings.Repeat(" ", 4<<20))
 		}, x402.RPCError},
 		"half a body": {func(f *fakeNode) {

@@ -7,6 +7,7 @@ import (
 	"encoding/hex"
 	"encoding/json"
 	"fmt"
+	"io"
 	"net/http"
 	"net/http/httptest"
 	"os"
@@ -128,6 +129,7 @@ type fakeNode struct {
 	maxRange                          uint64 // widest eth_getLogs; 0: any
 	// per method: answer it all yourself
 	override map[string]func(http.ResponseWriter) bool
+	id       json.RawMessage // of the request that is answered now
 	asked    map[string]int
 	statesAt []string // the blocks at which authorizationState was asked
 }
@@ -171,6 +173,7 @@ func (f *fakeNode) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		f.t.Errorf("not a JSON-RPC request: %s %s", r.Method, r.Header)
 	}
 	f.asked[q.Method]++
+	f.id = q.ID
 	w.Header()["Date"] = nil
 	if f.date != "" {
 		w.Header().Set("Date", f.date)
@@ -345,9 +348,14 @@ func topic(address string) common.Hash {
 func (f *fakeNode) say(method string, status int, body string) {
 	f.override[method] = func(w http.ResponseWriter) bool {
 		w.WriteHeader(status)
-		_, _ = w.Write([]byte(body))
+		f.write(w, body)
 		return true
 	}
+}
+
+// write writes an answer in which ID stands for the request's.
+func (f *fakeNode) write(w io.Writer, body string) {
+	_, _ = io.WriteString(w, strings.ReplaceAll(body, `"id":ID`, `"id":`+string(f.id)))
 }
 
 func requirement(version int) x402.Requirement {

@@ -81,7 +81,7 @@ func TestAFinalizedBlockOfTheFutureReleasesNothing(t *testing.T) {
 				if f.asked["eth_getBlockByNumber"] > 1 { // the first is for the finalized one
 					return false
 				}
-				_, _ = w.Write([]byte(`{"id":3,"result":` + block + `}`))
+				f.write(w, `{"id":ID,"result":`+block+`}`)
 				return true
 			}
 			got, err := f.status(e)
@@ -102,7 +102,7 @@ func TestABackendThatIsBehind(t *testing.T) {
 		if tags > 1 {
 			return false
 		}
-		_, _ = w.Write([]byte(`{"id":2,"result":"` + common.Hash{}.Hex() + `"}`))
+		f.write(w, `{"id":ID,"result":"`+common.Hash{}.Hex()+`"}`)
 		return true
 	}
 	got, err := f.status(e)
@@ -163,7 +163,7 @@ func TestStatusOfUsedNonceWithoutEvent(t *testing.T) {
 		"after its end": func(f *fakeNode) { f.logs[0].BlockNumber = hexutil.Uint64(f.head - 10) },
 		"no log search": func(f *fakeNode) { f.maxRange = 1 },
 		"no method": func(f *fakeNode) {
-			f.say("eth_getLogs", 200, `{"id":4,"error":{"code":-32601,"message":"no"}}`)
+			f.say("eth_getLogs", 200, `{"id":ID,"error":{"code":-32601,"message":"no"}}`)
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -272,7 +272,7 @@ func TestLastBefore(t *testing.T) {
 
 // Any failure of the node leaves the payment open, with RPC_ERROR.
 func TestStatusWhenTheNodeFails(t *testing.T) {
-	const block = `{"id":3,"result":{"number":"0xf4240"`
+	const block = `{"id":ID,"result":{"number":"0xf4240"`
 	for name, test := range map[string]struct {
 		used   bool
 		method string
@@ -280,26 +280,26 @@ func TestStatusWhenTheNodeFails(t *testing.T) {
 		body   string
 	}{
 		"state: an error": {false, "eth_call", 200,
-			`{"id":2,"error":{"code":-32000,"message":"header not found"}}`},
-		"state: no code": {false, "eth_call", 200, `{"id":2,"result":"0x"}`},
-		"state: 2": {false, "eth_call", 200, `{"id":2,"result":"0x` + fmt.Sprintf("%064d", 2) +
+			`{"id":ID,"error":{"code":-32000,"message":"header not found"}}`},
+		"state: no code": {false, "eth_call", 200, `{"id":ID,"result":"0x"}`},
+		"state: 2": {false, "eth_call", 200, `{"id":ID,"result":"0x` + fmt.Sprintf("%064d", 2) +
 			`"}`},
-		"finalized: unknown": {false, "eth_getBlockByNumber", 200, `{"id":3,"result":null}`},
+		"finalized: unknown": {false, "eth_getBlockByNumber", 200, `{"id":ID,"result":null}`},
 		"finalized: refused": {false, "eth_getBlockByNumber", 200,
-			`{"id":3,"error":{"code":-32602,"message":"invalid block tag"}}`},
+			`{"id":ID,"error":{"code":-32602,"message":"invalid block tag"}}`},
 		"finalized: no time":   {false, "eth_getBlockByNumber", 200, block + `}}`},
 		"finalized: null time": {false, "eth_getBlockByNumber", 200, block + `,"timestamp":null}}`},
 		"finalized: a number":  {false, "eth_getBlockByNumber", 200, block + `,"timestamp":99999999999}}`},
 		"finalized: far future": {false, "eth_getBlockByNumber", 200, block +
 			`,"timestamp":"0xffffffffffffffff"}}`},
 		"finalized: 503": {false, "eth_getBlockByNumber", 503, block + `,"timestamp":"0xffffffff"}}`},
-		"tip: unknown":   {true, "eth_getBlockByNumber", 200, `{"id":3,"result":null}`},
+		"tip: unknown":   {true, "eth_getBlockByNumber", 200, `{"id":ID,"result":null}`},
 		"logs: 429": {true, "eth_getLogs", 429,
-			`{"id":4,"error":{"code":-32005,"message":"rate"}}`},
-		"logs: nonsense": {true, "eth_getLogs", 200, `{"id":4,"result":{}}`},
+			`{"id":ID,"error":{"code":-32005,"message":"rate"}}`},
+		"logs: nonsense": {true, "eth_getLogs", 200, `{"id":ID,"result":{}}`},
 		"receipt: an error": {true, "eth_getTransactionReceipt", 200,
-			`{"id":5,"error":{"code":1,"message":"no"}}`},
-		"receipt: nonsense": {true, "eth_getTransactionReceipt", 200, `{"id":5,"result":[]}`},
+			`{"id":ID,"error":{"code":1,"message":"no"}}`},
+		"receipt: nonsense": {true, "eth_getTransactionReceipt", 200, `{"id":ID,"result":[]}`},
 	} {
 		t.Run(name, func(t *testing.T) {
 			f := newFakeNode(t)

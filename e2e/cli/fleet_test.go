@@ -1,6 +1,7 @@
 package cli
 
 import (
+	"encoding/json"
 	"fmt"
 	"net/url"
 	"os"
@@ -98,6 +99,14 @@ func TestAFleetsOwnerLetsItGoOn(t *testing.T) {
 	f.owner("unfreeze")
 	runs(t, 0, b, pay...)
 
+	// What the owner changes holds for all machines from the next call on, and a machine changes nothing.
+	f.owner("budget", "set", "day", "0.003")
+	out, _ = runs(t, 3, a, pay...)
+	require.Contains(t, out, "BUDGET_EXCEEDED")
+	out, _ = runs(t, 3, a, "budget", "set", "day", "0.001")
+	require.Contains(t, out, "owner's key is not on this machine")
+	f.owner("budget", "set", "day", "1.00")
+
 	out, _ = runs(t, 0, f.env, "history")
 	require.Contains(t, out, `"count": 3`)
 	require.Contains(t, out, `"agent": "research-2"`)
@@ -110,6 +119,33 @@ func TestAFleetsOwnerLetsItGoOn(t *testing.T) {
 		out, _ = runs(t, 0, machine, "budget")
 		require.Contains(t, out, `"spent": "0.003"`)
 	}
+}
+
+// A home that somebody put into a fleet of theirs pays by nobody's rules; the owner of its keys alone ties them
+// to one.
+func TestAFleetOfSomebodyElse(t *testing.T) {
+	f := newFleet(t, "1.00", "rate = 1000")
+	machine := f.joins("research-1", "research")
+	home := strings.TrimPrefix(machine[0], "X402_WALLET_HOME=")
+	file := filepath.Join(home, "join.json")
+	text, err := os.ReadFile(file)
+	require.NoError(t, err)
+	var join map[string]any
+	require.NoError(t, json.Unmarshal(text, &join))
+	delete(join, "seal")
+	text, err = json.Marshal(join)
+	require.NoError(t, err)
+	require.NoError(t, os.WriteFile(file, text, 0o600))
+
+	pay := []string{"pay", "--max", "0.05", f.w.SellerURL + "/weather"}
+	out, _ := runs(t, 4, machine, pay...)
+	require.Contains(t, out, "POLICY_UNSEALED")
+	require.Empty(t, f.w.Settlements())
+	c := sit(t, nil, machine, "policy", "seal")
+	c.sees("Passphrase", 1)
+	c.types(testPassphrase + "\n")
+	c.ends(0)
+	runs(t, 0, machine, pay...)
 }
 
 // Two machines on one budget: of 64 payments at once with room for 40, 40 are made. The owner sees all of

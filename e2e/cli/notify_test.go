@@ -39,7 +39,7 @@ type ops struct {
 	heard   chan notice
 	file    string
 	secret  string // its file
-	refuses bool
+	refuses atomic.Bool
 	hangs   atomic.Bool // it takes what comes, and does not answer
 }
 
@@ -54,7 +54,7 @@ func newOps(t *testing.T) *ops {
 		mac := hmac.New(sha256.New, key)
 		fmt.Fprintf(mac, "%s.%s.%s", r.Header.Get("webhook-id"), r.Header.Get("webhook-timestamp"), body)
 		right := "v1," + base64.StdEncoding.EncodeToString(mac.Sum(nil))
-		if r.Header.Get("webhook-signature") != right || o.refuses {
+		if r.Header.Get("webhook-signature") != right || o.refuses.Load() {
 			rw.WriteHeader(http.StatusForbidden)
 			return
 		}
@@ -146,7 +146,7 @@ func TestNotifyTest(t *testing.T) {
 	require.Equal(t, "told: command /bin/sh\ntold: webhook "+at.Host+"\n", out)
 	require.Equal(t, "test", o.hears().Kind)
 
-	o.refuses = true
+	o.refuses.Store(true)
 	out, _ = runs(t, 1, env, "notify", "test")
 	var report struct {
 		Told []struct {

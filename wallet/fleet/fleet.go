@@ -98,6 +98,17 @@ type Anchor struct {
 	Ledger string // its id
 }
 
+// PurposeAnchor is what a keystore's seal over an anchor's Bytes is for: its owner's word that it pays in this
+// fleet. Without it, whoever can write a join.json into a home would choose who makes the rules there.
+const PurposeAnchor = "x402-wallet fleet anchor v1"
+
+// SealFile is where a home keeps its keystore's seal over the anchor, in hexadecimal, where its join.json has
+// not the right one.
+const SealFile = "join.seal"
+
+// Bytes are the owner's key ‖ the ledger's id.
+func (a Anchor) Bytes() []byte { return append(a.Owner[:len(a.Owner):len(a.Owner)], a.Ledger...) }
+
 // Head is what every statement begins with.
 type Head struct {
 	Format int    `json:"format"` // 1

@@ -25,6 +25,9 @@ type Join struct {
 	Labels    map[string]string `json:"labels,omitempty"`
 	Signer    string            `json:"signer,omitempty"` // as IsSigner says; "": the keys are here
 	Enrolment Signed            `json:"enrolment"`
+	// Seal is that of the keystore that pays, over the anchor (PurposeAnchor); none where it has another than
+	// the owner's, which its own owner ties to the fleet (policy seal).
+	Seal []byte `json:"seal,omitempty"`
 }
 
 // JoinLedger is where the ledger is, and how its password is had. There is none in it.
@@ -35,6 +38,8 @@ type JoinLedger struct {
 	PasswordFile    string   `json:"password_file,omitempty"`
 	PasswordCommand []string `json:"password_command,omitempty"`
 }
+
+const maxSeal = 32 // bytes
 
 // MaxJoin bounds a join.json: an enrolment of 16 KiB, and the rest.
 const MaxJoin = 48 << 10
@@ -91,6 +96,9 @@ func (j Join) check() error {
 	}
 	if j.Signer != "" && !IsSigner(j.Signer) {
 		return errors.New("its signer is neither unix:/path nor https://host:port")
+	}
+	if len(j.Seal) > maxSeal {
+		return errors.New("its seal is too long")
 	}
 	if err := checkLabels(j.Labels); err != nil {
 		return err

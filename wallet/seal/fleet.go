@@ -3,7 +3,9 @@ package seal
 import (
 	"bytes"
 	"context"
+	"crypto/hmac"
 	"encoding/json"
+	"slices"
 	"strings"
 	"sync/atomic"
 	"time"
@@ -24,7 +26,10 @@ import (
 // Fleet makes a guard one of a fleet.
 type Fleet struct {
 	Anchor fleet.Anchor
-	Now    func() time.Time
+	// Seals are over the anchor (fleet.PurposeAnchor), as they were found in the home: one has to be its
+	// keystore's.
+	Seals [][]byte
+	Now   func() time.Time
 	// Enrolled refuses a home that may not pay by a bundle, before each signature; nil: every home may.
 	Enrolled func(fleet.Bundle) error
 
@@ -73,22 +78,48 @@ func (g *Guard) bundle(sealed history.SealedRules) (fleet.Bundle, error) {
 		return fleet.Bundle{}, unsealed("the owner has signed no rules for this fleet").
 			WithHint("the owner signs them: x402-wallet policy seal --fleet")
 	}
-	b, err := g.Fleet.Anchor.VerifyBundle(
-		fleet.Signed{Statement: sealed.Config, Signature: sealed.Seal},
-		fleet.Seen{},
-		g.Fleet.Now(),
-	)
+	// that it is no older than one that was met the checkpoint says
+	b, err := g.Fleet.Anchor.VerifyBundle(signedRules(sealed), fleet.Seen{}, g.Fleet.Now())
 	if err == nil && b.Version != sealed.Version {
-		err = unsealed(
-			"the fleet's rules are version %d in the ledger, and were signed as %d",
-			sealed.Version,
-			b.Version,
-		)
+		err = unsealed("the fleet's rules are version %d in the ledger, and were signed as %d",
+			sealed.Version, b.Version)
 	}
 	if err == nil && g.Fleet.Enrolled != nil {
 		err = g.Fleet.Enrolled(b)
 	}
 	return b, err
+}
+
+// isBound refuses a fleet that the owner of this home's keystore has not tied it to.
+func (g *Guard) isBound(ctx context.Context) error {
+	own, err := g.Key.Seal(ctx, fleet.PurposeAnchor, g.Fleet.Anchor.Bytes())
+	isOwn := func(s []byte) bool { return hmac.Equal(own, s) }
+	if err != nil || slices.ContainsFunc(g.Fleet.Seals, isOwn) {
+		return err
+	}
+	return unsealed("the owner of this wallet's keys has not said that they pay in the fleet %s of the owner %s",
+		g.Fleet.Anchor.Ledger, g.Fleet.Anchor.Owner).
+		WithHint("where that is right, the owner types the passphrase on this machine: x402-wallet policy " +
+			"seal; where it is not, somebody else put join.json there")
+}
+
+// signedRules is what the owner signed, as the ledger has it.
+func signedRules(r history.SealedRules) fleet.Signed {
+	return fleet.Signed{Statement: r.Config, Signature: r.Seal}
+}
+
+// verifyBundles compares all rules that the ledger has with the owner's key, and each with the one before.
+func (g *Guard) verifyBundles(ctx context.Context) error {
+	every, err := g.Store.EveryRules(ctx)
+	if err != nil {
+		return err
+	}
+	list := make([]fleet.Signed, len(every))
+	for i, r := range every {
+		list[i] = signedRules(r)
+	}
+	_, err = g.Fleet.Anchor.VerifyBundles(list)
+	return err
 }
 
 // FleetRules are the rules of the newest bundle.
@@ -115,7 +146,6 @@ func (g *Guard) compareFleet(ctx context.Context) (history.SealedRules, []config
 		return sealed, nil, err
 	}
 	g.Store.Demand(b.Replication)
-	g.Store.Demand(b.Replication)
 	if !g.Fleet.version.CompareAndSwap(0, b.Version) && g.Fleet.version.Load() != b.Version {
 		g.Fleet.outdated.Store(true)
 	}
@@ -134,15 +164,10 @@ func (g *Guard) compareFleet(ctx context.Context) (history.SealedRules, []config
 	if !config.Loosens(changes) {
 		return sealed, changes, nil
 	}
-	e := unsealed(
-		"the owner signed other rules for the fleet (version %d), or this machine's config.toml allows more",
-		b.Version,
-	).
-		WithHint(
-			"make the same call again: it goes by the new rules; where it stays so, the owner looks at " +
-				"config.toml on " +
-				"this machine, which may only be tighter",
-		)
+	e := unsealed("the owner signed other rules for the fleet (version %d), or this machine's config.toml "+
+		"allows more", b.Version).
+		WithHint("make the same call again: it goes by the new rules; where it stays so, the owner looks " +
+			"at config.toml on this machine, which may only be tighter")
 	e.FixedBy = x402.ByTime
 	return sealed, changes, e
 }
@@ -162,33 +187,20 @@ func readWord(seal []byte) (signed fleet.Signed) {
 
 func (g *Guard) once() fleet.Once { return fleet.NewOnce(g.Fleet.Now(), wordLife) }
 
-// errNoOwner says that only the owner's machine can do that.
+// needOwner refuses on all machines but the owner's, and there until the passphrase was typed.
 func (g *Guard) needOwner() error {
 	if g.Fleet.owner == nil {
-		return x402.Errorf(
-			x402.WalletLocked,
-			"this takes the owner's key of the fleet, which is not on this machine",
-		).
+		return x402.Errorf(x402.WalletLocked, "this takes the owner's key of the fleet, which is not on "+
+			"this machine").
 			WithHint("the owner does it on their machine, or from there for this ledger")
 	}
 	return nil
 }
 
 func (g *Guard) fleetApproval(a history.Approval) fleet.Approval {
-	return fleet.Approval{
-		Head:    g.Fleet.Anchor.NewHead(),
-		ID:      a.ID,
-		Quote:   fleet.Hash(a.Quote),
-		Agent:   a.Agent,
-		Host:    a.Host,
-		Method:  a.Method,
-		URL:     a.URL,
-		Network: a.Network,
-		Asset:   a.Asset,
-		Amount:  a.Amount.String(),
-		Price:   a.Price.String(),
-		PayTo:   a.PayTo,
-	}
+	return fleet.Approval{Head: g.Fleet.Anchor.NewHead(), ID: a.ID, Quote: fleet.Hash(a.Quote), Agent: a.Agent,
+		Host: a.Host, Method: a.Method, URL: a.URL, Network: a.Network, Asset: a.Asset,
+		Amount: a.Amount.String(), Price: a.Price.String(), PayTo: a.PayTo}
 }
 
 // signApproval is the owner's word on an approval.
@@ -257,12 +269,8 @@ func (g *Guard) Publish(ctx context.Context, signed fleet.Signed, budgets []hist
 	if err != nil {
 		return err
 	}
-	err = g.Store.ApplyRules(
-		ctx,
-		history.SealedRules{Version: b.Version, Config: signed.Statement, Seal: signed.Signature},
-		budgets,
-	)
-	if err != nil {
+	r := history.SealedRules{Version: b.Version, Config: signed.Statement, Seal: signed.Signature}
+	if err := g.Store.ApplyRules(ctx, r, budgets); err != nil {
 		return err
 	}
 	sealed, err := g.Store.Rules(ctx)

@@ -173,7 +173,7 @@ func channelData(c history.Channel) []byte { return texts(c.Network, c.ID, c.Ser
 
 // Verify is history.Store.VerifySealed: every sealed row is this wallet's, the checkpoint is on the
 // chain, what stands frozen was not taken out, no lift is another's, and neither is any approval
-// that the chain calls the owner's, nor the newest rules.
+// that the chain calls the owner's, nor the newest rules; of a fleet's, no rules that there ever were.
 func (g *Guard) Verify(ctx context.Context) error {
 	sealed, err := g.Store.Rules(ctx)
 	if err != nil {
@@ -184,7 +184,9 @@ func (g *Guard) Verify(ctx context.Context) error {
 		return err
 	}
 	if g.Fleet != nil {
-		_, err = g.Store.Verify(ctx, m.head())
+		if err = g.verifyBundles(ctx); err == nil {
+			_, err = g.Store.Verify(ctx, m.head())
+		}
 	} else {
 		err = g.verifySealed(ctx, m.head())
 	}
@@ -205,7 +207,7 @@ func (g *Guard) Verify(ctx context.Context) error {
 				"the approval %s, which the ledger calls the owner's, was not given by the owner", a.ID)
 		}
 	}
-	if sealed.Version == 0 { // none were ever sealed
+	if sealed.Version == 0 && g.Fleet == nil { // none were ever sealed
 		return nil
 	}
 	return g.authentic(ctx, sealed)

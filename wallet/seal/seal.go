@@ -240,8 +240,10 @@ func (g *Guard) Authentic(ctx context.Context) error {
 
 func (g *Guard) authentic(ctx context.Context, sealed history.SealedRules) error {
 	if g.Fleet != nil {
-		_, err := g.bundle(sealed)
-		return err
+		if _, err := g.bundle(sealed); err != nil {
+			return err
+		}
+		return g.isBound(ctx)
 	}
 	own, err := g.isOwnSeal(ctx, purposeRules, rulesData(sealed), sealed.Seal)
 	if err == nil && !own {
