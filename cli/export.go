@@ -23,6 +23,7 @@ import (
 // exporting is what export was asked for.
 type exporting struct {
 	books.Export
+	whose             tools.Whose
 	after, before, to string
 }
 
@@ -51,7 +52,7 @@ func (p *Program) exportCommand(ui *ui) *cobra.Command {
 	cmd.Flags().StringVar(&e.before, "before", "", "made before this `DATE`")
 	cmd.Flags().StringVar(&e.Within.URL, "url", "", "only those whose URL contains this `TEXT`")
 	cmd.Flags().StringVar(&e.Within.Host, "host", "", "only this `HOST`'s")
-	cmd.Flags().StringVar(&e.Within.Agent, "agent", "", "only this agent's, by its `NAME`")
+	addWhose(cmd, &e.whose)
 	cmd.Flags().StringVar(&e.Label, "label", "",
 		"only of sessions (x402-wallet session label) or of agents with this `LABEL`")
 	cmd.Flags().StringVarP(&e.to, "output", "o", "",
@@ -96,11 +97,15 @@ func dateOf(flag, text string) (at time.Time, err error) {
 
 func (e *exporting) run(ctx context.Context, ui *ui, w *tools.Wallet) error {
 	defer ui.waiting("reading the ledger")()
-	e.AgentLabels = w.AgentLabels
+	e.AgentLabels, e.Teams = w.AgentLabels, w.Engine.Rules.Teams
+	var err error
+	if e.Within.Agents, err = w.Agents(ctx, e.whose); err != nil {
+		return err
+	}
 	if e.to == "" {
 		return e.Write(ctx, ui.out, w.Store, w.Engine.Assets)
 	}
-	err := writeTo(e.to, func(out io.Writer) error {
+	err = writeTo(e.to, func(out io.Writer) error {
 		return e.Write(ctx, out, w.Store, w.Engine.Assets)
 	})
 	if err == nil {

@@ -56,12 +56,19 @@ func (p *Program) historyCommand(ui *ui) *cobra.Command {
 	cmd.Flags().StringVar(&in.AfterDate, "after", "",
 		"only those since this `DATE`, like 2026-01-31 or 2026-01-31T12:00:00Z")
 	cmd.Flags().StringVar(&in.Status, "status", "", "only those in this `STATE`")
-	cmd.Flags().StringVar(&in.Agent, "agent", "", "only this agent's, by its `NAME`")
-	for _, filter := range []string{"limit", "before", "url", "after", "status", "agent"} {
+	addWhose(cmd, &in.Whose)
+	for _, filter := range []string{"limit", "before", "url", "after", "status", "agent", "team"} {
 		cmd.MarkFlagsMutuallyExclusive("plot", filter)
 	}
 	cmd.AddCommand(p.verifyCommand(ui), p.pruneCommand(ui), p.importCommand(ui))
 	return cmd
+}
+
+// addWhose are the flags that name agents.
+func addWhose(cmd *cobra.Command, of *tools.Whose) {
+	cmd.Flags().StringVar(&of.Agent, "agent", "", "only this agent's, by its `NAME`, or of each that research-* "+
+		"means")
+	cmd.Flags().StringVar(&of.Team, "team", "", "only of this `TEAM`, and of those below it")
 }
 
 const (

@@ -1,6 +1,7 @@
 package history
 
 import (
+	"strings"
 	"testing"
 	"time"
 
@@ -153,12 +154,17 @@ func TestBooksOfAnAgent(t *testing.T) {
 		for _, agent := range []string{"", "ann", "bob", "ann"} {
 			pay(t, s, holdOf(agent, 1), Settled)
 		}
-		var agents []string
-		require.NoError(t, s.Each(t.Context(), Range{Agent: "ann"}, func(p Payment) error {
-			agents = append(agents, p.Agent)
-			return nil
-		}))
-		require.Equal(t, []string{"ann", "ann"}, agents)
+		for whose, want := range map[string][]string{"ann": {"ann", "ann"}, "bob ann": {"ann", "bob", "ann"}, "": nil} {
+			var agents []string
+			require.NoError(t, s.Each(t.Context(), Range{Agents: strings.Fields(whose)}, func(p Payment) error {
+				agents = append(agents, p.Agent)
+				return nil
+			}))
+			require.Equal(t, want, agents)
+		}
+		all, err := s.Agents(t.Context())
+		require.NoError(t, err)
+		require.Equal(t, []string{"ann", "bob"}, all)
 	})
 }
 

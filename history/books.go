@@ -27,7 +27,7 @@ type Range struct {
 	URL          string    // part of it
 	Host         string
 	Session      string
-	Agent        string
+	Agents       []string // as of a Filter
 	State        State
 }
 
@@ -45,11 +45,14 @@ func (t *tx) where(r Range) (condition string, args []any) {
 		add("instr("+t.lower("url")+", ?) > 0", lower(r.URL))
 	}
 	for _, c := range []struct{ column, value string }{
-		{"host", r.Host}, {"session", r.Session}, {"agent", r.Agent},
-		{"state", string(r.State)}} {
+		{"host", r.Host}, {"session", r.Session}, {"state", string(r.State)}} {
 		if c.value != "" {
 			add(t.unindexed(c.column)+" = ?", c.value)
 		}
+	}
+	if r.Agents != nil {
+		whose, names := oneOf(t.unindexed("agent"), r.Agents)
+		condition, args = condition+" AND "+whose, append(args, names...)
 	}
 	return condition, args
 }

@@ -41,8 +41,9 @@ func (t *tx) fleetSearch(f Filter) (q *fleetSearch, err error) {
 	if f.URL != "" {
 		add(t.lower("url")+` LIKE ?`, `%`+likeText.Replace(lower(f.URL))+`%`)
 	}
-	if f.Agent != "" {
-		add(`agent = ?`, f.Agent)
+	if len(f.Agents) > 0 {
+		whose, names := oneOf("agent", f.Agents)
+		q.where, q.args = q.where+` AND `+whose, append(q.args, names...)
 	}
 	if !f.After.IsZero() {
 		add(`created_at >= ?`, micros(f.After))

@@ -35,6 +35,7 @@ var fleetMethods = []struct {
 	{"InPlace", func(w *walk) { w.no(w.InPlace()) }},
 	{"LedgerID", func(w *walk) { require.Contains(w.t, got(w.LedgerID(w.ctx))(w), "led_") }},
 	{"Rules", func(w *walk) { require.EqualValues(w.t, 1, got(w.Rules(w.ctx))(w).Version) }},
+	{"Agents", func(w *walk) { require.Empty(w.t, got(w.Agents(w.ctx))(w)) }},
 	{"EveryRules", func(w *walk) { require.Len(w.t, got(w.EveryRules(w.ctx))(w), 1) }},
 	{"ApplyRules", func(w *walk) {
 		rules := SealedRules{Version: 1, Config: []byte("other"), Seal: []byte("other")}

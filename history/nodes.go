@@ -1,6 +1,7 @@
 package history
 
 import (
+	"context"
 	"time"
 
 	"x402-wallet/budget"
@@ -27,6 +28,23 @@ func (t *tx) agentSums(since time.Time) (map[string]budget.Use, error) {
 		SELECT name, sum(spent), sum(held) FROM agents CROSS JOIN totals
 			WHERE scope = 'agent' AND key = name AND day >= ? GROUP BY name`, dayNumber(since))
 	return used, err
+}
+
+// Agents are the names of all that ever paid, in order.
+func (s *Store) Agents(ctx context.Context) ([]string, error) {
+	return read(ctx, s, func(t *tx) ([]string, error) {
+		from, name := `totals WHERE scope = 'agent'`, `key` // by steps, as agentSums
+		if t.fleet != nil {
+			from, name = `payments WHERE agent <> ''`, `agent`
+		}
+		return collect(t, func(row scanner) (agent string, err error) { return agent, row.Scan(&agent) },
+			`WITH RECURSIVE agents (name) AS (
+				SELECT min(`+name+`) FROM `+from+`
+				UNION ALL
+				SELECT (SELECT min(`+name+`) FROM `+from+` AND `+name+` > agents.name) FROM agents
+					WHERE agents.name IS NOT NULL)
+			SELECT name FROM agents WHERE name IS NOT NULL ORDER BY name`)
+	})
 }
 
 // addNodes sums the windows of teams that a query names, and of every agent where it asks for those, on a day

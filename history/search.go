@@ -43,7 +43,18 @@ type Filter struct {
 	After  time.Time
 	Until  time.Time // made before it
 	State  State
-	Agent  string // whose they are, of those that share the wallet
+	Agents []string // whose they are, of those that share the wallet; nil: anybody's
+}
+
+// oneOf is the condition that a column is one of some texts, with its values.
+func oneOf(column string, list []string) (condition string, args []any) {
+	if len(list) == 0 {
+		return `false`, nil
+	}
+	for _, text := range list {
+		args = append(args, text)
+	}
+	return column + ` IN (` + strings.Repeat(`, ?`, len(list))[2:] + `)`, args
 }
 
 // List returns payments, newest first, whether there are more, and what all that match spent, by symbol;
@@ -150,7 +161,8 @@ func (f Filter) state() (condition string, empty bool) {
 	default:
 		empty = true
 	}
-	if len(f.URL) > maxPart || !utf8.ValidString(f.URL) || strings.ContainsFunc(f.URL, unicode.IsControl) {
+	nobodys := f.Agents != nil && len(f.Agents) == 0
+	if nobodys || len(f.URL) > maxPart || !utf8.ValidString(f.URL) || strings.ContainsFunc(f.URL, unicode.IsControl) {
 		empty = true
 	}
 	return condition, empty
@@ -296,7 +308,7 @@ func (q *search) sources(index string, from, to int64) []source {
 		table += " INDEXED BY payment_search_failed"
 	case q.State.Unfinished():
 		table, url = "payments INDEXED BY payments_unfinished", "lower(url)"
-	case q.Agent != "" && (q.grams == "" || q.URL == ""):
+	case len(q.Agents) == 1 && (q.grams == "" || q.URL == ""):
 		table += " INDEXED BY payment_search_agent"
 	}
 	all := source{from: ` FROM ` + table + ` WHERE seq >= ? AND seq < ?`, args: []any{from, to},
@@ -305,8 +317,13 @@ func (q *search) sources(index string, from, to int64) []source {
 	if q.URL != "" {
 		has, args = ` AND instr(`+url+`, ?)`, []any{q.part}
 	}
-	if q.Agent != "" {
-		has, args = has+` AND agent = ? AND agent <> ''`, append(args, q.Agent)
+	switch len(q.Agents) {
+	case 0:
+	case 1:
+		has, args = has+` AND agent = ? AND agent <> ''`, append(args, q.Agents[0])
+	default: // the newest first, until there are enough
+		whose, names := oneOf("agent", q.Agents)
+		has, args = has+` AND `+whose, append(args, names...)
 	}
 	all.from, all.args = all.from+has, append(all.args, args...)
 	if q.grams == "" || q.URL == "" {

@@ -43,7 +43,7 @@ func (s *Store) Parts(ctx context.Context, f Filter, most int) (Parts, error) {
 			return p, err
 		}
 		sums := partSums{sellers: map[string]money.Dollars{}, networks: map[string]money.Dollars{}}
-		if f.URL == "" && f.Agent == "" && f.Until.IsZero() && !f.State.Unfinished() {
+		if f.URL == "" && f.Agents == nil && f.Until.IsZero() && !f.State.Unfinished() {
 			err = q.keptParts(&sums)
 		} else {
 			err = q.eachPart(&sums, maxEach, q.sources("url_fts", q.from, q.to))

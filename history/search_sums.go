@@ -62,20 +62,20 @@ func (q *search) sumSince(into map[string]money.Dollars) error {
 		}
 	}
 	switch {
-	case !inAll && q.Agent != "":
+	case !inAll && q.Agents != nil:
 		return q.sumEach(into, "url_fts", q.from, math.MaxInt64, "")
 	case !inAll:
 		return q.sumPrefixes(into)
 	}
 	q.URL = ""
-	if q.Agent != "" {
-		return q.sumAgent(into)
+	if q.Agents != nil {
+		return q.sumAgents(into)
 	}
 	return q.sumTimes(into)
 }
 
-// sumAgent adds an agent's days from After on, of the first one each payment.
-func (q *search) sumAgent(into map[string]money.Dollars) error {
+// sumAgents adds the agents' days from After on, of the first one each payment.
+func (q *search) sumAgents(into map[string]money.Dollars) error {
 	var today int64
 	if !q.After.IsZero() {
 		var midnight time.Time
@@ -88,10 +88,16 @@ func (q *search) sumAgent(into map[string]money.Dollars) error {
 			return err
 		}
 	}
-	begin := q.Agent + "\n"
-	return q.addSums(into, `SELECT substr(key, ?1), `+q.kept()+` FROM totals
-		WHERE scope = 'agent symbol' AND key >= ?2 AND key < ?3 AND day >= ?4 GROUP BY key`,
-		characters(begin)+1, begin, q.Agent+"\v", today)
+	for _, agent := range q.Agents {
+		begin := agent + "\n"
+		err := q.addSums(into, `SELECT substr(key, ?1), `+q.kept()+` FROM totals
+			WHERE scope = 'agent symbol' AND key >= ?2 AND key < ?3 AND day >= ?4 GROUP BY key`,
+			characters(begin)+1, begin, agent+"\v", today)
+		if err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 // kept is which of the kept sums are meant.

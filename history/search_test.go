@@ -103,7 +103,8 @@ func TestListIsWhatALookAtEachPaymentFinds(t *testing.T) {
 		for range looks {
 			f := Filter{Limit: 1 + r.IntN(7)}
 			if r.IntN(3) == 0 {
-				f.Agent = []string{"ann", "bob", "bo", "b", "nobody"}[r.IntN(5)]
+				f.Agents = [][]string{{"ann"}, {"bob"}, {"bo"}, {"b"}, {"nobody"}, {"ann", "bo"}, {"ann", "bob", "b"},
+					{}}[r.IntN(8)]
 			}
 			if r.IntN(8) > 0 {
 				url := rows[r.IntN(len(rows))].url
@@ -209,7 +210,7 @@ func look(rows []row, f Filter) (ids []string, more bool, totals map[string]mone
 	for _, p := range slices.Backward(rows) {
 		match := contains(p.url, f.URL) && !p.at.Before(f.After) &&
 			(f.Until.IsZero() || p.at.Before(f.Until)) && (f.State == "" || f.State == p.state) &&
-			(f.Agent == "" || f.Agent == p.agent)
+			(f.Agents == nil || slices.Contains(f.Agents, p.agent))
 		if match && p.state != Failed && p.usd > 0 {
 			totals[p.symbol] += p.usd
 		}

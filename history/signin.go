@@ -31,7 +31,11 @@ const maxBought = 50
 // of the payment's.
 func (s *Store) Bought(ctx context.Context, agent, url, resource string) (Payment, error) {
 	return read(ctx, s, func(t *tx) (p Payment, err error) {
-		list, err := t.page(Filter{URL: url, State: Settled, Agent: agent, Limit: maxBought})
+		f := Filter{URL: url, State: Settled, Limit: maxBought}
+		if agent != "" {
+			f.Agents = []string{agent}
+		}
+		list, err := t.page(f)
 		for _, p := range list {
 			if !p.IsSignIn() && !p.IsPull() && p.Resource() == resource && strings.HasPrefix(p.URL, url) {
 				return p, nil

@@ -54,12 +54,12 @@ func TestAnAgentIsShownItsOwn(t *testing.T) {
 		require.NoError(t, err)
 		if agent == "" {
 			require.Equal(t, 3, out.Count)
-			out, err = w.wallet.History(as(""), HistoryIn{Agent: "ann"}) // the owner asks
+			out, err = w.wallet.History(as(""), HistoryIn{Whose: Whose{Agent: "ann"}}) // the owner asks
 			require.NoError(t, err)
 			require.Equal(t, ids["ann"], out.Transactions[0].PaymentID)
 		}
 		if agent != "" {
-			out, err = w.wallet.History(as(agent), HistoryIn{Agent: ""})
+			out, err = w.wallet.History(as(agent), HistoryIn{})
 			require.NoError(t, err)
 			require.Equal(t, ids[agent], out.Transactions[0].PaymentID)
 		}
@@ -68,9 +68,27 @@ func TestAnAgentIsShownItsOwn(t *testing.T) {
 			require.Equal(t, "0.001", out.Totals["USDC"])
 		}
 	}
-	out, err := w.wallet.History(as("bob"), HistoryIn{Agent: "ann"})
+	out, err := w.wallet.History(as("bob"), HistoryIn{Whose: Whose{Agent: "ann"}})
 	require.NoError(t, err)
 	require.Equal(t, ids["bob"], out.Transactions[0].PaymentID, "bob asks for nobody else's")
+
+	w.wallet.Engine.Rules.Teams = budget.Teams{"all": {}, "news": {Agents: []string{"a*"}, Parent: "all"},
+		"idle": {Agents: []string{"zoe"}}}
+	for _, look := range []struct {
+		Whose
+		want int
+	}{
+		{Whose{Agent: "*"}, 2}, {Whose{Agent: "b*"}, 1}, {Whose{Agent: "c*"}, 0},
+		{Whose{Team: "news"}, 1}, {Whose{Team: "all"}, 1}, {Whose{Team: "idle"}, 0},
+		{Whose{Team: "news", Agent: "bob"}, 0}, {Whose{Team: "news", Agent: "ann"}, 1},
+	} {
+		out, err := w.wallet.History(as(""), HistoryIn{Whose: look.Whose})
+		require.NoError(t, err)
+		require.Equal(t, look.want, out.Count, "%+v", look.Whose)
+		require.Len(t, out.Totals, min(look.want, 1)*3, "%+v", look.Whose) // USDC, by seller, by network
+	}
+	_, err = w.wallet.History(as(""), HistoryIn{Whose: Whose{Team: "sales"}})
+	require.True(t, x402.HasCode(err, x402.InvalidArgument), "%v", err)
 }
 
 // x402_check_balance shows an agent its own windows, beside the owner's.

@@ -31,7 +31,8 @@ type HistoryIn struct {
 	Find      string `json:"find,omitempty" jsonschema:"text to find in its content"`
 	Evidence  bool   `json:"evidence,omitempty" jsonschema:"show its evidence"`
 
-	Agent string `json:"-"` // whose they are: the owner's to ask, an agent with a name gets its own
+	// Whose they are is the owner's to ask; an agent with a name gets its own.
+	Whose `json:"-"`
 }
 
 // HistoryOut is its answer: a list, or one payment with what it bought first (onepayment.go).
@@ -134,7 +135,13 @@ func (w *Wallet) History(ctx context.Context, in HistoryIn) (HistoryOut, error) 
 	if err != nil {
 		return HistoryOut{}, err
 	}
-	filter.Agent = cmp.Or(pay.AgentFrom(ctx), in.Agent)
+	filter.Agents, err = w.Agents(ctx, in.Whose)
+	if err != nil {
+		return HistoryOut{}, err
+	}
+	if own := pay.AgentFrom(ctx); own != "" {
+		filter.Agents = []string{own}
+	}
 	list, more, totals, err := w.Store.List(ctx, filter)
 	if errors.Is(err, history.ErrNotFound) {
 		return HistoryOut{}, x402.Errorf(x402.InvalidArgument, "before names no payment")

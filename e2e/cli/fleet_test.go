@@ -110,6 +110,13 @@ func TestAFleetsOwnerLetsItGoOn(t *testing.T) {
 	out, _ = runs(t, 0, f.env, "history")
 	require.Contains(t, out, `"count": 3`)
 	require.Contains(t, out, `"agent": "research-2"`)
+	for _, whose := range [][]string{{"--agent", "research-2"}, {"--agent", "*-2"},
+		{"--team", "research", "--agent", "*2"}} {
+		out, _ = runs(t, 0, f.env, append([]string{"history"}, whose...)...)
+		require.Contains(t, out, `"count": 2`)
+	}
+	out, _ = runs(t, 0, f.env, "export", "--by", "team")
+	require.Contains(t, out, "research,3,0.003")
 	runs(t, 0, f.env, "history", "verify")
 	for _, machine := range [][]string{a, f.env} {
 		out, _ = runs(t, 0, machine, "doctor")

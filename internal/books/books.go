@@ -17,6 +17,7 @@ import (
 	"strings"
 	"time"
 
+	"x402-wallet/budget"
 	"x402-wallet/history"
 	"x402-wallet/x402"
 	"x402-wallet/x402/money"
@@ -30,6 +31,7 @@ type Export struct {
 	Within history.Range
 	// AgentLabels are the agents' labels, by their names.
 	AgentLabels map[string]string
+	Teams       budget.Teams
 }
 
 // Write writes what was imported first, because it is from before this wallet, and then what the
@@ -65,7 +67,7 @@ func (e Export) Write(ctx context.Context, out io.Writer, store *history.Store, 
 			return nil // it moved nothing, in no token: no entry in accounts, and in no sum
 		}
 		row := entryOf(p, labels[p.Session], assets)
-		row.Label = label
+		row.Label, row.team = label, e.Teams.Of(p.Agent)
 		return w.write(row)
 	})
 	if err != nil {
@@ -78,7 +80,7 @@ func (e Export) Write(ctx context.Context, out io.Writer, store *history.Store, 
 // no state of the ledger's.
 func (e Export) wants(r entry) bool {
 	w := e.Within
-	return e.Label == "" && w.Session == "" && w.Agent == "" && w.State == "" && !r.Time.Before(w.After) &&
+	return e.Label == "" && w.Session == "" && w.Agents == nil && w.State == "" && !r.Time.Before(w.After) &&
 		(w.Until.IsZero() || r.Time.Before(w.Until)) &&
 		(w.Host == "" || r.Host == w.Host) && strings.Contains(strings.ToLower(r.URL), strings.ToLower(w.URL))
 }
@@ -107,6 +109,7 @@ type entry struct {
 	Facilitator string        `json:"facilitator,omitempty"`
 	Agent       string        `json:"agent,omitempty"` // of those that share the wallet
 	Label       string        `json:"label,omitempty"` // of that agent
+	team        string        // of that agent, as the rules have it now
 
 	// what it spends was deposited before, and is in the books as the deposit
 	Prepaid bool `json:"prepaid,omitempty"`

@@ -14,6 +14,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"x402-wallet/budget"
 	"x402-wallet/history"
 	"x402-wallet/history/historytest"
 	"x402-wallet/x402"
@@ -210,8 +211,8 @@ func TestExportOfAgents(t *testing.T) {
 	require.NoError(t, err)
 	labels := map[string]string{"ann": "team=research"}
 	for want, e := range map[string]Export{
-		"ann team=research":  {Within: history.Range{Agent: "ann"}},
-		"bob ":               {Within: history.Range{Agent: "bob"}},
+		"ann team=research":  {Within: history.Range{Agents: []string{"ann"}}},
+		"bob ":               {Within: history.Range{Agents: []string{"bob"}}},
 		"ann team=research ": {Label: "team=research"},
 	} {
 		var out bytes.Buffer
@@ -221,4 +222,9 @@ func TestExportOfAgents(t *testing.T) {
 		require.NoError(t, json.Unmarshal(out.Bytes(), &row), "one line: %s", out.String())
 		require.Equal(t, strings.TrimRight(want, " "), strings.TrimRight(row.Agent+" "+row.Label, " "))
 	}
+	var out bytes.Buffer
+	e := Export{Format: "csv", By: "team", Teams: budget.Teams{"news": {Agents: []string{"a*", "b*"}}}}
+	require.NoError(t, e.Write(t.Context(), &out, store, x402.NewRegistry(nil)))
+	require.Regexp(t, `(?m)^news,2,`, out.String())
+	require.Regexp(t, `(?m)^\(none\),2,`, out.String(), "without a name, and imported")
 }

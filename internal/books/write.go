@@ -22,7 +22,7 @@ import (
 var Formats = []string{"csv", "jsonl", "beancount", "ledger"}
 
 // Keys are what payments can be summed up by.
-var Keys = []string{"host", "tool", "project", "agent", "month"}
+var Keys = []string{"host", "tool", "project", "agent", "team", "month"}
 
 func (r entry) key(by string) string {
 	switch by {
@@ -34,6 +34,8 @@ func (r entry) key(by string) string {
 		return cmp.Or(r.Project, "(none)")
 	case "agent":
 		return cmp.Or(r.Agent, "(none)")
+	case "team":
+		return cmp.Or(r.team, "(none)")
 	case "month":
 		return r.Time.UTC().Format("2006-01")
 	}

@@ -62,6 +62,17 @@ func TestTeamsOnTheOverview(t *testing.T) {
 	team, _, _ = strings.Cut(team, "</li>")
 	require.Contains(t, team, "$0.03", "what is left to it: %s", team)
 	require.NotContains(t, b.get("/").body, "Team research, month")
+
+	// Its payments alone, and those of agents that no rule names: in a fleet an enrolment does.
+	b.wallet.Engine.Rules.Agents = nil
+	list := b.get("/history?team=research").body
+	require.Contains(t, list, "api.example/anns")
+	require.NotContains(t, list, "api.example/bobs")
+	require.Contains(t, list, "<option selected>research</option>")
+	require.Contains(t, list, "<option>bob</option>")
+	require.Contains(t, list, "format=csv&amp;team=research")
+	require.Equal(t, 2, strings.Count(b.get("/export?team=research&format=csv").body, "\n"))
+	require.Contains(t, b.get("/history?team=sales").body, "there is no team")
 }
 
 // Who asks is shown where a person decides, and a part of what they decide on.

@@ -59,15 +59,17 @@ const perPage = 50
 
 // wanted is what the history was asked for. Days are of UTC, and To counts too.
 type wanted struct {
-	URL, Status, Agent, From, To, Before string
-	from, until                          time.Time
+	URL, Status, From, To, Before string
+	tools.Whose
+	from, until time.Time
+	agents      []string // that are meant by Whose
 }
 
 var states = []history.State{history.Settled, history.Unknown, history.Submitted, history.Reserved,
 	history.Failed}
 
 func (l *look) wanted() (q wanted, err error) {
-	q = wanted{URL: l.r.FormValue("url"), Status: l.r.FormValue("status"), Agent: l.r.FormValue("agent"),
+	q = wanted{URL: l.r.FormValue("url"), Status: l.r.FormValue("status"), Whose: tools.Whose{Agent: l.r.FormValue("agent"), Team: l.r.FormValue("team")},
 		From: l.r.FormValue("from"), To: l.r.FormValue("to"), Before: l.r.FormValue("before")}
 	for _, d := range []struct {
 		text string
@@ -87,14 +89,15 @@ func (l *look) wanted() (q wanted, err error) {
 	if q.Status != "" && !slices.Contains(states, history.State(q.Status)) {
 		return q, x402.Errorf(x402.InvalidArgument, "there is no status %q", q.Status)
 	}
-	return q, nil
+	q.agents, err = l.wallet.Agents(l.r.Context(), q.Whose)
+	return q, err
 }
 
 // Query is the same for another page; before is the payment that it begins after.
 func (q wanted) Query(before, format string) template.URL {
 	v := url.Values{}
 	for name, value := range map[string]string{"url": q.URL, "status": q.Status, "agent": q.Agent,
-		"from": q.From, "to": q.To, "before": before, "format": format} {
+		"team": q.Team, "from": q.From, "to": q.To, "before": before, "format": format} {
 		if value != "" {
 			v.Set(name, value)
 		}
@@ -106,7 +109,8 @@ func (q wanted) Query(before, format string) template.URL {
 type found struct {
 	wanted
 	States []history.State
-	Agents []string // of the rules; none: nobody shares the wallet
+	Agents []string // of the rules, and those that paid; none: nobody shares the wallet
+	Teams  []string // of the rules
 	Rows   []row
 	Totals []string
 	Older  string // the last payment here, when there are more
@@ -119,11 +123,19 @@ func list(l *look) (frame, error) {
 	}
 	payments, more, totals, err := l.wallet.Store.List(l.r.Context(),
 		history.Filter{Limit: perPage, Before: q.Before, URL: q.URL, After: q.from, Until: q.until,
-			Agent: q.Agent, State: history.State(q.Status)})
+			Agents: q.agents, State: history.State(q.Status)})
 	if err != nil {
 		return frame{}, missing(err, "there is no such payment to list before")
 	}
-	f := found{wanted: q, States: states, Agents: slices.Sorted(maps.Keys(l.wallet.Engine.Rules.Agents))}
+	rules := l.wallet.Engine.Rules
+	f := found{wanted: q, States: states, Teams: slices.Sorted(maps.Keys(rules.Teams))}
+	paid, err := l.wallet.Store.Agents(l.r.Context())
+	if err != nil {
+		return frame{}, err
+	}
+	f.Agents = slices.AppendSeq(paid, maps.Keys(rules.Agents))
+	slices.Sort(f.Agents)
+	f.Agents = slices.Compact(f.Agents)
 	for _, p := range payments {
 		f.Rows = append(f.Rows, rowOf(p))
 	}
@@ -143,8 +155,8 @@ func export(l *look) error {
 		return err
 	}
 	e := books.Export{Format: l.r.FormValue("format"), Within: history.Range{After: q.from, Until: q.until,
-		URL: q.URL, Agent: q.Agent, State: history.State(q.Status)},
-		AgentLabels: l.wallet.AgentLabels}
+		URL: q.URL, Agents: q.agents, State: history.State(q.Status)},
+		AgentLabels: l.wallet.AgentLabels, Teams: l.wallet.Engine.Rules.Teams}
 	kind, known := map[string]string{"csv": "text/csv; charset=utf-8",
 		"jsonl": "application/x-ndjson; charset=utf-8"}[e.Format]
 	if !known {
