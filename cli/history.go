@@ -66,8 +66,8 @@ func (p *Program) historyCommand(ui *ui) *cobra.Command {
 
 // addWhose are the flags that name agents.
 func addWhose(cmd *cobra.Command, of *tools.Whose) {
-	cmd.Flags().StringVar(&of.Agent, "agent", "", "only this agent's, by its `NAME`, or of each that research-* "+
-		"means")
+	cmd.Flags().StringVar(&of.Agent, "agent", "", "only this agent's, by its `NAME`, or of each that "+
+		"research-* means")
 	cmd.Flags().StringVar(&of.Team, "team", "", "only of this `TEAM`, and of those below it")
 }
 

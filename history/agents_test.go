@@ -154,9 +154,11 @@ func TestBooksOfAnAgent(t *testing.T) {
 		for _, agent := range []string{"", "ann", "bob", "ann"} {
 			pay(t, s, holdOf(agent, 1), Settled)
 		}
-		for whose, want := range map[string][]string{"ann": {"ann", "ann"}, "bob ann": {"ann", "bob", "ann"}, "": nil} {
+		for whose, want := range map[string][]string{"ann": {"ann", "ann"}, "": nil,
+			"bob ann": {"ann", "bob", "ann"}} {
 			var agents []string
-			require.NoError(t, s.Each(t.Context(), Range{Agents: strings.Fields(whose)}, func(p Payment) error {
+			r := Range{Agents: strings.Fields(whose)}
+			require.NoError(t, s.Each(t.Context(), r, func(p Payment) error {
 				agents = append(agents, p.Agent)
 				return nil
 			}))

@@ -410,22 +410,22 @@ func TestListFiltersPagesAndAdds(t *testing.T) {
 
 		third, err := s.Payment(t.Context(), ids[2])
 		require.NoError(t, err)
+		type sums map[string]money.Dollars
 		for _, look := range []struct {
 			Filter
-			want map[string]money.Dollars
+			want sums
 		}{
-			{Filter{After: third.Created}, map[string]money.Dollars{"USDC": 3 + 4, "PYUSD": 5}},
-			{Filter{After: third.Created.Add(time.Microsecond)}, map[string]money.Dollars{"USDC": 4, "PYUSD": 5}},
-			{Filter{State: Settled}, map[string]money.Dollars{"USDC": 10, "PYUSD": 5}},
-			{Filter{State: Unknown}, map[string]money.Dollars{}},
-			{Filter{URL: "weather"}, map[string]money.Dollars{"USDC": 10}},
-			{Filter{After: third.Created.AddDate(0, 0, -1)}, map[string]money.Dollars{"USDC": 10, "PYUSD": 5}},
-			{Filter{After: third.Created.AddDate(0, 0, 2)}, map[string]money.Dollars{}},
-			{Filter{Agents: []string{}}, map[string]money.Dollars{}},
+			{Filter{After: third.Created}, sums{"USDC": 3 + 4, "PYUSD": 5}},
+			{Filter{After: third.Created.Add(time.Microsecond)}, sums{"USDC": 4, "PYUSD": 5}},
+			{Filter{State: Settled}, sums{"USDC": 10, "PYUSD": 5}}, {Filter{State: Unknown}, sums{}},
+			{Filter{URL: "weather"}, sums{"USDC": 10}},
+			{Filter{After: third.Created.AddDate(0, 0, -1)}, sums{"USDC": 10, "PYUSD": 5}},
+			{Filter{After: third.Created.AddDate(0, 0, 2)}, sums{}},
+			{Filter{Agents: []string{}}, sums{}},
 		} {
 			_, _, totals, err := s.List(t.Context(), look.Filter)
 			require.NoError(t, err)
-			require.Equal(t, look.want, totals, "%+v", look.Filter)
+			require.Equal(t, look.want, sums(totals), "%+v", look.Filter)
 		}
 
 		list, _, _, err = s.List(t.Context(), Filter{URL: "100%_s"})

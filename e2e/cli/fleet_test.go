@@ -128,8 +128,8 @@ func TestAFleetsOwnerLetsItGoOn(t *testing.T) {
 	}
 }
 
-// A home that somebody put into a fleet of theirs pays by nobody's rules; the owner of its keys alone ties them
-// to one.
+// A home that somebody put into a fleet of theirs pays by nobody's rules; the owner of its keys alone ties
+// them to one.
 func TestAFleetOfSomebodyElse(t *testing.T) {
 	f := newFleet(t, "1.00", "rate = 1000")
 	machine := f.joins("research-1", "research")
