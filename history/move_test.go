@@ -77,18 +77,18 @@ func lived(t *testing.T, s *Store, c *clock) {
 	for quote := range byte(5) {
 		a := asking(t, s, quote+1)
 		switch quote {
-		case 0:
+		case 4:
 			_, err := s.Deny(ctx, a.ID, byOwner)
 			require.NoError(t, err)
-		case 1, 2:
+		case 0, 1:
 			_, err := s.Approve(ctx, a.ID, byOwner, yes)
 			require.NoError(t, err)
-		case 3:
+		case 2:
 			_, err := s.Accept(ctx, a.ID, "client")
 			require.NoError(t, err)
 		}
 	}
-	used, err := reserveApproved(s, 2, testHold(1))
+	used, err := reserveApproved(s, 1, testHold(1))
 	require.NoError(t, err)
 	require.NoError(t, s.Submit(ctx, used, signedOf(used), testKeyholder()))
 	_, err = s.Finish(ctx, used.ID, Outcome{State: Settled, Proof: Claimed, ReleaseLease: true, ClearWaiter: true})
@@ -135,7 +135,7 @@ func answers(t *testing.T, s *Store) map[string]any {
 		all[name] = v
 	}
 	var ids []string
-	for _, f := range []Filter{{Limit: 100}, {Limit: 3, URL: "H1.EXAMPLE"}, {Limit: 100, Status: Failed},
+	for _, f := range []Filter{{Limit: 100}, {Limit: 3, URL: "H1.EXAMPLE"}, {Limit: 100, State: Failed},
 		{Limit: 9, Agent: "ann"}, {Limit: 5, Before: "0xann"}} {
 		list, more, totals, err := s.List(ctx, f)
 		keep(fmt.Sprintf("list %+v", f), []any{list, more, totals}, err)
@@ -159,6 +159,7 @@ func answers(t *testing.T, s *Store) map[string]any {
 		p, err := s.Payment(ctx, id)
 		keep("payment "+id, p, err)
 		c, err := s.Content(ctx, id)
+		c.Body = append([]byte{}, c.Body...) // not nil
 		all["content "+id] = []any{c, fmt.Sprint(err)}
 		events, err := s.Events(ctx, id)
 		require.NoError(t, err)
@@ -203,8 +204,9 @@ func answers(t *testing.T, s *Store) map[string]any {
 	keep("open approvals", open, err)
 	facts, err := s.Facts(ctx, Question{Payment: testHold(1).Payment, Rules: budget.Query{Agent: "ann",
 		HostEntries: []string{"h1.example"}, MaxFailures: 5}})
-	facts.Head = 0
-	keep("facts", facts, err)
+	facts.Used.Teams = nil
+	keep("facts", []any{facts.Session, facts.Used, facts.LastUnfreeze, facts.ConsecutiveFailures, facts.Payee,
+		facts.Content}, err)
 	return all
 }
 
@@ -214,6 +216,23 @@ func sameAnswers(t *testing.T, was, is map[string]any) {
 	for name, want := range was {
 		require.Equal(t, toJSON(want), toJSON(is[name]), name)
 	}
+}
+
+// movedRules keep all windows that answers asks for.
+var movedRules = budget.Rules{Day: 1 << 40, Month: 1 << 40, Rate: 1 << 30, PerCall: 1 << 40,
+	ApproveAbove: 1 << 40, HostDay: map[string]money.Dollars{"h1.example": 1 << 40},
+	Agents: map[string]budget.Agent{"ann": {Day: new(money.Dollars(1 << 40)), Month: new(money.Dollars(1 << 40))},
+		"zoe": {Day: new(money.Dollars(1 << 40)), Month: new(money.Dollars(1 << 40))}}, AgentsOpen: true}
+
+// emptyFleet is a fleet's ledger, with rules that stop nothing, as the home that moves has it.
+func emptyFleet(t *testing.T, c *clock) *Store {
+	t.Helper()
+	s, there := newFleetStore(t)
+	there.set(c.at)
+	applyRules(t, s, 2, movedRules)
+	f := s.fleet.Fleet
+	f.Writer = "home_moved"
+	return openFleetWith(t, f, Options{Now: c.now})
 }
 
 // moving is a move between two ledgers of a test.
@@ -230,8 +249,7 @@ func TestALedgerMovesToTheFleet(t *testing.T) {
 	lived(t, s, c)
 	dead := pay(t, s, testHold(2), Reserved) // of a process that dies
 	require.NoError(t, s.Close())
-	fleet, there := newFleetStore(t)
-	there.set(c.at)
+	fleet := emptyFleet(t, c)
 	m := moving(t, home, c, fleet)
 	keys := testKeyholder()
 	_, err := m.Home.VerifySealed(t.Context(), keys)
@@ -265,7 +283,7 @@ func TestALedgerMovesToTheFleet(t *testing.T) {
 // errKilled ends a run as kill -9 does, as far as the ledgers are concerned: what was committed stays.
 var errKilled = errors.New("killed")
 
-// steps runs a move that is killed at its n-th step, and reports whether it came to that.
+// killedAt runs a move that is killed at its n-th step, and says which one that was; "": it has fewer.
 func killedAt(m *Mover, n int, run func(context.Context) error) (name string, err error) {
 	m.step = func(step string) error {
 		n--
@@ -275,7 +293,129 @@ func killedAt(m *Mover, n int, run func(context.Context) error) (name string, er
 		}
 		return nil
 	}
+	defer func() { m.step = nil }()
 	err = run(context.Background())
-	m.step = nil
 	return name, err
+}
+
+// holds reports whether a ledger holds money and takes what is signed for it, as a wallet does that finds it
+// at this moment; what it held it gives back.
+func holds(t *testing.T, open func() (*Store, error)) bool {
+	t.Helper()
+	s, err := open()
+	if err != nil {
+		require.True(t, x402.HasCode(err, x402.LedgerUnavailable) || x402.HasCode(err, x402.LedgerCorrupt), "%v",
+			err)
+		return false
+	}
+	defer s.Close()
+	p, err := reserve(s, testHold(1))
+	if err != nil {
+		require.True(t, x402.HasCode(err, x402.LedgerUnavailable) || x402.HasCode(err, x402.LedgerCorrupt), "%v",
+			err)
+		return false
+	}
+	require.NoError(t, s.Release(t.Context(), p.ID, "a test's"))
+	return true
+}
+
+// aMove is a small ledger that moves, with who opens either one.
+type aMove struct {
+	*Mover
+	home, fleet func() (*Store, error)
+}
+
+func newMove(t *testing.T) aMove {
+	t.Helper()
+	s, c, home := newStore(t)
+	bought(t, s, testHold(5), Outcome{State: Settled, Proof: Claimed, Content: &Content{Status: 200,
+		Body: []byte("page")}})
+	bought(t, s, testHold(6), Outcome{State: Unknown})
+	require.NoError(t, s.Close())
+	fleet := emptyFleet(t, c)
+	other := fleet.fleet.Fleet
+	other.Writer = "home_other"
+	o := Options{Now: c.now}
+	return aMove{moving(t, home, c, fleet),
+		func() (*Store, error) { return Open(context.Background(), home, o) },
+		func() (*Store, error) { return OpenFleet(other, o) }}
+}
+
+func (m *aMove) toFleetOnce(ctx context.Context) error {
+	_, err := m.toFleet(ctx)
+	return err
+}
+
+// Killed at whichever step, one of both pays or none; and once the same command has run again, the new one
+// alone, which has everything.
+func TestAMoveToTheFleetIsKilled(t *testing.T) {
+	names := []string{}
+	for n := 1; ; n++ {
+		m := newMove(t)
+		name, err := killedAt(m.Mover, n, m.toFleetOnce)
+		if name == "" {
+			require.NoError(t, err)
+			break
+		}
+		names = append(names, name)
+		t.Run(name, func(t *testing.T) {
+			require.ErrorIs(t, err, errKilled)
+			atHome, inFleet := holds(t, m.home), holds(t, m.fleet)
+			if name == "before fleet's mark" { // nothing was done: both are as they were
+				require.True(t, atHome && inFleet)
+				return // the fleet's ledger is used by now
+			} else {
+				require.Equal(t, name == "after fleet's mark" || name == "before mark", atHome)
+				require.Equal(t, name == "after release", inFleet)
+			}
+			_, err := m.ToFleet(t.Context())
+			require.NoError(t, err)
+			require.False(t, holds(t, m.home))
+			require.True(t, holds(t, m.fleet))
+			_, err = m.Home.VerifySealed(t.Context(), m.Keys)
+			require.NoError(t, err)
+			_, err = m.Fleet.Verify(t.Context(), Head{})
+			require.NoError(t, err)
+			facts, err := m.Fleet.Facts(t.Context(), Question{})
+			require.NoError(t, err)
+			require.EqualValues(t, 11, facts.Used.Day.Total())
+		})
+	}
+	require.Len(t, names, 16+len(tablesToFleet("")), names)
+}
+
+// Taken back at whichever step before the old one has said that it moved, the old one pays, and can move
+// again; behind that it cannot be taken back.
+func TestAMoveToTheFleetIsTakenBack(t *testing.T) {
+	isLate := false
+	for n := 1; ; n++ {
+		m := newMove(t)
+		name, err := killedAt(m.Mover, n, m.toFleetOnce)
+		if name == "" {
+			require.NoError(t, err)
+			break
+		}
+		isLate = isLate || name == "after moved"
+		t.Run(name, func(t *testing.T) {
+			_, err := m.Abandon(t.Context())
+			if isLate {
+				require.ErrorIs(t, err, errHasMoved)
+				require.False(t, holds(t, m.home))
+				return
+			}
+			require.NoError(t, err)
+			require.True(t, holds(t, m.home))
+			s, err := m.home()
+			require.NoError(t, err)
+			bought(t, s, testHold(7), Outcome{State: Settled, Proof: Claimed})
+			require.NoError(t, s.Close())
+			_, err = m.ToFleet(t.Context())
+			require.NoError(t, err)
+			require.False(t, holds(t, m.home))
+			require.True(t, holds(t, m.fleet))
+			facts, err := m.Fleet.Facts(t.Context(), Question{})
+			require.NoError(t, err)
+			require.EqualValues(t, 18, facts.Used.Day.Total())
+		})
+	}
 }

@@ -57,6 +57,11 @@ func (m *Mover) toFleet(ctx context.Context) (done Moved, err error) {
 	if err != nil {
 		return done, err
 	}
+	// first the new one, which is empty and has its whole budget
+	err = m.written("fleet's mark", func() error { return m.markFleet(ctx, done.From, done.Again) })
+	if err != nil {
+		return done, err
+	}
 	var at Head
 	err = m.written("mark", func() error {
 		at, is, err = m.Home.beginMoving(ctx, done.To, m.As, m.Keys)
@@ -77,6 +82,32 @@ func (m *Mover) toFleet(ctx context.Context) (done Moved, err error) {
 		}
 	}
 	return done, m.release(ctx, at, &done)
+}
+
+// markFleet marks the fleet's ledger as one into which another one comes: nobody uses its empty budgets.
+func (m *Mover) markFleet(ctx context.Context, from string, hasCome bool) error {
+	if hasCome {
+		return nil
+	}
+	e := m.Fleet.fleet
+	return e.alone(ctx, func(c fleetConn) error {
+		is, err := e.mark(ctx, c)
+		if err != nil || is.Event != "" {
+			return err // nil: by an attempt before
+		}
+		t := &tx{ctx: ctx, conn: c, fleet: e, known: &known{}}
+		if has, err := t.has(); err != nil || has != "" {
+			return cmpOr(err, errNotEmpty(has))
+		}
+		_, err = t.exec(`INSERT INTO meta VALUES (?, ?)`, moveKey, toJSON(move{Event: arrivingEvent, Ledger: from}))
+		return err
+	})
+}
+
+func errNotEmpty(has string) error {
+	return x402.Errorf(x402.SetupFailed, "the fleet's ledger has something of its own already: %s", has).
+		WithHint("a ledger moves into one in which nothing was paid, asked or frozen yet: make a database for it, " +
+			"name that in [ledger] url, and run x402-wallet policy seal --fleet")
 }
 
 func called(ctx context.Context, f func(context.Context) error) func() error {
@@ -170,13 +201,7 @@ func (m *Mover) comes(ctx context.Context, from string) (is bool, err error) {
 			return x402.Errorf(x402.PolicyUnsealed, "the owner has signed no rules for this fleet").
 				WithHint("first x402-wallet policy seal --fleet")
 		}
-		has, err := t.has()
-		if err == nil && has == "" {
-			return nil
-		}
-		return cmpOr(err, x402.Errorf(x402.SetupFailed, "the fleet's ledger has something of its own already: %s",
-			has).WithHint("a ledger moves into one in which nothing was paid, asked or frozen yet: make a "+
-			"database for it, name that in [ledger] url, and run x402-wallet policy seal --fleet"))
+		return err
 	})
 	return is, err
 }
@@ -215,18 +240,15 @@ func (m *Mover) arrive(ctx context.Context, from string, at Head, was move) erro
 			if err != nil || is == mark {
 				return err
 			}
-			t := &tx{ctx: ctx, conn: c, fleet: e, known: &known{}}
-			if is.Event == arrivingEvent && is.Ledger == from { // of an attempt that was taken back
-				err = e.clear(ctx, c)
-			} else if has, looked := t.has(); looked != nil || has != "" {
-				err = cmpOr(looked, moved("the fleet's ledger has something of its own"))
-			}
-			if err != nil {
-				return err
-			}
-			if was.Event == movedEvent { // never without having been compared before
+			switch {
+			case was.Event == movedEvent: // which it says behind the copy alone
 				return corrupt("it has moved, and the fleet's ledger has nothing of it: the server was restored " +
 					"from an older copy, or is another one")
+			case is.Event != arrivingEvent || is.Ledger != from:
+				return corrupt("the fleet's ledger is not as it was a moment ago")
+			}
+			if err := e.clear(ctx, c); err != nil { // what an attempt copied that was taken back
+				return err
 			}
 			return m.fillIn(ctx, home, c, mark, at)
 		})
