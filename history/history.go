@@ -100,6 +100,7 @@ type Store struct {
 	contentQuota int64
 	alerted      func() // may be nil
 	moves        bool   // it may be marked: see OpenMoving
+	arrival      *arrival
 
 	writeLock, checkpointLock *fileLock
 	channelLocks              channelLocks
@@ -122,7 +123,8 @@ type Options struct {
 	// Alerted is called after this process wrote an alert, and must return at once; nil: nobody is told.
 	Alerted func()
 
-	moves bool // see OpenMoving
+	moves    bool   // see OpenMoving
+	ledgerID string // of a new ledger; "": a fresh one
 }
 
 // Create makes the ledger of a new wallet. It never touches one that is there.
@@ -146,7 +148,7 @@ func Create(ctx context.Context, home string, o Options) error {
 		if _, err := t.exec(schema()); err != nil {
 			return err
 		}
-		id := newID("led_")
+		id := orText(o.ledgerID, newID("led_"))
 		_, err := t.exec(`INSERT INTO meta VALUES ('format', ?), ('ledger_id', ?)`, strconv.Itoa(format), id)
 		if err != nil {
 			return err

@@ -75,8 +75,8 @@ func (t *tx) mark() (m move, err error) {
 	return m, none(err, nil)
 }
 
-// setMark writes an event of a move, and the mark that it leaves.
-func (t *tx) setMark(event, ledger, as string, k Keyholder) error {
+// setMark writes an event of a move, and the mark that it leaves. heads is an arrival's.
+func (t *tx) setMark(event, ledger, as string, heads map[string]string, k Keyholder) error {
 	last, err := t.checkedSealed(k)
 	if err != nil {
 		return err
@@ -84,6 +84,9 @@ func (t *tx) setMark(event, ledger, as string, k Keyholder) error {
 	detail := map[string]any{"ledger": ledger}
 	if as != "" {
 		detail["as"] = as
+	}
+	if heads != nil {
+		detail["heads"] = heads
 	}
 	if err := t.seal(k, last, 0, event, detail); err != nil {
 		return err
@@ -172,7 +175,7 @@ func (s *Store) beginMoving(ctx context.Context, ledger, as string, k Keyholder)
 			if err := s.settle(t); err != nil {
 				return err
 			}
-			if err := t.setMark(movingEvent, ledger, as, k); err != nil {
+			if err := t.setMark(movingEvent, ledger, as, nil, k); err != nil {
 				return err
 			}
 			was = *asMark(movingEvent, ledger, as)
@@ -211,7 +214,7 @@ func (s *Store) endMoving(ctx context.Context, at Head, k Keyholder) (last audit
 			return corrupt("something was written to it while it moved")
 		}
 		if is.Event != movedEvent {
-			if err := t.setMark(movedEvent, is.Ledger, is.As, k); err != nil {
+			if err := t.setMark(movedEvent, is.Ledger, is.As, nil, k); err != nil {
 				return err
 			}
 		}
@@ -230,7 +233,7 @@ func (s *Store) stay(ctx context.Context, k Keyholder) error {
 		case is.Event != movingEvent:
 			return is.refusal()
 		default:
-			return t.setMark(stayedEvent, is.Ledger, "", k)
+			return t.setMark(stayedEvent, is.Ledger, "", nil, k)
 		}
 	})
 }
@@ -259,6 +262,7 @@ type Mover struct {
 
 	step      func(name string) error // before and behind each write, for tests; nil: nothing
 	done, all int64                   // rows
+	heads     map[string]string       // see arrival
 }
 
 // Moved is what was moved.

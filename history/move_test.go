@@ -419,3 +419,60 @@ func TestAMoveToTheFleetIsTakenBack(t *testing.T) {
 		})
 	}
 }
+
+// arrives is an owner who seals a ledger that comes.
+func arrives(dir string) Arrival {
+	return Arrival{
+		Adopt: func(context.Context, *Store) (Keyholder, Seals, error) { return testKeyholder(), byTests, nil },
+		Seal: func(ctx context.Context, s *Store) error {
+			return s.SealRules(ctx, SealedRules{Version: 1, Config: []byte("rules"), Seal: []byte("seal")}, dir, true,
+				testKeyholder())
+		},
+	}
+}
+
+// dies is what becomes of a fleet's processes before it moves.
+func dies(t *testing.T, s *Store) {
+	t.Helper()
+	forge(t, s, `DELETE FROM instances`)
+}
+
+func TestALedgerMovesHome(t *testing.T) {
+	a, c := newFleetStore(t)
+	applyRules(t, a, 2, movedRules)
+	lived(t, a, c)
+	f := a.fleet.Fleet
+	f.Writer, f.Agent = "home_b", "bob"
+	b := openFleetWith(t, f, Options{Now: c.now})
+	for i := range 5 { // one home takes on what the other one left
+		h := testHold(uint64(20 + i))
+		p := pay(t, []*Store{a, b}[i%2], h, Submitted)
+		c.set(c.at.Add(time.Second)) // the order of events of several chains is that of their times
+		_, err := []*Store{b, a}[i%2].Finish(t.Context(), p.ID, Outcome{State: Settled, Proof: Claimed})
+		require.NoError(t, err)
+	}
+	held := pay(t, b, testHold(40), Reserved)
+	was := answers(t, a)
+	dies(t, a)
+	f.Writer = "owner"
+	m := &Mover{Fleet: openFleetWith(t, f, Options{Now: c.now})}
+	dir := t.TempDir()
+	done, err := m.ToHome(t.Context(), dir, arrives(dir))
+	require.NoError(t, err)
+	home, err := Open(t.Context(), dir, Options{Now: c.now})
+	require.NoError(t, err)
+	defer home.Close()
+	_, err = home.VerifySealed(t.Context(), testKeyholder())
+	require.NoError(t, err)
+	p, err := home.Payment(t.Context(), held.ID)
+	require.NoError(t, err)
+	require.Equal(t, Failed, p.State)
+	was, is := answers(t, a), answers(t, home)
+	sameAnswers(t, was, is)
+	require.EqualValues(t, len(is["each"].([]Payment)), done.Payments)
+	bought(t, home, testHold(1), Outcome{State: Settled, Proof: Claimed})
+	_, err = home.VerifySealed(t.Context(), testKeyholder())
+	require.NoError(t, err)
+	_, err = reserve(b, testHold(1))
+	require.True(t, x402.HasCode(err, x402.LedgerCorrupt), "%v", err)
+}
