@@ -5,6 +5,8 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"path/filepath"
+	"regexp"
 	"slices"
 	"testing"
 	"time"
@@ -213,8 +215,9 @@ func answers(t *testing.T, s *Store) map[string]any {
 // sameAnswers compares two ledgers, but for what a payment's number and packed form are.
 func sameAnswers(t *testing.T, was, is map[string]any) {
 	t.Helper()
+	said := func(v any) string { return paymentNumber.ReplaceAllString(toJSON(v), "") } // the ledger's own
 	for name, want := range was {
-		require.Equal(t, toJSON(want), toJSON(is[name]), name)
+		require.Equal(t, said(want), said(is[name]), name)
 	}
 }
 
@@ -234,6 +237,8 @@ func emptyFleet(t *testing.T, c *clock) *Store {
 	f.Writer = "home_moved"
 	return openFleetWith(t, f, Options{Now: c.now})
 }
+
+var paymentNumber = regexp.MustCompile(`"Number":\d+,`)
 
 // moving is a move between two ledgers of a test.
 func moving(t *testing.T, home string, c *clock, fleet *Store) *Mover {
@@ -273,10 +278,29 @@ func TestALedgerMovesToTheFleet(t *testing.T) {
 
 	_, err = Open(t.Context(), home, Options{})
 	require.True(t, x402.HasCode(err, x402.LedgerCorrupt), "%v", err)
-	_, err = reserve(m.Home, testHold(1))
-	require.NoError(t, err, "who moves may write; a payment it is not: what it signs is refused")
 	bought(t, fleet, testHold(1), Outcome{State: Settled, Proof: Claimed})
 	_, err = fleet.Verify(t.Context(), Head{})
+	require.NoError(t, err)
+
+	// and back, into the same home
+	c.set(c.at.Add(time.Hour))
+	require.NoError(t, fleet.Tidy(t.Context()))
+	dies(t, fleet)
+	require.NoError(t, m.Home.Close())
+	old, err := m.Home.LedgerID(t.Context())
+	require.NoError(t, err)
+	back := &Mover{Fleet: fleet}
+	_, err = back.ToHome(t.Context(), home, arrives(home))
+	require.NoError(t, err)
+	require.FileExists(t, filepath.Join(home, keptName(old)))
+	again, err := Open(t.Context(), home, Options{Now: c.now})
+	require.NoError(t, err)
+	defer again.Close()
+	_, err = again.VerifySealed(t.Context(), keys)
+	require.NoError(t, err)
+	sameAnswers(t, answers(t, fleet), answers(t, again))
+	bought(t, again, testHold(1), Outcome{State: Settled, Proof: Claimed})
+	_, err = again.VerifySealed(t.Context(), keys)
 	require.NoError(t, err)
 }
 
@@ -452,8 +476,9 @@ func TestALedgerMovesHome(t *testing.T) {
 		require.NoError(t, err)
 	}
 	held := pay(t, b, testHold(40), Reserved)
-	was := answers(t, a)
+	require.NoError(t, a.Tidy(t.Context())) // adds up what content is stored
 	dies(t, a)
+	c.set(c.at.Add(time.Second))
 	f.Writer = "owner"
 	m := &Mover{Fleet: openFleetWith(t, f, Options{Now: c.now})}
 	dir := t.TempDir()
@@ -475,4 +500,90 @@ func TestALedgerMovesHome(t *testing.T) {
 	require.NoError(t, err)
 	_, err = reserve(b, testHold(1))
 	require.True(t, x402.HasCode(err, x402.LedgerCorrupt), "%v", err)
+}
+
+// aMoveHome is a small fleet's ledger that moves.
+func newMoveHome(t *testing.T) (m aMove, dir string) {
+	t.Helper()
+	s, c := newFleetStore(t)
+	bought(t, s, testHold(5), Outcome{State: Settled, Proof: Claimed, Content: &Content{Status: 200,
+		Body: []byte("page")}})
+	bought(t, s, testHold(6), Outcome{State: Unknown})
+	dies(t, s)
+	f, o := s.fleet.Fleet, Options{Now: c.now}
+	f.Writer = "owner"
+	dir = t.TempDir()
+	return aMove{&Mover{Fleet: openFleetWith(t, f, o)},
+		func() (*Store, error) { return Open(context.Background(), dir, o) },
+		func() (*Store, error) { return OpenFleet(s.fleet.Fleet, o) }}, dir
+}
+
+// Killed at whichever step of the way home, one of both pays or none; and once the same command has run again,
+// the new one alone.
+func TestAMoveHomeIsKilled(t *testing.T) {
+	names := []string{}
+	for n := 1; ; n++ {
+		m, dir := newMoveHome(t)
+		run := func(ctx context.Context) error {
+			_, err := m.ToHome(ctx, dir, arrives(dir))
+			return err
+		}
+		name, err := killedAt(m.Mover, n, run)
+		if name == "" {
+			require.NoError(t, err)
+			break
+		}
+		names = append(names, name)
+		t.Run(name, func(t *testing.T) {
+			require.ErrorIs(t, err, errKilled)
+			require.Equal(t, name == "before fleet's mark", holds(t, m.fleet))
+			require.Equal(t, name == "after arrived", holds(t, m.home))
+			dies(t, m.Fleet)
+			require.NoError(t, run(t.Context()))
+			require.False(t, holds(t, m.fleet))
+			require.True(t, holds(t, m.home))
+			s, err := m.home()
+			require.NoError(t, err)
+			defer s.Close()
+			_, err = s.VerifySealed(t.Context(), testKeyholder())
+			require.NoError(t, err)
+			facts, err := s.Facts(t.Context(), Question{})
+			require.NoError(t, err)
+			require.EqualValues(t, 11, facts.Used.Day.Total())
+		})
+	}
+	require.Len(t, names, 16, names)
+}
+
+// Taken back before the fleet's ledger has said that it moved, it pays again, and can move again.
+func TestAMoveHomeIsTakenBack(t *testing.T) {
+	isLate := false
+	for n := 1; ; n++ {
+		m, dir := newMoveHome(t)
+		run := func(ctx context.Context) error {
+			_, err := m.ToHome(ctx, dir, arrives(dir))
+			return err
+		}
+		name, err := killedAt(m.Mover, n, run)
+		if name == "" {
+			require.NoError(t, err)
+			break
+		}
+		isLate = isLate || name == "after fleet's last mark"
+		t.Run(name, func(t *testing.T) {
+			err := m.StayInFleet(t.Context(), dir)
+			if isLate {
+				require.ErrorIs(t, err, errHasMoved)
+				require.False(t, holds(t, m.fleet))
+				return
+			}
+			require.NoError(t, err)
+			require.False(t, holds(t, m.home))
+			require.True(t, holds(t, m.fleet))
+			dies(t, m.Fleet)
+			require.NoError(t, run(t.Context()))
+			require.False(t, holds(t, m.fleet))
+			require.True(t, holds(t, m.home))
+		})
+	}
 }
