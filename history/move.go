@@ -111,6 +111,12 @@ func OpenMoving(ctx context.Context, home string, o Options) (*Store, error) {
 	return Open(ctx, home, o)
 }
 
+// HasMoved reports whether a home's ledger has moved away for good.
+func HasMoved(ctx context.Context, s *Store) (bool, error) {
+	is, err := read(ctx, s, (*tx).mark)
+	return is.Event == movedEvent, err
+}
+
 // inUse refuses a ledger that another process works on.
 func (s *Store) inUse() error {
 	found, err := filepath.Glob(filepath.Join(s.home, "run", "run_*"))

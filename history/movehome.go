@@ -70,6 +70,12 @@ func (m *Mover) ToHome(ctx context.Context, dir string, a Arrival) (done Moved, 
 	return m.arrived(ctx, dir, done, a)
 }
 
+// LeavesFleet reports whether the fleet's ledger is marked as one that moves, or has moved, to a home.
+func (m *Mover) LeavesFleet(ctx context.Context) (bool, error) {
+	is, err := m.fleetMark(ctx)
+	return is.Event == movingEvent || is.Event == movedEvent, err
+}
+
 func (m *Mover) fleetMark(ctx context.Context) (move, error) { return read(ctx, m.Fleet, (*tx).mark) }
 
 // mayReplace refuses a home with a ledger of its own, which would be lost. One in which nothing was paid is

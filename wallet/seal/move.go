@@ -24,6 +24,9 @@ func (g *Guard) CheckpointMove(ctx context.Context, to string) error {
 	return g.write(ctx, sealed.Version, g.replace)
 }
 
+// NewKeyholder is the keyholder of a ledger that is new, and has no checkpoint yet.
+func (g *Guard) NewKeyholder(ctx context.Context) (history.Keyholder, error) { return g.keyholder(ctx) }
+
 // Seals make the owner's word in this guard's ledger again of what comes from another one, where it was
 // checked. In a fleet they take the owner's key.
 func (g *Guard) Seals(ctx context.Context) (s history.Seals, err error) {
