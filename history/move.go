@@ -7,6 +7,7 @@ import (
 	"path/filepath"
 	"strconv"
 	"strings"
+	"time"
 
 	"x402-wallet/budget"
 	"x402-wallet/x402"
@@ -162,7 +163,23 @@ func (s *Store) settle(t *tx) error {
 			return err
 		}
 	}
+	if err := t.notSelling(); err != nil {
+		return err
+	}
 	return t.expireWhere(`expires_at > ? AND state = 'approved'`, fromMicros(0))
+}
+
+// sellsFor is how long a sale is taken for one that somebody works on.
+const sellsFor = 10 * time.Minute
+
+// notSelling refuses a ledger in which a paywall settles a sale at this moment.
+func (t *tx) notSelling() error {
+	is, err := t.is(`SELECT EXISTS (SELECT 1 FROM sales WHERE state IN ('running', 'settling')
+		AND updated_at > ?)`, micros(t.Now.Add(-sellsFor)))
+	if err == nil && is {
+		err = errInUse()
+	}
+	return err
 }
 
 // beginMoving marks the ledger as one that moves to another, and says how far its chain has come. Nothing is

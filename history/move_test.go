@@ -14,6 +14,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"x402-wallet/budget"
+	"x402-wallet/internal/pgtest"
 	"x402-wallet/x402"
 	"x402-wallet/x402/money"
 )
@@ -253,6 +254,7 @@ func TestALedgerMovesToTheFleet(t *testing.T) {
 	s, c, home := newStore(t)
 	lived(t, s, c)
 	dead := pay(t, s, testHold(2), Reserved) // of a process that dies
+	c.set(c.at.Add(time.Hour))
 	require.NoError(t, s.Close())
 	fleet := emptyFleet(t, c)
 	m := moving(t, home, c, fleet)
@@ -478,7 +480,7 @@ func TestALedgerMovesHome(t *testing.T) {
 	held := pay(t, b, testHold(40), Reserved)
 	require.NoError(t, a.Tidy(t.Context())) // adds up what content is stored
 	dies(t, a)
-	c.set(c.at.Add(time.Second))
+	c.set(c.at.Add(time.Hour))
 	f.Writer = "owner"
 	m := &Mover{Fleet: openFleetWith(t, f, Options{Now: c.now})}
 	dir := t.TempDir()
@@ -586,4 +588,162 @@ func TestAMoveHomeIsTakenBack(t *testing.T) {
 			require.True(t, holds(t, m.home))
 		})
 	}
+}
+
+// Every answer of the server to a commit may be lost: the move finds out what was done, and goes on.
+func TestAMoveLosesAnswers(t *testing.T) {
+	for name, do := range map[string]pgtest.Action{"before": pgtest.CutBefore, "after": pgtest.CutAfter,
+		"while": pgtest.CutWhile} {
+		for nth := range 3 { // the mark, the copy, the release
+			t.Run(fmt.Sprint(name, " commit ", nth), func(t *testing.T) {
+				m := newMove(t)
+				wire := pgtest.NewProxy(t, m.Fleet.fleet.URL)
+				f := m.Fleet.fleet.Fleet
+				f.URL = wire.URL()
+				m.Fleet = openFleetWith(t, f, Options{Now: m.Home.now})
+				_, err := m.Fleet.LedgerID(t.Context()) // it is connected
+				require.NoError(t, err)
+				step := 0
+				m.step = func(name string) error {
+					if slices.Contains([]string{"before fleet's mark", "before copy", "before release"}, name) {
+						if step == nth {
+							wire.At("COMMIT", do)
+						}
+						step++
+					}
+					return nil
+				}
+				_, err = m.ToFleet(t.Context())
+				require.NoError(t, err)
+				require.False(t, holds(t, m.home))
+				require.True(t, holds(t, m.fleet))
+				_, err = m.Fleet.Verify(t.Context(), Head{})
+				require.NoError(t, err)
+				facts, err := m.Fleet.Facts(t.Context(), Question{})
+				require.NoError(t, err)
+				require.EqualValues(t, 11, facts.Used.Day.Total())
+			})
+		}
+	}
+}
+
+// A process that has the ledger open writes nothing more to it once it is marked; one that works on a payment
+// keeps it from moving.
+func TestNobodyWritesToALedgerThatMoves(t *testing.T) {
+	s, c, home := newStore(t)
+	p := pay(t, s, testHold(5), Submitted)
+	fleet := emptyFleet(t, c)
+	m := moving(t, home, c, fleet)
+	_, err := m.ToFleet(t.Context())
+	require.True(t, x402.HasCode(err, x402.LedgerUnavailable), "%v", err)
+	require.ErrorContains(t, err, "another process")
+	require.True(t, holds(t, func() (*Store, error) { return besides(t, s), nil }), "nothing was marked")
+	_, err = m.Abandon(t.Context())
+	require.NoError(t, err)
+
+	require.NoError(t, s.Close())
+	reads := besides(t, s) // it pays for nothing yet
+	_, err = reads.Facts(t.Context(), Question{})
+	require.NoError(t, err)
+	_, err = m.ToFleet(t.Context())
+	require.NoError(t, err)
+	for name, write := range map[string]func() error{
+		"reserve": func() error { _, err := reserve(reads, testHold(1)); return err },
+		"finish": func() error {
+			_, err := reads.Finish(t.Context(), p.ID, Outcome{State: Unknown})
+			return err
+		},
+		"submit":  func() error { return reads.Submit(t.Context(), p, signedOf(p), testKeyholder()) },
+		"deliver": func() error { return reads.Deliver(t.Context(), p.ID) },
+		"freeze":  func() error { return reads.Freeze(t.Context(), Freeze{By: "owner"}) },
+		"sell":    func() error { _, err := reads.OpenSale(t.Context(), testSale("x", 1)); return err },
+		"ask":     func() error { _, err := reads.AskApproval(t.Context(), Approval{}); return err },
+	} {
+		require.True(t, x402.HasCode(write(), x402.LedgerCorrupt), "%s: %v", name, write())
+	}
+	_, err = reads.Payment(t.Context(), p.ID)
+	require.NoError(t, err, "it can be read")
+}
+
+// Whoever runs as the same user writes to ledger.db what they like. A mark that they make refuses, and one that
+// they take away refuses at the signature.
+func TestAMarkIsNoForgetting(t *testing.T) {
+	s, c, home := newStore(t)
+	bought(t, s, testHold(5), Outcome{State: Settled, Proof: Claimed})
+	is := func(n int) string { return fmt.Sprintf(`UPDATE meta SET value = '%d' WHERE key = 'format'`, n) }
+	forge(t, s, is(-format)+`; INSERT INTO meta VALUES ('move', '{"event":"moved","ledger":"led_x"}')`)
+	_, err := reserve(s, testHold(1))
+	require.True(t, x402.HasCode(err, x402.LedgerCorrupt), "%v", err)
+	m := moving(t, home, c, nil)
+	_, err = m.Home.VerifySealed(t.Context(), testKeyholder())
+	require.True(t, x402.HasCode(err, x402.LedgerCorrupt), "the chain tells of no move: %v", err)
+	forge(t, s, is(format)+`; DELETE FROM meta WHERE key = 'move'`)
+	require.NoError(t, s.Close())
+
+	m.Fleet = emptyFleet(t, c)
+	_, err = m.ToFleet(t.Context())
+	require.NoError(t, err)
+	forge(t, m.Home, is(format)+`; DELETE FROM meta WHERE key = 'move'`)
+	again, err := Open(t.Context(), home, Options{Now: c.now})
+	require.NoError(t, err)
+	defer again.Close()
+	p, err := reserve(again, testHold(1))
+	require.NoError(t, err, "a hold is no payment")
+	err = again.Submit(t.Context(), p, signedOf(p), testKeyholder())
+	require.True(t, x402.HasCode(err, x402.LedgerCorrupt), "%v", err)
+	require.ErrorContains(t, err, "has moved")
+	_, err = again.VerifySealed(t.Context(), testKeyholder())
+	require.True(t, x402.HasCode(err, x402.LedgerCorrupt), "%v", err)
+}
+
+// A payment without an agent's name counts in the budgets that the owner says, also after other rules were
+// sealed; those that come later do not.
+func TestAMoveCountsAsTheOwnerSays(t *testing.T) {
+	m := newMove(t)
+	m.As = "zoe"
+	_, err := m.ToFleet(t.Context())
+	require.NoError(t, err)
+	rules := movedRules
+	rules.Agents = map[string]budget.Agent{"zoe": {Day: new(money.Dollars(12))}}
+	for version := range int64(2) {
+		applyRules(t, m.Fleet, 3+version, rules)
+		h := testHold(2)
+		h.Payment.Agent = "zoe"
+		_, err = reserveBy(m.Fleet, rules, h)
+		require.True(t, x402.HasCode(err, x402.BudgetExceeded), "11 and 2 are more than 12: %v", err)
+	}
+	h := testHold(1)
+	h.Payment.Agent = "zoe"
+	_, err = reserveBy(m.Fleet, rules, h)
+	require.NoError(t, err)
+	_, err = reserveBy(m.Fleet, rules, testHold(5))
+	require.NoError(t, err, "of no agent")
+	applyRules(t, m.Fleet, 5, rules)
+	_, err = m.Fleet.Verify(t.Context(), Head{})
+	require.NoError(t, err)
+	require.Equal(t, "12", testFleet.sql.one(t, `SELECT used FROM counters WHERE budget = 'agent:zoe' AND win = 'day'`))
+}
+
+// A ledger moves into an empty one alone, and one of both at a time.
+func TestAMoveNeedsAnEmptyLedger(t *testing.T) {
+	m := newMove(t)
+	other, err := m.fleet()
+	require.NoError(t, err)
+	defer other.Close()
+	p := pay(t, other, testHold(1), Reserved)
+	_, err = m.ToFleet(t.Context())
+	require.True(t, x402.HasCode(err, x402.SetupFailed), "%v", err)
+	require.True(t, holds(t, m.home))
+	require.NoError(t, other.Release(t.Context(), p.ID, "x"))
+
+	home, dir := newMoveHome(t)
+	require.NoError(t, Create(t.Context(), dir, Options{}))
+	own, err := home.home()
+	require.NoError(t, err)
+	pay(t, own, testHold(1), Submitted)
+	require.NoError(t, own.Close())
+	_, err = home.ToHome(t.Context(), dir, arrives(dir))
+	require.True(t, x402.HasCode(err, x402.SetupFailed), "%v", err)
+	require.ErrorContains(t, err, "of its own")
+	require.True(t, holds(t, home.fleet))
 }

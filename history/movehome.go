@@ -151,6 +151,9 @@ func (t *tx) settleFleet() error {
 			return err
 		}
 	}
+	if err := t.notSelling(); err != nil {
+		return err
+	}
 	return t.expireWhere(`expires_at > ? AND state = 'approved'`, fromMicros(0))
 }
 
