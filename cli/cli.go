@@ -60,6 +60,8 @@ type App interface {
 	Rules() (rules *config.Config, inFleet bool, err error)
 	// OpenFleet connects to the ledger that wallets on several machines share.
 	OpenFleet(ctx context.Context, rules *config.Config) (Fleet, error)
+	// OpenLedgerMove opens a ledger for its owner to move it between the home and the fleet's server.
+	OpenLedgerMove(ctx context.Context) (LedgerMove, error)
 	// Guard makes what seals a ledger's rows and rules, and checks those seals. rules and key may
 	// be nil where no rules are compared and nothing is sealed.
 	Guard(store *history.Store, rules *config.Config, key seal.Key) *seal.Guard
@@ -199,7 +201,7 @@ func (p *Program) root(ui *ui) *cobra.Command {
 			p.showCommand(ui), p.exportCommand(ui), p.verifyReceiptCommand(ui), p.reconcileCommand(ui),
 			p.dashboardCommand(ui), p.doctorCommand(ui)}},
 		{"Rules", []*cobra.Command{p.policyCommand(ui), p.budgetCommand(ui), p.agentsCommand(ui),
-			p.passkeysCommand(ui)}},
+			p.passkeysCommand(ui), p.ledgerCommand(ui)}},
 		{"Sell", []*cobra.Command{p.paywallCommand(ui)}},
 		{"Decide", []*cobra.Command{p.approvalsCommand(ui), p.approveCommand(ui), p.denyCommand(ui),
 			p.delegationCommand(ui), p.vaultCommand(ui), p.channelCommand(ui), p.freezeCommand(ui),

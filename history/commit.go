@@ -228,6 +228,9 @@ func (s *Store) commit(p patience) (batch []*change, err error) {
 	var known known
 	err = s.write.with(p.ctx, func(conn *conn) error {
 		return conn.transaction(p, beginWriting, func() error {
+			if err := s.takesWrites(conn, &known); err != nil {
+				return err
+			}
 			batch = s.queue.take()
 			for _, c := range batch {
 				if err := s.apply(conn, &known, c, len(batch) > 1); err != nil {
@@ -246,12 +249,21 @@ func (s *Store) commit(p patience) (batch []*change, err error) {
 	return batch, err
 }
 
+// takesWrites refuses a ledger of another format, and one that moves.
+func (s *Store) takesWrites(conn *conn, known *known) error {
+	if s.moves {
+		return nil
+	}
+	t := &tx{ctx: context.Background(), conn: conn, known: known}
+	return t.sameFormat()
+}
+
 // apply runs one change, and undoes it if it failed. Its error is the database's, which ends the
 // whole batch: SQLite may have rolled back everything then.
 func (s *Store) apply(conn *conn, known *known, c *change, several bool) error {
 	before := *known
 	t := &tx{ctx: context.Background(), conn: conn, known: known, Now: s.now().UTC(),
-		contentQuota: s.contentQuota, followed: &s.followed}
+		contentQuota: s.contentQuota, followed: &s.followed, moves: s.moves}
 	switch {
 	case several && c.isSingle:
 		c.run(t)

@@ -74,7 +74,7 @@ func newFleetStore(t *testing.T) (*Store, *clock) {
 			WHERE schemaname = 'x402' AND tablename NOT IN ('meta', 'locks', 'content_use')`)
 		f.sql.setClock(t)
 	}
-	f.sql.run(t, f.empty+`; UPDATE content_use SET stored = 0, owed = 0; DELETE FROM meta WHERE key LIKE '% %'`)
+	f.sql.run(t, f.empty+`; UPDATE content_use SET stored = 0, owed = 0; DELETE FROM meta WHERE key NOT IN ('format', 'ledger_id')`)
 	c := &clock{at: time.Date(2026, 11, 21, 12, 0, 0, 0, time.UTC)}
 	c.told = func(at time.Time) { f.sql.run(t, fmt.Sprintf(`UPDATE test_clock SET at = %d`, at.UnixMicro())) }
 	c.set(c.at)

@@ -146,6 +146,9 @@ func TestAThiefsLogin(t *testing.T) {
 		"the owner's session":    `SET SESSION AUTHORIZATION postgres`,
 		"a function": `CREATE FUNCTION x402.clock2() RETURNS BIGINT LANGUAGE sql AS $$ SELECT
 			1::bigint $$`,
+		"a mark of a move":          `INSERT INTO x402.meta VALUES ('move', '{}')`,
+		"a mark gone":               `DELETE FROM x402.meta`,
+		"windows added up anew":     `SELECT x402.recount(0)`,
 		"a table":                   `CREATE TABLE x402.t (i INT)`,
 		"a failed payment's money":  `SELECT x402.give_back(p, 4) FROM x402.payments p`,
 		"a counter through the add": `SELECT x402.add_to('org', 'day', 0, 1000, -4)`,

@@ -1,6 +1,7 @@
 package history
 
 import (
+	"encoding/json"
 	"errors"
 	"fmt"
 
@@ -32,6 +33,11 @@ func fleetError(err error) error {
 	var f *postgres.Failure
 	if !errors.As(err, &f) {
 		return x402.Errorf(x402.LedgerUnavailable, "use the fleet's ledger: %w", err)
+	}
+	if f.State == "X4O01" {
+		var m move
+		_ = json.Unmarshal([]byte(f.Detail), &m)
+		return m.refusal()
 	}
 	switch f.Kind {
 	case postgres.Defect, postgres.Refused, postgres.Violated:

@@ -64,7 +64,7 @@ func (e *fleet) beginChange(ctx context.Context, s *Store, c *change, conn fleet
 	if err := conn.Run(ctx, words); err != nil {
 		return nil, err
 	}
-	done, err := conn.Query(ctx, postgres.Statement{Query: `INSERT INTO operations VALUES (?, ledger_now())
+	done, err := conn.Query(ctx, postgres.Statement{Query: `INSERT INTO operations VALUES (?, change_time())
 		ON CONFLICT (id) DO NOTHING RETURNING at`, Args: []any{operation}})
 	if err != nil {
 		return nil, err

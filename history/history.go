@@ -99,6 +99,8 @@ type Store struct {
 
 	contentQuota int64
 	alerted      func() // may be nil
+	moves        bool   // it may be marked: see OpenMoving
+	arrival      *arrival
 
 	writeLock, checkpointLock *fileLock
 	channelLocks              channelLocks
@@ -120,6 +122,9 @@ type Options struct {
 	ContentQuota int64
 	// Alerted is called after this process wrote an alert, and must return at once; nil: nobody is told.
 	Alerted func()
+
+	moves    bool   // see OpenMoving
+	ledgerID string // of a new ledger; "": a fresh one
 }
 
 // Create makes the ledger of a new wallet. It never touches one that is there.
@@ -138,11 +143,12 @@ func Create(ctx context.Context, home string, o Options) error {
 		return err
 	}
 	defer s.Close()
+	s.moves = true // it has no format yet
 	err = s.tx(ctx, func(t *tx) error {
 		if _, err := t.exec(schema()); err != nil {
 			return err
 		}
-		id := newID("led_")
+		id := orText(o.ledgerID, newID("led_"))
 		_, err := t.exec(`INSERT INTO meta VALUES ('format', ?), ('ledger_id', ?)`, strconv.Itoa(format), id)
 		if err != nil {
 			return err
@@ -224,6 +230,10 @@ func (t *tx) sameFormat() error {
 	switch n, err := strconv.Atoi(text); {
 	case err != nil:
 		return damaged("read the ledger's format", err)
+	case n == -format && t.moves:
+	case n == -format:
+		m, err := t.mark()
+		return cmpOr(err, m.refusal())
 	case n != format:
 		return x402.Errorf(x402.LedgerUnavailable,
 			"the ledger has format %d, this program needs %d", n, format).
@@ -301,6 +311,7 @@ func open(home string, o Options, first ...string) (*Store, error) {
 	return &Store{
 		write: write, read: read, now: o.Now, home: home, lock: lockFile, contentQuota: o.ContentQuota,
 		alerted:   o.Alerted,
+		moves:     o.moves,
 		wal:       &walSync{path: filepath.Join(home, FileName+"-wal"), flush: flushData},
 		writeLock: newFileLock(home, "ledger"), checkpointLock: newFileLock(home, "mark"),
 	}, nil
@@ -332,6 +343,7 @@ type tx struct {
 
 	contentQuota int64 // as Options.ContentQuota
 	changes      bool  // in a fleet: it may lock rows
+	moves        bool  // its store's
 	followed     *followed
 	hasAlerted   bool  // it wrote an alert
 	beside       []*tx // other connections that read the same state of the ledger: for cursors
@@ -448,7 +460,7 @@ func (s *Store) lendWarm(ctx context.Context, f func(*conn) error) error {
 }
 
 func (s *Store) reading(ctx context.Context, c *conn) *tx {
-	return &tx{ctx: ctx, conn: c, known: &known{}, Now: s.now().UTC(), followed: &s.followed}
+	return &tx{ctx: ctx, conn: c, known: &known{}, Now: s.now().UTC(), followed: &s.followed, moves: s.moves}
 }
 
 // read runs f on a consistent reading, and returns what it returns.

@@ -3,6 +3,7 @@
 -- by which the statement, and all that it did, is undone:
 --   X4M01 moved   X4F01 frozen   X4A01 already paying   X4S01 short of funds   X4L01 lease   X4T01 transition   X4N01 not there
 --   X4K01 the same signature   X4C01 clocks apart   X4V01 a value that nobody may write   X4E01 a young epoch
+--   X4O01 the ledger moves, or has moved
 -- Rows are locked in one order, each by a statement of its own: own chain, budgets from the agent's up, hosts by name, the source.
 
 -- The ledger's clock; who lives is asked of another, so that tests can set this one.
@@ -52,10 +53,27 @@ BEGIN RAISE EXCEPTION USING ERRCODE = _state, MESSAGE = _why, DETAIL = _detail::
 CREATE FUNCTION column_of_link(_text TEXT) RETURNS BYTEA LANGUAGE plpgsql IMMUTABLE AS $$
 BEGIN RETURN int8send(octet_length(convert_to(_text, 'UTF8'))::bigint) || convert_to(_text, 'UTF8'); END $$;
 
+-- Refuses while the ledger is moved here or away, and for ever once it has moved away (movefleet.go). Whoever begins that waits for what is
+-- under way, and keeps what comes later from this question until its answer is yes; so it has to be asked behind the first lock.
+CREATE FUNCTION not_moving() RETURNS void LANGUAGE plpgsql VOLATILE AS $$
+DECLARE _move TEXT;
+BEGIN
+    SELECT value INTO _move FROM meta WHERE key = 'move';
+    IF FOUND THEN PERFORM refuse('X4O01', 'the ledger moves, or has moved', _move::json); END IF;
+END $$;
+
+-- The time of a change outside the money path.
+CREATE FUNCTION change_time() RETURNS BIGINT LANGUAGE plpgsql VOLATILE AS $$
+BEGIN
+    PERFORM not_moving();
+    RETURN ledger_now();
+END $$;
+
 -- Appends to the writer's chain. The hash is that of history.link.
 CREATE FUNCTION append(_writer TEXT, _at BIGINT, _payment BIGINT, _event TEXT, _detail TEXT) RETURNS BIGINT LANGUAGE plpgsql AS $$
 DECLARE _seq BIGINT; _last BYTEA; _sum BYTEA;
 BEGIN
+    PERFORM not_moving();
     SELECT head + 1, hash INTO _seq, _last FROM writers WHERE name = _writer FOR UPDATE;
     IF NOT FOUND THEN
         INSERT INTO writers (name, host, login) VALUES (_writer, '', session_user) ON CONFLICT (name) DO NOTHING;
@@ -485,14 +503,44 @@ BEGIN
     RETURN coalesce(_fence, 0);
 END $$;
 
--- What was used since a time, in one session or in all, by agent and host.
+-- Whose budgets a payment counts in: its agent's. One that came with an owner's ledger and has no agent's name is of the agent that the
+-- owner named then.
+CREATE FUNCTION counts_for(_p payments) RETURNS TEXT LANGUAGE plpgsql STABLE AS $$
+BEGIN
+    IF _p.agent <> '' THEN RETURN _p.agent; END IF;
+    RETURN coalesce((SELECT value FROM meta WHERE key = 'moved as'
+        AND _p.seq <= (SELECT value::bigint FROM meta WHERE key = 'moved up to')), '');
+END $$;
+
+-- What was used since a time, in one session or in all, by the agent that it counts for, and by host.
 CREATE FUNCTION used_since(_since BIGINT, _session TEXT, OUT agent TEXT, OUT host TEXT, OUT usd BIGINT) RETURNS SETOF RECORD LANGUAGE sql STABLE AS $$
-    SELECT p.agent, p.host, sum(p.usd - p.returned)::bigint FROM payments p WHERE p.created_at >= _since AND p.state <> 'failed'
+    SELECT counts_for(p), p.host, sum(p.usd - p.returned)::bigint FROM payments p WHERE p.created_at >= _since AND p.state <> 'failed'
         AND (_session = '' OR p.session = _session) GROUP BY 1, 2 $$;
+
+-- What counts in the windows that are open, added up anew: a payment counts in the budgets that are now its. They are asked for once for
+-- each agent and host, and a payment whose budgets are the same is not written.
+CREATE FUNCTION recount(_now BIGINT) RETURNS void LANGUAGE plpgsql AS $$
+DECLARE _s sessions; _since BIGINT;
+BEGIN
+    SELECT * INTO _s FROM sessions WHERE ended = 0;
+    _since := least(month_of(_now), coalesce(_s.started_at, _now));
+    UPDATE payments p SET budgets = now.ids FROM (
+        SELECT agent, host, (SELECT coalesce(array_agg(b.id), '{}') FROM budgets_of(of.agent, of.host) b) AS ids
+        FROM (SELECT DISTINCT counts_for(q) AS agent, q.host FROM payments q WHERE q.created_at >= _since) of) now
+        WHERE p.created_at >= _since AND counts_for(p) = now.agent AND p.host = now.host AND p.budgets <> now.ids;
+    DELETE FROM counters; -- what is over is asked for no more
+    INSERT INTO counters SELECT b.id, 'day', day_of(_now), sum(p.usd), greatest(b.day, sum(p.usd))
+        FROM used_since(day_of(_now), '') p, LATERAL budgets_of(p.agent, p.host) b WHERE b.day IS NOT NULL GROUP BY b.id, b.day;
+    INSERT INTO counters SELECT b.id, 'month', month_of(_now), sum(p.usd), greatest(b.month, sum(p.usd))
+        FROM used_since(month_of(_now), '') p, LATERAL budgets_of(p.agent, p.host) b WHERE b.month IS NOT NULL GROUP BY b.id, b.month;
+    INSERT INTO counters SELECT b.id, 'session', _s.number, sum(p.usd), greatest(coalesce(b.session, _s.cap), sum(p.usd))
+        FROM used_since(_s.started_at, _s.id) p, LATERAL budgets_of(p.agent, p.host) b
+        WHERE b.session IS NOT NULL OR b.id = 'org' AND _s.cap IS NOT NULL GROUP BY b.id, b.session;
+END $$;
 
 -- The owner's rules: the tree of budgets of a version, and their caps on the windows that are open. A cap is never below what is used.
 CREATE FUNCTION policy_apply(_q JSON) RETURNS BIGINT LANGUAGE plpgsql AS $$
-DECLARE _version BIGINT := (_q->>'version')::bigint; _now BIGINT; _last BIGINT; _s sessions; _since BIGINT;
+DECLARE _version BIGINT := (_q->>'version')::bigint; _now BIGINT; _last BIGINT;
 BEGIN
     PERFORM durable();
     PERFORM 1 FROM locks WHERE name = 'ledger' FOR UPDATE;
@@ -508,22 +556,7 @@ BEGIN
     INSERT INTO budgets SELECT b.id, b.parent, coalesce(b.members, '{}'), b.per_call, b.session, b.day, b.month, b.rate, _version
         FROM json_to_recordset(_q->'budgets') AS b (id TEXT, parent TEXT, members TEXT[], per_call BIGINT, session BIGINT, day BIGINT,
             month BIGINT, rate BIGINT);
-    SELECT * INTO _s FROM sessions WHERE ended = 0;
-    -- What counts in the windows that are open, added up anew: a payment counts in the budgets that are now its. They are asked for once
-    -- for each agent and host, and a payment whose budgets are the same is not written.
-    DELETE FROM counters; -- what is over is asked for no more
-    _since := least(month_of(_now), coalesce(_s.started_at, _now));
-    UPDATE payments p SET budgets = now.ids FROM (
-        SELECT agent, host, (SELECT coalesce(array_agg(b.id), '{}') FROM budgets_of(of.agent, of.host) b) AS ids
-        FROM (SELECT DISTINCT agent, host FROM payments WHERE created_at >= _since) of) now
-        WHERE p.created_at >= _since AND p.agent = now.agent AND p.host = now.host AND p.budgets <> now.ids;
-    INSERT INTO counters SELECT b.id, 'day', day_of(_now), sum(p.usd), greatest(b.day, sum(p.usd))
-        FROM used_since(day_of(_now), '') p, LATERAL budgets_of(p.agent, p.host) b WHERE b.day IS NOT NULL GROUP BY b.id, b.day;
-    INSERT INTO counters SELECT b.id, 'month', month_of(_now), sum(p.usd), greatest(b.month, sum(p.usd))
-        FROM used_since(month_of(_now), '') p, LATERAL budgets_of(p.agent, p.host) b WHERE b.month IS NOT NULL GROUP BY b.id, b.month;
-    INSERT INTO counters SELECT b.id, 'session', _s.number, sum(p.usd), greatest(coalesce(b.session, _s.cap), sum(p.usd))
-        FROM used_since(_s.started_at, _s.id) p, LATERAL budgets_of(p.agent, p.host) b
-        WHERE b.session IS NOT NULL OR b.id = 'org' AND _s.cap IS NOT NULL GROUP BY b.id, b.session;
+    PERFORM recount(_now);
     PERFORM append(_q->>'writer', _now, 0, 'sealed', _q->>'detail');
     RETURN _version;
 END $$;

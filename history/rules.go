@@ -87,7 +87,10 @@ func (s *Store) SealRules(ctx context.Context, r SealedRules, home string, accep
 			now.Memory = "" // which follows from what was signed
 			detail["accepted"] = now.sums
 		}
-		return t.seal(k, now, 0, sealedEvent, detail)
+		if err := t.seal(k, now, 0, sealedEvent, detail); err != nil || s.arrival == nil {
+			return err
+		}
+		return t.setMark(arrivingEvent, s.arrival.from, "", s.arrival.heads, k)
 	})
 }
 

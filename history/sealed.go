@@ -54,7 +54,7 @@ const (
 
 func isSealedEvent(event string) bool {
 	return slices.Contains([]string{sealedEvent, signedEvent, voucherEvent, expiredEvent, chargedEvent},
-		event)
+		event) || slices.Contains(moveEvents, event)
 }
 
 // sealed is the newest sealed row, with its sums carried on to the end of the chain.
@@ -95,9 +95,10 @@ func (t *tx) lastSealed(k Keyholder, earlier *auditRow) (s *sealed, err error) {
 		return s, err
 	}
 	s = &sealed{}
-	var detail, state string
-	err = t.row(`SELECT a.seq, a.detail, a.hash, a.seal, s.sums FROM audit a, sealed_sums s
-		WHERE a.seal IS NOT NULL ORDER BY a.seq DESC LIMIT 1`).Scan(&s.seq, &detail, &s.hash, &s.mac, &state)
+	var event, detail, state string
+	err = t.row(`SELECT a.seq, a.event, a.detail, a.hash, a.seal, s.sums FROM audit a, sealed_sums s
+		WHERE a.seal IS NOT NULL ORDER BY a.seq DESC LIMIT 1`).
+		Scan(&s.seq, &event, &detail, &s.hash, &s.mac, &state)
 	s.memory = &memory{t: t, mac: k.MAC}
 	if errors.Is(err, sql.ErrNoRows) {
 		return s, t.neverSealed(k)
@@ -110,7 +111,8 @@ func (t *tx) lastSealed(k Keyholder, earlier *auditRow) (s *sealed, err error) {
 		return s, err
 	}
 	var d struct {
-		Sums string `json:"sums"`
+		Sums       string `json:"sums"`
+		Ledger, As string
 	}
 	isOwn := json.Unmarshal([]byte(detail), &d) == nil && hmac.Equal(own, s.mac) &&
 		d.Sums == digestOf([]byte(state))
@@ -123,6 +125,10 @@ func (t *tx) lastSealed(k Keyholder, earlier *auditRow) (s *sealed, err error) {
 		return s, corrupt("the root of its memory cannot be read")
 	}
 	copy(s.memory.root[:], root)
+	// the row and not what meta says, which whoever runs as the same user can write
+	if mark := asMark(event, d.Ledger, d.As); slices.Contains(moveEvents, event) && mark != nil && !t.moves {
+		return s, mark.refusal()
+	}
 	return s, t.replaySince(s, k, earlier)
 }
 

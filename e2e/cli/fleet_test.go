@@ -23,18 +23,18 @@ type aFleet struct {
 	env []string // of the owner
 }
 
-// newFleet is a fleet with this budget for a day and these limits in [budget], in a database of its own.
-func newFleet(t *testing.T, day, limits string) aFleet {
+// serverURL is the address of a new database, as config.toml may have it.
+func serverURL(t *testing.T) string {
 	database, err := url.Parse(pgtest.Start(t).Database(t))
 	require.NoError(t, err)
 	at := database.Query()
-	ledger := fmt.Sprintf(
-		"postgres://%s@%s?host=%s&port=%s",
-		at.Get("user"),
-		database.Path,
-		at.Get("host"),
-		at.Get("port"),
-	)
+	return fmt.Sprintf("postgres://%s@%s?host=%s&port=%s", at.Get("user"), database.Path, at.Get("host"),
+		at.Get("port"))
+}
+
+// newFleet is a fleet with this budget for a day and these limits in [budget], in a database of its own.
+func newFleet(t *testing.T, day, limits string) aFleet {
+	ledger := serverURL(t)
 	w, env := householdWith(t, sandbox.Options{}, func(w *world) string {
 		rules := strings.Replace(
 			w.rules(sandbox.Rules{Session: "100", Day: day}),

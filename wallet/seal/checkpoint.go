@@ -22,6 +22,8 @@ type checkpoint struct {
 	Lifted  int64  `json:"lifted,omitempty"`  // up to which one they are lifted
 	Freezes string `json:"freezes,omitempty"` // over those between, hex
 
+	Moved string `json:"moved,omitempty"` // the ledger that this one has moved to: it pays nothing any more
+
 	Seal string `json:"seal"` // hex
 }
 
@@ -31,6 +33,9 @@ func (g *Guard) sealOfCheckpoint(ctx context.Context, m checkpoint) (string, err
 	data := append(numbers(nil, m.Seq, m.Rules), m.Head...)
 	if m.Frozen > 0 { // else it is the seal of a checkpoint from before freezes were in it
 		data = append(numbers(data, m.Frozen, m.Lifted), m.Freezes...)
+	}
+	if m.Moved != "" {
+		data = append(data, texts("moved", m.Moved)...)
 	}
 	seal, err := g.mac(ctx, purposeCheckpoint, data)
 	return hex.EncodeToString(seal), err
@@ -100,7 +105,7 @@ func (g *Guard) checkpointAt(
 	rules int64,
 ) (m checkpoint, line []byte, err error) {
 	m = checkpoint{Format: checkpointFormat, Seq: head.Seq, Head: hex.EncodeToString(head.Hash),
-		Rules: rules, Frozen: head.Frozen, Lifted: head.Lifted}
+		Rules: rules, Frozen: head.Frozen, Lifted: head.Lifted, Moved: g.moved}
 	if m.Frozen > m.Lifted {
 		m.Freezes = hex.EncodeToString(head.Freezes[:])
 	}
@@ -123,6 +128,9 @@ func (g *Guard) checkLedger(ctx context.Context, sealed history.SealedRules) (ch
 
 // checkFollows refuses a ledger that is no continuation of a checkpoint.
 func (g *Guard) checkFollows(ctx context.Context, m checkpoint, sealed history.SealedRules) error {
+	if m.Moved != "" && m.Moved != g.moved {
+		return rolledBack("it has moved to the ledger %s, and this is an older copy", m.Moved)
+	}
 	has, err := g.Store.Has(ctx, m.head())
 	if err != nil {
 		return err

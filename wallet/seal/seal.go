@@ -56,6 +56,7 @@ type Guard struct {
 	Checkpoints *CheckpointCache
 	own         CheckpointCache
 
+	moved    string   // to which ledger: see CheckpointMove
 	ownLines ownLines // of the checkpoint's file
 	macs     macs     // of the ledger's chain
 
