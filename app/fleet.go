@@ -14,6 +14,7 @@ import (
 	"strings"
 	"time"
 
+	"x402-wallet/budget"
 	"x402-wallet/cli"
 	"x402-wallet/history"
 	"x402-wallet/internal/config"
@@ -37,8 +38,10 @@ type member struct {
 	anchor    fleet.Anchor
 	ledger    fleet.JoinLedger
 	enrolment fleet.Signed
-	agent     string // whose home it is; "": the owner's
-	isOwner   bool   // config.toml is the one that is sealed for all
+	covers    fleet.Enrolment // that one as it is written
+	agent     string          // whose home it is; "": the owner's
+	signer    string          // where join.json says that the keys are; "": in this home
+	isOwner   bool            // config.toml is the one that is sealed for all
 	writer    string
 }
 
@@ -66,7 +69,12 @@ func (a *app) readMember() (*member, error) {
 	if err != nil {
 		return nil, err
 	}
-	m := &member{anchor: join.Anchor(), ledger: join.Ledger, enrolment: join.Enrolment}
+	m := &member{
+		anchor: join.Anchor(), ledger: join.Ledger, enrolment: join.Enrolment, signer: join.Signer,
+	}
+	if m.covers, err = join.Read(); err != nil {
+		return nil, err
+	}
 	host, _ := os.Hostname()
 	m.agent, err = join.Name(strings.ToLower(host))
 	if err == nil {
@@ -334,6 +342,29 @@ func (m *member) enrolled(b fleet.Bundle) error {
 			)
 	}
 	return nil
+}
+
+// budgetRules are the owner's limits for what this home pays.
+func (a *app) budgetRules(rules *config.Config) budget.Rules {
+	r := budgetRules(rules)
+	if m, err := a.fleetMember(); err == nil && m != nil {
+		r.AgentsOpen = !m.isOwner // which has no agent of its own, and at its service those of the rules
+		r.PaysFor = m.paysFor(r)
+	}
+	return r
+}
+
+// paysFor says for whom this home may pay: for its own agent; as a service for those that its enrolment covers,
+// in the team that it names, as long as the rules have them, by whose entries they are known at its door.
+func (m *member) paysFor(r budget.Rules) func(agent string) bool {
+	if m.isOwner {
+		return nil
+	}
+	return func(agent string) bool {
+		_, isKnown := r.Agents[agent]
+		return agent == m.agent || isKnown && m.covers.Covers(agent) &&
+			slices.Contains(r.Teams.Path(agent), m.covers.Team)
+	}
 }
 
 // ownersFleet is the fleet's ledger on its owner's machine. It implements cli.Fleet.

@@ -61,7 +61,8 @@ func (f *Fleet) Close() {
 	}
 }
 
-// Outdated reports whether rules came after those that this process goes by: it has to read them anew.
+// Outdated reports whether a signature met rules that came after those that this process goes by: it has to read
+// them anew. A refusal meets them by Store.RulesMoved.
 func (f *Fleet) Outdated() bool { return f.outdated.Load() }
 
 // wordLife bounds how long what the owner signed may wait to be written down.
@@ -91,7 +92,7 @@ func (g *Guard) bundle(sealed history.SealedRules) (fleet.Bundle, error) {
 	return b, err
 }
 
-// FleetRules are the rules of the newest bundle.
+// FleetRules are the rules of the newest bundle, by which the store is told to go.
 func (g *Guard) FleetRules(ctx context.Context) (*config.Config, error) {
 	sealed, err := g.Store.Rules(ctx)
 	if err != nil {
@@ -101,6 +102,7 @@ func (g *Guard) FleetRules(ctx context.Context) (*config.Config, error) {
 	if err != nil {
 		return nil, err
 	}
+	g.Store.GoBy(b.Version)
 	return b.Rules()
 }
 
@@ -114,7 +116,6 @@ func (g *Guard) compareFleet(ctx context.Context) (history.SealedRules, []config
 	if err != nil {
 		return sealed, nil, err
 	}
-	g.Store.Demand(b.Replication)
 	g.Store.Demand(b.Replication)
 	if !g.Fleet.version.CompareAndSwap(0, b.Version) && g.Fleet.version.Load() != b.Version {
 		g.Fleet.outdated.Store(true)
