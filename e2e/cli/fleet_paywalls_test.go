@@ -16,6 +16,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -38,6 +39,8 @@ import (
 type market struct {
 	aFleet
 	url   string // the proxy's
+	user  string // whose all three are: they are paid to one address
+	file  string // shop.toml
 	walls []*stall
 	turn  atomic.Int64
 
@@ -71,11 +74,11 @@ func newMarket(t *testing.T, hold chan struct{}, facilitator func(*sandbox.Sandb
 	require.NoError(t, os.WriteFile(file, fmt.Appendf(nil, "url = %q\nlisten = \"127.0.0.1:0\"\nnetwork = %q\n"+
 		"pay_to = %q\n[tools.search]\nprice = \"0.001\"\n[[facilitators]]\nurl = %q\n", m.upstream(),
 		sandbox.EVM, m.w.PayToEVM, settles), 0o600))
-	user := t.TempDir() // of all three: they are paid to one address
+	m.user, m.file = t.TempDir(), file
 	for i := range 3 {
 		home := m.enrolled(fmt.Sprint("shop-", i), "shops", "--url",
 			strings.Replace(m.ledgerURL(), "postgres@", login+"@", 1))
-		m.walls = append(m.walls, m.opens(user, home, file))
+		m.walls = append(m.walls, m.opens(home))
 	}
 	proxy := httptest.NewServer(&httputil.ReverseProxy{
 		Rewrite:   func(r *httputil.ProxyRequest) { r.SetURL(m.next()) },
@@ -146,10 +149,10 @@ func (m *market) upstream() string {
 }
 
 // opens starts a paywall.
-func (m *market) opens(user, home, file string) *stall {
+func (m *market) opens(home string) *stall {
 	m.t.Helper()
-	program, env := served(m.t, []string{"X402_WALLET_HOME=" + home, "HOME=" + user, "LOG_LEVEL=info"})
-	cmd := exec.CommandContext(m.t.Context(), program, "paywall", "--config", file)
+	program, env := served(m.t, []string{"X402_WALLET_HOME=" + home, "HOME=" + m.user, "LOG_LEVEL=info"})
+	cmd := exec.CommandContext(m.t.Context(), program, "paywall", "--config", m.file)
 	cmd.Env = env
 	stderr, err := cmd.StderrPipe()
 	require.NoError(m.t, err)
@@ -297,6 +300,9 @@ func TestAHundredCopiesAtThreePaywalls(t *testing.T) {
 	ledgers, err := filepath.Glob(filepath.Join(m.walls[0].home, "*.db"))
 	require.NoError(t, err)
 	require.Empty(t, ledgers, "the book is the fleet's")
+
+	runs(t, 0, append(slices.Clone(m.env), passphraseFile(t)), "pay", "--max", "0.05", m.w.SellerURL+"/weather")
+	m.opens(m.walls[0].home) // where others have paid since, too
 }
 
 // A paywall that is killed while the tool runs has asked for nothing, and no other runs it again.

@@ -119,6 +119,11 @@ func (s *story) makesWallet(ctx context.Context) error {
 	if err := os.WriteFile(s.at("passphrase"), []byte(s.passphrase+"\n"), 0o600); err != nil {
 		return err
 	}
+	if s.makes != nil {
+		address, err := s.makes(s.owner(), s.passphrase)
+		s.world.Fund(address, 100*sandbox.USDC)
+		return err
+	}
 	said, err := s.does(ctx, s.owner(), "init", "--json", "--passphrase-file", s.at("passphrase"))
 	if err != nil {
 		return err

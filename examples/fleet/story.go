@@ -22,6 +22,10 @@ type story struct {
 	out                         io.Writer
 	program, alerts, prometheus string
 
+	// makes the owner's wallet, and says where its money is; nil: x402-wallet init does, with keys that take a
+	// second to open, as they should
+	makes func(home, passphrase string) (address string, err error)
+
 	dir        string
 	passphrase string
 	world      *sandbox.Sandbox
