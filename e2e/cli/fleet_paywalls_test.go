@@ -59,7 +59,7 @@ type stall struct {
 // newMarket starts them; facilitator is what settles for them; nil: the world's.
 func newMarket(t *testing.T, hold chan struct{}, facilitator func(*sandbox.Sandbox) http.Handler) *market {
 	t.Helper()
-	m := &market{hold: hold, began: make(chan struct{}, 10),
+	m := &market{hold: hold, began: make(chan struct{}, 1),
 		aFleet: newFleetOf(t, "1.00", "rate = 1000", "signer", "[budget.teams.shops]\nagents = [\"shop-*\"]\n")}
 	// a login of theirs, which moves no money and sells
 	login := "shops" + strings.ToLower(filepath.Base(strings.TrimSuffix(m.database(), "/")))
@@ -133,7 +133,10 @@ func (m *market) upstream() string {
 	server.AddTool(&mcp.Tool{Name: "search", InputSchema: map[string]any{"type": "object"}},
 		func(ctx context.Context, _ *mcp.CallToolRequest) (*mcp.CallToolResult, error) {
 			n := m.runs.Add(1)
-			m.began <- struct{}{}
+			select {
+			case m.began <- struct{}{}:
+			default:
+			}
 			if m.hold != nil {
 				select {
 				case <-m.hold:
@@ -305,20 +308,38 @@ func TestAHundredCopiesAtThreePaywalls(t *testing.T) {
 	m.opens(m.walls[0].home) // where others have paid since, too
 }
 
+// buysAtFirst shows a payment at the first paywall, which will not live to answer; what it returns is closed then.
+func (m *market) buysAtFirst(payment json.RawMessage) (ended chan struct{}) {
+	ended = make(chan struct{})
+	go func() {
+		defer close(ended)
+		if answer, err := m.shows(m.walls[0].at.String()+"/mcp", payment); err == nil {
+			m.t.Error("it answered: ", answer)
+		}
+	}()
+	return ended
+}
+
+// waits waits for what comes in a moment.
+func (m *market) waits(what <-chan struct{}) {
+	m.t.Helper()
+	select {
+	case <-what:
+	case <-time.After(time.Minute):
+		m.t.Fatal("it does not come")
+	}
+}
+
 // A paywall that is killed while the tool runs has asked for nothing, and no other runs it again.
 func TestAPaywallOfThreeIsKilledWhileItRuns(t *testing.T) {
 	t.Parallel()
 	hold := make(chan struct{})
 	m := newMarket(t, hold, nil)
 	payment := m.signs(buyersName)
-	ended := make(chan error, 1)
-	go func() {
-		_, err := m.shows(m.walls[0].at.String()+"/mcp", payment)
-		ended <- err
-	}()
-	<-m.began
+	ended := m.buysAtFirst(payment)
+	m.waits(m.began)
 	require.NoError(t, m.walls[0].cmd.Process.Kill())
-	require.Error(t, <-ended)
+	m.waits(ended)
 	_ = m.walls[0].cmd.Wait()
 	close(hold)
 	for range 6 {
@@ -351,14 +372,10 @@ func TestAPaywallOfThreeIsKilledWhileItIsPaid(t *testing.T) {
 			}}
 	})
 	payment := m.signs(buyersName)
-	ended := make(chan error, 1)
-	go func() {
-		_, err := m.shows(m.walls[0].at.String()+"/mcp", payment)
-		ended <- err
-	}()
-	<-settled
+	ended := m.buysAtFirst(payment)
+	m.waits(settled)
 	require.NoError(t, m.walls[0].cmd.Process.Kill())
-	require.Error(t, <-ended)
+	m.waits(ended)
 	_ = m.walls[0].cmd.Wait()
 	require.Len(t, m.w.Settlements(), 1)
 	answer, err := m.shows(m.url, payment)
