@@ -354,8 +354,9 @@ func (a *app) budgetRules(rules *config.Config) budget.Rules {
 	return r
 }
 
-// paysFor says for whom this home may pay: for its own agent; as a service for those that its enrolment covers,
-// in the team that it names, as long as the rules have them, by whose entries they are known at its door.
+// paysFor says for whom this home may pay: for its own agent; as a service for those that its enrolment
+// covers, in the team that it names, as long as the rules have them, by whose entries they are known at its
+// door.
 func (m *member) paysFor(r budget.Rules) func(agent string) bool {
 	if m.isOwner {
 		return nil

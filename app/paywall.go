@@ -157,8 +157,8 @@ func (a *app) claimPayee(path string, own claim) error {
 	if isSame {
 		return nil
 	}
-	return x402.Errorf(x402.SetupFailed, "%s on %s is sold for with another book, that of %s: each book runs "+
-		"a payment once, so two would run it twice", own.PayTo, x402.Title(own.Network), first.Home).
+	return x402.Errorf(x402.SetupFailed, "%s on %s is sold for with another book, that of %s: each book "+
+		"runs a payment once, so two would run it twice", own.PayTo, x402.Title(own.Network), first.Home).
 		WithHint("start it with X402_WALLET_HOME=%s, or be paid to another address. If that home is "+
 			"gone, remove %s. shared_pay_to = true starts it all the same", first.Home, path)
 }

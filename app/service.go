@@ -191,8 +191,8 @@ func (d *door) open(ctx context.Context, conn net.Conn, user socket.User) {
 }
 
 // passToService passes an agent's host on to a service, where there is one for it: the one that the
-// environment names, else join.json's signer, else the home's, else, where the home has no wallet, that of the
-// machine, which has a user of its own.
+// environment names, else join.json's signer, else the home's, else, where the home has no wallet, that of
+// the machine, which has a user of its own.
 func (a *app) passToService(ctx context.Context) (passed bool, err error) {
 	hello := relay.Hello{Token: a.env.Token.Reveal()}
 	if a.env.Service == "off" {
@@ -232,8 +232,8 @@ func (a *app) namedService() (path string, err error) {
 	if path, isSocket := strings.CutPrefix(m.signer, "unix:"); isSocket {
 		return path, nil
 	}
-	return "", x402.Errorf(x402.SetupFailed, "join.json's signer is at %s, and only a session by a socket is "+
-		"passed on", m.signer).
+	return "", x402.Errorf(x402.SetupFailed, "join.json's signer is at %s, and a session is passed on "+
+		"by a socket alone", m.signer).
 		WithHint("have the agent's host speak MCP over HTTP, at %s/mcp with the agent's token; or name the "+
 			"signer's socket: x402-wallet agents enroll with --signer unix:/path", m.signer)
 }

@@ -21,8 +21,8 @@ type doorkeeper struct {
 	load func() (*config.Config, error)
 	home string
 	log  *slog.Logger
-	// inFleet: the rules are in a ledger far away. What is known of them is good for doorTime, and for as long
-	// as that ledger does not answer: whoever signs asks it in any case.
+	// inFleet: the rules are in a ledger far away. What is known of them is good for doorTime, and for as
+	// long as that ledger does not answer: whoever signs asks it in any case.
 	inFleet bool
 
 	mu    sync.Mutex
@@ -123,8 +123,8 @@ func (a *doorkeeper) ByToken(token string) (name string, ok bool) {
 	return rules.AgentByToken(token)
 }
 
-// closed is why nobody is let in by name at a fleet's signer, such as an enrolment that is over; nil: the rules
-// could be read. What is wrong with the files of one home is not for whoever knocks.
+// closed is why nobody is let in by name at a fleet's signer, such as an enrolment that is over; nil: the
+// rules could be read. What is wrong with the files of one home is not for whoever knocks.
 func (a *doorkeeper) closed() error {
 	a.mu.Lock()
 	defer a.mu.Unlock()

@@ -57,8 +57,8 @@ func TestTheAuthorizationServerOfTheRules(t *testing.T) {
 	require.Equal(t, tools.Resource{}, door.Resource())
 }
 
-// At a fleet's signer the rules are far away: the door goes by those that it knows while their ledger does not
-// answer, and says what else is wrong to who would have a name by them.
+// At a fleet's signer the rules are far away: the door goes by those that it knows while their ledger does
+// not answer, and says what else is wrong to who would have a name by them.
 func TestTheDoorOfAFleet(t *testing.T) {
 	const token = "x402w_secret"
 	var fails error

@@ -24,8 +24,8 @@ type EachAgent struct {
 // for which this home is not enrolled.
 func (r Rules) CheckAgent(name string) error {
 	if r.PaysFor != nil && !r.PaysFor(name) {
-		return x402.Errorf(x402.PolicyDenied, "this machine is not enrolled in the fleet to pay for the agent %s",
-			x402.Quote(name)).
+		return x402.Errorf(x402.PolicyDenied, "this machine is not enrolled in the fleet to pay for the "+
+			"agent %s", x402.Quote(name)).
 			WithHint("the owner enrols a signer for all agents that come to it, by a pattern of their names "+
 				"(x402-wallet agents enroll), and has each in the rules: [agents.NAME]").
 			WithDetail("agent", name)

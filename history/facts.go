@@ -46,9 +46,9 @@ func (f Facts) Refusal() error {
 }
 
 // Facts reads what a decision needs in one consistent reading. It locks nothing: what was read may
-// be out of date when it returns, and Reserve answers ErrMoved where that matters. In a fleet POLICY_UNSEALED says
-// that the owner signed other rules than those of GoBy: what would be decided by these, be it a refusal, no
-// longer holds.
+// be out of date when it returns, and Reserve answers ErrMoved where that matters. In a fleet POLICY_UNSEALED
+// says that the owner signed other rules than those of GoBy: what would be decided by these, be it a refusal,
+// no longer holds.
 func (s *Store) Facts(ctx context.Context, q Question) (Facts, error) {
 	if s.fleet != nil {
 		f, err := s.fleet.facts(ctx, q, nil)

@@ -134,8 +134,8 @@ func (r *factReadings) session(place string) (condition string, args []any) {
 	return `id = ` + place, []any{r.of.Session}
 }
 
-// moment asks for the time of the windows, how far this computer's clock is from the server's, and which rules
-// the owner signed last.
+// moment asks for the time of the windows, how far this computer's clock is from the server's, and which
+// rules the owner signed last.
 func (r *factReadings) moment(f *Facts, clock time.Time) {
 	query := `SELECT ` + r.at + `, ledger_now(), (SELECT coalesce(max(version), 0) FROM rules)`
 	r.ask(query, r.args, func(row scanner) error {

@@ -68,8 +68,8 @@ func BudgetsOf(r budget.Rules) []Budget {
 	return list
 }
 
-// GoBy says by which version of the owner's rules what is asked of a fleet's ledger is decided. Facts for a payment
-// look whether it is the newest.
+// GoBy says by which version of the owner's rules what is asked of a fleet's ledger is decided. Facts for a
+// payment look whether it is the newest.
 func (s *Store) GoBy(version int64) {
 	if s.fleet != nil {
 		s.fleet.rules.Store(version)
@@ -86,7 +86,8 @@ func (e *fleet) goesBy(newest int64) error {
 		return nil
 	}
 	e.moved.Store(true)
-	refused := x402.Errorf(x402.PolicyUnsealed, "the owner signed other rules for the fleet (version %d)", newest).
+	refused := x402.Errorf(x402.PolicyUnsealed, "the owner signed other rules for the fleet (version %d)",
+		newest).
 		WithHint("make the same call again: it goes by the new rules")
 	refused.FixedBy = x402.ByTime
 	return refused

@@ -60,7 +60,8 @@ type stall struct {
 func newMarket(t *testing.T, hold chan struct{}, facilitator func(*sandbox.Sandbox) http.Handler) *market {
 	t.Helper()
 	m := &market{hold: hold, began: make(chan struct{}, 1),
-		aFleet: newFleetOf(t, "1.00", "rate = 1000", "signer", "[budget.teams.shops]\nagents = [\"shop-*\"]\n")}
+		aFleet: newFleetOf(t, "1.00", "rate = 1000", "signer",
+			"[budget.teams.shops]\nagents = [\"shop-*\"]\n")}
 	// a login of theirs, which moves no money and sells
 	login := "shops" + strings.ToLower(filepath.Base(strings.TrimSuffix(m.database(), "/")))
 	pgtest.SQL(t, m.sql, "CREATE ROLE "+login+" LOGIN", "SELECT x402.let_in('"+login+"', 'team:shops')")
@@ -71,9 +72,9 @@ func newMarket(t *testing.T, hold chan struct{}, facilitator func(*sandbox.Sandb
 		settles = server.URL
 	}
 	file := filepath.Join(t.TempDir(), "shop.toml")
-	require.NoError(t, os.WriteFile(file, fmt.Appendf(nil, "url = %q\nlisten = \"127.0.0.1:0\"\nnetwork = %q\n"+
-		"pay_to = %q\n[tools.search]\nprice = \"0.001\"\n[[facilitators]]\nurl = %q\n", m.upstream(),
-		sandbox.EVM, m.w.PayToEVM, settles), 0o600))
+	require.NoError(t, os.WriteFile(file, fmt.Appendf(nil, "url = %q\nlisten = \"127.0.0.1:0\"\n"+
+		"network = %q\npay_to = %q\n[tools.search]\nprice = \"0.001\"\n[[facilitators]]\nurl = %q\n",
+		m.upstream(), sandbox.EVM, m.w.PayToEVM, settles), 0o600))
 	m.user, m.file = t.TempDir(), file
 	for i := range 3 {
 		home := m.enrolled(fmt.Sprint("shop-", i), "shops", "--url",
@@ -254,8 +255,8 @@ func (m *market) earned() (states []string) {
 	return states
 }
 
-// One payment, shown a hundred times at once to three paywalls of one book, runs once and is settled once. Who
-// named it gets what it bought, as often as they ask.
+// One payment, shown a hundred times at once to three paywalls of one book, runs once and is settled once.
+// Who named it gets what it bought, as often as they ask.
 func TestAHundredCopiesAtThreePaywalls(t *testing.T) {
 	t.Parallel()
 	m := newMarket(t, nil, nil)
@@ -304,11 +305,13 @@ func TestAHundredCopiesAtThreePaywalls(t *testing.T) {
 	require.NoError(t, err)
 	require.Empty(t, ledgers, "the book is the fleet's")
 
-	runs(t, 0, append(slices.Clone(m.env), passphraseFile(t)), "pay", "--max", "0.05", m.w.SellerURL+"/weather")
+	runs(t, 0, append(slices.Clone(m.env), passphraseFile(t)), "pay", "--max", "0.05",
+		m.w.SellerURL+"/weather")
 	m.opens(m.walls[0].home) // where others have paid since, too
 }
 
-// buysAtFirst shows a payment at the first paywall, which will not live to answer; what it returns is closed then.
+// buysAtFirst shows a payment at the first paywall, which will not live to answer; what it returns is closed
+// then.
 func (m *market) buysAtFirst(payment json.RawMessage) (ended chan struct{}) {
 	ended = make(chan struct{})
 	go func() {
@@ -352,8 +355,8 @@ func TestAPaywallOfThreeIsKilledWhileItRuns(t *testing.T) {
 	require.Equal(t, []string{"running"}, m.earned(), "what was shown stays written down")
 }
 
-// A paywall that is killed while its facilitator settles has its money all the same, and the others' book says
-// so: the chain does. The buyer gets from them what died with it.
+// A paywall that is killed while its facilitator settles has its money all the same, and the others' book
+// says so: the chain does. The buyer gets from them what died with it.
 func TestAPaywallOfThreeIsKilledWhileItIsPaid(t *testing.T) {
 	t.Parallel()
 	settled := make(chan struct{})

@@ -77,8 +77,8 @@ func (f aFleet) joins(agent, team string) []string {
 	return []string{"X402_WALLET_HOME=" + home, passphraseFile(f.t)}
 }
 
-// enrolled makes a home with join.json, for which the owner enrols an agent. flags are more of that command's;
-// its files are the home's.
+// enrolled makes a home with join.json, for which the owner enrols an agent. flags are more of that
+// command's; its files are the home's.
 func (f aFleet) enrolled(agent, team string, flags ...string) (home string) {
 	f.t.Helper()
 	home = filepath.Join(f.t.TempDir(), "home")
@@ -126,8 +126,8 @@ func TestAFleetsOwnerLetsItGoOn(t *testing.T) {
 	}
 }
 
-// What the owner raises holds on every machine at once, in a session that was refused by the old rules, too; so
-// does what they lower.
+// What the owner raises holds on every machine at once, in a session that was refused by the old rules, too;
+// so does what they lower.
 func TestAFleetsOwnerChangesTheRules(t *testing.T) {
 	f := newFleet(t, "0.001", "rate = 1000")
 	agent := serve(t, f.joins("research-1", "research")...)

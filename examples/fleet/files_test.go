@@ -103,7 +103,9 @@ func TestWhatComposeNames(t *testing.T) {
 	for name, s := range c.Services {
 		require.NotEmpty(t, s.Image, name)
 		for variable := range s.Environment {
-			require.True(t, !strings.HasPrefix(variable, "X402_") || slices.Contains(known, variable), variable)
+			if strings.HasPrefix(variable, "X402_") {
+				require.Contains(t, known, variable)
+			}
 		}
 		for _, volume := range s.Volumes {
 			source, _, _ := strings.Cut(volume, ":")

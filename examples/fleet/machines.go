@@ -145,8 +145,8 @@ func (s *story) makesWallet(ctx context.Context) error {
 
 // writesRules puts config.toml into the owner's home, for this machine, with a budget for the day.
 func (s *story) writesRules(day string) error {
-	loopback := `"` + strings.Join(append([]string{s.shops[0].buyers, s.shops[1].buyers}, s.world.Loopback...),
-		`", "`) + `"`
+	places := append([]string{s.shops[0].buyers, s.shops[1].buyers}, s.world.Loopback...)
+	loopback := `"` + strings.Join(places, `", "`) + `"`
 	text, err := file("config.toml", `day           = "0.55"`, fmt.Sprintf("day = %q", day),
 		"postgres://owner@/x402?host=/srv/x402/postgres", s.url("owner"),
 		`password_file = "/srv/x402/secrets/owner"`, "",
@@ -161,10 +161,9 @@ func (s *story) writesRules(day string) error {
 
 // enrols lets a pattern of names into a team: the join.json of all their machines, and their keystore.
 func (s *story) enrols(ctx context.Context, pattern, team string, flags ...string) error {
-	_, err := s.types(ctx, append([]string{"agents", "enroll", pattern, "--team", team,
+	return s.types(ctx, append([]string{"agents", "enroll", pattern, "--team", team,
 		"--until", time.Now().AddDate(0, 1, 0).Format(time.DateOnly), "--url", s.url(team),
 		"--out", s.at(team + ".json")}, flags...)...)
-	return err
 }
 
 // joins makes a home with the team's join.json. Members of it that nobody signed are the machine's own: its
@@ -221,14 +220,14 @@ func (s *story) begins(ctx context.Context, m *machine) error {
 
 // freePort is a port of 127.0.0.1 that was free a moment ago, below those that systems give to connections
 // that leave.
-func freePort() (string, error) {
+func freePort(ctx context.Context) (string, error) {
 	for range 100 {
 		n, err := rand.Int(rand.Reader, big.NewInt(12_000))
 		if err != nil {
 			return "", err
 		}
 		at := net.JoinHostPort("127.0.0.1", strconv.FormatInt(20_000+n.Int64(), 10))
-		if l, err := net.Listen("tcp", at); err == nil {
+		if l, err := new(net.ListenConfig).Listen(ctx, "tcp", at); err == nil {
 			return at, l.Close()
 		}
 	}

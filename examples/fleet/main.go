@@ -1,7 +1,7 @@
 // Command fleet shows a fleet of wallets on one machine, with play money and no network: a PostgreSQL and a
-// Prometheus of its own, three agents with their signers, two paywalls, and an owner. It speaks to x402-wallet
-// by its command lines and by MCP, as people and agents do, with the files beside it, and fails when anything
-// is not as it says. `make demo-fleet` runs it.
+// Prometheus of its own, three agents with their signers, two paywalls, and an owner. It speaks to
+// x402-wallet by its command lines and by MCP, as people and agents do, with the files beside it, and fails
+// when anything is not as it says. `make demo-fleet` runs it.
 //
 // Order of reading: main.go, story.go, then machines.go, shops.go, programs.go and watch.go.
 package main

@@ -117,13 +117,13 @@ func (s *story) does(ctx context.Context, home string, args ...string) (said str
 }
 
 // types is the owner who gives a command their passphrase, on its one-time page.
-func (s *story) types(ctx context.Context, args ...string) (said string, err error) {
+func (s *story) types(ctx context.Context, args ...string) error {
 	cmd := s.wallet(ctx, s.owner(), []string{"LOG_LEVEL=error"}, append(args, "--page", "--json")...)
 	var out bytes.Buffer
 	r := &running{name: "x402-wallet " + strings.Join(args, " "), cmd: cmd, ended: make(chan struct{})}
 	cmd.Stdout, cmd.Stderr = &out, r
 	if err := cmd.Start(); err != nil {
-		return "", err
+		return err
 	}
 	go func() {
 		_ = cmd.Wait()
@@ -136,13 +136,13 @@ func (s *story) types(ctx context.Context, args ...string) (said string, err err
 	if err != nil {
 		_ = cmd.Process.Kill()
 		<-r.ended
-		return "", err
+		return err
 	}
 	<-r.ended
 	if !cmd.ProcessState.Success() {
-		return "", fmt.Errorf("%s: %s\n%s%s", r.name, cmd.ProcessState, &out, r.said())
+		return fmt.Errorf("%s: %s\n%s%s", r.name, cmd.ProcessState, &out, r.said())
 	}
-	return out.String(), nil
+	return nil
 }
 
 // answers sends the form of a one-time page as a browser does.

@@ -32,7 +32,7 @@ type upstream struct {
 	runs atomic.Int64
 }
 
-func (s *story) opensUpstream() error {
+func (s *story) opensUpstream(ctx context.Context) error {
 	s.behind = &upstream{}
 	server := mcp.NewServer(&mcp.Implementation{Name: "weather", Version: "1"}, nil)
 	for _, name := range []string{"forecast", "report"} {
@@ -42,15 +42,15 @@ func (s *story) opensUpstream() error {
 				return &mcp.CallToolResult{Content: []mcp.Content{&mcp.TextContent{Text: text}}}, nil
 			})
 	}
-	at, err := s.listens("127.0.0.1:0", mcp.NewStreamableHTTPHandler(
+	at, err := s.listens(ctx, "127.0.0.1:0", mcp.NewStreamableHTTPHandler(
 		func(*http.Request) *mcp.Server { return server }, nil))
 	s.behind.url = "http://" + at + "/mcp"
 	return err
 }
 
 // listens serves at an address until the end.
-func (s *story) listens(at string, handler http.Handler) (address string, err error) {
-	listener, err := net.Listen("tcp", at)
+func (s *story) listens(ctx context.Context, at string, handler http.Handler) (address string, err error) {
+	listener, err := new(net.ListenConfig).Listen(ctx, "tcp", at)
 	if err != nil {
 		return "", err
 	}
@@ -87,16 +87,16 @@ func (o *onlooker) payments() []json.RawMessage {
 }
 
 // places finds where the paywalls will be, which the rules name before there are any.
-func (s *story) places() (err error) {
+func (s *story) places(ctx context.Context) (err error) {
 	for _, name := range []string{"shop-a", "shop-b"} {
 		p := &shop{machine: machine{name: name, team: "shops", home: s.at(name)}}
-		if p.listen, err = freePort(); err != nil {
+		if p.listen, err = freePort(ctx); err != nil {
 			return err
 		}
 		to := &url.URL{Scheme: "http", Host: p.listen}
 		proxy := &httputil.ReverseProxy{Rewrite: func(r *httputil.ProxyRequest) { r.SetURL(to) },
 			FlushInterval: -1}
-		p.buyers, err = s.listens("127.0.0.1:0", http.HandlerFunc(
+		p.buyers, err = s.listens(ctx, "127.0.0.1:0", http.HandlerFunc(
 			func(w http.ResponseWriter, r *http.Request) {
 				body, _ := io.ReadAll(r.Body)
 				s.looksOn.look(body)

@@ -22,8 +22,8 @@ type story struct {
 	out                         io.Writer
 	program, alerts, prometheus string
 
-	// makes the owner's wallet, and says where its money is; nil: x402-wallet init does, with keys that take a
-	// second to open, as they should
+	// makes the owner's wallet, and says where its money is; nil: x402-wallet init does, with keys that take
+	// a second to open, as they should
 	makes func(home, passphrase string) (address string, err error)
 
 	dir        string
@@ -64,8 +64,8 @@ func run(ctx context.Context, s *story) (err error) {
 			return err
 		}
 	}
-	s.print("\nEverything worked in %.0f s. The files are in examples/fleet; its README says how to run them for "+
-		"good.\n", time.Since(started).Seconds())
+	s.print("\nEverything worked in %.0f s. The files are in examples/fleet; its README says how to "+
+		"run them for good.\n", time.Since(started).Seconds())
 	return nil
 }
 
@@ -82,7 +82,7 @@ func (s *story) line(who, format string, args ...any) {
 
 func (s *story) ownerSeals(ctx context.Context) error {
 	s.scene("The owner makes the fleet: x402-wallet policy seal --fleet")
-	if err := errors.Join(s.opensUpstream(), s.places(), s.makesLedger()); err != nil {
+	if err := errors.Join(s.opensUpstream(ctx), s.places(ctx), s.makesLedger()); err != nil {
 		return err
 	}
 	if err := s.makesWallet(ctx); err != nil {
@@ -91,10 +91,10 @@ func (s *story) ownerSeals(ctx context.Context) error {
 	if err := s.writesRules(dayBefore); err != nil {
 		return err
 	}
-	if _, err := s.types(ctx, "policy", "seal", "--fleet"); err != nil {
+	if err := s.types(ctx, "policy", "seal", "--fleet"); err != nil {
 		return err
 	}
-	s.line("owner", "types the passphrase once; PostgreSQL has the rules, signed by a key that only the owner has")
+	s.line("owner", "types the passphrase; PostgreSQL has the rules, signed by a key that only the owner has")
 	s.line("rules", "all agents together: $%s a day, $1.00 a call, above $0.50 a person is asked", dayBefore)
 	return s.letsIn()
 }
@@ -165,7 +165,8 @@ func (s *story) books() error {
 // refused says of a refusal that it is the one that it should be, and names this.
 func (s *story) refused(m *machine, got answer, code, names string) error {
 	if got.Error != code || !strings.Contains(got.Message+got.Hint, names) {
-		return fmt.Errorf("%s should be refused with %s, naming %s, and got %s", m.name, code, names, got.text)
+		return fmt.Errorf("%s should be refused with %s, naming %s, and got %s", m.name, code, names,
+			got.text)
 	}
 	s.line(m.name, "%s: %s", got.Error, got.Message)
 	return nil
@@ -230,7 +231,7 @@ func (s *story) ownerRaises(ctx context.Context) error {
 	if err := s.writesRules(dayAfter); err != nil {
 		return err
 	}
-	if _, err := s.types(ctx, "policy", "seal", "--fleet"); err != nil {
+	if err := s.types(ctx, "policy", "seal", "--fleet"); err != nil {
 		return err
 	}
 	s.line("owner", "day = %q in config.toml, and x402-wallet policy seal --fleet", dayAfter)
@@ -248,7 +249,7 @@ func (s *story) ownerApproves(ctx context.Context) error {
 		return err
 	}
 	id := regexp.MustCompile(`apr_\w+`).FindString(got.text)
-	if _, err := s.types(ctx, "approve", id); err != nil {
+	if err := s.types(ctx, "approve", id); err != nil {
 		return err
 	}
 	s.line("owner", "x402-wallet approve %s, on the owner's machine", id)
@@ -270,7 +271,7 @@ func (s *story) oneStops(ctx context.Context) error {
 			return err
 		}
 	}
-	if _, err := s.types(ctx, "unfreeze"); err != nil {
+	if err := s.types(ctx, "unfreeze"); err != nil {
 		return err
 	}
 	s.line("owner", "x402-wallet unfreeze: only the owner's key lifts it")
@@ -322,7 +323,7 @@ func (s *story) whoPaid(ctx context.Context) error {
 	if _, err := s.does(ctx, s.owner(), "history", "verify"); err != nil {
 		return err
 	}
-	s.line("verify", "the chains of all machines are whole, and the budgets' counters are their payments' sums")
+	s.line("verify", "the chains of all machines are whole, and the budgets' counters are sums of payments")
 	return nil
 }
 
@@ -360,7 +361,7 @@ func (s *story) waits(ctx context.Context, expression string, want map[string]in
 			return nil
 		}
 		if ctx.Err() != nil {
-			return fmt.Errorf("Prometheus says %v, and %v happened (%w)", got, want, err)
+			return fmt.Errorf("what Prometheus says is %v, and %v happened (%w)", got, want, err)
 		}
 		pause(ctx)
 	}

@@ -8,6 +8,7 @@ import (
 	"net/url"
 	"os"
 	"os/exec"
+	"slices"
 	"strconv"
 	"strings"
 )
@@ -68,7 +69,7 @@ func (s *story) asks(ctx context.Context, expression string) (sums map[string]in
 		}
 	}
 	if err := json.NewDecoder(answer.Body).Decode(&said); err != nil || said.Status != "success" {
-		return nil, fmt.Errorf("Prometheus says of %s: %s %w", expression, said.Error, err)
+		return nil, fmt.Errorf("ask Prometheus for %s: %s %w", expression, said.Error, err)
 	}
 	sums = map[string]int{}
 	for _, series := range said.Data.Result {
@@ -78,7 +79,8 @@ func (s *story) asks(ctx context.Context, expression string) (sums map[string]in
 			return nil, err
 		}
 		labels := series.Metric
-		key := strings.TrimSpace(labels["agent"] + " " + strings.TrimSpace(labels["outcome"]+" "+labels["code"]))
+		words := []string{labels["agent"], labels["outcome"], labels["code"]}
+		key := strings.Join(slices.DeleteFunc(words, func(w string) bool { return w == "" }), " ")
 		if n > 0 {
 			sums[key] = int(n)
 		}

@@ -144,8 +144,8 @@ func IsSigner(text string) bool {
 	return err == nil && u.Host != "" && text == "https://"+u.Host
 }
 
-// Read is the enrolment as it is written; that it holds, VerifyEnrolment says. Of a Join that was read it is no
-// error.
+// Read is the enrolment as it is written; that it holds, VerifyEnrolment says. Of a Join that was read it is
+// no error.
 func (j Join) Read() (Enrolment, error) { return read[Enrolment](kindEnrolment, j.Enrolment.Statement) }
 
 // Name is the agent's name: the file's, or for a pattern the one that the machine has.

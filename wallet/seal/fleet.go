@@ -61,8 +61,8 @@ func (f *Fleet) Close() {
 	}
 }
 
-// Outdated reports whether a signature met rules that came after those that this process goes by: it has to read
-// them anew. A refusal meets them by Store.RulesMoved.
+// Outdated reports whether a signature met rules that came after those that this process goes by: it has to
+// read them anew. A refusal meets them by Store.RulesMoved.
 func (f *Fleet) Outdated() bool { return f.outdated.Load() }
 
 // wordLife bounds how long what the owner signed may wait to be written down.
