@@ -72,7 +72,8 @@ func (a *app) readMember() (*member, error) {
 	m := &member{
 		anchor: join.Anchor(), ledger: join.Ledger, enrolment: join.Enrolment, signer: join.Signer,
 	}
-	if m.covers, err = join.Read(); err != nil {
+	m.covers, err = join.Read()
+	if err != nil {
 		return nil, err
 	}
 	host, _ := os.Hostname()
@@ -363,8 +364,8 @@ func (m *member) paysFor(r budget.Rules) func(agent string) bool {
 	}
 	return func(agent string) bool {
 		_, isKnown := r.Agents[agent]
-		return agent == m.agent || isKnown && m.covers.Covers(agent) &&
-			slices.Contains(r.Teams.Path(agent), m.covers.Team)
+		isCovered := m.covers.Covers(agent) && slices.Contains(r.Teams.Path(agent), m.covers.Team)
+		return agent == m.agent || (isKnown && isCovered)
 	}
 }
 

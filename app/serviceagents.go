@@ -47,7 +47,7 @@ func (a *doorkeeper) now() *config.Config {
 func (a *doorkeeper) both() (*config.Config, *oauth.Verifier) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	if a.rules != nil && (a.inFleet && time.Since(a.read) < doorTime || !a.inFleet && a.rules.Same(a.home)) {
+	if a.rules != nil && a.isFresh() {
 		return a.rules, a.tokens
 	}
 	rules, err := a.load()
@@ -61,6 +61,14 @@ func (a *doorkeeper) both() (*config.Config, *oauth.Verifier) {
 	a.rules = rules
 	a.tokens = a.verifier(rules)
 	return a.rules, a.tokens
+}
+
+// isFresh reports whether the rules that were read last are still good.
+func (a *doorkeeper) isFresh() bool {
+	if a.inFleet {
+		return time.Since(a.read) < doorTime
+	}
+	return a.rules.Same(a.home)
 }
 
 // verifier keeps the one there is, with its keys, where the rules name the same server.

@@ -36,24 +36,29 @@ type machine struct {
 
 // begin makes the directory, the world of play money, and the ledger's server.
 func (s *story) begin(ctx context.Context) (err error) {
-	if s.program, err = filepath.Abs(s.program); err != nil {
+	s.program, err = filepath.Abs(s.program)
+	if err != nil {
 		return err
 	}
 	if _, err := os.Stat(s.program); err != nil {
 		return fmt.Errorf("there is no wallet (make build): %w", err)
 	}
-	if s.prometheus, err = exec.LookPath("prometheus"); err != nil {
+	s.prometheus, err = exec.LookPath("prometheus")
+	if err != nil {
 		return errors.New("this needs Prometheus: apt-get install -y --no-install-recommends prometheus")
 	}
-	if s.dir, err = os.MkdirTemp("", "x402-fleet-"); err != nil {
+	s.dir, err = os.MkdirTemp("", "x402-fleet-")
+	if err != nil {
 		return err
 	}
 	s.atEnd(func() error { return os.RemoveAll(s.dir) })
-	if s.world, err = sandbox.Start(sandbox.Options{}); err != nil {
+	s.world, err = sandbox.Start(sandbox.Options{})
+	if err != nil {
 		return err
 	}
 	s.atEnd(s.world.Close)
-	if s.ledger, err = pgtest.Open(); err != nil {
+	s.ledger, err = pgtest.Open()
+	if err != nil {
 		return err
 	}
 	s.atEnd(func() error { s.ledger.Close(); return nil })
@@ -88,8 +93,8 @@ func (s *story) makesLedger() error {
 	if err != nil {
 		return err
 	}
-	text = regexp.MustCompile(`(?m)^(--|\\).*$| PASSWORD :'\w+'`).ReplaceAllString(text, "")
-	_, err = pgtest.Query(s.ledger.URL("postgres"), statements(text)...)
+	passwords := regexp.MustCompile(`(?m)^\\.*$| PASSWORD :'\w+'`)
+	_, err = pgtest.Query(s.ledger.URL("postgres"), statements(passwords.ReplaceAllString(text, ""))...)
 	return err
 }
 
@@ -99,15 +104,18 @@ func (s *story) letsIn() error {
 	if err != nil {
 		return err
 	}
-	text = regexp.MustCompile(`(?m)^--.*$`).ReplaceAllString(text, "")
 	_, err = pgtest.Query(strings.Replace(s.ledger.URL("x402"), "user=postgres", "user=owner", 1),
 		statements(text)...)
 	return err
 }
 
+// statements are those of a file of SQL, which are sent one by one.
 func statements(text string) (list []string) {
+	comments := regexp.MustCompile(`(?m)^--.*$`)
+	text = comments.ReplaceAllString(text, "")
 	for one := range strings.SplitSeq(text, ";") {
-		if one = strings.TrimSpace(one); one != "" {
+		one = strings.TrimSpace(one)
+		if one != "" {
 			list = append(list, one)
 		}
 	}
@@ -181,7 +189,8 @@ func (s *story) joins(home, name, team, signer string) error {
 	if signer != "" {
 		join["signer"] = "unix:" + signer
 	}
-	if text, err = json.MarshalIndent(join, "", "  "); err != nil {
+	text, err = json.MarshalIndent(join, "", "  ")
+	if err != nil {
 		return err
 	}
 	if err := os.MkdirAll(home, 0o700); err != nil {

@@ -90,7 +90,8 @@ func (o *onlooker) payments() []json.RawMessage {
 func (s *story) places(ctx context.Context) (err error) {
 	for _, name := range []string{"shop-a", "shop-b"} {
 		p := &shop{machine: machine{name: name, team: "shops", home: s.at(name)}}
-		if p.listen, err = freePort(ctx); err != nil {
+		p.listen, err = freePort(ctx)
+		if err != nil {
 			return err
 		}
 		to := &url.URL{Scheme: "http", Host: p.listen}
