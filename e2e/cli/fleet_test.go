@@ -97,6 +97,7 @@ func (f aFleet) enrolled(agent, team string, flags ...string) (home string) {
 // What one machine stops is stopped on all of them, and the owner alone lets it go on: with a key that no
 // machine has.
 func TestAFleetsOwnerLetsItGoOn(t *testing.T) {
+	t.Parallel()
 	f := newFleet(t, "1.00", "rate = 1000")
 	a, b := f.joins("research-1", "research"), f.joins("research-2", "research")
 	pay := []string{"pay", "--max", "0.05", f.w.SellerURL + "/weather"}
@@ -129,6 +130,7 @@ func TestAFleetsOwnerLetsItGoOn(t *testing.T) {
 // What the owner raises holds on every machine at once, in a session that was refused by the old rules, too;
 // so does what they lower.
 func TestAFleetsOwnerChangesTheRules(t *testing.T) {
+	t.Parallel()
 	f := newFleet(t, "0.001", "rate = 1000")
 	agent := serve(t, f.joins("research-1", "research")...)
 	pays := func(query string) string {
@@ -164,6 +166,7 @@ func TestAFleetsOwnerChangesTheRules(t *testing.T) {
 // Two machines on one budget: of 64 payments at once with room for 40, 40 are made. The owner sees all of
 // them.
 func TestAFleetHasOneBudget(t *testing.T) {
+	t.Parallel()
 	f := newFleet(t, "0.04", "rate = 1000")
 	const each = 32
 	var machines []*mcpClient
