@@ -21,6 +21,11 @@ build:
 demo: need-go build
 	$(BIN) demo --all
 
+# A fleet on this machine, from nothing: PostgreSQL, three agents, two paywalls, Prometheus. The same is told in examples/fleet.
+.PHONY: demo-fleet
+demo-fleet: need-go need-postgres need-prometheus build
+	go run ./examples/fleet -program $(BIN)
+
 # Everything: unit, vectors, simulation, race, interop on real chains.
 test: need-go need-node need-cc need-postgres need-prometheus prep simulation race
 

@@ -110,6 +110,9 @@ var arrows = map[string][]string{
 	"internal/oauth/oauthtest": {},
 	// for the tests of what keeps the ledger in PostgreSQL
 	"internal/pgtest": {},
+	// a program of its own, which is given to nobody: the demo of a fleet. It knows the wallet by its
+	// commands
+	"examples/fleet": {"internal/pgtest", "internal/sandbox"},
 	// how we speak MCP, below the SDK: tools, seller and paywall stand on it
 	"internal/mcpconn": {"internal/child", "x402"},
 	// knows nothing of ours: what other programs get of us can be seen there
@@ -128,8 +131,9 @@ var only = map[string][]string{
 	"filippo.io/edwards25519":            {"chain/svm/solana"},
 	"github.com/go-webauthn/webauthn":    {"internal/passkey", "internal/passkey/passkeytest"},
 	"github.com/go-json-experiment/json": {"x402"}, // strict JSON is read in one place
-	// cli: the demo plays an agent's host
-	"github.com/modelcontextprotocol/go-sdk": {"cli", "internal/mcpconn", "paywall", "seller", "tools"},
+	// cli, examples/fleet: the demos play an agent's host
+	"github.com/modelcontextprotocol/go-sdk": {"cli", "examples/fleet", "internal/mcpconn", "paywall",
+		"seller", "tools"},
 	"modernc.org/sqlite":                     {"history"},
 	"go.opentelemetry.io":                    {"internal/otlp/otlptest"}, // the other opinion of what is sent
 	"google.golang.org/protobuf":             {"internal/otlp/otlptest"},

@@ -15,6 +15,7 @@ import (
 	"strings"
 	"time"
 
+	"x402-wallet/budget"
 	"x402-wallet/cli"
 	"x402-wallet/history"
 	"x402-wallet/internal/config"
@@ -39,8 +40,10 @@ type member struct {
 	seals     [][]byte // over the anchor
 	ledger    fleet.JoinLedger
 	enrolment fleet.Signed
-	agent     string // whose home it is; "": the owner's
-	isOwner   bool   // config.toml is the one that is sealed for all
+	covers    fleet.Enrolment // that one as it is written
+	agent     string          // whose home it is; "": the owner's
+	signer    string          // where join.json says that the keys are; "": in this home
+	isOwner   bool            // config.toml is the one that is sealed for all
 	writer    string
 }
 
@@ -70,7 +73,11 @@ func (a *app) readMember() (*member, error) {
 		return nil, err
 	}
 	m := &member{anchor: join.Anchor(), seals: [][]byte{join.Seal}, ledger: join.Ledger,
-		enrolment: join.Enrolment}
+		enrolment: join.Enrolment, signer: join.Signer}
+	m.covers, err = join.Read()
+	if err != nil {
+		return nil, err
+	}
 	text, err := config.ReadFile(filepath.Join(a.home, fleet.SealFile), 200)
 	switch seal, bad := hex.DecodeString(strings.TrimSpace(string(text))); {
 	case err == nil && bad == nil:
@@ -348,6 +355,30 @@ func (m *member) enrolled(b fleet.Bundle) error {
 				"x402-wallet policy seal --fleet", e.Team)
 	}
 	return nil
+}
+
+// budgetRules are the owner's limits for what this home pays.
+func (a *app) budgetRules(rules *config.Config) budget.Rules {
+	r := budgetRules(rules)
+	if m, err := a.fleetMember(); err == nil && m != nil {
+		r.AgentsOpen = !m.isOwner // which has no agent of its own, and at its service those of the rules
+		r.PaysFor = m.paysFor(r)
+	}
+	return r
+}
+
+// paysFor says for whom this home may pay: for its own agent; as a service for those that its enrolment
+// covers, in the team that it names, as long as the rules have them, by whose entries they are known at its
+// door.
+func (m *member) paysFor(r budget.Rules) func(agent string) bool {
+	if m.isOwner {
+		return nil
+	}
+	return func(agent string) bool {
+		_, isKnown := r.Agents[agent]
+		isCovered := m.covers.Covers(agent) && slices.Contains(r.Teams.Path(agent), m.covers.Team)
+		return agent == m.agent || (isKnown && isCovered)
+	}
 }
 
 // ownersFleet is the fleet's ledger on its owner's machine. It implements cli.Fleet.

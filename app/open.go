@@ -49,7 +49,7 @@ func (a *app) OpenWallet(ctx context.Context, first, last wallet.Passphrase) (*t
 	assets := x402.NewRegistry(slices.Concat(onRooch.Assets(), rules.Assets))
 	local := a.Guard(store, rules, keys)
 	guard := agent.Guard{Local: local, Remote: remote,
-		Recorder: a.recorder(local, signedUnder(rules, assets))}
+		Recorder: a.recorder(local, a.signedUnder(rules, assets))}
 	evmSigner, solanaSigner := agent.Signers(keys, remote)
 	settlers := a.facilitators(rules, nodes)
 	guard.Recorder.Rules.KnowsFacilitator = settlers.HasSigner
@@ -61,7 +61,7 @@ func (a *app) OpenWallet(ctx context.Context, first, last wallet.Passphrase) (*t
 	statuses := onRooch.Statuses()
 	statuses[pay.SchemeKey{Scheme: x402.Allowance, Family: "eip155"}] = on.evm
 	engine := &pay.Engine{
-		Rules: budgetRules(rules), Policy: policy(rules), Assets: assets,
+		Rules: a.budgetRules(rules), Policy: policy(rules), Assets: assets,
 		Schemes: on.schemes(), Vaults: on.evm.FromVaults(), Floats: on.evm, Statuses: statuses,
 		Channels: on.evmChannels, ChannelBook: store,
 		SignIns: agent.SignIns{Keys: keys, Remote: remote}, KnowsFacilitator: settlers.HasSigner,
@@ -137,7 +137,7 @@ func (a *app) staleness(rules *config.Config, guard *seal.Guard) func() bool {
 	if guard.Fleet == nil {
 		return func() bool { return !rules.Same(a.home) }
 	}
-	return guard.Fleet.Outdated
+	return func() bool { return guard.Fleet.Outdated() || guard.Store.RulesMoved() }
 }
 
 // remote is the unlock agent, whose turn comes after the descriptor, the file and the command (SPEC
@@ -314,9 +314,9 @@ func (a *app) recorder(guard *seal.Guard, rules agent.Rules) *agent.Recorder {
 }
 
 // signedUnder is what who signs has to know of the owner's rules.
-func signedUnder(rules *config.Config, assets *x402.Registry) agent.Rules {
+func (a *app) signedUnder(rules *config.Config, assets *x402.Registry) agent.Rules {
 	return agent.Rules{
-		Budget: budgetRules(rules), Schemes: rules.Policy.Schemes, Assets: assets,
+		Budget: a.budgetRules(rules), Schemes: rules.Policy.Schemes, Assets: assets,
 		MaxTimeout:    rules.Policy.MaxTimeout,
 		TokenAccounts: tokenAccounts(rules), Vaults: vaults(rules), Allowances: allowances(rules),
 		ApprovalGas: approvalGas(rules), ChannelDelay: rules.Policy.ChannelDelay,

@@ -109,7 +109,7 @@ func (a *app) sealedRules(ctx context.Context, store *history.Store, keys *walle
 	if err != nil {
 		return agent.Rules{}, err
 	}
-	signed := signedUnder(rules, x402.NewRegistry(rules.Assets))
+	signed := a.signedUnder(rules, x402.NewRegistry(rules.Assets))
 	signed.Status = func(ctx context.Context, e x402.Evidence) (x402.Status, error) {
 		nodes, rpc := seller.NodeClient(rules.Policy.Loopback), rules.Nodes()
 		return statusReader(evm.New(evm.Options{RPC: rpc, HTTP: nodes, Now: time.Now}),

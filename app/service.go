@@ -7,6 +7,7 @@ import (
 	"os"
 	"path/filepath"
 	"runtime"
+	"strings"
 	"sync"
 	"time"
 
@@ -58,7 +59,7 @@ func (a *app) Serve(ctx context.Context, doors cli.Doors, ready func(cli.Doors))
 	if onMetrics != nil {
 		server.Count, a.watch = calls.Call, countSteps(&calls)
 	}
-	known := &doorkeeper{load: a.rules, home: a.home, log: a.log}
+	known := &doorkeeper{load: a.rules, home: a.home, log: a.log, inFleet: a.joined != nil}
 	var web *webDoor
 	if onHTTP != nil {
 		if web, err = a.webDoor(ctx, doors, onHTTP, server, known); err != nil {
@@ -190,15 +191,18 @@ func (d *door) open(ctx context.Context, conn net.Conn, user socket.User) {
 }
 
 // passToService passes an agent's host on to a service, where there is one for it: the one that the
-// environment names, else the home's, else, where the home has no wallet, that of the machine, which has a
-// user of its own.
+// environment names, else join.json's signer, else the home's, else, where the home has no wallet, that of
+// the machine, which has a user of its own.
 func (a *app) passToService(ctx context.Context) (passed bool, err error) {
 	hello := relay.Hello{Token: a.env.Token.Reveal()}
-	if named := a.env.Service; named != "" {
-		if named == "off" {
-			return false, nil
+	if a.env.Service == "off" {
+		return false, nil
+	}
+	named, err := a.namedService()
+	if named != "" || err != nil {
+		if err == nil {
+			err = relay.Pass(ctx, named, hello, os.Stdin, os.Stdout)
 		}
-		err := relay.Pass(ctx, named, hello, os.Stdin, os.Stdout)
 		if errors.Is(err, relay.ErrNone) {
 			err = relay.NoneAt(named)
 		}
@@ -214,4 +218,22 @@ func (a *app) passToService(ctx context.Context) (passed bool, err error) {
 		}
 	}
 	return false, nil
+}
+
+// namedService is the socket of the service that this home is told to pass agents on to; "": it is told none.
+func (a *app) namedService() (path string, err error) {
+	if a.env.Service != "" {
+		return a.env.Service, nil
+	}
+	m, _ := a.fleetMember() // what is wrong with it whoever pays says
+	if m == nil || m.signer == "" {
+		return "", nil
+	}
+	if path, isSocket := strings.CutPrefix(m.signer, "unix:"); isSocket {
+		return path, nil
+	}
+	return "", x402.Errorf(x402.SetupFailed, "join.json's signer is at %s, and a session is passed on "+
+		"by a socket alone", m.signer).
+		WithHint("have the agent's host speak MCP over HTTP, at %s/mcp with the agent's token; or name the "+
+			"signer's socket: x402-wallet agents enroll with --signer unix:/path", m.signer)
 }

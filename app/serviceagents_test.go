@@ -6,12 +6,15 @@ import (
 	"os"
 	"path/filepath"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/require"
 
 	"x402-wallet/internal/config"
 	"x402-wallet/internal/oauth/oauthtest"
+	"x402-wallet/internal/relay"
 	"x402-wallet/tools"
+	"x402-wallet/x402"
 )
 
 // The door goes by the rules as they are: another authorization server's tokens count from then on, and the
@@ -52,4 +55,40 @@ func TestTheAuthorizationServerOfTheRules(t *testing.T) {
 	writes("nonsense")
 	require.False(t, takes(other), "rules that cannot be read let nobody in")
 	require.Equal(t, tools.Resource{}, door.Resource())
+}
+
+// At a fleet's signer the rules are far away: the door goes by those that it knows while their ledger does
+// not answer, and says what else is wrong to who would have a name by them.
+func TestTheDoorOfAFleet(t *testing.T) {
+	const token = "x402w_secret"
+	var fails error
+	loads := 0
+	door := &doorkeeper{inFleet: true, log: slog.New(slog.DiscardHandler),
+		load: func() (*config.Config, error) {
+			loads++
+			if fails != nil {
+				return nil, fails
+			}
+			return config.Parse([]byte("[agents.ann]\ntoken = \"" + config.TokenHash(token) + "\"\n"))
+		}}
+	fails = x402.Errorf(x402.PolicyUnsealed, "the enrolment is over")
+	_, err := door.bySession(&relay.Session{Token: token})
+	require.ErrorIs(t, err, fails)
+
+	fails = nil
+	knows := func() bool {
+		name, err := door.bySession(&relay.Session{Token: token})
+		return err == nil && name == "ann"
+	}
+	require.True(t, knows())
+	_, err = door.bySession(&relay.Session{Token: "another"})
+	require.True(t, x402.HasCode(err, x402.PolicyDenied), "%v", err)
+	require.Equal(t, 2, loads, "each session is not a question to the ledger")
+	door.read = time.Now().Add(-doorTime)
+	fails = x402.Errorf(x402.LedgerUnavailable, "it does not answer")
+	require.True(t, knows())
+	door.read = time.Now().Add(-doorTime)
+	fails = x402.Errorf(x402.PolicyUnsealed, "the enrolment is over")
+	_, err = door.bySession(&relay.Session{Token: token})
+	require.ErrorIs(t, err, fails)
 }

@@ -20,8 +20,16 @@ type EachAgent struct {
 }
 
 // CheckAgent refuses an agent that the owner's rules do not have, because it was revoked; not where they are
-// open to agents that they do not name. A caller without a name is none.
+// open to agents that they do not name. A caller without a name is none. In a fleet it refuses, too, an agent
+// for which this home is not enrolled.
 func (r Rules) CheckAgent(name string) error {
+	if r.PaysFor != nil && !r.PaysFor(name) {
+		return x402.Errorf(x402.PolicyDenied, "this machine is not enrolled in the fleet to pay for the "+
+			"agent %s", x402.Quote(name)).
+			WithHint("the owner enrols a signer for all agents that come to it, by a pattern of their names "+
+				"(x402-wallet agents enroll), and has each in the rules: [agents.NAME]").
+			WithDetail("agent", name)
+	}
 	if _, known := r.Agents[name]; known || name == "" || r.AgentsOpen {
 		return nil
 	}

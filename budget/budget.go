@@ -51,6 +51,9 @@ type Rules struct {
 	// AgentsOpen says that who is an agent is decided elsewhere (in a fleet, by its enrolment): one that
 	// Agents does not have pays within all other limits.
 	AgentsOpen bool
+	// PaysFor says for whom this home may pay in a fleet, by its enrolment; nil: for all whom Agents or
+	// AgentsOpen let pay.
+	PaysFor func(agent string) bool
 	// EachAgent are limits that each agent whose name a pattern matches has for itself, below those that it
 	// has in Agents: all hold.
 	EachAgent map[string]EachAgent

@@ -191,6 +191,17 @@ func TestRulesThatAreOpenToAgents(t *testing.T) {
 	require.True(t, x402.HasCode(check(r, askOf(t, "lab-9", "0.700001"), nil), x402.BudgetExceeded))
 }
 
+// In a fleet a home pays for those whom it is enrolled for, whatever the rules have.
+func TestWhomAHomePaysFor(t *testing.T) {
+	r := withTeams(t)
+	r.AgentsOpen = true
+	r.PaysFor = func(agent string) bool { return agent == "lab-1" }
+	require.NoError(t, check(r, askOf(t, "lab-1", "0.1"), nil))
+	for _, other := range []string{"lab-9", "ops", ""} {
+		require.True(t, x402.HasCode(check(r, askOf(t, other, "0.1"), nil), x402.PolicyDenied), other)
+	}
+}
+
 func TestTheReportOfAPath(t *testing.T) {
 	r := withTeams(t)
 	ledger := fake{{at: noon.Add(-time.Hour), price: dollars(t, "0.75"), agent: "lab-1"},

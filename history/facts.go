@@ -29,6 +29,8 @@ type Facts struct {
 	// Head is the audit chain's last row. As long as that is the last one, nothing that a decision
 	// rests on has changed, for all of that is written into the chain.
 	Head int64
+	// Rules is, in a fleet, the version of the owner's newest.
+	Rules int64
 }
 
 // Refusal is why the payment cannot be held whatever the owner's rules say: *AlreadyPaying, or
@@ -44,10 +46,15 @@ func (f Facts) Refusal() error {
 }
 
 // Facts reads what a decision needs in one consistent reading. It locks nothing: what was read may
-// be out of date when it returns, and Reserve answers ErrMoved where that matters.
+// be out of date when it returns, and Reserve answers ErrMoved where that matters. In a fleet POLICY_UNSEALED
+// says that the owner signed other rules than those of GoBy: what would be decided by these, be it a refusal,
+// no longer holds.
 func (s *Store) Facts(ctx context.Context, q Question) (Facts, error) {
 	if s.fleet != nil {
 		f, err := s.fleet.facts(ctx, q, nil)
+		if err == nil && q.Payment.Network != "" {
+			err = s.fleet.goesBy(f.Rules)
+		}
 		f.Content.Quota = s.contentQuota
 		return f, fleetErrorOr(err)
 	}

@@ -57,6 +57,8 @@ type fleet struct {
 	pool *postgres.Pool
 	now  func() time.Time // this machine's clock
 
+	rules   atomic.Int64           // the version of GoBy; 0: none
+	moved   atomic.Bool            // others are there
 	beats   sync.Mutex             // who says that this process lives: for as long as the server takes
 	demands atomic.Pointer[string] // Fleet.Replication, or what Demand said since
 

@@ -134,11 +134,13 @@ func (r *factReadings) session(place string) (condition string, args []any) {
 	return `id = ` + place, []any{r.of.Session}
 }
 
-// moment asks for the time of the windows, and how far this computer's clock is from the server's.
+// moment asks for the time of the windows, how far this computer's clock is from the server's, and which
+// rules the owner signed last.
 func (r *factReadings) moment(f *Facts, clock time.Time) {
-	r.ask(`SELECT `+r.at+`, ledger_now()`, r.args, func(row scanner) error {
+	query := `SELECT ` + r.at + `, ledger_now(), (SELECT coalesce(max(version), 0) FROM rules)`
+	r.ask(query, r.args, func(row scanner) error {
 		var at, ledger int64
-		err := row.Scan(&at, &ledger)
+		err := row.Scan(&at, &ledger, &f.Rules)
 		f.Facts.Now, f.Behind = fromMicros(at), fromMicros(ledger).Sub(clock)
 		return err
 	})

@@ -7,6 +7,7 @@ import (
 	"slices"
 
 	"x402-wallet/budget"
+	"x402-wallet/x402"
 	"x402-wallet/x402/money"
 )
 
@@ -54,6 +55,31 @@ func BudgetsOf(r budget.Rules) []Budget {
 		list = append(list, b)
 	}
 	return list
+}
+
+// GoBy says by which version of the owner's rules what is asked of a fleet's ledger is decided. Facts for a
+// payment look whether it is the newest.
+func (s *Store) GoBy(version int64) {
+	if s.fleet != nil {
+		s.fleet.rules.Store(version)
+	}
+}
+
+// RulesMoved reports whether a newer version than that of GoBy was met.
+func (s *Store) RulesMoved() bool { return s.fleet != nil && s.fleet.moved.Load() }
+
+// goesBy refuses a decision by other rules than the newest.
+func (e *fleet) goesBy(newest int64) error {
+	version := e.rules.Load()
+	if version == 0 || version == newest {
+		return nil
+	}
+	e.moved.Store(true)
+	refused := x402.Errorf(x402.PolicyUnsealed, "the owner signed other rules for the fleet (version %d)",
+		newest).
+		WithHint("make the same call again: it goes by the new rules")
+	refused.FixedBy = x402.ByTime
+	return refused
 }
 
 // ApplyRules makes rules those of a fleet, with their budgets: of the version behind the last one's, else

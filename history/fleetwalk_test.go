@@ -50,6 +50,19 @@ var fleetMethods = []struct {
 	{"Facts", func(w *walk) {
 		require.Empty(w.t, got(w.Facts(w.ctx, Question{Payment: testHold(1).Payment}))(w).Session.ID)
 	}},
+	{"GoBy", func(w *walk) {
+		q := Question{Payment: testHold(1).Payment}
+		w.GoBy(1)
+		require.EqualValues(w.t, 1, got(w.Facts(w.ctx, q))(w).Rules)
+		require.False(w.t, w.RulesMoved())
+		w.GoBy(2)
+		_, err := w.Facts(w.ctx, q)
+		require.True(w.t, x402.HasCode(err, x402.PolicyUnsealed), "%v", err)
+		require.Equal(w.t, x402.Repeat, x402.AsError(err).NextStep().Do)
+		require.EqualValues(w.t, 1, got(w.Facts(w.ctx, Question{}))(w).Rules, "a report is one of any rules")
+		w.GoBy(1)
+	}},
+	{"RulesMoved", func(w *walk) { require.True(w.t, w.RulesMoved()) }},
 	{"NewSession", func(w *walk) {
 		seal := func(budget.Session) ([]byte, error) { return []byte("owner"), nil }
 		require.EqualValues(w.t, 900, *got(w.NewSession(w.ctx, new(money.Dollars(900)), seal))(w).Cap)

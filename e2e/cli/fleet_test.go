@@ -6,12 +6,14 @@ import (
 	"net/url"
 	"os"
 	"path/filepath"
+	"regexp"
 	"strings"
 	"testing"
 	"time"
 
 	"github.com/stretchr/testify/require"
 
+	"x402-wallet/internal/config"
 	"x402-wallet/internal/pgtest"
 	"x402-wallet/internal/sandbox"
 )
@@ -21,20 +23,29 @@ type aFleet struct {
 	t   *testing.T
 	w   *world
 	env []string // of the owner
+	sql string   // the ledger's address, as the server's own user
 }
 
-// serverURL is the address of a new database, as config.toml may have it.
-func serverURL(t *testing.T) string {
-	database, err := url.Parse(pgtest.Start(t).Database(t))
+// serverURL is the address of a new database, as config.toml may have it, and as the server's own user.
+func serverURL(t *testing.T) (ledger, sql string) {
+	sql = pgtest.Shared(t).Database(t)
+	database, err := url.Parse(sql)
 	require.NoError(t, err)
 	at := database.Query()
 	return fmt.Sprintf("postgres://%s@%s?host=%s&port=%s", at.Get("user"), database.Path, at.Get("host"),
-		at.Get("port"))
+		at.Get("port")), sql
 }
 
-// newFleet is a fleet with this budget for a day and these limits in [budget], in a database of its own.
+// newFleet is a fleet with this budget for a day and these limits in [budget], in a database of its own. The
+// keys are in the agents' own processes.
 func newFleet(t *testing.T, day, limits string) aFleet {
-	ledger := serverURL(t)
+	return newFleetOf(t, day, limits, "shared", "")
+}
+
+// newFleetOf is newFleet with its keys elsewhere, and more rules, which begin in [budget.teams.research].
+func newFleetOf(t *testing.T, day, limits, keys, more string) aFleet {
+	t.Helper()
+	ledger, at := serverURL(t)
 	w, env := householdWith(t, sandbox.Options{}, func(w *world) string {
 		rules := strings.Replace(
 			w.rules(sandbox.Rules{Session: "100", Day: day}),
@@ -42,11 +53,11 @@ func newFleet(t *testing.T, day, limits string) aFleet {
 			"[budget]\n"+limits,
 			1,
 		)
-		return rules + fmt.Sprintf("\n[ledger]\nurl = %q\nreplication = \"none\"\nkeys = \"shared\"\n"+
-			"[budget.teams.research]\nagents = [\"research-*\"]\n", ledger)
+		return rules + fmt.Sprintf("\n[ledger]\nurl = %q\nreplication = \"none\"\nkeys = %q\n"+
+			"[budget.teams.research]\nagents = [\"research-*\"]\n%s", ledger, keys, more)
 	})
 	w.Fund(w.evm, 100*sandbox.USDC)
-	f := aFleet{t, w, env}
+	f := aFleet{t, w, env, at}
 	f.owner("policy", "seal", "--fleet")
 	return f
 }
@@ -63,27 +74,31 @@ func (f aFleet) owner(args ...string) {
 // joins makes the home of a machine whose agent joins, and returns its environment.
 func (f aFleet) joins(agent, team string) []string {
 	f.t.Helper()
-	home := filepath.Join(f.t.TempDir(), "home")
-	require.NoError(f.t, os.Mkdir(home, 0o700))
-	f.owner(
-		"agents",
-		"enroll",
-		agent,
-		"--team",
-		team,
-		"--until",
-		time.Now().AddDate(0, 1, 0).Format(time.DateOnly),
-		"--out",
-		filepath.Join(home, "join.json"),
-		"--keystore",
-		filepath.Join(home, "keystore.json"),
-	)
+	home := f.enrolled(agent, team, "--keystore", "keystore.json")
 	return []string{"X402_WALLET_HOME=" + home, passphraseFile(f.t)}
+}
+
+// enrolled makes a home with join.json, for which the owner enrols an agent. flags are more of that
+// command's; its files are the home's.
+func (f aFleet) enrolled(agent, team string, flags ...string) (home string) {
+	f.t.Helper()
+	home = filepath.Join(f.t.TempDir(), "home")
+	require.NoError(f.t, os.Mkdir(home, 0o700))
+	for i, flag := range flags {
+		if flag == "keystore.json" {
+			flags[i] = filepath.Join(home, flag)
+		}
+	}
+	f.owner(append([]string{"agents", "enroll", agent, "--team", team, "--until",
+		time.Now().AddDate(0, 1, 0).Format(time.DateOnly), "--out", filepath.Join(home, "join.json")},
+		flags...)...)
+	return home
 }
 
 // What one machine stops is stopped on all of them, and the owner alone lets it go on: with a key that no
 // machine has.
 func TestAFleetsOwnerLetsItGoOn(t *testing.T) {
+	t.Parallel()
 	f := newFleet(t, "1.00", "rate = 1000")
 	a, b := f.joins("research-1", "research"), f.joins("research-2", "research")
 	pay := []string{"pay", "--max", "0.05", f.w.SellerURL + "/weather"}
@@ -155,9 +170,46 @@ func TestAFleetOfSomebodyElse(t *testing.T) {
 	runs(t, 0, machine, pay...)
 }
 
+// What the owner raises holds on every machine at once, in a session that was refused by the old rules, too;
+// so does what they lower.
+func TestAFleetsOwnerChangesTheRules(t *testing.T) {
+	t.Parallel()
+	f := newFleet(t, "0.001", "rate = 1000")
+	agent := serve(t, f.joins("research-1", "research")...)
+	pays := func(query string) string {
+		const most = 3
+		for range most {
+			answer := agent.call("x402_pay", weather(f.w, query))
+			if !strings.Contains(answer, `"next":{"do":"repeat"`) {
+				return answer
+			}
+		}
+		return "it is to be repeated for ever"
+	}
+	seals := func(day string) {
+		file := filepath.Join(f.w.home, config.FileName)
+		text, err := os.ReadFile(file)
+		require.NoError(t, err)
+		text = regexp.MustCompile(`(?m)^day = .*$`).ReplaceAll(text, []byte("day = \""+day+"\""))
+		require.NoError(t, os.WriteFile(file, text, 0o600))
+		f.owner("policy", "seal", "--fleet")
+	}
+	require.Contains(t, pays("1"), `"status":"paid"`)
+	require.Contains(t, pays("2"), "BUDGET_EXCEEDED")
+	seals("0.002")
+	require.Contains(t, pays("2"), `"status":"paid"`)
+	require.Contains(t, pays("3"), "BUDGET_EXCEEDED")
+	seals("1.00")
+	require.Contains(t, pays("3"), `"status":"paid"`)
+	seals("0.003")
+	require.Contains(t, pays("4"), "BUDGET_EXCEEDED")
+	require.Len(t, f.w.Settlements(), 3)
+}
+
 // Two machines on one budget: of 64 payments at once with room for 40, 40 are made. The owner sees all of
 // them.
 func TestAFleetHasOneBudget(t *testing.T) {
+	t.Parallel()
 	f := newFleet(t, "0.04", "rate = 1000")
 	const each = 32
 	var machines []*mcpClient

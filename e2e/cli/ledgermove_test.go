@@ -13,7 +13,7 @@ import (
 // A wallet's ledger moves into the fleet's and back. What it has spent counts where it is, the old one pays
 // nothing any more, also as an older copy, and the owner's word goes along.
 func TestALedgerMovesThereAndBack(t *testing.T) {
-	ledger := serverURL(t)
+	ledger, _ := serverURL(t)
 	w, env := household(t, sandbox.Options{}, sandbox.Rules{Session: "1.00", Day: "1.00"})
 	env = append(env, passphraseFile(t))
 	w.Fund(w.evm, 100*sandbox.USDC)

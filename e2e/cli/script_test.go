@@ -28,6 +28,7 @@ import (
 	"x402-wallet/app"
 	"x402-wallet/e2e/testworld"
 	"x402-wallet/facilitator"
+	"x402-wallet/internal/pgtest"
 	"x402-wallet/internal/sandbox"
 	"x402-wallet/paywall"
 	"x402-wallet/wallet"
@@ -87,7 +88,7 @@ func (m withProgram) Run() int {
 	info, ok := debug.ReadBuildInfo()
 	if !ok || !slices.Contains(info.Settings, debug.BuildSetting{Key: "-race", Value: "true"}) ||
 		runtime.GOOS == "windows" {
-		return m.M.Run()
+		return pgtest.Main(m.M).Run()
 	}
 	dir, err := os.MkdirTemp("", "x402-wallet-test-")
 	if err != nil {
@@ -102,7 +103,7 @@ func (m withProgram) Run() int {
 		panic(string(out))
 	}
 	os.Setenv(programVariable, program)
-	return m.M.Run()
+	return pgtest.Main(m.M).Run()
 }
 
 func TestScripts(t *testing.T) {

@@ -103,7 +103,7 @@ func (j Join) check() error {
 	if err := checkLabels(j.Labels); err != nil {
 		return err
 	}
-	e, err := read[Enrolment](kindEnrolment, j.Enrolment.Statement)
+	e, err := j.Read()
 	switch {
 	case err != nil:
 		return errors.New("its enrolment cannot be read")
@@ -152,12 +152,16 @@ func IsSigner(text string) bool {
 	return err == nil && u.Host != "" && text == "https://"+u.Host
 }
 
+// Read is the enrolment as it is written; that it holds, VerifyEnrolment says. Of a Join that was read it is
+// no error.
+func (j Join) Read() (Enrolment, error) { return read[Enrolment](kindEnrolment, j.Enrolment.Statement) }
+
 // Name is the agent's name: the file's, or for a pattern the one that the machine has.
 func (j Join) Name(machine string) (string, error) {
 	if j.Agent != "" {
 		return j.Agent, nil
 	}
-	e, err := read[Enrolment](kindEnrolment, j.Enrolment.Statement)
+	e, err := j.Read()
 	if err != nil || !e.Covers(machine) {
 		return "", joinFault(fmt.Errorf("this machine is called %s, and the enrolment is for %s",
 			x402.Quote(machine), x402.Quote(e.Agent)))

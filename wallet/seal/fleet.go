@@ -66,7 +66,8 @@ func (f *Fleet) Close() {
 	}
 }
 
-// Outdated reports whether rules came after those that this process goes by: it has to read them anew.
+// Outdated reports whether a signature met rules that came after those that this process goes by: it has to
+// read them anew. A refusal meets them by Store.RulesMoved.
 func (f *Fleet) Outdated() bool { return f.outdated.Load() }
 
 // wordLife bounds how long what the owner signed may wait to be written down.
@@ -122,7 +123,7 @@ func (g *Guard) verifyBundles(ctx context.Context) error {
 	return err
 }
 
-// FleetRules are the rules of the newest bundle.
+// FleetRules are the rules of the newest bundle, by which the store is told to go.
 func (g *Guard) FleetRules(ctx context.Context) (*config.Config, error) {
 	sealed, err := g.Store.Rules(ctx)
 	if err != nil {
@@ -132,6 +133,7 @@ func (g *Guard) FleetRules(ctx context.Context) (*config.Config, error) {
 	if err != nil {
 		return nil, err
 	}
+	g.Store.GoBy(b.Version)
 	return b.Rules()
 }
 
