@@ -18,7 +18,7 @@ import (
 const ofOthers = "elsewhere: "
 
 // inOrder is the fleet's events with the times that they are put in order by: what was dated anew is dated so.
-const inOrder = `WITH redates AS (SELECT writer, seq, (detail->>'to')::bigint AS upto FROM audit WHERE event = 'redated'),
+const inOrder = `WITH redates AS MATERIALIZED (SELECT writer, seq, (detail->>'to')::bigint AS upto FROM audit WHERE event = 'redated'),
 	told AS (SELECT a.*, least(a.at, (SELECT min(r.upto) FROM redates r WHERE r.writer = a.writer AND r.seq > a.seq))
 		AS then_at, CASE a.event WHEN 'session' THEN 0 WHEN 'reserved' THEN 1 WHEN 'signed' THEN 3 WHEN 'submitted' THEN 4
 		WHEN 'approval used' THEN 2 ELSE 5 END AS rank FROM audit a) `
