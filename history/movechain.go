@@ -2,14 +2,11 @@ package history
 
 import (
 	"context"
-	"encoding/hex"
 	"encoding/json"
 	"fmt"
 	"slices"
 	"sort"
 	"strings"
-
-	"x402-wallet/x402"
 )
 
 // What a fleet's ledger becomes in ledger.db. Its chain has to tell of each row as this program's would have
@@ -21,7 +18,7 @@ import (
 const ofOthers = "elsewhere: "
 
 // inOrder is the fleet's events with the times that they are put in order by: what was dated anew is dated so.
-const inOrder = `WITH redates AS (SELECT writer, seq, (detail->>'to')::bigint AS upto FROM audit WHERE event = 'redated'),
+const inOrder = `WITH redates AS MATERIALIZED (SELECT writer, seq, (detail->>'to')::bigint AS upto FROM audit WHERE event = 'redated'),
 	told AS (SELECT a.*, least(a.at, (SELECT min(r.upto) FROM redates r WHERE r.writer = a.writer AND r.seq > a.seq))
 		AS then_at, CASE a.event WHEN 'session' THEN 0 WHEN 'reserved' THEN 1 WHEN 'signed' THEN 3 WHEN 'submitted' THEN 4
 		WHEN 'approval used' THEN 2 ELSE 5 END AS rank FROM audit a) `
@@ -62,7 +59,7 @@ func (r *renumbered) freeze(n int64) int64 {
 // copyOut copies everything into a new ledger.
 func (m *Mover) copyOut(ctx context.Context, s *Store) error {
 	m.heads, m.done = map[string]string{}, 0
-	return m.Fleet.view(ctx, func(from *tx) error {
+	return m.Fleet.fleet.viewLong(ctx, m.Fleet, func(from *tx) error {
 		if err := from.eachChain(func(writer string, end Head) error {
 			m.heads[writer] = fmt.Sprintf("%d %x", end.Seq, end.Hash)
 			return nil
@@ -350,8 +347,3 @@ func wholeOf(raw json.RawMessage) (n int64) {
 	_ = json.Unmarshal(raw, &n)
 	return n
 }
-
-var (
-	_ = hex.EncodeToString
-	_ = x402.Errorf
-)

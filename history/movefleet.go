@@ -290,7 +290,7 @@ func (m *Mover) fillIn(ctx context.Context, home *tx, c fleetConn, mark move, at
 		SELECT setval(pg_get_serial_sequence('x402.sales', 'seq'), max(seq)) FROM sales;
 		UPDATE content_use SET (stored, owed) = (SELECT coalesce(sum(size), 0),
 			coalesce(sum(size) FILTER (WHERE spare = 0), 0) FROM contents WHERE removed = '');
-		SELECT recount(ledger_now())`)
+		ANALYZE payments, contents, audit, approvals, memory; SELECT recount(ledger_now())`)
 }
 
 // clear takes out again what was copied into a ledger that never was released.

@@ -443,6 +443,33 @@ type arrival struct {
 	heads map[string]string // of the fleet's chains, by their writers: number and hash
 }
 
+// longConn asks what may take long.
+type longConn struct{ fleetConn }
+
+func (c longConn) query(ctx context.Context, query string, args ...any) (*rows, error) {
+	answer, err := c.QueryLong(ctx, postgres.Statement{Query: query, Args: args})
+	if err != nil {
+		return nil, err
+	}
+	return answerRows(answer), nil
+}
+
+// viewLong is view for an f that may take long.
+func (e *fleet) viewLong(ctx context.Context, s *Store, f func(*tx) error) error {
+	err := e.pool.With(ctx, func(c *postgres.Conn) error {
+		conn := fleetConn{c}
+		t, err := e.begin(ctx, s, conn, `BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY;
+			SET LOCAL statement_timeout = 0; SET LOCAL idle_in_transaction_session_timeout = 0`)
+		if err != nil {
+			return err
+		}
+		defer conn.rollback() // there is nothing to commit
+		t.conn = longConn{conn}
+		return f(t)
+	})
+	return fleetErrorOr(err)
+}
+
 // fleetCursor is a query of which a few rows are read at a time.
 func (t *tx) fleetCursor(name, query string, each func(row scanner) error) error {
 	if _, err := t.exec(`DECLARE ` + name + ` NO SCROLL CURSOR FOR ` + query); err != nil {
@@ -461,5 +488,3 @@ func (t *tx) fleetCursor(name, query string, each func(row scanner) error) error
 	_, err := t.exec(`CLOSE ` + name)
 	return err
 }
-
-var _ = postgres.Is

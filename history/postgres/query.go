@@ -53,48 +53,59 @@ var errNoID = fmt.Errorf("the server gives numbers by RETURNING alone")
 // Query runs one statement, in one round trip. A statement that has begun is waited for, whatever becomes of
 // ctx: who has left does not know what was done.
 func (c *Conn) Query(ctx context.Context, s Statement) (*Rows, error) {
-	const doing = "ask the ledger's server"
 	if err := ctx.Err(); err != nil {
-		return nil, &Failure{Kind: Unreachable, Doing: doing, err: err}
+		return nil, &Failure{Kind: Unreachable, Doing: asking, err: err}
 	}
 	values, formats, err := arguments(s.Args)
 	if err != nil {
-		return nil, &Failure{Kind: Defect, Doing: doing, err: err}
+		return nil, &Failure{Kind: Defect, Doing: asking, err: err}
 	}
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), patience)
 	defer cancel()
-	answer := c.ExecParams(ctx, numbered(s.Query), values, nil, formats, nil)
-	rows, err := read(answer)
+	return c.ask(ctx, s.Query, values, formats)
+}
+
+// QueryLong is Query for what only reads, and may take long: ctx ends it, and the connection with it.
+func (c *Conn) QueryLong(ctx context.Context, s Statement) (*Rows, error) {
+	values, formats, err := arguments(s.Args)
 	if err != nil {
-		return nil, failure(doing, err)
+		return nil, &Failure{Kind: Defect, Doing: asking, err: err}
+	}
+	return c.ask(ctx, s.Query, values, formats)
+}
+
+const asking = "ask the ledger's server"
+
+func (c *Conn) ask(ctx context.Context, query string, values [][]byte, formats []int16) (*Rows, error) {
+	rows, err := read(c.ExecParams(ctx, numbered(query), values, nil, formats, nil))
+	if err != nil {
+		return nil, failure(asking, err)
 	}
 	return rows, nil
 }
 
 // Run runs words without arguments, such as BEGIN, or many statements behind one another.
 func (c *Conn) Run(ctx context.Context, words string) error {
-	const doing = "ask the ledger's server"
 	if err := ctx.Err(); err != nil {
-		return &Failure{Kind: Unreachable, Doing: doing, err: err}
+		return &Failure{Kind: Unreachable, Doing: asking, err: err}
 	}
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), patience)
 	defer cancel()
 	_, err := c.Exec(ctx, words).ReadAll()
-	return failure(doing, err)
+	return failure(asking, err)
 }
 
 // Together runs statements that only read, at one moment, in one round trip.
 func (c *Conn) Together(ctx context.Context, statements []Statement) ([]*Rows, error) {
-	const doing = "ask the ledger's server"
 	if err := ctx.Err(); err != nil {
-		return nil, &Failure{Kind: Unreachable, Doing: doing, err: err}
+		return nil, &Failure{Kind: Unreachable, Doing: asking, err: err}
 	}
 	batch := &pgconn.Batch{}
 	batch.ExecParams(`BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY`, nil, nil, nil, nil)
 	for _, s := range statements {
 		values, formats, err := arguments(s.Args)
 		if err != nil {
-			return nil, &Failure{Kind: Defect, Doing: doing, err: err}
+			return nil, &Failure{Kind: Defect, Doing: asking, err: err}
 		}
 		batch.ExecParams(numbered(s.Query), values, nil, formats, nil)
 	}
@@ -119,7 +130,7 @@ func (c *Conn) Together(ctx context.Context, statements []Statement) ([]*Rows, e
 		if c.TxStatus() != 'I' && !c.IsClosed() {
 			_ = c.Run(context.Background(), `ROLLBACK`)
 		}
-		return nil, failure(doing, err)
+		return nil, failure(asking, err)
 	}
 	return all[1 : len(all)-1], nil
 }
