@@ -20,7 +20,7 @@ func TestALedgerMovesThereAndBack(t *testing.T) {
 	home := w.home
 	file := func(name string) string { return filepath.Join(home, name) }
 	pay := []string{"pay", "--max", "0.05", w.SellerURL + "/weather"}
-	f := aFleet{t, w, env}
+	f := aFleet{t: t, w: w, env: env}
 	runs(t, 0, env, pay...)
 	runs(t, 0, env, "freeze")
 	f.owner("unfreeze")
