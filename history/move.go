@@ -58,10 +58,12 @@ func asMark(event, ledger, as string) *move {
 // refusal is what the mark says to whoever would write.
 func (m move) refusal() error {
 	if m.Event == movedEvent {
-		return x402.Errorf(x402.LedgerCorrupt, "this ledger has moved to the ledger %s: it pays nothing any more",
+		return x402.Errorf(x402.LedgerCorrupt, "this ledger has moved to the ledger %s: it pays "+
+			"nothing any more",
 			m.Ledger).WithHint("use that one (docs/fleet.md); of this file keep a copy, for it can be read")
 	}
-	e := x402.Errorf(x402.LedgerUnavailable, "this ledger moves (%s the ledger %s), and pays nothing meanwhile",
+	e := x402.Errorf(x402.LedgerUnavailable, "this ledger moves (%s the ledger %s), and pays nothing "+
+		"meanwhile",
 		map[string]string{movingEvent: "to", arrivingEvent: "from"}[m.Event], m.Ledger)
 	return e.WithHint("the owner goes on with it, or takes it back: x402-wallet ledger move").
 		WithCommand(x402.Command("ledger", "move"), "The wallet's ledger moves: please finish that.")
@@ -241,7 +243,8 @@ func (s *Store) endMoving(ctx context.Context, at Head, k Keyholder) (last audit
 				return err
 			}
 		}
-		return t.row(`SELECT seq, at, payment, event, detail, hash, seal FROM audit ORDER BY seq DESC LIMIT 1`).
+		return t.row(`SELECT seq, at, payment, event, detail, hash, seal FROM audit ORDER BY seq DESC
+			LIMIT 1`).
 			Scan(&last.seq, &last.at, &last.payment, &last.event, &last.detail, &last.hash, &last.seal)
 	})
 	return last, err
