@@ -236,7 +236,9 @@ func (s *Store) endMoving(ctx context.Context, at Head, k Keyholder) (last audit
 			return err
 		}
 		if end.Seq != at.Seq || string(end.Hash) != string(at.Hash) {
-			return corrupt("something was written to it while it moved")
+			e := x402.Errorf(x402.LedgerUnavailable, "another process wrote to the ledger while it was copied")
+			e.FixedBy = x402.ByTime
+			return e.WithHint("end the wallet's other processes, and run the same command again")
 		}
 		if is.Event != movedEvent {
 			if err := t.setMark(movedEvent, is.Ledger, is.As, nil, k); err != nil {

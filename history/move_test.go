@@ -475,3 +475,32 @@ func TestAMoveNeedsAnEmptyLedger(t *testing.T) {
 	require.ErrorContains(t, err, "of its own")
 	require.True(t, holds(t, home.fleet))
 }
+
+// What another program writes behind the mark, as an older one may, which does not know it, is not lost.
+func TestWhatIsWrittenMeanwhileMoves(t *testing.T) {
+	for _, step := range []string{"after mark", "before moved"} {
+		t.Run(step, func(t *testing.T) {
+			m := newMove(t)
+			m.step = func(name string) error {
+				if name == step {
+					require.NoError(t, m.Home.Freeze(t.Context(), Freeze{By: "owner", Why: "meanwhile"}))
+				}
+				return nil
+			}
+			_, err := m.ToFleet(t.Context())
+			m.step = nil
+			if step == "before moved" { // it was copied before
+				require.True(t, x402.HasCode(err, x402.LedgerUnavailable), "%v", err)
+			}
+			_, err = m.ToFleet(t.Context())
+			require.NoError(t, err)
+			frozen, err := m.Fleet.Freezes(t.Context())
+			require.NoError(t, err)
+			require.Len(t, frozen, 1)
+			_, err = m.Fleet.Verify(t.Context(), Head{})
+			require.NoError(t, err)
+			_, err = m.Home.VerifySealed(t.Context(), m.Keys)
+			require.NoError(t, err)
+		})
+	}
+}

@@ -280,6 +280,7 @@ func (m *Mover) tellAs(t *tx, a auditRow) error {
 // translate makes an event of the fleet's one of the new ledger.
 func (r *renumbered) translate(a *auditRow) error {
 	a.payment = r.payment(a.payment)
+	a.detail = strings.ReplaceAll(a.detail, `\u0000`, `\ufffd`) // as the table has it by now: see appendCopied
 	switch {
 	case a.event == createdEvent, a.event == sealedEvent, a.event == redatedEvent,
 		slices.Contains(moveEvents, a.event):

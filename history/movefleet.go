@@ -94,8 +94,11 @@ func (m *Mover) markFleet(ctx context.Context, from string, hasCome bool) error 
 	e := m.Fleet.fleet
 	return e.alone(ctx, func(c fleetConn) error {
 		is, err := e.mark(ctx, c)
-		if err != nil || is.Event != "" {
-			return err // nil: by an attempt before
+		switch {
+		case err != nil || (is.Event == arrivingEvent && is.Ledger == from): // by an attempt before
+			return err
+		case is.Event != "":
+			return is.refusal()
 		}
 		t := &tx{ctx: ctx, conn: c, fleet: e, known: &known{}}
 		if has, err := t.has(); err != nil || has != "" {
