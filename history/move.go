@@ -136,8 +136,8 @@ func (s *Store) inUse() error {
 
 func errInUse() error {
 	return x402.Errorf(x402.LedgerUnavailable, "another process pays with this wallet: a ledger moves alone").
-		WithHint("end the wallet's other processes (an editor's MCP server, x402-wallet serve, a paywall), " +
-			"then run the same command again")
+		WithHint("end the wallet's other processes (an editor's MCP server, x402-wallet serve, a paywall; " +
+			"in a fleet half a minute before), then run the same command again")
 }
 
 // settle ends what nobody works on any more: holds of which nothing was signed, and approvals, which another
