@@ -22,7 +22,6 @@ type ledgerMove struct {
 	keys   *wallet.Wallet
 	fleet  *history.Store
 	guard  *seal.Guard // of the fleet's ledger
-	alone  *config.Config
 }
 
 // OpenLedgerMove implements cli.App.
@@ -38,7 +37,8 @@ func (a *app) OpenLedgerMove(_ context.Context) (cli.LedgerMove, error) {
 	case err != nil:
 		return nil, err
 	case m != nil && !m.isOwner:
-		return nil, x402.Errorf(x402.SetupFailed, "this home joined a fleet: its ledger is its owner's to move").
+		return nil, x402.Errorf(x402.SetupFailed, "this home joined a fleet: its ledger is its owner's "+
+			"to move").
 			WithHint("run it on the owner's machine")
 	case rules.Ledger.URL == "":
 		return nil, x402.Errorf(x402.SetupFailed, "config.toml names no ledger of a fleet").
@@ -48,12 +48,14 @@ func (a *app) OpenLedgerMove(_ context.Context) (cli.LedgerMove, error) {
 			WithHint("first x402-wallet policy seal --fleet")
 	}
 	move := &ledgerMove{app: a, member: m, rules: rules}
-	if move.keys, err = wallet.Open(a.home); err != nil {
+	move.keys, err = wallet.Open(a.home)
+	if err != nil {
 		return nil, err
 	}
 	f := a.ledgerOf(m.ledger)
 	f.Writer = m.writer
-	if move.fleet, err = history.OpenFleet(f, history.Options{}); err != nil {
+	move.fleet, err = history.OpenFleet(f, history.Options{})
+	if err != nil {
 		return nil, errors.Join(err, move.keys.Close())
 	}
 	// not with what this process knows of the home's ledger
@@ -98,7 +100,8 @@ func (l *ledgerMove) ownHome(ctx context.Context) (m *history.Mover, close func(
 		Marked: func(ctx context.Context) error { return guard.CheckpointMove(ctx, "") },
 		Copied: func(ctx context.Context) error { return l.guard.CheckpointMove(ctx, "") },
 		Left:   func(ctx context.Context) error { return guard.CheckpointMove(ctx, l.Ledger()) }}
-	if m.Keys, err = guard.Keyholder(ctx); err == nil {
+	m.Keys, err = guard.Keyholder(ctx)
+	if err == nil {
 		m.Seals, err = l.guard.Seals(ctx)
 	}
 	return m, store.Close, err
@@ -133,21 +136,19 @@ func (l *ledgerMove) Abandon(ctx context.Context) (unreached, err error) {
 
 // ToHome implements cli.LedgerMove.
 func (l *ledgerMove) ToHome(ctx context.Context, progress func(done, all int64)) (history.Moved, error) {
-	if _, err := l.guard.Store.Rules(ctx); err != nil {
-		return history.Moved{}, err
-	}
 	text, err := config.Remove(l.rules.Raw, "ledger")
 	if err != nil {
 		return history.Moved{}, err
 	}
-	if l.alone, err = config.Parse(text); err != nil {
+	alone, err := config.Parse(text)
+	if err != nil {
 		return history.Moved{}, err
 	}
 	if _, err := l.fleet.Verify(ctx, history.Head{}); err != nil {
 		return history.Moved{}, err
 	}
 	of := func(s *history.Store) *seal.Guard {
-		return &seal.Guard{Home: l.app.home, Rules: l.alone, Store: s, Key: l.keys}
+		return &seal.Guard{Home: l.app.home, Rules: alone, Store: s, Key: l.keys}
 	}
 	m := &history.Mover{Fleet: l.fleet, Progress: progress}
 	moved, err := m.ToHome(ctx, l.app.home, history.Arrival{
@@ -167,7 +168,8 @@ func (l *ledgerMove) ToHome(ctx context.Context, progress func(done, all int64))
 	}
 	err = config.WriteFile(filepath.Join(l.app.home, config.FileName), text)
 	if err != nil {
-		err = x402.Errorf(x402.SetupFailed, "the ledger has moved, but config.toml still names the fleet's: %w", err).
+		err = x402.Errorf(x402.SetupFailed, "the ledger has moved, but config.toml still names the "+
+			"fleet's: %w", err).
 			WithHint("take [ledger] out of it, or run the same command again")
 	}
 	return moved, err

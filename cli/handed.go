@@ -88,13 +88,13 @@ var atService = map[string]handed{
 	"vault show":    {flags: []string{"network", "vault"}},
 }
 
-// notAtService are the commands that may not, and all below them: they read files, ask a stranger, pay, or
-// stay.
+// notAtService are the commands that may not, and all below them: they read files, take the owner's key of a
+// fleet, ask a stranger, pay, or stay.
 var notAtService = []string{"agents enroll", "call", "channel commit", "channel deposit", "channel open",
 	"channel recover", "channel refund", "channel show", "channel withdraw", "dashboard",
 	"delegation approve",
-	"delegation revoke", "discover", "estimate", "history import", "history prune", "pay", "vault allow",
-	"vault deploy", "vault deposit", "vault revoke", "vault withdraw"}
+	"delegation revoke", "discover", "estimate", "history import", "history prune", "ledger", "pay",
+	"vault allow", "vault deploy", "vault deposit", "vault revoke", "vault withdraw"}
 
 // onlyHere are the commands to which a service elsewhere is nothing, besides noHomeCommands: mcp finds it
 // itself.

@@ -13,8 +13,8 @@ import (
 	"x402-wallet/x402"
 )
 
-// LedgerMove is a ledger on its way between the home and the fleet's server. Each of its calls may be repeated
-// until it succeeds. Whoever has it closes it.
+// LedgerMove is a ledger on its way between the home and the fleet's server. Each of its calls may be
+// repeated until it succeeds. Whoever has it closes it.
 type LedgerMove interface {
 	// Ledger is the id of the fleet's.
 	Ledger() string
@@ -61,7 +61,8 @@ func (p *Program) ledgerMoveCommand(ui *ui) *cobra.Command {
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			switch {
 			case abandon && (to != "" || as != ""):
-				return usagef("--abandon takes a move back, wherever it was to go: --to and --as are nothing to it")
+				return usagef("--abandon takes a move back, wherever it was to go: --to and --as are " +
+					"nothing to it")
 			case !abandon && !slices.Contains([]string{toFleet, toHome}, to):
 				return usagef("--to says where to: fleet or home")
 			case as != "" && to != toFleet:
@@ -71,26 +72,31 @@ func (p *Program) ledgerMoveCommand(ui *ui) *cobra.Command {
 		},
 	}
 	cmd.Flags().StringVar(&to, "to", "", "`WHERE` to: fleet, or home")
-	cmd.Flags().StringVar(&as, "as", "", "the agent's `NAME` whose budgets payments without an agent's name count in")
+	cmd.Flags().StringVar(&as, "as", "", "the agent's `NAME` whose budgets payments without an agent's "+
+		"name count in")
 	cmd.Flags().BoolVar(&abandon, "abandon", false, "take a move back that has not come to its end")
 	return ui.loosens(cmd)
 }
 
 // moveLines are what a move is, for whoever types a passphrase for it.
 func moveLines(to, as, ledger string) []string {
+	const again = "approvals that no payment has used up have to be given again"
 	switch to {
 	case toFleet:
-		lines := []string{"this home's ledger.db moves into the fleet's ledger " + ledger + ", with all payments, content " +
-			"and events", "from then on the fleet's budgets count, and ledger.db pays nothing any more",
-			"approvals that no payment has used up have to be given again"}
+		lines := []string{
+			"this home's ledger.db moves into the fleet's ledger " + ledger + ", with all that is in it",
+			"from then on the fleet's budgets count, and ledger.db pays nothing any more", again,
+		}
 		if as != "" {
 			lines = append(lines, "payments without an agent's name count in the budgets of "+as)
 		}
 		return lines
 	case toHome:
-		return []string{"the fleet's ledger " + ledger + " moves into this home's ledger.db, with the payments of all " +
-			"its wallets", "from then on no other machine pays; this home does, by config.toml as it is, without [ledger]",
-			"approvals that no payment has used up have to be given again"}
+		return []string{
+			"the fleet's ledger " + ledger + " moves into this home's ledger.db, with all that is in it",
+			"from then on no other machine pays; this home does, by config.toml as it is, but for [ledger]",
+			again,
+		}
 	}
 	return []string{"the move is taken back: the ledger stays where it was"}
 }
@@ -108,8 +114,9 @@ func (p *Program) moveLedger(ctx context.Context, ui *ui, to, as string, abandon
 	for _, line := range lines {
 		ui.note("  %s", safe(line))
 	}
-	err = ui.asked(ctx, loosening{prompt: "Passphrase, to move the ledger: ", title: "Move the wallet's ledger",
-		lines: lines}, func(given wallet.Passphrase) error {
+	what := loosening{prompt: "Passphrase, to move the ledger: ", title: "Move the wallet's ledger",
+		lines: lines}
+	err = ui.asked(ctx, what, func(given wallet.Passphrase) error {
 		passphrase, err := given(ctx)
 		if err != nil {
 			return err
@@ -132,7 +139,8 @@ func (u *ui) abandonMove(ctx context.Context, move LedgerMove) error {
 		return err
 	}
 	if unreached != nil {
-		u.note("the fleet's server was not told: what it has of this ledger pays nothing, and is written over by the "+
+		u.note("the fleet's server was not told: what it has of this ledger pays nothing, and is "+
+			"written over by the "+
 			"next move (%s)", safe(x402.AsError(unreached).Message))
 	}
 	return u.answerLine(map[string]bool{"abandoned": true}, "done: the ledger stays where it was, and pays")
@@ -160,11 +168,14 @@ func (u *ui) runMove(ctx context.Context, move LedgerMove, to, as string) error 
 	if err != nil {
 		return err
 	}
-	out := movedOut{To: to, From: moved.From, Ledger: moved.To, Payments: moved.Payments, Events: moved.Events,
-		Again: moved.Again}
-	where := "the fleet's ledger " + moved.To + " pays from now on; ledger.db stays, and pays nothing any more"
+	out := movedOut{To: to, From: moved.From, Ledger: moved.To, Payments: moved.Payments,
+		Events: moved.Events,
+		Again:  moved.Again}
+	where := "the fleet's ledger " + moved.To + " pays from now on; ledger.db stays, and pays nothing " +
+		"any more"
 	if to == toHome {
-		where = "ledger.db of this home pays from now on, and [ledger] is out of config.toml; the fleet's server pays " +
+		where = "ledger.db of this home pays from now on, and [ledger] is out of config.toml; the " +
+			"fleet's server pays " +
 			"nothing any more"
 	}
 	return u.answerLine(out, "done: %d payments and %d events; %s", out.Payments, out.Events, where)

@@ -28,6 +28,9 @@
 // live), fleetserver.go (what the server has to be), fleeterrors.go (what its errors mean); dialect.go is
 // what the texts of SQL differ in where they are the same otherwise.
 //
+// A ledger moves: move.go (its mark, and what both ways have in common), movefleet.go and movecopy.go (into a
+// fleet's), movehome.go and movechain.go (into ledger.db).
+//
 // Under all of them, and SQLite's own: pack.go (texts that take little room), commit.go (changes that
 // share a transaction), walsync.go (what is on the disk when), filelock.go (processes that take turns),
 // patience.go (how long anybody waits for others), instance.go (which processes live), pool.go

@@ -58,10 +58,12 @@ func asMark(event, ledger, as string) *move {
 // refusal is what the mark says to whoever would write.
 func (m move) refusal() error {
 	if m.Event == movedEvent {
-		return x402.Errorf(x402.LedgerCorrupt, "this ledger has moved to the ledger %s: it pays nothing any more",
+		return x402.Errorf(x402.LedgerCorrupt, "this ledger has moved to the ledger %s: it pays "+
+			"nothing any more",
 			m.Ledger).WithHint("use that one (docs/fleet.md); of this file keep a copy, for it can be read")
 	}
-	e := x402.Errorf(x402.LedgerUnavailable, "this ledger moves (%s the ledger %s), and pays nothing meanwhile",
+	e := x402.Errorf(x402.LedgerUnavailable, "this ledger moves (%s the ledger %s), and pays nothing "+
+		"meanwhile",
 		map[string]string{movingEvent: "to", arrivingEvent: "from"}[m.Event], m.Ledger)
 	return e.WithHint("the owner goes on with it, or takes it back: x402-wallet ledger move").
 		WithCommand(x402.Command("ledger", "move"), "The wallet's ledger moves: please finish that.")
@@ -134,8 +136,8 @@ func (s *Store) inUse() error {
 
 func errInUse() error {
 	return x402.Errorf(x402.LedgerUnavailable, "another process pays with this wallet: a ledger moves alone").
-		WithHint("end the wallet's other processes (an editor's MCP server, x402-wallet serve, a paywall), " +
-			"then run the same command again")
+		WithHint("end the wallet's other processes (an editor's MCP server, x402-wallet serve, a paywall; " +
+			"in a fleet half a minute before), then run the same command again")
 }
 
 // settle ends what nobody works on any more: holds of which nothing was signed, and approvals, which another
@@ -234,14 +236,17 @@ func (s *Store) endMoving(ctx context.Context, at Head, k Keyholder) (last audit
 			return err
 		}
 		if end.Seq != at.Seq || string(end.Hash) != string(at.Hash) {
-			return corrupt("something was written to it while it moved")
+			e := x402.Errorf(x402.LedgerUnavailable, "another process wrote to the ledger while it was copied")
+			e.FixedBy = x402.ByTime
+			return e.WithHint("end the wallet's other processes, and run the same command again")
 		}
 		if is.Event != movedEvent {
 			if err := t.setMark(movedEvent, is.Ledger, is.As, nil, k); err != nil {
 				return err
 			}
 		}
-		return t.row(`SELECT seq, at, payment, event, detail, hash, seal FROM audit ORDER BY seq DESC LIMIT 1`).
+		return t.row(`SELECT seq, at, payment, event, detail, hash, seal FROM audit ORDER BY seq DESC
+			LIMIT 1`).
 			Scan(&last.seq, &last.at, &last.payment, &last.event, &last.detail, &last.hash, &last.seal)
 	})
 	return last, err

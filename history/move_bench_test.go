@@ -12,8 +12,8 @@ import (
 	"x402-wallet/internal/pgtest"
 )
 
-// BenchmarkMove is a ledger of -payments that moves into a fleet's and back, how long each takes, and how much
-// memory of Go's at most.
+// BenchmarkMove is a ledger of -payments that moves into a fleet's and back, how long each takes, and how
+// much memory of Go's at most.
 func BenchmarkMove(b *testing.B) {
 	for b.Loop() {
 		*kept = "" // one that moved is of no more use

@@ -39,9 +39,13 @@ func bought(t *testing.T, s *Store, h Hold, o Outcome) Payment {
 func lived(t *testing.T, s *Store, c *clock) {
 	t.Helper()
 	ctx := t.Context()
-	page := func(body string) *Content { return &Content{Status: 200, Type: "text/plain", Body: []byte(body)} }
+	page := func(body string) *Content {
+		return &Content{Status: 200, Type: "text/plain",
+			Body: []byte(body)}
+	}
 	for _, day := range []time.Time{time.Date(2026, 10, 30, 9, 0, 0, 0, time.UTC),
-		time.Date(2026, 10, 31, 23, 59, 0, 0, time.UTC), time.Date(2026, 11, 20, 9, 0, 0, 0, time.UTC), c.at} {
+		time.Date(2026, 10, 31, 23, 59, 0, 0, time.UTC), time.Date(2026, 11, 20, 9, 0, 0, 0, time.UTC),
+		c.at} {
 		c.set(day)
 		_, err := s.NewSession(ctx, new(money.Dollars(1<<30)), func(b budget.Session) ([]byte, error) {
 			return []byte("owner's " + b.ID), nil
@@ -65,7 +69,8 @@ func lived(t *testing.T, s *Store, c *clock) {
 		_, err = s.Expire(ctx, over.ID, over.Evidence, Outcome{State: Failed, ChainProof: 1}, testKeyholder())
 		require.NoError(t, err)
 		less := bought(t, s, testHold(5), Outcome{State: Settled, Proof: Claimed, Content: page("")})
-		_, err = s.Charge(ctx, less.ID, less.Evidence, Charge{money.NewAmount(2), 2}, provenLess, testKeyholder())
+		_, err = s.Charge(ctx, less.ID, less.Evidence, Charge{money.NewAmount(2), 2}, provenLess,
+			testKeyholder())
 		require.NoError(t, err)
 		released := pay(t, s, testHold(6), Reserved)
 		require.NoError(t, s.Release(ctx, released.ID, "not needed"))
@@ -92,17 +97,20 @@ func lived(t *testing.T, s *Store, c *clock) {
 	used, err := reserveApproved(s, 1, testHold(1))
 	require.NoError(t, err)
 	require.NoError(t, s.Submit(ctx, used, signedOf(used), testKeyholder()))
-	_, err = s.Finish(ctx, used.ID, Outcome{State: Settled, Proof: Claimed, ReleaseLease: true, ClearWaiter: true})
+	_, err = s.Finish(ctx, used.ID, Outcome{State: Settled, Proof: Claimed, ReleaseLease: true,
+		ClearWaiter: true})
 	require.NoError(t, err)
 	for _, account := range []string{"0xfrozen", "0xother"} {
-		require.NoError(t, s.Freeze(ctx, Freeze{Network: "eip155:1", Account: account, By: "owner", Why: "why"}))
+		require.NoError(t, s.Freeze(ctx, Freeze{Network: "eip155:1", Account: account, By: "owner",
+			Why: "why"}))
 		if account == "0xfrozen" {
 			_, err := s.Unfreeze(ctx, func(Lift) ([]byte, error) { return []byte("owner's"), nil })
 			require.NoError(t, err)
 		}
 	}
 	voucher := testChannel(1)
-	_, err = s.RecordVoucher(ctx, Payment{}, Signed{Payload: voucher.Signed}, voucher, Outcome{}, testKeyholder())
+	_, err = s.RecordVoucher(ctx, Payment{}, Signed{Payload: voucher.Signed}, voucher, Outcome{},
+		testKeyholder())
 	require.NoError(t, err)
 	_, err = byVoucher(t, s, testChannel(2))
 	require.NoError(t, err)
@@ -226,7 +234,8 @@ func sameAnswers(t *testing.T, was, is map[string]any) {
 // movedRules keep all windows that answers asks for.
 var movedRules = budget.Rules{Day: 1 << 40, Month: 1 << 40, Rate: 1 << 30, PerCall: 1 << 40,
 	ApproveAbove: 1 << 40, HostDay: map[string]money.Dollars{"h1.example": 1 << 40},
-	Agents: map[string]budget.Agent{"ann": {Day: new(money.Dollars(1 << 40)), Month: new(money.Dollars(1 << 40))},
+	Agents: map[string]budget.Agent{"ann": {Day: new(money.Dollars(1 << 40)),
+		Month: new(money.Dollars(1 << 40))},
 		"zoe": {Day: new(money.Dollars(1 << 40)), Month: new(money.Dollars(1 << 40))}}, AgentsOpen: true}
 
 // emptyFleet is a fleet's ledger, with rules that stop nothing, as the home that moves has it.
@@ -322,7 +331,8 @@ func TestAMoveLosesAnswers(t *testing.T) {
 				require.NoError(t, err)
 				step := 0
 				m.step = func(name string) error {
-					if slices.Contains([]string{"before fleet's mark", "before copy", "before release"}, name) {
+					if slices.Contains([]string{"before fleet's mark", "before copy", "before release"},
+						name) {
 						if step == nth {
 							wire.At("COMMIT", do)
 						}
@@ -382,8 +392,8 @@ func TestNobodyWritesToALedgerThatMoves(t *testing.T) {
 	require.NoError(t, err, "it can be read")
 }
 
-// Whoever runs as the same user writes to ledger.db what they like. A mark that they make refuses, and one that
-// they take away refuses at the signature.
+// Whoever runs as the same user writes to ledger.db what they like. A mark that they make refuses, and one
+// that they take away refuses at the signature.
 func TestAMarkIsNoForgetting(t *testing.T) {
 	s, c, home := newStore(t)
 	bought(t, s, testHold(5), Outcome{State: Settled, Proof: Claimed})
@@ -438,7 +448,8 @@ func TestAMoveCountsAsTheOwnerSays(t *testing.T) {
 	applyRules(t, m.Fleet, 5, rules)
 	_, err = m.Fleet.Verify(t.Context(), Head{})
 	require.NoError(t, err)
-	require.Equal(t, "12", testFleet.sql.one(t, `SELECT used FROM counters WHERE budget = 'agent:zoe' AND win = 'day'`))
+	require.Equal(t, "12", testFleet.sql.one(t, `SELECT used FROM counters WHERE budget = 'agent:zoe' AND
+		win = 'day'`))
 }
 
 // A ledger moves into an empty one alone, and one of both at a time.
@@ -463,4 +474,33 @@ func TestAMoveNeedsAnEmptyLedger(t *testing.T) {
 	require.True(t, x402.HasCode(err, x402.SetupFailed), "%v", err)
 	require.ErrorContains(t, err, "of its own")
 	require.True(t, holds(t, home.fleet))
+}
+
+// What another program writes behind the mark, as an older one may, which does not know it, is not lost.
+func TestWhatIsWrittenMeanwhileMoves(t *testing.T) {
+	for _, step := range []string{"after mark", "before moved"} {
+		t.Run(step, func(t *testing.T) {
+			m := newMove(t)
+			m.step = func(name string) error {
+				if name == step {
+					require.NoError(t, m.Home.Freeze(t.Context(), Freeze{By: "owner", Why: "meanwhile"}))
+				}
+				return nil
+			}
+			_, err := m.ToFleet(t.Context())
+			m.step = nil
+			if step == "before moved" { // it was copied before
+				require.True(t, x402.HasCode(err, x402.LedgerUnavailable), "%v", err)
+			}
+			_, err = m.ToFleet(t.Context())
+			require.NoError(t, err)
+			frozen, err := m.Fleet.Freezes(t.Context())
+			require.NoError(t, err)
+			require.Len(t, frozen, 1)
+			_, err = m.Fleet.Verify(t.Context(), Head{})
+			require.NoError(t, err)
+			_, err = m.Home.VerifySealed(t.Context(), m.Keys)
+			require.NoError(t, err)
+		})
+	}
 }

@@ -17,11 +17,14 @@ import (
 // ofOthers is what events are called that say something of the ledger that they were written in.
 const ofOthers = "elsewhere: "
 
-// inOrder is the fleet's events with the times that they are put in order by: what was dated anew is dated so.
-const inOrder = `WITH redates AS MATERIALIZED (SELECT writer, seq, (detail->>'to')::bigint AS upto FROM audit WHERE event = 'redated'),
-	told AS (SELECT a.*, least(a.at, (SELECT min(r.upto) FROM redates r WHERE r.writer = a.writer AND r.seq > a.seq))
-		AS then_at, CASE a.event WHEN 'session' THEN 0 WHEN 'reserved' THEN 1 WHEN 'signed' THEN 3 WHEN 'submitted' THEN 4
-		WHEN 'approval used' THEN 2 ELSE 5 END AS rank FROM audit a) `
+// inOrder is the fleet's events with the times that they are put in order by: what was dated anew is dated
+// so.
+const inOrder = `WITH redates AS MATERIALIZED (SELECT writer, seq, (detail->>'to')::bigint AS upto
+		FROM audit WHERE event = 'redated'),
+	told AS (SELECT a.*, least(a.at, (SELECT min(r.upto) FROM redates r
+			WHERE r.writer = a.writer AND r.seq > a.seq)) AS then_at,
+		CASE a.event WHEN 'session' THEN 0 WHEN 'reserved' THEN 1 WHEN 'approval used' THEN 2
+			WHEN 'signed' THEN 3 WHEN 'submitted' THEN 4 ELSE 5 END AS rank FROM audit a) `
 
 const byTime = ` ORDER BY told.then_at, told.rank, told.seq, told.writer COLLATE "C"`
 
@@ -72,8 +75,10 @@ func (m *Mover) copyOut(ctx context.Context, s *Store) error {
 		}
 		return s.tx(ctx, func(to *tx) error {
 			to.ctx = ctx
-			r := &renumbered{sessions: map[string]string{}, given: map[string]string{}, lifts: map[int64]string{}}
-			for _, copied := range []func(from, to *tx, r *renumbered) error{m.outPayments, m.outTables, m.outChain} {
+			r := &renumbered{sessions: map[string]string{}, given: map[string]string{},
+				lifts: map[int64]string{}}
+			for _, copied := range []func(from, to *tx, r *renumbered) error{m.outPayments, m.outTables,
+				m.outChain} {
 				if err := copied(from, to, r); err != nil {
 					return err
 				}
@@ -86,7 +91,8 @@ func (m *Mover) copyOut(ctx context.Context, s *Store) error {
 // rowsOut inserts the rows of a query of the fleet's into a table.
 func (m *Mover) rowsOut(from, to *tx, table, columns, query string, change func(row []any) error) error {
 	names := strings.Split(columns, ",")
-	insert := `INSERT INTO ` + table + ` (` + columns + `) VALUES (?` + strings.Repeat(`, ?`, len(names)-1) + `)`
+	insert := `INSERT INTO ` + table + ` (` + columns + `) VALUES (?` + strings.Repeat(`, ?`,
+		len(names)-1) + `)`
 	values := make([]any, len(names))
 	into := make([]any, len(names))
 	for i := range values {
@@ -117,13 +123,14 @@ func (m *Mover) outPayments(from, to *tx, r *renumbered) error {
 	columns := "p." + strings.Join(strings.Fields(strings.ReplaceAll(paymentsMoved, ",", ", p.")), " ")
 	query := inOrder + `SELECT ` + columns + ` FROM told JOIN payments p ON p.seq = told.payment
 		WHERE told.event = 'reserved'` + byTime
-	err := m.rowsOut(from, to, "payments", paymentsMoved, strings.ReplaceAll(query, "p. ", "p."), func(row []any) error {
-		n++
-		r.payments[row[0].(int64)] = n
-		row[0] = n
-		m.tell(n)
-		return nil
-	})
+	err := m.rowsOut(from, to, "payments", paymentsMoved, strings.ReplaceAll(query, "p. ", "p."),
+		func(row []any) error {
+			n++
+			r.payments[row[0].(int64)] = n
+			row[0] = n
+			m.tell(n)
+			return nil
+		})
 	var all int64
 	if err == nil {
 		err = from.row(`SELECT count(*) FROM payments`).Scan(&all)
@@ -154,8 +161,10 @@ func (m *Mover) outTables(from, to *tx, r *renumbered) error {
 		case "payments", "contents", "bodies", "memory", "audit":
 			continue
 		case "sessions":
-			query = `SELECT s.id, s.started_at, coalesce(p.newest, s.started_at), s.cap, s.ended, s.seal FROM sessions s
-				LEFT JOIN (SELECT session, max(created_at) AS newest FROM payments GROUP BY 1) p ON p.session = s.id
+			query = `SELECT s.id, s.started_at, coalesce(p.newest, s.started_at), s.cap, s.ended, s.seal
+				FROM sessions s
+				LEFT JOIN (SELECT session, max(created_at) AS newest FROM payments GROUP BY 1) p ON
+				p.session = s.id
 				ORDER BY s.number`
 			change = func(row []any) error {
 				err := sealSession(m, row)
@@ -211,39 +220,41 @@ func (m *Mover) outChain(from, to *tx, r *renumbered) error {
 		return err
 	}
 	n := int64(0)
-	err := from.fleetCursor("told_moved", inOrder+`SELECT told.at, told.then_at, told.payment, told.event, told.detail,
-			CASE WHEN told.event = 'failed' AND NOT EXISTS (SELECT 1 FROM audit x WHERE x.payment = told.payment
-				AND x.event = 'expired') THEN p.unique_key END
-		FROM told LEFT JOIN payments p ON p.seq = told.payment AND told.payment > 0`+byTime, func(row scanner) error {
-		var a auditRow
-		var then int64
-		var expires []byte
-		if err := row.Scan(&a.at, &then, &a.payment, &a.event, &a.detail, &expires); err != nil {
-			return err
-		}
-		if a.payment != 0 || a.event == sessionEvent { // other rows keep their time, as their tables do
-			a.at = then
-		}
-		if expires != nil {
-			err := m.tellAs(to, auditRow{at: a.at, payment: r.payment(a.payment), event: expiredEvent,
-				detail: toJSON(map[string]string{"unique": encodeDigest(expires)})})
-			if err != nil {
+	err := from.fleetCursor("told_moved", inOrder+`SELECT told.at, told.then_at, told.payment, told.event,
+			told.detail, CASE WHEN told.event = 'failed' AND NOT EXISTS (SELECT 1 FROM audit x
+				WHERE x.payment = told.payment AND x.event = 'expired') THEN p.unique_key END
+		FROM told LEFT JOIN payments p ON p.seq = told.payment AND told.payment > 0`+byTime,
+		func(row scanner) error {
+			var a auditRow
+			var then int64
+			var expires []byte
+			if err := row.Scan(&a.at, &then, &a.payment, &a.event, &a.detail, &expires); err != nil {
 				return err
 			}
-		}
-		n++
-		m.tell(n)
-		if err := r.translate(&a); err != nil {
-			return err
-		}
-		return m.tellAs(to, a)
-	})
+			if a.payment != 0 || a.event == sessionEvent { // other rows keep their time, as their tables do
+				a.at = then
+			}
+			if expires != nil {
+				err := m.tellAs(to, auditRow{at: a.at, payment: r.payment(a.payment), event: expiredEvent,
+					detail: toJSON(map[string]string{"unique": encodeDigest(expires)})})
+				if err != nil {
+					return err
+				}
+			}
+			n++
+			m.tell(n)
+			if err := r.translate(&a); err != nil {
+				return err
+			}
+			return m.tellAs(to, a)
+		})
 	if err != nil {
 		return err
 	}
 	// a fleet's clock may have been behind the events of a payment
 	_, err = to.exec(`UPDATE payments SET updated_at = told.at FROM (SELECT payment, max(at) AS at FROM audit
-		WHERE event IN ('reserved', 'signed', 'settled', 'unknown', 'failed') AND payment > 0 GROUP BY payment) told
+		WHERE event IN ('reserved', 'signed', 'settled', 'unknown', 'failed') AND payment > 0 GROUP BY
+		payment) told
 		WHERE told.payment = seq AND updated_at <> told.at`)
 	return err
 }
@@ -258,7 +269,8 @@ func (m *Mover) tellAs(t *tx, a auditRow) error {
 			return err
 		}
 	}
-	_, err := t.exec(`INSERT INTO audit (at, payment, event, detail, hash, seal) VALUES (?, ?, ?, ?, ?, ?)`, a.at,
+	_, err := t.exec(`INSERT INTO audit (at, payment, event, detail, hash, seal) VALUES (?, ?, ?, ?, ?,
+		?)`, a.at,
 		a.payment, a.event, a.detail, hash, seal)
 	t.known.head++
 	t.known.hash = hash
@@ -268,8 +280,10 @@ func (m *Mover) tellAs(t *tx, a auditRow) error {
 // translate makes an event of the fleet's one of the new ledger.
 func (r *renumbered) translate(a *auditRow) error {
 	a.payment = r.payment(a.payment)
+	a.detail = strings.ReplaceAll(a.detail, `\u0000`, `\ufffd`) // as the table has it by now: see appendCopied
 	switch {
-	case a.event == createdEvent, a.event == sealedEvent, a.event == redatedEvent, slices.Contains(moveEvents, a.event):
+	case a.event == createdEvent, a.event == sealedEvent, a.event == redatedEvent,
+		slices.Contains(moveEvents, a.event):
 		a.event = ofOthers + a.event
 		return nil
 	case a.event == string(Settled), a.event == string(Unknown), a.event == string(Failed):
@@ -284,7 +298,9 @@ func (r *renumbered) translate(a *auditRow) error {
 				d["seal"] = asRaw(seal)
 			}
 		},
-		liftRefusedEvent: func(d map[string]json.RawMessage) { d["upto"] = asRaw(r.freeze(wholeOf(d["upto"]))) },
+		liftRefusedEvent: func(d map[string]json.RawMessage) {
+			d["upto"] = asRaw(r.freeze(wholeOf(d["upto"])))
+		},
 	}[a.event]
 	if !isOne && strings.HasPrefix(a.event, approvalEvent) && a.payment == 0 {
 		change, isOne = r.sealOfApproval, true

@@ -34,23 +34,23 @@ type movedTable struct {
 	value  string // of it
 }
 
-const paymentsMoved = `seq, id, session, state, proof, created_at, updated_at, fingerprint, idempotency_key, method,
-	url, target, host, network, scheme, dialect, asset, symbol, amount, usd, pay_to, source, record, unique_key,
-	transaction_id, facilitator, receipt, chain_proof, note, false_receipt, lease_owner, waiter, delivered,
-	prefix_length, charged, returned, agent`
+const paymentsMoved = `seq, id, session, state, proof, created_at, updated_at, fingerprint,
+	idempotency_key, method, url, target, host, network, scheme, dialect, asset, symbol, amount, usd, pay_to,
+	source, record, unique_key, transaction_id, facilitator, receipt, chain_proof, note, false_receipt,
+	lease_owner, waiter, delivered, prefix_length, charged, returned, agent`
 
-const approvalsMoved = `id, quote, state, created_at, expires_at, declined, host, method, url, network, asset,
-	symbol, amount, usd, pay_to, why, agent, payment, since, seal`
+const approvalsMoved = `id, quote, state, created_at, expires_at, declined, host, method, url, network,
+	asset, symbol, amount, usd, pay_to, why, agent, payment, since, seal`
 
-const salesMoved = `seq, id, unique_key, state, created_at, updated_at, resource, call, identifier, network, scheme,
-	asset, symbol, amount, usd, pay_to, payer, requirement, payload, transaction_id, facilitator, receipt, note,
-	answer`
+const salesMoved = `seq, id, unique_key, state, created_at, updated_at, resource, call, identifier,
+	network, scheme, asset, symbol, amount, usd, pay_to, payer, requirement, payload, transaction_id,
+	facilitator, receipt, note, answer`
 
-const soldMoved = `network, channel, config, charged, ceiling, signature, balance, claimed, refunds, withdraws_at,
-	holder, held_until, owed_since`
+const soldMoved = `network, channel, config, charged, ceiling, signature, balance, claimed, refunds,
+	withdraws_at, holder, held_until, owed_since`
 
-const channelsMoved = `service, key, server, network, source, channel, epoch, nonce, amount, claimed, signed, known,
-	call, refused, updated_at`
+const channelsMoved = `service, key, server, network, source, channel, epoch, nonce, amount, claimed,
+	signed, known, call, refused, updated_at`
 
 // tablesToFleet are those that move into the chain of a writer, in an order in which each finds what it is
 // about.
@@ -67,7 +67,8 @@ func tablesToFleet(writer string) []movedTable {
 		{name: "approvals", columns: approvalsMoved, order: `id`, change: sealApproval},
 		{name: "freezes", columns: `seq, network, account, at, by, why`, order: `seq`},
 		{name: "lifts", columns: `upto, at, seal`, order: `upto`, change: sealLift},
-		{name: "alerts", columns: `id, kind, subject, win, at, detail, state, told_at, told_as, attempts, next_at`,
+		{name: "alerts", columns: `id, kind, subject, win, at, detail, state, told_at, told_as, attempts,
+			next_at`,
 			order: `id`},
 		{name: "sales", columns: salesMoved, order: `seq`},
 		{name: "sold_channels", columns: soldMoved, order: `network, channel`},
@@ -82,7 +83,8 @@ func tablesToFleet(writer string) []movedTable {
 // sealSession, sealApproval and sealLift are the owner's word again, where it was given.
 func sealSession(m *Mover, row []any) (err error) {
 	if seal, _ := row[5].([]byte); len(seal) > 0 {
-		row[5], err = m.Seals.Session(budget.Session{ID: row[0].(string), Started: fromMicros(row[1].(int64))})
+		row[5], err = m.Seals.Session(budget.Session{ID: row[0].(string),
+			Started: fromMicros(row[1].(int64))})
 	}
 	return err
 }
@@ -99,7 +101,7 @@ func sealApproval(m *Mover, row []any) error {
 		return nil
 	}
 	a, err := scanApproval(valuesRow(row))
-	if err != nil || a.State != Used { // what is over needs none, and one that is not used is good for nothing
+	if err != nil || a.State != Used { // what is over needs none, and no other is good any more
 		row[19] = nil
 		return err
 	}
@@ -170,7 +172,8 @@ func (mt movedTable) onServer() string {
 }
 
 // copyIn copies a table as SQLite has it into a fleet's, and reads it back there.
-func (m *Mover) copyIn(ctx context.Context, from *tx, c *postgres.Conn, mt movedTable) (rows int64, err error) {
+func (m *Mover) copyIn(ctx context.Context, from *tx, c *postgres.Conn, mt movedTable) (rows int64,
+	err error) {
 	read, write := io.Pipe()
 	sum := sha256.New()
 	done := make(chan error, 1)

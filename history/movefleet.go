@@ -36,10 +36,11 @@ func (m *Mover) ToFleet(ctx context.Context) (done Moved, err error) {
 }
 
 func (m *Mover) toFleet(ctx context.Context) (done Moved, err error) {
-	if done.From, err = m.Home.LedgerID(ctx); err != nil {
-		return done, err
+	done.From, err = m.Home.LedgerID(ctx)
+	if err == nil {
+		done.To, err = m.Fleet.LedgerID(ctx)
 	}
-	if done.To, err = m.Fleet.LedgerID(ctx); err != nil {
+	if err != nil {
 		return done, err
 	}
 	unlock, err := newFileLock(m.Home.home, "move").Lock(ctx)
@@ -47,7 +48,8 @@ func (m *Mover) toFleet(ctx context.Context) (done Moved, err error) {
 		return done, err
 	}
 	defer unlock()
-	if done.Again, err = m.comes(ctx, done.From); err != nil {
+	done.Again, err = m.comes(ctx, done.From)
+	if err != nil {
 		return done, err
 	}
 	is, err := read(ctx, m.Home, (*tx).mark)
@@ -92,21 +94,26 @@ func (m *Mover) markFleet(ctx context.Context, from string, hasCome bool) error 
 	e := m.Fleet.fleet
 	return e.alone(ctx, func(c fleetConn) error {
 		is, err := e.mark(ctx, c)
-		if err != nil || is.Event != "" {
-			return err // nil: by an attempt before
+		switch {
+		case err != nil || (is.Event == arrivingEvent && is.Ledger == from): // by an attempt before
+			return err
+		case is.Event != "":
+			return is.refusal()
 		}
 		t := &tx{ctx: ctx, conn: c, fleet: e, known: &known{}}
 		if has, err := t.has(); err != nil || has != "" {
 			return cmpOr(err, errNotEmpty(has))
 		}
-		_, err = t.exec(`INSERT INTO meta VALUES (?, ?)`, moveKey, toJSON(move{Event: arrivingEvent, Ledger: from}))
+		_, err = t.exec(`INSERT INTO meta VALUES (?, ?)`, moveKey, toJSON(move{Event: arrivingEvent,
+			Ledger: from}))
 		return err
 	})
 }
 
 func errNotEmpty(has string) error {
 	return x402.Errorf(x402.SetupFailed, "the fleet's ledger has something of its own already: %s", has).
-		WithHint("a ledger moves into one in which nothing was paid, asked or frozen yet: make a database for it, " +
+		WithHint("a ledger moves into one in which nothing was paid, asked or frozen yet: make a " +
+			"database for it, " +
 			"name that in [ledger] url, and run x402-wallet policy seal --fleet")
 }
 
@@ -158,9 +165,11 @@ func (e *fleet) alone(ctx context.Context, f func(c fleetConn) error) error {
 	return e.pool.With(ctx, func(pg *postgres.Conn) error {
 		c := fleetConn{pg}
 		// as long as it takes; and what is read back is as it was written, whatever the login's settings are
-		err := c.Run(ctx, `BEGIN; SET LOCAL statement_timeout = 0; SET LOCAL idle_in_transaction_session_timeout = 0;
+		err := c.Run(ctx, `BEGIN; SET LOCAL statement_timeout = 0; SET LOCAL
+			idle_in_transaction_session_timeout = 0;
 			SET LOCAL lock_timeout = '8s'; SET LOCAL bytea_output = 'hex';
-			SELECT FROM locks WHERE name = 'ledger' FOR UPDATE; LOCK TABLE operations, payments IN EXCLUSIVE MODE`)
+			SELECT FROM locks WHERE name = 'ledger' FOR UPDATE; LOCK TABLE operations, payments IN
+			EXCLUSIVE MODE`)
 		if err == nil {
 			err = f(c)
 		}
@@ -228,7 +237,8 @@ func (t *tx) has() (string, error) {
 // arrive copies everything into the fleet's ledger, in one transaction that marks it, unless that was done.
 func (m *Mover) arrive(ctx context.Context, from string, at Head, was move) error {
 	e := m.Fleet.fleet
-	mark := move{Event: arrivingEvent, Ledger: from, As: was.As, Head: at.Seq, Hash: fmt.Sprintf("%x", at.Hash)}
+	mark := move{Event: arrivingEvent, Ledger: from, As: was.As, Head: at.Seq, Hash: fmt.Sprintf("%x",
+		at.Hash)}
 	return m.Home.view(ctx, func(home *tx) error {
 		if err := home.row(`SELECT (SELECT count(*) FROM payments) + (SELECT count(*) FROM audit)`).
 			Scan(&m.all); err != nil {
@@ -242,7 +252,8 @@ func (m *Mover) arrive(ctx context.Context, from string, at Head, was move) erro
 			}
 			switch {
 			case was.Event == movedEvent: // which it says behind the copy alone
-				return corrupt("it has moved, and the fleet's ledger has nothing of it: the server was restored " +
+				return corrupt("it has moved, and the fleet's ledger has nothing of it: the server was " +
+					"restored " +
 					"from an older copy, or is another one")
 			case is.Event != arrivingEvent || is.Ledger != from:
 				return corrupt("the fleet's ledger is not as it was a moment ago")
@@ -273,7 +284,8 @@ func (m *Mover) fillIn(ctx context.Context, home *tx, c fleetConn, mark move, at
 		}
 	}
 	end := fmt.Sprintf(`\x%x`, at.Hash)
-	_, err := t.exec(`INSERT INTO writers (name, host, login, head, hash) VALUES (?1, '', session_user, ?2, ?3::bytea)
+	_, err := t.exec(`INSERT INTO writers (name, host, login, head, hash) VALUES (?1, '', session_user,
+		?2, ?3::bytea)
 		ON CONFLICT (name) DO UPDATE SET head = excluded.head, hash = excluded.hash`, e.Writer, at.Seq, end)
 	if err == nil {
 		_, err = t.exec(`INSERT INTO meta VALUES (?, ?)`, moveKey, toJSON(mark))
@@ -285,7 +297,8 @@ func (m *Mover) fillIn(ctx context.Context, home *tx, c fleetConn, mark move, at
 	if err != nil {
 		return err
 	}
-	return c.RunLong(ctx, `SELECT setval(pg_get_serial_sequence('x402.payments', 'seq'), max(seq)) FROM payments;
+	return c.RunLong(ctx, `SELECT setval(pg_get_serial_sequence('x402.payments', 'seq'), max(seq)) FROM
+		payments;
 		SELECT setval(pg_get_serial_sequence('x402.freezes', 'seq'), max(seq)) FROM freezes;
 		SELECT setval(pg_get_serial_sequence('x402.sales', 'seq'), max(seq)) FROM sales;
 		UPDATE content_use SET (stored, owed) = (SELECT coalesce(sum(size), 0),
@@ -331,10 +344,12 @@ func (m *Mover) released(ctx context.Context, at Head, last auditRow) error {
 			return corrupt("the fleet's ledger is not what was copied into it")
 		}
 		_, err = t.exec(`INSERT INTO audit (writer, seq, at, payment, event, detail, hash, seal)
-			VALUES (?1, ?2, ?3, ?4, ?5, ?6::json, ?7, ?8)`, e.Writer, last.seq, last.at, last.payment, last.event,
+			VALUES (?1, ?2, ?3, ?4, ?5, ?6::json, ?7, ?8)`, e.Writer, last.seq, last.at, last.payment,
+			last.event,
 			last.detail, last.hash, last.seal)
 		if err == nil {
-			_, err = t.exec(`UPDATE writers SET head = ?1, hash = ?2 WHERE name = ?3`, last.seq, last.hash, e.Writer)
+			_, err = t.exec(`UPDATE writers SET head = ?1, hash = ?2 WHERE name = ?3`, last.seq,
+				last.hash, e.Writer)
 		}
 		if err == nil {
 			_, err = t.exec(`DELETE FROM meta WHERE key = ?`, moveKey)
@@ -367,7 +382,8 @@ func (m *Mover) Abandon(ctx context.Context) (unreached error, err error) {
 	case err != nil:
 		return nil, err
 	case is.Event == movedEvent:
-		return nil, x402.Errorf(x402.SetupFailed, "%w to %s, and cannot stay any more", errHasMoved, is.Ledger).
+		return nil, x402.Errorf(x402.SetupFailed, "%w to %s, and cannot stay any more", errHasMoved,
+			is.Ledger).
 			WithHint("x402-wallet ledger move --to fleet goes on with it")
 	}
 	unreached = m.written("clear", func() error {
@@ -378,7 +394,8 @@ func (m *Mover) Abandon(ctx context.Context) (unreached error, err error) {
 			}
 			t := &tx{ctx: ctx, conn: c, fleet: m.Fleet.fleet, known: &known{}}
 			if came, looked := t.cameFrom(from); err == nil && (looked != nil || came) {
-				err = cmpOr(looked, corrupt("it has moved, and is as it was before that: it is an older copy"))
+				err = cmpOr(looked, corrupt("it has moved, and is as it was before that: it is an "+
+					"older copy"))
 			}
 			return err
 		})

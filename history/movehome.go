@@ -40,7 +40,8 @@ func (m *Mover) ToHome(ctx context.Context, dir string, a Arrival) (done Moved, 
 		return done, err
 	}
 	defer unlock()
-	if done.From, err = m.Fleet.LedgerID(ctx); err != nil {
+	done.From, err = m.Fleet.LedgerID(ctx)
+	if err != nil {
 		return done, err
 	}
 	mark, err := m.fleetMark(ctx)
@@ -97,13 +98,16 @@ func mayReplace(ctx context.Context, dir, fleet, arriving string) error {
 		var id string
 		var has bool
 		if err == nil {
-			err = t.row(`SELECT value, EXISTS (SELECT 1 FROM payments) FROM meta WHERE key = 'ledger_id'`).Scan(&id, &has)
+			err = t.row(`SELECT value, EXISTS (SELECT 1 FROM payments) FROM meta WHERE key =
+				'ledger_id'`).Scan(&id, &has)
 		}
 		if err != nil || id == arriving || !has || (is.Event == movedEvent && is.Ledger == fleet) {
 			return err
 		}
-		return x402.Errorf(x402.SetupFailed, "this home has a ledger of its own, with payments that are not in the "+
-			"fleet's").WithHint("move the fleet's into another home of its owner's, or take %s away if it is not "+
+		return x402.Errorf(x402.SetupFailed, "this home has a ledger of its own, with payments that "+
+			"are not in the "+
+			"fleet's").WithHint("move the fleet's into another home of its owner's, or take %s away if "+
+			"it is not "+
 			"needed", FileName)
 	})
 }
@@ -146,7 +150,8 @@ func (t *tx) settleFleet() error {
 	for _, id := range open {
 		const why = "nobody worked on it when the ledger moved"
 		o := Outcome{State: Failed, Note: why, ReleaseLease: true, ClearWaiter: true}
-		q, body := t.fleet.ending(id, o, map[string]any{"release": true, "detail": toJSON(map[string]string{"why": why})})
+		q, body := t.fleet.ending(id, o, map[string]any{"release": true,
+			"detail": toJSON(map[string]string{"why": why})})
 		if _, err := collect(t, scanText, `SELECT id FROM finish(?::json, ?)`, q, body); err != nil {
 			return err
 		}
@@ -166,7 +171,8 @@ func (m *Mover) place(ctx context.Context, dir string, done Moved, mark move, a 
 		}
 	}
 	if done.Again {
-		return x402.Errorf(x402.LedgerCorrupt, "the fleet's ledger has moved to %s, and that is not the %s of this home",
+		return x402.Errorf(x402.LedgerCorrupt, "the fleet's ledger has moved to %s, and that is not "+
+			"the %s of this home",
 			mark.Ledger, FileName).WithHint("restore that file; nothing is paid without it")
 	}
 	beside := filepath.Join(dir, movingDir)
@@ -306,13 +312,14 @@ func (m *Mover) left(ctx context.Context, to string) error {
 			return corrupt("the fleet's ledger does not move to this home any more")
 		}
 		t := &tx{ctx: ctx, conn: c, fleet: e, known: &known{}}
-		_, err = t.exec(`UPDATE meta SET value = ? WHERE key = ?`, toJSON(move{Event: movedEvent, Ledger: to}), moveKey)
+		_, err = t.exec(`UPDATE meta SET value = ? WHERE key = ?`, toJSON(move{Event: movedEvent,
+			Ledger: to}), moveKey)
 		return err
 	})
 }
 
-// StayInFleet takes a move to a home back: the fleet's ledger pays again, and what there is of the new file is
-// gone. It is too late once the fleet's ledger has said that it moved.
+// StayInFleet takes a move to a home back: the fleet's ledger pays again, and what there is of the new file
+// is gone. It is too late once the fleet's ledger has said that it moved.
 func (m *Mover) StayInFleet(ctx context.Context, dir string) error {
 	unlock, err := newFileLock(dir, "move").Lock(ctx)
 	if err != nil {
@@ -329,7 +336,10 @@ func (m *Mover) StayInFleet(ctx context.Context, dir string) error {
 	case mark.Event != movingEvent:
 		return mark.refusal()
 	}
-	if err := m.written("the old file's name", func() error { return putBack(ctx, dir, mark.Ledger) }); err != nil {
+	if err := m.written("the old file's name", func() error {
+		return putBack(ctx, dir,
+			mark.Ledger)
+	}); err != nil {
 		return err
 	}
 	err = m.written("unmark", func() error {

@@ -46,14 +46,16 @@ func holds(t *testing.T, open func() (*Store, error)) bool {
 	t.Helper()
 	s, err := open()
 	if err != nil {
-		require.True(t, x402.HasCode(err, x402.LedgerUnavailable) || x402.HasCode(err, x402.LedgerCorrupt), "%v",
+		require.True(t, x402.HasCode(err, x402.LedgerUnavailable) || x402.HasCode(err,
+			x402.LedgerCorrupt), "%v",
 			err)
 		return false
 	}
 	defer s.Close()
 	p, err := reserve(s, testHold(1))
 	if err != nil {
-		require.True(t, x402.HasCode(err, x402.LedgerUnavailable) || x402.HasCode(err, x402.LedgerCorrupt), "%v",
+		require.True(t, x402.HasCode(err, x402.LedgerUnavailable) || x402.HasCode(err,
+			x402.LedgerCorrupt), "%v",
 			err)
 		return false
 	}
@@ -90,9 +92,11 @@ func (m *aMove) toFleetOnce(ctx context.Context) error {
 
 // mainSteps are those behind each thing that is written; what is before one is as it is behind the last.
 var (
-	mainSteps = []string{"after fleet's mark", "after mark", "after home's checkpoint", "copied audit", "after copy",
+	mainSteps = []string{"after fleet's mark", "after mark", "after home's checkpoint", "copied audit",
+		"after copy",
 		"after moved", "after release"}
-	mainStepsHome = []string{"after fleet's mark", "written", "sealed", "after file", "after the old file's other name",
+	mainStepsHome = []string{"after fleet's mark", "written", "sealed", "after file", "after the old " +
+		"file's other name",
 		"after the new file's name", "after fleet's last mark", "after arrived"}
 )
 
@@ -131,7 +135,8 @@ func TestAMoveToTheFleetIsKilled(t *testing.T) {
 			require.EqualValues(t, 11, facts.Used.Day.Total())
 		})
 	}
-	require.Len(t, names, map[bool]int{true: 16 + len(tablesToFleet("")), false: len(mainSteps)}[*everyStep], names)
+	require.Len(t, names, map[bool]int{true: 16 + len(tablesToFleet("")),
+		false: len(mainSteps)}[*everyStep], names)
 }
 
 // Taken back at whichever step before the old one has said that it moved, the old one pays, and can move
@@ -173,9 +178,13 @@ func TestAMoveToTheFleetIsTakenBack(t *testing.T) {
 // arrives is an owner who seals a ledger that comes.
 func arrives(dir string) Arrival {
 	return Arrival{
-		Adopt: func(context.Context, *Store) (Keyholder, Seals, error) { return testKeyholder(), byTests, nil },
+		Adopt: func(context.Context, *Store) (Keyholder, Seals, error) {
+			return testKeyholder(), byTests,
+				nil
+		},
 		Seal: func(ctx context.Context, s *Store) error {
-			return s.SealRules(ctx, SealedRules{Version: 1, Config: []byte("rules"), Seal: []byte("seal")}, dir, true,
+			return s.SealRules(ctx, SealedRules{Version: 1, Config: []byte("rules"),
+				Seal: []byte("seal")}, dir, true,
 				testKeyholder())
 		},
 	}
@@ -244,8 +253,8 @@ func newMoveHome(t *testing.T) (m aMove, dir string) {
 		func() (*Store, error) { return OpenFleet(s.fleet.Fleet, o) }}, dir
 }
 
-// Killed at whichever step of the way home, one of both pays or none; and once the same command has run again,
-// the new one alone.
+// Killed at whichever step of the way home, one of both pays or none; and once the same command has run
+// again, the new one alone.
 func TestAMoveHomeIsKilled(t *testing.T) {
 	names := []string{}
 	for n := 1; ; n++ {
@@ -290,7 +299,8 @@ func TestAMoveHomeIsTakenBack(t *testing.T) {
 			_, err := m.ToHome(ctx, dir, arrives(dir))
 			return err
 		}
-		name, err := killedAt(m.Mover, n, []string{"after the new file's name", "after fleet's last mark"}, run)
+		name, err := killedAt(m.Mover, n, []string{"after the new file's name", "after fleet's last " +
+			"mark"}, run)
 		if name == "" {
 			require.NoError(t, err)
 			break
@@ -329,7 +339,8 @@ func TestAMoverIsKilled(t *testing.T) {
 				m, dir = newMoveHome(t)
 			}
 			move := exec.Command(os.Args[0], "-test.run=^TestMovesForItsParent$", "-test.timeout=60s")
-			move.Env = append(os.Environ(), "MOVE="+strings.Join([]string{c.to, c.step, dir, m.Fleet.fleet.URL,
+			move.Env = append(os.Environ(), "MOVE="+strings.Join([]string{c.to, c.step, dir,
+				m.Fleet.fleet.URL,
 				m.Fleet.fleet.Writer, m.Fleet.now().Format(time.RFC3339Nano)}, "\n"))
 			out, err := move.CombinedOutput()
 			require.Error(t, err)

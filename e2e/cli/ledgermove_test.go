@@ -31,7 +31,8 @@ func TestALedgerMovesThereAndBack(t *testing.T) {
 		require.NoError(t, err)
 		copies[name] = text
 	}
-	fleet := string(copies["config.toml"]) + "\n[ledger]\nurl = '" + ledger + "'\nreplication = 'none'\nkeys = 'shared'\n"
+	fleet := string(copies["config.toml"]) + "\n[ledger]\nurl = '" + ledger + "'\nreplication = " +
+		"'none'\nkeys = 'shared'\n"
 	require.NoError(t, os.WriteFile(file("config.toml"), []byte(fleet), 0o600))
 	out, _ := runs(t, 1, env, "ledger", "move", "--to", "fleet")
 	require.Contains(t, out, "policy seal --fleet")
