@@ -8,6 +8,7 @@ import (
 	"errors"
 	"fmt"
 	mathrand "math/rand/v2"
+	"net"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -49,6 +50,8 @@ type Fleet struct {
 	// Replication is what the owner demands of the server (fleetserver.go): "quorum", "async", or "none"; "":
 	// nothing yet, see Store.Demand.
 	Replication string
+	// Dial replaces net.Dialer's for tests; nil: that one.
+	Dial func(ctx context.Context, network, address string) (net.Conn, error)
 }
 
 // fleet is the engine.
@@ -118,7 +121,8 @@ func OpenFleet(f Fleet, o Options) (*Store, error) {
 		o.Now = time.Now
 	}
 	e := &fleet{Fleet: f, now: o.Now, settle: settleFor, aliveFor: aliveFor}
-	pool, err := postgres.New(postgres.Options{URL: f.URL, Password: f.Password, Check: e.checkServer})
+	pool, err := postgres.New(postgres.Options{URL: f.URL, Password: f.Password, Check: e.checkServer,
+		Dial: f.Dial})
 	if err != nil {
 		return nil, fleetError(err)
 	}

@@ -107,6 +107,9 @@ func newSim(g *ground, seed uint64, onDisk bool) *sim {
 
 	s.rules = s.drawRules()
 	s.eye = sqlLedger{g.eye}
+	if g.server != nil {
+		s.eye = sqlLedger{s.openFleet(nil)}
+	}
 	if !onDisk {
 		s.memory = newMemLedger(s.wallet)
 		s.eye = &memStore{memLedger: s.memory}
@@ -136,6 +139,10 @@ func newSim(g *ground, seed uint64, onDisk bool) *sim {
 	s.drawMeters(urls)
 	s.drawWays(urls, draw, some)
 	s.drawAgents()
+	if g.server != nil {
+		s.drawWires(some)
+		s.signRules()
+	}
 	return s
 }
 
@@ -642,7 +649,9 @@ func (w *simStore) change(ctx context.Context, what string, do func() error) err
 	if drawn == "fails" {
 		return diskError()
 	}
+	over := w.s.onWire(ctx, w.p, drawn)
 	err := do()
+	over()
 	if !survivesNoPowerCut[what] {
 		w.s.flush()
 	}
@@ -676,9 +685,10 @@ func (w *simStore) Facts(ctx context.Context, q history.Question) (history.Facts
 func (w *simStore) Reserve(ctx context.Context, h history.Hold) (p history.Payment, err error) {
 	var held history.Payment
 	err = w.change(ctx, "Reserve", func() error {
+		asked := w.s.wallet()
 		p, err := w.Store.Reserve(ctx, h)
 		if err == nil {
-			w.s.reserved(p, actorOf(ctx).call)
+			w.s.reserved(p, actorOf(ctx).call, asked)
 		}
 		held = p
 		return err

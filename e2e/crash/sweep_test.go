@@ -43,6 +43,7 @@ func TestSweep(t *testing.T) {
 		fmt.Println("crash: not root: the files that calls are about cannot be seen, so no disk fails, " +
 			"and points are named by number alone")
 	}
+	startServer(t)
 	start := time.Now()
 	points, others := spread(record(t, bin), *pointsFlag)
 	all, wanted := len(points)+len(others), len(points)
