@@ -175,15 +175,15 @@ func (f *fleetWorld) ledgerOf(writer string) (*history.Store, error) {
 }
 
 // fleetRules is the owner's config.toml.
-func fleetRules(rules, url string) string {
-	return strings.Replace(rules, "[policy]\n", "[policy]\ndeadline = \"30s\"\n", 1) + fmt.Sprintf(
+func fleetRules(rules, deadline, url string) string {
+	return strings.Replace(rules, "[policy]\n", "[policy]\ndeadline = \""+deadline+"\"\n", 1) + fmt.Sprintf(
 		"[ledger]\nurl = %q\nreplication = \"none\"\nkeys = \"shared\"\n[budget.teams.%s]\nagents = [\"research-*\"]\n",
 		url, teamName)
 }
 
-// newFleetWorld makes a sandbox, and a fleet in it whose owner has sealed its rules, unless a scenario does that;
+// newFleetWorld makes a sandbox, and a fleet in it whose owner has sealed its rules, unless the scenario does that;
 // both machines have joined it, and neither has paid.
-func newFleetWorld(rules sandbox.Rules, isSealed bool) (_ *world, _ *fleetWorld, err error) {
+func (s scenario) newFleetWorld(rules sandbox.Rules) (_ *world, _ *fleetWorld, err error) {
 	if makeTemplate(); template.err != nil {
 		return nil, nil, fmt.Errorf("make the template of a home: %w", template.err)
 	}
@@ -204,24 +204,28 @@ func newFleetWorld(rules sandbox.Rules, isSealed bool) (_ *world, _ *fleetWorld,
 	if err != nil {
 		return nil, nil, err
 	}
-	d, err := takeDatabase(isSealed)
+	d, err := takeDatabase(!s.founds)
 	if err != nil {
 		return nil, nil, err
 	}
 	f := &fleetWorld{database: d, owner: filepath.Join(w.dir, "owner")}
 	w.done = append(w.done, d.giveBack)
+	deadline := "30s"
+	if s.hasty { // whoever waits for who is taken for alive waits so long
+		deadline = "5s"
+	}
 	w.Fund(template.evm, sandbox.USDC)
 	rules.TokenAccount = w.Delegate(template.solana, sandbox.USDC)
 	err = errors.Join(os.Mkdir(f.owner, 0o700), os.Mkdir(filepath.Join(w.dir, "user"), 0o700),
 		os.WriteFile(w.passphraseFile(), []byte(passphrase+"\n"), 0o600),
-		config.WriteFile(filepath.Join(f.owner, config.FileName), []byte(fleetRules(w.Config(rules), f.url))))
+		config.WriteFile(filepath.Join(f.owner, config.FileName), []byte(fleetRules(w.Config(rules), deadline, f.url))))
 	if err != nil {
 		return nil, nil, err
 	}
 	for i := range f.machines {
 		f.machines[i] = filepath.Join(w.dir, fmt.Sprint("machine", i))
 	}
-	if !isSealed {
+	if s.founds {
 		w.home = f.owner
 		return w, f, copyFile(filepath.Join(template.dir, "keystore.json"), filepath.Join(f.owner, "keystore.json"))
 	}
@@ -288,6 +292,9 @@ func (r *run) nextMachine() {
 		other = r.fleet.machines[1]
 	}
 	r.home = other
+	if r.scenario.hasty && other == r.fleet.machines[1] {
+		return
+	}
 	if err := r.fleet.pass(); err != nil {
 		r.violation("the clock: %v", err)
 	}

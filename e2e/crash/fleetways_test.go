@@ -305,10 +305,15 @@ func (r *run) openLedger(ctx context.Context) (*history.Store, error) {
 	return history.Open(ctx, r.home, history.Options{})
 }
 
-// counted holds what a fleet's budget has used against its payments, by plain SQL.
+// counted holds what a fleet's budget has used against its payments, by plain SQL, and looks for chains that are no
+// home's.
 func (r *run) counted() {
 	if r.fleet == nil {
 		return
+	}
+	nobodys, err := r.fleet.number(`SELECT count(*) FROM x402.writers WHERE name <> 'owner' AND name !~ '^home_.{5}'`)
+	if err != nil || nobodys > 0 {
+		r.violation("%d chains are no home's: %v", nobodys, err)
 	}
 	for _, win := range []string{"day", "month", "session"} {
 		used, err := r.fleet.number(fmt.Sprintf(`SELECT coalesce(sum(used), 0) FROM x402.counters

@@ -41,6 +41,7 @@ type scenario struct {
 	judge   func(*run)         // nil: (*run).payment
 	fleet   bool               // of whose machines one is broken
 	founds  bool               // and its owner has sealed nothing yet
+	hasty   bool               // the other machine is asked before the broken one is taken for dead
 	slow    bool               // a key is derived at its full cost, several times: of 20 points 1 is tried
 }
 
@@ -89,6 +90,7 @@ var scenarios = []scenario{
 	{name: "fleet-pay", path: "/weather", fleet: true},
 	{name: "fleet-command", path: "/weather", fleet: true, broken: paysByCommand},
 	{name: "fleet-settling", path: "/seed-v2/weather", fleet: true},
+	{name: "fleet-hasty", path: "/weather", key: "one", fleet: true, hasty: true, slow: true},
 	{name: "fleet-cap", path: "/weather", key: "one", cap: 2, fleet: true},
 	{name: "fleet-replay", path: "/weather", key: "one", fleet: true, prepare: bought},
 	{name: "fleet-resume", path: "/weather", fleet: true, prepare: longDead(abandoned)},
@@ -191,7 +193,7 @@ func (s scenario) execute(bin string, f *fault) (*run, error) {
 // world is where a scenario happens, and in which fleet; nil: in none.
 func (s scenario) world(rules sandbox.Rules) (*world, *fleetWorld, error) {
 	if s.fleet {
-		return newFleetWorld(rules, !s.founds)
+		return s.newFleetWorld(rules)
 	}
 	w, err := newWorld(rules)
 	return w, nil, err
