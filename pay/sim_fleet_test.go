@@ -4,11 +4,13 @@ package pay
 
 import (
 	"bufio"
+	"cmp"
 	"context"
 	"fmt"
 	"net"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -34,7 +36,7 @@ type simServer struct {
 	fleet  history.Fleet
 	own    *postgres.Pool // of the tests, in real time
 	clock  *os.File       // which the server's clock reads
-	shows  int64          // what it says
+	shows  string         // what it says
 	dialer func() (net.Conn, error)
 
 	mu   sync.Mutex
@@ -58,9 +60,9 @@ func newServer(t *testing.T, c *pgtest.Cluster, n int) *simServer {
 	require.NoError(t, err)
 	t.Cleanup(func() { d.clock.Close() })
 	require.NoError(t, os.Chmod(path, 0o644))
-	for _, clock := range []string{"clock", "real_clock"} {
+	for i, clock := range []string{"clock", "real_clock"} {
 		d.run(t, fmt.Sprintf(`CREATE OR REPLACE FUNCTION %s() RETURNS BIGINT LANGUAGE sql VOLATILE AS
-			$$ SELECT pg_read_file('%s')::bigint $$`, clock, path))
+			$$ SELECT pg_read_file('%s', %d, 20)::bigint $$`, clock, path, 20*i))
 	}
 	d.run(t, historytest.EmptyLedger)
 	t.Cleanup(func() {
@@ -77,16 +79,19 @@ func (d *simServer) run(t *testing.T, words string) {
 	}))
 }
 
-// show sets the server's clock.
-func (d *simServer) show(at time.Time) {
+// show sets the server's clock, and the one by which processes live. Nobody sets that one, which would only let
+// the dead live for longer, and the living be dead until they say something.
+func (d *simServer) show(at, real time.Time) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	if µs := at.UnixMicro(); µs != d.shows {
-		if _, err := d.clock.WriteAt(fmt.Appendf(nil, "%020d", µs), 0); err != nil {
-			panic(err)
-		}
-		d.shows = µs
+	text := fmt.Sprintf("%020d%020d", at.UnixMicro(), real.UnixMicro())
+	if text == d.shows {
+		return
 	}
+	if _, err := d.clock.WriteAt([]byte(text), 0); err != nil {
+		panic(err)
+	}
+	d.shows = text
 }
 
 // session is one that nobody has, or a new one.
@@ -116,8 +121,8 @@ func (d *simServer) keep(to *session) {
 	d.idle = append(d.idle, to)
 }
 
-// tellTime sets the server's clock to the world's.
-func (s *sim) tellTime() { s.g.server.show(s.wallet()) }
+// tellTime sets the server's clock, which may be apart from the wallets'.
+func (s *sim) tellTime() { s.g.server.show(s.wallet().Add(s.apart), s.now()) }
 
 // openFleet opens the ledger for a process of one of two machines; nil: for the umpire, on the owner's.
 func (s *sim) openFleet(p *process) *history.Store {
@@ -158,10 +163,25 @@ func (s *sim) signRules() {
 	}
 }
 
-// drawWires draws how the wires to the server fail, from numbers of its own.
+// drawWires draws how the wires to the server fail.
 func (s *sim) drawWires(some func(percent, weight int) int) {
-	s.mix.save = append(s.mix.save, choice{cutBefore, some(30, 6)}, choice{cutAfter, some(30, 6)},
-		choice{late, some(30, 4)}, choice{diesAt, min(s.mix.kill, 2)}, choice{diesAfter, min(s.mix.kill, 2)})
+	s.mix.save = append(s.mix.save, choice{cutBefore, some(60, 15)}, choice{cutAfter, some(60, 15)},
+		choice{late, some(60, 10)}, choice{diesAt, min(s.mix.kill, 2)}, choice{diesAfter, min(s.mix.kill, 2)})
+	s.mix.wire, s.mix.away = some(60, 15), some(30, 2)
+	if s.chance(30) {
+		s.apart = []time.Duration{-time.Minute, time.Second, time.Minute}[s.rng.IntN(3)]
+	}
+}
+
+// part takes a process the way to the server, or gives it back: what it has begun it goes on with, and nobody
+// hears that it lives.
+func (s *sim) part(p *process) {
+	p.away = !p.away
+	s.say("process %d is cut off: %v", p.id, p.away)
+	p.wasCut = true
+	if p.away {
+		s.cutWires(p)
+	}
 }
 
 // onWire lets a change fail on its way to the server, if that was drawn.
@@ -169,8 +189,49 @@ func (s *sim) onWire(ctx context.Context, p *process, drawn string) (over func()
 	switch drawn {
 	case cutBefore, cutAfter, late, diesAt, diesAfter:
 		p.fault = wireFault{what: drawn, nth: 1 + s.rng.IntN(3), ctx: ctx}
+		return func() { p.fault = wireFault{} }
 	}
-	return func() { p.fault = wireFault{} }
+	if s.mix.wire > 0 && !s.calm && p.fault.nth == 0 && s.chance(s.mix.wire) { // or one of the next, which may only read
+		p.fault = wireFault{what: []string{cutBefore, cutAfter}[s.rng.IntN(2)], nth: 1 + s.rng.IntN(20)}
+	}
+	return func() {}
+}
+
+// asking is a hold that was asked for.
+type asking struct {
+	call *call
+	at   time.Time
+	held bool // and the umpire knows
+}
+
+// asksFor notes a hold that is asked for, and names its payment: whoever asks for it may never hear of it.
+func (s *sim) asksFor(id string, c *call) string {
+	if s.g.server == nil {
+		return id // nobody hears of what the ledger has said before
+	}
+	id = cmp.Or(id, history.NewID(s.wallet()))
+	s.holds[id] = &asking{call: c, at: s.wallet()}
+	return id
+}
+
+// isHeld tells the umpire of a hold, once.
+func (s *sim) isHeld(p history.Payment) {
+	a := s.holds[p.ID]
+	if !a.held {
+		a.held = true
+		s.reserved(p, a.call, a.at)
+	}
+}
+
+// hear tells the umpire of holds whose answers were lost.
+func (s *sim) hear() {
+	list, err := s.eye.Recent(context.Background(), 1000)
+	if err != nil {
+		s.fail("the umpire cannot read: %v", err)
+	}
+	for _, p := range slices.Backward(list) {
+		s.isHeld(p)
+	}
 }
 
 // heldAt is when a payment was made by the umpire's clock: when its hold was asked for, or later if its
@@ -180,7 +241,7 @@ func (s *sim) heldAt(created, asked time.Time) time.Time {
 	if s.g.server == nil {
 		return at
 	}
-	asked = asked.Truncate(time.Microsecond)
+	at, asked = at.Add(s.apart), asked.Add(s.apart).Truncate(time.Microsecond)
 	if created.Before(asked) || created.After(at) && created.After(s.newest) {
 		s.fail("a payment of %s was made at %s", asked, created)
 	}

@@ -103,7 +103,7 @@ func simulate(t *testing.T, last uint64, engine string, ground func(t *testing.T
 		last = *simSeeds
 	}
 	began := time.Now()
-	var next, steps, payments, settled, calls atomic.Uint64
+	var next, steps, payments, settled, calls, wires atomic.Uint64
 	next.Store(*simFirst - 1)
 	var stop atomic.Bool
 	kinds := kindsOfFailures{}
@@ -122,6 +122,7 @@ func simulate(t *testing.T, last uint64, engine string, ground func(t *testing.T
 					payments.Add(uint64(len(s.sigs)))
 					calls.Add(uint64(s.made))
 					settled.Add(uint64(s.moved))
+					wires.Add(uint64(s.failed))
 					if s.wrong != "" && !*simAll {
 						stop.Store(true)
 					}
@@ -135,8 +136,9 @@ func simulate(t *testing.T, last uint64, engine string, ground func(t *testing.T
 	for kind, of := range kinds.first {
 		t.Logf("%5d × %s, first in seed %d", kinds.count[kind], kind, of)
 	}
-	t.Logf("%d seeds on %s, %d calls, %d signatures, %d settled, %d steps in %s", last-*simFirst+1, engine,
-		calls.Load(), payments.Load(), settled.Load(), steps.Load(), time.Since(began).Round(time.Millisecond))
+	t.Logf("%d seeds on %s, %d calls, %d signatures, %d settled, %d steps, %d wires failed in %s", last-*simFirst+1,
+		engine, calls.Load(), payments.Load(), settled.Load(), steps.Load(), wires.Load(),
+		time.Since(began).Round(time.Millisecond))
 }
 
 // ground is what seeds are run on one after the other: a ledger with processes that have it open.
@@ -300,7 +302,10 @@ type sim struct {
 	eye       ledger     // the umpire's own
 	memory    *memLedger // nil: the real one
 	disk      onDisk
-	wires     []*simWire // to a fleet's server
+	holds     map[string]*asking // of a fleet's ledger, by payment
+	wires     []*simWire         // to a fleet's server
+	failed    int                // how many of them
+	apart     time.Duration      // the server's clock minus the wallets'
 
 	world
 	umpire
@@ -315,6 +320,7 @@ type process struct {
 	dead   atomic.Bool
 	fault  wireFault
 	wasCut bool // a wire of it failed
+	away   bool // it does not reach the ledger's server
 }
 
 // parked is a goroutine that waits for the scheduler.
@@ -706,6 +712,7 @@ func (s *sim) moves() []move {
 		may(s.mix.kill, func() { s.kill(p) })
 		may(s.mix.power, s.cutPower)
 		may(s.mix.reconcile, func() { s.reconcile(p) })
+		may(s.mix.away, func() { s.part(p) })
 	}
 	switch {
 	case len(alive) == 0 && len(s.procs) < maxProcesses:
@@ -787,6 +794,9 @@ func (s *sim) quiet() {
 	s.skew.Store(0)
 	s.blind.Store(false)
 	s.node.down, s.node.lag = false, 0
+	for _, p := range s.procs {
+		p.fault, p.away = wireFault{}, false
+	}
 	s.mine()
 }
 

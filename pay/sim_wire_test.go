@@ -66,7 +66,7 @@ func (s *sim) dial(ctx context.Context, p *process) (net.Conn, error) {
 	if _, calls := ctx.Value(actorKey{}).(*actor); calls && p != nil && p.wasCut {
 		s.at(ctx, p, "connects again")
 	}
-	if p != nil && p.dead.Load() {
+	if p != nil && (p.dead.Load() || p.away) {
 		return nil, errCut
 	}
 	to, err := s.g.server.session()
@@ -129,6 +129,9 @@ func (w *simWire) Write(b []byte) (int, error) {
 	if err := w.exchange(b, answers); err != nil {
 		return 0, err
 	}
+	if what != "" {
+		w.s.hear()
+	}
 	switch what {
 	case cutAfter, diesAfter:
 		w.cut()
@@ -168,6 +171,7 @@ func (w *simWire) faultOf(b []byte, answers int) string {
 		return ""
 	}
 	w.s.say("      %s", w.p.fault.what)
+	w.s.failed++
 	return w.p.fault.what
 }
 

@@ -27,7 +27,7 @@ import (
 type mix struct {
 	steps, processes                                       int
 	leave, kill, reconcile, clock, node, thief, blind      int
-	power                                                  int
+	power, wire, away                                      int
 	tick                                                   int
 	ticks                                                  []time.Duration
 	seller, proof, settler, ask, funds, sign, status, save []choice
@@ -52,7 +52,7 @@ func hasChoice(list []choice, names ...string) bool {
 
 // newSim draws a world.
 func newSim(g *ground, seed uint64, onDisk bool) *sim {
-	s := &sim{g: g, seed: seed, rng: rand.New(rand.NewPCG(seed, 0x402))}
+	s := &sim{g: g, seed: seed, rng: rand.New(rand.NewPCG(seed, 0x402)), holds: map[string]*asking{}}
 	g.cur = s
 	start := []time.Time{ // the middle of a day, the end of one, the end of a month
 		g.epoch.AddDate(0, 0, 14).Add(12 * time.Hour), g.epoch.AddDate(0, 0, 15).Add(-40 * time.Second),
@@ -686,8 +686,13 @@ func (w *simStore) Reserve(ctx context.Context, h history.Hold) (p history.Payme
 	var held history.Payment
 	err = w.change(ctx, "Reserve", func() error {
 		asked := w.s.wallet()
+		h.Payment.ID = w.s.asksFor(h.Payment.ID, actorOf(ctx).call)
 		p, err := w.Store.Reserve(ctx, h)
-		if err == nil {
+		switch {
+		case err != nil:
+		case w.s.g.server != nil:
+			w.s.isHeld(p)
+		default:
 			w.s.reserved(p, actorOf(ctx).call, asked)
 		}
 		held = p
