@@ -242,7 +242,7 @@ func (a *app) openLedger(ctx context.Context, o history.Options) (*history.Store
 		return history.Open(ctx, a.home, o)
 	}
 	f := a.ledgerOf(m.ledger)
-	f.Writer, f.Agent = m.writer, m.agent
+	f.Writer, f.Agent, f.Home = m.writer, m.agent, a.home
 	return history.OpenFleet(f, o)
 }
 

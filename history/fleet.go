@@ -9,6 +9,7 @@ import (
 	"fmt"
 	mathrand "math/rand/v2"
 	"net"
+	"slices"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -47,6 +48,9 @@ type Fleet struct {
 	// Writer is whose audit chain this process writes: one home's, so that its checkpoint is on that chain.
 	Writer string
 	Agent  string // whose home that is; "": of a wallet without a name
+	// Home is where the processes of one home know each other by locks: who of them has ended is known at once,
+	// and not when it has said for a while that it lives no more. "": nowhere.
+	Home string
 	// Replication is what the owner demands of the server (fleetserver.go): "quorum", "async", or "none"; "":
 	// nothing yet, see Store.Demand.
 	Replication string
@@ -65,6 +69,7 @@ type fleet struct {
 
 	mu       sync.Mutex // of what follows: never held while the server is asked
 	self     string     // this process's id, "" before its first payment
+	lock     *instance  // in its home; nil: it has none
 	beating  chan struct{}
 	ended    sync.WaitGroup
 	driving  int       // payments of this process that are under way
@@ -137,18 +142,15 @@ func (e *fleet) close() error {
 		close(e.beating)
 		e.beating = nil
 	}
-	self := e.self
-	e.self, e.closed = "", true
+	self, lock := e.self, e.lock
+	e.self, e.lock, e.closed = "", nil, true
 	e.mu.Unlock()
 	e.ended.Wait()
-	if self != "" { // so that others need not wait for it
-		ctx, cancel := context.WithTimeout(context.Background(), 2*time.Second)
-		defer cancel()
-		_ = e.pool.With(ctx, func(c *postgres.Conn) error {
-			_, err := c.Query(ctx, postgres.Statement{Query: `SELECT beat(?, ?, '',
-				0)`, Args: []any{self, e.Agent}})
-			return err
-		})
+	if self != "" {
+		_ = e.sayEnded(self)
+	}
+	if lock != nil {
+		lock.release()
 	}
 	e.pool.Close()
 	return nil
@@ -267,7 +269,7 @@ func call[T any](
 ) (v T, err error) {
 	err = e.until(ctx, func(ctx context.Context) error {
 		return e.pool.With(ctx, func(c *postgres.Conn) error {
-			row := queryRow(ctx, fleetConn{c}, query, args...)
+			row := queryRow(ctx, fleetConn{c}, query, asOfNow(args)...)
 			if row.err != nil {
 				return row.err
 			}
@@ -279,6 +281,17 @@ func call[T any](
 		})
 	})
 	return v, err
+}
+
+// asOfNow asks the arguments anew that are a func() string: what they say is so only when it is sent.
+func asOfNow(args []any) []any {
+	args = slices.Clone(args)
+	for i, arg := range args {
+		if f, changes := arg.(func() string); changes {
+			args[i] = f()
+		}
+	}
+	return args
 }
 
 func scanNumber(row scanner) (n int64, err error) {

@@ -34,6 +34,7 @@ import (
 // simServer is a database for the worlds of one goroutine, which come one after the other.
 type simServer struct {
 	fleet  history.Fleet
+	homes  [2]string
 	own    *postgres.Pool // of the tests, in real time
 	clock  *os.File       // which the server's clock reads
 	shows  string         // what it says
@@ -60,6 +61,7 @@ func newServer(t *testing.T, c *pgtest.Cluster, n int) *simServer {
 	require.NoError(t, err)
 	t.Cleanup(func() { d.clock.Close() })
 	require.NoError(t, os.Chmod(path, 0o644))
+	d.homes = [2]string{t.TempDir(), t.TempDir()}
 	for i, clock := range []string{"clock", "real_clock"} {
 		d.run(t, fmt.Sprintf(`CREATE OR REPLACE FUNCTION %s() RETURNS BIGINT LANGUAGE sql VOLATILE AS
 			$$ SELECT pg_read_file('%s', %d, 20)::bigint $$`, clock, path, 20*i))
@@ -129,7 +131,7 @@ func (s *sim) openFleet(p *process) *history.Store {
 	f := s.g.server.fleet
 	f.Writer = "home_owner"
 	if p != nil {
-		f.Writer = fmt.Sprint("home_", p.id%2)
+		f.Writer, f.Home = fmt.Sprint("home_", p.machine()), s.g.server.homes[p.machine()]
 	}
 	f.Dial = func(ctx context.Context, _, _ string) (net.Conn, error) { return s.dial(ctx, p) }
 	store, err := history.OpenFleet(f, history.Options{Now: s.wallet})
@@ -137,6 +139,25 @@ func (s *sim) openFleet(p *process) *history.Store {
 		panic(err)
 	}
 	return store
+}
+
+// machine is which of the two machines of a fleet a process is on.
+func (p *process) machine() int { return p.id % 2 }
+
+// silence is how long others take a process for alive that has said nothing, and a little more.
+const silence = 31 * time.Second
+
+// canCall reports whether a purchase's next call can be made in a process: where it was made before. In a fleet it
+// can be made on another machine once all know that the one before is dead; else it would be another purchase
+// there, unless it has a key.
+func (s *sim) canCall(pu *purchase, p *process) bool {
+	return s.g.server == nil || pu.home == nil || pu.key != "" || pu.home.machine() == p.machine() ||
+		s.now().Sub(pu.home.died) > silence
+}
+
+// callable is where a purchase's next call can be made.
+func (s *sim) callable(pu *purchase) []*process {
+	return slices.DeleteFunc(s.living(), func(p *process) bool { return !s.canCall(pu, p) })
 }
 
 // signRules makes the world's rules those of the ledger. What the umpire asks for and nobody bounds has a

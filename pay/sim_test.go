@@ -318,6 +318,7 @@ type process struct {
 	engine *Engine
 	raw    ledger
 	dead   atomic.Bool
+	died   time.Time
 	fault  wireFault
 	wasCut bool // a wire of it failed
 	away   bool // it does not reach the ledger's server
@@ -481,12 +482,17 @@ func (s *sim) start() {
 func (s *sim) kill(p *process) {
 	s.say("process %d dies", p.id)
 	p.dead.Store(true)
+	p.died = s.now()
 	id := p.raw.Self()
 	s.unlockAll(p)
 	s.cutWires(p)
 	p.raw.Close()
-	if id != "" && s.memory == nil && s.g.server == nil { // Close tidies up, a kill does not
-		_ = os.WriteFile(filepath.Join(s.g.home, "run", id), nil, 0o600)
+	home := s.g.home
+	if s.g.server != nil {
+		home = s.g.server.homes[p.machine()]
+	}
+	if id != "" && s.memory == nil { // Close tidies up, a kill does not
+		_ = os.WriteFile(filepath.Join(home, "run", id), nil, 0o600)
 	}
 	for _, c := range s.calls {
 		if c.p == p && !c.over {
@@ -581,7 +587,7 @@ type call struct {
 // begin makes a purchase's next call: where it was made before, as long as that process lives.
 func (s *sim) begin(pu *purchase) {
 	if pu.home == nil || pu.home.dead.Load() {
-		alive := s.living()
+		alive := s.callable(pu)
 		pu.home = alive[s.rng.IntN(len(alive))]
 	}
 	s.actors++
@@ -695,7 +701,7 @@ func (s *sim) moves() []move {
 	may(s.mix.tick, func() { s.sleep(s.mix.ticks[s.rng.IntN(len(s.mix.ticks))]) })
 	alive := s.living()
 	for _, pu := range s.purchases {
-		if pu.call == nil && !pu.done && !pu.gaveUp && len(alive) > 0 {
+		if pu.call == nil && !pu.done && !pu.gaveUp && len(s.callable(pu)) > 0 {
 			may(8, func() { s.begin(pu) })
 			if pu.tries > 3 {
 				may(4, func() { pu.gaveUp = true })

@@ -284,7 +284,7 @@ func (f *fleetWorld) join(key *wallet.OwnerKey, keystore []byte) error {
 // nextMachine is where the next restart happens: the other one, and then where it was broken. Whoever died is
 // taken for dead by then.
 func (r *run) nextMachine() {
-	if r.fleet == nil {
+	if r.fleet == nil || r.scenario.alone {
 		return
 	}
 	other := r.fleet.machines[0]

@@ -42,6 +42,7 @@ type scenario struct {
 	fleet   bool               // of whose machines one is broken
 	founds  bool               // and its owner has sealed nothing yet
 	hasty   bool               // the other machine is asked before the broken one is taken for dead
+	alone   bool               // there is no other one, and nobody waits
 	slow    bool               // a key is derived at its full cost, several times: of 20 points 1 is tried
 }
 
@@ -88,6 +89,7 @@ var scenarios = []scenario{
 	{name: "init", path: "/weather", broken: initialize, judge: (*run).created, slow: true},
 	// on a machine of a fleet, and then on another one
 	{name: "fleet-pay", path: "/weather", fleet: true},
+	{name: "fleet-alone", path: "/weather", fleet: true, alone: true},
 	{name: "fleet-command", path: "/weather", fleet: true, broken: paysByCommand},
 	{name: "fleet-settling", path: "/seed-v2/weather", fleet: true},
 	{name: "fleet-hasty", path: "/weather", key: "one", fleet: true, hasty: true, slow: true},
