@@ -110,12 +110,20 @@ func MakeFleet(ctx context.Context, f Fleet) error {
 		return fleetError(err)
 	}
 	defer pool.Close()
-	var isThere bool
-	err = pool.With(ctx, func(c *postgres.Conn) error {
-		return queryRow(ctx, fleetConn{c}, `SELECT to_regclass('x402.meta') IS NOT NULL`).Scan(&isThere)
-	})
-	if err == nil && !isThere {
-		_, err = CreateFleet(ctx, f)
+	isThere := func() (is bool, err error) {
+		err = pool.With(ctx, func(c *postgres.Conn) error {
+			return queryRow(ctx, fleetConn{c}, `SELECT to_regclass('x402.meta') IS NOT NULL`).Scan(&is)
+		})
+		return is, err
+	}
+	is, err := isThere()
+	if err != nil || is {
+		return fleetErrorOr(err)
+	}
+	if _, err = CreateFleet(ctx, f); err != nil { // somebody else was faster, perhaps one who was killed at it
+		if is, _ := isThere(); is {
+			return nil
+		}
 	}
 	return fleetErrorOr(err)
 }

@@ -3,11 +3,13 @@ package history
 import (
 	"os"
 	"path/filepath"
+	"sync"
 	"testing"
 	"time"
 
 	"github.com/stretchr/testify/require"
 
+	"x402-wallet/internal/pgtest"
 	"x402-wallet/x402"
 	"x402-wallet/x402/money"
 )
@@ -90,5 +92,21 @@ func fundsRead(t *testing.T, ahead int64) {
 	require.NoError(t, err)
 	require.Zero(t, held)
 	_, err = reserveBy(s, fleetRules, h)
+	require.NoError(t, err)
+}
+
+// Of those who make the ledger at once, as after the one before was killed at it, one does, and all have it.
+func TestALedgerIsMadeOnce(t *testing.T) {
+	f := Fleet{URL: pgtest.Shared(t).Database(t), Writer: "owner"}
+	made := make([]error, 4)
+	var all sync.WaitGroup
+	for i := range made {
+		all.Go(func() { made[i] = MakeFleet(t.Context(), f) })
+	}
+	all.Wait()
+	for _, err := range made {
+		require.NoError(t, err)
+	}
+	_, err := openFleet(t, f).LedgerID(t.Context())
 	require.NoError(t, err)
 }
