@@ -72,10 +72,10 @@ type fleet struct {
 	lock     *instance  // in its home; nil: it has none
 	beating  chan struct{}
 	ended    sync.WaitGroup
-	driving  int       // payments of this process that are under way
-	beaten   time.Time // when it last said that it lives
-	swept    time.Time // when it last looked for old operations (fleetwrite.go)
-	tidied   time.Time // and for too much content (fleetcontent.go)
+	driving  map[string]bool // payments of this process that are under way, by their ids
+	beaten   time.Time       // when it last said that it lives
+	swept    time.Time       // when it last looked for old operations (fleetwrite.go)
+	tidied   time.Time       // and for too much content (fleetcontent.go)
 	turns    map[string]chan struct{}
 	closed   bool
 	settle   time.Duration // settleFor

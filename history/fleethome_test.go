@@ -110,3 +110,17 @@ func TestALedgerIsMadeOnce(t *testing.T) {
 	_, err := openFleet(t, f).LedgerID(t.Context())
 	require.NoError(t, err)
 }
+
+// A process says that it lives as long as any payment of its own is under way, whatever is said twice of others.
+func TestAProcessLivesWhileAPaymentIsUnderWay(t *testing.T) {
+	s, _ := newFleet(t)
+	one, err := reserveBy(s, fleetRules, testHold(1))
+	require.NoError(t, err)
+	other, err := reserveBy(s, fleetRules, testHold(1))
+	require.NoError(t, err)
+	require.NoError(t, s.Release(t.Context(), one.ID, "not signed"))
+	require.NoError(t, s.ReleaseLease(t.Context(), one.ID))
+	require.Equal(t, map[string]bool{other.ID: true}, s.fleet.driving)
+	require.NoError(t, s.Release(t.Context(), other.ID, "not signed"))
+	require.Empty(t, s.fleet.driving)
+}

@@ -81,7 +81,7 @@ func (e *fleet) keepBeating(id string, over chan struct{}) {
 			return
 		case <-tick.C:
 			e.mu.Lock()
-			drives := e.driving > 0
+			drives := len(e.driving) > 0
 			e.mu.Unlock()
 			if drives {
 				e.beats.Lock()
@@ -170,9 +170,16 @@ func (e *fleet) name() string {
 	return e.self
 }
 
-// drives counts the payments of this process that are under way: while there are any, it says that it lives.
-func (e *fleet) drives(more int) {
+// drives notes which payments of this process are under way: while there are any, it says that it lives.
+func (e *fleet) drives(id string, isUnderWay bool) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	e.driving = max(0, e.driving+more)
+	if e.driving == nil {
+		e.driving = map[string]bool{}
+	}
+	if isUnderWay {
+		e.driving[id] = true
+	} else {
+		delete(e.driving, id)
+	}
 }

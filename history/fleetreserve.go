@@ -73,7 +73,7 @@ func (e *fleet) reserve(ctx context.Context, h Hold, owner string) (Payment, err
 		return toJSON(q)
 	})
 	if err == nil {
-		e.drives(1)
+		e.drives(held.ID, true)
 		return held, nil
 	}
 	return p, e.whyNotHeld(ctx, h, p, err)

@@ -63,7 +63,7 @@ var (
 const (
 	seedsPlain = 2_000
 	seedsShort = 2_000
-	seedsFleet = 150
+	seedsFleet = 100
 	realEvery  = 25
 )
 

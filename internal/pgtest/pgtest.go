@@ -2,7 +2,8 @@
 // fail. Only tests import it; no program of ours contains it.
 //
 // What must stay true: fsync stays on, so that a server that is killed loses what a real one would lose, and
-// nothing else; and no server outlives the tests that started it.
+// nothing else, but where a test that kills none says "fsync = off"; and no server outlives the tests that
+// started it.
 //
 // Order of reading: pgtest.go, programs.go, cluster.go, process.go, kill.go, psql.go; proxy.go, action.go,
 // carry.go, wire.go; replica.go; faults.go, hold.go.
