@@ -38,10 +38,11 @@ race:
 	go test -count=1 -timeout 15m ./e2e/crash
 	CGO_ENABLED=1 go test -race -gcflags=modernc.org/...=-race=false -gcflags=golang.org/x/crypto/...=-race=false -p 4 -timeout 20m -skip '^($(ALONE))$$' ./e2e ./history ./e2e/cli ./pay $$(go list ./... | grep -v /e2e/crash)
 
-# What docs/proof.md states, in numbers: random sequences on the ledger and its model, simulated worlds, executions of each fuzz
-# target. -rapid.seed and -sim.seed repeat one that failed; both print it.
+# What docs/proof.md states, in numbers: random sequences on the ledger and its model, simulated worlds (ON_FLEET of them in
+# PostgreSQL, too), executions of each fuzz target. -rapid.seed and -sim.seed repeat one that failed; both print it.
 SEQUENCES := 100000
 SEEDS     := 20000
+ON_FLEET  := 100
 EXECS     := 10000
 .PHONY: proof model simulation fuzz patient
 proof: model simulation fuzz crash patient
@@ -53,8 +54,9 @@ patient: prep
 model:
 	GOGC=400 go test -count=1 -timeout 2h -v -run TestTheLedgerIsItsModel ./history -args -rapid.checks $$(($(SEQUENCES) / 2)) | grep -v '^=== '
 
-simulation:
-	GOGC=400 go test -count=1 -timeout 2h -v -run TestSimulation ./pay -args -sim.seeds $(SEEDS) | grep -vE '^=== |/seeds'
+simulation: need-postgres
+	GOGC=400 go test -count=1 -timeout 2h -v -run 'TestSimulation$$' ./pay -args -sim.engine sqlite -sim.seeds $(SEEDS) | grep -vE '^=== |/seeds'
+	GOGC=400 go test -count=1 -timeout 5h -v -run TestSimulationOfAFleet ./pay -args -sim.engine postgres -sim.seeds $(ON_FLEET) | grep -vE '^=== |/seeds'
 
 # A number of executions and not a time, so that the same is tried on every machine. What a target finds is written to its
 # package's testdata/fuzz, to be committed with the repair. BLIND=1 does not look at which code runs, and so compiles nothing anew.
@@ -92,7 +94,7 @@ prep: need-node
 # The real binary killed at its system calls, and its disk failing; judged by the books of seller, facilitator and chains. Then
 # a paid call cut at every byte. POINTS=n tries that many points, LONG=1 all, and every line at every byte in every way;
 # ONLY='SCENARIO CALL N ACT' one that was reported.
-crash: need-go need-strace build
+crash: need-go need-strace need-postgres build
 	go vet -tags crash ./e2e/crash ./wallet
 	go test -tags crash -count=1 -run 'TestCrash|TestOrderOnDisk' ./wallet
 	X402_WALLET_BIN=$(CURDIR)/$(BIN) go test -tags crash -count=1 -v -timeout 5h -run 'TestSweep|TestStrace' ./e2e/crash -args $(if $(POINTS),-points $(POINTS)) $(if $(LONG),-long) $(if $(ONLY),-only '$(ONLY)')

@@ -172,13 +172,9 @@ func (a *app) chainName() (string, error) {
 		return "", x402.Errorf(x402.SetupFailed, "read the name of this home in the fleet's ledger: %w", err)
 	}
 	name := history.NewWriter()
-	file, err := os.OpenFile(path, os.O_CREATE|os.O_EXCL|os.O_WRONLY, 0o600)
+	err = createExclusive(path, []byte(name+"\n"))
 	if errors.Is(err, fs.ErrExist) { // another process of this home was faster
 		return a.chainName()
-	}
-	if err == nil {
-		_, err = file.WriteString(name + "\n")
-		err = errors.Join(err, file.Close())
 	}
 	if err != nil {
 		return "", x402.Errorf(x402.SetupFailed, "name this home in the fleet's ledger: %w", err)
@@ -242,7 +238,7 @@ func (a *app) openLedger(ctx context.Context, o history.Options) (*history.Store
 		return history.Open(ctx, a.home, o)
 	}
 	f := a.ledgerOf(m.ledger)
-	f.Writer, f.Agent = m.writer, m.agent
+	f.Writer, f.Agent, f.Home = m.writer, m.agent, a.home
 	return history.OpenFleet(f, o)
 }
 

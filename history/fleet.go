@@ -8,6 +8,8 @@ import (
 	"errors"
 	"fmt"
 	mathrand "math/rand/v2"
+	"net"
+	"slices"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -46,9 +48,14 @@ type Fleet struct {
 	// Writer is whose audit chain this process writes: one home's, so that its checkpoint is on that chain.
 	Writer string
 	Agent  string // whose home that is; "": of a wallet without a name
+	// Home is where the processes of one home know each other by locks: who of them has ended is known at once,
+	// and not when it has said for a while that it lives no more. "": nowhere.
+	Home string
 	// Replication is what the owner demands of the server (fleetserver.go): "quorum", "async", or "none"; "":
 	// nothing yet, see Store.Demand.
 	Replication string
+	// Dial replaces net.Dialer's for tests; nil: that one.
+	Dial func(ctx context.Context, network, address string) (net.Conn, error)
 }
 
 // fleet is the engine.
@@ -64,12 +71,13 @@ type fleet struct {
 
 	mu       sync.Mutex // of what follows: never held while the server is asked
 	self     string     // this process's id, "" before its first payment
+	lock     *instance  // in its home; nil: it has none
 	beating  chan struct{}
 	ended    sync.WaitGroup
-	driving  int       // payments of this process that are under way
-	beaten   time.Time // when it last said that it lives
-	swept    time.Time // when it last looked for old operations (fleetwrite.go)
-	tidied   time.Time // and for too much content (fleetcontent.go)
+	driving  map[string]bool // payments of this process that are under way, by their ids
+	beaten   time.Time       // when it last said that it lives
+	swept    time.Time       // when it last looked for old operations (fleetwrite.go)
+	tidied   time.Time       // and for too much content (fleetcontent.go)
 	turns    map[string]chan struct{}
 	closed   bool
 	settle   time.Duration // settleFor
@@ -104,12 +112,20 @@ func MakeFleet(ctx context.Context, f Fleet) error {
 		return fleetError(err)
 	}
 	defer pool.Close()
-	var isThere bool
-	err = pool.With(ctx, func(c *postgres.Conn) error {
-		return queryRow(ctx, fleetConn{c}, `SELECT to_regclass('x402.meta') IS NOT NULL`).Scan(&isThere)
-	})
-	if err == nil && !isThere {
-		_, err = CreateFleet(ctx, f)
+	isThere := func() (is bool, err error) {
+		err = pool.With(ctx, func(c *postgres.Conn) error {
+			return queryRow(ctx, fleetConn{c}, `SELECT to_regclass('x402.meta') IS NOT NULL`).Scan(&is)
+		})
+		return is, err
+	}
+	is, err := isThere()
+	if err != nil || is {
+		return fleetErrorOr(err)
+	}
+	if _, err = CreateFleet(ctx, f); err != nil { // somebody else was faster, perhaps one who was killed at it
+		if is, _ := isThere(); is {
+			return nil
+		}
 	}
 	return fleetErrorOr(err)
 }
@@ -120,7 +136,8 @@ func OpenFleet(f Fleet, o Options) (*Store, error) {
 		o.Now = time.Now
 	}
 	e := &fleet{Fleet: f, now: o.Now, settle: settleFor, aliveFor: aliveFor}
-	pool, err := postgres.New(postgres.Options{URL: f.URL, Password: f.Password, Check: e.checkServer})
+	pool, err := postgres.New(postgres.Options{URL: f.URL, Password: f.Password, Check: e.checkServer,
+		Dial: f.Dial})
 	if err != nil {
 		return nil, fleetError(err)
 	}
@@ -135,18 +152,15 @@ func (e *fleet) close() error {
 		close(e.beating)
 		e.beating = nil
 	}
-	self := e.self
-	e.self, e.closed = "", true
+	self, lock := e.self, e.lock
+	e.self, e.lock, e.closed = "", nil, true
 	e.mu.Unlock()
 	e.ended.Wait()
-	if self != "" { // so that others need not wait for it
-		ctx, cancel := context.WithTimeout(context.Background(), 2*time.Second)
-		defer cancel()
-		_ = e.pool.With(ctx, func(c *postgres.Conn) error {
-			_, err := c.Query(ctx, postgres.Statement{Query: `SELECT beat(?, ?, '',
-				0)`, Args: []any{self, e.Agent}})
-			return err
-		})
+	if self != "" {
+		_ = e.sayEnded(self)
+	}
+	if lock != nil {
+		lock.release()
 	}
 	e.pool.Close()
 	return nil
@@ -265,7 +279,7 @@ func call[T any](
 ) (v T, err error) {
 	err = e.until(ctx, func(ctx context.Context) error {
 		return e.pool.With(ctx, func(c *postgres.Conn) error {
-			row := queryRow(ctx, fleetConn{c}, query, args...)
+			row := queryRow(ctx, fleetConn{c}, query, asOfNow(args)...)
 			if row.err != nil {
 				return row.err
 			}
@@ -277,6 +291,17 @@ func call[T any](
 		})
 	})
 	return v, err
+}
+
+// asOfNow asks the arguments anew that are a func() string: what they say is so only when it is sent.
+func asOfNow(args []any) []any {
+	args = slices.Clone(args)
+	for i, arg := range args {
+		if f, changes := arg.(func() string); changes {
+			args[i] = f()
+		}
+	}
+	return args
 }
 
 func scanNumber(row scanner) (n int64, err error) {

@@ -42,6 +42,8 @@ func TestEveryFaultAtEveryStep(t *testing.T) {
 			}
 			requireBelieved(t, w.fleet.URL, w.told)
 			requireSound(t, w.fleet.URL)
+			require.Equal(t, "0", pgtest.SQL(t, w.fleet.URL, `SELECT deadlocks FROM pg_stat_database
+				WHERE datname = current_database()`))
 			_, err := openFleet(t, w.fleet).Verify(t.Context(), Head{})
 			require.NoError(t, err)
 			refused := 0

@@ -67,7 +67,7 @@ func (e *fleet) recordVoucher(ctx context.Context, s *Store, p Payment, signed S
 		return Payment{}, e.notSubmitted(ctx, p, err)
 	}
 	if o.ReleaseLease {
-		e.drives(-1)
+		e.drives(p.ID, false)
 	}
 	if o.Content != nil {
 		s.tidySoon()

@@ -21,7 +21,7 @@ func (e *fleet) finish(ctx context.Context, id string, o Outcome, more map[strin
 		p, err = e.pay(ctx, `finish(?::json, ?)`, q, body)
 	}
 	if err == nil && (o.ReleaseLease || o.State == Failed) {
-		e.drives(-1)
+		e.drives(id, false)
 	}
 	if err != nil {
 		return p, e.tell(err)

@@ -36,8 +36,8 @@ func (t *tx) fleetHeld(p Payment, source string, readAt time.Time, upTo int64) (
 	var sum string
 	err = t.row(`SELECT coalesce(sum(amount::numeric), 0)::text FROM payments
 		WHERE source = ? AND asset = ? AND network = ? AND seq <= ? AND `+notPrepaid+`
-			AND (`+unfinished+` OR state = 'settled' AND updated_at >= ?)`,
-		source, p.Asset, p.Network, upTo, micros(readAt)).Scan(&sum)
+			AND (`+unfinished+` OR state = 'settled' AND updated_at >= ? + (SELECT clock() - ?::bigint))`,
+		source, p.Asset, p.Network, upTo, micros(readAt), micros(t.fleet.now())).Scan(&sum)
 	if err != nil {
 		return held, err
 	}

@@ -37,7 +37,6 @@ func (e *fleet) reserve(ctx context.Context, h Hold, owner string) (Payment, err
 		"sessionDetail": toJSON(map[string]any{"id": fresh, "cap": h.SessionCap, "seal": digestOf(nil)}),
 		"detail": toJSON(reservedDetail{Row: p.digest(), Key: p.IdempotencyKey,
 			Stored: digestOf(record)}),
-		"clock":         micros(e.now()),
 		"tolerance":     budget.ClockTolerance.Microseconds(),
 		"resume":        h.Resume,
 		"prepaid":       h.Decision.Prepaid,
@@ -69,9 +68,12 @@ func (e *fleet) reserve(ctx context.Context, h Hold, owner string) (Payment, err
 	if e.demanded() == asynchronous {
 		q["settle"] = e.settle.Microseconds()
 	}
-	held, err := e.payWhenSettled(ctx, `reserve(?::json)`, toJSON(q))
+	held, err := e.payWhenSettled(ctx, `reserve(?::json)`, func() string {
+		q["clock"] = micros(e.now())
+		return toJSON(q)
+	})
 	if err == nil {
-		e.drives(1)
+		e.drives(held.ID, true)
 		return held, nil
 	}
 	return p, e.whyNotHeld(ctx, h, p, err)

@@ -14,6 +14,9 @@ import (
 // when the process dies, however it dies, so any other process can distinguish a payment somebody
 // is working on from one whose process is gone.
 
+// runFolder is the folder of these files.
+const runFolder = "run"
+
 type instance struct {
 	id   string
 	file *os.File
@@ -29,7 +32,7 @@ func (s *Store) instance() (string, error) {
 	if s.self != nil {
 		return s.self.id, nil
 	}
-	dir := filepath.Join(s.home, "run")
+	dir := filepath.Join(s.home, runFolder)
 	if err := os.MkdirAll(dir, 0o700); err != nil {
 		return "", x402.Errorf(x402.LedgerUnavailable, "make the run directory: %w", err)
 	}
@@ -54,17 +57,23 @@ func (s *Store) instance() (string, error) {
 // checkLocks refuses a file system that gives one lock to two: on it every process would take the
 // others for ended.
 func (s *Store) checkLocks(locked *os.File) error {
-	again, err := os.OpenFile(locked.Name(), os.O_RDWR, 0)
-	if err != nil {
-		return x402.Errorf(x402.LedgerUnavailable, "take this process's lock: %w", err)
-	}
-	defer again.Close()
-	if held, err := s.lock(again); err != nil || held {
+	if !locksWork(locked.Name(), s.lock) {
 		return x402.Errorf(x402.LedgerUnavailable, "the file system of %s has no working locks", s.home).
 			WithHint("keep the wallet's home on a local disk: processes on one wallet recognize each other " +
 				"by locks; nothing is paid without")
 	}
 	return nil
+}
+
+// locksWork reports whether a lock that is held is not given to another one.
+func locksWork(locked string, lock func(*os.File) (bool, error)) bool {
+	again, err := os.OpenFile(locked, os.O_RDWR, 0)
+	if err != nil {
+		return false
+	}
+	defer again.Close()
+	held, err := lock(again)
+	return err == nil && !held
 }
 
 func (i *instance) release() {
@@ -89,7 +98,7 @@ func (s *Store) Alive(id string) bool {
 	if own {
 		return true
 	}
-	path := filepath.Join(s.home, "run", id)
+	path := filepath.Join(s.home, runFolder, id)
 	file, err := os.OpenFile(path, os.O_RDWR, 0)
 	if err != nil {
 		return false

@@ -314,7 +314,8 @@ BEGIN
     IF _funds->>'free' IS NOT NULL THEN
         INSERT INTO sources VALUES (_funds->>'source', _p.asset, _p.network) ON CONFLICT DO NOTHING;
         PERFORM 1 FROM sources WHERE source = _funds->>'source' AND asset = _p.asset AND network = _p.network FOR UPDATE;
-        _held := held_of(_funds->>'source', _p.asset, _p.network, (_funds->>'readAt')::bigint, _p.id);
+        -- the reading is of the wallet's clock, and what was settled since of this one
+        _held := held_of(_funds->>'source', _p.asset, _p.network, (_funds->>'readAt')::bigint + clock() - (_q->>'clock')::bigint, _p.id);
         IF _held + _p.amount::numeric > (_funds->>'free')::numeric THEN
             PERFORM refuse('X4S01', 'the chain does not cover it', json_build_object('held', _held::text));
         END IF;

@@ -366,7 +366,7 @@ func (s *Store) AcquireLease(ctx context.Context, id, from string) (bool, error)
 	if s.fleet != nil {
 		acquired, err := s.fleet.lease(ctx, "acquire", id, map[string]any{"by": owner, "from": from})
 		if acquired && err == nil {
-			s.fleet.drives(1)
+			s.fleet.drives(id, true)
 		}
 		return acquired, err
 	}
@@ -418,7 +418,7 @@ func (s *Store) AttachIdempotencyKey(ctx context.Context, id, key string) (named
 func (s *Store) ReleaseLease(ctx context.Context, id string) error {
 	if s.fleet != nil {
 		_, err := s.fleet.lease(ctx, "release", id, map[string]any{"by": s.fleet.name()})
-		s.fleet.drives(-1)
+		s.fleet.drives(id, false)
 		return err
 	}
 	return s.update(ctx, `UPDATE payments SET lease_owner = '' WHERE id = ?`, id)

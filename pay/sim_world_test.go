@@ -27,7 +27,7 @@ import (
 type mix struct {
 	steps, processes                                       int
 	leave, kill, reconcile, clock, node, thief, blind      int
-	power                                                  int
+	power, wire, away                                      int
 	tick                                                   int
 	ticks                                                  []time.Duration
 	seller, proof, settler, ask, funds, sign, status, save []choice
@@ -52,7 +52,7 @@ func hasChoice(list []choice, names ...string) bool {
 
 // newSim draws a world.
 func newSim(g *ground, seed uint64, onDisk bool) *sim {
-	s := &sim{g: g, seed: seed, rng: rand.New(rand.NewPCG(seed, 0x402))}
+	s := &sim{g: g, seed: seed, rng: rand.New(rand.NewPCG(seed, 0x402)), holds: map[string]*asking{}}
 	g.cur = s
 	start := []time.Time{ // the middle of a day, the end of one, the end of a month
 		g.epoch.AddDate(0, 0, 14).Add(12 * time.Hour), g.epoch.AddDate(0, 0, 15).Add(-40 * time.Second),
@@ -107,6 +107,9 @@ func newSim(g *ground, seed uint64, onDisk bool) *sim {
 
 	s.rules = s.drawRules()
 	s.eye = sqlLedger{g.eye}
+	if g.server != nil {
+		s.eye = sqlLedger{s.openFleet(nil)}
+	}
 	if !onDisk {
 		s.memory = newMemLedger(s.wallet)
 		s.eye = &memStore{memLedger: s.memory}
@@ -136,6 +139,10 @@ func newSim(g *ground, seed uint64, onDisk bool) *sim {
 	s.drawMeters(urls)
 	s.drawWays(urls, draw, some)
 	s.drawAgents()
+	if g.server != nil {
+		s.drawWires(some)
+		s.signRules()
+	}
 	return s
 }
 
@@ -642,7 +649,9 @@ func (w *simStore) change(ctx context.Context, what string, do func() error) err
 	if drawn == "fails" {
 		return diskError()
 	}
+	over := w.s.onWire(ctx, w.p, drawn)
 	err := do()
+	over()
 	if !survivesNoPowerCut[what] {
 		w.s.flush()
 	}
@@ -676,9 +685,15 @@ func (w *simStore) Facts(ctx context.Context, q history.Question) (history.Facts
 func (w *simStore) Reserve(ctx context.Context, h history.Hold) (p history.Payment, err error) {
 	var held history.Payment
 	err = w.change(ctx, "Reserve", func() error {
+		asked := w.s.wallet()
+		h.Payment.ID = w.s.asksFor(h.Payment.ID, actorOf(ctx).call)
 		p, err := w.Store.Reserve(ctx, h)
-		if err == nil {
-			w.s.reserved(p, actorOf(ctx).call)
+		switch {
+		case err != nil:
+		case w.s.g.server != nil:
+			w.s.isHeld(p)
+		default:
+			w.s.reserved(p, actorOf(ctx).call, asked)
 		}
 		held = p
 		return err

@@ -6,7 +6,6 @@ import (
 	"context"
 	"errors"
 
-	"x402-wallet/history"
 	"x402-wallet/internal/sandbox"
 	"x402-wallet/x402/money"
 )
@@ -79,7 +78,7 @@ func (r *run) channel() {
 // keptBook holds the wallet's book of its one channel against the world's.
 func (r *run) keptBook(c sandbox.Channel, deposit uint64) {
 	ctx := context.Background()
-	store, err := history.Open(ctx, r.home, history.Options{})
+	store, err := r.openLedger(ctx)
 	if err != nil {
 		r.violation("the ledger: %v", err)
 		return

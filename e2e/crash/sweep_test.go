@@ -43,6 +43,7 @@ func TestSweep(t *testing.T) {
 		fmt.Println("crash: not root: the files that calls are about cannot be seen, so no disk fails, " +
 			"and points are named by number alone")
 	}
+	startServer(t)
 	start := time.Now()
 	points, others := spread(record(t, bin), *pointsFlag)
 	all, wanted := len(points)+len(others), len(points)
@@ -187,19 +188,25 @@ func faults(calls []call) (list []fault) {
 	return list
 }
 
-// spread takes n of the points, evenly, of the slow ones only one in twenty; in the long form all.
+// spread takes n of the points, evenly, of the slow ones only one in twenty and of a fleet's, which has as many
+// again, one in three; in the long form all.
 // The others may take the place of those that turn out not to be there.
 func spread(points []point, n int) (some, others []point) {
 	if *longFlag {
 		return points, nil
 	}
-	nth := 0
+	nth := map[int]int{}
 	points = slices.DeleteFunc(points, func(p point) bool {
-		if !p.scenario.slow || *onlyFlag != "" {
-			return false
+		one := 1
+		switch {
+		case *onlyFlag != "":
+		case p.scenario.slow:
+			one = 20
+		case p.scenario.fleet:
+			one = 3
 		}
-		nth++
-		return nth%20 != 0
+		nth[one]++
+		return nth[one]%one != 0
 	})
 	taken := 0
 	for i, p := range points {

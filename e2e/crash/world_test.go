@@ -81,6 +81,7 @@ type world struct {
 	*sandbox.Sandbox
 	dir  string // everything of this world
 	home string
+	done []func() // what else is to do at its end
 }
 
 // newWorld makes one. It is for goroutines too, hence the error. Close it.
@@ -133,6 +134,9 @@ func (w *world) passphraseFile() string { return filepath.Join(w.dir, "passphras
 // Close ends the sandbox and removes the home.
 func (w *world) Close() {
 	w.Sandbox.Close()
+	for _, f := range w.done {
+		f()
+	}
 	if w.dir != "" {
 		_ = os.RemoveAll(w.dir)
 	}

@@ -3,7 +3,8 @@
 // it.
 //
 // What must stay true: fsync stays on, so that a server that is killed loses what a real one would lose, and
-// nothing else; and no server outlives the tests that started it.
+// nothing else, but where a test that kills none says "fsync = off"; and no server outlives the tests that
+// started it.
 //
 // Order of reading: pgtest.go, open.go, programs.go, cluster.go, process.go, kill.go, psql.go; proxy.go,
 // action.go, carry.go, wire.go; replica.go; faults.go, hold.go.
