@@ -134,14 +134,14 @@ var only = map[string][]string{
 	// cli, examples/fleet: the demos play an agent's host
 	"github.com/modelcontextprotocol/go-sdk": {"cli", "examples/fleet", "internal/mcpconn", "paywall",
 		"seller", "tools"},
-	"modernc.org/sqlite":                     {"history"},
-	"go.opentelemetry.io":                    {"internal/otlp/otlptest"}, // the other opinion of what is sent
-	"google.golang.org/protobuf":             {"internal/otlp/otlptest"},
-	"github.com/godbus/dbus":                 {"internal/notify"},
-	"github.com/spf13/cobra":                 {"cli"},
-	"github.com/tailscale/hujson":            {"internal/install"},
-	"github.com/zalando/go-keyring":          {"wallet"},
-	"github.com/golang-jwt/jwt":              {"facilitator", "internal/oauth", "internal/oauth/oauthtest"},
+	"modernc.org/sqlite":            {"history"},
+	"go.opentelemetry.io":           {"internal/otlp/otlptest"}, // the other opinion of what is sent
+	"google.golang.org/protobuf":    {"internal/otlp/otlptest"},
+	"github.com/godbus/dbus":        {"internal/notify"},
+	"github.com/spf13/cobra":        {"cli"},
+	"github.com/tailscale/hujson":   {"internal/install"},
+	"github.com/zalando/go-keyring": {"wallet"},
+	"github.com/golang-jwt/jwt":     {"facilitator", "internal/oauth", "internal/oauth/oauthtest"},
 }
 
 func TestArrowsPointDown(t *testing.T) {
