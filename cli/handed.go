@@ -57,7 +57,7 @@ var atService = map[string]handed{
 	"export": {flags: []string{"after", "agent", "before", "by", "format", "host", "label", "url"},
 		refused: []string{"output"}},
 	"freeze": {},
-	"history": {flags: []string{"after", "agent", "before", "days", "limit", "plot", "status",
+	"history": {flags: []string{"after", "agent", "before", "days", "limit", "plot", "status", "team",
 		"url"}},
 	"history verify": {flags: []string{"seals"}},
 	"init": {refused: []string{"config", "import-evm", "import-key-file", "import-ozskr",
