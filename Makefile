@@ -118,6 +118,12 @@ bench-fleet: need-postgres
 	go test -run '^$$' -bench BenchmarkFleet -benchtime 1x -timeout 30m ./history -args -fleet.verify 100000
 	go test -run '^$$' -bench 'BenchmarkFleet$$/here/reserve$$' -benchtime 1x -timeout 30m ./history -args -fleet.payments 1000000
 
+# A ledger's move is killed at each of its steps, and is timed with 10^5 payments.
+.PHONY: moves
+moves: need-postgres
+	go test -count=1 -timeout 30m -run 'TestAMove' ./history -args -moves
+	go test -run '^$$' -bench 'BenchmarkMove$$' -benchtime 1x -timeout 60m ./history -args -move.payments 100000
+
 vet:
 	go vet ./...
 

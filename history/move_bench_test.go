@@ -1,6 +1,7 @@
 package history
 
 import (
+	"flag"
 	"runtime"
 	"sync/atomic"
 	"testing"
@@ -12,11 +13,15 @@ import (
 	"x402-wallet/internal/pgtest"
 )
 
-// BenchmarkMove is a ledger of -payments that moves into a fleet's and back, how long each takes, and how
-// much memory of Go's at most.
+var movePayments = flag.Int("move.payments", 1_000, "how many payments BenchmarkMove moves")
+
+// BenchmarkMove is a ledger that moves into a fleet's and back, how long each takes, and how much memory of
+// Go's at most.
 func BenchmarkMove(b *testing.B) {
+	payments, dir := *size, *kept
+	defer func() { *size, *kept = payments, dir }()
+	*size, *kept = *movePayments, "" // one that moved is of no more use
 	for b.Loop() {
-		*kept = "" // one that moved is of no more use
 		s := million(b)
 		require.NoError(b, s.Close())
 		f := Fleet{URL: pgtest.Start(b, "shared_buffers = 256MB").Database(b), Writer: "owner"}
