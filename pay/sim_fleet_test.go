@@ -264,7 +264,7 @@ func (s *sim) heldAt(created, asked time.Time) time.Time {
 		return at
 	}
 	at, asked = at.Add(s.apart), asked.Add(s.apart).Truncate(time.Microsecond)
-	if created.Before(asked) || created.After(at) && created.After(s.newest) {
+	if created.Before(asked) || (created.After(at) && created.After(s.newest)) {
 		s.fail("a payment of %s was made at %s", asked, created)
 	}
 	return created

@@ -114,7 +114,8 @@ func takeDatabase(isMade bool) (*database, error) {
 		servers.free = servers.free[:last]
 		servers.mu.Unlock()
 		return d, d.run(`SELECT pg_terminate_backend(pid, 10000) FROM pg_stat_activity
-			WHERE datname = current_database() AND pid <> pg_backend_pid(); SELECT x402.empty_ledger(); UPDATE x402.test_shift SET us = 0`)
+			WHERE datname = current_database() AND pid <> pg_backend_pid();
+			SELECT x402.empty_ledger(); UPDATE x402.test_shift SET us = 0`)
 	}
 	socket := servers.cluster.Database(servers.t)
 	servers.mu.Unlock()
@@ -237,7 +238,8 @@ func (s scenario) newFleetWorld(rules sandbox.Rules) (_ *world, _ *fleetWorld, e
 		return w, f, copyKeystore(template.dir, f.owner)
 	}
 	w.home = f.machines[0]
-	return w, f, errors.Join(copyKeystore(owner.dir, f.owner), f.sealRules(), f.join(owner.key, owner.keystore))
+	return w, f, errors.Join(copyKeystore(owner.dir, f.owner), f.sealRules(),
+		f.join(owner.key, owner.keystore))
 }
 
 // sealRules makes the owner's config.toml the rules of the fleet, as policy seal --fleet does.
