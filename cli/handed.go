@@ -54,7 +54,7 @@ var atService = map[string]handed{
 	"delegation show":    {flags: []string{"network", "token-account"}},
 	"deny":               {},
 	"doctor":             {flags: []string{"full"}},
-	"export": {flags: []string{"after", "agent", "before", "by", "format", "host", "label", "url"},
+	"export": {flags: []string{"after", "agent", "before", "by", "format", "host", "label", "team", "url"},
 		refused: []string{"output"}},
 	"freeze": {},
 	"history": {flags: []string{"after", "agent", "before", "days", "limit", "plot", "status", "team",

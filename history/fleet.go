@@ -48,8 +48,8 @@ type Fleet struct {
 	// Writer is whose audit chain this process writes: one home's, so that its checkpoint is on that chain.
 	Writer string
 	Agent  string // whose home that is; "": of a wallet without a name
-	// Home is where the processes of one home know each other by locks: who of them has ended is known at once,
-	// and not when it has said for a while that it lives no more. "": nowhere.
+	// Home is where the processes of one home know each other by locks: who of them has ended is known at
+	// once, and not when it has said for a while that it lives no more. "": nowhere.
 	Home string
 	// Replication is what the owner demands of the server (fleetserver.go): "quorum", "async", or "none"; "":
 	// nothing yet, see Store.Demand.
@@ -66,7 +66,7 @@ type fleet struct {
 
 	rules   atomic.Int64           // the version of GoBy; 0: none
 	moved   atomic.Bool            // others are there
-	beats   sync.Mutex             // who says that this process lives: for as long as the server takes
+	beats   chan struct{}          // is full while this process says that it lives, or waits to
 	demands atomic.Pointer[string] // Fleet.Replication, or what Demand said since
 
 	mu       sync.Mutex // of what follows: never held while the server is asked
@@ -122,7 +122,8 @@ func MakeFleet(ctx context.Context, f Fleet) error {
 	if err != nil || is {
 		return fleetErrorOr(err)
 	}
-	if _, err = CreateFleet(ctx, f); err != nil { // somebody else was faster, perhaps one who was killed at it
+	if _, err = CreateFleet(ctx, f); err != nil {
+		// somebody else was faster, perhaps one who was killed at it
 		if is, _ := isThere(); is {
 			return nil
 		}
@@ -135,7 +136,7 @@ func OpenFleet(f Fleet, o Options) (*Store, error) {
 	if o.Now == nil {
 		o.Now = time.Now
 	}
-	e := &fleet{Fleet: f, now: o.Now, settle: settleFor, aliveFor: aliveFor}
+	e := &fleet{Fleet: f, now: o.Now, beats: make(chan struct{}, 1), settle: settleFor, aliveFor: aliveFor}
 	pool, err := postgres.New(postgres.Options{URL: f.URL, Password: f.Password, Check: e.checkServer,
 		Dial: f.Dial})
 	if err != nil {

@@ -52,8 +52,8 @@ func TestAHomeWithoutLocks(t *testing.T) {
 	require.True(t, s.Alive(s.Self()))
 }
 
-// What was settled since a source was read counts as held of it by the server's clock, also where the wallet's
-// is ahead of that.
+// What was settled since a source was read counts as held of it by the server's clock, also where the
+// wallet's is ahead of that.
 func TestFundsReadByAnotherClock(t *testing.T) {
 	for name, apart := range map[string]int64{"ahead": 60, "behind": -60} {
 		t.Run(name, func(t *testing.T) { fundsRead(t, apart) })
@@ -111,7 +111,8 @@ func TestALedgerIsMadeOnce(t *testing.T) {
 	require.NoError(t, err)
 }
 
-// A process says that it lives as long as any payment of its own is under way, whatever is said twice of others.
+// A process says that it lives as long as any payment of its own is under way, whatever is said twice of
+// others.
 func TestAProcessLivesWhileAPaymentIsUnderWay(t *testing.T) {
 	s, _ := newFleet(t)
 	one, err := reserveBy(s, fleetRules, testHold(1))

@@ -10,8 +10,8 @@ import (
 	"x402-wallet/history/postgres"
 )
 
-// How the processes of a fleet know which of them live: each says so while it works. Those of one home know it
-// by locks, too: a call that is made again as soon as its process has died is the same purchase.
+// How the processes of a fleet know which of them live: each says so while it works. Those of one home know
+// it by locks, too: a call that is made again as soon as its process has died is the same purchase.
 
 const (
 	// aliveFor is how long a process is taken for alive after it said so, and beatEvery how often it does
@@ -21,8 +21,8 @@ const (
 
 // instance is this process's id; from its first on it says that it lives, as long as it works.
 func (e *fleet) instance() (string, error) {
-	e.beats.Lock()
-	defer e.beats.Unlock()
+	e.beats <- struct{}{}
+	defer func() { <-e.beats }()
 	e.mu.Lock()
 	id, said := e.self, time.Since(e.beaten) < beatEvery
 	e.mu.Unlock()
@@ -84,9 +84,9 @@ func (e *fleet) keepBeating(id string, over chan struct{}) {
 			drives := len(e.driving) > 0
 			e.mu.Unlock()
 			if drives {
-				e.beats.Lock()
+				e.beats <- struct{}{}
 				_ = e.beat(id)
-				e.beats.Unlock()
+				<-e.beats
 			}
 		}
 	}
@@ -109,8 +109,8 @@ func (e *fleet) alive(id string) bool {
 	return alive
 }
 
-// lockInHome takes a process's lock in its home; nil: there is none to be had, and the process is known by what
-// it says alone.
+// lockInHome takes a process's lock in its home; nil: there is none to be had, and the process is known by
+// what it says alone.
 func lockInHome(home, id string) *instance {
 	if home == "" {
 		return nil
@@ -132,8 +132,8 @@ func lockInHome(home, id string) *instance {
 	return i
 }
 
-// endedHere reports whether a process of this home has ended: the kernel let go of its lock. Then it is said for
-// it, so that no other machine has to wait.
+// endedHere reports whether a process of this home has ended: the kernel let go of its lock. Then it is
+// said for it, so that no other machine has to wait.
 func (e *fleet) endedHere(id string) bool {
 	if e.Home == "" || filepath.Base(id) != id {
 		return false
@@ -158,7 +158,8 @@ func (e *fleet) sayEnded(id string) error {
 	ctx, cancel := context.WithTimeout(context.Background(), 2*time.Second)
 	defer cancel()
 	return e.pool.With(ctx, func(c *postgres.Conn) error {
-		_, err := c.Query(ctx, postgres.Statement{Query: `SELECT beat(?, ?, '', 0)`, Args: []any{id, e.Agent}})
+		_, err := c.Query(ctx, postgres.Statement{Query: `SELECT beat(?, ?, '', 0)`,
+			Args: []any{id, e.Agent}})
 		return err
 	})
 }

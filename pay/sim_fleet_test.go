@@ -81,8 +81,8 @@ func (d *simServer) run(t *testing.T, words string) {
 	}))
 }
 
-// show sets the server's clock, and the one by which processes live. Nobody sets that one, which would only let
-// the dead live for longer, and the living be dead until they say something.
+// show sets the server's clock, and the one by which processes live. Nobody sets that one, which would only
+// let the dead live for longer, and the living be dead until they say something.
 func (d *simServer) show(at, real time.Time) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -147,9 +147,9 @@ func (p *process) machine() int { return p.id % 2 }
 // silence is how long others take a process for alive that has said nothing, and a little more.
 const silence = 31 * time.Second
 
-// canCall reports whether a purchase's next call can be made in a process: where it was made before. In a fleet it
-// can be made on another machine once all know that the one before is dead; else it would be another purchase
-// there, unless it has a key.
+// canCall reports whether a purchase's next call can be made in a process: where it was made before. In a
+// fleet it can be made on another machine once all know that the one before is dead; else it would be
+// another purchase there, unless it has a key.
 func (s *sim) canCall(pu *purchase, p *process) bool {
 	return s.g.server == nil || pu.home == nil || pu.key != "" || pu.home.machine() == p.machine() ||
 		s.now().Sub(pu.home.died) > silence
@@ -212,7 +212,8 @@ func (s *sim) onWire(ctx context.Context, p *process, drawn string) (over func()
 		p.fault = wireFault{what: drawn, nth: 1 + s.rng.IntN(3), ctx: ctx}
 		return func() { p.fault = wireFault{} }
 	}
-	if s.mix.wire > 0 && !s.calm && p.fault.nth == 0 && s.chance(s.mix.wire) { // or one of the next, which may only read
+	// or one of the next statements, which may only read
+	if s.mix.wire > 0 && !s.calm && p.fault.nth == 0 && s.chance(s.mix.wire) {
 		p.fault = wireFault{what: []string{cutBefore, cutAfter}[s.rng.IntN(2)], nth: 1 + s.rng.IntN(20)}
 	}
 	return func() {}
@@ -263,7 +264,7 @@ func (s *sim) heldAt(created, asked time.Time) time.Time {
 		return at
 	}
 	at, asked = at.Add(s.apart), asked.Add(s.apart).Truncate(time.Microsecond)
-	if created.Before(asked) || created.After(at) && created.After(s.newest) {
+	if created.Before(asked) || (created.After(at) && created.After(s.newest)) {
 		s.fail("a payment of %s was made at %s", asked, created)
 	}
 	return created

@@ -136,8 +136,8 @@ func simulate(t *testing.T, last uint64, engine string, ground func(t *testing.T
 	for kind, of := range kinds.first {
 		t.Logf("%5d × %s, first in seed %d", kinds.count[kind], kind, of)
 	}
-	t.Logf("%d seeds on %s, %d calls, %d signatures, %d settled, %d steps, %d wires failed in %s", last-*simFirst+1,
-		engine, calls.Load(), payments.Load(), settled.Load(), steps.Load(), wires.Load(),
+	t.Logf("%d seeds on %s, %d calls, %d signatures, %d settled, %d steps, %d wires failed in %s",
+		last-*simFirst+1, engine, calls.Load(), payments.Load(), settled.Load(), steps.Load(), wires.Load(),
 		time.Since(began).Round(time.Millisecond))
 }
 
@@ -243,8 +243,8 @@ func (g *ground) run(t *testing.T, seed uint64) (s *sim) {
 		if g.server != nil {
 			engine = onPostgres
 		}
-		t.Errorf("seed %d: %s\n%s\nagain: go test ./pay -run Simulation -sim.seed %d -sim.engine %s", seed, s.wrong,
-			s.story(), seed, engine)
+		t.Errorf("seed %d: %s\n%s\nagain: go test ./pay -run Simulation -sim.seed %d -sim.engine %s", seed,
+			s.wrong, s.story(), seed, engine)
 	}
 	if s.wrong != "" && onDisk {
 		g.used = 0 // the next one gets a ledger for itself

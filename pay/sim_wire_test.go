@@ -23,7 +23,7 @@ import (
 const (
 	cutBefore = "its wire is cut"                   // and the server never gets the statement
 	cutAfter  = "its wire is cut after it was done" // and nobody hears that
-	late      = "its answer is late"                // whatever happens, and however much time passes, meanwhile
+	late      = "its answer is late"                // whatever happens meanwhile, and however long that takes
 	diesAt    = "and the process dies before a statement"
 	diesAfter = "and the process dies before it hears of a statement"
 )
@@ -60,8 +60,8 @@ type simWire struct {
 
 var errCut = errors.New("the wire is cut")
 
-// dial connects a process to the server. Whoever has to connect again in a call may be late for it, or dead by
-// then.
+// dial connects a process to the server. Whoever has to connect again in a call may be late for it, or dead
+// by then.
 func (s *sim) dial(ctx context.Context, p *process) (net.Conn, error) {
 	if _, calls := ctx.Value(actorKey{}).(*actor); calls && p != nil && p.wasCut {
 		s.at(ctx, p, "connects again")
@@ -91,8 +91,8 @@ func (s *sim) cutWires(p *process) {
 	}
 }
 
-// cut ends the connection. The server undoes what was begun at once, and not when it gets to it, so that a world
-// is the same whenever it is run.
+// cut ends the connection. The server undoes what was begun at once, and not when it gets to it, so that a
+// world is the same whenever it is run.
 func (w *simWire) cut() {
 	if w.to == nil {
 		return

@@ -74,7 +74,7 @@ func makeOwner() {
 	owner.once.Do(func() {
 		owner.dir, owner.err = os.MkdirTemp(scratch(), "x402-crash-owner-")
 		if owner.err == nil {
-			owner.err = copyFile(filepath.Join(template.dir, "keystore.json"), filepath.Join(owner.dir, "keystore.json"))
+			owner.err = copyKeystore(template.dir, owner.dir)
 		}
 		if owner.err != nil {
 			return
@@ -93,6 +93,11 @@ func makeOwner() {
 	})
 }
 
+func copyKeystore(from, to string) error {
+	const name = "keystore.json"
+	return copyFile(filepath.Join(from, name), filepath.Join(to, name))
+}
+
 // fleetWorld is what a world has of a fleet.
 type fleetWorld struct {
 	*database
@@ -108,8 +113,9 @@ func takeDatabase(isMade bool) (*database, error) {
 		d := servers.free[last]
 		servers.free = servers.free[:last]
 		servers.mu.Unlock()
-		return d, d.run(`SELECT pg_terminate_backend(pid, 10000) FROM pg_stat_activity WHERE datname = current_database()
-			AND pid <> pg_backend_pid(); SELECT x402.empty_ledger(); UPDATE x402.test_shift SET us = 0`)
+		return d, d.run(`SELECT pg_terminate_backend(pid, 10000) FROM pg_stat_activity
+			WHERE datname = current_database() AND pid <> pg_backend_pid();
+			SELECT x402.empty_ledger(); UPDATE x402.test_shift SET us = 0`)
 	}
 	socket := servers.cluster.Database(servers.t)
 	servers.mu.Unlock()
@@ -133,7 +139,8 @@ func takeDatabase(isMade bool) (*database, error) {
 // shiftedClock lets the clock by which processes live be set ahead.
 const shiftedClock = `; CREATE TABLE x402.test_shift (us BIGINT); INSERT INTO x402.test_shift VALUES (0);
 	CREATE OR REPLACE FUNCTION x402.real_clock() RETURNS BIGINT LANGUAGE sql VOLATILE AS $$
-		SELECT (extract(epoch FROM clock_timestamp()) * 1000000)::bigint + (SELECT us FROM x402.test_shift) $$`
+		SELECT (extract(epoch FROM clock_timestamp()) * 1000000)::bigint
+			+ (SELECT us FROM x402.test_shift) $$`
 
 func (d *database) run(words string) error {
 	ctx, cancel := context.WithTimeout(context.Background(), patience)
@@ -177,12 +184,12 @@ func (f *fleetWorld) ledgerOf(writer string) (*history.Store, error) {
 // fleetRules is the owner's config.toml.
 func fleetRules(rules, deadline, url string) string {
 	return strings.Replace(rules, "[policy]\n", "[policy]\ndeadline = \""+deadline+"\"\n", 1) + fmt.Sprintf(
-		"[ledger]\nurl = %q\nreplication = \"none\"\nkeys = \"shared\"\n[budget.teams.%s]\nagents = [\"research-*\"]\n",
-		url, teamName)
+		"[ledger]\nurl = %q\nreplication = \"none\"\nkeys = \"shared\"\n"+
+			"[budget.teams.%s]\nagents = [\"research-*\"]\n", url, teamName)
 }
 
-// newFleetWorld makes a sandbox, and a fleet in it whose owner has sealed its rules, unless the scenario does that;
-// both machines have joined it, and neither has paid.
+// newFleetWorld makes a sandbox, and a fleet in it whose owner has sealed its rules, unless the scenario
+// does that; both machines have joined it, and neither has paid.
 func (s scenario) newFleetWorld(rules sandbox.Rules) (_ *world, _ *fleetWorld, err error) {
 	if makeTemplate(); template.err != nil {
 		return nil, nil, fmt.Errorf("make the template of a home: %w", template.err)
@@ -218,7 +225,8 @@ func (s scenario) newFleetWorld(rules sandbox.Rules) (_ *world, _ *fleetWorld, e
 	rules.TokenAccount = w.Delegate(template.solana, sandbox.USDC)
 	err = errors.Join(os.Mkdir(f.owner, 0o700), os.Mkdir(filepath.Join(w.dir, "user"), 0o700),
 		os.WriteFile(w.passphraseFile(), []byte(passphrase+"\n"), 0o600),
-		config.WriteFile(filepath.Join(f.owner, config.FileName), []byte(fleetRules(w.Config(rules), deadline, f.url))))
+		config.WriteFile(filepath.Join(f.owner, config.FileName),
+			[]byte(fleetRules(w.Config(rules), deadline, f.url))))
 	if err != nil {
 		return nil, nil, err
 	}
@@ -227,11 +235,11 @@ func (s scenario) newFleetWorld(rules sandbox.Rules) (_ *world, _ *fleetWorld, e
 	}
 	if s.founds {
 		w.home = f.owner
-		return w, f, copyFile(filepath.Join(template.dir, "keystore.json"), filepath.Join(f.owner, "keystore.json"))
+		return w, f, copyKeystore(template.dir, f.owner)
 	}
 	w.home = f.machines[0]
-	return w, f, errors.Join(copyFile(filepath.Join(owner.dir, "keystore.json"), filepath.Join(f.owner, "keystore.json")),
-		f.sealRules(), f.join(owner.key, owner.keystore))
+	return w, f, errors.Join(copyKeystore(owner.dir, f.owner), f.sealRules(),
+		f.join(owner.key, owner.keystore))
 }
 
 // sealRules makes the owner's config.toml the rules of the fleet, as policy seal --fleet does.

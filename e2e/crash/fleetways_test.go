@@ -49,8 +49,8 @@ func freezes(r *run) error {
 	return err
 }
 
-// frozen is the judgement of it: what was said to be stopped is, on the other machine, too; made again it is; the
-// owner alone lets it go on, and then both pay.
+// frozen is the judgement of it: what was said to be stopped is, on the other machine, too; made again it
+// is; the owner alone lets it go on, and then both pay.
 func (r *run) frozen() {
 	said := strings.Contains(r.said, `"frozen"`)
 	for _, isAgain := range []bool{false, true} {
@@ -181,8 +181,8 @@ func (r *run) breaksOwners(args ...string) error {
 // sealsFirst makes the ledger, the owner's key and the first rules.
 func sealsFirst(r *run) error { return r.breaksOwners("policy", "seal", "--fleet") }
 
-// sealed is the judgement of sealing: made again it is done, by the same key if there was one, and machines pay
-// by these rules.
+// sealed is the judgement of sealing: made again it is done, by the same key if there was one, and machines
+// pay by these rules.
 func (r *run) sealed() {
 	type outcome struct {
 		Ledger, Owner string
@@ -252,11 +252,13 @@ func resealed(r *run) error {
 	return r.breaksOwners("policy", "seal", "--fleet")
 }
 
-// sealedAgain is the judgement of that: the old rules hold or the new ones, and after the same command the new.
+// sealedAgain is the judgement of that: the old rules hold or the new ones, and after the same command the
+// new.
 func (r *run) sealedAgain() {
 	day, err := r.fleet.number(`SELECT day FROM x402.budgets WHERE id = 'org'`)
 	versions, errVersions := r.fleet.number(`SELECT max(version) FROM x402.rules`)
-	if want := map[int64]int64{1: 10_000_000, 2: 9_000_000}[versions]; errors.Join(err, errVersions) != nil || day != want {
+	want := map[int64]int64{1: 10_000_000, 2: 9_000_000}[versions]
+	if errors.Join(err, errVersions) != nil || day != want {
 		r.violation("version %d has a day of %d: %v %v", versions, day, err, errVersions)
 	}
 	if strings.Contains(r.said, `"version"`) && versions != 2 {
@@ -305,20 +307,22 @@ func (r *run) openLedger(ctx context.Context) (*history.Store, error) {
 	return history.Open(ctx, r.home, history.Options{})
 }
 
-// counted holds what a fleet's budget has used against its payments, by plain SQL, and looks for chains that are no
-// home's.
+// counted holds what a fleet's budget has used against its payments, by plain SQL, and looks for chains
+// that are no home's.
 func (r *run) counted() {
 	if r.fleet == nil {
 		return
 	}
-	nobodys, err := r.fleet.number(`SELECT count(*) FROM x402.writers WHERE name <> 'owner' AND name !~ '^home_.{5}'`)
+	nobodys, err := r.fleet.number(`SELECT count(*) FROM x402.writers
+		WHERE name <> 'owner' AND name !~ '^home_.{5}'`)
 	if err != nil || nobodys > 0 {
 		r.violation("%d chains are no home's: %v", nobodys, err)
 	}
 	for _, win := range []string{"day", "month", "session"} {
 		used, err := r.fleet.number(fmt.Sprintf(`SELECT coalesce(sum(used), 0) FROM x402.counters
 			WHERE budget = 'org' AND win = '%s'`, win))
-		spent, errSpent := r.fleet.number(`SELECT coalesce(sum(usd - returned), 0) FROM x402.payments WHERE state <> 'failed'`)
+		spent, errSpent := r.fleet.number(`SELECT coalesce(sum(usd - returned), 0)
+			FROM x402.payments WHERE state <> 'failed'`)
 		if err = errors.Join(err, errSpent); err != nil || used != spent {
 			r.violation("the %s's counter says %d, its payments come to %d: %v", win, used, spent, err)
 		}

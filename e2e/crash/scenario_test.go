@@ -96,12 +96,14 @@ var scenarios = []scenario{
 	{name: "fleet-cap", path: "/weather", key: "one", cap: 2, fleet: true},
 	{name: "fleet-replay", path: "/weather", key: "one", fleet: true, prepare: bought},
 	{name: "fleet-resume", path: "/weather", fleet: true, prepare: longDead(abandoned)},
-	{name: "fleet-reconcile", path: "/weather", fleet: true, prepare: longDead(settledUnseen), broken: reconcile},
+	{name: "fleet-reconcile", path: "/weather", fleet: true, prepare: longDead(settledUnseen),
+		broken: reconcile},
 	{name: "fleet-batch-deposit", path: batch, fleet: true, judge: (*run).channel},
 	{name: "fleet-batch-voucher", path: batch, fleet: true, prepare: deposited, judge: (*run).channel},
 	{name: "fleet-freeze", path: "/weather", fleet: true, broken: freezes, judge: (*run).frozen},
 	// what the owner signs
-	{name: "fleet-founding", path: "/weather", fleet: true, founds: true, broken: sealsFirst, judge: (*run).sealed},
+	{name: "fleet-founding", path: "/weather", fleet: true, founds: true, broken: sealsFirst,
+		judge: (*run).sealed},
 	{name: "fleet-seal", path: "/weather", fleet: true, broken: resealed, judge: (*run).sealedAgain},
 	{name: "fleet-enroll", path: "/weather", fleet: true, broken: enrols, judge: (*run).enrolled},
 }

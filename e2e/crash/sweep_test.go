@@ -188,9 +188,9 @@ func faults(calls []call) (list []fault) {
 	return list
 }
 
-// spread takes n of the points, evenly, of the slow ones only one in twenty and of a fleet's, which has as many
-// again, one in three; in the long form all.
-// The others may take the place of those that turn out not to be there.
+// spread takes n of the points, evenly, of the slow ones only one in twenty and of a fleet's, which has as
+// many again, one in three; in the long form all. The others may take the place of those that turn out not
+// to be there.
 func spread(points []point, n int) (some, others []point) {
 	if *longFlag {
 		return points, nil

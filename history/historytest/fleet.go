@@ -5,6 +5,7 @@ package historytest
 const EmptyLedger = `DO $make$ BEGIN EXECUTE (
 	SELECT 'CREATE FUNCTION x402.empty_ledger() RETURNS void LANGUAGE sql AS $$ '
 		|| string_agg('DELETE FROM x402.' || tablename, '; ')
-		|| '; UPDATE x402.content_use SET stored = 0, owed = 0; DELETE FROM x402.meta WHERE key LIKE ''% %'' $$'
+		|| '; UPDATE x402.content_use SET stored = 0, owed = 0; '
+		|| 'DELETE FROM x402.meta WHERE key LIKE ''% %'' $$'
 	FROM pg_tables WHERE schemaname = 'x402' AND tablename NOT IN ('meta', 'locks', 'content_use', 'epochs'));
 	END $make$`
