@@ -236,7 +236,7 @@ func (s *Store) endMoving(ctx context.Context, at Head, k Keyholder) (last audit
 			return err
 		}
 		if end.Seq != at.Seq || string(end.Hash) != string(at.Hash) {
-			e := x402.Errorf(x402.LedgerUnavailable, "another process wrote to the ledger while it was copied")
+			e := x402.Errorf(x402.LedgerUnavailable, "another process wrote to the ledger while it moved")
 			e.FixedBy = x402.ByTime
 			return e.WithHint("end the wallet's other processes, and run the same command again")
 		}

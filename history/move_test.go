@@ -6,6 +6,7 @@ import (
 	"path/filepath"
 	"regexp"
 	"slices"
+	"strings"
 	"testing"
 	"time"
 
@@ -502,5 +503,43 @@ func TestWhatIsWrittenMeanwhileMoves(t *testing.T) {
 			_, err = m.Home.VerifySealed(t.Context(), m.Keys)
 			require.NoError(t, err)
 		})
+	}
+}
+
+// What a table gets moves with it, or is named here: what each ledger makes of the rest by itself, or has for
+// itself.
+func TestEveryColumnMoves(t *testing.T) {
+	moves := map[string][]string{}
+	for _, mt := range tablesToFleet("") {
+		moves[mt.name] = strings.Fields(strings.ReplaceAll(mt.text(), ",", " "))
+	}
+	s, _, _ := newStore(t)
+	var home []string
+	require.NoError(t, s.view(t.Context(), func(tx *tx) (err error) {
+		home, err = collect(tx, scanText, `SELECT m.name || ' ' || c.name FROM sqlite_schema m,
+			pragma_table_info(m.name) c WHERE m.type = 'table' AND m.name NOT LIKE 'url_%'
+			AND m.name NOT LIKE 'sqlite_%'`)
+		return err
+	}))
+	fleet, _ := newFleetStore(t)
+	var server []string
+	require.NoError(t, fleet.view(t.Context(), func(tx *tx) (err error) {
+		server, err = collect(tx, scanText, `SELECT table_name || ' ' || column_name
+			FROM information_schema.columns WHERE table_schema = 'x402' AND table_name <> 'test_clock'`)
+		return err
+	}))
+	for where, of := range map[string]struct{ columns, stay []string }{
+		"ledger.db": {home, []string{"memory bucket", "payment_search", "totals", "content_use", "sealed_sums",
+			"memory_nodes", "rules", "turns"}},
+		"fleet": {server, []string{"payments budgets", "payments operations", "sessions number", "locks", "turns",
+			"operations", "instances", "writers", "epochs", "budgets", "counters", "sources", "content_use",
+			"rules", "logins"}},
+	} {
+		require.Greater(t, len(of.columns), 100)
+		for _, c := range of.columns {
+			table, column, _ := strings.Cut(c, " ")
+			stays := slices.Contains(of.stay, c) || slices.Contains(of.stay, table)
+			require.NotEqual(t, stays, slices.Contains(moves[table], column), "%s: %s", where, c)
+		}
 	}
 }

@@ -130,7 +130,11 @@ func (m *Mover) fill(ctx context.Context, from string, at Head, was move) error 
 	if err != nil {
 		return err
 	}
-	if _, err := m.Fleet.Verify(ctx, Head{Seq: at.Seq, Hash: at.Hash}); err != nil {
+	err = m.Fleet.fleet.viewLong(ctx, m.Fleet, func(t *tx) error {
+		_, err := t.verifyFleet(Head{Seq: at.Seq, Hash: at.Hash})
+		return err
+	})
+	if err != nil {
 		return fmt.Errorf("compare the new ledger: %w", err)
 	}
 	return m.written("fleet's checkpoint", called(ctx, m.Copied))
