@@ -29,7 +29,8 @@ import (
 // The same worlds with a fleet's ledger, in a real PostgreSQL: the processes are those of two machines, and
 // each lives as long as it says so. All of it is in virtual time, heartbeats and pauses before another try
 // among them, and the server's clock is the world's. What fails besides are the wires to the server: cut
-// before a statement or behind it, or late.
+// before a statement or behind it, or late. A seed is the same whenever it is run, but for the milliseconds
+// that the ledger waits before it says something again.
 
 // simServer is a database for the worlds of one goroutine, which come one after the other.
 type simServer struct {
