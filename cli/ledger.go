@@ -143,7 +143,8 @@ func (u *ui) abandonMove(ctx context.Context, move LedgerMove) error {
 			"written over by the "+
 			"next move (%s)", safe(x402.AsError(unreached).Message))
 	}
-	return u.answerLine(map[string]bool{"abandoned": true}, "done: the ledger stays where it was, and pays")
+	return u.answerLine(map[string]bool{"abandoned": true}, "done: the ledger stays where it was; while "+
+		"config.toml names the fleet's, this home pays by that one")
 }
 
 // runMove moves the ledger, and says how far it is.

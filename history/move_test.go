@@ -529,9 +529,11 @@ func TestEveryColumnMoves(t *testing.T) {
 		return err
 	}))
 	for where, of := range map[string]struct{ columns, stay []string }{
-		"ledger.db": {home, []string{"memory bucket", "payment_search", "totals", "content_use", "sealed_sums",
+		"ledger.db": {home, []string{"memory bucket", "payment_search", "totals", "content_use",
+			"sealed_sums",
 			"memory_nodes", "rules", "turns"}},
-		"fleet": {server, []string{"payments budgets", "payments operations", "sessions number", "locks", "turns",
+		"fleet": {server, []string{"payments budgets", "payments operations", "sessions number", "locks",
+			"turns",
 			"operations", "instances", "writers", "epochs", "budgets", "counters", "sources", "content_use",
 			"rules", "logins"}},
 	} {
