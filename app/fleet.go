@@ -153,8 +153,8 @@ func (a *app) mayHoldKeys(keys *wallet.Wallet, rules *config.Config) error {
 	if a.isService || rules.Ledger.Keys == config.KeysShared {
 		return nil
 	}
-	return x402.Errorf(x402.PolicyDenied, "the owner of this fleet wants the keys where no agent's shell is, "+
-		"and this wallet runs in the agent's own process").
+	return x402.Errorf(x402.PolicyDenied, "the owner of this fleet wants the keys where no agent's shell "+
+		"is, and this wallet runs in the agent's own process").
 		WithHint("run it as a service of a user of its own (x402-wallet service install); or the owner "+
 			"seals ledger.keys = \"shared\", after which any shell of an agent has the keys").
 		WithCommand(x402.Command("service", "install"), "The fleet's keys may not be in an agent's process: "+
@@ -291,8 +291,9 @@ func keptLimits(own, owners *config.Config) error {
 			{"rate", b.Rate > 0 && theirs.Rate == 0 && b.ID != history.Organisation},
 		} {
 			if limit.isUnkept {
-				return x402.Errorf(x402.SetupFailed, "config.toml on this machine limits the %s of %s, which "+
-					"the owner of the fleet does not limit, so that its ledger does not add it up", limit.name, b.ID).
+				return x402.Errorf(x402.SetupFailed, "config.toml on this machine limits the %s of %s, "+
+					"which the owner of the fleet does not limit, so that its ledger does not add it up",
+					limit.name, b.ID).
 					WithHint("take it out here, or the owner seals a limit for it, which may be higher: " +
 						"x402-wallet policy seal --fleet")
 			}

@@ -48,15 +48,15 @@ func TestALimitThatTheFleetDoesNotKeep(t *testing.T) {
 	const team = "[budget.teams.research]\nagents = ['research-*']\n"
 	owners := parse("[budget]\nday = '5'\nhosts.'a.example'.day = '2'\n" + fleet + team + "day = '3'\n")
 	for own, limit := range map[string]string{
-		"[budget]\nday = '4'\nhosts.'a.example'.day = '1'\n" + fleet + team + "day = '1'\n": "",
-		"[budget]\nday = '4'\nrate = 2\n" + fleet + team + "per_call = '0.1'\n":             "",
-		"[budget]\nday = '4'\nsession = '1'\n" + fleet:                                      "the session of org",
-		"[budget]\nday = '4'\nhosts.'b.example'.day = '1'\n" + fleet:                        "the day of host:b.example",
-		"[budget]\nday = '4'\n" + fleet + team + "month = '3'\n":                            "the month of team:research",
-		"[budget]\nday = '4'\n" + fleet + team + "rate = 3\n":                               "the rate of team:research",
-		"[budget]\nday = '4'\n" + fleet + "[budget.agents.'x-*']\nday = '1'\n":              "the day of each:x-*",
+		"day = '4'\nhosts.'a.example'.day = '1'\n" + fleet + team + "day = '1'\n": "",
+		"day = '4'\nrate = 2\n" + fleet + team + "per_call = '0.1'\n":             "",
+		"session = '1'\n" + fleet:                    "the session of org",
+		"hosts.'b.example'.day = '1'\n" + fleet:      "the day of host:b.example",
+		fleet + team + "month = '3'\n":               "the month of team:research",
+		fleet + team + "rate = 3\n":                  "the rate of team:research",
+		fleet + "[budget.agents.'x-*']\nday = '1'\n": "the day of each:x-*",
 	} {
-		err := keptLimits(parse(own), owners)
+		err := keptLimits(parse("[budget]\n"+own), owners)
 		if limit == "" {
 			require.NoError(t, err, own)
 			continue

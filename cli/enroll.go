@@ -128,9 +128,10 @@ func (p *Program) enroll(ctx context.Context, ui *ui, e enrolling) error {
 		return err
 	}
 	if _, has := rules.Budget.Teams[e.team]; !has {
-		return x402.Errorf(x402.InvalidArgument, "the rules of this fleet have no team %s", x402.Quote(e.team)).
-			WithHint("name it in config.toml, [budget.teams.%s] with agents = [%q], and sign that: x402-wallet "+
-				"policy seal --fleet", e.team, e.agent)
+		return x402.Errorf(x402.InvalidArgument, "the rules of this fleet have no team %s",
+			x402.Quote(e.team)).
+			WithHint("name it in config.toml, [budget.teams.%s] with agents = [%q], and sign that: "+
+				"x402-wallet policy seal --fleet", e.team, e.agent)
 	}
 	join := fleet.Join{Format: made.Format, Labels: labels, Signer: e.signer,
 		Ledger: fleet.JoinLedger{URL: e.url, ID: f.ledger, RootCert: f.rules.Ledger.RootCert,

@@ -249,13 +249,15 @@ func (p *Program) inFleet(ctx context.Context, ui *ui, a fleet.Anchor, seals boo
 		return false, err
 	case seals && isOwner:
 		return false, x402.Errorf(x402.SetupFailed, "the rules of a fleet are signed, and not sealed").
-			WithHint("x402-wallet policy seal --fleet").WithCommand(x402.Command("policy", "seal", "--fleet"), "")
+			WithHint("x402-wallet policy seal --fleet").
+			WithCommand(x402.Command("policy", "seal", "--fleet"), "")
 	case seals:
 		return true, p.bindToFleet(ctx, ui, a)
 	case !isOwner:
-		return false, x402.Errorf(x402.PolicyDenied, "the rules are those of a fleet, and its owner's key is "+
-			"not on this machine").WithHint("the owner changes them on their machine; to stop payments here " +
-			"and everywhere: x402-wallet freeze")
+		return false, x402.Errorf(x402.PolicyDenied, "the rules are those of a fleet, and its owner's key "+
+			"is not on this machine").
+			WithHint("the owner changes them on their machine; to stop payments here and everywhere: " +
+				"x402-wallet freeze")
 	}
 	return false, nil
 }
@@ -298,8 +300,8 @@ func (p *Program) changeFleet(ctx context.Context, ui *ui, text []byte) (*config
 		return nil, err
 	}
 	if err := config.WriteFile(filepath.Join(p.Home, config.FileName), text); err != nil {
-		return nil, x402.Errorf(x402.SetupFailed, "%w", err).WithHint("the fleet has these rules; once there " +
-			"is room, make the same change in config.toml here")
+		return nil, x402.Errorf(x402.SetupFailed, "%w", err).
+			WithHint("the fleet has these rules; once there is room, make the same change in config.toml here")
 	}
 	return rules, nil
 }

@@ -31,7 +31,8 @@ const Organisation = "org"
 // BudgetsOf are the budgets of the owner's rules.
 func BudgetsOf(r budget.Rules) []Budget {
 	list := []Budget{
-		{ID: Organisation, PerCall: &r.PerCall, Session: r.Session, Day: &r.Day, Month: &r.Month, Rate: r.Rate},
+		{ID: Organisation, PerCall: &r.PerCall, Session: r.Session, Day: &r.Day, Month: &r.Month,
+			Rate: r.Rate},
 	}
 	for _, entry := range slices.Sorted(maps.Keys(r.HostDay)) {
 		list = append(list, Budget{ID: "host:" + entry, Day: new(r.HostDay[entry])})

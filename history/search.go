@@ -162,7 +162,8 @@ func (f Filter) state() (condition string, empty bool) {
 		empty = true
 	}
 	nobodys := f.Agents != nil && len(f.Agents) == 0
-	if nobodys || len(f.URL) > maxPart || !utf8.ValidString(f.URL) || strings.ContainsFunc(f.URL, unicode.IsControl) {
+	if nobodys || len(f.URL) > maxPart || !utf8.ValidString(f.URL) ||
+		strings.ContainsFunc(f.URL, unicode.IsControl) {
 		empty = true
 	}
 	return condition, empty

@@ -69,8 +69,9 @@ var states = []history.State{history.Settled, history.Unknown, history.Submitted
 	history.Failed}
 
 func (l *look) wanted() (q wanted, err error) {
-	q = wanted{URL: l.r.FormValue("url"), Status: l.r.FormValue("status"), Whose: tools.Whose{Agent: l.r.FormValue("agent"), Team: l.r.FormValue("team")},
-		From: l.r.FormValue("from"), To: l.r.FormValue("to"), Before: l.r.FormValue("before")}
+	q = wanted{URL: l.r.FormValue("url"), Status: l.r.FormValue("status"),
+		Whose: tools.Whose{Agent: l.r.FormValue("agent"), Team: l.r.FormValue("team")},
+		From:  l.r.FormValue("from"), To: l.r.FormValue("to"), Before: l.r.FormValue("before")}
 	for _, d := range []struct {
 		text string
 		into *time.Time

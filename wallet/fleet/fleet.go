@@ -98,8 +98,8 @@ type Anchor struct {
 	Ledger string // its id
 }
 
-// PurposeAnchor is what a keystore's seal over an anchor's Bytes is for: its owner's word that it pays in this
-// fleet. Without it, whoever can write a join.json into a home would choose who makes the rules there.
+// PurposeAnchor is what a keystore's seal over an anchor's Bytes is for: its owner's word that it pays in
+// this fleet. Without it, whoever can write a join.json into a home would choose who makes the rules there.
 const PurposeAnchor = "x402-wallet fleet anchor v1"
 
 // SealFile is where a home keeps its keystore's seal over the anchor, in hexadecimal, where its join.json has

@@ -98,8 +98,8 @@ func (g *Guard) isBound(ctx context.Context) error {
 	if err != nil || slices.ContainsFunc(g.Fleet.Seals, isOwn) {
 		return err
 	}
-	return unsealed("the owner of this wallet's keys has not said that they pay in the fleet %s of the owner %s",
-		g.Fleet.Anchor.Ledger, g.Fleet.Anchor.Owner).
+	return unsealed("the owner of this wallet's keys has not said that they pay in the fleet %s of the "+
+		"owner %s", g.Fleet.Anchor.Ledger, g.Fleet.Anchor.Owner).
 		WithHint("where that is right, the owner types the passphrase on this machine: x402-wallet policy " +
 			"seal; where it is not, somebody else put join.json there")
 }
@@ -200,8 +200,8 @@ func (g *Guard) needOwner() error {
 }
 
 func (g *Guard) fleetApproval(a history.Approval) fleet.Approval {
-	return fleet.Approval{Head: g.Fleet.Anchor.NewHead(), ID: a.ID, Quote: fleet.Hash(a.Quote), Agent: a.Agent,
-		Host: a.Host, Method: a.Method, URL: a.URL, Network: a.Network, Asset: a.Asset,
+	return fleet.Approval{Head: g.Fleet.Anchor.NewHead(), ID: a.ID, Quote: fleet.Hash(a.Quote),
+		Agent: a.Agent, Host: a.Host, Method: a.Method, URL: a.URL, Network: a.Network, Asset: a.Asset,
 		Amount: a.Amount.String(), Price: a.Price.String(), PayTo: a.PayTo}
 }
 

@@ -139,7 +139,8 @@ func TestAKeystorePaysInItsFleetAlone(t *testing.T) {
 	f := newSignedFleet(t)
 	require.NoError(t, f.VerifySeals(t.Context()))
 	bound := f.Fleet.Seals
-	for name, seals := range map[string][][]byte{"none": nil, "empty": {nil, {}}, "another": {make([]byte, 32)}} {
+	for name, seals := range map[string][][]byte{"none": nil, "empty": {nil, {}},
+		"another": {make([]byte, 32)}} {
 		f.Fleet.Seals = seals
 		f.refuses("")
 		require.NoError(t, f.CheckConfig(t.Context()), "%s: that needs no key", name)
