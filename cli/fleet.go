@@ -301,7 +301,8 @@ func (p *Program) changeFleet(ctx context.Context, ui *ui, text []byte) (*config
 	}
 	if err := config.WriteFile(filepath.Join(p.Home, config.FileName), text); err != nil {
 		return nil, x402.Errorf(x402.SetupFailed, "%w", err).
-			WithHint("the fleet has these rules; once there is room, make the same change in config.toml here")
+			WithHint("the fleet has these rules; once there is room, make the same change in config.toml " +
+				"here")
 	}
 	return rules, nil
 }
