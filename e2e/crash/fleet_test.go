@@ -266,7 +266,11 @@ func (f *fleetWorld) sealRules() error {
 	if err != nil {
 		return err
 	}
-	text, err := json.Marshal(map[string]any{"ledger": a.Ledger, "owner": a.Owner})
+	bound, err := owner.key.Seal(fleet.PurposeAnchor, a.Bytes())
+	if err != nil {
+		return err
+	}
+	text, err := json.Marshal(map[string]any{"ledger": a.Ledger, "owner": a.Owner, "seal": bound})
 	return errors.Join(err, config.WriteFile(filepath.Join(f.owner, "fleet.json"), append(text, '\n')))
 }
 
@@ -280,6 +284,9 @@ func (f *fleetWorld) join(key *wallet.OwnerKey, keystore []byte) error {
 	}
 	join := fleet.Join{Format: e.Format, Ledger: fleet.JoinLedger{URL: f.url, ID: f.id}, Owner: a.Owner,
 		Agent: agentName, Enrolment: signed}
+	if join.Seal, err = key.Seal(fleet.PurposeAnchor, a.Bytes()); err != nil {
+		return err
+	}
 	text, err := join.Encode()
 	for _, home := range f.machines {
 		err = cmp.Or(err, os.Mkdir(home, 0o700))
