@@ -37,8 +37,8 @@ func (a *app) OpenLedgerMove(_ context.Context) (cli.LedgerMove, error) {
 	case err != nil:
 		return nil, err
 	case m != nil && !m.isOwner:
-		return nil, x402.Errorf(x402.SetupFailed, "this home joined a fleet: its ledger is its owner's "+
-			"to move").
+		return nil, x402.Errorf(x402.SetupFailed, "this home joined a fleet: its ledger is its owner's to "+
+			"move").
 			WithHint("run it on the owner's machine")
 	case rules.Ledger.URL == "":
 		return nil, x402.Errorf(x402.SetupFailed, "config.toml names no ledger of a fleet").

@@ -314,8 +314,8 @@ func (u *ui) fleetChange(last, next fleet.Bundle) (lines []string, err error) {
 		return nil, err
 	}
 	if last.Version == 0 {
-		lines = []string{"the first rules of this fleet; the owner's key is made in this keystore, if " +
-			"it has none"}
+		lines = []string{"the first rules of this fleet; the owner's key is made in this keystore, if it " +
+			"has none"}
 		for _, line := range rules.Lines() {
 			lines = append(lines, line.Key+" = "+safe(line.Value))
 		}

@@ -139,9 +139,8 @@ func (u *ui) abandonMove(ctx context.Context, move LedgerMove) error {
 		return err
 	}
 	if unreached != nil {
-		u.note("the fleet's server was not told: what it has of this ledger pays nothing, and is "+
-			"written over by the "+
-			"next move (%s)", safe(x402.AsError(unreached).Message))
+		u.note("the fleet's server was not told: what it has of this ledger pays nothing, and is written "+
+			"over by the next move (%s)", safe(x402.AsError(unreached).Message))
 	}
 	return u.answerLine(map[string]bool{"abandoned": true}, "done: the ledger stays where it was; while "+
 		"config.toml names the fleet's, this home pays by that one")
@@ -172,12 +171,11 @@ func (u *ui) runMove(ctx context.Context, move LedgerMove, to, as string) error 
 	out := movedOut{To: to, From: moved.From, Ledger: moved.To, Payments: moved.Payments,
 		Events: moved.Events,
 		Again:  moved.Again}
-	where := "the fleet's ledger " + moved.To + " pays from now on; ledger.db stays, and pays nothing " +
-		"any more"
+	where := "the fleet's ledger " + moved.To + " pays from now on; ledger.db stays, and pays nothing any " +
+		"more"
 	if to == toHome {
-		where = "ledger.db of this home pays from now on, and [ledger] is out of config.toml; the " +
-			"fleet's server pays " +
-			"nothing any more"
+		where = "ledger.db of this home pays from now on, and [ledger] is out of config.toml; the fleet's " +
+			"server pays nothing any more"
 	}
 	return u.answerLine(out, "done: %d payments and %d events; %s", out.Payments, out.Events, where)
 }

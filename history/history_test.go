@@ -212,6 +212,26 @@ func TestAHundredAtOnceNeverHoldMoreThanTheCap(t *testing.T) {
 	})
 }
 
+// A process that was taken for dead, and comes back, leaves a payment to who works on it by now.
+func TestALeaseIsReleasedByItsOwner(t *testing.T) {
+	eachEngine(t, func(t *testing.T, s *Store, _ *clock) {
+		other := besides(t, s)
+		p := pay(t, s, testHold(1), Submitted)
+		acquired, err := other.AcquireLease(t.Context(), p.ID, s.Self())
+		require.NoError(t, err)
+		require.True(t, acquired)
+		for _, who := range []*Store{s, other} {
+			p, err = s.Payment(t.Context(), p.ID)
+			require.NoError(t, err)
+			require.Equal(t, other.Self(), p.LeaseOwner)
+			require.NoError(t, who.ReleaseLease(t.Context(), p.ID))
+		}
+		p, err = s.Payment(t.Context(), p.ID)
+		require.NoError(t, err)
+		require.Empty(t, p.LeaseOwner)
+	})
+}
+
 func TestTheChainsLayerCountsHoldsAndWhatSettledAfterItWasRead(t *testing.T) {
 	eachEngine(t, func(t *testing.T, s *Store, c *clock) {
 		readAt := c.now()

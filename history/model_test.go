@@ -738,7 +738,9 @@ func (m *machine) ClearWaiter(t *rapid.T) {
 func (m *machine) Rest(t *rapid.T) {
 	r, s := m.row(t), m.store(t)
 	require.NoError(t, s.ReleaseLease(context.Background(), r.id))
-	r.leaseOwner = ""
+	if r.leaseOwner == s.Self() {
+		r.leaseOwner = ""
+	}
 }
 
 func (m *machine) Deliver(t *rapid.T) {

@@ -58,8 +58,8 @@ func asMark(event, ledger, as string) *move {
 // refusal is what the mark says to whoever would write.
 func (m move) refusal() error {
 	if m.Event == movedEvent {
-		return x402.Errorf(x402.LedgerCorrupt, "this ledger has moved to the ledger %s: it pays "+
-			"nothing any more",
+		return x402.Errorf(x402.LedgerCorrupt, "this ledger has moved to the ledger %s: it pays nothing "+
+			"any more",
 			m.Ledger).WithHint("use that one (docs/fleet.md); of this file keep a copy, for it can be read")
 	}
 	e := x402.Errorf(x402.LedgerUnavailable, "this ledger moves (%s the ledger %s), and pays nothing "+

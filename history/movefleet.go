@@ -112,9 +112,8 @@ func (m *Mover) markFleet(ctx context.Context, from string, hasCome bool) error 
 
 func errNotEmpty(has string) error {
 	return x402.Errorf(x402.SetupFailed, "the fleet's ledger has something of its own already: %s", has).
-		WithHint("a ledger moves into one in which nothing was paid, asked or frozen yet: make a " +
-			"database for it, " +
-			"name that in [ledger] url, and run x402-wallet policy seal --fleet")
+		WithHint("a ledger moves into one in which nothing was paid, asked or frozen yet: make a database " +
+			"for it, name that in [ledger] url, and run x402-wallet policy seal --fleet")
 }
 
 func called(ctx context.Context, f func(context.Context) error) func() error {
@@ -257,8 +256,7 @@ func (m *Mover) arrive(ctx context.Context, from string, at Head, was move) erro
 			switch {
 			case was.Event == movedEvent: // which it says behind the copy alone
 				return corrupt("it has moved, and the fleet's ledger has nothing of it: the server was " +
-					"restored " +
-					"from an older copy, or is another one")
+					"restored from an older copy, or is another one")
 			case is.Event != arrivingEvent || is.Ledger != from:
 				return corrupt("the fleet's ledger is not as it was a moment ago")
 			}
@@ -398,8 +396,8 @@ func (m *Mover) Abandon(ctx context.Context) (unreached error, err error) {
 			}
 			t := &tx{ctx: ctx, conn: c, fleet: m.Fleet.fleet, known: &known{}}
 			if came, looked := t.cameFrom(from); err == nil && (looked != nil || came) {
-				err = cmpOr(looked, corrupt("it has moved, and is as it was before that: it is an "+
-					"older copy"))
+				err = cmpOr(looked, corrupt("it has moved, and is as it was before that: it is an older "+
+					"copy"))
 			}
 			return err
 		})

@@ -104,11 +104,10 @@ func mayReplace(ctx context.Context, dir, fleet, arriving string) error {
 		if err != nil || id == arriving || !has || (is.Event == movedEvent && is.Ledger == fleet) {
 			return err
 		}
-		return x402.Errorf(x402.SetupFailed, "this home has a ledger of its own, with payments that "+
-			"are not in the "+
-			"fleet's").WithHint("move the fleet's into another home of its owner's, or take %s away if "+
-			"it is not "+
-			"needed", FileName)
+		return x402.Errorf(x402.SetupFailed, "this home has a ledger of its own, with payments that are "+
+			"not in the fleet's").
+			WithHint("move the fleet's into another home of its owner's, or take %s away if it is not needed",
+				FileName)
 	})
 }
 
@@ -171,9 +170,9 @@ func (m *Mover) place(ctx context.Context, dir string, done Moved, mark move, a 
 		}
 	}
 	if done.Again {
-		return x402.Errorf(x402.LedgerCorrupt, "the fleet's ledger has moved to %s, and that is not "+
-			"the %s of this home",
-			mark.Ledger, FileName).WithHint("restore that file; nothing is paid without it")
+		return x402.Errorf(x402.LedgerCorrupt, "the fleet's ledger has moved to %s, and that is not the %s "+
+			"of this home", mark.Ledger, FileName).
+			WithHint("restore that file; nothing is paid without it")
 	}
 	beside := filepath.Join(dir, movingDir)
 	err := m.written("file", func() error { return m.build(ctx, beside, done, a) })
@@ -312,8 +311,8 @@ func (m *Mover) left(ctx context.Context, to string) error {
 			return corrupt("the fleet's ledger does not move to this home any more")
 		}
 		t := &tx{ctx: ctx, conn: c, fleet: e, known: &known{}}
-		_, err = t.exec(`UPDATE meta SET value = ? WHERE key = ?`, toJSON(move{Event: movedEvent,
-			Ledger: to}), moveKey)
+		_, err = t.exec(`UPDATE meta SET value = ? WHERE key = ?`,
+			toJSON(move{Event: movedEvent, Ledger: to}), moveKey)
 		return err
 	})
 }
@@ -336,10 +335,8 @@ func (m *Mover) StayInFleet(ctx context.Context, dir string) error {
 	case mark.Event != movingEvent:
 		return mark.refusal()
 	}
-	if err := m.written("the old file's name", func() error {
-		return putBack(ctx, dir,
-			mark.Ledger)
-	}); err != nil {
+	err = m.written("the old file's name", func() error { return putBack(ctx, dir, mark.Ledger) })
+	if err != nil {
 		return err
 	}
 	err = m.written("unmark", func() error {

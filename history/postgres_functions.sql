@@ -458,7 +458,9 @@ BEGIN
         IF _p.lease_owner <> _q->>'from' THEN RETURN 0; END IF;
         UPDATE payments SET lease_owner = _q->>'by', waiter = _q->>'by', operations = and_step(operations, _q->>'operation')
             WHERE id = _p.id;
-    WHEN 'release' THEN UPDATE payments SET lease_owner = '', operations = and_step(operations, _q->>'operation') WHERE id = _p.id;
+    WHEN 'release' THEN
+        IF _p.lease_owner <> _q->>'by' THEN RETURN 0; END IF; -- who came back from where it was cut off
+        UPDATE payments SET lease_owner = '', operations = and_step(operations, _q->>'operation') WHERE id = _p.id;
     WHEN 'clear' THEN UPDATE payments SET waiter = '', operations = and_step(operations, _q->>'operation') WHERE id = _p.id;
     WHEN 'deliver' THEN
         UPDATE payments SET delivered = 1, waiter = '' WHERE id = _p.id AND (delivered = 0 OR waiter <> '');

@@ -414,14 +414,15 @@ func (s *Store) AttachIdempotencyKey(ctx context.Context, id, key string) (named
 	return named, err
 }
 
-// ReleaseLease says that this process no longer works on a payment.
+// ReleaseLease says that this process no longer works on a payment. Where another one does, it stays so: this
+// one was taken for dead meanwhile.
 func (s *Store) ReleaseLease(ctx context.Context, id string) error {
 	if s.fleet != nil {
 		_, err := s.fleet.lease(ctx, "release", id, map[string]any{"by": s.fleet.name()})
 		s.fleet.drives(id, false)
 		return err
 	}
-	return s.update(ctx, `UPDATE payments SET lease_owner = '' WHERE id = ?`, id)
+	return s.update(ctx, `UPDATE payments SET lease_owner = '' WHERE id = ? AND lease_owner = ?`, id, s.Self())
 }
 
 // ClearWaiter says that nobody waits for the answer any more: the client cancelled or left, or was
@@ -464,9 +465,9 @@ func (t *tx) deliver(id string) error {
 // number is a payment's, in the order in which they were made.
 // update changes who works on a payment or waits for it. It need not outlive a power cut, after
 // which both are gone anyway: it is written without waiting for the disk.
-func (s *Store) update(ctx context.Context, query, id string) error {
+func (s *Store) update(ctx context.Context, query string, args ...any) error {
 	return s.commitNoSync(ctx, func(t *tx) error {
-		_, err := t.exec(query, id)
+		_, err := t.exec(query, args...)
 		return err
 	})
 }
