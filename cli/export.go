@@ -97,9 +97,10 @@ func dateOf(flag, text string) (at time.Time, err error) {
 
 func (e *exporting) run(ctx context.Context, ui *ui, w *tools.Wallet) error {
 	defer ui.waiting("reading the ledger")()
-	e.AgentLabels, e.Teams = w.AgentLabels, w.Engine.Rules.Teams
+	e.AgentLabels, e.TeamOf = w.AgentLabels, w.Engine.Rules.Teams.Of
 	var err error
-	if e.Within.Agents, err = w.Agents(ctx, e.whose); err != nil {
+	e.Within.Agents, err = w.Agents(ctx, e.whose)
+	if err != nil {
 		return err
 	}
 	if e.to == "" {

@@ -169,11 +169,12 @@ func (f Filter) state() (condition string, empty bool) {
 	return condition, empty
 }
 
-// seqNamed is the place of a payment by its id, or its transaction's.
+// seqNamed is the place of a payment by its id, or its transaction's; of several in one the newest's.
 func (t *tx) seqNamed(name string) (seq int64, err error) {
-	err = t.row(`SELECT seq FROM payments WHERE id = ?1 UNION ALL
-		SELECT seq FROM payments WHERE substr(transaction_id, 1, 20) = substr(?1, 1, 20)
-			AND transaction_id = ?1 AND transaction_id <> '' LIMIT 1`, name).Scan(&seq)
+	err = t.row(`SELECT seq FROM (SELECT seq FROM payments WHERE id = ?1 UNION ALL
+		SELECT max(seq) FROM payments WHERE substr(transaction_id, 1, 20) = substr(?1, 1, 20)
+			AND transaction_id = ?1 AND transaction_id <> '') AS named WHERE seq IS NOT NULL LIMIT 1`, name).
+		Scan(&seq)
 	return seq, none(err, errNoPayment)
 }
 

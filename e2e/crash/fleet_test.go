@@ -284,7 +284,8 @@ func (f *fleetWorld) join(key *wallet.OwnerKey, keystore []byte) error {
 	}
 	join := fleet.Join{Format: e.Format, Ledger: fleet.JoinLedger{URL: f.url, ID: f.id}, Owner: a.Owner,
 		Agent: agentName, Enrolment: signed}
-	if join.Seal, err = key.Seal(fleet.PurposeAnchor, a.Bytes()); err != nil {
+	join.Seal, err = key.Seal(fleet.PurposeAnchor, a.Bytes())
+	if err != nil {
 		return err
 	}
 	text, err := join.Encode()

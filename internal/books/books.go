@@ -17,7 +17,6 @@ import (
 	"strings"
 	"time"
 
-	"x402-wallet/budget"
 	"x402-wallet/history"
 	"x402-wallet/x402"
 	"x402-wallet/x402/money"
@@ -31,7 +30,8 @@ type Export struct {
 	Within history.Range
 	// AgentLabels are the agents' labels, by their names.
 	AgentLabels map[string]string
-	Teams       budget.Teams
+	// TeamOf is the team that an agent is in, by the owner's rules as they are now; nil: there are no teams.
+	TeamOf func(agent string) string
 }
 
 // Write writes what was imported first, because it is from before this wallet, and then what the
@@ -67,7 +67,10 @@ func (e Export) Write(ctx context.Context, out io.Writer, store *history.Store, 
 			return nil // it moved nothing, in no token: no entry in accounts, and in no sum
 		}
 		row := entryOf(p, labels[p.Session], assets)
-		row.Label, row.team = label, e.Teams.Of(p.Agent)
+		row.Label = label
+		if e.TeamOf != nil {
+			row.team = e.TeamOf(p.Agent)
+		}
 		return w.write(row)
 	})
 	if err != nil {

@@ -14,7 +14,6 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"x402-wallet/budget"
 	"x402-wallet/history"
 	"x402-wallet/history/historytest"
 	"x402-wallet/x402"
@@ -223,7 +222,9 @@ func TestExportOfAgents(t *testing.T) {
 		require.Equal(t, strings.TrimRight(want, " "), strings.TrimRight(row.Agent+" "+row.Label, " "))
 	}
 	var out bytes.Buffer
-	e := Export{Format: "csv", By: "team", Teams: budget.Teams{"news": {Agents: []string{"a*", "b*"}}}}
+	e := Export{Format: "csv", By: "team", TeamOf: func(agent string) string {
+		return map[string]string{"ann": "news", "bob": "news"}[agent]
+	}}
 	require.NoError(t, e.Write(t.Context(), &out, store, x402.NewRegistry(nil)))
 	require.Regexp(t, `(?m)^news,2,`, out.String())
 	require.Regexp(t, `(?m)^\(none\),2,`, out.String(), "without a name, and imported")

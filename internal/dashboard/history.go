@@ -157,7 +157,7 @@ func export(l *look) error {
 	}
 	e := books.Export{Format: l.r.FormValue("format"), Within: history.Range{After: q.from, Until: q.until,
 		URL: q.URL, Agents: q.agents, State: history.State(q.Status)},
-		AgentLabels: l.wallet.AgentLabels, Teams: l.wallet.Engine.Rules.Teams}
+		AgentLabels: l.wallet.AgentLabels, TeamOf: l.wallet.Engine.Rules.Teams.Of}
 	kind, known := map[string]string{"csv": "text/csv; charset=utf-8",
 		"jsonl": "application/x-ndjson; charset=utf-8"}[e.Format]
 	if !known {
