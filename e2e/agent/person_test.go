@@ -119,7 +119,8 @@ func (p *person) understands(t *testing.T, command string) error {
 	cmd.Env = lockedOut(p.home)
 	said, err := cmd.CombinedOutput()
 	var exit *exec.ExitError
-	if errors.As(err, &exit) && exit.ExitCode() == usage {
+	isOver := strings.Contains(string(said), `"the approval apr_`) // by the time that this is asked
+	if errors.As(err, &exit) && exit.ExitCode() == usage && !isOver {
 		err = fmt.Errorf("%s: %s", command, said)
 	} else {
 		err = nil

@@ -64,7 +64,7 @@ func payments() (rows []entry) {
 		URL:    tool.URL, Host: "mcp.example", Network: tool.Network,
 		Asset: usdc, Symbol: "USDC", Amount: money.NewAmount(30000), Price: 30000}, "", assets)
 	shared := of("pay_7", "api.example.com", "https://api.example.com/weather", history.Settled, 40000, "")
-	shared.Agent, shared.Label = "research", "=team\nresearch"
+	shared.Agent, shared.Label, shared.team = "research", "=team\nresearch", "lab"
 	return append(rows, tool, shared)
 }
 
