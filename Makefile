@@ -36,7 +36,7 @@ ALONE := TestVerifyFindsEveryCell|TestPagesHoldWhatSQLiteReads|TestPagesThatAreB
 race:
 	go test -count=1 -run '^(TestWipedFromMemory|$(ALONE))$$' -timeout 10m ./history ./wallet ./e2e/vault
 	go test -count=1 -timeout 15m ./e2e/crash
-	CGO_ENABLED=1 go test -race -gcflags=modernc.org/...=-race=false -gcflags=golang.org/x/crypto/...=-race=false -p 4 -timeout 20m -skip '^($(ALONE))$$' ./e2e ./history ./e2e/cli ./pay $$(go list ./... | grep -v /e2e/crash)
+	CGO_ENABLED=1 go test -race -gcflags=modernc.org/...=-race=false -gcflags=golang.org/x/crypto/...=-race=false -p 4 -timeout 20m -skip '^($(ALONE))$$' ./e2e ./history ./e2e/cli ./pay ./paywall ./seller ./wallet $$(go list ./... | grep -v /e2e/crash)
 
 # What docs/proof.md states, in numbers: random sequences on the ledger and its model, simulated worlds (ON_FLEET of them in
 # PostgreSQL, too), executions of each fuzz target. -rapid.seed and -sim.seed repeat one that failed; both print it.
