@@ -31,8 +31,7 @@ type HistoryIn struct {
 	Find      string `json:"find,omitempty" jsonschema:"text to find in its content"`
 	Evidence  bool   `json:"evidence,omitempty" jsonschema:"show its evidence"`
 
-	// Whose they are is the owner's to ask; an agent with a name gets its own.
-	Whose `json:"-"`
+	Whose Whose `json:"-"` // whose they are: the owner's to ask, an agent with a name gets its own
 }
 
 // HistoryOut is its answer: a list, or one payment with what it bought first (onepayment.go).
