@@ -82,6 +82,10 @@ var atService = map[string]handed{
 	"session new":   {flags: []string{"label"}, refused: []string{page}},
 	"session show":  {},
 	"show":          {flags: []string{"content", "receipt"}},
+	"signer":        {},
+	"signer list":   {},
+	"signer remove": {refused: []string{page}},
+	"signer test":   {},
 	"unfreeze":      {refused: []string{page}},
 	"unlock":        {refused: []string{"foreground", handedOver, "passphrase-fd", "passphrase-file"}},
 	"vault":         {flags: []string{"network", "vault"}},
@@ -94,6 +98,7 @@ var notAtService = []string{"agents enroll", "call", "channel commit", "channel 
 	"channel recover", "channel refund", "channel show", "channel withdraw", "dashboard",
 	"delegation approve",
 	"delegation revoke", "discover", "estimate", "history import", "history prune", "ledger", "pay",
+	"signer add",
 	"vault allow", "vault deploy", "vault deposit", "vault revoke", "vault withdraw"}
 
 // onlyHere are the commands to which a service elsewhere is nothing, besides noHomeCommands: mcp finds it
