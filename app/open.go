@@ -267,7 +267,7 @@ func (a *app) openInFleet(ctx context.Context, h openHome) (openHome, error) {
 		_ = h.keys.Close()
 		return h, err
 	}
-	h.keys.Idle, h.keys.Signers = h.rules.Keystore.Idle, a.signersByChain(h.rules) // the owner's signed rules
+	h.keys.Idle, h.keys.Signers = h.rules.Keystore.Idle, a.SignersByChain(h.rules) // the owner's signed rules
 	notifier = a.notifier(h.rules)
 	h.notifier, h.spans = notifier, a.spans(h.rules)
 	a.beginTelling(h)
@@ -303,7 +303,7 @@ func (a *app) OpenKeys(rules *config.Config) (*wallet.Wallet, error) {
 	if err != nil {
 		return nil, err
 	}
-	keys.Sources, keys.Signers = a.sources(rules, keys), a.signersByChain(rules)
+	keys.Sources, keys.Signers = a.sources(rules, keys), a.SignersByChain(rules)
 	return keys, nil
 }
 

@@ -51,6 +51,9 @@ func (a *app) openForAgent(ctx context.Context) (*tools.Wallet, error) {
 	for _, warning := range w.Warnings {
 		a.log.Warn(warning)
 	}
+	if keys, isOurs := w.Keys.(toolKeys); isOurs {
+		a.lookAtSigners(ctx, keys.Signers)
+	}
 	return w, nil
 }
 

@@ -24,8 +24,8 @@ func (a *app) Signer(name string, s config.Signer, rules *config.Config, said fu
 	})
 }
 
-// signersByChain are those of the rules, as a wallet has them.
-func (a *app) signersByChain(rules *config.Config) map[string]wallet.Signer {
+// SignersByChain are those of the rules, as a wallet has them.
+func (a *app) SignersByChain(rules *config.Config) map[string]wallet.Signer {
 	list := map[string]wallet.Signer{}
 	for name, s := range rules.Signers {
 		list[s.Chain] = a.Signer(name, s, rules, nil)
@@ -47,8 +47,25 @@ func (a *app) sealedSigners(ctx context.Context, h openHome) (map[string]wallet.
 	if err != nil {
 		return nil, err
 	}
-	return a.signersByChain(h.rules), nil
+	return a.SignersByChain(h.rules), nil
 }
+
+// lookAtSigners says in the log which signers could not sign now. Nobody waits for it.
+func (a *app) lookAtSigners(ctx context.Context, signers map[string]wallet.Signer) {
+	for _, s := range signers {
+		go func() {
+			limited, cancel := context.WithTimeout(ctx, lookTime)
+			defer cancel()
+			if err := s.Check(limited); err != nil && ctx.Err() == nil {
+				name, _ := s.Account()
+				a.log.Warn("a signer could not sign now", "signer", name, "err", x402.AsError(err).Message)
+			}
+		}()
+	}
+}
+
+// lookTime is how long a look at a signer may take.
+const lookTime = 15 * time.Second
 
 // signingTime is the longest that a signature may take under the rules, beside what the keystore takes itself.
 func signingTime(rules *config.Config) (most time.Duration) {

@@ -65,6 +65,8 @@ type App interface {
 	OpenLedgerMove(ctx context.Context) (LedgerMove, error)
 	// Signer is one that keeps a key itself; said hears what its command writes to its standard error.
 	Signer(name string, s config.Signer, rules *config.Config, said func(text string)) *signer.Signer
+	// SignersByChain are those of the rules.
+	SignersByChain(rules *config.Config) map[string]wallet.Signer
 	// Guard makes what seals a ledger's rows and rules, and checks those seals. rules and key may
 	// be nil where no rules are compared and nothing is sealed.
 	Guard(store *history.Store, rules *config.Config, key seal.Key) *seal.Guard

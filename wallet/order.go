@@ -205,7 +205,7 @@ func recoverable(answer []byte, digest [32]byte, address string) []byte {
 func TestSigner(ctx context.Context, s Signer, chain string, now time.Time) error {
 	name, _ := s.Account()
 	// by its first letter no Solana transaction (signin.go); random, so that no answer can be an old one
-	text := fmt.Sprintf("x402-wallet tests the signer %s, %s.\nThis pays nobody.\n%s", name,
+	text := fmt.Sprintf("A test of the signer %s by x402-wallet, %s.\nThis pays nobody.\n%s", name,
 		now.UTC().Format(time.RFC3339), rand.Text())
 	_, err := SignBy(ctx, s, textOrder(chain, text))
 	return err

@@ -58,8 +58,8 @@ type Server struct {
 	Started time.Time
 	// SigningTime is how much longer a call may take because of signers that keep their keys themselves.
 	SigningTime time.Duration
-	Now     func() time.Time
-	Log     *slog.Logger
+	Now         func() time.Time
+	Log         *slog.Logger
 
 	// Rules are the owner's, if they are sealed and match their seal, and the ledger is not behind its
 	// checkpoint; else its error says so and nothing is signed. They are asked before every signature.

@@ -52,13 +52,24 @@ type question struct {
 type answer struct {
 	Version   int    `json:"version"`
 	Address   string `json:"address"`
+	PublicKey string `json:"publicKey"` // instead of the address, in hexadecimal: as in DER, or its bytes alone
 	Signature string `json:"signature"` // in hexadecimal: r ‖ s, r ‖ s ‖ v or DER of EVM, 64 bytes of Solana
 	Error     string `json:"error"`     // why not; ours to show, bounded
 }
 
 func (c command) address(ctx context.Context) (string, error) {
 	a, err := c.ask(ctx, question{Op: "address"})
-	return a.Address, err
+	if err != nil || a.PublicKey == "" {
+		return a.Address, err
+	}
+	key, err := hex.DecodeString(strings.TrimPrefix(a.PublicKey, "0x"))
+	if err != nil {
+		return "", refused("answers with a public key that is not in hexadecimal")
+	}
+	if address, err := wallet.AddressOf(c.rules.Chain, key); err == nil {
+		return address, nil
+	}
+	return addressOfSPKI(key, c.rules.Chain)
 }
 
 func (c command) sign(ctx context.Context, o wallet.Order) ([]byte, error) {
