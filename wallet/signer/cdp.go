@@ -79,6 +79,9 @@ func (c *cdp) sign(ctx context.Context, o wallet.Order) ([]byte, error) {
 		}
 		return base58.Decode(out.Signature, 64), nil // nil is none
 	case wallet.Transaction:
+		if len(o.Payload) < messageHeader {
+			return nil, refused("was asked for a transaction that is none")
+		}
 		err := c.call(ctx, http.MethodPost, c.path("/sign/transaction"), map[string]string{
 			"transaction": base64.StdEncoding.EncodeToString(unsigned(o.Payload))}, &out)
 		if err != nil {
@@ -93,8 +96,24 @@ func (c *cdp) sign(ctx context.Context, o wallet.Order) ([]byte, error) {
 	return nil, refused("cannot sign messages of payment channels (Nuwa): its API takes transactions and texts")
 }
 
-// unsigned is a Solana transaction of a message, with room for its signatures. A message begins with its version
-// and the number of its signers, of whom there are less than 128.
+// plainJSON is JSON as JSON.stringify writes it of sorted keys, over which the API makes its own reqHash: Go's
+// would have \u0026 for &. nil is none.
+func plainJSON(ask map[string]string) ([]byte, error) {
+	if ask == nil {
+		return nil, nil
+	}
+	var out bytes.Buffer
+	e := json.NewEncoder(&out)
+	e.SetEscapeHTML(false)
+	err := e.Encode(ask)
+	return bytes.TrimSuffix(out.Bytes(), []byte("\n")), err
+}
+
+// messageHeader is what a Solana message begins with: its version, three counts, the first of which is that of its
+// signers, and the number of its accounts, all less than 128.
+const messageHeader = 5
+
+// unsigned is a Solana transaction of a message, with room for its signatures.
 func unsigned(message []byte) []byte {
 	signers := int(message[1])
 	return slices.Concat([]byte{byte(signers)}, make([]byte, 64*signers), message)
@@ -102,7 +121,7 @@ func unsigned(message []byte) []byte {
 
 // signatureIn is the signature of an account in a signed transaction of the message.
 func signatureIn(signed, message []byte, account string) ([]byte, error) {
-	const header, key = 5, 32 // version, three counts and the number of accounts, less than 128
+	const key = 32
 	signers := int(message[1])
 	rest, isOurs := bytes.CutSuffix(signed, message)
 	if !isOurs || len(rest) != 1+64*signers || int(rest[0]) != signers {
@@ -110,7 +129,7 @@ func signatureIn(signed, message []byte, account string) ([]byte, error) {
 	}
 	self := base58.Decode(account, key)
 	for i := range signers {
-		at := header + key*i
+		at := messageHeader + key*i
 		if at+key <= len(message) && bytes.Equal(message[at:at+key], self) {
 			return rest[1+64*i : 1+64*(i+1)], nil
 		}
@@ -124,12 +143,9 @@ func (c *cdp) call(ctx context.Context, method, path string, ask map[string]stri
 	if _, err := c.credentials.read(ctx, &keys); err != nil {
 		return err
 	}
-	var body []byte
-	if ask != nil {
-		var err error
-		if body, err = json.Marshal(ask); err != nil { // its keys are sorted, as reqHash wants them
-			return err
-		}
+	body, err := plainJSON(ask)
+	if err != nil {
+		return err
 	}
 	r, err := c.api.request(ctx, method, path, body)
 	if err != nil {
