@@ -149,6 +149,17 @@ func TestPaysByAnHSM(t *testing.T) {
 		}
 		require.Equal(t, map[string]int64{onSolana: -price, lab.SVM.PayTo: price}, changes)
 	})
+	t.Run("Permit2, which the owner approves", func(t *testing.T) {
+		lab := lab.For(t)
+		anvil(t, lab, "anvil_setBalance", onEVM, "0x2386f26fc10000")
+		seen, err := atTerminal(t, home, bin, testworld.Passphrase, "delegation", "permit2", "--network",
+			lab.EVM.Network, "--amount", "0.001")
+		require.NoError(t, err, seen)
+		require.Equal(t, uint64(price), lab.EVMAllowanceOfPermit2(onEVM))
+		p := payFor(t, w, lab.Seller+"/permit2")
+		require.Equal(t, "paid", p.Status, "%+v", p)
+		require.Zero(t, lab.EVMAllowanceOfPermit2(onEVM))
+	})
 	for mode, code := range map[string]string{"another key": "SETUP_FAILED", "another order": "SETUP_FAILED",
 		"silence": "TIMEOUT", "its end": "SETUP_FAILED", "garbage": "SETUP_FAILED", "too much": "SETUP_FAILED",
 		"a refusal": "SETUP_FAILED"} {
@@ -196,6 +207,20 @@ func locksWithAnHSM(t *testing.T, lab *Lab, hsm hsm, bin string, home testworld.
 	p := payFor(t, w, lab.Seller+"/evm?locked")
 	require.Equal(t, []string{"WALLET_LOCKED", "0"}, []string{p.Error, p.Spent}, "%+v", p)
 	require.Len(t, hsm.orders(t), asked)
+
+	seen, err = atTerminal(t, home, bin, "not the passphrase", "signer", "remove", "hsm-evm")
+	require.Error(t, err)
+	require.Contains(t, seen, "INVALID_PASSPHRASE")
+	seen, err = atTerminal(t, home, bin, testworld.Passphrase, "signer", "remove", "hsm-evm")
+	require.NoError(t, err, seen)
+	require.Contains(t, seen, home.EVM)
+	var list struct {
+		Addresses []struct{ Chain, Address string }
+	}
+	runWallet(t, home, bin, &list, "address")
+	for _, a := range list.Addresses {
+		require.Equal(t, a.Chain == "evm", a.Address == home.EVM, "the keystore signs again, where it does")
+	}
 }
 
 // heldNow is what the day's budget holds.
