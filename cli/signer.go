@@ -87,7 +87,8 @@ func (p *Program) signerTestCommand(ui *ui) *cobra.Command {
 	}
 }
 
-// testSigner asks a signer whose key it has, and has it sign. What a command writes to its standard error is shown.
+// testSigner asks a signer whose key it has, and has it sign. What a command writes to its standard error is
+// shown.
 func (p *Program) testSigner(ctx context.Context, ui *ui, all *config.Config, name string,
 	s config.Signer) (row signerRow, err error) {
 	defer ui.waiting("asking the signer " + name)()

@@ -24,8 +24,8 @@ type newSigner struct {
 	keyFile string // a key to put into the keychain
 }
 
-// signerAddCommand asks a signer for its address, has it sign a text, and writes it into the rules, sealed by the
-// passphrase: it says who signs.
+// signerAddCommand asks a signer for its address, has it sign a text, and writes it into the rules, sealed by
+// the passphrase: it says who signs.
 func (p *Program) signerAddCommand(ui *ui) *cobra.Command {
 	var n newSigner
 	cmd := &cobra.Command{

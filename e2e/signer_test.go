@@ -14,8 +14,8 @@ import (
 	"x402-wallet/e2e/testworld"
 )
 
-// hsm is a SoftHSM token with a key for each chain, asked by examples/signers/pkcs11.sh. The keys were made in it
-// and cannot be read out of it.
+// hsm is a SoftHSM token with a key for each chain, asked by examples/signers/pkcs11.sh. The keys were made
+// in it and cannot be read out of it.
 type hsm struct {
 	dir    string
 	module string
@@ -114,8 +114,8 @@ func (h hsm) orders(t *testing.T) (list []map[string]any) {
 	return list
 }
 
-// A wallet whose keys are in an HSM alone pays on real chains, to reference sellers, and what the HSM answers is
-// verified: whatever it does wrong, nothing is sent and the money is free again.
+// A wallet whose keys are in an HSM alone pays on real chains, to reference sellers, and what the HSM answers
+// is verified: whatever it does wrong, nothing is sent and the money is free again.
 func TestPaysByAnHSM(t *testing.T) {
 	lab := Start(t)
 	hsm, bin := softHSM(t), testworld.Build(t)

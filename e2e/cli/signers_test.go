@@ -17,8 +17,8 @@ import (
 	"x402-wallet/wallet"
 )
 
-// An agent with a shell writes a signer of its own into config.toml: its program is never started, its address is
-// shown to nobody who might send money there, and nothing is paid.
+// An agent with a shell writes a signer of its own into config.toml: its program is never started, its
+// address is shown to nobody who might send money there, and nothing is paid.
 func TestASignerThatNobodySealed(t *testing.T) {
 	w, env := household(t, sandbox.Options{}, sandbox.Rules{})
 	env = append(env, passphraseFile(t))
@@ -55,8 +55,8 @@ func TestASignerThatNobodySealed(t *testing.T) {
 	require.Contains(t, out, w.evm)
 }
 
-// An unlock agent that began with other signers than the rules have now signs nothing: it would be out of another
-// account than the one that is paid from.
+// An unlock agent that began with other signers than the rules have now signs nothing: it would be out of
+// another account than the one that is paid from.
 func TestAnUnlockAgentKnowsItsSigners(t *testing.T) {
 	w, env := household(t, sandbox.Options{}, sandbox.Rules{})
 	pass := passphraseFile(t)

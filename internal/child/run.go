@@ -10,8 +10,8 @@ import (
 	"time"
 )
 
-// RunInGroup runs a command to its end, in a process group of its own. When ctx ends before, it is killed with
-// all of its group; the error is then ctx's own business.
+// RunInGroup runs a command to its end, in a process group of its own. When ctx ends before, it is killed
+// with all of its group; the error is then ctx's own business.
 func RunInGroup(ctx context.Context, cmd *exec.Cmd) error {
 	ownGroup(cmd)
 	if err := cmd.Start(); err != nil {
@@ -38,9 +38,9 @@ const leftoverTime = time.Second
 // ErrTooMuch is why a program was killed that writes more than it may.
 var ErrTooMuch = errors.New("it writes too much")
 
-// Ask starts the program, gives it input on stdin, and reads its answer of at most so many bytes. When ctx ends,
-// or with too much of an answer, it is killed with its group. It runs in the root directory, and not where the
-// agent's host was started.
+// Ask starts the program, gives it input on stdin, and reads its answer of at most so many bytes. When ctx
+// ends, or with too much of an answer, it is killed with its group. It runs in the root directory, and not
+// where the agent's host was started.
 func (p Program) Ask(ctx context.Context, input []byte, most int) (a Answer, err error) {
 	cmd, err := p.Command()
 	if err != nil {

@@ -8,8 +8,8 @@ import (
 	"time"
 )
 
-// Signer is one that keeps the wallet's key for a chain itself, [signers.NAME]. It holds no secret: those that
-// its service asks for are in a file, or come from a command or a variable, which it names.
+// Signer is one that keeps the wallet's key for a chain itself, [signers.NAME]. It holds no secret: those
+// that its service asks for are in a file, or come from a command or a variable, which it names.
 type Signer struct {
 	Kind    string // one of SignerKinds
 	Chain   string // "evm" or "solana"

@@ -31,8 +31,8 @@ func (o Options) servers(context.Context) (list findings) {
 	return list.or("config.toml names no MCP server that is a program")
 }
 
-// signers is whether those that keep a key themselves could sign now. Nothing is started or asked that the owner
-// did not seal.
+// signers is whether those that keep a key themselves could sign now. Nothing is started or asked that the
+// owner did not seal.
 func (o Options) signers(ctx context.Context) (list findings) {
 	rules, _, err := o.Opener.Rules()
 	if err != nil || len(rules.Signers) == 0 {

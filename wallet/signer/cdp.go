@@ -25,8 +25,8 @@ const cdpURL = "https://api.cdp.coinbase.com/platform"
 // cdpTokenLife is how long a token for one request is good.
 const cdpTokenLife = 2 * time.Minute
 
-// cdp is an account of Coinbase's server wallets (version 2), by its address. EVM orders are signed as hashes;
-// of Solana it signs transactions and texts, so that a Nuwa payment channel's messages are refused.
+// cdp is an account of Coinbase's server wallets (version 2), by its address. EVM orders are signed as
+// hashes; of Solana it signs transactions and texts, so that a Nuwa payment channel's messages are refused.
 type cdp struct {
 	rules       config.Signer
 	api         api
@@ -34,7 +34,8 @@ type cdp struct {
 	now         func() time.Time
 }
 
-// cdpKeys are a secret API key, as the portal downloads it, and the wallet secret, which signs what moves money.
+// cdpKeys are a secret API key, as the portal downloads it, and the wallet secret, which signs what moves
+// money.
 type cdpKeys struct {
 	ID           string `json:"id"`
 	PrivateKey   string `json:"privateKey"` // Ed25519 in base64, or EC P-256 in PEM
@@ -96,8 +97,8 @@ func (c *cdp) sign(ctx context.Context, o wallet.Order) ([]byte, error) {
 	return nil, refused("cannot sign messages of payment channels (Nuwa): its API takes transactions and texts")
 }
 
-// plainJSON is JSON as JSON.stringify writes it of sorted keys, over which the API makes its own reqHash: Go's
-// would have \u0026 for &. nil is none.
+// plainJSON is JSON as JSON.stringify writes it of sorted keys, over which the API makes its own reqHash:
+// Go's would have \u0026 for &. nil is none.
 func plainJSON(ask map[string]string) ([]byte, error) {
 	if ask == nil {
 		return nil, nil
@@ -109,8 +110,8 @@ func plainJSON(ask map[string]string) ([]byte, error) {
 	return bytes.TrimSuffix(out.Bytes(), []byte("\n")), err
 }
 
-// messageHeader is what a Solana message begins with: its version, three counts, the first of which is that of its
-// signers, and the number of its accounts, all less than 128.
+// messageHeader is what a Solana message begins with: its version, three counts, the first of which is that
+// of its signers, and the number of its accounts, all less than 128.
 const messageHeader = 5
 
 // unsigned is a Solana transaction of a message, with room for its signatures.
@@ -137,7 +138,8 @@ func signatureIn(signed, message []byte, account string) ([]byte, error) {
 	return nil, refused("was asked for a transaction that its account does not sign")
 }
 
-// call asks for one operation (CDP REST API v2). What signs is proven by the wallet secret, over the body, too.
+// call asks for one operation (CDP REST API v2). What signs is proven by the wallet secret, over the body,
+// too.
 func (c *cdp) call(ctx context.Context, method, path string, ask map[string]string, result any) error {
 	var keys cdpKeys
 	if _, err := c.credentials.read(ctx, &keys); err != nil {

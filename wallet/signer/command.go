@@ -21,8 +21,8 @@ const protocol = 1
 // maxAnswer bounds what a command answers, in bytes: a signature in hexadecimal has 130.
 const maxAnswer = 16 << 10
 
-// command is a program of the owner's. It is started for each question: one line of JSON on stdin, one answer on
-// stdout.
+// command is a program of the owner's. It is started for each question: one line of JSON on stdin, one answer
+// on stdout.
 type command struct {
 	name    string
 	rules   config.Signer

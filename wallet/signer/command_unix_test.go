@@ -21,7 +21,8 @@ import (
 	"x402-wallet/x402"
 )
 
-// commandIn is a signer that is a script, which has a directory of the test's own as $0 and in it what it was asked.
+// commandIn is a signer that is a script, which has a directory of the test's own as $0 and in it what it was
+// asked.
 func commandIn(t *testing.T, k kept, script string) (s *Signer, dir string) {
 	dir = t.TempDir()
 	o := options()
@@ -99,8 +100,8 @@ func TestACommandsFormats(t *testing.T) {
 	}
 }
 
-// Whatever a command does wrong ends in a refusal in time, with nothing of its standard error in it: that is for
-// its owner's terminal.
+// Whatever a command does wrong ends in a refusal in time, with nothing of its standard error in it: that is
+// for its owner's terminal.
 func TestACommandThatFails(t *testing.T) {
 	k := newKept(t, wallet.ChainEVM)
 	for name, c := range map[string]struct {

@@ -1,8 +1,9 @@
-// Package signer asks whoever keeps a key of the wallet's itself for signatures: a program of the owner's, which
-// may stand before an HSM or a device, or the API of a service. docs/signers.md is for their owners.
+// Package signer asks whoever keeps a key of the wallet's itself for signatures: a program of the owner's,
+// which may stand before an HSM or a device, or the API of a service. docs/signers.md is for their owners.
 //
 // What must stay true: nothing that a signer answers is believed here or later (package wallet verifies it);
-// no credential leaves but to the service that it is for, and none is in an error; and every question has an end.
+// no credential leaves but to the service that it is for, and none is in an error; and every question has an
+// end.
 //
 // The files: signer.go (what all have in common), command.go (a program), api.go (a question by HTTPS) and
 // credentials.go (by what), awskms.go with sigv4.go, turnkey.go, gcpkms.go, cdp.go, jwt.go, keychain.go.

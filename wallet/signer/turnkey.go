@@ -22,8 +22,8 @@ import (
 
 const turnkeyURL = "https://api.turnkey.com"
 
-// turnkey is a key of Turnkey's: of a wallet, by its address, or a private key, by its id. Its policies should let
-// the API key sign raw payloads with it and nothing else.
+// turnkey is a key of Turnkey's: of a wallet, by its address, or a private key, by its id. Its policies
+// should let the API key sign raw payloads with it and nothing else.
 type turnkey struct {
 	rules       config.Signer
 	api         api
@@ -39,8 +39,8 @@ type turnkeyKey struct {
 
 var uuid = pattern.Lazy(`^[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}$`)
 
-// address of a private key is the one that Turnkey has for it. One of a wallet is an address already: there it is
-// asked for the wallet's account.
+// address of a private key is the one that Turnkey has for it. One of a wallet is an address already: there
+// it is asked for the wallet's account.
 func (k *turnkey) address(ctx context.Context) (string, error) {
 	if !uuid().MatchString(k.rules.Key) {
 		var who struct {
