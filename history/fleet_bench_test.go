@@ -25,7 +25,7 @@ var (
 )
 
 // BenchmarkFleet is payments a second, each a reserve, a submit and a finish with their facts, by so many
-// wallets on one organisation's row, and how long a reserve takes: here, with a disk that takes 2 ms, and with
+// wallets on one organisation's row, and how long a reserve takes: here, with a disk of 2 ms, and with
 // a network that takes 1 ms too; against the same with a reserve that is waited for. `make bench-fleet` runs it.
 func BenchmarkFleet(b *testing.B) {
 	for _, at := range []struct {
