@@ -93,8 +93,8 @@ func (s *Sandbox) scriptCall(w http.ResponseWriter, r *http.Request) {
 			"a script is sent as Content-Type: application/json"))
 		return
 	}
-	text, err := io.ReadAll(http.MaxBytesReader(w, r.Body, maxScript))
-	if err != nil {
+	text, err := io.ReadAll(io.LimitReader(r.Body, maxScript+1))
+	if err != nil || len(text) > maxScript {
 		refuse(w, http.StatusRequestEntityTooLarge, x402.Errorf(x402.InvalidArgument,
 			"a script has %d bytes at most", maxScript))
 		return

@@ -1,6 +1,7 @@
 package sandbox
 
 import (
+	"math"
 	"net/http"
 	"slices"
 	"strings"
@@ -122,8 +123,10 @@ func (s *Sandbox) strike(path string, among ...string) string {
 	defer s.mu.Unlock()
 	for _, fault := range among {
 		for _, at := range []faultAt{{fault, path}, {fault, ""}} {
-			if s.faults[at] > 0 {
-				s.faults[at]--
+			if n := s.faults[at]; n > 0 {
+				if n != math.MaxInt {
+					s.faults[at]--
+				}
 				return fault
 			}
 		}

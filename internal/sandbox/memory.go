@@ -84,11 +84,7 @@ func (c *evmChain) forget() {
 		c.channels.claimed, c.channels.refunds} {
 		t.forget(since)
 	}
-	now := c.now()
-	c.forgetNonces(since, now.Add(-nonceGrace).Unix())
-	if c.full() {
-		c.forgetNonces(math.MaxUint64, min(now.Unix(), c.blocks[c.final()-c.first]))
-	}
+	c.forgetNonces(since, c.now().Add(-nonceGrace).Unix())
 }
 
 // forgetNonces drops those that were used before a block, and whose authorizations had ended by a time.
@@ -109,9 +105,16 @@ func (s *Sandbox) full() bool {
 	return s.evm.full()
 }
 
-// full reports whether the chain has no room for one more payment.
+// full reports whether the chain has no room for one more payment, even without the nonces of what has ended.
 func (c *evmChain) full() bool {
-	return c.keep > 0 && len(c.used)+len(c.spent)+len(c.balances)+len(c.channels.balance) > maxKept*c.keep
+	isFull := func() bool {
+		return len(c.used)+len(c.spent)+len(c.balances)+len(c.channels.balance) >= maxKept*c.keep
+	}
+	if c.keep == 0 || !isFull() {
+		return false
+	}
+	c.forgetNonces(math.MaxUint64, c.blocks[c.final()-c.first])
+	return isFull()
 }
 
 // forgetBlocks drops the older half of the blocks once there are too many. Whoever calls it holds mu.
