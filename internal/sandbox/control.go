@@ -1,6 +1,7 @@
 package sandbox
 
 import (
+	"cmp"
 	"io"
 	"maps"
 	"math"
@@ -184,7 +185,7 @@ func (s *Sandbox) Offers() []Offer {
 		o := Offer{Path: path, URL: s.SellerURL + path, Price: Dollars(p.price), About: p.about}
 		for _, network := range p.networks {
 			if p.price > 0 {
-				o.Networks, o.Scheme = append(o.Networks, s.named(network)), p.scheme()
+				o.Networks, o.Scheme = append(o.Networks, s.named(network)), cmp.Or(p.way, x402.Exact)
 			}
 		}
 		list = append(list, o)

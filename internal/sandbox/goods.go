@@ -117,13 +117,15 @@ func (s *Sandbox) make(path string, p Product) (product, error) {
 	case p.MaxTimeoutSeconds < 0 || p.MaxTimeoutSeconds > 86_400:
 		return refuse("maxTimeoutSeconds is 1 to 86400")
 	}
-	var err error
-	if made.price, err = unitsOf(p.Price); err != nil {
+	price, err := unitsOf(p.Price)
+	if err != nil {
 		return refuse("price: %v", err)
 	}
-	if made.used, err = unitsOf(p.Used); err != nil {
+	used, err := unitsOf(p.Used)
+	if err != nil {
 		return refuse("used: %v", err)
 	}
+	made.price, made.used = price, used
 	for _, name := range p.Networks {
 		network, known := s.networkOf(name)
 		if !known || slices.Contains(made.networks, network) {
