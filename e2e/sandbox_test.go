@@ -268,3 +268,44 @@ func TestSandboxEnds(t *testing.T) {
 		require.Contains(t, string(out), want, args)
 	}
 }
+
+// TestReferenceClientPaysTheSandbox: @x402/fetch with @x402/evm and @x402/svm pays what the sandbox sells on both
+// chains, and its receipts are what the reference expects, and true.
+func TestReferenceClientPaysTheSandbox(t *testing.T) {
+	s := startSandbox(t)
+	s.tell(t, `{"products":{"/permit2":{"price":"0.02","scheme":"permit2"}},
+		"permit2":[{"address":"`+s.Accounts[0].Address+`","amount":"1.00"}]}`)
+	said := runNode(t, `
+		import { createKeyPairSignerFromBytes, getBase58Encoder } from '@solana/kit';
+		import { ExactEvmScheme } from '@x402/evm';
+		import { decodePaymentResponseHeader, wrapFetchWithPayment, x402Client } from '@x402/fetch';
+		import { ExactSvmScheme } from '@x402/svm';
+		import { privateKeyToAccount } from 'viem/accounts';
+		const [seller, node, onEVM, onSolana] = process.argv.slice(2);
+		const signer = await createKeyPairSignerFromBytes(getBase58Encoder().encode(onSolana));
+		const paying = wrapFetchWithPayment(fetch, new x402Client()
+		  .register('eip155:*', new ExactEvmScheme(privateKeyToAccount(onEVM)))
+		  .register('solana:*', new ExactSvmScheme(signer, { rpcUrl: node })));
+		for (const path of ['/weather', '/permit2', '/solana']) {
+		  const answer = await paying(seller + path);
+		  const body = await answer.text();
+		  const receipt = decodePaymentResponseHeader(answer.headers.get('payment-response'));
+		  console.log(JSON.stringify({ status: answer.status, body, ...receipt }));
+		}
+	`, s.Seller, s.Nodes[s.Accounts[1].Network], s.Accounts[0].PlayKey, s.Accounts[1].PlayKey)
+	decoder := json.NewDecoder(strings.NewReader(said))
+	for i, price := range []string{"0.001", "0.02", "0.001"} {
+		var got struct {
+			Status               int
+			Success              bool
+			Transaction, Network string
+			Payer                string
+		}
+		require.NoError(t, decoder.Decode(&got), said)
+		paid := s.next(t)
+		account := s.Accounts[i/2]
+		require.Equal(t, []any{http.StatusOK, true, paid.Transaction, account.Network, account.Address},
+			[]any{got.Status, got.Success, got.Transaction, got.Network, got.Payer}, said)
+		require.Equal(t, price, paid.Price)
+	}
+}
