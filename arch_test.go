@@ -117,6 +117,8 @@ var arrows = map[string][]string{
 	"internal/mcpconn": {"internal/child", "x402"},
 	// knows nothing of ours: what other programs get of us can be seen there
 	"internal/child": {},
+	// the test kit for others: it signs by the wallet's own code, in a sandbox
+	"x402test": {"chain/evm", "chain/svm", "internal/sandbox", "x402", "x402/money"},
 	// verifies what EVM buyers sign with the chain's own code; of Solana it has a decoder of its own
 	"internal/sandbox": {"chain/evm", "x402/money", "x402"},
 }

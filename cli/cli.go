@@ -202,7 +202,7 @@ func (p *Program) root(ui *ui) *cobra.Command {
 			p.dashboardCommand(ui), p.doctorCommand(ui)}},
 		{"Rules", []*cobra.Command{p.policyCommand(ui), p.budgetCommand(ui), p.agentsCommand(ui),
 			p.passkeysCommand(ui), p.ledgerCommand(ui)}},
-		{"Sell", []*cobra.Command{p.paywallCommand(ui)}},
+		{"Sell", []*cobra.Command{p.paywallCommand(ui), p.sandboxCommand(ui)}},
 		{"Decide", []*cobra.Command{p.approvalsCommand(ui), p.approveCommand(ui), p.denyCommand(ui),
 			p.delegationCommand(ui), p.vaultCommand(ui), p.channelCommand(ui), p.freezeCommand(ui),
 			p.unfreezeCommand(ui), p.alertsCommand(ui), p.notifyCommand(ui)}},
@@ -231,7 +231,7 @@ func given(cmd *cobra.Command) (err error) {
 
 // noHomeCommands are the commands to which the place of the wallet is nothing.
 var noHomeCommands = []string{"version", "help", "completion", cobra.ShellCompRequestCmd,
-	cobra.ShellCompNoDescRequestCmd, "man", "demo", "verify-receipt", "service"}
+	cobra.ShellCompNoDescRequestCmd, "man", "demo", "sandbox", "verify-receipt", "service"}
 
 // requireHome refuses a command that needs the home where there is none.
 func (p *Program) requireHome(cmd *cobra.Command) error {
