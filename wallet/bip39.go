@@ -135,10 +135,8 @@ func nearWords(word string) (near []string) {
 		}
 		byDistance[distance] = append(byDistance[distance], listed)
 	}
-	for distance := range 3 {
-		if near = append(near, byDistance[distance]...); len(near) > 0 {
-			break
-		}
+	for distance := 0; distance < 3 && len(near) == 0; distance++ {
+		near = byDistance[distance]
 	}
 	return near[:min(len(near), mostNear)]
 }

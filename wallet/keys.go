@@ -200,7 +200,8 @@ func readPlaintext(plain []byte, version uint64) (*keys, error) {
 			return nil, errPlaintext
 		}
 	}
-	if string(rest) != plainEnd || k.version() != version || hasPhraseIn(version) && !k.phrase.isRight() {
+	isRight := !hasPhraseIn(version) || k.phrase.isRight()
+	if string(rest) != plainEnd || k.version() != version || !isRight {
 		k.wipe()
 		return nil, errPlaintext
 	}
