@@ -76,8 +76,8 @@ func (r phraseRecord) page(solana, evm string) []byte {
 	words := wordsOf(r.entropy())
 	defer clear(words)
 	page := make([]byte, 0, 4<<10) // more than it has: a buffer that is outgrown is not wiped
-	page = append(page, "\nThe recovery phrase. Whoever has it has the money, without the wallet's passphrase and "+
-		"without\nkeystore.json: write it on paper, for yourself alone. Nobody who helps you ever needs it.\n\n"...)
+	page = append(page, "\nThe recovery phrase. Whoever has it has the money, without the passphrase and\n"+
+		"without keystore.json: write it on paper, for yourself alone. Nobody who helps\nyou ever needs it.\n\n"...)
 	for i, n := range words {
 		page = fmt.Appendf(page, "%4d  ", i+1)
 		page = append(page, english()[n]...)
@@ -88,8 +88,8 @@ func (r phraseRecord) page(solana, evm string) []byte {
 	}
 	page = fmt.Appendf(page, "\n  Solana  %-20s %s\n  EVM     %-20s %s\n", r.solanaPath(), solana, r.evmPath(), evm)
 	if r.hasPassphrase() {
-		page = append(page, "\nA passphrase of the phrase's own (the \"25th word\") belongs to it, and is not kept "+
-			"here: without it\nthese words make another wallet.\n"...)
+		page = append(page, "\nA passphrase of the phrase's own (the \"25th word\") belongs to it, and is not kept\n"+
+			"here: without it these words make another wallet.\n"...)
 	}
 	return append(page, '\n')
 }
