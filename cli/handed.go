@@ -95,7 +95,8 @@ var atService = map[string]handed{
 var notAtService = []string{"agents enroll", "call", "channel commit", "channel deposit", "channel open",
 	"channel recover", "channel refund", "channel show", "channel withdraw", "dashboard",
 	"delegation approve",
-	"delegation revoke", "discover", "estimate", "export-phrase", "history import", "history prune", "ledger", "pay",
+	"delegation revoke", "discover", "estimate", "export-phrase", "history import", "history prune",
+	"ledger", "pay",
 	"vault allow", "vault deploy", "vault deposit", "vault revoke", "vault withdraw"}
 
 // onlyHere are the commands to which a service elsewhere is nothing, besides noHomeCommands: mcp finds it

@@ -165,8 +165,8 @@ func intoKeyring(ctx context.Context, keys *wallet.Wallet, passphrase []byte, ru
 	return nil
 }
 
-// importsSolana reports whether the Solana key is another wallet's, or a phrase's; a raw key without a chain is
-// taken for one.
+// importsSolana reports whether the Solana key is another wallet's, or a phrase's; a raw key without a chain
+// is taken for one.
 func (f initFlags) importsSolana() bool {
 	return f.phrase.isImported() || f.importSolana != "" || f.importOzskr != "" ||
 		slices.ContainsFunc(f.importKeyFile, func(entry string) bool {

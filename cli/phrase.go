@@ -12,7 +12,8 @@ import (
 )
 
 // The recovery phrase (BIP-39) of a wallet: taken in by init or made there, and shown by export-phrase on the
-// terminal alone. No flag takes its words, which would be in the shell's history and in the list of processes.
+// terminal alone. No flag takes its words, which would be in the shell's history and in the list of
+// processes.
 
 // phraseFlags say which phrase a new wallet is made from; none: a new one, where no key is imported.
 type phraseFlags struct {
@@ -31,17 +32,20 @@ func (f *phraseFlags) add(cmd *cobra.Command) {
 	flags := cmd.Flags()
 	flags.BoolVar(&f.typed, "import-phrase", false,
 		"make the keys from a recovery phrase (BIP-39) that you type, which is not shown")
-	flags.StringVar(&f.file, "import-phrase-file", "", "make the keys from the recovery phrase in this owner-only `FILE`")
+	flags.StringVar(&f.file, "import-phrase-file", "", "make the keys from the recovery phrase in this "+
+		"owner-only `FILE`")
 	flags.IntVar(&f.fd, "import-phrase-fd", -1,
 		"make the keys from the recovery phrase that this open descriptor `N` has")
 	flags.Lookup("import-phrase-fd").DefValue = "0" // that it means none is not shown
 	flags.BoolVar(&f.asksForOne, "phrase-passphrase", false,
 		"the phrase has a BIP-39 passphrase (\"25th word\"): ask for it")
 	f.passphrase.add(cmd, "phrase-", "the phrase's BIP-39 passphrase")
-	flags.Uint32Var(&f.account, "index", 0, "take account `N` of the phrase, counted from 0: m/44'/501'/N'/0' for "+
+	flags.Uint32Var(&f.account, "index", 0, "take account `N` of the phrase, counted from 0: "+
+		"m/44'/501'/N'/0' for "+
 		"Solana and m/44'/60'/0'/0/N for EVM")
 	flags.StringArrayVar(&f.paths, "key-path", nil, "take the key at this derivation `KEYPATH`, such as "+
-		"m/44h/501h/0h; evm=KEYPATH and solana=KEYPATH say for which chain, and solana=seed is solana-keygen's own")
+		"m/44h/501h/0h; evm=KEYPATH and solana=KEYPATH say for which chain, and solana=seed is "+
+		"solana-keygen's own")
 	flags.BoolVar(&f.keysOnly, "keys-only", false, "keep the phrase's two keys, and not the phrase")
 	flags.BoolVar(&f.show, "export-phrase", false,
 		"show the recovery phrase on the terminal when the wallet is made, to write it down")
@@ -59,20 +63,22 @@ func (f phraseFlags) isImported() bool { return f.typed || f.file != "" || f.fd 
 func (f phraseFlags) check(all initFlags) error {
 	ofAPhrase := f.asksForOne || f.passphrase.file != "" || f.passphrase.fd >= 0 || f.account > 0 ||
 		len(f.paths) > 0 || f.keysOnly
-	others := all.importSolana != "" || all.importEVM != "" || all.importOzskr != "" || len(all.importKeyFile) > 0
+	others := len(all.importKeyFile) > 0 || all.importSolana+all.importEVM+all.importOzskr != ""
 	switch {
 	case ofAPhrase && !f.isImported():
-		return usageError{text: "--index, --key-path, --keys-only and --phrase-passphrase say something of a phrase " +
-			"that is imported", hint: "add --import-phrase or --import-phrase-file FILE"}
+		return usageError{text: "--index, --key-path, --keys-only and --phrase-passphrase say something " +
+			"of a phrase that is imported", hint: "add --import-phrase or --import-phrase-file FILE"}
 	case f.isImported() && others:
 		return usageError{text: "a phrase has the keys for both chains; no other key can be imported with it",
-			hint: "leave out the other import, or make a second wallet: X402_WALLET_HOME=DIR x402-wallet init"}
+			hint: "leave out the other import, or make a second wallet: X402_WALLET_HOME=DIR x402-wallet " +
+				"init"}
 	case f.show && others:
 		return usageError{text: "keys that are imported one by one have no phrase to be shown",
 			hint: "leave out --export-phrase"}
 	case all.askNobody && (f.typed || f.asksForOne || f.show):
 		return usageError{text: "--no-input asks nobody, and a phrase is typed or shown on a terminal",
-			hint: "give it --import-phrase-file FILE, and --phrase-passphrase-file FILE where it has a passphrase"}
+			hint: "give it --import-phrase-file FILE, and --phrase-passphrase-file FILE where it has a " +
+				"passphrase"}
 	case f.account > wallet.MaxAccount:
 		return usagef("--index is %d, it is at most %d", f.account, wallet.MaxAccount)
 	}
@@ -110,7 +116,8 @@ func (f phraseFlags) source(ui *ui) wallet.Passphrase {
 }
 
 // takePhrase reads the phrase that the flags name, shows whose addresses it makes and asks whether they are
-// meant; without one it makes a phrase, unless keys were imported. nil: there is none. Nothing was written yet.
+// meant; without one it makes a phrase, unless keys were imported. nil: there is none. Nothing was written
+// yet.
 func (b *beginning) takePhrase(ctx context.Context, imported bool) (*wallet.Phrase, error) {
 	f := b.phrase
 	switch {
@@ -147,7 +154,8 @@ func (b *beginning) meansPhrase(ctx context.Context, phrase *wallet.Phrase, path
 	if err != nil {
 		return err
 	}
-	b.ui.note("The phrase makes these addresses:\n  Solana  %-20s %s\n  EVM     %-20s %s", paths.Solana, solana,
+	b.ui.note("The phrase makes these addresses:\n  Solana  %-20s %s\n  EVM     %-20s %s", paths.Solana,
+		solana,
 		paths.EVM, evm)
 	if b.talk == nil {
 		return nil
@@ -155,7 +163,8 @@ func (b *beginning) meansPhrase(ctx context.Context, phrase *wallet.Phrase, path
 	meant, err := b.talk.yes(ctx, "Are they the ones that you expect?", true)
 	if err == nil && !meant {
 		err = x402.Errorf(x402.SetupFailed, "these addresses were not meant; nothing was created").
-			WithHint("another --index or --key-path, or the phrase's own passphrase (--phrase-passphrase), makes others")
+			WithHint("another --index or --key-path, or the phrase's own passphrase " +
+				"(--phrase-passphrase), makes others")
 	}
 	return err
 }
@@ -181,7 +190,8 @@ func (b *beginning) backUp() nextStep {
 	if !b.hasPhrase || b.sawPhrase || b.p.Env.Handed != "" {
 		return nextStep{what: "back up keystore.json: whoever loses it or the passphrase has lost the money"}
 	}
-	return nextStep{what: "back up keystore.json, and write the recovery phrase on paper: whoever loses the file or " +
+	return nextStep{what: "back up keystore.json, and write the recovery phrase on paper: whoever loses " +
+		"the file or " +
 		"the passphrase, and has no phrase, has lost the money", command: "x402-wallet export-phrase"}
 }
 
@@ -208,19 +218,22 @@ func (p *Program) exportPhraseCommand(ui *ui) *cobra.Command {
 				return err
 			}
 			return ui.answerLine(exportPhraseOut{Shown: true, Words: words},
-				"the recovery phrase of %d words was shown; x402-wallet init --import-phrase makes this wallet from it",
+				"the recovery phrase of %d words was shown; x402-wallet init --import-phrase makes this "+
+					"wallet from it",
 				words)
 		},
 	}
 }
 
-// onOwnTerminal refuses a command whose input or output somebody else may read along: an agent that runs it on
-// its owner's terminal, or a pipe.
+// onOwnTerminal refuses a command whose input or output somebody else may read along: an agent that runs it
+// on its owner's terminal, or a pipe.
 func (p *Program) onOwnTerminal(ui *ui) error {
 	if isTerminal(p.Stdin) && ui.terminal && ui.errTerminal {
 		return nil
 	}
-	return x402.Errorf(x402.SetupFailed, "the recovery phrase is shown on a terminal alone, and this is none").
+	return x402.Errorf(x402.SetupFailed, "the recovery phrase is shown on a terminal alone, and this is "+
+		"none").
 		WithHint("run x402-wallet export-phrase in a terminal, without a pipe or a file behind it").
-		WithCommand("x402-wallet export-phrase", "This is for your eyes: please run it in a terminal of your own.")
+		WithCommand("x402-wallet export-phrase", "This is for your eyes: please run it in a terminal of "+
+			"your own.")
 }

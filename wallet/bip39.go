@@ -82,9 +82,9 @@ func (n unknownWord) Error() string {
 	return fmt.Sprintf("word %d is not in the English list of BIP-39", int(n)+1)
 }
 
-// readWords reads words in the form that they have in the list, or NFKD and lower case make of them. It returns
-// those up to the first that is in no list. near are up to three words that look like that one: they say much
-// of it, and are for the person at the terminal alone.
+// readWords reads words in the form that they have in the list, or NFKD and lower case make of them. It
+// returns those up to the first that is in no list. near are up to three words that look like that one: they
+// say much of it, and are for the person at the terminal alone.
 func readWords(text []byte) (words []int, near []string, err error) {
 	folded := foldWords(text)
 	defer clear(folded)

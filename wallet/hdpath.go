@@ -66,7 +66,8 @@ func (p *Paths) Put(chain, path string) error {
 		err = checkEVMPath(steps)
 		p.EVM = steps.String()
 	default:
-		err = fmt.Errorf("path %s does not say for which chain it is: its second step is neither %d' (Solana) "+
+		err = fmt.Errorf("path %s does not say for which chain it is: its second step is neither %d' "+
+			"(Solana) "+
 			"nor %d' (EVM)", steps, coinSolana, coinEVM)
 	}
 	return err
@@ -82,7 +83,8 @@ func parsePath(text string) (derivation, error) {
 	first, rest, _ := strings.Cut(text, "/")
 	parts := strings.Split(rest, "/")
 	if first != "m" || len(text) > 100 || len(parts) > maxPath {
-		return nil, fmt.Errorf("%.100q is no path: it is m and up to %d steps, as m/44'/60'/0'/0/0", text, maxPath)
+		return nil, fmt.Errorf("%.100q is no path: it is m and up to %d steps, as m/44'/60'/0'/0/0", text,
+			maxPath)
 	}
 	var steps derivation
 	for _, part := range parts {

@@ -208,7 +208,8 @@ func readPlaintext(plain []byte, version uint64) (*keys, error) {
 	return k.complete()
 }
 
-// decodeSecret reads the base64 of a secret from the beginning of text into its place, and returns what follows.
+// decodeSecret reads the base64 of a secret from the beginning of text into its place, and returns what
+// follows.
 func (k *keys) decodeSecret(into, text []byte) (rest []byte, ok bool) {
 	size := base64.StdEncoding.EncodedLen(len(into))
 	if len(text) < size {

@@ -10,9 +10,9 @@ import (
 	"slices"
 )
 
-// A recovery phrase (BIP-39) stands for both keys of a wallet. Its keystore keeps the keys as they are, and the
-// phrase besides, which nothing is signed with and which is dropped from what an unlocked wallet holds: it is
-// there to be shown to its owner (showphrase.go), and to nobody else.
+// A recovery phrase (BIP-39) stands for both keys of a wallet. Its keystore keeps the keys as they are, and
+// the phrase besides, which nothing is signed with and which is dropped from what an unlocked wallet holds:
+// it is there to be shown to its owner (showphrase.go), and to nobody else.
 
 // Phrase is a recovery phrase on its way into [Create], which wipes it. It prints as [redacted].
 type Phrase struct {
@@ -80,7 +80,8 @@ func askFor(ctx context.Context, what string, source Passphrase) ([]byte, error)
 
 func phraseError(cause error) *codedError {
 	e := setup("read the phrase", cause)
-	e.hint = "compare it with where it is written down: the first four letters of a word say which it is; nothing " +
+	e.hint = "compare it with where it is written down: the first four letters of a word say which it is; " +
+		"nothing " +
 		"was created"
 	return e
 }
@@ -158,8 +159,8 @@ func (p *Phrase) derive(k *keys) (err error) {
 //	0      the bytes of its entropy: 16, 20, 24, 28 or 32
 //	1      1: a passphrase of BIP-39's belongs to it, which is not kept
 //	2–33   the entropy, and zeros
-//	34–58  the path of the Solana key: how many steps it has (255: it is [SeedPath]), and room for 6, each of 4
-//	       bytes, big endian; the rest is zeros
+//	34–58  the path of the Solana key: how many steps it has (255: it is [SeedPath]), and room for 6,
+//	       each of 4 bytes, big endian; the rest is zeros
 //	59–83  the path of the EVM key
 type phraseRecord []byte
 

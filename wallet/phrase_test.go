@@ -13,7 +13,8 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// The phrase of anvil's, hardhat's and the golden keystores' accounts, and its Solana address in other wallets.
+// The phrase of anvil's, hardhat's and the golden keystores' accounts, and its Solana address in other
+// wallets.
 const (
 	knownPhrase = "test test test test test test test test test test test junk"
 	knownSolana = "oeYf6KAJkLYhBuR8CiGc6L4D4Xtfepr85fuDgA9kq96"
@@ -31,8 +32,8 @@ func readPhrase(t *testing.T, text, passphrase string, paths Paths) *Phrase {
 	return p
 }
 
-// Addresses as other wallets have them: anvil's accounts 0 and 1, Phantom's first, solana-keygen's without a path
-// (made with viem 2.57, solana-keygen's documentation, and testdata/golden.py).
+// Addresses as other wallets have them: anvil's accounts 0 and 1, Phantom's first, solana-keygen's without a
+// path (made with viem 2.57, solana-keygen's documentation, and testdata/golden.py).
 func TestPhraseAddresses(t *testing.T) {
 	seedPath := StandardPaths(0)
 	require.NoError(t, seedPath.Put(ChainSolana, SeedPath))
@@ -116,7 +117,8 @@ func TestKeystoreKeepsThePhrase(t *testing.T) {
 	require.Equal(t, "m/44'/60'/0'/0/0", k.phrase.evmPath().String())
 	require.False(t, k.phrase.hasPassphrase())
 
-	require.NoError(t, w.ChangePassphrase(t.Context(), value(testPassphrase), value(newPassphrase), Options{}))
+	require.NoError(t, w.ChangePassphrase(t.Context(), value(testPassphrase), value(newPassphrase),
+		Options{}))
 	require.Equal(t, []byte(k.phrase), []byte(stored(t, w, f, newPassphrase).phrase))
 	key, made, err := w.MakeOwnerKey(t.Context(), value(newPassphrase))
 	require.NoError(t, err)
@@ -192,10 +194,11 @@ func TestGoldenKeystoresWithAPhrase(t *testing.T) {
 		broken := bytes.Clone(k.phrase)
 		broken[33] = 1 // behind an entropy of 16 bytes
 		for name, forged := range map[string]string{
-			"no phrase":       strings.Replace(plain, record, "", 1),
-			"zeros":           strings.Replace(plain, record, plainPhrase+strings.Repeat("A", 112), 1),
-			"another length":  strings.Replace(plain, record, plainPhrase+strings.Repeat("/", 112), 1),
-			"behind its end":  strings.Replace(plain, record, plainPhrase+base64.StdEncoding.EncodeToString(broken), 1),
+			"no phrase":      strings.Replace(plain, record, "", 1),
+			"zeros":          strings.Replace(plain, record, plainPhrase+strings.Repeat("A", 112), 1),
+			"another length": strings.Replace(plain, record, plainPhrase+strings.Repeat("/", 112), 1),
+			"behind its end": strings.Replace(plain, record,
+				plainPhrase+base64.StdEncoding.EncodeToString(broken), 1),
 			"another version": strings.Replace(plain, fmt.Sprint(version), "2", 1),
 			"cut":             plain[:len(plain)-3],
 		} {
@@ -273,7 +276,8 @@ func TestReadPhraseRefuses(t *testing.T) {
 		e := requireCode(t, err, codeSetup)
 		require.Contains(t, e.Error(), said)
 		for _, word := range strings.Fields(text) {
-			require.NotContains(t, " "+strings.ReplaceAll(e.Error()+" "+e.Hint(), "\"", " ")+" ", " "+word+" ")
+			require.NotContains(t, " "+strings.ReplaceAll(e.Error()+" "+e.Hint(), "\"", " ")+" ", " "+
+				""+word+" ")
 		}
 	}
 	_, err := ReadPhrase(t.Context(), value(""), nil, StandardPaths(0))
@@ -281,13 +285,15 @@ func TestReadPhraseRefuses(t *testing.T) {
 	requireCode(t, err, codeSetup)
 	_, err = ReadPhrase(t.Context(), value(knownPhrase), value(""), StandardPaths(0))
 	requireCode(t, err, codeSetup)
-	for _, paths := range []Paths{{}, {Solana: "m/44'/501'", EVM: "seed"}, {Solana: "m/44'/501'/0", EVM: "m/44'/60'"}} {
+	for _, paths := range []Paths{{}, {Solana: "m/44'/501'", EVM: "seed"}, {Solana: "m/44'/501'/0",
+		EVM: "m/44'/60'"}} {
 		_, err = ReadPhrase(t.Context(), value(knownPhrase), nil, paths)
 		require.ErrorContains(t, err, "choose the keys of the phrase")
 	}
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
-	_, err = ReadPhrase(ctx, func(ctx context.Context) ([]byte, error) { return nil, ctx.Err() }, nil, StandardPaths(0))
+	_, err = ReadPhrase(ctx, func(ctx context.Context) ([]byte, error) { return nil, ctx.Err() }, nil,
+		StandardPaths(0))
 	require.ErrorIs(t, err, context.Canceled)
 }
 

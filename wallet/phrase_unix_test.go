@@ -29,7 +29,8 @@ func TestPhraseTyped(t *testing.T) {
 	p.answers("Word 2: ", 1, "  TEST test\n")
 	p.answers("Word 4: ", 1, "\n")
 	p.answers("these are 3.\r\nWord 4: ", 1, "test test test test test test test test jnuk test\n")
-	p.answers("Word 12 is not in the English list of BIP-39 (like it: junk). Go on with word 12.\r\nWord 12: ", 1, "junk\n")
+	p.answers("Word 12 is not in the English list of BIP-39 (like it: junk). Go on with word 12.\r\nWord "+
+		"12: ", 1, "junk\n")
 	p.answers("Word 13, or Enter, if that were all: ", 1, "\n")
 	p.gotPhrase(knownPhrase)
 }
@@ -42,12 +43,14 @@ func TestPhrasePasted(t *testing.T) {
 	p.gotPhrase(all)
 }
 
-// The checksum is told, and all is typed again, three times at most; more words than there can be are not taken.
+// The checksum is told, and all is typed again, three times at most; more words than there can be are not
+// taken.
 func TestPhraseTypedWrong(t *testing.T) {
 	p := sitDown(t, "phrase")
 	p.answers("Word 1: ", 1, strings.Replace(knownPhrase, "junk", "test", 1)+"\n")
 	p.answers("Word 13, or Enter", 1, "\n")
-	p.answers("its checksum is wrong: a word is another one, or two have changed places. From the beginning again.\r\n"+
+	p.answers("its checksum is wrong: a word is another one, or two have changed places. From the "+
+		"beginning again.\r\n"+
 		"Word 1: ", 1, knownPhrase+"\n")
 	p.answers("Word 13, or Enter", 2, knownPhrase+" zoo\n")
 	p.answers("That are more than 24 words. Go on with word 13.\r\nWord 13, or Enter", 1, "\n")
@@ -74,7 +77,8 @@ func TestPhraseTypedWrong(t *testing.T) {
 	require.Contains(t, out, "SETUP_FAILED no phrase was typed")
 }
 
-// The phrase is for the person's eyes: on the terminal's second screen until they press Enter, and not in stdout.
+// The phrase is for the person's eyes: on the terminal's second screen until they press Enter, and not in
+// stdout.
 func TestShowPhrase(t *testing.T) {
 	w, _ := phraseWallet(t, Options{})
 	t.Setenv("PHRASE_HOME", w.dir)

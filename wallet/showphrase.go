@@ -14,8 +14,8 @@ func (w *Wallet) HasPhrase() (bool, error) {
 }
 
 // ShowPhrase asks for the passphrase and shows the recovery phrase to the person at the controlling terminal,
-// until they press Enter. It goes nowhere else: not to stdout, and not to the caller. How many words it has is
-// returned.
+// until they press Enter. It goes nowhere else: not to stdout, and not to the caller. How many words it has
+// is returned.
 //
 // Errors: SETUP_FAILED where there is no phrase, or no terminal; those of [Wallet.Unlock].
 func (w *Wallet) ShowPhrase(ctx context.Context, typed Passphrase) (words int, err error) {
@@ -31,7 +31,8 @@ func (w *Wallet) ShowPhrase(ctx context.Context, typed Passphrase) (words int, e
 		return 0, err
 	}
 	if !hasPhraseIn(ks.version) {
-		e := setup("show the phrase", errors.New("this keystore has none: its keys were imported without one, or "+
+		e := setup("show the phrase", errors.New("this keystore has none: its keys were imported without "+
+			"one, or "+
 			"made before wallets had one"))
 		e.hint = "back up keystore.json, and remember its passphrase: together they are the keys"
 		return 0, e
@@ -77,7 +78,8 @@ func (r phraseRecord) page(solana, evm string) []byte {
 	defer clear(words)
 	page := make([]byte, 0, 4<<10) // more than it has: a buffer that is outgrown is not wiped
 	page = append(page, "\nThe recovery phrase. Whoever has it has the money, without the passphrase and\n"+
-		"without keystore.json: write it on paper, for yourself alone. Nobody who helps\nyou ever needs it.\n\n"...)
+		"without keystore.json: write it on paper, for yourself alone. Nobody who helps\nyou ever needs "+
+		"it.\n\n"...)
 	for i, n := range words {
 		page = fmt.Appendf(page, "%4d  ", i+1)
 		page = append(page, english()[n]...)
@@ -86,9 +88,11 @@ func (r phraseRecord) page(solana, evm string) []byte {
 			page = append(page, '\n')
 		}
 	}
-	page = fmt.Appendf(page, "\n  Solana  %-20s %s\n  EVM     %-20s %s\n", r.solanaPath(), solana, r.evmPath(), evm)
+	page = fmt.Appendf(page, "\n  Solana  %-20s %s\n  EVM     %-20s %s\n", r.solanaPath(), solana,
+		r.evmPath(), evm)
 	if r.hasPassphrase() {
-		page = append(page, "\nA passphrase of the phrase's own (the \"25th word\") belongs to it, and is not kept\n"+
+		page = append(page, "\nA passphrase of the phrase's own (the \"25th word\") belongs to it, and is "+
+			"not kept\n"+
 			"here: without it these words make another wallet.\n"...)
 	}
 	return append(page, '\n')

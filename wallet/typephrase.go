@@ -39,7 +39,8 @@ func PhraseFromFile(path string) Passphrase {
 
 // askPhrase returns a phrase that is right, in the list's own spelling.
 func (t *terminal) askPhrase() ([]byte, error) {
-	err := t.says("Type the recovery phrase, or paste it: one word a line, or several. Nothing of it is shown.")
+	err := t.says("Type the recovery phrase, or paste it: one word a line, or several. Nothing of it is " +
+		"shown.")
 	for try := 0; err == nil && try < terminalTries; try++ {
 		words, asked := t.askWords()
 		if asked != nil {
@@ -81,7 +82,7 @@ func (t *terminal) askWords() (words []int, err error) {
 			clear(words)
 			return nil, err
 		}
-		said := ""
+		var said string
 		words, said = moreWords(words, line)
 		clear(line)
 		switch {
@@ -101,7 +102,8 @@ func (t *terminal) askWords() (words []int, err error) {
 // endOfWords stands for the empty line behind the words.
 const endOfWords = -1
 
-// moreWords are words and those of a line, up to the first that is in no list, and what the person is told of it.
+// moreWords are words and those of a line, up to the first that is in no list, and what the person is told of
+// it.
 func moreWords(words []int, line []byte) (all []int, said string) {
 	more, near, err := readWords(line)
 	defer clear(more)

@@ -17,8 +17,8 @@ var (
 	bothAddress = regexp.MustCompile(`Solana\n  (\S+)\n[\s\S]*\n  (0x[0-9a-fA-F]{40})\n`)
 )
 
-// From a new wallet to paper and back: the phrase that export-phrase shows, typed into init in another home, makes
-// the same addresses. What was said besides has no word of it.
+// From a new wallet to paper and back: the phrase that export-phrase shows, typed into init in another home,
+// makes the same addresses. What was said besides has no word of it.
 func TestAPhraseFromPaper(t *testing.T) {
 	t.Parallel()
 	_, home, env := beginner(t)
@@ -58,15 +58,16 @@ func TestAPhraseFromPaper(t *testing.T) {
 	require.NotContains(t, restored, strings.Join(words[10:12], " "))
 }
 
-// Who does not know the addresses makes nothing; a wrong passphrase of the wallet shows nothing; and a pipe behind
-// the command, which somebody else may read, gets nothing.
+// Who does not know the addresses makes nothing; a wrong passphrase of the wallet shows nothing; and a pipe
+// behind the command, which somebody else may read, gets nothing.
 func TestPhraseIsForItsOwner(t *testing.T) {
 	t.Parallel()
 	_, home, env := beginner(t)
 	env = append(env, "X402_WALLET_HOME="+filepath.Join(home, "new"))
 	c := sit(t, nil, env, "init", "--import-phrase", "--phrase-passphrase")
 	c.answers("Word 1: ", "test test test test test test test test test test test junk",
-		"Word 13, or Enter, if that were all: ", "", "BIP-39 passphrase of the phrase (not shown): ", "hunter2",
+		"Word 13, or Enter, if that were all: ", "", "BIP-39 passphrase of the phrase (not shown): ",
+		"hunter2",
 		"Are they the ones that you expect? [Y/n]", "n")
 	require.Contains(t, c.ends(1), "these addresses were not meant; nothing was created")
 	require.NoDirExists(t, filepath.Join(home, "new"))
