@@ -63,6 +63,7 @@ var atService = map[string]handed{
 	"init": {flags: []string{"import-phrase", "index", "key-path", "keys-only", "phrase-passphrase"},
 		refused: []string{"config", "export-phrase", "import-evm", "import-key-file", "import-ozskr",
 			"import-passphrase-fd", "import-passphrase-file", "import-phrase-fd", "import-phrase-file",
+			"import-phrase-of",
 			"import-solana", "install", "keyring", "no-input", "passphrase-fd", "passphrase-file",
 			"phrase-passphrase-fd", "phrase-passphrase-file", "unlock", "wait-for-funds", "yes"}},
 	"lock":            {},

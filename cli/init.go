@@ -140,7 +140,7 @@ func (p *Program) create(ctx context.Context, ui *ui, f initFlags) error {
 	done := ui.waiting("encrypting the keys: slow on purpose, so that guessing the passphrase is slow too")
 	keys, err = p.CreateWallet(ctx, NewWallet{
 		Rules: rules, RulesInPlace: there, Passphrase: passphrase, Imports: imports, Phrase: phrase,
-		KeysOnly: f.phrase.keysOnly,
+		KeysOnly: f.phrase.keepsNone(),
 	})
 	done()
 	if err != nil {

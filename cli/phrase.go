@@ -18,6 +18,7 @@ import (
 // phraseFlags say which phrase a new wallet is made from; none: a new one, where no key is imported.
 type phraseFlags struct {
 	typed      bool
+	of         string // the home of a wallet
 	file       string
 	fd         int
 	passphrase passphraseSource // of BIP-39
@@ -41,15 +42,20 @@ func (f *phraseFlags) add(cmd *cobra.Command) {
 		"the phrase has a BIP-39 passphrase (\"25th word\"): ask for it")
 	f.passphrase.add(cmd, "phrase-", "the phrase's BIP-39 passphrase")
 	flags.Uint32Var(&f.account, "index", 0, "take account `N` of the phrase, counted from 0: "+
-		"m/44'/501'/N'/0' for "+
-		"Solana and m/44'/60'/0'/0/N for EVM")
+		"m/44'/501'/N'/0' for Solana and "+
+		" m/44'/60'/0'/0/N for EVM")
 	flags.StringArrayVar(&f.paths, "key-path", nil, "take the key at this derivation `KEYPATH`, such as "+
 		"m/44h/501h/0h; evm=KEYPATH and solana=KEYPATH say for which chain, and solana=seed is "+
 		"solana-keygen's own")
 	flags.BoolVar(&f.keysOnly, "keys-only", false, "keep the phrase's two keys, and not the phrase")
 	flags.BoolVar(&f.show, "export-phrase", false,
 		"show the recovery phrase on the terminal when the wallet is made, to write it down")
-	cmd.MarkFlagsMutuallyExclusive("import-phrase", "import-phrase-file", "import-phrase-fd")
+	flags.StringVar(&f.of, "import-phrase-of", "", "make the keys from the recovery phrase of the wallet "+
+		"in this "+
+		"home `DIR`, of another account (--index): the phrase stays there")
+	cmd.MarkFlagsMutuallyExclusive("import-phrase", "import-phrase-file", "import-phrase-fd",
+		"import-phrase-of")
+	cmd.MarkFlagsMutuallyExclusive("import-phrase-of", "export-phrase")
 	cmd.MarkFlagsMutuallyExclusive("phrase-passphrase", "phrase-passphrase-file")
 	cmd.MarkFlagsMutuallyExclusive("phrase-passphrase", "phrase-passphrase-fd")
 	cmd.MarkFlagsMutuallyExclusive("index", "key-path")
@@ -57,7 +63,7 @@ func (f *phraseFlags) add(cmd *cobra.Command) {
 }
 
 // isImported reports whether the keys come from a phrase that the owner has.
-func (f phraseFlags) isImported() bool { return f.typed || f.file != "" || f.fd >= 0 }
+func (f phraseFlags) isImported() bool { return f.typed || f.of != "" || f.file != "" || f.fd >= 0 }
 
 // check refuses what does not go together.
 func (f phraseFlags) check(all initFlags) error {
@@ -135,7 +141,12 @@ func (b *beginning) takePhrase(ctx context.Context, imported bool) (*wallet.Phra
 	if f.asksForOne {
 		passphrase = b.ui.asking(wallet.FromTerminal("BIP-39 passphrase of the phrase (not shown): "))
 	}
-	phrase, err := wallet.ReadPhrase(ctx, f.source(b.ui), f.passphrase.or(passphrase), paths)
+	var phrase *wallet.Phrase
+	if f.of != "" {
+		phrase, err = b.phraseOf(ctx, f.passphrase.or(passphrase), paths)
+	} else {
+		phrase, err = wallet.ReadPhrase(ctx, f.source(b.ui), f.passphrase.or(passphrase), paths)
+	}
 	if err != nil {
 		return nil, err
 	}
@@ -143,8 +154,25 @@ func (b *beginning) takePhrase(ctx context.Context, imported bool) (*wallet.Phra
 		phrase.Wipe()
 		return nil, err
 	}
-	b.hasPhrase = !f.keysOnly
+	b.hasPhrase = !f.keepsNone()
 	return phrase, nil
+}
+
+// keepsNone reports whether the keystore is to hold the keys alone. Another wallet's phrase stays in that
+// one.
+func (f phraseFlags) keepsNone() bool { return f.keysOnly || f.of != "" }
+
+// phraseOf is another wallet's phrase.
+func (b *beginning) phraseOf(ctx context.Context, passphrase wallet.Passphrase,
+	paths wallet.Paths) (*wallet.Phrase, error) {
+	other, err := wallet.Open(b.phrase.of)
+	if err != nil {
+		return nil, err
+	}
+	defer func() { _ = other.Close() }()
+	typed := b.ui.byPerson(b.passphraseOf(b.ui)(b.phrase.of),
+		"--import-passphrase-file FILE or --import-passphrase-fd N")
+	return other.PhraseFor(ctx, typed, passphrase, paths)
 }
 
 // meansPhrase asks on a terminal whether a phrase's addresses are those that the owner expects: another

@@ -61,6 +61,81 @@ func ReadPhrase(ctx context.Context, phrase, passphrase Passphrase, paths Paths)
 	return newPhrase(words, extra, paths)
 }
 
+// PhraseFor is the recovery phrase of this wallet for another one: of another account of it, so that no two
+// wallets have the same key and each its own limits. The keystore's passphrase is asked for, and passphrase
+// for that of the phrase; nil: it has none. The wallet is not unlocked. Errors: those of [Wallet.Unlock];
+// SETUP_FAILED where there is no phrase, or another passphrase belongs to it, or the keys are this wallet's
+// own.
+func (w *Wallet) PhraseFor(ctx context.Context, typed, passphrase Passphrase, paths Paths) (*Phrase, error) {
+	ks, _, err := readKeystore(w.dir)
+	if err != nil {
+		return nil, err
+	}
+	if !hasPhraseIn(ks.version) {
+		return nil, noPhrase("take the phrase of " + w.dir)
+	}
+	k, err := w.decryptWith(ctx, ks, []Passphrase{typed})
+	if err != nil {
+		return nil, err
+	}
+	defer k.wipe()
+	var extra []byte
+	if passphrase != nil {
+		if extra, err = askFor(ctx, "the phrase's passphrase", passphrase); err != nil {
+			return nil, err
+		}
+		defer clear(extra)
+	}
+	words := wordsOf(k.phrase.entropy())
+	defer clear(words)
+	own, err := newPhrase(words, extra, Paths{Solana: k.phrase.solanaPath().String(),
+		EVM: k.phrase.evmPath().String()})
+	if err != nil {
+		return nil, err
+	}
+	defer own.Wipe()
+	solana, evm, err := own.Addresses()
+	if err != nil {
+		return nil, err
+	}
+	if solana != ks.solana || evm != ks.evm {
+		e := setup("take the phrase of "+w.dir, errors.New("a passphrase of the phrase's own belongs to "+
+			"it, and this "+
+			"is not the one"))
+		e.hint = "give the BIP-39 passphrase that the wallet was made with: --phrase-passphrase"
+		return nil, e
+	}
+	p, err := newPhrase(words, extra, paths)
+	if err != nil {
+		return nil, err
+	}
+	return p.otherThan(w.dir, ks)
+}
+
+// otherThan is p, if its keys are not those of a keystore.
+func (p *Phrase) otherThan(home string, ks *keystore) (*Phrase, error) {
+	solana, evm, err := p.Addresses()
+	if err == nil && (solana == ks.solana || evm == ks.evm) {
+		e := setup("take the phrase of "+home, errors.New("a key at this path is that wallet's own; two "+
+			"wallets with "+
+			"one key would each spend up to their limits"))
+		e.hint = "choose another account: --index N, counted from 0"
+		err = e
+	}
+	if err != nil {
+		p.Wipe()
+		return nil, err
+	}
+	return p, nil
+}
+
+func noPhrase(what string) *codedError {
+	e := setup(what, errors.New("this keystore has none: its keys were imported without one, or made before "+
+		"wallets had one"))
+	e.hint = "back up keystore.json, and remember its passphrase: together they are the keys"
+	return e
+}
+
 // askFor asks one source for what is no passphrase of this wallet.
 func askFor(ctx context.Context, what string, source Passphrase) ([]byte, error) {
 	given, err := askPassphrase(ctx, []Passphrase{func(ctx context.Context) ([]byte, error) {
@@ -81,8 +156,7 @@ func askFor(ctx context.Context, what string, source Passphrase) ([]byte, error)
 func phraseError(cause error) *codedError {
 	e := setup("read the phrase", cause)
 	e.hint = "compare it with where it is written down: the first four letters of a word say which it is; " +
-		"nothing " +
-		"was created"
+		"nothing was created"
 	return e
 }
 

@@ -334,3 +334,51 @@ func TestPhraseIsRedacted(t *testing.T) {
 		require.Equal(t, redaction, fmt.Sprintf(verb, p))
 	}
 }
+
+// Another wallet's phrase is for another account of it, and takes the passphrase that belongs to it.
+func TestPhraseForAnotherAccount(t *testing.T) {
+	f := &fakeKDF{}
+	own := readPhrase(t, knownPhrase, "hunter2", StandardPaths(3))
+	w, err := Create(t.Context(), home(t), value(testPassphrase), Options{derive: f.derive, Phrase: own})
+	require.NoError(t, err)
+	t.Cleanup(func() { _ = w.Close() })
+	w.Lock()
+	p, err := w.PhraseFor(t.Context(), value(testPassphrase), value("hunter2"), StandardPaths(4))
+	require.NoError(t, err)
+	defer p.Wipe()
+	require.True(t, w.Locked(), "it is not unlocked by this")
+	solana, evm, err := p.Addresses()
+	require.NoError(t, err)
+	wantSolana, wantEVM, err := readPhrase(t, knownPhrase, "hunter2", StandardPaths(4)).Addresses()
+	require.NoError(t, err)
+	require.Equal(t, [2]string{wantSolana, wantEVM}, [2]string{solana, evm})
+
+	oneKey := StandardPaths(4)
+	require.NoError(t, oneKey.Put("", "m/44'/60'/0'/0/3"))
+	for name, tc := range map[string]struct {
+		passphrase, extra string
+		paths             Paths
+		said              string
+	}{
+		"its own account":       {testPassphrase, "hunter2", StandardPaths(3), "that wallet's own"},
+		"its own EVM key":       {testPassphrase, "hunter2", oneKey, "that wallet's own"},
+		"another passphrase":    {testPassphrase, "hunter3", StandardPaths(4), "this is not the one"},
+		"no passphrase of it":   {testPassphrase, "", StandardPaths(4), "this is not the one"},
+		"a wrong one of ours":   {newPassphrase, "hunter2", StandardPaths(4), "wrong passphrase"},
+		"no path of an EVM key": {testPassphrase, "hunter2", Paths{Solana: "seed", EVM: "seed"}, "has a path"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			var extra Passphrase
+			if tc.extra != "" {
+				extra = value(tc.extra)
+			}
+			p, err := w.PhraseFor(t.Context(), value(tc.passphrase), extra, tc.paths)
+			require.Nil(t, p)
+			require.ErrorContains(t, err, tc.said)
+			require.NotContains(t, err.Error(), "hunter")
+		})
+	}
+	without, _ := newTestWallet(t)
+	_, err = without.PhraseFor(t.Context(), never(t), nil, StandardPaths(1))
+	require.ErrorContains(t, err, "this keystore has none")
+}

@@ -31,11 +31,7 @@ func (w *Wallet) ShowPhrase(ctx context.Context, typed Passphrase) (words int, e
 		return 0, err
 	}
 	if !hasPhraseIn(ks.version) {
-		e := setup("show the phrase", errors.New("this keystore has none: its keys were imported without "+
-			"one, or "+
-			"made before wallets had one"))
-		e.hint = "back up keystore.json, and remember its passphrase: together they are the keys"
-		return 0, e
+		return 0, noPhrase("show the phrase")
 	}
 	k, err := w.decryptWith(ctx, ks, []Passphrase{typed})
 	if err != nil {
