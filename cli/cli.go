@@ -101,6 +101,8 @@ type NewWallet struct {
 	RulesInPlace bool   // Rules are the config.toml that the home has already
 	Passphrase   []byte // stays the caller's, to be wiped
 	Imports      []wallet.Imported
+	Phrase       *wallet.Phrase // in place of Imports; wiped, as they are
+	KeysOnly     bool           // the keystore does not keep it
 }
 
 // Exit codes (SPEC §1).
@@ -194,7 +196,7 @@ func (p *Program) root(ui *ui) *cobra.Command {
 	}{
 		{"Start", []*cobra.Command{demoCommand(), p.initCommand(ui), p.addressCommand(ui),
 			p.installCommand(ui), p.mcpCommand(ui), p.serveCommand(ui), p.serviceCommand(ui),
-			p.unlockCommand(ui), p.lockCommand(ui), p.passphraseCommand(ui)}},
+			p.unlockCommand(ui), p.lockCommand(ui), p.passphraseCommand(ui), p.exportPhraseCommand(ui)}},
 		{"Pay", []*cobra.Command{p.discoverCommand(ui), p.estimateCommand(ui), p.payCommand(ui),
 			p.callCommand(ui)}},
 		{"Inspect", []*cobra.Command{p.balanceCommand(ui), p.sessionCommand(ui), p.historyCommand(ui),
