@@ -145,7 +145,8 @@ func (a *app) staleness(rules *config.Config, guard *seal.Guard) func() bool {
 func (a *app) remote(rules *config.Config, keys *wallet.Wallet, first wallet.Passphrase) *agent.Client {
 	earlier := first != nil || a.env.PassphraseFile != "" || rules.Keystore.PassphraseFile != "" ||
 		len(rules.Keystore.PassphraseCommand) > 0
-	return &agent.Client{Home: a.home, Before: func() bool { return !earlier && keys.Locked() }}
+	return &agent.Client{Home: a.home, Before: func() bool { return !earlier && keys.Locked() },
+		SigningTime: signingTime(rules)}
 }
 
 // toolKeys implements the keys of tools.Wallet.
@@ -221,7 +222,13 @@ func (a *app) open(ctx context.Context) (h openHome, err error) {
 		}
 		h.store, err = a.openLedger(ctx, o)
 	}
+	if err == nil {
+		h.keys.Signers, err = a.sealedSigners(ctx, h)
+	}
 	if err != nil {
+		if h.store != nil {
+			_ = h.store.Close()
+		}
 		_ = h.keys.Close()
 		return h, err
 	}
@@ -260,7 +267,7 @@ func (a *app) openInFleet(ctx context.Context, h openHome) (openHome, error) {
 		_ = h.keys.Close()
 		return h, err
 	}
-	h.keys.Idle = h.rules.Keystore.Idle
+	h.keys.Idle, h.keys.Signers = h.rules.Keystore.Idle, a.SignersByChain(h.rules) // the owner's signed rules
 	notifier = a.notifier(h.rules)
 	h.notifier, h.spans = notifier, a.spans(h.rules)
 	a.beginTelling(h)
@@ -296,7 +303,7 @@ func (a *app) OpenKeys(rules *config.Config) (*wallet.Wallet, error) {
 	if err != nil {
 		return nil, err
 	}
-	keys.Sources = a.sources(rules, keys)
+	keys.Sources, keys.Signers = a.sources(rules, keys), a.SignersByChain(rules)
 	return keys, nil
 }
 

@@ -85,6 +85,10 @@ var atService = map[string]handed{
 	"session new":   {flags: []string{"label"}, refused: []string{page}},
 	"session show":  {},
 	"show":          {flags: []string{"content", "receipt"}},
+	"signer":        {},
+	"signer list":   {},
+	"signer remove": {refused: []string{page}},
+	"signer test":   {},
 	"unfreeze":      {refused: []string{page}},
 	"unlock":        {refused: []string{"foreground", handedOver, "passphrase-fd", "passphrase-file"}},
 	"vault":         {flags: []string{"network", "vault"}},
@@ -97,7 +101,7 @@ var notAtService = []string{"agents enroll", "call", "channel commit", "channel 
 	"channel recover", "channel refund", "channel show", "channel withdraw", "dashboard",
 	"delegation approve",
 	"delegation revoke", "discover", "estimate", "export-phrase", "history import", "history prune",
-	"ledger", "pay",
+	"ledger", "pay", "signer add",
 	"vault allow", "vault deploy", "vault deposit", "vault revoke", "vault withdraw"}
 
 // onlyHere are the commands to which a service elsewhere is nothing, besides noHomeCommands: mcp finds it

@@ -5,7 +5,7 @@
 // that is not there.
 //
 // The files: parse.go, check.go, assets.go, agents.go, teams.go, passkeys.go, service.go, notify.go,
-// observe.go and ledger.go (from text to Config; values.go checks single values), compare.go and
+// signers.go, observe.go and ledger.go (from text to Config; values.go checks single values), compare.go and
 // teamscompare.go (what loosens), write.go (the template, and changing a file), home.go (files of the home),
 // env.go (the environment), paywall.go (the paywall's own file).
 package config
@@ -35,6 +35,7 @@ type Config struct {
 	Log          logging
 	Traces       traces
 	Passkeys     map[string]Passkey // the owner's, by name
+	Signers      map[string]Signer  // that keep the keys themselves, by name
 	Ledger       ledger
 	Keystore     keystore
 	Channel      channel

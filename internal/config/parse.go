@@ -102,6 +102,7 @@ type file struct {
 	Agents   map[string]fileAgent   `toml:"agents"`
 	Service  fileService            `toml:"service"`
 	Passkeys map[string]filePasskey `toml:"passkeys"`
+	Signers  map[string]fileSigner  `toml:"signers"`
 	Notify   notify                 `toml:"notify"`
 	Log      struct {
 		Format *string `toml:"format"`

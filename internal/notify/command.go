@@ -56,13 +56,7 @@ func (c Command) Tell(ctx context.Context, n Notice) error {
 func run(ctx context.Context, cmd *exec.Cmd, limit time.Duration, said *complaint) error {
 	ctx, cancel := context.WithTimeout(ctx, limit)
 	defer cancel()
-	ownGroup(cmd)
-	if err := cmd.Start(); err != nil {
-		return err
-	}
-	stop := context.AfterFunc(ctx, func() { killGroup(cmd) })
-	err := cmd.Wait()
-	stop()
+	err := child.RunInGroup(ctx, cmd)
 	switch {
 	case err == nil, errors.Is(err, exec.ErrWaitDelay): // it has done its part
 		return nil
