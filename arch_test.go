@@ -43,7 +43,8 @@ var arrows = map[string][]string{
 	// owner's passkeys, and nobody's word that they said yes
 	"wallet/agent": {"budget", "chain/evm", "history", "internal/passkey", "internal/socket", "x402/money",
 		"chain/svm", "wallet", "x402", "wallet/seal"},
-	"facilitator": {"internal/steps", "x402"}, // steps: likewise
+	// child: facilitators that are programs; steps: likewise
+	"facilitator": {"internal/child", "internal/steps", "x402/money", "x402"},
 	// evm, svm: it reads itself what it is paid; history: one payment, one run
 	// steps: what a sale is made of
 	"paywall": {"chain/evm", "facilitator", "history", "internal/child", "internal/mcpconn", "internal/steps",

@@ -51,7 +51,7 @@ func (a *app) OpenWallet(ctx context.Context, first, last wallet.Passphrase) (*t
 	guard := agent.Guard{Local: local, Remote: remote,
 		Recorder: a.recorder(local, a.signedUnder(rules, assets))}
 	evmSigner, solanaSigner := agent.Signers(keys, remote)
-	settlers := a.facilitators(rules, nodes)
+	settlers := a.facilitators(rules, rules.FacilitatorList(a.env), nodes, local.CheckConfig)
 	guard.Recorder.Rules.KnowsFacilitator = settlers.HasSigner
 	on := a.chains(rules, evmSigner, solanaSigner, nodes)
 	sellers := seller.New(seller.Options{

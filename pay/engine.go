@@ -92,9 +92,9 @@ type Deferred interface {
 // Settler brings payments to facilitators, where the wallet settles.
 type Settler interface {
 	Settle(ctx context.Context, s facilitator.Submission) facilitator.Result
-	// FeePayer names who pays the transaction fee on a network (Solana), if possible none of avoid.
-	FeePayer(ctx context.Context, network string, version int, avoid []string) (address, facilitator string,
-		err error)
+	// FeePayer names who pays the transaction fee of a payment (Solana), if possible none of avoid.
+	FeePayer(ctx context.Context, t facilitator.Terms, version int, avoid []string) (address,
+		facilitator string, err error)
 }
 
 // Guard refuses rules that the owner did not seal, and a ledger that was rolled back: seal.Guard.

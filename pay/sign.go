@@ -8,6 +8,7 @@ import (
 	"slices"
 	"time"
 
+	"x402-wallet/facilitator"
 	"x402-wallet/history"
 	"x402-wallet/internal/steps"
 	"x402-wallet/x402"
@@ -64,7 +65,7 @@ func (p *Purchase) sign(ctx context.Context, c *x402.Challenge) (err error) {
 	}
 	if e.walletSettles(p.Payment) {
 		var err error
-		if r, err = e.completed(ctx, r, p.option.asset); err != nil {
+		if r, err = e.completed(ctx, r, p.option); err != nil {
 			return err
 		}
 		order.Requirement, order.FeePayer = r, r.ExtraString("feePayer")
@@ -244,8 +245,7 @@ func (e *Engine) walletSettles(p history.Payment) bool {
 
 // completed adds to a requirement what a facilitator needs and the seed's dialects leave out: the
 // EIP-712 domain, from the registry, and the fee payer, from the facilitator.
-func (e *Engine) completed(ctx context.Context, r x402.Requirement, asset x402.AssetInfo) (x402.Requirement,
-	error) {
+func (e *Engine) completed(ctx context.Context, r x402.Requirement, o option) (x402.Requirement, error) {
 	extra := map[string]json.RawMessage{}
 	for key, value := range r.Extra {
 		extra[key] = value
@@ -255,8 +255,8 @@ func (e *Engine) completed(ctx context.Context, r x402.Requirement, asset x402.A
 			extra[key], _ = json.Marshal(value)
 		}
 	}
-	put("name", asset.Name)
-	put("version", asset.Version)
+	put("name", o.asset.Name)
+	put("version", o.asset.Version)
 	if x402.IsSolana(r.Network) && r.ExtraString("feePayer") == "" {
 		// A fee payer that let a payment expire is passed over for a while (feePayerBackoff). It is
 		// part of what is signed, so on Solana only another transaction can go to another
@@ -271,7 +271,8 @@ func (e *Engine) completed(ctx context.Context, r x402.Requirement, asset x402.A
 				avoid = append(avoid, payer)
 			}
 		}
-		address, _, err := e.Settler.FeePayer(ctx, r.Network, r.Version, avoid)
+		address, _, err := e.Settler.FeePayer(ctx, facilitator.Terms{Network: r.Network, Asset: o.asset.Address,
+			Symbol: o.asset.Symbol, Price: o.price}, r.Version, avoid)
 		if err != nil {
 			return r, x402.Errorf(x402.FacilitatorError, "no facilitator names a fee payer for %s: %w",
 				x402.Title(r.Network), err).WithHint("nothing was signed or held; make the same call again")

@@ -183,8 +183,8 @@ type Paywall struct {
 	withheld withheld
 	seen     *seenPayments
 
-	mu    sync.Mutex                  // of closed, kinds and settlers
-	kinds map[string]facilitator.Kind // who settled when last asked, by version, scheme and network
+	mu    sync.Mutex                    // of closed, kinds and settlers
+	kinds map[string][]facilitator.Kind // who settled what when last asked, by network
 	// the addresses of facilitators that buyers were told to name, by network
 	settlers map[string][]string
 	closed   bool
@@ -206,7 +206,7 @@ func New(o Options) (*Paywall, error) {
 	w := &Paywall{
 		options:        o,
 		tools:          map[string]*tool{},
-		kinds:          map[string]facilitator.Kind{},
+		kinds:          map[string][]facilitator.Kind{},
 		settlers:       map[string][]string{},
 		now:            o.Now,
 		log:            o.Log,
@@ -289,13 +289,14 @@ func (w *Paywall) Check(ctx context.Context) (warnings []string) {
 	asked := map[string]bool{}
 	for _, t := range w.options.Tools {
 		for _, o := range w.tools[t.Name].options {
-			if asked[o.scheme()+o.Network] {
+			question := fmt.Sprint(o.scheme(), o.Network, o.Asset.Address, o.Price)
+			if asked[question] {
 				continue
 			}
-			asked[o.scheme()+o.Network] = true
+			asked[question] = true
 			kinds, err := w.options.Facilitators.Supported(ctx, o.Network)
 			settles := slices.ContainsFunc(kinds, func(k facilitator.Kind) bool {
-				return k.Version == w.options.Version && k.Scheme == o.scheme()
+				return k.Version == w.options.Version && k.Scheme == o.scheme() && k.Takes(o.routing())
 			})
 			switch {
 			case settles:

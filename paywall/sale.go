@@ -322,6 +322,12 @@ func (s *saleRun) submission() facilitator.Submission {
 		Requirements: r.Raw,
 		IsJSON:       true, // read strictly, and made here
 		Validity:     s.signed.expires.Sub(s.now()),
+		Asset:        s.offer.Asset.Address,
+		Symbol:       s.offer.Asset.Symbol,
+		Price:        s.offer.Price,
+	}
+	if s.channel == nil {
+		submission.Payer = s.signed.payer
 	}
 	if s.offer.isSettledByOne() {
 		submission.Sticky = true
