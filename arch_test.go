@@ -90,7 +90,9 @@ var arrows = map[string][]string{
 
 	// child: the owner's own command; history: it hears of what waits there
 	"internal/notify": {"internal/child", "history", "x402"},
-	"internal/books":  {"history", "x402/money", "x402"},
+	// child: the owner's programs; history: what came of a payment
+	"internal/hooks": {"history", "internal/child", "internal/pattern", "x402/money", "x402"},
+	"internal/books": {"history", "x402/money", "x402"},
 	// evm, svm: whose signature it is
 	"internal/receipt": {"chain/evm", "history", "x402/money", "chain/svm", "x402"},
 	// it looks at everything, through tools' Wallet where that waits

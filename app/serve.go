@@ -120,6 +120,10 @@ func (a *app) sealedRules(ctx context.Context, store *history.Store, keys *walle
 		// nil: these rules are sealed, or nothing is signed by them
 		return a.facilitators(rules, rules.FacilitatorList(a.env), nodes, nil).HasSigner(ctx, network, address)
 	}
+	isSealed := func(context.Context) error { return nil } // VerifySeals said so
+	if h := a.hooks(rules, store, isSealed); h != nil {
+		signed.MayPay = h.MayPay
+	}
 	signed.Height = func(ctx context.Context, network string) (uint64, error) {
 		return svm.New(svm.Options{RPC: rules.Nodes(), HTTP: seller.NodeClient(rules.Policy.Loopback),
 			Now: time.Now}).Height(ctx, network)

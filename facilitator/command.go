@@ -73,6 +73,9 @@ func failedProgram(err error, started bool) error {
 	if !started {
 		return errors.New("its program could not be started")
 	}
+	if complaint, ok := errors.AsType[*child.Complaint](err); ok {
+		return complaint.Why
+	}
 	return err
 }
 

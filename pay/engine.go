@@ -97,6 +97,14 @@ type Settler interface {
 		facilitator string, err error)
 }
 
+// Hooks is a program of the owner's before each payment, and one after it: hooks.Hooks.
+type Hooks interface {
+	// MayPay refuses a payment whose money is held and of which nothing is signed.
+	MayPay(ctx context.Context, p history.Payment) error
+	// Wake says that something may have come of one. It returns at once.
+	Wake()
+}
+
 // Guard refuses rules that the owner did not seal, and a ledger that was rolled back: seal.Guard.
 type Guard interface {
 	CheckConfig(ctx context.Context) error // before anything is held; needs no key
@@ -146,6 +154,8 @@ type Engine struct {
 	UnlockAhead func()
 	Store       Store
 	Guard       Guard
+	// Hooks has a say in each payment, and hears when something came of one; nil: nobody does.
+	Hooks Hooks
 	// Observe is told of each call that may pay, when it has ended: of its payment and its steps. It may not
 	// block. nil: nobody listens, and nothing is noted.
 	Observe func(steps.Report)

@@ -30,14 +30,43 @@ type Purchase struct {
 	option   option
 	funds    x402.Funds        // as they were read when it was held
 	approval *history.Approval // a person's, that it used up; nil: none was needed
+	mayPay   bool              // the owner's program let it pass
 	endTurn  func()            // of what the token takes one after the other; nil: nothing of that kind
 	// gives a channel on to the next call; nil: the payment goes through none (batch-settlement)
 	unlock func()
 }
 
-// MaySign is asked before anything is signed: the owner's rules are sealed, and the ledger was
-// not rolled back.
-func (p *Purchase) MaySign(ctx context.Context) error { return p.engine.Guard.VerifySeals(ctx) }
+// MaySign is asked before anything is signed: the owner's rules are sealed, the ledger was not rolled back, and
+// the owner's program lets the payment pass.
+func (p *Purchase) MaySign(ctx context.Context) error {
+	if err := p.engine.Guard.VerifySeals(ctx); err != nil {
+		return err
+	}
+	return p.askHook(ctx)
+}
+
+// askHook asks the owner's program about the payment, once.
+func (p *Purchase) askHook(ctx context.Context) error {
+	if p.mayPay || p.engine.Hooks == nil {
+		return nil
+	}
+	ctx, step := steps.Begin(ctx, steps.Hook)
+	err := p.engine.Hooks.MayPay(ctx, p.Payment)
+	step.End(err)
+	if err != nil {
+		return &hookError{err}
+	}
+	p.mayPay = true
+	return nil
+}
+
+// hookError says that the owner's program did not let a payment pass: that is about the purchase, so no other
+// option is taken instead.
+type hookError struct{ why error }
+
+func (e *hookError) Error() string { return e.why.Error() }
+
+func (e *hookError) Unwrap() error { return e.why }
 
 // ApprovedHere reports whether a person at this process's client approved the payment.
 func (p *Purchase) ApprovedHere() bool {

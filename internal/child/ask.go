@@ -24,9 +24,9 @@ type Limits struct {
 }
 
 // Ask starts a program, writes a question to its standard input, and returns what it printed when it had ended
-// with success. Its bounds are those of limits and ctx; a program that passes one is ended with all of its
+// with success, or, beside the error, until it failed. Its bounds are those of limits and ctx; a program that passes one is ended with all of its
 // process group. Started reports whether it was: if not, it provably did nothing. What the program said on its
-// standard error is in the error, as a *Complaint. What it left behind with its output open is ended, too.
+// standard error is in the error, as a *Complaint. What it left behind with the answer open is ended, too.
 func (p Program) Ask(ctx context.Context, question []byte, limits Limits) (answer []byte, started bool,
 	err error) {
 	cmd, err := p.Command()
@@ -47,16 +47,14 @@ func (p Program) Ask(ctx context.Context, question []byte, limits Limits) (answe
 		cmd.Stdout = out
 	}
 	isLeft, started, err := run(ctx, cmd, limits.Time)
-	if isLeft { // it could still write into the answer
+	if isLeft && limits.Answer > 0 { // it could still write into the answer
 		killGroup(cmd)
 	}
 	switch {
 	case out.over:
 		return nil, started, fmt.Errorf("its answer is longer than %d bytes", limits.Answer)
-	case err != nil:
-		return nil, started, err
 	}
-	return out.text, started, nil
+	return out.text, started, err
 }
 
 // Run runs a command to its end, which has so long. It leads a process group of its own, which is ended when
