@@ -29,8 +29,20 @@ type Command struct {
 	MayRun func(context.Context) error
 }
 
-// settleTime is how long a program may take to settle: longer than transactions take to be confirmed.
-const settleTime = time.Minute
+const (
+	// settleTime is how long a program may take to settle: longer than transactions take to be confirmed.
+	settleTime = time.Minute
+	// programTime is how long it may take for everything else: it has to start first.
+	programTime = 15 * time.Second
+)
+
+// short is how long a facilitator may take to verify, and to say what it supports.
+func (f *remote) short() time.Duration {
+	if f.Command != nil {
+		return programTime
+	}
+	return shortCall
+}
 
 // name is the program's, without its path.
 func (c *Command) name() string {
@@ -50,7 +62,7 @@ func (c *Client) run(ctx context.Context, f *remote, request string, body []byte
 			return reply{err: err, unusable: true}
 		}
 	}
-	limits := child.Limits{Time: shortCall, Answer: maxReply}
+	limits := child.Limits{Time: programTime, Answer: maxReply}
 	if request == "settle" {
 		limits.Time = settleTime
 	}

@@ -308,7 +308,7 @@ func (c *Client) Judge(ctx context.Context, s Submission) (v Verdict, err error)
 func (c *Client) verdict(ctx context.Context, s Submission, body []byte) (v Verdict, err error) {
 	var failures []string
 	for f := range c.route(ctx, s) {
-		short, cancel := context.WithTimeout(ctx, shortCall)
+		short, cancel := context.WithTimeout(ctx, f.short())
 		short, step := begin(short, f, "verify")
 		reply := c.call(short, f, http.MethodPost, "verify", nil, body)
 		cancel()

@@ -73,7 +73,7 @@ func (c *Client) supported(ctx context.Context, f *remote) (kinds []Kind, signer
 	if c.now().Before(s.until) {
 		return s.kinds, s.signers, s.err
 	}
-	short, cancel := context.WithTimeout(ctx, shortCall)
+	short, cancel := context.WithTimeout(ctx, f.short())
 	defer cancel()
 	short, step := begin(short, f, "supported")
 	reply := c.call(short, f, http.MethodGet, "supported", nil, nil)
