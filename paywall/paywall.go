@@ -97,8 +97,8 @@ type SaleStore interface {
 
 // Hooks are called during a sale, in its goroutine, in the order of the fields (of an upfront tool
 // those of the settlement come before those of the run). An error of a hook before the settlement
-// stops the sale: nothing is given and nothing is taken. The hooks after it can change nothing any
-// more; their panics are logged. Nil hooks are skipped. Hooks of several sales run concurrently.
+// stops the sale: nothing is given and nothing is taken, and the buyer reads why where it is a Refusal. The
+// hooks after it can change nothing any more; their panics are logged. Nil hooks are skipped. Hooks of several sales run concurrently.
 type Hooks struct {
 	BeforeVerify func(context.Context, *Sale) error
 	AfterVerify  func(context.Context, *Sale) error
@@ -110,6 +110,11 @@ type Hooks struct {
 	// after every request; sale has no ID where none was opened
 	Ended func(ctx context.Context, sale *Sale, err error)
 }
+
+// Refusal is an error of a hook whose text the buyer reads; that of any other is for the log alone.
+type Refusal string
+
+func (r Refusal) Error() string { return string(r) }
 
 // Options of New.
 type Options struct {
