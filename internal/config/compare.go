@@ -115,6 +115,7 @@ var tightenings = map[string]func(from, to any) bool{
 	"budget.teams":       stricterTeams,
 	"budget.agents":      stricterEach,
 	"passkeys":           fewerPasskeys,
+	"subscriptions":      fewerSubscriptions,
 	"ledger.replication": isStricter(Replications), "ledger.keys": isStricter(KeyPlaces),
 	"policy.max_failures": func(from, to any) bool {
 		noBreaker := from.(int) == 0
@@ -171,6 +172,8 @@ func show(v reflect.Value) string {
 		return v.Price()
 	case time.Duration:
 		return short(v)
+	case time.Time:
+		return v.Format(time.RFC3339)
 	}
 	return fmt.Sprint(v)
 }
