@@ -82,10 +82,21 @@ var atService = map[string]handed{
 	"session new":   {flags: []string{"label"}, refused: []string{page}},
 	"session show":  {},
 	"show":          {flags: []string{"content", "receipt"}},
-	"unfreeze":      {refused: []string{page}},
-	"unlock":        {refused: []string{"foreground", handedOver, "passphrase-fd", "passphrase-file"}},
-	"vault":         {flags: []string{"network", "vault"}},
-	"vault show":    {flags: []string{"network", "vault"}},
+	"subscribe": {flags: []string{"agent", "asset", "every", "header", "max", "name", "network", "request", "start", "total",
+		"until"}, refused: []string{"data", page}},
+	"subscriptions": {},
+	"subscriptions accept": {flags: []string{"asset", "max", "name", "network", "start", "total", "until"},
+		refused: []string{page}},
+	"subscriptions cancel":  {refused: []string{page}},
+	"subscriptions decline": {},
+	"subscriptions list":    {},
+	"subscriptions pause":   {refused: []string{page}},
+	"subscriptions resume":  {refused: []string{page}},
+	"subscriptions show":    {},
+	"unfreeze":              {refused: []string{page}},
+	"unlock":                {refused: []string{"foreground", handedOver, "passphrase-fd", "passphrase-file"}},
+	"vault":                 {flags: []string{"network", "vault"}},
+	"vault show":            {flags: []string{"network", "vault"}},
 }
 
 // notAtService are the commands that may not, and all below them: they read files, take the owner's key of a
@@ -93,7 +104,8 @@ var atService = map[string]handed{
 var notAtService = []string{"agents enroll", "call", "channel commit", "channel deposit", "channel open",
 	"channel recover", "channel refund", "channel show", "channel withdraw", "dashboard",
 	"delegation approve",
-	"delegation revoke", "discover", "estimate", "history import", "history prune", "ledger", "pay",
+	"delegation revoke", "discover", "estimate", "history import", "history prune", "ledger", "pay", "run",
+	"subscriptions due",
 	"vault allow", "vault deploy", "vault deposit", "vault revoke", "vault withdraw"}
 
 // onlyHere are the commands to which a service elsewhere is nothing, besides noHomeCommands: mcp finds it

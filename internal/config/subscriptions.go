@@ -4,12 +4,10 @@ import (
 	"maps"
 	"net/http"
 	"reflect"
-	"strconv"
 	"time"
 	"unicode/utf8"
 
 	"x402-wallet/budget"
-	"x402-wallet/internal/pattern"
 	"x402-wallet/x402/money"
 )
 
@@ -91,7 +89,7 @@ func (c *checker) subscription(key string, f fileSubscription) Subscription {
 	}
 	c.refuse(len(s.Headers) != len(f.Headers), key+".headers", "has the same header twice")
 	var err error
-	s.Every, err = ParseEvery(f.Every)
+	s.Every, err = budget.ParseEvery(f.Every)
 	c.refuse(err != nil, key+".every", "%v", err)
 	s.Since = c.moment(key+".since", f.Since)
 	s.Until = c.moment(key+".until", f.Until)
@@ -112,53 +110,9 @@ func (c *checker) subscription(key string, f fileSubscription) Subscription {
 
 // moment is a date, whose beginning in UTC is meant, or a time.
 func (c *checker) moment(key, written string) time.Time {
-	at, err := ParseMoment(written)
-	c.refuse(err, key, `is %q; it must be a date like 2027-01-01 or a time like 2027-01-01T12:00:00Z`, written)
+	at, err := budget.ParseMoment(written)
+	c.refuse(err != nil, key, "%v", err)
 	return at
-}
-
-// ParseMoment reads a date, whose beginning in UTC is meant, or a time, in whole seconds. bad: it is neither.
-func ParseMoment(written string) (at time.Time, bad bool) {
-	at, err := time.Parse(time.DateOnly, written)
-	if err != nil {
-		at, err = time.Parse(time.RFC3339, written)
-	}
-	at = at.UTC()
-	return at, err != nil || at.Nanosecond() != 0 || at.Year() < 2000 || at.Year() > 9999
-}
-
-var everyForm = pattern.Lazy(`^([1-9][0-9]{0,5})(m|h|d|w)$`)
-
-// everyUnits are those of ParseEvery: a day is 24 hours, whatever a clock on the wall shows.
-var everyUnits = map[string]time.Duration{"m": time.Minute, "h": time.Hour, "d": 24 * time.Hour,
-	"w": 7 * 24 * time.Hour}
-
-// ParseEvery reads how long a subscription's slot is: 30m, 12h, 1d, 2w.
-func ParseEvery(text string) (time.Duration, error) {
-	if parts := everyForm().FindStringSubmatch(text); parts != nil {
-		n, _ := strconv.ParseInt(parts[1], 10, 64) // six digits
-		every := time.Duration(n) * everyUnits[parts[2]]
-		if every >= budget.MinEvery && every <= budget.MaxEvery {
-			return every, nil
-		}
-	}
-	return 0, errEvery(text)
-}
-
-type errEvery string
-
-func (e errEvery) Error() string {
-	return strconv.Quote(string(e)) + " is not from 1m to 366d, written like 30m, 12h, 1d or 2w"
-}
-
-// EveryText writes it as ParseEvery reads it.
-func EveryText(every time.Duration) string {
-	for _, unit := range []string{"w", "d", "h"} {
-		if every%everyUnits[unit] == 0 {
-			return strconv.FormatInt(int64(every/everyUnits[unit]), 10) + unit
-		}
-	}
-	return strconv.FormatInt(int64(every/time.Minute), 10) + "m"
 }
 
 // fewerSubscriptions reports whether a change orders nothing that was not ordered before: each that is there
