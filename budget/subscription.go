@@ -176,7 +176,7 @@ func (r Rules) checkSubscription(a Ask, facts Facts) (reasons []reason, err erro
 		return nil, err
 	}
 	if current, in := s.Slot(facts.Now); !in || !current.Equal(slot) {
-		return nil, refused(s, "its slot of "+stamp(slot)+" is not the one of "+stamp(facts.Now))
+		return nil, notOrdered(s, "its slot of "+stamp(slot)+" is not the one of "+stamp(facts.Now))
 	}
 	used := facts.Subscription
 	if used.Total().Add(a.Price) > s.Total {
@@ -223,16 +223,16 @@ func (r Rules) subscriptionFor(a Ask) (s Subscription, slot time.Time, err error
 		return s, slot, x402.Errorf(x402.PolicyDenied, "the owner's rules do not have the subscription that "+
 			"this payment is for").WithHint("it was cancelled; x402-wallet subscriptions lists those there are")
 	case s.Paused:
-		return s, slot, refused(s, "the owner paused it")
+		return s, slot, notOrdered(s, "the owner paused it")
 	case a.Agent != s.Agent:
-		return s, slot, refused(s, "it is another agent's")
+		return s, slot, notOrdered(s, "it is another agent's")
 	case a.Request != s.Request:
-		return s, slot, refused(s, "it is for another request")
+		return s, slot, notOrdered(s, "it is for another request")
 	}
 	return s, slot, nil
 }
 
-func refused(s Subscription, why string) error {
+func notOrdered(s Subscription, why string) error {
 	return x402.Errorf(x402.PolicyDenied, "the subscription %s does not pay this: %s", s.Name, why).
 		WithHint("x402-wallet subscriptions show %s says how it stands", s.Name).
 		WithDetail("subscription", s.Name)

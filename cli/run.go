@@ -2,6 +2,7 @@ package cli
 
 import (
 	"context"
+	"slices"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -14,8 +15,10 @@ import (
 
 // dueOut is what a pass over the subscriptions prints as JSON.
 type dueOut struct {
-	Ran  []tools.SubscriptionRunOut `json:"ran"`
-	Next string                     `json:"next,omitempty"` // when the next one is due; "": never
+	Ran []tools.SubscriptionRunOut `json:"ran"`
+	// Waiting are the subscriptions that wait for a person's answer, asked for by an earlier pass.
+	Waiting []tools.SubscriptionRunOut `json:"waiting,omitempty"`
+	Next    string                     `json:"next,omitempty"` // when the next one is due; "": never
 }
 
 func (p *Program) dueCommand(ui *ui) *cobra.Command {
@@ -28,18 +31,21 @@ func (p *Program) dueCommand(ui *ui) *cobra.Command {
 				return err
 			}
 			ui.warn(w.Warnings)
-			ran, next, err := w.RunSubscriptions(cmd.Context())
+			out, err := passOver(cmd.Context(), w)
 			if closing := w.Close(); err == nil {
 				err = closing
 			}
 			if err != nil {
 				return err
 			}
-			out := dueOut{Ran: append([]tools.SubscriptionRunOut{}, ran...), Next: timeOrNone(next)}
 			if err := ui.answer(out, func() { ui.ran(out) }); err != nil {
 				return err
 			}
-			if exit := worst(ran); exit != exitDone {
+			exit := worst(out.Ran)
+			if exit == exitDone && len(out.Waiting) > 0 {
+				exit = exitPerson
+			}
+			if exit != exitDone {
 				return exitError(exit)
 			}
 			return nil
@@ -47,6 +53,23 @@ func (p *Program) dueCommand(ui *ui) *cobra.Command {
 	}
 	passphrase.addFD(cmd, "", "the passphrase")
 	return cmd
+}
+
+// passOver buys what is due, and says what waits for a person besides.
+func passOver(ctx context.Context, w *tools.Wallet) (out dueOut, err error) {
+	ran, next, err := w.RunSubscriptions(ctx)
+	if err != nil {
+		return out, err
+	}
+	out = dueOut{Ran: append([]tools.SubscriptionRunOut{}, ran...), Next: timeOrNone(next)}
+	list, err := w.ListSubscriptions(ctx)
+	for _, s := range list {
+		isNew := slices.ContainsFunc(ran, func(r tools.SubscriptionRunOut) bool { return r.Name == s.Name })
+		if s.Last != nil && s.Last.ApprovalID != "" && s.Next != "" && !isNew {
+			out.Waiting = append(out.Waiting, *s.Last)
+		}
+	}
+	return out, err
 }
 
 func timeOrNone(t time.Time) string {
@@ -57,14 +80,14 @@ func timeOrNone(t time.Time) string {
 }
 
 func (u *ui) ran(out dueOut) {
-	for _, r := range out.Ran {
+	for _, r := range slices.Concat(out.Ran, out.Waiting) {
 		u.say("%s: %s", r.Name, safe(u.runLine(r)))
 		if r.Problem != nil && r.Problem.NextStep().Command != "" {
 			u.note("  what to do: %s", safe(r.Problem.NextStep().Command))
 		}
 	}
 	switch {
-	case len(out.Ran) > 0:
+	case len(out.Ran)+len(out.Waiting) > 0:
 	case out.Next == "":
 		u.note("nothing is due, and nothing will be")
 	default:

@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"maps"
+	"runtime/debug"
 	"slices"
 	"strings"
 	"sync"
@@ -81,7 +82,15 @@ func (w *Wallet) nextSubscription(ctx context.Context) (next time.Time, err erro
 
 // runIfDue buys the slot that a subscription is in, if that is due and not put off; nil: it is not.
 func (w *Wallet) runIfDue(ctx context.Context, s Subscription, run history.SubscriptionRun) (
-	*SubscriptionRunOut, error) {
+	out *SubscriptionRunOut, err error) {
+	defer func() {
+		if p := recover(); p != nil { // one subscription's is no end of the others, nor of the service
+			logger(w.Engine.Log).Error("a subscription's run panicked", "subscription", s.Name,
+				"stack", string(debug.Stack()))
+			err = x402.Errorf(x402.Internal, "the run of the subscription %s had an internal error; money that "+
+				"may have been sent stays held", s.Name)
+		}
+	}()
 	now := w.Engine.Now()
 	slot, due := s.Due(run.LastDone(), now)
 	if !due || ctx.Err() != nil {
@@ -178,6 +187,9 @@ func (w *Wallet) buySlot(ctx context.Context, s Subscription, slot time.Time) (r
 			s.Name).WithHint("unlock it: x402-wallet unlock").
 			WithCommand(x402.Command("unlock"), "The wallet is locked: please unlock it.")
 	}
+	if err := w.Engine.Guard.CheckConfig(ctx); err != nil { // nor do rules that nobody sealed
+		return r, err
+	}
 	q, err := s.Call.request(w)
 	if err != nil {
 		return r, err
@@ -218,7 +230,10 @@ func (w *Wallet) afterRun(s Subscription, run history.SubscriptionRun, r pay.Res
 	case x402.ApprovalDeclined: // and knows
 		run.State = history.RunFailed
 		return run, nil
-	case x402.WalletLocked, x402.PolicyUnsealed, x402.WalletFrozen:
+	case x402.WalletLocked, x402.PolicyUnsealed: // no seller was asked, so the next pass may look again
+		run.State, alert.Next = history.RunWaiting, now
+		return run, alert
+	case x402.WalletFrozen:
 		run.State, run.Next = history.RunWaiting, now.Add(askAgain)
 		alert.Next = run.Next
 		return run, alert

@@ -184,7 +184,10 @@ func lastBought(list []history.Payment) (p history.Payment, has bool) {
 // nextRun is when a subscription is to be run next; zero: never again.
 func nextRun(s budget.Subscription, run history.SubscriptionRun, now time.Time) time.Time {
 	if slot, due := s.Due(run.LastDone(), now); due {
-		if run.Slot.Equal(slot) && run.State == history.RunWaiting {
+		switch isThis := run.Slot.Equal(slot) && run.State == history.RunWaiting; {
+		case isThis && run.Next.IsZero(): // for the owner, as long as they let it
+			return now.Add(askAgain)
+		case isThis:
 			return soonest(run, now)
 		}
 		return now

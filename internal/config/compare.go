@@ -197,7 +197,7 @@ func parts(v reflect.Value) (list []string) {
 // part writes a table as its keys and values, without what is not set. A text that could pass for
 // more than one is quoted: the owner reads this before sealing what an agent may have written.
 func part(v reflect.Value) string {
-	if v.Kind() != reflect.Struct {
+	if v.Kind() != reflect.Struct || v.Type() == reflect.TypeFor[time.Time]() {
 		text := show(v)
 		if v.Kind() == reflect.String && strings.ContainsAny(text, " \t\r\n,[]\"") {
 			text = strconv.Quote(text)
