@@ -75,18 +75,22 @@ func (p *Program) subscribeCommand(ui *ui) *cobra.Command {
 func (o *ordering) subscription(target string, now time.Time) (s config.Subscription, err error) {
 	s = config.Subscription{URL: target, Network: o.network, Asset: o.asset, Agent: o.agent,
 		Since: now.UTC().Truncate(time.Second)}
-	if s.Every, err = budget.ParseEvery(o.every); err != nil {
+	s.Every, err = budget.ParseEvery(o.every)
+	if err != nil {
 		return s, usagef("--every %v", err)
 	}
-	if s.Until, err = budget.ParseMoment(o.until); err != nil {
+	s.Until, err = budget.ParseMoment(o.until)
+	if err != nil {
 		return s, usagef("--until %v", err)
 	}
 	if o.start != "" {
-		if s.Since, err = budget.ParseMoment(o.start); err != nil {
+		s.Since, err = budget.ParseMoment(o.start)
+		if err != nil {
 			return s, usagef("--start %v", err)
 		}
 	}
-	if s.Max, err = dollarFlag("max", o.max); err == nil {
+	s.Max, err = dollarFlag("max", o.max)
+	if err == nil {
 		s.Total, err = dollarFlag("total", o.total)
 	}
 	switch {
@@ -246,10 +250,8 @@ func mostOf(proposal history.Proposal, now time.Time) money.Dollars {
 		return proposal.Max
 	}
 	var sum money.Dollars
-	for range int64(proposal.Until.Sub(now)/every) + 1 {
-		if sum = sum.Add(proposal.Max); sum == money.MaxDollars {
-			break
-		}
+	for range int64(proposal.Until.Sub(now)/every) + 1 { // a few million at most, of a slot of a minute
+		sum = sum.Add(proposal.Max)
 	}
 	return sum
 }

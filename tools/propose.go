@@ -16,17 +16,16 @@ import (
 // What an agent proposes is a row that the owner reads, and nothing more: a subscription is made of it by the
 // owner's command alone, which takes the passphrase. No dialog at the agent's client decides on it.
 
-const proposeDescription = `Propose a subscription to the owner: url is bought once every interval until a date, for at most maxAmount each time. ` +
-	`Nothing is bought by this call; a person accepts it in a terminal, or not. ` +
-	`What a subscription bought is read as the resource x402://subscriptions/{name}/content.`
+const proposeDescription = `Propose that url is bought regularly. Buys nothing: a person accepts it, or not. ` +
+	`What it bought is then the resource x402://subscriptions/{name}/content.`
 
 // proposeIn is what x402_propose_subscription takes.
 type proposeIn struct {
-	URL       string `json:"url" jsonschema:"the https URL to buy"`
-	Every     string `json:"every" jsonschema:"how often: 30m, 12h, 1d or 2w"`
-	MaxAmount string `json:"maxAmount" jsonschema:"most to pay each time, in dollars like \"$0.05\""`
-	Until     string `json:"until" jsonschema:"when it ends, e.g. 2027-01-31 or 2027-01-31T12:00:00Z"`
-	Reason    string `json:"reason" jsonschema:"why the owner should want it, in a sentence"`
+	URL       string `json:"url" jsonschema:"the https URL"`
+	Every     string `json:"every" jsonschema:"like 12h or 1d"`
+	MaxAmount string `json:"maxAmount" jsonschema:"most each time, like \"$0.05\""`
+	Until     string `json:"until" jsonschema:"end date, e.g. 2027-01-31"`
+	Reason    string `json:"reason" jsonschema:"why, in a sentence"`
 }
 
 // proposeOut says what became of a proposal.

@@ -253,7 +253,7 @@ func (s *Server) addTools() {
 	call.OutputSchema = written(brief(outputSchema[pay.Result]())) // the rest is as in x402_pay
 	addPurchase[CallIn](s, call)
 	add(s, tool("x402_discover_services", "Find services", discoverDescription, reads), (*Wallet).Discover)
-	writes := &mcp.ToolAnnotations{DestructiveHint: &no, IdempotentHint: true, OpenWorldHint: &no}
+	writes := &mcp.ToolAnnotations{DestructiveHint: &no, OpenWorldHint: &no}
 	add(s, tool("x402_propose_subscription", "Propose a subscription", proposeDescription, writes),
 		(*Wallet).propose)
 	past := tool("x402_history", "Payment history", historyDescription, local)

@@ -79,8 +79,8 @@ func (s *Server) ownSubscriptions(next mcp.MethodHandler) mcp.MethodHandler {
 		if err != nil || !isList || listed.NextCursor != "" {
 			return result, err
 		}
-		w, done, failed := s.wallet(ctx)
-		if failed != nil { // there is no wallet yet: nor are there subscriptions
+		w, done := s.lazy.last() // a list opens no wallet
+		if w == nil {
 			return result, nil
 		}
 		defer done()

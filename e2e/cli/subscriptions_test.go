@@ -126,6 +126,7 @@ func TestASubscriptionIsBoughtOnceInASlot(t *testing.T) {
 	require.Equal(t, "0.049", list.Subscriptions[0].Left)
 
 	a := serve(t, env...)
+	require.Contains(t, string(a.ask("resources/read", `{"uri":"x402://status"}`)), "addresses")
 	require.Contains(t, string(a.ask("resources/list", `{}`)), `"x402://subscriptions/news/content"`)
 	require.Contains(t, string(a.ask("resources/read", `{"uri":"x402://subscriptions/news/content"}`)), "Lisbon")
 	require.Contains(t, string(a.ask("resources/read", `{"uri":"x402://subscriptions/news"}`)), `spent`)
