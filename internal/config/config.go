@@ -6,9 +6,8 @@
 //
 // The files: parse.go, check.go, assets.go, agents.go, teams.go, passkeys.go, service.go, notify.go,
 // signers.go, observe.go, subscriptions.go and ledger.go (from text to Config; values.go checks single values),
-// compare.go and
-// teamscompare.go (what loosens), write.go (the template, and changing a file), home.go (files of the home),
-// env.go (the environment), paywall.go (the paywall's own file).
+// compare.go and teamscompare.go (what loosens), write.go (the template, and changing a file), home.go (files of
+// the home), env.go (the environment), paywall.go (the paywall's own file).
 package config
 
 import (
