@@ -640,7 +640,8 @@ type simStore struct {
 
 // survivesNoPowerCut are changes that are not on disk before a later one is: history.Store does not wait for
 // the disk with them. Reserve does wait, and need not: nothing leaves before Submit.
-var survivesNoPowerCut = map[string]bool{"Reserve": true, "Rest": true, "Abandon": true, "Deliver": true}
+var survivesNoPowerCut = map[string]bool{"Reserve": true, "ReserveAll": true,
+	"Rest": true, "Abandon": true, "Deliver": true}
 
 // change makes one change of the ledger: it may fail before or after it took effect, or be the last
 // thing the process does.
@@ -702,6 +703,30 @@ func (w *simStore) Reserve(ctx context.Context, h history.Hold) (p history.Payme
 		held = history.Payment{}
 	}
 	return held, err
+}
+
+// ReserveAll holds for several calls, each in the hold's own URL.
+func (w *simStore) ReserveAll(ctx context.Context, holds []history.Hold) (held []history.Payment, err error) {
+	err = w.change(ctx, "ReserveAll", func() error {
+		asked := w.s.wallet()
+		for i := range holds {
+			p := &holds[i].Payment
+			p.ID = w.s.asksFor(p.ID, w.s.callOf(ctx, *p))
+		}
+		held, err = w.Store.ReserveAll(ctx, holds)
+		for _, p := range held {
+			if w.s.g.server != nil {
+				w.s.isHeld(p)
+			} else {
+				w.s.reserved(p, w.s.callOf(ctx, p), asked)
+			}
+		}
+		return err
+	})
+	if err != nil {
+		return nil, err
+	}
+	return held, nil
 }
 
 // simGuard is the key's side of the ledger.
@@ -906,6 +931,18 @@ func (w *simStore) AskApproval(_ context.Context, a history.Approval) (history.A
 	return a, nil
 }
 
+func (w *simStore) AskApprovals(_ context.Context, list []history.Approval) ([]history.Approval, error) {
+	w.p.survive()
+	for i := range list {
+		list[i].ID, list[i].State = "apr_nobody", history.Pending
+	}
+	return list, nil
+}
+
+func (w *simStore) AskedTogether(ctx context.Context, id string) ([]history.Approval, error) {
+	return w.Store.AskedTogether(ctx, id)
+}
+
 func (w *simStore) Accept(ctx context.Context, id, by string) (history.Approval, error) {
 	return w.Store.Accept(ctx, id, by)
 }
@@ -930,3 +967,6 @@ func (w *simStore) NotFrozen(ctx context.Context, network, source string) error 
 	w.p.survive()
 	return w.Store.NotFrozen(ctx, network, source)
 }
+
+// callOf is whose payment it is that a call holds.
+func (s *sim) callOf(ctx context.Context, _ history.Payment) *call { return actorOf(ctx).call }
