@@ -60,6 +60,17 @@ type Bought struct {
 	Repeat   string        // what the very same call does next
 }
 
+// WithoutContents is what has to be known of it until it is delivered, and no more.
+func (b Bought) WithoutContents() Bought {
+	rows := make([]Outcome, len(b.Rows))
+	for i, row := range b.Rows {
+		rows[i] = Outcome{SameAs: row.SameAs, Err: row.Err,
+			Result: Result{Status: row.Result.Status, PaymentID: row.Result.PaymentID}}
+	}
+	b.Rows = rows
+	return b
+}
+
 // many is a batch on its way.
 type many struct {
 	engine  *Engine

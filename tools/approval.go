@@ -51,13 +51,21 @@ const maxQuestions = 2
 func (s *Server) purchase(ctx context.Context, request *mcp.CallToolRequest, about [sha256.Size]byte,
 	in purchase, show func(pay.Result) *mcp.CallToolResult) *mcp.CallToolResult {
 	fees := newFees()
+	return s.approving(ctx, request, about, fees, func() (*mcp.CallToolResult, error) {
+		return s.buy(ctx, request, in, fees, show)
+	})
+}
+
+// approving makes a call that pays by buy, which is called again after each question that was answered.
+func (s *Server) approving(ctx context.Context, request *mcp.CallToolRequest, about [sha256.Size]byte,
+	fees *fees, buy func() (*mcp.CallToolResult, error)) *mcp.CallToolResult {
 	refused := func(err error) *mcp.CallToolResult { return failure(fees.spent(err)) }
 	asked, err := s.answered(ctx, request, about) // the question that was answered last
 	if err != nil {
 		return refused(err)
 	}
 	for questions := 0; ; questions++ {
-		given, err := s.buy(ctx, request, in, fees, show)
+		given, err := buy()
 		id := approvalIn(err)
 		switch {
 		case asked != "" && id != "" && id != asked && !s.wasUsed(ctx, asked):
@@ -319,7 +327,7 @@ func (s *Server) terms(ctx context.Context, id string) ([]string, error) {
 	}
 	before := "Left before this payment: " + strings.Join(left, ", ") + "."
 	if len(a.Together) > 0 {
-		return append(listed(a), because, before), nil
+		return append(paymentsOf(a), because, before), nil
 	}
 	return []string{
 		fmt.Sprintf("Pay %s to %s?", a.Price.Price(), x402.Quote(a.Host)),
@@ -331,9 +339,9 @@ func (s *Server) terms(ctx context.Context, id string) ([]string, error) {
 	}, nil
 }
 
-// listed are the payments of a list, as a person reads them in a dialog: the sum, what each host gets, and
+// paymentsOf are the payments of a list, as a person reads them in a dialog: the sum, what each host gets, and
 // each payment by itself.
-func listed(all history.Approval) []string {
+func paymentsOf(all history.Approval) []string {
 	lines := []string{fmt.Sprintf("Pay %s in all, for %d payments?", all.Price.Price(), len(all.Together))}
 	for i, a := range all.Together {
 		lines = append(lines, fmt.Sprintf("%d. %s to %s for %s %s, payee %s on %s", i+1, a.Price.Price(),
