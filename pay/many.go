@@ -194,7 +194,8 @@ func (m *many) ask(r *manyRow) {
 		r.Err = notTried()
 		return
 	}
-	if r.Err = e.mayAsk(r.ctx, r.in.Request.Request, r.in.host); r.Err != nil {
+	r.Err = e.mayAsk(r.ctx, r.in.Request.Request, r.in.host)
+	if r.Err != nil {
 		return
 	}
 	if _, ok := e.deferred(r.ctx, r.in); ok {

@@ -364,6 +364,7 @@ func TestTheCeilingIsForAllCallsOfABatch(t *testing.T) {
 func TestACancelledBatchBeginsNothingNew(t *testing.T) {
 	b, s := onStreet(t)
 	ctx, leave := context.WithCancel(t.Context())
+	defer leave()
 	serve := make(chan struct{})
 	slow := func(s *scriptedSeller, nonce string, amount uint64) (*seller.Answer, error) {
 		<-serve
