@@ -155,6 +155,9 @@ type Engine struct {
 	Now    func() time.Time
 	Log    *slog.Logger
 
+	// ofRow makes the context of one of a batch's requests, for tests that follow each; nil: it is the batch's
+	ofRow func(ctx context.Context, n int) context.Context
+
 	gate          gate          // how many of its calls are made at a time
 	inflight      inflight      // what this process's calls work on and wait for
 	pending       pendingWrites // what they bought and could not write down

@@ -5,6 +5,7 @@ import (
 	"crypto/sha256"
 	"encoding/hex"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"x402-wallet/history"
@@ -108,12 +109,14 @@ func (e *Engine) PayMany(ctx context.Context, q Many) (b Bought, err error) {
 	if err := awaitFirst(ctx); err != nil {
 		return b, err
 	}
-	m.each(m.rows, m.ask)
+	m.each(m.ask)
 	if err := m.hold(ctx); err != nil {
 		e.alertDamage(ctx, err)
-		return b, err
+		if !m.refuseRest(err) {
+			return b, err
+		}
 	}
-	m.each(m.rows, m.buy)
+	m.each(m.buy)
 	return m.bought(ctx, q), nil
 }
 
@@ -152,11 +155,19 @@ func (e *Engine) batchOf(ctx context.Context, q Many) (*many, error) {
 		in.many, in.limit.ceiling = m, &m.ceiling
 		in.IdempotencyKey = rowKey(q.IdempotencyKey, in.fingerprint)
 		r := &manyRow{in: in}
-		r.ctx, r.recorder = e.observed(ctx)
+		r.ctx, r.recorder = e.observed(e.rowContext(ctx, i))
 		r.recorder.At(in.host, "")
 		m.rows = append(m.rows, r)
 	}
 	return m, nil
+}
+
+// rowContext is the context of one of a batch's requests.
+func (e *Engine) rowContext(ctx context.Context, n int) context.Context {
+	if e.ofRow == nil {
+		return ctx
+	}
+	return e.ofRow(ctx, n)
 }
 
 // rowKey is the idempotency key of one purchase of a batch: of its request, so that the same batch in another
@@ -170,21 +181,32 @@ func rowKey(key string, fingerprint [sha256.Size]byte) string {
 }
 
 // each does something about the rows, few at a time, in their order.
-func (m *many) each(rows []*manyRow, do func(*manyRow)) {
-	next := make(chan *manyRow)
+func (m *many) each(do func(*manyRow)) {
+	var next atomic.Int64
 	var working sync.WaitGroup
-	for range min(manyAtOnce, len(rows)) {
+	for range min(manyAtOnce, len(m.rows)) {
 		working.Go(func() {
-			for r := range next {
-				do(r)
+			for i := next.Add(1) - 1; i < int64(len(m.rows)); i = next.Add(1) - 1 {
+				do(m.rows[i])
 			}
 		})
 	}
-	for _, r := range rows {
-		next <- r
-	}
-	close(next)
 	working.Wait()
+}
+
+// refuseRest makes a refusal of the batch that of each row which is not bought already; false: none is, and
+// the refusal is the answer.
+func (m *many) refuseRest(why error) (some bool) {
+	for _, r := range m.rows {
+		isBought := r.Result.PaymentID != "" || (r.Err != nil && x402.AsError(r.Err).PaymentID != "")
+		some = some || isBought || r.taken != nil
+	}
+	for _, r := range m.rows {
+		if some && r.found != nil && r.taken == nil && r.Err == nil {
+			r.Err = why
+		}
+	}
+	return some
 }
 
 // ask asks one seller without payment.

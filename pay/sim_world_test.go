@@ -27,7 +27,7 @@ import (
 type mix struct {
 	steps, processes                                       int
 	leave, kill, reconcile, clock, node, thief, blind      int
-	power, wire, away                                      int
+	power, wire, away, many                                int
 	tick                                                   int
 	ticks                                                  []time.Duration
 	seller, proof, settler, ask, funds, sign, status, save []choice
@@ -139,6 +139,7 @@ func newSim(g *ground, seed uint64, onDisk bool) *sim {
 	s.drawMeters(urls)
 	s.drawWays(urls, draw, some)
 	s.drawAgents()
+	s.drawMany()
 	if g.server != nil {
 		s.drawWires(some)
 		s.signRules()
@@ -709,6 +710,7 @@ func (w *simStore) Reserve(ctx context.Context, h history.Hold) (p history.Payme
 func (w *simStore) ReserveAll(ctx context.Context, holds []history.Hold) (held []history.Payment, err error) {
 	err = w.change(ctx, "ReserveAll", func() error {
 		asked := w.s.wallet()
+		w.s.withinCeiling(ctx, holds)
 		for i := range holds {
 			p := &holds[i].Payment
 			p.ID = w.s.asksFor(p.ID, w.s.callOf(ctx, *p))
@@ -967,6 +969,3 @@ func (w *simStore) NotFrozen(ctx context.Context, network, source string) error 
 	w.p.survive()
 	return w.Store.NotFrozen(ctx, network, source)
 }
-
-// callOf is whose payment it is that a call holds.
-func (s *sim) callOf(ctx context.Context, _ history.Payment) *call { return actorOf(ctx).call }
