@@ -45,7 +45,8 @@ var arrows = map[string][]string{
 	// owner's passkeys, and nobody's word that they said yes
 	"wallet/agent": {"budget", "chain/evm", "history", "internal/passkey", "internal/socket", "x402/money",
 		"chain/svm", "wallet", "x402", "wallet/seal"},
-	"facilitator": {"internal/steps", "x402"}, // steps: likewise
+	// child: facilitators that are programs; steps: likewise
+	"facilitator": {"internal/child", "internal/steps", "x402/money", "x402"},
 	// evm, svm: it reads itself what it is paid; history: one payment, one run
 	// steps: what a sale is made of
 	"paywall": {"chain/evm", "facilitator", "history", "internal/child", "internal/mcpconn", "internal/steps",
@@ -92,7 +93,9 @@ var arrows = map[string][]string{
 
 	// child: the owner's own command; history: it hears of what waits there
 	"internal/notify": {"internal/child", "history", "x402"},
-	"internal/books":  {"history", "x402/money", "x402"},
+	// child: the owner's programs; history: what came of a payment
+	"internal/hooks": {"history", "internal/child", "internal/pattern", "x402/money", "x402"},
+	"internal/books": {"history", "x402/money", "x402"},
 	// evm, svm: whose signature it is
 	"internal/receipt": {"chain/evm", "history", "x402/money", "chain/svm", "x402"},
 	// it looks at everything, through tools' Wallet where that waits
@@ -120,6 +123,8 @@ var arrows = map[string][]string{
 	"internal/mcpconn": {"internal/child", "x402"},
 	// knows nothing of ours: what other programs get of us can be seen there
 	"internal/child": {},
+	// the test kit for others: it signs by the wallet's own code, in a sandbox
+	"x402test": {"chain/evm", "chain/svm", "internal/sandbox", "x402", "x402/money"},
 	// verifies what EVM buyers sign with the chain's own code; of Solana it has a decoder of its own
 	"internal/sandbox": {"chain/evm", "x402/money", "x402"},
 }

@@ -126,7 +126,12 @@ func (a *app) sealedRules(ctx context.Context, began *config.Config, store *hist
 	}
 	signed.KnowsFacilitator = func(ctx context.Context, network, address string) bool {
 		nodes := seller.NodeClient(rules.Policy.Loopback)
-		return a.facilitators(rules, nodes).HasSigner(ctx, network, address)
+		// nil: these rules are sealed, or nothing is signed by them
+		return a.facilitators(rules, rules.FacilitatorList(a.env), nodes, nil).HasSigner(ctx, network, address)
+	}
+	isSealed := func(context.Context) error { return nil } // VerifySeals said so
+	if h := a.hooks(rules, store, isSealed); h != nil {
+		signed.MayPay = h.MayPay
 	}
 	signed.Height = func(ctx context.Context, network string) (uint64, error) {
 		return svm.New(svm.Options{RPC: rules.Nodes(), HTTP: seller.NodeClient(rules.Policy.Loopback),
@@ -252,12 +257,15 @@ func (a *app) paywallOptions(conf *config.Paywall, h openHome) (paywall.Options,
 	rpc := rules.Nodes()
 	onEVM := evm.New(evm.Options{RPC: rpc, HTTP: nodes, Now: time.Now, Observe: a.parties.Node})
 	onSolana := svm.New(svm.Options{RPC: rpc, HTTP: nodes, Now: time.Now, Observe: a.parties.Node})
-	asked := *rules
-	if len(conf.Facilitators) > 0 {
-		asked.Facilitators = conf.Facilitators
+	list, mayRun := conf.Facilitators, func(context.Context) error { return nil } // its owner's, like its command
+	if len(list) == 0 {
+		list = rules.FacilitatorList(a.env)
+		if h.keys != nil { // else there is no seal, and the paywall's owner is who wrote the rules
+			mayRun = a.Guard(h.store, rules, nil).CheckConfig
+		}
 	}
 	o := paywall.Options{
-		Facilitators: a.facilitators(&asked, nodes), Store: h.store, Version: conf.Version,
+		Facilitators: a.facilitators(rules, list, nodes, mayRun), Store: h.store, Version: conf.Version,
 		Dialect: conf.Dialect, VerifyOnly: conf.VerifyOnly, Assets: x402.NewRegistry(rules.Assets),
 		SharedPayTo: conf.SharedPayTo, ReceiptTransaction: conf.ReceiptTransaction, Origin: conf.Origin,
 		Log: a.log, Observe: a.observer(h), Traces: traces(rules, true),

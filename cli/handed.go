@@ -60,9 +60,12 @@ var atService = map[string]handed{
 	"history": {flags: []string{"after", "agent", "before", "days", "limit", "plot", "status", "team",
 		"url"}},
 	"history verify": {flags: []string{"seals"}},
-	"init": {refused: []string{"config", "import-evm", "import-key-file", "import-ozskr",
-		"import-passphrase-fd", "import-passphrase-file", "import-solana", "install", "keyring", "no-input",
-		"passphrase-fd", "passphrase-file", "unlock", "wait-for-funds", "yes"}},
+	"init": {flags: []string{"import-phrase", "index", "key-path", "keys-only", "phrase-passphrase"},
+		refused: []string{"config", "export-phrase", "import-evm", "import-key-file", "import-ozskr",
+			"import-passphrase-fd", "import-passphrase-file", "import-phrase-fd", "import-phrase-file",
+			"import-phrase-of",
+			"import-solana", "install", "keyring", "no-input", "passphrase-fd", "passphrase-file",
+			"phrase-passphrase-fd", "phrase-passphrase-file", "unlock", "wait-for-funds", "yes"}},
 	"lock":            {},
 	"notify":          {},
 	"notify test":     {},
@@ -86,19 +89,30 @@ var atService = map[string]handed{
 	"signer list":   {},
 	"signer remove": {refused: []string{page}},
 	"signer test":   {},
-	"unfreeze":      {refused: []string{page}},
-	"unlock":        {refused: []string{"foreground", handedOver, "passphrase-fd", "passphrase-file"}},
-	"vault":         {flags: []string{"network", "vault"}},
-	"vault show":    {flags: []string{"network", "vault"}},
+	"subscribe": {flags: []string{"agent", "asset", "every", "header", "max", "name", "network", "request", "start", "total",
+		"until"}, refused: []string{"data", page}},
+	"subscriptions": {},
+	"subscriptions accept": {flags: []string{"asset", "max", "name", "network", "start", "total", "until"},
+		refused: []string{page}},
+	"subscriptions cancel":  {refused: []string{page}},
+	"subscriptions decline": {},
+	"subscriptions list":    {},
+	"subscriptions pause":   {refused: []string{page}},
+	"subscriptions resume":  {refused: []string{page}},
+	"subscriptions show":    {},
+	"unfreeze":              {refused: []string{page}},
+	"unlock":                {refused: []string{"foreground", handedOver, "passphrase-fd", "passphrase-file"}},
+	"vault":                 {flags: []string{"network", "vault"}},
+	"vault show":            {flags: []string{"network", "vault"}},
 }
 
 // notAtService are the commands that may not, and all below them: they read files, take the owner's key of a
-// fleet, ask a stranger, pay, or stay.
+// fleet, show the recovery phrase, ask a stranger, pay, or stay.
 var notAtService = []string{"agents enroll", "call", "channel commit", "channel deposit", "channel open",
 	"channel recover", "channel refund", "channel show", "channel withdraw", "dashboard",
 	"delegation approve",
-	"delegation revoke", "discover", "estimate", "history import", "history prune", "ledger", "pay",
-	"signer add",
+	"delegation revoke", "discover", "estimate", "export-phrase", "history import", "history prune",
+	"ledger", "pay", "run", "signer add", "subscriptions due",
 	"vault allow", "vault deploy", "vault deposit", "vault revoke", "vault withdraw"}
 
 // onlyHere are the commands to which a service elsewhere is nothing, besides noHomeCommands: mcp finds it

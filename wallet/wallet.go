@@ -69,6 +69,11 @@ type Options struct {
 	Rand   io.Reader        // of keys, salt and nonce; nil means crypto/rand
 	Import []Imported       // keys to take instead of new ones, at most one per chain; wiped
 
+	// Phrase is where both keys come from, in place of Import; wiped. The keystore keeps it unless KeysOnly
+	// is set. nil: there is none.
+	Phrase   *Phrase
+	KeysOnly bool
+
 	// Before is called before the keystore gets its name, to seal what belongs to the wallet from
 	// its first moment: see [Wallet.Seal]. nil means nothing.
 	Before func(seal func(purpose string, data []byte) []byte) error
@@ -87,6 +92,7 @@ func Create(ctx context.Context, dir string, passphrase Passphrase, opt Options)
 		for _, i := range opt.Import {
 			i.Wipe()
 		}
+		opt.Phrase.Wipe()
 	}()
 	if err := opt.complete(); err != nil {
 		return nil, err
@@ -99,9 +105,12 @@ func Create(ctx context.Context, dir string, passphrase Passphrase, opt Options)
 		return nil, err
 	}
 	defer normal.wipe()
-	k, err := generate(opt.Rand, opt.Import)
+	k, err := generate(opt.Rand, opt.Import, opt.Phrase)
 	if err != nil {
 		return nil, setup("make the keys", err)
+	}
+	if opt.KeysOnly {
+		k.dropPhrase()
 	}
 	ks, err := create(dir, k, normal.bytes, opt)
 	if err != nil {
@@ -127,6 +136,9 @@ func (o *Options) complete() error {
 	}
 	if err := checkScrypt(uint64(o.N), scryptR, 1); err != nil { // a negative n is a very large one
 		return setup("choose the key derivation", err)
+	}
+	if o.Phrase != nil && len(o.Import) > 0 {
+		return setup("import keys", errors.New("a phrase has the keys for both chains"))
 	}
 	var chains []string
 	for _, i := range o.Import {
@@ -307,7 +319,8 @@ func changeFailed(err error) *codedError {
 	return e
 }
 
-// opensWith verifies that the bytes of a keystore open with a passphrase, and hold the owner's key of want.
+// opensWith verifies that the bytes of a keystore open with a passphrase, and hold the owner's key and the
+// phrase of want.
 func opensWith(passphrase []byte, derive kdf, want *keys) func([]byte) error {
 	return func(data []byte) error {
 		ks, err := parse(data)
@@ -321,6 +334,9 @@ func opensWith(passphrase []byte, derive kdf, want *keys) func([]byte) error {
 		defer k.wipe() // decrypt compared the addresses
 		if !hmac.Equal(k.owner[:], want.owner[:]) {
 			return errors.New("the owner's key is another")
+		}
+		if !hmac.Equal(k.phrase, want.phrase) {
+			return errors.New("the phrase is another")
 		}
 		return nil
 	}

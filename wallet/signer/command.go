@@ -21,6 +21,9 @@ const protocol = 1
 // maxAnswer bounds what a command answers, in bytes: a signature in hexadecimal has 130.
 const maxAnswer = 16 << 10
 
+// maxSaid bounds what of its standard error the owner is shown, in characters.
+const maxSaid = 400
+
 // command is a program of the owner's. It is started for each question: one line of JSON on stdin, one answer
 // on stdout.
 type command struct {
@@ -105,21 +108,24 @@ func (c command) ask(ctx context.Context, q question) (a answer, err error) {
 	if err != nil {
 		return a, err
 	}
-	out, err := c.program.Ask(ctx, append(line, '\n'), maxAnswer)
-	if c.said != nil && len(bytes.TrimSpace(out.Stderr)) > 0 {
-		c.said(x402.BriefTo(strings.TrimSpace(string(out.Stderr)), child.MaxStderr))
+	out, _, err := c.program.Ask(ctx, append(line, '\n'), child.Limits{Answer: maxAnswer})
+	if complaint, ok := errors.AsType[*child.Complaint](err); ok && c.said != nil {
+		if said := strings.TrimSpace(complaint.Said); said != "" {
+			c.said(x402.BriefTo(said, maxSaid))
+		}
 	}
+	out = bytes.TrimSpace(out)
 	switch exit, failed := errors.AsType[*exec.ExitError](err); {
-	case errors.Is(err, child.ErrTooMuch):
+	case errors.Is(err, child.ErrTooLong):
 		return a, refused("answers with more than %d bytes", maxAnswer)
 	case errors.Is(err, child.ErrUnconfined):
 		return a, refused("is not started: sandbox = true, and here it cannot be confined")
-	case failed && len(bytes.TrimSpace(out.Stdout)) == 0:
+	case failed && len(out) == 0:
 		return a, refused("failed: %s", exit.ProcessState) // its standard error is for its owner alone
 	case err != nil && !failed:
 		return a, refused("could not be started, or ended without its answer")
 	}
-	if err := x402.DecodeStrict(bytes.TrimSpace(out.Stdout), maxAnswer, &a); err != nil || a.Version != protocol {
+	if err := x402.DecodeStrict(out, maxAnswer, &a); err != nil || a.Version != protocol {
 		return answer{}, refused(`answers with something else than {"version":%d,…} in JSON`, protocol)
 	}
 	if a.Error != "" {

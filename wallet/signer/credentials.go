@@ -8,6 +8,7 @@ import (
 	"sync"
 	"time"
 
+	"x402-wallet/internal/child"
 	"x402-wallet/internal/config"
 	"x402-wallet/x402"
 )
@@ -74,19 +75,19 @@ func (c *credentials) byCommand(ctx context.Context) ([]byte, error) {
 	if now.Before(c.until) {
 		return c.text, nil
 	}
-	out, err := c.options.Program(c.rules.SecretCommand, nil, nil).Ask(ctx, nil, maxSecret)
+	out, _, err := c.options.Program(c.rules.SecretCommand, nil, nil).Ask(ctx, nil, child.Limits{Answer: maxSecret})
 	if ctx.Err() != nil {
 		return nil, ctx.Err()
 	}
-	if err == nil && len(bytes.TrimSpace(out.Stdout)) == 0 {
+	if err == nil && len(bytes.TrimSpace(out)) == 0 {
 		err = errors.New("it printed nothing")
 	}
 	if err != nil {
 		return nil, refused("has no credentials: secret_command failed, printed nothing or too much")
 	}
 	var says struct{ Expiration time.Time } // as `aws configure export-credentials` does
-	c.text, c.until = out.Stdout, now.Add(secretLife)
-	if json.Unmarshal(out.Stdout, &says) == nil && says.Expiration.Before(c.until) && !says.Expiration.IsZero() {
+	c.text, c.until = out, now.Add(secretLife)
+	if json.Unmarshal(out, &says) == nil && says.Expiration.Before(c.until) && !says.Expiration.IsZero() {
 		c.until = says.Expiration.Add(-secretLife)
 	}
 	return c.text, nil
