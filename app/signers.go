@@ -15,9 +15,11 @@ import (
 
 // Signer is one that keeps a key itself. said hears what a command writes to its standard error; nil: nobody
 // does.
-func (a *app) Signer(name string, s config.Signer, rules *config.Config, said func(text string)) *signer.Signer {
+func (a *app) Signer(name string, s config.Signer, rules *config.Config,
+	said func(text string)) *signer.Signer {
 	return signer.New(name, s, signer.Options{
-		HTTP: seller.NodeClient(rules.Policy.Loopback), Secret: config.ReadSecretFile, Now: time.Now, Said: said,
+		HTTP: seller.NodeClient(rules.Policy.Loopback), Secret: config.ReadSecretFile, Now: time.Now,
+		Said: said,
 		Program: func(argv, env []string, sandbox *bool) child.Program {
 			return child.Program{Argv: argv, Env: config.ChildEnv(env...), Sandbox: a.sandbox(sandbox, rules)}
 		},

@@ -83,7 +83,8 @@ func (p *Program) noteSigners(ctx context.Context, ui *ui) {
 		s := signers[chain]
 		if err := s.Check(ctx); err != nil {
 			name, _ := s.Account()
-			ui.warn([]string{fmt.Sprintf("the signer %s could not sign now: %s", name, x402.AsError(err).Message)})
+			ui.warn([]string{fmt.Sprintf("the signer %s could not sign now: %s", name,
+				x402.AsError(err).Message)})
 		}
 	}
 }

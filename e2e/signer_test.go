@@ -44,7 +44,8 @@ func softHSM(t *testing.T) hsm {
 		out, err := cmd.CombinedOutput()
 		require.NoError(t, err, string(out))
 	}
-	run("softhsm2-util", "--init-token", "--free", "--label", "x402", "--so-pin", "12345678", "--pin", "648219")
+	run("softhsm2-util", "--init-token", "--free", "--label", "x402", "--so-pin", "12345678", "--pin",
+		"648219")
 	for id, curve := range map[string]string{"01": "secp256k1", "02": "edwards25519", "03": "secp256k1"} {
 		run("pkcs11-tool", "--module", h.module, "--token-label", "x402", "--login", "--pin", "648219",
 			"--keypairgen", "--key-type", "EC:"+curve, "--id", id)
@@ -78,7 +79,8 @@ printf '%%s' "$request" | pkcs11 "$1"
 func (h hsm) add(t *testing.T, bin string, home testworld.Home) (onEVM, onSolana string) {
 	for _, chain := range []string{"evm", "solana"} {
 		id := map[string]string{"evm": "01", "solana": "02"}[chain]
-		seen, err := atTerminal(t, home, bin, testworld.Passphrase, "signer", "add", "hsm-"+chain, "--chain", chain,
+		seen, err := atTerminal(t, home, bin, testworld.Passphrase, "signer", "add", "hsm-"+chain,
+			"--chain", chain,
 			"--timeout", "60s", "--", h.script, id)
 		require.NoError(t, err, seen)
 	}
@@ -136,7 +138,8 @@ func TestPaysByAnHSM(t *testing.T) {
 		order := orders[len(orders)-1]
 		require.Equal(t, []any{"typed-data", onEVM}, []any{order["kind"], order["address"]})
 		message := order["payload"].(map[string]any)["message"].(map[string]any)
-		require.Equal(t, []any{onEVM, lab.EVM.PayTo, "1000"}, []any{message["from"], message["to"], message["value"]},
+		require.Equal(t, []any{onEVM, lab.EVM.PayTo, "1000"}, []any{message["from"], message["to"],
+			message["value"]},
 			"a person can be shown what is signed")
 	})
 	t.Run("Solana", func(t *testing.T) {
@@ -161,7 +164,8 @@ func TestPaysByAnHSM(t *testing.T) {
 		require.Zero(t, lab.EVMAllowanceOfPermit2(onEVM))
 	})
 	for mode, code := range map[string]string{"another key": "SETUP_FAILED", "another order": "SETUP_FAILED",
-		"silence": "TIMEOUT", "its end": "SETUP_FAILED", "garbage": "SETUP_FAILED", "too much": "SETUP_FAILED",
+		"silence": "TIMEOUT", "its end": "SETUP_FAILED", "garbage": "SETUP_FAILED",
+		"too much":  "SETUP_FAILED",
 		"a refusal": "SETUP_FAILED"} {
 		t.Run(mode, func(t *testing.T) {
 			lab := lab.For(t)
@@ -170,7 +174,8 @@ func TestPaysByAnHSM(t *testing.T) {
 			if mode == "silence" { // of which a minute need not be waited for
 				rules, err := os.ReadFile(filepath.Join(home.Dir, "config.toml"))
 				require.NoError(t, err)
-				withConfig(t, home, bin, strings.ReplaceAll(string(rules), `timeout = "1m0s"`, `timeout = "1s"`))
+				withConfig(t, home, bin, strings.ReplaceAll(string(rules), `timeout = "1m0s"`,
+					`timeout = "1s"`))
 				defer withConfig(t, home, bin, string(rules))
 			}
 			lab.ResetLogs()

@@ -92,8 +92,12 @@ func (k KeychainKey) read(ctx context.Context) (Imported, error) {
 	if len(text) == hex.EncodedLen(secretSize)+2 && text[:2] == "0x" {
 		text = text[2:]
 	}
-	if n, err := hex.Decode(secret[:], []byte(text[:min(len(text), hex.EncodedLen(secretSize))])); err != nil ||
-		n != secretSize || len(text) != hex.EncodedLen(secretSize) {
+	isHex := len(text) == hex.EncodedLen(secretSize)
+	if isHex {
+		_, err := hex.Decode(secret[:], []byte(text))
+		isHex = err == nil
+	}
+	if !isHex {
 		return Imported{}, importError(place, "the item is not 64 hexadecimal digits")
 	}
 	return newImported(place, k.Chain, secret[:])

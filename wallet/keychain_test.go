@@ -34,7 +34,8 @@ func TestAKeyOfTheKeychain(t *testing.T) {
 		k := KeychainKey{Chain: chain, Account: "agent-" + chain}
 		_, err = k.Address(t.Context())
 		require.Contains(t, requireCode(t, err, codeSetup).Hint(), "--key-file")
-		other := KeychainKey{Chain: map[string]string{ChainEVM: ChainSolana, ChainSolana: ChainEVM}[chain], Account: "x"}
+		other := KeychainKey{Chain: map[string]string{ChainEVM: ChainSolana, ChainSolana: ChainEVM}[chain],
+			Account: "x"}
 		requireCode(t, other.Keep(t.Context(), key), codeSetup)
 		require.NoError(t, k.Keep(t.Context(), key))
 		requireCode(t, k.Keep(t.Context(), key), codeSetup) // nothing is overwritten
@@ -48,7 +49,8 @@ func TestAKeyOfTheKeychain(t *testing.T) {
 	pair := KeychainKey{Chain: ChainSolana, Account: "pair"} // as other wallets export it
 	seed, err := hex.DecodeString(goldenSolanaSeed)
 	require.NoError(t, err)
-	require.NoError(t, keyring.Set(keychainService, "pair", base58(append(seed, unbase58(goldenSolana, 32)...))))
+	require.NoError(t, keyring.Set(keychainService, "pair", base58(append(seed, unbase58(goldenSolana,
+		32)...))))
 	address, err := pair.Address(t.Context())
 	require.NoError(t, err)
 	require.Equal(t, goldenSolana, address)

@@ -168,8 +168,8 @@ func SignBy(ctx context.Context, s Signer, o Order) ([]byte, error) {
 		signature = answer
 	}
 	if signature == nil {
-		e := setup(fmt.Sprintf("the signer %s answered with no signature of %s over what it was to sign; it was "+
-			"dropped", name, address), nil)
+		e := setup(fmt.Sprintf("the signer %s answered with no signature of %s over what it was to sign; "+
+			"it was dropped", name, address), nil)
 		e.hint = "run: x402-wallet signer test " + name
 		return nil, e
 	}
@@ -217,7 +217,8 @@ func TestSigner(ctx context.Context, s Signer, chain string, now time.Time) erro
 func textOrder(chain, text string) Order {
 	o := Order{Chain: chain, Kind: Text, Payload: []byte(text)}
 	if chain == ChainEVM {
-		o.Digest = [32]byte(keccak256(fmt.Appendf(nil, "\x19Ethereum Signed Message:\n%d%s", len(text), text)))
+		signed := fmt.Appendf(nil, "\x19Ethereum Signed Message:\n%d%s", len(text), text)
+		o.Digest = [32]byte(keccak256(signed))
 	}
 	return o
 }

@@ -157,8 +157,8 @@ func (c *checker) signerSecret(key string, s Signer) {
 	}
 	switch {
 	case s.Kind == SignerCommand || s.Kind == SignerKeychain:
-		c.refuse(given > 0, key, "has secret_file, secret_command or secret_env, which mean nothing for kind = %q",
-			s.Kind)
+		c.refuse(given > 0, key, "has secret_file, secret_command or secret_env, which mean nothing for "+
+			"kind = %q", s.Kind)
 		return
 	case given != 1:
 		c.fail(key, "needs its credentials from one of secret_file, secret_command and secret_env")

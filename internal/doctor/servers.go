@@ -39,8 +39,8 @@ func (o Options) signers(ctx context.Context) (list findings) {
 		return good("the keystore signs") // what is wrong with the rules they say
 	}
 	if sealed := o.seal(ctx); sealed[0].Status != ok {
-		return found(warn, "seal the rules first: x402-wallet policy seal", "the signers were not asked: the rules "+
-			"that name them are not sealed")
+		return found(warn, "seal the rules first: x402-wallet policy seal",
+			"the signers were not asked: the rules that name them are not sealed")
 	}
 	signers := o.Opener.SignersByChain(rules)
 	for _, chain := range slices.Sorted(maps.Keys(signers)) {

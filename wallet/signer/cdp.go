@@ -94,7 +94,8 @@ func (c *cdp) sign(ctx context.Context, o wallet.Order) ([]byte, error) {
 		}
 		return signatureIn(signed, o.Payload, c.rules.Address)
 	}
-	return nil, refused("cannot sign messages of payment channels (Nuwa): its API takes transactions and texts")
+	return nil, refused("cannot sign messages of payment channels (Nuwa): its API takes transactions and " +
+		"texts")
 }
 
 // plainJSON is JSON as JSON.stringify writes it of sorted keys, over which the API makes its own reqHash:
@@ -161,7 +162,8 @@ func (c *cdp) call(ctx context.Context, method, path string, ask map[string]stri
 	uris := []string{method + " " + r.URL.Host + r.URL.Path}
 	nonce := rand.Text()
 	bearer, err := token(key, map[string]any{"kid": keys.ID, "nonce": nonce}, jwt.MapClaims{"sub": keys.ID,
-		"iss": "cdp", "uris": uris, "iat": now.Unix(), "nbf": now.Unix(), "exp": now.Add(cdpTokenLife).Unix()})
+		"iss": "cdp", "uris": uris, "iat": now.Unix(), "nbf": now.Unix(),
+		"exp": now.Add(cdpTokenLife).Unix()})
 	if err != nil {
 		return err
 	}

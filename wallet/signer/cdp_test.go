@@ -57,19 +57,22 @@ func apiOfCDP(api stded25519.PublicKey, walletKey *ecdsa.PublicKey) func(s *serv
 			again = `{"` + key + `":"` + strings.ReplaceAll(value, "\n", `\n`) + `"}`
 		}
 		hash := sha256.Sum256([]byte(again))
-		s.must(claims["reqHash"] == hex.EncodeToString(hash[:]) && claims["jti"] != nil, "proof is %v", claims)
+		s.must(claims["reqHash"] == hex.EncodeToString(hash[:]) && claims["jti"] != nil, "proof is %v",
+			claims)
 		var ask map[string]string
 		s.must(json.Unmarshal(body, &ask) == nil && len(ask) == 1, "body is %s", body)
 		switch {
 		case s.chain == "evm" && r.URL.Path == path+"/sign":
 			digest, err := hex.DecodeString(strings.TrimPrefix(ask["hash"], "0x"))
-			s.must(err == nil && len(digest) == 32 && strings.HasPrefix(ask["hash"], "0x"), "body is %s", body)
+			s.must(err == nil && len(digest) == 32 && strings.HasPrefix(ask["hash"], "0x"), "body is %s",
+				body)
 			return 200, map[string]string{"signature": "0x" + hex.EncodeToString(s.sign(s.lie, digest))}
 		case s.chain == "solana" && r.URL.Path == path+"/sign/message":
 			return 200, map[string]string{"signature": base58.Encode(s.sign(s.lie, []byte(ask["message"])))}
 		case s.chain == "solana" && r.URL.Path == path+"/sign/transaction":
 			transaction, err := base64.StdEncoding.DecodeString(ask["transaction"])
-			s.must(err == nil && len(transaction) > 129 && transaction[0] == 2, "transaction is %x", transaction)
+			s.must(err == nil && len(transaction) > 129 && transaction[0] == 2, "transaction is %x",
+				transaction)
 			signed := bytes.Clone(transaction)
 			copy(signed[65:], s.sign(s.lie, transaction[129:]))
 			if s.lie == "another transaction" {
@@ -88,7 +91,8 @@ func TestCDP(t *testing.T) {
 	require.NoError(t, err)
 	pkcs8, err := x509.MarshalPKCS8PrivateKey(walletKey)
 	require.NoError(t, err)
-	apiSecret, walletSecret := base64.StdEncoding.EncodeToString(private), base64.StdEncoding.EncodeToString(pkcs8)
+	apiSecret, walletSecret := base64.StdEncoding.EncodeToString(private),
+		base64.StdEncoding.EncodeToString(pkcs8)
 	content := `{"id":"key-1","privateKey":"` + apiSecret + `","walletSecret":"` + walletSecret + `"}`
 	for _, chain := range []string{wallet.ChainEVM, wallet.ChainSolana} {
 		t.Run(chain, func(t *testing.T) {

@@ -53,9 +53,10 @@ type question struct {
 
 // answer is what it says.
 type answer struct {
-	Version   int    `json:"version"`
-	Address   string `json:"address"`
-	PublicKey string `json:"publicKey"` // instead of the address, in hexadecimal: as in DER, or its bytes alone
+	Version int    `json:"version"`
+	Address string `json:"address"`
+	// instead of the address, in hexadecimal: as in DER, or its bytes alone
+	PublicKey string `json:"publicKey"`
 	Signature string `json:"signature"` // in hexadecimal: r ‖ s, r ‖ s ‖ v or DER of EVM, 64 bytes of Solana
 	Error     string `json:"error"`     // why not; ours to show, bounded
 }

@@ -45,8 +45,9 @@ func signatureText(k kept, o wallet.Order) string {
 // What a command is asked, to the letter: docs/signers.md has these lines.
 func TestWhatACommandIsAsked(t *testing.T) {
 	evm, solana := newKept(t, wallet.ChainEVM), newKept(t, wallet.ChainSolana)
-	typed := wallet.Order{Chain: wallet.ChainEVM, Kind: wallet.TypedData, Payload: []byte(`{"primaryType":"X"}`),
-		Digest: [32]byte{31: 7}}
+	typed := wallet.Order{Chain: wallet.ChainEVM, Kind: wallet.TypedData,
+		Payload: []byte(`{"primaryType":"X"}`),
+		Digest:  [32]byte{31: 7}}
 	raw := wallet.Order{Chain: wallet.ChainEVM, Kind: wallet.Transaction, Payload: []byte{2, 0xc0},
 		Digest: [32]byte{1}}
 	message := wallet.Order{Chain: wallet.ChainSolana, Kind: wallet.Transaction, Payload: []byte{0x80, 1}}
@@ -57,7 +58,8 @@ func TestWhatACommandIsAsked(t *testing.T) {
 		order wallet.Order
 		want  string
 	}{
-		"typed data":  {evm, typed, `"kind":"typed-data","payload":{"primaryType":"X"},"digest":"` + digest + `07"`},
+		"typed data": {evm, typed, `"kind":"typed-data","payload":{"primaryType":"X"},"digest":"` +
+			digest + `07"`},
 		"transaction": {evm, raw, `"kind":"transaction","payload":"02c0","digest":"01` + digest + `"`},
 		"message":     {solana, message, `"kind":"transaction","payload":"8001","message":"8001"`},
 		"text":        {solana, text, `"kind":"text","payload":"sign in","message":"7369676e20696e"`},
@@ -69,8 +71,9 @@ func TestWhatACommandIsAsked(t *testing.T) {
 			require.NoError(t, err)
 			asked, err := os.ReadFile(filepath.Join(dir, "asked"))
 			require.NoError(t, err)
-			require.Equal(t, fmt.Sprintf(`{"version":1,"op":"sign","signer":"hsm","chain":"%s","address":"%s",%s}`+"\n",
-				c.chain, c.address(), c.want), string(asked))
+			require.Equal(t,
+				fmt.Sprintf(`{"version":1,"op":"sign","signer":"hsm","chain":"%s","address":"%s",%s}`+"\n",
+					c.chain, c.address(), c.want), string(asked))
 			require.True(t, json.Valid(asked))
 		})
 	}
@@ -83,7 +86,8 @@ func TestWhatACommandIsAsked(t *testing.T) {
 
 // A command may answer a public key, and a signature in DER, as HSMs have them.
 func TestACommandsFormats(t *testing.T) {
-	order := wallet.Order{Chain: wallet.ChainEVM, Kind: wallet.Transaction, Payload: []byte{2}, Digest: [32]byte{9}}
+	order := wallet.Order{Chain: wallet.ChainEVM, Kind: wallet.Transaction, Payload: []byte{2},
+		Digest: [32]byte{9}}
 	for _, chain := range []string{wallet.ChainEVM, wallet.ChainSolana} {
 		k := newKept(t, chain)
 		for _, key := range []string{hex.EncodeToString(k.spki(t)), "0x" + hex.EncodeToString(k.spki(t))} {
@@ -108,18 +112,22 @@ func TestACommandThatFails(t *testing.T) {
 		script, says string
 		code         x402.Code
 	}{
-		"nothing":         {"exit 0", "something else than", x402.SetupFailed},
-		"fails":           {"echo PIN 1234 >&2; exit 3", "exit status 3", x402.SetupFailed},
-		"refuses":         {`echo '{"version":1,"error":"no \u001b[2J button"}'; exit 1`, `no \x1b[2J button`, x402.SetupFailed},
+		"nothing": {"exit 0", "something else than", x402.SetupFailed},
+		"fails":   {"echo PIN 1234 >&2; exit 3", "exit status 3", x402.SetupFailed},
+		"refuses": {`echo '{"version":1,"error":"no \u001b[2J button"}'; exit 1`,
+			`no \x1b[2J button`, x402.SetupFailed},
 		"garbage":         {`printf '\000\033[2J'`, "something else than", x402.SetupFailed},
 		"another version": {`echo '{"version":2,"signature":"00"}'`, "something else than", x402.SetupFailed},
-		"two answers":     {`echo '{"version":1,"error":"x"}{"version":1}'`, "something else than", x402.SetupFailed},
-		"twice a key":     {`echo '{"version":1,"error":"x","error":""}'`, "something else than", x402.SetupFailed},
-		"no hexadecimal":  {`echo '{"version":1,"signature":"zz"}'`, "hexadecimal", x402.SetupFailed},
-		"no signature":    {`echo '{"version":1}'`, "hexadecimal", x402.SetupFailed},
-		"no DER":          {`echo '{"version":1,"signature":"` + strings.Repeat("30", 70) + `"}'`, "something else than a signature", x402.SetupFailed},
-		"too much":        {"exec cat /dev/zero", "more than 16384 bytes", x402.SetupFailed},
-		"is killed":       {"kill -9 $$", "signal: killed", x402.SetupFailed},
+		"two answers": {`echo '{"version":1,"error":"x"}{"version":1}'`, "something else than",
+			x402.SetupFailed},
+		"twice a key": {`echo '{"version":1,"error":"x","error":""}'`, "something else than",
+			x402.SetupFailed},
+		"no hexadecimal": {`echo '{"version":1,"signature":"zz"}'`, "hexadecimal", x402.SetupFailed},
+		"no signature":   {`echo '{"version":1}'`, "hexadecimal", x402.SetupFailed},
+		"no DER": {`echo '{"version":1,"signature":"` + strings.Repeat("30", 70) + `"}'`,
+			"something else than a signature", x402.SetupFailed},
+		"too much":  {"exec cat /dev/zero", "more than 16384 bytes", x402.SetupFailed},
+		"is killed": {"kill -9 $$", "signal: killed", x402.SetupFailed},
 	} {
 		t.Run(name, func(t *testing.T) {
 			signer, dir := commandIn(t, k, c.script)
@@ -178,14 +186,16 @@ func TestCredentials(t *testing.T) {
 		rules config.Signer
 		says  string // "": it works
 	}{
-		"file":           {config.Signer{SecretFile: secretFile(t, good)}, ""},
-		"for all":        {config.Signer{SecretFile: public}, "chmod 600"},
-		"no file":        {config.Signer{SecretFile: public + "x"}, "secret_file could not be read"},
-		"no JSON":        {config.Signer{SecretFile: secretFile(t, `{"secret-0123`)}, "cannot be read as JSON"},
-		"variable":       {config.Signer{SecretEnv: "SIGNER_TEST_SECRET"}, ""},
-		"no variable":    {config.Signer{SecretEnv: "SIGNER_TEST_NONE"}, "SIGNER_TEST_NONE is not set"},
-		"command":        {config.Signer{SecretCommand: []string{"/bin/echo", good}}, ""},
-		"fails":          {config.Signer{SecretCommand: []string{"/bin/sh", "-c", "echo secret-0123; exit 1"}}, "secret_command failed"},
+		"file":    {config.Signer{SecretFile: secretFile(t, good)}, ""},
+		"for all": {config.Signer{SecretFile: public}, "chmod 600"},
+		"no file": {config.Signer{SecretFile: public + "x"}, "secret_file could not be read"},
+		"no JSON": {config.Signer{SecretFile: secretFile(t, `{"secret-0123`)},
+			"cannot be read as JSON"},
+		"variable":    {config.Signer{SecretEnv: "SIGNER_TEST_SECRET"}, ""},
+		"no variable": {config.Signer{SecretEnv: "SIGNER_TEST_NONE"}, "SIGNER_TEST_NONE is not set"},
+		"command":     {config.Signer{SecretCommand: []string{"/bin/echo", good}}, ""},
+		"fails": {config.Signer{SecretCommand: []string{"/bin/sh", "-c",
+			"echo secret-0123; exit 1"}}, "secret_command failed"},
 		"prints nothing": {config.Signer{SecretCommand: []string{"/bin/true"}}, "printed nothing"},
 		"too much":       {config.Signer{SecretCommand: []string{"/bin/cat", "/dev/zero"}}, "too much"},
 	} {

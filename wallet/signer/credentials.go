@@ -75,7 +75,8 @@ func (c *credentials) byCommand(ctx context.Context) ([]byte, error) {
 	if now.Before(c.until) {
 		return c.text, nil
 	}
-	out, _, err := c.options.Program(c.rules.SecretCommand, nil, nil).Ask(ctx, nil, child.Limits{Answer: maxSecret})
+	out, _, err := c.options.Program(c.rules.SecretCommand, nil, nil).Ask(ctx, nil,
+		child.Limits{Answer: maxSecret})
 	if ctx.Err() != nil {
 		return nil, ctx.Err()
 	}

@@ -75,7 +75,8 @@ func (k *googleKMS) address(ctx context.Context) (string, error) {
 }
 
 func (k *googleKMS) sign(ctx context.Context, o wallet.Order) ([]byte, error) {
-	ask := map[string]any{"digest": map[string]any{"sha256": o.Digest[:]}, "digestCrc32c": checksum(o.Digest[:])}
+	ask := map[string]any{"digest": map[string]any{"sha256": o.Digest[:]},
+		"digestCrc32c": checksum(o.Digest[:])}
 	if o.Chain == wallet.ChainSolana {
 		ask = map[string]any{"data": o.Payload, "dataCrc32c": checksum(o.Payload)}
 	}

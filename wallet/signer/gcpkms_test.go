@@ -43,15 +43,18 @@ func (g *google) handle(s *service, r *http.Request, body []byte) (int, any) {
 			form.Get("grant_type") == "urn:ietf:params:oauth:grant-type:jwt-bearer", "grant is %s", body)
 		claims := jwt.MapClaims{}
 		_, err = jwt.ParseWithClaims(form.Get("assertion"), claims, func(t *jwt.Token) (any, error) {
-			s.must(t.Header["kid"] == "kid-1" && t.Header["alg"] == "RS256", "assertion's head is %v", t.Header)
+			s.must(t.Header["kid"] == "kid-1" && t.Header["alg"] == "RS256", "assertion's head is %v",
+				t.Header)
 			return &g.account.PublicKey, nil
 		}, jwt.WithTimeFunc(func() time.Time { return now }), jwt.WithAudience(s.URL+"/token"),
 			jwt.WithIssuer("wallet@p.iam.gserviceaccount.com"), jwt.WithExpirationRequired())
-		s.must(err == nil && claims["scope"] == "https://www.googleapis.com/auth/cloudkms" && len(claims) == 5,
+		s.must(err == nil && claims["scope"] == "https://www.googleapis.com/auth/cloudkms" &&
+			len(claims) == 5,
 			"assertion is %v: %v", claims, err)
 		return 200, map[string]any{"access_token": accessToken, "expires_in": 3599, "token_type": "Bearer"}
 	}
-	s.must(r.Header.Get("Authorization") == "Bearer "+accessToken, "token is %s", r.Header.Get("Authorization"))
+	s.must(r.Header.Get("Authorization") == "Bearer "+accessToken, "token is %s",
+		r.Header.Get("Authorization"))
 	crc := func(b []byte) string {
 		return strconv.Itoa(int(crc32.Checksum(b, crc32.MakeTable(crc32.Castagnoli))))
 	}
@@ -75,7 +78,8 @@ func (g *google) handle(s *service, r *http.Request, body []byte) (int, any) {
 		}
 		data, err := base64.StdEncoding.DecodeString(text)
 		s.must(err == nil && len(data) > 0 && sum == crc(data), "checksum is another: %s", body)
-		s.must(isEVM == (ask.Data == "") && isEVM == strings.Contains(string(body), "digest"), "body is %s", body)
+		s.must(isEVM == (ask.Data == "") && isEVM == strings.Contains(string(body), "digest"), "body is %s",
+			body)
 		signature := s.sign(s.lie, data)
 		if isEVM {
 			signature = der(signature, s.asked.Load()%2 == 0)
@@ -106,8 +110,9 @@ func TestGoogleKMS(t *testing.T) {
 		t.Run(chain, func(t *testing.T) {
 			g := &google{account: account}
 			s := newService(t, chain, g.handle)
-			content, err := json.Marshal(map[string]string{"type": "service_account", "private_key_id": "kid-1",
-				"client_email": "wallet@p.iam.gserviceaccount.com", "private_key": private,
+			content, err := json.Marshal(map[string]string{"type": "service_account",
+				"private_key_id": "kid-1",
+				"client_email":   "wallet@p.iam.gserviceaccount.com", "private_key": private,
 				"token_uri": s.URL + "/token"})
 			require.NoError(t, err)
 			rules := config.Signer{Kind: config.SignerGoogle, Key: googleKey, URL: s.URL, Chain: chain,

@@ -103,7 +103,8 @@ func (s *Signer) Address(ctx context.Context) (address string, err error) {
 func (s *Signer) Check(ctx context.Context) error {
 	address, err := s.Address(ctx)
 	if err == nil && address != s.rules.Address {
-		err = s.coded(refused("has the key of %s, and the rules say %s", x402.Brief(address), s.rules.Address))
+		err = s.coded(refused("has the key of %s, and the rules say %s", x402.Brief(address),
+			s.rules.Address))
 	}
 	return err
 }
@@ -117,9 +118,10 @@ func (s *Signer) ask(ctx context.Context, question func(ctx context.Context) err
 	case ctx.Err() != nil: // the call's time is over, and what to say of that is its caller's
 		return ctx.Err()
 	case limited.Err() != nil:
-		return x402.Errorf(x402.Timeout, "the signer %s had not answered within %s; nothing was signed", s.name,
-			s.rules.Timeout).WithHint("make the same call again; the owner's x402-wallet signer test %s says "+
-			"how long it takes, and timeout under [signers.%s] how long it may", s.name, s.name)
+		return x402.Errorf(x402.Timeout, "the signer %s had not answered within %s; nothing was signed",
+			s.name,
+			s.rules.Timeout).WithHint("make the same call again; the owner's x402-wallet signer test %s "+
+			"says how long it takes, and timeout under [signers.%s] how long it may", s.name, s.name)
 	case err != nil:
 		return s.coded(err)
 	}

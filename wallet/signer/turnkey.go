@@ -46,7 +46,8 @@ func (k *turnkey) address(ctx context.Context) (string, error) {
 		var who struct {
 			OrganizationID string `json:"organizationId"`
 		}
-		err := k.call(ctx, "/public/v1/query/whoami", map[string]any{"organizationId": k.rules.Organization}, &who)
+		err := k.call(ctx, "/public/v1/query/whoami",
+			map[string]any{"organizationId": k.rules.Organization}, &who)
 		if err == nil && who.OrganizationID != k.rules.Organization {
 			err = refused("answers for another organization")
 		}
@@ -107,7 +108,8 @@ func (k *turnkey) sign(ctx context.Context, o wallet.Order) ([]byte, error) {
 		if !word().MatchString(status) {
 			status = "none"
 		}
-		return nil, refused("does not sign by itself (%s): its policies want somebody's consent, or refuse", status)
+		return nil, refused("does not sign by itself (%s): its policies want somebody's consent, or refuse",
+			status)
 	}
 	signed := out.Activity.Result.Signed
 	r, errR := hex.DecodeString(signed.R)
@@ -164,7 +166,7 @@ func (k turnkeyKey) stamp(body []byte) (string, error) {
 	if err != nil {
 		return "", err
 	}
-	stamp, err := json.Marshal(map[string]string{"publicKey": public, "scheme": "SIGNATURE_SCHEME_TK_API_P256",
-		"signature": hex.EncodeToString(signature)})
+	stamp, err := json.Marshal(map[string]string{"publicKey": public,
+		"scheme": "SIGNATURE_SCHEME_TK_API_P256", "signature": hex.EncodeToString(signature)})
 	return base64.RawURLEncoding.EncodeToString(stamp), err
 }

@@ -47,16 +47,20 @@ func apiOfTurnkey(public *ecdsa.PublicKey) func(s *service, r *http.Request, bod
 			return 200, map[string]any{"organizationId": "org-1", "organizationName": "x", "userId": "u"}
 		case "/public/v1/query/get_private_key":
 			s.must(ask.PrivateKeyID == turnkeyID, "key is %s", ask.PrivateKeyID)
-			format := map[string]string{"evm": "ADDRESS_FORMAT_ETHEREUM", "solana": "ADDRESS_FORMAT_SOLANA"}[s.chain]
-			return 200, map[string]any{"privateKey": map[string]any{"privateKeyId": turnkeyID, "addresses": []any{
-				map[string]string{"format": "ADDRESS_FORMAT_COMPRESSED", "address": "02aa"},
-				map[string]string{"format": format, "address": s.address()}}}}
+			format := map[string]string{"evm": "ADDRESS_FORMAT_ETHEREUM",
+				"solana": "ADDRESS_FORMAT_SOLANA"}[s.chain]
+			return 200, map[string]any{"privateKey": map[string]any{"privateKeyId": turnkeyID,
+				"addresses": []any{
+					map[string]string{"format": "ADDRESS_FORMAT_COMPRESSED", "address": "02aa"},
+					map[string]string{"format": format, "address": s.address()}}}}
 		case "/public/v1/submit/sign_raw_payload":
-			hashing := map[string]string{"evm": "HASH_FUNCTION_NO_OP", "solana": "HASH_FUNCTION_NOT_APPLICABLE"}[s.chain]
+			hashing := map[string]string{"evm": "HASH_FUNCTION_NO_OP",
+				"solana": "HASH_FUNCTION_NOT_APPLICABLE"}[s.chain]
 			p := ask.Parameters
 			payload, err := hex.DecodeString(p["payload"])
 			s.must(err == nil && len(p) == 4 && p["hashFunction"] == hashing &&
-				p["encoding"] == "PAYLOAD_ENCODING_HEXADECIMAL" && ask.Type == "ACTIVITY_TYPE_SIGN_RAW_PAYLOAD_V2" &&
+				p["encoding"] == "PAYLOAD_ENCODING_HEXADECIMAL" &&
+				ask.Type == "ACTIVITY_TYPE_SIGN_RAW_PAYLOAD_V2" &&
 				ask.TimestampMs == strconv.FormatInt(now.UnixMilli(), 10), "body is %s", body)
 			s.must(p["signWith"] == turnkeyID || p["signWith"] == s.address(), "key is %s", p["signWith"])
 			activity := map[string]any{"id": "a", "status": "ACTIVITY_STATUS_COMPLETED"}
@@ -81,7 +85,8 @@ func turnkeySecret(t *testing.T) (content, secret string, public *ecdsa.PublicKe
 	point, err := key.PublicKey.Bytes()
 	require.NoError(t, err)
 	secret = hex.EncodeToString(raw)
-	return fmt.Sprintf(`{"publicKey":"%02x%x","privateKey":"%s"}`, 2+point[64]&1, point[1:33], secret), secret,
+	return fmt.Sprintf(`{"publicKey":"%02x%x","privateKey":"%s"}`, 2+point[64]&1, point[1:33], secret),
+		secret,
 		&key.PublicKey
 }
 
@@ -90,10 +95,12 @@ func TestTurnkey(t *testing.T) {
 	for _, chain := range []string{wallet.ChainEVM, wallet.ChainSolana} {
 		t.Run(chain, func(t *testing.T) {
 			s := newService(t, chain, apiOfTurnkey(public))
-			rules := config.Signer{Kind: config.SignerTurnkey, Key: turnkeyID, Organization: "org-1", URL: s.URL,
+			rules := config.Signer{Kind: config.SignerTurnkey, Key: turnkeyID, Organization: "org-1",
+				URL:        s.URL,
 				SecretFile: secretFile(t, content)}
 			byAddress := rules
-			byAddress.Key, byAddress.Address, byAddress.Chain, byAddress.Timeout = s.address(), s.address(), chain,
+			byAddress.Key, byAddress.Address, byAddress.Chain, byAddress.Timeout = s.address(), s.address(),
+				chain,
 				time.Minute
 			signer := New("hsm", byAddress, options())
 			require.NoError(t, signer.Check(t.Context()))
