@@ -100,8 +100,8 @@ func (p *Program) addSigner(ctx context.Context, ui *ui, n newSigner) error {
 		return ui.answer(row, func() {
 			ui.say("the signer %s signs on %s from now on, from %s", n.name, n.Chain, row.Address)
 			ui.note("payments need money at that address: x402-wallet address --qr")
-			ui.note("the keystore still takes your passphrase; if the wallet is unlocked, lock it and unlock " +
-				"it again")
+			ui.note("the keystore still takes your passphrase; a wallet that is unlocked now has to be " +
+				"locked and unlocked again")
 		})
 	})
 }

@@ -232,13 +232,13 @@ func hashTyped(t *testing.T, payload []byte) [32]byte {
 			case map[string]any:
 				encoded = append(encoded, hashStruct(m.Type, v)...)
 			case string:
-				switch {
-				case m.Type == "string":
+				switch m.Type {
+				case "string":
 					encoded = append(encoded, crypto.Keccak256([]byte(v))...)
-				case m.Type == "address":
+				case "address":
 					require.True(t, common.IsHexAddress(v), v)
 					encoded = append(encoded, common.LeftPadBytes(common.HexToAddress(v).Bytes(), 32)...)
-				case m.Type == "bytes32":
+				case "bytes32":
 					raw, err := hex.DecodeString(strings.TrimPrefix(v, "0x"))
 					require.NoError(t, err)
 					require.Len(t, raw, 32)

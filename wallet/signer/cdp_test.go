@@ -61,27 +61,32 @@ func apiOfCDP(api stded25519.PublicKey, walletKey *ecdsa.PublicKey) func(s *serv
 			claims)
 		var ask map[string]string
 		s.must(json.Unmarshal(body, &ask) == nil && len(ask) == 1, "body is %s", body)
-		switch {
-		case s.chain == "evm" && r.URL.Path == path+"/sign":
-			digest, err := hex.DecodeString(strings.TrimPrefix(ask["hash"], "0x"))
-			s.must(err == nil && len(digest) == 32 && strings.HasPrefix(ask["hash"], "0x"), "body is %s",
-				body)
-			return 200, map[string]string{"signature": "0x" + hex.EncodeToString(s.sign(s.lie, digest))}
-		case s.chain == "solana" && r.URL.Path == path+"/sign/message":
-			return 200, map[string]string{"signature": base58.Encode(s.sign(s.lie, []byte(ask["message"])))}
-		case s.chain == "solana" && r.URL.Path == path+"/sign/transaction":
-			transaction, err := base64.StdEncoding.DecodeString(ask["transaction"])
-			s.must(err == nil && len(transaction) > 129 && transaction[0] == 2, "transaction is %x",
-				transaction)
-			signed := bytes.Clone(transaction)
-			copy(signed[65:], s.sign(s.lie, transaction[129:]))
-			if s.lie == "another transaction" {
-				signed[len(signed)-1] ^= 1
-			}
-			return 200, map[string]string{"signedTransaction": base64.StdEncoding.EncodeToString(signed)}
-		}
-		return 404, map[string]string{"errorType": "not_found"}
+		return s.signForCDP(r.URL.Path, path, ask, body)
 	}
+}
+
+// signForCDP is what its signing endpoints answer.
+func (s *service) signForCDP(asked, path string, ask map[string]string, body []byte) (int, any) {
+	switch {
+	case s.chain == "evm" && asked == path+"/sign":
+		digest, err := hex.DecodeString(strings.TrimPrefix(ask["hash"], "0x"))
+		s.must(err == nil && len(digest) == 32 && strings.HasPrefix(ask["hash"], "0x"), "body is %s",
+			body)
+		return 200, map[string]string{"signature": "0x" + hex.EncodeToString(s.sign(s.lie, digest))}
+	case s.chain == "solana" && asked == path+"/sign/message":
+		return 200, map[string]string{"signature": base58.Encode(s.sign(s.lie, []byte(ask["message"])))}
+	case s.chain == "solana" && asked == path+"/sign/transaction":
+		transaction, err := base64.StdEncoding.DecodeString(ask["transaction"])
+		s.must(err == nil && len(transaction) > 129 && transaction[0] == 2, "transaction is %x",
+			transaction)
+		signed := bytes.Clone(transaction)
+		copy(signed[65:], s.sign(s.lie, transaction[129:]))
+		if s.lie == "another transaction" {
+			signed[len(signed)-1] ^= 1
+		}
+		return 200, map[string]string{"signedTransaction": base64.StdEncoding.EncodeToString(signed)}
+	}
+	return 404, map[string]string{"errorType": "not_found"}
 }
 
 func TestCDP(t *testing.T) {
