@@ -126,6 +126,8 @@ func TestPaysByAnHSM(t *testing.T) {
 	lab.EVMMint(onEVM, 1_000_000)
 	lab.SVMFund(onSolana, "", 1_000_000)
 	runWallet(t, home, bin, nil, "signer", "test", "hsm-evm")
+	report, _ := home.Command(t.Context(), bin, "doctor").Output() // what else it finds is not asked here
+	require.Contains(t, string(report), "the signer hsm-evm is there, with the key of "+onEVM)
 	w := StartWallet(t, bin, home)
 
 	t.Run("EVM", func(t *testing.T) {

@@ -7,6 +7,7 @@ import (
 	"strings"
 
 	"x402-wallet/internal/child"
+	"x402-wallet/wallet"
 )
 
 // servers is what the programs of MCP servers are kept from.
@@ -42,7 +43,11 @@ func (o Options) signers(ctx context.Context) (list findings) {
 		return found(warn, "seal the rules first: x402-wallet policy seal",
 			"the signers were not asked: the rules that name them are not sealed")
 	}
-	signers := o.Opener.SignersByChain(rules)
+	return askSigners(ctx, o.Opener.SignersByChain(rules))
+}
+
+// askSigners asks each signer whether it is there with its key.
+func askSigners(ctx context.Context, signers map[string]wallet.Signer) (list findings) {
 	for _, chain := range slices.Sorted(maps.Keys(signers)) {
 		s := signers[chain]
 		name, address := s.Account()
