@@ -15,6 +15,7 @@ import (
 
 	"x402-wallet/internal/config"
 	"x402-wallet/wallet"
+	"x402-wallet/x402"
 )
 
 // The vectors of AWS' own test suite for Signature Version 4, get-vanilla and post-vanilla.
@@ -45,6 +46,9 @@ const (
 func kmsOfAWS(s *service, r *http.Request, body []byte) (int, any) {
 	denied := func(status int, kind string) (int, any) { return status, map[string]string{"__type": kind} }
 	parts := awsAuthorization.FindStringSubmatch(r.Header.Get("Authorization"))
+	if s.lie == "throttled" { // which AWS says by another status than others
+		return denied(400, "com.amazonaws.kms#ThrottlingException")
+	}
 	if !s.must(parts != nil, "Authorization is %q", r.Header.Get("Authorization")) {
 		return denied(400, "IncompleteSignatureException")
 	}
@@ -107,6 +111,13 @@ func TestAWSKMS(t *testing.T) {
 	for _, chain := range []string{wallet.ChainEVM, wallet.ChainSolana} {
 		t.Run(chain, func(t *testing.T) {
 			s := newService(t, chain, kmsOfAWS)
+			throttled := config.Signer{Kind: config.SignerAWS, Chain: chain, Key: "alias/x402", URL: s.URL,
+				Timeout: time.Minute, SecretFile: secretFile(t, `{"AccessKeyId":"a","SecretAccessKey":"b"}`)}
+			s.lie = "throttled"
+			err := New("hsm", throttled, options()).Check(t.Context())
+			require.True(t, x402.HasCode(err, x402.NetworkError), "%v", err)
+			require.ErrorContains(t, err, "too many questions, ThrottlingException")
+			s.lie = ""
 			tries(t, s, config.Signer{Kind: config.SignerAWS, Key: "alias/x402", Region: "eu-central-1",
 				URL: s.URL,
 				SecretFile: secretFile(t, `{"Version":1,"AccessKeyId":"AKIA1","SecretAccessKey":"`+awsSecret+

@@ -157,6 +157,10 @@ func (s *service) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		_, _ = io.WriteString(w, `{"a":1,"a":2}`)
 	case "huge":
 		_, _ = io.WriteString(w, `{"a":"`+strings.Repeat("x", 2*maxBody)+`"}`)
+	case "flood": // without an end
+		for err := error(nil); err == nil && r.Context().Err() == nil; {
+			_, err = w.Write(make([]byte, maxBody))
+		}
 	case "redirect":
 		http.Redirect(w, r, "/stray", http.StatusTemporaryRedirect)
 	case "403":
@@ -205,7 +209,8 @@ func secretFile(t *testing.T, content string) string {
 // lies are what any service may do wrong, and the code of what comes of it.
 var lies = map[string]x402.Code{
 	"another key": x402.SetupFailed, "another order": x402.SetupFailed, "silence": x402.Timeout,
-	"garbage": x402.SetupFailed, "two keys": x402.SetupFailed, "huge": x402.SetupFailed,
+	"flood": x402.SetupFailed, "garbage": x402.SetupFailed, "two keys": x402.SetupFailed,
+	"huge": x402.SetupFailed,
 	"redirect": x402.SetupFailed, "403": x402.SetupFailed, "429": x402.NetworkError, "500": x402.NetworkError,
 	"nothing": x402.SetupFailed, "broken off": x402.NetworkError,
 }
