@@ -46,7 +46,7 @@ const (
 func kmsOfAWS(s *service, r *http.Request, body []byte) (int, any) {
 	denied := func(status int, kind string) (int, any) { return status, map[string]string{"__type": kind} }
 	parts := awsAuthorization.FindStringSubmatch(r.Header.Get("Authorization"))
-	if s.lie == "throttled" { // which AWS says by another status than others
+	if s.lying() == "throttled" { // which AWS says by another status than others
 		return denied(400, "com.amazonaws.kms#ThrottlingException")
 	}
 	if !s.must(parts != nil, "Authorization is %q", r.Header.Get("Authorization")) {
@@ -97,7 +97,7 @@ func kmsOfAWS(s *service, r *http.Request, body []byte) (int, any) {
 		s.must(err == nil && len(ask) == 4 && ask["SigningAlgorithm"] == algorithm &&
 			ask["MessageType"] == kind,
 			"body is %s", body)
-		signature := s.sign(s.lie, message)
+		signature := s.sign(s.lying(), message)
 		if s.chain == wallet.ChainEVM {
 			signature = der(signature, s.asked.Load()%2 == 0)
 		}
@@ -113,11 +113,11 @@ func TestAWSKMS(t *testing.T) {
 			s := newService(t, chain, kmsOfAWS)
 			throttled := config.Signer{Kind: config.SignerAWS, Chain: chain, Key: "alias/x402", URL: s.URL,
 				Timeout: time.Minute, SecretFile: secretFile(t, `{"AccessKeyId":"a","SecretAccessKey":"b"}`)}
-			s.lie = "throttled"
+			s.toLie("throttled")
 			err := New("hsm", throttled, options()).Check(t.Context())
 			require.True(t, x402.HasCode(err, x402.NetworkError), "%v", err)
 			require.ErrorContains(t, err, "too many questions, ThrottlingException")
-			s.lie = ""
+			s.toLie("")
 			tries(t, s, config.Signer{Kind: config.SignerAWS, Key: "alias/x402", Region: "eu-central-1",
 				URL: s.URL,
 				SecretFile: secretFile(t, `{"Version":1,"AccessKeyId":"AKIA1","SecretAccessKey":"`+awsSecret+

@@ -72,16 +72,16 @@ func (s *service) signForCDP(asked, path string, ask map[string]string, body []b
 		digest, err := hex.DecodeString(strings.TrimPrefix(ask["hash"], "0x"))
 		s.must(err == nil && len(digest) == 32 && strings.HasPrefix(ask["hash"], "0x"), "body is %s",
 			body)
-		return 200, map[string]string{"signature": "0x" + hex.EncodeToString(s.sign(s.lie, digest))}
+		return 200, map[string]string{"signature": "0x" + hex.EncodeToString(s.sign(s.lying(), digest))}
 	case s.chain == "solana" && asked == path+"/sign/message":
-		return 200, map[string]string{"signature": base58.Encode(s.sign(s.lie, []byte(ask["message"])))}
+		return 200, map[string]string{"signature": base58.Encode(s.sign(s.lying(), []byte(ask["message"])))}
 	case s.chain == "solana" && asked == path+"/sign/transaction":
 		transaction, err := base64.StdEncoding.DecodeString(ask["transaction"])
 		s.must(err == nil && len(transaction) > 129 && transaction[0] == 2, "transaction is %x",
 			transaction)
 		signed := bytes.Clone(transaction)
-		copy(signed[65:], s.sign(s.lie, transaction[129:]))
-		if s.lie == "another transaction" {
+		copy(signed[65:], s.sign(s.lying(), transaction[129:]))
+		if s.lying() == "another transaction" {
 			signed[len(signed)-1] ^= 1
 		}
 		return 200, map[string]string{"signedTransaction": base64.StdEncoding.EncodeToString(signed)}
@@ -123,11 +123,11 @@ func signsTransactions(t *testing.T, s *service, signer *Signer) {
 		Payload: []byte("URI: https://a.example/?a=1&b=<2>\nNonce: 1")})
 	require.NoError(t, err, "as in a sign-in")
 	for _, lie := range []string{"another transaction", "another key", "another order"} {
-		s.lie = lie
+		s.toLie(lie)
 		_, err := wallet.SignBy(t.Context(), signer, order)
 		require.Error(t, err, lie)
 	}
-	s.lie = ""
+	s.toLie("")
 	order.Payload = bytes.Replace(message, base58.Decode(s.address(), 32), make([]byte, 32), 1)
 	_, err = wallet.SignBy(t.Context(), signer, order)
 	require.ErrorContains(t, err, "does not sign")

@@ -80,13 +80,13 @@ func (g *google) handle(s *service, r *http.Request, body []byte) (int, any) {
 		s.must(err == nil && len(data) > 0 && sum == crc(data), "checksum is another: %s", body)
 		s.must(isEVM == (ask.Data == "") && isEVM == strings.Contains(string(body), "digest"), "body is %s",
 			body)
-		signature := s.sign(s.lie, data)
+		signature := s.sign(s.lying(), data)
 		if isEVM {
 			signature = der(signature, s.asked.Load()%2 == 0)
 		}
 		out := map[string]any{"signature": signature, "signatureCrc32c": crc(signature), "name": googleKey,
 			"verifiedDigestCrc32c": isEVM, "verifiedDataCrc32c": !isEVM}
-		switch s.lie {
+		switch s.lying() {
 		case "checksum":
 			out["signatureCrc32c"] = crc(data)
 		case "unverified":
@@ -123,12 +123,12 @@ func TestGoogleKMS(t *testing.T) {
 			}
 			require.Equal(t, int64(1), g.grants.Load(), "a token is used as long as it is good")
 			for _, lie := range []string{"checksum", "unverified", "another version"} {
-				s.lie = lie
+				s.toLie(lie)
 				err := wallet.TestSigner(t.Context(), signer, chain, now)
 				require.True(t, x402.HasCode(err, x402.SetupFailed), lie)
 				require.ErrorContains(t, err, "other bytes", lie)
 			}
-			s.lie = ""
+			s.toLie("")
 			byCommand := rules // as gcloud auth print-access-token
 			byCommand.SecretFile, byCommand.SecretCommand = "", []string{"/bin/echo", accessToken}
 			require.NoError(t, wallet.TestSigner(t.Context(), New("hsm", byCommand, options()), chain, now))

@@ -120,7 +120,7 @@ type service struct {
 	*httptest.Server
 	kept
 	t      *testing.T
-	lie    string
+	lie    atomic.Value // a string; "": it is honest
 	asked  atomic.Int64
 	strays atomic.Int64 // requests that were led astray
 	echo   string       // what a refusal repeats of the request and its credentials
@@ -148,7 +148,7 @@ func (s *service) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 			`{"error":{"code":%d,"status":"DENIED_WITH_A_WORD","message":%q},"message":%q,"__type":%q}`,
 			status, s.echo, s.echo, s.echo)
 	}
-	switch s.lie {
+	switch s.lying() {
 	case "silence":
 		<-r.Context().Done()
 	case "garbage":
@@ -183,6 +183,14 @@ func (s *service) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	}
 }
 
+// toLie has the service lie from now on.
+func (s *service) toLie(how string) { s.lie.Store(how) }
+
+func (s *service) lying() string {
+	how, _ := s.lie.Load().(string)
+	return how
+}
+
 // must fails the test from the service's goroutine, and reports whether the request is as it has to be.
 func (s *service) must(is bool, what string, args ...any) bool {
 	if !is {
@@ -210,7 +218,7 @@ func secretFile(t *testing.T, content string) string {
 var lies = map[string]x402.Code{
 	"another key": x402.SetupFailed, "another order": x402.SetupFailed, "silence": x402.Timeout,
 	"flood": x402.SetupFailed, "garbage": x402.SetupFailed, "two keys": x402.SetupFailed,
-	"huge": x402.SetupFailed,
+	"huge":     x402.SetupFailed,
 	"redirect": x402.SetupFailed, "403": x402.SetupFailed, "429": x402.NetworkError, "500": x402.NetworkError,
 	"nothing": x402.SetupFailed, "broken off": x402.NetworkError,
 }
@@ -229,8 +237,8 @@ func tries(t *testing.T, s *service, rules config.Signer, secrets ...string) {
 	s.echo = strings.Join(secrets, " ")
 	for lie, code := range lies {
 		t.Run(lie, func(t *testing.T) {
-			s.lie = lie
-			defer func() { s.lie = "" }()
+			s.toLie(lie)
+			defer func() { s.toLie("") }()
 			rules := rules
 			if lie == "silence" {
 				rules.Timeout = 50 * time.Millisecond
@@ -262,7 +270,7 @@ func tries(t *testing.T, s *service, rules config.Signer, secrets ...string) {
 // A call that ends first is its caller's to explain, whatever the service does.
 func TestTheCallsEndIsTheCallers(t *testing.T) {
 	s := newService(t, wallet.ChainEVM, nil)
-	s.lie = "silence"
+	s.toLie("silence")
 	signer := New("hsm", config.Signer{Kind: config.SignerAWS, Chain: s.chain, Address: s.address(),
 		URL:    s.URL,
 		Region: "r", Key: "k", Timeout: time.Minute,

@@ -64,11 +64,11 @@ func apiOfTurnkey(public *ecdsa.PublicKey) func(s *service, r *http.Request, bod
 				ask.TimestampMs == strconv.FormatInt(now.UnixMilli(), 10), "body is %s", body)
 			s.must(p["signWith"] == turnkeyID || p["signWith"] == s.address(), "key is %s", p["signWith"])
 			activity := map[string]any{"id": "a", "status": "ACTIVITY_STATUS_COMPLETED"}
-			if s.lie == "consensus" {
+			if s.lying() == "consensus" {
 				activity["status"] = "ACTIVITY_STATUS_CONSENSUS_NEEDED"
 				return 200, map[string]any{"activity": activity}
 			}
-			signed := s.sign(s.lie, payload)
+			signed := s.sign(s.lying(), payload)
 			activity["result"] = map[string]any{"signRawPayloadResult": map[string]string{
 				"r": hex.EncodeToString(signed[:32]), "s": hex.EncodeToString(signed[32:64]), "v": "00"}}
 			return 200, map[string]any{"activity": activity}
@@ -105,9 +105,9 @@ func TestTurnkey(t *testing.T) {
 			signer := New("hsm", byAddress, options())
 			require.NoError(t, signer.Check(t.Context()))
 			require.NoError(t, wallet.TestSigner(t.Context(), signer, chain, now))
-			s.lie = "consensus"
+			s.toLie("consensus")
 			require.ErrorContains(t, wallet.TestSigner(t.Context(), signer, chain, now), "CONSENSUS_NEEDED")
-			s.lie = ""
+			s.toLie("")
 			tries(t, s, rules, secret)
 		})
 	}
