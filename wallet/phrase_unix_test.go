@@ -3,8 +3,10 @@
 package wallet
 
 import (
+	"crypto/rand"
 	"encoding/hex"
 	"os"
+	"path/filepath"
 	"strings"
 	"syscall"
 	"testing"
@@ -121,6 +123,26 @@ func TestShowPhraseInterrupted(t *testing.T) {
 	require.Contains(t, out, "INVALID_PASSPHRASE")
 	require.NotContains(t, p.sees(), "junk")
 	require.NotContains(t, p.sees(), enterScreen)
+}
+
+// A keystore whose phrase does not make its keys shows none: on paper it would be no backup.
+func TestShowPhraseOfOtherKeys(t *testing.T) {
+	w, f := phraseWallet(t, Options{})
+	k := stored(t, w, f, testPassphrase)
+	k.phrase[atEVMPath+pathRoom-1-3*4] ^= 1 // another path
+	require.ErrorContains(t, k.phrase.makes(knownSolana, goldenEVM), "its recovery phrase makes other keys")
+	ks, err := encrypt(k, []byte(testPassphrase), minN, w.header.created, f.derive, rand.Reader)
+	require.NoError(t, err)
+	data, err := ks.marshal()
+	require.NoError(t, err)
+	require.NoError(t, os.WriteFile(filepath.Join(w.dir, keystoreName), data, 0o600))
+	t.Setenv("PHRASE_HOME", w.dir)
+	p := sitDown(t, "show-phrase")
+	p.answers("Passphrase: ", 1, testPassphrase+"\n")
+	said, err := p.got()
+	require.Error(t, err)
+	require.Contains(t, said, "KEYSTORE_CORRUPT")
+	require.NotContains(t, p.sees(), "junk")
 }
 
 // Without a terminal nobody is asked, and a keystore without a phrase says so at once.
