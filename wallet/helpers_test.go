@@ -240,3 +240,12 @@ func unhex(t testing.TB, s string) []byte {
 	require.NoError(t, err)
 	return b
 }
+
+// signDigest and signMessage have the keystore sign what no kind of message is.
+func (w *Wallet) signDigest(ctx context.Context, digest [32]byte) ([65]byte, error) {
+	return w.signEVM(ctx, Order{Chain: ChainEVM, Digest: digest})
+}
+
+func (w *Wallet) signMessage(ctx context.Context, message []byte) ([64]byte, error) {
+	return w.signSolana(ctx, Transaction, message)
+}

@@ -35,6 +35,10 @@ type Wallet struct {
 	// locked. Set them before the first use.
 	Sources []Passphrase
 
+	// Signers sign instead of the keystore's own keys, by chain; the keystore still seals, and still has to be
+	// unlocked for whatever is signed. Set it before the first use.
+	Signers map[string]Signer
+
 	// Warnings are sentences for the owner about a keystore that opens but should be better; usually none.
 	Warnings []string
 
@@ -250,8 +254,8 @@ func newWallet(dir string, ks *keystore) *Wallet {
 }
 
 // Addresses are the wallet's public addresses: base58 for Solana, 0x with the EIP-55 checksum for
-// EVM chains. While the wallet is locked they are those in the file.
-func (w *Wallet) Addresses() (solana, evm string) { return w.header.solana, w.header.evm }
+// EVM chains. Those of the keystore's own keys are, while the wallet is locked, the ones in the file.
+func (w *Wallet) Addresses() (solana, evm string) { return w.self().solana, w.self().evm }
 
 // ChangePassphrase encrypts the keystore again: under the new passphrase, a fresh
 // salt and nonce, and a KDF cost that is never lower than before and at least
