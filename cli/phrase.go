@@ -215,7 +215,13 @@ func (b *beginning) showPhrase(ctx context.Context, keys *wallet.Wallet, passphr
 
 // backUp is the first thing to do with a new wallet.
 func (b *beginning) backUp() nextStep {
-	if !b.hasPhrase || b.sawPhrase || b.p.Env.Handed != "" {
+	paths, err := b.phrase.keyPaths()
+	switch {
+	case b.phrase.isImported() && b.phrase.keepsNone() && err == nil:
+		return nextStep{what: "back up keystore.json. Besides, the phrase that its keys are from makes " +
+			"them again: keep " +
+			"that, and where they are: " + paths.Solana + " and " + paths.EVM}
+	case !b.hasPhrase || b.sawPhrase || b.p.Env.Handed != "":
 		return nextStep{what: "back up keystore.json: whoever loses it or the passphrase has lost the money"}
 	}
 	return nextStep{what: "back up keystore.json, and write the recovery phrase on paper: whoever loses " +

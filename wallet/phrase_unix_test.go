@@ -33,7 +33,7 @@ func TestPhraseTyped(t *testing.T) {
 	p.answers("these are 3.\r\nWord 4: ", 1, "test test test test test test test test jnuk test\n")
 	p.answers("Word 12 is not in the English list of BIP-39 (like it: junk). Go on with word 12.\r\nWord "+
 		"12: ", 1, "junk\n")
-	p.answers("Word 13, or Enter, if that were all: ", 1, "\n")
+	p.answers("Word 13 (Enter if that was all): ", 1, "\n")
 	p.gotPhrase(knownPhrase)
 }
 
@@ -50,12 +50,12 @@ func TestPhrasePasted(t *testing.T) {
 func TestPhraseTypedWrong(t *testing.T) {
 	p := sitDown(t, "phrase")
 	p.answers("Word 1: ", 1, strings.Replace(knownPhrase, "junk", "test", 1)+"\n")
-	p.answers("Word 13, or Enter", 1, "\n")
+	p.answers("Word 13 (Enter", 1, "\n")
 	p.answers("its checksum is wrong: a word is another one, or two have changed places. From the "+
 		"beginning again.\r\n"+
 		"Word 1: ", 1, knownPhrase+"\n")
-	p.answers("Word 13, or Enter", 2, knownPhrase+" zoo\n")
-	p.answers("That are more than 24 words. Go on with word 13.\r\nWord 13, or Enter", 1, "\n")
+	p.answers("Word 13 (Enter", 2, knownPhrase+" zoo\n")
+	p.answers("Those are more than 24 words. Go on with word 13.\r\nWord 13 (Enter", 1, "\n")
 	p.gotPhrase(knownPhrase)
 
 	p = sitDown(t, "phrase")

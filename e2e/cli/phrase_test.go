@@ -83,6 +83,7 @@ func TestAWalletOfAnotherAccount(t *testing.T) {
 	made = c.ends(0)
 	require.Contains(t, made, "m/44'/501'/1'/0'")
 	require.NotContains(t, made, "export-phrase")
+	require.Regexp(t, `keep\s+that, and where they are: m/44'/501'/1'/0' and\s+m/44'/60'/0'/0/1`, made)
 	addresses := bothAddress.FindStringSubmatch(made)
 	require.Len(t, addresses, 3)
 	require.NotEqual(t, first[1], addresses[1])
@@ -98,7 +99,7 @@ func TestPhraseIsForItsOwner(t *testing.T) {
 	env = append(env, "X402_WALLET_HOME="+filepath.Join(home, "new"))
 	c := sit(t, nil, env, "init", "--import-phrase", "--phrase-passphrase")
 	c.answers("Word 1: ", "test test test test test test test test test test test junk",
-		"Word 13, or Enter, if that were all: ", "", "BIP-39 passphrase of the phrase (not shown): ",
+		"Word 13 (Enter if that was all): ", "", "BIP-39 passphrase of the phrase (not shown): ",
 		"hunter2",
 		"Are they the ones that you expect? [Y/n]", "n")
 	require.Contains(t, c.ends(1), "these addresses were not meant; nothing was created")

@@ -177,7 +177,7 @@ func TestAnOwnerTypesAPhrase(t *testing.T) {
 	h.serve()
 	d := h.sits(person, "init", "--import-phrase").hides("Word 1: ")
 	d.types("test test test test test test test test test test test junk\n")
-	d.hides("Word 13, or Enter").types("\n")
+	d.hides("Word 13 (Enter").types("\n")
 	d.hides("New passphrase").types(testworld.Passphrase + "\n")
 	said := d.sees("The same again", 1).types(testworld.Passphrase + "\n").ends(0)
 	require.Equal(t, "0xf39Fd6e51aad88F6F4ce6aB8827279cffFb92266", evmIn(said))
