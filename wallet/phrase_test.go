@@ -18,6 +18,8 @@ import (
 const (
 	knownPhrase = "test test test test test test test test test test test junk"
 	knownSolana = "oeYf6KAJkLYhBuR8CiGc6L4D4Xtfepr85fuDgA9kq96"
+
+	goldenEntropy = "df9bf37e6fcdf9bf37e6fcdf9bf37e3c"
 )
 
 func readPhrase(t *testing.T, text, passphrase string, paths Paths) *Phrase {
