@@ -108,7 +108,8 @@ func moreWords(words []int, line []byte) (all []int, said string) {
 	more, near, err := readWords(line)
 	defer clear(more)
 	if room := mostWords - len(words); len(more) > room {
-		return words, fmt.Sprintf("Those are more than %d words. Go on with word %d.", mostWords, len(words)+1)
+		return words, fmt.Sprintf("Those are more than %d words. Go on with word %d.", mostWords,
+			len(words)+1)
 	}
 	all = append(words, more...)
 	var unknown unknownWord
