@@ -75,7 +75,7 @@ func notice(a history.Alert, page string) Notice {
 		n.Command = x402.Command("doctor")
 		return n.saying("Nothing is paid, because %s.", n.Why)
 	case history.AlertFunds:
-		n.Left, n.Command = d.Left.Price(), x402.Command("balance")
+		n.Left, n.Command = d.Left.Price(), renewal(d)
 		return n.saying("Little is left to pay from: %s of %s, by the %s of %s on %s.", n.Left,
 			x402.Brief(d.Symbol), d.Source, x402.Brief(d.Account), x402.NetworkName(d.Network))
 	case history.AlertSubscription:
@@ -94,6 +94,21 @@ func notice(a history.Alert, page string) Notice {
 	}
 	n.Command = x402.Command("alerts")
 	return n.saying("%s: %s.", n.Kind, n.Why)
+}
+
+// renewal is the command by which the owner renews what the agent may spend of theirs. It makes the transaction
+// anew, for the owner to sign: one that was made with the alert would have ended before it is read. Nothing is
+// signed by it here.
+func renewal(d history.AlertDetail) string {
+	network, known := x402.Network(d.Network)
+	if d.Renew == 0 || !known {
+		return x402.Command("balance")
+	}
+	amount := d.Renew.String()
+	if d.Source == "vault" {
+		return x402.Command("vault", "deposit", "--network", network, "--amount", amount)
+	}
+	return x402.Command("delegation", "approve", "--network", network, "--amount", amount, "--unsigned")
 }
 
 // Text is an alert in one line, for a person.
