@@ -190,6 +190,7 @@ type Proposal struct {
 	Agent   string        `json:"agent,omitempty"`
 	At      time.Time     `json:"at"`
 	URL     string        `json:"url"`
+	Host    string        `json:"host"` // its
 	Every   string        `json:"every"`
 	Max     money.Dollars `json:"maxAmount"`
 	Until   time.Time     `json:"until"`
@@ -237,7 +238,7 @@ func (s *Store) Propose(ctx context.Context, p Proposal) (Proposal, error) {
 		if _, err := t.exec(`INSERT INTO meta VALUES (?, ?)`, proposalKey+p.ID, toJSON(p)); err != nil {
 			return err
 		}
-		return t.alert(AlertProposal, p.ID, "", AlertDetail{Agent: p.Agent, Price: p.Max, Host: p.URL,
+		return t.alert(AlertProposal, p.ID, "", AlertDetail{Agent: p.Agent, Price: p.Max, Host: p.Host,
 			Why: x402.BriefTo(p.Reason, maxAlertText), Expires: p.Expires})
 	})
 	return p, err

@@ -188,6 +188,12 @@ var secretNames = []string{"key", "apikey", "accesskey", "token", "accesstoken",
 	"password", "passwd", "pwd", "pass", "passphrase", "signature", "sig", "jwt", "credential", "credentials",
 	"session", "sessionid"}
 
+// WithoutSecrets is a URL as the ledger keeps it: what of its query may open something is left out.
+func WithoutSecrets(rawURL string) string { return redacted(rawURL) }
+
+// HostOf is a URL's host as the owner's rules name it.
+func HostOf(rawURL string) string { return host(rawURL) }
+
 var withoutMarks = strings.NewReplacer("_", "", "-", "", ".", "")
 
 // redacted is a URL as the ledger keeps it: without the secrets of its query (security.md C19).

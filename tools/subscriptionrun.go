@@ -221,7 +221,7 @@ func (w *Wallet) afterRun(s Subscription, run history.SubscriptionRun, r pay.Res
 		run.Payment = why.PaymentID
 	}
 	alert := &history.SubscriptionAlert{Window: stamp(run.Slot) + " " + string(why.Code),
-		Host: s.Call.URL, Why: why.Message}
+		Host: pay.HostOf(s.Call.URL), Why: why.Message}
 	switch why.Code {
 	case x402.ApprovalRequired: // the owner is told of the question itself
 		run.State, run.Next = history.RunWaiting, now.Add(askAgain)

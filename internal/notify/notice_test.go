@@ -78,8 +78,8 @@ func TestWhatIsTold(t *testing.T) {
 		{history.AlertSubscription, "news:20270327T023000Z", history.AlertDetail{Why: "the wallet is locked",
 			Expires: ended}, "The subscription news was not bought: the wallet is locked. It is tried again from " +
 			"2026-11-27T08:00:00Z on. By: x402-wallet subscriptions show news"},
-		{history.AlertProposal, "prp_1", history.AlertDetail{Price: d("0.05"), Host: "https://a.example/x",
-			Why: "I like it"}, `An agent would like "https://a.example/x" to be bought again and again, for up to ` +
+		{history.AlertProposal, "prp_1", history.AlertDetail{Price: d("0.05"), Host: "a.example",
+			Why: "I like it"}, `An agent would like something of "a.example" to be bought again and again, for up to ` +
 			`$0.05 each time. It says why: "I like it". Nothing is bought until you accept it. By: x402-wallet ` +
 			"subscriptions accept prp_1"},
 		{history.AlertEpoch, "2", history.AlertDetail{Why: "another server has the ledger"},
