@@ -67,8 +67,8 @@ type AlertDetail struct {
 	Source string        `json:"source,omitempty"`
 	Left   money.Dollars `json:"left,omitzero"`
 	Symbol string        `json:"symbol,omitempty"`
-	// what renewing them would let the agent spend, as the command that is told proposes it; 0: nothing renews
-	// them
+	// what renewing them would let the agent spend, as the command that is told proposes it; 0: nothing
+	// renews them
 	Renew money.Dollars `json:"renew,omitzero"`
 }
 

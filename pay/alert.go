@@ -12,9 +12,9 @@ import (
 // chain mostly says by itself that it expired.
 const overdueAfter = 10 * time.Minute
 
-// lowFunds is what a payment leaves to pay from, where that is little: less than the owner wants to be told of,
-// or than a subscription's next slot costs; nil: it is enough. What an owner let the agent spend, they can
-// renew by a command, which is theirs to sign: as much as their own rules let be spent in a month.
+// lowFunds is what a payment leaves to pay from, where that is little: less than the owner wants to be told
+// of, or than a subscription's next slot costs; nil: it is enough. What an owner let the agent spend, they
+// can renew by a command, which is theirs to sign: as much as their own rules let be spent in a month.
 func (e *Engine) lowFunds(p history.Payment, o option, funds x402.Funds) *history.LowFunds {
 	if e.Policy.LowFunds == 0 && p.Subscription() == "" {
 		return nil

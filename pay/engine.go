@@ -18,6 +18,7 @@
 //	            is needed; alert.go what else the owner is told of
 //	batch.go    the same of channels with a deposit; batchbook.go what their sellers say they charged
 //	next.go     what to do after a refusal
+//	many.go     several purchases under one ceiling and one yes; manyhold.go what of that is held in one step
 //	float.go    what it takes is brought from the owner's account to the agent's, where the owner lets it
 //	sign.go     the purchase from then on: signed, and on disk
 //	send.go     out it goes
@@ -92,9 +93,17 @@ type Deferred interface {
 // Settler brings payments to facilitators, where the wallet settles.
 type Settler interface {
 	Settle(ctx context.Context, s facilitator.Submission) facilitator.Result
-	// FeePayer names who pays the transaction fee on a network (Solana), if possible none of avoid.
-	FeePayer(ctx context.Context, network string, version int, avoid []string) (address, facilitator string,
-		err error)
+	// FeePayer names who pays the transaction fee of a payment (Solana), if possible none of avoid.
+	FeePayer(ctx context.Context, t facilitator.Terms, version int, avoid []string) (address,
+		facilitator string, err error)
+}
+
+// Hooks is a program of the owner's before each payment, and one after it: hooks.Hooks.
+type Hooks interface {
+	// MayPay refuses a payment whose money is held and of which nothing is signed.
+	MayPay(ctx context.Context, p history.Payment) error
+	// Wake says that something may have come of one. It returns at once.
+	Wake()
 }
 
 // Guard refuses rules that the owner did not seal, and a ledger that was rolled back: seal.Guard.
@@ -146,6 +155,8 @@ type Engine struct {
 	UnlockAhead func()
 	Store       Store
 	Guard       Guard
+	// Hooks has a say in each payment, and hears when something came of one; nil: nobody does.
+	Hooks Hooks
 	// Observe is told of each call that may pay, when it has ended: of its payment and its steps. It may not
 	// block. nil: nobody listens, and nothing is noted.
 	Observe func(steps.Report)
@@ -153,6 +164,9 @@ type Engine struct {
 	Traces steps.Traces
 	Now    func() time.Time
 	Log    *slog.Logger
+
+	// ofRow makes the context of one of a batch's requests, for tests that follow each; nil: it is the batch's
+	ofRow func(ctx context.Context, n int) context.Context
 
 	gate          gate          // how many of its calls are made at a time
 	inflight      inflight      // what this process's calls work on and wait for
@@ -163,6 +177,7 @@ type Engine struct {
 	vaultRefusals vaultRefusals // who takes no payment out of a vault
 	transactions  turns         // of the agent's account, by network
 	approvals     turns         // that payments bring with them
+	batches       turns         // whose money is held
 	signInsInVain signInsInVain // who asked for payment all the same
 	// approvals that a person at this process's client gave, by id
 	localApprovals sync.Map

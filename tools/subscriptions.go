@@ -140,7 +140,8 @@ func (w *Wallet) subscriptionOut(ctx context.Context, s Subscription, run histor
 	out := SubscriptionOut{Name: s.Name, Agent: s.Agent, State: subscriptionActive,
 		Method: cmp.Or(s.Call.Method, "GET"), URL: pay.WithoutSecrets(s.Call.URL),
 		Headers: slices.Sorted(maps.Keys(s.Call.Headers)), Network: s.Call.Network, Asset: s.Call.Asset,
-		Every: budget.EveryText(s.Every), Since: stamp(s.Since), Until: stamp(s.Until), Max: s.Max, Total: s.Total,
+		Every: budget.EveryText(s.Every), Since: stamp(s.Since), Until: stamp(s.Until), Max: s.Max,
+		Total: s.Total,
 		Spent: use.Spent, Held: use.Held, Left: s.Total.SubFloor(use.Total())}
 	now := w.Engine.Now()
 	switch {

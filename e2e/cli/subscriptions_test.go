@@ -160,7 +160,7 @@ func TestAnUnsealedSubscriptionBuysNothing(t *testing.T) {
 		require.Contains(t, out, "POLICY_UNSEALED")
 	}
 	require.Empty(t, w.Settlements())
-	require.NoError(t, os.WriteFile(file, []byte(original), 0o600))
+	require.NoError(t, os.WriteFile(file, original, 0o600))
 	require.Equal(t, "done", due(t, 0, env).Ran[0].State)
 	require.Len(t, w.Settlements(), 1, "two slots that passed before were not made up for")
 }

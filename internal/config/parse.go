@@ -103,6 +103,8 @@ type file struct {
 	Service       fileService                 `toml:"service"`
 	Passkeys      map[string]filePasskey      `toml:"passkeys"`
 	Subscriptions map[string]fileSubscription `toml:"subscriptions"`
+	Signers       map[string]fileSigner       `toml:"signers"`
+	Hooks         fileHooks                   `toml:"hooks"`
 	Notify        notify                      `toml:"notify"`
 	Log           struct {
 		Format *string `toml:"format"`
@@ -132,14 +134,6 @@ type fileAsset struct {
 	Name      string  `toml:"name"`
 	Version   string  `toml:"version"`
 	Token2022 bool    `toml:"token2022"`
-}
-
-type fileFacilitator struct {
-	Name       string   `toml:"name"`
-	URL        string   `toml:"url"`
-	Auth       *string  `toml:"auth"`
-	HeaderFile string   `toml:"header_file"`
-	Networks   []string `toml:"networks"`
 }
 
 // Parse reads config.toml. The errors of several keys come joined; each is an *Error.

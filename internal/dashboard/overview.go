@@ -26,7 +26,8 @@ func (l *look) standing(f *frame) error {
 	if err != nil {
 		return err
 	}
-	for _, a := range approvals {
+	for _, list := range history.Lists(approvals) {
+		a := history.Together(list)
 		if a.State == history.Pending {
 			f.Waiting = append(f.Waiting, a)
 		} else {
@@ -76,9 +77,9 @@ func proposed(p history.Proposal) alert {
 	if p.Agent != "" {
 		from = "The agent " + p.Agent
 	}
-	return alert{What: fmt.Sprintf("%s proposes to buy %s every %s until %s, for up to %s each time. It says why: "+
-		"%s.", from, x402.Quote(p.URL), p.Every, p.Until.Format(time.DateOnly), p.Max.Price(), x402.Quote(p.Reason)),
-		Do:  "Make it one of your subscriptions in a terminal, or decline it there",
+	what := fmt.Sprintf("%s proposes to buy %s every %s until %s, for up to %s each time. It says why: %s.", from,
+		x402.Quote(p.URL), p.Every, p.Until.Format(time.DateOnly), p.Max.Price(), x402.Quote(p.Reason))
+	return alert{What: what, Do:  "Make it one of your subscriptions in a terminal, or decline it there",
 		Run: x402.Command("subscriptions", "accept", p.ID)}
 }
 

@@ -53,7 +53,8 @@ func notice(a history.Alert, page string) Notice {
 	}
 	switch a.Kind {
 	case history.AlertApproval:
-		n.ID, n.Price, n.Command = x402.Brief(a.Subject), d.Price.Price(), x402.Command("approve", a.Subject)
+		id := history.ListOf(a.Subject)
+		n.ID, n.Price, n.Command = x402.Brief(id), d.Price.Price(), x402.Command("approve", id)
 		what := "Pay " + n.Price + " to"
 		if d.SignIn {
 			what = "Sign in, for nothing, at"
@@ -89,16 +90,17 @@ func notice(a history.Alert, page string) Notice {
 	case history.AlertProposal:
 		n.ID, n.Price = x402.Brief(a.Subject), d.Price.Price()
 		n.Command = x402.Command("subscriptions", "accept", a.Subject)
-		return n.saying("An agent would like something of %s to be bought again and again, for up to %s each time. It says "+
-			"why: %s. Nothing is bought until you accept it.", x402.Quote(d.Host), n.Price, x402.Quote(n.Why))
+		return n.saying("An agent would like something of %s to be bought again and again, for up to %s each "+
+			"time. It says why: %s. Nothing is bought until you accept it.", x402.Quote(d.Host), n.Price,
+			x402.Quote(n.Why))
 	}
 	n.Command = x402.Command("alerts")
 	return n.saying("%s: %s.", n.Kind, n.Why)
 }
 
-// renewal is the command by which the owner renews what the agent may spend of theirs. It makes the transaction
-// anew, for the owner to sign: one that was made with the alert would have ended before it is read. Nothing is
-// signed by it here.
+// renewal is the command by which the owner renews what the agent may spend of theirs. It makes the
+// transaction anew, for the owner to sign: one that was made with the alert would have ended before it is
+// read. Nothing is signed by it here.
 func renewal(d history.AlertDetail) string {
 	network, known := x402.Network(d.Network)
 	if d.Renew == 0 || !known {
