@@ -101,7 +101,8 @@ func (q Request) parse(agent string) (intent, error) {
 	}
 	if budget.IsSubscriptionKey(q.IdempotencyKey) != q.OfSubscription {
 		return intent{}, x402.Errorf(x402.InvalidArgument,
-			"idempotencyKey begins as those of subscriptions do, which the wallet alone makes").WithHint("take another word")
+			"idempotencyKey begins as those of subscriptions do, which the wallet alone makes").
+			WithHint("take another word")
 	}
 	if q.Network != "" {
 		network, ok := x402.Network(q.Network)

@@ -36,7 +36,8 @@ func subscribed(t *testing.T, b *bench, every time.Duration) (s budget.Subscript
 	facts, err := b.Store.Facts(t.Context(), history.Question{})
 	require.NoError(t, err)
 	s = budget.Subscription{Name: "news", Since: facts.Now.Add(-10 * every).Truncate(time.Second),
-		Every: every, Until: facts.Now.Add(1000 * every), Max: 10_000, Total: 25_000, Request: q.Fingerprint("")}
+		Every: every, Until: facts.Now.Add(1000 * every), Max: 10_000, Total: 25_000,
+		Request: q.Fingerprint("")}
 	b.Rules.Subscriptions = map[string]budget.Subscription{s.Name: s}
 	slot, in := s.Slot(facts.Now)
 	require.True(t, in)

@@ -79,7 +79,7 @@ func proposed(p history.Proposal) alert {
 	}
 	what := fmt.Sprintf("%s proposes to buy %s every %s until %s, for up to %s each time. It says why: %s.", from,
 		x402.Quote(p.URL), p.Every, p.Until.Format(time.DateOnly), p.Max.Price(), x402.Quote(p.Reason))
-	return alert{What: what, Do:  "Make it one of your subscriptions in a terminal, or decline it there",
+	return alert{What: what, Do: "Make it one of your subscriptions in a terminal, or decline it there",
 		Run: x402.Command("subscriptions", "accept", p.ID)}
 }
 

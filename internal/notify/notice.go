@@ -90,8 +90,8 @@ func notice(a history.Alert, page string) Notice {
 	case history.AlertProposal:
 		n.ID, n.Price = x402.Brief(a.Subject), d.Price.Price()
 		n.Command = x402.Command("subscriptions", "accept", a.Subject)
-		return n.saying("An agent would like something of %s to be bought again and again, for up to %s each "+
-			"time. It says why: %s. Nothing is bought until you accept it.", x402.Quote(d.Host), n.Price,
+		return n.saying("An agent would like something of %s to be bought again and again, for up to %s "+
+			"each time. It says why: %s. Nothing is bought until you accept it.", x402.Quote(d.Host), n.Price,
 			x402.Quote(n.Why))
 	}
 	n.Command = x402.Command("alerts")
