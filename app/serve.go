@@ -2,12 +2,14 @@ package app
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
 	"net"
 	"os"
 	"runtime/debug"
+	"strings"
 	"sync"
 	"syscall"
 	"time"
@@ -158,7 +160,7 @@ func (a *app) ServePaywall(ctx context.Context, file, place string) error {
 		return setupFailed(fmt.Errorf("%s: %w", file, err))
 	}
 	proxy := &paywall.Proxy{Paywall: wall, Command: conf.Command, Stderr: passedOn{os.Stderr}, URL: conf.URL,
-		Version: a.version, Log: a.log,
+		Version: a.version, Log: a.log, Listed: conf.DiscoveryList,
 		Limits: paywall.Limits{Sessions: conf.MaxSessions, Request: int64(conf.MaxRequest),
 			BehindProxy: conf.BehindProxy}}
 	if len(conf.Command) > 0 {
@@ -272,6 +274,10 @@ func (a *app) paywallOptions(conf *config.Paywall, h openHome) (paywall.Options,
 		sold := paywall.Tool{Name: t.Name, Description: t.Description, Upfront: t.Upfront,
 			MaxTimeout: t.MaxTimeout, PerKilobyte: t.PerKilobyte, RequireIdentifier: t.RequireIdentifier,
 			Access: t.Access}
+		if t.Discoverable {
+			sold.Discovery = &paywall.Discovery{URL: strings.TrimRight(conf.Origin, "/") + "/mcp",
+				Input: example(t.ExampleInput), Output: example(t.ExampleOutput)}
+		}
 		for _, option := range t.Accepts {
 			if option.PayTo == "" {
 				option.PayTo = own[x402.Namespace(option.Network)]
@@ -289,4 +295,12 @@ func (a *app) paywallOptions(conf *config.Paywall, h openHome) (paywall.Options,
 		a.log.Info("offers and receipts are signed", "key", paywall.KeyID(key))
 	}
 	return o, nil
+}
+
+// example is a JSON text of a paywall's file; nil: there is none.
+func example(text string) json.RawMessage {
+	if text == "" {
+		return nil
+	}
+	return json.RawMessage(text)
 }

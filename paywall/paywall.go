@@ -15,7 +15,7 @@
 // batch.go (channels: what an offer and a voucher say of one), batchsale.go, batchclaim.go and batchrefund.go
 // (counting in it, getting the money, giving the rest back), memorystore.go (sales in memory), proxy.go and
 // mirror.go (a paywall in front of another MCP server, upstream), buyer.go and subscriptions.go (upstream's
-// questions and notifications to buyers), limiter.go, sessions.go, calls.go, body.go, middleware.go,
+// questions and notifications to buyers), bazaar.go and listing.go (being found), limiter.go, sessions.go, calls.go, body.go, middleware.go,
 // listener.go and pacedwriter.go (how much memory visitors can take).
 package paywall
 
@@ -179,6 +179,7 @@ type Paywall struct {
 	abandonedAfter time.Duration
 
 	host string // of Options.Origin
+	list listing
 
 	channels    ChannelStore  // Options.Store, where it keeps channels; nil: it does not
 	claimAbove  money.Dollars // 0: however much
@@ -220,6 +221,7 @@ func New(o Options) (*Paywall, error) {
 		abandonedAfter: time.Minute,
 		claimWanted:    make(chan struct{}, 1),
 		seen:           newSeenPayments(),
+		list:           listing{readers: make(chan struct{}, maxReaders)},
 	}
 	if w.now == nil {
 		w.now = time.Now

@@ -149,7 +149,7 @@ func TestToolsAsSpecified(t *testing.T) {
 				"": {"next", "count", "services", "source", "asOf"},
 				"services": {"url", "type", "description", "price", "amount", "asset", "network", "scheme",
 					"payTo", "payable", "why", "inputSchema"},
-			}},
+			}, beyond: map[string][]string{"services": {"output"}}},
 		{name: "x402_setup_agent", readOnly: true, open: true,
 			answers: map[string][]string{"": {"next", "ready", "locked", "addresses", "nextSteps"},
 				"addresses": {"solana", "evm"}}},
