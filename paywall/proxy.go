@@ -342,11 +342,14 @@ func (f *Proxy) beside(next http.Handler) http.Handler {
 	}
 	list := f.Paywall.Resources()
 	return http.HandlerFunc(func(rw http.ResponseWriter, r *http.Request) {
-		if r.URL.Path == resourcesPath {
+		switch {
+		case r.URL.Path == resourcesPath:
 			list.ServeHTTP(rw, r)
-			return
+		case strings.HasPrefix(r.URL.Path, "/discovery/"): // clients that would search take the list instead
+			http.NotFound(rw, r)
+		default:
+			next.ServeHTTP(rw, r)
 		}
-		next.ServeHTTP(rw, r)
 	})
 }
 
