@@ -74,7 +74,8 @@ func (c *Client) run(ctx context.Context, f *remote, request string, body []byte
 		c.tellFailure(f, request, err)
 		return r
 	}
-	if answer = bytes.TrimSpace(answer); len(answer) == 0 {
+	answer = bytes.TrimSpace(answer)
+	if len(answer) == 0 {
 		return reply{err: errors.New("it ended without an answer"), connected: true, unusable: true}
 	}
 	return reply{status: http.StatusOK, body: answer, connected: true}
