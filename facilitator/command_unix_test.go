@@ -123,6 +123,9 @@ func TestHostileProgramsSettle(t *testing.T) {
 				require.True(t, x402.HasCode(r.Err, row.code), "%v", r.Err)
 			}
 			require.Equal(t, "program", r.Facilitator)
+			if row.name == "a huge answer" {
+				require.ErrorContains(t, r.Tries[0].Err, "longer than")
+			}
 			if row.name != "hangs" { // on a busy machine its time may be over before it begins
 				require.Equal(t, "settle\n", read(t, dir, "asked"), "once")
 			}
