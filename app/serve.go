@@ -120,7 +120,8 @@ func (a *app) sealedRules(ctx context.Context, store *history.Store, keys *walle
 	signed.KnowsFacilitator = func(ctx context.Context, network, address string) bool {
 		nodes := seller.NodeClient(rules.Policy.Loopback)
 		// nil: these rules are sealed, or nothing is signed by them
-		return a.facilitators(rules, rules.FacilitatorList(a.env), nodes, nil).HasSigner(ctx, network, address)
+		all := a.facilitators(rules, rules.FacilitatorList(a.env), nodes, nil)
+		return all.HasSigner(ctx, network, address)
 	}
 	isSealed := func(context.Context) error { return nil } // VerifySeals said so
 	if h := a.hooks(rules, store, isSealed); h != nil {
@@ -250,7 +251,8 @@ func (a *app) paywallOptions(conf *config.Paywall, h openHome) (paywall.Options,
 	rpc := rules.Nodes()
 	onEVM := evm.New(evm.Options{RPC: rpc, HTTP: nodes, Now: time.Now, Observe: a.parties.Node})
 	onSolana := svm.New(svm.Options{RPC: rpc, HTTP: nodes, Now: time.Now, Observe: a.parties.Node})
-	list, mayRun := conf.Facilitators, func(context.Context) error { return nil } // its owner's, like its command
+	list := conf.Facilitators
+	mayRun := func(context.Context) error { return nil } // its owner's, like its command
 	if len(list) == 0 {
 		list = rules.FacilitatorList(a.env)
 		if h.keys != nil { // else there is no seal, and the paywall's owner is who wrote the rules

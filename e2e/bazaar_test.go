@@ -17,8 +17,8 @@ import (
 	"x402-wallet/paywall"
 )
 
-// The reference's validator takes what we declare, the reference facilitator lists what was paid for by it, and
-// the reference's client reads our own list.
+// The reference's validator takes what we declare, the reference facilitator lists what was paid for by it,
+// and the reference's client reads our own list.
 func TestReferenceFindsOurPaywall(t *testing.T) {
 	lab := Start(t)
 	lab.EVMMint(lab.EVM.Client.Address, 1_000_000)
@@ -95,9 +95,10 @@ func TestReferenceFindsOurPaywall(t *testing.T) {
 	}
 	require.Equal(t, "tool", found.Judged["https://shop.example/mcp"].Info.Input.ToolName)
 	require.Len(t, found.Own, 3)
-	for i, page := range found.Own {
-		require.Equal(t, []any{2, 3, page.Items[0].Resource}, []any{page.X402Version, page.Pagination.Total,
-			[]string{"https://shop.example/report", "https://shop.example/post", "https://shop.example/mcp"}[i]})
+	for i, path := range []string{"report", "post", "mcp"} {
+		page := found.Own[i]
+		require.Equal(t, []any{2, 3, "https://shop.example/" + path}, []any{page.X402Version,
+			page.Pagination.Total, page.Items[0].Resource})
 	}
 	listed := map[string]string{}
 	for _, item := range found.Facilitators {
@@ -106,8 +107,8 @@ func TestReferenceFindsOurPaywall(t *testing.T) {
 	require.Equal(t, "GET", listed["https://shop.example/report"], "%v", listed)
 }
 
-// The command of a paywall declares what paywall.toml says, with the schema of the server behind it, and lists
-// it where the file says so.
+// The command of a paywall declares what paywall.toml says, with the schema of the server behind it, and
+// lists it where the file says so.
 func TestPaywallListsWhatCanBeFound(t *testing.T) {
 	s := newShop(t, "listen = \"127.0.0.1:0\"\norigin = \"https://shop.example\"\ndiscovery_list = true\n")
 	text, err := os.ReadFile(s.file)

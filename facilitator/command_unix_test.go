@@ -41,7 +41,8 @@ func read(t *testing.T, dir, name string) string {
 	return string(text)
 }
 
-// A program has the request as its last argument, on stdin what HTTP would have, and nothing of ours around it.
+// A program has the request as its last argument, on stdin what HTTP would have, and nothing of ours around
+// it.
 func TestAProgramIsAsked(t *testing.T) {
 	t.Setenv("OURS", "canary")
 	f, dir := program(t, `cat > "$0/$1"; env > "$0/env"; pwd > "$0/pwd"; case "$1" in
@@ -59,7 +60,8 @@ func TestAProgramIsAsked(t *testing.T) {
 	require.True(t, v.Valid)
 	require.JSONEq(t, `1`, string(v.Extra["a"]))
 	r := c.Settle(t.Context(), s)
-	require.Equal(t, []any{Settled, "program", "0xabc"}, []any{r.Outcome, r.Facilitator, r.Settlement.Transaction})
+	require.Equal(t, []any{Settled, "program", "0xabc"}, []any{r.Outcome, r.Facilitator,
+		r.Settlement.Transaction})
 	require.True(t, c.HasSigner(t.Context(), sepolia, "0xFA"))
 	body, err := s.body()
 	require.NoError(t, err)

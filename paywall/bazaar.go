@@ -15,8 +15,8 @@ import (
 	"x402-wallet/x402"
 )
 
-// The extension bazaar, by which services are found: it says how a thing is called, in version 2's challenges.
-// Buyers echo it with their payment, and facilitators that keep a list read it there.
+// The extension bazaar, by which services are found: it says how a thing is called, in version 2's
+// challenges. Buyers echo it with their payment, and facilitators that keep a list read it there.
 
 // extensionBazaar is its key.
 const extensionBazaar = "bazaar"
@@ -29,16 +29,17 @@ type Discovery struct {
 	// Method of HTTP: GET, HEAD, DELETE, POST, PUT or PATCH. "": it is an MCP tool
 	Method   string
 	BodyType string // of POST, PUT and PATCH: "json", which "" is, "form-data" or "text"
-	// Input is an example: the query's parameters or the body over HTTP, the arguments of an MCP tool. nil: none
+	// Input is an example: the query's parameters or the body over HTTP, the arguments of an MCP tool. nil:
+	// none
 	Input json.RawMessage
-	// InputSchema is the JSON schema of the same, an object without references to elsewhere. nil: anything; of
-	// an MCP tool behind Proxy, the tool's own
+	// InputSchema is the JSON schema of the same, an object without references to elsewhere. nil: anything;
+	// of an MCP tool behind Proxy, the tool's own
 	InputSchema json.RawMessage
 	Output      json.RawMessage // an example of what is bought, an object; nil: none
 }
 
-// maxDeclared bounds a declaration, in bytes: over HTTP it is in a header, and common servers refuse headers of
-// more than 8 KiB.
+// maxDeclared bounds a declaration, in bytes: over HTTP it is in a header, and common servers refuse
+// headers of more than 8 KiB.
 const maxDeclared = 6 << 10
 
 // declaration is the extension's wire form.
@@ -55,8 +56,8 @@ type declaredOutput struct {
 	Example json.RawMessage `json:"example"`
 }
 
-// declare makes the extension as the reference declares it (x402 2.27, @x402/extensions/bazaar), or says why it
-// cannot be made.
+// declare makes the extension as the reference declares it (x402 2.27, @x402/extensions/bazaar), or says
+// why it cannot be made.
 func (d Discovery) declare(name, description string) (json.RawMessage, error) {
 	if err := d.check(); err != nil {
 		return nil, err
@@ -81,8 +82,8 @@ func (d Discovery) declare(name, description string) (json.RawMessage, error) {
 		"properties": properties, "required": []string{"input"}}
 	text := jsonOf(made)
 	if len(text) > maxDeclared {
-		return nil, fmt.Errorf("what is said for discovery is %d bytes long, and has to fit into %d", len(text),
-			maxDeclared)
+		return nil, fmt.Errorf("what is said for discovery is %d bytes long, and has to fit into %d",
+			len(text), maxDeclared)
 	}
 	return text, nil
 }
@@ -91,7 +92,8 @@ func (d Discovery) isMCP() bool { return d.Method == "" }
 
 func (d Discovery) ofTool(name, description string) (info, schema map[string]any, required []string) {
 	info = map[string]any{"type": "mcp", "toolName": name, "inputSchema": or(d.InputSchema, anyObject)}
-	schema = map[string]any{"type": constant("mcp"), "toolName": ofType("string"), "inputSchema": ofType("object")}
+	schema = map[string]any{"type": constant("mcp"), "toolName": ofType("string"),
+		"inputSchema": ofType("object")}
 	if description != "" {
 		info["description"], schema["description"] = description, ofType("string")
 	}
@@ -217,7 +219,8 @@ func (w *Paywall) checkDiscovery(t *tool) error {
 	return nil
 }
 
-// describe declares a tool of upstream's by what upstream says of it. What cannot be declared stays as it was.
+// describe declares a tool of upstream's by what upstream says of it. What cannot be declared stays as it
+// was.
 func (w *Paywall) describe(upstreams *mcp.Tool) {
 	t := w.tools[upstreams.Name]
 	if t == nil || t.Discovery == nil || !t.Discovery.isMCP() {

@@ -69,9 +69,9 @@ func TestDeclarationsThatAreRefused(t *testing.T) {
 		"has to fit into":   {Input: json.RawMessage(long[:5000] + `"}`), Output: json.RawMessage(long[:5000] + `"}`)},
 	} {
 		t.Run(want, func(t *testing.T) {
-			_, err := New(Options{Facilitators: facilitator.New(facilitator.Options{}), Tools: []Tool{{Name: "search",
-				Discovery: &d, Accepts: []Option{{Network: "base-sepolia", Price: "0.01",
-					PayTo: "0x209693Bc6afc0C5328bA36FaF03C514EF312287C"}}}}})
+			sold := Tool{Name: "search", Discovery: &d, Accepts: []Option{{Network: "base-sepolia",
+				Price: "0.01", PayTo: "0x209693Bc6afc0C5328bA36FaF03C514EF312287C"}}}
+			_, err := New(Options{Facilitators: facilitator.New(facilitator.Options{}), Tools: []Tool{sold}})
 			require.ErrorContains(t, err, want)
 		})
 	}
@@ -155,7 +155,8 @@ func TestTheListOfWhatCanBeFound(t *testing.T) {
 	require.Equal(t, http.StatusMethodNotAllowed, r.Code)
 }
 
-// However many ask for the list, so many are answered at a time, and the facilitators are not asked each time.
+// However many ask for the list, so many are answered at a time, and the facilitators are not asked each
+// time.
 func TestTheListIsBounded(t *testing.T) {
 	l, list := discoverable(t, 150)
 	status, p := getList(t, list, "?limit=100")

@@ -49,9 +49,9 @@ type listing struct {
 	readers chan struct{}
 }
 
-// Resources lists the tools that have a Discovery with a URL, for GET; put it at /discovery/resources. It takes
-// limit (1 to 100), offset, type, network, scheme and payTo. Prices that are computed for each call are not on
-// it. It is safe for concurrent use.
+// Resources lists the tools that have a Discovery with a URL, for GET; put it at /discovery/resources. It
+// takes limit (1 to 100), offset, type, network, scheme and payTo. Prices that are computed for each call
+// are not on it. It is safe for concurrent use.
 func (w *Paywall) Resources() http.Handler {
 	return http.HandlerFunc(func(rw http.ResponseWriter, r *http.Request) {
 		if r.Method != http.MethodGet && r.Method != http.MethodHead {
@@ -71,12 +71,13 @@ func (w *Paywall) Resources() http.Handler {
 		limit, isLimit := pageNumber(asked.Get("limit"), defaultPage)
 		offset, isOffset := pageNumber(asked.Get("offset"), 0)
 		if !isLimit || !isOffset || limit < 1 || limit > maxPage {
-			writeJSON(rw, http.StatusBadRequest, map[string]string{"error": "limit is from 1 to 100, and offset 0 " +
-				"or more"})
+			writeJSON(rw, http.StatusBadRequest, map[string]string{"error": "limit is from 1 to 100, and " +
+				"offset 0 or more"})
 			return
 		}
 		found := slices.DeleteFunc(w.resources(r.Context()), func(l listed) bool {
-			return !l.isAbout(asked.Get("type"), asked.Get("network"), asked.Get("scheme"), asked.Get("payTo"))
+			return !l.isAbout(asked.Get("type"), asked.Get("network"), asked.Get("scheme"),
+				asked.Get("payTo"))
 		})
 		page := append([]listed{}, found[min(offset, len(found)):min(offset+limit, len(found))]...)
 		_ = http.NewResponseController(rw).SetWriteDeadline(time.Now().Add(listWrite)) // where there is one

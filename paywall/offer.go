@@ -44,8 +44,8 @@ type Tool struct {
 	Access time.Duration
 	// how long a payment is valid, and so how long the tool may run; 0 is five minutes
 	MaxTimeout time.Duration
-	// how it is called, for those who look for one (V2): it is declared in its challenges, by which facilitators
-	// list it, and stands on the paywall's own list (Resources). nil: neither
+	// how it is called, for those who look for one (V2): it is declared in its challenges, by which
+	// facilitators list it, and stands on the paywall's own list (Resources). nil: neither
 	Discovery *Discovery
 	// Extensions are declared beside the paywall's own (V2), each {"info":{…},"schema":{…}}
 	Extensions map[string]json.RawMessage

@@ -130,8 +130,8 @@ func TestHostileLists(t *testing.T) {
 	require.Zero(t, w.Signatures())
 }
 
-// What a seller declares of itself is shown: how it is called, and what it answers. What is too long, or is no
-// object, is not; nor is any letter that would not be seen.
+// What a seller declares of itself is shown: how it is called, and what it answers. What is too long, or is
+// no object, is not; nor is any letter that would not be seen.
 func TestDiscoverShowsWhatSellersDeclare(t *testing.T) {
 	w := newWorld(t, rules{}).funded(t, rules{})
 	asset, _ := w.wallet.Engine.Assets.Named(sandbox.EVM, "")

@@ -8,30 +8,34 @@ import (
 )
 
 func TestFacilitatorsOfAnyKind(t *testing.T) {
-	c := rules(t, "[[facilitators]]\ncommand = ['"+fullPath+"', '--now']\nenv = ['SETTLER_KEY']\nsandbox = false\n"+
+	c := rules(t, "[[facilitators]]\ncommand = ['"+fullPath+"', '--now']\nenv = ['SETTLER_KEY']\n"+
+		"sandbox = false\n"+
 		"networks = ['base']\nassets = ['USDC']\nmin_price = '0.01'\nmax_price = '1'\n"+
 		"[[facilitators]]\nurl = 'https://f.example'\nauth = 'header'\nheader_command = ['"+fullPath+"']")
 	require.Equal(t, []Facilitator{
-		{Name: "program", Command: []string{fullPath, "--now"}, Env: []string{"SETTLER_KEY"}, Sandbox: new(false),
-			Auth: "none", Networks: []string{base}, Assets: []string{"USDC"}, MinPrice: 10_000,
+		{Name: "program", Command: []string{fullPath, "--now"}, Env: []string{"SETTLER_KEY"},
+			Sandbox: new(false),
+			Auth:    "none", Networks: []string{base}, Assets: []string{"USDC"}, MinPrice: 10_000,
 			MaxPrice: 1_000_000},
 		{Name: "f.example", URL: "https://f.example", Auth: "header", HeaderCommand: []string{fullPath}},
 	}, c.Facilitators)
+	const web = "url = 'https://f'\n"
 	for written, problem := range map[string]string{
 		"":                     "needs either url",
 		"command = ['settle']": "looked for in PATH",
-		"command = ['" + fullPath + "']\nurl = 'https://f'":                                       "needs either url",
-		"command = ['" + fullPath + "']\nauth = 'cdp'":                                            "with a url",
-		"command = ['" + fullPath + "']\nenv = ['CDP_API_KEY_SECRET']":                            "the wallet's own",
-		"url = 'https://f'\nsandbox = true":                                                       "with a command",
-		"url = 'https://f'\nauth = 'header'":                                                      "header_command",
-		"url = 'https://f'\nheader_command = ['" + fullPath + "']":                                "goes together",
-		"url = 'https://f'\nauth = 'header'\nheader_command = ['token']":                          "looked for in PATH",
-		"url = 'https://f'\nauth='header'\nheader_file='/x'\nheader_command=['" + fullPath + "']": "goes together",
-		"url = 'https://f'\nmin_price = '2'\nmax_price = '1'":                                     "nothing would be brought",
-		"url = 'https://f'\nmax_price = '0'":                                                      "nothing would be brought",
-		"url = 'https://f'\nmin_price = '-1'":                                                     "min_price",
-		"url = 'https://f'\nassets = ['']":                                                        "without a name",
+		"command = ['" + fullPath + "']\nurl = 'https://f'":            "needs either url",
+		"command = ['" + fullPath + "']\nauth = 'cdp'":                 "with a url",
+		"command = ['" + fullPath + "']\nenv = ['CDP_API_KEY_SECRET']": "the wallet's own",
+		web + "sandbox = true":                                         "with a command",
+		web + "auth = 'header'":                                        "header_command",
+		web + "header_command = ['" + fullPath + "']":                  "goes together",
+		web + "auth = 'header'\nheader_command = ['token']":            "looked for in PATH",
+		web + "auth='header'\nheader_file='/x'\nheader_command=['" +
+			fullPath + "']": "goes together",
+		web + "min_price = '2'\nmax_price = '1'": "nothing would be brought",
+		web + "max_price = '0'":                  "nothing would be brought",
+		web + "min_price = '-1'":                 "min_price",
+		web + "assets = ['']":                    "without a name",
 	} {
 		_, err := Parse([]byte("[[facilitators]]\n" + written))
 		require.ErrorContains(t, err, problem, written)
@@ -57,7 +61,8 @@ func TestHooks(t *testing.T) {
 }
 
 func TestAPaywallsDiscovery(t *testing.T) {
-	const file = "command = ['x']\nnetwork = 'base'\npay_to = '0x209693Bc6afc0C5328bA36FaF03C514EF312287C'\norigin = 'https://shop.example'\n" +
+	const file = "command = ['x']\nnetwork = 'base'\norigin = 'https://shop.example'\n" +
+		"pay_to = '0x209693Bc6afc0C5328bA36FaF03C514EF312287C'\n" +
 		"listen = '127.0.0.1:0'\ndiscovery_list = true\n[tools.search]\nprice = '0.01'\n"
 	p, err := shop(t, file+"discoverable = true\nexample_input = '{\"q\":1}'\nexample_output = '{}'")
 	require.NoError(t, err)

@@ -57,7 +57,8 @@ type paywallTool struct {
 	// a payment without a payment-identifier is refused
 	RequireIdentifier bool
 	Access            time.Duration // how long who bought a call gets it again by signing in; 0: not at all
-	// it is declared for discovery, with these examples of its arguments and of what it answers (JSON; "": none)
+	// it is declared for discovery, with these examples of its arguments and of what it answers (JSON; "":
+	// none)
 	Discoverable                bool
 	ExampleInput, ExampleOutput string
 }
@@ -238,5 +239,6 @@ func (c *checker) sold(f *filePaywall, name string) paywallTool {
 // exampleJSON refuses an example that is no JSON object.
 func (c *checker) exampleJSON(key, text string) {
 	var object map[string]any
-	c.refuse(text != "" && json.Unmarshal([]byte(text), &object) != nil, key, `is no JSON object, like '{"q": "x"}'`)
+	isNone := text != "" && json.Unmarshal([]byte(text), &object) != nil
+	c.refuse(isNone, key, `is no JSON object, like '{"q": "x"}'`)
 }
