@@ -97,6 +97,7 @@ func (a *app) OpenWallet(ctx context.Context, first, last wallet.Passphrase) (*t
 		Close:    func() error { return errors.Join(sellers.Close(), h.Close()) },
 		Networks: networksInOrder(rules), Unnamed: unnamed(rules),
 		TokenAccounts: tokenAccounts(rules), Mounts: mounts(rules), AgentLabels: agentLabels(rules),
+		Subscriptions: subscriptions(rules),
 		Warnings: slices.Concat(keys.Warnings, rules.Warnings, config.IgnoredEnv(a.env, rules)),
 	}, nil
 }
@@ -149,7 +150,8 @@ func (a *app) staleness(rules *config.Config, guard *seal.Guard) func() bool {
 func (a *app) remote(rules *config.Config, keys *wallet.Wallet, first wallet.Passphrase) *agent.Client {
 	earlier := first != nil || a.env.PassphraseFile != "" || rules.Keystore.PassphraseFile != "" ||
 		len(rules.Keystore.PassphraseCommand) > 0
-	return &agent.Client{Home: a.home, Before: func() bool { return !earlier && keys.Locked() }}
+	return &agent.Client{Home: a.home, Before: func() bool { return !earlier && keys.Locked() },
+		SigningTime: signingTime(rules)}
 }
 
 // toolKeys implements the keys of tools.Wallet.
@@ -226,7 +228,13 @@ func (a *app) open(ctx context.Context) (h openHome, err error) {
 		}
 		h.store, err = a.openLedger(ctx, o)
 	}
+	if err == nil {
+		h.keys.Signers, err = a.sealedSigners(ctx, h)
+	}
 	if err != nil {
+		if h.store != nil {
+			_ = h.store.Close()
+		}
 		_ = h.keys.Close()
 		return h, err
 	}
@@ -269,7 +277,7 @@ func (a *app) openInFleet(ctx context.Context, h openHome) (openHome, error) {
 		_ = h.keys.Close()
 		return h, err
 	}
-	h.keys.Idle = h.rules.Keystore.Idle
+	h.keys.Idle, h.keys.Signers = h.rules.Keystore.Idle, a.SignersByChain(h.rules) // the owner's signed rules
 	notifier = a.notifier(h.rules)
 	h.notifier, h.spans = notifier, a.spans(h.rules)
 	a.beginTelling(&h)
@@ -319,7 +327,7 @@ func (a *app) OpenKeys(rules *config.Config) (*wallet.Wallet, error) {
 	if err != nil {
 		return nil, err
 	}
-	keys.Sources = a.sources(rules, keys)
+	keys.Sources, keys.Signers = a.sources(rules, keys), a.SignersByChain(rules)
 	return keys, nil
 }
 

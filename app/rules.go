@@ -57,6 +57,18 @@ func checkAddresses(rules *config.Config) error {
 			}
 		}
 	}
+	for name, s := range rules.Signers {
+		if s.Chain != wallet.ChainEVM {
+			continue
+		}
+		address, err := evm.Address(s.Address)
+		if err == nil && address != s.Address { // signatures are compared with it to the letter
+			err = fmt.Errorf("is written %s", address)
+		}
+		if err != nil {
+			return &config.Error{Key: "signers." + name + ".address", Msg: err.Error()}
+		}
+	}
 	return nil
 }
 
@@ -113,6 +125,9 @@ func (a *app) closed(rules *config.Config) []string {
 	if rules != nil {
 		list = append(list, rules.Keystore.PassphraseFile, rules.Notify.WebhookSecretFile,
 			rules.Traces.HeadersFile)
+		for _, s := range rules.Signers {
+			list = append(list, s.SecretFile)
+		}
 		for _, f := range rules.Facilitators {
 			list = append(list, f.HeaderFile)
 		}
@@ -155,7 +170,7 @@ func budgetRules(c *config.Config) budget.Rules {
 		NewPayee: c.Policy.NewPayee, PayeeChange: c.Policy.PayeeChange, PriceJump: c.Policy.PriceJump,
 		MaxFailures: c.Policy.MaxFailures, SignIn: c.Policy.SignIn, Agents: agents(c),
 		AgentsOpen: c.Ledger.URL != "", // in a fleet the enrolment says who is one
-		EachAgent:  eachAgent(c), Teams: config.Tree(b.Teams),
+		EachAgent: eachAgent(c), Teams: config.Tree(b.Teams), Subscriptions: subscriptionRules(c),
 	}
 }
 

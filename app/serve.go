@@ -53,6 +53,9 @@ func (a *app) openForAgent(ctx context.Context) (*tools.Wallet, error) {
 	for _, warning := range w.Warnings {
 		a.log.Warn(warning)
 	}
+	if keys, isOurs := w.Keys.(toolKeys); isOurs {
+		a.lookAtSigners(ctx, keys.Signers)
+	}
 	return w, nil
 }
 
@@ -72,7 +75,7 @@ func (a *app) HoldKeys(ctx context.Context, passphrase wallet.Passphrase,
 	if err := keys.Unlock(ctx, passphrase); err != nil {
 		return err
 	}
-	if _, err := a.sealedRules(ctx, h.store, keys); err != nil { // it would sign nothing
+	if _, err := a.sealedRules(ctx, h.rules, h.store, keys); err != nil { // it would sign nothing
 		return err
 	}
 	listener, err := agent.Listen(ctx, a.home)
@@ -87,7 +90,10 @@ func (a *app) HoldKeys(ctx context.Context, passphrase wallet.Passphrase,
 		EVM: onEVM, Solana: onSolana, SignIn: keys.SignIn, Locked: keys.Locked, Lock: keys.Lock,
 		Store: h.store, Started: started,
 		Now: time.Now, Log: a.log, Guard: guard, Recorder: a.recorder(guard, agent.Rules{}),
-		Rules: func(ctx context.Context) (agent.Rules, error) { return a.sealedRules(ctx, h.store, keys) },
+		SigningTime: signingTime(h.rules),
+		Rules: func(ctx context.Context) (agent.Rules, error) {
+			return a.sealedRules(ctx, h.rules, h.store, keys)
+		},
 		Approver: a.approver(guard, func(ctx context.Context) (map[string]passkey.Key, error) {
 			rules, err := a.rules()
 			if err != nil {
@@ -101,10 +107,13 @@ func (a *app) HoldKeys(ctx context.Context, passphrase wallet.Passphrase,
 }
 
 // sealedRules are the rules that the agent signs under: those of config.toml at this moment, if
-// they are sealed.
-func (a *app) sealedRules(ctx context.Context, store *history.Store, keys *wallet.Wallet) (agent.Rules,
-	error) {
+// they are sealed, and name the signers that it began with.
+func (a *app) sealedRules(ctx context.Context, began *config.Config, store *history.Store,
+	keys *wallet.Wallet) (agent.Rules, error) {
 	rules, err := a.rules()
+	if err == nil {
+		err = sameSigners(began, rules)
+	}
 	if err == nil {
 		err = a.Guard(store, rules, keys).VerifySeals(ctx)
 	}

@@ -9,6 +9,7 @@ import (
 	"sort"
 	"strings"
 
+	"x402-wallet/budget"
 	"x402-wallet/seller"
 	"x402-wallet/x402"
 	"x402-wallet/x402/money"
@@ -21,15 +22,28 @@ type Request struct {
 	Network        string // only this network: CAIP-2 or a V1 name; "": any
 	Asset          string // only this asset: address or symbol; "": any
 	IdempotencyKey string // the same key is the same purchase, for ever; "": the request itself is
+	// OfSubscription says that the key is that of a slot of the owner's subscription: no caller may choose such
+	// a key.
+	OfSubscription bool
+}
+
+// Fingerprint is what tells an agent's request from all others, as the owner's rules name that of a
+// subscription.
+func (q Request) Fingerprint(agent string) [sha256.Size]byte {
+	if q.Method == "" {
+		q.Method = "GET"
+	}
+	return q.fingerprint(agent, "")
 }
 
 // maxKey bounds an idempotency key; longer is no name any more.
 const maxKey = 128
 
-// limit is MaxAmount, read.
+// limit is MaxAmount, read, and what a batch's ceiling leaves for one of its payments.
 type limit struct {
 	atomic  *money.Amount
 	dollars *money.Dollars
+	ceiling *money.Dollars // nil: it is made by itself
 }
 
 // allows reports whether a price is within the limit; asked is the price in the limit's own unit.
@@ -39,17 +53,24 @@ func (l limit) allows(amount money.Amount, price money.Dollars) (asked, most str
 		return amount.String(), l.atomic.String(), false
 	case l.dollars != nil && price > *l.dollars:
 		return price.Price(), l.dollars.Price(), false
+	case l.ceiling != nil && price > *l.ceiling:
+		return price.Price(), l.ceiling.Price(), false
 	}
 	return "", "", true
 }
 
 // units is the limit in an asset's atomic units; nil: there is none.
 func (l limit) units(asset x402.AssetInfo) *money.Amount {
-	if l.atomic == nil && l.dollars != nil {
-		a := asset.Units(*l.dollars)
-		return &a
+	most := l.atomic
+	for _, d := range []*money.Dollars{l.dollars, l.ceiling} {
+		if d == nil {
+			continue
+		}
+		if a := asset.Units(*d); most == nil || a.Cmp(*most) < 0 {
+			most = &a
+		}
 	}
-	return l.atomic
+	return most
 }
 
 // intent is a Request, read once. It flows down through all steps of a purchase; nothing behind
@@ -61,6 +82,7 @@ type intent struct {
 	fingerprint [sha256.Size]byte // two calls with the same one are the same request
 	host        string            // as the owner's rules and the ledger name it
 	shownURL    string            // as the ledger keeps it: without secrets
+	many        *many             // that it is one of; nil: it is made by itself
 }
 
 // parse reads the arguments of an agent's call; everything wrong with them is INVALID_ARGUMENT with what
@@ -76,6 +98,10 @@ func (q Request) parse(agent string) (intent, error) {
 	if len(q.IdempotencyKey) > maxKey || strings.ContainsFunc(q.IdempotencyKey, unprintable) {
 		return intent{}, x402.Errorf(x402.InvalidArgument,
 			"idempotencyKey must be at most %d printable characters", maxKey)
+	}
+	if budget.IsSubscriptionKey(q.IdempotencyKey) != q.OfSubscription {
+		return intent{}, x402.Errorf(x402.InvalidArgument, "idempotencyKey begins as those of subscriptions do, "+
+			"which the wallet alone makes").WithHint("take another word")
 	}
 	if q.Network != "" {
 		network, ok := x402.Network(q.Network)

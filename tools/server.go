@@ -44,6 +44,8 @@ type Server struct {
 	// ApprovalPage is where a person decides on an approval in a browser; "", or nil: nowhere.
 	ApprovalPage func(approvalID string) string
 
+	// Subscriptions: it buys what is due of the owner's subscriptions.
+	Subscriptions bool
 	// Count hears what each call that may pay came to; nil: nobody counts.
 	Count func(metrics.Call)
 
@@ -133,6 +135,12 @@ func (s *Server) serving(ctx context.Context, serve func(context.Context) error)
 	if s.Background > 0 {
 		defer time.AfterFunc(s.Background, func() { s.background(ctx) }).Stop()
 	}
+	if s.Subscriptions {
+		var running sync.WaitGroup
+		running.Go(func() { s.runSubscriptions(ctx) })
+		defer running.Wait()
+		defer end()
+	}
 	err := serve(ctx)
 	s.deliveries.Wait()
 	return err
@@ -206,7 +214,7 @@ func (s *Server) mcp() {
 		Capabilities: &mcp.ServerCapabilities{Tools: &mcp.ToolCapabilities{ListChanged: s.Mounts},
 			Resources: &mcp.ResourceCapabilities{}, Prompts: &mcp.PromptCapabilities{}},
 	})
-	s.server.AddReceivingMiddleware(s.guard, oldNames, s.listing)
+	s.server.AddReceivingMiddleware(s.guard, oldNames, s.listing, s.ownSubscriptions)
 	s.addTools()
 	s.addResources()
 	s.addPrompts()
@@ -224,6 +232,7 @@ func (s *Server) addTools() {
 		return &mcp.Tool{Name: name, Title: title, Description: description, Annotations: hints}
 	}
 	addPurchase[PayIn](s, tool(payName, "Get a URL and pay for it", payDescription, buys))
+	s.addMany(tool(manyName, "Get many URLs", manyDescription, buys))
 	add(s, tool("x402_estimate_cost", "Ask a price", estimateDescription, asks),
 		func(w *Wallet, ctx context.Context, in estimateIn) (pay.Estimate, error) {
 			return w.Estimate(ctx, in)
@@ -245,6 +254,9 @@ func (s *Server) addTools() {
 	call.OutputSchema = written(brief(outputSchema[pay.Result]())) // the rest is as in x402_pay
 	addPurchase[CallIn](s, call)
 	add(s, tool("x402_discover_services", "Find services", discoverDescription, reads), (*Wallet).Discover)
+	writes := &mcp.ToolAnnotations{DestructiveHint: &no, OpenWorldHint: &no}
+	add(s, tool("x402_propose_subscription", "Propose a subscription", proposeDescription, writes),
+		(*Wallet).propose)
 	past := tool("x402_history", "Payment history", historyDescription, local)
 	past.Meta = longAnswers()
 	add(s, past, (*Wallet).History)
@@ -355,26 +367,34 @@ func (s *Server) pays(tool string) bool {
 // call's transport knows: what was delivered is over, what was not goes to the next identical call.
 // Whoever answers a call with a purchase calls it last.
 func (s *Server) noteDelivery(ctx context.Context, r pay.Result) {
-	call := pay.CallFrom(ctx)
-	if call == nil || r.PaymentID == "" {
+	if r.PaymentID == "" {
 		return
 	}
 	status, id := r.Status, r.PaymentID // and no content: a late answer's end is ten minutes away
-	call.OnEnd(func(delivered bool) {
-		s.deliveries.Go(func() { s.ended(status, id, delivered) })
+	s.onEnd(ctx, func(w *Wallet, delivered bool) {
+		if delivered {
+			w.Engine.Delivered(context.Background(), status, id)
+		} else {
+			w.Engine.Lost(context.Background(), id)
+		}
 	})
 }
 
-func (s *Server) ended(status, paymentID string, delivered bool) {
-	defer s.caught("delivery")
-	w, done := s.lazy.last()
-	if w == nil {
+// onEnd has the ledger told what became of a call's answer.
+func (s *Server) onEnd(ctx context.Context, tell func(w *Wallet, delivered bool)) {
+	call := pay.CallFrom(ctx)
+	if call == nil {
 		return
 	}
-	defer done()
-	if delivered {
-		w.Engine.Delivered(context.Background(), status, paymentID)
-	} else {
-		w.Engine.Lost(context.Background(), paymentID)
-	}
+	call.OnEnd(func(delivered bool) {
+		s.deliveries.Go(func() {
+			defer s.caught("delivery")
+			w, done := s.lazy.last()
+			if w == nil {
+				return
+			}
+			defer done()
+			tell(w.Wallet, delivered)
+		})
+	})
 }

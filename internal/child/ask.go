@@ -19,14 +19,18 @@ const (
 
 // Limits are what a program that is asked something has for it.
 type Limits struct {
-	Time   time.Duration
-	Answer int // the most that it may answer, in bytes; 0: what it prints is dropped
+	Time   time.Duration // 0: as long as ctx
+	Answer int           // the most that it may answer, in bytes; 0: what it prints is dropped
 }
 
+// ErrTooLong is why a program was ended that answers more than it may.
+var ErrTooLong = errors.New("its answer is too long")
+
 // Ask starts a program, writes a question to its standard input, and returns what it printed when it had ended
-// with success, or, beside the error, until it failed. Its bounds are those of limits and ctx; a program that passes one is ended with all of its
-// process group. Started reports whether it was: if not, it provably did nothing. What the program said on its
-// standard error is in the error, as a *Complaint. What it left behind with the answer open is ended, too.
+// with success, or, beside the error, until it failed. Its bounds are those of limits and ctx; a program that
+// passes one is ended with all of its process group. Started reports whether it was: if not, it provably did
+// nothing. What the program said on its standard error is in the error, as a *Complaint. What it left behind
+// with the answer open is ended, too.
 func (p Program) Ask(ctx context.Context, question []byte, limits Limits) (answer []byte, started bool,
 	err error) {
 	cmd, err := p.Command()
@@ -50,9 +54,8 @@ func (p Program) Ask(ctx context.Context, question []byte, limits Limits) (answe
 	if isLeft && limits.Answer > 0 { // it could still write into the answer
 		killGroup(cmd)
 	}
-	switch {
-	case out.over:
-		return nil, started, fmt.Errorf("its answer is longer than %d bytes", limits.Answer)
+	if out.over {
+		return nil, started, fmt.Errorf("%w: more than %d bytes", ErrTooLong, limits.Answer)
 	}
 	return out.text, started, err
 }
@@ -69,15 +72,19 @@ func run(ctx context.Context, cmd *exec.Cmd, limit time.Duration) (isLeft, start
 	if err := ctx.Err(); err != nil {
 		return false, false, err
 	}
-	ctx, cancel := context.WithTimeout(ctx, limit)
-	defer cancel()
+	limited := ctx
+	if limit > 0 {
+		var cancel context.CancelFunc
+		limited, cancel = context.WithTimeout(ctx, limit)
+		defer cancel()
+	}
 	said := &complaint{}
 	cmd.Stderr, cmd.WaitDelay = said, leftoverTime
 	ownGroup(cmd)
 	if err := cmd.Start(); err != nil {
 		return false, false, err
 	}
-	stop := context.AfterFunc(ctx, func() { killGroup(cmd) })
+	stop := context.AfterFunc(limited, func() { killGroup(cmd) })
 	err = cmd.Wait()
 	stop()
 	switch {
@@ -85,10 +92,10 @@ func run(ctx context.Context, cmd *exec.Cmd, limit time.Duration) (isLeft, start
 		return false, true, nil
 	case errors.Is(err, exec.ErrWaitDelay): // it has done its part
 		return true, true, nil
-	case errors.Is(ctx.Err(), context.DeadlineExceeded):
-		err = fmt.Errorf("it had not ended after %s, and was killed", limit)
 	case ctx.Err() != nil:
 		return false, true, ctx.Err()
+	case limited.Err() != nil:
+		err = fmt.Errorf("it had not ended after %s, and was killed", limit)
 	}
 	return false, true, &Complaint{err, string(said.text)}
 }
@@ -118,7 +125,7 @@ func (b *bounded) Write(p []byte) (int, error) {
 	if len(b.text)+len(p) > b.most {
 		b.over = true
 		b.passed()
-		return 0, errors.New("the answer is too long")
+		return 0, ErrTooLong
 	}
 	b.text = append(b.text, p...)
 	return len(p), nil

@@ -55,12 +55,14 @@ func (c *checker) config(f *file) *Config {
 		Log:          logging{Format: c.oneOf("log.format", f.Log.Format, LogText, LogJSON)},
 		Traces:       c.traces(f.Traces),
 		Passkeys:     c.passkeys(f.Passkeys),
+		Signers:      c.signers(f.Signers),
 		Ledger:       c.ledger(f.Ledger),
 		Keystore:     c.keystore(f),
 		Channel: channel{DID: c.did("channel.did", f.Channel.DID),
 			DepositCap: c.dollars("channel.deposit_cap", f.Channel.DepositCap, "1.00")},
 		Env: f.Env,
 	}
+	made.Subscriptions = c.subscriptions(f.Subscriptions, made.Agents)
 	c.unknownMembers(made.Budget.Teams, made.Agents)
 	return made
 }
