@@ -77,11 +77,14 @@ func (s *Sandbox) AssertNothingPaid(t testing.TB) (ok bool) {
 	return ok
 }
 
+// Signatures is how many different signed payments were ever presented to the seller or the facilitator.
+func (s *Sandbox) Signatures() int { return s.world.Signatures() }
+
 // AssertSignedOnce asserts of a buyer that whatever it presented, and presented again, were so many different
 // signed payments: who signs anew instead of presenting the same bytes could pay twice.
 func (s *Sandbox) AssertSignedOnce(t testing.TB, payments int) (ok bool) {
 	t.Helper()
-	if got := s.world.Signatures(); got != payments {
+	if got := s.Signatures(); got != payments {
 		t.Errorf("x402test: %d signed payments were expected, and %d different ones were presented, %d times. %s",
 			payments, got, s.world.Presentations(), s.all())
 		return false
