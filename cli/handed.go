@@ -60,9 +60,12 @@ var atService = map[string]handed{
 	"history": {flags: []string{"after", "agent", "before", "days", "limit", "plot", "status", "team",
 		"url"}},
 	"history verify": {flags: []string{"seals"}},
-	"init": {refused: []string{"config", "import-evm", "import-key-file", "import-ozskr",
-		"import-passphrase-fd", "import-passphrase-file", "import-solana", "install", "keyring", "no-input",
-		"passphrase-fd", "passphrase-file", "unlock", "wait-for-funds", "yes"}},
+	"init": {flags: []string{"import-phrase", "index", "key-path", "keys-only", "phrase-passphrase"},
+		refused: []string{"config", "export-phrase", "import-evm", "import-key-file", "import-ozskr",
+			"import-passphrase-fd", "import-passphrase-file", "import-phrase-fd", "import-phrase-file",
+			"import-phrase-of",
+			"import-solana", "install", "keyring", "no-input", "passphrase-fd", "passphrase-file",
+			"phrase-passphrase-fd", "phrase-passphrase-file", "unlock", "wait-for-funds", "yes"}},
 	"lock":            {},
 	"notify":          {},
 	"notify test":     {},
@@ -82,6 +85,10 @@ var atService = map[string]handed{
 	"session new":   {flags: []string{"label"}, refused: []string{page}},
 	"session show":  {},
 	"show":          {flags: []string{"content", "receipt"}},
+	"signer":        {},
+	"signer list":   {},
+	"signer remove": {refused: []string{page}},
+	"signer test":   {},
 	"unfreeze":      {refused: []string{page}},
 	"unlock":        {refused: []string{"foreground", handedOver, "passphrase-fd", "passphrase-file"}},
 	"vault":         {flags: []string{"network", "vault"}},
@@ -89,11 +96,12 @@ var atService = map[string]handed{
 }
 
 // notAtService are the commands that may not, and all below them: they read files, take the owner's key of a
-// fleet, ask a stranger, pay, or stay.
+// fleet, show the recovery phrase, ask a stranger, pay, or stay.
 var notAtService = []string{"agents enroll", "call", "channel commit", "channel deposit", "channel open",
 	"channel recover", "channel refund", "channel show", "channel withdraw", "dashboard",
 	"delegation approve",
-	"delegation revoke", "discover", "estimate", "history import", "history prune", "ledger", "pay",
+	"delegation revoke", "discover", "estimate", "export-phrase", "history import", "history prune",
+	"ledger", "pay", "signer add",
 	"vault allow", "vault deploy", "vault deposit", "vault revoke", "vault withdraw"}
 
 // onlyHere are the commands to which a service elsewhere is nothing, besides noHomeCommands: mcp finds it

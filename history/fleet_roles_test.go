@@ -107,7 +107,7 @@ func TestAThiefsLogin(t *testing.T) {
 			"newSession": "ses_x", "sessionIdle": 1000000000000, "clock": 0, "tolerance":
 			9000000000000000000, "resume": false, "prepaid": false,
 			"caps": [], "rates": [], "maxFailures": 0, "failuresSince": 0, "detail": "{}", "seller": {},
-			"funds": {}, "approval": {}}'::json)`,
+			"funds": {}, "approval": {}}'::jsonb)`,
 			id, more, p.Session)
 	}
 	for what, statement := range map[string]string{
@@ -120,7 +120,7 @@ func TestAThiefsLogin(t *testing.T) {
 		"a raised budget":    `UPDATE x402.budgets SET day = 1000000`,
 		"a budget of its own": `INSERT INTO x402.budgets VALUES ('agent:thief', NULL, '{}', NULL, NULL,
 			NULL, NULL, NULL, 1)`,
-		"rules":               `SELECT x402.policy_apply('{}'::json)`,
+		"rules":               `SELECT x402.policy_apply('{}'::jsonb)`,
 		"rules by hand":       `INSERT INTO x402.rules VALUES (9, 1, '', '')`,
 		"a payment by hand":   `INSERT INTO x402.payments SELECT * FROM x402.payments`,
 		"a payment gone":      `DELETE FROM x402.payments`,

@@ -68,7 +68,7 @@ func (e *fleet) reserve(ctx context.Context, h Hold, owner string) (Payment, err
 	if e.demanded() == asynchronous {
 		q["settle"] = e.settle.Microseconds()
 	}
-	held, err := e.payWhenSettled(ctx, `reserve(?::json)`, func() string {
+	held, err := e.payWhenSettled(ctx, `reserve(?::jsonb)`, func() string {
 		q["clock"] = micros(e.now())
 		return toJSON(q)
 	})

@@ -29,6 +29,9 @@ func (e *Engine) Pay(ctx context.Context, q Request) (r Result, err error) {
 	}
 	r, err = e.pay(ctx, in)
 	e.alertDamage(ctx, err)
+	if e.Hooks != nil {
+		e.Hooks.Wake()
+	}
 	if err == nil && r.PaymentRequired {
 		r.Repeat = repeatOf(CallFrom(ctx), in, r)
 	}
@@ -124,16 +127,21 @@ func (e *Engine) prepare(ctx, caller context.Context, in intent, found *quote) (
 			return nil, err
 		}
 		reached(ctx, StageHeld, p.Payment)
-		err = e.fund(ctx, p)
+		err = p.askHook(ctx) // before a float is moved for it
+		if err == nil {
+			err = e.fund(ctx, p)
+		}
 		if err == nil {
 			err = p.sign(ctx, found.challenge)
 		}
 		if err == nil {
 			return p, nil
 		}
+		var byOwner *hookError
+		isRefused := errors.As(err, &byOwner)
 		err = p.NotSent(ctx, err)
 		p.End(false)
-		if !p.hasEnded(ctx) || !found.passOver(p.option, x402.AsError(err)) {
+		if isRefused || !p.hasEnded(ctx) || !found.passOver(p.option, x402.AsError(err)) {
 			return nil, err
 		}
 	}

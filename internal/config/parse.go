@@ -102,7 +102,9 @@ type file struct {
 	Agents   map[string]fileAgent   `toml:"agents"`
 	Service  fileService            `toml:"service"`
 	Passkeys map[string]filePasskey `toml:"passkeys"`
+	Signers  map[string]fileSigner  `toml:"signers"`
 	Notify   notify                 `toml:"notify"`
+	Hooks    fileHooks              `toml:"hooks"`
 	Log      struct {
 		Format *string `toml:"format"`
 	} `toml:"log"`
@@ -131,14 +133,6 @@ type fileAsset struct {
 	Name      string  `toml:"name"`
 	Version   string  `toml:"version"`
 	Token2022 bool    `toml:"token2022"`
-}
-
-type fileFacilitator struct {
-	Name       string   `toml:"name"`
-	URL        string   `toml:"url"`
-	Auth       *string  `toml:"auth"`
-	HeaderFile string   `toml:"header_file"`
-	Networks   []string `toml:"networks"`
 }
 
 // Parse reads config.toml. The errors of several keys come joined; each is an *Error.

@@ -180,6 +180,11 @@ func (r *Recorder) RecordVoucher(ctx context.Context, p history.Payment, signed 
 // sign records a signature before it is handed out: see history.Store.Sign.
 func (r *Recorder) sign(ctx context.Context, rules Rules, p history.Payment, signed history.Signed,
 	message []byte) error {
+	if rules.MayPay != nil {
+		if err := rules.MayPay(ctx, p); err != nil {
+			return err
+		}
+	}
 	k, err := r.keyholder(ctx, rules, signed.Evidence, false)
 	if err != nil {
 		return err
