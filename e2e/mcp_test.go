@@ -293,7 +293,8 @@ func (p *purchase) call() map[string]any {
 }
 
 // hold makes the call. Every name is another purchase.
-func hold(t *testing.T, h *host, world *x402test.Sandbox, id any, name string, fault x402test.Fault) *purchase {
+func hold(t *testing.T, h *host, world *x402test.Sandbox, id any, name string,
+	fault x402test.Fault) *purchase {
 	p := &purchase{world, world.SellerURL + "/weather?" + name, len(world.Payments()), world.Signatures()}
 	world.Fail(t, fault, 1)
 	h.send(id, "tools/call", p.call())

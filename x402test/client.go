@@ -28,8 +28,8 @@ type Account struct {
 	key sandbox.Account
 }
 
-// NewAccount makes an account on a network ("evm", "solana" or its CAIP-2 name) with a random key, and gives it
-// dollars.
+// NewAccount makes an account on a network ("evm", "solana" or its CAIP-2 name) with a random key, and gives
+// it dollars.
 func (s *Sandbox) NewAccount(t testing.TB, network, dollars string) *Account {
 	t.Helper()
 	a, err := s.MakeAccount(network, dollars)
@@ -55,10 +55,11 @@ func (s *Sandbox) MakeAccount(network, dollars string) (*Account, error) {
 
 // Client is an HTTP client that pays: a 402 is paid by an account, as far as its play money goes, and asked
 // again once. It pays exact on its own network, and on EVM permit2 and upto too. What it was told of the
-// payment is in the answer's headers (Receipt reads it). It is a buyer for tests of sellers: it has no limits,
-// keeps nothing, and never tries again.
+// payment is in the answer's headers (ReceiptOf reads it). It is a buyer for tests of sellers: it has no
+// limits, keeps nothing, and never tries again.
 func (s *Sandbox) Client(a *Account) *http.Client {
-	return &http.Client{Transport: &buyer{account: a, solana: s.Solana, world: s.world, registry: x402.NewRegistry(nil),
+	return &http.Client{Transport: &buyer{account: a, solana: s.Solana, world: s.world,
+		registry: x402.NewRegistry(nil),
 		evm: evm.New(evm.Options{Signer: evmKey{a.key}, Now: s.world.Now,
 			RPC: map[string]string{s.EVM: s.EVMNodeURL}}),
 		svm: svm.New(svm.Options{Signer: solanaKey{a.key}, Now: s.world.Now,

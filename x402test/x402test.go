@@ -5,7 +5,8 @@
 //
 //   - A seller's author gives their server FacilitatorURL, and buys from it by Client.
 //   - An agent's or a wallet's author lets it buy at SellerURL, and scripts the seller: Sell, Fail.
-//   - Both then ask Payments what really moved, or assert it: AssertPaidOnce, AssertNothingPaid, AssertBalance.
+//   - Both then ask Payments what really moved, or assert it: AssertPaidOnce, AssertNothingPaid,
+//     AssertBalance.
 //
 // For other languages the same is the command x402-wallet sandbox; both are told in docs/testing.md.
 package x402test
@@ -76,9 +77,9 @@ func Start(o Options) (*Sandbox, error) {
 	if err != nil {
 		return nil, err
 	}
-	s := &Sandbox{SellerURL: world.SellerURL, FacilitatorURL: world.FacilitatorURL, EVMNodeURL: world.EVMNodeURL,
-		SolanaNodeURL: world.SolanaNodeURL, PayToEVM: world.PayToEVM, PayToSolana: world.PayToSolana,
-		world: world}
+	s := &Sandbox{SellerURL: world.SellerURL, FacilitatorURL: world.FacilitatorURL,
+		EVMNodeURL: world.EVMNodeURL, SolanaNodeURL: world.SolanaNodeURL, PayToEVM: world.PayToEVM,
+		PayToSolana: world.PayToSolana, world: world}
 	s.EVM, s.Solana = world.Networks()
 	return s, nil
 }
@@ -135,7 +136,8 @@ func (s *Sandbox) Heal() { s.world.Heal() }
 // a Solana address in its token account, which is opened. "0" only opens it, so that it can be paid.
 func (s *Sandbox) Fund(t testing.TB, address, dollars string) (account string) {
 	t.Helper()
-	if err := s.world.Run(sandbox.Script{Fund: []sandbox.Gift{{Address: address, Amount: dollars}}}); err != nil {
+	gift := sandbox.Gift{Address: address, Amount: dollars}
+	if err := s.world.Run(sandbox.Script{Fund: []sandbox.Gift{gift}}); err != nil {
 		t.Fatalf("x402test: %v", err)
 	}
 	return s.world.AccountOf(address)

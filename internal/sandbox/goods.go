@@ -43,8 +43,8 @@ const (
 	maxPath    = 256
 )
 
-// Sell sells something at a path, in place of what was sold there. A path begins with a slash; it cannot begin
-// with the name of a dialect. Errors are INVALID_ARGUMENT.
+// Sell sells something at a path, in place of what was sold there. A path begins with a slash, and not with
+// the name of a dialect. Errors are INVALID_ARGUMENT.
 func (s *Sandbox) Sell(path string, p Product) error {
 	made, err := s.make(path, p)
 	if err != nil {
@@ -104,8 +104,8 @@ func (s *Sandbox) make(path string, p Product) (product, error) {
 	refuse := func(format string, args ...any) (product, error) {
 		return product{}, x402.Errorf(x402.InvalidArgument, "%s: %s", path, fmt.Sprintf(format, args...))
 	}
-	made := product{about: p.Description, content: p.Content, mime: p.MimeType, asset: p.Asset, payTo: p.PayTo,
-		validity: p.MaxTimeoutSeconds, signIn: p.SignIn}
+	made := product{about: p.Description, content: p.Content, mime: p.MimeType, asset: p.Asset,
+		payTo: p.PayTo, validity: p.MaxTimeoutSeconds, signIn: p.SignIn}
 	dialect, rest := dialectOf(path)
 	switch {
 	case !strings.HasPrefix(path, "/") || len(path) > maxPath || strings.ContainsAny(path, "?# \t\r\n"):

@@ -237,7 +237,8 @@ func (g Gift) wei() (wei uint64, err error) {
 		return 0, nil
 	}
 	if !isUnits(g.Gas, &wei) || wei > math.MaxUint64/2 || !strings.HasPrefix(g.Address, "0x") {
-		return 0, x402.Errorf(x402.InvalidArgument, "gas: %q is no number of wei for an address on EVM", g.Gas)
+		return 0, x402.Errorf(x402.InvalidArgument, "gas: %q is no number of wei for an address on EVM",
+			g.Gas)
 	}
 	return wei, nil
 }
