@@ -203,7 +203,7 @@ func (p *Program) root(ui *ui) *cobra.Command {
 			p.installCommand(ui), p.mcpCommand(ui), p.serveCommand(ui), p.serviceCommand(ui),
 			p.unlockCommand(ui), p.lockCommand(ui), p.passphraseCommand(ui), p.exportPhraseCommand(ui)}},
 		{"Pay", []*cobra.Command{p.discoverCommand(ui), p.estimateCommand(ui), p.payCommand(ui),
-			p.callCommand(ui)}},
+			p.callCommand(ui), p.subscribeCommand(ui), p.subscriptionsCommand(ui), p.runCommand(ui)}},
 		{"Inspect", []*cobra.Command{p.balanceCommand(ui), p.sessionCommand(ui), p.historyCommand(ui),
 			p.showCommand(ui), p.exportCommand(ui), p.verifyReceiptCommand(ui), p.reconcileCommand(ui),
 			p.dashboardCommand(ui), p.doctorCommand(ui)}},

@@ -89,10 +89,21 @@ var atService = map[string]handed{
 	"signer list":   {},
 	"signer remove": {refused: []string{page}},
 	"signer test":   {},
-	"unfreeze":      {refused: []string{page}},
-	"unlock":        {refused: []string{"foreground", handedOver, "passphrase-fd", "passphrase-file"}},
-	"vault":         {flags: []string{"network", "vault"}},
-	"vault show":    {flags: []string{"network", "vault"}},
+	"subscribe": {flags: []string{"agent", "asset", "every", "header", "max", "name", "network", "request", "start", "total",
+		"until"}, refused: []string{"data", page}},
+	"subscriptions": {},
+	"subscriptions accept": {flags: []string{"asset", "max", "name", "network", "start", "total", "until"},
+		refused: []string{page}},
+	"subscriptions cancel":  {refused: []string{page}},
+	"subscriptions decline": {},
+	"subscriptions list":    {},
+	"subscriptions pause":   {refused: []string{page}},
+	"subscriptions resume":  {refused: []string{page}},
+	"subscriptions show":    {},
+	"unfreeze":              {refused: []string{page}},
+	"unlock":                {refused: []string{"foreground", handedOver, "passphrase-fd", "passphrase-file"}},
+	"vault":                 {flags: []string{"network", "vault"}},
+	"vault show":            {flags: []string{"network", "vault"}},
 }
 
 // notAtService are the commands that may not, and all below them: they read files, take the owner's key of a
@@ -101,7 +112,7 @@ var notAtService = []string{"agents enroll", "call", "channel commit", "channel 
 	"channel recover", "channel refund", "channel show", "channel withdraw", "dashboard",
 	"delegation approve",
 	"delegation revoke", "discover", "estimate", "export-phrase", "history import", "history prune",
-	"ledger", "pay", "signer add",
+	"ledger", "pay", "run", "signer add", "subscriptions due",
 	"vault allow", "vault deploy", "vault deposit", "vault revoke", "vault withdraw"}
 
 // onlyHere are the commands to which a service elsewhere is nothing, besides noHomeCommands: mcp finds it

@@ -147,7 +147,8 @@ func TestAThiefsLogin(t *testing.T) {
 		"a function": `CREATE FUNCTION x402.clock2() RETURNS BIGINT LANGUAGE sql AS $$ SELECT
 			1::bigint $$`,
 		"a mark of a move":          `INSERT INTO x402.meta VALUES ('move', '{}')`,
-		"a mark gone":               `DELETE FROM x402.meta`,
+		"a mark made of a proposal": `INSERT INTO x402.meta VALUES ('proposal x', '{}');
+			UPDATE x402.meta SET key = 'move' WHERE key = 'proposal x'`,
 		"windows added up anew":     `SELECT x402.recount(0)`,
 		"a table":                   `CREATE TABLE x402.t (i INT)`,
 		"a failed payment's money":  `SELECT x402.give_back(p, 4) FROM x402.payments p`,
@@ -167,7 +168,10 @@ func TestAThiefsLogin(t *testing.T) {
 		),
 		"and what its team may pay",
 	)
-	for _, table := range []string{"payments", "audit", "budgets", "counters"} {
+	require.NoError(t, thief.With(t.Context(), func(c *postgres.Conn) error {
+		return c.Run(context.Background(), `DELETE FROM x402.meta`)
+	}), "of what it may write itself")
+	for _, table := range []string{"payments", "audit", "budgets", "counters", "meta"} {
 		require.NotEmpty(t, pgtest.SQL(t, f.URL, `SELECT * FROM x402.`+table))
 	}
 	_, err = owner.Verify(t.Context(), Head{})

@@ -93,6 +93,9 @@ func (f *Facts) leaveOut(p Payment, q budget.Query) {
 			u.Spent = u.Spent.SubFloor(p.Price)
 		}
 	}
+	if q.Subscription != "" {
+		less(&f.Subscription.Use)
+	}
 	less(&f.Used.Session)
 	less(&f.Used.Day)
 	less(&f.Used.Month)
@@ -215,6 +218,9 @@ func (r *factReadings) budgets(f *budget.Facts, q budget.Query) {
 	}
 	r.breakers(f, q)
 	r.payee(&f.Payee, q)
+	if q.Subscription != "" {
+		r.subscription(&f.Subscription, q.Subscription)
+	}
 }
 
 // budgetsOf are the budgets that a question is about, as the ledger names them.

@@ -74,15 +74,18 @@ GRANT INSERT, UPDATE ON turns TO x402_agent;
 GRANT UPDATE (stored, owed) ON content_use TO x402_agent;
 GRANT UPDATE (removed) ON contents TO x402_agent;
 GRANT DELETE ON bodies TO x402_agent;
+GRANT INSERT, UPDATE, DELETE ON meta TO x402_agent; -- where subscriptions stand, and proposals: rows that nothing decides by
 
 DO $$
 DECLARE _table TEXT;
 BEGIN
-    FOREACH _table IN ARRAY ARRAY['payments', 'contents', 'bodies', 'approvals', 'writers'] LOOP
+    FOREACH _table IN ARRAY ARRAY['payments', 'contents', 'bodies', 'approvals', 'writers', 'meta'] LOOP
         EXECUTE format('ALTER TABLE %I ENABLE ROW LEVEL SECURITY', _table);
         EXECUTE format('CREATE POLICY reads ON %I FOR SELECT TO x402_reader USING (true)', _table);
     END LOOP;
 END $$;
+CREATE POLICY all_of_it ON meta FOR SELECT TO x402_agent USING (true);
+CREATE POLICY hints ON meta TO x402_agent USING (key ~ '^(subscription|proposal) ') WITH CHECK (key ~ '^(subscription|proposal) ');
 CREATE POLICY own ON payments FOR SELECT TO x402_agent USING (is_mine(agent));
 CREATE POLICY own ON contents TO x402_agent USING (EXISTS (SELECT 1 FROM payments p WHERE p.seq = payment));
 CREATE POLICY own ON bodies TO x402_agent USING (EXISTS (SELECT 1 FROM payments p WHERE p.seq = payment));

@@ -369,7 +369,8 @@ func (e *Engine) delegated(ctx context.Context, network string, asset x402.Asset
 
 // budgetAsk is a payment as the owner's rules are asked about it.
 func budgetAsk(p history.Payment) budget.Ask {
-	return budget.Ask{Agent: p.Agent, Price: p.Price, Host: p.Host,
+	return budget.Ask{Agent: p.Agent, Price: p.Price, Host: p.Host, Key: p.IdempotencyKey,
+		Request: p.Fingerprint,
 		Payee: budget.Payee{Network: p.Network, Asset: p.Asset, PayTo: p.PayTo, Resource: p.Resource()}}
 }
 

@@ -43,6 +43,11 @@ func (e *Engine) pay(ctx context.Context, in intent) (r Result, err error) {
 		return Result{}, err
 	}
 	if service, ok := e.deferred(ctx, in); ok {
+		if in.OfSubscription {
+			return Result{}, x402.Errorf(x402.PolicyDenied, "%s is paid through a payment channel, after it "+
+				"served, and subscriptions are paid before", x402.Brief(in.host)).
+				WithHint("the agent calls it when it needs it")
+		}
 		ctx, step := steps.Begin(ctx, steps.Deferred)
 		r, err := e.Deferred.Buy(ctx, service, Charge{in: in})
 		step.End(err)
@@ -78,8 +83,10 @@ func (e *Engine) pay(ctx context.Context, in intent) (r Result, err error) {
 		return Result{}, err
 	}
 	found.options = e.judge(found, in)
-	if r, done, err := e.signIn(ctx, caller, in, found); done || err != nil {
-		return r, err
+	if !in.OfSubscription { // which buys anew in each slot
+		if r, done, err := e.signIn(ctx, caller, in, found); done || err != nil {
+			return r, err
+		}
 	}
 	r, err = e.buy(ctx, caller, in, found)
 	if errors.Is(err, errRecounted) {

@@ -5,9 +5,9 @@
 // that is not there.
 //
 // The files: parse.go, check.go, assets.go, agents.go, teams.go, passkeys.go, service.go, notify.go,
-// signers.go, observe.go and ledger.go (from text to Config; values.go checks single values), compare.go and
-// teamscompare.go (what loosens), write.go (the template, and changing a file), home.go (files of the home),
-// env.go (the environment), paywall.go (the paywall's own file).
+// signers.go, observe.go, subscriptions.go and ledger.go (from text to Config; values.go checks single values),
+// compare.go and teamscompare.go (what loosens), write.go (the template, and changing a file), home.go (files of
+// the home), env.go (the environment), paywall.go (the paywall's own file).
 package config
 
 import (
@@ -37,12 +37,14 @@ type Config struct {
 	Traces       traces
 	Passkeys     map[string]Passkey // the owner's, by name
 	Signers      map[string]Signer  // that keep the keys themselves, by name
-	Ledger       ledger
-	Keystore     keystore
-	Channel      channel
-	Env          bool     // the seed's environment variables override this file
-	Raw          []byte   // the bytes this was read from: what the seal covers
-	Warnings     []string // what the owner should hear of, though it is no reason to stop
+	// Subscriptions are the owner's standing orders, by name.
+	Subscriptions map[string]Subscription
+	Ledger        ledger
+	Keystore      keystore
+	Channel       channel
+	Env           bool     // the seed's environment variables override this file
+	Raw           []byte   // the bytes this was read from: what the seal covers
+	Warnings      []string // what the owner should hear of, though it is no reason to stop
 }
 
 // limits are what the agent may spend, counted over every process on the wallet.

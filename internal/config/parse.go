@@ -98,14 +98,15 @@ type file struct {
 	Hosts        map[string]struct {
 		Settle *string `toml:"settle"`
 	} `toml:"hosts"`
-	Servers  map[string]server      `toml:"servers"`
-	Agents   map[string]fileAgent   `toml:"agents"`
-	Service  fileService            `toml:"service"`
-	Passkeys map[string]filePasskey `toml:"passkeys"`
-	Signers  map[string]fileSigner  `toml:"signers"`
-	Notify   notify                 `toml:"notify"`
-	Hooks    fileHooks              `toml:"hooks"`
-	Log      struct {
+	Servers       map[string]server           `toml:"servers"`
+	Agents        map[string]fileAgent        `toml:"agents"`
+	Service       fileService                 `toml:"service"`
+	Passkeys      map[string]filePasskey      `toml:"passkeys"`
+	Subscriptions map[string]fileSubscription `toml:"subscriptions"`
+	Signers       map[string]fileSigner       `toml:"signers"`
+	Hooks         fileHooks                   `toml:"hooks"`
+	Notify        notify                      `toml:"notify"`
+	Log           struct {
 		Format *string `toml:"format"`
 	} `toml:"log"`
 	Traces   fileTraces `toml:"traces"`
@@ -301,10 +302,16 @@ func (c *checker) noteInside(path []string, value *unstable.Node, line int) {
 var freeNames = map[string]bool{"networks": true, "budget.hosts": true, "hosts": true, "servers": true,
 	"tools": true}
 
+// isFree reports whether a table's own keys are names: of a subscription's headers, too.
+func isFree(table []string) bool {
+	isHeaders := len(table) == 3 && table[0] == "subscriptions" && table[2] == "headers"
+	return freeNames[dotted(table)] || isHeaders
+}
+
 func (c *checker) note(path []string, line int) {
 	c.lines[dotted(path)] = line
 	for i, part := range path {
-		if part != strings.ToLower(part) && !freeNames[dotted(path[:i])] {
+		if part != strings.ToLower(part) && !isFree(path[:i]) {
 			lower := slices.Concat(path[:i], []string{strings.ToLower(part)})
 			c.fail(dotted(path), "is spelt %s", dotted(lower))
 			return
