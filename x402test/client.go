@@ -58,12 +58,13 @@ func (s *Sandbox) MakeAccount(network, dollars string) (*Account, error) {
 // payment is in the answer's headers (ReceiptOf reads it). It is a buyer for tests of sellers: it has no
 // limits, keeps nothing, and never tries again.
 func (s *Sandbox) Client(a *Account) *http.Client {
-	return &http.Client{Transport: &buyer{account: a, solana: s.Solana, world: s.world,
+	nodes := &http.Client{Transport: s.dials}
+	return &http.Client{Transport: &buyer{account: a, solana: s.Solana, world: s.world, dials: s.dials,
 		registry: x402.NewRegistry(nil),
-		evm: evm.New(evm.Options{Signer: evmKey{a.key}, Now: s.world.Now,
+		evm: evm.New(evm.Options{Signer: evmKey{a.key}, Now: s.world.Now, HTTP: nodes,
 			RPC: map[string]string{s.EVM: s.EVMNodeURL}}),
-		svm: svm.New(svm.Options{Signer: solanaKey{a.key}, Now: s.world.Now,
-			RPC: map[string]string{s.Solana: s.SolanaNodeURL}, HTTP: &http.Client{}}),
+		svm: svm.New(svm.Options{Signer: solanaKey{a.key}, Now: s.world.Now, HTTP: nodes,
+			RPC: map[string]string{s.Solana: s.SolanaNodeURL}}),
 	}}
 }
 
@@ -94,6 +95,7 @@ type buyer struct {
 	account  *Account
 	solana   string
 	world    *sandbox.Sandbox
+	dials    *http.Transport
 	registry *x402.Registry
 	evm      *evm.Exact
 	svm      *svm.Exact
@@ -116,7 +118,7 @@ func (b *buyer) RoundTrip(r *http.Request) (*http.Response, error) {
 		}
 		return copied
 	}
-	answer, err := http.DefaultTransport.RoundTrip(again())
+	answer, err := b.dials.RoundTrip(again())
 	if err != nil || answer.StatusCode != http.StatusPaymentRequired {
 		return answer, err
 	}
@@ -134,7 +136,7 @@ func (b *buyer) RoundTrip(r *http.Request) (*http.Response, error) {
 	}
 	paid := again()
 	paid.Header.Set(payment.Header, payment.Value)
-	return http.DefaultTransport.RoundTrip(paid)
+	return b.dials.RoundTrip(paid)
 }
 
 // pay signs for the first option that the account can pay.

@@ -13,6 +13,7 @@ package x402test
 
 import (
 	"math"
+	"net/http"
 	"testing"
 	"time"
 
@@ -50,6 +51,7 @@ type Sandbox struct {
 	PayToEVM, PayToSolana string
 
 	world *sandbox.Sandbox
+	dials *http.Transport // of the clients that pay
 }
 
 // New starts a sandbox that ends with the test.
@@ -79,13 +81,16 @@ func Start(o Options) (*Sandbox, error) {
 	}
 	s := &Sandbox{SellerURL: world.SellerURL, FacilitatorURL: world.FacilitatorURL,
 		EVMNodeURL: world.EVMNodeURL, SolanaNodeURL: world.SolanaNodeURL, PayToEVM: world.PayToEVM,
-		PayToSolana: world.PayToSolana, world: world}
+		PayToSolana: world.PayToSolana, world: world, dials: &http.Transport{}}
 	s.EVM, s.Solana = world.Networks()
 	return s, nil
 }
 
 // Close stops it; requests that hang are cut.
-func (s *Sandbox) Close() error { return s.world.Close() }
+func (s *Sandbox) Close() error {
+	s.dials.CloseIdleConnections()
+	return s.world.Close()
+}
 
 // Product is something that the seller sells.
 type Product struct {

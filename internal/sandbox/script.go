@@ -113,7 +113,7 @@ func (s *Sandbox) Run(script Script) error {
 func (s *Sandbox) makeAll(products map[string]Product) (map[string]product, error) {
 	made := map[string]product{}
 	for _, path := range slices.Sorted(maps.Keys(products)) {
-		p, err := s.make(path, products[path])
+		p, err := s.productOf(path, products[path])
 		if err != nil {
 			return nil, err
 		}
