@@ -30,23 +30,26 @@ type approvalOut struct {
 	URL       string `json:"url"`
 	Why       string `json:"why"`
 	Agent     string `json:"agent,omitempty"` // who asks, of those that share the wallet
+	// those of a list, which is decided on as a whole; price is their sum then
+	Payments []approvalOut `json:"payments,omitempty"`
 }
 
 func shown(a history.Approval) approvalOut {
 	return approvalOut{ID: a.ID, State: string(a.State), Asked: a.Created.Format(time.RFC3339),
 		ExpiresAt: a.Expires.Format(time.RFC3339), Price: a.Price.Price(), Amount: a.Amount.String(),
 		Symbol: a.Symbol, Asset: a.Asset, Network: a.Network, PayTo: a.PayTo, Host: a.Host, Method: a.Method,
-		URL: a.URL, Why: a.Why, Agent: a.Agent}
+		URL: a.URL, Why: a.Why, Agent: a.Agent, Payments: each(a.Together, shown)}
 }
 
 func (p *Program) approvalsCommand(ui *ui) *cobra.Command {
 	return &cobra.Command{
 		Use: "approvals", Short: "Payments that wait for a person", Args: wants(),
 		RunE: p.onLedger(func(ctx context.Context, store *history.Store, _ []string) error {
-			list, err := store.Approvals(ctx)
+			rows, err := store.Approvals(ctx)
 			if err != nil {
 				return err
 			}
+			list := each(history.Lists(rows), history.Together)
 			return ui.answer(struct {
 				Count     int           `json:"count"`
 				Approvals []approvalOut `json:"approvals"`
@@ -72,9 +75,9 @@ func (p *Program) approvalsCommand(ui *ui) *cobra.Command {
 // by a person at this moment.
 func (p *Program) approveCommand(ui *ui) *cobra.Command {
 	return ui.loosens(&cobra.Command{
-		Use: "approve ID", Short: "Approve one payment (asks for the passphrase)", Args: wants("ID"),
+		Use: "approve ID", Short: "Approve one payment, or a list (asks for the passphrase)", Args: wants("ID"),
 		RunE: p.onLedger(func(ctx context.Context, store *history.Store, args []string) error {
-			a, err := store.Approval(ctx, args[0])
+			a, err := store.Asked(ctx, args[0])
 			if err == nil && (a.State == history.Used || !time.Now().Before(a.Expires)) {
 				err = history.ErrDecided
 			}
@@ -85,6 +88,9 @@ func (p *Program) approveCommand(ui *ui) *cobra.Command {
 				loosening{prompt: "Passphrase, to approve this payment: ", title: "Approve this payment"})
 			if err != nil {
 				return decisionError(args[0], err)
+			}
+			if len(a.Together) > 0 {
+				return ui.decided(a, "approved: the agent can make each of these payments once, until %s UTC")
 			}
 			if a.IsSignIn() {
 				return ui.decided(a, "approved: the agent can sign in, until %s UTC, and at this host again")
@@ -106,16 +112,23 @@ func (p *Program) approveShown(ctx context.Context, ui *ui, store *history.Store
 		return a, err
 	}
 	defer done()
-	return guard.Approve(ctx, a, "owner")
+	if _, err := guard.Approve(ctx, a, "owner"); err != nil {
+		return a, err
+	}
+	return store.Asked(ctx, a.ID)
 }
 
 func (p *Program) denyCommand(ui *ui) *cobra.Command {
 	return &cobra.Command{
 		Use: "deny ID", Short: "Deny a waiting payment, or withdraw an approval", Args: wants("ID"),
 		RunE: p.onLedger(func(ctx context.Context, store *history.Store, args []string) error {
-			a, err := store.Deny(ctx, args[0], "owner")
+			_, err := store.Deny(ctx, args[0], "owner")
 			if err != nil {
 				return decisionError(args[0], err)
+			}
+			a, err := store.Asked(ctx, args[0])
+			if err != nil {
+				return err
 			}
 			ui.terms(a)
 			return ui.decided(a, "denied; nobody is asked about it again until %s UTC")
@@ -134,6 +147,9 @@ func (u *ui) terms(a history.Approval) {
 }
 
 func termsOf(a history.Approval) (rows [][2]string) {
+	if len(a.Together) > 0 {
+		return termsOfList(a)
+	}
 	if a.IsSignIn() {
 		rows = [][2]string{{"sign in",
 			"with the wallet's key; it costs nothing, and is asked once for this host"}}
@@ -148,6 +164,20 @@ func termsOf(a history.Approval) (rows [][2]string) {
 		rows = append(rows, [2]string{"asked by", a.Agent})
 	}
 	return append(rows, [2]string{"asked because", a.Why})
+}
+
+// termsOfList are the terms of a list: the sum, why it is asked about, and each payment.
+func termsOfList(all history.Approval) (rows [][2]string) {
+	rows = [][2]string{{"price", fmt.Sprintf("%s in all, for %d payments", all.Price.Price(), len(all.Together))}}
+	if all.Agent != "" {
+		rows = append(rows, [2]string{"asked by", all.Agent})
+	}
+	rows = append(rows, [2]string{"asked because", all.Why})
+	for i, a := range all.Together {
+		rows = append(rows, [2]string{fmt.Sprint(i + 1), fmt.Sprintf("%s to %s on %s, for %s %s", a.Price.Price(),
+			a.PayTo, x402.Title(a.Network), a.Method, a.URL)})
+	}
+	return rows
 }
 
 func (u *ui) decided(a history.Approval, format string) error {

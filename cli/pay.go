@@ -110,9 +110,19 @@ func (f *payFlags) add(cmd *cobra.Command) {
 func (p *Program) payCommand(ui *ui) *cobra.Command {
 	var request requestFlags
 	var f payFlags
+	var batch string
 	cmd := &cobra.Command{
-		Use: "pay URL", Short: "Get a URL, and pay for it if it asks for payment", Args: wants("URL"),
+		Use: "pay URL", Short: "Get a URL, and pay for it if it asks for payment",
+		Args: func(cmd *cobra.Command, args []string) error {
+			if batch != "" {
+				return wants()(cmd, args)
+			}
+			return wants("URL")(cmd, args)
+		},
 		RunE: func(cmd *cobra.Command, args []string) error {
+			if batch != "" {
+				return p.payMany(cmd, ui, batch, f)
+			}
 			if err := webURL(args[0]); err != nil {
 				return err
 			}
@@ -143,6 +153,7 @@ func (p *Program) payCommand(ui *ui) *cobra.Command {
 	cmd.Flags().StringVar(&f.network, "network", "", "pay only on this `NETWORK`, like base or eip155:8453")
 	cmd.Flags().StringVar(&f.asset, "asset", "", "pay only with this `ASSET`, a symbol or an address")
 	cmd.Flags().BoolVar(&f.dryRun, "dry-run", false, "only say what it would cost")
+	cmd.Flags().StringVar(&batch, "batch", "", "buy the requests in this `FILE` (- is stdin), for --max all together")
 	f.add(cmd)
 	return cmd
 }

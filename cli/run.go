@@ -41,7 +41,7 @@ func (p *Program) dueCommand(ui *ui) *cobra.Command {
 			if err := ui.answer(out, func() { ui.ran(out) }); err != nil {
 				return err
 			}
-			exit := worst(out.Ran)
+			exit := worstRun(out.Ran)
 			if exit == exitDone && len(out.Waiting) > 0 {
 				exit = exitPerson
 			}
@@ -95,9 +95,9 @@ func (u *ui) ran(out dueOut) {
 	}
 }
 
-// worst is the exit code of several runs: what holds money before what a person is needed for, that before
+// worstRun is the exit code of several runs: what holds money before what a person is needed for, that before
 // what a rule refused, that before what failed.
-func worst(ran []tools.SubscriptionRunOut) int {
+func worstRun(ran []tools.SubscriptionRunOut) int {
 	exit := exitDone
 	rank := map[int]int{exitDone: 0, exitUsage: 1, exitFailed: 1, exitRefused: 2, exitPerson: 3, exitUnknown: 4}
 	for _, r := range ran {

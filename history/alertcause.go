@@ -2,6 +2,7 @@ package history
 
 import (
 	"context"
+	"fmt"
 	"strconv"
 	"time"
 
@@ -17,6 +18,14 @@ const maxAlertText = 1000
 func (t *tx) alertQuestion(a Approval) error {
 	return t.alert(AlertApproval, a.ID, "", AlertDetail{Price: a.Price, Host: a.Host, Agent: a.Agent,
 		Why: x402.BriefTo(a.Why, maxAlertText), SignIn: a.IsSignIn(), Expires: a.Expires})
+}
+
+// alertList is alertQuestion for a list, which is one question.
+func (t *tx) alertList(list []Approval) error {
+	all := Together(list)
+	all.ID = list[0].ID // as long as that waits, the question does
+	all.Why = fmt.Sprintf("%d payments are to be made together: %s", len(list), all.Why)
+	return t.alertQuestion(all)
 }
 
 // alertFreeze tells the owner of a freeze; of what they stopped themselves nobody has to.

@@ -66,6 +66,8 @@ type Approval struct {
 	// Unanswered is how often within the last hour a client's person was asked as much and did not
 	// answer; set by AskApproval.
 	Unanswered int
+	// Together are the approvals that it stands for, where it is a list (Store.Asked).
+	Together []Approval
 
 	declined int
 }
@@ -85,9 +87,14 @@ func (a Approval) IsSignIn() bool { return a.PayTo == "" && a.Amount.IsZero() &&
 // ShownDigest is over everything of an approval that a person is shown, and where it stands: what differs in
 // it is another question to them.
 func (a Approval) ShownDigest() [sha256.Size]byte {
+	var digests []byte
+	for _, one := range a.Together {
+		digest := one.ShownDigest()
+		digests = append(digests, digest[:]...)
+	}
 	return sha256.Sum256(fmt.Appendf(nil, "%#v", []any{a.ID, a.Quote, a.State, a.Created.UnixMicro(),
 		a.Expires.UnixMicro(), a.Host, a.Method, a.URL, a.Network, a.Asset, a.Symbol, a.Amount.String(),
-		a.Price, a.PayTo, a.Why, a.Agent, a.Since}))
+		a.Price, a.PayTo, a.Why, a.Agent, a.Since, digests}))
 }
 
 const selectApproval = `SELECT id, quote, state, created_at, expires_at, declined, host, method, url,
@@ -131,8 +138,7 @@ func (s *Store) AskApproval(ctx context.Context, a Approval) (Approval, error) {
 			a = *open
 			return nil
 		}
-		asked := a.question(saidAsked, "")
-		asked.Session, asked.PayTo, asked.Network = session, a.PayTo, a.Network
+		asked := a.asksNow(session)
 		prior, err := t.priorAnswers(asked)
 		if err != nil {
 			return err
@@ -148,23 +154,35 @@ func (s *Store) AskApproval(ctx context.Context, a Approval) (Approval, error) {
 		if err := prior.full(); err != nil {
 			return err
 		}
-		a.Unanswered = prior.unanswered
-		a.ID, a.State, a.Created, a.Expires = newID("apr_"), Pending, t.Now, t.Now.Add(waitFor)
-		_, err = t.exec(`INSERT INTO approvals (id, quote, state, created_at, expires_at, host, method, url,
-				network, asset, symbol, amount, usd, pay_to, why, agent)
-			VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)`,
-			a.ID, a.Quote[:], a.State, micros(a.Created), micros(a.Expires), a.Host, a.Method, a.URL,
-			a.Network, a.Asset, a.Symbol, a.Amount, int64(a.Price), a.PayTo, a.Why, a.Agent)
-		if err != nil {
+		a.ID, a.Unanswered = newID("apr_"), prior.unanswered
+		if err := t.openQuestion(&a, asked); err != nil {
 			return err
 		}
-		asked.ID, asked.Row, asked.Expires = a.ID, a.digest(), micros(a.Expires)
-		if err := t.alertQuestion(a); err != nil {
-			return err
-		}
-		return t.audit(0, pendingEvent, asked)
+		return t.alertQuestion(a)
 	})
 	return a, err
+}
+
+// openQuestion writes an approval that has its id and all that it is for.
+func (t *tx) openQuestion(a *Approval, asked question) error {
+	a.State, a.Created, a.Expires = Pending, t.Now, t.Now.Add(waitFor)
+	_, err := t.exec(`INSERT INTO approvals (id, quote, state, created_at, expires_at, host, method, url,
+			network, asset, symbol, amount, usd, pay_to, why, agent)
+		VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)`,
+		a.ID, a.Quote[:], a.State, micros(a.Created), micros(a.Expires), a.Host, a.Method, a.URL,
+		a.Network, a.Asset, a.Symbol, a.Amount, int64(a.Price), a.PayTo, a.Why, a.Agent)
+	if err != nil {
+		return err
+	}
+	asked.ID, asked.Row, asked.Expires = a.ID, a.digest(), micros(a.Expires)
+	return t.audit(0, pendingEvent, asked)
+}
+
+// asksNow is an approval as it is asked for by a process.
+func (a Approval) asksNow(process string) question {
+	q := a.question(saidAsked, "")
+	q.Session, q.PayTo, q.Network = process, a.PayTo, a.Network
+	return q
 }
 
 // beginDeciding locks what a change of approvals needs, and closes what is over.
@@ -295,28 +313,44 @@ func (s *Store) Decline(ctx context.Context, id, by string) (Approval, error) {
 
 // Unanswered notes that a client's person was asked and said neither yes nor no.
 func (s *Store) Unanswered(ctx context.Context, id, by string) error {
+	isSaid := false // of a list once: its dialog was one
 	_, err := s.decide(ctx, id, func(t *tx, a *Approval) error {
+		if isSaid {
+			return nil
+		}
+		isSaid = true
 		return t.audit(0, approvalEvent+string(a.State), a.question(saidNothing, by))
 	})
 	return err
 }
 
-func (s *Store) decide(ctx context.Context, id string, how func(*tx, *Approval) error) (a Approval,
+// decide decides on an approval, or on all of its list that are still open, and returns the first of them.
+func (s *Store) decide(ctx context.Context, id string, how func(*tx, *Approval) error) (first Approval,
 	err error) {
 	err = s.tx(ctx, func(t *tx) error {
 		if err := t.beginDeciding(); err != nil {
 			return err
 		}
-		a, err = scanApproval(t.row(selectApproval+` WHERE id = ?`+t.forUpdate(), id))
+		list, err := t.listOf(ListOf(id))
 		if err != nil {
-			return none(err, errNoApproval)
+			return err
 		}
-		if a.State == Used || a.State == Expired {
+		if len(list) == 0 {
+			return errNoApproval
+		}
+		list = slices.DeleteFunc(list, func(a Approval) bool { return a.State == Used || a.State == Expired })
+		if len(list) == 0 {
 			return ErrDecided
 		}
-		return how(t, &a)
+		for i := range list {
+			if err := how(t, &list[i]); err != nil {
+				return err
+			}
+		}
+		first = list[0]
+		return nil
 	})
-	return a, err
+	return first, err
 }
 
 func (t *tx) decided(a Approval, said, by string) error {

@@ -117,6 +117,25 @@ type priorAnswers struct {
 
 	no, noHost, noAgent, noAll denials
 	unanswered                 int
+
+	counted map[string]bool // of which lists what was counted
+}
+
+// isFirst reports whether nothing of this kind was counted of q's list yet: a list is one question.
+func (h *priorAnswers) isFirst(kind string, q question) bool {
+	list := ListOf(q.ID)
+	if list == q.ID {
+		return true
+	}
+	key := fmt.Sprintf("%s %s %d", kind, list, q.Declined)
+	if h.counted[key] {
+		return false
+	}
+	if h.counted == nil {
+		h.counted = map[string]bool{}
+	}
+	h.counted[key] = true
+	return true
 }
 
 // denials counts one kind of no, from the newest back.
@@ -226,29 +245,40 @@ func (t *tx) priorAnswers(asked question) (h priorAnswers, err error) {
 }
 
 func (h *priorAnswers) addPending(asked, q question) {
-	h.pendingAll++
+	isNew := h.isFirst("pending", q)
+	if isNew {
+		h.pendingAll++
+	}
 	if q.Agent != asked.Agent {
 		return
 	}
-	h.pending++
-	if q.site() == asked.site() {
+	if q.site() == asked.site() && h.isFirst("pending at", q) {
 		h.pendingHost++
 	}
+	if !isNew {
+		return
+	}
+	h.pending++
 	if q.Session == asked.Session || asked.Agent != "" {
 		h.pendingSession++
 	}
 }
 
 func (h *priorAnswers) addDenial(asked, q question, at time.Time, yes bool) {
-	h.noAll.add(q, at, maxNoAll)
+	isNew := h.isFirst("no", q)
+	if isNew {
+		h.noAll.add(q, at, maxNoAll)
+	}
 	if q.Agent != asked.Agent {
 		return
 	}
-	h.noAgent.add(q, at, maxNoAgent)
-	if q.site() == asked.site() {
+	if isNew {
+		h.noAgent.add(q, at, maxNoAgent)
+	}
+	if q.site() == asked.site() && h.isFirst("no at", q) {
 		h.noHost.add(q, at, maxNoHost)
 	}
-	if !yes && asked.again(q) {
+	if !yes && asked.again(q) && h.isFirst("no to", q) {
 		h.no.add(q, at, maxNo)
 	}
 }

@@ -7,6 +7,7 @@ import (
 	_ "embed"
 	"errors"
 	"fmt"
+	"io"
 	mathrand "math/rand/v2"
 	"net"
 	"slices"
@@ -292,6 +293,42 @@ func call[T any](
 		})
 	})
 	return v, err
+}
+
+// callAll is call for a function that answers with several rows.
+func callAll[T any](
+	ctx context.Context,
+	e *fleet,
+	scan func(scanner) (T, error),
+	query string,
+	args ...any,
+) (list []T, err error) {
+	err = e.until(ctx, func(ctx context.Context) error {
+		return e.pool.With(ctx, func(c *postgres.Conn) error {
+			answer, err := fleetConn{c}.query(ctx, query, asOfNow(args)...)
+			if err != nil {
+				return err
+			}
+			for list = nil; ; {
+				if err = answer.next(); err != nil {
+					break
+				}
+				one, scanning := scan(answer)
+				if scanning != nil {
+					return answered{errors.Join(scanning, answer.close())}
+				}
+				list = append(list, one)
+			}
+			if closing := answer.close(); closing != nil {
+				return closing
+			}
+			if !errors.Is(err, io.EOF) {
+				return err
+			}
+			return nil
+		})
+	})
+	return list, err
 }
 
 // asOfNow asks the arguments anew that are a func() string: what they say is so only when it is sent.

@@ -18,7 +18,21 @@ import (
 // postgres_functions.sql, if everything is still as it was decided by.
 
 func (e *fleet) reserve(ctx context.Context, h Hold, owner string) (Payment, error) {
-	p := h.Payment
+	p, q := e.toReserve(h, owner)
+	held, err := e.payWhenSettled(ctx, `reserve(?::jsonb)`, func() string {
+		q["clock"] = micros(e.now())
+		return toJSON(q)
+	})
+	if err == nil {
+		e.drives(held.ID, true)
+		return held, nil
+	}
+	return p, e.whyNotHeld(ctx, h, p, err)
+}
+
+// toReserve is a hold as the function reserve takes it, but for the clock, and the payment as it will stand.
+func (e *fleet) toReserve(h Hold, owner string) (p Payment, q map[string]any) {
+	p = h.Payment
 	p.ID = orID(p.ID, e.now())
 	p.LeaseOwner, p.Waiter, p.State = owner, owner, Reserved
 	fresh := newID("ses_")
@@ -27,7 +41,7 @@ func (e *fleet) reserve(ctx context.Context, h Hold, owner string) (Payment, err
 		p.Session = fresh
 	}
 	record := packPlain(p.Requirement, nil, nil)
-	q := map[string]any{
+	q = map[string]any{
 		"writer":        e.Writer,
 		"payment":       columnsOf(p, record),
 		"session":       h.Decision.Session,
@@ -68,15 +82,7 @@ func (e *fleet) reserve(ctx context.Context, h Hold, owner string) (Payment, err
 	if e.demanded() == asynchronous {
 		q["settle"] = e.settle.Microseconds()
 	}
-	held, err := e.payWhenSettled(ctx, `reserve(?::jsonb)`, func() string {
-		q["clock"] = micros(e.now())
-		return toJSON(q)
-	})
-	if err == nil {
-		e.drives(held.ID, true)
-		return held, nil
-	}
-	return p, e.whyNotHeld(ctx, h, p, err)
+	return p, q
 }
 
 func orID(id string, at time.Time) string {
@@ -130,11 +136,12 @@ func (e *fleet) frozen(ctx context.Context, p Payment) error {
 	return f.refusal()
 }
 
+const selectPaymentOf = `SELECT ` + paymentColumns + `, record, receipt, chain_proof FROM `
+
 // pay runs a function that answers with the payment as it then stands. An error of the server is returned as
 // it is.
 func (e *fleet) pay(ctx context.Context, function string, args ...any) (Payment, error) {
-	return call(ctx, e, scanPayment, `SELECT `+paymentColumns+`, record, receipt, chain_proof FROM `+function,
-		args...)
+	return call(ctx, e, scanPayment, selectPaymentOf+function, args...)
 }
 
 // columnsOf are the columns of a new payment, as json_populate_record takes them.

@@ -96,12 +96,17 @@ func (e *fleet) keepsEnough(standbys, commit string) error {
 			"seals another replication")
 }
 
-// payWhenSettled is pay for a step that a young epoch refuses: it waits for that as long as its caller does.
+// payWhenSettled is pay for a step that a young epoch refuses.
 func (e *fleet) payWhenSettled(ctx context.Context, function string, args ...any) (Payment, error) {
+	return whenSettled(ctx, e, func() (Payment, error) { return e.pay(ctx, function, args...) })
+}
+
+// whenSettled takes a step that a young epoch refuses: it waits for that as long as its caller does.
+func whenSettled[T any](ctx context.Context, e *fleet, step func() (T, error)) (T, error) {
 	for {
-		p, err := e.pay(ctx, function, args...)
+		v, err := step()
 		if !refusedAs(err, "X4E01") {
-			return p, err
+			return v, err
 		}
 		select {
 		case <-time.After(settlePoll):
@@ -109,7 +114,7 @@ func (e *fleet) payWhenSettled(ctx context.Context, function string, args ...any
 			refusal := x402.Errorf(x402.LedgerUnavailable,
 				"the ledger's server failed over less than %s ago", e.settle)
 			refusal.FixedBy = x402.ByTime
-			return p, refusal.WithHint("make the same call again: until then the wallets look " +
+			return v, refusal.WithHint("make the same call again: until then the wallets look " +
 				"whether it has lost a payment")
 		}
 	}

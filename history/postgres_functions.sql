@@ -358,6 +358,20 @@ BEGIN
     RETURN NEXT _p;
 END $$;
 
+-- Holds several payments, or none of them: what is refused says in its hint which one it was about, counted from 1.
+CREATE FUNCTION reserve_all(_list JSONB) RETURNS SETOF payments LANGUAGE plpgsql AS $$
+DECLARE
+    _q JSONB; _at INT := 0; _state TEXT; _why TEXT; _detail TEXT; _constraint TEXT;
+BEGIN
+    FOR _q IN SELECT value FROM jsonb_array_elements(_list) LOOP
+        _at := _at + 1;
+        RETURN QUERY SELECT * FROM reserve(_q);
+    END LOOP;
+EXCEPTION WHEN OTHERS THEN
+    GET STACKED DIAGNOSTICS _state = RETURNED_SQLSTATE, _why = MESSAGE_TEXT, _detail = PG_EXCEPTION_DETAIL, _constraint = CONSTRAINT_NAME;
+    RAISE EXCEPTION USING ERRCODE = _state, MESSAGE = _why, DETAIL = _detail, CONSTRAINT = _constraint, HINT = _at::text;
+END $$;
+
 -- reserved → submitted, or the bytes of what the unlock agent has signed.
 CREATE FUNCTION submit(_q JSONB) RETURNS BIGINT LANGUAGE plpgsql AS $$
 DECLARE _p payments; _now BIGINT := clock(); _e RECORD; _unique BYTEA := decode(_q->>'unique', 'hex');

@@ -103,58 +103,63 @@ func (s *Store) Reserve(ctx context.Context, h Hold) (Payment, error) {
 		held, err := s.fleet.reserve(ctx, h, owner)
 		return held, s.tellIf(&change{alerted: h.mayAlert()}, err)
 	}
-	record := packPlain(p.Requirement, nil, nil)
 	err = s.commitNoSync(ctx, func(t *tx) error {
 		if err := t.sameFormat(); err != nil {
 			return err
 		}
-		head, err := t.notBeforeLedger()
-		if err != nil {
-			return err
-		}
-		taken, err := t.purchase(p, h.Resume)
-		if err != nil {
-			return err
-		}
-		if taken != nil {
-			return &AlreadyPaying{Payment: *taken}
-		}
-		if err := t.notFrozen(p.Network, p.Source); err != nil {
-			return err
-		}
-		session, err := t.sessionFor(h)
-		if err != nil {
-			return err
-		}
-		if head != h.DecidedHead || t.Now.Before(h.DecidedAt) {
-			if err := t.holdsStill(h.Decision, p); err != nil {
-				return err
-			}
-		}
-		p.ID, p.Session, p.State = cmp.Or(p.ID, NewID(t.Now)), session.ID, Reserved
-		p.Created, p.Updated = t.Now, t.Now
-		p.LeaseOwner, p.Waiter = owner, owner
-		if err := t.stillApproved(h.Approval); err != nil {
-			return err
-		}
-		if err := t.coveredByChain(h); err != nil {
-			return err
-		}
-		if err := t.seenDelegated(h); err != nil {
-			return err
-		}
-		if err := t.insert(&p, record); err != nil {
-			return err
-		}
-		if err := t.alertBudgets(h.Decision.Caps, p); err != nil {
-			return err
-		}
-		if err := t.alertFunds(h.Low, p); err != nil {
-			return err
-		}
-		return t.useApproval(h.Approval, p)
+		p = h.Payment
+		return t.reserve(h, &p, owner)
 	})
 	return p, err
+}
+
+// reserve holds the money of p, which becomes the payment as it now stands.
+func (t *tx) reserve(h Hold, p *Payment, owner string) error {
+	head, err := t.notBeforeLedger()
+	if err != nil {
+		return err
+	}
+	taken, err := t.purchase(*p, h.Resume)
+	if err != nil {
+		return err
+	}
+	if taken != nil {
+		return &AlreadyPaying{Payment: *taken}
+	}
+	if err := t.notFrozen(p.Network, p.Source); err != nil {
+		return err
+	}
+	session, err := t.sessionFor(h)
+	if err != nil {
+		return err
+	}
+	if head != h.DecidedHead || t.Now.Before(h.DecidedAt) {
+		if err := t.holdsStill(h.Decision, *p); err != nil {
+			return err
+		}
+	}
+	p.ID, p.Session, p.State = cmp.Or(p.ID, NewID(t.Now)), session.ID, Reserved
+	p.Created, p.Updated = t.Now, t.Now
+	p.LeaseOwner, p.Waiter = owner, owner
+	if err := t.stillApproved(h.Approval); err != nil {
+		return err
+	}
+	if err := t.coveredByChain(h); err != nil {
+		return err
+	}
+	if err := t.seenDelegated(h); err != nil {
+		return err
+	}
+	if err := t.insert(p, packPlain(p.Requirement, nil, nil)); err != nil {
+		return err
+	}
+	if err := t.alertBudgets(h.Decision.Caps, *p); err != nil {
+		return err
+	}
+	if err := t.alertFunds(h.Low, *p); err != nil {
+		return err
+	}
+	return t.useApproval(h.Approval, *p)
 }
 
 // seenDelegated notes what a hold found delegated on the owner's token account, before it is spent. What a

@@ -180,3 +180,25 @@ func (all readings) take(ctx context.Context, o option, now time.Time) (funds x4
 		o.Amount.Cmp(o.within(r.funds).Free) <= 0
 	return r.funds, ok
 }
+
+// with are the readings of a batch, and what one more of its payments read. What Permit2 may move is left out:
+// how much of it counts is different for each option.
+func (all readings) with(of option, funds x402.Funds) readings {
+	isRead := slices.ContainsFunc(all, func(r *reading) bool { return r.funds.ReadAt.Equal(funds.ReadAt) })
+	if isRead || funds.Permitted != nil || of.isBatch() {
+		return all
+	}
+	done := make(chan struct{})
+	close(done)
+	return append(readings{{of: of, end: func() {}, done: done, funds: funds}}, all...)
+}
+
+// again are the readings of a batch for its next payment: what the ledger holds since then it counts itself.
+func (all readings) again() (fresh readings) {
+	for _, r := range all {
+		one := *r
+		one.taken = false
+		fresh = append(fresh, &one)
+	}
+	return fresh
+}

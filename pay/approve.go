@@ -38,11 +38,16 @@ func terms(p history.Payment, o option) [sha256.Size]byte {
 
 // Accept is an approval by a person at this process's client. Only this process believes it:
 // whoever writes to the ledger can write an approval, but only the owner's has a seal, and what was
-// given at its own client a process remembers.
+// given at its own client a process remembers. A list is accepted whole.
 func (e *Engine) Accept(ctx context.Context, id, by string) error {
-	a, err := e.Store.Accept(ctx, id, by)
-	if err == nil {
-		e.localApprovals.Store(a.ID, nil)
+	if _, err := e.Store.Accept(ctx, id, by); err != nil {
+		return err
+	}
+	list, err := e.Store.AskedTogether(ctx, id)
+	for _, a := range list {
+		if a.State == history.Approved {
+			e.localApprovals.Store(a.ID, nil)
+		}
 	}
 	return err
 }
@@ -66,32 +71,12 @@ func (e *Engine) askPerson(ctx context.Context, q intent, o option) error {
 // ask opens the question about a row that is to be, because of why; what names it to the person.
 func (e *Engine) ask(ctx context.Context, p history.Payment, quote [sha256.Size]byte, why *x402.Error,
 	what string) error {
-	a, err := e.Store.AskApproval(ctx, history.Approval{
-		Quote: quote, Host: p.Host, Method: p.Method, URL: p.URL, Network: p.Network,
-		Asset: e.spelled(p), Symbol: p.Symbol,
-		Amount: p.Amount, Price: p.Price, PayTo: p.PayTo, Why: why.Message, Agent: p.Agent,
-	})
-	var declined *history.Declined
-	var full *history.TooManyPending
-	switch {
-	case errors.As(err, &declined):
-		return notAgain(declined)
-	case errors.As(err, &full):
-		return why.WithCommand(x402.Command("approvals"), fmt.Sprintf("%d payments wait for your "+
-			"decision, and no more are asked about: please approve or deny them.", full.Limit)).
-			WithHint("%d payments%s wait for a person already, and no more may: the person "+
-				"decides on those first (x402-wallet approvals lists them)", full.Limit, map[string]string{
-				"host": " to this host", "agent": " of this agent"}[full.About]).
-			WithDetail("waiting", full.Limit)
-	case err != nil:
-		return err
+	a, err := e.Store.AskApproval(ctx, e.approvalOf(p, quote, why.Message))
+	if err != nil {
+		return e.notAsked(why, err)
 	}
 	if a.State == history.Denied {
-		return x402.Errorf(x402.ApprovalDeclined, "a person said no to this payment").
-			WithHint("do without it; asking again does not help").
-			WithNext(x402.Next{Do: x402.GiveUp, Why: "a person said no: repeating the call does not help"}).
-			WithDetail("approvalId", a.ID).
-			WithDetail("until", a.Expires.Format(time.RFC3339))
+		return declined(a)
 	}
 	command := x402.Command("approve", a.ID)
 	if p.Agent != "" {
@@ -109,6 +94,42 @@ func (e *Engine) ask(ctx context.Context, p history.Payment, quote [sha256.Size]
 		WithDetail("approvalId", a.ID).WithDetail("command", command).
 		WithDetail("expiresAt", a.Expires.Format(time.RFC3339)).WithDetail("host", x402.Brief(p.Host)).
 		WithDetail("network", p.Network).WithDetail("amount", p.Amount)
+}
+
+// approvalOf is the question about a row that is to be.
+func (e *Engine) approvalOf(p history.Payment, quote [32]byte, why string) history.Approval {
+	return history.Approval{
+		Quote: quote, Host: p.Host, Method: p.Method, URL: p.URL, Network: p.Network,
+		Asset: e.spelled(p), Symbol: p.Symbol,
+		Amount: p.Amount, Price: p.Price, PayTo: p.PayTo, Why: why, Agent: p.Agent,
+	}
+}
+
+// notAsked is the refusal where no question was opened, or what kept it from being.
+func (e *Engine) notAsked(why *x402.Error, err error) error {
+	var before *history.Declined
+	var full *history.TooManyPending
+	switch {
+	case errors.As(err, &before):
+		return notAgain(before)
+	case errors.As(err, &full):
+		return why.WithCommand(x402.Command("approvals"), fmt.Sprintf("%d payments wait for your "+
+			"decision, and no more are asked about: please approve or deny them.", full.Limit)).
+			WithHint("%d payments%s wait for a person already, and no more may: the person "+
+				"decides on those first (x402-wallet approvals lists them)", full.Limit, map[string]string{
+				"host": " to this host", "agent": " of this agent"}[full.About]).
+			WithDetail("waiting", full.Limit)
+	}
+	return err
+}
+
+// declined is the refusal of what a person said no to.
+func declined(a history.Approval) error {
+	return x402.Errorf(x402.ApprovalDeclined, "a person said no to this payment").
+		WithHint("do without it; asking again does not help").
+		WithNext(x402.Next{Do: x402.GiveUp, Why: "a person said no: repeating the call does not help"}).
+		WithDetail("approvalId", a.ID).
+		WithDetail("until", a.Expires.Format(time.RFC3339))
 }
 
 // DetailUnanswered names the number, among the details of APPROVAL_REQUIRED, of the dialogs about

@@ -159,7 +159,7 @@ func (e *Engine) reserveBatch(ctx, caller context.Context, q intent, o *option) 
 	if err != nil {
 		return nil, err
 	}
-	w.sessionCap, w.hold.Resume = e.sessionCapOnce(ctx), q.IdempotencyKey == ""
+	w.sessionCap, w.hold.Resume, w.many = e.sessionCapOnce(ctx), q.IdempotencyKey == "", q.many
 	o.batch.unlock = unlock
 	w.option = *o
 	p, err = e.holdFor(ctx, caller, w)

@@ -18,6 +18,7 @@
 //	            is needed; alert.go what else the owner is told of
 //	batch.go    the same of channels with a deposit; batchbook.go what their sellers say they charged
 //	next.go     what to do after a refusal
+//	many.go     several purchases under one ceiling and one yes; manyhold.go what of that is held in one step
 //	float.go    what it takes is brought from the owner's account to the agent's, where the owner lets it
 //	sign.go     the purchase from then on: signed, and on disk
 //	send.go     out it goes
@@ -164,6 +165,9 @@ type Engine struct {
 	Now    func() time.Time
 	Log    *slog.Logger
 
+	// ofRow makes the context of one of a batch's requests, for tests that follow each; nil: it is the batch's
+	ofRow func(ctx context.Context, n int) context.Context
+
 	gate          gate          // how many of its calls are made at a time
 	inflight      inflight      // what this process's calls work on and wait for
 	pending       pendingWrites // what they bought and could not write down
@@ -173,6 +177,7 @@ type Engine struct {
 	vaultRefusals vaultRefusals // who takes no payment out of a vault
 	transactions  turns         // of the agent's account, by network
 	approvals     turns         // that payments bring with them
+	batches       turns         // whose money is held
 	signInsInVain signInsInVain // who asked for payment all the same
 	// approvals that a person at this process's client gave, by id
 	localApprovals sync.Map

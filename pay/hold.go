@@ -70,6 +70,9 @@ func (e *Engine) bestOption(ctx, caller context.Context, q intent, found *quote)
 			question = o
 		}
 	}
+	if question != nil && q.many.proposes() {
+		return nil, &needsPerson{*question}
+	}
 	if question != nil {
 		return nil, e.askPerson(ctx, q, *question)
 	}
@@ -141,7 +144,7 @@ func (e *Engine) reserveFrom(ctx, caller context.Context, q intent, o option, ah
 		}
 		o.maxValidity = funds.MaxValidity
 		w := e.propose(payment(q, o, funds), o, funds)
-		w.hold.Resume, w.sessionCap = q.IdempotencyKey == "", sessionCap
+		w.hold.Resume, w.sessionCap, w.many = q.IdempotencyKey == "", sessionCap, q.many
 		w.ask.Always = e.whyAlwaysAsked(ctx, o)
 		p, err := e.holdFor(ctx, caller, w)
 		var lack *history.ShortOfFunds
@@ -183,6 +186,8 @@ type proposal struct {
 	// sessionCap looks up what is delegated, should a session begin whose cap it is; nil: no
 	// session's cap is needed.
 	sessionCap func() (*money.Dollars, error)
+	many       *many        // that it is one of; nil: it is made by itself
+	earlier    []budget.Ask // what those before it take, held in the same step
 }
 
 // propose asks for exactly one option.
@@ -208,6 +213,9 @@ func (e *Engine) holdFor(ctx, caller context.Context, w *proposal) (*Purchase, e
 	if err != nil {
 		return nil, err
 	}
+	if w.many.proposes() {
+		return w.many.propose(ctx, e, w, written)
+	}
 	defer written()
 	reserved, err := e.decideAndHold(ctx, w)
 	if err != nil {
@@ -217,13 +225,18 @@ func (e *Engine) holdFor(ctx, caller context.Context, w *proposal) (*Purchase, e
 		}
 		return nil, err
 	}
+	return e.purchase(ctx, w, reserved), nil
+}
+
+// purchase is what was held of a proposal.
+func (e *Engine) purchase(ctx context.Context, w *proposal, reserved history.Payment) *Purchase {
 	note(ctx, reserved)
 	p := &Purchase{Payment: reserved, engine: e, option: w.option, funds: w.hold.Funds,
 		approval: w.hold.Approval}
 	if w.option.batch != nil {
 		p.unlock = w.option.batch.unlock
 	}
-	return p, nil
+	return p
 }
 
 // priced is a payment at an option's price.
@@ -282,6 +295,9 @@ func (e *Engine) decide(ctx context.Context, w *proposal) (err error) {
 	}
 	if err := facts.Refusal(); err != nil {
 		return err
+	}
+	for _, before := range w.earlier {
+		facts.Facts = e.Rules.After(facts.Facts, w.ask, before)
 	}
 	usable := slices.IndexFunc(facts.Approvals, e.mayUse)
 	w.ask.Approved = usable >= 0

@@ -64,30 +64,53 @@ func (e *Engine) pay(ctx context.Context, in intent) (r Result, err error) {
 	}
 	defer leave()
 
-	if result, done, err := e.resume(ctx, in); done || err != nil {
-		return result, err
+	found, r, err := e.find(ctx, caller, in)
+	if found == nil || err != nil {
+		return r, err
 	}
+	defer found.ahead.stop()
+	return e.buyRecounted(ctx, caller, in, found)
+}
 
-	ahead := e.readAhead(ctx, in.host)
-	defer ahead.stop()
-	found, err := e.quote(ctx, in)
-	if err != nil {
-		return Result{}, err
+// find is what comes before anything is held: a call that was made before is answered from what it bought,
+// and so is one that costs nothing. Else found is what the seller asks, whose readings the caller stops.
+func (e *Engine) find(ctx, caller context.Context, in intent) (found *quote, r Result, err error) {
+	if r, done, err := e.resume(ctx, in); done || err != nil {
+		return nil, r, err
 	}
-	found.ahead = ahead
-	if found.challenge == nil {
-		defer found.answer.Release()
-		return e.free(found.answer), nil
+	var ahead readings
+	if in.many == nil { // whose payments share what is read
+		ahead = e.readAhead(ctx, in.host)
+	}
+	defer func() {
+		if found == nil {
+			ahead.stop()
+		}
+	}()
+	asked, err := e.quote(ctx, in)
+	if err != nil {
+		return nil, r, err
+	}
+	asked.ahead = ahead
+	if asked.challenge == nil {
+		defer asked.answer.Release()
+		return nil, e.free(asked.answer), nil
 	}
 	if err := e.Guard.CheckConfig(ctx); err != nil {
-		return Result{}, err
+		return nil, r, err
 	}
-	found.options = e.judge(found, in)
-	if !in.OfSubscription { // which buys anew in each slot
-		if r, done, err := e.signIn(ctx, caller, in, found); done || err != nil {
-			return r, err
-		}
+	asked.options = e.judge(asked, in)
+	if in.OfSubscription { // which buys anew in each slot
+		return asked, r, nil
 	}
+	if r, done, err := e.signIn(ctx, caller, in, asked); done || err != nil {
+		return nil, r, err
+	}
+	return asked, r, nil
+}
+
+// buyRecounted is buy, once more where a seller counts from another sum (batch-settlement).
+func (e *Engine) buyRecounted(ctx, caller context.Context, in intent, found *quote) (r Result, err error) {
 	r, err = e.buy(ctx, caller, in, found)
 	if errors.Is(err, errRecounted) {
 		r, err = e.buy(ctx, caller, in, found)
@@ -108,8 +131,7 @@ func (e *Engine) buy(ctx, caller context.Context, in intent, found *quote) (r Re
 		// is one purchase
 		result, done, err := e.takeUp(ctx, in, taken.Payment)
 		if !done && err == nil {
-			err = x402.Errorf(x402.PayFailed, "the payment that this call is for ended without having "+
-				"happened while it was waited for; make the call again")
+			err = endedMeanwhile()
 		}
 		return result, err
 	}
@@ -124,12 +146,21 @@ func (e *Engine) buy(ctx, caller context.Context, in intent, found *quote) (r Re
 	return e.send(ctx, in, p.Payment, false)
 }
 
+func endedMeanwhile() error {
+	return x402.Errorf(x402.PayFailed, "the payment that this call is for ended without having happened "+
+		"while it was waited for; make the call again")
+}
+
 // prepare holds the money of the best option, has a float moved where that is needed, and has it signed for.
 // Some reasons against an option, as a token that is paused, the chain shows only when it is looked at for
 // the signature: then nothing was signed, the hold has ended, and the next option is taken.
 func (e *Engine) prepare(ctx, caller context.Context, in intent, found *quote) (*Purchase, error) {
 	for {
-		p, err := e.hold(ctx, caller, in, found)
+		p, err := found.held, error(nil)
+		found.held = nil
+		if p == nil {
+			p, err = e.hold(ctx, caller, in, found)
+		}
 		if err != nil {
 			return nil, err
 		}

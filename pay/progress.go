@@ -26,6 +26,20 @@ func OnStage(ctx context.Context, f func(Stage, history.Payment)) context.Contex
 	return context.WithValue(ctx, stageKey{}, f)
 }
 
+type rowsKey struct{}
+
+// OnRows has f called each time that a purchase of a batch made with the context is over, with how many are,
+// of how many. f may not block.
+func OnRows(ctx context.Context, f func(done, all int)) context.Context {
+	return context.WithValue(ctx, rowsKey{}, f)
+}
+
+func reachedRow(ctx context.Context, done, all int) {
+	if f, ok := ctx.Value(rowsKey{}).(func(done, all int)); ok {
+		f(done, all)
+	}
+}
+
 func reached(ctx context.Context, s Stage, p history.Payment) {
 	if f, ok := ctx.Value(stageKey{}).(func(Stage, history.Payment)); ok {
 		f(s, p)

@@ -23,6 +23,8 @@ type quote struct {
 	challenge *x402.Challenge
 	options   []option // those that could be read, in the seller's order
 	ahead     readings // of the chain, while the seller was asked
+	// what a batch of payments holds already of the best option; nil: nothing, it is still to be held
+	held *Purchase
 }
 
 type option struct {

@@ -39,10 +39,11 @@ func (q Request) Fingerprint(agent string) [sha256.Size]byte {
 // maxKey bounds an idempotency key; longer is no name any more.
 const maxKey = 128
 
-// limit is MaxAmount, read.
+// limit is MaxAmount, read, and what a batch's ceiling leaves for one of its payments.
 type limit struct {
 	atomic  *money.Amount
 	dollars *money.Dollars
+	ceiling *money.Dollars // nil: it is made by itself
 }
 
 // allows reports whether a price is within the limit; asked is the price in the limit's own unit.
@@ -52,17 +53,24 @@ func (l limit) allows(amount money.Amount, price money.Dollars) (asked, most str
 		return amount.String(), l.atomic.String(), false
 	case l.dollars != nil && price > *l.dollars:
 		return price.Price(), l.dollars.Price(), false
+	case l.ceiling != nil && price > *l.ceiling:
+		return price.Price(), l.ceiling.Price(), false
 	}
 	return "", "", true
 }
 
 // units is the limit in an asset's atomic units; nil: there is none.
 func (l limit) units(asset x402.AssetInfo) *money.Amount {
-	if l.atomic == nil && l.dollars != nil {
-		a := asset.Units(*l.dollars)
-		return &a
+	most := l.atomic
+	for _, d := range []*money.Dollars{l.dollars, l.ceiling} {
+		if d == nil {
+			continue
+		}
+		if a := asset.Units(*d); most == nil || a.Cmp(*most) < 0 {
+			most = &a
+		}
 	}
-	return l.atomic
+	return most
 }
 
 // intent is a Request, read once. It flows down through all steps of a purchase; nothing behind
@@ -74,6 +82,7 @@ type intent struct {
 	fingerprint [sha256.Size]byte // two calls with the same one are the same request
 	host        string            // as the owner's rules and the ledger name it
 	shownURL    string            // as the ledger keeps it: without secrets
+	many        *many             // that it is one of; nil: it is made by itself
 }
 
 // parse reads the arguments of an agent's call; everything wrong with them is INVALID_ARGUMENT with what

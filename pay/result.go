@@ -188,6 +188,22 @@ func (r *Result) show(c history.Content, paymentID string) {
 	r.ContentBegin, r.ContentEnd = Marks(r.Content)
 }
 
+// Shorten cuts the content that the answer carries itself to most bytes, at least one. Of what was served the
+// rest is stored.
+func (r *Result) Shorten(most int) {
+	if len(r.Content) <= most {
+		return
+	}
+	r.Content, r.ContentTruncated = Part(Readable(r.Whole), 0, most).Text, true
+	r.ContentBegin, r.ContentEnd = Marks(r.Content)
+	if r.Status == StatusPaid || r.Status == StatusReplayed {
+		r.ContentURI = "x402://payments/" + r.PaymentID + "/content"
+	}
+	if r.Next.Do == x402.Done || r.Next.Do == x402.Change {
+		r.Next = r.readOn()
+	}
+}
+
 // Marks are what stands in an answer before and after a stranger's text, so that the text cannot
 // pretend to have ended: 64 random bits of this answer, which its writer could not know. They are
 // empty where the text is.

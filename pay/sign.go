@@ -32,6 +32,8 @@ type Purchase struct {
 	approval *history.Approval // a person's, that it used up; nil: none was needed
 	mayPay   bool              // the owner's program let it pass
 	endTurn  func()            // of what the token takes one after the other; nil: nothing of that kind
+	proposal *proposal         // of a batch, as long as it is not held
+	written  func()            // says that it is held, or will not be; of a proposal
 	// gives a channel on to the next call; nil: the payment goes through none (batch-settlement)
 	unlock func()
 }

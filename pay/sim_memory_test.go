@@ -315,6 +315,14 @@ func (s *memStore) AskApproval(context.Context, history.Approval) (history.Appro
 	return history.Approval{}, errors.ErrUnsupported
 }
 
+func (s *memStore) AskApprovals(context.Context, []history.Approval) ([]history.Approval, error) {
+	return nil, errors.ErrUnsupported
+}
+
+func (s *memStore) AskedTogether(context.Context, string) ([]history.Approval, error) {
+	return nil, errors.ErrUnsupported
+}
+
 func (s *memStore) Accept(context.Context, string, string) (history.Approval, error) {
 	return history.Approval{}, errors.ErrUnsupported
 }
@@ -411,6 +419,32 @@ func (s *memStore) Reserve(ctx context.Context, h history.Hold) (p history.Payme
 		return p, err
 	}
 	defer end()
+	return s.reserve(h)
+}
+
+// ReserveAll takes all back where one is refused.
+func (s *memStore) ReserveAll(ctx context.Context, holds []history.Hold) (held []history.Payment, err error) {
+	end, err := s.begin(ctx)
+	if err != nil {
+		return nil, err
+	}
+	defer end()
+	session, rows := s.session, len(s.rows)
+	for i, h := range holds {
+		if i > 0 && h.Decision.Session == "" {
+			h.Decision.Session = held[0].Session
+		}
+		p, err := s.reserve(h)
+		if err != nil {
+			s.session, s.rows = session, s.rows[:rows]
+			return nil, &history.NotHeld{At: i, Err: err}
+		}
+		held = append(held, p)
+	}
+	return held, nil
+}
+
+func (s *memStore) reserve(h history.Hold) (p history.Payment, err error) {
 	me, at := s.me(), s.time()
 	p = h.Payment
 	if len(h.Decision.Caps) == 0 && (!h.Decision.Prepaid || !p.Prepaid()) {

@@ -457,6 +457,7 @@ func (s *sim) start() {
 	store := &simStore{Store: p.raw, s: s, p: p}
 	channels := &simChannels{simScheme: simScheme{s, p}}
 	p.engine = &Engine{
+		ofRow: ofRow,
 		Rules: s.rules, Policy: Policy{Schemes: ways, Networks: []string{testNetwork},
 			MaxTimeout: 300 * time.Second, ChannelDeposit: money.Dollars(s.most),
 			Deadline: 30*time.Second + 7*time.Millisecond}, // no multiple of what the engine polls by
@@ -581,7 +582,24 @@ type call struct {
 	drafted   time.Time   // when it wrote the text of a sign-in, by the wallet's clock
 	letIn     bool        // a seller served who signed in
 	unlimited bool        // Permit2 might move what it saw the price of
+	batch     []*call     // all of the batch that it is one of; nil: none
+	ceiling   uint64      // of that
 	looked    int         // s.reads, when it last looked for content, if that was the last thing it did
+}
+
+// newCall is a purchase's next call, at its home.
+func (s *sim) newCall(pu *purchase, client *Call) *call {
+	s.actors++
+	c := &call{of: pu, p: pu.home, began: s.now(), client: client}
+	c.actor.id, c.actor.call = s.actors, c
+	pu.call, pu.tries = c, pu.tries+1
+	if !pu.begun {
+		pu.begun = true
+		s.begins(pu)
+	}
+	s.calls = append(s.calls, c)
+	s.made++
+	return c
 }
 
 // begin makes a purchase's next call: where it was made before, as long as that process lives.
@@ -590,18 +608,8 @@ func (s *sim) begin(pu *purchase) {
 		alive := s.callable(pu)
 		pu.home = alive[s.rng.IntN(len(alive))]
 	}
-	s.actors++
-	c := &call{of: pu, p: pu.home, began: s.now()}
-	c.actor.id, c.actor.call = s.actors, c
-	pu.call, pu.tries = c, pu.tries+1
-	if !pu.begun {
-		pu.begun = true
-		s.begins(pu)
-	}
-	s.calls = append(s.calls, c)
+	c := s.newCall(pu, new(Call))
 	s.running++
-	s.made++
-	c.client = new(Call)
 	ctx, cancel := context.WithCancel(context.WithValue(context.Background(), actorKey{}, &c.actor))
 	ctx = WithAgent(WithCall(ctx, c.client), pu.agent)
 	s.say("%d/%d %s", c.actor.id, c.p.id, pu.told())
@@ -611,13 +619,7 @@ func (s *sim) begin(pu *purchase) {
 		q.IdempotencyKey = pu.key
 		r, err := c.p.engine.Pay(ctx, q)
 		c.p.survive()
-		c.returned = true
-		if err != nil {
-			s.say("%d/%d answer: %v", c.actor.id, c.p.id, err)
-		} else {
-			s.say("%d/%d answer: %s %s %q", c.actor.id, c.p.id, r.Status, r.PaymentID, r.Content)
-		}
-		s.answered(c, r, err)
+		s.returns(c, r, err)
 		if pu.call == c && err == nil { // the answer is on its way to the client
 			s.at(ctx, c.p, "written")
 			c.written = true
@@ -629,20 +631,39 @@ func (s *sim) begin(pu *purchase) {
 				c.p.engine.Delivered(ctx, r.Status, r.PaymentID)
 			}
 		}
-		if pu.call == c {
-			pu.call, pu.lastCode = nil, ""
-			if err != nil {
-				pu.lastCode = x402.AsError(err).Code
-			}
-		}
+		c.ends(err)
 	}()
+}
+
+// returns tells of an answer, and judges it.
+func (s *sim) returns(c *call, r Result, err error) {
+	c.returned = true
+	if err != nil {
+		s.say("%d/%d answer: %v", c.actor.id, c.p.id, err)
+	} else {
+		s.say("%d/%d answer: %s %s %q", c.actor.id, c.p.id, r.Status, r.PaymentID, r.Content)
+	}
+	s.answered(c, r, err)
+}
+
+// ends is when its client has the answer.
+func (c *call) ends(err error) {
+	if c.of.call != c {
+		return
+	}
+	c.of.call, c.of.lastCode = nil, ""
+	if err != nil {
+		c.of.lastCode = x402.AsError(err).Code
+	}
 }
 
 // leave is the client's going away; it may make the same call again at once.
 func (s *sim) leave(c *call) {
 	s.say("%d/%d its client leaves", c.actor.id, c.p.id)
-	c.cancelled = true
-	c.of.call = nil
+	for _, one := range append(c.batch, c) {
+		one.cancelled = true
+		one.of.call = nil
+	}
 	c.client.Cancel()
 }
 
@@ -707,6 +728,9 @@ func (s *sim) moves() []move {
 				may(4, func() { pu.gaveUp = true })
 			}
 		}
+	}
+	if list := s.batchable(); len(list) > 1 {
+		may(s.mix.many, func() { s.beginMany(list) })
 	}
 	for _, c := range s.calls {
 		waits := !c.returned || (c.of.call == c && !c.written)

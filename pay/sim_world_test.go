@@ -27,7 +27,7 @@ import (
 type mix struct {
 	steps, processes                                       int
 	leave, kill, reconcile, clock, node, thief, blind      int
-	power, wire, away                                      int
+	power, wire, away, many                                int
 	tick                                                   int
 	ticks                                                  []time.Duration
 	seller, proof, settler, ask, funds, sign, status, save []choice
@@ -139,6 +139,7 @@ func newSim(g *ground, seed uint64, onDisk bool) *sim {
 	s.drawMeters(urls)
 	s.drawWays(urls, draw, some)
 	s.drawAgents()
+	s.drawMany()
 	if g.server != nil {
 		s.drawWires(some)
 		s.signRules()
@@ -640,7 +641,8 @@ type simStore struct {
 
 // survivesNoPowerCut are changes that are not on disk before a later one is: history.Store does not wait for
 // the disk with them. Reserve does wait, and need not: nothing leaves before Submit.
-var survivesNoPowerCut = map[string]bool{"Reserve": true, "Rest": true, "Abandon": true, "Deliver": true}
+var survivesNoPowerCut = map[string]bool{"Reserve": true, "ReserveAll": true,
+	"Rest": true, "Abandon": true, "Deliver": true}
 
 // change makes one change of the ledger: it may fail before or after it took effect, or be the last
 // thing the process does.
@@ -702,6 +704,31 @@ func (w *simStore) Reserve(ctx context.Context, h history.Hold) (p history.Payme
 		held = history.Payment{}
 	}
 	return held, err
+}
+
+// ReserveAll holds for several calls, each in the hold's own URL.
+func (w *simStore) ReserveAll(ctx context.Context, holds []history.Hold) (held []history.Payment, err error) {
+	err = w.change(ctx, "ReserveAll", func() error {
+		asked := w.s.wallet()
+		w.s.withinCeiling(ctx, holds)
+		for i := range holds {
+			p := &holds[i].Payment
+			p.ID = w.s.asksFor(p.ID, w.s.callOf(ctx, *p))
+		}
+		held, err = w.Store.ReserveAll(ctx, holds)
+		for _, p := range held {
+			if w.s.g.server != nil {
+				w.s.isHeld(p)
+			} else {
+				w.s.reserved(p, w.s.callOf(ctx, p), asked)
+			}
+		}
+		return err
+	})
+	if err != nil {
+		return nil, err
+	}
+	return held, nil
 }
 
 // simGuard is the key's side of the ledger.
@@ -904,6 +931,18 @@ func (w *simStore) AskApproval(_ context.Context, a history.Approval) (history.A
 	w.p.survive()
 	a.ID, a.State = "apr_nobody", history.Pending
 	return a, nil
+}
+
+func (w *simStore) AskApprovals(_ context.Context, list []history.Approval) ([]history.Approval, error) {
+	w.p.survive()
+	for i := range list {
+		list[i].ID, list[i].State = "apr_nobody", history.Pending
+	}
+	return list, nil
+}
+
+func (w *simStore) AskedTogether(ctx context.Context, id string) ([]history.Approval, error) {
+	return w.Store.AskedTogether(ctx, id)
 }
 
 func (w *simStore) Accept(ctx context.Context, id, by string) (history.Approval, error) {

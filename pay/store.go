@@ -51,6 +51,9 @@ type Reserver interface {
 	// then, and the facts have to be read again. *history.AlreadyPaying and *history.ShortOfFunds
 	// say why nothing else may or can be held.
 	Reserve(ctx context.Context, h history.Hold) (history.Payment, error)
+	// ReserveAll is Reserve for several payments in one step: all are held, or none. *history.NotHeld says
+	// which one was refused.
+	ReserveAll(ctx context.Context, holds []history.Hold) ([]history.Payment, error)
 	// Release ends a hold of which nothing was signed, and gives the approval back that it used up.
 	Release(ctx context.Context, id, why string) error
 	// Finish records what became known of a submitted payment; as often as there is better proof.
@@ -102,6 +105,10 @@ type Reader interface {
 // Approvals is what people decide, and what the circuit breaker decides for them.
 type Approvals interface {
 	AskApproval(ctx context.Context, a history.Approval) (history.Approval, error)
+	// AskApprovals opens one question about several payments.
+	AskApprovals(ctx context.Context, list []history.Approval) ([]history.Approval, error)
+	// AskedTogether are the approvals of a list, in its order, or the one that is in none.
+	AskedTogether(ctx context.Context, id string) ([]history.Approval, error)
 	Accept(ctx context.Context, id, by string) (history.Approval, error)
 	// ApprovedBy says who approved a payment and when; nil: nobody had to.
 	ApprovedBy(ctx context.Context, p history.Payment) (*history.Approver, error)

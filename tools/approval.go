@@ -10,6 +10,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 	"time"
 
@@ -50,13 +51,21 @@ const maxQuestions = 2
 func (s *Server) purchase(ctx context.Context, request *mcp.CallToolRequest, about [sha256.Size]byte,
 	in purchase, show func(pay.Result) *mcp.CallToolResult) *mcp.CallToolResult {
 	fees := newFees()
+	return s.approving(ctx, request, about, fees, func() (*mcp.CallToolResult, error) {
+		return s.buy(ctx, request, in, fees, show)
+	})
+}
+
+// approving makes a call that pays by buy, which is called again after each question that was answered.
+func (s *Server) approving(ctx context.Context, request *mcp.CallToolRequest, about [sha256.Size]byte,
+	fees *fees, buy func() (*mcp.CallToolResult, error)) *mcp.CallToolResult {
 	refused := func(err error) *mcp.CallToolResult { return failure(fees.spent(err)) }
 	asked, err := s.answered(ctx, request, about) // the question that was answered last
 	if err != nil {
 		return refused(err)
 	}
 	for questions := 0; ; questions++ {
-		given, err := s.buy(ctx, request, in, fees, show)
+		given, err := buy()
 		id := approvalIn(err)
 		switch {
 		case asked != "" && id != "" && id != asked && !s.wasUsed(ctx, asked):
@@ -158,8 +167,8 @@ func (s *Server) wasUsed(ctx context.Context, id string) bool {
 		return false
 	}
 	defer done()
-	a, err := w.Store.Approval(ctx, id)
-	return err == nil && a.Payment != ""
+	list, err := w.Store.AskedTogether(ctx, id)
+	return err == nil && slices.ContainsFunc(list, func(a history.Approval) bool { return a.Payment != "" })
 }
 
 // approvalIn is the approval that a refusal asks for; "" where it asks for none.
@@ -288,7 +297,7 @@ func (s *Server) terms(ctx context.Context, id string) ([]string, error) {
 		return nil, err
 	}
 	defer done()
-	a, err := w.Store.Approval(ctx, id)
+	a, err := w.Store.Asked(ctx, id)
 	if err != nil {
 		return nil, err
 	}
@@ -316,14 +325,29 @@ func (s *Server) terms(ctx context.Context, id string) ([]string, error) {
 			fmt.Sprintf("For: %s %s", a.Method, x402.Quote(a.URL)),
 			because, "Declined, what it sells is paid for."}, nil
 	}
+	before := "Left before this payment: " + strings.Join(left, ", ") + "."
+	if len(a.Together) > 0 {
+		return append(paymentsOf(a), because, before), nil
+	}
 	return []string{
 		fmt.Sprintf("Pay %s to %s?", a.Price.Price(), x402.Quote(a.Host)),
 		fmt.Sprintf("Payee: %s on %s, %s atomic units of %s", x402.Quote(a.PayTo), x402.Title(a.Network),
 			a.Amount, a.Symbol),
 		fmt.Sprintf("For: %s %s", a.Method, x402.Quote(a.URL)),
 		because,
-		"Left before this payment: " + strings.Join(left, ", ") + ".",
+		before,
 	}, nil
+}
+
+// paymentsOf are the payments of a list, as a person reads them in a dialog: the sum, what each host gets, and
+// each payment by itself.
+func paymentsOf(all history.Approval) []string {
+	lines := []string{fmt.Sprintf("Pay %s in all, for %d payments?", all.Price.Price(), len(all.Together))}
+	for i, a := range all.Together {
+		lines = append(lines, fmt.Sprintf("%d. %s to %s for %s %s, payee %s on %s", i+1, a.Price.Price(),
+			x402.Quote(a.Host), a.Method, x402.Quote(a.URL), x402.Quote(a.PayTo), x402.Title(a.Network)))
+	}
+	return lines
 }
 
 // form is a question of these lines: accept or decline says it all.

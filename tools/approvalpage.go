@@ -112,6 +112,6 @@ func (s *Server) isPending(ctx context.Context, id string) bool {
 		return true
 	}
 	defer done()
-	a, err := w.Store.Approval(ctx, id)
+	a, err := w.Store.Asked(ctx, id)
 	return err != nil || (a.State == history.Pending && time.Now().Before(a.Expires))
 }

@@ -25,7 +25,7 @@ func (s *Server) progress(ctx context.Context, request *mcp.CallToolRequest) (ob
 	if token == nil {
 		return ctx, func() {}
 	}
-	stages := make(chan string, 8) // a purchase has four; of more the client misses some
+	stages := make(chan string, 2*pay.MaxMany) // a purchase has four; of more the client misses some
 	end, ended := make(chan struct{}), make(chan struct{})
 	last, step := "", 0.0
 	notify := func() {
@@ -57,11 +57,15 @@ func (s *Server) progress(ctx context.Context, request *mcp.CallToolRequest) (ob
 			}
 		}
 	}()
-	observed = pay.OnStage(ctx, func(stage pay.Stage, p history.Payment) {
+	say := func(text string) {
 		select {
-		case stages <- stageText(stage, p):
+		case stages <- text:
 		default:
 		}
+	}
+	observed = pay.OnStage(ctx, func(stage pay.Stage, p history.Payment) { say(stageText(stage, p)) })
+	observed = pay.OnRows(observed, func(done, all int) {
+		say(fmt.Sprintf("%d of %d purchases are over", done, all))
 	})
 	return observed, func() {
 		close(end)

@@ -109,7 +109,8 @@ func (w *Wallet) status(ctx context.Context, out *walletStatus) error {
 	if err != nil {
 		return err
 	}
-	for _, a := range waiting {
+	for _, list := range history.Lists(waiting) {
+		a := history.Together(list)
 		if agent == "" || a.Agent == agent {
 			out.Approvals = append(out.Approvals, waitingApproval{ID: a.ID, Price: a.Price.Price(),
 				Host: a.Host, Until: stamp(a.Expires)})

@@ -232,6 +232,7 @@ func (s *Server) addTools() {
 		return &mcp.Tool{Name: name, Title: title, Description: description, Annotations: hints}
 	}
 	addPurchase[PayIn](s, tool(payName, "Get a URL and pay for it", payDescription, buys))
+	s.addMany(tool(manyName, "Get many URLs", manyDescription, buys))
 	add(s, tool("x402_estimate_cost", "Ask a price", estimateDescription, asks),
 		func(w *Wallet, ctx context.Context, in estimateIn) (pay.Estimate, error) {
 			return w.Estimate(ctx, in)
@@ -366,26 +367,34 @@ func (s *Server) pays(tool string) bool {
 // call's transport knows: what was delivered is over, what was not goes to the next identical call.
 // Whoever answers a call with a purchase calls it last.
 func (s *Server) noteDelivery(ctx context.Context, r pay.Result) {
-	call := pay.CallFrom(ctx)
-	if call == nil || r.PaymentID == "" {
+	if r.PaymentID == "" {
 		return
 	}
 	status, id := r.Status, r.PaymentID // and no content: a late answer's end is ten minutes away
-	call.OnEnd(func(delivered bool) {
-		s.deliveries.Go(func() { s.ended(status, id, delivered) })
+	s.onEnd(ctx, func(w *Wallet, delivered bool) {
+		if delivered {
+			w.Engine.Delivered(context.Background(), status, id)
+		} else {
+			w.Engine.Lost(context.Background(), id)
+		}
 	})
 }
 
-func (s *Server) ended(status, paymentID string, delivered bool) {
-	defer s.caught("delivery")
-	w, done := s.lazy.last()
-	if w == nil {
+// onEnd has the ledger told what became of a call's answer.
+func (s *Server) onEnd(ctx context.Context, tell func(w *Wallet, delivered bool)) {
+	call := pay.CallFrom(ctx)
+	if call == nil {
 		return
 	}
-	defer done()
-	if delivered {
-		w.Engine.Delivered(context.Background(), status, paymentID)
-	} else {
-		w.Engine.Lost(context.Background(), paymentID)
-	}
+	call.OnEnd(func(delivered bool) {
+		s.deliveries.Go(func() {
+			defer s.caught("delivery")
+			w, done := s.lazy.last()
+			if w == nil {
+				return
+			}
+			defer done()
+			tell(w.Wallet, delivered)
+		})
+	})
 }

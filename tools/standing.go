@@ -67,7 +67,8 @@ func (w *Wallet) Standing(ctx context.Context) (out metrics.Standing, err error)
 	if err != nil {
 		return out, err
 	}
-	for _, a := range approvals {
+	for _, list := range history.Lists(approvals) {
+		a := history.Together(list)
 		if a.State == history.Pending {
 			out.Waiting[a.Agent] = out.Waiting[a.Agent].Add(a.Price, a.Created, false)
 		}

@@ -37,6 +37,7 @@ type Failure struct {
 	State      string // SQLSTATE; "": the server said nothing
 	Constraint string // of Violated
 	Detail     string // of Refused: what the function says of it
+	Hint       string // which one of several it is about, where the function says so
 	err        error
 }
 
@@ -80,7 +81,8 @@ func failure(doing string, err error) error {
 	if !errors.As(err, &e) {
 		return &Failure{Kind: Uncertain, Doing: doing, err: err}
 	}
-	f := &Failure{Doing: doing, State: e.Code, Constraint: e.ConstraintName, Kind: Defect, err: err}
+	f := &Failure{Doing: doing, State: e.Code, Constraint: e.ConstraintName, Hint: e.Hint, Kind: Defect,
+		err: err}
 	switch {
 	case strings.HasPrefix(e.Code, refusal):
 		f.Kind, f.Detail = Refused, e.Detail

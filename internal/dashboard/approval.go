@@ -44,7 +44,7 @@ func (q question) frame() frame {
 }
 
 func (l *look) question(id string) (q question, err error) {
-	a, err := l.wallet.Store.Approval(l.r.Context(), id)
+	a, err := l.wallet.Store.Asked(l.r.Context(), id)
 	if err != nil {
 		return q, missing(err, "there is no approval %q", id)
 	}

@@ -25,7 +25,8 @@ func (l *look) standing(f *frame) error {
 	if err != nil {
 		return err
 	}
-	for _, a := range approvals {
+	for _, list := range history.Lists(approvals) {
+		a := history.Together(list)
 		if a.State == history.Pending {
 			f.Waiting = append(f.Waiting, a)
 		} else {

@@ -53,7 +53,8 @@ func notice(a history.Alert, page string) Notice {
 	}
 	switch a.Kind {
 	case history.AlertApproval:
-		n.ID, n.Price, n.Command = x402.Brief(a.Subject), d.Price.Price(), x402.Command("approve", a.Subject)
+		id := history.ListOf(a.Subject)
+		n.ID, n.Price, n.Command = x402.Brief(id), d.Price.Price(), x402.Command("approve", id)
 		what := "Pay " + n.Price + " to"
 		if d.SignIn {
 			what = "Sign in, for nothing, at"

@@ -21,7 +21,7 @@ func (p planned) told(page func(string) string) (list []message) {
 	for _, a := range p.single {
 		at := ""
 		if page != nil && a.Kind == history.AlertApproval {
-			at = page(a.Subject)
+			at = page(history.ListOf(a.Subject))
 		}
 		list = append(list, message{notice(a, at), []history.Alert{a}})
 	}

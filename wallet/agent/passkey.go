@@ -43,7 +43,7 @@ func (q Question) about() [32]byte { return passkey.About("approve", q.ID, q.Sho
 
 // asked is the approval that a question is about. INVALID_ARGUMENT: it is not what was shown.
 func (a *Approver) asked(ctx context.Context, q Question) (history.Approval, error) {
-	row, err := a.Store.Approval(ctx, q.ID)
+	row, err := a.Store.Asked(ctx, q.ID)
 	if err != nil {
 		return row, err
 	}

@@ -17,7 +17,8 @@ import (
 // at a client has no seal either: the process that received it remembers it, and is the only one
 // that believes it.
 
-// Approve is the owner's approval of one quote, as it was shown to them.
+// Approve is the owner's approval of one quote, as it was shown to them, or of each that is on a list
+// (history.Store.Asked): of no other one, whatever is on the list by now.
 func (g *Guard) Approve(ctx context.Context, shown history.Approval, by string) (history.Approval, error) {
 	seal, err := g.sealer(ctx)
 	if err != nil {
@@ -26,8 +27,17 @@ func (g *Guard) Approve(ctx context.Context, shown history.Approval, by string) 
 	if err := g.ownerHere(); err != nil {
 		return history.Approval{}, err
 	}
+	list := shown.Together
+	if len(list) == 0 {
+		list = []history.Approval{shown}
+	}
 	return g.Store.Approve(ctx, shown.ID, by, func(a history.Approval) ([]byte, error) {
-		then := a
+		i := slices.IndexFunc(list, func(one history.Approval) bool { return one.ID == a.ID })
+		if i < 0 {
+			return nil, x402.Errorf(x402.LedgerCorrupt, "the approval %s came onto the list after it was shown",
+				a.ID)
+		}
+		shown, then := list[i], a
 		then.Expires, then.Since = shown.Expires, shown.Since
 		if !bytes.Equal(approvalData(then), approvalData(shown)) {
 			return nil, x402.Errorf(x402.LedgerCorrupt,

@@ -1,0 +1,424 @@
+package pay
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"x402-wallet/history"
+	"x402-wallet/seller"
+	"x402-wallet/x402"
+	"x402-wallet/x402/money"
+)
+
+// street is many sellers: what each of them does is by its URL.
+type street struct {
+	*scriptedSeller
+
+	mu    sync.Mutex
+	price map[string]string // by URL; "": scriptedSeller's
+	asks  map[string]func(ctx context.Context) (*seller.Answer, error)
+	pays  map[string]func(s *scriptedSeller, nonce string, amount uint64) (*seller.Answer, error)
+	busy  int // sellers that are being asked
+	most  int // of these at a time
+}
+
+func (s *street) Ask(ctx context.Context, r seller.Request) (*seller.Answer, error) {
+	s.mu.Lock()
+	s.busy++
+	s.most = max(s.most, s.busy)
+	asks, price := s.asks[r.URL], cmp.Or(s.price[r.URL], s.scriptedSeller.price)
+	s.mu.Unlock()
+	defer func() {
+		s.mu.Lock()
+		s.busy--
+		s.mu.Unlock()
+	}()
+	if asks != nil {
+		return asks(ctx)
+	}
+	s.scriptedSeller.mu.Lock()
+	s.asked++
+	one := scriptedSeller{t: s.t, price: price, header: s.header, network: s.network, payee: s.payee}
+	s.scriptedSeller.mu.Unlock()
+	if price == "free" {
+		return &seller.Answer{Status: 200, Content: []byte("free"), ContentType: "text/plain"}, nil
+	}
+	return one.asks(), nil
+}
+
+func (s *street) Present(ctx context.Context, r seller.Request, with x402.Attachment) (*seller.Answer, error) {
+	s.mu.Lock()
+	pays := s.pays[r.URL]
+	s.mu.Unlock()
+	if pays == nil {
+		return s.scriptedSeller.Present(ctx, r, with)
+	}
+	other := scriptedSeller{t: s.t, chain: s.chain, price: s.scriptedSeller.price, header: s.header, script: pays}
+	return other.Present(ctx, r, with)
+}
+
+// onStreet is a bench whose sellers differ by URL.
+func onStreet(t *testing.T) (*bench, *street) {
+	t.Helper()
+	b := newBench(t, "10000", honest)
+	s := &street{scriptedSeller: b.seller, price: map[string]string{},
+		asks: map[string]func(context.Context) (*seller.Answer, error){},
+		pays: map[string]func(*scriptedSeller, string, uint64) (*seller.Answer, error){}}
+	b.Transport = s
+	return b, s
+}
+
+// shop is the nth seller's URL.
+func shop(n int) string { return fmt.Sprintf("https://shop%d.example/item", n) }
+
+// order is a batch at n sellers.
+func order(n int, most string) Many {
+	q := Many{MaxAmount: most}
+	for i := range n {
+		q.Requests = append(q.Requests, get(shop(i)))
+	}
+	return q
+}
+
+// statuses are what became of the rows: a status, or a code.
+func statuses(b Bought) (list []string) {
+	for _, row := range b.Rows {
+		if row.Err != nil {
+			list = append(list, string(x402.AsError(row.Err).Code))
+		} else {
+			list = append(list, row.Result.Status)
+		}
+	}
+	return list
+}
+
+// rows are the ledger's payments, whatever became of them.
+func (b *bench) rows(t *testing.T) []history.Payment {
+	t.Helper()
+	list, _, _, err := b.store.List(t.Context(), history.Filter{Limit: 200})
+	require.NoError(t, err)
+	return list
+}
+
+func TestABatchBuysEachByItself(t *testing.T) {
+	b, s := onStreet(t)
+	s.price[shop(1)] = "free"
+	got, err := b.PayMany(t.Context(), order(3, "$0.05"))
+	require.NoError(t, err)
+	require.Equal(t, []string{StatusPaid, StatusFree, StatusPaid}, statuses(got))
+	require.Equal(t, "sunny", got.Rows[0].Result.Content)
+	require.Equal(t, "free", got.Rows[1].Result.Content)
+	require.Equal(t, shop(2), got.Rows[2].URL)
+	require.Equal(t, money.Dollars(20_000), got.Spent)
+	require.True(t, got.Complete)
+	require.Equal(t, RepeatBuys, got.Repeat)
+	require.Equal(t, 2, b.chain.settlements())
+	require.Len(t, b.rows(t), 2, "each has its own payment")
+
+	b.DeliveredMany(t.Context(), got)
+	again, err := b.PayMany(t.Context(), order(3, "$0.05"))
+	require.NoError(t, err)
+	require.Equal(t, []string{StatusPaid, StatusFree, StatusPaid}, statuses(again))
+	require.Equal(t, 4, b.chain.settlements(), "a whole batch that was delivered is bought again")
+}
+
+func TestABatchIsRefusedBeforeAnybodyIsAsked(t *testing.T) {
+	for name, c := range map[string]struct {
+		q    Many
+		says string
+	}{
+		"nothing in it":       {Many{MaxAmount: "$1"}, "empty"},
+		"101 requests":        {order(101, "$1"), "101 requests"},
+		"no ceiling":          {order(2, ""), "maxAmount in dollars"},
+		"atomic units":        {order(2, "50000"), "maxAmount in dollars"},
+		"no sum":              {order(2, "$x"), "maxAmount"},
+		"a sum too large":     {order(2, "$99999999999999999999"), "maxAmount"},
+		"one network unknown": {Many{MaxAmount: "$1", Requests: []Request{get(shop(0)), {Network: "moon"}}}, "request 2"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			b, s := onStreet(t)
+			_, err := b.PayMany(t.Context(), c.q)
+			require.Contains(t, code(t, x402.InvalidArgument, err).Message, c.says)
+			require.Zero(t, s.asked)
+		})
+	}
+}
+
+func TestABatchAboveItsCeilingBuysNothing(t *testing.T) {
+	b, s := onStreet(t)
+	s.price[shop(1)] = "30000"
+	_, err := b.PayMany(t.Context(), order(4, "$0.045"))
+	e := code(t, x402.AmountExceedsMax, err)
+	require.Equal(t, 2, e.Details["wouldPass"])
+	require.Equal(t, "$0.06", e.Details["requested"])
+	require.Empty(t, b.rows(t), "nothing is held, not even for a moment")
+	require.Zero(t, b.chain.signed)
+
+	s.price[shop(1)] = "50000" // above the ceiling by itself: its own trouble
+	got, err := b.PayMany(t.Context(), order(4, "$0.045"))
+	require.NoError(t, err)
+	require.Equal(t, []string{StatusPaid, "AMOUNT_EXCEEDS_MAX", StatusPaid, StatusPaid}, statuses(got))
+}
+
+// No sum of prices passes as a small one because it is too large for its number.
+func TestTheSumOfABatchCannotOverflow(t *testing.T) {
+	b, s := onStreet(t)
+	b.Rules.PerCall, b.Rules.Day, b.Rules.Month = 1<<62, 1<<62, 1<<62
+	b.Rules.ApproveAbove = 1 << 62
+	for i := range 4 {
+		s.price[shop(i)] = "4611686018427387000" // dollars·10⁶; two of them are above int64's half
+	}
+	b.chain.balance = 1 << 63
+	_, err := b.PayMany(t.Context(), order(4, "$4611686018427.387"))
+	require.Equal(t, 1, code(t, x402.AmountExceedsMax, err).Details["wouldPass"])
+	require.Zero(t, b.chain.signed)
+}
+
+func TestABatchIsHeldWholeOrNotAtAll(t *testing.T) {
+	for name, c := range map[string]struct {
+		with   func(b *bench)
+		code   x402.Code
+		passes int
+	}{
+		"the day's budget": {func(b *bench) { b.Rules.Day = 35_000 }, x402.BudgetExceeded, 3},
+		"the session":      {func(b *bench) { b.Rules.Session = new(money.Dollars); *b.Rules.Session = 25_000 }, x402.BudgetExceeded, 2},
+		"a host's day": {func(b *bench) {
+			b.Rules.HostDay = map[string]money.Dollars{"*.example": 40_000}
+		}, x402.BudgetExceeded, 4},
+		"the rate":           {func(b *bench) { b.Rules.Rate = 4 }, x402.RateLimited, 4},
+		"what the chain has": {func(b *bench) { b.chain.balance = 29_999 }, x402.InsufficientFunds, 2},
+	} {
+		t.Run(name, func(t *testing.T) {
+			b, _ := onStreet(t)
+			c.with(b)
+			_, err := b.PayMany(t.Context(), order(5, "$1"))
+			e := code(t, c.code, err)
+			require.Equal(t, c.passes, e.Details["wouldPass"], "%v", e)
+			require.Contains(t, e.Hint, fmt.Sprintf("the first %d", c.passes))
+			require.Empty(t, b.rows(t))
+			require.Zero(t, b.chain.signed)
+
+			got, err := b.PayMany(t.Context(), order(c.passes, "$1"))
+			require.NoError(t, err)
+			require.Equal(t, c.passes, b.chain.settlements(), "%v", statuses(got))
+		})
+	}
+}
+
+// Of batches in parallel that do not all fit some are held whole, and the others not at all.
+func TestParallelBatchesNeverHoldTooMuch(t *testing.T) {
+	b, _ := onStreet(t)
+	b.Rules.Day = 100_000 // room for ten
+	other := openBench(t, b.home, b.chain, "10000", honest)
+	other.Rules.Day = b.Rules.Day
+	var working sync.WaitGroup
+	var mu sync.Mutex
+	bought := 0
+	for i := range 6 {
+		working.Go(func() {
+			q := order(4, "$1")
+			for n := range q.Requests {
+				q.Requests[n].URL += fmt.Sprint("?batch=", i)
+			}
+			got, err := []*bench{b, other}[i%2].PayMany(context.Background(), q)
+			if err != nil {
+				if !x402.HasCode(err, x402.BudgetExceeded) {
+					t.Error(err)
+				}
+				return
+			}
+			mu.Lock()
+			defer mu.Unlock()
+			for _, row := range got.Rows {
+				if row.Err == nil {
+					bought++
+				}
+			}
+		})
+	}
+	working.Wait()
+	require.Equal(t, 8, bought, "two whole batches")
+	require.Equal(t, 8, b.chain.settlements())
+	require.Len(t, b.rows(t), 8)
+}
+
+func TestOneSellerOfABatchMisbehaves(t *testing.T) {
+	hang := func(ctx context.Context) (*seller.Answer, error) {
+		<-ctx.Done()
+		return nil, x402.Errorf(x402.Timeout, "the seller did not answer")
+	}
+	dearer := func(s *scriptedSeller, _ string, _ uint64) (*seller.Answer, error) {
+		other := scriptedSeller{t: s.t, price: "900000", header: s.header}
+		return other.asks(), nil
+	}
+	for name, c := range map[string]struct {
+		with func(s *street)
+		code x402.Code
+		held int // whose money is out of reach
+	}{
+		"hangs": {func(s *street) { s.asks[shop(1)] = hang }, x402.Timeout, 0},
+		"redirects elsewhere": {func(s *street) {
+			s.asks[shop(1)] = func(context.Context) (*seller.Answer, error) {
+				return nil, x402.Errorf(x402.RedirectRefused, "elsewhere")
+			}
+		}, x402.RedirectRefused, 0},
+		"raises its price when it is paid": {func(s *street) { s.pays[shop(1)] = dearer }, x402.PriceChanged, 1},
+		"takes the payment and is silent":  {func(s *street) { s.pays[shop(1)] = silent }, x402.OutcomeUnknown, 1},
+	} {
+		t.Run(name, func(t *testing.T) {
+			b, s := onStreet(t)
+			b.Policy.Deadline = 300 * time.Millisecond
+			c.with(s)
+			got, err := b.PayMany(t.Context(), order(12, "$0.12"))
+			require.NoError(t, err)
+			for i, status := range statuses(got) {
+				require.Equal(t, map[bool]string{true: string(c.code), false: StatusPaid}[i == 1], status, "row %d: %v", i, got.Rows[i].Err)
+			}
+			require.Equal(t, 11, b.chain.settlements())
+			require.Equal(t, money.Dollars((11+c.held)*10_000), got.Spent)
+			require.LessOrEqual(t, s.most, manyAtOnce)
+		})
+	}
+}
+
+func TestTheSameRequestTwiceIsOnePurchase(t *testing.T) {
+	b, _ := onStreet(t)
+	q := order(2, "$0.02")
+	q.Requests = append(q.Requests, get("https://SHOP0.example:443/item"), get(shop(0)+"?other"))
+	_, err := b.PayMany(t.Context(), q)
+	require.Equal(t, 2, code(t, x402.AmountExceedsMax, err).Details["wouldPass"])
+	q.MaxAmount = "$0.03"
+	got, err := b.PayMany(t.Context(), q)
+	require.NoError(t, err)
+	require.Equal(t, 3, b.chain.settlements())
+	require.Equal(t, []int{-1, -1, 0, -1}, []int{got.Rows[0].SameAs, got.Rows[1].SameAs, got.Rows[2].SameAs, got.Rows[3].SameAs})
+	require.Equal(t, got.Rows[0].Result.PaymentID, got.Rows[2].Result.PaymentID)
+}
+
+func TestARepeatedBatchBuysWhatIsMissing(t *testing.T) {
+	for _, key := range []string{"", "tuesday"} {
+		t.Run("key "+key, func(t *testing.T) {
+			b, s := onStreet(t)
+			s.asks[shop(1)] = func(context.Context) (*seller.Answer, error) {
+				return nil, x402.Errorf(x402.NetworkError, "not now")
+			}
+			s.pays[shop(2)] = silent
+			q := order(4, "$0.04")
+			q.IdempotencyKey = key
+			got, err := b.PayMany(t.Context(), q)
+			require.NoError(t, err)
+			require.Equal(t, []string{StatusPaid, "NETWORK_ERROR", "OUTCOME_UNKNOWN", StatusPaid}, statuses(got))
+			require.False(t, got.Complete)
+			require.Equal(t, RepeatIs, got.Repeat)
+			b.DeliveredMany(t.Context(), got)
+
+			delete(s.asks, shop(1))
+			delete(s.pays, shop(2))
+			got, err = b.PayMany(t.Context(), q)
+			require.NoError(t, err)
+			require.Equal(t, []string{StatusReplayed, StatusPaid, StatusPaid, StatusReplayed}, statuses(got))
+			require.Equal(t, 4, b.chain.settlements())
+			require.Equal(t, 4, b.chain.signed, "the same bytes were shown again")
+			require.True(t, got.Complete)
+			b.DeliveredMany(t.Context(), got)
+
+			got, err = b.PayMany(t.Context(), q)
+			require.NoError(t, err)
+			if key != "" {
+				require.Equal(t, 4, b.chain.settlements(), "a key is one purchase for ever")
+				q.Requests = q.Requests[1:3] // a part of it is the same purchases
+				_, err = b.PayMany(t.Context(), q)
+				require.NoError(t, err)
+				require.Equal(t, 4, b.chain.settlements())
+			} else {
+				require.Equal(t, 8, b.chain.settlements(), "%v", statuses(got))
+			}
+		})
+	}
+}
+
+// What was bought by an earlier call of the same batch counts towards its ceiling.
+func TestTheCeilingIsForAllCallsOfABatch(t *testing.T) {
+	b, s := onStreet(t)
+	s.asks[shop(2)] = func(context.Context) (*seller.Answer, error) {
+		return nil, x402.Errorf(x402.NetworkError, "not now")
+	}
+	q := order(3, "$0.03")
+	got, err := b.PayMany(t.Context(), q)
+	require.NoError(t, err)
+	b.DeliveredMany(t.Context(), got)
+	delete(s.asks, shop(2))
+	s.price[shop(2)] = "10001"
+	_, err = b.PayMany(t.Context(), q)
+	require.Equal(t, "$0.030001", code(t, x402.AmountExceedsMax, err).Details["requested"])
+	require.Equal(t, 2, b.chain.settlements())
+}
+
+func TestACancelledBatchBeginsNothingNew(t *testing.T) {
+	b, s := onStreet(t)
+	ctx, leave := context.WithCancel(t.Context())
+	defer leave()
+	serve := make(chan struct{})
+	slow := func(s *scriptedSeller, nonce string, amount uint64) (*seller.Answer, error) {
+		<-serve
+		return honest(s, nonce, amount)
+	}
+	for i := range 20 {
+		s.pays[shop(i)] = slow
+	}
+	for i := range manyAtOnce {
+		at := shop(i)
+		s.pays[at] = func(s *scriptedSeller, nonce string, amount uint64) (*seller.Answer, error) {
+			leave()
+			return slow(s, nonce, amount)
+		}
+	}
+	time.AfterFunc(50*time.Millisecond, func() { close(serve) })
+	got, err := b.PayMany(ctx, order(20, "$1"))
+	require.NoError(t, err)
+	paid, untried := 0, 0
+	for _, row := range got.Rows {
+		switch {
+		case row.Err == nil:
+			paid++
+		case x402.AsError(row.Err).Details["tried"] == false:
+			untried++
+		}
+	}
+	require.Equal(t, b.chain.settlements(), paid, "what was sent was brought to its end")
+	require.Positive(t, paid)
+	require.GreaterOrEqual(t, untried, 20-2*manyAtOnce)
+	for _, p := range b.rows(t) {
+		require.False(t, p.State.Unfinished(), "%s", p.State)
+	}
+	require.False(t, got.Complete)
+}
+
+func TestAProcessThatDiesInABatchLosesAndDoublesNothing(t *testing.T) {
+	b, s := onStreet(t)
+	q := order(3, "$0.03")
+	s.pays[shop(0)] = cutAfterSettling
+	s.pays[shop(1)] = silent
+	s.asks[shop(2)] = func(context.Context) (*seller.Answer, error) {
+		return nil, errors.New("dead")
+	}
+	_, err := b.PayMany(t.Context(), q)
+	require.NoError(t, err)
+	require.NoError(t, b.store.Close()) // nothing was delivered
+
+	next := openBench(t, b.home, b.chain, "10000", honest)
+	got, err := next.PayMany(t.Context(), q)
+	require.NoError(t, err)
+	for i, row := range got.Rows {
+		require.NoError(t, row.Err, "row %d", i)
+	}
+	require.Equal(t, 3, b.chain.settlements())
+	require.Equal(t, 3, b.chain.signed)
+}
