@@ -197,7 +197,7 @@ func play(t *testing.T, o x402test.Options) (*x402test.Sandbox, string, testworl
 const weather = `{"city":"Lisbon","celsius":21,"sky":"clear"}`
 
 // ownTools is how many tools the wallet has by itself (SPEC §7).
-const ownTools = 10
+const ownTools = 12
 
 const newest = "2026-07-28"
 
