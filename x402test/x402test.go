@@ -24,8 +24,8 @@ import (
 // The two networks, by their CAIP-2 names. A Sandbox of Options.Mainnet has those of Base and Solana: it says
 // which in its fields EVM and Solana.
 const (
-	BaseSepolia  = sandbox.EVM
-	SolanaDevnet = sandbox.Solana
+	BaseSepolia  = "eip155:84532"
+	SolanaDevnet = "solana:EtWTRABZaYq6iMfeYKouRu166VU2xqa1"
 )
 
 // Options of Start. The zero value is right for most tests.

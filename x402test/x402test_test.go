@@ -41,7 +41,7 @@ func TestClientPays(t *testing.T) {
 		s := New(t, Options{Mainnet: mainnet})
 		onEVM, onSolana := s.NewAccount(t, "evm", "10.00"), s.NewAccount(t, "solana", "10.00")
 		require.Equal(t, []string{s.EVM, s.Solana}, []string{onEVM.Network, onSolana.Network})
-		require.Equal(t, mainnet, s.EVM != BaseSepolia)
+		require.Equal(t, []bool{mainnet, mainnet}, []bool{s.EVM != BaseSepolia, s.Solana != SolanaDevnet})
 		for _, row := range []struct {
 			path   string
 			p      Product
