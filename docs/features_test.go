@@ -13,7 +13,6 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-
 // phases are the rows beside the 116.
 var phases = []string{"1.1", "1.2", "1.3", "1.4", "1.5", "2.1", "2.2", "2.3", "2.4", "2.5", "3.1", "3.2",
 	"3.3", "3.4", "4.1", "4.2", "4.3", "4.4", "4.5", "4.6"}
