@@ -83,7 +83,8 @@ type many struct {
 
 	proposing bool // its payments are proposed and decided on, and held later, all at once
 	plan      manyPlan
-	told      sync.Mutex // held while somebody is told how far it is
+	shared    x402.Shared // what the chains are asked once for all of it
+	told      sync.Mutex  // held while somebody is told how far it is
 	done      int
 }
 
