@@ -331,6 +331,9 @@ func (r *manyRow) isMissing() bool {
 	if r.Err == nil {
 		return r.Result.Status == StatusUnserved
 	}
+	if x402.HasCode(r.Err, x402.AmountExceedsMax) { // with a higher one it is another call
+		return false
+	}
 	do := x402.AsError(r.Err).NextStep().Do
 	return do == x402.Repeat || do == x402.Wait || do == x402.AskPerson
 }
