@@ -131,11 +131,13 @@ func (m *many) proposeRow(ctx context.Context, r *manyRow, at int) error {
 	r.in.limit.ceiling = &m.ceiling
 	r.found.options = e.judge(r.found, r.in)
 	alone := len(e.candidates(r.found.options)) > 0
-	left := m.ceiling.SubFloor(plan.taken)
-	r.in.limit.ceiling = &left
-	r.found.options = e.judge(r.found, r.in)
-	if alone && len(e.candidates(r.found.options)) == 0 {
-		return m.aboveCeiling()
+	if alone { // else it is refused by itself
+		left := m.ceiling.SubFloor(plan.taken)
+		r.in.limit.ceiling = &left
+		r.found.options = e.judge(r.found, r.in)
+		if len(e.candidates(r.found.options)) == 0 {
+			return m.aboveCeiling()
+		}
 	}
 	m.oneChannelEach(r)
 	r.found.ahead = plan.readings.again()

@@ -38,12 +38,12 @@ func TestManyArePaidByOneCall(t *testing.T) {
 	w.Fund(w.address(sandbox.EVM), sandbox.USDC)
 	w.Fund(w.address(sandbox.Solana), sandbox.USDC)
 	c := w.serve(t)
-	in := w.manyOf("$0.01", "/weather", "/about", "/solana", "/expensive", "/weather")
+	in := w.manyOf("$0.01", "/weather", "/free", "/solana", "/expensive", "/weather")
 	out := c.ok("x402_pay_many", in)
 	list := rows(t, out)
 	require.Len(t, list, 5)
 	require.Equal(t, sandbox.Content("/weather"), list[0]["content"])
-	require.Equal(t, w.SellerURL+"/about", list[1]["url"])
+	require.Equal(t, w.SellerURL+"/free", list[1]["url"])
 	require.Equal(t, "paid", list[2]["status"])
 	require.Equal(t, "AMOUNT_EXCEEDS_MAX", list[3]["error"], "%v", list[3])
 	require.NotEmpty(t, list[3]["next"])
@@ -165,7 +165,7 @@ func TestManyTellTheirProgress(t *testing.T) {
 	w.Fund(w.address(sandbox.EVM), sandbox.USDC)
 	c := serveAsker(t, w.server(), "2025-11-25", nil)
 	c.tool = manyName
-	c.start(w.manyOf("$0.01", "/weather", "/about", "/either"), map[string]any{"_meta": map[string]any{"progressToken": "t"}})
+	c.start(w.manyOf("$0.01", "/weather", "/free", "/either"), map[string]any{"_meta": map[string]any{"progressToken": "t"}})
 	var told []string
 	for {
 		m := c.next()
