@@ -27,7 +27,7 @@ demo-fleet: need-go need-postgres need-prometheus build
 	go run ./examples/fleet -program $(BIN)
 
 # Everything: unit, vectors, simulation, race, interop on real chains.
-test: need-go need-node need-cc need-postgres need-prometheus prep simulation race
+test: need-go need-node need-cc need-postgres need-prometheus need-hsm prep simulation race
 
 # The race detector is the one thing that needs cgo; the real chains run in the same go. It watches all but SQLite, which is Go here
 # and twenty times slower under it, and the key derivation; and all but ALONE, tests of one goroutine that take a minute under it. The
@@ -160,13 +160,15 @@ cross:
 	GOOS=darwin go vet ./...
 	GOOS=windows go vet $$(go list ./... | grep -v /e2e) # whose tests speak to terminals and signals of Unix
 
-.PHONY: need-go need-node need-cc need-strace need-chromium need-postgres need-prometheus
+.PHONY: need-go need-node need-cc need-strace need-chromium need-postgres need-prometheus need-hsm
 need-chromium:
 	@command -v chromium >/dev/null || command -v chromium-browser >/dev/null || command -v google-chrome >/dev/null || { echo 'the screenshots need Chromium: apt-get install -y chromium'; exit 1; }
 need-cc:
 	@command -v $$(go env CC) >/dev/null || { echo "the race detector needs a C compiler ($$(go env CC)): install gcc or clang"; exit 1; }
 need-prometheus:
 	@command -v prometheus >/dev/null && command -v promtool >/dev/null || { echo 'the metrics are tried with a real Prometheus: apt-get install -y --no-install-recommends prometheus'; exit 1; }
+need-hsm:
+	@command -v softhsm2-util >/dev/null && command -v pkcs11-tool >/dev/null && command -v jq >/dev/null || { echo 'signers are tried with an HSM in software: apt-get install -y --no-install-recommends softhsm2 opensc jq'; exit 1; }
 need-strace:
 	@command -v strace >/dev/null || { echo 'the crash sweep needs strace: apt-get install strace'; exit 1; }
 need-postgres:

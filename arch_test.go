@@ -34,16 +34,19 @@ var arrows = map[string][]string{
 	"wallet/seal": {"budget", "internal/config", "history", "x402/money", "wallet", "wallet/fleet", "x402"},
 	// budget: how far clocks may be apart; config: the rules that are signed; wallet: who signs, and for what
 	"wallet/fleet": {"budget", "internal/config", "wallet", "x402"},
-	"chain/rpc":    {"internal/steps", "x402"}, // steps: a question is one, of a payment or a sale
-	"chain/evm":    {"x402/money", "chain/rpc", "x402"},
-	"chain/svm":    {"x402/money", "chain/rpc", "chain/svm/solana", "x402"},
+	// child: a signer may be a program of the owner's; config: the rules that name it
+	"wallet/signer": {"internal/child", "internal/config", "wallet", "x402"},
+	"chain/rpc":     {"internal/steps", "x402"}, // steps: a question is one, of a payment or a sale
+	"chain/evm":     {"x402/money", "chain/rpc", "x402"},
+	"chain/svm":     {"x402/money", "chain/rpc", "chain/svm/solana", "x402"},
 	// child: servers that are commands; steps: which trace a call belongs to, where they may hear of it
 	"seller": {"internal/child", "internal/mcpconn", "internal/steps", "x402"},
 	// evm, svm: it reads what it signs itself; history: and finds it reserved; passkey: it believes the
 	// owner's passkeys, and nobody's word that they said yes
 	"wallet/agent": {"budget", "chain/evm", "history", "internal/passkey", "internal/socket", "x402/money",
 		"chain/svm", "wallet", "x402", "wallet/seal"},
-	"facilitator": {"internal/steps", "x402"}, // steps: likewise
+	// child: facilitators that are programs; steps: likewise
+	"facilitator": {"internal/child", "internal/steps", "x402/money", "x402"},
 	// evm, svm: it reads itself what it is paid; history: one payment, one run
 	// steps: what a sale is made of
 	"paywall": {"chain/evm", "facilitator", "history", "internal/child", "internal/mcpconn", "internal/steps",
@@ -79,7 +82,8 @@ var arrows = map[string][]string{
 	// attest: version --verify; relay: service status asks the service as an agent's host does; notify: what
 	// came of notify test; passkey: the terminal waits for one; steps: how a call is made
 	// fleet: what the owner of a fleet signs
-	"cli": {"wallet/agent", "wallet/fleet", "internal/ask", "internal/attest", "internal/books", "budget",
+	// signer: it is tried before it is sealed
+	"cli": {"wallet/agent", "wallet/fleet", "wallet/signer", "internal/ask", "internal/attest", "internal/books", "budget",
 		"channel",
 		"internal/child", "internal/config", "internal/dashboard", "internal/doctor", "history",
 		"internal/install", "internal/notify", "internal/ownuser", "internal/passkey", "internal/relay",
@@ -89,7 +93,9 @@ var arrows = map[string][]string{
 
 	// child: the owner's own command; history: it hears of what waits there
 	"internal/notify": {"internal/child", "history", "x402"},
-	"internal/books":  {"history", "x402/money", "x402"},
+	// child: the owner's programs; history: what came of a payment
+	"internal/hooks": {"history", "internal/child", "internal/pattern", "x402/money", "x402"},
+	"internal/books": {"history", "x402/money", "x402"},
 	// evm, svm: whose signature it is
 	"internal/receipt": {"chain/evm", "history", "x402/money", "chain/svm", "x402"},
 	// it looks at everything, through tools' Wallet where that waits
@@ -117,6 +123,8 @@ var arrows = map[string][]string{
 	"internal/mcpconn": {"internal/child", "x402"},
 	// knows nothing of ours: what other programs get of us can be seen there
 	"internal/child": {},
+	// the test kit for others: it signs by the wallet's own code, in a sandbox
+	"x402test": {"chain/evm", "chain/svm", "internal/sandbox", "x402", "x402/money"},
 	// verifies what EVM buyers sign with the chain's own code; of Solana it has a decoder of its own
 	"internal/sandbox": {"chain/evm", "x402/money", "x402"},
 }
@@ -141,7 +149,9 @@ var only = map[string][]string{
 	"github.com/spf13/cobra":        {"cli"},
 	"github.com/tailscale/hujson":   {"internal/install"},
 	"github.com/zalando/go-keyring": {"wallet"},
-	"github.com/golang-jwt/jwt":     {"facilitator", "internal/oauth", "internal/oauth/oauthtest"},
+	// wallet/signer: how Google and Coinbase know who asks
+	"github.com/golang-jwt/jwt": {"facilitator", "internal/oauth", "internal/oauth/oauthtest",
+		"wallet/signer"},
 }
 
 func TestArrowsPointDown(t *testing.T) {

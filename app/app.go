@@ -132,7 +132,7 @@ func (a *app) CreateWallet(ctx context.Context, n cli.NewWallet) (*wallet.Wallet
 		return a.Guard(store, n.Rules, newKey(key)).Seal(ctx, true) // a ledger that was there is nobody's
 	}
 	return wallet.Create(ctx, a.home, typed(n.Passphrase), wallet.Options{Import: n.Imports,
-		Before: sealRules})
+		Phrase: n.Phrase, KeysOnly: n.KeysOnly, Before: sealRules})
 }
 
 // newKey is the key of a wallet that is being made. It implements seal.Key.

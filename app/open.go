@@ -15,6 +15,7 @@ import (
 	"x402-wallet/channel"
 	"x402-wallet/history"
 	"x402-wallet/internal/config"
+	"x402-wallet/internal/hooks"
 	"x402-wallet/internal/notify"
 	"x402-wallet/internal/otlp"
 	"x402-wallet/pay"
@@ -51,7 +52,7 @@ func (a *app) OpenWallet(ctx context.Context, first, last wallet.Passphrase) (*t
 	guard := agent.Guard{Local: local, Remote: remote,
 		Recorder: a.recorder(local, a.signedUnder(rules, assets))}
 	evmSigner, solanaSigner := agent.Signers(keys, remote)
-	settlers := a.facilitators(rules, nodes)
+	settlers := a.facilitators(rules, rules.FacilitatorList(a.env), nodes, local.CheckConfig)
 	guard.Recorder.Rules.KnowsFacilitator = settlers.HasSigner
 	on := a.chains(rules, evmSigner, solanaSigner, nodes)
 	sellers := seller.New(seller.Options{
@@ -67,6 +68,9 @@ func (a *app) OpenWallet(ctx context.Context, first, last wallet.Passphrase) (*t
 		SignIns: agent.SignIns{Keys: keys, Remote: remote}, KnowsFacilitator: settlers.HasSigner,
 		Transport: sellers, Settler: settlers, Store: store, Guard: guard,
 		Now: time.Now, Log: a.log, Observe: a.observer(h), Traces: traces(rules, false),
+	}
+	if h.hooks != nil {
+		engine.Hooks = h.hooks
 	}
 	allKeys := toolKeys{Wallet: keys, remote: remote}
 	// Not with what may ask a person, nor with what this command was given, which a descriptor has but once:
@@ -93,6 +97,7 @@ func (a *app) OpenWallet(ctx context.Context, first, last wallet.Passphrase) (*t
 		Close:    func() error { return errors.Join(sellers.Close(), h.Close()) },
 		Networks: networksInOrder(rules), Unnamed: unnamed(rules),
 		TokenAccounts: tokenAccounts(rules), Mounts: mounts(rules), AgentLabels: agentLabels(rules),
+		Subscriptions: subscriptions(rules),
 		Warnings: slices.Concat(keys.Warnings, rules.Warnings, config.IgnoredEnv(a.env, rules)),
 	}, nil
 }
@@ -145,7 +150,8 @@ func (a *app) staleness(rules *config.Config, guard *seal.Guard) func() bool {
 func (a *app) remote(rules *config.Config, keys *wallet.Wallet, first wallet.Passphrase) *agent.Client {
 	earlier := first != nil || a.env.PassphraseFile != "" || rules.Keystore.PassphraseFile != "" ||
 		len(rules.Keystore.PassphraseCommand) > 0
-	return &agent.Client{Home: a.home, Before: func() bool { return !earlier && keys.Locked() }}
+	return &agent.Client{Home: a.home, Before: func() bool { return !earlier && keys.Locked() },
+		SigningTime: signingTime(rules)}
 }
 
 // toolKeys implements the keys of tools.Wallet.
@@ -195,6 +201,7 @@ type openHome struct {
 	store *history.Store
 	// tells the owner of what waits for them; nil: by nothing
 	notifier *notify.Notifier
+	hooks    *hooks.Hooks   // the owner's programs; nil: there are none
 	spans    *otlp.Exporter // to the owner's collector; nil: there is none
 }
 
@@ -221,17 +228,26 @@ func (a *app) open(ctx context.Context) (h openHome, err error) {
 		}
 		h.store, err = a.openLedger(ctx, o)
 	}
+	if err == nil {
+		h.keys.Signers, err = a.sealedSigners(ctx, h)
+	}
 	if err != nil {
+		if h.store != nil {
+			_ = h.store.Close()
+		}
 		_ = h.keys.Close()
 		return h, err
 	}
-	a.beginTelling(h)
+	a.beginTelling(&h)
 	return h, nil
 }
 
 // beginTelling lets what the owner is told go out, as long as the rules that say to whom are theirs.
-func (a *app) beginTelling(h openHome) {
+func (a *app) beginTelling(h *openHome) {
 	sealed := a.Guard(h.store, h.rules, nil).CheckConfig
+	if h.hooks = a.hooks(h.rules, h.store, sealed); h.hooks != nil {
+		h.hooks.Begin()
+	}
 	if h.notifier != nil {
 		h.notifier.Store, h.notifier.Sealed = h.store, sealed
 		h.notifier.Begin()
@@ -260,10 +276,10 @@ func (a *app) openInFleet(ctx context.Context, h openHome) (openHome, error) {
 		_ = h.keys.Close()
 		return h, err
 	}
-	h.keys.Idle = h.rules.Keystore.Idle
+	h.keys.Idle, h.keys.Signers = h.rules.Keystore.Idle, a.SignersByChain(h.rules) // the owner's signed rules
 	notifier = a.notifier(h.rules)
 	h.notifier, h.spans = notifier, a.spans(h.rules)
-	a.beginTelling(h)
+	a.beginTelling(&h)
 	return h, nil
 }
 
@@ -273,10 +289,24 @@ func (h openHome) Close() (err error) {
 	if h.spans != nil {
 		h.spans.Close()
 	}
+	var tellers []func(then func())
 	if h.notifier != nil {
-		h.notifier.Close(func() { _ = h.store.Close() })
-	} else {
+		tellers = append(tellers, h.notifier.Close)
+	}
+	if h.hooks != nil {
+		tellers = append(tellers, h.hooks.Close)
+	}
+	if len(tellers) == 0 {
 		err = h.store.Close()
+	}
+	left := new(atomic.Int32)
+	left.Store(int32(len(tellers))) //nolint:gosec // two at most
+	for _, end := range tellers {
+		end(func() {
+			if left.Add(-1) == 0 {
+				_ = h.store.Close()
+			}
+		})
 	}
 	if h.keys != nil {
 		err = errors.Join(err, h.keys.Close())
@@ -296,7 +326,7 @@ func (a *app) OpenKeys(rules *config.Config) (*wallet.Wallet, error) {
 	if err != nil {
 		return nil, err
 	}
-	keys.Sources = a.sources(rules, keys)
+	keys.Sources, keys.Signers = a.sources(rules, keys), a.SignersByChain(rules)
 	return keys, nil
 }
 

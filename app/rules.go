@@ -6,14 +6,12 @@ import (
 	"fmt"
 	"io/fs"
 	"maps"
-	"net/http"
 	"path/filepath"
 	"slices"
 	"strings"
 
 	"x402-wallet/budget"
 	"x402-wallet/chain/evm"
-	"x402-wallet/facilitator"
 	"x402-wallet/internal/child"
 	"x402-wallet/internal/config"
 	"x402-wallet/pay"
@@ -57,6 +55,18 @@ func checkAddresses(rules *config.Config) error {
 			if _, err := evm.Address(address); err != nil {
 				return &config.Error{Key: fmt.Sprintf("networks.%q.%s", id, key), Msg: err.Error()}
 			}
+		}
+	}
+	for name, s := range rules.Signers {
+		if s.Chain != wallet.ChainEVM {
+			continue
+		}
+		address, err := evm.Address(s.Address)
+		if err == nil && address != s.Address { // signatures are compared with it to the letter
+			err = fmt.Errorf("is written %s", address)
+		}
+		if err != nil {
+			return &config.Error{Key: "signers." + name + ".address", Msg: err.Error()}
 		}
 	}
 	return nil
@@ -115,6 +125,9 @@ func (a *app) closed(rules *config.Config) []string {
 	if rules != nil {
 		list = append(list, rules.Keystore.PassphraseFile, rules.Notify.WebhookSecretFile,
 			rules.Traces.HeadersFile)
+		for _, s := range rules.Signers {
+			list = append(list, s.SecretFile)
+		}
 		for _, f := range rules.Facilitators {
 			list = append(list, f.HeaderFile)
 		}
@@ -157,7 +170,7 @@ func budgetRules(c *config.Config) budget.Rules {
 		NewPayee: c.Policy.NewPayee, PayeeChange: c.Policy.PayeeChange, PriceJump: c.Policy.PriceJump,
 		MaxFailures: c.Policy.MaxFailures, SignIn: c.Policy.SignIn, Agents: agents(c),
 		AgentsOpen: c.Ledger.URL != "", // in a fleet the enrolment says who is one
-		EachAgent:  eachAgent(c), Teams: config.Tree(b.Teams),
+		EachAgent: eachAgent(c), Teams: config.Tree(b.Teams), Subscriptions: subscriptionRules(c),
 	}
 }
 
@@ -246,33 +259,6 @@ func policy(c *config.Config) pay.Policy {
 		WalletSettles: c.WalletSettles, ChannelDeposit: c.Policy.ChannelDeposit,
 		ApprovalGas: approvalGas(c), LowFunds: c.Notify.LowFunds,
 	}
-}
-
-// facilitators puts the configured services in their order, with their credentials. Secrets are
-// read when they are needed.
-func (a *app) facilitators(c *config.Config, client *http.Client) *facilitator.Client {
-	var list []facilitator.Facilitator
-	for _, f := range c.FacilitatorList(a.env) {
-		entry := facilitator.Facilitator{Name: f.Name, URL: f.URL, Networks: f.Networks, Auth: f.Auth}
-		switch f.Auth {
-		case "cdp":
-			entry.KeyID, entry.Secret = a.env.CDPKeyID, secret(a.env.CDPKeySecret)
-		case "payai":
-			entry.KeyID, entry.Secret = a.env.PayAIKeyID, secret(a.env.PayAIKeySecret)
-		case "header":
-			entry.Secret = func() (string, error) {
-				line, err := config.ReadSecretFile(f.HeaderFile)
-				return line.Reveal(), err
-			}
-		}
-		list = append(list, entry)
-	}
-	return facilitator.New(facilitator.Options{HTTP: client, List: list,
-		Observe: a.parties.Facilitator})
-}
-
-func secret(s config.Secret) func() (string, error) {
-	return func() (string, error) { return s.Reveal(), nil }
 }
 
 // networksInOrder lists the networks that have a node: the preferred ones first, then those that the owner

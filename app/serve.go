@@ -51,6 +51,9 @@ func (a *app) openForAgent(ctx context.Context) (*tools.Wallet, error) {
 	for _, warning := range w.Warnings {
 		a.log.Warn(warning)
 	}
+	if keys, isOurs := w.Keys.(toolKeys); isOurs {
+		a.lookAtSigners(ctx, keys.Signers)
+	}
 	return w, nil
 }
 
@@ -70,7 +73,7 @@ func (a *app) HoldKeys(ctx context.Context, passphrase wallet.Passphrase,
 	if err := keys.Unlock(ctx, passphrase); err != nil {
 		return err
 	}
-	if _, err := a.sealedRules(ctx, h.store, keys); err != nil { // it would sign nothing
+	if _, err := a.sealedRules(ctx, h.rules, h.store, keys); err != nil { // it would sign nothing
 		return err
 	}
 	listener, err := agent.Listen(ctx, a.home)
@@ -85,7 +88,10 @@ func (a *app) HoldKeys(ctx context.Context, passphrase wallet.Passphrase,
 		EVM: onEVM, Solana: onSolana, SignIn: keys.SignIn, Locked: keys.Locked, Lock: keys.Lock,
 		Store: h.store, Started: started,
 		Now: time.Now, Log: a.log, Guard: guard, Recorder: a.recorder(guard, agent.Rules{}),
-		Rules: func(ctx context.Context) (agent.Rules, error) { return a.sealedRules(ctx, h.store, keys) },
+		SigningTime: signingTime(h.rules),
+		Rules: func(ctx context.Context) (agent.Rules, error) {
+			return a.sealedRules(ctx, h.rules, h.store, keys)
+		},
 		Approver: a.approver(guard, func(ctx context.Context) (map[string]passkey.Key, error) {
 			rules, err := a.rules()
 			if err != nil {
@@ -99,10 +105,13 @@ func (a *app) HoldKeys(ctx context.Context, passphrase wallet.Passphrase,
 }
 
 // sealedRules are the rules that the agent signs under: those of config.toml at this moment, if
-// they are sealed.
-func (a *app) sealedRules(ctx context.Context, store *history.Store, keys *wallet.Wallet) (agent.Rules,
-	error) {
+// they are sealed, and name the signers that it began with.
+func (a *app) sealedRules(ctx context.Context, began *config.Config, store *history.Store,
+	keys *wallet.Wallet) (agent.Rules, error) {
 	rules, err := a.rules()
+	if err == nil {
+		err = sameSigners(began, rules)
+	}
 	if err == nil {
 		err = a.Guard(store, rules, keys).VerifySeals(ctx)
 	}
@@ -117,7 +126,12 @@ func (a *app) sealedRules(ctx context.Context, store *history.Store, keys *walle
 	}
 	signed.KnowsFacilitator = func(ctx context.Context, network, address string) bool {
 		nodes := seller.NodeClient(rules.Policy.Loopback)
-		return a.facilitators(rules, nodes).HasSigner(ctx, network, address)
+		// nil: these rules are sealed, or nothing is signed by them
+		return a.facilitators(rules, rules.FacilitatorList(a.env), nodes, nil).HasSigner(ctx, network, address)
+	}
+	isSealed := func(context.Context) error { return nil } // VerifySeals said so
+	if h := a.hooks(rules, store, isSealed); h != nil {
+		signed.MayPay = h.MayPay
 	}
 	signed.Height = func(ctx context.Context, network string) (uint64, error) {
 		return svm.New(svm.Options{RPC: rules.Nodes(), HTTP: seller.NodeClient(rules.Policy.Loopback),
@@ -243,12 +257,15 @@ func (a *app) paywallOptions(conf *config.Paywall, h openHome) (paywall.Options,
 	rpc := rules.Nodes()
 	onEVM := evm.New(evm.Options{RPC: rpc, HTTP: nodes, Now: time.Now, Observe: a.parties.Node})
 	onSolana := svm.New(svm.Options{RPC: rpc, HTTP: nodes, Now: time.Now, Observe: a.parties.Node})
-	asked := *rules
-	if len(conf.Facilitators) > 0 {
-		asked.Facilitators = conf.Facilitators
+	list, mayRun := conf.Facilitators, func(context.Context) error { return nil } // its owner's, like its command
+	if len(list) == 0 {
+		list = rules.FacilitatorList(a.env)
+		if h.keys != nil { // else there is no seal, and the paywall's owner is who wrote the rules
+			mayRun = a.Guard(h.store, rules, nil).CheckConfig
+		}
 	}
 	o := paywall.Options{
-		Facilitators: a.facilitators(&asked, nodes), Store: h.store, Version: conf.Version,
+		Facilitators: a.facilitators(rules, list, nodes, mayRun), Store: h.store, Version: conf.Version,
 		Dialect: conf.Dialect, VerifyOnly: conf.VerifyOnly, Assets: x402.NewRegistry(rules.Assets),
 		SharedPayTo: conf.SharedPayTo, ReceiptTransaction: conf.ReceiptTransaction, Origin: conf.Origin,
 		Log: a.log, Observe: a.observer(h), Traces: traces(rules, true),

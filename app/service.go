@@ -54,7 +54,7 @@ func (a *app) Serve(ctx context.Context, doors cli.Doors, ready func(cli.Doors))
 	}
 	doors.Metrics = at
 	server := &tools.Server{Version: a.version, Log: a.log, Mounts: true, Open: a.openForAgent,
-		Background: backgroundDelay, ApprovalPage: a.approvalPage}
+		Background: backgroundDelay, ApprovalPage: a.approvalPage, Subscriptions: true}
 	var calls metrics.Calls
 	if onMetrics != nil {
 		server.Count, a.watch = calls.Call, countSteps(&calls)

@@ -11,11 +11,12 @@
 // price that is not known yet), rate.go (how many payments a minute), advice.go (what to do about a refusal),
 // report.go and nodereport.go (what is left of each budget), agent.go (what an agent may do below the owner's
 // rules), teams.go (which team an agent is in), tree.go (the path from an agent up to the owner, every level
-// of which holds).
+// of which holds), subscription.go (what a standing order of the owner's pays, and when).
 package budget
 
 import (
 	"cmp"
+	"crypto/sha256"
 	"net"
 	"slices"
 	"strings"
@@ -59,6 +60,8 @@ type Rules struct {
 	EachAgent map[string]EachAgent
 	// Teams are groups of agents; every one on an agent's path up to the owner holds.
 	Teams Teams
+	// Subscriptions are the owner's standing orders, by name.
+	Subscriptions map[string]Subscription
 }
 
 // Rule is what to do about something unusual.
@@ -83,6 +86,9 @@ type Ask struct {
 	// Prepaid: it spends what was counted when it was deposited, so it counts in no window. All other rules
 	// hold for it.
 	Prepaid bool
+	// Key is the payment's idempotency key, which may be a subscription's, and Request its fingerprint.
+	Key     string
+	Request [sha256.Size]byte
 }
 
 // Decide lets a payment pass, or refuses what breaks a rule, with the numbers and when that window
@@ -111,10 +117,15 @@ func (r Rules) decide(a Ask, facts Facts) (Decision, error) {
 	if err := r.checkBreaker(facts); err != nil {
 		return Decision{}, err
 	}
+	ordered, err := r.checkSubscription(a, facts)
+	if err != nil {
+		return Decision{}, err
+	}
 	reasons, err := r.unusual(a, facts.Payee)
 	if err != nil {
 		return Decision{}, err
 	}
+	reasons = append(ordered, reasons...)
 	windows := r.windows(facts, r.hostEntries(a.Host), a.Agent)
 	for _, w := range windows {
 		if w.limit != nil && !a.Prepaid && w.use.Total().Add(a.Price) > *w.limit {

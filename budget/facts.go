@@ -22,6 +22,8 @@ type Query struct {
 	MaxFailures int         // ConsecutiveFailures is counted up to this
 	BusyHour    bool        // LastHour is needed
 	SignIn      bool        // of the payee's history, whether the wallet signed in at Host before
+	// Subscription is the ID of the one whose payments are summed; "": none's.
+	Subscription string
 }
 
 // Query says which facts Decide needs for a payment.
@@ -32,6 +34,9 @@ func (r Rules) Query(a Ask) Query {
 	if a.SignIn {
 		q.SignIn = true
 		return q
+	}
+	if id, _, ok := SubscriptionOf(a.Key); ok {
+		q.Subscription = id
 	}
 	if r.compares(r.NewPayee) || r.compares(r.PayeeChange) || r.PriceJump != 0 {
 		q.Payee = a.Payee
@@ -81,6 +86,7 @@ type Facts struct {
 	ConsecutiveFailures int
 	LastUnfreeze        time.Time // when the owner last lifted a freeze; zero: never
 	Payee               PayeeHistory
+	Subscription        SubscriptionUse // of Query.Subscription
 }
 
 // Usage is what the windows of Facts.Now, or of Query.At, hold.

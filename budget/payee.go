@@ -46,7 +46,7 @@ type reason struct {
 //	new_payee      this payTo was never paid on this network
 //	payee_change   others were paid for this host, network and asset, and this payTo never was
 //	price_jump     the price rose, to at least this many times what was paid last for the same resource
-//	approve_above  the price is above it
+//	approve_above  the price is above it, and it is no subscription's, whose own max the owner sealed
 //	always         it is of a kind that a person is asked about whatever it costs (Ask.Always)
 //
 // A payTo that was paid once is no change any more: hosts that sell for several payees are asked
@@ -79,7 +79,7 @@ func (r Rules) unusual(a Ask, known PayeeHistory) (reasons []reason, err error) 
 		}
 	}
 	add(a.Always != "", "always", a.Always)
-	add(a.Price > r.ApproveAbove, "approve_above",
+	add(a.Price > r.ApproveAbove && !a.isSubscription(), "approve_above",
 		"the price ", a.Price.Price(), " is above what is paid without asking, ", r.ApproveAbove.Price())
 	add(known.Changed() && r.PayeeChange == RuleAsk, "payee_change",
 		x402.Brief(a.Host), " was paid at ", other, " before, and now wants to be paid at ", payTo)

@@ -2,10 +2,13 @@ package cli
 
 import (
 	"context"
+	"errors"
+	"io/fs"
 
 	"github.com/spf13/cobra"
 
 	"x402-wallet/budget"
+	"x402-wallet/internal/config"
 	"x402-wallet/tools"
 	"x402-wallet/wallet"
 	"x402-wallet/x402"
@@ -142,12 +145,40 @@ func title(chain string) string {
 
 // addressCommand needs no passphrase: addresses are in the keystore's header, and are checked
 // against the keys whenever these are decrypted.
+// whoSigns is the wallet with the signers of its rules. An address that stands in rules which the owner did not
+// seal is shown to nobody: somebody would send money there.
+func (p *Program) whoSigns(ctx context.Context) (*wallet.Wallet, *config.Config, error) {
+	if err := p.haveWallet(); err != nil {
+		return nil, nil, err
+	}
+	rules, _, err := p.Rules()
+	if errors.Is(err, fs.ErrNotExist) {
+		err = config.Missing(p.Home)
+	}
+	if err != nil {
+		return nil, nil, err
+	}
+	if len(rules.Signers) > 0 {
+		guard, err := p.rules(ctx)
+		if err != nil {
+			return nil, nil, err
+		}
+		err = guard.CheckConfig(ctx)
+		_ = guard.Store.Close()
+		if err != nil {
+			return nil, nil, err
+		}
+	}
+	keys, err := p.OpenKeys(rules)
+	return keys, rules, err
+}
+
 func (p *Program) addressCommand(ui *ui) *cobra.Command {
 	var qr bool
 	cmd := &cobra.Command{
 		Use: "address", Short: "Show the addresses to fund", Args: wants(),
-		RunE: func(*cobra.Command, []string) error {
-			keys, err := wallet.Open(p.Home)
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			keys, _, err := p.whoSigns(cmd.Context())
 			if err != nil {
 				return err
 			}

@@ -41,7 +41,9 @@ type beginning struct {
 
 	system   install.System
 	unlocked bool // the unlock agent runs
-	out      initOut
+	// the keystore keeps a phrase, and whether its owner has seen it
+	hasPhrase, sawPhrase bool
+	out                  initOut
 }
 
 // begin checks the flags.
@@ -58,6 +60,9 @@ func (p *Program) begin(ui *ui, f initFlags) (*beginning, error) {
 			hint: "it is one of agent, keyring, file, none"}
 	}
 	b.keyring = b.unlock == unlockKeyring
+	if err := f.phrase.check(f); err != nil {
+		return nil, err
+	}
 	var err error
 	b.system, err = p.system()
 	if err != nil {
@@ -164,6 +169,7 @@ func (b *beginning) withWallet(ctx context.Context, keys *wallet.Wallet, rules *
 			}
 		}
 	}
+	b.showPhrase(ctx, keys, passphrase)
 	b.setUpUnlock(ctx, keys, rules, passphrase)
 	b.installAll(ctx)
 	b.fund(ctx, rules)

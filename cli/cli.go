@@ -27,6 +27,7 @@ import (
 	"x402-wallet/tools"
 	"x402-wallet/wallet"
 	"x402-wallet/wallet/seal"
+	"x402-wallet/wallet/signer"
 	"x402-wallet/x402"
 )
 
@@ -62,6 +63,10 @@ type App interface {
 	OpenFleet(ctx context.Context, rules *config.Config) (Fleet, error)
 	// OpenLedgerMove opens a ledger for its owner to move it between the home and the fleet's server.
 	OpenLedgerMove(ctx context.Context) (LedgerMove, error)
+	// Signer is one that keeps a key itself; said hears what its command writes to its standard error.
+	Signer(name string, s config.Signer, rules *config.Config, said func(text string)) *signer.Signer
+	// SignersByChain are those of the rules.
+	SignersByChain(rules *config.Config) map[string]wallet.Signer
 	// Guard makes what seals a ledger's rows and rules, and checks those seals. rules and key may
 	// be nil where no rules are compared and nothing is sealed.
 	Guard(store *history.Store, rules *config.Config, key seal.Key) *seal.Guard
@@ -101,6 +106,8 @@ type NewWallet struct {
 	RulesInPlace bool   // Rules are the config.toml that the home has already
 	Passphrase   []byte // stays the caller's, to be wiped
 	Imports      []wallet.Imported
+	Phrase       *wallet.Phrase // in place of Imports; wiped, as they are
+	KeysOnly     bool           // the keystore does not keep it
 }
 
 // Exit codes (SPEC §1).
@@ -194,15 +201,15 @@ func (p *Program) root(ui *ui) *cobra.Command {
 	}{
 		{"Start", []*cobra.Command{demoCommand(), p.initCommand(ui), p.addressCommand(ui),
 			p.installCommand(ui), p.mcpCommand(ui), p.serveCommand(ui), p.serviceCommand(ui),
-			p.unlockCommand(ui), p.lockCommand(ui), p.passphraseCommand(ui)}},
+			p.unlockCommand(ui), p.lockCommand(ui), p.passphraseCommand(ui), p.exportPhraseCommand(ui)}},
 		{"Pay", []*cobra.Command{p.discoverCommand(ui), p.estimateCommand(ui), p.payCommand(ui),
-			p.callCommand(ui)}},
+			p.callCommand(ui), p.subscribeCommand(ui), p.subscriptionsCommand(ui), p.runCommand(ui)}},
 		{"Inspect", []*cobra.Command{p.balanceCommand(ui), p.sessionCommand(ui), p.historyCommand(ui),
 			p.showCommand(ui), p.exportCommand(ui), p.verifyReceiptCommand(ui), p.reconcileCommand(ui),
 			p.dashboardCommand(ui), p.doctorCommand(ui)}},
 		{"Rules", []*cobra.Command{p.policyCommand(ui), p.budgetCommand(ui), p.agentsCommand(ui),
-			p.passkeysCommand(ui), p.ledgerCommand(ui)}},
-		{"Sell", []*cobra.Command{p.paywallCommand(ui)}},
+			p.passkeysCommand(ui), p.signerCommand(ui), p.ledgerCommand(ui)}},
+		{"Sell", []*cobra.Command{p.paywallCommand(ui), p.sandboxCommand(ui)}},
 		{"Decide", []*cobra.Command{p.approvalsCommand(ui), p.approveCommand(ui), p.denyCommand(ui),
 			p.delegationCommand(ui), p.vaultCommand(ui), p.channelCommand(ui), p.freezeCommand(ui),
 			p.unfreezeCommand(ui), p.alertsCommand(ui), p.notifyCommand(ui)}},
@@ -231,7 +238,7 @@ func given(cmd *cobra.Command) (err error) {
 
 // noHomeCommands are the commands to which the place of the wallet is nothing.
 var noHomeCommands = []string{"version", "help", "completion", cobra.ShellCompRequestCmd,
-	cobra.ShellCompNoDescRequestCmd, "man", "demo", "verify-receipt", "service"}
+	cobra.ShellCompNoDescRequestCmd, "man", "demo", "sandbox", "verify-receipt", "service"}
 
 // requireHome refuses a command that needs the home where there is none.
 func (p *Program) requireHome(cmd *cobra.Command) error {

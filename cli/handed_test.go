@@ -90,12 +90,15 @@ func TestEveryCommandMayBeHandedOverOrNot(t *testing.T) {
 
 func TestWhatMayBeHandedOver(t *testing.T) {
 	for _, line := range []string{"balance", "balance --network base --json", "--json=false approve apr_1",
-		"agents add x --budget day=1 --user alice", "export --format csv", "init", "history verify --seals",
+		"agents add x --budget day=1 --user alice", "export --format csv", "init", "init --import-phrase " +
+			"--index 2 --keys-only", "history verify --seals",
 		"budget set day 5.00 --host a.example"} {
 		require.NoError(t, CheckHanded(strings.Fields(line), "/home/of/it"), line)
 	}
 	for _, line := range []string{"", "--json", "mcp", "serve", "pay https://a.example", "dashboard",
-		"export -o /etc/x", "export --output=/etc/x", "export -o/etc/x", "init --passphrase-file /etc/x",
+		"export -o /etc/x", "export-phrase", "init --export-phrase", "init --import-phrase-file /etc/x",
+		"init --import-phrase-of /home", "init --import-phrase-fd 3", "export --output=/etc/x", "export " +
+			"-o/etc/x", "init --passphrase-file /etc/x",
 		"unlock --passphrase-fd 0", "unlock --handed-over", "unlock --foreground", "approve x --page",
 		"history import /etc/x", "history prune", "man /etc", "verify-receipt /etc/x", "install claude-code",
 		"service install", "paywall --config /etc/x", "__complete approve x", "completion bash", "help",

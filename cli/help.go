@@ -52,7 +52,7 @@ func setHelp(root *cobra.Command, columns int) {
 	root.SetFlagErrorFunc(func(_ *cobra.Command, err error) error {
 		text, _, _ := strings.Cut(err.Error(), ": strconv.") // what Go's own parsers say of it helps nobody
 		text, _, _ = strings.Cut(text, ": time: ")
-		if i := strings.LastIndex(text, `for "--`); i >= 0 && strings.Contains(text[i:], "passphrase") {
+		if i := strings.LastIndex(text, `for "--`); i >= 0 && strings.Contains(text[i:], "phrase") {
 			text = "invalid argument " + text[i:] // what stood there may be one
 		}
 		return usageError{text: text}

@@ -39,6 +39,7 @@ type initFlags struct {
 	configFile                           string
 	importSolana, importEVM, importOzskr string
 	importKeyFile                        []string
+	phrase                               phraseFlags
 
 	clients        []string // to install into; nil: it is asked or left
 	unlock         string   // "": it is asked or left
@@ -65,6 +66,7 @@ func (p *Program) initCommand(ui *ui) *cobra.Command {
 	cmd.Flags().StringArrayVar(&f.importKeyFile, "import-key-file", nil,
 		"take a raw key from this `FILE`: 64 hex digits are an EVM key, base58 is a Solana one; evm=FILE and solana=FILE say it")
 	f.importPassphrase.add(cmd, "import-", "the imported files' passphrase")
+	f.phrase.add(cmd)
 	cmd.Flags().StringSliceVar(&f.clients, "install", nil,
 		"write the wallet into these MCP `CLIENTS`, as install does: names, all that are here, or none")
 	cmd.Flags().StringVar(&f.unlock, "unlock", "",
@@ -108,6 +110,11 @@ func (p *Program) create(ctx context.Context, ui *ui, f initFlags) error {
 	if err != nil {
 		return err
 	}
+	phrase, err := b.takePhrase(ctx, len(imports) > 0)
+	if err != nil {
+		return err
+	}
+	defer phrase.Wipe()
 	rules, there, err := p.newRules(b.initFlags)
 	if err != nil {
 		return err
@@ -132,7 +139,8 @@ func (p *Program) create(ctx context.Context, ui *ui, f initFlags) error {
 	}
 	done := ui.waiting("encrypting the keys: slow on purpose, so that guessing the passphrase is slow too")
 	keys, err = p.CreateWallet(ctx, NewWallet{
-		Rules: rules, RulesInPlace: there, Passphrase: passphrase, Imports: imports,
+		Rules: rules, RulesInPlace: there, Passphrase: passphrase, Imports: imports, Phrase: phrase,
+		KeysOnly: f.phrase.keepsNone(),
 	})
 	done()
 	if err != nil {
@@ -157,10 +165,10 @@ func intoKeyring(ctx context.Context, keys *wallet.Wallet, passphrase []byte, ru
 	return nil
 }
 
-// importsSolana reports whether the Solana key is another wallet's; a raw key without a chain is
-// taken for one.
+// importsSolana reports whether the Solana key is another wallet's, or a phrase's; a raw key without a chain
+// is taken for one.
 func (f initFlags) importsSolana() bool {
-	return f.importSolana != "" || f.importOzskr != "" ||
+	return f.phrase.isImported() || f.importSolana != "" || f.importOzskr != "" ||
 		slices.ContainsFunc(f.importKeyFile, func(entry string) bool {
 			return !strings.HasPrefix(entry, wallet.ChainEVM+"=")
 		})
@@ -365,7 +373,7 @@ func (b *beginning) nextSteps() []nextStep {
 			command: "x402-wallet unlock"}
 	}
 	steps := []nextStep{
-		{what: "back up keystore.json: whoever loses it or the passphrase has lost the money"},
+		b.backUp(),
 		{what: "look at what the agent may spend; budget set, or config.toml, changes it",
 			command: "x402-wallet budget"},
 	}

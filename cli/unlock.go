@@ -5,7 +5,9 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"maps"
 	"os"
+	"slices"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -41,10 +43,13 @@ func (p *Program) unlockCommand(ui *ui) *cobra.Command {
 				})
 			}
 			running, err := p.unlockBehind(cmd.Context(), ui, passphrase)
-			if err != nil {
-				return err
+			if err == nil {
+				err = ui.unlocked(running)
 			}
-			return ui.unlocked(running)
+			if err == nil {
+				p.noteSigners(cmd.Context(), ui)
+			}
+			return err
 		},
 	}
 	source.add(cmd, "", "the passphrase")
@@ -58,6 +63,29 @@ func (p *Program) unlockCommand(ui *ui) *cobra.Command {
 func (u *ui) unlocked(out unlockOut) error {
 	return u.answerLine(out, "unlocked until %s UTC at the latest, or until nothing was signed for %s; "+
 		"x402-wallet lock ends it", moment(out.Until), out.Idle)
+}
+
+// signersTime is how long unlock looks at the signers.
+const signersTime = 15 * time.Second
+
+// noteSigners says which signers of the rules, which are sealed, could not sign now: the wallet is unlocked all the
+// same.
+func (p *Program) noteSigners(ctx context.Context, ui *ui) {
+	rules, _, err := p.Rules()
+	if err != nil || len(rules.Signers) == 0 {
+		return
+	}
+	defer ui.waiting("asking the signers")()
+	ctx, cancel := context.WithTimeout(ctx, signersTime)
+	defer cancel()
+	signers := p.SignersByChain(rules)
+	for _, chain := range slices.Sorted(maps.Keys(signers)) {
+		s := signers[chain]
+		if err := s.Check(ctx); err != nil {
+			name, _ := s.Account()
+			ui.warn([]string{fmt.Sprintf("the signer %s could not sign now: %s", name, x402.AsError(err).Message)})
+		}
+	}
 }
 
 // handedOver is the option of the process in the background, which is given the passphrase by the one

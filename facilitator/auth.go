@@ -39,7 +39,7 @@ const (
 	tokenRenew = 30 * time.Second // before a token's end
 )
 
-// token remembers a facilitator's key, and PayAI's token, which is good for any request.
+// token remembers a facilitator's key, PayAI's token, which is good for any request, and a header's line.
 type token struct {
 	sync.Mutex
 	key   crypto.Signer
@@ -60,7 +60,7 @@ func (c *Client) authorize(f *remote, r *http.Request) error {
 	case authCDP:
 		return c.bearer(f, r, c.cdpToken)
 	case authHeader:
-		return fixedHeader(f, r)
+		return c.fixedHeader(f, r)
 	default:
 		return fmt.Errorf("%q is no way to authorize", f.Auth)
 	}
@@ -194,14 +194,37 @@ func payaiKey(text string) (crypto.Signer, error) {
 
 var headerName = pattern.Lazy(`^[A-Za-z0-9_-]+$`)
 
-// fixedHeader reads the line "Name: value" each time: the owner may change the file while we run.
-func fixedHeader(f *remote, r *http.Request) error {
+// header is the line "Name: value". Without a life it is read each time: the owner may change the file while
+// we run.
+func (c *Client) header(f *remote) (line string, err error) {
 	if f.Secret == nil {
-		return errors.New("no header is configured")
+		return "", errors.New("no header is configured")
 	}
-	line, err := f.Secret()
+	f.token.Lock()
+	defer f.token.Unlock()
+	if f.SecretLife > 0 && c.now().Before(f.token.until) {
+		return f.token.value, nil
+	}
+	if line, err = f.Secret(); err != nil {
+		return "", fmt.Errorf("could not be read: %w", err)
+	}
+	f.token.value, f.token.until = line, c.now().Add(f.SecretLife)
+	return line, nil
+}
+
+// forget has the line asked for again that a facilitator did not take.
+func (f *remote) forget() {
+	f.token.Lock()
+	defer f.token.Unlock()
+	if f.Auth == authHeader {
+		f.token.until = time.Time{}
+	}
+}
+
+func (c *Client) fixedHeader(f *remote, r *http.Request) error {
+	line, err := c.header(f)
 	if err != nil {
-		return fmt.Errorf("could not be read: %w", err)
+		return err
 	}
 	name, value, ok := strings.Cut(strings.TrimSpace(line), ":")
 	value = textproto.TrimString(value)

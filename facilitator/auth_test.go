@@ -244,3 +244,22 @@ func TestAuthDoesNotShowItsSecret(t *testing.T) {
 	require.NoError(t, err)
 	assert.NotContains(t, log.String()+string(coded)+fmt.Sprintf("%v %+v %#v", f, f, f), "hunter2")
 }
+
+// A line with a life is asked for once in it, and again at once when a facilitator does not take it.
+func TestAHeaderThatExpires(t *testing.T) {
+	now, asked := time.Now(), 0
+	w := newWire(map[string]script{"f": {no, no, `401 {}`, no}})
+	c := New(Options{HTTP: &http.Client{Transport: w}, Now: func() time.Time { return now },
+		List: []Facilitator{{Name: "f", URL: "https://f", Networks: []string{sepolia}, Auth: authHeader,
+			SecretLife: time.Minute, Secret: func() (string, error) {
+				asked++
+				return fmt.Sprint("X-Api-Key: token", asked), nil
+			}}}})
+	for i, want := range []string{"token1", "token1", "token2", "token3"} {
+		if i == 2 {
+			now = now.Add(time.Minute)
+		}
+		c.Settle(t.Context(), evm)
+		require.Equal(t, want, w.posts[i].header.Get("X-Api-Key"))
+	}
+}

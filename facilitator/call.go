@@ -25,7 +25,7 @@ const (
 	maxReply  = 1 << 20         // the longest real one is a /supported of some 100 KiB
 )
 
-// reply is what one HTTP exchange brought.
+// reply is what one exchange brought; that of a program is one over HTTP with the status 200.
 type reply struct {
 	status    int
 	header    http.Header
@@ -39,7 +39,12 @@ type reply struct {
 func (c *Client) call(ctx context.Context, f *remote, method, path string, ask url.Values,
 	body []byte) reply {
 	began := time.Now()
-	r := c.exchange(ctx, f, method, path, ask, body)
+	var r reply
+	if f.Command != nil {
+		r = c.run(ctx, f, path, body)
+	} else {
+		r = c.exchange(ctx, f, method, path, ask, body)
+	}
 	if c.observe != nil && !errors.Is(ctx.Err(), context.Canceled) { // else it was not given its time
 		request, _, _ := strings.Cut(path, "/") // discovery has several
 		c.observe(f.Name, request, r.contact(), time.Since(began))
@@ -97,6 +102,9 @@ func (c *Client) exchange(ctx context.Context, f *remote, method, path string, a
 	}
 	defer response.Body.Close()
 	r := reply{status: response.StatusCode, header: response.Header, connected: true}
+	if r.status == http.StatusUnauthorized || r.status == http.StatusForbidden {
+		f.forget()
+	}
 	r.body, r.err = io.ReadAll(io.LimitReader(response.Body, maxReply+1))
 	r.body = redact(r.body, request.Header)
 	if r.err == nil && len(r.body) > maxReply {

@@ -11,37 +11,41 @@
 // The seed's client resent on timeout, treated an explicit refusal as a reason to go on, and was
 // measured to pay six times for one slow facilitator (reference/seed-systems.md §1c, rows 5 and 6).
 //
-// The files: settle.go (settle, its table of outcomes, verify), call.go (one exchange), auth.go
-// (credentials), supported.go (who settles what, and the order), discovery.go (what they list).
+// The files: settle.go (settle, its table of outcomes, verify), call.go (one exchange), command.go (one with a
+// facilitator that is a program), auth.go (credentials), route.go (who is asked for what), supported.go (who
+// settles what, and the order), hooks.go (who hears of it), discovery.go (what they list).
 package facilitator
 
 import (
 	"context"
 	"encoding/json"
+	"log/slog"
 	"net/http"
-	"slices"
 	"sync"
 	"time"
 
 	"x402-wallet/x402"
+	"x402-wallet/x402/money"
 )
 
-// Facilitator is one service, as the owner configured it.
+// Facilitator is one service, as the owner configured it: at a URL, or a program.
 type Facilitator struct {
-	Name, URL string
-	Networks  []string // CAIP-2, mainnets or testnets; empty: whatever its /supported says
-	Auth      string   // how it knows us: "" or "none", "cdp", "payai" or "header"
-	KeyID     string
+	Name    string
+	URL     string
+	Command *Command // nil: it is at URL
+	// what the owner gave it to do: networks (CAIP-2, "mainnets" or "testnets"; empty: whatever its /supported
+	// says), and of these some payments only
+	Networks []string
+	Limits   Limits
+	Auth     string // how it knows us: "" or "none", "cdp", "payai" or "header"
+	KeyID    string
 	// the key; for "header" the line "Name: value". A function, so that nothing that prints or
 	// encodes a Facilitator can show it, and it is read when it is first needed
 	Secret func() (string, error) `json:"-"`
+	// for "header": how long the line is used before Secret is asked again; 0: it is asked for each request.
+	// Whoever refuses it has it asked again at once
+	SecretLife time.Duration
 }
-
-// The two classes of networks a Facilitator may name instead of single ones.
-const (
-	mainnets = "mainnets"
-	testnets = "testnets"
-)
 
 // Submission is a signed payment to settle or verify.
 type Submission struct {
@@ -54,6 +58,14 @@ type Submission struct {
 	// who settles is signed in, so only who holds that key can: Solana's fee payer, upto's facilitator
 	Sticky   bool
 	FeePayer string // with Sticky: whose
+	// what else a facilitator is chosen by: see Terms
+	Asset, Symbol string
+	Price         money.Dollars
+	Payer         string // whose money it is, where the caller knows: who names another is not believed
+}
+
+func (s Submission) terms() Terms {
+	return Terms{Network: s.Network, Asset: s.Asset, Symbol: s.Symbol, Price: s.Price}
 }
 
 // Outcome is what became of a submission.
@@ -100,6 +112,8 @@ type Options struct {
 	Sleep func(context.Context, time.Duration) error // nil: a timer
 	// hears of each request: verify, settle, supported or discovery; nil: nobody does
 	Observe x402.ObserveFacilitator
+	Hooks   Hooks
+	Log     *slog.Logger // what a program said when it failed, and hooks that panicked; nil: silent
 }
 
 // Client speaks to the facilitators. It is safe for concurrent use.
@@ -110,6 +124,8 @@ type Client struct {
 	sleep func(context.Context, time.Duration) error
 
 	observe x402.ObserveFacilitator
+	hooks   Hooks
+	log     *slog.Logger
 }
 
 // maxIdle is how many connections to a facilitator are kept: sales that come together ask it together.
@@ -128,7 +144,7 @@ type remote struct {
 // New makes a client. Keys are read at their first use, so that a facilitator that is never
 // asked needs none.
 func New(o Options) *Client {
-	c := &Client{now: o.Now, sleep: o.Sleep, observe: o.Observe}
+	c := &Client{now: o.Now, sleep: o.Sleep, observe: o.Observe, hooks: o.Hooks, log: o.Log}
 	if o.HTTP != nil {
 		c.http = *o.HTTP
 	} else if own, ok := http.DefaultTransport.(*http.Transport); ok {
@@ -141,6 +157,9 @@ func New(o Options) *Client {
 	c.http.Jar = nil
 	if c.now == nil {
 		c.now = time.Now
+	}
+	if c.log == nil {
+		c.log = slog.New(slog.DiscardHandler)
 	}
 	if c.sleep == nil {
 		c.sleep = sleep
@@ -160,16 +179,4 @@ func sleep(ctx context.Context, d time.Duration) error {
 	case <-ctx.Done():
 		return ctx.Err()
 	}
-}
-
-// serves reports whether the owner gave a facilitator a network, and whether by that very name.
-func (f Facilitator) serves(network string) (given, exactly bool) {
-	if slices.Contains(f.Networks, network) {
-		return true, true
-	}
-	class := mainnets
-	if x402.IsTestnet(network) {
-		class = testnets
-	}
-	return len(f.Networks) == 0 || slices.Contains(f.Networks, class), false
 }

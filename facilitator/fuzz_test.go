@@ -47,7 +47,7 @@ func FuzzSupported(f *testing.F) {
 	f.Add([]byte(`{"kinds":[{"x402Version":2,"network":"bitcoin"},{}],"signers":{"solana:*":["a"]}}`))
 	f.Add([]byte(`{"kinds":[{"extra":{"feePayer":7}}],"signers":[]}`))
 	f.Fuzz(func(t *testing.T, body []byte) {
-		list, _, err := readSupported("f", reply{status: http.StatusOK, body: body})
+		list, _, err := readSupported(Facilitator{Name: "f"}, reply{status: http.StatusOK, body: body})
 		if err != nil {
 			require.Empty(t, list)
 			return

@@ -31,6 +31,17 @@ func (c *Client) Settle(ctx context.Context, s Submission) Result {
 	if err != nil {
 		return Result{Err: err}
 	}
+	if err := c.before(ctx, c.hooks.BeforeSettle, s); err != nil {
+		return refusedByHook(err)
+	}
+	r := c.settle(ctx, s, body)
+	if tell := c.hooks.AfterSettle; tell != nil {
+		c.after(ctx, s, func(ctx context.Context, s Submission) { tell(ctx, s, r) })
+	}
+	return r
+}
+
+func (c *Client) settle(ctx context.Context, s Submission, body []byte) Result {
 	run := &settleRun{client: c, submission: s, body: body, waitBudget: maxWait}
 	for f := range c.route(ctx, s) {
 		done := run.tryAt(ctx, f) || ctx.Err() != nil
@@ -74,6 +85,9 @@ func (r *settleRun) tryAt(ctx context.Context, f *remote) (done bool) {
 		asking, step := begin(ctx, f, "settle")
 		reply := r.client.call(asking, f, http.MethodPost, "settle", nil, r.body)
 		v := judge(reply, r.submission)
+		if f.Command != nil && v.outcome == Unknown {
+			v.final = true // see Command
+		}
 		step.Answered(reply.status)
 		step.EndAs(stepCodes[v.outcome])
 		r.tries = append(r.tries, try{Facilitator: f.Name, Outcome: v.outcome, Err: v.err})
@@ -174,7 +188,7 @@ type judgement struct {
 //	1  no connection: refused, unknown host, TLS, no credentials  not sent   again, then the next
 //	2  a connection, but no whole answer                          unknown    the same bytes again
 //	3  2xx, success, a transaction, our network                   settled    –
-//	4  success, but not as in 3                                   unknown    final
+//	4  success, but not as in 3, or of another payer              unknown    final
 //	5  no success, but a transaction, or a reason that leaves
 //	   open whether it happened (settlement_pending, …)           unknown    final
 //	6  no success, any status                                     refused    final
@@ -212,6 +226,8 @@ func judgeSettlement(r reply, s Submission, answer *x402.Settlement) judgement {
 	j := judgement{outcome: Refused, final: true, settlement: answer}
 	isOurs := answer.Network == "" || answer.Network == s.Network
 	switch {
+	case answer.Success && !s.isPayer(answer.Payer):
+		j.outcome, j.err = Unknown, fmt.Errorf("settled a payment of %s, it says", x402.Quote(answer.Payer))
 	case answer.Success && r.status < 300 && answer.Transaction != "" && isOurs:
 		j.outcome = Settled
 		return j
@@ -229,6 +245,13 @@ func judgeSettlement(r reply, s Submission, answer *x402.Settlement) judgement {
 		}
 	}
 	return j
+}
+
+// isPayer reports whether a facilitator's word for who pays is the payer, where both are said. Only EVM has one
+// way to say it.
+func (s Submission) isPayer(said string) bool {
+	isKnown := strings.HasPrefix(s.Payer, "0x") && strings.HasPrefix(said, "0x")
+	return !isKnown || strings.EqualFold(s.Payer, said)
 }
 
 // uncertainReasons are those after which the money may have moved or may still move: the same
@@ -272,9 +295,20 @@ func (c *Client) Judge(ctx context.Context, s Submission) (v Verdict, err error)
 	if err != nil {
 		return v, err
 	}
+	if err := c.before(ctx, c.hooks.BeforeVerify, s); err != nil {
+		return Verdict{Reason: x402.Brief(err.Error())}, nil
+	}
+	v, err = c.verdict(ctx, s, body)
+	if tell := c.hooks.AfterVerify; tell != nil {
+		c.after(ctx, s, func(ctx context.Context, s Submission) { tell(ctx, s, v, err) })
+	}
+	return v, err
+}
+
+func (c *Client) verdict(ctx context.Context, s Submission, body []byte) (v Verdict, err error) {
 	var failures []string
 	for f := range c.route(ctx, s) {
-		short, cancel := context.WithTimeout(ctx, shortCall)
+		short, cancel := context.WithTimeout(ctx, f.short())
 		short, step := begin(short, f, "verify")
 		reply := c.call(short, f, http.MethodPost, "verify", nil, body)
 		cancel()
@@ -282,12 +316,16 @@ func (c *Client) Judge(ctx context.Context, s Submission) (v Verdict, err error)
 			IsValid *bool                      `json:"isValid"`
 			Reason  string                     `json:"invalidReason"`
 			Message string                     `json:"invalidMessage"`
+			Payer   string                     `json:"payer"`
 			Extra   map[string]json.RawMessage `json:"extra"`
 		}
 		if reply.err == nil {
 			reply.err = x402.DecodeStrict(reply.body, maxReply, &answer)
 		}
 		step.Answered(reply.status)
+		if reply.err == nil && !s.isPayer(answer.Payer) {
+			reply.err = fmt.Errorf("its verdict is of a payment of %s", x402.Quote(answer.Payer))
+		}
 		isVerdict := reply.err == nil && answer.IsValid != nil && (!*answer.IsValid || reply.status < 300)
 		step.EndAs(codeIf(!isVerdict))
 		if isVerdict {

@@ -17,8 +17,11 @@ func begin(ctx context.Context, f *remote, what string) (context.Context, *steps
 	return ctx, step
 }
 
-// host is without user, path and query, in which keys are.
+// host is without user, path and query, in which keys are; of a program it is its name.
 func (f *remote) host() string {
+	if f.Command != nil {
+		return f.Command.name()
+	}
 	at, err := url.Parse(f.URL)
 	if err != nil {
 		return ""

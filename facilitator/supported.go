@@ -30,7 +30,12 @@ type Kind struct {
 	Network     string // CAIP-2, whatever the facilitator calls it
 	FeePayer    string // Solana: extra.feePayer
 	Extra       map[string]json.RawMessage
+
+	limits Limits // of the facilitator
 }
+
+// Takes reports whether the owner gave its facilitator such payments.
+func (k Kind) Takes(t Terms) bool { return k.limits.takes(t) }
 
 // Settler is who alone can settle a payment that names him: the fee payer on Solana, of the scheme upto
 // extra.facilitatorAddress, and of batch-settlement extra.receiverAuthorizer, who signs the seller's claims.
@@ -68,7 +73,7 @@ func (c *Client) supported(ctx context.Context, f *remote) (kinds []Kind, signer
 	if c.now().Before(s.until) {
 		return s.kinds, s.signers, s.err
 	}
-	short, cancel := context.WithTimeout(ctx, shortCall)
+	short, cancel := context.WithTimeout(ctx, f.short())
 	defer cancel()
 	short, step := begin(short, f, "supported")
 	reply := c.call(short, f, http.MethodGet, "supported", nil, nil)
@@ -77,7 +82,7 @@ func (c *Client) supported(ctx context.Context, f *remote) (kinds []Kind, signer
 	if ctx.Err() != nil {
 		return nil, nil, ctx.Err() // the caller gave up: that says nothing about the facilitator
 	}
-	s.kinds, s.signers, s.err = readSupported(f.Name, reply)
+	s.kinds, s.signers, s.err = readSupported(f.Facilitator, reply)
 	s.until = c.now().Add(supportFresh)
 	if s.err != nil {
 		s.until = c.now().Add(supportRetry)
@@ -85,7 +90,7 @@ func (c *Client) supported(ctx context.Context, f *remote) (kinds []Kind, signer
 	return s.kinds, s.signers, s.err
 }
 
-func readSupported(name string, r reply) (kinds []Kind, signers []string, err error) {
+func readSupported(f Facilitator, r reply) (kinds []Kind, signers []string, err error) {
 	if r.err != nil {
 		return nil, nil, r.err
 	}
@@ -112,8 +117,8 @@ func readSupported(name string, r reply) (kinds []Kind, signers []string, err er
 		if !ok {
 			continue // a chain we do not know cannot be paid on
 		}
-		kind := Kind{Facilitator: name, Version: k.Version, Scheme: k.Scheme, Network: network,
-			Extra: k.Extra}
+		kind := Kind{Facilitator: f.Name, Version: k.Version, Scheme: k.Scheme, Network: network,
+			Extra: k.Extra, limits: f.Limits}
 		_ = json.Unmarshal(k.Extra["feePayer"], &kind.FeePayer) // not a string: none
 		kinds = append(kinds, kind)
 	}
@@ -195,11 +200,11 @@ func (c *Client) HasSigner(ctx context.Context, network, address string) bool {
 
 // FeePayer names who would pay the fee of an exact payment on a Solana network, and the facilitator
 // that holds its key: the first that is none of avoid, or the first of all.
-func (c *Client) FeePayer(ctx context.Context, network string, version int, avoid []string) (address,
+func (c *Client) FeePayer(ctx context.Context, t Terms, version int, avoid []string) (address,
 	facilitator string, err error) {
-	kinds, err := c.Supported(ctx, network)
+	kinds, err := c.Supported(ctx, t.Network)
 	kinds = slices.DeleteFunc(kinds, func(k Kind) bool {
-		return k.Version != version || k.Scheme != "exact" || k.FeePayer == ""
+		return k.Version != version || k.Scheme != "exact" || k.FeePayer == "" || !k.Takes(t)
 	})
 	for _, k := range kinds {
 		if !slices.Contains(avoid, k.FeePayer) {
@@ -212,10 +217,10 @@ func (c *Client) FeePayer(ctx context.Context, network string, version int, avoi
 	if err != nil {
 		return "", "", fmt.Errorf("no facilitator could say who pays the fee: %w", err)
 	}
-	return "", "", fmt.Errorf("no facilitator pays the fee on %s", network)
+	return "", "", fmt.Errorf("no facilitator pays the fee on %s", t.Network)
 }
 
-// route is who is asked to settle, in order: those the owner gave the network to, without those
+// route is who is asked to settle, in order: those the owner gave such payments to, without those
 // that say they do not support it. Who cannot be asked stays in: an unknown is not a no. With
 // Sticky it is those who hold the settler's key; where nobody says that he does, the first alone.
 func (c *Client) route(ctx context.Context, s Submission) iter.Seq[*remote] {
@@ -223,14 +228,13 @@ func (c *Client) route(ctx context.Context, s Submission) iter.Seq[*remote] {
 		var can, holds []*remote
 		for _, f := range c.list {
 			serves, holdsKey := c.canSettle(ctx, f, s)
-			if !serves {
-				continue
-			}
-			if !s.Sticky && !yield(f) {
+			if serves && !s.Sticky && !yield(f) {
 				// one by one: the second is not even asked what it supports before it is needed
 				return
 			}
-			can = append(can, f)
+			if serves {
+				can = append(can, f)
+			}
 			if holdsKey {
 				holds = append(holds, f)
 			}
@@ -249,12 +253,16 @@ func (c *Client) route(ctx context.Context, s Submission) iter.Seq[*remote] {
 	}
 }
 
-// canSettle reports whether f may be asked to settle s, and whether it says that it holds the fee
-// payer's key.
+// canSettle reports whether f may be asked to settle s, and whether it says that it holds the fee payer's key:
+// then it may be asked whatever else was given to it, because nobody else could.
 func (c *Client) canSettle(ctx context.Context, f *remote, s Submission) (serves, holdsKey bool) {
 	given, exactly := f.serves(s.Network)
-	if !given || (exactly && !s.Sticky) { // where the owner knows there is nothing to ask
-		return given, false
+	takes := f.Limits.takes(s.terms())
+	switch {
+	case !given || (!takes && !s.Sticky):
+		return false, false
+	case exactly && !s.Sticky: // where the owner knows there is nothing to ask
+		return true, false
 	}
 	kinds, signers, err := c.supported(ctx, f)
 	does := func(k Kind) bool { return k.Network == s.Network && k.Version == s.Version }
@@ -265,5 +273,5 @@ func (c *Client) canSettle(ctx context.Context, f *remote, s Submission) (serves
 	isSettler := func(k Kind) bool { return does(k) && isHis(k.Settler()) }
 	serves = err != nil || exactly || slices.ContainsFunc(kinds, does)
 	holdsKey = slices.ContainsFunc(signers, isHis) || slices.ContainsFunc(kinds, isSettler)
-	return serves, serves && holdsKey
+	return serves && takes, serves && holdsKey
 }

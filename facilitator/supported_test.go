@@ -41,15 +41,15 @@ func TestSupported(t *testing.T) {
 		assert.Equal(t, Kind{Facilitator: "a", Version: 2, Scheme: "exact", Network: "eip155:84532"},
 			kinds[1])
 
-		payer, who, err := c.FeePayer(t.Context(), devnet, 2, nil)
+		payer, who, err := c.FeePayer(t.Context(), Terms{Network: devnet}, 2, nil)
 		require.NoError(t, err)
 		assert.Equal(t, "FA a", payer+" "+who)
-		payer, _, err = c.FeePayer(t.Context(), devnet, 2, []string{"FA"})
+		payer, _, err = c.FeePayer(t.Context(), Terms{Network: devnet}, 2, []string{"FA"})
 		require.NoError(t, err)
 		assert.Equal(t, "FA", payer, "there is nobody else")
-		_, _, err = c.FeePayer(t.Context(), devnet, 1, nil)
+		_, _, err = c.FeePayer(t.Context(), Terms{Network: devnet}, 1, nil)
 		assert.ErrorContains(t, err, "no facilitator pays the fee")
-		_, _, err = c.FeePayer(t.Context(), sepolia, 2, nil)
+		_, _, err = c.FeePayer(t.Context(), Terms{Network: sepolia}, 2, nil)
 		assert.Error(t, err)
 
 		s := evm
@@ -76,7 +76,7 @@ func TestSupportedFailing(t *testing.T) {
 			assert.Equal(t, Settled, r.Outcome, said)
 			assert.LessOrEqual(t, time.Since(w.start), shortCall, said)
 			assert.Equal(t, "a", strings.Join(w.gets, " "), "the second is not asked before it is needed")
-			payer, who, err := c.FeePayer(t.Context(), devnet, 2, nil)
+			payer, who, err := c.FeePayer(t.Context(), Terms{Network: devnet}, 2, nil)
 			require.NoError(t, err)
 			assert.Equal(t, "FB b", payer+" "+who)
 			assert.Equal(t, "a b", strings.Join(w.gets, " "))
@@ -136,7 +136,7 @@ func TestAnotherFeePayer(t *testing.T) {
 			avoid []string
 			want  string
 		}{{nil, "FA a"}, {[]string{"FA"}, "FB b"}, {[]string{"FB"}, "FA a"}, {[]string{"FB", "FA"}, "FA a"}} {
-			payer, who, err := c.FeePayer(t.Context(), devnet, 2, test.avoid)
+			payer, who, err := c.FeePayer(t.Context(), Terms{Network: devnet}, 2, test.avoid)
 			require.NoError(t, err)
 			assert.Equal(t, test.want, payer+" "+who, test.avoid)
 		}

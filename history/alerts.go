@@ -13,13 +13,15 @@ type AlertKind string
 
 // The kinds.
 const (
-	AlertApproval AlertKind = "approval" // a question waits for the owner
-	AlertFreeze   AlertKind = "freeze"   // payments were stopped, and not by the owner
-	AlertBudget   AlertKind = "budget"   // most of a budget is used
-	AlertPayment  AlertKind = "payment"  // what became of one is not known, long after its end
-	AlertLedger   AlertKind = "ledger"   // it is damaged, or behind its checkpoint
-	AlertFunds    AlertKind = "funds"    // little is left to pay from
-	AlertEpoch    AlertKind = "epoch"    // PostgreSQL's: another server has the ledger now
+	AlertApproval     AlertKind = "approval"     // a question waits for the owner
+	AlertFreeze       AlertKind = "freeze"       // payments were stopped, and not by the owner
+	AlertBudget       AlertKind = "budget"       // most of a budget is used
+	AlertPayment      AlertKind = "payment"      // what became of one is not known, long after its end
+	AlertLedger       AlertKind = "ledger"       // it is damaged, or behind its checkpoint
+	AlertFunds        AlertKind = "funds"        // little is left to pay from
+	AlertSubscription AlertKind = "subscription" // one could not be bought
+	AlertProposal     AlertKind = "proposal"     // an agent would like one
+	AlertEpoch        AlertKind = "epoch"        // PostgreSQL's: another server has the ledger now
 )
 
 // AlertState is where an alert stands.

@@ -150,6 +150,12 @@ func (t *tx) budgetFacts(q budget.Query) (f budget.Facts, err error) {
 			return f, err
 		}
 	}
+	if q.Subscription != "" {
+		f.Subscription, err = t.subscriptionUse(q.Subscription)
+		if err != nil {
+			return f, err
+		}
+	}
 	f.Payee, err = historyFor(t.recall, q)
 	return f, err
 }

@@ -25,14 +25,18 @@ var (
 )
 
 // BenchmarkFleet is payments a second, each a reserve, a submit and a finish with their facts, by so many
-// wallets on one organisation's row, and how long a reserve takes: here, and with a disk that takes 2 ms and
-// a network that takes 1 ms; against the same with a reserve that is waited for. `make bench-fleet` runs it.
+// wallets on one organisation's row, and how long a reserve takes: here, with a disk of 2 ms, and with
+// a network that takes 1 ms too; against the same with a reserve that is waited for. `make bench-fleet` runs it.
 func BenchmarkFleet(b *testing.B) {
 	for _, at := range []struct {
 		name     string
 		settings []string
 		trip     time.Duration
-	}{{"here", nil, 0}, {"2ms-disk-1ms-trip", pgtest.SlowFlush, time.Millisecond}} {
+	}{
+		{"here", nil, 0},
+		{"2ms-disk", pgtest.SlowFlush, 0},
+		{"2ms-disk-1ms-trip", pgtest.SlowFlush, time.Millisecond},
+	} {
 		b.Run(at.name, func(b *testing.B) {
 			settings := append([]string{"max_connections = 300", "shared_buffers = 256MB"}, at.settings...)
 			c := pgtest.Start(b, settings...)
@@ -131,8 +135,18 @@ func benchmarkWallets(b *testing.B, f Fleet, wallets int, trip time.Duration) {
 	var mu sync.Mutex
 	var reserves []time.Duration
 	var all sync.WaitGroup
+	for _, s := range stores { // its functions are compiled and its questions planned, once a connection
+		all.Go(func() {
+			for range 6 {
+				if _, err := benchmarkPayment(s); !errors.Is(err, ErrMoved) && !no(b, err) {
+					return
+				}
+			}
+		})
+	}
+	all.Wait()
 	begin := time.Now()
-	over := begin.Add(3 * time.Second)
+	over := begin.Add(5 * time.Second)
 	for _, s := range stores {
 		all.Go(func() {
 			for time.Now().Before(over) {

@@ -22,6 +22,10 @@ const sumsOf = `SELECT c.budget, c.win, c.starts, c.used FROM x402.counters c WH
 				= to_char(to_timestamp(c.starts / 1e6) AT TIME ZONE 'UTC', 'YYYYMM')
 			ELSE p.session = (SELECT s.id FROM x402.sessions s WHERE s.number = c.starts) END)`
 
+// countsOf counts the payments of each second in each budget, and names those that are noted to be others.
+const countsOf = `SELECT m.budget, m.starts, m.n FROM x402.made m WHERE m.n <> (SELECT count(*) FROM x402.payments p
+	WHERE p.created_at / 1000000 = m.starts / 1000000 AND (m.budget = 'org' OR m.budget = ANY (p.budgets)))`
+
 // brokenLinks names the rows of a chain that do not follow the one before, and the chains that end elsewhere.
 const brokenLinks = `WITH rows AS (SELECT writer, seq, hash, lag(seq, 1, 0::bigint) OVER w AS before, sha256(
 			lag(hash, 1, ''::bytea) OVER w || int8send(at) || int8send(length(payment::text)) ||
@@ -50,7 +54,8 @@ const unreserved = `SELECT p.id FROM x402.payments p WHERE NOT EXISTS (SELECT 1 
 func requireSound(t *testing.T, url string) {
 	t.Helper()
 	for what, query := range map[string]string{"counters that are not their payments": sumsOf,
-		"broken links": brokenLinks, "events twice": eventsTwice, "payments that nobody held": unreserved} {
+		"counts of a second": countsOf,
+		"broken links":       brokenLinks, "events twice": eventsTwice, "payments that nobody held": unreserved} {
 		require.Empty(t, pgtest.SQL(t, url, query), what)
 	}
 	require.Equal(t, "0", pgtest.SQL(t, url, `SELECT deadlocks FROM pg_stat_database WHERE datname =

@@ -107,7 +107,7 @@ func TestAThiefsLogin(t *testing.T) {
 			"newSession": "ses_x", "sessionIdle": 1000000000000, "clock": 0, "tolerance":
 			9000000000000000000, "resume": false, "prepaid": false,
 			"caps": [], "rates": [], "maxFailures": 0, "failuresSince": 0, "detail": "{}", "seller": {},
-			"funds": {}, "approval": {}}'::json)`,
+			"funds": {}, "approval": {}}'::jsonb)`,
 			id, more, p.Session)
 	}
 	for what, statement := range map[string]string{
@@ -120,7 +120,7 @@ func TestAThiefsLogin(t *testing.T) {
 		"a raised budget":    `UPDATE x402.budgets SET day = 1000000`,
 		"a budget of its own": `INSERT INTO x402.budgets VALUES ('agent:thief', NULL, '{}', NULL, NULL,
 			NULL, NULL, NULL, 1)`,
-		"rules":               `SELECT x402.policy_apply('{}'::json)`,
+		"rules":               `SELECT x402.policy_apply('{}'::jsonb)`,
 		"rules by hand":       `INSERT INTO x402.rules VALUES (9, 1, '', '')`,
 		"a payment by hand":   `INSERT INTO x402.payments SELECT * FROM x402.payments`,
 		"a payment gone":      `DELETE FROM x402.payments`,
@@ -146,8 +146,9 @@ func TestAThiefsLogin(t *testing.T) {
 		"the owner's session":    `SET SESSION AUTHORIZATION postgres`,
 		"a function": `CREATE FUNCTION x402.clock2() RETURNS BIGINT LANGUAGE sql AS $$ SELECT
 			1::bigint $$`,
-		"a mark of a move":          `INSERT INTO x402.meta VALUES ('move', '{}')`,
-		"a mark gone":               `DELETE FROM x402.meta`,
+		"a mark of a move": `INSERT INTO x402.meta VALUES ('move', '{}')`,
+		"a mark made of a proposal": `INSERT INTO x402.meta VALUES ('proposal x', '{}');
+			UPDATE x402.meta SET key = 'move' WHERE key = 'proposal x'`,
 		"windows added up anew":     `SELECT x402.recount(0)`,
 		"a table":                   `CREATE TABLE x402.t (i INT)`,
 		"a failed payment's money":  `SELECT x402.give_back(p, 4) FROM x402.payments p`,
@@ -167,7 +168,10 @@ func TestAThiefsLogin(t *testing.T) {
 		),
 		"and what its team may pay",
 	)
-	for _, table := range []string{"payments", "audit", "budgets", "counters"} {
+	require.NoError(t, thief.With(t.Context(), func(c *postgres.Conn) error {
+		return c.Run(context.Background(), `DELETE FROM x402.meta`)
+	}), "of what it may write itself")
+	for _, table := range []string{"payments", "audit", "budgets", "counters", "meta"} {
 		require.NotEmpty(t, pgtest.SQL(t, f.URL, `SELECT * FROM x402.`+table))
 	}
 	_, err = owner.Verify(t.Context(), Head{})

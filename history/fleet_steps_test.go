@@ -44,7 +44,9 @@ func TestRoundTripsOfAPayment(t *testing.T) {
 		})
 		each("deliver", "lease(", func() { require.NoError(t, s.Deliver(t.Context(), p.ID)) })
 	}
-	pay(func(_, _ string, do func()) { do() }) // there is a connection, and a session
+	for range 2 { // there is a connection, and a session, and its statements are prepared
+		pay(func(_, _ string, do func()) { do() })
+	}
 	trips, binds := map[string]int{}, map[string]int{}
 	pay(func(step, _ string, do func()) {
 		sync, bind := wire.Count('S')+wire.Count('Q'), wire.Count('B')

@@ -26,7 +26,7 @@ func (t *tx) submitThrough(to Channel, p Payment, q string, k Keyholder) error {
 			return err
 		}
 	}
-	if _, err := scanNumber(t.row(`SELECT submit(?::json)`, q)); err != nil {
+	if _, err := scanNumber(t.row(`SELECT submit(?::jsonb)`, q)); err != nil {
 		return err
 	}
 	return t.putChannel(to)
@@ -60,7 +60,7 @@ func (e *fleet) recordVoucher(ctx context.Context, s *Store, p Payment, signed S
 			return err
 		}
 		settled, err = scanPayment(t.row(`SELECT `+paymentColumns+`, record, receipt, chain_proof
-			FROM finish(?::json, ?)`, end, body))
+			FROM finish(?::jsonb, ?)`, end, body))
 		return err
 	})
 	if err != nil {

@@ -93,6 +93,9 @@ func (f *Facts) leaveOut(p Payment, q budget.Query) {
 			u.Spent = u.Spent.SubFloor(p.Price)
 		}
 	}
+	if q.Subscription != "" {
+		less(&f.Subscription.Use)
+	}
 	less(&f.Used.Session)
 	less(&f.Used.Day)
 	less(&f.Used.Month)
@@ -137,8 +140,11 @@ func (r *factReadings) session(place string) (condition string, args []any) {
 // moment asks for the time of the windows, how far this computer's clock is from the server's, and which
 // rules the owner signed last.
 func (r *factReadings) moment(f *Facts, clock time.Time) {
-	query := `SELECT ` + r.at + `, ledger_now(), (SELECT coalesce(max(version), 0) FROM rules)`
-	r.ask(query, r.args, func(row scanner) error {
+	at := r.at
+	if len(r.args) == 0 {
+		at = `now`
+	}
+	r.ask(`SELECT `+at+`, now, (SELECT coalesce(max(version), 0) FROM rules) FROM ledger_now() AS now`, r.args, func(row scanner) error {
 		var at, ledger int64
 		err := row.Scan(&at, &ledger, &f.Rules)
 		f.Facts.Now, f.Behind = fromMicros(at), fromMicros(ledger).Sub(clock)
@@ -212,6 +218,9 @@ func (r *factReadings) budgets(f *budget.Facts, q budget.Query) {
 	}
 	r.breakers(f, q)
 	r.payee(&f.Payee, q)
+	if q.Subscription != "" {
+		r.subscription(&f.Subscription, q.Subscription)
+	}
 }
 
 // budgetsOf are the budgets that a question is about, as the ledger names them.
@@ -295,18 +304,19 @@ func (r *factReadings) made(since, id string, most int, take func(n int, oldest 
 	if r.of != nil {
 		upTo, without = r.at, r.of.ID
 	}
-	r.ask(fmt.Sprintf(`SELECT count(*), coalesce(min(at), 0) FROM payments_made(%s, %s, %s, %s, %d) AS at`,
-		since, upTo, r.place(1), r.place(2), most), r.behind(id, without), func(row scanner) error {
-		var n int
-		var oldest int64
-		err := row.Scan(&n, &oldest)
-		if n < most {
-			take(n, time.Time{})
-		} else {
-			take(n, fromMicros(oldest))
-		}
-		return err
-	})
+	r.ask(fmt.Sprintf(`SELECT n, CASE WHEN n < %[5]d THEN 0 ELSE made_first(%[1]s, %[2]s, %[3]s, %[4]s, %[5]d) END
+		FROM made_since(%[1]s, %[2]s, %[3]s, %[4]s) AS n`, since, upTo, r.place(1), r.place(2), most),
+		r.behind(id, without), func(row scanner) error {
+			var n int
+			var oldest int64
+			err := row.Scan(&n, &oldest)
+			if n < most {
+				take(n, time.Time{})
+			} else {
+				take(n, fromMicros(oldest))
+			}
+			return err
+		})
 }
 
 // agents asks what each agent used on a day and in its month, and adds up what the teams did.

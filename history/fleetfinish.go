@@ -16,9 +16,9 @@ import (
 // finish records what became known of a payment.
 func (e *fleet) finish(ctx context.Context, id string, o Outcome, more map[string]any) (Payment, error) {
 	q, body := e.ending(id, o, more)
-	p, err := e.pay(ctx, `finish(?::json, ?)`, q, body)
+	p, err := e.pay(ctx, `finish(?::jsonb, ?)`, q, body)
 	if isViolated(err, "approvals_open") { // somebody asked while the approval was given back: now it is not
-		p, err = e.pay(ctx, `finish(?::json, ?)`, q, body)
+		p, err = e.pay(ctx, `finish(?::jsonb, ?)`, q, body)
 	}
 	if err == nil && (o.ReleaseLease || o.State == Failed) {
 		e.drives(id, false)
@@ -112,7 +112,7 @@ func (e *fleet) expire(ctx context.Context, id string, asked x402.Evidence, c *C
 func (e *fleet) lease(ctx context.Context, do, id string, more map[string]any) (bool, error) {
 	q := map[string]any{"writer": e.Writer, "operation": newID("op_"), "do": do, "id": id}
 	maps.Copy(q, more)
-	n, err := call(ctx, e, scanNumber, `SELECT lease(?::json)`, toJSON(q))
+	n, err := call(ctx, e, scanNumber, `SELECT lease(?::jsonb)`, toJSON(q))
 	if err != nil {
 		return false, e.tell(err)
 	}

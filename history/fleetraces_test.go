@@ -167,7 +167,7 @@ func TestAFreezeWaitsForASubmit(t *testing.T) {
 			AND wait_event_type = 'Lock')`)
 	}
 	require.NoError(t, signs.txRows(t.Context(), func(tx *tx) error {
-		_, err := scanNumber(tx.row(`SELECT submit(?::json)`, q))
+		_, err := scanNumber(tx.row(`SELECT submit(?::jsonb)`, q))
 		require.NoError(t, err)
 		go func() { returned <- freezes.Freeze(context.Background(), Freeze{By: "owner", Why: "stop"}) }()
 		for {

@@ -19,7 +19,7 @@ import (
 
 func (e *fleet) reserve(ctx context.Context, h Hold, owner string) (Payment, error) {
 	p, q := e.toReserve(h, owner)
-	held, err := e.payWhenSettled(ctx, `reserve(?::json)`, func() string {
+	held, err := e.payWhenSettled(ctx, `reserve(?::jsonb)`, func() string {
 		q["clock"] = micros(e.now())
 		return toJSON(q)
 	})

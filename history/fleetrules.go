@@ -122,7 +122,7 @@ func (s *Store) ApplyRules(ctx context.Context, r SealedRules, budgets []Budget)
 			map[string]any{"version": r.Version, "sha256": digestOf(r.Config), "seal": digestOf(r.Seal)},
 		),
 	}
-	_, err := call(ctx, s.fleet, scanNumber, `SELECT policy_apply(?::json)`, toJSON(q))
+	_, err := call(ctx, s.fleet, scanNumber, `SELECT policy_apply(?::jsonb)`, toJSON(q))
 	if refusedAs(err, "X4M01") {
 		return ErrRulesMoved
 	}

@@ -27,7 +27,7 @@ func (e *fleet) submit(ctx context.Context, s *Store, p Payment, signed Signed, 
 	case err != nil:
 		return err
 	case signed.Channel == nil:
-		_, err = call(ctx, e, scanNumber, `SELECT submit(?::json)`, q)
+		_, err = call(ctx, e, scanNumber, `SELECT submit(?::jsonb)`, q)
 	default:
 		err = s.txRows(ctx, func(t *tx) error { return t.submitThrough(*signed.Channel, row, q, k) })
 	}

@@ -82,8 +82,23 @@ func (t *tx) follow(writer string, end Head, after int64, each func(Head)) (rows
 	return rows, err
 }
 
-// verifyCounters adds the payments of each kept window up again.
+// verifyCounters adds the payments of each kept window up again, and counts those of each kept second.
 func (t *tx) verifyCounters() error {
+	err := t.forEach(func(row scanner) error {
+		var id string
+		var starts, noted, made int64
+		if err := row.Scan(&id, &starts, &noted, &made); err != nil {
+			return err
+		}
+		return fleetCorrupt("in the second from %d %s is noted to have paid %d times, and did %d times",
+			starts, id, noted, made)
+	}, `SELECT m.budget, m.starts, m.n, count(p.id) FROM made m
+		LEFT JOIN payments p ON p.created_at >= m.starts AND p.created_at < m.starts + 1000000
+			AND (m.budget = 'org' OR m.budget = ANY (p.budgets))
+		GROUP BY m.budget, m.starts HAVING m.n <> count(p.id)`)
+	if err != nil {
+		return err
+	}
 	return t.forEach(func(row scanner) error {
 		var id, win string
 		var starts, used, sum int64

@@ -17,6 +17,7 @@ func TestAForgedFleetsLedgerIsFound(t *testing.T) {
 		"a missing event":  `DELETE FROM audit WHERE seq = 3`,
 		"the last events":  `DELETE FROM audit WHERE seq = (SELECT max(seq) FROM audit)`,
 		"a window's sum":   `UPDATE counters SET used = used - 1 WHERE win = 'day'`,
+		"a second's count": `UPDATE made SET n = n - 1`,
 		"a payment's sum":  `UPDATE payments SET usd = usd - 1`,
 		"a payment failed": `UPDATE payments SET state = 'failed'`,
 	} {

@@ -384,6 +384,29 @@ var fleetMethods = []struct {
 		w.no(err)
 		require.True(w.t, waits)
 	}},
+	{"NoteRun", func(w *walk) {
+		run := SubscriptionRun{Slot: w.settled.Created.Truncate(time.Second), State: RunFailed, Why: "why"}
+		w.no(w.NoteRun(w.ctx, testSubscription(), run, &SubscriptionAlert{Window: "w", Why: "why"}))
+	}},
+	{"SubscriptionRuns", func(w *walk) {
+		runs := got(w.SubscriptionRuns(w.ctx))(w)
+		require.Equal(w.t, RunFailed, runs[testSubscription().ID()].State)
+	}},
+	{"SubscriptionSpent", func(w *walk) {
+		require.Zero(w.t, got(w.SubscriptionSpent(w.ctx, testSubscription().ID()))(w))
+	}},
+	{"SubscriptionPayments", func(w *walk) {
+		require.Empty(w.t, got(w.SubscriptionPayments(w.ctx, testSubscription().ID(), 9))(w))
+	}},
+	{"Propose", func(w *walk) {
+		require.Contains(w.t, got(w.Propose(w.ctx, Proposal{URL: "u", Every: "1d"}))(w).ID, "prp_")
+	}},
+	{"Proposals", func(w *walk) { require.Len(w.t, got(w.Proposals(w.ctx))(w), 1) }},
+	{"EndProposal", func(w *walk) {
+		id := got(w.Proposals(w.ctx))(w)[0].ID
+		w.no(w.EndProposal(w.ctx, id))
+		require.ErrorIs(w.t, w.EndProposal(w.ctx, id), ErrNotFound)
+	}},
 	{"TakeTurn", func(w *walk) {
 		w.turn = got(w.TakeTurn(w.ctx, "alerts", "a"))(w)
 		_, err := w.Store.TakeTurn(w.ctx, "alerts", "b")

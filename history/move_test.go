@@ -534,7 +534,8 @@ func TestEveryColumnMoves(t *testing.T) {
 			"memory_nodes", "rules", "turns"}},
 		"fleet": {server, []string{"payments budgets", "payments operations", "sessions number", "locks",
 			"turns",
-			"operations", "instances", "writers", "epochs", "budgets", "counters", "sources", "content_use",
+			"operations", "instances", "writers", "epochs", "budgets", "counters", "made", "sources",
+			"content_use",
 			"rules", "logins"}},
 	} {
 		require.Greater(t, len(of.columns), 100)

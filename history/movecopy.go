@@ -74,7 +74,7 @@ func tablesToFleet(writer string) []movedTable {
 		{name: "sold_channels", columns: soldMoved, order: `network, channel`},
 		{name: "channels", columns: channelsMoved, order: `service, key`},
 		{name: "meta", columns: `key, value`, order: `key`,
-			only: `(key LIKE 'label %' OR key LIKE 'imported %')`},
+			only: `(key LIKE 'label %' OR key LIKE 'imported %' OR key LIKE 'subscription %' OR key LIKE 'proposal %')`},
 		{name: "audit", columns: `seq, at, payment, event, detail, hash, seal`, order: `seq`, fixed: "writer",
 			value: writer},
 	}

@@ -316,7 +316,7 @@ func (e *fleet) clear(ctx context.Context, c fleetConn) error {
 	}
 	return c.RunLong(ctx, words+`DELETE FROM writers WHERE name = `+quoted(e.Writer)+`;
 		DELETE FROM meta WHERE key IN ('`+moveKey+`', 'moved as', 'moved up to');
-		UPDATE content_use SET stored = 0, owed = 0; DELETE FROM counters`)
+		UPDATE content_use SET stored = 0, owed = 0; DELETE FROM counters; DELETE FROM made`)
 }
 
 // released appends the row that says that the home's ledger has moved, and takes the mark away: from then on

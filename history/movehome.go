@@ -151,7 +151,7 @@ func (t *tx) settleFleet() error {
 		o := Outcome{State: Failed, Note: why, ReleaseLease: true, ClearWaiter: true}
 		q, body := t.fleet.ending(id, o, map[string]any{"release": true,
 			"detail": toJSON(map[string]string{"why": why})})
-		if _, err := collect(t, scanText, `SELECT id FROM finish(?::json, ?)`, q, body); err != nil {
+		if _, err := collect(t, scanText, `SELECT id FROM finish(?::jsonb, ?)`, q, body); err != nil {
 			return err
 		}
 	}

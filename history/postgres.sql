@@ -51,6 +51,8 @@ CREATE TABLE counters (
     cap BIGINT NOT NULL,
     PRIMARY KEY (budget, win, starts), CONSTRAINT cap CHECK (used BETWEEN 0 AND cap)
 ) WITH (fillfactor = 40, autovacuum_vacuum_scale_factor = 0, autovacuum_vacuum_threshold = 2000);
+-- How many payments were made in a second that count in a budget with a rate, or in the organisation's; failed ones too. For two hours.
+CREATE TABLE made (budget TEXT, starts BIGINT, n BIGINT NOT NULL, PRIMARY KEY (budget, starts)) WITH (fillfactor = 40);
 -- Whose funds are compared with what is held of them: locked by each hold of that source.
 CREATE TABLE sources (source TEXT, asset TEXT, network TEXT, PRIMARY KEY (source, asset, network));
 

@@ -71,20 +71,18 @@ END $$;
 
 -- Appends to the writer's chain. The hash is that of history.link.
 CREATE FUNCTION append(_writer TEXT, _at BIGINT, _payment BIGINT, _event TEXT, _detail TEXT) RETURNS BIGINT LANGUAGE plpgsql AS $$
-DECLARE _seq BIGINT; _last BYTEA; _sum BYTEA;
+DECLARE _seq BIGINT; _sum BYTEA; _login TEXT;
+    _link BYTEA := int8send(_at) || column_of_link(_payment::text) || column_of_link(_event) || column_of_link(_detail);
 BEGIN
-    PERFORM not_moving();
-    SELECT head + 1, hash INTO _seq, _last FROM writers WHERE name = _writer FOR UPDATE;
+    UPDATE writers SET head = head + 1, hash = sha256(hash || _link) WHERE name = _writer RETURNING head, hash, login INTO _seq, _sum, _login;
     IF NOT FOUND THEN
         INSERT INTO writers (name, host, login) VALUES (_writer, '', session_user) ON CONFLICT (name) DO NOTHING;
-        SELECT head + 1, hash INTO STRICT _seq, _last FROM writers WHERE name = _writer FOR UPDATE;
+        UPDATE writers SET head = head + 1, hash = sha256(hash || _link) WHERE name = _writer
+            RETURNING head, hash, login INTO STRICT _seq, _sum, _login;
     END IF;
-    IF session_user <> current_user AND NOT EXISTS (SELECT 1 FROM writers WHERE name = _writer AND login = session_user) THEN
-        PERFORM refuse('X4V01', 'this chain is not of this login');
-    END IF;
-    _sum := sha256(_last || int8send(_at) || column_of_link(_payment::text) || column_of_link(_event) || column_of_link(_detail));
+    PERFORM not_moving();
+    IF session_user <> current_user AND _login <> session_user THEN PERFORM refuse('X4V01', 'this chain is not of this login'); END IF;
     INSERT INTO audit (writer, seq, at, payment, event, detail, hash) VALUES (_writer, _seq, _at, _payment, _event, _detail::json, _sum);
-    UPDATE writers SET head = _seq, hash = _sum WHERE name = _writer;
     RETURN _seq;
 END $$;
 
@@ -128,7 +126,9 @@ BEGIN
     RETURN QUERY SELECT * FROM budgets WHERE left(id, 5) = 'host:' AND covers(substr(id, 6), _host) ORDER BY id;
 END $$;
 
-CREATE FUNCTION day_of(_at BIGINT) RETURNS BIGINT LANGUAGE sql IMMUTABLE AS $$ SELECT _at - _at % 86400000000 $$;
+-- Each names its argument once, so that it is written into its caller's query.
+CREATE FUNCTION second_of(_at BIGINT) RETURNS BIGINT LANGUAGE sql IMMUTABLE AS $$ SELECT _at / 1000000 * 1000000 $$;
+CREATE FUNCTION day_of(_at BIGINT) RETURNS BIGINT LANGUAGE sql IMMUTABLE AS $$ SELECT _at / 86400000000 * 86400000000 $$;
 CREATE FUNCTION month_of(_at BIGINT) RETURNS BIGINT LANGUAGE sql IMMUTABLE AS $$
     SELECT (extract(epoch FROM date_trunc('month', to_timestamp(_at / 1000000) AT TIME ZONE 'UTC')) * 1000000)::bigint $$;
 
@@ -168,17 +168,37 @@ BEGIN
     RETURN _n;
 END $$;
 
--- The times of the payments that were made after a time and up to another, and count in a budget, but for one; the newest so many.
-CREATE FUNCTION payments_made(_since BIGINT, _upto BIGINT, _budget TEXT, _except TEXT, _most BIGINT) RETURNS SETOF BIGINT LANGUAGE plpgsql VOLATILE AS $$
+-- How many payments were made after a time and up to another that count in a budget, but for one, which is the last or not noted yet: whole
+-- seconds as they are kept in made, and the ends one by one. Nothing asks for more than an hour.
+CREATE FUNCTION made_since(_since BIGINT, _upto BIGINT, _budget TEXT, _except TEXT) RETURNS BIGINT LANGUAGE plpgsql VOLATILE AS $$
+DECLARE _from BIGINT := second_of(_since) + 1000000; _to BIGINT := second_of(_upto); _n BIGINT;
 BEGIN
-    RETURN QUERY SELECT created_at FROM payments WHERE created_at > _since AND created_at <= _upto AND id <> _except
-        AND (_budget = 'org' OR _budget = ANY (budgets)) ORDER BY created_at DESC LIMIT _most;
+    SELECT sum(n) INTO _n FROM made WHERE budget = _budget AND starts >= _from AND starts < _to;
+    IF _n IS NULL THEN RETURN made_between(_since, _upto, _budget, _except); END IF; -- none, or nothing limits how often it pays
+    RETURN _n + made_between(_since, _from - 1, _budget, _except) + made_between(_to - 1, _upto, _budget, _except);
 END $$;
 
-CREATE FUNCTION payments_since(_since BIGINT, _budget TEXT, _except TEXT, _most BIGINT) RETURNS BIGINT LANGUAGE plpgsql VOLATILE AS $$
+CREATE FUNCTION made_between(_since BIGINT, _upto BIGINT, _budget TEXT, _except TEXT) RETURNS BIGINT LANGUAGE plpgsql VOLATILE AS $$
 BEGIN
-    RETURN (SELECT count(*) FROM (SELECT 1 FROM payments WHERE created_at > _since AND id <> _except
-        AND (_budget = 'org' OR _budget = ANY (budgets)) LIMIT _most) one);
+    RETURN (SELECT count(*) FROM payments WHERE created_at > _since AND created_at <= _upto AND id <> _except
+        AND (_budget = 'org' OR _budget = ANY (budgets)));
+END $$;
+
+-- When the oldest of the newest so many of them was made.
+CREATE FUNCTION made_first(_since BIGINT, _upto BIGINT, _budget TEXT, _except TEXT, _newest BIGINT) RETURNS BIGINT LANGUAGE plpgsql VOLATILE AS $$
+BEGIN
+    RETURN (SELECT min(created_at) FROM (SELECT created_at FROM payments WHERE created_at > _since AND created_at <= _upto
+        AND id <> _except AND (_budget = 'org' OR _budget = ANY (budgets)) ORDER BY created_at DESC LIMIT _newest) one);
+END $$;
+
+-- Notes that a payment was made.
+CREATE FUNCTION note_made(_budget TEXT, _at BIGINT) RETURNS void LANGUAGE plpgsql AS $$
+BEGIN
+    UPDATE made SET n = n + 1 WHERE budget = _budget AND starts = second_of(_at);
+    IF NOT FOUND THEN
+        INSERT INTO made AS m VALUES (_budget, second_of(_at), 1) ON CONFLICT (budget, starts) DO UPDATE SET n = m.n + 1;
+        DELETE FROM made WHERE budget = _budget AND starts < second_of(_at) - 7200000000;
+    END IF;
 END $$;
 
 CREATE FUNCTION held_of(_source TEXT, _asset TEXT, _network TEXT, _since BIGINT, _except TEXT) RETURNS NUMERIC LANGUAGE plpgsql VOLATILE AS $$
@@ -205,41 +225,42 @@ BEGIN
 END $$;
 
 -- Writes an alert, unless its cause has one already: see history.alert.
-CREATE FUNCTION alert(_a JSON, _kind TEXT, _at BIGINT, _detail TEXT) RETURNS void LANGUAGE sql AS $$
+CREATE FUNCTION alert(_a JSONB, _kind TEXT, _at BIGINT, _detail TEXT) RETURNS void LANGUAGE sql AS $$
     INSERT INTO alerts (id, kind, subject, win, at, detail, state, attempts, next_at)
         VALUES (_a->>'id', _kind, _a->>'subject', _a->>'win', _at, _detail, 'waiting', 0, 0) ON CONFLICT (kind, subject, win) DO NOTHING $$;
 
 -- Micro-dollars as dollars, as text.
 CREATE FUNCTION dollars(_usd BIGINT) RETURNS TEXT LANGUAGE sql IMMUTABLE AS $$ SELECT trim_scale(_usd::numeric / 1000000)::text $$;
 
-CREATE FUNCTION reserve(_q JSON) RETURNS SETOF payments LANGUAGE plpgsql AS $$
+CREATE FUNCTION reserve(_q JSONB) RETURNS SETOF payments LANGUAGE plpgsql AS $$
 DECLARE
     _p payments; _writer TEXT := _q->>'writer'; _now BIGINT; _s sessions; _b budgets; _c RECORD; _used BIGINT; _held NUMERIC; _value BYTEA;
-    _seller JSON := _q->'seller'; _a JSON := _q->'approval'; _funds JSON := _q->'funds'; _n BIGINT;
+    _seller JSONB := _q->'seller'; _a JSONB := _q->'approval'; _funds JSONB := _q->'funds'; _ids TEXT[] := '{}'; _same TEXT;
+    _rated TEXT[] := '{org}'; _rates BIGINT[] := '{NULL}'; _ever CONSTANT BIGINT := 9223372036854775807;
 BEGIN
     PERFORM set_config('synchronous_commit', 'off', true); -- the submit's commit is waited for, and lies behind this one in the log
-    _p := json_populate_record(NULL::payments, _q->'payment');
+    _p := jsonb_populate_record(NULL::payments, _q->'payment');
     _now := ledger_now();
     -- the id first: who says the same again waits here for the earlier call, and then finds what it did
     INSERT INTO payments (id, session, state, created_at, updated_at, fingerprint, idempotency_key, method, url, target, host, network,
-        scheme, dialect, asset, symbol, amount, usd, pay_to, source, record, lease_owner, waiter, prefix_length, agent)
+        scheme, dialect, asset, symbol, amount, usd, pay_to, source, record, lease_owner, waiter, prefix_length, agent, budgets)
     VALUES (_p.id, coalesce(nullif(_q->>'session', ''), _q->>'newSession'), 'reserved', _now, _now, _p.fingerprint, _p.idempotency_key,
         _p.method, _p.url, _p.target, _p.host, _p.network, _p.scheme, _p.dialect, _p.asset, _p.symbol, _p.amount, _p.usd, _p.pay_to,
-        _p.source, _p.record, _p.lease_owner, _p.lease_owner, _p.prefix_length, _p.agent)
+        _p.source, _p.record, _p.lease_owner, _p.lease_owner, _p.prefix_length, _p.agent,
+        ARRAY(SELECT id FROM budgets_of(_p.agent, _p.host)))
     ON CONFLICT (id) DO NOTHING RETURNING * INTO _p;
     IF NOT FOUND THEN
         RETURN QUERY SELECT * FROM payments WHERE id = _q->'payment'->>'id';
         RETURN;
     END IF;
-    IF is_young_epoch((_q->>'settle')::bigint) THEN PERFORM refuse('X4E01', 'the server failed over'); END IF;
+    IF _q ? 'settle' AND is_young_epoch((_q->>'settle')::bigint) THEN PERFORM refuse('X4E01', 'the server failed over'); END IF;
     IF abs((_q->>'clock')::bigint - clock()) > (_q->>'tolerance')::bigint THEN
         PERFORM refuse('X4C01', 'the clocks are apart', json_build_object('server', clock()));
     END IF;
     IF (_q->>'resume')::boolean THEN
-        SELECT json_build_object('id', id) INTO _a FROM payments WHERE fingerprint = _p.fingerprint AND id <> _p.id AND waiter = ''
+        SELECT id INTO _same FROM payments WHERE fingerprint = _p.fingerprint AND id <> _p.id AND waiter = ''
             AND delivered = 0 AND (state IN ('reserved', 'submitted', 'unknown') OR state = 'settled') ORDER BY created_at DESC LIMIT 1;
-        IF FOUND THEN PERFORM refuse('X4A01', 'it is made already', _a); END IF;
-        _a := _q->'approval';
+        IF FOUND THEN PERFORM refuse('X4A01', 'it is made already', json_build_object('id', _same)); END IF;
     END IF;
     IF frozen_by(_p.network, _p.source) THEN PERFORM refuse('X4F01', 'it is frozen'); END IF;
 
@@ -256,10 +277,12 @@ BEGIN
     END IF;
     PERFORM append(_writer, _now, _p.seq, 'reserved', _q->>'detail');
 
-    -- the owner's budgets, and the caps of the decision, which may be lower
+    -- the owner's budgets, which are the same until this commits, and the caps of the decision, which may be lower
     FOR _b IN SELECT * FROM budgets_of(_p.agent, _p.host) LOOP
         IF _p.usd > _b.per_call THEN PERFORM refuse('X4M01', 'a limit for one call was lowered'); END IF;
-        _p.budgets := _p.budgets || _b.id;
+        _ids := _ids || _b.id;
+        IF _b.id = 'org' THEN _rates[1] := _b.rate;
+        ELSIF _b.rate IS NOT NULL THEN _rated := _rated || _b.id; _rates := _rates || _b.rate; END IF;
         CONTINUE WHEN (_q->>'prepaid')::boolean OR _p.usd = 0;
         IF _b.session IS NOT NULL OR _b.id = 'org' AND _s.cap IS NOT NULL THEN
             PERFORM add_to(_b.id, 'session', _s.number, coalesce(_b.session, _s.cap), _p.usd);
@@ -268,8 +291,9 @@ BEGIN
         IF _b.day IS NOT NULL THEN PERFORM add_to(_b.id, 'day', day_of(_now), _b.day, _p.usd); END IF;
     END LOOP;
     IF NOT is_mine(_p.agent) THEN PERFORM refuse('X4V01', 'this login does not pay for the agent ' || _p.agent); END IF;
-    IF array_length(_p.budgets, 1) IS NULL THEN PERFORM refuse('X4V01', 'the owner has set no budget'); END IF;
-    FOR _c IN SELECT * FROM json_to_recordset(_q->'caps') AS c (budget TEXT, win TEXT, starts BIGINT, "limit" BIGINT, alert JSON) LOOP
+    IF _ids = '{}' THEN PERFORM refuse('X4V01', 'the owner has set no budget'); END IF;
+    IF _ids <> _p.budgets THEN PERFORM refuse('X4M01', 'other rules were sealed meanwhile'); END IF;
+    FOR _c IN SELECT * FROM jsonb_to_recordset(_q->'caps') AS c (budget TEXT, win TEXT, starts BIGINT, "limit" BIGINT, alert JSONB) LOOP
         SELECT used INTO _used FROM counters WHERE budget = _c.budget AND win = _c.win AND starts = _c.starts;
         IF _c.starts > _now THEN PERFORM refuse('X4M01', 'the clock was set back'); END IF;
         IF coalesce(_used, _p.usd) > _c."limit" THEN PERFORM refuse('X4M01', 'a budget was used up'); END IF;
@@ -280,14 +304,16 @@ BEGIN
     IF _q->'low'->>'id' IS NOT NULL THEN PERFORM alert(_q->'low', 'funds', _now, _q->'low'->>'detail'); END IF;
     -- the rates, which are right because all who hold money have locked the organisation's row before they count
     PERFORM 1 FROM counters WHERE budget = 'org' AND win = 'day' AND starts = day_of(_now) FOR UPDATE;
-    FOR _b IN SELECT * FROM budgets_of(_p.agent, _p.host) WHERE rate IS NOT NULL LOOP
-        IF payments_since(_now - 60000000, _b.id, _p.id, _b.rate) >= _b.rate THEN PERFORM refuse('X4M01', 'others paid'); END IF;
+    FOR _i IN 1 .. array_length(_rated, 1) LOOP
+        IF made_since(_now - 60000000, _ever, _rated[_i], _p.id) >= _rates[_i] THEN PERFORM refuse('X4M01', 'others paid'); END IF;
     END LOOP;
-    FOR _c IN SELECT * FROM json_to_recordset(_q->'rates') AS r (budget TEXT, most BIGINT, per BIGINT, "notBefore" BIGINT) LOOP
-        IF payments_since(greatest(_now - _c.per, _c."notBefore"), _c.budget, _p.id, _c.most) >= _c.most THEN
+    FOR _c IN SELECT * FROM jsonb_to_recordset(_q->'rates') AS r (budget TEXT, most BIGINT, per BIGINT, "notBefore" BIGINT) LOOP
+        CONTINUE WHEN _c.per = 60000000 AND _c.most >= _rates[array_position(_rated, _c.budget)]; -- it is counted already
+        IF made_since(greatest(_now - _c.per, _c."notBefore"), _ever, _c.budget, _p.id) >= _c.most THEN
             PERFORM refuse('X4M01', 'others paid');
         END IF;
     END LOOP;
+    FOR _i IN 1 .. array_length(_rated, 1) LOOP PERFORM note_made(_rated[_i], _now); END LOOP;
     IF (_q->>'maxFailures')::bigint > 0 AND
         failures_since((_q->>'failuresSince')::bigint, (_q->>'maxFailures')::bigint) >= (_q->>'maxFailures')::bigint THEN
         PERFORM refuse('X4M01', 'payments came to nothing');
@@ -312,8 +338,11 @@ BEGIN
     END IF;
 
     IF _funds->>'free' IS NOT NULL THEN
-        INSERT INTO sources VALUES (_funds->>'source', _p.asset, _p.network) ON CONFLICT DO NOTHING;
         PERFORM 1 FROM sources WHERE source = _funds->>'source' AND asset = _p.asset AND network = _p.network FOR UPDATE;
+        IF NOT FOUND THEN
+            INSERT INTO sources VALUES (_funds->>'source', _p.asset, _p.network) ON CONFLICT DO NOTHING;
+            PERFORM 1 FROM sources WHERE source = _funds->>'source' AND asset = _p.asset AND network = _p.network FOR UPDATE;
+        END IF;
         -- the reading is of the wallet's clock, and what was settled since of this one
         _held := held_of(_funds->>'source', _p.asset, _p.network, (_funds->>'readAt')::bigint + clock() - (_q->>'clock')::bigint, _p.id);
         IF _held + _p.amount::numeric > (_funds->>'free')::numeric THEN
@@ -326,16 +355,15 @@ BEGIN
             WHERE excluded.largest::numeric > delegations.largest::numeric;
         IF FOUND THEN PERFORM append(_writer, _now, 0, 'delegation', _q->'delegated'->>'detail'); END IF;
     END IF;
-    UPDATE payments SET budgets = _p.budgets WHERE id = _p.id RETURNING * INTO _p;
     RETURN NEXT _p;
 END $$;
 
 -- Holds several payments, or none of them: what is refused says in its hint which one it was about, counted from 1.
-CREATE FUNCTION reserve_all(_list JSON) RETURNS SETOF payments LANGUAGE plpgsql AS $$
+CREATE FUNCTION reserve_all(_list JSONB) RETURNS SETOF payments LANGUAGE plpgsql AS $$
 DECLARE
-    _q JSON; _at INT := 0; _state TEXT; _why TEXT; _detail TEXT; _constraint TEXT;
+    _q JSONB; _at INT := 0; _state TEXT; _why TEXT; _detail TEXT; _constraint TEXT;
 BEGIN
-    FOR _q IN SELECT value FROM json_array_elements(_list) LOOP
+    FOR _q IN SELECT value FROM jsonb_array_elements(_list) LOOP
         _at := _at + 1;
         RETURN QUERY SELECT * FROM reserve(_q);
     END LOOP;
@@ -345,7 +373,7 @@ EXCEPTION WHEN OTHERS THEN
 END $$;
 
 -- reserved → submitted, or the bytes of what the unlock agent has signed.
-CREATE FUNCTION submit(_q JSON) RETURNS BIGINT LANGUAGE plpgsql AS $$
+CREATE FUNCTION submit(_q JSONB) RETURNS BIGINT LANGUAGE plpgsql AS $$
 DECLARE _p payments; _now BIGINT := clock(); _e RECORD; _unique BYTEA := decode(_q->>'unique', 'hex');
 BEGIN
     PERFORM durable();
@@ -367,7 +395,7 @@ BEGIN
     UPDATE payments SET state = 'submitted', updated_at = _now, unique_key = _unique,
         record = decode(_q->>'record', 'base64'),
             operations = and_step(operations, _q->>'operation') WHERE id = _p.id;
-    FOR _e IN SELECT * FROM json_to_recordset(_q->'memory') AS m (key TEXT, value TEXT) ORDER BY key LOOP
+    FOR _e IN SELECT * FROM jsonb_to_recordset(_q->'memory') AS m (key TEXT, value TEXT) ORDER BY key LOOP
         -- an upsert locks the row also where it changes nothing, until this commit is on disk, and who buys from one seller has one row
         CONTINUE WHEN EXISTS (SELECT 1 FROM memory WHERE key = decode(_e.key, 'hex') AND value = decode(_e.value, 'hex'));
         INSERT INTO memory VALUES (decode(_e.key, 'hex'), decode(_e.value, 'hex'))
@@ -377,9 +405,9 @@ BEGIN
 END $$;
 
 -- What became known of a payment; in the states that the table in payment.go allows.
-CREATE FUNCTION finish(_q JSON, _body BYTEA) RETURNS SETOF payments LANGUAGE plpgsql AS $$
+CREATE FUNCTION finish(_q JSONB, _body BYTEA) RETURNS SETOF payments LANGUAGE plpgsql AS $$
 DECLARE
-    _p payments; _was payments; _now BIGINT := clock(); _to TEXT := _q->>'state'; _kept BIGINT := 0; _detail JSONB; _c JSON := _q->'content';
+    _p payments; _was payments; _now BIGINT := clock(); _to TEXT := _q->>'state'; _kept BIGINT := 0; _detail JSONB; _c JSONB := _q->'content';
 BEGIN
     PERFORM durable();
     SELECT * INTO _was FROM payments WHERE id = _q->>'id' FOR UPDATE;
@@ -459,7 +487,7 @@ BEGIN
 END $$;
 
 -- Who works on a payment, who waits for it, and that its answer was delivered: nothing of it need outlive a power cut.
-CREATE FUNCTION lease(_q JSON) RETURNS BIGINT LANGUAGE plpgsql AS $$
+CREATE FUNCTION lease(_q JSONB) RETURNS BIGINT LANGUAGE plpgsql AS $$
 DECLARE _p payments; _do TEXT := _q->>'do'; _now BIGINT := clock();
 BEGIN
     PERFORM set_config('synchronous_commit', 'off', true);
@@ -546,6 +574,11 @@ BEGIN
         FROM (SELECT DISTINCT counts_for(q) AS agent, q.host FROM payments q WHERE q.created_at >= _since) of) now
         WHERE p.created_at >= _since AND counts_for(p) = now.agent AND p.host = now.host AND p.budgets <> now.ids;
     DELETE FROM counters; -- what is over is asked for no more
+    DELETE FROM made;
+    INSERT INTO made SELECT b.id, p.starts, sum(p.n) FROM (
+            SELECT counts_for(q) AS agent, q.host, second_of(q.created_at) AS starts, count(*) AS n FROM payments q
+            WHERE q.created_at >= _now - 7200000000 GROUP BY 1, 2, 3) p,
+        LATERAL (SELECT id FROM budgets_of(p.agent, p.host) WHERE rate IS NOT NULL UNION SELECT 'org') b GROUP BY b.id, p.starts;
     INSERT INTO counters SELECT b.id, 'day', day_of(_now), sum(p.usd), greatest(b.day, sum(p.usd))
         FROM used_since(day_of(_now), '') p, LATERAL budgets_of(p.agent, p.host) b WHERE b.day IS NOT NULL GROUP BY b.id, b.day;
     INSERT INTO counters SELECT b.id, 'month', month_of(_now), sum(p.usd), greatest(b.month, sum(p.usd))
@@ -556,7 +589,7 @@ BEGIN
 END $$;
 
 -- The owner's rules: the tree of budgets of a version, and their caps on the windows that are open. A cap is never below what is used.
-CREATE FUNCTION policy_apply(_q JSON) RETURNS BIGINT LANGUAGE plpgsql AS $$
+CREATE FUNCTION policy_apply(_q JSONB) RETURNS BIGINT LANGUAGE plpgsql AS $$
 DECLARE _version BIGINT := (_q->>'version')::bigint; _now BIGINT; _last BIGINT;
 BEGIN
     PERFORM durable();
@@ -571,7 +604,7 @@ BEGIN
     LOCK TABLE payments IN EXCLUSIVE MODE; -- nobody holds money while the caps change, or has begun to
     DELETE FROM budgets;
     INSERT INTO budgets SELECT b.id, b.parent, coalesce(b.members, '{}'), b.per_call, b.session, b.day, b.month, b.rate, _version
-        FROM json_to_recordset(_q->'budgets') AS b (id TEXT, parent TEXT, members TEXT[], per_call BIGINT, session BIGINT, day BIGINT,
+        FROM jsonb_to_recordset(_q->'budgets') AS b (id TEXT, parent TEXT, members TEXT[], per_call BIGINT, session BIGINT, day BIGINT,
             month BIGINT, rate BIGINT);
     PERFORM recount(_now);
     PERFORM append(_q->>'writer', _now, 0, 'sealed', _q->>'detail');

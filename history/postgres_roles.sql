@@ -22,9 +22,12 @@ BEGIN
 END $$;
 
 -- Whether an agent is one that this login pays for.
-CREATE FUNCTION is_mine(_agent TEXT) RETURNS BOOLEAN LANGUAGE sql STABLE SECURITY DEFINER SET search_path = x402, pg_temp AS $$
-    SELECT NOT EXISTS (SELECT 1 FROM logins WHERE login = session_user)
-        OR (SELECT team FROM logins WHERE login = session_user) IN (SELECT id FROM budgets_of(_agent, '')) $$;
+CREATE FUNCTION is_mine(_agent TEXT) RETURNS BOOLEAN LANGUAGE plpgsql STABLE SECURITY DEFINER SET search_path = x402, pg_temp AS $$
+DECLARE _team TEXT;
+BEGIN
+    SELECT team INTO _team FROM logins WHERE login = session_user;
+    RETURN NOT FOUND OR _team IN (SELECT id FROM budgets_of(_agent, ''));
+END $$;
 
 -- The events that a home writes into its chain by itself; all others are written by the functions that take the step.
 CREATE FUNCTION note(_writer TEXT, _at BIGINT, _payment BIGINT, _event TEXT, _detail TEXT) RETURNS BIGINT LANGUAGE plpgsql AS $$
@@ -41,13 +44,14 @@ DECLARE _f RECORD;
 BEGIN
     FOR _f IN SELECT p.oid::regprocedure AS name, p.proname, p.provolatile FROM pg_proc p WHERE p.pronamespace = 'x402'::regnamespace LOOP
         EXECUTE format('REVOKE ALL ON FUNCTION %s FROM PUBLIC', _f.name);
-        IF _f.proname IN ('reserve', 'reserve_all', 'submit', 'finish', 'lease', 'beat', 'turn', 'note', 'epoch', 'ledger_now', 'failures_since', 'payments_made',
-            'is_young_epoch', 'policy_apply', 'let_in') THEN
+        IF _f.proname IN ('reserve', 'reserve_all', 'submit', 'finish', 'lease', 'beat', 'turn', 'note', 'epoch', 'ledger_now', 'failures_since',
+            'made_since', 'made_first', 'is_young_epoch', 'policy_apply', 'let_in') THEN
             EXECUTE format('ALTER FUNCTION %s SECURITY DEFINER SET search_path = x402, pg_temp', _f.name);
         END IF;
         IF _f.proname IN ('reserve', 'reserve_all', 'submit', 'finish', 'lease', 'beat', 'turn', 'note', 'epoch') THEN
             EXECUTE format('GRANT EXECUTE ON FUNCTION %s TO x402_agent', _f.name);
-        ELSIF _f.proname NOT IN ('policy_apply', 'let_in', 'append', 'add_to', 'give_back', 'open_session', 'held_of', 'refuse', 'alert', 'recount') THEN
+        ELSIF _f.proname NOT IN ('policy_apply', 'let_in', 'append', 'add_to', 'give_back', 'open_session', 'held_of', 'refuse', 'alert', 'recount',
+            'note_made') THEN
             EXECUTE format('GRANT EXECUTE ON FUNCTION %s TO x402_agent, x402_reader', _f.name);
         END IF;
     END LOOP;
@@ -70,15 +74,18 @@ GRANT INSERT, UPDATE ON turns TO x402_agent;
 GRANT UPDATE (stored, owed) ON content_use TO x402_agent;
 GRANT UPDATE (removed) ON contents TO x402_agent;
 GRANT DELETE ON bodies TO x402_agent;
+GRANT INSERT, UPDATE, DELETE ON meta TO x402_agent; -- where subscriptions stand, and proposals: rows that nothing decides by
 
 DO $$
 DECLARE _table TEXT;
 BEGIN
-    FOREACH _table IN ARRAY ARRAY['payments', 'contents', 'bodies', 'approvals', 'writers'] LOOP
+    FOREACH _table IN ARRAY ARRAY['payments', 'contents', 'bodies', 'approvals', 'writers', 'meta'] LOOP
         EXECUTE format('ALTER TABLE %I ENABLE ROW LEVEL SECURITY', _table);
         EXECUTE format('CREATE POLICY reads ON %I FOR SELECT TO x402_reader USING (true)', _table);
     END LOOP;
 END $$;
+CREATE POLICY all_of_it ON meta FOR SELECT TO x402_agent USING (true);
+CREATE POLICY hints ON meta TO x402_agent USING (key ~ '^(subscription|proposal) ') WITH CHECK (key ~ '^(subscription|proposal) ');
 CREATE POLICY own ON payments FOR SELECT TO x402_agent USING (is_mine(agent));
 CREATE POLICY own ON contents TO x402_agent USING (EXISTS (SELECT 1 FROM payments p WHERE p.seq = payment));
 CREATE POLICY own ON bodies TO x402_agent USING (EXISTS (SELECT 1 FROM payments p WHERE p.seq = payment));

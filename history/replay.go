@@ -389,7 +389,8 @@ func (r *replay) tables() error {
 		{"lifts", r.lifts, 2, `SELECT upto, at, seal FROM lifts`},
 		{"rules", r.rules, 3, `SELECT version, at, config, seal FROM rules`},
 		{"delegations", r.delegations, 1, `SELECT network || char(10) || account, largest FROM delegations`},
-		{"meta", r.meta, 1, `SELECT key, value FROM meta WHERE key NOT LIKE 'imported %'`},
+		{"meta", r.meta, 1, `SELECT key, value FROM meta WHERE key NOT LIKE 'imported %'
+			AND key NOT LIKE 'subscription %' AND key NOT LIKE 'proposal %'`},
 	} {
 		if err := r.t.tableAgrees(c.table, c.want, c.n, c.query); err != nil {
 			return err

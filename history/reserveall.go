@@ -93,7 +93,7 @@ func (e *fleet) reserveAll(ctx context.Context, holds []Hold, owner string) ([]P
 		rows[i], list[i] = e.toReserve(h, owner)
 	}
 	held, err := whenSettled(ctx, e, func() ([]Payment, error) {
-		return callAll(ctx, e, scanPayment, selectPaymentOf+`reserve_all(?::json)`, func() string {
+		return callAll(ctx, e, scanPayment, selectPaymentOf+`reserve_all(?::jsonb)`, func() string {
 			for _, q := range list {
 				q["clock"] = micros(e.now())
 			}

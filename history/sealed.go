@@ -349,6 +349,7 @@ func (t *tx) sealedFacts(s *sealed, p Payment, q budget.Query) (f budget.Facts, 
 	f.RateSince = p.Created
 	f.LastHour = s.Minutes.between(max(now-3600, f.LastUnfreeze.Unix())/60, now/60)
 	f.ConsecutiveFailures = len(s.Failures)
+	f.Subscription = s.subscription(q.Subscription)
 	f.Payee, err = historyFor(s.memory.get, q)
 	return f, err
 }

@@ -2,6 +2,7 @@ package history
 
 import (
 	"encoding/json"
+	"maps"
 	"slices"
 	"strings"
 	"sync/atomic"
@@ -25,6 +26,9 @@ type sums struct {
 	Failures []int64 `json:"failures"`
 	Settled  int64   `json:"settled"`
 	Memory   string  `json:"memory"` // the root, hex
+	// Subscriptions are what the owner's standing orders took, by their IDs. Those that are over stay: each
+	// was made with the passphrase, so there are few.
+	Subscriptions map[string]subscriptionSum `json:"subscriptions,omitempty"`
 }
 
 type windowSum struct {
@@ -48,6 +52,13 @@ type sessionSum struct {
 	Last int64          `json:"last"` // the newest payment's time, microseconds
 	Cap  *money.Dollars `json:"cap"`
 	Sum  money.Dollars  `json:"sum"`
+}
+
+// subscriptionSum is what was signed for a subscription in all, and what and whom it paid last.
+type subscriptionSum struct {
+	Sum   money.Dollars `json:"sum"`
+	Price money.Dollars `json:"price"`
+	PayTo string        `json:"payTo"`
 }
 
 // signature is what a sealed row says of one, and the terms of its payment.
@@ -126,7 +137,32 @@ func (s *sums) add(g signature) {
 	}
 	s.Session.Sum += g.Price
 	s.Session.Last = max(s.Session.Last, g.Created)
+	if id, _, ok := budget.SubscriptionOf(g.Key); ok && g.PayTo != "" {
+		s.subscribed(id, g)
+	}
 	s.count(g.created())
+}
+
+// subscribed counts a signature for a subscription.
+func (s *sums) subscribed(id string, g signature) {
+	if s.Subscriptions == nil {
+		s.Subscriptions = map[string]subscriptionSum{}
+	}
+	of := s.Subscriptions[id]
+	of.Sum += g.Price
+	if g.Price > 0 { // a voucher's was counted with its deposit
+		of.Price = g.Price
+	}
+	of.PayTo = payee(g.Network, g.PayTo)
+	s.Subscriptions[id] = of
+}
+
+// subscription is what was signed for a subscription, all of it as held; nothing where that is not asked for.
+func (s *sums) subscription(id string) (use budget.SubscriptionUse) {
+	if of, any := s.Subscriptions[id]; any {
+		use.Held, use.LastPrice, use.LastPayTo = of.Sum, &of.Price, of.PayTo
+	}
+	return use
 }
 
 // count adds to the rate, and forgets what is over.
@@ -201,6 +237,11 @@ func (s *sums) lower(g signature, by money.Dollars) {
 	if s.Session.ID == g.Session {
 		s.Session.Sum -= by
 	}
+	id, _, _ := budget.SubscriptionOf(g.Key)
+	if of, any := s.Subscriptions[id]; any {
+		of.Sum -= by
+		s.Subscriptions[id] = of
+	}
 }
 
 // maxFailuresKept bounds Failures, as failuresWithin bounds what the breaker looks at.
@@ -267,6 +308,7 @@ func (s *sums) cache(text []byte) {
 func (s *sums) clone() sums {
 	c := *s
 	c.Days, c.Months, c.Failures = slices.Clone(s.Days), slices.Clone(s.Months), slices.Clone(s.Failures)
+	c.Subscriptions = maps.Clone(s.Subscriptions)
 	c.Seconds.Counts, c.Minutes.Counts = slices.Clone(s.Seconds.Counts), slices.Clone(s.Minutes.Counts)
 	for _, list := range [][]windowSum{c.Days, c.Months} {
 		for i := range list {

@@ -400,7 +400,7 @@ func (s *Store) AttachIdempotencyKey(ctx context.Context, id, key string) (named
 			return &AlreadyPaying{Payment: *owner}
 		}
 		if t.fleet != nil {
-			return t.row(`SELECT lease(?::json) = 1`, toJSON(map[string]any{"writer": t.fleet.Writer, "do": "key", "id": id,
+			return t.row(`SELECT lease(?::jsonb) = 1`, toJSON(map[string]any{"writer": t.fleet.Writer, "do": "key", "id": id,
 				"key": key})).Scan(&named)
 		}
 		n, err := t.change(`UPDATE payments SET idempotency_key = ?

@@ -311,8 +311,15 @@ func (e *Engine) Reserve(ctx context.Context, c Charge) (*Purchase, error) {
 	case x402.HasCode(err, x402.ApprovalRequired):
 		o.why = x402.AsError(err)
 		return nil, e.askPerson(ctx, c.in, o)
+	case err != nil:
+		return nil, err
 	}
-	return p, err
+	if err := p.askHook(ctx); err != nil {
+		err = p.NotSent(ctx, err)
+		p.End(false)
+		return nil, err
+	}
+	return p, nil
 }
 
 // Abandon says that nobody waits for what was bought: the same call gets it.

@@ -93,9 +93,17 @@ type Deferred interface {
 // Settler brings payments to facilitators, where the wallet settles.
 type Settler interface {
 	Settle(ctx context.Context, s facilitator.Submission) facilitator.Result
-	// FeePayer names who pays the transaction fee on a network (Solana), if possible none of avoid.
-	FeePayer(ctx context.Context, network string, version int, avoid []string) (address, facilitator string,
-		err error)
+	// FeePayer names who pays the transaction fee of a payment (Solana), if possible none of avoid.
+	FeePayer(ctx context.Context, t facilitator.Terms, version int, avoid []string) (address,
+		facilitator string, err error)
+}
+
+// Hooks is a program of the owner's before each payment, and one after it: hooks.Hooks.
+type Hooks interface {
+	// MayPay refuses a payment whose money is held and of which nothing is signed.
+	MayPay(ctx context.Context, p history.Payment) error
+	// Wake says that something may have come of one. It returns at once.
+	Wake()
 }
 
 // Guard refuses rules that the owner did not seal, and a ledger that was rolled back: seal.Guard.
@@ -147,6 +155,8 @@ type Engine struct {
 	UnlockAhead func()
 	Store       Store
 	Guard       Guard
+	// Hooks has a say in each payment, and hears when something came of one; nil: nobody does.
+	Hooks Hooks
 	// Observe is told of each call that may pay, when it has ended: of its payment and its steps. It may not
 	// block. nil: nobody listens, and nothing is noted.
 	Observe func(steps.Report)

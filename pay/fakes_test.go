@@ -261,7 +261,7 @@ func (f *settler) Settle(_ context.Context, s facilitator.Submission) facilitato
 	return r
 }
 
-func (f *settler) FeePayer(context.Context, string, int, []string) (string, string, error) {
+func (f *settler) FeePayer(context.Context, facilitator.Terms, int, []string) (string, string, error) {
 	return "", "", nil
 }
 

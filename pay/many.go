@@ -107,6 +107,9 @@ func (e *Engine) PayMany(ctx context.Context, q Many) (b Bought, err error) {
 		return b, err
 	}
 	defer m.report(&err)
+	if e.Hooks != nil {
+		defer e.Hooks.Wake()
+	}
 	if err := awaitFirst(ctx); err != nil {
 		return b, err
 	}

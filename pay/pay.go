@@ -29,6 +29,9 @@ func (e *Engine) Pay(ctx context.Context, q Request) (r Result, err error) {
 	}
 	r, err = e.pay(ctx, in)
 	e.alertDamage(ctx, err)
+	if e.Hooks != nil {
+		e.Hooks.Wake()
+	}
 	if err == nil && r.PaymentRequired {
 		r.Repeat = repeatOf(CallFrom(ctx), in, r)
 	}
@@ -40,6 +43,11 @@ func (e *Engine) pay(ctx context.Context, in intent) (r Result, err error) {
 		return Result{}, err
 	}
 	if service, ok := e.deferred(ctx, in); ok {
+		if in.OfSubscription {
+			return Result{}, x402.Errorf(x402.PolicyDenied, "%s is paid through a payment channel, after it "+
+				"served, and subscriptions are paid before", x402.Brief(in.host)).
+				WithHint("the agent calls it when it needs it")
+		}
 		ctx, step := steps.Begin(ctx, steps.Deferred)
 		r, err := e.Deferred.Buy(ctx, service, Charge{in: in})
 		step.End(err)
@@ -92,6 +100,9 @@ func (e *Engine) find(ctx, caller context.Context, in intent) (found *quote, r R
 		return nil, r, err
 	}
 	asked.options = e.judge(asked, in)
+	if in.OfSubscription { // which buys anew in each slot
+		return asked, r, nil
+	}
 	if r, done, err := e.signIn(ctx, caller, in, asked); done || err != nil {
 		return nil, r, err
 	}
@@ -154,16 +165,21 @@ func (e *Engine) prepare(ctx, caller context.Context, in intent, found *quote) (
 			return nil, err
 		}
 		reached(ctx, StageHeld, p.Payment)
-		err = e.fund(ctx, p)
+		err = p.askHook(ctx) // before a float is moved for it
+		if err == nil {
+			err = e.fund(ctx, p)
+		}
 		if err == nil {
 			err = p.sign(ctx, found.challenge)
 		}
 		if err == nil {
 			return p, nil
 		}
+		var byOwner *hookError
+		isRefused := errors.As(err, &byOwner)
 		err = p.NotSent(ctx, err)
 		p.End(false)
-		if !p.hasEnded(ctx) || !found.passOver(p.option, x402.AsError(err)) {
+		if isRefused || !p.hasEnded(ctx) || !found.passOver(p.option, x402.AsError(err)) {
 			return nil, err
 		}
 	}

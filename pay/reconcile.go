@@ -39,6 +39,9 @@ func (e *Engine) Reconcile(ctx context.Context) (report Report, err error) {
 	if err := e.Guard.CheckConfig(ctx); err != nil {
 		return report, err
 	}
+	if e.Hooks != nil {
+		defer e.Hooks.Wake()
+	}
 	since := e.Now().Add(-claimsFor)
 	for _, next := range []func(after string) ([]history.Payment, error){
 		func(after string) ([]history.Payment, error) {

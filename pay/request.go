@@ -9,6 +9,7 @@ import (
 	"sort"
 	"strings"
 
+	"x402-wallet/budget"
 	"x402-wallet/seller"
 	"x402-wallet/x402"
 	"x402-wallet/x402/money"
@@ -21,6 +22,18 @@ type Request struct {
 	Network        string // only this network: CAIP-2 or a V1 name; "": any
 	Asset          string // only this asset: address or symbol; "": any
 	IdempotencyKey string // the same key is the same purchase, for ever; "": the request itself is
+	// OfSubscription says that the key is that of a slot of the owner's subscription: no caller may choose such
+	// a key.
+	OfSubscription bool
+}
+
+// Fingerprint is what tells an agent's request from all others, as the owner's rules name that of a
+// subscription.
+func (q Request) Fingerprint(agent string) [sha256.Size]byte {
+	if q.Method == "" {
+		q.Method = "GET"
+	}
+	return q.fingerprint(agent, "")
 }
 
 // maxKey bounds an idempotency key; longer is no name any more.
@@ -85,6 +98,10 @@ func (q Request) parse(agent string) (intent, error) {
 	if len(q.IdempotencyKey) > maxKey || strings.ContainsFunc(q.IdempotencyKey, unprintable) {
 		return intent{}, x402.Errorf(x402.InvalidArgument,
 			"idempotencyKey must be at most %d printable characters", maxKey)
+	}
+	if budget.IsSubscriptionKey(q.IdempotencyKey) != q.OfSubscription {
+		return intent{}, x402.Errorf(x402.InvalidArgument, "idempotencyKey begins as those of subscriptions do, "+
+			"which the wallet alone makes").WithHint("take another word")
 	}
 	if q.Network != "" {
 		network, ok := x402.Network(q.Network)

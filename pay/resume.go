@@ -37,6 +37,9 @@ func (e *Engine) resume(ctx context.Context, q intent) (r Result, done bool, err
 			return r, false, err
 		}
 	}
+	if q.OfSubscription { // what the agent bought by itself is none of its slots
+		return r, false, nil
+	}
 	e.inflight.awaitLeftBehind(ctx, q.fingerprint)
 	list, err := e.Store.ByRequest(ctx, q.fingerprint)
 	if err != nil {

@@ -137,6 +137,7 @@ func (e *Engine) settle(ctx context.Context, p history.Payment) facilitator.Resu
 		Network: p.Network, Version: p.Dialect.Version(), Payload: p.Payload, Requirements: p.Requirement,
 		Validity: max(p.Evidence.ExpiresAt.Sub(e.Now()), time.Second),
 		Sticky:   x402.IsSolana(p.Network), FeePayer: p.Evidence.FeePayer,
+		Asset: p.Asset, Symbol: p.Symbol, Price: p.Price, Payer: p.Evidence.Payer,
 	})
 	step.End(result.Err)
 	return result

@@ -8,6 +8,7 @@ import (
 	"slices"
 	"time"
 
+	"x402-wallet/facilitator"
 	"x402-wallet/history"
 	"x402-wallet/internal/steps"
 	"x402-wallet/x402"
@@ -29,6 +30,7 @@ type Purchase struct {
 	option   option
 	funds    x402.Funds        // as they were read when it was held
 	approval *history.Approval // a person's, that it used up; nil: none was needed
+	mayPay   bool              // the owner's program let it pass
 	endTurn  func()            // of what the token takes one after the other; nil: nothing of that kind
 	shared   *x402.Shared      // with the rest of its batch; nil: it is in none
 	proposal *proposal         // of a batch, as long as it is not held
@@ -37,9 +39,37 @@ type Purchase struct {
 	unlock func()
 }
 
-// MaySign is asked before anything is signed: the owner's rules are sealed, and the ledger was
-// not rolled back.
-func (p *Purchase) MaySign(ctx context.Context) error { return p.engine.Guard.VerifySeals(ctx) }
+// MaySign is asked before anything is signed: the owner's rules are sealed, the ledger was not rolled back, and
+// the owner's program lets the payment pass.
+func (p *Purchase) MaySign(ctx context.Context) error {
+	if err := p.engine.Guard.VerifySeals(ctx); err != nil {
+		return err
+	}
+	return p.askHook(ctx)
+}
+
+// askHook asks the owner's program about the payment, once.
+func (p *Purchase) askHook(ctx context.Context) error {
+	if p.mayPay || p.engine.Hooks == nil {
+		return nil
+	}
+	ctx, step := steps.Begin(ctx, steps.Hook)
+	err := p.engine.Hooks.MayPay(ctx, p.Payment)
+	step.End(err)
+	if err != nil {
+		return &hookError{err}
+	}
+	p.mayPay = true
+	return nil
+}
+
+// hookError says that the owner's program did not let a payment pass: that is about the purchase, so no other
+// option is taken instead.
+type hookError struct{ why error }
+
+func (e *hookError) Error() string { return e.why.Error() }
+
+func (e *hookError) Unwrap() error { return e.why }
 
 // ApprovedHere reports whether a person at this process's client approved the payment.
 func (p *Purchase) ApprovedHere() bool {
@@ -68,7 +98,7 @@ func (p *Purchase) sign(ctx context.Context, c *x402.Challenge) (err error) {
 	}
 	if e.walletSettles(p.Payment) {
 		var err error
-		if r, err = e.completed(ctx, r, p.option.asset); err != nil {
+		if r, err = e.completed(ctx, r, p.option); err != nil {
 			return err
 		}
 		order.Requirement, order.FeePayer = r, r.ExtraString("feePayer")
@@ -248,8 +278,7 @@ func (e *Engine) walletSettles(p history.Payment) bool {
 
 // completed adds to a requirement what a facilitator needs and the seed's dialects leave out: the
 // EIP-712 domain, from the registry, and the fee payer, from the facilitator.
-func (e *Engine) completed(ctx context.Context, r x402.Requirement, asset x402.AssetInfo) (x402.Requirement,
-	error) {
+func (e *Engine) completed(ctx context.Context, r x402.Requirement, o option) (x402.Requirement, error) {
 	extra := map[string]json.RawMessage{}
 	for key, value := range r.Extra {
 		extra[key] = value
@@ -259,8 +288,8 @@ func (e *Engine) completed(ctx context.Context, r x402.Requirement, asset x402.A
 			extra[key], _ = json.Marshal(value)
 		}
 	}
-	put("name", asset.Name)
-	put("version", asset.Version)
+	put("name", o.asset.Name)
+	put("version", o.asset.Version)
 	if x402.IsSolana(r.Network) && r.ExtraString("feePayer") == "" {
 		// A fee payer that let a payment expire is passed over for a while (feePayerBackoff). It is
 		// part of what is signed, so on Solana only another transaction can go to another
@@ -275,7 +304,8 @@ func (e *Engine) completed(ctx context.Context, r x402.Requirement, asset x402.A
 				avoid = append(avoid, payer)
 			}
 		}
-		address, _, err := e.Settler.FeePayer(ctx, r.Network, r.Version, avoid)
+		address, _, err := e.Settler.FeePayer(ctx, facilitator.Terms{Network: r.Network, Asset: o.asset.Address,
+			Symbol: o.asset.Symbol, Price: o.price}, r.Version, avoid)
 		if err != nil {
 			return r, x402.Errorf(x402.FacilitatorError, "no facilitator names a fee payer for %s: %w",
 				x402.Title(r.Network), err).WithHint("nothing was signed or held; make the same call again")

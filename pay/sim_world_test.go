@@ -590,7 +590,7 @@ type simSettler struct {
 	p *process
 }
 
-func (f *simSettler) FeePayer(context.Context, string, int, []string) (string, string, error) {
+func (f *simSettler) FeePayer(context.Context, facilitator.Terms, int, []string) (string, string, error) {
 	return "", "", nil
 }
 

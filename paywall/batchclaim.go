@@ -40,7 +40,7 @@ func (w *Paywall) CheckChannels(ctx context.Context) error {
 			}
 			kinds, err := w.options.Facilitators.Supported(ctx, o.Network)
 			signs := slices.ContainsFunc(kinds, func(k facilitator.Kind) bool {
-				return k.Version == 2 && k.Scheme == x402.BatchSettlement &&
+				return k.Version == 2 && k.Scheme == x402.BatchSettlement && k.Takes(o.routing()) &&
 					o.channelExtra(k, map[string]json.RawMessage{}) == nil
 			})
 			if !signs && err == nil {

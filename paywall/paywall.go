@@ -97,8 +97,8 @@ type SaleStore interface {
 
 // Hooks are called during a sale, in its goroutine, in the order of the fields (of an upfront tool
 // those of the settlement come before those of the run). An error of a hook before the settlement
-// stops the sale: nothing is given and nothing is taken. The hooks after it can change nothing any
-// more; their panics are logged. Nil hooks are skipped. Hooks of several sales run concurrently.
+// stops the sale: nothing is given and nothing is taken, and the buyer reads why where it is a Refusal. The
+// hooks after it can change nothing any more; their panics are logged. Nil hooks are skipped. Hooks of several sales run concurrently.
 type Hooks struct {
 	BeforeVerify func(context.Context, *Sale) error
 	AfterVerify  func(context.Context, *Sale) error
@@ -110,6 +110,11 @@ type Hooks struct {
 	// after every request; sale has no ID where none was opened
 	Ended func(ctx context.Context, sale *Sale, err error)
 }
+
+// Refusal is an error of a hook whose text the buyer reads; that of any other is for the log alone.
+type Refusal string
+
+func (r Refusal) Error() string { return string(r) }
 
 // Options of New.
 type Options struct {
@@ -183,8 +188,8 @@ type Paywall struct {
 	withheld withheld
 	seen     *seenPayments
 
-	mu    sync.Mutex                  // of closed, kinds and settlers
-	kinds map[string]facilitator.Kind // who settled when last asked, by version, scheme and network
+	mu    sync.Mutex                    // of closed, kinds and settlers
+	kinds map[string][]facilitator.Kind // who settled what when last asked, by network
 	// the addresses of facilitators that buyers were told to name, by network
 	settlers map[string][]string
 	closed   bool
@@ -206,7 +211,7 @@ func New(o Options) (*Paywall, error) {
 	w := &Paywall{
 		options:        o,
 		tools:          map[string]*tool{},
-		kinds:          map[string]facilitator.Kind{},
+		kinds:          map[string][]facilitator.Kind{},
 		settlers:       map[string][]string{},
 		now:            o.Now,
 		log:            o.Log,
@@ -289,13 +294,14 @@ func (w *Paywall) Check(ctx context.Context) (warnings []string) {
 	asked := map[string]bool{}
 	for _, t := range w.options.Tools {
 		for _, o := range w.tools[t.Name].options {
-			if asked[o.scheme()+o.Network] {
+			question := fmt.Sprint(o.scheme(), o.Network, o.Asset.Address, o.Price)
+			if asked[question] {
 				continue
 			}
-			asked[o.scheme()+o.Network] = true
+			asked[question] = true
 			kinds, err := w.options.Facilitators.Supported(ctx, o.Network)
 			settles := slices.ContainsFunc(kinds, func(k facilitator.Kind) bool {
-				return k.Version == w.options.Version && k.Scheme == o.scheme()
+				return k.Version == w.options.Version && k.Scheme == o.scheme() && k.Takes(o.routing())
 			})
 			switch {
 			case settles:

@@ -282,7 +282,7 @@ func (s *saleRun) verify(ctx context.Context) (isValid bool) {
 	defer func() { step.EndAs(codeIf(!isValid, verifyCodes[s.verification])) }()
 	if err := s.runHook(ctx, s.options.Hooks.BeforeVerify); err != nil {
 		s.verification = invalid
-		s.explain(err, "this payment is not accepted")
+		s.explain(err, refusalOr(err, "this payment is not accepted"))
 		return false
 	}
 	ask := s.options.Facilitators.Verify
@@ -306,7 +306,7 @@ func (s *saleRun) verify(ctx context.Context) (isValid bool) {
 	s.sale.Verified = true
 	if err := s.runHook(ctx, s.options.Hooks.AfterVerify); err != nil {
 		s.verification = invalid
-		s.explain(err, "this payment is not accepted")
+		s.explain(err, refusalOr(err, "this payment is not accepted"))
 		return false
 	}
 	s.verification = valid
@@ -322,6 +322,12 @@ func (s *saleRun) submission() facilitator.Submission {
 		Requirements: r.Raw,
 		IsJSON:       true, // read strictly, and made here
 		Validity:     s.signed.expires.Sub(s.now()),
+		Asset:        s.offer.Asset.Address,
+		Symbol:       s.offer.Asset.Symbol,
+		Price:        s.offer.Price,
+	}
+	if s.channel == nil {
+		submission.Payer = s.signed.payer
 	}
 	if s.offer.isSettledByOne() {
 		submission.Sticky = true
@@ -397,7 +403,15 @@ func (s *saleRun) runTool(ctx context.Context) bool {
 // stop ends the sale because a hook refused.
 func (s *saleRun) stop(err error) {
 	s.run = stopped
-	s.explain(err, "the call was stopped")
+	s.explain(err, refusalOr(err, "the call was stopped"))
+}
+
+// refusalOr is what a hook wants the buyer to read, or else a text.
+func refusalOr(err error, text string) string {
+	if refusal, ok := errors.AsType[Refusal](err); ok && refusal != "" {
+		return clip(string(refusal))
+	}
+	return text
 }
 
 // execute runs the tool for as long as the payment will still be valid when it is settled, in a

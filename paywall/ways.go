@@ -65,22 +65,34 @@ func (o option) isSettledByOne() bool {
 // facilitator is down.
 func (w *Paywall) settlerKind(ctx context.Context, o option, version int) (facilitator.Kind, error) {
 	list, err := w.options.Facilitators.Supported(ctx, o.Network) // remembered there for five minutes
+	suits := func(k facilitator.Kind) bool {
+		return k.Version == version && k.Scheme == o.scheme() && k.Settler() != "" && k.Takes(o.routing())
+	}
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	key := fmt.Sprint(version, " ", o.scheme(), " ", o.Network)
-	for _, k := range list {
-		if k.Version == version && k.Scheme == o.scheme() && k.Settler() != "" {
-			w.kinds[key] = k
-			return k, nil
+	if err != nil { // of those who did not answer what they said before
+		for _, k := range w.kinds[o.Network] {
+			if !slices.ContainsFunc(list, func(now facilitator.Kind) bool {
+				return now.Facilitator == k.Facilitator
+			}) {
+				list = append(list, k)
+			}
 		}
+	}
+	w.kinds[o.Network] = list
+	if i := slices.IndexFunc(list, suits); i >= 0 {
+		return list[i], nil
 	}
 	if err == nil {
 		return facilitator.Kind{}, fmt.Errorf("no facilitator settles %s on %s", o.scheme(), o.Network)
 	}
-	if k, known := w.kinds[key]; known {
-		return k, nil
-	}
 	return facilitator.Kind{}, err
+}
+
+// routing is what a facilitator is chosen by.
+func (o option) routing() facilitator.Terms {
+	return facilitator.Terms{Network: o.Network, Asset: o.Asset.Address, Symbol: o.Asset.Symbol,
+		Price: o.Price}
 }
 
 // maxSettlers bounds the facilitators' addresses that are remembered for each network.

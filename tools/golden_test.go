@@ -66,8 +66,8 @@ func TestGoldenTools(t *testing.T) {
 			len(hello.Instructions), len(reading), len(c.tools))
 		require.Less(t, len(hello.Instructions), 1000)
 		// SPEC §7 has 6 KB and 14 KB, from when there were ten tools
-		require.Less(t, len(reading), 6_600)
-		require.Less(t, len(c.tools), 15_200)
+		require.Less(t, len(reading), 7_500)
+		require.Less(t, len(c.tools), 16_400)
 	})
 }
 
@@ -154,6 +154,8 @@ func TestToolsAsSpecified(t *testing.T) {
 				"services": {"url", "type", "description", "price", "amount", "asset", "network", "scheme",
 					"payTo", "payable", "why", "inputSchema"},
 			}},
+		{name: "x402_propose_subscription", arguments: []string{"url", "every", "maxAmount", "until", "reason"},
+			answers: map[string][]string{"": {"next", "proposalId", "expires"}}},
 		{name: "x402_setup_agent", readOnly: true, open: true,
 			answers: map[string][]string{"": {"next", "ready", "locked", "addresses", "nextSteps"},
 				"addresses": {"solana", "evm"}}},
@@ -256,7 +258,8 @@ func TestNothingElseIsListed(t *testing.T) {
 		require.NoError(t, json.Unmarshal(member(t, c.request(method, map[string]any{}).Result, name), &list))
 		for _, r := range list {
 			require.Contains(t, []string{"x402://status", "x402://payments/{id}",
-				"x402://payments/{id}/content"}, r.URI+r.URITemplate)
+				"x402://payments/{id}/content", "x402://subscriptions/{name}",
+				"x402://subscriptions/{name}/content"}, r.URI+r.URITemplate)
 		}
 	}
 	for _, uri := range []string{"x402://keystore", "file:///home/x402-wallet/keystore.json",

@@ -44,6 +44,8 @@ type Server struct {
 	// ApprovalPage is where a person decides on an approval in a browser; "", or nil: nowhere.
 	ApprovalPage func(approvalID string) string
 
+	// Subscriptions: it buys what is due of the owner's subscriptions.
+	Subscriptions bool
 	// Count hears what each call that may pay came to; nil: nobody counts.
 	Count func(metrics.Call)
 
@@ -133,6 +135,12 @@ func (s *Server) serving(ctx context.Context, serve func(context.Context) error)
 	if s.Background > 0 {
 		defer time.AfterFunc(s.Background, func() { s.background(ctx) }).Stop()
 	}
+	if s.Subscriptions {
+		var running sync.WaitGroup
+		running.Go(func() { s.runSubscriptions(ctx) })
+		defer running.Wait()
+		defer end()
+	}
 	err := serve(ctx)
 	s.deliveries.Wait()
 	return err
@@ -206,7 +214,7 @@ func (s *Server) mcp() {
 		Capabilities: &mcp.ServerCapabilities{Tools: &mcp.ToolCapabilities{ListChanged: s.Mounts},
 			Resources: &mcp.ResourceCapabilities{}, Prompts: &mcp.PromptCapabilities{}},
 	})
-	s.server.AddReceivingMiddleware(s.guard, oldNames, s.listing)
+	s.server.AddReceivingMiddleware(s.guard, oldNames, s.listing, s.ownSubscriptions)
 	s.addTools()
 	s.addResources()
 	s.addPrompts()
@@ -246,6 +254,9 @@ func (s *Server) addTools() {
 	call.OutputSchema = written(brief(outputSchema[pay.Result]())) // the rest is as in x402_pay
 	addPurchase[CallIn](s, call)
 	add(s, tool("x402_discover_services", "Find services", discoverDescription, reads), (*Wallet).Discover)
+	writes := &mcp.ToolAnnotations{DestructiveHint: &no, OpenWorldHint: &no}
+	add(s, tool("x402_propose_subscription", "Propose a subscription", proposeDescription, writes),
+		(*Wallet).propose)
 	past := tool("x402_history", "Payment history", historyDescription, local)
 	past.Meta = longAnswers()
 	add(s, past, (*Wallet).History)

@@ -7,7 +7,8 @@
 //
 // Beside the tools and this file's open wallet, under rules that change: handle.go (from a method to an
 // answer or an error), schema.go; stdio.go (the streams); approval.go and unlock.go (asking a person),
-// progress.go (telling one); mount.go and mounted.go (other servers' tools); resources.go (and prompts).
+// progress.go (telling one); subscriptions.go and
+// subscriptionrun.go (the owner's standing orders), propose.go (asking for one); mount.go and mounted.go (other servers' tools); resources.go (and prompts).
 package tools
 
 import (
@@ -55,12 +56,13 @@ type Wallet struct {
 	// Close closes the ledger, the keys and every connection; nil: there is nothing to close.
 	Close func() error
 
-	Networks      []string          // that have a node, the preferred ones first
-	Unnamed       []string          // those of them that the owner neither named nor prefers
-	TokenAccounts map[string]string // the owner's token accounts from the config, by network
-	Mounts        []string          // names of the servers whose tools are shown as the wallet's own
-	AgentLabels   map[string]string // what the owner's books call the agents, by their names
-	Warnings      []string          // for the person: an old keystore, ignored environment
+	Networks      []string                // that have a node, the preferred ones first
+	Unnamed       []string                // those of them that the owner neither named nor prefers
+	TokenAccounts map[string]string       // the owner's token accounts from the config, by network
+	Mounts        []string                // names of the servers whose tools are shown as the wallet's own
+	AgentLabels   map[string]string       // what the owner's books call the agents, by their names
+	Subscriptions map[string]Subscription // the owner's standing orders, by name
+	Warnings      []string                // for the person: an old keystore, ignored environment
 }
 
 // tidy brings stored content within the owner's quota, if the owner sealed it.

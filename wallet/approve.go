@@ -32,29 +32,29 @@ var selectApprove = []byte{0x09, 0x5e, 0xa7, 0xb3}
 // another one, and unlocks the wallet. Errors: "the wallet does not sign this" for an approval without a
 // limit, and for what is no approval of a token; those of [Wallet.Unlock].
 func (w *Wallet) SignPermit2Approval(ctx context.Context, t Permit2Approval) (sig [65]byte, err error) {
-	digest, err := t.digest(w.header.evm)
+	o, err := t.order(w.self().evm)
 	if err != nil {
 		return sig, err
 	}
-	return w.signDigest(ctx, digest)
+	return w.signEVM(ctx, o)
 }
 
-func (t Permit2Approval) digest(self string) (digest [32]byte, err error) {
+func (t Permit2Approval) order(self string) (o Order, err error) {
 	token := addressWord(t.Token)
 	switch {
 	case token == nil || bytes.Equal(token, make([]byte, len(token))):
-		return digest, unsupported("it is for no token")
+		return o, unsupported("it is for no token")
 	case bytes.Equal(token, addressWord(self)) || isPermit2s(token):
-		return digest, unsupported("what it calls is no token")
+		return o, unsupported("what it calls is no token")
 	case bytes.Compare(t.Amount[:], unlimited[:]) >= 0:
-		return digest, unsupported("it approves without a limit")
+		return o, unsupported("it approves without a limit")
 	case t.ChainID == 0:
-		return digest, unsupported("it names no chain")
+		return o, unsupported("it names no chain")
 	case t.Gas > maxApproveGas:
-		return digest, unsupported("it may take more gas than an approval")
+		return o, unsupported("it may take more gas than an approval")
 	case bytes.Compare(t.Tip[:], t.MaxFee[:]) > 0:
-		return digest, unsupported("its tip is above its fee")
+		return o, unsupported("its tip is above its fee")
 	}
 	data := slices.Concat(selectApprove, addressWord(permit2Contract), t.Amount[:])
-	return [32]byte(keccak256(transaction(t.ChainID, t.Nonce, t.Gas, t.Tip, t.MaxFee, token[12:], data))), nil
+	return transactionOrder(transaction(t.ChainID, t.Nonce, t.Gas, t.Tip, t.MaxFee, token[12:], data)), nil
 }

@@ -57,7 +57,7 @@ func TestPermit2ApprovalRefused(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			a := goodApproval()
 			spoil(&a)
-			_, err := a.digest(goldenEVM)
+			_, err := a.order(goldenEVM)
 			require.ErrorIs(t, err, errUnsupported)
 		})
 	}

@@ -20,6 +20,9 @@ const (
 	batchCollector = "0x4020806089470a89826cb9fb1f4059150b550004"
 )
 
+// The EIP-712 domain of the contract of channels.
+const batchName, batchVersion = "x402 Batch Settlement", "1"
+
 // Bounds of the contract: of a channel's delay in seconds, and of amounts, which have 128 bits.
 const (
 	leastDelay, mostDelay = 900, 30 * 24 * 3600
@@ -40,16 +43,28 @@ type PaymentChannel struct {
 // [Wallet.Unlock].
 func (w *Wallet) SignVoucher(ctx context.Context, c PaymentChannel, ceiling [32]byte) (sig [65]byte,
 	err error) {
-	if err := c.check(w.header.evm); err != nil {
+	self := w.self().evm
+	if err := c.check(self); err != nil {
 		return sig, err
 	}
 	if !isChannelAmount(ceiling) {
 		return sig, unsupported("it promises nothing, or more than a channel can hold")
 	}
-	id := c.id(w.header.evm)
-	message := hashWords(keccak256([]byte("Voucher(bytes32 channelId,uint128 maxClaimableAmount)")), id[:],
-		ceiling[:])
-	return w.signDigest(ctx, [32]byte(hashWords([]byte{0x19, 0x01}, batchDomain(c.ChainID), message)))
+	o, err := c.voucherOrder(c.id(self), ceiling)
+	if err != nil {
+		return sig, err
+	}
+	return w.signEVM(ctx, o)
+}
+
+const voucherType = "Voucher(bytes32 channelId,uint128 maxClaimableAmount)"
+
+func (c PaymentChannel) voucherOrder(id, ceiling [32]byte) (Order, error) {
+	message := hashWords(keccak256([]byte(voucherType)), id[:], ceiling[:])
+	digest := [32]byte(hashWords([]byte{0x19, 0x01}, batchDomain(c.ChainID), message))
+	return typedOrder(digest, typedDomain(batchName, batchVersion, c.ChainID, batchContract),
+		map[string]any{"channelId": hex0x(id[:]), "maxClaimableAmount": decimal(ceiling)},
+		domainType, voucherType)
 }
 
 // ChannelDeposit brings money of this wallet into a channel of its own.
@@ -71,11 +86,12 @@ func (w *Wallet) SignDeposit(ctx context.Context, d ChannelDeposit) (sig [65]byt
 	if d.ValidBefore <= seconds || d.ValidBefore > seconds+uint64(maxLife/time.Second) {
 		return sig, unsupported("it is not valid now, or for longer than %v", maxLife)
 	}
-	digest, err := d.digest(w.header.evm, w.header.evm)
+	self := w.self().evm
+	o, err := d.order(self, self)
 	if err != nil {
 		return sig, err
 	}
-	return w.signDigest(ctx, digest)
+	return w.signEVM(ctx, o)
 }
 
 // SignDeposit is that of an owner, into a channel that they fund, in which agent signs the vouchers. i is
@@ -87,33 +103,37 @@ func (i Imported) SignDeposit(agent string, d ChannelDeposit) (sig [65]byte, err
 	if !bytes.Equal(addressWord(d.Channel.Payer), addressWord(i.Address)) {
 		return sig, unsupported("the channel is funded by another account")
 	}
-	digest, err := d.digest(agent, i.Address)
+	o, err := d.order(agent, i.Address)
 	if err != nil {
 		return sig, err
 	}
-	return i.signDigest(digest)
+	return i.signDigest(o.Digest)
 }
 
-// digest is what is signed for a deposit out of the account from, where agent signs the vouchers.
-func (d ChannelDeposit) digest(agent, from string) (digest [32]byte, err error) {
+const receiveType = "ReceiveWithAuthorization(address from,address to,uint256 value," +
+	"uint256 validAfter,uint256 validBefore,bytes32 nonce)"
+
+// order is a deposit out of the account from, where agent signs the vouchers.
+func (d ChannelDeposit) order(agent, from string) (o Order, err error) {
 	if err := d.Channel.check(agent); err != nil {
-		return digest, err
+		return o, err
 	}
 	switch {
 	case !isChannelAmount(d.Value):
-		return digest, unsupported("it deposits nothing, or more than a channel can hold")
+		return o, unsupported("it deposits nothing, or more than a channel can hold")
 	case d.Name == "" || d.Version == "":
-		return digest, unsupported("it names no token")
+		return o, unsupported("it names no token")
 	}
 	id := d.Channel.id(agent)
 	domain := hashWords(keccak256([]byte(domainType)), keccak256([]byte(d.Name)),
 		keccak256([]byte(d.Version)), uintWord(d.Channel.ChainID), addressWord(d.Channel.Token))
-	message := hashWords(
-		keccak256([]byte("ReceiveWithAuthorization(address from,address to,uint256 value,"+
-			"uint256 validAfter,uint256 validBefore,bytes32 nonce)")),
-		addressWord(from), addressWord(batchCollector), d.Value[:], uintWord(0),
-		uintWord(d.ValidBefore), hashWords(id[:], d.Salt[:]))
-	return [32]byte(hashWords([]byte{0x19, 0x01}, domain, message)), nil
+	nonce := hashWords(id[:], d.Salt[:])
+	message := hashWords(keccak256([]byte(receiveType)), addressWord(from), addressWord(batchCollector),
+		d.Value[:], uintWord(0), uintWord(d.ValidBefore), nonce)
+	return typedOrder([32]byte(hashWords([]byte{0x19, 0x01}, domain, message)),
+		typedDomain(d.Name, d.Version, d.Channel.ChainID, d.Channel.Token),
+		map[string]any{"from": from, "to": batchCollector, "value": decimal(d.Value), "validAfter": "0",
+			"validBefore": number(d.ValidBefore), "nonce": hex0x(nonce)}, domainType, receiveType)
 }
 
 func isChannelAmount(a [32]byte) bool {
@@ -121,8 +141,8 @@ func isChannelAmount(a [32]byte) bool {
 }
 
 func batchDomain(chainID uint64) []byte {
-	return hashWords(keccak256([]byte(domainType)), keccak256([]byte("x402 Batch Settlement")),
-		keccak256([]byte("1")), uintWord(chainID), addressWord(batchContract))
+	return hashWords(keccak256([]byte(domainType)), keccak256([]byte(batchName)),
+		keccak256([]byte(batchVersion)), uintWord(chainID), addressWord(batchContract))
 }
 
 // check refuses a channel in which the account self cannot sign vouchers.
@@ -178,24 +198,23 @@ type Withdrawal struct {
 // SignWithdrawal signs it: r ‖ s ‖ v, v 27 or 28. Besides floats and approvals of Permit2 it is the only kind
 // of transaction that the wallet's own key signs. Errors as of SignVoucher.
 func (w *Wallet) SignWithdrawal(ctx context.Context, t Withdrawal) (sig [65]byte, err error) {
-	if err := t.Channel.check(w.header.evm); err != nil {
+	self := w.self().evm
+	if err := t.Channel.check(self); err != nil {
 		return sig, err
 	}
-	data := append(finalizeWithdraw(), t.Channel.words(w.header.evm)...)
+	data := append(finalizeWithdraw(), t.Channel.words(self)...)
 	if t.Amount != [32]byte{} {
 		if !isChannelAmount(t.Amount) {
 			return sig, unsupported("it asks for more than a channel can hold")
 		}
-		data = slices.Concat(initiateWithdraw(), t.Channel.words(w.header.evm), t.Amount[:])
+		data = slices.Concat(initiateWithdraw(), t.Channel.words(self), t.Amount[:])
 	}
 	to, err := hex.DecodeString(batchContract[2:])
 	if err != nil {
 		return sig, err
 	}
-	return w.signDigest(ctx, [32]byte(keccak256(append([]byte{2}, rlpList(
-		rlpNumber(uintWord(t.Channel.ChainID)), rlpNumber(uintWord(t.Nonce)), rlpNumber(t.Tip[:]),
-		rlpNumber(t.MaxFee[:]), rlpNumber(uintWord(t.Gas)), rlpString(to), rlpString(nil), rlpString(data),
-		rlpList())...))))
+	return w.signEVM(ctx, transactionOrder(
+		transaction(t.Channel.ChainID, t.Nonce, t.Gas, t.Tip, t.MaxFee, to, data)))
 }
 
 const channelTuple = "(address,address,address,address,address,uint40,bytes32)"

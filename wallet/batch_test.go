@@ -153,10 +153,10 @@ func TestAnOwnersChannel(t *testing.T) {
 	require.ErrorIs(t, err, errUnsupported, "the agent's key is not the payer's")
 	signature, err := owner.SignDeposit(goldenEVM, d)
 	require.NoError(t, err)
-	digest, err := d.digest(goldenEVM, owner.Address)
+	ordered, err := d.order(goldenEVM, owner.Address)
 	require.NoError(t, err)
 	signature[64] -= 27
-	by, err := crypto.SigToPub(digest[:], signature[:])
+	by, err := crypto.SigToPub(ordered.Digest[:], signature[:])
 	require.NoError(t, err)
 	require.Equal(t, owner.Address, crypto.PubkeyToAddress(*by).Hex())
 	for name, spoil := range map[string]func(*ChannelDeposit, *Imported){

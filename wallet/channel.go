@@ -2,7 +2,6 @@ package wallet
 
 import (
 	"bytes"
-	"cmp"
 	"context"
 	"crypto/ed25519"
 	"crypto/sha256"
@@ -37,10 +36,10 @@ func ChannelKey(solana string) string { return "z" + solana }
 func (w *Wallet) OwnsChannelKey(keyType, multibase string) bool {
 	switch keyType {
 	case ed25519Key:
-		return multibase == ChannelKey(w.header.solana)
+		return multibase == ChannelKey(w.self().solana)
 	case secp256k1Key:
 		key, err := secp256k1.ParsePubKey(channelKey(multibase, secp256k1.PubKeyBytesLenCompressed))
-		return err == nil && evmAddressOf(key) == w.header.evm
+		return err == nil && evmAddressOf(key) == w.self().evm
 	}
 	return false
 }
@@ -224,18 +223,13 @@ func (w *Wallet) signChannel(ctx context.Context, keyType string, message []byte
 	if keyType != ed25519Key && keyType != secp256k1Key {
 		return sig, unsupported("the wallet has no key of the type %q", keyType)
 	}
-	var faulty error
-	err = w.withKeys(ctx, func(k *keys) {
-		if keyType == ed25519Key {
-			sig, faulty = signEd25519(k.solana, message)
-			return
-		}
-		digest := sha256.Sum256(message)
-		var recoverable [65]byte
-		recoverable, faulty = k.evm.sign(&digest)
-		copy(sig[:], recoverable[:])
-	})
-	return sig, cmp.Or(err, faulty)
+	if keyType == ed25519Key {
+		return w.signSolana(ctx, Channel, message)
+	}
+	o := Order{Chain: ChainEVM, Kind: Channel, Payload: message, Digest: sha256.Sum256(message)}
+	withV, err := w.signEVM(ctx, o)
+	copy(sig[:], withV[:])
+	return sig, err
 }
 
 // bcsReader reads Rooch's encoding, with nothing of the code that writes it.

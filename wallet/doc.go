@@ -1,7 +1,7 @@
-// Package wallet keeps the agent's keys: the keystore file, the ways to unlock it, and what it
-// signs. It exists so that one thing stays true whatever the rest of the program does: a private
-// key never leaves this package. There is no accessor, no export, no log line and no error text
-// that carries one; what comes out are addresses, signatures and seals.
+// Package wallet keeps the agent's keys: the keystore file, the ways to unlock it, and what it signs. It
+// exists so that one thing stays true whatever the rest of the program does: a private key never leaves this
+// package. There is no accessor, no log line and no error text that carries one; what comes out are
+// addresses, signatures and seals, and, to the person at the terminal, the recovery phrase.
 //
 // A wallet is one directory holding keystore.json, with one Ed25519 key for Solana, one secp256k1
 // key for EVM chains, and one HMAC key that seals the owner's rules:
@@ -15,8 +15,9 @@
 // kinds.go (all that is ever signed, read once more) with solana.go, channel.go and signin.go beside it,
 // ownerkey.go (what the owner of a fleet signs), keystore.go (the encrypted file) and store.go (how it is
 // written), passphrase.go and terminal.go (where a passphrase comes from), import.go, keys.go, secp256k1.go
-// (how the EVM key signs), secret.go (where secrets lie), harden_linux.go. Every error but a context's own
-// has a public code, by Code() string, and what to do about it, by Hint() string.
+// (how the EVM key signs), secret.go (where secrets lie), harden_linux.go; of recovery phrases phrase.go,
+// bip39.go (the words), hdpath.go (keys at paths), typephrase.go and showphrase.go. Every error but a
+// context's own has a public code, by Code() string, and what to do about it, by Hint() string.
 //
 // # The file
 //
@@ -32,20 +33,19 @@
 //	key evm <EIP-55 address>
 //	created <RFC 3339, UTC, whole seconds>
 //
-// The version is 1, or 2 where the plaintext has the owner's key of a fleet besides (ownerkey.go).
-// The commitment is HMAC(header ‖ ciphertext): GCM alone is not key-committing.
-// The plaintext is the JSON in keys.go. The addresses that a locked wallet
-// shows are the header's and become certain only when the wallet is unlocked.
+// The version is 1; 2 where the plaintext has the owner's key of a fleet besides (ownerkey.go); 3 where it
+// has the recovery phrase that the keys come from (phrase.go); and 4 with both. The commitment is HMAC(header
+// ‖ ciphertext): GCM alone is not key-committing. The plaintext is the JSON in keys.go. The addresses that a
+// locked wallet shows are the header's and become certain only when the wallet is unlocked.
 //
 // # In constant time
 //
-// Signing with either key, and deriving a public key from a secret one, takes the same time and
-// reads the same memory whatever the key and the nonce are: crypto/ed25519 as it is, and
-// secp256k1.go on the library's field and scalar arithmetic. HMACs are compared by hmac.Equal. Not
-// in constant time, and not in need of it: what verifies signatures, and everything about public
-// keys and messages. Not in constant time although it is secret: base64 and base58 of a key when a
-// keystore or another wallet's file is read, hexadecimal of an imported one, and NFC of the
-// passphrase, each once and at the owner's word.
+// Signing with either key, and deriving a public key from a secret one, takes the same time and reads the
+// same memory whatever the key and the nonce are: crypto/ed25519 as it is, and secp256k1.go on the library's
+// field and scalar arithmetic. HMACs are compared by hmac.Equal. Not in constant time, and not in need of it:
+// what verifies signatures, and everything about public keys and messages. Not in constant time although it
+// is secret: base64 and base58 of a key when a keystore or another wallet's file is read, hexadecimal of an
+// imported one, NFC of the passphrase, and the words of a phrase, each once and at the owner's word.
 //
 // # What locking and wiping cannot promise
 //

@@ -8,6 +8,7 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"os/signal"
 	"path/filepath"
 	"sync"
 	"testing"
@@ -73,6 +74,14 @@ func helper(name string) int {
 			return report(err)
 		}
 		fmt.Printf("%x", p)
+	case "phrase":
+		p, err := PhraseFromTerminal()(ctx)
+		if err != nil {
+			return report(err)
+		}
+		fmt.Printf("%x", p)
+	case "show-phrase":
+		return shownPhrase(ctx)
 	case "wipe":
 		return wiped(ctx)
 	case "harden":
@@ -82,6 +91,23 @@ func helper(name string) int {
 	case "wait", "harden-wait":
 		return standing(name == "harden-wait")
 	}
+	return 0
+}
+
+// shownPhrase shows the phrase of a wallet; Ctrl-C is the program's to see, as in the real one.
+func shownPhrase(ctx context.Context) int {
+	ctx, stop := signal.NotifyContext(ctx, os.Interrupt)
+	defer stop()
+	w, err := Open(os.Getenv("PHRASE_HOME"))
+	if err != nil {
+		return report(err)
+	}
+	w.derive = new(fakeKDF).derive
+	words, err := w.ShowPhrase(ctx, FromTerminal("Passphrase: "))
+	if err != nil {
+		return report(err)
+	}
+	fmt.Print(words)
 	return 0
 }
 
@@ -213,4 +239,13 @@ func unhex(t testing.TB, s string) []byte {
 	b, err := hex.DecodeString(s)
 	require.NoError(t, err)
 	return b
+}
+
+// signDigest and signMessage have the keystore sign what no kind of message is.
+func (w *Wallet) signDigest(ctx context.Context, digest [32]byte) ([65]byte, error) {
+	return w.signEVM(ctx, Order{Chain: ChainEVM, Digest: digest})
+}
+
+func (w *Wallet) signMessage(ctx context.Context, message []byte) ([64]byte, error) {
+	return w.signSolana(ctx, Transaction, message)
 }

@@ -37,30 +37,34 @@ type material struct {
 	evm    signer
 	seal   *[secretSize]byte // HMAC key of [Wallet.Seal]
 	owner  *[secretSize]byte // seed of the owner's key; zero: there is none, or it was dropped
+	phrase phraseRecord      // zero: there is none, or it was dropped
 }
 
 // The plaintext of the keystore is {"version":1,"solana":…,"evm":…,"seal":…}, each value 32 bytes
 // in base64, with exactly these bytes between the values. It is read by position: encoding/json
-// would leave copies of the secrets in buffers that cannot be wiped. Version 2 has "owner" after "seal".
+// would leave copies of the secrets in buffers that cannot be wiped. Versions 2 and 4 have "owner" after
+// "seal", and versions 3 and 4 "phrase" last: 84 bytes ([phraseRecord]).
 const (
-	plainSolana  = `{"version":1,"solana":"`
-	plainSolana2 = `{"version":2,"solana":"`
-	plainEVM     = `","evm":"`
-	plainSeal    = `","seal":"`
-	plainOwner   = `","owner":"`
-	plainEnd     = `"}`
+	plainHead   = `{"version":%d,"solana":"`
+	plainEVM    = `","evm":"`
+	plainSeal   = `","seal":"`
+	plainOwner  = `","owner":"`
+	plainPhrase = `","phrase":"`
+	plainEnd    = `"}`
 
 	secretText = 44 // base64 of 32 bytes
-	plainSize  = len(plainSolana) + len(plainEVM) + len(plainSeal) + len(plainEnd) + 3*secretText
-	plainSize2 = plainSize + len(plainOwner) + secretText
 )
 
 // sizeOf is the size of the plaintext of a version.
 func sizeOf(version uint64) int {
-	if version == ownerVersion {
-		return plainSize2
+	size := len(plainHead) - len("%d") + 1 + len(plainEVM) + len(plainSeal) + len(plainEnd) + 3*secretText
+	if hasOwnerIn(version) {
+		size += len(plainOwner) + secretText
 	}
-	return plainSize
+	if hasPhraseIn(version) {
+		size += len(plainPhrase) + base64.StdEncoding.EncodedLen(phraseSize)
+	}
+	return size
 }
 
 // plainPart is a secret of the plaintext, and what stands before it.
@@ -71,11 +75,13 @@ type plainPart struct {
 
 // parts are those of the plaintext of a version, in their order.
 func (k *keys) parts(version uint64) []plainPart {
-	list := []plainPart{{plainSolana, k.solana[:secretSize]}, {plainEVM, k.evm.secret[:]},
+	list := []plainPart{{fmt.Sprintf(plainHead, version), k.solana[:secretSize]}, {plainEVM, k.evm.secret[:]},
 		{plainSeal, k.seal[:]}}
-	if version == ownerVersion {
-		list[0].name = plainSolana2
+	if hasOwnerIn(version) {
 		list = append(list, plainPart{plainOwner, k.owner[:]})
+	}
+	if hasPhraseIn(version) {
+		list = append(list, plainPart{plainPhrase, k.phrase})
 	}
 	return list
 }
@@ -83,7 +89,7 @@ func (k *keys) parts(version uint64) []plainPart {
 // blankKeys is room for keys in locked memory: whoever fills in the seed of solana, the secret of evm
 // and seal calls complete. No secret lies on a stack meanwhile, which Go copies when it grows.
 func blankKeys() *keys {
-	memory := newSecret(ed25519.PrivateKeySize + 3*secretSize + nonceWork)
+	memory := newSecret(ed25519.PrivateKeySize + 3*secretSize + phraseSize + nonceWork)
 	rest := memory.bytes
 	take := func(n int) (part []byte) {
 		part, rest = rest[:n:n], rest[n:]
@@ -95,7 +101,7 @@ func blankKeys() *keys {
 		evm: signer{secret: (*[secretSize]byte)(take(secretSize)),
 			work: (*[nonceWork]byte)(take(nonceWork))},
 		seal:  (*[secretSize]byte)(take(secretSize)),
-		owner: (*[secretSize]byte)(take(secretSize)),
+		owner: (*[secretSize]byte)(take(secretSize)), phrase: phraseRecord(take(phraseSize)),
 	}}
 }
 
@@ -115,8 +121,8 @@ func (k *keys) complete() (*keys, error) {
 	return k, nil
 }
 
-// generate makes the keys that were not imported from the random source.
-func generate(random io.Reader, imported []Imported) (*keys, error) {
+// generate makes the keys that were not imported, and are not a phrase's, from the random source.
+func generate(random io.Reader, imported []Imported, phrase *Phrase) (*keys, error) {
 	k := blankKeys()
 	for _, s := range [][]byte{k.solana[:secretSize], k.evm.secret[:], k.seal[:]} {
 		if _, err := io.ReadFull(random, s); err != nil {
@@ -131,6 +137,13 @@ func generate(random io.Reader, imported []Imported) (*keys, error) {
 		case ChainEVM:
 			*k.evm.secret = *i.secret
 		}
+	}
+	if phrase != nil {
+		if err := phrase.derive(k); err != nil {
+			k.wipe()
+			return nil, err
+		}
+		copy(k.phrase, phrase.record)
 	}
 	// A random number is no scalar about once in 2^128 times: an error then is
 	// as good as another draw.
@@ -179,25 +192,34 @@ func readPlaintext(plain []byte, version uint64) (*keys, error) {
 	for _, part := range k.parts(version) {
 		var ok bool
 		rest, ok = bytes.CutPrefix(rest, []byte(part.name))
-		if !ok || len(rest) < secretText {
+		if ok {
+			rest, ok = k.decodeSecret(part.secret, rest)
+		}
+		if !ok {
 			k.wipe()
 			return nil, errPlaintext
 		}
-		text := k.evm.work[:secretSize+1] // Decode writes whole groups of three
-		n, err := base64.StdEncoding.Strict().Decode(text, rest[:secretText])
-		copy(part.secret, text)
-		clear(text)
-		if err != nil || n != secretSize {
-			k.wipe()
-			return nil, errPlaintext
-		}
-		rest = rest[secretText:]
 	}
-	if string(rest) != plainEnd || k.version() != version {
+	isRight := !hasPhraseIn(version) || k.phrase.isRight()
+	if string(rest) != plainEnd || k.version() != version || !isRight {
 		k.wipe()
 		return nil, errPlaintext
 	}
 	return k.complete()
+}
+
+// decodeSecret reads the base64 of a secret from the beginning of text into its place, and returns what
+// follows.
+func (k *keys) decodeSecret(into, text []byte) (rest []byte, ok bool) {
+	size := base64.StdEncoding.EncodedLen(len(into))
+	if len(text) < size {
+		return nil, false
+	}
+	decoded := k.evm.work[:size/4*3] // Decode writes whole groups of three
+	n, err := base64.StdEncoding.Strict().Decode(decoded, text[:size])
+	copy(into, decoded)
+	clear(decoded)
+	return text[size:], err == nil && n == len(into)
 }
 
 var errPlaintext = errors.New("the decrypted content has another form")

@@ -21,6 +21,8 @@ const (
 	keystoreFormat  = "x402-wallet-keystore"
 	keystoreVersion = 1
 	ownerVersion    = 2 // with the owner's key, without which nothing of the file is another
+	phraseVersion   = 3 // with the phrase that the keys come from
+	bothVersion     = 4 // with both
 	kdfName         = "scrypt"
 	cipherName      = "aes-256-gcm"
 
@@ -39,9 +41,12 @@ const (
 	commitmentSize = 32
 )
 
+func hasOwnerIn(version uint64) bool  { return version == ownerVersion || version == bothVersion }
+func hasPhraseIn(version uint64) bool { return version == phraseVersion || version == bothVersion }
+
 // header is every field of the file that is not ciphertext or commitment.
 type header struct {
-	version     uint64 // keystoreVersion or ownerVersion
+	version     uint64 // keystoreVersion to bothVersion
 	n, r, p     uint64
 	salt        []byte // saltSize
 	nonce       []byte // nonceSize
@@ -124,9 +129,9 @@ func parse(data []byte) (*keystore, error) {
 		"commitment")
 	in.constant(top["format"], keystoreFormat)
 	k.version = in.number(top["version"])
-	if in.err == nil && k.version != keystoreVersion && k.version != ownerVersion {
-		return nil, corrupt("unsupported version %d, this program reads versions %d and %d", k.version,
-			keystoreVersion, ownerVersion)
+	if in.err == nil && (k.version < keystoreVersion || k.version > bothVersion) {
+		return nil, corrupt("unsupported version %d, this program reads versions %d to %d", k.version,
+			keystoreVersion, bothVersion)
 	}
 	in.kdf(top["kdf"], &k.header)
 	cipher := in.object(top["cipher"], "name", "nonce")

@@ -84,7 +84,7 @@ func TestDefaultCost(t *testing.T) {
 
 func TestEveryWriteIsFresh(t *testing.T) {
 	f := &fakeKDF{}
-	k, err := generate(rand.Reader, nil)
+	k, err := generate(rand.Reader, nil, nil)
 	require.NoError(t, err)
 	a, err := encrypt(k, []byte(testPassphrase), minN, time.Now(), f.derive, rand.Reader)
 	require.NoError(t, err)
@@ -112,7 +112,7 @@ func forge(t *testing.T, f *fakeKDF, h header, plain []byte) *keystore {
 func TestDecryptRefuses(t *testing.T) {
 	f := &fakeKDF{}
 	make := func() (*keystore, *keys) {
-		k, err := generate(rand.Reader, nil)
+		k, err := generate(rand.Reader, nil, nil)
 		require.NoError(t, err)
 		ks, err := encrypt(k, []byte(testPassphrase), minN, time.Now(), f.derive, rand.Reader)
 		require.NoError(t, err)
@@ -139,7 +139,7 @@ func TestDecryptRefuses(t *testing.T) {
 	require.NoError(t, err)
 	sealedElsewhere.commitment = sealedElsewhere.commit(derived)
 	noScalar := bytes.Clone(plain)
-	copy(noScalar[len(plainSolana)+secretText+len(plainEVM):], "//////////////////////////////////////////8=")
+	copy(noScalar[len(plainHead)-1+secretText+len(plainEVM):], "//////////////////////////////////////////8=")
 
 	for name, tc := range map[string]struct {
 		ks   *keystore

@@ -2,7 +2,6 @@ package wallet
 
 import (
 	"bytes"
-	"cmp"
 	"context"
 	"crypto/ed25519"
 	"crypto/hmac"
@@ -54,17 +53,14 @@ type TransferWithAuthorization struct {
 // "the wallet does not sign this" for what is not a transfer from this wallet, or from a vault, that ends
 // within a day; those of [Wallet.Unlock].
 func (w *Wallet) SignEVM(ctx context.Context, t TransferWithAuthorization) (sig [65]byte, err error) {
-	if err := t.check(w.header.evm, w.now()); err != nil {
+	if err := t.check(w.self().evm, w.now()); err != nil {
 		return sig, err
 	}
-	return w.signDigest(ctx, t.digest())
-}
-
-func (w *Wallet) signDigest(ctx context.Context, digest [32]byte) (sig [65]byte, err error) {
-	var faulty error
-	err = w.withKeys(ctx, func(k *keys) { sig, faulty = k.evm.sign(&digest) })
-	sig[64] += 27
-	return sig, cmp.Or(err, faulty)
+	o, err := t.order()
+	if err != nil {
+		return sig, err
+	}
+	return w.signEVM(ctx, o)
 }
 
 // gatewayDomain is the domain of Circle Gateway, whose messages are of the same type and are no transfers of
@@ -146,16 +142,10 @@ const (
 // no account; no lookup tables. It unlocks the wallet. Errors: "the wallet does not sign this" for
 // everything else; those of [Wallet.Unlock].
 func (w *Wallet) SignSolana(ctx context.Context, message []byte) (sig [64]byte, err error) {
-	if err := checkTransfer(message, unbase58(w.header.solana, ed25519.PublicKeySize)); err != nil {
+	if err := checkTransfer(message, unbase58(w.self().solana, ed25519.PublicKeySize)); err != nil {
 		return sig, err
 	}
-	return w.signMessage(ctx, message)
-}
-
-func (w *Wallet) signMessage(ctx context.Context, message []byte) (sig [64]byte, err error) {
-	var faulty error
-	err = w.withKeys(ctx, func(k *keys) { sig, faulty = signEd25519(k.solana, message) })
-	return sig, cmp.Or(err, faulty)
+	return w.signSolana(ctx, Transaction, message)
 }
 
 // checkTransfer holds a message to the rules of SignSolana; self is this wallet's public key.

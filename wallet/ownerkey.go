@@ -112,11 +112,11 @@ func (w *Wallet) MakeOwnerKey(ctx context.Context, typed Passphrase) (key *Owner
 // HasOwnerKey reports whether the keystore holds the owner's key. It is not unlocked for that.
 func (w *Wallet) HasOwnerKey() (bool, error) {
 	ks, _, err := readKeystore(w.dir)
-	return err == nil && ks.version == ownerVersion, err
+	return err == nil && hasOwnerIn(ks.version), err
 }
 
 // WithoutOwnerKey is the keystore for another machine of the fleet: the same keys under the same passphrase,
-// but for the owner's.
+// but for the owner's, and without the phrase that they come from.
 func (w *Wallet) WithoutOwnerKey(ctx context.Context, typed Passphrase) (keystore []byte, err error) {
 	if err := w.checkBackoff(); err != nil {
 		return nil, err
@@ -139,6 +139,7 @@ func (w *Wallet) WithoutOwnerKey(ctx context.Context, typed Passphrase) (keystor
 	}
 	defer k.wipe()
 	k.dropOwner()
+	k.dropPhrase()
 	w.deriving.Lock()
 	defer w.deriving.Unlock()
 	fresh, err := encrypt(k, normal.bytes, ks.n, ks.created, w.derive, rand.Reader)
@@ -163,7 +164,12 @@ func (k *keys) dropOwner() { clear(k.owner[:]) }
 
 // version is that of the keystore that holds k.
 func (k *keys) version() uint64 {
-	if k.hasOwner() {
+	switch {
+	case k.hasOwner() && k.hasPhrase():
+		return bothVersion
+	case k.hasPhrase():
+		return phraseVersion
+	case k.hasOwner():
 		return ownerVersion
 	}
 	return keystoreVersion

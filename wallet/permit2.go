@@ -53,24 +53,28 @@ type ApprovalGas struct {
 // Errors: "the wallet does not sign this" for what is not a payment out of this wallet that ends within a
 // day; those of [Wallet.Unlock].
 func (w *Wallet) SignPermit2(ctx context.Context, t PermitTransfer) (permit, approval [65]byte, err error) {
-	if err := t.check(w.header.evm, w.now()); err != nil {
+	if err := t.check(w.self().evm, w.now()); err != nil {
 		return permit, approval, err
 	}
-	var approves [32]byte
+	permits, err := t.order()
+	if err != nil {
+		return permit, approval, err
+	}
+	var approves Order
 	if g := t.ApprovalGas; g != nil {
 		approves, err = Permit2Approval{ChainID: t.ChainID, Nonce: g.Nonce, Gas: g.Gas, Tip: g.Tip,
-			MaxFee: g.MaxFee, Token: t.Token, Amount: t.Value}.digest(t.From)
+			MaxFee: g.MaxFee, Token: t.Token, Amount: t.Value}.order(t.From)
 	} else if t.Approval != nil {
-		approves = t.approvalDigest()
+		approves, err = t.approvalOrder()
 	}
 	if err != nil {
 		return permit, approval, err
 	}
-	permit, err = w.signDigest(ctx, t.digest())
+	permit, err = w.signEVM(ctx, permits)
 	if err != nil || (t.Approval == nil && t.ApprovalGas == nil) {
 		return permit, approval, err
 	}
-	approval, err = w.signDigest(ctx, approves)
+	approval, err = w.signEVM(ctx, approves)
 	return permit, approval, err
 }
 

@@ -26,34 +26,34 @@ var selectTransferFrom = []byte{0x23, 0xb8, 0x72, 0xdd}
 // one, and unlocks the wallet. Errors: "the wallet does not sign this" for what moves nothing, or out of
 // this wallet's own account; those of [Wallet.Unlock].
 func (w *Wallet) SignPull(ctx context.Context, t PullTransaction) (sig [65]byte, err error) {
-	digest, err := t.digest(w.header.evm)
+	o, err := t.order(w.self().evm)
 	if err != nil {
 		return sig, err
 	}
-	return w.signDigest(ctx, digest)
+	return w.signEVM(ctx, o)
 }
 
-func (t PullTransaction) digest(self string) (digest [32]byte, err error) {
+func (t PullTransaction) order(self string) (o Order, err error) {
 	token, owner, agent := addressWord(t.Token), addressWord(t.Owner), addressWord(self)
 	var zero [32]byte
 	switch {
 	case token == nil || owner == nil || agent == nil || bytes.Equal(token, zero[:]):
-		return digest, unsupported("an address in it is not one")
+		return o, unsupported("an address in it is not one")
 	case bytes.Equal(owner, agent) || bytes.Equal(owner, token) || bytes.Equal(owner, zero[:]):
-		return digest, unsupported("it takes nothing out of an owner's account")
+		return o, unsupported("it takes nothing out of an owner's account")
 	case bytes.Equal(token, agent):
-		return digest, unsupported("it is for no token")
+		return o, unsupported("it is for no token")
 	case t.Amount == zero:
-		return digest, unsupported("it moves nothing")
+		return o, unsupported("it moves nothing")
 	case t.ChainID == 0:
-		return digest, unsupported("it names no chain")
+		return o, unsupported("it names no chain")
 	case t.Gas > maxPullGas:
-		return digest, unsupported("it may take more gas than a transfer")
+		return o, unsupported("it may take more gas than a transfer")
 	case bytes.Compare(t.Tip[:], t.MaxFee[:]) > 0:
-		return digest, unsupported("its tip is above its fee")
+		return o, unsupported("its tip is above its fee")
 	}
 	data := slices.Concat(selectTransferFrom, owner, agent, t.Amount[:])
-	return [32]byte(keccak256(transaction(t.ChainID, t.Nonce, t.Gas, t.Tip, t.MaxFee, token[12:], data))), nil
+	return transactionOrder(transaction(t.ChainID, t.Nonce, t.Gas, t.Tip, t.MaxFee, token[12:], data)), nil
 }
 
 // transaction is what is hashed and signed of a transaction of EIP-1559 that moves no coin; to is 20 bytes,

@@ -61,7 +61,7 @@ func TestPullRefused(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			p := goodPull()
 			spoil(&p)
-			_, err := p.digest(goldenEVM)
+			_, err := p.order(goldenEVM)
 			require.ErrorIs(t, err, errUnsupported)
 		})
 	}

@@ -3,7 +3,6 @@ package wallet
 import (
 	"context"
 	"crypto/ed25519"
-	"fmt"
 	"regexp"
 	"strings"
 	"sync"
@@ -45,17 +44,14 @@ var (
 // bytes (r ‖ s ‖ v) by the secp256k1 key for an Ethereum account, 64 by the Ed25519 key for a Solana one. It
 // unlocks the wallet. Errors: "the wallet does not sign this" for any other text; those of [Wallet.Unlock].
 func (w *Wallet) SignIn(ctx context.Context, text string) (signature []byte, err error) {
-	isSolana, err := w.header.checkSignIn(text, w.now())
+	isSolana, err := w.self().checkSignIn(text, w.now())
 	if err != nil {
 		return nil, err
 	}
 	if isSolana {
-		sig, err := w.signMessage(ctx, []byte(text))
-		return sig[:], err
+		return w.sign(ctx, textOrder(ChainSolana, text))
 	}
-	digest := keccak256([]byte(fmt.Sprintf("\x19Ethereum Signed Message:\n%d%s", len(text), text)))
-	sig, err := w.signDigest(ctx, [32]byte(digest))
-	return sig[:], err
+	return w.sign(ctx, textOrder(ChainEVM, text))
 }
 
 // checkSignIn refuses everything but such a text.

@@ -98,15 +98,21 @@ func (t *terminal) askTwice() (p []byte, mistake string, err error) {
 	return nil, "the two are not the same", err
 }
 
-// ask prints prompt and reads one line.
+// ask prints prompt and reads one line: a passphrase.
 func (t *terminal) ask(prompt string) ([]byte, error) {
+	p, err := t.line(prompt)
+	if t.typed != nil {
+		t.typed()
+	}
+	return p, err
+}
+
+// line prints prompt and reads one line.
+func (t *terminal) line(prompt string) ([]byte, error) {
 	if _, err := t.out.WriteString(prompt); err != nil {
 		return nil, err
 	}
 	p, err := readLine(t.in)
-	if t.typed != nil {
-		t.typed()
-	}
 	_, _ = t.out.WriteString("\n") // the person's own was not echoed
 	return p, err
 }

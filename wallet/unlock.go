@@ -177,6 +177,7 @@ func (w *Wallet) holdKeys(k *keys, locks locking) error {
 	}
 	w.wipeKeys()
 	k.dropOwner()
+	k.dropPhrase()
 	w.keys, w.lockToken = k, locks.lockToken
 	w.since = w.now()
 	w.used = w.since

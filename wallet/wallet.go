@@ -35,6 +35,10 @@ type Wallet struct {
 	// locked. Set them before the first use.
 	Sources []Passphrase
 
+	// Signers sign instead of the keystore's own keys, by chain; the keystore still seals, and still has to be
+	// unlocked for whatever is signed. Set it before the first use.
+	Signers map[string]Signer
+
 	// Warnings are sentences for the owner about a keystore that opens but should be better; usually none.
 	Warnings []string
 
@@ -65,6 +69,11 @@ type Options struct {
 	Rand   io.Reader        // of keys, salt and nonce; nil means crypto/rand
 	Import []Imported       // keys to take instead of new ones, at most one per chain; wiped
 
+	// Phrase is where both keys come from, in place of Import; wiped. The keystore keeps it unless KeysOnly
+	// is set. nil: there is none.
+	Phrase   *Phrase
+	KeysOnly bool
+
 	// Before is called before the keystore gets its name, to seal what belongs to the wallet from
 	// its first moment: see [Wallet.Seal]. nil means nothing.
 	Before func(seal func(purpose string, data []byte) []byte) error
@@ -83,6 +92,7 @@ func Create(ctx context.Context, dir string, passphrase Passphrase, opt Options)
 		for _, i := range opt.Import {
 			i.Wipe()
 		}
+		opt.Phrase.Wipe()
 	}()
 	if err := opt.complete(); err != nil {
 		return nil, err
@@ -95,9 +105,12 @@ func Create(ctx context.Context, dir string, passphrase Passphrase, opt Options)
 		return nil, err
 	}
 	defer normal.wipe()
-	k, err := generate(opt.Rand, opt.Import)
+	k, err := generate(opt.Rand, opt.Import, opt.Phrase)
 	if err != nil {
 		return nil, setup("make the keys", err)
+	}
+	if opt.KeysOnly {
+		k.dropPhrase()
 	}
 	ks, err := create(dir, k, normal.bytes, opt)
 	if err != nil {
@@ -123,6 +136,9 @@ func (o *Options) complete() error {
 	}
 	if err := checkScrypt(uint64(o.N), scryptR, 1); err != nil { // a negative n is a very large one
 		return setup("choose the key derivation", err)
+	}
+	if o.Phrase != nil && len(o.Import) > 0 {
+		return setup("import keys", errors.New("a phrase has the keys for both chains"))
 	}
 	var chains []string
 	for _, i := range o.Import {
@@ -238,8 +254,8 @@ func newWallet(dir string, ks *keystore) *Wallet {
 }
 
 // Addresses are the wallet's public addresses: base58 for Solana, 0x with the EIP-55 checksum for
-// EVM chains. While the wallet is locked they are those in the file.
-func (w *Wallet) Addresses() (solana, evm string) { return w.header.solana, w.header.evm }
+// EVM chains. Those of the keystore's own keys are, while the wallet is locked, the ones in the file.
+func (w *Wallet) Addresses() (solana, evm string) { return w.self().solana, w.self().evm }
 
 // ChangePassphrase encrypts the keystore again: under the new passphrase, a fresh
 // salt and nonce, and a KDF cost that is never lower than before and at least
@@ -303,7 +319,8 @@ func changeFailed(err error) *codedError {
 	return e
 }
 
-// opensWith verifies that the bytes of a keystore open with a passphrase, and hold the owner's key of want.
+// opensWith verifies that the bytes of a keystore open with a passphrase, and hold the owner's key and the
+// phrase of want.
 func opensWith(passphrase []byte, derive kdf, want *keys) func([]byte) error {
 	return func(data []byte) error {
 		ks, err := parse(data)
@@ -317,6 +334,9 @@ func opensWith(passphrase []byte, derive kdf, want *keys) func([]byte) error {
 		defer k.wipe() // decrypt compared the addresses
 		if !hmac.Equal(k.owner[:], want.owner[:]) {
 			return errors.New("the owner's key is another")
+		}
+		if !hmac.Equal(k.phrase, want.phrase) {
+			return errors.New("the phrase is another")
 		}
 		return nil
 	}

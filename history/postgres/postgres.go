@@ -5,13 +5,15 @@
 // was lost only its caller can find out, by saying the same again where that is safe (Uncertain). So the
 // protocol is spoken through pgconn and not through database/sql, which runs a statement up to three times.
 //
-// The files: postgres.go (connections), query.go (queries and answers), failure.go (what an error means).
+// The files: postgres.go (connections), query.go (queries and answers),
+// prepare.go (what is asked again), failure.go (what an error means).
 package postgres
 
 import (
 	"context"
 	"net"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/jackc/pgx/v5/pgconn"
@@ -46,6 +48,8 @@ type Pool struct {
 	o      Options
 	config *pgconn.Config
 	slots  chan struct{}
+	// isPlain: nothing is prepared, because what is between here and the server does not keep it
+	isPlain atomic.Bool
 
 	mu     sync.Mutex
 	idle   []*Conn // the last one was used last
@@ -70,7 +74,9 @@ func New(o Options) (*Pool, error) {
 // Conn is one connection, for one goroutine at a time.
 type Conn struct {
 	*pgconn.PgConn
-	used time.Time
+	pool  *Pool
+	used  time.Time
+	plans map[string]*planned // by query
 }
 
 // With lends f a connection, and waits for one if it must. A connection on which something went wrong is
@@ -132,7 +138,7 @@ func (p *Pool) connect(ctx context.Context) (*Conn, error) {
 	if err != nil {
 		return nil, connectFailure(err)
 	}
-	c := &Conn{PgConn: open}
+	c := &Conn{PgConn: open, pool: p}
 	if p.o.Check != nil {
 		if err := p.o.Check(ctx, c); err != nil {
 			c.close()

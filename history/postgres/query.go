@@ -6,6 +6,7 @@ import (
 	"encoding/hex"
 	"fmt"
 	"io"
+	"slices"
 	"strconv"
 	"strings"
 
@@ -77,9 +78,19 @@ func (c *Conn) QueryLong(ctx context.Context, s Statement) (*Rows, error) {
 const asking = "ask the ledger's server"
 
 func (c *Conn) ask(ctx context.Context, query string, values [][]byte, formats []int16) (*Rows, error) {
-	rows, err := read(c.ExecParams(ctx, numbered(query), values, nil, formats, nil))
-	if err != nil {
+	p := c.plan(query)
+	if err := c.prepare(ctx, p); err != nil {
 		return nil, failure(asking, err)
+	}
+	var answer *pgconn.ResultReader
+	if c.isPrepared(p) {
+		answer = c.ExecPrepared(ctx, p.name, values, formats, nil)
+	} else {
+		answer = c.ExecParams(ctx, p.text, values, nil, formats, nil)
+	}
+	rows, err := read(answer)
+	if err != nil {
+		return nil, c.failure(err)
 	}
 	return rows, nil
 }
@@ -100,18 +111,29 @@ func (c *Conn) Together(ctx context.Context, statements []Statement) ([]*Rows, e
 	if err := ctx.Err(); err != nil {
 		return nil, &Failure{Kind: Unreachable, Doing: asking, err: err}
 	}
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), patience)
+	defer cancel()
+	together := slices.Concat([]Statement{{Query: `BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY`}}, statements,
+		[]Statement{{Query: `COMMIT`}})
+	plans := make([]*planned, len(together))
+	for i, s := range together {
+		plans[i] = c.plan(s.Query)
+	}
+	if err := c.prepare(ctx, plans...); err != nil {
+		return nil, failure(asking, err)
+	}
 	batch := &pgconn.Batch{}
-	batch.ExecParams(`BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY`, nil, nil, nil, nil)
-	for _, s := range statements {
+	for i, s := range together {
 		values, formats, err := arguments(s.Args)
 		if err != nil {
 			return nil, &Failure{Kind: Defect, Doing: asking, err: err}
 		}
-		batch.ExecParams(numbered(s.Query), values, nil, formats, nil)
+		if c.isPrepared(plans[i]) {
+			batch.ExecPrepared(plans[i].name, values, formats, nil)
+		} else {
+			batch.ExecParams(plans[i].text, values, nil, formats, nil)
+		}
 	}
-	batch.ExecParams(`COMMIT`, nil, nil, nil, nil)
-	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), patience)
-	defer cancel()
 	answers := c.ExecBatch(ctx, batch)
 	var all []*Rows
 	var err error
@@ -123,14 +145,14 @@ func (c *Conn) Together(ctx context.Context, statements []Statement) ([]*Rows, e
 	if closing := answers.Close(); err == nil {
 		err = closing
 	}
-	if err == nil && len(all) != len(statements)+2 {
+	if err == nil && len(all) != len(together) {
 		err = io.ErrUnexpectedEOF
 	}
 	if err != nil {
 		if c.TxStatus() != 'I' && !c.IsClosed() {
 			_ = c.Run(context.Background(), `ROLLBACK`)
 		}
-		return nil, failure(asking, err)
+		return nil, c.failure(err)
 	}
 	return all[1 : len(all)-1], nil
 }

@@ -51,15 +51,18 @@ func (c *checker) config(f *file) *Config {
 		Agents:       c.agents(f.Agents, f.Service.Issuer),
 		Service:      c.service(f.Service),
 		Notify:       c.notify(f.Notify, runtime.GOOS),
+		Hooks:        c.hooks(f.Hooks),
 		Log:          logging{Format: c.oneOf("log.format", f.Log.Format, LogText, LogJSON)},
 		Traces:       c.traces(f.Traces),
 		Passkeys:     c.passkeys(f.Passkeys),
+		Signers:      c.signers(f.Signers),
 		Ledger:       c.ledger(f.Ledger),
 		Keystore:     c.keystore(f),
 		Channel: channel{DID: c.did("channel.did", f.Channel.DID),
 			DepositCap: c.dollars("channel.deposit_cap", f.Channel.DepositCap, "1.00")},
 		Env: f.Env,
 	}
+	made.Subscriptions = c.subscriptions(f.Subscriptions, made.Agents)
 	c.unknownMembers(made.Budget.Teams, made.Agents)
 	return made
 }
@@ -220,30 +223,6 @@ func (c *checker) coins(key, written string) money.Amount {
 		c.fail(key, "%q is not an amount of the network's coin above 0, like %q", written, defaultMaxGas)
 	}
 	return amount
-}
-
-func (c *checker) facilitators(written []fileFacilitator) (list []Facilitator) {
-	for i, f := range written {
-		key := fmt.Sprintf("facilitators.%d", i)
-		made := Facilitator{Name: f.Name, URL: strings.TrimRight(f.URL, "/"), HeaderFile: f.HeaderFile,
-			Auth: c.oneOf(key+".auth", f.Auth, "none", "cdp", "payai", "header")}
-		at := c.ownerURL(key+".url", made.URL, "https://…")
-		if made.Name == "" && at != nil {
-			made.Name = at.Host
-		}
-		twice := slices.ContainsFunc(list, func(other Facilitator) bool { return other.Name == made.Name })
-		c.refuse(twice, key+".name", "%q is the name of two facilitators", made.Name)
-		c.refuse((made.Auth == "header") != (made.HeaderFile != ""), key,
-			`auth = "header" and header_file = "a file with one line Name: value" go together`)
-		for _, name := range f.Networks {
-			if name != mainnets && name != testnets {
-				name = c.chain(key+".networks", name)
-			}
-			made.Networks = append(made.Networks, name)
-		}
-		list = append(list, made)
-	}
-	return list
 }
 
 func (c *checker) hosts(f *file) map[string]host {

@@ -115,6 +115,7 @@ var tightenings = map[string]func(from, to any) bool{
 	"budget.teams":       stricterTeams,
 	"budget.agents":      stricterEach,
 	"passkeys":           fewerPasskeys,
+	"subscriptions":      fewerSubscriptions,
 	"ledger.replication": isStricter(Replications), "ledger.keys": isStricter(KeyPlaces),
 	"policy.max_failures": func(from, to any) bool {
 		noBreaker := from.(int) == 0
@@ -171,6 +172,8 @@ func show(v reflect.Value) string {
 		return v.Price()
 	case time.Duration:
 		return short(v)
+	case time.Time:
+		return v.Format(time.RFC3339)
 	}
 	return fmt.Sprint(v)
 }
@@ -194,7 +197,7 @@ func parts(v reflect.Value) (list []string) {
 // part writes a table as its keys and values, without what is not set. A text that could pass for
 // more than one is quoted: the owner reads this before sealing what an agent may have written.
 func part(v reflect.Value) string {
-	if v.Kind() != reflect.Struct {
+	if v.Kind() != reflect.Struct || v.Type() == reflect.TypeFor[time.Time]() {
 		text := show(v)
 		if v.Kind() == reflect.String && strings.ContainsAny(text, " \t\r\n,[]\"") {
 			text = strconv.Quote(text)

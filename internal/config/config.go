@@ -5,9 +5,9 @@
 // that is not there.
 //
 // The files: parse.go, check.go, assets.go, agents.go, teams.go, passkeys.go, service.go, notify.go,
-// observe.go and ledger.go (from text to Config; values.go checks single values), compare.go and
-// teamscompare.go (what loosens), write.go (the template, and changing a file), home.go (files of the home),
-// env.go (the environment), paywall.go (the paywall's own file).
+// signers.go, observe.go, subscriptions.go and ledger.go (from text to Config; values.go checks single values),
+// compare.go and teamscompare.go (what loosens), write.go (the template, and changing a file), home.go (files of
+// the home), env.go (the environment), paywall.go (the paywall's own file).
 package config
 
 import (
@@ -32,15 +32,19 @@ type Config struct {
 	Agents       map[string]Agent // that share the wallet, by name
 	Service      service
 	Notify       notify
+	Hooks        hooks
 	Log          logging
 	Traces       traces
 	Passkeys     map[string]Passkey // the owner's, by name
-	Ledger       ledger
-	Keystore     keystore
-	Channel      channel
-	Env          bool     // the seed's environment variables override this file
-	Raw          []byte   // the bytes this was read from: what the seal covers
-	Warnings     []string // what the owner should hear of, though it is no reason to stop
+	Signers      map[string]Signer  // that keep the keys themselves, by name
+	// Subscriptions are the owner's standing orders, by name.
+	Subscriptions map[string]Subscription
+	Ledger        ledger
+	Keystore      keystore
+	Channel       channel
+	Env           bool     // the seed's environment variables override this file
+	Raw           []byte   // the bytes this was read from: what the seal covers
+	Warnings      []string // what the owner should hear of, though it is no reason to stop
 }
 
 // limits are what the agent may spend, counted over every process on the wallet.
@@ -94,14 +98,6 @@ type network struct {
 	// EVM: the most that an approval of Permit2 may cost that a seller sends with a payment, in wei; 0: none
 	// is signed
 	ApprovalGas money.Amount
-}
-
-// Facilitator is a service that brings payments to the chain.
-type Facilitator struct {
-	Name, URL  string
-	Auth       string   // "none", "cdp", "payai" or "header"
-	HeaderFile string   // auth = "header": an owner-only file holding one line "Name: value"
-	Networks   []string // CAIP-2, Mainnets or Testnets; empty: whatever its /supported says
 }
 
 // host is how to treat one seller.
@@ -174,25 +170,3 @@ func (c *Config) WalletSettles(urlHost string) bool {
 	}
 	return seller.Settle == "wallet"
 }
-
-// FacilitatorList is the order in which facilitators are asked. Without any in the file
-// (reference/x402-protocol.md §6): CDP, which needs keys, then PayAI for mainnets; x402.org, which
-// knows test networks only, then PayAI for those.
-func (c *Config) FacilitatorList(env Env) []Facilitator {
-	if len(c.Facilitators) > 0 {
-		return c.Facilitators
-	}
-	var list []Facilitator
-	if env.CDPKeyID != "" && env.CDPKeySecret != "" {
-		list = append(list, Facilitator{Name: "cdp", URL: cdpURL, Auth: "cdp", Networks: []string{mainnets}})
-	}
-	return append(list,
-		Facilitator{Name: "x402.org", URL: x402orgURL, Auth: "none", Networks: []string{testnets}},
-		Facilitator{Name: "payai", URL: payaiURL, Auth: "payai"})
-}
-
-const (
-	cdpURL     = "https://api.cdp.coinbase.com/platform/v2/x402"
-	x402orgURL = "https://x402.org/facilitator"
-	payaiURL   = "https://facilitator.payai.network"
-)

@@ -98,12 +98,15 @@ type file struct {
 	Hosts        map[string]struct {
 		Settle *string `toml:"settle"`
 	} `toml:"hosts"`
-	Servers  map[string]server      `toml:"servers"`
-	Agents   map[string]fileAgent   `toml:"agents"`
-	Service  fileService            `toml:"service"`
-	Passkeys map[string]filePasskey `toml:"passkeys"`
-	Notify   notify                 `toml:"notify"`
-	Log      struct {
+	Servers       map[string]server           `toml:"servers"`
+	Agents        map[string]fileAgent        `toml:"agents"`
+	Service       fileService                 `toml:"service"`
+	Passkeys      map[string]filePasskey      `toml:"passkeys"`
+	Subscriptions map[string]fileSubscription `toml:"subscriptions"`
+	Signers       map[string]fileSigner       `toml:"signers"`
+	Hooks         fileHooks                   `toml:"hooks"`
+	Notify        notify                      `toml:"notify"`
+	Log           struct {
 		Format *string `toml:"format"`
 	} `toml:"log"`
 	Traces   fileTraces `toml:"traces"`
@@ -131,14 +134,6 @@ type fileAsset struct {
 	Name      string  `toml:"name"`
 	Version   string  `toml:"version"`
 	Token2022 bool    `toml:"token2022"`
-}
-
-type fileFacilitator struct {
-	Name       string   `toml:"name"`
-	URL        string   `toml:"url"`
-	Auth       *string  `toml:"auth"`
-	HeaderFile string   `toml:"header_file"`
-	Networks   []string `toml:"networks"`
 }
 
 // Parse reads config.toml. The errors of several keys come joined; each is an *Error.
@@ -307,10 +302,16 @@ func (c *checker) noteInside(path []string, value *unstable.Node, line int) {
 var freeNames = map[string]bool{"networks": true, "budget.hosts": true, "hosts": true, "servers": true,
 	"tools": true}
 
+// isFree reports whether a table's own keys are names: of a subscription's headers, too.
+func isFree(table []string) bool {
+	isHeaders := len(table) == 3 && table[0] == "subscriptions" && table[2] == "headers"
+	return freeNames[dotted(table)] || isHeaders
+}
+
 func (c *checker) note(path []string, line int) {
 	c.lines[dotted(path)] = line
 	for i, part := range path {
-		if part != strings.ToLower(part) && !freeNames[dotted(path[:i])] {
+		if part != strings.ToLower(part) && !isFree(path[:i]) {
 			lower := slices.Concat(path[:i], []string{strings.ToLower(part)})
 			c.fail(dotted(path), "is spelt %s", dotted(lower))
 			return

@@ -66,6 +66,7 @@ type Opener interface {
 	OpenWallet(ctx context.Context, first, last wallet.Passphrase) (*tools.Wallet, error)
 	OpenLedger(ctx context.Context) (*history.Store, error)
 	Rules() (rules *config.Config, inFleet bool, err error)
+	SignersByChain(rules *config.Config) map[string]wallet.Signer
 	Guard(store *history.Store, rules *config.Config, key seal.Key) *seal.Guard
 }
 
@@ -143,7 +144,8 @@ func Examine(ctx context.Context, o Options) Report {
 	defer func() { _ = w.Close() }()
 	o.wallet = w
 	checks = append(checks, check{name: "unlocking", look: o.unlocking},
-		check{name: "servers", look: o.servers}, check{name: "memory", look: o.memory})
+		check{name: "signers", look: o.signers}, check{name: "servers", look: o.servers},
+		check{name: "memory", look: o.memory})
 	for _, network := range o.chosen() {
 		title := x402.NetworkName(network)
 		node := func(ctx context.Context) findings { return o.node(ctx, network) }

@@ -127,7 +127,7 @@ func (o Options) remedy(l leak) string {
 	case l.name == "":
 		flag = "--import-key-file " + shell(l.file)
 	case l.kind == "a seed phrase":
-		flag = "(and send the money there: seed phrases are not imported)"
+		flag = "--import-phrase, and type it there"
 	}
 	if _, err := os.Stat(filepath.Join(o.Home, "keystore.json")); err == nil {
 		return "move its money to x402-wallet address, then delete it; or import it into another home: " +

@@ -31,6 +31,30 @@ func (o Options) servers(context.Context) (list findings) {
 	return list.or("config.toml names no MCP server that is a program")
 }
 
+// signers is whether those that keep a key themselves could sign now. Nothing is started or asked that the owner
+// did not seal.
+func (o Options) signers(ctx context.Context) (list findings) {
+	rules, _, err := o.Opener.Rules()
+	if err != nil || len(rules.Signers) == 0 {
+		return good("the keystore signs") // what is wrong with the rules they say
+	}
+	if sealed := o.seal(ctx); sealed[0].Status != ok {
+		return found(warn, "seal the rules first: x402-wallet policy seal", "the signers were not asked: the rules "+
+			"that name them are not sealed")
+	}
+	signers := o.Opener.SignersByChain(rules)
+	for _, chain := range slices.Sorted(maps.Keys(signers)) {
+		s := signers[chain]
+		name, address := s.Account()
+		if err := s.Check(ctx); err != nil {
+			list = append(list, failed(err, "x402-wallet signer test "+name)...)
+			continue
+		}
+		list.add(ok, "", "the signer %s is there, with the key of %s", name, address)
+	}
+	return list
+}
+
 // confined is the finding about one program; why is why it cannot be confined.
 func confined(name, why string, required bool) findings {
 	switch gaps := child.Gaps(); {

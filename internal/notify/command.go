@@ -1,13 +1,10 @@
 package notify
 
 import (
-	"bytes"
 	"cmp"
 	"context"
 	"errors"
 	"fmt"
-	"os/exec"
-	"runtime"
 	"strings"
 	"time"
 
@@ -18,9 +15,7 @@ import (
 const (
 	// commandTime is how long a command may take: it hands a line on.
 	commandTime = 10 * time.Second
-	// leftoverTime is for what a command left behind with its standard error.
-	leftoverTime = time.Second
-	// maxComplaint is how much is kept of what a command says of its failure, in bytes.
+	// maxComplaint is how much is shown of what a command says of its failure, in characters.
 	maxComplaint = 400
 )
 
@@ -40,52 +35,15 @@ func (c Command) Tell(ctx context.Context, n Notice) error {
 	if err != nil {
 		return err
 	}
-	cmd, err := c.Program.Command()
-	if err != nil {
+	_, _, err = c.Program.Ask(ctx, line, child.Limits{Time: cmp.Or(c.limit, commandTime)})
+	return complained(err)
+}
+
+// complained is why a command failed, with what it said of it.
+func complained(err error) error {
+	complaint, ok := errors.AsType[*child.Complaint](err)
+	if !ok || strings.TrimSpace(complaint.Said) == "" {
 		return err
 	}
-	if runtime.GOOS != "windows" {
-		cmd.Dir = "/" // and not where the agent's host was started
-	}
-	said := &complaint{}
-	cmd.Stdin, cmd.Stderr, cmd.WaitDelay = bytes.NewReader(line), said, leftoverTime
-	return run(ctx, cmd, cmp.Or(c.limit, commandTime), said)
-}
-
-// run starts a command, which has so long.
-func run(ctx context.Context, cmd *exec.Cmd, limit time.Duration, said *complaint) error {
-	ctx, cancel := context.WithTimeout(ctx, limit)
-	defer cancel()
-	ownGroup(cmd)
-	if err := cmd.Start(); err != nil {
-		return err
-	}
-	stop := context.AfterFunc(ctx, func() { killGroup(cmd) })
-	err := cmd.Wait()
-	stop()
-	switch {
-	case err == nil, errors.Is(err, exec.ErrWaitDelay): // it has done its part
-		return nil
-	case errors.Is(ctx.Err(), context.DeadlineExceeded):
-		return fmt.Errorf("it had not ended after %s, and was killed%s", limit, said)
-	case ctx.Err() != nil:
-		return ctx.Err()
-	}
-	return fmt.Errorf("%w%s", err, said)
-}
-
-// complaint keeps the beginning of what a command writes to its standard error.
-type complaint struct{ text []byte }
-
-func (c *complaint) Write(p []byte) (int, error) {
-	c.text = append(c.text, p[:min(len(p), maxComplaint-len(c.text))]...)
-	return len(p), nil
-}
-
-func (c *complaint) String() string {
-	said := strings.TrimSpace(string(c.text))
-	if said == "" {
-		return ""
-	}
-	return "; it said: " + x402.BriefTo(said, maxComplaint)
+	return fmt.Errorf("%w; it said: %s", err, x402.BriefTo(strings.TrimSpace(complaint.Said), maxComplaint))
 }

@@ -79,6 +79,19 @@ func notice(a history.Alert, page string) Notice {
 		n.Left, n.Command = d.Left.Price(), x402.Command("balance")
 		return n.saying("Little is left to pay from: %s of %s, by the %s of %s on %s.", n.Left,
 			x402.Brief(d.Symbol), d.Source, x402.Brief(d.Account), x402.NetworkName(d.Network))
+	case history.AlertSubscription:
+		name, _, _ := strings.Cut(a.Subject, ":")
+		n.Command = x402.Command("subscriptions", "show", name)
+		again := "This run is over; the next one comes in its time."
+		if n.ExpiresAt != "" {
+			again = "It is tried again from " + n.ExpiresAt + " on."
+		}
+		return n.saying("The subscription %s was not bought: %s. %s", x402.Brief(name), n.Why, again)
+	case history.AlertProposal:
+		n.ID, n.Price = x402.Brief(a.Subject), d.Price.Price()
+		n.Command = x402.Command("subscriptions", "accept", a.Subject)
+		return n.saying("An agent would like %s to be bought again and again, for up to %s each time. It says "+
+			"why: %s. Nothing is bought until you accept it.", x402.Quote(d.Host), n.Price, x402.Quote(n.Why))
 	}
 	n.Command = x402.Command("alerts")
 	return n.saying("%s: %s.", n.Kind, n.Why)

@@ -3,6 +3,8 @@ package notify
 import (
 	"context"
 	"os/exec"
+
+	"x402-wallet/internal/child"
 )
 
 // Script shows the notice on a Mac's desktop.
@@ -16,11 +18,10 @@ func (Script) Name() (way, to string) { return "desktop", "osascript" }
 
 // Tell implements Way. The text is an argument of the script and never part of it.
 func (s Script) Tell(ctx context.Context, n Notice) error {
-	//nolint:noctx // run has a bound of its own, which ends all of it
+	//nolint:noctx // Run has a bound of its own, which ends all of it
 	cmd := exec.Command(s.Program, "-e", "on run argv",
 		"-e", "display notification (item 1 of argv) with title (item 2 of argv)",
 		"-e", "end run", n.Text, title) // it begins with a word of ours
-	said := &complaint{}
-	cmd.Env, cmd.Stderr, cmd.WaitDelay = append([]string{}, s.Env...), said, leftoverTime
-	return run(ctx, cmd, desktopTime, said)
+	cmd.Env = append([]string{}, s.Env...)
+	return complained(child.Run(ctx, cmd, desktopTime))
 }

@@ -121,7 +121,7 @@ func (c *evmChain) checkDeposit(d channelDeposit) error {
 		return reverted("")
 	case d.validAfter >= now || d.validBefore <= now:
 		return reverted("authorization is not valid now")
-	case c.used[nonceKey(d.config.Payer, d.nonce())] != 0:
+	case c.used[nonceKey(d.config.Payer, d.nonce())].block != 0:
 		return reverted("authorization is used")
 	case !c.isSigned(d):
 		return reverted("invalid signature")
@@ -141,14 +141,14 @@ func (c *evmChain) executeDeposit(sender string, d channelDeposit) (Settlement, 
 	tx.emit(c.asset.Address, "0x", topicUsed, topicOf(payer), "0x"+hex.EncodeToString(nonce[:]))
 	c.move(tx, payer, batchCollector, d.amount)
 	c.move(tx, batchCollector, batchContract, d.amount)
-	c.used[nonceKey(payer, nonce)] = tx.block
+	c.used[nonceKey(payer, nonce)] = usedNonce{tx.block, d.validBefore}
 	balance := c.channel(d.id).balance + d.amount
 	c.channels.balance.put(tx.block, d.id, balance)
 	tx.emit(batchContract, word(d.amount)+bare(word(balance)), hashText(eventDeposited), d.id,
 		topicOf(sender))
 	c.add(tx)
 	return Settlement{Network: c.asset.Network, Transaction: tx.hash, Payer: payer, Signer: payer,
-		PayTo: batchContract, Amount: d.amount}, nil
+		PayTo: batchContract, Amount: d.amount, Nonce: "0x" + hex.EncodeToString(nonce[:])}, nil
 }
 
 func (c *evmChain) callsBatch(sender string, name ...any) *evmTransaction {

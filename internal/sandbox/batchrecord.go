@@ -9,13 +9,16 @@ import (
 // Channel is what a channel of batch-settlement came to, in atomic units: as the chain has it, and as the
 // seller counted.
 type Channel struct {
-	ID, Payer string
-	Balance   uint64 // on the chain: deposited and not given back
-	Claimed   uint64 // on the chain, of that: the seller's
-	Charged   uint64 // by the seller, for calls that it took to be paid
-	Claimable uint64 // the highest voucher that was shown to it: the most that it could claim
-	Ahead     uint64 // how far a voucher promised more than was charged when it was shown, at most
-	Vouchers  int    // different ones that were shown
+	ID      string `json:"id"`
+	Payer   string `json:"payer"`
+	Balance uint64 `json:"balance"` // on the chain: deposited and not given back
+	Claimed uint64 `json:"claimed"` // on the chain, of that: the seller's
+	Charged uint64 `json:"charged"` // by the seller, for calls that it took to be paid
+	// the highest voucher that was shown to it: the most that it could claim
+	Claimable uint64 `json:"claimable"`
+	// how far a voucher promised more than was charged when it was shown, at most
+	Ahead    uint64 `json:"ahead"`
+	Vouchers int    `json:"vouchers"` // different ones that were shown
 }
 
 // channelBook is a Channel as it is kept.
@@ -60,7 +63,13 @@ func (s *Sandbox) noteVoucher(payload json.RawMessage) {
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
+	if s.options.Keep > 0 && len(s.books) >= maxKept*s.options.Keep {
+		return
+	}
 	book := s.shown(p.Voucher.ID, p.Config.Payer)
+	if s.options.Keep > 0 && len(book.shown) >= maxKept*s.options.Keep {
+		clear(book.shown)
+	}
 	book.shown[p.ceiling] = true
 	book.Claimable = max(book.Claimable, p.ceiling)
 	if p.ceiling > book.Charged {

@@ -80,7 +80,7 @@ func (s *sale) collectBatch(submission []byte, payload json.RawMessage) {
 	switch p.Type {
 	case batchVoucher:
 		s.after(s.charge(p, map[string]any{"success": true, "payer": p.Config.Payer, "transaction": "",
-			"network": EVM, "amount": "", "extra": map[string]any{
+			"network": s.evm.asset.Network, "amount": "", "extra": map[string]any{
 				"channelState": record.state.said(p.Voucher.ID)}}))
 	case batchDeposit:
 		if receipt, ok := s.settled(submission); ok {

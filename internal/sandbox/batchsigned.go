@@ -106,10 +106,15 @@ type authorizer struct {
 }
 
 func newAuthorizer() (a authorizer, err error) {
-	a.key, err = secp256k1.GeneratePrivateKey()
+	private, err := secp256k1.GeneratePrivateKey()
 	if err != nil {
 		return a, err
 	}
+	return authorizerOf(private)
+}
+
+func authorizerOf(private *secp256k1.PrivateKey) (a authorizer, err error) {
+	a.key = private
 	digest := [32]byte(keccak("who am I"))
 	a.address, err = evm.RecoverDigest(digest, [65]byte(unhex(bare(a.sign(digest)))))
 	return a, err

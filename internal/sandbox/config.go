@@ -41,6 +41,7 @@ func (s *Sandbox) Config(r Rules) string {
 	if r.Vault {
 		onEVM += fmt.Sprintf("vault = %q\n", s.VaultEVM)
 	}
+	evm, solana := s.Networks()
 	return fmt.Sprintf(`[budget]
 per_call = %q
 %sday = %q
@@ -58,6 +59,6 @@ name = "sandbox"
 url = %q
 auth = "none"
 %s`, cmp.Or(r.PerCall, "1.00"), session, cmp.Or(r.Day, "10.00"), cmp.Or(r.Month, "100.00"),
-		cmp.Or(r.ApproveAbove, "1.00"), strings.Join(s.Loopback, `", "`), EVM, Solana,
-		signIn, EVM, s.EVMNodeURL, onEVM, Solana, s.SolanaNodeURL, tokenAccount, s.FacilitatorURL, r.Extra)
+		cmp.Or(r.ApproveAbove, "1.00"), strings.Join(s.Loopback, `", "`), evm, solana,
+		signIn, evm, s.EVMNodeURL, onEVM, solana, s.SolanaNodeURL, tokenAccount, s.FacilitatorURL, r.Extra)
 }

@@ -47,8 +47,10 @@ func (s *Sandbox) sendRaw(params []json.RawMessage) (any, error) {
 	if err != nil {
 		return nil, nodeRefuses("%s", err)
 	}
-	c.shown[tx.Hash] = true
-	fault := s.strike(evmNodeDrops, evmNodeMute, evmNodeKnows)
+	if c.keep == 0 || len(c.shown) < maxKept*c.keep {
+		c.shown[tx.Hash] = true
+	}
+	fault := s.strike("", evmNodeDrops, evmNodeMute, evmNodeKnows)
 	if fault == evmNodeDrops {
 		return tx.Hash, nil
 	}

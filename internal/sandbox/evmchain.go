@@ -35,22 +35,31 @@ type evmChain struct {
 	asset    x402.AssetInfo
 	now      func() time.Time
 	finality time.Duration
+	keep     int // how many transactions are remembered, at least; 0: all
 
-	mu       sync.Mutex        // of what follows: whoever calls a method holds it
-	blocks   []int64           // Unix seconds of block firstBlock+i; never go back
-	balances timeline          // by address
-	allowed  timeline          // by owner and spender: what the spender may move
-	permits  timeline          // by owner: the nonce that EIP-2612 takes next
-	used     map[string]uint64 // payer and nonce of EIP-3009 → block
-	spent    map[string]uint64 // payer and nonce of Permit2 → block
-	coins    timeline          // by address: wei
-	counts   timeline          // by address: the account nonce that its next transaction has
-	shown    map[string]bool   // by hash: the accounts' transactions that a node was brought
-	pulls    []Settlement      // what was taken by transferFrom
+	mu       sync.Mutex           // of what follows: whoever calls a method holds it
+	blocks   []int64              // Unix seconds of block first+i; never go back
+	first    uint64               // the oldest block that is known
+	balances timeline             // by address
+	allowed  timeline             // by owner and spender: what the spender may move
+	permits  timeline             // by owner: the nonce that EIP-2612 takes next
+	used     map[string]usedNonce // by payer and nonce, of EIP-3009
+	spent    map[string]usedNonce // by payer and nonce, of Permit2
+	coins    timeline             // by address: wei
+	counts   timeline             // by address: the account nonce that its next transaction has
+	shown    map[string]bool      // by hash: the accounts' transactions that a node was brought
+	pulls    []Settlement         // what was taken by transferFrom
 	vault    playVault
 	channels channelsOnChain
 	byHash   map[string]*evmTransaction
 	txs      []*evmTransaction
+}
+
+// usedNonce is in which block a nonce was used, and until when (Unix seconds) what was signed with it could
+// have been.
+type usedNonce struct {
+	block uint64
+	until int64
 }
 
 // timeline is what was the amount for each address from a block on, oldest first.
@@ -86,7 +95,7 @@ type evmTransaction struct {
 func newEVMChain(asset x402.AssetInfo, now func() time.Time, finality time.Duration) *evmChain {
 	c := &evmChain{asset: asset, now: now, finality: finality, balances: timeline{},
 		allowed: timeline{}, coins: timeline{}, counts: timeline{}, shown: map[string]bool{},
-		permits: timeline{}, spent: map[string]uint64{}, used: map[string]uint64{},
+		permits: timeline{}, spent: map[string]usedNonce{}, used: map[string]usedNonce{}, first: firstBlock,
 		channels: newChannelsOnChain(), byHash: map[string]*evmTransaction{}}
 	const before = 100 // blocks that were there when the world began
 	start := now().Unix() - before*int64(blockTime/time.Second)
@@ -99,10 +108,11 @@ func newEVMChain(asset x402.AssetInfo, now func() time.Time, finality time.Durat
 // head brings the chain up to the clock and is the latest block's number.
 func (c *evmChain) head() uint64 {
 	period := int64(blockTime / time.Second)
+	c.forgetBlocks()
 	for now := c.now().Unix(); c.blocks[len(c.blocks)-1]+period <= now; {
 		c.blocks = append(c.blocks, c.blocks[len(c.blocks)-1]+period)
 	}
-	return firstBlock + uint64(len(c.blocks)) - 1
+	return c.first + uint64(len(c.blocks)) - 1
 }
 
 // final is the youngest block that is old enough to be final.
@@ -110,14 +120,14 @@ func (c *evmChain) final() uint64 {
 	c.head()
 	until := c.now().Add(-c.finality).Unix()
 	older := sort.Search(len(c.blocks), func(i int) bool { return c.blocks[i] > until })
-	return firstBlock + uint64(max(older-1, 0))
+	return c.first + uint64(max(older-1, 0))
 }
 
 // next makes a block now and is its number.
 func (c *evmChain) next() uint64 {
 	c.head()
 	c.blocks = append(c.blocks, max(c.now().Unix(), c.blocks[len(c.blocks)-1]))
-	return firstBlock + uint64(len(c.blocks)) - 1
+	return c.first + uint64(len(c.blocks)) - 1
 }
 
 func (c *evmChain) balance(address string) uint64 { return c.balances.at(address, math.MaxUint64) }
@@ -135,6 +145,7 @@ func (c *evmChain) add(tx *evmTransaction) {
 	}
 	c.byHash[tx.hash] = tx
 	c.txs = append(c.txs, tx)
+	c.forget()
 }
 
 func nonceKey(payer string, nonce [32]byte) string {
@@ -158,7 +169,7 @@ func (c *evmChain) check(payload json.RawMessage) (signer string, auth evm.Autho
 		return signer, auth, reason("invalid_exact_evm_payload_authorization_valid_after")
 	case auth.ValidBefore <= now:
 		return signer, auth, reason("invalid_exact_evm_payload_authorization_valid_before")
-	case c.used[nonceKey(auth.From, auth.Nonce)] != 0:
+	case c.used[nonceKey(auth.From, auth.Nonce)].block != 0:
 		return signer, auth, reason("invalid_exact_evm_nonce_already_used")
 	case !fits || c.balance(auth.From) < amount:
 		return signer, auth, reason("invalid_exact_evm_insufficient_balance")
@@ -183,10 +194,10 @@ func (c *evmChain) execute(sender string, payload json.RawMessage) (Settlement, 
 		to: c.asset.Address, input: in.end(transferCall, signatureIn(payload))}
 	tx.emit(c.asset.Address, "0x", topicUsed, topicOf(auth.From), "0x"+hex.EncodeToString(auth.Nonce[:]))
 	c.move(tx, auth.From, auth.To, amount)
-	c.used[nonce] = tx.block
+	c.used[nonce] = usedNonce{tx.block, auth.ValidBefore}
 	c.add(tx)
 	return Settlement{Network: c.asset.Network, Transaction: tx.hash, Payer: auth.From, Signer: signer,
-		PayTo: auth.To, Amount: amount}, nil
+		PayTo: auth.To, Amount: amount, Nonce: "0x" + hex.EncodeToString(auth.Nonce[:])}, nil
 }
 
 // hashOf makes a 32-byte name, 0x-hex.

@@ -81,13 +81,13 @@ func (c *evmChain) number(tag string) (n uint64, ok bool, err error) {
 	case "finalized", "safe":
 		return c.final(), true, nil
 	case "earliest":
-		return firstBlock, true, nil
+		return c.first, true, nil
 	}
 	n, err = strconv.ParseUint(strings.TrimPrefix(tag, "0x"), 16, 64)
 	if err != nil || !strings.HasPrefix(tag, "0x") {
 		return 0, false, badParams("not a block: " + tag)
 	}
-	return n, n >= firstBlock && n <= c.head(), nil
+	return n, n >= c.first && n <= c.head(), nil
 }
 
 // existing reads the tag of a block that has to be there.
@@ -115,7 +115,7 @@ func (c *evmChain) getBlock(params []json.RawMessage) (any, error) {
 		}
 	}
 	return map[string]any{
-		"number": quantity(n), "timestamp": quantity(uint64(c.blocks[n-firstBlock])),
+		"number": quantity(n), "timestamp": quantity(uint64(c.blocks[n-c.first])),
 		"hash":       hashOf("block", n),
 		"parentHash": hashOf("block", n-1), "transactions": hashes, "baseFeePerGas": quantity(baseFee),
 	}, nil
@@ -186,7 +186,7 @@ func (c *evmChain) viewToken(selector, words string, block uint64, forgets bool)
 	case selector == callAllowance && len(words) == 128:
 		return word(c.allowance("0x"+words[24:64], "0x"+words[88:], block)), true
 	case selector == callAuthorizationState && len(words) == 128:
-		used := c.used["0x"+words[24:64]+words[64:]]
+		used := c.used["0x"+words[24:64]+words[64:]].block
 		if used != 0 && used <= block && !forgets {
 			return word(1), true
 		}

@@ -52,8 +52,8 @@ func (c *evmChain) runToken(sender string, data []byte) (run func(*evmTransactio
 		return func(tx *evmTransaction) {
 			c.allow(tx.block, from, sender, allowed-amount)
 			c.move(tx, from, to, amount)
-			c.pulls = append(c.pulls, Settlement{Network: c.asset.Network, Transaction: tx.hash, Payer: from,
-				Signer: sender, PayTo: to, Amount: amount})
+			c.pulls = newest(c.keep, append(c.pulls, Settlement{Network: c.asset.Network,
+				Transaction: tx.hash, Payer: from, Signer: sender, PayTo: to, Amount: amount}))
 		}, nil
 	}
 	return nil, reverted("")

@@ -72,7 +72,7 @@ func (c *evmChain) viewVault(selector, words string, block uint64, _ bool) (answ
 		return "", false
 	}
 	balance := c.balances.at(c.vault.address, block)
-	return c.vault.state(c.asset.Address, balance, c.blocks[block-firstBlock]), true
+	return c.vault.state(c.asset.Address, balance, c.blocks[block-c.first]), true
 }
 
 // isVault reports whether an address is that of the vault, and there is one.
@@ -102,7 +102,7 @@ func (s *Sandbox) OpenVault(agent string, l x402.VaultLimits) (vault string) {
 	perPayment, _ := l.PerPayment.Uint64()
 	block := c.next()
 	c.vault.agent, c.vault.owner, c.vault.base = agent, s.OwnerEVM, c.balance(c.vault.address)
-	c.vault.start = c.blocks[block-firstBlock]
+	c.vault.start = c.blocks[block-c.first]
 	c.vault.limits = vaultLimits{perPeriod: perPeriod, perPayment: perPayment,
 		period: max(1, int64(l.Period/time.Second)), maxWindow: int64(l.MaxWindow / time.Second)}
 	return c.vault.address

@@ -40,7 +40,8 @@ func (s *Sandbox) facilitator() http.Handler {
 	mux.HandleFunc("GET /discovery/resources", s.discovery)
 	mux.HandleFunc("GET /discovery/search", s.discovery)
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		if s.strikes(facilitatorDown) {
+		path, _ := s.soldAt(r)
+		if s.strike(path, facilitatorDown) != "" {
 			cut()
 		}
 		mux.ServeHTTP(w, r)
@@ -210,9 +211,9 @@ func (s *Sandbox) verifyEVM(q *submission) (string, error) {
 	return auth.From, err
 }
 
-// settle verifies and executes; the settlement goes into the books. more is what its scheme says of it
-// besides.
-func (s *Sandbox) settle(q *submission) (done Settlement, more map[string]any, err error) {
+// settle verifies and executes; the settlement goes into the books, as one for what is sold at a path. more
+// is what its scheme says of it besides.
+func (s *Sandbox) settle(q *submission, path string) (done Settlement, more map[string]any, err error) {
 	if s.byBatch(q) {
 		done, more, err = s.settleBatch(q)
 	} else {
@@ -220,9 +221,8 @@ func (s *Sandbox) settle(q *submission) (done Settlement, more map[string]any, e
 	}
 	isPayment := err == nil && done.Transaction != "" && done.Payer != batchContract // that pays back
 	if isPayment {
-		s.mu.Lock()
-		defer s.mu.Unlock()
-		s.settlements = append(s.settlements, done)
+		done.Path = path
+		s.book(done)
 	}
 	return done, more, err
 }
@@ -231,6 +231,9 @@ func (s *Sandbox) settle(q *submission) (done Settlement, more map[string]any, e
 func (s *Sandbox) settleNow(q *submission) (done Settlement, err error) {
 	if _, err = s.verify(q); err != nil {
 		return done, err
+	}
+	if s.full() {
+		return done, refusesFull
 	}
 	switch onEVM := q.terms.Network == s.evm.asset.Network; {
 	case onEVM && q.byPermit2():
@@ -253,9 +256,14 @@ func (s *Sandbox) settleNow(q *submission) (done Settlement, err error) {
 	return done, err
 }
 
+// soldAt is the path of the seller for which it asks the facilitator itself.
+func (s *Sandbox) soldAt(r *http.Request) (path string, isSellers bool) {
+	return strings.CutPrefix(r.Header.Get(sellerMark), s.SellerURL)
+}
+
 // noteDirect records a payment that a wallet brought itself; the seller's own calls carry a mark.
 func (s *Sandbox) noteDirect(r *http.Request, q *submission) {
-	if r.Header.Get(sellerMark) != s.SellerURL {
+	if _, isSellers := s.soldAt(r); !isSellers {
 		s.present(q.payload)
 	}
 }
@@ -268,7 +276,7 @@ func (s *Sandbox) verifyCall(w http.ResponseWriter, r *http.Request) {
 	}
 	s.noteDirect(r, q)
 	signer, err := s.verify(q)
-	if s.strikes(facilitatorRefusesVerify) {
+	if path, _ := s.soldAt(r); s.strike(path, facilitatorRefusesVerify) != "" {
 		err = reason("unexpected_verify_error")
 	}
 	answer := map[string]any{"isValid": err == nil, "payer": signer}
@@ -290,11 +298,12 @@ func (s *Sandbox) settleCall(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	s.noteDirect(r, q)
-	fault := s.strike(whenSettling...)
+	path, _ := s.soldAt(r)
+	fault := s.strike(path, whenSettling...)
 	if s.insteadOfSettling(w, q, fault) {
 		return
 	}
-	done, more, err := s.settle(q)
+	done, more, err := s.settle(q, path)
 	switch fault {
 	case facilitatorCutsAfter:
 		cut()
@@ -346,7 +355,7 @@ func settled(q *submission, transaction string, err error) map[string]any {
 // inventedTransaction looks like one of the network's transactions and is none.
 func inventedTransaction(network string, now time.Time) string {
 	hash := hashOf("invented", now.UnixNano())
-	if network == EVM {
+	if strings.HasPrefix(network, "eip155:") {
 		return hash
 	}
 	return encode58([]byte(hash[:64]))
@@ -357,16 +366,17 @@ func inventedTransaction(network string, now time.Time) string {
 func (s *Sandbox) discovery(w http.ResponseWriter, r *http.Request) {
 	query := strings.ToLower(r.URL.Query().Get("query"))
 	items := []any{}
-	for _, path := range slices.Sorted(maps.Keys(products)) {
-		p := products[path]
+	goods := s.goodsNow()
+	for _, path := range slices.Sorted(maps.Keys(goods)) {
+		p := goods[path]
 		isOwn := p.signIn || p.way != ""
 		if p.price == 0 || isOwn || !strings.Contains(strings.ToLower(path+" "+p.about), query) {
 			continue
 		}
 		items = append(items, map[string]any{
 			"resource": s.SellerURL + path, "type": "http", "x402Version": 2,
-			"accepts": s.accepts(path, 2, 1), "description": p.about,
-			"mimeType": "application/json", "lastUpdated": s.now().UTC().Format(time.RFC3339),
+			"accepts": s.offers(path, p, 2, 1), "description": p.about,
+			"mimeType": p.mimeType(), "lastUpdated": s.now().UTC().Format(time.RFC3339),
 		})
 	}
 	answer := map[string]any{"x402Version": 2, "items": items, "pagination": map[string]any{"limit": 20,

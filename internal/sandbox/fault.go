@@ -1,10 +1,13 @@
 package sandbox
 
 import (
-	"fmt"
+	"math"
 	"net/http"
 	"slices"
+	"strings"
 	"time"
+
+	"x402-wallet/x402"
 )
 
 // The faults are ways in which a party of the sandbox misbehaves. What is on the chain stays true
@@ -24,6 +27,7 @@ const (
 	// The seller's, when a payment is presented.
 	sellerAsksAgain    = "seller asks again"    // 402 as if no payment had come; nothing settled
 	sellerRaises       = "seller raises"        // 402 asking twice the price; nothing settled
+	sellerFailsBefore  = "seller fails before"  // 500; nothing settled
 	sellerFails        = "seller fails"         // settles, then 500 with the receipt: paid and not served
 	sellerFailsMute    = "seller fails mute"    // settles, then 500 without a receipt
 	sellerFalseReceipt = "seller false receipt" // serves with an invented receipt; nothing settled
@@ -33,6 +37,11 @@ const (
 	sellerCutsBefore   = "seller cuts before"   // cuts the connection; nothing settled
 	sellerCuts         = "seller cuts"          // settles, then cuts the answer in its middle
 	sellerSlow         = "seller slow"          // settles and serves, after Options.Delay
+
+	// Likewise; it settles and serves, but its receipt is wrong.
+	sellerOmitsReceipt   = "seller omits receipt"   // none
+	sellerGarblesReceipt = "seller garbles receipt" // no JSON
+	sellerWrongReceipt   = "seller wrong receipt"   // of a transaction that is not there
 
 	// The nodes'.
 	evmNodeDown      = "evm node down"      // HTTP 503
@@ -52,23 +61,53 @@ var (
 		facilitatorLies, facilitatorPending, facilitatorNeverLands}
 	// of the seller
 	beforeSettled = []string{sellerAsksAgain, sellerRaises, sellerFalseReceipt, sellerRedirects,
-		sellerHangsBefore, sellerCutsBefore}
-	afterSettled = []string{sellerFails, sellerFailsMute, sellerHangs, sellerCuts, sellerSlow}
+		sellerFailsBefore, sellerHangsBefore, sellerCutsBefore}
+	afterSettled = []string{sellerFails, sellerFailsMute, sellerHangs, sellerCuts, sellerSlow,
+		sellerOmitsReceipt, sellerGarblesReceipt, sellerWrongReceipt}
 
 	allFaults = slices.Concat(whenSettling, beforeSettled, afterSettled, []string{facilitatorRefusesVerify,
 		facilitatorDown, evmNodeDown, solanaNodeDown, evmNodeElsewhere, evmNodeForgets, evmNodeMute,
 		evmNodeDrops, evmNodeKnows})
 )
 
+// faultAt is a fault, and the seller's path at which alone it happens; "": at any, and in what is of no path.
+type faultAt struct{ fault, path string }
+
+// Faults are the names of all faults.
+func Faults() []string { return slices.Clone(allFaults) }
+
 // Inject makes a fault happen the next n times that it can; math.MaxInt is until Heal. It panics
 // where there is no fault of that name.
 func (s *Sandbox) Inject(fault string, n int) {
-	if !slices.Contains(allFaults, fault) {
-		panic(fmt.Sprintf("sandbox: there is no fault %q; there are %q", fault, allFaults))
+	if err := s.InjectAt(fault, "", n); err != nil {
+		panic(err)
+	}
+}
+
+// InjectAt is Inject for what is sold at a path of the seller; "": for everything. The nodes' faults are of
+// no path. It returns INVALID_ARGUMENT where there is no such fault.
+func (s *Sandbox) InjectAt(fault, path string, n int) error {
+	if err := checkFault(fault, path, n); err != nil {
+		return err
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.faults[fault] = n
+	s.faults[faultAt{fault, path}] = n
+	return nil
+}
+
+func checkFault(fault, path string, n int) error {
+	switch {
+	case !slices.Contains(allFaults, fault):
+		return x402.Errorf(x402.InvalidArgument, "there is no fault %q", fault).
+			WithHint("one of: %s", strings.Join(allFaults, ", "))
+	case path != "" && strings.Contains(fault, "node "):
+		return x402.Errorf(x402.InvalidArgument, "%q happens at no path: a node does not know what is bought",
+			fault)
+	case n < 0:
+		return x402.Errorf(x402.InvalidArgument, "a fault cannot happen %d times", n)
+	}
+	return nil
 }
 
 // Heal ends all faults.
@@ -78,21 +117,25 @@ func (s *Sandbox) Heal() {
 	clear(s.faults)
 }
 
-// strike uses up one of the first of these faults that is injected; "" when none is.
-func (s *Sandbox) strike(among ...string) string {
+// strike uses up one of the first of these faults that is injected at a path; "" when none is.
+func (s *Sandbox) strike(path string, among ...string) string {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	for _, fault := range among {
-		if s.faults[fault] > 0 {
-			s.faults[fault]--
-			return fault
+		for _, at := range []faultAt{{fault, path}, {fault, ""}} {
+			if n := s.faults[at]; n > 0 {
+				if n != math.MaxInt {
+					s.faults[at]--
+				}
+				return fault
+			}
 		}
 	}
 	return ""
 }
 
-// strikes is strike of a single one.
-func (s *Sandbox) strikes(fault string) bool { return s.strike(fault) != "" }
+// strikes is strike of a single one, of no path.
+func (s *Sandbox) strikes(fault string) bool { return s.strike("", fault) != "" }
 
 // cut ends the connection without an answer.
 func cut() { panic(http.ErrAbortHandler) }

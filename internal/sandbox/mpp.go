@@ -7,8 +7,6 @@ import (
 	"encoding/json"
 	"fmt"
 	"net/url"
-	"strconv"
-	"strings"
 	"time"
 
 	"golang.org/x/crypto/sha3"
@@ -26,20 +24,20 @@ func (s *sale) askInMPP(offers []any) {
 		o := offer.(map[string]any)
 		request := map[string]any{"amount": o["amount"], "currency": o["asset"], "recipient": o["payTo"]}
 		method := "evm"
-		if o["network"] == EVM {
-			chain, _ := strconv.Atoi(strings.TrimPrefix(EVM, "eip155:"))
-			request["methodDetails"] = map[string]any{"chainId": chain, "decimals": 6,
+		if o["network"] == s.evm.asset.Network {
+			request["methodDetails"] = map[string]any{"chainId": s.evm.chainID(), "decimals": 6,
 				"credentialTypes": []string{"authorization"}}
 		} else {
 			method = "solana"
-			request["methodDetails"] = map[string]any{"network": "devnet", "decimals": 6, "feePayer": true,
+			cluster := map[bool]string{true: "mainnet-beta", false: "devnet"}[s.options.Mainnet]
+			request["methodDetails"] = map[string]any{"network": cluster, "decimals": 6, "feePayer": true,
 				"feePayerKey": s.FeePayer}
 		}
 		text, _ := json.Marshal(request)
 		encoded := base64.RawURLEncoding.EncodeToString(text)
 		id := rand.Text()
 		s.mu.Lock()
-		s.challenges[id] = mppChallenge{realm: at.Hostname(), request: encoded, path: s.path, offer: o}
+		s.challenges.put(id, mppChallenge{realm: at.Hostname(), request: encoded, path: s.path, offer: o})
 		s.mu.Unlock()
 		s.w.Header().Add("WWW-Authenticate", fmt.Sprintf(
 			"Payment id=%q, realm=%q, method=%q, intent=\"charge\", request=%q, expires=%q", id,
@@ -64,7 +62,7 @@ func (s *sale) readCredential(header string) (submission []byte, payload json.Ra
 		return nil, nil, reason("malformed-credential")
 	}
 	s.mu.Lock()
-	asked, known := s.challenges[c.Challenge.ID]
+	asked, known := s.challenges.get(c.Challenge.ID)
 	s.mu.Unlock()
 	isOurs := known && asked.path == s.path && asked.realm == c.Challenge.Realm &&
 		asked.request == c.Challenge.Request
@@ -105,7 +103,7 @@ func (s *sale) receiptInMPP(encoded string) {
 		return
 	}
 	method := "evm"
-	if said.Network != EVM {
+	if said.Network != s.evm.asset.Network {
 		method = "solana"
 	}
 	receipt, _ := json.Marshal(map[string]string{"method": method, "reference": said.Transaction,

@@ -47,7 +47,7 @@ func (c *evmChain) checkPermit2(p permit2Call) error {
 		return reason("permit2_payment_too_early")
 	case p.approval != nil && p.approval.Value != p.Amount:
 		return refusesSimulation
-	case p.Deadline < now || c.spent[nonceKey(p.From, p.Nonce)] != 0:
+	case p.Deadline < now || c.spent[nonceKey(p.From, p.Nonce)].block != 0:
 		return refusesSimulation
 	case c.balance(p.From) < p.moves:
 		return refusesBalance
@@ -94,11 +94,11 @@ func (c *evmChain) executePermit2(p permit2Call) (Settlement, error) {
 	}
 	left := c.allowance(p.From, evm.Permit2Address, math.MaxUint64) - p.moves
 	c.allow(tx.block, p.From, evm.Permit2Address, left)
-	c.spent[nonce] = tx.block
+	c.spent[nonce] = usedNonce{tx.block, p.Deadline}
 	c.move(tx, p.From, p.To, p.moves)
 	c.add(tx)
 	return Settlement{Network: c.asset.Network, Transaction: tx.hash, Payer: p.From, Signer: p.From,
-		PayTo: p.To, Amount: p.moves}, nil
+		PayTo: p.To, Amount: p.moves, Nonce: "0x" + hex.EncodeToString(p.Nonce[:])}, nil
 }
 
 // nonceBitmap is a word of Permit2's bitmap of used nonces, at a block: owner and word are 64 hex digits.
@@ -109,7 +109,7 @@ func (c *evmChain) nonceBitmap(owner, word string, block uint64) string {
 		place, _ := hex.DecodeString(word) // the caller has read it
 		copy(nonce[:], place[1:])
 		nonce[31] = byte(bit)
-		used := c.spent[nonceKey("0x"+owner[24:], nonce)]
+		used := c.spent[nonceKey("0x"+owner[24:], nonce)].block
 		if place[0] == 0 && used != 0 && used <= block {
 			bits[31-bit/8] |= 1 << (bit % 8)
 		}

@@ -1,6 +1,7 @@
 package sandbox
 
 import (
+	"cmp"
 	"strconv"
 
 	"x402-wallet/x402"
@@ -14,12 +15,16 @@ type product struct {
 	networks []string
 	about    string
 	content  string // JSON
+	mime     string // of content; "": application/json
+	asset    string // the token that is asked for, by its address; "": the play dollar of the network
+	payTo    string // who is paid, where it is not the seller: an address of the only network
+	validity int    // seconds: maxTimeoutSeconds; 0: the default
 	signIn   bool   // who paid gets it again by signing in
 	way      string // what it is paid by, as x402.Requirement.Way has it; "": exact
 	used     uint64 // at upto: what a call comes to, in atomic units
 }
 
-// products are the seller's paths.
+// products are the seller's paths as a sandbox starts.
 var products = map[string]product{
 	"/free": {about: "Opening hours",
 		content: `{"open":"always","hint":"/weather costs a tenth of a cent"}`},
@@ -47,24 +52,29 @@ var products = map[string]product{
 		content: `{"city":"Lisbon","report":"warmer than it was"}`},
 }
 
-// Price is what the seller asks for a path, in atomic units; 0 when it is free or not there.
+// Price is what the seller asks for a path as a sandbox starts, in atomic units; 0 when it is free or not
+// there.
 func Price(path string) uint64 {
 	_, path = dialectOf(path)
 	return products[path].price
 }
 
-// Content is what the seller delivers for a path.
+// Content is what the seller delivers for a path as a sandbox starts.
 func Content(path string) string {
 	_, path = dialectOf(path)
 	return products[path].content
 }
 
-// accepts are the ways to pay for a path.
-func (s *Sandbox) accepts(path string, version int, times uint64) (list []any) {
-	p := products[path]
+// accepts are the ways to pay for what this request asks for.
+func (s *sale) accepts(version int, times uint64) []any {
+	return s.offers(s.path, s.product, version, times)
+}
+
+// offers are the ways to pay for a product.
+func (s *Sandbox) offers(path string, p product, version int, times uint64) (list []any) {
 	for _, network := range p.networks {
-		offer := map[string]any{"scheme": p.scheme(), "network": nameOf(network, version),
-			"maxTimeoutSeconds": validity}
+		offer := map[string]any{"scheme": p.scheme(), "network": nameOf(s.named(network), version),
+			"maxTimeoutSeconds": cmp.Or(p.validity, validity)}
 		amount := strconv.FormatUint(p.price*times, 10)
 		if network == EVM {
 			offer["asset"], offer["payTo"], offer["extra"] = s.evm.asset.Address, s.PayToEVM,
@@ -73,9 +83,15 @@ func (s *Sandbox) accepts(path string, version int, times uint64) (list []any) {
 			offer["asset"], offer["payTo"], offer["extra"] = s.solana.asset.Address, s.PayToSolana,
 				map[string]any{"feePayer": s.FeePayer}
 		}
+		if p.asset != "" {
+			offer["asset"] = p.asset
+		}
+		if p.payTo != "" {
+			offer["payTo"] = p.payTo
+		}
 		if version == 1 {
 			offer["maxAmountRequired"], offer["resource"], offer["description"], offer["mimeType"] = amount,
-				s.SellerURL+path, p.about, "application/json"
+				s.SellerURL+path, p.about, p.mimeType()
 		} else {
 			offer["amount"] = amount
 		}
@@ -96,6 +112,16 @@ func (s *sale) extensions() map[string]any {
 	}
 	return all
 }
+
+// named is the name that the chain of a product has here.
+func (s *Sandbox) named(network string) string {
+	if network == EVM {
+		return s.evm.asset.Network
+	}
+	return s.solana.asset.Network
+}
+
+func (p product) mimeType() string { return cmp.Or(p.mime, "application/json") }
 
 func (p product) scheme() string {
 	if p.way == "" || p.way == x402.Permit2 {

@@ -3,6 +3,7 @@ package sandbox
 import (
 	"crypto/sha256"
 	"slices"
+	"time"
 )
 
 // Settlement is a payment that really moved play money on one of the chains; of batch-settlement a deposit
@@ -13,7 +14,23 @@ type Settlement struct {
 	Payer       string // whose money: EVM address, or Solana token account
 	Signer      string // who signed it: on Solana the owner of the account or its delegate
 	PayTo       string // EVM address, or Solana token account
-	Amount      uint64
+	Amount      uint64 // atomic units
+	Nonce       string // on EVM what makes the authorization one, 0x-hex; on Solana its memo, if it has one
+	Path        string // of the seller, where it settled for what it sells there; else ""
+	At          time.Time
+}
+
+// book writes a payment into the books, and tells who wants to hear of it.
+func (s *Sandbox) book(done Settlement) {
+	s.telling.Lock()
+	defer s.telling.Unlock()
+	done.At = s.now()
+	s.mu.Lock()
+	s.settlements = newest(s.options.Keep, append(s.settlements, done))
+	s.mu.Unlock()
+	if s.options.OnPayment != nil {
+		s.options.OnPayment(done)
+	}
 }
 
 // present notes a signed payment by the hash of its scheme's payload: the same bytes are the same
@@ -22,17 +39,22 @@ func (s *Sandbox) present(payload []byte) {
 	if asksBack(payload) {
 		return
 	}
+	hash := sha256.Sum256(payload)
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.presented = append(s.presented, sha256.Sum256(payload))
+	s.presentations++
+	if !s.presented.has(hash) {
+		s.signatures++
+	}
+	s.presented.put(hash, true)
 }
 
 // redeem takes a transaction for a purchase; false when it has paid for one already.
 func (s *Sandbox) redeem(transaction string) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	before := s.redeemed[transaction]
-	s.redeemed[transaction] = true
+	before := s.redeemed.has(transaction)
+	s.redeemed.put(transaction, true)
 	return !before
 }
 
@@ -54,7 +76,7 @@ func (s *Sandbox) Settlements() []Settlement {
 func (s *Sandbox) Presentations() int {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	return len(s.presented)
+	return s.presentations
 }
 
 // Signatures is how many different signed payments the seller and the facilitator have ever seen: a
@@ -62,11 +84,7 @@ func (s *Sandbox) Presentations() int {
 func (s *Sandbox) Signatures() int {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	different := map[[sha256.Size]byte]bool{}
-	for _, p := range s.presented {
-		different[p] = true
-	}
-	return len(different)
+	return s.signatures
 }
 
 // Requests is how many requests the seller got for a path, with or without payment, and how many

@@ -14,8 +14,10 @@ import (
 	"crypto/sha256"
 	"encoding/json"
 	"errors"
+	"fmt"
 	"io"
 	"log"
+	"maps"
 	"math"
 	"net"
 	"net/http"
@@ -43,8 +45,16 @@ type Options struct {
 	Finality time.Duration // how old a block is when it is final; 0 is 2 s
 	Delay    time.Duration // how late the slow fault is; 0 is 2 s
 	// Mainnet gives the chains the names, tokens and genesis of Base and Solana, so that what real sellers
-	// ask can be paid. The sandbox's own seller sells on the test networks alone.
+	// ask can be paid.
 	Mainnet bool
+	// Port is the first of the ports: the seller's, and after it the facilitator's, the EVM node's, the
+	// Solana node's and the control's; 0: any that are free.
+	Port int
+	// Keep is how many payments are remembered, at least, by a sandbox that runs for long; 0: all.
+	Keep int
+	// OnPayment is told each payment that moved play money, one after the other, before whoever paid hears of
+	// it; nil: nobody is.
+	OnPayment func(Settlement)
 }
 
 // networks are the names of the two chains.
@@ -58,6 +68,8 @@ func (o Options) networks() (evm, solana string) {
 // Sandbox is a running world. It is safe for concurrent use.
 type Sandbox struct {
 	SellerURL, FacilitatorURL, EVMNodeURL, SolanaNodeURL string // http://127.0.0.1:port
+
+	ControlURL string // where it is controlled while it runs (control.go)
 
 	Loopback              []string // policy.loopback: the four parties' ports
 	PayToEVM, PayToSolana string   // the seller's addresses
@@ -81,20 +93,27 @@ type Sandbox struct {
 	client  *http.Client // the seller's, for the facilitator
 	closed  chan struct{}
 
+	telling sync.Mutex // held while a payment is booked and told
+
 	mu          sync.Mutex // of what follows
 	ahead       time.Duration
-	faults      map[string]int // how many times each is still to happen
+	faults      map[faultAt]int    // how many times each is still to happen
+	goods       map[string]product // seller: what it sells, by path
 	settlements []Settlement
-	presented   [][sha256.Size]byte       // the signed payments that reached the seller or the facilitator
-	redeemed    map[string]bool           // transactions that the seller has served for (seed dialects)
-	challenges  map[string]mppChallenge   // seller, in MPP: by id
-	asked       map[string]int            // seller: requests per path, paid or not
-	served      map[string]int            // seller: answers with content per path
-	nonces      map[string]signInNonce    // seller: sign-in messages that it made, by nonce
-	buyers      map[string]bool           // seller: path and account of those who paid for it
-	signIns     int                       // seller: those that it let in
-	records     map[string]*channelRecord // seller: its count of each channel
-	books       map[string]*channelBook   // what was shown and charged in each channel, for a judge
+	// the signed payments that reached the seller or the facilitator, by hash; how many there were, and how
+	// many different ones
+	presented                 recent[[sha256.Size]byte, bool]
+	presentations, signatures int
+
+	redeemed   recent[string, bool]         // transactions that the seller has served for (seed dialects)
+	challenges recent[string, mppChallenge] // seller, in MPP: by id
+	asked      map[string]int               // seller: requests per path, paid or not
+	served     map[string]int               // seller: answers with content per path
+	nonces     recent[string, signInNonce]  // seller: sign-in messages that it made, by nonce
+	buyers     recent[string, bool]         // seller: path and account of those who paid for it
+	signIns    int                          // seller: those that it let in
+	records    map[string]*channelRecord    // seller: its count of each channel
+	books      map[string]*channelBook      // what was shown and charged in each channel, for a judge
 	// seller: the nonces of what was shown to it, let in or not
 	signInsShown []string
 }
@@ -104,8 +123,12 @@ func Start(o Options) (*Sandbox, error) {
 	o.Finality, o.Delay = cmp.Or(o.Finality, 2*time.Second), cmp.Or(o.Delay, 2*time.Second)
 	s := &Sandbox{options: o, closed: make(chan struct{}), ownerKey: newKey(), feeKey: newKey(),
 		client: &http.Client{Transport: &http.Transport{}, Timeout: 30 * time.Second},
-		faults: map[string]int{}, redeemed: map[string]bool{}, asked: map[string]int{},
-		challenges: map[string]mppChallenge{}, nonces: map[string]signInNonce{}, buyers: map[string]bool{},
+		faults: map[faultAt]int{}, goods: maps.Clone(products), asked: map[string]int{},
+		presented: newRecent[[sha256.Size]byte, bool](o.Keep),
+		// each has to be known for as long as its transaction is
+		redeemed:   newRecent[string, bool](2 * o.Keep),
+		challenges: newRecent[string, mppChallenge](o.Keep), nonces: newRecent[string, signInNonce](o.Keep),
+		buyers: newRecent[string, bool](o.Keep),
 		served: map[string]int{}, records: map[string]*channelRecord{}, books: map[string]*channelBook{}}
 	owner := keyOf(s.ownerKey)
 	s.Owner, s.FeePayer = owner.String(), keyOf(s.feeKey).String()
@@ -125,34 +148,59 @@ func Start(o Options) (*Sandbox, error) {
 	dollar, _ := registry.Named(onEVM, "")
 	mint, _ := registry.Named(onSolana, "")
 	s.evm = newEVMChain(dollar, s.now, o.Finality)
+	s.evm.keep = o.Keep
 	s.evm.balances.put(firstBlock, s.OwnerEVM, purse)
 	s.evm.vault.address, _ = evm.Address(hashOf("vault", s.Owner)[:42])
 	s.VaultEVM = s.evm.vault.address
 	s.solana = newSolanaChain(mint, s.now, o.Finality)
+	s.solana.keep = o.Keep
 	s.OwnerAccount = s.solana.open(owner, purse).String()
 	s.solana.open(mustKey(s.PayToSolana), 0)
 
-	for _, party := range []struct {
-		url     *string
-		handler http.Handler
-	}{{&s.FacilitatorURL, s.facilitator()}, {&s.EVMNodeURL, s.evmNode()}, {&s.SolanaNodeURL, s.solanaNode()},
-		{&s.SellerURL, s.seller()}} {
-		url, err := s.serve(party.handler)
-		if err != nil {
-			return nil, errors.Join(err, s.Close())
-		}
-		*party.url = url
-		s.Loopback = append(s.Loopback, strings.TrimPrefix(url, "http://"))
+	if err := s.open(); err != nil {
+		return nil, errors.Join(err, s.Close())
 	}
 	return s, nil
 }
 
-// serve opens a port. The Date header is the world's clock, because wallets compare it with theirs.
-func (s *Sandbox) serve(handler http.Handler) (string, error) {
-	listener, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		return "", err
+// open listens at all ports before anybody is answered.
+func (s *Sandbox) open() error {
+	parties := []struct {
+		url     *string
+		handler http.Handler
+	}{{&s.SellerURL, s.seller()}, {&s.FacilitatorURL, s.facilitator()}, {&s.EVMNodeURL, s.evmNode()},
+		{&s.SolanaNodeURL, s.solanaNode()}, {&s.ControlURL, s.control()}}
+	var listeners []net.Listener
+	for i, party := range parties {
+		listener, err := net.Listen("tcp", fmt.Sprintf("127.0.0.1:%d", s.options.port(i)))
+		if err != nil {
+			for _, other := range listeners {
+				_ = other.Close() // nothing was accepted
+			}
+			return err
+		}
+		listeners = append(listeners, listener)
+		*party.url = "http://" + listener.Addr().String()
+		if party.url != &s.ControlURL {
+			s.Loopback = append(s.Loopback, listener.Addr().String())
+		}
 	}
+	for i, party := range parties {
+		s.serve(listeners[i], party.handler)
+	}
+	return nil
+}
+
+// port is the i-th of the ports; 0: any.
+func (o Options) port(i int) int {
+	if o.Port == 0 {
+		return 0
+	}
+	return o.Port + i
+}
+
+// serve answers at a port. The Date header is the world's clock, because wallets compare it with theirs.
+func (s *Sandbox) serve(listener net.Listener, handler http.Handler) {
 	dated := http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		w.Header().Set("Date", s.now().UTC().Format(http.TimeFormat))
 		handler.ServeHTTP(w, r)
@@ -161,7 +209,6 @@ func (s *Sandbox) serve(handler http.Handler) (string, error) {
 		ErrorLog: log.New(io.Discard, "", 0)}
 	s.servers = append(s.servers, server)
 	go server.Serve(listener)
-	return "http://" + listener.Addr().String(), nil
 }
 
 // Close stops everything; requests that hang are cut.
@@ -183,6 +230,9 @@ func (s *Sandbox) Advance(d time.Duration) {
 	s.ahead += d
 }
 
+// Now is the world's clock.
+func (s *Sandbox) Now() time.Time { return s.now() }
+
 func (s *Sandbox) now() time.Time {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -201,6 +251,15 @@ func (s *Sandbox) Fund(address string, amount uint64) (account string) {
 	s.solana.mu.Lock()
 	defer s.solana.mu.Unlock()
 	return s.solana.open(mustKey(address), amount).String()
+}
+
+// AccountOf is where an address's play dollars lie: at an EVM address itself, of a Solana address in its own
+// token account.
+func (s *Sandbox) AccountOf(address string) string {
+	if k, err := parseKey(address); err == nil {
+		return s.solana.associated(k).String()
+	}
+	return address
 }
 
 // Delegate lets an agent spend up to amount from the owner's token account, and returns the

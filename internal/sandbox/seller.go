@@ -32,8 +32,8 @@ func dialectOf(path string) (dialect x402.Dialect, rest string) {
 }
 
 const (
-	validity   = 60                 // seconds: maxTimeoutSeconds of every offer
-	sellerMark = "X-Sandbox-Seller" // tells the facilitator the seller's own calls from a wallet's
+	validity   = 60                 // seconds: maxTimeoutSeconds of an offer, unless its product says another
+	sellerMark = "X-Sandbox-Seller" // tells the facilitator the seller's own calls, and for which URL
 )
 
 // seller answers every path, in every dialect.
@@ -42,7 +42,7 @@ func (s *Sandbox) seller() http.Handler {
 		sale := &sale{Sandbox: s, w: w, r: r}
 		sale.dialect, sale.path = dialectOf(r.URL.Path)
 		var known bool
-		sale.product, known = products[sale.path]
+		sale.product, known = s.sold(sale.path)
 		if !known || (sale.product.way != "" && sale.dialect != "v2") {
 			http.NotFound(w, r)
 			return
@@ -94,7 +94,7 @@ func (s *sale) answer() {
 
 // ask is the 402, at so many times the price.
 func (s *sale) ask(why string, times uint64) {
-	accepts := s.accepts(s.path, s.version(), times)
+	accepts := s.accepts(s.version(), times)
 	if s.correction != nil {
 		maps.Copy(accepts[0].(map[string]any)["extra"].(map[string]any), s.correction)
 	}
@@ -106,7 +106,7 @@ func (s *sale) ask(why string, times uint64) {
 		}
 	case s.version() == 2:
 		challenge["resource"] = map[string]any{"url": s.SellerURL + s.path, "description": s.product.about,
-			"mimeType": "application/json"}
+			"mimeType": s.product.mimeType()}
 		if extensions := s.extensions(); len(extensions) > 0 {
 			challenge["extensions"] = extensions
 		}
@@ -149,8 +149,7 @@ func (s *sale) redeemed(transaction string) {
 			paid = settled
 		}
 	}
-	forUs := paid.PayTo == s.PayToEVM || paid.PayTo == s.solana.associated(mustKey(s.PayToSolana)).String()
-	if !forUs || paid.Amount != s.product.price || !s.redeem(transaction) {
+	if !s.isPayee(s.product, paid.PayTo) || paid.Amount != s.product.price || !s.redeem(transaction) {
 		s.ask("the transaction does not pay for this", 1)
 		return
 	}
@@ -169,7 +168,7 @@ func (s *sale) paid(header string) {
 	if isBatch {
 		s.noteVoucher(payload)
 	}
-	switch s.strike(beforeSettled...) {
+	switch s.strike(s.path, beforeSettled...) {
 	case sellerAsksAgain:
 		s.ask("Payment required", 1)
 		return
@@ -182,6 +181,9 @@ func (s *sale) paid(header string) {
 	case sellerRedirects:
 		elsewhere := strings.Replace(s.SellerURL, "127.0.0.1", "localhost", 1)
 		http.Redirect(s.w, s.r, elsewhere+s.r.URL.Path, http.StatusTemporaryRedirect)
+		return
+	case sellerFailsBefore:
+		http.Error(s.w, "the thermometer is broken", http.StatusInternalServerError)
 		return
 	case sellerHangsBefore:
 		s.hang(s.r)
@@ -199,7 +201,7 @@ func (s *sale) falseReceipt() string {
 	network := s.product.networks[0]
 	text, _ := json.Marshal(map[string]any{
 		"success": true, "transaction": inventedTransaction(network, s.now()),
-		"network": nameOf(network, s.version()),
+		"network": nameOf(s.named(network), s.version()),
 	})
 	return base64.StdEncoding.EncodeToString(text)
 }
@@ -247,7 +249,7 @@ func (s *sale) refuse(receipt string) {
 
 // comesTo is what the facilitator is asked to settle at upto: what the call came to.
 func (s *sale) comesTo(submission []byte) []byte {
-	offer := s.accepts(s.path, 2, 1)[0].(map[string]any)
+	offer := s.accepts(2, 1)[0].(map[string]any)
 	asked, _ := json.Marshal(offer)
 	offer["amount"] = strconv.FormatUint(s.product.used, 10)
 	used, _ := json.Marshal(offer)
@@ -257,7 +259,7 @@ func (s *sale) comesTo(submission []byte) []byte {
 
 // after serves what was paid for, or does what the fault says.
 func (s *sale) after(receipt string) {
-	switch s.strike(afterSettled...) {
+	switch s.strike(s.path, afterSettled...) {
 	case sellerFails:
 		s.receipt(receipt)
 		http.Error(s.w, "the thermometer is broken", http.StatusInternalServerError)
@@ -276,6 +278,12 @@ func (s *sale) after(receipt string) {
 		cut()
 	case sellerSlow:
 		s.linger(s.r)
+	case sellerOmitsReceipt:
+		receipt = ""
+	case sellerGarblesReceipt:
+		receipt = "bm90IGEgcmVjZWlwdA==" // base64, and no JSON
+	case sellerWrongReceipt:
+		receipt = s.falseReceipt()
 	}
 	s.deliver(receipt)
 }
@@ -298,7 +306,7 @@ func (s *sale) deliver(receipt string) {
 		s.receipt(receipt)
 	}
 	s.count(s.served, s.path)
-	s.w.Header().Set("Content-Type", "application/json")
+	s.w.Header().Set("Content-Type", s.product.mimeType())
 	s.w.Header().Set("Cache-Control", "private")
 	io.WriteString(s.w, s.product.content)
 }
@@ -323,7 +331,7 @@ func (s *sale) read(header string) (submission []byte, payload json.RawMessage, 
 	if x402.DecodeStrict(text, x402.MaxHeader, &payment) != nil || payment.Version != s.version() {
 		return nil, nil, reason("invalid_payload")
 	}
-	for _, offer := range s.accepts(s.path, s.version(), 1) {
+	for _, offer := range s.accepts(s.version(), 1) {
 		raw, _ := json.Marshal(offer)
 		isForIt := payment.Scheme == x402.Exact && payment.Network == offer.(map[string]any)["network"]
 		if s.version() == 2 {
@@ -347,7 +355,7 @@ func (s *sale) facilitate(path string, submission []byte) ([]byte, error) {
 		return nil, err
 	}
 	request.Header.Set("Content-Type", "application/json")
-	request.Header.Set(sellerMark, s.SellerURL)
+	request.Header.Set(sellerMark, s.SellerURL+s.path)
 	response, err := s.client.Do(request)
 	if err != nil {
 		return nil, err

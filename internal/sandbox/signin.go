@@ -24,11 +24,12 @@ type signInNonce struct {
 func (s *sale) declareSignIn() any {
 	nonce, now := rand.Text(), s.now().UTC()
 	s.mu.Lock()
-	s.nonces[nonce] = signInNonce{path: s.path}
+	s.nonces.put(nonce, signInNonce{path: s.path})
 	s.mu.Unlock()
 	uri := s.SellerURL + s.path
 	chains := []any{}
 	for _, network := range s.product.networks {
+		network = s.named(network)
 		chains = append(chains, map[string]string{"chainId": network, "type": x402.SignInType(network)})
 	}
 	return map[string]any{"supportedChains": chains, "info": map[string]any{
@@ -59,15 +60,15 @@ func (s *sale) signedIn(header string) {
 func (s *sale) letIn(message x402.SignIn) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	made, known := s.nonces[message.Nonce]
+	made, known := s.nonces.get(message.Nonce)
 	switch {
 	case !known || made.used || made.path != s.path || message.URI != s.SellerURL+s.path:
 		return reason("invalid_siwx_nonce")
-	case !s.buyers[s.path+" "+accountOf(message.Address)]:
+	case !s.buyers.has(s.path + " " + accountOf(message.Address)):
 		return reason("this account did not buy it")
 	}
 	made.used = true
-	s.nonces[message.Nonce] = made
+	s.nonces.put(message.Nonce, made)
 	s.signIns++
 	return nil
 }
@@ -80,7 +81,7 @@ func (s *sale) remember(receipt []byte) {
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.buyers[s.path+" "+accountOf(settled.Payer)] = true
+	s.buyers.put(s.path+" "+accountOf(settled.Payer), true)
 }
 
 // accountOf is an account in one spelling: on EVM letter case says nothing.
@@ -95,7 +96,7 @@ func accountOf(address string) string {
 func (s *Sandbox) noteSignIn(nonce string) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.signInsShown = append(s.signInsShown, nonce)
+	s.signInsShown = newest(s.options.Keep, append(s.signInsShown, nonce))
 }
 
 // SignInsShown are the nonces of all messages that were shown to the seller, oldest first.

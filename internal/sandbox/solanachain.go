@@ -37,7 +37,10 @@ type solanaChain struct {
 	issued   map[key]uint64 // blockhash → slot
 	landed   []*solanaTransaction
 	byID     map[string]*solanaTransaction
-	messages map[[32]byte]bool // hashes of what landed: the same message lands once, whoever signs it
+	messages map[[32]byte]uint64 // by the hashes of what landed, the slots of its blockhashes: the same
+	// message lands once, whoever signs it
+	keep   int    // how many transactions are remembered, at least; 0: all
+	forgot uint64 // the slot in which blockhashes were thrown away last
 }
 
 // solanaTransaction is one that was executed.
@@ -53,7 +56,7 @@ type solanaTransaction struct {
 func newSolanaChain(asset x402.AssetInfo, now func() time.Time, finality time.Duration) *solanaChain {
 	return &solanaChain{asset: asset, mint: mustKey(asset.Address), now: now, finality: finality, born: now(),
 		accounts: map[key]*tokenAccount{}, issued: map[key]uint64{}, byID: map[string]*solanaTransaction{},
-		messages: map[[32]byte]bool{}}
+		messages: map[[32]byte]uint64{}}
 }
 
 // slot is the current slot, finalSlot the youngest that is final.
@@ -76,6 +79,7 @@ func (c *solanaChain) issue(slot uint64) key {
 	seed := append(append([]byte{}, c.mint[:]...), c.born.Format(time.RFC3339Nano)...)
 	hash := key(sha256.Sum256(binary.LittleEndian.AppendUint64(seed, slot)))
 	c.issued[hash] = slot
+	c.forget()
 	return hash
 }
 
@@ -154,8 +158,9 @@ func (c *solanaChain) execute(tx *wireTx) (Settlement, error) {
 	}
 	c.landed = append(c.landed, done)
 	c.byID[done.id] = done
-	c.messages[sha256.Sum256(tx.message)] = true
+	c.messages[sha256.Sum256(tx.message)] = c.issued[tx.blockhash]
 	moved := e.moved
-	moved.Network, moved.Transaction = c.asset.Network, done.id
+	moved.Network, moved.Transaction, moved.Nonce = c.asset.Network, done.id, tx.memo()
+	c.forget()
 	return moved, nil
 }

@@ -230,12 +230,21 @@ func (c *solanaChain) getSignatures(params []json.RawMessage) (any, error) {
 
 // memoOf is the memo as nodes tell it, "[length] text"; nil when there is none.
 func memoOf(tx *wireTx) any {
+	memo := tx.memo()
+	if memo == "" {
+		return nil
+	}
+	return "[" + strconv.Itoa(len(memo)) + "] " + memo
+}
+
+// memo is the text of the transaction's first memo.
+func (tx *wireTx) memo() string {
 	for _, ix := range tx.instructions {
 		if ix.program == programMemo {
-			return "[" + strconv.Itoa(len(ix.data)) + "] " + string(ix.data)
+			return string(ix.data)
 		}
 	}
-	return nil
+	return ""
 }
 
 func (c *solanaChain) getStatuses(params []json.RawMessage) (any, error) {

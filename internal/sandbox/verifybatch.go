@@ -211,6 +211,8 @@ func (s *Sandbox) settleBatch(q *submission) (done Settlement, answer map[string
 	s.evm.mu.Lock()
 	defer s.evm.mu.Unlock()
 	switch {
+	case p.Type == batchDeposit && s.evm.full():
+		return done, nil, refusesFull
 	case p.Type == batchDeposit:
 		done, err = s.evm.executeDeposit(s.Settler, p.deposit)
 		if err != nil {

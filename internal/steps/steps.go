@@ -31,6 +31,7 @@ const (
 	Hold    Name = "hold"    // chooses an option, holds its money: funds, facts and reserve are parts of it
 	Facts   Name = "facts"   // the ledger's, and the decision
 	Reserve Name = "reserve" // the money, in the ledger
+	Hook    Name = "hook"    // the owner's program is asked whether it may be made
 	Float   Name = "float"   // what it takes comes from the owner's account
 	Sign    Name = "sign"    // seals checked, authorized, signed
 	Submit  Name = "submit"  // the signed bytes to the ledger, sealed

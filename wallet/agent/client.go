@@ -26,6 +26,8 @@ type Client struct {
 	// Before reports whether it is the agent's turn in the order of SPEC §3: the wallet is locked,
 	// and no source before the agent is set up. Signers and Guard ask it.
 	Before func() bool
+	// SigningTime is how much longer a signature may take by whoever keeps the key itself; see Server.
+	SigningTime time.Duration
 }
 
 // Status is nil while an agent holds the keys, else errNone or why it cannot be asked.
@@ -115,7 +117,7 @@ func (c *Client) sign(ctx context.Context, q request, signature []byte) error {
 // call asks one thing. A socket that nobody listens on is errNone; who listens there must be this user.
 func (c *Client) call(ctx context.Context, q request) ([]byte, error) {
 	path := filepath.Join(c.Home, socketName)
-	ctx, cancel := context.WithTimeout(ctx, callTime)
+	ctx, cancel := context.WithTimeout(ctx, callTime+c.SigningTime)
 	defer cancel()
 	conn, err := socket.Dial(ctx, path)
 	switch {

@@ -73,8 +73,9 @@ func askOf(p history.Payment, asset x402.AssetInfo) budget.Ask {
 	if p.IsSignIn() {
 		return budget.Ask{Agent: p.Agent, Host: p.Host, SignIn: true}
 	}
-	ask := budget.Ask{Agent: p.Agent, Price: p.Price, Host: p.Host, Payee: budget.Payee{Network: p.Network,
-		Asset: p.Asset, PayTo: p.PayTo, Resource: p.Resource()}}
+	ask := budget.Ask{Agent: p.Agent, Price: p.Price, Host: p.Host, Key: p.IdempotencyKey,
+		Request: p.Fingerprint, Payee: budget.Payee{Network: p.Network, Asset: p.Asset, PayTo: p.PayTo,
+			Resource: p.Resource()}}
 	if p.Prepaid() {
 		ask.Price, ask.Prepaid = asset.Dollars(p.Amount), true
 	}
@@ -180,6 +181,11 @@ func (r *Recorder) RecordVoucher(ctx context.Context, p history.Payment, signed 
 // sign records a signature before it is handed out: see history.Store.Sign.
 func (r *Recorder) sign(ctx context.Context, rules Rules, p history.Payment, signed history.Signed,
 	message []byte) error {
+	if rules.MayPay != nil {
+		if err := rules.MayPay(ctx, p); err != nil {
+			return err
+		}
+	}
 	k, err := r.keyholder(ctx, rules, signed.Evidence, false)
 	if err != nil {
 		return err
@@ -258,6 +264,8 @@ type Tally struct {
 	agents   map[agentTime]money.Dollars // by day
 	ofAgents map[agentTime]money.Dollars // by month
 	sessions map[string]money.Dollars
+	// by subscription, as budget.Subscription has its ID
+	subscriptions map[string]money.Dollars
 	recent   []signing // in the last hour
 }
 
@@ -268,6 +276,8 @@ type item struct {
 	agent   string
 	session string
 	price   money.Dollars
+	// the ID of the subscription that it is of; "": none
+	subscription string
 }
 
 // signing is when something was signed, by this process's own clock, and for whom.
@@ -296,9 +306,10 @@ func (t *Tally) add(p history.Payment, now time.Time) {
 		t.items, t.hosts = map[string]item{}, map[hostDay]money.Dollars{}
 		t.days, t.months = map[time.Time]money.Dollars{}, map[time.Time]money.Dollars{}
 		t.agents, t.ofAgents = map[agentTime]money.Dollars{}, map[agentTime]money.Dollars{}
-		t.sessions = map[string]money.Dollars{}
+		t.sessions, t.subscriptions = map[string]money.Dollars{}, map[string]money.Dollars{}
 	}
 	i := item{created: p.Created, host: p.Host, agent: p.Agent, session: p.Session, price: p.Price}
+	i.subscription, _, _ = budget.SubscriptionOf(p.IdempotencyKey)
 	t.items[p.ID] = i
 	t.count(i, i.price)
 	t.recent = append(t.recent, signing{at: now, agent: p.Agent})
@@ -315,6 +326,9 @@ func (t *Tally) count(i item, price money.Dollars) {
 	t.agents[agentTime{i.agent, day}] += price
 	t.ofAgents[agentTime{i.agent, budget.MonthOf(i.created)}] += price
 	t.sessions[i.session] += price
+	if i.subscription != "" {
+		t.subscriptions[i.subscription] += price
+	}
 }
 
 // noteEnd notes for how long what was signed may be good from now on.
@@ -364,6 +378,7 @@ func (t *Tally) facts(sealed budget.Facts, q budget.Query, now time.Time) budget
 		Session: held(t.sessions[sealed.Session.ID]), Day: held(t.days[day]),
 		Month: held(t.months[month]), HostDay: map[string]budget.Use{},
 	}
+	facts.Subscription.Use = held(t.subscriptions[q.Subscription])
 	if q.Agent != "" {
 		facts.Used.Agent = budget.NodeUsage{Day: held(t.agents[agentTime{q.Agent, day}]),
 			Month: held(t.ofAgents[agentTime{q.Agent, month}])}

@@ -661,3 +661,28 @@ func TestWhoSignsKeepsToAnAgentsWindows(t *testing.T) {
 	require.NoError(t, permit("bob", 0))
 	require.True(t, x402.HasCode(permit("gone", 0), x402.PolicyDenied))
 }
+
+// Who holds the key asks the owner's program itself: whoever else uses the agent may not have asked it.
+func TestTheAgentAsksTheOwnersProgram(t *testing.T) {
+	w := newWorld(t)
+	var asked []string
+	refuse := x402.Errorf(x402.PolicyDenied, "not on a Sunday")
+	w.allow(func(r *Rules) {
+		r.MayPay = func(_ context.Context, p history.Payment) error {
+			asked = append(asked, p.ID)
+			if p.Amount.String() == "2000" {
+				return refuse
+			}
+			return nil
+		}
+	})
+	p, err := w.pays(2000)
+	require.ErrorContains(t, err, "not on a Sunday")
+	require.True(t, x402.HasCode(err, x402.PolicyDenied), "%v", err)
+	now, err := w.store.Payment(t.Context(), p.ID)
+	require.NoError(t, err)
+	require.Equal(t, history.Reserved, now.State, "nothing is recorded as signed")
+	passed, err := w.pays(3000)
+	require.NoError(t, err)
+	require.Equal(t, []string{p.ID, passed.ID}, asked)
+}

@@ -56,8 +56,10 @@ type Server struct {
 	Lock    func()      // wipes the keys
 	Store   *history.Store
 	Started time.Time
-	Now     func() time.Time
-	Log     *slog.Logger
+	// SigningTime is how much longer a call may take because of signers that keep their keys themselves.
+	SigningTime time.Duration
+	Now         func() time.Time
+	Log         *slog.Logger
 
 	// Rules are the owner's, if they are sealed and match their seal, and the ledger is not behind its
 	// checkpoint; else its error says so and nothing is signed. They are asked before every signature.
@@ -170,14 +172,15 @@ func (s *Server) witness(ctx context.Context) {
 }
 
 func (s *Server) serve(ctx context.Context, c net.Conn, end func()) {
-	ctx, cancel := context.WithTimeout(ctx, callTime)
+	limit := callTime + s.SigningTime
+	ctx, cancel := context.WithTimeout(ctx, limit)
 	defer cancel()
 	defer func() {
 		if p := recover(); p != nil { // the keys stay, the caller gets nothing
 			s.Log.Error("the unlock agent panicked; nothing was signed")
 		}
 	}()
-	_ = c.SetDeadline(time.Now().Add(callTime))
+	_ = c.SetDeadline(time.Now().Add(callTime)) // for the question
 	// who connected and asks nothing keeps no agent that is ended, with its keys
 	defer context.AfterFunc(ctx, func() { _ = c.SetReadDeadline(time.Unix(1, 0)) })()
 	refused := samePeer(c)
@@ -191,6 +194,7 @@ func (s *Server) serve(ctx context.Context, c net.Conn, end func()) {
 		s.Log.Warn("refused a caller", "err", refused)
 		return
 	}
+	_ = c.SetDeadline(time.Now().Add(limit))
 	var out reply
 	if err == nil {
 		out.Signature, err = s.answer(ctx, q, end)

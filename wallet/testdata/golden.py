@@ -2,11 +2,12 @@
 package's doc comment, so that the Go code is not its own only witness.
 
     python3 golden.py > keystore-v1.json      (needs the package cryptography)
-    python3 golden.py 2 > keystore-v2.json
+    python3 golden.py 2 > keystore-v2.json    (also 3 and 4)
     python3 golden.py owner > owner-signatures.json
 
 The keys are public: the Ed25519 seeds of RFC 8032 tests 1 and 2 (the second is
-the owner's, in version 2), and the first account of anvil and hardhat. The passphrase (passphrase.txt) is typed with a combining
+the owner's, in versions 2 and 4), and the first account of anvil and hardhat, with the phrase that it comes from
+in versions 3 and 4, where the Solana key is that phrase's too. The passphrase (passphrase.txt) is typed with a combining
 accent; NFC makes it one letter.
 """
 import base64, hashlib, hmac, json, pathlib, sys, unicodedata
@@ -91,6 +92,24 @@ if what == "owner":
     sys.exit()
 
 version = int(what)
+record = bytes(84)
+if version >= 3:  # BIP-39, and SLIP-10 at m/44'/501'/0'/0'
+    phrase = "test " * 11 + "junk"
+    english = (here.parent / "english.txt").read_text().split()
+    bits = "".join(f"{english.index(word):011b}" for word in phrase.split())
+    entropy = int(bits[:128], 2).to_bytes(16, "big")
+    assert bits[128:] == f"{hashlib.sha256(entropy).digest()[0]:08b}"[:4]
+    seed = hashlib.pbkdf2_hmac("sha512", phrase.encode(), b"mnemonic", 2048)
+    node = hmac.new(b"ed25519 seed", seed, hashlib.sha512).digest()
+    for step in [44, 501, 0, 0]:
+        data = b"\0" + node[:32] + (1 << 31 | step).to_bytes(4, "big")
+        node = hmac.new(node[32:], data, hashlib.sha512).digest()
+    solana = node[:32]
+    steps = lambda *of: bytes([len(of)]) + b"".join(n.to_bytes(4, "big") for n in of) + bytes(4 * (6 - len(of)))
+    hard = 1 << 31
+    record = (bytes([len(entropy), 0]) + entropy + bytes(32 - len(entropy)) +
+              steps(hard + 44, hard + 501, hard, hard) + steps(hard + 44, hard + 60, hard, 0, 0))
+    assert len(record) == 84
 solana_public = ed25519.Ed25519PrivateKey.from_private_bytes(solana).public_key()
 solana_address = base58(solana_public.public_bytes(Encoding.Raw, PublicFormat.Raw))
 evm_public = ec.derive_private_key(int.from_bytes(evm, "big"), ec.SECP256K1()).public_key()
@@ -106,8 +125,10 @@ header = (
 ).encode()
 derived = hashlib.scrypt(passphrase, salt=salt, n=n, r=r, p=p, maxmem=1 << 26, dklen=64)
 secrets = {"version": version, "solana": b64(solana), "evm": b64(evm), "seal": b64(seal)}
-if version == 2:
+if version in (2, 4):
     secrets["owner"] = b64(owner)
+if version >= 3:
+    secrets["phrase"] = b64(record)
 plain = json.dumps(secrets, separators=(",", ":"))
 ciphertext = AESGCM(derived[:32]).encrypt(nonce, plain.encode(), header)
 commitment = hmac.new(derived[32:], header + ciphertext, hashlib.sha256).digest()

@@ -1,6 +1,6 @@
 //go:build !unix
 
-package notify
+package child
 
 import "os/exec"
 

@@ -1,0 +1,219 @@
+package budget
+
+import (
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+	"pgregory.net/rapid"
+
+	"x402-wallet/x402"
+	"x402-wallet/x402/money"
+)
+
+func at(text string) time.Time {
+	t, err := time.Parse(time.RFC3339, text)
+	if err != nil {
+		panic(err)
+	}
+	return t
+}
+
+func daily() Subscription {
+	return Subscription{Name: "news", Agent: "research", Since: at("2027-03-27T02:30:00Z"),
+		Every: 24 * time.Hour, Until: at("2027-04-01T00:00:00Z"), Max: 50_000, Total: 200_000,
+		Request: [32]byte{1}}
+}
+
+// When a slot is due: a row for each thing that clocks and people do.
+func TestDue(t *testing.T) {
+	s := daily()
+	paused := s
+	paused.Paused = true
+	for _, c := range []struct {
+		name       string
+		s          Subscription
+		last, now  string // "": none was bought
+		want, next string // "": none
+	}{
+		{"before the first", s, "", "2027-03-27T02:29:59Z", "", "2027-03-27T02:30:00Z"},
+		{"the first", s, "", "2027-03-27T02:30:00Z", "2027-03-27T02:30:00Z", "2027-03-28T02:30:00Z"},
+		{"bought", s, "2027-03-27T02:30:00Z", "2027-03-28T02:29:59Z", "", "2027-03-28T02:30:00Z"},
+		// 02:30 is no time in Berlin on that day, and twice one in October
+		{"summer time", s, "2027-03-27T02:30:00Z", "2027-03-28T02:30:00Z", "2027-03-28T02:30:00Z",
+			"2027-03-29T02:30:00Z"},
+		{"in another zone", s, "", "2027-03-28T04:30:00+02:00", "2027-03-28T02:30:00Z", "2027-03-29T02:30:00Z"},
+		{"three were missed: the newest alone", s, "2027-03-27T02:30:00Z", "2027-03-31T12:00:00Z",
+			"2027-03-31T02:30:00Z", ""},
+		{"a clock set back", s, "2027-03-30T02:30:00Z", "2027-03-28T12:00:00Z", "", "2027-03-29T02:30:00Z"},
+		{"set right after it was ahead", s, "2027-03-31T02:30:00Z", "2027-03-28T02:30:00Z", "",
+			"2027-03-29T02:30:00Z"},
+		{"the last one", s, "", "2027-03-31T23:59:59Z", "2027-03-31T02:30:00Z", ""},
+		{"until has passed", s, "", "2027-04-01T00:00:00Z", "", ""},
+		{"paused", paused, "", "2027-03-28T12:00:00Z", "", "2027-03-29T02:30:00Z"},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			var last time.Time
+			if c.last != "" {
+				last = at(c.last)
+			}
+			slot, due := c.s.Due(last, at(c.now))
+			require.Equal(t, c.want != "", due)
+			if due {
+				require.True(t, at(c.want).Equal(slot), "%s", slot)
+			}
+			next, ok := c.s.Next(at(c.now))
+			require.Equal(t, c.next != "", ok)
+			if ok {
+				require.True(t, at(c.next).Equal(next), "%s", next)
+			}
+		})
+	}
+}
+
+// However a clock jumps and how often is looked: no slot is due twice, never more than one at a time, none
+// from Until on, and each is one of the subscription's and the one that time is in.
+func TestNoSlotIsDueTwice(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		s := Subscription{Name: "x", Since: at("2027-01-01T00:00:00Z"), Every: rapid.SampledFrom([]time.Duration{
+			time.Minute, 7 * time.Minute, 24 * time.Hour}).Draw(t, "every")}
+		s.Until = s.Since.Add(time.Duration(rapid.IntRange(1, 30).Draw(t, "slots")) * s.Every)
+		now, last, keys := s.Since, time.Time{}, map[string]bool{}
+		for range rapid.IntRange(1, 40).Draw(t, "passes") {
+			now = now.Add(time.Duration(rapid.Int64Range(-3*int64(s.Every), 5*int64(s.Every)).Draw(t, "jump")))
+			slot, due := s.Due(last, now)
+			if !due {
+				continue
+			}
+			key := s.Key(slot)
+			require.False(t, keys[key], "twice")
+			keys[key], last = true, slot
+			require.False(t, slot.After(now))
+			require.True(t, slot.Add(s.Every).After(now))
+			require.True(t, slot.Before(s.Until) && now.Before(s.Until))
+			id, again, ok := SubscriptionOf(key)
+			require.True(t, ok)
+			require.Equal(t, s.ID(), id)
+			require.True(t, slot.Equal(again))
+		}
+	})
+}
+
+func TestSubscriptionKeys(t *testing.T) {
+	s := daily()
+	key := s.Key(s.Since)
+	require.Equal(t, "x402-subscription:news:20270327T023000Z:20270327T023000Z", key)
+	from, to := SubscriptionKeys(s.ID())
+	require.True(t, from < key && key < to)
+	longer := s
+	longer.Name = "news-2"
+	require.False(t, from < longer.Key(s.Since) && longer.Key(s.Since) < to)
+	for _, bad := range []string{"", "news", "x402-subscription:", "x402-subscription:news",
+		"x402-subscription:news:20270327T023000Z", "x402-subscription::20270327T023000Z:20270327T023000Z",
+		"x402-subscription:news:20270327T023000Z:20270327T023000Z:x",
+		"x402-subscription:news:20270327T023000.5Z:20270327T023000Z"} {
+		_, _, ok := SubscriptionOf(bad)
+		require.False(t, ok, bad)
+	}
+}
+
+// What a subscription's payment may be: each row changes one thing of a payment that passes.
+func TestSubscriptionRules(t *testing.T) {
+	s := daily()
+	rules := Rules{PerCall: 1_000_000, Day: 10_000_000, Month: 10_000_000, ApproveAbove: 1, Rate: 9,
+		Agents: map[string]Agent{"research": {}, "other": {}}, Subscriptions: map[string]Subscription{"news": s}}
+	now := at("2027-03-28T12:00:00Z")
+	slot := at("2027-03-28T02:30:00Z")
+	last := money.Dollars(50_000)
+	for _, c := range []struct {
+		name   string
+		change func(*Rules, *Ask, *Facts)
+		code   x402.Code
+		asks   string // the reason, where a person is asked
+	}{
+		{"as ordered, above approve_above", func(*Rules, *Ask, *Facts) {}, "", ""},
+		{"one unit above the last price", func(_ *Rules, a *Ask, f *Facts) {
+			f.Subscription.LastPrice = new(last - 1)
+		}, x402.ApprovalRequired, "above the last one"},
+		{"one unit above max", func(_ *Rules, a *Ask, f *Facts) {
+			a.Price++
+			f.Subscription.LastPrice = nil
+		}, x402.ApprovalRequired, "above the $0.05"},
+		{"approved above max", func(_ *Rules, a *Ask, f *Facts) {
+			a.Price++
+			a.Approved = true
+		}, "", ""},
+		{"another payee", func(_ *Rules, a *Ask, f *Facts) { a.Payee.PayTo = "0xBB" }, x402.ApprovalRequired,
+			"paid 0xaa last time"},
+		{"the last unit of the total", func(_ *Rules, _ *Ask, f *Facts) { f.Subscription.Spent = 150_000 }, "", ""},
+		{"one unit above the total", func(_ *Rules, a *Ask, f *Facts) {
+			f.Subscription.Spent, f.Subscription.Held = 150_000, 1
+			a.Approved = true
+		}, x402.BudgetExceeded, ""},
+		{"the slot before", func(_ *Rules, a *Ask, _ *Facts) {
+			a.Key = s.Key(slot.Add(-s.Every))
+		}, x402.PolicyDenied, ""},
+		{"the slot after", func(_ *Rules, a *Ask, _ *Facts) {
+			a.Key = s.Key(slot.Add(s.Every))
+		}, x402.PolicyDenied, ""},
+		{"no slot of its", func(_ *Rules, a *Ask, _ *Facts) {
+			a.Key = s.Key(slot.Add(time.Second))
+		}, x402.PolicyDenied, ""},
+		{"until has passed", func(_ *Rules, a *Ask, f *Facts) {
+			f.Now = at("2027-04-01T00:00:00Z")
+			a.Key = s.Key(at("2027-03-31T02:30:00Z"))
+		}, x402.PolicyDenied, ""},
+		{"cancelled", func(r *Rules, _ *Ask, _ *Facts) { r.Subscriptions = nil }, x402.PolicyDenied, ""},
+		{"made anew under its name", func(r *Rules, _ *Ask, _ *Facts) {
+			other := s
+			other.Since = s.Since.Add(-s.Every)
+			r.Subscriptions = map[string]Subscription{"news": other}
+		}, x402.PolicyDenied, ""},
+		{"paused", func(r *Rules, _ *Ask, _ *Facts) {
+			other := s
+			other.Paused = true
+			r.Subscriptions = map[string]Subscription{"news": other}
+		}, x402.PolicyDenied, ""},
+		{"another agent's", func(_ *Rules, a *Ask, _ *Facts) { a.Agent = "other" }, x402.PolicyDenied, ""},
+		{"another request", func(_ *Rules, a *Ask, _ *Facts) { a.Request[0]++ }, x402.PolicyDenied, ""},
+		{"a key that is none", func(_ *Rules, a *Ask, _ *Facts) {
+			a.Key = "x402-subscription:news"
+		}, x402.PolicyDenied, ""},
+		{"the owner's day", func(r *Rules, _ *Ask, f *Facts) { r.Day = 49_999 }, x402.BudgetExceeded, ""},
+		{"a call by itself asks above approve_above", func(_ *Rules, a *Ask, _ *Facts) {
+			a.Key = "mine"
+		}, x402.ApprovalRequired, "above what is paid without asking"},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			r := rules
+			a := Ask{Agent: "research", Price: 50_000, Host: "api.example", Key: s.Key(slot), Request: s.Request,
+				Payee: Payee{Network: "eip155:8453", PayTo: "0xAA"}}
+			f := Facts{Now: now, Subscription: SubscriptionUse{LastPrice: &last, LastPayTo: "0xaa"}}
+			c.change(&r, &a, &f)
+			_, err := r.Decide(a, f)
+			if c.code == "" {
+				require.NoError(t, err)
+				return
+			}
+			require.True(t, x402.HasCode(err, c.code), "%v", err)
+			require.Contains(t, x402.AsError(err).Message, c.asks)
+		})
+	}
+}
+
+func TestParseEvery(t *testing.T) {
+	for text, want := range map[string]time.Duration{"1m": time.Minute, "90m": 90 * time.Minute,
+		"12h": 12 * time.Hour, "1d": 24 * time.Hour, "2w": 14 * 24 * time.Hour, "366d": MaxEvery} {
+		every, err := ParseEvery(text)
+		require.NoError(t, err)
+		require.Equal(t, want, every)
+		again, err := ParseEvery(EveryText(every))
+		require.NoError(t, err)
+		require.Equal(t, want, again)
+	}
+	for _, text := range []string{"", "1s", "60s", "0m", "01d", "1", "d", "-1d", "1.5h", "1h30m", "367d",
+		"99999999999999999999d", " 1d", "1D"} {
+		_, err := ParseEvery(text)
+		require.Error(t, err, text)
+	}
+}

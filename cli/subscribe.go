@@ -1,0 +1,291 @@
+package cli
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+	"net/url"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"x402-wallet/budget"
+	"x402-wallet/history"
+	"x402-wallet/internal/config"
+	"x402-wallet/wallet/seal"
+	"x402-wallet/x402"
+	"x402-wallet/x402/money"
+)
+
+// Making a subscription: a standing order is a rule, [subscriptions.NAME] of config.toml, sealed with all
+// others.
+
+// ordering is what a subscription is made with.
+type ordering struct {
+	name, every, max, until, start, total, network, asset, agent string
+	request                                                      requestFlags
+}
+
+func (o *ordering) addFlags(cmd *cobra.Command) {
+	cmd.Flags().StringVar(&o.name, "name", "", "its `NAME`; without it one is made of the URL")
+	cmd.Flags().StringVar(&o.total, "total", "", "never pay more than this `AMOUNT` in dollars for all of it")
+	cmd.Flags().StringVar(&o.start, "start", "", "the `TIME` of its first run, a date or like "+
+		"2027-01-01T08:00:00Z; without it now")
+	cmd.Flags().StringVar(&o.network, "network", "", "pay only on this `NETWORK`, like base or eip155:8453")
+	cmd.Flags().StringVar(&o.asset, "asset", "", "pay only with this `ASSET`, a symbol or an address")
+}
+
+func (p *Program) subscribeCommand(ui *ui) *cobra.Command {
+	var o ordering
+	cmd := ui.loosens(&cobra.Command{
+		Use: "subscribe URL", Short: "Buy a URL again and again, within bounds (asks for the passphrase)",
+		Args: wants("URL"),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			if err := webURL(args[0]); err != nil {
+				return err
+			}
+			in, err := o.request.read(cmd)
+			if err != nil {
+				return err
+			}
+			s, err := o.subscription(args[0], time.Now())
+			if err != nil {
+				return err
+			}
+			s.Method, s.Headers, s.Body = strings.ToUpper(in.Method), in.Headers, in.Body
+			return p.subscribe(cmd.Context(), ui, o.name, s, nil)
+		},
+	})
+	o.request.add(cmd)
+	o.addFlags(cmd)
+	cmd.Flags().StringVar(&o.every, "every", "", "how often: a `TIME` like 30m, 12h, 1d or 2w")
+	cmd.Flags().StringVar(&o.max, "max", "", "pay at most this `AMOUNT` in dollars each time, without asking")
+	cmd.Flags().StringVar(&o.until, "until", "", "not from this `TIME` on, a date or like 2027-01-01T08:00:00Z")
+	cmd.Flags().StringVar(&o.agent, "agent", "", "for this agent, by its `NAME`, and within its limits")
+	for _, needed := range []string{"every", "max", "until", "total"} {
+		_ = cmd.MarkFlagRequired(needed)
+	}
+	return cmd
+}
+
+// subscription is what the flags say, but for the request's method, headers and body.
+func (o *ordering) subscription(target string, now time.Time) (s config.Subscription, err error) {
+	s = config.Subscription{URL: target, Network: o.network, Asset: o.asset, Agent: o.agent,
+		Since: now.UTC().Truncate(time.Second)}
+	s.Every, err = budget.ParseEvery(o.every)
+	if err != nil {
+		return s, usagef("--every %v", err)
+	}
+	s.Until, err = budget.ParseMoment(o.until)
+	if err != nil {
+		return s, usagef("--until %v", err)
+	}
+	if o.start != "" {
+		s.Since, err = budget.ParseMoment(o.start)
+		if err != nil {
+			return s, usagef("--start %v", err)
+		}
+	}
+	s.Max, err = dollarFlag("max", o.max)
+	if err == nil {
+		s.Total, err = dollarFlag("total", o.total)
+	}
+	switch {
+	case err != nil:
+		return s, err
+	case !s.Until.After(s.Since) || !s.Until.After(now):
+		return s, usagef("--until %s is over before it begins", o.until)
+	case s.Total < s.Max:
+		return s, usagef("--total %s is less than --max %s: nothing could be bought at that", s.Total, s.Max)
+	}
+	return s, nil
+}
+
+func dollarFlag(name, text string) (money.Dollars, error) {
+	d, err := money.ParseDollars(strings.TrimPrefix(text, "$"))
+	if err != nil || d == 0 {
+		return 0, usageError{text: fmt.Sprintf("--%s %s is not dollars like 0.05", name, text)}
+	}
+	return d, nil
+}
+
+// subscribe writes a subscription into the rules and seals them. name "" makes one of the URL; then is done
+// after that, if it is not nil.
+func (p *Program) subscribe(ctx context.Context, ui *ui, name string, s config.Subscription,
+	then func() error) error {
+	edit := func(text []byte, rules *config.Config) ([]byte, error) {
+		if name == "" {
+			name = freeName(s.URL, rules.Subscriptions)
+		}
+		if _, taken := rules.Subscriptions[name]; taken {
+			return nil, x402.Errorf(x402.InvalidArgument, "there is a subscription %s already", name).
+				WithHint("give another --name, or first: x402-wallet subscriptions cancel %s", name)
+		}
+		if s.Agent != "" && len(rules.Agents) > 0 {
+			if err := knownAgent(rules, s.Agent); err != nil {
+				return nil, err
+			}
+		}
+		if s.Max > rules.Budget.PerCall {
+			ui.note("%s your limit for one call is %s, and holds for each run, too",
+				paint(ui.colorErr, yellow, "warning:"), rules.Budget.PerCall.Price())
+		}
+		return writeSubscription(text, name, s)
+	}
+	return p.changeRulesThen(ctx, ui, edit, func(*seal.Guard, string) error {
+		if then != nil {
+			if err := then(); err != nil {
+				return err
+			}
+		}
+		first := s.Since.Format(time.RFC3339)
+		return ui.answer(map[string]string{"subscription": name, "first": first}, func() {
+			ui.say("%s: %s every %s until %s, %s each time and %s in all", name, safe(s.URL),
+				budget.EveryText(s.Every), s.Until.Format(time.DateOnly), s.Max.Price(), s.Total.Price())
+			ui.note("first at %s UTC, by x402-wallet run, by the service, or by x402-wallet subscriptions due "+
+				"from a timer", moment(first))
+		})
+	})
+}
+
+// writeSubscription adds the table of a subscription to the text of config.toml.
+func writeSubscription(text []byte, name string, s config.Subscription) ([]byte, error) {
+	keys := [][2]string{{"url", config.Quote(s.URL)}}
+	for _, part := range [][2]string{{"method", s.Method}, {"body", s.Body}, {"network", s.Network},
+		{"asset", s.Asset}, {"agent", s.Agent}} {
+		if part[1] != "" {
+			keys = append(keys, [2]string{part[0], config.Quote(part[1])})
+		}
+	}
+	if len(s.Headers) > 0 {
+		var list []string
+		for _, header := range slices.Sorted(maps.Keys(s.Headers)) {
+			list = append(list, config.Quote(header)+" = "+config.Quote(s.Headers[header]))
+		}
+		keys = append(keys, [2]string{"headers", "{ " + strings.Join(list, ", ") + " }"})
+	}
+	keys = append(keys, [][2]string{{"since", config.Quote(s.Since.Format(time.RFC3339))},
+		{"every", config.Quote(budget.EveryText(s.Every))},
+		{"until", config.Quote(s.Until.Format(time.RFC3339))}, {"max", config.Quote(s.Max.String())},
+		{"total", config.Quote(s.Total.String())}}...)
+	var err error
+	for _, key := range keys {
+		if text, err = config.Set(text, key[1], "subscriptions", name, key[0]); err != nil {
+			return nil, err
+		}
+	}
+	return text, nil
+}
+
+// freeName makes a name of a URL's host and the end of its path that no subscription has.
+func freeName(target string, taken map[string]config.Subscription) string {
+	const longest, room = 40, 3
+	words := target
+	if u, err := url.Parse(target); err == nil {
+		parts := strings.Split(strings.Trim(u.Path, "/"), "/")
+		words = u.Hostname() + "-" + parts[len(parts)-1]
+	}
+	isOther := func(r rune) bool { return (r < 'a' || r > 'z') && (r < '0' || r > '9') }
+	base := strings.Join(strings.FieldsFunc(strings.ToLower(words), isOther), "-")
+	if base == "" || base[0] < 'a' {
+		base = "at-" + base
+	}
+	base = strings.Trim(base[:min(len(base), longest-room)], "-")
+	name := base
+	for n := 2; ; n++ {
+		if _, is := taken[name]; !is {
+			return name
+		}
+		name = fmt.Sprintf("%s-%d", base, n)
+	}
+}
+
+// acceptCommand makes a subscription of what an agent proposed: it is the owner's from then on.
+func (p *Program) acceptCommand(ui *ui) *cobra.Command {
+	var o ordering
+	cmd := ui.loosens(&cobra.Command{
+		Use: "accept ID", Short: "Make the subscription that an agent proposed (asks for the passphrase)",
+		Args: wants("ID"),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			proposal, err := p.proposal(cmd.Context(), args[0])
+			if err != nil {
+				return err
+			}
+			o.agent, o.every = proposal.Agent, proposal.Every
+			if o.max == "" {
+				o.max = proposal.Max.String()
+			}
+			if o.until == "" {
+				o.until = proposal.Until.Format(time.RFC3339)
+			}
+			if o.total == "" {
+				o.total = mostOf(proposal, time.Now()).String()
+			}
+			s, err := o.subscription(proposal.URL, time.Now())
+			if err != nil {
+				return err
+			}
+			ui.proposal(proposal)
+			return p.subscribe(cmd.Context(), ui, o.name, s, func() error {
+				return p.endProposal(cmd.Context(), proposal.ID)
+			})
+		},
+	})
+	o.addFlags(cmd)
+	cmd.Flags().Lookup("total").Usage = "never pay more than this `AMOUNT` in dollars for all of it; without " +
+		"it as much as all its runs may cost"
+	cmd.Flags().StringVar(&o.max, "max", "", "pay at most this `AMOUNT` in dollars each time, instead of what "+
+		"the agent proposed")
+	cmd.Flags().StringVar(&o.until, "until", "", "not from this `TIME` on, instead of what the agent proposed")
+	return cmd
+}
+
+// mostOf is what all runs of a proposal cost at its price.
+func mostOf(proposal history.Proposal, now time.Time) money.Dollars {
+	every, err := budget.ParseEvery(proposal.Every)
+	if err != nil {
+		return proposal.Max
+	}
+	var sum money.Dollars
+	for range int64(proposal.Until.Sub(now)/every) + 1 { // a few million at most, of a slot of a minute
+		sum = sum.Add(proposal.Max)
+	}
+	return sum
+}
+
+func (p *Program) proposal(ctx context.Context, id string) (found history.Proposal, err error) {
+	store, err := p.OpenLedger(ctx)
+	if err != nil {
+		return found, errors.Join(p.haveWallet(), err)
+	}
+	defer store.Close()
+	list, err := store.Proposals(ctx)
+	if err != nil {
+		return found, err
+	}
+	i := slices.IndexFunc(list, func(p history.Proposal) bool { return p.ID == id })
+	if i < 0 {
+		return found, noProposal(id)
+	}
+	return list[i], nil
+}
+
+func (p *Program) endProposal(ctx context.Context, id string) error {
+	store, err := p.OpenLedger(ctx)
+	if err != nil {
+		return err
+	}
+	defer store.Close()
+	if err := store.EndProposal(ctx, id); !errors.Is(err, history.ErrNotFound) {
+		return err
+	}
+	return nil // another process ended it
+}
+
+func noProposal(id string) error {
+	return x402.Errorf(x402.InvalidArgument, "there is no proposal %s", x402.Quote(id)).
+		WithHint("x402-wallet subscriptions lists those that wait")
+}

@@ -1,0 +1,140 @@
+//go:build unix
+
+package cli
+
+import (
+	"encoding/json"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"x402-wallet/history/historytest"
+	"x402-wallet/internal/sandbox"
+)
+
+// hookEvent is what a program of the owner's is told.
+type hookEvent struct{ Event, PaymentID, Host, Price, Status, TransactionSignature string }
+
+// owners is a directory with what the owner's programs do and were told.
+type owners struct {
+	t   *testing.T
+	dir string
+}
+
+func (o owners) write(name, text string) {
+	o.t.Helper()
+	path := filepath.Join(o.dir, name)
+	require.NoError(o.t, os.WriteFile(path+".new", []byte("#!/bin/sh\n"+text), 0o700))
+	require.NoError(o.t, os.Rename(path+".new", path))
+}
+
+// told are the events of a file.
+func (o owners) told(name string) (list []hookEvent) {
+	text, _ := os.ReadFile(filepath.Join(o.dir, name))
+	for line := range strings.Lines(string(text)) {
+		var e hookEvent
+		require.NoError(o.t, json.Unmarshal([]byte(line), &e), line)
+		list = append(list, e)
+	}
+	return list
+}
+
+func (o owners) waitTold(n int) []hookEvent {
+	o.t.Helper()
+	require.Eventually(o.t, func() bool { return len(o.told("told")) >= n }, 60*time.Second, 10*time.Millisecond)
+	list := o.told("told")
+	require.Len(o.t, list, n)
+	return list
+}
+
+func householdWithHooks(t *testing.T) (w *world, env []string, o owners) {
+	o = owners{t, t.TempDir()}
+	o.write("before", `cat >> "$(dirname "$0")/asked"`)
+	o.write("after", `cat >> "$(dirname "$0")/told"`)
+	w, env = householdWith(t, sandbox.Options{}, func(w *world) string {
+		return w.rules(sandbox.Rules{}) + fmt.Sprintf("\n[hooks]\nbefore = [%q]\nafter = [%q]\ntimeout = \"20s\"\n",
+			o.dir+"/before", o.dir+"/after")
+	})
+	return w, append(env, passphraseFile(t)), o
+}
+
+// The owner's program is asked before each payment, and may refuse it; the other one is told what came of it,
+// though the command that paid ends at once.
+func TestTheOwnersPrograms(t *testing.T) {
+	t.Parallel()
+	w, env, o := householdWithHooks(t)
+	_, _ = runs(t, 0, env, "pay", w.SellerURL+"/weather?key=canary-of-the-query")
+	asked := o.told("asked")
+	require.Len(t, asked, 1)
+	require.Equal(t, []string{"before", "0.001"}, []string{asked[0].Event, asked[0].Price})
+	came := o.waitTold(1)[0]
+	require.Equal(t, []string{"after", asked[0].PaymentID, "settled"}, []string{came.Event, came.PaymentID,
+		came.Status})
+	require.NotEmpty(t, came.TransactionSignature)
+	for _, name := range []string{"asked", "told"} {
+		text, err := os.ReadFile(filepath.Join(o.dir, name))
+		require.NoError(t, err)
+		require.NotContains(t, string(text), "canary-of-the-query")
+	}
+
+	o.write("before", `echo '{"reason":"not on a Sunday"}'; exit 1`)
+	said, _ := runs(t, 3, env, "pay", w.SellerURL+"/weather?two")
+	require.Contains(t, said, "POLICY_DENIED")
+	require.Contains(t, said, "not on a Sunday")
+	require.Len(t, w.Settlements(), 1)
+	out, _ := runs(t, 0, env, "budget", "--json")
+	require.NotContains(t, out, `"held":"0.001"`)
+	require.Len(t, o.told("told"), 1, "of what was refused nobody is told")
+
+	// which programs these are is a rule of the owner's
+	config := filepath.Join(w.home, "config.toml")
+	text, err := os.ReadFile(config)
+	require.NoError(t, err)
+	require.NoError(t, os.WriteFile(config, []byte(strings.ReplaceAll(string(text), "before = ", "#")), 0o600))
+	said, _ = runs(t, 4, env, "pay", w.SellerURL+"/weather?three")
+	require.Contains(t, said, "POLICY_UNSEALED")
+	require.Len(t, w.Settlements(), 1)
+}
+
+// What a process was killed over before the program had taken it, the next one tells.
+func TestTheNextProcessTellsTheOwnersProgram(t *testing.T) {
+	t.Parallel()
+	w, env, o := householdWithHooks(t)
+	o.write("after", `cat > "$(dirname "$0")/begun.$$"; exec sleep 600`)
+	agent := serve(t, env...)
+	require.Contains(t, agent.call("x402_pay", weather(w, "one")), `"status":"paid"`, "nobody waits for the program")
+	require.Eventually(t, func() bool {
+		found, _ := filepath.Glob(o.dir + "/begun.*")
+		return len(found) == 1
+	}, 60*time.Second, 10*time.Millisecond)
+	require.NoError(t, agent.cmd.Process.Kill())
+	agent.leave()
+	require.Len(t, w.Settlements(), 1)
+
+	endTurns(t, w.home)
+	o.write("after", `cat >> "$(dirname "$0")/told"`)
+	_, _ = runs(t, 0, env, "history")
+	came := o.waitTold(1)[0]
+	require.Equal(t, "settled", came.Status)
+	_, _ = runs(t, 0, env, "history")
+	o.waitTold(1)
+	entries, err := os.ReadDir(filepath.Join(w.home, "hooks"))
+	require.NoError(t, err)
+	require.Empty(t, entries)
+}
+
+// endTurns lets the turns of a process that was killed end, as time does.
+func endTurns(t *testing.T, home string) {
+	t.Helper()
+	f, err := historytest.Forge(home)
+	require.NoError(t, err)
+	defer f.Close()
+	n, err := f.Exec(`UPDATE turns SET until = 0 WHERE name LIKE 'hooks %'`)
+	require.NoError(t, err)
+	require.Equal(t, int64(1), n)
+}

@@ -1,0 +1,286 @@
+//go:build unix
+
+package cli
+
+import (
+	"encoding/json"
+	"fmt"
+	"net/http"
+	"net/http/httptest"
+	"net/http/httputil"
+	"net/url"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"x402-wallet/internal/sandbox"
+)
+
+// kiosk sells at one URL what the sandbox's seller sells at another, and can hang.
+type kiosk struct {
+	*httptest.Server
+	sells atomic.Pointer[string] // the path at the sandbox's seller
+	hangs atomic.Bool            // it takes payments, and does not answer
+	paid  chan struct{}          // a payment came while it hung
+	asked atomic.Int32
+}
+
+func newKiosk(t *testing.T, w *world) *kiosk {
+	k := &kiosk{paid: make(chan struct{}, 100)}
+	k.selling("/weather")
+	seller, err := url.Parse(w.SellerURL)
+	require.NoError(t, err)
+	proxy := &httputil.ReverseProxy{Rewrite: func(r *httputil.ProxyRequest) {
+		r.SetURL(seller)
+		r.Out.URL.Path = *k.sells.Load()
+	}}
+	k.Server = httptest.NewServer(http.HandlerFunc(func(rw http.ResponseWriter, r *http.Request) {
+		k.asked.Add(1)
+		isPaid := r.Header.Get("PAYMENT-SIGNATURE") != "" || r.Header.Get("X-PAYMENT") != ""
+		if (k.hangs.Load() && isPaid) || r.URL.Path == "/hangs" {
+			k.paid <- struct{}{}
+			<-r.Context().Done()
+			return
+		}
+		proxy.ServeHTTP(rw, r)
+	}))
+	t.Cleanup(k.Close)
+	return k
+}
+
+func (k *kiosk) selling(path string) { k.sells.Store(&path) }
+
+// news is a standing order at the kiosk that began a while ago, as config.toml has it.
+func (k *kiosk) order(name, path, more string) string {
+	return fmt.Sprintf("\n[subscriptions.%s]\nurl = %q\nsince = %q\nevery = \"1d\"\nuntil = %q\n"+
+		"max = \"0.01\"\ntotal = \"1.00\"\n%s", name, k.URL+path, time.Now().Add(-50*time.Hour).UTC().
+		Truncate(time.Second).Format(time.RFC3339), time.Now().AddDate(1, 0, 0).UTC().Format(time.DateOnly), more)
+}
+
+func subscriber(t *testing.T, rules sandbox.Rules, orders func(*kiosk) string) (w *world, k *kiosk, env []string) {
+	w, env = householdWith(t, sandbox.Options{}, func(w *world) string {
+		k = newKiosk(t, w)
+		host := strings.TrimPrefix(k.URL, "http://")
+		rules.Extra = orders(k)
+		return strings.Replace(w.rules(rules), "loopback = [", fmt.Sprintf("deadline = \"5s\"\nloopback = [%q, ",
+			host), 1)
+	})
+	return w, k, append(env, passphraseFile(t))
+}
+
+// pass is what subscriptions due prints.
+type pass struct {
+	Ran []struct {
+		Name, State, PaymentID, Price, ApprovalID, Error, Why string
+		Free                                                  bool
+	}
+	Next string
+}
+
+func due(t *testing.T, code int, env []string) (p pass) {
+	t.Helper()
+	out, _ := runs(t, code, env, "subscriptions", "due")
+	require.NoError(t, json.Unmarshal([]byte(out), &p), out)
+	return p
+}
+
+// The owner makes a standing order with their passphrase; each of its slots is bought once, by however many
+// processes, and the agent reads what came of it.
+func TestASubscriptionIsBoughtOnceInASlot(t *testing.T) {
+	t.Parallel()
+	w, k, env := subscriber(t, sandbox.Rules{ApproveAbove: "0.0001"}, func(*kiosk) string { return "" })
+	c := sit(t, nil, env, "subscribe", k.URL+"/news", "--every", "1d", "--max", "0.01", "--until", "2099-01-01",
+		"--total", "0.05", "--name", "news")
+	c.sees("Passphrase, to seal these rules: ", 1)
+	require.Contains(t, c.text(), "loosens")
+	c.types(testPassphrase + "\n")
+	require.Contains(t, c.ends(0), "every 1d until 2099-01-01, $0.01 each time and $0.05 in all")
+
+	var at sync.WaitGroup
+	var ran atomic.Int32
+	for range 4 {
+		at.Go(func() { ran.Add(int32(len(due(t, 0, env).Ran))) })
+	}
+	at.Wait()
+	require.Positive(t, ran.Load())
+	require.Len(t, w.Settlements(), 1, "one slot is one purchase; above approve_above nobody was asked")
+	nothing := due(t, 0, env)
+	require.Empty(t, nothing.Ran)
+	next, err := time.Parse(time.RFC3339, nothing.Next)
+	require.NoError(t, err)
+	require.WithinDuration(t, time.Now().Add(24*time.Hour), next, 2*time.Minute)
+
+	var list struct {
+		Subscriptions []struct{ Name, Spent, Left, State, ContentURI string }
+	}
+	out, _ := runs(t, 0, env, "subscriptions")
+	require.NoError(t, json.Unmarshal([]byte(out), &list), out)
+	require.Equal(t, "0.001", list.Subscriptions[0].Spent)
+	require.Equal(t, "0.049", list.Subscriptions[0].Left)
+
+	a := serve(t, env...)
+	require.Contains(t, string(a.ask("resources/read", `{"uri":"x402://status"}`)), "addresses")
+	require.Contains(t, string(a.ask("resources/list", `{}`)), `"x402://subscriptions/news/content"`)
+	require.Contains(t, string(a.ask("resources/read", `{"uri":"x402://subscriptions/news/content"}`)), "Lisbon")
+	require.Contains(t, string(a.ask("resources/read", `{"uri":"x402://subscriptions/news"}`)), `spent`)
+	a.leave()
+
+	out, _ = runs(t, 0, env, "subscriptions", "pause", "news")
+	require.Contains(t, out, "paused")
+	asked := k.asked.Load()
+	require.Empty(t, due(t, 0, env).Ran)
+	runs(t, 0, env, "subscriptions", "cancel", "news")
+	require.Empty(t, due(t, 0, env).Ran)
+	require.Equal(t, asked, k.asked.Load())
+}
+
+// Whoever can write config.toml orders nothing: the owner sealed what is ordered.
+func TestAnUnsealedSubscriptionBuysNothing(t *testing.T) {
+	t.Parallel()
+	w, k, env := subscriber(t, sandbox.Rules{}, func(k *kiosk) string { return k.order("news", "/news", "") })
+	file := filepath.Join(w.home, "config.toml")
+	original, err := os.ReadFile(file)
+	require.NoError(t, err)
+	for _, edit := range []func(string) string{
+		func(text string) string { return text + k.order("mine", "/mine", "") },
+		func(text string) string { return strings.Replace(text, `max = "0.01"`, `max = "0.02"`, 1) },
+		func(text string) string { return strings.Replace(text, `total = "1.00"`, `total = "2.00"`, 1) },
+		func(text string) string { return strings.Replace(text, "/news", "/other", 1) },
+		func(text string) string { return strings.Replace(text, `every = "1d"`, `every = "1m"`, 1) },
+	} {
+		require.NoError(t, os.WriteFile(file, []byte(edit(string(original))), 0o600))
+		out, _ := runs(t, 4, env, "subscriptions", "due")
+		require.Contains(t, out, "POLICY_UNSEALED")
+	}
+	require.Empty(t, w.Settlements())
+	require.NoError(t, os.WriteFile(file, []byte(original), 0o600))
+	require.Equal(t, "done", due(t, 0, env).Ran[0].State)
+	require.Len(t, w.Settlements(), 1, "two slots that passed before were not made up for")
+}
+
+// Above what the owner sealed a person is asked, and the order goes on when they answered.
+func TestASubscriptionAsksAboveItsMax(t *testing.T) {
+	t.Parallel()
+	w, k, env := subscriber(t, sandbox.Rules{}, func(k *kiosk) string { return k.order("news", "/news", "") })
+	k.selling("/report") // half a dollar
+	first := due(t, 4, env).Ran[0]
+	require.Equal(t, []string{"waiting", "APPROVAL_REQUIRED"}, []string{first.State, first.Error})
+	asked := k.asked.Load()
+	require.Empty(t, due(t, 4, env).Ran, "it waits for the person")
+	require.Equal(t, asked, k.asked.Load())
+	require.Empty(t, w.Settlements())
+
+	c := sit(t, nil, env, "approve", first.ApprovalID)
+	c.sees("Passphrase, to approve this payment: ", 1)
+	require.Contains(t, c.text(), "above the $0.01 that the subscription")
+	c.types(testPassphrase + "\n")
+	c.ends(0)
+	require.Equal(t, "done", due(t, 0, env).Ran[0].State)
+	require.Len(t, w.Settlements(), 1)
+}
+
+// The total holds whoever approves.
+func TestASubscriptionsTotalIsNeverPassed(t *testing.T) {
+	t.Parallel()
+	w, k, env := subscriber(t, sandbox.Rules{}, func(k *kiosk) string {
+		return strings.Replace(k.order("news", "/news", ""), `total = "1.00"`, `total = "0.4"`, 1)
+	})
+	k.selling("/report")
+	ran := due(t, 3, env).Ran[0]
+	require.Equal(t, []string{"failed", "BUDGET_EXCEEDED"}, []string{ran.State, ran.Error})
+	require.Empty(t, w.Settlements())
+	out, _ := runs(t, 0, env, "alerts")
+	require.Contains(t, out, "The subscription news was not bought")
+}
+
+// A wallet that is locked buys nothing, and tells the owner; a seller that hangs holds up no other one.
+func TestALockedWalletAndASellerThatHangs(t *testing.T) {
+	t.Parallel()
+	w, k, env := subscriber(t, sandbox.Rules{}, func(k *kiosk) string {
+		return k.order("hangs", "/hangs", "") + k.order("news", "/news", "")
+	})
+	locked := due(t, 4, env[:1])
+	require.Len(t, locked.Ran, 2)
+	require.Equal(t, "WALLET_LOCKED", locked.Ran[0].Error)
+	require.Zero(t, k.asked.Load(), "no seller is asked")
+	out, _ := runs(t, 0, env, "alerts")
+	require.Equal(t, 2, strings.Count(out, `"kind": "subscription"`), out)
+	require.Len(t, due(t, 4, env[:1]).Ran, 2, "each pass says so, and the owner is told once")
+	out, _ = runs(t, 0, env, "alerts")
+	require.Equal(t, 2, strings.Count(out, `"kind": "subscription"`), out)
+
+	open := due(t, 1, env) // unlocked
+	require.Equal(t, []string{"hangs", "waiting", "news", "done"},
+		[]string{open.Ran[0].Name, open.Ran[0].State, open.Ran[1].Name, open.Ran[1].State})
+	require.Len(t, w.Settlements(), 1)
+}
+
+// kill -9 in the middle of a slot: whoever runs it again gets that very purchase.
+func TestASlotThatWasKilledIsBoughtOnce(t *testing.T) {
+	t.Parallel()
+	w, k, env := subscriber(t, sandbox.Rules{}, func(k *kiosk) string { return k.order("news", "/news", "") })
+	k.hangs.Store(true)
+	program, err := exec.LookPath("x402-wallet")
+	require.NoError(t, err)
+	cmd := exec.CommandContext(t.Context(), program, "run")
+	cmd.Env = append([]string{"HOME=" + t.TempDir(), "PATH=" + os.Getenv("PATH"), "LOG_LEVEL=error",
+		programVariable + "=" + os.Getenv(programVariable)}, env...)
+	require.NoError(t, cmd.Start())
+	select {
+	case <-k.paid:
+	case <-time.After(time.Minute):
+		require.Fail(t, "nothing was paid")
+	}
+	require.NoError(t, cmd.Process.Kill())
+	_ = cmd.Wait()
+	k.hangs.Store(false)
+	again := due(t, 0, env)
+	require.Equal(t, "done", again.Ran[0].State)
+	require.Len(t, w.Settlements(), 1)
+	out, _ := runs(t, 0, env, "history")
+	require.Equal(t, 1, strings.Count(out, `"paymentId"`), out)
+	require.Contains(t, out, again.Ran[0].PaymentID)
+	require.Empty(t, due(t, 0, env).Ran)
+}
+
+// An agent proposes; a person accepts, with their passphrase, and nobody else.
+func TestAnAgentProposesAndAPersonAccepts(t *testing.T) {
+	t.Parallel()
+	w, k, env := subscriber(t, sandbox.Rules{}, func(*kiosk) string { return "" })
+	a := serve(t, env...)
+	propose := func(path string) string {
+		return a.call("x402_propose_subscription", fmt.Sprintf(`{"url":%q,"every":"1d","maxAmount":"$0.01",`+
+			`"until":%q,"reason":"\u001b[2Jplease accept this at once"}`, k.URL+path,
+			time.Now().AddDate(0, 0, 10).UTC().Format(time.DateOnly)))
+	}
+	answer := propose("/news")
+	require.Contains(t, answer, "ask_person")
+	id := answer[strings.Index(answer, "prp_"):][:36]
+	require.Contains(t, propose("/news"), id, "the very same one is the same")
+	for i := range 4 {
+		require.Contains(t, propose(fmt.Sprint("/more", i)), "prp_")
+	}
+	require.Contains(t, propose("/much"), "RATE_LIMITED")
+	require.Contains(t, a.call("x402_pay", fmt.Sprintf(`{"url":%q,"idempotencyKey":"x402-subscription:news:x:y"}`,
+		k.URL+"/news")), "INVALID_ARGUMENT")
+	require.Empty(t, due(t, 0, env).Ran)
+	require.Zero(t, k.asked.Load())
+
+	c := sit(t, nil, env, "subscriptions", "accept", id, "--name", "news")
+	c.sees("Passphrase, to seal these rules: ", 1)
+	require.Contains(t, c.text(), `"\x1b[2Jplease accept this at once"`, "quoted, and what is hidden is seen")
+	c.types(testPassphrase + "\n")
+	c.ends(0)
+	require.Equal(t, "done", due(t, 0, env).Ran[0].State)
+	require.Len(t, w.Settlements(), 1)
+	out, _ := runs(t, 0, env, "subscriptions")
+	require.NotContains(t, out, id)
+	require.Equal(t, 4, strings.Count(out, "prp_"))
+}

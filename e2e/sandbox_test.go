@@ -1,0 +1,311 @@
+package e2e
+
+import (
+	"bufio"
+	"context"
+	"encoding/json"
+	"io"
+	"net"
+	"net/http"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"x402-wallet/e2e/testworld"
+)
+
+// sandboxWait bounds what a sandbox is waited for.
+const sandboxWait = 2 * time.Minute
+
+// playSandbox is a running x402-wallet sandbox.
+type playSandbox struct {
+	Event, Seller, Facilitator, Control, Config, Note string
+	Nodes, PayTo                                      map[string]string
+	Accounts                                          []struct{ Network, Address, PlayKey string }
+
+	cmd   *exec.Cmd
+	stdin io.WriteCloser
+	lines chan sandboxLine
+	ended chan error
+}
+
+type sandboxLine struct {
+	Event, Network, Transaction, Payer, PayTo, Amount, Price, Nonce, Path string
+}
+
+// startSandbox starts the command, which ends with the test at the latest.
+func startSandbox(t *testing.T, args ...string) *playSandbox {
+	t.Helper()
+	ctx, cancel := context.WithCancel(context.Background())
+	s := &playSandbox{cmd: exec.CommandContext(ctx, testworld.Build(t), append([]string{"sandbox"}, args...)...),
+		lines: make(chan sandboxLine, 1000), ended: make(chan error, 1)}
+	s.cmd.Env = []string{"HOME=" + t.TempDir(), "PATH=" + os.Getenv("PATH")}
+	s.cmd.Stderr = os.Stderr
+	var err error
+	s.stdin, err = s.cmd.StdinPipe()
+	require.NoError(t, err)
+	out, err := s.cmd.StdoutPipe()
+	require.NoError(t, err)
+	require.NoError(t, s.cmd.Start())
+	t.Cleanup(func() {
+		cancel()
+		<-s.ended
+	})
+	read := bufio.NewReader(out)
+	first, err := read.ReadString('\n')
+	go func() {
+		decoder := json.NewDecoder(read)
+		for {
+			var line sandboxLine
+			if decoder.Decode(&line) != nil {
+				break
+			}
+			s.lines <- line
+		}
+		close(s.lines)
+		s.ended <- s.cmd.Wait()
+		close(s.ended)
+	}()
+	require.NoError(t, err)
+	require.NoError(t, json.Unmarshal([]byte(first), s), first)
+	require.Equal(t, "ready", s.Event)
+	return s
+}
+
+// next is the next line that it prints.
+func (s *playSandbox) next(t *testing.T) sandboxLine {
+	t.Helper()
+	select {
+	case line, ok := <-s.lines:
+		require.True(t, ok, "the sandbox ended")
+		return line
+	case <-time.After(sandboxWait):
+		require.Fail(t, "the sandbox prints nothing")
+		return sandboxLine{}
+	}
+}
+
+// tell posts a script.
+func (s *playSandbox) tell(t *testing.T, script string) {
+	t.Helper()
+	answer, err := http.Post(s.Control+"/script", "application/json", strings.NewReader(script))
+	require.NoError(t, err)
+	said := bodyOf(t, answer)
+	require.Equal(t, http.StatusOK, answer.StatusCode, said)
+}
+
+// blocks are the examples of docs/testing.md in a language, in their order.
+func blocks(t *testing.T, language string) []string {
+	t.Helper()
+	page, err := os.ReadFile("../docs/testing.md")
+	require.NoError(t, err)
+	var list []string
+	for _, m := range regexp.MustCompile("(?s)\n```"+language+"\n(.*?)\n```\n").FindAllStringSubmatch(string(page),
+		-1) {
+		list = append(list, m[1])
+	}
+	return list
+}
+
+// runNode runs an example as it stands, beside the lab's npm packages.
+func runNode(t *testing.T, text string, args ...string) string {
+	t.Helper()
+	dir := t.TempDir()
+	modules, err := filepath.Abs("lab/parties/node_modules")
+	require.NoError(t, err)
+	require.NoError(t, os.Symlink(modules, filepath.Join(dir, "node_modules")))
+	file := filepath.Join(dir, "example.mjs")
+	require.NoError(t, os.WriteFile(file, []byte(text), 0o600))
+	ctx, cancel := context.WithTimeout(t.Context(), sandboxWait)
+	defer cancel()
+	cmd := exec.CommandContext(ctx, "node", append([]string{"--preserve-symlinks", file}, args...)...)
+	bin := filepath.Dir(testworld.Build(t))
+	cmd.Env = append(os.Environ(), "PATH="+bin+string(filepath.ListSeparator)+os.Getenv("PATH"))
+	out, err := cmd.CombinedOutput()
+	require.NoError(t, err, "is the lab prepared? (make prep)\n%s", out)
+	return string(out)
+}
+
+// TestTestingPage runs every example of docs/testing.md as it stands; those in Go are in x402test.
+func TestTestingPage(t *testing.T) {
+	t.Run("Go", func(t *testing.T) {
+		source, err := os.ReadFile("../x402test/example_test.go")
+		require.NoError(t, err)
+		examples := blocks(t, "go")
+		require.Len(t, examples, 1)
+		require.Contains(t, string(source), "\n"+examples[0]+"\n")
+	})
+	typescript := blocks(t, "ts")
+	require.Len(t, typescript, 2)
+	t.Run("@x402/fetch", func(t *testing.T) {
+		require.Regexp(t, `^paid 0x[0-9a-f]{64}\n$`, runNode(t, typescript[0]))
+	})
+	s := startSandbox(t)
+	t.Run("fetch", func(t *testing.T) {
+		said := runNode(t, typescript[1], s.Seller, s.Accounts[0].PlayKey)
+		paid := s.next(t)
+		require.Equal(t, `{"city":"Lisbon","celsius":21,"sky":"clear"} `+paid.Transaction+"\n", said)
+		require.Equal(t, []string{"payment", s.Accounts[0].Address, "1000", "0.001", "/weather"},
+			[]string{paid.Event, paid.Payer, paid.Amount, paid.Price, paid.Path})
+	})
+	t.Run("curl", func(t *testing.T) { examplesOfCurl(t, s) })
+}
+
+func examplesOfCurl(t *testing.T, s *playSandbox) {
+	if _, err := exec.LookPath("curl"); err != nil {
+		t.Skip("curl is not installed")
+	}
+	var said []string
+	for _, example := range blocks(t, "sh") {
+		if !strings.HasPrefix(example, "curl") {
+			continue
+		}
+		here := strings.NewReplacer("http://127.0.0.1:4021", s.Seller, "http://127.0.0.1:4025", s.Control)
+		cmd := exec.CommandContext(t.Context(), "sh", "-ec", here.Replace(example))
+		out, err := cmd.CombinedOutput()
+		require.NoError(t, err, "%s", out)
+		said = append(said, string(out))
+	}
+	require.Len(t, said, 2)
+	shown := blocks(t, "json")
+	require.Len(t, shown, 1)
+	require.JSONEq(t, strings.ReplaceAll(shown[0], "http://127.0.0.1:4021", s.Seller), said[0])
+	require.Contains(t, said[1], `{"fault":"seller hangs","path":"/premium","times":2}`)
+	require.True(t, strings.HasSuffix(said[1], "{\"payments\":[]}\n"), said[1])
+	asked := challenge(t, get(t, s.Seller+"/premium").Header.Get("PAYMENT-REQUIRED"))
+	require.Len(t, asked, 2)
+	require.Equal(t, "50000", asked[1].Amount)
+}
+
+// TestSandboxTheWallet: our own wallet, made with the config that the sandbox prints, buys there; a seller that
+// loses its answer after it settled is asked again with the same payment, and paid once.
+func TestSandboxTheWallet(t *testing.T) {
+	s := startSandbox(t)
+	home := testworld.NewHome(t, "")
+	rules := filepath.Join(filepath.Dir(home.Dir), "sandbox.toml")
+	require.NoError(t, os.WriteFile(rules, []byte(s.Config), 0o600))
+	command := func(args ...string) (answer map[string]any) {
+		out, err := home.Command(t.Context(), testworld.Build(t), append(args, "--json")...).Output()
+		require.NoError(t, err, "%s", out)
+		require.NoError(t, json.Unmarshal(out, &answer), "%s", out)
+		return answer
+	}
+	addresses := command("init", "--config", rules, "--passphrase-file", home.PassphraseFile)["addresses"].([]any)
+	byChain := map[string]string{}
+	for _, a := range addresses {
+		byChain[a.(map[string]any)["chain"].(string)] = a.(map[string]any)["address"].(string)
+	}
+	s.tell(t, `{"products":{"/premium":{"price":"0.05","content":"{\"premium\":true}"}},
+		"faults":[{"fault":"seller cuts","path":"/premium"}],
+		"fund":[{"address":"`+byChain["evm"]+`","amount":"1.00"}],
+		"delegate":{"address":"`+byChain["solana"]+`","amount":"0.50"}}`)
+	require.Equal(t, "paid", command("pay", s.Seller+"/weather")["status"])
+	require.Equal(t, "paid", command("pay", s.Seller+"/solana")["status"])
+	for range 2 { // the answer was cut in its middle; asked again the seller does not take a used nonce
+		out, err := home.Command(t.Context(), testworld.Build(t), "pay", s.Seller+"/premium", "--json").Output()
+		require.Error(t, err)
+		require.Contains(t, string(out), `"paid_not_served"`)
+	}
+	for _, want := range []sandboxLine{{Path: "/weather", Price: "0.001", Payer: byChain["evm"]},
+		{Path: "/solana", Price: "0.001"}, {Path: "/premium", Price: "0.05", Payer: byChain["evm"]}} {
+		paid := s.next(t)
+		require.Equal(t, []string{want.Path, want.Price}, []string{paid.Path, paid.Price})
+		if want.Payer != "" {
+			require.Equal(t, want.Payer, paid.Payer)
+		}
+	}
+	var state struct{ Signatures, Presentations int }
+	answer, err := http.Get(s.Control + "/state")
+	require.NoError(t, err)
+	require.NoError(t, json.Unmarshal([]byte(bodyOf(t, answer)), &state))
+	require.Equal(t, []int{3, 4}, []int{state.Signatures, state.Presentations})
+	require.Empty(t, s.lines)
+}
+
+// TestSandboxEnds: by a signal, and where it was asked for by its stdin's end, with exit code 0 and nothing left
+// behind; else with a message.
+func TestSandboxEnds(t *testing.T) {
+	for name, end := range map[string]func(s *playSandbox) error{
+		"SIGINT":  func(s *playSandbox) error { return s.cmd.Process.Signal(os.Interrupt) },
+		"SIGTERM": func(s *playSandbox) error { return s.cmd.Process.Signal(syscall.SIGTERM) },
+		"stdin":   func(s *playSandbox) error { return s.stdin.Close() },
+	} {
+		t.Run(name, func(t *testing.T) {
+			s := startSandbox(t, "--until-eof")
+			// even while somebody has not asked to the end
+			half, err := net.Dial("tcp", strings.TrimPrefix(s.Seller, "http://"))
+			require.NoError(t, err)
+			t.Cleanup(func() { half.Close() })
+			_, err = io.WriteString(half, "GET /weather HTTP/1.1\r\n")
+			require.NoError(t, err)
+			require.NoError(t, end(s))
+			select {
+			case err := <-s.ended:
+				require.NoError(t, err)
+			case <-time.After(sandboxWait):
+				require.Fail(t, "it runs on")
+			}
+		})
+	}
+	s := startSandbox(t) // without --until-eof the end of stdin is nothing
+	require.NoError(t, s.stdin.Close())
+	s.tell(t, `{"heal":true}`)
+	port := s.Seller[strings.LastIndexByte(s.Seller, ':')+1:]
+	script := filepath.Join(t.TempDir(), "bad.json")
+	require.NoError(t, os.WriteFile(script, []byte(`{"product":{}}`), 0o600))
+	for want, args := range map[string][]string{
+		"choose another --port": {"--port", port}, "is 1 to 65531": {"--port", "65532"}, "this is no script": {"--script",
+			script}, "--script: ": {"--script", script + "x"}, "not a": {"--fund", "0x12"}} {
+		out, err := exec.CommandContext(t.Context(), testworld.Build(t), append([]string{"sandbox"}, args...)...).Output()
+		require.Error(t, err, args)
+		require.Contains(t, string(out), want, args)
+	}
+}
+
+// TestReferenceClientPaysTheSandbox: @x402/fetch with @x402/evm and @x402/svm pays what the sandbox sells on both
+// chains, and its receipts are what the reference expects, and true.
+func TestReferenceClientPaysTheSandbox(t *testing.T) {
+	s := startSandbox(t)
+	s.tell(t, `{"products":{"/permit2":{"price":"0.02","scheme":"permit2"}},
+		"permit2":[{"address":"`+s.Accounts[0].Address+`","amount":"1.00"}]}`)
+	said := runNode(t, `
+		import { createKeyPairSignerFromBytes, getBase58Encoder } from '@solana/kit';
+		import { ExactEvmScheme } from '@x402/evm';
+		import { decodePaymentResponseHeader, wrapFetchWithPayment, x402Client } from '@x402/fetch';
+		import { ExactSvmScheme } from '@x402/svm';
+		import { privateKeyToAccount } from 'viem/accounts';
+		const [seller, node, onEVM, onSolana] = process.argv.slice(2);
+		const signer = await createKeyPairSignerFromBytes(getBase58Encoder().encode(onSolana));
+		const paying = wrapFetchWithPayment(fetch, new x402Client()
+		  .register('eip155:*', new ExactEvmScheme(privateKeyToAccount(onEVM)))
+		  .register('solana:*', new ExactSvmScheme(signer, { rpcUrl: node })));
+		for (const path of ['/weather', '/permit2', '/solana']) {
+		  const answer = await paying(seller + path);
+		  const body = await answer.text();
+		  const receipt = decodePaymentResponseHeader(answer.headers.get('payment-response'));
+		  console.log(JSON.stringify({ status: answer.status, body, ...receipt }));
+		}
+	`, s.Seller, s.Nodes[s.Accounts[1].Network], s.Accounts[0].PlayKey, s.Accounts[1].PlayKey)
+	decoder := json.NewDecoder(strings.NewReader(said))
+	for i, price := range []string{"0.001", "0.02", "0.001"} {
+		var got struct {
+			Status               int
+			Success              bool
+			Transaction, Network string
+			Payer                string
+		}
+		require.NoError(t, decoder.Decode(&got), said)
+		paid := s.next(t)
+		account := s.Accounts[i/2]
+		require.Equal(t, []any{http.StatusOK, true, paid.Transaction, account.Network, account.Address},
+			[]any{got.Status, got.Success, got.Transaction, got.Network, got.Payer}, said)
+		require.Equal(t, price, paid.Price)
+	}
+}

@@ -1,0 +1,146 @@
+package facilitator
+
+import (
+	"context"
+	"errors"
+	"net/http"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"x402-wallet/x402"
+	"x402-wallet/x402/money"
+)
+
+const usdc, eurc = "0x036CbD53842c5426634e7929541eC2318f3dCF7e", "0x808456652fdb597867f38412077A9182bf77359F"
+
+func dollars(t *testing.T, text string) money.Dollars {
+	t.Helper()
+	d, err := money.ParseDollars(text)
+	require.NoError(t, err)
+	return d
+}
+
+// Of the facilitators that the owner gave such a payment the first is asked, and none of the others.
+func TestRoutesByAssetAndPrice(t *testing.T) {
+	limits := map[string]Limits{
+		"small": {Assets: []string{"usdc"}, MaxPrice: dollars(t, "0.05")},
+		"large": {Assets: []string{usdc}, MinPrice: dollars(t, "0.05")},
+		"euros": {Assets: []string{"EURC"}},
+	}
+	for _, row := range []struct{ name, asset, symbol, price, to string }{
+		{"below", usdc, "USDC", "0.01", "small"},
+		{"both bounds are included, and the first in the list goes first", usdc, "USDC", "0.05", "small"},
+		{"above", usdc, "USDC", "0.050001", "large"},
+		{"by its symbol", eurc, "EURC", "9", "euros"},
+		{"of neither", "0x1", "OTHER", "1", ""},
+		{"a symbol that a stranger gave another token", "0x1", "", "1", ""},
+		{"letter case of an address", "0x036cbd53842c5426634e7929541ec2318f3dcf7e", "", "1", "large"},
+	} {
+		t.Run(row.name, func(t *testing.T) {
+			w := newWire(map[string]script{"small": {yes}, "large": {yes}, "euros": {yes}})
+			var list []Facilitator
+			for _, name := range []string{"small", "large", "euros"} {
+				list = append(list, Facilitator{Name: name, URL: "https://" + name, Networks: []string{sepolia},
+					Limits: limits[name]})
+			}
+			c := New(Options{HTTP: &http.Client{Transport: w}, List: list})
+			s := evm
+			s.Asset, s.Symbol, s.Price = row.asset, row.symbol, dollars(t, row.price)
+			r := c.Settle(t.Context(), s)
+			if row.to == "" {
+				require.Equal(t, NotSent, r.Outcome)
+				require.Empty(t, w.asked())
+				return
+			}
+			require.Equal(t, Settled, r.Outcome, "%v", r.Err)
+			require.Equal(t, []string{row.to}, w.asked())
+		})
+	}
+}
+
+// On Solana the fee payer is one of a facilitator that takes the payment; what is signed for one goes to who
+// holds its key, whatever else was given to them.
+func TestTheFeePayerTakesThePayment(t *testing.T) {
+	w := newWire(map[string]script{"a": {yes}, "b": {`200 {"success":true,"transaction":"sig","network":"` + devnet + `"}`}})
+	kinds := func(payer string) string {
+		return `200 {"kinds":[{"x402Version":2,"scheme":"exact","network":"` + devnet +
+			`","extra":{"feePayer":"` + payer + `"}}]}`
+	}
+	w.supported["a"], w.supported["b"] = kinds("FA"), kinds("FB")
+	c := New(Options{HTTP: &http.Client{Transport: w}, List: []Facilitator{
+		{Name: "a", URL: "https://a", Limits: Limits{MaxPrice: dollars(t, "0.05")}},
+		{Name: "b", URL: "https://b", Limits: Limits{MinPrice: dollars(t, "0.05")}}}})
+	for price, payer := range map[string]string{"0.01": "FA", "0.10": "FB"} {
+		address, who, err := c.FeePayer(t.Context(), Terms{Network: devnet, Price: dollars(t, price)}, 2, nil)
+		require.NoError(t, err)
+		require.Equal(t, payer, address)
+		require.Equal(t, map[string]string{"FA": "a", "FB": "b"}[payer], who)
+	}
+	s := evm
+	s.Network, s.Sticky, s.FeePayer, s.Price = devnet, true, "FB", dollars(t, "0.01")
+	r := c.Settle(t.Context(), s)
+	require.Equal(t, []any{Settled, "b"}, []any{r.Outcome, r.Facilitator}, "%v", r.Err)
+	require.Equal(t, []string{"b"}, w.asked())
+}
+
+// A hook before a request refuses it: nothing is sent. The hooks after it hear what came of it, beside the
+// caller, and can change nothing.
+func TestHooks(t *testing.T) {
+	w := newWire(map[string]script{"a": {yes}})
+	heard := make(chan string, 4)
+	var refuse error
+	c := New(Options{HTTP: &http.Client{Transport: w}, Hooks: Hooks{
+		BeforeVerify: func(_ context.Context, s Submission) error { s.Payload[0] = 'x'; return refuse },
+		AfterVerify: func(_ context.Context, _ Submission, v Verdict, _ error) {
+			heard <- map[bool]string{true: "valid", false: "invalid"}[v.Valid]
+		},
+		BeforeSettle: func(_ context.Context, s Submission) error { s.Requirements[0] = 'x'; return refuse },
+		AfterSettle: func(_ context.Context, _ Submission, r Result) {
+			heard <- outcomeNames[r.Outcome]
+			panic("after everything")
+		},
+	}, List: []Facilitator{{Name: "a", URL: "https://a", Networks: []string{sepolia}}}})
+	hear := func() string {
+		select {
+		case said := <-heard:
+			return said
+		case <-time.After(10 * time.Second):
+			return "nothing"
+		}
+	}
+	r := c.Settle(t.Context(), evm)
+	require.Equal(t, Settled, r.Outcome)
+	require.Equal(t, "settled", hear())
+	body, err := evm.body()
+	require.NoError(t, err)
+	require.Equal(t, string(body), w.posts[0].body, "hooks have copies")
+
+	refuse = errors.New("not on a Sunday")
+	r = c.Settle(t.Context(), evm)
+	require.Equal(t, NotSent, r.Outcome)
+	require.True(t, x402.HasCode(r.Err, x402.PolicyDenied), "%v", r.Err)
+	require.ErrorContains(t, r.Err, "not on a Sunday")
+	v, err := c.Judge(t.Context(), evm)
+	require.NoError(t, err)
+	require.Equal(t, Verdict{Reason: "not on a Sunday"}, v)
+	require.Len(t, w.posts, 1, "nothing more was sent")
+}
+
+// A hook that panics before a request refuses it, and one that hangs after it keeps nobody.
+func TestHooksThatFail(t *testing.T) {
+	w := newWire(map[string]script{"a": {yes}})
+	hang := make(chan struct{})
+	defer close(hang)
+	list := []Facilitator{{Name: "a", URL: "https://a", Networks: []string{sepolia}}}
+	c := New(Options{HTTP: &http.Client{Transport: w}, List: list, Hooks: Hooks{
+		AfterSettle: func(context.Context, Submission, Result) { <-hang }}})
+	require.Equal(t, Settled, c.Settle(t.Context(), evm).Outcome)
+	c = New(Options{HTTP: &http.Client{Transport: w}, List: list, Hooks: Hooks{
+		BeforeSettle: func(context.Context, Submission) error { panic("no") }}})
+	r := c.Settle(t.Context(), evm)
+	require.Equal(t, NotSent, r.Outcome)
+	require.ErrorIs(t, r.Err, errHookPanicked)
+	require.Len(t, w.posts, 1)
+}

@@ -1,0 +1,94 @@
+package postgres
+
+import (
+	"context"
+	"crypto/sha256"
+	"encoding/hex"
+	"errors"
+
+	"github.com/jackc/pgx/v5/pgconn"
+)
+
+// What a connection runs again is prepared there, so that the server parses and plans it once: half of what a
+// decision's questions cost it.
+
+// maxPrepared bounds what one connection has prepared. The ledger has some 200 statements.
+const maxPrepared = 300
+
+// planned is a statement as one connection knows it.
+type planned struct {
+	text     string // as PostgreSQL has it
+	name     string // by which it is prepared; "": it is not
+	wasAsked bool
+}
+
+// plan is what c knows of a statement.
+func (c *Conn) plan(query string) *planned {
+	if p := c.plans[query]; p != nil {
+		return p
+	}
+	p := &planned{text: numbered(query)}
+	if len(c.plans) < maxPrepared {
+		if c.plans == nil {
+			c.plans = map[string]*planned{}
+		}
+		c.plans[query] = p
+	}
+	return p
+}
+
+// prepare prepares what is asked for the second time, all of it in one round trip, and nothing inside of a
+// transaction, which an error would end. A pooler that hands each transaction to another connection may not
+// know of it: then nothing is prepared any more.
+func (c *Conn) prepare(ctx context.Context, plans ...*planned) error {
+	var again []*planned
+	for _, p := range plans {
+		if p.wasAsked && p.name == "" && c.TxStatus() == 'I' && !c.pool.isPlain.Load() {
+			sum := sha256.Sum256([]byte(p.text))
+			p.name = "x402_" + hex.EncodeToString(sum[:12])
+			again = append(again, p)
+		}
+		p.wasAsked = true
+	}
+	if len(again) == 0 {
+		return nil
+	}
+	line := c.StartPipeline(ctx)
+	for _, p := range again {
+		line.SendPrepare(p.name, p.text, nil)
+	}
+	err := line.Sync()
+	for range again {
+		if _, answer := line.GetResults(); err == nil {
+			err = answer
+		}
+	}
+	if closing := line.Close(); err == nil {
+		err = closing
+	}
+	var said *pgconn.PgError
+	if errors.As(err, &said) { // it is asked in plain words, and then says what is wrong with it
+		c.pool.isPlain.Store(true)
+		return nil
+	}
+	return err
+}
+
+func (c *Conn) isPrepared(p *planned) bool { return p.name != "" && !c.pool.isPlain.Load() }
+
+// failure says what an error of a statement means. Where it is about what was prepared, nothing was run: that
+// is not there (26000), is there twice (42P05), or the tables are others by now (0A000).
+func (c *Conn) failure(err error) error {
+	var e *pgconn.PgError
+	if errors.As(err, &e) {
+		switch {
+		case e.Code == "26000", e.Code == "42P05":
+			c.pool.isPlain.Store(true)
+			return &Failure{Kind: Again, Doing: asking, State: e.Code, err: err}
+		case e.Code == "0A000" && e.Routine == "RevalidateCachedQuery":
+			c.close()
+			return &Failure{Kind: Again, Doing: asking, State: e.Code, err: err}
+		}
+	}
+	return failure(asking, err)
+}

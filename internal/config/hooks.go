@@ -1,0 +1,31 @@
+package config
+
+import "time"
+
+// hooks are programs of the owner's that have a say before each payment, and hear of it after.
+type hooks struct {
+	Before  []string      // may refuse a payment; none: nobody is asked
+	After   []string      // is told what came of it; none: nobody is told
+	Sandbox *bool         // of both, as of a server that is a command
+	Timeout time.Duration // of each call
+}
+
+type fileHooks struct {
+	Before  []string `toml:"before"`
+	After   []string `toml:"after"`
+	Sandbox *bool    `toml:"sandbox"`
+	Timeout *string  `toml:"timeout"`
+}
+
+func (c *checker) hooks(f fileHooks) hooks {
+	for key, command := range map[string][]string{"hooks.before": f.Before, "hooks.after": f.After} {
+		if len(command) > 0 {
+			c.fullPath(key, command[0])
+		}
+	}
+	isNone := len(f.Before) == 0 && len(f.After) == 0
+	c.refuse(isNone && (f.Sandbox != nil || f.Timeout != nil), "hooks",
+		`has no program: before = ["/usr/local/bin/…"] or after = ["/usr/local/bin/…"]`)
+	return hooks{Before: f.Before, After: f.After, Sandbox: f.Sandbox,
+		Timeout: c.duration("hooks.timeout", f.Timeout, 10*time.Second, time.Second, time.Minute)}
+}

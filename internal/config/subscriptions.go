@@ -1,0 +1,137 @@
+package config
+
+import (
+	"maps"
+	"net/http"
+	"reflect"
+	"time"
+	"unicode/utf8"
+
+	"x402-wallet/budget"
+	"x402-wallet/x402/money"
+)
+
+// Subscription is a standing order of the owner's, [subscriptions.NAME]: one request, bought once in each
+// slot of its time. It is a rule like all others, so that the seal over config.toml (in a fleet the owner's
+// signature) covers all of it, and no row of the ledger can order anything.
+type Subscription struct {
+	URL     string
+	Method  string // "": GET
+	Headers map[string]string
+	Body    string
+	Network string // pay only there; "": anywhere
+	Asset   string // likewise
+	Agent   string // whose it is; "": of callers without a name
+	Since   time.Time
+	Every   time.Duration
+	Until   time.Time
+	Max     money.Dollars // for one slot, without asking
+	Total   money.Dollars // for all of them
+	Paused  bool
+}
+
+// fileSubscription is that as it is written.
+type fileSubscription struct {
+	URL     string            `toml:"url"`
+	Method  string            `toml:"method"`
+	Headers map[string]string `toml:"headers"`
+	Body    string            `toml:"body"`
+	Network string            `toml:"network"`
+	Asset   string            `toml:"asset"`
+	Agent   string            `toml:"agent"`
+	Since   string            `toml:"since"`
+	Every   string            `toml:"every"`
+	Until   string            `toml:"until"`
+	Max     *string           `toml:"max"`
+	Total   *string           `toml:"total"`
+	Paused  bool              `toml:"paused"`
+}
+
+// Bounds of subscriptions: more of them nobody overlooks, and the file has to stay one that is read.
+const (
+	maxSubscriptions    = 100
+	maxSubscriptionBody = 16 << 10
+	maxSubscriptionText = 2048
+)
+
+func (c *checker) subscriptions(written map[string]fileSubscription,
+	agents map[string]Agent) map[string]Subscription {
+	list := map[string]Subscription{}
+	c.refuse(len(written) > maxSubscriptions, "subscriptions", "are %d; at most %d are kept", len(written),
+		maxSubscriptions)
+	for _, name := range sorted(written) {
+		key, f := dotted([]string{"subscriptions", name}), written[name]
+		c.refuse(!IsName(name), key,
+			"a subscription's name is 1 to 40 of a-z, 0-9, - and _, and begins with a letter")
+		if f.Agent != "" && len(agents) > 0 {
+			_, known := agents[f.Agent]
+			c.refuse(!known, key+".agent", "is no agent under [agents]: %q", f.Agent)
+		}
+		list[name] = c.subscription(key, f)
+	}
+	return list
+}
+
+func (c *checker) subscription(key string, f fileSubscription) Subscription {
+	s := Subscription{URL: f.URL, Method: f.Method, Headers: map[string]string{}, Body: f.Body,
+		Network: f.Network, Asset: f.Asset, Agent: f.Agent, Paused: f.Paused}
+	c.ownerURL(key+".url", f.URL, "https://api.example.com/news")
+	for part, text := range map[string]string{"url": f.URL, "method": f.Method, "network": f.Network,
+		"asset": f.Asset, "agent": f.Agent} {
+		c.plainText(key+"."+part, text, maxSubscriptionText)
+	}
+	c.refuse(len(f.Body) > maxSubscriptionBody || !utf8.ValidString(f.Body), key+".body",
+		"must be text of at most %d bytes", maxSubscriptionBody)
+	for name, value := range f.Headers {
+		c.plainText(key+".headers", name, maxSubscriptionText)
+		c.plainText(key+".headers", value, maxSubscriptionText)
+		s.Headers[http.CanonicalHeaderKey(name)] = value
+	}
+	c.refuse(len(s.Headers) != len(f.Headers), key+".headers", "has the same header twice")
+	var err error
+	s.Every, err = budget.ParseEvery(f.Every)
+	c.refuse(err != nil, key+".every", "%v", err)
+	s.Since = c.moment(key+".since", f.Since)
+	s.Until = c.moment(key+".until", f.Until)
+	c.refuse(!s.Until.IsZero() && !s.Until.After(s.Since), key+".until", "is not after since")
+	for part, of := range map[string]struct {
+		written *string
+		into    *money.Dollars
+	}{"max": {f.Max, &s.Max}, "total": {f.Total, &s.Total}} {
+		if of.written == nil {
+			c.fail(key+"."+part, "is missing: dollars like \"0.05\"")
+			continue
+		}
+		*of.into = c.dollars(key+"."+part, of.written, "")
+		c.refuse(*of.into == 0, key+"."+part, "is nothing; it must be more than that")
+	}
+	return s
+}
+
+// moment is a date, whose beginning in UTC is meant, or a time.
+func (c *checker) moment(key, written string) time.Time {
+	at, err := budget.ParseMoment(written)
+	c.refuse(err != nil, key, "%v", err)
+	return at
+}
+
+// fewerSubscriptions reports whether a change orders nothing that was not ordered before: each that is there
+// was there, asks for the same in the same slots, for no longer and for no more.
+func fewerSubscriptions(from, to any) bool {
+	before := from.(map[string]Subscription)
+	for name, now := range to.(map[string]Subscription) {
+		was, known := before[name]
+		if !known || !now.isWithin(was) {
+			return false
+		}
+	}
+	return true
+}
+
+func (s Subscription) isWithin(was Subscription) bool {
+	if s.Until.After(was.Until) || s.Max > was.Max || s.Total > was.Total || (was.Paused && !s.Paused) {
+		return false
+	}
+	s.Until, s.Max, s.Total, s.Paused = was.Until, was.Max, was.Total, was.Paused
+	return maps.Equal(s.Headers, was.Headers) && reflect.DeepEqual(s, was)
+}

@@ -1,0 +1,222 @@
+package wallet
+
+import (
+	"crypto/ed25519"
+	"crypto/hmac"
+	"crypto/sha512"
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"math"
+	"slices"
+	"strconv"
+	"strings"
+
+	"github.com/decred/dcrd/dcrec/secp256k1/v4"
+)
+
+// Keys that are derived from a seed, by a path: of BIP-32 for secp256k1, and of SLIP-10 for Ed25519, where
+// every step is hardened.
+
+const (
+	hardenedStep = 1 << 31 // is set in the number of a hardened step
+
+	// maxPath is how many steps a path has at most: BIP-44 has 5.
+	maxPath = 6
+
+	coinSolana, coinEVM = 501, 60 // of SLIP-44
+)
+
+// SeedPath in place of a path is the Solana key that solana-keygen makes without one: the first half of the
+// seed itself.
+const SeedPath = "seed"
+
+// Paths say which keys of a phrase a wallet has, as BIP-44 writes them: m/44'/60'/0'/0/0. Where a shell makes
+// ' a burden, h stands for it.
+type Paths struct {
+	Solana string // a path of hardened steps, or [SeedPath]
+	EVM    string
+}
+
+// StandardPaths are those of an account, counted from 0: m/44'/501'/N'/0', as Phantom and other wallets of
+// Solana's count theirs, and m/44'/60'/0'/0/N, as MetaMask does.
+func StandardPaths(account uint32) Paths {
+	return Paths{Solana: fmt.Sprintf("m/44'/%d'/%d'/0'", coinSolana, account),
+		EVM: fmt.Sprintf("m/44'/%d'/0'/0/%d", coinEVM, account)}
+}
+
+// MaxAccount is the highest account that [StandardPaths] has.
+const MaxAccount = hardenedStep - 1
+
+// Put takes a path into p: of the chain that its second step names by the number of its coin, or of chain, if
+// that is not empty.
+func (p *Paths) Put(chain, path string) error {
+	steps, err := parsePath(path)
+	if err != nil {
+		return err
+	}
+	if chain == "" && len(steps) > 1 {
+		chain = map[uint32]string{coinSolana: ChainSolana, coinEVM: ChainEVM}[steps[1]&^hardenedStep]
+	}
+	switch chain {
+	case ChainSolana:
+		err = checkSolanaPath(steps)
+		p.Solana = steps.String()
+	case ChainEVM:
+		err = checkEVMPath(steps)
+		p.EVM = steps.String()
+	default:
+		err = fmt.Errorf("path %s does not say for which chain it is: its second step is neither %d' "+
+			"(Solana) "+
+			"nor %d' (EVM)", steps, coinSolana, coinEVM)
+	}
+	return err
+}
+
+// derivation is a path, step by step; nil is [SeedPath].
+type derivation []uint32
+
+func parsePath(text string) (derivation, error) {
+	if text == SeedPath {
+		return nil, nil
+	}
+	first, rest, _ := strings.Cut(text, "/")
+	parts := strings.Split(rest, "/")
+	if first != "m" || len(text) > 100 || len(parts) > maxPath {
+		return nil, fmt.Errorf("%.100q is no path: it is m and up to %d steps, as m/44'/60'/0'/0/0", text,
+			maxPath)
+	}
+	var steps derivation
+	for _, part := range parts {
+		number := strings.TrimRight(part, "'hH")
+		n, err := strconv.ParseUint(number, 10, 31)
+		if err != nil || len(part) > len(number)+1 || strconv.FormatUint(n, 10) != number {
+			return nil, fmt.Errorf("%.100q is no path: a step of it is not a number from 0 to %d, with or "+
+				"without '", text, math.MaxInt32)
+		}
+		if part != number {
+			n |= hardenedStep
+		}
+		steps = append(steps, uint32(n))
+	}
+	return steps, nil
+}
+
+func (d derivation) String() string {
+	if d == nil {
+		return SeedPath
+	}
+	text := "m"
+	for _, step := range d {
+		text += "/" + strconv.FormatUint(uint64(step&^hardenedStep), 10)
+		if step&hardenedStep != 0 {
+			text += "'"
+		}
+	}
+	return text
+}
+
+func checkSolanaPath(d derivation) error {
+	if slices.ContainsFunc(d, func(step uint32) bool { return step&hardenedStep == 0 }) {
+		return fmt.Errorf("path %s has a step without ': a Solana key has none (SLIP-10)", d)
+	}
+	return nil
+}
+
+func checkEVMPath(d derivation) error {
+	if d == nil {
+		return errors.New("an EVM key has a path, such as m/44'/60'/0'/0/0")
+	}
+	return nil
+}
+
+// The keys of HMAC by which a seed becomes the key that all paths begin with.
+var (
+	bip32Key  = []byte("Bitcoin seed")
+	slip10Key = []byte("ed25519 seed")
+)
+
+// extendedKey is a private key and its chain code, in that order.
+type extendedKey [2 * secretSize]byte
+
+func (x *extendedKey) key() *[secretSize]byte { return (*[secretSize]byte)(x[:secretSize]) }
+
+// hash sets x to HMAC-SHA-512.
+func (x *extendedKey) hash(key []byte, parts ...[]byte) {
+	mac := hmac.New(sha512.New, key)
+	for _, part := range parts {
+		mac.Write(part)
+	}
+	mac.Sum(x[:0])
+}
+
+var errNoKeyThere = errors.New("there is no key at this path: choose another one")
+
+// deriveEVM sets out to the secp256k1 key at a path (BIP-32).
+func deriveEVM(seed []byte, path derivation, out *[secretSize]byte) error {
+	x, err := walkEVM(seed, path)
+	copy(out[:], x[:secretSize])
+	clear(x[:])
+	return err
+}
+
+func walkEVM(seed []byte, path derivation) (x extendedKey, err error) {
+	x.hash(bip32Key, seed)
+	if _, err := publicKey(x.key()); err != nil {
+		return extendedKey{}, errNoKeyThere
+	}
+	for _, step := range path {
+		if err := x.evmStep(step); err != nil {
+			return extendedKey{}, err
+		}
+	}
+	return x, nil
+}
+
+func (x *extendedKey) evmStep(step uint32) error {
+	parent := *x
+	defer clear(parent[:])
+	var from [1 + secretSize]byte // of the private key, or the public one
+	defer clear(from[:])
+	copy(from[1:], parent[:secretSize])
+	if step&hardenedStep == 0 {
+		public, err := publicKey(parent.key())
+		if err != nil {
+			return err
+		}
+		copy(from[:], public.SerializeCompressed())
+	}
+	x.hash(parent[secretSize:], from[:], binary.BigEndian.AppendUint32(nil, step))
+	var sum, was secp256k1.ModNScalar
+	defer sum.Zero()
+	defer was.Zero()
+	overflow := sum.SetBytes(x.key())
+	was.SetBytes(parent.key())
+	sum.Add(&was)
+	if overflow != 0 || sum.IsZero() {
+		return errNoKeyThere
+	}
+	sum.PutBytes(x.key())
+	return nil
+}
+
+// deriveSolana sets out to the seed of the Ed25519 key at a path (SLIP-10).
+func deriveSolana(seed []byte, path derivation, out *[secretSize]byte) {
+	if path == nil {
+		copy(out[:], seed[:ed25519.SeedSize])
+		return
+	}
+	x := walkSolana(seed, path)
+	copy(out[:], x[:secretSize])
+	clear(x[:])
+}
+
+func walkSolana(seed []byte, path derivation) (x extendedKey) {
+	x.hash(slip10Key, seed)
+	for _, step := range path {
+		parent := x
+		x.hash(parent[secretSize:], []byte{0}, parent[:secretSize], binary.BigEndian.AppendUint32(nil, step))
+		clear(parent[:])
+	}
+	return x
+}

@@ -1,0 +1,144 @@
+//go:build unix
+
+package wallet
+
+import (
+	"encoding/hex"
+	"os"
+	"strings"
+	"syscall"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+)
+
+func (p *person) gotPhrase(want string) {
+	p.t.Helper()
+	out, err := p.got()
+	require.NoError(p.t, err, out)
+	require.Equal(p.t, hex.EncodeToString([]byte(want)), out)
+	for _, word := range strings.Fields(want) {
+		require.NotContains(p.t, strings.ReplaceAll(p.sees(), "like it: junk", ""), word)
+	}
+}
+
+// One word a line; a word that is wrong is asked for again, and named to nobody but the person.
+func TestPhraseTyped(t *testing.T) {
+	p := sitDown(t, "phrase")
+	p.answers("Word 1: ", 1, "test\n")
+	p.answers("Word 2: ", 1, "  TEST test\n")
+	p.answers("Word 4: ", 1, "\n")
+	p.answers("these are 3.\r\nWord 4: ", 1, "test test test test test test test test jnuk test\n")
+	p.answers("Word 12 is not in the English list of BIP-39 (like it: junk). Go on with word 12.\r\nWord "+
+		"12: ", 1, "junk\n")
+	p.answers("Word 13, or Enter, if that were all: ", 1, "\n")
+	p.gotPhrase(knownPhrase)
+}
+
+func TestPhrasePasted(t *testing.T) {
+	all := strings.TrimSpace(strings.Repeat("legal winner thank year wave sausage worth useful ", 2) +
+		"legal winner thank year wave sausage worth title")
+	p := sitDown(t, "phrase")
+	p.answers("Word 1: ", 1, strings.ReplaceAll(all, " ", "  ")+"\n")
+	p.gotPhrase(all)
+}
+
+// The checksum is told, and all is typed again, three times at most; more words than there can be are not
+// taken.
+func TestPhraseTypedWrong(t *testing.T) {
+	p := sitDown(t, "phrase")
+	p.answers("Word 1: ", 1, strings.Replace(knownPhrase, "junk", "test", 1)+"\n")
+	p.answers("Word 13, or Enter", 1, "\n")
+	p.answers("its checksum is wrong: a word is another one, or two have changed places. From the "+
+		"beginning again.\r\n"+
+		"Word 1: ", 1, knownPhrase+"\n")
+	p.answers("Word 13, or Enter", 2, knownPhrase+" zoo\n")
+	p.answers("That are more than 24 words. Go on with word 13.\r\nWord 13, or Enter", 1, "\n")
+	p.gotPhrase(knownPhrase)
+
+	p = sitDown(t, "phrase")
+	for i := range 3 {
+		p.answers("Word 1: ", i+1, strings.Repeat("zoo ", 24)+"\n")
+	}
+	out, err := p.got()
+	require.Error(t, err)
+	require.Contains(t, out, "SETUP_FAILED no phrase after 3 tries")
+
+	p = sitDown(t, "phrase")
+	p.answers("Word 1: ", 1, strings.Repeat("qqqq\n", 40))
+	out, err = p.got()
+	require.Error(t, err)
+	require.Contains(t, out, "SETUP_FAILED no phrase after 25 mistakes")
+
+	p = sitDown(t, "phrase")
+	p.answers("Word 1: ", 1, "\x04")
+	out, err = p.got()
+	require.Error(t, err)
+	require.Contains(t, out, "SETUP_FAILED no phrase was typed")
+}
+
+// The phrase is for the person's eyes: on the terminal's second screen until they press Enter, and not in
+// stdout.
+func TestShowPhrase(t *testing.T) {
+	w, _ := phraseWallet(t, Options{})
+	t.Setenv("PHRASE_HOME", w.dir)
+	p := sitDown(t, "show-phrase")
+	p.answers("Passphrase: ", 1, testPassphrase+"\n")
+	p.answers("Press Enter when it is written down", 1, "\n")
+	out, err := p.got()
+	require.NoError(t, err, out)
+	require.Equal(t, "12", out)
+	p.answers(exitScreen, 1, "")
+	seen := strings.ReplaceAll(p.sees(), "\r", "")
+	_, page, found := strings.Cut(seen, enterScreen)
+	require.True(t, found)
+	page, _, found = strings.Cut(page, exitScreen)
+	require.True(t, found)
+	require.Contains(t, page, "   1  test         2  test         3  test         4  test      \n")
+	require.Contains(t, page, "  12  junk      \n")
+	require.Contains(t, page, "m/44'/501'/0'/0'     "+knownSolana)
+	require.Contains(t, page, "m/44'/60'/0'/0/0     "+goldenEVM)
+	require.NotContains(t, page, "25th word")
+	require.NotContains(t, strings.Replace(seen, page, "", 1), "junk")
+}
+
+// Ctrl-C takes it from the screen too; a wrong passphrase shows nothing.
+func TestShowPhraseInterrupted(t *testing.T) {
+	w, _ := phraseWallet(t, Options{})
+	t.Setenv("PHRASE_HOME", w.dir)
+	p := sitDown(t, "show-phrase")
+	p.answers("Passphrase: ", 1, testPassphrase+"\n")
+	p.answers("Press Enter when it is written down", 1, "\x03")
+	out, err := p.got()
+	require.Error(t, err)
+	require.Contains(t, out, "context canceled")
+	p.answers(exitScreen, 1, "") // what it wrote last is read after it has ended
+
+	p = sitDown(t, "show-phrase")
+	p.answers("Passphrase: ", 1, testPassphrase+"!\n")
+	out, err = p.got()
+	require.Error(t, err)
+	require.Contains(t, out, "INVALID_PASSPHRASE")
+	require.NotContains(t, p.sees(), "junk")
+	require.NotContains(t, p.sees(), enterScreen)
+}
+
+// Without a terminal nobody is asked, and a keystore without a phrase says so at once.
+func TestShowPhraseRefuses(t *testing.T) {
+	w, _ := phraseWallet(t, Options{})
+	t.Setenv("PHRASE_HOME", w.dir)
+	cmd := helperCommand(t, "show-phrase", "")
+	cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true}
+	cmd.Stdin = strings.NewReader(testPassphrase + "\n")
+	out, err := cmd.CombinedOutput()
+	require.Error(t, err)
+	require.Equal(t, "SETUP_FAILED show the phrase: there is no terminal", string(out))
+
+	without, _ := newTestWallet(t)
+	require.NoError(t, os.Setenv("PHRASE_HOME", without.dir))
+	p := sitDown(t, "show-phrase")
+	said, err := p.got()
+	require.Error(t, err)
+	require.Contains(t, said, "SETUP_FAILED show the phrase: this keystore has none")
+	require.NotContains(t, p.sees(), "Passphrase")
+}

@@ -1,0 +1,117 @@
+package wallet
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"runtime"
+)
+
+// HasPhrase reports whether the keystore holds the recovery phrase of its keys. It is not unlocked for that.
+func (w *Wallet) HasPhrase() (bool, error) {
+	ks, _, err := readKeystore(w.dir)
+	return err == nil && hasPhraseIn(ks.version), err
+}
+
+// ShowPhrase asks for the passphrase and shows the recovery phrase to the person at the controlling terminal,
+// until they press Enter. It goes nowhere else: not to stdout, and not to the caller. How many words it has
+// is returned.
+//
+// Errors: SETUP_FAILED where there is no phrase, or no terminal; those of [Wallet.Unlock].
+func (w *Wallet) ShowPhrase(ctx context.Context, typed Passphrase) (words int, err error) {
+	t, err := openTerminal()
+	if err != nil { // before anybody is asked for the passphrase
+		e := setup("show the phrase", errors.New("there is no terminal"))
+		e.hint = "run it in a terminal: the phrase is written nowhere else"
+		return 0, e
+	}
+	t.close()
+	ks, _, err := readKeystore(w.dir)
+	if err != nil {
+		return 0, err
+	}
+	if !hasPhraseIn(ks.version) {
+		return 0, noPhrase("show the phrase")
+	}
+	k, err := w.decryptWith(ctx, ks, []Passphrase{typed})
+	if err != nil {
+		return 0, err
+	}
+	defer k.wipe()
+	page := k.phrase.page(ks.solana, ks.evm)
+	_, err = onTerminal(ctx, openTerminal, func(t *terminal) ([]byte, error) {
+		defer clear(page) // by who shows it: that can outlast ctx
+		defer t.leaveScreen()
+		if err := t.show(page); err != nil {
+			return nil, err
+		}
+		line, err := t.line("Press Enter when it is written down: then it goes from the screen. ")
+		clear(line)
+		if errors.Is(err, codeLocked) { // the end of input will do, too
+			err = nil
+		}
+		return nil, err
+	})
+	if ctx.Err() != nil { // the reader still waits for the line
+		if t, err := openTerminal(); err == nil {
+			t.leaveScreen()
+			t.close()
+		}
+	}
+	if errors.Is(err, ErrNoPassphrase) {
+		clear(page)
+		err = setup("show the phrase", errors.New("there is no terminal"))
+	}
+	return k.phrase.words(), err
+}
+
+func (r phraseRecord) words() int { return len(r.entropy()) / 4 * 3 }
+
+// page is what the person sees. The caller wipes it.
+func (r phraseRecord) page(solana, evm string) []byte {
+	const columns = 4
+	words := wordsOf(r.entropy())
+	defer clear(words)
+	page := make([]byte, 0, 4<<10) // more than it has: a buffer that is outgrown is not wiped
+	page = append(page, "\nThe recovery phrase. Whoever has it has the money, without the passphrase and\n"+
+		"without keystore.json: write it on paper, for yourself alone. Nobody who helps\nyou ever needs "+
+		"it.\n\n"...)
+	for i, n := range words {
+		page = fmt.Appendf(page, "%4d  ", i+1)
+		page = append(page, english()[n]...)
+		page = append(page, "          "[min(len(english()[n]), 9):]...)
+		if i%columns == columns-1 || i == len(words)-1 {
+			page = append(page, '\n')
+		}
+	}
+	page = fmt.Appendf(page, "\n  Solana  %-20s %s\n  EVM     %-20s %s\n", r.solanaPath(), solana,
+		r.evmPath(), evm)
+	if r.hasPassphrase() {
+		page = append(page, "\nA passphrase of the phrase's own (the \"25th word\") belongs to it, and is "+
+			"not kept\n"+
+			"here: without it these words make another wallet.\n"...)
+	}
+	return append(page, '\n')
+}
+
+// Terminals have a second screen, which leaves nothing behind in what can be scrolled back to.
+const enterScreen, exitScreen = "\x1b[?1049h\x1b[2J\x1b[H", "\x1b[?1049l"
+
+func (t *terminal) show(page []byte) error {
+	if hasScreens {
+		if _, err := t.out.WriteString(enterScreen); err != nil {
+			return err
+		}
+	}
+	_, err := t.out.Write(page)
+	return err
+}
+
+func (t *terminal) leaveScreen() {
+	if hasScreens {
+		_, _ = t.out.WriteString(exitScreen)
+	}
+}
+
+// hasScreens: Windows' console takes no such words unless it was asked to.
+const hasScreens = runtime.GOOS != "windows"

@@ -1,0 +1,207 @@
+package x402test
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"testing"
+
+	"x402-wallet/chain/evm"
+	"x402-wallet/chain/svm"
+	"x402-wallet/internal/sandbox"
+	"x402-wallet/x402"
+	"x402-wallet/x402/money"
+)
+
+// Account is somebody who has play money, and a key that lies open.
+type Account struct {
+	Network      string // CAIP-2
+	Address      string
+	TokenAccount string // Solana: where its play dollars lie
+	// PrivateKey is on EVM 32 bytes, 0x-hex, and on Solana the 64 bytes of a keypair, base58: as libraries of
+	// other languages take it.
+	PrivateKey string
+
+	key sandbox.Account
+}
+
+// NewAccount makes an account on a network ("evm", "solana" or its CAIP-2 name) with a random key, and gives it
+// dollars.
+func (s *Sandbox) NewAccount(t testing.TB, network, dollars string) *Account {
+	t.Helper()
+	a, err := s.MakeAccount(network, dollars)
+	if err != nil {
+		t.Fatalf("x402test: %v", err)
+	}
+	return a
+}
+
+// MakeAccount is NewAccount where there is no test.
+func (s *Sandbox) MakeAccount(network, dollars string) (*Account, error) {
+	amount, err := money.ParseDollars(dollars)
+	if err != nil {
+		return nil, err
+	}
+	a, err := s.world.NewAccount(network, uint64(amount))
+	if err != nil {
+		return nil, err
+	}
+	return &Account{Network: a.Network, Address: a.Address, TokenAccount: a.TokenAccount,
+		PrivateKey: a.PlayKey, key: a}, nil
+}
+
+// Client is an HTTP client that pays: a 402 is paid by an account, as far as its play money goes, and asked
+// again once. It pays exact on its own network, and on EVM permit2 and upto too. What it was told of the
+// payment is in the answer's headers (Receipt reads it). It is a buyer for tests of sellers: it has no limits,
+// keeps nothing, and never tries again.
+func (s *Sandbox) Client(a *Account) *http.Client {
+	return &http.Client{Transport: &buyer{account: a, solana: s.Solana, world: s.world, registry: x402.NewRegistry(nil),
+		evm: evm.New(evm.Options{Signer: evmKey{a.key}, Now: s.world.Now,
+			RPC: map[string]string{s.EVM: s.EVMNodeURL}}),
+		svm: svm.New(svm.Options{Signer: solanaKey{a.key}, Now: s.world.Now,
+			RPC: map[string]string{s.Solana: s.SolanaNodeURL}, HTTP: &http.Client{}}),
+	}}
+}
+
+// ErrNotPaid is what a Client's error wraps where it had nothing to pay a 402 with.
+var ErrNotPaid = errors.New("x402test: the answer is 402, and the account cannot pay it")
+
+// Receipt is what a seller or a facilitator says of a payment.
+type Receipt struct {
+	Success     bool
+	ErrorReason string
+	Transaction string
+	Network     string // as it was written
+	Payer       string
+}
+
+// ReceiptOf reads the receipt in an answer's headers; nil: there is none that can be read.
+func ReceiptOf(answer *http.Response) *Receipt {
+	settled, err := x402.ReadSettlement(answer.Header)
+	if err != nil || settled == nil {
+		return nil
+	}
+	return &Receipt{Success: settled.Success, ErrorReason: settled.ErrorReason,
+		Transaction: settled.Transaction, Network: settled.Network, Payer: settled.Payer}
+}
+
+// buyer is the transport of a Client.
+type buyer struct {
+	account  *Account
+	solana   string
+	world    *sandbox.Sandbox
+	registry *x402.Registry
+	evm      *evm.Exact
+	svm      *svm.Exact
+}
+
+// RoundTrip asks, pays where it is asked to, and asks again.
+func (b *buyer) RoundTrip(r *http.Request) (*http.Response, error) {
+	var body []byte
+	if r.Body != nil {
+		var err error
+		body, err = io.ReadAll(r.Body)
+		if err := errors.Join(err, r.Body.Close()); err != nil {
+			return nil, err
+		}
+	}
+	again := func() *http.Request {
+		copied := r.Clone(r.Context())
+		if r.Body != nil {
+			copied.Body = io.NopCloser(bytes.NewReader(body))
+		}
+		return copied
+	}
+	answer, err := http.DefaultTransport.RoundTrip(again())
+	if err != nil || answer.StatusCode != http.StatusPaymentRequired {
+		return answer, err
+	}
+	text, err := io.ReadAll(io.LimitReader(answer.Body, x402.MaxBody+1))
+	if err := errors.Join(err, answer.Body.Close()); err != nil {
+		return nil, err
+	}
+	challenge, err := x402.ReadChallenge(answer.StatusCode, answer.Header, text)
+	if err != nil {
+		return nil, fmt.Errorf("%w: %w", ErrNotPaid, err)
+	}
+	payment, err := b.pay(r.Context(), challenge)
+	if err != nil {
+		return nil, err
+	}
+	paid := again()
+	paid.Header.Set(payment.Header, payment.Value)
+	return http.DefaultTransport.RoundTrip(paid)
+}
+
+// pay signs for the first option that the account can pay.
+func (b *buyer) pay(ctx context.Context, c *x402.Challenge) (x402.Attachment, error) {
+	why := []error{ErrNotPaid}
+	for _, r := range c.Accepts {
+		if r.Network != b.account.Network {
+			why = append(why, fmt.Errorf("%s: the account is on %s", r.NetworkName, b.account.Network))
+			continue
+		}
+		signed, err := b.authorize(ctx, c, r)
+		if err != nil {
+			why = append(why, err)
+			continue
+		}
+		encoded, err := x402.EncodePayload(c, r, signed.Payload, signed.Extensions)
+		if err != nil {
+			return x402.Attachment{}, err
+		}
+		return x402.Attach(c.Dialect, encoded), nil
+	}
+	return x402.Attachment{}, errors.Join(why...)
+}
+
+func (b *buyer) authorize(ctx context.Context, c *x402.Challenge, r x402.Requirement) (x402.Authorization,
+	error) {
+	asset, known := b.registry.Asset(r.Network, r.Asset)
+	if !known {
+		return x402.Authorization{}, fmt.Errorf("%s has no token %s here", r.NetworkName, r.Asset)
+	}
+	order := x402.Order{Requirement: r, Asset: asset, Source: b.account.Address, Validity: r.MaxTimeout,
+		Now: b.world.Now(), Extensions: c.Extensions}
+	switch way := r.Way(); {
+	case r.Network == b.solana && (way == x402.Exact || way == x402.MPP):
+		order.Source = b.account.TokenAccount
+		return b.svm.Authorize(ctx, order)
+	case way == x402.Exact || way == x402.MPP:
+		return b.evm.Authorize(ctx, order)
+	case way == x402.Permit2 || way == x402.Upto:
+		return b.evm.ByPermit2().Authorize(ctx, order)
+	default:
+		return x402.Authorization{}, fmt.Errorf("this client does not pay by %s", way)
+	}
+}
+
+// evmKey signs as an EVM account.
+type evmKey struct{ sandbox.Account }
+
+func (k evmKey) Address() string { return k.Account.Address }
+
+func (k evmKey) SignTransfer(_ context.Context, t evm.Transfer) ([65]byte, error) {
+	return k.SignDigest(t.Digest), nil
+}
+
+func (k evmKey) SignPermit2(_ context.Context, d evm.PermitDraft) (permit, approval [65]byte, err error) {
+	permit = k.SignDigest(d.Digest)
+	if d.Approval == nil {
+		return permit, approval, nil
+	}
+	digest, err := evm.PermitDigest(d.Asset, *d.Approval)
+	return permit, k.SignDigest(digest), err
+}
+
+// solanaKey signs as a Solana account.
+type solanaKey struct{ sandbox.Account }
+
+func (k solanaKey) Address() string { return k.Account.Address }
+
+func (k solanaKey) SignTransfer(_ context.Context, d svm.Draft) ([64]byte, error) {
+	return k.SignMessage(d.Message), nil
+}

@@ -1,0 +1,133 @@
+package x402test
+
+import (
+	"fmt"
+	"strings"
+	"testing"
+	"time"
+
+	"x402-wallet/internal/sandbox"
+	"x402-wallet/x402/money"
+)
+
+// Payment is one that moved play money on a chain: what somebody signed, and a facilitator brought there. Of
+// batch-settlement it is a deposit.
+type Payment struct {
+	Network     string // CAIP-2
+	Transaction string // EVM hash or Solana signature
+	Payer       string // whose money: EVM address, or Solana token account
+	Signer      string // who signed: on Solana the owner of the account or its delegate
+	PayTo       string // EVM address, or Solana token account
+	Amount      uint64 // atomic units of the play dollar
+	Nonce       string // on EVM that of the authorization, 0x-hex; on Solana its memo, which version 1 has not
+	Path        string // what was sold by the sandbox's own seller; "" of another's
+	At          time.Time
+}
+
+func (p Payment) String() string {
+	text := fmt.Sprintf("$%s on %s from %s to %s, nonce %s, transaction %s", money.Dollars(p.Amount),
+		p.Network, p.Payer, p.PayTo, p.Nonce, p.Transaction)
+	if p.Path != "" {
+		text += ", for " + p.Path
+	}
+	return text
+}
+
+// Payments lists what really moved, oldest first, as the chains know it: whatever a seller or a facilitator
+// was told to claim.
+func (s *Sandbox) Payments() []Payment { return s.PaymentsLike(Payment{}) }
+
+// PaymentsLike lists the payments that are as like says; what is "" or 0 there is not looked at, and At never
+// is. A Solana address stands for its token account.
+func (s *Sandbox) PaymentsLike(like Payment) []Payment {
+	var list []Payment
+	for _, p := range s.world.Settlements() {
+		if s.world.Like(p, sandbox.Settlement(like)) {
+			list = append(list, Payment(p))
+		}
+	}
+	return list
+}
+
+// AssertPaid asserts that so many payments are as like says, and returns them. It reports whether that is so.
+func (s *Sandbox) AssertPaid(t testing.TB, times int, like Payment) (payments []Payment, ok bool) {
+	t.Helper()
+	payments = s.PaymentsLike(like)
+	if len(payments) != times {
+		t.Errorf("x402test: %d payments like {%s} were expected, and there are %d. %s", times, like.asked(),
+			len(payments), s.all())
+	}
+	return payments, len(payments) == times
+}
+
+// AssertPaidOnce asserts that one payment, and no more, is as like says, and returns it.
+func (s *Sandbox) AssertPaidOnce(t testing.TB, like Payment) (payment Payment, ok bool) {
+	t.Helper()
+	payments, ok := s.AssertPaid(t, 1, like)
+	if ok {
+		payment = payments[0]
+	}
+	return payment, ok
+}
+
+// AssertNothingPaid asserts that no money moved.
+func (s *Sandbox) AssertNothingPaid(t testing.TB) (ok bool) {
+	t.Helper()
+	_, ok = s.AssertPaid(t, 0, Payment{})
+	return ok
+}
+
+// AssertSignedOnce asserts of a buyer that whatever it presented, and presented again, were so many different
+// signed payments: who signs anew instead of presenting the same bytes could pay twice.
+func (s *Sandbox) AssertSignedOnce(t testing.TB, payments int) (ok bool) {
+	t.Helper()
+	if got := s.world.Signatures(); got != payments {
+		t.Errorf("x402test: %d signed payments were expected, and %d different ones were presented, %d times. %s",
+			payments, got, s.world.Presentations(), s.all())
+		return false
+	}
+	return true
+}
+
+// AssertBalance asserts what an address has, in dollars, as in "9.95".
+func (s *Sandbox) AssertBalance(t testing.TB, address, dollars string) (ok bool) {
+	t.Helper()
+	want := units(t, dollars)
+	if got := s.Balance(address); got != want {
+		t.Errorf("x402test: %s should have $%s, and has $%s. %s", address, dollars, money.Dollars(got), s.all())
+		return false
+	}
+	return true
+}
+
+// Requests is how many requests the seller got for a path, with or without payment, and how many times it
+// delivered what it sells there.
+func (s *Sandbox) Requests(path string) (asked, served int) { return s.world.Requests(path) }
+
+// all are the payments, for a message.
+func (s *Sandbox) all() string {
+	payments := s.Payments()
+	if len(payments) == 0 {
+		return "Nothing was paid."
+	}
+	text := "What was paid:"
+	for _, p := range payments {
+		text += "\n\t" + p.String()
+	}
+	return text
+}
+
+// asked are the fields that are looked at.
+func (p Payment) asked() string {
+	var fields []string
+	for _, f := range []struct{ name, value string }{{"Network", p.Network}, {"Transaction", p.Transaction},
+		{"Payer", p.Payer}, {"Signer", p.Signer}, {"PayTo", p.PayTo}, {"Nonce", p.Nonce}, {"Path", p.Path}} {
+		if f.value != "" {
+			fields = append(fields, f.name+": "+f.value)
+		}
+	}
+	if p.Amount != 0 {
+		fields = append(fields, fmt.Sprintf("Amount: %d", p.Amount))
+	}
+	return strings.Join(fields, ", ")
+}
