@@ -4,6 +4,7 @@ import (
 	"context"
 	"maps"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -100,8 +101,8 @@ func (p *Program) testSigner(ctx context.Context, ui *ui, all *config.Config, na
 	if err != nil {
 		return row, err
 	}
-	if s.Address == "" {
-		s.Address = address
+	if s.Address == "" || (s.Chain == wallet.ChainEVM && strings.EqualFold(s.Address, address)) {
+		s.Address = address // with the capitals of EIP-55
 		asked = p.Signer(name, s, all, said)
 	}
 	if s.Address != address {
