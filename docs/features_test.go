@@ -42,11 +42,11 @@ func TestEveryRowIsAnswered(t *testing.T) {
 			isThere := slices.Contains(tests[name[1]], name[2])
 			require.True(t, isThere, "row %s names %s, which is not there", id, name[0])
 		}
-		switch {
-		case said == "yes":
+		switch said {
+		case "yes":
 			require.NotEmpty(t, shown, "row %s has no test", id)
 			require.True(t, strings.HasPrefix(why, "`"), "row %s: the tests come first", id)
-		case said == "no":
+		case "no":
 			require.Greater(t, len(why), 60, "row %s does not say why not", id)
 		default:
 			require.Fail(t, "neither yes nor no", "row %s: %q", id, said)

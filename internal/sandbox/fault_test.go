@@ -2,6 +2,7 @@ package sandbox
 
 import (
 	"math"
+	"slices"
 	"testing"
 	"time"
 
@@ -24,6 +25,7 @@ func TestFaults(t *testing.T) {
 	const ended = 0 // the connection ended without a whole answer
 	s := start(t, Options{Delay: 20 * time.Millisecond})
 	payer := newEVMPayer(t, s, USDC)
+	var tried []string
 	for _, row := range []struct {
 		fault   string
 		status  int
@@ -46,12 +48,17 @@ func TestFaults(t *testing.T) {
 		{sellerFailsMute, 500, "", true},
 		{sellerFalseReceipt, 200, "yes", false},
 		{sellerRedirects, 307, "", false},
+		{sellerFailsBefore, 500, "", false},
+		{sellerOmitsReceipt, 200, "", true},
+		{sellerGarblesReceipt, 200, "", true},
+		{sellerWrongReceipt, 200, "yes", true},
 		{sellerHangsBefore, ended, "", false},
 		{sellerHangs, ended, "", true},
 		{sellerCutsBefore, ended, "", false},
 		{sellerCuts, 200, "yes", true},
 		{sellerSlow, 200, "yes", true},
 	} {
+		tried = append(tried, row.fault)
 		t.Run(row.fault, func(t *testing.T) {
 			c := challenge(t, s, "/weather")
 			before := len(s.Settlements())
@@ -72,7 +79,8 @@ func TestFaults(t *testing.T) {
 				require.Nil(t, receipt)
 			case "yes":
 				require.True(t, receipt.Success)
-				require.Equal(t, row.moved, s.evm.byHash[receipt.Transaction] != nil)
+				isTrue := row.moved && row.fault != sellerWrongReceipt
+				require.Equal(t, isTrue, s.evm.byHash[receipt.Transaction] != nil)
 			default:
 				require.Equal(t, row.receipt, receipt.ErrorReason)
 				require.NotEqual(t, row.fault == facilitatorRefuses, receipt.Transaction != "")
@@ -81,6 +89,9 @@ func TestFaults(t *testing.T) {
 				require.Equal(t, 200, pay(t, s, "/weather", c, payer.sign(t, s, c.Accepts[0]).Payload).status)
 			}
 		})
+	}
+	for _, fault := range slices.Concat(beforeSettled, afterSettled, whenSettling) {
+		require.Contains(t, tried, fault)
 	}
 	c := challenge(t, s, "/weather")
 	s.Inject(sellerRaises, math.MaxInt)
