@@ -76,7 +76,8 @@ func TestAnAgentsLoginPays(t *testing.T) {
 	require.NoError(t, err)
 	require.NoError(t, owner.EndProposal(t.Context(), proposal.ID))
 	run := SubscriptionRun{Slot: p.Created, State: RunDone}
-	require.NoError(t, research.NoteRun(t.Context(), testSubscription(), run, &SubscriptionAlert{Window: "w"}))
+	alert := &SubscriptionAlert{Window: "w"}
+	require.NoError(t, research.NoteRun(t.Context(), testSubscription(), run, alert))
 
 	_, err = reserveBy(lab, rolesRules(), holdOf("research-1", 1))
 	require.True(t, x402.HasCode(err, x402.PolicyUnsealed), "%v", err)
