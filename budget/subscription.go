@@ -179,7 +179,7 @@ func (r Rules) checkSubscription(a Ask, facts Facts) (reasons []reason, err erro
 		return nil, notOrdered(s, "its slot of "+stamp(slot)+" is not the one of "+stamp(facts.Now))
 	}
 	used := facts.Subscription
-	if used.Total().Add(a.Price) > s.Total {
+	if !a.Prepaid && used.Total().Add(a.Price) > s.Total {
 		left := s.Total.SubFloor(used.Total())
 		return nil, x402.Errorf(x402.BudgetExceeded,
 			"the price %s is above what is left of the subscription "+

@@ -155,6 +155,10 @@ func TestSubscriptionRules(t *testing.T) {
 			f.Subscription.Spent, f.Subscription.Held = 150_000, 1
 			a.Approved = true
 		}, x402.BudgetExceeded, ""},
+		{"out of a deposit, which the total has", func(_ *Rules, a *Ask, f *Facts) {
+			f.Subscription.Spent = 200_000
+			a.Prepaid = true
+		}, "", ""},
 		{"the slot before", func(_ *Rules, a *Ask, _ *Facts) {
 			a.Key = s.Key(slot.Add(-s.Every))
 		}, x402.PolicyDenied, ""},

@@ -47,6 +47,11 @@ func (p *Program) subscribeCommand(ui *ui) *cobra.Command {
 			if err := webURL(args[0]); err != nil {
 				return err
 			}
+			for _, needed := range []string{"every", "max", "until", "total"} {
+				if !cmd.Flags().Changed(needed) {
+					return usagef("--%s is missing: a subscription has bounds", needed)
+				}
+			}
 			in, err := o.request.read(cmd)
 			if err != nil {
 				return err
@@ -66,9 +71,6 @@ func (p *Program) subscribeCommand(ui *ui) *cobra.Command {
 	cmd.Flags().StringVar(&o.until, "until", "",
 		"not from this `TIME` on, a date or like 2027-01-01T08:00:00Z")
 	cmd.Flags().StringVar(&o.agent, "agent", "", "for this agent, by its `NAME`, and within its limits")
-	for _, needed := range []string{"every", "max", "until", "total"} {
-		_ = cmd.MarkFlagRequired(needed)
-	}
 	return cmd
 }
 

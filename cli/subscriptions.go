@@ -35,8 +35,8 @@ func (p *Program) subscriptionsCommand(ui *ui) *cobra.Command {
 			ui.subscriptions(list)
 			for _, proposal := range proposals {
 				ui.proposal(proposal)
-				ui.note("  x402-wallet subscriptions accept %s makes it, decline %s does not", proposal.ID,
-					proposal.ID)
+				ui.note("  x402-wallet subscriptions accept %s makes it, decline %s does not",
+					safe(proposal.ID), safe(proposal.ID))
 			}
 		})
 	})
@@ -97,7 +97,7 @@ func (p *Program) subscriptionShowCommand(ui *ui) *cobra.Command {
 
 func (u *ui) subscriptions(list []tools.SubscriptionOut) {
 	if len(list) == 0 {
-		u.note("there is no subscription (x402-wallet subscribe URL --every 1d --max 0.05 --until … "+
+		u.note("there is no subscription (x402-wallet subscribe URL --every 1d --max 0.05 --until … " +
 			"--total …)")
 		return
 	}
@@ -169,9 +169,9 @@ func (u *ui) runLine(r tools.SubscriptionRunOut) string {
 func (u *ui) proposal(p history.Proposal) {
 	from := "an agent"
 	if p.Agent != "" {
-		from = "the agent " + p.Agent
+		from = "the agent " + safe(p.Agent)
 	}
-	u.note("%s proposes (%s, %s UTC): %s every %s until %s, at most %s each time", from, p.ID,
+	u.note("%s proposes (%s, %s UTC): %s every %s until %s, at most %s each time", from, safe(p.ID),
 		p.At.UTC().Format(time.DateTime), x402.Quote(p.URL), safe(p.Every), p.Until.Format(time.DateOnly),
 		p.Max.Price())
 	u.note("  it says why: %s", x402.Quote(p.Reason))

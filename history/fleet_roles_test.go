@@ -72,6 +72,13 @@ func TestAnAgentsLoginPays(t *testing.T) {
 	_, err = reserveBy(research, rolesRules(), holdOf("research-2", 7))
 	require.True(t, x402.HasCode(err, x402.BudgetExceeded), "%v", err)
 
+	proposal, err := research.Propose(t.Context(), Proposal{Agent: "research-1", URL: "u"})
+	require.NoError(t, err)
+	require.NoError(t, owner.EndProposal(t.Context(), proposal.ID))
+	run := SubscriptionRun{Slot: p.Created, State: RunDone}
+	alert := &SubscriptionAlert{Window: "w"}
+	require.NoError(t, research.NoteRun(t.Context(), testSubscription(), run, alert))
+
 	_, err = reserveBy(lab, rolesRules(), holdOf("research-1", 1))
 	require.True(t, x402.HasCode(err, x402.PolicyUnsealed), "%v", err)
 	_, err = lab.Payment(t.Context(), p.ID)

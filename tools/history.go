@@ -106,7 +106,13 @@ type historyRow struct {
 }
 
 // For is what was asked for.
-func (r historyRow) For() string { return cmp.Or(r.Method, http.MethodGet) + " " + r.URL }
+func (r historyRow) For() string {
+	what := cmp.Or(r.Method, http.MethodGet) + " " + r.URL
+	if r.Subscription != "" {
+		what += " (subscription " + r.Subscription + ")"
+	}
+	return what
+}
 
 func (HistoryIn) shape(p map[string]*jsonschema.Schema) {
 	least, most, longest := 1.0, float64(mostRows), float64(pay.MaxPiece)

@@ -20,6 +20,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"x402-wallet/internal/config"
 	"x402-wallet/internal/sandbox"
 )
 
@@ -71,9 +72,11 @@ func subscriber(t *testing.T, rules sandbox.Rules, orders func(*kiosk) string) (
 		k = newKiosk(t, w)
 		host := strings.TrimPrefix(k.URL, "http://")
 		rules.Extra = orders(k)
-		return strings.Replace(w.rules(rules), "loopback = [",
-			fmt.Sprintf("deadline = \"5s\"\nloopback = [%q, ",
-				host), 1)
+		text := strings.Replace(w.rules(rules), "loopback = [", fmt.Sprintf("loopback = [%q, ", host), 1)
+		if strings.Contains(rules.Extra, "/hangs") {
+			text = strings.Replace(text, "[policy]", "[policy]\ndeadline = \"10s\"", 1)
+		}
+		return text
 	})
 	return w, k, append(env, passphraseFile(t))
 }
@@ -289,4 +292,31 @@ func TestAnAgentProposesAndAPersonAccepts(t *testing.T) {
 	out, _ := runs(t, 0, env, "subscriptions")
 	require.NotContains(t, out, id)
 	require.Equal(t, 4, strings.Count(out, "prp_"))
+}
+
+// The service buys what is due by itself, and each agent is shown its own.
+func TestTheServiceRunsSubscriptions(t *testing.T) {
+	t.Parallel()
+	alice, bob := "x402w_"+strings.Repeat("a", 43), "x402w_"+strings.Repeat("b", 43)
+	w, _, env := subscriber(t, sandbox.Rules{}, func(k *kiosk) string {
+		return k.order("news", "/news", "agent = \"alice\"\n") + fmt.Sprintf("[agents.alice]\ntoken = %q\n"+
+			"[agents.bob]\ntoken = %q\n", config.TokenHash(alice), config.TokenHash(bob))
+	})
+	s := startService(t, env, "--http", "127.0.0.1:0")
+	require.Eventually(t, func() bool { return len(w.Settlements()) == 1 }, time.Minute, 10*time.Millisecond)
+	ask := func(token, method, params string) string {
+		_, _, body := s.send(s.post(token, s.open(token), fmt.Sprintf(
+			`{"jsonrpc":"2.0","id":%d,"method":%q,"params":%s}`, lastID.Add(1), method, params)))
+		return body
+	}
+	const read = `{"uri":"x402://subscriptions/news/content"}`
+	require.Eventually(t, func() bool { // the answer is written down after it was settled
+		return strings.Contains(ask(alice, "resources/read", read), "Lisbon")
+	}, time.Minute, 50*time.Millisecond)
+	require.Contains(t, ask(alice, "resources/list", `{}`), "x402://subscriptions/news")
+	require.NotContains(t, ask(bob, "resources/list", `{}`), "x402://subscriptions/news")
+	require.NotContains(t, ask(bob, "resources/read", read), "Lisbon")
+	require.Contains(t, ask(bob, "resources/read", `{"uri":"x402://subscriptions/news"}`), "not found")
+	require.Contains(t, ask(alice, "tools/call", `{"name":"x402_history","arguments":{}}`), `subscription`)
+	require.Len(t, w.Settlements(), 1)
 }

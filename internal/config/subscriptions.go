@@ -73,7 +73,7 @@ func (c *checker) subscriptions(written map[string]fileSubscription,
 }
 
 func (c *checker) subscription(key string, f fileSubscription) Subscription {
-	s := Subscription{URL: f.URL, Method: f.Method, Headers: map[string]string{}, Body: f.Body,
+	s := Subscription{URL: f.URL, Method: f.Method, Body: f.Body,
 		Network: f.Network, Asset: f.Asset, Agent: f.Agent, Paused: f.Paused}
 	c.ownerURL(key+".url", f.URL, "https://api.example.com/news")
 	for part, text := range map[string]string{"url": f.URL, "method": f.Method, "network": f.Network,
@@ -82,6 +82,9 @@ func (c *checker) subscription(key string, f fileSubscription) Subscription {
 	}
 	c.refuse(len(f.Body) > maxSubscriptionBody || !utf8.ValidString(f.Body), key+".body",
 		"must be text of at most %d bytes", maxSubscriptionBody)
+	if len(f.Headers) > 0 {
+		s.Headers = map[string]string{}
+	}
 	for name, value := range f.Headers {
 		c.plainText(key+".headers", name, maxSubscriptionText)
 		c.plainText(key+".headers", value, maxSubscriptionText)

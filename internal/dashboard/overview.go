@@ -75,10 +75,10 @@ func (l *look) standing(f *frame) error {
 func proposed(p history.Proposal) alert {
 	from := "An agent"
 	if p.Agent != "" {
-		from = "The agent " + p.Agent
+		from = "The agent " + x402.Brief(p.Agent)
 	}
 	what := fmt.Sprintf("%s proposes to buy %s every %s until %s, for up to %s each time. It says why: %s.", from,
-		x402.Quote(p.URL), p.Every, p.Until.Format(time.DateOnly), p.Max.Price(), x402.Quote(p.Reason))
+		x402.Quote(p.URL), x402.Brief(p.Every), p.Until.Format(time.DateOnly), p.Max.Price(), x402.Quote(p.Reason))
 	return alert{What: what, Do: "Make it one of your subscriptions in a terminal, or decline it there",
 		Run: x402.Command("subscriptions", "accept", p.ID)}
 }
