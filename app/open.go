@@ -98,7 +98,7 @@ func (a *app) OpenWallet(ctx context.Context, first, last wallet.Passphrase) (*t
 		Networks: networksInOrder(rules), Unnamed: unnamed(rules),
 		TokenAccounts: tokenAccounts(rules), Mounts: mounts(rules), AgentLabels: agentLabels(rules),
 		Subscriptions: subscriptions(rules),
-		Warnings: slices.Concat(keys.Warnings, rules.Warnings, config.IgnoredEnv(a.env, rules)),
+		Warnings:      slices.Concat(keys.Warnings, rules.Warnings, config.IgnoredEnv(a.env, rules)),
 	}, nil
 }
 

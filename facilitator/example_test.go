@@ -39,7 +39,6 @@ func ExampleHooks() {
 	payment.Price = 10_000
 	r = client.Settle(context.Background(), payment)
 	fmt.Println(r.Outcome == facilitator.Settled, <-told)
-	// Output:
-	// true POLICY_DENIED: a hook refused to have the payment settled: nothing above a dollar is settled at night
-	// true 0xabc
+	// Output: true POLICY_DENIED: a hook refused to have the payment settled: nothing above a dollar is
+	// settled at night true 0xabc
 }

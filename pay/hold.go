@@ -387,7 +387,7 @@ func (e *Engine) delegated(ctx context.Context, network string, asset x402.Asset
 func budgetAsk(p history.Payment) budget.Ask {
 	return budget.Ask{Agent: p.Agent, Price: p.Price, Host: p.Host, Key: p.IdempotencyKey,
 		Request: p.Fingerprint,
-		Payee: budget.Payee{Network: p.Network, Asset: p.Asset, PayTo: p.PayTo, Resource: p.Resource()}}
+		Payee:   budget.Payee{Network: p.Network, Asset: p.Asset, PayTo: p.PayTo, Resource: p.Resource()}}
 }
 
 // trip makes the circuit breaker's finding last: it stands when the reason for it is gone. Should
