@@ -5,9 +5,10 @@
 // there.
 //
 // The files: parse.go, check.go, assets.go, agents.go, teams.go, passkeys.go, service.go, notify.go,
-// signers.go, observe.go, subscriptions.go and ledger.go (from text to Config; values.go checks single
-// values), compare.go and teamscompare.go (what loosens), write.go (the template, and changing a file),
-// home.go (files of the home), env.go (the environment), paywall.go (the paywall's own file).
+// signers.go, facilitators.go, hooks.go, observe.go, subscriptions.go and ledger.go (from text to Config;
+// values.go checks single values), compare.go and teamscompare.go (what loosens), write.go (the template,
+// and changing a file), home.go (files of the home), env.go (the environment), paywall.go (the paywall's
+// own file).
 package config
 
 import (
