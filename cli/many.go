@@ -40,7 +40,8 @@ func (p *Program) payMany(cmd *cobra.Command, ui *ui, file string, f payFlags) e
 		return usageError{text: "--batch needs --max", hint: "say what all of it may cost together, like --max 0.50"}
 	}
 	in := tools.ManyIn{MaxAmount: most, IdempotencyKey: f.idempotencyKey}
-	if in.Requests, err = readBatch(cmd, file); err != nil {
+	in.Requests, err = readBatch(cmd, file)
+	if err != nil {
 		return err
 	}
 	return p.with(cmd, ui, f.passphrase.or(nil), func(ctx context.Context, w *tools.Wallet) error {

@@ -146,7 +146,7 @@ func TestAThiefsLogin(t *testing.T) {
 		"the owner's session":    `SET SESSION AUTHORIZATION postgres`,
 		"a function": `CREATE FUNCTION x402.clock2() RETURNS BIGINT LANGUAGE sql AS $$ SELECT
 			1::bigint $$`,
-		"a mark of a move":          `INSERT INTO x402.meta VALUES ('move', '{}')`,
+		"a mark of a move": `INSERT INTO x402.meta VALUES ('move', '{}')`,
 		"a mark made of a proposal": `INSERT INTO x402.meta VALUES ('proposal x', '{}');
 			UPDATE x402.meta SET key = 'move' WHERE key = 'proposal x'`,
 		"windows added up anew":     `SELECT x402.recount(0)`,

@@ -22,6 +22,7 @@ type walk struct {
 
 	settled, delivered, released Payment
 	approval                     Approval
+	list                         []Approval
 	head                         Head
 	turn                         Turn
 	alerts                       []string // by their ids
@@ -75,8 +76,14 @@ var fleetMethods = []struct {
 	{"Reserve", func(w *walk) {
 		w.settled = pay(w.t, w.Store, testHold(7), Reserved)
 		require.NotEmpty(w.t, w.settled.ID)
-		w.delivered = pay(w.t, w.Store, testHold(8), Reserved)
-		w.released = pay(w.t, w.Store, testHold(9), Reserved)
+	}},
+	{"ReserveAll", func(w *walk) {
+		holds := []Hold{testHold(8), testHold(9)}
+		for i := range holds {
+			holds[i].Decision = unlimited(w.settled.Session)
+		}
+		rows := got(w.ReserveAll(w.ctx, holds))(w)
+		w.delivered, w.released = rows[0], rows[1]
 	}},
 	{"Alive", func(w *walk) { require.True(w.t, w.Alive(w.Self())) }},
 	{"HeldOn", func(w *walk) {
@@ -198,8 +205,14 @@ var fleetMethods = []struct {
 	}},
 
 	{"AskApproval", func(w *walk) { w.approval = asking(w.t, w.Store, 1) }},
+	{"AskApprovals", func(w *walk) { w.list = askedTogether(w.t, w.Store, 3) }},
+	{"AskedTogether", func(w *walk) { require.Equal(w.t, w.list, got(w.AskedTogether(w.ctx, w.list[1].ID))(w)) }},
+	{"Asked", func(w *walk) {
+		require.Equal(w.t, w.list, got(w.Asked(w.ctx, ListOf(w.list[0].ID)))(w).Together)
+		require.Equal(w.t, Denied, got(w.Deny(w.ctx, w.list[0].ID, "client"))(w).State)
+	}},
 	{"Unanswered", func(w *walk) { w.no(w.Unanswered(w.ctx, w.approval.ID, "client")) }},
-	{"Approvals", func(w *walk) { require.Len(w.t, got(w.Approvals(w.ctx))(w), 1) }},
+	{"Approvals", func(w *walk) { require.Len(w.t, got(w.Approvals(w.ctx))(w), 1+3) }},
 	{"Decline", func(w *walk) {
 		require.Equal(w.t, Pending, got(w.Decline(w.ctx, w.approval.ID, "client"))(w).State)
 	}},

@@ -236,6 +236,9 @@ func (e *Engine) purchase(ctx context.Context, w *proposal, reserved history.Pay
 	if w.option.batch != nil {
 		p.unlock = w.option.batch.unlock
 	}
+	if w.many != nil {
+		p.shared = &w.many.shared
+	}
 	return p
 }
 

@@ -83,7 +83,8 @@ type many struct {
 
 	proposing bool // its payments are proposed and decided on, and held later, all at once
 	plan      manyPlan
-	told      sync.Mutex // held while somebody is told how far it is
+	shared    x402.Shared // what the chains are asked once for all of it
+	told      sync.Mutex  // held while somebody is told how far it is
 	done      int
 }
 
@@ -332,6 +333,9 @@ func (m *many) bought(ctx context.Context, q Many) Bought {
 func (r *manyRow) isMissing() bool {
 	if r.Err == nil {
 		return r.Result.Status == StatusUnserved
+	}
+	if x402.HasCode(r.Err, x402.AmountExceedsMax) { // with a higher one it is another call
+		return false
 	}
 	do := x402.AsError(r.Err).NextStep().Do
 	return do == x402.Repeat || do == x402.Wait || do == x402.AskPerson

@@ -12,6 +12,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"x402-wallet/history"
+	"x402-wallet/history/historytest"
 	"x402-wallet/seller"
 	"x402-wallet/x402"
 	"x402-wallet/x402/money"
@@ -170,13 +171,13 @@ func TestABatchAboveItsCeilingBuysNothing(t *testing.T) {
 // No sum of prices passes as a small one because it is too large for its number.
 func TestTheSumOfABatchCannotOverflow(t *testing.T) {
 	b, s := onStreet(t)
-	b.Rules.PerCall, b.Rules.Day, b.Rules.Month = 1<<62, 1<<62, 1<<62
-	b.Rules.ApproveAbove = 1 << 62
-	for i := range 4 {
-		s.price[shop(i)] = "4611686018427387000" // dollars·10⁶; two of them are above int64's half
-	}
+	b.Rules.PerCall, b.Rules.Day, b.Rules.Month = money.MaxDollars, money.MaxDollars, money.MaxDollars
+	b.Rules.ApproveAbove = money.MaxDollars
 	b.chain.balance = 1 << 63
-	_, err := b.PayMany(t.Context(), order(4, "$4611686018427.387"))
+	for i := range 100 {
+		s.price[shop(i)] = "900000000000000000" // a hundred of them are above int64 and uint64
+	}
+	_, err := b.PayMany(t.Context(), order(100, "$999999999999.99"))
 	require.Equal(t, 1, code(t, x402.AmountExceedsMax, err).Details["wouldPass"])
 	require.Zero(t, b.chain.signed)
 }
@@ -356,8 +357,10 @@ func TestTheCeilingIsForAllCallsOfABatch(t *testing.T) {
 	b.DeliveredMany(t.Context(), got)
 	delete(s.asks, shop(2))
 	s.price[shop(2)] = "10001"
-	_, err = b.PayMany(t.Context(), q)
-	require.Equal(t, "$0.030001", code(t, x402.AmountExceedsMax, err).Details["requested"])
+	got, err = b.PayMany(t.Context(), q)
+	require.NoError(t, err)
+	require.Equal(t, []string{StatusReplayed, StatusReplayed, "AMOUNT_EXCEEDS_MAX"}, statuses(got))
+	require.Equal(t, "$0.030001", code(t, x402.AmountExceedsMax, got.Rows[2].Err).Details["requested"])
 	require.Equal(t, 2, b.chain.settlements())
 }
 
@@ -421,4 +424,98 @@ func TestAProcessThatDiesInABatchLosesAndDoublesNothing(t *testing.T) {
 	}
 	require.Equal(t, 3, b.chain.settlements())
 	require.Equal(t, 3, b.chain.signed)
+}
+
+// lockedKey is a guard whose key nobody unlocks.
+type lockedKey struct {
+	historytest.Guard
+	asked *int
+}
+
+func (g lockedKey) VerifySeals(context.Context) error {
+	*g.asked++
+	return x402.Errorf(x402.WalletLocked, "the wallet is locked")
+}
+
+func TestALockedWalletIsUnlockedOnceForABatch(t *testing.T) {
+	b, _ := onStreet(t)
+	asked := 0
+	b.Guard = lockedKey{historytest.Guard{Store: b.store}, &asked}
+	_, err := b.PayMany(t.Context(), order(20, "$1"))
+	code(t, x402.WalletLocked, err)
+	require.Equal(t, 1, asked)
+	require.Empty(t, b.rows(t), "nothing is held before")
+}
+
+// One question lists all, whichever of them needs it; a yes is for each of them once, and on these terms alone.
+func TestOneApprovalForABatch(t *testing.T) {
+	b, s := onStreet(t)
+	b.Rules.ApproveAbove = 20_000
+	s.price[shop(1)], s.price[shop(3)] = "30000", "40000"
+	q := order(5, "$0.20")
+	_, err := b.PayMany(t.Context(), q)
+	e := code(t, x402.ApprovalRequired, err)
+	require.Equal(t, "$0.10", e.Details["sum"])
+	require.Equal(t, 5, e.Details["payments"])
+	require.Empty(t, b.rows(t), "nothing is held while the person thinks")
+	id := e.Details["approvalId"].(string)
+	shown, err := b.store.Asked(t.Context(), id)
+	require.NoError(t, err)
+	require.Len(t, shown.Together, 5)
+	require.Equal(t, shop(3), shown.Together[3].URL)
+	require.Contains(t, shown.Why, "above what is paid without asking")
+
+	_, err = b.PayMany(t.Context(), q)
+	require.Equal(t, id, code(t, x402.ApprovalRequired, err).Details["approvalId"], "asked once")
+	require.NoError(t, b.Accept(t.Context(), id, "client"))
+	s.price[shop(3)] = "40001"
+	_, err = b.PayMany(t.Context(), q)
+	other := code(t, x402.ApprovalRequired, err)
+	require.NotEqual(t, id, other.Details["approvalId"], "another price is another question")
+	require.Zero(t, b.chain.signed)
+
+	s.price[shop(3)] = "40000"
+	got, err := b.PayMany(t.Context(), q)
+	require.NoError(t, err)
+	require.True(t, got.Complete, "%v", statuses(got))
+	require.Equal(t, 5, b.chain.settlements())
+	require.NotEmpty(t, got.Rows[1].Result.ApprovedAt)
+	require.Empty(t, got.Rows[0].Result.ApprovedAt)
+	b.DeliveredMany(t.Context(), got)
+
+	_, err = b.PayMany(t.Context(), q)
+	code(t, x402.ApprovalRequired, err)
+}
+
+func TestADeniedBatchBuysNothing(t *testing.T) {
+	b, s := onStreet(t)
+	b.Rules.ApproveAbove = 20_000
+	s.price[shop(1)] = "30000"
+	q := order(3, "$0.20")
+	_, err := b.PayMany(t.Context(), q)
+	id := code(t, x402.ApprovalRequired, err).Details["approvalId"].(string)
+	_, err = b.store.Deny(t.Context(), id, "owner")
+	require.NoError(t, err)
+	_, err = b.PayMany(t.Context(), q)
+	code(t, x402.ApprovalDeclined, err)
+	require.Zero(t, b.chain.signed, "not even what needs no approval")
+}
+
+// Nobody is asked about what would not be paid then.
+func TestNobodyIsAskedAboutABatchThatDoesNotFit(t *testing.T) {
+	for name, with := range map[string]func(b *bench){
+		"the day":   func(b *bench) { b.Rules.Day = 65_000 },
+		"the chain": func(b *bench) { b.chain.balance = 59_999 },
+	} {
+		t.Run(name, func(t *testing.T) {
+			b, _ := onStreet(t)
+			b.Rules.ApproveAbove = 5_000
+			with(b)
+			_, err := b.PayMany(t.Context(), order(7, "$1"))
+			require.Contains(t, []x402.Code{x402.BudgetExceeded, x402.InsufficientFunds}, x402.AsError(err).Code)
+			waiting, err := b.store.Approvals(t.Context())
+			require.NoError(t, err)
+			require.Empty(t, waiting)
+		})
+	}
 }

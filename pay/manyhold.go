@@ -1,6 +1,7 @@
 package pay
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -27,6 +28,7 @@ type manyPlan struct {
 	readings readings                // of the chain
 	channels map[string]bool         // hosts and payees that are paid through a channel with a deposit
 	short    bool                    // the row is refused because of those before it
+	asked    func()                  // counts what a person is to be asked about; nil: nothing
 }
 
 func (m *many) proposes() bool { return m != nil && m.proposing }
@@ -43,6 +45,9 @@ func (m *many) hold(ctx context.Context) (err error) {
 	ctx, cancel := context.WithTimeout(ctx, e.Policy.Deadline)
 	defer cancel()
 	end, err := e.batches.begin(ctx, "hold") // of two that do not both fit the first one is held
+	if m.isLeft() {
+		return m.left()
+	}
 	if err != nil {
 		return x402.Errorf(x402.Timeout, "the batch did not have its turn behind the others in its time: %w", err).
 			WithHint("nothing was held or signed; make the same call again")
@@ -69,6 +74,11 @@ func (m *many) hold(ctx context.Context) (err error) {
 		"other payments changed the budgets each of the %d times that this batch was decided on", maxDecisions)
 	busy.FixedBy = x402.ByTime
 	return busy.WithHint("make the same call again; nothing was held or signed")
+}
+
+func (m *many) left() error {
+	return x402.Errorf(x402.Timeout, "the client left before anything was held").
+		WithHint("make the same call again")
 }
 
 // boughtBefore is what those of its purchases cost that were made by earlier calls: the ceiling is for all.
@@ -117,15 +127,17 @@ func (m *many) holdOnce(ctx context.Context) (err error) {
 // wrong with the row itself is its own.
 func (m *many) proposeRow(ctx context.Context, r *manyRow, at int) error {
 	e, plan := m.engine, &m.plan
-	r.question, plan.short = nil, false
+	r.question, plan.short, plan.asked = nil, false, nil
 	r.in.limit.ceiling = &m.ceiling
 	r.found.options = e.judge(r.found, r.in)
 	alone := len(e.candidates(r.found.options)) > 0
-	left := m.ceiling.SubFloor(plan.taken)
-	r.in.limit.ceiling = &left
-	r.found.options = e.judge(r.found, r.in)
-	if alone && len(e.candidates(r.found.options)) == 0 {
-		return m.aboveCeiling()
+	if alone { // else it is refused by itself
+		left := m.ceiling.SubFloor(plan.taken)
+		r.in.limit.ceiling = &left
+		r.found.options = e.judge(r.found, r.in)
+		if len(e.candidates(r.found.options)) == 0 {
+			return m.aboveCeiling()
+		}
 	}
 	m.oneChannelEach(r)
 	r.found.ahead = plan.readings.again()
@@ -140,6 +152,9 @@ func (m *many) proposeRow(ctx context.Context, r *manyRow, at int) error {
 		m.count(worth, p.proposal.ask, p.option)
 	case errors.As(err, &needs):
 		r.question = &needs.option
+		if plan.asked != nil {
+			plan.asked()
+		}
 		m.count(needs.option.price, budgetAsk(payment(r.in, needs.option, x402.Funds{})), needs.option)
 	case errors.As(err, &taken):
 		r.taken = &taken.Payment
@@ -194,8 +209,9 @@ func (m *many) propose(ctx context.Context, e *Engine, w *proposal, written func
 	m.plan.readings = m.plan.readings.with(w.option, w.hold.Funds)
 	w.earlier = m.plan.asks
 	err := e.decide(ctx, w)
-	if err == nil {
-		err = m.coveredByChain(w)
+	isAsked := x402.HasCode(err, x402.ApprovalRequired)
+	if err == nil || isAsked { // nobody is asked for what could not be paid
+		err = cmp.Or(m.coveredByChain(w, isAsked), err)
 	}
 	if err != nil {
 		e.inflight.end(p.Payment.ID, false)
@@ -208,8 +224,9 @@ func (m *many) propose(ctx context.Context, e *Engine, w *proposal, written func
 	return p, nil
 }
 
-// coveredByChain refuses what the chain covers, but not beside the rows before it.
-func (m *many) coveredByChain(w *proposal) error {
+// coveredByChain refuses what the chain covers, but not beside the rows before it. What a person is to be asked
+// about is counted when it is known that they are (manyPlan.asked).
+func (m *many) coveredByChain(w *proposal, isAsked bool) error {
 	p, funds := w.hold.Payment, w.hold.Funds
 	if p.ByVoucher() {
 		return nil
@@ -217,12 +234,17 @@ func (m *many) coveredByChain(w *proposal) error {
 	place := p.Network + " " + p.Asset + " " + funds.Source
 	before := m.plan.held[place]
 	all, ok := before.Add(p.Amount)
-	if !ok || all.Cmp(funds.Free) > 0 {
+	switch {
+	case !ok || all.Cmp(funds.Free) > 0:
 		m.plan.short = true
 		return insufficient(w.option, funds,
 			&history.ShortOfFunds{Free: funds.Free, Held: before, Wanted: p.Amount})
+	case !isAsked:
+		m.plan.held[place] = all
+	case m.plan.asked == nil: // the best option is the one that is asked about
+		held := m.plan.held
+		m.plan.asked = func() { held[place] = all }
 	}
-	m.plan.held[place] = all
 	return nil
 }
 
@@ -240,7 +262,11 @@ func (m *many) reserve(ctx context.Context) error {
 		return nil
 	}
 	if m.isLeft() {
-		return x402.Errorf(x402.Timeout, "the client left before anything was held")
+		return m.left()
+	}
+	// before anything is held: the key is unlocked once for all, and who cannot refuses all
+	if err := e.Guard.VerifySeals(ctx); err != nil {
+		return err
 	}
 	_, step := steps.Begin(ctx, steps.Reserve)
 	held, err := e.Store.ReserveAll(ctx, holds)

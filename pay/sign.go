@@ -32,6 +32,7 @@ type Purchase struct {
 	approval *history.Approval // a person's, that it used up; nil: none was needed
 	mayPay   bool              // the owner's program let it pass
 	endTurn  func()            // of what the token takes one after the other; nil: nothing of that kind
+	shared   *x402.Shared      // with the rest of its batch; nil: it is in none
 	proposal *proposal         // of a batch, as long as it is not held
 	written  func()            // says that it is held, or will not be; of a proposal
 	// gives a channel on to the next call; nil: the payment goes through none (batch-settlement)
@@ -90,7 +91,8 @@ func (p *Purchase) sign(ctx context.Context, c *x402.Challenge) (err error) {
 		r.Amount = plan.price // of which the row may hold more, as a deposit
 	}
 	order := x402.Order{Payment: p.Payment.ID, Requirement: r, Asset: p.option.asset,
-		Extensions: c.Extensions, Source: p.Payment.Source, Validity: e.validity(p.option), Now: e.Now()}
+		Extensions: c.Extensions, Source: p.Payment.Source, Validity: e.validity(p.option), Now: e.Now(),
+		Shared: p.shared}
 	if plan != nil {
 		order.Channel = &plan.order
 	}

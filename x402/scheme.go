@@ -4,6 +4,7 @@ import (
 	"encoding/base64"
 	"encoding/json"
 	"strconv"
+	"sync"
 	"time"
 
 	"x402-wallet/x402/money"
@@ -47,6 +48,46 @@ type Order struct {
 	Validity time.Duration // how long the signature may live: the seller's wish, capped by the owner
 	Now      time.Time
 	Channel  *ChannelOrder // of batch-settlement; nil: the payment is no voucher
+	Shared   *Shared       // with payments that are made at the same time; nil: there are none
+}
+
+// Shared are answers of chains that several payments use which are made at the same time, so that a node is
+// asked once. The zero value has none; it is safe for concurrent use.
+type Shared struct {
+	mu      sync.Mutex
+	answers map[string]*sharedAnswer
+}
+
+type sharedAnswer struct {
+	mu    sync.Mutex
+	at    time.Time // when it was asked for; zero: it was not, or in vain
+	value any
+}
+
+// Once gives the answer under a name, which it asks for where there is none that is at most life old. Who comes
+// meanwhile waits for it. An error is nobody else's.
+func (s *Shared) Once(name string, life time.Duration, ask func() (any, error)) (any, error) {
+	s.mu.Lock()
+	if s.answers == nil {
+		s.answers = map[string]*sharedAnswer{}
+	}
+	a := s.answers[name]
+	if a == nil {
+		a = &sharedAnswer{}
+		s.answers[name] = a
+	}
+	s.mu.Unlock()
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	if !a.at.IsZero() && time.Since(a.at) <= life {
+		return a.value, nil
+	}
+	at := time.Now()
+	value, err := ask()
+	if err == nil {
+		a.at, a.value = at, value
+	}
+	return value, err
 }
 
 // Authorization is a signed payment.

@@ -30,6 +30,8 @@ const (
 	// node's height is asked after its word that the hash is valid, but behind one URL there may be
 	// several nodes: one may be this far behind.
 	hintMargin = 150
+	// sharedFor is how long payments that are made together use one blockhash: a small part of its life.
+	sharedFor = 10 * time.Second
 )
 
 // Authorize signs the payment that o orders. The signer is asked once, after the chain was looked
@@ -54,7 +56,7 @@ func (e *Exact) Authorize(ctx context.Context, o x402.Order) (x402.Authorization
 	if err := n.Ready(ctx); err != nil {
 		return x402.Authorization{}, err
 	}
-	if err := p.askChain(ctx, n, o.Requirement); err != nil {
+	if err := p.askChain(ctx, n, o); err != nil {
 		return x402.Authorization{}, err
 	}
 	if err := p.makeUnique(o.Requirement, e.options.Rand); err != nil {
@@ -97,10 +99,10 @@ func (e *Exact) plan(o x402.Order) (*plan, error) {
 }
 
 // askChain asks what has to be known of the accounts, and of the blockhash, at the same time.
-func (p *plan) askChain(ctx context.Context, n *node, r x402.Requirement) error {
+func (p *plan) askChain(ctx context.Context, n *node, o x402.Order) error {
 	var choosing sync.WaitGroup
 	var unchosen error
-	choosing.Go(func() { unchosen = p.chooseBlockhash(ctx, n, r) })
+	choosing.Go(func() { unchosen = p.chooseBlockhash(ctx, n, o) })
 	err := p.checkAccounts(ctx, n)
 	choosing.Wait()
 	return cmp.Or(err, unchosen)
@@ -188,8 +190,11 @@ func (p *plan) checkDestination(at *account) error {
 // extra.lastValidBlockHeight is not looked at: a stranger must not make a payment look expired that
 // can still land. A hash that our node calls valid is not newer than its tip, so it expires at the
 // latest blockhashLife blocks after the height that the node reports afterwards.
-func (p *plan) chooseBlockhash(ctx context.Context, n *node, r x402.Requirement) (err error) {
-	if hint, err := solana.ParseKey(r.ExtraString("recentBlockhash")); err == nil && !hint.IsZero() {
+//
+// Payments that are made together share our node's newest: each differs from the others by its memo, or by its
+// compute budget (makeUnique).
+func (p *plan) chooseBlockhash(ctx context.Context, n *node, o x402.Order) (err error) {
+	if hint, err := solana.ParseKey(o.Requirement.ExtraString("recentBlockhash")); err == nil && !hint.IsZero() {
 		if valid, err := n.isBlockhashValid(ctx, hint.String(), confirmed); err == nil && valid {
 			height, err := n.blockHeight(ctx, confirmed)
 			p.blockhash = solana.Hash(hint)
@@ -198,9 +203,26 @@ func (p *plan) chooseBlockhash(ctx context.Context, n *node, r x402.Requirement)
 			return err
 		}
 	}
-	p.blockhash, p.lastValid, _, err = n.latestBlockhash(ctx, confirmed)
 	p.validBlocks = blockhashLife
+	if o.Shared == nil {
+		p.blockhash, p.lastValid, _, err = n.latestBlockhash(ctx, confirmed)
+		return err
+	}
+	shared, err := o.Shared.Once("blockhash "+o.Requirement.Network, sharedFor, func() (any, error) {
+		hash, lastValid, _, err := n.latestBlockhash(ctx, confirmed)
+		return tip{hash, lastValid}, err
+	})
+	if err == nil {
+		newest := shared.(tip)
+		p.blockhash, p.lastValid = newest.hash, newest.lastValid
+	}
 	return err
+}
+
+// tip is a blockhash, and the last block height at which what was signed with it can land.
+type tip struct {
+	hash      solana.Hash
+	lastValid uint64
 }
 
 // sign is the one place where the signer is asked.

@@ -74,6 +74,8 @@ var scenarios = []scenario{
 	// at a service that is broken, and by a relay that is
 	{name: "pay-service", path: "/weather", broken: paysAtService},
 	{name: "pay-relay", path: "/weather", broken: paysByRelay},
+	// several at once
+	{name: "pay-many", path: "/weather", key: "one", broken: paysMany, judge: (*run).many},
 	{name: "pay-cap", path: "/weather", key: "one", cap: 2},
 	{name: "replay", path: "/weather", key: "one", prepare: bought},
 	// of a payment that was sent, and whose process died
@@ -94,6 +96,7 @@ var scenarios = []scenario{
 	{name: "fleet-settling", path: "/seed-v2/weather", fleet: true},
 	{name: "fleet-hasty", path: "/weather", key: "one", fleet: true, hasty: true, slow: true},
 	{name: "fleet-cap", path: "/weather", key: "one", cap: 2, fleet: true},
+	{name: "fleet-many", path: "/weather", key: "one", fleet: true, broken: paysMany, judge: (*run).many},
 	{name: "fleet-replay", path: "/weather", key: "one", fleet: true, prepare: bought},
 	{name: "fleet-resume", path: "/weather", fleet: true, prepare: longDead(abandoned)},
 	{name: "fleet-reconcile", path: "/weather", fleet: true, prepare: longDead(settledUnseen),

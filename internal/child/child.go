@@ -1,13 +1,13 @@
-// Package child starts other programs: MCP servers, the server behind the paywall, and this program again,
-// to which it hands a secret.
+// Package child starts other programs: MCP servers, the server behind the paywall, and this program
+// again, to which it hands a secret.
 //
-// What must stay true: a program that is started has the variables that it was given and no others, and no
-// descriptor that it was not given; and a secret goes only to a process of ours that has closed itself to
-// its user's other programs before.
+// What must stay true: a program that is started has the variables that it was given and no others,
+// and no descriptor that it was not given; and a secret goes only to a process of ours that has
+// closed itself to its user's other programs before.
 //
-// The files: child.go (programs), trees.go and confine_linux.go (what is closed to them), ask.go (a program
-// that is asked one thing), descriptors_unix.go (what came from outside), reexec_unix.go (this program
-// again), closed_linux.go (who may look into a process).
+// The files: child.go (programs), trees.go and confine_linux.go (what is closed to them),
+// ask.go (a program that is asked one thing), descriptors_unix.go (what came from outside), reexec_unix.go
+// (this program again), closed_linux.go (who may look into a process).
 package child
 
 import (

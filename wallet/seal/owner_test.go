@@ -343,3 +343,46 @@ func codeOf(err error) x402.Code {
 	}
 	return x402.AsError(err).Code
 }
+
+// The owner approves a list as it was shown to them, and nothing that came onto it since.
+func TestAListIsApprovedAsItWasShown(t *testing.T) {
+	for name, c := range map[string]struct {
+		spoil string
+		code  x402.Code
+	}{
+		"as it was shown": {"", ""},
+		"another price":   {`UPDATE approvals SET usd = 9 WHERE id LIKE '%.002'`, x402.LedgerCorrupt},
+		"one more": {`INSERT INTO approvals SELECT substr(id, 1, 36) || '.003', zeroblob(32), state, created_at,
+			expires_at, declined, host, method, url, network, asset, symbol, amount, usd, pay_to, why, agent, payment,
+			since, seal FROM approvals WHERE id LIKE '%.001'`, x402.LedgerCorrupt},
+	} {
+		t.Run(name, func(t *testing.T) {
+			g := sealed(t)
+			var list []history.Approval
+			for quote := range byte(2) {
+				p := wanted(5000)
+				list = append(list, history.Approval{Quote: [32]byte{quote + 1}, Host: p.Host, Method: p.Method,
+					URL: p.URL, Network: p.Network, Asset: p.Asset, Amount: p.Amount, Price: p.Price, PayTo: p.PayTo})
+			}
+			list, err := g.Store.AskApprovals(t.Context(), list)
+			require.NoError(t, err)
+			shown, err := g.Store.Asked(t.Context(), list[0].ID)
+			require.NoError(t, err)
+			if c.spoil != "" {
+				require.NoError(t, execute(g, c.spoil))
+			}
+			_, err = g.Approve(t.Context(), shown, "owner")
+			now, reading := g.Store.Asked(t.Context(), list[0].ID)
+			require.NoError(t, reading)
+			if c.code == "" {
+				require.NoError(t, err)
+				require.Equal(t, history.Approved, now.State)
+				p, approval := use(t, g, 2, wanted(5000))
+				require.NoError(t, g.Approved(t.Context(), p, approval))
+				return
+			}
+			require.True(t, x402.HasCode(err, c.code), "%v", err)
+			require.Equal(t, history.Pending, now.State, "none of it is approved")
+		})
+	}
+}
