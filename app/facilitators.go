@@ -12,8 +12,8 @@ import (
 	"x402-wallet/internal/config"
 )
 
-// facilitators puts the configured services in their order, with their credentials. Secrets are read when they
-// are needed, and programs are started as long as mayRun says nothing against it.
+// facilitators puts the configured services in their order, with their credentials. Secrets are read when
+// they are needed, and programs are started as long as mayRun says nothing against it.
 func (a *app) facilitators(rules *config.Config, list []config.Facilitator, client *http.Client,
 	mayRun func(context.Context) error) *facilitator.Client {
 	var made []facilitator.Facilitator

@@ -11,7 +11,8 @@ import (
 )
 
 // hooks are the owner's programs before and after each payment; nil: their rules name none.
-func (a *app) hooks(rules *config.Config, store *history.Store, sealed func(context.Context) error) *hooks.Hooks {
+func (a *app) hooks(rules *config.Config, store *history.Store,
+	sealed func(context.Context) error) *hooks.Hooks {
 	named := rules.Hooks
 	if len(named.Before) == 0 && len(named.After) == 0 {
 		return nil

@@ -23,7 +23,7 @@ func ExampleHooks() {
 		Hooks: facilitator.Hooks{
 			BeforeSettle: func(_ context.Context, s facilitator.Submission) error {
 				if s.Price > 1_000_000 { // micro-dollars
-					return errors.New("nothing above a dollar is settled at night")
+					return errors.New("above a dollar")
 				}
 				return nil
 			},
@@ -40,6 +40,6 @@ func ExampleHooks() {
 	r = client.Settle(context.Background(), payment)
 	fmt.Println(r.Outcome == facilitator.Settled, <-told)
 	// Output:
-	// true POLICY_DENIED: a hook refused to have the payment settled: nothing above a dollar is settled at night
+	// true POLICY_DENIED: a hook refused to have the payment settled: above a dollar
 	// true 0xabc
 }

@@ -1,19 +1,19 @@
-// Package facilitator brings signed payments to the services that put them on a chain, where the
-// wallet settles and not the seller (SPEC §7.2): in the owner's order, with bounded retries, and
-// with one outcome at the end.
+// Package facilitator brings signed payments to the services that put them on a chain, where the wallet
+// settles and not the seller (SPEC §7.2): in the owner's order, with bounded retries, and with one outcome
+// at the end.
 //
-// What must stay true: whatever is posted is posted with the same bytes every time, to every
-// facilitator. One EIP-3009 nonce settles once, and one Solana transaction is one transaction, so
-// the same bytes can never pay twice; another signature could. And an outcome that became unknown
-// once stays unknown until a facilitator settles or the chain says: a later "no" proves nothing
-// about the first try.
+// What must stay true: whatever is posted is posted with the same bytes every time, to every facilitator.
+// One EIP-3009 nonce settles once, and one Solana transaction is one transaction, so the same bytes can
+// never pay twice; another signature could. And an outcome that became unknown once stays unknown until a
+// facilitator settles or the chain says: a later "no" proves nothing about the first try.
 //
-// The seed's client resent on timeout, treated an explicit refusal as a reason to go on, and was
-// measured to pay six times for one slow facilitator (reference/seed-systems.md §1c, rows 5 and 6).
+// The seed's client resent on timeout, treated an explicit refusal as a reason to go on, and was measured
+// to pay six times for one slow facilitator (reference/seed-systems.md §1c, rows 5 and 6).
 //
-// The files: settle.go (settle, its table of outcomes, verify), call.go (one exchange), command.go (one with a
-// facilitator that is a program), auth.go (credentials), route.go (who is asked for what), supported.go (who
-// settles what, and the order), hooks.go (who hears of it), discovery.go (what they list).
+// The files: settle.go (settle, its table of outcomes, verify), call.go (one exchange), command.go (one
+// with a facilitator that is a program), auth.go (credentials), route.go (who is asked for what),
+// supported.go (who settles what, and the order), hooks.go (who hears of it), discovery.go (what they
+// list).
 package facilitator
 
 import (
@@ -33,8 +33,8 @@ type Facilitator struct {
 	Name    string
 	URL     string
 	Command *Command // nil: it is at URL
-	// what the owner gave it to do: networks (CAIP-2, "mainnets" or "testnets"; empty: whatever its /supported
-	// says), and of these some payments only
+	// what the owner gave it to do: networks (CAIP-2, "mainnets" or "testnets"; empty: whatever its
+	// /supported says), and of these some payments only
 	Networks []string
 	Limits   Limits
 	Auth     string // how it knows us: "" or "none", "cdp", "payai" or "header"

@@ -247,8 +247,8 @@ func judgeSettlement(r reply, s Submission, answer *x402.Settlement) judgement {
 	return j
 }
 
-// isPayer reports whether a facilitator's word for who pays is the payer, where both are said. Only EVM has one
-// way to say it.
+// isPayer reports whether a facilitator's word for who pays is the payer, where both are said. Only EVM has
+// one way to say it.
 func (s Submission) isPayer(said string) bool {
 	isKnown := strings.HasPrefix(s.Payer, "0x") && strings.HasPrefix(said, "0x")
 	return !isKnown || strings.EqualFold(s.Payer, said)

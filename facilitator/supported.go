@@ -253,8 +253,8 @@ func (c *Client) route(ctx context.Context, s Submission) iter.Seq[*remote] {
 	}
 }
 
-// canSettle reports whether f may be asked to settle s, and whether it says that it holds the fee payer's key:
-// then it may be asked whatever else was given to it, because nobody else could.
+// canSettle reports whether f may be asked to settle s, and whether it says that it holds the fee payer's
+// key: then it may be asked whatever else was given to it, because nobody else could.
 func (c *Client) canSettle(ctx context.Context, f *remote, s Submission) (serves, holdsKey bool) {
 	given, exactly := f.serves(s.Network)
 	takes := f.Limits.takes(s.terms())

@@ -39,8 +39,8 @@ type Purchase struct {
 	unlock func()
 }
 
-// MaySign is asked before anything is signed: the owner's rules are sealed, the ledger was not rolled back, and
-// the owner's program lets the payment pass.
+// MaySign is asked before anything is signed: the owner's rules are sealed, the ledger was not rolled back,
+// and the owner's program lets the payment pass.
 func (p *Purchase) MaySign(ctx context.Context) error {
 	if err := p.engine.Guard.VerifySeals(ctx); err != nil {
 		return err
@@ -304,8 +304,9 @@ func (e *Engine) completed(ctx context.Context, r x402.Requirement, o option) (x
 				avoid = append(avoid, payer)
 			}
 		}
-		address, _, err := e.Settler.FeePayer(ctx, facilitator.Terms{Network: r.Network, Asset: o.asset.Address,
-			Symbol: o.asset.Symbol, Price: o.price}, r.Version, avoid)
+		terms := facilitator.Terms{Network: r.Network, Asset: o.asset.Address, Symbol: o.asset.Symbol,
+			Price: o.price}
+		address, _, err := e.Settler.FeePayer(ctx, terms, r.Version, avoid)
 		if err != nil {
 			return r, x402.Errorf(x402.FacilitatorError, "no facilitator names a fee payer for %s: %w",
 				x402.Title(r.Network), err).WithHint("nothing was signed or held; make the same call again")

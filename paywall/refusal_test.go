@@ -13,8 +13,8 @@ func TestAHooksRefusalIsToldToTheBuyer(t *testing.T) {
 	no := func(context.Context, *Sale) error {
 		return Refusal("not on\na Sunday" + strings.Repeat("x", 1000))
 	}
-	for name, hooks := range map[string]Hooks{"before verify": {BeforeVerify: no}, "before run": {BeforeRun: no},
-		"before settle": {BeforeSettle: no}} {
+	for name, hooks := range map[string]Hooks{"before verify": {BeforeVerify: no},
+		"before run": {BeforeRun: no}, "before settle": {BeforeSettle: no}} {
 		t.Run(name, func(t *testing.T) {
 			l := newLab(t, func(_ *lab, o *Options) { o.Hooks = hooks })
 			c := l.call(t, nil, nil).challenge()

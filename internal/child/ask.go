@@ -26,11 +26,11 @@ type Limits struct {
 // ErrTooLong is why a program was ended that answers more than it may.
 var ErrTooLong = errors.New("its answer is too long")
 
-// Ask starts a program, writes a question to its standard input, and returns what it printed when it had ended
-// with success, or, beside the error, until it failed. Its bounds are those of limits and ctx; a program that
-// passes one is ended with all of its process group. Started reports whether it was: if not, it provably did
-// nothing. What the program said on its standard error is in the error, as a *Complaint. What it left behind
-// with the answer open is ended, too.
+// Ask starts a program, writes a question to its standard input, and returns what it printed when it had
+// ended with success, or, beside the error, until it failed. Its bounds are those of limits and ctx; a
+// program that passes one is ended with all of its process group. Started reports whether it was: if not,
+// it provably did nothing. What the program said on its standard error is in the error, as a *Complaint.
+// What it left behind with the answer open is ended, too.
 func (p Program) Ask(ctx context.Context, question []byte, limits Limits) (answer []byte, started bool,
 	err error) {
 	cmd, err := p.Command()

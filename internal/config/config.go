@@ -1,13 +1,14 @@
 // Package config reads the owner's rules: config.toml in the wallet's home (SPEC §4), and the environment.
 //
-// What must stay true: the only os.Getenv of the project is here, and a file that says anything
-// this package does not understand is refused. A limit that was misspelt must never be a limit
-// that is not there.
+// What must stay true: the only os.Getenv of the project is here, and a file that says anything this
+// package does not understand is refused. A limit that was misspelt must never be a limit that is not
+// there.
 //
 // The files: parse.go, check.go, assets.go, agents.go, teams.go, passkeys.go, service.go, notify.go,
-// signers.go, observe.go, subscriptions.go and ledger.go (from text to Config; values.go checks single values),
-// compare.go and teamscompare.go (what loosens), write.go (the template, and changing a file), home.go (files of
-// the home), env.go (the environment), paywall.go (the paywall's own file).
+// signers.go, facilitators.go, hooks.go, observe.go, subscriptions.go and ledger.go (from text to Config;
+// values.go checks single values), compare.go and teamscompare.go (what loosens), write.go (the template,
+// and changing a file), home.go (files of the home), env.go (the environment), paywall.go (the paywall's
+// own file).
 package config
 
 import (

@@ -86,7 +86,8 @@ func (c *checker) reached(key string, f *Facilitator) {
 		if f.Name == "" && at != nil {
 			f.Name = at.Host
 		}
-		c.refuse(f.Env != nil || f.Sandbox != nil, key, "env and sandbox are for a facilitator with a command")
+		isForCommand := f.Env != nil || f.Sandbox != nil
+		c.refuse(isForCommand, key, "env and sandbox are for a facilitator with a command")
 	}
 	c.childEnv(key+".env", f.Env)
 	hasFile, hasCommand := f.HeaderFile != "", len(f.HeaderCommand) > 0

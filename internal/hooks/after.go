@@ -123,8 +123,8 @@ func (h *Hooks) look(end <-chan time.Time) (again time.Duration) {
 	return tryAgain[0]
 }
 
-// due are the payments in the outbox that are over, and were not told in vain a short while ago; again is after
-// what time to look next. What the ledger does not know leaves the outbox.
+// due are the payments in the outbox that are over, and were not told in vain a short while ago; again is
+// after what time to look next. What the ledger does not know leaves the outbox.
 func (h *Hooks) due(ctx context.Context) (list []history.Payment, again time.Duration, err error) {
 	ids, err := h.waiting()
 	if err != nil {

@@ -24,7 +24,8 @@ import (
 	"x402-wallet/x402"
 )
 
-// Hooks are the owner's programs. Set the fields before its first use; where After is set, Begin and Close it.
+// Hooks are the owner's programs. Set the fields before its first use; where After is set, Begin and Close
+// it.
 type Hooks struct {
 	Before child.Program // no Argv: nobody is asked
 	After  child.Program // no Argv: nobody is told
@@ -51,9 +52,9 @@ type Ledger interface {
 // maxAnswer bounds what a program before a payment may answer, in bytes.
 const maxAnswer = 16 << 10
 
-// MayPay asks the owner's program about a payment of which nothing is signed yet, and notes that the program
-// after it is to be told what came of it. Its error is POLICY_DENIED where the owner's program refuses or does
-// not answer as it should. Sign-ins and floats pay nobody, and are not asked about.
+// MayPay asks the owner's program about a payment of which nothing is signed yet, and notes that the
+// program after it is to be told what came of it. Its error is POLICY_DENIED where the owner's program
+// refuses or does not answer as it should. Sign-ins and floats pay nobody, and are not asked about.
 func (h *Hooks) MayPay(ctx context.Context, p history.Payment) error {
 	if h == nil || p.IsSignIn() || p.IsPull() {
 		return nil
@@ -67,7 +68,8 @@ func (h *Hooks) MayPay(ctx context.Context, p history.Payment) error {
 		if err := h.note(p.ID); err != nil {
 			return x402.Errorf(x402.LedgerUnavailable, "the program of hooks.after could not be told of the "+
 				"payment, which could not be noted: %w", err).
-				WithHint("make room on the disk of the wallet's home, or make it writable; nothing was signed")
+				WithHint("make room on the disk of the wallet's home, or make it writable; nothing was " +
+					"signed")
 		}
 	}
 	return nil
@@ -77,7 +79,8 @@ func (h *Hooks) ask(ctx context.Context, p history.Payment) error {
 	if err := h.Sealed(ctx); err != nil {
 		return err
 	}
-	answer, _, err := h.Before.Ask(ctx, event(before, p).line(), child.Limits{Time: h.Limit, Answer: maxAnswer})
+	limits := child.Limits{Time: h.Limit, Answer: maxAnswer}
+	answer, _, err := h.Before.Ask(ctx, event(before, p).line(), limits)
 	if err != nil && ctx.Err() != nil { // the call's own time is over: that says nothing about the program
 		return ctx.Err()
 	}
@@ -106,8 +109,8 @@ func refused(reason string) error {
 	if reason != "" {
 		message += ": " + x402.Quote(reason)
 	}
-	return x402.Errorf(x402.PolicyDenied, "%s", message).WithHint("nothing was signed, and nothing is held; " +
-		"only the person can change what that program lets pass")
+	return x402.Errorf(x402.PolicyDenied, "%s", message).WithHint("nothing was signed, and nothing is " +
+		"held; only the person can change what that program lets pass")
 }
 
 // reasonIn is what a program's answer says why it refuses; isJSON: it is empty, or a JSON object.

@@ -90,7 +90,8 @@ func (l *ledger) process(t *testing.T, beforeText, afterText string) (h *Hooks, 
 
 func paymentOf(n int) history.Payment {
 	return history.Payment{ID: fmt.Sprintf("pay_%032x", n), Created: time.Now().Truncate(time.Microsecond),
-		State: history.Reserved, Agent: "ann", Method: "GET", URL: "https://shop.example/x", Host: "shop.example",
+		State: history.Reserved, Agent: "ann", Method: "GET", URL: "https://shop.example/x",
+		Host:    "shop.example",
 		Network: "eip155:84532", Scheme: x402.Exact, Asset: "0xusdc", Symbol: "USDC",
 		Amount: money.NewAmount(10000), Price: 10000, PayTo: "0xshop", Source: "0xagent",
 		Requirement: []byte(`"canary"`), Payload: []byte(`"canary"`), IdempotencyKey: "canary",
@@ -211,7 +212,8 @@ func TestAPaymentIsToldOnce(t *testing.T) {
 	}
 	eventually := func(want ...string) {
 		t.Helper()
-		require.Eventually(t, func() bool { return len(told(dir)) >= len(want) }, 30*time.Second, time.Millisecond)
+		require.Eventually(t, func() bool { return len(told(dir)) >= len(want) }, 30*time.Second,
+			time.Millisecond)
 		require.ElementsMatch(t, want, told(dir))
 	}
 	eventually(one.ID+"=settled", two.ID+"=failed")
@@ -249,7 +251,8 @@ func TestProgramsThatDoNotTakeAPayment(t *testing.T) {
 				l.put(p, history.Settled)
 			}
 			h.Begin()
-			require.Eventually(t, func() bool { return len(told(dir)) == 1 }, 30*time.Second, time.Millisecond)
+			require.Eventually(t, func() bool { return len(told(dir)) == 1 }, 30*time.Second,
+				time.Millisecond)
 			require.Equal(t, []string{good.ID + "=settled"}, told(dir))
 			closed := make(chan struct{})
 			h.Close(func() { close(closed) })
@@ -262,7 +265,8 @@ func TestProgramsThatDoNotTakeAPayment(t *testing.T) {
 			next, _ := l.process(t, "", "true")
 			next.After = h.After
 			next.Begin()
-			require.Eventually(t, func() bool { return len(told(dir)) == 2 }, 30*time.Second, time.Millisecond)
+			require.Eventually(t, func() bool { return len(told(dir)) == 2 }, 30*time.Second,
+				time.Millisecond)
 		})
 	}
 }

@@ -39,8 +39,8 @@ type Rules struct {
 	// how many blocks it has. Only the unlock agent needs them.
 	Status func(ctx context.Context, e x402.Evidence) (x402.Status, error)
 	Height func(ctx context.Context, network string) (uint64, error)
-	// MayPay asks the owner's program about a payment before its signature is recorded; nil: there is none. Only
-	// the unlock agent asks it, which does not know whether the process that pays did
+	// MayPay asks the owner's program about a payment before its signature is recorded; nil: there is none.
+	// Only the unlock agent asks it, which does not know whether the process that pays did
 	MayPay func(ctx context.Context, p history.Payment) error
 }
 
