@@ -98,7 +98,7 @@ func (a *app) OpenWallet(ctx context.Context, first, last wallet.Passphrase) (*t
 		Networks: networksInOrder(rules), Unnamed: unnamed(rules),
 		TokenAccounts: tokenAccounts(rules), Mounts: mounts(rules), AgentLabels: agentLabels(rules),
 		Subscriptions: subscriptions(rules),
-		Warnings: slices.Concat(keys.Warnings, rules.Warnings, config.IgnoredEnv(a.env, rules)),
+		Warnings:      slices.Concat(keys.Warnings, rules.Warnings, config.IgnoredEnv(a.env, rules)),
 	}, nil
 }
 
@@ -245,7 +245,8 @@ func (a *app) open(ctx context.Context) (h openHome, err error) {
 // beginTelling lets what the owner is told go out, as long as the rules that say to whom are theirs.
 func (a *app) beginTelling(h *openHome) {
 	sealed := a.Guard(h.store, h.rules, nil).CheckConfig
-	if h.hooks = a.hooks(h.rules, h.store, sealed); h.hooks != nil {
+	h.hooks = a.hooks(h.rules, h.store, sealed)
+	if h.hooks != nil {
 		h.hooks.Begin()
 	}
 	if h.notifier != nil {

@@ -170,7 +170,7 @@ func budgetRules(c *config.Config) budget.Rules {
 		NewPayee: c.Policy.NewPayee, PayeeChange: c.Policy.PayeeChange, PriceJump: c.Policy.PriceJump,
 		MaxFailures: c.Policy.MaxFailures, SignIn: c.Policy.SignIn, Agents: agents(c),
 		AgentsOpen: c.Ledger.URL != "", // in a fleet the enrolment says who is one
-		EachAgent: eachAgent(c), Teams: config.Tree(b.Teams), Subscriptions: subscriptionRules(c),
+		EachAgent:  eachAgent(c), Teams: config.Tree(b.Teams), Subscriptions: subscriptionRules(c),
 	}
 }
 

@@ -2,12 +2,14 @@ package app
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
 	"net"
 	"os"
 	"runtime/debug"
+	"strings"
 	"sync"
 	"syscall"
 	"time"
@@ -127,7 +129,8 @@ func (a *app) sealedRules(ctx context.Context, began *config.Config, store *hist
 	signed.KnowsFacilitator = func(ctx context.Context, network, address string) bool {
 		nodes := seller.NodeClient(rules.Policy.Loopback)
 		// nil: these rules are sealed, or nothing is signed by them
-		return a.facilitators(rules, rules.FacilitatorList(a.env), nodes, nil).HasSigner(ctx, network, address)
+		all := a.facilitators(rules, rules.FacilitatorList(a.env), nodes, nil)
+		return all.HasSigner(ctx, network, address)
 	}
 	isSealed := func(context.Context) error { return nil } // VerifySeals said so
 	if h := a.hooks(rules, store, isSealed); h != nil {
@@ -167,7 +170,7 @@ func (a *app) ServePaywall(ctx context.Context, file, place string) error {
 		return setupFailed(fmt.Errorf("%s: %w", file, err))
 	}
 	proxy := &paywall.Proxy{Paywall: wall, Command: conf.Command, Stderr: passedOn{os.Stderr}, URL: conf.URL,
-		Version: a.version, Log: a.log,
+		Version: a.version, Log: a.log, Listed: conf.DiscoveryList,
 		Limits: paywall.Limits{Sessions: conf.MaxSessions, Request: int64(conf.MaxRequest),
 			BehindProxy: conf.BehindProxy}}
 	if len(conf.Command) > 0 {
@@ -257,7 +260,8 @@ func (a *app) paywallOptions(conf *config.Paywall, h openHome) (paywall.Options,
 	rpc := rules.Nodes()
 	onEVM := evm.New(evm.Options{RPC: rpc, HTTP: nodes, Now: time.Now, Observe: a.parties.Node})
 	onSolana := svm.New(svm.Options{RPC: rpc, HTTP: nodes, Now: time.Now, Observe: a.parties.Node})
-	list, mayRun := conf.Facilitators, func(context.Context) error { return nil } // its owner's, like its command
+	list := conf.Facilitators
+	mayRun := func(context.Context) error { return nil } // its owner's, like its command
 	if len(list) == 0 {
 		list = rules.FacilitatorList(a.env)
 		if h.keys != nil { // else there is no seal, and the paywall's owner is who wrote the rules
@@ -281,6 +285,10 @@ func (a *app) paywallOptions(conf *config.Paywall, h openHome) (paywall.Options,
 		sold := paywall.Tool{Name: t.Name, Description: t.Description, Upfront: t.Upfront,
 			MaxTimeout: t.MaxTimeout, PerKilobyte: t.PerKilobyte, RequireIdentifier: t.RequireIdentifier,
 			Access: t.Access}
+		if t.Discoverable {
+			sold.Discovery = &paywall.Discovery{URL: strings.TrimRight(conf.Origin, "/") + "/mcp",
+				Input: example(t.ExampleInput), Output: example(t.ExampleOutput)}
+		}
 		for _, option := range t.Accepts {
 			if option.PayTo == "" {
 				option.PayTo = own[x402.Namespace(option.Network)]
@@ -298,4 +306,12 @@ func (a *app) paywallOptions(conf *config.Paywall, h openHome) (paywall.Options,
 		a.log.Info("offers and receipts are signed", "key", paywall.KeyID(key))
 	}
 	return o, nil
+}
+
+// example is a JSON text of a paywall's file; nil: there is none.
+func example(text string) json.RawMessage {
+	if text == "" {
+		return nil
+	}
+	return json.RawMessage(text)
 }

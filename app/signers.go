@@ -15,9 +15,11 @@ import (
 
 // Signer is one that keeps a key itself. said hears what a command writes to its standard error; nil: nobody
 // does.
-func (a *app) Signer(name string, s config.Signer, rules *config.Config, said func(text string)) *signer.Signer {
+func (a *app) Signer(name string, s config.Signer, rules *config.Config,
+	said func(text string)) *signer.Signer {
 	return signer.New(name, s, signer.Options{
-		HTTP: seller.NodeClient(rules.Policy.Loopback), Secret: config.ReadSecretFile, Now: time.Now, Said: said,
+		HTTP: seller.NodeClient(rules.Policy.Loopback), Secret: config.ReadSecretFile, Now: time.Now,
+		Said: said,
 		Program: func(argv, env []string, sandbox *bool) child.Program {
 			return child.Program{Argv: argv, Env: config.ChildEnv(env...), Sandbox: a.sandbox(sandbox, rules)}
 		},
@@ -33,8 +35,9 @@ func (a *app) SignersByChain(rules *config.Config) map[string]wallet.Signer {
 	return list
 }
 
-// sealedSigners are those of rules that are as the owner sealed them, or tighter. Of other rules nothing is paid,
-// and none of their signers counts: their addresses would be shown to whoever sends money to the wallet.
+// sealedSigners are those of rules that are as the owner sealed them, or tighter. Of other rules nothing is
+// paid, and none of their signers counts: their addresses would be shown to whoever sends money to the
+// wallet.
 func (a *app) sealedSigners(ctx context.Context, h openHome) (map[string]wallet.Signer, error) {
 	if len(h.rules.Signers) == 0 {
 		return nil, nil
@@ -67,7 +70,8 @@ func (a *app) lookAtSigners(ctx context.Context, signers map[string]wallet.Signe
 // lookTime is how long a look at a signer may take.
 const lookTime = 15 * time.Second
 
-// signingTime is the longest that a signature may take under the rules, beside what the keystore takes itself.
+// signingTime is the longest that a signature may take under the rules, beside what the keystore takes
+// itself.
 func signingTime(rules *config.Config) (most time.Duration) {
 	for _, s := range rules.Signers {
 		most = max(most, 2*s.Timeout) // a permit goes with an approval
@@ -75,8 +79,8 @@ func signingTime(rules *config.Config) (most time.Duration) {
 	return most
 }
 
-// sameSigners refuses rules that name other signers than those an unlock agent began with: it would sign out of
-// another account than its callers pay from.
+// sameSigners refuses rules that name other signers than those an unlock agent began with: it would sign out
+// of another account than its callers pay from.
 func sameSigners(began, now *config.Config) error {
 	if reflect.DeepEqual(began.Signers, now.Signers) {
 		return nil

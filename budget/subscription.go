@@ -35,8 +35,8 @@ const (
 	MaxEvery = 366 * 24 * time.Hour
 )
 
-// everyUnits are those that the length of a slot is written in: a day is 24 hours, whatever a clock on the wall
-// shows.
+// everyUnits are those that the length of a slot is written in: a day is 24 hours, whatever a clock on the
+// wall shows.
 var everyUnits = []struct {
 	name string
 	is   time.Duration
@@ -181,8 +181,9 @@ func (r Rules) checkSubscription(a Ask, facts Facts) (reasons []reason, err erro
 	used := facts.Subscription
 	if used.Total().Add(a.Price) > s.Total {
 		left := s.Total.SubFloor(used.Total())
-		return nil, x402.Errorf(x402.BudgetExceeded, "the price %s is above what is left of the subscription "+
-			"%s: %s of %s", a.Price.Price(), s.Name, left.Price(), s.Total.Price()).
+		return nil, x402.Errorf(x402.BudgetExceeded,
+			"the price %s is above what is left of the subscription "+
+				"%s: %s of %s", a.Price.Price(), s.Name, left.Price(), s.Total.Price()).
 			WithHint("nothing more is bought by it; the owner makes a new one").
 			WithDetail("layer", "subscription").WithDetail("subscription", s.Name).
 			WithDetail("limit", s.Total).WithDetail("spent", used.Spent).WithDetail("held", used.Held).
@@ -221,7 +222,8 @@ func (r Rules) subscriptionFor(a Ask) (s Subscription, slot time.Time, err error
 	switch {
 	case !ok || s.Name == "" || s.ID() != id:
 		return s, slot, x402.Errorf(x402.PolicyDenied, "the owner's rules do not have the subscription that "+
-			"this payment is for").WithHint("it was cancelled; x402-wallet subscriptions lists those there are")
+			"this payment is for").
+			WithHint("it was cancelled; x402-wallet subscriptions lists those there are")
 	case s.Paused:
 		return s, slot, notOrdered(s, "the owner paused it")
 	case a.Agent != s.Agent:

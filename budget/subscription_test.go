@@ -42,7 +42,8 @@ func TestDue(t *testing.T) {
 		// 02:30 is no time in Berlin on that day, and twice one in October
 		{"summer time", s, "2027-03-27T02:30:00Z", "2027-03-28T02:30:00Z", "2027-03-28T02:30:00Z",
 			"2027-03-29T02:30:00Z"},
-		{"in another zone", s, "", "2027-03-28T04:30:00+02:00", "2027-03-28T02:30:00Z", "2027-03-29T02:30:00Z"},
+		{"in another zone", s, "", "2027-03-28T04:30:00+02:00", "2027-03-28T02:30:00Z",
+			"2027-03-29T02:30:00Z"},
 		{"three were missed: the newest alone", s, "2027-03-27T02:30:00Z", "2027-03-31T12:00:00Z",
 			"2027-03-31T02:30:00Z", ""},
 		{"a clock set back", s, "2027-03-30T02:30:00Z", "2027-03-28T12:00:00Z", "", "2027-03-29T02:30:00Z"},
@@ -75,12 +76,14 @@ func TestDue(t *testing.T) {
 // from Until on, and each is one of the subscription's and the one that time is in.
 func TestNoSlotIsDueTwice(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
-		s := Subscription{Name: "x", Since: at("2027-01-01T00:00:00Z"), Every: rapid.SampledFrom([]time.Duration{
-			time.Minute, 7 * time.Minute, 24 * time.Hour}).Draw(t, "every")}
+		s := Subscription{Name: "x", Since: at("2027-01-01T00:00:00Z"),
+			Every: rapid.SampledFrom([]time.Duration{
+				time.Minute, 7 * time.Minute, 24 * time.Hour}).Draw(t, "every")}
 		s.Until = s.Since.Add(time.Duration(rapid.IntRange(1, 30).Draw(t, "slots")) * s.Every)
 		now, last, keys := s.Since, time.Time{}, map[string]bool{}
 		for range rapid.IntRange(1, 40).Draw(t, "passes") {
-			now = now.Add(time.Duration(rapid.Int64Range(-3*int64(s.Every), 5*int64(s.Every)).Draw(t, "jump")))
+			now = now.Add(time.Duration(rapid.Int64Range(-3*int64(s.Every), 5*int64(s.Every)).Draw(t,
+				"jump")))
 			slot, due := s.Due(last, now)
 			if !due {
 				continue
@@ -121,7 +124,8 @@ func TestSubscriptionKeys(t *testing.T) {
 func TestSubscriptionRules(t *testing.T) {
 	s := daily()
 	rules := Rules{PerCall: 1_000_000, Day: 10_000_000, Month: 10_000_000, ApproveAbove: 1, Rate: 9,
-		Agents: map[string]Agent{"research": {}, "other": {}}, Subscriptions: map[string]Subscription{"news": s}}
+		Agents:        map[string]Agent{"research": {}, "other": {}},
+		Subscriptions: map[string]Subscription{"news": s}}
 	now := at("2027-03-28T12:00:00Z")
 	slot := at("2027-03-28T02:30:00Z")
 	last := money.Dollars(50_000)
@@ -145,7 +149,8 @@ func TestSubscriptionRules(t *testing.T) {
 		}, "", ""},
 		{"another payee", func(_ *Rules, a *Ask, f *Facts) { a.Payee.PayTo = "0xBB" }, x402.ApprovalRequired,
 			"paid 0xaa last time"},
-		{"the last unit of the total", func(_ *Rules, _ *Ask, f *Facts) { f.Subscription.Spent = 150_000 }, "", ""},
+		{"the last unit of the total", func(_ *Rules, _ *Ask, f *Facts) { f.Subscription.Spent = 150_000 },
+			"", ""},
 		{"one unit above the total", func(_ *Rules, a *Ask, f *Facts) {
 			f.Subscription.Spent, f.Subscription.Held = 150_000, 1
 			a.Approved = true
@@ -186,8 +191,9 @@ func TestSubscriptionRules(t *testing.T) {
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			r := rules
-			a := Ask{Agent: "research", Price: 50_000, Host: "api.example", Key: s.Key(slot), Request: s.Request,
-				Payee: Payee{Network: "eip155:8453", PayTo: "0xAA"}}
+			a := Ask{Agent: "research", Price: 50_000, Host: "api.example", Key: s.Key(slot),
+				Request: s.Request,
+				Payee:   Payee{Network: "eip155:8453", PayTo: "0xAA"}}
 			f := Facts{Now: now, Subscription: SubscriptionUse{LastPrice: &last, LastPayTo: "0xaa"}}
 			c.change(&r, &a, &f)
 			_, err := r.Decide(a, f)

@@ -145,8 +145,8 @@ func title(chain string) string {
 
 // addressCommand needs no passphrase: addresses are in the keystore's header, and are checked
 // against the keys whenever these are decrypted.
-// whoSigns is the wallet with the signers of its rules. An address that stands in rules which the owner did not
-// seal is shown to nobody: somebody would send money there.
+// whoSigns is the wallet with the signers of its rules. An address that stands in rules which the owner did
+// not seal is shown to nobody: somebody would send money there.
 func (p *Program) whoSigns(ctx context.Context) (*wallet.Wallet, *config.Config, error) {
 	if err := p.haveWallet(); err != nil {
 		return nil, nil, err

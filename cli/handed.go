@@ -89,7 +89,8 @@ var atService = map[string]handed{
 	"signer list":   {},
 	"signer remove": {refused: []string{page}},
 	"signer test":   {},
-	"subscribe": {flags: []string{"agent", "asset", "every", "header", "max", "name", "network", "request", "start", "total",
+	"subscribe": {flags: []string{"agent", "asset", "every", "header", "max", "name", "network", "request",
+		"start", "total",
 		"until"}, refused: []string{"data", page}},
 	"subscriptions": {},
 	"subscriptions accept": {flags: []string{"asset", "max", "name", "network", "start", "total", "until"},
@@ -101,9 +102,10 @@ var atService = map[string]handed{
 	"subscriptions resume":  {refused: []string{page}},
 	"subscriptions show":    {},
 	"unfreeze":              {refused: []string{page}},
-	"unlock":                {refused: []string{"foreground", handedOver, "passphrase-fd", "passphrase-file"}},
-	"vault":                 {flags: []string{"network", "vault"}},
-	"vault show":            {flags: []string{"network", "vault"}},
+	"unlock": {refused: []string{"foreground", handedOver, "passphrase-fd",
+		"passphrase-file"}},
+	"vault":      {flags: []string{"network", "vault"}},
+	"vault show": {flags: []string{"network", "vault"}},
 }
 
 // notAtService are the commands that may not, and all below them: they read files, take the owner's key of a

@@ -156,15 +156,18 @@ func typed(passphrase []byte) wallet.Passphrase {
 const byFlags = "--passphrase-file FILE or --passphrase-fd N"
 
 // byPerson explains a source that is only a person's to give, when there is none: by the same command
-// again. orElse is how else it can be given.
+// again. orElse is how else it can be given; "": in no other way.
 func (u *ui) byPerson(source wallet.Passphrase, orElse string) wallet.Passphrase {
 	return func(ctx context.Context) ([]byte, error) {
 		given, err := source(ctx)
+		how := "run it in a terminal"
+		if orElse != "" {
+			how += ", or with " + orElse
+		}
 		if errors.Is(err, wallet.ErrNoPassphrase) {
 			return nil, x402.Errorf(x402.WalletLocked,
 				"this needs the passphrase, typed by a person now, and there is no terminal").
-				WithHint("run it in a terminal, or with %s; what unlocks the wallet automatically is "+
-					"never used for this", orElse).
+				WithHint("%s; what unlocks the wallet automatically is never used for this", how).
 				WithCommand(u.line, "This takes your passphrase: please run it in a terminal.")
 		}
 		return given, err

@@ -149,6 +149,11 @@ func (p *Program) changePermitted(ctx context.Context, ui *ui, w *tools.Wallet, 
 	if err := p.stillSealed(ctx, w, keys); err != nil {
 		return err
 	}
+	rules, _, err := p.Rules()
+	if err != nil {
+		return err
+	}
+	keys.Signers = p.SignersByChain(rules)
 	signature, err := keys.SignPermit2Approval(ctx, wallet.Permit2Approval{ChainID: t.ChainID, Nonce: t.Nonce,
 		Gas: t.Gas, Tip: t.Tip.Bytes32(), MaxFee: t.MaxFee.Bytes32(), Token: t.To, Amount: amount.Bytes32()})
 	if err != nil {

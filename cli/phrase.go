@@ -81,7 +81,7 @@ func (f phraseFlags) check(all initFlags) error {
 	case f.show && others:
 		return usageError{text: "keys that are imported one by one have no phrase to be shown",
 			hint: "leave out --export-phrase"}
-	case all.askNobody && (f.typed || f.asksForOne || f.show):
+	case all.askNobody && (f.typed || f.of != "" || f.asksForOne || f.show):
 		return usageError{text: "--no-input asks nobody, and a phrase is typed or shown on a terminal",
 			hint: "give it --import-phrase-file FILE, and --phrase-passphrase-file FILE where it has a " +
 				"passphrase"}
@@ -162,7 +162,8 @@ func (b *beginning) takePhrase(ctx context.Context, imported bool) (*wallet.Phra
 // one.
 func (f phraseFlags) keepsNone() bool { return f.keysOnly || f.of != "" }
 
-// phraseOf is another wallet's phrase.
+// phraseOf is another wallet's phrase, for the passphrase that its owner types: what unlocks it without them
+// would let an agent take its other accounts, under rules of its own.
 func (b *beginning) phraseOf(ctx context.Context, passphrase wallet.Passphrase,
 	paths wallet.Paths) (*wallet.Phrase, error) {
 	other, err := wallet.Open(b.phrase.of)
@@ -170,9 +171,8 @@ func (b *beginning) phraseOf(ctx context.Context, passphrase wallet.Passphrase,
 		return nil, err
 	}
 	defer func() { _ = other.Close() }()
-	typed := b.ui.byPerson(b.passphraseOf(b.ui)(b.phrase.of),
-		"--import-passphrase-file FILE or --import-passphrase-fd N")
-	return other.PhraseFor(ctx, typed, passphrase, paths)
+	typed := wallet.FromTerminal("Passphrase of the wallet in " + safe(b.phrase.of) + ": ")
+	return other.PhraseFor(ctx, b.ui.byPerson(b.ui.asking(typed), ""), passphrase, paths)
 }
 
 // meansPhrase asks on a terminal whether a phrase's addresses are those that the owner expects: another
@@ -215,7 +215,13 @@ func (b *beginning) showPhrase(ctx context.Context, keys *wallet.Wallet, passphr
 
 // backUp is the first thing to do with a new wallet.
 func (b *beginning) backUp() nextStep {
-	if !b.hasPhrase || b.sawPhrase || b.p.Env.Handed != "" {
+	paths, err := b.phrase.keyPaths()
+	switch {
+	case b.phrase.isImported() && b.phrase.keepsNone() && err == nil:
+		return nextStep{what: "back up keystore.json. Besides, the phrase that its keys are from makes " +
+			"them again: keep " +
+			"that, and where they are: " + paths.Solana + " and " + paths.EVM}
+	case !b.hasPhrase || b.sawPhrase || b.p.Env.Handed != "":
 		return nextStep{what: "back up keystore.json: whoever loses it or the passphrase has lost the money"}
 	}
 	return nextStep{what: "back up keystore.json, and write the recovery phrase on paper: whoever loses " +
@@ -225,12 +231,13 @@ func (b *beginning) backUp() nextStep {
 
 // exportPhraseOut is what export-phrase answers: nothing of the phrase.
 type exportPhraseOut struct {
-	Shown bool `json:"shown"`
+	Shown bool `json:"shown"` // false: what the owner typed was compared with it
 	Words int  `json:"words"`
 }
 
 func (p *Program) exportPhraseCommand(ui *ui) *cobra.Command {
-	return &cobra.Command{
+	check := false
+	cmd := &cobra.Command{
 		Use: "export-phrase", Short: "Show the recovery phrase, on the terminal alone", Args: wants(),
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			if err := p.onOwnTerminal(ui); err != nil {
@@ -241,7 +248,11 @@ func (p *Program) exportPhraseCommand(ui *ui) *cobra.Command {
 				return err
 			}
 			defer func() { _ = keys.Close() }()
-			words, err := keys.ShowPhrase(cmd.Context(), ui.asking(wallet.FromTerminal("Passphrase: ")))
+			passphrase := ui.asking(wallet.FromTerminal("Passphrase: "))
+			if check {
+				return ui.checkPhrase(cmd.Context(), keys, passphrase)
+			}
+			words, err := keys.ShowPhrase(cmd.Context(), passphrase)
 			if err != nil {
 				return err
 			}
@@ -251,6 +262,19 @@ func (p *Program) exportPhraseCommand(ui *ui) *cobra.Command {
 				words)
 		},
 	}
+	cmd.Flags().BoolVar(&check, "check", false, "show nothing: type the phrase, and hear whether it is "+
+		"this wallet's")
+	return cmd
+}
+
+// checkPhrase compares what the owner has on paper with the keystore.
+func (u *ui) checkPhrase(ctx context.Context, keys *wallet.Wallet, passphrase wallet.Passphrase) error {
+	words, err := keys.CheckPhrase(ctx, passphrase, u.asking(wallet.PhraseFromTerminal()))
+	if err != nil {
+		return err
+	}
+	return u.answerLine(exportPhraseOut{Words: words}, "that is this wallet's recovery phrase, of %d words",
+		words)
 }
 
 // onOwnTerminal refuses a command whose input or output somebody else may read along: an agent that runs it

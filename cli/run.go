@@ -10,8 +10,8 @@ import (
 	"x402-wallet/tools"
 )
 
-// Running the subscriptions: once (subscriptions due, for a timer), or until it is stopped (run). Both may run
-// as often at once as anybody likes: a slot is one purchase.
+// Running the subscriptions: once (subscriptions due, for a timer), or until it is stopped (run). Both may
+// run as often at once as anybody likes: a slot is one purchase.
 
 // dueOut is what a pass over the subscriptions prints as JSON.
 type dueOut struct {
@@ -99,7 +99,8 @@ func (u *ui) ran(out dueOut) {
 // what a rule refused, that before what failed.
 func worstRun(ran []tools.SubscriptionRunOut) int {
 	exit := exitDone
-	rank := map[int]int{exitDone: 0, exitUsage: 1, exitFailed: 1, exitRefused: 2, exitPerson: 3, exitUnknown: 4}
+	rank := map[int]int{exitDone: 0, exitUsage: 1, exitFailed: 1, exitRefused: 2, exitPerson: 3,
+		exitUnknown: 4}
 	for _, r := range ran {
 		code := exitDone
 		switch {
@@ -136,7 +137,10 @@ func (p *Program) runCommand(ui *ui) *cobra.Command {
 					return nil
 				}
 				return ui.answer(out, func() { ui.ran(out) })
-			}, func(err error) { ui.note("%s %s", paint(ui.colorErr, yellow, "warning:"), safe(err.Error())) })
+			}, func(err error) {
+				ui.note("%s %s", paint(ui.colorErr, yellow, "warning:"),
+					safe(err.Error()))
+			})
 			if closing := end(); err == nil {
 				err = closing
 			}

@@ -18,7 +18,7 @@ import (
 )
 
 // The sandbox for other people's tests: seller, facilitator and play chains on loopback. What it prints is a
-// line of JSON each: first where everything is, then each payment. A person at a terminal gets a text instead.
+// line of JSON each: first where everything is, then each payment. A person at a terminal gets text.
 
 const (
 	// sandboxKeeps is how many payments it remembers, at least: it may run for days.
@@ -71,15 +71,16 @@ func (p *Program) sandboxCommand(ui *ui) *cobra.Command {
 		Use: "sandbox", Short: "A seller, a facilitator and play chains for your tests", Args: wants(),
 		RunE: func(cmd *cobra.Command, _ []string) error { return run.start(cmd.Context(), ui, p.Stdin) },
 	}
-	cmd.Flags().IntVar(&run.port, "port", 0, "the seller's `PORT`; the next four are the facilitator's, the EVM "+
+	flags := cmd.Flags()
+	flags.IntVar(&run.port, "port", 0, "the seller's `PORT`; the next four are the facilitator's, the EVM "+
 		"node's, the Solana node's and the control's (0: any that are free)")
-	cmd.Flags().StringVar(&run.script, "script", "", "a `FILE` of JSON: what is sold, what fails, who has money")
-	cmd.Flags().StringArrayVar(&run.fund, "fund", nil, "give an `ADDRESS` $"+sandboxGift+" of play money; may be "+
+	flags.StringVar(&run.script, "script", "", "a `FILE` of JSON: what is sold, what fails, who has money")
+	flags.StringArrayVar(&run.fund, "fund", nil, "give an `ADDRESS` $"+sandboxGift+" of play money; may be "+
 		"repeated")
-	cmd.Flags().BoolVar(&run.mainnet, "mainnet", false, "call the chains Base and Solana, not Base Sepolia and "+
+	flags.BoolVar(&run.mainnet, "mainnet", false, "call the chains Base and Solana, not Base Sepolia and "+
 		"Solana Devnet; they stay play chains")
-	cmd.Flags().BoolVar(&run.untilEOF, "until-eof", false, "stop when stdin ends, as it does when the program that "+
-		"started this one is gone")
+	flags.BoolVar(&run.untilEOF, "until-eof", false, "stop when stdin ends, as it does when the program "+
+		"that started this one is gone")
 	return cmd
 }
 
@@ -188,8 +189,8 @@ func (r *sandboxReady) print(ui *ui) {
 	ui.table([]string{"path", "price", "on", "scheme"}, rows)
 	ui.say("")
 	for _, a := range r.Accounts {
-		ui.say("play account %s on %s has $%s; its key: %s", a.Address, x402.NetworkName(a.Network), a.Balance,
-			a.PlayKey)
+		ui.say("play account %s on %s has $%s; its key: %s", a.Address, x402.NetworkName(a.Network),
+			a.Balance, a.PlayKey)
 	}
 	ui.note("%s", r.Note)
 	ui.note("payments are shown as they come; Ctrl-C ends it; --json has all of this for programs, and the " +
@@ -253,10 +254,16 @@ func (q *lineQueue) take() (lines [][]byte, dropped int) {
 	return lines, dropped
 }
 
-// writeTo writes lines as they come, until ctx ends: then what is there, and no more. An error is the writer's.
+// writeTo writes lines as they come, until ctx ends: then what is there, and no more. An error is the
+// writer's.
 func (q *lineQueue) writeTo(ctx context.Context, w io.Writer) error {
 	for {
-		isOver := ctx.Err() != nil
+		var isOver bool
+		select {
+		case <-ctx.Done():
+			isOver = true
+		default:
+		}
 		lines, dropped := q.take()
 		if dropped > 0 {
 			text, _ := jsonLine(map[string]any{"event": "dropped", "lines": dropped}) // cannot fail

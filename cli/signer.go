@@ -40,7 +40,8 @@ func (p *Program) signerCommand(ui *ui) *cobra.Command {
 			}))
 		})
 	}
-	cmd := &cobra.Command{Use: "signer", Short: "Who keeps the keys and signs with them", Args: wants(), RunE: list}
+	cmd := &cobra.Command{Use: "signer", Short: "Who keeps the keys and signs with them", Args: wants(),
+		RunE: list}
 	cmd.AddCommand(&cobra.Command{Use: "list", Short: "List who signs", Args: wants(), RunE: list},
 		p.signerAddCommand(ui), p.signerTestCommand(ui), p.signerRemoveCommand(ui))
 	return cmd
@@ -62,7 +63,8 @@ func signerRows(keys *wallet.Wallet, rules *config.Config) (rows []signerRow) {
 // signerTestCommand has a signer of the sealed rules sign a text that pays nobody.
 func (p *Program) signerTestCommand(ui *ui) *cobra.Command {
 	return &cobra.Command{
-		Use: "test NAME", Short: "Have a signer sign a text that pays nobody, and check it", Args: wants("NAME"),
+		Use: "test NAME", Short: "Have a signer sign a text that pays nobody, and check it",
+		Args: wants("NAME"),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			guard, err := p.rules(cmd.Context())
 			if err != nil {
@@ -81,13 +83,14 @@ func (p *Program) signerTestCommand(ui *ui) *cobra.Command {
 			if err != nil {
 				return err
 			}
-			return ui.answerLine(row, "%s signs for %s on %s; it took %d ms", row.Name, row.Address, row.Chain,
-				*row.Milliseconds)
+			return ui.answerLine(row, "%s signs for %s on %s; it took %d ms", row.Name, row.Address,
+				row.Chain, *row.Milliseconds)
 		},
 	}
 }
 
-// testSigner asks a signer whose key it has, and has it sign. What a command writes to its standard error is shown.
+// testSigner asks a signer whose key it has, and has it sign. What a command writes to its standard error is
+// shown.
 func (p *Program) testSigner(ctx context.Context, ui *ui, all *config.Config, name string,
 	s config.Signer) (row signerRow, err error) {
 	defer ui.waiting("asking the signer " + name)()
@@ -116,7 +119,8 @@ func (p *Program) testSigner(ctx context.Context, ui *ui, all *config.Config, na
 // signerRemoveCommand gives signing back to the keystore.
 func (p *Program) signerRemoveCommand(ui *ui) *cobra.Command {
 	return ui.loosens(&cobra.Command{
-		Use: "remove NAME", Short: "Let the keystore sign again (asks for the passphrase)", Args: wants("NAME"),
+		Use: "remove NAME", Short: "Let the keystore sign again (asks for the passphrase)",
+		Args: wants("NAME"),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			edit := func(text []byte, rules *config.Config) ([]byte, error) {
 				if _, known := rules.Signers[args[0]]; !known {
@@ -132,11 +136,12 @@ func (p *Program) signerRemoveCommand(ui *ui) *cobra.Command {
 				defer func() { _ = keys.Close() }()
 				rows := signerRows(keys, guard.Rules)
 				return ui.answer(map[string]any{"signers": rows}, func() {
-					ui.say("the signer %s is removed; the keystore signs instead of it, from its own address:", args[0])
+					ui.say("the signer %s is removed; the keystore signs again, from its own address:",
+						args[0])
 					for _, r := range rows {
 						ui.say("  %s  %s  %s", r.Chain, r.Name, r.Address)
 					}
-					ui.note("what is at the other address stays there, and what was signed from it is looked after")
+					ui.note("what is at the other address stays there")
 				})
 			})
 		},

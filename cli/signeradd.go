@@ -24,8 +24,8 @@ type newSigner struct {
 	keyFile string // a key to put into the keychain
 }
 
-// signerAddCommand asks a signer for its address, has it sign a text, and writes it into the rules, sealed by the
-// passphrase: it says who signs.
+// signerAddCommand asks a signer for its address, has it sign a text, and writes it into the rules, sealed by
+// the passphrase: it says who signs.
 func (p *Program) signerAddCommand(ui *ui) *cobra.Command {
 	var n newSigner
 	cmd := &cobra.Command{
@@ -92,15 +92,16 @@ func (p *Program) addSigner(ctx context.Context, ui *ui, n newSigner) error {
 	if err != nil {
 		return err
 	}
-	ui.note("the signer %s has the key of %s on %s; a test text was signed in %d ms", n.name, row.Address, n.Chain,
-		*row.Milliseconds)
+	ui.note("the signer %s has the key of %s on %s; a test text was signed in %d ms", n.name, row.Address,
+		n.Chain, *row.Milliseconds)
 	n.Signer.Address = row.Address
 	edit := func(text []byte, _ *config.Config) ([]byte, error) { return n.write(text, row.Address) }
 	return p.changeRulesThen(ctx, ui, edit, func(*seal.Guard, string) error {
 		return ui.answer(row, func() {
 			ui.say("the signer %s signs on %s from now on, from %s", n.name, n.Chain, row.Address)
-			ui.note("payments need money at that address: x402-wallet address --qr. The keystore still takes your " +
-				"passphrase, and keeps the seals; if the wallet is unlocked, run x402-wallet lock and unlock it again")
+			ui.note("payments need money at that address: x402-wallet address --qr")
+			ui.note("the keystore still takes your passphrase; a wallet that is unlocked now has to be " +
+				"locked and unlocked again")
 		})
 	})
 }
@@ -121,7 +122,8 @@ func (p *Program) keepInKeychain(ctx context.Context, ui *ui, n newSigner) error
 	if err := (wallet.KeychainKey{Chain: n.Chain, Account: n.Key}).Keep(ctx, key); err != nil {
 		return err
 	}
-	ui.note("the key of %s is in the system's keychain, as %s; %s still has it, too", key.Address, n.Key, n.keyFile)
+	ui.note("the key of %s is in the system's keychain, as %s; %s still has it, too", key.Address, n.Key,
+		n.keyFile)
 	return nil
 }
 

@@ -63,7 +63,8 @@ func (p *Program) subscribeCommand(ui *ui) *cobra.Command {
 	o.addFlags(cmd)
 	cmd.Flags().StringVar(&o.every, "every", "", "how often: a `TIME` like 30m, 12h, 1d or 2w")
 	cmd.Flags().StringVar(&o.max, "max", "", "pay at most this `AMOUNT` in dollars each time, without asking")
-	cmd.Flags().StringVar(&o.until, "until", "", "not from this `TIME` on, a date or like 2027-01-01T08:00:00Z")
+	cmd.Flags().StringVar(&o.until, "until", "",
+		"not from this `TIME` on, a date or like 2027-01-01T08:00:00Z")
 	cmd.Flags().StringVar(&o.agent, "agent", "", "for this agent, by its `NAME`, and within its limits")
 	for _, needed := range []string{"every", "max", "until", "total"} {
 		_ = cmd.MarkFlagRequired(needed)
@@ -145,8 +146,8 @@ func (p *Program) subscribe(ctx context.Context, ui *ui, name string, s config.S
 		return ui.answer(map[string]string{"subscription": name, "first": first}, func() {
 			ui.say("%s: %s every %s until %s, %s each time and %s in all", name, safe(s.URL),
 				budget.EveryText(s.Every), s.Until.Format(time.DateOnly), s.Max.Price(), s.Total.Price())
-			ui.note("first at %s UTC, by x402-wallet run, by the service, or by x402-wallet subscriptions due "+
-				"from a timer", moment(first))
+			ui.note("first at %s UTC, by x402-wallet run, by the service, or by x402-wallet subscriptions "+
+				"due from a timer", moment(first))
 		})
 	})
 }
@@ -235,11 +236,13 @@ func (p *Program) acceptCommand(ui *ui) *cobra.Command {
 		},
 	})
 	o.addFlags(cmd)
-	cmd.Flags().Lookup("total").Usage = "never pay more than this `AMOUNT` in dollars for all of it; without " +
-		"it as much as all its runs may cost"
-	cmd.Flags().StringVar(&o.max, "max", "", "pay at most this `AMOUNT` in dollars each time, instead of what "+
-		"the agent proposed")
-	cmd.Flags().StringVar(&o.until, "until", "", "not from this `TIME` on, instead of what the agent proposed")
+	cmd.Flags().Lookup("total").Usage = "never pay more than this `AMOUNT` in dollars for all of it; " +
+		"without it as much as all its runs may cost"
+	cmd.Flags().StringVar(&o.max, "max", "",
+		"pay at most this `AMOUNT` in dollars each time, instead of what "+
+			"the agent proposed")
+	cmd.Flags().StringVar(&o.until, "until", "",
+		"not from this `TIME` on, instead of what the agent proposed")
 	return cmd
 }
 

@@ -97,7 +97,8 @@ func (p *Program) subscriptionShowCommand(ui *ui) *cobra.Command {
 
 func (u *ui) subscriptions(list []tools.SubscriptionOut) {
 	if len(list) == 0 {
-		u.note("there is no subscription (x402-wallet subscribe URL --every 1d --max 0.05 --until … --total …)")
+		u.note("there is no subscription (x402-wallet subscribe URL --every 1d --max 0.05 --until … "+
+			"--total …)")
 		return
 	}
 	var rows [][]string
@@ -110,7 +111,8 @@ func (u *ui) subscriptions(list []tools.SubscriptionOut) {
 		if next == "" {
 			next = s.State
 		}
-		rows = append(rows, []string{s.Name, s.Every, s.Max.Price(), s.Spent.Price(), s.Left.Price(), last, next,
+		rows = append(rows, []string{s.Name, s.Every, s.Max.Price(), s.Spent.Price(), s.Left.Price(), last,
+			next,
 			s.Agent, s.URL})
 	}
 	u.table([]string{"NAME", "EVERY", "MAX", "SPENT", "LEFT", "LAST", "NEXT (UTC)", "AGENT", "URL"}, rows)

@@ -68,8 +68,8 @@ func (u *ui) unlocked(out unlockOut) error {
 // signersTime is how long unlock looks at the signers.
 const signersTime = 15 * time.Second
 
-// noteSigners says which signers of the rules, which are sealed, could not sign now: the wallet is unlocked all the
-// same.
+// noteSigners says which signers of the rules, which are sealed, could not sign now: the wallet is unlocked
+// all the same.
 func (p *Program) noteSigners(ctx context.Context, ui *ui) {
 	rules, _, err := p.Rules()
 	if err != nil || len(rules.Signers) == 0 {
@@ -83,7 +83,8 @@ func (p *Program) noteSigners(ctx context.Context, ui *ui) {
 		s := signers[chain]
 		if err := s.Check(ctx); err != nil {
 			name, _ := s.Account()
-			ui.warn([]string{fmt.Sprintf("the signer %s could not sign now: %s", name, x402.AsError(err).Message)})
+			ui.warn([]string{fmt.Sprintf("the signer %s could not sign now: %s", name,
+				x402.AsError(err).Message)})
 		}
 	}
 }

@@ -20,7 +20,7 @@ import (
 
 	"x402-wallet/e2e/testworld"
 	"x402-wallet/internal/config"
-	"x402-wallet/internal/sandbox"
+	"x402-wallet/x402test"
 )
 
 // The MCP project's own conformance suite at a service, in both eras: sessions, streams, headers, rebinding.
@@ -29,9 +29,9 @@ import (
 // it sends a request (neither the service nor what is between has one then): what failed is tried again
 // alone.
 func TestConformance(t *testing.T) {
-	world, bin, _ := play(t, sandbox.Options{})
+	world, bin, _ := play(t, x402test.Options{})
 	token := "x402w_" + strings.Repeat("c", 43)
-	home := testworld.NewHome(t, world.Config(sandbox.Rules{})+
+	home := testworld.NewHome(t, world.WalletConfig()+
 		fmt.Sprintf("\n[agents.conformance]\ntoken = %q\n", config.TokenHash(token)))
 	service := testworld.StartService(t, bin, home.Env(), "--http", "127.0.0.1:0")
 	at, err := url.Parse(service.URL)

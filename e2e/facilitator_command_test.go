@@ -94,7 +94,7 @@ func TestPaywallIsSettledByAProgram(t *testing.T) {
 		Meta: mcp.Meta{"x402/payment": signOffer(t, s.world, asked)}})
 	require.NoError(t, err)
 	require.False(t, got.IsError, "%+v", got)
-	require.Len(t, s.world.Settlements(), 1)
+	require.Len(t, s.world.Payments(), 1)
 	var earned struct {
 		Sales []struct{ Status, Facilitator string }
 	}

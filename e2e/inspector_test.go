@@ -19,7 +19,7 @@ import (
 
 	"x402-wallet/e2e/testworld"
 	"x402-wallet/internal/config"
-	"x402-wallet/internal/sandbox"
+	"x402-wallet/x402test"
 )
 
 // Exit codes of the inspector.
@@ -67,11 +67,11 @@ func listed(t *testing.T) []struct{ Name string } {
 // and over HTTP: it lists the tools, pays, and reads what it bought; at its own wallet it also finds nothing
 // in the schemas that some host could not use, and checks every answer against them.
 func TestMCPInspector(t *testing.T) {
-	world, bin, _ := play(t, sandbox.Options{})
+	world, bin, _ := play(t, x402test.Options{})
 	token := "x402w_" + strings.Repeat("i", 43)
-	home := testworld.NewHome(t, world.Config(sandbox.Rules{})+
+	home := testworld.NewHome(t, world.WalletConfig()+
 		fmt.Sprintf("\n[agents.inspector]\ntoken = %q\n", config.TokenHash(token)))
-	world.Fund(home.EVM, 10*sandbox.USDC)
+	world.Fund(t, home.EVM, "10.00")
 	service := testworld.StartService(t, bin, home.Env(), "--http", "127.0.0.1:0")
 	paid := 0
 	for _, way := range []struct {
@@ -94,7 +94,7 @@ func TestMCPInspector(t *testing.T) {
 	}
 }
 
-func inspectWallet(t *testing.T, world *sandbox.Sandbox, home testworld.Home, server []string, era,
+func inspectWallet(t *testing.T, world *x402test.Sandbox, home testworld.Home, server []string, era,
 	query string, settled int, whole bool) {
 	// the inspector may kill the wallet before it noted that its answer was written
 	url := "url=" + world.SellerURL + "/weather?" + query
@@ -114,13 +114,13 @@ func inspectWallet(t *testing.T, world *sandbox.Sandbox, home testworld.Home, se
 	}
 	run(inspectorOK, &paid, "--method", "tools/call", "--tool-name", "x402_pay", "--tool-arg", url)
 	require.Equal(t, "paid", paid.StructuredContent.Status)
-	require.JSONEq(t, sandbox.Content("/weather"), paid.StructuredContent.Content)
-	require.Len(t, world.Settlements(), settled)
+	require.JSONEq(t, weather, paid.StructuredContent.Content)
+	world.AssertPaid(t, settled, x402test.Payment{Payer: home.EVM, Path: "/weather"})
 
 	var content struct{ Contents []struct{ Text string } }
 	run(inspectorOK, &content, "--method", "resources/read", "--uri", "x402://payments/"+
 		paid.StructuredContent.PaymentID+"/content")
-	require.JSONEq(t, sandbox.Content("/weather"), content.Contents[0].Text)
+	require.JSONEq(t, weather, content.Contents[0].Text)
 	if !whole { // the rest is the same server, and each of these starts node
 		return
 	}

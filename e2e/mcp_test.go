@@ -21,7 +21,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"x402-wallet/e2e/testworld"
-	"x402-wallet/internal/sandbox"
+	"x402-wallet/x402test"
 )
 
 // host is an MCP client that says and hears single lines, so that a test can say what no proper
@@ -186,29 +186,29 @@ func (h *host) end(within time.Duration) {
 }
 
 // play is a sandbox and a home whose wallet has money there.
-func play(t *testing.T, o sandbox.Options) (*sandbox.Sandbox, string, testworld.Home) {
-	world, err := sandbox.Start(o)
-	require.NoError(t, err)
-	t.Cleanup(func() { require.NoError(t, world.Close()) })
-	bin := testworld.Build(t)
-	home := testworld.NewHome(t, world.Config(sandbox.Rules{}))
-	world.Fund(home.EVM, 10*sandbox.USDC)
+func play(t *testing.T, o x402test.Options) (*x402test.Sandbox, string, testworld.Home) {
+	world, bin := x402test.New(t, o), testworld.Build(t)
+	home := testworld.NewHome(t, world.WalletConfig())
+	world.Fund(t, home.EVM, "10.00")
 	return world, bin, home
 }
 
+// weather is what the sandbox's seller delivers for /weather.
+const weather = `{"city":"Lisbon","celsius":21,"sky":"clear"}`
+
 // ownTools is how many tools the wallet has by itself (SPEC §7).
-const ownTools = 10
+const ownTools = 12
 
 const newest = "2026-07-28"
 
 // Every protocol there is, on the same binary: the list of tools, and a payment.
 func TestProtocolEras(t *testing.T) {
-	world, bin, home := play(t, sandbox.Options{})
-	weather := map[string]any{"url": world.SellerURL + "/weather"}
+	world, bin, home := play(t, x402test.Options{})
+	buy := map[string]any{"url": world.SellerURL + "/weather"}
 	var lists []string
 	paidFor := func(t *testing.T, a answer) {
 		require.Equal(t, "paid", a.Status, "%+v", a)
-		require.JSONEq(t, sandbox.Content("/weather"), a.Content)
+		require.JSONEq(t, weather, a.Content)
 	}
 	names := func(result json.RawMessage) string {
 		var list struct{ Tools []json.RawMessage }
@@ -227,7 +227,7 @@ func TestProtocolEras(t *testing.T) {
 			require.Contains(t, hello.Capabilities, "tools")
 			require.Less(t, len(hello.Instructions), 1000)
 			lists = append(lists, names(h.ask(1, "tools/list", nil)))
-			paidFor(t, h.tool(h.ask("pay", "tools/call", toolCall("x402_pay", weather))))
+			paidFor(t, h.tool(h.ask("pay", "tools/call", toolCall("x402_pay", buy))))
 			h.ask(2, "ping", nil)
 			require.NoError(t, h.stdin.Close())
 			h.end(10 * time.Second)
@@ -260,7 +260,7 @@ func TestProtocolEras(t *testing.T) {
 		}
 		require.NotEmpty(t, known.Instructions)
 		lists = append(lists, names(h.ask(2, "tools/list", with(nil))))
-		result := h.ask(3, "tools/call", with(toolCall("x402_pay", weather)))
+		result := h.ask(3, "tools/call", with(toolCall("x402_pay", buy)))
 		paidFor(t, h.tool(result))
 		require.Contains(t, string(result), `"resultType":"complete"`)
 		newest := with(toolCall("x402_history", map[string]any{"limit": 1}))
@@ -269,7 +269,7 @@ func TestProtocolEras(t *testing.T) {
 	for _, list := range lists[1:] {
 		require.Equal(t, lists[0], list, "every client sees the same tools")
 	}
-	require.Len(t, world.Settlements(), 5)
+	world.AssertPaid(t, 5, x402test.Payment{Payer: home.EVM, Path: "/weather"})
 
 	t.Run("a version that never was", func(t *testing.T) {
 		require.Equal(t, "2025-11-25", startHost(t, bin, home).initialize("1999-01-01").ProtocolVersion)
@@ -283,9 +283,9 @@ func TestProtocolEras(t *testing.T) {
 
 // purchase is one call of x402_pay whose seller takes the money and keeps its answer back.
 type purchase struct {
-	*sandbox.Sandbox
-	url                     string
-	settlements, signatures int // before it
+	*x402test.Sandbox
+	url                  string
+	payments, signatures int // before it
 }
 
 func (p *purchase) call() map[string]any {
@@ -293,19 +293,20 @@ func (p *purchase) call() map[string]any {
 }
 
 // hold makes the call. Every name is another purchase.
-func hold(t *testing.T, h *host, world *sandbox.Sandbox, id any, name string, fault string) *purchase {
-	p := &purchase{world, world.SellerURL + "/weather?" + name, len(world.Settlements()), world.Signatures()}
-	world.Inject(fault, 1)
+func hold(t *testing.T, h *host, world *x402test.Sandbox, id any, name string,
+	fault x402test.Fault) *purchase {
+	p := &purchase{world, world.SellerURL + "/weather?" + name, len(world.Payments()), world.Signatures()}
+	world.Fail(t, fault, 1)
 	h.send(id, "tools/call", p.call())
 	require.Eventually(t, func() bool {
-		return len(world.Settlements()) > p.settlements
+		return len(world.Payments()) > p.payments
 	}, 20*time.Second, 5*time.Millisecond)
 	return p
 }
 
 // once checks that it happened exactly once, by the chain's books and by ours.
 func (p *purchase) once(t *testing.T, h *host) {
-	require.Len(t, p.Settlements(), p.settlements+1)
+	require.Len(t, p.Payments(), p.payments+1)
 	require.Equal(t, p.signatures+1, p.Signatures())
 	var r struct {
 		StructuredContent struct {
@@ -323,13 +324,13 @@ func (p *purchase) once(t *testing.T, h *host) {
 // A client that gives up: the payment is finished all the same, its answer is not told to a client that
 // does not wait for it, and the very same call gets what was bought, even right behind the cancellation.
 func TestCancelledWhileTheSellerHoldsThePayment(t *testing.T) {
-	world, bin, home := play(t, sandbox.Options{Delay: time.Second})
+	world, bin, home := play(t, x402test.Options{Delay: time.Second})
 	for _, when := range []string{"at-once", "later"} {
 		t.Run("called again "+when, func(t *testing.T) {
 			h := startHost(t, bin, home)
 			h.initialize(protocolVersion)
 			_, before := world.Requests("/weather")
-			p := hold(t, h, world, 1, when, "seller slow")
+			p := hold(t, h, world, 1, when, x402test.SellerSlow)
 			h.send(nil, "notifications/cancelled", map[string]any{"requestId": 1,
 				"reason": "it takes too long"})
 			if when == "later" {
@@ -341,7 +342,7 @@ func TestCancelledWhileTheSellerHoldsThePayment(t *testing.T) {
 			}
 			a := h.tool(h.ask(2, "tools/call", p.call()))
 			require.Equal(t, "replayed", a.Status, "%+v", a)
-			require.JSONEq(t, sandbox.Content("/weather"), a.Content)
+			require.JSONEq(t, weather, a.Content)
 			require.False(t, h.has(1), "a cancelled request is not answered")
 			p.once(t, h)
 
@@ -367,7 +368,7 @@ func signals(list ...os.Signal) func(*testing.T, *host) {
 // A client that goes away, the clean way, with a broken pipe, and by a signal: the next start has
 // what was bought.
 func TestTheClientGoesAwayWhileThePaymentIsHeld(t *testing.T) {
-	world, bin, home := play(t, sandbox.Options{Delay: time.Second})
+	world, bin, home := play(t, x402test.Options{Delay: time.Second})
 	for _, c := range []struct {
 		name   string
 		leave  func(t *testing.T, h *host)
@@ -402,9 +403,9 @@ func TestTheClientGoesAwayWhileThePaymentIsHeld(t *testing.T) {
 		t.Run(c.name, func(t *testing.T) {
 			h := startHost(t, bin, home)
 			h.initialize(protocolVersion)
-			fault := "seller slow"
+			fault := x402test.SellerSlow
 			if c.lost {
-				fault = "seller hangs"
+				fault = x402test.SellerHangs
 			}
 			p := hold(t, h, world, 1, c.name, fault)
 			c.leave(t, h)
@@ -429,7 +430,7 @@ func TestTheClientGoesAwayWhileThePaymentIsHeld(t *testing.T) {
 				require.NotEmpty(t, a.TransactionSignature)
 			} else {
 				require.Equal(t, "replayed", a.Status, "%+v", a)
-				require.JSONEq(t, sandbox.Content("/weather"), a.Content)
+				require.JSONEq(t, weather, a.Content)
 			}
 			p.once(t, heir)
 		})
@@ -491,12 +492,10 @@ func TestRequestsFromAFile(t *testing.T) {
 
 // The old name of a tool is answered and not listed; init may run while the server does.
 func TestOldNameAndLateInit(t *testing.T) {
-	world, err := sandbox.Start(sandbox.Options{})
-	require.NoError(t, err)
-	defer world.Close()
+	world := x402test.New(t)
 	bin, home := testworld.Build(t), testworld.NewHome(t, "")
 	given := filepath.Join(home.User, "given.toml")
-	writePrivate(t, given, world.Config(sandbox.Rules{}))
+	writePrivate(t, given, world.WalletConfig())
 
 	h := startHost(t, bin, home)
 	h.initialize(protocolVersion)
@@ -522,7 +521,7 @@ func TestOldNameAndLateInit(t *testing.T) {
 	after := setup(3).StructuredContent
 	require.False(t, after.Ready, "it has no money")
 	require.NotEmpty(t, after.Addresses.EVM)
-	world.Fund(after.Addresses.EVM, sandbox.USDC)
+	world.Fund(t, after.Addresses.EVM, "1.00")
 	require.True(t, setup("funded").StructuredContent.Ready)
 	require.Equal(t, "paid",
 		h.tool(h.ask(4, "tools/call", toolCall("x402_pay", map[string]any{"url": world.SellerURL +

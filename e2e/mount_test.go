@@ -9,7 +9,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"x402-wallet/e2e/testworld"
-	"x402-wallet/internal/sandbox"
+	"x402-wallet/x402test"
 )
 
 // A server that somebody mounted in config.toml, past the owner's seal, is not started: whoever can
@@ -18,12 +18,12 @@ func TestAnUnsealedMountStartsNothing(t *testing.T) {
 	own, err := os.Executable()
 	require.NoError(t, err)
 	for _, sealed := range []bool{true, false} {
-		world, bin, _ := play(t, sandbox.Options{})
+		world, bin, _ := play(t, x402test.Options{})
 		runs := filepath.Join(t.TempDir(), "runs")
 		touched := runs + ".started"
 		mount := fmt.Sprintf("[servers.shop]\ncommand = [\"/bin/sh\", \"-c\", \"touch %s; exec env %s=%s "+
 			"%s\"]\nmount = true\n", touched, behindEnv, runs, own)
-		rules := world.Config(sandbox.Rules{})
+		rules := world.WalletConfig()
 		if sealed {
 			rules += mount
 		}

@@ -13,6 +13,7 @@ import (
 
 	"github.com/modelcontextprotocol/go-sdk/mcp"
 	"github.com/stretchr/testify/require"
+	"x402-wallet/x402test"
 )
 
 // askingServer starts a server of the reference SDK that asks its client back.
@@ -94,7 +95,7 @@ func TestReferenceServerAsksThroughThePaywall(t *testing.T) {
 		Meta: mcp.Meta{"x402/payment": signOffer(t, s.world, asked)}})
 	require.NoError(t, err)
 	require.Equal(t, "Bonn of Bonn file:///Bonn", given.Content[0].(*mcp.TextContent).Text)
-	require.Len(t, s.world.Settlements(), 1)
+	s.world.AssertPaidOnce(t, x402test.Payment{})
 	for range 2 {
 		require.NoError(t, <-heard)
 	}

@@ -24,8 +24,8 @@ import (
 
 	"x402-wallet/chain/evm"
 	"x402-wallet/e2e/testworld"
-	"x402-wallet/internal/sandbox"
 	"x402-wallet/x402"
+	"x402-wallet/x402test"
 )
 
 // behindEnv makes this test binary an MCP server that knows nothing of payments. Its value is a file
@@ -56,7 +56,7 @@ func behind(runs string) error {
 
 // shop is a seller's wallet with a paywall file.
 type shop struct {
-	world *sandbox.Sandbox
+	world *x402test.Sandbox
 	bin   string
 	home  testworld.Home
 	file  string
@@ -65,7 +65,7 @@ type shop struct {
 
 func newShop(t *testing.T, more string) *shop {
 	t.Helper()
-	world, bin, home := play(t, sandbox.Options{})
+	world, bin, home := play(t, x402test.Options{})
 	s := &shop{world: world, bin: bin, home: home, file: filepath.Join(t.TempDir(), "shop.toml"),
 		runs: filepath.Join(t.TempDir(), "runs")}
 	own, err := os.Executable()
@@ -120,18 +120,17 @@ func TestPaywallIsPaidByAWallet(t *testing.T) {
 	_, _, err := net.SplitHostPort(address)
 	require.NoError(t, err)
 
-	rules := strings.Replace(s.world.Config(sandbox.Rules{}), "loopback = [", fmt.Sprintf("loopback = [%q, ",
+	rules := strings.Replace(s.world.WalletConfig(), "loopback = [", fmt.Sprintf("loopback = [%q, ",
 		address), 1)
 	buyer := testworld.NewHome(t, rules+fmt.Sprintf("[servers.weather]\nurl = %q\n", endpoint))
-	s.world.Fund(buyer.EVM, 10*sandbox.USDC)
+	s.world.Fund(t, buyer.EVM, "10.00")
 	w := StartWallet(t, s.bin, buyer)
 	result, err := w.Call(t.Context(), "x402_call_tool", map[string]any{"server": "weather", "tool": "search",
 		"arguments": map[string]any{"q": "Lisbon"}})
 	require.NoError(t, err)
 	require.Contains(t, fmt.Sprint(result), "sunny from search", "%s", stderr.text())
-	require.Len(t, s.world.Settlements(), 1)
-	settled := s.world.Settlements()[0]
-	require.Equal(t, s.home.EVM, settled.PayTo, "the wallet's own address by default")
+	// to the wallet's own address by default
+	settled, _ := s.world.AssertPaidOnce(t, x402test.Payment{PayTo: s.home.EVM})
 	require.Equal(t, 1, s.ran(t))
 
 	require.NoError(t, seller.Process.Signal(syscall.SIGTERM))
@@ -214,7 +213,7 @@ func TestOnePaymentTwoPaywalls(t *testing.T) {
 	all.Wait()
 	require.Equal(t, 1, sold)
 	require.Equal(t, 1, s.ran(t))
-	require.Len(t, s.world.Settlements(), 1)
+	s.world.AssertPaidOnce(t, x402test.Payment{})
 }
 
 // lineWatch finds a line of a program's stderr.
@@ -247,7 +246,7 @@ func (l *lineWatch) text() string {
 }
 
 // signOffer pays the first thing that a result asks for.
-func signOffer(t *testing.T, world *sandbox.Sandbox, asked *mcp.CallToolResult) (payment map[string]any) {
+func signOffer(t *testing.T, world *x402test.Sandbox, asked *mcp.CallToolResult) (payment map[string]any) {
 	t.Helper()
 	text, err := json.Marshal(asked)
 	require.NoError(t, err)
@@ -255,9 +254,9 @@ func signOffer(t *testing.T, world *sandbox.Sandbox, asked *mcp.CallToolResult) 
 	require.NoError(t, err)
 	require.NotNil(t, c, "%s", text)
 	signer := testworld.NewEVMKey(t) // a buyer that is no wallet
-	world.Fund(signer.Address(), sandbox.USDC)
-	asset, _ := x402.NewRegistry(nil).Named(sandbox.EVM, "")
-	pays := evm.New(evm.Options{Signer: signer, RPC: map[string]string{sandbox.EVM: world.EVMNodeURL}})
+	world.Fund(t, signer.Address(), "1.00")
+	asset, _ := x402.NewRegistry(nil).Named(world.EVM, "")
+	pays := evm.New(evm.Options{Signer: signer, RPC: map[string]string{world.EVM: world.EVMNodeURL}})
 	a, err := pays.Authorize(t.Context(), x402.Order{Requirement: c.Accepts[0], Asset: asset,
 		Source: signer.Address(), Validity: time.Minute, Now: time.Now()})
 	require.NoError(t, err)
@@ -276,7 +275,7 @@ func TestPaywallWithoutAWallet(t *testing.T) {
 	text, err := os.ReadFile(s.file)
 	require.NoError(t, err)
 	writePrivate(t, s.file, "pay_to = \""+payTo+"\"\n"+string(text))
-	rules := s.world.Config(sandbox.Rules{})
+	rules := s.world.WalletConfig()
 	homes := []testworld.Home{testworld.NewHome(t, ""), testworld.NewHome(t, "")}
 	homes[1].User = homes[0].User
 	for _, home := range homes {
@@ -294,7 +293,7 @@ func TestPaywallWithoutAWallet(t *testing.T) {
 		require.NoError(t, err)
 		require.False(t, got.IsError, "%v", got)
 	}
-	require.Equal(t, payTo, s.world.Settlements()[0].PayTo)
+	require.Equal(t, payTo, s.world.Payments()[0].PayTo)
 	var earned struct{ Totals map[string]string }
 	runWallet(t, s.home, s.bin, &earned, "paywall", "earnings", "--json")
 	require.Equal(t, map[string]string{"USDC": "0.002"}, earned.Totals)

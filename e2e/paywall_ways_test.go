@@ -83,6 +83,7 @@ func newWaysShop(t *testing.T, lab *Lab, change func(*paywall.Options), tools ..
 				_, _ = fmt.Fprintf(w, "goods %d", served)
 			})))
 	}
+	mux.Handle("/discovery/resources", sells.Resources())
 	web.Config.Handler = mux
 	web.Start()
 	t.Cleanup(web.Close)

@@ -44,8 +44,8 @@ type sandboxLine struct {
 func startSandbox(t *testing.T, args ...string) *playSandbox {
 	t.Helper()
 	ctx, cancel := context.WithCancel(context.Background())
-	s := &playSandbox{cmd: exec.CommandContext(ctx, testworld.Build(t), append([]string{"sandbox"}, args...)...),
-		lines: make(chan sandboxLine, 1000), ended: make(chan error, 1)}
+	s := &playSandbox{lines: make(chan sandboxLine, 1000), ended: make(chan error, 1)}
+	s.cmd = exec.CommandContext(ctx, testworld.Build(t), append([]string{"sandbox"}, args...)...)
 	s.cmd.Env = []string{"HOME=" + t.TempDir(), "PATH=" + os.Getenv("PATH")}
 	s.cmd.Stderr = os.Stderr
 	var err error
@@ -107,8 +107,8 @@ func blocks(t *testing.T, language string) []string {
 	page, err := os.ReadFile("../docs/testing.md")
 	require.NoError(t, err)
 	var list []string
-	for _, m := range regexp.MustCompile("(?s)\n```"+language+"\n(.*?)\n```\n").FindAllStringSubmatch(string(page),
-		-1) {
+	block := regexp.MustCompile("(?s)\n```" + language + "\n(.*?)\n```\n")
+	for _, m := range block.FindAllStringSubmatch(string(page), -1) {
 		list = append(list, m[1])
 	}
 	return list
@@ -184,8 +184,8 @@ func examplesOfCurl(t *testing.T, s *playSandbox) {
 	require.Equal(t, "50000", asked[1].Amount)
 }
 
-// TestSandboxTheWallet: our own wallet, made with the config that the sandbox prints, buys there; a seller that
-// loses its answer after it settled is asked again with the same payment, and paid once.
+// TestSandboxTheWallet: our own wallet, made with the config that the sandbox prints, buys there; a seller
+// that loses its answer after it settled is asked again with the same payment, and paid once.
 func TestSandboxTheWallet(t *testing.T) {
 	s := startSandbox(t)
 	home := testworld.NewHome(t, "")
@@ -197,9 +197,9 @@ func TestSandboxTheWallet(t *testing.T) {
 		require.NoError(t, json.Unmarshal(out, &answer), "%s", out)
 		return answer
 	}
-	addresses := command("init", "--config", rules, "--passphrase-file", home.PassphraseFile)["addresses"].([]any)
+	made := command("init", "--config", rules, "--passphrase-file", home.PassphraseFile)
 	byChain := map[string]string{}
-	for _, a := range addresses {
+	for _, a := range made["addresses"].([]any) {
 		byChain[a.(map[string]any)["chain"].(string)] = a.(map[string]any)["address"].(string)
 	}
 	s.tell(t, `{"products":{"/premium":{"price":"0.05","content":"{\"premium\":true}"}},
@@ -209,7 +209,8 @@ func TestSandboxTheWallet(t *testing.T) {
 	require.Equal(t, "paid", command("pay", s.Seller+"/weather")["status"])
 	require.Equal(t, "paid", command("pay", s.Seller+"/solana")["status"])
 	for range 2 { // the answer was cut in its middle; asked again the seller does not take a used nonce
-		out, err := home.Command(t.Context(), testworld.Build(t), "pay", s.Seller+"/premium", "--json").Output()
+		again := home.Command(t.Context(), testworld.Build(t), "pay", s.Seller+"/premium", "--json")
+		out, err := again.Output()
 		require.Error(t, err)
 		require.Contains(t, string(out), `"paid_not_served"`)
 	}
@@ -229,8 +230,8 @@ func TestSandboxTheWallet(t *testing.T) {
 	require.Empty(t, s.lines)
 }
 
-// TestSandboxEnds: by a signal, and where it was asked for by its stdin's end, with exit code 0 and nothing left
-// behind; else with a message.
+// TestSandboxEnds: by a signal, and where it was asked for by its stdin's end, with exit code 0 and nothing
+// left behind; else with a message.
 func TestSandboxEnds(t *testing.T) {
 	for name, end := range map[string]func(s *playSandbox) error{
 		"SIGINT":  func(s *playSandbox) error { return s.cmd.Process.Signal(os.Interrupt) },
@@ -261,16 +262,18 @@ func TestSandboxEnds(t *testing.T) {
 	script := filepath.Join(t.TempDir(), "bad.json")
 	require.NoError(t, os.WriteFile(script, []byte(`{"product":{}}`), 0o600))
 	for want, args := range map[string][]string{
-		"choose another --port": {"--port", port}, "is 1 to 65531": {"--port", "65532"}, "this is no script": {"--script",
-			script}, "--script: ": {"--script", script + "x"}, "not a": {"--fund", "0x12"}} {
-		out, err := exec.CommandContext(t.Context(), testworld.Build(t), append([]string{"sandbox"}, args...)...).Output()
+		"choose another --port": {"--port", port}, "is 1 to 65531": {"--port", "65532"},
+		"this is no script": {"--script", script}, "--script: ": {"--script", script + "x"},
+		"not a": {"--fund", "0x12"}} {
+		cmd := exec.CommandContext(t.Context(), testworld.Build(t), append([]string{"sandbox"}, args...)...)
+		out, err := cmd.Output()
 		require.Error(t, err, args)
 		require.Contains(t, string(out), want, args)
 	}
 }
 
-// TestReferenceClientPaysTheSandbox: @x402/fetch with @x402/evm and @x402/svm pays what the sandbox sells on both
-// chains, and its receipts are what the reference expects, and true.
+// TestReferenceClientPaysTheSandbox: @x402/fetch with @x402/evm and @x402/svm pays what the sandbox sells on
+// both chains, and its receipts are what the reference expects, and true.
 func TestReferenceClientPaysTheSandbox(t *testing.T) {
 	s := startSandbox(t)
 	s.tell(t, `{"products":{"/permit2":{"price":"0.02","scheme":"permit2"}},

@@ -14,8 +14,8 @@ import (
 	"x402-wallet/e2e/testworld"
 )
 
-// hsm is a SoftHSM token with a key for each chain, asked by examples/signers/pkcs11.sh. The keys were made in it
-// and cannot be read out of it.
+// hsm is a SoftHSM token with a key for each chain, asked by examples/signers/pkcs11.sh. The keys were made
+// in it and cannot be read out of it.
 type hsm struct {
 	dir    string
 	module string
@@ -44,7 +44,8 @@ func softHSM(t *testing.T) hsm {
 		out, err := cmd.CombinedOutput()
 		require.NoError(t, err, string(out))
 	}
-	run("softhsm2-util", "--init-token", "--free", "--label", "x402", "--so-pin", "12345678", "--pin", "648219")
+	run("softhsm2-util", "--init-token", "--free", "--label", "x402", "--so-pin", "12345678", "--pin",
+		"648219")
 	for id, curve := range map[string]string{"01": "secp256k1", "02": "edwards25519", "03": "secp256k1"} {
 		run("pkcs11-tool", "--module", h.module, "--token-label", "x402", "--login", "--pin", "648219",
 			"--keypairgen", "--key-type", "EC:"+curve, "--id", id)
@@ -78,7 +79,8 @@ printf '%%s' "$request" | pkcs11 "$1"
 func (h hsm) add(t *testing.T, bin string, home testworld.Home) (onEVM, onSolana string) {
 	for _, chain := range []string{"evm", "solana"} {
 		id := map[string]string{"evm": "01", "solana": "02"}[chain]
-		seen, err := atTerminal(t, home, bin, testworld.Passphrase, "signer", "add", "hsm-"+chain, "--chain", chain,
+		seen, err := atTerminal(t, home, bin, testworld.Passphrase, "signer", "add", "hsm-"+chain,
+			"--chain", chain,
 			"--timeout", "60s", "--", h.script, id)
 		require.NoError(t, err, seen)
 	}
@@ -114,8 +116,8 @@ func (h hsm) orders(t *testing.T) (list []map[string]any) {
 	return list
 }
 
-// A wallet whose keys are in an HSM alone pays on real chains, to reference sellers, and what the HSM answers is
-// verified: whatever it does wrong, nothing is sent and the money is free again.
+// A wallet whose keys are in an HSM alone pays on real chains, to reference sellers, and what the HSM answers
+// is verified: whatever it does wrong, nothing is sent and the money is free again.
 func TestPaysByAnHSM(t *testing.T) {
 	lab := Start(t)
 	hsm, bin := softHSM(t), testworld.Build(t)
@@ -124,6 +126,8 @@ func TestPaysByAnHSM(t *testing.T) {
 	lab.EVMMint(onEVM, 1_000_000)
 	lab.SVMFund(onSolana, "", 1_000_000)
 	runWallet(t, home, bin, nil, "signer", "test", "hsm-evm")
+	report, _ := home.Command(t.Context(), bin, "doctor").Output() // what else it finds is not asked here
+	require.Contains(t, string(report), "the signer hsm-evm is there, with the key of "+onEVM)
 	w := StartWallet(t, bin, home)
 
 	t.Run("EVM", func(t *testing.T) {
@@ -136,7 +140,8 @@ func TestPaysByAnHSM(t *testing.T) {
 		order := orders[len(orders)-1]
 		require.Equal(t, []any{"typed-data", onEVM}, []any{order["kind"], order["address"]})
 		message := order["payload"].(map[string]any)["message"].(map[string]any)
-		require.Equal(t, []any{onEVM, lab.EVM.PayTo, "1000"}, []any{message["from"], message["to"], message["value"]},
+		require.Equal(t, []any{onEVM, lab.EVM.PayTo, "1000"}, []any{message["from"], message["to"],
+			message["value"]},
 			"a person can be shown what is signed")
 	})
 	t.Run("Solana", func(t *testing.T) {
@@ -149,8 +154,20 @@ func TestPaysByAnHSM(t *testing.T) {
 		}
 		require.Equal(t, map[string]int64{onSolana: -price, lab.SVM.PayTo: price}, changes)
 	})
+	t.Run("Permit2, which the owner approves", func(t *testing.T) {
+		lab := lab.For(t)
+		anvil(t, lab, "anvil_setBalance", onEVM, "0x2386f26fc10000")
+		seen, err := atTerminal(t, home, bin, testworld.Passphrase, "delegation", "permit2", "--network",
+			lab.EVM.Network, "--amount", "0.001")
+		require.NoError(t, err, seen)
+		require.Equal(t, uint64(price), lab.EVMAllowanceOfPermit2(onEVM))
+		p := payFor(t, w, lab.Seller+"/permit2")
+		require.Equal(t, "paid", p.Status, "%+v", p)
+		require.Zero(t, lab.EVMAllowanceOfPermit2(onEVM))
+	})
 	for mode, code := range map[string]string{"another key": "SETUP_FAILED", "another order": "SETUP_FAILED",
-		"silence": "TIMEOUT", "its end": "SETUP_FAILED", "garbage": "SETUP_FAILED", "too much": "SETUP_FAILED",
+		"silence": "TIMEOUT", "its end": "SETUP_FAILED", "garbage": "SETUP_FAILED",
+		"too much":  "SETUP_FAILED",
 		"a refusal": "SETUP_FAILED"} {
 		t.Run(mode, func(t *testing.T) {
 			lab := lab.For(t)
@@ -159,7 +176,8 @@ func TestPaysByAnHSM(t *testing.T) {
 			if mode == "silence" { // of which a minute need not be waited for
 				rules, err := os.ReadFile(filepath.Join(home.Dir, "config.toml"))
 				require.NoError(t, err)
-				withConfig(t, home, bin, strings.ReplaceAll(string(rules), `timeout = "1m0s"`, `timeout = "1s"`))
+				withConfig(t, home, bin, strings.ReplaceAll(string(rules), `timeout = "1m0s"`,
+					`timeout = "1s"`))
 				defer withConfig(t, home, bin, string(rules))
 			}
 			lab.ResetLogs()
@@ -196,6 +214,20 @@ func locksWithAnHSM(t *testing.T, lab *Lab, hsm hsm, bin string, home testworld.
 	p := payFor(t, w, lab.Seller+"/evm?locked")
 	require.Equal(t, []string{"WALLET_LOCKED", "0"}, []string{p.Error, p.Spent}, "%+v", p)
 	require.Len(t, hsm.orders(t), asked)
+
+	seen, err = atTerminal(t, home, bin, "not the passphrase", "signer", "remove", "hsm-evm")
+	require.Error(t, err)
+	require.Contains(t, seen, "INVALID_PASSPHRASE")
+	seen, err = atTerminal(t, home, bin, testworld.Passphrase, "signer", "remove", "hsm-evm")
+	require.NoError(t, err, seen)
+	require.Contains(t, seen, home.EVM)
+	var list struct {
+		Addresses []struct{ Chain, Address string }
+	}
+	runWallet(t, home, bin, &list, "address")
+	for _, a := range list.Addresses {
+		require.Equal(t, a.Chain == "evm", a.Address == home.EVM, "the keystore signs again, where it does")
+	}
 }
 
 // heldNow is what the day's budget holds.

@@ -14,19 +14,19 @@ import (
 	"x402-wallet/x402"
 )
 
-// Command is a facilitator that is a program. It is started for each request with one more argument, "verify",
-// "settle" or "supported"; has on its standard input what a facilitator over HTTP has as the body of that
-// request (nothing of supported); prints the very JSON that would be the answer; and exits with 0. There is no
-// shell, and it ends with its process group when its time is over.
+// Command is a facilitator that is a program. It is started for each request with one more argument,
+// "verify", "settle" or "supported"; has on its standard input what a facilitator over HTTP has as the body
+// of that request (nothing of supported); prints the very JSON that would be the answer; and exits with 0.
+// There is no shell, and it ends with its process group when its time is over.
 //
-// Whether a program that gave no whole answer has settled nobody knows, and it may hold keys of its own: Settle
-// asks nobody else after that, nor the program again.
+// Whether a program that gave no whole answer has settled nobody knows, and it may hold keys of its own:
+// Settle asks nobody else after that, nor the program again.
 type Command struct {
 	Argv    []string // a full path, and arguments
 	Env     []string // all of its environment, as "NAME=value"
 	Sandbox child.Sandbox
 	// MayRun says why it is not started now; nil: it always may
-	MayRun func(context.Context) error
+	MayRun func(context.Context) error `json:"-"`
 }
 
 const (
@@ -74,7 +74,8 @@ func (c *Client) run(ctx context.Context, f *remote, request string, body []byte
 		c.tellFailure(f, request, err)
 		return r
 	}
-	if answer = bytes.TrimSpace(answer); len(answer) == 0 {
+	answer = bytes.TrimSpace(answer)
+	if len(answer) == 0 {
 		return reply{err: errors.New("it ended without an answer"), connected: true, unusable: true}
 	}
 	return reply{status: http.StatusOK, body: answer, connected: true}

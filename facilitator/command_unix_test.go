@@ -17,6 +17,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"x402-wallet/internal/child"
 	"x402-wallet/x402"
 )
 
@@ -41,7 +42,8 @@ func read(t *testing.T, dir, name string) string {
 	return string(text)
 }
 
-// A program has the request as its last argument, on stdin what HTTP would have, and nothing of ours around it.
+// A program has the request as its last argument, on stdin what HTTP would have, and nothing of ours around
+// it.
 func TestAProgramIsAsked(t *testing.T) {
 	t.Setenv("OURS", "canary")
 	f, dir := program(t, `cat > "$0/$1"; env > "$0/env"; pwd > "$0/pwd"; case "$1" in
@@ -59,7 +61,8 @@ func TestAProgramIsAsked(t *testing.T) {
 	require.True(t, v.Valid)
 	require.JSONEq(t, `1`, string(v.Extra["a"]))
 	r := c.Settle(t.Context(), s)
-	require.Equal(t, []any{Settled, "program", "0xabc"}, []any{r.Outcome, r.Facilitator, r.Settlement.Transaction})
+	require.Equal(t, []any{Settled, "program", "0xabc"}, []any{r.Outcome, r.Facilitator,
+		r.Settlement.Transaction})
 	require.True(t, c.HasSigner(t.Context(), sepolia, "0xFA"))
 	body, err := s.body()
 	require.NoError(t, err)
@@ -123,6 +126,9 @@ func TestHostileProgramsSettle(t *testing.T) {
 				require.True(t, x402.HasCode(r.Err, row.code), "%v", r.Err)
 			}
 			require.Equal(t, "program", r.Facilitator)
+			if row.name == "a huge answer" {
+				require.ErrorIs(t, r.Tries[0].Err, child.ErrTooLong)
+			}
 			if row.name != "hangs" { // on a busy machine its time may be over before it begins
 				require.Equal(t, "settle\n", read(t, dir, "asked"), "once")
 			}

@@ -33,7 +33,8 @@ type Listing struct {
 	Tool        string // of an MCP server
 	Description string
 	Accepts     []x402.Requirement // the options that could be read: of a facilitator's listing never none
-	InputSchema json.RawMessage    // an object, or nil
+	InputSchema json.RawMessage    // how it is called: an object, or nil
+	Example     json.RawMessage    // of what it answers, or nil
 }
 
 // Catalogue is what one facilitator lists.
@@ -280,19 +281,56 @@ func (l *Listing) noteOption(option json.RawMessage) (version int) {
 	return 2
 }
 
-// noteBazaar takes what V2 says in the extension bazaar of how the thing is called.
+// noteBazaar takes what V2 says in the extension bazaar of how the thing is called, and what it answers. Over
+// HTTP the input has examples, and the schema beside it says what may be there instead.
 func (l *Listing) noteBazaar(extension json.RawMessage) {
 	var bazaar struct {
 		Info struct {
-			Input json.RawMessage `json:"input"`
+			Input  json.RawMessage `json:"input"`
+			Output struct {
+				Example json.RawMessage `json:"example"`
+			} `json:"output"`
 		} `json:"info"`
+		Schema struct {
+			Properties struct {
+				Input struct {
+					Properties struct {
+						Query json.RawMessage `json:"queryParams"`
+						Body  json.RawMessage `json:"body"`
+					} `json:"properties"`
+				} `json:"input"`
+			} `json:"properties"`
+		} `json:"schema"`
 	}
-	if json.Unmarshal(extension, &bazaar) == nil {
-		l.noteInput(bazaar.Info.Input)
+	if json.Unmarshal(extension, &bazaar) != nil {
+		return
+	}
+	l.noteInput(bazaar.Info.Input)
+	l.Example = bazaar.Info.Output.Example
+	parts := bazaar.Schema.Properties.Input.Properties
+	if l.Type == "http" && len(l.InputSchema) > 0 {
+		l.noteSchema(parts.Query)
+		l.noteSchema(parts.Body)
 	}
 }
 
-// takes notes how a thing is called (the bazaar extension's info.input, or V1's
+// noteSchema adds the schema of a request's parameters to how it is called, where that says anything.
+func (l *Listing) noteSchema(schema json.RawMessage) {
+	var said struct {
+		Properties map[string]json.RawMessage `json:"properties"`
+	}
+	var input map[string]json.RawMessage
+	if json.Unmarshal(schema, &said) != nil || len(said.Properties) == 0 ||
+		json.Unmarshal(l.InputSchema, &input) != nil {
+		return
+	}
+	input["schema"] = schema
+	if text, err := json.Marshal(input); err == nil {
+		l.InputSchema = text
+	}
+}
+
+// noteInput notes how a thing is called (the bazaar extension's info.input, or V1's
 // outputSchema.input): of an MCP tool its name and schema.
 func (l *Listing) noteInput(input json.RawMessage) {
 	var answer struct {

@@ -257,3 +257,21 @@ func FuzzReadListing(f *testing.F) {
 		require.Equal(t, ok, len(l.Accepts) > 0 && l.URL != "")
 	})
 }
+
+// What V2 says of a call is shown with the schema of its parameters, and with an example of its answer.
+func TestASellersSchemaAndExample(t *testing.T) {
+	declared := func(part, properties string) *x402.Challenge {
+		return &x402.Challenge{Extensions: map[string]json.RawMessage{"bazaar": []byte(
+			`{"info":{"input":{"type":"http","method":"GET"},"output":{"type":"json","example":{"sky":"clear"}}},` +
+				`"schema":{"properties":{"input":{"properties":{"` + part + `":` + properties + `}}}}}`)}}
+	}
+	const city = `{"properties":{"city":{"type":"string"}}}`
+	for _, part := range []string{"queryParams", "body"} {
+		l := Asked(declared(part, city))
+		require.JSONEq(t, `{"type":"http","method":"GET","schema":`+city+`}`, string(l.InputSchema))
+		require.JSONEq(t, `{"sky":"clear"}`, string(l.Example))
+	}
+	for _, nothing := range []string{`{}`, `[]`, `{"properties":{}}`, `{"properties":7}`} {
+		require.JSONEq(t, `{"type":"http","method":"GET"}`, string(Asked(declared("body", nothing)).InputSchema))
+	}
+}

@@ -66,6 +66,7 @@ type LowFunds struct {
 	Source string // "delegation", "vault", "allowance" or "balance"
 	Left   money.Dollars
 	Symbol string
+	Renew  money.Dollars // as AlertDetail has it
 }
 
 // alertFunds tells the owner, once a day, that little is left.
@@ -83,6 +84,7 @@ func (low *LowFunds) alert(p Payment) (subject string, d AlertDetail) {
 		Source:  low.Source,
 		Left:    low.Left,
 		Symbol:  low.Symbol,
+		Renew:   low.Renew,
 		Network: p.Network,
 		Account: p.Source,
 	}

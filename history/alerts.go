@@ -67,6 +67,9 @@ type AlertDetail struct {
 	Source string        `json:"source,omitempty"`
 	Left   money.Dollars `json:"left,omitzero"`
 	Symbol string        `json:"symbol,omitempty"`
+	// what renewing them would let the agent spend, as the command that is told proposes it; 0: nothing
+	// renews them
+	Renew money.Dollars `json:"renew,omitzero"`
 }
 
 // Bounds of the table: hints that are older are of no use, and no agent fills the disk with them.

@@ -8,6 +8,7 @@ import (
 	"strings"
 	"time"
 
+	"x402-wallet/budget"
 	"x402-wallet/x402"
 	"x402-wallet/x402/money"
 )
@@ -99,6 +100,13 @@ type Payment struct {
 	// the process that works on it, and the one whose client waits (Store.Alive); "": none
 	LeaseOwner, Waiter string
 	Delivered          bool // a client has the answer
+}
+
+// Subscription is the name of the owner's standing order that it belongs to; "": none.
+func (p Payment) Subscription() string {
+	id, _, _ := budget.SubscriptionOf(p.IdempotencyKey)
+	name, _, _ := strings.Cut(id, ":")
+	return name
 }
 
 // IsPull reports whether it moved an owner's money to the agent's account, and bought nothing.

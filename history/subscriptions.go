@@ -12,10 +12,10 @@ import (
 	"x402-wallet/x402/money"
 )
 
-// What the ledger has of the owner's subscriptions beside their payments: where the newest run of each stands,
-// and which ones agents proposed. Both are hints (meta): that a slot is bought once, and for how much, is kept
-// by the payments' keys and by what is sealed. So whoever writes to them makes a run wait or come again, and
-// nothing be paid.
+// What the ledger has of the owner's subscriptions beside their payments: where the newest run of each
+// stands, and which ones agents proposed. Both are hints (meta): that a slot is bought once, and for how
+// much, is kept by the payments' keys and by what is sealed. So whoever writes to them makes a run wait or
+// come again, and nothing be paid.
 
 // RunState is where the newest run of a subscription stands.
 type RunState string
@@ -83,8 +83,8 @@ func (s *Store) NoteRun(ctx context.Context, sub budget.Subscription, r Subscrip
 		if isLate {
 			return nil
 		}
-		_, err = t.exec(`INSERT INTO meta VALUES (?, ?) ON CONFLICT (key) DO UPDATE SET value = excluded.value`,
-			key, toJSON(r))
+		_, err = t.exec(`INSERT INTO meta VALUES (?, ?)
+			ON CONFLICT (key) DO UPDATE SET value = excluded.value`, key, toJSON(r))
 		if err != nil || alert == nil {
 			return err
 		}
@@ -190,6 +190,7 @@ type Proposal struct {
 	Agent   string        `json:"agent,omitempty"`
 	At      time.Time     `json:"at"`
 	URL     string        `json:"url"`
+	Host    string        `json:"host"` // its
 	Every   string        `json:"every"`
 	Max     money.Dollars `json:"maxAmount"`
 	Until   time.Time     `json:"until"`
@@ -224,7 +225,7 @@ func (s *Store) Propose(ctx context.Context, p Proposal) (Proposal, error) {
 				continue
 			}
 			ofAgent++
-			if other.URL == p.URL && other.Every == p.Every && other.Max == p.Max && other.Until.Equal(p.Until) {
+			if other.isSame(p) {
 				p = other
 				return nil
 			}
@@ -237,16 +238,23 @@ func (s *Store) Propose(ctx context.Context, p Proposal) (Proposal, error) {
 		if _, err := t.exec(`INSERT INTO meta VALUES (?, ?)`, proposalKey+p.ID, toJSON(p)); err != nil {
 			return err
 		}
-		return t.alert(AlertProposal, p.ID, "", AlertDetail{Agent: p.Agent, Price: p.Max, Host: p.URL,
+		return t.alert(AlertProposal, p.ID, "", AlertDetail{Agent: p.Agent, Price: p.Max, Host: p.Host,
 			Why: x402.BriefTo(p.Reason, maxAlertText), Expires: p.Expires})
 	})
 	return p, err
 }
 
+// isSame reports whether two proposals are for the same.
+func (p Proposal) isSame(other Proposal) bool {
+	return p.URL == other.URL && p.Every == other.Every && p.Max == other.Max && p.Until.Equal(other.Until)
+}
+
+// selectProposals needs the length of proposalKey, and proposalKey.
+const selectProposals = `SELECT value FROM meta WHERE substr(key, 1, ?1) = ?2 ORDER BY key`
+
 // proposals are those that wait; what is over is taken out on the way.
 func (t *tx) proposals() (list []Proposal, err error) {
-	found, err := collect(t, scanProposal, `SELECT value FROM meta WHERE substr(key, 1, ?1) = ?2 ORDER BY key`,
-		len(proposalKey), proposalKey)
+	found, err := collect(t, scanProposal, selectProposals, len(proposalKey), proposalKey)
 	for _, p := range found {
 		if p.ID != "" && t.Now.Before(p.Expires) {
 			list = append(list, p)
@@ -271,8 +279,7 @@ func scanProposal(row scanner) (p Proposal, err error) {
 func (s *Store) Proposals(ctx context.Context) (list []Proposal, err error) {
 	now := s.now()
 	err = s.view(ctx, func(t *tx) error {
-		found, err := collect(t, scanProposal, `SELECT value FROM meta WHERE substr(key, 1, ?1) = ?2 ORDER BY key`,
-			len(proposalKey), proposalKey)
+		found, err := collect(t, scanProposal, selectProposals, len(proposalKey), proposalKey)
 		for _, p := range found {
 			if p.ID != "" && now.Before(p.Expires) {
 				list = append(list, p)

@@ -12,7 +12,8 @@ import (
 
 func testSubscription() budget.Subscription {
 	since := time.Date(2026, 11, 20, 8, 0, 0, 0, time.UTC)
-	return budget.Subscription{Name: "news", Since: since, Every: 24 * time.Hour, Until: since.AddDate(1, 0, 0),
+	return budget.Subscription{Name: "news", Since: since, Every: 24 * time.Hour, Until: since.AddDate(1, 0,
+		0),
 		Max: 10, Total: 100}
 }
 

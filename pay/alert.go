@@ -12,14 +12,16 @@ import (
 // chain mostly says by itself that it expired.
 const overdueAfter = 10 * time.Minute
 
-// lowFunds is what a payment leaves to pay from, where that is little; nil: it is enough, or the owner does
-// not want to be told.
+// lowFunds is what a payment leaves to pay from, where that is little: less than the owner wants to be told
+// of, or than a subscription's next slot costs; nil: it is enough. What an owner let the agent spend, they
+// can renew by a command, which is theirs to sign: as much as their own rules let be spent in a month.
 func (e *Engine) lowFunds(p history.Payment, o option, funds x402.Funds) *history.LowFunds {
-	if e.Policy.LowFunds == 0 {
+	if e.Policy.LowFunds == 0 && p.Subscription() == "" {
 		return nil
 	}
 	left := o.asset.Dollars(funds.Free.SubFloor(p.Amount))
-	if left >= e.Policy.LowFunds {
+	endsSubscription := p.Subscription() != "" && left < p.Price
+	if left >= e.Policy.LowFunds && !endsSubscription {
 		return nil
 	}
 	low := &history.LowFunds{Source: "balance", Left: left, Symbol: o.asset.Symbol}
@@ -30,6 +32,9 @@ func (e *Engine) lowFunds(p history.Payment, o option, funds x402.Funds) *histor
 		low.Source = "allowance"
 	case funds.Delegated != nil && funds.Delegated.Cmp(funds.Balance) <= 0:
 		low.Source = "delegation"
+	}
+	if low.Source != "balance" {
+		low.Renew = e.Rules.Month
 	}
 	return low
 }

@@ -22,8 +22,8 @@ type Request struct {
 	Network        string // only this network: CAIP-2 or a V1 name; "": any
 	Asset          string // only this asset: address or symbol; "": any
 	IdempotencyKey string // the same key is the same purchase, for ever; "": the request itself is
-	// OfSubscription says that the key is that of a slot of the owner's subscription: no caller may choose such
-	// a key.
+	// OfSubscription says that the key is that of a slot of the owner's subscription: no caller may choose
+	// such a key.
 	OfSubscription bool
 }
 
@@ -100,8 +100,9 @@ func (q Request) parse(agent string) (intent, error) {
 			"idempotencyKey must be at most %d printable characters", maxKey)
 	}
 	if budget.IsSubscriptionKey(q.IdempotencyKey) != q.OfSubscription {
-		return intent{}, x402.Errorf(x402.InvalidArgument, "idempotencyKey begins as those of subscriptions do, "+
-			"which the wallet alone makes").WithHint("take another word")
+		return intent{}, x402.Errorf(x402.InvalidArgument,
+			"idempotencyKey begins as those of subscriptions do, which the wallet alone makes").
+			WithHint("take another word")
 	}
 	if q.Network != "" {
 		network, ok := x402.Network(q.Network)
@@ -196,6 +197,12 @@ var secretNames = []string{"key", "apikey", "accesskey", "token", "accesstoken",
 	"authorization", "secret", "clientsecret",
 	"password", "passwd", "pwd", "pass", "passphrase", "signature", "sig", "jwt", "credential", "credentials",
 	"session", "sessionid"}
+
+// WithoutSecrets is a URL as the ledger keeps it: what of its query may open something is left out.
+func WithoutSecrets(rawURL string) string { return redacted(rawURL) }
+
+// HostOf is a URL's host as the owner's rules name it.
+func HostOf(rawURL string) string { return host(rawURL) }
 
 var withoutMarks = strings.NewReplacer("_", "", "-", "", ".", "")
 

@@ -28,6 +28,9 @@ func (w *Paywall) declaredExtensions(t *tool, offers []offer) map[string]json.Ra
 	if slices.ContainsFunc(offers, func(o offer) bool { return o.isSponsored() }) {
 		all[x402.EIP2612Sponsoring] = declaredSponsoring()
 	}
+	if declared := t.declared.Load(); declared != nil {
+		all[extensionBazaar] = *declared
+	}
 	maps.Copy(all, t.Extensions)
 	return all
 }
@@ -73,13 +76,4 @@ func errorBody(r result) map[string]any {
 		body[x402.MetaReceipt] = r.receiptJSON()
 	}
 	return body
-}
-
-// Bazaar is the extension by which services are found, for an MCP tool: put it into Tool.Extensions
-// as "bazaar".
-func Bazaar(tool, description string, inputSchema any) json.RawMessage {
-	return jsonOf(map[string]any{"info": map[string]any{
-		"input": map[string]any{"type": "mcp", "toolName": tool, "description": description,
-			"inputSchema": inputSchema},
-	}})
 }

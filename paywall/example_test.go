@@ -8,9 +8,9 @@ import (
 	"github.com/modelcontextprotocol/go-sdk/mcp"
 
 	"x402-wallet/facilitator"
-	"x402-wallet/internal/sandbox"
 	"x402-wallet/paywall"
 	"x402-wallet/x402"
+	"x402-wallet/x402test"
 )
 
 type question struct {
@@ -22,7 +22,7 @@ type question struct {
 // restarts and processes.
 func Example() {
 	ctx := context.Background()
-	world, err := sandbox.Start(sandbox.Options{})
+	world, err := x402test.Start(x402test.Options{})
 	if err != nil {
 		log.Fatal(err)
 	}

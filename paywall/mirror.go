@@ -29,7 +29,10 @@ var upstreamLimits = mcpconn.Limits{Pages: 1000, Items: 100_000, Bytes: 64 << 20
 
 func (f *Proxy) mirrorTools(ctx context.Context, upstream *mcp.ClientSession) error {
 	return mirrorList(ctx, f, upstream, kindTool, mcpconn.Tools, func(t *mcp.Tool) (string, func()) {
-		return t.Name, func() { f.server.AddTool(t, f.callTool) }
+		return t.Name, func() {
+			f.server.AddTool(t, f.callTool)
+			f.Paywall.describe(t)
+		}
 	}, f.server.RemoveTools)
 }
 

@@ -9,6 +9,7 @@ import (
 	"maps"
 	"slices"
 	"strings"
+	"sync/atomic"
 	"time"
 
 	"x402-wallet/chain/evm"
@@ -43,8 +44,10 @@ type Tool struct {
 	Access time.Duration
 	// how long a payment is valid, and so how long the tool may run; 0 is five minutes
 	MaxTimeout time.Duration
-	// Extensions are declared beside the paywall's own (V2), each {"info":{…},"schema":{…}}:
-	// bazaar, for one. See Bazaar.
+	// how it is called, for those who look for one (V2): it is declared in its challenges, by which
+	// facilitators list it, and stands on the paywall's own list (Resources). nil: neither
+	Discovery *Discovery
+	// Extensions are declared beside the paywall's own (V2), each {"info":{…},"schema":{…}}
 	Extensions map[string]json.RawMessage
 }
 
@@ -80,6 +83,7 @@ type tool struct {
 	Tool
 	options     []option
 	perKilobyte money.Dollars
+	declared    atomic.Pointer[json.RawMessage] // of Discovery; nil: it is not
 }
 
 // option is an Option that was checked.
@@ -120,7 +124,7 @@ func (w *Paywall) checkTool(t Tool) (*tool, error) {
 		return nil, fail(err)
 	}
 	if err = errors.Join(w.checkExtras(t), made.checkMetering(made.options),
-		made.checkChannels(made.options)); err != nil {
+		made.checkChannels(made.options), w.checkDiscovery(made)); err != nil {
 		return nil, fail(err)
 	}
 	for i, o := range made.options {

@@ -1,22 +1,22 @@
-// Package paywall charges for things: the tools of an MCP server, or the paths of an HTTP server
-// (SPEC §8). It asks for payment, has a facilitator verify what is presented, runs the tool, has
-// the payment settled, and gives the receipt with what was bought.
+// Package paywall charges for things: the tools of an MCP server, or the paths of an HTTP server (SPEC §8).
+// It asks for payment, has a facilitator verify what is presented, runs the tool, has the payment settled,
+// and gives the receipt with what was bought.
 //
-// What must stay true: nothing is given away and nothing is taken for nothing. What was bought
-// leaves only when its payment is settled; a tool that failed is never settled (unless its owner
-// sells the attempt); one payment has one run, in whatever process it is presented; and a payment
-// is compared with all of what was asked (network, asset, amount, payee), never with its name
-// alone. The order of steps in sale.go and the table in outcome.go hold that. Nothing here can
-// spend: there is no key in this package.
+// What must stay true: nothing is given away and nothing is taken for nothing. What was bought leaves only
+// when its payment is settled; a tool that failed is never settled (unless its owner sells the attempt);
+// one payment has one run, in whatever process it is presented; and a payment is compared with all of what
+// was asked (network, asset, amount, payee), never with its name alone. The order of steps in sale.go and
+// the table in outcome.go hold that. Nothing here can spend: there is no key in this package.
 //
-// The files, in reading order: offer.go (what a call costs), challenge.go (asking for it), payment.go (what a
-// buyer presents, and whether it pays the offer), sale.go and settle.go (the life of one sale), outcome.go
-// (its table), mcp.go and http.go (the two transports), withhold.go (what a tool sends before it is paid),
-// batch.go (channels: what an offer and a voucher say of one), batchsale.go, batchclaim.go and batchrefund.go
-// (counting in it, getting the money, giving the rest back), memorystore.go (sales in memory), proxy.go and
-// mirror.go (a paywall in front of another MCP server, upstream), buyer.go and subscriptions.go (upstream's
-// questions and notifications to buyers), limiter.go, sessions.go, calls.go, body.go, middleware.go,
-// listener.go and pacedwriter.go (how much memory visitors can take).
+// The files, in reading order: offer.go (what a call costs), challenge.go (asking for it), payment.go (what
+// a buyer presents, and whether it pays the offer), sale.go and settle.go (the life of one sale),
+// outcome.go (its table), mcp.go and http.go (the two transports), withhold.go (what a tool sends before it
+// is paid), batch.go (channels: what an offer and a voucher say of one), batchsale.go, batchclaim.go and
+// batchrefund.go (counting in it, getting the money, giving the rest back), memorystore.go (sales in
+// memory), proxy.go and mirror.go (a paywall in front of another MCP server, upstream), buyer.go and
+// subscriptions.go (upstream's questions and notifications to buyers), bazaar.go and listing.go (being
+// found), limiter.go, sessions.go, calls.go, body.go, middleware.go, listener.go and pacedwriter.go (how
+// much memory visitors can take).
 package paywall
 
 import (
@@ -95,10 +95,11 @@ type SaleStore interface {
 		error)
 }
 
-// Hooks are called during a sale, in its goroutine, in the order of the fields (of an upfront tool
-// those of the settlement come before those of the run). An error of a hook before the settlement
-// stops the sale: nothing is given and nothing is taken, and the buyer reads why where it is a Refusal. The
-// hooks after it can change nothing any more; their panics are logged. Nil hooks are skipped. Hooks of several sales run concurrently.
+// Hooks are called during a sale, in its goroutine, in the order of the fields (of an upfront tool those of
+// the settlement come before those of the run). An error of a hook before the settlement stops the sale:
+// nothing is given and nothing is taken, and the buyer reads why where it is a Refusal. The hooks after it
+// can change nothing any more; their panics are logged. Nil hooks are skipped. Hooks of several sales run
+// concurrently.
 type Hooks struct {
 	BeforeVerify func(context.Context, *Sale) error
 	AfterVerify  func(context.Context, *Sale) error
@@ -179,6 +180,7 @@ type Paywall struct {
 	abandonedAfter time.Duration
 
 	host string // of Options.Origin
+	list listing
 
 	channels    ChannelStore  // Options.Store, where it keeps channels; nil: it does not
 	claimAbove  money.Dollars // 0: however much
@@ -220,6 +222,7 @@ func New(o Options) (*Paywall, error) {
 		abandonedAfter: time.Minute,
 		claimWanted:    make(chan struct{}, 1),
 		seen:           newSeenPayments(),
+		list:           listing{readers: make(chan struct{}, maxReaders)},
 	}
 	if w.now == nil {
 		w.now = time.Now

@@ -166,8 +166,8 @@ func TestExtensions(t *testing.T) {
 			map[string]any{"type": "object"})}
 	})
 	c := l.call(t, nil, nil).challenge()
-	require.JSONEq(t,
-		`{"info":{"input":{"type":"mcp","toolName":"search","description":"Weather","inputSchema":{"type":"object"}}}}`, string(c.Extensions["bazaar"]))
+	require.Contains(t, string(c.Extensions["bazaar"]),
+		`{"info":{"input":{"description":"Weather","inputSchema":{"type":"object"},"toolName":"search","type":"mcp"}},"schema":`)
 	whole := l.payer.sign(t, c, 0, nil)
 	g := l.call(t, nil,
 		meta(c, json.RawMessage(replaced(t, whole, `"toolName":"search"`, `"toolName":"other"`))))

@@ -36,6 +36,7 @@ type Proxy struct {
 	Sandbox child.Sandbox
 	URL     string
 	Limits  Limits // of HTTP
+	Listed  bool   // over HTTP, GET /discovery/resources lists what can be found here
 	Version string
 	Log     *slog.Logger
 
@@ -308,7 +309,7 @@ func (f *Proxy) HTTP(ctx context.Context, listener net.Listener) error {
 	f.cancelCalls = limiter.cancel
 	f.limits.Store(limiter)
 	all := newLimitListener(listener, 2*limiter.Sessions)
-	served := limiter.limitHTTP(all.markServing(f.mcpHandler()), isSessionless)
+	served := f.beside(limiter.limitHTTP(all.markServing(f.mcpHandler()), isSessionless))
 	server := &http.Server{
 		Handler:           http.NewCrossOriginProtection().Handler(served),
 		ReadHeaderTimeout: headerTime, IdleTimeout: idleTime,
@@ -327,6 +328,27 @@ func (f *Proxy) HTTP(ctx context.Context, listener net.Listener) error {
 				return err
 			}
 			return nil
+		}
+	})
+}
+
+// resourcesPath is where Listed shows what can be found here.
+const resourcesPath = "/discovery/resources"
+
+// beside serves the list of what can be found here, and passes everything else on.
+func (f *Proxy) beside(next http.Handler) http.Handler {
+	if !f.Listed {
+		return next
+	}
+	list := f.Paywall.Resources()
+	return http.HandlerFunc(func(rw http.ResponseWriter, r *http.Request) {
+		switch {
+		case r.URL.Path == resourcesPath:
+			list.ServeHTTP(rw, r)
+		case strings.HasPrefix(r.URL.Path, "/discovery/"): // clients that would search take the list instead
+			http.NotFound(rw, r)
+		default:
+			next.ServeHTTP(rw, r)
 		}
 	})
 }

@@ -1,6 +1,7 @@
 package tools
 
 import (
+	"bytes"
 	"context"
 	"encoding/json"
 	"net/http"
@@ -20,7 +21,7 @@ import (
 // DiscoverIn is what x402_discover_services takes.
 type DiscoverIn struct {
 	Query    string `json:"query,omitempty" jsonschema:"words"`
-	URL      string `json:"url,omitempty" jsonschema:"a URL or MCP server to ask"`
+	URL      string `json:"url,omitempty" jsonschema:"URL or MCP server to ask"`
 	Network  string `json:"network,omitempty" jsonschema:"only this one"`
 	MaxPrice string `json:"maxPrice,omitempty" jsonschema:"dollars"`
 	Limit    *int   `json:"limit,omitempty" jsonschema:"default 10"`
@@ -55,14 +56,17 @@ type service struct {
 	Payable     bool            `json:"payable"`
 	Why         string          `json:"why,omitempty"`
 	InputSchema json.RawMessage `json:"inputSchema"`
+	// what it answers, as the seller says
+	Output json.RawMessage `json:"output,omitempty"`
 }
 
 const (
-	discoverDescription = `Find paid APIs and MCP tools (SERVER#TOOL). Pays nothing; listings are strangers' claims.`
+	discoverDescription = `Find paid APIs, MCP tools (SERVER#TOOL). Pays nothing; lists are strangers' claims.`
 
 	// Of many services each may say a little; x402_list_tools and the seller himself say more.
 	maxPitch       = 300
 	maxPitchSchema = 4 << 10
+	maxExample     = 1 << 10
 )
 
 // Discover finds services in the facilitators' lists, or asks one seller. Its error is an *x402.Error.
@@ -250,7 +254,8 @@ func (s *search) add(e pay.Estimate, url string, l facilitator.Listing) {
 	o := e.Options[i]
 	s.put(service{
 		URL: url, Type: l.Type, Description: x402.Clip(l.Description, maxPitch), InputSchema: l.InputSchema,
-		Price: o.Price, Amount: o.Amount.String(), Asset: o.Asset, Network: o.Network, Scheme: o.Scheme,
+		Output: l.Example,
+		Price:  o.Price, Amount: o.Amount.String(), Asset: o.Asset, Network: o.Network, Scheme: o.Scheme,
 		PayTo: o.PayTo, Payable: o.Payable, Why: o.Why,
 	})
 }
@@ -258,6 +263,9 @@ func (s *search) add(e pay.Estimate, url string, l facilitator.Listing) {
 func (s *search) put(one service) {
 	if len(one.InputSchema) == 0 || len(one.InputSchema) > maxPitchSchema {
 		one.InputSchema = json.RawMessage("{}")
+	}
+	if len(one.Output) > maxExample || !bytes.HasPrefix(one.Output, []byte("{")) {
+		one.Output = nil
 	}
 	if one.Payable {
 		s.payable = append(s.payable, one)

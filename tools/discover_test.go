@@ -130,6 +130,41 @@ func TestHostileLists(t *testing.T) {
 	require.Zero(t, w.Signatures())
 }
 
+// What a seller declares of itself is shown: how it is called, and what it answers. What is too long, or is
+// no object, is not; nor is any letter that would not be seen.
+func TestDiscoverShowsWhatSellersDeclare(t *testing.T) {
+	w := newWorld(t, rules{}).funded(t, rules{})
+	asset, _ := w.wallet.Engine.Assets.Named(sandbox.EVM, "")
+	item := func(name, output string) string {
+		return fmt.Sprintf(`{"resource":"https://%s.example/","type":"http","x402Version":2,"accepts":[{"scheme":`+
+			`"exact","network":%q,"amount":"1000","asset":%q,"payTo":%q,"maxTimeoutSeconds":60}],"extensions":`+
+			`{"bazaar":{"info":{"input":{"type":"http","method":"GET"},"output":{"type":"json","example":%s}},`+
+			`"schema":{"properties":{"input":{"properties":{"queryParams":{"properties":{"q":{"type":"string"}}}}}}}}}}`,
+			name, sandbox.EVM, asset.Address, w.PayToEVM, output)
+	}
+	list := []string{item("good", `{"sky":"clear"}`), item("long", `{"x":"`+strings.Repeat("x", maxExample)+`"}`),
+		item("text", `"clear"`), item("bidi", "{\"sky\":\"\u202eclear\"}")}
+	bazaar := httptest.NewServer(http.HandlerFunc(func(out http.ResponseWriter, _ *http.Request) {
+		fmt.Fprintf(out, `{"items":[%s]}`, strings.Join(list, ","))
+	}))
+	t.Cleanup(bazaar.Close)
+	w.lists(facilitator.Facilitator{Name: "bazaar", URL: bazaar.URL})
+	c := w.serve(t)
+	shown := map[string]any{}
+	for _, s := range services(c.ok("x402_discover_services", map[string]any{"limit": 25})) {
+		require.Equal(t, map[string]any{"type": "http", "method": "GET", "schema": map[string]any{
+			"properties": map[string]any{"q": map[string]any{"type": "string"}}}}, s["inputSchema"])
+		shown[s["url"].(string)] = s["output"]
+	}
+	require.Equal(t, map[string]any{"sky": "clear"}, shown["https://good.example/"])
+	require.Nil(t, shown["https://long.example/"])
+	require.Nil(t, shown["https://text.example/"])
+	require.Contains(t, shown, "https://bidi.example/")
+	raw := string(c.ask("tools/call", map[string]any{"name": "x402_discover_services",
+		"arguments": map[string]any{}}))
+	require.NotContains(t, raw, "\u202e")
+}
+
 // One seller is asked by GET and nothing else; an MCP server for its list. No tool runs.
 func TestDiscoverProbes(t *testing.T) {
 	w := newWorld(t, rules{}).funded(t, rules{})

@@ -153,7 +153,7 @@ func TestToolsAsSpecified(t *testing.T) {
 				"": {"next", "count", "services", "source", "asOf"},
 				"services": {"url", "type", "description", "price", "amount", "asset", "network", "scheme",
 					"payTo", "payable", "why", "inputSchema"},
-			}},
+			}, beyond: map[string][]string{"services": {"output"}}},
 		{name: "x402_propose_subscription", arguments: []string{"url", "every", "maxAmount", "until", "reason"},
 			answers: map[string][]string{"": {"next", "proposalId", "expires"}}},
 		{name: "x402_setup_agent", readOnly: true, open: true,

@@ -100,8 +100,9 @@ type historyRow struct {
 	Network              string `json:"network"`
 	TransactionSignature string `json:"transactionSignature,omitempty"`
 	FalseReceipt         bool   `json:"falseReceipt,omitempty"`
-	SignIn               bool   `json:"signIn,omitempty"` // no payment: it signed in, for nothing
-	Agent                string `json:"agent,omitempty"`  // whose it is, of those that share the wallet
+	SignIn               bool   `json:"signIn,omitempty"`       // no payment: it signed in, for nothing
+	Agent                string `json:"agent,omitempty"`        // whose it is, of those that share the wallet
+	Subscription         string `json:"subscription,omitempty"` // of the owner's, which it belongs to
 }
 
 // For is what was asked for.
@@ -226,7 +227,7 @@ func (w *Wallet) row(p history.Payment) historyRow {
 		Proof: string(p.Proof),
 		URL:   p.URL, Method: p.Method, Price: p.Worth().Price(), Symbol: p.Symbol, Network: p.Network,
 		TransactionSignature: p.Transaction, FalseReceipt: p.FalseReceipt,
-		SignIn: p.IsSignIn(),
+		SignIn: p.IsSignIn(), Subscription: p.Subscription(),
 	}
 	if p.Prepaid() {
 		row.Prepaid, row.Price = true, w.Engine.Worth(p).Price()

@@ -50,12 +50,12 @@ func (w *Wallet) propose(ctx context.Context, in proposeIn) (out proposeOut, err
 	if err != nil {
 		return out, err
 	}
-	p.Agent = pay.AgentFrom(ctx)
+	p.Agent, p.Host = pay.AgentFrom(ctx), pay.HostOf(in.URL)
 	if p, err = w.Store.Propose(ctx, p); errors.Is(err, history.ErrManyProposals) {
 		return out, x402.Errorf(x402.RateLimited, "as many proposals wait for the owner as may").
 			WithHint("the owner decides on those first: x402-wallet subscriptions").
-			WithCommand(x402.Command("subscriptions"), "Several subscriptions that I proposed wait for you: please "+
-				"accept or decline them.")
+			WithCommand(x402.Command("subscriptions"),
+				"Several subscriptions that I proposed wait for you: please accept or decline them.")
 	}
 	if err != nil {
 		return out, withCode(x402.LedgerUnavailable, "the proposal could not be written down", err)

@@ -18,9 +18,9 @@ import (
 	"x402-wallet/x402/money"
 )
 
-// Running the owner's subscriptions. Any number of processes may do it at once, and any of them may die at any
-// moment: a slot is one purchase by its key, so that whoever runs it again gets that one's answer. What is
-// noted of a run (history.SubscriptionRun) only says when it is tried again, and what the owner is told.
+// Running the owner's subscriptions. Any number of processes may do it at once, and any of them may die at
+// any moment: a slot is one purchase by its key, so that whoever runs it again gets that one's answer. What
+// is noted of a run (history.SubscriptionRun) only says when it is tried again, and what the owner is told.
 
 // Limits with their reasons.
 const (
@@ -35,8 +35,8 @@ const (
 // tryAfter is how long is waited after each failure but the last, which the owner is told of.
 var tryAfter = []time.Duration{time.Minute, 5 * time.Minute, 15 * time.Minute, time.Hour, 4 * time.Hour}
 
-// RunSubscriptions buys what is due of the subscriptions of all agents, each slot once, and says when the next
-// one is; zero: never. After an error the others were run all the same.
+// RunSubscriptions buys what is due of the subscriptions of all agents, each slot once, and says when the
+// next one is; zero: never. After an error the others were run all the same.
 func (w *Wallet) RunSubscriptions(ctx context.Context) (ran []SubscriptionRunOut, next time.Time, err error) {
 	runs, err := w.Store.SubscriptionRuns(ctx)
 	if err != nil {
@@ -87,8 +87,8 @@ func (w *Wallet) runIfDue(ctx context.Context, s Subscription, run history.Subsc
 		if p := recover(); p != nil { // one subscription's is no end of the others, nor of the service
 			logger(w.Engine.Log).Error("a subscription's run panicked", "subscription", s.Name,
 				"stack", string(debug.Stack()))
-			err = x402.Errorf(x402.Internal, "the run of the subscription %s had an internal error; money that "+
-				"may have been sent stays held", s.Name)
+			err = x402.Errorf(x402.Internal, "the run of the subscription %s had an internal error; money "+
+				"that may have been sent stays held", s.Name)
 		}
 	}()
 	now := w.Engine.Now()
@@ -221,7 +221,7 @@ func (w *Wallet) afterRun(s Subscription, run history.SubscriptionRun, r pay.Res
 		run.Payment = why.PaymentID
 	}
 	alert := &history.SubscriptionAlert{Window: stamp(run.Slot) + " " + string(why.Code),
-		Host: s.Call.URL, Why: why.Message}
+		Host: pay.HostOf(s.Call.URL), Why: why.Message}
 	switch why.Code {
 	case x402.ApprovalRequired: // the owner is told of the question itself
 		run.State, run.Next = history.RunWaiting, now.Add(askAgain)
@@ -264,8 +264,8 @@ func priceOf(r pay.Result) *money.Dollars {
 }
 
 // KeepRunning buys what is due until ctx ends, as often as something is. get opens the wallet under the rules
-// as they are; done is told of each pass that did something, and of the first. Its error ends it; of what else
-// fails failed is told, and it goes on: the next pass may do better.
+// as they are; done is told of each pass that did something, and of the first. Its error ends it; of what
+// else fails failed is told, and it goes on: the next pass may do better.
 func KeepRunning(ctx context.Context, get func(context.Context) (*Wallet, func(), error),
 	done func(ran []SubscriptionRunOut, next time.Time) error, failed func(error)) error {
 	for isFirst := true; ; isFirst = false {
@@ -302,8 +302,8 @@ func runOnce(ctx context.Context, get func(context.Context) (*Wallet, func(), er
 // leastPause keeps a pass from following the one before it at once, whatever the clock says.
 const leastPause = time.Second
 
-// untilPass is how long is waited for the next pass: until the next run is due, but no longer than the owner's
-// rules and answers may wait to be looked at, nor than a clock that is set may go unnoticed.
+// untilPass is how long is waited for the next pass: until the next run is due, but no longer than the
+// owner's rules and answers may wait to be looked at, nor than a clock that is set may go unnoticed.
 func untilPass(next, now time.Time) time.Duration {
 	if next.IsZero() {
 		return askAgain

@@ -39,8 +39,8 @@ const (
 	subscriptionSpent  = "used up" // by its total
 )
 
-// SubscriptionOut is a subscription as commands, the resource and the dashboard show it. Headers may hold what
-// opens something, so only their names are in it.
+// SubscriptionOut is a subscription as commands, the resource and the dashboard show it. What of
+// its headers and query may open something is not in it.
 type SubscriptionOut struct {
 	Name    string              `json:"name"`
 	Agent   string              `json:"agent,omitempty"`
@@ -138,9 +138,10 @@ func (w *Wallet) subscriptionOut(ctx context.Context, s Subscription, run histor
 		return SubscriptionOut{}, err
 	}
 	out := SubscriptionOut{Name: s.Name, Agent: s.Agent, State: subscriptionActive,
-		Method: cmp.Or(s.Call.Method, "GET"), URL: s.Call.URL,
+		Method: cmp.Or(s.Call.Method, "GET"), URL: pay.WithoutSecrets(s.Call.URL),
 		Headers: slices.Sorted(maps.Keys(s.Call.Headers)), Network: s.Call.Network, Asset: s.Call.Asset,
-		Every: budget.EveryText(s.Every), Since: stamp(s.Since), Until: stamp(s.Until), Max: s.Max, Total: s.Total,
+		Every: budget.EveryText(s.Every), Since: stamp(s.Since), Until: stamp(s.Until), Max: s.Max,
+		Total: s.Total,
 		Spent: use.Spent, Held: use.Held, Left: s.Total.SubFloor(use.Total())}
 	now := w.Engine.Now()
 	switch {

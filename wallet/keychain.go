@@ -14,9 +14,10 @@ import (
 const keychainService = "x402-wallet-signer"
 
 // KeychainKey is a key that is an item of the system's keychain (Secret Service over D-Bus, macOS Keychain,
-// Windows Credential Manager), where the system guards it instead of the wallet's passphrase: any program of the
-// same user may be able to read it. It is read for each signature and is in this process for as long as that
-// takes; the text that the keychain hands over cannot be wiped, and stays until its memory is used again.
+// Windows Credential Manager), where the system guards it instead of the wallet's passphrase: any program of
+// the same user may be able to read it. It is read for each signature and is in this process for as long as
+// that takes; the text that the keychain hands over cannot be wiped, and stays until its memory is used
+// again.
 type KeychainKey struct {
 	Chain   string
 	Account string // of the item; its service is x402-wallet-signer
@@ -91,8 +92,12 @@ func (k KeychainKey) read(ctx context.Context) (Imported, error) {
 	if len(text) == hex.EncodedLen(secretSize)+2 && text[:2] == "0x" {
 		text = text[2:]
 	}
-	if n, err := hex.Decode(secret[:], []byte(text[:min(len(text), hex.EncodedLen(secretSize))])); err != nil ||
-		n != secretSize || len(text) != hex.EncodedLen(secretSize) {
+	isHex := len(text) == hex.EncodedLen(secretSize)
+	if isHex {
+		_, err := hex.Decode(secret[:], []byte(text))
+		isHex = err == nil
+	}
+	if !isHex {
 		return Imported{}, importError(place, "the item is not 64 hexadecimal digits")
 	}
 	return newImported(place, k.Chain, secret[:])

@@ -21,8 +21,8 @@ import (
 type Signer interface {
 	// Account is what the owner calls the signer, and the address of its key.
 	Account() (name, address string)
-	// Sign carries out an order. For an EVM key it answers r ‖ s or r ‖ s ‖ v, for a Solana key the 64 bytes of
-	// RFC 8032. Its answer is believed by nobody: the wallet verifies it.
+	// Sign carries out an order. For an EVM key it answers r ‖ s or r ‖ s ‖ v, for a Solana key the 64 bytes
+	// of RFC 8032. Its answer is believed by nobody: the wallet verifies it.
 	Sign(ctx context.Context, o Order) ([]byte, error)
 	// Check reports why the signer could not sign now: it is not there, or has another key.
 	Check(ctx context.Context) error
@@ -39,7 +39,8 @@ const (
 	Transaction Kind = "transaction"
 	// Text is for people to read. On EVM it is signed behind the prefix of EIP-191 (personal_sign).
 	Text Kind = "text"
-	// Channel is a message of a Nuwa payment channel (channel.go): binary, or ASCII where it proves who calls.
+	// Channel is a message of a Nuwa payment channel (channel.go): binary, or ASCII where it proves who
+	// calls.
 	Channel Kind = "channel"
 )
 
@@ -148,8 +149,8 @@ func (w *Wallet) sign(ctx context.Context, o Order) ([]byte, error) {
 // lockedSoFar is how often the wallet was locked by somebody; mu is held.
 func (w *Wallet) lockedSoFar() locking { return locking{here: w.locks, lockToken: w.readLockToken()} }
 
-// SignBy has an order carried out by a signer, and verifies the answer against the order: 65 bytes with v 27 or
-// 28, or 64 for Solana. An answer that comes when the time of ctx is over is dropped.
+// SignBy has an order carried out by a signer, and verifies the answer against the order: 65 bytes with v 27
+// or 28, or 64 for Solana. An answer that comes when the time of ctx is over is dropped.
 func SignBy(ctx context.Context, s Signer, o Order) ([]byte, error) {
 	name, address := s.Account()
 	answer, err := s.Sign(ctx, o)
@@ -167,8 +168,8 @@ func SignBy(ctx context.Context, s Signer, o Order) ([]byte, error) {
 		signature = answer
 	}
 	if signature == nil {
-		e := setup(fmt.Sprintf("the signer %s answered with no signature of %s over what it was to sign; it was "+
-			"dropped", name, address), nil)
+		e := setup(fmt.Sprintf("the signer %s answered with no signature of %s over what it was to sign; "+
+			"it was dropped", name, address), nil)
 		e.hint = "run: x402-wallet signer test " + name
 		return nil, e
 	}
@@ -216,7 +217,8 @@ func TestSigner(ctx context.Context, s Signer, chain string, now time.Time) erro
 func textOrder(chain, text string) Order {
 	o := Order{Chain: chain, Kind: Text, Payload: []byte(text)}
 	if chain == ChainEVM {
-		o.Digest = [32]byte(keccak256(fmt.Appendf(nil, "\x19Ethereum Signed Message:\n%d%s", len(text), text)))
+		signed := fmt.Appendf(nil, "\x19Ethereum Signed Message:\n%d%s", len(text), text)
+		o.Digest = [32]byte(keccak256(signed))
 	}
 	return o
 }
@@ -260,7 +262,8 @@ func typedOrder(digest [32]byte, domain, message map[string]any, encoded ...stri
 
 func hex0x(b []byte) string { return "0x" + hex.EncodeToString(b) }
 
-// AddressOf is the address of a public key: a point of secp256k1, compressed or not, or the 32 bytes of Ed25519.
+// AddressOf is the address of a public key: a point of secp256k1, compressed or not, or the 32 bytes of
+// Ed25519.
 func AddressOf(chain string, public []byte) (string, error) {
 	if chain == ChainSolana {
 		if len(public) != ed25519.PublicKeySize {

@@ -85,7 +85,8 @@ func TestEverySignatureIsTheSigners(t *testing.T) {
 	upto, approved, byTransaction := permit, permit, permit
 	upto.Facilitator = goldenEVM
 	approved.Approval = &TokenApproval{Name: "USD Coin", Version: "2", Nonce: [32]byte{31: 7}}
-	byTransaction.ApprovalGas = &ApprovalGas{Gas: 60_000, Nonce: 3, Tip: [32]byte{31: 1}, MaxFee: [32]byte{30: 1}}
+	byTransaction.ApprovalGas = &ApprovalGas{Gas: 60_000, Nonce: 3, Tip: [32]byte{31: 1},
+		MaxFee: [32]byte{30: 1}}
 	for name, sign := range map[string]struct {
 		do      func(ctx context.Context) error
 		kinds   []Kind
@@ -97,7 +98,11 @@ func TestEverySignatureIsTheSigners(t *testing.T) {
 			[]Kind{TypedData}, "PermitWitnessTransferFrom"},
 		"upto": {func(ctx context.Context) error { _, _, err := w.SignPermit2(ctx, upto); return err },
 			[]Kind{TypedData}, "PermitWitnessTransferFrom"},
-		"permit with approval": {func(ctx context.Context) error { _, _, err := w.SignPermit2(ctx, approved); return err },
+		"permit with approval": {func(ctx context.Context) error {
+			_, _, err := w.SignPermit2(ctx,
+				approved)
+			return err
+		},
 			[]Kind{TypedData, TypedData}, "PermitWitnessTransferFrom"},
 		"permit with a transaction": {
 			func(ctx context.Context) error { _, _, err := w.SignPermit2(ctx, byTransaction); return err },
@@ -108,10 +113,16 @@ func TestEverySignatureIsTheSigners(t *testing.T) {
 		}, []Kind{TypedData}, "Voucher"},
 		"deposit": {func(ctx context.Context) error { _, err := w.SignDeposit(ctx, deposit); return err },
 			[]Kind{TypedData}, "ReceiveWithAuthorization"},
-		"float":    {func(ctx context.Context) error { _, err := w.SignPull(ctx, pull); return err }, []Kind{Transaction}, ""},
-		"approval": {func(ctx context.Context) error { _, err := w.SignPermit2Approval(ctx, goodApproval()); return err }, []Kind{Transaction}, ""},
+		"float": {func(ctx context.Context) error { _, err := w.SignPull(ctx, pull); return err },
+			[]Kind{Transaction}, ""},
+		"approval": {func(ctx context.Context) error {
+			_, err := w.SignPermit2Approval(ctx,
+				goodApproval())
+			return err
+		}, []Kind{Transaction}, ""},
 		"withdrawal": {func(ctx context.Context) error {
-			_, err := w.SignWithdrawal(ctx, Withdrawal{Channel: goodChannel(), Gas: 1, MaxFee: [32]byte{31: 1}})
+			_, err := w.SignWithdrawal(ctx, Withdrawal{Channel: goodChannel(), Gas: 1,
+				MaxFee: [32]byte{31: 1}})
 			return err
 		}, []Kind{Transaction}, ""},
 		"sign-in": {func(ctx context.Context) error {
@@ -154,7 +165,8 @@ func TestEverySolanaSignatureIsTheSigners(t *testing.T) {
 	}
 	require.Equal(t, []Kind{Text, Transaction, Channel}, kinds)
 	require.True(t, w.OwnsChannelKey(ed25519Key, "z"+self))
-	require.False(t, w.OwnsChannelKey(ed25519Key, "z"+goldenSolana), "the keystore's own key signs nothing now")
+	require.False(t, w.OwnsChannelKey(ed25519Key, "z"+goldenSolana),
+		"the keystore's own key signs nothing now")
 	_, err = w.SignIn(t.Context(), signInText("Solana", goldenSolana, signInSolanaChain))
 	require.ErrorIs(t, err, errUnsupported)
 }
@@ -220,13 +232,13 @@ func hashTyped(t *testing.T, payload []byte) [32]byte {
 			case map[string]any:
 				encoded = append(encoded, hashStruct(m.Type, v)...)
 			case string:
-				switch {
-				case m.Type == "string":
+				switch m.Type {
+				case "string":
 					encoded = append(encoded, crypto.Keccak256([]byte(v))...)
-				case m.Type == "address":
+				case "address":
 					require.True(t, common.IsHexAddress(v), v)
 					encoded = append(encoded, common.LeftPadBytes(common.HexToAddress(v).Bytes(), 32)...)
-				case m.Type == "bytes32":
+				case "bytes32":
 					raw, err := hex.DecodeString(strings.TrimPrefix(v, "0x"))
 					require.NoError(t, err)
 					require.Len(t, raw, 32)

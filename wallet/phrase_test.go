@@ -18,6 +18,8 @@ import (
 const (
 	knownPhrase = "test test test test test test test test test test test junk"
 	knownSolana = "oeYf6KAJkLYhBuR8CiGc6L4D4Xtfepr85fuDgA9kq96"
+
+	goldenEntropy = "df9bf37e6fcdf9bf37e6fcdf9bf37e3c"
 )
 
 func readPhrase(t *testing.T, text, passphrase string, paths Paths) *Phrase {
@@ -360,12 +362,13 @@ func TestPhraseForAnotherAccount(t *testing.T) {
 		paths             Paths
 		said              string
 	}{
-		"its own account":       {testPassphrase, "hunter2", StandardPaths(3), "that wallet's own"},
-		"its own EVM key":       {testPassphrase, "hunter2", oneKey, "that wallet's own"},
-		"another passphrase":    {testPassphrase, "hunter3", StandardPaths(4), "this is not the one"},
-		"no passphrase of it":   {testPassphrase, "", StandardPaths(4), "this is not the one"},
-		"a wrong one of ours":   {newPassphrase, "hunter2", StandardPaths(4), "wrong passphrase"},
-		"no path of an EVM key": {testPassphrase, "hunter2", Paths{Solana: "seed", EVM: "seed"}, "has a path"},
+		"its own account":     {testPassphrase, "hunter2", StandardPaths(3), "that wallet's own"},
+		"its own EVM key":     {testPassphrase, "hunter2", oneKey, "that wallet's own"},
+		"another passphrase":  {testPassphrase, "hunter3", StandardPaths(4), "this is not the one"},
+		"no passphrase of it": {testPassphrase, "", StandardPaths(4), "this is not the one"},
+		"a wrong one of ours": {newPassphrase, "hunter2", StandardPaths(4), "wrong passphrase"},
+		"no path of an EVM key": {testPassphrase, "hunter2", Paths{Solana: "seed", EVM: "seed"}, "has a " +
+			"path"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			var extra Passphrase
@@ -380,5 +383,20 @@ func TestPhraseForAnotherAccount(t *testing.T) {
 	}
 	without, _ := newTestWallet(t)
 	_, err = without.PhraseFor(t.Context(), never(t), nil, StandardPaths(1))
+	require.ErrorContains(t, err, "this keystore has none")
+}
+
+func TestCheckPhrase(t *testing.T) {
+	w, _ := phraseWallet(t, Options{})
+	words, err := w.CheckPhrase(t.Context(), value(testPassphrase), value(knownPhrase))
+	require.NoError(t, err)
+	require.Equal(t, 12, words)
+	other := strings.Repeat("abandon ", 11) + "about"
+	_, err = w.CheckPhrase(t.Context(), value(testPassphrase), value(other))
+	require.ErrorContains(t, err, "not this wallet's")
+	_, err = w.CheckPhrase(t.Context(), value(newPassphrase), never(t))
+	requireCode(t, err, codeInvalidPassphrase)
+	without, _ := newTestWallet(t)
+	_, err = without.CheckPhrase(t.Context(), never(t), never(t))
 	require.ErrorContains(t, err, "this keystore has none")
 }

@@ -3,8 +3,10 @@
 package wallet
 
 import (
+	"crypto/rand"
 	"encoding/hex"
 	"os"
+	"path/filepath"
 	"strings"
 	"syscall"
 	"testing"
@@ -31,7 +33,7 @@ func TestPhraseTyped(t *testing.T) {
 	p.answers("these are 3.\r\nWord 4: ", 1, "test test test test test test test test jnuk test\n")
 	p.answers("Word 12 is not in the English list of BIP-39 (like it: junk). Go on with word 12.\r\nWord "+
 		"12: ", 1, "junk\n")
-	p.answers("Word 13, or Enter, if that were all: ", 1, "\n")
+	p.answers("Word 13 (Enter if that was all): ", 1, "\n")
 	p.gotPhrase(knownPhrase)
 }
 
@@ -48,12 +50,12 @@ func TestPhrasePasted(t *testing.T) {
 func TestPhraseTypedWrong(t *testing.T) {
 	p := sitDown(t, "phrase")
 	p.answers("Word 1: ", 1, strings.Replace(knownPhrase, "junk", "test", 1)+"\n")
-	p.answers("Word 13, or Enter", 1, "\n")
+	p.answers("Word 13 (Enter", 1, "\n")
 	p.answers("its checksum is wrong: a word is another one, or two have changed places. From the "+
 		"beginning again.\r\n"+
 		"Word 1: ", 1, knownPhrase+"\n")
-	p.answers("Word 13, or Enter", 2, knownPhrase+" zoo\n")
-	p.answers("That are more than 24 words. Go on with word 13.\r\nWord 13, or Enter", 1, "\n")
+	p.answers("Word 13 (Enter", 2, knownPhrase+" zoo\n")
+	p.answers("Those are more than 24 words. Go on with word 13.\r\nWord 13 (Enter", 1, "\n")
 	p.gotPhrase(knownPhrase)
 
 	p = sitDown(t, "phrase")
@@ -121,6 +123,26 @@ func TestShowPhraseInterrupted(t *testing.T) {
 	require.Contains(t, out, "INVALID_PASSPHRASE")
 	require.NotContains(t, p.sees(), "junk")
 	require.NotContains(t, p.sees(), enterScreen)
+}
+
+// A keystore whose phrase does not make its keys shows none: on paper it would be no backup.
+func TestShowPhraseOfOtherKeys(t *testing.T) {
+	w, f := phraseWallet(t, Options{})
+	k := stored(t, w, f, testPassphrase)
+	k.phrase[atEVMPath+pathRoom-1-3*4] ^= 1 // another path
+	require.ErrorContains(t, k.phrase.makes(knownSolana, goldenEVM), "its recovery phrase makes other keys")
+	ks, err := encrypt(k, []byte(testPassphrase), minN, w.header.created, f.derive, rand.Reader)
+	require.NoError(t, err)
+	data, err := ks.marshal()
+	require.NoError(t, err)
+	require.NoError(t, os.WriteFile(filepath.Join(w.dir, keystoreName), data, 0o600))
+	t.Setenv("PHRASE_HOME", w.dir)
+	p := sitDown(t, "show-phrase")
+	p.answers("Passphrase: ", 1, testPassphrase+"\n")
+	said, err := p.got()
+	require.Error(t, err)
+	require.Contains(t, said, "KEYSTORE_CORRUPT")
+	require.NotContains(t, p.sees(), "junk")
 }
 
 // Without a terminal nobody is asked, and a keystore without a phrase says so at once.

@@ -2,6 +2,7 @@ package wallet
 
 import (
 	"context"
+	"crypto/hmac"
 	"errors"
 	"fmt"
 	"runtime"
@@ -38,6 +39,9 @@ func (w *Wallet) ShowPhrase(ctx context.Context, typed Passphrase) (words int, e
 		return 0, err
 	}
 	defer k.wipe()
+	if err := k.phrase.makes(ks.solana, ks.evm); err != nil {
+		return 0, err
+	}
 	page := k.phrase.page(ks.solana, ks.evm)
 	_, err = onTerminal(ctx, openTerminal, func(t *terminal) ([]byte, error) {
 		defer clear(page) // by who shows it: that can outlast ctx
@@ -63,6 +67,55 @@ func (w *Wallet) ShowPhrase(ctx context.Context, typed Passphrase) (words int, e
 		err = setup("show the phrase", errors.New("there is no terminal"))
 	}
 	return k.phrase.words(), err
+}
+
+// CheckPhrase compares a phrase that the person types with the keystore's, for its passphrase, and says how
+// many words it has. Errors: SETUP_FAILED where it is another one, or there is none; those of
+// [Wallet.Unlock].
+func (w *Wallet) CheckPhrase(ctx context.Context, typed, phrase Passphrase) (words int, err error) {
+	ks, _, err := readKeystore(w.dir)
+	if err != nil {
+		return 0, err
+	}
+	if !hasPhraseIn(ks.version) {
+		return 0, noPhrase("compare the phrase")
+	}
+	k, err := w.decryptWith(ctx, ks, []Passphrase{typed})
+	if err != nil {
+		return 0, err
+	}
+	defer k.wipe()
+	given, err := ReadPhrase(ctx, phrase, nil, StandardPaths(0))
+	if err != nil {
+		return 0, err
+	}
+	defer given.Wipe()
+	if !hmac.Equal(given.record.entropy(), k.phrase.entropy()) {
+		e := setup("compare the phrase", errors.New("it is a phrase, and not this wallet's"))
+		e.hint = "see this wallet's: x402-wallet export-phrase"
+		return 0, e
+	}
+	return k.phrase.words(), nil
+}
+
+// makes reports that the phrase does not make the keys of these addresses: on paper it would be no backup. Of
+// one with a passphrase of its own nobody here can say.
+func (r phraseRecord) makes(solana, evm string) error {
+	if r.hasPassphrase() {
+		return nil
+	}
+	words := wordsOf(r.entropy())
+	defer clear(words)
+	p, err := newPhrase(words, nil, Paths{Solana: r.solanaPath().String(), EVM: r.evmPath().String()})
+	if err != nil {
+		return err
+	}
+	defer p.Wipe()
+	ofSolana, ofEVM, err := p.Addresses()
+	if err == nil && (ofSolana != solana || ofEVM != evm) {
+		err = corrupt("its recovery phrase makes other keys")
+	}
+	return err
 }
 
 func (r phraseRecord) words() int { return len(r.entropy()) / 4 * 3 }

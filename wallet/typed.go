@@ -5,8 +5,8 @@ import (
 	"strconv"
 )
 
-// What is signed as EIP-712, in the form that a device or a service shows to a person. The digest beside it is
-// hashed apart from it (kinds.go, permit2.go, batch.go), and is what the wallet verifies a signature by.
+// What is signed as EIP-712, in the form that a device or a service shows to a person. The digest beside it
+// is hashed apart from it (kinds.go, permit2.go, batch.go), and is what the wallet verifies a signature by.
 
 func (t *TransferWithAuthorization) order() (Order, error) {
 	return typedOrder(t.digest(), typedDomain(t.Name, t.Version, t.ChainID, t.Token),

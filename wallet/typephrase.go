@@ -72,7 +72,7 @@ func (t *terminal) askWords() (words []int, err error) {
 		}
 		prompt := fmt.Sprintf("Word %d: ", len(words)+1)
 		if isPhraseLength(len(words)) {
-			prompt = fmt.Sprintf("Word %d, or Enter, if that were all: ", len(words)+1)
+			prompt = fmt.Sprintf("Word %d (Enter if that was all): ", len(words)+1)
 		}
 		line, err := t.line(prompt)
 		if errors.Is(err, codeLocked) {
@@ -108,7 +108,8 @@ func moreWords(words []int, line []byte) (all []int, said string) {
 	more, near, err := readWords(line)
 	defer clear(more)
 	if room := mostWords - len(words); len(more) > room {
-		return words, fmt.Sprintf("That are more than %d words. Go on with word %d.", mostWords, len(words)+1)
+		return words, fmt.Sprintf("Those are more than %d words. Go on with word %d.", mostWords,
+			len(words)+1)
 	}
 	all = append(words, more...)
 	var unknown unknownWord

@@ -35,8 +35,8 @@ type Wallet struct {
 	// locked. Set them before the first use.
 	Sources []Passphrase
 
-	// Signers sign instead of the keystore's own keys, by chain; the keystore still seals, and still has to be
-	// unlocked for whatever is signed. Set it before the first use.
+	// Signers sign instead of the keystore's own keys, by chain; the keystore still seals, and still has to
+	// be unlocked for whatever is signed. Set it before the first use.
 	Signers map[string]Signer
 
 	// Warnings are sentences for the owner about a keystore that opens but should be better; usually none.

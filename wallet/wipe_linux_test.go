@@ -44,8 +44,8 @@ func wiped(ctx context.Context) int {
 }
 
 // inMemory counts the Solana seed, the secp256k1 scalar as bytes and as the 32-bit words it is
-// computed with, and the passphrase, in what this process can write to.
-func inMemory() (found [4]int) {
+// computed with, the passphrase, and the entropy of the golden phrase, in what this process can write to.
+func inMemory() (found [5]int) {
 	maps, err := os.Open("/proc/self/maps")
 	if err != nil {
 		panic(err)
@@ -76,10 +76,10 @@ func inMemory() (found [4]int) {
 	return found
 }
 
-func count(found *[4]int, b []byte) {
+func count(found *[5]int, b []byte) {
 	digit := func(c byte) byte { return byte(strings.IndexByte("0123456789abcdef", c)) }
 	is := func(text string, at func(int) int) bool {
-		for i := range 32 {
+		for i := range len(text) / 2 {
 			if j := at(i); b[i] != digit(text[2*j])<<4|digit(text[2*j+1]) {
 				return false
 			}
@@ -95,6 +95,8 @@ func count(found *[4]int, b []byte) {
 	case b[31] == 0xac && is(goldenEVMSecret, func(i int) int { return 31 - i }):
 		// little-endian words, the lowest first
 		found[2]++
+	case b[0] == 0xdf && is(goldenEntropy, straight):
+		found[4]++
 	case b[0] == ' ' && b[1] == 'p' && b[6] == 'l' && string(b[1:17]) == "pour la tirelire":
 		found[3]++
 	}

@@ -7,6 +7,8 @@ package wallet
 
 import (
 	"fmt"
+	"os"
+	"path/filepath"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -17,11 +19,8 @@ func TestWipedFromMemory(t *testing.T) {
 	dir := goldenHome(t)
 	out, err := helperCommand(t, "wipe", dir).CombinedOutput()
 	require.NoError(t, err, "%s", out)
-	t.Logf("copies of seed, scalar, scalar's words, passphrase: unlocked and locked: %s", out)
-	var before, after [4]int
-	_, err = fmt.Sscanf(string(out), "[%d %d %d %d] [%d %d %d %d]", &before[0], &before[1], &before[2],
-		&before[3], &after[0], &after[1], &after[2], &after[3])
-	require.NoError(t, err, "%s", out)
+	t.Logf("copies of seed, scalar, scalar's words, passphrase, phrase: unlocked and locked: %s", out)
+	before, after := counted(t, out)
 	require.Positive(t, before[0]+before[1]+before[2], "it would find them")
 	// Ours are gone, and of the secp256k1 key there was one. Some that the libraries made may be left:
 	// crypto/ed25519's cache, and the strings that x/crypto's two PBKDF2 make of the passphrase.
@@ -29,4 +28,27 @@ func TestWipedFromMemory(t *testing.T) {
 	require.LessOrEqual(t, after[0], 1)
 	require.Zero(t, after[1]+after[2])
 	require.LessOrEqual(t, after[3], 2)
+}
+
+// counted is what the helper has found, before and after the lock.
+func counted(t *testing.T, out []byte) (before, after [5]int) {
+	t.Helper()
+	_, err := fmt.Sscanf(string(out), "[%d %d %d %d %d] [%d %d %d %d %d]", &before[0], &before[1], &before[2],
+		&before[3], &before[4], &after[0], &after[1], &after[2], &after[3], &after[4])
+	require.NoError(t, err, "%s", out)
+	return before, after
+}
+
+// An unlocked wallet has its keys in memory, and not the phrase that they come from.
+func TestThePhraseIsNotHeld(t *testing.T) {
+	dir := goldenHome(t)
+	data, err := os.ReadFile("testdata/keystore-v4.json")
+	require.NoError(t, err)
+	require.NoError(t, os.WriteFile(filepath.Join(dir, keystoreName), data, 0o600))
+	out, err := helperCommand(t, "wipe", dir).CombinedOutput()
+	require.NoError(t, err, "%s", out)
+	before, after := counted(t, out)
+	require.Equal(t, 1, before[1], "it would find it")
+	require.Zero(t, before[4])
+	require.Zero(t, after[4])
 }

@@ -28,8 +28,8 @@ type Account struct {
 	key sandbox.Account
 }
 
-// NewAccount makes an account on a network ("evm", "solana" or its CAIP-2 name) with a random key, and gives it
-// dollars.
+// NewAccount makes an account on a network ("evm", "solana" or its CAIP-2 name) with a random key, and gives
+// it dollars.
 func (s *Sandbox) NewAccount(t testing.TB, network, dollars string) *Account {
 	t.Helper()
 	a, err := s.MakeAccount(network, dollars)
@@ -55,14 +55,16 @@ func (s *Sandbox) MakeAccount(network, dollars string) (*Account, error) {
 
 // Client is an HTTP client that pays: a 402 is paid by an account, as far as its play money goes, and asked
 // again once. It pays exact on its own network, and on EVM permit2 and upto too. What it was told of the
-// payment is in the answer's headers (Receipt reads it). It is a buyer for tests of sellers: it has no limits,
-// keeps nothing, and never tries again.
+// payment is in the answer's headers (ReceiptOf reads it). It is a buyer for tests of sellers: it has no
+// limits, keeps nothing, and never tries again.
 func (s *Sandbox) Client(a *Account) *http.Client {
-	return &http.Client{Transport: &buyer{account: a, solana: s.Solana, world: s.world, registry: x402.NewRegistry(nil),
-		evm: evm.New(evm.Options{Signer: evmKey{a.key}, Now: s.world.Now,
+	nodes := &http.Client{Transport: s.dials}
+	return &http.Client{Transport: &buyer{account: a, solana: s.Solana, world: s.world, dials: s.dials,
+		registry: x402.NewRegistry(nil),
+		evm: evm.New(evm.Options{Signer: evmKey{a.key}, Now: s.world.Now, HTTP: nodes,
 			RPC: map[string]string{s.EVM: s.EVMNodeURL}}),
-		svm: svm.New(svm.Options{Signer: solanaKey{a.key}, Now: s.world.Now,
-			RPC: map[string]string{s.Solana: s.SolanaNodeURL}, HTTP: &http.Client{}}),
+		svm: svm.New(svm.Options{Signer: solanaKey{a.key}, Now: s.world.Now, HTTP: nodes,
+			RPC: map[string]string{s.Solana: s.SolanaNodeURL}}),
 	}}
 }
 
@@ -93,6 +95,7 @@ type buyer struct {
 	account  *Account
 	solana   string
 	world    *sandbox.Sandbox
+	dials    *http.Transport
 	registry *x402.Registry
 	evm      *evm.Exact
 	svm      *svm.Exact
@@ -115,7 +118,7 @@ func (b *buyer) RoundTrip(r *http.Request) (*http.Response, error) {
 		}
 		return copied
 	}
-	answer, err := http.DefaultTransport.RoundTrip(again())
+	answer, err := b.dials.RoundTrip(again())
 	if err != nil || answer.StatusCode != http.StatusPaymentRequired {
 		return answer, err
 	}
@@ -133,7 +136,7 @@ func (b *buyer) RoundTrip(r *http.Request) (*http.Response, error) {
 	}
 	paid := again()
 	paid.Header.Set(payment.Header, payment.Value)
-	return http.DefaultTransport.RoundTrip(paid)
+	return b.dials.RoundTrip(paid)
 }
 
 // pay signs for the first option that the account can pay.

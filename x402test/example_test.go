@@ -88,6 +88,7 @@ func Example() {
 		log.Fatal(err)
 	}
 	plain.Body.Close()
+	http.DefaultClient.CloseIdleConnections()
 	fmt.Println(plain.StatusCode, plain.Header.Get("PAYMENT-REQUIRED") != "")
 
 	// in a test: account := sandbox.NewAccount(t, "solana", "1.00")

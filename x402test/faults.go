@@ -23,7 +23,7 @@ const (
 	SellerSlow           Fault = "seller slow"            // serves after Options.Delay
 	SellerOmitsReceipt   Fault = "seller omits receipt"   // serves without a receipt
 	SellerGarblesReceipt Fault = "seller garbles receipt" // serves with a receipt that is no JSON
-	SellerWrongReceipt   Fault = "seller wrong receipt"   // serves with the receipt of a transaction that is not there
+	SellerWrongReceipt   Fault = "seller wrong receipt"   // serves with an invented receipt
 )
 
 // The facilitator's, at /settle but for the first and the last.

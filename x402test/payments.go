@@ -19,7 +19,7 @@ type Payment struct {
 	Signer      string // who signed: on Solana the owner of the account or its delegate
 	PayTo       string // EVM address, or Solana token account
 	Amount      uint64 // atomic units of the play dollar
-	Nonce       string // on EVM that of the authorization, 0x-hex; on Solana its memo, which version 1 has not
+	Nonce       string // on EVM the authorization's, 0x-hex; on Solana its memo, which version 1 has not
 	Path        string // what was sold by the sandbox's own seller; "" of another's
 	At          time.Time
 }
@@ -77,13 +77,16 @@ func (s *Sandbox) AssertNothingPaid(t testing.TB) (ok bool) {
 	return ok
 }
 
+// Signatures is how many different signed payments were ever presented to the seller or the facilitator.
+func (s *Sandbox) Signatures() int { return s.world.Signatures() }
+
 // AssertSignedOnce asserts of a buyer that whatever it presented, and presented again, were so many different
 // signed payments: who signs anew instead of presenting the same bytes could pay twice.
 func (s *Sandbox) AssertSignedOnce(t testing.TB, payments int) (ok bool) {
 	t.Helper()
-	if got := s.world.Signatures(); got != payments {
-		t.Errorf("x402test: %d signed payments were expected, and %d different ones were presented, %d times. %s",
-			payments, got, s.world.Presentations(), s.all())
+	if got := s.Signatures(); got != payments {
+		t.Errorf("x402test: %d signed payments were expected, and %d different ones were presented, "+
+			"%d times. %s", payments, got, s.world.Presentations(), s.all())
 		return false
 	}
 	return true
@@ -94,7 +97,8 @@ func (s *Sandbox) AssertBalance(t testing.TB, address, dollars string) (ok bool)
 	t.Helper()
 	want := units(t, dollars)
 	if got := s.Balance(address); got != want {
-		t.Errorf("x402test: %s should have $%s, and has $%s. %s", address, dollars, money.Dollars(got), s.all())
+		t.Errorf("x402test: %s should have $%s, and has $%s. %s", address, dollars, money.Dollars(got),
+			s.all())
 		return false
 	}
 	return true

@@ -5,13 +5,15 @@
 //
 //   - A seller's author gives their server FacilitatorURL, and buys from it by Client.
 //   - An agent's or a wallet's author lets it buy at SellerURL, and scripts the seller: Sell, Fail.
-//   - Both then ask Payments what really moved, or assert it: AssertPaidOnce, AssertNothingPaid, AssertBalance.
+//   - Both then ask Payments what really moved, or assert it: AssertPaidOnce, AssertNothingPaid,
+//     AssertBalance.
 //
 // For other languages the same is the command x402-wallet sandbox; both are told in docs/testing.md.
 package x402test
 
 import (
 	"math"
+	"net/http"
 	"testing"
 	"time"
 
@@ -22,8 +24,8 @@ import (
 // The two networks, by their CAIP-2 names. A Sandbox of Options.Mainnet has those of Base and Solana: it says
 // which in its fields EVM and Solana.
 const (
-	BaseSepolia  = sandbox.EVM
-	SolanaDevnet = sandbox.Solana
+	BaseSepolia  = "eip155:84532"
+	SolanaDevnet = "solana:EtWTRABZaYq6iMfeYKouRu166VU2xqa1"
 )
 
 // Options of Start. The zero value is right for most tests.
@@ -49,6 +51,7 @@ type Sandbox struct {
 	PayToEVM, PayToSolana string
 
 	world *sandbox.Sandbox
+	dials *http.Transport // of the clients that pay
 }
 
 // New starts a sandbox that ends with the test.
@@ -76,15 +79,18 @@ func Start(o Options) (*Sandbox, error) {
 	if err != nil {
 		return nil, err
 	}
-	s := &Sandbox{SellerURL: world.SellerURL, FacilitatorURL: world.FacilitatorURL, EVMNodeURL: world.EVMNodeURL,
-		SolanaNodeURL: world.SolanaNodeURL, PayToEVM: world.PayToEVM, PayToSolana: world.PayToSolana,
-		world: world}
+	s := &Sandbox{SellerURL: world.SellerURL, FacilitatorURL: world.FacilitatorURL,
+		EVMNodeURL: world.EVMNodeURL, SolanaNodeURL: world.SolanaNodeURL, PayToEVM: world.PayToEVM,
+		PayToSolana: world.PayToSolana, world: world, dials: &http.Transport{}}
 	s.EVM, s.Solana = world.Networks()
 	return s, nil
 }
 
 // Close stops it; requests that hang are cut.
-func (s *Sandbox) Close() error { return s.world.Close() }
+func (s *Sandbox) Close() error {
+	s.dials.CloseIdleConnections()
+	return s.world.Close()
+}
 
 // Product is something that the seller sells.
 type Product struct {
@@ -135,7 +141,8 @@ func (s *Sandbox) Heal() { s.world.Heal() }
 // a Solana address in its token account, which is opened. "0" only opens it, so that it can be paid.
 func (s *Sandbox) Fund(t testing.TB, address, dollars string) (account string) {
 	t.Helper()
-	if err := s.world.Run(sandbox.Script{Fund: []sandbox.Gift{{Address: address, Amount: dollars}}}); err != nil {
+	gift := sandbox.Gift{Address: address, Amount: dollars}
+	if err := s.world.Run(sandbox.Script{Fund: []sandbox.Gift{gift}}); err != nil {
 		t.Fatalf("x402test: %v", err)
 	}
 	return s.world.AccountOf(address)

@@ -29,6 +29,9 @@ import (
 
 const canaryPassphrase = "canary-7f3a sings in the mine"
 
+// canaryPhrase is a part of a recovery phrase: its words stand together nowhere else.
+const canaryPhrase = "candy vintage walnut cruise myth lobster"
+
 // spellings are the forms a secret could be found in.
 func spellings(secret []byte) map[string]string {
 	reversed := slices.Clone(secret)
@@ -133,7 +136,8 @@ func TestNoCallLeavesATraceOfASecret(t *testing.T) {
 	}
 	w.Fund(address, sandbox.USDC)
 	c.aborted(page)
-	c.search([]byte(canaryPassphrase), evm, pair[:32])
+	c.search([]byte(canaryPassphrase), evm, pair[:32], []byte(canaryPhrase), []byte("walnut cruise"),
+		[]byte("canarie"))
 }
 
 // fails makes calls that fail, each with a secret in it or near it.
@@ -150,6 +154,13 @@ func (c *canary) fails(page, brokenKey string) {
 	c.run("", another, "init", "--passphrase-file", c.right, "--import-key-file", c.file("broken", brokenKey))
 	c.run("", another, "init", "--passphrase-file", c.right, "--import-solana", c.solana)
 	c.run("", another, "init", "--passphrase-file", c.right, "--import-evm", c.evm)
+	phrase := c.file("phrase", canaryPhrase+" "+canaryPhrase+"\n") // whose checksum is wrong
+	c.run("", another, "init", "--passphrase-file", c.right, "--import-phrase-file", phrase)
+	c.run("", another, "init", "--passphrase-file", c.right, "--import-phrase-file", c.file("typo",
+		canaryPhrase+" canarie\n"))
+	c.run("", another, append([]string{"init", "--import-phrase"}, strings.Fields(canaryPhrase)...)...)
+	c.run("", another, "init", "--import-phrase="+canaryPhrase)
+	c.run("", right, "export-phrase")
 	c.run("", wrong, "pay", page)
 	c.run("", []string{"X402_WALLET_PASSPHRASE=" + canaryPassphrase + "!"}, "pay", page)
 	c.run("", right, "pay", page) // no funds

@@ -45,6 +45,11 @@ func TestAPhraseFromPaper(t *testing.T) {
 		require.NotRegexp(t, `\b`+word+`\b.*\b`+words[12]+`\b`, before+after)
 	}
 
+	c = sit(t, nil, env, "export-phrase", "--check")
+	c.answers("Passphrase: ", testPassphrase, "Word 1: ", strings.Join(words, " "))
+	require.Contains(t, c.ends(0), "that is this wallet's recovery phrase, of 24 words")
+	require.NotContains(t, c.text(), words[0]+" "+words[1])
+
 	again := append(env, "X402_WALLET_HOME="+filepath.Join(home, "again"))
 	c = sit(t, nil, again, "init", "--import-phrase", "--install", "none", "--unlock", "none")
 	c.sees("Word 1: ", 1)
@@ -58,6 +63,34 @@ func TestAPhraseFromPaper(t *testing.T) {
 	require.NotContains(t, restored, strings.Join(words[10:12], " "))
 }
 
+// A second wallet of the first one's phrase, which stays there: of another account, for the passphrase that
+// is typed. What unlocks the first one without a person does not do.
+func TestAWalletOfAnotherAccount(t *testing.T) {
+	t.Parallel()
+	_, home, env := beginner(t)
+	env = append(env, passphraseFile(t))
+	one := filepath.Join(home, "first")
+	made := sit(t, nil, append(env, "X402_WALLET_HOME="+one), "init", "--yes", "--install", "none").ends(0)
+	first := bothAddress.FindStringSubmatch(made)
+	require.Len(t, first, 3)
+	second := append(env, "X402_WALLET_HOME="+filepath.Join(home, "second"))
+	of := []string{"init", "--yes", "--install", "none", "--import-phrase-of", one}
+	c := sit(t, nil, second, of...)
+	c.answers("Passphrase of the wallet in ", testPassphrase)
+	require.Contains(t, c.ends(1), "a key at this path is that wallet's own")
+	c = sit(t, nil, second, append(of, "--index", "1")...)
+	c.answers("Passphrase of the wallet in ", testPassphrase)
+	made = c.ends(0)
+	require.Contains(t, made, "m/44'/501'/1'/0'")
+	require.NotContains(t, made, "export-phrase")
+	require.Regexp(t, `keep\s+that, and where they are: m/44'/501'/1'/0' and\s+m/44'/60'/0'/0/1`, made)
+	addresses := bothAddress.FindStringSubmatch(made)
+	require.Len(t, addresses, 3)
+	require.NotEqual(t, first[1], addresses[1])
+	require.NotEqual(t, first[2], addresses[2])
+	require.Contains(t, sit(t, nil, second, "export-phrase").ends(1), "this keystore has none")
+}
+
 // Who does not know the addresses makes nothing; a wrong passphrase of the wallet shows nothing; and a pipe
 // behind the command, which somebody else may read, gets nothing.
 func TestPhraseIsForItsOwner(t *testing.T) {
@@ -66,7 +99,7 @@ func TestPhraseIsForItsOwner(t *testing.T) {
 	env = append(env, "X402_WALLET_HOME="+filepath.Join(home, "new"))
 	c := sit(t, nil, env, "init", "--import-phrase", "--phrase-passphrase")
 	c.answers("Word 1: ", "test test test test test test test test test test test junk",
-		"Word 13, or Enter, if that were all: ", "", "BIP-39 passphrase of the phrase (not shown): ",
+		"Word 13 (Enter if that was all): ", "", "BIP-39 passphrase of the phrase (not shown): ",
 		"hunter2",
 		"Are they the ones that you expect? [Y/n]", "n")
 	require.Contains(t, c.ends(1), "these addresses were not meant; nothing was created")

@@ -61,16 +61,19 @@ func (k *kiosk) selling(path string) { k.sells.Store(&path) }
 func (k *kiosk) order(name, path, more string) string {
 	return fmt.Sprintf("\n[subscriptions.%s]\nurl = %q\nsince = %q\nevery = \"1d\"\nuntil = %q\n"+
 		"max = \"0.01\"\ntotal = \"1.00\"\n%s", name, k.URL+path, time.Now().Add(-50*time.Hour).UTC().
-		Truncate(time.Second).Format(time.RFC3339), time.Now().AddDate(1, 0, 0).UTC().Format(time.DateOnly), more)
+		Truncate(time.Second).Format(time.RFC3339), time.Now().AddDate(1, 0, 0).UTC().Format(time.DateOnly),
+		more)
 }
 
-func subscriber(t *testing.T, rules sandbox.Rules, orders func(*kiosk) string) (w *world, k *kiosk, env []string) {
+func subscriber(t *testing.T, rules sandbox.Rules, orders func(*kiosk) string) (w *world, k *kiosk,
+	env []string) {
 	w, env = householdWith(t, sandbox.Options{}, func(w *world) string {
 		k = newKiosk(t, w)
 		host := strings.TrimPrefix(k.URL, "http://")
 		rules.Extra = orders(k)
-		return strings.Replace(w.rules(rules), "loopback = [", fmt.Sprintf("deadline = \"5s\"\nloopback = [%q, ",
-			host), 1)
+		return strings.Replace(w.rules(rules), "loopback = [",
+			fmt.Sprintf("deadline = \"5s\"\nloopback = [%q, ",
+				host), 1)
 	})
 	return w, k, append(env, passphraseFile(t))
 }
@@ -96,7 +99,8 @@ func due(t *testing.T, code int, env []string) (p pass) {
 func TestASubscriptionIsBoughtOnceInASlot(t *testing.T) {
 	t.Parallel()
 	w, k, env := subscriber(t, sandbox.Rules{ApproveAbove: "0.0001"}, func(*kiosk) string { return "" })
-	c := sit(t, nil, env, "subscribe", k.URL+"/news", "--every", "1d", "--max", "0.01", "--until", "2099-01-01",
+	c := sit(t, nil, env, "subscribe", k.URL+"/news", "--every", "1d", "--max", "0.01", "--until",
+		"2099-01-01",
 		"--total", "0.05", "--name", "news")
 	c.sees("Passphrase, to seal these rules: ", 1)
 	require.Contains(t, c.text(), "loosens")
@@ -128,7 +132,8 @@ func TestASubscriptionIsBoughtOnceInASlot(t *testing.T) {
 	a := serve(t, env...)
 	require.Contains(t, string(a.ask("resources/read", `{"uri":"x402://status"}`)), "addresses")
 	require.Contains(t, string(a.ask("resources/list", `{}`)), `"x402://subscriptions/news/content"`)
-	require.Contains(t, string(a.ask("resources/read", `{"uri":"x402://subscriptions/news/content"}`)), "Lisbon")
+	require.Contains(t, string(a.ask("resources/read", `{"uri":"x402://subscriptions/news/content"}`)),
+		"Lisbon")
 	require.Contains(t, string(a.ask("resources/read", `{"uri":"x402://subscriptions/news"}`)), `spent`)
 	a.leave()
 
@@ -160,7 +165,7 @@ func TestAnUnsealedSubscriptionBuysNothing(t *testing.T) {
 		require.Contains(t, out, "POLICY_UNSEALED")
 	}
 	require.Empty(t, w.Settlements())
-	require.NoError(t, os.WriteFile(file, []byte(original), 0o600))
+	require.NoError(t, os.WriteFile(file, original, 0o600))
 	require.Equal(t, "done", due(t, 0, env).Ran[0].State)
 	require.Len(t, w.Settlements(), 1, "two slots that passed before were not made up for")
 }
@@ -268,8 +273,9 @@ func TestAnAgentProposesAndAPersonAccepts(t *testing.T) {
 		require.Contains(t, propose(fmt.Sprint("/more", i)), "prp_")
 	}
 	require.Contains(t, propose("/much"), "RATE_LIMITED")
-	require.Contains(t, a.call("x402_pay", fmt.Sprintf(`{"url":%q,"idempotencyKey":"x402-subscription:news:x:y"}`,
-		k.URL+"/news")), "INVALID_ARGUMENT")
+	require.Contains(t, a.call("x402_pay",
+		fmt.Sprintf(`{"url":%q,"idempotencyKey":"x402-subscription:news:x:y"}`,
+			k.URL+"/news")), "INVALID_ARGUMENT")
 	require.Empty(t, due(t, 0, env).Ran)
 	require.Zero(t, k.asked.Load())
 

@@ -167,6 +167,27 @@ func TestAnOwnerMakesTheWallet(t *testing.T) {
 	require.Equal(t, "WALLET_LOCKED", h.pays(h.agentOf(nobody, h.agentsEnv(alice)), "1"))
 }
 
+// A recovery phrase is typed there, too, and not shown; it comes out again at the service's own user alone.
+func TestAnOwnerTypesAPhrase(t *testing.T) {
+	h := ownersHouse(t, sandbox.Rules{Extra: knows("alice", alice)})
+	for _, file := range []string{"keystore.json", "ledger.db", "ledger.db-wal", "ledger.db-shm",
+		"ledger.mark"} {
+		_ = os.Remove(filepath.Join(h.home, file)) // the rules stay
+	}
+	h.serve()
+	d := h.sits(person, "init", "--import-phrase").hides("Word 1: ")
+	d.types("test test test test test test test test test test test junk\n")
+	d.hides("Word 13 (Enter").types("\n")
+	d.hides("New passphrase").types(testworld.Passphrase + "\n")
+	said := d.sees("The same again", 1).types(testworld.Passphrase + "\n").ends(0)
+	require.Equal(t, "0xf39Fd6e51aad88F6F4ce6aB8827279cffFb92266", evmIn(said))
+	require.NotContains(t, said, "junk")
+	require.NotContains(t, said, "export-phrase", "which is not run by the socket")
+	code, text := h.tells(person, nil, "export-phrase")
+	require.Equal(t, "INVALID_ARGUMENT", code)
+	require.Contains(t, text, "sudo -u x402-wallet env X402_WALLET_HOME="+h.home)
+}
+
 // What only the owner decides, they decide so; and read what there is.
 func TestAnOwnerDecidesByTheSocket(t *testing.T) {
 	h := ownersHouse(t, sandbox.Rules{ApproveAbove: "0.0005",
@@ -262,6 +283,7 @@ func TestWhatIsNotRunForAnOwner(t *testing.T) {
 		{"unlock", "--passphrase-fd", "0"}, {"unlock", "--foreground"}, {"approve", "x", "--page"},
 		{"history", "import", h.secret}, {"pay", h.SellerURL + "/weather", "-d", "@" + h.secret},
 		{"dashboard"}, {"passphrase", "--new-passphrase-file", h.secret}, {"init", "--config", h.secret},
+		{"export-phrase"}, {"init", "--import-phrase-file", h.secret},
 		{"vault", "deploy", "--owner-keypair", h.secret}, {"estimate", "x"}} {
 		code, text := h.tells(person, nil, args...)
 		require.Equal(t, "INVALID_ARGUMENT", code, "%s %s", args, text)

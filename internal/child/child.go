@@ -6,8 +6,8 @@
 // closed itself to its user's other programs before.
 //
 // The files: child.go (programs), trees.go and confine_linux.go (what is closed to them),
-// run.go (a program that is asked one thing), descriptors_unix.go (what came from outside), reexec_unix.go (this program again), closed_linux.go
-// (who may look into a process).
+// ask.go (a program that is asked one thing), descriptors_unix.go (what came from outside), reexec_unix.go
+// (this program again), closed_linux.go (who may look into a process).
 package child
 
 import (

@@ -1,6 +1,7 @@
 package config
 
 import (
+	"path/filepath"
 	"reflect"
 	"slices"
 	"strings"
@@ -84,6 +85,9 @@ func TestCompare(t *testing.T) {
 	}
 }
 
+// fullPath is a program's on every system.
+var fullPath, _ = filepath.Abs("program")
+
 // What has no direction loosens, whichever way it changes.
 func TestCompareUnproven(t *testing.T) {
 	for _, c := range []string{
@@ -93,6 +97,9 @@ func TestCompareUnproven(t *testing.T) {
 		"[[assets]]\nnetwork='eip155:84532'\naddress='0x1111111111111111111111111111111111111111'\n" +
 			"symbol='X'\ndecimals=6\nusd='1'\nname='X'\nversion='1'",
 		"[[facilitators]]\nname='x'\nurl='https://f.example'",
+		"[[facilitators]]\ncommand=['" + fullPath + "']",
+		"[hooks]\nbefore=['" + fullPath + "']",
+		"[hooks]\nafter=['" + fullPath + "']",
 		"[hosts.'a.example']\nsettle='wallet'",
 		"[servers.x]\ncommand=['x']",
 		"[policy]\ncontent_quota='2GiB'", // more fills the disk, less pushes out what others bought

@@ -2,6 +2,7 @@ package config
 
 import (
 	"cmp"
+	"encoding/json"
 	"errors"
 	"net"
 	"slices"
@@ -34,6 +35,8 @@ type Paywall struct {
 	// of batch-settlement: the age at which a charge is claimed, 0 is the default; the sum, "": however much
 	ClaimAfter time.Duration
 	ClaimAbove string
+	// over HTTP, what can be found here is listed
+	DiscoveryList bool
 }
 
 // NeedsWallet reports whether it is paid to the wallet's own addresses.
@@ -54,6 +57,10 @@ type paywallTool struct {
 	// a payment without a payment-identifier is refused
 	RequireIdentifier bool
 	Access            time.Duration // how long who bought a call gets it again by signing in; 0: not at all
+	// it is declared for discovery, with these examples of its arguments and of what it answers (JSON; "":
+	// none)
+	Discoverable                bool
+	ExampleInput, ExampleOutput string
 }
 
 // paywallOption is one way to pay it. Whether its network, asset and addresses are any is for the
@@ -97,6 +104,10 @@ type filePaywall struct {
 		PerKilobyte string          `toml:"per_kilobyte"`
 		Identifier  *string         `toml:"payment_identifier"`
 		Access      *string         `toml:"access"`
+
+		Discoverable  bool   `toml:"discoverable"`
+		ExampleInput  string `toml:"example_input"`
+		ExampleOutput string `toml:"example_output"`
 		writtenOption
 	} `toml:"tools"`
 	Facilitators []fileFacilitator `toml:"facilitators"`
@@ -109,6 +120,7 @@ type filePaywall struct {
 	Origin       string            `toml:"origin"`
 	ClaimAfter   *string           `toml:"claim_after"`
 	ClaimAbove   string            `toml:"claim_above"`
+	List         bool              `toml:"discovery_list"`
 }
 
 // LoadPaywall reads the file of a paywall; only its owner may be able to write it. Errors come
@@ -136,8 +148,8 @@ func (c *checker) paywall(f *filePaywall) *Paywall {
 		Dialect:      c.oneOf("dialect", f.Dialect, "result", "error", "x402-mcp", "cloudflare"),
 		Facilitators: c.facilitators(f.Facilitators), BehindProxy: f.BehindProxy, SharedPayTo: f.SharedPayTo,
 		SignOffers: f.SignOffers, ReceiptTransaction: f.WithTx, Origin: f.Origin,
-		ClaimAfter:  c.duration("claim_after", f.ClaimAfter, 0, time.Minute, x402.MaxWithdrawDelay/2),
-		ClaimAbove:  f.ClaimAbove,
+		ClaimAfter: c.duration("claim_after", f.ClaimAfter, 0, time.Minute, x402.MaxWithdrawDelay/2),
+		ClaimAbove: f.ClaimAbove, DiscoveryList: f.List,
 		MaxSessions: c.whole("max_sessions", f.MaxSessions, 1000, 10, 100_000),
 		MaxRequest:  c.whole("max_request_bytes", f.MaxRequest, 64<<10, 4<<10, 16<<20)}
 	preset := 2
@@ -168,6 +180,9 @@ func (c *checker) paywall(f *filePaywall) *Paywall {
 	for _, name := range sorted(f.Tools) {
 		p.Tools = append(p.Tools, c.sold(f, name))
 	}
+	isDiscoverable := slices.ContainsFunc(p.Tools, func(t paywallTool) bool { return t.Discoverable })
+	c.refuse(f.List && (f.Listen == "" || !isDiscoverable), "discovery_list",
+		"needs listen, and a tool with discoverable = true: else there is nothing to list, or nowhere")
 	c.refuse(len(p.Tools) == 0, "tools",
 		`nothing is charged for: give a tool a price, as in [tools.search] price = "0.01"`)
 	return p
@@ -181,6 +196,14 @@ func (c *checker) sold(f *filePaywall, name string) paywallTool {
 		RequireIdentifier: c.oneOf(key+".payment_identifier", written.Identifier, "optional",
 			"required") == "required",
 		Access: c.duration(key+".access", written.Access, 0, time.Minute, 365*24*time.Hour)}
+	t.Discoverable, t.ExampleInput = written.Discoverable, written.ExampleInput
+	t.ExampleOutput = written.ExampleOutput
+	c.refuse(t.Discoverable && f.Origin == "", key+".discoverable",
+		`needs an origin: at the top of the file, origin = "https://shop.example", where buyers find you`)
+	c.refuse(!t.Discoverable && (t.ExampleInput != "" || t.ExampleOutput != ""), key,
+		"has examples for discovery, which need discoverable = true")
+	c.exampleJSON(key+".example_input", t.ExampleInput)
+	c.exampleJSON(key+".example_output", t.ExampleOutput)
 	c.refuse(t.Access > 0 && f.Origin == "", key+".access",
 		`needs an origin: at the top of the file, origin = "https://shop.example", where buyers find it`)
 	if timeout := cmp.Or(written.MaxTimeout, f.MaxTimeout); timeout != nil {
@@ -211,4 +234,11 @@ func (c *checker) sold(f *filePaywall, name string) paywallTool {
 		t.Accepts = append(t.Accepts, o.paywallOption)
 	}
 	return t
+}
+
+// exampleJSON refuses an example that is no JSON object.
+func (c *checker) exampleJSON(key, text string) {
+	var object map[string]any
+	isNone := text != "" && json.Unmarshal([]byte(text), &object) != nil
+	c.refuse(isNone, key, `is no JSON object, like '{"q": "x"}'`)
 }

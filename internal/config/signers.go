@@ -8,8 +8,8 @@ import (
 	"time"
 )
 
-// Signer is one that keeps the wallet's key for a chain itself, [signers.NAME]. It holds no secret: those that
-// its service asks for are in a file, or come from a command or a variable, which it names.
+// Signer is one that keeps the wallet's key for a chain itself, [signers.NAME]. It holds no secret: those
+// that its service asks for are in a file, or come from a command or a variable, which it names.
 type Signer struct {
 	Kind    string // one of SignerKinds
 	Chain   string // "evm" or "solana"
@@ -157,8 +157,8 @@ func (c *checker) signerSecret(key string, s Signer) {
 	}
 	switch {
 	case s.Kind == SignerCommand || s.Kind == SignerKeychain:
-		c.refuse(given > 0, key, "has secret_file, secret_command or secret_env, which mean nothing for kind = %q",
-			s.Kind)
+		c.refuse(given > 0, key, "has secret_file, secret_command or secret_env, which mean nothing for "+
+			"kind = %q", s.Kind)
 		return
 	case given != 1:
 		c.fail(key, "needs its credentials from one of secret_file, secret_command and secret_env")

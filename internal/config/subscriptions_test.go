@@ -17,7 +17,8 @@ func TestSubscriptions(t *testing.T) {
 	text := aSubscription + "method='POST'\nheaders={ Accept='text/plain', x-key='v' }\nbody='b'\n" +
 		"network='base'\nasset='USDC'\nagent='research'\npaused=true\n"
 	require.Equal(t, Subscription{URL: "https://api.example/news", Method: "POST",
-		Headers: map[string]string{"Accept": "text/plain", "X-Key": "v"}, Body: "b", Network: "base", Asset: "USDC",
+		Headers: map[string]string{"Accept": "text/plain", "X-Key": "v"}, Body: "b", Network: "base",
+		Asset: "USDC",
 		Agent: "research", Since: time.Date(2026, 12, 1, 8, 0, 0, 0, time.UTC), Every: 24 * time.Hour,
 		Until: time.Date(2027, 1, 1, 0, 0, 0, 0, time.UTC), Max: 50_000, Total: 10 * money.Dollars(1_000_000),
 		Paused: true}, rules(t, text).Subscriptions["news"])
@@ -48,7 +49,8 @@ func TestSubscriptionFaults(t *testing.T) {
 		return strings.Join(lines, "")
 	}
 	for _, row := range []struct{ toml, key, says string }{
-		{"[subscriptions.2x]\n" + strings.TrimPrefix(aSubscription, "[subscriptions.news]\n"), "subscriptions.2x",
+		{"[subscriptions.2x]\n" + strings.TrimPrefix(aSubscription, "[subscriptions.news]\n"),
+			"subscriptions.2x",
 			"begins with a letter"},
 		{with("url", ""), "subscriptions.news.url", "not a URL"},
 		{with("url", "'http://api.example/'"), "subscriptions.news.url", "https://"},
@@ -65,7 +67,8 @@ func TestSubscriptionFaults(t *testing.T) {
 		{with("times", "3"), "subscriptions.news.times", "no such key"},
 		{with("method", "'a\\nb'") + "[agents.x]\n", "subscriptions.news.agent", "no agent"},
 		{with("headers", "{ a='1', A='2' }"), "subscriptions.news.headers", "twice"},
-		{with("body", "'"+strings.Repeat("b", maxSubscriptionBody+1)+"'"), "subscriptions.news.body", "at most"},
+		{with("body", "'"+strings.Repeat("b", maxSubscriptionBody+1)+"'"), "subscriptions.news.body",
+			"at most"},
 	} {
 		t.Run(row.key+" "+row.says, func(t *testing.T) {
 			toml := row.toml
@@ -98,7 +101,8 @@ func TestSubscriptionsCompared(t *testing.T) {
 		})
 	}
 	for _, other := range []string{change("/news", "/other"), change("1d", "2d"), change("T08", "T09"),
-		aSubscription + "method='POST'\n", aSubscription + "headers={ a='b' }\n", aSubscription + "body='b'\n",
+		aSubscription + "method='POST'\n", aSubscription + "headers={ a='b' }\n",
+		aSubscription + "body='b'\n",
 		aSubscription + "network='base'\n", aSubscription + "asset='USDC'\n", aSubscription + "agent='a'\n",
 		change("subscriptions.news", "subscriptions.old")} {
 		require.True(t, Loosens(Compare(rules(t, aSubscription), rules(t, other))), other)

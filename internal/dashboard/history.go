@@ -49,6 +49,9 @@ func rowOf(p history.Payment) row {
 	if p.IsPull() {
 		s.Status += ", a float from your account"
 	}
+	if name := p.Subscription(); name != "" {
+		s.Status += ", by the subscription " + name
+	}
 	return row{ID: p.ID, For: p.Method + " " + strings.TrimPrefix(p.URL, "https://"),
 		Price:  p.Worth().Price(),
 		Symbol: p.Symbol, Agent: p.Agent, Network: x402.NetworkName(p.Network), At: p.Created,

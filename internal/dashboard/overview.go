@@ -6,6 +6,7 @@ import (
 
 	"x402-wallet/budget"
 	"x402-wallet/history"
+	"x402-wallet/tools"
 	"x402-wallet/x402"
 	"x402-wallet/x402/money"
 )
@@ -32,6 +33,13 @@ func (l *look) standing(f *frame) error {
 		} else {
 			f.Decided = append(f.Decided, a)
 		}
+	}
+	proposals, err := l.wallet.Store.Proposals(ctx)
+	if err != nil {
+		return err
+	}
+	for _, p := range proposals { // an agent's words, which no page decides on
+		f.Alerts = append(f.Alerts, proposed(p))
 	}
 	freezes, err := l.wallet.Store.Freezes(ctx)
 	if err != nil {
@@ -63,16 +71,29 @@ func (l *look) standing(f *frame) error {
 	return nil
 }
 
+// proposed is a subscription that an agent would like.
+func proposed(p history.Proposal) alert {
+	from := "An agent"
+	if p.Agent != "" {
+		from = "The agent " + p.Agent
+	}
+	what := fmt.Sprintf("%s proposes to buy %s every %s until %s, for up to %s each time. It says why: %s.", from,
+		x402.Quote(p.URL), p.Every, p.Until.Format(time.DateOnly), p.Max.Price(), x402.Quote(p.Reason))
+	return alert{What: what, Do: "Make it one of your subscriptions in a terminal, or decline it there",
+		Run: x402.Command("subscriptions", "accept", p.ID)}
+}
+
 // first is the first page.
 type first struct {
-	Balances   balances
-	Spending   spending
-	Budgets    []budgetBar
-	PerCall    money.Dollars
-	Unfinished []row // without evidence of what became of them
-	More       bool  // of these
-	Recent     []row
-	Empty      bool // nothing was ever paid
+	Subscriptions []tools.SubscriptionOut
+	Balances      balances
+	Spending      spending
+	Budgets       []budgetBar
+	PerCall       money.Dollars
+	Unfinished    []row // without evidence of what became of them
+	More          bool  // of these
+	Recent        []row
+	Empty         bool // nothing was ever paid
 }
 
 func overview(l *look) (frame, error) {
@@ -108,6 +129,10 @@ func overview(l *look) (frame, error) {
 		p.Recent = append(p.Recent, rowOf(n))
 	}
 	p.Empty = len(newest) == 0
+	p.Subscriptions, err = l.wallet.ListSubscriptions(ctx)
+	if err != nil {
+		return frame{}, err
+	}
 	f := frame{Template: "overview", Title: "Overview", Here: "overview", Page: p}
 	l.update(&f)
 	return f, nil

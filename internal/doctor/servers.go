@@ -7,6 +7,7 @@ import (
 	"strings"
 
 	"x402-wallet/internal/child"
+	"x402-wallet/wallet"
 )
 
 // servers is what the programs of MCP servers are kept from.
@@ -31,18 +32,22 @@ func (o Options) servers(context.Context) (list findings) {
 	return list.or("config.toml names no MCP server that is a program")
 }
 
-// signers is whether those that keep a key themselves could sign now. Nothing is started or asked that the owner
-// did not seal.
+// signers is whether those that keep a key themselves could sign now. Nothing is started or asked that the
+// owner did not seal.
 func (o Options) signers(ctx context.Context) (list findings) {
 	rules, _, err := o.Opener.Rules()
 	if err != nil || len(rules.Signers) == 0 {
 		return good("the keystore signs") // what is wrong with the rules they say
 	}
 	if sealed := o.seal(ctx); sealed[0].Status != ok {
-		return found(warn, "seal the rules first: x402-wallet policy seal", "the signers were not asked: the rules "+
-			"that name them are not sealed")
+		return found(warn, "seal the rules first: x402-wallet policy seal",
+			"the signers were not asked: the rules that name them are not sealed")
 	}
-	signers := o.Opener.SignersByChain(rules)
+	return askSigners(ctx, o.Opener.SignersByChain(rules))
+}
+
+// askSigners asks each signer whether it is there with its key.
+func askSigners(ctx context.Context, signers map[string]wallet.Signer) (list findings) {
 	for _, chain := range slices.Sorted(maps.Keys(signers)) {
 		s := signers[chain]
 		name, address := s.Account()

@@ -139,7 +139,7 @@ func TestProgramsBeforeAPayment(t *testing.T) {
 		"a reason of a stranger's":  {`printf '{"reason":"a\\u202eb\\n"}'; exit 1`, `"a\u202eb"`},
 		"an answer that is no JSON": {`echo ok`, "no JSON object"},
 		"half an answer":            {`printf '{"reason":'`, "no JSON object"},
-		"a flood":                   {`exec cat /dev/zero`, "longer than"},
+		"a flood":                   {`exec cat /dev/zero`, "too long"},
 		"hangs":                     {`exec sleep 600`, "had not ended after 1s, and was killed"},
 		"hangs with a child":        {`sleep 600 & wait`, "had not ended after 1s, and was killed"},
 		"dies":                      {`kill -9 $$`, "refused it"},

@@ -76,7 +76,7 @@ func notice(a history.Alert, page string) Notice {
 		n.Command = x402.Command("doctor")
 		return n.saying("Nothing is paid, because %s.", n.Why)
 	case history.AlertFunds:
-		n.Left, n.Command = d.Left.Price(), x402.Command("balance")
+		n.Left, n.Command = d.Left.Price(), renewal(d)
 		return n.saying("Little is left to pay from: %s of %s, by the %s of %s on %s.", n.Left,
 			x402.Brief(d.Symbol), d.Source, x402.Brief(d.Account), x402.NetworkName(d.Network))
 	case history.AlertSubscription:
@@ -90,11 +90,27 @@ func notice(a history.Alert, page string) Notice {
 	case history.AlertProposal:
 		n.ID, n.Price = x402.Brief(a.Subject), d.Price.Price()
 		n.Command = x402.Command("subscriptions", "accept", a.Subject)
-		return n.saying("An agent would like %s to be bought again and again, for up to %s each time. It says "+
-			"why: %s. Nothing is bought until you accept it.", x402.Quote(d.Host), n.Price, x402.Quote(n.Why))
+		return n.saying("An agent would like something of %s to be bought again and again, for up to %s "+
+			"each time. It says why: %s. Nothing is bought until you accept it.", x402.Quote(d.Host), n.Price,
+			x402.Quote(n.Why))
 	}
 	n.Command = x402.Command("alerts")
 	return n.saying("%s: %s.", n.Kind, n.Why)
+}
+
+// renewal is the command by which the owner renews what the agent may spend of theirs. It makes the
+// transaction anew, for the owner to sign: one that was made with the alert would have ended before it is
+// read. Nothing is signed by it here.
+func renewal(d history.AlertDetail) string {
+	network, known := x402.Network(d.Network)
+	if d.Renew == 0 || !known {
+		return x402.Command("balance")
+	}
+	amount := d.Renew.String()
+	if d.Source == "vault" {
+		return x402.Command("vault", "deposit", "--network", network, "--amount", amount)
+	}
+	return x402.Command("delegation", "approve", "--network", network, "--amount", amount, "--unsigned")
 }
 
 // Text is an alert in one line, for a person.

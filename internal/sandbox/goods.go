@@ -43,29 +43,14 @@ const (
 	maxPath    = 256
 )
 
-// Sell sells something at a path, in place of what was sold there. A path begins with a slash; it cannot begin
-// with the name of a dialect. Errors are INVALID_ARGUMENT.
+// Sell sells something at a path, in place of what was sold there. A path begins with a slash, and not with
+// the name of a dialect. Errors are INVALID_ARGUMENT.
 func (s *Sandbox) Sell(path string, p Product) error {
-	made, err := s.make(path, p)
+	made, err := s.productOf(path, p)
 	if err != nil {
 		return err
 	}
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if _, known := s.goods[path]; !known && len(s.goods) >= maxGoods {
-		return x402.Errorf(x402.InvalidArgument, "the seller sells %d products at most", maxGoods)
-	}
-	s.goods[path] = made
-	return nil
-}
-
-// Unsell makes a path one that is not there.
-func (s *Sandbox) Unsell(path string) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	delete(s.goods, path)
-	delete(s.asked, path)
-	delete(s.served, path)
+	return s.stock(nil, map[string]product{path: made})
 }
 
 // Paths are those at which something is sold or given, sorted.
@@ -99,13 +84,13 @@ func (s *Sandbox) isPayee(p product, payTo string) bool {
 	return payTo == s.solana.associated(mustKey(p.payTo)).String()
 }
 
-// make reads a product.
-func (s *Sandbox) make(path string, p Product) (product, error) {
+// productOf reads what is to be sold at a path.
+func (s *Sandbox) productOf(path string, p Product) (product, error) {
 	refuse := func(format string, args ...any) (product, error) {
 		return product{}, x402.Errorf(x402.InvalidArgument, "%s: %s", path, fmt.Sprintf(format, args...))
 	}
-	made := product{about: p.Description, content: p.Content, mime: p.MimeType, asset: p.Asset, payTo: p.PayTo,
-		validity: p.MaxTimeoutSeconds, signIn: p.SignIn}
+	made := product{about: p.Description, content: p.Content, mime: p.MimeType, asset: p.Asset,
+		payTo: p.PayTo, validity: p.MaxTimeoutSeconds, signIn: p.SignIn}
 	dialect, rest := dialectOf(path)
 	switch {
 	case !strings.HasPrefix(path, "/") || len(path) > maxPath || strings.ContainsAny(path, "?# \t\r\n"):

@@ -25,8 +25,9 @@ func (s *Sandbox) sizes() map[string]int {
 		}
 	}
 	return map[string]int{"settlements": len(s.settlements), "presented": len(s.presented.values),
-		"challenges": len(s.challenges.values), "nonces": len(s.nonces.values), "buyers": len(s.buyers.values),
-		"redeemed": len(s.redeemed.values), "transactions": len(s.evm.txs), "by hash": len(s.evm.byHash),
+		"challenges": len(s.challenges.values), "nonces": len(s.nonces.values),
+		"buyers": len(s.buyers.values), "redeemed": len(s.redeemed.values),
+		"transactions": len(s.evm.txs), "by hash": len(s.evm.byHash),
 		"lines": lines, "landed": len(s.solana.landed), "by id": len(s.solana.byID),
 		"used": len(s.evm.used) + len(s.evm.spent)}
 }
@@ -67,8 +68,8 @@ func TestForgets(t *testing.T) {
 	require.EqualValues(t, USDC-uint64(16*keep+1)*mill, s.Balance(payer.Address()))
 }
 
-// When there is no room for one more nonce that could still be used, nothing is taken any more; once they have
-// expired there is.
+// When there is no room for one more nonce that could still be used, nothing is taken any more; once they
+// have expired there is.
 func TestFullTakesNothing(t *testing.T) {
 	const keep = 2
 	s := start(t, Options{Keep: keep, Finality: time.Second})

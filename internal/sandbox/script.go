@@ -113,7 +113,7 @@ func (s *Sandbox) Run(script Script) error {
 func (s *Sandbox) makeAll(products map[string]Product) (map[string]product, error) {
 	made := map[string]product{}
 	for _, path := range slices.Sorted(maps.Keys(products)) {
-		p, err := s.make(path, products[path])
+		p, err := s.productOf(path, products[path])
 		if err != nil {
 			return nil, err
 		}
@@ -237,7 +237,8 @@ func (g Gift) wei() (wei uint64, err error) {
 		return 0, nil
 	}
 	if !isUnits(g.Gas, &wei) || wei > math.MaxUint64/2 || !strings.HasPrefix(g.Address, "0x") {
-		return 0, x402.Errorf(x402.InvalidArgument, "gas: %q is no number of wei for an address on EVM", g.Gas)
+		return 0, x402.Errorf(x402.InvalidArgument, "gas: %q is no number of wei for an address on EVM",
+			g.Gas)
 	}
 	return wei, nil
 }

@@ -48,8 +48,10 @@ func TestControl(t *testing.T) {
 	s := start(t, Options{})
 	payer := newEVMPayer(t, s, 0)
 	status, said := tell(t, s, `{"remove":["*"],
-		"products":{"/a":{"price":"0.05","content":"{\"a\":1}","description":"A thing"},"/b":{"price":"0.07"}},
-		"faults":[{"fault":"seller fails","path":"/a"},{"fault":"facilitator cuts after","path":"/b","always":true}],
+		"products":{"/a":{"price":"0.05","content":"{\"a\":1}","description":"A thing"},
+			"/b":{"price":"0.07"}},
+		"faults":[{"fault":"seller fails","path":"/a"},
+			{"fault":"facilitator cuts after","path":"/b","always":true}],
 		"fund":[{"address":"`+payer.Address()+`","amount":"1.00","gas":"5"}],
 		"permit2":[{"address":"`+payer.Address()+`","amount":"0.30"}],
 		"delegate":{"address":"`+s.PayToSolana+`","amount":"0.40"},"advance":"1h"}`)

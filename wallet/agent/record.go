@@ -266,7 +266,7 @@ type Tally struct {
 	sessions map[string]money.Dollars
 	// by subscription, as budget.Subscription has its ID
 	subscriptions map[string]money.Dollars
-	recent   []signing // in the last hour
+	recent        []signing // in the last hour
 }
 
 type item struct {

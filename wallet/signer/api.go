@@ -15,7 +15,8 @@ import (
 	"x402-wallet/x402"
 )
 
-// maxBody bounds what an API answers, in bytes: the longest honest one, an activity of Turnkey's, has a few KiB.
+// maxBody bounds what an API answers, in bytes: the longest honest one, an activity of Turnkey's, has a few
+// KiB.
 const maxBody = 64 << 10
 
 // api is the HTTPS API of a service.
@@ -46,10 +47,10 @@ func (a api) request(ctx context.Context, method, path string, body []byte) (*ht
 	return r, nil
 }
 
-// do asks, and reads the answer into result. Why a service refuses is shown by its status and by the word of its
-// own that errorCode finds, since a text could repeat a credential.
+// do asks, and reads the answer into result. Why a service refuses is shown by its status and by the word of
+// its own that errorCode finds, since a text could repeat a credential.
 func (a api) do(r *http.Request, result any) error {
-	response, err := a.http.Do(r)
+	response, err := a.http.Do(r) //nolint:gosec // to where the owner's sealed rules say
 	if err != nil {
 		return unreachable("could not be reached") // net/http names the URL, and what was in it
 	}

@@ -50,7 +50,8 @@ func kmsOfAWS(s *service, r *http.Request, body []byte) (int, any) {
 	}
 	// signed once more, from what arrived
 	names := strings.Split(parts[1], ";")
-	for _, needed := range []string{"host", "content-type", "x-amz-date", "x-amz-target", "x-amz-security-token"} {
+	for _, needed := range []string{"host", "content-type", "x-amz-date", "x-amz-target",
+		"x-amz-security-token"} {
 		s.must(slices.Contains(names, needed), "signature covers no %s", needed)
 	}
 	headers := ""
@@ -61,7 +62,8 @@ func kmsOfAWS(s *service, r *http.Request, body []byte) (int, any) {
 		}
 		headers += name + ":" + value + "\n"
 	}
-	canonical := r.Method + "\n" + r.URL.Path + "\n" + r.URL.RawQuery + "\n" + headers + "\n" + parts[1] + "\n" +
+	canonical := r.Method + "\n" + r.URL.Path + "\n" + r.URL.RawQuery + "\n" + headers + "\n" + parts[1] +
+		"\n" +
 		hashHex(body)
 	key := []byte("AWS4" + awsSecret)
 	for _, part := range []string{"20261126", "eu-central-1", "kms", "aws4_request"} {
@@ -70,9 +72,11 @@ func kmsOfAWS(s *service, r *http.Request, body []byte) (int, any) {
 	wanted := hmacSHA256(key, "AWS4-HMAC-SHA256\n20261126T120000Z\n20261126/eu-central-1/kms/aws4_request\n"+
 		hashHex([]byte(canonical)))
 	s.must(parts[2] == hex.EncodeToString(wanted), "signature is another")
-	s.must(r.Header.Get("X-Amz-Date") == "20261126T120000Z" && r.Header.Get("X-Amz-Security-Token") == awsSession,
+	s.must(r.Header.Get("X-Amz-Date") == "20261126T120000Z" &&
+		r.Header.Get("X-Amz-Security-Token") == awsSession,
 		"time or token is another")
-	s.must(r.Method == "POST" && r.Header.Get("Content-Type") == "application/x-amz-json-1.1", "form is another")
+	s.must(r.Method == "POST" && r.Header.Get("Content-Type") == "application/x-amz-json-1.1",
+		"form is another")
 	var ask map[string]string
 	s.must(json.Unmarshal(body, &ask) == nil && ask["KeyId"] == "alias/x402", "body is %s", body)
 	switch r.Header.Get("X-Amz-Target") {
@@ -86,7 +90,8 @@ func kmsOfAWS(s *service, r *http.Request, body []byte) (int, any) {
 		if s.chain == wallet.ChainSolana {
 			algorithm, kind = "ED25519_SHA_512", "RAW"
 		}
-		s.must(err == nil && len(ask) == 4 && ask["SigningAlgorithm"] == algorithm && ask["MessageType"] == kind,
+		s.must(err == nil && len(ask) == 4 && ask["SigningAlgorithm"] == algorithm &&
+			ask["MessageType"] == kind,
 			"body is %s", body)
 		signature := s.sign(s.lie, message)
 		if s.chain == wallet.ChainEVM {
@@ -102,9 +107,11 @@ func TestAWSKMS(t *testing.T) {
 	for _, chain := range []string{wallet.ChainEVM, wallet.ChainSolana} {
 		t.Run(chain, func(t *testing.T) {
 			s := newService(t, chain, kmsOfAWS)
-			tries(t, s, config.Signer{Kind: config.SignerAWS, Key: "alias/x402", Region: "eu-central-1", URL: s.URL,
+			tries(t, s, config.Signer{Kind: config.SignerAWS, Key: "alias/x402", Region: "eu-central-1",
+				URL: s.URL,
 				SecretFile: secretFile(t, `{"Version":1,"AccessKeyId":"AKIA1","SecretAccessKey":"`+awsSecret+
-					`","SessionToken":"`+awsSession+`","Expiration":"2026-11-26T13:00:00Z"}`)}, awsSecret, awsSession)
+					`","SessionToken":"`+awsSession+`","Expiration":"2026-11-26T13:00:00Z"}`)}, awsSecret,
+				awsSession)
 		})
 	}
 	require.Equal(t, "https://kms.eu-central-1.amazonaws.com", awsURL("eu-central-1"))
@@ -113,9 +120,11 @@ func TestAWSKMS(t *testing.T) {
 // A key of the wrong kind, or of another chain, is found when its address is asked for.
 func TestAKeyOfAnotherKind(t *testing.T) {
 	s := newService(t, wallet.ChainEVM, kmsOfAWS)
-	rules := config.Signer{Kind: config.SignerAWS, Chain: wallet.ChainSolana, Key: "alias/x402", Timeout: time.Minute,
-		Region: "eu-central-1", URL: s.URL, SecretFile: secretFile(t, `{"AccessKeyId":"AKIA1","SecretAccessKey":"`+
-			awsSecret+`","SessionToken":"`+awsSession+`"}`)}
+	rules := config.Signer{Kind: config.SignerAWS, Chain: wallet.ChainSolana, Key: "alias/x402",
+		Timeout: time.Minute,
+		Region:  "eu-central-1", URL: s.URL, SecretFile: secretFile(t,
+			`{"AccessKeyId":"AKIA1","SecretAccessKey":"`+
+				awsSecret+`","SessionToken":"`+awsSession+`"}`)}
 	_, err := New("hsm", rules, options()).Address(t.Context())
 	require.ErrorContains(t, err, "solana takes Ed25519")
 	rules.Chain, rules.Address = wallet.ChainEVM, "0x1111111111111111111111111111111111111111"

@@ -25,8 +25,8 @@ const cdpURL = "https://api.cdp.coinbase.com/platform"
 // cdpTokenLife is how long a token for one request is good.
 const cdpTokenLife = 2 * time.Minute
 
-// cdp is an account of Coinbase's server wallets (version 2), by its address. EVM orders are signed as hashes;
-// of Solana it signs transactions and texts, so that a Nuwa payment channel's messages are refused.
+// cdp is an account of Coinbase's server wallets (version 2), by its address. EVM orders are signed as
+// hashes; of Solana it signs transactions and texts, so that a Nuwa payment channel's messages are refused.
 type cdp struct {
 	rules       config.Signer
 	api         api
@@ -34,7 +34,8 @@ type cdp struct {
 	now         func() time.Time
 }
 
-// cdpKeys are a secret API key, as the portal downloads it, and the wallet secret, which signs what moves money.
+// cdpKeys are a secret API key, as the portal downloads it, and the wallet secret, which signs what moves
+// money.
 type cdpKeys struct {
 	ID           string `json:"id"`
 	PrivateKey   string `json:"privateKey"` // Ed25519 in base64, or EC P-256 in PEM
@@ -79,6 +80,9 @@ func (c *cdp) sign(ctx context.Context, o wallet.Order) ([]byte, error) {
 		}
 		return base58.Decode(out.Signature, 64), nil // nil is none
 	case wallet.Transaction:
+		if len(o.Payload) < messageHeader {
+			return nil, refused("was asked for a transaction that is none")
+		}
 		err := c.call(ctx, http.MethodPost, c.path("/sign/transaction"), map[string]string{
 			"transaction": base64.StdEncoding.EncodeToString(unsigned(o.Payload))}, &out)
 		if err != nil {
@@ -90,11 +94,28 @@ func (c *cdp) sign(ctx context.Context, o wallet.Order) ([]byte, error) {
 		}
 		return signatureIn(signed, o.Payload, c.rules.Address)
 	}
-	return nil, refused("cannot sign messages of payment channels (Nuwa): its API takes transactions and texts")
+	return nil, refused("cannot sign messages of payment channels (Nuwa): its API takes transactions and " +
+		"texts")
 }
 
-// unsigned is a Solana transaction of a message, with room for its signatures. A message begins with its version
-// and the number of its signers, of whom there are less than 128.
+// plainJSON is JSON as JSON.stringify writes it of sorted keys, over which the API makes its own reqHash:
+// Go's would have \u0026 for &. nil is none.
+func plainJSON(ask map[string]string) ([]byte, error) {
+	if ask == nil {
+		return nil, nil
+	}
+	var out bytes.Buffer
+	e := json.NewEncoder(&out)
+	e.SetEscapeHTML(false)
+	err := e.Encode(ask)
+	return bytes.TrimSuffix(out.Bytes(), []byte("\n")), err
+}
+
+// messageHeader is what a Solana message begins with: its version, three counts, the first of which is that
+// of its signers, and the number of its accounts, all less than 128.
+const messageHeader = 5
+
+// unsigned is a Solana transaction of a message, with room for its signatures.
 func unsigned(message []byte) []byte {
 	signers := int(message[1])
 	return slices.Concat([]byte{byte(signers)}, make([]byte, 64*signers), message)
@@ -102,7 +123,7 @@ func unsigned(message []byte) []byte {
 
 // signatureIn is the signature of an account in a signed transaction of the message.
 func signatureIn(signed, message []byte, account string) ([]byte, error) {
-	const header, key = 5, 32 // version, three counts and the number of accounts, less than 128
+	const key = 32
 	signers := int(message[1])
 	rest, isOurs := bytes.CutSuffix(signed, message)
 	if !isOurs || len(rest) != 1+64*signers || int(rest[0]) != signers {
@@ -110,7 +131,7 @@ func signatureIn(signed, message []byte, account string) ([]byte, error) {
 	}
 	self := base58.Decode(account, key)
 	for i := range signers {
-		at := header + key*i
+		at := messageHeader + key*i
 		if at+key <= len(message) && bytes.Equal(message[at:at+key], self) {
 			return rest[1+64*i : 1+64*(i+1)], nil
 		}
@@ -118,18 +139,16 @@ func signatureIn(signed, message []byte, account string) ([]byte, error) {
 	return nil, refused("was asked for a transaction that its account does not sign")
 }
 
-// call asks for one operation (CDP REST API v2). What signs is proven by the wallet secret, over the body, too.
+// call asks for one operation (CDP REST API v2). What signs is proven by the wallet secret, over the body,
+// too.
 func (c *cdp) call(ctx context.Context, method, path string, ask map[string]string, result any) error {
 	var keys cdpKeys
 	if _, err := c.credentials.read(ctx, &keys); err != nil {
 		return err
 	}
-	var body []byte
-	if ask != nil {
-		var err error
-		if body, err = json.Marshal(ask); err != nil { // its keys are sorted, as reqHash wants them
-			return err
-		}
+	body, err := plainJSON(ask)
+	if err != nil {
+		return err
 	}
 	r, err := c.api.request(ctx, method, path, body)
 	if err != nil {
@@ -143,7 +162,8 @@ func (c *cdp) call(ctx context.Context, method, path string, ask map[string]stri
 	uris := []string{method + " " + r.URL.Host + r.URL.Path}
 	nonce := rand.Text()
 	bearer, err := token(key, map[string]any{"kid": keys.ID, "nonce": nonce}, jwt.MapClaims{"sub": keys.ID,
-		"iss": "cdp", "uris": uris, "iat": now.Unix(), "nbf": now.Unix(), "exp": now.Add(cdpTokenLife).Unix()})
+		"iss": "cdp", "uris": uris, "iat": now.Unix(), "nbf": now.Unix(),
+		"exp": now.Add(cdpTokenLife).Unix()})
 	if err != nil {
 		return err
 	}

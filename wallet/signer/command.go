@@ -24,8 +24,8 @@ const maxAnswer = 16 << 10
 // maxSaid bounds what of its standard error the owner is shown, in characters.
 const maxSaid = 400
 
-// command is a program of the owner's. It is started for each question: one line of JSON on stdin, one answer on
-// stdout.
+// command is a program of the owner's. It is started for each question: one line of JSON on stdin, one answer
+// on stdout.
 type command struct {
 	name    string
 	rules   config.Signer
@@ -53,9 +53,10 @@ type question struct {
 
 // answer is what it says.
 type answer struct {
-	Version   int    `json:"version"`
-	Address   string `json:"address"`
-	PublicKey string `json:"publicKey"` // instead of the address, in hexadecimal: as in DER, or its bytes alone
+	Version int    `json:"version"`
+	Address string `json:"address"`
+	// instead of the address, in hexadecimal: as in DER, or its bytes alone
+	PublicKey string `json:"publicKey"`
 	Signature string `json:"signature"` // in hexadecimal: r ‖ s, r ‖ s ‖ v or DER of EVM, 64 bytes of Solana
 	Error     string `json:"error"`     // why not; ours to show, bounded
 }

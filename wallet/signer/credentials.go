@@ -16,11 +16,12 @@ import (
 // maxSecret bounds credentials, in bytes: a service account's of Google has 2.4 KiB.
 const maxSecret = 16 << 10
 
-// secretLife is how long is kept what secret_command printed, where that does not say itself how long it is good.
+// secretLife is how long is kept what secret_command printed, where that does not say itself how long it is
+// good.
 const secretLife = time.Minute
 
-// credentials are those of a signer's API, from where the rules say. A file and a variable are read each time:
-// the owner may change them.
+// credentials are those of a signer's API, from where the rules say. A file and a variable are read each
+// time: the owner may change them.
 type credentials struct {
 	rules   config.Signer
 	options Options
@@ -30,8 +31,8 @@ type credentials struct {
 	until time.Time
 }
 
-// read reads the credentials, which are JSON, into a struct; raw gets a text that is none. Errors have nothing of
-// them.
+// read reads the credentials, which are JSON, into a struct; raw gets a text that is none. Errors have
+// nothing of them.
 func (c *credentials) read(ctx context.Context, into any) (raw string, err error) {
 	text, err := c.get(ctx)
 	if err != nil {
@@ -74,7 +75,8 @@ func (c *credentials) byCommand(ctx context.Context) ([]byte, error) {
 	if now.Before(c.until) {
 		return c.text, nil
 	}
-	out, _, err := c.options.Program(c.rules.SecretCommand, nil, nil).Ask(ctx, nil, child.Limits{Answer: maxSecret})
+	out, _, err := c.options.Program(c.rules.SecretCommand, nil, nil).Ask(ctx, nil,
+		child.Limits{Answer: maxSecret})
 	if ctx.Err() != nil {
 		return nil, ctx.Err()
 	}

@@ -22,13 +22,13 @@ import (
 const (
 	googleURL   = "https://cloudkms.googleapis.com"
 	googleScope = "https://www.googleapis.com/auth/cloudkms"
-	// grantLife is how long the assertion for a token is good, and tokenSlack how long before its end a token is
-	// not used any more.
+	// grantLife is how long the assertion for a token is good, and tokenSlack how long before its end a token
+	// is not used any more.
 	grantLife, tokenSlack = 10 * time.Minute, time.Minute
 )
 
-// googleKMS is a version of a key of Google Cloud KMS: EC_SIGN_SECP256K1_SHA256 for EVM (which Google has with the
-// protection level HSM), EC_SIGN_ED25519 for Solana. It takes the roles cloudkms.signer and
+// googleKMS is a version of a key of Google Cloud KMS: EC_SIGN_SECP256K1_SHA256 for EVM (which Google has
+// with the protection level HSM), EC_SIGN_ED25519 for Solana. It takes the roles cloudkms.signer and
 // cloudkms.publicKeyViewer on that key.
 type googleKMS struct {
 	rules       config.Signer
@@ -75,7 +75,8 @@ func (k *googleKMS) address(ctx context.Context) (string, error) {
 }
 
 func (k *googleKMS) sign(ctx context.Context, o wallet.Order) ([]byte, error) {
-	ask := map[string]any{"digest": map[string]any{"sha256": o.Digest[:]}, "digestCrc32c": checksum(o.Digest[:])}
+	ask := map[string]any{"digest": map[string]any{"sha256": o.Digest[:]},
+		"digestCrc32c": checksum(o.Digest[:])}
 	if o.Chain == wallet.ChainSolana {
 		ask = map[string]any{"data": o.Payload, "dataCrc32c": checksum(o.Payload)}
 	}
@@ -128,8 +129,8 @@ func (k *googleKMS) call(ctx context.Context, method, operation string, ask, res
 	return k.api.do(r, result)
 }
 
-// bearer is an access token: the one that secret_command prints (`gcloud auth print-access-token`), or one for the
-// service account's key (RFC 7523).
+// bearer is an access token: the one that secret_command prints (`gcloud auth print-access-token`), or one
+// for the service account's key (RFC 7523).
 func (k *googleKMS) bearer(ctx context.Context) (string, error) {
 	var account serviceAccount
 	raw, err := k.credentials.read(ctx, &account)

@@ -144,7 +144,8 @@ func (s *service) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	}
 	refuse := func(status int) {
 		w.WriteHeader(status)
-		fmt.Fprintf(w, `{"error":{"code":%d,"status":"DENIED_WITH_A_WORD","message":%q},"message":%q,"__type":%q}`,
+		fmt.Fprintf(w,
+			`{"error":{"code":%d,"status":"DENIED_WITH_A_WORD","message":%q},"message":%q,"__type":%q}`,
 			status, s.echo, s.echo, s.echo)
 	}
 	switch s.lie {
@@ -257,7 +258,8 @@ func tries(t *testing.T, s *service, rules config.Signer, secrets ...string) {
 func TestTheCallsEndIsTheCallers(t *testing.T) {
 	s := newService(t, wallet.ChainEVM, nil)
 	s.lie = "silence"
-	signer := New("hsm", config.Signer{Kind: config.SignerAWS, Chain: s.chain, Address: s.address(), URL: s.URL,
+	signer := New("hsm", config.Signer{Kind: config.SignerAWS, Chain: s.chain, Address: s.address(),
+		URL:    s.URL,
 		Region: "r", Key: "k", Timeout: time.Minute,
 		SecretFile: secretFile(t, `{"AccessKeyId":"a","SecretAccessKey":"b"}`)}, options())
 	ctx, cancel := context.WithTimeout(t.Context(), 50*time.Millisecond)

@@ -31,8 +31,8 @@ func token(key crypto.Signer, header map[string]any, claims jwt.MapClaims) (stri
 	return t.SignedString(key)
 }
 
-// privateKey reads a key in PEM, or in base64: PKCS #8 or SEC 1 in DER, or the 64 bytes of Ed25519, seed ‖ public
-// key. nil: it is none of a kind that is used here.
+// privateKey reads a key in PEM, or in base64: PKCS #8 or SEC 1 in DER, or the 64 bytes of Ed25519, seed ‖
+// public key. nil: it is none of a kind that is used here.
 func privateKey(text string) crypto.Signer {
 	// in variables and JSON a PEM's line ends are often written as \n
 	text = strings.TrimSpace(strings.ReplaceAll(text, `\n`, "\n"))

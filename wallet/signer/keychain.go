@@ -6,8 +6,8 @@ import (
 	"x402-wallet/wallet"
 )
 
-// keychain is a key that is an item of the system's keychain. Package wallet reads and uses it: no key is handed
-// to this one.
+// keychain is a key that is an item of the system's keychain. Package wallet reads and uses it: no key is
+// handed to this one.
 type keychain struct{ key wallet.KeychainKey }
 
 func (k keychain) address(ctx context.Context) (string, error) { return k.key.Address(ctx) }

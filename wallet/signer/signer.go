@@ -1,8 +1,9 @@
-// Package signer asks whoever keeps a key of the wallet's itself for signatures: a program of the owner's, which
-// may stand before an HSM or a device, or the API of a service. docs/signers.md is for their owners.
+// Package signer asks whoever keeps a key of the wallet's itself for signatures: a program of the owner's,
+// which may stand before an HSM or a device, or the API of a service. docs/signers.md is for their owners.
 //
 // What must stay true: nothing that a signer answers is believed here or later (package wallet verifies it);
-// no credential leaves but to the service that it is for, and none is in an error; and every question has an end.
+// no credential leaves but to the service that it is for, and none is in an error; and every question has an
+// end.
 //
 // The files: signer.go (what all have in common), command.go (a program), api.go (a question by HTTPS) and
 // credentials.go (by what), awskms.go with sigv4.go, turnkey.go, gcpkms.go, cdp.go, jwt.go, keychain.go.
@@ -102,7 +103,8 @@ func (s *Signer) Address(ctx context.Context) (address string, err error) {
 func (s *Signer) Check(ctx context.Context) error {
 	address, err := s.Address(ctx)
 	if err == nil && address != s.rules.Address {
-		err = s.coded(refused("has the key of %s, and the rules say %s", x402.Brief(address), s.rules.Address))
+		err = s.coded(refused("has the key of %s, and the rules say %s", x402.Brief(address),
+			s.rules.Address))
 	}
 	return err
 }
@@ -116,9 +118,10 @@ func (s *Signer) ask(ctx context.Context, question func(ctx context.Context) err
 	case ctx.Err() != nil: // the call's time is over, and what to say of that is its caller's
 		return ctx.Err()
 	case limited.Err() != nil:
-		return x402.Errorf(x402.Timeout, "the signer %s had not answered within %s; nothing was signed", s.name,
-			s.rules.Timeout).WithHint("make the same call again; the owner's x402-wallet signer test %s says "+
-			"how long it takes, and timeout under [signers.%s] how long it may", s.name, s.name)
+		return x402.Errorf(x402.Timeout, "the signer %s had not answered within %s; nothing was signed",
+			s.name,
+			s.rules.Timeout).WithHint("make the same call again; the owner's x402-wallet signer test %s "+
+			"says how long it takes, and timeout under [signers.%s] how long it may", s.name, s.name)
 	case err != nil:
 		return s.coded(err)
 	}

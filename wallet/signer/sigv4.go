@@ -17,8 +17,8 @@ type awsKeys struct {
 	SessionToken    string `json:"SessionToken"` // of temporary ones
 }
 
-// signV4 authorizes a POST to / by AWS' Signature Version 4 (IAM User Guide, "Create a signed AWS API request").
-// All headers that are set by now are signed.
+// signV4 authorizes a POST to / by AWS' Signature Version 4 (IAM User Guide, "Create a signed AWS API
+// request"). All headers that are set by now are signed.
 func signV4(r *http.Request, body []byte, k awsKeys, region, service string, now time.Time) {
 	at := now.UTC().Format("20060102T150405Z")
 	r.Header.Set("X-Amz-Date", at)

@@ -22,8 +22,8 @@ import (
 
 const turnkeyURL = "https://api.turnkey.com"
 
-// turnkey is a key of Turnkey's: of a wallet, by its address, or a private key, by its id. Its policies should let
-// the API key sign raw payloads with it and nothing else.
+// turnkey is a key of Turnkey's: of a wallet, by its address, or a private key, by its id. Its policies
+// should let the API key sign raw payloads with it and nothing else.
 type turnkey struct {
 	rules       config.Signer
 	api         api
@@ -39,14 +39,15 @@ type turnkeyKey struct {
 
 var uuid = pattern.Lazy(`^[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}$`)
 
-// address of a private key is the one that Turnkey has for it. One of a wallet is an address already: there it is
-// asked for the wallet's account.
+// address of a private key is the one that Turnkey has for it. One of a wallet is an address already: there
+// it is asked for the wallet's account.
 func (k *turnkey) address(ctx context.Context) (string, error) {
 	if !uuid().MatchString(k.rules.Key) {
 		var who struct {
 			OrganizationID string `json:"organizationId"`
 		}
-		err := k.call(ctx, "/public/v1/query/whoami", map[string]any{"organizationId": k.rules.Organization}, &who)
+		err := k.call(ctx, "/public/v1/query/whoami",
+			map[string]any{"organizationId": k.rules.Organization}, &who)
 		if err == nil && who.OrganizationID != k.rules.Organization {
 			err = refused("answers for another organization")
 		}
@@ -107,7 +108,8 @@ func (k *turnkey) sign(ctx context.Context, o wallet.Order) ([]byte, error) {
 		if !word().MatchString(status) {
 			status = "none"
 		}
-		return nil, refused("does not sign by itself (%s): its policies want somebody's consent, or refuse", status)
+		return nil, refused("does not sign by itself (%s): its policies want somebody's consent, or refuse",
+			status)
 	}
 	signed := out.Activity.Result.Signed
 	r, errR := hex.DecodeString(signed.R)
@@ -164,7 +166,7 @@ func (k turnkeyKey) stamp(body []byte) (string, error) {
 	if err != nil {
 		return "", err
 	}
-	stamp, err := json.Marshal(map[string]string{"publicKey": public, "scheme": "SIGNATURE_SCHEME_TK_API_P256",
-		"signature": hex.EncodeToString(signature)})
+	stamp, err := json.Marshal(map[string]string{"publicKey": public,
+		"scheme": "SIGNATURE_SCHEME_TK_API_P256", "signature": hex.EncodeToString(signature)})
 	return base64.RawURLEncoding.EncodeToString(stamp), err
 }

@@ -1,0 +1,83 @@
+//go:build unix
+
+package cli
+
+import (
+	"os"
+	"path/filepath"
+	"testing"
+	"time"
+
+	"github.com/ethereum/go-ethereum/crypto"
+	"github.com/stretchr/testify/require"
+
+	"x402-wallet/e2e/testworld"
+	"x402-wallet/internal/config"
+	"x402-wallet/internal/sandbox"
+	"x402-wallet/wallet"
+)
+
+// An agent with a shell writes a signer of its own into config.toml: its program is never started, its
+// address is shown to nobody who might send money there, and nothing is paid.
+func TestASignerThatNobodySealed(t *testing.T) {
+	w, env := household(t, sandbox.Options{}, sandbox.Rules{})
+	env = append(env, passphraseFile(t))
+	dir := t.TempDir()
+	program, started := filepath.Join(dir, "sign"), filepath.Join(dir, "started")
+	require.NoError(t, os.WriteFile(program, []byte("#!/bin/sh\ntouch "+started+"\n"), 0o700))
+	key, err := crypto.GenerateKey()
+	require.NoError(t, err)
+	theirs := crypto.PubkeyToAddress(key.PublicKey).Hex()
+	file := filepath.Join(w.home, "config.toml")
+	rules, err := os.ReadFile(file)
+	require.NoError(t, err)
+	require.NoError(t, config.WriteFile(file, append(rules, []byte("\n[signers.evil]\nkind = \"command\"\n"+
+		"chain = \"evm\"\naddress = \""+theirs+"\"\ncommand = [\""+program+"\"]\n")...)))
+	for _, c := range []struct {
+		code int
+		args []string
+	}{
+		{4, []string{"address"}}, {4, []string{"signer"}}, {4, []string{"signer", "test", "evil"}},
+		{1, []string{"doctor"}}, {0, []string{"balance"}}, {4, []string{"pay", w.SellerURL + "/weather"}},
+	} {
+		t.Run(c.args[0], func(t *testing.T) {
+			out, problems := runs(t, c.code, env, c.args...)
+			require.NotContains(t, out+problems, theirs)
+			if c.code == 4 {
+				require.Contains(t, out, "POLICY_UNSEALED")
+			}
+			require.NoFileExists(t, started)
+		})
+	}
+	require.NoError(t, config.WriteFile(file, rules))
+	runs(t, 0, env, "pay", w.SellerURL+"/weather")
+	out, _ := runs(t, 0, env, "signer")
+	require.Contains(t, out, w.evm)
+}
+
+// An unlock agent that began with other signers than the rules have now signs nothing: it would be out of
+// another account than the one that is paid from.
+func TestAnUnlockAgentKnowsItsSigners(t *testing.T) {
+	w, env := household(t, sandbox.Options{}, sandbox.Rules{})
+	pass := passphraseFile(t)
+	runs(t, 0, append(env, pass), "unlock", "--passphrase-file", pass[len("X402_WALLET_PASSPHRASE_FILE="):])
+	defer runs(t, 0, env, "lock")
+	runs(t, 0, env, "pay", w.SellerURL+"/weather")
+	file := filepath.Join(w.home, "config.toml")
+	rules, err := os.ReadFile(file)
+	require.NoError(t, err)
+	key, err := crypto.GenerateKey()
+	require.NoError(t, err)
+	address := crypto.PubkeyToAddress(key.PublicKey).Hex()
+	require.NoError(t, config.WriteFile(file, append(rules, []byte("\n[signers.hsm]\nkind = \"command\"\n"+
+		"chain = \"evm\"\naddress = \""+address+"\"\ncommand = [\"/bin/false\"]\n")...)))
+	keys, err := wallet.Open(w.home)
+	require.NoError(t, err)
+	require.NoError(t, keys.Unlock(t.Context(), wallet.FromValue(testPassphrase)))
+	require.NoError(t, testworld.SealHome(w.home, keys))
+	require.NoError(t, keys.Close())
+	w.Fund(address, sandbox.USDC)
+	out, _ := runs(t, 4, env, "pay", w.SellerURL+"/weather?"+time.Now().Format("150405.000"))
+	require.Contains(t, out, "WALLET_LOCKED")
+	require.Contains(t, out, "other signers")
+}
