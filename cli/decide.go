@@ -75,7 +75,8 @@ func (p *Program) approvalsCommand(ui *ui) *cobra.Command {
 // by a person at this moment.
 func (p *Program) approveCommand(ui *ui) *cobra.Command {
 	return ui.loosens(&cobra.Command{
-		Use: "approve ID", Short: "Approve one payment, or a list (asks for the passphrase)", Args: wants("ID"),
+		Use: "approve ID", Short: "Approve one payment, or a list (asks for the passphrase)",
+		Args: wants("ID"),
 		RunE: p.onLedger(func(ctx context.Context, store *history.Store, args []string) error {
 			a, err := store.Asked(ctx, args[0])
 			if err == nil && (a.State == history.Used || !time.Now().Before(a.Expires)) {
@@ -168,14 +169,15 @@ func termsOf(a history.Approval) (rows [][2]string) {
 
 // termsOfList are the terms of a list: the sum, why it is asked about, and each payment.
 func termsOfList(all history.Approval) (rows [][2]string) {
-	rows = [][2]string{{"price", fmt.Sprintf("%s in all, for %d payments", all.Price.Price(), len(all.Together))}}
+	rows = [][2]string{{"price", fmt.Sprintf("%s in all, for %d payments", all.Price.Price(),
+		len(all.Together))}}
 	if all.Agent != "" {
 		rows = append(rows, [2]string{"asked by", all.Agent})
 	}
 	rows = append(rows, [2]string{"asked because", all.Why})
 	for i, a := range all.Together {
-		rows = append(rows, [2]string{fmt.Sprint(i + 1), fmt.Sprintf("%s to %s on %s, for %s %s", a.Price.Price(),
-			a.PayTo, x402.Title(a.Network), a.Method, a.URL)})
+		rows = append(rows, [2]string{fmt.Sprint(i + 1), fmt.Sprintf("%s to %s on %s, for %s %s",
+			a.Price.Price(), a.PayTo, x402.Title(a.Network), a.Method, a.URL)})
 	}
 	return rows
 }

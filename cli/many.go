@@ -37,7 +37,8 @@ func (p *Program) payMany(cmd *cobra.Command, ui *ui, file string, f payFlags) e
 		return err
 	}
 	if most == "" {
-		return usageError{text: "--batch needs --max", hint: "say what all of it may cost together, like --max 0.50"}
+		return usageError{text: "--batch needs --max",
+			hint: "say what all of it may cost together, like --max 0.50"}
 	}
 	in := tools.ManyIn{MaxAmount: most, IdempotencyKey: f.idempotencyKey}
 	in.Requests, err = readBatch(cmd, file)
@@ -49,8 +50,8 @@ func (p *Program) payMany(cmd *cobra.Command, ui *ui, file string, f payFlags) e
 	})
 }
 
-// readBatch reads requests: one JSON value after the other, a line each or however they are spaced, or an array
-// of them. A value is an object, or the URL alone.
+// readBatch reads requests: one JSON value after the other, a line each or however they are spaced, or an
+// array of them. A value is an object, or the URL alone.
 func readBatch(cmd *cobra.Command, file string) (list []tools.ManyRequest, err error) {
 	source := cmd.InOrStdin()
 	if file != "-" {
@@ -121,7 +122,8 @@ func readRequest(value json.RawMessage) (one tools.ManyRequest, err error) {
 
 // buyMany makes a batch of purchases and shows what became of each; shown, they were delivered.
 func (u *ui) buyMany(ctx context.Context, w *tools.Wallet, in tools.ManyIn) error {
-	done := u.waiting(fmt.Sprintf("unlocking the wallet, and waiting for %d sellers and the chain", len(in.Requests)))
+	done := u.waiting(fmt.Sprintf("unlocking the wallet, and waiting for %d sellers and the chain",
+		len(in.Requests)))
 	leaving := context.AfterFunc(ctx, func() { // Ctrl-C
 		if u.errTerminal && !u.prompting.Load() {
 			u.note("stopping: no more is bought; waiting for the answers to payments that were already sent")
@@ -143,8 +145,8 @@ func (u *ui) buyMany(ctx context.Context, w *tools.Wallet, in tools.ManyIn) erro
 	return nil
 }
 
-// worst is the exit code of the row that went worst: what may have been paid before what was not, and then who
-// has to do something about it.
+// worst is the exit code of the row that went worst: what may have been paid before what was not, and then
+// who has to do something about it.
 func worst(rows []pay.Outcome) int {
 	order := []int{exitUnknown, exitFailed, exitPerson, exitRefused, exitUsage, exitDone}
 	is := map[int]bool{exitDone: true}

@@ -153,7 +153,8 @@ func (p *Program) payCommand(ui *ui) *cobra.Command {
 	cmd.Flags().StringVar(&f.network, "network", "", "pay only on this `NETWORK`, like base or eip155:8453")
 	cmd.Flags().StringVar(&f.asset, "asset", "", "pay only with this `ASSET`, a symbol or an address")
 	cmd.Flags().BoolVar(&f.dryRun, "dry-run", false, "only say what it would cost")
-	cmd.Flags().StringVar(&batch, "batch", "", "buy the requests in this `FILE` (- is stdin), for --max all together")
+	cmd.Flags().StringVar(&batch, "batch", "",
+		"buy the requests in this `FILE` (- is stdin), for --max all together")
 	f.add(cmd)
 	return cmd
 }

@@ -63,7 +63,8 @@ func Together(list []Approval) Approval {
 	}
 	all := list[0]
 	sum, hosts := SumOf(list)
-	all.ID, all.Quote, all.Together, all.Price, all.Amount = ListOf(all.ID), [32]byte{}, list, sum, money.Amount{}
+	all.ID, all.Quote, all.Together = ListOf(all.ID), [32]byte{}, list
+	all.Price, all.Amount = sum, money.Amount{}
 	all.Method, all.URL = "", fmt.Sprintf("%d payments", len(list))
 	all.Network, all.Asset, all.Symbol, all.PayTo, all.Payment, all.Seal = "", "", "", "", "", nil
 	if hosts > 1 {
@@ -93,8 +94,8 @@ func (s *Store) Asked(ctx context.Context, id string) (Approval, error) {
 	return Together(list), nil
 }
 
-// AskedTogether returns the approvals of the list that an id names, or is on, in its order; or the one approval
-// of that id. ErrNotFound: there is none.
+// AskedTogether returns the approvals of the list that an id names, or is on, in its order; or the one
+// approval of that id. ErrNotFound: there is none.
 func (s *Store) AskedTogether(ctx context.Context, id string) ([]Approval, error) {
 	return read(ctx, s, func(t *tx) ([]Approval, error) {
 		list, err := t.listOf(ListOf(id))
@@ -111,11 +112,11 @@ func (t *tx) listOf(list string) ([]Approval, error) {
 		len(prefix), prefix)
 }
 
-// AskApprovals opens a list of questions, or returns those that are open about exactly these payments, whatever
-// was decided on them. What is approved already is not asked about again; where one of them was denied, the
-// denied ones are returned. Open questions about single ones of them are over: the list takes their place. A
-// list counts as one question in everything that bounds questions. *Declined and *TooManyPending say that
-// nobody is to be asked.
+// AskApprovals opens a list of questions, or returns those that are open about exactly these payments,
+// whatever was decided on them. What is approved already is not asked about again; where one of them was
+// denied, the denied ones are returned. Open questions about single ones of them are over: the list takes
+// their place. A list counts as one question in everything that bounds questions. *Declined and
+// *TooManyPending say that nobody is to be asked.
 func (s *Store) AskApprovals(ctx context.Context, asks []Approval) (list []Approval, err error) {
 	if len(asks) == 0 || len(asks) > maxList {
 		return nil, errListTooLong

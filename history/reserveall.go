@@ -80,9 +80,9 @@ func (h Hold) inSession(id string) Hold {
 	return h
 }
 
-// reserveAll is the function reserve_all of postgres_functions.sql: reserve for each, in one transaction. Every
-// payment locks the organisation's counters first, so that two lists wait for each other there and nowhere
-// else.
+// reserveAll is the function reserve_all of postgres_functions.sql: reserve for each, in one transaction.
+// Every payment locks the organisation's counters first, so that two lists wait for each other there and
+// nowhere else.
 func (e *fleet) reserveAll(ctx context.Context, holds []Hold, owner string) ([]Payment, error) {
 	list := make([]map[string]any, len(holds))
 	rows := make([]Payment, len(holds))

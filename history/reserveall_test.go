@@ -217,8 +217,8 @@ func TestAListIsDecidedTogether(t *testing.T) {
 	}
 }
 
-// A list takes the place of the questions that were open about single ones of its payments, and is one question
-// in everything that bounds questions.
+// A list takes the place of the questions that were open about single ones of its payments, and is one
+// question in everything that bounds questions.
 func TestAListIsOneQuestion(t *testing.T) {
 	eachEngine(t, func(t *testing.T, s *Store, _ *clock) {
 		single := asks(1)[0]

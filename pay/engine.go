@@ -18,7 +18,8 @@
 //	            is needed; alert.go what else the owner is told of
 //	batch.go    the same of channels with a deposit; batchbook.go what their sellers say they charged
 //	next.go     what to do after a refusal
-//	many.go     several purchases under one ceiling and one yes; manyhold.go what of that is held in one step
+//	many.go     several purchases under one ceiling and one yes; manyhold.go what is held in one step,
+//	            manyask.go what a person is asked about it
 //	float.go    what it takes is brought from the owner's account to the agent's, where the owner lets it
 //	sign.go     the purchase from then on: signed, and on disk
 //	send.go     out it goes
@@ -165,7 +166,8 @@ type Engine struct {
 	Now    func() time.Time
 	Log    *slog.Logger
 
-	// ofRow makes the context of one of a batch's requests, for tests that follow each; nil: it is the batch's
+	// ofRow makes the context of one of a batch's requests, for tests that follow each; nil: it is the
+	// batch's
 	ofRow func(ctx context.Context, n int) context.Context
 
 	gate          gate          // how many of its calls are made at a time

@@ -99,8 +99,8 @@ type manyRow struct {
 	Outcome
 }
 
-// PayMany buys what q asks for, each by itself, for the ceiling at most. Its error is an *x402.Error, and says
-// that nothing was bought: what is wrong with one request is that one's.
+// PayMany buys what q asks for, each by itself, for the ceiling at most. Its error is an *x402.Error, and
+// says that nothing was bought: what is wrong with one request is that one's.
 func (e *Engine) PayMany(ctx context.Context, q Many) (b Bought, err error) {
 	m, err := e.batchOf(ctx, q)
 	if err != nil {
@@ -138,7 +138,8 @@ func (e *Engine) batchOf(ctx context.Context, q Many) (*many, error) {
 		return nil, err
 	case most.dollars == nil:
 		return nil, x402.Errorf(x402.InvalidArgument, "a batch needs a maxAmount in dollars, for all of it").
-			WithHint(`write what all requests together may cost, like "$0.50": what they are paid in may differ`)
+			WithHint(`write what all requests together may cost, like "$0.50": what they are paid in may ` +
+				`differ`)
 	}
 	m := &many{engine: e, caller: ctx, ceiling: *most.dollars, of: make([]int, len(q.Requests))}
 	first := map[[sha256.Size]byte]int{}
@@ -225,8 +226,9 @@ func (m *many) ask(r *manyRow) {
 		return
 	}
 	if _, ok := e.deferred(r.ctx, r.in); ok {
-		r.Err = x402.Errorf(x402.InvalidArgument, "this server is paid through a channel and names its price "+
-			"with the answer: it cannot be part of a batch").WithHint("call it by itself, with a maxAmount")
+		r.Err = x402.Errorf(x402.InvalidArgument, "this server is paid through a channel and names its "+
+			"price with the answer: it cannot be part of a batch").
+			WithHint("call it by itself, with a maxAmount")
 		return
 	}
 	ctx, cancel := context.WithTimeout(r.ctx, min(e.Policy.Deadline, manyAskWait))

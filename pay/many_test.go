@@ -54,14 +54,16 @@ func (s *street) Ask(ctx context.Context, r seller.Request) (*seller.Answer, err
 	return one.asks(), nil
 }
 
-func (s *street) Present(ctx context.Context, r seller.Request, with x402.Attachment) (*seller.Answer, error) {
+func (s *street) Present(ctx context.Context, r seller.Request, with x402.Attachment) (*seller.Answer,
+	error) {
 	s.mu.Lock()
 	pays := s.pays[r.URL]
 	s.mu.Unlock()
 	if pays == nil {
 		return s.scriptedSeller.Present(ctx, r, with)
 	}
-	other := scriptedSeller{t: s.t, chain: s.chain, price: s.scriptedSeller.price, header: s.header, script: pays}
+	other := scriptedSeller{t: s.t, chain: s.chain, price: s.scriptedSeller.price, header: s.header,
+		script: pays}
 	return other.Present(ctx, r, with)
 }
 
@@ -135,13 +137,14 @@ func TestABatchIsRefusedBeforeAnybodyIsAsked(t *testing.T) {
 		q    Many
 		says string
 	}{
-		"nothing in it":       {Many{MaxAmount: "$1"}, "empty"},
-		"101 requests":        {order(101, "$1"), "101 requests"},
-		"no ceiling":          {order(2, ""), "maxAmount in dollars"},
-		"atomic units":        {order(2, "50000"), "maxAmount in dollars"},
-		"no sum":              {order(2, "$x"), "maxAmount"},
-		"a sum too large":     {order(2, "$99999999999999999999"), "maxAmount"},
-		"one network unknown": {Many{MaxAmount: "$1", Requests: []Request{get(shop(0)), {Network: "moon"}}}, "request 2"},
+		"nothing in it":   {Many{MaxAmount: "$1"}, "empty"},
+		"101 requests":    {order(101, "$1"), "101 requests"},
+		"no ceiling":      {order(2, ""), "maxAmount in dollars"},
+		"atomic units":    {order(2, "50000"), "maxAmount in dollars"},
+		"no sum":          {order(2, "$x"), "maxAmount"},
+		"a sum too large": {order(2, "$99999999999999999999"), "maxAmount"},
+		"one network unknown": {Many{MaxAmount: "$1",
+			Requests: []Request{get(shop(0)), {Network: "moon"}}}, "request 2"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			b, s := onStreet(t)
@@ -183,13 +186,14 @@ func TestTheSumOfABatchCannotOverflow(t *testing.T) {
 }
 
 func TestABatchIsHeldWholeOrNotAtAll(t *testing.T) {
+	session := money.Dollars(25_000)
 	for name, c := range map[string]struct {
 		with   func(b *bench)
 		code   x402.Code
 		passes int
 	}{
 		"the day's budget": {func(b *bench) { b.Rules.Day = 35_000 }, x402.BudgetExceeded, 3},
-		"the session":      {func(b *bench) { b.Rules.Session = new(money.Dollars); *b.Rules.Session = 25_000 }, x402.BudgetExceeded, 2},
+		"the session":      {func(b *bench) { b.Rules.Session = &session }, x402.BudgetExceeded, 2},
 		"a host's day": {func(b *bench) {
 			b.Rules.HostDay = map[string]money.Dollars{"*.example": 40_000}
 		}, x402.BudgetExceeded, 4},
@@ -270,8 +274,10 @@ func TestOneSellerOfABatchMisbehaves(t *testing.T) {
 				return nil, x402.Errorf(x402.RedirectRefused, "elsewhere")
 			}
 		}, x402.RedirectRefused, 0},
-		"raises its price when it is paid": {func(s *street) { s.pays[shop(1)] = dearer }, x402.PriceChanged, 1},
-		"takes the payment and is silent":  {func(s *street) { s.pays[shop(1)] = silent }, x402.OutcomeUnknown, 1},
+		"raises its price when it is paid": {func(s *street) { s.pays[shop(1)] = dearer },
+			x402.PriceChanged, 1},
+		"takes the payment and is silent": {func(s *street) { s.pays[shop(1)] = silent },
+			x402.OutcomeUnknown, 1},
 	} {
 		t.Run(name, func(t *testing.T) {
 			b, s := onStreet(t)
@@ -280,7 +286,8 @@ func TestOneSellerOfABatchMisbehaves(t *testing.T) {
 			got, err := b.PayMany(t.Context(), order(12, "$0.12"))
 			require.NoError(t, err)
 			for i, status := range statuses(got) {
-				require.Equal(t, map[bool]string{true: string(c.code), false: StatusPaid}[i == 1], status, "row %d: %v", i, got.Rows[i].Err)
+				want := map[bool]string{true: string(c.code), false: StatusPaid}[i == 1]
+				require.Equal(t, want, status, "row %d: %v", i, got.Rows[i].Err)
 			}
 			require.Equal(t, 11, b.chain.settlements())
 			require.Equal(t, money.Dollars((11+c.held)*10_000), got.Spent)
@@ -299,7 +306,9 @@ func TestTheSameRequestTwiceIsOnePurchase(t *testing.T) {
 	got, err := b.PayMany(t.Context(), q)
 	require.NoError(t, err)
 	require.Equal(t, 3, b.chain.settlements())
-	require.Equal(t, []int{-1, -1, 0, -1}, []int{got.Rows[0].SameAs, got.Rows[1].SameAs, got.Rows[2].SameAs, got.Rows[3].SameAs})
+	for i, same := range []int{-1, -1, 0, -1} {
+		require.Equal(t, same, got.Rows[i].SameAs)
+	}
 	require.Equal(t, got.Rows[0].Result.PaymentID, got.Rows[2].Result.PaymentID)
 }
 
@@ -315,7 +324,8 @@ func TestARepeatedBatchBuysWhatIsMissing(t *testing.T) {
 			q.IdempotencyKey = key
 			got, err := b.PayMany(t.Context(), q)
 			require.NoError(t, err)
-			require.Equal(t, []string{StatusPaid, "NETWORK_ERROR", "OUTCOME_UNKNOWN", StatusPaid}, statuses(got))
+			require.Equal(t, []string{StatusPaid, "NETWORK_ERROR", "OUTCOME_UNKNOWN", StatusPaid},
+				statuses(got))
 			require.False(t, got.Complete)
 			require.Equal(t, RepeatIs, got.Repeat)
 			b.DeliveredMany(t.Context(), got)
@@ -447,7 +457,8 @@ func TestALockedWalletIsUnlockedOnceForABatch(t *testing.T) {
 	require.Empty(t, b.rows(t), "nothing is held before")
 }
 
-// One question lists all, whichever of them needs it; a yes is for each of them once, and on these terms alone.
+// One question lists all, whichever of them needs it; a yes is for each of them once, and on these terms
+// alone.
 func TestOneApprovalForABatch(t *testing.T) {
 	b, s := onStreet(t)
 	b.Rules.ApproveAbove = 20_000
@@ -512,7 +523,8 @@ func TestNobodyIsAskedAboutABatchThatDoesNotFit(t *testing.T) {
 			b.Rules.ApproveAbove = 5_000
 			with(b)
 			_, err := b.PayMany(t.Context(), order(7, "$1"))
-			require.Contains(t, []x402.Code{x402.BudgetExceeded, x402.InsufficientFunds}, x402.AsError(err).Code)
+			refusals := []x402.Code{x402.BudgetExceeded, x402.InsufficientFunds}
+			require.Contains(t, refusals, x402.AsError(err).Code)
 			waiting, err := b.store.Approvals(t.Context())
 			require.NoError(t, err)
 			require.Empty(t, waiting)

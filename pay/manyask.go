@@ -45,11 +45,12 @@ func (m *many) askPerson(ctx context.Context) error {
 	}
 	id := history.ListOf(asked[0].ID)
 	command := x402.Command("approve", id)
-	out := x402.Errorf(x402.ApprovalRequired, "a person has to approve this batch: %d payments, %s in all; %s",
-		len(list), sum.Price(), why.Message).
-		WithCommand(command, fmt.Sprintf("Please approve %d payments of %s in all: %s.", len(list), sum.Price(),
-			why.Message)).
-		WithHint("a person has to approve these payments, by: %s; after that the very same call pays", command).
+	what := fmt.Sprintf("%d payments, %s in all", len(list), sum.Price())
+	out := x402.Errorf(x402.ApprovalRequired, "a person has to approve this batch: %s; %s", what,
+		why.Message).
+		WithCommand(command, "Please approve "+what+": "+why.Message+".").
+		WithHint("a person has to approve these payments, by: %s; after that the very same call pays",
+			command).
 		WithDetail("approvalId", id).WithDetail("command", command).
 		WithDetail("expiresAt", asked[0].Expires.Format(time.RFC3339)).
 		WithDetail("payments", len(list)).WithDetail("sum", sum.Price())

@@ -15,10 +15,10 @@ import (
 )
 
 // The money of a batch: each payment is proposed and decided on as if those before it were held already, by
-// the same steps as any other (hold.go); then the ledger holds all of them in one transaction, or none. Holding
-// one after the other and giving all back where one does not fit would be no less safe. But two batches that
-// fit only one after the other would both be refused, what was given back would count against the owner's
-// rate, and a history would be full of payments that nobody wanted.
+// the same steps as any other (hold.go); then the ledger holds all of them in one transaction, or none.
+// Holding one after the other and giving all back where one does not fit would be no less safe. But two
+// batches that fit only one after the other would both be refused, what was given back would count against
+// the owner's rate, and a history would be full of payments that nobody wanted.
 
 // manyPlan is what a batch would hold, as far as it was proposed.
 type manyPlan struct {
@@ -49,7 +49,8 @@ func (m *many) hold(ctx context.Context) (err error) {
 		return m.left()
 	}
 	if err != nil {
-		return x402.Errorf(x402.Timeout, "the batch did not have its turn behind the others in its time: %w", err).
+		return x402.Errorf(x402.Timeout, "the batch did not have its turn behind the others in its time: %w",
+			err).
 			WithHint("nothing was held or signed; make the same call again")
 	}
 	defer end()
@@ -71,7 +72,8 @@ func (m *many) hold(ctx context.Context) (err error) {
 		}
 	}
 	busy := x402.Errorf(x402.LedgerUnavailable,
-		"other payments changed the budgets each of the %d times that this batch was decided on", maxDecisions)
+		"other payments changed the budgets each of the %d times that this batch was decided on",
+		maxDecisions)
 	busy.FixedBy = x402.ByTime
 	return busy.WithHint("make the same call again; nothing was held or signed")
 }
@@ -108,11 +110,11 @@ func (m *many) holdOnce(ctx context.Context) (err error) {
 		}
 	}()
 	isAsked := false
-	for i, r := range m.rows {
+	for _, r := range m.rows {
 		if r.found == nil || r.taken != nil || r.Err != nil {
 			continue
 		}
-		if err := m.proposeRow(ctx, r, i); err != nil {
+		if err := m.proposeRow(ctx, r); err != nil {
 			return err
 		}
 		isAsked = isAsked || r.question != nil
@@ -125,7 +127,7 @@ func (m *many) holdOnce(ctx context.Context) (err error) {
 
 // proposeRow proposes the best option of a row. Its error is about the sum: the batch is refused. What is
 // wrong with the row itself is its own.
-func (m *many) proposeRow(ctx context.Context, r *manyRow, at int) error {
+func (m *many) proposeRow(ctx context.Context, r *manyRow) error {
 	e, plan := m.engine, &m.plan
 	r.question, plan.short, plan.asked = nil, false, nil
 	r.in.limit.ceiling = &m.ceiling
@@ -224,8 +226,8 @@ func (m *many) propose(ctx context.Context, e *Engine, w *proposal, written func
 	return p, nil
 }
 
-// coveredByChain refuses what the chain covers, but not beside the rows before it. What a person is to be asked
-// about is counted when it is known that they are (manyPlan.asked).
+// coveredByChain refuses what the chain covers, but not beside the rows before it. What a person is to be
+// asked about is counted when it is known that they are (manyPlan.asked).
 func (m *many) coveredByChain(w *proposal, isAsked bool) error {
 	p, funds := w.hold.Payment, w.hold.Funds
 	if p.ByVoucher() {
@@ -376,8 +378,8 @@ func (m *many) refused(why error) error { return m.refusedAt(len(m.plan.asks), w
 
 func (m *many) refusedAt(passed int, why error) error {
 	e := *x402.AsError(why)
-	e.Message = "the batch is not held: its payment " + strconv.Itoa(passed+1) + " does not pass beside those before it: " +
-		e.Message
+	e.Message = "the batch is not held: its payment " + strconv.Itoa(passed+1) + " does not pass beside " +
+		"those before it: " + e.Message
 	e.Details = nil
 	for k, v := range x402.AsError(why).Details {
 		e.WithDetail(k, v)

@@ -339,8 +339,8 @@ func (s *Server) terms(ctx context.Context, id string) ([]string, error) {
 	}, nil
 }
 
-// paymentsOf are the payments of a list, as a person reads them in a dialog: the sum, what each host gets, and
-// each payment by itself.
+// paymentsOf are the payments of a list, as a person reads them in a dialog: the sum, what each host gets,
+// and each payment by itself.
 func paymentsOf(all history.Approval) []string {
 	lines := []string{fmt.Sprintf("Pay %s in all, for %d payments?", all.Price.Price(), len(all.Together))}
 	for i, a := range all.Together {

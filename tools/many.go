@@ -43,8 +43,8 @@ func (ManyIn) shape(p map[string]*jsonschema.Schema) {
 
 const manyName = "x402_pay_many"
 
-const manyDescription = `Get up to 100 URLs as x402_pay does, under one maxAmount and one yes: all are held together or nothing is bought, ` +
-	`then each is bought or not. Repeating the call buys what is missing.`
+const manyDescription = `Get up to 100 URLs as x402_pay does, under one maxAmount and one yes: ` +
+	`all are held together or nothing is bought, then each is bought or not. Repeating the call buys what is missing.`
 
 // ManyOut is what became of a batch.
 type ManyOut struct {
@@ -73,7 +73,8 @@ const MaxContents = 64 << 10
 func (w *Wallet) PayMany(ctx context.Context, in ManyIn) (ManyOut, error) {
 	q := pay.Many{MaxAmount: in.MaxAmount, IdempotencyKey: in.IdempotencyKey}
 	if in.MaxAmount == "" {
-		return ManyOut{}, x402.AsError(missing("maxAmount")).WithHint(`say what all of it may cost together, like "$0.50"`)
+		return ManyOut{}, x402.AsError(missing("maxAmount")).
+			WithHint(`say what all of it may cost together, like "$0.50"`)
 	}
 	for i, r := range in.Requests {
 		one, err := PayIn{URL: r.URL, Method: r.Method, Headers: r.Headers, Body: r.Body,
@@ -130,8 +131,8 @@ func shownMany(b pay.Bought) ManyOut {
 	}
 	switch {
 	case !b.Complete:
-		out.Next = x402.Next{Do: x402.Repeat, Why: "it buys what is missing, and nothing twice; each row's own " +
-			"next says what stands in its way"}
+		out.Next = x402.Next{Do: x402.Repeat, Why: "it buys what is missing, and nothing twice; each row's " +
+			"own next says what stands in its way"}
 	case out.Failed > 0:
 		out.Next = x402.Next{Do: x402.Change, Why: "the rows that failed say in their next what would help"}
 	}

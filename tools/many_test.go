@@ -55,8 +55,9 @@ func TestManyArePaidByOneCall(t *testing.T) {
 	require.Len(t, w.Settlements(), 2)
 
 	for name, arguments := range map[string]map[string]any{
-		"no ceiling":  {"requests": in["requests"]},
-		"a key each":  {"maxAmount": "$1", "requests": []map[string]any{{"url": w.SellerURL, "idempotencyKey": "x"}}},
+		"no ceiling": {"requests": in["requests"]},
+		"a key each": {"maxAmount": "$1",
+			"requests": []map[string]any{{"url": w.SellerURL, "idempotencyKey": "x"}}},
 		"no URL":      {"maxAmount": "$1", "requests": []map[string]any{{}}},
 		"no request":  {"maxAmount": "$1", "requests": []map[string]any{}},
 		"no dollars":  {"maxAmount": "1000", "requests": in["requests"]},
@@ -131,7 +132,8 @@ func TestEvenly(t *testing.T) {
 	require.Equal(t, MaxContents, evenly(nil))
 	require.Equal(t, MaxContents, evenly(of(1, 100, 16<<10)))
 	require.Equal(t, 15<<10, evenly(of(16<<10, 16<<10, 4<<10, 16<<10, 15<<10)))
-	for _, lengths := range [][]int{{16 << 10, 16 << 10, 16 << 10, 16 << 10, 1}, {8 << 10}, {20000, 30000, 40000}} {
+	for _, lengths := range [][]int{{16 << 10, 16 << 10, 16 << 10, 16 << 10, 1}, {8 << 10},
+		{20000, 30000, 40000}} {
 		most, sum := evenly(of(lengths...)), 0
 		for _, n := range lengths {
 			sum += min(n, most)
@@ -151,7 +153,8 @@ func TestAListIsOneEntry(t *testing.T) {
 	var status struct {
 		Contents []struct{ Text string }
 	}
-	require.NoError(t, json.Unmarshal(c.ask("resources/read", map[string]any{"uri": "x402://status"}), &status))
+	read := c.ask("resources/read", map[string]any{"uri": "x402://status"})
+	require.NoError(t, json.Unmarshal(read, &status))
 	require.Equal(t, 1, strings.Count(status.Contents[0].Text, id))
 	shown, err := w.wallet.Store.Asked(t.Context(), id)
 	require.NoError(t, err)
@@ -165,7 +168,8 @@ func TestManyTellTheirProgress(t *testing.T) {
 	w.Fund(w.address(sandbox.EVM), sandbox.USDC)
 	c := serveAsker(t, w.server(), "2025-11-25", nil)
 	c.tool = manyName
-	c.start(w.manyOf("$0.01", "/weather", "/free", "/either"), map[string]any{"_meta": map[string]any{"progressToken": "t"}})
+	c.start(w.manyOf("$0.01", "/weather", "/free", "/either"),
+		map[string]any{"_meta": map[string]any{"progressToken": "t"}})
 	var told []string
 	for {
 		m := c.next()
@@ -177,5 +181,9 @@ func TestManyTellTheirProgress(t *testing.T) {
 		require.NoError(t, json.Unmarshal(m.Params, &p))
 		told = append(told, p.Message)
 	}
-	require.Equal(t, []string{"1 of 3 purchases are over", "2 of 3 purchases are over", "3 of 3 purchases are over"}, told)
+	var want []string
+	for n := range 3 {
+		want = append(want, fmt.Sprintf("%d of 3 purchases are over", n+1))
+	}
+	require.Equal(t, want, told)
 }

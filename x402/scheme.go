@@ -64,8 +64,8 @@ type sharedAnswer struct {
 	value any
 }
 
-// Once gives the answer under a name, which it asks for where there is none that is at most life old. Who comes
-// meanwhile waits for it. An error is nobody else's.
+// Once gives the answer under a name, which it asks for where there is none that is at most life old. Who
+// comes meanwhile waits for it. An error is nobody else's.
 func (s *Shared) Once(name string, life time.Duration, ask func() (any, error)) (any, error) {
 	s.mu.Lock()
 	if s.answers == nil {

@@ -9,8 +9,8 @@ import (
 	"x402-wallet/x402"
 )
 
-// Payments that are made together ask the node for one blockhash, and are different transactions all the same,
-// whatever form the seller wants.
+// Payments that are made together ask the node for one blockhash, and are different transactions all the
+// same, whatever form the seller wants.
 func TestPaymentsTogetherShareABlockhash(t *testing.T) {
 	for _, version := range []int{1, 2} {
 		e, c, _ := newWallet(t)

@@ -14,7 +14,8 @@ import (
 	"x402-wallet/internal/sandbox"
 )
 
-// A batch as a person makes it: a file, one ceiling, one yes, a line for each; and once more for what is missing.
+// A batch as a person makes it: a file, one ceiling, one yes, a line for each; and once more for what is
+// missing.
 func TestABatchAtATerminal(t *testing.T) {
 	t.Parallel()
 	w, env := household(t, sandbox.Options{}, sandbox.Rules{ApproveAbove: "0.0005"})

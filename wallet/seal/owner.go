@@ -34,8 +34,8 @@ func (g *Guard) Approve(ctx context.Context, shown history.Approval, by string) 
 	return g.Store.Approve(ctx, shown.ID, by, func(a history.Approval) ([]byte, error) {
 		i := slices.IndexFunc(list, func(one history.Approval) bool { return one.ID == a.ID })
 		if i < 0 {
-			return nil, x402.Errorf(x402.LedgerCorrupt, "the approval %s came onto the list after it was shown",
-				a.ID)
+			return nil, x402.Errorf(x402.LedgerCorrupt,
+				"the approval %s came onto the list after it was shown", a.ID)
 		}
 		shown, then := list[i], a
 		then.Expires, then.Since = shown.Expires, shown.Since

@@ -352,17 +352,18 @@ func TestAListIsApprovedAsItWasShown(t *testing.T) {
 	}{
 		"as it was shown": {"", ""},
 		"another price":   {`UPDATE approvals SET usd = 9 WHERE id LIKE '%.002'`, x402.LedgerCorrupt},
-		"one more": {`INSERT INTO approvals SELECT substr(id, 1, 36) || '.003', zeroblob(32), state, created_at,
-			expires_at, declined, host, method, url, network, asset, symbol, amount, usd, pay_to, why, agent, payment,
-			since, seal FROM approvals WHERE id LIKE '%.001'`, x402.LedgerCorrupt},
+		"one more": {`INSERT INTO approvals SELECT substr(id, 1, 36) || '.003', zeroblob(32), state,
+			created_at, expires_at, declined, host, method, url, network, asset, symbol, amount, usd, pay_to,
+			why, agent, payment, since, seal FROM approvals WHERE id LIKE '%.001'`, x402.LedgerCorrupt},
 	} {
 		t.Run(name, func(t *testing.T) {
 			g := sealed(t)
 			var list []history.Approval
 			for quote := range byte(2) {
 				p := wanted(5000)
-				list = append(list, history.Approval{Quote: [32]byte{quote + 1}, Host: p.Host, Method: p.Method,
-					URL: p.URL, Network: p.Network, Asset: p.Asset, Amount: p.Amount, Price: p.Price, PayTo: p.PayTo})
+				list = append(list, history.Approval{Quote: [32]byte{quote + 1}, Host: p.Host,
+					Method: p.Method, URL: p.URL, Network: p.Network, Asset: p.Asset, Amount: p.Amount,
+					Price: p.Price, PayTo: p.PayTo})
 			}
 			list, err := g.Store.AskApprovals(t.Context(), list)
 			require.NoError(t, err)
