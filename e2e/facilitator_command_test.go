@@ -39,8 +39,8 @@ func passOn(url, request string) error {
 	return err
 }
 
-// A facilitator that is a program, the reference's own, verifies and settles what the reference client pays our
-// paywall on a real chain. When its answer is lost, the chain says what came of the payment.
+// A facilitator that is a program, the reference's own, verifies and settles what the reference client pays
+// our paywall on a real chain. When its answer is lost, the chain says what came of the payment.
 func TestAProgramSettlesForOurPaywall(t *testing.T) {
 	lab := Start(t)
 	lab.EVMMint(lab.EVM.Client.Address, 1_000_000)
@@ -56,7 +56,8 @@ func TestAProgramSettlesForOurPaywall(t *testing.T) {
 			earned := lab.EVMBalance(lab.EVM.PayTo)
 			s := newWaysShop(t, lab, func(o *paywall.Options) {
 				o.Facilitators = facilitator.New(facilitator.Options{List: []facilitator.Facilitator{
-					{Name: "program", Command: &facilitator.Command{Argv: argv, Env: []string{"PATH=/usr/bin:/bin"}}},
+					{Name: "program", Command: &facilitator.Command{Argv: argv,
+						Env: []string{"PATH=/usr/bin:/bin"}}},
 					{Name: "never asked", URL: lab.Facilitators[0]}}})
 			}, paywall.Tool{Name: "report", Accepts: at(lab, "0.001", nil)})
 			lab.ResetLogs()
@@ -71,7 +72,8 @@ func TestAProgramSettlesForOurPaywall(t *testing.T) {
 				lab.EVMTransfers(got[0].Receipt.Transaction))
 			sales := s.sales()
 			require.Len(t, sales, 1)
-			require.Equal(t, []any{ledger.SaleSettled, "program"}, []any{sales[0].State, sales[0].Facilitator})
+			require.Equal(t, ledger.SaleSettled, sales[0].State)
+			require.Equal(t, "program", sales[0].Facilitator)
 			require.NotContains(t, opsOf(lab.FacilitatorLog(0)), "settle")
 		})
 	}
@@ -85,8 +87,8 @@ func TestPaywallIsSettledByAProgram(t *testing.T) {
 	text, err := os.ReadFile(s.file)
 	require.NoError(t, err)
 	writePrivate(t, s.file, string(text)+fmt.Sprintf("[[facilitators]]\nname = \"mine\"\ncommand = "+
-		"[\"/usr/bin/env\", %q, %q]\nassets = [\"USDC\"]\nmax_price = \"0.01\"\n", passOnEnv+"="+s.world.FacilitatorURL,
-		own))
+		"[\"/usr/bin/env\", %q, %q]\nassets = [\"USDC\"]\nmax_price = \"0.01\"\n",
+		passOnEnv+"="+s.world.FacilitatorURL, own))
 	client := s.overStdio(t)
 	asked, err := client.CallTool(t.Context(), &mcp.CallToolParams{Name: "search"})
 	require.NoError(t, err)

@@ -54,8 +54,11 @@ const unreserved = `SELECT p.id FROM x402.payments p WHERE NOT EXISTS (SELECT 1 
 func requireSound(t *testing.T, url string) {
 	t.Helper()
 	for what, query := range map[string]string{"counters that are not their payments": sumsOf,
-		"counts of a second": countsOf,
-		"broken links":       brokenLinks, "events twice": eventsTwice, "payments that nobody held": unreserved} {
+		"counts of a second":        countsOf,
+		"broken links":              brokenLinks,
+		"events twice":              eventsTwice,
+		"payments that nobody held": unreserved,
+	} {
 		require.Empty(t, pgtest.SQL(t, url, query), what)
 	}
 	require.Equal(t, "0", pgtest.SQL(t, url, `SELECT deadlocks FROM pg_stat_database WHERE datname =

@@ -206,7 +206,9 @@ var fleetMethods = []struct {
 
 	{"AskApproval", func(w *walk) { w.approval = asking(w.t, w.Store, 1) }},
 	{"AskApprovals", func(w *walk) { w.list = askedTogether(w.t, w.Store, 3) }},
-	{"AskedTogether", func(w *walk) { require.Equal(w.t, w.list, got(w.AskedTogether(w.ctx, w.list[1].ID))(w)) }},
+	{"AskedTogether", func(w *walk) {
+		require.Equal(w.t, w.list, got(w.AskedTogether(w.ctx, w.list[1].ID))(w))
+	}},
 	{"Asked", func(w *walk) {
 		require.Equal(w.t, w.list, got(w.Asked(w.ctx, ListOf(w.list[0].ID)))(w).Together)
 		require.Equal(w.t, Denied, got(w.Deny(w.ctx, w.list[0].ID, "client"))(w).State)

@@ -34,8 +34,8 @@
 // Under all of them, and SQLite's own: pack.go (texts that take little room), commit.go (changes that
 // share a transaction), walsync.go (what is on the disk when), filelock.go (processes that take turns),
 // patience.go (how long anybody waits for others), instance.go (which processes live), pool.go
-// (connections, and what their errors mean), tx.go (a transaction, and how it reads), rows.go (queries and their
-// answers).
+// (connections, and what their errors mean), tx.go (a transaction, and how it reads), rows.go (queries and
+// their answers).
 package history
 
 import (

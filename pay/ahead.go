@@ -181,8 +181,8 @@ func (all readings) take(ctx context.Context, o option, now time.Time) (funds x4
 	return r.funds, ok
 }
 
-// with are the readings of a batch, and what one more of its payments read. What Permit2 may move is left out:
-// how much of it counts is different for each option.
+// with are the readings of a batch, and what one more of its payments read. What Permit2 may move is left
+// out: how much of it counts is different for each option.
 func (all readings) with(of option, funds x402.Funds) readings {
 	isRead := slices.ContainsFunc(all, func(r *reading) bool { return r.funds.ReadAt.Equal(funds.ReadAt) })
 	if isRead || funds.Permitted != nil || of.isBatch() {

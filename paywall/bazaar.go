@@ -157,7 +157,11 @@ func (d Discovery) check() error {
 	case d.BodyType != "" && !slices.Contains(bodyTypes, d.BodyType):
 		return fmt.Errorf("%q is no type of body; there are %s", d.BodyType, strings.Join(bodyTypes, ", "))
 	}
-	isText := hasBody && d.BodyType == "text"
+	return d.checkParts(hasBody && d.BodyType == "text")
+}
+
+// checkParts is check of what is JSON; isText: the body is a text.
+func (d Discovery) checkParts(isText bool) error {
 	for what, part := range map[string]json.RawMessage{"input": d.Input, "schema": d.InputSchema,
 		"output": d.Output} {
 		switch {

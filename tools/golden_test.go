@@ -154,8 +154,9 @@ func TestToolsAsSpecified(t *testing.T) {
 				"services": {"url", "type", "description", "price", "amount", "asset", "network", "scheme",
 					"payTo", "payable", "why", "inputSchema"},
 			}, beyond: map[string][]string{"services": {"output"}}},
-		{name: "x402_propose_subscription", arguments: []string{"url", "every", "maxAmount", "until", "reason"},
-			answers: map[string][]string{"": {"next", "proposalId", "expires"}}},
+		{name: "x402_propose_subscription",
+			arguments: []string{"url", "every", "maxAmount", "until", "reason"},
+			answers:   map[string][]string{"": {"next", "proposalId", "expires"}}},
 		{name: "x402_setup_agent", readOnly: true, open: true,
 			answers: map[string][]string{"": {"next", "ready", "locked", "addresses", "nextSteps"},
 				"addresses": {"solana", "evm"}}},
@@ -194,7 +195,8 @@ func TestToolsAsSpecified(t *testing.T) {
 			require.Equal(t, want.danger, tool.Annotations["destructiveHint"])
 			require.Equal(t, want.open, tool.Annotations["openWorldHint"])
 			require.Equal(t, want.readOnly, tool.Annotations["idempotentHint"])
-			if slices.Contains(want.answers[""], "content") || want.name == "x402_pay_many" { // what was paid for is not to be cut
+			// what was paid for is not to be cut
+			if slices.Contains(want.answers[""], "content") || want.name == "x402_pay_many" {
 				require.EqualValues(t, map[string]any{"anthropic/maxResultSizeChars": 200_000.0}, tool.Meta)
 			} else {
 				require.Nil(t, tool.Meta)

@@ -191,10 +191,11 @@ func (p *plan) checkDestination(at *account) error {
 // can still land. A hash that our node calls valid is not newer than its tip, so it expires at the
 // latest blockhashLife blocks after the height that the node reports afterwards.
 //
-// Payments that are made together share our node's newest: each differs from the others by its memo, or by its
-// compute budget (makeUnique).
+// Payments that are made together share our node's newest: each differs from the others by its memo, or by
+// its compute budget (makeUnique).
 func (p *plan) chooseBlockhash(ctx context.Context, n *node, o x402.Order) (err error) {
-	if hint, err := solana.ParseKey(o.Requirement.ExtraString("recentBlockhash")); err == nil && !hint.IsZero() {
+	hint, err := solana.ParseKey(o.Requirement.ExtraString("recentBlockhash"))
+	if err == nil && !hint.IsZero() {
 		if valid, err := n.isBlockhashValid(ctx, hint.String(), confirmed); err == nil && valid {
 			height, err := n.blockHeight(ctx, confirmed)
 			p.blockhash = solana.Hash(hint)

@@ -46,7 +46,8 @@ func (o owners) told(name string) (list []hookEvent) {
 
 func (o owners) waitTold(n int) []hookEvent {
 	o.t.Helper()
-	require.Eventually(o.t, func() bool { return len(o.told("told")) >= n }, 60*time.Second, 10*time.Millisecond)
+	isTold := func() bool { return len(o.told("told")) >= n }
+	require.Eventually(o.t, isTold, 60*time.Second, 10*time.Millisecond)
 	list := o.told("told")
 	require.Len(o.t, list, n)
 	return list
@@ -57,8 +58,9 @@ func householdWithHooks(t *testing.T) (w *world, env []string, o owners) {
 	o.write("before", `cat >> "$(dirname "$0")/asked"`)
 	o.write("after", `cat >> "$(dirname "$0")/told"`)
 	w, env = householdWith(t, sandbox.Options{}, func(w *world) string {
-		return w.rules(sandbox.Rules{}) + fmt.Sprintf("\n[hooks]\nbefore = [%q]\nafter = [%q]\ntimeout = \"20s\"\n",
-			o.dir+"/before", o.dir+"/after")
+		hooks := fmt.Sprintf("\n[hooks]\nbefore = [%q]\nafter = [%q]\ntimeout = \"20s\"\n", o.dir+"/before",
+			o.dir+"/after")
+		return w.rules(sandbox.Rules{}) + hooks
 	})
 	return w, append(env, passphraseFile(t)), o
 }
@@ -95,7 +97,8 @@ func TestTheOwnersPrograms(t *testing.T) {
 	config := filepath.Join(w.home, "config.toml")
 	text, err := os.ReadFile(config)
 	require.NoError(t, err)
-	require.NoError(t, os.WriteFile(config, []byte(strings.ReplaceAll(string(text), "before = ", "#")), 0o600))
+	without := strings.ReplaceAll(string(text), "before = ", "#")
+	require.NoError(t, os.WriteFile(config, []byte(without), 0o600))
 	said, _ = runs(t, 4, env, "pay", w.SellerURL+"/weather?three")
 	require.Contains(t, said, "POLICY_UNSEALED")
 	require.Len(t, w.Settlements(), 1)

@@ -464,7 +464,8 @@ func TestHostileText(t *testing.T) {
 	b.sql(`UPDATE payments SET note = ?1, host = ?1, symbol = 'U<b>', transaction_id = ?1, record = ?2, chain_proof = ?3, facilitator = ?1, idempotency_key = id || ?1`, evil,
 		historytest.Record(evil, ``, ``), historytest.Packed(evil))
 	b.sql(`INSERT INTO audit VALUES (1000, 0, 1, ?1, ?1, x'', NULL)`, evil)
-	_, err := b.store.Propose(t.Context(), history.Proposal{Agent: evil, URL: evil, Every: evil, Reason: evil})
+	_, err := b.store.Propose(t.Context(),
+		history.Proposal{Agent: evil, URL: evil, Every: evil, Reason: evil})
 	require.NoError(t, err)
 	a := b.ask(1)
 	b.sql(`UPDATE approvals SET url = ?1, host = ?1, why = ?1, pay_to = ?1, network = ?1, symbol = ?1`, evil)
@@ -557,11 +558,13 @@ func TestPaging(t *testing.T) {
 // What an agent proposes is shown, with the command that makes it a subscription, and no button does.
 func TestProposals(t *testing.T) {
 	b := opened(t)
-	p, err := b.store.Propose(t.Context(), history.Proposal{Agent: "research", URL: "https://api.example/news",
+	p, err := b.store.Propose(t.Context(), history.Proposal{Agent: "research",
+		URL:   "https://api.example/news",
 		Every: "1d", Max: 50_000, Until: time.Now().AddDate(1, 0, 0), Reason: "daily <b>news</b>"})
 	require.NoError(t, err)
 	page := b.get("/").body
-	require.Contains(t, page, "The agent research proposes to buy &#34;https://api.example/news&#34; every 1d")
+	require.Contains(t, page,
+		"The agent research proposes to buy &#34;https://api.example/news&#34; every 1d")
 	require.Contains(t, page, "daily &lt;b&gt;news")
 	require.Contains(t, page, "<code>x402-wallet subscriptions accept "+p.ID+"</code>")
 	require.NotContains(t, page, p.ID+`"`, "there is no form and no link of it")

@@ -77,8 +77,9 @@ func proposed(p history.Proposal) alert {
 	if p.Agent != "" {
 		from = "The agent " + x402.Brief(p.Agent)
 	}
-	what := fmt.Sprintf("%s proposes to buy %s every %s until %s, for up to %s each time. It says why: %s.", from,
-		x402.Quote(p.URL), x402.Brief(p.Every), p.Until.Format(time.DateOnly), p.Max.Price(), x402.Quote(p.Reason))
+	what := fmt.Sprintf("%s proposes to buy %s every %s until %s, for up to %s each time. It says why: %s.",
+		from, x402.Quote(p.URL), x402.Brief(p.Every), p.Until.Format(time.DateOnly), p.Max.Price(),
+		x402.Quote(p.Reason))
 	return alert{What: what, Do: "Make it one of your subscriptions in a terminal, or decline it there",
 		Run: x402.Command("subscriptions", "accept", p.ID)}
 }

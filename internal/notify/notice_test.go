@@ -69,16 +69,17 @@ func TestWhatIsTold(t *testing.T) {
 			Network: "eip155:8453", Account: "0xabc"}, "Little is left to pay from: $0.40 of USDC, by the " +
 			"allowance of 0xabc on Base. By: x402-wallet balance"},
 		{history.AlertFunds, "x", history.AlertDetail{Source: "delegation", Left: d("0.4"), Symbol: "USDC",
-			Network: "eip155:8453", Account: "0xabc", Renew: d("100")}, "Little is left to pay from: $0.40 of " +
-			"USDC, by the delegation of 0xabc on Base. By: x402-wallet delegation approve --network eip155:8453 " +
-			"--amount 100.00 --unsigned"},
+			Network: "eip155:8453", Account: "0xabc", Renew: d("100")},
+			"Little is left to pay from: $0.40 of USDC, by the delegation of 0xabc on Base. " +
+				"By: x402-wallet delegation approve --network eip155:8453 --amount 100.00 --unsigned"},
 		{history.AlertFunds, "x", history.AlertDetail{Source: "vault", Left: d("0.4"), Symbol: "USDC",
-			Network: "eip155:8453", Account: "0xabc", Renew: d("100")}, "Little is left to pay from: $0.40 of " +
-			"USDC, by the vault of 0xabc on Base. By: x402-wallet vault deposit --network eip155:8453 " +
-			"--amount 100.00"},
+			Network: "eip155:8453", Account: "0xabc", Renew: d("100")},
+			"Little is left to pay from: $0.40 of USDC, by the vault of 0xabc on Base. " +
+				"By: x402-wallet vault deposit --network eip155:8453 --amount 100.00"},
 		{history.AlertSubscription, "news:20270327T023000Z", history.AlertDetail{Why: "the wallet is locked",
-			Expires: ended}, "The subscription news was not bought: the wallet is locked. It is tried again " +
-			"from 2026-11-27T08:00:00Z on. By: x402-wallet subscriptions show news"},
+			Expires: ended},
+			"The subscription news was not bought: the wallet is locked. It is tried again " +
+				"from 2026-11-27T08:00:00Z on. By: x402-wallet subscriptions show news"},
 		{history.AlertProposal, "prp_1", history.AlertDetail{Price: d("0.05"), Host: "a.example",
 			Why: "I like it"}, `An agent would like something of "a.example" to be bought again and again, ` +
 			`for up to $0.05 each time. It says why: "I like it". Nothing is bought until you accept it. ` +
