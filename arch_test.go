@@ -83,8 +83,8 @@ var arrows = map[string][]string{
 	// came of notify test; passkey: the terminal waits for one; steps: how a call is made
 	// fleet: what the owner of a fleet signs
 	// signer: it is tried before it is sealed
-	"cli": {"wallet/agent", "wallet/fleet", "wallet/signer", "internal/ask", "internal/attest", "internal/books",
-		"budget",
+	"cli": {"wallet/agent", "wallet/fleet", "wallet/signer", "internal/ask", "internal/attest",
+		"internal/books", "budget",
 		"channel",
 		"internal/child", "internal/config", "internal/dashboard", "internal/doctor", "history",
 		"internal/install", "internal/notify", "internal/ownuser", "internal/passkey", "internal/relay",
