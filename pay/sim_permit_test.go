@@ -146,7 +146,9 @@ func (s *sim) turnOf(g *signature, nonce int) {
 			continue
 		}
 		sawEnough := o.permit.by.unlimited || g.permit.by.unlimited // then none of them waits
-		if by := o.permit.by; by != g.permit.by && o.seen && !by.returned && !by.ended && !sawEnough {
+		by := o.permit.by
+		isOver := by.returned || by.ended || (by.batch != nil && by.recorded)
+		if by != g.permit.by && o.seen && !isOver && !sawEnough {
 			s.fail("P3: %s is signed with the approval %d, and so is %s, which is under way", g.tx(), nonce,
 				o.tx())
 		}

@@ -573,6 +573,7 @@ type call struct {
 	began     time.Time
 	cancelled bool
 	returned  bool
+	recorded  bool // what became of it is written down: nothing more is seen of a batch's row
 	written   bool // its answer
 	over      bool
 	ended     bool        // its process died

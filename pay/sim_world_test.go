@@ -798,6 +798,9 @@ func (w *simStore) Release(ctx context.Context, id, why string) error {
 
 func (w *simStore) Finish(ctx context.Context, id string, o history.Outcome) (saved history.Payment,
 	err error) {
+	if c := actorOf(ctx).call; c != nil {
+		c.recorded = true
+	}
 	err = w.change(ctx, "Finish "+string(o.State), func() error {
 		saved, err = w.Store.Finish(ctx, id, o)
 		if r := w.s.rows[id]; err == nil && r != nil && saved.Proof == history.Claimed {
