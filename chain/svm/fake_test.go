@@ -50,6 +50,7 @@ var (
 // signer counts what it is asked.
 type signer struct {
 	private ed25519.PrivateKey
+	mu      sync.Mutex // asked's
 	asked   int
 	err     error
 	wrong   bool
@@ -58,7 +59,9 @@ type signer struct {
 func (s *signer) Address() string { return keyOf(s.private).String() }
 
 func (s *signer) SignTransfer(_ context.Context, d Draft) ([64]byte, error) {
+	s.mu.Lock()
 	s.asked++
+	s.mu.Unlock()
 	message := d.Message
 	if s.wrong {
 		message = append([]byte("not "), message...)
