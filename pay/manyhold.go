@@ -378,8 +378,11 @@ func (m *many) refused(why error) error { return m.refusedAt(len(m.plan.asks), w
 
 func (m *many) refusedAt(passed int, why error) error {
 	e := *x402.AsError(why)
-	e.Message = "the batch is not held: its payment " + strconv.Itoa(passed+1) + " does not pass beside " +
-		"those before it: " + e.Message
+	which := "the batch is not held: "
+	if passed > 0 {
+		which += "its payment " + strconv.Itoa(passed+1) + " does not pass beside those before it: "
+	}
+	e.Message = which + e.Message
 	e.Details = nil
 	for k, v := range x402.AsError(why).Details {
 		e.WithDetail(k, v)
@@ -393,7 +396,10 @@ func (m *many) withNumber(e *x402.Error, passed int) *x402.Error {
 	if e.Hint != "" {
 		e.Hint += "; "
 	}
-	e.Hint += fmt.Sprintf("nothing was bought: the first %d that cost something would have passed", passed)
+	e.Hint += "nothing was bought"
+	if passed > 0 {
+		e.Hint += fmt.Sprintf(": the first %d that cost something would have passed", passed)
+	}
 	return e
 }
 
