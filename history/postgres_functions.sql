@@ -178,7 +178,9 @@ BEGIN
     RETURN _n + made_between(_since, _from - 1, _budget, _except) + made_between(_to - 1, _upto, _budget, _except);
 END $$;
 
-CREATE FUNCTION made_between(_since BIGINT, _upto BIGINT, _budget TEXT, _except TEXT) RETURNS BIGINT LANGUAGE plpgsql VOLATILE AS $$
+-- This and held_of are planned once a session, for any argument: planned for each by itself, in a long ledger, they take ten times as long.
+CREATE FUNCTION made_between(_since BIGINT, _upto BIGINT, _budget TEXT, _except TEXT) RETURNS BIGINT LANGUAGE plpgsql VOLATILE
+    SET plan_cache_mode = force_generic_plan AS $$
 BEGIN
     RETURN (SELECT count(*) FROM payments WHERE created_at > _since AND created_at <= _upto AND id <> _except
         AND (_budget = 'org' OR _budget = ANY (budgets)));
@@ -201,14 +203,16 @@ BEGIN
     END IF;
 END $$;
 
-CREATE FUNCTION held_of(_source TEXT, _asset TEXT, _network TEXT, _since BIGINT, _except TEXT) RETURNS NUMERIC LANGUAGE plpgsql VOLATILE AS $$
+CREATE FUNCTION held_of(_source TEXT, _asset TEXT, _network TEXT, _since BIGINT, _except TEXT) RETURNS NUMERIC LANGUAGE plpgsql VOLATILE
+    SET plan_cache_mode = force_generic_plan AS $$
 BEGIN
     RETURN (SELECT coalesce(sum(amount::numeric), 0) FROM (
         SELECT amount FROM payments WHERE source = _source AND asset = _asset AND network = _network AND id <> _except
             AND state IN ('reserved', 'submitted', 'unknown') AND (usd > 0 OR scheme <> 'batch-settlement')
         UNION ALL
         SELECT amount FROM payments WHERE source = _source AND asset = _asset AND network = _network AND id <> _except
-            AND state = 'settled' AND updated_at >= _since AND (usd > 0 OR scheme <> 'batch-settlement')) open);
+            AND state = 'settled' AND updated_at BETWEEN _since AND 9223372036854775807 -- two ends: few rows, so by the index
+            AND (usd > 0 OR scheme <> 'batch-settlement')) open);
 END $$;
 
 -- The session that goes on: the newest payment is in it. It is not written with each payment, because that would be one row that all of

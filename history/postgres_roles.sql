@@ -26,7 +26,8 @@ CREATE FUNCTION is_mine(_agent TEXT) RETURNS BOOLEAN LANGUAGE plpgsql STABLE SEC
 DECLARE _team TEXT;
 BEGIN
     SELECT team INTO _team FROM logins WHERE login = session_user;
-    RETURN NOT FOUND OR _team IN (SELECT id FROM budgets_of(_agent, ''));
+    IF NOT FOUND THEN RETURN true; END IF;
+    RETURN _team IN (SELECT id FROM budgets_of(_agent, ''));
 END $$;
 
 -- The events that a home writes into its chain by itself; all others are written by the functions that take the step.
