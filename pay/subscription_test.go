@@ -52,7 +52,7 @@ func TestASlotIsOnePurchase(t *testing.T) {
 	b.Rules.ApproveAbove = 1
 	left := money.NewAmount(19_999)
 	b.Schemes[exactEVM] = limited{chain: b.chain, delegated: &left}
-	_, q := subscribed(t, b, 24*time.Hour)
+	s, q := subscribed(t, b, 24*time.Hour)
 	_, err := b.Pay(t.Context(), get(testURL))
 	require.True(t, x402.HasCode(err, x402.ApprovalRequired), "the agent's own call: %v", err)
 	first, err := b.Pay(t.Context(), q)
@@ -70,7 +70,7 @@ func TestASlotIsOnePurchase(t *testing.T) {
 	_, err = b.Pay(t.Context(), other)
 	require.True(t, x402.HasCode(err, x402.InvalidArgument), "the key is another request's: %v", err)
 	delete(b.Rules.Subscriptions, "news")
-	q.IdempotencyKey = q.IdempotencyKey[:len(q.IdempotencyKey)-2] + "1Z"
+	q.IdempotencyKey = s.Key(s.Since) // of another slot
 	_, err = b.Pay(t.Context(), q)
 	require.True(t, x402.HasCode(err, x402.PolicyDenied), "%v", err)
 }
