@@ -36,9 +36,9 @@ func newWire(p *Proxy, client, server net.Conn) *wire {
 
 func (w *wire) cut() {
 	w.once.Do(func() {
-		close(w.isCut)
 		w.client.Close()
 		w.server.Close()
+		close(w.isCut) // last, because it lets go what a gate holds, and that must find the sockets closed
 	})
 }
 
