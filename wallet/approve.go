@@ -31,12 +31,12 @@ var selectApprove = []byte{0x09, 0x5e, 0xa7, 0xb3}
 // SignPermit2Approval signs t: r ‖ s ‖ v, v 27 or 28. It makes the transaction itself, so that it cannot be
 // another one, and unlocks the wallet. Errors: "the wallet does not sign this" for an approval without a
 // limit, and for what is no approval of a token; those of [Wallet.Unlock].
-func (w *Wallet) SignPermit2Approval(ctx context.Context, t Permit2Approval) (sig [65]byte, err error) {
-	o, err := t.order(w.self().evm)
+func (a *Account) SignPermit2Approval(ctx context.Context, t Permit2Approval) (sig [65]byte, err error) {
+	o, err := t.order(a.self().evm)
 	if err != nil {
 		return sig, err
 	}
-	return w.signEVM(ctx, o)
+	return a.signEVM(ctx, o)
 }
 
 func (t Permit2Approval) order(self string) (o Order, err error) {

@@ -41,9 +41,9 @@ type PaymentChannel struct {
 // SignVoucher signs that a channel's receiver may have ceiling of it in all (atomic units, big endian):
 // r ‖ s ‖ v, as SignEVM. It unlocks the wallet. Errors: "the wallet does not sign this"; those of
 // [Wallet.Unlock].
-func (w *Wallet) SignVoucher(ctx context.Context, c PaymentChannel, ceiling [32]byte) (sig [65]byte,
+func (a *Account) SignVoucher(ctx context.Context, c PaymentChannel, ceiling [32]byte) (sig [65]byte,
 	err error) {
-	self := w.self().evm
+	self := a.self().evm
 	if err := c.check(self); err != nil {
 		return sig, err
 	}
@@ -54,7 +54,7 @@ func (w *Wallet) SignVoucher(ctx context.Context, c PaymentChannel, ceiling [32]
 	if err != nil {
 		return sig, err
 	}
-	return w.signEVM(ctx, o)
+	return a.signEVM(ctx, o)
 }
 
 const voucherType = "Voucher(bytes32 channelId,uint128 maxClaimableAmount)"
@@ -78,20 +78,20 @@ type ChannelDeposit struct {
 
 // SignDeposit signs EIP-3009's ReceiveWithAuthorization to the collector, whose nonce names the channel: the
 // money can go into no other. Errors as of SignVoucher.
-func (w *Wallet) SignDeposit(ctx context.Context, d ChannelDeposit) (sig [65]byte, err error) {
+func (a *Account) SignDeposit(ctx context.Context, d ChannelDeposit) (sig [65]byte, err error) {
 	if d.Channel.Payer != "" {
 		return sig, unsupported("the channel is an owner's, who signs for it themselves")
 	}
-	seconds := uint64(max(w.now().Unix(), 0))
+	seconds := uint64(max(a.wallet.now().Unix(), 0))
 	if d.ValidBefore <= seconds || d.ValidBefore > seconds+uint64(maxLife/time.Second) {
 		return sig, unsupported("it is not valid now, or for longer than %v", maxLife)
 	}
-	self := w.self().evm
+	self := a.self().evm
 	o, err := d.order(self, self)
 	if err != nil {
 		return sig, err
 	}
-	return w.signEVM(ctx, o)
+	return a.signEVM(ctx, o)
 }
 
 // SignDeposit is that of an owner, into a channel that they fund, in which agent signs the vouchers. i is
@@ -197,8 +197,8 @@ type Withdrawal struct {
 
 // SignWithdrawal signs it: r ‖ s ‖ v, v 27 or 28. Besides floats and approvals of Permit2 it is the only kind
 // of transaction that the wallet's own key signs. Errors as of SignVoucher.
-func (w *Wallet) SignWithdrawal(ctx context.Context, t Withdrawal) (sig [65]byte, err error) {
-	self := w.self().evm
+func (a *Account) SignWithdrawal(ctx context.Context, t Withdrawal) (sig [65]byte, err error) {
+	self := a.self().evm
 	if err := t.Channel.check(self); err != nil {
 		return sig, err
 	}
@@ -213,7 +213,7 @@ func (w *Wallet) SignWithdrawal(ctx context.Context, t Withdrawal) (sig [65]byte
 	if err != nil {
 		return sig, err
 	}
-	return w.signEVM(ctx, transactionOrder(
+	return a.signEVM(ctx, transactionOrder(
 		transaction(t.Channel.ChainID, t.Nonce, t.Gas, t.Tip, t.MaxFee, to, data)))
 }
 

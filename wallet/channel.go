@@ -33,13 +33,13 @@ const (
 func ChannelKey(solana string) string { return "z" + solana }
 
 // OwnsChannelKey reports whether a key of a DID document is this wallet's.
-func (w *Wallet) OwnsChannelKey(keyType, multibase string) bool {
+func (a *Account) OwnsChannelKey(keyType, multibase string) bool {
 	switch keyType {
 	case ed25519Key:
-		return multibase == ChannelKey(w.self().solana)
+		return multibase == ChannelKey(a.self().solana)
 	case secp256k1Key:
 		key, err := secp256k1.ParsePubKey(channelKey(multibase, secp256k1.PubKeyBytesLenCompressed))
-		return err == nil && evmAddressOf(key) == w.self().evm
+		return err == nil && evmAddressOf(key) == a.self().evm
 	}
 	return false
 }
@@ -85,7 +85,7 @@ type SubRAV struct {
 
 // SignSubRAV signs the BCS form of a SubRAV, version 1, that is exactly what is
 // meant, and refuses any other. Errors besides: those of [Wallet.Unlock].
-func (w *Wallet) SignSubRAV(ctx context.Context, keyType string, message []byte, meant SubRAV) (sig [64]byte,
+func (a *Account) SignSubRAV(ctx context.Context, keyType string, message []byte, meant SubRAV) (sig [64]byte,
 	err error) {
 	in := bcsReader{byteReader: byteReader{rest: message}}
 	var got SubRAV
@@ -106,7 +106,7 @@ func (w *Wallet) SignSubRAV(ctx context.Context, keyType string, message []byte,
 	case !roochChain(got.ChainID) || got.Nonce == 0 || got.Fragment == "":
 		return sig, unsupported("the SubRAV names no chain, nonce or key")
 	}
-	return w.signChannel(ctx, keyType, message)
+	return a.signChannel(ctx, keyType, message)
 }
 
 // roochChain reports whether an id is one of Rooch's: main, test, dev, local. It
@@ -122,17 +122,17 @@ var authForm = pattern(
 
 // SignDIDAuth signs a DIDAuthV1 message of now, which proves who calls and pays nothing.
 // Any other message is refused. Errors besides: those of [Wallet.Unlock].
-func (w *Wallet) SignDIDAuth(ctx context.Context, keyType string, message []byte) (sig [64]byte, err error) {
+func (a *Account) SignDIDAuth(ctx context.Context, keyType string, message []byte) (sig [64]byte, err error) {
 	parts := authForm().FindSubmatch(message)
 	if parts == nil {
 		return sig, unsupported("it is no DIDAuthV1")
 	}
 	var at int64
 	if _, err := fmt.Sscan(string(parts[2]), &at); err != nil ||
-		w.now().Sub(time.Unix(at, 0)).Abs() > authSkew {
+		a.wallet.now().Sub(time.Unix(at, 0)).Abs() > authSkew {
 		return sig, unsupported("its time is not now")
 	}
-	return w.signChannel(ctx, keyType, message)
+	return a.signChannel(ctx, keyType, message)
 }
 
 // RoochCall is one call of payment_channel, the only module that is ever called.
@@ -155,13 +155,13 @@ const maxRoochGas = 100_000_000
 
 // SignRooch signs SHA3-256 of a transaction's data that is exactly the call that is meant, in RGas,
 // and refuses any other. Errors besides: those of [Wallet.Unlock].
-func (w *Wallet) SignRooch(ctx context.Context, keyType string, data []byte, meant RoochCall) (sig [64]byte,
+func (a *Account) SignRooch(ctx context.Context, keyType string, data []byte, meant RoochCall) (sig [64]byte,
 	err error) {
 	if err := checkRooch(data, meant); err != nil {
 		return sig, err
 	}
 	hash := sha3.Sum256(data)
-	return w.signChannel(ctx, keyType, hash[:])
+	return a.signChannel(ctx, keyType, hash[:])
 }
 
 // checkRooch reads a transaction's data and compares it with what is meant.
@@ -219,15 +219,15 @@ func (c RoochCall) equal(other RoochCall) bool {
 }
 
 // signChannel is plain Ed25519, or ECDSA over SHA-256, r ‖ s with s in the lower half.
-func (w *Wallet) signChannel(ctx context.Context, keyType string, message []byte) (sig [64]byte, err error) {
+func (a *Account) signChannel(ctx context.Context, keyType string, message []byte) (sig [64]byte, err error) {
 	if keyType != ed25519Key && keyType != secp256k1Key {
 		return sig, unsupported("the wallet has no key of the type %q", keyType)
 	}
 	if keyType == ed25519Key {
-		return w.signSolana(ctx, Channel, message)
+		return a.signSolana(ctx, Channel, message)
 	}
 	o := Order{Chain: ChainEVM, Kind: Channel, Payload: message, Digest: sha256.Sum256(message)}
-	withV, err := w.signEVM(ctx, o)
+	withV, err := a.signEVM(ctx, o)
 	copy(sig[:], withV[:])
 	return sig, err
 }

@@ -33,13 +33,15 @@ const (
 )
 
 func nuwaWallet(t *testing.T) *Wallet {
-	k := blankKeys()
+	k := blankKeys(0)
 	copy(k.solana, unhex(t, nuwaSeed))
 	copy(k.evm.secret[:], unhex(t, nuwaSecp))
 	k, err := k.complete()
 	require.NoError(t, err)
-	w := &Wallet{now: func() time.Time { return time.Unix(1763632800, 0) }}
-	w.header.solana, w.header.evm = k.addresses()
+	ks := &keystore{}
+	ks.solana, ks.evm = k.addresses()
+	w := newWallet("", ks)
+	w.now = func() time.Time { return time.Unix(1763632800, 0) }
 	require.NoError(t, w.holdKeys(k, locking{}))
 	t.Cleanup(func() { _ = w.Close() })
 	return w
@@ -202,7 +204,7 @@ func FuzzChannelMessages(f *testing.F) {
 		if err := checkRooch(data, RoochCall{}); err == nil {
 			t.Fatal("a call that nobody means")
 		}
-		w := &Wallet{now: time.Now}
+		w := newWallet("", &keystore{})
 		if _, err := w.SignSubRAV(t.Context(), "none", data, SubRAV{}); err == nil {
 			t.Fatal("a SubRAV that nobody means")
 		}

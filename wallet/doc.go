@@ -4,14 +4,15 @@
 // addresses, signatures and seals, and, to the person at the terminal, the recovery phrase.
 //
 // A wallet is one directory holding keystore.json, with one Ed25519 key for Solana, one secp256k1
-// key for EVM chains, and one HMAC key that seals the owner's rules:
+// key for EVM chains, the same of each further account, and one HMAC key that seals the owner's rules:
 //
 //	w, err := wallet.Create(ctx, dir, wallet.FromTerminalTwice(), wallet.Options{})
 //	w, err := wallet.Open(dir)          // the addresses are known, the keys are not
 //	w.Sources = []wallet.Passphrase{wallet.FromFile(path)} // asked at the first signature
 //	sig, err := w.SignEVM(ctx, transfer)
 //
-// The files: wallet.go (create, open, a new passphrase), unlock.go (whom it asks, and when it locks again),
+// The files: wallet.go (create, open, a new passphrase), account.go (its other accounts), unlock.go (whom it
+// asks, and when it locks again),
 // kinds.go (all that is ever signed, read once more) with solana.go, channel.go and signin.go beside it,
 // ownerkey.go (what the owner of a fleet signs), keystore.go (the encrypted file) and store.go (how it is
 // written), passphrase.go and terminal.go (where a passphrase comes from), import.go, keys.go, secp256k1.go
@@ -32,9 +33,11 @@
 //	key solana <base58 address>
 //	key evm <EIP-55 address>
 //	created <RFC 3339, UTC, whole seconds>
+//	account <name> <index> <base58 address> <EIP-55 address>
 //
-// The version is 1; 2 where the plaintext has the owner's key of a fleet besides (ownerkey.go); 3 where it
-// has the recovery phrase that the keys come from (phrase.go); and 4 with both. The commitment is HMAC(header
+// The last line is there for each further account (account.go). The version is 1, and 1 more where the
+// plaintext has the owner's key of a fleet besides (ownerkey.go), 2 more where it has the recovery phrase that
+// the keys come from (phrase.go), and 4 more where there are further accounts. The commitment is HMAC(header
 // ‖ ciphertext): GCM alone is not key-committing. The plaintext is the JSON in keys.go. The addresses that a
 // locked wallet shows are the header's and become certain only when the wallet is unlocked.
 //

@@ -32,31 +32,39 @@ type keys struct {
 }
 
 type material struct {
-	memory *secret            // holds those below
+	memory   *secret           // holds those below
+	pair                       // of the wallet's own account
+	seal     *[secretSize]byte // HMAC key of [Wallet.Seal]
+	owner    *[secretSize]byte // seed of the owner's key; zero: there is none, or it was dropped
+	phrase   phraseRecord      // zero: there is none, or it was dropped
+	accounts []pair            // of the other accounts, as the keystore's header names them
+}
+
+// pair is the keys of one account.
+type pair struct {
 	solana ed25519.PrivateKey // seed ‖ public key
 	evm    signer
-	seal   *[secretSize]byte // HMAC key of [Wallet.Seal]
-	owner  *[secretSize]byte // seed of the owner's key; zero: there is none, or it was dropped
-	phrase phraseRecord      // zero: there is none, or it was dropped
 }
 
 // The plaintext of the keystore is {"version":1,"solana":…,"evm":…,"seal":…}, each value 32 bytes
 // in base64, with exactly these bytes between the values. It is read by position: encoding/json
 // would leave copies of the secrets in buffers that cannot be wiped. Versions 2 and 4 have "owner" after
-// "seal", and versions 3 and 4 "phrase" last: 84 bytes ([phraseRecord]).
+// "seal", and versions 3 and 4 "phrase" last: 84 bytes ([phraseRecord]). Versions 5 to 8 are these four with
+// the keys of further accounts behind: "solana1", "evm1", "solana2", and so on.
 const (
 	plainHead   = `{"version":%d,"solana":"`
 	plainEVM    = `","evm":"`
 	plainSeal   = `","seal":"`
 	plainOwner  = `","owner":"`
 	plainPhrase = `","phrase":"`
+	plainOther  = `","%s%d":"`
 	plainEnd    = `"}`
 
 	secretText = 44 // base64 of 32 bytes
 )
 
-// sizeOf is the size of the plaintext of a version.
-func sizeOf(version uint64) int {
+// sizeOf is the size of the plaintext of a version with this many accounts besides the wallet's own.
+func sizeOf(version uint64, accounts int) int {
 	size := len(plainHead) - len("%d") + 1 + len(plainEVM) + len(plainSeal) + len(plainEnd) + 3*secretText
 	if hasOwnerIn(version) {
 		size += len(plainOwner) + secretText
@@ -64,8 +72,14 @@ func sizeOf(version uint64) int {
 	if hasPhraseIn(version) {
 		size += len(plainPhrase) + base64.StdEncoding.EncodedLen(phraseSize)
 	}
+	for i := range accounts {
+		size += len(otherName(ChainSolana, i)) + len(otherName(ChainEVM, i)) + 2*secretText
+	}
 	return size
 }
+
+// otherName stands before a key of the account at i in the plaintext.
+func otherName(chain string, i int) string { return fmt.Sprintf(plainOther, chain, i+1) }
 
 // plainPart is a secret of the plaintext, and what stands before it.
 type plainPart struct {
@@ -83,37 +97,45 @@ func (k *keys) parts(version uint64) []plainPart {
 	if hasPhraseIn(version) {
 		list = append(list, plainPart{plainPhrase, k.phrase})
 	}
+	for i, p := range k.accounts {
+		list = append(list, plainPart{otherName(ChainSolana, i), p.solana[:secretSize]},
+			plainPart{otherName(ChainEVM, i), p.evm.secret[:]})
+	}
 	return list
 }
 
-// blankKeys is room for keys in locked memory: whoever fills in the seed of solana, the secret of evm
-// and seal calls complete. No secret lies on a stack meanwhile, which Go copies when it grows.
-func blankKeys() *keys {
-	memory := newSecret(ed25519.PrivateKeySize + 3*secretSize + phraseSize + nonceWork)
+// pairSize is the room that a pair takes in locked memory.
+const pairSize = ed25519.PrivateKeySize + secretSize + nonceWork
+
+// blankKeys is room in locked memory for keys with this many accounts besides the wallet's own: whoever fills
+// in the seeds of solana, the secrets of evm and seal calls complete. No secret lies on a stack meanwhile,
+// which Go copies when it grows.
+func blankKeys(accounts int) *keys {
+	memory := newSecret((1+accounts)*pairSize + 2*secretSize + phraseSize)
 	rest := memory.bytes
 	take := func(n int) (part []byte) {
 		part, rest = rest[:n:n], rest[n:]
 		return part
 	}
-	return &keys{material: &material{
-		memory: memory,
-		solana: take(ed25519.PrivateKeySize),
-		evm: signer{secret: (*[secretSize]byte)(take(secretSize)),
-			work: (*[nonceWork]byte)(take(nonceWork))},
-		seal:  (*[secretSize]byte)(take(secretSize)),
-		owner: (*[secretSize]byte)(take(secretSize)), phrase: phraseRecord(take(phraseSize)),
-	}}
+	takePair := func() pair {
+		return pair{solana: take(ed25519.PrivateKeySize),
+			evm: signer{secret: (*[secretSize]byte)(take(secretSize)),
+				work: (*[nonceWork]byte)(take(nonceWork))}}
+	}
+	m := &material{memory: memory, pair: takePair(), seal: (*[secretSize]byte)(take(secretSize)),
+		owner: (*[secretSize]byte)(take(secretSize)), phrase: phraseRecord(take(phraseSize))}
+	for range accounts {
+		m.accounts = append(m.accounts, takePair())
+	}
+	return &keys{material: m}
 }
 
 // complete makes what follows from the secrets. If they are no keys it wipes them.
 func (k *keys) complete() (*keys, error) {
-	var err error
-	withCleanStack(func() {
-		whole := ed25519.NewKeyFromSeed(k.solana[:secretSize])
-		copy(k.solana, whole)
-		clear(whole)
-		k.evm.public, err = publicKey(k.evm.secret)
-	})
+	err := k.pair.complete()
+	for i := range k.accounts {
+		err = errors.Join(err, k.accounts[i].complete())
+	}
 	if err != nil {
 		k.wipe()
 		return nil, err
@@ -121,9 +143,19 @@ func (k *keys) complete() (*keys, error) {
 	return k, nil
 }
 
+func (p *pair) complete() (err error) {
+	withCleanStack(func() {
+		whole := ed25519.NewKeyFromSeed(p.solana[:secretSize])
+		copy(p.solana, whole)
+		clear(whole)
+		p.evm.public, err = publicKey(p.evm.secret)
+	})
+	return err
+}
+
 // generate makes the keys that were not imported, and are not a phrase's, from the random source.
 func generate(random io.Reader, imported []Imported, phrase *Phrase) (*keys, error) {
-	k := blankKeys()
+	k := blankKeys(0)
 	for _, s := range [][]byte{k.solana[:secretSize], k.evm.secret[:], k.seal[:]} {
 		if _, err := io.ReadFull(random, s); err != nil {
 			k.wipe()
@@ -139,7 +171,7 @@ func generate(random io.Reader, imported []Imported, phrase *Phrase) (*keys, err
 		}
 	}
 	if phrase != nil {
-		if err := phrase.derive(k); err != nil {
+		if err := phrase.derive(&k.pair); err != nil {
 			k.wipe()
 			return nil, err
 		}
@@ -163,8 +195,8 @@ func (k *keys) checkImports(imported []Imported) error {
 }
 
 // addresses derives both addresses from the keys themselves.
-func (k *keys) addresses() (solana, evm string) {
-	return solanaAddressOf(k.solana), evmAddressOf(k.evm.public)
+func (p *pair) addresses() (solana, evm string) {
+	return solanaAddressOf(p.solana), evmAddressOf(p.evm.public)
 }
 
 func solanaAddressOf(key ed25519.PrivateKey) string { return base58(key[secretSize:]) }
@@ -175,7 +207,7 @@ func evmAddressOf(public *secp256k1.PublicKey) string {
 
 // plaintext is what the keystore encrypts; the caller wipes it.
 func (k *keys) plaintext() *secret {
-	memory := newSecret(sizeOf(k.version()))
+	memory := newSecret(sizeOf(k.version(), len(k.accounts)))
 	out := memory.bytes[:0]
 	for _, part := range k.parts(k.version()) {
 		out = append(out, part.name...)
@@ -186,8 +218,8 @@ func (k *keys) plaintext() *secret {
 }
 
 // readPlaintext is the reverse of plaintext. Its errors carry nothing of plain.
-func readPlaintext(plain []byte, version uint64) (*keys, error) {
-	k := blankKeys()
+func readPlaintext(plain []byte, version uint64, accounts int) (*keys, error) {
+	k := blankKeys(accounts)
 	rest := plain
 	for _, part := range k.parts(version) {
 		var ok bool

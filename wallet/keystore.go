@@ -20,13 +20,10 @@ import (
 const (
 	keystoreFormat  = "x402-wallet-keystore"
 	keystoreVersion = 1
-	ownerVersion    = 2 // with the owner's key, without which nothing of the file is another
-	phraseVersion   = 3 // with the phrase that the keys come from
-	bothVersion     = 4 // with both
 	kdfName         = "scrypt"
 	cipherName      = "aes-256-gcm"
 
-	maxKeystore = 64 << 10 // ours has about 1 KiB; more is not ours
+	maxKeystore = 64 << 10 // ours has about 1 KiB, and ½ KiB for each account; more is not ours
 
 	minN     = 1 << 14 // 16 MiB: what a phone could do in 2010
 	maxN     = 1 << 20 // 1 GiB of memory and about 4 s, the most an owner may ask for
@@ -41,46 +38,69 @@ const (
 	commitmentSize = 32
 )
 
-func hasOwnerIn(version uint64) bool  { return version == ownerVersion || version == bothVersion }
-func hasPhraseIn(version uint64) bool { return version == phraseVersion || version == bothVersion }
+// What a file has besides the keys is added to the version of one that has nothing: a program that does not
+// know it refuses the file.
+const (
+	withOwner    = 1 // the owner's key
+	withPhrase   = 2 // the phrase that the keys come from
+	withAccounts = 4 // the keys of other accounts
+
+	lastVersion = keystoreVersion + withOwner + withPhrase + withAccounts
+)
+
+func hasOwnerIn(version uint64) bool    { return (version-keystoreVersion)&withOwner != 0 }
+func hasPhraseIn(version uint64) bool   { return (version-keystoreVersion)&withPhrase != 0 }
+func hasAccountsIn(version uint64) bool { return (version-keystoreVersion)&withAccounts != 0 }
 
 // header is every field of the file that is not ciphertext or commitment.
 type header struct {
-	version     uint64 // keystoreVersion to bothVersion
+	version     uint64 // keystoreVersion to lastVersion
 	n, r, p     uint64
 	salt        []byte // saltSize
 	nonce       []byte // nonceSize
 	solana, evm string // addresses
 	created     time.Time
+	accounts    []AccountInfo // the others
 }
 
 // keystore is one keystore file, read or about to be written.
 type keystore struct {
 	header
-	ciphertext []byte // sizeOf(version) + gcmTagSize
+	ciphertext []byte // sizeOf(version, len(accounts)) + gcmTagSize
 	commitment []byte // HMAC-SHA-256 of header ‖ ciphertext
 }
 
 // canonical is the one byte form of the header that is authenticated (package
 // doc). No field can hold a space or a newline, so no two headers share it.
 func (h *header) canonical() []byte {
-	return fmt.Appendf(nil, "%s %d\nkdf %s %d %d %d %s\ncipher %s %s\nkey %s %s\nkey %s %s\ncreated %s\n",
+	out := fmt.Appendf(nil, "%s %d\nkdf %s %d %d %d %s\ncipher %s %s\nkey %s %s\nkey %s %s\ncreated %s\n",
 		keystoreFormat, h.version,
 		kdfName, h.n, h.r, h.p, base64.StdEncoding.EncodeToString(h.salt),
 		cipherName, base64.StdEncoding.EncodeToString(h.nonce),
 		ChainSolana, h.solana, ChainEVM, h.evm, h.created.Format(time.RFC3339))
+	for _, a := range h.accounts {
+		out = fmt.Appendf(out, "account %s %d %s %s\n", a.Name, a.Index, a.Solana, a.EVM)
+	}
+	return out
 }
 
 // file is the JSON of SPEC §3, for writing; parse reads it field by field.
 type file struct {
-	Format     string     `json:"format"`
-	Version    uint64     `json:"version"`
-	KDF        fileKDF    `json:"kdf"`
-	Cipher     fileCipher `json:"cipher"`
-	Keys       []fileKey  `json:"keys"`
-	Created    time.Time  `json:"created"`
-	Ciphertext []byte     `json:"ciphertext"`
-	Commitment []byte     `json:"commitment"`
+	Format     string        `json:"format"`
+	Version    uint64        `json:"version"`
+	KDF        fileKDF       `json:"kdf"`
+	Cipher     fileCipher    `json:"cipher"`
+	Keys       []fileKey     `json:"keys"`
+	Accounts   []fileAccount `json:"accounts,omitempty"` // versions 5 to 8
+	Created    time.Time     `json:"created"`
+	Ciphertext []byte        `json:"ciphertext"`
+	Commitment []byte        `json:"commitment"`
+}
+
+type fileAccount struct {
+	Name  string    `json:"name"`
+	Index uint32    `json:"index"`
+	Keys  []fileKey `json:"keys"`
 }
 
 type fileKDF struct {
@@ -103,17 +123,27 @@ type fileCipher struct {
 
 // marshal is the file as it is written: indented, ended by a newline.
 func (k *keystore) marshal() ([]byte, error) {
+	var accounts []fileAccount
+	for _, a := range k.accounts {
+		accounts = append(accounts, fileAccount{Name: a.Name, Index: a.Index,
+			Keys: fileKeys(a.Solana, a.EVM)})
+	}
 	out, err := json.MarshalIndent(file{
 		Format:     keystoreFormat,
 		Version:    k.version,
 		KDF:        fileKDF{Name: kdfName, N: k.n, R: k.r, P: k.p, Salt: k.salt},
 		Cipher:     fileCipher{Name: cipherName, Nonce: k.nonce},
-		Keys:       []fileKey{{Chain: ChainSolana, Address: k.solana}, {Chain: ChainEVM, Address: k.evm}},
+		Keys:       fileKeys(k.solana, k.evm),
+		Accounts:   accounts,
 		Created:    k.created,
 		Ciphertext: k.ciphertext,
 		Commitment: k.commitment,
 	}, "", "  ")
 	return append(out, '\n'), err
+}
+
+func fileKeys(solana, evm string) []fileKey {
+	return []fileKey{{Chain: ChainSolana, Address: solana}, {Chain: ChainEVM, Address: evm}}
 }
 
 // parse reads a keystore file: strictly, and without any work or memory that
@@ -125,21 +155,22 @@ func parse(data []byte) (*keystore, error) {
 	var in jsonReader
 	k := &keystore{}
 	in.document(data)
-	top := in.object(data, "format", "version", "kdf", "cipher", "keys", "created", "ciphertext",
-		"commitment")
+	top := in.objectWith(data, []string{"accounts"}, "format", "version", "kdf", "cipher", "keys", "created",
+		"ciphertext", "commitment")
 	in.constant(top["format"], keystoreFormat)
 	k.version = in.number(top["version"])
-	if in.err == nil && (k.version < keystoreVersion || k.version > bothVersion) {
+	if in.err == nil && (k.version < keystoreVersion || k.version > lastVersion) {
 		return nil, corrupt("unsupported version %d, this program reads versions %d to %d", k.version,
-			keystoreVersion, bothVersion)
+			keystoreVersion, lastVersion)
 	}
 	in.kdf(top["kdf"], &k.header)
 	cipher := in.object(top["cipher"], "name", "nonce")
 	in.constant(cipher["name"], cipherName)
 	k.nonce = in.binary(cipher["nonce"], nonceSize)
-	in.keys(top["keys"], &k.header)
+	k.solana, k.evm = in.keys(top["keys"])
+	in.accounts(top["accounts"], &k.header)
 	k.created = in.time(top["created"])
-	k.ciphertext = in.binary(top["ciphertext"], sizeOf(k.version)+gcmTagSize)
+	k.ciphertext = in.binary(top["ciphertext"], sizeOf(k.version, len(k.accounts))+gcmTagSize)
 	k.commitment = in.binary(top["commitment"], commitmentSize)
 	if in.err != nil {
 		return nil, corrupt("%w", in.err)
@@ -170,22 +201,53 @@ func checkScrypt(n, r, p uint64) error {
 	return nil
 }
 
-// keys reads exactly the two keys that have addresses, in their order.
-func (in *jsonReader) keys(raw json.RawMessage, h *header) {
+// keys reads exactly the two keys of an account that have addresses, in their order.
+func (in *jsonReader) keys(raw json.RawMessage) (solana, evm string) {
 	list := in.list(raw)
 	if in.err == nil && len(list) != 2 {
-		in.err = fmt.Errorf("it lists %d keys, there are two", len(list))
+		in.fail("it lists %d keys, there are two", len(list))
 	}
 	if in.err != nil {
+		return "", ""
+	}
+	onSolana, onEVM := in.object(list[0], "chain", "address"), in.object(list[1], "chain", "address")
+	in.constant(onSolana["chain"], ChainSolana)
+	in.constant(onEVM["chain"], ChainEVM)
+	solana, evm = in.text(onSolana["address"]), in.text(onEVM["address"])
+	if in.err == nil && !(isSolanaAddress(solana) && isEVMAddress(evm)) {
+		in.fail("an address in it is not one")
+	}
+	return solana, evm
+}
+
+// accounts reads the others, which a file has exactly if its version says so.
+func (in *jsonReader) accounts(raw json.RawMessage, h *header) {
+	if in.err != nil || (raw == nil && !hasAccountsIn(h.version)) {
 		return
 	}
-	solana, evm := in.object(list[0], "chain", "address"), in.object(list[1], "chain", "address")
-	in.constant(solana["chain"], ChainSolana)
-	in.constant(evm["chain"], ChainEVM)
-	h.solana, h.evm = in.text(solana["address"]), in.text(evm["address"])
-	if in.err == nil && !(isSolanaAddress(h.solana) && isEVMAddress(h.evm)) {
-		in.err = fmt.Errorf("an address in it is not one")
+	list := in.list(raw)
+	if in.err == nil && (!hasAccountsIn(h.version) || len(list) == 0 || len(list) > MaxAccounts) {
+		in.fail("it lists %d accounts", len(list))
 	}
+	for _, each := range list {
+		one := in.object(each, "name", "index", "keys")
+		a := AccountInfo{Name: in.text(one["name"]), Index: in.index(one["index"])}
+		a.Solana, a.EVM = in.keys(one["keys"])
+		if in.err == nil {
+			in.err = h.checkNew(a)
+		}
+		h.accounts = append(h.accounts, a)
+	}
+}
+
+// index reads the place of an account in a phrase.
+func (in *jsonReader) index(raw json.RawMessage) uint32 {
+	n := in.number(raw)
+	if n > MaxAccount {
+		in.fail("a phrase has no account %d", n)
+		return 0
+	}
+	return uint32(n) //nolint:gosec // it is no more than MaxAccount
 }
 
 // time reads RFC 3339 in UTC with whole seconds, the one form that is written.
@@ -231,9 +293,13 @@ func scryptKDF(passphrase, salt []byte, n, r, p uint64) ([]byte, error) {
 	return scrypt.Key(passphrase, salt, int(n), int(r), int(p), kdfSize)
 }
 
-// encrypt makes a keystore of k under a fresh salt and nonce.
-func encrypt(k *keys, passphrase []byte, n uint64, created time.Time, derive kdf,
+// encrypt makes a keystore of k under a fresh salt and nonce. others names the accounts of k besides its own;
+// their addresses follow from the keys.
+func encrypt(k *keys, others []AccountInfo, passphrase []byte, n uint64, created time.Time, derive kdf,
 	random io.Reader) (*keystore, error) {
+	if len(others) != len(k.accounts) {
+		return nil, fmt.Errorf("there are keys of %d accounts, and names of %d", len(k.accounts), len(others))
+	}
 	fresh := make([]byte, saltSize+nonceSize)
 	if _, err := io.ReadFull(random, fresh); err != nil {
 		return nil, fmt.Errorf("read random bytes: %w", err)
@@ -246,6 +312,10 @@ func encrypt(k *keys, passphrase []byte, n uint64, created time.Time, derive kdf
 		created: created.UTC().Truncate(time.Second),
 	}}
 	ks.solana, ks.evm = k.addresses()
+	for i, a := range others {
+		a.Solana, a.EVM = k.accounts[i].addresses()
+		ks.accounts = append(ks.accounts, a)
+	}
 
 	derived, err := derive(passphrase, ks.salt, ks.n, ks.r, ks.p)
 	if err != nil {
@@ -279,21 +349,35 @@ func (ks *keystore) decrypt(passphrase []byte, derive kdf) (*keys, error) {
 	if err != nil {
 		return nil, corrupt("%w", err)
 	}
-	memory := newSecret(sizeOf(ks.version)) // Open must not grow it: what it leaves behind stays unwiped
+	memory := newSecret(sizeOf(ks.version, len(ks.accounts))) // Open must not grow it: what it leaves behind stays unwiped
 	defer memory.wipe()
 	plain, err := aead.Open(memory.bytes[:0], ks.nonce, ks.ciphertext, ks.canonical())
 	if err != nil {
 		return nil, corrupt("its ciphertext is not authentic")
 	}
-	k, err := readPlaintext(plain, ks.version)
+	k, err := readPlaintext(plain, ks.version, len(ks.accounts))
 	if err != nil {
 		return nil, corrupt("%w", err)
 	}
-	if solana, evm := k.addresses(); solana != ks.solana || evm != ks.evm {
+	if !ks.names(k) {
 		k.wipe()
 		return nil, corrupt("its keys do not belong to the addresses it names")
 	}
 	return k, nil
+}
+
+// names reports whether the addresses of a header are those of keys.
+func (h *header) names(k *keys) bool {
+	if len(k.accounts) != len(h.accounts) {
+		return false
+	}
+	solana, evm := k.addresses()
+	are := solana == h.solana && evm == h.evm
+	for i, a := range h.accounts {
+		solana, evm = k.accounts[i].addresses()
+		are = are && solana == a.Solana && evm == a.EVM
+	}
+	return are
 }
 
 // commit is HMAC-SHA-256 of header ‖ ciphertext with the second half of the

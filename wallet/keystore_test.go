@@ -86,9 +86,9 @@ func TestEveryWriteIsFresh(t *testing.T) {
 	f := &fakeKDF{}
 	k, err := generate(rand.Reader, nil, nil)
 	require.NoError(t, err)
-	a, err := encrypt(k, []byte(testPassphrase), minN, time.Now(), f.derive, rand.Reader)
+	a, err := encrypt(k, nil, []byte(testPassphrase), minN, time.Now(), f.derive, rand.Reader)
 	require.NoError(t, err)
-	b, err := encrypt(k, []byte(testPassphrase), minN, time.Now(), f.derive, rand.Reader)
+	b, err := encrypt(k, nil, []byte(testPassphrase), minN, time.Now(), f.derive, rand.Reader)
 	require.NoError(t, err)
 	require.NotEqual(t, a.salt, b.salt)
 	require.NotEqual(t, a.nonce, b.nonce)
@@ -114,7 +114,7 @@ func TestDecryptRefuses(t *testing.T) {
 	make := func() (*keystore, *keys) {
 		k, err := generate(rand.Reader, nil, nil)
 		require.NoError(t, err)
-		ks, err := encrypt(k, []byte(testPassphrase), minN, time.Now(), f.derive, rand.Reader)
+		ks, err := encrypt(k, nil, []byte(testPassphrase), minN, time.Now(), f.derive, rand.Reader)
 		require.NoError(t, err)
 		return ks, k
 	}

@@ -52,15 +52,15 @@ type TransferWithAuthorization struct {
 // order (EIP-2). The same t has the same signature (RFC 6979). It unlocks the wallet. Errors:
 // "the wallet does not sign this" for what is not a transfer from this wallet, or from a vault, that ends
 // within a day; those of [Wallet.Unlock].
-func (w *Wallet) SignEVM(ctx context.Context, t TransferWithAuthorization) (sig [65]byte, err error) {
-	if err := t.check(w.self().evm, w.now()); err != nil {
+func (a *Account) SignEVM(ctx context.Context, t TransferWithAuthorization) (sig [65]byte, err error) {
+	if err := t.check(a.self().evm, a.wallet.now()); err != nil {
 		return sig, err
 	}
 	o, err := t.order()
 	if err != nil {
 		return sig, err
 	}
-	return w.signEVM(ctx, o)
+	return a.signEVM(ctx, o)
 }
 
 // gatewayDomain is the domain of Circle Gateway, whose messages are of the same type and are no transfers of
@@ -141,11 +141,11 @@ const (
 // TransferChecked under its authority; besides that only limits of computing and memos, which touch
 // no account; no lookup tables. It unlocks the wallet. Errors: "the wallet does not sign this" for
 // everything else; those of [Wallet.Unlock].
-func (w *Wallet) SignSolana(ctx context.Context, message []byte) (sig [64]byte, err error) {
-	if err := checkTransfer(message, unbase58(w.self().solana, ed25519.PublicKeySize)); err != nil {
+func (a *Account) SignSolana(ctx context.Context, message []byte) (sig [64]byte, err error) {
+	if err := checkTransfer(message, unbase58(a.self().solana, ed25519.PublicKeySize)); err != nil {
 		return sig, err
 	}
-	return w.signSolana(ctx, Transaction, message)
+	return a.signSolana(ctx, Transaction, message)
 }
 
 // checkTransfer holds a message to the rules of SignSolana; self is this wallet's public key.

@@ -56,16 +56,16 @@ type Order struct {
 
 // keystoreSigner is one of the keystore's own keys.
 type keystoreSigner struct {
-	wallet *Wallet
-	chain  string
+	account *Account
+	chain   string
 }
 
 // Account implements Signer.
 func (s keystoreSigner) Account() (name, address string) {
 	if s.chain == ChainEVM {
-		return "keystore", s.wallet.header.evm
+		return "keystore", s.account.evm
 	}
-	return "keystore", s.wallet.header.solana
+	return "keystore", s.account.solana
 }
 
 // Check implements Signer: a keystore that was read needs nothing but its passphrase.
@@ -75,7 +75,8 @@ func (keystoreSigner) Check(context.Context) error { return nil }
 // which one is faulty, tell the key.
 func (s keystoreSigner) Sign(ctx context.Context, o Order) (signature []byte, err error) {
 	var faulty error
-	err = s.wallet.withKeys(ctx, func(k *keys) {
+	err = s.account.wallet.withKeys(ctx, func(all *keys) {
+		k := s.account.pair(all)
 		if s.chain == ChainSolana {
 			var sig [64]byte
 			sig, faulty = signEd25519(k.solana, o.Payload)
@@ -93,40 +94,40 @@ func (s keystoreSigner) Sign(ctx context.Context, o Order) (signature []byte, er
 	return signature, nil
 }
 
-// Signer is who signs on a chain: the owner's ([Wallet.Signers]), or else the keystore.
-func (w *Wallet) Signer(chain string) Signer {
-	if s := w.Signers[chain]; s != nil {
+// Signer is who signs on a chain: the owner's, for the wallet's own account ([Wallet.Signers]), or else the
+// keystore.
+func (a *Account) Signer(chain string) Signer {
+	if s := a.wallet.Signers[chain]; s != nil && a.place == ownAccount {
 		return s
 	}
-	return keystoreSigner{wallet: w, chain: chain}
+	return keystoreSigner{account: a, chain: chain}
 }
 
-// self are the accounts that sign.
-func (w *Wallet) self() (h header) {
-	h = w.header
-	_, h.solana = w.Signer(ChainSolana).Account()
-	_, h.evm = w.Signer(ChainEVM).Account()
+// self are the addresses of whoever signs.
+func (a *Account) self() (h header) {
+	_, h.solana = a.Signer(ChainSolana).Account()
+	_, h.evm = a.Signer(ChainEVM).Account()
 	return h
 }
 
 // signEVM has an order signed: r ‖ s ‖ v, v 27 or 28, s in the lower half of the order (EIP-2).
-func (w *Wallet) signEVM(ctx context.Context, o Order) (sig [65]byte, err error) {
-	signature, err := w.sign(ctx, o)
+func (a *Account) signEVM(ctx context.Context, o Order) (sig [65]byte, err error) {
+	signature, err := a.sign(ctx, o)
 	copy(sig[:], signature)
 	return sig, err
 }
 
 // signSolana has an order signed by the Ed25519 key.
-func (w *Wallet) signSolana(ctx context.Context, kind Kind, message []byte) (sig [64]byte, err error) {
-	signature, err := w.sign(ctx, Order{Chain: ChainSolana, Kind: kind, Payload: message})
+func (a *Account) signSolana(ctx context.Context, kind Kind, message []byte) (sig [64]byte, err error) {
+	signature, err := a.sign(ctx, Order{Chain: ChainSolana, Kind: kind, Payload: message})
 	copy(sig[:], signature)
 	return sig, err
 }
 
 // sign carries out an order by whoever signs on its chain. Whoever keeps the key, a locked wallet signs
 // nothing; and one that was locked while a signer was asked gives its signature to nobody.
-func (w *Wallet) sign(ctx context.Context, o Order) ([]byte, error) {
-	s := w.Signer(o.Chain)
+func (a *Account) sign(ctx context.Context, o Order) ([]byte, error) {
+	s, w := a.Signer(o.Chain), a.wallet
 	if own, isOurs := s.(keystoreSigner); isOurs {
 		return own.Sign(ctx, o)
 	}

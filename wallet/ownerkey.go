@@ -75,33 +75,19 @@ func (w *Wallet) OwnerKey(ctx context.Context, typed Passphrase) (*OwnerKey, err
 // passphrase, and made is true. Programs of before refuse the file from then on. However it
 // ends, there is exactly one keystore, and the passphrase opens it.
 func (w *Wallet) MakeOwnerKey(ctx context.Context, typed Passphrase) (key *OwnerKey, made bool, err error) {
-	if err := w.checkBackoff(); err != nil {
-		return nil, false, err
-	}
-	ks, before, err := readKeystore(w.dir)
+	o, err := w.openForChange(ctx, typed)
 	if err != nil {
 		return nil, false, err
 	}
-	given, err := askPassphrase(ctx, []Passphrase{typed})
-	if err != nil {
-		return nil, false, err
-	}
-	normal := normalizeNFC(given)
-	clear(given)
-	defer normal.wipe()
-	again := func(context.Context) ([]byte, error) { return bytes.Clone(normal.bytes), nil }
-	k, err := w.decryptWith(ctx, ks, []Passphrase{again})
-	if err != nil {
-		return nil, false, err
-	}
-	defer k.wipe()
+	defer o.wipe()
+	k := o.keys
 	if k.hasOwner() {
 		return newOwnerKey(k), false, nil
 	}
 	if _, err := io.ReadFull(rand.Reader, k.owner[:]); err != nil {
 		return nil, false, setup("make the owner's key", err)
 	}
-	if err := w.rewrite(k, normal.bytes, ks, before, rand.Reader); err != nil {
+	if err := w.rewrite(k, o.passphrase.bytes, o.ks, o.before, rand.Reader); err != nil {
 		e := setup("put the owner's key into the keystore", err)
 		e.hint = "the passphrase is what it was; try again"
 		return nil, false, e
@@ -116,39 +102,26 @@ func (w *Wallet) HasOwnerKey() (bool, error) {
 }
 
 // WithoutOwnerKey is the keystore for another machine of the fleet: the same keys under the same passphrase,
-// but for the owner's, and without the phrase that they come from.
+// but for the owner's and those of other accounts, and without the phrase that they come from.
 func (w *Wallet) WithoutOwnerKey(ctx context.Context, typed Passphrase) (keystore []byte, err error) {
-	if err := w.checkBackoff(); err != nil {
-		return nil, err
-	}
-	ks, _, err := readKeystore(w.dir)
+	o, err := w.openForChange(ctx, typed)
 	if err != nil {
 		return nil, err
 	}
-	given, err := askPassphrase(ctx, []Passphrase{typed})
-	if err != nil {
-		return nil, err
-	}
-	normal := normalizeNFC(given)
-	clear(given)
-	defer normal.wipe()
-	again := func(context.Context) ([]byte, error) { return bytes.Clone(normal.bytes), nil }
-	k, err := w.decryptWith(ctx, ks, []Passphrase{again})
-	if err != nil {
-		return nil, err
-	}
-	defer k.wipe()
+	defer o.wipe()
+	k := o.keys
 	k.dropOwner()
 	k.dropPhrase()
+	k.dropAccounts()
 	w.deriving.Lock()
 	defer w.deriving.Unlock()
-	fresh, err := encrypt(k, normal.bytes, ks.n, ks.created, w.derive, rand.Reader)
+	fresh, err := encrypt(k, nil, o.passphrase.bytes, o.ks.n, o.ks.created, w.derive, rand.Reader)
 	if err != nil {
 		return nil, setup("encrypt the keys for another machine", err)
 	}
 	data, err := fresh.marshal()
 	if err == nil {
-		err = opensWith(normal.bytes, w.derive, k)(data)
+		err = opensWith(o.passphrase.bytes, w.derive, k)(data)
 	}
 	if err != nil {
 		return nil, setup("encrypt the keys for another machine", err)
@@ -164,15 +137,17 @@ func (k *keys) dropOwner() { clear(k.owner[:]) }
 
 // version is that of the keystore that holds k.
 func (k *keys) version() uint64 {
-	switch {
-	case k.hasOwner() && k.hasPhrase():
-		return bothVersion
-	case k.hasPhrase():
-		return phraseVersion
-	case k.hasOwner():
-		return ownerVersion
+	version := uint64(keystoreVersion)
+	if k.hasOwner() {
+		version += withOwner
 	}
-	return keystoreVersion
+	if k.hasPhrase() {
+		version += withPhrase
+	}
+	if len(k.accounts) > 0 {
+		version += withAccounts
+	}
+	return version
 }
 
 // newOwnerKey copies the owner's key out of k.

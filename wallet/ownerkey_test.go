@@ -180,14 +180,14 @@ func TestVersionsOfKeystores(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			require.NotEqual(t, plain, forged)
-			_, err := readPlaintext([]byte(forged), ownerVersion)
+			_, err := readPlaintext([]byte(forged), 2, 0)
 			require.ErrorIs(t, err, errPlaintext)
 		})
 	}
-	again, err := readPlaintext([]byte(plain), ownerVersion)
+	again, err := readPlaintext([]byte(plain), 2, 0)
 	require.NoError(t, err)
 	require.Equal(t, *k.owner, *again.owner)
-	_, err = readPlaintext([]byte(plain), keystoreVersion)
+	_, err = readPlaintext([]byte(plain), keystoreVersion, 0)
 	require.ErrorIs(t, err, errPlaintext)
 }
 

@@ -52,8 +52,8 @@ type ApprovalGas struct {
 // SignPermit2 signs t with the secp256k1 key, as SignEVM does a transfer, and its approval if it has one.
 // Errors: "the wallet does not sign this" for what is not a payment out of this wallet that ends within a
 // day; those of [Wallet.Unlock].
-func (w *Wallet) SignPermit2(ctx context.Context, t PermitTransfer) (permit, approval [65]byte, err error) {
-	if err := t.check(w.self().evm, w.now()); err != nil {
+func (a *Account) SignPermit2(ctx context.Context, t PermitTransfer) (permit, approval [65]byte, err error) {
+	if err := t.check(a.self().evm, a.wallet.now()); err != nil {
 		return permit, approval, err
 	}
 	permits, err := t.order()
@@ -70,11 +70,11 @@ func (w *Wallet) SignPermit2(ctx context.Context, t PermitTransfer) (permit, app
 	if err != nil {
 		return permit, approval, err
 	}
-	permit, err = w.signEVM(ctx, permits)
+	permit, err = a.signEVM(ctx, permits)
 	if err != nil || (t.Approval == nil && t.ApprovalGas == nil) {
 		return permit, approval, err
 	}
-	approval, err = w.signEVM(ctx, approves)
+	approval, err = a.signEVM(ctx, approves)
 	return permit, approval, err
 }
 

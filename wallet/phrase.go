@@ -86,6 +86,16 @@ func (w *Wallet) PhraseFor(ctx context.Context, typed, passphrase Passphrase, pa
 		}
 		defer clear(extra)
 	}
+	p, err := k.phraseAt(w.dir, extra, paths)
+	if err != nil {
+		return nil, err
+	}
+	return p.otherThan(w.dir, ks)
+}
+
+// phraseAt is the phrase of the keys k of a home, for those at other paths. extra is its passphrase; empty: it
+// has none.
+func (k *keys) phraseAt(home string, extra []byte, paths Paths) (*Phrase, error) {
 	words := wordsOf(k.phrase.entropy())
 	defer clear(words)
 	own, err := newPhrase(words, extra, Paths{Solana: k.phrase.solanaPath().String(),
@@ -98,18 +108,13 @@ func (w *Wallet) PhraseFor(ctx context.Context, typed, passphrase Passphrase, pa
 	if err != nil {
 		return nil, err
 	}
-	if solana != ks.solana || evm != ks.evm {
-		e := setup("take the phrase of "+w.dir, errors.New("a passphrase of the phrase's own belongs to "+
-			"it, and this "+
-			"is not the one"))
+	if ofSolana, ofEVM := k.addresses(); solana != ofSolana || evm != ofEVM {
+		e := setup("take the phrase of "+home, errors.New("a passphrase of the phrase's own belongs to "+
+			"it, and this is not the one"))
 		e.hint = "give the BIP-39 passphrase that the wallet was made with: --phrase-passphrase"
 		return nil, e
 	}
-	p, err := newPhrase(words, extra, paths)
-	if err != nil {
-		return nil, err
-	}
-	return p.otherThan(w.dir, ks)
+	return newPhrase(words, extra, paths)
 }
 
 // otherThan is p, if its keys are not those of a keystore.
@@ -201,9 +206,9 @@ func (p *Phrase) Wipe() {
 
 // Addresses are those of the keys, as [Wallet.Addresses].
 func (p *Phrase) Addresses() (solana, evm string, err error) {
-	k := blankKeys()
+	k := blankKeys(0)
 	defer k.wipe()
-	if err := p.derive(k); err != nil {
+	if err := p.derive(&k.pair); err != nil {
 		return "", "", err
 	}
 	if _, err := k.complete(); err != nil {
@@ -213,8 +218,8 @@ func (p *Phrase) Addresses() (solana, evm string, err error) {
 	return solana, evm, nil
 }
 
-// derive sets the keys of k to those of the phrase.
-func (p *Phrase) derive(k *keys) (err error) {
+// derive sets the keys of an account to those of the phrase.
+func (p *Phrase) derive(k *pair) (err error) {
 	if p.seed == nil {
 		return setup("derive the keys", errors.New("the phrase was wiped"))
 	}

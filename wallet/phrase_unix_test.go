@@ -131,7 +131,7 @@ func TestShowPhraseOfOtherKeys(t *testing.T) {
 	k := stored(t, w, f, testPassphrase)
 	k.phrase[atEVMPath+pathRoom-1-3*4] ^= 1 // another path
 	require.ErrorContains(t, k.phrase.makes(knownSolana, goldenEVM), "its recovery phrase makes other keys")
-	ks, err := encrypt(k, []byte(testPassphrase), minN, w.header.created, f.derive, rand.Reader)
+	ks, err := encrypt(k, nil, []byte(testPassphrase), minN, w.header.created, f.derive, rand.Reader)
 	require.NoError(t, err)
 	data, err := ks.marshal()
 	require.NoError(t, err)

@@ -25,12 +25,12 @@ var selectTransferFrom = []byte{0x23, 0xb8, 0x72, 0xdd}
 // SignPull signs t: r ‖ s ‖ v, v 27 or 28. It makes the transaction itself, so that it cannot be another
 // one, and unlocks the wallet. Errors: "the wallet does not sign this" for what moves nothing, or out of
 // this wallet's own account; those of [Wallet.Unlock].
-func (w *Wallet) SignPull(ctx context.Context, t PullTransaction) (sig [65]byte, err error) {
-	o, err := t.order(w.self().evm)
+func (a *Account) SignPull(ctx context.Context, t PullTransaction) (sig [65]byte, err error) {
+	o, err := t.order(a.self().evm)
 	if err != nil {
 		return sig, err
 	}
-	return w.signEVM(ctx, o)
+	return a.signEVM(ctx, o)
 }
 
 func (t PullTransaction) order(self string) (o Order, err error) {

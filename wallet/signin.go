@@ -43,15 +43,15 @@ var (
 // SignIn signs a sign-in text of this wallet's own account, for the site that it names, that is good now: 65
 // bytes (r ‖ s ‖ v) by the secp256k1 key for an Ethereum account, 64 by the Ed25519 key for a Solana one. It
 // unlocks the wallet. Errors: "the wallet does not sign this" for any other text; those of [Wallet.Unlock].
-func (w *Wallet) SignIn(ctx context.Context, text string) (signature []byte, err error) {
-	isSolana, err := w.self().checkSignIn(text, w.now())
+func (a *Account) SignIn(ctx context.Context, text string) (signature []byte, err error) {
+	isSolana, err := a.self().checkSignIn(text, a.wallet.now())
 	if err != nil {
 		return nil, err
 	}
 	if isSolana {
-		return w.sign(ctx, textOrder(ChainSolana, text))
+		return a.sign(ctx, textOrder(ChainSolana, text))
 	}
-	return w.sign(ctx, textOrder(ChainEVM, text))
+	return a.sign(ctx, textOrder(ChainEVM, text))
 }
 
 // checkSignIn refuses everything but such a text.

@@ -8,6 +8,7 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"slices"
 	"time"
 )
 
@@ -111,7 +112,9 @@ func (w *Wallet) unlockOnce(ctx context.Context, sources []Passphrase) (*keys, e
 
 // decryptWith asks for the passphrase of ks, which must be this wallet's.
 func (w *Wallet) decryptWith(ctx context.Context, ks *keystore, sources []Passphrase) (*keys, error) {
-	if ks.solana != w.header.solana || ks.evm != w.header.evm {
+	known := w.header.accounts // those that were added since come behind them
+	if ks.solana != w.header.solana || ks.evm != w.header.evm || len(ks.accounts) < len(known) ||
+		!slices.Equal(ks.accounts[:len(known)], known) {
 		return nil, corrupt("it holds other keys than when it was opened")
 	}
 	if err := w.checkBackoff(); err != nil {

@@ -26,6 +26,7 @@ const (
 // once its fields are set. It prints as [redacted].
 type Wallet struct {
 	redacted
+	Account // its own; of others [Wallet.Other]
 
 	// Idle locks the wallet after a time without use; zero means 15 minutes. [MaxAge] locks it
 	// whatever its use. Set it before the first use.
@@ -205,7 +206,7 @@ func create(dir string, k *keys, passphrase []byte, opt Options) (*keystore, err
 			return nil, err
 		}
 	}
-	ks, err := encrypt(k, passphrase, uint64(opt.N), opt.Now(), opt.derive, opt.Rand)
+	ks, err := encrypt(k, nil, passphrase, uint64(opt.N), opt.Now(), opt.derive, opt.Rand)
 	if err != nil {
 		return nil, setup("encrypt the keys", err)
 	}
@@ -250,12 +251,10 @@ func Open(dir string) (*Wallet, error) {
 }
 
 func newWallet(dir string, ks *keystore) *Wallet {
-	return &Wallet{dir: dir, header: ks.header, Warnings: ks.warnings(), derive: scryptKDF, now: time.Now}
+	w := &Wallet{dir: dir, header: ks.header, Warnings: ks.warnings(), derive: scryptKDF, now: time.Now}
+	w.Account = Account{wallet: w, place: ownAccount, solana: ks.solana, evm: ks.evm}
+	return w
 }
-
-// Addresses are the wallet's public addresses: base58 for Solana, 0x with the EIP-55 checksum for
-// EVM chains. Those of the keystore's own keys are, while the wallet is locked, the ones in the file.
-func (w *Wallet) Addresses() (solana, evm string) { return w.self().solana, w.self().evm }
 
 // ChangePassphrase encrypts the keystore again: under the new passphrase, a fresh
 // salt and nonce, and a KDF cost that is never lower than before and at least
@@ -296,7 +295,7 @@ func (w *Wallet) ChangePassphrase(ctx context.Context, old, fresh Passphrase, op
 func (w *Wallet) rewrite(k *keys, passphrase []byte, ks *keystore, before []byte, random io.Reader) error {
 	w.deriving.Lock()
 	defer w.deriving.Unlock()
-	fresh, err := encrypt(k, passphrase, ks.n, ks.created, w.derive, random)
+	fresh, err := encrypt(k, ks.accounts, passphrase, ks.n, ks.created, w.derive, random)
 	if err != nil {
 		return err
 	}
@@ -319,8 +318,8 @@ func changeFailed(err error) *codedError {
 	return e
 }
 
-// opensWith verifies that the bytes of a keystore open with a passphrase, and hold the owner's key and the
-// phrase of want.
+// opensWith verifies that the bytes of a keystore open with a passphrase, and hold the owner's key, the
+// phrase and the accounts of want.
 func opensWith(passphrase []byte, derive kdf, want *keys) func([]byte) error {
 	return func(data []byte) error {
 		ks, err := parse(data)
@@ -337,6 +336,9 @@ func opensWith(passphrase []byte, derive kdf, want *keys) func([]byte) error {
 		}
 		if !hmac.Equal(k.phrase, want.phrase) {
 			return errors.New("the phrase is another")
+		}
+		if !k.hasAccountsOf(want) {
+			return errors.New("the keys of an account are others")
 		}
 		return nil
 	}

@@ -2,12 +2,13 @@
 package's doc comment, so that the Go code is not its own only witness.
 
     python3 golden.py > keystore-v1.json      (needs the package cryptography)
-    python3 golden.py 2 > keystore-v2.json    (also 3 and 4)
+    python3 golden.py 2 > keystore-v2.json    (also 3, 4, 5 and 8)
     python3 golden.py owner > owner-signatures.json
 
 The keys are public: the Ed25519 seeds of RFC 8032 tests 1 and 2 (the second is
-the owner's, in versions 2 and 4), and the first account of anvil and hardhat, with the phrase that it comes from
-in versions 3 and 4, where the Solana key is that phrase's too. The passphrase (passphrase.txt) is typed with a combining
+the owner's, in versions 2, 4 and 8), and the first account of anvil and hardhat, with the phrase that it comes
+from in versions 3, 4 and 8, where the Solana key is that phrase's too. The account "research" of versions 5 and 8
+has anvil's second key, and the seed of RFC 8032 test 3 in version 5. The passphrase (passphrase.txt) is typed with a combining
 accent; NFC makes it one letter.
 """
 import base64, hashlib, hmac, json, pathlib, sys, unicodedata
@@ -92,43 +93,61 @@ if what == "owner":
     sys.exit()
 
 version = int(what)
+has_owner, has_phrase, has_accounts = [(version - 1) & bit != 0 for bit in (1, 2, 4)]
+other_solana = bytes.fromhex("c5aa8df43f9f837bedb7442f31dcb7b166d38535076f094b85ce3a2e0b4458f7")
+other_evm = bytes.fromhex("59c6995e998f97a5a0044966f0945389dc9e86dae88c7a8412f4603b6b78690d")
 record = bytes(84)
-if version >= 3:  # BIP-39, and SLIP-10 at m/44'/501'/0'/0'
+if has_phrase:  # BIP-39, and SLIP-10 at m/44'/501'/N'/0'
     phrase = "test " * 11 + "junk"
     english = (here.parent / "english.txt").read_text().split()
     bits = "".join(f"{english.index(word):011b}" for word in phrase.split())
     entropy = int(bits[:128], 2).to_bytes(16, "big")
     assert bits[128:] == f"{hashlib.sha256(entropy).digest()[0]:08b}"[:4]
     seed = hashlib.pbkdf2_hmac("sha512", phrase.encode(), b"mnemonic", 2048)
-    node = hmac.new(b"ed25519 seed", seed, hashlib.sha512).digest()
-    for step in [44, 501, 0, 0]:
-        data = b"\0" + node[:32] + (1 << 31 | step).to_bytes(4, "big")
-        node = hmac.new(node[32:], data, hashlib.sha512).digest()
-    solana = node[:32]
+    def at(account):
+        node = hmac.new(b"ed25519 seed", seed, hashlib.sha512).digest()
+        for step in [44, 501, account, 0]:
+            data = b"\0" + node[:32] + (1 << 31 | step).to_bytes(4, "big")
+            node = hmac.new(node[32:], data, hashlib.sha512).digest()
+        return node[:32]
+    solana, other_solana = at(0), at(1)
     steps = lambda *of: bytes([len(of)]) + b"".join(n.to_bytes(4, "big") for n in of) + bytes(4 * (6 - len(of)))
     hard = 1 << 31
     record = (bytes([len(entropy), 0]) + entropy + bytes(32 - len(entropy)) +
               steps(hard + 44, hard + 501, hard, hard) + steps(hard + 44, hard + 60, hard, 0, 0))
     assert len(record) == 84
-solana_public = ed25519.Ed25519PrivateKey.from_private_bytes(solana).public_key()
-solana_address = base58(solana_public.public_bytes(Encoding.Raw, PublicFormat.Raw))
-evm_public = ec.derive_private_key(int.from_bytes(evm, "big"), ec.SECP256K1()).public_key()
-evm_address = eip55(keccak256(evm_public.public_bytes(Encoding.X962, PublicFormat.UncompressedPoint)[1:])[12:])
+def addresses(solana, evm):
+    public = ed25519.Ed25519PrivateKey.from_private_bytes(solana).public_key()
+    point = ec.derive_private_key(int.from_bytes(evm, "big"), ec.SECP256K1()).public_key()
+    return (base58(public.public_bytes(Encoding.Raw, PublicFormat.Raw)),
+            eip55(keccak256(point.public_bytes(Encoding.X962, PublicFormat.UncompressedPoint)[1:])[12:]))
+
+
+keys = lambda solana, evm: [{"chain": "solana", "address": solana}, {"chain": "evm", "address": evm}]
+solana_address, evm_address = addresses(solana, evm)
 assert evm_address == "0xf39Fd6e51aad88F6F4ce6aB8827279cffFb92266"
+accounts = []
+if has_accounts:
+    of_solana, of_evm = addresses(other_solana, other_evm)
+    assert of_evm == "0x70997970C51812dc3A010C7d01b50e0d17dc79C8"
+    accounts = [{"name": "research", "index": 1 if has_phrase else 0, "keys": keys(of_solana, of_evm)}]
 
 n, r, p, created = 1 << 14, 8, 1, "2026-11-21T18:30:00Z"
 salt = hashlib.sha256(b"golden salt").digest()
 nonce = hashlib.sha256(b"golden nonce").digest()[:12]
 header = (
     f"x402-wallet-keystore {version}\nkdf scrypt {n} {r} {p} {b64(salt)}\ncipher aes-256-gcm {b64(nonce)}\n"
-    f"key solana {solana_address}\nkey evm {evm_address}\ncreated {created}\n"
+    f"key solana {solana_address}\nkey evm {evm_address}\ncreated {created}\n" +
+    "".join(f"account {a['name']} {a['index']} {of_solana} {of_evm}\n" for a in accounts)
 ).encode()
 derived = hashlib.scrypt(passphrase, salt=salt, n=n, r=r, p=p, maxmem=1 << 26, dklen=64)
 secrets = {"version": version, "solana": b64(solana), "evm": b64(evm), "seal": b64(seal)}
-if version in (2, 4):
+if has_owner:
     secrets["owner"] = b64(owner)
-if version >= 3:
+if has_phrase:
     secrets["phrase"] = b64(record)
+if has_accounts:
+    secrets |= {"solana1": b64(other_solana), "evm1": b64(other_evm)}
 plain = json.dumps(secrets, separators=(",", ":"))
 ciphertext = AESGCM(derived[:32]).encrypt(nonce, plain.encode(), header)
 commitment = hmac.new(derived[32:], header + ciphertext, hashlib.sha256).digest()
@@ -136,6 +155,6 @@ print(json.dumps({
     "format": "x402-wallet-keystore", "version": version,
     "kdf": {"name": "scrypt", "n": n, "r": r, "p": p, "salt": b64(salt)},
     "cipher": {"name": "aes-256-gcm", "nonce": b64(nonce)},
-    "keys": [{"chain": "solana", "address": solana_address}, {"chain": "evm", "address": evm_address}],
+    "keys": keys(solana_address, evm_address), **({"accounts": accounts} if accounts else {}),
     "created": created, "ciphertext": b64(ciphertext), "commitment": b64(commitment),
 }, indent=2))

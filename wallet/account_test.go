@@ -1,0 +1,264 @@
+package wallet
+
+import (
+	"crypto/ed25519"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/ethereum/go-ethereum/crypto"
+	"github.com/stretchr/testify/require"
+)
+
+// The account "research" of testdata/keystore-v5.json and keystore-v8.json.
+const (
+	researchEVM    = "0x70997970C51812dc3A010C7d01b50e0d17dc79C8" // anvil's second
+	researchSolana = "AqynRZwvVqUPRwRJXvm6odUb3t93fDjnWe3p6BeuUFxD"
+)
+
+// Keystores with another account as another program made them (testdata/golden.py).
+func TestGoldenKeystoresWithAnAccount(t *testing.T) {
+	for _, version := range []uint64{5, 8} {
+		data := mustRead(t, fmt.Sprintf("testdata/keystore-v%d.json", version))
+		ks, err := parse(data)
+		require.NoError(t, err)
+		out, err := ks.marshal()
+		require.NoError(t, err)
+		require.Equal(t, string(data), string(out))
+		_, passphrase := golden(t)
+		f := &fakeKDF{}
+		f.remember(t, ks, passphrase)
+		k, err := ks.decrypt(passphrase, f.derive)
+		require.NoError(t, err)
+		require.Equal(t, version == 8, k.hasOwner() && k.hasPhrase())
+		require.Equal(t, version, k.version())
+		require.Equal(t, researchEVM, ks.accounts[0].EVM)
+
+		plain := string(k.plaintext().bytes)
+		for name, forged := range map[string]string{
+			"no account":         plain[:strings.Index(plain, `","solana1"`)] + plainEnd,
+			"another's name":     strings.Replace(plain, `"evm1"`, `"evm2"`, 1),
+			"cut":                plain[:len(plain)-1],
+			"something besides":  strings.Replace(plain, plainEnd, `","evm2":"`+plainEnd, 1),
+			"not base64 at last": plain[:len(plain)-4] + "!" + plain[len(plain)-3:],
+		} {
+			_, err := readPlaintext([]byte(forged), version, 1)
+			require.ErrorIs(t, err, errPlaintext, name)
+		}
+		_, err = readPlaintext([]byte(plain), version, 2)
+		require.ErrorIs(t, err, errPlaintext)
+
+		// whoever knows the passphrase, and names other addresses than those of the keys
+		ks.accounts[0].EVM = testVault
+		_, err = forge(t, f, ks.header, []byte(plain)).decrypt([]byte(testPassphrase), f.derive)
+		requireCode(t, err, codeCorrupt)
+	}
+}
+
+func TestKeystoreWithAccountsRefused(t *testing.T) {
+	good := string(mustRead(t, "testdata/keystore-v5.json"))
+	_, list, _ := strings.Cut(good, `"accounts": [`)
+	list, _, _ = strings.Cut(list, "\n  ],")
+	twice := strings.Replace(good, list, list+","+list, 1)
+	for name, file := range map[string]string{
+		"none listed":              strings.Replace(good, list, "", 1),
+		"no list":                  strings.Replace(good, `"accounts": [`+list+"\n  ],\n", "", 1),
+		"of a version without":     strings.Replace(good, `"version": 5`, `"version": 1`, 1),
+		"one twice":                twice,
+		"two with the same keys":   strings.Replace(twice, "research", "other", 1),
+		"no name for an account":   strings.Replace(good, "research", "Research", 1),
+		"a name of two lines":      strings.Replace(good, "research", `a\nb`, 1),
+		"the wallet's own keys":    strings.Replace(good, researchEVM, goldenEVM, 1),
+		"no place in a phrase":     strings.Replace(good, `"index": 0`, `"index": 2147483648`, 1),
+		"something else of it":     strings.Replace(good, `"index": 0`, `"index": 0, "more": 1`, 1),
+		"an address that is none":  strings.Replace(good, researchEVM, strings.ToLower(researchEVM), 1),
+		"fewer secrets than names": strings.Replace(twice, "research", "other", 1),
+	} {
+		require.NotEqual(t, good, file, name)
+		_, err := parse([]byte(file))
+		requireCode(t, err, codeCorrupt)
+	}
+}
+
+// signsAs has an account sign on both chains, and looks whose signatures these are.
+func signsAs(t *testing.T, a *Account, solana, evm string) {
+	t.Helper()
+	gotSolana, gotEVM := a.Addresses()
+	require.Equal(t, [2]string{solana, evm}, [2]string{gotSolana, gotEVM})
+	a.wallet.now = func() time.Time { return kindsNow }
+	transfer := goodTransfer()
+	transfer.From = evm
+	signature, err := a.SignEVM(t.Context(), transfer)
+	require.NoError(t, err)
+	signature[64] -= 27
+	digest := transfer.digest()
+	by, err := crypto.SigToPub(digest[:], signature[:])
+	require.NoError(t, err)
+	require.Equal(t, evm, crypto.PubkeyToAddress(*by).Hex())
+	message := []byte("anything")
+	onSolana, err := a.signSolana(t.Context(), Text, message)
+	require.NoError(t, err)
+	require.True(t, ed25519.Verify(unbase58(solana, ed25519.PublicKeySize), message, onSolana[:]))
+
+	transfer.From = testVault
+	_, err = a.SignEVM(t.Context(), transfer)
+	require.ErrorIs(t, err, errUnsupported)
+}
+
+// Accounts of the phrase: where other wallets have them, through everything that rewrites the keystore, and
+// each signs with its own keys alone.
+func TestAccountsOfThePhrase(t *testing.T) {
+	before, f := phraseWallet(t, Options{})
+	research, err := before.AddAccount(t.Context(), value(testPassphrase), NewAccount{Name: "research"})
+	require.NoError(t, err)
+	require.Equal(t, AccountInfo{"research", 1, researchSolana, researchEVM}, research)
+	_, err = before.Other("research")
+	requireCode(t, err, codeNotFound) // it was opened before
+	signsAs(t, &before.Account, knownSolana, goldenEVM)
+
+	travel, err := before.AddAccount(t.Context(), value(testPassphrase), NewAccount{Name: "travel", Index: 7})
+	require.NoError(t, err)
+	next, err := before.AddAccount(t.Context(), value(testPassphrase), NewAccount{Name: "next"})
+	require.NoError(t, err)
+	require.Equal(t, uint32(2), next.Index)
+	ours := readPhrase(t, knownPhrase, "", StandardPaths(7))
+	solana, evm, err := ours.Addresses()
+	require.NoError(t, err)
+	require.Equal(t, AccountInfo{"travel", 7, solana, evm}, travel)
+
+	require.NoError(t, before.ChangePassphrase(t.Context(), value(testPassphrase), value(newPassphrase),
+		Options{}))
+	key, made, err := before.MakeOwnerKey(t.Context(), value(newPassphrase))
+	require.NoError(t, err)
+	require.True(t, made)
+	key.Close()
+	require.Equal(t, uint64(8), stored(t, before, f, newPassphrase).version())
+	data, err := before.WithoutOwnerKey(t.Context(), value(newPassphrase))
+	require.NoError(t, err)
+	require.Contains(t, string(data), `"version": 1,`) // another machine of a fleet
+
+	w, err := Open(before.dir)
+	require.NoError(t, err)
+	w.derive, w.Sources = f.derive, []Passphrase{value(newPassphrase)}
+	defer func() { _ = w.Close() }()
+	require.Equal(t, []AccountInfo{research, travel, next}, w.Accounts())
+	for range 2 {
+		for _, info := range w.Accounts() {
+			a, err := w.Other(info.Name)
+			require.NoError(t, err)
+			signsAs(t, a, info.Solana, info.EVM)
+		}
+		signsAs(t, &w.Account, knownSolana, goldenEVM)
+		require.False(t, w.keys.hasPhrase() || w.keys.hasOwner())
+		w.Lock()
+	}
+	_, err = w.Other("nobody")
+	requireCode(t, err, codeNotFound)
+}
+
+func TestRandomAccounts(t *testing.T) {
+	w, f := newTestWallet(t)
+	info, err := w.AddAccount(t.Context(), value(testPassphrase), NewAccount{Name: "research"})
+	require.NoError(t, err)
+	require.Zero(t, info.Index)
+	_, err = w.AddAccount(t.Context(), value(testPassphrase), NewAccount{Name: "other", Index: 1})
+	requireCode(t, err, codeSetup) // there is no phrase
+	again, err := Open(w.dir)
+	require.NoError(t, err)
+	again.derive, again.Sources = f.derive, []Passphrase{value(testPassphrase)}
+	defer func() { _ = again.Close() }()
+	a, err := again.Other("research")
+	require.NoError(t, err)
+	signsAs(t, a, info.Solana, info.EVM)
+	require.Equal(t, uint64(5), stored(t, w, f, testPassphrase).version())
+}
+
+// What is refused leaves the keystore as it was.
+func TestAddAccountRefused(t *testing.T) {
+	w, _ := phraseWallet(t, Options{})
+	_, err := w.AddAccount(t.Context(), value(testPassphrase), NewAccount{Name: "research"})
+	require.NoError(t, err)
+	before := mustRead(t, filepath.Join(w.dir, keystoreName))
+	for name, c := range map[string]struct {
+		a    NewAccount
+		with string
+		code errorCode
+	}{
+		"wrong passphrase":        {NewAccount{Name: "other"}, newPassphrase, codeInvalidPassphrase},
+		"the same name":           {NewAccount{Name: "research", Index: 5}, testPassphrase, codeSetup},
+		"no name":                 {NewAccount{}, testPassphrase, codeSetup},
+		"the name of a file":      {NewAccount{Name: "../keys"}, testPassphrase, codeSetup},
+		"the keys of another":     {NewAccount{Name: "other", Index: 1}, testPassphrase, codeSetup},
+		"no account of a phrase":  {NewAccount{Name: "other", Index: MaxAccount + 1}, testPassphrase, codeSetup},
+		"the phrase's passphrase": {NewAccount{Name: "other", PhrasePassphrase: value("x")}, testPassphrase, codeSetup},
+	} {
+		_, err := w.AddAccount(t.Context(), value(c.with), c.a)
+		require.Error(t, err, name)
+		requireCode(t, err, c.code)
+		require.Equal(t, before, mustRead(t, filepath.Join(w.dir, keystoreName)), name)
+	}
+}
+
+// Of a phrase with a passphrase of its own, accounts need that, too.
+func TestAccountOfAPhraseWithAPassphrase(t *testing.T) {
+	f := &fakeKDF{}
+	w, err := Create(t.Context(), home(t), value(testPassphrase), Options{derive: f.derive,
+		Phrase: readPhrase(t, knownPhrase, "TREZOR", StandardPaths(1))})
+	require.NoError(t, err)
+	defer func() { _ = w.Close() }()
+	_, err = w.AddAccount(t.Context(), value(testPassphrase), NewAccount{Name: "research"})
+	require.ErrorContains(t, err, "a passphrase of the phrase's own belongs to it")
+	info, err := w.AddAccount(t.Context(), value(testPassphrase),
+		NewAccount{Name: "research", PhrasePassphrase: value("TREZOR")})
+	require.NoError(t, err)
+	require.Equal(t, uint32(2), info.Index, "the first is the wallet's own")
+}
+
+// A signer of the owner signs for the wallet's own account, and for no other.
+func TestSignersAreOfTheWalletsOwnAccount(t *testing.T) {
+	w, f := phraseWallet(t, Options{})
+	info, err := w.AddAccount(t.Context(), value(testPassphrase), NewAccount{Name: "research"})
+	require.NoError(t, err)
+	again, err := Open(w.dir)
+	require.NoError(t, err)
+	again.derive, again.Sources = f.derive, []Passphrase{value(testPassphrase)}
+	defer func() { _ = again.Close() }()
+	key, err := crypto.GenerateKey()
+	require.NoError(t, err)
+	hsm := &elsewhere{evm: key}
+	again.Signers = map[string]Signer{ChainEVM: hsm}
+	_, address := hsm.Account()
+	signsAs(t, &again.Account, knownSolana, address)
+	a, err := again.Other("research")
+	require.NoError(t, err)
+	signsAs(t, a, info.Solana, info.EVM)
+}
+
+// A keystore in which an account has become another one, or is missing, opens for nobody who knew it.
+func TestAccountsAreThoseThatWereThere(t *testing.T) {
+	w, f := phraseWallet(t, Options{})
+	old := mustRead(t, filepath.Join(w.dir, keystoreName))
+	_, err := w.AddAccount(t.Context(), value(testPassphrase), NewAccount{Name: "research"})
+	require.NoError(t, err)
+	again, err := Open(w.dir)
+	require.NoError(t, err)
+	again.derive = f.derive
+	defer func() { _ = again.Close() }()
+	require.NoError(t, os.WriteFile(filepath.Join(w.dir, keystoreName), old, 0o600))
+	requireCode(t, again.Unlock(t.Context(), value(testPassphrase)), codeCorrupt)
+}
+
+func TestMostAccounts(t *testing.T) {
+	w, _ := phraseWallet(t, Options{})
+	for i := range MaxAccounts {
+		_, err := w.AddAccount(t.Context(), value(testPassphrase), NewAccount{Name: fmt.Sprintf("a%d", i)})
+		require.NoError(t, err)
+	}
+	data := mustRead(t, filepath.Join(w.dir, keystoreName))
+	require.Less(t, len(data), maxKeystore)
+	_, err := w.AddAccount(t.Context(), value(testPassphrase), NewAccount{Name: "more"})
+	require.ErrorContains(t, err, "at most 64 accounts")
+}
