@@ -27,8 +27,8 @@ import (
 	"x402-wallet/x402"
 )
 
-// OpenWallet joins the parts of a wallet that exists, under the owner's rules as they are. It
-// unlocks nothing and asks no node. first and last are where a passphrase may come from before and
+// OpenWallet joins the parts of a wallet that exists, under the owner's rules as they are, to pay from the
+// account that the context's agent pays from by them. It unlocks nothing and asks no node. first and last are where a passphrase may come from before and
 // after the sources that need no person; nil: nowhere. Errors have codes: WALLET_NOT_FOUND,
 // POLICY_UNSEALED, LEDGER_CORRUPT, …
 func (a *app) OpenWallet(ctx context.Context, first, last wallet.Passphrase) (*tools.Wallet, error) {
@@ -40,21 +40,26 @@ func (a *app) OpenWallet(ctx context.Context, first, last wallet.Passphrase) (*t
 		return nil, errors.Join(err, h.Close())
 	}
 	keys, rules, store := h.keys, h.rules, h.store
+	nodes := seller.NodeClient(rules.Policy.Loopback)
+	onRooch := channel.NewNodes(rules.Nodes(), nodes, a.parties.Node)
+	assets := x402.NewRegistry(slices.Concat(onRooch.Assets(), rules.Assets))
+	signed := a.signedUnder(rules, assets).For(pay.AgentFrom(ctx))
+	account, err := accountOf(keys, signed.Budget.Account)
+	if err != nil {
+		return nil, errors.Join(err, h.Close())
+	}
 	isNone := func(s wallet.Passphrase) bool { return s == nil }
 	alone := slices.DeleteFunc(slices.Concat([]wallet.Passphrase{first}, a.sources(rules, keys)), isNone)
 	keys.Sources = slices.DeleteFunc(append(slices.Clone(alone), last), isNone)
 
-	nodes := seller.NodeClient(rules.Policy.Loopback)
-	onRooch := channel.NewNodes(rules.Nodes(), nodes, a.parties.Node)
 	remote := a.remote(rules, keys, first)
-	assets := x402.NewRegistry(slices.Concat(onRooch.Assets(), rules.Assets))
 	local := a.Guard(store, rules, keys)
 	guard := agent.Guard{Local: local, Remote: remote,
-		Recorder: a.recorder(local, a.signedUnder(rules, assets))}
-	evmSigner, solanaSigner := agent.Signers(keys, remote)
+		Recorder: a.recorder(local, signed)}
+	evmSigner, solanaSigner := agent.Signers(account, remote)
 	settlers := a.facilitators(rules, rules.FacilitatorList(a.env), nodes, local.CheckConfig)
 	guard.Recorder.Rules.KnowsFacilitator = settlers.HasSigner
-	on := a.chains(rules, evmSigner, solanaSigner, nodes)
+	on := a.chains(rules, signed, evmSigner, solanaSigner, nodes)
 	sellers := seller.New(seller.Options{
 		Loopback: rules.Policy.Loopback, Servers: a.servers(rules), Version: a.version, Log: a.log,
 		Agent: pay.AgentFrom,
@@ -62,23 +67,28 @@ func (a *app) OpenWallet(ctx context.Context, first, last wallet.Passphrase) (*t
 	statuses := onRooch.Statuses()
 	statuses[pay.SchemeKey{Scheme: x402.Allowance, Family: "eip155"}] = on.evm
 	engine := &pay.Engine{
-		Rules: a.budgetRules(rules), Policy: policy(rules), Assets: assets,
+		Rules: signed.Budget, Policy: policy(rules, signed), Assets: assets,
 		Schemes: on.schemes(), Vaults: on.evm.FromVaults(), Floats: on.evm, Statuses: statuses,
-		Channels: on.evmChannels, ChannelBook: store,
-		SignIns: agent.SignIns{Keys: keys, Remote: remote}, KnowsFacilitator: settlers.HasSigner,
+		Channels: on.evmChannels, ChannelBook: store, SignIns: agent.SignIns{Keys: account, Remote: remote}, KnowsFacilitator: settlers.HasSigner,
 		Transport: sellers, Settler: settlers, Store: store, Guard: guard,
 		Now: time.Now, Log: a.log, Observe: a.observer(h), Traces: traces(rules, false),
 	}
 	if h.hooks != nil {
 		engine.Hooks = h.hooks
 	}
-	allKeys := toolKeys{Wallet: keys, remote: remote}
+	allKeys := toolKeys{Wallet: keys, account: account, remote: remote}
 	// Not with what may ask a person, nor with what this command was given, which a descriptor has but once:
 	// the payment itself has to say that it was wrong.
 	if first == nil && len(rules.Keystore.PassphraseCommand) == 0 && !rules.Keystore.Keyring {
 		engine.UnlockAhead = allKeys.unlockAhead(alone)
 	}
-	channels := a.channels(h, onRooch, sellers, engine)
+	var channels *channel.Manager
+	if signed.Budget.Account == "" {
+		channels = a.channels(h, onRooch, sellers, engine)
+	} else { // it looks after the channels of the wallet's own account, and has none
+		delete(engine.Schemes, batchOnEVM)
+		statuses[batchOnEVM] = on.evmChannels
+	}
 	if channels != nil {
 		engine.Deferred = channels
 	}
@@ -94,48 +104,54 @@ func (a *app) OpenWallet(ctx context.Context, first, last wallet.Passphrase) (*t
 		Passkeys:      passkeys(rules),
 		ByPasskey:     agent.ByPasskey{Local: a.approver(local, passkeysOf(local)), Remote: remote},
 		UnlocksItself: len(alone) > 0, Stale: a.staleness(rules, local),
+		PayFor: func(ctx context.Context, agent string) (*tools.Wallet, error) {
+			return a.OpenWallet(pay.WithAgent(ctx, agent), first, last)
+		},
 		Close:    func() error { return errors.Join(sellers.Close(), h.Close()) },
 		Networks: networksInOrder(rules), Unnamed: unnamed(rules),
-		TokenAccounts: tokenAccounts(rules), Mounts: mounts(rules), AgentLabels: agentLabels(rules),
+		TokenAccounts: signed.TokenAccounts, Mounts: mounts(rules), AgentLabels: agentLabels(rules),
 		Subscriptions: subscriptions(rules),
 		Warnings:      slices.Concat(keys.Warnings, rules.Warnings, config.IgnoredEnv(a.env, rules)),
 	}, nil
 }
 
-// chains are the networks that a wallet pays on.
+// chains are the networks that an account pays on.
 type chains struct {
 	evm         *evm.Exact
 	evmChannels *evm.Channels
 	solana      *svm.Exact
 }
 
-func (a *app) chains(rules *config.Config, evmSigner evm.Signer, solanaSigner svm.Signer,
-	nodes *http.Client) chains {
-	onEVM := evm.New(evm.Options{
-		Signer: evmSigner, RPC: rules.Nodes(), Vaults: vaults(rules), Allowances: allowances(rules),
-		ApprovalGas: approvalGas(rules), HTTP: nodes, Rand: rand.Reader, Now: time.Now,
+func (a *app) chains(rules *config.Config, of agent.Rules, evmSigner evm.Signer, solanaSigner svm.Signer,
+	nodes *http.Client) (on chains) {
+	on.evm = evm.New(evm.Options{
+		Signer: evmSigner, RPC: rules.Nodes(), Vaults: of.Vaults, Allowances: of.Allowances,
+		ApprovalGas: of.ApprovalGas, HTTP: nodes, Rand: rand.Reader, Now: time.Now,
 		Observe: a.parties.Node,
 	})
-	onSolana := svm.New(svm.Options{
-		Signer: solanaSigner, RPC: rules.Nodes(), TokenAccounts: tokenAccounts(rules), HTTP: nodes,
+	on.solana = svm.New(svm.Options{
+		Signer: solanaSigner, RPC: rules.Nodes(), TokenAccounts: of.TokenAccounts, HTTP: nodes,
 		Rand: rand.Reader, Now: time.Now, Observe: a.parties.Node,
 	})
-	return chains{evm: onEVM, evmChannels: onEVM.Channels(rules.Policy.ChannelDelay), solana: onSolana}
+	on.evmChannels = on.evm.Channels(of.ChannelDelay)
+	return on
 }
 
 // schemes are the ways to pay, by the family of the chain.
 func (c chains) schemes() map[pay.SchemeKey]pay.Scheme {
 	byPermit2 := c.evm.ByPermit2()
 	return map[pay.SchemeKey]pay.Scheme{
-		{Scheme: x402.Exact, Family: "eip155"}:           c.evm,
-		{Scheme: x402.Exact, Family: "solana"}:           c.solana,
-		{Scheme: x402.MPP, Family: "eip155"}:             c.evm,
-		{Scheme: x402.MPP, Family: "solana"}:             c.solana,
-		{Scheme: x402.Permit2, Family: "eip155"}:         byPermit2,
-		{Scheme: x402.Upto, Family: "eip155"}:            byPermit2,
-		{Scheme: x402.BatchSettlement, Family: "eip155"}: c.evmChannels,
+		{Scheme: x402.Exact, Family: "eip155"}:   c.evm,
+		{Scheme: x402.Exact, Family: "solana"}:   c.solana,
+		{Scheme: x402.MPP, Family: "eip155"}:     c.evm,
+		{Scheme: x402.MPP, Family: "solana"}:     c.solana,
+		{Scheme: x402.Permit2, Family: "eip155"}: byPermit2,
+		{Scheme: x402.Upto, Family: "eip155"}:    byPermit2,
+		batchOnEVM:                               c.evmChannels,
 	}
 }
+
+var batchOnEVM = pay.SchemeKey{Scheme: x402.BatchSettlement, Family: "eip155"}
 
 // staleness says whether other rules came than those that a wallet was opened with.
 func (a *app) staleness(rules *config.Config, guard *seal.Guard) func() bool {
@@ -157,8 +173,12 @@ func (a *app) remote(rules *config.Config, keys *wallet.Wallet, first wallet.Pas
 // toolKeys implements the keys of tools.Wallet.
 type toolKeys struct {
 	*wallet.Wallet
-	remote *agent.Client
+	account *wallet.Account
+	remote  *agent.Client
 }
+
+// Addresses are those of the account that pays.
+func (k toolKeys) Addresses() (solana, evm string) { return k.account.Addresses() }
 
 // Locked: a wallet whose unlock agent is running signs without asking anybody.
 func (k toolKeys) Locked() bool {

@@ -17,6 +17,7 @@ import (
 	"x402-wallet/pay"
 	"x402-wallet/seller"
 	"x402-wallet/wallet"
+	"x402-wallet/wallet/agent"
 	"x402-wallet/x402"
 	"x402-wallet/x402/money"
 )
@@ -174,12 +175,17 @@ func budgetRules(c *config.Config) budget.Rules {
 	}
 }
 
-// agents are those that share the wallet. Where one may pay some hosts only, a server that is a command has
-// to be among them by its name.
+// agents are those that share the wallet, and for each account the one of its name. Where one may pay some
+// hosts only, a server that is a command has to be among them by its name.
 func agents(c *config.Config) map[string]budget.Agent {
 	list := map[string]budget.Agent{}
 	for name, a := range c.Agents {
 		list[name] = budget.Agent{PerCall: a.PerCall, Day: a.Day, Month: a.Month, AllowHosts: a.AllowHosts}
+	}
+	for name, t := range c.Budget.Teams {
+		if _, named := list[name]; t.Account && !named {
+			list[name] = budget.Agent{}
+		}
 	}
 	return list
 }
@@ -252,12 +258,12 @@ func approvalGas(c *config.Config) map[string]money.Amount {
 	return most
 }
 
-func policy(c *config.Config) pay.Policy {
+func policy(c *config.Config, signed agent.Rules) pay.Policy {
 	return pay.Policy{
 		Prefer: c.Policy.Prefer, Schemes: c.Policy.Schemes, MaxTimeout: c.Policy.MaxTimeout,
-		Deadline: c.Policy.Deadline, Networks: networksInOrder(c), TokenAccounts: tokenAccounts(c),
+		Deadline: c.Policy.Deadline, Networks: networksInOrder(c), TokenAccounts: signed.TokenAccounts,
 		WalletSettles: c.WalletSettles, ChannelDeposit: c.Policy.ChannelDeposit,
-		ApprovalGas: approvalGas(c), LowFunds: c.Notify.LowFunds,
+		ApprovalGas: signed.ApprovalGas, LowFunds: c.Notify.LowFunds,
 	}
 }
 

@@ -20,6 +20,7 @@ import (
 	"x402-wallet/internal/config"
 	"x402-wallet/internal/metrics"
 	"x402-wallet/internal/passkey"
+	"x402-wallet/pay"
 	"x402-wallet/paywall"
 	"x402-wallet/seller"
 	"x402-wallet/tools"
@@ -32,10 +33,13 @@ import (
 const backgroundDelay = 300 * time.Millisecond
 
 // ServeMCP runs the MCP server on stdin and stdout until the client goes away or ctx ends: the wallet's
-// service, where there is one, or this process.
-func (a *app) ServeMCP(ctx context.Context) error {
-	if passed, err := a.passToService(ctx); passed {
+// service, where there is one, or this process. account is the one that it pays from; "": the wallet's own.
+func (a *app) ServeMCP(ctx context.Context, account string) error {
+	if passed, err := a.passToService(ctx, account); passed {
 		return err
+	}
+	if account != "" {
+		ctx = pay.WithAgent(ctx, account)
 	}
 	server := &tools.Server{Version: a.version, Log: a.log, Mounts: true, Open: a.openForAgent,
 		Background: backgroundDelay}
@@ -84,10 +88,9 @@ func (a *app) HoldKeys(ctx context.Context, passphrase wallet.Passphrase,
 	}
 	defer func() { _ = listener.Close() }()
 	started := time.Now() // no agent before this one signs any more
-	onEVM, onSolana := agent.Signers(keys, nil)
 	guard := a.Guard(h.store, h.rules, keys)
 	server := &agent.Server{
-		EVM: onEVM, Solana: onSolana, SignIn: keys.SignIn, Locked: keys.Locked, Lock: keys.Lock,
+		Account: keysByAccount(keys), Locked: keys.Locked, Lock: keys.Lock,
 		Store: h.store, Started: started,
 		Now: time.Now, Log: a.log, Guard: guard, Recorder: a.recorder(guard, agent.Rules{}),
 		SigningTime: signingTime(h.rules),
@@ -104,6 +107,26 @@ func (a *app) HoldKeys(ctx context.Context, passphrase wallet.Passphrase,
 	}
 	ready(started.Add(wallet.MaxAge), keys.Idle)
 	return server.Run(ctx, listener)
+}
+
+// keysByAccount are a wallet's keys, as the unlock agent has them.
+func keysByAccount(keys *wallet.Wallet) func(name string) (agent.Keys, error) {
+	return func(name string) (agent.Keys, error) {
+		account, err := accountOf(keys, name)
+		if err != nil {
+			return agent.Keys{}, x402.Errorf(x402.WalletLocked, "the account %s was added since the wallet "+
+				"was unlocked", name).WithHint("the owner runs x402-wallet lock, then x402-wallet unlock")
+		}
+		return agent.KeysOf(account), nil
+	}
+}
+
+// accountOf is an account of a wallet, by its name; "" is the wallet's own.
+func accountOf(keys *wallet.Wallet, name string) (*wallet.Account, error) {
+	if name == "" {
+		return &keys.Account, nil
+	}
+	return keys.Other(name)
 }
 
 // sealedRules are the rules that the agent signs under: those of config.toml at this moment, if

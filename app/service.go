@@ -60,6 +60,7 @@ func (a *app) Serve(ctx context.Context, doors cli.Doors, ready func(cli.Doors))
 		server.Count, a.watch = calls.Call, countSteps(&calls)
 	}
 	known := &doorkeeper{load: a.rules, home: a.home, log: a.log, inFleet: a.joined != nil}
+	server.Account = known.account
 	var web *webDoor
 	if onHTTP != nil {
 		if web, err = a.webDoor(ctx, doors, onHTTP, server, known); err != nil {
@@ -171,6 +172,9 @@ func (d *door) open(ctx context.Context, conn net.Conn, user socket.User) {
 		return
 	}
 	agent, err := d.known.bySession(session)
+	if err == nil {
+		agent, err = d.known.asAccount(agent, session.Account)
+	}
 	if err != nil {
 		d.a.log.Warn("refused a session", "user", session.User, "why", err)
 		_ = session.Refuse(err)
@@ -193,8 +197,8 @@ func (d *door) open(ctx context.Context, conn net.Conn, user socket.User) {
 // passToService passes an agent's host on to a service, where there is one for it: the one that the
 // environment names, else join.json's signer, else the home's, else, where the home has no wallet, that of
 // the machine, which has a user of its own.
-func (a *app) passToService(ctx context.Context) (passed bool, err error) {
-	hello := relay.Hello{Token: a.env.Token.Reveal()}
+func (a *app) passToService(ctx context.Context, account string) (passed bool, err error) {
+	hello := relay.Hello{Token: a.env.Token.Reveal(), Account: account}
 	if a.env.Service == "off" {
 		return false, nil
 	}

@@ -1,6 +1,7 @@
 package app
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"log/slog"
@@ -149,6 +150,35 @@ func (a *doorkeeper) ByCertificate(subject string) (name string, ok bool) {
 		return "", false
 	}
 	return rules.AgentByCertificate(subject)
+}
+
+// account is the account that an agent pays from; "": the wallet's own. That the rules are sealed is seen to by
+// whoever signs.
+func (a *doorkeeper) account(agent string) string {
+	rules := a.now()
+	if rules == nil {
+		return ""
+	}
+	return rules.AccountOf(agent)
+}
+
+// asAccount is who a session is that names the account it pays from: the account's own agent, where the caller
+// has no name. Who has one pays from where the rules say, and may name nothing else.
+func (a *doorkeeper) asAccount(agent, account string) (string, error) {
+	rules := a.now()
+	switch {
+	case account == "":
+		return agent, nil
+	case !rules.HasAccount(account):
+		return "", cmp.Or(a.closed(), config.NoAccount(account))
+	case agent == "":
+		return account, nil
+	case a.account(agent) == account:
+		return agent, nil
+	}
+	return "", x402.Errorf(x402.PolicyDenied, "the owner's rules do not have the agent %s pay from the account "+
+		"%s", x402.Quote(agent), account).
+		WithHint("leave out --account: the service knows from where an agent pays")
 }
 
 // bySession says whose session it is: of the agent whose token it shows, else of the one whose processes'

@@ -20,8 +20,8 @@ type EachAgent struct {
 }
 
 // CheckAgent refuses an agent that the owner's rules do not have, because it was revoked; not where they are
-// open to agents that they do not name. A caller without a name is none. In a fleet it refuses, too, an agent
-// for which this home is not enrolled.
+// open to agents that they do not name. A caller without a name is none. It refuses, too, an agent that pays
+// from another account than r.Account, and in a fleet one for which this home is not enrolled.
 func (r Rules) CheckAgent(name string) error {
 	if r.PaysFor != nil && !r.PaysFor(name) {
 		return x402.Errorf(x402.PolicyDenied, "this machine is not enrolled in the fleet to pay for the "+
@@ -31,10 +31,27 @@ func (r Rules) CheckAgent(name string) error {
 			WithDetail("agent", name)
 	}
 	if _, known := r.Agents[name]; known || name == "" || r.AgentsOpen {
-		return nil
+		return r.checkAccount(name)
 	}
 	return x402.Errorf(x402.PolicyDenied, "the owner's rules have no agent %s", x402.Quote(name)).
 		WithHint("it was revoked: nothing is paid for it any more").WithDetail("agent", name).
 		WithCommand(x402.Command("agents", "list"), "Your rules do not have the agent "+x402.Brief(name)+
 			" any more: please add it again if it is to pay.")
+}
+
+func (r Rules) checkAccount(agent string) error {
+	of := r.Teams.Account(agent)
+	if of == r.Account {
+		return nil
+	}
+	return x402.Errorf(x402.PolicyDenied, "the owner's rules have the agent %s pay from %s, and this is %s",
+		x402.Quote(agent), accountCalled(of), accountCalled(r.Account)).
+		WithHint("call again: the rules changed since the wallet was opened").WithDetail("agent", agent)
+}
+
+func accountCalled(name string) string {
+	if name == "" {
+		return "the wallet's own account"
+	}
+	return "the account " + name
 }

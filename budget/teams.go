@@ -17,6 +17,7 @@ type Team struct {
 	Day, Month *money.Dollars
 	Rate       int      // payments per minute; 0: no limit of its own
 	AllowHosts []string // of those that are allowed above it; empty: all of them
+	Account    bool     // its agents pay from an account of its own, which has its name
 }
 
 // Teams are the owner's, by name. An agent is in one of them at most, and so in all that this one is a part
@@ -56,6 +57,16 @@ func (t Teams) Up(team string) (path []string) {
 		path, team = append(path, team), at.Parent
 	}
 	return path
+}
+
+// Account is the account that an agent pays from: of its nearest team that has one; "": the wallet's own.
+func (t Teams) Account(agent string) string {
+	for _, team := range t.Path(agent) {
+		if t[team].Account {
+			return team
+		}
+	}
+	return ""
 }
 
 // Have reports whether an agent is in a team, or in one below it.

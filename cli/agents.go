@@ -173,18 +173,11 @@ func (a adding) write(text []byte, name, token string) ([]byte, error) {
 	if token != "" {
 		keys = append(keys, [2]string{"token", config.Quote(config.TokenHash(token))})
 	}
-	for _, given := range a.budgets {
-		key, amount, ok := strings.Cut(given, "=")
-		if !ok || !slices.Contains(agentBudgets, key) {
-			return nil, usageError{text: "--budget " + given + " is not like day=5.00",
-				hint: "an agent's own limits are " + strings.Join(agentBudgets, ", ")}
-		}
-		amount = strings.TrimPrefix(amount, "$")
-		if _, err := money.ParseDollars(amount); err != nil {
-			return nil, usagef("--budget %s: %v", given, err)
-		}
-		keys = append(keys, [2]string{key, config.Quote(amount)})
+	limits, err := ownBudgets(a.budgets, agentBudgets)
+	if err != nil {
+		return nil, err
 	}
+	keys = append(keys, limits...)
 	for _, text := range [][2]string{{"user", a.user}, {"certificate", a.certificate},
 		{"subject", a.subject}, {"label", a.label}} {
 		if text[1] != "" {
@@ -194,13 +187,33 @@ func (a adding) write(text []byte, name, token string) ([]byte, error) {
 	if len(a.hosts) > 0 {
 		keys = append(keys, [2]string{"allow_hosts", quotedList(a.hosts)})
 	}
-	var err error
 	for _, key := range keys {
 		if text, err = config.Set(text, key[1], "agents", name, key[0]); err != nil {
 			return nil, err
 		}
 	}
 	return text, nil
+}
+
+// ownBudgets reads --budget NAME=AMOUNT, as keys and values of config.toml.
+func ownBudgets(given, known []string) (keys [][2]string, err error) {
+	for _, text := range given {
+		key, amount, ok := strings.Cut(text, "=")
+		if !ok || !slices.Contains(known, key) {
+			return nil, usageError{text: "--budget " + text + " is not like day=5.00",
+				hint: "the limits are " + strings.Join(known, ", ")}
+		}
+		if key == "rate" {
+			keys = append(keys, [2]string{key, amount}) // config.toml says whether it is one
+			continue
+		}
+		amount = strings.TrimPrefix(amount, "$")
+		if _, err := money.ParseDollars(amount); err != nil {
+			return nil, usagef("--budget %s: %v", text, err)
+		}
+		keys = append(keys, [2]string{key, config.Quote(amount)})
+	}
+	return keys, nil
 }
 
 // agentsRevokeCommand takes an agent out of the rules: its token is nobody's from then on, and nothing is

@@ -45,6 +45,7 @@ func (p *Program) balanceCommand(ui *ui) *cobra.Command {
 	cmd.Flags().StringVar(&network, "network", "", "only this `NETWORK`, like base or eip155:8453; "+
 		"all: each that can be paid on")
 	cmd.Flags().StringVar(&asset, "asset", "", "only this `ASSET`, a symbol or an address")
+	addAccountFlag(cmd.Flags())
 	return cmd
 }
 
@@ -96,12 +97,21 @@ func (u *ui) balances(out tools.BalanceOut) {
 }
 
 func (u *ui) budgets(b budget.Report) {
-	rows := [][]string{{"one call", b.PerCall.Price()}}
-	used := []float64{0}
-	for _, line := range []struct {
+	type named struct {
 		name string
 		budget.Line
-	}{{"session", b.Session}, {"day", b.Day}, {"month", b.Month}} {
+	}
+	rows := [][]string{{"one call", b.PerCall.Price()}}
+	used := []float64{0}
+	windows := []named{{"session", b.Session}, {"day", b.Day}, {"month", b.Month}}
+	for _, team := range b.Teams {
+		for _, w := range []named{{"day of " + team.Name, team.Day}, {"month of " + team.Name, team.Month}} {
+			if w.Limit != nil {
+				windows = append(windows, w)
+			}
+		}
+	}
+	for _, line := range windows {
 		limit, left, bar, part := "none", "", "", 0.0
 		if line.Limit != nil {
 			limit, left = line.Limit.Price(), line.Remaining.Price()
@@ -130,8 +140,8 @@ type addressOut struct {
 	Address string `json:"address"`
 }
 
-// addresses are the wallet's, as they are shown.
-func addresses(keys *wallet.Wallet) []addressOut {
+// addresses are an account's, as they are shown.
+func addresses(keys *wallet.Account) []addressOut {
 	solana, evm := keys.Addresses()
 	return []addressOut{{Chain: wallet.ChainSolana, Address: solana}, {Chain: wallet.ChainEVM, Address: evm}}
 }
@@ -183,7 +193,12 @@ func (p *Program) addressCommand(ui *ui) *cobra.Command {
 				return err
 			}
 			defer func() { _ = keys.Close() }()
-			list := addresses(keys)
+			name, _ := cmd.Flags().GetString(accountFlag)
+			account, err := accountKeys(keys, name)
+			if err != nil {
+				return err
+			}
+			list := addresses(account)
 			return ui.answer(map[string]any{"addresses": list}, func() {
 				if qr {
 					ui.addresses(list)
@@ -196,6 +211,7 @@ func (p *Program) addressCommand(ui *ui) *cobra.Command {
 		},
 	}
 	cmd.Flags().BoolVar(&qr, "qr", false, "with QR codes")
+	addAccountFlag(cmd.Flags())
 	return cmd
 }
 

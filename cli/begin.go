@@ -157,7 +157,7 @@ func (b *beginning) chooseUnlock(ctx context.Context, rules *config.Config, isTh
 // withWallet does what can be done with the new wallet.
 func (b *beginning) withWallet(ctx context.Context, keys *wallet.Wallet, rules *config.Config,
 	passphrase []byte) error {
-	b.out = initOut{Home: b.p.Home, Addresses: addresses(keys),
+	b.out = initOut{Home: b.p.Home, Addresses: addresses(&keys.Account),
 		Config: filepath.Join(b.p.Home, config.FileName)}
 	if !b.ui.json {
 		b.ui.say("The wallet is in %s\n", b.p.Home)

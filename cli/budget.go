@@ -180,7 +180,8 @@ func (p *Program) budgetSetCommand(ui *ui) *cobra.Command {
 	cmd.Flags().StringVar(&of.agents, "agents", "", "of each agent whose name matches this `PATTERN`, "+
 		"for itself")
 	cmd.Flags().StringVar(&of.team, "team", "", "of this team alone, by its `NAME`")
-	cmd.MarkFlagsMutuallyExclusive("host", "agent", "agents", "team")
+	cmd.Flags().StringVar(&of.team, "account", "", "of this account alone, by its `NAME`")
+	cmd.MarkFlagsMutuallyExclusive("host", "agent", "agents", "team", "account")
 	return ui.loosens(cmd)
 }
 

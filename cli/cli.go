@@ -49,7 +49,7 @@ type Program struct {
 // App is what package app does with the home. What it opens, it opens each time again: who
 // gets it closes it.
 type App interface {
-	// OpenWallet joins a whole wallet. first and last are asked for the passphrase before and after
+	// OpenWallet joins a whole wallet, to pay from the account of the context's agent. first and last are asked for the passphrase before and after
 	// the sources that need no person; nil: there are none.
 	OpenWallet(ctx context.Context, first, last wallet.Passphrase) (*tools.Wallet, error)
 	// OpenLedger opens the ledger alone.
@@ -81,8 +81,8 @@ type App interface {
 
 	// What follows runs until its context ends, or what it serves goes away.
 
-	// ServeMCP serves an agent on stdin and stdout.
-	ServeMCP(ctx context.Context) error
+	// ServeMCP serves an agent on stdin and stdout. account is the one that it pays from; "": the wallet's own.
+	ServeMCP(ctx context.Context, account string) error
 	// Serve serves every agent that comes in by one of the doors; ready is called with where they are once
 	// agents can.
 	Serve(ctx context.Context, doors Doors, ready func(Doors)) error
@@ -207,7 +207,7 @@ func (p *Program) root(ui *ui) *cobra.Command {
 		{"Inspect", []*cobra.Command{p.balanceCommand(ui), p.sessionCommand(ui), p.historyCommand(ui),
 			p.showCommand(ui), p.exportCommand(ui), p.verifyReceiptCommand(ui), p.reconcileCommand(ui),
 			p.dashboardCommand(ui), p.doctorCommand(ui)}},
-		{"Rules", []*cobra.Command{p.policyCommand(ui), p.budgetCommand(ui), p.agentsCommand(ui),
+		{"Rules", []*cobra.Command{p.policyCommand(ui), p.budgetCommand(ui), p.agentsCommand(ui), p.accountCommand(ui),
 			p.passkeysCommand(ui), p.signerCommand(ui), p.ledgerCommand(ui)}},
 		{"Sell", []*cobra.Command{p.paywallCommand(ui), p.sandboxCommand(ui)}},
 		{"Decide", []*cobra.Command{p.approvalsCommand(ui), p.approveCommand(ui), p.denyCommand(ui),
@@ -314,12 +314,16 @@ func (p *Program) with(cmd *cobra.Command, ui *ui, first wallet.Passphrase,
 	if p.Env.Handed != "" { // there it is asked for what only the owner may, and a wrong one always fails
 		last = nil
 	}
-	w, err := p.OpenWallet(cmd.Context(), first, last)
+	ctx, err := p.asAccount(cmd)
+	if err != nil {
+		return err
+	}
+	w, err := p.OpenWallet(ctx, first, last)
 	if err != nil {
 		return err
 	}
 	ui.warn(w.Warnings)
-	return cmp.Or(f(cmd.Context(), w), w.Close())
+	return cmp.Or(f(ctx, w), w.Close())
 }
 
 // onLedger is a command that works on the ledger alone: what a person decides, and what stops

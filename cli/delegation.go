@@ -70,6 +70,9 @@ func (p *Program) delegationCommand(ui *ui) *cobra.Command {
 			"print the transaction, for another signer, and send nothing")
 	}
 	cmd.AddCommand(show, approve, revoke, p.permit2Command(ui))
+	for _, each := range append(cmd.Commands(), cmd) {
+		addAccountFlag(each.Flags())
+	}
 	return cmd
 }
 

@@ -57,7 +57,7 @@ func (p *Program) historyCommand(ui *ui) *cobra.Command {
 		"only those since this `DATE`, like 2026-01-31 or 2026-01-31T12:00:00Z")
 	cmd.Flags().StringVar(&in.Status, "status", "", "only those in this `STATE`")
 	addWhose(cmd, &in.Whose)
-	for _, filter := range []string{"limit", "before", "url", "after", "status", "agent", "team"} {
+	for _, filter := range []string{"limit", "before", "url", "after", "status", "agent", "team", "account"} {
 		cmd.MarkFlagsMutuallyExclusive("plot", filter)
 	}
 	cmd.AddCommand(p.verifyCommand(ui), p.pruneCommand(ui), p.importCommand(ui))
@@ -69,6 +69,8 @@ func addWhose(cmd *cobra.Command, of *tools.Whose) {
 	cmd.Flags().StringVar(&of.Agent, "agent", "", "only this agent's, by its `NAME`, or of each that "+
 		"research-* means")
 	cmd.Flags().StringVar(&of.Team, "team", "", "only of this `TEAM`, and of those below it")
+	cmd.Flags().StringVar(&of.Team, "account", "", "only of what was paid from this account, by its `NAME`")
+	cmd.MarkFlagsMutuallyExclusive("team", "account")
 }
 
 const (

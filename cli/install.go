@@ -43,6 +43,7 @@ type installFlags struct {
 	show, dry, remove bool
 	passphraseFile    string
 	variables         []string
+	account           string
 }
 
 func (p *Program) installCommand(ui *ui) *cobra.Command {
@@ -78,6 +79,8 @@ func (p *Program) installCommand(ui *ui) *cobra.Command {
 	cmd.Flags().BoolVar(&f.remove, "remove", false, "take the wallet out of the client's settings")
 	cmd.Flags().StringVar(&f.passphraseFile, "passphrase-file", "",
 		"let the client's wallet unlock itself with this `FILE` (X402_WALLET_PASSPHRASE_FILE)")
+	cmd.Flags().StringVar(&f.account, accountFlag, "", "let the client's agent pay from this account, by its "+
+		"`NAME`")
 	cmd.Flags().StringArrayVarP(&f.variables, "env", "e", nil,
 		"another `NAME=VALUE` for the wallet's process; never a secret")
 	cmd.MarkFlagsMutuallyExclusive("print", "dry-run")
@@ -103,6 +106,9 @@ func (p *Program) install(ctx context.Context, ui *ui, f installFlags, args []st
 		return ui.install(client, plan, err, f.dry)
 	}
 	entry, err := p.entry(ctx, f.passphraseFile, f.variables)
+	if f.account != "" {
+		entry.Args = append(entry.Args, "--"+accountFlag, f.account)
+	}
 	switch {
 	case err != nil:
 		return err

@@ -208,10 +208,22 @@ func (p *Program) owner(ctx context.Context, ui *ui, l loosening) (*wallet.Walle
 
 // asked is what the owner is asked for; use gets what they type now, on the page again where it was wrong.
 func (u *ui) asked(ctx context.Context, l loosening, use func(wallet.Passphrase) error) error {
+	if u.given != nil {
+		defer u.forgetGiven()
+		given := bytes.Clone(u.given)
+		defer clear(given)
+		return use(typed(given))
+	}
 	if u.page {
 		return u.onPage(ctx, l, use)
 	}
 	return use(u.byPerson(u.asking(wallet.FromTerminal(l.prompt)), "--page in a browser on this machine"))
+}
+
+// forgetGiven wipes what the owner typed.
+func (u *ui) forgetGiven() {
+	clear(u.given)
+	u.given = nil
 }
 
 // ownerOf is the guard of a ledger with the owner's key, in a fleet with that which signs for it. done wipes

@@ -105,6 +105,7 @@ func (f *payFlags) add(cmd *cobra.Command) {
 	cmd.Flags().StringVar(&f.idempotencyKey, "idempotency-key", "",
 		"a `NAME` for this purchase: under the same one it is never paid twice")
 	f.passphrase.addFD(cmd, "", "the passphrase")
+	addAccountFlag(cmd.Flags())
 }
 
 func (p *Program) payCommand(ui *ui) *cobra.Command {
@@ -296,6 +297,7 @@ func (p *Program) estimateCommand(ui *ui) *cobra.Command {
 		},
 	}
 	request.add(cmd)
+	addAccountFlag(cmd.Flags())
 	return cmd
 }
 

@@ -15,16 +15,19 @@ import (
 )
 
 func (p *Program) mcpCommand(ui *ui) *cobra.Command {
-	return &cobra.Command{
+	cmd := &cobra.Command{
 		Use: "mcp", Short: "Serve an agent over MCP; its host starts this", Args: wants(),
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			if isTerminal(p.Stdin) {
 				ui.note("waiting for JSON-RPC from an agent's host; Ctrl-C stops it, x402-wallet help " +
 					"lists the commands for people")
 			}
-			return p.ServeMCP(cmd.Context())
+			account, _ := cmd.Flags().GetString(accountFlag) // whoever serves says whether there is one
+			return p.ServeMCP(cmd.Context(), account)
 		},
 	}
+	addAccountFlag(cmd.Flags())
+	return cmd
 }
 
 func (p *Program) paywallCommand(ui *ui) *cobra.Command {

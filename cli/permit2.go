@@ -154,7 +154,11 @@ func (p *Program) changePermitted(ctx context.Context, ui *ui, w *tools.Wallet, 
 		return err
 	}
 	keys.Signers = p.SignersByChain(rules)
-	signature, err := keys.SignPermit2Approval(ctx, wallet.Permit2Approval{ChainID: t.ChainID, Nonce: t.Nonce,
+	account, err := accountKeys(keys, w.Engine.Rules.Account)
+	if err != nil {
+		return err
+	}
+	signature, err := account.SignPermit2Approval(ctx, wallet.Permit2Approval{ChainID: t.ChainID, Nonce: t.Nonce,
 		Gas: t.Gas, Tip: t.Tip.Bytes32(), MaxFee: t.MaxFee.Bytes32(), Token: t.To, Amount: amount.Bytes32()})
 	if err != nil {
 		return err
@@ -164,6 +168,9 @@ func (p *Program) changePermitted(ctx context.Context, ui *ui, w *tools.Wallet, 
 	})
 	if err != nil {
 		again := x402.Command("delegation", "permit2", "--network", t.Network)
+		if name := w.Engine.Rules.Account; name != "" {
+			again += " --" + accountFlag + " " + name
+		}
 		return x402.AsError(err).WithHint("what Permit2 may move now is shown by %s", again).
 			WithDetail("transaction", hash)
 	}

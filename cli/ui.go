@@ -37,8 +37,11 @@ type ui struct {
 	out  *output
 	err  io.Writer
 	json bool
-	page bool   // the owner is asked on a page
-	line string // the command, as it was typed
+	page bool // the owner is asked on a page
+	// given is what the owner typed for this command, for the next that it asks them for: one question for a
+	// change of two files. nil: nothing.
+	given []byte
+	line  string // the command, as it was typed
 
 	terminal           bool // stdout is one
 	errTerminal        bool // stderr is one

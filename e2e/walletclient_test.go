@@ -45,6 +45,7 @@ type Result struct {
 
 // WalletOptions are what a test's MCP client wants beyond the plain one.
 type WalletOptions struct {
+	Args         []string       // behind mcp
 	Env          []string       // further environment, NAME=value
 	Capabilities map[string]any // the client's; none when nil
 	// OnRequest answers requests of the wallet, such as elicitation/create. Its result is the
@@ -98,7 +99,7 @@ func StartWallet(t testing.TB, bin string, home testworld.Home, extraEnv ...stri
 // StartWalletWith is StartWallet with options.
 func StartWalletWith(t testing.TB, bin string, home testworld.Home, options WalletOptions) *Wallet {
 	t.Helper()
-	cmd := exec.Command(bin, "mcp")
+	cmd := exec.Command(bin, append([]string{"mcp"}, options.Args...)...)
 	cmd.Env = home.Env(options.Env...)
 	cmd.WaitDelay = stopWait
 	w := &Wallet{

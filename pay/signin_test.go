@@ -138,7 +138,7 @@ func newSignInBench(t *testing.T, rule budget.Rule) *signInBench {
 	keys, err := wallet.Create(t.Context(), filepath.Join(t.TempDir(), "w"),
 		wallet.FromValue("correct horse battery"), wallet.Options{N: 1 << 14})
 	require.NoError(t, err)
-	signer := agent.SignIns{Keys: keys}
+	signer := agent.SignIns{Keys: &keys.Account}
 	s := &signInBench{bench: b, address: signer.Address(testNetwork)}
 	s.shop = &memberSeller{scriptedSeller: b.seller, origin: s.address, used: map[string]bool{},
 		members: map[string]bool{}}

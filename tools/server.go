@@ -44,6 +44,10 @@ type Server struct {
 	// ApprovalPage is where a person decides on an approval in a browser; "", or nil: nowhere.
 	ApprovalPage func(approvalID string) string
 
+	// Account is the account that an agent pays from by the rules as they are; "", or nil: the one that Open
+	// opens for a caller without a name.
+	Account func(agent string) string
+
 	// Subscriptions: it buys what is due of the owner's subscriptions.
 	Subscriptions bool
 	// Count hears what each call that may pay came to; nil: nobody counts.
@@ -54,6 +58,7 @@ type Server struct {
 	isShared     bool          // by the agents of many sessions (Serve)
 	server       *mcp.Server
 	lazy         lazy
+	accounts     accounts
 	mounts       mounts
 	buyers       sync.Map       // names of the tools whose answers are purchases
 	deliveries   sync.WaitGroup // notes of what became of answers
@@ -196,12 +201,20 @@ func (s *Server) each(ctx context.Context, do func(context.Context, *Wallet)) {
 // close closes the wallet, if it was opened.
 func (s *Server) close() error {
 	s.unlocking.close()
-	return s.lazy.close()
+	return errors.Join(s.lazy.close(), s.accounts.close())
 }
 
 // wallet is the wallet as it is now; done ends its use.
 func (s *Server) wallet(ctx context.Context) (w *Wallet, done func(), err error) {
-	return s.lazy.get(ctx, s.Open)
+	return s.openerOf(ctx).get(ctx, s.Open)
+}
+
+// openerOf opens the account that the context's agent pays from.
+func (s *Server) openerOf(ctx context.Context) *lazy {
+	if s.Account == nil {
+		return &s.lazy
+	}
+	return s.accounts.of(s.Account(pay.AgentFrom(ctx)), &s.lazy)
 }
 
 // mcp makes the server, with all that does not come and go.
@@ -389,7 +402,7 @@ func (s *Server) onEnd(ctx context.Context, tell func(w *Wallet, delivered bool)
 	call.OnEnd(func(delivered bool) {
 		s.deliveries.Go(func() {
 			defer s.caught("delivery")
-			w, done := s.lazy.last()
+			w, done := s.openerOf(ctx).last()
 			if w == nil {
 				return
 			}

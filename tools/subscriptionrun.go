@@ -171,7 +171,12 @@ func (w *Wallet) runSlot(ctx context.Context, s Subscription, run history.Subscr
 	if err := w.Store.NoteRun(ctx, s.Subscription, run, nil); err != nil {
 		return nil, err
 	}
-	result, err := w.buySlot(ctx, s, run.Slot)
+	payer, done, err := w.payingFor(ctx, s.Agent)
+	if err != nil {
+		return nil, err
+	}
+	defer done()
+	result, err := payer.buySlot(ctx, s, run.Slot)
 	if ctx.Err() != nil && err != nil { // whoever stops it says nothing of the seller
 		return nil, ctx.Err()
 	}
@@ -186,8 +191,25 @@ func (w *Wallet) runSlot(ctx context.Context, s Subscription, run history.Subscr
 		return out, failed
 	}
 	// noted first: an answer that is delivered is one that may be removed for newer ones
-	w.Engine.Delivered(ctx, result.Status, result.PaymentID)
+	payer.Engine.Delivered(ctx, result.Status, result.PaymentID)
 	return out, nil
+}
+
+// payingFor is the wallet with the account that an agent pays from; done ends its use.
+func (w *Wallet) payingFor(ctx context.Context, agent string) (payer *Wallet, done func(), err error) {
+	rules := w.Engine.Rules
+	if rules.Teams.Account(agent) == rules.Account {
+		return w, func() {}, nil
+	}
+	payer, err = w.PayFor(ctx, agent)
+	if err != nil {
+		return nil, nil, err
+	}
+	return payer, func() {
+		if err := payer.Close(); err != nil {
+			logger(w.Engine.Log).Warn("close an account", "agent", agent, "err", err)
+		}
+	}, nil
 }
 
 // buySlot is the purchase of a slot. A wallet that is locked asks no seller.

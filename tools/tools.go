@@ -14,7 +14,10 @@ package tools
 
 import (
 	"context"
+	"errors"
 	"log/slog"
+	"maps"
+	"slices"
 	"sync"
 	"time"
 
@@ -54,6 +57,8 @@ type Wallet struct {
 	UnlocksItself bool
 	// Stale reports whether the owner changed the rules since it was opened; nil: they never change.
 	Stale func() bool
+	// PayFor opens the account that an agent pays from, where that is another one; whoever gets it closes it.
+	PayFor func(ctx context.Context, agent string) (*Wallet, error)
 	// Close closes the ledger, the keys and every connection; nil: there is nothing to close.
 	Close func() error
 
@@ -299,11 +304,48 @@ func (l *lazy) close() error {
 	}
 }
 
-// Wallet is the wallet that the server's agents use, under the rules as they are; done ends its use. It is to
-// be used while Serve serves.
-func (s *Server) Wallet(ctx context.Context) (w *Wallet, done func(), err error) {
-	return s.lazy.get(ctx, s.Open)
+// accounts are the wallet's accounts besides its own, as far as they were opened: on the one ledger, each with
+// an engine of its own, as wallets in several processes are.
+type accounts struct {
+	mu     sync.Mutex
+	byName map[string]*lazy
+	closed bool
 }
+
+// of opens an account; "" is the wallet's own.
+func (a *accounts) of(name string, own *lazy) *lazy {
+	if name == "" {
+		return own
+	}
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	if a.byName == nil {
+		a.byName = map[string]*lazy{}
+	}
+	if a.byName[name] == nil {
+		a.byName[name] = &lazy{closed: a.closed}
+	}
+	return a.byName[name]
+}
+
+// close closes them side by side.
+func (a *accounts) close() error {
+	a.mu.Lock()
+	a.closed = true
+	list := slices.Collect(maps.Values(a.byName))
+	a.mu.Unlock()
+	errs := make([]error, len(list))
+	var all sync.WaitGroup
+	for i, l := range list {
+		all.Go(func() { errs[i] = l.close() })
+	}
+	all.Wait()
+	return errors.Join(errs...)
+}
+
+// Wallet is the wallet that the server's agents use, under the rules as they are: the account that the
+// context's agent pays from. done ends its use. It is to be used while Serve serves.
+func (s *Server) Wallet(ctx context.Context) (w *Wallet, done func(), err error) { return s.wallet(ctx) }
 
 // Reopening is a wallet for a command that stays: get gives it under the rules as they are, for a use
 // that done ends; end closes it when its last use has ended.

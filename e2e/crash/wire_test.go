@@ -49,7 +49,7 @@ func (w *world) buyer(ctx context.Context, sellerURL, facilitatorURL string, dea
 	nodes := seller.NodeClient(w.Loopback)
 	rpc := map[string]string{sandbox.EVM: w.EVMNodeURL, sandbox.Solana: w.SolanaNodeURL}
 	tokenAccounts := map[string]string{sandbox.Solana: w.OwnerAccount}
-	evmSigner, solanaSigner := agent.Signers(template.keys, nil)
+	evmSigner, solanaSigner := agent.Signers(&template.keys.Account, nil)
 	if err := historytest.Adopt(ctx, store); err != nil {
 		return nil, errors.Join(err, store.Close())
 	}

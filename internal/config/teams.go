@@ -6,6 +6,7 @@ import (
 
 	"x402-wallet/budget"
 	"x402-wallet/internal/pattern"
+	"x402-wallet/x402"
 	"x402-wallet/x402/money"
 )
 
@@ -18,6 +19,7 @@ type Team struct {
 	Rate       int      // payments per minute; 0: none
 	AllowHosts []string // of those that are allowed above it; empty: all of them
 	Labels     []string // its names in the owner's books: "cost=42"
+	Account    bool     // it has an account of its own, and an agent of its own name that pays from it
 }
 
 // eachAgent is [budget.agents."PATTERN"]: what each agent whose name matches may do.
@@ -36,6 +38,7 @@ type fileTeam struct {
 	Rate       *int     `toml:"rate"`
 	AllowHosts []string `toml:"allow_hosts"`
 	Labels     []string `toml:"labels"`
+	Account    bool     `toml:"account"`
 }
 
 type fileEachAgent struct {
@@ -64,7 +67,7 @@ var namePattern = pattern.Lazy(`^[a-z*][a-z0-9_*-]{0,39}$`)
 const notAPattern = "%q is no agent's name and no pattern: 1 to 40 of a-z, 0-9, -, _ and *, which stands " +
 	"for any letters, and first a letter or *"
 
-func (c *checker) teams(written map[string]fileTeam) map[string]Team {
+func (c *checker) teams(written map[string]fileTeam, inFleet bool) map[string]Team {
 	teams := map[string]Team{}
 	c.refuse(len(written) > maxTeams, "budget.teams", "are %d; at most %d are taken", len(written), maxTeams)
 	patterns := 0
@@ -72,6 +75,11 @@ func (c *checker) teams(written map[string]fileTeam) map[string]Team {
 		key, f := dotted([]string{"budget", "teams", name}), written[name]
 		c.refuse(!agentName().MatchString(name), key,
 			"a team's name is 1 to 40 of a-z, 0-9, - and _, and begins with a letter")
+		c.refuse(f.Account && inFleet, key+".account",
+			"cannot be in a fleet: there each home has the keys of its own agents")
+		if f.Account && !slices.Contains(f.Agents, name) {
+			f.Agents = append(slices.Clone(f.Agents), name)
+		}
 		patterns += len(f.Agents)
 		for _, each := range f.Agents {
 			c.refuse(!namePattern().MatchString(each), key+".agents", notAPattern, each)
@@ -85,7 +93,8 @@ func (c *checker) teams(written map[string]fileTeam) map[string]Team {
 		teams[name] = Team{Agents: f.Agents, Parent: f.Parent, PerCall: c.cap(key+".per_call", f.PerCall),
 			Day: c.cap(key+".day", f.Day), Month: c.cap(key+".month", f.Month),
 			Rate:       c.ownRate(key+".rate", f.Rate),
-			AllowHosts: c.patterns(key+".allow_hosts", f.AllowHosts), Labels: f.Labels}
+			AllowHosts: c.patterns(key+".allow_hosts", f.AllowHosts), Labels: f.Labels,
+			Account: f.Account}
 	}
 	if patterns > maxPatterns {
 		c.fail("budget.teams", "have %d names and patterns of agents; at most %d are taken", patterns,
@@ -150,7 +159,7 @@ func Tree(teams map[string]Team) budget.Teams {
 	tree := budget.Teams{}
 	for name, t := range teams {
 		tree[name] = budget.Team{Agents: t.Agents, Parent: t.Parent, PerCall: t.PerCall, Day: t.Day,
-			Month: t.Month, Rate: t.Rate, AllowHosts: t.AllowHosts}
+			Month: t.Month, Rate: t.Rate, AllowHosts: t.AllowHosts, Account: t.Account}
 	}
 	return tree
 }
@@ -182,10 +191,49 @@ func (c *checker) unknownMembers(teams map[string]Team, agents map[string]Agent)
 	for _, team := range sorted(teams) {
 		for _, name := range teams[team].Agents {
 			_, known := agents[name]
+			known = known || (name == team && teams[team].Account)
 			if !known && agentName().MatchString(name) {
 				c.warnings = append(c.warnings, fmt.Sprintf("the team %s has the agent %s, and there is no "+
 					"[agents.%s]", team, name, name))
 			}
 		}
 	}
+}
+
+// AccountOf is the account that an agent pays from; "": the wallet's own.
+func (c *Config) AccountOf(agent string) string {
+	for _, t := range c.Budget.Teams {
+		if t.Account {
+			return Tree(c.Budget.Teams).Account(agent)
+		}
+	}
+	return ""
+}
+
+// Accounts are the names of those besides the wallet's own.
+func (c *Config) Accounts() (names []string) {
+	for _, name := range sorted(c.Budget.Teams) {
+		if c.Budget.Teams[name].Account {
+			names = append(names, name)
+		}
+	}
+	return names
+}
+
+// CheckAccountName refuses what is no name for one: INVALID_ARGUMENT.
+func CheckAccountName(name string) error {
+	if agentName().MatchString(name) {
+		return nil
+	}
+	return x402.Errorf(x402.InvalidArgument, "%s is no account's name: that is 1 to 40 of a-z, 0-9, - and _, and "+
+		"begins with a letter", x402.Quote(name))
+}
+
+// HasAccount reports whether there is one of this name; none in a nil Config.
+func (c *Config) HasAccount(name string) bool { return c != nil && c.Budget.Teams[name].Account }
+
+// NoAccount is the error where there is none of a name: INVALID_ARGUMENT.
+func NoAccount(name string) error {
+	return x402.Errorf(x402.InvalidArgument, "the wallet has no account %s", x402.Quote(name)).
+		WithHint("x402-wallet account list shows those there are; x402-wallet account add makes one")
 }

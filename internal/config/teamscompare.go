@@ -7,8 +7,8 @@ import (
 )
 
 // stricterTeams reports whether a change of the teams provably lets no agent do more, whatever its name: each
-// agent is still in every team that it was in, and none of these has a limit that is higher. So the sums that
-// count against a team's limits only grow, too.
+// agent is still in every team that it was in, none of these has a limit that is higher, and it pays from the
+// same account. So the sums that count against a team's limits only grow, too.
 func stricterTeams(from, to any) bool {
 	before, after := from.(map[string]Team), to.(map[string]Team)
 	for name, was := range before {
@@ -18,14 +18,23 @@ func stricterTeams(from, to any) bool {
 		}
 	}
 	for name, now := range after {
+		if now.Account != before[name].Account {
+			return false
+		}
 		for _, each := range now.Agents {
 			isNew := !slices.Contains(before[name].Agents, each)
-			if isNew && takesAgents(name, each, before, Tree(after)) {
+			if isNew && (hasAccount(name, after) || takesAgents(name, each, before, Tree(after))) {
 				return false
 			}
 		}
 	}
 	return true
+}
+
+// hasAccount reports whether the agents of a team pay from another account than the wallet's own.
+func hasAccount(team string, teams map[string]Team) bool {
+	isOne := func(name string) bool { return teams[name].Account }
+	return slices.ContainsFunc(Tree(teams).Up(team), isOne)
 }
 
 // takesAgents reports whether a new pattern of a team can take an agent out of a team that it was in.

@@ -38,7 +38,8 @@ const (
 
 // Hello is what a relay says first.
 type Hello struct {
-	Token string `json:"token,omitempty"` // the agent's, if it has one
+	Token   string `json:"token,omitempty"`   // the agent's, if it has one
+	Account string `json:"account,omitempty"` // that its host wants to pay from; "": none is named
 }
 
 // reply is the line with which the service answers a Hello.

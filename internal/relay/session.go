@@ -28,6 +28,8 @@ const (
 type Session struct {
 	User  socket.User // of the relay's process
 	Token string      // the agent's; "" where it has none
+	// Account is the one that the host wants to pay from; "" where it names none.
+	Account string
 	// Handed is a command of the owner's, instead of the streams of a host: Take and Ended are for it. nil:
 	// it is none.
 	Handed *Handed
@@ -79,7 +81,7 @@ func (s *Session) hello() (err error) {
 		(&Handed{Files: files}).Close() // nobody asked for them
 		var hello Hello
 		hello, err = parseHello(body)
-		s.Token = hello.Token
+		s.Token, s.Account = hello.Token, hello.Account
 	default:
 		(&Handed{Files: files}).Close()
 		err = fmt.Errorf("it begins with a frame %q", kind)

@@ -102,12 +102,10 @@ func (c counted) Checkpoint(ctx context.Context) error {
 func (w *world) start() {
 	l, err := Listen(w.t.Context(), w.home)
 	require.NoError(w.t, err)
-	onEVM, onSolana := Signers(w.keys, nil)
 	w.tally = &Tally{}
 	w.agent = &seal.Guard{Home: w.home, Rules: w.guard.Rules, Store: w.store, Key: w.keys}
 	s := &Server{
-		EVM: onEVM, Solana: onSolana,
-		SignIn: w.keys.SignIn, Locked: w.keys.Locked, Lock: w.keys.Lock,
+		Account: w.account, Locked: w.keys.Locked, Lock: w.keys.Lock,
 		Store: w.store, Started: time.Now(), Now: time.Now, Log: slog.New(slog.DiscardHandler),
 		Guard:    counted{w.agent, &w.marks},
 		Recorder: &Recorder{Store: w.store, Guard: w.agent, Now: w.now, Tally: w.tally},
@@ -122,6 +120,18 @@ func (w *world) start() {
 	done := make(chan struct{})
 	go func() { defer close(done); w.ended <- s.Run(ctx, l) }()
 	w.t.Cleanup(func() { end(); <-done })
+}
+
+// account has the keys of an account.
+func (w *world) account(name string) (Keys, error) {
+	if name == "" {
+		return KeysOf(&w.keys.Account), nil
+	}
+	a, err := w.keys.Other(name)
+	if err != nil {
+		return Keys{}, err
+	}
+	return KeysOf(a), nil
 }
 
 // lock reports whether there was an agent that it ended.
@@ -230,7 +240,7 @@ func TestTheAgentSignsWhatIsReserved(t *testing.T) {
 	p := w.reserve(10_000, nil)
 	locked, err := wallet.Open(w.home)
 	require.NoError(t, err)
-	signer, _ := Signers(locked, &Client{Home: w.home, Before: locked.Locked})
+	signer, _ := Signers(&locked.Account, &Client{Home: w.home, Before: locked.Locked})
 	transfer := w.transfer(p)
 	signature, err := signer.SignTransfer(t.Context(), transfer)
 	require.NoError(t, err)

@@ -49,11 +49,11 @@ func (c *Client) signChannel(ctx context.Context, m evm.ChannelMessage) (s evm.C
 
 // signChannel signs a voucher that adds the payment's price to what was promised in its channel.
 func (s *Server) signChannel(ctx context.Context, q request) ([]byte, error) {
-	rules, p, asset, err := s.reserved(ctx, q.Payment, x402.BatchSettlement)
+	rules, p, asset, by, err := s.reserved(ctx, q.Payment, x402.BatchSettlement)
 	if err != nil {
 		return nil, err
 	}
-	signer, isOne := s.EVM.(evm.ChannelSigner)
+	signer, isOne := by.EVM.(evm.ChannelSigner)
 	if q.Channel == nil || !isOne {
 		return nil, refuse("it cannot be read")
 	}
@@ -62,7 +62,7 @@ func (s *Server) signChannel(ctx context.Context, q request) ([]byte, error) {
 	if err != nil {
 		return nil, refuse("it cannot be read")
 	}
-	row, err := s.Store.Channel(ctx, id.Hex(), s.EVM.Address())
+	row, err := s.Store.Channel(ctx, id.Hex(), by.EVM.Address())
 	if errors.Is(err, history.ErrNotFound) {
 		return nil, refuse("the ledger has no such channel")
 	}
@@ -74,7 +74,7 @@ func (s *Server) signChannel(ctx context.Context, q request) ([]byte, error) {
 	if d := of.Deposit; d != nil && len(d.Salt) == len(evm.ChannelDeposit{}.Salt) {
 		m.Deposit = &evm.ChannelDeposit{Value: p.Amount, ValidBefore: d.ValidBefore, Salt: [32]byte(d.Salt)}
 	}
-	if err := s.ofChannel(rules, p, row, m, of.Shown); err != nil {
+	if err := s.ofChannel(rules, by.EVM.Address(), p, row, m, of.Shown); err != nil {
 		return nil, err
 	}
 	signatures, err := signer.SignChannel(ctx, m)
@@ -100,9 +100,9 @@ func (s *Server) signChannel(ctx context.Context, q request) ([]byte, error) {
 	return s.recorded(ctx, rules, p, history.Signed{Evidence: evidence, Channel: &next}, message, both)
 }
 
-// ofChannel compares what is to be signed with the payment and the channel's row.
-func (s *Server) ofChannel(rules Rules, p history.Payment, row history.Channel, m evm.ChannelMessage,
-	shown *x402.ChannelVoucher) error {
+// ofChannel compares what the account self is to sign with the payment and the channel's row.
+func (s *Server) ofChannel(rules Rules, self string, p history.Payment, row history.Channel,
+	m evm.ChannelMessage, shown *x402.ChannelVoucher) error {
 	known, book, err := row.Batch()
 	if err != nil {
 		return err
@@ -111,7 +111,7 @@ func (s *Server) ofChannel(rules Rules, p history.Payment, row history.Channel, 
 	if err != nil {
 		return refuse("what the seller asked cannot be read")
 	}
-	promised, self, now := row.Amount, s.EVM.Address(), s.Now().Unix()
+	promised, now := row.Amount, s.Now().Unix()
 	id, err := evm.ChannelID(p.Network, m.Config)
 	if err != nil {
 		return err
@@ -167,7 +167,7 @@ func PaymentChannel(chain uint64, c x402.ChannelConfig) (of wallet.PaymentChanne
 }
 
 // signChannel signs with the keys of this process.
-func signChannel(ctx context.Context, keys *wallet.Wallet, m evm.ChannelMessage) (s evm.ChannelSignatures,
+func signChannel(ctx context.Context, keys *wallet.Account, m evm.ChannelMessage) (s evm.ChannelSignatures,
 	err error) {
 	chain, ok := x402.ChainID(m.Asset.Network)
 	_, self := keys.Addresses()

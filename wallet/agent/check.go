@@ -44,13 +44,26 @@ type Rules struct {
 	MayPay func(ctx context.Context, p history.Payment) error
 }
 
+// For are the rules for what an agent pays: by the account that it pays from. The owner's vaults, allowances
+// and token accounts are of the wallet's own account, and only that one has payment channels.
+func (r Rules) For(agent string) Rules {
+	r.Budget.Account = r.Budget.Teams.Account(agent)
+	if r.Budget.Account != "" {
+		r.TokenAccounts, r.Vaults, r.Allowances = nil, nil, nil
+		r.Schemes = slices.DeleteFunc(slices.Clone(r.Schemes), func(scheme string) bool {
+			return scheme == x402.BatchSettlement
+		})
+	}
+	return r
+}
+
 func refuse(format string, args ...any) *x402.Error {
 	return x402.Errorf(x402.PolicyDenied, "the unlock agent does not sign this: "+format, args...)
 }
 
 // signEVM signs an EIP-3009 authorization. The domain is the registry's, for the asset of the ledger's row.
 func (s *Server) signEVM(ctx context.Context, q request) ([]byte, error) {
-	rules, p, asset, err := s.reserved(ctx, q.Payment, x402.Exact, x402.MPP)
+	rules, p, asset, by, err := s.reserved(ctx, q.Payment, x402.Exact, x402.MPP)
 	if err != nil {
 		return nil, err
 	}
@@ -59,7 +72,7 @@ func (s *Server) signEVM(ctx context.Context, q request) ([]byte, error) {
 		return nil, refuse("it cannot be read")
 	}
 	now := s.Now().Unix()
-	payer, vault := s.EVM.Address(), rules.Vaults[p.Network]
+	payer, vault := by.EVM.Address(), rules.Vaults[p.Network]
 	ofVault := vault != "" && strings.EqualFold(got.From, vault)
 	if ofVault {
 		payer = vault
@@ -83,7 +96,7 @@ func (s *Server) signEVM(ctx context.Context, q request) ([]byte, error) {
 		return nil, refuse("%v", err)
 	}
 	t := evm.Transfer{Payment: p.ID, Asset: asset, Authorization: got, Digest: digest, OfVault: ofVault}
-	signature, err := s.EVM.SignTransfer(ctx, t)
+	signature, err := by.EVM.SignTransfer(ctx, t)
 	if err != nil {
 		return nil, err
 	}
@@ -102,7 +115,7 @@ func (s *Server) recorded(ctx context.Context, rules Rules, p history.Payment, s
 
 // signSolana signs a transaction's message. How long it lives its blockhash says, about 90 seconds at most.
 func (s *Server) signSolana(ctx context.Context, q request) ([]byte, error) {
-	rules, p, asset, err := s.reserved(ctx, q.Payment, x402.Exact, x402.MPP)
+	rules, p, asset, by, err := s.reserved(ctx, q.Payment, x402.Exact, x402.MPP)
 	if err != nil {
 		return nil, err
 	}
@@ -119,8 +132,8 @@ func (s *Server) signSolana(ctx context.Context, q request) ([]byte, error) {
 	err = compare([]field{
 		{name: "scheme", same: p.Scheme != x402.BatchSettlement},
 		{name: "chain", same: x402.IsSolana(p.Network) && e.Network == p.Network},
-		{name: "authority", same: got.Authority == s.Solana.Address() && e.Payer == got.Authority},
-		{name: "fee payer", same: got.FeePayer != s.Solana.Address() && e.FeePayer == got.FeePayer},
+		{name: "authority", same: got.Authority == by.Solana.Address() && e.Payer == got.Authority},
+		{name: "fee payer", same: got.FeePayer != by.Solana.Address() && e.FeePayer == got.FeePayer},
 		{name: "source", same: got.Source == p.Source && e.Source == p.Source &&
 			(named == "" || named == p.Source)},
 		{name: "payee", same: got.Destination == destination && e.Destination == destination &&
@@ -136,7 +149,7 @@ func (s *Server) signSolana(ctx context.Context, q request) ([]byte, error) {
 	if err := endsSoon(ctx, rules, e, s.Now()); err != nil {
 		return nil, err
 	}
-	signature, err := s.Solana.SignTransfer(ctx, svm.Draft{Payment: p.ID, Message: q.Message})
+	signature, err := by.Solana.SignTransfer(ctx, svm.Draft{Payment: p.ID, Message: q.Message})
 	if err != nil {
 		return nil, err
 	}
@@ -181,11 +194,11 @@ func compare(list []field) error {
 // reserved finds the payment in the ledger, waiting for its signature, made since the agent began:
 // what was reserved before may have been signed by the agent before this one.
 //
-// It is to be paid in one of these ways.
+// It is to be paid in one of these ways. by are the keys of the account that it is paid from.
 func (s *Server) reserved(ctx context.Context, id string, ways ...string) (rules Rules, p history.Payment,
-	asset x402.AssetInfo, err error) {
+	asset x402.AssetInfo, by Keys, err error) {
 	if rules, p, err = s.payment(ctx, id); err != nil {
-		return rules, p, asset, err
+		return rules, p, asset, by, err
 	}
 	asset, known := rules.Assets.Asset(p.Network, p.Asset)
 	switch {
@@ -200,7 +213,10 @@ func (s *Server) reserved(ctx context.Context, id string, ways ...string) (rules
 	case worth(p, asset) != p.Price:
 		err = refuse("its price in the ledger is not what its amount is worth")
 	}
-	return rules, p, asset, err
+	if err == nil {
+		by, err = s.Account(rules.Budget.Account)
+	}
+	return rules, p, asset, by, err
 }
 
 // has reports whether something may be signed in one of the ways of paying. A float has its own rules.
@@ -228,7 +244,7 @@ func (s *Server) payment(ctx context.Context, id string) (rules Rules, p history
 	if errors.Is(err, history.ErrNotFound) {
 		return rules, p, refuse("the ledger has no such payment")
 	}
-	return rules, p, err
+	return rules.For(p.Agent), p, err
 }
 
 // expire looks by itself what became of a payment, and records that it can never settle any more.

@@ -170,15 +170,15 @@ func garbled() error {
 // forms that the chains' packages ask for. While a Client is given and it is its turn, the unlock
 // agent is asked first; without an agent, the wallet in this process signs.
 
-// Signers are the wallet's keys as the chains' signers. Their errors are those of the wallet's
+// Signers are the keys of a wallet's account as the chains' signers. Their errors are those of its
 // SignEVM and SignSolana, or the agent's refusal. A nil remote is none.
-func Signers(keys *wallet.Wallet, remote *Client) (evm.Signer, svm.Signer) {
+func Signers(keys *wallet.Account, remote *Client) (evm.Signer, svm.Signer) {
 	return evmSigner{keys: keys, remote: remote}, solanaSigner{keys: keys, remote: remote}
 }
 
 type (
 	signer struct {
-		keys   *wallet.Wallet
+		keys   *wallet.Account
 		remote *Client
 	}
 	evmSigner    signer

@@ -35,7 +35,7 @@ func (s *Server) charge(ctx context.Context, id string) error {
 // approval by EIP-2612 only the token's nonce is the caller's word, and with a wrong one it approves nothing;
 // of one by a transaction the account's nonce and the gas, which the owner's rules bound.
 func (s *Server) signPermit2(ctx context.Context, q request) ([]byte, error) {
-	rules, p, asset, err := s.reserved(ctx, q.Payment, x402.Permit2, x402.Upto)
+	rules, p, asset, by, err := s.reserved(ctx, q.Payment, x402.Permit2, x402.Upto)
 	if err != nil {
 		return nil, err
 	}
@@ -43,7 +43,7 @@ func (s *Server) signPermit2(ctx context.Context, q request) ([]byte, error) {
 	if err != nil {
 		return nil, refuse("it cannot be read")
 	}
-	now, payer := s.Now().Unix(), s.EVM.Address()
+	now, payer := s.Now().Unix(), by.EVM.Address()
 	err = compare([]field{
 		{name: "chain", same: x402.Namespace(p.Network) == "eip155"},
 		{name: "payer", same: strings.EqualFold(got.From, payer) && strings.EqualFold(p.Source, payer)},
@@ -76,7 +76,7 @@ func (s *Server) signPermit2(ctx context.Context, q request) ([]byte, error) {
 		}
 		d.Transaction = g
 	}
-	permit, approval, err := s.EVM.SignPermit2(ctx, d)
+	permit, approval, err := by.EVM.SignPermit2(ctx, d)
 	if err != nil {
 		return nil, err
 	}

@@ -38,7 +38,7 @@ func TestTheAgentSignsAPermit(t *testing.T) {
 	p := w.reserve(10_000, byWay(x402.Permit2))
 	locked, err := wallet.Open(w.home)
 	require.NoError(t, err)
-	signer, _ := Signers(locked, &Client{Home: w.home, Before: locked.Locked})
+	signer, _ := Signers(&locked.Account, &Client{Home: w.home, Before: locked.Locked})
 	d := w.permit(p)
 	signature, approval, err := signer.SignPermit2(t.Context(), d)
 	require.NoError(t, err)

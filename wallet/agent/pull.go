@@ -15,11 +15,11 @@ import (
 // signPull signs a transfer of a float from the owner's account to the agent's, which the ledger has as a
 // payment by itself. Its gas is bounded by the owner's rules.
 func (s *Server) signPull(ctx context.Context, q request) ([]byte, error) {
-	rules, p, asset, err := s.reserved(ctx, q.Payment, x402.Allowance)
+	rules, p, asset, by, err := s.reserved(ctx, q.Payment, x402.Allowance)
 	if err != nil {
 		return nil, err
 	}
-	signer, can := s.EVM.(evm.PullSigner)
+	signer, can := by.EVM.(evm.PullSigner)
 	if q.Pull == nil || !can {
 		return nil, refuse("it cannot be read")
 	}
@@ -30,7 +30,7 @@ func (s *Server) signPull(ctx context.Context, q request) ([]byte, error) {
 		{name: "chain", same: got.Network == p.Network && got.ChainID == chain && chain != 0},
 		{name: "asset", same: strings.EqualFold(got.Token, asset.Address)},
 		{name: "owner", same: strings.EqualFold(got.Owner, p.Source)},
-		{name: "agent", same: strings.EqualFold(got.Agent, s.EVM.Address())},
+		{name: "agent", same: strings.EqualFold(got.Agent, by.EVM.Address())},
 		{name: "amount", same: got.Amount == p.Amount},
 		{name: "time", same: !got.Made.Before(earliest) && !got.Made.After(latest)},
 	})

@@ -33,7 +33,7 @@ func (w *world) pull(units uint64) (history.Payment, x402.Pull) {
 func (w *world) asker() evm.PullSigner {
 	locked, err := wallet.Open(w.home)
 	require.NoError(w.t, err)
-	signer, _ := Signers(locked, &Client{Home: w.home, Before: locked.Locked})
+	signer, _ := Signers(&locked.Account, &Client{Home: w.home, Before: locked.Locked})
 	return signer.(evm.PullSigner)
 }
 
@@ -132,7 +132,7 @@ func TestAFloatIsNoPayment(t *testing.T) {
 	w := newWorld(t)
 	w.allowFloats()
 	p, _ := w.pull(1_000)
-	signer, _ := Signers(w.keys, &Client{Home: w.home, Before: func() bool { return true }})
+	signer, _ := Signers(&w.keys.Account, &Client{Home: w.home, Before: func() bool { return true }})
 	transfer := w.transfer(p)
 	transfer.Authorization.To = payee
 	_, err := signer.SignTransfer(t.Context(), transfer)

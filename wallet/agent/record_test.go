@@ -478,13 +478,15 @@ func TestARowCannotBeSwapped(t *testing.T) {
 			w := newWorld(t)
 			p := w.reserve(990_000, nil)
 			f := w.forge()
-			onEVM, _ := Signers(w.keys, nil)
-			s := &Server{Store: w.store, Now: time.Now, EVM: swapping{onEVM, func(id string) {
+			onEVM, _ := Signers(&w.keys.Account, nil)
+			swaps := swapping{onEVM, func(id string) {
 				n, err := f.Exec(change, id)
 				require.NoError(t, err)
 				require.EqualValues(t, 1, n)
 				require.NoError(t, f.Reserve(id))
-			}}, Rules: func(context.Context) (Rules, error) { return *w.rules.Load(), nil },
+			}}
+			s := &Server{Store: w.store, Now: time.Now,
+				Account: func(string) (Keys, error) { return Keys{EVM: swaps}, nil }, Rules: func(context.Context) (Rules, error) { return *w.rules.Load(), nil },
 				Recorder: &Recorder{Store: w.store, Guard: w.agent, Now: time.Now, Tally: &Tally{}}}
 			message, err := evm.EncodeAuthorization(w.transfer(p).Authorization)
 			require.NoError(t, err)

@@ -28,6 +28,7 @@ import (
 	"x402-wallet/chain/svm"
 	"x402-wallet/history"
 	"x402-wallet/internal/socket"
+	"x402-wallet/wallet"
 	"x402-wallet/x402"
 )
 
@@ -48,10 +49,8 @@ const (
 // Server is the unlock agent. All fields are set before Run; it needs all of them, but where it says
 // otherwise.
 type Server struct {
-	EVM    evm.Signer
-	Solana svm.Signer
-	// wallet.Wallet.SignIn
-	SignIn  func(ctx context.Context, text string) ([]byte, error)
+	// Account has the keys of an account, by its name; "": of the wallet's own.
+	Account func(name string) (Keys, error)
 	Locked  func() bool // the wallet has locked itself: idle, or open for too long
 	Lock    func()      // wipes the keys
 	Store   *history.Store
@@ -72,6 +71,19 @@ type Server struct {
 	Approver *Approver
 
 	witnessed int64 // the newest freeze that is marked
+}
+
+// Keys are those of an account, as what they sign asks for them.
+type Keys struct {
+	EVM    evm.Signer
+	Solana svm.Signer
+	SignIn func(ctx context.Context, text string) ([]byte, error) // as wallet.Account has it
+}
+
+// KeysOf are those of an account of a wallet in this process.
+func KeysOf(a *wallet.Account) Keys {
+	onEVM, onSolana := Signers(a, nil)
+	return Keys{EVM: onEVM, Solana: onSolana, SignIn: a.SignIn}
 }
 
 // request is one line of JSON; the answer is another. One call a connection.

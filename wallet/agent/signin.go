@@ -17,7 +17,7 @@ import (
 // SignIns signs in with the wallet's accounts: in this process, or by the unlock agent where it is its turn.
 // It is a pay.SignInSigner.
 type SignIns struct {
-	Keys   *wallet.Wallet
+	Keys   *wallet.Account
 	Remote *Client // nil: none
 }
 
@@ -72,14 +72,11 @@ const opSignIn = "sign-in"
 
 // signIn signs the text of a sign-in that is reserved in the ledger.
 func (s *Server) signIn(ctx context.Context, q request) ([]byte, error) {
-	rules, err := s.Rules(ctx)
+	rules, p, err := s.payment(ctx, q.Payment)
 	if err != nil {
 		return nil, err
 	}
-	p, err := s.Store.Payment(ctx, q.Payment)
-	if errors.Is(err, history.ErrNotFound) {
-		return nil, refuse("the ledger has no such row")
-	}
+	by, err := s.Account(rules.Budget.Account)
 	if err != nil {
 		return nil, err
 	}
@@ -94,7 +91,7 @@ func (s *Server) signIn(ctx context.Context, q request) ([]byte, error) {
 	if err := m.CheckBound(origin, s.Now()); err != nil {
 		return nil, refuse("%v", err)
 	}
-	payers := map[string]string{"eip155": s.EVM.Address(), "solana": s.Solana.Address()}
+	payers := map[string]string{"eip155": by.EVM.Address(), "solana": by.Solana.Address()}
 	payer := payers[x402.Namespace(p.Network)]
 	err = compare([]field{
 		{name: "kind", same: p.IsSignIn() && isFree(p)},
@@ -106,7 +103,7 @@ func (s *Server) signIn(ctx context.Context, q request) ([]byte, error) {
 	if err != nil {
 		return nil, err
 	}
-	signature, err := s.SignIn(ctx, q.Text)
+	signature, err := by.SignIn(ctx, q.Text)
 	if err != nil {
 		return nil, err
 	}

@@ -38,7 +38,7 @@ func (w *world) message(change func(*x402.SignIn)) x402.SignIn {
 
 func (w *world) signsIn() SignIns {
 	w.client.Before = func() bool { return true }
-	return SignIns{Keys: w.keys, Remote: w.client}
+	return SignIns{Keys: &w.keys.Account, Remote: w.client}
 }
 
 func allowSignIn(r *Rules) { r.Budget.SignIn = budget.RuleAllow }
