@@ -272,7 +272,7 @@ func (s *memStore) Facts(ctx context.Context, q history.Question) (f history.Fac
 		Used: budget.Usage{
 			Day:     s.used(budget.Window{Since: day}),
 			Month:   s.used(budget.Window{Since: budget.MonthOf(windows)}),
-			HostDay: map[string]budget.Use{}, Teams: map[string]budget.NodeUsage{},
+			HostDay: map[string]budget.Use{},
 		},
 	}
 	if q.Rules.Payee.PayTo != "" {
@@ -286,6 +286,9 @@ func (s *memStore) Facts(ctx context.Context, q history.Question) (f history.Fac
 	}
 	if name := q.Rules.Agent; name != "" {
 		f.Used.Agent = s.nodeUsage(budget.Window{Agent: name}, day, budget.MonthOf(windows))
+	}
+	if len(q.Rules.Teams) > 0 {
+		f.Used.Teams = map[string]budget.NodeUsage{}
 	}
 	for _, name := range q.Rules.Teams {
 		f.Used.Teams[name] = s.nodeUsage(budget.Window{Team: name, Teams: q.Rules.Tree}, day,
