@@ -124,6 +124,8 @@ var arrows = map[string][]string{
 	"internal/mcpconn": {"internal/child", "x402"},
 	// knows nothing of ours: what other programs get of us can be seen there
 	"internal/child": {},
+	// for the tests of what starts programs
+	"internal/child/childtest": {},
 	// the test kit for others: it signs by the wallet's own code, in a sandbox
 	"x402test": {"chain/evm", "chain/svm", "internal/sandbox", "x402", "x402/money"},
 	// verifies what EVM buyers sign with the chain's own code; of Solana it has a decoder of its own

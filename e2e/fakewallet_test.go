@@ -10,6 +10,8 @@ import (
 	"time"
 
 	"github.com/stretchr/testify/require"
+
+	"x402-wallet/internal/child/childtest"
 )
 
 // The fake wallet is this test binary itself, run with fakeWalletEnv set. It knows just enough to
@@ -22,9 +24,8 @@ const fakeWalletEnv = "E2E_FAKE_WALLET"
 func fakeBin(t *testing.T) string {
 	self, err := os.Executable()
 	require.NoError(t, err)
-	script := fmt.Sprintf("#!/bin/sh\n%s=1 exec %q \"$@\"\n", fakeWalletEnv, self)
 	bin := filepath.Join(t.TempDir(), "fake-wallet")
-	require.NoError(t, os.WriteFile(bin, []byte(script), 0o700))
+	childtest.Write(t, bin, fmt.Sprintf(`%s=1 exec %q "$@"`, fakeWalletEnv, self))
 	return bin
 }
 

@@ -12,6 +12,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"x402-wallet/e2e/testworld"
+	"x402-wallet/internal/child/childtest"
 )
 
 // hsm is a SoftHSM token with a key for each chain, asked by examples/signers/pkcs11.sh. The keys were made
@@ -54,8 +55,7 @@ func softHSM(t *testing.T) hsm {
 	require.NoError(t, err)
 	h.script = filepath.Join(h.dir, "sign.sh")
 	// mode is a word by which the test has the signer misbehave when it is to sign.
-	require.NoError(t, os.WriteFile(h.script, fmt.Appendf(nil, `#!/bin/sh
-export SOFTHSM2_CONF=%[1]s/softhsm2.conf
+	childtest.Write(t, h.script, fmt.Sprintf(`export SOFTHSM2_CONF=%[1]s/softhsm2.conf
 pkcs11() { exec %[2]s %[3]s x402 "$1" %[1]s/pin; }
 request=$(cat)
 printf '%%s\n' "$request" >> %[1]s/asked
@@ -71,7 +71,7 @@ case $request in *'"op":"sign"'*)
     esac ;;
 esac
 printf '%%s' "$request" | pkcs11 "$1"
-`, h.dir, example, h.module), 0o700))
+`, h.dir, example, h.module))
 	return h
 }
 

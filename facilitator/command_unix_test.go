@@ -7,17 +7,15 @@ import (
 	"encoding/json"
 	"errors"
 	"net/http"
-	"os"
 	"path/filepath"
-	"strconv"
 	"strings"
-	"syscall"
 	"testing"
 	"time"
 
 	"github.com/stretchr/testify/require"
 
 	"x402-wallet/internal/child"
+	"x402-wallet/internal/child/childtest"
 	"x402-wallet/x402"
 )
 
@@ -25,7 +23,7 @@ import (
 func program(t *testing.T, text string) (f Facilitator, dir string) {
 	dir = t.TempDir()
 	return Facilitator{Name: "program", Networks: []string{sepolia}, Command: &Command{
-		Argv: []string{"/bin/sh", "-c", text, dir}, Env: []string{"PATH=/usr/bin:/bin", "GIVEN=yes"}}}, dir
+		Argv: childtest.Script(dir, text), Env: []string{childtest.Env, "GIVEN=yes"}}}, dir
 }
 
 // beforeOther is a client of the program, and after it of a facilitator over HTTP that settles.
@@ -33,13 +31,6 @@ func beforeOther(f Facilitator) (*Client, *wire) {
 	w := newWire(map[string]script{"other": {yes}})
 	return New(Options{HTTP: &http.Client{Transport: w}, List: []Facilitator{f,
 		{Name: "other", URL: "https://other", Networks: []string{sepolia}}}}), w
-}
-
-func read(t *testing.T, dir, name string) string {
-	t.Helper()
-	text, err := os.ReadFile(filepath.Join(dir, name))
-	require.NoError(t, err)
-	return string(text)
 }
 
 // A program has the request as its last argument, on stdin what HTTP would have, and nothing of ours around
@@ -66,12 +57,12 @@ func TestAProgramIsAsked(t *testing.T) {
 	require.True(t, c.HasSigner(t.Context(), sepolia, "0xFA"))
 	body, err := s.body()
 	require.NoError(t, err)
-	require.Equal(t, string(body), read(t, dir, "verify"))
-	require.Equal(t, string(body), read(t, dir, "settle"))
-	require.Empty(t, read(t, dir, "supported"))
-	require.Contains(t, read(t, dir, "env"), "GIVEN=yes")
-	require.NotContains(t, read(t, dir, "env"), "canary")
-	require.Equal(t, "/\n", read(t, dir, "pwd"))
+	require.Equal(t, string(body), childtest.Read(t, dir, "verify"))
+	require.Equal(t, string(body), childtest.Read(t, dir, "settle"))
+	require.Empty(t, childtest.Read(t, dir, "supported"))
+	require.Contains(t, childtest.Read(t, dir, "env"), "GIVEN=yes")
+	require.NotContains(t, childtest.Read(t, dir, "env"), "canary")
+	require.Equal(t, "/\n", childtest.Read(t, dir, "pwd"))
 	require.Empty(t, w.asked(), "the program settles")
 }
 
@@ -130,26 +121,14 @@ func TestHostileProgramsSettle(t *testing.T) {
 				require.ErrorIs(t, r.Tries[0].Err, child.ErrTooLong)
 			}
 			if row.name != "hangs" { // on a busy machine its time may be over before it begins
-				require.Equal(t, "settle\n", read(t, dir, "asked"), "once")
+				require.Equal(t, "settle\n", childtest.Read(t, dir, "asked"), "once")
 			}
 			require.Empty(t, w.asked(), "nobody else is asked")
 			if strings.Contains(row.text, "pid") {
-				pid, err := strconv.Atoi(strings.TrimSpace(read(t, dir, "pid")))
-				require.NoError(t, err)
-				require.Eventually(t, func() bool { return isGone(pid) }, 10*time.Second, time.Millisecond)
+				childtest.WaitGone(t, childtest.Read(t, dir, "pid"))
 			}
 		})
 	}
-}
-
-// isGone reports whether a process has ended, if nobody waited for it yet.
-func isGone(pid int) bool {
-	if syscall.Kill(pid, 0) != nil {
-		return true
-	}
-	stat, err := os.ReadFile("/proc/" + strconv.Itoa(pid) + "/stat")
-	_, state, _ := strings.Cut(string(stat), ") ")
-	return err == nil && strings.HasPrefix(state, "Z")
 }
 
 // A program that could not be started has provably done nothing: the next facilitator is asked.

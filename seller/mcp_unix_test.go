@@ -4,19 +4,16 @@ package seller
 
 import (
 	"context"
-	"fmt"
 	"log/slog"
-	"os"
 	"regexp"
-	"strconv"
 	"strings"
 	"sync"
-	"syscall"
 	"testing"
 	"time"
 
 	"github.com/stretchr/testify/require"
 
+	"x402-wallet/internal/child/childtest"
 	"x402-wallet/x402"
 )
 
@@ -68,15 +65,6 @@ func TestAnMCPCommandIsEndedWithAllItStarted(t *testing.T) {
 	require.Less(t, time.Since(began), closeTimeout+time.Second)
 	require.Error(t, <-done)
 	for _, pid := range pids.FindStringSubmatch(said.String())[1:] {
-		n, err := strconv.Atoi(pid)
-		require.NoError(t, err)
-		require.Eventually(t, func() bool {
-			return syscall.Kill(n, 0) != nil || isZombie(n)
-		}, 5*time.Second, 10*time.Millisecond, "process %d lives on", n)
+		childtest.WaitGone(t, pid)
 	}
-}
-
-func isZombie(pid int) bool {
-	text, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
-	return err == nil && strings.Contains(string(text), ") Z ")
 }

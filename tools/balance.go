@@ -6,6 +6,7 @@ import (
 	"reflect"
 	"runtime/debug"
 	"slices"
+
 	"strings"
 	"sync"
 
@@ -19,8 +20,8 @@ import (
 
 // balanceIn is what x402_check_balance takes.
 type balanceIn struct {
-	Network string `json:"network,omitempty" jsonschema:"only this network, e.g. eip155:8453, or all"`
-	Asset   string `json:"asset,omitempty" jsonschema:"only this asset (symbol or address)"`
+	Network string `json:"network,omitempty" jsonschema:"only this one, or all"`
+	Asset   string `json:"asset,omitempty" jsonschema:"symbol or address"`
 }
 
 // BalanceOut is the answer of x402_check_balance. Amounts are atomic units, budgets dollars.
@@ -33,15 +34,7 @@ type BalanceOut struct {
 }
 
 // shape leaves out what only an agent with a name finds among the budgets: it explains itself.
-func (BalanceOut) shape(p map[string]*jsonschema.Schema) {
-	budgets := p["budget"]
-	for _, own := range []string{"agent", "teams"} {
-		delete(budgets.Properties, own)
-		budgets.PropertyOrder = slices.DeleteFunc(budgets.PropertyOrder, func(name string) bool {
-			return name == own
-		})
-	}
-}
+func (BalanceOut) shape(s *jsonschema.Schema) { leaveOut(s.Properties["budget"], "agent", "teams") }
 
 // allNetworks asks for every network, also where there is nothing.
 const allNetworks = "all"
@@ -77,7 +70,7 @@ type BalanceRow struct {
 	vault string // the row is of the owner's vault; "": of what the agent has, or is delegated
 }
 
-const balanceDescription = `What can be spent: per network the balance, what the owner lets the agent spend (delegation, vault, allowance) and what unfinished payments hold; and what is left of each budget.`
+const balanceDescription = `What can be spent: per network the balance, what the owner lets the agent spend and what is held; what is left of each budget.`
 
 // Balance reads the chains and the budgets. Its error is an *x402.Error; trouble with one node is in its row.
 func (w *Wallet) Balance(ctx context.Context, network, asset string) (out BalanceOut, err error) {

@@ -6,6 +6,8 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/google/jsonschema-go/jsonschema"
+
 	"x402-wallet/history"
 	"x402-wallet/x402"
 	"x402-wallet/x402/base58"
@@ -14,8 +16,8 @@ import (
 
 // delegationIn is what x402_check_delegation takes.
 type delegationIn struct {
-	TokenAccount string `json:"tokenAccount,omitempty" jsonschema:"or an EVM vault or owner; default: the configured one, else the one that delegates to this agent"`
-	Network      string `json:"network,omitempty" jsonschema:"default: the preferred one"`
+	TokenAccount string `json:"tokenAccount,omitempty" jsonschema:"or EVM vault or owner; default: the configured or the delegating one"`
+	Network      string `json:"network,omitempty" jsonschema:"default: preferred"`
 }
 
 // DelegationOut is the answer of x402_check_delegation. Amounts are atomic units.
@@ -45,6 +47,13 @@ type DelegationOut struct {
 
 	Next x402.Next `json:"next"`
 }
+
+// shape leaves out what only a vault or an allowance has, for the schemas' bound (SPEC §7).
+func (DelegationOut) shape(s *jsonschema.Schema) { leaveOut(s, ofOneKind...) }
+
+var ofOneKind = []string{"float", "gasWei", "owner", "perPayment", "perPeriod", "periodSeconds", "moreAt"}
+
+const delegationName = "x402_check_delegation"
 
 const delegationDescription = `What an owner's SPL token account, EVM vault or allowance lets this agent spend.`
 
@@ -191,7 +200,7 @@ func (w *Wallet) delegatingAccount(ctx context.Context, network string) (string,
 // revokeIn is what x402_revoke_delegation takes.
 type revokeIn struct {
 	TokenAccount string `json:"tokenAccount,omitempty" jsonschema:"as in x402_check_delegation"`
-	Freeze       bool   `json:"freeze,omitempty" jsonschema:"stop paying from that account at once, until the person lifts that"`
+	Freeze       bool   `json:"freeze,omitempty" jsonschema:"stop paying from it, until the person lifts that"`
 }
 
 // revokeOut is its answer.
@@ -207,7 +216,7 @@ type revokeOut struct {
 	Next x402.Next `json:"next"`
 }
 
-const revokeDescription = `Prepare the end of a delegation: an unsigned transaction and the command for the owner, who alone can sign.`
+const revokeDescription = `Prepare the end of a delegation: unsigned transaction and command for the owner, who alone can sign.`
 
 // revoke prepares a revocation. Its error is an *x402.Error.
 func (w *Wallet) revoke(ctx context.Context, in revokeIn) (revokeOut, error) {

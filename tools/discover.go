@@ -20,9 +20,9 @@ import (
 
 // DiscoverIn is what x402_discover_services takes.
 type DiscoverIn struct {
-	Query    string `json:"query,omitempty" jsonschema:"words"`
+	Query    string `json:"query,omitempty"`
 	URL      string `json:"url,omitempty" jsonschema:"URL or MCP server to ask"`
-	Network  string `json:"network,omitempty" jsonschema:"only this one"`
+	Network  string `json:"network,omitempty"`
 	MaxPrice string `json:"maxPrice,omitempty" jsonschema:"dollars"`
 	Limit    *int   `json:"limit,omitempty" jsonschema:"default 10"`
 }

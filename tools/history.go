@@ -21,15 +21,15 @@ import (
 // HistoryIn is what x402_history takes.
 type HistoryIn struct {
 	Limit     *int   `json:"limit,omitempty" jsonschema:"default 10"`
-	Before    string `json:"before,omitempty" jsonschema:"the page after this paymentId (or transaction)"`
-	URL       string `json:"url,omitempty" jsonschema:"the URL contains this"`
-	AfterDate string `json:"afterDate,omitempty" jsonschema:"since this date or time (RFC 3339)"`
-	Status    string `json:"status,omitempty" jsonschema:"only in this state"`
-	PaymentID string `json:"paymentId,omitempty" jsonschema:"one payment"`
-	Offset    *int   `json:"offset,omitempty" jsonschema:"read its content from this byte"`
-	Length    *int   `json:"length,omitempty" jsonschema:"so many bytes"`
-	Find      string `json:"find,omitempty" jsonschema:"text to find in its content"`
-	Evidence  bool   `json:"evidence,omitempty" jsonschema:"show its evidence"`
+	Before    string `json:"before,omitempty" jsonschema:"older than this paymentId"`
+	URL       string `json:"url,omitempty" jsonschema:"part of the URL"`
+	AfterDate string `json:"afterDate,omitempty" jsonschema:"RFC 3339"`
+	Status    string `json:"status,omitempty"`
+	PaymentID string `json:"paymentId,omitempty"`
+	Offset    *int   `json:"offset,omitempty" jsonschema:"byte to read from"`
+	Length    *int   `json:"length,omitempty"`
+	Find      string `json:"find,omitempty" jsonschema:"text in its content"`
+	Evidence  bool   `json:"evidence,omitempty"`
 
 	Whose Whose `json:"-"` // whose they are: the owner's to ask, an agent with a name gets its own
 }
@@ -114,9 +114,10 @@ func (r historyRow) For() string {
 	return what
 }
 
-func (HistoryIn) shape(p map[string]*jsonschema.Schema) {
-	least, most, longest := 1.0, float64(mostRows), float64(pay.MaxPiece)
-	p["limit"].Minimum, p["limit"].Maximum = &least, &most
+func (HistoryIn) shape(s *jsonschema.Schema) {
+	p := s.Properties
+	most, longest := float64(mostRows), float64(pay.MaxPiece)
+	p["limit"].Maximum = &most
 	p["length"].Maximum = &longest
 	p["status"].Enum = statuses
 }

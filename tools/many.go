@@ -19,8 +19,8 @@ import (
 // ManyIn is what x402_pay_many takes.
 type ManyIn struct {
 	Requests       []ManyRequest `json:"requests" jsonschema:"each as in x402_pay"`
-	MaxAmount      string        `json:"maxAmount" jsonschema:"for all, like \"$0.50\""`
-	IdempotencyKey string        `json:"idempotencyKey,omitempty" jsonschema:"of the batch"`
+	MaxAmount      string        `json:"maxAmount" jsonschema:"for all"`
+	IdempotencyKey string        `json:"idempotencyKey,omitempty"`
 }
 
 // ManyRequest is one of them: an x402_pay without a key of its own.
@@ -34,7 +34,8 @@ type ManyRequest struct {
 	Asset     string            `json:"asset,omitempty"`
 }
 
-func (ManyIn) shape(p map[string]*jsonschema.Schema) {
+func (ManyIn) shape(s *jsonschema.Schema) {
+	p := s.Properties
 	most := pay.MaxMany
 	p["requests"].MaxItems = &most
 	// x402_pay says what there is; every byte of a schema is read by a model each time
@@ -44,7 +45,7 @@ func (ManyIn) shape(p map[string]*jsonschema.Schema) {
 const manyName = "x402_pay_many"
 
 const manyDescription = `Get up to 100 URLs as x402_pay does, under one maxAmount and one yes: ` +
-	`all are held together or nothing is bought, then each is bought or not. Repeating the call buys what is missing.`
+	`all are held or nothing is bought, then each is bought or not. Repeating buys what is missing.`
 
 // ManyOut is what became of a batch.
 type ManyOut struct {

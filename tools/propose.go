@@ -16,16 +16,16 @@ import (
 // What an agent proposes is a row that the owner reads, and nothing more: a subscription is made of it by the
 // owner's command alone, which takes the passphrase. No dialog at the agent's client decides on it.
 
-const proposeDescription = `Propose that url is bought regularly. Buys nothing: a person accepts it, or not. ` +
-	`What it bought is then the resource x402://subscriptions/{name}/content.`
+const proposeDescription = `Propose to buy url regularly; a person accepts it, or not. ` +
+	`What it bought is then x402://subscriptions/{name}/content.`
 
 // proposeIn is what x402_propose_subscription takes.
 type proposeIn struct {
-	URL       string `json:"url" jsonschema:"the https URL"`
+	URL       string `json:"url"`
 	Every     string `json:"every" jsonschema:"like 12h or 1d"`
-	MaxAmount string `json:"maxAmount" jsonschema:"most each time, like \"$0.05\""`
-	Until     string `json:"until" jsonschema:"end date, e.g. 2027-01-31"`
-	Reason    string `json:"reason" jsonschema:"why, in a sentence"`
+	MaxAmount string `json:"maxAmount" jsonschema:"each time"`
+	Until     string `json:"until" jsonschema:"like 2027-01-31"`
+	Reason    string `json:"reason"`
 }
 
 // proposeOut says what became of a proposal.

@@ -19,7 +19,7 @@ import (
 
 // shaped is what narrows its schema beyond its types.
 type shaped interface {
-	shape(properties map[string]*jsonschema.Schema)
+	shape(s *jsonschema.Schema)
 }
 
 func inputSchema[In any]() *jsonschema.Schema {
@@ -31,7 +31,7 @@ func inputSchema[In any]() *jsonschema.Schema {
 func shape[T any](s *jsonschema.Schema) {
 	var of T
 	if narrow, ok := any(of).(shaped); ok {
-		narrow.shape(s.Properties)
+		narrow.shape(s)
 	}
 }
 
@@ -39,28 +39,27 @@ func shape[T any](s *jsonschema.Schema) {
 func written(s *jsonschema.Schema) json.RawMessage { return must(json.Marshal(s)) }
 
 // outputSchema admits errors too, since some clients check those against it as well (typescript-sdk
-// #1943). Of their form it says just enough: every byte here is multiplied by the tools.
+// #1943). Of their form it says just enough to know it by: every byte here is multiplied by the tools, whose
+// definitions have 14 KB together (SPEC §7).
 func outputSchema[Out any]() *jsonschema.Schema {
 	s := schemaOf[Out]()
 	shape[Out](s)
 	extensible(s)
-	failed := []string{"error", "message"}
-	s.AnyOf = []*jsonschema.Schema{{Required: s.Required}, {Required: failed}}
+	s.AnyOf = []*jsonschema.Schema{{Required: s.Required}, {Required: []string{"error", "message"}}}
 	s.Required = nil
-	for _, name := range failed {
-		s.Properties[name] = &jsonschema.Schema{Type: "string"}
-		s.PropertyOrder = append(s.PropertyOrder, name)
-	}
 	return s
 }
 
-// brief is a schema of those properties alone that have to be there.
+// brief says which properties have to be there; what they are, another tool's schema says.
 func brief(s *jsonschema.Schema) *jsonschema.Schema {
-	needed := slices.Concat(s.AnyOf[0].Required, s.AnyOf[1].Required)
-	isExtra := func(name string) bool { return !slices.Contains(needed, name) }
-	maps.DeleteFunc(s.Properties, func(name string, _ *jsonschema.Schema) bool { return isExtra(name) })
-	s.PropertyOrder = slices.DeleteFunc(s.PropertyOrder, isExtra)
-	return s
+	return &jsonschema.Schema{Type: s.Type, AnyOf: s.AnyOf}
+}
+
+// leaveOut takes properties from a schema: its objects may have more than it names.
+func leaveOut(s *jsonschema.Schema, names ...string) {
+	isOut := func(name string) bool { return slices.Contains(names, name) }
+	maps.DeleteFunc(s.Properties, func(name string, _ *jsonschema.Schema) bool { return isOut(name) })
+	s.PropertyOrder = slices.DeleteFunc(s.PropertyOrder, isOut)
 }
 
 // schemaOf infers. Amounts and dollars are strings on the wire; raw JSON is always an object. What

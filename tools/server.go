@@ -254,7 +254,7 @@ func (s *Server) addTools() {
 		func(w *Wallet, ctx context.Context, in balanceIn) (BalanceOut, error) {
 			return w.Balance(ctx, in.Network, in.Asset)
 		})
-	add(s, tool("x402_check_delegation", "Delegation", delegationDescription, reads),
+	add(s, tool(delegationName, "Delegation", delegationDescription, reads),
 		func(w *Wallet, ctx context.Context, in delegationIn) (DelegationOut, error) {
 			return w.CheckDelegation(ctx, in.Network, in.TokenAccount)
 		})
@@ -264,7 +264,7 @@ func (s *Server) addTools() {
 			return w.ListTools(ctx, in.Server)
 		})
 	call := tool(callName, "Call a paid tool", callDescription, buys)
-	call.OutputSchema = written(brief(outputSchema[pay.Result]())) // the rest is as in x402_pay
+	call.OutputSchema = written(brief(outputSchema[pay.Result]())) // the rest is x402_pay's
 	addPurchase[CallIn](s, call)
 	add(s, tool("x402_discover_services", "Find services", discoverDescription, reads), (*Wallet).Discover)
 	writes := &mcp.ToolAnnotations{DestructiveHint: &no, OpenWorldHint: &no}

@@ -19,6 +19,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"x402-wallet/internal/child/childtest"
 	"x402-wallet/internal/sandbox"
 )
 
@@ -122,9 +123,8 @@ func TestABrowserInThePathGetsNoAddress(t *testing.T) {
 	_, env := household(t, sandbox.Options{}, sandbox.Rules{})
 	dir := t.TempDir()
 	stolen := filepath.Join(dir, "stolen")
-	script := "#!/bin/sh\necho \"$@\" > " + stolen + "\n"
 	for _, name := range []string{"xdg-open", "open", "x-www-browser", "www-browser", "firefox"} {
-		require.NoError(t, os.WriteFile(filepath.Join(dir, name), []byte(script), 0o755))
+		childtest.Write(t, filepath.Join(dir, name), `echo "$@" > `+stolen)
 	}
 	env = append(env, "PATH="+dir+":/usr/bin:/bin", "BROWSER="+filepath.Join(dir, "firefox"))
 	runs(t, 0, env, "dashboard", "--open", "--idle", "1s")

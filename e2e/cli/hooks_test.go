@@ -14,6 +14,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"x402-wallet/history/historytest"
+	"x402-wallet/internal/child/childtest"
 	"x402-wallet/internal/sandbox"
 )
 
@@ -28,9 +29,7 @@ type owners struct {
 
 func (o owners) write(name, text string) {
 	o.t.Helper()
-	path := filepath.Join(o.dir, name)
-	require.NoError(o.t, os.WriteFile(path+".new", []byte("#!/bin/sh\n"+text), 0o700))
-	require.NoError(o.t, os.Rename(path+".new", path))
+	childtest.Write(o.t, filepath.Join(o.dir, name), text)
 }
 
 // told are the events of a file.

@@ -12,6 +12,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"x402-wallet/e2e/testworld"
+	"x402-wallet/internal/child/childtest"
 	"x402-wallet/internal/config"
 	"x402-wallet/internal/sandbox"
 	"x402-wallet/wallet"
@@ -24,7 +25,7 @@ func TestASignerThatNobodySealed(t *testing.T) {
 	env = append(env, passphraseFile(t))
 	dir := t.TempDir()
 	program, started := filepath.Join(dir, "sign"), filepath.Join(dir, "started")
-	require.NoError(t, os.WriteFile(program, []byte("#!/bin/sh\ntouch "+started+"\n"), 0o700))
+	childtest.Write(t, program, "touch "+started)
 	key, err := crypto.GenerateKey()
 	require.NoError(t, err)
 	theirs := crypto.PubkeyToAddress(key.PublicKey).Hex()

@@ -13,6 +13,8 @@ import (
 
 	"github.com/stretchr/testify/require"
 	"golang.org/x/sys/unix"
+
+	"x402-wallet/internal/child/childtest"
 )
 
 const testSecret = "correct horse battery staple"
@@ -168,7 +170,7 @@ func TestKeepDescriptors(t *testing.T) {
 // confinedShell runs a script that is kept from dir.
 func confinedShell(t *testing.T, dir, script string) string {
 	t.Helper()
-	p := Program{Argv: []string{"/bin/sh", "-c", script}, Env: []string{"PATH=/usr/bin:/bin"},
+	p := Program{Argv: childtest.Script(dir, script), Env: []string{childtest.Env},
 		Sandbox: Sandbox{Closed: []string{dir}, Required: true}}
 	cmd, err := p.Command()
 	require.NoError(t, err)
@@ -212,10 +214,8 @@ func TestACacheIsThere(t *testing.T) {
 	home := t.TempDir()
 	wallet, bin := filepath.Join(home, ".config", "wallet"), filepath.Join(t.TempDir(), "npx")
 	require.NoError(t, os.MkdirAll(wallet, 0o700))
-	script := `#!/bin/sh
-		echo kept > "$HOME/.npm/x"; echo no > "$HOME/x"`
-	require.NoError(t, os.WriteFile(bin, []byte(script), 0o700))
-	cmd, err := Program{Argv: []string{bin}, Env: []string{"HOME=" + home, "PATH=/usr/bin:/bin"},
+	childtest.Write(t, bin, `echo kept > "$HOME/.npm/x"; echo no > "$HOME/x"`)
+	cmd, err := Program{Argv: []string{bin}, Env: []string{"HOME=" + home, childtest.Env},
 		Sandbox: Sandbox{Closed: []string{wallet}, Required: true}}.Command()
 	require.NoError(t, err)
 	_, _ = cmd.CombinedOutput()
@@ -230,7 +230,7 @@ func TestWhatCannotBeConfined(t *testing.T) {
 	}
 	dir := t.TempDir()
 	program := filepath.Join(dir, "program")
-	require.NoError(t, os.WriteFile(program, []byte("#!/bin/sh\necho ran\n"), 0o700))
+	childtest.Write(t, program, "echo ran")
 	p := Program{Argv: []string{program}, Sandbox: Sandbox{Closed: []string{dir}}}
 	check := func(why string) {
 		require.Contains(t, p.Unconfined(), why)

@@ -18,6 +18,7 @@ import (
 
 	"x402-wallet/history"
 	"x402-wallet/internal/child"
+	"x402-wallet/internal/child/childtest"
 	"x402-wallet/x402"
 	"x402-wallet/x402/money"
 )
@@ -66,7 +67,7 @@ func (l *ledger) put(p history.Payment, s history.State) {
 
 // script is a program that is a shell's script; $0 is a directory of the test's own.
 func script(dir, text string) child.Program {
-	return child.Program{Argv: []string{"/bin/sh", "-c", text, dir}, Env: []string{"PATH=/usr/bin:/bin"}}
+	return child.Program{Argv: childtest.Script(dir, text), Env: []string{childtest.Env}}
 }
 
 // process is one more process on a home.
@@ -98,13 +99,6 @@ func paymentOf(n int) history.Payment {
 		Receipt: []byte(`"canary"`), Note: "canary"}
 }
 
-func read(t *testing.T, dir, name string) string {
-	t.Helper()
-	text, err := os.ReadFile(filepath.Join(dir, name))
-	require.NoError(t, err)
-	return string(text)
-}
-
 // What a program is told is this and nothing else: no key, no signed byte, no variable of ours.
 func TestWhatAProgramIsTold(t *testing.T) {
 	t.Setenv("OURS", "canary")
@@ -117,15 +111,15 @@ func TestWhatAProgramIsTold(t *testing.T) {
 		`"url":"https://shop.example/x","host":"shop.example","network":"eip155:84532","scheme":"exact",` +
 		`"asset":"0xusdc","symbol":"USDC","amount":"10000","price":"0.01","payTo":"0xshop","from":"0xagent"`
 	at := p.Created.UTC().Format(time.RFC3339)
-	require.Equal(t, fmt.Sprintf(`{"event":"before",`+told+"}\n", at), read(t, dir, "before"))
-	require.NotContains(t, read(t, dir, "env"), "canary")
+	require.Equal(t, fmt.Sprintf(`{"event":"before",`+told+"}\n", at), childtest.Read(t, dir, "before"))
+	require.NotContains(t, childtest.Read(t, dir, "env"), "canary")
 	p.Proof, p.Transaction, p.Facilitator = history.Chain, "0xabc", "mine"
 	l.put(p, history.Settled)
 	h.Wake()
 	require.Eventually(t, func() bool { _, err := os.Stat(filepath.Join(dir, "after")); return err == nil },
 		20*time.Second, time.Millisecond)
 	require.Equal(t, fmt.Sprintf(`{"event":"after",`+told+`,"status":"settled","proof":"chain",`+
-		`"transactionSignature":"0xabc","facilitator":"mine"}`+"\n", at), read(t, dir, "after"))
+		`"transactionSignature":"0xabc","facilitator":"mine"}`+"\n", at), childtest.Read(t, dir, "after"))
 }
 
 // Only a program that ends with success, and names no reason, lets a payment pass.
@@ -290,5 +284,5 @@ func TestAProgramIsConfined(t *testing.T) {
 	h, dir := (&ledger{home: t.TempDir()}).process(t, `cat `+home+`/keystore.json > "$0/stolen"; exit 0`, "")
 	h.Before.Sandbox = child.Sandbox{Closed: []string{home}}
 	require.NoError(t, h.MayPay(t.Context(), paymentOf(1)))
-	require.Empty(t, read(t, dir, "stolen"))
+	require.Empty(t, childtest.Read(t, dir, "stolen"))
 }

@@ -7,9 +7,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
-	"strconv"
 	"strings"
-	"syscall"
 	"testing"
 	"time"
 
@@ -17,20 +15,14 @@ import (
 
 	"x402-wallet/history"
 	"x402-wallet/internal/child"
+	"x402-wallet/internal/child/childtest"
 )
 
 // script is a command that is a shell's script; $0 is a directory of the test's own.
 func script(t *testing.T, text string) (c Command, dir string) {
 	dir = t.TempDir()
-	return Command{Program: child.Program{Argv: []string{"/bin/sh", "-c", text, dir},
-		Env: []string{"PATH=/usr/bin:/bin", "GIVEN=yes"}}}, dir
-}
-
-func read(t *testing.T, dir, name string) string {
-	t.Helper()
-	text, err := os.ReadFile(filepath.Join(dir, name))
-	require.NoError(t, err)
-	return string(text)
+	return Command{Program: child.Program{Argv: childtest.Script(dir, text),
+		Env: []string{childtest.Env, "GIVEN=yes"}}}, dir
 }
 
 // A command has the notice on stdin and nothing of ours in its environment.
@@ -41,10 +33,10 @@ func TestACommandIsTold(t *testing.T) {
 	require.NoError(t, c.Tell(t.Context(), n))
 	line, err := n.line()
 	require.NoError(t, err)
-	require.Equal(t, string(line), read(t, dir, "line"))
-	require.Contains(t, read(t, dir, "env"), "GIVEN=yes")
-	require.NotContains(t, read(t, dir, "env"), "canary")
-	require.Equal(t, "/\n", read(t, dir, "pwd"))
+	require.Equal(t, string(line), childtest.Read(t, dir, "line"))
+	require.Contains(t, childtest.Read(t, dir, "env"), "GIVEN=yes")
+	require.NotContains(t, childtest.Read(t, dir, "env"), "canary")
+	require.Equal(t, "/\n", childtest.Read(t, dir, "pwd"))
 	_, to := c.Name()
 	require.Equal(t, "/bin/sh", to)
 }
@@ -111,22 +103,10 @@ func TestACommandThatHangs(t *testing.T) {
 				if err != nil { // on a busy machine its time was over before it began
 					return
 				}
-				pid, err := strconv.Atoi(strings.TrimSpace(string(text)))
-				require.NoError(t, err)
-				require.Eventually(t, func() bool { return isGone(pid) }, 10*time.Second, time.Millisecond)
+				childtest.WaitGone(t, string(text))
 			})
 		}
 	}
-}
-
-// isGone reports whether a process has ended, if nobody waited for it yet.
-func isGone(pid int) bool {
-	if syscall.Kill(pid, 0) != nil {
-		return true
-	}
-	stat, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
-	_, state, _ := strings.Cut(string(stat), ") ")
-	return err == nil && strings.HasPrefix(state, "Z")
 }
 
 // A command is kept from the wallet's home, where the system can.
@@ -136,9 +116,9 @@ func TestACommandIsConfined(t *testing.T) {
 	c, dir := script(t, fmt.Sprintf(`cat > "$0/line"; cat %s/keystore.json > "$0/stolen"; exit 0`, home))
 	c.Program.Sandbox = child.Sandbox{Closed: []string{home}}
 	require.NoError(t, c.Tell(t.Context(), test()))
-	require.NotEmpty(t, read(t, dir, "line"))
+	require.NotEmpty(t, childtest.Read(t, dir, "line"))
 	if child.Unsupported() == "" {
-		require.Empty(t, read(t, dir, "stolen"))
+		require.Empty(t, childtest.Read(t, dir, "stolen"))
 	}
 }
 
@@ -146,15 +126,14 @@ func TestACommandIsConfined(t *testing.T) {
 func TestTheScriptsArguments(t *testing.T) {
 	dir := t.TempDir()
 	program := filepath.Join(dir, "osascript")
-	text := "#!/bin/sh\nfor a in \"$@\"; do printf '%s\\n' \"$a\"; done > \"$(dirname \"$0\")/arguments\"\n"
-	require.NoError(t, os.WriteFile(program, []byte(text), 0o700))
+	childtest.Write(t, program, `for a in "$@"; do printf '%s\n' "$a"; done > "$(dirname "$0")/arguments"`)
 	a := question(1)
 	a.Detail.Why = `x" with title "y" & (do shell script "id")`
 	n := notice(a, "")
-	require.NoError(t, Script{Program: program, Env: []string{"PATH=/usr/bin:/bin"}}.Tell(t.Context(), n))
+	require.NoError(t, Script{Program: program, Env: []string{childtest.Env}}.Tell(t.Context(), n))
 	require.Equal(t, []string{"-e", "on run argv", "-e",
 		"display notification (item 1 of argv) with title (item 2 of argv)", "-e", "end run",
-		n.Text, title, ""}, strings.Split(read(t, dir, "arguments"), "\n"))
+		n.Text, title, ""}, strings.Split(childtest.Read(t, dir, "arguments"), "\n"))
 	require.Contains(t, n.Text, `"y"`)
 	for _, n := range []Notice{n, test(), more([]history.Alert{a, a})} {
 		require.NotEqual(t, "-", n.Text[:1], "or it would be an option")

@@ -8,14 +8,13 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
-	"strconv"
 	"strings"
-	"syscall"
 	"testing"
 	"time"
 
 	"github.com/stretchr/testify/require"
 
+	"x402-wallet/internal/child/childtest"
 	"x402-wallet/internal/config"
 	"x402-wallet/wallet"
 	"x402-wallet/x402"
@@ -29,7 +28,7 @@ func commandIn(t *testing.T, k kept, script string) (s *Signer, dir string) {
 	o.Said = func(text string) { _ = os.WriteFile(filepath.Join(dir, "said"), []byte(text), 0o600) }
 	return New("hsm", config.Signer{Kind: config.SignerCommand, Chain: k.chain, Address: k.address(),
 		Timeout: 30 * time.Second,
-		Command: []string{"/bin/sh", "-c", `cat > "$0/asked"; ` + script, dir}}, o), dir
+		Command: childtest.Script(dir, `cat > "$0/asked"; `+script)}, o), dir
 }
 
 // answersWith is a script that prints a text.
@@ -165,13 +164,7 @@ func TestACommandThatHangs(t *testing.T) {
 			if err != nil { // on a busy machine its time was over before it began
 				return
 			}
-			pid, err := strconv.Atoi(strings.TrimSpace(string(text)))
-			require.NoError(t, err)
-			require.Eventually(t, func() bool {
-				stat, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
-				_, state, _ := strings.Cut(string(stat), ") ")
-				return syscall.Kill(pid, 0) != nil || (err == nil && strings.HasPrefix(state, "Z"))
-			}, 10*time.Second, time.Millisecond)
+			childtest.WaitGone(t, string(text))
 		})
 	}
 }
@@ -194,8 +187,8 @@ func TestCredentials(t *testing.T) {
 		"variable":    {config.Signer{SecretEnv: "SIGNER_TEST_SECRET"}, ""},
 		"no variable": {config.Signer{SecretEnv: "SIGNER_TEST_NONE"}, "SIGNER_TEST_NONE is not set"},
 		"command":     {config.Signer{SecretCommand: []string{"/bin/echo", good}}, ""},
-		"fails": {config.Signer{SecretCommand: []string{"/bin/sh", "-c",
-			"echo secret-0123; exit 1"}}, "secret_command failed"},
+		"fails": {config.Signer{SecretCommand: childtest.Script("", "echo secret-0123; exit 1")},
+			"secret_command failed"},
 		"prints nothing": {config.Signer{SecretCommand: []string{"/bin/true"}}, "printed nothing"},
 		"too much":       {config.Signer{SecretCommand: []string{"/bin/cat", "/dev/zero"}}, "too much"},
 	} {
@@ -219,8 +212,8 @@ func TestSecretCommandIsAskedAgain(t *testing.T) {
 	at := now
 	o := options()
 	o.Now = func() time.Time { return at }
-	c := &credentials{options: o, rules: config.Signer{SecretCommand: []string{"/bin/sh", "-c",
-		`echo x >> "$0/runs"; cat "$0/secret"`, dir}}}
+	c := &credentials{options: o, rules: config.Signer{SecretCommand: childtest.Script(dir,
+		`echo x >> "$0/runs"; cat "$0/secret"`)}}
 	runs := func() int {
 		var keys awsKeys
 		_, err := c.read(t.Context(), &keys)

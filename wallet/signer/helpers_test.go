@@ -23,6 +23,7 @@ import (
 	"go.uber.org/goleak"
 
 	"x402-wallet/internal/child"
+	"x402-wallet/internal/child/childtest"
 	"x402-wallet/internal/config"
 	"x402-wallet/wallet"
 	"x402-wallet/x402"
@@ -204,7 +205,7 @@ func options() Options {
 	return Options{HTTP: &http.Client{Transport: &http.Transport{DisableKeepAlives: true}},
 		Secret: config.ReadSecretFile, Now: func() time.Time { return now },
 		Program: func(argv, env []string, _ *bool) child.Program {
-			return child.Program{Argv: argv, Env: append([]string{"PATH=/usr/bin:/bin"}, env...)}
+			return child.Program{Argv: argv, Env: append([]string{childtest.Env}, env...)}
 		}}
 }
 
