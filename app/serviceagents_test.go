@@ -92,3 +92,31 @@ func TestTheDoorOfAFleet(t *testing.T) {
 	_, err = door.bySession(&relay.Session{Token: token})
 	require.ErrorIs(t, err, fails)
 }
+
+// A caller without a name pays from the account that its host names; who has one, from where the rules say.
+func TestWhoPaysFromWhichAccount(t *testing.T) {
+	text := "[budget.teams.research]\naccount = true\nagents = ['bot-*']\n[budget.teams.desk]\n" +
+		"[agents.bot-1]\n[agents.anna]\n"
+	door := &doorkeeper{log: slog.New(slog.DiscardHandler), inFleet: true, // what was read is good for a while
+		load: func() (*config.Config, error) { return config.Parse([]byte(text)) }}
+	for _, c := range []struct{ agent, account, as, code string }{
+		{"", "", "", ""},
+		{"", "research", "research", ""},
+		{"bot-1", "", "bot-1", ""},
+		{"bot-1", "research", "bot-1", ""},
+		{"anna", "", "anna", ""},
+		{"anna", "research", "", "POLICY_DENIED"},
+		{"", "desk", "", "INVALID_ARGUMENT"},
+		{"", "nobody", "", "INVALID_ARGUMENT"},
+	} {
+		as, err := door.asAccount(c.agent, c.account)
+		require.Equal(t, c.as, as, "%+v", c)
+		if c.code == "" {
+			require.NoError(t, err, "%+v", c)
+			continue
+		}
+		require.EqualValues(t, c.code, x402.AsError(err).Code, "%+v", c)
+	}
+	require.Equal(t, []string{"research", "", ""}, []string{door.account("bot-1"), door.account("anna"),
+		door.account("")})
+}

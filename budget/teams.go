@@ -60,10 +60,13 @@ func (t Teams) Up(team string) (path []string) {
 }
 
 // Account is the account that an agent pays from: of its nearest team that has one; "": the wallet's own.
-func (t Teams) Account(agent string) string {
-	for _, team := range t.Path(agent) {
-		if t[team].Account {
-			return team
+func (t Teams) Account(agent string) string { return t.AccountOf(t.Of(agent)) }
+
+// AccountOf is the account that the agents of a team pay from.
+func (t Teams) AccountOf(team string) string {
+	for _, name := range t.Up(team) {
+		if t[name].Account {
+			return name
 		}
 	}
 	return ""

@@ -6,6 +6,8 @@ import (
 
 	"github.com/stretchr/testify/require"
 	"pgregory.net/rapid"
+
+	"x402-wallet/x402"
 )
 
 // names are all of up to some letters, of an alphabet of two.
@@ -101,4 +103,24 @@ func TestTheTeamOfAnAgent(t *testing.T) {
 func TestAPathEnds(t *testing.T) {
 	require.Len(t, Teams{"a": {Parent: "b"}, "b": {Parent: "a"}}.Up("a"), MaxDepth)
 	require.Equal(t, []string{"a"}, Teams{"a": {Parent: "gone"}}.Up("a"))
+}
+
+// Which account pays is said by the nearest team that has one, and another one pays nothing for its agents.
+func TestAnAgentPaysFromItsAccount(t *testing.T) {
+	teams := Teams{"research": {Agents: []string{"research"}, Account: true},
+		"bots": {Agents: []string{"bot-*"}, Parent: "research"},
+		"far":  {Agents: []string{"bot-9"}, Parent: "bots", Account: true}, "desk": {Agents: []string{"anna"}}}
+	agents := map[string]Agent{"research": {}, "bot-1": {}, "bot-9": {}, "anna": {}, "ops": {}}
+	for agent, account := range map[string]string{"research": "research", "bot-1": "research", "bot-9": "far",
+		"anna": "", "ops": "", "": ""} {
+		require.Equal(t, account, teams.Account(agent), agent)
+		for _, of := range []string{"", "research", "far"} {
+			err := Rules{Teams: teams, Agents: agents, Account: of}.CheckAgent(agent)
+			if of == account {
+				require.NoError(t, err, agent)
+				continue
+			}
+			require.True(t, x402.HasCode(err, x402.PolicyDenied), "%s by %s: %v", agent, of, err)
+		}
+	}
 }

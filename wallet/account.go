@@ -265,24 +265,25 @@ func (o *openedKeystore) wipe() {
 
 // openForChange decrypts the keystore with a passphrase that is typed at this moment. Errors as of
 // [Wallet.Unlock].
-func (w *Wallet) openForChange(ctx context.Context, typed Passphrase) (o *openedKeystore, err error) {
+func (w *Wallet) openForChange(ctx context.Context, typed Passphrase) (*openedKeystore, error) {
 	if err := w.checkBackoff(); err != nil {
 		return nil, err
 	}
-	o = &openedKeystore{}
-	if o.ks, o.before, err = readKeystore(w.dir); err != nil {
+	ks, before, err := readKeystore(w.dir)
+	if err != nil {
 		return nil, err
 	}
 	given, err := askPassphrase(ctx, []Passphrase{typed})
 	if err != nil {
 		return nil, err
 	}
-	o.passphrase = normalizeNFC(given)
+	passphrase := normalizeNFC(given)
 	clear(given)
-	again := func(context.Context) ([]byte, error) { return bytes.Clone(o.passphrase.bytes), nil }
-	if o.keys, err = w.decryptWith(ctx, o.ks, []Passphrase{again}); err != nil {
-		o.passphrase.wipe()
+	again := func(context.Context) ([]byte, error) { return bytes.Clone(passphrase.bytes), nil }
+	k, err := w.decryptWith(ctx, ks, []Passphrase{again})
+	if err != nil {
+		passphrase.wipe()
 		return nil, err
 	}
-	return o, nil
+	return &openedKeystore{ks: ks, before: before, keys: k, passphrase: passphrase}, nil
 }

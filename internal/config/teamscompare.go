@@ -11,30 +11,23 @@ import (
 // same account. So the sums that count against a team's limits only grow, too.
 func stricterTeams(from, to any) bool {
 	before, after := from.(map[string]Team), to.(map[string]Team)
-	for name, was := range before {
-		now, still := after[name]
-		if !still || !now.isWithin(was) || !hasAll(Tree(after).Up(name), Tree(before).Up(name)) {
+	was, now := Tree(before), Tree(after)
+	for name, team := range before {
+		changed, still := after[name]
+		if !still || !changed.isWithin(team) || !hasAll(now.Up(name), was.Up(name)) ||
+			now.AccountOf(name) != was.AccountOf(name) {
 			return false
 		}
 	}
-	for name, now := range after {
-		if now.Account != before[name].Account {
-			return false
-		}
-		for _, each := range now.Agents {
+	for name, team := range after {
+		for _, each := range team.Agents {
 			isNew := !slices.Contains(before[name].Agents, each)
-			if isNew && (hasAccount(name, after) || takesAgents(name, each, before, Tree(after))) {
+			if isNew && (now.AccountOf(name) != "" || takesAgents(name, each, before, now)) {
 				return false
 			}
 		}
 	}
 	return true
-}
-
-// hasAccount reports whether the agents of a team pay from another account than the wallet's own.
-func hasAccount(team string, teams map[string]Team) bool {
-	isOne := func(name string) bool { return teams[name].Account }
-	return slices.ContainsFunc(Tree(teams).Up(team), isOne)
 }
 
 // takesAgents reports whether a new pattern of a team can take an agent out of a team that it was in.

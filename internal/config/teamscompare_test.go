@@ -58,8 +58,41 @@ func TestTeamsCompared(t *testing.T) {
 	require.Equal(t, []bool{false}, loosening(rules(t, x), rules(t, x+"labels=['a=b']")), "for the books")
 }
 
+// From where an agent pays is the owner's to say, whatever it may spend there.
+func TestAccountsAreTheOwners(t *testing.T) {
+	const account, team = "[budget.teams.x]\nagents=['a*']\naccount=true\n", "[budget.teams.x]\nagents=['a*']\n"
+	const plain = "[budget.teams.y]\nagents=['b*']\n"
+	for _, c := range []struct{ name, from, to string }{
+		{"one more", "", account + "day='0.01'"},
+		{"of a team", team, account},
+		{"no longer", account, "[budget.teams.x]\nagents=['a*', 'x']\n"},
+		{"an agent more that pays from it", account, "[budget.teams.x]\nagents=['a*','b*']\naccount=true\n"},
+		{"a team that becomes a part of it", account + plain, account + plain + "parent='x'"},
+		{"one between", account + plain + "parent='x'", account + plain +
+			"parent='z'\n[budget.teams.z]\nparent='x'\naccount=true"},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			require.Equal(t, []bool{true}, loosening(rules(t, c.from), rules(t, c.to)))
+		})
+	}
+	require.Equal(t, []bool{false}, loosening(rules(t, account), rules(t, account+"day='1'")))
+	c := rules(t, account)
+	require.Equal(t, []string{"x", "x", ""}, []string{c.AccountOf("x"), c.AccountOf("anna"), c.AccountOf("b")})
+	require.Equal(t, []string{"x"}, c.Accounts())
+	require.True(t, c.HasAccount("x"))
+	require.False(t, rules(t, team).HasAccount("x"))
+	for name, text := range map[string]string{
+		"in a fleet":            account + "[ledger]\nurl='postgres://db/x'\n",
+		"another team's agent":  account + "[budget.teams.y]\nagents=['x']\n",
+		"an account that is no": "[budget.teams.x]\naccount='yes'\n",
+	} {
+		_, err := Parse([]byte(text))
+		require.Error(t, err, name)
+	}
+}
+
 // What is said to tighten does so for every agent: it is still in each team that it was in, with limits that
-// are no higher. Names of two letters of the alphabet stand for all.
+// are no higher, and pays from the same account. Names of two letters of the alphabet stand for all.
 func TestWhatTightensTeamsTightensForEveryAgent(t *testing.T) {
 	var names []string
 	for _, a := range []string{"a", "b"} {
@@ -78,6 +111,7 @@ func TestWhatTightensTeamsTightensForEveryAgent(t *testing.T) {
 			if rapid.Bool().Draw(rt, "has a day") {
 				made.Day = new(money.Dollars(rapid.IntRange(1, 3).Draw(rt, "day")))
 			}
+			made.Account = rapid.IntRange(0, 3).Draw(rt, "account") == 0
 			return made
 		}
 		valid := func(teams map[string]Team) bool {
@@ -94,7 +128,7 @@ func TestWhatTightensTeamsTightensForEveryAgent(t *testing.T) {
 		for range rapid.IntRange(1, 2).Draw(rt, "changes") {
 			i := rapid.IntRange(0, 2).Draw(rt, "of")
 			changed := to[ids[i+1]]
-			switch rapid.IntRange(0, 3).Draw(rt, "what") {
+			switch rapid.IntRange(0, 4).Draw(rt, "what") {
 			case 0:
 				to[ids[i+1]] = team(i)
 				continue
@@ -103,6 +137,8 @@ func TestWhatTightensTeamsTightensForEveryAgent(t *testing.T) {
 					changed.Agents...)
 			case 2:
 				changed.Parent = ids[rapid.IntRange(0, i).Draw(rt, "parent")]
+			case 4:
+				changed.Account = !changed.Account
 			case 3:
 				changed.Day = new(money.Dollars(rapid.IntRange(1, 3).Draw(rt, "day")))
 			}
@@ -118,6 +154,7 @@ func TestWhatTightensTeamsTightensForEveryAgent(t *testing.T) {
 				require.True(rt, after.Have(of, name), "%s is no longer in %s", name, of)
 				require.True(rt, isTighter(after[of].Day, before[of].Day))
 			}
+			require.Equal(rt, before.Account(name), after.Account(name), "%s pays from another account", name)
 			if fmt.Sprint(before.Path(name)) != fmt.Sprint(after.Path(name)) {
 				moved++
 			}

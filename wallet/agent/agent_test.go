@@ -4,6 +4,7 @@ package agent
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"crypto/sha256"
 	"database/sql"
@@ -65,7 +66,8 @@ type world struct {
 	ahead    atomic.Int64 // how much the machine's clock is, for the agent
 	tally    *Tally       // the agent's
 
-	approve bool // a person approves each payment
+	approve bool           // a person approves each payment
+	later   *wallet.Wallet // as it was opened when it had other accounts; nil: it has none
 }
 
 func (w *world) now() time.Time { return time.Now().Add(time.Duration(w.ahead.Load())) }
@@ -127,7 +129,7 @@ func (w *world) account(name string) (Keys, error) {
 	if name == "" {
 		return KeysOf(&w.keys.Account), nil
 	}
-	a, err := w.keys.Other(name)
+	a, err := cmp.Or(w.later, w.keys).Other(name)
 	if err != nil {
 		return Keys{}, err
 	}
@@ -699,4 +701,52 @@ func TestTheAgentIsFrozen(t *testing.T) {
 	require.NoError(t, err)
 	_, err = w.client.signEVM(t.Context(), w.transfer(p))
 	require.NoError(t, err)
+}
+
+// Of an account the agent signs what is reserved for those whom the rules have pay from it, and nothing by
+// another's key.
+func TestAccountsSignForTheirAgentsAlone(t *testing.T) {
+	w := newWorld(t)
+	passphrase := wallet.FromValue("correct horse battery")
+	research, err := w.keys.AddAccount(t.Context(), passphrase, wallet.NewAccount{Name: "research"})
+	require.NoError(t, err)
+	w.later, err = wallet.Open(w.home)
+	require.NoError(t, err)
+	defer func() { _ = w.later.Close() }()
+	require.NoError(t, w.later.Unlock(t.Context(), passphrase))
+	w.allow(func(r *Rules) {
+		r.Budget.Agents = map[string]budget.Agent{"research": {}, "bot": {}, "late": {}, "anna": {}}
+		r.Budget.Teams = budget.Teams{"research": {Agents: []string{"research", "bot"}, Account: true},
+			"late": {Agents: []string{"late"}, Account: true}}
+		r.Vaults = map[string]string{base: ownersVault}
+	})
+	reserved := func(agent, source string) evm.Transfer {
+		p := w.reserve(10_000, func(p *history.Payment) { p.Agent, p.Source = agent, source })
+		transfer := w.transfer(p)
+		transfer.Authorization.From, transfer.OfVault = source, source == ownersVault
+		return transfer
+	}
+	for agent, source := range map[string]string{"research": research.EVM, "bot": research.EVM, "anna": w.evm,
+		"": w.evm} {
+		transfer := reserved(agent, source)
+		signature, err := w.client.signEVM(t.Context(), transfer)
+		require.NoError(t, err, agent)
+		object, err := evm.EncodeAuthorization(transfer.Authorization)
+		require.NoError(t, err)
+		payload, err := json.Marshal(map[string]any{"authorization": json.RawMessage(object),
+			"signature": "0x" + hexOf(signature[:])})
+		require.NoError(t, err)
+		from, _, err := evm.Recover(base, usdc, payload)
+		require.NoError(t, err)
+		require.Equal(t, source, from, agent)
+	}
+	for _, c := range [][2]string{{"bot", w.evm}, {"anna", research.EVM}, {"", research.EVM},
+		{"bot", ownersVault}} {
+		_, err := w.client.signEVM(t.Context(), reserved(c[0], c[1]))
+		w.refused(err, "its payer is not that of the reserved payment")
+	}
+	_, err = w.client.signEVM(t.Context(), reserved("", ownersVault))
+	require.NoError(t, err)
+	_, err = w.client.signEVM(t.Context(), reserved("late", w.evm))
+	require.ErrorContains(t, err, `the keystore has no account "late"`)
 }

@@ -99,7 +99,7 @@ func TestTheAgentSignsInNowhereElse(t *testing.T) {
 		require.NotNil(t, err, name)
 	}
 	_, err := w.signsIn().SignIn(t.Context(), "pay_none", w.message(nil))
-	w.refused(err, "no such row")
+	w.refused(err, "no such payment")
 	_, err = w.client.call(t.Context(), request{Op: opSignIn, Payment: w.signInRow(nil).ID, Text: "hello"})
 	w.refused(err, "not the text of a sign-in")
 
