@@ -28,9 +28,9 @@ import (
 )
 
 // OpenWallet joins the parts of a wallet that exists, under the owner's rules as they are, to pay from the
-// account that the context's agent pays from by them. It unlocks nothing and asks no node. first and last are where a passphrase may come from before and
-// after the sources that need no person; nil: nowhere. Errors have codes: WALLET_NOT_FOUND,
-// POLICY_UNSEALED, LEDGER_CORRUPT, …
+// account that the context's agent pays from by them. It unlocks nothing and asks no node. first and last
+// are where a passphrase may come from before and after the sources that need no person; nil: nowhere.
+// Errors have codes: WALLET_NOT_FOUND, POLICY_UNSEALED, LEDGER_CORRUPT, …
 func (a *app) OpenWallet(ctx context.Context, first, last wallet.Passphrase) (*tools.Wallet, error) {
 	h, err := a.open(ctx)
 	if err != nil {
@@ -69,7 +69,8 @@ func (a *app) OpenWallet(ctx context.Context, first, last wallet.Passphrase) (*t
 	engine := &pay.Engine{
 		Rules: signed.Budget, Policy: policy(rules, signed), Assets: assets,
 		Schemes: on.schemes(), Vaults: on.evm.FromVaults(), Floats: on.evm, Statuses: statuses,
-		Channels: on.evmChannels, ChannelBook: store, SignIns: agent.SignIns{Keys: account, Remote: remote}, KnowsFacilitator: settlers.HasSigner,
+		Channels: on.evmChannels, ChannelBook: store,
+		SignIns: agent.SignIns{Keys: account, Remote: remote}, KnowsFacilitator: settlers.HasSigner,
 		Transport: sellers, Settler: settlers, Store: store, Guard: guard,
 		Now: time.Now, Log: a.log, Observe: a.observer(h), Traces: traces(rules, false),
 	}
@@ -108,11 +109,21 @@ func (a *app) OpenWallet(ctx context.Context, first, last wallet.Passphrase) (*t
 			return a.OpenWallet(pay.WithAgent(ctx, agent), first, last)
 		},
 		Close:    func() error { return errors.Join(sellers.Close(), h.Close()) },
-		Networks: networksInOrder(rules), Unnamed: unnamed(rules),
+		Accounts: accounts(keys, rules), Networks: networksInOrder(rules), Unnamed: unnamed(rules),
 		TokenAccounts: signed.TokenAccounts, Mounts: mounts(rules), AgentLabels: agentLabels(rules),
 		Subscriptions: subscriptions(rules),
 		Warnings:      slices.Concat(keys.Warnings, rules.Warnings, config.IgnoredEnv(a.env, rules)),
 	}, nil
+}
+
+// accounts are those of the rules that have keys.
+func accounts(keys *wallet.Wallet, rules *config.Config) (list []tools.Account) {
+	for _, a := range keys.Accounts() {
+		if rules.HasAccount(a.Name) {
+			list = append(list, tools.Account{Name: a.Name, Solana: a.Solana, EVM: a.EVM})
+		}
+	}
+	return list
 }
 
 // chains are the networks that an account pays on.

@@ -152,8 +152,8 @@ func (a *doorkeeper) ByCertificate(subject string) (name string, ok bool) {
 	return rules.AgentByCertificate(subject)
 }
 
-// account is the account that an agent pays from; "": the wallet's own. That the rules are sealed is seen to by
-// whoever signs.
+// account is the account that an agent pays from; "": the wallet's own. That the rules are sealed is seen to
+// by whoever signs.
 func (a *doorkeeper) account(agent string) string {
 	rules := a.now()
 	if rules == nil {
@@ -162,8 +162,8 @@ func (a *doorkeeper) account(agent string) string {
 	return rules.AccountOf(agent)
 }
 
-// asAccount is who a session is that names the account it pays from: the account's own agent, where the caller
-// has no name. Who has one pays from where the rules say, and may name nothing else.
+// asAccount is who a session is that names the account it pays from: the account's own agent, where the
+// caller has no name. Who has one pays from where the rules say, and may name nothing else.
 func (a *doorkeeper) asAccount(agent, account string) (string, error) {
 	rules := a.now()
 	switch {
@@ -176,8 +176,8 @@ func (a *doorkeeper) asAccount(agent, account string) (string, error) {
 	case a.account(agent) == account:
 		return agent, nil
 	}
-	return "", x402.Errorf(x402.PolicyDenied, "the owner's rules do not have the agent %s pay from the account "+
-		"%s", x402.Quote(agent), account).
+	return "", x402.Errorf(x402.PolicyDenied, "the owner's rules do not have the agent %s pay from the "+
+		"account %s", x402.Quote(agent), account).
 		WithHint("leave out --account: the service knows from where an agent pays")
 }
 

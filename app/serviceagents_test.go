@@ -97,8 +97,9 @@ func TestTheDoorOfAFleet(t *testing.T) {
 func TestWhoPaysFromWhichAccount(t *testing.T) {
 	text := "[budget.teams.research]\naccount = true\nagents = ['bot-*']\n[budget.teams.desk]\n" +
 		"[agents.bot-1]\n[agents.anna]\n"
-	door := &doorkeeper{log: slog.New(slog.DiscardHandler), inFleet: true, // what was read is good for a while
-		load: func() (*config.Config, error) { return config.Parse([]byte(text)) }}
+	door := &doorkeeper{log: slog.New(slog.DiscardHandler),
+		inFleet: true, // what was read is good for a while
+		load:    func() (*config.Config, error) { return config.Parse([]byte(text)) }}
 	for _, c := range []struct{ agent, account, as, code string }{
 		{"", "", "", ""},
 		{"", "research", "research", ""},

@@ -60,8 +60,8 @@ type Rules struct {
 	EachAgent map[string]EachAgent
 	// Teams are groups of agents; every one on an agent's path up to the owner holds.
 	Teams Teams
-	// Account is the one that payments are made from here; "": the wallet's own. It pays for those agents alone
-	// that Teams has it pay for.
+	// Account is the one that payments are made from here; "": the wallet's own. It pays for those agents
+	// alone that Teams has it pay for.
 	Account string
 	// Subscriptions are the owner's standing orders, by name.
 	Subscriptions map[string]Subscription

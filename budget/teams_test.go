@@ -109,7 +109,8 @@ func TestAPathEnds(t *testing.T) {
 func TestAnAgentPaysFromItsAccount(t *testing.T) {
 	teams := Teams{"research": {Agents: []string{"research"}, Account: true},
 		"bots": {Agents: []string{"bot-*"}, Parent: "research"},
-		"far":  {Agents: []string{"bot-9"}, Parent: "bots", Account: true}, "desk": {Agents: []string{"anna"}}}
+		"far":  {Agents: []string{"bot-9"}, Parent: "bots", Account: true},
+		"desk": {Agents: []string{"anna"}}}
 	agents := map[string]Agent{"research": {}, "bot-1": {}, "bot-9": {}, "anna": {}, "ops": {}}
 	for agent, account := range map[string]string{"research": "research", "bot-1": "research", "bot-9": "far",
 		"anna": "", "ops": "", "": ""} {

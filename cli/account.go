@@ -153,7 +153,8 @@ func (p *Program) addAccount(ctx context.Context, ui *ui, a newAccount) error {
 	rules := guard.Rules
 	_ = guard.Store.Close()
 	if guard.Fleet != nil {
-		return x402.Errorf(x402.InvalidArgument, "a fleet has no accounts: each of its homes has keys of its own").
+		return x402.Errorf(x402.InvalidArgument, "a fleet has no accounts: each of its homes has keys of "+
+			"its own").
 			WithHint("x402-wallet agents enroll lets another machine, with its own keys, pay in a team")
 	}
 	if err := config.CheckAccountName(a.name); err != nil {
@@ -177,7 +178,8 @@ func (p *Program) addAccount(ctx context.Context, ui *ui, a newAccount) error {
 	defer ui.forgetGiven()
 	edit := func(text []byte, _ *config.Config) ([]byte, error) { return a.write(text) }
 	return p.changeRulesThen(ctx, ui, edit, func(*seal.Guard, string) error {
-		row := accountRow{Name: info.Name, Index: info.Index, Solana: info.Solana, EVM: info.EVM, Agents: a.agents}
+		row := accountRow{Name: info.Name, Index: info.Index, Solana: info.Solana, EVM: info.EVM,
+			Agents: a.agents}
 		return ui.answer(row, func() { ui.newAccount(info) })
 	})
 }
@@ -201,13 +203,14 @@ func (p *Program) makeKeys(ctx context.Context, ui *ui, a newAccount) (info wall
 		return info, err
 	}
 	defer func() { _ = keys.Close() }()
-	list := keys.Accounts()
-	if at := slices.IndexFunc(list, func(has wallet.AccountInfo) bool { return has.Name == a.name }); at >= 0 {
-		return list[at], nil
+	for _, has := range keys.Accounts() {
+		if has.Name == a.name {
+			return has, nil
+		}
 	}
 	wanted := wallet.NewAccount{Name: a.name, Index: a.index}
 	if a.asksForOne {
-		wanted.PhrasePassphrase = ui.asking(wallet.FromTerminal("BIP-39 passphrase of the phrase (not shown): "))
+		wanted.PhrasePassphrase = ui.asking(wallet.FromTerminal(askPhrases))
 	}
 	what := loosening{prompt: "Passphrase, to add the account: ", title: "Add an account to the wallet",
 		lines: []string{"the account " + a.name + ", with keys of its own"}}
@@ -255,13 +258,13 @@ func (a newAccount) write(text []byte) ([]byte, error) {
 func (u *ui) newAccount(info wallet.AccountInfo) {
 	u.say("the account %s:\n  Solana  %s\n  EVM     %s", info.Name, info.Solana, info.EVM)
 	if info.Index > 0 {
-		u.note("its keys are the account %d of the recovery phrase, which makes them again: x402-wallet account "+
-			"add %s --index %[1]d", info.Index, info.Name)
+		u.note("its keys are the account %d of the recovery phrase, which makes them again: x402-wallet "+
+			"account add %s --index %[1]d", info.Index, info.Name)
 	} else {
 		u.note("back up keystore.json again: an older copy has not its keys, and nothing else has")
 	}
-	u.note("send USDC there, and pay from it: x402-wallet pay --account %[1]s URL; for an agent: x402-wallet "+
-		"install CLIENT --account %[1]s", info.Name)
+	u.note("send USDC there, and pay from it: x402-wallet pay --account %[1]s URL; for an agent: "+
+		"x402-wallet install CLIENT --account %[1]s", info.Name)
 }
 
 // addAccountFlag lets a command pay from one of the accounts, or look at it.

@@ -49,8 +49,8 @@ type Program struct {
 // App is what package app does with the home. What it opens, it opens each time again: who
 // gets it closes it.
 type App interface {
-	// OpenWallet joins a whole wallet, to pay from the account of the context's agent. first and last are asked for the passphrase before and after
-	// the sources that need no person; nil: there are none.
+	// OpenWallet joins a whole wallet, to pay from the account of the context's agent. first and last are
+	// asked for the passphrase before and after the sources that need no person; nil: there are none.
 	OpenWallet(ctx context.Context, first, last wallet.Passphrase) (*tools.Wallet, error)
 	// OpenLedger opens the ledger alone.
 	OpenLedger(ctx context.Context) (*history.Store, error)
@@ -81,7 +81,8 @@ type App interface {
 
 	// What follows runs until its context ends, or what it serves goes away.
 
-	// ServeMCP serves an agent on stdin and stdout. account is the one that it pays from; "": the wallet's own.
+	// ServeMCP serves an agent on stdin and stdout. account is the one that it pays from; "": the wallet's
+	// own.
 	ServeMCP(ctx context.Context, account string) error
 	// Serve serves every agent that comes in by one of the doors; ready is called with where they are once
 	// agents can.
@@ -207,7 +208,8 @@ func (p *Program) root(ui *ui) *cobra.Command {
 		{"Inspect", []*cobra.Command{p.balanceCommand(ui), p.sessionCommand(ui), p.historyCommand(ui),
 			p.showCommand(ui), p.exportCommand(ui), p.verifyReceiptCommand(ui), p.reconcileCommand(ui),
 			p.dashboardCommand(ui), p.doctorCommand(ui)}},
-		{"Rules", []*cobra.Command{p.policyCommand(ui), p.budgetCommand(ui), p.agentsCommand(ui), p.accountCommand(ui),
+		{"Rules", []*cobra.Command{p.policyCommand(ui), p.budgetCommand(ui), p.agentsCommand(ui),
+			p.accountCommand(ui),
 			p.passkeysCommand(ui), p.signerCommand(ui), p.ledgerCommand(ui)}},
 		{"Sell", []*cobra.Command{p.paywallCommand(ui), p.sandboxCommand(ui)}},
 		{"Decide", []*cobra.Command{p.approvalsCommand(ui), p.approveCommand(ui), p.denyCommand(ui),

@@ -79,8 +79,8 @@ func (p *Program) installCommand(ui *ui) *cobra.Command {
 	cmd.Flags().BoolVar(&f.remove, "remove", false, "take the wallet out of the client's settings")
 	cmd.Flags().StringVar(&f.passphraseFile, "passphrase-file", "",
 		"let the client's wallet unlock itself with this `FILE` (X402_WALLET_PASSPHRASE_FILE)")
-	cmd.Flags().StringVar(&f.account, accountFlag, "", "let the client's agent pay from this account, by its "+
-		"`NAME`")
+	cmd.Flags().StringVar(&f.account, accountFlag, "", "let the client's agent pay from this account, by "+
+		"its `NAME`")
 	cmd.Flags().StringArrayVarP(&f.variables, "env", "e", nil,
 		"another `NAME=VALUE` for the wallet's process; never a secret")
 	cmd.MarkFlagsMutuallyExclusive("print", "dry-run")

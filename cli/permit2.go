@@ -158,8 +158,9 @@ func (p *Program) changePermitted(ctx context.Context, ui *ui, w *tools.Wallet, 
 	if err != nil {
 		return err
 	}
-	signature, err := account.SignPermit2Approval(ctx, wallet.Permit2Approval{ChainID: t.ChainID, Nonce: t.Nonce,
-		Gas: t.Gas, Tip: t.Tip.Bytes32(), MaxFee: t.MaxFee.Bytes32(), Token: t.To, Amount: amount.Bytes32()})
+	signature, err := account.SignPermit2Approval(ctx, wallet.Permit2Approval{ChainID: t.ChainID,
+		Nonce: t.Nonce, Gas: t.Gas, Tip: t.Tip.Bytes32(), MaxFee: t.MaxFee.Bytes32(), Token: t.To,
+		Amount: amount.Bytes32()})
 	if err != nil {
 		return err
 	}

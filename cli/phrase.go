@@ -121,6 +121,8 @@ func (f phraseFlags) source(ui *ui) wallet.Passphrase {
 	return ui.asking(wallet.PhraseFromTerminal())
 }
 
+const askPhrases = "BIP-39 passphrase of the phrase (not shown): "
+
 // takePhrase reads the phrase that the flags name, shows whose addresses it makes and asks whether they are
 // meant; without one it makes a phrase, unless keys were imported. nil: there is none. Nothing was written
 // yet.
@@ -139,7 +141,7 @@ func (b *beginning) takePhrase(ctx context.Context, imported bool) (*wallet.Phra
 	}
 	var passphrase wallet.Passphrase
 	if f.asksForOne {
-		passphrase = b.ui.asking(wallet.FromTerminal("BIP-39 passphrase of the phrase (not shown): "))
+		passphrase = b.ui.asking(wallet.FromTerminal(askPhrases))
 	}
 	var phrase *wallet.Phrase
 	if f.of != "" {

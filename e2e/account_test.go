@@ -97,8 +97,7 @@ func TestAccounts(t *testing.T) {
 				paid++
 				continue
 			}
-			require.Equal(t, []string{"BUDGET_EXCEEDED", "team"}, []string{p.Error, p.Details["layer"].(string)},
-				"%+v", p)
+			require.Equal(t, []any{"BUDGET_EXCEEDED", "team"}, []any{p.Error, p.Details["layer"]}, "%+v", p)
 		}
 		require.Equal(t, 2, paid, "of $0.004 a day two were spent before")
 		require.Equal(t, "0.004", account(t, home, bin, "research").Day.Spent)
@@ -145,19 +144,23 @@ func TestAccounts(t *testing.T) {
 		seen, err := atTerminal(t, home, bin, testworld.Passphrase, "unlock")
 		require.NoError(t, err, seen)
 		defer runWallet(t, home, bin, nil, "lock")
-		locked := WalletOptions{Env: []string{"X402_WALLET_PASSPHRASE_FILE="}, Args: []string{"--account", "travel"}}
+		locked := WalletOptions{Env: []string{"X402_WALLET_PASSPHRASE_FILE="},
+			Args: []string{"--account", "travel"}}
 		w := StartWalletWith(t, bin, home, locked)
 		pays(t, w, travel.EVM, travel.Solana)
 	})
 	require.NoError(t, own.Close())
 	require.NoError(t, byResearch.Close())
 	require.NoError(t, byTravel.Close())
-	t.Run("at a service", func(t *testing.T) { accountsAtAService(t, lab.For(t), bin, home, research, travel) })
+	t.Run("at a service", func(t *testing.T) {
+		accountsAtAService(t, lab.For(t), bin, home, research, travel)
+	})
 }
 
-// accountsAtAService: a service's agents pay from where the rules say, and who has no name from where the host
-// says.
-func accountsAtAService(t *testing.T, lab *Lab, bin string, home testworld.Home, research, travel accountRow) {
+// accountsAtAService: a service's agents pay from where the rules say, and who has no name from where the
+// host says.
+func accountsAtAService(t *testing.T, lab *Lab, bin string, home testworld.Home, research,
+	travel accountRow) {
 	seen, err := atTerminal(t, home, bin, testworld.Passphrase, "budget", "set", "day", "1.00", "--account",
 		"research")
 	require.NoError(t, err, seen)

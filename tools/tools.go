@@ -62,6 +62,7 @@ type Wallet struct {
 	// Close closes the ledger, the keys and every connection; nil: there is nothing to close.
 	Close func() error
 
+	Accounts      []Account               // besides the wallet's own
 	Networks      []string                // that have a node, the preferred ones first
 	Unnamed       []string                // those of them that the owner neither named nor prefers
 	TokenAccounts map[string]string       // the owner's token accounts from the config, by network
@@ -70,6 +71,9 @@ type Wallet struct {
 	Subscriptions map[string]Subscription // the owner's standing orders, by name
 	Warnings      []string                // for the person: an old keystore, ignored environment
 }
+
+// Account is another account of the wallet, and where its money arrives.
+type Account struct{ Name, Solana, EVM string }
 
 // tidy brings stored content within the owner's quota, if the owner sealed it.
 func (w *Wallet) tidy(ctx context.Context) {
@@ -304,8 +308,8 @@ func (l *lazy) close() error {
 	}
 }
 
-// accounts are the wallet's accounts besides its own, as far as they were opened: on the one ledger, each with
-// an engine of its own, as wallets in several processes are.
+// accounts are the wallet's accounts besides its own, as far as they were opened: on the one ledger, each
+// with an engine of its own, as wallets in several processes are.
 type accounts struct {
 	mu     sync.Mutex
 	byName map[string]*lazy

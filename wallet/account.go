@@ -68,16 +68,16 @@ func (a *Account) pair(k *keys) *pair {
 // NewAccount is an account to be.
 type NewAccount struct {
 	Name string
-	// Index is which account of the recovery phrase it is to be; 0: the first that is not there yet. Of no use
-	// where the keystore has no phrase: then the keys are random.
+	// Index is which account of the recovery phrase it is to be; 0: the first that is not there yet. Of no
+	// use where the keystore has no phrase: then the keys are random.
 	Index uint32
 	// PhrasePassphrase gives the passphrase of the phrase itself (BIP-39); nil: it has none.
 	PhrasePassphrase Passphrase
 }
 
-// AddAccount gives the keystore another account, under the same passphrase. Programs of before accounts refuse
-// the file from then on. However it ends, there is exactly one keystore, and the passphrase opens it; this
-// wallet is as it was, and knows the account when it is opened again.
+// AddAccount gives the keystore another account, under the same passphrase. Programs of before accounts
+// refuse the file from then on. However it ends, there is exactly one keystore, and the passphrase opens it;
+// this wallet is as it was, and knows the account when it is opened again.
 //
 // Errors: those of [Wallet.Unlock]; SETUP_FAILED: the name or the place in the phrase is taken or none, the
 // phrase has another passphrase, or the disk.
@@ -217,7 +217,8 @@ var accountName = pattern(`^[a-z][a-z0-9_-]{0,39}$`)
 // checkName refuses the name or the place of one more account.
 func (h *header) checkName(a AccountInfo) error {
 	if !accountName().MatchString(a.Name) {
-		return fmt.Errorf("%.60q is no account's name: 1 to 40 of a-z, 0-9, - and _, and first a letter", a.Name)
+		return fmt.Errorf("%.60q is no account's name: 1 to 40 of a-z, 0-9, - and _, and first a letter",
+			a.Name)
 	}
 	if len(h.accounts) >= MaxAccounts {
 		return fmt.Errorf("a wallet has at most %d accounts besides its own", MaxAccounts)

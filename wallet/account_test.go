@@ -187,13 +187,15 @@ func TestAddAccountRefused(t *testing.T) {
 		with string
 		code errorCode
 	}{
-		"wrong passphrase":        {NewAccount{Name: "other"}, newPassphrase, codeInvalidPassphrase},
-		"the same name":           {NewAccount{Name: "research", Index: 5}, testPassphrase, codeSetup},
-		"no name":                 {NewAccount{}, testPassphrase, codeSetup},
-		"the name of a file":      {NewAccount{Name: "../keys"}, testPassphrase, codeSetup},
-		"the keys of another":     {NewAccount{Name: "other", Index: 1}, testPassphrase, codeSetup},
-		"no account of a phrase":  {NewAccount{Name: "other", Index: MaxAccount + 1}, testPassphrase, codeSetup},
-		"the phrase's passphrase": {NewAccount{Name: "other", PhrasePassphrase: value("x")}, testPassphrase, codeSetup},
+		"wrong passphrase":    {NewAccount{Name: "other"}, newPassphrase, codeInvalidPassphrase},
+		"the same name":       {NewAccount{Name: "research", Index: 5}, testPassphrase, codeSetup},
+		"no name":             {NewAccount{}, testPassphrase, codeSetup},
+		"the name of a file":  {NewAccount{Name: "../keys"}, testPassphrase, codeSetup},
+		"the keys of another": {NewAccount{Name: "other", Index: 1}, testPassphrase, codeSetup},
+		"no account of a phrase": {NewAccount{Name: "other", Index: MaxAccount + 1}, testPassphrase,
+			codeSetup},
+		"the phrase's passphrase": {NewAccount{Name: "other", PhrasePassphrase: value("x")}, testPassphrase,
+			codeSetup},
 	} {
 		_, err := w.AddAccount(t.Context(), value(c.with), c.a)
 		require.Error(t, err, name)

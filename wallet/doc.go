@@ -36,10 +36,10 @@
 //	account <name> <index> <base58 address> <EIP-55 address>
 //
 // The last line is there for each further account (account.go). The version is 1, and 1 more where the
-// plaintext has the owner's key of a fleet besides (ownerkey.go), 2 more where it has the recovery phrase that
-// the keys come from (phrase.go), and 4 more where there are further accounts. The commitment is HMAC(header
-// ‖ ciphertext): GCM alone is not key-committing. The plaintext is the JSON in keys.go. The addresses that a
-// locked wallet shows are the header's and become certain only when the wallet is unlocked.
+// plaintext has the owner's key of a fleet besides (ownerkey.go), 2 more where it has the recovery phrase
+// that the keys come from (phrase.go), and 4 more where there are further accounts. The commitment is
+// HMAC(header ‖ ciphertext): GCM alone is not key-committing. The plaintext is the JSON in keys.go. The
+// addresses that a locked wallet shows are the header's and become certain only when the wallet is unlocked.
 //
 // # In constant time
 //

@@ -349,7 +349,8 @@ func (ks *keystore) decrypt(passphrase []byte, derive kdf) (*keys, error) {
 	if err != nil {
 		return nil, corrupt("%w", err)
 	}
-	memory := newSecret(sizeOf(ks.version, len(ks.accounts))) // Open must not grow it: what it leaves behind stays unwiped
+	// Open must not grow it: what it leaves behind stays unwiped
+	memory := newSecret(sizeOf(ks.version, len(ks.accounts)))
 	defer memory.wipe()
 	plain, err := aead.Open(memory.bytes[:0], ks.nonce, ks.ciphertext, ks.canonical())
 	if err != nil {

@@ -93,8 +93,8 @@ func (w *Wallet) PhraseFor(ctx context.Context, typed, passphrase Passphrase, pa
 	return p.otherThan(w.dir, ks)
 }
 
-// phraseAt is the phrase of the keys k of a home, for those at other paths. extra is its passphrase; empty: it
-// has none.
+// phraseAt is the phrase of the keys k of a home, for those at other paths. extra is its passphrase; empty:
+// it has none.
 func (k *keys) phraseAt(home string, extra []byte, paths Paths) (*Phrase, error) {
 	words := wordsOf(k.phrase.entropy())
 	defer clear(words)

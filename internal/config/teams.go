@@ -225,8 +225,8 @@ func CheckAccountName(name string) error {
 	if agentName().MatchString(name) {
 		return nil
 	}
-	return x402.Errorf(x402.InvalidArgument, "%s is no account's name: that is 1 to 40 of a-z, 0-9, - and _, and "+
-		"begins with a letter", x402.Quote(name))
+	return x402.Errorf(x402.InvalidArgument, "%s is no account's name: that is 1 to 40 of a-z, 0-9, - and "+
+		"_, and begins with a letter", x402.Quote(name))
 }
 
 // HasAccount reports whether there is one of this name; none in a nil Config.

@@ -60,7 +60,8 @@ func TestTeamsCompared(t *testing.T) {
 
 // From where an agent pays is the owner's to say, whatever it may spend there.
 func TestAccountsAreTheOwners(t *testing.T) {
-	const account, team = "[budget.teams.x]\nagents=['a*']\naccount=true\n", "[budget.teams.x]\nagents=['a*']\n"
+	const team = "[budget.teams.x]\nagents=['a*']\n"
+	const account = team + "account=true\n"
 	const plain = "[budget.teams.y]\nagents=['b*']\n"
 	for _, c := range []struct{ name, from, to string }{
 		{"one more", "", account + "day='0.01'"},
@@ -77,7 +78,8 @@ func TestAccountsAreTheOwners(t *testing.T) {
 	}
 	require.Equal(t, []bool{false}, loosening(rules(t, account), rules(t, account+"day='1'")))
 	c := rules(t, account)
-	require.Equal(t, []string{"x", "x", ""}, []string{c.AccountOf("x"), c.AccountOf("anna"), c.AccountOf("b")})
+	require.Equal(t, []string{"x", "x", ""},
+		[]string{c.AccountOf("x"), c.AccountOf("anna"), c.AccountOf("b")})
 	require.Equal(t, []string{"x"}, c.Accounts())
 	require.True(t, c.HasAccount("x"))
 	require.False(t, rules(t, team).HasAccount("x"))

@@ -111,6 +111,7 @@ func (l *look) balances() (balances, error) {
 // address is where money is sent to.
 type address struct {
 	Name, Address string
+	Account       string // "": the wallet's own
 	Networks      string // of this wallet, where it is good
 	QR            string // the path of an inline SVG, and its size in modules
 	Modules       int
@@ -120,6 +121,10 @@ type address struct {
 func addMoney(l *look) (frame, error) {
 	solana, evm := l.wallet.Keys.Addresses()
 	list := []address{{Name: "EVM", Address: evm}, {Name: "Solana", Address: solana}}
+	for _, other := range l.wallet.Accounts {
+		list = append(list, address{Name: "EVM", Address: other.EVM, Account: other.Name},
+			address{Name: "Solana", Address: other.Solana, Account: other.Name})
+	}
 	for i := range list {
 		a := &list[i]
 		var networks []string

@@ -79,16 +79,37 @@ func shell(path string) string {
 	return "'" + strings.ReplaceAll(path, "'", `'\''`) + "'"
 }
 
-func (o Options) keystore(context.Context) findings {
+func (o Options) keystore(context.Context) (list findings) {
 	keys, err := wallet.Open(o.Home)
 	if err != nil {
 		return failed(err, "restore keystore.json from a backup")
 	}
 	defer func() { _ = keys.Close() }()
 	if warnings := keys.Warnings; len(warnings) > 0 {
-		return found(warn, "x402-wallet passphrase rewrites it", "%s", strings.Join(warnings, "; "))
+		list.add(warn, "x402-wallet passphrase rewrites it", "%s", strings.Join(warnings, "; "))
 	}
-	return good("keystore.json is valid")
+	if rules, _, err := o.Opener.Rules(); err == nil {
+		list = append(list, accounts(keys, rules)...)
+	}
+	return list.or("keystore.json is valid")
+}
+
+// accounts compares those that have keys with those of the rules.
+func accounts(keys *wallet.Wallet, rules *config.Config) (list findings) {
+	for _, name := range rules.Accounts() {
+		if _, err := keys.Other(name); err != nil {
+			list.add(fail, "x402-wallet account add "+name+", or restore the keystore.json that has it",
+				"config.toml has the account %s, and keystore.json has no keys of it: nothing is paid "+
+					"from it", name)
+		}
+	}
+	for _, a := range keys.Accounts() {
+		if !rules.HasAccount(a.Name) {
+			list.add(warn, "x402-wallet account add "+a.Name, "keystore.json has the keys of the account "+
+				"%s, and config.toml does not name it: nothing is paid from it", a.Name)
+		}
+	}
+	return list
 }
 
 func (o Options) rules(context.Context) (list findings) {

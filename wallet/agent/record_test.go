@@ -486,7 +486,8 @@ func TestARowCannotBeSwapped(t *testing.T) {
 				require.NoError(t, f.Reserve(id))
 			}}
 			s := &Server{Store: w.store, Now: time.Now,
-				Account: func(string) (Keys, error) { return Keys{EVM: swaps}, nil }, Rules: func(context.Context) (Rules, error) { return *w.rules.Load(), nil },
+				Account:  func(string) (Keys, error) { return Keys{EVM: swaps}, nil },
+				Rules:    func(context.Context) (Rules, error) { return *w.rules.Load(), nil },
 				Recorder: &Recorder{Store: w.store, Guard: w.agent, Now: time.Now, Tally: &Tally{}}}
 			message, err := evm.EncodeAuthorization(w.transfer(p).Authorization)
 			require.NoError(t, err)
