@@ -96,7 +96,7 @@ var atService = map[string]handed{
 	"signer list":   {},
 	"signer remove": {refused: []string{page}},
 	"signer test":   {},
-	"subscribe": {flags: []string{"agent", "asset", "every", "header", "max", "name", "network", "request",
+	"subscribe": {flags: []string{"account", "agent", "asset", "every", "header", "max", "name", "network", "request",
 		"start", "total",
 		"until"}, refused: []string{"data", page}},
 	"subscriptions": {},

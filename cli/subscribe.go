@@ -71,6 +71,8 @@ func (p *Program) subscribeCommand(ui *ui) *cobra.Command {
 	cmd.Flags().StringVar(&o.until, "until", "",
 		"not from this `TIME` on, a date or like 2027-01-01T08:00:00Z")
 	cmd.Flags().StringVar(&o.agent, "agent", "", "for this agent, by its `NAME`, and within its limits")
+	cmd.Flags().StringVar(&o.agent, "account", "", "from this account, by its `NAME`, and within its limits")
+	cmd.MarkFlagsMutuallyExclusive("agent", "account")
 	return cmd
 }
 

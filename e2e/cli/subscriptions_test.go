@@ -149,6 +149,33 @@ func TestASubscriptionIsBoughtOnceInASlot(t *testing.T) {
 	require.Equal(t, asked, k.asked.Load())
 }
 
+// A subscription of an account is paid from its keys, beside the others of the wallet in one pass.
+func TestASubscriptionOfAnAccount(t *testing.T) {
+	t.Parallel()
+	w, k, env := subscriber(t, sandbox.Rules{}, func(k *kiosk) string { return k.order("own", "/own", "") })
+	c := sit(t, nil, env, "account", "add", "research", "--budget", "day=0.01")
+	c.sees("Passphrase, to add the account: ", 1)
+	c.types(testPassphrase + "\n")
+	require.Contains(t, c.ends(0), "the account research")
+	var list struct{ Accounts []struct{ EVM string } }
+	out, _ := runs(t, 0, env, "account")
+	require.NoError(t, json.Unmarshal([]byte(out), &list), out)
+	w.Fund(list.Accounts[0].EVM, sandbox.USDC)
+	c = sit(t, nil, env, "subscribe", k.URL+"/news", "--every", "1d", "--max", "0.01", "--until", "2099-01-01",
+		"--total", "0.05", "--name", "news", "--account", "research")
+	c.sees("Passphrase, to seal these rules: ", 1)
+	c.types(testPassphrase + "\n")
+	c.ends(0)
+	require.Len(t, due(t, 0, env).Ran, 2)
+	payers := map[string]bool{}
+	for _, s := range w.Settlements() {
+		payers[s.Payer] = true
+	}
+	require.Len(t, payers, 2, "each account once")
+	require.True(t, payers[list.Accounts[0].EVM])
+	require.Empty(t, due(t, 0, env).Ran)
+}
+
 // Whoever can write config.toml orders nothing: the owner sealed what is ordered.
 func TestAnUnsealedSubscriptionBuysNothing(t *testing.T) {
 	t.Parallel()

@@ -62,7 +62,7 @@ func (c *checker) config(f *file) *Config {
 			DepositCap: c.dollars("channel.deposit_cap", f.Channel.DepositCap, "1.00")},
 		Env: f.Env,
 	}
-	made.Subscriptions = c.subscriptions(f.Subscriptions, made.Agents)
+	made.Subscriptions = c.subscriptions(f.Subscriptions, made.Agents, made.Budget.Teams)
 	c.unknownMembers(made.Budget.Teams, made.Agents)
 	return made
 }

@@ -54,8 +54,8 @@ const (
 	maxSubscriptionText = 2048
 )
 
-func (c *checker) subscriptions(written map[string]fileSubscription,
-	agents map[string]Agent) map[string]Subscription {
+func (c *checker) subscriptions(written map[string]fileSubscription, agents map[string]Agent,
+	teams map[string]Team) map[string]Subscription {
 	list := map[string]Subscription{}
 	c.refuse(len(written) > maxSubscriptions, "subscriptions", "are %d; at most %d are kept", len(written),
 		maxSubscriptions)
@@ -65,7 +65,7 @@ func (c *checker) subscriptions(written map[string]fileSubscription,
 			"a subscription's name is 1 to 40 of a-z, 0-9, - and _, and begins with a letter")
 		if f.Agent != "" && len(agents) > 0 {
 			_, known := agents[f.Agent]
-			c.refuse(!known, key+".agent", "is no agent under [agents]: %q", f.Agent)
+			c.refuse(!known && !teams[f.Agent].Account, key+".agent", "is no agent under [agents]: %q", f.Agent)
 		}
 		list[name] = c.subscription(key, f)
 	}
