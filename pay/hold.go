@@ -196,7 +196,7 @@ func (e *Engine) propose(p history.Payment, o option, funds x402.Funds) *proposa
 		quotes: [][sha256.Size]byte{terms(p, o)}}
 	// covers the price, whatever else is delegated elsewhere; what a vault lets the agent spend grows by
 	// itself, and is no sum for a session
-	if funds.Delegated != nil && !o.fromVault {
+	if funds.Delegated != nil && !o.fromVault && e.Rules.Account == "" {
 		worth := o.asset.Dollars(*funds.Delegated)
 		w.hold.SessionCap = &worth
 	}
@@ -337,9 +337,10 @@ func (e *Engine) sessionCapOnce(ctx context.Context) func() (*money.Dollars, err
 
 // SessionCap is the cap of a session that begins now, where the owner set none: what is delegated
 // (SPEC §5), in dollars; nil when nothing is. A node that does not tell is an error where the owner
-// named an account that delegates; where no delegation is known of, it is none.
+// named an account that delegates; where no delegation is known of, it is none. What is delegated to another
+// account than the wallet's own is no cap of the session, which is all accounts'.
 func (e *Engine) SessionCap(ctx context.Context) (*money.Dollars, error) {
-	if e.Rules.Session != nil {
+	if e.Rules.Session != nil || e.Rules.Account != "" {
 		return nil, nil
 	}
 	for _, network := range e.Policy.Networks {

@@ -930,3 +930,24 @@ func TestWhatWasDelegatedIsTheCapOfEverySession(t *testing.T) {
 		})
 	}
 }
+
+// What is delegated to another account than the wallet's own is no cap of a session that all of them share.
+func TestAnAccountsDelegationIsNoCapOfASession(t *testing.T) {
+	const solana = "solana:EtWTRABZaYq6iMfeYKouRu166VU2xqa1"
+	b := newBench(t, "10000", honest)
+	b.Rules.Session = nil
+	b.Rules.Teams = budget.Teams{"research": {Agents: []string{"research"}, Account: true}}
+	b.Rules.Agents = map[string]budget.Agent{"research": {}}
+	b.Rules.Account = "research"
+	node := &delegating{chain: b.chain, worth: 9_999}
+	b.Schemes[SchemeKey{Scheme: x402.Exact, Family: "solana"}] = node
+	b.Policy.Networks = []string{solana}
+	_, err := b.Pay(t.Context(), get(testURL))
+	code(t, x402.PolicyDenied, err) // nobody's but its agents'
+	_, err = b.Pay(WithAgent(t.Context(), "research"), get(testURL))
+	require.NoError(t, err)
+	require.Zero(t, node.asked)
+	w := b.propose(history.Payment{Agent: "research"}, option{asset: x402.AssetInfo{Decimals: 6}},
+		x402.Funds{Delegated: new(money.Amount)})
+	require.Nil(t, w.hold.SessionCap)
+}
