@@ -68,7 +68,7 @@ func waiting(all *sync.WaitGroup) <-chan struct{} {
 }
 
 // atFacts is in the question that each purchase begins with.
-const atFacts = `FROM counters WHERE`
+const atFacts = `counters WHERE budget IN`
 
 // faulty is a fleet whose every call may fail.
 type faulty struct {

@@ -59,6 +59,39 @@ func TestRoundTripsOfAPayment(t *testing.T) {
 	}
 }
 
+// What a decision rests on is of one moment, also what functions read for it: a payment that is made while
+// the question is answered is in none of it.
+func TestFactsAreOfOneMoment(t *testing.T) {
+	_, f := newFleet(t)
+	s, other := openFleet(t, f), openFleet(t, f)
+	pay(t, other, testHold(1), Settled)
+	var made, counted int64
+	number := func(into *int64) func(scanner) error {
+		return func(row scanner) error { return row.Scan(into) }
+	}
+	done := make(chan error, 1)
+	go func() {
+		done <- s.fleet.read(context.Background(), momentOf(budget.Query{}, nil), []reading{
+			{`SELECT 1 FROM pg_sleep(2)`, nil, number(new(int64))},
+			{`SELECT count(*) FROM payments`, nil, number(&counted)},
+			{`SELECT made_since(upto - 60000000, 9223372036854775807, 'org', '') FROM moment`, nil,
+				number(&made)},
+		})
+	}()
+	for len(done) == 0 && pgtest.SQL(t, f.URL, `SELECT count(*) FROM pg_stat_activity WHERE wait_event = 'PgSleep' AND
+		datname = current_database()`) == "0" {
+		time.Sleep(time.Millisecond)
+	}
+	for range 2 {
+		pay(t, other, testHold(1), Settled)
+	}
+	require.NoError(t, <-done)
+	require.Equal(t, []int64{1, 1}, []int64{counted, made})
+	require.Empty(t, pgtest.SQL(t, f.URL, `SELECT proname FROM pg_proc
+		WHERE pronamespace = 'x402'::regnamespace AND provolatile = 'v' AND proname IN ('ledger_now',
+			'made_since', 'made_within', 'made_between', 'made_first', 'failures_since', 'is_mine')`))
+}
+
 // A hold is not waited for, and what makes it safe is: that it was signed, and what became of it, whatever
 // the login says. Here nobody acknowledges a commit, so who waits for it waits.
 func TestWhichCommitsAreWaitedFor(t *testing.T) {

@@ -22,22 +22,21 @@ type reading struct {
 	take  func(row scanner) error
 }
 
-// read runs queries at one moment, in one round trip.
-func (e *fleet) read(ctx context.Context, list []reading) error {
+// read runs queries at one moment, in one round trip. What moment names is there for each of them.
+func (e *fleet) read(ctx context.Context, moment postgres.Statement, list []reading) error {
 	statements := make([]postgres.Statement, len(list))
 	for i, r := range list {
 		statements[i] = postgres.Statement{Query: r.query, Args: r.args}
 	}
 	return e.until(ctx, func(ctx context.Context) error {
 		return e.pool.With(ctx, func(c *postgres.Conn) error {
-			answers, err := c.Together(ctx, statements)
+			answers, err := c.Together(ctx, moment, statements)
 			if err != nil {
 				return err
 			}
 			for i, answer := range answers {
-				row := answerRows(answer)
-				for row.next() == nil {
-					if err := list[i].take(row); err != nil {
+				for _, row := range answer {
+					if err := list[i].take(readRow(row)); err != nil {
 						return answered{err}
 					}
 				}
@@ -47,19 +46,33 @@ func (e *fleet) read(ctx context.Context, list []reading) error {
 	})
 }
 
+// readRow is a row of an answer of read.
+type readRow postgres.Record
+
+// Scan stores its columns.
+func (r readRow) Scan(into ...any) (err error) {
+	if len(into) != len(r) {
+		return fmt.Errorf("%d places for %d columns", len(into), len(r))
+	}
+	for i, place := range into {
+		if data, isBytes := place.(*[]byte); isBytes {
+			*data, err = postgres.Record(r).Bytes(i)
+		} else {
+			err = assign(place, r[i])
+		}
+		if err != nil {
+			return fmt.Errorf("column %d: %w", i+1, err)
+		}
+	}
+	return nil
+}
+
 // facts reads what a decision needs. of is the payment that the facts are for and do not count; nil: none,
 // and the windows are those of now. more is read at the same moment.
 func (e *fleet) facts(ctx context.Context, q Question, of *Payment, more ...reading) (Facts, error) {
 	var f Facts
-	// the time as a query of its own, so that it is asked for once a statement and not for each row
-	r := factReadings{list: more, of: of, at: `(SELECT ledger_now())`}
-	switch {
-	case !q.Rules.At.IsZero():
-		r.at, r.args = `?1::bigint`, []any{micros(q.Rules.At)}
-	case of != nil:
-		r.at, r.args = `?1::bigint`, []any{micros(of.Created)}
-	}
-	r.moment(&f, e.now())
+	r := factReadings{list: more, of: of}
+	r.rules(&f, e.now())
 	if of == nil {
 		r.purchase(&f, q)
 	}
@@ -69,7 +82,7 @@ func (e *fleet) facts(ctx context.Context, q Question, of *Payment, more ...read
 	}
 	r.budgets(&f.Facts, q.Rules)
 	r.approvals(&f, q)
-	if err := e.read(ctx, r.list); err != nil {
+	if err := e.read(ctx, momentOf(q.Rules, of), r.list); err != nil {
 		return Facts{}, err
 	}
 	if f.Session.ID == "" || f.Facts.Now.Sub(f.Session.Last) >= budget.SessionIdle {
@@ -113,43 +126,45 @@ func (f *Facts) leaveOut(p Payment, q budget.Query) {
 	}
 }
 
+// momentOf is the row "moment", which each reading of the facts may join: the ledger's time; that whose
+// windows are meant, with where these begin; and the session that is meant, the open one or the payment's.
+func momentOf(q budget.Query, of *Payment) postgres.Statement {
+	at, session, args := `now`, `s.ended = 0`, []any(nil)
+	switch {
+	case !q.At.IsZero():
+		at, args = `?::bigint`, []any{micros(q.At)}
+	case of != nil:
+		at, args = `?::bigint`, []any{micros(of.Created)}
+	}
+	if of != nil {
+		session, args = `s.id = ?`, append(args, of.Session)
+	}
+	return postgres.Statement{Query: `moment AS MATERIALIZED (SELECT now, upto, day_of(upto) AS day,
+		month_of(upto) AS month, s.id AS session, started_at, last_at, cap, number
+		FROM (SELECT now, ` + at + ` AS upto FROM ledger_now() AS now) AS times
+		LEFT JOIN sessions s ON ` + session + `)`, Args: args}
+}
+
 // factReadings gathers the readings of one decision's facts.
 type factReadings struct {
 	list []reading
 	of   *Payment // which the facts are for; nil: none
-	at   string   // SQL for the moment whose windows are meant; args is what it needs, the first of a query
-	args []any
 }
 
 func (r *factReadings) ask(query string, args []any, take func(row scanner) error) {
 	r.list = append(r.list, reading{query, args, take})
 }
 
-// behind are the arguments of a query that has r.at in it, and place is where the nth of them is.
-func (r *factReadings) behind(args ...any) []any { return append(slices.Clip(r.args), args...) }
-func (r *factReadings) place(n int) string       { return fmt.Sprintf("?%d", len(r.args)+n) }
-
-// session is the condition for the row of sessions that is meant: the open one's, or the payment's.
-func (r *factReadings) session(place string) (condition string, args []any) {
-	if r.of == nil {
-		return `ended = 0`, nil
-	}
-	return `id = ` + place, []any{r.of.Session}
-}
-
-// moment asks for the time of the windows, how far this computer's clock is from the server's, and which
-// rules the owner signed last.
-func (r *factReadings) moment(f *Facts, clock time.Time) {
-	at := r.at
-	if len(r.args) == 0 {
-		at = `now`
-	}
-	r.ask(`SELECT `+at+`, now, (SELECT coalesce(max(version), 0) FROM rules) FROM ledger_now() AS now`, r.args, func(row scanner) error {
-		var at, ledger int64
-		err := row.Scan(&at, &ledger, &f.Rules)
-		f.Facts.Now, f.Behind = fromMicros(at), fromMicros(ledger).Sub(clock)
-		return err
-	})
+// rules asks for the time of the windows, how far this computer's clock is from the server's, and which rules
+// the owner signed last.
+func (r *factReadings) rules(f *Facts, clock time.Time) {
+	r.ask(`SELECT upto, now, (SELECT coalesce(max(version), 0) FROM rules) FROM moment`, nil,
+		func(row scanner) error {
+			var at, ledger int64
+			err := row.Scan(&at, &ledger, &f.Rules)
+			f.Facts.Now, f.Behind = fromMicros(at), fromMicros(ledger).Sub(clock)
+			return err
+		})
 }
 
 // purchase asks for the payment that this purchase would be again: by its key, or else one that was left.
@@ -188,19 +203,18 @@ func (r *factReadings) content(f *Facts) {
 // approvals asks for those that were given to one of the quotes.
 func (r *factReadings) approvals(f *Facts, q Question) {
 	for _, quote := range q.Quotes {
-		r.ask(selectApproval+` WHERE quote = ? AND state = 'approved' AND expires_at > (SELECT ledger_now())`,
-			[]any{quote[:]}, func(row scanner) error {
-				a, err := scanApproval(row)
-				f.Approvals = append(f.Approvals, a)
-				return err
-			})
+		r.ask(selectApproval+` WHERE quote = ? AND state = 'approved'
+			AND expires_at > (SELECT now FROM moment)`, []any{quote[:]}, func(row scanner) error {
+			a, err := scanApproval(row)
+			f.Approvals = append(f.Approvals, a)
+			return err
+		})
 	}
 }
 
 // budgets asks for the part that package budget decides by.
 func (r *factReadings) budgets(f *budget.Facts, q budget.Query) {
-	session, args := r.session(`?`)
-	r.ask(`SELECT id, started_at, `+fleetSessionLast+`, cap FROM sessions WHERE `+session, args,
+	r.ask(`SELECT session, started_at, `+fleetSessionLast+`, cap FROM moment WHERE session IS NOT NULL`, nil,
 		func(row scanner) error {
 			var started, last int64
 			err := row.Scan(&f.Session.ID, &started, &last, &f.Session.Cap)
@@ -240,15 +254,11 @@ func budgetsOf(q budget.Query) []any {
 
 // counters asks for what the kept windows hold: what was spent, and what is held of that.
 func (r *factReadings) counters(f *budget.Facts, ids []any) {
-	places := make([]string, len(ids))
-	for i := range ids {
-		places[i] = r.place(i + 1)
-	}
-	session, args := r.session(r.place(len(ids) + 1))
-	r.ask(`SELECT budget, win, used FROM counters WHERE budget IN (`+strings.Join(places, ", ")+`) AND (
-			win = 'day' AND starts = day_of(`+r.at+`) OR win = 'month' AND starts = month_of(`+r.at+`)
-			OR win = 'session' AND starts = (SELECT number FROM sessions WHERE `+session+`))`,
-		r.behind(append(slices.Clip(ids), args...)...), func(row scanner) error {
+	places := strings.TrimSuffix(strings.Repeat("?, ", len(ids)), ", ")
+	r.ask(`SELECT budget, win, used
+		FROM moment, LATERAL (VALUES ('day', day), ('month', month), ('session', number)) AS w (name, begins),
+			counters WHERE budget IN (`+places+`) AND win = name AND starts = begins`,
+		ids, func(row scanner) error {
 			var id, win string
 			var used money.Dollars
 			err := row.Scan(&id, &win, &used)
@@ -262,10 +272,10 @@ func (r *factReadings) held(f *budget.Facts, ids []any) {
 	sum := func(condition string) string {
 		return `coalesce(sum(usd - returned) FILTER (WHERE ` + condition + `), 0)`
 	}
-	r.ask(`SELECT b, `+sum(`created_at >= day_of(`+r.at+`)`)+`, `+sum(`created_at >= month_of(`+r.at+`)`)+`,
-			`+sum(`session = (SELECT id FROM sessions WHERE ended = 0)`)+`
-		FROM payments, unnest(budgets) AS b WHERE `+unfinished+` GROUP BY b`,
-		r.args, func(row scanner) error {
+	r.ask(`SELECT b, `+sum(`created_at >= day`)+`, `+sum(`created_at >= month`)+`,
+			`+sum(`payments.session = moment.session`)+`
+		FROM moment, payments, unnest(budgets) AS b WHERE `+unfinished+` GROUP BY b`,
+		nil, func(row scanner) error {
 			var id string
 			var day, month, session money.Dollars
 			err := row.Scan(&id, &day, &month, &session)
@@ -283,7 +293,7 @@ func (r *factReadings) held(f *budget.Facts, ids []any) {
 
 // rates asks how often was paid lately, where something bounds that.
 func (r *factReadings) rates(f *budget.Facts, q budget.Query) {
-	ago := func(d time.Duration) string { return fmt.Sprintf(`%s - %d`, r.at, d.Microseconds()) }
+	ago := func(d time.Duration) string { return fmt.Sprintf(`upto - %d`, d.Microseconds()) }
 	if q.Rate > 0 {
 		r.made(ago(budget.RateWindow), Organisation, q.Rate, func(n int, oldest time.Time) {
 			f.LastMinute, f.RateSince = n, oldest
@@ -302,11 +312,11 @@ func (r *factReadings) rates(f *budget.Facts, q budget.Query) {
 func (r *factReadings) made(since, id string, most int, take func(n int, oldest time.Time)) {
 	upTo, without := `9223372036854775807`, ""
 	if r.of != nil {
-		upTo, without = r.at, r.of.ID
+		upTo, without = `upto`, r.of.ID
 	}
-	r.ask(fmt.Sprintf(`SELECT n, CASE WHEN n < %[5]d THEN 0 ELSE made_first(%[1]s, %[2]s, %[3]s, %[4]s, %[5]d) END
-		FROM made_since(%[1]s, %[2]s, %[3]s, %[4]s) AS n`, since, upTo, r.place(1), r.place(2), most),
-		r.behind(id, without), func(row scanner) error {
+	r.ask(fmt.Sprintf(`SELECT n, CASE WHEN n < %[3]d THEN 0 ELSE made_first(%[1]s, %[2]s, ?1, ?2, %[3]d) END
+		FROM moment, made_since(%[1]s, %[2]s, ?1, ?2) AS n`, since, upTo, most),
+		[]any{id, without}, func(row scanner) error {
 			var n int
 			var oldest int64
 			err := row.Scan(&n, &oldest)
@@ -325,12 +335,12 @@ func (r *factReadings) agents(f *budget.Facts, q budget.Query) {
 	inDay, inMonth := map[string]budget.Use{}, map[string]budget.Use{}
 	sum := func(state, since string) string {
 		return `coalesce(sum(usd - returned) FILTER (WHERE state ` + state + ` 'settled'
-			AND created_at >= ` + since + `(` + r.at + `)), 0)`
+			AND created_at >= ` + since + `), 0)`
 	}
-	sums := strings.Join([]string{sum("=", "day_of"), sum("<>", "day_of"), sum("=", "month_of"),
-		sum("<>", "month_of")}, ", ")
-	r.ask(`SELECT agent, `+sums+` FROM payments WHERE created_at >= month_of(`+r.at+`) AND agent <> ''
-		AND state <> 'failed' GROUP BY agent`, r.args, func(row scanner) error {
+	sums := strings.Join([]string{sum("=", "day"), sum("<>", "day"), sum("=", "month"),
+		sum("<>", "month")}, ", ")
+	r.ask(`SELECT agent, `+sums+` FROM moment, payments WHERE created_at >= month AND agent <> ''
+		AND state <> 'failed' GROUP BY agent`, nil, func(row scanner) error {
 		var agent string
 		var use budget.NodeUsage
 		err := row.Scan(&agent, &use.Day.Spent, &use.Day.Held, &use.Month.Spent, &use.Month.Held)
@@ -344,26 +354,25 @@ func (r *factReadings) agents(f *budget.Facts, q budget.Query) {
 const maxHourly = 100_000
 
 // lastLift is when the last freeze was lifted: the circuit breakers count from there.
-const lastLift = `coalesce((SELECT at FROM lifts WHERE at <= (SELECT ledger_now())
-	ORDER BY upto DESC LIMIT 1), 0)`
+const lastLift = `coalesce((SELECT l.at FROM lifts l WHERE l.at <= now ORDER BY l.upto DESC LIMIT 1), 0)`
 
 // breakers asks for what the circuit breakers go by.
 func (r *factReadings) breakers(f *budget.Facts, q budget.Query) {
 	if q.MaxFailures <= 0 && !q.BusyHour {
 		return
 	}
-	r.ask(`SELECT `+lastLift, nil, func(row scanner) error {
+	r.ask(`SELECT `+lastLift+` FROM moment`, nil, func(row scanner) error {
 		var at int64
 		err := row.Scan(&at)
 		f.LastUnfreeze = fromMicros(at)
 		return err
 	})
 	if q.MaxFailures > 0 {
-		r.ask(`SELECT failures_since(`+lastLift+`, ?)`, []any{q.MaxFailures},
+		r.ask(`SELECT failures_since(`+lastLift+`, ?) FROM moment`, []any{q.MaxFailures},
 			func(row scanner) error { return row.Scan(&f.ConsecutiveFailures) })
 	}
 	if q.BusyHour {
-		since := fmt.Sprintf(`greatest(%s - %d, %s)`, r.at, budget.BusyWindow.Microseconds(), lastLift)
+		since := fmt.Sprintf(`greatest(upto - %d, %s)`, budget.BusyWindow.Microseconds(), lastLift)
 		r.made(since, Organisation, maxHourly, func(n int, _ time.Time) { f.LastHour = n })
 	}
 }
@@ -442,7 +451,7 @@ func setUse(u *budget.Usage, id, win string, use budget.Use) {
 
 // fleetSessionLast is when the newest payment of the open session was made, or the session began.
 const fleetSessionLast = `greatest(last_at,
-	(SELECT max(created_at) FROM payments WHERE created_at >= last_at))`
+	(SELECT created_at FROM payments WHERE created_at >= last_at ORDER BY created_at DESC LIMIT 1))`
 
 // fleetUsed adds a window up from its payments: with what is held of it, which the kept windows do not tell.
 func (t *tx) fleetUsed(w budget.Window) (use budget.Use, err error) {

@@ -11,15 +11,25 @@ CREATE FUNCTION clock() RETURNS BIGINT LANGUAGE sql VOLATILE AS $$ SELECT (extra
 
 CREATE FUNCTION real_clock() RETURNS BIGINT LANGUAGE sql VOLATILE AS $$ SELECT (extract(epoch FROM clock_timestamp()) * 1000000)::bigint $$;
 
--- The ledger's time is never before its newest payment: a clock set back opens no window again. What each step calls is written in
--- plpgsql, which plans a query once a session; a function in SQL is planned at each call, unless it is written into its caller's query.
-CREATE FUNCTION ledger_now() RETURNS BIGINT LANGUAGE plpgsql VOLATILE AS $$
-BEGIN RETURN greatest(clock(), coalesce((SELECT max(created_at) FROM payments), 0)); END $$;
+-- What each step calls is written in plpgsql, which plans a query once a session; a function in SQL is planned at each call, unless it is
+-- written into its caller's query. A function whose answer nobody needs is called by an assignment, too: PERFORM is a query, which takes
+-- longer than most of what is called. What only reads is STABLE, so that it sees what the question sees that it is a part of; called by
+-- a function that is VOLATILE it sees all that was committed until that call. And a query is as flat as it can be: each node of its plan is
+-- made anew at each call, and ORDER BY … LIMIT 1 has fewer of them than max().
+
+-- The ledger's time is never before its newest payment: a clock set back opens no window again.
+CREATE FUNCTION ledger_now() RETURNS BIGINT LANGUAGE plpgsql STABLE AS $$
+DECLARE _newest BIGINT;
+BEGIN
+    SELECT created_at INTO _newest FROM payments ORDER BY created_at DESC LIMIT 1;
+    RETURN greatest(clock(), _newest);
+END $$;
 
 -- The commit of this transaction is waited for, whatever the login's or the server's settings say. What waits for more stays.
-CREATE FUNCTION durable() RETURNS void LANGUAGE plpgsql AS $$
+CREATE FUNCTION durable() RETURNS TEXT LANGUAGE plpgsql AS $$
 BEGIN
-    IF current_setting('synchronous_commit') IN ('off', 'local') THEN PERFORM set_config('synchronous_commit', 'on', true); END IF;
+    IF current_setting('synchronous_commit') IN ('off', 'local') THEN RETURN set_config('synchronous_commit', 'on', true); END IF;
+    RETURN '';
 END $$;
 
 -- Notes the timeline of the server: another one than before is a failover.
@@ -50,9 +60,6 @@ CREATE FUNCTION instr(_in TEXT, _part TEXT) RETURNS INT LANGUAGE sql IMMUTABLE A
 CREATE FUNCTION refuse(_state TEXT, _why TEXT, _detail JSON DEFAULT '{}') RETURNS void LANGUAGE plpgsql AS $$
 BEGIN RAISE EXCEPTION USING ERRCODE = _state, MESSAGE = _why, DETAIL = _detail::text; END $$;
 
-CREATE FUNCTION column_of_link(_text TEXT) RETURNS BYTEA LANGUAGE plpgsql IMMUTABLE AS $$
-BEGIN RETURN int8send(octet_length(convert_to(_text, 'UTF8'))::bigint) || convert_to(_text, 'UTF8'); END $$;
-
 -- Refuses while the ledger is moved here or away, and for ever once it has moved away (movefleet.go). Whoever begins that waits for what is
 -- under way, and keeps what comes later from this question until its answer is yes; so it has to be asked behind the first lock.
 CREATE FUNCTION not_moving() RETURNS void LANGUAGE plpgsql VOLATILE AS $$
@@ -72,7 +79,8 @@ END $$;
 -- Appends to the writer's chain. The hash is that of history.link.
 CREATE FUNCTION append(_writer TEXT, _at BIGINT, _payment BIGINT, _event TEXT, _detail TEXT) RETURNS BIGINT LANGUAGE plpgsql AS $$
 DECLARE _seq BIGINT; _sum BYTEA; _login TEXT;
-    _link BYTEA := int8send(_at) || column_of_link(_payment::text) || column_of_link(_event) || column_of_link(_detail);
+    _p BYTEA := convert_to(_payment::text, 'UTF8'); _e BYTEA := convert_to(_event, 'UTF8'); _d BYTEA := convert_to(_detail, 'UTF8');
+    _link BYTEA := int8send(_at) || int8send(octet_length(_p)) || _p || int8send(octet_length(_e)) || _e || int8send(octet_length(_d)) || _d;
 BEGIN
     UPDATE writers SET head = head + 1, hash = sha256(hash || _link) WHERE name = _writer RETURNING head, hash, login INTO _seq, _sum, _login;
     IF NOT FOUND THEN
@@ -80,20 +88,27 @@ BEGIN
         UPDATE writers SET head = head + 1, hash = sha256(hash || _link) WHERE name = _writer
             RETURNING head, hash, login INTO STRICT _seq, _sum, _login;
     END IF;
-    PERFORM not_moving();
+    PERFORM 1 FROM meta WHERE key = 'move';
+    IF FOUND THEN PERFORM not_moving(); END IF;
     IF session_user <> current_user AND _login <> session_user THEN PERFORM refuse('X4V01', 'this chain is not of this login'); END IF;
     INSERT INTO audit (writer, seq, at, payment, event, detail, hash) VALUES (_writer, _seq, _at, _payment, _event, _detail::json, _sum);
     RETURN _seq;
 END $$;
 
 -- A time that is not before any event of a payment, so that its events are in the order of their times whatever the clock does.
-CREATE FUNCTION after_events(_payment BIGINT, _at BIGINT) RETURNS BIGINT LANGUAGE plpgsql VOLATILE AS $$
-BEGIN RETURN greatest(_at, coalesce((SELECT max(at) FROM audit WHERE payment = _payment), 0)); END $$;
-
-CREATE FUNCTION frozen_by(_network TEXT, _source TEXT) RETURNS BOOLEAN LANGUAGE plpgsql VOLATILE AS $$
+CREATE FUNCTION after_events(_payment BIGINT, _at BIGINT) RETURNS BIGINT LANGUAGE plpgsql STABLE AS $$
+DECLARE _last BIGINT;
 BEGIN
-    RETURN EXISTS (SELECT 1 FROM freezes WHERE seq > (SELECT coalesce(max(upto), 0) FROM lifts)
-        AND (account = '' OR network = _network AND account = _source));
+    SELECT at INTO _last FROM audit WHERE payment = _payment ORDER BY at DESC LIMIT 1;
+    RETURN greatest(_at, _last);
+END $$;
+
+CREATE FUNCTION frozen_by(_network TEXT, _source TEXT) RETURNS BOOLEAN LANGUAGE plpgsql STABLE AS $$
+DECLARE _newest BIGINT;
+BEGIN
+    SELECT max(seq) INTO _newest FROM freezes WHERE account = '' OR network = _network AND account = _source;
+    IF _newest IS NULL THEN RETURN false; END IF;
+    RETURN NOT EXISTS (SELECT 1 FROM lifts WHERE upto >= _newest);
 END $$;
 
 -- Whether a pattern ('research-*') stands for a name.
@@ -106,25 +121,30 @@ CREATE FUNCTION covers(_entry TEXT, _host TEXT) RETURNS BOOLEAN LANGUAGE sql IMM
 
 -- The budgets that a payment counts in: its agent's own, what each agent of its name has, its team and that one's parents, the
 -- organisation's, and the hosts'.
-CREATE FUNCTION budgets_of(_agent TEXT, _host TEXT) RETURNS SETOF budgets LANGUAGE plpgsql STABLE AS $$
-DECLARE _b budgets; _depth INT := 0;
+CREATE FUNCTION budget_list(_agent TEXT, _host TEXT) RETURNS budgets[] LANGUAGE plpgsql STABLE AS $$
+DECLARE _list budgets[] := '{}'; _b budgets; _depth INT := 0;
 BEGIN
     IF _agent <> '' THEN
         -- its own, and what each agent of such a name has: the least of each limit
         SELECT 'agent:' || _agent, NULL::text, '{}'::text[], min(per_call), min(session), min(day), min(month), min(rate), max(version)
             INTO _b FROM budgets WHERE id = 'agent:' || _agent OR left(id, 5) = 'each:' AND matches(substr(id, 6), _agent);
-        IF _b.version IS NOT NULL THEN RETURN NEXT _b; END IF;
+        IF _b.version IS NOT NULL THEN _list := _list || _b; END IF;
         SELECT b.* INTO _b FROM budgets b, unnest(b.members) AS m (pattern) WHERE left(b.id, 5) = 'team:' AND matches(m.pattern, _agent)
             ORDER BY (position('*' IN m.pattern) = 0) DESC, position('*' IN m.pattern || '*') DESC, b.id LIMIT 1; -- the most specific
         WHILE FOUND AND _depth < 16 LOOP
-            RETURN NEXT _b;
+            _list := _list || _b;
             _depth := _depth + 1;
             SELECT * INTO _b FROM budgets WHERE id = _b.parent AND id <> 'org';
         END LOOP;
     END IF;
-    RETURN QUERY SELECT * FROM budgets WHERE id = 'org';
-    RETURN QUERY SELECT * FROM budgets WHERE left(id, 5) = 'host:' AND covers(substr(id, 6), _host) ORDER BY id;
+    FOR _b IN SELECT * FROM budgets WHERE id = 'org' OR left(id, 5) = 'host:' ORDER BY id <> 'org', id LOOP
+        IF _b.id = 'org' OR covers(substr(_b.id, 6), _host) THEN _list := _list || _b; END IF;
+    END LOOP;
+    RETURN _list;
 END $$;
+
+CREATE FUNCTION budgets_of(_agent TEXT, _host TEXT) RETURNS SETOF budgets LANGUAGE plpgsql STABLE AS $$
+BEGIN RETURN QUERY SELECT * FROM unnest(budget_list(_agent, _host)); END $$;
 
 -- Each names its argument once, so that it is written into its caller's query.
 CREATE FUNCTION second_of(_at BIGINT) RETURNS BIGINT LANGUAGE sql IMMUTABLE AS $$ SELECT _at / 1000000 * 1000000 $$;
@@ -169,50 +189,60 @@ BEGIN
 END $$;
 
 -- How many payments were made after a time and up to another that count in a budget, but for one, which is the last or not noted yet: whole
--- seconds as they are kept in made, and the ends one by one. Nothing asks for more than an hour.
-CREATE FUNCTION made_since(_since BIGINT, _upto BIGINT, _budget TEXT, _except TEXT) RETURNS BIGINT LANGUAGE plpgsql VOLATILE AS $$
-DECLARE _from BIGINT := second_of(_since) + 1000000; _to BIGINT := second_of(_upto); _n BIGINT;
+-- seconds as they are kept in made, and the ends one by one. Nothing asks for more than an hour. What counts a range of times, and held_of,
+-- is planned once a session, for any argument: planned for each by itself, in a long ledger, it takes ten times as long. (reserve sets that.)
+CREATE FUNCTION made_since(_since BIGINT, _upto BIGINT, _budget TEXT, _except TEXT) RETURNS BIGINT LANGUAGE plpgsql STABLE
+    SET plan_cache_mode = force_generic_plan AS $$
+BEGIN RETURN made_within(_since, _upto, _budget, _except, 0); END $$;
+
+-- Where they are less than a number it may be some more, but less than that: then the ends need not be counted.
+CREATE FUNCTION made_within(_since BIGINT, _upto BIGINT, _budget TEXT, _except TEXT, _less BIGINT) RETURNS BIGINT LANGUAGE plpgsql STABLE AS $$
+DECLARE _first BIGINT := second_of(_since); _last BIGINT := second_of(_upto); _all BIGINT; _inner BIGINT;
 BEGIN
-    SELECT sum(n) INTO _n FROM made WHERE budget = _budget AND starts >= _from AND starts < _to;
-    IF _n IS NULL THEN RETURN made_between(_since, _upto, _budget, _except); END IF; -- none, or nothing limits how often it pays
-    RETURN _n + made_between(_since, _from - 1, _budget, _except) + made_between(_to - 1, _upto, _budget, _except);
+    SELECT sum(n), sum(n) FILTER (WHERE starts > _first AND starts < _last) INTO _all, _inner FROM made
+        WHERE budget = _budget AND starts >= _first AND starts <= _last;
+    IF _all < _less THEN RETURN _all; END IF;
+    IF _inner IS NULL THEN RETURN made_between(_since, _upto, _budget, _except); END IF; -- few, or nothing limits how often it pays
+    RETURN _inner + made_between(_since, _first + 999999, _budget, _except) + made_between(_last - 1, _upto, _budget, _except);
 END $$;
 
--- This and held_of are planned once a session, for any argument: planned for each by itself, in a long ledger, they take ten times as long.
-CREATE FUNCTION made_between(_since BIGINT, _upto BIGINT, _budget TEXT, _except TEXT) RETURNS BIGINT LANGUAGE plpgsql VOLATILE
-    SET plan_cache_mode = force_generic_plan AS $$
+CREATE FUNCTION made_between(_since BIGINT, _upto BIGINT, _budget TEXT, _except TEXT) RETURNS BIGINT LANGUAGE plpgsql STABLE AS $$
+DECLARE _n BIGINT;
 BEGIN
-    RETURN (SELECT count(*) FROM payments WHERE created_at > _since AND created_at <= _upto AND id <> _except
-        AND (_budget = 'org' OR _budget = ANY (budgets)));
+    SELECT count(*) INTO _n FROM payments WHERE created_at > _since AND created_at <= _upto AND id <> _except
+        AND (_budget = 'org' OR _budget = ANY (budgets));
+    RETURN _n;
 END $$;
 
 -- When the oldest of the newest so many of them was made.
-CREATE FUNCTION made_first(_since BIGINT, _upto BIGINT, _budget TEXT, _except TEXT, _newest BIGINT) RETURNS BIGINT LANGUAGE plpgsql VOLATILE AS $$
+CREATE FUNCTION made_first(_since BIGINT, _upto BIGINT, _budget TEXT, _except TEXT, _newest BIGINT) RETURNS BIGINT LANGUAGE plpgsql STABLE AS $$
 BEGIN
     RETURN (SELECT min(created_at) FROM (SELECT created_at FROM payments WHERE created_at > _since AND created_at <= _upto
         AND id <> _except AND (_budget = 'org' OR _budget = ANY (budgets)) ORDER BY created_at DESC LIMIT _newest) one);
 END $$;
 
 -- Notes that a payment was made.
-CREATE FUNCTION note_made(_budget TEXT, _at BIGINT) RETURNS void LANGUAGE plpgsql AS $$
+CREATE FUNCTION note_made(_budget TEXT, _at BIGINT) RETURNS BOOLEAN LANGUAGE plpgsql AS $$
 BEGIN
     UPDATE made SET n = n + 1 WHERE budget = _budget AND starts = second_of(_at);
     IF NOT FOUND THEN
         INSERT INTO made AS m VALUES (_budget, second_of(_at), 1) ON CONFLICT (budget, starts) DO UPDATE SET n = m.n + 1;
         DELETE FROM made WHERE budget = _budget AND starts < second_of(_at) - 7200000000;
     END IF;
+    RETURN true;
 END $$;
 
-CREATE FUNCTION held_of(_source TEXT, _asset TEXT, _network TEXT, _since BIGINT, _except TEXT) RETURNS NUMERIC LANGUAGE plpgsql VOLATILE
-    SET plan_cache_mode = force_generic_plan AS $$
+CREATE FUNCTION held_of(_source TEXT, _asset TEXT, _network TEXT, _since BIGINT, _except TEXT) RETURNS NUMERIC LANGUAGE plpgsql STABLE AS $$
+DECLARE _held NUMERIC;
 BEGIN
-    RETURN (SELECT coalesce(sum(amount::numeric), 0) FROM (
+    SELECT sum(amount::numeric) INTO _held FROM (
         SELECT amount FROM payments WHERE source = _source AND asset = _asset AND network = _network AND id <> _except
             AND state IN ('reserved', 'submitted', 'unknown') AND (usd > 0 OR scheme <> 'batch-settlement')
         UNION ALL
         SELECT amount FROM payments WHERE source = _source AND asset = _asset AND network = _network AND id <> _except
             AND state = 'settled' AND updated_at BETWEEN _since AND 9223372036854775807 -- two ends: few rows, so by the index
-            AND (usd > 0 OR scheme <> 'batch-settlement')) open);
+            AND (usd > 0 OR scheme <> 'batch-settlement')) open;
+    RETURN coalesce(_held, 0);
 END $$;
 
 -- The session that goes on: the newest payment is in it. It is not written with each payment, because that would be one row that all of
@@ -220,13 +250,16 @@ END $$;
 CREATE FUNCTION open_session(_now BIGINT, _idle BIGINT, _except TEXT) RETURNS sessions LANGUAGE plpgsql AS $$
 DECLARE _s sessions;
 BEGIN
-    SELECT * INTO _s FROM sessions WHERE ended = 0;
-    IF NOT FOUND THEN RETURN NULL; END IF;
-    SELECT greatest(_s.last_at, created_at) INTO _s.last_at FROM payments WHERE created_at >= _s.last_at AND id <> _except
-        ORDER BY created_at DESC LIMIT 1;
-    IF _now - coalesce(_s.last_at, _s.started_at) >= _idle THEN RETURN NULL; END IF;
+    SELECT s.id, s.started_at, greatest(s.last_at,
+            (SELECT created_at FROM payments WHERE created_at >= s.last_at AND id <> _except ORDER BY created_at DESC LIMIT 1)),
+        s.cap, s.ended, s.seal, s.number INTO _s FROM sessions s WHERE s.ended = 0;
+    IF NOT FOUND OR _now - _s.last_at >= _idle THEN RETURN NULL; END IF;
     RETURN _s;
 END $$;
+
+-- Whether something was signed that this key stands for.
+CREATE FUNCTION is_remembered(_key TEXT) RETURNS BOOLEAN LANGUAGE plpgsql STABLE AS $$
+BEGIN RETURN EXISTS (SELECT 1 FROM memory WHERE key = decode(_key, 'hex')); END $$;
 
 -- Writes an alert, unless its cause has one already: see history.alert.
 CREATE FUNCTION alert(_a JSONB, _kind TEXT, _at BIGINT, _detail TEXT) RETURNS void LANGUAGE sql AS $$
@@ -241,17 +274,22 @@ DECLARE
     _p payments; _writer TEXT := _q->>'writer'; _now BIGINT; _s sessions; _b budgets; _c RECORD; _used BIGINT; _held NUMERIC; _value BYTEA;
     _seller JSONB := _q->'seller'; _a JSONB := _q->'approval'; _funds JSONB := _q->'funds'; _ids TEXT[] := '{}'; _same TEXT;
     _rated TEXT[] := '{org}'; _rates BIGINT[] := '{NULL}'; _ever CONSTANT BIGINT := 9223372036854775807;
+    _list budgets[]; _team TEXT; _set TEXT; _done BOOLEAN; _number BIGINT;
 BEGIN
-    PERFORM set_config('synchronous_commit', 'off', true); -- the submit's commit is waited for, and lies behind this one in the log
+    _set := set_config('synchronous_commit', 'off', true); -- the submit's commit is waited for, and lies behind this one in the log
+    _set := set_config('plan_cache_mode', 'force_generic_plan', true);
     _p := jsonb_populate_record(NULL::payments, _q->'payment');
-    _now := ledger_now();
+    SELECT created_at INTO _now FROM payments ORDER BY created_at DESC LIMIT 1;
+    _now := greatest(clock(), _now);
+    LOCK TABLE payments IN ROW EXCLUSIVE MODE; -- as the INSERT would: from here on the owner's budgets are the same until this commits
+    _list := budget_list(_p.agent, _p.host);
+    FOREACH _b IN ARRAY _list LOOP _ids := _ids || _b.id; END LOOP;
     -- the id first: who says the same again waits here for the earlier call, and then finds what it did
     INSERT INTO payments (id, session, state, created_at, updated_at, fingerprint, idempotency_key, method, url, target, host, network,
         scheme, dialect, asset, symbol, amount, usd, pay_to, source, record, lease_owner, waiter, prefix_length, agent, budgets)
     VALUES (_p.id, coalesce(nullif(_q->>'session', ''), _q->>'newSession'), 'reserved', _now, _now, _p.fingerprint, _p.idempotency_key,
         _p.method, _p.url, _p.target, _p.host, _p.network, _p.scheme, _p.dialect, _p.asset, _p.symbol, _p.amount, _p.usd, _p.pay_to,
-        _p.source, _p.record, _p.lease_owner, _p.lease_owner, _p.prefix_length, _p.agent,
-        ARRAY(SELECT id FROM budgets_of(_p.agent, _p.host)))
+        _p.source, _p.record, _p.lease_owner, _p.lease_owner, _p.prefix_length, _p.agent, _ids)
     ON CONFLICT (id) DO NOTHING RETURNING * INTO _p;
     IF NOT FOUND THEN
         RETURN QUERY SELECT * FROM payments WHERE id = _q->'payment'->>'id';
@@ -279,26 +317,26 @@ BEGIN
         INSERT INTO sessions (id, started_at, last_at, cap) VALUES (_p.session, _now, _now, (_q->>'sessionCap')::bigint) RETURNING * INTO _s;
         PERFORM append(_writer, _now, 0, 'session', _q->>'sessionDetail');
     END IF;
-    PERFORM append(_writer, _now, _p.seq, 'reserved', _q->>'detail');
+    _number := append(_writer, _now, _p.seq, 'reserved', _q->>'detail');
 
-    -- the owner's budgets, which are the same until this commits, and the caps of the decision, which may be lower
-    FOR _b IN SELECT * FROM budgets_of(_p.agent, _p.host) LOOP
+    -- the owner's budgets, and the caps of the decision, which may be lower
+    FOREACH _b IN ARRAY _list LOOP
         IF _p.usd > _b.per_call THEN PERFORM refuse('X4M01', 'a limit for one call was lowered'); END IF;
-        _ids := _ids || _b.id;
         IF _b.id = 'org' THEN _rates[1] := _b.rate;
         ELSIF _b.rate IS NOT NULL THEN _rated := _rated || _b.id; _rates := _rates || _b.rate; END IF;
         CONTINUE WHEN (_q->>'prepaid')::boolean OR _p.usd = 0;
         IF _b.session IS NOT NULL OR _b.id = 'org' AND _s.cap IS NOT NULL THEN
-            PERFORM add_to(_b.id, 'session', _s.number, coalesce(_b.session, _s.cap), _p.usd);
+            _used := add_to(_b.id, 'session', _s.number, coalesce(_b.session, _s.cap), _p.usd);
         END IF;
-        IF _b.month IS NOT NULL THEN PERFORM add_to(_b.id, 'month', month_of(_now), _b.month, _p.usd); END IF;
-        IF _b.day IS NOT NULL THEN PERFORM add_to(_b.id, 'day', day_of(_now), _b.day, _p.usd); END IF;
+        IF _b.month IS NOT NULL THEN _used := add_to(_b.id, 'month', month_of(_now), _b.month, _p.usd); END IF;
+        IF _b.day IS NOT NULL THEN _used := add_to(_b.id, 'day', day_of(_now), _b.day, _p.usd); END IF;
     END LOOP;
-    IF NOT is_mine(_p.agent) THEN PERFORM refuse('X4V01', 'this login does not pay for the agent ' || _p.agent); END IF;
+    SELECT team INTO _team FROM logins WHERE login = session_user; -- as is_mine asks
+    IF _team <> ALL (_ids) THEN PERFORM refuse('X4V01', 'this login does not pay for the agent ' || _p.agent); END IF;
     IF _ids = '{}' THEN PERFORM refuse('X4V01', 'the owner has set no budget'); END IF;
-    IF _ids <> _p.budgets THEN PERFORM refuse('X4M01', 'other rules were sealed meanwhile'); END IF;
-    FOR _c IN SELECT * FROM jsonb_to_recordset(_q->'caps') AS c (budget TEXT, win TEXT, starts BIGINT, "limit" BIGINT, alert JSONB) LOOP
-        SELECT used INTO _used FROM counters WHERE budget = _c.budget AND win = _c.win AND starts = _c.starts;
+    FOR _c IN SELECT c.*, (SELECT used FROM counters WHERE budget = c.budget AND win = c.win AND starts = c.starts) AS used
+        FROM jsonb_to_recordset(_q->'caps') AS c (budget TEXT, win TEXT, starts BIGINT, "limit" BIGINT, alert JSONB) LOOP
+        _used := _c.used;
         IF _c.starts > _now THEN PERFORM refuse('X4M01', 'the clock was set back'); END IF;
         IF coalesce(_used, _p.usd) > _c."limit" THEN PERFORM refuse('X4M01', 'a budget was used up'); END IF;
         IF _used >= _c."limit" - _c."limit" / 5 AND _used - _p.usd < _c."limit" - _c."limit" / 5 THEN
@@ -309,24 +347,24 @@ BEGIN
     -- the rates, which are right because all who hold money have locked the organisation's row before they count
     PERFORM 1 FROM counters WHERE budget = 'org' AND win = 'day' AND starts = day_of(_now) FOR UPDATE;
     FOR _i IN 1 .. array_length(_rated, 1) LOOP
-        IF made_since(_now - 60000000, _ever, _rated[_i], _p.id) >= _rates[_i] THEN PERFORM refuse('X4M01', 'others paid'); END IF;
+        CONTINUE WHEN _rates[_i] IS NULL;
+        IF made_within(_now - 60000000, _ever, _rated[_i], _p.id, _rates[_i]) >= _rates[_i] THEN PERFORM refuse('X4M01', 'others paid'); END IF;
     END LOOP;
     FOR _c IN SELECT * FROM jsonb_to_recordset(_q->'rates') AS r (budget TEXT, most BIGINT, per BIGINT, "notBefore" BIGINT) LOOP
         CONTINUE WHEN _c.per = 60000000 AND _c.most >= _rates[array_position(_rated, _c.budget)]; -- it is counted already
-        IF made_since(greatest(_now - _c.per, _c."notBefore"), _ever, _c.budget, _p.id) >= _c.most THEN
+        IF made_within(greatest(_now - _c.per, _c."notBefore"), _ever, _c.budget, _p.id, _c.most) >= _c.most THEN
             PERFORM refuse('X4M01', 'others paid');
         END IF;
     END LOOP;
-    FOR _i IN 1 .. array_length(_rated, 1) LOOP PERFORM note_made(_rated[_i], _now); END LOOP;
+    FOR _i IN 1 .. array_length(_rated, 1) LOOP _done := note_made(_rated[_i], _now); END LOOP;
     IF (_q->>'maxFailures')::bigint > 0 AND
         failures_since((_q->>'failuresSince')::bigint, (_q->>'maxFailures')::bigint) >= (_q->>'maxFailures')::bigint THEN
         PERFORM refuse('X4M01', 'payments came to nothing');
     END IF;
 
     -- what the owner's rules compare of a payee and a price
-    IF (_seller->>'known')::boolean AND NOT EXISTS (SELECT 1 FROM memory WHERE key = decode(_seller->>'payeeKey', 'hex')) OR
-        (_seller->>'unchanged')::boolean AND NOT EXISTS (SELECT 1 FROM memory WHERE key = decode(_seller->>'hereKey', 'hex'))
-        AND EXISTS (SELECT 1 FROM memory WHERE key = decode(_seller->>'sellerKey', 'hex')) THEN
+    IF (_seller->>'known')::boolean AND NOT is_remembered(_seller->>'payeeKey') OR (_seller->>'unchanged')::boolean
+        AND NOT is_remembered(_seller->>'hereKey') AND is_remembered(_seller->>'sellerKey') THEN
         PERFORM refuse('X4M01', 'the payee''s history changed');
     END IF;
     IF _seller->>'minPrice' IS NOT NULL THEN
@@ -378,9 +416,9 @@ END $$;
 
 -- reserved → submitted, or the bytes of what the unlock agent has signed.
 CREATE FUNCTION submit(_q JSONB) RETURNS BIGINT LANGUAGE plpgsql AS $$
-DECLARE _p payments; _now BIGINT := clock(); _e RECORD; _unique BYTEA := decode(_q->>'unique', 'hex');
+DECLARE _p payments; _now BIGINT := clock(); _e RECORD; _unique BYTEA := decode(_q->>'unique', 'hex'); _set TEXT;
 BEGIN
-    PERFORM durable();
+    _set := durable();
     PERFORM 1 FROM locks WHERE name = 'freeze' FOR SHARE; -- a freeze that has returned is seen
     SELECT * INTO _p FROM payments WHERE id = _q->>'id' FOR UPDATE;
     IF NOT FOUND THEN PERFORM refuse('X4N01', 'there is no such payment'); END IF;
@@ -394,15 +432,18 @@ BEGIN
             operations = and_step(operations, _q->>'operation') WHERE id = _p.id;
         RETURN append(_q->>'writer', after_events(_p.seq, _now), _p.seq, 'submitted', _q->>'storedDetail');
     END IF;
-    IF EXISTS (SELECT 1 FROM payments WHERE unique_key = _unique) THEN PERFORM refuse('X4K01', 'the same signature is there'); END IF;
-    IF _p.state <> 'reserved' THEN PERFORM refuse('X4T01', _p.id || ' is ' || _p.state); END IF;
+    IF _p.state <> 'reserved' THEN
+        IF EXISTS (SELECT 1 FROM payments WHERE unique_key = _unique) THEN PERFORM refuse('X4K01', 'the same signature is there'); END IF;
+        PERFORM refuse('X4T01', _p.id || ' is ' || _p.state);
+    END IF;
     UPDATE payments SET state = 'submitted', updated_at = _now, unique_key = _unique,
         record = decode(_q->>'record', 'base64'),
             operations = and_step(operations, _q->>'operation') WHERE id = _p.id;
-    FOR _e IN SELECT * FROM jsonb_to_recordset(_q->'memory') AS m (key TEXT, value TEXT) ORDER BY key LOOP
+    FOR _e IN SELECT key, value FROM (SELECT decode(m.key, 'hex') AS key, decode(m.value, 'hex') AS value
+            FROM jsonb_to_recordset(_q->'memory') AS m (key TEXT, value TEXT)) e
         -- an upsert locks the row also where it changes nothing, until this commit is on disk, and who buys from one seller has one row
-        CONTINUE WHEN EXISTS (SELECT 1 FROM memory WHERE key = decode(_e.key, 'hex') AND value = decode(_e.value, 'hex'));
-        INSERT INTO memory VALUES (decode(_e.key, 'hex'), decode(_e.value, 'hex'))
+        WHERE (SELECT value FROM memory WHERE memory.key = e.key) IS DISTINCT FROM value ORDER BY key LOOP
+        INSERT INTO memory VALUES (_e.key, _e.value)
             ON CONFLICT (key) DO UPDATE SET value = excluded.value WHERE memory.value <> excluded.value;
     END LOOP;
     RETURN append(_q->>'writer', after_events(_p.seq, _now), _p.seq, 'signed', _q->>'detail');
@@ -412,8 +453,9 @@ END $$;
 CREATE FUNCTION finish(_q JSONB, _body BYTEA) RETURNS SETOF payments LANGUAGE plpgsql AS $$
 DECLARE
     _p payments; _was payments; _now BIGINT := clock(); _to TEXT := _q->>'state'; _kept BIGINT := 0; _detail JSONB; _c JSONB := _q->'content';
+    _set TEXT; _number BIGINT;
 BEGIN
-    PERFORM durable();
+    _set := durable();
     SELECT * INTO _was FROM payments WHERE id = _q->>'id' FOR UPDATE;
     IF NOT FOUND THEN PERFORM refuse('X4N01', 'there is no such payment'); END IF;
     IF _q->>'operation' = ANY (_was.operations) THEN
@@ -465,7 +507,7 @@ BEGIN
             _p.charged := _q->>'charged'; _p.returned := (_q->>'returned')::bigint;
             PERFORM append(_q->>'writer', after_events(_p.seq, _now), _p.seq, 'charged', json_build_object('charged', _p.charged, 'returned', _p.returned)::text);
         END IF;
-        PERFORM append(_q->>'writer', after_events(_p.seq, _now), _p.seq, _to, _detail::text);
+        _number := append(_q->>'writer', after_events(_p.seq, _now), _p.seq, _to, _detail::text);
         IF _to = 'failed' THEN
             PERFORM give_back(_was, _was.usd - _was.returned);
             IF _was.unique_key IS NULL THEN
@@ -492,9 +534,9 @@ END $$;
 
 -- Who works on a payment, who waits for it, and that its answer was delivered: nothing of it need outlive a power cut.
 CREATE FUNCTION lease(_q JSONB) RETURNS BIGINT LANGUAGE plpgsql AS $$
-DECLARE _p payments; _do TEXT := _q->>'do'; _now BIGINT := clock();
+DECLARE _p payments; _do TEXT := _q->>'do'; _now BIGINT := clock(); _set TEXT; _number BIGINT;
 BEGIN
-    PERFORM set_config('synchronous_commit', 'off', true);
+    _set := set_config('synchronous_commit', 'off', true);
     SELECT * INTO _p FROM payments WHERE id = _q->>'id' FOR UPDATE;
     IF NOT FOUND THEN RETURN 0; END IF;
     -- said before, and the answer was lost: it takes nothing from who has it by now
@@ -512,7 +554,7 @@ BEGIN
         UPDATE payments SET delivered = 1, waiter = '' WHERE id = _p.id AND (delivered = 0 OR waiter <> '');
         IF _p.delivered = 0 THEN
             UPDATE contents SET spare = 1 WHERE payment = _p.seq;
-            PERFORM append(_q->>'writer', after_events(_p.seq, _now), _p.seq, 'delivered', '{}');
+            _number := append(_q->>'writer', after_events(_p.seq, _now), _p.seq, 'delivered', '{}');
         END IF;
     WHEN 'key' THEN
         IF _p.state = 'failed' THEN RETURN 0; END IF;

@@ -6,7 +6,7 @@
 // protocol is spoken through pgconn and not through database/sql, which runs a statement up to three times.
 //
 // The files: postgres.go (connections), query.go (queries and answers),
-// prepare.go (what is asked again), failure.go (what an error means).
+// prepare.go (what is asked again), record.go (rows that came as text), failure.go (what an error means).
 package postgres
 
 import (
@@ -29,6 +29,8 @@ const (
 	maxConnections = 4
 	// idleTime is how long a connection that nobody uses stays open.
 	idleTime = 5 * time.Minute
+	// checkedAfter is how long a connection is taken for one that the server still has.
+	checkedAfter = time.Second
 )
 
 // Options say which server.
@@ -114,8 +116,9 @@ func (p *Pool) acquire(ctx context.Context) (*Conn, error) {
 		c := p.idle[last]
 		p.idle = p.idle[:last]
 		p.mu.Unlock()
+		unused := time.Since(c.used)
 		//nolint:staticcheck // it costs no round trip; what it misses is found by who says the same again
-		if time.Since(c.used) < idleTime && c.CheckConn() == nil {
+		if unused < checkedAfter || (unused < idleTime && c.CheckConn() == nil) {
 			return c, nil
 		}
 		c.close()

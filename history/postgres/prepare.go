@@ -9,7 +9,7 @@ import (
 	"github.com/jackc/pgx/v5/pgconn"
 )
 
-// What a connection runs again is prepared there, so that the server parses and plans it once: half of what a
+// What a connection runs again is prepared there, so that the server parses and plans it once: most of what a
 // decision's questions cost it.
 
 // maxPrepared bounds what one connection has prepared. The ledger has some 200 statements.
@@ -22,12 +22,12 @@ type planned struct {
 	wasAsked bool
 }
 
-// plan is what c knows of a statement.
-func (c *Conn) plan(query string) *planned {
+// plan is what c knows of a statement, which write writes as PostgreSQL has it.
+func (c *Conn) plan(query string, write func() string) *planned {
 	if p := c.plans[query]; p != nil {
 		return p
 	}
-	p := &planned{text: numbered(query)}
+	p := &planned{text: write()}
 	if len(c.plans) < maxPrepared {
 		if c.plans == nil {
 			c.plans = map[string]*planned{}
@@ -37,35 +37,18 @@ func (c *Conn) plan(query string) *planned {
 	return p
 }
 
-// prepare prepares what is asked for the second time, all of it in one round trip, and nothing inside of a
-// transaction, which an error would end. A pooler that hands each transaction to another connection may not
-// know of it: then nothing is prepared any more.
-func (c *Conn) prepare(ctx context.Context, plans ...*planned) error {
-	var again []*planned
-	for _, p := range plans {
-		if p.wasAsked && p.name == "" && c.TxStatus() == 'I' && !c.pool.isPlain.Load() {
-			sum := sha256.Sum256([]byte(p.text))
-			p.name = "x402_" + hex.EncodeToString(sum[:12])
-			again = append(again, p)
-		}
-		p.wasAsked = true
-	}
-	if len(again) == 0 {
+// prepare prepares what is asked for the second time, and nothing inside of a transaction, which an error
+// would end. A pooler that hands each transaction to another connection may not know of it: then nothing is
+// prepared any more.
+func (c *Conn) prepare(ctx context.Context, p *planned) error {
+	isAsked := p.wasAsked
+	p.wasAsked = true
+	if !isAsked || p.name != "" || c.TxStatus() != 'I' || c.pool.isPlain.Load() {
 		return nil
 	}
-	line := c.StartPipeline(ctx)
-	for _, p := range again {
-		line.SendPrepare(p.name, p.text, nil)
-	}
-	err := line.Sync()
-	for range again {
-		if _, answer := line.GetResults(); err == nil {
-			err = answer
-		}
-	}
-	if closing := line.Close(); err == nil {
-		err = closing
-	}
+	sum := sha256.Sum256([]byte(p.text))
+	p.name = "x402_" + hex.EncodeToString(sum[:12])
+	_, err := c.Prepare(ctx, p.name, p.text, nil)
 	var said *pgconn.PgError
 	if errors.As(err, &said) { // it is asked in plain words, and then says what is wrong with it
 		c.pool.isPlain.Store(true)

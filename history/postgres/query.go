@@ -3,7 +3,6 @@ package postgres
 import (
 	"context"
 	"database/sql/driver"
-	"encoding/hex"
 	"fmt"
 	"io"
 	"slices"
@@ -78,7 +77,10 @@ func (c *Conn) QueryLong(ctx context.Context, s Statement) (*Rows, error) {
 const asking = "ask the ledger's server"
 
 func (c *Conn) ask(ctx context.Context, query string, values [][]byte, formats []int16) (*Rows, error) {
-	p := c.plan(query)
+	return c.run(ctx, c.plan(query, func() string { return numbered(query, 0) }), values, formats)
+}
+
+func (c *Conn) run(ctx context.Context, p *planned, values [][]byte, formats []int16) (*Rows, error) {
 	if err := c.prepare(ctx, p); err != nil {
 		return nil, failure(asking, err)
 	}
@@ -106,55 +108,59 @@ func (c *Conn) Run(ctx context.Context, words string) error {
 	return failure(asking, err)
 }
 
-// Together runs statements that only read, at one moment, in one round trip.
-func (c *Conn) Together(ctx context.Context, statements []Statement) ([]*Rows, error) {
+// Together runs queries that only read as one statement: at one moment, in one round trip. What functions of
+// theirs read is of that moment too, where they are STABLE. with is a common part of all of them: "name AS
+// (query)". The answers are Records.
+func (c *Conn) Together(ctx context.Context, with Statement, list []Statement) ([][]Record, error) {
 	if err := ctx.Err(); err != nil {
 		return nil, &Failure{Kind: Unreachable, Doing: asking, err: err}
 	}
+	var key strings.Builder
+	key.WriteString(with.Query)
+	args := slices.Clone(with.Args)
+	for _, s := range list {
+		key.WriteString(";")
+		key.WriteString(s.Query)
+		args = append(args, s.Args...)
+	}
+	values, formats, err := arguments(args)
+	if err != nil {
+		return nil, &Failure{Kind: Defect, Doing: asking, err: err}
+	}
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), patience)
 	defer cancel()
-	together := slices.Concat([]Statement{{Query: `BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY`}}, statements,
-		[]Statement{{Query: `COMMIT`}})
-	plans := make([]*planned, len(together))
-	for i, s := range together {
-		plans[i] = c.plan(s.Query)
+	p := c.plan(key.String(), func() string { return together(with, list) })
+	rows, err := c.run(ctx, p, values, formats)
+	if err != nil {
+		return nil, err
 	}
-	if err := c.prepare(ctx, plans...); err != nil {
-		return nil, failure(asking, err)
-	}
-	batch := &pgconn.Batch{}
-	for i, s := range together {
-		values, formats, err := arguments(s.Args)
+	answers := make([][]Record, len(list))
+	for _, row := range rows.rows {
+		part, _ := row[0].(int64)
+		text, _ := row[1].(string)
+		record, err := parseRecord(text)
 		if err != nil {
 			return nil, &Failure{Kind: Defect, Doing: asking, err: err}
 		}
-		if c.isPrepared(plans[i]) {
-			batch.ExecPrepared(plans[i].name, values, formats, nil)
-		} else {
-			batch.ExecParams(plans[i].text, values, nil, formats, nil)
+		answers[part] = append(answers[part], record)
+	}
+	return answers, nil
+}
+
+// together is the statement that runs several queries: a row is the number of its query, and what that
+// answers.
+func together(with Statement, list []Statement) string {
+	var text strings.Builder
+	text.WriteString(`WITH ` + numbered(with.Query, 0))
+	before := len(with.Args)
+	for i, s := range list {
+		if i > 0 {
+			text.WriteString(` UNION ALL`)
 		}
+		fmt.Fprintf(&text, ` SELECT %d, part FROM (%s) AS part`, i, numbered(s.Query, before))
+		before += len(s.Args)
 	}
-	answers := c.ExecBatch(ctx, batch)
-	var all []*Rows
-	var err error
-	for err == nil && answers.NextResult() {
-		var rows *Rows
-		rows, err = read(answers.ResultReader())
-		all = append(all, rows)
-	}
-	if closing := answers.Close(); err == nil {
-		err = closing
-	}
-	if err == nil && len(all) != len(together) {
-		err = io.ErrUnexpectedEOF
-	}
-	if err != nil {
-		if c.TxStatus() != 'I' && !c.IsClosed() {
-			_ = c.Run(context.Background(), `ROLLBACK`)
-		}
-		return nil, c.failure(err)
-	}
-	return all[1 : len(all)-1], nil
+	return text.String()
 }
 
 func read(answer *pgconn.ResultReader) (*Rows, error) {
@@ -209,11 +215,7 @@ func decode(oid uint32, text []byte) (driver.Value, error) {
 		}
 		return int64(0), nil
 	case oidBytea:
-		digits, isHex := strings.CutPrefix(string(text), `\x`)
-		if !isHex {
-			return nil, fmt.Errorf("bytes in another format than hex")
-		}
-		return hex.DecodeString(digits)
+		return bytesOf(string(text))
 	}
 	return string(text), nil
 }
@@ -253,11 +255,12 @@ func arguments(args []any) (values [][]byte, formats []int16, err error) {
 	return values, formats, nil
 }
 
-// numbered writes the arguments of a query as PostgreSQL has them: "?" as $1, $2 …, and "?N" as $N.
-func numbered(query string) string {
+// numbered writes the arguments of a query as PostgreSQL has them, behind so many of others: "?" as $1, $2 …,
+// and "?N" as $N.
+func numbered(query string, before int) string {
 	var out strings.Builder
 	out.Grow(len(query) + 16)
-	next, quoted := 1, false
+	next, quoted := before+1, false
 	for i := 0; i < len(query); i++ {
 		c := query[i]
 		if c == '\'' {
@@ -267,17 +270,19 @@ func numbered(query string) string {
 			out.WriteByte(c)
 			continue
 		}
-		end := i + 1
+		end, n := i+1, 0
 		for end < len(query) && query[end] >= '0' && query[end] <= '9' {
+			n = 10*n + int(query[end]-'0')
 			end++
 		}
-		out.WriteByte('$')
 		if end > i+1 {
-			out.WriteString(query[i+1 : end])
+			n += before
 		} else {
-			out.WriteString(strconv.Itoa(next))
+			n = next
 			next++
 		}
+		out.WriteByte('$')
+		out.WriteString(strconv.Itoa(n))
 		i = end - 1
 	}
 	return out.String()
