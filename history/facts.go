@@ -203,7 +203,7 @@ func (t *tx) session() (budget.Session, error) {
 	var limit sql.NullInt64
 	newest := `last_at`
 	if t.fleet != nil {
-		newest = fleetSessionLast
+		newest = fleetSessionLast(`sessions.id`)
 	}
 	err := t.row(`SELECT id, started_at, `+newest+`, cap FROM sessions WHERE ended = 0
 		ORDER BY started_at DESC LIMIT 1`).Scan(&s.ID, &started, &last, &limit)

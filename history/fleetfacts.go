@@ -214,7 +214,8 @@ func (r *factReadings) approvals(f *Facts, q Question) {
 
 // budgets asks for the part that package budget decides by.
 func (r *factReadings) budgets(f *budget.Facts, q budget.Query) {
-	r.ask(`SELECT session, started_at, `+fleetSessionLast+`, cap FROM moment WHERE session IS NOT NULL`, nil,
+	r.ask(`SELECT session, started_at, `+fleetSessionLast("moment.session")+`, cap FROM moment
+		WHERE session IS NOT NULL`, nil,
 		func(row scanner) error {
 			var started, last int64
 			err := row.Scan(&f.Session.ID, &started, &last, &f.Session.Cap)
@@ -449,9 +450,12 @@ func setUse(u *budget.Usage, id, win string, use budget.Use) {
 	}
 }
 
-// fleetSessionLast is when the newest payment of the open session was made, or the session began.
-const fleetSessionLast = `greatest(last_at,
-	(SELECT created_at FROM payments WHERE created_at >= last_at ORDER BY created_at DESC LIMIT 1))`
+// fleetSessionLast is when the newest payment of the open session was made, or the session began: the newest
+// of all is in it, or none is. A clock that was set back makes it older than the session.
+func fleetSessionLast(session string) string {
+	return `coalesce((SELECT p.created_at FROM payments p WHERE p.session = ` + session + ` AND p.created_at =
+		(SELECT created_at FROM payments ORDER BY created_at DESC LIMIT 1) LIMIT 1), last_at)`
+}
 
 // fleetUsed adds a window up from its payments: with what is held of it, which the kept windows do not tell.
 func (t *tx) fleetUsed(w budget.Window) (use budget.Use, err error) {

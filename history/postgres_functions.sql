@@ -250,8 +250,8 @@ END $$;
 CREATE FUNCTION open_session(_now BIGINT, _idle BIGINT, _except TEXT) RETURNS sessions LANGUAGE plpgsql AS $$
 DECLARE _s sessions;
 BEGIN
-    SELECT s.id, s.started_at, greatest(s.last_at,
-            (SELECT created_at FROM payments WHERE created_at >= s.last_at AND id <> _except ORDER BY created_at DESC LIMIT 1)),
+    SELECT s.id, s.started_at, coalesce((SELECT p.created_at FROM payments p WHERE p.session = s.id AND p.id <> _except AND p.created_at =
+            (SELECT created_at FROM payments WHERE id <> _except ORDER BY created_at DESC LIMIT 1) LIMIT 1), s.last_at),
         s.cap, s.ended, s.seal, s.number INTO _s FROM sessions s WHERE s.ended = 0;
     IF NOT FOUND OR _now - _s.last_at >= _idle THEN RETURN NULL; END IF;
     RETURN _s;
