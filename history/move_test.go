@@ -355,6 +355,22 @@ func TestAMoveLosesAnswers(t *testing.T) {
 	}
 }
 
+// An attempt that begins while the last commit of the one before is on its way finds a ledger that has come,
+// though it had not when it looked first.
+func TestALateReleaseIsFound(t *testing.T) {
+	m := newMove(t)
+	from, err := m.Home.LedgerID(t.Context())
+	require.NoError(t, err)
+	_, err = m.ToFleet(t.Context())
+	require.NoError(t, err)
+	hasCome, err := m.markFleet(t.Context(), from, false)
+	require.NoError(t, err)
+	require.True(t, hasCome)
+	_, err = m.markFleet(t.Context(), "led_another", false)
+	require.ErrorContains(t, err, "has something of its own already")
+	require.True(t, holds(t, m.fleet))
+}
+
 // A process that has the ledger open writes nothing more to it once it is marked; one that works on a payment
 // keeps it from moving.
 func TestNobodyWritesToALedgerThatMoves(t *testing.T) {

@@ -53,14 +53,17 @@ func (m *Mover) toFleet(ctx context.Context) (done Moved, err error) {
 		return done, err
 	}
 	is, err := read(ctx, m.Home, (*tx).mark)
-	if err == nil && done.Again && is.Event != movedEvent {
-		err = corrupt("it has moved to %s, and is as it was before that: it is an older copy", done.To)
-	}
 	if err != nil {
 		return done, err
 	}
 	// first the new one, which is empty and has its whole budget
-	err = m.written("fleet's mark", func() error { return m.markFleet(ctx, done.From, done.Again) })
+	err = m.written("fleet's mark", func() (err error) {
+		done.Again, err = m.markFleet(ctx, done.From, done.Again)
+		return err
+	})
+	if err == nil && done.Again && is.Event != movedEvent {
+		err = corrupt("it has moved to %s, and is as it was before that: it is an older copy", done.To)
+	}
 	if err != nil {
 		return done, err
 	}
@@ -86,13 +89,14 @@ func (m *Mover) toFleet(ctx context.Context) (done Moved, err error) {
 	return done, m.release(ctx, at, &done)
 }
 
-// markFleet marks the fleet's ledger as one into which another one comes: nobody uses its empty budgets.
-func (m *Mover) markFleet(ctx context.Context, from string, hasCome bool) error {
+// markFleet marks the fleet's ledger as one into which another one comes: nobody uses its empty budgets. It
+// reports whether that one has come already: the last commit of an attempt before may only be done by now.
+func (m *Mover) markFleet(ctx context.Context, from string, hasCome bool) (bool, error) {
 	if hasCome {
-		return nil
+		return true, nil
 	}
 	e := m.Fleet.fleet
-	return e.alone(ctx, func(c fleetConn) error {
+	err := e.alone(ctx, func(c fleetConn) error {
 		is, err := e.mark(ctx, c)
 		switch {
 		case err != nil || (is.Event == arrivingEvent && is.Ledger == from): // by an attempt before
@@ -101,13 +105,21 @@ func (m *Mover) markFleet(ctx context.Context, from string, hasCome bool) error 
 			return is.refusal()
 		}
 		t := &tx{ctx: ctx, conn: c, fleet: e, known: &known{}}
-		if has, err := t.has(); err != nil || has != "" {
-			return cmpOr(err, errNotEmpty(has))
+		has, err := t.has()
+		if err == nil && has != "" {
+			hasCome, err = t.cameFrom(from)
+			if err == nil && !hasCome {
+				err = errNotEmpty(has)
+			}
+		}
+		if err != nil || hasCome {
+			return err
 		}
 		_, err = t.exec(`INSERT INTO meta VALUES (?, ?)`, moveKey, toJSON(move{Event: arrivingEvent,
 			Ledger: from}))
 		return err
 	})
+	return hasCome, err
 }
 
 func errNotEmpty(has string) error {
