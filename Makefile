@@ -30,11 +30,13 @@ demo-fleet: need-go need-postgres need-prometheus build
 test: need-go need-node need-cc need-postgres need-prometheus need-hsm prep simulation race
 
 # The race detector is the one thing that needs cgo; the real chains run in the same go. It watches all but SQLite, which is Go here
-# and twenty times slower under it, and the key derivation; and all but ALONE, tests that do one thing after another for long. The
-# cut wire counts bytes and is run without it. What takes longest begins first.
+# and twenty times slower under it, and the key derivation; and all but ALONE, tests that do one thing after another for long, and
+# WITHOUT, which are not built for it (!race) as the simulation is not. The cut wire counts bytes and is run without it. What takes
+# longest begins first.
+WITHOUT := TestWipedFromMemory|TestThePhraseIsNotHeld|TestMemoryLedgerMatchesStore
 ALONE := TestVerifyFindsEveryCell|TestPagesHoldWhatSQLiteReads|TestPagesThatAreBroken|TestAFleetsLedgerIsItsModel|TestTheSameSignaturesAsTheLibrary|TestMultiplesOfTheBasePoint|TestTheVaultIsItsModel|TestMutants|TestAMoveToTheFleetIsKilled|TestAMoveToTheFleetIsTakenBack|TestAMoveHomeIsKilled|TestAMoveHomeIsTakenBack|TestThousandsOfOpenPayments|TestRequestsLeaveNothing|TestTheQueue|TestAllAgentsQuestionsAreBounded
 race:
-	go test -count=1 -run '^(TestWipedFromMemory|$(ALONE))$$' -timeout 10m ./history ./wallet ./e2e/vault ./pay ./paywall
+	go test -count=1 -run '^($(WITHOUT)|$(ALONE))$$' -timeout 10m ./history ./wallet ./e2e/vault ./pay ./paywall
 	go test -count=1 -timeout 15m ./e2e/crash
 	CGO_ENABLED=1 go test -race -gcflags=modernc.org/...=-race=false -gcflags=golang.org/x/crypto/...=-race=false -p 4 -timeout 20m -skip '^($(ALONE))$$' ./e2e ./history ./e2e/cli ./tools ./pay ./paywall ./seller ./wallet $$(go list ./... | grep -v /e2e/crash)
 

@@ -59,6 +59,39 @@ func TestProofNamesTestsThatExist(t *testing.T) {
 	}
 }
 
+// What the race detector does not run, the Makefile runs without it, by name: a name that is missing there is
+// a test that nobody runs.
+func TestTestsWithoutTheRaceDetectorAreRun(t *testing.T) {
+	text, err := os.ReadFile("../Makefile")
+	require.NoError(t, err)
+	makefile := string(text)
+	out, err := exec.Command("git", "grep", "--untracked", "-lE", `^//go:build .*!race`, "--",
+		":(top,glob)**/*_test.go").Output()
+	require.NoError(t, err)
+	for _, file := range strings.Fields(string(out)) {
+		source, err := os.ReadFile(file)
+		require.NoError(t, err)
+		for _, m := range regexp.MustCompile(`(?m)^func (Test\w+)\(`).FindAllStringSubmatch(string(source), -1) {
+			isRun := regexp.MustCompile(`\b` + m[1] + `\b`).MatchString(makefile)
+			require.True(t, isRun, "%s: nothing runs %s", file, m[1])
+		}
+	}
+	// and those that are skipped there are in a package of the line that runs them
+	line := regexp.MustCompile(`-run '\^\(\$\(WITHOUT\)\|\$\(ALONE\)\)\$\$' .*`).FindString(makefile)
+	var files []string
+	for _, m := range regexp.MustCompile(` \./(\S+)`).FindAllStringSubmatch(line, -1) {
+		files = append(files, ":(top,glob)"+m[1]+"/*_test.go")
+	}
+	require.NotEmpty(t, files)
+	for _, m := range regexp.MustCompile(`(?m)^(?:WITHOUT|ALONE) := (.*)$`).FindAllStringSubmatch(makefile, -1) {
+		for name := range strings.SplitSeq(m[1], "|") {
+			find := append([]string{"grep", "--untracked", "-lE", `^func ` + name + `\(`, "--"}, files...)
+			out, _ := exec.Command("git", find...).Output()
+			require.Len(t, strings.Fields(string(out)), 1, "%s is in no package of that line", name)
+		}
+	}
+}
+
 // Every case of the catalogue (reference/security.md §2) stands in docs/threat-model.md once, with
 // a test or with the reason why there is none; and nothing else does.
 func TestEveryCaseIsInTheTable(t *testing.T) {

@@ -44,7 +44,7 @@ func TestCharge(t *testing.T) {
 		_, err = g.charge(p, x402.Evidence{}, 20, provenLess)
 		require.ErrorIs(t, err, ErrTransition, "once")
 		_, err = g.Expire(t.Context(), p.ID, x402.Evidence{}, Outcome{State: Failed}, g.k)
-		require.Error(t, err)
+		require.ErrorIs(t, err, ErrTransition, "nobody wrote into the ledger")
 	}
 	require.Equal(t, before.Spent+240, g.used().Spent)
 	require.Equal(t, before.Held, g.used().Held)
@@ -97,6 +97,15 @@ func TestChargeRefuses(t *testing.T) {
 			g.sql(`UPDATE payments SET charged = '', returned = 0, state = 'unknown', proof = ''
 				WHERE id = ?`, p.ID)
 			_, err = g.charge(p, x402.Evidence{}, 1, provenLess)
+			return err
+		},
+		"expired since, and taken out of the tables": func(g *guarded, p Payment) error {
+			_, err := g.charge(p, x402.Evidence{}, 400, provenLess)
+			require.NoError(g.t, err)
+			g.sql(`UPDATE payments SET charged = '', returned = 0, state = 'unknown', proof = ''
+				WHERE id = ?`, p.ID)
+			_, err = g.Expire(g.t.Context(), p.ID, x402.Evidence{}, Outcome{State: Failed}, g.k)
+			require.True(g.t, x402.HasCode(err, x402.LedgerCorrupt), "%v", err)
 			return err
 		},
 		"without the key": func(g *guarded, p Payment) error {

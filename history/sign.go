@@ -317,14 +317,18 @@ func (p Payment) expiresOnce(m *memory) error {
 	if p.State == Failed { // another process was faster
 		return fmt.Errorf("%w: %s is %s", ErrTransition, p.ID, p.State)
 	}
-	for _, key := range [][]byte{expiredKey(p.ID), chargedKey(p.ID)} {
-		before, err := m.get(key)
-		if err != nil {
-			return err
-		}
-		if before != nil {
-			return corrupt("payment %s expired already, or was charged, and is %s", p.ID, p.State)
-		}
+	expired, err := m.get(expiredKey(p.ID))
+	if err != nil {
+		return err
+	}
+	charged, err := m.get(chargedKey(p.ID))
+	switch {
+	case err != nil:
+		return err
+	case expired == nil && charged != nil && p.Charged != nil: // likewise: the chain said that it settled
+		return fmt.Errorf("%w: %s was charged", ErrTransition, p.ID)
+	case expired != nil || charged != nil:
+		return corrupt("payment %s expired already, or was charged, and is %s", p.ID, p.State)
 	}
 	return m.put(expiredKey(p.ID), []byte{1})
 }
