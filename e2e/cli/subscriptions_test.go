@@ -161,8 +161,8 @@ func TestASubscriptionOfAnAccount(t *testing.T) {
 	out, _ := runs(t, 0, env, "account")
 	require.NoError(t, json.Unmarshal([]byte(out), &list), out)
 	w.Fund(list.Accounts[0].EVM, sandbox.USDC)
-	c = sit(t, nil, env, "subscribe", k.URL+"/news", "--every", "1d", "--max", "0.01", "--until", "2099-01-01",
-		"--total", "0.05", "--name", "news", "--account", "research")
+	c = sit(t, nil, env, "subscribe", k.URL+"/news", "--every", "1d", "--max", "0.01", "--until",
+		"2099-01-01", "--total", "0.05", "--name", "news", "--account", "research")
 	c.sees("Passphrase, to seal these rules: ", 1)
 	c.types(testPassphrase + "\n")
 	c.ends(0)

@@ -65,7 +65,8 @@ func (c *checker) subscriptions(written map[string]fileSubscription, agents map[
 			"a subscription's name is 1 to 40 of a-z, 0-9, - and _, and begins with a letter")
 		if f.Agent != "" && len(agents) > 0 {
 			_, known := agents[f.Agent]
-			c.refuse(!known && !teams[f.Agent].Account, key+".agent", "is no agent under [agents]: %q", f.Agent)
+			c.refuse(!known && !teams[f.Agent].Account, key+".agent", "is no agent under [agents]: %q",
+				f.Agent)
 		}
 		list[name] = c.subscription(key, f)
 	}
