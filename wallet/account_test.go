@@ -2,6 +2,7 @@ package wallet
 
 import (
 	"crypto/ed25519"
+	"crypto/rand"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -254,13 +255,28 @@ func TestAccountsAreThoseThatWereThere(t *testing.T) {
 }
 
 func TestMostAccounts(t *testing.T) {
-	w, _ := phraseWallet(t, Options{})
+	k, err := generate(rand.Reader, nil, nil)
+	require.NoError(t, err)
+	var others []AccountInfo
 	for i := range MaxAccounts {
-		_, err := w.AddAccount(t.Context(), value(testPassphrase), NewAccount{Name: fmt.Sprintf("a%d", i)})
-		require.NoError(t, err)
+		k = k.withRoom()
+		fresh := k.accounts[i]
+		_, _ = rand.Read(fresh.solana[:secretSize])
+		_, _ = rand.Read(fresh.evm.secret[:])
+		others = append(others, AccountInfo{Name: fmt.Sprintf("account-%032d", i), Index: MaxAccount})
 	}
-	data := mustRead(t, filepath.Join(w.dir, keystoreName))
+	_, err = k.complete()
+	require.NoError(t, err)
+	f := &fakeKDF{}
+	ks, err := encrypt(k, others, []byte(testPassphrase), minN, time.Now(), f.derive, rand.Reader)
+	require.NoError(t, err)
+	data, err := ks.marshal()
+	require.NoError(t, err)
 	require.Less(t, len(data), maxKeystore)
-	_, err := w.AddAccount(t.Context(), value(testPassphrase), NewAccount{Name: "more"})
-	require.ErrorContains(t, err, "at most 64 accounts")
+	again, err := parse(data)
+	require.NoError(t, err)
+	opened, err := again.decrypt([]byte(testPassphrase), f.derive)
+	require.NoError(t, err)
+	require.True(t, opened.hasAccountsOf(k))
+	require.ErrorContains(t, ks.checkName(AccountInfo{Name: "more"}), "at most 64 accounts")
 }
