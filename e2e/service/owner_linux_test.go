@@ -234,6 +234,18 @@ func TestAnOwnerDecidesByTheSocket(t *testing.T) {
 	text, err = os.ReadFile(books.Name())
 	require.NoError(t, err)
 	require.Equal(t, 3, strings.Count(string(text), ",settled,"), "%s", text)
+
+	added := h.owns("account", "add", "travel", "--agent", "bob")
+	evm := regexp.MustCompile(`0x[0-9A-Fa-f]{40}`).FindString(added)
+	require.Contains(t, h.sits(person, "address", "--account", "travel").ends(0), evm)
+	h.Fund(evm, sandbox.USDC)
+	bob := h.agentOf(nobody, h.agentsEnv(token))
+	require.Equal(t, "WALLET_LOCKED", h.pays(bob, "4"), "the unlock agent does not know that account yet")
+	h.sits(person, "lock").ends(0)
+	h.owns("unlock")
+	require.Equal(t, "paid", h.pays(bob, "4"))
+	all := h.Settlements()
+	require.Equal(t, evm, all[len(all)-1].Payer)
 }
 
 // tells is what a command without a terminal answers.
