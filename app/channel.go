@@ -14,10 +14,10 @@ import (
 )
 
 // channels joins what payment channels need; nil where the owner set none up: a node of Rooch and a
-// DID.
+// DID; and for another account than the wallet's own.
 func (a *app) channels(h openHome, nodes channel.Nodes, sellers *seller.Client,
 	engine *pay.Engine) *channel.Manager {
-	if len(nodes) == 0 {
+	if len(nodes) == 0 || engine.Rules.Account != "" {
 		return nil
 	}
 	c := h.rules

@@ -44,7 +44,7 @@ func (a *app) OpenWallet(ctx context.Context, first, last wallet.Passphrase) (*t
 	onRooch := channel.NewNodes(rules.Nodes(), nodes, a.parties.Node)
 	assets := x402.NewRegistry(slices.Concat(onRooch.Assets(), rules.Assets))
 	signed := a.signedUnder(rules, assets).For(pay.AgentFrom(ctx))
-	account, err := accountOf(keys, signed.Budget.Account)
+	account, err := keys.AccountNamed(signed.Budget.Account)
 	if err != nil {
 		return nil, errors.Join(err, h.Close())
 	}
@@ -64,11 +64,10 @@ func (a *app) OpenWallet(ctx context.Context, first, last wallet.Passphrase) (*t
 		Loopback: rules.Policy.Loopback, Servers: a.servers(rules), Version: a.version, Log: a.log,
 		Agent: pay.AgentFrom,
 	})
-	statuses := onRooch.Statuses()
-	statuses[pay.SchemeKey{Scheme: x402.Allowance, Family: "eip155"}] = on.evm
 	engine := &pay.Engine{
 		Rules: signed.Budget, Policy: policy(rules, signed), Assets: assets,
-		Schemes: on.schemes(), Vaults: on.evm.FromVaults(), Floats: on.evm, Statuses: statuses,
+		Schemes: on.schemes(signed), Vaults: on.evm.FromVaults(), Floats: on.evm,
+		Statuses: on.statuses(onRooch),
 		Channels: on.evmChannels, ChannelBook: store,
 		SignIns: agent.SignIns{Keys: account, Remote: remote}, KnowsFacilitator: settlers.HasSigner,
 		Transport: sellers, Settler: settlers, Store: store, Guard: guard,
@@ -83,13 +82,7 @@ func (a *app) OpenWallet(ctx context.Context, first, last wallet.Passphrase) (*t
 	if first == nil && len(rules.Keystore.PassphraseCommand) == 0 && !rules.Keystore.Keyring {
 		engine.UnlockAhead = allKeys.unlockAhead(alone)
 	}
-	var channels *channel.Manager
-	if signed.Budget.Account == "" {
-		channels = a.channels(h, onRooch, sellers, engine)
-	} else { // it looks after the channels of the wallet's own account, and has none
-		delete(engine.Schemes, batchOnEVM)
-		statuses[batchOnEVM] = on.evmChannels
-	}
+	channels := a.channels(h, onRooch, sellers, engine)
 	if channels != nil {
 		engine.Deferred = channels
 	}
@@ -105,7 +98,7 @@ func (a *app) OpenWallet(ctx context.Context, first, last wallet.Passphrase) (*t
 		Passkeys:      passkeys(rules),
 		ByPasskey:     agent.ByPasskey{Local: a.approver(local, passkeysOf(local)), Remote: remote},
 		UnlocksItself: len(alone) > 0, Stale: a.staleness(rules, local),
-		PayFor: func(ctx context.Context, agent string) (*tools.Wallet, error) {
+		OpenFor: func(ctx context.Context, agent string) (*tools.Wallet, error) {
 			return a.OpenWallet(pay.WithAgent(ctx, agent), first, last)
 		},
 		Close:    func() error { return errors.Join(sellers.Close(), h.Close()) },
@@ -148,21 +141,32 @@ func (a *app) chains(rules *config.Config, of agent.Rules, evmSigner evm.Signer,
 	return on
 }
 
-// schemes are the ways to pay, by the family of the chain.
-func (c chains) schemes() map[pay.SchemeKey]pay.Scheme {
+// schemes are the ways to pay, by the family of the chain. Only the wallet's own account has channels.
+func (c chains) schemes(of agent.Rules) map[pay.SchemeKey]pay.Scheme {
 	byPermit2 := c.evm.ByPermit2()
-	return map[pay.SchemeKey]pay.Scheme{
+	list := map[pay.SchemeKey]pay.Scheme{
 		{Scheme: x402.Exact, Family: "eip155"}:   c.evm,
 		{Scheme: x402.Exact, Family: "solana"}:   c.solana,
 		{Scheme: x402.MPP, Family: "eip155"}:     c.evm,
 		{Scheme: x402.MPP, Family: "solana"}:     c.solana,
 		{Scheme: x402.Permit2, Family: "eip155"}: byPermit2,
 		{Scheme: x402.Upto, Family: "eip155"}:    byPermit2,
-		batchOnEVM:                               c.evmChannels,
 	}
+	if of.Budget.Account == "" {
+		list[batchOnEVM] = c.evmChannels
+	}
+	return list
 }
 
 var batchOnEVM = pay.SchemeKey{Scheme: x402.BatchSettlement, Family: "eip155"}
+
+// statuses say what became of what no scheme of this account pays, or of what is no payment.
+func (c chains) statuses(onRooch channel.Nodes) map[pay.SchemeKey]pay.StatusReader {
+	list := onRooch.Statuses()
+	list[pay.SchemeKey{Scheme: x402.Allowance, Family: "eip155"}] = c.evm
+	list[batchOnEVM] = c.evmChannels
+	return list
+}
 
 // staleness says whether other rules came than those that a wallet was opened with.
 func (a *app) staleness(rules *config.Config, guard *seal.Guard) func() bool {

@@ -38,10 +38,18 @@ func (a *app) ServeMCP(ctx context.Context, account string) error {
 	if passed, err := a.passToService(ctx, account); passed {
 		return err
 	}
+	open := a.openForAgent
 	if account != "" {
 		ctx = pay.WithAgent(ctx, account)
+		open = func(ctx context.Context) (*tools.Wallet, error) {
+			rules, err := a.rules()
+			if err == nil && !rules.HasAccount(account) {
+				return nil, config.NoAccount(account)
+			}
+			return a.openForAgent(ctx) // which says what is wrong with the rules
+		}
 	}
-	server := &tools.Server{Version: a.version, Log: a.log, Mounts: true, Open: a.openForAgent,
+	server := &tools.Server{Version: a.version, Log: a.log, Mounts: true, Open: open,
 		Background: backgroundDelay}
 	percent := debug.SetGCPercent(-1) // a collection would take a quarter of the start
 	time.AfterFunc(backgroundDelay, func() { debug.SetGCPercent(percent) })
@@ -112,21 +120,13 @@ func (a *app) HoldKeys(ctx context.Context, passphrase wallet.Passphrase,
 // keysByAccount are a wallet's keys, as the unlock agent has them.
 func keysByAccount(keys *wallet.Wallet) func(name string) (agent.Keys, error) {
 	return func(name string) (agent.Keys, error) {
-		account, err := accountOf(keys, name)
+		account, err := keys.AccountNamed(name)
 		if err != nil {
 			return agent.Keys{}, x402.Errorf(x402.WalletLocked, "the account %s was added since the wallet "+
 				"was unlocked", name).WithHint("the owner runs x402-wallet lock, then x402-wallet unlock")
 		}
 		return agent.KeysOf(account), nil
 	}
-}
-
-// accountOf is an account of a wallet, by its name; "" is the wallet's own.
-func accountOf(keys *wallet.Wallet, name string) (*wallet.Account, error) {
-	if name == "" {
-		return &keys.Account, nil
-	}
-	return keys.Other(name)
 }
 
 // sealedRules are the rules that the agent signs under: those of config.toml at this moment, if

@@ -143,8 +143,9 @@ func (p *Program) accountAddCommand(ui *ui) *cobra.Command {
 	return cmd
 }
 
-// addAccount makes the keys, and then the rules: an account that only the keystore has pays nothing, and the
-// same command again adds the rest.
+// addAccount makes the rules, and then the keys. The passphrase is typed once, after all that it seals was
+// shown: an agent may have edited config.toml before. An account that only one of both has pays nothing, and
+// the same command again adds the rest.
 func (p *Program) addAccount(ctx context.Context, ui *ui, a newAccount) error {
 	guard, err := p.rules(ctx)
 	if err != nil {
@@ -160,49 +161,52 @@ func (p *Program) addAccount(ctx context.Context, ui *ui, a newAccount) error {
 	if err := config.CheckAccountName(a.name); err != nil {
 		return err
 	}
-	if rules.HasAccount(a.name) && p.hasKeys(a.name) {
-		return x402.Errorf(x402.InvalidArgument, "there is an account %s already", a.name).
-			WithHint("its limits: x402-wallet budget set NAME AMOUNT --account %s", a.name)
-	}
-	edited, err := a.write(rules.Raw)
-	if err == nil {
-		_, err = config.Parse(edited)
-	}
-	if err != nil {
-		return asInvalid(err)
-	}
-	info, err := p.makeKeys(ctx, ui, a)
+	keys, err := wallet.Open(p.Home)
 	if err != nil {
 		return err
 	}
+	defer func() { _ = keys.Close() }()
+	if err := a.check(keys, rules); err != nil {
+		return err
+	}
+	ui.keeps = true
 	defer ui.forgetGiven()
 	edit := func(text []byte, _ *config.Config) ([]byte, error) { return a.write(text) }
 	return p.changeRulesThen(ctx, ui, edit, func(*seal.Guard, string) error {
+		info, err := a.makeKeys(ctx, ui, keys)
+		if err != nil {
+			return err
+		}
 		row := accountRow{Name: info.Name, Index: info.Index, Solana: info.Solana, EVM: info.EVM,
 			Agents: a.agents}
 		return ui.answer(row, func() { ui.newAccount(info) })
 	})
 }
 
-// hasKeys reports whether the keystore has an account.
-func (p *Program) hasKeys(name string) bool {
-	keys, err := wallet.Open(p.Home)
-	if err != nil {
-		return false
+// check refuses what makeKeys would, as far as that is known without the passphrase.
+func (a newAccount) check(keys *wallet.Wallet, rules *config.Config) error {
+	for _, has := range keys.Accounts() {
+		switch {
+		case has.Name == a.name && rules.HasAccount(a.name):
+			return x402.Errorf(x402.InvalidArgument, "there is an account %s already", a.name).
+				WithHint("its limits: x402-wallet budget set NAME AMOUNT --account %s", a.name)
+		case has.Name != a.name && a.index != 0 && has.Index == a.index:
+			return x402.Errorf(x402.InvalidArgument, "the account %d of the phrase is %s", a.index, has.Name).
+				WithHint("choose another --index, or leave it out: the first that is free is taken")
+		}
 	}
-	defer func() { _ = keys.Close() }()
-	_, err = keys.Other(name)
-	return err == nil
+	hasPhrase, err := keys.HasPhrase()
+	if err == nil && !hasPhrase && (a.index != 0 || a.asksForOne) {
+		err = usageError{text: "--index and --phrase-passphrase say something of a recovery phrase, and " +
+			"this keystore has none", hint: "leave them out: the keys are random then"}
+	}
+	return err
 }
 
-// makeKeys gives the keystore the account, with the passphrase that the owner types now, and leaves that for
-// the rules; it asks for nothing where the keystore has it.
-func (p *Program) makeKeys(ctx context.Context, ui *ui, a newAccount) (info wallet.AccountInfo, err error) {
-	keys, err := wallet.Open(p.Home)
-	if err != nil {
-		return info, err
-	}
-	defer func() { _ = keys.Close() }()
+// makeKeys gives the keystore the account, with the passphrase that the owner typed to seal the rules, or
+// types now, where these were in force already. It makes none where the keystore has it.
+func (a newAccount) makeKeys(ctx context.Context, ui *ui, keys *wallet.Wallet) (info wallet.AccountInfo,
+	err error) {
 	for _, has := range keys.Accounts() {
 		if has.Name == a.name {
 			return has, nil
@@ -212,21 +216,16 @@ func (p *Program) makeKeys(ctx context.Context, ui *ui, a newAccount) (info wall
 	if a.asksForOne {
 		wanted.PhrasePassphrase = ui.asking(wallet.FromTerminal(askPhrases))
 	}
-	what := loosening{prompt: "Passphrase, to add the account: ", title: "Add an account to the wallet",
-		lines: []string{"the account " + a.name + ", with keys of its own"}}
-	err = ui.asked(ctx, what, func(source wallet.Passphrase) error {
-		given, err := source(ctx)
-		if err != nil {
-			return err
-		}
-		info, err = keys.AddAccount(ctx, typed(given), wanted)
-		if err != nil {
-			clear(given)
-			return err
-		}
-		ui.given = given
-		return nil
-	})
+	add := func(passphrase wallet.Passphrase) (err error) {
+		info, err = keys.AddAccount(ctx, passphrase, wanted)
+		return err
+	}
+	if ui.given != nil {
+		err = add(typed(ui.given))
+		return info, err
+	}
+	err = ui.asked(ctx, loosening{prompt: "Passphrase, to add the account: ",
+		title: "Add an account to the wallet", lines: []string{"keys for the account " + a.name}}, add)
 	return info, err
 }
 
@@ -308,10 +307,7 @@ func (p *Program) asAccount(cmd *cobra.Command) (context.Context, error) {
 
 // accountKeys are the keys of the account that a wallet pays from.
 func accountKeys(keys *wallet.Wallet, name string) (*wallet.Account, error) {
-	if name == "" {
-		return &keys.Account, nil
-	}
-	account, err := keys.Other(name)
+	account, err := keys.AccountNamed(name)
 	if err != nil {
 		return nil, config.NoAccount(name)
 	}

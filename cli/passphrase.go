@@ -208,16 +208,27 @@ func (p *Program) owner(ctx context.Context, ui *ui, l loosening) (*wallet.Walle
 
 // asked is what the owner is asked for; use gets what they type now, on the page again where it was wrong.
 func (u *ui) asked(ctx context.Context, l loosening, use func(wallet.Passphrase) error) error {
-	if u.given != nil {
-		defer u.forgetGiven()
-		given := bytes.Clone(u.given)
-		defer clear(given)
-		return use(typed(given))
+	if u.keeps {
+		use = u.keeping(use)
 	}
 	if u.page {
 		return u.onPage(ctx, l, use)
 	}
 	return use(u.byPerson(u.asking(wallet.FromTerminal(l.prompt)), "--page in a browser on this machine"))
+}
+
+// keeping is use, and keeps what is typed for it.
+func (u *ui) keeping(use func(wallet.Passphrase) error) func(wallet.Passphrase) error {
+	return func(source wallet.Passphrase) error {
+		return use(func(ctx context.Context) ([]byte, error) {
+			given, err := source(ctx)
+			if err == nil {
+				u.forgetGiven()
+				u.given = bytes.Clone(given)
+			}
+			return given, err
+		})
+	}
 }
 
 // forgetGiven wipes what the owner typed.

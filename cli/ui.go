@@ -38,9 +38,10 @@ type ui struct {
 	err  io.Writer
 	json bool
 	page bool // the owner is asked on a page
-	// given is what the owner typed for this command, for the next that it asks them for: one question for a
-	// change of two files. nil: nothing.
+	// given is what the owner typed last, where keeps says that this command needs it twice, as for a change
+	// of two files; nil: nothing yet. No question is answered with it but by who asks for it by name.
 	given []byte
+	keeps bool
 	line  string // the command, as it was typed
 
 	terminal           bool // stdout is one

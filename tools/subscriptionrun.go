@@ -201,7 +201,7 @@ func (w *Wallet) payingFor(ctx context.Context, agent string) (payer *Wallet, do
 	if rules.Teams.Account(agent) == rules.Account {
 		return w, func() {}, nil
 	}
-	payer, err = w.PayFor(ctx, agent)
+	payer, err = w.OpenFor(ctx, agent)
 	if err != nil {
 		return nil, nil, err
 	}

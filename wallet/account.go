@@ -41,9 +41,12 @@ const ownAccount = -1
 // Accounts are the others, as the keystore had them when it was opened.
 func (w *Wallet) Accounts() []AccountInfo { return slices.Clone(w.header.accounts) }
 
-// Other is one of the other accounts, by its name. WALLET_NOT_FOUND: the keystore had none of that name when
-// it was opened.
-func (w *Wallet) Other(name string) (*Account, error) {
+// AccountNamed is an account by its name; "" is the wallet's own. WALLET_NOT_FOUND: the keystore had none of
+// that name when it was opened.
+func (w *Wallet) AccountNamed(name string) (*Account, error) {
+	if name == "" {
+		return &w.Account, nil
+	}
 	for i, a := range w.header.accounts {
 		if a.Name == name {
 			return &Account{wallet: w, place: i, solana: a.Solana, evm: a.EVM}, nil

@@ -23,17 +23,7 @@ const (
 // Keystores with another account as another program made them (testdata/golden.py).
 func TestGoldenKeystoresWithAnAccount(t *testing.T) {
 	for _, version := range []uint64{5, 8} {
-		data := mustRead(t, fmt.Sprintf("testdata/keystore-v%d.json", version))
-		ks, err := parse(data)
-		require.NoError(t, err)
-		out, err := ks.marshal()
-		require.NoError(t, err)
-		require.Equal(t, string(data), string(out))
-		_, passphrase := golden(t)
-		f := &fakeKDF{}
-		f.remember(t, ks, passphrase)
-		k, err := ks.decrypt(passphrase, f.derive)
-		require.NoError(t, err)
+		ks, k, f := goldenKeystore(t, version)
 		require.Equal(t, version == 8, k.hasOwner() && k.hasPhrase())
 		require.Equal(t, version, k.version())
 		require.Equal(t, researchEVM, ks.accounts[0].EVM)
@@ -49,7 +39,7 @@ func TestGoldenKeystoresWithAnAccount(t *testing.T) {
 			_, err := readPlaintext([]byte(forged), version, 1)
 			require.ErrorIs(t, err, errPlaintext, name)
 		}
-		_, err = readPlaintext([]byte(plain), version, 2)
+		_, err := readPlaintext([]byte(plain), version, 2)
 		require.ErrorIs(t, err, errPlaintext)
 
 		// whoever knows the passphrase, and names other addresses than those of the keys
@@ -116,7 +106,7 @@ func TestAccountsOfThePhrase(t *testing.T) {
 	research, err := before.AddAccount(t.Context(), value(testPassphrase), NewAccount{Name: "research"})
 	require.NoError(t, err)
 	require.Equal(t, AccountInfo{"research", 1, researchSolana, researchEVM}, research)
-	_, err = before.Other("research")
+	_, err = before.AccountNamed("research")
 	requireCode(t, err, codeNotFound) // it was opened before
 	signsAs(t, &before.Account, knownSolana, goldenEVM)
 
@@ -148,7 +138,7 @@ func TestAccountsOfThePhrase(t *testing.T) {
 	require.Equal(t, []AccountInfo{research, travel, next}, w.Accounts())
 	for range 2 {
 		for _, info := range w.Accounts() {
-			a, err := w.Other(info.Name)
+			a, err := w.AccountNamed(info.Name)
 			require.NoError(t, err)
 			signsAs(t, a, info.Solana, info.EVM)
 		}
@@ -156,7 +146,7 @@ func TestAccountsOfThePhrase(t *testing.T) {
 		require.False(t, w.keys.hasPhrase() || w.keys.hasOwner())
 		w.Lock()
 	}
-	_, err = w.Other("nobody")
+	_, err = w.AccountNamed("nobody")
 	requireCode(t, err, codeNotFound)
 }
 
@@ -171,7 +161,7 @@ func TestRandomAccounts(t *testing.T) {
 	require.NoError(t, err)
 	again.derive, again.Sources = f.derive, []Passphrase{value(testPassphrase)}
 	defer func() { _ = again.Close() }()
-	a, err := again.Other("research")
+	a, err := again.AccountNamed("research")
 	require.NoError(t, err)
 	signsAs(t, a, info.Solana, info.EVM)
 	require.Equal(t, uint64(5), stored(t, w, f, testPassphrase).version())
@@ -235,7 +225,7 @@ func TestSignersAreOfTheWalletsOwnAccount(t *testing.T) {
 	again.Signers = map[string]Signer{ChainEVM: hsm}
 	_, address := hsm.Account()
 	signsAs(t, &again.Account, knownSolana, address)
-	a, err := again.Other("research")
+	a, err := again.AccountNamed("research")
 	require.NoError(t, err)
 	signsAs(t, a, info.Solana, info.EVM)
 }

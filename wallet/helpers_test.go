@@ -203,6 +203,24 @@ func golden(t testing.TB) (file, passphrase []byte) {
 	return file, normalizeNFC(trimLine(typed)).bytes
 }
 
+// goldenKeystore is the keystore of a version that another program made (testdata/golden.py), read and
+// opened.
+func goldenKeystore(t *testing.T, version uint64) (*keystore, *keys, *fakeKDF) {
+	t.Helper()
+	data := mustRead(t, fmt.Sprintf("testdata/keystore-v%d.json", version))
+	ks, err := parse(data)
+	require.NoError(t, err)
+	out, err := ks.marshal()
+	require.NoError(t, err)
+	require.Equal(t, string(data), string(out))
+	_, passphrase := golden(t)
+	f := &fakeKDF{}
+	f.remember(t, ks, passphrase)
+	k, err := ks.decrypt(passphrase, f.derive)
+	require.NoError(t, err)
+	return ks, k, f
+}
+
 // putKeystore makes a home with this keystore.
 func putKeystore(t *testing.T, data []byte) string {
 	dir := home(t)

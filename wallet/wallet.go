@@ -26,7 +26,7 @@ const (
 // once its fields are set. It prints as [redacted].
 type Wallet struct {
 	redacted
-	Account // its own; of others [Wallet.Other]
+	Account // its own; of others [Wallet.AccountNamed]
 
 	// Idle locks the wallet after a time without use; zero means 15 minutes. [MaxAge] locks it
 	// whatever its use. Set it before the first use.

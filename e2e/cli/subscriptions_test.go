@@ -154,7 +154,7 @@ func TestASubscriptionOfAnAccount(t *testing.T) {
 	t.Parallel()
 	w, k, env := subscriber(t, sandbox.Rules{}, func(k *kiosk) string { return k.order("own", "/own", "") })
 	c := sit(t, nil, env, "account", "add", "research", "--budget", "day=0.01")
-	c.sees("Passphrase, to add the account: ", 1)
+	c.sees("Passphrase, to seal these rules: ", 1)
 	c.types(testPassphrase + "\n")
 	require.Contains(t, c.ends(0), "the account research")
 	var list struct{ Accounts []struct{ EVM string } }
@@ -174,6 +174,44 @@ func TestASubscriptionOfAnAccount(t *testing.T) {
 	require.Len(t, payers, 2, "each account once")
 	require.True(t, payers[list.Accounts[0].EVM])
 	require.Empty(t, due(t, 0, env).Ran)
+}
+
+// Who edited config.toml before the owner adds an account gets nothing sealed unseen: all that changes is
+// shown before the passphrase is asked for. What is wrong is said without one.
+func TestAnAccountSealsNothingUnseen(t *testing.T) {
+	t.Parallel()
+	w, _, env := subscriber(t, sandbox.Rules{}, func(*kiosk) string { return "" })
+	file := filepath.Join(w.home, "config.toml")
+	rules, err := os.ReadFile(file)
+	require.NoError(t, err)
+	edited := strings.Replace(string(rules), "[policy]", "[policy]\nmax_failures = 0", 1)
+	require.NotEqual(t, string(rules), edited)
+	require.NoError(t, os.WriteFile(file, []byte(edited), 0o600))
+	c := sit(t, nil, env, "account", "add", "research")
+	c.sees("Passphrase", 1)
+	require.Contains(t, c.text(), "policy.max_failures")
+	c.types("not the passphrase\n")
+	require.Contains(t, c.ends(4), "INVALID_PASSPHRASE")
+	out, _ := runs(t, 0, env, "account")
+	require.JSONEq(t, `{"accounts":[]}`, out)
+
+	require.NoError(t, os.WriteFile(file, rules, 0o600))
+	for _, args := range [][]string{{"Research"}, {"research", "--index", "1"},
+		{"research", "--budget", "week=1"}} {
+		runs(t, 2, env, append([]string{"account", "add"}, args...)...)
+	}
+	c = sit(t, nil, env, "account", "add", "research")
+	c.sees("Passphrase", 1)
+	c.types(testPassphrase + "\n")
+	c.ends(0)
+	out, _ = runs(t, 2, env, "account", "add", "research")
+	require.Contains(t, out, "there is an account research already")
+
+	a := serve(t, env...)
+	require.NotContains(t, string(a.ask("tools/call", `{"name":"x402_check_balance"}`)), `"isError":true`)
+	b, ok := tryServe(t, []string{"x402-wallet", "mcp", "--account", "nobody"}, env)
+	require.True(t, ok)
+	require.Contains(t, string(b.ask("tools/call", `{"name":"x402_check_balance"}`)), "the wallet has no account")
 }
 
 // Whoever can write config.toml orders nothing: the owner sealed what is ordered.

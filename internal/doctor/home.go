@@ -97,7 +97,7 @@ func (o Options) keystore(context.Context) (list findings) {
 // accounts compares those that have keys with those of the rules.
 func accounts(keys *wallet.Wallet, rules *config.Config) (list findings) {
 	for _, name := range rules.Accounts() {
-		if _, err := keys.Other(name); err != nil {
+		if _, err := keys.AccountNamed(name); err != nil {
 			list.add(fail, "x402-wallet account add "+name+", or restore the keystore.json that has it",
 				"config.toml has the account %s, and keystore.json has no keys of it: nothing is paid "+
 					"from it", name)

@@ -126,10 +126,7 @@ func (w *world) start() {
 
 // account has the keys of an account.
 func (w *world) account(name string) (Keys, error) {
-	if name == "" {
-		return KeysOf(&w.keys.Account), nil
-	}
-	a, err := cmp.Or(w.later, w.keys).Other(name)
+	a, err := cmp.Or(w.later, w.keys).AccountNamed(name)
 	if err != nil {
 		return Keys{}, err
 	}
