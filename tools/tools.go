@@ -57,8 +57,8 @@ type Wallet struct {
 	UnlocksItself bool
 	// Stale reports whether the owner changed the rules since it was opened; nil: they never change.
 	Stale func() bool
-	// OpenFor is the wallet with the account that an agent pays from, where that is another one; whoever gets it
-	// closes it.
+	// OpenFor is the wallet with the account that an agent pays from, where that is another one; whoever
+	// gets it closes it.
 	OpenFor func(ctx context.Context, agent string) (*Wallet, error)
 	// Close closes the ledger, the keys and every connection; nil: there is nothing to close.
 	Close func() error
