@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"math"
 	"net/http"
 	"net/http/httptest"
 	"net/http/httputil"
@@ -300,14 +301,19 @@ func scriptFund(ts *testscript.TestScript, _ bool, args []string) {
 	}
 }
 
-// scriptFault: fault NAME makes it happen once, ! fault ends all. Names are those of the
-// sandbox with dashes.
+// scriptFault: fault NAME makes it happen once, fault NAME always each time, and ! fault ends all. Names are
+// those of the sandbox with dashes. A node is asked several things at once, and a fault that happens once
+// happens to any of them.
 func scriptFault(ts *testscript.TestScript, neg bool, args []string) {
 	if neg {
 		worldOf(ts).Heal()
 		return
 	}
-	worldOf(ts).Inject(strings.ReplaceAll(args[0], "-", " "), 1)
+	times := 1
+	if len(args) > 1 && args[1] == "always" {
+		times = math.MaxInt
+	}
+	worldOf(ts).Inject(strings.ReplaceAll(args[0], "-", " "), times)
 }
 
 // scriptAdvance: advance 90s puts the chains' clock forward.
