@@ -10,6 +10,7 @@ import (
 
 	"x402-wallet/budget"
 	"x402-wallet/internal/pgtest"
+	"x402-wallet/x402"
 )
 
 var fleetRules = budget.Rules{Day: 1 << 40, Month: 1 << 40, Rate: 1 << 20, PerCall: 1 << 40,
@@ -20,8 +21,21 @@ func signedOf(p Payment) Signed {
 	return Signed{Payload: []byte(`{"signed":true}`), Requirement: []byte(`{}`), UniqueKey: p.ID}
 }
 
-// A step is one call, and little is asked before it: the facts of a decision in one round trip, those of a
-// signature in another, with the payment as it stands.
+// decideOn is decide, with its grounds.
+func decideOn(s *Store, rules budget.Rules, h *Hold) (*Grounds, error) {
+	f, err := decide(s, rules, h)
+	return &Grounds{Query: rules.Query(askOf(h.Payment)), Facts: f.Facts, ReadAt: time.Now()}, err
+}
+
+// holderOf is a keyholder that asks what a payment is to be signed by, as the engine's does.
+func holderOf(rules budget.Rules) Keyholder {
+	k := testKeyholder()
+	k.Query = func(p Payment) budget.Query { return rules.Query(askOf(p)) }
+	return k
+}
+
+// A step is one call: the facts of a decision, and each step that the same process takes with it at once.
+// Another process asks for the facts of a signature before, with the payment as it stands.
 func TestRoundTripsOfAPayment(t *testing.T) {
 	_, f := newFleet(t)
 	wire := pgtest.NewProxy(t, f.URL)
@@ -31,11 +45,14 @@ func TestRoundTripsOfAPayment(t *testing.T) {
 		h := testHold(1)
 		_, err := s.instance()
 		require.NoError(t, err)
-		each("facts", "", func() { _, err = decide(s, fleetRules, &h); require.NoError(t, err) })
+		var grounds *Grounds
+		each("facts", "", func() { grounds, err = decideOn(s, fleetRules, &h); require.NoError(t, err) })
 		var p Payment
 		each("reserve", "reserve(", func() { p, err = s.Reserve(t.Context(), h); require.NoError(t, err) })
 		each("submit", "submit(", func() {
-			require.NoError(t, s.Submit(t.Context(), p, signedOf(p), testKeyholder()))
+			signed := signedOf(p)
+			signed.Grounds = grounds
+			require.NoError(t, s.Submit(t.Context(), p, signed, holderOf(fleetRules)))
 		})
 		each("finish", "finish(", func() {
 			_, err := s.Finish(t.Context(), p.ID, Outcome{State: Settled, Proof: Claimed, ReleaseLease: true,
@@ -53,10 +70,92 @@ func TestRoundTripsOfAPayment(t *testing.T) {
 		do()
 		trips[step], binds[step] = wire.Count('S')+wire.Count('Q')-sync, wire.Count('B')-bind
 	})
-	require.Equal(t, map[string]int{"facts": 1, "reserve": 1, "submit": 2, "finish": 1, "deliver": 1}, trips)
-	for _, step := range []string{"reserve", "finish", "deliver"} {
+	require.Equal(t, map[string]int{"facts": 1, "reserve": 1, "submit": 1, "finish": 1, "deliver": 1}, trips)
+	for _, step := range []string{"reserve", "submit", "finish", "deliver"} {
 		require.Equal(t, 1, binds[step], step)
 	}
+}
+
+// Who signs what it has just held is permitted by the facts of the decision, with the payment's session; by
+// facts that are asked for anew where they answer another question, are old or of another day.
+func TestTheGroundsOfASignature(t *testing.T) {
+	_, f := newFleet(t)
+	s := openFleet(t, f)
+	pay(t, s, testHold(1), Settled)
+	for name, c := range map[string]struct {
+		change func(*Grounds)
+		asks   bool
+	}{
+		"as it was decided": {func(*Grounds) {}, false},
+		"another question":  {func(g *Grounds) { g.Query.MaxFailures++ }, true},
+		"old":               {func(g *Grounds) { g.ReadAt = g.ReadAt.Add(-groundsAge) }, true},
+		"of yesterday":      {func(g *Grounds) { g.Facts.Now = g.Facts.Now.Add(-24 * time.Hour) }, true},
+	} {
+		t.Run(name, func(t *testing.T) {
+			h := testHold(1)
+			grounds, err := decideOn(s, fleetRules, &h)
+			require.NoError(t, err)
+			p, err := s.Reserve(t.Context(), h)
+			require.NoError(t, err)
+			c.change(grounds)
+			grounds.Facts.LastMinute = 12_345
+			signed := signedOf(p)
+			signed.Grounds = grounds
+			k, asked := holderOf(fleetRules), 0
+			k.Permit = func(of Payment, facts budget.Facts) error {
+				asked++
+				require.Equal(t, c.asks, facts.LastMinute != 12_345)
+				require.Equal(t, p.Session, facts.Session.ID)
+				require.True(t, facts.Now.Equal(p.Created))
+				require.Equal(t, p.ID, of.ID)
+				return nil
+			}
+			require.NoError(t, s.Submit(t.Context(), p, signed, k))
+			require.Equal(t, 1, asked)
+		})
+	}
+}
+
+// What came in between the hold and the signature is not passed over: a freeze, an end, an idempotency key that
+// another call gave it.
+func TestGroundsThatAreNoLongerSo(t *testing.T) {
+	_, f := newFleet(t)
+	s, other := openFleet(t, f), openFleet(t, f)
+	held := func(t *testing.T) (Payment, Signed) {
+		h := testHold(1)
+		grounds, err := decideOn(s, fleetRules, &h)
+		require.NoError(t, err)
+		p, err := s.Reserve(t.Context(), h)
+		require.NoError(t, err)
+		signed := signedOf(p)
+		signed.Grounds = grounds
+		return p, signed
+	}
+	t.Run("a key", func(t *testing.T) {
+		p, signed := held(t)
+		named, err := other.AttachIdempotencyKey(t.Context(), p.ID, "a name")
+		require.NoError(t, err)
+		require.True(t, named)
+		k, asked := holderOf(fleetRules), 0
+		k.Permit = func(Payment, budget.Facts) error { asked++; return nil }
+		require.NoError(t, s.Submit(t.Context(), p, signed, k))
+		require.Equal(t, 1, asked)
+		_, err = s.Verify(t.Context(), Head{})
+		require.NoError(t, err)
+		detail := pgtest.SQL(t, f.URL, `SELECT detail->>'key' FROM x402.audit WHERE event = 'signed' ORDER BY at DESC LIMIT 1`)
+		require.Equal(t, "a name", detail)
+	})
+	t.Run("an end", func(t *testing.T) {
+		p, signed := held(t)
+		require.NoError(t, s.Release(t.Context(), p.ID, "nobody waits"))
+		require.ErrorIs(t, s.Submit(t.Context(), p, signed, holderOf(fleetRules)), ErrNotLeaseOwner)
+	})
+	t.Run("a freeze", func(t *testing.T) {
+		p, signed := held(t)
+		require.NoError(t, other.Freeze(t.Context(), Freeze{By: "owner", Why: "a test"}))
+		err := s.Submit(t.Context(), p, signed, holderOf(fleetRules))
+		require.True(t, x402.HasCode(err, x402.WalletFrozen), err)
+	})
 }
 
 // What a decision rests on is of one moment, also what functions read for it: a payment that is made while

@@ -44,7 +44,7 @@ func (e *fleet) recordVoucher(ctx context.Context, s *Store, p Payment, signed S
 	if p.ID == "" {
 		return p, e.signVoucher(ctx, s, signed, c, k)
 	}
-	row, facts, err := e.signing(ctx, p, k)
+	row, facts, err := e.signing(ctx, p, nil, k)
 	if err != nil {
 		return Payment{}, err
 	}

@@ -18,7 +18,10 @@ import (
 // unlock agent signs; "": this process has what is sent.
 func (e *fleet) submit(ctx context.Context, s *Store, p Payment, signed Signed, signedBytes string,
 	k Keyholder) error {
-	row, facts, err := e.signing(ctx, p, k)
+	if signed.Channel != nil { // which is in the question
+		signed.Grounds = nil
+	}
+	row, facts, err := e.signing(ctx, p, signed.Grounds, k)
 	if err != nil {
 		return err
 	}
@@ -31,18 +34,26 @@ func (e *fleet) submit(ctx context.Context, s *Store, p Payment, signed Signed, 
 	default:
 		err = s.txRows(ctx, func(t *tx) error { return t.submitThrough(*signed.Channel, row, q, k) })
 	}
+	if refusedAs(err, "X4M01") && signed.Grounds != nil { // it was given a key since it was held
+		signed.Grounds = nil
+		k.Permit = func(Payment, budget.Facts) error { return nil } // it has said so, and is asked once
+		return e.submit(ctx, s, p, signed, signedBytes, k)
+	}
 	return e.notSubmitted(ctx, p, err)
 }
 
 // signing is a payment that was signed, as it stands, and what k has to know to permit that: in one round
-// trip.
-func (e *fleet) signing(ctx context.Context, p Payment, k Keyholder) (row Payment, f budget.Facts,
+// trip, or in none where the grounds of the decision answer that.
+func (e *fleet) signing(ctx context.Context, p Payment, g *Grounds, k Keyholder) (row Payment, f budget.Facts,
 	err error) {
 	if k.Permit == nil { // nobody is asked
 		row, err = call(ctx, e, scanPayment, selectPayment+` WHERE id = ?`, p.ID)
 		return row, f, none(err, errNoPayment)
 	}
 	query := k.Query(p)
+	if f, isKnown := g.facts(p, query); isKnown {
+		return p, f, nil
+	}
 	query.At = p.Created
 	asIs := reading{selectPayment + ` WHERE id = ?`, []any{p.ID}, func(found scanner) (err error) {
 		row, err = scanPayment(found)
@@ -77,6 +88,9 @@ func (e *fleet) submission(row Payment, facts budget.Facts, p Payment, signed Si
 	}
 	if signedBytes == "" {
 		q["leaseOwner"] = e.name()
+	}
+	if signed.Grounds != nil {
+		q["key"] = row.IdempotencyKey
 	}
 	q["completes"] = signedBytes == "" && row.Payload == nil &&
 		toJSON(row.Evidence) == toJSON(signed.Evidence)

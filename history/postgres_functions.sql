@@ -432,6 +432,7 @@ BEGIN
             operations = and_step(operations, _q->>'operation') WHERE id = _p.id;
         RETURN append(_q->>'writer', after_events(_p.seq, _now), _p.seq, 'submitted', _q->>'storedDetail');
     END IF;
+    IF _q->>'key' <> coalesce(_p.idempotency_key, '') THEN PERFORM refuse('X4M01', 'it was given an idempotency key'); END IF;
     IF _p.state <> 'reserved' THEN
         IF EXISTS (SELECT 1 FROM payments WHERE unique_key = _unique) THEN PERFORM refuse('X4K01', 'the same signature is there'); END IF;
         PERFORM refuse('X4T01', _p.id || ' is ' || _p.state);

@@ -8,7 +8,10 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"reflect"
+	"time"
 
+	"x402-wallet/budget"
 	"x402-wallet/x402"
 )
 
@@ -22,6 +25,33 @@ type Signed struct {
 	Evidence    x402.Evidence   // what the chain will be asked by
 	UniqueKey   string          // its nonce or our signature: unique
 	Channel     *Channel        // of batch-settlement: the channel as this signature leaves it; nil: none
+	Grounds     *Grounds        // where who signs also held the money, a moment ago; nil: the ledger is asked
+}
+
+// Grounds are the facts that a payment was decided by. Its money was held only because they were still so, or
+// so far the same as the decision needs it (Hold.Decision); so who signs it at once need not ask a fleet's
+// ledger for them once more, which is a round trip. On SQLite they are read with what is sealed, whatever is
+// here.
+type Grounds struct {
+	Query  budget.Query // that they answer
+	Facts  budget.Facts
+	ReadAt time.Time // by the monotonic clock
+}
+
+// groundsAge is how long facts are taken for what they were: a payment that a person unlocks the key for is
+// asked about anew.
+const groundsAge = 5 * time.Second
+
+// facts are those by which a payment is signed that was just held, if the grounds answer that question.
+func (g *Grounds) facts(p Payment, q budget.Query) (budget.Facts, bool) {
+	if g == nil || p.State != Reserved || time.Since(g.ReadAt) > groundsAge ||
+		!budget.DayOf(g.Facts.Now).Equal(budget.DayOf(p.Created)) || !reflect.DeepEqual(g.Query, q) {
+		return budget.Facts{}, false
+	}
+	facts := g.Facts
+	facts.Now = p.Created
+	facts.Session = budget.Session{ID: p.Session, Last: p.Created, Cap: facts.Session.Cap}
+	return facts, true
 }
 
 // signedRecord is that as the ledger has it, made by who has no transaction waiting.
