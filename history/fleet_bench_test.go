@@ -177,14 +177,17 @@ func benchmarkPayment(s *Store) (reserve time.Duration, err error) {
 	ctx := context.Background()
 	h := testHold(1)
 	h.Funds.ReadAt = time.Now()
-	if _, err := decide(s, fleetRules, &h); err != nil {
+	grounds, err := decideOn(s, fleetRules, &h)
+	if err != nil {
 		return 0, err
 	}
 	begin := time.Now()
 	p, err := s.Reserve(ctx, h)
 	reserve = time.Since(begin)
 	if err == nil {
-		err = s.Submit(ctx, p, signedOf(p), testKeyholder())
+		signed := signedOf(p)
+		signed.Grounds = grounds
+		err = s.Submit(ctx, p, signed, holderOf(fleetRules))
 	}
 	if err == nil {
 		_, err = s.Finish(ctx, p.ID, Outcome{State: Settled, Proof: Claimed, ReleaseLease: true,
