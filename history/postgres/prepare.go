@@ -18,8 +18,10 @@ const maxPrepared = 300
 // planned is a statement as one connection knows it.
 type planned struct {
 	text     string // as PostgreSQL has it
-	name     string // by which it is prepared; "": it is not
 	wasAsked bool
+	// what it is prepared as, and what its answers are made of, which the server then does not say each time;
+	// nil: it is not
+	prepared *pgconn.StatementDescription
 }
 
 // plan is what c knows of a statement, which write writes as PostgreSQL has it.
@@ -43,12 +45,12 @@ func (c *Conn) plan(query string, write func() string) *planned {
 func (c *Conn) prepare(ctx context.Context, p *planned) error {
 	isAsked := p.wasAsked
 	p.wasAsked = true
-	if !isAsked || p.name != "" || c.TxStatus() != 'I' || c.pool.isPlain.Load() {
+	if !isAsked || p.prepared != nil || c.TxStatus() != 'I' || c.pool.isPlain.Load() {
 		return nil
 	}
 	sum := sha256.Sum256([]byte(p.text))
-	p.name = "x402_" + hex.EncodeToString(sum[:12])
-	_, err := c.Prepare(ctx, p.name, p.text, nil)
+	prepared, err := c.Prepare(ctx, "x402_"+hex.EncodeToString(sum[:12]), p.text, nil)
+	p.prepared = prepared
 	var said *pgconn.PgError
 	if errors.As(err, &said) { // it is asked in plain words, and then says what is wrong with it
 		c.pool.isPlain.Store(true)
@@ -57,7 +59,7 @@ func (c *Conn) prepare(ctx context.Context, p *planned) error {
 	return err
 }
 
-func (c *Conn) isPrepared(p *planned) bool { return p.name != "" && !c.pool.isPlain.Load() }
+func (c *Conn) isPrepared(p *planned) bool { return p.prepared != nil && !c.pool.isPlain.Load() }
 
 // failure says what an error of a statement means. Where it is about what was prepared, nothing was run: that
 // is not there (26000), is there twice (42P05), or the tables are others by now (0A000).

@@ -86,7 +86,7 @@ func (c *Conn) run(ctx context.Context, p *planned, values [][]byte, formats []i
 	}
 	var answer *pgconn.ResultReader
 	if c.isPrepared(p) {
-		answer = c.ExecPrepared(ctx, p.name, values, formats, nil)
+		answer = c.ExecStatement(ctx, p.prepared, values, formats, nil)
 	} else {
 		answer = c.ExecParams(ctx, p.text, values, nil, formats, nil)
 	}
