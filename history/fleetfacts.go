@@ -275,7 +275,8 @@ func (r *factReadings) held(f *budget.Facts, ids []any) {
 	}
 	r.ask(`SELECT b, `+sum(`created_at >= day`)+`, `+sum(`created_at >= month`)+`,
 			`+sum(`payments.session = moment.session`)+`
-		FROM moment, payments, unnest(budgets) AS b WHERE `+unfinished+` GROUP BY b`,
+		FROM moment, payments, unnest(budgets) AS b WHERE `+unfinished+`
+			AND seq BETWEEN 0 AND 9223372036854775807 /* two ends: few rows, so by the index */ GROUP BY b`,
 		nil, func(row scanner) error {
 			var id string
 			var day, month, session money.Dollars
