@@ -116,8 +116,8 @@ func TestTheGroundsOfASignature(t *testing.T) {
 	}
 }
 
-// What came in between the hold and the signature is not passed over: a freeze, an end, an idempotency key that
-// another call gave it.
+// What came in between the hold and the signature is not passed over: a freeze, an end, an idempotency key
+// that another call gave it.
 func TestGroundsThatAreNoLongerSo(t *testing.T) {
 	_, f := newFleet(t)
 	s, other := openFleet(t, f), openFleet(t, f)
