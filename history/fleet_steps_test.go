@@ -11,6 +11,7 @@ import (
 	"x402-wallet/budget"
 	"x402-wallet/internal/pgtest"
 	"x402-wallet/x402"
+	"x402-wallet/x402/money"
 )
 
 var fleetRules = budget.Rules{Day: 1 << 40, Month: 1 << 40, Rate: 1 << 20, PerCall: 1 << 40,
@@ -144,6 +145,31 @@ func TestGroundsThatAreNoLongerSo(t *testing.T) {
 		require.NoError(t, err)
 		detail := pgtest.SQL(t, f.URL, `SELECT detail->>'key' FROM x402.audit WHERE event = 'signed' ORDER BY at DESC LIMIT 1`)
 		require.Equal(t, "a name", detail)
+	})
+	for name, change := range map[string]func(*Payment){
+		"another price":   func(p *Payment) { p.Price++ },
+		"another amount":  func(p *Payment) { p.Amount = money.NewAmount(2) },
+		"another payee":   func(p *Payment) { p.PayTo = "0xsomebody" },
+		"another host":    func(p *Payment) { p.Host = "other.example" },
+		"another agent":   func(p *Payment) { p.Agent = "somebody" },
+		"another session": func(p *Payment) { p.Session = "ses_another" },
+		"another time":    func(p *Payment) { p.Created = p.Created.Add(-time.Second) },
+	} {
+		t.Run(name, func(t *testing.T) {
+			p, signed := held(t)
+			is := p
+			change(&p)
+			k := holderOf(fleetRules)
+			signed.Grounds.Query = k.Query(p)
+			err := s.Submit(t.Context(), p, signed, k)
+			require.True(t, x402.HasCode(err, x402.LedgerCorrupt), "%v", err)
+			require.NoError(t, s.Release(t.Context(), is.ID, "it was not signed"))
+		})
+	}
+	t.Run("nobody who holds the key", func(t *testing.T) {
+		p, signed := held(t)
+		err := s.Submit(t.Context(), p, signed, Keyholder{})
+		require.True(t, x402.HasCode(err, x402.WalletLocked), "%v", err)
 	})
 	t.Run("an end", func(t *testing.T) {
 		p, signed := held(t)

@@ -5,6 +5,7 @@ import (
 	"encoding/base64"
 	"encoding/hex"
 	"errors"
+	"strconv"
 	"strings"
 
 	"x402-wallet/budget"
@@ -18,7 +19,7 @@ import (
 // unlock agent signs; "": this process has what is sent.
 func (e *fleet) submit(ctx context.Context, s *Store, p Payment, signed Signed, signedBytes string,
 	k Keyholder) error {
-	if signed.Channel != nil { // which is in the question
+	if signed.Channel != nil || k.Permit == nil { // it is read anyway
 		signed.Grounds = nil
 	}
 	row, facts, err := e.signing(ctx, p, signed.Grounds, k)
@@ -34,7 +35,7 @@ func (e *fleet) submit(ctx context.Context, s *Store, p Payment, signed Signed, 
 	default:
 		err = s.txRows(ctx, func(t *tx) error { return t.submitThrough(*signed.Channel, row, q, k) })
 	}
-	if refusedAs(err, "X4M01") && signed.Grounds != nil { // it was given a key since it was held
+	if refusedAs(err, "X4M01") && signed.Grounds != nil { // it is not as it was held
 		signed.Grounds = nil
 		k.Permit = func(Payment, budget.Facts) error { return nil } // it has said so, and is asked once
 		return e.submit(ctx, s, p, signed, signedBytes, k)
@@ -90,7 +91,7 @@ func (e *fleet) submission(row Payment, facts budget.Facts, p Payment, signed Si
 		q["leaseOwner"] = e.name()
 	}
 	if signed.Grounds != nil {
-		q["key"] = row.IdempotencyKey
+		q["held"] = heldAs(row)
 	}
 	q["completes"] = signedBytes == "" && row.Payload == nil &&
 		toJSON(row.Evidence) == toJSON(signed.Evidence)
@@ -100,6 +101,15 @@ func (e *fleet) submission(row Payment, facts budget.Facts, p Payment, signed Si
 		}
 	}
 	return toJSON(q), nil
+}
+
+// heldAs is what a payment was held as, and its idempotency key: the function submit compares it with the
+// row, which was not read again.
+func heldAs(p Payment) string {
+	return strings.Join([]string{p.Session, strconv.FormatInt(micros(p.Created), 10),
+		hex.EncodeToString(p.Fingerprint[:]), p.Method, p.URL, p.Target, p.Host, p.Network, p.Scheme,
+		string(p.Dialect), p.Asset, p.Symbol, p.Amount.String(), strconv.FormatInt(int64(p.Price), 10),
+		p.PayTo, p.Source, p.Agent, p.IdempotencyKey}, "\n")
 }
 
 // notSubmitted is what an error of the function submit means.

@@ -432,7 +432,10 @@ BEGIN
             operations = and_step(operations, _q->>'operation') WHERE id = _p.id;
         RETURN append(_q->>'writer', after_events(_p.seq, _now), _p.seq, 'submitted', _q->>'storedDetail');
     END IF;
-    IF _q->>'key' <> coalesce(_p.idempotency_key, '') THEN PERFORM refuse('X4M01', 'it was given an idempotency key'); END IF;
+    -- as history.heldAs says it: nobody has read it again since it was held
+    IF _q->>'held' <> concat_ws(E'\n', _p.session, _p.created_at, encode(_p.fingerprint, 'hex'), _p.method, _p.url, _p.target, _p.host,
+        _p.network, _p.scheme, _p.dialect, _p.asset, _p.symbol, _p.amount, _p.usd, _p.pay_to, _p.source, _p.agent,
+        coalesce(_p.idempotency_key, '')) THEN PERFORM refuse('X4M01', 'it is not as it was held'); END IF;
     IF _p.state <> 'reserved' THEN
         IF EXISTS (SELECT 1 FROM payments WHERE unique_key = _unique) THEN PERFORM refuse('X4K01', 'the same signature is there'); END IF;
         PERFORM refuse('X4T01', _p.id || ' is ' || _p.state);
