@@ -38,7 +38,7 @@ var fleetFunctions string
 var fleetRoles string
 
 // fleetFormat is what these files make. A ledger of another one is refused.
-const fleetFormat = "fleet 3"
+const fleetFormat = "fleet 4"
 
 // Fleet says where a fleet's ledger is, and who writes to it.
 type Fleet struct {
@@ -101,7 +101,7 @@ func CreateFleet(ctx context.Context, f Fleet) (ledgerID string, err error) {
 			x402;`+fleetTables+fleetFunctions+fleetRoles+
 			fleetIndex+
 			`INSERT INTO meta VALUES ('format', '`+fleetFormat+`'), ('ledger_id', '`+id+`'); SELECT epoch();
-				COMMIT`)
+				ANALYZE freezes, lifts, rules, budgets, logins, locks, meta, content_use; COMMIT`)
 	})
 	return id, fleetError(err)
 }

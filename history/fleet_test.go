@@ -8,6 +8,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"x402-wallet/budget"
+	"x402-wallet/history/postgres"
 	"x402-wallet/internal/pgtest"
 	"x402-wallet/x402/money"
 )
@@ -76,4 +77,40 @@ func TestAFleetPays(t *testing.T) {
 	n, err := other.Verify(t.Context(), Head{})
 	require.NoError(t, err)
 	require.Positive(t, n)
+}
+
+// What a hold is answered with is the payment as the ledger has it: what its caller has not said comes back.
+func TestAHoldIsAsTheLedgerHasIt(t *testing.T) {
+	s, _ := newFleet(t)
+	h := holdOf("research-1", 3)
+	h.Payment.IdempotencyKey, h.Payment.Requirement = "k", []byte(`{"é":1}`)
+	p, err := reserve(s, h)
+	require.NoError(t, err)
+	list, err := s.ReserveAll(t.Context(), list(t, s, fleetRules, 2))
+	require.NoError(t, err)
+	for _, held := range append(list, p) {
+		row, err := s.Payment(t.Context(), held.ID)
+		require.NoError(t, err)
+		require.Equal(t, row, held)
+	}
+}
+
+// A charge gives back no more than was held, whatever its caller says.
+func TestNoMoreIsGivenBackThanWasHeld(t *testing.T) {
+	s, f := newFleet(t)
+	pay(t, s, testHold(9), Settled)
+	p, err := reserve(s, testHold(4))
+	require.NoError(t, err)
+	require.NoError(t, s.Submit(t.Context(), p, signedOf(p), testKeyholder()))
+	finish := func(returned int) error {
+		return s.fleet.pool.With(t.Context(), func(c *postgres.Conn) error {
+			return c.Run(t.Context(), fmt.Sprintf(`SELECT finish('{"id": "%s", "writer": "home_a", "operation":
+				"op_%d", "state": "settled", "proof": "chain", "note": "", "detail": "{}", "charged": "1",
+				"returned": %d}', '')`, p.ID, returned, returned))
+		})
+	}
+	require.ErrorContains(t, finish(5), "more is given back than was held")
+	require.ErrorContains(t, finish(-1), "more is given back than was held")
+	require.NoError(t, finish(3))
+	require.Equal(t, "10", pgtest.SQL(t, f.URL, `SELECT used FROM x402.counters WHERE win = 'day'`))
 }

@@ -4,7 +4,6 @@ import (
 	"context"
 	"fmt"
 	"maps"
-	"slices"
 	"strings"
 	"time"
 
@@ -72,13 +71,12 @@ func (r readRow) Scan(into ...any) (err error) {
 func (e *fleet) facts(ctx context.Context, q Question, of *Payment, more ...reading) (Facts, error) {
 	var f Facts
 	r := factReadings{list: more, of: of}
-	r.rules(&f, e.now())
+	r.moment(&f, e.now())
 	if of == nil {
 		r.purchase(&f, q)
 	}
 	if q.Payment.Network != "" {
 		r.freeze(&f, q.Payment)
-		r.content(&f)
 	}
 	r.budgets(&f.Facts, q.Rules)
 	r.approvals(&f, q)
@@ -155,14 +153,22 @@ func (r *factReadings) ask(query string, args []any, take func(row scanner) erro
 	r.list = append(r.list, reading{query, args, take})
 }
 
-// rules asks for the time of the windows, how far this computer's clock is from the server's, and which rules
-// the owner signed last.
-func (r *factReadings) rules(f *Facts, clock time.Time) {
-	r.ask(`SELECT upto, now, (SELECT coalesce(max(version), 0) FROM rules) FROM moment`, nil,
+// moment asks for what is one row: the time of the windows, how far this computer's clock is from the
+// server's, which rules the owner signed last, the session, and how much content is stored.
+func (r *factReadings) moment(f *Facts, clock time.Time) {
+	r.ask(`SELECT upto, now, coalesce((SELECT version FROM rules ORDER BY version DESC LIMIT 1), 0),
+			coalesce(session, ''), coalesce(started_at, 0), `+fleetSessionLast("moment.session")+`, cap,
+			stored, owed
+		FROM moment, content_use`, nil,
 		func(row scanner) error {
-			var at, ledger int64
-			err := row.Scan(&at, &ledger, &f.Rules)
+			var at, ledger, started int64
+			var last *int64
+			err := row.Scan(&at, &ledger, &f.Rules, &f.Session.ID, &started, &last, &f.Session.Cap,
+				&f.Content.Stored, &f.Content.Owed)
 			f.Facts.Now, f.Behind = fromMicros(at), fromMicros(ledger).Sub(clock)
+			if last != nil {
+				f.Session.Started, f.Session.Last = fromMicros(started), fromMicros(*last)
+			}
 			return err
 		})
 }
@@ -187,16 +193,12 @@ func (r *factReadings) purchase(f *Facts, q Question) {
 }
 
 func (r *factReadings) freeze(f *Facts, p Payment) {
-	r.ask(selectFreezeOf, []any{p.Network, p.Source}, func(row scanner) error {
+	r.ask(selectFreezesOf, []any{p.Network, p.Source}, func(row scanner) error {
 		frozen, err := scanFreeze(row)
-		f.Frozen = &frozen
+		if f.Frozen == nil || frozen.Account == "" {
+			f.Frozen = &frozen
+		}
 		return err
-	})
-}
-
-func (r *factReadings) content(f *Facts) {
-	r.ask(`SELECT stored, owed FROM content_use`, nil, func(row scanner) error {
-		return row.Scan(&f.Content.Stored, &f.Content.Owed)
 	})
 }
 
@@ -214,14 +216,6 @@ func (r *factReadings) approvals(f *Facts, q Question) {
 
 // budgets asks for the part that package budget decides by.
 func (r *factReadings) budgets(f *budget.Facts, q budget.Query) {
-	r.ask(`SELECT session, started_at, `+fleetSessionLast("moment.session")+`, cap FROM moment
-		WHERE session IS NOT NULL`, nil,
-		func(row scanner) error {
-			var started, last int64
-			err := row.Scan(&f.Session.ID, &started, &last, &f.Session.Cap)
-			f.Session.Started, f.Session.Last = fromMicros(started), fromMicros(last)
-			return err
-		})
 	f.Used.HostDay, f.Used.Teams = map[string]budget.Use{}, map[string]budget.NodeUsage{}
 	f.NodeRates = map[string]budget.RateUse{}
 	ids := budgetsOf(q)
@@ -256,9 +250,8 @@ func budgetsOf(q budget.Query) []any {
 // counters asks for what the kept windows hold: what was spent, and what is held of that.
 func (r *factReadings) counters(f *budget.Facts, ids []any) {
 	places := strings.TrimSuffix(strings.Repeat("?, ", len(ids)), ", ")
-	r.ask(`SELECT budget, win, used
-		FROM moment, LATERAL (VALUES ('day', day), ('month', month), ('session', number)) AS w (name, begins),
-			counters WHERE budget IN (`+places+`) AND win = name AND starts = begins`,
+	r.ask(`SELECT budget, win, used FROM moment, counters WHERE budget IN (`+places+`)
+			AND starts = CASE win WHEN 'day' THEN day WHEN 'month' THEN month ELSE number END`,
 		ids, func(row scanner) error {
 			var id, win string
 			var used money.Dollars
@@ -270,23 +263,28 @@ func (r *factReadings) counters(f *budget.Facts, ids []any) {
 
 // held asks what of the windows is held, which counters took for spent.
 func (r *factReadings) held(f *budget.Facts, ids []any) {
-	sum := func(condition string) string {
-		return `coalesce(sum(usd - returned) FILTER (WHERE ` + condition + `), 0)`
+	windows := []struct{ name, condition string }{{"day", `created_at >= day`}, {"month", `created_at >= month`},
+		{"session", `payments.session = moment.session`}}
+	var sums []string
+	for n := range ids {
+		for _, w := range windows {
+			sums = append(sums, fmt.Sprintf(`coalesce(sum(usd - returned)
+				FILTER (WHERE ?%d = ANY (budgets) AND %s), 0)`, n+1, w.condition))
+		}
 	}
-	r.ask(`SELECT b, `+sum(`created_at >= day`)+`, `+sum(`created_at >= month`)+`,
-			`+sum(`payments.session = moment.session`)+`
-		FROM moment, payments, unnest(budgets) AS b WHERE `+unfinished+`
-			AND seq BETWEEN 0 AND 9223372036854775807 /* two ends: few rows, so by the index */ GROUP BY b`,
-		nil, func(row scanner) error {
-			var id string
-			var day, month, session money.Dollars
-			err := row.Scan(&id, &day, &month, &session)
-			if !slices.Contains(ids, any(id)) {
-				return err
+	r.ask(`SELECT `+strings.Join(sums, ", ")+` FROM moment, payments WHERE `+unfinished+`
+		AND seq BETWEEN 0 AND 9223372036854775807 /* two ends: few rows, so by the index */`,
+		ids, func(row scanner) error {
+			held := make([]money.Dollars, len(sums))
+			places := make([]any, len(sums))
+			for n := range held {
+				places[n] = &held[n]
 			}
-			for win, held := range map[string]money.Dollars{"day": day, "month": month, "session": session} {
-				if use := useOf(&f.Used, id, win); held > 0 && use.Spent >= held {
-					setUse(&f.Used, id, win, budget.Use{Spent: use.Spent - held, Held: held})
+			err := row.Scan(places...)
+			for n, h := range held {
+				id, win := ids[n/len(windows)].(string), windows[n%len(windows)].name
+				if use := useOf(&f.Used, id, win); h > 0 && use.Spent >= h {
+					setUse(&f.Used, id, win, budget.Use{Spent: use.Spent - h, Held: h})
 				}
 			}
 			return err
@@ -454,8 +452,8 @@ func setUse(u *budget.Usage, id, win string, use budget.Use) {
 // fleetSessionLast is when the newest payment of the open session was made, or the session began: the newest
 // of all is in it, or none is. A clock that was set back makes it older than the session.
 func fleetSessionLast(session string) string {
-	return `coalesce((SELECT p.created_at FROM payments p WHERE p.session = ` + session + ` AND p.created_at =
-		(SELECT created_at FROM payments ORDER BY created_at DESC LIMIT 1) LIMIT 1), last_at)`
+	return `coalesce((SELECT CASE p.session WHEN ` + session + ` THEN p.created_at END FROM payments p
+		ORDER BY p.created_at DESC LIMIT 1), last_at)`
 }
 
 // fleetUsed adds a window up from its payments: with what is held of it, which the kept windows do not tell.

@@ -1,6 +1,7 @@
 package history
 
 import (
+	"cmp"
 	"context"
 	"encoding/binary"
 	"encoding/hex"
@@ -19,15 +20,37 @@ import (
 
 func (e *fleet) reserve(ctx context.Context, h Hold, owner string) (Payment, error) {
 	p, q := e.toReserve(h, owner)
-	held, err := e.payWhenSettled(ctx, `reserve(?::jsonb)`, func() string {
-		q["clock"] = micros(e.now())
-		return toJSON(q)
+	held, err := whenSettled(ctx, e, func() (heldPayment, error) {
+		return call(ctx, e, scanHeld, `SELECT * FROM reserve(?::jsonb)`, func() string {
+			q["clock"] = micros(e.now())
+			return toJSON(q)
+		})
 	})
 	if err == nil {
-		e.drives(held.ID, true)
-		return held, nil
+		e.drives(p.ID, true)
+		return held.of(p), nil
 	}
 	return p, e.whyNotHeld(ctx, h, p, err)
+}
+
+// heldPayment is what only the ledger knows of a payment that it has just held.
+type heldPayment struct {
+	number  int64
+	session string
+	created int64
+}
+
+func scanHeld(row scanner) (h heldPayment, err error) {
+	err = row.Scan(&h.number, &h.session, &h.created)
+	return h, err
+}
+
+// of is p as it stands.
+func (h heldPayment) of(p Payment) Payment {
+	p.Number, p.Session = h.number, h.session
+	p.Created = fromMicros(h.created)
+	p.Updated = p.Created
+	return p
 }
 
 // toReserve is a hold as the function reserve takes it, but for the clock, and the payment as it will stand.
@@ -36,19 +59,13 @@ func (e *fleet) toReserve(h Hold, owner string) (p Payment, q map[string]any) {
 	p.ID = orID(p.ID, e.now())
 	p.LeaseOwner, p.Waiter, p.State = owner, owner, Reserved
 	fresh := newID("ses_")
-	p.Session = h.Decision.Session
-	if p.Session == "" {
-		p.Session = fresh
-	}
+	p.Session = cmp.Or(h.Decision.Session, fresh)
 	record := packPlain(p.Requirement, nil, nil)
 	q = map[string]any{
-		"writer":        e.Writer,
-		"payment":       columnsOf(p, record),
-		"session":       h.Decision.Session,
-		"newSession":    fresh,
-		"sessionCap":    (*int64)(h.SessionCap),
-		"sessionIdle":   budget.SessionIdle.Microseconds(),
-		"sessionDetail": toJSON(map[string]any{"id": fresh, "cap": h.SessionCap, "seal": digestOf(nil)}),
+		"writer":      e.Writer,
+		"payment":     columnsOf(p, record),
+		"session":     h.Decision.Session,
+		"sessionIdle": budget.SessionIdle.Microseconds(),
 		"detail": toJSON(reservedDetail{Row: p.digest(), Key: p.IdempotencyKey,
 			Stored: digestOf(record)}),
 		"tolerance":     budget.ClockTolerance.Microseconds(),
@@ -62,6 +79,10 @@ func (e *fleet) toReserve(h Hold, owner string) (p Payment, q map[string]any) {
 		"seller":        sellerOf(h.Decision, p),
 		"funds":         map[string]any{},
 		"approval":      map[string]any{},
+	}
+	if h.Decision.Session == "" { // it begins one
+		q["newSession"], q["sessionCap"] = fresh, (*int64)(h.SessionCap)
+		q["sessionDetail"] = toJSON(map[string]any{"id": fresh, "cap": h.SessionCap, "seal": digestOf(nil)})
 	}
 	if d := h.Funds.Delegated; d != nil && x402.IsSolana(p.Network) { // see seenDelegated
 		q["delegated"] = map[string]any{"account": h.Funds.Source, "largest": d.String(),
@@ -233,10 +254,10 @@ func ratesOf(d budget.Decision) []map[string]any {
 	for _, r := range d.Rates {
 		if r.Max > 0 {
 			rates = append(rates, map[string]any{
-				"budget":    r.Window.Node(),
-				"most":      r.Max,
-				"per":       r.Per.Microseconds(),
-				"notBefore": micros(r.NotBefore),
+				"budget":     r.Window.Node(),
+				"most":       r.Max,
+				"per":        r.Per.Microseconds(),
+				"not_before": micros(r.NotBefore),
 			})
 		}
 	}
@@ -245,12 +266,16 @@ func ratesOf(d budget.Decision) []map[string]any {
 
 // sellerOf is what a decision needs to be so still of its payee.
 func sellerOf(d budget.Decision, p Payment) map[string]any {
-	expected := map[string]any{"known": d.PayeeKnown, "unchanged": d.PayeeUnchanged,
-		"payeeKey":  hex.EncodeToString(payeeKey(p.Network, p.PayTo)),
-		"hereKey":   hex.EncodeToString(paidHereKey(p.Host, p.Network, p.Asset, p.PayTo)),
-		"sellerKey": hex.EncodeToString(sellerKey(p.Host, p.Network, p.Asset)),
-		"priceKey":  hex.EncodeToString(priceKey(p.Resource()))}
+	expected := map[string]any{"known": d.PayeeKnown, "unchanged": d.PayeeUnchanged}
+	if d.PayeeKnown {
+		expected["payeeKey"] = hex.EncodeToString(payeeKey(p.Network, p.PayTo))
+	}
+	if d.PayeeUnchanged {
+		expected["hereKey"] = hex.EncodeToString(paidHereKey(p.Host, p.Network, p.Asset, p.PayTo))
+		expected["sellerKey"] = hex.EncodeToString(sellerKey(p.Host, p.Network, p.Asset))
+	}
 	if d.MinLastPrice != nil {
+		expected["priceKey"] = hex.EncodeToString(priceKey(p.Resource()))
 		expected["minPrice"] = hex.EncodeToString(binary.BigEndian.AppendUint64(nil, uint64(*d.MinLastPrice)))
 	}
 	return expected

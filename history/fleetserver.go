@@ -96,11 +96,6 @@ func (e *fleet) keepsEnough(standbys, commit string) error {
 			"seals another replication")
 }
 
-// payWhenSettled is pay for a step that a young epoch refuses.
-func (e *fleet) payWhenSettled(ctx context.Context, function string, args ...any) (Payment, error) {
-	return whenSettled(ctx, e, func() (Payment, error) { return e.pay(ctx, function, args...) })
-}
-
 // whenSettled takes a step that a young epoch refuses: it waits for that as long as its caller does.
 func whenSettled[T any](ctx context.Context, e *fleet, step func() (T, error)) (T, error) {
 	for {

@@ -53,7 +53,7 @@ func (s *Store) Freeze(ctx context.Context, f Freeze) error {
 }
 
 // standing selects the freezes that no lift has come up to.
-const standing = ` seq > (SELECT coalesce(max(upto), 0) FROM lifts)`
+const standing = ` seq > coalesce((SELECT upto FROM lifts ORDER BY upto DESC LIMIT 1), 0)`
 
 // Lift is the owner's word that everything frozen up to one freeze may be paid from again. What its
 // seal means is package seal's business.
@@ -144,8 +144,9 @@ func (t *tx) freezes() (list []Freeze, err error) {
 }
 
 // selectFreezeOf asks for the freeze that stops payments from an account on a network: all's, or its own.
-const selectFreezeOf = selectFreeze + ` AND (account = '' OR network = ? AND account = ?)
-	ORDER BY account LIMIT 1`
+const selectFreezeOf = selectFreezesOf + ` ORDER BY account LIMIT 1`
+
+const selectFreezesOf = selectFreeze + ` AND (account = '' OR network = ? AND account = ?)`
 
 const selectFreeze = `SELECT network, account, at, by, why FROM freezes WHERE` + standing
 

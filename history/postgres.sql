@@ -66,8 +66,8 @@ CREATE TABLE payments (
     seq BIGINT GENERATED ALWAYS AS IDENTITY UNIQUE, id TEXT PRIMARY KEY, session TEXT NOT NULL, state TEXT NOT NULL,
     proof TEXT NOT NULL DEFAULT '', created_at BIGINT NOT NULL, updated_at BIGINT NOT NULL, fingerprint BYTEA NOT NULL,
     idempotency_key TEXT, method TEXT NOT NULL, url TEXT NOT NULL, target TEXT NOT NULL, host TEXT NOT NULL, network TEXT NOT NULL,
-    scheme TEXT NOT NULL, dialect TEXT NOT NULL, asset TEXT NOT NULL, symbol TEXT NOT NULL, amount TEXT NOT NULL, usd BIGINT NOT NULL
-    CHECK (usd >= 0), pay_to TEXT NOT NULL, source TEXT NOT NULL, record BYTEA NOT NULL, unique_key BYTEA UNIQUE,
+    scheme TEXT NOT NULL, dialect TEXT NOT NULL, asset TEXT NOT NULL, symbol TEXT NOT NULL, amount TEXT NOT NULL, usd BIGINT NOT NULL,
+    pay_to TEXT NOT NULL, source TEXT NOT NULL, record BYTEA NOT NULL, unique_key BYTEA UNIQUE,
     transaction_id TEXT NOT NULL DEFAULT '', facilitator TEXT NOT NULL DEFAULT '', receipt BYTEA, chain_proof BYTEA,
     note TEXT NOT NULL DEFAULT '', false_receipt BIGINT NOT NULL DEFAULT 0, lease_owner TEXT NOT NULL DEFAULT '',
     waiter TEXT NOT NULL DEFAULT '', delivered BIGINT NOT NULL DEFAULT 0, prefix_length BIGINT NOT NULL,

@@ -26,11 +26,8 @@ BEGIN
 END $$;
 
 -- The commit of this transaction is waited for, whatever the login's or the server's settings say. What waits for more stays.
-CREATE FUNCTION durable() RETURNS TEXT LANGUAGE plpgsql AS $$
-BEGIN
-    IF current_setting('synchronous_commit') IN ('off', 'local') THEN RETURN set_config('synchronous_commit', 'on', true); END IF;
-    RETURN '';
-END $$;
+CREATE FUNCTION durable() RETURNS TEXT LANGUAGE sql AS $$
+    SELECT CASE WHEN current_setting('synchronous_commit') IN ('off', 'local') THEN set_config('synchronous_commit', 'on', true) END $$;
 
 -- Notes the timeline of the server: another one than before is a failover.
 CREATE FUNCTION epoch() RETURNS TEXT LANGUAGE plpgsql AS $$
@@ -76,11 +73,14 @@ BEGIN
     RETURN ledger_now();
 END $$;
 
+-- A part of a link, with its length before it.
+CREATE FUNCTION sized(_part BYTEA) RETURNS BYTEA LANGUAGE sql IMMUTABLE AS $$ SELECT int8send(octet_length(_part)) || _part $$;
+
 -- Appends to the writer's chain. The hash is that of history.link.
 CREATE FUNCTION append(_writer TEXT, _at BIGINT, _payment BIGINT, _event TEXT, _detail TEXT) RETURNS BIGINT LANGUAGE plpgsql AS $$
 DECLARE _seq BIGINT; _sum BYTEA; _login TEXT;
-    _p BYTEA := convert_to(_payment::text, 'UTF8'); _e BYTEA := convert_to(_event, 'UTF8'); _d BYTEA := convert_to(_detail, 'UTF8');
-    _link BYTEA := int8send(_at) || int8send(octet_length(_p)) || _p || int8send(octet_length(_e)) || _e || int8send(octet_length(_d)) || _d;
+    _link BYTEA := int8send(_at) || sized(convert_to(_payment::text, 'UTF8')) || sized(convert_to(_event, 'UTF8'))
+        || sized(convert_to(_detail, 'UTF8'));
 BEGIN
     UPDATE writers SET head = head + 1, hash = sha256(hash || _link) WHERE name = _writer RETURNING head, hash, login INTO _seq, _sum, _login;
     IF NOT FOUND THEN
@@ -103,13 +103,8 @@ BEGIN
     RETURN greatest(_at, _last);
 END $$;
 
-CREATE FUNCTION frozen_by(_network TEXT, _source TEXT) RETURNS BOOLEAN LANGUAGE plpgsql STABLE AS $$
-DECLARE _newest BIGINT;
-BEGIN
-    SELECT max(seq) INTO _newest FROM freezes WHERE account = '' OR network = _network AND account = _source;
-    IF _newest IS NULL THEN RETURN false; END IF;
-    RETURN NOT EXISTS (SELECT 1 FROM lifts WHERE upto >= _newest);
-END $$;
+-- The freezes that no lift has come up to.
+CREATE VIEW standing AS SELECT * FROM freezes WHERE seq > coalesce((SELECT upto FROM lifts ORDER BY upto DESC LIMIT 1), 0);
 
 -- Whether a pattern ('research-*') stands for a name.
 CREATE FUNCTION matches(_pattern TEXT, _name TEXT) RETURNS BOOLEAN LANGUAGE sql IMMUTABLE AS $$
@@ -137,10 +132,8 @@ BEGIN
             SELECT * INTO _b FROM budgets WHERE id = _b.parent AND id <> 'org';
         END LOOP;
     END IF;
-    FOR _b IN SELECT * FROM budgets WHERE id = 'org' OR left(id, 5) = 'host:' ORDER BY id <> 'org', id LOOP
-        IF _b.id = 'org' OR covers(substr(_b.id, 6), _host) THEN _list := _list || _b; END IF;
-    END LOOP;
-    RETURN _list;
+    RETURN _list || ARRAY(SELECT b FROM budgets b WHERE CASE WHEN left(id, 5) = 'host:' THEN covers(substr(id, 6), _host) ELSE id = 'org' END
+        ORDER BY id <> 'org', id);
 END $$;
 
 CREATE FUNCTION budgets_of(_agent TEXT, _host TEXT) RETURNS SETOF budgets LANGUAGE plpgsql STABLE AS $$
@@ -197,13 +190,18 @@ BEGIN RETURN made_within(_since, _upto, _budget, _except, 0); END $$;
 
 -- Where they are less than a number it may be some more, but less than that: then the ends need not be counted.
 CREATE FUNCTION made_within(_since BIGINT, _upto BIGINT, _budget TEXT, _except TEXT, _less BIGINT) RETURNS BIGINT LANGUAGE plpgsql STABLE AS $$
-DECLARE _first BIGINT := second_of(_since); _last BIGINT := second_of(_upto); _all BIGINT; _inner BIGINT;
+DECLARE _first BIGINT := second_of(_since); _last BIGINT := second_of(_upto); _all BIGINT; _inner BIGINT; _ends BIGINT;
 BEGIN
-    SELECT sum(n), sum(n) FILTER (WHERE starts > _first AND starts < _last) INTO _all, _inner FROM made
-        WHERE budget = _budget AND starts >= _first AND starts <= _last;
-    IF _all < _less THEN RETURN _all; END IF;
+    IF _less > 0 THEN
+        SELECT sum(n) INTO _all FROM made WHERE budget = _budget AND starts >= _first AND starts <= _last;
+        IF _all < _less THEN RETURN _all; END IF;
+    END IF;
+    SELECT (SELECT sum(n) FROM made WHERE budget = _budget AND starts > _first AND starts < _last), count(*) INTO _inner, _ends
+        FROM (SELECT id, budgets FROM payments WHERE created_at > _since AND created_at < _first + 1000000
+            UNION ALL SELECT id, budgets FROM payments WHERE created_at >= _last AND created_at <= _upto) ends
+        WHERE id <> _except AND (_budget = 'org' OR _budget = ANY (budgets));
     IF _inner IS NULL THEN RETURN made_between(_since, _upto, _budget, _except); END IF; -- few, or nothing limits how often it pays
-    RETURN _inner + made_between(_since, _first + 999999, _budget, _except) + made_between(_last - 1, _upto, _budget, _except);
+    RETURN _inner + _ends;
 END $$;
 
 CREATE FUNCTION made_between(_since BIGINT, _upto BIGINT, _budget TEXT, _except TEXT) RETURNS BIGINT LANGUAGE plpgsql STABLE AS $$
@@ -245,16 +243,13 @@ BEGIN
     RETURN coalesce(_held, 0);
 END $$;
 
--- The session that goes on: the newest payment is in it. It is not written with each payment, because that would be one row that all of
--- them write.
-CREATE FUNCTION open_session(_now BIGINT, _idle BIGINT, _except TEXT) RETURNS sessions LANGUAGE plpgsql AS $$
-DECLARE _s sessions;
+-- Whether a session goes on. The newest payment is in it, which says when it was used last: it is not written with each payment, because
+-- that would be one row that all of them write.
+CREATE FUNCTION is_session_open(_now BIGINT, _idle BIGINT, _except TEXT) RETURNS BOOLEAN LANGUAGE plpgsql AS $$
 BEGIN
-    SELECT s.id, s.started_at, coalesce((SELECT p.created_at FROM payments p WHERE p.session = s.id AND p.id <> _except AND p.created_at =
-            (SELECT created_at FROM payments WHERE id <> _except ORDER BY created_at DESC LIMIT 1) LIMIT 1), s.last_at),
-        s.cap, s.ended, s.seal, s.number INTO _s FROM sessions s WHERE s.ended = 0;
-    IF NOT FOUND OR _now - _s.last_at >= _idle THEN RETURN NULL; END IF;
-    RETURN _s;
+    RETURN EXISTS (SELECT 1 FROM sessions s WHERE ended = 0 AND _now - _idle < coalesce((SELECT p.created_at FROM payments p
+        WHERE p.session = s.id AND p.id <> _except AND p.created_at =
+            (SELECT created_at FROM payments WHERE id <> _except ORDER BY created_at DESC LIMIT 1) LIMIT 1), s.last_at));
 END $$;
 
 -- Whether something was signed that this key stands for.
@@ -269,18 +264,27 @@ CREATE FUNCTION alert(_a JSONB, _kind TEXT, _at BIGINT, _detail TEXT) RETURNS vo
 -- Micro-dollars as dollars, as text.
 CREATE FUNCTION dollars(_usd BIGINT) RETURNS TEXT LANGUAGE sql IMMUTABLE AS $$ SELECT trim_scale(_usd::numeric / 1000000)::text $$;
 
-CREATE FUNCTION reserve(_q JSONB) RETURNS SETOF payments LANGUAGE plpgsql AS $$
+-- A limit of how often is paid, by a decision.
+CREATE TYPE rate_limit AS (budget TEXT, most BIGINT, per BIGINT, not_before BIGINT);
+
+-- Holds the money of a payment. What it answers with is all of the row that its caller has not said.
+CREATE FUNCTION reserve(_q JSONB, OUT _seq BIGINT, OUT _session TEXT, OUT _created_at BIGINT) LANGUAGE plpgsql AS $$
 DECLARE
     _p payments; _writer TEXT := _q->>'writer'; _now BIGINT; _s sessions; _b budgets; _c RECORD; _used BIGINT; _held NUMERIC; _value BYTEA;
     _seller JSONB := _q->'seller'; _a JSONB := _q->'approval'; _funds JSONB := _q->'funds'; _ids TEXT[] := '{}'; _same TEXT;
     _rated TEXT[] := '{org}'; _rates BIGINT[] := '{NULL}'; _ever CONSTANT BIGINT := 9223372036854775807;
-    _list budgets[]; _team TEXT; _set TEXT; _done BOOLEAN; _number BIGINT;
+    _list budgets[]; _r rate_limit; _team TEXT; _frozen BOOLEAN; _locked BOOLEAN := false; _idle BIGINT := _q->>'sessionIdle';
+    _set TEXT; _done BOOLEAN; _number BIGINT;
 BEGIN
-    _set := set_config('synchronous_commit', 'off', true); -- the submit's commit is waited for, and lies behind this one in the log
-    _set := set_config('plan_cache_mode', 'force_generic_plan', true);
+    -- the submit's commit is waited for, and lies behind this one in the log
+    _set := set_config('synchronous_commit', 'off', true) || set_config('plan_cache_mode', 'force_generic_plan', true);
     _p := jsonb_populate_record(NULL::payments, _q->'payment');
-    SELECT created_at INTO _now FROM payments ORDER BY created_at DESC LIMIT 1;
-    _now := greatest(clock(), _now);
+    SELECT greatest(clock(), newest.created_at), s.id, s.number, s.cap, CASE newest.session WHEN s.id THEN newest.created_at ELSE s.last_at END,
+            (SELECT team FROM logins WHERE login = session_user), -- as is_mine asks
+            EXISTS (SELECT 1 FROM standing WHERE account = '' OR network = _p.network AND account = _p.source)
+        INTO _now, _s.id, _s.number, _s.cap, _s.last_at, _team, _frozen
+        FROM (SELECT 1) one LEFT JOIN (SELECT created_at, session FROM payments ORDER BY created_at DESC LIMIT 1) newest ON true
+            LEFT JOIN sessions s ON s.ended = 0;
     LOCK TABLE payments IN ROW EXCLUSIVE MODE; -- as the INSERT would: from here on the owner's budgets are the same until this commits
     _list := budget_list(_p.agent, _p.host);
     FOREACH _b IN ARRAY _list LOOP _ids := _ids || _b.id; END LOOP;
@@ -290,11 +294,13 @@ BEGIN
     VALUES (_p.id, coalesce(nullif(_q->>'session', ''), _q->>'newSession'), 'reserved', _now, _now, _p.fingerprint, _p.idempotency_key,
         _p.method, _p.url, _p.target, _p.host, _p.network, _p.scheme, _p.dialect, _p.asset, _p.symbol, _p.amount, _p.usd, _p.pay_to,
         _p.source, _p.record, _p.lease_owner, _p.lease_owner, _p.prefix_length, _p.agent, _ids)
-    ON CONFLICT (id) DO NOTHING RETURNING * INTO _p;
+    ON CONFLICT (id) DO NOTHING RETURNING seq, session INTO _seq, _session;
     IF NOT FOUND THEN
-        RETURN QUERY SELECT * FROM payments WHERE id = _q->'payment'->>'id';
+        SELECT seq, session, created_at INTO _seq, _session, _created_at FROM payments WHERE id = _p.id;
         RETURN;
     END IF;
+    _created_at := _now;
+    IF _p.usd < 0 THEN PERFORM refuse('X4V01', 'an amount below nothing'); END IF; -- here alone: a CHECK is read anew at each change
     IF _q ? 'settle' AND is_young_epoch((_q->>'settle')::bigint) THEN PERFORM refuse('X4E01', 'the server failed over'); END IF;
     IF abs((_q->>'clock')::bigint - clock()) > (_q->>'tolerance')::bigint THEN
         PERFORM refuse('X4C01', 'the clocks are apart', json_build_object('server', clock()));
@@ -304,20 +310,20 @@ BEGIN
             AND delivered = 0 AND (state IN ('reserved', 'submitted', 'unknown') OR state = 'settled') ORDER BY created_at DESC LIMIT 1;
         IF FOUND THEN PERFORM refuse('X4A01', 'it is made already', json_build_object('id', _same)); END IF;
     END IF;
-    IF frozen_by(_p.network, _p.source) THEN PERFORM refuse('X4F01', 'it is frozen'); END IF;
+    IF _frozen THEN PERFORM refuse('X4F01', 'it is frozen'); END IF;
 
     -- the session that the decision was made for, or a new one
-    _s := open_session(_now, (_q->>'sessionIdle')::bigint, _p.id);
-    IF coalesce(_s.id, '') <> _q->>'session' THEN PERFORM refuse('X4M01', 'a session began or ended'); END IF;
-    IF _s.id IS NULL THEN
+    IF (CASE WHEN _now - _s.last_at < _idle THEN _s.id ELSE '' END) IS DISTINCT FROM _q->>'session' THEN
+        PERFORM refuse('X4M01', 'a session began or ended');
+    END IF;
+    IF _q->>'session' = '' THEN
         PERFORM 1 FROM locks WHERE name = 'session' FOR UPDATE;
-        _s := open_session(_now, (_q->>'sessionIdle')::bigint, _p.id);
-        IF _s.id IS NOT NULL THEN PERFORM refuse('X4M01', 'a session began'); END IF;
+        IF is_session_open(_now, _idle, _p.id) THEN PERFORM refuse('X4M01', 'a session began'); END IF;
         UPDATE sessions SET ended = 1 WHERE ended = 0;
-        INSERT INTO sessions (id, started_at, last_at, cap) VALUES (_p.session, _now, _now, (_q->>'sessionCap')::bigint) RETURNING * INTO _s;
+        INSERT INTO sessions (id, started_at, last_at, cap) VALUES (_session, _now, _now, (_q->>'sessionCap')::bigint) RETURNING * INTO _s;
         PERFORM append(_writer, _now, 0, 'session', _q->>'sessionDetail');
     END IF;
-    _number := append(_writer, _now, _p.seq, 'reserved', _q->>'detail');
+    _number := append(_writer, _now, _seq, 'reserved', _q->>'detail');
 
     -- the owner's budgets, and the caps of the decision, which may be lower
     FOREACH _b IN ARRAY _list LOOP
@@ -329,9 +335,11 @@ BEGIN
             _used := add_to(_b.id, 'session', _s.number, coalesce(_b.session, _s.cap), _p.usd);
         END IF;
         IF _b.month IS NOT NULL THEN _used := add_to(_b.id, 'month', month_of(_now), _b.month, _p.usd); END IF;
-        IF _b.day IS NOT NULL THEN _used := add_to(_b.id, 'day', day_of(_now), _b.day, _p.usd); END IF;
+        IF _b.day IS NOT NULL THEN
+            _used := add_to(_b.id, 'day', day_of(_now), _b.day, _p.usd);
+            _locked := _locked OR _b.id = 'org';
+        END IF;
     END LOOP;
-    SELECT team INTO _team FROM logins WHERE login = session_user; -- as is_mine asks
     IF _team <> ALL (_ids) THEN PERFORM refuse('X4V01', 'this login does not pay for the agent ' || _p.agent); END IF;
     IF _ids = '{}' THEN PERFORM refuse('X4V01', 'the owner has set no budget'); END IF;
     FOR _c IN SELECT c.*, (SELECT used FROM counters WHERE budget = c.budget AND win = c.win AND starts = c.starts) AS used
@@ -345,14 +353,15 @@ BEGIN
     END LOOP;
     IF _q->'low'->>'id' IS NOT NULL THEN PERFORM alert(_q->'low', 'funds', _now, _q->'low'->>'detail'); END IF;
     -- the rates, which are right because all who hold money have locked the organisation's row before they count
-    PERFORM 1 FROM counters WHERE budget = 'org' AND win = 'day' AND starts = day_of(_now) FOR UPDATE;
+    IF NOT _locked THEN PERFORM 1 FROM counters WHERE budget = 'org' AND win = 'day' AND starts = day_of(_now) FOR UPDATE; END IF;
     FOR _i IN 1 .. array_length(_rated, 1) LOOP
         CONTINUE WHEN _rates[_i] IS NULL;
         IF made_within(_now - 60000000, _ever, _rated[_i], _p.id, _rates[_i]) >= _rates[_i] THEN PERFORM refuse('X4M01', 'others paid'); END IF;
     END LOOP;
-    FOR _c IN SELECT * FROM jsonb_to_recordset(_q->'rates') AS r (budget TEXT, most BIGINT, per BIGINT, "notBefore" BIGINT) LOOP
-        CONTINUE WHEN _c.per = 60000000 AND _c.most >= _rates[array_position(_rated, _c.budget)]; -- it is counted already
-        IF made_within(greatest(_now - _c.per, _c."notBefore"), _ever, _c.budget, _p.id, _c.most) >= _c.most THEN
+    FOR _i IN 0 .. jsonb_array_length(_q->'rates') - 1 LOOP
+        _r := jsonb_populate_record(NULL::rate_limit, _q->'rates'->_i);
+        CONTINUE WHEN _r.per = 60000000 AND _r.most >= _rates[array_position(_rated, _r.budget)]; -- it is counted already
+        IF made_within(greatest(_now - _r.per, _r.not_before), _ever, _r.budget, _p.id, _r.most) >= _r.most THEN
             PERFORM refuse('X4M01', 'others paid');
         END IF;
     END LOOP;
@@ -376,7 +385,7 @@ BEGIN
         UPDATE approvals SET state = 'used', payment = _p.id WHERE id = _a->>'id' AND state = 'approved' AND expires_at > _now
             AND expires_at = (_a->>'expires')::bigint AND coalesce(seal, '') = decode(_a->>'seal', 'hex');
         IF NOT FOUND THEN PERFORM refuse('X4M01', 'the approval was used up or taken back'); END IF;
-        PERFORM append(_writer, _now, _p.seq, 'approval used', _a->>'detail');
+        PERFORM append(_writer, _now, _seq, 'approval used', _a->>'detail');
     END IF;
 
     IF _funds->>'free' IS NOT NULL THEN
@@ -397,11 +406,10 @@ BEGIN
             WHERE excluded.largest::numeric > delegations.largest::numeric;
         IF FOUND THEN PERFORM append(_writer, _now, 0, 'delegation', _q->'delegated'->>'detail'); END IF;
     END IF;
-    RETURN NEXT _p;
 END $$;
 
 -- Holds several payments, or none of them: what is refused says in its hint which one it was about, counted from 1.
-CREATE FUNCTION reserve_all(_list JSONB) RETURNS SETOF payments LANGUAGE plpgsql AS $$
+CREATE FUNCTION reserve_all(_list JSONB) RETURNS TABLE (_seq BIGINT, _session TEXT, _created_at BIGINT) LANGUAGE plpgsql AS $$
 DECLARE
     _q JSONB; _at INT := 0; _state TEXT; _why TEXT; _detail TEXT; _constraint TEXT;
 BEGIN
@@ -414,59 +422,59 @@ EXCEPTION WHEN OTHERS THEN
     RAISE EXCEPTION USING ERRCODE = _state, MESSAGE = _why, DETAIL = _detail, CONSTRAINT = _constraint, HINT = _at::text;
 END $$;
 
+-- What of these entries is not remembered yet.
+CREATE FUNCTION remember(_entries JSONB) RETURNS SETOF memory LANGUAGE sql STABLE AS $$
+    SELECT e.key, e.value FROM (SELECT decode(key, 'hex') AS key, decode(value, 'hex') AS value
+        FROM jsonb_to_recordset(_entries) AS m (key TEXT, value TEXT)) e
+    WHERE (SELECT m.value FROM memory m WHERE m.key = e.key) IS DISTINCT FROM e.value $$;
+
 -- reserved → submitted, or the bytes of what the unlock agent has signed.
 CREATE FUNCTION submit(_q JSONB) RETURNS BIGINT LANGUAGE plpgsql AS $$
-DECLARE _p payments; _now BIGINT := clock(); _e RECORD; _unique BYTEA := decode(_q->>'unique', 'hex'); _set TEXT;
+DECLARE _p RECORD; _now BIGINT := clock(); _unique BYTEA := decode(_q->>'unique', 'hex'); _set TEXT := durable();
 BEGIN
-    _set := durable();
     PERFORM 1 FROM locks WHERE name = 'freeze' FOR SHARE; -- a freeze that has returned is seen
-    SELECT * INTO _p FROM payments WHERE id = _q->>'id' FOR UPDATE;
+    SELECT seq, state, unique_key, _q->>'operation' = ANY (operations) AS repeated,
+        _q->>'leaseOwner' IS NOT NULL AND (lease_owner <> _q->>'leaseOwner' OR _q->>'leaseOwner' = '') AS elsewhere,
+        EXISTS (SELECT 1 FROM standing f WHERE f.account = '' OR f.network = p.network AND f.account = p.source) AS frozen,
+        concat_ws(E'\n', session, created_at, encode(fingerprint, 'hex'), method, url, target, host, network, scheme, dialect, asset, symbol, amount,
+            usd, pay_to, source, agent, coalesce(idempotency_key, '')) AS held -- as history.heldAs says it
+        INTO _p FROM payments p WHERE id = _q->>'id' FOR UPDATE;
     IF NOT FOUND THEN PERFORM refuse('X4N01', 'there is no such payment'); END IF;
-    IF _q->>'operation' = ANY (_p.operations) THEN RETURN 0; END IF; -- said before, and the answer was lost
-    IF (_q->>'leaseOwner') IS NOT NULL AND (_p.lease_owner <> _q->>'leaseOwner' OR _q->>'leaseOwner' = '') THEN
-        PERFORM refuse('X4L01', 'another process works on it');
-    END IF;
-    IF frozen_by(_p.network, _p.source) THEN PERFORM refuse('X4F01', 'it is frozen'); END IF;
+    IF _p.repeated THEN RETURN 0; END IF; -- said before, and the answer was lost
+    IF _p.elsewhere THEN PERFORM refuse('X4L01', 'another process works on it'); END IF;
+    IF _p.frozen THEN PERFORM refuse('X4F01', 'it is frozen'); END IF;
     IF _p.state = 'submitted' AND _p.unique_key = _unique AND (_q->>'completes')::boolean THEN -- the unlock agent signed it
-        UPDATE payments SET record = decode(_q->>'record', 'base64'),
-            operations = and_step(operations, _q->>'operation') WHERE id = _p.id;
+        UPDATE payments SET record = decode(_q->>'record', 'base64'), operations = and_step(operations, _q->>'operation') WHERE seq = _p.seq;
         RETURN append(_q->>'writer', after_events(_p.seq, _now), _p.seq, 'submitted', _q->>'storedDetail');
     END IF;
-    -- as history.heldAs says it: nobody has read it again since it was held
-    IF _q->>'held' <> concat_ws(E'\n', _p.session, _p.created_at, encode(_p.fingerprint, 'hex'), _p.method, _p.url, _p.target, _p.host,
-        _p.network, _p.scheme, _p.dialect, _p.asset, _p.symbol, _p.amount, _p.usd, _p.pay_to, _p.source, _p.agent,
-        coalesce(_p.idempotency_key, '')) THEN PERFORM refuse('X4M01', 'it is not as it was held'); END IF;
+    -- where nobody has read it again since it was held
+    IF _p.held <> _q->>'held' THEN PERFORM refuse('X4M01', 'it is not as it was held'); END IF;
     IF _p.state <> 'reserved' THEN
         IF EXISTS (SELECT 1 FROM payments WHERE unique_key = _unique) THEN PERFORM refuse('X4K01', 'the same signature is there'); END IF;
-        PERFORM refuse('X4T01', _p.id || ' is ' || _p.state);
+        PERFORM refuse('X4T01', (_q->>'id') || ' is ' || _p.state);
     END IF;
-    UPDATE payments SET state = 'submitted', updated_at = _now, unique_key = _unique,
-        record = decode(_q->>'record', 'base64'),
-            operations = and_step(operations, _q->>'operation') WHERE id = _p.id;
-    FOR _e IN SELECT key, value FROM (SELECT decode(m.key, 'hex') AS key, decode(m.value, 'hex') AS value
-            FROM jsonb_to_recordset(_q->'memory') AS m (key TEXT, value TEXT)) e
-        -- an upsert locks the row also where it changes nothing, until this commit is on disk, and who buys from one seller has one row
-        WHERE (SELECT value FROM memory WHERE memory.key = e.key) IS DISTINCT FROM value ORDER BY key LOOP
-        INSERT INTO memory VALUES (_e.key, _e.value)
+    UPDATE payments SET state = 'submitted', updated_at = _now, unique_key = _unique, record = decode(_q->>'record', 'base64'),
+        operations = and_step(operations, _q->>'operation') WHERE seq = _p.seq;
+    -- an upsert locks the row also where it changes nothing, until this commit is on disk, and who buys from one seller has one row
+    IF EXISTS (SELECT 1 FROM remember(_q->'memory')) THEN
+        INSERT INTO memory SELECT * FROM remember(_q->'memory') ORDER BY key -- as all others lock them
             ON CONFLICT (key) DO UPDATE SET value = excluded.value WHERE memory.value <> excluded.value;
-    END LOOP;
+    END IF;
     RETURN append(_q->>'writer', after_events(_p.seq, _now), _p.seq, 'signed', _q->>'detail');
 END $$;
 
 -- What became known of a payment; in the states that the table in payment.go allows.
 CREATE FUNCTION finish(_q JSONB, _body BYTEA) RETURNS SETOF payments LANGUAGE plpgsql AS $$
 DECLARE
-    _p payments; _was payments; _now BIGINT := clock(); _to TEXT := _q->>'state'; _kept BIGINT := 0; _detail JSONB; _c JSONB := _q->'content';
-    _set TEXT; _number BIGINT;
+    _p payments; _now BIGINT := clock(); _to TEXT := _q->>'state'; _kept BIGINT := 0; _detail JSONB; _c JSONB := _q->'content';
+    _charged TEXT := _q->>'charged'; _proven BOOLEAN; _false BOOLEAN; _set TEXT := durable(); _number BIGINT;
 BEGIN
-    _set := durable();
-    SELECT * INTO _was FROM payments WHERE id = _q->>'id' FOR UPDATE;
+    SELECT * INTO _p FROM payments WHERE id = _q->>'id' FOR UPDATE;
     IF NOT FOUND THEN PERFORM refuse('X4N01', 'there is no such payment'); END IF;
-    IF _q->>'operation' = ANY (_was.operations) THEN
-        RETURN NEXT _was; -- said before, and the answer was lost
+    IF _q->>'operation' = ANY (_p.operations) THEN
+        RETURN NEXT _p; -- said before, and the answer was lost
         RETURN;
     END IF;
-    _p := _was;
     IF (_q->>'leaseOwner') IS NOT NULL AND (_p.lease_owner <> _q->>'leaseOwner' OR _q->>'leaseOwner' = '') THEN
         PERFORM refuse('X4L01', 'another process works on it');
     END IF;
@@ -482,58 +490,57 @@ BEGIN
             INSERT INTO bodies VALUES (_p.seq, _body) ON CONFLICT (payment) DO UPDATE SET body = excluded.body;
         END IF;
     END IF;
-    IF _was.state = 'settled' AND _to = 'unknown' THEN -- nothing new of its state
+    IF _p.state = 'settled' AND _to = 'unknown' THEN -- nothing new of its state
         IF _kept > 0 THEN PERFORM append(_q->>'writer', after_events(_p.seq, _now), _p.seq, 'content', _q->>'contentDetail'); END IF;
-    ELSE
-        IF NOT (_was.state, _to) IN (('reserved', 'failed'), ('submitted', 'settled'), ('submitted', 'failed'), ('submitted', 'unknown'),
-            ('unknown', 'unknown'), ('unknown', 'settled'), ('unknown', 'failed'), ('settled', 'settled'), ('settled', 'failed'))
-            OR _was.state = 'settled' AND _was.proof = 'chain' AND _to = 'failed'
-            OR _was.state = 'reserved' AND (_q->>'release')::boolean IS NOT TRUE OR _was.state <> 'reserved' AND (_q->>'release')::boolean THEN
-            PERFORM refuse('X4T01', _p.id || ' from ' || _was.state || ' to ' || _to);
-        END IF;
-        _detail := (_q->>'detail')::jsonb;
-        _p.state := _to; _p.proof := _q->>'proof'; _p.note := _q->>'note';
-        IF _was.proof = 'chain' AND _to = 'settled' THEN -- the chain's word stands
-            _p.proof := 'chain';
-            _detail := (_detail || '{"proof": "chain"}') - 'transaction';
-        ELSE
-            _p.transaction_id := coalesce(nullif(_q->>'transaction', ''), _p.transaction_id);
-        END IF;
-        _p.facilitator := coalesce(nullif(_q->>'facilitator', ''), _p.facilitator);
-        _p.receipt := coalesce(decode(_q->>'receipt', 'base64'), _p.receipt);
-        _p.chain_proof := coalesce(decode(_q->>'chainProof', 'base64'), _p.chain_proof);
-        IF (_q->>'falseReceipt')::boolean OR _was.state = 'settled' AND _to = 'failed' THEN _p.false_receipt := 1; END IF;
-        IF _p.false_receipt = 1 THEN _detail := _detail || '{"falseReceipt": true}'; END IF;
-        IF _p.delivered = 1 THEN _detail := _detail || '{"delivered": true}'; END IF;
-        IF _kept > 0 THEN _detail := _detail || (_q->>'contentDetail')::jsonb; END IF;
-        IF _q->>'charged' IS NOT NULL THEN
-            IF _was.charged <> '' OR _was.proof = 'chain' THEN PERFORM refuse('X4T01', _p.id || ' was charged already'); END IF;
-            _p.charged := _q->>'charged'; _p.returned := (_q->>'returned')::bigint;
-            PERFORM append(_q->>'writer', after_events(_p.seq, _now), _p.seq, 'charged', json_build_object('charged', _p.charged, 'returned', _p.returned)::text);
-        END IF;
-        _number := append(_q->>'writer', after_events(_p.seq, _now), _p.seq, _to, _detail::text);
-        IF _to = 'failed' THEN
-            PERFORM give_back(_was, _was.usd - _was.returned);
-            IF _was.unique_key IS NULL THEN
-                UPDATE approvals SET state = 'approved', payment = '' WHERE payment = _p.id AND state = 'used'
-                    AND NOT EXISTS (SELECT 1 FROM approvals o WHERE o.quote = approvals.quote AND o.state IN ('pending', 'approved', 'denied'));
-                IF FOUND THEN PERFORM append(_q->>'writer', after_events(_p.seq, _now), _p.seq, 'approval returned', json_build_object('payment', _p.id)::text); END IF;
-            ELSIF _q->>'keyEntry' IS NOT NULL THEN
-                DELETE FROM memory WHERE key = decode(_q->>'keyEntry', 'hex');
-            END IF;
-            UPDATE contents SET spare = 1 WHERE payment = _p.seq;
-        ELSIF _p.returned > _was.returned THEN
-            PERFORM give_back(_was, _p.returned - _was.returned);
-        END IF;
-        _p.updated_at := _now;
+        RETURN QUERY UPDATE payments SET operations = and_step(operations, _q->>'operation'),
+            lease_owner = CASE WHEN (_q->>'releaseLease')::boolean THEN '' ELSE lease_owner END,
+            waiter = CASE WHEN (_q->>'clearWaiter')::boolean THEN '' ELSE waiter END WHERE seq = _p.seq RETURNING *;
+        RETURN;
     END IF;
-    IF (_q->>'releaseLease')::boolean THEN _p.lease_owner := ''; END IF;
-    IF (_q->>'clearWaiter')::boolean THEN _p.waiter := ''; END IF;
-    UPDATE payments SET state = _p.state, proof = _p.proof, note = _p.note, transaction_id = _p.transaction_id, facilitator = _p.facilitator,
-        receipt = _p.receipt, chain_proof = _p.chain_proof, false_receipt = _p.false_receipt, charged = _p.charged, returned = _p.returned,
-        updated_at = _p.updated_at, lease_owner = _p.lease_owner, waiter = _p.waiter,
-        operations = and_step(operations, _q->>'operation') WHERE id = _p.id RETURNING * INTO _p;
-    RETURN NEXT _p;
+    IF NOT (_p.state, _to) IN (('reserved', 'failed'), ('submitted', 'settled'), ('submitted', 'failed'), ('submitted', 'unknown'),
+        ('unknown', 'unknown'), ('unknown', 'settled'), ('unknown', 'failed'), ('settled', 'settled'), ('settled', 'failed'))
+        OR _p.state = 'settled' AND _p.proof = 'chain' AND _to = 'failed'
+        OR _p.state = 'reserved' AND (_q->>'release')::boolean IS NOT TRUE OR _p.state <> 'reserved' AND (_q->>'release')::boolean THEN
+        PERFORM refuse('X4T01', _p.id || ' from ' || _p.state || ' to ' || _to);
+    END IF;
+    _proven := _p.proof = 'chain' AND _to = 'settled'; -- the chain's word stands
+    _false := _p.false_receipt = 1 OR coalesce((_q->>'falseReceipt')::boolean, false) OR _p.state = 'settled' AND _to = 'failed';
+    _detail := (_q->>'detail')::jsonb;
+    IF _proven THEN _detail := (_detail || '{"proof": "chain"}') - 'transaction'; END IF;
+    IF _false THEN _detail := _detail || '{"falseReceipt": true}'; END IF;
+    IF _p.delivered = 1 THEN _detail := _detail || '{"delivered": true}'; END IF;
+    IF _kept > 0 THEN _detail := _detail || (_q->>'contentDetail')::jsonb; END IF;
+    IF _charged IS NOT NULL THEN
+        IF _p.charged <> '' OR _p.proof = 'chain' THEN PERFORM refuse('X4T01', _p.id || ' was charged already'); END IF;
+        IF (_q->>'returned')::bigint NOT BETWEEN 0 AND _p.usd THEN PERFORM refuse('X4V01', 'more is given back than was held'); END IF;
+        PERFORM append(_q->>'writer', after_events(_p.seq, _now), _p.seq, 'charged',
+            json_build_object('charged', _charged, 'returned', (_q->>'returned')::bigint)::text);
+    END IF;
+    _number := append(_q->>'writer', after_events(_p.seq, _now), _p.seq, _to, _detail::text);
+    IF _to = 'failed' THEN
+        PERFORM give_back(_p, _p.usd - _p.returned);
+        IF _p.unique_key IS NULL THEN
+            UPDATE approvals SET state = 'approved', payment = '' WHERE payment = _p.id AND state = 'used'
+                AND NOT EXISTS (SELECT 1 FROM approvals o WHERE o.quote = approvals.quote AND o.state IN ('pending', 'approved', 'denied'));
+            IF FOUND THEN
+                PERFORM append(_q->>'writer', after_events(_p.seq, _now), _p.seq, 'approval returned', json_build_object('payment', _p.id)::text);
+            END IF;
+        ELSIF _q->>'keyEntry' IS NOT NULL THEN
+            DELETE FROM memory WHERE key = decode(_q->>'keyEntry', 'hex');
+        END IF;
+        UPDATE contents SET spare = 1 WHERE payment = _p.seq;
+    ELSIF _charged IS NOT NULL AND (_q->>'returned')::bigint > _p.returned THEN
+        PERFORM give_back(_p, (_q->>'returned')::bigint - _p.returned);
+    END IF;
+    RETURN QUERY UPDATE payments SET state = _to, note = _q->>'note', updated_at = _now,
+        proof = CASE WHEN _proven THEN 'chain' ELSE _q->>'proof' END,
+        transaction_id = CASE WHEN _proven THEN transaction_id ELSE coalesce(nullif(_q->>'transaction', ''), transaction_id) END,
+        facilitator = coalesce(nullif(_q->>'facilitator', ''), facilitator), receipt = coalesce(decode(_q->>'receipt', 'base64'), receipt),
+        chain_proof = coalesce(decode(_q->>'chainProof', 'base64'), chain_proof), false_receipt = _false::int,
+        charged = coalesce(_charged, charged), returned = CASE WHEN _charged IS NULL THEN returned ELSE (_q->>'returned')::bigint END,
+        operations = and_step(operations, _q->>'operation'),
+        lease_owner = CASE WHEN (_q->>'releaseLease')::boolean THEN '' ELSE lease_owner END,
+        waiter = CASE WHEN (_q->>'clearWaiter')::boolean THEN '' ELSE waiter END WHERE seq = _p.seq RETURNING *;
 END $$;
 
 -- Who works on a payment, who waits for it, and that its answer was delivered: nothing of it need outlive a power cut.

@@ -51,7 +51,7 @@ BEGIN
         END IF;
         IF _f.proname IN ('reserve', 'reserve_all', 'submit', 'finish', 'lease', 'beat', 'turn', 'note', 'epoch') THEN
             EXECUTE format('GRANT EXECUTE ON FUNCTION %s TO x402_agent', _f.name);
-        ELSIF _f.proname NOT IN ('policy_apply', 'let_in', 'append', 'add_to', 'give_back', 'open_session', 'held_of', 'refuse', 'alert', 'recount',
+        ELSIF _f.proname NOT IN ('policy_apply', 'let_in', 'append', 'add_to', 'give_back', 'is_session_open', 'held_of', 'refuse', 'alert', 'recount',
             'note_made') THEN
             EXECUTE format('GRANT EXECUTE ON FUNCTION %s TO x402_agent, x402_reader', _f.name);
         END IF;

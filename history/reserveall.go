@@ -92,8 +92,8 @@ func (e *fleet) reserveAll(ctx context.Context, holds []Hold, owner string) ([]P
 		}
 		rows[i], list[i] = e.toReserve(h, owner)
 	}
-	held, err := whenSettled(ctx, e, func() ([]Payment, error) {
-		return callAll(ctx, e, scanPayment, selectPaymentOf+`reserve_all(?::jsonb)`, func() string {
+	held, err := whenSettled(ctx, e, func() ([]heldPayment, error) {
+		return callAll(ctx, e, scanHeld, `SELECT * FROM reserve_all(?::jsonb)`, func() string {
 			for _, q := range list {
 				q["clock"] = micros(e.now())
 			}
@@ -101,10 +101,11 @@ func (e *fleet) reserveAll(ctx context.Context, holds []Hold, owner string) ([]P
 		})
 	})
 	if err == nil {
-		for _, p := range held {
-			e.drives(p.ID, true)
+		for i, h := range held {
+			rows[i] = h.of(rows[i])
+			e.drives(rows[i].ID, true)
 		}
-		return held, nil
+		return rows, nil
 	}
 	at := 0
 	var f *postgres.Failure
