@@ -10,6 +10,7 @@ import (
 	"database/sql"
 	"encoding/json"
 	"errors"
+	"io"
 	"log/slog"
 	"net"
 	"os"
@@ -676,6 +677,29 @@ func TestASilentCallerKeepsNoAgent(t *testing.T) {
 	case <-time.After(callTime / 2):
 		t.Fatal("it still runs")
 	}
+	said, err := io.ReadAll(silent)
+	require.NoError(t, err)
+	require.Empty(t, said, "it asked nothing that could be wrong")
+}
+
+// An agent that ends while it is asked to lock is locked.
+func TestLockOfAnAgentThatEnds(t *testing.T) {
+	home := t.TempDir()
+	l, err := socket.Listen(t.Context(), filepath.Join(home, socketName), 0o600)
+	require.NoError(t, err)
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		c, err := l.Accept()
+		_ = l.Close()
+		if err == nil {
+			_ = c.Close()
+		}
+	}()
+	was, err := (&Client{Home: home}).Lock(t.Context())
+	require.NoError(t, err)
+	require.True(t, was)
+	<-done
 }
 
 // An agent whose wallet has locked itself is of no use, and ends.

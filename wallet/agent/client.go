@@ -36,11 +36,18 @@ func (c *Client) Status(ctx context.Context) error {
 	return err
 }
 
-// Lock ends the agent: the keys are wiped when it returns. It reports whether there was one.
+// Lock ends the agent: the keys are wiped when it returns. It reports whether there was one. An agent that
+// ends by itself at that moment cuts off who asks, so it is asked once more.
 func (c *Client) Lock(ctx context.Context) (was bool, err error) {
 	_, err = c.call(ctx, request{Op: "lock"})
 	if errors.Is(err, errNone) {
 		return false, nil
+	}
+	if err != nil {
+		_, err = c.call(ctx, request{Op: "lock"})
+	}
+	if errors.Is(err, errNone) {
+		err = nil
 	}
 	return err == nil, err
 }

@@ -206,6 +206,9 @@ func (s *Server) serve(ctx context.Context, c net.Conn, end func()) {
 		s.Log.Warn("refused a caller", "err", refused)
 		return
 	}
+	if err != nil && ctx.Err() != nil { // it was cut off in its question, because this agent ends
+		return
+	}
 	_ = c.SetDeadline(time.Now().Add(limit))
 	var out reply
 	if err == nil {
