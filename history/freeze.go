@@ -146,6 +146,7 @@ func (t *tx) freezes() (list []Freeze, err error) {
 // selectFreezeOf asks for the freeze that stops payments from an account on a network: all's, or its own.
 const selectFreezeOf = selectFreezesOf + ` ORDER BY account LIMIT 1`
 
+// selectFreezesOf asks for all of them.
 const selectFreezesOf = selectFreeze + ` AND (account = '' OR network = ? AND account = ?)`
 
 const selectFreeze = `SELECT network, account, at, by, why FROM freezes WHERE` + standing

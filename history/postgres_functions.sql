@@ -103,7 +103,7 @@ BEGIN
     RETURN greatest(_at, _last);
 END $$;
 
--- The freezes that no lift has come up to.
+-- The freezes that no lift has come up to, as freeze.go has it.
 CREATE VIEW standing AS SELECT * FROM freezes WHERE seq > coalesce((SELECT upto FROM lifts ORDER BY upto DESC LIMIT 1), 0);
 
 -- Whether a pattern ('research-*') stands for a name.
@@ -247,9 +247,8 @@ END $$;
 -- that would be one row that all of them write.
 CREATE FUNCTION is_session_open(_now BIGINT, _idle BIGINT, _except TEXT) RETURNS BOOLEAN LANGUAGE plpgsql AS $$
 BEGIN
-    RETURN EXISTS (SELECT 1 FROM sessions s WHERE ended = 0 AND _now - _idle < coalesce((SELECT p.created_at FROM payments p
-        WHERE p.session = s.id AND p.id <> _except AND p.created_at =
-            (SELECT created_at FROM payments WHERE id <> _except ORDER BY created_at DESC LIMIT 1) LIMIT 1), s.last_at));
+    RETURN EXISTS (SELECT 1 FROM sessions s WHERE ended = 0 AND _now - _idle < coalesce((SELECT CASE p.session WHEN s.id THEN p.created_at END
+        FROM payments p WHERE p.id <> _except ORDER BY p.created_at DESC LIMIT 1), s.last_at));
 END $$;
 
 -- Whether something was signed that this key stands for.
