@@ -1,8 +1,10 @@
 package wallet
 
 import (
+	"crypto/rand"
 	"crypto/sha256"
 	"crypto/subtle"
+	"encoding/binary"
 	"errors"
 	"sync"
 
@@ -14,7 +16,7 @@ import (
 // nonce in variable time (ScalarBaseMultNonConst, InverseValNonConst), and a few bits of many
 // nonces are the key. Its field and scalar arithmetic is in constant time, so that is taken, and
 // what lies between it and a signature is here: which instructions run and which memory is read
-// depends on nothing secret.
+// depends on nothing secret, or, where a number is inverted, on a random multiple of it.
 //
 // No signature leaves before the library has verified it: a fault in here, or in the machine's
 // memory, costs a payment and gives nothing away (r and s of a faulty signature tell the key).
@@ -122,18 +124,20 @@ func (k signer) hmac(out, key *[32]byte, parts ...[]byte) {
 	*out, inner = sha256.Sum256(append(pad(0x5c), inner[:]...)), [32]byte{}
 }
 
-// invert sets out to 1/k modulo the order n, as k^(n-2) (Fermat): the exponent is public.
+// invert sets out to 1/k modulo the order. The library does that in variable time, so it is given k times a
+// random scalar: whatever its time tells is of that product, which tells nothing of k.
 func invert(k, out *secp256k1.ModNScalar) {
-	var exponent secp256k1.ModNScalar
-	exponent.SetInt(2).Negate()
-	bits := exponent.Bytes()
-	out.SetInt(1)
-	for i := range 256 {
-		out.Square()
-		if bits[i/8]>>(7-i%8)&1 == 1 {
-			out.Mul(k)
-		}
+	var blind secp256k1.ModNScalar
+	var drawn [32]byte
+	defer func() {
+		blind.Zero()
+		drawn = [32]byte{}
+	}()
+	for blind.IsZero() { // a number above the order, one of 2^128, is reduced
+		_, _ = rand.Read(drawn[:]) // does not fail (crypto/rand)
+		blind.SetBytes(&drawn)
 	}
+	out.Mul2(k, &blind).InverseNonConst().Mul(&blind)
 }
 
 // projective is a point X/Z, Y/Z; the one at infinity is 0, 1, 0.
@@ -142,30 +146,49 @@ type projective struct{ x, y, z secp256k1.FieldVal }
 // add sets p to a + b, whatever they are: equal, opposite or at infinity. The formulas have no
 // exception on a curve of odd order, so there is nothing to ask (Renes, Costello, Batina: Complete
 // addition formulas for prime order elliptic curves, 2015, §3.3, with a = 0 and 3b = 21).
+//
+// The coordinates of points are of magnitude 3 at most, and what is multiplied of 5; the library's limit
+// is 8.
 func (p *projective) add(a, b *projective) {
 	var xx, yy, zz, xy, yz, xz, t secp256k1.FieldVal
 	xx.Mul2(&a.x, &b.x)
 	yy.Mul2(&a.y, &b.y)
-	zz.Mul2(&a.z, &b.z).MulInt(21).Normalize()
-	cross := func(out, a1, b1, a2, b2 *secp256k1.FieldVal) *secp256k1.FieldVal {
-		return out.Mul2(a1, b2).Add(t.Mul2(a2, b1)).Normalize()
+	zz.Mul2(&a.z, &b.z)
+	cross := func(out, a1, a2, b1, b2, first, second *secp256k1.FieldVal) { // a₁b₂ + a₂b₁
+		out.Add2(a1, a2).Mul(t.Add2(b1, b2))
+		out.Add(t.NegateVal(first, 1)).Add(t.NegateVal(second, 1))
 	}
-	cross(&xy, &a.x, &b.x, &a.y, &b.y)
-	cross(&yz, &a.y, &b.y, &a.z, &b.z)
-	cross(&xz, &a.x, &b.x, &a.z, &b.z).MulInt(21).Normalize()
+	cross(&xy, &a.x, &a.y, &b.x, &b.y, &xx, &yy)
+	cross(&yz, &a.y, &a.z, &b.y, &b.z, &yy, &zz)
+	cross(&xz, &a.x, &a.z, &b.x, &b.z, &xx, &zz)
+	xz.Normalize().MulInt(21).Normalize()
+	zz.MulInt(21).Normalize()
 	xx.MulInt(3)
 	var less, more secp256k1.FieldVal
 	less.NegateVal(&zz, 1).Add(&yy) // Y₁Y₂ − 21·Z₁Z₂
 	more.Add2(&yy, &zz)             // Y₁Y₂ + 21·Z₁Z₂
 
-	p.x.Mul2(&xy, &less).Add(t.Mul2(&xz, &yz).Negate(1)).Normalize()
-	p.y.Mul2(&more, &less).Add(t.Mul2(&xx, &xz)).Normalize()
-	p.z.Mul2(&yz, &more).Add(t.Mul2(&xx, &xy)).Normalize()
+	p.x.Mul2(&xy, &less).Add(t.Mul2(&xz, &yz).Negate(1))
+	p.y.Mul2(&more, &less).Add(t.Mul2(&xx, &xz))
+	p.z.Mul2(&yz, &more).Add(t.Mul2(&xx, &xy))
+}
+
+// words are the three coordinates of a point, big endian, so that one of many is chosen by few instructions.
+type words [12]uint64
+
+func (p projective) words() (w words) {
+	for i, v := range []*secp256k1.FieldVal{&p.x, &p.y, &p.z} {
+		coordinate := v.Normalize().Bytes()
+		for j := range 4 {
+			w[4*i+j] = binary.BigEndian.Uint64(coordinate[8*j:])
+		}
+	}
+	return w
 }
 
 // multiples are j·16^i·G for each of the 64 digits of a scalar, public and made once.
-var multiples = sync.OnceValue(func() *[64][16]projective {
-	var out [64][16]projective
+var multiples = sync.OnceValue(func() *[64][16]words {
+	var out [64][16]words
 	var one secp256k1.ModNScalar
 	var g secp256k1.JacobianPoint
 	secp256k1.ScalarBaseMultNonConst(one.SetInt(1), &g)
@@ -174,7 +197,7 @@ var multiples = sync.OnceValue(func() *[64][16]projective {
 		var sum projective
 		sum.y.SetInt(1)
 		for j := range out[i] {
-			out[i][j] = sum
+			out[i][j] = sum.words()
 			sum.add(&sum, &step)
 		}
 		step = sum
@@ -182,17 +205,24 @@ var multiples = sync.OnceValue(func() *[64][16]projective {
 	return &out
 })
 
-// choose sets p to the one of list that has the number digit. It reads all of them: what is not
-// chosen is multiplied by 0.
-func (p *projective) choose(list *[16]projective, digit byte) {
-	var t secp256k1.FieldVal
-	*p = projective{}
+// choose sets p to the one of list that has the number digit. It reads all of them.
+func (p *projective) choose(list *[16]words, digit byte) {
+	var chosen words
 	for j := range list {
-		is := uint8(subtle.ConstantTimeByteEq(digit, byte(j)))
-		p.x.Add(t.Set(&list[j].x).MulInt(is))
-		p.y.Add(t.Set(&list[j].y).MulInt(is))
-		p.z.Add(t.Set(&list[j].z).MulInt(is))
+		mask := -uint64(subtle.ConstantTimeByteEq(digit, byte(j)))
+		for i, word := range &list[j] {
+			chosen[i] |= word & mask
+		}
 	}
+	var coordinate [32]byte
+	for i, v := range []*secp256k1.FieldVal{&p.x, &p.y, &p.z} {
+		for j := range 4 {
+			binary.BigEndian.PutUint64(coordinate[8*j:], chosen[4*i+j])
+		}
+		v.SetBytes(&coordinate)
+	}
+	clear(chosen[:])
+	clear(coordinate[:])
 }
 
 // baseMult is k·G, with k big endian; it is affine, and normal. Each of the 64 digits adds one
