@@ -44,7 +44,7 @@ func TestAPaymentThatAHookRefuses(t *testing.T) {
 			b := newBench(t, "10000", honest)
 			b.Policy.Deadline = time.Second
 			h := &hook{b: b, says: row.says}
-			b.Hooks = h
+			b.Hooks, b.Transport = h, twoPrices{b.seller}
 			_, err := b.Pay(t.Context(), get(testURL))
 			e := code(t, row.code, err)
 			require.Empty(t, e.PaymentID, "nothing is spent")
