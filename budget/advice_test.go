@@ -41,6 +41,8 @@ func TestAHintLooksAtEveryRule(t *testing.T) {
 	require.Equal(t, "nothing passes now: 3 payments in the last minute; the owner allows 3", e.Hint)
 	require.Contains(t, refused(t, rules(t), ask(t, "0.5"), hour("5")).Hint, "nothing that costs money "+
 		"passes now")
+	require.Equal(t, "nothing passes now: the owner's session budget of $5.00 is used up",
+		refused(t, rules(t), ask(t, "0.5"), hour("5.1")).Hint, "the owner lowered it")
 }
 
 // A wait is until the last of the limits in the way has moved, and says what that counts from.

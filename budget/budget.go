@@ -298,12 +298,15 @@ func MonthOf(t time.Time) time.Time {
 
 func exceeded(w window, price money.Dollars) *x402.Error {
 	left := w.limit.SubFloor(w.use.Total())
+	over := "the price " + price.Price() + " is above what is left of the owner's " + w.named() + ": " +
+		left.Price() + " of " + w.limit.Price()
+	if price == 0 { // asked by wouldPass
+		over = "the owner's " + w.named() + " of " + w.limit.Price() + " is used up"
+	}
 	next := x402.Next{Do: x402.Wait, At: stamp(w.resets), Command: w.command(price),
 		Say: "It costs " + price.Price() + ", and your " + w.titled() + " of " + w.limit.Price() + " has " +
 			left.Price() + " left: please raise it, or it resets at " + stamp(w.resets) + "."}
-	e := w.detailed(x402.Errorf(x402.BudgetExceeded, "the price %s is above what is left of the owner's "+
-		"%s: %s of %s",
-		price.Price(), w.named(), left.Price(), w.limit.Price())).WithDetail("requested", price)
+	e := w.detailed(x402.Errorf(x402.BudgetExceeded, "%s", over)).WithDetail("requested", price)
 	if price > *w.limit { // waiting will not help
 		return e.WithCommand(next.Command, "It costs "+price.Price()+", above your whole "+w.titled()+
 			" of "+w.limit.Price()+": please raise that if you want it to be paid.")

@@ -92,7 +92,7 @@ func (u *ui) balances(out tools.BalanceOut) {
 		empty = empty && c.Available.IsZero()
 	}
 	if empty && len(list) > 0 { // known to be, everywhere
-		u.note("there is nothing to spend yet: x402-wallet address --qr shows where to send USDC")
+		u.note("there is nothing to spend yet: %s shows where to send USDC", out.Next.Command)
 	}
 }
 

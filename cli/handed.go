@@ -67,6 +67,8 @@ var atService = map[string]handed{
 	"history": {flags: []string{"account", "after", "agent", "before", "days", "limit", "plot", "status",
 		"team", "url"}},
 	"history verify": {flags: []string{"seals"}},
+	"ledger":         {},
+	"ledger check":   {flags: []string{"seals"}},
 	"init": {flags: []string{"import-phrase", "index", "key-path", "keys-only", "phrase-passphrase"},
 		refused: []string{"config", "export-phrase", "import-evm", "import-key-file", "import-ozskr",
 			"import-passphrase-fd", "import-passphrase-file", "import-phrase-fd", "import-phrase-file",
@@ -121,7 +123,7 @@ var notAtService = []string{"agents enroll", "call", "channel commit", "channel 
 	"channel recover", "channel refund", "channel show", "channel withdraw", "dashboard",
 	"delegation approve",
 	"delegation revoke", "discover", "estimate", "export-phrase", "history import", "history prune",
-	"ledger", "pay", "run", "signer add", "subscriptions due",
+	"ledger move", "ledger prune", "pay", "run", "signer add", "subscriptions due",
 	"vault allow", "vault deploy", "vault deposit", "vault revoke", "vault withdraw"}
 
 // onlyHere are the commands to which a service elsewhere is nothing, besides noHomeCommands: mcp finds it

@@ -60,7 +60,7 @@ func (p *Program) historyCommand(ui *ui) *cobra.Command {
 	for _, filter := range []string{"limit", "before", "url", "after", "status", "agent", "team", "account"} {
 		cmd.MarkFlagsMutuallyExclusive("plot", filter)
 	}
-	cmd.AddCommand(p.verifyCommand(ui), p.pruneCommand(ui), p.importCommand(ui))
+	cmd.AddCommand(p.verifyCommand(ui, "verify"), p.pruneCommand(ui), p.importCommand(ui))
 	return cmd
 }
 
@@ -183,7 +183,8 @@ func signedIn(state string) string {
 	return "sign-in " + state
 }
 
-// pruneCommand makes room. What was paid, to whom and what proves it stays for ever.
+// pruneCommand makes room: history prune, and ledger prune (SPEC §1). What was paid, to whom and what proves it
+// stays for ever.
 func (p *Program) pruneCommand(ui *ui) *cobra.Command {
 	var before string
 	var undelivered bool
@@ -217,11 +218,11 @@ func (p *Program) pruneCommand(ui *ui) *cobra.Command {
 	return cmd
 }
 
-// verifyCommand checks the audit chain (SPEC §1).
-func (p *Program) verifyCommand(ui *ui) *cobra.Command {
+// verifyCommand checks the audit chain: history verify, and ledger check (SPEC §1).
+func (p *Program) verifyCommand(ui *ui, name string) *cobra.Command {
 	var seals bool
 	cmd := &cobra.Command{
-		Use: "verify", Short: "Check the ledger's audit chain and its seals", Args: wants(),
+		Use: name, Short: "Check the ledger's audit chain and its seals", Args: wants(),
 		RunE: p.onWallet(ui, func(ctx context.Context, w *tools.Wallet, _ []string) error {
 			checked := seals || !w.Keys.Locked()
 			rows, err := ui.verify(ctx, w, checked, seals)

@@ -238,7 +238,8 @@ func (p *Program) newRules(f initFlags) (rules *config.Config, there bool, err e
 	if file := f.configFile; file != "" {
 		text, err := readBounded(file, maxRules)
 		if err != nil {
-			return nil, false, x402.Errorf(x402.SetupFailed, "read the rules: %w", err)
+			return nil, false, x402.Errorf(x402.SetupFailed, "read the file of --config: %w", err).
+				WithHint("correct --config; nothing was made")
 		}
 		rules, err = config.Parse(text)
 		return rules, false, brokenRules(file, err)

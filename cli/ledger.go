@@ -36,7 +36,7 @@ func (p *Program) ledgerCommand(ui *ui) *cobra.Command {
 		Use: "ledger", Short: "Where payments are written down", Args: wants(),
 		RunE: func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
 	}
-	cmd.AddCommand(p.ledgerMoveCommand(ui))
+	cmd.AddCommand(p.ledgerMoveCommand(ui), p.verifyCommand(ui, "check"), p.pruneCommand(ui))
 	return cmd
 }
 

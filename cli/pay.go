@@ -257,8 +257,10 @@ func (u *ui) cost(r pay.Result) {
 		if r.HTTPStatus < 400 {
 			what = "its answer was cut off"
 		}
-		u.note("%s %s, but %s (HTTP %d)", paint(u.colorErr, red, "paid, not served:"), sum, what,
-			r.HTTPStatus)
+		if r.HTTPStatus > 0 {
+			what += fmt.Sprintf(" (HTTP %d)", r.HTTPStatus)
+		}
+		u.note("%s %s, but %s", paint(u.colorErr, red, "paid, not served:"), sum, what)
 		if r.Next.Do == x402.Repeat {
 			u.note("  the same command asks the seller again with the same payment, and cannot pay twice")
 		} else {

@@ -43,3 +43,10 @@ func (e *Engine) isOver(p history.Payment) bool {
 	end := p.Evidence.ExpiresAt
 	return end.IsZero() || (e.localExpiries.passed(p.ID) && !e.Now().Before(end.Add(maxSkew)))
 }
+
+// isSkew reports whether a payment ended by the wall clock less than maxSkew ago: that the chain has come to
+// its end is no surprise then.
+func (e *Engine) isSkew(p history.Payment) bool {
+	since := e.Now().Sub(p.Evidence.ExpiresAt)
+	return since >= 0 && since < maxSkew
+}

@@ -1,6 +1,9 @@
 package pay
 
 import (
+	"bytes"
+	"log/slog"
+	"strings"
 	"testing"
 	"time"
 
@@ -38,9 +41,14 @@ func TestALyingNodeReleasesNothing(t *testing.T) {
 	b.store = again.store
 	stays(again.Engine)
 	end := b.only(t).Evidence.ExpiresAt
-	for _, early := range []time.Duration{-time.Second, 0, maxSkew - time.Second} {
+	var said bytes.Buffer
+	again.Log = slog.New(slog.NewTextHandler(&said, nil))
+	lies := map[time.Duration]bool{-time.Second: true, 0: false, maxSkew - time.Second: false}
+	for early, isLie := range lies {
+		said.Reset()
 		again.Now = func() time.Time { return end.Add(early) }
 		stays(again.Engine)
+		require.Equal(t, isLie, strings.Contains(said.String(), "by this machine's clock it has not"), early)
 	}
 	again.Now = func() time.Time { return end.Add(maxSkew) }
 	report, err := again.Reconcile(t.Context())

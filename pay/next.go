@@ -5,8 +5,10 @@ import (
 	"context"
 	"fmt"
 	"math/big"
+	"strings"
 	"time"
 
+	"x402-wallet/budget"
 	"x402-wallet/history"
 	"x402-wallet/x402"
 	"x402-wallet/x402/money"
@@ -17,8 +19,12 @@ import (
 // tooMuch is the refusal of an option above maxAmount. Whose limit that was nobody knows here, so whoever
 // reads it asks the person before offering more.
 func tooMuch(o *option, most, asked string) error {
-	return x402.Errorf(x402.AmountExceedsMax, "the seller asks %s, maxAmount is %s", o.price.Price(),
-		inDollars(o.asset, most)).
+	units := ""
+	if len(most) < 4 && most != "0" && strings.Trim(most, "0123456789") == "" { // as who means dollars writes
+		units = fmt.Sprintf(" (%q counts atomic units; dollars are written %q)", most, "$"+most)
+	}
+	return x402.Errorf(x402.AmountExceedsMax, "the seller asks %s, maxAmount is %s%s", o.price.Price(),
+		inDollars(o.asset, most), units).
 		WithDetail("requested", asked).WithDetail("maxAmount", most).
 		WithNext(x402.Next{Do: x402.Change, Why: "the very same call is refused again; if the limit is the " +
 			"person's, ask them before you offer more",
@@ -96,7 +102,7 @@ func insufficient(o option, funds x402.Funds, lack *history.ShortOfFunds) error 
 	send := fmt.Sprintf("%s (%s) on %s to %s", tokens(short), o.asset.Address, network,
 		cmp.Or(funds.Address, funds.Source))
 	if !delegated {
-		command := x402.Command("address", "--qr")
+		command := budget.AddressCommand(o.account)
 		if funds.Delegated != nil { // the account is the owner's own
 			command = x402.Command("delegation", "show", "--network", o.Network, "--token-account",
 				funds.Source)

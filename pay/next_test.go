@@ -7,6 +7,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"x402-wallet/budget"
 	"x402-wallet/history"
 	"x402-wallet/seller"
 	"x402-wallet/x402"
@@ -69,6 +70,12 @@ func TestWhatIsShort(t *testing.T) {
 		require.Contains(t, next.Say, part)
 	}
 	require.Contains(t, e.Message, "the price $0.01: $0.00")
+	b.Rules.Account = "research"
+	b.Rules.Teams = budget.Teams{"research": {Account: true, Agents: []string{"one"}}}
+	b.Rules.Agents = map[string]budget.Agent{"one": {}}
+	_, err = b.Pay(WithAgent(t.Context(), "one"), get(testURL))
+	require.Equal(t, "x402-wallet address --qr --account research",
+		code(t, x402.InsufficientFunds, err).NextStep().Command)
 	require.Equal(t, money.NewAmount(6_000), e.Details["short"])
 
 	const solana = "solana:EtWTRABZaYq6iMfeYKouRu166VU2xqa1"

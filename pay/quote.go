@@ -29,9 +29,10 @@ type quote struct {
 
 type option struct {
 	x402.Requirement
-	asset  x402.AssetInfo
-	price  money.Dollars // above every limit where nothing says what the asset is worth
-	target string        // where the request led, and the payment goes; "": to its own URL
+	asset   x402.AssetInfo
+	price   money.Dollars // above every limit where nothing says what the asset is worth
+	target  string        // where the request led, and the payment goes; "": to its own URL
+	account string        // that pays, as budget.Rules has it
 	// whose money pays: the owner's vault's, or else the agent's own or what is delegated to it
 	fromVault   bool
 	batch       *batchPlan    // how it is paid through a channel with a deposit; nil: not decided, or not
@@ -114,7 +115,7 @@ func (e *Engine) judge(found *quote, q intent) []option {
 	options := make([]option, 0, len(found.challenge.Accepts))
 	target := elsewhere(found.answer.FinalURL, q.URL)
 	for _, r := range found.challenge.Accepts {
-		o := option{Requirement: r, target: target}
+		o := option{Requirement: r, target: target, account: e.Rules.Account}
 		o.asset, _ = e.Assets.Asset(r.Network, r.Asset)
 		o.price = o.asset.Dollars(r.Amount)
 		o.sponsoring = e.sponsoringOf(found.challenge.Extensions, r.Network)

@@ -198,8 +198,10 @@ func (e *Engine) askChain(ctx context.Context, p history.Payment) history.Paymen
 // learn records what the chain says of a payment, if that proves something.
 func (e *Engine) learn(ctx context.Context, p history.Payment, status x402.Status) history.Payment {
 	if status.State == x402.Expired && !e.isOver(p) {
-		e.Log.Warn("the node says that a payment has expired, which by this machine's clock it has not",
-			"payment", p.ID, "expiresAt", p.Evidence.ExpiresAt)
+		if !e.isSkew(p) {
+			e.Log.Warn("the node says that a payment has expired, which by this machine's clock it has not",
+				"payment", p.ID, "expiresAt", p.Evidence.ExpiresAt)
+		}
 		status.State = x402.Open
 	}
 	if status.State == x402.Expired && p.ByVoucher() && !e.isEmptied(ctx, p, status) {

@@ -86,7 +86,7 @@ func (w *Wallet) Balance(ctx context.Context, network, asset string) (out Balanc
 	if err != nil {
 		return BalanceOut{}, withCode(x402.CheckFailed, "the channels could not be read", err)
 	}
-	out.Next = afterLook(out.Networks)
+	out.Next = afterLook(out.Networks, w.Engine.Rules.Account)
 	if slices.ContainsFunc(out.Channels, func(c channelRow) bool { return !c.Available.IsZero() }) {
 		out.Next = x402.Next{Do: x402.Done}
 	}
@@ -239,7 +239,7 @@ func (w *Wallet) read(ctx context.Context, rows []BalanceRow) {
 
 // afterLook is the next step after a look at balances: money is there, or is to be sent, or no node
 // told.
-func afterLook(rows []BalanceRow) x402.Next {
+func afterLook(rows []BalanceRow, account string) x402.Next {
 	silent := 0
 	for _, r := range rows {
 		switch {
@@ -256,7 +256,7 @@ func afterLook(rows []BalanceRow) x402.Next {
 		return x402.Next{Do: x402.Repeat, Why: "no node answered; what it would say is not known"}
 	}
 	return x402.Next{Do: x402.AskPerson, Why: "nothing is there to spend",
-		Command: "x402-wallet address --qr",
+		Command: budget.AddressCommand(account),
 		Say:     "The wallet has no money to spend; this shows the addresses to send some to."}
 }
 

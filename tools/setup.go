@@ -6,6 +6,7 @@ import (
 	"slices"
 	"strings"
 
+	"x402-wallet/budget"
 	"x402-wallet/history"
 	"x402-wallet/x402"
 )
@@ -156,8 +157,9 @@ func (w *Wallet) fundStep(ctx context.Context) setupStep {
 		return setupStep{what: "name the node of a network in config.toml", command: "x402-wallet doctor"}
 	}
 	step = setupStep{what: "send money: " + strings.Join(places, "; or ") + "; or delegate from your own " +
-		"Solana token account (`x402-wallet help delegation`)", command: "x402-wallet address --qr",
-		say: "Please send " + strings.Join(places, ", or ") + "."}
+		"Solana token account (`x402-wallet help delegation`)",
+		command: budget.AddressCommand(w.Engine.Rules.Account),
+		say:     "Please send " + strings.Join(places, ", or ") + "."}
 	if len(silent) == len(rows) {
 		step.what = "no node says what is there (" + strings.Join(silent, ", ") + "): look what is wrong"
 		step.command = "x402-wallet doctor"

@@ -160,8 +160,9 @@ var codes = map[Code]struct {
 		means: "there is a wallet here already, and none is overwritten",
 		do:    "choose another home with X402_WALLET_HOME"},
 	SetupFailed: {fixedBy: ByPerson, next: AskPerson, command: "doctor",
-		means: "init could not finish; nothing incomplete is left behind",
-		do:    "correct what the message names"},
+		means: "something about the setup is not right, as config.toml or a file that was named; what " +
+			"could not finish left nothing incomplete",
+		do: "correct what the message names"},
 	LedgerUnavailable: {fixedBy: ByPerson, next: AskPerson, command: "doctor",
 		means: "another process held the ledger too long, the disk or the content quota is full, or this " +
 			"program is older than the ledger",

@@ -83,14 +83,19 @@ var stepOf = map[Actor]Step{
 	byAgent: Change, ByPerson: AskPerson, ByTime: Repeat, bySeller: GiveUp, byWallet: Repeat,
 }
 
-// Sentence makes one of a message.
+// Sentence makes one of a message. What it begins with stays as it is if that is no word but a name, as of a
+// file or a command.
 func Sentence(message string) string {
 	message = strings.Join(strings.Fields(message), " ")
 	first, size := utf8.DecodeRuneInString(message)
 	if size == 0 {
 		return ""
 	}
-	return string(unicode.ToUpper(first)) + strings.TrimSuffix(message[size:], ".") + "."
+	word, _, _ := strings.Cut(message, " ")
+	if !strings.ContainsAny(strings.TrimRight(word, ".,:;"), `./\_-`) {
+		first = unicode.ToUpper(first)
+	}
+	return string(first) + strings.TrimSuffix(message[size:], ".") + "."
 }
 
 // Command is a line of this program for the person to type: each word is one word for their shell, whatever

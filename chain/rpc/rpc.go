@@ -281,10 +281,18 @@ func (e transportError) Error() string {
 	return "no connection"
 }
 
-// Failed is the RPC_ERROR of a question; why goes into the details.
+// Failed is the RPC_ERROR of a question; why goes into the details: a node's words are a stranger's.
 func (n *Node) Failed(method string, why error) *x402.Error {
-	e := x402.Errorf(x402.RPCError, "the node of %s did not answer %s", x402.Title(n.Network), method).
-		WithHint("try again; if it persists, the owner looks at rpc under [networks.%q] in config.toml",
+	said, hint := "did not answer "+method, ""
+	if refusal, ok := errors.AsType[*refusal](why); ok {
+		said = fmt.Sprintf("refused %s with JSON-RPC error %d", method, refusal.Code)
+		hint = "what it said is in details.node; "
+		if !isQuestion(method) {
+			hint += "whose transaction it is may have too little of the network's coin for gas; "
+		}
+	}
+	e := x402.Errorf(x402.RPCError, "the node of %s %s", x402.Title(n.Network), said).
+		WithHint(hint+"try again; if it persists, the owner looks at rpc under [networks.%q] in config.toml",
 			n.Network).WithDetail("node", why.Error())
 	e.Err = why
 	return e
