@@ -54,6 +54,14 @@ CREATE FUNCTION and_step(_operations TEXT[], _operation TEXT) RETURNS TEXT[] LAN
 -- As SQLite's: where a text begins in another one, 0: nowhere.
 CREATE FUNCTION instr(_in TEXT, _part TEXT) RETURNS INT LANGUAGE sql IMMUTABLE AS $$ SELECT strpos(_in, _part) $$;
 
+-- Whether a payment counts in the budget that this login pays for.
+CREATE FUNCTION not_mine(_budgets TEXT[]) RETURNS BOOLEAN LANGUAGE plpgsql STABLE AS $$
+DECLARE _team TEXT;
+BEGIN
+    SELECT team INTO _team FROM logins WHERE login = session_user;
+    RETURN FOUND AND _team <> ALL (_budgets);
+END $$;
+
 CREATE FUNCTION refuse(_state TEXT, _why TEXT, _detail JSON DEFAULT '{}') RETURNS void LANGUAGE plpgsql AS $$
 BEGIN RAISE EXCEPTION USING ERRCODE = _state, MESSAGE = _why, DETAIL = _detail::text; END $$;
 
@@ -272,7 +280,7 @@ DECLARE
     _p payments; _writer TEXT := _q->>'writer'; _now BIGINT; _s sessions; _b budgets; _c RECORD; _used BIGINT; _held NUMERIC; _value BYTEA;
     _seller JSONB := _q->'seller'; _a JSONB := _q->'approval'; _funds JSONB := _q->'funds'; _ids TEXT[] := '{}'; _same TEXT;
     _rated TEXT[] := '{org}'; _rates BIGINT[] := '{NULL}'; _ever CONSTANT BIGINT := 9223372036854775807;
-    _list budgets[]; _r rate_limit; _team TEXT; _frozen BOOLEAN; _locked BOOLEAN := false; _idle BIGINT := _q->>'sessionIdle';
+    _list budgets[]; _r rate_limit; _team TEXT; _frozen BOOLEAN; _idle CONSTANT BIGINT := 28800000000; -- budget.SessionIdle
     _set TEXT; _done BOOLEAN; _number BIGINT;
 BEGIN
     -- the submit's commit is waited for, and lies behind this one in the log
@@ -295,11 +303,12 @@ BEGIN
         _p.source, _p.record, _p.lease_owner, _p.lease_owner, _p.prefix_length, _p.agent, _ids)
     ON CONFLICT (id) DO NOTHING RETURNING seq, session INTO _seq, _session;
     IF NOT FOUND THEN
-        SELECT seq, session, created_at INTO _seq, _session, _created_at FROM payments WHERE id = _p.id;
+        SELECT seq, session, created_at, budgets INTO _seq, _session, _created_at, _ids FROM payments WHERE id = _p.id;
+        IF _team <> ALL (_ids) THEN PERFORM refuse('X4V01', 'another login''s payment has this id'); END IF;
         RETURN;
     END IF;
     _created_at := _now;
-    IF _p.usd < 0 THEN PERFORM refuse('X4V01', 'an amount below nothing'); END IF; -- here alone: a CHECK is read anew at each change
+    IF _p.usd < 0 OR _p.amount !~ '^(0|[1-9][0-9]{0,77})$' THEN PERFORM refuse('X4V01', 'an amount below nothing'); END IF; -- here alone: a CHECK is read anew at each change
     IF _q ? 'settle' AND is_young_epoch((_q->>'settle')::bigint) THEN PERFORM refuse('X4E01', 'the server failed over'); END IF;
     IF abs((_q->>'clock')::bigint - clock()) > (_q->>'tolerance')::bigint THEN
         PERFORM refuse('X4C01', 'the clocks are apart', json_build_object('server', clock()));
@@ -329,19 +338,19 @@ BEGIN
         IF _p.usd > _b.per_call THEN PERFORM refuse('X4M01', 'a limit for one call was lowered'); END IF;
         IF _b.id = 'org' THEN _rates[1] := _b.rate;
         ELSIF _b.rate IS NOT NULL THEN _rated := _rated || _b.id; _rates := _rates || _b.rate; END IF;
-        CONTINUE WHEN (_q->>'prepaid')::boolean OR _p.usd = 0;
+        CONTINUE WHEN _p.usd = 0; -- and not where its caller says so: what was not counted would be given back
         IF _b.session IS NOT NULL OR _b.id = 'org' AND _s.cap IS NOT NULL THEN
             _used := add_to(_b.id, 'session', _s.number, coalesce(_b.session, _s.cap), _p.usd);
         END IF;
         IF _b.month IS NOT NULL THEN _used := add_to(_b.id, 'month', month_of(_now), _b.month, _p.usd); END IF;
         IF _b.day IS NOT NULL THEN
             _used := add_to(_b.id, 'day', day_of(_now), _b.day, _p.usd);
-            _locked := _locked OR _b.id = 'org';
         END IF;
     END LOOP;
     IF _team <> ALL (_ids) THEN PERFORM refuse('X4V01', 'this login does not pay for the agent ' || _p.agent); END IF;
     IF _ids = '{}' THEN PERFORM refuse('X4V01', 'the owner has set no budget'); END IF;
-    FOR _c IN SELECT c.*, (SELECT used FROM counters WHERE budget = c.budget AND win = c.win AND starts = c.starts) AS used
+    FOR _c IN SELECT c.*, (SELECT max(used) FROM counters WHERE budget = c.budget AND win IN ('day', 'month') AND starts = c.starts
+            AND (win = c.win OR c.win = 'month')) AS used
         FROM jsonb_to_recordset(_q->'caps') AS c (budget TEXT, win TEXT, starts BIGINT, "limit" BIGINT, alert JSONB) LOOP
         _used := _c.used;
         IF _c.starts > _now THEN PERFORM refuse('X4M01', 'the clock was set back'); END IF;
@@ -352,7 +361,7 @@ BEGIN
     END LOOP;
     IF _q->'low'->>'id' IS NOT NULL THEN PERFORM alert(_q->'low', 'funds', _now, _q->'low'->>'detail'); END IF;
     -- the rates, which are right because all who hold money have locked the organisation's row before they count
-    IF NOT _locked THEN PERFORM 1 FROM counters WHERE budget = 'org' AND win = 'day' AND starts = day_of(_now) FOR UPDATE; END IF;
+    PERFORM 1 FROM budgets WHERE id = 'org' FOR UPDATE; -- one row on both sides of any border, also for what costs nothing
     FOR _i IN 1 .. array_length(_rated, 1) LOOP
         CONTINUE WHEN _rates[_i] IS NULL;
         IF made_within(_now - 60000000, _ever, _rated[_i], _p.id, _rates[_i]) >= _rates[_i] THEN PERFORM refuse('X4M01', 'others paid'); END IF;
@@ -381,7 +390,7 @@ BEGIN
     END IF;
 
     IF _a->>'id' IS NOT NULL THEN
-        UPDATE approvals SET state = 'used', payment = _p.id WHERE id = _a->>'id' AND state = 'approved' AND expires_at > _now
+        UPDATE approvals SET state = 'used', payment = _p.id WHERE id = _a->>'id' AND agent = _p.agent AND state = 'approved' AND expires_at > _now
             AND expires_at = (_a->>'expires')::bigint AND coalesce(seal, '') = decode(_a->>'seal', 'hex');
         IF NOT FOUND THEN PERFORM refuse('X4M01', 'the approval was used up or taken back'); END IF;
         PERFORM append(_writer, _now, _seq, 'approval used', _a->>'detail');
@@ -432,13 +441,13 @@ CREATE FUNCTION submit(_q JSONB) RETURNS BIGINT LANGUAGE plpgsql AS $$
 DECLARE _p RECORD; _now BIGINT := clock(); _unique BYTEA := decode(_q->>'unique', 'hex'); _set TEXT := durable();
 BEGIN
     PERFORM 1 FROM locks WHERE name = 'freeze' FOR SHARE; -- a freeze that has returned is seen
-    SELECT seq, state, unique_key, _q->>'operation' = ANY (operations) AS repeated,
+    SELECT seq, state, unique_key, budgets, _q->>'operation' = ANY (operations) AS repeated,
         _q->>'leaseOwner' IS NOT NULL AND (lease_owner <> _q->>'leaseOwner' OR _q->>'leaseOwner' = '') AS elsewhere,
         EXISTS (SELECT 1 FROM standing f WHERE f.account = '' OR f.network = p.network AND f.account = p.source) AS frozen,
         concat_ws(E'\n', session, created_at, encode(fingerprint, 'hex'), method, url, target, host, network, scheme, dialect, asset, symbol, amount,
             usd, pay_to, source, agent, coalesce(idempotency_key, '')) AS held -- as history.heldAs says it
         INTO _p FROM payments p WHERE id = _q->>'id' FOR UPDATE;
-    IF NOT FOUND THEN PERFORM refuse('X4N01', 'there is no such payment'); END IF;
+    IF NOT FOUND OR not_mine(_p.budgets) THEN PERFORM refuse('X4N01', 'there is no such payment'); END IF;
     IF _p.repeated THEN RETURN 0; END IF; -- said before, and the answer was lost
     IF _p.elsewhere THEN PERFORM refuse('X4L01', 'another process works on it'); END IF;
     IF _p.frozen THEN PERFORM refuse('X4F01', 'it is frozen'); END IF;
@@ -469,7 +478,7 @@ DECLARE
     _charged TEXT := _q->>'charged'; _proven BOOLEAN; _false BOOLEAN; _set TEXT := durable(); _number BIGINT;
 BEGIN
     SELECT * INTO _p FROM payments WHERE id = _q->>'id' FOR UPDATE;
-    IF NOT FOUND THEN PERFORM refuse('X4N01', 'there is no such payment'); END IF;
+    IF NOT FOUND OR not_mine(_p.budgets) THEN PERFORM refuse('X4N01', 'there is no such payment'); END IF;
     IF _q->>'operation' = ANY (_p.operations) THEN
         RETURN NEXT _p; -- said before, and the answer was lost
         RETURN;
@@ -524,8 +533,9 @@ BEGIN
             IF FOUND THEN
                 PERFORM append(_q->>'writer', after_events(_p.seq, _now), _p.seq, 'approval returned', json_build_object('payment', _p.id)::text);
             END IF;
-        ELSIF _q->>'keyEntry' IS NOT NULL THEN
-            DELETE FROM memory WHERE key = decode(_q->>'keyEntry', 'hex');
+        ELSIF _q->>'keyEntry' IS NOT NULL THEN -- history.idempotencyKey
+            DELETE FROM memory WHERE key = sha256(sized('idempotency key') || sized(convert_to(_p.idempotency_key, 'UTF8'))
+                || sized(convert_to(_p.agent, 'UTF8'))) AND value = convert_to(_p.id, 'UTF8');
         END IF;
         UPDATE contents SET spare = 1 WHERE payment = _p.seq;
     ELSIF _charged IS NOT NULL AND (_q->>'returned')::bigint > _p.returned THEN
@@ -548,7 +558,7 @@ DECLARE _p payments; _do TEXT := _q->>'do'; _now BIGINT := clock(); _set TEXT; _
 BEGIN
     _set := set_config('synchronous_commit', 'off', true);
     SELECT * INTO _p FROM payments WHERE id = _q->>'id' FOR UPDATE;
-    IF NOT FOUND THEN RETURN 0; END IF;
+    IF NOT FOUND OR not_mine(_p.budgets) THEN RETURN 0; END IF;
     -- said before, and the answer was lost: it takes nothing from who has it by now
     IF _do IN ('acquire', 'release', 'clear') AND _q->>'operation' = ANY (_p.operations) THEN RETURN 1; END IF;
     CASE _do

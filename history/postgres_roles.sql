@@ -52,7 +52,7 @@ BEGIN
         IF _f.proname IN ('reserve', 'reserve_all', 'submit', 'finish', 'lease', 'beat', 'turn', 'note', 'epoch') THEN
             EXECUTE format('GRANT EXECUTE ON FUNCTION %s TO x402_agent', _f.name);
         ELSIF _f.proname NOT IN ('policy_apply', 'let_in', 'append', 'add_to', 'give_back', 'is_session_open', 'held_of', 'refuse', 'alert', 'recount',
-            'note_made') THEN
+            'note_made', 'not_mine') THEN
             EXECUTE format('GRANT EXECUTE ON FUNCTION %s TO x402_agent, x402_reader', _f.name);
         END IF;
     END LOOP;
@@ -66,7 +66,7 @@ GRANT UPDATE (touched) ON locks TO x402_agent;  -- to lock a row
 GRANT UPDATE (host) ON writers TO x402_agent;   -- likewise
 GRANT UPDATE (at) ON operations TO x402_agent;  -- likewise
 GRANT INSERT, UPDATE ON approvals TO x402_agent;
-GRANT INSERT ON freezes TO x402_agent;
+GRANT INSERT (network, account, at, by, why) ON freezes TO x402_agent; -- not seq: a lift of the largest would lift all to come
 GRANT INSERT, UPDATE ON delegations TO x402_agent;
 GRANT INSERT, UPDATE ON channels TO x402_agent;
 GRANT INSERT, UPDATE, DELETE ON sales, sold_channels TO x402_agent;
