@@ -1,4 +1,4 @@
-# The project's commands. `make demo` and `make test` are all that is needed on a fresh machine with Go ≥ 1.26 and Node ≥ 20.
+# The project's commands. `make demo` and `make test` do everything; what is missing on the machine they name.
 SHELL := bash
 .SHELLFLAGS := -eu -o pipefail -c
 .DEFAULT_GOAL := build

@@ -183,8 +183,8 @@ func signedIn(state string) string {
 	return "sign-in " + state
 }
 
-// pruneCommand makes room: history prune, and ledger prune (SPEC §1). What was paid, to whom and what proves it
-// stays for ever.
+// pruneCommand makes room: history prune, and ledger prune (SPEC §1). What was paid, to whom and what proves
+// it stays for ever.
 func (p *Program) pruneCommand(ui *ui) *cobra.Command {
 	var before string
 	var undelivered bool
