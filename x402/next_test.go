@@ -8,6 +8,18 @@ import (
 )
 
 // Every code has a step of its own, and what a person has to do has a line to type and a sentence to read.
+// A sentence begins with a capital letter, and a name with what it begins with.
+func TestASentenceChangesNoName(t *testing.T) {
+	for message, want := range map[string]string{
+		"the wallet is locked":      "The wallet is locked.",
+		"bad.toml: line 2":          "bad.toml: line 2.",
+		"x402-wallet is not there.": "x402-wallet is not there.",
+		"read: no":                  "Read: no.", "": "",
+	} {
+		require.Equal(t, want, Sentence(message))
+	}
+}
+
 func TestEveryCodeHasANextStep(t *testing.T) {
 	for code, of := range codes {
 		next := Errorf(code, "it did not work").NextStep()

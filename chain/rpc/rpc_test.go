@@ -92,7 +92,9 @@ func TestHalfAnswers(t *testing.T) {
 			}
 			_, err := asks(t, server.URL+"/secret-api-key?key=secret+api%2Bkey", nil)
 			require.Error(t, err)
-			require.Equal(t, strings.HasPrefix(name, "error"), Refused(err), "%v", err)
+			isRefusal := strings.HasPrefix(name, "error")
+			require.Equal(t, isRefusal, Refused(err), "%v", err)
+			require.Equal(t, isRefusal, strings.Contains(err.Error(), "refused ask with JSON-RPC error"))
 		})
 	}
 	require.Less(t, sent.Load(), int64(8*maxAnswer), "it was not read to the end: sockets hold some of it")

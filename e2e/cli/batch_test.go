@@ -31,5 +31,5 @@ func TestADepositThatItsSellerMissed(t *testing.T) {
 	require.Equal(t, []uint64{price, price}, []uint64{c.Charged, c.Claimable})
 	runs(t, 0, v.env, "pay", v.SellerURL+"/batch?next")
 	require.Equal(t, 2*price, v.Channels()[0].Claimable, "it goes on from there")
-	runs(t, 0, v.env, "history", "verify", "--seals")
+	runs(t, 0, v.env, "ledger", "check", "--seals")
 }
