@@ -7,7 +7,6 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// Every code has a step of its own, and what a person has to do has a line to type and a sentence to read.
 // A sentence begins with a capital letter, and a name with what it begins with.
 func TestASentenceChangesNoName(t *testing.T) {
 	for message, want := range map[string]string{
@@ -20,6 +19,7 @@ func TestASentenceChangesNoName(t *testing.T) {
 	}
 }
 
+// Every code has a step of its own, and what a person has to do has a line to type and a sentence to read.
 func TestEveryCodeHasANextStep(t *testing.T) {
 	for code, of := range codes {
 		next := Errorf(code, "it did not work").NextStep()
