@@ -96,6 +96,9 @@ var (
 // plan is the next voucher and deposit. It is pure. While it is not known whether earlier vouchers were
 // charged, they count as charged: of two the higher one says so. With errTooLittle deposit is the least that
 // would do.
+//
+// A deposit is the price at least, also where less is missing: the owner's rules and a batch's ceiling are
+// asked about the deposit, and the voucher beside it is worth the price.
 func (s batchState) plan() (ceiling, deposit money.Amount, err error) {
 	ceiling, fits := s.base().Add(s.price)
 	if !fits {
@@ -109,8 +112,10 @@ func (s batchState) plan() (ceiling, deposit money.Amount, err error) {
 		return ceiling, deposit, errDepositOpen
 	}
 	least := ceiling.SubFloor(holds)
-	if s.minDeposit.Cmp(least) > 0 {
-		least = s.minDeposit
+	for _, other := range []money.Amount{s.minDeposit, s.price} {
+		if other.Cmp(least) > 0 {
+			least = other
+		}
 	}
 	deposit = least
 	if s.minDeposit.IsZero() {

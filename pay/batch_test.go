@@ -1,8 +1,11 @@
 package pay
 
 import (
+	"context"
 	"encoding/json"
+	"strings"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/require"
 	"pgregory.net/rapid"
@@ -42,6 +45,12 @@ func TestPlanOfAChannel(t *testing.T) {
 		"and more is missing than the least": {batchState{charged: units(9000), promised: units(9000),
 			most: units(10_000), minDeposit: units(500), book: history.BatchBook{Funds: units(2000)}}, 10_000,
 			8000, nil},
+		"and less is missing than the price": {batchState{charged: units(2000), promised: units(2000),
+			most: units(1000), minDeposit: units(1), book: history.BatchBook{Funds: units(2999)}}, 3000,
+			1000, nil},
+		"for which there is no room": {batchState{charged: units(2000), promised: units(2000),
+			most: units(999), minDeposit: units(1), book: history.BatchBook{Funds: units(2999)}}, 3000,
+			1000, errTooLittle},
 		"a deposit is on its way": {batchState{most: units(100_000),
 			book: history.BatchBook{Deposit: &open[0]}}, 1000, 0, errDepositOpen},
 		"and a part of the price is there": {batchState{most: units(100_000),
@@ -346,4 +355,114 @@ func TestADepositByTheSellersWord(t *testing.T) {
 func claims(*scriptedSeller, string, uint64) (*seller.Answer, error) {
 	return &seller.Answer{Status: 200, Content: []byte("sunny"), ContentType: "text/plain",
 		Settlement: &x402.Settlement{Success: true, Transaction: "0xtx", Raw: json.RawMessage(`{}`)}}, nil
+}
+
+// signingChannels signs vouchers and deposits of playChannels.
+type signingChannels struct {
+	playChannels
+	chain *chain
+}
+
+func (*signingChannels) Payable(x402.Requirement, x402.AssetInfo) error { return nil }
+
+func (c *signingChannels) Funds(ctx context.Context, network string, asset x402.AssetInfo) (x402.Funds,
+	error) {
+	f, err := c.chain.Funds(ctx, network, asset)
+	f.Source = testAgent
+	return f, err
+}
+
+func (*signingChannels) Status(context.Context, x402.Evidence) (x402.Status, error) {
+	return x402.Status{}, nil
+}
+
+func (c *signingChannels) Authorize(ctx context.Context, o x402.Order) (x402.Authorization, error) {
+	a, err := c.chain.Authorize(ctx, o)
+	if err != nil {
+		return a, err
+	}
+	of := o.Channel
+	_, a.Evidence.Channel, err = c.Config(o.Requirement, o.Asset, "", of.Salt)
+	a.Evidence.Payer, a.Evidence.Ceiling, a.Evidence.Number = testAgent, of.Ceiling, of.Number
+	a.Voucher = &x402.ChannelVoucher{Ceiling: of.Ceiling, Signature: a.Evidence.Nonce}
+	if of.Deposit.IsZero() {
+		a.Evidence.Nonce, a.Evidence.ExpiresAt = "", time.Time{}
+	} else {
+		a.Evidence.Amount = of.Deposit
+	}
+	return a, err
+}
+
+// channelSeller asks to be paid through a channel with a deposit.
+type channelSeller struct {
+	*street
+	price, least string
+}
+
+func (s *channelSeller) Ask(ctx context.Context, r seller.Request) (*seller.Answer, error) {
+	if r.URL != testURL {
+		return s.street.Ask(ctx, r)
+	}
+	s.scriptedSeller.price = s.price
+	s.rewrite = strings.NewReplacer(`"exact"`, `"batch-settlement"`, `"paymentFlow":""`,
+		`"receiverAuthorizer":"0x3C44CdDdB6a900fa2b585dd299e03d12FA4293BC","withdrawDelay":900,"minDeposit":"`+
+			s.least+`"`)
+	return s.scriptedSeller.asks(), nil
+}
+
+// channelBench is a wallet that has deposited 100,000 with the seller at testURL, of which 1,000 are
+// promised. The seller asks 190,000 now, and for the smallest deposit: 91,000 are missing.
+func channelBench(t *testing.T) *bench {
+	t.Helper()
+	b, st := onStreet(t)
+	st.price[shop(0)] = "10000"
+	c, s := &signingChannels{chain: b.chain}, &channelSeller{street: st, price: "1000", least: "100000"}
+	b.Channels, b.ChannelBook, b.Transport = c, b.store, s
+	b.Schemes[SchemeKey{Scheme: x402.BatchSettlement, Family: "eip155"}] = c
+	b.Policy.Schemes = append(b.Policy.Schemes, x402.BatchSettlement)
+	b.Policy.ChannelDeposit = 1_000_000
+	b.seller.script = func(*scriptedSeller, string, uint64) (*seller.Answer, error) {
+		return &seller.Answer{Status: 200, Content: []byte("sunny"), ContentType: "text/plain",
+			Settlement: &x402.Settlement{Success: true, Raw: json.RawMessage(`{"success":true}`)}}, nil
+	}
+	r, err := b.Pay(t.Context(), get(testURL))
+	require.NoError(t, err)
+	b.Delivered(t.Context(), r.Status, r.PaymentID)
+	require.Equal(t, units(100_000), b.only(t).Amount)
+	s.price, s.least = "190000", "1"
+	return b
+}
+
+// A deposit of a little carries no voucher past a rule that its price would not pass, and past no ceiling.
+func TestASmallDepositCarriesNoDearVoucher(t *testing.T) {
+	for name, c := range map[string]struct {
+		prepare func(*bench)
+		code    x402.Code
+	}{
+		"approve_above":   {func(b *bench) { b.Rules.ApproveAbove = 100_000 }, x402.ApprovalRequired},
+		"per_call":        {func(b *bench) { b.Rules.PerCall = 100_000 }, x402.BudgetExceeded},
+		"channel_deposit": {func(b *bench) { b.Policy.ChannelDeposit = 288_999 }, x402.PolicyDenied},
+		"nothing":         {func(b *bench) { b.Policy.ChannelDeposit = 289_000 }, ""},
+	} {
+		t.Run(name, func(t *testing.T) {
+			b := channelBench(t)
+			c.prepare(b)
+			_, err := b.Pay(t.Context(), get(testURL))
+			if c.code != "" {
+				code(t, c.code, err)
+				return
+			}
+			require.NoError(t, err)
+			require.Equal(t, units(190_000), b.rows(t)[0].Amount)
+		})
+	}
+	t.Run("a batch's ceiling", func(t *testing.T) {
+		b := channelBench(t)
+		q := Many{Requests: []Request{get(testURL), get(shop(0))}, MaxAmount: "$0.199999"}
+		_, err := b.PayMany(t.Context(), q)
+		code(t, x402.AmountExceedsMax, err)
+		q.MaxAmount = "$0.20"
+		_, err = b.PayMany(t.Context(), q)
+		require.NoError(t, err)
+	})
 }

@@ -20,6 +20,7 @@ import (
 //	B4  nothing is signed in a channel that is stopped, and one is stopped whose seller said that it charged
 //	    more than the price
 //	B5  a deposit that settled is in the book, and none is on its way at the end
+//	B6  no deposit is less than the price of its call, which the owner's rules are asked about by it
 type batchUmpire struct {
 	taken    []*signature // that honest sellers charged
 	returned []refund
@@ -38,6 +39,9 @@ func (s *sim) submittedVoucher(g *signature) {
 	}
 	if c.isOwners() {
 		s.submittedOwners(g, row)
+	}
+	if g.promise.deposits && g.amount < g.promise.price {
+		s.fail("B6: a deposit of %d carries a voucher for %d", g.amount, g.promise.price)
 	}
 	g.promise.kept = true
 	c.promised = max(c.promised, g.promise.ceiling)

@@ -133,7 +133,7 @@ func (s *Server) ofChannel(rules Rules, self string, p history.Payment, row hist
 			row.Server == p.Host && row.ID == id.Hex() && book.Stopped == ""},
 		{name: "delay", same: time.Duration(m.Config.WithdrawDelay)*time.Second <= rules.ChannelDelay},
 		{name: "source", same: p.Source == source && mayDeposit == isDeposit},
-		{name: "amount", same: isDeposit || p.Amount == asked.Amount},
+		{name: "amount", same: p.Amount == asked.Amount || (isDeposit && p.Amount.Cmp(asked.Amount) > 0)},
 		{name: "sum", same: fits && m.Ceiling.Cmp(most) <= 0},
 		{name: "validity", same: !isDeposit || (m.Deposit.ValidBefore > now &&
 			m.Deposit.ValidBefore <= now+int64(rules.MaxTimeout/time.Second))},

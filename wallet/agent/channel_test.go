@@ -186,6 +186,17 @@ func TestAPrepaidPaymentKeepsTheOtherRules(t *testing.T) {
 	require.True(t, x402.HasCode(err, x402.BudgetExceeded), "%v", err)
 }
 
+// A deposit of less than the price carries no voucher: it is the deposit that the rules are asked about.
+func TestASmallDepositCarriesNoDearVoucher(t *testing.T) {
+	w := newBatchWorld(t)
+	_, err := w.client.signChannel(t.Context(), w.message(w.call(10_000), 1000, 10_000))
+	require.NoError(t, err)
+	_, err = w.client.signChannel(t.Context(), w.message(w.call(999), 2000, 999))
+	w.refused(err, "its amount is not")
+	_, err = w.client.signChannel(t.Context(), w.message(w.call(1000), 2000, 1000))
+	require.NoError(t, err)
+}
+
 // A voucher that its seller did not charge is ended without the chain: it frees nothing.
 func TestAPrepaidPaymentEnds(t *testing.T) {
 	w := newBatchWorld(t)
