@@ -374,6 +374,83 @@ func TestTheCeilingIsForAllCallsOfABatch(t *testing.T) {
 	require.Equal(t, 2, b.chain.settlements())
 }
 
+// closedDoor is a chain that shows at the signature alone that a payee cannot be paid: as on Solana, whose
+// payee may close its token account meanwhile.
+type closedDoor struct {
+	*chain
+	payTo string
+}
+
+func (c closedDoor) Authorize(ctx context.Context, o x402.Order) (x402.Authorization, error) {
+	if o.Requirement.PayTo == c.payTo {
+		return x402.Authorization{}, x402.Errorf(x402.InvalidRequirement, "the payee has no token account")
+	}
+	return c.chain.Authorize(ctx, o)
+}
+
+// Where what is held of a purchase cannot be signed for, the next option is taken, and never a dearer one:
+// the others of the batch have what is left of the ceiling.
+func TestTheCeilingHoldsForTheNextOption(t *testing.T) {
+	const closed = "0x3C44CdDdB6a900fa2b585dd299e03d12FA4293BC"
+	for price, status := range map[string]string{"10000": StatusPaid, "10001": "INVALID_REQUIREMENT"} {
+		b, s := onStreet(t)
+		b.Schemes = map[SchemeKey]Scheme{exactEVM: closedDoor{b.chain, closed}}
+		s.asks[shop(0)] = func(context.Context) (*seller.Answer, error) {
+			first := scriptedSeller{t: t, price: "10000", header: s.header, payee: closed}
+			second := scriptedSeller{t: t, price: price, header: s.header}
+			a, next := first.asks(), second.asks().Challenge.Accepts[0]
+			next.Index = 1
+			a.Challenge.Accepts = append(a.Challenge.Accepts, next)
+			return a, nil
+		}
+		s.price[shop(1)] = "50000"
+		got, err := b.PayMany(t.Context(), order(2, "$0.06"))
+		require.NoError(t, err)
+		require.Equal(t, []string{status, StatusPaid}, statuses(got))
+		require.LessOrEqual(t, got.Spent, money.Dollars(60_000))
+	}
+}
+
+// storeBetween is a ledger in which something happens before a batch is held there.
+type storeBetween struct {
+	Store
+	happens func()
+}
+
+func (s *storeBetween) ReserveAll(ctx context.Context, holds []history.Hold) ([]history.Payment, error) {
+	happens := s.happens
+	s.happens = func() {}
+	happens()
+	return s.Store.ReserveAll(ctx, holds)
+}
+
+// What another call of the same batch pays for, while this one is decided on, counts towards its ceiling at
+// what that call paid.
+func TestTheCeilingCountsWhatAnotherCallPays(t *testing.T) {
+	for dear, status := range map[string]string{"30000": StatusPaid, "30001": "AMOUNT_EXCEEDS_MAX"} {
+		b, s := onStreet(t)
+		other := openBench(t, b.home, b.chain, dear, honest)
+		s.price[shop(0)], s.price[shop(1)] = "20000", "30000"
+		q := order(2, "$0.06")
+		q.IdempotencyKey = "k"
+		b.Engine.Store = &storeBetween{Store: b.store, happens: func() {
+			first := q
+			first.Requests = q.Requests[:1]
+			got, err := other.PayMany(t.Context(), first)
+			require.NoError(t, err)
+			require.Equal(t, []string{StatusPaid}, statuses(got))
+		}}
+		got, err := b.PayMany(t.Context(), q)
+		require.NoError(t, err)
+		require.Equal(t, status, statuses(got)[1])
+		var sum money.Dollars
+		for _, p := range b.rows(t) {
+			sum = sum.Add(p.Price)
+		}
+		require.LessOrEqual(t, sum, money.Dollars(60_000))
+	}
+}
+
 func TestACancelledBatchBeginsNothingNew(t *testing.T) {
 	b, s := onStreet(t)
 	ctx, leave := context.WithCancel(t.Context())

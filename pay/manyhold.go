@@ -54,10 +54,10 @@ func (m *many) hold(ctx context.Context) (err error) {
 			WithHint("nothing was held or signed; make the same call again")
 	}
 	defer end()
-	bought := m.boughtBefore(ctx)
 	until := e.Now().Add(fundsWait)
 	for range maxDecisions {
-		m.plan = manyPlan{taken: bought, held: map[string]money.Amount{}, channels: map[string]bool{}}
+		m.plan = manyPlan{taken: m.boughtBefore(ctx), held: map[string]money.Amount{},
+			channels: map[string]bool{}}
 		err := m.holdOnce(ctx)
 		var lack *history.ShortOfFunds
 		switch {
@@ -83,9 +83,13 @@ func (m *many) left() error {
 		WithHint("make the same call again")
 }
 
-// boughtBefore is what those of its purchases cost that were made by earlier calls: the ceiling is for all.
+// boughtBefore is what those of its purchases cost that were made by other calls: the ceiling is for all.
 func (m *many) boughtBefore(ctx context.Context) (sum money.Dollars) {
 	for _, r := range m.rows {
+		if r.taken != nil { // another call has paid for it since this one asked
+			sum = sum.Add(m.engine.Worth(*r.taken))
+			continue
+		}
 		id := r.Result.PaymentID
 		if r.Err != nil {
 			id = x402.AsError(r.Err).PaymentID
@@ -151,6 +155,7 @@ func (m *many) proposeRow(ctx context.Context, r *manyRow) error {
 		r.found.held = p
 		worth := max(p.option.price, p.Payment.Price)
 		r.in.limit.ceiling = &worth // whatever it is held by in the end
+		r.ruleOutAbove(worth)
 		m.count(worth, p.proposal.ask, p.option)
 	case errors.As(err, &needs):
 		r.question = &needs.option
@@ -167,6 +172,17 @@ func (m *many) proposeRow(ctx context.Context, r *manyRow) error {
 		r.Err = err
 	}
 	return nil
+}
+
+// ruleOutAbove rules out what costs more than what is held: should that fail at its signature, the next
+// option is taken, and the ceiling has no room for a dearer one.
+func (r *manyRow) ruleOutAbove(worth money.Dollars) {
+	for i := range r.found.options {
+		o := &r.found.options[i]
+		if o.why == nil && o.price > worth {
+			o.stage, o.why = stageMax, x402.AsError(tooMuch(o, worth.Price(), o.price.Price()))
+		}
+	}
 }
 
 // count notes what a row takes.
