@@ -2,6 +2,7 @@ package pay
 
 import (
 	"context"
+	"encoding/json"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -12,6 +13,7 @@ import (
 
 	"x402-wallet/history"
 	"x402-wallet/history/historytest"
+	"x402-wallet/seller"
 	"x402-wallet/x402"
 )
 
@@ -232,6 +234,48 @@ func TestNothingSignedGoesOutWhileFrozen(t *testing.T) {
 			r, err := b.Pay(t.Context(), get(testURL))
 			require.NoError(t, err)
 			require.Equal(t, p.ID, r.PaymentID)
+		})
+	}
+}
+
+// What a seller says that it settled, and the chain does not show, can still be settled: it goes out as
+// little as what is open. Once the chain shows it, it moves nothing more, and its content can be asked for.
+func TestWhatIsSettledByWordAloneDoesNotGoOutWhileFrozen(t *testing.T) {
+	unserved := func(*scriptedSeller, string, uint64) (*seller.Answer, error) {
+		return &seller.Answer{Status: 500, Settlement: &x402.Settlement{Success: true, Transaction: "0xtx",
+			Raw: json.RawMessage(`{"success":true}`)}}, nil
+	}
+	for name, c := range map[string]struct {
+		spoil func(b *bench, p history.Payment)
+		code  x402.Code // "": it goes out
+	}{
+		"frozen": {func(b *bench, _ history.Payment) {
+			require.NoError(t, b.store.Freeze(t.Context(), history.Freeze{By: "owner", Why: "stop"}))
+		}, x402.WalletFrozen},
+		"rules that are not sealed": {func(b *bench, _ history.Payment) {
+			b.Guard = unsealed{historytest.Guard{Store: b.store}}
+		}, x402.PolicyUnsealed},
+		"frozen, and the chain shows it": {func(b *bench, p history.Payment) {
+			require.True(t, b.chain.settle(p.Evidence.Nonce, 10_000))
+			require.NoError(t, b.store.Freeze(t.Context(), history.Freeze{By: "owner", Why: "stop"}))
+		}, ""},
+	} {
+		t.Run(name, func(t *testing.T) {
+			b := newBench(t, "10000", unserved)
+			r, err := b.Pay(t.Context(), get(testURL))
+			require.NoError(t, err)
+			require.Equal(t, StatusUnserved, r.Status)
+			p := b.only(t)
+			require.Equal(t, history.Settled, p.State)
+			c.spoil(b, p)
+			_, err = b.Pay(t.Context(), get(testURL))
+			if c.code == "" {
+				require.NoError(t, err)
+				require.Len(t, b.seller.sent(), 2)
+				return
+			}
+			require.Equal(t, p.ID, code(t, c.code, err).PaymentID)
+			require.Len(t, b.seller.sent(), 1)
 		})
 	}
 }

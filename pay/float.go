@@ -251,16 +251,20 @@ func (e *Engine) signPull(ctx context.Context, p *Purchase, draft x402.Pull) err
 }
 
 // bring brings a signed pull to the chain and waits until that says what became of it. The same bytes may be
-// brought again at any time, by whatever process.
+// brought again at any time, by whatever process, unless the account that they take from is frozen.
 func (e *Engine) bring(ctx context.Context, p history.Payment) error {
 	defer e.giveUp(ctx, p.ID)
 	for sent := (time.Time{}); ; {
+		var frozen error
 		if p.Payload != nil && time.Since(sent) > pullAgain {
-			if err := e.Floats.SendPull(ctx, p.Network, p.Payload); err != nil {
-				e.Log.Warn("bring a float to the chain", "payment", p.ID, "err", err)
+			frozen = e.Store.NotFrozen(ctx, p.Network, p.Source) // it may be since it was signed
+			if frozen == nil {
+				if err := e.Floats.SendPull(ctx, p.Network, p.Payload); err != nil {
+					e.Log.Warn("bring a float to the chain", "payment", p.ID, "err", err)
+				}
+				sent = time.Now()
+				reached(ctx, StageFloat, p)
 			}
-			sent = time.Now()
-			reached(ctx, StageFloat, p)
 		}
 		status, err := e.statusOfPull(ctx, p)
 		if err != nil {
@@ -273,6 +277,9 @@ func (e *Engine) bring(ctx context.Context, p history.Payment) error {
 				e.Delivered(ctx, StatusPaid, p.ID) // nobody waits for what it bought
 			}
 			return nil
+		}
+		if frozen != nil {
+			return frozen
 		}
 		if pause(ctx, pullPoll) != nil {
 			return x402.Errorf(x402.Timeout, "the float that the payment needs is on its way to the agent's "+

@@ -279,6 +279,36 @@ func TestAFrozenOwnersAccount(t *testing.T) {
 	require.NoError(t, err)
 }
 
+// A float that was signed before the owner's account was frozen is not brought to the chain until that is
+// lifted; what the chain has of it counts all the same.
+func TestASignedFloatIsNotBroughtFromAFrozenAccount(t *testing.T) {
+	b, c := newFloatBench(t, honest)
+	c.lost = true
+	ctx, cancel := context.WithCancel(t.Context())
+	_, err := b.Pay(OnStage(ctx, func(s Stage, _ history.Payment) {
+		if s == StageFloat {
+			cancel()
+		}
+	}), get(testURL))
+	require.Error(t, err)
+	require.Len(t, c.sent, 1)
+	c.lost = false
+	require.NoError(t, b.store.Freeze(t.Context(), history.Freeze{Network: testNetwork, Account: testOwner,
+		By: "owner", Why: "test"}))
+	_, err = b.Pay(t.Context(), get(testURL))
+	require.True(t, x402.HasCode(err, x402.WalletFrozen), "%v", err)
+	require.Len(t, c.sent, 1)
+	require.EqualValues(t, 1_000_000, c.owners)
+
+	// it had reached another node, and brings less than is asked next
+	require.NoError(t, c.SendPull(t.Context(), testNetwork, b.floats(t)[0].Payload))
+	b.seller.price = "60000"
+	_, err = b.Pay(t.Context(), get(testURL+"?dear"))
+	require.True(t, x402.HasCode(err, x402.WalletFrozen), "%v", err)
+	require.Len(t, b.floats(t), 1)
+	require.Equal(t, history.Settled, b.floats(t)[0].State)
+}
+
 // Where a seller refuses the owner's vault, the agent's own account pays, with a float if it has to.
 func TestAFloatWhereTheVaultIsRefused(t *testing.T) {
 	b, c := newFloatBench(t, honest)

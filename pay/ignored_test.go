@@ -133,6 +133,12 @@ func TestWhatWasNotIgnoredIsNotSettledByTheWallet(t *testing.T) {
 			error) {
 			return s.asks(), nil
 		}, prepare: func(b *bench) { b.Guard = &sealedOnce{Guard: b.Guard} }, code: x402.PaymentRejected},
+		"the wallet was frozen meanwhile": {prepare: func(b *bench) {
+			b.seller.script = func(s *scriptedSeller, _ string, _ uint64) (*seller.Answer, error) {
+				require.NoError(t, b.store.Freeze(t.Context(), history.Freeze{By: "owner", Why: "test"}))
+				return s.asks(), nil
+			}
+		}, code: x402.PaymentRejected},
 	} {
 		t.Run(name, func(t *testing.T) {
 			b := newBench(t, "10000", c.script)

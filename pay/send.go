@@ -30,7 +30,11 @@ func (e *Engine) send(ctx context.Context, q intent, p history.Payment, again bo
 	}
 	f := e.show(ctx, q, p, again, x402.Attach(p.Dialect, p.Payload))
 	f = e.lookAgain(ctx, f)
-	if !e.wasIgnored(ctx, q, f) {
+	isIgnored := e.wasIgnored(ctx, q, f)
+	if isIgnored && !f.settled { // nobody else gets the signed bytes of what was frozen meanwhile
+		isIgnored = e.Store.NotFrozen(ctx, p.Network, p.Source) == nil
+	}
+	if !isIgnored {
 		return e.finish(ctx, p, judge(f), f.answer)
 	}
 	f.answer.Release()
