@@ -18,6 +18,7 @@ import (
 	"strconv"
 	"strings"
 
+	"github.com/decred/dcrd/dcrec/secp256k1/v4"
 	"golang.org/x/crypto/scrypt"
 )
 
@@ -137,7 +138,9 @@ func newImported(path, chain string, secret []byte) (Imported, error) {
 		i.Address = solanaAddressOf(key)
 		return i, nil
 	}
-	public, err := publicKey(i.secret)
+	var public *secp256k1.PublicKey
+	var err error
+	withCleanStack(func() { public, err = publicKey(i.secret) })
 	if err != nil {
 		i.Wipe()
 		return Imported{}, importError(path, err.Error())

@@ -45,12 +45,15 @@ func (i Imported) SignVaultTransaction(t VaultTransaction) (sig [65]byte, err er
 }
 
 func (i Imported) signDigest(digest [32]byte) (sig [65]byte, err error) {
-	public, err := publicKey(i.secret)
+	withCleanStack(func() {
+		k := signer{secret: i.secret, work: new([nonceWork]byte)}
+		if k.public, err = publicKey(k.secret); err == nil {
+			sig, err = k.sign(&digest)
+		}
+	})
 	if err != nil {
 		return sig, err
 	}
-	var work [nonceWork]byte
-	sig, err = signer{secret: i.secret, work: &work, public: public}.sign(&digest)
 	sig[64] += 27
 	return sig, err
 }
