@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"net/url"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/require"
 
@@ -111,8 +112,7 @@ func TestAThiefsLogin(t *testing.T) {
 			"symbol": "s", "amount": "1", "pay_to": "p",
 			"source": "s", "record": "\\x00", "lease_owner": "run_x", "prefix_length": 1, "agent":
 			"research-1", %s}, "session": "%s",
-			"newSession": "ses_x", "sessionIdle": 1000000000000, "clock": 0, "tolerance":
-			9000000000000000000, "resume": false, "prepaid": false,
+			"newSession": "ses_x", "clock": 0, "tolerance": 9000000000000000000, "resume": false,
 			"caps": [], "rates": [], "maxFailures": 0, "failuresSince": 0, "detail": "{}", "seller": {},
 			"funds": {}, "approval": {}}'::jsonb)`,
 			id, more, p.Session)
@@ -183,4 +183,41 @@ func TestAThiefsLogin(t *testing.T) {
 	}
 	_, err = owner.Verify(t.Context(), Head{})
 	require.NoError(t, err)
+}
+
+// A session is all teams': one that paid nothing for as long as a session may be idle pays in the session
+// that the others kept open.
+func TestATeamPaysInTheSessionOfOthers(t *testing.T) {
+	_, f, lab := rolesFleet(t, rolesRules())
+	now := time.Date(2026, 11, 25, 1, 0, 0, 0, time.UTC)
+	lab.now, lab.fleet.now = func() time.Time { return now }, func() time.Time { return now }
+	research := openFleetWith(t, login(t, f, "session_research", "team:research"), Options{Now: lab.now})
+	later := func(d time.Duration) {
+		now = now.Add(d)
+		setFleetClock(t, f, now)
+	}
+	later(0)
+	first, err := reserveBy(lab, rolesRules(), holdOf("lab-1", 1))
+	require.NoError(t, err)
+	for range 3 {
+		later(3 * time.Hour)
+		_, err = reserveBy(research, rolesRules(), holdOf("research-1", 1))
+		require.NoError(t, err)
+	}
+	later(time.Minute)
+	for _, s := range []*Store{lab, research} {
+		f, err := s.Facts(t.Context(), Question{})
+		require.NoError(t, err)
+		require.Equal(t, first.Session, f.Session.ID)
+		require.WithinDuration(t, now.Add(-time.Minute), f.Session.Last, 0)
+		opened, err := read(t.Context(), s, (*tx).session)
+		require.NoError(t, err)
+		require.Equal(t, first.Session, opened.ID)
+	}
+	h := holdOf("lab-1", 1)
+	_, err = decide(lab, rolesRules(), &h)
+	require.NoError(t, err)
+	p, err := lab.Reserve(t.Context(), h)
+	require.NoError(t, err)
+	require.Equal(t, first.Session, p.Session)
 }

@@ -213,8 +213,9 @@ func TestFactsAreOfOneMoment(t *testing.T) {
 	require.NoError(t, <-done)
 	require.Equal(t, []int64{1, 1}, []int64{counted, made})
 	require.Empty(t, pgtest.SQL(t, f.URL, `SELECT proname FROM pg_proc
-		WHERE pronamespace = 'x402'::regnamespace AND provolatile = 'v' AND proname IN ('ledger_now',
-			'made_since', 'made_within', 'made_between', 'made_first', 'failures_since', 'is_mine')`))
+		WHERE pronamespace = 'x402'::regnamespace AND provolatile = 'v'
+			AND proname IN ('ledger_now', 'newest_of', 'sees_all_of', 'chained', 'made_since', 'made_within',
+				'made_between', 'made_first', 'failures_since', 'is_mine')`))
 }
 
 // A hold is not waited for, and what makes it safe is: that it was signed, and what became of it, whatever

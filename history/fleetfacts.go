@@ -450,11 +450,9 @@ func setUse(u *budget.Usage, id, win string, use budget.Use) {
 }
 
 // fleetSessionLast is when the newest payment of the open session was made, or the session began: the newest
-// of all is in it, or none is. A clock that was set back makes it older than the session.
-func fleetSessionLast(session string) string {
-	return `coalesce((SELECT CASE p.session WHEN ` + session + ` THEN p.created_at END FROM payments p
-		ORDER BY p.created_at DESC LIMIT 1), last_at)`
-}
+// of all is in it, or none is. A clock that was set back makes it older than the session. The ledger says it,
+// because a team's login does not see what the others paid.
+func fleetSessionLast(session string) string { return `coalesce(newest_of(` + session + `), last_at)` }
 
 // fleetUsed adds a window up from its payments: with what is held of it, which the kept windows do not tell.
 func (t *tx) fleetUsed(w budget.Window) (use budget.Use, err error) {

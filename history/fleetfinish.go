@@ -3,7 +3,6 @@ package history
 import (
 	"context"
 	"encoding/base64"
-	"encoding/hex"
 	"fmt"
 	"maps"
 
@@ -102,7 +101,7 @@ func (e *fleet) expire(ctx context.Context, id string, asked x402.Evidence, c *C
 			"owner funds: that counts for good", id).
 			WithHint("the channel can be funded again, and then it can be claimed")
 	case row.IdempotencyKey != "":
-		more["keyEntry"] = hex.EncodeToString(idempotencyKey(row.Agent, row.IdempotencyKey))
+		more["forgetKey"] = true
 	}
 	return e.finish(ctx, id, o, more)
 }

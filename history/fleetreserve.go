@@ -62,15 +62,13 @@ func (e *fleet) toReserve(h Hold, owner string) (p Payment, q map[string]any) {
 	p.Session = cmp.Or(h.Decision.Session, fresh)
 	record := packPlain(p.Requirement, nil, nil)
 	q = map[string]any{
-		"writer":      e.Writer,
-		"payment":     columnsOf(p, record),
-		"session":     h.Decision.Session,
-		"sessionIdle": budget.SessionIdle.Microseconds(),
+		"writer":  e.Writer,
+		"payment": columnsOf(p, record),
+		"session": h.Decision.Session,
 		"detail": toJSON(reservedDetail{Row: p.digest(), Key: p.IdempotencyKey,
 			Stored: digestOf(record)}),
 		"tolerance":     budget.ClockTolerance.Microseconds(),
 		"resume":        h.Resume,
-		"prepaid":       h.Decision.Prepaid,
 		"caps":          capsOf(h.Decision, e.now()),
 		"low":           lowOf(h, e.now()),
 		"rates":         ratesOf(h.Decision),

@@ -25,6 +25,14 @@ BEGIN
     RETURN greatest(clock(), _newest);
 END $$;
 
+-- When the newest payment of all was made, where it is of this session; else NULL. A session is all teams', so each login is told the same.
+CREATE FUNCTION newest_of(_session TEXT) RETURNS BIGINT LANGUAGE plpgsql STABLE AS $$
+DECLARE _newest RECORD;
+BEGIN
+    SELECT session, created_at INTO _newest FROM payments ORDER BY created_at DESC LIMIT 1;
+    RETURN CASE _newest.session WHEN _session THEN _newest.created_at END;
+END $$;
+
 -- The commit of this transaction is waited for, whatever the login's or the server's settings say. What waits for more stays.
 CREATE FUNCTION durable() RETURNS TEXT LANGUAGE sql AS $$
     SELECT CASE WHEN current_setting('synchronous_commit') IN ('off', 'local') THEN set_config('synchronous_commit', 'on', true) END $$;
@@ -308,7 +316,11 @@ BEGIN
         RETURN;
     END IF;
     _created_at := _now;
-    IF _p.usd < 0 OR _p.amount !~ '^(0|[1-9][0-9]{0,77})$' THEN PERFORM refuse('X4V01', 'an amount below nothing'); END IF; -- here alone: a CHECK is read anew at each change
+    -- here alone: a CHECK is read anew at each change
+    IF _p.usd < 0 THEN PERFORM refuse('X4V01', 'an amount below nothing'); END IF;
+    IF _p.amount !~ '^(0|[1-9][0-9]{0,77})$' OR length(_p.amount) = 78 AND _p.amount COLLATE "C" >= (2::numeric ^ 256)::numeric(78)::text THEN
+        PERFORM refuse('X4V01', 'an amount that is no number of 256 bits'); -- which nobody could read, or which would free what is held
+    END IF;
     IF _q ? 'settle' AND is_young_epoch((_q->>'settle')::bigint) THEN PERFORM refuse('X4E01', 'the server failed over'); END IF;
     IF abs((_q->>'clock')::bigint - clock()) > (_q->>'tolerance')::bigint THEN
         PERFORM refuse('X4C01', 'the clocks are apart', json_build_object('server', clock()));
@@ -533,7 +545,7 @@ BEGIN
             IF FOUND THEN
                 PERFORM append(_q->>'writer', after_events(_p.seq, _now), _p.seq, 'approval returned', json_build_object('payment', _p.id)::text);
             END IF;
-        ELSIF _q->>'keyEntry' IS NOT NULL THEN -- history.idempotencyKey
+        ELSIF (_q->>'forgetKey')::boolean THEN -- history.idempotencyKey
             DELETE FROM memory WHERE key = sha256(sized('idempotency key') || sized(convert_to(_p.idempotency_key, 'UTF8'))
                 || sized(convert_to(_p.agent, 'UTF8'))) AND value = convert_to(_p.id, 'UTF8');
         END IF;

@@ -45,8 +45,8 @@ DECLARE _f RECORD;
 BEGIN
     FOR _f IN SELECT p.oid::regprocedure AS name, p.proname, p.provolatile FROM pg_proc p WHERE p.pronamespace = 'x402'::regnamespace LOOP
         EXECUTE format('REVOKE ALL ON FUNCTION %s FROM PUBLIC', _f.name);
-        IF _f.proname IN ('reserve', 'reserve_all', 'submit', 'finish', 'lease', 'beat', 'turn', 'note', 'epoch', 'ledger_now', 'failures_since',
-            'made_since', 'made_first', 'is_young_epoch', 'policy_apply', 'let_in') THEN
+        IF _f.proname IN ('reserve', 'reserve_all', 'submit', 'finish', 'lease', 'beat', 'turn', 'note', 'epoch', 'ledger_now', 'newest_of',
+            'failures_since', 'made_since', 'made_first', 'is_young_epoch', 'policy_apply', 'let_in') THEN
             EXECUTE format('ALTER FUNCTION %s SECURITY DEFINER SET search_path = x402, pg_temp', _f.name);
         END IF;
         IF _f.proname IN ('reserve', 'reserve_all', 'submit', 'finish', 'lease', 'beat', 'turn', 'note', 'epoch') THEN
