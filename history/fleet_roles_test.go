@@ -221,3 +221,93 @@ func TestATeamPaysInTheSessionOfOthers(t *testing.T) {
 	require.NoError(t, err)
 	require.Equal(t, first.Session, p.Session)
 }
+
+// Whoever asks, a sound ledger is sound: a team's login compares what it sees, its own chain and its team's
+// windows, and finds what is wrong there.
+func TestATeamsLoginChecksWhatItSees(t *testing.T) {
+	rules := rolesRules()
+	rules.Teams["lab"] = budget.Team{Agents: []string{"lab-*"}, Rate: 1000, Day: new(money.Dollars(50))}
+	rules.Teams["bench"] = budget.Team{Agents: []string{"bench-*"}, Parent: "lab",
+		Day: new(money.Dollars(20))}
+	rules.Agents = map[string]budget.Agent{"lab-1": {Day: new(money.Dollars(30))}}
+	owner, f, lab := rolesFleet(t, rules)
+	f.Writer = "home_all"
+	all := openFleet(t, login(t, f, "checks_all", ""))
+	research := openFleet(t, login(t, f, "checks_research", "team:research"))
+	for s, agents := range map[*Store][]string{lab: {"lab-1", "lab-2", "bench-1"}, research: {"research-1"}} {
+		for _, agent := range agents {
+			_, err := reserveBy(s, rules, holdOf(agent, 1))
+			require.NoError(t, err)
+		}
+	}
+	check := func(s *Store) (found int) {
+		_, verified := s.Verify(t.Context(), Head{})
+		_, sampled := s.Sample(t.Context())
+		_, part := read(t.Context(), s, func(t *tx) (Sampled, error) { return t.sampleFleet(0) })
+		for _, err := range []error{verified, s.CheckSealed(t.Context(), testKeyholder()), sampled, part} {
+			if err != nil {
+				require.True(t, x402.HasCode(err, x402.LedgerCorrupt), "%v", err)
+				found++
+			}
+		}
+		return found
+	}
+	sees := func(s *Store) []string {
+		list, err := read(t.Context(), s, func(t *tx) ([]string, error) {
+			return collect(t, func(row scanner) (id string, err error) { return id, row.Scan(&id) },
+				`SELECT DISTINCT budget FROM counters WHERE sees_all_of(budget) ORDER BY budget`)
+		})
+		require.NoError(t, err)
+		return list
+	}
+	require.Equal(t, []string{"agent:lab-1", "team:bench", "team:lab"}, sees(lab))
+	require.Equal(t, []string{"team:research"}, sees(research))
+	require.Equal(t, []string{"agent:lab-1", "org", "team:bench", "team:lab", "team:research"}, sees(all))
+	require.Equal(t, sees(all), sees(owner))
+	for _, s := range []*Store{owner, lab, research, all} {
+		require.Zero(t, check(s))
+	}
+	for _, forged := range []struct {
+		edit             string
+		owner, lab, them int
+	}{
+		{`UPDATE x402.counters SET used = used + %d WHERE budget = 'team:research'`, 4, 0, 4},
+		{`UPDATE x402.counters SET used = used + %d WHERE budget = 'team:bench'`, 4, 4, 0},
+		{`UPDATE x402.counters SET used = used + %d WHERE budget = 'agent:lab-1'`, 4, 4, 0},
+		{`UPDATE x402.counters SET used = used + %d WHERE budget = 'org'`, 4, 0, 0},
+		{`UPDATE x402.made SET n = n + %d WHERE budget = 'team:lab'`, 4, 4, 0},
+		{`UPDATE x402.audit SET at = at + %d WHERE writer = 'home_checks_research' AND seq = 1`, 3, 0, 3},
+	} {
+		pgtest.SQL(t, f.URL, fmt.Sprintf(forged.edit, 1))
+		require.Equal(t, []int{forged.owner, forged.lab, forged.them},
+			[]int{check(owner), check(lab), check(research)}, forged.edit)
+		pgtest.SQL(t, f.URL, fmt.Sprintf(forged.edit, -1))
+	}
+	// what came from an owner's ledger without a name is hidden from the team that it counts for
+	pgtest.SQL(t, f.URL, `INSERT INTO x402.meta VALUES ('moved as', 'lab-1'), ('moved up to', '1')`,
+		`UPDATE x402.payments SET agent = '' WHERE agent = 'lab-1'`)
+	require.Equal(t, []string{"team:bench"}, sees(lab))
+	require.Zero(t, check(owner)+check(lab))
+}
+
+// The quota of content is of all teams, and so is what is added up for it, whoever does that.
+func TestContentOfAllTeamsIsAddedUp(t *testing.T) {
+	_, f, lab := rolesFleet(t, rolesRules())
+	research := openFleet(t, login(t, f, "content_research", "team:research"))
+	for s, agent := range map[*Store]string{lab: "lab-1", research: "research-1"} {
+		p, err := reserveBy(s, rolesRules(), holdOf(agent, 1))
+		require.NoError(t, err)
+		require.NoError(t, s.Submit(t.Context(), p, signedOf(p), testKeyholder()))
+		_, err = s.Finish(t.Context(), p.ID, Outcome{State: Settled, Proof: Claimed,
+			Content: &Content{Status: 200, Body: []byte("1234567890")}})
+		require.NoError(t, err)
+	}
+	for _, s := range []*Store{lab, research} {
+		s.contentQuota = 1000
+		require.NoError(t, s.fleetTidy(t.Context()))
+		require.Equal(t, "20|20", pgtest.SQL(t, f.URL, `SELECT stored, owed FROM x402.content_use`))
+		use, err := s.ContentUse(t.Context())
+		require.NoError(t, err)
+		require.Equal(t, ContentUse{Stored: 20, Owed: 20, Quota: 1000}, use)
+	}
+}

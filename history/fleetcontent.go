@@ -66,15 +66,9 @@ func (t *tx) lockContent() error {
 	return err
 }
 
-// sumContent adds up what is stored.
+// sumContent adds up what is stored: the quota is of all teams, so the ledger does it, which sees all of it.
 func (t *tx) sumContent() (use ContentUse, err error) {
-	err = t.slowRow(
-		`SELECT coalesce(sum(size), 0), coalesce(sum(size) FILTER (WHERE spare = 0), 0) FROM contents
-		WHERE removed = ''`,
-	).Scan(
-		&use.Stored,
-		&use.Owed,
-	)
+	err = t.slowRow(`SELECT _stored, _owed FROM sum_content()`).Scan(&use.Stored, &use.Owed)
 	return use, err
 }
 

@@ -8,7 +8,8 @@ import (
 )
 
 // verifyFleet compares a fleet's ledger with itself: each chain holds together and ends where its writer
-// says, and each budget's window holds what its payments come to. at has to be on this home's chain.
+// says, and each budget's window holds what its payments come to. at has to be on this home's chain. A team's
+// login compares what it sees: its own chains, and the windows whose payments are its team's.
 func (t *tx) verifyFleet(at Head) (rows int, err error) {
 	met := at.Seq == 0
 	err = t.eachChain(func(writer string, end Head) error {
@@ -24,12 +25,12 @@ func (t *tx) verifyFleet(at Head) (rows int, err error) {
 	if !met {
 		return rows, fleetCorrupt("event %d, which this wallet has met, is not in it", at.Seq)
 	}
-	var all int
-	if err := t.row(`SELECT count(*) FROM audit`).Scan(&all); err != nil {
+	var all, chained int
+	if err := t.row(`SELECT count(*), chained() FROM audit`).Scan(&all, &chained); err != nil {
 		return rows, err
 	}
-	if all != rows {
-		return rows, fleetCorrupt("it has %d events, and its chains have %d", all, rows)
+	if all != chained {
+		return rows, fleetCorrupt("it has %d events, and its chains have %d", all, chained)
 	}
 	return rows, t.verifyCounters()
 }
@@ -82,7 +83,8 @@ func (t *tx) follow(writer string, end Head, after int64, each func(Head)) (rows
 	return rows, err
 }
 
-// verifyCounters adds the payments of each kept window up again, and counts those of each kept second.
+// verifyCounters adds the payments of each kept window up again, and counts those of each kept second: of the
+// budgets of which this login sees all payments.
 func (t *tx) verifyCounters() error {
 	err := t.forEach(func(row scanner) error {
 		var id string
@@ -92,7 +94,9 @@ func (t *tx) verifyCounters() error {
 		}
 		return fleetCorrupt("in the second from %d %s is noted to have paid %d times, and did %d times",
 			starts, id, noted, made)
-	}, `SELECT m.budget, m.starts, m.n, count(p.id) FROM made m
+	}, `WITH seen AS MATERIALIZED (SELECT budget FROM (SELECT DISTINCT budget FROM made) AS m
+			WHERE sees_all_of(budget))
+		SELECT m.budget, m.starts, m.n, count(p.id) FROM made m JOIN seen ON seen.budget = m.budget
 		LEFT JOIN payments p ON p.created_at >= m.starts AND p.created_at < m.starts + 1000000
 			AND (m.budget = 'org' OR m.budget = ANY (p.budgets))
 		GROUP BY m.budget, m.starts HAVING m.n <> count(p.id)`)
@@ -110,7 +114,9 @@ func (t *tx) verifyCounters() error {
 				id, starts, used, sum)
 		}
 		return nil
-	}, `WITH together AS ( -- few rows, before they are counted in each of their budgets
+	}, `WITH seen AS MATERIALIZED (SELECT budget FROM (SELECT DISTINCT budget FROM counters) AS c
+			WHERE sees_all_of(budget)),
+		together AS ( -- few rows, before they are counted in each of their budgets
 			SELECT budgets, session, day_of(created_at) AS day, sum(usd - returned) AS usd FROM payments
 			WHERE state <> 'failed'
 			GROUP BY 1, 2, 3),
@@ -121,6 +127,7 @@ func (t *tx) verifyCounters() error {
 			SELECT e.budget, 'session', s.number, sum(e.usd) FROM each e JOIN sessions s ON s.id = e.session
 				GROUP BY 1, 2, 3)
 		SELECT c.budget, c.win, c.starts, c.used, coalesce(sum(s.usd), 0)::bigint FROM counters c
+			JOIN seen ON seen.budget = c.budget
 			LEFT JOIN sums s ON s.budget = c.budget AND s.win = c.win AND s.starts = c.starts GROUP BY 1, 2,
 			3, 4`)
 }

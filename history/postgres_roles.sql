@@ -30,6 +30,30 @@ BEGIN
     RETURN _team IN (SELECT id FROM budgets_of(_agent, ''));
 END $$;
 
+-- Whether this login sees every payment that counts in a budget: of its team, of a team below that, or of an agent in one of them; and not what
+-- came with an owner's ledger without an agent's name.
+CREATE FUNCTION sees_all_of(_budget TEXT) RETURNS BOOLEAN LANGUAGE plpgsql STABLE SECURITY DEFINER SET search_path = x402, pg_temp AS $$
+DECLARE _team TEXT; _at TEXT := _budget; _depth INT := 0;
+BEGIN
+    SELECT team INTO _team FROM logins WHERE login = session_user;
+    IF NOT FOUND THEN RETURN true; END IF;
+    IF EXISTS (SELECT 1 FROM meta m, LATERAL budgets_of(m.value, '') b WHERE m.key = 'moved as' AND b.id = _budget) THEN RETURN false; END IF;
+    IF left(_budget, 6) = 'agent:' THEN RETURN is_mine(substr(_budget, 7)); END IF;
+    WHILE _at <> _team AND _depth < 16 LOOP
+        _depth := _depth + 1;
+        SELECT parent INTO _at FROM budgets WHERE id = _at;
+    END LOOP;
+    RETURN coalesce(_at = _team, false);
+END $$;
+
+-- How many events all chains have, by their writers.
+CREATE FUNCTION chained() RETURNS BIGINT LANGUAGE sql STABLE SECURITY DEFINER SET search_path = x402, pg_temp AS $$
+    SELECT coalesce(sum(head), 0)::bigint FROM writers $$;
+
+-- How many bytes of content are stored, and how many of them nobody has got, whosever they are.
+CREATE FUNCTION sum_content(OUT _stored BIGINT, OUT _owed BIGINT) LANGUAGE sql STABLE SECURITY DEFINER SET search_path = x402, pg_temp AS $$
+    SELECT coalesce(sum(size), 0)::bigint, coalesce(sum(size) FILTER (WHERE spare = 0), 0)::bigint FROM contents WHERE removed = '' $$;
+
 -- The events that a home writes into its chain by itself; all others are written by the functions that take the step.
 CREATE FUNCTION note(_writer TEXT, _at BIGINT, _payment BIGINT, _event TEXT, _detail TEXT) RETURNS BIGINT LANGUAGE plpgsql AS $$
 BEGIN
