@@ -33,12 +33,19 @@ func (t *tx) alertFreeze(seq int64, f Freeze) error {
 	if f.By == byOwner {
 		return nil
 	}
-	subject := "wallet"
-	if f.Account != "" {
-		subject = f.Network + "/" + f.Account
+	return t.alert(AlertFreeze, f.alertSubject(), strconv.FormatInt(seq, 10), f.alertDetail())
+}
+
+func (f Freeze) alertSubject() string {
+	if f.Account == "" {
+		return "wallet"
 	}
-	return t.alert(AlertFreeze, subject, strconv.FormatInt(seq, 10), AlertDetail{
-		Network: f.Network, Account: f.Account, By: f.By, Why: x402.BriefTo(f.Why, maxAlertText)})
+	return f.Network + "/" + f.Account
+}
+
+func (f Freeze) alertDetail() AlertDetail {
+	return AlertDetail{Network: f.Network, Account: f.Account, By: f.By,
+		Why: x402.BriefTo(f.Why, maxAlertText)}
 }
 
 // alertBudgets tells the owner of each budget of which a payment takes four fifths or more, where that was

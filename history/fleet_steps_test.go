@@ -290,7 +290,7 @@ func waitsForReplica(t *testing.T, url string, done <-chan error) bool {
 }
 
 // After a freeze has returned, no signature gets on disk, on whatever machine: and none whose commit is
-// later.
+// later than what its caller writes then.
 func TestNothingIsSubmittedBehindAFreeze(t *testing.T) {
 	c := pgtest.Start(t, "track_commit_timestamp = on")
 	f := Fleet{URL: c.Database(t), Writer: "home_a"}
@@ -315,6 +315,7 @@ func TestNothingIsSubmittedBehindAFreeze(t *testing.T) {
 		begin := time.Now()
 		require.NoError(t, a.Freeze(t.Context(), Freeze{By: "owner", Why: fmt.Sprint("round ", round)}))
 		slowest = max(slowest, time.Since(begin))
+		require.NoError(t, a.tx(t.Context(), func(t *tx) error { return t.audit(0, "returned", round) }))
 		for _, p := range held[1:] {
 			err := b.Submit(t.Context(), p, signedOf(p), testKeyholder())
 			require.ErrorContains(t, err, fmt.Sprint("round ", round))
@@ -326,12 +327,12 @@ func TestNothingIsSubmittedBehindAFreeze(t *testing.T) {
 		require.NoError(t, err)
 	}
 	t.Logf("the slowest freeze took %v", slowest)
-	// what was signed in a round has a commit before that round's freeze, or behind its lift
+	// what was signed in a round has a commit before that round's freeze returned, or behind its lift
 	require.Empty(t, pgtest.SQL(t, f.URL, `WITH told AS (SELECT event, payment,
 		pg_xact_commit_timestamp(xmin) AS at FROM x402.audit)
 		SELECT s.payment FROM told s WHERE s.event = 'signed' AND (
-			SELECT t.event FROM told t WHERE t.event IN ('frozen', 'unfrozen') AND t.at <= s.at ORDER BY t.at
-			DESC LIMIT 1) = 'frozen'`))
+			SELECT t.event FROM told t WHERE t.event IN ('returned', 'unfrozen') AND t.at <= s.at
+			ORDER BY t.at DESC LIMIT 1) = 'returned'`))
 	require.Equal(t, fmt.Sprint(rounds), pgtest.SQL(t, f.URL, `SELECT count(*) FROM x402.audit WHERE event =
 		'frozen'`))
 	requireSound(t, f.URL)

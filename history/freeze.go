@@ -32,10 +32,10 @@ func (f Freeze) What() string {
 // held as before and goes out no more until the freeze is lifted (pay.Engine); where the chain
 // shows it as settled, its content is still fetched.
 func (s *Store) Freeze(ctx context.Context, f Freeze) error {
+	if s.fleet != nil {
+		return s.fleet.freeze(ctx, s, f)
+	}
 	return s.tx(ctx, func(t *tx) error {
-		if err := t.lock("freeze"); err != nil { // behind who is putting a signature on disk
-			return err
-		}
 		var seq int64
 		err := t.row(`INSERT INTO freezes (network, account, at, by, why) SELECT ?1, ?2, ?3, ?4, ?5
 			WHERE NOT EXISTS (SELECT 1 FROM freezes WHERE`+standing+` AND network = ?1 AND account = ?2)
@@ -47,9 +47,13 @@ func (s *Store) Freeze(ctx context.Context, f Freeze) error {
 			return err
 		}
 		t.known.freezes = nil
-		return t.audit(0, frozenEvent,
-			map[string]string{"network": f.Network, "account": f.Account, "by": f.By, "why": f.Why})
+		return t.audit(0, frozenEvent, f.told())
 	})
+}
+
+// told is what the event of a freeze says of it.
+func (f Freeze) told() map[string]string {
+	return map[string]string{"network": f.Network, "account": f.Account, "by": f.By, "why": f.Why}
 }
 
 // standing selects the freezes that no lift has come up to.
@@ -67,6 +71,9 @@ type Lift struct {
 // is called inside the transaction; nil leaves the lift without one.
 func (s *Store) Unfreeze(ctx context.Context, seal func(Lift) ([]byte, error)) (lifted []Freeze, err error) {
 	err = s.tx(ctx, func(t *tx) error {
+		if err := t.lockFreezes(); err != nil {
+			return err
+		}
 		if _, err := t.notBeforeLedger(); err != nil {
 			return err
 		}

@@ -4,7 +4,7 @@
 
 CREATE TABLE meta (key TEXT PRIMARY KEY, value TEXT NOT NULL);
 
--- Rows that are locked, and never changed: 'ledger' by whoever writes outside the money path, 'freeze' by whoever freezes (and shared by
+-- Rows that are locked, and never changed: 'ledger' by whoever writes outside the money path, 'freeze' by who has frozen (and shared by
 -- who submits), 'session' by whoever begins one.
 CREATE TABLE locks (name TEXT PRIMARY KEY, touched BIGINT);
 INSERT INTO locks (name) VALUES ('ledger'), ('freeze'), ('session');
@@ -17,7 +17,9 @@ CREATE TABLE operations (id TEXT PRIMARY KEY, at BIGINT NOT NULL);
 CREATE INDEX operations_by_time ON operations (at);
 
 -- The processes that work on payments, or wait for them: dead once until has passed.
-CREATE TABLE instances (id TEXT PRIMARY KEY, agent TEXT NOT NULL, host TEXT NOT NULL, until BIGINT NOT NULL);
+CREATE TABLE instances (
+    id TEXT PRIMARY KEY, agent TEXT NOT NULL, host TEXT NOT NULL, until BIGINT NOT NULL, login TEXT NOT NULL -- whose it is
+);
 
 -- One audit chain for each home that writes, so that no two of them wait for each other's link.
 CREATE TABLE writers (

@@ -276,6 +276,41 @@ CREATE FUNCTION alert(_a JSONB, _kind TEXT, _at BIGINT, _detail TEXT) RETURNS vo
     INSERT INTO alerts (id, kind, subject, win, at, detail, state, attempts, next_at)
         VALUES (_a->>'id', _kind, _a->>'subject', _a->>'win', _at, _detail, 'waiting', 0, 0) ON CONFLICT (kind, subject, win) DO NOTHING $$;
 
+-- Stops payments, of one account or of all; whoever submits from its commit on sees that. It waits for nothing that another login can hold for
+-- longer than a moment: who freezes the same at once finds it, else it is frozen twice; and an alert that nobody lets it write is left out.
+CREATE FUNCTION freeze(_q JSONB) RETURNS BOOLEAN LANGUAGE plpgsql AS $$
+DECLARE
+    _f JSONB := _q->'freeze'; _seq BIGINT; _now BIGINT := change_time(); _set TEXT := durable(); _patience TEXT := current_setting('lock_timeout');
+BEGIN
+    BEGIN
+        _set := set_config('lock_timeout', '500ms', true);
+        LOCK TABLE freezes IN SHARE UPDATE EXCLUSIVE MODE;
+    EXCEPTION WHEN lock_not_available THEN NULL;
+    END;
+    _set := set_config('lock_timeout', _patience, true);
+    IF EXISTS (SELECT 1 FROM standing WHERE network = _f->>'network' AND account = _f->>'account') THEN RETURN false; END IF;
+    INSERT INTO freezes (network, account, at, by, why) VALUES (_f->>'network', _f->>'account', _now, _f->>'by', _f->>'why')
+        RETURNING seq INTO _seq;
+    _now := append(_q->>'writer', _now, 0, 'frozen', _q->>'detail');
+    IF _q->'alert' IS NOT NULL THEN
+        BEGIN
+            _set := set_config('lock_timeout', '500ms', true);
+            PERFORM alert(_q->'alert' || jsonb_build_object('win', _seq::text), 'freeze', ledger_now(), _q->'alert'->>'detail');
+        EXCEPTION WHEN lock_not_available THEN NULL;
+        END;
+    END IF;
+    RETURN true;
+END $$;
+
+-- Waits until what was being submitted when a freeze was committed is on disk, or is not; false: it waited for long enough.
+CREATE FUNCTION submits_ended(_within BIGINT) RETURNS BOOLEAN LANGUAGE plpgsql AS $$
+BEGIN
+    PERFORM set_config('synchronous_commit', 'off', true) || set_config('lock_timeout', _within || 'ms', true);
+    PERFORM 1 FROM locks WHERE name = 'freeze' FOR UPDATE;
+    RETURN true;
+EXCEPTION WHEN lock_not_available THEN RETURN false;
+END $$;
+
 -- Micro-dollars as dollars, as text.
 CREATE FUNCTION dollars(_usd BIGINT) RETURNS TEXT LANGUAGE sql IMMUTABLE AS $$ SELECT trim_scale(_usd::numeric / 1000000)::text $$;
 
@@ -597,14 +632,20 @@ BEGIN
     RETURN 1;
 END $$;
 
--- A process that works or waits says that it lives.
+-- A process that works or waits says that it lives, or its home that it ended; no other login says that of it. What a payment that is open
+-- names is kept, so that nobody else says it.
 CREATE FUNCTION beat(_id TEXT, _agent TEXT, _host TEXT, _for BIGINT) RETURNS BIGINT LANGUAGE plpgsql AS $$
+DECLARE _until BIGINT := real_clock() + least(_for, 60000000); -- history.aliveFor, twice
 BEGIN
     PERFORM set_config('synchronous_commit', 'off', true);
-    UPDATE instances SET until = real_clock() + _for WHERE id = _id;
+    UPDATE instances SET until = _until WHERE id = _id AND login = session_user;
     IF NOT FOUND THEN
-        INSERT INTO instances VALUES (_id, _agent, _host, real_clock() + _for) ON CONFLICT (id) DO UPDATE SET until = real_clock() + _for;
-        DELETE FROM instances WHERE id IN (SELECT id FROM instances WHERE until < real_clock() - 86400000000 FOR UPDATE SKIP LOCKED);
+        INSERT INTO instances AS i VALUES (_id, _agent, _host, _until, session_user)
+            ON CONFLICT (id) DO UPDATE SET until = _until WHERE i.login = session_user;
+        IF NOT FOUND THEN PERFORM refuse('X4V01', 'this process is not of this login'); END IF;
+        DELETE FROM instances WHERE id IN (SELECT id FROM instances i WHERE until < real_clock() - 86400000000 AND NOT EXISTS (
+            SELECT 1 FROM payments p WHERE p.state IN ('reserved', 'submitted', 'unknown') AND i.id IN (p.lease_owner, p.waiter))
+            FOR UPDATE SKIP LOCKED);
     END IF;
     RETURN real_clock();
 END $$;

@@ -69,11 +69,11 @@ DECLARE _f RECORD;
 BEGIN
     FOR _f IN SELECT p.oid::regprocedure AS name, p.proname, p.provolatile FROM pg_proc p WHERE p.pronamespace = 'x402'::regnamespace LOOP
         EXECUTE format('REVOKE ALL ON FUNCTION %s FROM PUBLIC', _f.name);
-        IF _f.proname IN ('reserve', 'reserve_all', 'submit', 'finish', 'lease', 'beat', 'turn', 'note', 'epoch', 'ledger_now', 'newest_of',
-            'failures_since', 'made_since', 'made_first', 'is_young_epoch', 'policy_apply', 'let_in') THEN
+        IF _f.proname IN ('reserve', 'reserve_all', 'submit', 'finish', 'lease', 'freeze', 'submits_ended', 'beat', 'turn', 'note', 'epoch',
+            'ledger_now', 'newest_of', 'failures_since', 'made_since', 'made_first', 'is_young_epoch', 'policy_apply', 'let_in') THEN
             EXECUTE format('ALTER FUNCTION %s SECURITY DEFINER SET search_path = x402, pg_temp', _f.name);
         END IF;
-        IF _f.proname IN ('reserve', 'reserve_all', 'submit', 'finish', 'lease', 'beat', 'turn', 'note', 'epoch') THEN
+        IF _f.proname IN ('reserve', 'reserve_all', 'submit', 'finish', 'lease', 'freeze', 'submits_ended', 'beat', 'turn', 'note', 'epoch') THEN
             EXECUTE format('GRANT EXECUTE ON FUNCTION %s TO x402_agent', _f.name);
         ELSIF _f.proname NOT IN ('policy_apply', 'let_in', 'append', 'add_to', 'give_back', 'is_session_open', 'held_of', 'refuse', 'alert', 'recount',
             'note_made', 'not_mine') THEN
@@ -90,7 +90,6 @@ GRANT UPDATE (touched) ON locks TO x402_agent;  -- to lock a row
 GRANT UPDATE (host) ON writers TO x402_agent;   -- likewise
 GRANT UPDATE (at) ON operations TO x402_agent;  -- likewise
 GRANT INSERT, UPDATE ON approvals TO x402_agent;
-GRANT INSERT (network, account, at, by, why) ON freezes TO x402_agent; -- not seq: a lift of the largest would lift all to come
 GRANT INSERT, UPDATE ON delegations TO x402_agent;
 GRANT INSERT, UPDATE ON channels TO x402_agent;
 GRANT INSERT, UPDATE, DELETE ON sales, sold_channels TO x402_agent;
