@@ -72,3 +72,22 @@ func TestWhoseProcessesALoginSpeaksFor(t *testing.T) {
 	require.Equal(t, "t", pgtest.SQL(t, f.URL, `SELECT until < x402.real_clock() + 60000001 FROM x402.instances
 		WHERE id = 'run_thief'`))
 }
+
+// An unfreeze lifts what it has seen: of a freeze that is being written it waits for the end.
+func TestNoFreezeIsLiftedUnseen(t *testing.T) {
+	owner, f := newFleet(t)
+	freeze := `SELECT x402.freeze('{"writer": "home_b", "freeze": {"network": "n", "account": "%s", "by": "agent",
+		"why": "w"}, "detail": "{}"}'::jsonb)`
+	begun := loginOf(t, f, "unseen_b", "")
+	meanwhile := make(chan error, 1)
+	go func() { meanwhile <- begun(`BEGIN; `+freeze+`; SELECT pg_sleep(2); COMMIT`, "first") }()
+	require.Eventually(t, func() bool {
+		return pgtest.SQL(t, f.URL, `SELECT count(*) FROM pg_stat_activity WHERE wait_event = 'PgSleep'
+			AND datname = current_database()`) == "1"
+	}, 20*time.Second, 10*time.Millisecond)
+	require.NoError(t, owner.Freeze(t.Context(), Freeze{By: byOwner, Why: "a later one"}))
+	lifted, err := owner.Unfreeze(t.Context(), nil)
+	require.NoError(t, err)
+	require.NoError(t, <-meanwhile)
+	require.Len(t, lifted, 2)
+}
