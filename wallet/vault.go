@@ -47,7 +47,8 @@ func (i Imported) SignVaultTransaction(t VaultTransaction) (sig [65]byte, err er
 func (i Imported) signDigest(digest [32]byte) (sig [65]byte, err error) {
 	withCleanStack(func() {
 		k := signer{secret: i.secret, work: new([nonceWork]byte)}
-		if k.public, err = publicKey(k.secret); err == nil {
+		k.public, err = publicKey(k.secret)
+		if err == nil {
 			sig, err = k.sign(&digest)
 		}
 	})
