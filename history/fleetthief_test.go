@@ -198,20 +198,16 @@ func TestAFailedPaymentForgetsItsKeyAlone(t *testing.T) {
 	require.Equal(t, []string{"1", "0"}, []string{entry(payee), entry(key)})
 }
 
-// Freezes are numbered by the ledger: with the largest number taken a lift would lift all to come.
+// Freezes are numbered by the ledger: with the largest number taken a lift would lift all to come. Nor does a
+// login write one that is in no chain.
 func TestAFreezesNumberIsTheLedgers(t *testing.T) {
-	owner, f, lab := rolesFleet(t, rolesRules())
+	_, f, _ := rolesFleet(t, rolesRules())
 	thief := newThief(t, f, "thief_freezes")
 	const freeze = `INSERT INTO x402.freezes (%snetwork, account, at, by, why) %s
 		VALUES (%s'', '', 1, 'agent', 'x')`
 	require.ErrorContains(t, thief.run(fmt.Sprintf(freeze, "seq, ", "OVERRIDING SYSTEM VALUE",
 		"9223372036854775807, ")), "permission denied")
-	require.NoError(t, thief.run(fmt.Sprintf(freeze, "", "", "")))
-	_, err := owner.Unfreeze(t.Context(), nil)
-	require.NoError(t, err)
-	require.NoError(t, lab.Freeze(t.Context(), Freeze{By: "owner", Why: "stop everything"}))
-	_, err = reserveBy(lab, rolesRules(), holdOf("lab-1", 1))
-	require.True(t, x402.HasCode(err, x402.WalletFrozen), "%v", err)
+	require.ErrorContains(t, thief.run(fmt.Sprintf(freeze, "", "", "")), "permission denied")
 }
 
 // What is no number of atomic units is refused: it would be a row that nobody can read, or free what is held
