@@ -403,11 +403,13 @@ func (s *channelSeller) Ask(ctx context.Context, r seller.Request) (*seller.Answ
 	if r.URL != testURL {
 		return s.street.Ask(ctx, r)
 	}
-	s.scriptedSeller.price = s.price
-	s.rewrite = strings.NewReplacer(`"exact"`, `"batch-settlement"`, `"paymentFlow":""`,
+	s.scriptedSeller.mu.Lock()
+	one := scriptedSeller{t: s.t, price: s.price, header: s.header, network: s.network, payee: s.payee}
+	s.scriptedSeller.mu.Unlock()
+	one.rewrite = strings.NewReplacer(`"exact"`, `"batch-settlement"`, `"paymentFlow":""`,
 		`"receiverAuthorizer":"0x3C44CdDdB6a900fa2b585dd299e03d12FA4293BC","withdrawDelay":900,"minDeposit":"`+
 			s.least+`"`)
-	return s.scriptedSeller.asks(), nil
+	return one.asks(), nil
 }
 
 // channelBench is a wallet that has deposited 100,000 with the seller at testURL, of which 1,000 are
