@@ -38,6 +38,8 @@ type app struct {
 	log     *slog.Logger
 	format  *logHandler // of log
 
+	ledger sharedLedger // of the home
+
 	// shared by every guard of this process: opening the wallet again must not forget what was met
 	checkpoints *seal.CheckpointCache
 	tally       *agent.Tally

@@ -222,26 +222,6 @@ func (a *app) ledgerPassword(ctx context.Context, at fleet.JoinLedger) (string, 
 	return string(bytes.TrimRight(text, "\r\n")), nil
 }
 
-// openLedger opens the home's ledger, or the fleet's that it is in.
-func (a *app) openLedger(ctx context.Context, o history.Options) (*history.Store, error) {
-	m, err := a.fleetMember()
-	if err != nil {
-		return nil, err
-	}
-	if m == nil {
-		if rules, err := config.Load(a.home); err == nil && rules.Ledger.URL != "" {
-			return nil, x402.Errorf(x402.SetupFailed, "ledger.url names a fleet's ledger, and this home has "+
-				"not joined it").
-				WithHint("on the owner's machine: x402-wallet policy seal --fleet, then x402-wallet agents "+
-					"enroll with --out %s, which goes into this home", joinFile)
-		}
-		return history.Open(ctx, a.home, o)
-	}
-	f := a.ledgerOf(m.ledger)
-	f.Writer, f.Agent, f.Home = m.writer, m.agent, a.home
-	return history.OpenFleet(f, o)
-}
-
 // inFleet makes a guard that of a fleet, if this home is in one.
 func (a *app) inFleet(g *seal.Guard) *seal.Guard {
 	if m, err := a.fleetMember(); err == nil && m != nil {

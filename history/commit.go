@@ -10,23 +10,20 @@ import (
 	"x402-wallet/x402"
 )
 
-// Changes of this process that come at the same time share a transaction: beginning and ending one
-// takes as long for many as for one. Each change is whole or nothing within its transaction, sees those
-// before it, and has its own answer; none has one before the commit, and one that has to be durable
-// none before the disk has it (walsync.go). While the disk is waited for, the next ones gather: what has to
-// be durable is flushed no sooner for being written before that flush has ended. What has not is written at
-// once.
+// Changes of this process that come at the same time share a transaction, and so SQLite's flush of the log
+// at its end. Each change is whole or nothing within its transaction, sees those before it, and has its own
+// answer; none has one before the commit is on the disk. While one transaction is written, the next changes
+// wait in the queue and make the next one.
 
 // change is one of them.
 type change struct {
 	f        func(*tx) error
-	durable  bool // has to outlive a power cut
+	durable  bool // in a fleet: the server's disk is waited for
 	isSingle bool // writes by one statement, its last, which SQLite undoes by itself
 	// in a fleet: it locks the rows that it decides by, or no rows of others matter to it, so that it need
 	// not wait for other changes
 	locksRows bool
 	since     time.Time
-	written   flushState // the log with it
 	err       error
 	panicked  any
 	alerted   bool          // it wrote an alert
@@ -38,8 +35,7 @@ type change struct {
 type commitQueue struct {
 	mu      sync.Mutex
 	waiting []*change
-	working bool          // one of the callers commits
-	gathers chan struct{} // closed when that one need not wait for more of them; nil: it does not wait
+	working bool // one of the callers commits
 }
 
 // maxBatch bounds how many share a transaction, so that other processes do not wait for long.
@@ -64,8 +60,7 @@ func (s *Store) txRows(ctx context.Context, f func(*tx) error) error {
 	return s.enqueue(ctx, &change{f: f, durable: true, locksRows: true})
 }
 
-// commitNoSync runs f in a transaction that survives the death of the process, but perhaps not
-// of the machine.
+// commitNoSync is tx for an f that in a fleet need not wait for the server's disk.
 func (s *Store) commitNoSync(ctx context.Context, f func(*tx) error) error {
 	return s.enqueue(ctx, &change{f: f})
 }
@@ -94,11 +89,7 @@ func (s *Store) enqueue(ctx context.Context, c *change) error {
 	if c.panicked != nil {
 		panic(c.panicked)
 	}
-	err := c.err
-	if err == nil && c.durable {
-		err = s.wal.durable(c.written)
-	}
-	return s.tellIf(c, err)
+	return s.tellIf(c, c.err)
 }
 
 // tellIf tells of a change that is written, if it wrote an alert. It returns its error.
@@ -116,36 +107,6 @@ func (q *commitQueue) join(c *change) {
 	if !q.working {
 		q.passOn()
 	}
-	if q.gathers != nil && q.isPressing() {
-		close(q.gathers)
-		q.gathers = nil
-	}
-}
-
-// isPressing reports whether what waits is to be written now, although the disk is busy.
-func (q *commitQueue) isPressing() bool {
-	return len(q.waiting) >= maxBatch ||
-		slices.ContainsFunc(q.waiting, func(c *change) bool { return !c.durable })
-}
-
-// gather waits, for who leads, until a flush has ended, unless something is pressing.
-func (q *commitQueue) gather(ctx context.Context, flushed <-chan struct{}) {
-	q.mu.Lock()
-	if q.isPressing() {
-		q.mu.Unlock()
-		return
-	}
-	enough := make(chan struct{})
-	q.gathers = enough
-	q.mu.Unlock()
-	select {
-	case <-flushed:
-	case <-enough:
-	case <-ctx.Done():
-	}
-	q.mu.Lock()
-	defer q.mu.Unlock()
-	q.gathers = nil
 }
 
 // passOn makes the first caller in the queue the leader, who commits, if anybody waits. It is called with mu
@@ -187,11 +148,6 @@ func (q *commitQueue) take() []*change {
 // do the same.
 func (s *Store) commitNext(ctx context.Context, first *change) {
 	p := patience{ctx: ctx, until: first.since.Add(lockWait)}
-	if flushed := s.wal.underWay(); flushed != nil {
-		began := time.Now()
-		s.queue.gather(ctx, flushed)
-		p.until = p.until.Add(time.Since(began)) // patience is with other processes, not with the disk
-	}
 	var batch []*change
 	err := ctx.Err()
 	if err != nil {
@@ -228,6 +184,9 @@ func (s *Store) commit(p patience) (batch []*change, err error) {
 	var known known
 	err = s.write.with(p.ctx, func(conn *conn) error {
 		return conn.transaction(p, beginWriting, func() error {
+			if err := conn.logInPlace(s.home); err != nil {
+				return err
+			}
 			if err := s.takesWrites(conn, &known); err != nil {
 				return err
 			}
@@ -240,12 +199,6 @@ func (s *Store) commit(p patience) (batch []*change, err error) {
 			return nil
 		})
 	})
-	if err == nil {
-		written := s.wal.committed(known.head)
-		for _, c := range batch {
-			c.written = written
-		}
-	}
 	return batch, err
 }
 

@@ -145,7 +145,8 @@ func OpenFleet(f Fleet, o Options) (*Store, error) {
 	}
 	e.pool = pool
 	e.demands.Store(&f.Replication)
-	return &Store{now: o.Now, fleet: e, contentQuota: o.ContentQuota, alerted: o.Alerted}, nil
+	return &Store{database: &database{now: o.Now, fleet: e, stores: 1}, contentQuota: o.ContentQuota,
+		alerted: o.Alerted}, nil
 }
 
 func (e *fleet) close() error {

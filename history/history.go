@@ -32,7 +32,7 @@
 // fleet's), movehome.go and movechain.go (into ledger.db).
 //
 // Under all of them, and SQLite's own: pack.go (texts that take little room), commit.go (changes that
-// share a transaction), walsync.go (what is on the disk when), filelock.go (processes that take turns),
+// share a transaction), filelock.go (processes that take turns),
 // patience.go (how long anybody waits for others), instance.go (which processes live), pool.go
 // (connections, and what their errors mean), tx.go (a transaction, and how it reads), rows.go (queries and
 // their answers).
@@ -44,13 +44,11 @@ import (
 	_ "embed"
 	"errors"
 	"fmt"
-	"io"
-	"net/url"
+	"io/fs"
 	"os"
 	"path/filepath"
 	"regexp"
 	"strconv"
-	"strings"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -81,7 +79,8 @@ const busyWait = 50 * time.Millisecond
 // FileName is the ledger's name in the wallet's home (SPEC §2).
 const FileName = "ledger.db"
 
-// Store is an open ledger. It is safe for concurrent use, by other processes too; Close it.
+// Store is an open ledger. It is safe for concurrent use, by other processes too; Close it. A process opens
+// a ledger once, and gives others a Store of it by Share.
 //
 // Errors: what a method documents (sentinels and types of this package); else an *x402.Error:
 // LEDGER_CORRUPT, where the file is damaged or another one, and nothing is paid until a person has
@@ -89,20 +88,32 @@ const FileName = "ledger.db"
 // for a defect of this package. With any error nothing was written, unless the commit itself
 // failed: then the change may be on disk, and repeating it finds that out.
 type Store struct {
+	*database
+
+	contentQuota int64
+	alerted      func() // may be nil
+	closing      sync.Once
+
+	self     *instance // nil before the first payment
+	selfLock sync.Mutex
+}
+
+// database is what the Stores of one open ledger share.
+type database struct {
 	write *pool // one connection: this process's writers queue here instead of in SQLite
 	read  *pool
 	now   func() time.Time
 	home  string
 	file  os.FileInfo // ledger.db when it was opened
 	queue commitQueue
-	wal   *walSync
+
+	storesLock sync.Mutex
+	stores     int // that are open; the last one closes the database
 
 	followed followed
 
-	contentQuota int64
-	alerted      func() // may be nil
-	moves        bool   // it may be marked: see OpenMoving
-	arrival      *arrival
+	moves   bool // it may be marked: see OpenMoving
+	arrival *arrival
 
 	writeLock, checkpointLock *fileLock
 	channelLocks              channelLocks
@@ -112,9 +123,7 @@ type Store struct {
 
 	fleet *fleet // nil: the ledger is SQLite's, in the home
 
-	self     *instance // nil before the first payment
-	selfLock sync.Mutex
-	lock     func(*os.File) (held bool, err error)
+	lock func(*os.File) (held bool, err error)
 }
 
 // Options have useful zero values.
@@ -129,23 +138,31 @@ type Options struct {
 	ledgerID string // of a new ledger; "": a fresh one
 }
 
-// Create makes the ledger of a new wallet. It never touches one that is there.
+// Create makes the ledger of a new wallet. It never touches one that is there. Other users cannot read it
+// before it has its mode, because they cannot enter the home.
 func Create(ctx context.Context, home string, o Options) error {
 	path := filepath.Join(home, FileName)
-	// Before SQLite does, so that it is never readable by others.
-	file, err := os.OpenFile(path, os.O_CREATE|os.O_EXCL|os.O_RDWR, 0o600)
-	if err != nil {
+	switch _, err := os.Lstat(path); {
+	case err == nil:
+		return x402.Errorf(x402.LedgerUnavailable, "create the ledger: %w", fs.ErrExist)
+	case !errors.Is(err, fs.ErrNotExist):
 		return x402.Errorf(x402.LedgerUnavailable, "create the ledger: %w", err)
 	}
-	file.Close()
-	// Before anything else is in it: what is removed can be given back to the disk in small steps
-	// (content.go).
-	s, err := open(home, o, "auto_vacuum(INCREMENTAL)")
+	// auto_vacuum has to be set while the file is empty. It lets content.go give room back to the disk in
+	// small steps.
+	s, err := open(home, o, createFile, "auto_vacuum(INCREMENTAL)")
 	if err != nil {
 		return err
 	}
 	defer s.Close()
-	s.moves = true // it has no format yet
+	s.moves = true                                                     // it has no format yet
+	err = s.read.with(ctx, func(c *conn) error { return c.reading() }) // SQLite makes the file
+	if err == nil {
+		err = os.Chmod(path, 0o600)
+	}
+	if err != nil {
+		return x402.Errorf(x402.LedgerUnavailable, "create the ledger: %w", err)
+	}
 	err = s.tx(ctx, func(t *tx) error {
 		if _, err := t.exec(schema()); err != nil {
 			return err
@@ -190,11 +207,10 @@ func Open(ctx context.Context, home string, o Options) (*Store, error) {
 		return nil, x402.Errorf(x402.LedgerUnavailable, "open the ledger: %w", err)
 	case !info.Mode().IsRegular():
 		return nil, x402.Errorf(x402.LedgerUnavailable, "the ledger %s is not a regular file", FileName)
+	case info.Size() == 0: // SQLite would take it for a new database
+		return nil, damaged("open the ledger", errors.New("it is empty"))
 	}
-	if err := isDatabase(path); err != nil {
-		return nil, err
-	}
-	s, err := open(home, o)
+	s, err := open(home, o, existingFile)
 	if err != nil {
 		return nil, err
 	}
@@ -263,43 +279,25 @@ func (s *Store) InPlace() error {
 		WithHint("put it back into its place; nothing is paid without it")
 }
 
-// isDatabase looks before SQLite does: opening an empty or short file would write a fresh header into it.
-func isDatabase(path string) error {
-	const magic = "SQLite format 3\x00" // https://www.sqlite.org/fileformat.html §1.2
-	file, err := os.Open(path)
-	if err != nil {
-		return x402.Errorf(x402.LedgerUnavailable, "open the ledger: %w", err)
-	}
-	defer file.Close()
-	head := make([]byte, len(magic))
-	_, err = io.ReadFull(file, head)
-	isShort := errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF)
-	switch {
-	case err != nil && !isShort:
-		return x402.Errorf(x402.LedgerUnavailable, "open the ledger: %w", err)
-	case isShort, string(head) != magic:
-		return damaged("open the ledger", errors.New("it is not a database"))
-	}
-	return nil
-}
+// Whether open may make the file.
+const existingFile, createFile = "rw", "rwc"
 
-// open opens the database. first are pragmas before all others: none that writes, but in Create, or each new
-// connection would have to wait for whoever writes.
-func open(home string, o Options, first ...string) (*Store, error) {
+// open opens the database. Nothing but SQLite ever opens ledger.db, ledger.db-wal or ledger.db-shm: when a
+// process closes any descriptor of a file, the kernel drops all of its POSIX locks on it, those of SQLite
+// among them (https://www.sqlite.org/howtocorrupt.html §2.2). first are pragmas before all others; only
+// Create may pass one that writes, or each new connection would wait for other processes.
+func open(home string, o Options, mode string, first ...string) (*Store, error) {
 	if o.Now == nil {
 		o.Now = time.Now
 	}
-	path := filepath.ToSlash(filepath.Join(home, FileName))
-	if !strings.HasPrefix(path, "/") {
-		path = "/" + path // a Windows drive
-	}
-	// With synchronous=NORMAL a commit is in the log when it returns, and what has to be on the disk is
-	// flushed by walSync. A log that content made longer than 64 MiB is cut again. 4000 pages are 16 MiB of
-	// log: with SQLite's thousand it would be copied, and the disk be waited for, every fifty payments.
-	dsn := "file://" + (&url.URL{Path: path}).EscapedPath() +
-		fmt.Sprintf("?mode=rw&_pragma=busy_timeout(%d)", busyWait.Milliseconds())
+	// With synchronous=FULL a commit is on the disk when it returns; macOS needs fullfsync for that. A log
+	// that content made longer than 64 MiB is cut again. 4000 pages are 16 MiB of log: with SQLite's default
+	// of a thousand it would be copied into ledger.db every fifty payments.
+	dsn := fileURI(filepath.Join(home, FileName)) +
+		fmt.Sprintf("?mode=%s&_pragma=busy_timeout(%d)", mode, busyWait.Milliseconds())
 	for _, pragma := range append(first, "journal_mode(WAL)", "journal_size_limit(67108864)",
-		"synchronous(NORMAL)", "wal_autocheckpoint(4000)", "trusted_schema(OFF)", "temp_store(MEMORY)") {
+		"synchronous(FULL)", "fullfsync(ON)", "checkpoint_fullfsync(ON)", "wal_autocheckpoint(4000)",
+		"trusted_schema(OFF)", "temp_store(MEMORY)") {
 		dsn += "&_pragma=" + pragma
 	}
 	write, err := newPool(dsn, 1)
@@ -310,26 +308,50 @@ func open(home string, o Options, first ...string) (*Store, error) {
 	if err != nil {
 		return nil, ledgerError("open the ledger", err)
 	}
-	return &Store{
-		write: write, read: read, now: o.Now, home: home, lock: lockFile, contentQuota: o.ContentQuota,
-		alerted:   o.Alerted,
-		moves:     o.moves,
-		wal:       &walSync{path: filepath.Join(home, FileName+"-wal"), flush: flushData},
+	d := &database{
+		write: write, read: read, now: o.Now, home: home, stores: 1, lock: lockFile, moves: o.moves,
 		writeLock: newFileLock(home, "ledger"), checkpointLock: newFileLock(home, "mark"),
-	}, nil
+	}
+	return &Store{database: d, contentQuota: o.ContentQuota, alerted: o.Alerted}, nil
 }
 
-// Close ends this process's part in the ledger.
-func (s *Store) Close() error {
-	if s.fleet != nil {
-		return s.fleet.close()
+// Share returns another Store of the same open ledger, with options of its own; o.Now is not used. What one of
+// them works on, the others take for another process's. It reports false if all Stores are closed.
+func (s *Store) Share(o Options) (shared *Store, open bool) {
+	s.storesLock.Lock()
+	defer s.storesLock.Unlock()
+	if s.stores == 0 {
+		return nil, false
 	}
-	s.selfLock.Lock()
-	defer s.selfLock.Unlock()
-	if s.self != nil {
-		s.self.release()
-		s.self = nil
+	s.stores++
+	return &Store{database: s.database, contentQuota: o.ContentQuota, alerted: o.Alerted}, true
+}
+
+// Close ends this Store. The last one of a ledger ends this process's part in it.
+func (s *Store) Close() (err error) {
+	s.closing.Do(func() {
+		s.selfLock.Lock()
+		if s.self != nil {
+			s.self.release()
+			s.self = nil
+		}
+		s.selfLock.Unlock()
+		err = s.leave()
+	})
+	return err
+}
+
+// leave closes the database after its last Store.
+func (d *database) leave() error {
+	d.storesLock.Lock()
+	defer d.storesLock.Unlock()
+	d.stores--
+	if d.stores > 0 {
+		return nil
 	}
-	return errors.Join(s.read.close(), s.write.close(), s.writeLock.close(), s.checkpointLock.close(),
-		s.channelLocks.close())
+	if d.fleet != nil {
+		return d.fleet.close()
+	}
+	return errors.Join(d.read.close(), d.write.close(), d.writeLock.close(), d.checkpointLock.close(),
+		d.channelLocks.close())
 }

@@ -430,18 +430,7 @@ func (m *Mover) build(ctx context.Context, dir string, done Moved, a Arrival) er
 	if _, err := s.VerifySealed(ctx, k); err != nil {
 		return fmt.Errorf("compare the new ledger: %w", err)
 	}
-	if err := s.emptyLog(ctx); err != nil {
-		return err
-	}
-	return diskError("flush the new ledger", syncFile(filepath.Join(dir, FileName)))
-}
-
-func syncFile(path string) error {
-	file, err := os.OpenFile(path, os.O_RDWR, 0)
-	if err != nil {
-		return err
-	}
-	return errors.Join(file.Sync(), file.Close())
+	return s.emptyLog(ctx)
 }
 
 // arrival is what a ledger comes from that is sealed for the first time.

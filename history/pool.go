@@ -5,6 +5,8 @@ import (
 	"database/sql"
 	"database/sql/driver"
 	"errors"
+	"os"
+	"path/filepath"
 	"sync"
 
 	"modernc.org/sqlite"
@@ -32,6 +34,7 @@ type conn struct {
 	stmts  map[string]statement
 	named  []driver.NamedValue // the last query's
 	broken bool                // not to be used again
+	log    os.FileInfo         // ledger.db-wal when this connection wrote to it first
 }
 
 // The two kinds of transactions.
@@ -184,6 +187,27 @@ func (c *conn) transaction(p patience, begin string, f func() error) error {
 	_, err = c.exec(context.Background(), `COMMIT`)
 	done = err == nil
 	return ledgerError("commit", err)
+}
+
+// logInPlace says whether ledger.db-wal still is the file that this connection writes to. SQLite keeps it
+// while anybody has the ledger open. Where it was removed or replaced all the same, commits would go into a
+// file that no other process finds. It looks at the file's name alone and opens nothing.
+func (c *conn) logInPlace(home string) error {
+	const name = FileName + "-wal"
+	info, err := os.Lstat(filepath.Join(home, name))
+	switch {
+	case err != nil:
+	case c.log == nil:
+		c.log = info
+		return nil
+	case os.SameFile(c.log, info):
+		return nil
+	default:
+		err = errors.New("it was replaced")
+	}
+	return x402.Errorf(x402.LedgerUnavailable, "look for %s: %w", name, err).
+		WithHint("files of the ledger were taken away: stop all processes of this wallet, restore a backup, " +
+			"and run x402-wallet history verify")
 }
 
 // rollback ends a transaction. Where there is none, because SQLite has ended it by itself, it says

@@ -1,0 +1,52 @@
+package app
+
+import (
+	"context"
+	"sync"
+
+	"x402-wallet/history"
+	"x402-wallet/internal/config"
+	"x402-wallet/x402"
+)
+
+// openLedger opens the home's ledger, or that of the fleet it has joined.
+func (a *app) openLedger(ctx context.Context, o history.Options) (*history.Store, error) {
+	m, err := a.fleetMember()
+	if err != nil {
+		return nil, err
+	}
+	if m == nil {
+		if rules, err := config.Load(a.home); err == nil && rules.Ledger.URL != "" {
+			return nil, x402.Errorf(x402.SetupFailed, "ledger.url names a fleet's ledger, and this home has "+
+				"not joined it").
+				WithHint("on the owner's machine: x402-wallet policy seal --fleet, then x402-wallet agents "+
+					"enroll with --out %s, which goes into this home", joinFile)
+		}
+		return a.ledger.open(ctx, a.home, o)
+	}
+	f := a.ledgerOf(m.ledger)
+	f.Writer, f.Agent, f.Home = m.writer, m.agent, a.home
+	return history.OpenFleet(f, o)
+}
+
+// sharedLedger is the home's ledger as this process has it open. However many accounts pay from it, and however
+// often the owner's rules change, SQLite has its files open once.
+type sharedLedger struct {
+	mu    sync.Mutex
+	store *history.Store // the last one that was opened; its user may have closed it
+}
+
+func (l *sharedLedger) open(ctx context.Context, home string, o history.Options) (*history.Store, error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.store != nil && l.store.InPlace() == nil { // else a backup was put in its place
+		if shared, open := l.store.Share(o); open {
+			return shared, nil
+		}
+	}
+	store, err := history.Open(ctx, home, o)
+	if err == nil {
+		l.store = store
+	}
+	return store, err
+}

@@ -1,0 +1,113 @@
+package history
+
+import (
+	"bytes"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+)
+
+// hasLock reports whether this process holds a POSIX lock on a file, as the kernel says in /proc/locks.
+func hasLock(t *testing.T, path string) bool {
+	t.Helper()
+	var stat syscall.Stat_t
+	require.NoError(t, syscall.Stat(path, &stat))
+	locks, err := os.ReadFile("/proc/locks")
+	require.NoError(t, err)
+	inode := fmt.Sprintf(":%d ", stat.Ino)
+	for line := range bytes.Lines(locks) {
+		text := string(line)
+		if strings.Contains(text, "POSIX") && strings.Contains(text, inode) &&
+			strings.Contains(text, fmt.Sprintf(" %d ", os.Getpid())) {
+			return true
+		}
+	}
+	return false
+}
+
+// SQLite's locks on the ledger outlive whatever else this process does with its files. Without them another
+// program would take itself for the last user, and remove the log under the wallet.
+func TestLocks_AreKept(t *testing.T) {
+	s, _, home := newStore(t)
+	pay(t, s, testHold(1), Settled)
+	path := filepath.Join(home, FileName)
+	require.True(t, hasLock(t, path))
+	require.True(t, hasLock(t, path+"-shm"))
+
+	for name, f := range map[string]func() error{
+		"another Store": func() error {
+			other, err := Open(t.Context(), home, Options{})
+			if err != nil {
+				return err
+			}
+			return other.Close()
+		},
+		"a shared Store": func() error {
+			shared, open := s.Share(Options{})
+			require.True(t, open)
+			return shared.Close()
+		},
+		"a backup":            func() error { _, err := s.Backup(t.Context(), filepath.Join(t.TempDir(), "b")); return err },
+		"verify":              func() error { _, err := s.Verify(t.Context(), Head{}); return err },
+		"create once more":    func() error { require.Error(t, Create(t.Context(), home, Options{})); return nil },
+		"in place":            s.InPlace,
+		"a ledger that moves": func() error { _, err := HasMoved(t.Context(), s); return err },
+	} {
+		t.Run(name, func(t *testing.T) {
+			require.NoError(t, f())
+			require.True(t, hasLock(t, path))
+			require.True(t, hasLock(t, path+"-shm"))
+		})
+	}
+	pay(t, s, testHold(2), Settled)
+}
+
+// The locks test can fail: this is what the kernel does when any descriptor of the file is closed.
+func TestLocks_AreLostByAnotherDescriptor(t *testing.T) {
+	s, _, home := newStore(t)
+	pay(t, s, testHold(1), Settled)
+	path := filepath.Join(home, FileName)
+	file, err := os.Open(path)
+	require.NoError(t, err)
+	require.NoError(t, file.Close())
+	require.False(t, hasLock(t, path))
+}
+
+// A log that was taken away, or that is another file, gets no commit: nobody would find it there.
+func TestLog_TakenAway(t *testing.T) {
+	for name, take := range map[string]func(t *testing.T, log string){
+		"removed": func(t *testing.T, log string) { require.NoError(t, os.Remove(log)) },
+		"replaced": func(t *testing.T, log string) {
+			text, err := os.ReadFile(log) // no lock is on the log itself
+			require.NoError(t, err)
+			require.NoError(t, os.Remove(log))
+			require.NoError(t, os.WriteFile(log, text, 0o600))
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			s, _, home := newStore(t)
+			pay(t, s, testHold(1), Settled)
+			take(t, filepath.Join(home, FileName+"-wal"))
+			_, err := reserve(s, testHold(2))
+			require.ErrorContains(t, err, FileName+"-wal")
+		})
+	}
+}
+
+// With synchronous=FULL a commit is on the disk when it returns.
+func TestEveryConnectionFlushes(t *testing.T) {
+	s, _, _ := newStore(t)
+	for name, pool := range map[string]*pool{"write": s.write, "read": s.read} {
+		var synchronous int
+		var mode string
+		require.NoError(t, pool.QueryRow(`PRAGMA synchronous`).Scan(&synchronous))
+		require.NoError(t, pool.QueryRow(`PRAGMA journal_mode`).Scan(&mode))
+		require.Equal(t, 2, synchronous, name)
+		require.Equal(t, "wal", mode, name)
+	}
+}
