@@ -224,6 +224,9 @@ func (w *Wallet) Close() error {
 	}
 }
 
+// PID is the process id of the server.
+func (w *Wallet) PID() int { return w.cmd.Process.Pid }
+
 // Stderr is the end of what the wallet has logged.
 func (w *Wallet) Stderr() string { return w.stderr.String() }
 

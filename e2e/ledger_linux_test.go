@@ -1,0 +1,117 @@
+package e2e
+
+import (
+	"bytes"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"syscall"
+	"testing"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"x402-wallet/e2e/testworld"
+	"x402-wallet/internal/config"
+)
+
+// sqlite3 runs Debian's SQLite on a ledger: another program, with an older library.
+func sqlite3(t *testing.T, ledger, command string) string {
+	t.Helper()
+	out, err := exec.CommandContext(t.Context(), "sqlite3", "-cmd", ".timeout 5000", ledger, command).CombinedOutput()
+	assert.NoError(t, err, "%s: %s", command, out)
+	return strings.TrimSpace(string(out))
+}
+
+// holdsLock reports whether a process has a POSIX lock on a file, by /proc/locks.
+func holdsLock(t *testing.T, pid int, path string) bool {
+	t.Helper()
+	var stat syscall.Stat_t
+	require.NoError(t, syscall.Stat(path, &stat))
+	locks, err := os.ReadFile("/proc/locks")
+	require.NoError(t, err)
+	for line := range bytes.Lines(locks) {
+		text := string(line)
+		if strings.Contains(text, "POSIX") && strings.Contains(text, fmt.Sprintf(" %d ", pid)) &&
+			strings.Contains(text, fmt.Sprintf(":%d ", stat.Ino)) {
+			return true
+		}
+	}
+	return false
+}
+
+// Another program reads, copies and closes the ledger while two servers on one home, each with an account of
+// its own, go on paying, and their owner changes the rules meanwhile. Chain, ledger and keys agree: nothing is
+// lost, and no key is paid twice.
+func TestLedger_BesideAnotherProgram(t *testing.T) {
+	lab := Start(t)
+	bin := testworld.Build(t)
+	rules := lab.Config(ConfigOptions{Budget: plenty})
+	home := testworld.NewHome(t, rules)
+	travel := addAccount(t, home, bin, "travel")
+	lab.EVMMint(home.EVM, 1_000_000)
+	lab.EVMMint(travel.EVM, 1_000_000)
+	file := filepath.Join(home.Dir, config.FileName)
+	text, err := os.ReadFile(file)
+	require.NoError(t, err)
+
+	ledger := filepath.Join(home.Dir, "ledger.db")
+	servers := []*Wallet{
+		StartWallet(t, bin, home),
+		StartWalletWith(t, bin, home, WalletOptions{Args: []string{"--account", "travel"}}),
+	}
+	const rounds, each = 4, 3
+	var paid [2]atomic.Int64
+	for round := range rounds {
+		var calls sync.WaitGroup
+		for i, w := range servers {
+			calls.Go(func() {
+				for n := range each {
+					key := fmt.Sprintf("key-%d-%d-%d", i, round, n)
+					p := payFor(t, w, lab.Seller+"/evm?k="+key, "idempotencyKey", key)
+					assert.Equal(t, "paid", p.Status, "%+v", p)
+					if p.Status == "paid" {
+						paid[i].Add(1)
+					}
+				}
+			})
+		}
+		copied := filepath.Join(t.TempDir(), "copy.db")
+		sqlite3(t, ledger, ".backup "+copied)
+		assert.Equal(t, "ok", sqlite3(t, copied, "PRAGMA integrity_check"))
+		sqlite3(t, ledger, "SELECT count(*) FROM payments")
+		runWallet(t, home, bin, nil, "ledger", "backup", filepath.Join(t.TempDir(), "own.db"))
+		calls.Wait()
+
+		// Any byte of the rules that changed has the servers open their wallet again.
+		text = append(text, "# looked at\n"...)
+		require.NoError(t, config.WriteFile(file, text))
+		seen, err := atTerminal(t, home, bin, testworld.Passphrase, "policy", "seal")
+		require.NoError(t, err, seen)
+		for _, w := range servers {
+			payFor(t, w, lab.Seller+"/evm?k=again", "maxAmount", "1") // opens it, and buys nothing
+			require.True(t, holdsLock(t, w.PID(), ledger), "round %d", round)
+			require.True(t, holdsLock(t, w.PID(), ledger+"-shm"), "round %d", round)
+		}
+		sqlite3(t, ledger, "PRAGMA wal_checkpoint")
+	}
+
+	for i, from := range []string{home.EVM, travel.EVM} {
+		require.EqualValues(t, rounds*each, paid[i].Load())
+		require.EqualValues(t, 1_000_000-rounds*each*price, lab.EVMBalance(from), "what the chain has of %s", from)
+	}
+	settled := sqlite3(t, ledger, "SELECT count(*) FROM payments WHERE state = 'settled'")
+	require.Equal(t, fmt.Sprint(2*rounds*each), settled, "what the ledger has")
+	for i, w := range servers {
+		for round := range rounds {
+			key := fmt.Sprintf("key-%d-%d-0", i, round)
+			p := payFor(t, w, lab.Seller+"/evm?k="+key, "idempotencyKey", key)
+			require.Equal(t, "replayed", p.Status, "%+v", p)
+		}
+	}
+	runWallet(t, home, bin, nil, "history", "verify", "--seals")
+}
