@@ -2,6 +2,7 @@ package history
 
 import (
 	"context"
+	"path/filepath"
 	"reflect"
 	"slices"
 	"testing"
@@ -35,6 +36,16 @@ var fleetMethods = []struct {
 }{
 	{"InPlace", func(w *walk) { w.no(w.InPlace()) }},
 	{"LedgerID", func(w *walk) { require.Contains(w.t, got(w.LedgerID(w.ctx))(w), "led_") }},
+	{"Backup", func(w *walk) {
+		_, err := w.Backup(w.ctx, filepath.Join(w.t.TempDir(), "copy"))
+		require.True(w.t, x402.HasCode(err, x402.SetupFailed), "%v", err)
+	}},
+	{"Share", func(w *walk) {
+		shared, open := w.Share(Options{})
+		require.True(w.t, open)
+		require.Equal(w.t, got(w.LedgerID(w.ctx))(w), got(shared.LedgerID(w.ctx))(w))
+		require.NoError(w.t, shared.Close())
+	}},
 	{"Rules", func(w *walk) { require.EqualValues(w.t, 1, got(w.Rules(w.ctx))(w).Version) }},
 	{"Agents", func(w *walk) { require.Empty(w.t, got(w.Agents(w.ctx))(w)) }},
 	{"EveryRules", func(w *walk) { require.Len(w.t, got(w.EveryRules(w.ctx))(w), 1) }},
