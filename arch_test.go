@@ -13,9 +13,9 @@ import (
 // arrow is added here in the commit that needs it, with its reason.
 var arrows = map[string][]string{
 	"x402/money":       {},
-	"x402/base58":      {},
 	"internal/pattern": {},
-	"chain/svm/solana": {}, // Solana's words and messages, and nothing of payments
+	// it reads what package svm has built, and imports nothing that builds
+	"chain/svm/decode": {"x402", "x402/money"},
 	// knows nothing of ours: whoever reads it has seen all that touches a key
 	"wallet": {},
 	"x402":   {"x402/money"},
@@ -38,19 +38,19 @@ var arrows = map[string][]string{
 	"wallet/signer": {"internal/child", "internal/config", "wallet", "x402"},
 	"chain/rpc":     {"internal/steps", "x402"}, // steps: a question is one, of a payment or a sale
 	"chain/evm":     {"x402/money", "chain/rpc", "x402"},
-	"chain/svm":     {"x402/money", "chain/rpc", "chain/svm/solana", "x402"},
+	"chain/svm":     {"x402/money", "chain/rpc", "chain/svm/decode", "x402"},
 	// child: servers that are commands; steps: which trace a call belongs to, where they may hear of it
 	"seller": {"internal/child", "internal/mcpconn", "internal/steps", "x402"},
 	// evm, svm: it reads what it signs itself; history: and finds it reserved; passkey: it believes the
 	// owner's passkeys, and nobody's word that they said yes
-	"wallet/agent": {"budget", "chain/evm", "history", "internal/passkey", "internal/socket", "x402/money",
-		"chain/svm", "wallet", "x402", "wallet/seal"},
+	"wallet/agent": {"budget", "chain/evm", "chain/svm/decode", "history", "internal/passkey", "internal/socket",
+		"x402/money", "chain/svm", "wallet", "x402", "wallet/seal"},
 	// child: facilitators that are programs; steps: likewise
 	"facilitator": {"internal/child", "internal/steps", "x402/money", "x402"},
 	// evm, svm: it reads itself what it is paid; history: one payment, one run
 	// steps: what a sale is made of
-	"paywall": {"chain/evm", "facilitator", "history", "internal/child", "internal/mcpconn", "internal/steps",
-		"x402/money", "chain/svm", "x402"},
+	"paywall": {"chain/evm", "chain/svm/decode", "facilitator", "history", "internal/child", "internal/mcpconn",
+		"internal/steps", "x402/money", "x402"},
 	// steps: what a payment is made of
 	"pay": {"budget", "facilitator", "history", "internal/steps", "x402/money", "seller", "x402"},
 	// chain/rpc: it asks Rooch, which nobody else does; history: promises are kept in the ledger
@@ -98,7 +98,7 @@ var arrows = map[string][]string{
 	"internal/hooks": {"history", "internal/child", "internal/pattern", "x402/money", "x402"},
 	"internal/books": {"history", "x402/money", "x402"},
 	// evm, svm: whose signature it is
-	"internal/receipt": {"chain/evm", "history", "x402/money", "chain/svm", "x402"},
+	"internal/receipt": {"chain/evm", "chain/svm/decode", "history", "x402/money", "x402"},
 	// it looks at everything, through tools' Wallet where that waits
 	"internal/doctor": {"facilitator", "internal/child", "internal/config", "history", "internal/install",
 		"x402/money", "wallet/seal", "tools", "wallet", "x402"},
@@ -133,13 +133,14 @@ var arrows = map[string][]string{
 }
 
 // leaves know nothing of ours. Anybody may import them but wallet, which nothing of ours is in.
-var leaves = []string{"internal/pattern", "x402/base58"}
+var leaves = []string{"internal/pattern"}
 
 // only says who may import what from outside, because it is heavy or touches keys.
 var only = map[string][]string{
 	"github.com/ethereum/go-ethereum":    {"chain/evm", "wallet"},
-	"github.com/gagliardetto/solana-go":  {}, // tests only: the other opinion of what is signed
-	"filippo.io/edwards25519":            {"chain/svm/solana"},
+	"github.com/gagliardetto/solana-go":  {"chain/svm"}, // and never chain/svm/decode, which reads what it built
+	"github.com/mr-tron/base58":          {"chain/svm/decode", "paywall", "wallet/agent", "x402"},
+	"filippo.io/edwards25519":            {"chain/svm/decode"},
 	"github.com/go-webauthn/webauthn":    {"internal/passkey", "internal/passkey/passkeytest"},
 	"github.com/go-json-experiment/json": {"x402"}, // strict JSON is read in one place
 	// cli, examples/fleet: the demos play an agent's host

@@ -13,7 +13,7 @@ import (
 	"time"
 
 	"x402-wallet/chain/evm"
-	"x402-wallet/chain/svm"
+	"x402-wallet/chain/svm/decode"
 	"x402-wallet/x402"
 	"x402-wallet/x402/money"
 )
@@ -237,7 +237,7 @@ func (w *Paywall) asset(network, name string) (x402.AssetInfo, error) {
 // payee is an address that can be paid in this asset, spelt as buyers expect it.
 func payee(network, address string, asset x402.AssetInfo) (string, error) {
 	if x402.IsSolana(network) {
-		if _, err := svm.ATA(address, asset.Address, asset.Token2022); err != nil {
+		if _, err := decode.AssociatedAccount(address, asset.Address, asset.Token2022); err != nil {
 			return "", fmt.Errorf("pay_to %q is no Solana address", address)
 		}
 		if address == asset.Address || strings.Trim(address, "1") == "" { // the system program's

@@ -14,7 +14,7 @@ import (
 	"time"
 
 	"x402-wallet/chain/evm"
-	"x402-wallet/chain/svm"
+	"x402-wallet/chain/svm/decode"
 	"x402-wallet/x402"
 	"x402-wallet/x402/money"
 )
@@ -300,11 +300,11 @@ func (w *Paywall) readSolana(p *payment, o offer) (s signed, err error) {
 	now := w.now()
 	s.uniqueKey = fmt.Sprintf("%s %x", o.Network, sha256.Sum256(message))
 	s.expires = earlier(now.Add(blockhashLife), now.Add(o.terms[p.Version].MaxTimeout))
-	t, err := svm.Decode(said.Transaction)
+	t, err := decode.Transaction(said.Transaction)
 	if err != nil {
 		return s, nil //nolint:nilerr // with instructions of the wallet's own, see above
 	}
-	destination, err := svm.ATA(o.PayTo, o.Asset.Address, o.Asset.Token2022)
+	destination, err := decode.AssociatedAccount(o.PayTo, o.Asset.Address, o.Asset.Token2022)
 	switch {
 	case err != nil || t.Destination != destination:
 		return s, errPayee
@@ -314,7 +314,7 @@ func (w *Paywall) readSolana(p *payment, o offer) (s signed, err error) {
 		return s, errAmount
 	}
 	s.payer = t.Authority
-	own := t.Signers[1] // the authority: Decode saw to it
+	own := t.Signers[1] // the authority: decode saw to it
 	if !own.Verified {
 		return s, errSignedBy
 	}

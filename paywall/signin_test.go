@@ -19,11 +19,11 @@ import (
 
 	"github.com/ethereum/go-ethereum/crypto"
 	"github.com/modelcontextprotocol/go-sdk/mcp"
+	"github.com/mr-tron/base58"
 	"github.com/stretchr/testify/require"
 
 	"x402-wallet/history"
 	"x402-wallet/x402"
-	"x402-wallet/x402/base58"
 	"x402-wallet/x402/money"
 )
 

@@ -12,8 +12,7 @@ import (
 	"strings"
 	"time"
 
-	"x402-wallet/x402/base58"
-
+	"github.com/mr-tron/base58"
 	"golang.org/x/crypto/sha3"
 )
 

@@ -10,7 +10,6 @@ import (
 
 	"x402-wallet/history"
 	"x402-wallet/x402"
-	"x402-wallet/x402/base58"
 	"x402-wallet/x402/money"
 )
 
@@ -268,7 +267,7 @@ func (w *Wallet) freeze(ctx context.Context, network, account string) error {
 		}
 		return w.freezeOn(ctx, network, named, why)
 	}
-	if base58.Decode(account, 32) == nil {
+	if x402.DecodeBase58(account, 32) == nil {
 		return x402.Errorf(x402.InvalidArgument, "tokenAccount is not a Solana address")
 	}
 	for _, network := range w.Networks {

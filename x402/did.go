@@ -10,8 +10,6 @@ import (
 	"math/big"
 	"strings"
 
-	"x402-wallet/x402/base58"
-
 	"github.com/decred/dcrd/dcrec/secp256k1/v4"
 	decred "github.com/decred/dcrd/dcrec/secp256k1/v4/ecdsa"
 )
@@ -111,10 +109,10 @@ func keyOfDID(did string) (jwsKey, error) {
 
 // keyOfMultikey reads base58 of a key behind its multicodec: Ed25519, secp256k1 or P-256, compressed.
 func keyOfMultikey(text string) (k jwsKey, err error) {
-	if data := base58.Decode(text, 34); data != nil && data[0] == 0xed && data[1] == 0x01 {
+	if data := DecodeBase58(text, 34); data != nil && data[0] == 0xed && data[1] == 0x01 {
 		return jwsKey{ed25519: data[2:]}, nil
 	}
-	data := base58.Decode(text, 35)
+	data := DecodeBase58(text, 35)
 	switch {
 	case data == nil:
 		return k, errDID

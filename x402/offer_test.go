@@ -14,9 +14,9 @@ import (
 
 	"github.com/decred/dcrd/dcrec/secp256k1/v4"
 	decred "github.com/decred/dcrd/dcrec/secp256k1/v4/ecdsa"
+	"github.com/mr-tron/base58"
 	"github.com/stretchr/testify/require"
 
-	"x402-wallet/x402/base58"
 	"x402-wallet/x402/money"
 )
 

@@ -11,8 +11,6 @@ import (
 	"strconv"
 	"strings"
 	"time"
-
-	"x402-wallet/x402/base58"
 )
 
 // Signing in with a wallet instead of paying (extension sign-in-with-x; CAIP-122): a text that names the
@@ -291,7 +289,7 @@ func (s SignIn) VerifySignature() error {
 		return err
 	}
 	if s.Type == signInSolana {
-		public, signature := base58.Decode(s.Address, 32), base58.Decode(s.Signature, 64)
+		public, signature := DecodeBase58(s.Address, 32), DecodeBase58(s.Signature, 64)
 		if public == nil || signature == nil {
 			return signInError("malformed_signature", "its address or signature is not base58 of its length")
 		}

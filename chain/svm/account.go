@@ -10,7 +10,8 @@ import (
 	"slices"
 	"sync"
 
-	"x402-wallet/chain/svm/solana"
+	"github.com/gagliardetto/solana-go"
+
 	"x402-wallet/x402"
 	"x402-wallet/x402/money"
 )
@@ -33,7 +34,7 @@ func (w *accountJSON) read() (*account, error) {
 	if w == nil {
 		return nil, nil
 	}
-	program, err := solana.ParseKey(w.Owner)
+	program, err := parseKey(w.Owner)
 	if err != nil {
 		return nil, err
 	}
@@ -197,7 +198,7 @@ func badTokenAccount(text string, err error) error {
 // something else lies there, NO_DELEGATION when nothing does, INVALID_REQUIREMENT, RPC_ERROR and
 // CHECK_FAILED as for any question to a node.
 func (e *Exact) Delegation(ctx context.Context, network, tokenAccount string) (d x402.Delegation, err error) {
-	address, err := solana.ParseKey(tokenAccount)
+	address, err := parseKey(tokenAccount)
 	if err != nil {
 		return d, badTokenAccount(tokenAccount, err)
 	}
@@ -245,7 +246,7 @@ func (e *Exact) Funds(ctx context.Context, network string, asset x402.AssetInfo)
 	if err != nil {
 		return x402.Funds{}, err
 	}
-	mint, err := solana.ParseKey(asset.Address)
+	mint, err := parseKey(asset.Address)
 	if err != nil || asset.Network != network {
 		return x402.Funds{}, invalid("the registry's asset is none of the network").
 			WithDetail("asset", x402.Brief(asset.Address))
@@ -283,7 +284,7 @@ type sources struct {
 
 // named is the account that the config names.
 func (s sources) named(ctx context.Context, text string) (tokenAccount, error) {
-	address, err := solana.ParseKey(text)
+	address, err := parseKey(text)
 	if err != nil {
 		return tokenAccount{}, x402.Errorf(x402.DelegateMismatch, "token_account in config.toml is %w", err).
 			WithDetail("reason", "address").WithHint("the person corrects token_account in config.toml").
@@ -369,7 +370,7 @@ func (s sources) delegated(ctx context.Context) (list []tokenAccount, err error)
 			"token_account in config.toml, then this is not asked")
 	}
 	for _, v := range answer.Value {
-		address, errKey := solana.ParseKey(v.Pubkey)
+		address, errKey := parseKey(v.Pubkey)
 		a, errAccount := v.Account.read()
 		if err := cmp.Or(errKey, errAccount); err != nil {
 			return nil, s.node.Failed(method, err)
@@ -389,7 +390,7 @@ func (s sources) delegated(ctx context.Context) (list []tokenAccount, err error)
 // own is the agent's associated token account. Its owner may have been changed, so it is looked at
 // like any other.
 func (s sources) own(ctx context.Context) (tokenAccount, error) {
-	address, err := solana.AssociatedAccount(s.agent, s.mint, s.program)
+	address, _, err := solana.FindAssociatedTokenAddressWithProgram(s.agent, s.mint, s.program)
 	if err != nil {
 		return tokenAccount{}, err
 	}

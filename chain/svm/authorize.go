@@ -15,7 +15,9 @@ import (
 	"sync"
 	"time"
 
-	"x402-wallet/chain/svm/solana"
+	"github.com/gagliardetto/solana-go"
+
+	"x402-wallet/chain/svm/decode"
 	"x402-wallet/x402"
 )
 
@@ -87,11 +89,11 @@ func (e *Exact) plan(o x402.Order) (*plan, error) {
 	p := &plan{parties: names, agent: e.agent, program: programOf(o.Asset.Token2022),
 		decimals: o.Asset.Decimals}
 	p.amount, _ = o.Requirement.Amount.Uint64() // Payable saw that it fits
-	p.source, err = solana.ParseKey(o.Source)
+	p.source, err = parseKey(o.Source)
 	if err != nil {
 		return nil, x402.Errorf(x402.Internal, "the source is %w", err)
 	}
-	p.destination, err = solana.AssociatedAccount(p.payee, p.mint, p.program)
+	p.destination, _, err = solana.FindAssociatedTokenAddressWithProgram(p.payee, p.mint, p.program)
 	if err != nil {
 		return nil, invalid("payTo can have no token account")
 	}
@@ -115,7 +117,7 @@ func (p *plan) askChain(ctx context.Context, n *node, o x402.Order) error {
 func (p *plan) checkAccounts(ctx context.Context, n *node) error {
 	addresses := []solana.PublicKey{p.source, p.payee, p.destination}
 	if p.program == token2022 {
-		addresses = append(addresses, p.mint, clock)
+		addresses = append(addresses, p.mint, solana.SysVarClockPubkey)
 	}
 	list, err := n.accounts(ctx, addresses...)
 	if err != nil {
@@ -194,7 +196,7 @@ func (p *plan) checkDestination(at *account) error {
 // Payments that are made together share our node's newest: each differs from the others by its memo, or by
 // its compute budget (makeUnique).
 func (p *plan) chooseBlockhash(ctx context.Context, n *node, o x402.Order) (err error) {
-	hint, err := solana.ParseKey(o.Requirement.ExtraString("recentBlockhash"))
+	hint, err := parseKey(o.Requirement.ExtraString("recentBlockhash"))
 	if err == nil && !hint.IsZero() {
 		if valid, err := n.isBlockhashValid(ctx, hint.String(), confirmed); err == nil && valid {
 			height, err := n.blockHeight(ctx, confirmed)
@@ -318,19 +320,46 @@ func (p *plan) makeUnique(r x402.Requirement, random io.Reader) error {
 	return nil
 }
 
+// Instruction numbers of the compute-budget and token programs.
+const (
+	opUnitLimit       = 2
+	opUnitPrice       = 3
+	opTransferChecked = 12
+)
+
 // message builds the version 0 message in the reference client's order: limit, price, transfer, memo.
 func (p *plan) message() ([]byte, error) {
 	transfer := append(binary.LittleEndian.AppendUint64([]byte{opTransferChecked}, p.amount), p.decimals)
+	accounts := solana.AccountMetaSlice{solana.Meta(p.source).WRITE(), solana.Meta(p.mint),
+		solana.Meta(p.destination).WRITE(), solana.Meta(p.agent).SIGNER()}
 	instructions := []solana.Instruction{
-		{Program: computeBudget, Data: binary.LittleEndian.AppendUint32([]byte{opUnitLimit}, p.limit)},
-		{Program: computeBudget, Data: binary.LittleEndian.AppendUint64([]byte{opUnitPrice}, p.price)},
-		{Program: p.program, Accounts: []solana.Account{{Key: p.source, Writable: true}, {Key: p.mint},
-			{Key: p.destination, Writable: true}, {Key: p.agent, Signer: true}}, Data: transfer},
+		solana.NewInstruction(solana.ComputeBudget, nil,
+			binary.LittleEndian.AppendUint32([]byte{opUnitLimit}, p.limit)),
+		solana.NewInstruction(solana.ComputeBudget, nil,
+			binary.LittleEndian.AppendUint64([]byte{opUnitPrice}, p.price)),
+		solana.NewInstruction(p.program, accounts, transfer),
 	}
 	if p.memo != "" {
-		instructions = append(instructions, solana.Instruction{Program: memoProgram, Data: []byte(p.memo)})
+		instructions = append(instructions, solana.NewInstruction(solana.MemoProgramID, nil, []byte(p.memo)))
 	}
-	return solana.Message(p.feePayer, p.blockhash, instructions...)
+	return compile(p.feePayer, p.blockhash, instructions...)
+}
+
+// compile makes the version 0 message of instructions. Of an account that signs, and that another place names
+// without a signature but as writable, solana-go says it wrong: such an account is counted as writable, and is
+// not put before those that are only read. A payment has one only if the agent's own address were the source.
+// The decoder refuses that payment. In what an owner signs the payer of the fee is the only signer.
+func compile(payer solana.PublicKey, blockhash solana.Hash, instructions ...solana.Instruction) ([]byte, error) {
+	tx, err := solana.NewTransaction(instructions, blockhash, solana.TransactionPayer(payer),
+		solana.TransactionMessageVersion(solana.MessageVersionV0))
+	if err != nil {
+		return nil, fmt.Errorf("compile the transaction: %w", err)
+	}
+	message, err := tx.Message.MarshalBinary()
+	if err != nil {
+		return nil, fmt.Errorf("encode the message: %w", err)
+	}
+	return message, nil
 }
 
 // serialize puts two signatures before a message: the fee payer's, which is the facilitator's to
@@ -343,11 +372,11 @@ func serialize(ours [64]byte, message []byte) []byte {
 // order with the order itself (B11). What it cannot compare with an order, the randomness and the
 // blockhash, it compares with the plan.
 func (p *plan) check(o x402.Order, message []byte) error {
-	t, err := DecodeMessage(message)
+	t, err := decode.Message(message)
 	if err != nil {
 		return err
 	}
-	destination, err := ATA(o.Requirement.PayTo, o.Asset.Address, o.Asset.Token2022)
+	destination, err := decode.AssociatedAccount(o.Requirement.PayTo, o.Asset.Address, o.Asset.Token2022)
 	if err != nil {
 		return err
 	}
@@ -362,7 +391,7 @@ func (p *plan) check(o x402.Order, message []byte) error {
 		{"mint", t.Mint, o.Requirement.Asset},
 		{"source", t.Source, o.Source},
 		{"destination", t.Destination, destination},
-		{"authority", t.Authority, p.agent.String()}, // the second and last signer: Decode saw to it
+		{"authority", t.Authority, p.agent.String()}, // the second and last signer: decode saw to it
 		{"fee payer", t.FeePayer, feePayer},          // the first
 		{"memo", t.Memo, p.memo},
 		{"memo's presence", t.HasMemo, p.memo != ""},

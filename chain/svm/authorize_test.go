@@ -12,10 +12,10 @@ import (
 	"testing/iotest"
 	"time"
 
-	theirs "github.com/gagliardetto/solana-go"
+	"github.com/gagliardetto/solana-go"
 	"github.com/stretchr/testify/require"
 
-	"x402-wallet/chain/svm/solana"
+	"x402-wallet/chain/svm/decode"
 	"x402-wallet/x402"
 	"x402-wallet/x402/money"
 )
@@ -34,7 +34,7 @@ func TestReferenceVectors(t *testing.T) {
 	require.Len(t, list, 4)
 	for name, v := range list {
 		t.Run(name, func(t *testing.T) {
-			theirs, err := Decode(v.Transaction)
+			theirs, err := decode.Transaction(v.Transaction)
 			require.NoError(t, err)
 			require.True(t, theirs.Signers[1].Verified)
 			require.False(t, theirs.Signers[0].Verified)
@@ -48,14 +48,14 @@ func TestReferenceVectors(t *testing.T) {
 			require.NoError(t, json.Unmarshal(v.Accepts["extra"], &r.Extra))
 			asset := x402.AssetInfo{Network: devnet, Address: r.Asset, Decimals: 6,
 				Token2022: name == "v2_exact_svm_token2022"}
-			m, program := solana.MustKey(r.Asset), programOf(asset.Token2022)
+			m, program := solana.MPK(r.Asset), programOf(asset.Token2022)
 
 			c, s := newChain(t), &signer{private: key}
 			c.blockhash = theirs.Blockhash
-			source, _ := solana.AssociatedAccount(keyOf(key), m, program)
-			destination, _ := solana.AssociatedAccount(solana.MustKey(r.PayTo), m, program)
+			source, _, _ := solana.FindAssociatedTokenAddressWithProgram(keyOf(key), m, program)
+			destination, _, _ := solana.FindAssociatedTokenAddressWithProgram(solana.MPK(r.PayTo), m, program)
 			c.put(source, token{mint: m, owner: keyOf(key), amount: 1000, is2022: asset.Token2022})
-			c.put(destination, token{mint: m, owner: solana.MustKey(r.PayTo),
+			c.put(destination, token{mint: m, owner: solana.MPK(r.PayTo),
 				is2022: asset.Token2022})
 			if asset.Token2022 {
 				c.putMint(m)
@@ -70,7 +70,7 @@ func TestReferenceVectors(t *testing.T) {
 			require.NoError(t, err)
 			require.Equal(t, 1, s.asked)
 
-			ours, err := Decode(transactionOf(t, a))
+			ours, err := decode.Transaction(transactionOf(t, a))
 			require.NoError(t, err)
 			require.True(t, ours.Signers[1].Verified)
 			require.Equal(t, ours.Signers[1].Signature, a.Evidence.Signature)
@@ -80,7 +80,7 @@ func TestReferenceVectors(t *testing.T) {
 			} else {
 				require.Equal(t, len(v.Transaction), len(transactionOf(t, a)))
 			}
-			for _, x := range []*Transfer{&ours, &theirs} {
+			for _, x := range []*decode.Transfer{&ours, &theirs} {
 				x.Message, x.Signers[1].Signature = nil, ""
 			}
 			require.Equal(t, theirs, ours)
@@ -92,7 +92,7 @@ func TestPaysAsDelegate(t *testing.T) {
 	e, c, s := newWallet(t)
 	a, err := e.Authorize(t.Context(), orderFrom(c.ata(owner), asks()))
 	require.NoError(t, err)
-	got, err := Decode(transactionOf(t, a))
+	got, err := decode.Transaction(transactionOf(t, a))
 	require.NoError(t, err)
 	require.Equal(t, []string{c.ata(owner).String(), s.Address(), c.ata(seller).String(),
 		keyOf(payer).String(), "1000"},
@@ -129,7 +129,7 @@ func TestEveryTransactionIsItsOwn(t *testing.T) {
 				a, err := e.Authorize(t.Context(), orderFrom(c.ata(owner), r))
 				require.NoError(t, err)
 				seen[a.Evidence.Signature] = true
-				got, err := Decode(transactionOf(t, a))
+				got, err := decode.Transaction(transactionOf(t, a))
 				require.NoError(t, err)
 				limits[got.UnitLimit], prices[got.UnitPrice] = true, true
 				require.LessOrEqual(t, uint64(got.UnitLimit)*got.UnitPrice, uint64(1402*1_000_000),
@@ -161,7 +161,7 @@ func TestTheRandomBitsAreBounded(t *testing.T) {
 		r.Version = 1
 		a, err := e.Authorize(t.Context(), orderFrom(c.ata(owner), r))
 		require.NoError(t, err)
-		got, err := Decode(transactionOf(t, a))
+		got, err := decode.Transaction(transactionOf(t, a))
 		require.NoError(t, err)
 		require.Equal(t, want, [2]uint64{uint64(got.UnitLimit), got.UnitPrice})
 		require.False(t, got.HasMemo)
@@ -200,7 +200,7 @@ func planned(t *testing.T, e *Exact, o x402.Order) (x402.Order, *plan) {
 	p, err := e.plan(o)
 	require.NoError(t, err)
 	require.NoError(t, p.makeUnique(o.Requirement, bytes.NewReader(make([]byte, 16))))
-	p.blockhash = solana.Hash(solana.MustKey(nodesHash))
+	p.blockhash = solana.Hash(solana.MPK(nodesHash))
 	return o, p
 }
 
@@ -215,9 +215,9 @@ func TestAnotherTransactionIsNotSigned(t *testing.T) {
 			return message
 		}
 	}
-	compiled := func(change func(*theirs.Message)) func(*testing.T, plan, []byte) []byte {
+	compiled := func(change func(*solana.Message)) func(*testing.T, plan, []byte) []byte {
 		return func(t *testing.T, _ plan, message []byte) []byte {
-			tx, err := theirs.TransactionFromBytes(serialize([64]byte{}, message))
+			tx, err := solana.TransactionFromBytes(serialize([64]byte{}, message))
 			require.NoError(t, err)
 			change(&tx.Message)
 			changed, err := tx.Message.MarshalBinary()
@@ -225,8 +225,8 @@ func TestAnotherTransactionIsNotSigned(t *testing.T) {
 			return changed
 		}
 	}
-	add := func(at int, in theirs.CompiledInstruction) func(*theirs.Message) {
-		return func(m *theirs.Message) { m.Instructions = slices.Insert(m.Instructions, at, in) }
+	add := func(at int, in solana.CompiledInstruction) func(*solana.Message) {
+		return func(m *solana.Message) { m.Instructions = slices.Insert(m.Instructions, at, in) }
 	}
 	stranger := keyOf(person(9))
 	for name, test := range map[string]struct {
@@ -254,35 +254,35 @@ func TestAnotherTransactionIsNotSigned(t *testing.T) {
 		"blockhash":       {another(func(p *plan) { p.blockhash[0]++ }), "blockhash"},
 		"unit limit":      {another(func(p *plan) { p.limit = 1_400_000 }), "unit limit"},
 		"unit price":      {another(func(p *plan) { p.price = 5_000_000 }), "unit price"},
-		"legacy": {compiled(func(m *theirs.Message) {
-			m.SetVersion(theirs.MessageVersionLegacy)
+		"legacy": {compiled(func(m *solana.Message) {
+			m.SetVersion(solana.MessageVersionLegacy)
 		}), "version 0"},
-		"lookup table": {compiled(func(m *theirs.Message) {
+		"lookup table": {compiled(func(m *solana.Message) {
 			m.AddressTableLookups = append(m.AddressTableLookups,
-				theirs.MessageAddressTableLookup{AccountKey: theirs.PublicKey(stranger),
+				solana.MessageAddressTableLookup{AccountKey: stranger,
 					WritableIndexes: []uint8{0}})
 		}), "behind its end"},
-		"third signer": {compiled(func(m *theirs.Message) {
-			m.AccountKeys = slices.Insert(m.AccountKeys, 2, theirs.PublicKey(stranger))
+		"third signer": {compiled(func(m *solana.Message) {
+			m.AccountKeys = slices.Insert(m.AccountKeys, 2, stranger)
 			m.Header.NumRequiredSignatures++
 		}), "signers"},
-		"second transfer": {compiled(func(m *theirs.Message) {
+		"second transfer": {compiled(func(m *solana.Message) {
 			add(3, m.Instructions[2])(m)
 		}), "instructions"},
-		"transfer for the memo": {compiled(func(m *theirs.Message) {
+		"transfer for the memo": {compiled(func(m *solana.Message) {
 			m.Instructions[3] = m.Instructions[2]
 		}), "Memo"},
-		"a third budget": {compiled(func(m *theirs.Message) {
+		"a third budget": {compiled(func(m *solana.Message) {
 			add(0, m.Instructions[0])(m)
 		}), "instructions"},
-		"approve for a transfer": {compiled(func(m *theirs.Message) {
+		"approve for a transfer": {compiled(func(m *solana.Message) {
 			m.Instructions[2].Data[0] = 13
 		}), "TransferChecked"},
-		"accounts swapped": {compiled(func(m *theirs.Message) {
+		"accounts swapped": {compiled(func(m *solana.Message) {
 			a := m.Instructions[2].Accounts
 			a[0], a[2] = a[2], a[0]
 		}), "source"},
-		"mint and source swapped": {compiled(func(m *theirs.Message) {
+		"mint and source swapped": {compiled(func(m *solana.Message) {
 			a := m.Instructions[2].Accounts
 			a[0], a[1] = a[1], a[0]
 		}), "roles"},
@@ -372,7 +372,7 @@ func TestAuthorizeLooksAtTheChain(t *testing.T) {
 			c.set(keyOf(seller), token2022, make([]byte, 200))
 		}, x402.InvalidRequirement, "has to be a token account's owner"},
 		"B12 payTo is a program": {func(c *chain, _ *x402.Order) {
-			c.set(keyOf(seller), solana.PublicKey(theirs.BPFLoaderUpgradeableProgramID), nil)
+			c.set(keyOf(seller), solana.BPFLoaderUpgradeableProgramID, nil)
 			c.accounts[keyOf(seller)]["executable"] = true
 		}, x402.InvalidRequirement, "has to be a token account's owner"},
 		"sold token account": {sink(func(a *token) {
@@ -442,7 +442,7 @@ func TestDecimalsAreTheRegistrys(t *testing.T) {
 	c.set(mint, tokenProgram, make([]byte, 82)) // a mint of 0 decimals
 	a, err := e.Authorize(t.Context(), orderFrom(c.ata(owner), asks()))
 	require.NoError(t, err)
-	got, _ := Decode(transactionOf(t, a))
+	got, _ := decode.Transaction(transactionOf(t, a))
 	require.EqualValues(t, 6, got.Decimals)
 }
 

@@ -17,9 +17,10 @@ import (
 	"testing"
 	"time"
 
+	"github.com/gagliardetto/solana-go"
 	"github.com/stretchr/testify/require"
 
-	"x402-wallet/chain/svm/solana"
+	"x402-wallet/chain/svm/decode"
 	"x402-wallet/x402"
 	"x402-wallet/x402/money"
 )
@@ -41,7 +42,7 @@ func keyOf(p ed25519.PrivateKey) solana.PublicKey {
 
 var (
 	owner, payer, seller = person(2), person(3), person(4)
-	mint                 = solana.MustKey("4zMMC9srt5Ri5X14GAgXhaHii3GnPAEERYPJgZJDncDU")
+	mint                 = solana.MPK("4zMMC9srt5Ri5X14GAgXhaHii3GnPAEERYPJgZJDncDU")
 	usdc                 = x402.AssetInfo{Network: devnet, Address: mint.String(), Symbol: "USDC",
 		Decimals: 6, USD: 1_000_000}
 	now = time.Unix(1_740_672_089, 0).UTC()
@@ -228,7 +229,7 @@ func (c *chain) answer(method string, params []json.RawMessage) any {
 		require.Equal(c.t, options{Commitment: confirmed, Encoding: "base64"}, o)
 		list := []any{}
 		for _, key := range keys {
-			list = append(list, c.at(solana.MustKey(key)))
+			list = append(list, c.at(solana.MPK(key)))
 		}
 		return in(list)
 	case "simulateTransaction":
@@ -253,7 +254,7 @@ func (c *chain) answer(method string, params []json.RawMessage) any {
 func (c *chain) simulation(transaction string, o options) any {
 	want := options{Commitment: confirmed, Encoding: "base64", ReplaceRecentBlockhash: true}
 	require.Equal(c.t, want, o)
-	t, err := Decode(transaction)
+	t, err := decode.Transaction(transaction)
 	require.NoError(c.t, err)
 	require.Equal(c.t, []string{"", ""}, []string{t.Signers[0].Signature, t.Signers[1].Signature})
 	return map[string]any{"err": nil, "logs": []string{}}
@@ -355,7 +356,7 @@ func (c *chain) putMint(address solana.PublicKey, extensions ...[]byte) {
 	c.set(address, token2022, data)
 	now := make([]byte, 40)
 	now[16] = 10
-	c.set(clock, solana.MustKey("Sysvar1111111111111111111111111111111111111"), now)
+	c.set(solana.SysVarClockPubkey, solana.SysVarPubkey, now)
 }
 
 func (c *chain) set(address, program solana.PublicKey, data []byte) {
@@ -365,7 +366,7 @@ func (c *chain) set(address, program solana.PublicKey, data []byte) {
 }
 
 func (c *chain) ata(of ed25519.PrivateKey) solana.PublicKey {
-	address, err := solana.AssociatedAccount(keyOf(of), mint, tokenProgram)
+	address, _, err := solana.FindAssociatedTokenAddressWithProgram(keyOf(of), mint, tokenProgram)
 	require.NoError(c.t, err)
 	return address
 }

@@ -6,10 +6,9 @@ import (
 	"testing"
 	"time"
 
-	theirs "github.com/gagliardetto/solana-go"
+	"github.com/gagliardetto/solana-go"
 	"github.com/stretchr/testify/require"
 
-	"x402-wallet/chain/svm/solana"
 	"x402-wallet/x402"
 	"x402-wallet/x402/money"
 )
@@ -117,7 +116,7 @@ func TestFundsFound(t *testing.T) {
 	if string(two[:]) < string(one[:]) {
 		lower = two
 	}
-	ownAccount, err := solana.AssociatedAccount(agent, mint, tokenProgram)
+	ownAccount, _, err := solana.FindAssociatedTokenAddressWithProgram(agent, mint, tokenProgram)
 	require.NoError(t, err)
 	delegated := func(balance, left uint64) token {
 		return token{mint: mint, owner: keyOf(owner), delegate: agent, amount: balance, delegated: left}
@@ -237,7 +236,7 @@ func TestFundsReadAtIsBeforeTheQuestion(t *testing.T) {
 // order asks for the accounts together with a blockhash.
 func TestTheNodeIsAskedTogether(t *testing.T) {
 	e, c, _ := newWallet(t)
-	own, err := solana.AssociatedAccount(e.agent, mint, tokenProgram)
+	own, _, err := solana.FindAssociatedTokenAddressWithProgram(e.agent, mint, tokenProgram)
 	require.NoError(t, err)
 	c.delegated = nil
 	c.put(own, token{mint: mint, owner: e.agent, amount: 50_000})
@@ -297,7 +296,7 @@ func TestDelegation(t *testing.T) {
 	c.set(at, tokenProgram, data)
 	d, err = New(Options{RPC: e.options.RPC}).Delegation(t.Context(), devnet, at.String())
 	require.NoError(t, err)
-	require.Equal(t, []any{false, theirs.SystemProgramID.String()}, []any{d.IsOurs, d.Delegate},
+	require.Equal(t, []any{false, solana.SystemProgramID.String()}, []any{d.IsOurs, d.Delegate},
 		"no key is not the zero key")
 
 	for account, code := range map[string]x402.Code{
@@ -348,7 +347,7 @@ func TestReadTokenAccount(t *testing.T) {
 		})
 	}
 	a := build(false, same)
-	a.program = solana.PublicKey(theirs.SystemProgramID)
+	a.program = solana.SystemProgramID
 	_, ok := readTokenAccount(mint, a)
 	require.False(t, ok)
 	none := build(false, func(d []byte) []byte { d[72] = 0; return d })

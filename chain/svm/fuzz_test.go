@@ -11,9 +11,9 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/gagliardetto/solana-go"
 	"github.com/stretchr/testify/require"
 
-	"x402-wallet/chain/svm/solana"
 	"x402-wallet/x402"
 )
 
@@ -43,7 +43,7 @@ func (s saying) exact() *Exact {
 // failed.
 func FuzzStatus(f *testing.F) {
 	const lastValid = 1000
-	message := newDraft().message()
+	message := sampleMessage()
 	ours := solana.Signature(ed25519.Sign(person(1), message))
 	wire := append(append(append([]byte{2}, ed25519.Sign(payer, message)...), ours[:]...), message...)
 	shownWire, id := base64.StdEncoding.EncodeToString(wire), solana.Signature(wire[1:65]).String()

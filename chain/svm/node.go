@@ -8,8 +8,9 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/gagliardetto/solana-go"
+
 	"x402-wallet/chain/rpc"
-	"x402-wallet/chain/svm/solana"
 	"x402-wallet/x402"
 )
 
@@ -96,7 +97,7 @@ func (n *node) latestBlockhash(ctx context.Context, commitment string) (hash sol
 	if err := n.Call(ctx, &answer, method, map[string]any{"commitment": commitment}); err != nil {
 		return hash, 0, 0, err
 	}
-	key, err := solana.ParseKey(answer.Value.Blockhash)
+	key, err := parseKey(answer.Value.Blockhash)
 	if err != nil || key.IsZero() || answer.Value.LastValidBlockHeight < blockhashLife ||
 		answer.Context.Slot+blockhashLife < answer.Value.LastValidBlockHeight {
 		err := errors.New("no blockhash, or no slot and block height that belong to it")

@@ -6,9 +6,9 @@ import (
 	"fmt"
 	"testing"
 
+	"github.com/gagliardetto/solana-go"
 	"github.com/stretchr/testify/require"
 
-	"x402-wallet/chain/svm/solana"
 	"x402-wallet/x402"
 )
 

@@ -7,7 +7,9 @@ import (
 	"errors"
 	"time"
 
-	"x402-wallet/chain/svm/solana"
+	"github.com/gagliardetto/solana-go"
+
+	"x402-wallet/chain/svm/decode"
 	"x402-wallet/x402"
 	"x402-wallet/x402/money"
 )
@@ -24,7 +26,7 @@ const (
 
 // AssociatedAccount is the associated token account of an owner for an asset.
 func (e *Exact) AssociatedAccount(owner string, asset x402.AssetInfo) (string, error) {
-	return ATA(owner, asset.Address, asset.Token2022)
+	return decode.AssociatedAccount(owner, asset.Address, asset.Token2022)
 }
 
 // Approve lets this wallet's agent spend up to amount of asset from a token account. A delegate
@@ -42,20 +44,20 @@ func (e *Exact) Approve(ctx context.Context, network, account string, asset x402
 			"the amount must be from 1 to 18446744073709551615 atomic units")
 	}
 	change := func(t *tokenAccount, c *x402.DelegationChange) (solana.Instruction, error) {
-		mint, err := solana.ParseKey(asset.Address)
+		mint, err := parseKey(asset.Address)
 		switch {
 		case err != nil || asset.Network != network || t.mint != mint ||
 			t.program != programOf(asset.Token2022):
-			return solana.Instruction{}, mismatch(t.address, "mint", "the token account %s does not hold %s",
+			return nil, mismatch(t.address, "mint", "the token account %s does not hold %s",
 				t.address, asset.Symbol)
 		case t.frozen:
-			return solana.Instruction{}, frozen(t.address)
+			return nil, frozen(t.address)
 		}
 		c.Delegate, c.Amount, c.Decimals = agent.String(), units, asset.Decimals
 		data := append(binary.LittleEndian.AppendUint64([]byte{opApproveChecked}, units), asset.Decimals)
-		accounts := []solana.Account{{Key: t.address, Writable: true}, {Key: t.mint}, {Key: agent},
-			{Key: t.owner, Signer: true}}
-		return solana.Instruction{Program: t.program, Accounts: accounts, Data: data}, nil
+		accounts := solana.AccountMetaSlice{solana.Meta(t.address).WRITE(), solana.Meta(t.mint),
+			solana.Meta(agent), solana.Meta(t.owner).SIGNER()}
+		return solana.NewInstruction(t.program, accounts, data), nil
 	}
 	return e.change(ctx, network, account, change)
 }
@@ -64,12 +66,12 @@ func (e *Exact) Approve(ctx context.Context, network, account string, asset x402
 func (e *Exact) Revoke(ctx context.Context, network, account string) (x402.DelegationChange, error) {
 	change := func(t *tokenAccount, _ *x402.DelegationChange) (solana.Instruction, error) {
 		if !t.hasDelegate {
-			return solana.Instruction{}, noDelegation(t.address, "none",
+			return nil, noDelegation(t.address, "none",
 				"the token account %s delegates to nobody", t.address).WithHint("there is nothing to revoke").
 				WithNext(x402.Next{Do: x402.GiveUp, Why: "there is nothing to revoke"})
 		}
-		accounts := []solana.Account{{Key: t.address, Writable: true}, {Key: t.owner, Signer: true}}
-		return solana.Instruction{Program: t.program, Accounts: accounts, Data: []byte{opRevoke}}, nil
+		accounts := solana.AccountMetaSlice{solana.Meta(t.address).WRITE(), solana.Meta(t.owner).SIGNER()}
+		return solana.NewInstruction(t.program, accounts, []byte{opRevoke}), nil
 	}
 	return e.change(ctx, network, account, change)
 }
@@ -79,7 +81,7 @@ type instructionFor func(t *tokenAccount, c *x402.DelegationChange) (solana.Inst
 
 func (e *Exact) change(ctx context.Context, network, address string, instruction instructionFor) (
 	c x402.DelegationChange, err error) {
-	at, err := solana.ParseKey(address)
+	at, err := parseKey(address)
 	if err != nil {
 		return c, badTokenAccount(address, err)
 	}
@@ -104,7 +106,7 @@ func (e *Exact) change(ctx context.Context, network, address string, instruction
 	if err != nil {
 		return c, err
 	}
-	c.Message, err = solana.Message(t.owner, blockhash, what)
+	c.Message, err = compile(t.owner, blockhash, what)
 	return c, err
 }
 

@@ -6,16 +6,17 @@ import (
 	"strings"
 	"testing"
 
-	theirs "github.com/gagliardetto/solana-go"
+	"github.com/gagliardetto/solana-go"
 	"github.com/stretchr/testify/require"
 
+	"x402-wallet/chain/svm/decode"
 	"x402-wallet/x402"
 	"x402-wallet/x402/money"
 )
 
 func TestPayable(t *testing.T) {
 	agent := keyOf(person(1)).String()
-	offCurve, err := ATA(agent, mint.String(), true)
+	offCurve, err := decode.AssociatedAccount(agent, mint.String(), true)
 	require.NoError(t, err)
 	with := func(change func(*x402.Requirement)) x402.Requirement { r := asks(); change(&r); return r }
 	extra := func(key string, raw json.RawMessage) x402.Requirement {
@@ -69,12 +70,12 @@ func TestPayable(t *testing.T) {
 		"B10 no text":        {extra("memo", json.RawMessage(`{"memo":1}`)), "not a text"},
 		"B12 ourselves":      {payTo(agent), "this wallet itself"},
 		"B12 mint":           {payTo(mint.String()), "mint"},
-		"B12 system":         {payTo(theirs.SystemProgramID.String()), "program"},
+		"B12 system":         {payTo(solana.SystemProgramID.String()), "program"},
 		"B12 Token":          {payTo(tokenProgram.String()), "program"},
 		"B12 Token-2022":     {payTo(token2022.String()), "program"},
-		"B12 ATA program":    {payTo(theirs.SPLAssociatedTokenAccountProgramID.String()), "program"},
-		"B12 memo program":   {payTo(memoProgram.String()), "program"},
-		"B12 compute budget": {payTo(computeBudget.String()), "program"},
+		"B12 ATA program":    {payTo(solana.SPLAssociatedTokenAccountProgramID.String()), "program"},
+		"B12 memo program":   {payTo(solana.MemoProgramID.String()), "program"},
+		"B12 compute budget": {payTo(solana.ComputeBudget.String()), "program"},
 		"B12 nothing":        {payTo(""), "not a Solana address"},
 		"B12 EVM":            {payTo("0x209693Bc6afc0C5328bA36FaF03C514EF312287C"), "not a Solana address"},
 		"B12 endless":        {payTo(strings.Repeat("z", 1<<20)), "not a Solana address"},

@@ -11,8 +11,10 @@ import (
 	"sync"
 	"time"
 
+	"github.com/gagliardetto/solana-go"
+
 	"x402-wallet/chain/rpc"
-	"x402-wallet/chain/svm/solana"
+	"x402-wallet/chain/svm/decode"
 	"x402-wallet/x402"
 )
 
@@ -109,14 +111,16 @@ type search struct {
 
 func readEvidence(evidence x402.Evidence) (*search, error) {
 	s := &search{memo: evidence.Memo, blockhash: evidence.Blockhash, lastValid: evidence.LastValidBlockHeight}
-	var errs [4]error
-	s.payer, errs[0] = solana.ParseKey(evidence.Payer)
-	s.source, errs[1] = solana.ParseKey(evidence.Source)
-	_, errs[2] = solana.ParseKey(evidence.Blockhash)
-	s.ours, errs[3] = solana.ParseSignature(evidence.Signature)
-	if err := errors.Join(errs[:]...); err != nil || s.ours.IsZero() {
+	var errs [3]error
+	s.payer, errs[0] = parseKey(evidence.Payer)
+	s.source, errs[1] = parseKey(evidence.Source)
+	_, errs[2] = parseKey(evidence.Blockhash)
+	ours := x402.DecodeBase58(evidence.Signature, len(s.ours))
+	if err := errors.Join(errs[:]...); err != nil || ours == nil ||
+		solana.Signature(ours).IsZero() {
 		return nil, x402.Errorf(x402.Internal, "the evidence is not that of a Solana payment")
 	}
+	s.ours = solana.Signature(ours)
 	return s, nil
 }
 
@@ -318,7 +322,7 @@ func (s *search) open(ctx context.Context, r row, opened *int) (*landed, error) 
 	if !slices.Contains(t.signatures, s.ours) {
 		return nil, nil
 	}
-	transfer, err := Decode(t.transaction)
+	transfer, err := decode.Transaction(t.transaction)
 	ours := transfer.Signers[1]
 	if err != nil || !ours.Verified || ours.Address != s.payer.String() {
 		return nil, s.node.Failed("getTransaction",
@@ -331,7 +335,7 @@ func (s *search) open(ctx context.Context, r row, opened *int) (*landed, error) 
 }
 
 // isShown reports whether a transaction is the payment that evidence was read from.
-func isShown(t Transfer, e x402.Evidence) bool {
+func isShown(t decode.Transfer, e x402.Evidence) bool {
 	return t.FeePayer == e.FeePayer && t.Authority == e.Payer && t.Source == e.Source &&
 		t.Destination == e.Destination && t.Mint == e.Asset && t.Amount == e.Amount &&
 		t.Memo == e.Memo && t.Blockhash == e.Blockhash
@@ -367,24 +371,32 @@ func (n *node) transaction(ctx context.Context, id string) (*landed, error) {
 		return nil, n.Failed(method, errors.New("a transaction is listed, but not shown"))
 	}
 	wire, err := base64.StdEncoding.DecodeString(answer.Transaction[0])
-	r := reader{data: wire}
-	count := r.compact()
-	if err != nil || count == 0 || count > maxTransaction/64 {
+	signatures := signaturesOf(wire)
+	if err != nil || len(signatures) == 0 {
 		return nil, n.Failed(method, errors.New("not a transaction"))
 	}
-	t := &landed{id: id, slot: answer.Slot, transaction: answer.Transaction[0]}
-	for range count {
-		t.signatures = append(t.signatures, solana.Signature(r.take(64)))
-	}
-	if r.truncated || t.signatures[0].String() != id {
+	if signatures[0].String() != id {
 		return nil, n.Failed(method, errors.New("another transaction than the one that was asked for"))
 	}
-	t.signatures = t.signatures[1:]
+	t := &landed{id: id, slot: answer.Slot, transaction: answer.Transaction[0], signatures: signatures[1:]}
 	t.failed = string(answer.Meta.Err) != "null"
 	if answer.BlockTime != nil {
 		t.at = time.Unix(*answer.BlockTime, 0).UTC()
 	}
 	return t, nil
+}
+
+// signaturesOf reads the signatures of a transaction. It returns nil if there are none or the transaction is cut off.
+// A transaction has room for so few that their count is one byte.
+func signaturesOf(wire []byte) (list []solana.Signature) {
+	const most = 19 // 64 bytes each, of a packet's 1232
+	if len(wire) == 0 || wire[0] > most || len(wire) < 1+64*int(wire[0]) {
+		return nil
+	}
+	for signature := range slices.Chunk(wire[1:1+64*int(wire[0])], 64) {
+		list = append(list, solana.Signature(signature))
+	}
+	return list
 }
 
 // checkRetention is nil when the node certainly keeps what is older than the account's first

@@ -7,9 +7,9 @@ import (
 	"testing"
 	"time"
 
+	"github.com/gagliardetto/solana-go"
 	"github.com/stretchr/testify/require"
 
-	"x402-wallet/chain/svm/solana"
 	"x402-wallet/x402"
 	"x402-wallet/x402/money"
 )
@@ -32,7 +32,7 @@ func (c *chain) pass(n uint64) { c.slot, c.height = c.slot+n, c.height+n }
 
 // others are n transactions of other people with the source, the newest at slot.
 func others(n int, slot uint64, memo any) []listed {
-	list, message := make([]listed, n), newDraft().message()
+	list, message := make([]listed, n), sampleMessage()
 	for i := range list {
 		wire := append([]byte{2}, make([]byte, 128)...)
 		binary.BigEndian.PutUint64(wire[1:], uint64(i)+slot<<20)

@@ -2,7 +2,7 @@
 // the agent's own token account or as the SPL delegate of its owner's.
 //
 // What must stay true: the only thing ever signed is a transaction that was built here, read back
-// byte by byte by a decoder that shares nothing with the builder, and found to be one
+// byte by byte by a decoder that shares nothing with the builder (package decode), and found to be one
 // TransferChecked of exactly the order's amount, from exactly the order's source, to exactly the
 // order's payee. And a payment is called expired only on proof that it never can land.
 //
@@ -12,7 +12,7 @@
 //
 // The files: svm.go (addresses, why not), account.go (token accounts, funds), authorize.go (sign:
 // plan, look at the accounts, build, check), token2022.go (the rules of a token's issuer, simulation),
-// decode.go (the transaction, read), status.go (what became of it), owner.go (what only an owner signs),
+// status.go (what became of it), owner.go (what only an owner signs),
 // node.go.
 package svm
 
@@ -26,7 +26,8 @@ import (
 	"slices"
 	"time"
 
-	"x402-wallet/chain/svm/solana"
+	"github.com/gagliardetto/solana-go"
+
 	"x402-wallet/x402"
 )
 
@@ -88,7 +89,7 @@ func New(o Options) *Exact {
 	}
 	e := &Exact{options: o, nodes: map[string]*node{}}
 	if o.Signer != nil {
-		e.agent, _ = solana.ParseKey(o.Signer.Address())
+		e.agent, _ = parseKey(o.Signer.Address())
 	}
 	for network, url := range o.RPC {
 		if url != "" && x402.IsSolana(network) {
@@ -119,58 +120,39 @@ func invalid(format string, args ...any) *x402.Error {
 	return x402.Errorf(x402.InvalidRequirement, format, args...)
 }
 
-// Programs that a payment is made of.
-var (
-	computeBudget = solana.MustKey("ComputeBudget111111111111111111111111111111")
-	memoProgram   = solana.MustKey("MemoSq4gqABAXKb96qnH8TysNcWxMyWCqXgDLGmfcHr")
-	tokenProgram  = solana.TokenProgram
-	token2022     = solana.Token2022
-)
+// The token programs: SPL Token and Token-2022.
+var tokenProgram, token2022 = solana.TokenProgramID, solana.Token2022ProgramID
 
 // programs are addresses that are nobody's: money sent there, or a fee asked of them, is a mistake
 // or a trick (B9, B12).
 var programs = []solana.PublicKey{
-	computeBudget, memoProgram, tokenProgram, token2022, solana.AssociatedProgram,
-	{}, // System
-	solana.MustKey("Memo1UhkJRfHyvLMcVucJwxXeuD728EqVDDwQDxFMNo"), // the first of that name
-	solana.MustKey("Config1111111111111111111111111111111111111"),
-	solana.MustKey("Stake11111111111111111111111111111111111111"),
-	solana.MustKey("Vote111111111111111111111111111111111111111"),
-	solana.MustKey("Feature111111111111111111111111111111111111"),
-	solana.MustKey("BPFLoader1111111111111111111111111111111111"),
-	solana.MustKey("BPFLoader2111111111111111111111111111111111"),
-	solana.MustKey("BPFLoaderUpgradeab1e11111111111111111111111"),
-	solana.MustKey("KeccakSecp256k11111111111111111111111111111"),
-	solana.MustKey("Ed25519SigVerify111111111111111111111111111"),
-	solana.MustKey("AddressLookupTab1e1111111111111111111111111"),
-	solana.MustKey("NativeLoader1111111111111111111111111111111"),
-	solana.MustKey("Sysvar1111111111111111111111111111111111111"),
-	solana.MustKey("SwaPpA9LAaLfeLi3a68M4DjnLqgtticKg6CnyNwgAC8"), // token swap
-	solana.MustKey("LendZqTs8gn5CTSJU1jWKhKuVpjJGom45nnwPb2AMTi"), // token lending
-	solana.MustKey("metaqbxxUerdq28cj1RbAWkYQm3ybzjb6a8bt518x1s"), // token metadata
-	solana.MustKey("So11111111111111111111111111111111111111112"), // wrapped SOL's mint
-	solana.MustKey("L2TExMFKdjpN9kozasaurPirfHy9P8sbXoAN1qA3S95"), // Lighthouse
-	solana.MustKey("1nc1nerator11111111111111111111111111111111"), // burns what it is sent
+	solana.ComputeBudget, solana.MemoProgramID, tokenProgram, token2022, solana.SPLAssociatedTokenAccountProgramID,
+	solana.SystemProgramID, solana.MemoProgramIDV1, solana.ConfigProgramID, solana.StakeProgramID,
+	solana.VoteProgramID, solana.FeatureProgramID, solana.BPFLoaderDeprecatedProgramID, solana.BPFLoaderProgramID,
+	solana.BPFLoaderUpgradeableProgramID, solana.Secp256k1ProgramID, solana.AddressLookupTableProgramID,
+	solana.SysVarPubkey, solana.TokenSwapProgramID, solana.TokenLendingProgramID, solana.TokenMetadataProgramID,
+	solana.WrappedSol,
+	solana.MPK("Ed25519SigVerify111111111111111111111111111"),
+	solana.MPK("NativeLoader1111111111111111111111111111111"),
+	solana.MPK("L2TExMFKdjpN9kozasaurPirfHy9P8sbXoAN1qA3S95"), // Lighthouse
+	solana.MPK("1nc1nerator11111111111111111111111111111111"), // burns what it is sent
+}
+
+var errAddress = errors.New("not a Solana address")
+
+// parseKey reads the one base58 spelling of 32 bytes, on the curve or off it. solana-go's own reader would decode a
+// text of any length to say why it refuses it. Error: errAddress.
+func parseKey(text string) (solana.PublicKey, error) {
+	data := x402.DecodeBase58(text, solana.PublicKeyLength)
+	if data == nil {
+		return solana.PublicKey{}, errAddress
+	}
+	return solana.PublicKey(data), nil
 }
 
 func isTokenProgram(key solana.PublicKey) bool { return key == tokenProgram || key == token2022 }
 
 func isProgram(key solana.PublicKey) bool { return slices.Contains(programs, key) }
-
-// ATA is the associated token account of an owner, a program-derived address or a key, under either
-// token program.
-func ATA(owner, mint string, is2022 bool) (string, error) {
-	ownerKey, errOwner := solana.ParseKey(owner)
-	mintKey, errMint := solana.ParseKey(mint)
-	if err := errors.Join(errOwner, errMint); err != nil {
-		return "", err
-	}
-	address, err := solana.AssociatedAccount(ownerKey, mintKey, programOf(is2022))
-	if err != nil {
-		return "", err
-	}
-	return address.String(), nil
-}
 
 // programOf is the program of a mint.
 func programOf(is2022 bool) solana.PublicKey {
@@ -225,7 +207,7 @@ func (e *Exact) parties(r x402.Requirement, feePayer string) (p parties, err err
 	if err != nil {
 		return p, err
 	}
-	p.mint, err = solana.ParseKey(r.Asset)
+	p.mint, err = parseKey(r.Asset)
 	if err != nil {
 		return p, invalid("the asset is %w", err).WithDetail("asset", x402.Brief(r.Asset))
 	}
@@ -236,7 +218,7 @@ func (e *Exact) parties(r x402.Requirement, feePayer string) (p parties, err err
 	if len(p.memo) > maxMemo {
 		return p, invalid("extra.memo has %d bytes, at most %d can be sent", len(p.memo), maxMemo)
 	}
-	p.payee, err = solana.ParseKey(r.PayTo)
+	p.payee, err = parseKey(r.PayTo)
 	if why := p.whyNotPayee(self, err); why != "" {
 		return p, invalid("payTo is %s", why).WithDetail("payTo", x402.Brief(r.PayTo))
 	}
@@ -253,7 +235,7 @@ func (e *Exact) parties(r x402.Requirement, feePayer string) (p parties, err err
 	if named == "" {
 		return p, invalid("extra.feePayer is missing")
 	}
-	p.feePayer, err = solana.ParseKey(named)
+	p.feePayer, err = parseKey(named)
 	if err != nil {
 		return p, invalid("extra.feePayer is %w", err).WithDetail("feePayer", x402.Brief(named))
 	}

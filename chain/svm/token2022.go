@@ -10,8 +10,9 @@ import (
 	"slices"
 	"strconv"
 
+	"github.com/gagliardetto/solana-go"
+
 	"x402-wallet/chain/rpc"
-	"x402-wallet/chain/svm/solana"
 	"x402-wallet/x402"
 )
 
@@ -67,9 +68,6 @@ func extensions(data []byte, size int, is byte) (list []extension, ok bool) {
 	}
 	return list, true
 }
-
-// clock is where Solana keeps its time.
-var clock = solana.MustKey("SysvarC1ock11111111111111111111111111111111")
 
 // epochOf reads the epoch off it: slot, the epoch's start, epoch.
 func epochOf(at *account) (uint64, bool) {

@@ -6,9 +6,9 @@ import (
 	"slices"
 	"testing"
 
+	"github.com/gagliardetto/solana-go"
 	"github.com/stretchr/testify/require"
 
-	"x402-wallet/chain/svm/solana"
 	"x402-wallet/x402"
 )
 
@@ -38,7 +38,7 @@ func feeOf(now uint16, epoch byte, then uint16) []byte {
 func wallet2022(t *testing.T, mintExtensions ...[]byte) (*Exact, *chain, *signer, x402.Order) {
 	c, s := newChain(t), &signer{private: person(1)}
 	c.putMint(mint, mintExtensions...)
-	source, _ := solana.AssociatedAccount(keyOf(s.private), mint, token2022)
+	source, _, _ := solana.FindAssociatedTokenAddressWithProgram(keyOf(s.private), mint, token2022)
 	c.put(source, token{mint: mint, owner: keyOf(s.private), amount: 9_000_000, is2022: true})
 	c.put(sink2022(), token{mint: mint, owner: keyOf(seller), is2022: true})
 	o := orderFrom(source, asks())
@@ -47,7 +47,7 @@ func wallet2022(t *testing.T, mintExtensions ...[]byte) (*Exact, *chain, *signer
 }
 
 func sink2022() solana.PublicKey {
-	address, _ := solana.AssociatedAccount(keyOf(seller), mint, token2022)
+	address, _, _ := solana.FindAssociatedTokenAddressWithProgram(keyOf(seller), mint, token2022)
 	return address
 }
 
@@ -100,7 +100,7 @@ func TestMintExtensions(t *testing.T) {
 		"a token account": func(c *chain) { c.set(mint, token2022, at(166, 165, 2)) },
 		"a short mint":    func(c *chain) { c.set(mint, token2022, make([]byte, mintSize-1)) },
 		"other decimals":  func(c *chain) { c.set(mint, token2022, at(mintSize, 44, 9)) },
-		"no clock":        func(c *chain) { delete(c.accounts, clock) },
+		"no clock":        func(c *chain) { delete(c.accounts, solana.SysVarClockPubkey) },
 	} {
 		t.Run(name, func(t *testing.T) {
 			e, c, s, o := wallet2022(t)

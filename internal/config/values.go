@@ -12,7 +12,6 @@ import (
 
 	"x402-wallet/internal/pattern"
 	"x402-wallet/x402"
-	"x402-wallet/x402/base58"
 	"x402-wallet/x402/money"
 )
 
@@ -276,4 +275,4 @@ func (c *checker) loopback(written []string) []string {
 }
 
 // isSolanaAddress reports whether s is base58 of exactly 32 bytes.
-func isSolanaAddress(s string) bool { return base58.Decode(s, 32) != nil }
+func isSolanaAddress(s string) bool { return x402.DecodeBase58(s, 32) != nil }

@@ -20,7 +20,7 @@ import (
 	"time"
 
 	"x402-wallet/chain/evm"
-	"x402-wallet/chain/svm"
+	"x402-wallet/chain/svm/decode"
 	"x402-wallet/history"
 	"x402-wallet/x402"
 	"x402-wallet/x402/money"
@@ -334,12 +334,12 @@ func (r *examined) solana() error {
 	if err := json.Unmarshal(r.payload, &inner); err != nil {
 		return errors.New("no transaction is signed")
 	}
-	t, err := svm.Decode(inner.Transaction)
+	t, err := decode.Transaction(inner.Transaction)
 	if err != nil {
 		return err
 	}
 	own := t.Signers[1]
-	destination, err := svm.ATA(r.Payment.PayTo, r.token.Address, r.token.Token2022)
+	destination, err := decode.AssociatedAccount(r.Payment.PayTo, r.token.Address, r.token.Token2022)
 	switch {
 	case err != nil:
 		return err

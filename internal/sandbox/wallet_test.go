@@ -11,6 +11,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"x402-wallet/chain/svm"
+	"x402-wallet/chain/svm/decode"
 	"x402-wallet/x402"
 )
 
@@ -30,7 +31,7 @@ func TestTheWalletsSolana(t *testing.T) {
 	wallet := svm.New(svm.Options{Signer: agent, RPC: map[string]string{Solana: s.SolanaNodeURL},
 		HTTP: &http.Client{}, Rand: rand.Reader, Now: s.now})
 	account := s.Delegate(agent.Address(), 3*mill)
-	known, err := svm.ATA(s.Owner, s.solana.asset.Address, false)
+	known, err := decode.AssociatedAccount(s.Owner, s.solana.asset.Address, false)
 	require.NoError(t, err)
 	require.Equal(t, account, known)
 

@@ -27,6 +27,7 @@ import (
 	"x402-wallet/budget"
 	"x402-wallet/chain/evm"
 	"x402-wallet/chain/svm"
+	"x402-wallet/chain/svm/decode"
 	"x402-wallet/e2e/testworld"
 	"x402-wallet/history"
 	"x402-wallet/history/historytest"
@@ -640,7 +641,7 @@ func TestTheAgentOnSolana(t *testing.T) {
 	for i := range draft.Message { // no bit of what is paid may differ
 		flipped := bytes.Clone(draft.Message)
 		flipped[i] ^= 1
-		got, err := svm.DecodeMessage(flipped)
+		got, err := decode.Message(flipped)
 		if err != nil || (i%7 != 0 && got.Amount == money.NewAmount(10_000)) {
 			// blockhash, memo and computing are not the payment
 			continue

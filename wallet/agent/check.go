@@ -7,9 +7,12 @@ import (
 	"strings"
 	"time"
 
+	"github.com/mr-tron/base58"
+
 	"x402-wallet/budget"
 	"x402-wallet/chain/evm"
 	"x402-wallet/chain/svm"
+	"x402-wallet/chain/svm/decode"
 	"x402-wallet/history"
 	"x402-wallet/x402"
 	"x402-wallet/x402/money"
@@ -119,11 +122,11 @@ func (s *Server) signSolana(ctx context.Context, q request) ([]byte, error) {
 	if err != nil {
 		return nil, err
 	}
-	got, err := svm.DecodeMessage(q.Message)
+	got, err := decode.Message(q.Message)
 	if err != nil {
 		return nil, refuse("it is not a payment's transaction")
 	}
-	destination, err := svm.ATA(p.PayTo, asset.Address, asset.Token2022)
+	destination, err := decode.AssociatedAccount(p.PayTo, asset.Address, asset.Token2022)
 	if err != nil {
 		return nil, refuse("the payee can have no token account")
 	}
@@ -153,7 +156,7 @@ func (s *Server) signSolana(ctx context.Context, q request) ([]byte, error) {
 	if err != nil {
 		return nil, err
 	}
-	e.Signature, e.Nonce, e.ValidBefore = svm.EncodeSignature(signature), "", 0
+	e.Signature, e.Nonce, e.ValidBefore = base58.Encode(signature[:]), "", 0
 	return s.recorded(ctx, rules, p, history.Signed{Evidence: e}, q.Message, signature[:])
 }
 

@@ -11,6 +11,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/mr-tron/base58"
 	"github.com/stretchr/testify/require"
 
 	"x402-wallet/budget"
@@ -549,7 +550,7 @@ func TestSolanaEvidenceIsTheMessages(t *testing.T) {
 	require.NoError(t, err)
 	p, err = w.store.Payment(t.Context(), p.ID)
 	require.NoError(t, err)
-	require.Equal(t, svm.EncodeSignature(signature), p.Evidence.Signature, "the agent's own")
+	require.Equal(t, base58.Encode(signature[:]), p.Evidence.Signature, "the agent's own")
 	require.Empty(t, p.Evidence.Nonce)
 }
 

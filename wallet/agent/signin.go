@@ -5,7 +5,8 @@ import (
 	"encoding/hex"
 	"errors"
 
-	"x402-wallet/chain/svm"
+	"github.com/mr-tron/base58"
+
 	"x402-wallet/history"
 	"x402-wallet/wallet"
 	"x402-wallet/x402"
@@ -63,7 +64,7 @@ func encodeSignIn(m x402.SignIn, signature []byte) string {
 	if x402.IsSolana(m.ChainID) {
 		var s [64]byte
 		copy(s[:], signature)
-		return svm.EncodeSignature(s)
+		return base58.Encode(s[:])
 	}
 	return "0x" + hex.EncodeToString(signature)
 }

@@ -17,7 +17,7 @@ import (
 
 	"x402-wallet/internal/config"
 	"x402-wallet/wallet"
-	"x402-wallet/x402/base58"
+	"x402-wallet/x402"
 )
 
 const cdpURL = "https://api.cdp.coinbase.com/platform"
@@ -78,7 +78,7 @@ func (c *cdp) sign(ctx context.Context, o wallet.Order) ([]byte, error) {
 		if err != nil {
 			return nil, err
 		}
-		return base58.Decode(out.Signature, 64), nil // nil is none
+		return x402.DecodeBase58(out.Signature, 64), nil // nil is none
 	case wallet.Transaction:
 		if len(o.Payload) < messageHeader {
 			return nil, refused("was asked for a transaction that is none")
@@ -129,7 +129,7 @@ func signatureIn(signed, message []byte, account string) ([]byte, error) {
 	if !isOurs || len(rest) != 1+64*signers || int(rest[0]) != signers {
 		return nil, refused("answers with another transaction")
 	}
-	self := base58.Decode(account, key)
+	self := x402.DecodeBase58(account, key)
 	for i := range signers {
 		at := messageHeader + key*i
 		if at+key <= len(message) && bytes.Equal(message[at:at+key], self) {

@@ -17,11 +17,12 @@ import (
 	"time"
 
 	"github.com/golang-jwt/jwt/v5"
+	"github.com/mr-tron/base58"
 	"github.com/stretchr/testify/require"
 
 	"x402-wallet/internal/config"
 	"x402-wallet/wallet"
-	"x402-wallet/x402/base58"
+	"x402-wallet/x402"
 )
 
 // apiOfCDP is Coinbase's: a token bound to each request, and for what signs another one over its body.
@@ -115,7 +116,7 @@ func TestCDP(t *testing.T) {
 // signsTransactions: a transaction whose second signer the account is, as payments are.
 func signsTransactions(t *testing.T, s *service, signer *Signer) {
 	message := append([]byte{0x80, 2, 1, 0, 2}, make([]byte, 32)...)
-	message = append(append(message, base58.Decode(s.address(), 32)...), make([]byte, 34)...)
+	message = append(append(message, x402.DecodeBase58(s.address(), 32)...), make([]byte, 34)...)
 	order := wallet.Order{Chain: wallet.ChainSolana, Kind: wallet.Transaction, Payload: message}
 	_, err := wallet.SignBy(t.Context(), signer, order)
 	require.NoError(t, err)
@@ -128,7 +129,7 @@ func signsTransactions(t *testing.T, s *service, signer *Signer) {
 		require.Error(t, err, lie)
 	}
 	s.toLie("")
-	order.Payload = bytes.Replace(message, base58.Decode(s.address(), 32), make([]byte, 32), 1)
+	order.Payload = bytes.Replace(message, x402.DecodeBase58(s.address(), 32), make([]byte, 32), 1)
 	_, err = wallet.SignBy(t.Context(), signer, order)
 	require.ErrorContains(t, err, "does not sign")
 	order.Payload = []byte{0x80}

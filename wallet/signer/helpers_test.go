@@ -19,6 +19,7 @@ import (
 	"time"
 
 	"github.com/ethereum/go-ethereum/crypto"
+	"github.com/mr-tron/base58"
 	"github.com/stretchr/testify/require"
 	"go.uber.org/goleak"
 
@@ -27,7 +28,6 @@ import (
 	"x402-wallet/internal/config"
 	"x402-wallet/wallet"
 	"x402-wallet/x402"
-	"x402-wallet/x402/base58"
 )
 
 func TestMain(m *testing.M) {

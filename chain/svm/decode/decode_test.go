@@ -1,4 +1,4 @@
-package svm
+package decode
 
 import (
 	"bytes"
@@ -13,7 +13,23 @@ import (
 	theirs "github.com/gagliardetto/solana-go"
 	"github.com/stretchr/testify/require"
 
-	"x402-wallet/chain/svm/solana"
+	"x402-wallet/x402/money"
+)
+
+const nodesHash = "EZ3rST5dvHmbanh75jc4PuLfV96vp9fEYBVeNk4FfM1k"
+
+// person is a key pair made of one byte: all test keys are public.
+func person(seed byte) ed25519.PrivateKey {
+	return ed25519.NewKeyFromSeed(bytes.Repeat([]byte{seed}, 32))
+}
+
+func keyOf(p ed25519.PrivateKey) theirs.PublicKey {
+	return theirs.PublicKey(p.Public().(ed25519.PublicKey))
+}
+
+var (
+	owner, payer, seller = person(2), person(3), person(4)
+	mint                 = theirs.MPK("4zMMC9srt5Ri5X14GAgXhaHii3GnPAEERYPJgZJDncDU")
 )
 
 // draft is a transaction in parts, good as it comes; tests break one part each.
@@ -21,8 +37,8 @@ type draft struct {
 	version                            byte
 	signatures                         [][]byte
 	signers, readonlySigners, readonly byte
-	keys                               []solana.PublicKey
-	blockhash                          solana.PublicKey
+	keys                               []theirs.PublicKey
+	blockhash                          theirs.PublicKey
 	instructions                       []draftInstruction
 	tables                             []byte // compact count and what follows
 }
@@ -37,9 +53,9 @@ func newDraft() *draft {
 	return &draft{
 		version: 0x80, signatures: [][]byte{make([]byte, 64), make([]byte, 64)}, signers: 2,
 		readonlySigners: 1, readonly: 4,
-		keys: []solana.PublicKey{keyOf(payer), keyOf(person(1)), keyOf(owner), keyOf(seller), mint,
-			computeBudget, memoProgram, tokenProgram},
-		blockhash: solana.MustKey(nodesHash),
+		keys: []theirs.PublicKey{keyOf(payer), keyOf(person(1)), keyOf(owner), keyOf(seller), mint,
+			theirs.ComputeBudget, theirs.MemoProgramID, theirs.TokenProgramID},
+		blockhash: theirs.MPK(nodesHash),
 		instructions: []draftInstruction{
 			{5, nil, []byte{2, 0x20, 0x4e, 0, 0}}, {5, nil, []byte{3, 1, 0, 0, 0, 0, 0, 0, 0}},
 			{7, []byte{2, 4, 3, 1}, []byte{12, 0xe8, 3, 0, 0, 0, 0, 0, 0, 6}}, {6, nil, []byte("memo")},
@@ -79,27 +95,27 @@ func compact(n int) []byte { return binary.AppendUvarint(nil, uint64(n)) } // th
 func TestDecode(t *testing.T) {
 	d := newDraft()
 	d.signatures[1] = ed25519.Sign(person(1), d.message())
-	got, err := Decode(base64.StdEncoding.EncodeToString(d.wire()))
+	got, err := Transaction(base64.StdEncoding.EncodeToString(d.wire()))
 	require.NoError(t, err)
 	signers := got.Signers
 	require.Equal(t, keyOf(payer).String(), signers[0].Address)
 	require.Empty(t, signers[0].Signature)
 	require.False(t, signers[0].Verified)
 	require.Equal(t, keyOf(person(1)).String(), signers[1].Address)
-	require.Equal(t, solana.Signature(d.signatures[1]).String(), signers[1].Signature)
+	require.Equal(t, theirs.Signature(d.signatures[1]).String(), signers[1].Signature)
 	require.True(t, signers[1].Verified)
 	require.Equal(t, Transfer{
 		FeePayer: keyOf(payer).String(), Signers: signers,
 		Mint: mint.String(), Source: keyOf(owner).String(),
 		Destination: keyOf(seller).String(),
-		Authority:   keyOf(person(1)).String(), Amount: *amount(1000), Decimals: 6, HasMemo: true,
+		Authority:   keyOf(person(1)).String(), Amount: money.NewAmount(1000), Decimals: 6, HasMemo: true,
 		Memo:      "memo",
 		UnitLimit: 20_000, UnitPrice: 1,
 		Blockhash: nodesHash, Message: d.message(),
 	}, got)
 
 	d.signatures[0] = d.signatures[1] // another's signature
-	got, err = Decode(base64.StdEncoding.EncodeToString(d.wire()))
+	got, err = Transaction(base64.StdEncoding.EncodeToString(d.wire()))
 	require.NoError(t, err)
 	require.False(t, got.Signers[0].Verified)
 	require.NotEmpty(t, got.Signers[0].Signature)
@@ -194,10 +210,10 @@ func TestDecodeRefuses(t *testing.T) {
 		"program 8 of 8":             func(d *draft) { d.instructions[3].program = 8 },
 		"memo with a signer":         func(d *draft) { d.instructions[3].accounts = []byte{1} },
 		"memo not UTF-8":             func(d *draft) { d.instructions[3].data = []byte{0xff} },
-		"memo of another program":    func(d *draft) { d.keys[6] = solana.PublicKey(theirs.MemoProgramIDV1) },
+		"memo of another program":    func(d *draft) { d.keys[6] = theirs.MemoProgramIDV1 },
 		"memo of the compute budget": func(d *draft) { d.instructions[3].program = 5 },
 		"another token program": func(d *draft) {
-			d.keys[7] = solana.PublicKey(theirs.TokenSwapProgramID)
+			d.keys[7] = theirs.TokenSwapProgramID
 		},
 		"above a packet": func(d *draft) {
 			d.instructions[3].data = bytes.Repeat([]byte("x"), 900)
@@ -208,31 +224,31 @@ func TestDecodeRefuses(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			d := newDraft()
-			_, err := Decode(base64.StdEncoding.EncodeToString(d.wire()))
+			_, err := Transaction(base64.StdEncoding.EncodeToString(d.wire()))
 			require.NoError(t, err)
 			damage(d)
-			_, err = Decode(base64.StdEncoding.EncodeToString(d.wire()))
-			require.ErrorIs(t, err, errLayout, name)
+			_, err = Transaction(base64.StdEncoding.EncodeToString(d.wire()))
+			require.ErrorIs(t, err, ErrLayout, name)
 			require.ErrorContains(t, err, because[name])
 		})
 	}
 	whole := newDraft().wire()
 	good := base64.StdEncoding.EncodeToString(whole)
 	for n := range whole {
-		_, err := Decode(base64.StdEncoding.EncodeToString(whole[:n]))
-		require.ErrorIs(t, err, errLayout, "cut at %d", n)
+		_, err := Transaction(base64.StdEncoding.EncodeToString(whole[:n]))
+		require.ErrorIs(t, err, ErrLayout, "cut at %d", n)
 	}
 	for n, long := range map[byte][]byte{3: {3}, 1: {1}, 2: {0x82, 0}} {
 		t.Run(fmt.Sprint(n), func(t *testing.T) { // the count of signatures alone
-			_, err := Decode(base64.StdEncoding.EncodeToString(append(long, newDraft().wire()[1:]...)))
-			require.ErrorIs(t, err, errLayout, "%d signatures", n)
+			_, err := Transaction(base64.StdEncoding.EncodeToString(append(long, newDraft().wire()[1:]...)))
+			require.ErrorIs(t, err, ErrLayout, "%d signatures", n)
 		})
 	}
 	for _, bad := range []string{"", "?", good + "\n", " " + good, good[:40] + "\n" + good[40:],
 		strings.TrimRight(good, "=") + "====", strings.Repeat("A", 1<<20)} {
 		t.Run(bad, func(t *testing.T) {
-			_, err := Decode(bad)
-			require.ErrorIs(t, err, errLayout)
+			_, err := Transaction(bad)
+			require.ErrorIs(t, err, ErrLayout)
 		})
 	}
 }
@@ -254,45 +270,77 @@ func TestCompact(t *testing.T) {
 	}
 }
 
-func TestATA(t *testing.T) {
-	list, key := vectors(t)
-	for name, v := range list {
-		got, err := Decode(v.Transaction)
-		require.NoError(t, err)
-		source, err := ATA(keyOf(key).String(), got.Mint, name == "v2_exact_svm_token2022")
-		require.NoError(t, err)
-		require.Equal(t, got.Source, source, name)
-		other, err := ATA(keyOf(key).String(), got.Mint, name != "v2_exact_svm_token2022")
-		require.NoError(t, err)
-		require.NotEqual(t, got.Source, other)
+// A transaction of ours with one place changed, whichever it is: a bit, a byte left out or put in, a number
+// spelled longer, the end cut off.
+func TestChangedTransactionsAreReadAsSolanaGoDoes(t *testing.T) {
+	for _, d := range []*draft{newDraft(), newDraftWithoutMemo()} {
+		wire := d.wire()
+		requireAsSolanaGo(t, slices.Concat(wire, []byte{0}))
+		for at, b := range wire {
+			requireAsSolanaGo(t, wire[:at])
+			for _, instead := range [][]byte{{b ^ 1}, {b ^ 0x80}, {}, {0, b}, {0xff, b}, {b, b},
+				{b | 0x80, 0}, {b | 0x80, 0x80, 0}} {
+				requireAsSolanaGo(t, slices.Concat(wire[:at], instead, wire[at+1:]))
+			}
+		}
 	}
-	for _, bad := range []string{"", "x", strings.Repeat("1", 45), strings.Repeat("z", 1<<20)} {
-		t.Run(bad, func(t *testing.T) {
-			_, err := ATA(bad, mint.String(), false)
-			require.ErrorIs(t, err, solana.ErrAddress)
-			_, err = ATA(mint.String(), bad, false)
-			require.ErrorIs(t, err, solana.ErrAddress)
-		})
+}
+
+// requireAsSolanaGo fails unless what is read at all of a transaction is read by solana-go as the same, and
+// has one spelling.
+func requireAsSolanaGo(t require.TestingT, wire []byte) {
+	text := base64.StdEncoding.EncodeToString(wire)
+	got, err := Transaction(text)
+	if err != nil {
+		require.ErrorIs(t, err, ErrLayout)
+		return
 	}
+	require.Equal(t, wire[129:], got.Message)
+	tx, err := theirs.TransactionFromBase64(text)
+	require.NoError(t, err)
+	again, err := tx.ToBase64()
+	require.NoError(t, err)
+	require.Equal(t, text, again)
+	message, err := tx.Message.MarshalBinary()
+	require.NoError(t, err)
+	require.Equal(t, message, got.Message)
+	require.Equal(t, tx.Message.AccountKeys[0].String(), got.FeePayer)
+	require.Equal(t, tx.Message.RecentBlockhash.String(), got.Blockhash)
+	metas, err := tx.Message.Instructions[2].ResolveInstructionAccounts(&tx.Message)
+	require.NoError(t, err)
+	require.Equal(t, []string{metas[0].PublicKey.String(), metas[1].PublicKey.String(),
+		metas[2].PublicKey.String(), metas[3].PublicKey.String()},
+		[]string{got.Source, got.Mint, got.Destination, got.Authority})
+	require.True(t, metas[0].IsWritable && !metas[1].IsWritable && metas[2].IsWritable &&
+		metas[3].IsSigner)
+	in := tx.Message.Instructions
+	require.Equal(t, binary.LittleEndian.AppendUint32([]byte{2}, got.UnitLimit), []byte(in[0].Data))
+	require.Equal(t, binary.LittleEndian.AppendUint64([]byte{3}, got.UnitPrice), []byte(in[1].Data))
+	amount, _ := got.Amount.Uint64()
+	require.Equal(t, append(binary.LittleEndian.AppendUint64([]byte{12}, amount), got.Decimals),
+		[]byte(in[2].Data))
+	require.Equal(t, got.HasMemo, len(in) == 4)
+	require.True(t, len(in) == 3 || string(in[3].Data) == got.Memo)
+	require.Equal(t, got.Signers[1].Verified, tx.Signatures[1].Verify(tx.Message.AccountKeys[1],
+		message))
 }
 
 // Whatever is read at all, solana-go reads as the same transaction, and there is one spelling of
 // it. The fuzzer changes the bytes; as a text they are read too.
 func FuzzDecode(f *testing.F) {
-	list, _ := vectors(f)
-	for _, v := range list {
-		wire, err := base64.StdEncoding.DecodeString(v.Transaction)
+	for _, transaction := range vectors(f) {
+		wire, err := base64.StdEncoding.DecodeString(transaction)
 		require.NoError(f, err)
 		f.Add(wire)
-		f.Add([]byte(v.Transaction))
+		f.Add([]byte(transaction))
 	}
 	for _, wire := range [][]byte{newDraft().wire(), newDraftWithoutMemo().wire(), nil, {0x80}, {2},
 		bytes.Repeat([]byte{0xff}, maxTransaction)} {
 		f.Add(wire)
 	}
 	f.Fuzz(func(t *testing.T, wire []byte) {
-		if _, err := Decode(string(wire)); err != nil {
-			require.ErrorIs(t, err, errLayout)
+		if _, err := Transaction(string(wire)); err != nil {
+			require.ErrorIs(t, err, ErrLayout)
 		}
 		requireAsSolanaGo(t, wire)
 	})

@@ -1,4 +1,11 @@
-package svm
+// Package decode reads payments on Solana from their very bytes: a transaction, or the message of one that nobody has
+// signed yet.
+//
+// What must stay true: it shares no code with package svm, which builds payments, nor with solana-go, by which they are
+// built. So whoever compares a message with the order before it is signed does not ask the builder what it built.
+//
+// The files: decode.go (the transaction), account.go (the token account that belongs to a payee).
+package decode
 
 import (
 	"crypto/ed25519"
@@ -6,9 +13,11 @@ import (
 	"encoding/binary"
 	"errors"
 	"fmt"
+	"slices"
 	"unicode/utf8"
 
-	"x402-wallet/chain/svm/solana"
+	"github.com/mr-tron/base58"
+
 	"x402-wallet/x402/money"
 )
 
@@ -34,8 +43,16 @@ type Transfer struct {
 	Message             []byte // what is signed
 }
 
-// errLayout says that a transaction is not a payment in the one layout that is read.
-var errLayout = errors.New("not an exact payment transaction")
+// ErrLayout says that a transaction is not a payment in the one layout that is read.
+var ErrLayout = errors.New("not an exact payment transaction")
+
+// Programs that a payment is made of.
+const (
+	computeBudget = "ComputeBudget111111111111111111111111111111"
+	memoProgram   = "MemoSq4gqABAXKb96qnH8TysNcWxMyWCqXgDLGmfcHr"
+	tokenProgram  = "TokenkegQfeZyiNwAJbNbGKPFXCWuBvf9Ss623VQ5DA"
+	token2022     = "TokenzQdBNbLqP5VEhdkAS6EPFLC1PHnBqCXEpPxuEb"
+)
 
 // Instruction numbers of the compute-budget and token programs.
 const (
@@ -47,13 +64,13 @@ const (
 // maxTransaction is the size of Solana's packets, the limit for a transaction, in bytes.
 const maxTransaction = 1232
 
-// Decode reads a transaction in base64, strictly: version 0, exactly the signers fee payer and
+// Transaction reads a transaction in base64, strictly: version 0, exactly the signers fee payer and
 // authority, no lookup tables, the instructions SetComputeUnitLimit, SetComputeUnitPrice,
 // TransferChecked and at most a Memo in this order, each with exactly the accounts, flags and data it
 // takes, no account beyond those, numbers in their shortest form and nothing behind the end
 // (specs/schemes/exact/scheme_exact_svm.md; the optional Lighthouse instructions of other wallets are
-// not read). Signatures may be missing or wrong: see Signers. Every error is errLayout with the reason.
-func Decode(txBase64 string) (Transfer, error) {
+// not read). Signatures may be missing or wrong: see Signers. Every error is ErrLayout with the reason.
+func Transaction(txBase64 string) (Transfer, error) {
 	if len(txBase64) > base64.StdEncoding.EncodedLen(maxTransaction) {
 		return Transfer{}, layout("more than %d bytes", maxTransaction)
 	}
@@ -66,7 +83,7 @@ func Decode(txBase64 string) (Transfer, error) {
 	if count != 2 {
 		return Transfer{}, layout("%d signatures", count)
 	}
-	signatures := [2]solana.Signature{solana.Signature(r.take(64)), solana.Signature(r.take(64))}
+	signatures := [2][64]byte{[64]byte(r.take(64)), [64]byte(r.take(64))}
 	if r.truncated || len(wire) > maxTransaction {
 		return Transfer{}, layout("cut off or too long")
 	}
@@ -76,30 +93,33 @@ func Decode(txBase64 string) (Transfer, error) {
 	}
 	for i, key := range signers {
 		t.Signers[i].Address = key.String()
-		if signature := signatures[i]; !signature.IsZero() {
-			t.Signers[i].Signature, t.Signers[i].Verified = signature.String(),
-				ed25519.Verify(key[:], t.Message, signature[:])
+		if signature := signatures[i]; signature != [64]byte{} {
+			t.Signers[i].Signature = base58.Encode(signature[:])
+			t.Signers[i].Verified = ed25519.Verify(key[:], t.Message, signature[:])
 		}
 	}
 	return t, nil
 }
 
-// EncodeSignature is a signature as evidence has it: base58.
-func EncodeSignature(signature [64]byte) string { return solana.Signature(signature).String() }
-
-// DecodeMessage reads what is signed of such a transaction, as strictly.
-func DecodeMessage(message []byte) (Transfer, error) {
-	return Decode(base64.StdEncoding.EncodeToString(serialize([64]byte{}, message)))
+// Message reads what is signed of such a transaction, as strictly.
+func Message(message []byte) (Transfer, error) {
+	wire := slices.Concat([]byte{2}, make([]byte, 2*64), message) // two signatures that nobody has made yet
+	return Transaction(base64.StdEncoding.EncodeToString(wire))
 }
 
 func layout(format string, args ...any) error {
-	return fmt.Errorf("%w: %s", errLayout, fmt.Sprintf(format, args...))
+	return fmt.Errorf("%w: %s", ErrLayout, fmt.Sprintf(format, args...))
 }
+
+// publicKey is an address: an Ed25519 key, or 32 bytes that are none.
+type publicKey [32]byte
+
+func (k publicKey) String() string { return base58.Encode(k[:]) }
 
 // message is the head of a version 0 message: who takes part, and how.
 type message struct {
 	// signers first, in both parts the writable ones first
-	keys                               []solana.PublicKey
+	keys                               []publicKey
 	signers, readonlySigners, readonly int
 	used                               map[int]bool // by the instructions read so far
 }
@@ -111,16 +131,15 @@ func (m message) writable(i int) bool {
 	return i < len(m.keys)-m.readonly
 }
 
-// decodeMessage reads a version 0 message and the keys of its two signers. It shares nothing
-// with the builder.
-func decodeMessage(data []byte) (t Transfer, signers [2]solana.PublicKey, err error) {
+// decodeMessage reads a version 0 message and the keys of its two signers.
+func decodeMessage(data []byte) (t Transfer, signers [2]publicKey, err error) {
 	r := reader{data: data}
 	m, err := r.head()
 	if err != nil {
 		return t, signers, err
 	}
-	signers = [2]solana.PublicKey(m.keys)
-	t.Message, t.FeePayer, t.Blockhash = data, m.keys[0].String(), solana.Hash(r.take(32)).String()
+	signers = [2]publicKey(m.keys)
+	t.Message, t.FeePayer, t.Blockhash = data, m.keys[0].String(), base58.Encode(r.take(32))
 	count := r.compact()
 	if count != 3 && count != 4 {
 		return t, signers, layout("%d instructions", count)
@@ -153,7 +172,7 @@ func (r *reader) head() (m message, err error) {
 	m.signers, m.readonlySigners, m.readonly = int(r.byte()), int(r.byte()), int(r.byte())
 	m.used = map[int]bool{0: true} // the fee payer
 	for range r.compact() {
-		m.keys = append(m.keys, solana.PublicKey(r.take(32)))
+		m.keys = append(m.keys, publicKey(r.take(32)))
 		if r.truncated {
 			return m, layout("cut off")
 		}
@@ -161,7 +180,7 @@ func (r *reader) head() (m message, err error) {
 	if m.signers != 2 || m.readonlySigners != 1 || m.readonly > len(m.keys)-m.signers {
 		return m, layout("other signers than a fee payer and an authority")
 	}
-	seen := map[solana.PublicKey]bool{}
+	seen := map[publicKey]bool{}
 	for _, key := range m.keys {
 		seen[key] = true
 	}
@@ -173,7 +192,7 @@ func (r *reader) head() (m message, err error) {
 
 // instruction is one of a message's: indexes into its keys.
 type instruction struct {
-	program  solana.PublicKey
+	program  string // base58
 	accounts []int
 	data     []byte
 }
@@ -211,7 +230,7 @@ func (in instruction) isComputeBudget(op byte, size int) bool {
 
 // readTransfer reads TransferChecked: [12, amount u64, decimals] with source, mint, destination, authority.
 func (t *Transfer) readTransfer(in instruction, m message) error {
-	if !isTokenProgram(in.program) || len(in.accounts) != 4 || len(in.data) != 10 ||
+	if (in.program != tokenProgram && in.program != token2022) || len(in.accounts) != 4 || len(in.data) != 10 ||
 		in.data[0] != opTransferChecked {
 		return layout("instruction 2 is not TransferChecked of a token program")
 	}
@@ -282,7 +301,7 @@ func (r *reader) instruction(m message) (in instruction, err error) {
 	if r.truncated || program >= len(m.keys) || m.writable(program) {
 		return in, layout("an instruction is cut off, or its program is no program")
 	}
-	in.program, m.used[program] = m.keys[program], true
+	in.program, m.used[program] = m.keys[program].String(), true
 	for _, index := range indexes {
 		if int(index) >= len(m.keys) {
 			return in, layout("an instruction names an account that is not there")
