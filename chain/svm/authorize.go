@@ -345,10 +345,9 @@ func (p *plan) message() ([]byte, error) {
 	return compile(p.feePayer, p.blockhash, instructions...)
 }
 
-// compile makes the version 0 message of instructions. Of an account that signs, and that another place names
-// without a signature but as writable, solana-go says it wrong: such an account is counted as writable, and is
-// not put before those that are only read. A payment has one only if the agent's own address were the source.
-// The decoder refuses that payment. In what an owner signs the payer of the fee is the only signer.
+// compile makes the version 0 message of instructions. solana-go compiles it wrongly if at least two accounts beside
+// the payer of the fee sign, and one that is only read where it signs is writable in another place. In our
+// transactions at most one account signs beside the payer. The decoder refuses a payment with more signers.
 func compile(payer solana.PublicKey, blockhash solana.Hash, instructions ...solana.Instruction) ([]byte, error) {
 	tx, err := solana.NewTransaction(instructions, blockhash, solana.TransactionPayer(payer),
 		solana.TransactionMessageVersion(solana.MessageVersionV0))

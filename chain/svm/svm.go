@@ -12,8 +12,7 @@
 //
 // The files: svm.go (addresses, why not), account.go (token accounts, funds), authorize.go (sign:
 // plan, look at the accounts, build, check), token2022.go (the rules of a token's issuer, simulation),
-// status.go (what became of it), owner.go (what only an owner signs),
-// node.go.
+// status.go (what became of it), owner.go (what only an owner signs), node.go.
 package svm
 
 import (

@@ -67,7 +67,8 @@ func TestAssociatedAccountIsSolanaGos(t *testing.T) {
 			return theirs.PublicKey(rapid.SliceOfN(rapid.Byte(), 32, 32).Draw(t, name))
 		}
 		owner, mint := draw("owner"), draw("mint")
-		for is2022, program := range map[bool]theirs.PublicKey{false: theirs.TokenProgramID, true: theirs.Token2022ProgramID} {
+		for is2022, program := range map[bool]theirs.PublicKey{false: theirs.TokenProgramID,
+			true: theirs.Token2022ProgramID} {
 			want, _, err := theirs.FindAssociatedTokenAddressWithProgram(owner, mint, program)
 			require.NoError(t, err)
 			got, err := AssociatedAccount(owner.String(), mint.String(), is2022)
