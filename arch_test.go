@@ -43,14 +43,14 @@ var arrows = map[string][]string{
 	"seller": {"internal/child", "internal/mcpconn", "internal/steps", "x402"},
 	// evm, svm: it reads what it signs itself; history: and finds it reserved; passkey: it believes the
 	// owner's passkeys, and nobody's word that they said yes
-	"wallet/agent": {"budget", "chain/evm", "chain/svm/decode", "history", "internal/passkey", "internal/socket",
-		"x402/money", "chain/svm", "wallet", "x402", "wallet/seal"},
+	"wallet/agent": {"budget", "chain/evm", "chain/svm/decode", "history", "internal/passkey",
+		"internal/socket", "x402/money", "chain/svm", "wallet", "x402", "wallet/seal"},
 	// child: facilitators that are programs; steps: likewise
 	"facilitator": {"internal/child", "internal/steps", "x402/money", "x402"},
 	// evm, svm: it reads itself what it is paid; history: one payment, one run
 	// steps: what a sale is made of
-	"paywall": {"chain/evm", "chain/svm/decode", "facilitator", "history", "internal/child", "internal/mcpconn",
-		"internal/steps", "x402/money", "x402"},
+	"paywall": {"chain/evm", "chain/svm/decode", "facilitator", "history", "internal/child",
+		"internal/mcpconn", "internal/steps", "x402/money", "x402"},
 	// steps: what a payment is made of
 	"pay": {"budget", "facilitator", "history", "internal/steps", "x402/money", "seller", "x402"},
 	// chain/rpc: it asks Rooch, which nobody else does; history: promises are kept in the ledger
@@ -138,7 +138,7 @@ var leaves = []string{"internal/pattern"}
 // only says who may import what from outside, because it is heavy or touches keys.
 var only = map[string][]string{
 	"github.com/ethereum/go-ethereum":    {"chain/evm", "wallet"},
-	"github.com/gagliardetto/solana-go":  {"chain/svm"}, // and never chain/svm/decode, which reads what it built
+	"github.com/gagliardetto/solana-go":  {"chain/svm"}, // and not chain/svm/decode, which checks it
 	"github.com/mr-tron/base58":          {"chain/svm/decode", "paywall", "wallet/agent", "x402"},
 	"filippo.io/edwards25519":            {"chain/svm/decode"},
 	"github.com/go-webauthn/webauthn":    {"internal/passkey", "internal/passkey/passkeytest"},

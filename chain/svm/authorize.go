@@ -345,10 +345,11 @@ func (p *plan) message() ([]byte, error) {
 	return compile(p.feePayer, p.blockhash, instructions...)
 }
 
-// compile makes the version 0 message of instructions. solana-go compiles it wrongly if at least two accounts beside
-// the payer of the fee sign, and one that is only read where it signs is writable in another place. In our
-// transactions at most one account signs beside the payer. The decoder refuses a payment with more signers.
-func compile(payer solana.PublicKey, blockhash solana.Hash, instructions ...solana.Instruction) ([]byte, error) {
+// compile makes the version 0 message of instructions. solana-go compiles it wrongly if at least two accounts
+// beside the payer of the fee sign, and one that is only read where it signs is writable in another place. In
+// our transactions at most one account signs beside the payer. The decoder refuses payments with more.
+func compile(payer solana.PublicKey, blockhash solana.Hash, instructions ...solana.Instruction) ([]byte,
+	error) {
 	tx, err := solana.NewTransaction(instructions, blockhash, solana.TransactionPayer(payer),
 		solana.TransactionMessageVersion(solana.MessageVersionV0))
 	if err != nil {

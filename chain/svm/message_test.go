@@ -2,6 +2,9 @@ package svm
 
 import (
 	"encoding/base64"
+	"encoding/json"
+	"os"
+	"strings"
 	"testing"
 
 	"github.com/gagliardetto/solana-go"
@@ -9,6 +12,7 @@ import (
 	"pgregory.net/rapid"
 
 	"x402-wallet/chain/svm/decode"
+	"x402-wallet/x402"
 	"x402-wallet/x402/money"
 )
 
@@ -16,7 +20,8 @@ import (
 func samplePlan() *plan {
 	return &plan{parties: parties{payee: keyOf(seller), mint: mint, feePayer: keyOf(payer), memo: "memo"},
 		agent: keyOf(person(1)), source: keyOf(owner), destination: keyOf(person(6)), program: tokenProgram,
-		amount: 1_234_567, decimals: 6, limit: 20_000, price: 1, blockhash: solana.Hash(solana.MPK(nodesHash))}
+		amount: 1_234_567, decimals: 6, limit: 20_000, price: 1,
+		blockhash: solana.Hash(solana.MPK(nodesHash))}
 }
 
 func sampleMessage() []byte {
@@ -27,7 +32,7 @@ func sampleMessage() []byte {
 	return message
 }
 
-// The bytes were written by another compiler than solana-go's.
+// The bytes in testdata/messages.json were written by another compiler than solana-go's.
 func TestMessagesToTheByte(t *testing.T) {
 	sample := samplePlan()
 	sample.source = keyOf(person(5))
@@ -41,29 +46,17 @@ func TestMessagesToTheByte(t *testing.T) {
 	require.NoError(t, err)
 	revoke, err := e.Revoke(t.Context(), devnet, c.ata(owner).String())
 	require.NoError(t, err)
-	for want, message := range map[string][]byte{
-		"gAIBBAjtSSjGKNHCxurpAziQWZVhKVknOlxj+TY2wUYUrIc30YqI4910CfGV/VLbLTy6XXLKZwm/HZQSG/N0iAG0D29cbnoc3Smwt4" +
-			"/ROvTFWY/v9O8qlxZuPKby5Pv8zYBQW/GKh1//HrOEUVd6zVr+5AVFZWjdfIngkIY6BVe8evSfFwMGRm/lIRcy/+ytunLD" +
-			"m+e8jOW7xfcSayxDmzpAAAAABUpTWpkpIQZNJOhxYNo4fHw1td28kruB5B+oQEEFRI0G3fbh12Whk9nL4UbO63msHLSF7V9b" +
-			"N5E6jPWFfv8AqTtELLORIVfxOpM9ATQoLQMrX/7NAaLb8bd5BgjfAC6nyV29u5s5tb9yxXaxLxIjPB/vcv+BhIj3ODTS8YLY" +
-			"lusEBAAFAiBOAAAEAAkDAQAAAAAAAAAGBAIHAwEKDIfWEgAAAAAABgUABG1lbW8A": withMemo,
-		"gAIBAwftSSjGKNHCxurpAziQWZVhKVknOlxj+TY2wUYUrIc30YqI4910CfGV/VLbLTy6XXLKZwm/HZQSG/N0iAG0D29cbnoc3Smwt4" +
-			"/ROvTFWY/v9O8qlxZuPKby5Pv8zYBQW/GKh1//HrOEUVd6zVr+5AVFZWjdfIngkIY6BVe8evSfFwMGRm/lIRcy/+ytunLD" +
-			"m+e8jOW7xfcSayxDmzpAAAAABt324e51j94YQl285GzN2rYa/E2DuQ0n/r35KNihi/w7RCyzkSFX8TqTPQE0KC0DK1/+zQGi" +
-			"2/G3eQYI3wAup8ldvbubObW/csV2sS8SIzwf73L/gYSI9zg00vGC2JbrAwQABQIgTgAABAAJAwEAAAAAAAAABQQCBgMBCgyH" +
-			"1hIAAAAAAAYA": without,
-		"gAEAAwWBOXcOqH0XX1ajVGbDTH7My42KkbTuN6Jd9g9bj8mzlO2vG5wWH21pika5sHgJpKGNv1PEMraiS/GxCIP8yyKYBt324ddloZ" +
-			"PZy+FGzut5rBy0he1fWzeROoz1hX7/AKk7RCyzkSFX8TqTPQE0KC0DK1/+zQGi2/G3eQYI3wAup4qI4910CfGV/VLbLTy6" +
-			"XXLKZwm/HZQSG/N0iAG0D29cyV29u5s5tb9yxXaxLxIjPB/vcv+BhIj3ODTS8YLYlusBAgQBAwQACg1AS0wAAAAAAAYA": approve.Message,
-		"gAEAAQOBOXcOqH0XX1ajVGbDTH7My42KkbTuN6Jd9g9bj8mzlO2vG5wWH21pika5sHgJpKGNv1PEMraiS/GxCIP8yyKYBt324ddloZ" +
-			"PZy+FGzut5rBy0he1fWzeROoz1hX7/AKnJXb27mzm1v3LFdrEvEiM8H+9y/4GEiPc4NNLxgtiW6wECAgEAAQUA": revoke.Message,
-	} {
-		require.Equal(t, want, base64.StdEncoding.EncodeToString(message))
-	}
+	data, err := os.ReadFile("testdata/messages.json")
+	require.NoError(t, err)
+	var want map[string][]byte // base64
+	require.NoError(t, json.Unmarshal(data, &want))
+	require.Equal(t, want, map[string][]byte{"payment with a memo": withMemo,
+		"payment under Token-2022 without a memo": without, "approve": approve.Message,
+		"revoke": revoke.Message})
 }
 
-// Whoever takes part, even in two roles: what is built is read as what was planned, or refused. It is read if each
-// address has one role.
+// Whoever takes part, even in two roles: what is built is read as what was planned, or refused. It is read
+// if each address has one role.
 func TestAPaymentIsReadAsPlannedOrRefused(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		few := rapid.Bool().Draw(t, "few")
@@ -101,15 +94,17 @@ func TestAPaymentIsReadAsPlannedOrRefused(t *testing.T) {
 		require.Len(t, seen, 5)
 		require.Equal(t, decode.Transfer{FeePayer: p.feePayer.String(), Signers: got.Signers,
 			Token2022: p.program == token2022, Mint: p.mint.String(), Source: p.source.String(),
-			Destination: p.destination.String(), Authority: p.agent.String(), Amount: money.NewAmount(p.amount),
-			Decimals: p.decimals, HasMemo: p.memo != "", Memo: p.memo, UnitLimit: p.limit, UnitPrice: p.price,
+			Destination: p.destination.String(), Authority: p.agent.String(),
+			Amount: money.NewAmount(p.amount), Decimals: p.decimals, HasMemo: p.memo != "", Memo: p.memo,
+			UnitLimit: p.limit, UnitPrice: p.price,
 			Blockhash: p.blockhash.String(), Message: message}, got)
 	})
 }
 
-// solana-go compiles one kind of message wrongly: of two signers that are only read, the one that another place names
-// as writable is counted as writable, but stands behind the other. So the other becomes writable, and it does not. The
-// decoder refuses that message. None of ours is one: beside the payer of the fee at most one account signs.
+// solana-go compiles one kind of message wrongly: of two signers that are only read, the one that another
+// place names as writable is counted as writable, but stands behind the other. So the other becomes writable,
+// and it does not. The decoder refuses that message. None of ours is one: beside the payer of the fee at most
+// one account signs.
 func TestTheMessageThatSolanaGoCompilesWronglyIsRefused(t *testing.T) {
 	p := samplePlan()
 	transfer := func(destination solana.PublicKey) []byte {
@@ -132,18 +127,39 @@ func TestTheMessageThatSolanaGoCompilesWronglyIsRefused(t *testing.T) {
 	for key, isWritable := range map[solana.PublicKey]bool{p.agent: true, behind: false} {
 		got, err := m.IsWritable(key)
 		require.NoError(t, err)
-		require.Equal(t, isWritable, got, "solana-go compiles it rightly now: this test and the comment at compile can go")
+		require.Equal(t, isWritable, got, "solana-go compiles it rightly now: this test can go")
 	}
 	_, err := decode.Message(wrong)
 	require.ErrorContains(t, err, "other signers than a fee payer and an authority")
 }
 
-// The one payment of which an account signs in one role and is writable in another: the source is the agent's own
-// address. It is not signed.
+// The one payment of which an account signs in one role and is writable in another: the source is the agent's
+// own address. It is not signed.
 func TestTheAgentsAddressIsNoSource(t *testing.T) {
 	e, c, s := newWallet(t)
-	c.put(e.agent, token{mint: mint, owner: keyOf(owner), delegate: e.agent, amount: 9_000_000, delegated: 5_000_000})
+	c.put(e.agent, token{mint: mint, owner: keyOf(owner), delegate: e.agent, amount: 9_000_000,
+		delegated: 5_000_000})
 	_, err := e.Authorize(t.Context(), orderFrom(e.agent, asks()))
 	require.ErrorContains(t, err, "other signers than a fee payer and an authority")
 	require.Zero(t, s.asked)
+}
+
+// The builder and the check of what it built read an address by different libraries, and as the same.
+func FuzzParseKey(f *testing.F) {
+	for _, text := range []string{"", "x", mint.String(), "1" + mint.String(), mint.String() + " ",
+		strings.Repeat("1", 32), strings.Repeat("1", 33), strings.Repeat("z", 44),
+		strings.Repeat("z", 1<<20)} {
+		f.Add(text)
+	}
+	f.Fuzz(func(t *testing.T, text string) {
+		key, err := parseKey(text)
+		data := x402.DecodeBase58(text, solana.PublicKeyLength)
+		if data == nil {
+			require.ErrorIs(t, err, errAddress)
+			return
+		}
+		require.NoError(t, err)
+		require.Equal(t, solana.PublicKey(data), key)
+		require.Equal(t, text, key.String())
+	})
 }

@@ -386,8 +386,8 @@ func (n *node) transaction(ctx context.Context, id string) (*landed, error) {
 	return t, nil
 }
 
-// signaturesOf reads the signatures of a transaction. It returns nil if there are none or the transaction is cut off.
-// A transaction has room for so few that their count is one byte.
+// signaturesOf reads the signatures of a transaction. It returns nil if there are none or the transaction is
+// cut off. A transaction has room for so few that their count is one byte.
 func signaturesOf(wire []byte) (list []solana.Signature) {
 	const most = 19 // 64 bytes each, of a packet's 1232
 	if len(wire) == 0 || wire[0] > most || len(wire) < 1+64*int(wire[0]) {

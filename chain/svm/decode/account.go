@@ -18,12 +18,12 @@ var (
 	errNoAddress = errors.New("no program address is off the curve")
 )
 
-// AssociatedAccount is the associated token account of an owner, a program-derived address or a key, for a mint.
-// Under Token-2022 it is another account than under SPL Token. Error: one of the texts is no address.
+// AssociatedAccount is the associated token account of an owner, a program-derived address or a key, for a
+// mint. Under Token-2022 it is another account than under SPL Token. Error: one of the texts is no address.
 func AssociatedAccount(owner, mint string, is2022 bool) (string, error) {
-	program := tokenProgram
+	program := splProgram
 	if is2022 {
-		program = token2022
+		program = spl2022Program
 	}
 	var seeds []byte
 	for _, text := range []string{owner, program, mint} {
@@ -40,8 +40,8 @@ func AssociatedAccount(owner, mint string, is2022 bool) (string, error) {
 	return address.String(), nil
 }
 
-// programAddress is the address that a program derives of seeds: by the highest bump whose hash is off the curve, so
-// that nobody can have its key (find_program_address of solana-sdk's Pubkey).
+// programAddress is the address that a program derives of seeds: by the highest bump whose hash is off the
+// curve, so that nobody can have its key (find_program_address of solana-sdk's Pubkey).
 func programAddress(program, seeds []byte) (publicKey, error) {
 	for bump := byte(255); bump > 0; bump-- { // 0 is not tried there either
 		address := publicKey(sha256.Sum256(slices.Concat(seeds, []byte{bump}, program,

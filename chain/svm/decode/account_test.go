@@ -80,8 +80,9 @@ func TestAssociatedAccountIsSolanaGos(t *testing.T) {
 
 func TestProgramsAreSolanaGos(t *testing.T) {
 	require.Equal(t, []theirs.PublicKey{theirs.ComputeBudget, theirs.MemoProgramID, theirs.TokenProgramID,
-		theirs.Token2022ProgramID, theirs.SPLAssociatedTokenAccountProgramID}, []theirs.PublicKey{theirs.MPK(computeBudget),
-		theirs.MPK(memoProgram), theirs.MPK(tokenProgram), theirs.MPK(token2022), theirs.MPK(associatedProgram)})
+		theirs.Token2022ProgramID, theirs.SPLAssociatedTokenAccountProgramID},
+		[]theirs.PublicKey{theirs.MPK(computeBudget), theirs.MPK(memoProgram), theirs.MPK(splProgram),
+			theirs.MPK(spl2022Program), theirs.MPK(associatedProgram)})
 }
 
 // The reference client's payments are from the payer's associated token account.

@@ -1,8 +1,9 @@
-// Package decode reads payments on Solana from their very bytes: a transaction, or the message of one that nobody has
-// signed yet.
+// Package decode reads payments on Solana from their very bytes: a transaction, or the message of one that
+// nobody has signed yet.
 //
-// What must stay true: it shares no code with package svm, which builds payments, nor with solana-go, by which they are
-// built. So whoever compares a message with the order before it is signed does not ask the builder what it built.
+// What must stay true: it shares no code with package svm, which builds payments, nor with solana-go, by
+// which they are built. So whoever compares a message with the order before it is signed does not ask the
+// builder what it built.
 //
 // The files: decode.go (the transaction), account.go (the token account that belongs to a payee).
 package decode
@@ -48,10 +49,10 @@ var ErrLayout = errors.New("not an exact payment transaction")
 
 // Programs that a payment is made of.
 const (
-	computeBudget = "ComputeBudget111111111111111111111111111111"
-	memoProgram   = "MemoSq4gqABAXKb96qnH8TysNcWxMyWCqXgDLGmfcHr"
-	tokenProgram  = "TokenkegQfeZyiNwAJbNbGKPFXCWuBvf9Ss623VQ5DA"
-	token2022     = "TokenzQdBNbLqP5VEhdkAS6EPFLC1PHnBqCXEpPxuEb"
+	computeBudget  = "ComputeBudget111111111111111111111111111111"
+	memoProgram    = "MemoSq4gqABAXKb96qnH8TysNcWxMyWCqXgDLGmfcHr"
+	splProgram     = "TokenkegQfeZyiNwAJbNbGKPFXCWuBvf9Ss623VQ5DA"
+	spl2022Program = "TokenzQdBNbLqP5VEhdkAS6EPFLC1PHnBqCXEpPxuEb"
 )
 
 // Instruction numbers of the compute-budget and token programs.
@@ -230,8 +231,8 @@ func (in instruction) isComputeBudget(op byte, size int) bool {
 
 // readTransfer reads TransferChecked: [12, amount u64, decimals] with source, mint, destination, authority.
 func (t *Transfer) readTransfer(in instruction, m message) error {
-	if (in.program != tokenProgram && in.program != token2022) || len(in.accounts) != 4 || len(in.data) != 10 ||
-		in.data[0] != opTransferChecked {
+	if (in.program != splProgram && in.program != spl2022Program) || len(in.accounts) != 4 ||
+		len(in.data) != 10 || in.data[0] != opTransferChecked {
 		return layout("instruction 2 is not TransferChecked of a token program")
 	}
 	source, mint, destination, authority := in.accounts[0], in.accounts[1], in.accounts[2], in.accounts[3]
@@ -243,7 +244,7 @@ func (t *Transfer) readTransfer(in instruction, m message) error {
 	case source == destination || !m.writable(source) || !m.writable(destination) || m.writable(mint):
 		return layout("the transfer's accounts have other roles")
 	}
-	t.Token2022 = in.program == token2022
+	t.Token2022 = in.program == spl2022Program
 	t.Source = m.keys[source].String()
 	t.Mint = m.keys[mint].String()
 	t.Destination = m.keys[destination].String()
