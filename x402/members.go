@@ -1,23 +1,20 @@
 package x402
 
 import (
-	"bytes"
 	"encoding/json"
-	"reflect"
+
+	jsonv2 "github.com/go-json-experiment/json"
 )
 
-// An object that is taken apart member by member: what DecodeStrict does for it, by one walk for three.
-
 // Members reads one strict JSON object of at most limit bytes, as DecodeStrict does, into its members as they
-// came: parts of data, which nobody may change any more. Keys that like, a struct, has are refused in another
-// letter case; nil has none. null has no members. Errors are DecodeStrict's.
-func Members(data []byte, limit int, like any) (map[string]json.RawMessage, error) {
-	members := map[string]json.RawMessage{}
-	if err := strict(data, limit, reflect.TypeOf(like), members); err != nil {
+// came. null has no members. Errors are DecodeStrict's.
+func Members(data []byte, limit int) (map[string]json.RawMessage, error) {
+	if err := checkStrict(data, limit); err != nil {
 		return nil, err
 	}
-	if begin := bytes.TrimLeft(data, " \t\r\n"); begin[0] != '{' && begin[0] != 'n' {
-		return nil, errShape(nil)
+	var members map[string]json.RawMessage
+	if err := jsonv2.Unmarshal(data, &members); err != nil {
+		return nil, errShape(err)
 	}
 	return members, nil
 }

@@ -64,7 +64,7 @@ func DecodeSettlement(raw []byte) (*Settlement, error) { return decodeSettlement
 // decodeSettlement is strict about what decides (success, transaction, network, amount) and takes
 // words as they are.
 func decodeSettlement(data []byte, limit int) (*Settlement, error) {
-	members, err := Members(data, limit, nil)
+	members, err := Members(data, limit)
 	if err != nil {
 		return nil, err
 	}
