@@ -36,7 +36,8 @@ var errAmbiguous = errors.New("ambiguous JSON")
 
 var errDeep = errors.New("too deep")
 
-// DecodeStrict decodes one JSON document of at most limit bytes into v. If v is nil, the document is only checked.
+// DecodeStrict decodes one JSON document of at most limit bytes into v, a pointer, whose former value is lost. If v is
+// nil, the document is only checked.
 //
 // A document is refused for a duplicate key, for keys of one object that differ in letter case only, for more than
 // maxDepth levels, for invalid UTF-8, a lone surrogate or a byte order mark, and for anything behind it. A key that
@@ -49,14 +50,16 @@ func DecodeStrict(data []byte, limit int, v any) error {
 	if err := checkStrict(data, limit); err != nil || v == nil {
 		return err
 	}
-	if err := jsonv2.Unmarshal(data, v); err != nil {
+	into := reflect.ValueOf(v).Elem()
+	exact, inAnyCase := reflect.New(into.Type()), reflect.New(into.Type())
+	if err := jsonv2.Unmarshal(data, exact.Interface()); err != nil {
 		return errShape(err)
 	}
-	inAnyCase := reflect.New(reflect.TypeOf(v).Elem()).Interface()
-	if json.Unmarshal(data, inAnyCase) != nil || !reflect.DeepEqual(v, inAnyCase) {
+	if json.Unmarshal(data, inAnyCase.Interface()) != nil || !reflect.DeepEqual(exact.Interface(), inAnyCase.Interface()) {
 		return &Error{Code: ResponseMalformed, Message: "a JSON key in another letter case than the known one",
 			Err: errAmbiguous}
 	}
+	into.Set(exact.Elem())
 	return nil
 }
 
