@@ -141,7 +141,8 @@ var only = map[string][]string{
 	"github.com/gagliardetto/solana-go":  {}, // tests only: the other opinion of what is signed
 	"filippo.io/edwards25519":            {"chain/svm/solana"},
 	"github.com/go-webauthn/webauthn":    {"internal/passkey", "internal/passkey/passkeytest"},
-	"github.com/go-json-experiment/json": {"wallet", "x402"}, // strict JSON; wallet may import nothing of ours
+	// strict JSON is read in one place, and in wallet, which may import nothing of ours
+	"github.com/go-json-experiment/json": {"wallet", "x402"},
 	// cli, examples/fleet: the demos play an agent's host
 	"github.com/modelcontextprotocol/go-sdk": {"cli", "examples/fleet", "internal/mcpconn", "paywall",
 		"seller", "tools"},

@@ -10,9 +10,10 @@ import (
 	"github.com/go-json-experiment/json/jsontext"
 )
 
-// jsonReader reads JSON that no two programs can read differently. The library refuses duplicate keys and invalid
-// UTF-8. jsonReader refuses missing and unknown fields, names in another letter case, and null. It keeps the first
-// error; every later call then returns a zero value, so that err is looked at once, at the end.
+// jsonReader reads JSON that no two programs can read differently. The library refuses duplicate keys and
+// invalid UTF-8. jsonReader refuses missing and unknown fields, names in another letter case, and null. It
+// keeps the first error; every later call then returns a zero value, so that err is looked at once, at the
+// end.
 type jsonReader struct{ err error }
 
 func (in *jsonReader) fail(format string, args ...any) {

@@ -29,23 +29,24 @@ const (
 	maxDepth = 64
 )
 
-// errAmbiguous marks JSON that two programs may read differently: a key that stands twice in one object, or twice
-// but for letter case, or a known key in another letter case. encoding/json takes the last of such keys, JavaScript
-// the exact one. A document with such a key is refused.
+// errAmbiguous marks JSON that two programs may read differently: a key that stands twice in one object, or
+// twice but for letter case, or a known key in another letter case. encoding/json takes the last of such
+// keys, JavaScript the exact one. A document with such a key is refused.
 var errAmbiguous = errors.New("ambiguous JSON")
 
 var errDeep = errors.New("too deep")
 
-// DecodeStrict decodes one JSON document of at most limit bytes into v, a pointer, whose former value is lost. If v is
-// nil, the document is only checked.
+// DecodeStrict decodes one JSON document of at most limit bytes into v, a pointer, whose former value is
+// lost. If v is nil, the document is only checked.
 //
-// A document is refused for a duplicate key, for keys of one object that differ in letter case only, for more than
-// maxDepth levels, for invalid UTF-8, a lone surrogate or a byte order mark, and for anything behind it. A key that
-// differs from a field's name in letter case only is refused where encoding/json would take it for that field.
-// Values whose type decodes itself (json.RawMessage, anything with UnmarshalJSON) are left to their type.
+// A document is refused for a duplicate key, for keys of one object that differ in letter case only, for
+// more than maxDepth levels, for invalid UTF-8, a lone surrogate or a byte order mark, and for anything
+// behind it. A key that differs from a field's name in letter case only is refused where encoding/json
+// would take it for that field. Values whose type decodes itself (json.RawMessage, anything with
+// UnmarshalJSON) are left to their type.
 //
-// An error is an *Error with code RESPONSE_TOO_LARGE or RESPONSE_MALFORMED. Its text repeats nothing of the document
-// but a key, quoted and bounded.
+// An error is an *Error with code RESPONSE_TOO_LARGE or RESPONSE_MALFORMED. Its text repeats nothing of the
+// document but a key, quoted and bounded.
 func DecodeStrict(data []byte, limit int, v any) error {
 	if err := checkStrict(data, limit); err != nil || v == nil {
 		return err
@@ -55,16 +56,17 @@ func DecodeStrict(data []byte, limit int, v any) error {
 	if err := jsonv2.Unmarshal(data, exact.Interface()); err != nil {
 		return errShape(err)
 	}
-	if json.Unmarshal(data, inAnyCase.Interface()) != nil || !reflect.DeepEqual(exact.Interface(), inAnyCase.Interface()) {
-		return &Error{Code: ResponseMalformed, Message: "a JSON key in another letter case than the known one",
-			Err: errAmbiguous}
+	err := json.Unmarshal(data, inAnyCase.Interface())
+	if err != nil || !reflect.DeepEqual(exact.Interface(), inAnyCase.Interface()) {
+		return &Error{Code: ResponseMalformed, Err: errAmbiguous,
+			Message: "a JSON key in another letter case than the known one"}
 	}
 	into.Set(exact.Elem())
 	return nil
 }
 
-// DecodeExact is DecodeStrict for a document in which every member must be known. v keeps what the document does not
-// name.
+// DecodeExact is DecodeStrict for a document in which every member must be known. v keeps what the document
+// does not name.
 func DecodeExact(data []byte, limit int, v any) error {
 	if err := checkStrict(data, limit); err != nil {
 		return err
@@ -86,8 +88,9 @@ func errShape(err error) error {
 func malformed(what string) *Error { return &Error{Code: ResponseMalformed, Message: what} }
 
 func ambiguous(key string) *Error {
-	return (&Error{Code: ResponseMalformed, Err: errAmbiguous,
-		Message: "duplicate key in a JSON object (case does not tell keys apart)"}).WithDetail("key", quote(key))
+	e := &Error{Code: ResponseMalformed, Err: errAmbiguous,
+		Message: "duplicate key in a JSON object (case does not tell keys apart)"}
+	return e.WithDetail("key", quote(key))
 }
 
 // quote is Quote for names: a key, a network, a version.
@@ -107,8 +110,8 @@ func checkStrict(data []byte, limit int) error {
 	return Errorf(ResponseTooLarge, "more than %d bytes", limit).WithDetail("limit", limit)
 }
 
-// checkDocument refuses what jsontext refuses (duplicate keys and all else that is not I-JSON, RFC 7493), more than
-// maxDepth levels, and keys of one object that differ in letter case only.
+// checkDocument refuses what jsontext refuses (duplicate keys and all else that is not I-JSON, RFC 7493),
+// more than maxDepth levels, and keys of one object that differ in letter case only.
 func checkDocument(data []byte) error {
 	dec := jsontext.NewDecoder(bytes.NewBuffer(data))
 	var open openObjects
@@ -119,7 +122,8 @@ func checkDocument(data []byte) error {
 		}
 		depth := dec.StackDepth()
 		if depth > maxDepth {
-			return &Error{Code: ResponseMalformed, Message: "JSON nested deeper than " + strconv.Itoa(maxDepth), Err: errDeep}
+			return &Error{Code: ResponseMalformed, Err: errDeep,
+				Message: "JSON nested deeper than " + strconv.Itoa(maxDepth)}
 		}
 		parent, length := dec.StackIndex(depth)
 		isName := parent == jsontext.KindBeginObject && length%2 == 1
@@ -152,7 +156,8 @@ type openObjects struct {
 	begins []int // for each object, where its names begin
 }
 
-// add takes the next token. At an object's end it returns a name that the object has in two letter cases, or "".
+// add takes the next token. At an object's end it returns a name that the object has in two letter cases,
+// or "".
 func (o *openObjects) add(token jsontext.Token, isName bool) (twin string) {
 	switch {
 	case isName:

@@ -7,6 +7,13 @@ import (
 	"github.com/go-webauthn/webauthn/protocol"
 )
 
+// What go-webauthn is asked to verify of every answer: that no other page framed ours, and that a person was
+// present and verified.
+const (
+	topOrigins                    = protocol.TopOriginExplicitVerificationMode
+	allowFrame, verified, present = false, true, true
+)
+
 // checkSize refuses an answer that is longer than any browser's.
 func checkSize(answer []byte) error {
 	if len(answer) > MaxAnswer {
@@ -15,9 +22,10 @@ func checkSize(answer []byte) error {
 	return nil
 }
 
-// checkStricter refuses two things that the library accepts: an origin that is spelled otherwise than ours, and a
-// passkey that is backed up although its flags say that it cannot be.
-func checkStricter(client protocol.CollectedClientData, data protocol.AuthenticatorData, origin string) error {
+// checkStricter refuses two things that the library accepts: an origin that is spelled otherwise than ours,
+// and a passkey that is backed up although its flags say that it cannot be.
+func checkStricter(client protocol.CollectedClientData, data protocol.AuthenticatorData,
+	origin string) error {
 	if client.Origin != origin {
 		return fmt.Errorf("it was made at %.100q, not at %s", client.Origin, origin)
 	}
@@ -27,7 +35,8 @@ func checkStricter(client protocol.CollectedClientData, data protocol.Authentica
 	return nil
 }
 
-// withReason adds the reason to an error of the library, whose text leaves it out. The reason may quote a browser.
+// withReason adds the reason to an error of the library, whose text leaves it out. The reason may quote a
+// browser.
 func withReason(err error) error {
 	var refused *protocol.Error
 	if errors.As(err, &refused) && refused.DevInfo != "" {

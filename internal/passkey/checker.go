@@ -90,8 +90,8 @@ func (c *Checker) asked(challenge []byte, about [sha256.Size]byte) (end time.Dur
 	return end, nil
 }
 
-// RequestOptions is PublicKeyCredentialRequestOptionsJSON, by which a browser asks a passkey of an origin. It names
-// no credential: whoever has a passkey's page learns nothing of which there are.
+// RequestOptions is PublicKeyCredentialRequestOptionsJSON, by which a browser asks a passkey of an origin.
+// It names no credential: whoever has a passkey's page learns nothing of which there are.
 func RequestOptions(origin string, challenge []byte) ([]byte, error) {
 	rpID, err := RPID(origin)
 	if err != nil {
@@ -143,8 +143,8 @@ func find(keys map[string]Key, id string) (name string, k Key, known bool) {
 	return "", Key{}, false
 }
 
-// verify checks that this passkey signed, at its own origin, and verified its person. Its challenge was checked by
-// asked.
+// verify checks that this passkey signed, at its own origin, and verified its person. Its challenge was
+// checked by asked.
 func (k Key) verify(given *protocol.ParsedCredentialAssertionData) error {
 	client := given.Response.CollectedClientData
 	if err := checkStricter(client, given.Response.AuthenticatorData, k.Origin); err != nil {
@@ -161,9 +161,8 @@ func (k Key) verify(given *protocol.ParsedCredentialAssertionData) error {
 	if err := checkKey(public); err != nil {
 		return fmt.Errorf("its public key: %w", err)
 	}
-	const allowFrame, verified, present = false, true, true
-	err = given.Verify(client.Challenge, rpID, "", []string{k.Origin}, nil, nil,
-		protocol.TopOriginExplicitVerificationMode, allowFrame, verified, present, public, protocol.SignaturePolicy{})
+	err = given.Verify(client.Challenge, rpID, "", []string{k.Origin}, nil, nil, topOrigins, allowFrame,
+		verified, present, public, protocol.SignaturePolicy{})
 	return withReason(err)
 }
 

@@ -6,9 +6,9 @@
 // authenticator verified its person. Nobody is told which passkeys there are. No secret of the owner's is
 // here: a passkey's private key stays in its authenticator.
 //
-// The files: passkey.go (what a passkey is), register.go (making one), checker.go (questions, and answers to
-// them), answer.go (what is refused beyond go-webauthn), invitation.go (how the service's page and the owner's
-// terminal make one together). go-webauthn reads and verifies what a browser sends.
+// The files: passkey.go (what a passkey is), register.go (making one), checker.go (questions, and answers
+// to them), answer.go (what is refused beyond go-webauthn), invitation.go (how the service's page and the
+// owner's terminal make one together). go-webauthn reads and verifies what a browser sends.
 package passkey
 
 import (

@@ -64,7 +64,8 @@ func TestAnswers(t *testing.T) {
 		"good": {},
 		"no person verified": {change: func(a *passkeytest.Authenticator) { a.Flags = 1 },
 			says: "User verification required"},
-		"nobody there": {change: func(a *passkeytest.Authenticator) { a.Flags = 1 << 2 }, says: "User presence required"},
+		"nobody there": {change: func(a *passkeytest.Authenticator) { a.Flags = 1 << 2 },
+			says: "User presence required"},
 		"backed up, though it cannot be": {change: func(a *passkeytest.Authenticator) { a.Flags |= 1 << 4 },
 			says: "backed up"},
 		"another origin": {change: func(a *passkeytest.Authenticator) { a.Origin = "https://evil.example" },
@@ -232,7 +233,8 @@ func TestRegistrations(t *testing.T) {
 		change func(a *passkeytest.Authenticator)
 		says   string
 	}{
-		"no person verified": {func(a *passkeytest.Authenticator) { a.Flags = 1 }, "User verification required"},
+		"no person verified": {func(a *passkeytest.Authenticator) { a.Flags = 1 },
+			"User verification required"},
 		"another origin": {func(a *passkeytest.Authenticator) { a.Origin = "https://evil.example" },
 			"made at"},
 		"RP Hash mismatch": {func(a *passkeytest.Authenticator) { a.RPID = "evil.example" },
@@ -242,7 +244,8 @@ func TestRegistrations(t *testing.T) {
 		"in a frame": {func(a *passkeytest.Authenticator) { a.Framed = true }, "cross origin"},
 		"an endless id": {func(a *passkeytest.Authenticator) { a.ID = make([]byte, 1024) },
 			"attestation response"},
-		"extensions that are none": {func(a *passkeytest.Authenticator) { a.Flags |= 1 << 7 }, "attestation response"},
+		"extensions that are none": {func(a *passkeytest.Authenticator) { a.Flags |= 1 << 7 },
+			"attestation response"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			dir := home(t)

@@ -16,14 +16,18 @@ func creationOptions(origin, name string, user, challenge []byte) ([]byte, error
 	name = "x402-wallet " + name
 	required := true
 	return json.Marshal(protocol.PublicKeyCredentialCreationOptions{
-		RelyingParty: protocol.RelyingPartyEntity{ID: rpID, CredentialEntity: protocol.CredentialEntity{Name: "x402-wallet"}},
+		RelyingParty: protocol.RelyingPartyEntity{ID: rpID,
+			CredentialEntity: protocol.CredentialEntity{Name: "x402-wallet"}},
 		User: protocol.UserEntity{ID: protocol.URLEncodedBase64(user), DisplayName: name,
 			CredentialEntity: protocol.CredentialEntity{Name: name}},
 		Challenge:  challenge,
 		Parameters: parameters(),
 		Timeout:    int(Life.Milliseconds()),
-		AuthenticatorSelection: protocol.AuthenticatorSelection{ResidentKey: protocol.ResidentKeyRequirementRequired,
-			RequireResidentKey: &required, UserVerification: protocol.VerificationRequired},
+		AuthenticatorSelection: protocol.AuthenticatorSelection{
+			ResidentKey:        protocol.ResidentKeyRequirementRequired,
+			RequireResidentKey: &required,
+			UserVerification:   protocol.VerificationRequired,
+		},
 		Attestation: protocol.PreferNoAttestation,
 	})
 }
@@ -31,13 +35,14 @@ func creationOptions(origin, name string, user, challenge []byte) ([]byte, error
 // parameters are the algorithms of the passkeys that are made.
 func parameters() (list []protocol.CredentialParameter) {
 	for _, a := range algorithms {
-		list = append(list, protocol.CredentialParameter{Type: protocol.PublicKeyCredentialType, Algorithm: a})
+		list = append(list,
+			protocol.CredentialParameter{Type: protocol.PublicKeyCredentialType, Algorithm: a})
 	}
 	return list
 }
 
-// registered is the passkey that a browser made for a challenge, at an origin (WebAuthn §7.1). No attestation is
-// asked for, and none is believed: one that comes all the same only has to be well signed.
+// registered is the passkey that a browser made for a challenge, at an origin (WebAuthn §7.1). No
+// attestation is asked for, and none is believed: one that comes all the same only has to be well signed.
 func registered(origin string, challenge, answer []byte) (k Key, err error) {
 	rpID, err := RPID(origin)
 	if err != nil {
@@ -54,9 +59,8 @@ func registered(origin string, challenge, answer []byte) (k Key, err error) {
 	if err := checkStricter(made.Response.CollectedClientData, data, origin); err != nil {
 		return k, err
 	}
-	const allowFrame, verified, present = false, true, true
-	_, err = made.Verify(encode(challenge), rpID, []string{origin}, nil, nil, protocol.TopOriginExplicitVerificationMode,
-		allowFrame, verified, present, nil, parameters(), protocol.AttestationPolicy{}, protocol.SignaturePolicy{})
+	_, err = made.Verify(encode(challenge), rpID, []string{origin}, nil, nil, topOrigins, allowFrame,
+		verified, present, nil, parameters(), protocol.AttestationPolicy{}, protocol.SignaturePolicy{})
 	if err != nil {
 		return k, withReason(err)
 	}
