@@ -137,10 +137,10 @@ var leaves = []string{"internal/pattern", "x402/base58"}
 
 // only says who may import what from outside, because it is heavy or touches keys.
 var only = map[string][]string{
-	"github.com/ethereum/go-ethereum":    {"chain/evm", "wallet"},
-	"github.com/gagliardetto/solana-go":  {}, // tests only: the other opinion of what is signed
-	"filippo.io/edwards25519":            {"chain/svm/solana"},
-	"github.com/go-webauthn/webauthn":    {"internal/passkey", "internal/passkey/passkeytest"},
+	"github.com/ethereum/go-ethereum":   {"chain/evm", "wallet"},
+	"github.com/gagliardetto/solana-go": {}, // tests only: the other opinion of what is signed
+	"filippo.io/edwards25519":           {"chain/svm/solana"},
+	"github.com/go-webauthn/webauthn":   {"internal/passkey", "internal/passkey/passkeytest"},
 	// strict JSON is read in one place, and in wallet, which may import nothing of ours
 	"github.com/go-json-experiment/json": {"wallet", "x402"},
 	// cli, examples/fleet: the demos play an agent's host

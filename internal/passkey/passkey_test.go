@@ -72,6 +72,11 @@ func TestAnswers(t *testing.T) {
 			says: "made at"},
 		"another port": {change: func(a *passkeytest.Authenticator) { a.Origin = origin + ":8443" },
 			says: "made at"},
+		"its origin in capitals": {
+			change: func(a *passkeytest.Authenticator) { a.Origin = "https://WALLET.example" },
+			says:   "made at"},
+		"its origin with its port": {change: func(a *passkeytest.Authenticator) { a.Origin = origin + ":443" },
+			says: "made at"},
 		"http": {change: func(a *passkeytest.Authenticator) { a.Origin = "http://wallet.example" },
 			says: "made at"},
 		"RP Hash mismatch": {change: func(a *passkeytest.Authenticator) { a.RPID = "example" },
