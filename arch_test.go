@@ -137,12 +137,13 @@ var leaves = []string{"internal/pattern"}
 
 // only says who may import what from outside, because it is heavy or touches keys.
 var only = map[string][]string{
-	"github.com/ethereum/go-ethereum":    {"chain/evm", "wallet"},
-	"github.com/gagliardetto/solana-go":  {"chain/svm"}, // and not chain/svm/decode, which checks it
-	"github.com/mr-tron/base58":          {"chain/svm/decode", "paywall", "wallet/agent", "x402"},
-	"filippo.io/edwards25519":            {"chain/svm/decode"},
-	"github.com/go-webauthn/webauthn":    {"internal/passkey", "internal/passkey/passkeytest"},
-	"github.com/go-json-experiment/json": {"x402"}, // strict JSON is read in one place
+	"github.com/ethereum/go-ethereum":   {"chain/evm", "wallet"},
+	"github.com/gagliardetto/solana-go": {"chain/svm"}, // and not chain/svm/decode, which checks it
+	"github.com/mr-tron/base58":         {"chain/svm/decode", "paywall", "wallet/agent", "x402"},
+	"filippo.io/edwards25519":           {"chain/svm/decode"},
+	"github.com/go-webauthn/webauthn":   {"internal/passkey", "internal/passkey/passkeytest"},
+	// strict JSON is read in one place, and in wallet, which may import nothing of ours
+	"github.com/go-json-experiment/json": {"wallet", "x402"},
 	// cli, examples/fleet: the demos play an agent's host
 	"github.com/modelcontextprotocol/go-sdk": {"cli", "examples/fleet", "internal/mcpconn", "paywall",
 		"seller", "tools"},

@@ -105,12 +105,7 @@ func values(text []byte) (list []json.RawMessage) {
 
 func readRequest(value json.RawMessage) (one tools.ManyRequest, err error) {
 	if json.Unmarshal(value, &one.URL) != nil {
-		d := json.NewDecoder(bytes.NewReader(value))
-		d.DisallowUnknownFields()
-		if err := d.Decode(&one); err != nil {
-			return one, errors.New("it cannot be read: " + x402.Brief(err.Error()))
-		}
-		if err := x402.DecodeStrict(value, maxData, &one); err != nil { // the same name twice
+		if err := x402.DecodeExact(value, maxData, &one); err != nil {
 			return one, err
 		}
 	}

@@ -9,7 +9,6 @@ import (
 	"errors"
 	"fmt"
 	"reflect"
-	"strconv"
 	"strings"
 	"time"
 
@@ -24,9 +23,6 @@ const maxPayment = x402.MaxHeader
 
 // errNotJSON: the payment is no JSON at all, which JSON-RPC has a code of its own for.
 var errNotJSON = errors.New("it is not JSON")
-
-// errMembers: x402Version is no number, or scheme or network no string.
-var errMembers = errors.New("the JSON has another shape than expected")
 
 // payment is a parsed PaymentPayload.
 type payment struct {
@@ -44,13 +40,14 @@ type payment struct {
 
 // decodePayment reads a PaymentPayload of either version, strictly.
 func decodePayment(raw []byte) (*payment, error) {
-	p := &payment{raw: raw}
-	if err := p.read(); err != nil {
+	p := &payment{}
+	if err := x402.DecodeStrict(raw, maxPayment, p); err != nil {
 		if !json.Valid(raw) {
 			err = errNotJSON
 		}
 		return nil, fmt.Errorf("%w: %w", ErrInvalidRequest, err)
 	}
+	p.raw = raw
 	isObject := func(raw json.RawMessage) bool { return len(raw) > 0 && raw[0] == '{' }
 	switch {
 	case p.Version != 1 && p.Version != 2:
@@ -63,28 +60,6 @@ func decodePayment(raw []byte) (*payment, error) {
 		return nil, fmt.Errorf("%w: it names no scheme or network", ErrInvalidRequest)
 	}
 	return p, nil
-}
-
-// read takes its members from raw.
-func (p *payment) read() error {
-	said, err := x402.Members(p.raw, maxPayment, p)
-	if err != nil {
-		return err
-	}
-	p.Accepted, p.Payload = said["accepted"], said["payload"]
-	if version := said["x402Version"]; version != nil {
-		p.Version, err = strconv.Atoi(string(version))
-	}
-	var isScheme, isNetwork bool
-	p.Scheme, isScheme = x402.Text(said["scheme"])
-	p.Network, isNetwork = x402.Text(said["network"])
-	if err != nil || !isScheme || !isNetwork {
-		return errMembers
-	}
-	if extensions := said["extensions"]; extensions != nil {
-		p.Extensions, err = x402.Members(extensions, maxPayment, nil)
-	}
-	return err
 }
 
 // add takes one more payment of the same request. Two that differ are an error.
@@ -236,15 +211,11 @@ type authorized struct {
 // in V1, where only that tells two tokens apart, a signature of a plain key has to be the payer's, over this
 // token.
 func (w *Paywall) readEVM(p *payment, o offer) (s signed, err error) {
-	said, err := x402.Members(p.Payload, maxPayment, authorized{})
-	if err != nil {
+	var said authorized
+	if err := x402.DecodeStrict(p.Payload, maxPayment, &said); err != nil {
 		return s, fmt.Errorf("%w: its payload: %w", ErrInvalidRequest, err)
 	}
-	signature, isText := x402.Text(said["signature"])
-	if !isText {
-		return s, fmt.Errorf("%w: its payload: the signature is no text", ErrInvalidRequest)
-	}
-	a, err := evm.DecodeAuthorization(said["authorization"])
+	a, err := evm.DecodeAuthorization(said.Authorization)
 	if err != nil {
 		return s, fmt.Errorf("%w: %w", ErrInvalidRequest, err)
 	}
@@ -258,7 +229,7 @@ func (w *Paywall) readEVM(p *payment, o offer) (s signed, err error) {
 		return s, errNonce
 	case a.ValidAfter > now.Unix():
 		return s, errNotYet
-	case p.Version == 1 && len(signature) == 2+2*65 && !isSignedByPayer(p, o):
+	case p.Version == 1 && len(said.Signature) == 2+2*65 && !isSignedByPayer(p, o):
 		return s, errSignedBy
 	}
 	s.expires = earlier(time.Unix(a.ValidBefore, 0), now.Add(o.terms[p.Version].MaxTimeout))

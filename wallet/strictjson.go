@@ -1,19 +1,19 @@
 package wallet
 
 import (
-	"bytes"
 	"encoding/json"
-	"errors"
 	"fmt"
 	"slices"
 	"strconv"
-	"unicode/utf8"
+
+	jsonv2 "github.com/go-json-experiment/json"
+	"github.com/go-json-experiment/json/jsontext"
 )
 
-// jsonReader reads JSON by the letter. encoding/json alone lets the last of two equal keys win,
-// matches names whatever their case, takes null for anything and replaces what is not UTF-8: each
-// of them a way to write one file that two programs read differently. The first error stays in err
-// and makes every later call answer a zero value, so it is looked at once, at the end.
+// jsonReader reads JSON that no two programs can read differently. The library refuses duplicate keys and
+// invalid UTF-8. jsonReader refuses missing and unknown fields, names in another letter case, and null. It
+// keeps the first error; every later call then returns a zero value, so that err is looked at once, at the
+// end.
 type jsonReader struct{ err error }
 
 func (in *jsonReader) fail(format string, args ...any) {
@@ -22,47 +22,34 @@ func (in *jsonReader) fail(format string, args ...any) {
 	}
 }
 
-// document refuses what is not UTF-8 or not one JSON value and nothing more.
+// document refuses anything but one JSON value.
 func (in *jsonReader) document(data []byte) {
-	if !utf8.Valid(data) || !json.Valid(data) {
-		in.fail("it is not JSON")
+	if !jsontext.Value(data).IsValid() {
+		in.fail("it is not JSON, or a field is there twice")
 	}
 }
 
-// object reads an object with exactly these names, each once.
+// object reads an object with exactly these names.
 func (in *jsonReader) object(raw json.RawMessage, names ...string) map[string]json.RawMessage {
 	return in.objectWith(raw, nil, names...)
 }
 
-// objectWith is object for one that may have the optional names too.
+// objectWith reads an object that must have names and may have the optional ones.
 func (in *jsonReader) objectWith(raw json.RawMessage, optional []string,
 	names ...string) map[string]json.RawMessage {
 	if in.err != nil {
 		return nil
 	}
-	dec := json.NewDecoder(bytes.NewReader(raw))
-	if start, err := dec.Token(); err != nil || start != json.Delim('{') {
+	var out map[string]json.RawMessage
+	if jsonv2.Unmarshal(raw, &out) != nil || out == nil {
 		in.fail("an object is missing where %q should be", names[0])
 		return nil
 	}
-	out := make(map[string]json.RawMessage, len(names))
-	for dec.More() {
-		token, err := dec.Token()
-		name, _ := token.(string)
-		var value json.RawMessage
-		if err = errors.Join(err, dec.Decode(&value)); err != nil {
-			in.fail("it is not JSON")
-			return nil
-		}
+	for name := range out {
 		if !slices.Contains(names, name) && !slices.Contains(optional, name) {
 			in.fail("unknown field %.40q", name)
 			return nil
 		}
-		if _, twice := out[name]; twice {
-			in.fail("field %q is there twice", name)
-			return nil
-		}
-		out[name] = value
 	}
 	for _, name := range names {
 		if _, ok := out[name]; !ok {
@@ -75,20 +62,19 @@ func (in *jsonReader) objectWith(raw json.RawMessage, optional []string,
 // list reads an array.
 func (in *jsonReader) list(raw json.RawMessage) []json.RawMessage {
 	var out []json.RawMessage
-	if in.err == nil && json.Unmarshal(raw, &out) != nil {
+	if in.err == nil && jsonv2.Unmarshal(raw, &out) != nil {
 		in.fail("an array is missing")
 	}
 	return out
 }
 
-// text reads a string; null is none.
+// text reads a string.
 func (in *jsonReader) text(raw json.RawMessage) string {
-	if in.err != nil {
-		return ""
-	}
 	var out *string
-	if json.Unmarshal(raw, &out) != nil || out == nil {
+	if in.err == nil && (jsonv2.Unmarshal(raw, &out) != nil || out == nil) {
 		in.fail("a string is missing")
+	}
+	if in.err != nil {
 		return ""
 	}
 	return *out

@@ -210,6 +210,15 @@ type object map[string]json.RawMessage
 
 func isNull(raw json.RawMessage) bool { return len(raw) == 0 || string(raw) == "null" }
 
+// Text reads a JSON string; absent, and null, are "". ok is false for anything else.
+func Text(raw json.RawMessage) (s string, ok bool) {
+	if isNull(raw) {
+		return "", true
+	}
+	ok = json.Unmarshal(raw, &s) == nil
+	return s, ok
+}
+
 func (o object) has(key string) bool { return !isNull(o[key]) }
 
 // text is an optional string.

@@ -8,12 +8,13 @@ import (
 	"reflect"
 	"slices"
 	"strconv"
-	"sync"
+	"strings"
 
+	jsonv2 "github.com/go-json-experiment/json"
 	"github.com/go-json-experiment/json/jsontext"
 )
 
-// Limits on what a stranger may send (SPEC §10).
+// Limits on what a stranger may send.
 const (
 	// MaxHeader is one payment header as it is sent. The largest real challenge is 6 KiB of Bazaar schema
 	// (x402-protocol.md A.8), and servers themselves stop at 8–16 KiB: 64 KiB refuses nobody honest.
@@ -28,27 +29,53 @@ const (
 	maxDepth = 64
 )
 
-// errAmbiguous marks JSON whose meaning depends on who reads it: a key that stands twice in one
-// object, or twice but for letter case, or a known key in another case. Go takes the last of them,
-// JavaScript the exact one; a document that has both is refused (security.md A11, A12).
+// errAmbiguous marks JSON that two programs may read differently: a key that stands twice in one object, or
+// twice but for letter case, or a known key in another letter case. encoding/json takes the last of such
+// keys, JavaScript the exact one. A document with such a key is refused.
 var errAmbiguous = errors.New("ambiguous JSON")
 
-// DecodeStrict decodes one strict JSON document of at most limit bytes into v; where v is nil it
-// only reports what makes data none: RESPONSE_TOO_LARGE, or RESPONSE_MALFORMED for anything else
-// (with errAmbiguous as the cause where a key is ambiguous). Stricter than encoding/json: no
-// duplicate keys or case twins, no depth over maxDepth, no invalid UTF-8, no lone surrogates, no
-// BOM. It walks over the bytes once and keeps none of them. No error of it repeats what a stranger
-// wrote, but a key, quoted and bounded.
+var errDeep = errors.New("too deep")
+
+// DecodeStrict decodes one JSON document of at most limit bytes into v, a pointer, whose former value is
+// lost. If v is nil, the document is only checked.
 //
-// Key names are exact: a key that only differs in letter case from one of a struct's is refused,
-// where encoding/json would take it. Values whose type decodes itself (json.RawMessage, anything
-// with UnmarshalJSON) are checked as if v were nil, and left to their type. Members is for objects that are
-// taken apart.
+// A document is refused for a duplicate key, for keys of one object that differ in letter case only, for
+// more than maxDepth levels, for invalid UTF-8, a lone surrogate or a byte order mark, and for anything
+// behind it. A key that differs from a field's name in letter case only is refused where encoding/json
+// would take it for that field. Values whose type decodes itself (json.RawMessage, anything with
+// UnmarshalJSON) are left to their type.
+//
+// An error is an *Error with code RESPONSE_TOO_LARGE or RESPONSE_MALFORMED. Its text repeats nothing of the
+// document but a key, quoted and bounded.
 func DecodeStrict(data []byte, limit int, v any) error {
-	if err := strict(data, limit, reflect.TypeOf(v), nil); err != nil || v == nil {
+	if err := checkStrict(data, limit); err != nil || v == nil {
 		return err
 	}
-	if err := json.Unmarshal(data, v); err != nil {
+	into := reflect.ValueOf(v).Elem()
+	exact, inAnyCase := reflect.New(into.Type()), reflect.New(into.Type())
+	if err := jsonv2.Unmarshal(data, exact.Interface()); err != nil {
+		return errShape(err)
+	}
+	err := json.Unmarshal(data, inAnyCase.Interface())
+	if err != nil || !reflect.DeepEqual(exact.Interface(), inAnyCase.Interface()) {
+		return &Error{Code: ResponseMalformed, Err: errAmbiguous,
+			Message: "a JSON key in another letter case than the known one"}
+	}
+	into.Set(exact.Elem())
+	return nil
+}
+
+// DecodeExact is DecodeStrict for a document in which every member must be known. v keeps what the document
+// does not name.
+func DecodeExact(data []byte, limit int, v any) error {
+	if err := checkStrict(data, limit); err != nil {
+		return err
+	}
+	err := jsonv2.Unmarshal(data, v, jsonv2.RejectUnknownMembers(true))
+	if unknown, ok := errors.AsType[*jsonv2.SemanticError](err); ok && errors.Is(err, jsonv2.ErrUnknownName) {
+		return malformed("unknown field " + quote(unknown.JSONPointer.LastToken()))
+	}
+	if err != nil {
 		return errShape(err)
 	}
 	return nil
@@ -58,33 +85,12 @@ func errShape(err error) error {
 	return &Error{Code: ResponseMalformed, Message: "the JSON has another shape than expected", Err: err}
 }
 
-// strict reads a document of type t, where that is known. Where members is not nil, it gets those of an
-// object: parts of data.
-func strict(data []byte, limit int, t reflect.Type, members map[string]json.RawMessage) error {
-	tooLarge := len(data) > limit
-	if tooLarge {
-		data = data[:limit] // enough to recognize a bomb of brackets
-	}
-	r := strictReaders.Get().(*strictReader)
-	r.Reset(bytes.NewBuffer(data), jsontext.AllowDuplicateNames(true))
-	r.data, r.members = data, members
-	err := r.document(t)
-	r.data, r.members = nil, nil
-	if len(data) <= MaxHeader { // a reader keeps what it read until it is used again
-		strictReaders.Put(r)
-	}
-	if tooLarge && !errors.Is(err, errDeep) {
-		return Errorf(ResponseTooLarge, "more than %d bytes", limit).WithDetail("limit", limit)
-	}
-	return err
-}
-
-var errDeep = errors.New("too deep")
-
 func malformed(what string) *Error { return &Error{Code: ResponseMalformed, Message: what} }
 
-func ambiguous(what, key string) *Error {
-	return (&Error{Code: ResponseMalformed, Message: what, Err: errAmbiguous}).WithDetail("key", quote(key))
+func ambiguous(key string) *Error {
+	e := &Error{Code: ResponseMalformed, Err: errAmbiguous,
+		Message: "duplicate key in a JSON object (case does not tell keys apart)"}
+	return e.WithDetail("key", quote(key))
 }
 
 // quote is Quote for names: a key, a network, a version.
@@ -93,159 +99,84 @@ func quote(s string) string {
 	return Quote(Clip(s, enough))
 }
 
-// strictReader walks over a document once, token by token. A nil type means that nothing is known
-// of the value that comes next.
-type strictReader struct {
-	*jsontext.Decoder
-	// keys are those of the objects that are open, folded; each object's begin where it found the slice's end
-	keys []string
-	seen map[place]bool // those behind the first fewKeys of an object
-	// as they are written, with their quotes
-	names map[string]name
-	// what it reads, and where the members of the outermost object are noted; nil: nowhere
-	data    []byte
-	members map[string]json.RawMessage
-}
-
-// strictReaders are kept: making one takes as long as reading a short document. jsontext refuses what is not
-// I-JSON (RFC 7493). Duplicate names are found here, together with those that differ in letter case only.
-var strictReaders = sync.Pool{New: func() any {
-	return &strictReader{seen: map[place]bool{}, names: map[string]name{},
-		Decoder: jsontext.NewDecoder(&bytes.Buffer{})}
-}}
-
-// name is a key, and what it is folded.
-type name struct{ key, folded string }
-
-// place is a key, folded, of the object that is open at a depth.
-type place struct {
-	depth int
-	key   string
-}
-
-// fewKeys is how many keys of an object are looked through; those behind them are looked up.
-const fewKeys = 16
-
-func (r *strictReader) document(t reflect.Type) error {
-	if err := r.value(t); err != nil {
-		return err
+// checkStrict checks everything that does not depend on the type that is decoded into.
+func checkStrict(data []byte, limit int) error {
+	if len(data) <= limit {
+		return checkDocument(data)
 	}
-	if _, err := r.ReadToken(); !errors.Is(err, io.EOF) {
+	if err := checkDocument(data[:limit]); errors.Is(err, errDeep) {
+		return err // the reason says more than the size
+	}
+	return Errorf(ResponseTooLarge, "more than %d bytes", limit).WithDetail("limit", limit)
+}
+
+// checkDocument refuses what jsontext refuses (duplicate keys and all else that is not I-JSON, RFC 7493),
+// more than maxDepth levels, and keys of one object that differ in letter case only.
+func checkDocument(data []byte) error {
+	dec := jsontext.NewDecoder(bytes.NewBuffer(data))
+	var open openObjects
+	for isOpen := true; isOpen; {
+		token, err := dec.ReadToken()
+		if err != nil {
+			return notStrict(dec, err)
+		}
+		depth := dec.StackDepth()
+		if depth > maxDepth {
+			return &Error{Code: ResponseMalformed, Err: errDeep,
+				Message: "JSON nested deeper than " + strconv.Itoa(maxDepth)}
+		}
+		parent, length := dec.StackIndex(depth)
+		isName := parent == jsontext.KindBeginObject && length%2 == 1
+		if twin := open.add(token, isName); twin != "" {
+			return ambiguous(twin)
+		}
+		isOpen = depth > 0
+	}
+	if _, err := dec.ReadToken(); !errors.Is(err, io.EOF) {
 		return malformed("something follows the JSON document")
 	}
 	return nil
 }
 
-// token is ReadToken. Its error names a position only: jsontext's own text quotes the document.
-func (r *strictReader) token() (jsontext.Token, error) {
-	token, err := r.ReadToken()
-	if err != nil {
-		return token, r.notJSON(err)
-	}
-	return token, nil
-}
-
-func (r *strictReader) notJSON(err error) error {
-	at := r.InputOffset()
+// notStrict gives the position of a token that jsontext refuses. jsontext's own text quotes the document.
+func notStrict(dec *jsontext.Decoder, err error) error {
+	at := dec.InputOffset()
 	if syntax, ok := errors.AsType[*jsontext.SyntacticError](err); ok {
+		if errors.Is(err, jsontext.ErrDuplicateName) {
+			return ambiguous(syntax.JSONPointer.LastToken())
+		}
 		at = syntax.ByteOffset
 	}
 	return malformed("not JSON at byte " + strconv.FormatInt(at, 10))
 }
 
-// maxNames and maxName bound the names that a reader keeps: formats have few, and short ones.
-const maxNames, maxName = 256, 64
-
-// name is one of an object's, and what it is folded. Those that come again and again are not made again.
-func (r *strictReader) name() (key, folded string, err error) {
-	raw, err := r.ReadValue()
-	if err != nil {
-		return "", "", r.notJSON(err)
-	}
-	if known, ok := r.names[string(raw)]; ok {
-		return known.key, known.folded, nil
-	}
-	unquoted, err := jsontext.AppendUnquote(nil, raw)
-	if err != nil {
-		return "", "", r.notJSON(err)
-	}
-	key = string(unquoted)
-	folded = fold(key)
-	if len(raw) <= maxName {
-		if len(r.names) >= maxNames {
-			clear(r.names)
-		}
-		r.names[string(raw)] = name{key: key, folded: folded}
-	}
-	return key, folded, nil
+// openObjects holds the names of the objects whose closing brace is not yet read, with letter case folded.
+type openObjects struct {
+	names  []string
+	begins []int // for each object, where its names begin
 }
 
-func (r *strictReader) value(t reflect.Type) error {
-	token, err := r.token()
-	if err != nil {
-		return err
+// add takes the next token. At an object's end it returns a name that the object has in two letter cases,
+// or "".
+func (o *openObjects) add(token jsontext.Token, isName bool) (twin string) {
+	switch {
+	case isName:
+		o.names = append(o.names, foldCase(token.String()))
+	case token.Kind() == jsontext.KindBeginObject:
+		o.begins = append(o.begins, len(o.names))
+	case token.Kind() == jsontext.KindEndObject:
+		last := len(o.begins) - 1
+		own := o.names[o.begins[last]:]
+		slices.Sort(own)
+		for i := 1; i < len(own); i++ {
+			if own[i] == own[i-1] {
+				twin = own[i]
+			}
+		}
+		o.names, o.begins = o.names[:o.begins[last]], o.begins[:last]
 	}
-	if r.StackDepth() > maxDepth {
-		return &Error{Code: ResponseMalformed, Message: "JSON nested deeper than " + strconv.Itoa(maxDepth),
-			Err: errDeep}
-	}
-	switch token.Kind() {
-	case jsontext.KindBeginArray:
-		return r.array(t)
-	case jsontext.KindBeginObject:
-		return r.object(t)
-	default:
-		return nil
-	}
+	return twin
 }
 
-// array reads what follows an opening bracket, the closing one included.
-func (r *strictReader) array(t reflect.Type) error {
-	element := shapeOf(t).elements
-	for r.PeekKind() != jsontext.KindEndArray {
-		if err := r.value(element); err != nil {
-			return err
-		}
-	}
-	_, err := r.token()
-	return err
-}
-
-// object reads what follows an opening brace, the closing one included.
-func (r *strictReader) object(t reflect.Type) error {
-	open, depth, shape := len(r.keys), r.StackDepth(), shapeOf(t)
-	defer func() {
-		for _, key := range r.keys[min(open+fewKeys, len(r.keys)):] {
-			delete(r.seen, place{depth: depth, key: key})
-		}
-		clear(r.keys[open:])
-		r.keys = r.keys[:open]
-	}()
-	for r.PeekKind() != jsontext.KindEndObject {
-		key, folded, err := r.name()
-		if err != nil {
-			return err
-		}
-		own := r.keys[open:]
-		if slices.Contains(own[:min(fewKeys, len(own))], folded) || r.seen[place{depth, folded}] {
-			return ambiguous("duplicate key in a JSON object (case does not tell keys apart)", key)
-		}
-		if len(own) >= fewKeys {
-			r.seen[place{depth, folded}] = true
-		}
-		r.keys = append(r.keys, folded)
-		inner, err := shape.valueType(key, folded)
-		if err != nil {
-			return err
-		}
-		begin := r.InputOffset()
-		if err := r.value(inner); err != nil {
-			return err
-		}
-		if depth == 1 && r.members != nil {
-			r.members[key] = bytes.TrimLeft(r.data[begin:r.InputOffset()], ": \t\r\n")
-		}
-	}
-	_, err := r.token()
-	return err
-}
+// foldCase makes names equal that encoding/json matches with the same field.
+func foldCase(name string) string { return strings.ToLower(strings.ToUpper(name)) }

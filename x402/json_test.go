@@ -175,12 +175,41 @@ func TestDecodeStrictTakesExactNamesOnly(t *testing.T) {
 		`{"byName":{"a":{"payTO":"z"}}}`, `{"plain":3}`,
 	} {
 		t.Run(bad, func(t *testing.T) {
-			err := DecodeStrict([]byte(bad), MaxBody, &outer{})
+			v := outer{Amount: "1", Plain: 3} // as a reader in any case leaves it
+			err := DecodeStrict([]byte(bad), MaxBody, &v)
 			require.True(t, HasCode(err, ResponseMalformed) && isAmbiguous(err), "%s: %v", bad, err)
 		})
 	}
 	err := DecodeStrict([]byte(`{"amount":1}`), MaxBody, &v)
 	require.True(t, HasCode(err, ResponseMalformed), "a number is no string")
+}
+
+func TestDecodeStrictTakesManyNames(t *testing.T) {
+	for _, text := range []string{manyKeys(512) + `"payTo":1}`, `{"payTo":1,"\u0070ayTo2":2,"PAY":3}`} {
+		var want, got map[string]json.RawMessage
+		require.NoError(t, json.Unmarshal([]byte(text), &want))
+		require.NoError(t, DecodeStrict([]byte(text), MaxBody, &got))
+		require.Equal(t, want, got)
+	}
+}
+
+func TestDecodeExactRefusesUnknownMembers(t *testing.T) {
+	var v outer
+	require.NoError(t, DecodeExact([]byte(`{"amount":"1","one":{"payTo":"x"}}`), MaxBody, &v))
+	require.Equal(t, "1x", v.Amount+v.One.PayTo)
+	for text, says := range map[string]string{
+		`{"amount":"1","other":2}`:        `unknown field "other"`,
+		`{"Amount":"1"}`:                  `unknown field "Amount"`,
+		`{"one":{"payto":"x"}}`:           `unknown field "payto"`,
+		`{"amount":"1","amount":"2"}`:     "duplicate key",
+		`{"raw":{"a":1,"A":2}}`:           "duplicate key",
+		`{"amount":1}`:                    "another shape",
+		`{"amount":"1"} {}`:               "something follows",
+		`{"amount":"1234567890123456789"`: "more than 30 bytes",
+	} {
+		err := DecodeExact([]byte(text), 30, &outer{})
+		require.ErrorContains(t, err, says, text)
+	}
 }
 
 func TestQuoteIsBoundedASCII(t *testing.T) {

@@ -61,7 +61,7 @@ type chargeRequest struct {
 	Recipient  string `json:"recipient"`
 	ExternalID string `json:"externalId"`
 	Details    struct {
-		ChainID         json.Number       `json:"chainId"`
+		ChainID         json.RawMessage   `json:"chainId"`
 		CredentialTypes []string          `json:"credentialTypes"`
 		Network         string            `json:"network"`
 		FeePayer        bool              `json:"feePayer"`
@@ -246,7 +246,7 @@ func readCharge(method string, request []byte) (r Requirement, err error) {
 		if types := details.CredentialTypes; types != nil && !slices.Contains(types, "authorization") {
 			return r, errors.New("it is not paid by an authorization (EIP-3009): this wallet signs no other")
 		}
-		entry["network"] = jsonString("eip155:" + details.ChainID.String())
+		entry["network"] = jsonString("eip155:" + string(details.ChainID))
 	case "solana":
 		network, known := solanaNetworks[details.Network]
 		if !known {

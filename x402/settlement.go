@@ -64,11 +64,11 @@ func DecodeSettlement(raw []byte) (*Settlement, error) { return decodeSettlement
 // decodeSettlement is strict about what decides (success, transaction, network, amount) and takes
 // words as they are.
 func decodeSettlement(data []byte, limit int) (*Settlement, error) {
-	members, err := Members(data, limit, nil)
+	var top object
+	err := DecodeStrict(data, limit, &top)
 	if err != nil {
 		return nil, err
 	}
-	top := object(members)
 	s := &Settlement{Raw: data}
 	switch string(top["success"]) {
 	case "true":

@@ -229,8 +229,8 @@ func DecodeAuthorization(object []byte) (a Authorization3009, err error) {
 
 // members reads a JSON object that has exactly the given keys, each once, in any order.
 func members(object []byte, names ...string) ([]json.RawMessage, error) {
-	all, err := x402.Members(object, maxPayload, nil)
-	if err != nil {
+	var all map[string]json.RawMessage
+	if err := x402.DecodeStrict(object, maxPayload, &all); err != nil {
 		return nil, fmt.Errorf("%w: not one JSON object: %w", errPayload, err)
 	}
 	values := make([]json.RawMessage, len(names))

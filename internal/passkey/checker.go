@@ -8,11 +8,10 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"slices"
 	"sync"
 	"time"
 
-	"github.com/go-webauthn/webauthn/protocol/webauthncose"
+	"github.com/go-webauthn/webauthn/protocol"
 )
 
 // Checker asks questions of passkeys, and takes each answer once. Questions take no memory, so nobody can use
@@ -91,35 +90,29 @@ func (c *Checker) asked(challenge []byte, about [sha256.Size]byte) (end time.Dur
 	return end, nil
 }
 
-// request is PublicKeyCredentialRequestOptionsJSON. It names no credential: whoever has a passkey's page
-// learns nothing of which there are.
-type request struct {
-	Challenge        string   `json:"challenge"`
-	RPID             string   `json:"rpId"`
-	Allow            []string `json:"allowCredentials"`
-	UserVerification string   `json:"userVerification"`
-	Timeout          int64    `json:"timeout"` // ms
-}
-
-// RequestOptions are what a browser asks a passkey of an origin by.
+// RequestOptions is PublicKeyCredentialRequestOptionsJSON, by which a browser asks a passkey of an origin.
+// It names no credential: whoever has a passkey's page learns nothing of which there are.
 func RequestOptions(origin string, challenge []byte) ([]byte, error) {
 	rpID, err := RPID(origin)
 	if err != nil {
 		return nil, err
 	}
-	return json.Marshal(request{Challenge: encode(challenge), RPID: rpID, Allow: []string{},
-		UserVerification: "required", Timeout: Life.Milliseconds()})
+	return json.Marshal(protocol.PublicKeyCredentialRequestOptions{Challenge: challenge, RelyingPartyID: rpID,
+		UserVerification: protocol.VerificationRequired, Timeout: int(Life.Milliseconds())})
 }
 
 // Check is the name of the passkey of keys which answered a question about this (WebAuthn §7.2). The same
 // answer is good once. The error is for the log; ErrExpired may be told.
 func (c *Checker) Check(keys map[string]Key, about [sha256.Size]byte, answer []byte) (name string,
 	err error) {
-	given, said, err := readCredential(answer)
-	if err != nil {
+	if err := checkSize(answer); err != nil {
 		return "", err
 	}
-	challenge, err := decode(said.Challenge)
+	given, err := protocol.ParseCredentialRequestResponseBytes(answer)
+	if err != nil {
+		return "", withReason(err)
+	}
+	challenge, err := decode(given.Response.CollectedClientData.Challenge)
 	if err != nil {
 		return "", errors.New("its challenge cannot be read")
 	}
@@ -131,11 +124,11 @@ func (c *Checker) Check(keys map[string]Key, about [sha256.Size]byte, answer []b
 	if !known {
 		return "", errors.New("the rules have no such passkey")
 	}
-	d, err := key.verify(given, said)
-	if err != nil {
+	if err := key.verify(given); err != nil {
 		return "", fmt.Errorf("the passkey %s: %w", name, err)
 	}
-	if err := c.once(string(challenge[:randomLength]), end, key, int64(d.count)); err != nil {
+	count := int64(given.Response.AuthenticatorData.Counter)
+	if err := c.once(string(challenge[:randomLength]), end, key, count); err != nil {
 		return "", fmt.Errorf("the passkey %s: %w", name, err)
 	}
 	return name, nil
@@ -150,40 +143,27 @@ func find(keys map[string]Key, id string) (name string, k Key, known bool) {
 	return "", Key{}, false
 }
 
-// verify checks that this passkey signed, at its own origin.
-func (k Key) verify(given credential, said clientData) (d authenticatorData, err error) {
-	if err := said.check("webauthn.get", k.Origin); err != nil {
-		return d, err
+// verify checks that this passkey signed, at its own origin, and verified its person. Its challenge was
+// checked by asked.
+func (k Key) verify(given *protocol.ParsedCredentialAssertionData) error {
+	client := given.Response.CollectedClientData
+	if err := checkStricter(client, given.Response.AuthenticatorData, k.Origin); err != nil {
+		return err
 	}
 	rpID, err := RPID(k.Origin)
 	if err != nil {
-		return d, err
+		return err
 	}
-	raw, err := decode(given.Response.AuthenticatorData)
+	public, err := decode(k.PublicKey)
 	if err != nil {
-		return d, errors.New("the authenticator's data cannot be read")
+		return errors.New("its public key cannot be read")
 	}
-	if d, err = readAuthenticatorData(raw, rpID); err != nil {
-		return d, err
+	if err := checkKey(public); err != nil {
+		return fmt.Errorf("its public key: %w", err)
 	}
-	cose, err := decode(k.PublicKey)
-	if err != nil {
-		return d, errors.New("its public key cannot be read")
-	}
-	public, err := readKey(cose)
-	if err != nil {
-		return d, fmt.Errorf("its public key: %w", err)
-	}
-	signature, err := decode(given.Response.Signature)
-	if err != nil {
-		return d, errors.New("the signature cannot be read")
-	}
-	hash := sha256.Sum256(said.raw)
-	good, err := webauthncose.VerifySignature(public, slices.Concat(raw, hash[:]), signature)
-	if err != nil || !good {
-		return d, errors.New("the signature is not its own")
-	}
-	return d, nil
+	err = given.Verify(client.Challenge, rpID, "", []string{k.Origin}, nil, nil, topOrigins, allowFrame,
+		verified, present, public, protocol.SignaturePolicy{})
+	return withReason(err)
 }
 
 // ErrCloned is a counter that did not go on: two authenticators have the same key. Most count nothing.

@@ -6,11 +6,9 @@
 // authenticator verified its person. Nobody is told which passkeys there are. No secret of the owner's is
 // here: a passkey's private key stays in its authenticator.
 //
-// The files: passkey.go (what a passkey is), register.go (making one), checker.go (questions, and answers to
-// them), answer.go (what a browser sends), invitation.go (how the service's page and the owner's terminal
-// make one together). CBOR, COSE keys and signatures are go-webauthn's; its package protocol is left out,
-// because it reads attestations, which nobody here believes, and is twice as large. The tests have it judge
-// the same answers.
+// The files: passkey.go (what a passkey is), register.go (making one), checker.go (questions, and answers
+// to them), answer.go (what is refused beyond go-webauthn), invitation.go (how the service's page and the
+// owner's terminal make one together). go-webauthn reads and verifies what a browser sends.
 package passkey
 
 import (
@@ -19,6 +17,7 @@ import (
 	"fmt"
 	"net/netip"
 	"net/url"
+	"slices"
 	"strings"
 	"time"
 
@@ -69,11 +68,11 @@ var algorithms = []webauthncose.COSEAlgorithmIdentifier{webauthncose.AlgES256, w
 // minModulus is the shortest RSA key that is taken, in bytes.
 const minModulus = 256
 
-// readKey reads a COSE_Key of one of the algorithms.
-func readKey(cose []byte) (any, error) {
+// checkKey refuses a COSE_Key that is not of one of the algorithms, or weak.
+func checkKey(cose []byte) error {
 	parsed, err := webauthncose.ParsePublicKey(cose)
 	if err != nil {
-		return nil, err
+		return err
 	}
 	var algorithm int64
 	switch k := parsed.(type) {
@@ -84,15 +83,13 @@ func readKey(cose []byte) (any, error) {
 	case webauthncose.RSAPublicKeyData:
 		algorithm = k.Algorithm
 		if len(k.Modulus) < minModulus || k.Modulus[0] == 0 {
-			return nil, errors.New("an RSA key of under 2048 bits")
+			return errors.New("an RSA key of under 2048 bits")
 		}
 	}
-	for _, known := range algorithms {
-		if algorithm == int64(known) {
-			return parsed, nil
-		}
+	if !slices.Contains(algorithms, webauthncose.COSEAlgorithmIdentifier(algorithm)) {
+		return fmt.Errorf("a key of the algorithm %d, which is none of those asked for", algorithm)
 	}
-	return nil, fmt.Errorf("a key of the algorithm %d, which is none of those asked for", algorithm)
+	return nil
 }
 
 func encode(data []byte) string { return base64.RawURLEncoding.EncodeToString(data) }

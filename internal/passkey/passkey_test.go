@@ -14,7 +14,6 @@ import (
 	"testing/synctest"
 	"time"
 
-	"github.com/go-webauthn/webauthn/protocol"
 	"github.com/stretchr/testify/require"
 
 	"x402-wallet/internal/passkey"
@@ -53,28 +52,7 @@ func made(t *testing.T, a *passkeytest.Authenticator) passkey.Key {
 	return <-got
 }
 
-// believes is what go-webauthn's own verifier says of the same answer.
-func believes(t *testing.T, k passkey.Key, options, answer []byte) bool {
-	t.Helper()
-	var asked struct{ Challenge string }
-	require.NoError(t, json.Unmarshal(options, &asked))
-	parsed, err := protocol.ParseCredentialRequestResponseBytes(answer)
-	if err != nil {
-		return false
-	}
-	cose, err := base64.RawURLEncoding.DecodeString(k.PublicKey)
-	require.NoError(t, err)
-	id, err := base64.RawURLEncoding.DecodeString(k.ID)
-	require.NoError(t, err)
-	rpID, err := passkey.RPID(k.Origin)
-	require.NoError(t, err)
-	return string(parsed.RawID) == string(id) && parsed.Verify(asked.Challenge, rpID, "",
-		[]string{k.Origin}, nil, nil, protocol.TopOriginExplicitVerificationMode, false, true, true, cose,
-		protocol.SignaturePolicy{}) == nil
-}
-
-// A passkey answers a question about one thing, once; go-webauthn's verifier agrees about each answer that
-// is right or wrong in itself.
+// A passkey answers a question about one thing, once.
 func TestAnswers(t *testing.T) {
 	about := passkey.About("approve", "apr_1", "browser")
 	for name, c := range map[string]struct {
@@ -82,39 +60,44 @@ func TestAnswers(t *testing.T) {
 		answer func(answer string) string
 		about  [32]byte
 		says   string // "": it is taken
-		alone  bool   // what makes it wrong go-webauthn is not asked about
 	}{
 		"good": {},
 		"no person verified": {change: func(a *passkeytest.Authenticator) { a.Flags = 1 },
-			says: "did not verify"},
-		"nobody there": {change: func(a *passkeytest.Authenticator) { a.Flags = 1 << 2 }, says: "no person"},
+			says: "User verification required"},
+		"nobody there": {change: func(a *passkeytest.Authenticator) { a.Flags = 1 << 2 },
+			says: "User presence required"},
 		"backed up, though it cannot be": {change: func(a *passkeytest.Authenticator) { a.Flags |= 1 << 4 },
-			says: "backed up", alone: true},
+			says: "backed up"},
 		"another origin": {change: func(a *passkeytest.Authenticator) { a.Origin = "https://evil.example" },
 			says: "made at"},
 		"another port": {change: func(a *passkeytest.Authenticator) { a.Origin = origin + ":8443" },
 			says: "made at"},
+		"its origin in capitals": {
+			change: func(a *passkeytest.Authenticator) { a.Origin = "https://WALLET.example" },
+			says:   "made at"},
+		"its origin with its port": {change: func(a *passkeytest.Authenticator) { a.Origin = origin + ":443" },
+			says: "made at"},
 		"http": {change: func(a *passkeytest.Authenticator) { a.Origin = "http://wallet.example" },
 			says: "made at"},
-		"another name": {change: func(a *passkeytest.Authenticator) { a.RPID = "example" },
-			says: "another name"},
+		"RP Hash mismatch": {change: func(a *passkeytest.Authenticator) { a.RPID = "example" },
+			says: "RP Hash mismatch"},
 		"another ceremony": {change: func(a *passkeytest.Authenticator) { a.Type = "webauthn.create" },
-			says: "not webauthn.get"},
-		"in a frame": {change: func(a *passkeytest.Authenticator) { a.Framed = true }, says: "frame"},
+			says: "Expected Value: webauthn.get"},
+		"in a frame": {change: func(a *passkeytest.Authenticator) { a.Framed = true }, says: "cross origin"},
 		"another credential": {change: func(a *passkeytest.Authenticator) { a.ID = []byte{1} },
 			says: "no such passkey"},
 		"about something else": {about: passkey.About("approve", "apr_2", "browser"),
-			says: "another question", alone: true},
+			says: "another question"},
 		"of another browser": {about: passkey.About("approve", "apr_1", "other"),
-			says: "another question", alone: true},
+			says: "another question"},
 		"parts put differently": {about: passkey.About("approveapr_1", "", "browser"),
-			says: "another question", alone: true},
-		"no JSON": {answer: func(string) string { return "{" }, says: "not JSON"},
+			says: "another question"},
+		"no JSON": {answer: func(string) string { return "{" }, says: "Parse error"},
 		"too long": {answer: func(s string) string { return s + strings.Repeat(" ", passkey.MaxAnswer) },
-			says: "more than", alone: true},
+			says: "more than"},
 		"another type": {answer: func(s string) string {
 			return strings.Replace(s, "public-key", "password", 1)
-		}, says: "not a public key"},
+		}, says: "bad type"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			a, checker := passkeytest.New(origin), passkey.NewChecker()
@@ -133,9 +116,6 @@ func TestAnswers(t *testing.T) {
 				answer = []byte(c.answer(string(answer)))
 			}
 			who, err := checker.Check(map[string]passkey.Key{"phone": k}, asked, answer)
-			if !c.alone {
-				require.Equal(t, err == nil, believes(t, k, options, answer), "go-webauthn: %v", err)
-			}
 			if c.says != "" {
 				require.ErrorContains(t, err, c.says)
 				return
@@ -169,7 +149,6 @@ func TestEveryByteCounts(t *testing.T) {
 			require.NoError(t, err)
 			_, err = checker.Check(map[string]passkey.Key{"phone": k}, about, answer)
 			require.Error(t, err, "%s %d", part, i)
-			require.False(t, believes(t, k, options, answer), "%s %d", part, i)
 		}
 		response[part] = right
 	}
@@ -247,7 +226,7 @@ func TestOnlyTheRulesPasskeys(t *testing.T) {
 	require.ErrorContains(t, err, "no such passkey")
 	other.ID = k.ID
 	_, err = checker.Check(map[string]passkey.Key{"phone": other}, about, answer)
-	require.ErrorContains(t, err, "not its own")
+	require.ErrorContains(t, err, "assertion signature")
 	other = k
 	other.Origin = "https://other.example"
 	_, err = checker.Check(map[string]passkey.Key{"phone": other}, about, answer)
@@ -259,17 +238,19 @@ func TestRegistrations(t *testing.T) {
 		change func(a *passkeytest.Authenticator)
 		says   string
 	}{
-		"no person verified": {func(a *passkeytest.Authenticator) { a.Flags = 1 }, "did not verify"},
+		"no person verified": {func(a *passkeytest.Authenticator) { a.Flags = 1 },
+			"User verification required"},
 		"another origin": {func(a *passkeytest.Authenticator) { a.Origin = "https://evil.example" },
 			"made at"},
-		"another name": {func(a *passkeytest.Authenticator) { a.RPID = "evil.example" },
-			"another name"},
+		"RP Hash mismatch": {func(a *passkeytest.Authenticator) { a.RPID = "evil.example" },
+			"RP Hash mismatch"},
 		"an assertion": {func(a *passkeytest.Authenticator) { a.Type = "webauthn.get" },
-			"webauthn.create"},
-		"in a frame": {func(a *passkeytest.Authenticator) { a.Framed = true }, "frame"},
+			"Expected Value: webauthn.create"},
+		"in a frame": {func(a *passkeytest.Authenticator) { a.Framed = true }, "cross origin"},
 		"an endless id": {func(a *passkeytest.Authenticator) { a.ID = make([]byte, 1024) },
-			"1024 bytes"},
-		"extensions that are none": {func(a *passkeytest.Authenticator) { a.Flags |= 1 << 7 }, "flags"},
+			"attestation response"},
+		"extensions that are none": {func(a *passkeytest.Authenticator) { a.Flags |= 1 << 7 },
+			"attestation response"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			dir := home(t)

@@ -1,10 +1,7 @@
 package sandbox
 
 import (
-	"bytes"
-	"encoding/json"
 	"errors"
-	"io"
 	"maps"
 	"math"
 	"slices"
@@ -58,17 +55,8 @@ const (
 // ReadScript reads a script as JSON, strictly: a name that it does not know is an error. Errors are
 // INVALID_ARGUMENT.
 func ReadScript(text []byte) (script Script, err error) {
-	decoder := json.NewDecoder(bytes.NewReader(text))
-	decoder.DisallowUnknownFields()
-	err = decoder.Decode(&script)
-	if _, more := decoder.Token(); err == nil && !errors.Is(more, io.EOF) {
-		err = errors.New("there is more after the script")
-	}
-	if err == nil {
-		err = x402.DecodeStrict(text, maxScript, nil) // keys that come twice
-	}
-	if err != nil {
-		return script, x402.Errorf(x402.InvalidArgument, "this is no script: %w", err)
+	if err := x402.DecodeExact(text, maxScript, &script); err != nil {
+		return script, x402.Errorf(x402.InvalidArgument, "this is no script: %s", x402.AsError(err).Message)
 	}
 	return script, nil
 }

@@ -111,7 +111,7 @@ func TestScriptsAreRefused(t *testing.T) {
 	for script, want := range map[string]string{
 		`{"product":{}}`:                      `unknown field`,
 		`{"heal":true,"heal":false}`:          `duplicate key`,
-		`{} {}`:                               `more after`,
+		`{} {}`:                               `follows the JSON`,
 		`[`:                                   `no script`,
 		`{"products":{"a":{}}}`:               `a path begins with /`,
 		`{"products":{"/a?b":{}}}`:            `a path begins with /`,

@@ -57,19 +57,10 @@ func ReadJoin(path string) (Join, error) {
 	return ParseJoin(data)
 }
 
-// ParseJoin reads a join.json: strict JSON, no member that it does not have, twice or in other letters.
+// ParseJoin reads a join.json. It refuses unknown members, and names in another letter case.
 func ParseJoin(data []byte) (Join, error) {
 	var j Join
-	if err := x402.DecodeStrict(data, MaxJoin, nil); err != nil {
-		return j, joinFault(errors.New(x402.AsError(err).Message))
-	}
-	dec := json.NewDecoder(bytes.NewReader(data))
-	dec.DisallowUnknownFields()
-	if err := dec.Decode(&j); err != nil {
-		return Join{}, joinFault(errors.New("it has a member that does not belong there, or of another type"))
-	}
-	// encoding/json takes names in other letters, too
-	if err := x402.DecodeStrict(data, MaxJoin, &Join{}); err != nil {
+	if err := x402.DecodeExact(data, MaxJoin, &j); err != nil {
 		return Join{}, joinFault(errors.New(x402.AsError(err).Message))
 	}
 	if err := j.check(); err != nil {
