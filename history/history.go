@@ -242,8 +242,8 @@ func (t *tx) sameFormat() error {
 	}
 	var text string
 	var mark *string
-	err := t.row(`SELECT value, (SELECT value FROM meta WHERE key = ?) FROM meta WHERE key = 'format'`, moveKey).
-		Scan(&text, &mark)
+	err := t.row(`SELECT value, (SELECT value FROM meta WHERE key = ?) FROM meta
+		WHERE key = 'format'`, moveKey).Scan(&text, &mark)
 	if err != nil && !errors.Is(err, sql.ErrNoRows) {
 		return err
 	}

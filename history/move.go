@@ -21,7 +21,8 @@ import (
 //	the new is released   none    pays      nothing
 //
 // On SQLite a mark is a sealed row of the audit chain, which a signature is held against (lastSealed), and
-// a row of meta that says so to every other change. In a fleet it is a row of meta alone (function not_moving).
+// a row of meta that says so to every other change. In a fleet it is a row of meta alone (function
+// not_moving).
 
 // moveKey is where meta has a ledger's mark.
 const moveKey = "move"

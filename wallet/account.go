@@ -79,8 +79,8 @@ type NewAccount struct {
 }
 
 // AddAccount gives the keystore another account, under the same passphrase. However it ends, there is exactly
-// one keystore, and the passphrase opens it; this wallet is as it was, and knows the account when it is opened
-// again.
+// one keystore, and the passphrase opens it; this wallet is as it was, and knows the account when it is
+// opened again.
 //
 // Errors: those of [Wallet.Unlock]; SETUP_FAILED: the name or the place in the phrase is taken or none, the
 // phrase has another passphrase, or the disk.

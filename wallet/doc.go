@@ -36,9 +36,10 @@
 //	account <name> <index> <base58 address> <EIP-55 address>
 //
 // The last line is there for each further account (account.go). The version is 1. The commitment is
-// HMAC(header ‖ ciphertext): GCM alone is not key-committing. The plaintext is the JSON in keys.go, with the
-// owner's key of a fleet (ownerkey.go) and the recovery phrase that the keys come from (phrase.go) where there
-// are any: how long the ciphertext is tells which of them. The addresses that a locked wallet shows are the header's and become certain only when the wallet is unlocked.
+// HMAC(header ‖ ciphertext): GCM alone is not key-committing. The plaintext is the JSON in keys.go, with
+// the owner's key of a fleet (ownerkey.go) and the recovery phrase that the keys come from (phrase.go) where
+// there are any: how long the ciphertext is tells which of them. The addresses that a locked wallet shows are
+// the header's and become certain only when the wallet is unlocked.
 //
 // # In constant time
 //

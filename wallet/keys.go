@@ -48,8 +48,8 @@ type pair struct {
 
 // The plaintext of the keystore is {"version":1,"solana":…,"evm":…,"seal":…}, each value 32 bytes
 // in base64, with exactly these bytes between the values. It is read by position: encoding/json
-// would leave copies of the secrets in buffers that cannot be wiped. After "seal" comes "owner" if there is an
-// owner's key, then "phrase", 84 bytes ([phraseRecord]), if there is a recovery phrase, then the keys of
+// would leave copies of the secrets in buffers that cannot be wiped. After "seal" comes "owner" if there is
+// an owner's key, then "phrase", 84 bytes ([phraseRecord]), if there is a recovery phrase, then the keys of
 // further accounts: "solana1", "evm1", "solana2", and so on.
 const (
 	plainHead   = `{"version":1,"solana":"`
@@ -63,8 +63,8 @@ const (
 	secretText = 44 // base64 of 32 bytes
 )
 
-// contents is what a keystore holds besides the keys of its accounts and the key of its seals. The size of the
-// ciphertext tells it, so that it is known without a passphrase.
+// contents is what a keystore holds besides the keys of its accounts and the key of its seals. The size of
+// the ciphertext tells it, so that it is known without a passphrase.
 type contents struct {
 	owner  bool // the owner's key of a fleet
 	phrase bool // the recovery phrase that the keys come from
@@ -99,7 +99,8 @@ type plainPart struct {
 
 // parts are those of the plaintext, in their order.
 func (k *keys) parts(of contents) []plainPart {
-	list := []plainPart{{plainHead, k.solana[:secretSize]}, {plainEVM, k.evm.secret[:]}, {plainSeal, k.seal[:]}}
+	list := []plainPart{{plainHead, k.solana[:secretSize]}, {plainEVM, k.evm.secret[:]},
+		{plainSeal, k.seal[:]}}
 	if of.owner {
 		list = append(list, plainPart{plainOwner, k.owner[:]})
 	}
