@@ -122,7 +122,7 @@ var atService = map[string]handed{
 var notAtService = []string{"agents enroll", "call", "channel commit", "channel deposit", "channel open",
 	"channel recover", "channel refund", "channel show", "channel withdraw", "dashboard",
 	"delegation approve",
-	"delegation revoke", "discover", "estimate", "export-phrase", "history import", "history prune",
+	"delegation revoke", "discover", "estimate", "export-phrase", "history import",
 	"ledger backup", "ledger move", "ledger prune", "pay", "run", "signer add", "subscriptions due",
 	"vault allow", "vault deploy", "vault deposit", "vault revoke", "vault withdraw"}
 

@@ -100,7 +100,7 @@ func TestWhatMayBeHandedOver(t *testing.T) {
 		"init --import-phrase-of /home", "init --import-phrase-fd 3", "export --output=/etc/x", "export " +
 			"-o/etc/x", "init --passphrase-file /etc/x",
 		"unlock --passphrase-fd 0", "unlock --handed-over", "unlock --foreground", "approve x --page",
-		"history import /etc/x", "history prune", "man /etc", "verify-receipt /etc/x", "install claude-code",
+		"history import /etc/x", "ledger prune", "man /etc", "verify-receipt /etc/x", "install claude-code",
 		"service install", "paywall --config /etc/x", "__complete approve x", "completion bash", "help",
 		"version --verify /etc", "policy seal --page=true", "nothing", "balance --nothing"} {
 		err := CheckHanded(strings.Fields(line), "/home/of/it")

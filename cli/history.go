@@ -60,7 +60,7 @@ func (p *Program) historyCommand(ui *ui) *cobra.Command {
 	for _, filter := range []string{"limit", "before", "url", "after", "status", "agent", "team", "account"} {
 		cmd.MarkFlagsMutuallyExclusive("plot", filter)
 	}
-	cmd.AddCommand(p.verifyCommand(ui, "verify"), p.pruneCommand(ui), p.importCommand(ui))
+	cmd.AddCommand(p.verifyCommand(ui, "verify"), p.importCommand(ui))
 	return cmd
 }
 
@@ -183,8 +183,7 @@ func signedIn(state string) string {
 	return "sign-in " + state
 }
 
-// pruneCommand makes room: history prune, and ledger prune (SPEC §1). What was paid, to whom and what proves
-// it stays for ever.
+// pruneCommand makes room. What was paid, to whom and what proves it stays for ever.
 func (p *Program) pruneCommand(ui *ui) *cobra.Command {
 	var before string
 	var undelivered bool
@@ -218,7 +217,7 @@ func (p *Program) pruneCommand(ui *ui) *cobra.Command {
 	return cmd
 }
 
-// verifyCommand checks the audit chain: history verify, and ledger check (SPEC §1).
+// verifyCommand checks the audit chain: history verify, and ledger check.
 func (p *Program) verifyCommand(ui *ui, name string) *cobra.Command {
 	var seals bool
 	cmd := &cobra.Command{

@@ -216,11 +216,11 @@ func (u ContentUse) Refusal() error {
 		"which fills the quota of %d: nothing more is bought", u.Owed, u.Quota).
 		WithHint("repeat the calls whose answers were lost: they pay nothing and get what was bought; "+
 			"or the owner raises policy.content_quota above %d bytes, or gives that content up with "+
-			"x402-wallet history prune --undelivered", u.Owed).
+			"x402-wallet ledger prune --undelivered", u.Owed).
 		WithDetail("layer", "content").
 		WithDetail("limit", u.Quota).
 		WithDetail("undelivered", u.Owed).
-		WithCommand(x402.Command("history", "prune", "--undelivered", "--before",
+		WithCommand(x402.Command("ledger", "prune", "--undelivered", "--before",
 			time.Now().UTC().AddDate(0, 0, 1).Format(time.DateOnly)), "What was paid for and never "+
 			"fetched fills the store: please raise policy.content_quota, or give that content up.")
 }

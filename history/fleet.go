@@ -38,7 +38,7 @@ var fleetFunctions string
 var fleetRoles string
 
 // fleetFormat is what these files make. A ledger of another one is refused.
-const fleetFormat = "fleet 5"
+const fleetFormat = "fleet 1"
 
 // Fleet says where a fleet's ledger is, and who writes to it.
 type Fleet struct {

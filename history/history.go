@@ -66,7 +66,7 @@ var schema = sync.OnceValue(func() string {
 })
 
 // format is what schema.sql makes. A ledger of another one is refused.
-const format = 8
+const format = 1
 
 // lockWait bounds how long a process waits for another one's transaction. Transactions here take
 // milliseconds and never span the network, so waiting longer means something is wrong. A caller who
@@ -234,23 +234,24 @@ func (t *tx) isLedger() error {
 	return t.sameFormat()
 }
 
-// sameFormat refuses a ledger of another format. What holds money asks again: a newer program may
-// have changed the ledger while this one had it open.
+// sameFormat refuses a ledger of another format, and one that is marked for a move. What holds money asks
+// again: another process may have changed either while this one had the ledger open.
 func (t *tx) sameFormat() error {
 	if t.known.isFormat || t.fleet != nil { // a fleet's connection has asked
 		return nil
 	}
 	var text string
-	err := t.row(`SELECT value FROM meta WHERE key = 'format'`).Scan(&text)
+	var mark *string
+	err := t.row(`SELECT value, (SELECT value FROM meta WHERE key = ?) FROM meta
+		WHERE key = 'format'`, moveKey).Scan(&text, &mark)
 	if err != nil && !errors.Is(err, sql.ErrNoRows) {
 		return err
 	}
 	switch n, err := strconv.Atoi(text); {
 	case err != nil:
 		return damaged("read the ledger's format", err)
-	case n == -format && t.moves:
-	case n == -format:
-		m, err := t.mark()
+	case mark != nil && !t.moves:
+		m, err := readMark(*mark)
 		return cmpOr(err, m.refusal())
 	case n != format:
 		return x402.Errorf(x402.LedgerUnavailable,

@@ -5,7 +5,6 @@ import (
 	"encoding/json"
 	"errors"
 	"path/filepath"
-	"strconv"
 	"strings"
 	"time"
 
@@ -22,8 +21,8 @@ import (
 //	the new is released   none    pays      nothing
 //
 // On SQLite a mark is a sealed row of the audit chain, which a signature is held against (lastSealed), and
-// two rows of meta that say so to every other change: the format's number is negative, which older programs
-// refuse, too. In a fleet it is a row of meta (function not_moving).
+// a row of meta that says so to every other change. In a fleet it is a row of meta alone (function
+// not_moving).
 
 // moveKey is where meta has a ledger's mark.
 const moveKey = "move"
@@ -72,10 +71,17 @@ func (m move) refusal() error {
 // mark is the ledger's mark.
 func (t *tx) mark() (m move, err error) {
 	text, err := scanText(t.row(`SELECT value FROM meta WHERE key = ?`, moveKey))
-	if err == nil && json.Unmarshal([]byte(text), &m) != nil {
+	if err != nil {
+		return m, none(err, nil)
+	}
+	return readMark(text)
+}
+
+func readMark(text string) (m move, err error) {
+	if json.Unmarshal([]byte(text), &m) != nil {
 		err = damaged("read the ledger's mark", errors.New("it is none"))
 	}
-	return m, none(err, nil)
+	return m, err
 }
 
 // setMark writes an event of a move, and the mark that it leaves. heads is an arrival's.
@@ -94,17 +100,12 @@ func (t *tx) setMark(event, ledger, as string, heads map[string]string, k Keyhol
 	if err := t.seal(k, last, 0, event, detail); err != nil {
 		return err
 	}
-	number, mark := format, asMark(event, ledger, as)
 	if _, err := t.exec(`DELETE FROM meta WHERE key = ?`, moveKey); err != nil {
 		return err
 	}
-	if mark != nil {
-		number = -format
-		if _, err := t.exec(`INSERT INTO meta VALUES (?, ?)`, moveKey, toJSON(mark)); err != nil {
-			return err
-		}
+	if mark := asMark(event, ledger, as); mark != nil {
+		_, err = t.exec(`INSERT INTO meta VALUES (?, ?)`, moveKey, toJSON(mark))
 	}
-	_, err = t.exec(`UPDATE meta SET value = ? WHERE key = 'format'`, strconv.Itoa(number))
 	return err
 }
 

@@ -137,13 +137,10 @@ func (r *replay) small(row auditRow, d rowDetail) {
 	case createdEvent:
 		r.meta["format"], r.meta["ledger_id"] = toJSON([]any{fmt.Sprint(d.Format)}), toJSON([]any{d.Ledger})
 	case movingEvent, stayedEvent, movedEvent, arrivingEvent, arrivedEvent:
-		number, mark := format, asMark(row.event, d.Ledger, d.As)
 		delete(r.meta, moveKey)
-		if mark != nil {
-			number = -format
+		if mark := asMark(row.event, d.Ledger, d.As); mark != nil {
 			r.meta[moveKey] = toJSON([]any{toJSON(mark)})
 		}
-		r.meta["format"] = toJSON([]any{fmt.Sprint(number)})
 	case sessionEvent:
 		s := &chainSession{id: d.ID, started: row.at, seal: d.Seal}
 		if d.Cap != nil {

@@ -223,7 +223,7 @@ func (out *HistoryOut) find(in HistoryIn, c history.Content) string {
 
 // Gone says of a content whose bytes were removed why, and what they were.
 func Gone(c history.Content) string {
-	why := "by the owner (history prune)"
+	why := "by the owner (ledger prune)"
 	if c.Removed == history.RemovedByQuota {
 		why = "by quota (policy.content_quota)"
 	}

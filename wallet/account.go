@@ -78,9 +78,9 @@ type NewAccount struct {
 	PhrasePassphrase Passphrase
 }
 
-// AddAccount gives the keystore another account, under the same passphrase. Programs of before accounts
-// refuse the file from then on. However it ends, there is exactly one keystore, and the passphrase opens it;
-// this wallet is as it was, and knows the account when it is opened again.
+// AddAccount gives the keystore another account, under the same passphrase. However it ends, there is exactly
+// one keystore, and the passphrase opens it; this wallet is as it was, and knows the account when it is
+// opened again.
 //
 // Errors: those of [Wallet.Unlock]; SETUP_FAILED: the name or the place in the phrase is taken or none, the
 // phrase has another passphrase, or the disk.
@@ -187,8 +187,9 @@ func (o *openedKeystore) deriveAt(home string, extra []byte, info AccountInfo) (
 func (k *keys) withRoom() *keys {
 	defer k.wipe()
 	roomy := blankKeys(len(k.accounts) + 1)
-	into := roomy.parts(lastVersion)
-	for i, part := range k.parts(lastVersion) {
+	all := contents{owner: true, phrase: true}
+	into := roomy.parts(all)
+	for i, part := range k.parts(all) {
 		copy(into[i].secret, part.secret)
 	}
 	return roomy

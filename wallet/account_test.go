@@ -14,7 +14,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// The account "research" of testdata/keystore-v5.json and keystore-v8.json.
+// The account "research" of testdata/keystore-account.json and keystore-all.json.
 const (
 	researchEVM    = "0x70997970C51812dc3A010C7d01b50e0d17dc79C8" // anvil's second
 	researchSolana = "AqynRZwvVqUPRwRJXvm6odUb3t93fDjnWe3p6BeuUFxD"
@@ -22,10 +22,10 @@ const (
 
 // Keystores with another account as another program made them (testdata/golden.py).
 func TestGoldenKeystoresWithAnAccount(t *testing.T) {
-	for _, version := range []uint64{5, 8} {
-		ks, k, f := goldenKeystore(t, version)
-		require.Equal(t, version == 8, k.hasOwner() && k.hasPhrase())
-		require.Equal(t, version, k.version())
+	for _, of := range []string{"account", "all"} {
+		ks, k, f := goldenKeystore(t, of)
+		require.Equal(t, contents{owner: of == "all", phrase: of == "all"}, ks.holds)
+		require.Equal(t, ks.holds, k.holds())
 		require.Equal(t, researchEVM, ks.accounts[0].EVM)
 
 		plain := string(k.plaintext().bytes)
@@ -36,10 +36,10 @@ func TestGoldenKeystoresWithAnAccount(t *testing.T) {
 			"something besides":  strings.Replace(plain, plainEnd, `","evm2":"`+plainEnd, 1),
 			"not base64 at last": plain[:len(plain)-4] + "!" + plain[len(plain)-3:],
 		} {
-			_, err := readPlaintext([]byte(forged), version, 1)
+			_, err := readPlaintext([]byte(forged), ks.holds, 1)
 			require.ErrorIs(t, err, errPlaintext, name)
 		}
-		_, err := readPlaintext([]byte(plain), version, 2)
+		_, err := readPlaintext([]byte(plain), ks.holds, 2)
 		require.ErrorIs(t, err, errPlaintext)
 
 		// whoever knows the passphrase, and names other addresses than those of the keys
@@ -50,14 +50,13 @@ func TestGoldenKeystoresWithAnAccount(t *testing.T) {
 }
 
 func TestKeystoreWithAccountsRefused(t *testing.T) {
-	good := string(mustRead(t, "testdata/keystore-v5.json"))
+	good := string(mustRead(t, "testdata/keystore-account.json"))
 	_, list, _ := strings.Cut(good, `"accounts": [`)
 	list, _, _ = strings.Cut(list, "\n  ],")
 	twice := strings.Replace(good, list, list+","+list, 1)
 	for name, file := range map[string]string{
 		"none listed":              strings.Replace(good, list, "", 1),
 		"no list":                  strings.Replace(good, `"accounts": [`+list+"\n  ],\n", "", 1),
-		"of a version without":     strings.Replace(good, `"version": 5`, `"version": 1`, 1),
 		"one twice":                twice,
 		"two with the same keys":   strings.Replace(twice, "research", "other", 1),
 		"no name for an account":   strings.Replace(good, "research", "Research", 1),
@@ -126,10 +125,13 @@ func TestAccountsOfThePhrase(t *testing.T) {
 	require.NoError(t, err)
 	require.True(t, made)
 	key.Close()
-	require.Equal(t, uint64(8), stored(t, before, f, newPassphrase).version())
+	require.Equal(t, contents{owner: true, phrase: true}, stored(t, before, f, newPassphrase).holds())
 	data, err := before.WithoutOwnerKey(t.Context(), value(newPassphrase))
 	require.NoError(t, err)
-	require.Contains(t, string(data), `"version": 1,`) // another machine of a fleet
+	ofMember, err := parse(data) // another machine of a fleet
+	require.NoError(t, err)
+	require.Equal(t, contents{}, ofMember.holds)
+	require.Empty(t, ofMember.accounts)
 
 	w, err := Open(before.dir)
 	require.NoError(t, err)
@@ -164,7 +166,7 @@ func TestRandomAccounts(t *testing.T) {
 	a, err := again.AccountNamed("research")
 	require.NoError(t, err)
 	signsAs(t, a, info.Solana, info.EVM)
-	require.Equal(t, uint64(5), stored(t, w, f, testPassphrase).version())
+	require.Equal(t, contents{}, stored(t, w, f, testPassphrase).holds())
 }
 
 // What is refused leaves the keystore as it was.

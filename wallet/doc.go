@@ -22,7 +22,7 @@
 //
 // # The file
 //
-// JSON as in SPEC §3, strict to the letter: see [Open] for what is refused. From the passphrase
+// JSON, strict to the letter: see [Open] for what is refused. From the passphrase
 // (NFC) and the salt, scrypt makes 64 bytes: 0–31 are the AES-256-GCM key, 32–63 the HMAC-SHA-256
 // key of the commitment. The header (every field but ciphertext and commitment) is the additional
 // authenticated data, in this form, each line ended by \n, byte strings in base64:
@@ -35,11 +35,11 @@
 //	created <RFC 3339, UTC, whole seconds>
 //	account <name> <index> <base58 address> <EIP-55 address>
 //
-// The last line is there for each further account (account.go). The version is 1, and 1 more where the
-// plaintext has the owner's key of a fleet besides (ownerkey.go), 2 more where it has the recovery phrase
-// that the keys come from (phrase.go), and 4 more where there are further accounts. The commitment is
-// HMAC(header ‖ ciphertext): GCM alone is not key-committing. The plaintext is the JSON in keys.go. The
-// addresses that a locked wallet shows are the header's and become certain only when the wallet is unlocked.
+// The last line is there for each further account (account.go). The version is 1. The commitment is
+// HMAC(header ‖ ciphertext): GCM alone is not key-committing. The plaintext is the JSON in keys.go, with
+// the owner's key of a fleet (ownerkey.go) and the recovery phrase that the keys come from (phrase.go) where
+// there are any: how long the ciphertext is tells which of them. The addresses that a locked wallet shows are
+// the header's and become certain only when the wallet is unlocked.
 //
 // # In constant time
 //

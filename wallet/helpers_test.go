@@ -22,7 +22,7 @@ const (
 	newPassphrase  = "another horse, another battery"
 )
 
-// The secrets of testdata/keystore-v1.json.
+// The secrets of testdata/keystore.json.
 const (
 	// RFC 8032 §7.1 test 1
 	goldenSolanaSeed = "9d61b19deffd5a60ba844af492ec2cc44449c5697b326919703bac031cae7f60"
@@ -194,20 +194,20 @@ func requireAddresses(t *testing.T, w *Wallet, solana, evm string) {
 	require.Equal(t, evm, gotEVM)
 }
 
-// golden is the content of testdata/keystore-v1.json and its passphrase, NFC.
+// golden is the content of testdata/keystore.json and its passphrase, NFC.
 func golden(t testing.TB) (file, passphrase []byte) {
-	file, err := os.ReadFile("testdata/keystore-v1.json")
+	file, err := os.ReadFile("testdata/keystore.json")
 	require.NoError(t, err)
 	typed, err := os.ReadFile("testdata/passphrase.txt")
 	require.NoError(t, err)
 	return file, normalizeNFC(trimLine(typed)).bytes
 }
 
-// goldenKeystore is the keystore of a version that another program made (testdata/golden.py), read and
-// opened.
-func goldenKeystore(t *testing.T, version uint64) (*keystore, *keys, *fakeKDF) {
+// goldenKeystore is a keystore that another program made (testdata/golden.py), read and opened. of is what it
+// holds: owner, phrase, account or all of them.
+func goldenKeystore(t *testing.T, of string) (*keystore, *keys, *fakeKDF) {
 	t.Helper()
-	data := mustRead(t, fmt.Sprintf("testdata/keystore-v%d.json", version))
+	data := mustRead(t, "testdata/keystore-"+of+".json")
 	ks, err := parse(data)
 	require.NoError(t, err)
 	out, err := ks.marshal()

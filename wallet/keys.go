@@ -48,11 +48,11 @@ type pair struct {
 
 // The plaintext of the keystore is {"version":1,"solana":…,"evm":…,"seal":…}, each value 32 bytes
 // in base64, with exactly these bytes between the values. It is read by position: encoding/json
-// would leave copies of the secrets in buffers that cannot be wiped. Versions 2 and 4 have "owner" after
-// "seal", and versions 3 and 4 "phrase" last: 84 bytes ([phraseRecord]). Versions 5 to 8 are these four with
-// the keys of further accounts behind: "solana1", "evm1", "solana2", and so on.
+// would leave copies of the secrets in buffers that cannot be wiped. After "seal" comes "owner" if there is
+// an owner's key, then "phrase", 84 bytes ([phraseRecord]), if there is a recovery phrase, then the keys of
+// further accounts: "solana1", "evm1", "solana2", and so on.
 const (
-	plainHead   = `{"version":%d,"solana":"`
+	plainHead   = `{"version":1,"solana":"`
 	plainEVM    = `","evm":"`
 	plainSeal   = `","seal":"`
 	plainOwner  = `","owner":"`
@@ -63,13 +63,23 @@ const (
 	secretText = 44 // base64 of 32 bytes
 )
 
-// sizeOf is the size of the plaintext of a version with this many accounts besides the wallet's own.
-func sizeOf(version uint64, accounts int) int {
-	size := len(plainHead) - len("%d") + 1 + len(plainEVM) + len(plainSeal) + len(plainEnd) + 3*secretText
-	if hasOwnerIn(version) {
+// contents is what a keystore holds besides the keys of its accounts and the key of its seals. The size of
+// the ciphertext tells it, so that it is known without a passphrase.
+type contents struct {
+	owner  bool // the owner's key of a fleet
+	phrase bool // the recovery phrase that the keys come from
+}
+
+// holds is what a keystore of k holds.
+func (k *keys) holds() contents { return contents{owner: k.hasOwner(), phrase: k.hasPhrase()} }
+
+// size is that of the plaintext, with this many accounts besides the wallet's own.
+func (c contents) size(accounts int) int {
+	size := len(plainHead) + len(plainEVM) + len(plainSeal) + len(plainEnd) + 3*secretText
+	if c.owner {
 		size += len(plainOwner) + secretText
 	}
-	if hasPhraseIn(version) {
+	if c.phrase {
 		size += len(plainPhrase) + base64.StdEncoding.EncodedLen(phraseSize)
 	}
 	for i := range accounts {
@@ -87,14 +97,14 @@ type plainPart struct {
 	secret []byte
 }
 
-// parts are those of the plaintext of a version, in their order.
-func (k *keys) parts(version uint64) []plainPart {
-	list := []plainPart{{fmt.Sprintf(plainHead, version), k.solana[:secretSize]}, {plainEVM, k.evm.secret[:]},
+// parts are those of the plaintext, in their order.
+func (k *keys) parts(of contents) []plainPart {
+	list := []plainPart{{plainHead, k.solana[:secretSize]}, {plainEVM, k.evm.secret[:]},
 		{plainSeal, k.seal[:]}}
-	if hasOwnerIn(version) {
+	if of.owner {
 		list = append(list, plainPart{plainOwner, k.owner[:]})
 	}
-	if hasPhraseIn(version) {
+	if of.phrase {
 		list = append(list, plainPart{plainPhrase, k.phrase})
 	}
 	for i, p := range k.accounts {
@@ -207,9 +217,9 @@ func evmAddressOf(public *secp256k1.PublicKey) string {
 
 // plaintext is what the keystore encrypts; the caller wipes it.
 func (k *keys) plaintext() *secret {
-	memory := newSecret(sizeOf(k.version(), len(k.accounts)))
+	memory := newSecret(k.holds().size(len(k.accounts)))
 	out := memory.bytes[:0]
-	for _, part := range k.parts(k.version()) {
+	for _, part := range k.parts(k.holds()) {
 		out = append(out, part.name...)
 		out = base64.StdEncoding.AppendEncode(out, part.secret)
 	}
@@ -218,10 +228,10 @@ func (k *keys) plaintext() *secret {
 }
 
 // readPlaintext is the reverse of plaintext. Its errors carry nothing of plain.
-func readPlaintext(plain []byte, version uint64, accounts int) (*keys, error) {
+func readPlaintext(plain []byte, holds contents, accounts int) (*keys, error) {
 	k := blankKeys(accounts)
 	rest := plain
-	for _, part := range k.parts(version) {
+	for _, part := range k.parts(holds) {
 		var ok bool
 		rest, ok = bytes.CutPrefix(rest, []byte(part.name))
 		if ok {
@@ -232,8 +242,8 @@ func readPlaintext(plain []byte, version uint64, accounts int) (*keys, error) {
 			return nil, errPlaintext
 		}
 	}
-	isRight := !hasPhraseIn(version) || k.phrase.isRight()
-	if string(rest) != plainEnd || k.version() != version || !isRight {
+	isRight := !holds.phrase || k.phrase.isRight()
+	if string(rest) != plainEnd || k.holds() != holds || !isRight {
 		k.wipe()
 		return nil, errPlaintext
 	}

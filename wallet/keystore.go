@@ -38,23 +38,8 @@ const (
 	commitmentSize = 32
 )
 
-// What a file has besides the keys is added to the version of one that has nothing: a program that does not
-// know it refuses the file.
-const (
-	withOwner    = 1 // the owner's key
-	withPhrase   = 2 // the phrase that the keys come from
-	withAccounts = 4 // the keys of other accounts
-
-	lastVersion = keystoreVersion + withOwner + withPhrase + withAccounts
-)
-
-func hasOwnerIn(version uint64) bool    { return (version-keystoreVersion)&withOwner != 0 }
-func hasPhraseIn(version uint64) bool   { return (version-keystoreVersion)&withPhrase != 0 }
-func hasAccountsIn(version uint64) bool { return (version-keystoreVersion)&withAccounts != 0 }
-
 // header is every field of the file that is not ciphertext or commitment.
 type header struct {
-	version     uint64 // keystoreVersion to lastVersion
 	n, r, p     uint64
 	salt        []byte // saltSize
 	nonce       []byte // nonceSize
@@ -66,15 +51,16 @@ type header struct {
 // keystore is one keystore file, read or about to be written.
 type keystore struct {
 	header
-	ciphertext []byte // sizeOf(version, len(accounts)) + gcmTagSize
-	commitment []byte // HMAC-SHA-256 of header ‖ ciphertext
+	holds      contents // follows from the size of ciphertext
+	ciphertext []byte   // holds.size(len(accounts)) + gcmTagSize
+	commitment []byte   // HMAC-SHA-256 of header ‖ ciphertext
 }
 
 // canonical is the one byte form of the header that is authenticated (package
 // doc). No field can hold a space or a newline, so no two headers share it.
 func (h *header) canonical() []byte {
 	out := fmt.Appendf(nil, "%s %d\nkdf %s %d %d %d %s\ncipher %s %s\nkey %s %s\nkey %s %s\ncreated %s\n",
-		keystoreFormat, h.version,
+		keystoreFormat, keystoreVersion,
 		kdfName, h.n, h.r, h.p, base64.StdEncoding.EncodeToString(h.salt),
 		cipherName, base64.StdEncoding.EncodeToString(h.nonce),
 		ChainSolana, h.solana, ChainEVM, h.evm, h.created.Format(time.RFC3339))
@@ -84,14 +70,14 @@ func (h *header) canonical() []byte {
 	return out
 }
 
-// file is the JSON of SPEC §3, for writing; parse reads it field by field.
+// file is the JSON of a keystore, for writing; parse reads it field by field.
 type file struct {
 	Format     string        `json:"format"`
 	Version    uint64        `json:"version"`
 	KDF        fileKDF       `json:"kdf"`
 	Cipher     fileCipher    `json:"cipher"`
 	Keys       []fileKey     `json:"keys"`
-	Accounts   []fileAccount `json:"accounts,omitempty"` // versions 5 to 8
+	Accounts   []fileAccount `json:"accounts,omitempty"` // none without other accounts
 	Created    time.Time     `json:"created"`
 	Ciphertext []byte        `json:"ciphertext"`
 	Commitment []byte        `json:"commitment"`
@@ -130,7 +116,7 @@ func (k *keystore) marshal() ([]byte, error) {
 	}
 	out, err := json.MarshalIndent(file{
 		Format:     keystoreFormat,
-		Version:    k.version,
+		Version:    keystoreVersion,
 		KDF:        fileKDF{Name: kdfName, N: k.n, R: k.r, P: k.p, Salt: k.salt},
 		Cipher:     fileCipher{Name: cipherName, Nonce: k.nonce},
 		Keys:       fileKeys(k.solana, k.evm),
@@ -158,10 +144,8 @@ func parse(data []byte) (*keystore, error) {
 	top := in.objectWith(data, []string{"accounts"}, "format", "version", "kdf", "cipher", "keys", "created",
 		"ciphertext", "commitment")
 	in.constant(top["format"], keystoreFormat)
-	k.version = in.number(top["version"])
-	if in.err == nil && (k.version < keystoreVersion || k.version > lastVersion) {
-		return nil, corrupt("unsupported version %d, this program reads versions %d to %d", k.version,
-			keystoreVersion, lastVersion)
+	if version := in.number(top["version"]); in.err == nil && version != keystoreVersion {
+		return nil, corrupt("unsupported version %d, this program reads version %d", version, keystoreVersion)
 	}
 	in.kdf(top["kdf"], &k.header)
 	cipher := in.object(top["cipher"], "name", "nonce")
@@ -170,7 +154,8 @@ func parse(data []byte) (*keystore, error) {
 	k.solana, k.evm = in.keys(top["keys"])
 	in.accounts(top["accounts"], &k.header)
 	k.created = in.time(top["created"])
-	k.ciphertext = in.binary(top["ciphertext"], sizeOf(k.version, len(k.accounts))+gcmTagSize)
+	k.ciphertext = in.base64(top["ciphertext"])
+	k.holds = in.contents(len(k.ciphertext)-gcmTagSize, len(k.accounts))
 	k.commitment = in.binary(top["commitment"], commitmentSize)
 	if in.err != nil {
 		return nil, corrupt("%w", in.err)
@@ -220,13 +205,13 @@ func (in *jsonReader) keys(raw json.RawMessage) (solana, evm string) {
 	return solana, evm
 }
 
-// accounts reads the others, which a file has exactly if its version says so.
+// accounts reads the others: a list that is left out where there are none.
 func (in *jsonReader) accounts(raw json.RawMessage, h *header) {
-	if in.err != nil || (raw == nil && !hasAccountsIn(h.version)) {
+	if in.err != nil || raw == nil {
 		return
 	}
 	list := in.list(raw)
-	if in.err == nil && (!hasAccountsIn(h.version) || len(list) == 0 || len(list) > MaxAccounts) {
+	if in.err == nil && (len(list) == 0 || len(list) > MaxAccounts) {
 		in.fail("it lists %d accounts", len(list))
 	}
 	for _, each := range list {
@@ -260,15 +245,35 @@ func (in *jsonReader) time(raw json.RawMessage) time.Time {
 	return t.UTC()
 }
 
-// binary reads base64 of exactly size bytes, in its one right spelling.
+// contents is what a plaintext of this size holds.
+func (in *jsonReader) contents(size, accounts int) contents {
+	for _, c := range []contents{{}, {owner: true}, {phrase: true}, {owner: true, phrase: true}} {
+		if c.size(accounts) == size {
+			return c
+		}
+	}
+	in.fail("its ciphertext has another length than any content")
+	return contents{}
+}
+
+// binary reads base64 of exactly size bytes.
 func (in *jsonReader) binary(raw json.RawMessage, size int) []byte {
+	out := in.base64(raw)
+	if in.err == nil && len(out) != size {
+		in.fail("a value is not base64 of %d bytes", size)
+	}
+	return out
+}
+
+// base64 reads bytes in the one right spelling.
+func (in *jsonReader) base64(raw json.RawMessage) []byte {
 	text := in.text(raw)
 	if in.err != nil {
 		return nil
 	}
 	out, err := base64.StdEncoding.DecodeString(text)
-	if err != nil || len(out) != size || base64.StdEncoding.EncodeToString(out) != text {
-		in.err = fmt.Errorf("a value is not base64 of %d bytes", size)
+	if err != nil || base64.StdEncoding.EncodeToString(out) != text {
+		in.fail("a value is not base64")
 	}
 	return out
 }
@@ -282,7 +287,7 @@ const (
 	aesSize = 32
 )
 
-// scryptKDF is the kdf of version 1. It takes 128·n·r bytes, 256 MiB by
+// scryptKDF takes 128·n·r bytes, 256 MiB by
 // default, and gives them back to the system at once: they hold what the
 // passphrase was stretched through, and a locked wallet should be small.
 func scryptKDF(passphrase, salt []byte, n, r, p uint64) ([]byte, error) {
@@ -304,9 +309,8 @@ func encrypt(k *keys, others []AccountInfo, passphrase []byte, n uint64, created
 	if _, err := io.ReadFull(random, fresh); err != nil {
 		return nil, fmt.Errorf("read random bytes: %w", err)
 	}
-	ks := &keystore{header: header{
-		version: k.version(),
-		n:       n, r: scryptR, p: 1,
+	ks := &keystore{holds: k.holds(), header: header{
+		n: n, r: scryptR, p: 1,
 		salt:    fresh[:saltSize:saltSize],
 		nonce:   fresh[saltSize:],
 		created: created.UTC().Truncate(time.Second),
@@ -350,13 +354,13 @@ func (ks *keystore) decrypt(passphrase []byte, derive kdf) (*keys, error) {
 		return nil, corrupt("%w", err)
 	}
 	// Open must not grow it: what it leaves behind stays unwiped
-	memory := newSecret(sizeOf(ks.version, len(ks.accounts)))
+	memory := newSecret(ks.holds.size(len(ks.accounts)))
 	defer memory.wipe()
 	plain, err := aead.Open(memory.bytes[:0], ks.nonce, ks.ciphertext, ks.canonical())
 	if err != nil {
 		return nil, corrupt("its ciphertext is not authentic")
 	}
-	k, err := readPlaintext(plain, ks.version, len(ks.accounts))
+	k, err := readPlaintext(plain, ks.holds, len(ks.accounts))
 	if err != nil {
 		return nil, corrupt("%w", err)
 	}

@@ -16,7 +16,7 @@ import (
 )
 
 // The golden file was written by testdata/golden.py from the documentation
-// alone. Files of version 1 must open for ever.
+// alone.
 func TestGoldenFile(t *testing.T) {
 	data, _ := golden(t)
 	w, err := Open(putKeystore(t, data))

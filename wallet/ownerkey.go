@@ -72,8 +72,8 @@ func (w *Wallet) OwnerKey(ctx context.Context, typed Passphrase) (*OwnerKey, err
 }
 
 // MakeOwnerKey is OwnerKey for a keystore that may have none yet: then it gets one, under the same
-// passphrase, and made is true. Programs of before refuse the file from then on. However it
-// ends, there is exactly one keystore, and the passphrase opens it.
+// passphrase, and made is true. However it ends, there is exactly one keystore, and the passphrase
+// opens it.
 func (w *Wallet) MakeOwnerKey(ctx context.Context, typed Passphrase) (key *OwnerKey, made bool, err error) {
 	o, err := w.openForChange(ctx, typed)
 	if err != nil {
@@ -98,7 +98,7 @@ func (w *Wallet) MakeOwnerKey(ctx context.Context, typed Passphrase) (key *Owner
 // HasOwnerKey reports whether the keystore holds the owner's key. It is not unlocked for that.
 func (w *Wallet) HasOwnerKey() (bool, error) {
 	ks, _, err := readKeystore(w.dir)
-	return err == nil && hasOwnerIn(ks.version), err
+	return err == nil && ks.holds.owner, err
 }
 
 // WithoutOwnerKey is the keystore for another machine of the fleet: the same keys under the same passphrase,
@@ -134,21 +134,6 @@ func (k *keys) hasOwner() bool { return *k.owner != [secretSize]byte{} }
 
 // dropOwner wipes the owner's key alone, as of keys that are held to pay with.
 func (k *keys) dropOwner() { clear(k.owner[:]) }
-
-// version is that of the keystore that holds k.
-func (k *keys) version() uint64 {
-	version := uint64(keystoreVersion)
-	if k.hasOwner() {
-		version += withOwner
-	}
-	if k.hasPhrase() {
-		version += withPhrase
-	}
-	if len(k.accounts) > 0 {
-		version += withAccounts
-	}
-	return version
-}
 
 // newOwnerKey copies the owner's key out of k.
 func newOwnerKey(k *keys) *OwnerKey {

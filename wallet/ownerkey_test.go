@@ -1,7 +1,6 @@
 package wallet
 
 import (
-	"bytes"
 	"context"
 	"crypto/ed25519"
 	"encoding/hex"
@@ -15,9 +14,9 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// goldenOwner is testdata/keystore-v2.json, opened, and its passphrase.
+// goldenOwner is testdata/keystore-owner.json, opened, and its passphrase.
 func goldenOwner(t *testing.T) (*Wallet, Passphrase) {
-	data, err := os.ReadFile("testdata/keystore-v2.json")
+	data, err := os.ReadFile("testdata/keystore-owner.json")
 	require.NoError(t, err)
 	_, passphrase := golden(t)
 	w, err := Open(putKeystore(t, data))
@@ -112,7 +111,9 @@ func TestMakeOwnerKey(t *testing.T) {
 	entries, err := os.ReadDir(w.dir)
 	require.NoError(t, err)
 	require.Len(t, entries, 1)
-	require.Contains(t, readFile(t, w.dir), `"version": 2`)
+	has, err := w.HasOwnerKey()
+	require.NoError(t, err)
+	require.True(t, has)
 	require.True(t, w.Locked(), "it is not unlocked by this")
 
 	same, made, err := w.MakeOwnerKey(t.Context(), typed)
@@ -145,49 +146,31 @@ func readFile(t *testing.T, dir string) string {
 	return string(data)
 }
 
-// A file whose version was changed, in either direction, opens with nothing.
-func TestVersionsOfKeystores(t *testing.T) {
-	v2, err := os.ReadFile("testdata/keystore-v2.json")
-	require.NoError(t, err)
-	ks, err := parse(v2)
-	require.NoError(t, err)
-	out, err := ks.marshal()
-	require.NoError(t, err)
-	require.Equal(t, string(v2), string(out))
-	_, passphrase := golden(t)
-	f := &fakeKDF{}
-	f.remember(t, ks, passphrase)
-	k, err := ks.decrypt(passphrase, f.derive)
-	require.NoError(t, err)
-
-	_, err = parse(bytes.Replace(v2, []byte(`"version": 2`), []byte(`"version": 1`), 1))
-	requireCode(t, err, codeCorrupt)
-	older := *ks
-	older.version = keystoreVersion
-	_, err = older.decrypt(passphrase, f.derive)
-	requireCode(t, err, codeInvalidPassphrase)
-
+// A keystore that another program made (testdata/golden.py).
+func TestGoldenKeystoreWithTheOwnersKey(t *testing.T) {
+	ks, k, _ := goldenKeystore(t, "owner")
+	require.Equal(t, contents{owner: true}, ks.holds)
 	plain := string(k.plaintext().bytes)
 	owner := plainOwner + "TM0Imyj/ltqdtsNG7BFOD1uKMZ81q6Yk2oz27U+4pvs="
 	require.Contains(t, plain, owner)
 	for name, forged := range map[string]string{
 		"no owner":           strings.Replace(plain, owner, "", 1),
 		"a zero for a key":   strings.Replace(plain, owner, plainOwner+strings.Repeat("A", 43)+"=", 1),
-		"version 1 inside":   strings.Replace(plain, `"version":2`, `"version":1`, 1),
+		"version 2 inside":   strings.Replace(plain, `"version":1`, `"version":2`, 1),
 		"something besides":  strings.Replace(plain, plainEnd, `","more":"`+plainEnd, 1),
 		"cut":                plain[:len(plain)-1],
 		"not base64 at last": strings.Replace(plain, "pvs=", "pvt=", 1),
 	} {
 		t.Run(name, func(t *testing.T) {
 			require.NotEqual(t, plain, forged)
-			_, err := readPlaintext([]byte(forged), 2, 0)
+			_, err := readPlaintext([]byte(forged), ks.holds, 0)
 			require.ErrorIs(t, err, errPlaintext)
 		})
 	}
-	again, err := readPlaintext([]byte(plain), 2, 0)
+	again, err := readPlaintext([]byte(plain), ks.holds, 0)
 	require.NoError(t, err)
 	require.Equal(t, *k.owner, *again.owner)
-	_, err = readPlaintext([]byte(plain), keystoreVersion, 0)
+	_, err = readPlaintext([]byte(plain), contents{}, 0)
 	require.ErrorIs(t, err, errPlaintext)
 }
 

@@ -71,7 +71,7 @@ func (w *Wallet) PhraseFor(ctx context.Context, typed, passphrase Passphrase, pa
 	if err != nil {
 		return nil, err
 	}
-	if !hasPhraseIn(ks.version) {
+	if !ks.holds.phrase {
 		return nil, noPhrase("take the phrase of " + w.dir)
 	}
 	k, err := w.decryptWith(ctx, ks, []Passphrase{typed})
@@ -135,8 +135,7 @@ func (p *Phrase) otherThan(home string, ks *keystore) (*Phrase, error) {
 }
 
 func noPhrase(what string) *codedError {
-	e := setup(what, errors.New("this keystore has none: its keys were imported without one, or made before "+
-		"wallets had one"))
+	e := setup(what, errors.New("this keystore has none: its keys were imported, or made without one"))
 	e.hint = "back up keystore.json, and remember its passphrase: together they are the keys"
 	return e
 }

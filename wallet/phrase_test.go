@@ -127,7 +127,7 @@ func TestKeystoreKeepsThePhrase(t *testing.T) {
 	require.True(t, made)
 	key.Close()
 	both := stored(t, w, f, newPassphrase)
-	require.Equal(t, uint64(4), both.version())
+	require.Equal(t, contents{owner: true, phrase: true}, both.holds())
 	require.Equal(t, []byte(k.phrase), []byte(both.phrase))
 	has, err = w.HasOwnerKey()
 	require.NoError(t, err)
@@ -139,7 +139,9 @@ func TestKeystoreKeepsThePhrase(t *testing.T) {
 	// another machine of the fleet gets the keys alone
 	data, err := w.WithoutOwnerKey(t.Context(), value(newPassphrase))
 	require.NoError(t, err)
-	require.Contains(t, string(data), `"version": 1,`)
+	ofMember, err := parse(data)
+	require.NoError(t, err)
+	require.Equal(t, contents{}, ofMember.holds)
 }
 
 func TestKeysOnly(t *testing.T) {
@@ -167,12 +169,12 @@ func TestNewPhrase(t *testing.T) {
 	requireCode(t, err, codeSetup)
 }
 
-// Keystores of versions 3 and 4 as another program made them (testdata/golden.py).
+// Keystores with a phrase as another program made them (testdata/golden.py).
 func TestGoldenKeystoresWithAPhrase(t *testing.T) {
-	for _, version := range []uint64{3, 4} {
-		ks, k, _ := goldenKeystore(t, version)
+	for _, of := range []string{"phrase", "all"} {
+		ks, k, _ := goldenKeystore(t, of)
 		require.Equal(t, knownSolana, ks.solana)
-		require.Equal(t, version == 4, k.hasOwner())
+		require.Equal(t, of == "all", k.hasOwner())
 		require.Equal(t, knownPhrase, string(spell(wordsOf(k.phrase.entropy()))))
 
 		// the keys are the phrase's
@@ -190,22 +192,22 @@ func TestGoldenKeystoresWithAPhrase(t *testing.T) {
 			"another length": strings.Replace(plain, record, plainPhrase+strings.Repeat("/", 112), 1),
 			"behind its end": strings.Replace(plain, record,
 				plainPhrase+base64.StdEncoding.EncodeToString(broken), 1),
-			"another version": strings.Replace(plain, fmt.Sprint(version), "2", 1),
+			"another version": strings.Replace(plain, "1", "2", 1),
 			"cut":             plain[:len(plain)-3],
 		} {
-			_, err := readPlaintext([]byte(forged), version, 0)
+			_, err := readPlaintext([]byte(forged), ks.holds, len(k.accounts))
 			require.ErrorIs(t, err, errPlaintext, name)
 		}
-		for other := range uint64(lastVersion) {
-			if other+1 != version {
-				_, err := readPlaintext([]byte(plain), other+1, 0)
-				require.ErrorIs(t, err, errPlaintext, other+1)
+		for _, other := range []contents{{}, {owner: true}, {phrase: true}, {owner: true, phrase: true}} {
+			if other != ks.holds {
+				_, err := readPlaintext([]byte(plain), other, len(k.accounts))
+				require.ErrorIs(t, err, errPlaintext, other)
 			}
 		}
 	}
-	_, err := parse(bytes.Replace(mustRead(t, "testdata/keystore-v3.json"), []byte(`"version": 3`),
+	_, err := parse(bytes.Replace(mustRead(t, "testdata/keystore-phrase.json"), []byte(`"version": 1`),
 		[]byte(`"version": 9`), 1))
-	require.ErrorContains(t, err, "this program reads versions 1 to 8")
+	require.ErrorContains(t, err, "this program reads version 1")
 }
 
 func mustRead(t *testing.T, path string) []byte {

@@ -11,7 +11,7 @@ import (
 // HasPhrase reports whether the keystore holds the recovery phrase of its keys. It is not unlocked for that.
 func (w *Wallet) HasPhrase() (bool, error) {
 	ks, _, err := readKeystore(w.dir)
-	return err == nil && hasPhraseIn(ks.version), err
+	return err == nil && ks.holds.phrase, err
 }
 
 // ShowPhrase asks for the passphrase and shows the recovery phrase to the person at the controlling terminal,
@@ -31,7 +31,7 @@ func (w *Wallet) ShowPhrase(ctx context.Context, typed Passphrase) (words int, e
 	if err != nil {
 		return 0, err
 	}
-	if !hasPhraseIn(ks.version) {
+	if !ks.holds.phrase {
 		return 0, noPhrase("show the phrase")
 	}
 	k, err := w.decryptWith(ctx, ks, []Passphrase{typed})
@@ -77,7 +77,7 @@ func (w *Wallet) CheckPhrase(ctx context.Context, typed, phrase Passphrase) (wor
 	if err != nil {
 		return 0, err
 	}
-	if !hasPhraseIn(ks.version) {
+	if !ks.holds.phrase {
 		return 0, noPhrase("compare the phrase")
 	}
 	k, err := w.decryptWith(ctx, ks, []Passphrase{typed})

@@ -42,7 +42,7 @@ func counted(t *testing.T, out []byte) (before, after [5]int) {
 // An unlocked wallet has its keys in memory, and not the phrase that they come from.
 func TestThePhraseIsNotHeld(t *testing.T) {
 	dir := goldenHome(t)
-	data, err := os.ReadFile("testdata/keystore-v4.json")
+	data, err := os.ReadFile("testdata/keystore-phrase.json")
 	require.NoError(t, err)
 	require.NoError(t, os.WriteFile(filepath.Join(dir, keystoreName), data, 0o600))
 	out, err := helperCommand(t, "wipe", dir).CombinedOutput()

@@ -52,7 +52,7 @@ func TestContentHasAQuota(t *testing.T) {
 	require.Contains(t, out, "62 MiB of stored content, 0 KiB of it not fetched yet, of a quota of 64MiB")
 
 	before := ledgerSize(t, w)
-	out, _ = runs(t, 0, env, "history", "prune", "--before", "2100-01-01")
+	out, _ = runs(t, 0, env, "ledger", "prune", "--before", "2100-01-01")
 	require.Contains(t, out, `"deleted": 2`)
 	require.Less(t, ledgerSize(t, w), before-(60<<20), "the disk has it back")
 	runs(t, 0, env, "history", "verify", "--seals")
@@ -82,7 +82,7 @@ func TestContentThatNobodyFetchedStopsPaymentsWhenItFillsTheQuota(t *testing.T) 
 	require.Contains(t, out, `"status": "replayed"`)
 	out, _ = runs(t, 0, env, "pay", url(3))
 	require.Contains(t, out, `"status": "paid"`)
-	out, _ = runs(t, 0, env, "history", "prune", "--before", "2100-01-01", "--undelivered")
+	out, _ = runs(t, 0, env, "ledger", "prune", "--before", "2100-01-01", "--undelivered")
 	require.Contains(t, out, `"deleted": 3`, "the two that nobody fetched, and the last")
 	runs(t, 0, env, "history", "verify", "--seals")
 }

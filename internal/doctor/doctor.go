@@ -316,7 +316,7 @@ func (o Options) content(ctx context.Context, store *history.Store) findings {
 	said := fmt.Sprintf("%s of stored content, %s of it not fetched yet, of a quota of %s",
 		rounded(use.Stored), rounded(use.Owed), quota)
 	const makeRoom = "repeat the calls whose answers were lost, raise policy.content_quota, or give it up: " +
-		"x402-wallet history prune --before DATE --undelivered"
+		"x402-wallet ledger prune --before DATE --undelivered"
 	switch {
 	case use.Refusal() != nil:
 		return found(fail, makeRoom, "nothing more is bought: %s", said)

@@ -30,13 +30,7 @@ type checkpoint struct {
 const checkpointFormat = "x402-wallet-mark-1"
 
 func (g *Guard) sealOfCheckpoint(ctx context.Context, m checkpoint) (string, error) {
-	data := append(numbers(nil, m.Seq, m.Rules), m.Head...)
-	if m.Frozen > 0 { // else it is the seal of a checkpoint from before freezes were in it
-		data = append(numbers(data, m.Frozen, m.Lifted), m.Freezes...)
-	}
-	if m.Moved != "" {
-		data = append(data, texts("moved", m.Moved)...)
-	}
+	data := numbers(texts(m.Head, m.Freezes, m.Moved), m.Seq, m.Rules, m.Frozen, m.Lifted)
 	seal, err := g.mac(ctx, purposeCheckpoint, data)
 	return hex.EncodeToString(seal), err
 }

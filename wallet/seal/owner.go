@@ -50,15 +50,10 @@ func (g *Guard) Approve(ctx context.Context, shown history.Approval, by string) 
 	})
 }
 
-// approvalData is everything that an approval is for, and how long and from where on it is good. One more
-// text names the agent, where it has a name.
+// approvalData is everything that an approval is for, and how long and from where on it is good.
 func approvalData(a history.Approval) []byte {
-	fields := texts(a.ID, string(a.Quote[:]), a.Host, a.Method, a.URL, a.Network, a.Asset,
-		a.Amount.String(), a.Price.String(), a.PayTo)
-	if a.Agent != "" {
-		fields = append(fields, texts(a.Agent)...)
-	}
-	return numbers(fields, a.Expires.UnixMicro(), a.Since)
+	return numbers(texts(a.ID, string(a.Quote[:]), a.Host, a.Method, a.URL, a.Network, a.Asset,
+		a.Amount.String(), a.Price.String(), a.PayTo, a.Agent), a.Expires.UnixMicro(), a.Since)
 }
 
 // Approved refuses a payment whose approval the owner did not give, or gave for a payment that was

@@ -115,7 +115,7 @@ func (g *Guard) checkConfig(ctx context.Context) error {
 		return err
 	}
 	home, err := g.home()
-	if err != nil || in == "" || in == home {
+	if err != nil || in == home {
 		return err
 	}
 	return unsealed("the wallet's home was copied or moved since the owner sealed its rules")
@@ -182,7 +182,7 @@ func (g *Guard) compare(ctx context.Context) (history.SealedRules, []config.Chan
 // Changes lists what differs between the sealed rules and others.
 func Changes(sealed history.SealedRules, now *config.Config) ([]config.Change, error) {
 	then, err := config.Parse(sealed.Config)
-	if err != nil { // of an older version, or not ours at all
+	if err != nil {
 		return nil, unsealed("the rules that were sealed cannot be read any more: %v", err)
 	}
 	return config.Compare(then, now), nil

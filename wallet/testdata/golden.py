@@ -1,14 +1,15 @@
-"""Writes the keystores and the owner's signatures: a second, independent reading of SPEC §3 and of the
+"""Writes the keystores and the owner's signatures: a second, independent reading of the
 package's doc comment, so that the Go code is not its own only witness.
 
-    python3 golden.py > keystore-v1.json      (needs the package cryptography)
-    python3 golden.py 2 > keystore-v2.json    (also 3, 4, 5 and 8)
-    python3 golden.py owner > owner-signatures.json
+    python3 golden.py > keystore.json               (needs the package cryptography)
+    python3 golden.py owner > keystore-owner.json   (also phrase and account)
+    python3 golden.py owner phrase account > keystore-all.json
+    python3 golden.py signatures > owner-signatures.json
 
-The keys are public: the Ed25519 seeds of RFC 8032 tests 1 and 2 (the second is
-the owner's, in versions 2, 4 and 8), and the first account of anvil and hardhat, with the phrase that it comes
-from in versions 3, 4 and 8, where the Solana key is that phrase's too. The account "research" of versions 5 and 8
-has anvil's second key, and the seed of RFC 8032 test 3 in version 5. The passphrase (passphrase.txt) is typed with a combining
+The keys are public: the Ed25519 seeds of RFC 8032 tests 1 and 2 (the second is the owner's), and the first
+account of anvil and hardhat, with the phrase that it comes from, where the Solana key is that phrase's too. The
+account "research" has anvil's second key, and the phrase's second Solana key or the seed of RFC 8032 test 3
+where there is no phrase. The passphrase (passphrase.txt) is typed with a combining
 accent; NFC makes it one letter.
 """
 import base64, hashlib, hmac, json, pathlib, sys, unicodedata
@@ -79,9 +80,9 @@ solana = bytes.fromhex("9d61b19deffd5a60ba844af492ec2cc44449c5697b326919703bac03
 evm = bytes.fromhex("ac0974bec39a17e36ba4a6b4d238ff944bacb478cbed5efcae784d7bf4f2ff80")
 seal = bytes(range(32))
 owner = bytes.fromhex("4ccd089b28ff96da9db6c346ec114e0f5b8a319f35aba624da8cf6ed4fb8a6fb")
-what = sys.argv[1] if len(sys.argv) > 1 else "1"
+what = sys.argv[1:]
 
-if what == "owner":
+if what == ["signatures"]:
     key, signed = ed25519.Ed25519PrivateKey.from_private_bytes(owner), []
     for purpose in ["bundle", "approval", "lift", "session", "enrolment"]:
         statement = b'{"format":1}'
@@ -92,8 +93,7 @@ if what == "owner":
     print(json.dumps({"public": public, "signed": signed}, indent=2))
     sys.exit()
 
-version = int(what)
-has_owner, has_phrase, has_accounts = [(version - 1) & bit != 0 for bit in (1, 2, 4)]
+has_owner, has_phrase, has_accounts = [part in what for part in ("owner", "phrase", "account")]
 other_solana = bytes.fromhex("c5aa8df43f9f837bedb7442f31dcb7b166d38535076f094b85ce3a2e0b4458f7")
 other_evm = bytes.fromhex("59c6995e998f97a5a0044966f0945389dc9e86dae88c7a8412f4603b6b78690d")
 record = bytes(84)
@@ -136,12 +136,12 @@ n, r, p, created = 1 << 14, 8, 1, "2026-11-21T18:30:00Z"
 salt = hashlib.sha256(b"golden salt").digest()
 nonce = hashlib.sha256(b"golden nonce").digest()[:12]
 header = (
-    f"x402-wallet-keystore {version}\nkdf scrypt {n} {r} {p} {b64(salt)}\ncipher aes-256-gcm {b64(nonce)}\n"
+    f"x402-wallet-keystore 1\nkdf scrypt {n} {r} {p} {b64(salt)}\ncipher aes-256-gcm {b64(nonce)}\n"
     f"key solana {solana_address}\nkey evm {evm_address}\ncreated {created}\n" +
     "".join(f"account {a['name']} {a['index']} {of_solana} {of_evm}\n" for a in accounts)
 ).encode()
 derived = hashlib.scrypt(passphrase, salt=salt, n=n, r=r, p=p, maxmem=1 << 26, dklen=64)
-secrets = {"version": version, "solana": b64(solana), "evm": b64(evm), "seal": b64(seal)}
+secrets = {"version": 1, "solana": b64(solana), "evm": b64(evm), "seal": b64(seal)}
 if has_owner:
     secrets["owner"] = b64(owner)
 if has_phrase:
@@ -152,7 +152,7 @@ plain = json.dumps(secrets, separators=(",", ":"))
 ciphertext = AESGCM(derived[:32]).encrypt(nonce, plain.encode(), header)
 commitment = hmac.new(derived[32:], header + ciphertext, hashlib.sha256).digest()
 print(json.dumps({
-    "format": "x402-wallet-keystore", "version": version,
+    "format": "x402-wallet-keystore", "version": 1,
     "kdf": {"name": "scrypt", "n": n, "r": r, "p": p, "salt": b64(salt)},
     "cipher": {"name": "aes-256-gcm", "nonce": b64(nonce)},
     "keys": keys(solana_address, evm_address), **({"accounts": accounts} if accounts else {}),
