@@ -9,9 +9,9 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// The linker leaves out each method that nothing calls. It cannot where a function of the program looks up methods
-// by a name that is known only when it runs (reflect.Value.MethodByName), as text/template does: then it keeps
-// every exported method of every type, 3 MB of them. It marks such a function <ReflectMethod>.
+// The linker leaves out each method that nothing calls. It cannot where a function of the program looks up
+// methods by a name that is known only when it runs (reflect.Value.MethodByName), as text/template does: then
+// it keeps every exported method of every type, 3 MB of them. It marks such a function <ReflectMethod>.
 func TestNoMethodIsLookedUpByName(t *testing.T) {
 	build := exec.Command("go", "build", "-ldflags=-s -w -dumpdep", "-o",
 		filepath.Join(t.TempDir(), "x402-wallet"), ".")

@@ -132,8 +132,8 @@ func (q question) approveByPassphrase(action string) g.Node {
 		hidden("shown", q.Shown),
 		el("label", attr("for", "passphrase"), text("Passphrase of the wallet")),
 		el("p", class("quiet"), attr("id", "why"), text(q.consequence())),
-		input("password", "passphrase", attr("id", "passphrase"), attr("required"), attr("autocomplete", "off"),
-			attr("maxlength", "1024"), attr("aria-describedby", describedBy),
+		input("password", "passphrase", attr("id", "passphrase"), attr("required"),
+			attr("autocomplete", "off"), attr("maxlength", "1024"), attr("aria-describedby", describedBy),
 			g.If(q.Problem != "", attr("aria-invalid", "true"))),
 		el("button", attr("name", "decision"), attr("value", "approve"), text(q.approveLabel())))
 }
@@ -172,11 +172,15 @@ func (q question) denyForm(action string) g.Node {
 
 func (q question) approveByPasskey(action string) g.Node {
 	if q.Locked {
-		return el("p", class("bad"), attr("id", "locked"), text("The wallet is locked. Unlock it first, as the "+
-			"service's user, and load this page again: "), code("x402-wallet unlock"))
+		return el("p", class("bad"), attr("id", "locked"),
+			text("The wallet is locked. Unlock it first, as the service's user, and load this page again: "),
+			code("x402-wallet unlock"))
 	}
-	return passkeyForm(action, "get", class("yes"), hidden("shown", q.Shown),
-		hidden("decision", "approve"), quiet(text(q.consequence())), el("button", text(q.approveLabel()+" with a passkey")), said())
+	return passkeyForm(action, "get", class("yes"),
+		hidden("shown", q.Shown), hidden("decision", "approve"),
+		quiet(text(q.consequence())),
+		el("button", text(q.approveLabel()+" with a passkey")),
+		said())
 }
 
 // denyByPasskey takes a passkey's answer only of who is not signed in.

@@ -20,10 +20,10 @@ func (b budgetBar) node() g.Node {
 	if b.Limit != nil {
 		limit, left = " of "+b.Limit.Price(), b.left()
 	}
+	held := g.Group{text(" "), el("small", class("and"), text("+ "+b.Held.Price()+" held"))}
 	return el("li", used,
-		line(el("strong", text(b.Name)), el("span", text(b.Spent.Price()),
-			g.If(b.Held > 0, g.Group{text(" "), el("small", class("and"), text("+ "+b.Held.Price()+" held"))}),
-			text(limit))),
+		line(el("strong", text(b.Name)),
+			el("span", text(b.Spent.Price()), g.If(b.Held > 0, held), text(limit))),
 		g.If(b.Limit != nil, meter(10, b.SpentPart, b.HeldPart)),
 		el("p", class("line quiet"), el("span", left), text(" "), b.resets()))
 }

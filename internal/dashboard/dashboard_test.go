@@ -473,8 +473,8 @@ func TestHostileText(t *testing.T) {
 	require.NoError(t, err)
 	a := b.ask(1)
 	b.sql(`UPDATE approvals SET url = ?1, host = ?1, why = ?1, pay_to = ?1, network = ?1, symbol = ?1`, evil)
-	for _, path := range []string{"/", "/?range=12m&table=1", "/history", "/history?url=" + url.QueryEscape(evil),
-		"/payments/pay_3", "/history?url=javascript:alert(4)",
+	for _, path := range []string{"/", "/?range=12m&table=1", "/history", "/payments/pay_3",
+		"/history?url=javascript:alert(4)", "/history?url=" + url.QueryEscape(evil),
 		"/history?status=" + url.QueryEscape(evil), "/payments/pay_1", "/approvals/" + a.ID, "/payments/" +
 			url.PathEscape(evil)} {
 		t.Run(path, func(t *testing.T) {
@@ -502,7 +502,8 @@ var (
 	attributes = regexp.MustCompile(`([^\s"=]+)="([^"]*)"`)
 )
 
-// harmless looks at every attribute of a page: none is a script or a style, and each address is the dashboard's.
+// harmless looks at every attribute of a page: none is a script or a style, and each address is the
+// dashboard's own.
 func (b *board) harmless(t *testing.T, page string) {
 	t.Helper()
 	for _, tag := range tags.FindAllString(page, -1) {

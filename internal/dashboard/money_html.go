@@ -11,8 +11,8 @@ func moneyBody(list []address) func(*frame) g.Node {
 	return func(f *frame) g.Node {
 		return g.Group{
 			el("h1", text("Add money")),
-			el("p", class("lead"), text("Send USDC to one of these, on a network that is listed. ETH or SOL is "+
-				"not needed. A little is enough: what is here is what an agent can spend.")),
+			el("p", class("lead"), text("Send USDC to one of these, on a network that is listed. ETH or SOL "+
+				"is not needed. A little is enough: what is here is what an agent can spend.")),
 			el("div", class("columns even"), g.Map(list, address.node)),
 			el("p", el("a", href(f.at()), text("Overview"))),
 		}
@@ -33,8 +33,8 @@ func (a address) node() g.Node {
 		el("p", class("copy mono"), text(a.Address)),
 		quiet(text("A click selects all of it, to be copied.")),
 		el("svg", class("qr"), attr("role", "img"), attr("aria-label", "QR code of the "+a.Name+" address"),
-			attr("viewBox", fmt.Sprintf("0 0 %d %d", a.Modules, a.Modules)), num("width", 220), num("height", 220),
-			attr("shape-rendering", "crispEdges"),
+			attr("viewBox", fmt.Sprintf("0 0 %d %d", a.Modules, a.Modules)),
+			num("width", 220), num("height", 220), attr("shape-rendering", "crispEdges"),
 			rect("paper", attr("width", "100%"), attr("height", "100%")),
 			el("path", class("dot"), attr("d", a.QR))))
 }
@@ -81,7 +81,8 @@ func (b balances) deposits() g.Node {
 		el("ul", class("open"), g.Map(b.Deposits, func(d deposit) g.Node {
 			server := short(80, d.Server)
 			return el("li", line(wrapped(server), sum(d.Locked)),
-				quiet(text("On "+d.Network+". It comes back by "), code("x402-wallet channel refund "+server)))
+				quiet(text("On "+d.Network+". It comes back by "),
+					code("x402-wallet channel refund "+server)))
 		})),
 	}
 }

@@ -18,8 +18,7 @@ func (p first) body(f *frame) g.Node {
 		spent = gettingStarted(f)
 	}
 	return g.Group{
-		el("div", class("head"), el("h1", text("Overview")), el("p", keysStatus(f.Locked),
-			g.If(!f.Frozen, el("a", class("button danger"), href(f.at("freeze")), text("Stop all payments"))))),
+		el("div", class("head"), el("h1", text("Overview")), el("p", keysStatus(f.Locked), f.freezeButton())),
 		f.waiting(),
 		el("div", class("columns"), spent, p.budgetsCard()),
 		p.standing(f),
@@ -27,6 +26,13 @@ func (p first) body(f *frame) g.Node {
 		f.decided(),
 		p.latest(f),
 	}
+}
+
+func (f *frame) freezeButton() g.Node {
+	if f.Frozen {
+		return nil
+	}
+	return el("a", class("button danger"), href(f.at("freeze")), text("Stop all payments"))
 }
 
 func keysStatus(locked bool) g.Node {
@@ -43,10 +49,12 @@ func gettingStarted(f *frame) g.Node {
 		el("p", text("Your first payment will show up here. To get there:")),
 		el("ol", class("steps"),
 			el("li", text("See it with play money first: "), code("x402-wallet demo")),
-			el("li", text("Send a little USDC to "), el("a", href(f.at("money")), text("one of its addresses")),
+			el("li", text("Send a little USDC to "),
+				el("a", href(f.at("money")), text("one of its addresses")),
 				text(". ETH or SOL is not needed.")),
 			el("li", text("Give the wallet to your agent: "), code("x402-wallet install claude-code")),
-			el("li", text("Or pay for something yourself: "), code("x402-wallet pay --max '$0.05' https://…"))))
+			el("li", text("Or pay for something yourself: "),
+				code("x402-wallet pay --max '$0.05' https://…"))))
 }
 
 // waiting are the approvals that the person is asked for.

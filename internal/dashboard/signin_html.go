@@ -38,7 +38,8 @@ func (a adding) body(f *frame) g.Node {
 	if a.Done {
 		return card("card narrow", "adding",
 			el("h1", attr("id", "adding"), text("The passkey "+a.Name+" is made")),
-			el("p", text("Go back to the terminal: it becomes yours when you type the passphrase there. Then "),
+			el("p",
+				text("Go back to the terminal: it becomes yours when you type the passphrase there. Then "),
 				el("a", href(f.at()), text("sign in")), text(".")))
 	}
 	return card("card narrow", "adding",

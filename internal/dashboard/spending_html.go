@@ -11,8 +11,8 @@ func (s spending) card(f *frame) g.Node {
 	return card("card spend", "spending",
 		head("spending", "Spending", el("nav", class("choice"), attr("aria-label", "Range"),
 			g.Map(s.Ranges, func(each [2]string) g.Node {
-				return el("a", href(f.rangeAt(each[0], "")), g.If(each[1] == s.Range, attr("aria-current", "true")),
-					text(each[1]))
+				return el("a", href(f.rangeAt(each[0], "")),
+					g.If(each[1] == s.Range, attr("aria-current", "true")), text(each[1]))
 			}))),
 		el("p", class("big"), text(s.Spent.Price()+" "), small("spent"),
 			g.If(s.Held > 0, g.Group{text(" "),
