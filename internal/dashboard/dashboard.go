@@ -3,8 +3,9 @@
 // paid. It is made of HTML and inline SVG; there is no script in it.
 //
 // The files: dashboard.go (who may look, pages), overview.go (what goes on now; plot.go draws it), money.go
-// (balances, addresses), approval.go and freeze.go (what a person decides), history.go (what was paid). A page's
-// HTML is in the file of its name and _html.go; frame_html.go is around each of them, parts_html.go in several.
+// (balances, addresses), approval.go and freeze.go (what a person decides), history.go (what was paid).
+// The HTML of a page is in the file of its name and _html.go. frame_html.go is around every page,
+// parts_html.go has what several pages show.
 //
 // What must stay true: only the browser that opened the one-time address is answered, and only
 // under that very name; looking changes nothing, and needs no key; stopping all payments needs none

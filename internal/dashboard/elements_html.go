@@ -7,8 +7,9 @@ import (
 )
 
 // The pages are written with these. gomponents escapes texts and the values of attributes. What else is
-// needed is kept by three rules: raw takes constants and our own style sheet; an address is a constant or
-// begins with frame.at, so that no text of a stranger says where it leads; no attribute is a script or a style.
+// needed is kept by three rules. raw takes constants and our own style sheet. An address is a constant or
+// begins with frame.at, so that no text of a stranger says where it leads. No attribute is a script or a
+// style.
 //
 // The compiler copies each function of gomponents, and the closure in it, to each place that calls it: the
 // program would be 0.9 MB larger. These are not copied.
