@@ -174,9 +174,10 @@ func (p *Program) Run(ctx context.Context, args []string) int {
 }
 
 func (p *Program) root(ui *ui) *cobra.Command {
+	var version bool
 	root := &cobra.Command{
 		Use: "x402-wallet COMMAND", Short: "The wallet an AI agent can be trusted with", SilenceErrors: true,
-		SilenceUsage: true, Version: p.Version, DisableSuggestions: true, // unknownCommand makes them
+		SilenceUsage: true, DisableSuggestions: true, // unknownCommand makes them
 		PersistentPreRunE: func(cmd *cobra.Command, _ []string) error {
 			if err := given(cmd); err != nil {
 				return err
@@ -186,9 +187,16 @@ func (p *Program) root(ui *ui) *cobra.Command {
 			}
 			return p.requireHome(cmd)
 		},
-		RunE: func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			if version {
+				_, err := fmt.Fprintln(ui.out, p.build())
+				return err
+			}
+			return cmd.Help()
+		},
 	}
-	root.SetVersionTemplate(p.build().String() + "\n")
+	// cobra's own --version takes text/template into the program
+	root.Flags().BoolVarP(&version, "version", "v", false, "version for x402-wallet")
 	root.SetIn(p.Stdin)
 	root.SetOut(ui.out)
 	root.SetErr(p.Stderr)

@@ -1,6 +1,8 @@
 package cli
 
 import (
+	"os"
+	"path/filepath"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -17,5 +19,19 @@ func TestVersionNamesTheReleaseKey(t *testing.T) {
 		b := (&Program{Version: "1.2.3", ReleaseKey: none}).build()
 		require.Empty(t, b.ReleaseKey)
 		require.NotContains(t, b.String(), "release key")
+	}
+}
+
+// --version says what the command version does.
+func TestVersionOption(t *testing.T) {
+	for _, option := range []string{"--version", "-v"} {
+		out, err := os.Create(filepath.Join(t.TempDir(), "out"))
+		require.NoError(t, err)
+		t.Cleanup(func() { _ = out.Close() })
+		p := &Program{Version: "1.2.3", Stdin: os.Stdin, Stdout: out, Stderr: os.Stderr}
+		require.Equal(t, exitDone, p.Run(t.Context(), []string{option}))
+		said, err := os.ReadFile(out.Name())
+		require.NoError(t, err)
+		require.Equal(t, p.build().String()+"\n", string(said))
 	}
 }

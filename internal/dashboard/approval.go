@@ -39,8 +39,7 @@ func approval(l *look) (frame, error) {
 }
 
 func (q question) frame() frame {
-	return frame{Template: "approval", Title: "Approval", Here: "overview", Script: q.Passkey && q.Open,
-		Page: q}
+	return frame{Title: "Approval", Here: "overview", Script: q.Passkey && q.Open, Body: q.body}
 }
 
 func (l *look) question(id string) (q question, err error) {

@@ -4,6 +4,8 @@
 //
 // The files: dashboard.go (who may look, pages), overview.go (what goes on now; plot.go draws it), money.go
 // (balances, addresses), approval.go and freeze.go (what a person decides), history.go (what was paid).
+// The HTML of a page is in the file of its name and _html.go. frame_html.go is around every page,
+// parts_html.go has what several pages show.
 //
 // What must stay true: only the browser that opened the one-time address is answered, and only
 // under that very name; looking changes nothing, and needs no key; stopping all payments needs none
@@ -20,16 +22,17 @@ import (
 	"context"
 	"crypto/rand"
 	"crypto/subtle"
-	"embed"
+	_ "embed" // the style sheet, the script and the icon
 	"errors"
 	"fmt"
-	"html/template"
 	"log/slog"
 	"net"
 	"net/http"
 	"strings"
 	"sync"
 	"time"
+
+	g "maragu.dev/gomponents"
 
 	"x402-wallet/history"
 	"x402-wallet/internal/loopback"
@@ -261,7 +264,7 @@ func (s *Server) open(w http.ResponseWriter, r *http.Request) {
 	if fromElsewhere(r) {
 		// a strict cookie does not go along where another site led here: a click from our own page
 		// takes it
-		s.show(w, http.StatusOK, frame{Template: "continue", Title: "Continue"})
+		s.show(w, http.StatusOK, frame{Title: "Continue", Body: ready})
 		return
 	}
 	http.Redirect(w, r, s.place+"/", http.StatusSeeOther)
@@ -318,15 +321,15 @@ func (l *look) show(status int, f frame) error {
 	return nil
 }
 
-// frame is what a template is filled with.
+// frame is a page: its own body, and what every page has around it.
 type frame struct {
-	Template, Title string
-	Here            string // the entry of the navigation
-	Base, Version   string
-	Now             time.Time
-	Style           template.CSS
-	Alerts          []alert
-	Locked, Frozen  bool
+	Title          string
+	Body           func(*frame) g.Node
+	Here           string // the entry of the navigation
+	Base, Version  string
+	Now            time.Time
+	Alerts         []alert // the page's own come last
+	Locked, Frozen bool
 	// approvals that the person is asked for, and those that were decided and are still valid
 	Waiting, Decided []history.Approval
 	Known            bool // the person may look: there is a navigation
@@ -336,7 +339,6 @@ type frame struct {
 	SignOut          string // the token of its form
 	Every            int    // seconds after which the page loads itself again; 0: it does not
 	Still            bool   // because the person does not want it
-	Page             any
 }
 
 // alert is what the person has to know, and what they can do about it.
@@ -360,12 +362,12 @@ func (s *Server) problem(w http.ResponseWriter, err error) {
 		status = http.StatusInternalServerError
 		coded.Message = strings.TrimPrefix(err.Error(), string(coded.Code)+": ")
 	}
-	s.show(w, status, frame{Template: "problem", Title: "This cannot be shown", Known: true, Page: &coded})
+	s.show(w, status, frame{Title: "This cannot be shown", Known: true, Body: problemBody(coded)})
 }
 
 // say shows a sentence to whoever asked.
 func (s *Server) say(w http.ResponseWriter, status int, text string) {
-	s.show(w, status, frame{Template: "say", Title: "Not here", Page: text})
+	s.show(w, status, frame{Title: "Not here", Body: sentence(text)})
 }
 
 func (s *Server) show(w http.ResponseWriter, status int, f frame) {
@@ -379,19 +381,12 @@ func (s *Server) show(w http.ResponseWriter, status int, f frame) {
 	if f.Script {
 		loopback.Headers(w.Header(), style, "img-src 'self'", "script-src 'self'", "connect-src 'self'")
 	}
-	f.Style = template.CSS(style) //nolint:gosec // our own
 	var page bytes.Buffer
-	if err := templates().ExecuteTemplate(&page, f.Template, f); err != nil {
-		http.Error(w, "the page could not be made: "+err.Error(), http.StatusInternalServerError)
-		return
-	}
+	_ = f.document().Render(&page) // a buffer takes everything
 	w.WriteHeader(status)
 	// over the finished page, where no field can be forgotten
 	_, _ = w.Write(tools.Visible(bytes.ToValidUTF8(page.Bytes(), []byte("\ufffd"))))
 }
-
-//go:embed pages
-var files embed.FS
 
 //go:embed pages/style.css
 var style string
@@ -401,24 +396,6 @@ var icon []byte
 
 //go:embed pages/passkey.js
 var script []byte
-
-// templates are read when the first page is made, not when the program starts: an MCP server has no
-// pages.
-var templates = sync.OnceValue(func() *template.Template {
-	return template.Must(template.New("").Funcs(functions).ParseFS(files, "pages/*.html"))
-})
-
-var functions = template.FuncMap{
-	"title": x402.Title, "network": x402.NetworkName,
-	"stamp": func(t time.Time) string { return t.UTC().Format(time.RFC3339) },
-	"when":  func(t time.Time) string { return t.UTC().Format("2006-01-02 15:04") },
-	"exact": func(t time.Time) string { return t.UTC().Format("2006-01-02 15:04:05.000") },
-	"short": short, "join": func(names []string) string { return strings.Join(names, ", ") },
-	"table": func(base string, rows []row) table { return table{Base: base, Rows: rows} },
-	"named": func(title, id, period string, b bars) named {
-		return named{bars: b, Title: title, ID: id, Range: period}
-	},
-}
 
 func isMissing(err error) bool {
 	return errors.Is(err, history.ErrNotFound) || x402.HasCode(err, x402.InvalidArgument)

@@ -8,6 +8,9 @@ import (
 	"encoding/base64"
 	"errors"
 	"fmt"
+	"go/ast"
+	"go/parser"
+	"go/token"
 	"io"
 	"net"
 	"net/http"
@@ -455,10 +458,11 @@ func TestThreeTries(t *testing.T) {
 // What strangers wrote is text, on every page, and letters that cannot be seen are written out.
 func TestHostileText(t *testing.T) {
 	b := opened(t)
-	const evil = `"><script>alert(1)</script><img src=x onerror=alert(2)>{{.}}` +
+	const evil = `"' onclick=alert(0)><script>alert(1)</script><img src=x onerror=alert(2)></style>{{.}}` +
 		"\u202eevil\u200b\x1b[2J\U000e0041"
 	b.pays("pay_1", "https://api.example/"+evil, "settled", 1000, time.Now())
 	b.pays("pay_2", "https://api.example/open?"+evil, "unknown", 1000, time.Now())
+	b.pays("pay_3", "javascript:alert(3)//"+evil, "settled", 1000, time.Now())
 	b.stores("pay_1", history.Content{Status: 200, Type: "text/html" + evil,
 		Body: []byte("<h1>content</h1>" + evil + "\nline")})
 	b.sql(`UPDATE payments SET note = ?1, host = ?1, symbol = 'U<b>', transaction_id = ?1, record = ?2, chain_proof = ?3, facilitator = ?1, idempotency_key = id || ?1`, evil,
@@ -469,7 +473,8 @@ func TestHostileText(t *testing.T) {
 	require.NoError(t, err)
 	a := b.ask(1)
 	b.sql(`UPDATE approvals SET url = ?1, host = ?1, why = ?1, pay_to = ?1, network = ?1, symbol = ?1`, evil)
-	for _, path := range []string{"/", "/history", "/history?url=" + url.QueryEscape(evil),
+	for _, path := range []string{"/", "/?range=12m&table=1", "/history", "/payments/pay_3",
+		"/history?url=javascript:alert(4)", "/history?url=" + url.QueryEscape(evil),
 		"/history?status=" + url.QueryEscape(evil), "/payments/pay_1", "/approvals/" + a.ID, "/payments/" +
 			url.PathEscape(evil)} {
 		t.Run(path, func(t *testing.T) {
@@ -479,6 +484,7 @@ func TestHostileText(t *testing.T) {
 				"\U000e0041", "<b>", "<h1>content"} {
 				require.NotContains(t, strings.ReplaceAll(page, "onerror=alert(2)&gt;", ""), live, path)
 			}
+			b.harmless(t, page)
 		})
 	}
 	page := b.get("/payments/pay_1")
@@ -489,6 +495,78 @@ func TestHostileText(t *testing.T) {
 	require.Equal(t, "application/octet-stream", got.header.Get("Content-Type"))
 	require.Equal(t, `attachment; filename="pay_1.content"`, got.header.Get("Content-Disposition"))
 	require.Equal(t, "nosniff", got.header.Get("X-Content-Type-Options"))
+}
+
+var (
+	tags       = regexp.MustCompile(`<[^>]*>`)
+	attributes = regexp.MustCompile(`([^\s"=]+)="([^"]*)"`)
+)
+
+// harmless looks at every attribute of a page: none is a script or a style, and each address is the
+// dashboard's own.
+func (b *board) harmless(t *testing.T, page string) {
+	t.Helper()
+	for _, tag := range tags.FindAllString(page, -1) {
+		for _, a := range attributes.FindAllStringSubmatch(tag, -1) {
+			name, value := strings.ToLower(a[1]), a[2]
+			require.False(t, name == "style" || strings.HasPrefix(name, "on"), "%s", tag)
+			switch name {
+			case "href", "src", "action", "formaction", "data-options":
+				require.True(t, value == "#main" || strings.HasPrefix(value, b.place+"/"), "%s", tag)
+			}
+		}
+		require.NotRegexp(t, `(?i)[\s/](on\w+|style)\s*=`, attributes.ReplaceAllString(tag, ""))
+	}
+}
+
+// An address leads to one of these pages whatever its parts are.
+func TestAddresses(t *testing.T) {
+	for _, base := range []string{"", "/place"} {
+		f := &frame{Base: base}
+		require.Equal(t, base+"/", f.at())
+		require.Equal(t, base+"/payments/pay_1", f.at("payments", "pay_1"))
+		require.Equal(t, base+"/payments/%2Fevil.example%2F%3Fa%22%23b", f.at("payments", `/evil.example/?a"#b`))
+		require.Equal(t, base+"/payments/javascript:alert%281%29", f.at("payments", "javascript:alert(1)"))
+	}
+}
+
+// What is written without being escaped is ours: literals, a constant and the style sheet.
+func TestOnlyOursIsWrittenRaw(t *testing.T) {
+	files, err := filepath.Glob("*_html.go")
+	require.NoError(t, err)
+	calls := 0
+	for _, name := range files {
+		file, err := parser.ParseFile(token.NewFileSet(), name, nil, parser.SkipObjectResolution)
+		require.NoError(t, err)
+		ast.Inspect(file, func(n ast.Node) bool {
+			switch n := n.(type) {
+			case *ast.CallExpr:
+				if isNamed(n.Fun, "raw") {
+					calls++
+					require.True(t, isOurs(n.Args[0]), "%s, call %d", name, calls)
+				}
+			case *ast.SelectorExpr: // nothing of gomponents goes by what elements_html.go wraps
+				if isNamed(n.X, "g") && name != "elements_html.go" {
+					require.Contains(t, []string{"Node", "Group", "If", "Map"}, n.Sel.Name, name)
+				}
+			}
+			return true
+		})
+	}
+	require.NotZero(t, calls)
+}
+
+func isOurs(e ast.Expr) bool {
+	if sum, ok := e.(*ast.BinaryExpr); ok {
+		return isOurs(sum.X) && isOurs(sum.Y)
+	}
+	_, literal := e.(*ast.BasicLit)
+	return literal || isNamed(e, "style") || isNamed(e, "smallMark")
+}
+
+func isNamed(n ast.Node, name string) bool {
+	id, ok := n.(*ast.Ident)
+	return ok && id.Name == name
 }
 
 // The export is that of the command, and the same filter selects for both.

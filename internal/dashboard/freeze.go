@@ -14,7 +14,7 @@ import (
 // freezePage shows what freezing does, and its button. It tightens, so it takes no passphrase; lifting it
 // does, and is done in a terminal.
 func freezePage(l *look) (frame, error) {
-	return frame{Template: "freeze", Title: "Stop all payments", Here: "freeze", Page: l.freezeToken()}, nil
+	return frame{Title: "Stop all payments", Here: "freeze", Body: freezeBody(l.freezeToken())}, nil
 }
 
 // freezeToken binds the form to this dashboard.

@@ -5,7 +5,6 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"html/template"
 	"maps"
 	"net/http"
 	"net/url"
@@ -97,8 +96,8 @@ func (l *look) wanted() (q wanted, err error) {
 	return q, err
 }
 
-// Query is the same for another page; before is the payment that it begins after.
-func (q wanted) Query(before, format string) template.URL {
+// query is the same for another page; before is the payment that it begins after.
+func (q wanted) query(before, format string) string {
 	v := url.Values{}
 	for name, value := range map[string]string{"url": q.URL, "status": q.Status, "agent": q.Agent,
 		"team": q.Team, "from": q.From, "to": q.To, "before": before, "format": format} {
@@ -106,8 +105,11 @@ func (q wanted) Query(before, format string) template.URL {
 			v.Set(name, value)
 		}
 	}
-	return template.URL(v.Encode()) //nolint:gosec // encoded
+	return v.Encode()
 }
+
+// narrows reports whether anything but the whole history was asked for.
+func (q wanted) narrows() bool { return q.query("", "") != "" }
 
 // found is a page of the history.
 type found struct {
@@ -149,7 +151,7 @@ func list(l *look) (frame, error) {
 	if more {
 		f.Older = payments[len(payments)-1].ID
 	}
-	return frame{Template: "history", Title: "History", Here: "history", Page: f}, nil
+	return frame{Title: "History", Here: "history", Body: f.body}, nil
 }
 
 // export writes the same bytes as x402-wallet export with the same filter.
@@ -261,7 +263,7 @@ func payment(l *look) (frame, error) {
 	}
 	_, err = receipt.Of(p, nil, l.wallet.Engine.Assets, l.o.Now())
 	v.Receipt = err == nil
-	return frame{Template: "payment", Title: "Payment " + p.ID, Here: "history", Page: v}, nil
+	return frame{Title: "Payment " + p.ID, Here: "history", Body: v.body}, nil
 }
 
 // attested is what a seller signed, in words; "" where it signed nothing.

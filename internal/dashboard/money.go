@@ -140,7 +140,7 @@ func addMoney(l *look) (frame, error) {
 		}
 		a.QR, a.Modules = drawn(code), code.Size+2*quietZone
 	}
-	return frame{Template: "money", Title: "Add money", Here: "money", Page: list}, nil
+	return frame{Title: "Add money", Here: "money", Body: moneyBody(list)}, nil
 }
 
 // quietZone is the white margin that readers of QR codes want, in modules.

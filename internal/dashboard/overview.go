@@ -38,8 +38,9 @@ func (l *look) standing(f *frame) error {
 	if err != nil {
 		return err
 	}
+	var alerts []alert
 	for _, p := range proposals { // an agent's words, which no page decides on
-		f.Alerts = append(f.Alerts, proposed(p))
+		alerts = append(alerts, proposed(p))
 	}
 	freezes, err := l.wallet.Store.Freezes(ctx)
 	if err != nil {
@@ -52,22 +53,18 @@ func (l *look) standing(f *frame) error {
 			what = "Payments from " + z.Account + " on " + x402.Title(z.Network) + " are stopped"
 		}
 		what += fmt.Sprintf(" since %s UTC: %s (by the %s).", z.At.UTC().Format(time.DateTime), z.Why, z.By)
-		f.Alerts = append(f.Alerts, alert{Grave: true, What: what,
+		alerts = append(alerts, alert{Grave: true, What: what,
 			Do: "After reviewing it, lift it in a terminal", Run: "x402-wallet unfreeze"})
 	}
 	if guard := l.wallet.Engine.Guard; guard != nil {
 		if err := guard.CheckConfig(ctx); err != nil {
 			coded := x402.AsError(err)
 			what := fmt.Sprintf("Nothing is paid: %s (%s).", coded.Message, coded.Code)
-			f.Alerts = append(f.Alerts, alert{Grave: true, What: what, Run: "x402-wallet policy seal",
+			alerts = append(alerts, alert{Grave: true, What: what, Run: "x402-wallet policy seal",
 				Do: "Review the difference, and seal the rules if the changes are yours"})
 		}
 	}
-	if f.Template == "overview" { // what is grave comes first
-		for _, w := range l.wallet.Warnings {
-			f.Alerts = append(f.Alerts, alert{What: w})
-		}
-	}
+	f.Alerts = append(alerts, f.Alerts...)
 	return nil
 }
 
@@ -134,7 +131,10 @@ func overview(l *look) (frame, error) {
 	if err != nil {
 		return frame{}, err
 	}
-	f := frame{Template: "overview", Title: "Overview", Here: "overview", Page: p}
+	f := frame{Title: "Overview", Here: "overview", Body: p.body}
+	for _, w := range l.wallet.Warnings {
+		f.Alerts = append(f.Alerts, alert{What: w})
+	}
 	l.update(&f)
 	return f, nil
 }
@@ -240,16 +240,4 @@ func barOf(name string, l budget.Line) budgetBar {
 	b.Full = *l.Remaining == 0
 	b.Near = !b.Full && b.SpentPart+b.HeldPart >= nearlyUsed
 	return b
-}
-
-// named is a card of bars.
-type named struct {
-	bars
-	Title, ID, Range string
-}
-
-// table is rows with what their links begin with.
-type table struct {
-	Base string
-	Rows []row
 }

@@ -111,7 +111,7 @@ func (s *Service) addPage(w http.ResponseWriter, r *http.Request) {
 }
 
 func (s *Service) showAdding(w http.ResponseWriter, status int, a adding) {
-	s.show(w, status, frame{Template: "adding", Title: "Add a passkey", Open: true, Script: true, Page: a})
+	s.show(w, status, frame{Title: "Add a passkey", Open: true, Script: true, Body: a.body})
 }
 
 func (s *Service) noLink(w http.ResponseWriter) {

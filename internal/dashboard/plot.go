@@ -43,7 +43,7 @@ type gridline struct {
 }
 
 const (
-	plotHeight = 200 // as in overview.html
+	plotHeight = 200 // pixels
 	leastHigh  = 2   // pixels: something is never nothing
 	filled     = .7  // of a step's width
 	gutter     = 12  // percent, left of the bars: the lines' labels are there, inside of the plot

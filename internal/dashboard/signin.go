@@ -130,7 +130,7 @@ func (s *Service) signInPage(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	s.browser(w, r)
-	s.show(w, http.StatusOK, frame{Template: "signin", Title: "Sign in", Open: true, Script: true})
+	s.show(w, http.StatusOK, frame{Title: "Sign in", Open: true, Script: true, Body: signInBody})
 }
 
 func aboutSignIn(browser string) [sha256.Size]byte { return passkey.About("sign in", browser) }
@@ -199,8 +199,8 @@ func (s *Service) refused(w http.ResponseWriter, r *http.Request, why error) {
 		s.say(w, http.StatusTooManyRequests, "Too many wrong answers. Wait a minute.")
 		return
 	}
-	s.show(w, http.StatusForbidden, frame{Template: "refused", Title: "Not taken", Open: true,
-		Page: s.whyRefused(why)})
+	s.show(w, http.StatusForbidden, frame{Title: "Not taken", Open: true,
+		Body: refusedBody(s.whyRefused(why))})
 }
 
 // whyRefused is what may be told of it.
