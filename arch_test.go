@@ -79,11 +79,11 @@ var arrows = map[string][]string{
 	"tools": {"internal/ask", "budget", "channel", "facilitator", "history", "internal/mcpconn",
 		"internal/metrics", "internal/passkey", "internal/steps", "x402/money", "pay", "seller", "x402"},
 	// tools: a command prints its tool's answer; channel: or what it shows of one
-	// attest: version --verify; relay: service status asks the service as an agent's host does; notify: what
+	// relay: service status asks the service as an agent's host does; notify: what
 	// came of notify test; passkey: the terminal waits for one; steps: how a call is made
 	// fleet: what the owner of a fleet signs
 	// signer: it is tried before it is sealed
-	"cli": {"wallet/agent", "wallet/fleet", "wallet/signer", "internal/ask", "internal/attest",
+	"cli": {"wallet/agent", "wallet/fleet", "wallet/signer", "internal/ask",
 		"internal/books", "budget",
 		"channel",
 		"internal/child", "internal/config", "internal/dashboard", "internal/doctor", "history",
@@ -108,9 +108,6 @@ var arrows = map[string][]string{
 	// the user of the service on Windows
 	"internal/ownuser": {"internal/config", "internal/socket"},
 	"docs":             {}, // tests of the pages alone
-	// a program of its own: it packs what was built, and says where it comes from
-	"internal/release": {"internal/attest"},
-	"internal/attest":  {},
 	// strict JSON is read in one place
 	"internal/oauth": {"x402"},
 	// for the tests of what takes access tokens
@@ -191,7 +188,7 @@ func TestArrowsPointDown(t *testing.T) {
 // The environment is read in one place, so that what it may change can be seen there.
 func TestOnlyConfigReadsTheEnvironment(t *testing.T) {
 	out, _ := exec.Command("git", "grep", "-lE", `os\.(Getenv|LookupEnv|Environ)\(`, "--", "*.go",
-		":!*_test.go", ":!e2e", ":!internal/release").Output()
+		":!*_test.go", ":!e2e").Output()
 	for file := range strings.Lines(string(out)) {
 		require.True(t, strings.HasPrefix(file, "internal/config/") || strings.HasPrefix(file, "cli/demo"),
 			"%s reads the environment", strings.TrimSpace(file))
@@ -201,8 +198,7 @@ func TestOnlyConfigReadsTheEnvironment(t *testing.T) {
 // Hosts wait for our start, so an expression is compiled at its first use: internal/pattern.
 func TestNoPatternIsCompiledBeforeMain(t *testing.T) {
 	declared := `^(var )?[[:space:]]*[A-Za-z0-9_"]+ *[=:] *regexp\.MustCompile`
-	out, _ := exec.Command("git", "grep", "-nE", declared, "--", "*.go", ":!*_test.go", ":!e2e",
-		":!internal/release").Output()
+	out, _ := exec.Command("git", "grep", "-nE", declared, "--", "*.go", ":!*_test.go", ":!e2e").Output()
 	require.Empty(t, string(out))
 }
 

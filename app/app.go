@@ -70,7 +70,7 @@ const exitNotStarted = 126
 
 // Main runs the program with the arguments of the process, until it ends or a signal ends it, and
 // returns the exit code.
-func Main(version, releaseKey string) int {
+func Main(version string) int {
 	if child.ExecConfined(os.Args[1:], config.LauncherEnv()) {
 		return exitNotStarted // else it would be another program by now
 	}
@@ -101,7 +101,7 @@ func Main(version, releaseKey string) int {
 	ctx, stop := untilSignal(a.asMember(takeHanded(context.Background(), env)))
 	defer stop()
 	program := &cli.Program{
-		Version: version, ReleaseKey: releaseKey, Env: env, Home: home, NoHome: noHome, App: a,
+		Version: version, Env: env, Home: home, NoHome: noHome, App: a,
 		Stdin: os.Stdin, Stdout: os.Stdout, Stderr: stderr,
 	}
 	defer a.telling.Wait()
