@@ -104,9 +104,8 @@ var arrows = map[string][]string{
 		"x402/money", "wallet/seal", "tools", "wallet", "x402"},
 	// it edits files as config edits its own
 	"internal/install": {"internal/config"},
-	// it replaces files as config does, and by the same rule of who may write to them; socket: the pipe and
-	// the user of the service on Windows
-	"internal/ownuser": {"internal/config", "internal/socket"},
+	// it replaces files as config does, and by the same rule of who may write to them
+	"internal/ownuser": {"internal/config"},
 	"docs":             {}, // tests of the pages alone
 	// strict JSON is read in one place
 	"internal/oauth": {"x402"},

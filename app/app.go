@@ -7,7 +7,6 @@ package app
 import (
 	"context"
 	"errors"
-	"io"
 	"io/fs"
 	"log/slog"
 	"math"
@@ -79,12 +78,7 @@ func Main(version string) int {
 	env := config.ReadEnv()
 	var level slog.Level
 	_ = level.UnmarshalText([]byte(env.LogLevel)) // what is no level stays info
-	stderr := io.Writer(os.Stderr)
-	manager := managed(os.Args[1:])
-	if manager != nil {
-		stderr = manager
-	}
-	format := newLogHandler(stderr, level)
+	format := newLogHandler(os.Stderr, level)
 	format.write(env, "")
 	log := slog.New(format)
 	if open != nil {
@@ -102,14 +96,10 @@ func Main(version string) int {
 	defer stop()
 	program := &cli.Program{
 		Version: version, Env: env, Home: home, NoHome: noHome, App: a,
-		Stdin: os.Stdin, Stdout: os.Stdout, Stderr: stderr,
+		Stdin: os.Stdin, Stdout: os.Stdout, Stderr: os.Stderr,
 	}
 	defer a.telling.Wait()
-	run := func(ctx context.Context) int { return program.Run(ctx, os.Args[1:]) }
-	if manager != nil {
-		return manager.run(ctx, run)
-	}
-	return run(ctx)
+	return program.Run(ctx, os.Args[1:])
 }
 
 // CreateWallet makes everything a wallet consists of, in a home that exists. The keystore comes

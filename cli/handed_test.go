@@ -2,7 +2,6 @@ package cli
 
 import (
 	"os"
-	"runtime"
 	"slices"
 	"strings"
 	"testing"
@@ -135,7 +134,7 @@ func TestTheProgramOfAnOwnerChecksItself(t *testing.T) {
 
 // Where a command goes: nobody has to say so where there is no wallet, and no place was named for one.
 func TestWhereACommandGoes(t *testing.T) {
-	machines := ownuser.PlaceOn(runtime.GOOS).Socket
+	machines := ownuser.Service().Socket
 	for name, c := range map[string]struct {
 		env    config.Env
 		noHome error
