@@ -79,11 +79,11 @@ var arrows = map[string][]string{
 	"tools": {"internal/ask", "budget", "channel", "facilitator", "history", "internal/mcpconn",
 		"internal/metrics", "internal/passkey", "internal/steps", "x402/money", "pay", "seller", "x402"},
 	// tools: a command prints its tool's answer; channel: or what it shows of one
-	// attest: version --verify; relay: service status asks the service as an agent's host does; notify: what
+	// relay: service status asks the service as an agent's host does; notify: what
 	// came of notify test; passkey: the terminal waits for one; steps: how a call is made
 	// fleet: what the owner of a fleet signs
 	// signer: it is tried before it is sealed
-	"cli": {"wallet/agent", "wallet/fleet", "wallet/signer", "internal/ask", "internal/attest",
+	"cli": {"wallet/agent", "wallet/fleet", "wallet/signer", "internal/ask",
 		"internal/books", "budget",
 		"channel",
 		"internal/child", "internal/config", "internal/dashboard", "internal/doctor", "history",
@@ -104,13 +104,9 @@ var arrows = map[string][]string{
 		"x402/money", "wallet/seal", "tools", "wallet", "x402"},
 	// it edits files as config edits its own
 	"internal/install": {"internal/config"},
-	// it replaces files as config does, and by the same rule of who may write to them; socket: the pipe and
-	// the user of the service on Windows
-	"internal/ownuser": {"internal/config", "internal/socket"},
+	// it replaces files as config does, and by the same rule of who may write to them
+	"internal/ownuser": {"internal/config"},
 	"docs":             {}, // tests of the pages alone
-	// a program of its own: it packs what was built, and says where it comes from
-	"internal/release": {"internal/attest"},
-	"internal/attest":  {},
 	// strict JSON is read in one place
 	"internal/oauth": {"x402"},
 	// for the tests of what takes access tokens
@@ -193,7 +189,7 @@ func TestArrowsPointDown(t *testing.T) {
 // The environment is read in one place, so that what it may change can be seen there.
 func TestOnlyConfigReadsTheEnvironment(t *testing.T) {
 	out, _ := exec.Command("git", "grep", "-lE", `os\.(Getenv|LookupEnv|Environ)\(`, "--", "*.go",
-		":!*_test.go", ":!e2e", ":!internal/release").Output()
+		":!*_test.go", ":!e2e").Output()
 	for file := range strings.Lines(string(out)) {
 		require.True(t, strings.HasPrefix(file, "internal/config/") || strings.HasPrefix(file, "cli/demo"),
 			"%s reads the environment", strings.TrimSpace(file))
@@ -203,8 +199,7 @@ func TestOnlyConfigReadsTheEnvironment(t *testing.T) {
 // Hosts wait for our start, so an expression is compiled at its first use: internal/pattern.
 func TestNoPatternIsCompiledBeforeMain(t *testing.T) {
 	declared := `^(var )?[[:space:]]*[A-Za-z0-9_"]+ *[=:] *regexp\.MustCompile`
-	out, _ := exec.Command("git", "grep", "-nE", declared, "--", "*.go", ":!*_test.go", ":!e2e",
-		":!internal/release").Output()
+	out, _ := exec.Command("git", "grep", "-nE", declared, "--", "*.go", ":!*_test.go", ":!e2e").Output()
 	require.Empty(t, string(out))
 }
 

@@ -8,11 +8,7 @@ import (
 	"x402-wallet/app"
 )
 
-// Both are set by the release (-ldflags -X main.version=…): releaseKey is the public key that signed
-// it, as the second word of an OpenSSH .pub file.
-var (
-	version    = "0.1.0-dev"
-	releaseKey = ""
-)
+// version is set at the build: -ldflags -X main.version=…
+var version = "0.1.0-dev"
 
-func main() { os.Exit(app.Main(version, releaseKey)) }
+func main() { os.Exit(app.Main(version)) }

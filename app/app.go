@@ -7,7 +7,6 @@ package app
 import (
 	"context"
 	"errors"
-	"io"
 	"io/fs"
 	"log/slog"
 	"math"
@@ -70,7 +69,7 @@ const exitNotStarted = 126
 
 // Main runs the program with the arguments of the process, until it ends or a signal ends it, and
 // returns the exit code.
-func Main(version, releaseKey string) int {
+func Main(version string) int {
 	if child.ExecConfined(os.Args[1:], config.LauncherEnv()) {
 		return exitNotStarted // else it would be another program by now
 	}
@@ -79,12 +78,7 @@ func Main(version, releaseKey string) int {
 	env := config.ReadEnv()
 	var level slog.Level
 	_ = level.UnmarshalText([]byte(env.LogLevel)) // what is no level stays info
-	stderr := io.Writer(os.Stderr)
-	manager := managed(os.Args[1:])
-	if manager != nil {
-		stderr = manager
-	}
-	format := newLogHandler(stderr, level)
+	format := newLogHandler(os.Stderr, level)
 	format.write(env, "")
 	log := slog.New(format)
 	if open != nil {
@@ -101,15 +95,11 @@ func Main(version, releaseKey string) int {
 	ctx, stop := untilSignal(a.asMember(takeHanded(context.Background(), env)))
 	defer stop()
 	program := &cli.Program{
-		Version: version, ReleaseKey: releaseKey, Env: env, Home: home, NoHome: noHome, App: a,
-		Stdin: os.Stdin, Stdout: os.Stdout, Stderr: stderr,
+		Version: version, Env: env, Home: home, NoHome: noHome, App: a,
+		Stdin: os.Stdin, Stdout: os.Stdout, Stderr: os.Stderr,
 	}
 	defer a.telling.Wait()
-	run := func(ctx context.Context) int { return program.Run(ctx, os.Args[1:]) }
-	if manager != nil {
-		return manager.run(ctx, run)
-	}
-	return run(ctx)
+	return program.Run(ctx, os.Args[1:])
 }
 
 // CreateWallet makes everything a wallet consists of, in a home that exists. The keystore comes

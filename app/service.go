@@ -213,8 +213,8 @@ func (a *app) passToService(ctx context.Context, account string) (passed bool, e
 		return true, err
 	}
 	places := []string{filepath.Join(a.home, socketName)}
-	if !wallet.Exists(a.home) {
-		places = append(places, ownuser.PlaceOn(runtime.GOOS).Socket)
+	if !wallet.Exists(a.home) && ownuser.Supported(runtime.GOOS) == nil {
+		places = append(places, ownuser.Service().Socket)
 	}
 	for _, place := range places {
 		if err := relay.Pass(ctx, place, hello, os.Stdin, os.Stdout); !errors.Is(err, relay.ErrNone) {

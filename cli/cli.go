@@ -33,11 +33,10 @@ import (
 
 // Program is the command line of one process. Package app makes it.
 type Program struct {
-	Version    string
-	ReleaseKey string // of whoever released it, as attest.ParseKey takes it; "" is none
-	Env        config.Env
-	Home       string // the directory of the wallet
-	NoHome     error  // why there is no Home; nil: there is one
+	Version string
+	Env     config.Env
+	Home    string // the directory of the wallet
+	NoHome  error  // why there is no Home; nil: there is one
 	App
 	Stdin  *os.File
 	Stdout *os.File

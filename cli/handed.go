@@ -168,7 +168,7 @@ func checkHanded(cmd *cobra.Command, args []string, home string) error {
 	if ok {
 		return nil
 	}
-	asUser := ownuser.Here(runtime.GOOS, home).AsUser(each(args, shellWord)...)
+	asUser := ownuser.Here(home).AsUser(each(args, shellWord)...)
 	return x402.Errorf(x402.InvalidArgument, "%s is not run for who comes by the service's socket", what).
 		WithCommand(asUser, "run: "+asUser).WithHint("as the service's user: %s", asUser)
 }
@@ -180,10 +180,10 @@ func (p *Program) service() (socket string, found bool) {
 		return "", false
 	case named != "":
 		return named, false
-	case p.Env.Home != "" || p.NoHome != nil || wallet.Exists(p.Home):
+	case p.Env.Home != "" || p.NoHome != nil || wallet.Exists(p.Home) || ownuser.Supported(runtime.GOOS) != nil:
 		return "", false
 	}
-	return ownuser.PlaceOn(runtime.GOOS).Socket, true
+	return ownuser.Service().Socket, true
 }
 
 // atItsPlace runs a command at the service, where the wallet is there: then its error is an exitError, or why

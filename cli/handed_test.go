@@ -2,7 +2,6 @@ package cli
 
 import (
 	"os"
-	"runtime"
 	"slices"
 	"strings"
 	"testing"
@@ -102,7 +101,7 @@ func TestWhatMayBeHandedOver(t *testing.T) {
 		"unlock --passphrase-fd 0", "unlock --handed-over", "unlock --foreground", "approve x --page",
 		"history import /etc/x", "ledger prune", "man /etc", "verify-receipt /etc/x", "install claude-code",
 		"service install", "paywall --config /etc/x", "__complete approve x", "completion bash", "help",
-		"version --verify /etc", "policy seal --page=true", "nothing", "balance --nothing"} {
+		"policy seal --page=true", "nothing", "balance --nothing"} {
 		err := CheckHanded(strings.Fields(line), "/home/of/it")
 		require.True(t, x402.HasCode(err, x402.InvalidArgument), "%q: %v", line, err)
 	}
@@ -115,7 +114,7 @@ func TestWhatMayBeHandedOver(t *testing.T) {
 // The program that the service starts checks for itself what the service has checked.
 func TestTheProgramOfAnOwnerChecksItself(t *testing.T) {
 	for _, args := range [][]string{{"mcp"}, {}, {"unlock", "--foreground"}, {"pay", "https://a.example"},
-		{"verify-receipt", "/etc/passwd"}, {"man", t.TempDir()}, {"version", "--verify", "/etc"},
+		{"verify-receipt", "/etc/passwd"}, {"man", t.TempDir()},
 		{cobra.ShellCompRequestCmd, "approve", ""}} {
 		in, out, err := os.Pipe() // no terminal
 		require.NoError(t, err)
@@ -135,7 +134,7 @@ func TestTheProgramOfAnOwnerChecksItself(t *testing.T) {
 
 // Where a command goes: nobody has to say so where there is no wallet, and no place was named for one.
 func TestWhereACommandGoes(t *testing.T) {
-	machines := ownuser.PlaceOn(runtime.GOOS).Socket
+	machines := ownuser.Service().Socket
 	for name, c := range map[string]struct {
 		env    config.Env
 		noHome error

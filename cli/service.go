@@ -59,9 +59,6 @@ func (p *Program) carryOut(cmd *cobra.Command, ui *ui, c systemChange,
 	if err != nil {
 		return false, err
 	}
-	if root != "" && runtime.GOOS == "windows" {
-		return false, usagef("--root is for systems that know a service by its files: Windows has a registry")
-	}
 	if root == "" {
 		if err := mayChangeSystem(cmd); err != nil {
 			return false, err
@@ -80,8 +77,8 @@ func (p *Program) carryOut(cmd *cobra.Command, ui *ui, c systemChange,
 
 // mayChangeSystem refuses where nothing can be installed: SETUP_FAILED.
 func mayChangeSystem(cmd *cobra.Command) error {
-	if isAdministrator() {
-		err := ownuser.RunsServices(runtime.GOOS)
+	if os.Geteuid() == 0 {
+		err := ownuser.RunsServices()
 		if err == nil {
 			return nil
 		}
@@ -95,12 +92,9 @@ func mayChangeSystem(cmd *cobra.Command) error {
 	}
 	words := append([]string{self}, strings.Fields(cmd.CommandPath())[1:]...)
 	cmd.Flags().Visit(func(f *pflag.Flag) { words = append(words, "--"+f.Name+"="+f.Value.String()) })
-	line, how := "sudo "+commandText(words), "run: "
-	if runtime.GOOS == "windows" {
-		line, how = commandText(words), "in a terminal that was started as administrator, run: "
-	}
-	return x402.Errorf(x402.SetupFailed, "only an administrator (root) can change what the system runs").
-		WithCommand(line, how+line).WithHint("%s%s", how, line)
+	line := "sudo " + commandText(words)
+	return x402.Errorf(x402.SetupFailed, "only root can change what the system runs").
+		WithCommand(line, "run: "+line).WithHint("run: %s", line)
 }
 
 // agreed shows what will be done, and asks whether it shall.
@@ -131,8 +125,6 @@ func actionLine(root string, a ownuser.Action) string {
 	switch {
 	case a.Run != nil:
 		return "run " + commandText(a.Run)
-	case a.Make != nil:
-		return "make " + a.Make.Path + ", for the service and administrators alone"
 	case a.Remove != "":
 		return "remove " + filepath.Join(root, a.Remove)
 	}
@@ -143,13 +135,8 @@ func actionLine(root string, a ownuser.Action) string {
 	return line
 }
 
-// commandText is a command as the system's own shell takes it.
-func commandText(argv []string) string {
-	if runtime.GOOS == "windows" {
-		return ownuser.WindowsLine(argv)
-	}
-	return strings.Join(each(argv, shellWord), " ")
-}
+// commandText is a command as a shell takes it.
+func commandText(argv []string) string { return strings.Join(each(argv, shellWord), " ") }
 
 // plannedOut is an action as --print --json shows it.
 type plannedOut struct {
@@ -157,8 +144,6 @@ type plannedOut struct {
 	Mode   string   `json:"mode,omitempty"`
 	Text   string   `json:"text,omitempty"`
 	CopyOf string   `json:"copyOf,omitempty"`
-	Make   string   `json:"make,omitempty"`   // a directory
-	Access string   `json:"access,omitempty"` // to it, as SDDL
 	Remove string   `json:"remove,omitempty"`
 	Run    []string `json:"run,omitempty"`
 }
@@ -167,9 +152,6 @@ func planned(a ownuser.Action) plannedOut {
 	out := plannedOut{Remove: a.Remove, Run: a.Run}
 	if f := a.Write; f != nil {
 		out.Write, out.Mode, out.Text, out.CopyOf = f.Path, fmt.Sprintf("%04o", f.Mode), f.Text, f.From
-	}
-	if d := a.Make; d != nil {
-		out.Make, out.Access = d.Path, d.Access
 	}
 	return out
 }
@@ -180,12 +162,8 @@ func (u *ui) plan(plan ownuser.Plan) {
 		switch {
 		case a.Run != nil:
 			u.say("%s", safe(commandText(a.Run)))
-		case a.Make != nil:
-			u.say("# the directory %s, with the access %s", safe(a.Make.Path), a.Make.Access)
 		case a.Remove != "":
 			u.say("rm -f %s", safe(shellWord(a.Remove)))
-		case a.Write.From != "" && runtime.GOOS == "windows":
-			u.say("# the file %s, a copy of %s", safe(a.Write.Path), safe(a.Write.From))
 		case a.Write.From != "":
 			u.say("install -D -m %04o %s %s", a.Write.Mode, safe(shellWord(a.Write.From)),
 				safe(shellWord(a.Write.Path)))
@@ -196,11 +174,12 @@ func (u *ui) plan(plan ownuser.Plan) {
 	}
 }
 
-// unsupportedHere is SETUP_FAILED where a system has no such service.
-func unsupportedHere(err error) error {
+// serviceSupported is SETUP_FAILED where the wallet cannot be installed as a service.
+func serviceSupported() error {
+	err := ownuser.Supported(runtime.GOOS)
 	if err == nil {
 		return nil
 	}
-	return x402.Errorf(x402.SetupFailed, "%w", err).
-		WithHint("run the wallet in the agent's own process, as x402-wallet mcp does by itself")
+	return x402.Errorf(x402.SetupFailed, "%w", err).WithHint("on this system have its own manager of services run " +
+		"x402-wallet serve, or let x402-wallet mcp open the wallet in the agent's own process")
 }

@@ -6,7 +6,6 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
-	"runtime"
 
 	"github.com/spf13/cobra"
 
@@ -36,6 +35,9 @@ func (p *Program) serviceInstallCommand(ui *ui) *cobra.Command {
 	cmd := &cobra.Command{
 		Use: "install", Short: "Run the wallet as a service (once, as root)", Args: wants(),
 		RunE: func(cmd *cobra.Command, _ []string) error {
+			if err := serviceSupported(); err != nil {
+				return err
+			}
 			setup, err := serviceSetup(doors, credential)
 			if err != nil {
 				return err
@@ -45,11 +47,7 @@ func (p *Program) serviceInstallCommand(ui *ui) *cobra.Command {
 					return usagef("--owner: %v", err)
 				}
 			}
-			plan, err := ownuser.Install(runtime.GOOS, setup)
-			if err := unsupportedHere(err); err != nil {
-				return err
-			}
-			done, err := p.carryOut(cmd, ui, c, plan)
+			done, err := p.carryOut(cmd, ui, c, ownuser.Install(setup))
 			if err != nil || !done {
 				return err
 			}
@@ -57,14 +55,14 @@ func (p *Program) serviceInstallCommand(ui *ui) *cobra.Command {
 			if err != nil {
 				return err
 			}
-			hasWallet := wallet.Exists(filepath.Join(root, ownuser.PlaceOn(runtime.GOOS).Home))
+			hasWallet := wallet.Exists(filepath.Join(root, ownuser.Service().Home))
 			return ui.installedService(credential != "", hasWallet, len(doors.Owners) > 0)
 		},
 	}
 	c.add(cmd)
 	doors.add(cmd)
 	cmd.Flags().StringVar(&credential, "credential", "", "unlock by the passphrase in this `FILE`, which "+
-		"systemd-creds encrypted by the name passphrase; on Windows it is the passphrase itself")
+		"systemd-creds encrypted by the name passphrase")
 	return cmd
 }
 
@@ -106,13 +104,12 @@ func serviceSetup(doors Doors, credential string) (s ownuser.Setup, err error) {
 	}
 	_, missing := exec.LookPath("systemd-sysusers")
 	s.NoSysusers = missing != nil
-	s.HasWallet = wallet.Exists(ownuser.PlaceOn(runtime.GOOS).Home)
 	return s, nil
 }
 
 // installedService says what the owner does next: at the service where it knows them, else as its user.
 func (u *ui) installedService(unlocksItself, hasWallet, hasOwner bool) error {
-	place := ownuser.PlaceOn(runtime.GOOS)
+	place := ownuser.Service()
 	out := serviceOut{Installed: true, Home: place.Home, User: place.User, Socket: place.Socket}
 	next := func(what, command string) {
 		out.Next = append(out.Next, nextThing{What: what, Command: command})
@@ -126,19 +123,9 @@ func (u *ui) installedService(unlocksItself, hasWallet, hasOwner bool) error {
 		next("make its wallet, as its owner", owners("init"))
 	case !hasWallet:
 		next("make its wallet", owners("init", "--install", "none"))
-		switch runtime.GOOS {
-		case "linux":
-			next("start it", "sudo systemctl start x402-wallet")
-		case "windows":
-			next("start it", "net start x402-wallet")
-		}
+		next("start it", "sudo systemctl start x402-wallet")
 	}
-	switch {
-	case unlocksItself:
-	case runtime.GOOS == "windows": // where no other process can have its user
-		next("let it unlock itself: by a file with the passphrase, which is copied",
-			commandText([]string{place.Program, "service", "install", "--credential", "FILE"}))
-	default:
+	if !unlocksItself {
 		next("unlock it, after each start of the machine", owners("unlock"))
 	}
 	next("let an agent in, which prints its token", owners("agents", "add", "NAME"))
@@ -158,15 +145,14 @@ func (p *Program) serviceUninstallCommand(ui *ui) *cobra.Command {
 	cmd := &cobra.Command{
 		Use: "uninstall", Short: "Stop the service and take it out of the system", Args: wants(),
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			plan, err := ownuser.Uninstall(runtime.GOOS)
-			if err := unsupportedHere(err); err != nil {
+			if err := serviceSupported(); err != nil {
 				return err
 			}
-			done, err := p.carryOut(cmd, ui, c, plan)
+			done, err := p.carryOut(cmd, ui, c, ownuser.Uninstall())
 			if err != nil || !done {
 				return err
 			}
-			place := ownuser.PlaceOn(runtime.GOOS)
+			place := ownuser.Service()
 			money := nextThing{What: fmt.Sprintf("the money is still there: its keys are in %s, which is "+
 				"%s's", place.Home, place.User), Command: place.AsUser("balance")}
 			out := serviceOut{Home: place.Home, User: place.User, Socket: place.Socket,

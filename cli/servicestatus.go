@@ -7,7 +7,6 @@ import (
 	"fmt"
 	"io"
 	"path/filepath"
-	"runtime"
 	"time"
 
 	"github.com/modelcontextprotocol/go-sdk/mcp"
@@ -46,18 +45,21 @@ func (p *Program) serviceStatusCommand(ui *ui) *cobra.Command {
 }
 
 func (p *Program) serviceStatus(ctx context.Context, ui *ui, root string) error {
+	if err := serviceSupported(); err != nil {
+		return err
+	}
 	root, err := wholeRoot(root)
 	if err != nil {
 		return err
 	}
-	place := ownuser.PlaceOn(runtime.GOOS)
+	place := ownuser.Service()
 	found, err := ownuser.Look(place, root)
 	if err != nil {
 		return err
 	}
 	out := serviceStatusOut{Installed: found.Installed, HomeOwner: found.HomeOwner, Wallet: found.Wallet,
 		Socket: filepath.Join(root, place.Socket), Home: filepath.Join(root, place.Home)}
-	if found.HomeOwner != "" && runtime.GOOS != "windows" { // which has no mode
+	if found.HomeOwner != "" {
 		out.HomeMode = fmt.Sprintf("%04o", found.HomeMode)
 	}
 	done := ui.waiting("asking the service")

@@ -14,6 +14,3 @@ func systemProgram(name string) string {
 	}
 	return filepath.Join(dir, name)
 }
-
-// isAdministrator reports whether this process may change what the system runs.
-func isAdministrator() bool { return windows.GetCurrentProcessToken().IsElevated() }

@@ -246,7 +246,7 @@ func TestResolution(t *testing.T) {
 	} {
 		t.Run(row.name, func(t *testing.T) {
 			f := &fakeNet{answers: row.answers, to: s.Listener.Addr().String()}
-			h := alone(closed(t, New(Options{Resolver: f, RootCAs: roots, dial: f.dial})))
+			h := closed(t, New(Options{Resolver: f, RootCAs: roots, dial: f.dial}))
 			a, err := h.Ask(t.Context(), Request{URL: "https://example.com/"})
 			assert.Equal(t, row.dialled, f.dialled)
 			assert.Len(t, f.lookups, 1)
@@ -260,12 +260,10 @@ func TestResolution(t *testing.T) {
 	}
 	t.Run("rebinding between the question and the payment", func(t *testing.T) {
 		f := &fakeNet{answers: [][]string{{"8.8.8.8"}, {"127.0.0.1"}}, to: s.Listener.Addr().String()}
-		h := alone(closed(t, New(Options{Resolver: f, RootCAs: roots, dial: f.dial})))
-		now := time.Now()
-		h.http.names.now = func() time.Time { return now }
+		h := closed(t, New(Options{Resolver: f, RootCAs: roots, dial: f.dial}))
 		_, err := h.Ask(t.Context(), Request{URL: "https://example.com/"})
 		require.NoError(t, err)
-		now = now.Add(nameLife) // until then it is the address that was checked
+		h.http.transport.CloseIdleConnections() // until then it is the address that was checked
 		_, err = h.Present(t.Context(), Request{URL: "https://example.com/"},
 			x402.Attachment{Header: "PAYMENT-SIGNATURE", Value: "x"})
 		var e *SendError
@@ -297,12 +295,12 @@ func TestProxyOfTheEnvironmentIsIgnored(t *testing.T) {
 	}
 	s, roots := tlsServer(t)
 	f := &fakeNet{answers: [][]string{{"8.8.8.8"}}, to: s.Listener.Addr().String()}
-	m := alone(closed(t, New(Options{Resolver: f, RootCAs: roots, dial: f.dial})))
+	m := closed(t, New(Options{Resolver: f, RootCAs: roots, dial: f.dial}))
 	_, err := m.Ask(t.Context(), Request{URL: "https://example.com/"})
 	require.NoError(t, err)
 	assert.Equal(t, []string{"8.8.8.8:443"}, f.dialled)
 	h := newHTTP(Options{})
-	assert.True(t, h.kept.Proxy == nil && h.fresh.Proxy == nil,
+	assert.Nil(t, h.transport.Proxy,
 		"the environment is read once in a process: what was dialled shows nothing by itself")
 }
 

@@ -2,7 +2,7 @@
 //
 // What must stay true: no request reaches an address that its owner did not publish to the
 // Internet, unless the wallet's owner listed exactly that host and port; a request with a payment
-// leaves at most once, on a connection of its own, to the origin it was made for; and nothing a
+// leaves at most once, to the origin it was made for; and nothing a
 // seller sends can take unbounded memory or time.
 //
 // The stock client breaks each of these, measured (reference/security.md findings 7, 9, 13): it
@@ -11,8 +11,7 @@
 // the server read a signed GET, sends it a second time unasked.
 //
 // The files: client.go (which of the two). HTTP: http.go (ask, present), check.go (what may be
-// sent), dial.go (to which addresses), resolve.go (names, remembered), spares.go (connections dialled
-// ahead), body.go (what is taken in), errors.go (what the network's errors mean outside); node.go is the
+// sent), dial.go (to which addresses), body.go (what is taken in), errors.go (what the network's errors mean outside); node.go is the
 // client for the owner's own nodes and facilitators. MCP: mcp.go (a request and its answer), mcpsession.go
 // (sessions, kept and ended), mcpopen.go (how one is opened), mcpexchange.go (what left and what came, read
 // raw), mcptransport.go (where that is noted, and how a payment leaves once), mcptools.go (lists of tools,
@@ -180,8 +179,8 @@ func (m *Client) Ask(ctx context.Context, r Request) (*Answer, error) {
 	return m.http.ask(ctx, r)
 }
 
-// Present sends a request with one payment or proof, exactly once: over HTTP on a connection that carried
-// nothing before, and a 3xx is the answer. An error is a *SendError. It comes together with an Answer when
+// Present sends a request with one payment or proof, at most once: over HTTP on the connection
+// that brought the challenge, if it is still open, and a 3xx is the answer. An error is a *SendError. It comes together with an Answer when
 // the headers arrived and the body broke off: the receipt is in the headers.
 func (m *Client) Present(ctx context.Context, r Request, with x402.Attachment) (*Answer, error) {
 	if IsMCP(r.Method) {
@@ -191,7 +190,7 @@ func (m *Client) Present(ctx context.Context, r Request, with x402.Attachment) (
 }
 
 // SendError says why a request with a payment has no whole answer. Sent is false only when provably
-// not one byte of it left: no connection came about. Anything else may have been read and settled.
+// not one byte of it left: there was no connection. Anything else may have been read and settled.
 type SendError struct {
 	Sent bool
 	Err  error

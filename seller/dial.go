@@ -3,7 +3,6 @@ package seller
 import (
 	"cmp"
 	"context"
-	"crypto/tls"
 	"errors"
 	"fmt"
 	"net"
@@ -61,8 +60,7 @@ func (e *blockedError) Error() string {
 	return fmt.Sprintf("%s leads to an address that is not of the public Internet", e.host)
 }
 
-// dialContext resolves, at most once in nameLife, and connects to one of exactly those addresses, each
-// checked whenever it is used (security.md C10–C12). An entry of the loopback list counts for the host as
+// dialContext resolves once, and connects to one of exactly those addresses, each of which was checked. An entry of the loopback list counts for the host as
 // the URL writes it, never for another name that leads to the same place.
 func (h *httpClient) dialContext(ctx context.Context, network, address string) (net.Conn, error) {
 	host, port, err := net.SplitHostPort(address)
@@ -74,13 +72,9 @@ func (h *httpClient) dialContext(ctx context.Context, network, address string) (
 	if err != nil {
 		return nil, err
 	}
-	conn, err := dialAny(candidates, port, func(at string) (net.Conn, error) {
+	return dialAny(candidates, port, func(at string) (net.Conn, error) {
 		return h.dialOne(ctx, network, at, listed)
 	})
-	if err != nil {
-		h.names.forget(host)
-	}
-	return conn, err
 }
 
 // dialAny connects to the first of the addresses that answers.
@@ -107,32 +101,6 @@ func inOrder(found []netip.Addr) []netip.Addr {
 	return found[:min(len(found), 4)]
 }
 
-// dialTLS is dialContext, with the TLS of a seller who proves to be the host.
-func (h *httpClient) dialTLS(ctx context.Context, network, address string) (net.Conn, error) {
-	raw, err := h.dialContext(ctx, network, address)
-	if err != nil {
-		return nil, err
-	}
-	config := h.tls.Clone()
-	config.ServerName, _, _ = net.SplitHostPort(address) // dialContext has read it
-	conn := tls.Client(raw, config)
-	ctx, cancel := context.WithTimeout(ctx, connectTime)
-	defer cancel()
-	if err := conn.HandshakeContext(ctx); err != nil {
-		_ = raw.Close()
-		return nil, err
-	}
-	return conn, nil
-}
-
-// dialSpare is dialTLS, or hands over a connection that it made ahead.
-func (h *httpClient) dialSpare(ctx context.Context, network, address string) (net.Conn, error) {
-	if conn, err := h.spares.take(address); conn != nil || err != nil {
-		return conn, err
-	}
-	return h.dialTLS(ctx, network, address)
-}
-
 // resolve finds the addresses that may be dialled; it is an error when there is none.
 func (h *httpClient) resolve(ctx context.Context, host string, listed bool) ([]netip.Addr, error) {
 	if listed && host == "localhost" { // by definition, whatever a resolver says (RFC 6761)
@@ -144,7 +112,7 @@ func (h *httpClient) resolve(ctx context.Context, host string, listed bool) ([]n
 		}
 		return []netip.Addr{ip}, nil
 	}
-	found, err := h.names.LookupNetIP(ctx, "ip", host)
+	found, err := h.resolver.LookupNetIP(ctx, "ip", host)
 	if err != nil {
 		return nil, err
 	}

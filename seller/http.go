@@ -7,6 +7,7 @@ import (
 	"encoding/json"
 	"errors"
 	"io"
+	"net"
 	"net/http"
 	"net/http/httptrace"
 	"net/url"
@@ -24,8 +25,10 @@ const (
 	maxHeaders  = 128 << 10
 	maxHops     = 5 // redirects before payment
 	connectTime = 10 * time.Second
-	// idleTime is how long a connection is kept for the next question, and maxIdle how many are.
-	idleTime       = 10 * time.Second
+	// idleTime is how long a connection is kept for the next request: shorter than the 5 s after which many
+	// servers close one, because a payment that meets a closing connection may be lost. maxIdle is how many
+	// connections are kept.
+	idleTime       = 4 * time.Second
 	maxIdle        = 64
 	maxIdleOfOne   = 8
 	maxTLSSessions = 256
@@ -34,45 +37,32 @@ const (
 
 // httpClient is the safe client. It is safe for concurrent use.
 type httpClient struct {
-	options  Options
-	loopback map[string]bool
-	names    *names
-	tls      *tls.Config
-	// kept carries questions that may be asked twice, on connections that stay open for the next.
-	kept *http.Transport
-	// fresh carries all else, a connection for each request: a transport resends on used ones only.
-	fresh  *http.Transport
-	spares *spares // for fresh
+	options   Options
+	loopback  map[string]bool
+	resolver  resolver
+	transport *http.Transport
 	*bodySemaphores
 }
 
 func newHTTP(o Options) *httpClient {
-	h := &httpClient{options: o, loopback: map[string]bool{}, bodySemaphores: newBodySemaphores()}
+	h := &httpClient{options: o, loopback: map[string]bool{}, resolver: o.Resolver,
+		bodySemaphores: newBodySemaphores()}
 	for _, entry := range o.Loopback {
 		h.loopback[entry] = true
 	}
-	h.names = systemNames
-	if o.Resolver != nil {
-		h.names = newNames(o.Resolver)
+	if h.resolver == nil {
+		h.resolver = net.DefaultResolver
 	}
-	// A session is resumed with whoever proved to be that host within this process's life.
-	h.tls = &tls.Config{MinVersion: tls.VersionTLS12, RootCAs: o.RootCAs, NextProtos: []string{"http/1.1"},
-		ClientSessionCache: tls.NewLRUClientSessionCache(maxTLSSessions)}
-	h.kept, h.fresh = h.newTransport(), h.newTransport()
-	h.fresh.DisableKeepAlives = true
-	h.spares = newSpares(h.dialTLS)
-	h.fresh.DialTLSContext = h.dialSpare
-	return h
-}
-
-func (h *httpClient) newTransport() *http.Transport {
 	protocols := new(http.Protocols)
-	protocols.SetHTTP1(true) // HTTP/2 multiplexes and resends on its own
-	return &http.Transport{
-		// not even from the environment: a project's .env must not see the traffic (security.md C15)
-		Proxy:                  nil,
-		DialContext:            h.dialContext,
-		DialTLSContext:         h.dialTLS,
+	protocols.SetHTTP1(true)
+	h.transport = &http.Transport{
+		// not even from the environment: a project's .env must not see the traffic
+		Proxy:       nil,
+		DialContext: h.dialContext,
+		// A session is resumed with whoever proved to be that host within this process's life.
+		TLSClientConfig: &tls.Config{MinVersion: tls.VersionTLS12, RootCAs: o.RootCAs,
+			ClientSessionCache: tls.NewLRUClientSessionCache(maxTLSSessions)},
+		TLSHandshakeTimeout:    connectTime,
 		Protocols:              protocols,
 		IdleConnTimeout:        idleTime,
 		MaxIdleConns:           maxIdle,
@@ -80,28 +70,14 @@ func (h *httpClient) newTransport() *http.Transport {
 		DisableCompression:     true, // decoded here, under the same limit as everything else
 		MaxResponseHeaderBytes: maxHeaders,
 	}
+	return h
 }
 
 // close ends the connections that carry nothing.
-func (h *httpClient) close() {
-	h.spares.close()
-	h.kept.CloseIdleConnections()
-}
+func (h *httpClient) close() { h.transport.CloseIdleConnections() }
 
-func (h *httpClient) ask(ctx context.Context, r Request) (answer *Answer, err error) {
-	at, err := h.check(r)
-	if err != nil {
-		return nil, err
-	}
-	if at.Scheme == "https" {
-		answered := h.spares.asking(hostPort(at), connections(methodOf(r))-1)
-		defer func() { answered(answer) }()
-	}
-	return h.follow(ctx, r)
-}
-
-// follow asks, and goes where redirects within the origin lead.
-func (h *httpClient) follow(ctx context.Context, r Request) (*Answer, error) {
+// ask asks, and goes where redirects within the origin lead.
+func (h *httpClient) ask(ctx context.Context, r Request) (*Answer, error) {
 	for hops := 0; ; hops++ {
 		at, err := h.check(r)
 		if err != nil {
@@ -150,14 +126,10 @@ func (h *httpClient) present(ctx context.Context, r Request, with x402.Attachmen
 		answer.Truncated = true
 		return answer, &SendError{Sent: true, Err: refine(ctx, at, err)}
 	}
-	if at.Scheme == "https" {
-		h.spares.expect(hostPort(at), connections(methodOf(r)))
-	}
 	return answer, nil
 }
 
-// send makes one exchange: of a payment, or of what has an effect, on a connection that carried nothing
-// before and carries nothing after.
+// send makes one exchange, on a kept connection if there is one.
 func (h *httpClient) send(ctx context.Context, r Request, at *url.URL, payment *x402.Attachment) (
 	*http.Response, error) {
 	request, err := http.NewRequestWithContext(ctx, methodOf(r), at.String(), bytes.NewReader(r.Body))
@@ -183,14 +155,13 @@ func (h *httpClient) send(ctx context.Context, r Request, at *url.URL, payment *
 		// not canonical: the wire spelling of the protocol
 		request.Header[payment.Header] = []string{payment.Value}
 	}
-	wire := h.fresh
-	if payment == nil && mayRepeat(request.Method) {
-		wire = h.kept
+	if payment != nil || !mayRepeat(request.Method) {
+		sendOnce(request, r.Body)
 	}
 	if trace := steps.PassedOn(ctx); trace != "" {
 		preset(steps.Header, trace)
 	}
-	response, err := wire.RoundTrip(request)
+	response, err := h.transport.RoundTrip(request)
 	if err == nil && response.StatusCode == http.StatusSwitchingProtocols {
 		_ = response.Body.Close()
 		return nil, errors.New("the seller switched protocols, unasked")
@@ -198,16 +169,29 @@ func (h *httpClient) send(ctx context.Context, r Request, at *url.URL, payment *
 	return response, err
 }
 
+// sendOnce has net/http send a request at most once. On a kept connection that turns out to be closed, net/http
+// sends a request again if its method is GET, HEAD or OPTIONS or if it has an Idempotency-Key; over HTTP/2 also if
+// the server goes away or refuses the stream. It does none of this when the body cannot be read again.
+func sendOnce(request *http.Request, body []byte) {
+	hasKey := request.Header.Get("Idempotency-Key") != "" || request.Header.Get("X-Idempotency-Key") != ""
+	hasLength := false // an empty body is announced, too
+	switch request.Method {
+	case http.MethodPost, http.MethodPut, http.MethodPatch:
+		hasLength = true
+	}
+	if len(body) == 0 && hasLength && !hasKey {
+		return // HTTP/1.1 sends it once as it is, with Content-Length: 0
+	}
+	request.Body, request.GetBody = io.NopCloser(bytes.NewReader(body)), nil
+	request.ContentLength = int64(len(body))
+	if len(body) == 0 && !hasLength {
+		// no chunks, and no header about a body: the server sees what it sees without one
+		request.TransferEncoding = []string{"identity"}
+	}
+}
+
 // mayRepeat reports whether a question may be asked twice.
 func mayRepeat(method string) bool { return method == http.MethodGet || method == http.MethodHead }
-
-// connections is how many a paid call needs that carried nothing before.
-func connections(method string) int {
-	if mayRepeat(method) {
-		return 1
-	}
-	return 2
-}
 
 func methodOf(r Request) string {
 	if r.Method == "" {

@@ -48,12 +48,6 @@ func closed(t *testing.T, m *Client) *Client {
 	return m
 }
 
-// alone has a client dial nothing ahead, so that what it dials is known exactly.
-func alone(m *Client) *Client {
-	m.http.spares.close()
-	return m
-}
-
 func serve(t *testing.T, handler http.HandlerFunc) *httptest.Server {
 	t.Helper()
 	s := httptest.NewServer(handler)
@@ -289,8 +283,8 @@ func TestDowngrade(t *testing.T) {
 	t.Cleanup(s.Close)
 	f := &fakeNet{answers: [][]string{{"8.8.8.8"}}, to: s.Listener.Addr().String()}
 	roots := s.Client().Transport.(*http.Transport).TLSClientConfig.RootCAs
-	h := alone(closed(t, New(Options{Resolver: f, RootCAs: roots, dial: f.dial,
-		Loopback: []string{"example.com:80"}})))
+	h := closed(t, New(Options{Resolver: f, RootCAs: roots, dial: f.dial,
+		Loopback: []string{"example.com:80"}}))
 	_, err := h.Ask(t.Context(), Request{URL: "https://example.com/"})
 	assert.Equal(t, x402.RedirectRefused, code(err))
 	assert.Equal(t, []string{"8.8.8.8:443"}, f.dialled)
@@ -299,7 +293,7 @@ func TestDowngrade(t *testing.T) {
 	require.NoError(t, err)
 	assert.Equal(t, 307, a.Status)
 	assert.Equal(t, "x", header)
-	assert.Equal(t, []string{"8.8.8.8:443", "8.8.8.8:443"}, f.dialled, "never port 80")
+	assert.Equal(t, []string{"8.8.8.8:443"}, f.dialled, "never port 80")
 }
 
 // security.md C17: answers before the answer, without end; headers smuggled into one; and HTTP/2,
@@ -339,10 +333,8 @@ func TestWhatIsNoAnswer(t *testing.T) {
 		_, err := newClient(t, u).Ask(within(t, 5*time.Second), Request{URL: u})
 		assert.Equal(t, x402.NetworkError, code(err), "%s: %v", name, err)
 	}
-	h := newHTTP(Options{})
-	for _, wire := range []*http.Transport{h.kept, h.fresh} {
-		assert.False(t, wire.Protocols.HTTP2() || wire.Protocols.UnencryptedHTTP2())
-	}
+	protocols := newHTTP(Options{}).transport.Protocols
+	assert.False(t, protocols.HTTP2() || protocols.UnencryptedHTTP2())
 }
 
 // security.md D23 and finding 13: the server answers the unpaid request, keeps the connection open,

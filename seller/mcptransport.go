@@ -1,10 +1,8 @@
 package seller
 
 import (
-	"bytes"
 	"context"
 	"errors"
-	"io"
 	"net/http"
 	"net/http/httptrace"
 	"net/url"
@@ -191,7 +189,10 @@ func (t *sessionTransport) follow(r *http.Request, body []byte, e *exchange) (*h
 	for hops := 0; ; hops++ {
 		out := r.Clone(r.Context())
 		out.URL, out.Host = at, ""
-		out.Body, out.ContentLength = io.NopCloser(bytes.NewReader(body)), int64(len(body))
+		out.Body = http.NoBody
+		if len(body) > 0 {
+			sendOnce(out, body)
+		}
 		out.Header.Set("User-Agent", t.client.options.UserAgent)
 		out.Header.Set("Accept-Encoding", "identity")
 		pays := false
@@ -207,7 +208,7 @@ func (t *sessionTransport) follow(r *http.Request, body []byte, e *exchange) (*h
 			trace := &httptrace.ClientTrace{GotConn: func(httptrace.GotConnInfo) { e.sent.Store(true) }}
 			out = out.WithContext(httptrace.WithClientTrace(r.Context(), trace))
 		}
-		response, err := t.client.fresh.RoundTrip(out)
+		response, err := t.client.transport.RoundTrip(out)
 		if err != nil || pays {
 			return response, err
 		}

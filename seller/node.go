@@ -27,11 +27,11 @@ const (
 // NodeClient is the client for addresses the owner chose: RPC nodes and facilitators. https goes
 // anywhere, the owner's own network too; http goes to this machine, and to the exact host:port of
 // allow. No redirects, no proxy from the environment, no cookies; bodies end at 8 MiB. Connections
-// and TLS sessions are kept, names are looked up once in nameLife. The time for an exchange is its context's.
+// and TLS sessions are kept. The time for an exchange is its context's.
 func NodeClient(allow []string) *http.Client {
 	protocols := new(http.Protocols)
 	protocols.SetHTTP1(true)
-	n := &node{allow: map[string]bool{}, names: systemNames}
+	n := &node{allow: map[string]bool{}, resolver: net.DefaultResolver}
 	n.transport = &http.Transport{
 		DialContext: n.dial,
 		TLSClientConfig: &tls.Config{MinVersion: tls.VersionTLS12,
@@ -55,7 +55,7 @@ func NodeClient(allow []string) *http.Client {
 type node struct {
 	transport *http.Transport
 	allow     map[string]bool
-	names     *names
+	resolver  resolver
 }
 
 // RoundTrip implements http.RoundTripper.
@@ -111,15 +111,11 @@ func (n *node) dial(ctx context.Context, network, address string) (net.Conn, err
 		}
 		return dialer.DialContext(ctx, network, address)
 	}
-	found, err := n.names.LookupNetIP(ctx, "ip", host)
+	found, err := n.resolver.LookupNetIP(ctx, "ip", host)
 	if err != nil {
 		return nil, err
 	}
-	conn, err := dialAny(inOrder(found), port, func(at string) (net.Conn, error) {
+	return dialAny(inOrder(found), port, func(at string) (net.Conn, error) {
 		return dialer.DialContext(ctx, network, at)
 	})
-	if err != nil {
-		n.names.forget(host)
-	}
-	return conn, err
 }

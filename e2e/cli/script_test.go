@@ -45,7 +45,7 @@ func TestMain(m *testing.M) {
 		if program := os.Getenv(programVariable); program != "" {
 			become(program)
 		}
-		os.Exit(app.Main("0.1.0-dev", ""))
+		os.Exit(app.Main("0.1.0-dev"))
 	}, "mcp-server": mcpServer, "mcp-loud": mcpLoud, "mcp-counter": mcpCounter, "pinger": pinger})
 }
 

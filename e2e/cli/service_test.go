@@ -148,7 +148,8 @@ func TestAnAnswerIsDeliveredWhenTheHostHasIt(t *testing.T) {
 	require.Len(t, w.Settlements(), 2)
 }
 
-// A relay that is killed while its agent's payment is on its way loses nothing, and neither does a service.
+// A relay that is killed while its agent's payment is on its way loses nothing, and neither does a service. The
+// service's end is the end of its agents' sessions; the same call in another session is the same purchase.
 func TestKilledInTheMiddle(t *testing.T) {
 	t.Parallel()
 	w, env := household(t, sandbox.Options{Delay: 3 * time.Second}, sandbox.Rules{})
@@ -163,9 +164,12 @@ func TestKilledInTheMiddle(t *testing.T) {
 			// for the service to hear of it: until then both calls wait, and both buy
 			time.Sleep(1500 * time.Millisecond)
 		},
-		func(*mcpClient) {
+		func(agent *mcpClient) {
 			require.NoError(t, s.Cmd.Process.Kill())
 			s.Stop()
+			require.False(t, agent.out.Scan(), "the session ended with the service")
+			agent.leave()
+			require.NotZero(t, agent.cmd.ProcessState.ExitCode())
 			program, env := served(t, env)
 			s = &service{testworld.StartServiceAt(t, program, s.Socket, env), t}
 			other = serve(t, s.env()...)

@@ -31,8 +31,8 @@ const (
 	stall how = "stall" // nothing more comes through, until somebody loses patience
 )
 
-// breakage is what happens to a connection: of this side's bytes, the first at bytes come through.
-// Of the other side's, all do that are sent before.
+// breakage is what happens to an exchange: of this side's bytes, the first at bytes come through.
+// Of the other side's, all do that are sent before. Exchanges that the connection carried before are whole.
 type breakage struct {
 	side side
 	at   int
@@ -42,7 +42,7 @@ type breakage struct {
 // proxy stands between the wallet and a party, and breaks one connection at one byte.
 type proxy struct {
 	url, target string
-	mark        string // the first connection whose request has these words is the one that breaks; "": none
+	mark        string // the connection breaks on which these words come first, at the request that has them
 	breakage    breakage
 
 	listener *net.TCPListener
@@ -79,11 +79,11 @@ func (p *proxy) accept() {
 // refuse makes further connections impossible.
 func (p *proxy) refuse() { _ = p.listener.Close() }
 
-// breaks reports whether this is the connection that breaks, going by the beginning of its request.
-func (p *proxy) breaks(beginning []byte) bool {
+// breaks reports whether this is the request whose exchange breaks.
+func (p *proxy) breaks(text []byte) bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	if p.broke || p.mark == "" || !bytes.Contains(beginning, []byte(p.mark)) {
+	if p.broke || p.mark == "" || !bytes.Contains(text, []byte(p.mark)) {
 		return false
 	}
 	p.broke = true
@@ -100,18 +100,18 @@ func (p *proxy) carry(client *net.TCPConn) {
 	if !p.keep(client, server) {
 		return
 	}
-	beginning := make([]byte, 32<<10)
-	n, err := client.Read(beginning)
-	beginning = beginning[:n]
-	if err != nil && n == 0 {
-		client.Close()
-		server.Close()
-		return
-	}
-	broken := p.breaks(beginning)
 	// of the two sides one breaks while the other may be saying something: that came through, or not
 	var turn sync.Mutex
-	isCut := false
+	broken, isCut := false, false
+	// counts reports whether these bytes are of the side and the exchange that break.
+	counts := func(s side, text []byte) bool {
+		turn.Lock()
+		defer turn.Unlock()
+		if s == request && !broken {
+			broken = p.breaks(text)
+		}
+		return broken && p.breakage.side == s
+	}
 	cut := func() {
 		turn.Lock()
 		defer turn.Unlock()
@@ -143,21 +143,19 @@ func (p *proxy) carry(client *net.TCPConn) {
 	done := make(chan struct{}, 2)
 	pipe := func(from io.Reader, to *net.TCPConn, s side) {
 		defer func() { done <- struct{}{} }()
-		left := -1 // no end
-		if broken && p.breakage.side == s {
-			left = p.breakage.at
-		}
+		left := p.breakage.at
 		buffer := make([]byte, 32<<10)
 		for {
 			// also where nothing of it comes through: it breaks when there is something to say
 			n, err := from.Read(buffer)
-			if left >= 0 {
+			isCounted := counts(s, buffer[:n])
+			if isCounted {
 				n = min(n, left)
 			}
 			if n > 0 && !say(to, s, buffer[:n]) {
 				return
 			}
-			if left >= 0 {
+			if isCounted {
 				left -= n
 				if left == 0 {
 					cut()
@@ -170,7 +168,7 @@ func (p *proxy) carry(client *net.TCPConn) {
 			}
 		}
 	}
-	go pipe(io.MultiReader(bytes.NewReader(beginning), client), server, request)
+	go pipe(client, server, request)
 	go pipe(server, client, response)
 	<-done
 	<-done

@@ -378,8 +378,8 @@ func (l line) cases(asked, answered int) (list []breakage) {
 	return list
 }
 
-// A seller that cannot be connected to a second time was sent nothing, and the wallet says so. What
-// is signed stays held until it is dead.
+// A seller that closed the connection and cannot be connected to again was sent nothing, and the wallet says so.
+// What is signed stays held until it is dead.
 func TestRefusedConnection(t *testing.T) {
 	w, err := newWorld(sandbox.Rules{})
 	require.NoError(t, err)
@@ -392,6 +392,8 @@ func TestRefusedConnection(t *testing.T) {
 	defer b.store.Close()
 	exact := pay.SchemeKey{Scheme: x402.Exact, Family: "eip155"}
 	b.Schemes[exact] = &beforeSigning{b.Schemes[exact], p.refuse}
+	loopback := []string{strings.TrimPrefix(p.url, "http://")}
+	b.Transport = keptNothing{b.Transport, seller.New(seller.Options{Loopback: loopback})}
 	_, err = b.Pay(t.Context(), pay.Request{Request: seller.Request{Method: "GET", URL: p.url + "/weather"}})
 	var coded *x402.Error
 	require.True(t, errors.As(err, &coded))
@@ -401,6 +403,16 @@ func TestRefusedConnection(t *testing.T) {
 	held, err := b.store.HeldOn(t.Context(), sandbox.EVM, template.evm)
 	require.NoError(t, err)
 	require.Len(t, held, 1)
+}
+
+// keptNothing is a transport whose connections are all closed when it pays.
+type keptNothing struct {
+	pay.Transport
+	payments pay.Transport
+}
+
+func (k keptNothing) Present(ctx context.Context, r seller.Request, with x402.Attachment) (*seller.Answer, error) {
+	return k.payments.Present(ctx, r, with)
 }
 
 // beforeSigning does something between the unpaid and the paid request.

@@ -24,8 +24,8 @@ func (w *world) effort() effort {
 const repeats = 10
 
 // ways are the kinds of paid calls, with the most that the first call of a process may take of the
-// network, and the next ten together. A connection that is dialled ahead counts where it is dialled:
-// three of the first call are its question's, its payment's and the next payment's. Of a seller of whom
+// network, and the next ten together. A payment goes out on the connection of its question, and the next
+// call on the same one. Of a seller of whom
 // nothing is known both chains are read, beside its question.
 var ways = []struct {
 	name, path      string
@@ -33,14 +33,14 @@ var ways = []struct {
 	first, repeated effort
 }{
 	{"EVM", "/weather", false,
-		effort{counted{tcp: 3, full: 2, requests: 2}, 2 + 3, 2},
-		effort{counted{tcp: 11, full: 0, requests: 20}, 10, 0}},
+		effort{counted{tcp: 1, full: 1, requests: 2}, 2 + 3, 2},
+		effort{counted{tcp: 0, full: 0, requests: 20}, 10, 0}},
 	{"Solana", "/solana", false,
-		effort{counted{tcp: 3, full: 2, requests: 2}, 4 + 2, 2},
-		effort{counted{tcp: 11, full: 0, requests: 20}, 30, 0}},
+		effort{counted{tcp: 1, full: 1, requests: 2}, 4 + 2, 2},
+		effort{counted{tcp: 0, full: 0, requests: 20}, 30, 0}},
 	{"Solana-delegate", "/solana", true,
-		effort{counted{tcp: 3, full: 2, requests: 2}, 3 + 2, 2},
-		effort{counted{tcp: 11, full: 0, requests: 20}, 20, 0}},
+		effort{counted{tcp: 1, full: 1, requests: 2}, 3 + 2, 2},
+		effort{counted{tcp: 0, full: 0, requests: 20}, 20, 0}},
 }
 
 func TestRoundTripsOfPaidCalls(t *testing.T) {

@@ -5,7 +5,6 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
-	"strings"
 )
 
 // Found is what of the service is there.
@@ -26,9 +25,6 @@ func Look(p Place, root string) (f Found, err error) {
 		return err == nil, err
 	}
 	f.Installed, err = isThere(p.Unit)
-	if strings.HasPrefix(p.Unit, servicesKey) {
-		f.Installed, err = hasService()
-	}
 	if err != nil {
 		return f, err
 	}
@@ -37,7 +33,7 @@ func Look(p Place, root string) (f Found, err error) {
 	case err != nil:
 		return f, err
 	default:
-		f.HomeOwner, f.HomeMode = ownerOf(filepath.Join(root, p.Home), home), home.Mode().Perm()
+		f.HomeOwner, f.HomeMode = ownerOf(home), home.Mode().Perm()
 	}
 	if has, err := isThere(filepath.Join(p.Home, "keystore.json")); err == nil {
 		f.Wallet = &has
@@ -45,11 +41,8 @@ func Look(p Place, root string) (f Found, err error) {
 	return f, nil
 }
 
-// RunsServices says why the system cannot be told to run a service; nil: it can.
-func RunsServices(system string) error {
-	if system != "linux" {
-		return nil
-	}
+// RunsServices returns an error if this system's manager of services is not systemd.
+func RunsServices() error {
 	if _, err := os.Stat("/run/systemd/system"); err != nil { // sd_booted(3)
 		return errors.New("this system was not started by systemd")
 	}

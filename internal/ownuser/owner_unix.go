@@ -10,7 +10,7 @@ import (
 )
 
 // ownerOf is the name of a file's owner, or the number where nobody has it.
-func ownerOf(_ string, info fs.FileInfo) string {
+func ownerOf(info fs.FileInfo) string {
 	stat, ok := info.Sys().(*syscall.Stat_t)
 	if !ok {
 		return "?"
@@ -21,5 +21,3 @@ func ownerOf(_ string, info fs.FileInfo) string {
 	}
 	return uid
 }
-
-func hasService() (bool, error) { return false, nil }

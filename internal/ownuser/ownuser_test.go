@@ -1,13 +1,9 @@
 package ownuser
 
 import (
-	"encoding/xml"
-	"errors"
-	"io"
 	"os"
 	"os/exec"
 	"path/filepath"
-	"slices"
 	"strings"
 	"testing"
 
@@ -87,7 +83,7 @@ func TestSystemdKnowsTheUnit(t *testing.T) {
 		t.Skip("NOT TESTED HERE: there is no systemd-analyze")
 	}
 	unit := Setup{Serve: []string{"--tls-key", "/etc/a b/100%"}, Credential: "x"}.systemdUnit()
-	unit = strings.Replace(unit, onSystemd.Program+" serve", "/bin/sh serve", 1) // it looks for the program
+	unit = strings.Replace(unit, Service().Program+" serve", "/bin/sh serve", 1) // it looks for the program
 	path := filepath.Join(t.TempDir(), systemdName)
 	require.NoError(t, os.WriteFile(path, []byte(unit), 0o600))
 	out, err := exec.CommandContext(t.Context(), analyze, "verify", path).CombinedOutput()
@@ -106,9 +102,6 @@ func TestTheUnitOfOwners(t *testing.T) {
 	require.Empty(t, is["Unit.ConditionPathExists"])
 	require.Equal(t, []string{"/usr/local/bin/x402-wallet serve --socket /run/x402-wallet/service.sock " +
 		"--owner alice --owner 1000"}, is["Service.ExecStart"])
-	require.NotContains(t, with.launchdJob(), "keystore.json")
-	require.Contains(t, Setup{}.launchdJob(), "keystore.json")
-	require.NoError(t, xml.Unmarshal([]byte(with.launchdJob()), new(any)))
 }
 
 func TestWordsOfACommand(t *testing.T) {
@@ -118,55 +111,24 @@ func TestWordsOfACommand(t *testing.T) {
 	}
 }
 
-// The job of launchd is a property list whose parts are the service's. It was never run.
-func TestTheJobOfLaunchd(t *testing.T) {
-	job := Setup{Serve: []string{"--tls-key", "/a&b"}}.launchdJob()
-	texts, decoder := []string{}, xml.NewDecoder(strings.NewReader(job))
-	for {
-		token, err := decoder.Token()
-		if errors.Is(err, io.EOF) {
-			break
-		}
-		require.NoError(t, err)
-		if text, ok := token.(xml.CharData); ok && strings.TrimSpace(string(text)) != "" {
-			texts = append(texts, string(text))
-		}
-	}
-	at := slices.Index(texts, "ProgramArguments")
-	require.Equal(t, []string{"/usr/local/bin/x402-wallet", "serve", "--socket",
-		"/var/db/x402-wallet/run/service.sock", "--tls-key", "/a&b"}, texts[at+1:at+7])
-	require.Equal(t, "_x402-wallet", texts[slices.Index(texts, "UserName")+1])
-}
-
 func TestSystemsWithoutAService(t *testing.T) {
-	_, err := Install("freebsd", Setup{})
-	require.ErrorIs(t, err, ErrUnsupported)
-	_, err = Uninstall("freebsd")
-	require.ErrorIs(t, err, ErrUnsupported)
-	_, err = Install("darwin", Setup{Credential: "x"})
-	require.ErrorContains(t, err, "systemd")
+	require.NoError(t, Supported("linux"))
+	for _, system := range []string{"darwin", "windows", "freebsd"} {
+		require.ErrorContains(t, Supported(system), "systemd", system)
+	}
 }
 
 // Uninstalling touches neither the home nor the user, nor the program, by which the owner gets at the money.
 func TestUninstallingLeavesTheWallet(t *testing.T) {
-	for _, system := range []string{"linux", "darwin", "windows"} {
-		plan, err := Uninstall(system)
-		require.NoError(t, err)
-		place := PlaceOn(system)
-		var removed []string
-		for _, a := range plan {
-			require.Nil(t, a.Write)
-			require.Nil(t, a.Make)
-			for _, word := range append(a.Run, a.Remove) {
-				require.NotContains(t, []string{"userdel", "rm", "dscl", place.Home, place.Program,
-					credentialFile}, word)
-				require.False(t, strings.HasPrefix(word, place.Home), word)
-			}
-			if len(a.Run) == 3 && a.Run[0] == systemFolders().system+`\sc.exe` && a.Run[1] == "delete" {
-				removed = append(removed, servicesKey+a.Run[2])
-			}
-			removed = append(removed, a.Remove)
+	place := Service()
+	var removed []string
+	for _, a := range Uninstall() {
+		require.Nil(t, a.Write)
+		for _, word := range append(a.Run, a.Remove) {
+			require.NotContains(t, []string{"userdel", "rm", place.Home, place.Program, credentialFile}, word)
+			require.False(t, strings.HasPrefix(word, place.Home), word)
 		}
-		require.Contains(t, removed, place.Unit)
+		removed = append(removed, a.Remove)
 	}
+	require.Contains(t, removed, place.Unit)
 }

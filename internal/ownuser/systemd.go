@@ -57,7 +57,7 @@ LimitNOFILE=16384
 `
 
 func (s Setup) systemdUnit() string {
-	p := onSystemd
+	p := Service()
 	var b strings.Builder
 	b.WriteString("# Made by x402-wallet service install, which writes it again. What you change: " +
 		"systemctl edit x402-wallet\n[Unit]\nDescription=x402-wallet, which the agents of this machine pay " +
@@ -106,8 +106,9 @@ func systemdLine(argv []string) string {
 	return strings.Join(words, " ")
 }
 
-func (s Setup) systemd() Plan {
-	p := onSystemd
+// Install is the plan that installs the service, or brings an installed one up to date.
+func Install(s Setup) Plan {
+	p := Service()
 	plan := Plan{write(File{Path: p.Program, Mode: 0o755, From: s.Program})}
 	if s.NoSysusers {
 		plan = append(plan, tryTo("useradd", "--system", "--user-group", "--home-dir", p.Home,
@@ -126,9 +127,9 @@ func (s Setup) systemd() Plan {
 		run("systemctl", "restart", systemdName)) // without a wallet it stays down (ConditionPathExists)
 }
 
-// withoutSystemd leaves no socket either: systemd removes its directory when the service has stopped. The
-// credential stays: it may be where the passphrase is.
-func withoutSystemd() Plan {
-	return Plan{tryTo("systemctl", "disable", "--now", systemdName), remove(onSystemd.Unit),
+// Uninstall is the plan that takes the service away again. Home, user, program and credential stay. The socket
+// does not: systemd removes its directory when the service has stopped.
+func Uninstall() Plan {
+	return Plan{tryTo("systemctl", "disable", "--now", systemdName), remove(Service().Unit),
 		run("systemctl", "daemon-reload")}
 }

@@ -41,8 +41,6 @@ func (a Action) do(ctx context.Context, root string) error {
 			return fmt.Errorf("%s: %w: %s", strings.Join(a.Run, " "), err, bytes.TrimSpace(out))
 		}
 		return nil
-	case a.Make != nil:
-		return a.Make.make()
 	case a.Remove != "":
 		path := filepath.Join(root, a.Remove)
 		if err := os.Remove(path); err != nil && !errors.Is(err, fs.ErrNotExist) {

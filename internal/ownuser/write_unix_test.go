@@ -18,8 +18,7 @@ func TestApplyBelowARoot(t *testing.T) {
 	root := t.TempDir()
 	program := filepath.Join(root, "program")
 	require.NoError(t, os.WriteFile(program, []byte("v1"), 0o600))
-	plan, err := Install("linux", Setup{Program: program, Credential: program})
-	require.NoError(t, err)
+	plan := Install(Setup{Program: program, Credential: program})
 	isRun := func(a Action) bool { return a.Run != nil }
 	require.True(t, slices.ContainsFunc(plan, isRun))
 	ran := filepath.Join(root, "ran")
@@ -35,11 +34,11 @@ func TestApplyBelowARoot(t *testing.T) {
 		require.Equal(t, a.Write.Mode, info.Mode().Perm(), a.Write.Path)
 	}
 	require.Len(t, said, 4)
-	text, err := os.ReadFile(filepath.Join(root, onSystemd.Unit))
+	text, err := os.ReadFile(filepath.Join(root, Service().Unit))
 	require.NoError(t, err)
 	require.Equal(t, Setup{Credential: program}.systemdUnit(), string(text))
 
-	placed := filepath.Join(root, onSystemd.Program)
+	placed := filepath.Join(root, Service().Program)
 	before, err := os.Stat(placed)
 	require.NoError(t, err)
 	require.NoError(t, plan.Apply(t.Context(), root, nothing))
@@ -52,10 +51,8 @@ func TestApplyBelowARoot(t *testing.T) {
 	require.NoError(t, err)
 	require.Equal(t, "v2", string(text))
 
-	gone, err := Uninstall("linux")
-	require.NoError(t, err)
-	require.NoError(t, slices.DeleteFunc(gone, isRun).Apply(t.Context(), root, nothing))
-	require.NoFileExists(t, filepath.Join(root, onSystemd.Unit))
+	require.NoError(t, slices.DeleteFunc(Uninstall(), isRun).Apply(t.Context(), root, nothing))
+	require.NoFileExists(t, filepath.Join(root, Service().Unit))
 	require.FileExists(t, placed)
 }
 

@@ -71,25 +71,18 @@ func listenAt(t *testing.T, path string, refuse error) (sessions chan *Session, 
 
 // host is the streams of a host, and the relay behind them.
 type host struct {
-	relay *passing
 	says  *io.PipeWriter
 	hears *io.PipeReader
 	ended chan error
 }
 
 func relayed(t *testing.T, path string, hello Hello) host {
-	return relayedFor(t, path, hello, patience)
-}
-
-// relayedFor is relayed by a relay that waits for a service so long.
-func relayedFor(t *testing.T, path string, hello Hello, patience time.Duration) host {
 	in, says := io.Pipe()
 	hears, out := io.Pipe()
-	h := host{relay: newPassing(path, hello, out, patience), says: says, hears: hears,
-		ended: make(chan error, 1)}
+	h := host{says: says, hears: hears, ended: make(chan error, 1)}
 	ctx, stop := context.WithCancel(context.Background())
 	go func() {
-		h.ended <- h.relay.pass(ctx, in)
+		h.ended <- Pass(ctx, path, hello, in, out)
 		_ = out.Close()
 	}()
 	t.Cleanup(func() { _ = says.Close(); _ = hears.Close(); stop() })
@@ -170,6 +163,23 @@ func TestWhatAHostDidNotReadIsNotPassedOn(t *testing.T) {
 	require.NoError(t, <-h.ended)
 	require.False(t, <-noted(s), "nor is what comes later, or is asked about again")
 	require.NoError(t, s.Close())
+}
+
+// The end of a service is the end of the host's session: with what the service said before, and an error that
+// says what to do.
+func TestAServiceThatEnds(t *testing.T) {
+	path, sessions := listening(t, nil)
+	h := relayed(t, path, Hello{})
+	s := <-sessions
+	_, err := s.Write([]byte("last\n"))
+	require.NoError(t, err)
+	go func() { _ = s.Close() }()
+	rest, err := io.ReadAll(h.hears)
+	require.NoError(t, err)
+	require.Equal(t, "last\n", string(rest))
+	err = <-h.ended
+	require.True(t, x402.HasCode(err, x402.ServerUnavailable), "%v", err)
+	require.Contains(t, x402.AsError(err).Hint, "start the session again")
 }
 
 // A relay that claims more than was written, or speaks no frames, ends its session and nothing else.

@@ -1,22 +1,15 @@
 package socket
 
 import (
-	"crypto/sha1" //nolint:gosec // by which Windows names the users of services
 	"crypto/sha256"
-	"encoding/binary"
 	"encoding/hex"
 	"fmt"
 	"io/fs"
 	"strings"
-	"unicode/utf16"
 )
 
 const (
 	pipePrefix = `\\.\pipe\`
-	// ServicePipe is the pipe of the wallet's service on Windows.
-	ServicePipe = pipePrefix + ServiceName
-	// ServiceName is the name of that service, and of its user.
-	ServiceName = "x402-wallet"
 	// pipeAccess is what a client needs and no more: to read and write, but not FILE_CREATE_PIPE_INSTANCE,
 	// by which it could be a server of the same pipe. GENERIC_WRITE would have that in it.
 	pipeAccess = 0x0012019b
@@ -29,7 +22,7 @@ func pipeName(path string) string {
 		return path
 	}
 	sum := sha256.Sum256([]byte(strings.ToLower(path)))
-	return ServicePipe + "-" + hex.EncodeToString(sum[:16])
+	return pipePrefix + "x402-wallet-" + hex.EncodeToString(sum[:16])
 }
 
 // descriptor is the access to a pipe of owner's, as SDDL: all for it, the system and administrators; where
@@ -44,23 +37,8 @@ func descriptor(owner User, mode fs.FileMode) string {
 	return sddl
 }
 
-// ServiceUser is the virtual account of a Windows service, NT SERVICE\name: its SID is made of the SHA-1 of
-// the name in capitals.
-func ServiceUser(name string) User {
-	var text []byte
-	for _, unit := range utf16.Encode([]rune(strings.ToUpper(name))) {
-		text = binary.LittleEndian.AppendUint16(text, unit)
-	}
-	sum := sha1.Sum(text) //nolint:gosec // as above
-	sid := "S-1-5-80"
-	for part := sum[:]; len(part) > 0; part = part[4:] {
-		sid += fmt.Sprintf("-%d", binary.LittleEndian.Uint32(part))
-	}
-	return User(sid)
-}
-
 // mayServe reports whether a client of self's tells the owner of a pipe anything: a pipe's name is taken by
 // whoever is first, so it may be anybody's.
 func mayServe(owner, self User) bool {
-	return owner == self || owner == Root || owner == ServiceUser(ServiceName)
+	return owner == self || owner == Root
 }

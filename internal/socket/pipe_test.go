@@ -9,21 +9,14 @@ import (
 
 // A pipe's own name stays; a path has a name of its own, however it is spelt.
 func TestPipeNames(t *testing.T) {
-	for _, name := range []string{ServicePipe, `\\.\PIPE\mine`} {
+	for _, name := range []string{`\\.\pipe\x402-wallet`, `\\.\PIPE\mine`} {
 		require.Equal(t, name, pipeName(name))
 	}
 	home := pipeName(`C:\Users\Ann\.x402-wallet\service.sock`)
-	require.Equal(t, ServicePipe+"-9d250ad7cda3776316a5fe398ff3d003", home)
+	require.Equal(t, `\\.\pipe\x402-wallet-`+"9d250ad7cda3776316a5fe398ff3d003", home)
 	require.Equal(t, home, pipeName(`c:\users\ann\.x402-wallet\SERVICE.sock`))
 	require.NotEqual(t, home, pipeName(`C:\Users\Ann\.x402-wallet\agent.sock`))
 	require.NotEqual(t, `\\.\pipe\`, pipeName(`\\.\pipe\`), "which is no pipe's name")
-}
-
-// The first is Windows' own, which everybody can look up.
-func TestTheUserOfAService(t *testing.T) {
-	require.Equal(t, User("S-1-5-80-956008885-3418522649-1831038044-1853292631-2271478464"),
-		ServiceUser("TrustedInstaller"))
-	require.Equal(t, ServiceUser("X402-WALLET"), ServiceUser(ServiceName))
 }
 
 func TestAccessToAPipe(t *testing.T) {
@@ -36,13 +29,13 @@ func TestAccessToAPipe(t *testing.T) {
 		"(D;;GA;;;NU)"), "what is denied comes first")
 }
 
-// A token is said to the system, to the service's own user and to who asks; a pipe of anybody else's is one
+// A token is said to the system and to who asks; a pipe of anybody else's is one
 // that was there first.
 func TestWhoMayServe(t *testing.T) {
 	const self = "S-1-5-21-7-1001"
 	for owner, may := range map[User]bool{self: true, "S-1-5-18": Root == "S-1-5-18",
-		ServiceUser(ServiceName): true, ServiceUser("other"): false, "S-1-5-21-7-1002": false,
-		"S-1-5-32-544": false, "": false} {
+		"S-1-5-21-7-1002": false,
+		"S-1-5-32-544":    false, "": false} {
 		require.Equal(t, may, mayServe(owner, self), owner)
 	}
 }

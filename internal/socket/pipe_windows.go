@@ -122,7 +122,7 @@ func Dial(ctx context.Context, path string) (net.Conn, error) {
 	c := conn{Conn: raw}
 	owner, err := Peer(c)
 	if err == nil && !mayServe(owner, self) {
-		err = fmt.Errorf("the pipe %s belongs to %s, who is neither the wallet's service nor this user",
+		err = fmt.Errorf("the pipe %s belongs to %s, who is neither this user nor the system",
 			pipeOf(path), owner)
 	}
 	if err != nil {
