@@ -21,8 +21,6 @@ import (
 // line of JSON each: first where everything is, then each payment. A person at a terminal gets text.
 
 const (
-	// sandboxKeeps is how many payments it remembers, at least: it may run for days.
-	sandboxKeeps = 10_000
 	// sandboxQueue is how many lines wait for who reads them; payments never do.
 	sandboxQueue = 10_000
 	sandboxPurse = 1_000 * sandbox.USDC // what each of its accounts has at the start
@@ -96,8 +94,7 @@ func (run *sandboxRun) start(ctx context.Context, ui *ui, stdin *os.File) error 
 	ctx, stop := context.WithCancel(ctx)
 	defer stop()
 	lines := newLineQueue(sandboxQueue)
-	world, err := sandbox.Start(sandbox.Options{Port: run.port, Mainnet: run.mainnet, Keep: sandboxKeeps,
-		OnPayment: func(s sandbox.Settlement) { lines.add(run.line(ui, s.JSON())) }})
+	world, err := sandbox.Start(sandbox.Options{Port: run.port, Mainnet: run.mainnet, OnPayment: func(s sandbox.Settlement) { lines.add(run.line(ui, s.JSON())) }})
 	if err != nil {
 		return x402.Errorf(x402.NetworkError, "the sandbox cannot listen: %w", err).
 			WithHint("choose another --port, or none")

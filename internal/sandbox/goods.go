@@ -17,10 +17,6 @@ type Product struct {
 	Price string `json:"price,omitempty"`
 	// Networks on which it can be paid: "evm", "solana", or their CAIP-2 names; none is "evm".
 	Networks []string `json:"networks,omitempty"`
-	// Scheme is "exact" (also ""), "permit2", "upto" or "batch-settlement"; all but exact on EVM alone.
-	Scheme string `json:"scheme,omitempty"`
-	// Used is what a call comes to at upto, in dollars; "" is the price.
-	Used string `json:"used,omitempty"`
 	// Asset is the address of another token, which nobody here has; "" is the play dollar.
 	Asset string `json:"asset,omitempty"`
 	// PayTo is another payee, where it is sold on one network; "" is the seller.
@@ -32,8 +28,6 @@ type Product struct {
 	// Content is what is delivered, and MimeType what it is; "" is JSON.
 	Content  string `json:"content,omitempty"`
 	MimeType string `json:"mimeType,omitempty"`
-	// SignIn delivers it again to who paid for it and signs in (sign-in-with-x).
-	SignIn bool `json:"signIn,omitempty"`
 }
 
 // bounds of what scripts may make the seller keep.
@@ -90,7 +84,7 @@ func (s *Sandbox) productOf(path string, p Product) (product, error) {
 		return product{}, x402.Errorf(x402.InvalidArgument, "%s: %s", path, fmt.Sprintf(format, args...))
 	}
 	made := product{about: p.Description, content: p.Content, mime: p.MimeType, asset: p.Asset,
-		payTo: p.PayTo, validity: p.MaxTimeoutSeconds, signIn: p.SignIn}
+		payTo: p.PayTo, validity: p.MaxTimeoutSeconds}
 	dialect, rest := dialectOf(path)
 	switch {
 	case !strings.HasPrefix(path, "/") || len(path) > maxPath || strings.ContainsAny(path, "?# \t\r\n"):
@@ -106,11 +100,7 @@ func (s *Sandbox) productOf(path string, p Product) (product, error) {
 	if err != nil {
 		return refuse("price: %v", err)
 	}
-	used, err := unitsOf(p.Used)
-	if err != nil {
-		return refuse("used: %v", err)
-	}
-	made.price, made.used = price, used
+	made.price = price
 	for _, name := range p.Networks {
 		network, known := s.networkOf(name)
 		if !known || slices.Contains(made.networks, network) {
@@ -121,34 +111,10 @@ func (s *Sandbox) productOf(path string, p Product) (product, error) {
 	if len(made.networks) == 0 {
 		made.networks = []string{EVM}
 	}
-	if err := made.take(p.Scheme); err != nil {
-		return refuse("%v", err)
-	}
 	if err := s.checkPayee(made); err != nil {
 		return refuse("%v", err)
 	}
 	return made, nil
-}
-
-// take sets the way in which a product is paid.
-func (p *product) take(scheme string) error {
-	switch scheme {
-	case "", x402.Exact:
-	case x402.Permit2, x402.Upto, x402.BatchSettlement:
-		if !slices.Equal(p.networks, []string{EVM}) || p.price == 0 {
-			return fmt.Errorf("%s is for what is paid on evm alone", scheme)
-		}
-		p.way = scheme
-	default:
-		return fmt.Errorf("scheme is exact, permit2, upto or batch-settlement, and not %q", scheme)
-	}
-	switch {
-	case p.way == x402.Upto && p.used == 0:
-		p.used = p.price
-	case p.way != x402.Upto && p.used != 0, p.used > p.price:
-		return fmt.Errorf("used is for upto, and at most the price")
-	}
-	return nil
 }
 
 // checkPayee makes sure that whoever is to be paid can be.
@@ -156,7 +122,7 @@ func (s *Sandbox) checkPayee(p product) error {
 	if p.payTo == "" && p.asset == "" {
 		return nil
 	}
-	if len(p.networks) != 1 || p.way == x402.BatchSettlement {
+	if len(p.networks) != 1 {
 		return fmt.Errorf("payTo and asset are for what is sold by one payment on one network")
 	}
 	for _, address := range []string{p.payTo, p.asset} {

@@ -19,9 +19,6 @@ type product struct {
 	asset    string // the token that is asked for, by its address; "": the play dollar of the network
 	payTo    string // who is paid, where it is not the seller: an address of the only network
 	validity int    // seconds: maxTimeoutSeconds; 0: the default
-	signIn   bool   // who paid gets it again by signing in
-	way      string // what it is paid by, as x402.Requirement.Way has it; "": exact
-	used     uint64 // at upto: what a call comes to, in atomic units
 }
 
 // products are the seller's paths as a sandbox starts.
@@ -36,15 +33,6 @@ var products = map[string]product{
 		content: `{"city":"Lisbon","airQuality":"good"}`},
 	"/atlas": {price: 2 * cent, networks: []string{Solana}, about: "Sea chart of Lisbon",
 		content: `{"city":"Lisbon","chart":"a sea chart"}`},
-	"/archive": {price: mill, networks: []string{EVM}, signIn: true,
-		about:   "Temperatures of a year in Lisbon",
-		content: `{"city":"Lisbon","warmest":38,"coldest":4}`},
-	"/permit2": {price: mill, networks: []string{EVM}, way: x402.Permit2, about: "Wind in Lisbon",
-		content: `{"city":"Lisbon","knots":12,"from":"north-west"}`},
-	"/upto": {price: 2 * cent, networks: []string{EVM}, way: x402.Upto, used: 4 * mill,
-		about: "Questions about Lisbon's climate", content: `{"city":"Lisbon","answer":"mild","words":4}`},
-	"/batch": {price: mill, networks: []string{EVM}, way: x402.BatchSettlement, about: "Waves off Lisbon",
-		content: `{"city":"Lisbon","waves":2.1,"seconds":11}`},
 	"/report": {price: 50 * cent, networks: []string{EVM}, about: "Climate report",
 		content: `{"city":"Lisbon","report":"warmer than it was"}`},
 	"/expensive": {price: 50 * USDC, networks: []string{EVM},
@@ -65,20 +53,16 @@ func Content(path string) string {
 	return products[path].content
 }
 
-// accepts are the ways to pay for what this request asks for.
-func (s *sale) accepts(version int, times uint64) []any {
-	return s.offers(s.path, s.product, version, times)
-}
-
 // offers are the ways to pay for a product.
 func (s *Sandbox) offers(path string, p product, version int, times uint64) (list []any) {
 	for _, network := range p.networks {
-		offer := map[string]any{"scheme": p.scheme(), "network": nameOf(s.named(network), version),
+		offer := map[string]any{"scheme": x402.Exact, "network": nameOf(s.named(network), version),
 			"maxTimeoutSeconds": cmp.Or(p.validity, validity)}
 		amount := strconv.FormatUint(p.price*times, 10)
 		if network == EVM {
-			offer["asset"], offer["payTo"], offer["extra"] = s.evm.asset.Address, s.PayToEVM,
-				s.extraOnEVM(p.way)
+			a := s.evm.Asset
+			offer["asset"], offer["payTo"], offer["extra"] = a.Address, s.PayToEVM,
+				map[string]any{"name": a.Name, "version": a.Version}
 		} else {
 			offer["asset"], offer["payTo"], offer["extra"] = s.solana.asset.Address, s.PayToSolana,
 				map[string]any{"feePayer": s.FeePayer}
@@ -100,48 +84,12 @@ func (s *Sandbox) offers(path string, p product, version int, times uint64) (lis
 	return list
 }
 
-// extensions are those of a challenge.
-func (s *sale) extensions() map[string]any {
-	all := map[string]any{}
-	if s.product.signIn {
-		all[x402.ExtensionSignIn] = s.declareSignIn()
-	}
-	if s.product.way == x402.Permit2 || s.product.way == x402.Upto {
-		all[x402.EIP2612Sponsoring] = map[string]any{"info": map[string]any{"version": "1",
-			"description": "The facilitator brings an approval of Permit2 to the chain."}}
-	}
-	return all
-}
-
 // named is the name that the chain of a product has here.
 func (s *Sandbox) named(network string) string {
 	if network == EVM {
-		return s.evm.asset.Network
+		return s.evm.Asset.Network
 	}
 	return s.solana.asset.Network
 }
 
 func (p product) mimeType() string { return cmp.Or(p.mime, "application/json") }
-
-func (p product) scheme() string {
-	if p.way == "" || p.way == x402.Permit2 {
-		return x402.Exact
-	}
-	return p.way
-}
-
-// extraOnEVM is what else a way of paying has to be told.
-func (s *Sandbox) extraOnEVM(way string) map[string]any {
-	a := s.evm.asset
-	extra := map[string]any{"name": a.Name, "version": a.Version}
-	switch way {
-	case x402.Permit2:
-		extra["assetTransferMethod"] = x402.Permit2
-	case x402.Upto:
-		extra["facilitatorAddress"] = s.Settler
-	case x402.BatchSettlement:
-		extra["receiverAuthorizer"], extra["withdrawDelay"] = s.authorizer.address, leastDelay
-		extra["minDeposit"] = strconv.Itoa(leastDeposit)
-	}
-	return extra
-}
