@@ -93,22 +93,13 @@ func (s *Sandbox) Close() error {
 }
 
 // Product is something that the seller sells.
-type Product struct {
-	Price             string   // dollars, as in "0.05"; "" is free
-	Networks          []string // "evm", "solana", or their CAIP-2 names; none is "evm"
-	Asset             string   // another token's address, which nobody here has; "" is the play dollar
-	PayTo             string   // another payee, where it is sold on one network; "" is the seller
-	MaxTimeoutSeconds int      // how long a payment may be valid; 0 is 60
-	Description       string   // in the challenge, and searched by discovery
-	Content           string   // what is delivered
-	MimeType          string   // what that is; "" is application/json
-}
+type Product = sandbox.Product
 
 // Sell sells something at a path, in place of what was sold there, and returns its URL. It fails the test
 // where that cannot be sold: the message says why.
 func (s *Sandbox) Sell(t testing.TB, path string, p Product) (url string) {
 	t.Helper()
-	if err := s.world.Sell(path, sandbox.Product(p)); err != nil {
+	if err := s.world.Sell(path, p); err != nil {
 		t.Fatalf("x402test: %v", err)
 	}
 	return s.SellerURL + path

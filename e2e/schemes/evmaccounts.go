@@ -64,7 +64,7 @@ func (c *chain) admit(tx evm.SignedTransaction) error {
 	cost, fits := tx.MaxFee.Times(tx.Gas).Uint64()
 	coins := c.coins.At(tx.From, math.MaxUint64)
 	switch {
-	case c.Has(tx.Hash):
+	case c.Mined(tx.Hash) != nil:
 		return errAlreadyKnown
 	case tx.ChainID != id:
 		return sandbox.NodeRefuses("invalid chain id for signer: have %d want %d", tx.ChainID, id)
@@ -154,4 +154,30 @@ func (c *chain) account(t sandbox.Timeline) sandbox.Method {
 		}
 		return quantity(t.At(address, block)), nil
 	}
+}
+
+func (c *chain) getCode(params []json.RawMessage) (any, error) {
+	var address string
+	if err := sandbox.Read(params, &address); err != nil {
+		return nil, err
+	}
+	if c.HasCode(address) {
+		return "0x60806040", nil
+	}
+	return "0x", nil
+}
+
+func (c *chain) getTransaction(params []json.RawMessage) (any, error) {
+	var hash string
+	if err := sandbox.Read(params, &hash); err != nil {
+		return nil, err
+	}
+	tx := c.Mined(hash)
+	if tx == nil || c.world.Strike(evmNodeForgets) != "" {
+		return nil, nil
+	}
+	return map[string]any{
+		"hash": tx.Hash, "blockNumber": quantity(tx.Block), "blockHash": sandbox.HashOf("block", tx.Block),
+		"from": strings.ToLower(tx.From), "to": strings.ToLower(tx.To), "input": tx.Input, "value": "0x0",
+	}, nil
 }

@@ -35,11 +35,10 @@ var ways = map[string]way{
 
 // Price is what the seller asks for a path, in atomic units.
 func Price(path string) uint64 {
-	w, known := ways[path]
-	if !known {
-		return sandbox.Price("/" + strings.TrimPrefix(path, "/"+inMPP+"/"))
+	if w, known := ways[path]; known {
+		return units(w.Product.Price)
 	}
-	return units(w.Product.Price)
+	return sandbox.Price(withoutMPP(path))
 }
 
 // Content is what the seller delivers for a path.
@@ -47,7 +46,14 @@ func Content(path string) string {
 	if w, known := ways[path]; known {
 		return w.Product.Content
 	}
-	return sandbox.Content("/" + strings.TrimPrefix(path, "/"+inMPP+"/"))
+	return sandbox.Content(withoutMPP(path))
+}
+
+func withoutMPP(path string) string {
+	if rest, isMPP := strings.CutPrefix(path, "/"+inMPP+"/"); isMPP {
+		return "/" + rest
+	}
+	return path
 }
 
 // sale is a request to the seller at one of the ways' paths, or in MPP.

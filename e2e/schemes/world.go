@@ -111,6 +111,8 @@ func (s *World) extend() (sandbox.Extra, error) {
 		Methods: map[string]sandbox.Method{
 			"eth_getBalance":           c.account(c.coins),
 			"eth_getTransactionCount":  c.account(c.counts),
+			"eth_getCode":              c.getCode,
+			"eth_getTransactionByHash": c.getTransaction,
 			"eth_estimateGas":          c.estimateGas,
 			"eth_maxPriorityFeePerGas": func([]json.RawMessage) (any, error) { return quantity(sandbox.UsualTip), nil },
 			"eth_sendRawTransaction":   s.sendRaw,
@@ -127,6 +129,8 @@ const (
 	evmNodeMute  = "evm node mute"  // takes it, and cuts the connection
 	evmNodeDrops = "evm node drops" // says that it took it, and did not
 	evmNodeKnows = "evm node knows" // takes it, and says that it has it already
+
+	evmNodeForgets = "evm node forgets" // the sandbox's
 )
 
 // units is a price in atomic units.

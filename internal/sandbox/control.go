@@ -181,7 +181,7 @@ type Offer struct {
 func (s *Sandbox) Offers() []Offer {
 	list, goods := []Offer{}, s.goodsNow()
 	for path, p := range goods {
-		o := Offer{Path: path, URL: s.SellerURL + path, Price: Dollars(p.price), About: p.about}
+		o := Offer{Path: path, URL: s.SellerURL + path, Price: Dollars(p.price), About: p.Description}
 		for _, network := range p.networks {
 			if p.price > 0 {
 				o.Networks, o.Scheme = append(o.Networks, s.named(network)), x402.Exact

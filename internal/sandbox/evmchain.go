@@ -145,8 +145,8 @@ func (c *Chain) Add(tx *Transaction) {
 	c.txs = append(c.txs, tx)
 }
 
-// Has reports whether a transaction is in a block.
-func (c *Chain) Has(hash string) bool { return c.byHash[hash] != nil }
+// Mined is a transaction that is in a block; nil: there is none of that hash.
+func (c *Chain) Mined(hash string) *Transaction { return c.byHash[strings.ToLower(hash)] }
 
 // NonceKey names a payer's nonce in maps.
 func NonceKey(payer string, nonce [32]byte) string {

@@ -41,10 +41,8 @@ func (s *Sandbox) evmNode() http.Handler {
 		"eth_blockNumber":           func([]json.RawMessage) (any, error) { return quantity(c.Head()), nil },
 		"eth_getBlockByNumber":      c.getBlock,
 		"eth_call":                  forgetful(c.call),
-		"eth_getCode":               c.getCode,
 		"eth_getLogs":               forgetful(c.getLogs),
 		"eth_getTransactionReceipt": forgetful(c.getReceipt),
-		"eth_getTransactionByHash":  forgetful(c.getTransaction),
 	}
 	maps.Copy(methods, s.extra.Methods)
 	return s.node(evmNodeDown, rpcNode{chain: &c.Mutex, methods: methods})
@@ -152,17 +150,6 @@ func (c *Chain) view(contract, selector, words string, block uint64, forgets boo
 		return c.extra.View(contract, selector, words, block, forgets)
 	}
 	return "", false
-}
-
-func (c *Chain) getCode(params []json.RawMessage) (any, error) {
-	var address string
-	if err := Read(params, &address); err != nil {
-		return nil, err
-	}
-	if c.HasCode(address) {
-		return "0x60806040", nil
-	}
-	return "0x", nil
 }
 
 // IsToken reports whether an address is the token's.
@@ -278,20 +265,5 @@ func (c *Chain) getReceipt(params []json.RawMessage, forgets bool) (any, error) 
 		"blockHash": HashOf("block", tx.Block), "gasUsed": quantity(tx.Gas),
 		"effectiveGasPrice": quantity(tx.GasPrice),
 		"from":              strings.ToLower(tx.From), "to": strings.ToLower(tx.To), "logs": logs,
-	}, nil
-}
-
-func (c *Chain) getTransaction(params []json.RawMessage, forgets bool) (any, error) {
-	var hash string
-	if err := Read(params, &hash); err != nil {
-		return nil, err
-	}
-	tx := c.byHash[strings.ToLower(hash)]
-	if tx == nil || forgets {
-		return nil, nil
-	}
-	return map[string]any{
-		"hash": tx.Hash, "blockNumber": quantity(tx.Block), "blockHash": HashOf("block", tx.Block),
-		"from": strings.ToLower(tx.From), "to": strings.ToLower(tx.To), "input": tx.Input, "value": "0x0",
 	}, nil
 }

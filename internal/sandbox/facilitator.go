@@ -341,12 +341,12 @@ func (s *Sandbox) discovery(w http.ResponseWriter, r *http.Request) {
 	goods := s.goodsNow()
 	for _, path := range slices.Sorted(maps.Keys(goods)) {
 		p := goods[path]
-		if p.price == 0 || !strings.Contains(strings.ToLower(path+" "+p.about), query) {
+		if p.price == 0 || !strings.Contains(strings.ToLower(path+" "+p.Description), query) {
 			continue
 		}
 		items = append(items, map[string]any{
 			"resource": s.SellerURL + path, "type": "http", "x402Version": 2,
-			"accepts": s.offers(path, p, 2, 1), "description": p.about,
+			"accepts": s.offers(path, p, 2, 1), "description": p.Description,
 			"mimeType": p.mimeType(), "lastUpdated": s.now().UTC().Format(time.RFC3339),
 		})
 	}

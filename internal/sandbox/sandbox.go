@@ -17,7 +17,6 @@ import (
 	"fmt"
 	"io"
 	"log"
-	"maps"
 	"net"
 	"net/http"
 	"strings"
@@ -34,9 +33,8 @@ const (
 	EVM    = "eip155:84532"                            // Base Sepolia
 	Solana = "solana:EtWTRABZaYq6iMfeYKouRu166VU2xqa1" // Devnet
 	USDC   = 1_000_000                                 // atomic units of one token, on both
-	cent   = USDC / 100
-	mill   = USDC / 1000          // a tenth of a cent
-	purse  = uint64(1_000 * USDC) // what the owner has at the start, on each
+	mill   = USDC / 1000                               // a tenth of a cent
+	purse  = uint64(1_000 * USDC)                      // what the owner has at the start, on each
 )
 
 // Options of Start. The zero value is right for a demo.
@@ -110,7 +108,7 @@ func Start(o Options) (*Sandbox, error) {
 	o.Finality, o.Delay = cmp.Or(o.Finality, 2*time.Second), cmp.Or(o.Delay, 2*time.Second)
 	s := &Sandbox{options: o, closed: make(chan struct{}), ownerKey: newKey(), feeKey: newKey(),
 		client: &http.Client{Transport: &http.Transport{}, Timeout: 30 * time.Second},
-		faults: map[faultAt]int{}, goods: maps.Clone(products), asked: map[string]int{},
+		faults: map[faultAt]int{}, asked: map[string]int{},
 		served: map[string]int{}, presented: map[[sha256.Size]byte]bool{}, redeemed: map[string]bool{}}
 	owner := keyOf(s.ownerKey)
 	s.Owner, s.FeePayer = owner.String(), keyOf(s.feeKey).String()
@@ -127,6 +125,11 @@ func Start(o Options) (*Sandbox, error) {
 	s.OwnerAccount = s.solana.open(owner, purse).String()
 	s.solana.open(mustKey(s.PayToSolana), 0)
 
+	goods, err := s.makeAll(products)
+	if err != nil {
+		return nil, err
+	}
+	s.goods = goods
 	if o.Extend != nil {
 		s.extra = o.Extend(s)
 	}
@@ -277,3 +280,6 @@ func newKey() ed25519.PrivateKey {
 }
 
 func keyOf(private ed25519.PrivateKey) key { return key(private.Public().(ed25519.PublicKey)) }
+
+// Networks are the CAIP-2 names of the two chains.
+func (s *Sandbox) Networks() (onEVM, onSolana string) { return s.options.networks() }

@@ -137,7 +137,7 @@ func (s *Sale) Ask(why string, times uint64) {
 			delete(offer.(map[string]any), "extra")
 		}
 	case s.version() == 2:
-		challenge["resource"] = map[string]any{"url": s.SellerURL + s.Path, "description": s.product.about,
+		challenge["resource"] = map[string]any{"url": s.SellerURL + s.Path, "description": s.product.Description,
 			"mimeType": s.product.mimeType()}
 		if len(s.Extensions) > 0 {
 			challenge["extensions"] = s.Extensions
@@ -274,8 +274,8 @@ func (s *Sale) After(receipt string) {
 	case sellerCuts:
 		s.Receipt(receipt)
 		s.W.Header().Set("Content-Type", "application/json")
-		s.W.Header().Set("Content-Length", strconv.Itoa(len(s.product.content)))
-		s.W.Write([]byte(s.product.content)[:len(s.product.content)/2])
+		s.W.Header().Set("Content-Length", strconv.Itoa(len(s.product.Content)))
+		s.W.Write([]byte(s.product.Content)[:len(s.product.Content)/2])
 		http.NewResponseController(s.W).Flush()
 		Cut()
 	case sellerSlow:
@@ -306,7 +306,7 @@ func (s *Sale) Deliver(receipt string) {
 	s.count(s.served, s.Path)
 	s.W.Header().Set("Content-Type", s.product.mimeType())
 	s.W.Header().Set("Cache-Control", "private")
-	io.WriteString(s.W, s.product.content)
+	io.WriteString(s.W, s.product.Content)
 }
 
 // read decodes a payment header and finds the offer it accepts. submission is the facilitator's
