@@ -94,7 +94,8 @@ func (run *sandboxRun) start(ctx context.Context, ui *ui, stdin *os.File) error 
 	ctx, stop := context.WithCancel(ctx)
 	defer stop()
 	lines := newLineQueue(sandboxQueue)
-	world, err := sandbox.Start(sandbox.Options{Port: run.port, Mainnet: run.mainnet, OnPayment: func(s sandbox.Settlement) { lines.add(run.line(ui, s.JSON())) }})
+	world, err := sandbox.Start(sandbox.Options{Port: run.port, Mainnet: run.mainnet,
+		OnPayment: func(s sandbox.Settlement) { lines.add(run.line(ui, s.JSON())) }})
 	if err != nil {
 		return x402.Errorf(x402.NetworkError, "the sandbox cannot listen: %w", err).
 			WithHint("choose another --port, or none")

@@ -301,7 +301,8 @@ func TestReferenceClientPaysByPermit2(t *testing.T) {
 	got := referencePays(t, s.SellerURL, s.SolanaNodeURL, onEVM.PlayKey, onSolana.PlayKey, "/permit2")[0]
 	paid := s.Settlements()
 	require.Len(t, paid, 1)
-	require.Equal(t, referenceAnswer{http.StatusOK, true, paid[0].Transaction, sandbox.EVM, onEVM.Address}, got)
+	require.Equal(t, referenceAnswer{http.StatusOK, true, paid[0].Transaction, sandbox.EVM,
+		onEVM.Address}, got)
 	require.Equal(t, schemes.Price("/permit2"), paid[0].Amount)
 }
 
@@ -314,7 +315,8 @@ type referenceAnswer struct {
 }
 
 // referencePays buys at a seller's paths with the reference client.
-func referencePays(t *testing.T, seller, node, onEVM, onSolana string, paths ...string) (list []referenceAnswer) {
+func referencePays(t *testing.T, seller, node, onEVM, onSolana string, paths ...string) (
+	list []referenceAnswer) {
 	t.Helper()
 	said := runNode(t, `
 		import { createKeyPairSignerFromBytes, getBase58Encoder } from '@solana/kit';

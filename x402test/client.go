@@ -54,9 +54,9 @@ func (s *Sandbox) MakeAccount(network, dollars string) (*Account, error) {
 }
 
 // Client is an HTTP client that pays: a 402 is paid by an account, as far as its play money goes, and asked
-// again once. It pays by exact, on its own network. What it was told of the payment is in the answer's headers
-// (ReceiptOf reads it). It is a buyer for tests of sellers: it has no limits, keeps nothing, and never tries
-// again.
+// again once. It pays by exact, on its own network. What it was told of the payment is in the answer's
+// headers (ReceiptOf reads it). It is a buyer for tests of sellers: it has no limits, keeps nothing, and
+// never tries again.
 func (s *Sandbox) Client(a *Account) *http.Client {
 	nodes := &http.Client{Transport: s.dials}
 	return &http.Client{Transport: &buyer{account: a, solana: s.Solana, world: s.world, dials: s.dials,

@@ -66,7 +66,8 @@ var scenarios = []scenario{
 		books: (*run).pulls},
 	{name: "pay-vault", path: "/weather", rule: schemes.Rules{Vault: true}, prepare: opened,
 		books: (*run).vault},
-	{name: "sign-in", path: "/archive", signIn: true, more: "/weather", rule: schemes.Rules{Rules: sandbox.Rules{SignIn: "allow"}},
+	{name: "sign-in", path: "/archive", signIn: true, more: "/weather",
+		rule:    schemes.Rules{Rules: sandbox.Rules{SignIn: "allow"}},
 		prepare: bought, books: (*run).signIns, judge: (*run).signedIn},
 	// out of a deposit: the call that makes it, and one that shows a voucher alone
 	{name: "pay-batch-deposit", path: batch, judge: (*run).channel},

@@ -44,8 +44,8 @@ type channelsOnChain struct {
 }
 
 func newChannelsOnChain() channelsOnChain {
-	return channelsOnChain{balance: sandbox.Timeline{}, claimed: sandbox.Timeline{}, refunds: sandbox.Timeline{},
-		owed: map[string]uint64{}}
+	return channelsOnChain{balance: sandbox.Timeline{}, claimed: sandbox.Timeline{},
+		refunds: sandbox.Timeline{}, owed: map[string]uint64{}}
 }
 
 // channelState is a channel at the latest block.
@@ -78,11 +78,11 @@ func (c *chain) viewBatch(selector, words string, block uint64, forgets bool) (a
 	id, of := "0x"+words, c.channels
 	switch selector {
 	case callChannels:
-		return sandbox.Word(of.balance.At(id, block)) + bare(sandbox.Word(of.claimed.At(id, block))), true
+		return word(of.balance.At(id, block)) + bare(word(of.claimed.At(id, block))), true
 	case callPendingWithdrawals:
-		return sandbox.Word(0) + bare(sandbox.Word(0)), true
+		return word(0) + bare(word(0)), true
 	case callRefundNonce:
-		return sandbox.Word(of.refunds.At(id, block)), true
+		return word(of.refunds.At(id, block)), true
 	}
 	return "", false
 }
@@ -103,8 +103,8 @@ func (d channelDeposit) nonce() [32]byte {
 // isSigned reports whether the payer signed it, for the collector.
 func (c *chain) isSigned(d channelDeposit) bool {
 	nonce := d.nonce()
-	return isBy(d.config.Payer, c.tokenData().digest(receiveType, sandbox.TopicOf(d.config.Payer),
-		sandbox.TopicOf(batchCollector), sandbox.Word(d.amount), sandbox.Word(uint64(d.validAfter)), sandbox.Word(uint64(d.validBefore)),
+	return isBy(d.config.Payer, c.tokenData().digest(receiveType, topicOf(d.config.Payer),
+		topicOf(batchCollector), word(d.amount), word(uint64(d.validAfter)), word(uint64(d.validBefore)),
 		hex.EncodeToString(nonce[:])), d.signature)
 }
 
@@ -141,16 +141,16 @@ func (c *chain) executeDeposit(sender string, d channelDeposit) (sandbox.Settlem
 	c.Move(tx, batchCollector, batchContract, d.amount)
 	balance := c.channel(d.id).balance + d.amount
 	c.channels.balance.Put(tx.Block, d.id, balance)
-	tx.Emit(batchContract, sandbox.Word(d.amount)+bare(sandbox.Word(balance)), hashText(eventDeposited), d.id,
-		sandbox.TopicOf(sender))
+	tx.Emit(batchContract, word(d.amount)+bare(word(balance)), hashText(eventDeposited), d.id,
+		topicOf(sender))
 	c.Add(tx)
 	return sandbox.Settlement{Network: c.Asset.Network, Transaction: tx.Hash, Payer: payer, Signer: payer,
 		PayTo: batchContract, Amount: d.amount, Nonce: "0x" + hex.EncodeToString(nonce[:])}, nil
 }
 
 func (c *chain) callsBatch(sender string, name ...any) *sandbox.Transaction {
-	return &sandbox.Transaction{Hash: sandbox.HashOf(name...), Block: c.Next(), From: sender, To: batchContract,
-		Input: "0x"}
+	return &sandbox.Transaction{Hash: sandbox.HashOf(name...), Block: c.Next(), From: sender,
+		To: batchContract, Input: "0x"}
 }
 
 // channelClaim takes up to what a voucher promises.
@@ -197,8 +197,8 @@ func (c *chain) applyClaims(tx *sandbox.Transaction, claims []channelClaim) {
 		more := claim.total - at.claimed
 		c.channels.claimed.Put(tx.Block, claim.id, claim.total)
 		c.channels.owed[strings.ToLower(claim.config.Receiver)] += more
-		tx.Emit(batchContract, sandbox.Word(more)+bare(sandbox.Word(claim.total)), hashText(eventClaimed), claim.id,
-			sandbox.TopicOf(tx.From))
+		tx.Emit(batchContract, word(more)+bare(word(claim.total)), hashText(eventClaimed), claim.id,
+			topicOf(tx.From))
 	}
 }
 
@@ -220,8 +220,8 @@ func (c *chain) payOut(sender, receiver string) (transaction string, amount uint
 	tx := c.callsBatch(sender, "settle", receiver, c.Head())
 	c.Move(tx, batchContract, receiver, amount)
 	delete(c.channels.owed, strings.ToLower(receiver))
-	tx.Emit(batchContract, sandbox.Word(amount), hashText(eventSettled), sandbox.TopicOf(receiver), sandbox.TopicOf(c.Asset.Address),
-		sandbox.TopicOf(sender))
+	tx.Emit(batchContract, word(amount), hashText(eventSettled), topicOf(receiver), topicOf(c.Asset.Address),
+		topicOf(sender))
 	c.Add(tx)
 	return tx.Hash, amount
 }
@@ -268,7 +268,7 @@ func (c *chain) executeRefund(sender string, r channelRefund) (transaction strin
 	if refunded > 0 {
 		c.Move(tx, batchContract, r.config.Payer, refunded)
 	}
-	tx.Emit(batchContract, sandbox.Word(refunded), hashText(eventRefunded), r.id, sandbox.TopicOf(sender))
+	tx.Emit(batchContract, word(refunded), hashText(eventRefunded), r.id, topicOf(sender))
 	c.Add(tx)
 	return tx.Hash, refunded, nil
 }

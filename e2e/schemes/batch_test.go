@@ -40,8 +40,8 @@ func (k channelKey) SignChannel(_ context.Context, m evm.ChannelMessage) (out ev
 	d := channelDeposit{config: m.Config, id: data.channelID(m.Config), validBefore: m.Deposit.ValidBefore,
 		salt: "0x" + hex.EncodeToString(m.Deposit.Salt[:])}
 	nonce := d.nonce()
-	out.Deposit, err = k.sign(k.s.chain.tokenData().digest(receiveType, sandbox.TopicOf(m.Config.Payer),
-		sandbox.TopicOf(batchCollector), sandbox.WordOf(m.Deposit.Value), sandbox.Word(0), sandbox.Word(uint64(d.validBefore)),
+	out.Deposit, err = k.sign(k.s.chain.tokenData().digest(receiveType, topicOf(m.Config.Payer),
+		topicOf(batchCollector), wordOf(m.Deposit.Value), word(0), word(uint64(d.validBefore)),
 		hex.EncodeToString(nonce[:])))
 	return out, err
 }

@@ -88,7 +88,8 @@ func (s *World) Claim() error {
 	s.mu.Unlock()
 	s.chain.Lock()
 	defer s.chain.Unlock()
-	_, err := s.chain.executeClaims(s.Settler, claims, signedBy(s.authorizer, s.chain.batchData().claims(claims)))
+	signature := signedBy(s.authorizer, s.chain.batchData().claims(claims))
+	_, err := s.chain.executeClaims(s.Settler, claims, signature)
 	if err == nil {
 		s.chain.payOut(s.Settler, claims[0].config.Receiver)
 	}

@@ -237,8 +237,8 @@ func (s *sale) authorizesRefund(submission []byte, record channelRecord) []byte 
 	set(payload, "claims", []claimedBatch{claimed})
 	data := s.world.chain.batchData()
 	set(payload, "claimAuthorizerSignature", signedBy(s.world.authorizer, data.claims(claims)))
-	set(payload, "refundAuthorizerSignature", signedBy(s.world.authorizer, data.refund(record.id, record.state.refunds,
-		amount)))
+	set(payload, "refundAuthorizerSignature", signedBy(s.world.authorizer,
+		data.refund(record.id, record.state.refunds, amount)))
 	set(payment, "payload", payload)
 	set(request, "paymentPayload", payment)
 	text, _ := json.Marshal(request)

@@ -19,7 +19,7 @@ type typedData struct{ domain string }
 
 func newTypedData(chain uint64, name, version, contract string) typedData {
 	return typedData{hashWords(hashText("EIP712Domain(string name,string version,uint256 chainId,"+
-		"address verifyingContract)"), hashText(name), hashText(version), sandbox.Word(chain), sandbox.TopicOf(contract))}
+		"address verifyingContract)"), hashText(name), hashText(version), word(chain), topicOf(contract))}
 }
 
 // digest is what is signed for a message of members that are one word each.
@@ -52,24 +52,24 @@ const (
 
 // channelID is the hash of a config that was read by readBatch.
 func (t typedData) channelID(c x402.ChannelConfig) string {
-	id := t.digest(channelType, sandbox.TopicOf(c.Payer), sandbox.TopicOf(c.PayerAuthorizer), sandbox.TopicOf(c.Receiver),
-		sandbox.TopicOf(c.ReceiverAuthorizer), sandbox.TopicOf(c.Token), sandbox.Word(uint64(c.WithdrawDelay)), c.Salt)
+	id := t.digest(channelType, topicOf(c.Payer), topicOf(c.PayerAuthorizer), topicOf(c.Receiver),
+		topicOf(c.ReceiverAuthorizer), topicOf(c.Token), word(uint64(c.WithdrawDelay)), c.Salt)
 	return "0x" + hex.EncodeToString(id[:])
 }
 
 func (t typedData) voucher(id string, ceiling uint64) [32]byte {
-	return t.digest(voucherType, id, sandbox.Word(ceiling))
+	return t.digest(voucherType, id, word(ceiling))
 }
 
 func (t typedData) refund(id string, nonce, amount uint64) [32]byte {
-	return t.digest(refundType, id, sandbox.Word(nonce), sandbox.Word(amount))
+	return t.digest(refundType, id, word(nonce), word(amount))
 }
 
 // claims is what an authorizer signs for claims in channels of its own.
 func (t typedData) claims(claims []channelClaim) [32]byte {
 	var entries []string
 	for _, c := range claims {
-		entries = append(entries, hashWords(hashText(entryType), c.id, sandbox.Word(c.ceiling), sandbox.Word(c.total)))
+		entries = append(entries, hashWords(hashText(entryType), c.id, word(c.ceiling), word(c.total)))
 	}
 	return t.digest("ClaimBatch(ClaimEntry[] claims)"+entryType, hashWords(entries...))
 }

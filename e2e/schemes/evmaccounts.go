@@ -82,8 +82,8 @@ func (c *chain) admit(tx evm.SignedTransaction) error {
 		return sandbox.NodeRefuses("max fee per gas less than block base fee: maxFeePerGas: %s, baseFee: %d",
 			tx.MaxFee, sandbox.BaseFee)
 	case !fits || cost > coins:
-		return sandbox.NodeRefuses("insufficient funds for gas * price + value: balance %d, tx cost %s", coins,
-			tx.MaxFee.Times(tx.Gas))
+		return sandbox.NodeRefuses("insufficient funds for gas * price + value: balance %d, tx cost %s",
+			coins, tx.MaxFee.Times(tx.Gas))
 	}
 	return nil
 }
@@ -115,7 +115,8 @@ func priceOf(tx evm.SignedTransaction) uint64 {
 
 // simulate is what a transaction would take and do, or why it would revert. What has no code takes every
 // call, and does nothing; contracts but the token are not called by accounts here, and none can be made.
-func (c *chain) simulate(from, to string, data []byte) (gas uint64, run func(*sandbox.Transaction), err error) {
+func (c *chain) simulate(from, to string, data []byte) (gas uint64,
+	run func(*sandbox.Transaction), err error) {
 	switch {
 	case c.IsToken(to):
 		run, err = c.runToken(from, data)

@@ -44,8 +44,8 @@ type rawTransaction struct {
 }
 
 func plainTransaction(s *World, nonce uint64, data []byte) rawTransaction {
-	return rawTransaction{chainID: 84532, nonce: nonce, gas: 60_000, tip: sandbox.UsualTip, maxFee: 3 * sandbox.BaseFee,
-		to: s.chain.Asset.Address, data: data}
+	return rawTransaction{chainID: 84532, nonce: nonce, gas: 60_000, tip: sandbox.UsualTip,
+		maxFee: 3 * sandbox.BaseFee, to: s.chain.Asset.Address, data: data}
 }
 
 func (tx rawTransaction) fields() []any {
@@ -126,13 +126,15 @@ func TestWhatANodeRefuses(t *testing.T) {
 	first := a.raw(t, plainTransaction(s, 0, approve))
 	require.Empty(t, asked(t, s, nil, "eth_sendRawTransaction", first))
 	for refusal, spoil := range map[string]func(*rawTransaction){
-		"nonce too low":                   func(tx *rawTransaction) { tx.nonce = 0; tx.gas++ },
-		"nonce too high":                  func(tx *rawTransaction) { tx.nonce = 2 },
-		"invalid chain id":                func(tx *rawTransaction) { tx.chainID = 8453 },
-		"intrinsic gas too low":           func(tx *rawTransaction) { tx.gas = plainGas - 1 },
-		"exceeds block gas limit":         func(tx *rawTransaction) { tx.gas = blockGas + 1 },
-		"priority fee per gas higher":     func(tx *rawTransaction) { tx.tip = tx.maxFee + 1 },
-		"less than block base fee":        func(tx *rawTransaction) { tx.maxFee, tx.tip = sandbox.BaseFee-1, 0 },
+		"nonce too low":               func(tx *rawTransaction) { tx.nonce = 0; tx.gas++ },
+		"nonce too high":              func(tx *rawTransaction) { tx.nonce = 2 },
+		"invalid chain id":            func(tx *rawTransaction) { tx.chainID = 8453 },
+		"intrinsic gas too low":       func(tx *rawTransaction) { tx.gas = plainGas - 1 },
+		"exceeds block gas limit":     func(tx *rawTransaction) { tx.gas = blockGas + 1 },
+		"priority fee per gas higher": func(tx *rawTransaction) { tx.tip = tx.maxFee + 1 },
+		"less than block base fee": func(tx *rawTransaction) {
+			tx.maxFee, tx.tip = sandbox.BaseFee-1, 0
+		},
 		"insufficient funds for gas":      func(tx *rawTransaction) { tx.maxFee = coins / 60_000 },
 		"not a transaction of EIP-1559":   nil,
 		"insufficient funds for gas * pr": func(tx *rawTransaction) { tx.maxFee = math.MaxUint64 },
@@ -196,7 +198,8 @@ func TestATransactionThatFails(t *testing.T) {
 	spelled := func(address string) string { return common.HexToAddress(address).Hex() }
 	require.Equal(t, []any{s.OwnerEVM, a.Address(), uint64(7)},
 		[]any{spelled(pulls[0].Payer), spelled(pulls[0].PayTo), pulls[0].Amount})
-	message := map[string]any{"from": a.Address(), "to": s.chain.Asset.Address, "data": hexutil.Bytes(take(1))}
+	message := map[string]any{"from": a.Address(), "to": s.chain.Asset.Address,
+		"data": hexutil.Bytes(take(1))}
 	require.Equal(t, "execution reverted: ERC20: transfer amount exceeds allowance",
 		asked(t, s, nil, "eth_estimateGas", message))
 }
@@ -209,7 +212,8 @@ func TestTheWalletsFloat(t *testing.T) {
 			s := start(t, sandbox.Options{})
 			a := newAccount(t)
 			rule := x402.AllowanceRule{Owner: s.OwnerEVM, Float: 2000, MaxGas: money.NewAmount(1e15)}
-			wallet := evm.New(evm.Options{Signer: a, RPC: map[string]string{sandbox.EVM: s.EVMNodeURL}, Now: s.Now,
+			wallet := evm.New(evm.Options{Signer: a, Now: s.Now,
+				RPC:        map[string]string{sandbox.EVM: s.EVMNodeURL},
 				Allowances: map[string]x402.AllowanceRule{sandbox.EVM: rule}})
 			funds := func() x402.Funds {
 				f, err := wallet.Funds(t.Context(), sandbox.EVM, s.chain.Asset)

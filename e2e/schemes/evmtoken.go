@@ -42,8 +42,8 @@ func (c *chain) runToken(sender string, data []byte) (run func(*sandbox.Transact
 		spender, amount := addressIn(words), amountIn(words[32:])
 		return func(tx *sandbox.Transaction) {
 			c.allow(tx.Block, sender, spender, amount)
-			tx.Emit(c.Asset.Address, "0x"+hex.EncodeToString(words[32:]), topicApproval, sandbox.TopicOf(sender),
-				sandbox.TopicOf(spender))
+			tx.Emit(c.Asset.Address, "0x"+hex.EncodeToString(words[32:]), topicApproval, topicOf(sender),
+				topicOf(spender))
 		}, nil
 	case selector == callTransferFrom && len(words) == 96:
 		from, to, amount := addressIn(words), addressIn(words[32:]), amountIn(words[64:])

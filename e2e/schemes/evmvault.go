@@ -57,14 +57,14 @@ func (v *playVault) takes(a evm.Authorization3009, signer string, balance uint64
 
 // state answers the function of that name: ten words.
 func (v *playVault) state(token string, balance uint64, at int64) string {
-	agent, next := sandbox.Word(0), int64(0)
+	agent, next := word(0), int64(0)
 	if v.agent != "" {
-		agent, next = sandbox.TopicOf(v.agent), at+v.limits.period-(at-v.start)%v.limits.period
+		agent, next = topicOf(v.agent), at+v.limits.period-(at-v.start)%v.limits.period
 	}
 	d := &sandbox.CallData{}
-	d.Add(sandbox.TopicOf(v.owner), sandbox.TopicOf(token), agent, sandbox.Word(balance),
-		sandbox.Word(v.available(balance, at)), sandbox.Word(v.limits.perPayment), sandbox.Word(uint64(v.limits.maxWindow)),
-		sandbox.Word(v.limits.perPeriod), sandbox.Word(uint64(v.limits.period)), sandbox.Word(uint64(next)))
+	d.Add(topicOf(v.owner), topicOf(token), agent, word(balance),
+		word(v.available(balance, at)), word(v.limits.perPayment), word(uint64(v.limits.maxWindow)),
+		word(v.limits.perPeriod), word(uint64(v.limits.period)), word(uint64(next)))
 	return "0x" + d.Words.String()
 }
 
@@ -83,9 +83,10 @@ func (c *chain) isVault(address string) bool {
 }
 
 // recover reads a payment out of the vault. signer is its agent.
-func (c *chain) recover(payload json.RawMessage) (signer string, a evm.Authorization3009, isVault bool, err error) {
-	signer, a, err = evm.RecoverAgent(c.Asset.Network, c.Asset, payload)
-	if err != nil || !c.isVault(a.From) {
+func (c *chain) recover(payload json.RawMessage) (signer string, a evm.Authorization3009, isVault bool,
+	err error) {
+	signer, a, errRead := evm.RecoverAgent(c.Asset.Network, c.Asset, payload)
+	if isVault = errRead == nil && c.isVault(a.From); !isVault {
 		return "", a, false, nil
 	}
 	if !c.vault.takes(a, signer, c.Balance(c.vault.address), c.Now().Unix()) {

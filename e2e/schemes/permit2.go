@@ -85,13 +85,13 @@ func (c *chain) executePermit2(p permit2Call) (sandbox.Settlement, error) {
 		return sandbox.Settlement{}, err
 	}
 	nonce := sandbox.NonceKey(p.From, p.Nonce)
-	tx := &sandbox.Transaction{Hash: sandbox.HashOf("permit2", nonce), Block: c.Next(), From: p.sender, To: p.Spender,
-		Input: p.input()}
+	tx := &sandbox.Transaction{Hash: sandbox.HashOf("permit2", nonce), Block: c.Next(), From: p.sender,
+		To: p.Spender, Input: p.input()}
 	if value, good := c.approves(p.approval); good {
 		c.permits.Put(tx.Block, p.From, c.permits.At(p.From, math.MaxUint64)+1)
 		c.allow(tx.Block, p.From, evm.Permit2Address, value)
-		tx.Emit(c.Asset.Address, sandbox.WordOf(p.approval.Value), topicApproval, sandbox.TopicOf(p.From),
-			sandbox.TopicOf(evm.Permit2Address))
+		tx.Emit(c.Asset.Address, wordOf(p.approval.Value), topicApproval, topicOf(p.From),
+			topicOf(evm.Permit2Address))
 	}
 	left := c.allowance(p.From, evm.Permit2Address, math.MaxUint64) - p.moves
 	c.allow(tx.Block, p.From, evm.Permit2Address, left)
@@ -111,7 +111,7 @@ func (c *chain) viewPermit2(selector, words string, block uint64, forgets bool) 
 		return "", false
 	}
 	if forgets {
-		return sandbox.Word(0), true
+		return word(0), true
 	}
 	return c.nonceBitmap(words[:64], words[64:], block), true
 }
@@ -151,17 +151,17 @@ func (p permit2Call) input() string {
 	}
 	in := &sandbox.CallData{}
 	if a := p.approval; a != nil {
-		in.Add(sandbox.WordOf(a.Value), sandbox.Word(uint64(a.Deadline)), hex.EncodeToString(a.signature[:64]),
-			sandbox.Word(uint64(a.signature[64])))
+		in.Add(wordOf(a.Value), word(uint64(a.Deadline)), hex.EncodeToString(a.signature[:64]),
+			word(uint64(a.signature[64])))
 	}
-	in.Add(sandbox.TopicOf(p.Token), sandbox.WordOf(p.Amount), hex.EncodeToString(p.Nonce[:]), sandbox.Word(uint64(p.Deadline)))
+	in.Add(topicOf(p.Token), wordOf(p.Amount), hex.EncodeToString(p.Nonce[:]), word(uint64(p.Deadline)))
 	if p.IsUpto() {
-		in.Add(sandbox.Word(p.moves))
+		in.Add(word(p.moves))
 	}
-	in.Add(sandbox.TopicOf(p.From), sandbox.TopicOf(p.To))
+	in.Add(topicOf(p.From), topicOf(p.To))
 	if p.IsUpto() {
-		in.Add(sandbox.TopicOf(p.Facilitator))
+		in.Add(topicOf(p.Facilitator))
 	}
-	in.Add(sandbox.Word(uint64(p.ValidAfter)))
+	in.Add(word(uint64(p.ValidAfter)))
 	return in.End(name+permitTuple+tail, p.signature)
 }

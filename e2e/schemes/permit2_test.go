@@ -207,6 +207,7 @@ func TestSelectors(t *testing.T) {
 		"transferFrom(address,address,uint256)": callTransferFrom} {
 		require.Equal(t, selector, hex.EncodeToString(sandbox.Keccak(signature)[:4]), signature)
 	}
-	require.Equal(t, topicApproval, "0x"+hex.EncodeToString(sandbox.Keccak("Approval(address,address,uint256)")))
+	approval := sandbox.Keccak("Approval(address,address,uint256)")
+	require.Equal(t, topicApproval, "0x"+hex.EncodeToString(approval))
 	require.Equal(t, crypto.Keccak256([]byte("x")), sandbox.Keccak("x"))
 }

@@ -23,7 +23,8 @@ type way struct {
 // ways are what is sold so, by path.
 var ways = map[string]way{
 	"/archive": {scheme: x402.Exact, signIn: true, Product: sandbox.Product{Price: "0.001",
-		Description: "Temperatures of a year in Lisbon", Content: `{"city":"Lisbon","warmest":38,"coldest":4}`}},
+		Description: "Temperatures of a year in Lisbon",
+		Content:     `{"city":"Lisbon","warmest":38,"coldest":4}`}},
 	"/permit2": {scheme: x402.Permit2, Product: sandbox.Product{Price: "0.001",
 		Description: "Wind in Lisbon", Content: `{"city":"Lisbon","knots":12,"from":"north-west"}`}},
 	"/upto": {scheme: x402.Upto, used: 4 * mill, Product: sandbox.Product{Price: "0.02",

@@ -77,7 +77,8 @@ func (s *sale) letIn(message x402.SignIn) error {
 // hasBought reports whether an account paid for this path. On EVM letter case says nothing.
 func (s *sale) hasBought(account string) bool {
 	for _, paid := range s.Settlements() {
-		isIts := paid.Signer == account || (strings.HasPrefix(account, "0x") && strings.EqualFold(paid.Signer, account))
+		isIts := paid.Signer == account ||
+			(strings.HasPrefix(account, "0x") && strings.EqualFold(paid.Signer, account))
 		if paid.Path == s.Path && isIts {
 			return true
 		}

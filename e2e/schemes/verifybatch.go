@@ -101,7 +101,8 @@ func (p *batchPayload) readDeposit() bool {
 	p.deposit = channelDeposit{config: p.Config, id: p.Voucher.ID}
 	by := p.Deposit.Authorization.By3009
 	if by == nil {
-		return sandbox.IsUnits(p.Deposit.Amount, &p.deposit.amount) // verified later, in the reference's order
+		// verified later, in the reference's order
+		return sandbox.IsUnits(p.Deposit.Amount, &p.deposit.amount)
 	}
 	p.deposit.salt, p.deposit.signature = by.Salt, by.Signature
 	after, errAfter := strconv.ParseInt(by.ValidAfter, 10, 64)
@@ -193,7 +194,8 @@ func (s *World) checkAuthorization(p *batchPayload, terms x402.Requirement) erro
 
 // settleBatch brings a deposit, or a refund that the seller authorized, to the chain. answer is what the
 // facilitator says of it besides. Vouchers are not settled: their seller claims them.
-func (s *World) settleBatch(q *sandbox.Submission) (done sandbox.Settlement, answer map[string]any, err error) {
+func (s *World) settleBatch(q *sandbox.Submission) (done sandbox.Settlement, answer map[string]any,
+	err error) {
 	if done, isSellers, err := s.settleForSeller(q); isSellers {
 		return done, nil, err
 	}
@@ -228,8 +230,8 @@ func (s *World) settleRefund(p *batchPayload) (done sandbox.Settlement, err erro
 	isRead := sandbox.IsUnits(p.Amount, &r.amount) && sandbox.IsUnits(p.RefundNonce, &r.nonce)
 	for _, c := range p.Claims {
 		claim := channelClaim{config: c.Voucher.Channel, signature: c.Signature}
-		isRead = isRead && sandbox.IsUnits(c.Voucher.Ceiling, &claim.ceiling) && sandbox.IsUnits(c.Total, &claim.total) &&
-			c.Voucher.Channel == p.Config
+		isRead = isRead && sandbox.IsUnits(c.Voucher.Ceiling, &claim.ceiling) &&
+			sandbox.IsUnits(c.Total, &claim.total) && c.Voucher.Channel == p.Config
 		claim.id = p.Voucher.ID
 		r.claims = append(r.claims, claim)
 	}

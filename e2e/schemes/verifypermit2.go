@@ -84,7 +84,8 @@ func (s *World) permit2Verdict(q *sandbox.Submission) (signer string, extra map[
 
 // settlePermit2 brings a payment to the chain: at upto for what the seller says that it comes to, which is
 // nothing at all where that is 0.
-func (s *World) settlePermit2(q *sandbox.Submission) (done sandbox.Settlement, more map[string]any, err error) {
+func (s *World) settlePermit2(q *sandbox.Submission) (done sandbox.Settlement, more map[string]any,
+	err error) {
 	p, err := s.verifyPermit2(q)
 	if err != nil {
 		return done, nil, err
@@ -96,7 +97,8 @@ func (s *World) settlePermit2(q *sandbox.Submission) (done sandbox.Settlement, m
 		more = map[string]any{"amount": q.Terms.Amount}
 	}
 	if q.Terms.Amount.IsZero() {
-		return sandbox.Settlement{Network: s.chain.Asset.Network, Payer: p.From, Signer: p.From, PayTo: p.To}, more, nil
+		done = sandbox.Settlement{Network: s.chain.Asset.Network, Payer: p.From, Signer: p.From, PayTo: p.To}
+		return done, more, nil
 	}
 	p.moves, _ = q.Terms.Amount.Uint64()
 	s.chain.Lock()

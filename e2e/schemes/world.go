@@ -1,8 +1,9 @@
-// Package schemes adds to the sandbox the ways of paying that only this project's own tests use: Permit2, upto,
-// batch-settlement, MPP, sign-in, and on the EVM chain accounts' own transactions, allowances and a vault.
+// Package schemes adds to the sandbox the ways of paying that only this project's own tests use: Permit2,
+// upto, batch-settlement, MPP, sign-in, and on the EVM chain accounts' own transactions, allowances and a
+// vault.
 //
-// As in the sandbox the money is play money, the signatures are real, and everything that real parties check is
-// checked. The tests of e2e judge the real programs and contracts by the same names.
+// As in the sandbox the money is play money, the signatures are real, and everything that real parties check
+// is checked.
 package schemes
 
 import (
@@ -114,8 +115,10 @@ func (s *World) extend() (sandbox.Extra, error) {
 			"eth_getCode":              c.getCode,
 			"eth_getTransactionByHash": c.getTransaction,
 			"eth_estimateGas":          c.estimateGas,
-			"eth_maxPriorityFeePerGas": func([]json.RawMessage) (any, error) { return quantity(sandbox.UsualTip), nil },
-			"eth_sendRawTransaction":   s.sendRaw,
+			"eth_maxPriorityFeePerGas": func([]json.RawMessage) (any, error) {
+				return quantity(sandbox.UsualTip), nil
+			},
+			"eth_sendRawTransaction": s.sendRaw,
 		},
 		View:    c.view,
 		HasCode: c.isContract,
@@ -184,12 +187,13 @@ func terms(path string, accepted, said json.RawMessage) (*money.Amount, json.Raw
 }
 
 // view answers the view functions of the contracts here, and the token's EIP-2612 and allowances.
-func (c *chain) view(contract, selector, words string, block uint64, forgets bool) (answer string, known bool) {
+func (c *chain) view(contract, selector, words string, block uint64, forgets bool) (answer string,
+	known bool) {
 	switch {
 	case c.IsToken(contract) && selector == callNonces && len(words) == 64:
-		return sandbox.Word(c.permits.At("0x"+words[24:], block)), true
+		return word(c.permits.At("0x"+words[24:], block)), true
 	case c.IsToken(contract) && selector == callAllowance && len(words) == 128:
-		return sandbox.Word(c.allowance("0x"+words[24:64], "0x"+words[88:], block)), true
+		return word(c.allowance("0x"+words[24:64], "0x"+words[88:], block)), true
 	case strings.EqualFold(contract, evm.Permit2Address):
 		return c.viewPermit2(selector, words, block, forgets)
 	case strings.EqualFold(contract, batchContract):

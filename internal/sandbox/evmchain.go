@@ -210,8 +210,8 @@ func (c *Chain) execute(sender string, payload json.RawMessage) (Settlement, err
 	in := &CallData{}
 	in.Add(TopicOf(auth.From), TopicOf(auth.To), WordOf(auth.Value), Word(uint64(auth.ValidAfter)),
 		Word(uint64(auth.ValidBefore)), hex.EncodeToString(auth.Nonce[:]))
-	tx := &Transaction{Hash: HashOf("transaction", NonceKey(auth.From, auth.Nonce)), Block: c.Next(), From: sender,
-		To: c.Asset.Address, Input: in.End(transferCall, SignatureIn(payload))}
+	tx := &Transaction{Hash: HashOf("transaction", NonceKey(auth.From, auth.Nonce)), Block: c.Next(),
+		From: sender, To: c.Asset.Address, Input: in.End(transferCall, SignatureIn(payload))}
 	c.Use(tx, auth.From, auth.Nonce)
 	c.Move(tx, auth.From, auth.To, amount)
 	c.Add(tx)

@@ -133,7 +133,8 @@ func (c *Chain) call(params []json.RawMessage, forgets bool) (any, error) {
 }
 
 // view answers a view function of a contract.
-func (c *Chain) view(contract, selector, words string, block uint64, forgets bool) (answer string, known bool) {
+func (c *Chain) view(contract, selector, words string, block uint64, forgets bool) (answer string,
+	known bool) {
 	isToken := c.IsToken(contract)
 	switch {
 	case isToken && selector == callBalanceOf && len(words) == 64:

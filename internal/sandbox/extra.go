@@ -16,9 +16,9 @@ type Extra struct {
 	// Kinds are further kinds of payment of the facilitator's GET /supported, and Extensions its extensions.
 	Kinds      []any
 	Extensions []string
-	// Terms is given the terms that the facilitator is asked about, by the path of the call. comesTo is the sum
-	// to settle where that is not the sum that was signed for, asked is what the accepted terms have to be, and
-	// readable is what is read in place of the terms.
+	// Terms is given the terms that the facilitator is asked about, by the path of the call. comesTo is the
+	// sum to settle where that is not the sum that was signed for, asked is what the accepted terms have to
+	// be, and readable is what is read in place of the terms.
 	Terms func(path string, accepted, terms json.RawMessage) (comesTo *money.Amount, asked,
 		readable json.RawMessage)
 	// Scheme is how the facilitator treats a payment. It returns nil for exact.
@@ -38,8 +38,8 @@ type Extra struct {
 	Faults []string
 }
 
-// Scheme is how the facilitator verifies and settles payments of a further kind. What they return besides goes
-// into the facilitator's answer. A settlement without a Payer is not one of the Settlements.
+// Scheme is how the facilitator verifies and settles payments of a further kind. What they return besides
+// goes into the facilitator's answer. A settlement without a Payer is not one of the Settlements.
 type Scheme struct {
 	Verify func(q *Submission) (signer string, extra map[string]any, err error)
 	Settle func(q *Submission) (done Settlement, more map[string]any, err error)

@@ -94,7 +94,7 @@ type Sandbox struct {
 	faults      map[faultAt]int    // how many times each is still to happen
 	goods       map[string]product // seller: what it sells, by path
 	settlements []Settlement
-	// the signed payments that reached the seller or the facilitator, by hash; how many times any was presented
+	// the signed payments that reached the seller or the facilitator, by hash; how often any was presented
 	presented     map[[sha256.Size]byte]bool
 	presentations int
 

@@ -137,8 +137,8 @@ func (s *Sale) Ask(why string, times uint64) {
 			delete(offer.(map[string]any), "extra")
 		}
 	case s.version() == 2:
-		challenge["resource"] = map[string]any{"url": s.SellerURL + s.Path, "description": s.product.Description,
-			"mimeType": s.product.mimeType()}
+		challenge["resource"] = map[string]any{"url": s.SellerURL + s.Path,
+			"description": s.product.Description, "mimeType": s.product.mimeType()}
 		if len(s.Extensions) > 0 {
 			challenge["extensions"] = s.Extensions
 		}
@@ -341,8 +341,8 @@ func (s *Sale) read(header string) (submission []byte, payload json.RawMessage, 
 	return nil, nil, Reason("No matching payment requirements")
 }
 
-// Facilitate calls the facilitator as a seller does, and reads its answer into a value. Where that is not 200 or
-// 400 with JSON it answers the request itself, and returns false.
+// Facilitate calls the facilitator as a seller does, and reads its answer into a value. Where that is not
+// 200 or 400 with JSON it answers the request itself, and returns false.
 func (s *Sale) Facilitate(path string, submission []byte, into any) (ok bool) {
 	answer, err := s.facilitate(path, submission)
 	if err == nil {
