@@ -1,7 +1,6 @@
 package cli
 
 import (
-	"bytes"
 	"context"
 	"crypto/rand"
 	"encoding/hex"
@@ -14,7 +13,6 @@ import (
 	"path/filepath"
 	"reflect"
 	"strings"
-	"sync"
 	"time"
 
 	"github.com/modelcontextprotocol/go-sdk/mcp"
@@ -63,6 +61,7 @@ type demo struct {
 	account     string // the owner's token account
 	bought      string // the paymentId of the first purchase
 	paid        int    // payments that were made
+	asked       int    // payments that the person was asked about
 	spent       money.Dollars
 
 	scenes []demoScene
@@ -239,14 +238,19 @@ func (d *demo) print(format string, args ...any) {
 // server asks the person at the host, the person accepts.
 type demoHost struct {
 	session *mcp.ClientSession
-	errors  demoLog
+	log     string      // the file of the server's stderr
 	asked   chan string // what the person was asked
 }
 
 // startDemoHost starts the server and shakes hands.
 func startDemoHost(ctx context.Context, cmd *exec.Cmd) (h *demoHost, err error) {
-	h = &demoHost{asked: make(chan string, 1)}
-	cmd.Stderr, cmd.WaitDelay = &h.errors, 5*time.Second
+	h = &demoHost{asked: make(chan string, 1), log: filepath.Join(cmd.Dir, "mcp.log")}
+	log, err := os.Create(h.log)
+	if err != nil {
+		return nil, err
+	}
+	defer log.Close()
+	cmd.Stderr, cmd.WaitDelay = log, 5*time.Second
 	person := func(_ context.Context, r *mcp.ElicitRequest) (*mcp.ElicitResult, error) {
 		h.asked <- r.Params.Message
 		return &mcp.ElicitResult{Action: "accept"}, nil
@@ -280,26 +284,9 @@ func (h *demoHost) tool(ctx context.Context, name string, arguments, out any) (i
 
 // complaints is what the server said on stderr, for an error.
 func (h *demoHost) complaints() string {
-	if said := strings.TrimSpace(h.errors.String()); said != "" {
+	text, _ := os.ReadFile(h.log) // without it the error stands alone
+	if said := strings.TrimSpace(string(text)); said != "" {
 		return "\nthe MCP server said:\n" + said
 	}
 	return ""
-}
-
-// demoLog may be read while a process still writes to it.
-type demoLog struct {
-	mu   sync.Mutex
-	text bytes.Buffer
-}
-
-func (b *demoLog) Write(p []byte) (int, error) {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	return b.text.Write(p)
-}
-
-func (b *demoLog) String() string {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	return b.text.String()
 }

@@ -71,6 +71,7 @@ func (d *demo) call(ctx context.Context, path string,
 	}
 	select {
 	case question := <-d.host.asked:
+		d.asked++
 		label := "person"
 		for line := range strings.Lines(question) {
 			d.line(label, "%s", strings.TrimSpace(line))
@@ -201,6 +202,9 @@ func (d *demo) approvedCall(ctx context.Context) error {
 	d.showPaid(got)
 	d.line("why", "the host showed this to its person, who accepted this one payment; without a host that "+
 		"can ask, it waits for x402-wallet approve")
+	if d.asked != 1 {
+		return fmt.Errorf("the person was asked %d times instead of once", d.asked)
+	}
 	return nil
 }
 
