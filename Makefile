@@ -18,7 +18,7 @@ build:
 
 # A first paid call through the real MCP server: no money, no network beyond package registries.
 demo: need-go build
-	$(BIN) demo --all
+	$(BIN) demo
 
 # A fleet on this machine, from nothing: PostgreSQL, three agents, two paywalls, Prometheus. The same is told in examples/fleet.
 .PHONY: demo-fleet

@@ -1,7 +1,6 @@
 package cli
 
 import (
-	"bytes"
 	"context"
 	"crypto/rand"
 	"encoding/hex"
@@ -14,7 +13,6 @@ import (
 	"path/filepath"
 	"reflect"
 	"strings"
-	"sync"
 	"time"
 
 	"github.com/modelcontextprotocol/go-sdk/mcp"
@@ -32,13 +30,12 @@ const demoPatience = 2 * time.Minute
 // of the real binary: it fails when anything is not as it says.
 func demoCommand() *cobra.Command {
 	var keep string
-	var all bool
 	cmd := &cobra.Command{
 		Use: "demo", Short: "A first paid call with play money: no account, no network", Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			ctx, cancel := context.WithTimeout(cmd.Context(), demoPatience)
 			defer cancel()
-			d := &demo{out: cmd.OutOrStdout(), all: all, started: time.Now()}
+			d := &demo{out: cmd.OutOrStdout(), started: time.Now()}
 			if flag := cmd.Flag("json"); flag != nil && flag.Changed {
 				// a story is for people, unless JSON is asked for by name
 				d.json = flag.Value.String() == "true"
@@ -46,7 +43,6 @@ func demoCommand() *cobra.Command {
 			return d.run(ctx, keep)
 		},
 	}
-	cmd.Flags().BoolVar(&all, "all", false, "show the other ways of paying as well")
 	cmd.Flags().StringVar(&keep, "keep", "", "keep the wallet in this new `DIRECTORY`, to look around in it")
 	return cmd
 }
@@ -55,19 +51,18 @@ func demoCommand() *cobra.Command {
 type demo struct {
 	out     io.Writer
 	json    bool
-	all     bool // with the other ways of paying
 	started time.Time
 
 	program     string // this very binary
 	dir         string // everything of the demo's on disk
 	world       *sandbox.Sandbox
 	host        *demoHost
-	evm, solana string            // the wallet's addresses
-	account     string            // the owner's token account
-	bought      string            // the paymentId of the first purchase
-	stillCounts money.Dollars     // what upto was allowed, and did not take
-	tokens      map[string]string // of the agents of the second act
-	serviceLog  demoLog
+	evm, solana string // the wallet's addresses
+	account     string // the owner's token account
+	bought      string // the paymentId of the first purchase
+	paid        int    // payments that were made
+	asked       int    // payments that the person was asked about
+	spent       money.Dollars
 
 	scenes []demoScene
 }
@@ -105,13 +100,9 @@ func (d *demo) run(ctx context.Context, keep string) (err error) {
 		return err
 	}
 	scenes := []func(context.Context) error{
-		d.freeCall, d.paidCall, d.delegatedCall, d.paidByMPP, d.refusedByCall, d.refusedByOwner,
+		d.freeCall, d.paidCall, d.delegatedCall, d.refusedByCall, d.approvedCall, d.refusedByOwner,
 		d.refusedByChain, d.repeatedCall, d.history, d.books,
 	}
-	if d.all {
-		scenes = append(scenes, d.otherWays()...)
-	}
-	scenes = append(scenes, d.twoAgents)
 	for _, scene := range scenes {
 		if err := scene(ctx); err != nil {
 			return x402.Errorf(x402.CheckFailed, "the demo did not go as it should, at %q: %w%s",
@@ -182,12 +173,7 @@ func (d *demo) command(ctx context.Context, args ...string) *exec.Cmd {
 func (d *demo) createWallet(ctx context.Context) error {
 	random := make([]byte, 16)
 	rand.Read(random) // never fails (crypto/rand)
-	set := sandbox.Rules{Session: demoSession.String(), ApproveAbove: "1.00"}
-	if d.all {
-		set.SignIn, set.Float = "allow", demoFloat.String()
-	}
-	d.tokens = map[string]string{demoCoder: rand.Text(), demoWriter: rand.Text()}
-	rules := d.world.Config(set) + agentRules(d.tokens)
+	rules := d.world.Config(sandbox.Rules{Session: demoSession.String(), ApproveAbove: demoAsked.String()})
 	for name, text := range map[string]string{"passphrase": hex.EncodeToString(random) + "\n",
 		"rules.toml": rules} {
 		if err := os.WriteFile(filepath.Join(d.dir, name), []byte(text), 0o600); err != nil {
@@ -218,7 +204,6 @@ func (d *demo) createWallet(ctx context.Context) error {
 		return errors.New("x402-wallet init named no addresses")
 	}
 	d.world.Fund(d.evm, uint64(demoPurse))
-	d.world.FundGas(d.evm, demoGas)
 	d.account = d.world.Delegate(d.solana, uint64(demoDelegation))
 	return nil
 }
@@ -249,17 +234,29 @@ func (d *demo) print(format string, args ...any) {
 	}
 }
 
-// demoHost plays the host of an agent: it starts an MCP server and speaks with it over stdio.
+// demoHost plays the host of an agent: it starts an MCP server and speaks with it over stdio. Whatever the
+// server asks the person at the host, the person accepts.
 type demoHost struct {
 	session *mcp.ClientSession
-	errors  demoLog
+	log     string      // the file of the server's stderr
+	asked   chan string // what the person was asked
 }
 
 // startDemoHost starts the server and shakes hands.
 func startDemoHost(ctx context.Context, cmd *exec.Cmd) (h *demoHost, err error) {
-	h = &demoHost{}
-	cmd.Stderr, cmd.WaitDelay = &h.errors, 5*time.Second
-	client := mcp.NewClient(&mcp.Implementation{Name: "x402-wallet demo", Version: "1"}, nil)
+	h = &demoHost{asked: make(chan string, 1), log: filepath.Join(cmd.Dir, "mcp.log")}
+	log, err := os.Create(h.log)
+	if err != nil {
+		return nil, err
+	}
+	defer log.Close()
+	cmd.Stderr, cmd.WaitDelay = log, 5*time.Second
+	person := func(_ context.Context, r *mcp.ElicitRequest) (*mcp.ElicitResult, error) {
+		h.asked <- r.Params.Message
+		return &mcp.ElicitResult{Action: "accept"}, nil
+	}
+	client := mcp.NewClient(&mcp.Implementation{Name: "x402-wallet demo", Version: "1"},
+		&mcp.ClientOptions{ElicitationHandler: person})
 	h.session, err = client.Connect(ctx, &mcp.CommandTransport{Command: cmd}, nil)
 	if err != nil {
 		return nil, fmt.Errorf("the MCP server did not start: %w%s", err, h.complaints())
@@ -287,26 +284,9 @@ func (h *demoHost) tool(ctx context.Context, name string, arguments, out any) (i
 
 // complaints is what the server said on stderr, for an error.
 func (h *demoHost) complaints() string {
-	if said := strings.TrimSpace(h.errors.String()); said != "" {
+	text, _ := os.ReadFile(h.log) // without it the error stands alone
+	if said := strings.TrimSpace(string(text)); said != "" {
 		return "\nthe MCP server said:\n" + said
 	}
 	return ""
-}
-
-// demoLog may be read while a process still writes to it.
-type demoLog struct {
-	mu   sync.Mutex
-	text bytes.Buffer
-}
-
-func (b *demoLog) Write(p []byte) (int, error) {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	return b.text.Write(p)
-}
-
-func (b *demoLog) String() string {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	return b.text.String()
 }

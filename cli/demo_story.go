@@ -22,16 +22,10 @@ import (
 const (
 	demoPurse      = money.Dollars(1_000_000) // what the wallet has on EVM
 	demoDelegation = money.Dollars(10_000)    // what the owner lets it spend on Solana
-	demoSession    = money.Dollars(500_000)   // the owner's session budget
+	demoSession    = money.Dollars(600_000)   // the owner's session budget
+	demoAsked      = money.Dollars(100_000)   // above it the owner is asked
 	demoKey        = "weather-monday"
-	demoMPP        = "/mpp/weather"
-	demoPaid       = 3 // payments
 )
-
-// demoSpent is what all of them come to.
-func demoSpent() money.Dollars {
-	return money.Dollars(2*sandbox.Price("/weather") + sandbox.Price("/solana"))
-}
 
 func (d *demo) introduce() {
 	d.print("x402-wallet demo: play money, real signatures, and nothing leaves this machine.\n\nx402 in " +
@@ -53,8 +47,8 @@ func (d *demo) makeWallet(ctx context.Context) error {
 	d.line("EVM", "%s holds %s of play money", d.evm, demoPurse.Price())
 	d.line("Solana", "%s holds nothing; its owner lets it spend %s from their own account", d.solana,
 		demoDelegation.Price())
-	d.line("rules", "at most $1.00 a call and %s a session, in a file that the agent cannot change",
-		demoSession.Price())
+	d.line("rules", "at most %s a session, and above %s a person is asked; the agent cannot change them",
+		demoSession.Price(), demoAsked.Price())
 	return nil
 }
 
@@ -75,6 +69,17 @@ func (d *demo) call(ctx context.Context, path string,
 	if err != nil {
 		return paid, refused, err
 	}
+	select {
+	case question := <-d.host.asked:
+		d.asked++
+		label := "person"
+		for line := range strings.Lines(question) {
+			d.line(label, "%s", strings.TrimSpace(line))
+			label = ""
+		}
+		d.line("", "-> accepts")
+	default:
+	}
 	if isError {
 		err = json.Unmarshal(answer, &refused)
 		d.line("refused", "%s: %s", refused.Error, refused.Message)
@@ -87,7 +92,7 @@ func (d *demo) call(ctx context.Context, path string,
 	return paid, refused, err
 }
 
-// buy is a call that must succeed, with this status.
+// buy is a call that must succeed, with this status. A payment has to be on the chain, with this receipt.
 func (d *demo) buy(ctx context.Context, path string, more map[string]any, status string) (pay.Result, error) {
 	got, refused, err := d.call(ctx, path, more)
 	switch {
@@ -96,8 +101,12 @@ func (d *demo) buy(ctx context.Context, path string, more map[string]any, status
 		err = errors.New("it should not be refused")
 	case got.Status != status:
 		err = fmt.Errorf("the status is %q instead of %q", got.Status, status)
+	case status == pay.StatusPaid:
+		d.paid++
+		d.spent += money.Dollars(sandbox.Price(path))
+		err = d.receipt(got)
 	}
-	return got, err
+	return got, errors.Join(err, d.settlements())
 }
 
 func (d *demo) freeCall(ctx context.Context) error {
@@ -106,7 +115,7 @@ func (d *demo) freeCall(ctx context.Context) error {
 		return err
 	}
 	d.line("paid", "nothing: the website asked for nothing")
-	return d.settlements(0)
+	return nil
 }
 
 func (d *demo) paidCall(ctx context.Context) error {
@@ -126,7 +135,7 @@ func (d *demo) paidCall(ctx context.Context) error {
 	if wallet-nowWallet != sandbox.Price("/weather") || nowSeller-seller != sandbox.Price("/weather") {
 		return errors.New("the balances moved by something else than the price")
 	}
-	return errors.Join(d.settlements(1), d.receipt(got))
+	return nil
 }
 
 func (d *demo) delegatedCall(ctx context.Context) error {
@@ -148,24 +157,7 @@ func (d *demo) delegatedCall(ctx context.Context) error {
 	if held-nowHeld != price || left-nowLeft != price {
 		return errors.New("the account moved by something else than the price")
 	}
-	return errors.Join(d.settlements(2), d.receipt(got))
-}
-
-func (d *demo) paidByMPP(ctx context.Context) error {
-	d.scene("The agent buys the weather from a website that asks in MPP")
-	wallet := d.world.Balance(d.evm)
-	got, err := d.buy(ctx, demoMPP, map[string]any{"maxAmount": "$0.01"}, pay.StatusPaid)
-	if err != nil {
-		return err
-	}
-	d.line("web", "402, WWW-Authenticate: Payment -> Authorization: Payment -> 200 OK")
-	d.showPaid(got)
-	d.line("why", "the nonce that is signed is fixed by the website's challenge: answered twice, it would "+
-		"be one payment all the same")
-	if wallet-d.world.Balance(d.evm) != sandbox.Price("/weather") {
-		return errors.New("the balance moved by something else than the price")
-	}
-	return errors.Join(d.settlements(demoPaid), d.receipt(got))
+	return nil
 }
 
 func (d *demo) showPaid(got pay.Result) {
@@ -174,10 +166,6 @@ func (d *demo) showPaid(got pay.Result) {
 		left = b.Session.Remaining.Price()
 	}
 	d.line("paid", "%s in %s; %s of the session's budget is left", got.Price, got.Symbol, left)
-	if got.TransactionSignature == "" { // a voucher moves nothing by itself
-		d.line("receipt", "%s, no transaction", got.PaymentID)
-		return
-	}
 	d.line("receipt", "%s, transaction %s", got.PaymentID, demoShort(got.TransactionSignature))
 }
 
@@ -204,14 +192,29 @@ func (d *demo) refusedByCall(ctx context.Context) error {
 	return d.refusal(ctx, "/report", "$0.10", x402.AmountExceedsMax, money.Dollars(sandbox.Price("/report")))
 }
 
+func (d *demo) approvedCall(ctx context.Context) error {
+	d.scene("Limit 2, a person: the report is worth it, and costs more than the agent may pay alone")
+	got, err := d.buy(ctx, "/report", map[string]any{"maxAmount": "$0.50", "idempotencyKey": "report"},
+		pay.StatusPaid)
+	if err != nil {
+		return err
+	}
+	d.showPaid(got)
+	d.line("why", "the host showed this to its person, who accepted this one payment; without a host that "+
+		"can ask, it waits for x402-wallet approve")
+	if d.asked != 1 {
+		return fmt.Errorf("the person was asked %d times instead of once", d.asked)
+	}
+	return nil
+}
+
 func (d *demo) refusedByOwner(ctx context.Context) error {
-	d.scene("Limit 2, the owner's budget: the agent would pay any price")
-	left := demoSession - demoSpent()
-	return d.refusal(ctx, "/report", "$1000", x402.BudgetExceeded, left)
+	d.scene("Limit 3, the owner's budget: the agent would pay any price for another report")
+	return d.refusal(ctx, "/report", "$1000", x402.BudgetExceeded, demoSession-d.spent)
 }
 
 func (d *demo) refusedByChain(ctx context.Context) error {
-	d.scene("Limit 3, the chain: a sea chart costs more than the owner delegated on Solana")
+	d.scene("Limit 4, the chain: a sea chart costs more than the owner delegated on Solana")
 	return d.refusal(ctx, "/atlas", "$0.05", x402.DelegationExhausted,
 		money.Dollars(d.world.Delegated(d.account)))
 }
@@ -219,7 +222,7 @@ func (d *demo) refusedByChain(ctx context.Context) error {
 // refusal is a call that must be refused, before anything is signed, with the sum that would have
 // passed.
 func (d *demo) refusal(ctx context.Context, path, most string, code x402.Code, passes money.Dollars) error {
-	settled, signed := len(d.world.Settlements()), d.world.Signatures()
+	signed := d.world.Signatures()
 	_, refused, err := d.call(ctx, path, map[string]any{"maxAmount": most})
 	if err != nil {
 		return err
@@ -234,7 +237,7 @@ func (d *demo) refusal(ctx context.Context, path, most string, code x402.Code, p
 	case refused.Spent != "0" || d.world.Signatures() != signed:
 		return errors.New("something was signed")
 	}
-	return d.settlements(settled)
+	return d.settlements()
 }
 
 func (d *demo) repeatedCall(ctx context.Context) error {
@@ -250,7 +253,7 @@ func (d *demo) repeatedCall(ctx context.Context) error {
 	if got.PaymentID != d.bought || again != asked {
 		return errors.New("it is not the first purchase's answer")
 	}
-	return d.settlements(demoPaid)
+	return nil
 }
 
 func (d *demo) history(ctx context.Context) error {
@@ -264,10 +267,9 @@ func (d *demo) history(ctx context.Context) error {
 		d.line(at.Local().Format("15:04:05"), "%-7s %-14s %-8s %s", row.Price, x402.NetworkName(row.Network),
 			row.Status, strings.TrimPrefix(row.URL, d.world.SellerURL))
 	}
-	total := demoSpent()
 	d.line("total", "$%s", out.Totals["USDC"])
-	if out.Count != demoPaid || out.Totals["USDC"] != total.String() {
-		return fmt.Errorf("there should be %d payments of together %s", demoPaid, total.Price())
+	if out.Count != d.paid || out.Totals["USDC"] != d.spent.String() {
+		return fmt.Errorf("there should be %d payments of together %s", d.paid, d.spent.Price())
 	}
 	return nil
 }
@@ -281,15 +283,16 @@ func (d *demo) books(context.Context) error {
 	}
 	d.line("chains", "%d payments, %s; the wallet signed %d", len(d.world.Settlements()),
 		money.Dollars(sum).Price(), d.world.Signatures())
-	if d.world.Signatures() != demoPaid || money.Dollars(sum) != demoSpent() {
+	if d.world.Signatures() != d.paid || money.Dollars(sum) != d.spent {
 		return errors.New("they differ from the wallet's")
 	}
-	return d.settlements(demoPaid)
+	return nil
 }
 
-func (d *demo) settlements(want int) error {
-	if got := len(d.world.Settlements()); got != want {
-		return fmt.Errorf("the chains made %d payments instead of %d", got, want)
+// settlements checks that the chains made as many payments as the demo.
+func (d *demo) settlements() error {
+	if got := len(d.world.Settlements()); got != d.paid {
+		return fmt.Errorf("the chains made %d payments instead of %d", got, d.paid)
 	}
 	return nil
 }

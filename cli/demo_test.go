@@ -26,19 +26,8 @@ func TestDemo(t *testing.T) {
 	built, err := build.CombinedOutput()
 	require.NoError(t, err, string(built))
 
-	t.Run("demo", func(t *testing.T) {
-		t.Parallel()
-		testDemo(t, program)
-	})
-	t.Run("all ways of paying", func(t *testing.T) {
-		t.Parallel()
-		testDemo(t, program, "--all")
-	})
-}
-
-func testDemo(t *testing.T, program string, args ...string) {
 	home := filepath.Join(t.TempDir(), "own")
-	run := exec.CommandContext(t.Context(), program, append([]string{"demo"}, args...)...)
+	run := exec.CommandContext(t.Context(), program, "demo")
 	run.Env = append(run.Environ(), "PATH="+filepath.Dir(program), "X402_WALLET_HOME="+home,
 		"SOLANA_RPC_URL=https://127.0.0.1:1", "HTTP_PROXY=http://127.0.0.1:1")
 	out, err := run.CombinedOutput()
@@ -50,16 +39,8 @@ func testDemo(t *testing.T, program string, args ...string) {
 			return r < ' ' || r > '~'
 		}), "%q", line)
 	}
-	has := require.Contains
-	if len(args) == 0 {
-		has = require.NotContains
-	}
-	for _, said := range []string{"\n13. ", "paid by Permit2", "(upto)", "(batch-settlement)",
-		"signed in as 0x", "(a float)"} {
-		has(t, string(out), said)
-	}
 	for _, said := range []string{"Everything worked", "AMOUNT_EXCEEDS_MAX", "BUDGET_EXCEEDED",
-		"DELEGATION_EXHAUSTED", "budget for the agent coder", "x402-wallet install claude-code "} {
+		"DELEGATION_EXHAUSTED", "Pay $0.50 to ", "x402-wallet install claude-code "} {
 		t.Run(said, func(t *testing.T) {
 			require.Contains(t, string(out), said)
 		})

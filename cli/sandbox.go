@@ -9,7 +9,7 @@ import (
 	"io"
 	"os"
 	"strings"
-	"sync"
+	"sync/atomic"
 
 	"github.com/spf13/cobra"
 
@@ -21,8 +21,6 @@ import (
 // line of JSON each: first where everything is, then each payment. A person at a terminal gets text.
 
 const (
-	// sandboxKeeps is how many payments it remembers, at least: it may run for days.
-	sandboxKeeps = 10_000
 	// sandboxQueue is how many lines wait for who reads them; payments never do.
 	sandboxQueue = 10_000
 	sandboxPurse = 1_000 * sandbox.USDC // what each of its accounts has at the start
@@ -96,7 +94,7 @@ func (run *sandboxRun) start(ctx context.Context, ui *ui, stdin *os.File) error 
 	ctx, stop := context.WithCancel(ctx)
 	defer stop()
 	lines := newLineQueue(sandboxQueue)
-	world, err := sandbox.Start(sandbox.Options{Port: run.port, Mainnet: run.mainnet, Keep: sandboxKeeps,
+	world, err := sandbox.Start(sandbox.Options{Port: run.port, Mainnet: run.mainnet,
 		OnPayment: func(s sandbox.Settlement) { lines.add(run.line(ui, s.JSON())) }})
 	if err != nil {
 		return x402.Errorf(x402.NetworkError, "the sandbox cannot listen: %w", err).
@@ -220,66 +218,51 @@ func jsonLine(v any) ([]byte, error) {
 	return text.Bytes(), err
 }
 
-// lineQueue keeps lines until they are written, so that whoever makes them never waits for their reader: the
-// oldest are dropped where there are too many, and how many they were is said.
+// lineQueue keeps lines until they are written, so that whoever makes them never waits for their reader. Where
+// there are too many the oldest are dropped, and how many they were is written.
 type lineQueue struct {
-	most int
-	some chan struct{} // has an entry while there may be lines
-
-	mu      sync.Mutex // of what follows
-	lines   [][]byte
-	dropped int
+	lines   chan []byte
+	dropped atomic.Int64
 }
 
-func newLineQueue(most int) *lineQueue { return &lineQueue{most: most, some: make(chan struct{}, 1)} }
+func newLineQueue(most int) *lineQueue { return &lineQueue{lines: make(chan []byte, most)} }
 
+// add is not for several goroutines at once.
 func (q *lineQueue) add(line []byte) {
-	q.mu.Lock()
-	defer q.mu.Unlock()
-	if len(q.lines) == q.most {
-		q.lines, q.dropped = q.lines[1:], q.dropped+1
-	}
-	q.lines = append(q.lines, line)
-	select {
-	case q.some <- struct{}{}:
-	default:
-	}
-}
-
-func (q *lineQueue) take() (lines [][]byte, dropped int) {
-	q.mu.Lock()
-	defer q.mu.Unlock()
-	lines, dropped = q.lines, q.dropped
-	q.lines, q.dropped = nil, 0
-	return lines, dropped
-}
-
-// writeTo writes lines as they come, until ctx ends: then what is there, and no more. An error is the
-// writer's.
-func (q *lineQueue) writeTo(ctx context.Context, w io.Writer) error {
 	for {
-		var isOver bool
 		select {
-		case <-ctx.Done():
-			isOver = true
+		case q.lines <- line:
+			return
 		default:
 		}
-		lines, dropped := q.take()
-		if dropped > 0 {
-			text, _ := jsonLine(map[string]any{"event": "dropped", "lines": dropped}) // cannot fail
-			lines = append([][]byte{text}, lines...)
-		}
-		for _, line := range lines {
-			if _, err := w.Write(line); err != nil {
-				return err
-			}
-		}
-		if isOver {
-			return nil
-		}
 		select {
-		case <-q.some:
-		case <-ctx.Done():
+		case <-q.lines:
+			q.dropped.Add(1)
+		default: // the reader was faster
+		}
+	}
+}
+
+// writeTo writes lines as they come. It returns nil after ctx ended and the lines of until then are written,
+// and the writer's error before.
+func (q *lineQueue) writeTo(ctx context.Context, w io.Writer) error {
+	ended := ctx.Done()
+	for {
+		var line []byte
+		select {
+		case line = <-q.lines:
+		case <-ended:
+			if len(q.lines) == 0 {
+				return nil
+			}
+			line = <-q.lines
+		}
+		if dropped := q.dropped.Swap(0); dropped > 0 {
+			text, _ := jsonLine(map[string]any{"event": "dropped", "lines": dropped}) // cannot fail
+			line = append(text, line...)
+		}
+		if _, err := w.Write(line); err != nil {
+			return err
 		}
 	}
 }

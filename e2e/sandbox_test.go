@@ -18,7 +18,9 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"x402-wallet/e2e/schemes"
 	"x402-wallet/e2e/testworld"
+	"x402-wallet/internal/sandbox"
 )
 
 // sandboxWait bounds what a sandbox is waited for.
@@ -276,39 +278,68 @@ func TestSandboxEnds(t *testing.T) {
 // both chains, and its receipts are what the reference expects, and true.
 func TestReferenceClientPaysTheSandbox(t *testing.T) {
 	s := startSandbox(t)
-	s.tell(t, `{"products":{"/permit2":{"price":"0.02","scheme":"permit2"}},
-		"permit2":[{"address":"`+s.Accounts[0].Address+`","amount":"1.00"}]}`)
+	answers := referencePays(t, s.Seller, s.Nodes[s.Accounts[1].Network], s.Accounts[0].PlayKey,
+		s.Accounts[1].PlayKey, "/weather", "/solana")
+	for i, got := range answers {
+		paid, account := s.next(t), s.Accounts[i]
+		require.Equal(t, referenceAnswer{http.StatusOK, true, paid.Transaction, account.Network,
+			account.Address}, got)
+		require.Equal(t, "0.001", paid.Price)
+	}
+}
+
+// TestReferenceClientPaysByPermit2: it pays the seller of e2e/schemes by Permit2.
+func TestReferenceClientPaysByPermit2(t *testing.T) {
+	s, err := schemes.Start(sandbox.Options{})
+	require.NoError(t, err)
+	t.Cleanup(func() { require.NoError(t, s.Close()) })
+	onEVM, err := s.NewAccount("evm", sandbox.USDC)
+	require.NoError(t, err)
+	onSolana, err := s.NewAccount("solana", 0)
+	require.NoError(t, err)
+	s.Approve(onEVM.Address, sandbox.USDC)
+	got := referencePays(t, s.SellerURL, s.SolanaNodeURL, onEVM.PlayKey, onSolana.PlayKey, "/permit2")[0]
+	paid := s.Settlements()
+	require.Len(t, paid, 1)
+	require.Equal(t, referenceAnswer{http.StatusOK, true, paid[0].Transaction, sandbox.EVM,
+		onEVM.Address}, got)
+	require.Equal(t, schemes.Price("/permit2"), paid[0].Amount)
+}
+
+// referenceAnswer is what the reference client got, and what it read of the receipt.
+type referenceAnswer struct {
+	Status               int
+	Success              bool
+	Transaction, Network string
+	Payer                string
+}
+
+// referencePays buys at a seller's paths with the reference client.
+func referencePays(t *testing.T, seller, node, onEVM, onSolana string, paths ...string) (
+	list []referenceAnswer) {
+	t.Helper()
 	said := runNode(t, `
 		import { createKeyPairSignerFromBytes, getBase58Encoder } from '@solana/kit';
 		import { ExactEvmScheme } from '@x402/evm';
 		import { decodePaymentResponseHeader, wrapFetchWithPayment, x402Client } from '@x402/fetch';
 		import { ExactSvmScheme } from '@x402/svm';
 		import { privateKeyToAccount } from 'viem/accounts';
-		const [seller, node, onEVM, onSolana] = process.argv.slice(2);
+		const [seller, node, onEVM, onSolana, ...paths] = process.argv.slice(2);
 		const signer = await createKeyPairSignerFromBytes(getBase58Encoder().encode(onSolana));
 		const paying = wrapFetchWithPayment(fetch, new x402Client()
 		  .register('eip155:*', new ExactEvmScheme(privateKeyToAccount(onEVM)))
 		  .register('solana:*', new ExactSvmScheme(signer, { rpcUrl: node })));
-		for (const path of ['/weather', '/permit2', '/solana']) {
+		for (const path of paths) {
 		  const answer = await paying(seller + path);
-		  const body = await answer.text();
 		  const receipt = decodePaymentResponseHeader(answer.headers.get('payment-response'));
-		  console.log(JSON.stringify({ status: answer.status, body, ...receipt }));
+		  console.log(JSON.stringify({ status: answer.status, ...receipt }));
 		}
-	`, s.Seller, s.Nodes[s.Accounts[1].Network], s.Accounts[0].PlayKey, s.Accounts[1].PlayKey)
+	`, append([]string{seller, node, onEVM, onSolana}, paths...)...)
 	decoder := json.NewDecoder(strings.NewReader(said))
-	for i, price := range []string{"0.001", "0.02", "0.001"} {
-		var got struct {
-			Status               int
-			Success              bool
-			Transaction, Network string
-			Payer                string
-		}
+	for range paths {
+		var got referenceAnswer
 		require.NoError(t, decoder.Decode(&got), said)
-		paid := s.next(t)
-		account := s.Accounts[i/2]
-		require.Equal(t, []any{http.StatusOK, true, paid.Transaction, account.Network, account.Address},
-			[]any{got.Status, got.Success, got.Transaction, got.Network, got.Payer}, said)
-		require.Equal(t, price, paid.Price)
+		list = append(list, got)
 	}
+	return list
 }

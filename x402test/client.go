@@ -54,9 +54,9 @@ func (s *Sandbox) MakeAccount(network, dollars string) (*Account, error) {
 }
 
 // Client is an HTTP client that pays: a 402 is paid by an account, as far as its play money goes, and asked
-// again once. It pays exact on its own network, and on EVM permit2 and upto too. What it was told of the
-// payment is in the answer's headers (ReceiptOf reads it). It is a buyer for tests of sellers: it has no
-// limits, keeps nothing, and never tries again.
+// again once. It pays by exact, on its own network. What it was told of the payment is in the answer's
+// headers (ReceiptOf reads it). It is a buyer for tests of sellers: it has no limits, keeps nothing, and
+// never tries again.
 func (s *Sandbox) Client(a *Account) *http.Client {
 	nodes := &http.Client{Transport: s.dials}
 	return &http.Client{Transport: &buyer{account: a, solana: s.Solana, world: s.world, dials: s.dials,
@@ -169,17 +169,14 @@ func (b *buyer) authorize(ctx context.Context, c *x402.Challenge, r x402.Require
 	}
 	order := x402.Order{Requirement: r, Asset: asset, Source: b.account.Address, Validity: r.MaxTimeout,
 		Now: b.world.Now(), Extensions: c.Extensions}
-	switch way := r.Way(); {
-	case r.Network == b.solana && (way == x402.Exact || way == x402.MPP):
+	switch {
+	case r.Way() != x402.Exact:
+		return x402.Authorization{}, fmt.Errorf("this client does not pay by %s", r.Way())
+	case r.Network == b.solana:
 		order.Source = b.account.TokenAccount
 		return b.svm.Authorize(ctx, order)
-	case way == x402.Exact || way == x402.MPP:
-		return b.evm.Authorize(ctx, order)
-	case way == x402.Permit2 || way == x402.Upto:
-		return b.evm.ByPermit2().Authorize(ctx, order)
-	default:
-		return x402.Authorization{}, fmt.Errorf("this client does not pay by %s", way)
 	}
+	return b.evm.Authorize(ctx, order)
 }
 
 // evmKey signs as an EVM account.
@@ -191,13 +188,9 @@ func (k evmKey) SignTransfer(_ context.Context, t evm.Transfer) ([65]byte, error
 	return k.SignDigest(t.Digest), nil
 }
 
-func (k evmKey) SignPermit2(_ context.Context, d evm.PermitDraft) (permit, approval [65]byte, err error) {
-	permit = k.SignDigest(d.Digest)
-	if d.Approval == nil {
-		return permit, approval, nil
-	}
-	digest, err := evm.PermitDigest(d.Asset, *d.Approval)
-	return permit, k.SignDigest(digest), err
+// SignPermit2 implements evm.Signer. It is never asked: pay refuses such an offer before.
+func (k evmKey) SignPermit2(context.Context, evm.PermitDraft) (permit, approval [65]byte, err error) {
+	return permit, approval, fmt.Errorf("this client does not pay by %s", x402.Permit2)
 }
 
 // solanaKey signs as a Solana account.

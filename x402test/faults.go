@@ -44,8 +44,5 @@ const (
 	EVMNodeDown      Fault = "evm node down"      // HTTP 503
 	EVMNodeElsewhere Fault = "evm node elsewhere" // says that it serves another chain
 	EVMNodeForgets   Fault = "evm node forgets"   // knows no payment
-	EVMNodeMute      Fault = "evm node mute"      // takes a transaction, and cuts the connection
-	EVMNodeDrops     Fault = "evm node drops"     // says that it took a transaction, and did not
-	EVMNodeKnows     Fault = "evm node knows"     // takes a transaction, and says that it has it already
 	SolanaNodeDown   Fault = "solana node down"   // HTTP 503
 )

@@ -10,8 +10,7 @@ import (
 	"x402-wallet/x402/money"
 )
 
-// Payment is one that moved play money on a chain: what somebody signed, and a facilitator brought there. Of
-// batch-settlement it is a deposit.
+// Payment is one that moved play money on a chain: what somebody signed, and a facilitator brought there.
 type Payment struct {
 	Network     string // CAIP-2
 	Transaction string // EVM hash or Solana signature

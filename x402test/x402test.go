@@ -93,25 +93,13 @@ func (s *Sandbox) Close() error {
 }
 
 // Product is something that the seller sells.
-type Product struct {
-	Price             string   // dollars, as in "0.05"; "" is free
-	Networks          []string // "evm", "solana", or their CAIP-2 names; none is "evm"
-	Scheme            string   // "exact" (also ""), "permit2", "upto" or "batch-settlement"
-	Used              string   // at upto: what a call comes to, in dollars; "" is the price
-	Asset             string   // another token's address, which nobody here has; "" is the play dollar
-	PayTo             string   // another payee, where it is sold on one network; "" is the seller
-	MaxTimeoutSeconds int      // how long a payment may be valid; 0 is 60
-	Description       string   // in the challenge, and searched by discovery
-	Content           string   // what is delivered
-	MimeType          string   // what that is; "" is application/json
-	SignIn            bool     // delivered again to a payer who signs in (sign-in-with-x)
-}
+type Product = sandbox.Product
 
 // Sell sells something at a path, in place of what was sold there, and returns its URL. It fails the test
 // where that cannot be sold: the message says why.
 func (s *Sandbox) Sell(t testing.TB, path string, p Product) (url string) {
 	t.Helper()
-	if err := s.world.Sell(path, sandbox.Product(p)); err != nil {
+	if err := s.world.Sell(path, p); err != nil {
 		t.Fatalf("x402test: %v", err)
 	}
 	return s.SellerURL + path
@@ -156,15 +144,6 @@ func (s *Sandbox) Delegate(t testing.TB, agent, dollars string) (tokenAccount st
 		t.Fatalf("x402test: %v", err)
 	}
 	return s.world.OwnerAccount
-}
-
-// ApprovePermit2 lets Permit2 move dollars of an EVM address, as a transaction of its own would.
-func (s *Sandbox) ApprovePermit2(t testing.TB, address, dollars string) {
-	t.Helper()
-	gift := sandbox.Gift{Address: address, Amount: dollars}
-	if err := s.world.Run(sandbox.Script{Permit2: []sandbox.Gift{gift}}); err != nil {
-		t.Fatalf("x402test: %v", err)
-	}
 }
 
 // Advance puts the clock of the chains forward: blocks pass, authorizations and blockhashes expire.

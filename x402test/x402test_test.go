@@ -13,8 +13,6 @@ import (
 
 	"github.com/stretchr/testify/require"
 	"go.uber.org/goleak"
-
-	"x402-wallet/internal/sandbox"
 )
 
 func TestMain(m *testing.M) {
@@ -50,13 +48,9 @@ func TestClientPays(t *testing.T) {
 		}{
 			{"/exact", Product{Price: "0.02"}, onEVM, 20_000},
 			{"/v1/exact", Product{}, onEVM, 20_000},
-			{"/mpp/exact", Product{}, onEVM, 20_000},
 			{"/both", Product{Price: "0.03", Networks: []string{"evm", "solana"}}, onSolana, 30_000},
 			{"/v1/both", Product{}, onSolana, 30_000},
-			{"/mpp/both", Product{}, onSolana, 30_000},
 			{"/named", Product{Price: "0.04", Networks: []string{s.Solana}}, onSolana, 40_000},
-			{"/permit2", Product{Price: "0.05", Scheme: "permit2"}, onEVM, 50_000},
-			{"/upto", Product{Price: "0.06", Scheme: "upto", Used: "0.01"}, onEVM, 10_000},
 			{"/other", Product{Price: "0.07", PayTo: somebody}, onEVM, 70_000},
 		} {
 			name := fmt.Sprint(mainnet, row.path)
@@ -75,16 +69,15 @@ func TestClientPays(t *testing.T) {
 			require.Equal(t, []any{row.amount, row.by.Network, receipt.Transaction},
 				[]any{p.Amount, p.Network, p.Transaction}, name)
 			require.Equal(t, "/"+url[strings.LastIndex(url, "/")+1:], p.Path)
-			hasNone := row.path == "/v1/both" || row.path == "/mpp/both" // no memo on Solana
-			require.Equal(t, hasNone, p.Nonce == "", name)
+			require.Equal(t, row.path == "/v1/both", p.Nonce == "", name) // it has no memo
 			s.AssertPaidOnce(t, Payment{Payer: row.by.Address, Nonce: p.Nonce, Transaction: p.Transaction})
 		}
 		s.AssertBalance(t, somebody, "0.07")
-		s.AssertBalance(t, onSolana.Address, "9.87")
-		s.AssertBalance(t, onSolana.TokenAccount, "9.87")
-		s.AssertSignedOnce(t, 10)
+		s.AssertBalance(t, onSolana.Address, "9.90")
+		s.AssertBalance(t, onSolana.TokenAccount, "9.90")
+		s.AssertSignedOnce(t, 6)
 		asked, served := s.Requests("/exact")
-		require.Equal(t, []int{6, 3}, []int{asked, served})
+		require.Equal(t, []int{4, 2}, []int{asked, served})
 	}
 }
 
@@ -99,7 +92,6 @@ func TestClientCannotPay(t *testing.T) {
 	}{
 		{onSolana, Product{Price: "0.01"}, "the account is on solana:"},
 		{poor, Product{Price: "0.01", Asset: somebody}, "has no token"},
-		{poor, Product{Price: "0.01", Scheme: "batch-settlement"}, "does not pay by batch-settlement"},
 	} {
 		_, err := s.Client(row.by).Get(s.Sell(t, "/x", row.p))
 		require.ErrorIs(t, err, ErrNotPaid)
@@ -109,6 +101,22 @@ func TestClientCannotPay(t *testing.T) {
 	require.Equal(t, 402, status, "the chain has not the money")
 	s.AssertNothingPaid(t)
 	s.AssertSignedOnce(t, 1)
+}
+
+// What another scheme asks for is not signed.
+func TestClientPaysByExactAlone(t *testing.T) {
+	s := New(t)
+	shop := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+		w.WriteHeader(http.StatusPaymentRequired)
+		fmt.Fprintf(w, `{"x402Version":2,"accepts":[{"scheme":"batch-settlement","network":%q,"amount":"1",
+			"asset":"0x036CbD53842c5426634e7929541eC2318f3dCF7e","payTo":%q,"maxTimeoutSeconds":60,
+			"extra":{"receiverAuthorizer":%q,"withdrawDelay":900,"name":"USDC","version":"2"}}]}`, s.EVM,
+			s.PayToEVM, s.PayToEVM)
+	}))
+	t.Cleanup(shop.Close)
+	_, err := s.Client(s.NewAccount(t, "evm", "1.00")).Get(shop.URL)
+	require.ErrorIs(t, err, ErrNotPaid)
+	require.ErrorContains(t, err, "does not pay by batch-settlement")
 }
 
 // A request is sent again with its body and its headers.
@@ -147,7 +155,7 @@ func TestFaultsAreAll(t *testing.T) {
 	for _, m := range regexp.MustCompile(`Fault = "([a-z0-9 ]+)"`).FindAllStringSubmatch(string(source), -1) {
 		names = append(names, m[1])
 	}
-	require.ElementsMatch(t, sandbox.Faults(), names)
+	require.ElementsMatch(t, New(t).world.Faults(), names)
 	s := New(t)
 	for _, name := range names {
 		s.Fail(t, Fault(name), 1)
@@ -237,11 +245,9 @@ func TestAssertionsFail(t *testing.T) {
 		"no fault":   func(t testing.TB) { s.Fail(t, "seller sleeps", 1) },
 		"at a node":  func(t testing.TB) { s.FailAt(t, EVMNodeDown, "/weather", 1) },
 		"no path":    func(t testing.TB) { s.Sell(t, "premium", Product{}) },
-		"no scheme":  func(t testing.TB) { s.Sell(t, "/p", Product{Price: "1.00", Scheme: "barter"}) },
 		"no network": func(t testing.TB) { s.NewAccount(t, "eip155:1", "1.00") },
 		"no address": func(t testing.TB) { s.Fund(t, "0x12", "1.00") },
 		"no agent":   func(t testing.TB) { s.Delegate(t, a.Address, "1.00") },
-		"no owner":   func(t testing.TB) { s.ApprovePermit2(t, s.PayToSolana, "1.00") },
 	} {
 		require.NotEmpty(t, failed(wrong), name)
 	}
@@ -256,9 +262,6 @@ func TestChains(t *testing.T) {
 	s.AssertBalance(t, a.Address, "1.50")
 	require.NotEmpty(t, s.Delegate(t, stranger.Address, "0.25"))
 	require.Equal(t, uint64(250_000), s.world.Delegated(s.world.OwnerAccount))
-	evm := s.NewAccount(t, "evm", "2.00")
-	s.ApprovePermit2(t, evm.Address, "0.75")
-	require.Equal(t, uint64(750_000), s.world.Approved(evm.Address))
 	require.Contains(t, s.WalletConfig(), s.EVMNodeURL)
 	before := s.world.Now()
 	s.Advance(time.Hour)

@@ -6,6 +6,7 @@ import (
 	"context"
 	"errors"
 
+	"x402-wallet/e2e/schemes"
 	"x402-wallet/internal/sandbox"
 	"x402-wallet/x402/money"
 )
@@ -32,7 +33,7 @@ func deposited(r *run) error {
 // promised: one deposit, and for each purchase one price is promised. As in bounded, an answer that the
 // client has read ends a purchase.
 func (r *run) promised(who string) {
-	price := sandbox.Price(batch)
+	price := schemes.Price(batch)
 	if n := len(r.Settlements()); n > 1 {
 		r.violation("%s: deposited %d times", who, n)
 	}
@@ -58,7 +59,7 @@ func (r *run) channel() {
 		r.violation("%d channels and %d deposits, not one of each", len(list), len(r.Settlements()))
 		return
 	}
-	price, c, deposit := sandbox.Price(batch), list[0], r.Settlements()[0].Amount
+	price, c, deposit := schemes.Price(batch), list[0], r.Settlements()[0].Amount
 	paid := map[string]bool{}
 	for _, a := range r.answers {
 		if a.paid() {
@@ -76,7 +77,7 @@ func (r *run) channel() {
 }
 
 // keptBook holds the wallet's book of its one channel against the world's.
-func (r *run) keptBook(c sandbox.Channel, deposit uint64) {
+func (r *run) keptBook(c schemes.Channel, deposit uint64) {
 	ctx := context.Background()
 	store, err := r.openLedger(ctx)
 	if err != nil {

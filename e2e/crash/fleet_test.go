@@ -18,6 +18,7 @@ import (
 	"time"
 
 	"x402-wallet/budget"
+	"x402-wallet/e2e/schemes"
 	"x402-wallet/history"
 	"x402-wallet/history/historytest"
 	"x402-wallet/history/postgres"
@@ -190,7 +191,7 @@ func fleetRules(rules, deadline, url string) string {
 
 // newFleetWorld makes a sandbox, and a fleet in it whose owner has sealed its rules, unless the scenario
 // does that; both machines have joined it, and neither has paid.
-func (s scenario) newFleetWorld(rules sandbox.Rules) (_ *world, _ *fleetWorld, err error) {
+func (s scenario) newFleetWorld(rules schemes.Rules) (_ *world, _ *fleetWorld, err error) {
 	if makeTemplate(); template.err != nil {
 		return nil, nil, fmt.Errorf("make the template of a home: %w", template.err)
 	}
@@ -198,7 +199,7 @@ func (s scenario) newFleetWorld(rules sandbox.Rules) (_ *world, _ *fleetWorld, e
 		return nil, nil, fmt.Errorf("make the owner's home: %w", owner.err)
 	}
 	w := &world{}
-	w.Sandbox, err = sandbox.Start(sandbox.Options{})
+	w.World, err = schemes.Start(sandbox.Options{})
 	if err != nil {
 		return nil, nil, err
 	}

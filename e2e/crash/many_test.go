@@ -5,7 +5,7 @@ package crash
 import (
 	"strings"
 
-	"x402-wallet/internal/sandbox"
+	"x402-wallet/e2e/schemes"
 )
 
 // A batch: three purchases on two chains under one ceiling, made by one call.
@@ -66,7 +66,7 @@ func (r *run) batch(p *process, who string) (rows []answer, ok bool) {
 	}
 	for i, a := range got.Rows {
 		path, _, _ := strings.Cut(manyPaths[i], "?")
-		if a.got() && a.Content != sandbox.Content(path) {
+		if a.got() && a.Content != schemes.Content(path) {
 			r.violation("%s has not the content of row %d: %q", who, i, a.Content)
 		}
 	}

@@ -14,6 +14,7 @@ import (
 	"strings"
 	"time"
 
+	"x402-wallet/e2e/schemes"
 	"x402-wallet/history"
 	"x402-wallet/history/historytest"
 	"x402-wallet/internal/config"
@@ -31,7 +32,7 @@ type scenario struct {
 	more string        // what else is bought, with a query of its own; "": the same path
 	cap  int           // the session's cap, in payments; 0: none that matters
 	dead int           // signatures of before that the chain proves dead
-	rule sandbox.Rules //
+	rule schemes.Rules //
 
 	late    bool               // the ledger knows what was paid minutes later, and holds all of it until then
 	signIn  bool               // what was bought is fetched again by signing in, and never paid again
@@ -58,14 +59,15 @@ var scenarios = []scenario{
 	{name: "pay-permit2", path: "/permit2", books: (*run).approvals},
 	{name: "pay-upto", path: "/upto", late: true, books: (*run).approvals},
 	// out of the owner's account, from which a float is taken first
-	{name: "pay-float", path: "/weather", rule: sandbox.Rules{Float: float}, prepare: approved,
+	{name: "pay-float", path: "/weather", rule: schemes.Rules{Float: float}, prepare: approved,
 		books: (*run).pulls},
 	// and the node takes the float's transaction without a word
-	{name: "pay-float-mute", path: "/weather", rule: sandbox.Rules{Float: float}, prepare: muted,
+	{name: "pay-float-mute", path: "/weather", rule: schemes.Rules{Float: float}, prepare: muted,
 		books: (*run).pulls},
-	{name: "pay-vault", path: "/weather", rule: sandbox.Rules{Vault: true}, prepare: opened,
+	{name: "pay-vault", path: "/weather", rule: schemes.Rules{Vault: true}, prepare: opened,
 		books: (*run).vault},
-	{name: "sign-in", path: "/archive", signIn: true, more: "/weather", rule: sandbox.Rules{SignIn: "allow"},
+	{name: "sign-in", path: "/archive", signIn: true, more: "/weather",
+		rule:    schemes.Rules{Rules: sandbox.Rules{SignIn: "allow"}},
 		prepare: bought, books: (*run).signIns, judge: (*run).signedIn},
 	// out of a deposit: the call that makes it, and one that shows a voucher alone
 	{name: "pay-batch-deposit", path: batch, judge: (*run).channel},
@@ -84,7 +86,7 @@ var scenarios = []scenario{
 	// what it bought pushes two large old contents out of the quota
 	{name: "pay-quota", path: "/weather", prepare: full, judge: (*run).withinQuota, slow: true},
 	{name: "reconcile-settled", path: "/weather", prepare: settledUnseen, broken: reconcile},
-	{name: "reconcile-dead", path: "/weather", dead: 1, rule: sandbox.Rules{}, prepare: expired,
+	{name: "reconcile-dead", path: "/weather", dead: 1, rule: schemes.Rules{}, prepare: expired,
 		broken: reconcile},
 	{name: "rules", path: "/weather", broken: lowerBudget, judge: (*run).lowered},
 	{name: "passphrase", path: "/weather", broken: changePassphrase, judge: (*run).changed, slow: true},
@@ -198,7 +200,7 @@ func (s scenario) execute(bin string, f *fault) (*run, error) {
 }
 
 // world is where a scenario happens, and in which fleet; nil: in none.
-func (s scenario) world(rules sandbox.Rules) (*world, *fleetWorld, error) {
+func (s scenario) world(rules schemes.Rules) (*world, *fleetWorld, error) {
 	if s.fleet {
 		return s.newFleetWorld(rules)
 	}
@@ -268,7 +270,7 @@ func (r *run) same(p *process, who string) bool {
 	if a.paid() && len(r.Settlements()) == 0 {
 		r.violation("%s says %s, but nothing was settled", who, a)
 	}
-	if r.served(a) && a.Content != sandbox.Content(r.product()) {
+	if r.served(a) && a.Content != schemes.Content(r.product()) {
 		r.violation("%s has not the content: %q", who, a.Content)
 	}
 	r.bounded(who)
@@ -286,7 +288,7 @@ func (r *run) served(a answer) bool {
 // holdsAll reports whether an answer says that the price is held, where that is all that can be known yet:
 // what settled for less than was signed for is booked when the wallet's own clock is past its end.
 func (r *run) holdsAll(a answer) bool {
-	return r.scenario.late && a.Error != "" && a.Spent == fmt.Sprint(sandbox.Price(r.scenario.path)) &&
+	return r.scenario.late && a.Error != "" && a.Spent == fmt.Sprint(schemes.Price(r.scenario.path)) &&
 		len(r.Settlements()) > 0
 }
 
@@ -318,7 +320,7 @@ func (r *run) bounded(who string) {
 			allowed+r.scenario.dead)
 	}
 	for _, s := range r.Settlements() {
-		if price := sandbox.Price(r.scenario.path); s.Amount > price {
+		if price := schemes.Price(r.scenario.path); s.Amount > price {
 			r.violation("%s: a settlement of %d, the price is %d", who, s.Amount, price)
 		}
 	}

@@ -13,7 +13,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"x402-wallet/internal/sandbox"
+	"x402-wallet/e2e/schemes"
 )
 
 // The injector misses no kind of call: strace, which has nothing to do with it, counts as many of each, but
@@ -32,7 +32,7 @@ func TestStraceSeesTheSame(t *testing.T) {
 		ours[c.kind]++
 	}
 
-	w, err := newWorld(sandbox.Rules{})
+	w, err := newWorld(schemes.Rules{})
 	require.NoError(t, err)
 	defer w.Close()
 	file := filepath.Join(t.TempDir(), "log")

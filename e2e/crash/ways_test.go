@@ -6,6 +6,7 @@ import (
 	"bytes"
 	"time"
 
+	"x402-wallet/e2e/schemes"
 	"x402-wallet/internal/sandbox"
 	"x402-wallet/x402"
 	"x402-wallet/x402/money"
@@ -15,7 +16,7 @@ import (
 
 // approvals: what Permit2 may move is never more than one payment needs, and is used by it.
 func (r *run) approvals(who string) {
-	price := sandbox.Price(r.scenario.path)
+	price := schemes.Price(r.scenario.path)
 	if left := r.Approved(template.evm); left >= price {
 		r.violation("%s: Permit2 may move %d more, the price is %d", who, left, price)
 	}
@@ -53,7 +54,7 @@ func (r *run) pulls(who string) {
 	for _, s := range r.Settlements() {
 		settled += s.Amount
 	}
-	needed := (uint64(r.purchases())*sandbox.Price(r.scenario.path) + floatAmount - 1) / floatAmount
+	needed := (uint64(r.purchases())*schemes.Price(r.scenario.path) + floatAmount - 1) / floatAmount
 	mined, shown := r.Transactions(template.evm)
 	if mined > needed || shown > needed {
 		r.violation("%s: %d transactions for floats, %d of them in blocks, %d are needed", who, shown, mined,

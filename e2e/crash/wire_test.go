@@ -18,6 +18,7 @@ import (
 	"x402-wallet/budget"
 	"x402-wallet/chain/evm"
 	"x402-wallet/chain/svm"
+	"x402-wallet/e2e/schemes"
 	"x402-wallet/facilitator"
 	"x402-wallet/history"
 	"x402-wallet/history/historytest"
@@ -137,7 +138,7 @@ func (l line) try(b breakage) (first *outcome, asked, answered []byte, err error
 // once breaks a line once, then makes the same call again over a whole one until it is answered,
 // and judges. It also gives what came through of both sides.
 func (l line) once(b breakage, deadline time.Duration) (first *outcome, asked, answered []byte, err error) {
-	w, err := newWorld(sandbox.Rules{})
+	w, err := newWorld(schemes.Rules{})
 	if err != nil {
 		return nil, nil, nil, err
 	}
@@ -228,7 +229,7 @@ func (l line) honest(w *world, o *outcome) {
 			o.violation("%s, but nothing was settled", o)
 		}
 		if o.result.Status != pay.StatusUnserved &&
-			o.result.Content != sandbox.Content("/"+l.path[strings.LastIndex(l.path, "/")+1:]) {
+			o.result.Content != schemes.Content("/"+l.path[strings.LastIndex(l.path, "/")+1:]) {
 			o.violation("%s, with the content %q", o, o.result.Content)
 		}
 		return
@@ -381,7 +382,7 @@ func (l line) cases(asked, answered int) (list []breakage) {
 // A seller that closed the connection and cannot be connected to again was sent nothing, and the wallet says so.
 // What is signed stays held until it is dead.
 func TestRefusedConnection(t *testing.T) {
-	w, err := newWorld(sandbox.Rules{})
+	w, err := newWorld(schemes.Rules{})
 	require.NoError(t, err)
 	defer w.Close()
 	p, err := newProxy(w.SellerURL, "", breakage{})

@@ -18,6 +18,7 @@ import (
 	"sync"
 	"testing"
 
+	"x402-wallet/e2e/schemes"
 	"x402-wallet/e2e/testworld"
 	"x402-wallet/history"
 	"x402-wallet/internal/config"
@@ -78,19 +79,19 @@ func TestMain(m *testing.M) {
 
 // world is a sandbox, and a wallet's home in it with enough play money on both chains.
 type world struct {
-	*sandbox.Sandbox
+	*schemes.World
 	dir  string // everything of this world
 	home string
 	done []func() // what else is to do at its end
 }
 
 // newWorld makes one. It is for goroutines too, hence the error. Close it.
-func newWorld(rules sandbox.Rules) (_ *world, err error) {
+func newWorld(rules schemes.Rules) (_ *world, err error) {
 	if makeTemplate(); template.err != nil {
 		return nil, fmt.Errorf("make the template of a home: %w", template.err)
 	}
 	w := &world{}
-	w.Sandbox, err = sandbox.Start(sandbox.Options{})
+	w.World, err = schemes.Start(sandbox.Options{})
 	if err != nil {
 		return nil, err
 	}

@@ -18,6 +18,7 @@ import (
 	"github.com/ethereum/go-ethereum/crypto"
 	"github.com/stretchr/testify/require"
 
+	"x402-wallet/e2e/schemes"
 	"x402-wallet/internal/sandbox"
 	"x402-wallet/x402"
 	"x402-wallet/x402/money"
@@ -27,10 +28,10 @@ import (
 // them clock and chain agree.
 const windows = 60
 
-// play is the sandbox's vault beside the model of the contract.
+// play is the play chain's vault beside the model of the contract.
 type play struct {
 	*rand.Rand
-	*sandbox.Sandbox
+	*schemes.World
 	t      *testing.T
 	model  *model
 	keys   []*ecdsa.PrivateKey // the last is never an agent's
@@ -42,9 +43,9 @@ type play struct {
 func TestThePlayVaultIsTheModel(t *testing.T) {
 	paid := 0
 	for seed := range uint64(20) {
-		s, err := sandbox.Start(sandbox.Options{})
+		s, err := schemes.Start(sandbox.Options{})
 		require.NoError(t, err)
-		p := &play{Rand: rand.New(rand.NewPCG(seed, 1)), Sandbox: s, t: t}
+		p := &play{Rand: rand.New(rand.NewPCG(seed, 1)), World: s, t: t}
 		dollar, _ := x402.NewRegistry(nil).Named(sandbox.EVM, "")
 		p.asset = dollar.Address
 		p.domain = [32]byte(crypto.Keccak256Hash(crypto.Keccak256([]byte("EIP712Domain(string name,"+

@@ -7,8 +7,11 @@ import (
 	"encoding/json"
 
 	"github.com/decred/dcrd/dcrec/secp256k1/v4"
+	"github.com/decred/dcrd/dcrec/secp256k1/v4/ecdsa"
 
+	"x402-wallet/chain/evm"
 	"x402-wallet/x402"
+	"x402-wallet/x402/base58"
 )
 
 // Accounts for whoever pays in a sandbox: keys that lie open, with play money.
@@ -23,13 +26,14 @@ type Account struct {
 	// PlayKeypair is the same as the Solana CLI writes it to id.json: an array of 64 numbers.
 	PlayKeypair json.RawMessage `json:"playKeypair,omitempty"`
 
-	evm    authorizer
+	evm    *secp256k1.PrivateKey
 	solana ed25519.PrivateKey
 }
 
 // SignDigest signs a hash as an EVM account does: r ‖ s ‖ v with v 27 or 28.
 func (a Account) SignDigest(digest [32]byte) [65]byte {
-	return [65]byte(unhex(bare(a.evm.sign(digest))))
+	compact := ecdsa.SignCompact(a.evm, digest[:], false) // v ‖ r ‖ s
+	return [65]byte(append(compact[1:], compact[0]))
 }
 
 // SignMessage signs a message as a Solana account does.
@@ -42,11 +46,11 @@ func (a Account) SignMessage(message []byte) [64]byte {
 func (s *Sandbox) NewAccount(network string, amount uint64) (Account, error) {
 	switch network, _ = s.networkOf(network); network {
 	case EVM:
-		a, err := newAuthorizer()
+		private, err := secp256k1.GeneratePrivateKey()
 		if err != nil {
 			return Account{}, err
 		}
-		return s.evmAccount(a, amount), nil
+		return s.evmAccount(private, amount)
 	case Solana:
 		return s.solanaAccount(newKey(), amount), nil
 	}
@@ -63,22 +67,24 @@ const (
 
 // PlayAccounts gives the two accounts that have the same keys in every sandbox so much (atomic units).
 func (s *Sandbox) PlayAccounts(amount uint64) (onEVM, onSolana Account, err error) {
-	a, err := authorizerOf(secp256k1.PrivKeyFromBytes(unhex(playKeyEVM)))
-	if err != nil {
-		return onEVM, onSolana, err
-	}
 	seed := sha256.Sum256([]byte(playSeedSolana))
-	return s.evmAccount(a, amount), s.solanaAccount(ed25519.NewKeyFromSeed(seed[:]), amount), nil
+	onSolana = s.solanaAccount(ed25519.NewKeyFromSeed(seed[:]), amount)
+	onEVM, err = s.evmAccount(secp256k1.PrivKeyFromBytes(Unhex(playKeyEVM)), amount)
+	return onEVM, onSolana, err
 }
 
-func (s *Sandbox) evmAccount(a authorizer, amount uint64) Account {
-	s.Fund(a.address, amount)
-	return Account{Network: s.named(EVM), Address: a.address, evm: a,
-		PlayKey: "0x" + hex.EncodeToString(a.key.Serialize())}
+func (s *Sandbox) evmAccount(private *secp256k1.PrivateKey, amount uint64) (a Account, err error) {
+	a = Account{Network: s.named(EVM), PlayKey: "0x" + hex.EncodeToString(private.Serialize()), evm: private}
+	digest := [32]byte(Keccak("who am I"))
+	a.Address, err = evm.RecoverDigest(digest, a.SignDigest(digest))
+	if err == nil {
+		s.Fund(a.Address, amount)
+	}
+	return a, err
 }
 
 func (s *Sandbox) solanaAccount(private ed25519.PrivateKey, amount uint64) Account {
-	a := Account{Network: s.named(Solana), Address: keyOf(private).String(), PlayKey: encode58(private),
+	a := Account{Network: s.named(Solana), Address: keyOf(private).String(), PlayKey: base58.Encode(private),
 		solana: private}
 	a.PlayKeypair, _ = json.Marshal([ed25519.PrivateKeySize]byte(private)) // of numbers: cannot fail
 	a.TokenAccount = s.Fund(a.Address, amount)

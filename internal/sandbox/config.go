@@ -15,8 +15,7 @@ type Rules struct {
 	ApproveAbove string // ["1.00"]
 	TokenAccount string // the owner's token account; "": looked up on chain
 	SignIn       string // policy.sign_in [left out]
-	Vault        bool   // EVM is paid out of VaultEVM
-	Float        string // how much is taken at a time out of OwnerEVM; "": nothing is
+	OnEVM        string // more TOML in the table of the EVM network
 	Extra        string // more TOML, put at the end
 }
 
@@ -33,13 +32,6 @@ func (s *Sandbox) Config(r Rules) string {
 	}
 	if r.TokenAccount != "" {
 		tokenAccount = fmt.Sprintf("token_account = %q\n", r.TokenAccount)
-	}
-	onEVM := ""
-	if r.Float != "" {
-		onEVM = fmt.Sprintf("allowance_from = %q\nfloat = %q\n", s.OwnerEVM, r.Float)
-	}
-	if r.Vault {
-		onEVM += fmt.Sprintf("vault = %q\n", s.VaultEVM)
 	}
 	evm, solana := s.Networks()
 	return fmt.Sprintf(`[budget]
@@ -60,5 +52,5 @@ url = %q
 auth = "none"
 %s`, cmp.Or(r.PerCall, "1.00"), session, cmp.Or(r.Day, "10.00"), cmp.Or(r.Month, "100.00"),
 		cmp.Or(r.ApproveAbove, "1.00"), strings.Join(s.Loopback, `", "`), evm, solana,
-		signIn, evm, s.EVMNodeURL, onEVM, solana, s.SolanaNodeURL, tokenAccount, s.FacilitatorURL, r.Extra)
+		signIn, evm, s.EVMNodeURL, r.OnEVM, solana, s.SolanaNodeURL, tokenAccount, s.FacilitatorURL, r.Extra)
 }

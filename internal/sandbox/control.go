@@ -1,7 +1,6 @@
 package sandbox
 
 import (
-	"cmp"
 	"io"
 	"maps"
 	"math"
@@ -121,7 +120,7 @@ func (s *Sandbox) paymentsCall(w http.ResponseWriter, r *http.Request) {
 		*into = query.Get(name)
 		query.Del(name)
 	}
-	if amount := query.Get("amount"); amount != "" && (!isUnits(amount, &like.Amount) || like.Amount == 0) {
+	if amount := query.Get("amount"); amount != "" && (!IsUnits(amount, &like.Amount) || like.Amount == 0) {
 		refuse(w, http.StatusBadRequest, x402.Errorf(x402.InvalidArgument,
 			"amount is a number of atomic units, above 0"))
 		return
@@ -172,7 +171,7 @@ func (s *Sandbox) Owned(address string) uint64 {
 type Offer struct {
 	Path     string   `json:"path"`
 	URL      string   `json:"url"`
-	Price    string   `json:"price"` // dollars; at upto the most
+	Price    string   `json:"price"` // dollars
 	Networks []string `json:"networks,omitempty"`
 	Scheme   string   `json:"scheme,omitempty"`
 	About    string   `json:"description,omitempty"`
@@ -182,10 +181,10 @@ type Offer struct {
 func (s *Sandbox) Offers() []Offer {
 	list, goods := []Offer{}, s.goodsNow()
 	for path, p := range goods {
-		o := Offer{Path: path, URL: s.SellerURL + path, Price: Dollars(p.price), About: p.about}
+		o := Offer{Path: path, URL: s.SellerURL + path, Price: Dollars(p.price), About: p.Description}
 		for _, network := range p.networks {
 			if p.price > 0 {
-				o.Networks, o.Scheme = append(o.Networks, s.named(network)), cmp.Or(p.way, x402.Exact)
+				o.Networks, o.Scheme = append(o.Networks, s.named(network)), x402.Exact
 			}
 		}
 		list = append(list, o)
@@ -196,7 +195,7 @@ func (s *Sandbox) Offers() []Offer {
 
 // state is how the sandbox stands.
 func (s *Sandbox) state() map[string]any {
-	offers, channels := s.Offers(), s.Channels()
+	offers := s.Offers()
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	faults := []ScriptFault{}
@@ -211,7 +210,7 @@ func (s *Sandbox) state() map[string]any {
 	slices.SortFunc(faults, func(a, b ScriptFault) int {
 		return strings.Compare(a.Fault+a.Path, b.Fault+b.Path)
 	})
-	return map[string]any{"products": offers, "faults": faults, "channels": append([]Channel{}, channels...),
-		"presentations": s.presentations, "signatures": s.signatures,
+	return map[string]any{"products": offers, "faults": faults,
+		"presentations": s.presentations, "signatures": len(s.presented),
 		"requests": maps.Clone(s.asked), "served": maps.Clone(s.served)}
 }

@@ -17,10 +17,10 @@ import (
 	"x402-wallet/x402"
 )
 
-// reason is why something was refused, in the words of the reference facilitator (x402 2.27).
-type reason string
+// Reason is why something was refused, in the words of the reference facilitator (x402 2.27).
+type Reason string
 
-func (r reason) Error() string { return string(r) }
+func (r Reason) Error() string { return string(r) }
 
 const (
 	blockTime  = 2 * time.Second // Base's
@@ -28,47 +28,29 @@ const (
 	youngest   = 6               // seconds that an authorization must still live (reference facilitator 2.27)
 )
 
-// evmChain is one token with EIP-3009 and EIP-2612, Permit2 with x402's proxies (permit2.go) and the contract
-// of batch-settlement (batch.go), on a chain that makes a block every two seconds, and one for each
-// transaction.
-type evmChain struct {
-	asset    x402.AssetInfo
-	now      func() time.Time
+// Chain is one token with EIP-3009, on a chain that makes a block every two seconds, and one for each
+// transaction. Extra may put more contracts on it. Whoever calls a method holds the lock.
+type Chain struct {
+	Asset    x402.AssetInfo
+	Now      func() time.Time
 	finality time.Duration
-	keep     int // how many transactions are remembered, at least; 0: all
+	extra    *Extra
 
-	mu       sync.Mutex           // of what follows: whoever calls a method holds it
-	blocks   []int64              // Unix seconds of block first+i; never go back
-	first    uint64               // the oldest block that is known
-	balances timeline             // by address
-	allowed  timeline             // by owner and spender: what the spender may move
-	permits  timeline             // by owner: the nonce that EIP-2612 takes next
-	used     map[string]usedNonce // by payer and nonce, of EIP-3009
-	spent    map[string]usedNonce // by payer and nonce, of Permit2
-	coins    timeline             // by address: wei
-	counts   timeline             // by address: the account nonce that its next transaction has
-	shown    map[string]bool      // by hash: the accounts' transactions that a node was brought
-	pulls    []Settlement         // what was taken by transferFrom
-	vault    playVault
-	channels channelsOnChain
-	byHash   map[string]*evmTransaction
-	txs      []*evmTransaction
+	sync.Mutex                   // of what follows
+	blocks     []int64           // Unix seconds of block firstBlock+i; never go back
+	Balances   Timeline          // by address
+	used       map[string]uint64 // by payer and nonce of EIP-3009, the block
+	byHash     map[string]*Transaction
+	txs        []*Transaction
 }
 
-// usedNonce is in which block a nonce was used, and until when (Unix seconds) what was signed with it could
-// have been.
-type usedNonce struct {
-	block uint64
-	until int64
-}
-
-// timeline is what was the amount for each address from a block on, oldest first.
-type timeline map[string][]balance
+// Timeline is what was the amount for each address from a block on, oldest first.
+type Timeline map[string][]balance
 
 type balance struct{ block, amount uint64 }
 
-// at is the amount at a block, put sets it from a block on.
-func (t timeline) at(address string, block uint64) uint64 {
+// At is the amount at a block.
+func (t Timeline) At(address string, block uint64) uint64 {
 	for _, known := range slices.Backward(t[strings.ToLower(address)]) {
 		if known.block <= block {
 			return known.amount
@@ -77,26 +59,32 @@ func (t timeline) at(address string, block uint64) uint64 {
 	return 0
 }
 
-func (t timeline) put(block uint64, address string, amount uint64) {
+// Put sets the amount from a block on.
+func (t Timeline) Put(block uint64, address string, amount uint64) {
 	address = strings.ToLower(address)
 	t[address] = append(t[address], balance{block: block, amount: amount})
 }
 
-// evmTransaction is one that is in a block.
-type evmTransaction struct {
-	hash            string
-	block           uint64
-	from, to, input string
+// Transaction is one that is in a block.
+type Transaction struct {
+	Hash            string
+	Block           uint64
+	From, To, Input string
+	Gas, GasPrice   uint64 // used, and wei for each
+	Failed          bool
 	logs            []evmLog
-	gas, gasPrice   uint64 // used, and wei for each
-	failed          bool
 }
 
-func newEVMChain(asset x402.AssetInfo, now func() time.Time, finality time.Duration) *evmChain {
-	c := &evmChain{asset: asset, now: now, finality: finality, balances: timeline{},
-		allowed: timeline{}, coins: timeline{}, counts: timeline{}, shown: map[string]bool{},
-		permits: timeline{}, spent: map[string]usedNonce{}, used: map[string]usedNonce{}, first: firstBlock,
-		channels: newChannelsOnChain(), byHash: map[string]*evmTransaction{}}
+// What the facilitator's transactions cost, and what the node suggests.
+const (
+	BaseFee  = 5_000_000 // wei for each gas, of every block
+	UsualTip = 1_000_000 // wei
+	CallGas  = 50_000    // what a call of the token takes
+)
+
+func newChain(asset x402.AssetInfo, now func() time.Time, finality time.Duration, extra *Extra) *Chain {
+	c := &Chain{Asset: asset, Now: now, finality: finality, extra: extra, Balances: Timeline{},
+		used: map[string]uint64{}, byHash: map[string]*Transaction{}}
 	const before = 100 // blocks that were there when the world began
 	start := now().Unix() - before*int64(blockTime/time.Second)
 	for i := range int64(before + 1) {
@@ -105,74 +93,107 @@ func newEVMChain(asset x402.AssetInfo, now func() time.Time, finality time.Durat
 	return c
 }
 
-// head brings the chain up to the clock and is the latest block's number.
-func (c *evmChain) head() uint64 {
+// ID is the chain's number.
+func (c *Chain) ID() uint64 {
+	id, _ := x402.ChainID(c.Asset.Network) // of a network that is known
+	return id
+}
+
+// Head brings the chain up to the clock and is the latest block's number.
+func (c *Chain) Head() uint64 {
 	period := int64(blockTime / time.Second)
-	c.forgetBlocks()
-	for now := c.now().Unix(); c.blocks[len(c.blocks)-1]+period <= now; {
+	for now := c.Now().Unix(); c.blocks[len(c.blocks)-1]+period <= now; {
 		c.blocks = append(c.blocks, c.blocks[len(c.blocks)-1]+period)
 	}
-	return c.first + uint64(len(c.blocks)) - 1
+	return firstBlock + uint64(len(c.blocks)) - 1
 }
 
 // final is the youngest block that is old enough to be final.
-func (c *evmChain) final() uint64 {
-	c.head()
-	until := c.now().Add(-c.finality).Unix()
+func (c *Chain) final() uint64 {
+	c.Head()
+	until := c.Now().Add(-c.finality).Unix()
 	older := sort.Search(len(c.blocks), func(i int) bool { return c.blocks[i] > until })
-	return c.first + uint64(max(older-1, 0))
+	return firstBlock + uint64(max(older-1, 0))
 }
 
-// next makes a block now and is its number.
-func (c *evmChain) next() uint64 {
-	c.head()
-	c.blocks = append(c.blocks, max(c.now().Unix(), c.blocks[len(c.blocks)-1]))
-	return c.first + uint64(len(c.blocks)) - 1
+// Next makes a block now and is its number.
+func (c *Chain) Next() uint64 {
+	c.Head()
+	c.blocks = append(c.blocks, max(c.Now().Unix(), c.blocks[len(c.blocks)-1]))
+	return firstBlock + uint64(len(c.blocks)) - 1
 }
 
-func (c *evmChain) balance(address string) uint64 { return c.balances.at(address, math.MaxUint64) }
+// TimeOf is a block's time, in Unix seconds.
+func (c *Chain) TimeOf(block uint64) int64 { return c.blocks[block-firstBlock] }
 
-// move moves tokens, and logs it.
-func (c *evmChain) move(tx *evmTransaction, from, to string, amount uint64) {
-	c.balances.put(tx.block, from, c.balance(from)-amount)
-	c.balances.put(tx.block, to, c.balance(to)+amount)
-	tx.emit(c.asset.Address, word(amount), topicTransfer, topicOf(from), topicOf(to))
+// Balance is what an address has now.
+func (c *Chain) Balance(address string) uint64 { return c.Balances.At(address, math.MaxUint64) }
+
+// Move moves tokens, and logs it.
+func (c *Chain) Move(tx *Transaction, from, to string, amount uint64) {
+	c.Balances.Put(tx.Block, from, c.Balance(from)-amount)
+	c.Balances.Put(tx.Block, to, c.Balance(to)+amount)
+	tx.Emit(c.Asset.Address, Word(amount), topicTransfer, TopicOf(from), TopicOf(to))
 }
 
-func (c *evmChain) add(tx *evmTransaction) {
-	if tx.gas == 0 { // the facilitator's own
-		tx.gas, tx.gasPrice = callGas, baseFee+usualTip
+// Add puts a transaction into its block.
+func (c *Chain) Add(tx *Transaction) {
+	if tx.Gas == 0 { // the facilitator's own
+		tx.Gas, tx.GasPrice = CallGas, BaseFee+UsualTip
 	}
-	c.byHash[tx.hash] = tx
+	c.byHash[tx.Hash] = tx
 	c.txs = append(c.txs, tx)
-	c.forget()
 }
 
-func nonceKey(payer string, nonce [32]byte) string {
+// Mined is a transaction that is in a block; nil: there is none of that hash.
+func (c *Chain) Mined(hash string) *Transaction { return c.byHash[strings.ToLower(hash)] }
+
+// NonceKey names a payer's nonce in maps.
+func NonceKey(payer string, nonce [32]byte) string {
 	return strings.ToLower(payer) + hex.EncodeToString(nonce[:])
+}
+
+// IsUsed reports whether a nonce of EIP-3009 was used.
+func (c *Chain) IsUsed(payer string, nonce [32]byte) bool { return c.used[NonceKey(payer, nonce)] != 0 }
+
+// Use uses a nonce of EIP-3009 up in a transaction, and logs it.
+func (c *Chain) Use(tx *Transaction, payer string, nonce [32]byte) {
+	c.used[NonceKey(payer, nonce)] = tx.Block
+	tx.Emit(c.Asset.Address, "0x", topicUsed, TopicOf(payer), "0x"+hex.EncodeToString(nonce[:]))
+}
+
+// recover reads a payment by EIP-3009. signer is the payer, or who signed for the contract that pays.
+func (c *Chain) recover(payload json.RawMessage) (signer string, a evm.Authorization3009, err error) {
+	if c.extra.Recover != nil {
+		signer, a, isContract, err := c.extra.Recover(payload)
+		if isContract {
+			return signer, a, err
+		}
+	}
+	return evm.Recover(c.Asset.Network, c.Asset, payload)
 }
 
 // check is what the token's transferWithAuthorization checks, in the diagnosis order of the
 // reference facilitator.
-func (c *evmChain) check(payload json.RawMessage) (signer string, auth evm.Authorization3009, err error) {
+func (c *Chain) check(payload json.RawMessage) (signer string, auth evm.Authorization3009, err error) {
 	signer, auth, err = c.recover(payload)
 	switch {
 	case errors.Is(err, evm.ErrSignature):
-		return signer, auth, reason("invalid_exact_evm_signature")
+		return signer, auth, Reason("invalid_exact_evm_signature")
 	case err != nil:
-		return signer, auth, reason("invalid_payload")
+		return signer, auth, Reason("invalid_payload")
 	}
-	now := c.now().Unix()
+	now := c.Now().Unix()
 	amount, fits := auth.Value.Uint64()
 	switch {
 	case auth.ValidAfter >= now:
-		return signer, auth, reason("invalid_exact_evm_payload_authorization_valid_after")
+		return signer, auth, Reason("invalid_exact_evm_payload_authorization_valid_after")
 	case auth.ValidBefore <= now:
-		return signer, auth, reason("invalid_exact_evm_payload_authorization_valid_before")
-	case c.used[nonceKey(auth.From, auth.Nonce)].block != 0:
-		return signer, auth, reason("invalid_exact_evm_nonce_already_used")
-	case !fits || c.balance(auth.From) < amount:
-		return signer, auth, reason("invalid_exact_evm_insufficient_balance")
+		return signer, auth, Reason("invalid_exact_evm_payload_authorization_valid_before")
+	case c.IsUsed(auth.From, auth.Nonce):
+		return signer, auth, Reason("invalid_exact_evm_nonce_already_used")
+	case !fits || c.Balance(auth.From) < amount:
+		return signer, auth, Reason("invalid_exact_evm_insufficient_balance")
 	}
 	return signer, auth, nil
 }
@@ -180,28 +201,26 @@ func (c *evmChain) check(payload json.RawMessage) (signer string, auth evm.Autho
 const transferCall = "transferWithAuthorization(address,address,uint256,uint256,uint256,bytes32,bytes)"
 
 // execute runs a transferWithAuthorization that sender brings, in a block of its own.
-func (c *evmChain) execute(sender string, payload json.RawMessage) (Settlement, error) {
+func (c *Chain) execute(sender string, payload json.RawMessage) (Settlement, error) {
 	signer, auth, err := c.check(payload)
 	if err != nil {
 		return Settlement{}, err
 	}
 	amount, _ := auth.Value.Uint64()
-	nonce := nonceKey(auth.From, auth.Nonce)
-	in := &callData{}
-	in.add(topicOf(auth.From), topicOf(auth.To), wordOf(auth.Value), word(uint64(auth.ValidAfter)),
-		word(uint64(auth.ValidBefore)), hex.EncodeToString(auth.Nonce[:]))
-	tx := &evmTransaction{hash: hashOf("transaction", nonce), block: c.next(), from: sender,
-		to: c.asset.Address, input: in.end(transferCall, signatureIn(payload))}
-	tx.emit(c.asset.Address, "0x", topicUsed, topicOf(auth.From), "0x"+hex.EncodeToString(auth.Nonce[:]))
-	c.move(tx, auth.From, auth.To, amount)
-	c.used[nonce] = usedNonce{tx.block, auth.ValidBefore}
-	c.add(tx)
-	return Settlement{Network: c.asset.Network, Transaction: tx.hash, Payer: auth.From, Signer: signer,
+	in := &CallData{}
+	in.Add(TopicOf(auth.From), TopicOf(auth.To), WordOf(auth.Value), Word(uint64(auth.ValidAfter)),
+		Word(uint64(auth.ValidBefore)), hex.EncodeToString(auth.Nonce[:]))
+	tx := &Transaction{Hash: HashOf("transaction", NonceKey(auth.From, auth.Nonce)), Block: c.Next(),
+		From: sender, To: c.Asset.Address, Input: in.End(transferCall, SignatureIn(payload))}
+	c.Use(tx, auth.From, auth.Nonce)
+	c.Move(tx, auth.From, auth.To, amount)
+	c.Add(tx)
+	return Settlement{Network: c.Asset.Network, Transaction: tx.Hash, Payer: auth.From, Signer: signer,
 		PayTo: auth.To, Amount: amount, Nonce: "0x" + hex.EncodeToString(auth.Nonce[:])}, nil
 }
 
-// hashOf makes a 32-byte name, 0x-hex.
-func hashOf(parts ...any) string {
+// HashOf makes a 32-byte name, 0x-hex.
+func HashOf(parts ...any) string {
 	sum := sha256.Sum256(fmt.Append(nil, parts...))
 	return "0x" + hex.EncodeToString(sum[:])
 }

@@ -3,14 +3,11 @@ package sandbox
 import (
 	"encoding/hex"
 	"encoding/json"
+	"maps"
 	"net/http"
 	"slices"
 	"strconv"
 	"strings"
-
-	"x402-wallet/chain/evm"
-	"x402-wallet/x402"
-	"x402-wallet/x402/money"
 )
 
 // The token's functions and events by their selectors and topics (EIP-20, EIP-3009).
@@ -18,16 +15,11 @@ const (
 	callBalanceOf          = "70a08231" // balanceOf(address)
 	callAuthorizationState = "e94a0102" // authorizationState(address,bytes32)
 	callDecimals           = "313ce567" // decimals()
-	callAllowance          = "dd62ed3e" // allowance(address,address)
-	callNonces             = "7ecebe00" // nonces(address)
-	callNonceBitmap        = "4fe02b44" // nonceBitmap(address,uint256), of Permit2
 
 	// AuthorizationUsed(address,bytes32)
 	topicUsed = "0x98de503528ee59b575ef0c0a2576a82497bfc029a5685b209e9ec333479b10a5"
 	// Transfer(address,address,uint256)
 	topicTransfer = "0xddf252ad1be2c89b69c2b068fc378daa952ba7f163c4a11628f55a4df523b3ef"
-	// Approval(address,address,uint256)
-	topicApproval = "0x8c5be1e5ebec7d5bd14f71427d1e84f3dd0314c0f7b2291e5b200ac8c7c3b925"
 )
 
 // maxLogRange is how many blocks one eth_getLogs may ask for, as public nodes limit it.
@@ -36,36 +28,30 @@ const maxLogRange = 10_000
 // evmNode answers the Ethereum JSON-RPC methods that a payer needs.
 func (s *Sandbox) evmNode() http.Handler {
 	c := s.evm
-	forgetful := func(method func(p []json.RawMessage, forgets bool) (any, error)) rpcMethod {
-		return func(p []json.RawMessage) (any, error) { return method(p, s.strikes(evmNodeForgets)) }
+	forgetful := func(method func(p []json.RawMessage, forgets bool) (any, error)) Method {
+		return func(p []json.RawMessage) (any, error) { return method(p, s.Strike(evmNodeForgets) != "") }
 	}
-	return s.node(evmNodeDown, rpcNode{chain: &c.mu, methods: map[string]rpcMethod{
+	methods := map[string]Method{
 		"eth_chainId": func([]json.RawMessage) (any, error) {
-			id, _ := x402.ChainID(s.evm.asset.Network)
-			if s.strikes(evmNodeElsewhere) {
-				id++
+			if s.Strike(evmNodeElsewhere) != "" {
+				return quantity(c.ID() + 1), nil
 			}
-			return quantity(id), nil
+			return quantity(c.ID()), nil
 		},
-		"eth_blockNumber":           func([]json.RawMessage) (any, error) { return quantity(c.head()), nil },
+		"eth_blockNumber":           func([]json.RawMessage) (any, error) { return quantity(c.Head()), nil },
 		"eth_getBlockByNumber":      c.getBlock,
 		"eth_call":                  forgetful(c.call),
-		"eth_getCode":               c.getCode,
-		"eth_getBalance":            c.account(c.coins),
-		"eth_getTransactionCount":   c.account(c.counts),
-		"eth_estimateGas":           c.estimateGas,
-		"eth_maxPriorityFeePerGas":  func([]json.RawMessage) (any, error) { return quantity(usualTip), nil },
-		"eth_sendRawTransaction":    s.sendRaw,
 		"eth_getLogs":               forgetful(c.getLogs),
 		"eth_getTransactionReceipt": forgetful(c.getReceipt),
-		"eth_getTransactionByHash":  forgetful(c.getTransaction),
-	}})
+	}
+	maps.Copy(methods, s.extra.Methods)
+	return s.node(evmNodeDown, rpcNode{chain: &c.Mutex, methods: methods})
 }
 
 // node is a node that may be down.
 func (s *Sandbox) node(down string, node http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		if s.strikes(down) {
+		if s.Strike(down) != "" {
 			http.Error(w, "out of order", http.StatusServiceUnavailable)
 			return
 		}
@@ -74,34 +60,34 @@ func (s *Sandbox) node(down string, node http.Handler) http.Handler {
 }
 
 // number reads a block tag; ok is false for a block that does not exist.
-func (c *evmChain) number(tag string) (n uint64, ok bool, err error) {
+func (c *Chain) number(tag string) (n uint64, ok bool, err error) {
 	switch tag {
 	case "", "latest", "pending":
-		return c.head(), true, nil
+		return c.Head(), true, nil
 	case "finalized", "safe":
 		return c.final(), true, nil
 	case "earliest":
-		return c.first, true, nil
+		return firstBlock, true, nil
 	}
 	n, err = strconv.ParseUint(strings.TrimPrefix(tag, "0x"), 16, 64)
 	if err != nil || !strings.HasPrefix(tag, "0x") {
-		return 0, false, badParams("not a block: " + tag)
+		return 0, false, BadParams("not a block: " + tag)
 	}
-	return n, n >= c.first && n <= c.head(), nil
+	return n, n >= firstBlock && n <= c.Head(), nil
 }
 
-// existing reads the tag of a block that has to be there.
-func (c *evmChain) existing(tag string) (uint64, error) {
+// Existing reads the tag of a block that has to be there.
+func (c *Chain) Existing(tag string) (uint64, error) {
 	n, exists, err := c.number(tag)
 	if err == nil && !exists {
-		err = nodeRefuses("header not found")
+		err = NodeRefuses("header not found")
 	}
 	return n, err
 }
 
-func (c *evmChain) getBlock(params []json.RawMessage) (any, error) {
+func (c *Chain) getBlock(params []json.RawMessage) (any, error) {
 	var tag string
-	if err := read(params, &tag); err != nil {
+	if err := Read(params, &tag); err != nil {
 		return nil, err
 	}
 	n, exists, err := c.number(tag)
@@ -110,110 +96,69 @@ func (c *evmChain) getBlock(params []json.RawMessage) (any, error) {
 	}
 	hashes := []string{}
 	for _, tx := range c.txs {
-		if tx.block == n {
-			hashes = append(hashes, tx.hash)
+		if tx.Block == n {
+			hashes = append(hashes, tx.Hash)
 		}
 	}
 	return map[string]any{
-		"number": quantity(n), "timestamp": quantity(uint64(c.blocks[n-c.first])),
-		"hash":       hashOf("block", n),
-		"parentHash": hashOf("block", n-1), "transactions": hashes, "baseFeePerGas": quantity(baseFee),
+		"number": quantity(n), "timestamp": quantity(uint64(c.blocks[n-firstBlock])),
+		"hash":       HashOf("block", n),
+		"parentHash": HashOf("block", n-1), "transactions": hashes, "baseFeePerGas": quantity(BaseFee),
 	}, nil
 }
 
 // call runs a view function of a contract at a block; an address without code answers nothing.
-func (c *evmChain) call(params []json.RawMessage, forgets bool) (any, error) {
+func (c *Chain) call(params []json.RawMessage, forgets bool) (any, error) {
 	var message struct{ To, Data, Input string }
 	var tag string
-	if err := read(params, &message, &tag); err != nil {
+	if err := Read(params, &message, &tag); err != nil {
 		return nil, err
 	}
-	block, err := c.existing(tag)
+	block, err := c.Existing(tag)
 	if err != nil {
 		return nil, err
 	}
-	view := c.viewOf(message.To)
-	if view == nil {
+	if !c.HasCode(message.To) {
 		return "0x", nil
 	}
 	data := strings.TrimPrefix(message.Data+message.Input, "0x")
 	if _, err := hex.DecodeString(data); err != nil || len(data) < 8 {
-		return nil, reverted("")
+		return nil, Reverted("")
 	}
-	answer, known := view(data[:8], strings.ToLower(data[8:]), block, forgets)
+	answer, known := c.view(message.To, data[:8], strings.ToLower(data[8:]), block, forgets)
 	if !known {
-		return nil, reverted("")
+		return nil, Reverted("")
 	}
 	return answer, nil
 }
 
-// viewOf is what answers the view functions of a contract; nil: there is none.
-func (c *evmChain) viewOf(contract string) func(selector, words string, block uint64, forgets bool) (string,
-	bool) {
-	switch {
-	case c.isToken(contract):
-		return c.viewToken
-	case strings.EqualFold(contract, evm.Permit2Address):
-		return c.viewPermit2
-	case strings.EqualFold(contract, batchContract):
-		return c.viewBatch
-	case c.isVault(contract):
-		return c.viewVault
-	}
-	return nil
-}
-
-// viewPermit2 answers a view function of Permit2.
-func (c *evmChain) viewPermit2(selector, words string, block uint64, forgets bool) (answer string,
+// view answers a view function of a contract.
+func (c *Chain) view(contract, selector, words string, block uint64, forgets bool) (answer string,
 	known bool) {
-	if selector != callNonceBitmap || len(words) != 128 {
-		return "", false
-	}
-	if forgets {
-		return word(0), true
-	}
-	return c.nonceBitmap(words[:64], words[64:], block), true
-}
-
-// viewToken answers a view function of the token.
-func (c *evmChain) viewToken(selector, words string, block uint64, forgets bool) (answer string,
-	known bool) {
+	isToken := c.IsToken(contract)
 	switch {
-	case selector == callBalanceOf && len(words) == 64:
-		return word(c.balances.at("0x"+words[24:], block)), true
-	case selector == callNonces && len(words) == 64:
-		return word(c.permits.at("0x"+words[24:], block)), true
-	case selector == callAllowance && len(words) == 128:
-		return word(c.allowance("0x"+words[24:64], "0x"+words[88:], block)), true
-	case selector == callAuthorizationState && len(words) == 128:
-		used := c.used["0x"+words[24:64]+words[64:]].block
+	case isToken && selector == callBalanceOf && len(words) == 64:
+		return Word(c.Balances.At("0x"+words[24:], block)), true
+	case isToken && selector == callAuthorizationState && len(words) == 128:
+		used := c.used["0x"+words[24:64]+words[64:]]
 		if used != 0 && used <= block && !forgets {
-			return word(1), true
+			return Word(1), true
 		}
-		return word(0), true
-	case selector == callDecimals && words == "":
-		return word(uint64(c.asset.Decimals)), true
+		return Word(0), true
+	case isToken && selector == callDecimals && words == "":
+		return Word(uint64(c.Asset.Decimals)), true
+	case c.extra.View != nil:
+		return c.extra.View(contract, selector, words, block, forgets)
 	}
 	return "", false
 }
 
-func (c *evmChain) getCode(params []json.RawMessage) (any, error) {
-	var address string
-	if err := read(params, &address); err != nil {
-		return nil, err
-	}
-	if c.hasCode(address) {
-		return "0x60806040", nil
-	}
-	return "0x", nil
-}
+// IsToken reports whether an address is the token's.
+func (c *Chain) IsToken(address string) bool { return strings.EqualFold(address, c.Asset.Address) }
 
-// hasCode reports whether an address is a contract's.
-func (c *evmChain) hasCode(address string) bool {
-	contracts := []string{c.asset.Address, evm.Permit2Address, evm.ExactProxy, evm.UptoProxy, batchContract,
-		batchCollector}
-	isIt := func(contract string) bool { return strings.EqualFold(address, contract) }
-	return c.isVault(address) || slices.ContainsFunc(contracts, isIt)
+// HasCode reports whether an address is a contract's.
+func (c *Chain) HasCode(address string) bool {
+	return c.IsToken(address) || (c.extra.HasCode != nil && c.extra.HasCode(address))
 }
 
 // evmLog is an event as nodes tell it.
@@ -227,26 +172,26 @@ type evmLog struct {
 	Removed         bool     `json:"removed"`
 }
 
-// emit is an event of a contract's.
-func (tx *evmTransaction) emit(contract, data string, topics ...string) {
+// Emit logs an event of a contract's.
+func (tx *Transaction) Emit(contract, data string, topics ...string) {
 	tx.logs = append(tx.logs, evmLog{Address: strings.ToLower(contract), Topics: topics, Data: data,
-		BlockNumber: quantity(tx.block), TransactionHash: tx.hash,
+		BlockNumber: quantity(tx.Block), TransactionHash: tx.Hash,
 		LogIndex: quantity(uint64(len(tx.logs)))})
 }
 
-func (c *evmChain) getLogs(params []json.RawMessage, forgets bool) (any, error) {
+func (c *Chain) getLogs(params []json.RawMessage, forgets bool) (any, error) {
 	var filter struct {
 		Address            json.RawMessage
 		FromBlock, ToBlock string
 		Topics             []json.RawMessage
 	}
-	if err := read(params, &filter); err != nil {
+	if err := Read(params, &filter); err != nil {
 		return nil, err
 	}
 	from, _, errFrom := c.number(filter.FromBlock)
 	to, _, errTo := c.number(filter.ToBlock)
 	if errFrom != nil || errTo != nil || from > to {
-		return nil, badParams("not a range of blocks")
+		return nil, BadParams("not a range of blocks")
 	}
 	if to-from > maxLogRange {
 		return nil, &rpcError{Code: -32005, Message: "query exceeds the range of 10000 blocks"}
@@ -254,12 +199,12 @@ func (c *evmChain) getLogs(params []json.RawMessage, forgets bool) (any, error) 
 	contracts := []string{""}
 	if json.Unmarshal(filter.Address, &contracts[0]) != nil &&
 		json.Unmarshal(filter.Address, &contracts) != nil {
-		return nil, badParams("not an address or a list of them")
+		return nil, BadParams("not an address or a list of them")
 	}
 	wanted := wantedTopics(filter.Topics)
 	found := []evmLog{}
 	for _, tx := range c.txs {
-		if tx.block < from || tx.block > to || forgets {
+		if tx.Block < from || tx.Block > to || forgets {
 			continue
 		}
 		for _, l := range tx.logs {
@@ -300,9 +245,9 @@ func matches(wanted [][]string, topics []string) bool {
 	return true
 }
 
-func (c *evmChain) getReceipt(params []json.RawMessage, forgets bool) (any, error) {
+func (c *Chain) getReceipt(params []json.RawMessage, forgets bool) (any, error) {
 	var hash string
-	if err := read(params, &hash); err != nil {
+	if err := Read(params, &hash); err != nil {
 		return nil, err
 	}
 	tx := c.byHash[strings.ToLower(hash)]
@@ -310,44 +255,16 @@ func (c *evmChain) getReceipt(params []json.RawMessage, forgets bool) (any, erro
 		return nil, nil
 	}
 	status, logs := "0x1", tx.logs
-	if tx.failed {
+	if tx.Failed {
 		status = "0x0"
 	}
 	if logs == nil {
 		logs = []evmLog{}
 	}
 	return map[string]any{
-		"transactionHash": tx.hash, "status": status, "blockNumber": quantity(tx.block),
-		"blockHash": hashOf("block", tx.block), "gasUsed": quantity(tx.gas),
-		"effectiveGasPrice": quantity(tx.gasPrice),
-		"from":              strings.ToLower(tx.from), "to": strings.ToLower(tx.to), "logs": logs,
+		"transactionHash": tx.Hash, "status": status, "blockNumber": quantity(tx.Block),
+		"blockHash": HashOf("block", tx.Block), "gasUsed": quantity(tx.Gas),
+		"effectiveGasPrice": quantity(tx.GasPrice),
+		"from":              strings.ToLower(tx.From), "to": strings.ToLower(tx.To), "logs": logs,
 	}, nil
-}
-
-func (c *evmChain) getTransaction(params []json.RawMessage, forgets bool) (any, error) {
-	var hash string
-	if err := read(params, &hash); err != nil {
-		return nil, err
-	}
-	tx := c.byHash[strings.ToLower(hash)]
-	if tx == nil || forgets {
-		return nil, nil
-	}
-	return map[string]any{
-		"hash": tx.hash, "blockNumber": quantity(tx.block), "blockHash": hashOf("block", tx.block),
-		"from": strings.ToLower(tx.from), "to": strings.ToLower(tx.to), "input": tx.input, "value": "0x0",
-	}, nil
-}
-
-func quantity(n uint64) string { return "0x" + strconv.FormatUint(n, 16) }
-
-func word(n uint64) string { return wordOf(money.NewAmount(n)) }
-
-func wordOf(amount money.Amount) string {
-	b := amount.Bytes32()
-	return "0x" + hex.EncodeToString(b[:])
-}
-
-func topicOf(address string) string {
-	return "0x" + strings.Repeat("0", 24) + strings.ToLower(strings.TrimPrefix(address, "0x"))
 }

@@ -48,11 +48,6 @@ const (
 	evmNodeElsewhere = "evm node elsewhere" // says that it serves another chain
 	evmNodeForgets   = "evm node forgets"   // knows no payment: every nonce unused, no logs, no receipts
 	solanaNodeDown   = "solana node down"   // HTTP 503
-
-	// The EVM node's, when an account's transaction is brought to it.
-	evmNodeMute  = "evm node mute"  // takes it, and cuts the connection
-	evmNodeDrops = "evm node drops" // says that it took it, and did not
-	evmNodeKnows = "evm node knows" // takes it, and says that it has it already
 )
 
 // The faults by the moment at which they strike.
@@ -66,15 +61,14 @@ var (
 		sellerOmitsReceipt, sellerGarblesReceipt, sellerWrongReceipt}
 
 	allFaults = slices.Concat(whenSettling, beforeSettled, afterSettled, []string{facilitatorRefusesVerify,
-		facilitatorDown, evmNodeDown, solanaNodeDown, evmNodeElsewhere, evmNodeForgets, evmNodeMute,
-		evmNodeDrops, evmNodeKnows})
+		facilitatorDown, evmNodeDown, solanaNodeDown, evmNodeElsewhere, evmNodeForgets})
 )
 
 // faultAt is a fault, and the seller's path at which alone it happens; "": at any, and in what is of no path.
 type faultAt struct{ fault, path string }
 
 // Faults are the names of all faults.
-func Faults() []string { return slices.Clone(allFaults) }
+func (s *Sandbox) Faults() []string { return slices.Concat(allFaults, s.extra.Faults) }
 
 // Inject makes a fault happen the next n times that it can; math.MaxInt is until Heal. It panics
 // where there is no fault of that name.
@@ -87,7 +81,7 @@ func (s *Sandbox) Inject(fault string, n int) {
 // InjectAt is Inject for what is sold at a path of the seller; "": for everything. The nodes' faults are of
 // no path. It returns INVALID_ARGUMENT where there is no such fault.
 func (s *Sandbox) InjectAt(fault, path string, n int) error {
-	if err := checkFault(fault, path, n); err != nil {
+	if err := s.checkFault(fault, path, n); err != nil {
 		return err
 	}
 	s.mu.Lock()
@@ -96,11 +90,11 @@ func (s *Sandbox) InjectAt(fault, path string, n int) error {
 	return nil
 }
 
-func checkFault(fault, path string, n int) error {
+func (s *Sandbox) checkFault(fault, path string, n int) error {
 	switch {
-	case !slices.Contains(allFaults, fault):
+	case !slices.Contains(s.Faults(), fault):
 		return x402.Errorf(x402.InvalidArgument, "there is no fault %q", fault).
-			WithHint("one of: %s", strings.Join(allFaults, ", "))
+			WithHint("one of: %s", strings.Join(s.Faults(), ", "))
 	case path != "" && strings.Contains(fault, "node "):
 		return x402.Errorf(x402.InvalidArgument, "%q happens at no path: a node does not know what is bought",
 			fault)
@@ -117,8 +111,8 @@ func (s *Sandbox) Heal() {
 	clear(s.faults)
 }
 
-// strike uses up one of the first of these faults that is injected at a path; "" when none is.
-func (s *Sandbox) strike(path string, among ...string) string {
+// strikeAt uses up one of the first of these faults that is injected at a path; "" when none is.
+func (s *Sandbox) strikeAt(path string, among ...string) string {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	for _, fault := range among {
@@ -134,11 +128,11 @@ func (s *Sandbox) strike(path string, among ...string) string {
 	return ""
 }
 
-// strikes is strike of a single one, of no path.
-func (s *Sandbox) strikes(fault string) bool { return s.strike("", fault) != "" }
+// Strike is strikeAt for faults that happen at no path.
+func (s *Sandbox) Strike(among ...string) string { return s.strikeAt("", among...) }
 
-// cut ends the connection without an answer.
-func cut() { panic(http.ErrAbortHandler) }
+// Cut ends the connection without an answer.
+func Cut() { panic(http.ErrAbortHandler) }
 
 // linger waits for Options.Delay, or the sandbox's or the client's end.
 func (s *Sandbox) linger(r *http.Request) {
@@ -155,5 +149,5 @@ func (s *Sandbox) hang(r *http.Request) {
 	case <-s.closed:
 	case <-r.Context().Done():
 	}
-	cut()
+	Cut()
 }

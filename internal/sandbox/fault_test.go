@@ -123,6 +123,6 @@ func TestNodeFaults(t *testing.T) {
 	_, err = payer.Status(t.Context(), a.Evidence)
 	require.True(t, x402.HasCode(err, x402.RPCError), err)
 	s.Inject(evmNodeElsewhere, 1)
-	_, err = newEVMPayer(t, s, 0).Funds(t.Context(), EVM, s.evm.asset)
+	_, err = newEVMPayer(t, s, 0).Funds(t.Context(), EVM, s.evm.Asset)
 	require.True(t, x402.HasCode(err, x402.CheckFailed), err)
 }

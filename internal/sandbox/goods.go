@@ -1,9 +1,11 @@
 package sandbox
 
 import (
+	"cmp"
 	"fmt"
 	"maps"
 	"slices"
+	"strconv"
 	"strings"
 
 	"x402-wallet/chain/evm"
@@ -17,10 +19,6 @@ type Product struct {
 	Price string `json:"price,omitempty"`
 	// Networks on which it can be paid: "evm", "solana", or their CAIP-2 names; none is "evm".
 	Networks []string `json:"networks,omitempty"`
-	// Scheme is "exact" (also ""), "permit2", "upto" or "batch-settlement"; all but exact on EVM alone.
-	Scheme string `json:"scheme,omitempty"`
-	// Used is what a call comes to at upto, in dollars; "" is the price.
-	Used string `json:"used,omitempty"`
 	// Asset is the address of another token, which nobody here has; "" is the play dollar.
 	Asset string `json:"asset,omitempty"`
 	// PayTo is another payee, where it is sold on one network; "" is the seller.
@@ -32,16 +30,46 @@ type Product struct {
 	// Content is what is delivered, and MimeType what it is; "" is JSON.
 	Content  string `json:"content,omitempty"`
 	MimeType string `json:"mimeType,omitempty"`
-	// SignIn delivers it again to who paid for it and signs in (sign-in-with-x).
-	SignIn bool `json:"signIn,omitempty"`
 }
 
-// bounds of what scripts may make the seller keep.
-const (
-	maxGoods   = 1_000
-	maxContent = 1 << 20 // bytes
-	maxPath    = 256
-)
+// product is a Product that was read.
+type product struct {
+	Product
+	price    uint64 // atomic units of the play dollar; 0 is free
+	networks []string
+}
+
+// products are the seller's paths as a sandbox starts.
+var products = map[string]Product{
+	"/free": {Description: "Opening hours",
+		Content: `{"open":"always","hint":"/weather costs a tenth of a cent"}`},
+	"/weather": {Price: "0.001", Description: "Weather in Lisbon",
+		Content: `{"city":"Lisbon","celsius":21,"sky":"clear"}`},
+	"/solana": {Price: "0.001", Networks: []string{"solana"}, Description: "Tides in Lisbon",
+		Content: `{"city":"Lisbon","highTide":"14:05","metres":3.4}`},
+	"/either": {Price: "0.001", Networks: []string{"evm", "solana"}, Description: "Air in Lisbon",
+		Content: `{"city":"Lisbon","airQuality":"good"}`},
+	"/atlas": {Price: "0.02", Networks: []string{"solana"}, Description: "Sea chart of Lisbon",
+		Content: `{"city":"Lisbon","chart":"a sea chart"}`},
+	"/report": {Price: "0.50", Description: "Climate report",
+		Content: `{"city":"Lisbon","report":"warmer than it was"}`},
+	"/expensive": {Price: "50.00", Description: "The same climate report, bound in leather",
+		Content: `{"city":"Lisbon","report":"warmer than it was"}`},
+}
+
+// Price is what the seller asks for a path as a sandbox starts, in atomic units; 0 when it is free or not
+// there.
+func Price(path string) uint64 {
+	_, path = dialectOf(path)
+	price, _ := unitsOf(products[path].Price) // of this package's own: cannot fail
+	return price
+}
+
+// Content is what the seller delivers for a path as a sandbox starts.
+func Content(path string) string {
+	_, path = dialectOf(path)
+	return products[path].Content
+}
 
 // Sell sells something at a path, in place of what was sold there. A path begins with a slash, and not with
 // the name of a dialect. Errors are INVALID_ARGUMENT.
@@ -50,7 +78,8 @@ func (s *Sandbox) Sell(path string, p Product) error {
 	if err != nil {
 		return err
 	}
-	return s.stock(nil, map[string]product{path: made})
+	s.stock(nil, map[string]product{path: made})
+	return nil
 }
 
 // Paths are those at which something is sold or given, sorted.
@@ -75,42 +104,34 @@ func (s *Sandbox) goodsNow() map[string]product {
 
 // isPayee reports whether who was paid is who is to be paid for a product.
 func (s *Sandbox) isPayee(p product, payTo string) bool {
-	if p.payTo == "" {
+	if p.PayTo == "" {
 		return payTo == s.PayToEVM || payTo == s.solana.associated(mustKey(s.PayToSolana)).String()
 	}
-	if strings.HasPrefix(p.payTo, "0x") {
-		return strings.EqualFold(p.payTo, payTo)
+	if strings.HasPrefix(p.PayTo, "0x") {
+		return strings.EqualFold(p.PayTo, payTo)
 	}
-	return payTo == s.solana.associated(mustKey(p.payTo)).String()
+	return payTo == s.solana.associated(mustKey(p.PayTo)).String()
 }
 
 // productOf reads what is to be sold at a path.
-func (s *Sandbox) productOf(path string, p Product) (product, error) {
+func (s *Sandbox) productOf(path string, p Product) (made product, err error) {
 	refuse := func(format string, args ...any) (product, error) {
 		return product{}, x402.Errorf(x402.InvalidArgument, "%s: %s", path, fmt.Sprintf(format, args...))
 	}
-	made := product{about: p.Description, content: p.Content, mime: p.MimeType, asset: p.Asset,
-		payTo: p.PayTo, validity: p.MaxTimeoutSeconds, signIn: p.SignIn}
+	made = product{Product: p}
 	dialect, rest := dialectOf(path)
 	switch {
-	case !strings.HasPrefix(path, "/") || len(path) > maxPath || strings.ContainsAny(path, "?# \t\r\n"):
+	case !strings.HasPrefix(path, "/") || strings.ContainsAny(path, "?# \t\r\n"):
 		return refuse("a path begins with / and has neither blanks nor a query")
 	case rest != path:
 		return refuse("/%s/ stands in front of a path of the seller's to ask in that dialect", dialect)
-	case len(p.Content) > maxContent:
-		return refuse("content has %d bytes at most", maxContent)
 	case p.MaxTimeoutSeconds < 0 || p.MaxTimeoutSeconds > 86_400:
 		return refuse("maxTimeoutSeconds is 1 to 86400")
 	}
-	price, err := unitsOf(p.Price)
+	made.price, err = unitsOf(p.Price)
 	if err != nil {
 		return refuse("price: %v", err)
 	}
-	used, err := unitsOf(p.Used)
-	if err != nil {
-		return refuse("used: %v", err)
-	}
-	made.price, made.used = price, used
 	for _, name := range p.Networks {
 		network, known := s.networkOf(name)
 		if !known || slices.Contains(made.networks, network) {
@@ -121,45 +142,21 @@ func (s *Sandbox) productOf(path string, p Product) (product, error) {
 	if len(made.networks) == 0 {
 		made.networks = []string{EVM}
 	}
-	if err := made.take(p.Scheme); err != nil {
-		return refuse("%v", err)
-	}
 	if err := s.checkPayee(made); err != nil {
 		return refuse("%v", err)
 	}
 	return made, nil
 }
 
-// take sets the way in which a product is paid.
-func (p *product) take(scheme string) error {
-	switch scheme {
-	case "", x402.Exact:
-	case x402.Permit2, x402.Upto, x402.BatchSettlement:
-		if !slices.Equal(p.networks, []string{EVM}) || p.price == 0 {
-			return fmt.Errorf("%s is for what is paid on evm alone", scheme)
-		}
-		p.way = scheme
-	default:
-		return fmt.Errorf("scheme is exact, permit2, upto or batch-settlement, and not %q", scheme)
-	}
-	switch {
-	case p.way == x402.Upto && p.used == 0:
-		p.used = p.price
-	case p.way != x402.Upto && p.used != 0, p.used > p.price:
-		return fmt.Errorf("used is for upto, and at most the price")
-	}
-	return nil
-}
-
 // checkPayee makes sure that whoever is to be paid can be.
 func (s *Sandbox) checkPayee(p product) error {
-	if p.payTo == "" && p.asset == "" {
+	if p.PayTo == "" && p.Asset == "" {
 		return nil
 	}
-	if len(p.networks) != 1 || p.way == x402.BatchSettlement {
+	if len(p.networks) != 1 {
 		return fmt.Errorf("payTo and asset are for what is sold by one payment on one network")
 	}
-	for _, address := range []string{p.payTo, p.asset} {
+	for _, address := range []string{p.PayTo, p.Asset} {
 		if address == "" {
 			continue
 		}
@@ -173,8 +170,8 @@ func (s *Sandbox) checkPayee(p product) error {
 			return fmt.Errorf("%q is no address on this network", address)
 		}
 	}
-	if p.payTo != "" && p.networks[0] == Solana {
-		s.Fund(p.payTo, 0) // its token account has to be there
+	if p.PayTo != "" && p.networks[0] == Solana {
+		s.Fund(p.PayTo, 0) // its token account has to be there
 	}
 	return nil
 }
@@ -202,5 +199,43 @@ func unitsOf(dollars string) (uint64, error) {
 	return uint64(d), nil
 }
 
-// Networks are the CAIP-2 names of the two chains.
-func (s *Sandbox) Networks() (onEVM, onSolana string) { return s.options.networks() }
+// offers are the ways to pay for a product.
+func (s *Sandbox) offers(path string, p product, version int, times uint64) (list []any) {
+	for _, network := range p.networks {
+		offer := map[string]any{"scheme": x402.Exact, "network": nameOf(s.named(network), version),
+			"maxTimeoutSeconds": cmp.Or(p.MaxTimeoutSeconds, validity)}
+		amount := strconv.FormatUint(p.price*times, 10)
+		if network == EVM {
+			a := s.evm.Asset
+			offer["asset"], offer["payTo"], offer["extra"] = a.Address, s.PayToEVM,
+				map[string]any{"name": a.Name, "version": a.Version}
+		} else {
+			offer["asset"], offer["payTo"], offer["extra"] = s.solana.asset.Address, s.PayToSolana,
+				map[string]any{"feePayer": s.FeePayer}
+		}
+		if p.Asset != "" {
+			offer["asset"] = p.Asset
+		}
+		if p.PayTo != "" {
+			offer["payTo"] = p.PayTo
+		}
+		if version == 1 {
+			offer["maxAmountRequired"], offer["resource"], offer["description"], offer["mimeType"] = amount,
+				s.SellerURL+path, p.Description, p.mimeType()
+		} else {
+			offer["amount"] = amount
+		}
+		list = append(list, offer)
+	}
+	return list
+}
+
+// named is the name that the chain of a product has here.
+func (s *Sandbox) named(network string) string {
+	if network == EVM {
+		return s.evm.Asset.Network
+	}
+	return s.solana.asset.Network
+}
+
+func (p product) mimeType() string { return cmp.Or(p.MimeType, "application/json") }

@@ -5,14 +5,15 @@ import (
 	"errors"
 	"math/big"
 	"slices"
-	"strings"
+
+	"x402-wallet/x402/base58"
 )
 
 // key is a Solana public key or program address.
 type key [32]byte
 
 // String is base58.
-func (k key) String() string { return encode58(k[:]) }
+func (k key) String() string { return base58.Encode(k[:]) }
 
 // UnmarshalText reads base58.
 func (k *key) UnmarshalText(text []byte) (err error) {
@@ -20,49 +21,15 @@ func (k *key) UnmarshalText(text []byte) (err error) {
 	return err
 }
 
-const alphabet58 = "123456789ABCDEFGHJKLMNPQRSTUVWXYZabcdefghijkmnopqrstuvwxyz"
-
-var (
-	radix58  = big.NewInt(58)
-	errKey   = errors.New("not a Solana address")
-	maxKey58 = 44 // characters of the largest 32-byte number
-)
-
-func encode58(b []byte) string {
-	var digits []byte
-	n, rest := new(big.Int).SetBytes(b), new(big.Int)
-	for n.Sign() > 0 {
-		n.DivMod(n, radix58, rest)
-		digits = append(digits, alphabet58[rest.Int64()])
-	}
-	for i := 0; i < len(b) && b[i] == 0; i++ {
-		digits = append(digits, alphabet58[0])
-	}
-	slices.Reverse(digits)
-	return string(digits)
-}
+var errKey = errors.New("not a Solana address")
 
 // parseKey reads base58 of exactly 32 bytes.
 func parseKey(text string) (k key, err error) {
-	if text == "" || len(text) > maxKey58 {
+	raw := base58.Decode(text, len(k))
+	if raw == nil {
 		return k, errKey
 	}
-	n := new(big.Int)
-	for _, r := range text {
-		digit := strings.IndexRune(alphabet58, r)
-		if digit < 0 {
-			return k, errKey
-		}
-		n.Add(n.Mul(n, radix58), big.NewInt(int64(digit)))
-	}
-	if n.BitLen() > 8*len(k) {
-		return k, errKey
-	}
-	n.FillBytes(k[:])
-	if k.String() != text { // leading ones too many or too few: another length
-		return k, errKey
-	}
-	return k, nil
+	return key(raw), nil
 }
 
 // mustKey is for the constants below.

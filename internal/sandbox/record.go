@@ -6,8 +6,7 @@ import (
 	"time"
 )
 
-// Settlement is a payment that really moved play money on one of the chains; of batch-settlement a deposit
-// (Channels has what became of it).
+// Settlement is a payment that really moved play money on one of the chains.
 type Settlement struct {
 	Network     string
 	Transaction string // EVM hash or Solana signature
@@ -26,35 +25,31 @@ func (s *Sandbox) book(done Settlement) {
 	defer s.telling.Unlock()
 	done.At = s.now()
 	s.mu.Lock()
-	s.settlements = newest(s.options.Keep, append(s.settlements, done))
+	s.settlements = append(s.settlements, done)
 	s.mu.Unlock()
 	if s.options.OnPayment != nil {
 		s.options.OnPayment(done)
 	}
 }
 
-// present notes a signed payment by the hash of its scheme's payload: the same bytes are the same
+// Present notes a signed payment by the hash of its scheme's payload: the same bytes are the same
 // payment.
-func (s *Sandbox) present(payload []byte) {
-	if asksBack(payload) {
+func (s *Sandbox) Present(payload []byte) {
+	if s.extra.Unpaid != nil && s.extra.Unpaid(payload) {
 		return
 	}
-	hash := sha256.Sum256(payload)
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.presentations++
-	if !s.presented.has(hash) {
-		s.signatures++
-	}
-	s.presented.put(hash, true)
+	s.presented[sha256.Sum256(payload)] = true
 }
 
 // redeem takes a transaction for a purchase; false when it has paid for one already.
 func (s *Sandbox) redeem(transaction string) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	before := s.redeemed.has(transaction)
-	s.redeemed.put(transaction, true)
+	before := s.redeemed[transaction]
+	s.redeemed[transaction] = true
 	return !before
 }
 
@@ -84,7 +79,7 @@ func (s *Sandbox) Presentations() int {
 func (s *Sandbox) Signatures() int {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	return s.signatures
+	return len(s.presented)
 }
 
 // Requests is how many requests the seller got for a path, with or without payment, and how many

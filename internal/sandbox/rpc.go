@@ -3,6 +3,7 @@ package sandbox
 import (
 	"encoding/json"
 	"errors"
+	"fmt"
 	"io"
 	"net/http"
 	"sync"
@@ -17,16 +18,23 @@ type rpcError struct {
 
 func (e *rpcError) Error() string { return e.Message }
 
-func badParams(why string) error { return &rpcError{Code: -32602, Message: "invalid params: " + why} }
+// BadParams is a node's answer to parameters that it cannot read.
+func BadParams(why string) error { return &rpcError{Code: -32602, Message: "invalid params: " + why} }
+
+// NodeRefuses is a node's answer when it does not do what it is asked.
+func NodeRefuses(format string, args ...any) error {
+	return &rpcError{Code: -32000, Message: fmt.Sprintf(format, args...)}
+}
 
 // rpcNode is a node of one chain: it asks its methods, which get the positional parameters, with the
 // chain's lock.
 type rpcNode struct {
 	chain   *sync.Mutex
-	methods map[string]rpcMethod
+	methods map[string]Method
 }
 
-type rpcMethod = func(params []json.RawMessage) (any, error)
+// Method answers with positional parameters, under the lock of its chain.
+type Method = func(params []json.RawMessage) (any, error)
 
 // ServeHTTP answers JSON-RPC 2.0 over HTTP, one question a request, strictly.
 func (n rpcNode) ServeHTTP(w http.ResponseWriter, r *http.Request) {
@@ -67,14 +75,14 @@ func (n rpcNode) ask(name string, params []json.RawMessage) (any, error) {
 	return method(params)
 }
 
-// read reads positional parameters, of which the last one may be absent.
-func read(params []json.RawMessage, into ...any) error {
+// Read reads positional parameters, of which the last one may be absent.
+func Read(params []json.RawMessage, into ...any) error {
 	if len(params) < len(into)-1 {
-		return badParams("too few")
+		return BadParams("too few")
 	}
 	for i, raw := range params[:min(len(params), len(into))] {
 		if err := json.Unmarshal(raw, into[i]); err != nil {
-			return badParams(err.Error())
+			return BadParams(err.Error())
 		}
 	}
 	return nil

@@ -17,8 +17,6 @@ import (
 	"fmt"
 	"io"
 	"log"
-	"maps"
-	"math"
 	"net"
 	"net/http"
 	"strings"
@@ -35,9 +33,8 @@ const (
 	EVM    = "eip155:84532"                            // Base Sepolia
 	Solana = "solana:EtWTRABZaYq6iMfeYKouRu166VU2xqa1" // Devnet
 	USDC   = 1_000_000                                 // atomic units of one token, on both
-	cent   = USDC / 100
-	mill   = USDC / 1000          // a tenth of a cent
-	purse  = uint64(1_000 * USDC) // what the owner has at the start, on each
+	mill   = USDC / 1000                               // a tenth of a cent
+	purse  = uint64(1_000 * USDC)                      // what the owner has at the start, on each
 )
 
 // Options of Start. The zero value is right for a demo.
@@ -50,11 +47,11 @@ type Options struct {
 	// Port is the first of the ports: the seller's, and after it the facilitator's, the EVM node's, the
 	// Solana node's and the control's; 0: any that are free.
 	Port int
-	// Keep is how many payments are remembered, at least, by a sandbox that runs for long; 0: all.
-	Keep int
 	// OnPayment is told each payment that moved play money, one after the other, before whoever paid hears of
 	// it; nil: nobody is.
 	OnPayment func(Settlement)
+	// Extend is called before the ports are opened; nil: nothing is added.
+	Extend func(*Sandbox) Extra
 }
 
 // networks are the names of the two chains.
@@ -77,17 +74,14 @@ type Sandbox struct {
 	Settler               string   // the facilitator's EVM address, from which it settles
 	Owner                 string   // a person's Solana address, whose token account can be delegated
 	OwnerAccount          string   // that token account
-	OwnerEVM              string   // the person's account on EVM, of which an agent may be let take floats
-	VaultEVM              string   // where the person's vault on EVM is, once they have opened it
 	OwnerKeypair          []byte   // the owner's key as the Solana CLI writes it: a JSON array of 64 numbers
 
 	options  Options
-	evm      *evmChain
+	extra    Extra
+	evm      *Chain
 	solana   *solanaChain
 	ownerKey ed25519.PrivateKey
 	feeKey   ed25519.PrivateKey
-
-	authorizer authorizer // the seller's, of channels
 
 	servers []*http.Server
 	client  *http.Client // the seller's, for the facilitator
@@ -100,63 +94,45 @@ type Sandbox struct {
 	faults      map[faultAt]int    // how many times each is still to happen
 	goods       map[string]product // seller: what it sells, by path
 	settlements []Settlement
-	// the signed payments that reached the seller or the facilitator, by hash; how many there were, and how
-	// many different ones
-	presented                 recent[[sha256.Size]byte, bool]
-	presentations, signatures int
+	// the signed payments that reached the seller or the facilitator, by hash; how often any was presented
+	presented     map[[sha256.Size]byte]bool
+	presentations int
 
-	redeemed   recent[string, bool]         // transactions that the seller has served for (seed dialects)
-	challenges recent[string, mppChallenge] // seller, in MPP: by id
-	asked      map[string]int               // seller: requests per path, paid or not
-	served     map[string]int               // seller: answers with content per path
-	nonces     recent[string, signInNonce]  // seller: sign-in messages that it made, by nonce
-	buyers     recent[string, bool]         // seller: path and account of those who paid for it
-	signIns    int                          // seller: those that it let in
-	records    map[string]*channelRecord    // seller: its count of each channel
-	books      map[string]*channelBook      // what was shown and charged in each channel, for a judge
-	// seller: the nonces of what was shown to it, let in or not
-	signInsShown []string
+	redeemed map[string]bool // transactions that the seller has served for (seed dialects)
+	asked    map[string]int  // seller: requests per path, paid or not
+	served   map[string]int  // seller: answers with content per path
 }
 
-// Start builds the world and opens its four ports on 127.0.0.1.
+// Start builds the world and opens its ports on 127.0.0.1.
 func Start(o Options) (*Sandbox, error) {
 	o.Finality, o.Delay = cmp.Or(o.Finality, 2*time.Second), cmp.Or(o.Delay, 2*time.Second)
 	s := &Sandbox{options: o, closed: make(chan struct{}), ownerKey: newKey(), feeKey: newKey(),
 		client: &http.Client{Transport: &http.Transport{}, Timeout: 30 * time.Second},
-		faults: map[faultAt]int{}, goods: maps.Clone(products), asked: map[string]int{},
-		presented: newRecent[[sha256.Size]byte, bool](o.Keep),
-		// each has to be known for as long as its transaction is
-		redeemed:   newRecent[string, bool](2 * o.Keep),
-		challenges: newRecent[string, mppChallenge](o.Keep), nonces: newRecent[string, signInNonce](o.Keep),
-		buyers: newRecent[string, bool](o.Keep),
-		served: map[string]int{}, records: map[string]*channelRecord{}, books: map[string]*channelBook{}}
+		faults: map[faultAt]int{}, asked: map[string]int{},
+		served: map[string]int{}, presented: map[[sha256.Size]byte]bool{}, redeemed: map[string]bool{}}
 	owner := keyOf(s.ownerKey)
 	s.Owner, s.FeePayer = owner.String(), keyOf(s.feeKey).String()
 	s.OwnerKeypair, _ = json.Marshal([ed25519.PrivateKeySize]byte(s.ownerKey)) // of numbers: cannot fail
-	s.Settler, _ = evm.Address(hashOf("settler", s.FeePayer)[:42])             // of 20 bytes: cannot fail
-	s.OwnerEVM, _ = evm.Address(hashOf("owner", s.Owner)[:42])
+	s.Settler, _ = evm.Address(HashOf("settler", s.FeePayer)[:42])             // of 20 bytes: cannot fail
 	s.PayToEVM, s.PayToSolana = "0x209693Bc6afc0C5328bA36FaF03C514EF312287C", keyOf(newKey()).String()
-
-	var err error
-	s.authorizer, err = newAuthorizer()
-	if err != nil {
-		return nil, err
-	}
 
 	registry := x402.NewRegistry(nil)
 	onEVM, onSolana := o.networks()
 	dollar, _ := registry.Named(onEVM, "")
 	mint, _ := registry.Named(onSolana, "")
-	s.evm = newEVMChain(dollar, s.now, o.Finality)
-	s.evm.keep = o.Keep
-	s.evm.balances.put(firstBlock, s.OwnerEVM, purse)
-	s.evm.vault.address, _ = evm.Address(hashOf("vault", s.Owner)[:42])
-	s.VaultEVM = s.evm.vault.address
+	s.evm = newChain(dollar, s.now, o.Finality, &s.extra)
 	s.solana = newSolanaChain(mint, s.now, o.Finality)
-	s.solana.keep = o.Keep
 	s.OwnerAccount = s.solana.open(owner, purse).String()
 	s.solana.open(mustKey(s.PayToSolana), 0)
 
+	goods, err := s.makeAll(products)
+	if err != nil {
+		return nil, err
+	}
+	s.goods = goods
+	if o.Extend != nil {
+		s.extra = o.Extend(s)
+	}
 	if err := s.open(); err != nil {
 		return nil, errors.Join(err, s.Close())
 	}
@@ -165,10 +141,14 @@ func Start(o Options) (*Sandbox, error) {
 
 // open listens at all ports before anybody is answered.
 func (s *Sandbox) open() error {
+	seller := s.seller()
+	if s.extra.Seller != nil {
+		seller = s.extra.Seller(seller)
+	}
 	parties := []struct {
 		url     *string
 		handler http.Handler
-	}{{&s.SellerURL, s.seller()}, {&s.FacilitatorURL, s.facilitator()}, {&s.EVMNodeURL, s.evmNode()},
+	}{{&s.SellerURL, seller}, {&s.FacilitatorURL, s.facilitator()}, {&s.EVMNodeURL, s.evmNode()},
 		{&s.SolanaNodeURL, s.solanaNode()}, {&s.ControlURL, s.control()}}
 	var listeners []net.Listener
 	for i, party := range parties {
@@ -243,9 +223,9 @@ func (s *Sandbox) now() time.Time {
 // at an EVM address itself, of a Solana address in a token account of its own.
 func (s *Sandbox) Fund(address string, amount uint64) (account string) {
 	if strings.HasPrefix(address, "0x") {
-		s.evm.mu.Lock()
-		defer s.evm.mu.Unlock()
-		s.evm.balances.put(s.evm.next(), address, s.evm.balance(address)+amount)
+		s.evm.Lock()
+		defer s.evm.Unlock()
+		s.evm.Balances.Put(s.evm.Next(), address, s.evm.Balance(address)+amount)
 		return address
 	}
 	s.solana.mu.Lock()
@@ -272,20 +252,6 @@ func (s *Sandbox) Delegate(agent string, amount uint64) (tokenAccount string) {
 	return s.OwnerAccount
 }
 
-// Approve lets Permit2 move up to amount of an EVM address's tokens, as its owner's own transaction would.
-func (s *Sandbox) Approve(owner string, amount uint64) {
-	s.evm.mu.Lock()
-	defer s.evm.mu.Unlock()
-	s.evm.allow(s.evm.next(), owner, evm.Permit2Address, amount)
-}
-
-// Approved is what Permit2 may still move of an EVM address's tokens.
-func (s *Sandbox) Approved(owner string) uint64 {
-	s.evm.mu.Lock()
-	defer s.evm.mu.Unlock()
-	return s.evm.allowance(owner, evm.Permit2Address, math.MaxUint64)
-}
-
 // Freeze sets or lifts the mint authority's freeze on a token account.
 func (s *Sandbox) Freeze(tokenAccount string, frozen bool) {
 	s.solana.mu.Lock()
@@ -296,9 +262,9 @@ func (s *Sandbox) Freeze(tokenAccount string, frozen bool) {
 // Balance is what an EVM address or a Solana token account holds.
 func (s *Sandbox) Balance(account string) uint64 {
 	if strings.HasPrefix(account, "0x") {
-		s.evm.mu.Lock()
-		defer s.evm.mu.Unlock()
-		return s.evm.balance(account)
+		s.evm.Lock()
+		defer s.evm.Unlock()
+		return s.evm.Balance(account)
 	}
 	return s.solana.account(account).amount
 }
@@ -314,3 +280,6 @@ func newKey() ed25519.PrivateKey {
 }
 
 func keyOf(private ed25519.PrivateKey) key { return key(private.Public().(ed25519.PublicKey)) }
+
+// Networks are the CAIP-2 names of the two chains.
+func (s *Sandbox) Networks() (onEVM, onSolana string) { return s.options.networks() }

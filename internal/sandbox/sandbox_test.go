@@ -1,6 +1,7 @@
 package sandbox
 
 import (
+	"encoding/hex"
 	"encoding/json"
 	"strings"
 	"testing"
@@ -145,4 +146,12 @@ func TestConfigIsOne(t *testing.T) {
 	c, err = config.Parse([]byte(s.Config(Rules{Session: "-"})))
 	require.NoError(t, err)
 	require.Nil(t, c.Budget.Session)
+}
+
+// The node answers by the names that the token's contract has.
+func TestSelectors(t *testing.T) {
+	for signature, selector := range map[string]string{"balanceOf(address)": callBalanceOf,
+		"authorizationState(address,bytes32)": callAuthorizationState, "decimals()": callDecimals} {
+		require.Equal(t, selector, hex.EncodeToString(Keccak(signature)[:4]), signature)
+	}
 }

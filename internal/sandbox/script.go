@@ -25,8 +25,6 @@ type Script struct {
 	Fund []Gift `json:"fund,omitempty"`
 	// Delegate lets an agent spend from the owner's token account on Solana (Sandbox.OwnerAccount).
 	Delegate *Gift `json:"delegate,omitempty"`
-	// Permit2 lets Permit2 move dollars of EVM addresses, as a transaction of their own would.
-	Permit2 []Gift `json:"permit2,omitempty"`
 	// Advance puts the clock of the chains forward, as in "90s".
 	Advance string `json:"advance,omitempty"`
 }
@@ -42,8 +40,7 @@ type ScriptFault struct {
 // Gift is an address, and dollars for it.
 type Gift struct {
 	Address string `json:"address"`
-	Amount  string `json:"amount"`        // dollars, as in "10.00"
-	Gas     string `json:"gas,omitempty"` // on EVM: coins that it pays gas with, in wei, for Fund
+	Amount  string `json:"amount"` // dollars, as in "10.00"
 }
 
 const (
@@ -74,7 +71,7 @@ func (s *Sandbox) Run(script Script) error {
 			return x402.Errorf(x402.InvalidArgument, "advance: %q is no time like 90s", script.Advance)
 		}
 	}
-	faults, err := script.times()
+	faults, err := s.times(script)
 	if err != nil {
 		return err
 	}
@@ -82,9 +79,7 @@ func (s *Sandbox) Run(script Script) error {
 	if err != nil {
 		return err
 	}
-	if err := s.stock(script.Remove, made); err != nil {
-		return err
-	}
+	s.stock(script.Remove, made)
 	if script.Heal {
 		s.Heal()
 	}
@@ -111,7 +106,7 @@ func (s *Sandbox) makeAll(products map[string]Product) (map[string]product, erro
 }
 
 // stock changes what the seller sells, at once.
-func (s *Sandbox) stock(remove []string, add map[string]product) error {
+func (s *Sandbox) stock(remove []string, add map[string]product) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	goods := maps.Clone(s.goods)
@@ -122,9 +117,6 @@ func (s *Sandbox) stock(remove []string, add map[string]product) error {
 		delete(goods, path)
 	}
 	maps.Copy(goods, add)
-	if len(goods) > maxGoods {
-		return x402.Errorf(x402.InvalidArgument, "the seller sells %d products at most", maxGoods)
-	}
 	isGone := func(path string, _ int) bool {
 		_, known := goods[path]
 		return !known
@@ -133,11 +125,10 @@ func (s *Sandbox) stock(remove []string, add map[string]product) error {
 	maps.DeleteFunc(s.served, isGone)
 	maps.DeleteFunc(s.faults, func(at faultAt, _ int) bool { return at.path != "" && isGone(at.path, 0) })
 	s.goods = goods
-	return nil
 }
 
 // times is how often each fault is to happen.
-func (script Script) times() (map[faultAt]int, error) {
+func (s *Sandbox) times(script Script) (map[faultAt]int, error) {
 	faults := map[faultAt]int{}
 	for _, f := range script.Faults {
 		n := 1
@@ -149,44 +140,22 @@ func (script Script) times() (map[faultAt]int, error) {
 		case f.Times != nil:
 			n = *f.Times
 		}
-		if err := checkFault(f.Fault, f.Path, n); err != nil {
+		if err := s.checkFault(f.Fault, f.Path, n); err != nil {
 			return nil, err
 		}
 		faults[faultAt{f.Fault, f.Path}] = n
-	}
-	if len(faults) > maxGoods {
-		return nil, x402.Errorf(x402.InvalidArgument, "a script has %d faults at most", maxGoods)
 	}
 	return faults, nil
 }
 
 // readGifts makes functions of what a script gives.
 func (s *Sandbox) readGifts(script Script) (gifts []func(), err error) {
-	if len(script.Fund)+len(script.Permit2) > maxGoods {
-		return nil, x402.Errorf(x402.InvalidArgument, "a script gives %d times at most", maxGoods)
-	}
 	for _, g := range script.Fund {
 		amount, err := g.read("")
 		if err != nil {
 			return nil, err
 		}
-		wei, err := g.wei()
-		if err != nil {
-			return nil, err
-		}
-		gifts = append(gifts, func() {
-			s.Fund(g.Address, amount)
-			if wei > 0 {
-				s.FundGas(g.Address, wei)
-			}
-		})
-	}
-	for _, g := range script.Permit2 {
-		amount, err := g.read(EVM)
-		if err != nil {
-			return nil, err
-		}
-		gifts = append(gifts, func() { s.Approve(g.Address, amount) })
+		gifts = append(gifts, func() { s.Fund(g.Address, amount) })
 	}
 	if g := script.Delegate; g != nil {
 		amount, err := g.read(Solana)
@@ -218,15 +187,4 @@ func (g Gift) read(chain string) (amount uint64, err error) {
 		return 0, x402.Errorf(x402.InvalidArgument, "%q for %q: %w", g.Amount, g.Address, err)
 	}
 	return amount, nil
-}
-
-func (g Gift) wei() (wei uint64, err error) {
-	if g.Gas == "" {
-		return 0, nil
-	}
-	if !isUnits(g.Gas, &wei) || wei > math.MaxUint64/2 || !strings.HasPrefix(g.Address, "0x") {
-		return 0, x402.Errorf(x402.InvalidArgument, "gas: %q is no number of wei for an address on EVM",
-			g.Gas)
-	}
-	return wei, nil
 }

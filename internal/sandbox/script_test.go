@@ -12,6 +12,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"x402-wallet/x402"
+	"x402-wallet/x402/base58"
 )
 
 // tell posts a script to the control, and gives the answer.
@@ -52,13 +53,10 @@ func TestControl(t *testing.T) {
 			"/b":{"price":"0.07"}},
 		"faults":[{"fault":"seller fails","path":"/a"},
 			{"fault":"facilitator cuts after","path":"/b","always":true}],
-		"fund":[{"address":"`+payer.Address()+`","amount":"1.00","gas":"5"}],
-		"permit2":[{"address":"`+payer.Address()+`","amount":"0.30"}],
+		"fund":[{"address":"`+payer.Address()+`","amount":"1.00"}],
 		"delegate":{"address":"`+s.PayToSolana+`","amount":"0.40"},"advance":"1h"}`)
 	require.Equal(t, 200, status, said)
 	require.Equal(t, []string{"/a", "/b"}, s.Paths())
-	require.EqualValues(t, 5, s.Gas(payer.Address()))
-	require.EqualValues(t, 300_000, s.Approved(payer.Address()))
 	require.EqualValues(t, 400_000, s.Delegated(s.OwnerAccount))
 	require.WithinDuration(t, time.Now().Add(time.Hour), s.now(), time.Minute)
 	require.Equal(t, 404, get(t, s.SellerURL+"/weather", "", "").status)
@@ -118,26 +116,20 @@ func TestScriptsAreRefused(t *testing.T) {
 		`{"products":{"/v1/a":{}}}`:           `dialect`,
 		`{"products":{"/a":{"price":"1,5"}}}`: `price`,
 		`{"products":{"/a":{"price":"-1"}}}`:  `price`,
-		`{"products":{"/a":{"price":"1.00","networks":["evm","evm"]}}}`:              `each once`,
-		`{"products":{"/a":{"price":"1.00","networks":["eip155:1"]}}}`:               `evm and solana`,
-		`{"products":{"/a":{"price":"1.00","scheme":"barter"}}}`:                     `scheme is`,
-		`{"products":{"/a":{"price":"1.00","scheme":"upto","used":"2.00"}}}`:         `at most the price`,
-		`{"products":{"/a":{"price":"1.00","used":"0.50"}}}`:                         `used is for upto`,
-		`{"products":{"/a":{"price":"1.00","scheme":"upto","networks":["solana"]}}}`: `evm alone`,
-		`{"products":{"/a":{"price":"1.00","payTo":"0x12"}}}`:                        `no address`,
-		`{"products":{"/a":{"price":"1.00","asset":"` + s.PayToSolana + `"}}}`:       `no address`,
+		`{"products":{"/a":{"price":"1.00","networks":["evm","evm"]}}}`:        `each once`,
+		`{"products":{"/a":{"price":"1.00","networks":["eip155:1"]}}}`:         `evm and solana`,
+		`{"products":{"/a":{"price":"1.00","payTo":"0x12"}}}`:                  `no address`,
+		`{"products":{"/a":{"price":"1.00","asset":"` + s.PayToSolana + `"}}}`: `no address`,
 		`{"products":{"/a":{"price":"1.00","payTo":"0x209693Bc6afc0C5328bA36FaF03C514EF312287C",` +
 			`"networks":["evm","solana"]}}}`: `one network`,
-		`{"products":{"/a":{"maxTimeoutSeconds":-1}}}`:                             `maxTimeoutSeconds`,
-		`{"faults":[{"fault":"seller sleeps"}]}`:                                   `no fault`,
-		`{"faults":[{"fault":"seller hangs","times":1,"always":true}]}`:            `exclude`,
-		`{"faults":[{"fault":"seller hangs","times":-1}]}`:                         `cannot happen`,
-		`{"faults":[{"fault":"evm node down","path":"/a"}]}`:                       `happens at no path`,
-		`{"fund":[{"address":"nobody","amount":"1.00"}]}`:                          `nobody`,
-		`{"fund":[{"address":"` + s.PayToSolana + `","amount":"1.00","gas":"1"}]}`: `gas`,
-		`{"fund":[{"address":"` + s.PayToEVM + `","amount":"999999999999"}]}`:      `nobody has so much`,
-		`{"delegate":{"address":"` + s.PayToEVM + `","amount":"1.00"}}`:            `other chain`,
-		`{"permit2":[{"address":"` + s.PayToSolana + `","amount":"1.00"}]}`:        `other chain`,
+		`{"products":{"/a":{"maxTimeoutSeconds":-1}}}`:                        `maxTimeoutSeconds`,
+		`{"faults":[{"fault":"seller sleeps"}]}`:                              `no fault`,
+		`{"faults":[{"fault":"seller hangs","times":1,"always":true}]}`:       `exclude`,
+		`{"faults":[{"fault":"seller hangs","times":-1}]}`:                    `cannot happen`,
+		`{"faults":[{"fault":"evm node down","path":"/a"}]}`:                  `happens at no path`,
+		`{"fund":[{"address":"nobody","amount":"1.00"}]}`:                     `nobody`,
+		`{"fund":[{"address":"` + s.PayToEVM + `","amount":"999999999999"}]}`: `nobody has so much`,
+		`{"delegate":{"address":"` + s.PayToEVM + `","amount":"1.00"}}`:       `other chain`,
 		`{"advance":"soon"}`: `advance`, `{"advance":"-1s"}`: `advance`, `{"advance":"9000h"}`: `advance`,
 		// good things before the mistake are not done
 		`{"remove":["*"],"advance":"1h","faults":[{"fault":"seller sleeps"}]}`: `no fault`,
@@ -189,7 +181,7 @@ func TestPlayAccounts(t *testing.T) {
 	require.EqualValues(t, 3*USDC, s.Balance(onSolana.TokenAccount))
 	var pair [64]byte
 	require.NoError(t, json.Unmarshal(onSolana.PlayKeypair, &pair))
-	require.Equal(t, encode58(pair[:]), onSolana.PlayKey)
+	require.Equal(t, base58.Encode(pair[:]), onSolana.PlayKey)
 	require.Equal(t, keyOf(pair[:]).String(), onSolana.Address)
 	_, again, err := start(t, Options{}).PlayAccounts(0)
 	require.NoError(t, err)

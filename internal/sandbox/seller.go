@@ -6,7 +6,6 @@ import (
 	"encoding/json"
 	"fmt"
 	"io"
-	"maps"
 	"net/http"
 	"strconv"
 	"strings"
@@ -16,8 +15,7 @@ import (
 
 // dialects may stand in front of a path, as in /v1/weather; v2 is the default. The names are those of
 // x402.Dialect, but for x-seed: it asks as x-v2 does, and looks for proof of a settlement alone.
-var dialects = []x402.Dialect{"v2", "v2-body", "v1", "x-v2", "x-v1", xSeed, "seed-v2", "seed-plain",
-	inMPP}
+var dialects = []x402.Dialect{"v2", "v2-body", "v1", "x-v2", "x-v1", xSeed, "seed-v2", "seed-plain"}
 
 const xSeed = "x-seed"
 
@@ -39,65 +37,99 @@ const (
 // seller answers every path, in every dialect.
 func (s *Sandbox) seller() http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		sale := &sale{Sandbox: s, w: w, r: r}
-		sale.dialect, sale.path = dialectOf(r.URL.Path)
-		var known bool
-		sale.product, known = s.sold(sale.path)
-		if !known || (sale.product.way != "" && sale.dialect != "v2") {
+		dialect, path := dialectOf(r.URL.Path)
+		sale := s.NewSale(w, r, dialect, path)
+		if sale == nil {
 			http.NotFound(w, r)
 			return
 		}
-		s.count(s.asked, sale.path)
 		sale.answer()
 	})
 }
 
-// sale is one request to the seller.
-type sale struct {
+// Sale is one request to the seller. Extra.Seller may change its members before the request is answered.
+type Sale struct {
 	*Sandbox
-	w       http.ResponseWriter
-	r       *http.Request
+	W       http.ResponseWriter
+	R       *http.Request
+	Path    string
 	dialect x402.Dialect
-	path    string
 	product product
 
-	correction map[string]any // of batch-settlement: what else a challenge says of the channel
+	// Status is that of a refusal.
+	Status int
+	// Offers are the ways to pay, at so many times the price.
+	Offers func(version int, times uint64) []any
+	// Extensions are those of a challenge.
+	Extensions map[string]any
+	// Refuse asks for payment, for a reason and at so many times the price.
+	Refuse func(why string, times uint64)
+	// Note notes a payment that was presented.
+	Note func(payload []byte)
+	// Collect takes a payment: it has the facilitator verify and settle, and delivers.
+	Collect func(submission []byte, payload json.RawMessage)
+	// Settling changes what the facilitator is asked to settle.
+	Settling func(submission []byte) []byte
+	// Receipt writes the facilitator's receipt, base64, into the answer's headers.
+	Receipt func(encoded string)
 }
 
-func (s *sale) version() int { return s.dialect.Version() }
+// NewSale counts a request for a path of the seller. It returns nil if nothing is sold there.
+func (s *Sandbox) NewSale(w http.ResponseWriter, r *http.Request, dialect x402.Dialect, path string) *Sale {
+	p, known := s.sold(path)
+	if !known {
+		return nil
+	}
+	s.count(s.asked, path)
+	sale := &Sale{Sandbox: s, W: w, R: r, Path: path, Status: http.StatusPaymentRequired,
+		dialect: dialect, product: p}
+	sale.Offers = func(version int, times uint64) []any { return s.offers(path, p, version, times) }
+	sale.Refuse, sale.Note, sale.Receipt = sale.Ask, s.Present, sale.receipt
+	sale.Collect = func(submission []byte, _ json.RawMessage) { sale.collect(submission) }
+	sale.Settling = func(submission []byte) []byte { return submission }
+	return sale
+}
+
+// Price is what one call costs, in atomic units.
+func (s *Sale) Price() uint64 { return s.product.price }
+
+func (s *Sale) version() int { return s.dialect.Version() }
 
 // wantsProof reports whether the seller takes only transactions that the wallet settled.
-func (s *sale) wantsProof() bool { return s.dialect.WalletSettles() || s.dialect == xSeed }
+func (s *Sale) wantsProof() bool { return s.dialect.WalletSettles() || s.dialect == xSeed }
 
-func (s *sale) answer() {
-	payment := s.r.Header.Get("PAYMENT-SIGNATURE")
+func (s *Sale) answer() {
+	proof := s.R.Header.Get("X-PAYMENT-SIGNATURE")
 	switch {
-	case s.dialect == inMPP:
-		payment = strings.TrimPrefix(s.r.Header.Get("Authorization"), "Payment ")
-	case s.version() == 1:
-		payment = s.r.Header.Get("X-PAYMENT")
-	}
-	proof, signIn := s.r.Header.Get("X-PAYMENT-SIGNATURE"), s.r.Header.Get(x402.HeaderSignIn)
-	switch {
-	case s.product.price == 0:
-		s.deliver("")
-	case s.product.signIn && payment == "" && signIn != "":
-		s.signedIn(signIn)
-	case s.wantsProof() && proof != "":
+	case s.wantsProof() && proof != "" && s.product.price > 0:
 		s.redeemed(proof)
-	case s.wantsProof() || payment == "":
-		s.ask("Payment required", 1)
+	case s.wantsProof() && s.product.price > 0:
+		s.Refuse("Payment required", 1)
 	default:
-		s.paid(payment)
+		s.Answer()
 	}
 }
 
-// ask is the 402, at so many times the price.
-func (s *sale) ask(why string, times uint64) {
-	accepts := s.accepts(s.version(), times)
-	if s.correction != nil {
-		maps.Copy(accepts[0].(map[string]any)["extra"].(map[string]any), s.correction)
+// Answer delivers what is free or paid, and asks for payment otherwise.
+func (s *Sale) Answer() {
+	payment := s.R.Header.Get("PAYMENT-SIGNATURE")
+	if s.version() == 1 {
+		payment = s.R.Header.Get("X-PAYMENT")
 	}
+	switch {
+	case s.product.price == 0:
+		s.Deliver("")
+	case payment == "":
+		s.Refuse("Payment required", 1)
+	default:
+		submission, payload, err := s.read(payment)
+		s.Take(submission, payload, err)
+	}
+}
+
+// Ask is the 402, at so many times the price.
+func (s *Sale) Ask(why string, times uint64) {
+	accepts := s.Offers(s.version(), times)
 	challenge := map[string]any{"x402Version": s.version(), "error": why, "accepts": accepts}
 	switch {
 	case s.dialect == "seed-v2": // the seed's own form has neither resource nor extra
@@ -105,18 +137,16 @@ func (s *sale) ask(why string, times uint64) {
 			delete(offer.(map[string]any), "extra")
 		}
 	case s.version() == 2:
-		challenge["resource"] = map[string]any{"url": s.SellerURL + s.path, "description": s.product.about,
-			"mimeType": s.product.mimeType()}
-		if extensions := s.extensions(); len(extensions) > 0 {
-			challenge["extensions"] = extensions
+		challenge["resource"] = map[string]any{"url": s.SellerURL + s.Path,
+			"description": s.product.Description, "mimeType": s.product.mimeType()}
+		if len(s.Extensions) > 0 {
+			challenge["extensions"] = s.Extensions
 		}
 	}
 	text, _ := json.Marshal(challenge) // of maps of strings: cannot fail
 	body := []byte("{}")
-	header := s.w.Header()
+	header := s.W.Header()
 	switch s.dialect {
-	case inMPP:
-		s.askInMPP(accepts)
 	case "v2":
 		header.Set("PAYMENT-REQUIRED", base64.StdEncoding.EncodeToString(text))
 	case "seed-v2", "x-v2", "x-v1", xSeed:
@@ -130,19 +160,20 @@ func (s *sale) ask(why string, times uint64) {
 	default:
 		body = text
 	}
-	header.Set("Content-Type", "application/json")
-	header.Set("Cache-Control", "no-store")
-	status := http.StatusPaymentRequired
-	if why == string(refusesAllowance) { // as the reference server has it
-		status = http.StatusPreconditionFailed
-	}
-	s.w.WriteHeader(status)
-	s.w.Write(body)
+	s.Unpaid(body)
+}
+
+// Unpaid answers with Status.
+func (s *Sale) Unpaid(body []byte) {
+	s.W.Header().Set("Content-Type", "application/json")
+	s.W.Header().Set("Cache-Control", "no-store")
+	s.W.WriteHeader(s.Status)
+	s.W.Write(body)
 }
 
 // redeemed serves for a transaction that the wallet settled itself: it must be on chain, pay this
 // price to this seller, and not have bought anything yet.
-func (s *sale) redeemed(transaction string) {
+func (s *Sale) redeemed(transaction string) {
 	var paid Settlement
 	for _, settled := range s.Settlements() {
 		if settled.Transaction == transaction {
@@ -150,54 +181,45 @@ func (s *sale) redeemed(transaction string) {
 		}
 	}
 	if !s.isPayee(s.product, paid.PayTo) || paid.Amount != s.product.price || !s.redeem(transaction) {
-		s.ask("the transaction does not pay for this", 1)
+		s.Refuse("the transaction does not pay for this", 1)
 		return
 	}
-	s.deliver("")
+	s.Deliver("")
 }
 
-// paid takes a payment: verify, run, settle, serve. Faults come where they belong.
-func (s *sale) paid(header string) {
-	submission, payload, err := s.read(header)
+// Take takes a payment that was read: verify, run, settle, serve. Faults come where they belong.
+func (s *Sale) Take(submission []byte, payload json.RawMessage, err error) {
 	if err != nil {
-		s.ask(err.Error(), 1)
+		s.Refuse(err.Error(), 1)
 		return
 	}
-	s.present(payload)
-	isBatch := s.product.way == x402.BatchSettlement
-	if isBatch {
-		s.noteVoucher(payload)
-	}
-	switch s.strike(s.path, beforeSettled...) {
+	s.Note(payload)
+	switch s.strikeAt(s.Path, beforeSettled...) {
 	case sellerAsksAgain:
-		s.ask("Payment required", 1)
+		s.Refuse("Payment required", 1)
 		return
 	case sellerRaises:
-		s.ask("Payment required", 2)
+		s.Refuse("Payment required", 2)
 		return
 	case sellerFalseReceipt:
-		s.deliver(s.falseReceipt())
+		s.Deliver(s.falseReceipt())
 		return
 	case sellerRedirects:
 		elsewhere := strings.Replace(s.SellerURL, "127.0.0.1", "localhost", 1)
-		http.Redirect(s.w, s.r, elsewhere+s.r.URL.Path, http.StatusTemporaryRedirect)
+		http.Redirect(s.W, s.R, elsewhere+s.R.URL.Path, http.StatusTemporaryRedirect)
 		return
 	case sellerFailsBefore:
-		http.Error(s.w, "the thermometer is broken", http.StatusInternalServerError)
+		http.Error(s.W, "the thermometer is broken", http.StatusInternalServerError)
 		return
 	case sellerHangsBefore:
-		s.hang(s.r)
+		s.hang(s.R)
 	case sellerCutsBefore:
-		cut()
+		Cut()
 	}
-	if isBatch {
-		s.collectBatch(submission, payload)
-		return
-	}
-	s.collect(submission)
+	s.Collect(submission, payload)
 }
 
-func (s *sale) falseReceipt() string {
+func (s *Sale) falseReceipt() string {
 	network := s.product.networks[0]
 	text, _ := json.Marshal(map[string]any{
 		"success": true, "transaction": inventedTransaction(network, s.now()),
@@ -207,77 +229,57 @@ func (s *sale) falseReceipt() string {
 }
 
 // collect has the facilitator verify and settle.
-func (s *sale) collect(submission []byte) {
+func (s *Sale) collect(submission []byte) {
 	var verdict struct {
 		IsValid       bool   `json:"isValid"`
 		InvalidReason string `json:"invalidReason"`
 	}
-	answer, err := s.facilitate("/verify", submission)
-	if err != nil || json.Unmarshal(answer, &verdict) != nil {
-		http.Error(s.w, "the facilitator did not answer", http.StatusBadGateway)
+	if !s.Facilitate("/verify", submission, &verdict) {
 		return
 	}
 	if !verdict.IsValid {
-		s.ask(verdict.InvalidReason, 1)
+		s.Refuse(verdict.InvalidReason, 1)
 		return
 	}
-	if s.product.way == x402.Upto {
-		submission = s.comesTo(submission)
+	var receipt json.RawMessage
+	if s.Facilitate("/settle", s.Settling(submission), &receipt) {
+		s.Finish(receipt)
 	}
-	receipt, err := s.facilitate("/settle", submission)
+}
+
+// Finish delivers for a receipt of the facilitator that says that it settled, and refuses otherwise.
+func (s *Sale) Finish(receipt json.RawMessage) {
 	var settled struct{ Success bool }
-	if err != nil || json.Unmarshal(receipt, &settled) != nil {
-		http.Error(s.w, "the facilitator did not answer", http.StatusBadGateway)
+	encoded := base64.StdEncoding.EncodeToString(receipt)
+	if json.Unmarshal(receipt, &settled) == nil && settled.Success {
+		s.After(encoded)
 		return
 	}
-	encoded := base64.StdEncoding.EncodeToString(bytes.TrimSpace(receipt))
-	if !settled.Success {
-		s.refuse(encoded)
-		return
-	}
-	s.remember(receipt)
-	s.after(encoded)
+	s.Receipt(encoded)
+	s.Unpaid([]byte("{}"))
 }
 
-// refuse answers with the facilitator's receipt for what was not settled.
-func (s *sale) refuse(receipt string) {
-	s.receipt(receipt)
-	s.w.Header().Set("Content-Type", "application/json")
-	s.w.WriteHeader(http.StatusPaymentRequired)
-	s.w.Write([]byte("{}"))
-}
-
-// comesTo is what the facilitator is asked to settle at upto: what the call came to.
-func (s *sale) comesTo(submission []byte) []byte {
-	offer := s.accepts(2, 1)[0].(map[string]any)
-	asked, _ := json.Marshal(offer)
-	offer["amount"] = strconv.FormatUint(s.product.used, 10)
-	used, _ := json.Marshal(offer)
-	const key = `"paymentRequirements":`
-	return bytes.Replace(submission, append([]byte(key), asked...), append([]byte(key), used...), 1)
-}
-
-// after serves what was paid for, or does what the fault says.
-func (s *sale) after(receipt string) {
-	switch s.strike(s.path, afterSettled...) {
+// After serves what was paid for, or does what the fault says.
+func (s *Sale) After(receipt string) {
+	switch s.strikeAt(s.Path, afterSettled...) {
 	case sellerFails:
-		s.receipt(receipt)
-		http.Error(s.w, "the thermometer is broken", http.StatusInternalServerError)
+		s.Receipt(receipt)
+		http.Error(s.W, "the thermometer is broken", http.StatusInternalServerError)
 		return
 	case sellerFailsMute:
-		http.Error(s.w, "the thermometer is broken", http.StatusInternalServerError)
+		http.Error(s.W, "the thermometer is broken", http.StatusInternalServerError)
 		return
 	case sellerHangs:
-		s.hang(s.r)
+		s.hang(s.R)
 	case sellerCuts:
-		s.receipt(receipt)
-		s.w.Header().Set("Content-Type", "application/json")
-		s.w.Header().Set("Content-Length", strconv.Itoa(len(s.product.content)))
-		s.w.Write([]byte(s.product.content)[:len(s.product.content)/2])
-		http.NewResponseController(s.w).Flush()
-		cut()
+		s.Receipt(receipt)
+		s.W.Header().Set("Content-Type", "application/json")
+		s.W.Header().Set("Content-Length", strconv.Itoa(len(s.product.Content)))
+		s.W.Write([]byte(s.product.Content)[:len(s.product.Content)/2])
+		http.NewResponseController(s.W).Flush()
+		Cut()
 	case sellerSlow:
-		s.linger(s.r)
+		s.linger(s.R)
 	case sellerOmitsReceipt:
 		receipt = ""
 	case sellerGarblesReceipt:
@@ -285,41 +287,34 @@ func (s *sale) after(receipt string) {
 	case sellerWrongReceipt:
 		receipt = s.falseReceipt()
 	}
-	s.deliver(receipt)
+	s.Deliver(receipt)
 }
 
-func (s *sale) receipt(encoded string) {
-	if s.dialect == inMPP {
-		s.receiptInMPP(encoded)
-		return
-	}
+func (s *Sale) receipt(encoded string) {
 	name := "PAYMENT-RESPONSE"
 	if s.version() == 1 {
 		name = "X-PAYMENT-RESPONSE"
 	}
-	s.w.Header().Set(name, encoded)
+	s.W.Header().Set(name, encoded)
 }
 
-// deliver is the content, with a receipt unless it is empty.
-func (s *sale) deliver(receipt string) {
+// Deliver is the content, with a receipt unless it is empty.
+func (s *Sale) Deliver(receipt string) {
 	if receipt != "" {
-		s.receipt(receipt)
+		s.Receipt(receipt)
 	}
-	s.count(s.served, s.path)
-	s.w.Header().Set("Content-Type", s.product.mimeType())
-	s.w.Header().Set("Cache-Control", "private")
-	io.WriteString(s.w, s.product.content)
+	s.count(s.served, s.Path)
+	s.W.Header().Set("Content-Type", s.product.mimeType())
+	s.W.Header().Set("Cache-Control", "private")
+	io.WriteString(s.W, s.product.Content)
 }
 
 // read decodes a payment header and finds the offer it accepts. submission is the facilitator's
 // request.
-func (s *sale) read(header string) (submission []byte, payload json.RawMessage, err error) {
-	if s.dialect == inMPP {
-		return s.readCredential(header)
-	}
+func (s *Sale) read(header string) (submission []byte, payload json.RawMessage, err error) {
 	text, err := base64.StdEncoding.Strict().DecodeString(header)
 	if err != nil {
-		return nil, nil, reason("invalid_payload")
+		return nil, nil, Reason("invalid_payload")
 	}
 	var payment struct {
 		Version  int             `json:"x402Version"`
@@ -329,9 +324,9 @@ func (s *sale) read(header string) (submission []byte, payload json.RawMessage, 
 		Payload  json.RawMessage `json:"payload"`
 	}
 	if x402.DecodeStrict(text, x402.MaxHeader, &payment) != nil || payment.Version != s.version() {
-		return nil, nil, reason("invalid_payload")
+		return nil, nil, Reason("invalid_payload")
 	}
-	for _, offer := range s.accepts(s.version(), 1) {
+	for _, offer := range s.Offers(s.version(), 1) {
 		raw, _ := json.Marshal(offer)
 		isForIt := payment.Scheme == x402.Exact && payment.Network == offer.(map[string]any)["network"]
 		if s.version() == 2 {
@@ -343,19 +338,30 @@ func (s *sale) read(header string) (submission []byte, payload json.RawMessage, 
 			return submission, payment.Payload, nil
 		}
 	}
-	return nil, nil, reason("No matching payment requirements")
+	return nil, nil, Reason("No matching payment requirements")
 }
 
-// facilitate calls the facilitator as a seller does. An answer that is no 200 with JSON is an
-// error.
-func (s *sale) facilitate(path string, submission []byte) ([]byte, error) {
-	request, err := http.NewRequestWithContext(s.r.Context(), http.MethodPost, s.FacilitatorURL+path,
+// Facilitate calls the facilitator as a seller does, and reads its answer into a value. Where that is not
+// 200 or 400 with JSON it answers the request itself, and returns false.
+func (s *Sale) Facilitate(path string, submission []byte, into any) (ok bool) {
+	answer, err := s.facilitate(path, submission)
+	if err == nil {
+		err = json.Unmarshal(answer, into)
+	}
+	if err != nil {
+		http.Error(s.W, "the facilitator did not answer", http.StatusBadGateway)
+	}
+	return err == nil
+}
+
+func (s *Sale) facilitate(path string, submission []byte) ([]byte, error) {
+	request, err := http.NewRequestWithContext(s.R.Context(), http.MethodPost, s.FacilitatorURL+path,
 		bytes.NewReader(submission))
 	if err != nil {
 		return nil, err
 	}
 	request.Header.Set("Content-Type", "application/json")
-	request.Header.Set(sellerMark, s.SellerURL+s.path)
+	request.Header.Set(sellerMark, s.SellerURL+s.Path)
 	response, err := s.client.Do(request)
 	if err != nil {
 		return nil, err

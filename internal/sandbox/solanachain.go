@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"x402-wallet/x402"
+	"x402-wallet/x402/base58"
 )
 
 const (
@@ -37,10 +38,7 @@ type solanaChain struct {
 	issued   map[key]uint64 // blockhash → slot
 	landed   []*solanaTransaction
 	byID     map[string]*solanaTransaction
-	messages map[[32]byte]uint64 // by the hashes of what landed, the slots of its blockhashes: the same
-	// message lands once, whoever signs it
-	keep   int    // how many transactions are remembered, at least; 0: all
-	forgot uint64 // the slot in which blockhashes were thrown away last
+	messages map[[32]byte]bool // by the hashes of what landed: the same message lands once, whoever signs it
 }
 
 // solanaTransaction is one that was executed.
@@ -56,7 +54,7 @@ type solanaTransaction struct {
 func newSolanaChain(asset x402.AssetInfo, now func() time.Time, finality time.Duration) *solanaChain {
 	return &solanaChain{asset: asset, mint: mustKey(asset.Address), now: now, finality: finality, born: now(),
 		accounts: map[key]*tokenAccount{}, issued: map[key]uint64{}, byID: map[string]*solanaTransaction{},
-		messages: map[[32]byte]uint64{}}
+		messages: map[[32]byte]bool{}}
 }
 
 // slot is the current slot, finalSlot the youngest that is final.
@@ -79,7 +77,6 @@ func (c *solanaChain) issue(slot uint64) key {
 	seed := append(append([]byte{}, c.mint[:]...), c.born.Format(time.RFC3339Nano)...)
 	hash := key(sha256.Sum256(binary.LittleEndian.AppendUint64(seed, slot)))
 	c.issued[hash] = slot
-	c.forget()
 	return hash
 }
 
@@ -145,7 +142,7 @@ func (c *solanaChain) execute(tx *wireTx) (Settlement, error) {
 	if err != nil {
 		return Settlement{}, err
 	}
-	done := &solanaTransaction{id: encode58(tx.signatures[0]), slot: c.slot(), at: c.now(), tx: tx,
+	done := &solanaTransaction{id: base58.Encode(tx.signatures[0]), slot: c.slot(), at: c.now(), tx: tx,
 		before: map[int]tokenAccount{}, after: map[int]tokenAccount{}}
 	for i, k := range tx.keys {
 		if old := c.accounts[k]; old != nil {
@@ -158,9 +155,8 @@ func (c *solanaChain) execute(tx *wireTx) (Settlement, error) {
 	}
 	c.landed = append(c.landed, done)
 	c.byID[done.id] = done
-	c.messages[sha256.Sum256(tx.message)] = c.issued[tx.blockhash]
+	c.messages[sha256.Sum256(tx.message)] = true
 	moved := e.moved
 	moved.Network, moved.Transaction, moved.Nonce = c.asset.Network, done.id, tx.memo()
-	c.forget()
 	return moved, nil
 }

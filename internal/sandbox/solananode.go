@@ -30,7 +30,7 @@ type rpcConfig struct {
 // need.
 func (s *Sandbox) solanaNode() http.Handler {
 	c := s.solana
-	return s.node(solanaNodeDown, rpcNode{chain: &c.mu, methods: map[string]rpcMethod{
+	return s.node(solanaNodeDown, rpcNode{chain: &c.mu, methods: map[string]Method{
 		"getGenesisHash":             func([]json.RawMessage) (any, error) { return s.genesis(), nil },
 		"getLatestBlockhash":         c.getLatestBlockhash,
 		"isBlockhashValid":           c.isBlockhashValid,
@@ -54,16 +54,16 @@ func withContext(slot uint64, value any) any {
 
 // readBase64 reads parameters of which the last is a configuration that asks for base64.
 func readBase64(params []json.RawMessage, config *rpcConfig, before ...any) error {
-	err := read(params, append(before, config)...)
+	err := Read(params, append(before, config)...)
 	if err == nil && config.Encoding != "base64" {
-		err = badParams("this node speaks base64 only")
+		err = BadParams("this node speaks base64 only")
 	}
 	return err
 }
 
 func (c *solanaChain) getLatestBlockhash(params []json.RawMessage) (any, error) {
 	var config rpcConfig
-	if err := read(params, &config); err != nil {
+	if err := Read(params, &config); err != nil {
 		return nil, err
 	}
 	slot := c.at(config.Commitment)
@@ -74,7 +74,7 @@ func (c *solanaChain) getLatestBlockhash(params []json.RawMessage) (any, error) 
 func (c *solanaChain) isBlockhashValid(params []json.RawMessage) (any, error) {
 	var hash key
 	var config rpcConfig
-	if err := read(params, &hash, &config); err != nil {
+	if err := Read(params, &hash, &config); err != nil {
 		return nil, err
 	}
 	slot := c.at(config.Commitment)
@@ -83,7 +83,7 @@ func (c *solanaChain) isBlockhashValid(params []json.RawMessage) (any, error) {
 
 func (c *solanaChain) getBlockHeight(params []json.RawMessage) (any, error) {
 	var config rpcConfig
-	err := read(params, &config)
+	err := Read(params, &config)
 	return height(c.at(config.Commitment)), err
 }
 
@@ -99,7 +99,7 @@ func (c *solanaChain) getAccountInfo(params []json.RawMessage) (any, error) {
 func (c *solanaChain) getMultipleAccounts(params []json.RawMessage) (any, error) {
 	var keys []key
 	var config rpcConfig
-	if err := read(params, &keys, &config); err != nil {
+	if err := Read(params, &keys, &config); err != nil {
 		return nil, err
 	}
 	infos := []any{}
@@ -127,7 +127,7 @@ func (c *solanaChain) info(k key) any {
 }
 
 // tokenAccounts lists accounts by owner or delegate, and by mint or program.
-func (c *solanaChain) tokenAccounts(by func(*tokenAccount) key) rpcMethod {
+func (c *solanaChain) tokenAccounts(by func(*tokenAccount) key) Method {
 	return func(params []json.RawMessage) (any, error) {
 		var whose key
 		var filter struct{ Mint, ProgramID string }
@@ -136,7 +136,7 @@ func (c *solanaChain) tokenAccounts(by func(*tokenAccount) key) rpcMethod {
 			return nil, err
 		}
 		if (filter.Mint == "") == (filter.ProgramID == "") {
-			return nil, badParams("one of mint and programId")
+			return nil, BadParams("one of mint and programId")
 		}
 		var found []string
 		for k, a := range c.accounts {
@@ -189,7 +189,7 @@ func transactionAt(params []json.RawMessage) (*wireTx, error) {
 	}
 	tx, err := decodeTransaction(text)
 	if err != nil {
-		return nil, badParams(err.Error())
+		return nil, BadParams(err.Error())
 	}
 	return tx, nil
 }
@@ -206,11 +206,11 @@ func (c *solanaChain) status(t *solanaTransaction) string {
 func (c *solanaChain) getSignatures(params []json.RawMessage) (any, error) {
 	var k key
 	config := rpcConfig{Limit: 1000}
-	if err := read(params, &k, &config); err != nil {
+	if err := Read(params, &k, &config); err != nil {
 		return nil, err
 	}
 	if config.Limit < 1 || config.Limit > 1000 {
-		return nil, badParams("limit")
+		return nil, BadParams("limit")
 	}
 	list, started := []any{}, config.Before == ""
 	for _, t := range slices.Backward(c.landed) {
@@ -249,7 +249,7 @@ func (tx *wireTx) memo() string {
 
 func (c *solanaChain) getStatuses(params []json.RawMessage) (any, error) {
 	var ids []string
-	if err := read(params, &ids); err != nil {
+	if err := Read(params, &ids); err != nil {
 		return nil, err
 	}
 	list := []any{}

@@ -63,7 +63,7 @@ func (c *solanaChain) run(tx *wireTx, firstSignature int) (*execution, error) {
 	if !c.alive(tx.blockhash, c.slot()) {
 		return nil, &runError{kind: "BlockhashNotFound"}
 	}
-	if _, landed := c.messages[sha256.Sum256(tx.message)]; landed {
+	if c.messages[sha256.Sum256(tx.message)] {
 		return nil, &runError{kind: "AlreadyProcessed"}
 	}
 	e := &execution{chain: c, tx: tx, changed: map[key]*tokenAccount{}}

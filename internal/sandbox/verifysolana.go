@@ -20,21 +20,21 @@ const (
 // verifySolana is the reference facilitator's list (x402-protocol.md §4.2), and stricter where the
 // specification is: the fee payer is in no instruction's accounts, and nobody but he and the payer
 // signs.
-func (s *Sandbox) verifySolana(q *submission) (*wireTx, error) {
+func (s *Sandbox) verifySolana(q *Submission) (*wireTx, error) {
 	var payload struct {
 		Transaction string `json:"transaction"`
 	}
-	if x402.DecodeStrict(q.payload, x402.MaxBody, &payload) != nil || !hasOnly(q.payload, "transaction") {
-		return nil, reason("invalid_payload")
+	if x402.DecodeStrict(q.Payload, x402.MaxBody, &payload) != nil || !hasOnly(q.Payload, "transaction") {
+		return nil, Reason("invalid_payload")
 	}
-	if q.terms.ExtraString("feePayer") != s.FeePayer {
-		return nil, reason("invalid_exact_svm_fee_payer_not_managed_by_facilitator")
+	if q.Terms.ExtraString("feePayer") != s.FeePayer {
+		return nil, Reason("invalid_exact_svm_fee_payer_not_managed_by_facilitator")
 	}
 	tx, err := decodeTransaction(payload.Transaction)
 	if err != nil {
-		return nil, reason("invalid_exact_svm_payload_transaction_could_not_be_decoded")
+		return nil, Reason("invalid_exact_svm_payload_transaction_could_not_be_decoded")
 	}
-	for _, check := range []func(*submission, *wireTx) error{s.checkSigners, s.checkSteps, s.checkTransfer,
+	for _, check := range []func(*Submission, *wireTx) error{s.checkSigners, s.checkSteps, s.checkTransfer,
 		checkMemos} {
 		if err := check(q, tx); err != nil {
 			return nil, err
@@ -54,91 +54,91 @@ func hasOnly(raw json.RawMessage, name string) bool {
 	return json.Unmarshal(raw, &members) == nil && len(members) == 1 && members[name] != nil
 }
 
-func (s *Sandbox) checkSigners(_ *submission, tx *wireTx) error {
+func (s *Sandbox) checkSigners(_ *Submission, tx *wireTx) error {
 	switch {
 	case tx.keys[0] != keyOf(s.feeKey):
-		return reason("invalid_exact_svm_fee_payer_mismatch")
+		return Reason("invalid_exact_svm_fee_payer_mismatch")
 	case tx.signers != 2:
-		return reason("invalid_exact_svm_payload_excessive_signers")
+		return Reason("invalid_exact_svm_payload_excessive_signers")
 	case !bytes.Equal(tx.signatures[0], make([]byte, 64)):
-		return reason("invalid_exact_svm_payload_signature_invalid") // the fee payer's place must be empty
+		return Reason("invalid_exact_svm_payload_signature_invalid") // the fee payer's place must be empty
 	case !tx.signed(1):
-		return reason("invalid_exact_svm_payload_signature_invalid")
+		return Reason("invalid_exact_svm_payload_signature_invalid")
 	}
 	return nil
 }
 
-func (s *Sandbox) checkSteps(_ *submission, tx *wireTx) error {
+func (s *Sandbox) checkSteps(_ *Submission, tx *wireTx) error {
 	steps := tx.instructions
 	if len(steps) < minSteps || len(steps) > maxSteps {
-		return reason("invalid_exact_svm_payload_transaction_instructions_length")
+		return Reason("invalid_exact_svm_payload_transaction_instructions_length")
 	}
 	limit, price := steps[0], steps[1]
 	switch {
 	case limit.program != programBudget || len(limit.data) != 5 || limit.data[0] != 2 ||
 		len(limit.accounts) != 0:
-		return reason("invalid_exact_svm_payload_transaction_instructions_compute_limit_instruction")
+		return Reason("invalid_exact_svm_payload_transaction_instructions_compute_limit_instruction")
 	case u64(append(limit.data[1:5:5], 0, 0, 0, 0)) > maxUnits:
-		return reason("invalid_exact_svm_payload_transaction_instructions_compute_limit_instruction_too_high")
+		return Reason("invalid_exact_svm_payload_transaction_instructions_compute_limit_instruction_too_high")
 	case price.program != programBudget || len(price.data) != 9 || price.data[0] != 3 ||
 		len(price.accounts) != 0:
-		return reason("invalid_exact_svm_payload_transaction_instructions_compute_price_instruction")
+		return Reason("invalid_exact_svm_payload_transaction_instructions_compute_price_instruction")
 	case u64(price.data[1:]) > maxUnitPrice:
-		return reason("invalid_exact_svm_payload_transaction_instructions_compute_price_instruction_too_high")
+		return Reason("invalid_exact_svm_payload_transaction_instructions_compute_price_instruction_too_high")
 	}
 	for _, step := range steps {
 		for _, i := range step.accounts {
 			if i == 0 {
-				return reason("invalid_exact_svm_payload_transaction_fee_payer_transferring_funds")
+				return Reason("invalid_exact_svm_payload_transaction_fee_payer_transferring_funds")
 			}
 		}
 	}
 	return nil
 }
 
-func (s *Sandbox) checkTransfer(q *submission, tx *wireTx) error {
+func (s *Sandbox) checkTransfer(q *Submission, tx *wireTx) error {
 	step := tx.instructions[2]
 	isToken := step.program == programToken || step.program == programToken2022
 	if !isToken || len(step.data) != 10 || step.data[0] != 12 || len(step.accounts) != 4 {
-		return reason("invalid_exact_svm_payload_no_transfer_instruction")
+		return Reason("invalid_exact_svm_payload_no_transfer_instruction")
 	}
-	payTo, err := parseKey(q.terms.PayTo)
-	mint, errMint := parseKey(q.terms.Asset)
+	payTo, err := parseKey(q.Terms.PayTo)
+	mint, errMint := parseKey(q.Terms.Asset)
 	if err != nil || errMint != nil {
-		return reason("invalid_payment_requirements")
+		return Reason("invalid_payment_requirements")
 	}
-	wanted, fits := q.terms.Amount.Uint64()
+	wanted, fits := q.Terms.Amount.Uint64()
 	switch {
 	case !tx.isSigner(step.accounts[3]):
-		return reason("invalid_exact_svm_payload_signature_invalid")
+		return Reason("invalid_exact_svm_payload_signature_invalid")
 	case tx.keys[step.accounts[1]] != mint:
-		return reason("invalid_exact_svm_payload_mint_mismatch")
+		return Reason("invalid_exact_svm_payload_mint_mismatch")
 	case tx.keys[step.accounts[2]] != associatedAccount(payTo, step.program, mint):
-		return reason("invalid_exact_svm_payload_recipient_mismatch")
+		return Reason("invalid_exact_svm_payload_recipient_mismatch")
 	case !fits || wanted == math.MaxUint64 || u64(step.data[1:9]) != wanted:
-		return reason("invalid_exact_svm_payload_amount_mismatch")
+		return Reason("invalid_exact_svm_payload_amount_mismatch")
 	}
 	return nil
 }
 
 // checkMemos: what follows the transfer is memos, one at most, and the seller's if he asked for
 // one.
-func checkMemos(q *submission, tx *wireTx) error {
-	wanted := q.terms.ExtraString("memo")
+func checkMemos(q *Submission, tx *wireTx) error {
+	wanted := q.Terms.ExtraString("memo")
 	rest := tx.instructions[3:]
 	for _, step := range rest {
 		if step.program != programMemo {
-			return reason("invalid_exact_svm_payload_unknown_optional_instruction")
+			return Reason("invalid_exact_svm_payload_unknown_optional_instruction")
 		}
 		if len(step.data) > maxMemo || !utf8.Valid(step.data) || len(step.accounts) != 0 {
-			return reason("invalid_exact_svm_payload_memo_mismatch")
+			return Reason("invalid_exact_svm_payload_memo_mismatch")
 		}
 	}
 	switch {
 	case len(rest) > 1 || (wanted != "" && len(rest) != 1):
-		return reason("invalid_exact_svm_payload_memo_count")
+		return Reason("invalid_exact_svm_payload_memo_count")
 	case wanted != "" && string(rest[0].data) != wanted:
-		return reason("invalid_exact_svm_payload_memo_mismatch")
+		return Reason("invalid_exact_svm_payload_memo_mismatch")
 	}
 	return nil
 }

@@ -1,4 +1,4 @@
-package sandbox
+package schemes
 
 import (
 	"encoding/json"
@@ -6,15 +6,17 @@ import (
 	"strings"
 
 	"x402-wallet/chain/evm"
+	"x402-wallet/internal/sandbox"
 	"x402-wallet/x402"
-	"x402-wallet/x402/money"
 )
 
 // The facilitator's part of batch-settlement: what it refuses, in the reference's order and words (x402
 // 2.27).
 
 // refusesBatch is a reason of the scheme's, which all begin alike.
-func refusesBatch(why string) reason { return reason("invalid_batch_settlement_evm_" + why) }
+func refusesBatch(why string) sandbox.Reason {
+	return sandbox.Reason("invalid_batch_settlement_evm_" + why)
+}
 
 // The payload's types that buyers send.
 const (
@@ -85,7 +87,7 @@ func readBatch(payload json.RawMessage) (p *batchPayload, err error) {
 			return nil, refusesBatch("payload_type")
 		}
 	}
-	isSpelled := isHex(c.Salt, 32) && c.WithdrawDelay >= 0 && isUnits(p.Voucher.Ceiling, &p.ceiling)
+	isSpelled := isHex(c.Salt, 32) && c.WithdrawDelay >= 0 && sandbox.IsUnits(p.Voucher.Ceiling, &p.ceiling)
 	if p.Type == batchDeposit && isSpelled {
 		isSpelled = p.readDeposit()
 	}
@@ -99,49 +101,41 @@ func (p *batchPayload) readDeposit() bool {
 	p.deposit = channelDeposit{config: p.Config, id: p.Voucher.ID}
 	by := p.Deposit.Authorization.By3009
 	if by == nil {
-		return isUnits(p.Deposit.Amount, &p.deposit.amount) // verified later, in the reference's order
+		// verified later, in the reference's order
+		return sandbox.IsUnits(p.Deposit.Amount, &p.deposit.amount)
 	}
 	p.deposit.salt, p.deposit.signature = by.Salt, by.Signature
 	after, errAfter := strconv.ParseInt(by.ValidAfter, 10, 64)
 	before, errBefore := strconv.ParseInt(by.ValidBefore, 10, 64)
 	p.deposit.validAfter, p.deposit.validBefore = after, before
-	return isUnits(p.Deposit.Amount, &p.deposit.amount) && isHex(by.Salt, 32) && errAfter == nil &&
+	return sandbox.IsUnits(p.Deposit.Amount, &p.deposit.amount) && isHex(by.Salt, 32) && errAfter == nil &&
 		errBefore == nil && after >= 0 && before >= 0
 }
 
-// isUnits reads an amount of the play token's.
-func isUnits(text string, into *uint64) (fits bool) {
-	amount, err := money.ParseAmount(text)
-	if err == nil {
-		*into, fits = amount.Uint64()
-	}
-	return err == nil && fits
-}
-
 // verifyBatch is the reference facilitator's verify.
-func (s *Sandbox) verifyBatch(q *submission) (p *batchPayload, err error) {
-	p, err = readBatch(q.payload)
+func (s *World) verifyBatch(q *sandbox.Submission) (p *batchPayload, err error) {
+	p, err = readBatch(q.Payload)
 	if err != nil {
 		return nil, err
 	}
-	s.evm.mu.Lock()
-	defer s.evm.mu.Unlock()
-	if err := s.checkConfig(p, q.terms); err != nil {
+	s.chain.Lock()
+	defer s.chain.Unlock()
+	if err := s.checkConfig(p, q.Terms); err != nil {
 		return p, err
 	}
 	if p.Type == batchDeposit {
-		if err := s.checkAuthorization(p, q.terms); err != nil {
+		if err := s.checkAuthorization(p, q.Terms); err != nil {
 			return p, err
 		}
 	}
-	if !isBy(p.Config.PayerAuthorizer, s.evm.batchData().voucher(p.Voucher.ID, p.ceiling),
+	if !isBy(p.Config.PayerAuthorizer, s.chain.batchData().voucher(p.Voucher.ID, p.ceiling),
 		p.Voucher.Signature) {
 		return p, refusesBatch("voucher_signature")
 	}
-	at := s.evm.channel(p.Voucher.ID)
+	at := s.chain.channel(p.Voucher.ID)
 	balance := at.balance + p.deposit.amount
 	switch {
-	case p.Type == batchDeposit && s.evm.balance(p.Config.Payer) < p.deposit.amount:
+	case p.Type == batchDeposit && s.chain.Balance(p.Config.Payer) < p.deposit.amount:
 		return p, refusesBatch("insufficient_balance")
 	case balance == 0:
 		return p, refusesBatch("channel_not_found")
@@ -150,21 +144,21 @@ func (s *Sandbox) verifyBatch(q *submission) (p *batchPayload, err error) {
 	case p.ceiling < at.claimed, p.ceiling == at.claimed && p.Type != batchRefund:
 		return p, refusesBatch("cumulative_below_claimed")
 	}
-	if p.Type == batchDeposit && s.evm.checkDeposit(p.deposit) != nil {
+	if p.Type == batchDeposit && s.chain.checkDeposit(p.deposit) != nil {
 		return p, refusesBatch("deposit_simulation_failed")
 	}
 	return p, nil
 }
 
 // checkConfig compares a channel with what was asked for.
-func (s *Sandbox) checkConfig(p *batchPayload, terms x402.Requirement) error {
+func (s *World) checkConfig(p *batchPayload, terms x402.Requirement) error {
 	c := p.Config
 	var asked struct{ WithdrawDelay int64 }
 	if json.Unmarshal(terms.Extra["withdrawDelay"], &asked.WithdrawDelay) != nil {
 		asked.WithdrawDelay = c.WithdrawDelay // it asks for none
 	}
 	switch {
-	case !strings.EqualFold(s.evm.batchData().channelID(c), p.Voucher.ID):
+	case !strings.EqualFold(s.chain.batchData().channelID(c), p.Voucher.ID):
 		return refusesBatch("channel_id_mismatch")
 	case !strings.EqualFold(c.Receiver, terms.PayTo):
 		return refusesBatch("receiver_mismatch")
@@ -181,8 +175,8 @@ func (s *Sandbox) checkConfig(p *batchPayload, terms x402.Requirement) error {
 }
 
 // checkAuthorization judges what the payer signed for the token.
-func (s *Sandbox) checkAuthorization(p *batchPayload, terms x402.Requirement) error {
-	now, d := s.now().Unix(), p.deposit
+func (s *World) checkAuthorization(p *batchPayload, terms x402.Requirement) error {
+	now, d := s.Now().Unix(), p.deposit
 	switch {
 	case d.salt == "":
 		return refusesBatch("erc3009_authorization_required")
@@ -192,7 +186,7 @@ func (s *Sandbox) checkAuthorization(p *batchPayload, terms x402.Requirement) er
 		return refusesBatch("payload_authorization_valid_before")
 	case d.validAfter > now:
 		return refusesBatch("payload_authorization_valid_after")
-	case !s.evm.isSigned(d):
+	case !s.chain.isSigned(d):
 		return refusesBatch("receive_authorization_signature")
 	}
 	return nil
@@ -200,7 +194,8 @@ func (s *Sandbox) checkAuthorization(p *batchPayload, terms x402.Requirement) er
 
 // settleBatch brings a deposit, or a refund that the seller authorized, to the chain. answer is what the
 // facilitator says of it besides. Vouchers are not settled: their seller claims them.
-func (s *Sandbox) settleBatch(q *submission) (done Settlement, answer map[string]any, err error) {
+func (s *World) settleBatch(q *sandbox.Submission) (done sandbox.Settlement, answer map[string]any,
+	err error) {
 	if done, isSellers, err := s.settleForSeller(q); isSellers {
 		return done, nil, err
 	}
@@ -208,13 +203,11 @@ func (s *Sandbox) settleBatch(q *submission) (done Settlement, answer map[string
 	if err != nil {
 		return done, nil, err
 	}
-	s.evm.mu.Lock()
-	defer s.evm.mu.Unlock()
+	s.chain.Lock()
+	defer s.chain.Unlock()
 	switch {
-	case p.Type == batchDeposit && s.evm.full():
-		return done, nil, refusesFull
 	case p.Type == batchDeposit:
-		done, err = s.evm.executeDeposit(s.Settler, p.deposit)
+		done, err = s.chain.executeDeposit(s.Settler, p.deposit)
 		if err != nil {
 			return done, nil, refusesBatch("deposit_transaction_failed")
 		}
@@ -227,18 +220,18 @@ func (s *Sandbox) settleBatch(q *submission) (done Settlement, answer map[string
 		return done, nil, refusesBatch("payload_type")
 	}
 	return done, map[string]any{"amount": strconv.FormatUint(done.Amount, 10),
-		"extra": map[string]any{"channelState": s.evm.channel(p.Voucher.ID).said(p.Voucher.ID)}}, nil
+		"extra": map[string]any{"channelState": s.chain.channel(p.Voucher.ID).said(p.Voucher.ID)}}, nil
 }
 
 // settleRefund gives a channel's rest back, as its receiver's authorizer signed.
-func (s *Sandbox) settleRefund(p *batchPayload) (done Settlement, err error) {
+func (s *World) settleRefund(p *batchPayload) (done sandbox.Settlement, err error) {
 	r := channelRefund{config: p.Config, id: p.Voucher.ID, signature: p.RefundAuthorized,
 		claimsSignature: p.ClaimsAuthorized}
-	isRead := isUnits(p.Amount, &r.amount) && isUnits(p.RefundNonce, &r.nonce)
+	isRead := sandbox.IsUnits(p.Amount, &r.amount) && sandbox.IsUnits(p.RefundNonce, &r.nonce)
 	for _, c := range p.Claims {
 		claim := channelClaim{config: c.Voucher.Channel, signature: c.Signature}
-		isRead = isRead && isUnits(c.Voucher.Ceiling, &claim.ceiling) && isUnits(c.Total, &claim.total) &&
-			c.Voucher.Channel == p.Config
+		isRead = isRead && sandbox.IsUnits(c.Voucher.Ceiling, &claim.ceiling) &&
+			sandbox.IsUnits(c.Total, &claim.total) && c.Voucher.Channel == p.Config
 		claim.id = p.Voucher.ID
 		r.claims = append(r.claims, claim)
 	}
@@ -246,25 +239,26 @@ func (s *Sandbox) settleRefund(p *batchPayload) (done Settlement, err error) {
 		return done, refusesBatch("refund_payload")
 	}
 	if r.signature == "" { // its seller has no authorizer of its own
-		data := s.evm.batchData()
-		r.signature = s.authorizer.sign(data.refund(r.id, r.nonce, r.amount))
-		r.claimsSignature = s.authorizer.sign(data.claims(r.claims))
+		data := s.chain.batchData()
+		r.signature = signedBy(s.authorizer, data.refund(r.id, r.nonce, r.amount))
+		r.claimsSignature = signedBy(s.authorizer, data.claims(r.claims))
 	}
-	transaction, refunded, err := s.evm.executeRefund(s.Settler, r)
+	transaction, refunded, err := s.chain.executeRefund(s.Settler, r)
 	if err != nil {
 		return done, refusesBatch("refund_simulation_failed")
 	}
-	return Settlement{Network: s.evm.asset.Network, Transaction: transaction, Payer: batchContract,
+	return sandbox.Settlement{Network: s.chain.Asset.Network, Transaction: transaction,
 		Signer: p.Config.Payer, PayTo: p.Config.Payer, Amount: refunded}, nil
 }
 
-// channelExtra is what a verdict says of the channel of a good payment.
-func (s *Sandbox) channelExtra(q *submission) map[string]any {
-	p, err := readBatch(q.payload)
-	if err != nil {
-		return nil
+// batchVerdict is what the facilitator's verify says: of a good payment how its channel stands, too.
+func (s *World) batchVerdict(q *sandbox.Submission) (signer string, extra map[string]any, err error) {
+	p, err := s.verifyBatch(q)
+	if p == nil {
+		return "", nil, err
 	}
-	s.evm.mu.Lock()
-	defer s.evm.mu.Unlock()
-	return s.evm.channel(p.Voucher.ID).said(p.Voucher.ID)
+	s.chain.Lock()
+	defer s.chain.Unlock()
+	state := s.chain.channel(p.Voucher.ID).said(p.Voucher.ID)
+	return p.Config.Payer, map[string]any{"extra": state}, err
 }

@@ -1,11 +1,13 @@
-package sandbox
+package schemes
 
 import (
+	"encoding/json"
 	"math"
 	"strings"
 	"time"
 
 	"x402-wallet/chain/evm"
+	"x402-wallet/internal/sandbox"
 	"x402-wallet/x402"
 )
 
@@ -59,59 +61,60 @@ func (v *playVault) state(token string, balance uint64, at int64) string {
 	if v.agent != "" {
 		agent, next = topicOf(v.agent), at+v.limits.period-(at-v.start)%v.limits.period
 	}
-	d := &callData{}
-	d.add(topicOf(v.owner), topicOf(token), agent, word(balance),
+	d := &sandbox.CallData{}
+	d.Add(topicOf(v.owner), topicOf(token), agent, word(balance),
 		word(v.available(balance, at)), word(v.limits.perPayment), word(uint64(v.limits.maxWindow)),
 		word(v.limits.perPeriod), word(uint64(v.limits.period)), word(uint64(next)))
-	return "0x" + d.words.String()
+	return "0x" + d.Words.String()
 }
 
 // viewVault answers a view function of the vault, at a block.
-func (c *evmChain) viewVault(selector, words string, block uint64, _ bool) (answer string, known bool) {
+func (c *chain) viewVault(selector, words string, block uint64) (answer string, known bool) {
 	if selector != callState || words != "" {
 		return "", false
 	}
-	balance := c.balances.at(c.vault.address, block)
-	return c.vault.state(c.asset.Address, balance, c.blocks[block-c.first]), true
+	balance := c.Balances.At(c.vault.address, block)
+	return c.vault.state(c.Asset.Address, balance, c.TimeOf(block)), true
 }
 
 // isVault reports whether an address is that of the vault, and there is one.
-func (c *evmChain) isVault(address string) bool {
+func (c *chain) isVault(address string) bool {
 	return c.vault.start != 0 && strings.EqualFold(address, c.vault.address)
 }
 
-// recover reads a payment by EIP-3009 and is who signed it: the payer, or the agent of a vault that takes it.
-func (c *evmChain) recover(payload []byte) (signer string, a evm.Authorization3009, err error) {
-	signer, ofVault, errVault := evm.RecoverAgent(c.asset.Network, c.asset, payload)
-	if errVault != nil || !c.isVault(ofVault.From) {
-		return evm.Recover(c.asset.Network, c.asset, payload)
+// recover reads a payment out of the vault. signer is its agent.
+func (c *chain) recover(payload json.RawMessage) (signer string, a evm.Authorization3009, isVault bool,
+	err error) {
+	signer, a, errRead := evm.RecoverAgent(c.Asset.Network, c.Asset, payload)
+	if isVault = errRead == nil && c.isVault(a.From); !isVault {
+		return "", a, false, nil
 	}
-	if !c.vault.takes(ofVault, signer, c.balance(c.vault.address), c.now().Unix()) {
-		return signer, ofVault, evm.ErrSignature
+	if !c.vault.takes(a, signer, c.Balance(c.vault.address), c.Now().Unix()) {
+		err = evm.ErrSignature
 	}
-	return signer, ofVault, nil
+	return signer, a, true, err
 }
 
 // OpenVault lets an agent spend out of the owner's vault within limits, which are counted from now and from
 // what is in it (Fund), and returns its address.
-func (s *Sandbox) OpenVault(agent string, l x402.VaultLimits) (vault string) {
-	c := s.evm
-	c.mu.Lock()
-	defer c.mu.Unlock()
+func (s *World) OpenVault(agent string, l x402.VaultLimits) (vault string) {
+	c := s.chain
+	c.Lock()
+	defer c.Unlock()
 	perPeriod, _ := l.PerPeriod.Uint64()
 	perPayment, _ := l.PerPayment.Uint64()
-	block := c.next()
-	c.vault.agent, c.vault.owner, c.vault.base = agent, s.OwnerEVM, c.balance(c.vault.address)
-	c.vault.start = c.blocks[block-c.first]
+	block := c.Next()
+	c.vault.agent, c.vault.owner, c.vault.base = agent, s.OwnerEVM, c.Balance(c.vault.address)
+	c.vault.start = c.TimeOf(block)
 	c.vault.limits = vaultLimits{perPeriod: perPeriod, perPayment: perPayment,
 		period: max(1, int64(l.Period/time.Second)), maxWindow: int64(l.MaxWindow / time.Second)}
 	return c.vault.address
 }
 
 // RevokeVault lets nobody spend out of the vault any more.
-func (s *Sandbox) RevokeVault() {
-	s.evm.mu.Lock()
-	defer s.evm.mu.Unlock()
-	s.evm.next()
-	s.evm.vault.agent = ""
+func (s *World) RevokeVault() {
+	s.chain.Lock()
+	defer s.chain.Unlock()
+	s.chain.Next()
+	s.chain.vault.agent = ""
 }

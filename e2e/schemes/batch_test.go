@@ -1,4 +1,4 @@
-package sandbox
+package schemes
 
 import (
 	"context"
@@ -14,6 +14,7 @@ import (
 
 	"x402-wallet/chain/evm"
 	"x402-wallet/e2e/testworld"
+	"x402-wallet/internal/sandbox"
 	"x402-wallet/x402"
 	"x402-wallet/x402/money"
 )
@@ -21,7 +22,7 @@ import (
 // channelKey signs for channels what this package hashes; evm.Channels lets nothing else pass.
 type channelKey struct {
 	evm.Signer
-	s *Sandbox
+	s *World
 }
 
 func (k channelKey) sign(digest [32]byte) ([65]byte, error) {
@@ -30,7 +31,7 @@ func (k channelKey) sign(digest [32]byte) ([65]byte, error) {
 
 func (k channelKey) SignChannel(_ context.Context, m evm.ChannelMessage) (out evm.ChannelSignatures,
 	err error) {
-	data := k.s.evm.batchData()
+	data := k.s.chain.batchData()
 	ceiling, _ := m.Ceiling.Uint64()
 	out.Voucher, err = k.sign(data.voucher(data.channelID(m.Config), ceiling))
 	if err != nil || m.Deposit == nil {
@@ -39,7 +40,7 @@ func (k channelKey) SignChannel(_ context.Context, m evm.ChannelMessage) (out ev
 	d := channelDeposit{config: m.Config, id: data.channelID(m.Config), validBefore: m.Deposit.ValidBefore,
 		salt: "0x" + hex.EncodeToString(m.Deposit.Salt[:])}
 	nonce := d.nonce()
-	out.Deposit, err = k.sign(k.s.evm.tokenData().digest(receiveType, topicOf(m.Config.Payer),
+	out.Deposit, err = k.sign(k.s.chain.tokenData().digest(receiveType, topicOf(m.Config.Payer),
 		topicOf(batchCollector), wordOf(m.Deposit.Value), word(0), word(uint64(d.validBefore)),
 		hex.EncodeToString(nonce[:])))
 	return out, err
@@ -49,12 +50,12 @@ func (k channelKey) SignChannel(_ context.Context, m evm.ChannelMessage) (out ev
 type channelPayer struct {
 	*evm.Channels
 	t   *testing.T
-	s   *Sandbox
+	s   *World
 	key channelKey
 	c   *x402.Challenge
 }
 
-func newChannelPayer(t *testing.T, s *Sandbox, balance uint64) *channelPayer {
+func newChannelPayer(t *testing.T, s *World, balance uint64) *channelPayer {
 	key := channelKey{testworld.NewEVMKey(t), s}
 	return &channelPayer{t: t, s: s, key: key, c: challenge(t, s, "/batch"),
 		Channels: newEVMPayerOf(s, key, balance).Channels(24 * time.Hour)}
@@ -63,10 +64,10 @@ func newChannelPayer(t *testing.T, s *Sandbox, balance uint64) *channelPayer {
 // signed is a payment that promises ceiling in all, with a deposit unless that is 0.
 func (p *channelPayer) signed(ceiling, deposit uint64) x402.Authorization {
 	r := p.c.Accepts[0]
-	config, _, err := p.Config(r, p.s.evm.asset, "", "")
+	config, _, err := p.Config(r, p.s.chain.Asset, "", "")
 	require.NoError(p.t, err)
-	a, err := p.Authorize(p.t.Context(), x402.Order{Requirement: r, Asset: p.s.evm.asset,
-		Source: p.Address(), Validity: r.MaxTimeout, Now: p.s.now(), Channel: &x402.ChannelOrder{
+	a, err := p.Authorize(p.t.Context(), x402.Order{Requirement: r, Asset: p.s.chain.Asset,
+		Source: p.Address(), Validity: r.MaxTimeout, Now: p.s.Now(), Channel: &x402.ChannelOrder{
 			Config: config, Number: 1, Ceiling: money.NewAmount(ceiling), Deposit: money.NewAmount(deposit)}})
 	require.NoError(p.t, err)
 	return a
@@ -101,8 +102,8 @@ func (p *channelPayer) paid(ceiling, deposit uint64) (x402.Authorization, *x402.
 
 // A deposit, vouchers, a claim and the rest back, each as the wallet's own code sees it on the chain.
 func TestAChannelFromDepositToRefund(t *testing.T) {
-	s := start(t, Options{Finality: time.Second})
-	payer := newChannelPayer(t, s, USDC)
+	s := start(t, sandbox.Options{Finality: time.Second})
+	payer := newChannelPayer(t, s, sandbox.USDC)
 	first, receipt, count := payer.paid(mill, leastDeposit)
 	require.Equal(t, "10000", receipt.Amount, "of a deposit, not of the call")
 	require.Equal(t, s.Settlements()[0].Transaction, receipt.Transaction)
@@ -117,7 +118,7 @@ func TestAChannelFromDepositToRefund(t *testing.T) {
 	second, receipt, count := payer.paid(2*mill, 0)
 	require.Empty(t, receipt.Transaction)
 	require.Equal(t, "2000", count.Charged.String())
-	require.EqualValues(t, USDC-leastDeposit, s.Balance(payer.Address()))
+	require.EqualValues(t, sandbox.USDC-leastDeposit, s.Balance(payer.Address()))
 	require.Len(t, s.Settlements(), 1)
 	require.Equal(t, 2, s.Signatures())
 	status, err = payer.Status(t.Context(), second.Evidence)
@@ -131,17 +132,17 @@ func TestAChannelFromDepositToRefund(t *testing.T) {
 
 	_, _, _ = payer.paid(3*mill, 0)
 	third := payer.signed(3*mill, 0)
-	config, _, err := payer.Config(payer.c.Accepts[0], s.evm.asset, "", "")
+	config, _, err := payer.Config(payer.c.Accepts[0], s.chain.Asset, "", "")
 	require.NoError(t, err)
-	asks, err := payer.Refund(EVM, config, *third.Voucher)
+	asks, err := payer.Refund(sandbox.EVM, config, *third.Voucher)
 	require.NoError(t, err)
 	answer := payer.pay(asks)
 	require.Equal(t, 200, answer.status, "%+v", answer)
 	receipt, err = x402.ReadSettlement(answer.header)
 	require.NoError(t, err)
 	require.Equal(t, "7000", receipt.Amount)
-	require.EqualValues(t, USDC-3*mill, s.Balance(payer.Address()))
-	at, err := payer.ReadChannel(t.Context(), EVM, second.Evidence.Channel)
+	require.EqualValues(t, sandbox.USDC-3*mill, s.Balance(payer.Address()))
+	at, err := payer.ReadChannel(t.Context(), sandbox.EVM, second.Evidence.Channel)
 	require.NoError(t, err)
 	require.NotZero(t, at.Block)
 	require.Equal(t, []money.Amount{money.NewAmount(3 * mill), money.NewAmount(3 * mill)},
@@ -159,15 +160,15 @@ func TestAChannelFromDepositToRefund(t *testing.T) {
 
 // A voucher for another sum than what was charged and the price gets none served: the seller shows its count.
 func TestTheSellerShowsItsCount(t *testing.T) {
-	s := start(t, Options{})
-	payer := newChannelPayer(t, s, USDC)
+	s := start(t, sandbox.Options{})
+	payer := newChannelPayer(t, s, sandbox.USDC)
 	first, _, _ := payer.paid(mill, leastDeposit)
 	for _, ceiling := range []uint64{mill, 3 * mill} {
 		answer := payer.pay(payer.signed(ceiling, 0).Payload)
 		c, err := x402.ReadChallenge(answer.status, answer.header, []byte(answer.body))
 		require.NoError(t, err)
 		require.Equal(t, "invalid_batch_settlement_evm_cumulative_amount_mismatch", c.Error)
-		count, err := c.CorrectiveCount(EVM)
+		count, err := c.CorrectiveCount(sandbox.EVM)
 		require.NoError(t, err)
 		require.Equal(t, "1000", count.Charged.String())
 		require.Equal(t, first.Voucher, count.Voucher)
@@ -179,8 +180,8 @@ func TestTheSellerShowsItsCount(t *testing.T) {
 
 // One request at a time uses a channel; what a fault cut off frees it.
 func TestAChannelIsBusy(t *testing.T) {
-	s := start(t, Options{Delay: 10 * time.Second})
-	payer := newChannelPayer(t, s, USDC)
+	s := start(t, sandbox.Options{Delay: 10 * time.Second})
+	payer := newChannelPayer(t, s, sandbox.USDC)
 	s.Inject("seller slow", 1)
 	slow := make(chan response, 1)
 	go func() {
@@ -202,8 +203,8 @@ func TestAChannelIsBusy(t *testing.T) {
 
 // What the reference facilitator and the contracts refuse is refused, in their words, and moves nothing.
 func TestBatchRefuses(t *testing.T) {
-	s := start(t, Options{})
-	payer := newChannelPayer(t, s, USDC)
+	s := start(t, sandbox.Options{})
+	payer := newChannelPayer(t, s, sandbox.USDC)
 	poor := newChannelPayer(t, s, leastDeposit-1)
 	const stranger = "0x857b06519E91e3A54538791bDbb0E22373e36b66"
 	// signs makes a payload whose voucher is good for a config that was changed
@@ -211,7 +212,7 @@ func TestBatchRefuses(t *testing.T) {
 		b, err := readBatch(p.signed(ceiling, deposit).Payload)
 		require.NoError(t, err)
 		change(b)
-		data := s.evm.batchData()
+		data := s.chain.batchData()
 		b.Voucher.ID = data.channelID(b.Config)
 		signature, err := p.key.sign(data.voucher(b.Voucher.ID, ceiling))
 		require.NoError(t, err)
@@ -251,10 +252,10 @@ func TestBatchRefuses(t *testing.T) {
 		{"receive_authorization_signature", spoiled(deposit.Payload, `"amount":"10000"`,
 			`"amount":"10001"`)},
 		{"payload_authorization_valid_before", signs(payer, mill, leastDeposit, func(b *batchPayload) {
-			b.Deposit.Authorization.By3009.ValidBefore = fmt.Sprint(s.now().Unix() + 5)
+			b.Deposit.Authorization.By3009.ValidBefore = fmt.Sprint(s.Now().Unix() + 5)
 		})},
 		{"payload_authorization_valid_after", signs(payer, mill, leastDeposit, func(b *batchPayload) {
-			b.Deposit.Authorization.By3009.ValidAfter = fmt.Sprint(s.now().Unix() + 30)
+			b.Deposit.Authorization.By3009.ValidAfter = fmt.Sprint(s.Now().Unix() + 30)
 		})},
 		{"erc3009_authorization_required", signs(payer, mill, leastDeposit, func(b *batchPayload) {
 			b.Deposit.Authorization.By3009 = nil
@@ -267,7 +268,7 @@ func TestBatchRefuses(t *testing.T) {
 		})
 	}
 	require.Empty(t, s.Settlements())
-	require.EqualValues(t, USDC, s.Balance(payer.Address()))
+	require.EqualValues(t, sandbox.USDC, s.Balance(payer.Address()))
 	_, served := s.Requests("/batch")
 	require.Zero(t, served)
 
@@ -280,8 +281,8 @@ func TestBatchRefuses(t *testing.T) {
 
 // A refund that the seller's authorizer did not sign, or that claims more than was promised, moves nothing.
 func TestARefundIsTheAuthorizers(t *testing.T) {
-	s := start(t, Options{})
-	payer := newChannelPayer(t, s, USDC)
+	s := start(t, sandbox.Options{})
+	payer := newChannelPayer(t, s, sandbox.USDC)
 	a, _, _ := payer.paid(mill, leastDeposit)
 	var record channelRecord
 	s.mu.Lock()
@@ -290,56 +291,56 @@ func TestARefundIsTheAuthorizers(t *testing.T) {
 	refund := func() channelRefund {
 		r := channelRefund{config: record.config, id: record.id, amount: 9 * mill,
 			claims: []channelClaim{record.claim()}}
-		r.claimsSignature = s.authorizer.sign(s.evm.batchData().claims(r.claims))
-		r.signature = s.authorizer.sign(s.evm.batchData().refund(r.id, r.nonce, r.amount))
+		r.claimsSignature = signedBy(s.authorizer, s.chain.batchData().claims(r.claims))
+		r.signature = signedBy(s.authorizer, s.chain.batchData().refund(r.id, r.nonce, r.amount))
 		return r
 	}
-	other, err := newAuthorizer()
+	other, err := s.NewAccount("evm", 0)
 	require.NoError(t, err)
-	s.evm.mu.Lock()
-	defer s.evm.mu.Unlock()
+	s.chain.Lock()
+	defer s.chain.Unlock()
 	for why, change := range map[string]func(*channelRefund){
 		"InvalidSignature()": func(r *channelRefund) {
-			r.signature = other.sign(s.evm.batchData().refund(r.id, r.nonce, r.amount))
+			r.signature = signedBy(other, s.chain.batchData().refund(r.id, r.nonce, r.amount))
 		},
 		"RefundNonceMismatch()": func(r *channelRefund) { r.nonce = 1 },
 		"ClaimExceedsCeiling()": func(r *channelRefund) {
 			r.claims[0].total = 2 * mill
-			r.claimsSignature = s.authorizer.sign(s.evm.batchData().claims(r.claims))
+			r.claimsSignature = signedBy(s.authorizer, s.chain.batchData().claims(r.claims))
 		},
 		"ClaimExceedsBalance()": func(r *channelRefund) {
 			r.claims[0].total, r.claims[0].ceiling = 11*mill, 11*mill
-			r.claimsSignature = s.authorizer.sign(s.evm.batchData().claims(r.claims))
+			r.claimsSignature = signedBy(s.authorizer, s.chain.batchData().claims(r.claims))
 		},
 	} {
 		r := refund()
 		change(&r)
-		_, _, err := s.evm.executeRefund(s.Settler, r)
-		require.Equal(t, reverted(why), err)
+		_, _, err := s.chain.executeRefund(s.Settler, r)
+		require.Equal(t, sandbox.Reverted(why), err)
 	}
 	r := refund()
 	r.claims[0].ceiling = 2 * mill // that nobody promised
 	r.claims[0].total = 2 * mill
-	r.claimsSignature = s.authorizer.sign(s.evm.batchData().claims(r.claims))
-	_, _, err = s.evm.executeRefund(s.Settler, r)
-	require.Equal(t, reverted("InvalidSignature()"), err)
-	require.Equal(t, channelState{balance: leastDeposit}, s.evm.channel(record.id))
-	_, refunded, err := s.evm.executeRefund(s.Settler, refund())
+	r.claimsSignature = signedBy(s.authorizer, s.chain.batchData().claims(r.claims))
+	_, _, err = s.chain.executeRefund(s.Settler, r)
+	require.Equal(t, sandbox.Reverted("InvalidSignature()"), err)
+	require.Equal(t, channelState{balance: leastDeposit}, s.chain.channel(record.id))
+	_, refunded, err := s.chain.executeRefund(s.Settler, refund())
 	require.NoError(t, err)
 	require.EqualValues(t, 9*mill, refunded)
-	_, _, err = s.evm.executeRefund(s.Settler, refund())
-	require.Equal(t, reverted("RefundNonceMismatch()"), err)
+	_, _, err = s.chain.executeRefund(s.Settler, refund())
+	require.Equal(t, sandbox.Reverted("RefundNonceMismatch()"), err)
 }
 
 // The wallet's code and this package's, written apart, name a channel alike; and so do the contract's names.
 func TestChannelNames(t *testing.T) {
-	s := start(t, Options{})
+	s := start(t, sandbox.Options{})
 	payer := newChannelPayer(t, s, 0)
-	config, id, err := payer.Config(payer.c.Accepts[0], s.evm.asset, "", "")
+	config, id, err := payer.Config(payer.c.Accepts[0], s.chain.Asset, "", "")
 	require.NoError(t, err)
-	require.Equal(t, id, s.evm.batchData().channelID(config))
+	require.Equal(t, id, s.chain.batchData().channelID(config))
 	for signature, selector := range map[string]string{"channels(bytes32)": callChannels,
 		"pendingWithdrawals(bytes32)": callPendingWithdrawals, "refundNonce(bytes32)": callRefundNonce} {
-		require.Equal(t, selector, hex.EncodeToString(keccak(signature)[:4]), signature)
+		require.Equal(t, selector, hex.EncodeToString(sandbox.Keccak(signature)[:4]), signature)
 	}
 }

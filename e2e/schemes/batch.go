@@ -1,4 +1,4 @@
-package sandbox
+package schemes
 
 import (
 	"encoding/hex"
@@ -6,6 +6,7 @@ import (
 	"math"
 	"strings"
 
+	"x402-wallet/internal/sandbox"
 	"x402-wallet/x402"
 )
 
@@ -36,42 +37,37 @@ const leastDelay, mostDelay = 15 * 60, 30 * 24 * 3600
 
 // channelsOnChain is the contract's storage.
 type channelsOnChain struct {
-	balance timeline          // by channel: deposited and not given back
-	claimed timeline          // by channel, of the balance
-	refunds timeline          // by channel: the nonce that a refund takes next
+	balance sandbox.Timeline  // by channel: deposited and not given back
+	claimed sandbox.Timeline  // by channel, of the balance
+	refunds sandbox.Timeline  // by channel: the nonce that a refund takes next
 	owed    map[string]uint64 // by receiver: claimed and not paid out
 }
 
 func newChannelsOnChain() channelsOnChain {
-	return channelsOnChain{balance: timeline{}, claimed: timeline{}, refunds: timeline{},
-		owed: map[string]uint64{}}
+	return channelsOnChain{balance: sandbox.Timeline{}, claimed: sandbox.Timeline{},
+		refunds: sandbox.Timeline{}, owed: map[string]uint64{}}
 }
 
 // channelState is a channel at the latest block.
 type channelState struct{ balance, claimed, refunds uint64 }
 
-func (c *evmChain) channel(id string) channelState {
+func (c *chain) channel(id string) channelState {
 	of := c.channels
-	return channelState{of.balance.at(id, math.MaxUint64), of.claimed.at(id, math.MaxUint64),
-		of.refunds.at(id, math.MaxUint64)}
+	return channelState{of.balance.At(id, math.MaxUint64), of.claimed.At(id, math.MaxUint64),
+		of.refunds.At(id, math.MaxUint64)}
 }
 
 // batchData hashes what is signed for the contract, tokenData what is signed for the token.
-func (c *evmChain) batchData() typedData {
-	return newTypedData(c.chainID(), "x402 Batch Settlement", "1", batchContract)
+func (c *chain) batchData() typedData {
+	return newTypedData(c.ID(), "x402 Batch Settlement", "1", batchContract)
 }
 
-func (c *evmChain) tokenData() typedData {
-	return newTypedData(c.chainID(), c.asset.Name, c.asset.Version, c.asset.Address)
-}
-
-func (c *evmChain) chainID() uint64 {
-	id, _ := x402.ChainID(c.asset.Network) // of a network that is known
-	return id
+func (c *chain) tokenData() typedData {
+	return newTypedData(c.ID(), c.Asset.Name, c.Asset.Version, c.Asset.Address)
 }
 
 // viewBatch answers a view function of the contract.
-func (c *evmChain) viewBatch(selector, words string, block uint64, forgets bool) (answer string,
+func (c *chain) viewBatch(selector, words string, block uint64, forgets bool) (answer string,
 	known bool) {
 	if len(words) != 64 {
 		return "", false
@@ -82,11 +78,11 @@ func (c *evmChain) viewBatch(selector, words string, block uint64, forgets bool)
 	id, of := "0x"+words, c.channels
 	switch selector {
 	case callChannels:
-		return word(of.balance.at(id, block)) + bare(word(of.claimed.at(id, block))), true
+		return word(of.balance.At(id, block)) + bare(word(of.claimed.At(id, block))), true
 	case callPendingWithdrawals:
 		return word(0) + bare(word(0)), true
 	case callRefundNonce:
-		return word(of.refunds.at(id, block)), true
+		return word(of.refunds.At(id, block)), true
 	}
 	return "", false
 }
@@ -100,60 +96,61 @@ type channelDeposit struct {
 	salt, signature         string
 }
 
-func (d channelDeposit) nonce() [32]byte { return [32]byte(unhex(bare(hashWords(d.id, d.salt)))) }
+func (d channelDeposit) nonce() [32]byte {
+	return [32]byte(sandbox.Unhex(bare(hashWords(d.id, d.salt))))
+}
 
 // isSigned reports whether the payer signed it, for the collector.
-func (c *evmChain) isSigned(d channelDeposit) bool {
+func (c *chain) isSigned(d channelDeposit) bool {
 	nonce := d.nonce()
 	return isBy(d.config.Payer, c.tokenData().digest(receiveType, topicOf(d.config.Payer),
 		topicOf(batchCollector), word(d.amount), word(uint64(d.validAfter)), word(uint64(d.validBefore)),
 		hex.EncodeToString(nonce[:])), d.signature)
 }
 
-func (c *evmChain) checkDeposit(d channelDeposit) error {
-	now := c.now().Unix()
+func (c *chain) checkDeposit(d channelDeposit) error {
+	now := c.Now().Unix()
 	switch {
 	case d.amount == 0:
-		return reverted("InvalidAmount()")
+		return sandbox.Reverted("InvalidAmount()")
 	case d.config.WithdrawDelay < leastDelay || d.config.WithdrawDelay > mostDelay:
-		return reverted("WithdrawDelayOutOfRange()")
-	case !strings.EqualFold(d.config.Token, c.asset.Address) || d.id != c.batchData().channelID(d.config):
-		return reverted("")
+		return sandbox.Reverted("WithdrawDelayOutOfRange()")
+	case !strings.EqualFold(d.config.Token, c.Asset.Address) || d.id != c.batchData().channelID(d.config):
+		return sandbox.Reverted("")
 	case d.validAfter >= now || d.validBefore <= now:
-		return reverted("authorization is not valid now")
-	case c.used[nonceKey(d.config.Payer, d.nonce())].block != 0:
-		return reverted("authorization is used")
+		return sandbox.Reverted("authorization is not valid now")
+	case c.IsUsed(d.config.Payer, d.nonce()):
+		return sandbox.Reverted("authorization is used")
 	case !c.isSigned(d):
-		return reverted("invalid signature")
-	case c.balance(d.config.Payer) < d.amount:
-		return reverted("transfer amount exceeds balance")
+		return sandbox.Reverted("invalid signature")
+	case c.Balance(d.config.Payer) < d.amount:
+		return sandbox.Reverted("transfer amount exceeds balance")
 	}
 	return nil
 }
 
 // executeDeposit runs a deposit in a block of its own.
-func (c *evmChain) executeDeposit(sender string, d channelDeposit) (Settlement, error) {
+func (c *chain) executeDeposit(sender string, d channelDeposit) (sandbox.Settlement, error) {
 	if err := c.checkDeposit(d); err != nil {
-		return Settlement{}, err
+		return sandbox.Settlement{}, err
 	}
 	payer, nonce := d.config.Payer, d.nonce()
-	tx := c.callsBatch(sender, "deposit", nonceKey(payer, nonce))
-	tx.emit(c.asset.Address, "0x", topicUsed, topicOf(payer), "0x"+hex.EncodeToString(nonce[:]))
-	c.move(tx, payer, batchCollector, d.amount)
-	c.move(tx, batchCollector, batchContract, d.amount)
-	c.used[nonceKey(payer, nonce)] = usedNonce{tx.block, d.validBefore}
+	tx := c.callsBatch(sender, "deposit", sandbox.NonceKey(payer, nonce))
+	c.Use(tx, payer, nonce)
+	c.Move(tx, payer, batchCollector, d.amount)
+	c.Move(tx, batchCollector, batchContract, d.amount)
 	balance := c.channel(d.id).balance + d.amount
-	c.channels.balance.put(tx.block, d.id, balance)
-	tx.emit(batchContract, word(d.amount)+bare(word(balance)), hashText(eventDeposited), d.id,
+	c.channels.balance.Put(tx.Block, d.id, balance)
+	tx.Emit(batchContract, word(d.amount)+bare(word(balance)), hashText(eventDeposited), d.id,
 		topicOf(sender))
-	c.add(tx)
-	return Settlement{Network: c.asset.Network, Transaction: tx.hash, Payer: payer, Signer: payer,
+	c.Add(tx)
+	return sandbox.Settlement{Network: c.Asset.Network, Transaction: tx.Hash, Payer: payer, Signer: payer,
 		PayTo: batchContract, Amount: d.amount, Nonce: "0x" + hex.EncodeToString(nonce[:])}, nil
 }
 
-func (c *evmChain) callsBatch(sender string, name ...any) *evmTransaction {
-	return &evmTransaction{hash: hashOf(name...), block: c.next(), from: sender, to: batchContract,
-		input: "0x"}
+func (c *chain) callsBatch(sender string, name ...any) *sandbox.Transaction {
+	return &sandbox.Transaction{Hash: sandbox.HashOf(name...), Block: c.Next(), From: sender,
+		To: batchContract, Input: "0x"}
 }
 
 // channelClaim takes up to what a voucher promises.
@@ -166,67 +163,67 @@ type channelClaim struct {
 }
 
 // checkClaims is claimWithSignature: all claims are of one authorizer, who signed them together.
-func (c *evmChain) checkClaims(claims []channelClaim, signature string) error {
+func (c *chain) checkClaims(claims []channelClaim, signature string) error {
 	digest := c.batchData().claims(claims)
 	if len(claims) == 0 || !isBy(claims[0].config.ReceiverAuthorizer, digest, signature) {
-		return reverted("InvalidSignature()")
+		return sandbox.Reverted("InvalidSignature()")
 	}
 	for _, claim := range claims {
 		at := c.channel(claim.id)
 		switch {
 		case claim.config.ReceiverAuthorizer != claims[0].config.ReceiverAuthorizer,
 			claim.id != c.batchData().channelID(claim.config):
-			return reverted("InvalidChannel()")
+			return sandbox.Reverted("InvalidChannel()")
 		case claim.total <= at.claimed: // nothing new
 		case claim.total > claim.ceiling:
-			return reverted("ClaimExceedsCeiling()")
+			return sandbox.Reverted("ClaimExceedsCeiling()")
 		case claim.total > at.balance:
-			return reverted("ClaimExceedsBalance()")
+			return sandbox.Reverted("ClaimExceedsBalance()")
 		case !isBy(claim.config.PayerAuthorizer, c.batchData().voucher(claim.id, claim.ceiling),
 			claim.signature):
-			return reverted("InvalidSignature()")
+			return sandbox.Reverted("InvalidSignature()")
 		}
 	}
 	return nil
 }
 
 // applyClaims is what claims do that were checked.
-func (c *evmChain) applyClaims(tx *evmTransaction, claims []channelClaim) {
+func (c *chain) applyClaims(tx *sandbox.Transaction, claims []channelClaim) {
 	for _, claim := range claims {
 		at := c.channel(claim.id)
 		if claim.total <= at.claimed {
 			continue
 		}
 		more := claim.total - at.claimed
-		c.channels.claimed.put(tx.block, claim.id, claim.total)
+		c.channels.claimed.Put(tx.Block, claim.id, claim.total)
 		c.channels.owed[strings.ToLower(claim.config.Receiver)] += more
-		tx.emit(batchContract, word(more)+bare(word(claim.total)), hashText(eventClaimed), claim.id,
-			topicOf(tx.from))
+		tx.Emit(batchContract, word(more)+bare(word(claim.total)), hashText(eventClaimed), claim.id,
+			topicOf(tx.From))
 	}
 }
 
 // executeClaims runs claims in a block of their own.
-func (c *evmChain) executeClaims(sender string, claims []channelClaim, signature string) (transaction string,
+func (c *chain) executeClaims(sender string, claims []channelClaim, signature string) (transaction string,
 	err error) {
 	if err := c.checkClaims(claims, signature); err != nil {
 		return "", err
 	}
-	tx := c.callsBatch(sender, "claim", signature, c.head())
+	tx := c.callsBatch(sender, "claim", signature, c.Head())
 	c.applyClaims(tx, claims)
-	c.add(tx)
-	return tx.hash, nil
+	c.Add(tx)
+	return tx.Hash, nil
 }
 
 // payOut pays a receiver what was claimed, in a block of its own.
-func (c *evmChain) payOut(sender, receiver string) (transaction string, amount uint64) {
+func (c *chain) payOut(sender, receiver string) (transaction string, amount uint64) {
 	amount = c.channels.owed[strings.ToLower(receiver)]
-	tx := c.callsBatch(sender, "settle", receiver, c.head())
-	c.move(tx, batchContract, receiver, amount)
+	tx := c.callsBatch(sender, "settle", receiver, c.Head())
+	c.Move(tx, batchContract, receiver, amount)
 	delete(c.channels.owed, strings.ToLower(receiver))
-	tx.emit(batchContract, word(amount), hashText(eventSettled), topicOf(receiver), topicOf(c.asset.Address),
+	tx.Emit(batchContract, word(amount), hashText(eventSettled), topicOf(receiver), topicOf(c.Asset.Address),
 		topicOf(sender))
-	c.add(tx)
-	return tx.hash, amount
+	c.Add(tx)
+	return tx.Hash, amount
 }
 
 // channelRefund gives back what a channel's seller did not claim: claims first, in the same transaction.
@@ -239,7 +236,7 @@ type channelRefund struct {
 	claimsSignature string
 }
 
-func (c *evmChain) checkRefund(r channelRefund) error {
+func (c *chain) checkRefund(r channelRefund) error {
 	if len(r.claims) > 0 {
 		if err := c.checkClaims(r.claims, r.claimsSignature); err != nil {
 			return err
@@ -247,17 +244,17 @@ func (c *evmChain) checkRefund(r channelRefund) error {
 	}
 	switch {
 	case r.id != c.batchData().channelID(r.config):
-		return reverted("InvalidChannel()")
+		return sandbox.Reverted("InvalidChannel()")
 	case r.nonce != c.channel(r.id).refunds:
-		return reverted("RefundNonceMismatch()")
+		return sandbox.Reverted("RefundNonceMismatch()")
 	case !isBy(r.config.ReceiverAuthorizer, c.batchData().refund(r.id, r.nonce, r.amount), r.signature):
-		return reverted("InvalidSignature()")
+		return sandbox.Reverted("InvalidSignature()")
 	}
 	return nil
 }
 
 // executeRefund runs claims and refund in a block of their own. It pays back at most what is not claimed.
-func (c *evmChain) executeRefund(sender string, r channelRefund) (transaction string, refunded uint64,
+func (c *chain) executeRefund(sender string, r channelRefund) (transaction string, refunded uint64,
 	err error) {
 	if err := c.checkRefund(r); err != nil {
 		return "", 0, err
@@ -266,14 +263,14 @@ func (c *evmChain) executeRefund(sender string, r channelRefund) (transaction st
 	c.applyClaims(tx, r.claims)
 	at := c.channel(r.id)
 	refunded = min(r.amount, at.balance-at.claimed)
-	c.channels.refunds.put(tx.block, r.id, r.nonce+1)
-	c.channels.balance.put(tx.block, r.id, at.balance-refunded)
+	c.channels.refunds.Put(tx.Block, r.id, r.nonce+1)
+	c.channels.balance.Put(tx.Block, r.id, at.balance-refunded)
 	if refunded > 0 {
-		c.move(tx, batchContract, r.config.Payer, refunded)
+		c.Move(tx, batchContract, r.config.Payer, refunded)
 	}
-	tx.emit(batchContract, word(refunded), hashText(eventRefunded), r.id, topicOf(sender))
-	c.add(tx)
-	return tx.hash, refunded, nil
+	tx.Emit(batchContract, word(refunded), hashText(eventRefunded), r.id, topicOf(sender))
+	c.Add(tx)
+	return tx.Hash, refunded, nil
 }
 
 // said is a channel's state as facilitators tell it.

@@ -1,4 +1,4 @@
-package sandbox
+package schemes
 
 import (
 	"encoding/hex"
@@ -6,15 +6,16 @@ import (
 	"strings"
 
 	"x402-wallet/chain/evm"
+	"x402-wallet/internal/sandbox"
 )
 
 // Permit2, x402's two proxies and the token's EIP-2612 on the play chain. What the contracts refuse is
 // refused here, in the reference facilitator's words for it (x402 2.27).
 
 const (
-	refusesAllowance  = reason("permit2_allowance_required")
-	refusesBalance    = reason("permit2_insufficient_balance")
-	refusesSimulation = reason("permit2_simulation_failed")
+	refusesAllowance  = sandbox.Reason("permit2_allowance_required")
+	refusesBalance    = sandbox.Reason("permit2_insufficient_balance")
+	refusesSimulation = sandbox.Reason("permit2_simulation_failed")
 )
 
 // permit2Call is a call of one of the proxies, with what its payer signed.
@@ -33,23 +34,23 @@ type permit struct {
 }
 
 // checkPermit2 is what the contracts check, but for the signatures, which whoever reads a payload checks.
-func (c *evmChain) checkPermit2(p permit2Call) error {
-	now := c.now().Unix()
+func (c *chain) checkPermit2(p permit2Call) error {
+	now := c.Now().Unix()
 	most, fits := p.Amount.Uint64()
 	switch {
 	case p.IsUpto() && !strings.EqualFold(p.sender, p.Facilitator):
-		return reason("upto_unauthorized_facilitator")
+		return sandbox.Reason("upto_unauthorized_facilitator")
 	case p.moves == 0:
-		return reason("permit2_invalid_amount")
+		return sandbox.Reason("permit2_invalid_amount")
 	case !fits || p.moves > most || (!p.IsUpto() && p.moves != most):
-		return reason("upto_amount_exceeds_permitted")
+		return sandbox.Reason("upto_amount_exceeds_permitted")
 	case p.ValidAfter > now:
-		return reason("permit2_payment_too_early")
+		return sandbox.Reason("permit2_payment_too_early")
 	case p.approval != nil && p.approval.Value != p.Amount:
 		return refusesSimulation
-	case p.Deadline < now || c.spent[nonceKey(p.From, p.Nonce)].block != 0:
+	case p.Deadline < now || c.spent[sandbox.NonceKey(p.From, p.Nonce)] != 0:
 		return refusesSimulation
-	case c.balance(p.From) < p.moves:
+	case c.Balance(p.From) < p.moves:
 		return refusesBalance
 	case c.allowanceFor(p) < p.moves:
 		return refusesAllowance
@@ -59,7 +60,7 @@ func (c *evmChain) checkPermit2(p permit2Call) error {
 
 // allowanceFor is what Permit2 may move once the call's approval has been tried: the proxy goes on where the
 // token does not take it.
-func (c *evmChain) allowanceFor(p permit2Call) uint64 {
+func (c *chain) allowanceFor(p permit2Call) uint64 {
 	if value, good := c.approves(p.approval); good {
 		return value
 	}
@@ -67,49 +68,63 @@ func (c *evmChain) allowanceFor(p permit2Call) uint64 {
 }
 
 // approves is what the token's permit would approve.
-func (c *evmChain) approves(p *permit) (value uint64, good bool) {
-	if p == nil || p.Deadline < c.now().Unix() {
+func (c *chain) approves(p *permit) (value uint64, good bool) {
+	if p == nil || p.Deadline < c.Now().Unix() {
 		return 0, false
 	}
 	nonce, fits := p.Nonce.Uint64()
-	if !fits || nonce != c.permits.at(p.Owner, math.MaxUint64) {
+	if !fits || nonce != c.permits.At(p.Owner, math.MaxUint64) {
 		return 0, false
 	}
 	return p.Value.Uint64()
 }
 
 // executePermit2 runs a call in a block of its own.
-func (c *evmChain) executePermit2(p permit2Call) (Settlement, error) {
+func (c *chain) executePermit2(p permit2Call) (sandbox.Settlement, error) {
 	if err := c.checkPermit2(p); err != nil {
-		return Settlement{}, err
+		return sandbox.Settlement{}, err
 	}
-	nonce := nonceKey(p.From, p.Nonce)
-	tx := &evmTransaction{hash: hashOf("permit2", nonce), block: c.next(), from: p.sender, to: p.Spender,
-		input: p.input()}
+	nonce := sandbox.NonceKey(p.From, p.Nonce)
+	tx := &sandbox.Transaction{Hash: sandbox.HashOf("permit2", nonce), Block: c.Next(), From: p.sender,
+		To: p.Spender, Input: p.input()}
 	if value, good := c.approves(p.approval); good {
-		c.permits.put(tx.block, p.From, c.permits.at(p.From, math.MaxUint64)+1)
-		c.allow(tx.block, p.From, evm.Permit2Address, value)
-		tx.emit(c.asset.Address, wordOf(p.approval.Value), topicApproval, topicOf(p.From),
+		c.permits.Put(tx.Block, p.From, c.permits.At(p.From, math.MaxUint64)+1)
+		c.allow(tx.Block, p.From, evm.Permit2Address, value)
+		tx.Emit(c.Asset.Address, wordOf(p.approval.Value), topicApproval, topicOf(p.From),
 			topicOf(evm.Permit2Address))
 	}
 	left := c.allowance(p.From, evm.Permit2Address, math.MaxUint64) - p.moves
-	c.allow(tx.block, p.From, evm.Permit2Address, left)
-	c.spent[nonce] = usedNonce{tx.block, p.Deadline}
-	c.move(tx, p.From, p.To, p.moves)
-	c.add(tx)
-	return Settlement{Network: c.asset.Network, Transaction: tx.hash, Payer: p.From, Signer: p.From,
+	c.allow(tx.Block, p.From, evm.Permit2Address, left)
+	c.spent[nonce] = tx.Block
+	c.Move(tx, p.From, p.To, p.moves)
+	c.Add(tx)
+	return sandbox.Settlement{Network: c.Asset.Network, Transaction: tx.Hash, Payer: p.From, Signer: p.From,
 		PayTo: p.To, Amount: p.moves, Nonce: "0x" + hex.EncodeToString(p.Nonce[:])}, nil
 }
 
+// callNonceBitmap is nonceBitmap(address,uint256) of Permit2.
+const callNonceBitmap = "4fe02b44"
+
+// viewPermit2 answers a view function of Permit2.
+func (c *chain) viewPermit2(selector, words string, block uint64, forgets bool) (answer string, known bool) {
+	if selector != callNonceBitmap || len(words) != 128 {
+		return "", false
+	}
+	if forgets {
+		return word(0), true
+	}
+	return c.nonceBitmap(words[:64], words[64:], block), true
+}
+
 // nonceBitmap is a word of Permit2's bitmap of used nonces, at a block: owner and word are 64 hex digits.
-func (c *evmChain) nonceBitmap(owner, word string, block uint64) string {
+func (c *chain) nonceBitmap(owner, word string, block uint64) string {
 	bits := make([]byte, 32)
 	for bit := range 256 {
 		var nonce [32]byte
 		place, _ := hex.DecodeString(word) // the caller has read it
 		copy(nonce[:], place[1:])
 		nonce[31] = byte(bit)
-		used := c.spent[nonceKey("0x"+owner[24:], nonce)].block
+		used := c.spent[sandbox.NonceKey("0x"+owner[24:], nonce)]
 		if place[0] == 0 && used != 0 && used <= block {
 			bits[31-bit/8] |= 1 << (bit % 8)
 		}
@@ -134,34 +149,19 @@ func (p permit2Call) input() string {
 	if p.IsUpto() {
 		tail = uptoTail
 	}
-	in := &callData{}
+	in := &sandbox.CallData{}
 	if a := p.approval; a != nil {
-		in.add(wordOf(a.Value), word(uint64(a.Deadline)), hex.EncodeToString(a.signature[:64]),
+		in.Add(wordOf(a.Value), word(uint64(a.Deadline)), hex.EncodeToString(a.signature[:64]),
 			word(uint64(a.signature[64])))
 	}
-	in.add(topicOf(p.Token), wordOf(p.Amount), hex.EncodeToString(p.Nonce[:]), word(uint64(p.Deadline)))
+	in.Add(topicOf(p.Token), wordOf(p.Amount), hex.EncodeToString(p.Nonce[:]), word(uint64(p.Deadline)))
 	if p.IsUpto() {
-		in.add(word(p.moves))
+		in.Add(word(p.moves))
 	}
-	in.add(topicOf(p.From), topicOf(p.To))
+	in.Add(topicOf(p.From), topicOf(p.To))
 	if p.IsUpto() {
-		in.add(topicOf(p.Facilitator))
+		in.Add(topicOf(p.Facilitator))
 	}
-	in.add(word(uint64(p.ValidAfter)))
-	return in.end(name+permitTuple+tail, p.signature)
-}
-
-// callData is a function's arguments in words, with one of variable length at the end.
-type callData struct{ words strings.Builder }
-
-func (d *callData) add(words ...string) {
-	for _, w := range words {
-		d.words.WriteString(strings.TrimPrefix(w, "0x"))
-	}
-}
-
-func (d *callData) end(signature string, last []byte) string {
-	d.add(word(uint64(d.words.Len()/2+32)), word(uint64(len(last))))
-	padded := append(last[:len(last):len(last)], make([]byte, (32-len(last)%32)%32)...)
-	return "0x" + hex.EncodeToString(keccak(signature)[:4]) + d.words.String() + hex.EncodeToString(padded)
+	in.Add(word(uint64(p.ValidAfter)))
+	return in.End(name+permitTuple+tail, p.signature)
 }

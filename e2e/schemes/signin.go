@@ -1,12 +1,12 @@
-package sandbox
+package schemes
 
 import (
 	"crypto/rand"
-	"encoding/json"
 	"slices"
 	"strings"
 	"time"
 
+	"x402-wallet/internal/sandbox"
 	"x402-wallet/x402"
 )
 
@@ -22,14 +22,14 @@ type signInNonce struct {
 
 // declareSignIn is the extension in a challenge, with a nonce of its own.
 func (s *sale) declareSignIn() any {
-	nonce, now := rand.Text(), s.now().UTC()
-	s.mu.Lock()
-	s.nonces.put(nonce, signInNonce{path: s.path})
-	s.mu.Unlock()
-	uri := s.SellerURL + s.path
+	nonce, now := rand.Text(), s.Now().UTC()
+	s.world.mu.Lock()
+	s.world.nonces[nonce] = signInNonce{path: s.Path}
+	s.world.mu.Unlock()
+	uri := s.SellerURL + s.Path
 	chains := []any{}
-	for _, network := range s.product.networks {
-		network = s.named(network)
+	for _, offer := range s.Offers(2, 1) {
+		network := offer.(map[string]any)["network"].(string)
 		chains = append(chains, map[string]string{"chainId": network, "type": x402.SignInType(network)})
 	}
 	return map[string]any{"supportedChains": chains, "info": map[string]any{
@@ -43,71 +43,65 @@ func (s *sale) declareSignIn() any {
 func (s *sale) signedIn(header string) {
 	message, err := x402.DecodeSignIn(header)
 	if err == nil {
-		s.noteSignIn(message.Nonce)
-		err = message.Verify(s.SellerURL, s.now())
+		s.world.noteSignIn(message.Nonce)
+		err = message.Verify(s.SellerURL, s.Now())
 	}
 	if err == nil {
 		err = s.letIn(message)
 	}
 	if err != nil {
-		s.ask(err.Error(), 1)
+		s.Refuse(err.Error(), 1)
 		return
 	}
-	s.deliver("")
+	s.Deliver("")
 }
 
 // letIn takes a message's nonce, once.
 func (s *sale) letIn(message x402.SignIn) error {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	made, known := s.nonces.get(message.Nonce)
+	hasBought := s.hasBought(message.Address)
+	s.world.mu.Lock()
+	defer s.world.mu.Unlock()
+	made, known := s.world.nonces[message.Nonce]
 	switch {
-	case !known || made.used || made.path != s.path || message.URI != s.SellerURL+s.path:
-		return reason("invalid_siwx_nonce")
-	case !s.buyers.has(s.path + " " + accountOf(message.Address)):
-		return reason("this account did not buy it")
+	case !known || made.used || made.path != s.Path || message.URI != s.SellerURL+s.Path:
+		return sandbox.Reason("invalid_siwx_nonce")
+	case !hasBought:
+		return sandbox.Reason("this account did not buy it")
 	}
 	made.used = true
-	s.nonces.put(message.Nonce, made)
-	s.signIns++
+	s.world.nonces[message.Nonce] = made
+	s.world.signIns++
 	return nil
 }
 
-// remember notes who paid for this path, by the facilitator's receipt.
-func (s *sale) remember(receipt []byte) {
-	var settled struct{ Payer string }
-	if json.Unmarshal(receipt, &settled) != nil || settled.Payer == "" {
-		return
+// hasBought reports whether an account paid for this path. On EVM letter case says nothing.
+func (s *sale) hasBought(account string) bool {
+	for _, paid := range s.Settlements() {
+		isIts := paid.Signer == account ||
+			(strings.HasPrefix(account, "0x") && strings.EqualFold(paid.Signer, account))
+		if paid.Path == s.Path && isIts {
+			return true
+		}
 	}
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	s.buyers.put(s.path+" "+accountOf(settled.Payer), true)
-}
-
-// accountOf is an account in one spelling: on EVM letter case says nothing.
-func accountOf(address string) string {
-	if strings.HasPrefix(address, "0x") {
-		return strings.ToLower(address)
-	}
-	return address
+	return false
 }
 
 // noteSignIn writes down that a signed message was shown, whatever becomes of it.
-func (s *Sandbox) noteSignIn(nonce string) {
+func (s *World) noteSignIn(nonce string) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.signInsShown = newest(s.options.Keep, append(s.signInsShown, nonce))
+	s.shownTexts = append(s.shownTexts, nonce)
 }
 
 // SignInsShown are the nonces of all messages that were shown to the seller, oldest first.
-func (s *Sandbox) SignInsShown() []string {
+func (s *World) SignInsShown() []string {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	return slices.Clone(s.signInsShown)
+	return slices.Clone(s.shownTexts)
 }
 
 // SignIns is how many times the seller let somebody in who signed in.
-func (s *Sandbox) SignIns() int {
+func (s *World) SignIns() int {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.signIns

@@ -1,7 +1,6 @@
-package sandbox
+package schemes
 
 import (
-	"bytes"
 	"encoding/base64"
 	"encoding/json"
 	"errors"
@@ -9,6 +8,7 @@ import (
 	"net/http"
 	"strconv"
 
+	"x402-wallet/internal/sandbox"
 	"x402-wallet/x402"
 )
 
@@ -34,18 +34,12 @@ type voucher struct {
 	signature string
 }
 
-// byBatch reports whether a payment is one out of a channel.
-func (s *Sandbox) byBatch(q *submission) bool {
-	return q.version == 2 && q.terms.Scheme == x402.BatchSettlement &&
-		q.terms.Network == s.evm.asset.Network
-}
-
 // chargeable is what is charged for a payload: nothing for one that asks the rest back.
 func (s *sale) chargeable(p *batchPayload) uint64 {
 	if p.Type == batchRefund {
 		return 0
 	}
-	return s.product.price
+	return s.Price()
 }
 
 // collectBatch takes a voucher, with a deposit or without, or gives a channel's rest back.
@@ -53,10 +47,10 @@ func (s *sale) collectBatch(submission []byte, payload json.RawMessage) {
 	p, err := readBatch(payload)
 	switch {
 	case err != nil:
-		s.ask(err.Error(), 1)
+		s.Refuse(err.Error(), 1)
 		return
 	case p.Type == batchDeposit && p.deposit.amount < leastDeposit:
-		s.ask(refusesBatch("deposit_below_min_deposit").Error(), 1)
+		s.Refuse(refusesBatch("deposit_below_min_deposit").Error(), 1)
 		return
 	}
 	if record, fits := s.expects(p); !fits {
@@ -73,18 +67,18 @@ func (s *sale) collectBatch(submission []byte, payload json.RawMessage) {
 		s.recount(record)
 		return
 	case why != nil:
-		s.ask(why.Error(), 1)
+		s.Refuse(why.Error(), 1)
 		return
 	}
 	defer s.unreserve(p)
 	switch p.Type {
 	case batchVoucher:
-		s.after(s.charge(p, map[string]any{"success": true, "payer": p.Config.Payer, "transaction": "",
-			"network": s.evm.asset.Network, "amount": "", "extra": map[string]any{
+		s.After(s.charge(p, map[string]any{"success": true, "payer": p.Config.Payer, "transaction": "",
+			"network": s.world.chain.Asset.Network, "amount": "", "extra": map[string]any{
 				"channelState": record.state.said(p.Voucher.ID)}}))
 	case batchDeposit:
 		if receipt, ok := s.settled(submission); ok {
-			s.after(s.charge(p, receipt))
+			s.After(s.charge(p, receipt))
 		}
 	case batchRefund:
 		s.giveBack(submission, *record)
@@ -96,14 +90,14 @@ var errMismatch = refusesBatch("cumulative_amount_mismatch")
 // expects reports whether a voucher is for what was charged and the price; record is the seller's count. Of
 // a channel that it does not remember it believes the voucher.
 func (s *sale) expects(p *batchPayload) (record *channelRecord, fits bool) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
+	s.world.mu.Lock()
+	defer s.world.mu.Unlock()
 	return s.expectsLocked(p)
 }
 
 func (s *sale) expectsLocked(p *batchPayload) (record *channelRecord, fits bool) {
 	price := s.chargeable(p)
-	if known := s.records[p.Voucher.ID]; known != nil {
+	if known := s.world.records[p.Voucher.ID]; known != nil {
 		copied := *known
 		return &copied, p.ceiling == known.charged+price
 	}
@@ -117,8 +111,8 @@ func (s *sale) expectsLocked(p *batchPayload) (record *channelRecord, fits bool)
 
 // reserve makes the channel this request's until unreserve.
 func (s *sale) reserve(p *batchPayload, said channelState) (record *channelRecord, why error) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
+	s.world.mu.Lock()
+	defer s.world.mu.Unlock()
 	record, fits := s.expectsLocked(p)
 	switch {
 	case record.busy:
@@ -128,34 +122,33 @@ func (s *sale) reserve(p *batchPayload, said channelState) (record *channelRecor
 	}
 	record.newest, record.state, record.busy = voucher{p.ceiling, p.Voucher.Signature}, said, true
 	kept := *record
-	s.records[p.Voucher.ID] = &kept
+	s.world.records[p.Voucher.ID] = &kept
 	return record, nil
 }
 
 func (s *sale) unreserve(p *batchPayload) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if record := s.records[p.Voucher.ID]; record != nil {
+	s.world.mu.Lock()
+	defer s.world.mu.Unlock()
+	if record := s.world.records[p.Voucher.ID]; record != nil {
 		record.busy = false
 	}
 }
 
 // charge writes down that a call was paid for, and puts that into its receipt.
 func (s *sale) charge(p *batchPayload, receipt map[string]any) (encoded string) {
-	s.mu.Lock()
-	record := s.records[p.Voucher.ID]
-	record.charged += s.product.price
+	s.world.mu.Lock()
+	record := s.world.records[p.Voucher.ID]
+	record.charged += s.Price()
 	if p.Type == batchDeposit {
 		record.state.balance += p.deposit.amount
 	}
 	charged := record.charged
-	s.shown(p.Voucher.ID, p.Config.Payer).Charged += s.product.price
-	s.mu.Unlock()
+	s.world.shown(p.Voucher.ID, p.Config.Payer).Charged += s.Price()
+	s.world.mu.Unlock()
 	extra := receipt["extra"].(map[string]any)
 	extra["channelState"].(map[string]any)["chargedCumulativeAmount"] = fmt.Sprint(charged)
-	extra["chargedAmount"] = fmt.Sprint(s.product.price)
+	extra["chargedAmount"] = fmt.Sprint(s.Price())
 	text, _ := json.Marshal(receipt) // of maps of strings: cannot fail
-	s.remember(text)
 	return base64.StdEncoding.EncodeToString(text)
 }
 
@@ -165,7 +158,7 @@ func (s *sale) recount(record *channelRecord) {
 	state["chargedCumulativeAmount"] = fmt.Sprint(record.charged)
 	s.correction = map[string]any{"channelState": state, "voucherState": map[string]any{
 		"signedMaxClaimable": fmt.Sprint(record.newest.ceiling), "signature": record.newest.signature}}
-	s.ask(errMismatch.Error(), 1)
+	s.Refuse(errMismatch.Error(), 1)
 }
 
 // verified has the facilitator verify, and is what it says of the channel; without ok the answer is given.
@@ -175,33 +168,31 @@ func (s *sale) verified(submission []byte) (said channelState, ok bool) {
 		InvalidReason string
 		Extra         struct{ Balance, TotalClaimed, RefundNonce string }
 	}
-	answer, err := s.facilitate("/verify", submission)
-	if err != nil || json.Unmarshal(answer, &verdict) != nil {
-		http.Error(s.w, "the facilitator did not answer", http.StatusBadGateway)
+	if !s.Facilitate("/verify", submission, &verdict) {
 		return said, false
 	}
 	if !verdict.IsValid {
-		s.ask(verdict.InvalidReason, 1)
+		s.Refuse(verdict.InvalidReason, 1)
 		return said, false
 	}
-	isRead := isUnits(verdict.Extra.Balance, &said.balance) &&
-		isUnits(verdict.Extra.TotalClaimed, &said.claimed) &&
-		isUnits(verdict.Extra.RefundNonce, &said.refunds)
+	isRead := sandbox.IsUnits(verdict.Extra.Balance, &said.balance) &&
+		sandbox.IsUnits(verdict.Extra.TotalClaimed, &said.claimed) &&
+		sandbox.IsUnits(verdict.Extra.RefundNonce, &said.refunds)
 	if !isRead {
-		http.Error(s.w, "the facilitator said nothing of the channel", http.StatusBadGateway)
+		http.Error(s.W, "the facilitator said nothing of the channel", http.StatusBadGateway)
 	}
 	return said, isRead
 }
 
 // settled has the facilitator settle; without ok the answer is given.
 func (s *sale) settled(submission []byte) (receipt map[string]any, ok bool) {
-	answer, err := s.facilitate("/settle", submission)
-	if err != nil || json.Unmarshal(answer, &receipt) != nil {
-		http.Error(s.w, "the facilitator did not answer", http.StatusBadGateway)
+	var answer json.RawMessage
+	if !s.Facilitate("/settle", submission, &answer) {
 		return nil, false
 	}
+	_ = json.Unmarshal(answer, &receipt) // it is JSON; what is no object is no success
 	if receipt["success"] != true {
-		s.refuse(base64.StdEncoding.EncodeToString(bytes.TrimSpace(answer)))
+		s.Finish(answer)
 		return nil, false
 	}
 	return receipt, true
@@ -210,21 +201,21 @@ func (s *sale) settled(submission []byte) (receipt map[string]any, ok bool) {
 // giveBack closes a channel: its authorizer signs that what was charged is claimed and the rest goes back.
 func (s *sale) giveBack(submission []byte, record channelRecord) {
 	if record.state.balance <= record.charged {
-		s.ask(refusesBatch("refund_no_balance").Error(), 1)
+		s.Refuse(refusesBatch("refund_no_balance").Error(), 1)
 		return
 	}
 	receipt, ok := s.settled(s.authorizesRefund(submission, record))
 	if !ok {
 		return
 	}
-	s.mu.Lock()
-	delete(s.records, record.id)
-	s.mu.Unlock()
+	s.world.mu.Lock()
+	delete(s.world.records, record.id)
+	s.world.mu.Unlock()
 	receipt["extra"].(map[string]any)["channelState"].(map[string]any)["chargedCumulativeAmount"] =
 		fmt.Sprint(record.charged)
 	text, _ := json.Marshal(receipt) // of maps of strings: cannot fail
-	s.receipt(base64.StdEncoding.EncodeToString(text))
-	writeJSON(s.w, http.StatusOK, map[string]any{"message": "Refund acknowledged", "channelId": record.id})
+	s.Receipt(base64.StdEncoding.EncodeToString(text))
+	s.writeJSON(map[string]any{"message": "Refund acknowledged", "channelId": record.id})
 }
 
 // authorizesRefund is a buyer's request with what the facilitator needs to bring it to the chain.
@@ -244,10 +235,10 @@ func (s *sale) authorizesRefund(submission []byte, record channelRecord) []byte 
 	set(payload, "amount", strconv.FormatUint(amount, 10))
 	set(payload, "refundNonce", strconv.FormatUint(record.state.refunds, 10))
 	set(payload, "claims", []claimedBatch{claimed})
-	data := s.evm.batchData()
-	set(payload, "claimAuthorizerSignature", s.authorizer.sign(data.claims(claims)))
-	set(payload, "refundAuthorizerSignature", s.authorizer.sign(data.refund(record.id, record.state.refunds,
-		amount)))
+	data := s.world.chain.batchData()
+	set(payload, "claimAuthorizerSignature", signedBy(s.world.authorizer, data.claims(claims)))
+	set(payload, "refundAuthorizerSignature", signedBy(s.world.authorizer,
+		data.refund(record.id, record.state.refunds, amount)))
 	set(payment, "payload", payload)
 	set(request, "paymentPayload", payment)
 	text, _ := json.Marshal(request)
@@ -258,4 +249,9 @@ func (s *sale) authorizesRefund(submission []byte, record channelRecord) []byte 
 func (r channelRecord) claim() channelClaim {
 	return channelClaim{config: r.config, id: r.id, ceiling: r.newest.ceiling, signature: r.newest.signature,
 		total: r.charged}
+}
+
+func (s *sale) writeJSON(v any) {
+	s.W.Header().Set("Content-Type", "application/json")
+	json.NewEncoder(s.W).Encode(v)
 }

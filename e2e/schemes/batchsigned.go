@@ -1,4 +1,4 @@
-package sandbox
+package schemes
 
 import (
 	"encoding/hex"
@@ -6,15 +6,13 @@ import (
 	"regexp"
 	"strings"
 
-	"github.com/decred/dcrd/dcrec/secp256k1/v4"
-	"github.com/decred/dcrd/dcrec/secp256k1/v4/ecdsa"
-
 	"x402-wallet/chain/evm"
+	"x402-wallet/internal/sandbox"
 	"x402-wallet/x402"
 )
 
 // What is signed for channels of batch-settlement (EIP-712), hashed here by this package alone, so that a
-// mistake of the wallet's is not made twice; and the key of the seller's authorizer.
+// mistake of the wallet's is not made twice.
 
 // typedData hashes what is signed in one domain. Words are hex, with 0x or without.
 type typedData struct{ domain string }
@@ -27,28 +25,19 @@ func newTypedData(chain uint64, name, version, contract string) typedData {
 // digest is what is signed for a message of members that are one word each.
 func (t typedData) digest(messageType string, members ...string) [32]byte {
 	message := hashWords(append([]string{hashText(messageType)}, members...)...)
-	return [32]byte(keccak(string(unhex("1901" + bare(t.domain) + bare(message)))))
+	return [32]byte(sandbox.Keccak(string(sandbox.Unhex("1901" + bare(t.domain) + bare(message)))))
 }
 
 // hashWords is keccak256 of words, one behind the other.
 func hashWords(words ...string) string {
-	in := &callData{}
-	in.add(words...)
-	return hashText(string(unhex(in.words.String())))
+	in := &sandbox.CallData{}
+	in.Add(words...)
+	return hashText(string(sandbox.Unhex(in.Words.String())))
 }
 
-func hashText(text string) string { return "0x" + hex.EncodeToString(keccak(text)) }
+func hashText(text string) string { return "0x" + hex.EncodeToString(sandbox.Keccak(text)) }
 
 func bare(word string) string { return strings.TrimPrefix(word, "0x") }
-
-// unhex is for words of this package's own, and for what was found to be hex.
-func unhex(text string) []byte {
-	raw, err := hex.DecodeString(text)
-	if err != nil {
-		panic("sandbox: " + text + " is not hex")
-	}
-	return raw
-}
 
 // The messages of the contract's domain.
 const (
@@ -90,7 +79,7 @@ func isBy(account string, digest [32]byte, signature string) bool {
 	if !isHex(signature, 65) {
 		return false
 	}
-	by, err := evm.RecoverDigest(digest, [65]byte(unhex(bare(signature))))
+	by, err := evm.RecoverDigest(digest, [65]byte(sandbox.Unhex(bare(signature))))
 	return err == nil && strings.EqualFold(by, account)
 }
 
@@ -99,29 +88,8 @@ func isHex(text string, bytes int) bool {
 	return regexp.MustCompile(fmt.Sprintf("^0x[0-9a-fA-F]{%d}$", 2*bytes)).MatchString(text)
 }
 
-// authorizer signs claims and refunds for a receiver.
-type authorizer struct {
-	key     *secp256k1.PrivateKey
-	address string
-}
-
-func newAuthorizer() (a authorizer, err error) {
-	private, err := secp256k1.GeneratePrivateKey()
-	if err != nil {
-		return a, err
-	}
-	return authorizerOf(private)
-}
-
-func authorizerOf(private *secp256k1.PrivateKey) (a authorizer, err error) {
-	a.key = private
-	digest := [32]byte(keccak("who am I"))
-	a.address, err = evm.RecoverDigest(digest, [65]byte(unhex(bare(a.sign(digest)))))
-	return a, err
-}
-
-// sign is r ‖ s ‖ v in hex.
-func (a authorizer) sign(digest [32]byte) string {
-	compact := ecdsa.SignCompact(a.key, digest[:], false) // v ‖ r ‖ s
-	return "0x" + hex.EncodeToString(append(compact[1:], compact[0]))
+// signedBy is an account's signature in hex.
+func signedBy(a sandbox.Account, digest [32]byte) string {
+	signature := a.SignDigest(digest)
+	return "0x" + hex.EncodeToString(signature[:])
 }

@@ -1,4 +1,4 @@
-package sandbox
+package schemes
 
 import (
 	"cmp"
@@ -28,14 +28,14 @@ type channelBook struct {
 }
 
 // Channels lists those in which anything was shown to the seller, by their ids.
-func (s *Sandbox) Channels() (list []Channel) {
-	s.evm.mu.Lock()
-	defer s.evm.mu.Unlock()
+func (s *World) Channels() (list []Channel) {
+	s.chain.Lock()
+	defer s.chain.Unlock()
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	for id, book := range s.books {
 		c := book.Channel
-		at := s.evm.channel(id)
+		at := s.chain.channel(id)
 		c.Balance, c.Claimed, c.Vouchers = at.balance, at.claimed, len(book.shown)
 		list = append(list, c)
 	}
@@ -44,7 +44,7 @@ func (s *Sandbox) Channels() (list []Channel) {
 }
 
 // shown is the book of a channel. Whoever calls it holds the lock.
-func (s *Sandbox) shown(id, payer string) *channelBook {
+func (s *World) shown(id, payer string) *channelBook {
 	book := s.books[id]
 	if book == nil {
 		book = &channelBook{Channel: Channel{ID: id, Payer: payer}, shown: map[uint64]bool{}}
@@ -54,22 +54,16 @@ func (s *Sandbox) shown(id, payer string) *channelBook {
 }
 
 // noteVoucher notes what the seller could claim by a voucher, if it is one: whether it takes it or not.
-func (s *Sandbox) noteVoucher(payload json.RawMessage) {
+func (s *World) noteVoucher(payload json.RawMessage) {
 	p, err := readBatch(payload)
-	if err != nil || p.Voucher.ID != s.evm.batchData().channelID(p.Config) ||
-		!isBy(p.Config.PayerAuthorizer, s.evm.batchData().voucher(p.Voucher.ID, p.ceiling),
+	if err != nil || p.Voucher.ID != s.chain.batchData().channelID(p.Config) ||
+		!isBy(p.Config.PayerAuthorizer, s.chain.batchData().voucher(p.Voucher.ID, p.ceiling),
 			p.Voucher.Signature) {
 		return
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if s.options.Keep > 0 && len(s.books) >= maxKept*s.options.Keep {
-		return
-	}
 	book := s.shown(p.Voucher.ID, p.Config.Payer)
-	if s.options.Keep > 0 && len(book.shown) >= maxKept*s.options.Keep {
-		clear(book.shown)
-	}
 	book.shown[p.ceiling] = true
 	book.Claimable = max(book.Claimable, p.ceiling)
 	if p.ceiling > book.Charged {
@@ -85,18 +79,19 @@ func asksBack(payload []byte) bool {
 }
 
 // Claim has the seller claim all that it charged, and be paid it.
-func (s *Sandbox) Claim() error {
+func (s *World) Claim() error {
 	var claims []channelClaim
 	s.mu.Lock()
 	for _, record := range s.records {
 		claims = append(claims, record.claim())
 	}
 	s.mu.Unlock()
-	s.evm.mu.Lock()
-	defer s.evm.mu.Unlock()
-	_, err := s.evm.executeClaims(s.Settler, claims, s.authorizer.sign(s.evm.batchData().claims(claims)))
+	s.chain.Lock()
+	defer s.chain.Unlock()
+	signature := signedBy(s.authorizer, s.chain.batchData().claims(claims))
+	_, err := s.chain.executeClaims(s.Settler, claims, signature)
 	if err == nil {
-		s.evm.payOut(s.Settler, claims[0].config.Receiver)
+		s.chain.payOut(s.Settler, claims[0].config.Receiver)
 	}
 	return err
 }

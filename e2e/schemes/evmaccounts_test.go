@@ -1,4 +1,4 @@
-package sandbox
+package schemes
 
 import (
 	"context"
@@ -16,6 +16,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"x402-wallet/chain/evm"
+	"x402-wallet/internal/sandbox"
 	"x402-wallet/x402"
 	"x402-wallet/x402/money"
 )
@@ -42,9 +43,9 @@ type rawTransaction struct {
 	data                []byte
 }
 
-func plainTransaction(s *Sandbox, nonce uint64, data []byte) rawTransaction {
-	return rawTransaction{chainID: 84532, nonce: nonce, gas: 60_000, tip: usualTip, maxFee: 3 * baseFee,
-		to: s.evm.asset.Address, data: data}
+func plainTransaction(s *World, nonce uint64, data []byte) rawTransaction {
+	return rawTransaction{chainID: 84532, nonce: nonce, gas: 60_000, tip: sandbox.UsualTip,
+		maxFee: 3 * sandbox.BaseFee, to: s.chain.Asset.Address, data: data}
 }
 
 func (tx rawTransaction) fields() []any {
@@ -97,11 +98,14 @@ func callOf(selector string, args ...any) []byte {
 }
 
 // asked asks the node, and is its refusal.
-func asked(t *testing.T, s *Sandbox, into any, method string, params ...any) string {
+func asked(t *testing.T, s *World, into any, method string, params ...any) string {
 	question, err := json.Marshal(params)
 	require.NoError(t, err)
 	answer := []byte(ask(t, s.EVMNodeURL, method, string(question)))
-	var refusal rpcError
+	var refusal struct {
+		Code    int
+		Message string
+	}
 	if json.Unmarshal(answer, &refusal) == nil && refusal.Code != 0 {
 		return refusal.Message
 	}
@@ -114,21 +118,23 @@ func asked(t *testing.T, s *Sandbox, into any, method string, params ...any) str
 // A node takes an account's transactions in the order of its nonces, for gas that it can pay, and refuses
 // others; what was refused changes nothing.
 func TestWhatANodeRefuses(t *testing.T) {
-	s := start(t, Options{})
+	s := start(t, sandbox.Options{})
 	a := newAccount(t)
-	const coins = 10_000_000 * 3 * baseFee
+	const coins = 10_000_000 * 3 * sandbox.BaseFee
 	s.FundGas(a.Address(), coins)
 	approve := callOf(callApprove, s.Settler, uint64(5))
 	first := a.raw(t, plainTransaction(s, 0, approve))
 	require.Empty(t, asked(t, s, nil, "eth_sendRawTransaction", first))
 	for refusal, spoil := range map[string]func(*rawTransaction){
-		"nonce too low":                   func(tx *rawTransaction) { tx.nonce = 0; tx.gas++ },
-		"nonce too high":                  func(tx *rawTransaction) { tx.nonce = 2 },
-		"invalid chain id":                func(tx *rawTransaction) { tx.chainID = 8453 },
-		"intrinsic gas too low":           func(tx *rawTransaction) { tx.gas = plainGas - 1 },
-		"exceeds block gas limit":         func(tx *rawTransaction) { tx.gas = blockGas + 1 },
-		"priority fee per gas higher":     func(tx *rawTransaction) { tx.tip = tx.maxFee + 1 },
-		"less than block base fee":        func(tx *rawTransaction) { tx.maxFee, tx.tip = baseFee-1, 0 },
+		"nonce too low":               func(tx *rawTransaction) { tx.nonce = 0; tx.gas++ },
+		"nonce too high":              func(tx *rawTransaction) { tx.nonce = 2 },
+		"invalid chain id":            func(tx *rawTransaction) { tx.chainID = 8453 },
+		"intrinsic gas too low":       func(tx *rawTransaction) { tx.gas = plainGas - 1 },
+		"exceeds block gas limit":     func(tx *rawTransaction) { tx.gas = blockGas + 1 },
+		"priority fee per gas higher": func(tx *rawTransaction) { tx.tip = tx.maxFee + 1 },
+		"less than block base fee": func(tx *rawTransaction) {
+			tx.maxFee, tx.tip = sandbox.BaseFee-1, 0
+		},
 		"insufficient funds for gas":      func(tx *rawTransaction) { tx.maxFee = coins / 60_000 },
 		"not a transaction of EIP-1559":   nil,
 		"insufficient funds for gas * pr": func(tx *rawTransaction) { tx.maxFee = math.MaxUint64 },
@@ -146,13 +152,13 @@ func TestWhatANodeRefuses(t *testing.T) {
 	require.Contains(t, asked(t, s, nil, "eth_sendRawTransaction", first), "already known")
 	mined, shown := s.Transactions(a.Address())
 	require.Equal(t, []uint64{1, 10}, []uint64{mined, shown})
-	require.EqualValues(t, coins-callGas*(baseFee+usualTip), s.Gas(a.Address()))
-	require.EqualValues(t, 5, s.evm.allowance(a.Address(), s.Settler, math.MaxUint64))
+	require.EqualValues(t, coins-sandbox.CallGas*(sandbox.BaseFee+sandbox.UsualTip), s.Gas(a.Address()))
+	require.EqualValues(t, 5, s.chain.allowance(a.Address(), s.Settler, math.MaxUint64))
 }
 
 // A transaction that the token reverts, or that has too little gas, is in a block, failed, and has cost gas.
 func TestATransactionThatFails(t *testing.T) {
-	s := start(t, Options{})
+	s := start(t, sandbox.Options{})
 	a := newAccount(t)
 	s.FundGas(a.Address(), 1e15)
 	s.Allow(a.Address(), 7)
@@ -163,11 +169,11 @@ func TestATransactionThatFails(t *testing.T) {
 		status string
 		used   uint64
 	}{
-		{take(8), 60_000, "0x0", callGas},
-		{take(7), callGas - 1, "0x0", callGas - 1},
-		{[]byte{1, 2, 3, 4}, 60_000, "0x0", callGas},
-		{take(7), 60_000, "0x1", callGas},
-		{take(1), 60_000, "0x0", callGas},
+		{take(8), 60_000, "0x0", sandbox.CallGas},
+		{take(7), sandbox.CallGas - 1, "0x0", sandbox.CallGas - 1},
+		{[]byte{1, 2, 3, 4}, 60_000, "0x0", sandbox.CallGas},
+		{take(7), 60_000, "0x1", sandbox.CallGas},
+		{take(1), 60_000, "0x0", sandbox.CallGas},
 	} {
 		tx := plainTransaction(s, uint64(nonce), row.data)
 		tx.gas = row.gas
@@ -177,12 +183,12 @@ func TestATransactionThatFails(t *testing.T) {
 		var r struct {
 			Status, EffectiveGasPrice string
 			GasUsed                   hexutil.Uint64
-			Logs                      []evmLog
+			Logs                      []json.RawMessage
 		}
 		require.Empty(t, asked(t, s, &r, "eth_getTransactionReceipt", hash))
 		require.Equal(t, row.status, r.Status, "%d", nonce)
 		require.EqualValues(t, row.used, r.GasUsed)
-		require.Equal(t, before-row.used*(baseFee+usualTip), s.Gas(a.Address()))
+		require.Equal(t, before-row.used*(sandbox.BaseFee+sandbox.UsualTip), s.Gas(a.Address()))
 		require.Equal(t, r.Status == "0x1", len(r.Logs) == 1)
 	}
 	require.EqualValues(t, 7, s.Balance(a.Address()))
@@ -192,7 +198,8 @@ func TestATransactionThatFails(t *testing.T) {
 	spelled := func(address string) string { return common.HexToAddress(address).Hex() }
 	require.Equal(t, []any{s.OwnerEVM, a.Address(), uint64(7)},
 		[]any{spelled(pulls[0].Payer), spelled(pulls[0].PayTo), pulls[0].Amount})
-	message := map[string]any{"from": a.Address(), "to": s.evm.asset.Address, "data": hexutil.Bytes(take(1))}
+	message := map[string]any{"from": a.Address(), "to": s.chain.Asset.Address,
+		"data": hexutil.Bytes(take(1))}
 	require.Equal(t, "execution reverted: ERC20: transfer amount exceeds allowance",
 		asked(t, s, nil, "eth_estimateGas", message))
 }
@@ -202,18 +209,19 @@ func TestATransactionThatFails(t *testing.T) {
 func TestTheWalletsFloat(t *testing.T) {
 	for _, fault := range []string{"", evmNodeMute, evmNodeDrops, evmNodeKnows} {
 		t.Run(fault, func(t *testing.T) {
-			s := start(t, Options{})
+			s := start(t, sandbox.Options{})
 			a := newAccount(t)
 			rule := x402.AllowanceRule{Owner: s.OwnerEVM, Float: 2000, MaxGas: money.NewAmount(1e15)}
-			wallet := evm.New(evm.Options{Signer: a, RPC: map[string]string{EVM: s.EVMNodeURL}, Now: s.now,
-				Allowances: map[string]x402.AllowanceRule{EVM: rule}})
+			wallet := evm.New(evm.Options{Signer: a, Now: s.Now,
+				RPC:        map[string]string{sandbox.EVM: s.EVMNodeURL},
+				Allowances: map[string]x402.AllowanceRule{sandbox.EVM: rule}})
 			funds := func() x402.Funds {
-				f, err := wallet.Funds(t.Context(), EVM, s.evm.asset)
+				f, err := wallet.Funds(t.Context(), sandbox.EVM, s.chain.Asset)
 				require.NoError(t, err)
 				return f
 			}
 			draft := func() (x402.Pull, error) {
-				return wallet.DraftPull(t.Context(), s.evm.asset, money.NewAmount(2*mill))
+				return wallet.DraftPull(t.Context(), s.chain.Asset, money.NewAmount(2*mill))
 			}
 			_, err := draft()
 			require.True(t, x402.HasCode(err, x402.DelegationExhausted), "%v", err)
@@ -230,7 +238,7 @@ func TestTheWalletsFloat(t *testing.T) {
 			if fault != "" {
 				s.Inject(fault, 1)
 			}
-			err = wallet.SendPull(t.Context(), EVM, signed.Payload)
+			err = wallet.SendPull(t.Context(), sandbox.EVM, signed.Payload)
 			require.Equal(t, fault == evmNodeMute, err != nil, "%v", err)
 			status, err := wallet.Status(t.Context(), signed.Evidence)
 			require.NoError(t, err)
@@ -238,7 +246,7 @@ func TestTheWalletsFloat(t *testing.T) {
 				require.Equal(t, x402.Open, status.State)
 				require.True(t, status.Unused)
 			}
-			require.NoError(t, wallet.SendPull(t.Context(), EVM, signed.Payload))
+			require.NoError(t, wallet.SendPull(t.Context(), sandbox.EVM, signed.Payload))
 			status, err = wallet.Status(t.Context(), signed.Evidence)
 			require.NoError(t, err)
 			require.Equal(t, []any{x402.Settled, s.Pulls()[0].Transaction}, []any{status.State,
@@ -256,7 +264,7 @@ func TestTheWalletsFloat(t *testing.T) {
 
 // What an account approves by a transaction of its own is what Permit2 may move, and anybody else it names.
 func TestAnAccountApproves(t *testing.T) {
-	s := start(t, Options{})
+	s := start(t, sandbox.Options{})
 	a := newAccount(t)
 	s.FundGas(a.Address(), 1e15)
 	for nonce, row := range []struct {
@@ -272,7 +280,7 @@ func TestAnAccountApproves(t *testing.T) {
 		raw := a.raw(t, plainTransaction(s, uint64(nonce), data))
 		require.Empty(t, asked(t, s, nil, "eth_sendRawTransaction", raw))
 		var said hexutil.Bytes
-		require.Empty(t, asked(t, s, &said, "eth_call", map[string]any{"to": s.evm.asset.Address,
+		require.Empty(t, asked(t, s, &said, "eth_call", map[string]any{"to": s.chain.Asset.Address,
 			"data": hexutil.Bytes(callOf(callAllowance, a.Address(), row.spender))}, "latest"))
 		require.Equal(t, row.want, new(big.Int).SetBytes(said).Uint64(), "%d", nonce)
 		if row.spender == evm.Permit2Address {

@@ -1,4 +1,4 @@
-package sandbox
+package schemes
 
 import (
 	"encoding/hex"
@@ -10,11 +10,12 @@ import (
 
 	"x402-wallet/chain/evm"
 	"x402-wallet/e2e/testworld"
+	"x402-wallet/internal/sandbox"
 	"x402-wallet/x402"
 )
 
-// signedBy signs a message as it is, whatever it says.
-func signedBy(t *testing.T, key evm.Signer, m x402.SignIn) x402.SignIn {
+// signsText signs a message as it is, whatever it says.
+func signsText(t *testing.T, key evm.Signer, m x402.SignIn) x402.SignIn {
 	text, _ := m.Text() // of what is no message: "", which nobody takes
 	digest := crypto.Keccak256Hash([]byte("\x19Ethereum Signed Message:\n" + strconv.Itoa(len(text)) + text))
 	signature, err := key.SignTransfer(t.Context(), evm.Transfer{Digest: digest})
@@ -25,22 +26,22 @@ func signedBy(t *testing.T, key evm.Signer, m x402.SignIn) x402.SignIn {
 
 // Who paid is let in by signing in, once a message; nobody else is, and not elsewhere.
 func TestSignIn(t *testing.T) {
-	s := start(t, Options{})
+	s := start(t, sandbox.Options{})
 	const path = "/archive"
 	key := testworld.NewEVMKey(t)
 	signed := func(change func(*x402.SignIn)) string {
 		offer := challenge(t, s, path).SignInOffer()
 		require.NotNil(t, offer)
-		m, err := offer.Message(EVM, key.Address(), s.SellerURL, s.now())
+		m, err := offer.Message(sandbox.EVM, key.Address(), s.SellerURL, s.Now())
 		require.NoError(t, err)
 		change(&m)
-		return signedBy(t, key, m).Header()
+		return signsText(t, key, m).Header()
 	}
 	asIs := func(*x402.SignIn) {}
 	signIn := func(header string) response { return get(t, s.SellerURL+path, x402.HeaderSignIn, header) }
 
 	require.Equal(t, "this account did not buy it", why(t, signIn(signed(asIs))))
-	payer := newEVMPayerOf(s, key, USDC)
+	payer := newEVMPayerOf(s, key, sandbox.USDC)
 	c := challenge(t, s, path)
 	require.Equal(t, 200, pay(t, s, path, c, payer.sign(t, s, c.Accepts[0]).Payload).status)
 
@@ -55,11 +56,11 @@ func TestSignIn(t *testing.T) {
 		"invalid_siwx_domain_mismatch":   func(m *x402.SignIn) { m.Domain = "other.example" },
 		"invalid_siwx_uri_mismatch":      func(m *x402.SignIn) { m.URI = "https://other.example/" },
 		"invalid_siwx_issued_at_too_old": func(m *x402.SignIn) { m.IssuedAt = "2026-01-01T00:00:00Z" },
-		"invalid_siwx_unsupported_chain": func(m *x402.SignIn) { m.ChainID = Solana },
+		"invalid_siwx_unsupported_chain": func(m *x402.SignIn) { m.ChainID = sandbox.Solana },
 	} {
 		t.Run(name, func(t *testing.T) { require.Contains(t, why(t, signIn(signed(change))), name) })
 	}
 	require.Equal(t, 1, s.SignIns())
 	require.Len(t, s.Settlements(), 1)
-	require.EqualValues(t, USDC-mill, s.Balance(payer.Address()))
+	require.EqualValues(t, sandbox.USDC-mill, s.Balance(payer.Address()))
 }

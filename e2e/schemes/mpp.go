@@ -1,4 +1,4 @@
-package sandbox
+package schemes
 
 import (
 	"crypto/rand"
@@ -6,10 +6,12 @@ import (
 	"encoding/hex"
 	"encoding/json"
 	"fmt"
+	"net/http"
 	"net/url"
+	"strings"
 	"time"
 
-	"golang.org/x/crypto/sha3"
+	"x402-wallet/internal/sandbox"
 )
 
 // The seller in MPP (WWW-Authenticate: Payment), under /mpp/. As mppx does, it takes a credential only for a
@@ -17,32 +19,54 @@ import (
 
 const inMPP = "mpp"
 
-// askInMPP writes a challenge of its own for each way to pay.
-func (s *sale) askInMPP(offers []any) {
+// sellInMPP answers at a path.
+func (s *World) sellInMPP(w http.ResponseWriter, r *http.Request, path string) {
+	core := s.NewSale(w, r, "v2", path)
+	if core == nil {
+		http.NotFound(w, r)
+		return
+	}
+	one := &sale{Sale: core, world: s}
+	core.Refuse, core.Receipt = one.askInMPP, one.receiptInMPP
+	credential := strings.TrimPrefix(r.Header.Get("Authorization"), "Payment ")
+	switch {
+	case core.Price() == 0:
+		core.Deliver("")
+	case credential == "":
+		core.Refuse("Payment required", 1)
+	default:
+		submission, payload, err := one.readCredential(credential)
+		core.Take(submission, payload, err)
+	}
+}
+
+// askInMPP answers 402 with a challenge of its own for each way to pay.
+func (s *sale) askInMPP(_ string, times uint64) {
 	at, _ := url.Parse(s.SellerURL)
-	for _, offer := range offers {
+	for _, offer := range s.Offers(2, times) {
 		o := offer.(map[string]any)
 		request := map[string]any{"amount": o["amount"], "currency": o["asset"], "recipient": o["payTo"]}
 		method := "evm"
-		if o["network"] == s.evm.asset.Network {
-			request["methodDetails"] = map[string]any{"chainId": s.evm.chainID(), "decimals": 6,
+		if o["network"] == s.world.chain.Asset.Network {
+			request["methodDetails"] = map[string]any{"chainId": s.world.chain.ID(), "decimals": 6,
 				"credentialTypes": []string{"authorization"}}
 		} else {
 			method = "solana"
-			cluster := map[bool]string{true: "mainnet-beta", false: "devnet"}[s.options.Mainnet]
+			cluster := map[bool]string{true: "mainnet-beta", false: "devnet"}[s.world.chain.ID() == 8453]
 			request["methodDetails"] = map[string]any{"network": cluster, "decimals": 6, "feePayer": true,
 				"feePayerKey": s.FeePayer}
 		}
 		text, _ := json.Marshal(request)
 		encoded := base64.RawURLEncoding.EncodeToString(text)
 		id := rand.Text()
-		s.mu.Lock()
-		s.challenges.put(id, mppChallenge{realm: at.Hostname(), request: encoded, path: s.path, offer: o})
-		s.mu.Unlock()
-		s.w.Header().Add("WWW-Authenticate", fmt.Sprintf(
+		s.world.mu.Lock()
+		s.world.challenges[id] = mppChallenge{realm: at.Hostname(), request: encoded, path: s.Path, offer: o}
+		s.world.mu.Unlock()
+		s.W.Header().Add("WWW-Authenticate", fmt.Sprintf(
 			"Payment id=%q, realm=%q, method=%q, intent=\"charge\", request=%q, expires=%q", id,
-			at.Hostname(), method, encoded, s.now().Add(validity*time.Second).UTC().Format(time.RFC3339)))
+			at.Hostname(), method, encoded, s.Now().Add(time.Minute).UTC().Format(time.RFC3339)))
 	}
+	s.Unpaid([]byte("{}"))
 }
 
 // mppChallenge is one that was made.
@@ -59,23 +83,23 @@ func (s *sale) readCredential(header string) (submission []byte, payload json.Ra
 		Payload   map[string]string
 	}
 	if err != nil || json.Unmarshal(text, &c) != nil {
-		return nil, nil, reason("malformed-credential")
+		return nil, nil, sandbox.Reason("malformed-credential")
 	}
-	s.mu.Lock()
-	asked, known := s.challenges.get(c.Challenge.ID)
-	s.mu.Unlock()
-	isOurs := known && asked.path == s.path && asked.realm == c.Challenge.Realm &&
+	s.world.mu.Lock()
+	asked, known := s.world.challenges[c.Challenge.ID]
+	s.world.mu.Unlock()
+	isOurs := known && asked.path == s.Path && asked.realm == c.Challenge.Realm &&
 		asked.request == c.Challenge.Request
 	if !isOurs {
-		return nil, nil, reason("invalid-challenge")
+		return nil, nil, sandbox.Reason("invalid-challenge")
 	}
 	kind, signature := c.Payload["type"], c.Payload["signature"]
 	delete(c.Payload, "type")
 	delete(c.Payload, "signature")
 	signed := any(c.Payload)
 	if kind == "authorization" {
-		if c.Payload["nonce"] != "0x"+hex.EncodeToString(keccak(c.Challenge.ID+c.Challenge.Realm)) {
-			return nil, nil, reason("verification-failed")
+		if c.Payload["nonce"] != "0x"+hex.EncodeToString(sandbox.Keccak(c.Challenge.ID+c.Challenge.Realm)) {
+			return nil, nil, sandbox.Reason("verification-failed")
 		}
 		signed = map[string]any{"authorization": c.Payload, "signature": signature}
 	}
@@ -83,12 +107,6 @@ func (s *sale) readCredential(header string) (submission []byte, payload json.Ra
 	offer, _ := json.Marshal(asked.offer)
 	return fmt.Appendf(nil, `{"x402Version":2,"paymentPayload":{"x402Version":2,"accepted":%s,"payload":%s},`+
 		`"paymentRequirements":%s}`, offer, payload, offer), payload, nil
-}
-
-func keccak(text string) []byte {
-	h := sha3.NewLegacyKeccak256()
-	h.Write([]byte(text))
-	return h.Sum(nil)
 }
 
 // receiptInMPP writes the facilitator's receipt as MPP has it.
@@ -103,10 +121,10 @@ func (s *sale) receiptInMPP(encoded string) {
 		return
 	}
 	method := "evm"
-	if said.Network != s.evm.asset.Network {
+	if said.Network != s.world.chain.Asset.Network {
 		method = "solana"
 	}
 	receipt, _ := json.Marshal(map[string]string{"method": method, "reference": said.Transaction,
-		"status": "success", "timestamp": s.now().UTC().Format(time.RFC3339)})
-	s.w.Header().Set("Payment-Receipt", base64.RawURLEncoding.EncodeToString(receipt))
+		"status": "success", "timestamp": s.Now().UTC().Format(time.RFC3339)})
+	s.W.Header().Set("Payment-Receipt", base64.RawURLEncoding.EncodeToString(receipt))
 }

@@ -1,4 +1,4 @@
-package sandbox
+package schemes
 
 import (
 	"encoding/json"
@@ -8,11 +8,12 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"x402-wallet/internal/sandbox"
 	"x402-wallet/x402"
 )
 
 // credential is presented to a path; change, where it is given, is made to it before.
-func credential(t *testing.T, s *Sandbox, path string, c *x402.Challenge, payload json.RawMessage,
+func credential(t *testing.T, s *World, path string, c *x402.Challenge, payload json.RawMessage,
 	change func(map[string]any)) (*http.Response, *x402.Settlement) {
 	t.Helper()
 	encoded, err := x402.EncodePayload(c, c.Accepts[0], payload, nil)
@@ -28,7 +29,8 @@ func credential(t *testing.T, s *Sandbox, path string, c *x402.Challenge, payloa
 	request, err := http.NewRequestWithContext(t.Context(), http.MethodGet, s.SellerURL+path, nil)
 	require.NoError(t, err)
 	request.Header.Set(with.Header, with.Value)
-	response, err := s.client.Do(request)
+	client := &http.Client{Transport: &http.Transport{DisableKeepAlives: true}}
+	response, err := client.Do(request)
 	require.NoError(t, err)
 	require.NoError(t, response.Body.Close())
 	receipt, err := x402.ReadSettlement(response.Header)
@@ -37,11 +39,11 @@ func credential(t *testing.T, s *Sandbox, path string, c *x402.Challenge, payloa
 }
 
 func TestMPPPayment(t *testing.T) {
-	s := start(t, Options{})
-	payer := newEVMPayer(t, s, USDC)
+	s := start(t, sandbox.Options{})
+	payer := newEVMPayer(t, s, sandbox.USDC)
 	order := func(c *x402.Challenge) x402.Authorization {
-		a, err := payer.Authorize(t.Context(), x402.Order{Requirement: c.Accepts[0], Asset: s.evm.asset,
-			Source: payer.Address(), Validity: time.Minute, Now: s.now()})
+		a, err := payer.Authorize(t.Context(), x402.Order{Requirement: c.Accepts[0], Asset: s.chain.Asset,
+			Source: payer.Address(), Validity: time.Minute, Now: s.Now()})
 		require.NoError(t, err)
 		return a
 	}

@@ -1,9 +1,10 @@
-package sandbox
+package schemes
 
 import (
 	"encoding/json"
 	"strings"
 
+	"x402-wallet/internal/sandbox"
 	"x402-wallet/x402"
 )
 
@@ -20,45 +21,45 @@ type sellersPayload struct {
 }
 
 // settleForSeller settles a payload of a seller's own, if q is one.
-func (s *Sandbox) settleForSeller(q *submission) (done Settlement, isSellers bool, err error) {
+func (s *World) settleForSeller(q *sandbox.Submission) (done sandbox.Settlement, isSellers bool, err error) {
 	var p sellersPayload
-	if x402.DecodeStrict(q.payload, x402.MaxBody, &p) != nil || (p.Type != "claim" && p.Type != "settle") {
+	if x402.DecodeStrict(q.Payload, x402.MaxBody, &p) != nil || (p.Type != "claim" && p.Type != "settle") {
 		return done, false, nil
 	}
-	s.evm.mu.Lock()
-	defer s.evm.mu.Unlock()
-	done = Settlement{Network: s.evm.asset.Network, Payer: batchContract, PayTo: p.Receiver}
+	s.chain.Lock()
+	defer s.chain.Unlock()
+	done = sandbox.Settlement{Network: s.chain.Asset.Network, PayTo: p.Receiver}
 	if p.Type == "claim" {
 		done.Transaction, err = s.claimBatch(p)
 		return done, true, err
 	}
-	isOwed := s.evm.channels.owed[strings.ToLower(p.Receiver)] > 0
-	if !isOwed || !strings.EqualFold(p.Token, s.evm.asset.Address) {
+	isOwed := s.chain.channels.owed[strings.ToLower(p.Receiver)] > 0
+	if !isOwed || !strings.EqualFold(p.Token, s.chain.Asset.Address) {
 		return done, true, refusesBatch("nothing_to_settle")
 	}
-	done.Transaction, done.Amount = s.evm.payOut(s.Settler, p.Receiver)
+	done.Transaction, done.Amount = s.chain.payOut(s.Settler, p.Receiver)
 	return done, true, nil
 }
 
-func (s *Sandbox) claimBatch(p sellersPayload) (transaction string, err error) {
+func (s *World) claimBatch(p sellersPayload) (transaction string, err error) {
 	var claims []channelClaim
 	for _, c := range p.Claims {
 		claim := channelClaim{config: c.Voucher.Channel, signature: c.Signature,
-			id: s.evm.batchData().channelID(c.Voucher.Channel)}
-		isRead := isUnits(c.Voucher.Ceiling, &claim.ceiling) && isUnits(c.Total, &claim.total)
+			id: s.chain.batchData().channelID(c.Voucher.Channel)}
+		isRead := sandbox.IsUnits(c.Voucher.Ceiling, &claim.ceiling) && sandbox.IsUnits(c.Total, &claim.total)
 		switch {
 		case !isRead:
 			return "", refusesBatch("payload_type")
-		case p.ClaimsAuthorized == "" && claim.config.ReceiverAuthorizer != s.authorizer.address:
+		case p.ClaimsAuthorized == "" && claim.config.ReceiverAuthorizer != s.authorizer.Address:
 			return "", refusesBatch("authorizer_address_mismatch")
 		}
 		claims = append(claims, claim)
 	}
 	signature := p.ClaimsAuthorized
 	if signature == "" {
-		signature = s.authorizer.sign(s.evm.batchData().claims(claims))
+		signature = signedBy(s.authorizer, s.chain.batchData().claims(claims))
 	}
-	transaction, err = s.evm.executeClaims(s.Settler, claims, signature)
+	transaction, err = s.chain.executeClaims(s.Settler, claims, signature)
 	if err != nil {
 		return "", refusesBatch("claim_simulation_failed")
 	}

@@ -1,4 +1,4 @@
-package sandbox
+package schemes
 
 import (
 	"bytes"
@@ -15,20 +15,21 @@ import (
 
 	"x402-wallet/chain/evm"
 	"x402-wallet/e2e/testworld"
+	"x402-wallet/internal/sandbox"
 	"x402-wallet/x402"
 	"x402-wallet/x402/money"
 )
 
 // permit authorizes the first offer of a challenge by Permit2.
-func (p *evmPayer) permit(t *testing.T, s *Sandbox, c *x402.Challenge) x402.Authorization {
-	a, err := p.ByPermit2().Authorize(t.Context(), x402.Order{Requirement: c.Accepts[0], Asset: s.evm.asset,
-		Source: p.Address(), Validity: c.Accepts[0].MaxTimeout, Now: s.now(), Extensions: c.Extensions})
+func (p *evmPayer) permit(t *testing.T, s *World, c *x402.Challenge) x402.Authorization {
+	a, err := p.ByPermit2().Authorize(t.Context(), x402.Order{Requirement: c.Accepts[0], Asset: s.chain.Asset,
+		Source: p.Address(), Validity: c.Accepts[0].MaxTimeout, Now: s.Now(), Extensions: c.Extensions})
 	require.NoError(t, err)
 	return a
 }
 
 // payPermit presents a payment by Permit2, with the approval that it has.
-func payPermit(t *testing.T, s *Sandbox, path string, c *x402.Challenge, a x402.Authorization) response {
+func payPermit(t *testing.T, s *World, path string, c *x402.Challenge, a x402.Authorization) response {
 	encoded, err := x402.EncodePayload(c, c.Accepts[0], a.Payload, a.Extensions)
 	require.NoError(t, err)
 	paid := x402.Attach(c.Dialect, encoded)
@@ -36,7 +37,7 @@ func payPermit(t *testing.T, s *Sandbox, path string, c *x402.Challenge, a x402.
 }
 
 // settlePermit asks the facilitator to settle for an amount, whatever was accepted.
-func settlePermit(t *testing.T, s *Sandbox, c *x402.Challenge, a x402.Authorization,
+func settlePermit(t *testing.T, s *World, c *x402.Challenge, a x402.Authorization,
 	amount string) (*x402.Settlement, error) {
 	encoded, err := x402.EncodePayload(c, c.Accepts[0], a.Payload, a.Extensions)
 	require.NoError(t, err)
@@ -56,13 +57,13 @@ func settlePermit(t *testing.T, s *Sandbox, c *x402.Challenge, a x402.Authorizat
 
 // Both ways are paid, and the wallet's own code finds on the chain what became of it.
 func TestPermit2(t *testing.T) {
-	s := start(t, Options{Finality: time.Second})
-	payer := newEVMPayer(t, s, USDC)
+	s := start(t, sandbox.Options{Finality: time.Second})
+	payer := newEVMPayer(t, s, sandbox.USDC)
 	for _, row := range []struct {
 		path           string
 		approve, moves uint64
 	}{{"/permit2", 0, mill}, {"/permit2", 5 * mill, mill}, {"/upto", 0, 4 * mill},
-		{"/upto", 5 * cent, 4 * mill}} {
+		{"/upto", 50 * mill, 4 * mill}} {
 		s.Approve(payer.Address(), row.approve)
 		before := s.Balance(payer.Address())
 		c := challenge(t, s, row.path)
@@ -100,18 +101,18 @@ func TestPermit2(t *testing.T) {
 
 // What the contracts and the reference facilitator refuse is refused, and moves nothing.
 func TestPermit2Refuses(t *testing.T) {
-	s := start(t, Options{})
+	s := start(t, sandbox.Options{})
 	key := testworld.NewEVMKey(t)
-	payer := newEVMPayerOf(s, key, USDC)
+	payer := newEVMPayerOf(s, key, sandbox.USDC)
 	// signed is a payment that is changed before it is signed; extensions are those of an honest one
 	signed := func(path string, change func(*evm.Permit2Authorization)) (*x402.Challenge,
 		x402.Authorization) {
 		c := challenge(t, s, path)
 		honest := payer.permit(t, s, c)
-		_, a, err := evm.RecoverPermit2(EVM, honest.Payload)
+		_, a, err := evm.RecoverPermit2(sandbox.EVM, honest.Payload)
 		require.NoError(t, err)
 		change(&a)
-		digest, err := evm.Permit2Digest(EVM, a)
+		digest, err := evm.Permit2Digest(sandbox.EVM, a)
 		require.NoError(t, err)
 		signature, err := key.SignTransfer(t.Context(), evm.Transfer{Digest: digest})
 		require.NoError(t, err)
@@ -136,8 +137,8 @@ func TestPermit2Refuses(t *testing.T) {
 		}},
 		{"/permit2", "invalid_permit2_recipient_mismatch", func(a *authorization) { a.To = stranger }},
 		{"/upto", "upto_facilitator_mismatch", func(a *authorization) { a.Facilitator = stranger }},
-		{"/permit2", "permit2_deadline_expired", func(a *authorization) { a.Deadline = s.now().Unix() + 1 }},
-		{"/permit2", "permit2_not_yet_valid", func(a *authorization) { a.ValidAfter = s.now().Unix() + 30 }},
+		{"/permit2", "permit2_deadline_expired", func(a *authorization) { a.Deadline = s.Now().Unix() + 1 }},
+		{"/permit2", "permit2_not_yet_valid", func(a *authorization) { a.ValidAfter = s.Now().Unix() + 30 }},
 		{"/permit2", "permit2_amount_mismatch", func(a *authorization) {
 			a.Amount = money.NewAmount(mill + 1)
 		}},
@@ -173,8 +174,8 @@ func TestPermit2Refuses(t *testing.T) {
 // At upto the facilitator settles once, for what it is told, and for no more than was signed; what cost
 // nothing makes no transaction, and may be settled later.
 func TestUptoSettles(t *testing.T) {
-	s := start(t, Options{})
-	payer := newEVMPayer(t, s, USDC)
+	s := start(t, sandbox.Options{})
+	payer := newEVMPayer(t, s, sandbox.USDC)
 	c := challenge(t, s, "/upto")
 	a := payer.permit(t, s, c)
 	for _, row := range []struct{ amount, reason string }{
@@ -191,7 +192,7 @@ func TestUptoSettles(t *testing.T) {
 		}
 	}
 	require.Len(t, s.Settlements(), 1)
-	require.EqualValues(t, USDC-7*mill, s.Balance(payer.Address()))
+	require.EqualValues(t, sandbox.USDC-7*mill, s.Balance(payer.Address()))
 	exact := challenge(t, s, "/permit2")
 	done, err := settlePermit(t, s, exact, payer.permit(t, s, exact), "900")
 	require.NoError(t, err)
@@ -202,10 +203,11 @@ func TestUptoSettles(t *testing.T) {
 func TestSelectors(t *testing.T) {
 	for signature, selector := range map[string]string{"allowance(address,address)": callAllowance,
 		"nonces(address)": callNonces, "nonceBitmap(address,uint256)": callNonceBitmap,
-		"balanceOf(address)": callBalanceOf, "approve(address,uint256)": callApprove,
+		"approve(address,uint256)":              callApprove,
 		"transferFrom(address,address,uint256)": callTransferFrom} {
-		require.Equal(t, selector, hex.EncodeToString(keccak(signature)[:4]), signature)
+		require.Equal(t, selector, hex.EncodeToString(sandbox.Keccak(signature)[:4]), signature)
 	}
-	require.Equal(t, topicApproval, "0x"+hex.EncodeToString(keccak("Approval(address,address,uint256)")))
-	require.Equal(t, crypto.Keccak256([]byte("x")), keccak("x"))
+	approval := sandbox.Keccak("Approval(address,address,uint256)")
+	require.Equal(t, topicApproval, "0x"+hex.EncodeToString(approval))
+	require.Equal(t, crypto.Keccak256([]byte("x")), sandbox.Keccak("x"))
 }
