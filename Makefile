@@ -85,10 +85,6 @@ trials: need-go
 load:
 	go test -count=1 -timeout 5m -v -run TestPaywallUnderAttack ./e2e -args -hostile 10000
 
-# Budgets of 10^3 to 10^7 agents in virtual time: the tables of docs/scale.md. SIZE=1e5 and SHAPE=leases choose, SEED is another one.
-.PHONY: scale
-scale: need-go
-	go run ./e2e/scale $(if $(SIZE),-size '$(SIZE)') $(if $(SHAPE),-shape '$(SHAPE)') $(if $(SEED),-seed '$(SEED)')
 
 prep: need-node
 	e2e/lab/prep.sh
