@@ -85,7 +85,6 @@ trials: need-go
 load:
 	go test -count=1 -timeout 5m -v -run TestPaywallUnderAttack ./e2e -args -hostile 10000
 
-
 prep: need-node
 	e2e/lab/prep.sh
 
