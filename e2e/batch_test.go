@@ -7,7 +7,6 @@ import (
 	"fmt"
 	"net/http"
 	"path/filepath"
-	"sync"
 	"testing"
 
 	"github.com/modelcontextprotocol/go-sdk/mcp"
@@ -174,111 +173,6 @@ func TestANewAuthorizerMilksNoDeposits(t *testing.T) {
 	require.Equal(t, uint64(990_000), lab.EVMBalance(home.EVM))
 	seller.control(t, `{"authorizer":5}`)
 	require.Equal(t, "paid", payFor(t, w, seller.HTTP+"/paid?b").Status)
-}
-
-// An answer that is lost is charged once: the same call shows the same voucher, and says that it was paid and
-// not served; the next call goes on behind it.
-func TestALostVoucherIsChargedOnce(t *testing.T) {
-	lab := Start(t)
-	seller := startBatch(t, lab)
-	w, home := funded(t, lab, seller.options())
-	require.Equal(t, "paid", payFor(t, w, seller.HTTP+"/paid?n=1").Status)
-	seller.control(t, `{"lose":1}`)
-	p := payFor(t, w, seller.HTTP+"/paid?n=2")
-	require.Equal(t, "OUTCOME_UNKNOWN", p.Error, "%+v", p)
-	p = payFor(t, w, seller.HTTP+"/paid?n=2")
-	require.Equal(t, "paid_not_served", p.Status, "%+v", p)
-	require.Equal(t, []string{"2000", "2000"}, seller.control(t, `{}`).Vouchers)
-	require.Equal(t, "paid", payFor(t, w, seller.HTTP+"/paid?n=3").Status)
-	require.Equal(t, []string{"3000"}, seller.control(t, `{}`).Vouchers)
-
-	// charged by nobody: the voucher counts as charged until the seller says otherwise
-	p = payFor(t, w, seller.HTTP+"/fail")
-	require.Equal(t, "OUTCOME_UNKNOWN", p.Error, "%+v", p)
-	p = payFor(t, w, seller.HTTP+"/paid?n=5")
-	require.Equal(t, "paid", p.Status, "%+v", p)
-	require.Equal(t, []string{"4000", "5000", "4000"}, seller.control(t, `{}`).Vouchers)
-	require.Equal(t, uint64(990_000), lab.EVMBalance(home.EVM))
-	var shown depositsAnswer
-	channelCommand(t, home, 0, &shown, "list")
-	require.Equal(t, "4000", shown.Deposits[0].Charged)
-}
-
-// A lost answer to a deposit: the money is in the channel, and the same call pays by voucher from there or
-// learns that it was charged; there is no second deposit.
-func TestALostDepositIsMadeOnce(t *testing.T) {
-	lab := Start(t)
-	seller := startBatch(t, lab)
-	w, home := funded(t, lab, seller.options())
-	seller.control(t, `{"lose":1}`)
-	p := payFor(t, w, seller.HTTP+"/paid?n=1")
-	require.Equal(t, "OUTCOME_UNKNOWN", p.Error, "%+v", p)
-	p = payFor(t, w, seller.HTTP+"/paid?n=1")
-	require.Equal(t, "paid_not_served", p.Status, "%+v", p)
-	p = payFor(t, w, seller.HTTP+"/paid?n=2")
-	require.Equal(t, "paid", p.Status, "%+v", p)
-	news := seller.control(t, `{}`)
-	require.Equal(t, []string{"deposit"}, news.Sent)
-	require.Equal(t, []string{"1000", "1000", "2000"}, news.Vouchers)
-	require.Equal(t, uint64(990_000), lab.EVMBalance(home.EVM))
-	require.Len(t, lab.EVMSpentNonces(home.EVM), 1)
-}
-
-// A seller that claims to have charged more, with a voucher that this wallet did not sign, gets no higher
-// one.
-func TestAForgedCorrectionIsRefused(t *testing.T) {
-	lab := Start(t)
-	seller := startBatch(t, lab)
-	w, _ := funded(t, lab, seller.options())
-	require.Equal(t, "paid", payFor(t, w, seller.HTTP+"/paid?n=1").Status)
-	require.Equal(t, "OUTCOME_UNKNOWN", payFor(t, w, seller.HTTP+"/fail").Error)
-	seller.control(t, `{"forge":1}`)
-	p := payFor(t, w, seller.HTTP+"/paid?n=2")
-	require.Equal(t, "PAYMENT_REJECTED", p.Error, "%+v", p)
-	require.Equal(t, []string{"3000"}, seller.control(t, `{}`).Vouchers, "2000 was promised, and the price")
-}
-
-// A seller that charges more than its price is not paid any more.
-func TestAnOverchargeStopsTheChannel(t *testing.T) {
-	lab := Start(t)
-	seller := startBatch(t, lab)
-	w, home := funded(t, lab, seller.options())
-	require.Equal(t, "paid", payFor(t, w, seller.HTTP+"/paid?n=1").Status)
-	seller.control(t, `{"overcharge":1}`)
-	require.Equal(t, "paid", payFor(t, w, seller.HTTP+"/paid?n=2").Status)
-	p := payFor(t, w, seller.HTTP+"/paid?n=3")
-	require.Equal(t, "POLICY_DENIED", p.Error, "%+v", p)
-	require.Contains(t, p.Message, "charged more than the price")
-	require.Equal(t, []string{"2000"}, seller.control(t, `{}`).Vouchers)
-	var shown depositsAnswer
-	channelCommand(t, home, 0, &shown, "list")
-	require.Contains(t, shown.Deposits[0].Stopped, "charged more")
-}
-
-// Two processes and many calls use one channel: no two vouchers are for the same sum, and all are paid.
-func TestProcessesShareAChannel(t *testing.T) {
-	lab := Start(t)
-	seller := startBatch(t, lab)
-	one, home := funded(t, lab, seller.options())
-	two := StartWallet(t, testworld.Build(t), home)
-	const each = 8
-	var calls sync.WaitGroup
-	for i, w := range []*Wallet{one, two} {
-		for n := range each {
-			calls.Go(func() {
-				p := payFor(t, w, fmt.Sprintf("%s/paid?w=%d&n=%d", seller.HTTP, i, n))
-				require.Equal(t, "paid", p.Status, "%+v", p)
-			})
-		}
-	}
-	calls.Wait()
-	news := seller.control(t, `{}`)
-	require.Equal(t, []string{"deposit", "deposit"}, news.Sent)
-	for i, ceiling := range news.Vouchers {
-		require.Equal(t, fmt.Sprint(1000*(i+1)), ceiling)
-	}
-	require.Len(t, news.Vouchers, 2*each)
-	require.Equal(t, uint64(980_000), lab.EVMBalance(home.EVM))
 }
 
 // The ledger is lost: what the chain and a voucher of this very key say is enough, and no more is promised

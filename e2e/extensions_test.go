@@ -9,7 +9,6 @@ import (
 	"path/filepath"
 	"sync/atomic"
 	"testing"
-	"time"
 
 	"github.com/modelcontextprotocol/go-sdk/mcp"
 	"github.com/stretchr/testify/require"
@@ -113,42 +112,6 @@ func TestSignsInAsThePayer(t *testing.T) {
 	p := buyAnew(t, w, shop.HTTP+"/svm")
 	require.Equal(t, "free", p.Status, "%+v", p)
 	require.Equal(t, uint64(500), lab.SVMTokenAccount(account).DelegatedAmount)
-}
-
-// The identifier is the payment's own: a process that is killed after the seller settled, before it answered,
-// leaves a payment that the next process shows again under the same one, and gets its answer.
-func TestAPaymentIdentifierOutlivesItsProcess(t *testing.T) {
-	lab := Start(t)
-	shop := startExtensions(t, lab)
-	for _, fault := range []string{"hold", "lose"} {
-		t.Run(fault, func(t *testing.T) {
-			lab := lab.For(t)
-			w, home := funded(t, lab, ConfigOptions{Loopback: []string{shop.HTTP}})
-			before := shop.control(t, `{"`+fault+`":1}`)
-			if fault == "hold" {
-				args := map[string]any{"url": shop.HTTP + "/plain"}
-				go func() { _, _ = w.Call(t.Context(), "x402_pay", args) }()
-				require.Eventually(t, func() bool {
-					return shop.control(t, `{}`).Settled == before.Settled+1
-				}, time.Minute, 20*time.Millisecond)
-				w.Kill()
-				w = StartWallet(t, testworld.Build(t), home)
-			} else {
-				require.NotEmpty(t, payFor(t, w, shop.HTTP+"/plain").Error)
-			}
-			p := payFor(t, w, shop.HTTP+"/plain")
-			require.Contains(t, []string{"paid", "replayed"}, p.Status, "%+v", p)
-			require.JSONEq(t, `{"ok":true,"path":"/plain"}`, p.Content)
-			seen := shop.control(t, `{}`)
-			require.Equal(t, 1, seen.Settled-before.Settled)
-			require.Equal(t, 1, seen.Replayed-before.Replayed)
-			ids := seen.IDs[len(before.IDs):]
-			require.Equal(t, []string{p.PaymentID, p.PaymentID}, ids, "both times the payment's own")
-			require.Regexp(t, `^[A-Za-z0-9_-]{16,128}$`, p.PaymentID)
-			require.Equal(t, uint64(999_000), lab.EVMBalance(home.EVM))
-			require.Len(t, lab.EVMSpentNonces(home.EVM), 1)
-		})
-	}
 }
 
 // attested is an offer or a receipt as x402_history shows it.
@@ -274,73 +237,4 @@ func TestThePersonDecidesOnSigningIn(t *testing.T) {
 			require.Equal(t, uint64(996_000), lab.EVMBalance(home.EVM))
 		})
 	}
-}
-
-// What the owner's vault bought is the contract's: the agent, whose key is not the contract's, does not sign
-// in for it, and it is paid again.
-func TestSignsInForNothingThatAVaultBought(t *testing.T) {
-	lab := Start(t)
-	shop := startExtensions(t, lab)
-	bin := testworld.Build(t)
-	options := ConfigOptions{Budget: plenty, Loopback: []string{shop.HTTP}, Policy: signsIn}
-	home := testworld.NewHome(t, lab.Config(options))
-	file := filepath.Join(t.TempDir(), "owner.hex")
-	writePrivate(t, file, vaultOwnerKey)
-	owner := func(args ...string) (out vaultAnswer) {
-		t.Helper()
-		ctx, cancel := context.WithTimeout(t.Context(), cliWait)
-		defer cancel()
-		args = append(args, "--network", lab.EVM.Network, "--owner-keypair", file)
-		text, err := home.Command(ctx, bin, append([]string{"vault"}, args...)...).Output()
-		require.NoError(t, err, "%s", text)
-		require.NoError(t, json.Unmarshal(text, &out), "%s", text)
-		return out
-	}
-	limits := []string{"--per-payment", "0.002", "--per-period", "0.01", "--period", "1h"}
-	options.Vault = owner(append([]string{"deploy"}, limits...)...).Vault
-	withConfig(t, home, bin, lab.Config(options))
-	lab.EVMMint(vaultOwner, 100_000)
-	owner("deposit", "--amount", "0.1")
-
-	w := StartWallet(t, bin, home)
-	for range 2 {
-		p := buyAnew(t, w, shop.HTTP+"/evm")
-		require.Equal(t, "paid", p.Status, "%+v", p)
-		offer, receipt := signedBySeller(t, w, p.PaymentID)
-		require.True(t, offer.Verified && receipt.Verified, "%+v %+v", offer, receipt)
-		require.Equal(t, []string{options.Vault, ""}, []string{receipt.Payer, receipt.Why})
-	}
-	require.Equal(t, uint64(98_000), lab.EVMBalance(options.Vault))
-	require.Equal(t, 0, shop.control(t, `{}`).Granted)
-}
-
-// A process that is killed between its signature and the seller's answer leaves a sign-in that holds nothing
-// and is over when somebody looks; the same call signs in anew, and nothing is paid twice.
-func TestASignInOutlivesItsProcess(t *testing.T) {
-	lab := Start(t)
-	shop := startExtensions(t, lab)
-	w, home := funded(t, lab, ConfigOptions{Loopback: []string{shop.HTTP}, Policy: signsIn})
-	bin := testworld.Build(t)
-	require.Equal(t, "paid", buyAnew(t, w, shop.HTTP+"/evm").Status)
-	shop.control(t, `{"holdSignIn":1}`)
-	args := map[string]any{"url": shop.HTTP + "/evm", "idempotencyKey": "killed"}
-	go func() { _, _ = w.Call(t.Context(), "x402_pay", args) }()
-	require.Eventually(t, func() bool { return shop.control(t, `{}`).Held == 1 }, time.Minute,
-		20*time.Millisecond)
-	w.Kill()
-
-	w = StartWallet(t, bin, home)
-	require.Equal(t, "free", buyAnew(t, w, shop.HTTP+"/evm").Status)
-	require.Len(t, history(t, w), 3)
-	require.NoError(t, w.Close())
-	for _, command := range [][]string{{"reconcile"}, {"history", "verify", "--seals"}} {
-		out, err := home.Command(t.Context(), bin, command...).CombinedOutput()
-		require.NoError(t, err, "%s", out)
-	}
-	w = StartWallet(t, bin, home)
-	for _, row := range history(t, w) {
-		require.Equal(t, "settled", row.Status, "%+v", row)
-	}
-	require.Equal(t, uint64(999_000), lab.EVMBalance(home.EVM))
-	require.Equal(t, 1, shop.control(t, `{}`).Settled)
 }

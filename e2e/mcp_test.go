@@ -14,7 +14,6 @@ import (
 	"slices"
 	"strings"
 	"sync"
-	"syscall"
 	"testing"
 	"time"
 
@@ -319,122 +318,6 @@ func (p *purchase) once(t *testing.T, h *host) {
 	require.Len(t, r.StructuredContent.Transactions, 1)
 	require.Equal(t, "settled", r.StructuredContent.Transactions[0].Status)
 	require.Equal(t, "0.001", r.StructuredContent.Totals["USDC"])
-}
-
-// A client that gives up: the payment is finished all the same, its answer is not told to a client that
-// does not wait for it, and the very same call gets what was bought, even right behind the cancellation.
-func TestCancelledWhileTheSellerHoldsThePayment(t *testing.T) {
-	world, bin, home := play(t, x402test.Options{Delay: time.Second})
-	for _, when := range []string{"at-once", "later"} {
-		t.Run("called again "+when, func(t *testing.T) {
-			h := startHost(t, bin, home)
-			h.initialize(protocolVersion)
-			_, before := world.Requests("/weather")
-			p := hold(t, h, world, 1, when, x402test.SellerSlow)
-			h.send(nil, "notifications/cancelled", map[string]any{"requestId": 1,
-				"reason": "it takes too long"})
-			if when == "later" {
-				require.Eventually(t, func() bool {
-					_, served := world.Requests("/weather")
-					return served > before
-				}, 10*time.Second, 5*time.Millisecond)
-				time.Sleep(100 * time.Millisecond)
-			}
-			a := h.tool(h.ask(2, "tools/call", p.call()))
-			require.Equal(t, "replayed", a.Status, "%+v", a)
-			require.JSONEq(t, weather, a.Content)
-			require.False(t, h.has(1), "a cancelled request is not answered")
-			p.once(t, h)
-
-			require.NoError(t, h.stdin.Close()) // with what was told to the client it is over
-			h.end(10 * time.Second)
-			heir := startHost(t, bin, home)
-			heir.initialize(protocolVersion)
-			require.Equal(t, "paid", heir.tool(heir.ask(3, "tools/call", p.call())).Status,
-				"once it was told, the same call is a new purchase")
-		})
-	}
-}
-
-// signals sends the wallet one signal after the other.
-func signals(list ...os.Signal) func(*testing.T, *host) {
-	return func(t *testing.T, h *host) {
-		for _, s := range list {
-			require.NoError(t, h.cmd.Process.Signal(s))
-		}
-	}
-}
-
-// A client that goes away, the clean way, with a broken pipe, and by a signal: the next start has
-// what was bought.
-func TestTheClientGoesAwayWhileThePaymentIsHeld(t *testing.T) {
-	world, bin, home := play(t, x402test.Options{Delay: time.Second})
-	for _, c := range []struct {
-		name   string
-		leave  func(t *testing.T, h *host)
-		within time.Duration
-		fails  bool // the process may say that it ended badly
-		lost   bool // the seller never answers
-	}{
-		{name: "stdin-closed", within: 10 * time.Second, leave: func(t *testing.T, h *host) {
-			require.NoError(t, h.stdin.Close())
-		}},
-		{name: "in-the-middle-of-a-line", within: 10 * time.Second, leave: func(t *testing.T, h *host) {
-			_, err := io.WriteString(h.stdin, `{"jsonrpc":"2.0","id":7,"meth`)
-			require.NoError(t, err)
-			require.NoError(t, h.stdout.Close())
-			require.NoError(t, h.stdin.Close())
-		}},
-		{name: "stdout-closed-and-something-said", within: 10 * time.Second, fails: true,
-			leave: func(t *testing.T, h *host) {
-				require.NoError(t, h.stdout.Close())
-				h.send(7, "tools/list", nil)
-			}},
-		{name: "SIGTERM", within: 6 * time.Second, leave: signals(syscall.SIGTERM)},
-		{name: "SIGTERM-and-a-seller-that-hangs", within: 6 * time.Second, lost: true,
-			leave: signals(syscall.SIGTERM)},
-		{name: "SIGINT", within: 6 * time.Second, leave: signals(os.Interrupt)},
-		{name: "SIGHUP", within: 6 * time.Second, leave: signals(syscall.SIGHUP)},
-		{name: "SIGQUIT", within: 6 * time.Second, leave: signals(syscall.SIGQUIT)},
-		{name: "SIGTERM-and-SIGHUP-as-systemd-sends", within: 6 * time.Second,
-			leave: signals(syscall.SIGTERM, syscall.SIGHUP, syscall.SIGTERM)},
-		{name: "SIGINT-twice", within: 6 * time.Second, leave: signals(os.Interrupt, os.Interrupt)},
-	} {
-		t.Run(c.name, func(t *testing.T) {
-			h := startHost(t, bin, home)
-			h.initialize(protocolVersion)
-			fault := x402test.SellerSlow
-			if c.lost {
-				fault = x402test.SellerHangs
-			}
-			p := hold(t, h, world, 1, c.name, fault)
-			c.leave(t, h)
-			select {
-			case err := <-h.ended:
-				require.Equal(t, c.fails, err != nil, "%v\n%s", err, h.stderr)
-				if status, ok := h.cmd.ProcessState.Sys().(syscall.WaitStatus); ok {
-					require.False(t, status.Signaled(), "it did not end by itself: %v", status)
-				}
-			case <-time.After(c.within):
-				require.FailNow(t, "the wallet does not end")
-			}
-			require.False(t, h.has(1))
-
-			heir := startHost(t, bin, home)
-			heir.initialize(protocolVersion)
-			a := heir.tool(heir.ask(2, "tools/call", p.call()))
-			if c.lost {
-				// the money is known to have moved; a seller that does not serve the same payment
-				// twice has the last word
-				require.Contains(t, []string{"paid", "paid_not_served"}, a.Status, "%+v", a)
-				require.NotEmpty(t, a.TransactionSignature)
-			} else {
-				require.Equal(t, "replayed", a.Status, "%+v", a)
-				require.JSONEq(t, weather, a.Content)
-			}
-			p.once(t, heir)
-		})
-	}
 }
 
 // Whatever is said between two requests, the second is answered.

@@ -360,67 +360,6 @@ func TestAHundredParallelCalls(t *testing.T) {
 	}
 }
 
-// kill -9 while the seller holds the paid request; a new process; the same call: one settlement,
-// never a second signature.
-func TestKilledWhileTheSellerHoldsThePayment(t *testing.T) {
-	lab := Start(t)
-	bin := testworld.Build(t)
-	for _, c := range []struct {
-		name  string
-		after bool // the money has moved before the kill
-	}{{"before settling", false}, {"after settling", true}} {
-		t.Run(c.name, func(t *testing.T) {
-			lab := lab.For(t)
-			home := testworld.NewHome(t, lab.Config(ConfigOptions{Budget: plenty}))
-			lab.EVMMint(home.EVM, 1_000_000)
-			lab.ResetLogs()
-			lab.Inject(0, Fault{Op: "settle", DelayMS: 3000, After: c.after, N: 1})
-			w := StartWallet(t, bin, home)
-			ctx, cancel := context.WithCancel(t.Context())
-			done := make(chan struct{})
-			go func() {
-				defer close(done)
-				_, _ = w.Call(ctx, "x402_pay", map[string]any{"url": lab.Seller + "/evm"})
-			}()
-			require.Eventually(t, func() bool {
-				for _, call := range lab.FacilitatorLog(0) {
-					if call.Op == "settle" {
-						return !c.after || len(lab.EVMSpentNonces(home.EVM)) == 1
-					}
-				}
-				return false
-			}, 20*time.Second, 20*time.Millisecond)
-			w.Kill()
-			cancel()
-			<-done
-
-			heir := StartWallet(t, bin, home)
-			for range 3 {
-				p := payFor(t, heir, lab.Seller+"/evm")
-				ok := p.Status == "paid" || p.Status == "paid_not_served" || p.Error == "OUTCOME_UNKNOWN" ||
-					p.Error == "PAYMENT_REJECTED"
-				require.True(t, ok, "%+v", p)
-				if p.Status == "paid" {
-					break
-				}
-			}
-			require.Eventually(t, func() bool {
-				return len(lab.EVMSpentNonces(home.EVM)) == 1
-			}, 10*time.Second, 50*time.Millisecond)
-			time.Sleep(500 * time.Millisecond)
-			require.Len(t, lab.EVMSpentNonces(home.EVM), 1, "one settlement")
-			require.Equal(t, uint64(1_000_000-1000), lab.EVMBalance(home.EVM))
-			nonces := map[string]bool{}
-			for _, call := range lab.FacilitatorLog(0) {
-				if i := strings.Index(string(call.Request), `"nonce":"`); i >= 0 {
-					nonces[string(call.Request)[i+9:i+75]] = true
-				}
-			}
-			require.Len(t, nonces, 1, "one signature")
-		})
-	}
-}
-
 func TestReplayAndContent(t *testing.T) {
 	lab := Start(t)
 	w, home := funded(t, lab, ConfigOptions{})
