@@ -144,28 +144,3 @@ func (a *floatAgent) verify() {
 	var out struct{ OK bool }
 	runWallet(a.t, a.home, a.bin, &out, "history", "verify")
 }
-
-// What taking a float costs is bounded by the owner's rules, and needs the network's coin.
-func TestTheGasOfAFloatIsBounded(t *testing.T) {
-	lab := Start(t)
-	a := newFloatAgent(t, lab, plenty)
-	a.approve("0.1")
-	a.gas("0x0")
-	w := StartWallet(t, a.bin, a.home)
-	p := payFor(t, w, lab.Seller+"/evm")
-	require.Equal(t, "INSUFFICIENT_FUNDS", p.Error, "%+v", p)
-	require.Contains(t, p.Message, "of gas")
-	var tip struct{ BaseFeePerGas string }
-	require.NoError(t, json.Unmarshal(anvil(t, lab, "eth_getBlockByNumber", "latest", false), &tip))
-	t.Cleanup(func() { // the chain is everybody's
-		anvil(t, lab, "anvil_setNextBlockBaseFeePerGas", tip.BaseFeePerGas)
-		anvil(t, lab, "evm_mine")
-	})
-	a.gas("0x8ac7230489e80000")
-	anvil(t, lab, "anvil_setNextBlockBaseFeePerGas", "0x174876e800") // 100 gwei
-	anvil(t, lab, "evm_mine")
-	p = payFor(t, w, lab.Seller+"/evm")
-	require.Equal(t, "POLICY_DENIED", p.Error, "%+v", p)
-	require.Contains(t, p.Message, "max_gas allows 0.001")
-	require.Zero(t, lab.EVMBalance(a.home.EVM))
-}

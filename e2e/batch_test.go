@@ -9,7 +9,6 @@ import (
 	"path/filepath"
 	"testing"
 
-	"github.com/modelcontextprotocol/go-sdk/mcp"
 	"github.com/stretchr/testify/require"
 
 	"x402-wallet/e2e/testworld"
@@ -136,74 +135,6 @@ func TestPaysThroughAChannelWithADeposit(t *testing.T) {
 	require.Zero(t, report.Failed)
 }
 
-// The seller names the least deposit; the owner says what may lie with it.
-func TestADepositIsCappedByTheOwner(t *testing.T) {
-	lab := Start(t)
-	seller := startBatch(t, lab)
-	w, home := funded(t, lab, seller.options())
-	p := payFor(t, w, seller.HTTP+"/dear")
-	require.Equal(t, "POLICY_DENIED", p.Error, "%+v", p)
-	require.Contains(t, p.Message, "a deposit of $0.50 at least")
-	require.Equal(t, "0.50", p.Details["needed"])
-	p = payFor(t, w, seller.HTTP+"/slow")
-	require.Equal(t, "INVALID_REQUIREMENT", p.Error, "%+v", p)
-	require.Contains(t, p.Message, "168h0m0s")
-	p = payFor(t, w, seller.HTTP+"/paid", "maxAmount", "1000") // the price, and less than the deposit
-	require.Equal(t, "AMOUNT_EXCEEDS_MAX", p.Error, "%+v", p)
-	require.Empty(t, history(t, w))
-	require.Empty(t, seller.control(t, `{}`).Vouchers)
-
-	p = payFor(t, w, seller.HTTP+"/either", "maxAmount", "1000")
-	require.Equal(t, "paid", p.Status, "exact is beside it: %+v", p)
-	require.Equal(t, uint64(999_000), lab.EVMBalance(home.EVM))
-}
-
-// A seller that wants another channel each time gets no further deposit without a person.
-func TestANewAuthorizerMilksNoDeposits(t *testing.T) {
-	lab := Start(t)
-	seller := startBatch(t, lab)
-	w, home := funded(t, lab, seller.options())
-	require.Equal(t, "paid", payFor(t, w, seller.HTTP+"/paid").Status)
-	for _, authorizer := range []string{"6", "7"} {
-		seller.control(t, `{"authorizer":`+authorizer+`}`)
-		p := payFor(t, w, seller.HTTP+"/paid?a="+authorizer)
-		require.Equal(t, "APPROVAL_REQUIRED", p.Error, "%+v", p)
-		require.Contains(t, p.Message, "receiverAuthorizer was")
-	}
-	require.Equal(t, uint64(990_000), lab.EVMBalance(home.EVM))
-	seller.control(t, `{"authorizer":5}`)
-	require.Equal(t, "paid", payFor(t, w, seller.HTTP+"/paid?b").Status)
-}
-
-// The ledger is lost: what the chain and a voucher of this very key say is enough, and no more is promised
-// than was spent and the price.
-func TestALostLedgerPromisesNoMore(t *testing.T) {
-	lab := Start(t)
-	seller := startBatch(t, lab)
-	rules := lab.Config(seller.options())
-	first := homeOf(t, rules, batchLostKey)
-	lab.EVMMint(first.EVM, 1_000_000)
-	before := lab.EVMBalance(first.EVM)
-	w := StartWallet(t, testworld.Build(t), first)
-	for _, n := range []string{"1", "2", "3"} {
-		require.Equal(t, "paid", payFor(t, w, seller.HTTP+"/paid?n="+n).Status)
-	}
-	w.Close()
-	seller.control(t, `{}`)
-
-	again := homeOf(t, rules, batchLostKey)
-	require.Equal(t, first.EVM, again.EVM)
-	w = StartWallet(t, testworld.Build(t), again)
-	p := payFor(t, w, seller.HTTP+"/paid?n=4")
-	require.Equal(t, "paid", p.Status, "%+v", p)
-	news := seller.control(t, `{}`)
-	require.Empty(t, news.Sent, "the deposit is found")
-	require.Equal(t, []string{"1000", "4000"}, news.Vouchers)
-	require.Equal(t, "paid", payFor(t, w, seller.HTTP+"/paid?n=5").Status)
-	require.Equal(t, []string{"5000"}, seller.control(t, `{}`).Vouchers)
-	require.Equal(t, before-10_000, lab.EVMBalance(first.EVM))
-}
-
 // What was not charged comes back: from the seller, and without it.
 func TestADepositComesBack(t *testing.T) {
 	lab := Start(t)
@@ -254,42 +185,4 @@ func TestADepositComesBack(t *testing.T) {
 	channelCommand(t, home, 0, &steps, "withdraw", host, "--sign")
 	require.True(t, steps.Steps[0].IsLast)
 	require.Equal(t, before-2_000, lab.EVMBalance(home.EVM), "all that the seller did not claim in time")
-}
-
-// A person approves the deposit, and then each voucher that is above what is paid without asking: an approval
-// of a deposit is none of another channel's.
-func TestAPersonApprovesDepositsAndVouchers(t *testing.T) {
-	lab := Start(t)
-	seller := startBatch(t, lab)
-	options := seller.options()
-	options.Budget = "approve_above = \"0.0005\""
-	home := testworld.NewHome(t, lab.Config(options))
-	lab.EVMMint(home.EVM, 1_000_000)
-	var asked []string
-	answers := "accept"
-	cmd := home.Command(t.Context(), testworld.Build(t), "mcp")
-	session, err := mcp.NewClient(&mcp.Implementation{Name: "e2e", Version: "1"}, &mcp.ClientOptions{
-		ElicitationHandler: func(_ context.Context, r *mcp.ElicitRequest) (*mcp.ElicitResult, error) {
-			asked = append(asked, r.Params.Message)
-			return &mcp.ElicitResult{Action: answers}, nil
-		}}).Connect(t.Context(), &mcp.CommandTransport{Command: cmd}, nil)
-	require.NoError(t, err)
-	defer session.Close()
-	pay := func(n string) (a answer) {
-		out, err := session.CallTool(t.Context(), &mcp.CallToolParams{Name: "x402_pay",
-			Arguments: map[string]any{"url": seller.HTTP + "/paid?n=" + n}})
-		require.NoError(t, err)
-		text, err := json.Marshal(out.StructuredContent)
-		require.NoError(t, err)
-		require.NoError(t, json.Unmarshal(text, &a))
-		return a
-	}
-	require.Equal(t, "paid", pay("1").Status)
-	require.Equal(t, "paid", pay("2").Status)
-	require.Len(t, asked, 2)
-	require.Contains(t, asked[0], "Pay $0.01 to ")
-	require.Contains(t, asked[1], "Pay $0.001 to ")
-	answers = "decline"
-	require.Equal(t, "APPROVAL_DECLINED", pay("3").Error)
-	require.Equal(t, []string{"1000", "2000"}, seller.control(t, `{}`).Vouchers)
 }

@@ -2,7 +2,6 @@ package e2e
 
 import (
 	"bytes"
-	"context"
 	"encoding/json"
 	"fmt"
 	"net/http"
@@ -10,7 +9,6 @@ import (
 	"sync/atomic"
 	"testing"
 
-	"github.com/modelcontextprotocol/go-sdk/mcp"
 	"github.com/stretchr/testify/require"
 
 	"x402-wallet/e2e/testworld"
@@ -179,62 +177,4 @@ func TestWhatTheSellerSignsIsEvidence(t *testing.T) {
 	require.Contains(t, string(out), "signed by "+other.Signer)
 	out, err = home.Command(t.Context(), bin, "history", "verify", "--seals").CombinedOutput()
 	require.NoError(t, err, "%s", out)
-}
-
-// With policy.sign_in as it is by default, the first sign-in at a host asks the person at the client: who
-// says no pays as before, and whose yes is remembered for the host.
-func TestThePersonDecidesOnSigningIn(t *testing.T) {
-	lab := Start(t)
-	shop := startExtensions(t, lab)
-	bin := testworld.Build(t)
-	for _, version := range []string{"2025-11-25", newest} {
-		t.Run(version, func(t *testing.T) {
-			lab := lab.For(t)
-			options := ConfigOptions{Budget: plenty, Loopback: []string{shop.HTTP}}
-			home := testworld.NewHome(t, lab.Config(options))
-			lab.EVMMint(home.EVM, 1_000_000)
-			var asked []string
-			action := ""
-			person := &mcp.ClientOptions{ElicitationHandler: func(_ context.Context,
-				r *mcp.ElicitRequest) (*mcp.ElicitResult, error) {
-				asked = append(asked, r.Params.Message)
-				return &mcp.ElicitResult{Action: action}, nil
-			}}
-			call := func(path string) (a answer) {
-				cmd := home.Command(t.Context(), bin, "mcp")
-				session, err := mcp.NewClient(&mcp.Implementation{Name: "e2e", Version: "1"}, person).
-					Connect(t.Context(), &mcp.CommandTransport{Command: cmd},
-						&mcp.ClientSessionOptions{ProtocolVersion: version})
-				require.NoError(t, err)
-				defer session.Close()
-				out, err := session.CallTool(t.Context(), &mcp.CallToolParams{Name: "x402_pay",
-					Arguments: map[string]any{"url": shop.HTTP + path,
-						"idempotencyKey": fmt.Sprint("purchase ", purchases.Add(1))}})
-				require.NoError(t, err)
-				text, err := json.Marshal(out.StructuredContent)
-				require.NoError(t, err)
-				require.NoError(t, json.Unmarshal(text, &a))
-				return a
-			}
-			path, other := "/evm?"+version, "/jws/evm?"+version
-			require.Equal(t, "paid", call(path).Status)
-			require.Empty(t, asked)
-			action = "decline"
-			require.Equal(t, "paid", call(path).Status, "no to signing in is not no to paying")
-			require.Len(t, asked, 1)
-			require.Contains(t, asked[0], "Sign in at")
-			require.Contains(t, asked[0], `the seller writes: "Sign in to read it again"`)
-			require.Equal(t, "paid", call(path).Status)
-			require.Len(t, asked, 1, "nor asked again")
-			require.Equal(t, "paid", call(other).Status)
-			action = "accept"
-			require.Equal(t, "free", call(other).Status)
-			require.Len(t, asked, 2)
-			action = "decline"
-			require.Equal(t, "free", call(other).Status)
-			require.Equal(t, "free", call("/evm").Status, "the host is remembered, and this path was bought")
-			require.Len(t, asked, 2)
-			require.Equal(t, uint64(996_000), lab.EVMBalance(home.EVM))
-		})
-	}
 }

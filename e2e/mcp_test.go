@@ -2,8 +2,6 @@ package e2e
 
 import (
 	"bufio"
-	"bytes"
-	"context"
 	"encoding/json"
 	"fmt"
 	"io"
@@ -318,59 +316,6 @@ func (p *purchase) once(t *testing.T, h *host) {
 	require.Len(t, r.StructuredContent.Transactions, 1)
 	require.Equal(t, "settled", r.StructuredContent.Transactions[0].Status)
 	require.Equal(t, "0.001", r.StructuredContent.Totals["USDC"])
-}
-
-// Whatever is said between two requests, the second is answered.
-func TestNonsenseDoesNotEndTheSession(t *testing.T) {
-	h := startHost(t, testworld.Build(t), testworld.NewHome(t, ""))
-	h.initialize(protocolVersion)
-	for i, nonsense := range []string{
-		"hello", "", "\r", "[]", `[{"jsonrpc":"2.0","id":90,"method":"ping"}]`, "{}",
-		`{"jsonrpc":"1.0","id":91,"method":"ping"}`, "null", "\x00\xff",
-		`{"jsonrpc":"2.0","id":{},"method":"ping"}`, `{"jsonrpc":"2.0","method":"notifications/cancelled"}`,
-		`{"jsonrpc":"2.0","method":"notifications/cancelled","params":{"requestId":12345}}`,
-		`{"jsonrpc":"2.0","id":92,"result":{}}`,
-		`{"jsonrpc":"2.0","id":93,"method":"tools/call","params":{"name":"x402_pay","arguments":` +
-			strings.Repeat("[", 5000) + strings.Repeat("]", 5000) + `}}`,
-		`{"jsonrpc":"2.0","id":94,"method":"tools/call","params":"x"}`, strings.Repeat("x", 17<<20),
-	} {
-		h.raw(nonsense)
-		h.ask(i+1, "ping", nil)
-	}
-	refused := 0
-	for _, line := range h.all() {
-		if strings.Contains(line, `"id":null`) {
-			refused++
-		}
-	}
-	require.Equal(t, 8, refused)
-	for id, code := range map[int]int{91: -32600, 93: -32600, 94: -32602} {
-		t.Run(fmt.Sprint(id), func(t *testing.T) {
-			require.Equal(t, code, h.answer(id).Error.Code, id)
-		})
-	}
-	body := strings.Repeat("a", 9<<20) // less than a line may have
-	require.Equal(t, "WALLET_NOT_FOUND",
-		h.tool(h.ask(50, "tools/call", toolCall("x402_pay", map[string]any{"url": "https://a.example",
-			"body": body}))).Error)
-}
-
-// Requests from a file are answered to the last.
-func TestRequestsFromAFile(t *testing.T) {
-	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
-	defer cancel()
-	cmd := testworld.NewHome(t, "").Command(ctx, testworld.Build(t), "mcp")
-	cmd.Stdin = strings.NewReader(
-		`{"jsonrpc":"2.0","id":1,"method":"initialize","params":{"protocolVersion":"2025-11-25","capabilities":{},"clientInfo":{"name":"sh","version":"1"}}}
-{"jsonrpc":"2.0","method":"notifications/initialized"}
-{"jsonrpc":"2.0","id":2,"method":"tools/list"}
-{"jsonrpc":"2.0","id":3,"method":"tools/call","params":{"name":"x402_check_balance","arguments":{}}}`)
-	var out, log bytes.Buffer
-	cmd.Stdout, cmd.Stderr = &out, &log
-	require.NoError(t, cmd.Run(), log.String())
-	require.Equal(t, 3, strings.Count(out.String(), "\n"), out.String())
-	require.Contains(t, out.String(), `"structuredContent"`)
-	require.Empty(t, log.String())
 }
 
 // The old name of a tool is answered and not listed; init may run while the server does.

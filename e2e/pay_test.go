@@ -2,13 +2,9 @@ package e2e
 
 import (
 	"context"
-	"encoding/base64"
 	"encoding/json"
 	"fmt"
-	"net/http"
-	"net/http/httptest"
 	"strings"
-	"sync"
 	"testing"
 	"time"
 
@@ -207,39 +203,6 @@ func TestTheWalletSettlesAtTheSecondFacilitator(t *testing.T) {
 	require.Len(t, lab.EVMSpentNonces(home.EVM), 2)
 }
 
-// A facilitator that takes the payment and loses its answer: the second one gets the very same
-// nonce, and one of them moves it.
-func TestALostSettlementGoesOnWithTheSameNonce(t *testing.T) {
-	lab := Start(t)
-	w, home := funded(t, lab, ConfigOptions{})
-	lab.ResetLogs()
-	lab.Inject(0, Fault{Op: "settle", Drop: true, After: true, N: 10})
-	p := payFor(t, w, lab.SellerSeed+"/seed/v2evm")
-	if p.Error != "" { // the facilitators could not prove it: the chain does, on the next identical call
-		require.Equal(t, "OUTCOME_UNKNOWN", p.Error, "%+v", p)
-		lab.Heal(0)
-		p = payFor(t, w, lab.SellerSeed+"/seed/v2evm")
-	}
-	require.Equal(t, "paid", p.Status, "%+v", p)
-	require.Len(t, lab.EVMSpentNonces(home.EVM), 1)
-	require.Equal(t, uint64(1_000_000-1000), lab.EVMBalance(home.EVM))
-	nonces := map[string]bool{}
-	for i := range 2 {
-		for _, c := range lab.FacilitatorLog(i) {
-			if c.Op == "settle" {
-				var r struct {
-					PaymentPayload struct {
-						Payload struct{ Authorization struct{ Nonce string } }
-					}
-				}
-				require.NoError(t, json.Unmarshal(c.Request, &r))
-				nonces[r.PaymentPayload.Payload.Authorization.Nonce] = true
-			}
-		}
-	}
-	require.Len(t, nonces, 1)
-}
-
 // Each refusal has its exact code; nothing is signed and nothing is spent.
 func TestRefusals(t *testing.T) {
 	lab := Start(t)
@@ -322,115 +285,4 @@ func TestRefusals(t *testing.T) {
 		})
 	}
 	require.Zero(t, settled(lab, 0)+settled(lab, 1))
-}
-
-// A hundred calls at once with room for ten: ten settle, by the facilitator's count; with two
-// processes as well.
-func TestAHundredParallelCalls(t *testing.T) {
-	lab := Start(t)
-	bin := testworld.Build(t)
-	for _, processes := range []int{1, 2} {
-		t.Run(fmt.Sprint(processes, " processes"), func(t *testing.T) {
-			lab := lab.For(t)
-			home := testworld.NewHome(t,
-				lab.Config(ConfigOptions{Budget: "session = \"0.01\"\nrate = 10000"}))
-			lab.EVMMint(home.EVM, 1_000_000)
-			lab.ResetLogs()
-			var wallets []*Wallet
-			for range processes {
-				wallets = append(wallets, StartWallet(t, bin, home))
-			}
-			var wait sync.WaitGroup
-			var mu sync.Mutex
-			counts := map[string]int{}
-			for i := range 100 {
-				w := wallets[i%processes]
-				wait.Go(func() {
-					p := payFor(t, w, lab.Seller+"/evm")
-					mu.Lock()
-					counts[p.Status+p.Error]++
-					mu.Unlock()
-				})
-			}
-			wait.Wait()
-			require.Equal(t, map[string]int{"paid": 10, "BUDGET_EXCEEDED": 90}, counts)
-			require.Equal(t, 10, settled(lab, 0))
-			require.Equal(t, uint64(1_000_000-10*1000), lab.EVMBalance(home.EVM))
-		})
-	}
-}
-
-func TestReplayAndContent(t *testing.T) {
-	lab := Start(t)
-	w, home := funded(t, lab, ConfigOptions{})
-	first := payFor(t, w, lab.Seller+"/evm", "idempotencyKey", "one")
-	require.Equal(t, "paid", first.Status, "%+v", first)
-	again := payFor(t, w, lab.Seller+"/evm", "idempotencyKey", "one")
-	require.Equal(t, "replayed", again.Status)
-	require.Equal(t, first.Content, again.Content)
-	require.Equal(t, first.PaymentID, again.PaymentID)
-	require.Equal(t, "INVALID_ARGUMENT", payFor(t, w, lab.Seller+"/svm", "idempotencyKey", "one").Error)
-	require.Len(t, lab.EVMSpentNonces(home.EVM), 1)
-
-	r, err := w.Call(t.Context(), "x402_history",
-		map[string]any{"paymentId": first.PaymentID, "evidence": true})
-	require.NoError(t, err)
-	require.Contains(t, r.Text, `"nonce"`)
-	require.Contains(t, r.Text, `\"ok\":true`, "the content is kept with the payment")
-
-	free := payFor(t, w, lab.Seller+"/free")
-	require.Equal(t, "free", free.Status)
-	body := payFor(t, w, lab.Seller+"/echo", "method", "POST", "body", `{"a":1}`, "headers",
-		map[string]string{"Content-Type": "application/json"})
-	require.Equal(t, "paid", body.Status, "%+v", body)
-	require.Contains(t, body.Content, `{\"a\":1}`, "the paid request repeats the body")
-	unserved := payFor(t, w, lab.Seller+"/upfront500")
-	require.Equal(t, "paid_not_served", unserved.Status, "%+v", unserved)
-	require.Equal(t, 500, unserved.HTTPStatus)
-	spent := len(lab.EVMSpentNonces(home.EVM))
-	require.Equal(t, "paid_not_served", payFor(t, w, lab.Seller+"/upfront500").Status,
-		"the same call is the same purchase")
-	require.Len(t, lab.EVMSpentNonces(home.EVM), spent)
-}
-
-// Sellers of our own, for what the reference sellers never say: an asset outside the registry, and
-// a 402 that asks for nothing.
-func TestHostileChallenges(t *testing.T) {
-	lab := Start(t)
-	option := func(asset, payTo string) string {
-		return fmt.Sprintf(
-			`{"x402Version":2,"resource":{"url":"https://x"},"accepts":[{"scheme":"exact","network":%q,"amount":"1000","asset":%q,"payTo":%q,"maxTimeoutSeconds":60,"extra":{"name":"USDC","version":"2"}}]}`,
-			lab.EVM.Network, asset, payTo)
-	}
-	lookAlike := lab.EVM.Asset[:len(lab.EVM.Asset)-1] + "F"
-	if lookAlike == lab.EVM.Asset {
-		lookAlike = lab.EVM.Asset[:len(lab.EVM.Asset)-1] + "e0"[:1]
-	}
-	seller := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		header := map[string]string{
-			"/asset":   option(lookAlike, lab.EVM.PayTo),
-			"/nothing": "",
-			"/twice": strings.Replace(option(lab.EVM.Asset, lab.EVM.PayTo), `"amount":"1000"`,
-				`"amount":"1","amount":"999999"`, 1),
-			"/self": option(lab.EVM.Asset, r.URL.Query().Get("us")),
-		}[r.URL.Path]
-		if header != "" {
-			w.Header().Set("PAYMENT-REQUIRED", base64.StdEncoding.EncodeToString([]byte(header)))
-		}
-		w.WriteHeader(http.StatusPaymentRequired)
-	}))
-	defer seller.Close()
-	w, home := funded(t, lab, ConfigOptions{Loopback: []string{seller.URL}})
-	for path, code := range map[string]string{
-		"/asset": "UNTRUSTED_ASSET", "/nothing": "NO_REQUIREMENTS", "/twice": "INVALID_REQUIREMENT",
-		"/self?us=" + home.EVM: "INVALID_REQUIREMENT",
-	} {
-		t.Run(path, func(t *testing.T) {
-			p := payFor(t, w, seller.URL+path)
-			require.Equal(t, code, p.Error, "%s %+v", path, p)
-			require.Equal(t, "0", p.Spent)
-		})
-	}
-	require.Empty(t, history(t, w))
-	require.Empty(t, lab.EVMSpentNonces(home.EVM))
 }
