@@ -58,6 +58,7 @@ var (
 // Seeds by default: for half a minute on two cores; -sim.seeds for more.
 const (
 	seedsSQLite = 1_000
+	seedsShort  = 200
 	seedsFleet  = 100
 )
 
@@ -67,7 +68,11 @@ func TestSimulation(t *testing.T) {
 	if *simOn == onPostgres {
 		t.Skip("on PostgreSQL")
 	}
-	simulate(t, seedsSQLite, onSQLite, newGround)
+	last := uint64(seedsSQLite)
+	if testing.Short() {
+		last = seedsShort
+	}
+	simulate(t, last, onSQLite, newGround)
 }
 
 // TestSimulationOfAFleet is the same worlds on PostgreSQL.
