@@ -11,7 +11,7 @@ VERSION := $(shell git describe --tags --always --dirty 2>/dev/null || echo unkn
 LDFLAGS := -s -w -X main.version=$(VERSION)
 LINT    := go run github.com/golangci/golangci-lint/v2/cmd/golangci-lint@v2.15.0
 
-.PHONY: build demo test race lint bench crash e2e prep cross tidy vet fmt release reproducible
+.PHONY: build demo test nightly race vault signers monitoring platforms lint bench crash e2e prep cross tidy vet fmt release reproducible
 
 build:
 	go build -buildvcs=auto -ldflags '$(LDFLAGS)' -o $(BIN) .
@@ -25,19 +25,47 @@ demo: need-go build
 demo-fleet: need-go need-postgres need-prometheus build
 	go run ./examples/fleet -program $(BIN)
 
-# Everything: unit, vectors, simulation, race, interop on real chains.
-test: need-go need-node need-cc need-postgres need-prometheus need-hsm prep simulation race
+# All tests but those of `make nightly`. `make lint` runs the checks of `go vet`, so that they are not run here again.
+TEST := go test -count=1 -vet=off -timeout 15m
+test: need-go need-node need-cc need-postgres prep build
+	X402_WALLET_BIN=$(CURDIR)/$(BIN) $(TEST) -p 4 -skip '^($(SLOW))$$' ./e2e/cli ./e2e $$(go list ./... | grep -vE '^x402-wallet/($(RACED)|$(NIGHTLY))$$')
+	$(TEST) -run '^($(ALONE))$$' ./history ./pay ./paywall
+	$(RACE) -p 4 -skip '^($(ALONE))$$' $(addprefix ./,$(subst |, ,$(RACED)))
 
-# The race detector is the one thing that needs cgo; the real chains run in the same go. It watches all but SQLite, which is Go here
-# and twenty times slower under it, and the key derivation; and all but ALONE, tests that do one thing after another for long, and
-# WITHOUT, which are not built for it (!race) as the simulation is not. The cut wire counts bytes and is run without it. What takes
-# longest begins first.
-WITHOUT := TestWipedFromMemory|TestThePhraseIsNotHeld|TestMemoryLedgerMatchesStore
-ALONE := TestVerifyFindsEveryCell|TestPagesHoldWhatSQLiteReads|TestPagesThatAreBroken|TestAFleetsLedgerIsItsModel|TestTheSameSignaturesAsTheLibrary|TestMultiplesOfTheBasePoint|TestTheVaultIsItsModel|TestMutants|TestAMoveToTheFleetIsKilled|TestAMoveToTheFleetIsTakenBack|TestAMoveHomeIsKilled|TestAMoveHomeIsTakenBack|TestThousandsOfOpenPayments|TestRequestsLeaveNothing|TestTheQueue|TestAllAgentsQuestionsAreBounded
-race:
-	go test -count=1 -run '^($(WITHOUT)|$(ALONE))$$' -timeout 10m ./history ./wallet ./e2e/vault ./pay ./paywall
-	go test -count=1 -timeout 15m ./e2e/crash
-	CGO_ENABLED=1 go test -race -gcflags=modernc.org/...=-race=false -gcflags=golang.org/x/crypto/...=-race=false -p 4 -timeout 20m -skip '^($(ALONE))$$' ./e2e ./history ./e2e/cli ./tools ./pay ./paywall ./seller ./wallet $$(go list ./... | grep -v /e2e/crash)
+# The packages whose goroutines share the money: they are tested under the race detector. NIGHTLY and SLOW are the packages and
+# the single tests that `make nightly` alone runs.
+RACED   := pay|history|tools|paywall|seller|wallet/agent|internal/relay
+NIGHTLY := e2e/agent|e2e/crash|e2e/monitoring|e2e/vault|examples/fleet
+SLOW    := TestPaysByAnHSM|TestPaywallUnderAttack
+
+# The race detector needs cgo. It does not watch SQLite, which is Go code here and twenty times slower under it, nor the key
+# derivation. ALONE are tests that the detector would only slow down: they do one thing after another. The simulation is not built
+# for it (!race), nor is what looks for wiped keys in memory.
+RACE := CGO_ENABLED=1 $(TEST) -race -gcflags=modernc.org/...=-race=false -gcflags=golang.org/x/crypto/...=-race=false
+ALONE := TestSimulation|TestSimulationOfAFleet|TestVerifyFindsEveryCell|TestPagesHoldWhatSQLiteReads|TestPagesThatAreBroken|TestAFleetsLedgerIsItsModel|TestAMoveToTheFleetIsKilled|TestAMoveToTheFleetIsTakenBack|TestAMoveHomeIsKilled|TestAMoveHomeIsTakenBack|TestThousandsOfOpenPayments|TestRequestsLeaveNothing|TestTheQueue|TestAllAgentsQuestionsAreBounded
+
+# What is slow or rare: everything under the race detector, every proof at its full length, every crash point, the owner's vault,
+# the pages in Chromium, monitoring by a real Prometheus, signers with an HSM in software, the trials with scripted agents, the
+# mutants, all six platforms.
+nightly: LONG := 1
+nightly: need-chromium need-prometheus need-hsm need-strace test race proof vault signers monitoring demo-fleet screenshots trials load moves mutants platforms
+race: need-go need-node need-cc need-postgres prep
+	$(RACE) -timeout 40m -skip '^($(ALONE)|$(SLOW)|TestMultiplesOfTheBasePoint|TestTheSameSignaturesAsTheLibrary)$$' $$(go list ./... | grep -vE '^x402-wallet/($(NIGHTLY))$$')
+
+# The owner's vault against its model, on a real chain, with faults in the contract that its tests must find.
+vault: need-go need-node prep
+	$(TEST) ./e2e/vault
+
+# Keys in an HSM.
+signers: need-go need-node need-hsm prep
+	$(TEST) -run TestPaysByAnHSM ./e2e
+
+# The metrics and the alerts, by a real Prometheus.
+monitoring: need-go need-prometheus
+	$(TEST) ./e2e/monitoring ./examples/fleet
+
+platforms:
+	$(MAKE) cross CROSS='linux-amd64 linux-arm64 darwin-amd64 darwin-arm64 windows-amd64 windows-arm64'
 
 # What docs/proof.md states, in numbers: random sequences on the ledger and its model, simulated worlds (ON_FLEET of them in
 # PostgreSQL, too), executions of each fuzz target. -rapid.seed and -sim.seed repeat one that failed; both print it.
@@ -55,7 +83,7 @@ patient: prep
 model:
 	GOGC=400 go test -count=1 -timeout 2h -v -run TestTheLedgerIsItsModel ./history -args -rapid.checks $$(($(SEQUENCES) / 2)) | grep -v '^=== '
 
-simulation: need-postgres
+simulation: need-go need-postgres
 	GOGC=400 go test -count=1 -timeout 2h -v -run 'TestSimulation$$' ./pay -args -sim.engine sqlite -sim.seeds $(SEEDS) | grep -vE '^=== |/seeds'
 	GOGC=400 go test -count=1 -timeout 5h -v -run TestSimulationOfAFleet ./pay -args -sim.engine postgres -sim.seeds $(ON_FLEET) | grep -vE '^=== |/seeds'
 
@@ -84,11 +112,6 @@ trials: need-go
 load:
 	go test -count=1 -timeout 5m -v -run TestPaywallUnderAttack ./e2e -args -hostile 10000
 
-# Budgets of 10^3 to 10^7 agents in virtual time: the tables of docs/scale.md. SIZE=1e5 and SHAPE=leases choose, SEED is another one.
-.PHONY: scale
-scale: need-go
-	go run ./e2e/scale $(if $(SIZE),-size '$(SIZE)') $(if $(SHAPE),-shape '$(SHAPE)') $(if $(SEED),-seed '$(SEED)')
-
 prep: need-node
 	e2e/lab/prep.sh
 
@@ -97,9 +120,9 @@ prep: need-node
 # ONLY='SCENARIO CALL N ACT' one that was reported.
 crash: need-go need-strace need-postgres build
 	go vet -tags crash ./e2e/crash ./wallet
-	go test -tags crash -count=1 -run 'TestCrash|TestOrderOnDisk' ./wallet
+	go test -tags crash -count=1 -vet=off -run TestOrderOnDisk ./wallet
 	X402_WALLET_BIN=$(CURDIR)/$(BIN) go test -tags crash -count=1 -v -timeout 5h -run 'TestSweep|TestStrace' ./e2e/crash -args $(if $(POINTS),-points $(POINTS)) $(if $(LONG),-long) $(if $(ONLY),-only '$(ONLY)')
-	go test -count=1 -v -timeout 2h -run TestWire ./e2e/crash -args -everybyte $(if $(LONG),all,cut) | grep -v '^=== '
+	go test -count=1 -v -timeout 2h -run 'TestWire|TestProxy|TestRefused' ./e2e/crash -args -everybyte $(if $(LONG),all,cut) | grep -v '^=== '
 
 # The wallet's pages in a real Chromium: light, dark and narrow, by keyboard, by WCAG (axe-core), and no request to anybody else.
 # PICTURES is where the screenshots go.
@@ -119,11 +142,10 @@ bench-fleet: need-postgres
 	go test -run '^$$' -bench BenchmarkFleet -benchtime 1x -timeout 30m ./history -args -fleet.verify 100000
 	go test -run '^$$' -bench 'BenchmarkFleet$$/here/reserve$$' -benchtime 1x -timeout 30m ./history -args -fleet.payments 1000000
 
-# A ledger's move is killed at each of its steps, and is timed with 10^5 payments.
+# A ledger's move is killed at each of its steps.
 .PHONY: moves
 moves: need-postgres
 	go test -count=1 -timeout 30m -run 'TestAMove' ./history -args -moves
-	go test -run '^$$' -bench 'BenchmarkMove$$' -benchtime 1x -timeout 60m ./history -args -move.payments 100000
 
 vet:
 	go vet ./...
@@ -131,7 +153,8 @@ vet:
 fmt:
 	@test -z "$$(gofmt -l $$(git ls-files '*.go'))" || { gofmt -l $$(git ls-files '*.go'); echo 'run gofmt -w on these'; exit 1; }
 
-lint: fmt vet
+# The checks of `go vet` are among these.
+lint: fmt
 	$(LINT) run --allow-parallel-runners ./...
 
 tidy:
@@ -183,7 +206,7 @@ need-node:
 	@v=$$(node --version 2>/dev/null | sed 's/^v//'); printf '%s\n20\n' "$${v:-0}" | sort -VC -r || { echo "the tests on real chains need Node 20 or newer (found: $${v:-none})"; exit 1; }
 	@command -v npm >/dev/null || { echo 'the tests on real chains need npm'; exit 1; }
 
-# Hand-made faults, each of which must turn a test red.
+# Each mutant breaks an invariant of the money, and must turn a test red.
 .PHONY: mutants
 mutants:
 	go run ./e2e/mutants

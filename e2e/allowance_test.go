@@ -4,12 +4,9 @@ import (
 	"bytes"
 	"context"
 	"encoding/json"
-	"fmt"
 	"net/http"
 	"path/filepath"
-	"sync"
 	"testing"
-	"time"
 
 	"github.com/stretchr/testify/require"
 
@@ -146,102 +143,4 @@ func (a *floatAgent) verify() {
 	a.t.Helper()
 	var out struct{ OK bool }
 	runWallet(a.t, a.home, a.bin, &out, "history", "verify")
-}
-
-// 100 parallel payments, in two processes, against an allowance for ten: the chain moves that and no more.
-func TestAHundredPaymentsOfAnAllowanceForTen(t *testing.T) {
-	lab := Start(t)
-	for _, processes := range []int{1, 2} {
-		t.Run(fmt.Sprint(processes, " processes"), func(t *testing.T) {
-			lab := lab.For(t)
-			a := newFloatAgent(t, lab, "per_call = \"1.00\"\nsession = \"5.00\"\nrate = 10000")
-			a.approve("0.01")
-			before := lab.EVMBalance(floatOwner)
-			var wallets []*Wallet
-			for range processes {
-				wallets = append(wallets, StartWallet(t, a.bin, a.home))
-			}
-			var wait sync.WaitGroup
-			var mu sync.Mutex
-			counts := map[string]int{}
-			for i := range 100 {
-				wait.Go(func() {
-					p := payFor(t, wallets[i%processes], lab.Seller+"/evm")
-					mu.Lock()
-					counts[p.Status+p.Error]++
-					mu.Unlock()
-				})
-			}
-			wait.Wait()
-			require.Equal(t, map[string]int{"paid": 10, "DELEGATION_EXHAUSTED": 90}, counts)
-			require.Equal(t, before-10_000, lab.EVMBalance(floatOwner))
-			require.Zero(t, lab.EVMBalance(a.home.EVM))
-			a.verify()
-		})
-	}
-}
-
-// kill -9 after the transfer of a float left, and before it is in a block: the next process finds it by its
-// receipt, and takes none besides.
-func TestKilledWhileAFloatIsOnItsWay(t *testing.T) {
-	lab := Start(t)
-	a := newFloatAgent(t, lab, plenty)
-	a.approve("0.1")
-	before := lab.EVMBalance(floatOwner)
-	w := StartWallet(t, a.bin, a.home)
-	anvil(t, lab, "evm_setAutomine", false)
-	t.Cleanup(func() { anvil(t, lab, "evm_setAutomine", true) })
-	ctx, cancel := context.WithCancel(t.Context())
-	done := make(chan struct{})
-	go func() {
-		defer close(done)
-		_, _ = w.Call(ctx, "x402_pay", map[string]any{"url": lab.Seller + "/evm"})
-	}()
-	waiting := func() string {
-		var count string
-		answer := anvil(t, lab, "eth_getTransactionCount", a.home.EVM, "pending")
-		require.NoError(t, json.Unmarshal(answer, &count))
-		return count
-	}
-	require.Eventually(t, func() bool { return waiting() == "0x1" }, time.Minute, 20*time.Millisecond)
-	w.Kill()
-	cancel()
-	<-done
-	other := permit2Command(t, lab, a.home, "--amount", "1")
-	require.Equal(t, "CHECK_FAILED", other.Error, "%+v", other)
-	require.Contains(t, other.Message, "a float is on its way")
-	anvil(t, lab, "evm_setAutomine", true)
-	anvil(t, lab, "evm_mine")
-
-	heir := StartWallet(t, a.bin, a.home)
-	require.Equal(t, "paid", payFor(t, heir, lab.Seller+"/evm").Status)
-	require.Equal(t, "0x1", waiting(), "one transfer")
-	require.Equal(t, before-5_000, lab.EVMBalance(floatOwner))
-	require.Equal(t, uint64(4_000), lab.EVMBalance(a.home.EVM))
-	a.verify()
-}
-
-// What taking a float costs is bounded by the owner's rules, and needs the network's coin.
-func TestTheGasOfAFloatIsBounded(t *testing.T) {
-	lab := Start(t)
-	a := newFloatAgent(t, lab, plenty)
-	a.approve("0.1")
-	a.gas("0x0")
-	w := StartWallet(t, a.bin, a.home)
-	p := payFor(t, w, lab.Seller+"/evm")
-	require.Equal(t, "INSUFFICIENT_FUNDS", p.Error, "%+v", p)
-	require.Contains(t, p.Message, "of gas")
-	var tip struct{ BaseFeePerGas string }
-	require.NoError(t, json.Unmarshal(anvil(t, lab, "eth_getBlockByNumber", "latest", false), &tip))
-	t.Cleanup(func() { // the chain is everybody's
-		anvil(t, lab, "anvil_setNextBlockBaseFeePerGas", tip.BaseFeePerGas)
-		anvil(t, lab, "evm_mine")
-	})
-	a.gas("0x8ac7230489e80000")
-	anvil(t, lab, "anvil_setNextBlockBaseFeePerGas", "0x174876e800") // 100 gwei
-	anvil(t, lab, "evm_mine")
-	p = payFor(t, w, lab.Seller+"/evm")
-	require.Equal(t, "POLICY_DENIED", p.Error, "%+v", p)
-	require.Contains(t, p.Message, "max_gas allows 0.001")
-	require.Zero(t, lab.EVMBalance(a.home.EVM))
 }

@@ -5,10 +5,7 @@ import (
 	"fmt"
 	"path/filepath"
 	"strings"
-	"sync"
-	"sync/atomic"
 	"testing"
-	"time"
 
 	"github.com/ethereum/go-ethereum/common/hexutil"
 	"github.com/ethereum/go-ethereum/crypto"
@@ -194,42 +191,6 @@ func TestAnOwnersMoneyComesBackWithoutTheSeller(t *testing.T) {
 	require.Contains(t, p.Message, "$0.01 is at least 3 times")
 }
 
-// A process is killed while the seller, who has charged, still holds the answer: the next one shows the same
-// voucher and no other, and the deposit was made once.
-func TestKilledInAnOwnersChannel(t *testing.T) {
-	lab, seller, owner, home := ownersWorld(t)
-	owner.fund(t, home, seller, "0.01")
-	for n, ceilings := range [][]string{{"1000", "1000"}, {"2000", "2000"}} { // with the deposit, and without
-		seller.control(t, `{"hold":1}`)
-		w := StartWallet(t, testworld.Build(t), home)
-		done := make(chan struct{})
-		url := fmt.Sprintf("%s/paid?n=%d", seller.HTTP, n)
-		go func() {
-			defer close(done)
-			_, _ = w.Call(t.Context(), "x402_pay", map[string]any{"url": url})
-		}()
-		var seen []string
-		require.Eventually(t, func() bool {
-			news := seller.control(t, `{}`)
-			seen = append(seen, news.Vouchers...)
-			return news.Hold == 0
-		}, time.Minute, 20*time.Millisecond)
-		w.Kill()
-		<-done
-		heir := StartWallet(t, testworld.Build(t), home)
-		p := payFor(t, heir, url)
-		require.Equal(t, "paid_not_served", p.Status, "%+v", p)
-		require.Equal(t, ceilings, append(seen, seller.control(t, `{}`).Vouchers...))
-		heir.Close()
-	}
-	w := StartWallet(t, testworld.Build(t), home)
-	p := payFor(t, w, seller.HTTP+"/paid?n=3")
-	require.Equal(t, "paid", p.Status, "%+v", p)
-	require.Equal(t, "0.003", p.Budget.Session.Spent)
-	require.Equal(t, []string{"3000"}, seller.control(t, `{}`).Vouchers)
-	require.Equal(t, uint64(990_000), lab.EVMBalance(owner.address))
-}
-
 // A seller does not hear that the facilitator made the owner's deposit: the same call shows the voucher
 // alone, and is served for it when the seller looks at the chain (the reference server does after five
 // minutes, or anew).
@@ -250,85 +211,4 @@ func TestAnOwnersDepositThatItsSellerMissed(t *testing.T) {
 	require.Equal(t, []string{"1000"}, news.Vouchers)
 	require.Equal(t, "paid", payFor(t, w, seller.HTTP+"/paid?n=2").Status)
 	require.Equal(t, []string{"2000"}, seller.control(t, `{}`).Vouchers)
-}
-
-// The ledger is lost: the owner writes the channel down again, and no more is promised than was spent and the
-// price. Without the owner nothing is signed in it.
-func TestALostLedgerFindsAnOwnersChannel(t *testing.T) {
-	lab := Start(t)
-	seller := startBatch(t, lab)
-	owner := newChannelOwner(t, lab)
-	key, _ := newEVMKey(t)
-	rules, secret := lab.Config(seller.options()), hexutil.Encode(crypto.FromECDSA(key))
-	first := homeOf(t, rules, secret)
-	owner.fund(t, first, seller, "0.01")
-	w := StartWallet(t, testworld.Build(t), first)
-	for _, n := range []string{"1", "2", "3"} {
-		require.Equal(t, "paid", payFor(t, w, seller.HTTP+"/paid?n="+n).Status)
-	}
-	w.Close()
-	seller.control(t, `{}`)
-
-	again := homeOf(t, rules, secret)
-	require.Equal(t, first.EVM, again.EVM)
-	w = StartWallet(t, testworld.Build(t), again)
-	require.Equal(t, "INSUFFICIENT_FUNDS", payFor(t, w, seller.HTTP+"/paid?n=4").Error, "it has none itself")
-	owner.fund(t, again, seller, "0")
-	p := payFor(t, w, seller.HTTP+"/paid?n=4")
-	require.Equal(t, "paid", p.Status, "%+v", p)
-	news := seller.control(t, `{}`)
-	require.Empty(t, news.Sent)
-	require.Equal(t, []string{"1000", "4000"}, news.Vouchers)
-	require.Equal(t, "paid", payFor(t, w, seller.HTTP+"/paid?n=5").Status)
-	require.Equal(t, []string{"5000"}, seller.control(t, `{}`).Vouchers)
-	require.Equal(t, uint64(990_000), lab.EVMBalance(owner.address))
-}
-
-// Two processes and many calls use one channel: no two vouchers are for the same sum, and each counts.
-func TestProcessesShareAnOwnersChannel(t *testing.T) {
-	lab, seller, owner, home := ownersWorld(t)
-	owner.fund(t, home, seller, "0.012")
-	one, two := StartWallet(t, testworld.Build(t), home), StartWallet(t, testworld.Build(t), home)
-	const each = 7
-	var calls sync.WaitGroup
-	var paid, refused atomic.Int32
-	for i, w := range []*Wallet{one, two} {
-		for n := range each {
-			calls.Go(func() {
-				switch p := payFor(t, w, fmt.Sprintf("%s/paid?w=%d&n=%d", seller.HTTP, i, n)); {
-				case p.Status == "paid":
-					paid.Add(1)
-				case p.Error == "INSUFFICIENT_FUNDS":
-					refused.Add(1)
-				}
-			})
-		}
-	}
-	calls.Wait()
-	require.EqualValues(t, 12, paid.Load())
-	require.EqualValues(t, 2*each-12, refused.Load())
-	news := seller.control(t, `{}`)
-	require.Equal(t, []string{"deposit"}, news.Sent)
-	require.Len(t, news.Vouchers, 12)
-	for i, ceiling := range news.Vouchers {
-		require.Equal(t, fmt.Sprint(1000*(i+1)), ceiling)
-	}
-	require.Equal(t, uint64(988_000), lab.EVMBalance(owner.address))
-}
-
-// A voucher that was refused can be claimed all the same, so it counts for good, and the next ones that
-// promise no more count nothing: what the windows have is what can be claimed.
-func TestARefusedVoucherOfAnOwnersChannelCounts(t *testing.T) {
-	_, seller, owner, home := ownersWorld(t)
-	owner.fund(t, home, seller, "0.01")
-	w := StartWallet(t, testworld.Build(t), home)
-	require.Equal(t, "paid", payFor(t, w, seller.HTTP+"/paid?n=1").Status)
-	require.Equal(t, "OUTCOME_UNKNOWN", payFor(t, w, seller.HTTP+"/fail").Error)
-	for n, spent := range []string{"0.003", "0.003", "0.004"} { // promised: 3000, 3000, 4000
-		p := payFor(t, w, fmt.Sprintf("%s/paid?m=%d", seller.HTTP, n))
-		require.Equal(t, "paid", p.Status, "%+v", p)
-		require.Equal(t, spent, p.Budget.Session.Spent)
-	}
-	require.Equal(t, []string{"1000", "2000", "3000", "2000", "3000", "4000"},
-		seller.control(t, `{}`).Vouchers)
 }

@@ -2,16 +2,13 @@ package e2e
 
 import (
 	"bytes"
-	"context"
 	"encoding/json"
 	"fmt"
 	"net/http"
 	"path/filepath"
 	"sync/atomic"
 	"testing"
-	"time"
 
-	"github.com/modelcontextprotocol/go-sdk/mcp"
 	"github.com/stretchr/testify/require"
 
 	"x402-wallet/e2e/testworld"
@@ -115,42 +112,6 @@ func TestSignsInAsThePayer(t *testing.T) {
 	require.Equal(t, uint64(500), lab.SVMTokenAccount(account).DelegatedAmount)
 }
 
-// The identifier is the payment's own: a process that is killed after the seller settled, before it answered,
-// leaves a payment that the next process shows again under the same one, and gets its answer.
-func TestAPaymentIdentifierOutlivesItsProcess(t *testing.T) {
-	lab := Start(t)
-	shop := startExtensions(t, lab)
-	for _, fault := range []string{"hold", "lose"} {
-		t.Run(fault, func(t *testing.T) {
-			lab := lab.For(t)
-			w, home := funded(t, lab, ConfigOptions{Loopback: []string{shop.HTTP}})
-			before := shop.control(t, `{"`+fault+`":1}`)
-			if fault == "hold" {
-				args := map[string]any{"url": shop.HTTP + "/plain"}
-				go func() { _, _ = w.Call(t.Context(), "x402_pay", args) }()
-				require.Eventually(t, func() bool {
-					return shop.control(t, `{}`).Settled == before.Settled+1
-				}, time.Minute, 20*time.Millisecond)
-				w.Kill()
-				w = StartWallet(t, testworld.Build(t), home)
-			} else {
-				require.NotEmpty(t, payFor(t, w, shop.HTTP+"/plain").Error)
-			}
-			p := payFor(t, w, shop.HTTP+"/plain")
-			require.Contains(t, []string{"paid", "replayed"}, p.Status, "%+v", p)
-			require.JSONEq(t, `{"ok":true,"path":"/plain"}`, p.Content)
-			seen := shop.control(t, `{}`)
-			require.Equal(t, 1, seen.Settled-before.Settled)
-			require.Equal(t, 1, seen.Replayed-before.Replayed)
-			ids := seen.IDs[len(before.IDs):]
-			require.Equal(t, []string{p.PaymentID, p.PaymentID}, ids, "both times the payment's own")
-			require.Regexp(t, `^[A-Za-z0-9_-]{16,128}$`, p.PaymentID)
-			require.Equal(t, uint64(999_000), lab.EVMBalance(home.EVM))
-			require.Len(t, lab.EVMSpentNonces(home.EVM), 1)
-		})
-	}
-}
-
 // attested is an offer or a receipt as x402_history shows it.
 type attested struct {
 	Format, Signer, Why, Payer, Transaction, ResourceURL string
@@ -216,131 +177,4 @@ func TestWhatTheSellerSignsIsEvidence(t *testing.T) {
 	require.Contains(t, string(out), "signed by "+other.Signer)
 	out, err = home.Command(t.Context(), bin, "history", "verify", "--seals").CombinedOutput()
 	require.NoError(t, err, "%s", out)
-}
-
-// With policy.sign_in as it is by default, the first sign-in at a host asks the person at the client: who
-// says no pays as before, and whose yes is remembered for the host.
-func TestThePersonDecidesOnSigningIn(t *testing.T) {
-	lab := Start(t)
-	shop := startExtensions(t, lab)
-	bin := testworld.Build(t)
-	for _, version := range []string{"2025-11-25", newest} {
-		t.Run(version, func(t *testing.T) {
-			lab := lab.For(t)
-			options := ConfigOptions{Budget: plenty, Loopback: []string{shop.HTTP}}
-			home := testworld.NewHome(t, lab.Config(options))
-			lab.EVMMint(home.EVM, 1_000_000)
-			var asked []string
-			action := ""
-			person := &mcp.ClientOptions{ElicitationHandler: func(_ context.Context,
-				r *mcp.ElicitRequest) (*mcp.ElicitResult, error) {
-				asked = append(asked, r.Params.Message)
-				return &mcp.ElicitResult{Action: action}, nil
-			}}
-			call := func(path string) (a answer) {
-				cmd := home.Command(t.Context(), bin, "mcp")
-				session, err := mcp.NewClient(&mcp.Implementation{Name: "e2e", Version: "1"}, person).
-					Connect(t.Context(), &mcp.CommandTransport{Command: cmd},
-						&mcp.ClientSessionOptions{ProtocolVersion: version})
-				require.NoError(t, err)
-				defer session.Close()
-				out, err := session.CallTool(t.Context(), &mcp.CallToolParams{Name: "x402_pay",
-					Arguments: map[string]any{"url": shop.HTTP + path,
-						"idempotencyKey": fmt.Sprint("purchase ", purchases.Add(1))}})
-				require.NoError(t, err)
-				text, err := json.Marshal(out.StructuredContent)
-				require.NoError(t, err)
-				require.NoError(t, json.Unmarshal(text, &a))
-				return a
-			}
-			path, other := "/evm?"+version, "/jws/evm?"+version
-			require.Equal(t, "paid", call(path).Status)
-			require.Empty(t, asked)
-			action = "decline"
-			require.Equal(t, "paid", call(path).Status, "no to signing in is not no to paying")
-			require.Len(t, asked, 1)
-			require.Contains(t, asked[0], "Sign in at")
-			require.Contains(t, asked[0], `the seller writes: "Sign in to read it again"`)
-			require.Equal(t, "paid", call(path).Status)
-			require.Len(t, asked, 1, "nor asked again")
-			require.Equal(t, "paid", call(other).Status)
-			action = "accept"
-			require.Equal(t, "free", call(other).Status)
-			require.Len(t, asked, 2)
-			action = "decline"
-			require.Equal(t, "free", call(other).Status)
-			require.Equal(t, "free", call("/evm").Status, "the host is remembered, and this path was bought")
-			require.Len(t, asked, 2)
-			require.Equal(t, uint64(996_000), lab.EVMBalance(home.EVM))
-		})
-	}
-}
-
-// What the owner's vault bought is the contract's: the agent, whose key is not the contract's, does not sign
-// in for it, and it is paid again.
-func TestSignsInForNothingThatAVaultBought(t *testing.T) {
-	lab := Start(t)
-	shop := startExtensions(t, lab)
-	bin := testworld.Build(t)
-	options := ConfigOptions{Budget: plenty, Loopback: []string{shop.HTTP}, Policy: signsIn}
-	home := testworld.NewHome(t, lab.Config(options))
-	file := filepath.Join(t.TempDir(), "owner.hex")
-	writePrivate(t, file, vaultOwnerKey)
-	owner := func(args ...string) (out vaultAnswer) {
-		t.Helper()
-		ctx, cancel := context.WithTimeout(t.Context(), cliWait)
-		defer cancel()
-		args = append(args, "--network", lab.EVM.Network, "--owner-keypair", file)
-		text, err := home.Command(ctx, bin, append([]string{"vault"}, args...)...).Output()
-		require.NoError(t, err, "%s", text)
-		require.NoError(t, json.Unmarshal(text, &out), "%s", text)
-		return out
-	}
-	limits := []string{"--per-payment", "0.002", "--per-period", "0.01", "--period", "1h"}
-	options.Vault = owner(append([]string{"deploy"}, limits...)...).Vault
-	withConfig(t, home, bin, lab.Config(options))
-	lab.EVMMint(vaultOwner, 100_000)
-	owner("deposit", "--amount", "0.1")
-
-	w := StartWallet(t, bin, home)
-	for range 2 {
-		p := buyAnew(t, w, shop.HTTP+"/evm")
-		require.Equal(t, "paid", p.Status, "%+v", p)
-		offer, receipt := signedBySeller(t, w, p.PaymentID)
-		require.True(t, offer.Verified && receipt.Verified, "%+v %+v", offer, receipt)
-		require.Equal(t, []string{options.Vault, ""}, []string{receipt.Payer, receipt.Why})
-	}
-	require.Equal(t, uint64(98_000), lab.EVMBalance(options.Vault))
-	require.Equal(t, 0, shop.control(t, `{}`).Granted)
-}
-
-// A process that is killed between its signature and the seller's answer leaves a sign-in that holds nothing
-// and is over when somebody looks; the same call signs in anew, and nothing is paid twice.
-func TestASignInOutlivesItsProcess(t *testing.T) {
-	lab := Start(t)
-	shop := startExtensions(t, lab)
-	w, home := funded(t, lab, ConfigOptions{Loopback: []string{shop.HTTP}, Policy: signsIn})
-	bin := testworld.Build(t)
-	require.Equal(t, "paid", buyAnew(t, w, shop.HTTP+"/evm").Status)
-	shop.control(t, `{"holdSignIn":1}`)
-	args := map[string]any{"url": shop.HTTP + "/evm", "idempotencyKey": "killed"}
-	go func() { _, _ = w.Call(t.Context(), "x402_pay", args) }()
-	require.Eventually(t, func() bool { return shop.control(t, `{}`).Held == 1 }, time.Minute,
-		20*time.Millisecond)
-	w.Kill()
-
-	w = StartWallet(t, bin, home)
-	require.Equal(t, "free", buyAnew(t, w, shop.HTTP+"/evm").Status)
-	require.Len(t, history(t, w), 3)
-	require.NoError(t, w.Close())
-	for _, command := range [][]string{{"reconcile"}, {"history", "verify", "--seals"}} {
-		out, err := home.Command(t.Context(), bin, command...).CombinedOutput()
-		require.NoError(t, err, "%s", out)
-	}
-	w = StartWallet(t, bin, home)
-	for _, row := range history(t, w) {
-		require.Equal(t, "settled", row.Status, "%+v", row)
-	}
-	require.Equal(t, uint64(999_000), lab.EVMBalance(home.EVM))
-	require.Equal(t, 1, shop.control(t, `{}`).Settled)
 }

@@ -2,7 +2,6 @@ package e2e
 
 import (
 	"encoding/json"
-	"net/http"
 	"strconv"
 )
 
@@ -38,14 +37,6 @@ func (l *Lab) EVMSpentNonces(from string) []SpentNonce {
 	return out.Nonces
 }
 
-// EVMNonceSpent asks the token whether a nonce is used or cancelled.
-func (l *Lab) EVMNonceSpent(from, nonce string) bool {
-	l.t.Helper()
-	var out struct{ Spent bool }
-	l.op("evmNonceSpent", map[string]any{"from": from, "nonce": nonce}, &out)
-	return out.Spent
-}
-
 // EVMApprovePermit2 lets Permit2 move an owner's tokens, in a transaction of the owner's.
 func (l *Lab) EVMApprovePermit2(owner string, amount uint64) {
 	l.t.Helper()
@@ -56,14 +47,6 @@ func (l *Lab) EVMApprovePermit2(owner string, amount uint64) {
 func (l *Lab) EVMAllowanceOfPermit2(owner string) uint64 {
 	l.t.Helper()
 	return l.amount("evmAllowanceOfPermit2", map[string]any{"owner": owner})
-}
-
-// EVMPermitUsed asks Permit2 whether an owner's nonce is set; nonce is decimal.
-func (l *Lab) EVMPermitUsed(owner, nonce string) bool {
-	l.t.Helper()
-	var out struct{ Spent bool }
-	l.op("evmPermitUsed", map[string]any{"owner": owner, "nonce": nonce}, &out)
-	return out.Spent
 }
 
 // EVMInvalidatePermit makes a nonce useless, in a transaction of the owner's.
@@ -143,12 +126,6 @@ func (l *Lab) SVMKey(name string) SVMKey {
 func (l *Lab) SVMAirdrop(address string, lamports uint64) {
 	l.t.Helper()
 	l.op("svmAirdrop", map[string]any{"address": address, "lamports": units(lamports)}, nil)
-}
-
-// SVMAta is the address of an owner's associated token account.
-func (l *Lab) SVMAta(owner, mint string) string {
-	l.t.Helper()
-	return l.account("svmAta", withMint(mint, map[string]any{"owner": owner}))
 }
 
 // SVMFund creates an owner's token account where needed, mints to it, and gives its address.
@@ -231,24 +208,6 @@ func (l *Lab) SVMChanges(transaction string) []TokenChange {
 	return out.Changes
 }
 
-// SVMTransfers lists everything that ever changed a token account, oldest first: how often it paid,
-// by the chain's word.
-func (l *Lab) SVMTransfers(account string) []TokenChange {
-	l.t.Helper()
-	var out struct{ Transfers []TokenChange }
-	l.op("svmTransfers", map[string]any{"account": account}, &out)
-	return out.Transfers
-}
-
-// SVMAdvanceSlots lets slots pass at once and gives the slot it is then. 151 kill every payment
-// that is signed and has not landed, those of tests that run in parallel too.
-func (l *Lab) SVMAdvanceSlots(slots int) int {
-	l.t.Helper()
-	var out struct{ Slot int }
-	l.op("svmAdvanceSlots", map[string]any{"slots": slots}, &out)
-	return out.Slot
-}
-
 // Part names a part of the lab that can be shut off.
 type Part string
 
@@ -271,20 +230,6 @@ func (l *Lab) StopPart(part Part) {
 	l.startAfter(part)
 }
 
-// HangPart makes a part accept connections and never answer, until StartPart or the end of the
-// test.
-func (l *Lab) HangPart(part Part) {
-	l.t.Helper()
-	l.op("hangPart", map[string]any{"part": part}, nil)
-	l.startAfter(part)
-}
-
-// StartPart undoes StopPart and HangPart. The part has lost nothing.
-func (l *Lab) StartPart(part Part) {
-	l.t.Helper()
-	l.op("startPart", map[string]any{"part": part}, nil)
-}
-
 func (l *Lab) startAfter(part Part) {
 	l.t.Cleanup(func() { l.cleanup("startPart", map[string]any{"part": part}) })
 }
@@ -301,19 +246,6 @@ type Fault struct {
 	// do the work first: the money has moved and nobody is told
 	After bool           `json:"after,omitempty"`
 	Lie   map[string]any `json:"lie,omitempty"` // fields that replace those of the true answer
-}
-
-// Inject makes the i-th facilitator fail, until Heal or the end of the test.
-func (l *Lab) Inject(i int, fault Fault) {
-	l.t.Helper()
-	l.op("inject", map[string]any{"part": facilitatorPart(i), "fault": fault}, nil)
-	l.t.Cleanup(func() { l.cleanup("inject", map[string]any{"part": facilitatorPart(i)}) })
-}
-
-// Heal ends the i-th facilitator's fault.
-func (l *Lab) Heal(i int) {
-	l.t.Helper()
-	l.op("inject", map[string]any{"part": facilitatorPart(i)}, nil)
 }
 
 // Request is what a seller was asked. Header names are in lower case; Status is 0 when the asker
@@ -355,12 +287,6 @@ func (l *Lab) ResetLogs() {
 	l.op("resetLogs", struct{}{}, nil)
 }
 
-// Catalogue lists a resource in the discovery of the facilitators.
-func (l *Lab) Catalogue(resource map[string]any) {
-	l.t.Helper()
-	l.op("catalogue", map[string]any{"part": PartFacilitator0, "resource": resource}, nil)
-}
-
 // Paid is the result of a reference payer.
 type Paid struct {
 	Status  int
@@ -370,51 +296,6 @@ type Paid struct {
 		Transaction, Network, Payer string
 	}
 	MS float64
-}
-
-// PayV2 lets the reference payer @x402/fetch pay for a URL with the lab's client; an empty method
-// is GET.
-func (l *Lab) PayV2(method, url, contentType, body string) Paid {
-	l.t.Helper()
-	in := map[string]any{"url": url}
-	if method != "" && method != http.MethodGet {
-		in["method"], in["body"], in["headers"] = method, body, map[string]any{"content-type": contentType}
-	}
-	var out Paid
-	l.op("payV2", in, &out)
-	return out
-}
-
-// PayV1 lets the reference payer x402-fetch pay for a URL of a V1 seller; network is a V1 name
-// (base-sepolia, solana-devnet).
-func (l *Lab) PayV1(url, network string) Paid {
-	l.t.Helper()
-	var out Paid
-	l.op("payV1", map[string]any{"url": url, "network": network}, &out)
-	return out
-}
-
-// Settle lets the lab's client sign a payment with the reference library and settle it at the i-th
-// facilitator itself, as in the seed's dialects. Gives the transaction.
-func (l *Lab) Settle(i int, network, asset, payTo string, amount uint64) string {
-	l.t.Helper()
-	var out struct{ Transaction string }
-	l.op("settle", map[string]any{
-		"facilitator": l.Facilitators[i],
-		"price": map[string]any{"network": network, "asset": asset, "payTo": payTo,
-			"amount": units(amount)},
-	}, &out)
-	return out.Transaction
-}
-
-// SVMDelegatedPayment asks a V2 seller for a URL and gives the PAYMENT-SIGNATURE header that pays
-// for it from a token account, signed by the lab key delegateName as the account's delegate.
-func (l *Lab) SVMDelegatedPayment(url, account, delegateName string) string {
-	l.t.Helper()
-	var out struct{ Header string }
-	l.op("svmDelegatedPayment", map[string]any{"url": url, "account": account, "delegate": delegateName},
-		&out)
-	return out.Header
 }
 
 func (l *Lab) amount(op string, in any) uint64 {

@@ -8,9 +8,6 @@ import (
 )
 
 func TestMain(m *testing.M) {
-	if os.Getenv(fakeWalletEnv) != "" {
-		os.Exit(fakeWallet(os.Args[1:]))
-	}
 	if runs := os.Getenv(behindEnv); runs != "" {
 		if behind(runs) != nil {
 			os.Exit(1)

@@ -2,8 +2,6 @@ package e2e
 
 import (
 	"bufio"
-	"bytes"
-	"context"
 	"encoding/json"
 	"fmt"
 	"io"
@@ -14,7 +12,6 @@ import (
 	"slices"
 	"strings"
 	"sync"
-	"syscall"
 	"testing"
 	"time"
 
@@ -319,175 +316,6 @@ func (p *purchase) once(t *testing.T, h *host) {
 	require.Len(t, r.StructuredContent.Transactions, 1)
 	require.Equal(t, "settled", r.StructuredContent.Transactions[0].Status)
 	require.Equal(t, "0.001", r.StructuredContent.Totals["USDC"])
-}
-
-// A client that gives up: the payment is finished all the same, its answer is not told to a client that
-// does not wait for it, and the very same call gets what was bought, even right behind the cancellation.
-func TestCancelledWhileTheSellerHoldsThePayment(t *testing.T) {
-	world, bin, home := play(t, x402test.Options{Delay: time.Second})
-	for _, when := range []string{"at-once", "later"} {
-		t.Run("called again "+when, func(t *testing.T) {
-			h := startHost(t, bin, home)
-			h.initialize(protocolVersion)
-			_, before := world.Requests("/weather")
-			p := hold(t, h, world, 1, when, x402test.SellerSlow)
-			h.send(nil, "notifications/cancelled", map[string]any{"requestId": 1,
-				"reason": "it takes too long"})
-			if when == "later" {
-				require.Eventually(t, func() bool {
-					_, served := world.Requests("/weather")
-					return served > before
-				}, 10*time.Second, 5*time.Millisecond)
-				time.Sleep(100 * time.Millisecond)
-			}
-			a := h.tool(h.ask(2, "tools/call", p.call()))
-			require.Equal(t, "replayed", a.Status, "%+v", a)
-			require.JSONEq(t, weather, a.Content)
-			require.False(t, h.has(1), "a cancelled request is not answered")
-			p.once(t, h)
-
-			require.NoError(t, h.stdin.Close()) // with what was told to the client it is over
-			h.end(10 * time.Second)
-			heir := startHost(t, bin, home)
-			heir.initialize(protocolVersion)
-			require.Equal(t, "paid", heir.tool(heir.ask(3, "tools/call", p.call())).Status,
-				"once it was told, the same call is a new purchase")
-		})
-	}
-}
-
-// signals sends the wallet one signal after the other.
-func signals(list ...os.Signal) func(*testing.T, *host) {
-	return func(t *testing.T, h *host) {
-		for _, s := range list {
-			require.NoError(t, h.cmd.Process.Signal(s))
-		}
-	}
-}
-
-// A client that goes away, the clean way, with a broken pipe, and by a signal: the next start has
-// what was bought.
-func TestTheClientGoesAwayWhileThePaymentIsHeld(t *testing.T) {
-	world, bin, home := play(t, x402test.Options{Delay: time.Second})
-	for _, c := range []struct {
-		name   string
-		leave  func(t *testing.T, h *host)
-		within time.Duration
-		fails  bool // the process may say that it ended badly
-		lost   bool // the seller never answers
-	}{
-		{name: "stdin-closed", within: 10 * time.Second, leave: func(t *testing.T, h *host) {
-			require.NoError(t, h.stdin.Close())
-		}},
-		{name: "in-the-middle-of-a-line", within: 10 * time.Second, leave: func(t *testing.T, h *host) {
-			_, err := io.WriteString(h.stdin, `{"jsonrpc":"2.0","id":7,"meth`)
-			require.NoError(t, err)
-			require.NoError(t, h.stdout.Close())
-			require.NoError(t, h.stdin.Close())
-		}},
-		{name: "stdout-closed-and-something-said", within: 10 * time.Second, fails: true,
-			leave: func(t *testing.T, h *host) {
-				require.NoError(t, h.stdout.Close())
-				h.send(7, "tools/list", nil)
-			}},
-		{name: "SIGTERM", within: 6 * time.Second, leave: signals(syscall.SIGTERM)},
-		{name: "SIGTERM-and-a-seller-that-hangs", within: 6 * time.Second, lost: true,
-			leave: signals(syscall.SIGTERM)},
-		{name: "SIGINT", within: 6 * time.Second, leave: signals(os.Interrupt)},
-		{name: "SIGHUP", within: 6 * time.Second, leave: signals(syscall.SIGHUP)},
-		{name: "SIGQUIT", within: 6 * time.Second, leave: signals(syscall.SIGQUIT)},
-		{name: "SIGTERM-and-SIGHUP-as-systemd-sends", within: 6 * time.Second,
-			leave: signals(syscall.SIGTERM, syscall.SIGHUP, syscall.SIGTERM)},
-		{name: "SIGINT-twice", within: 6 * time.Second, leave: signals(os.Interrupt, os.Interrupt)},
-	} {
-		t.Run(c.name, func(t *testing.T) {
-			h := startHost(t, bin, home)
-			h.initialize(protocolVersion)
-			fault := x402test.SellerSlow
-			if c.lost {
-				fault = x402test.SellerHangs
-			}
-			p := hold(t, h, world, 1, c.name, fault)
-			c.leave(t, h)
-			select {
-			case err := <-h.ended:
-				require.Equal(t, c.fails, err != nil, "%v\n%s", err, h.stderr)
-				if status, ok := h.cmd.ProcessState.Sys().(syscall.WaitStatus); ok {
-					require.False(t, status.Signaled(), "it did not end by itself: %v", status)
-				}
-			case <-time.After(c.within):
-				require.FailNow(t, "the wallet does not end")
-			}
-			require.False(t, h.has(1))
-
-			heir := startHost(t, bin, home)
-			heir.initialize(protocolVersion)
-			a := heir.tool(heir.ask(2, "tools/call", p.call()))
-			if c.lost {
-				// the money is known to have moved; a seller that does not serve the same payment
-				// twice has the last word
-				require.Contains(t, []string{"paid", "paid_not_served"}, a.Status, "%+v", a)
-				require.NotEmpty(t, a.TransactionSignature)
-			} else {
-				require.Equal(t, "replayed", a.Status, "%+v", a)
-				require.JSONEq(t, weather, a.Content)
-			}
-			p.once(t, heir)
-		})
-	}
-}
-
-// Whatever is said between two requests, the second is answered.
-func TestNonsenseDoesNotEndTheSession(t *testing.T) {
-	h := startHost(t, testworld.Build(t), testworld.NewHome(t, ""))
-	h.initialize(protocolVersion)
-	for i, nonsense := range []string{
-		"hello", "", "\r", "[]", `[{"jsonrpc":"2.0","id":90,"method":"ping"}]`, "{}",
-		`{"jsonrpc":"1.0","id":91,"method":"ping"}`, "null", "\x00\xff",
-		`{"jsonrpc":"2.0","id":{},"method":"ping"}`, `{"jsonrpc":"2.0","method":"notifications/cancelled"}`,
-		`{"jsonrpc":"2.0","method":"notifications/cancelled","params":{"requestId":12345}}`,
-		`{"jsonrpc":"2.0","id":92,"result":{}}`,
-		`{"jsonrpc":"2.0","id":93,"method":"tools/call","params":{"name":"x402_pay","arguments":` +
-			strings.Repeat("[", 5000) + strings.Repeat("]", 5000) + `}}`,
-		`{"jsonrpc":"2.0","id":94,"method":"tools/call","params":"x"}`, strings.Repeat("x", 17<<20),
-	} {
-		h.raw(nonsense)
-		h.ask(i+1, "ping", nil)
-	}
-	refused := 0
-	for _, line := range h.all() {
-		if strings.Contains(line, `"id":null`) {
-			refused++
-		}
-	}
-	require.Equal(t, 8, refused)
-	for id, code := range map[int]int{91: -32600, 93: -32600, 94: -32602} {
-		t.Run(fmt.Sprint(id), func(t *testing.T) {
-			require.Equal(t, code, h.answer(id).Error.Code, id)
-		})
-	}
-	body := strings.Repeat("a", 9<<20) // less than a line may have
-	require.Equal(t, "WALLET_NOT_FOUND",
-		h.tool(h.ask(50, "tools/call", toolCall("x402_pay", map[string]any{"url": "https://a.example",
-			"body": body}))).Error)
-}
-
-// Requests from a file are answered to the last.
-func TestRequestsFromAFile(t *testing.T) {
-	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
-	defer cancel()
-	cmd := testworld.NewHome(t, "").Command(ctx, testworld.Build(t), "mcp")
-	cmd.Stdin = strings.NewReader(
-		`{"jsonrpc":"2.0","id":1,"method":"initialize","params":{"protocolVersion":"2025-11-25","capabilities":{},"clientInfo":{"name":"sh","version":"1"}}}
-{"jsonrpc":"2.0","method":"notifications/initialized"}
-{"jsonrpc":"2.0","id":2,"method":"tools/list"}
-{"jsonrpc":"2.0","id":3,"method":"tools/call","params":{"name":"x402_check_balance","arguments":{}}}`)
-	var out, log bytes.Buffer
-	cmd.Stdout, cmd.Stderr = &out, &log
-	require.NoError(t, cmd.Run(), log.String())
-	require.Equal(t, 3, strings.Count(out.String(), "\n"), out.String())
-	require.Contains(t, out.String(), `"structuredContent"`)
-	require.Empty(t, log.String())
 }
 
 // The old name of a tool is answered and not listed; init may run while the server does.

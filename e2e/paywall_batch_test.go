@@ -135,18 +135,6 @@ func TestOurPaywallClaimsWhatItCharged(t *testing.T) {
 	require.Empty(t, reference.control(t, `{}`).Sent)
 }
 
-// A deposit of which the facilitator's answer is lost is found in the channel, and served once.
-func TestALostDepositAtOurPaywallIsFound(t *testing.T) {
-	lab := Start(t)
-	s, reference, _ := newBatchShop(t, lab)
-	reference.control(t, `{"deaf":1}`)
-	got, balance := s.channelVisits(t, lab, map[string]any{"path": "/report", "scheme": x402.BatchSettlement})
-	require.Equal(t, 200, got[0].Status, "%+v", got)
-	require.Equal(t, []string{"deposit"}, reference.control(t, `{}`).Sent)
-	require.Equal(t, uint64(990_000), balance())
-	require.Equal(t, 1, s.served())
-}
-
 // Our own wallet buys at our own paywall, and has the rest back.
 func TestOurWalletBuysAtOurPaywallByBatchSettlement(t *testing.T) {
 	lab := Start(t)
@@ -239,18 +227,4 @@ func TestAKilledPaywallLosesNoVoucher(t *testing.T) {
 	buy()
 	require.NoError(t, stop(syscall.SIGTERM))
 	require.Equal(t, uint64(5000), lab.EVMBalance(home.EVM), "and what is left at the end")
-}
-
-// The program does not start where nobody would sign its claims, and says so.
-func TestNoBatchSettlementWithoutAnAuthorizer(t *testing.T) {
-	lab := Start(t)
-	home, file := testworld.NewHome(t, lab.Config(ConfigOptions{})), filepath.Join(t.TempDir(), "shop.toml")
-	writePrivate(t, file, fmt.Sprintf("command = [\"/bin/false\"]\nnetwork = %q\n[tools.search]\nprice = "+
-		"\"0.001\"\nscheme = \"batch-settlement\"\n", lab.EVM.Network))
-	ctx, cancel := context.WithTimeout(t.Context(), cliWait)
-	defer cancel()
-	said, err := home.Command(ctx, testworld.Build(t), "paywall", "--config", file).CombinedOutput()
-	require.Error(t, err)
-	require.Contains(t, string(said), "SETUP_FAILED")
-	require.Contains(t, string(said), "names a receiverAuthorizer")
 }

@@ -137,51 +137,6 @@ func TestReferenceClientsBuyAtOurPaywall(t *testing.T) {
 	}
 }
 
-// One payment buys one call. A tool that fails, a facilitator that is down and a settlement that is
-// refused take nothing and give nothing.
-func TestOurPaywallGivesNothingAway(t *testing.T) {
-	lab := Start(t)
-	s := openShops(t, lab)
-	lab.EVMMint(lab.EVM.Client.Address, 1_000_000)
-	p := newNPMPaywall(t, s, "", sold)
-	ran := func() int { return s.runs(t, "plain", "echo") }
-	args := map[string]any{"text": "a"}
-
-	before := ran()
-	both := s.payAs(t, "spec", p.url, "echo", args, map[string]any{"twice": true})
-	answers := fmt.Sprint(both.Result.Content) + string(both.Other)
-	require.Equal(t, 1, strings.Count(answers, "echo: a"), "one of the two is served: %s", answers)
-	require.Equal(t, before+1, ran())
-	require.Equal(t, uint64(1000), lab.EVMBalance(p.EVM))
-
-	failed := s.payAs(t, "spec", p.url, "boom", map[string]any{}, nil)
-	require.True(t, failed.Result.IsError, "%+v", failed)
-	require.Equal(t, "boom: the tool failed", failed.Result.Content[0].Text)
-	require.Equal(t, uint64(1000), lab.EVMBalance(p.EVM))
-
-	for i := range lab.Facilitators {
-		lab.Inject(i, Fault{Op: "settle", Status: 400, N: 1})
-		defer lab.Heal(i)
-	}
-	refused := s.payAs(t, "spec", p.url, "echo", args, nil)
-	require.True(t, refused.Result.IsError)
-	require.NotContains(t, fmt.Sprint(refused.Result), "echo: a")
-	for i := range lab.Facilitators {
-		lab.Heal(i)
-	}
-	require.Equal(t, uint64(1000), lab.EVMBalance(p.EVM))
-
-	before = ran()
-	for _, part := range []Part{"facilitator0", "facilitator1"} {
-		lab.StopPart(part)
-		defer lab.StartPart(part)
-	}
-	down := s.payAs(t, "spec", p.url, "echo", args, nil)
-	require.True(t, down.Result.IsError || down.Error != nil)
-	require.Equal(t, before, ran(), "nothing is run for a payment that nobody verified")
-	require.Equal(t, uint64(1000), lab.EVMBalance(p.EVM))
-}
-
 // Our wallet buys at our paywall, on both chains; and the reference client on Solana.
 func TestOurWalletBuysAtOurPaywall(t *testing.T) {
 	lab := Start(t)

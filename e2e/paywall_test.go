@@ -8,7 +8,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"maps"
 	"net"
 	"os"
 	"path/filepath"
@@ -18,7 +17,6 @@ import (
 	"testing"
 	"time"
 
-	"github.com/modelcontextprotocol/go-sdk/jsonrpc"
 	"github.com/modelcontextprotocol/go-sdk/mcp"
 	"github.com/stretchr/testify/require"
 
@@ -178,42 +176,6 @@ func TestPaywallOutlivesGreetingAndMalformedLine(t *testing.T) {
 	}
 	require.NoError(t, stdin.Close())
 	require.NoError(t, command.Wait())
-}
-
-// One payment shown to two processes on one wallet, over and over at once: one run, one settlement.
-func TestOnePaymentTwoPaywalls(t *testing.T) {
-	s := newShop(t, "")
-	clients := []*mcp.ClientSession{s.overStdio(t), s.overStdio(t)}
-	call := func(i int, meta mcp.Meta) (*mcp.CallToolResult, error) {
-		return clients[i%2].CallTool(t.Context(), &mcp.CallToolParams{Meta: maps.Clone(meta), Name: "search"})
-	}
-	free, err := clients[0].CallTool(t.Context(), &mcp.CallToolParams{Name: "hello"})
-	require.NoError(t, err)
-	require.False(t, free.IsError)
-	asked, err := call(0, nil)
-	require.NoError(t, err)
-	payment := signOffer(t, s.world, asked)
-	var all sync.WaitGroup
-	var mu sync.Mutex
-	sold := 0
-	for i := range 6 {
-		all.Go(func() {
-			result, err := call(i, mcp.Meta{"x402/payment": payment})
-			mu.Lock()
-			defer mu.Unlock()
-			var own *jsonrpc.Error
-			switch {
-			case err == nil && !result.IsError:
-				sold++
-			case !errors.As(err, &own) || own.Code != -32602:
-				t.Errorf("neither sold nor refused: %v %v", result, err)
-			}
-		})
-	}
-	all.Wait()
-	require.Equal(t, 1, sold)
-	require.Equal(t, 1, s.ran(t))
-	s.world.AssertPaidOnce(t, x402test.Payment{})
 }
 
 // lineWatch finds a line of a program's stderr.

@@ -144,58 +144,6 @@ func TestReferenceClientPaysOurPaywallByPermit2(t *testing.T) {
 	require.Equal(t, []any{ledger.SaleSettled, x402.Permit2}, []any{sales[0].State, sales[0].Scheme})
 }
 
-// A settlement of which the facilitator's answer is lost is found on the chain by the permit's own call, also
-// among payments that look alike.
-func TestALostSettlementByPermit2IsFound(t *testing.T) {
-	lab := Start(t)
-	lab.EVMMint(lab.EVM.Client.Address, 1_000_000)
-	for _, scheme := range []string{"exact", "upto"} {
-		t.Run(scheme, func(t *testing.T) {
-			lab := lab.For(t)
-			way := byPermit2
-			if scheme == "upto" {
-				way = byUpto
-			}
-			s := newWaysShop(t, lab, nil, paywall.Tool{Name: "report", Accepts: at(lab, "0.001", way)})
-			require.Equal(t, 200, s.buy(t, lab, map[string]any{"path": "/report",
-				"scheme": scheme})[0].Status)
-			before := lab.EVMBalance(lab.EVM.PayTo)
-			lab.Inject(0, Fault{Op: "settle", After: true, Drop: true})
-			defer lab.Heal(0)
-			got := s.buy(t, lab, map[string]any{"path": "/report", "scheme": scheme})[0]
-			require.Equal(t, 200, got.Status, "%+v", got)
-			require.Equal(t, before+1000, lab.EVMBalance(lab.EVM.PayTo))
-			require.Equal(t, []EVMTransfer{{From: lab.EVM.Client.Address, To: lab.EVM.PayTo, Amount: 1000}},
-				lab.EVMTransfers(got.Receipt.Transaction))
-			sales := s.sales()
-			require.NotEqual(t, sales[0].Transaction, sales[1].Transaction)
-		})
-	}
-}
-
-// A permit that a stranger settled before it was brought here buys nothing: it may have bought something
-// elsewhere. What the facilitator says of it proves nothing; the chain does.
-func TestAPermitThatAStrangerSettledBuysNothing(t *testing.T) {
-	lab := Start(t)
-	lab.EVMMint(lab.EVM.Client.Address, 1_000_000)
-	before := lab.EVMBalance(lab.EVM.PayTo)
-	s := newWaysShop(t, lab, func(o *paywall.Options) {
-		o.Hooks.BeforeSettle = func(_ context.Context, sale *paywall.Sale) error {
-			var p struct{ Payload json.RawMessage }
-			require.NoError(t, json.Unmarshal(sale.Payment, &p))
-			lab.EVMSettlePermit(p.Payload, vaultOwner, 0)
-			return nil
-		}
-	}, paywall.Tool{Name: "report", Accepts: at(lab, "0.001", byPermit2)})
-	lab.EVMApprovePermit2(lab.EVM.Client.Address, 1_000_000)
-	defer lab.EVMApprovePermit2(lab.EVM.Client.Address, 0)
-	got := s.buy(t, lab, map[string]any{"path": "/report", "scheme": "exact"})[0]
-	require.Equal(t, http.StatusConflict, got.Status, "%+v", got)
-	require.NotContains(t, got.Body, "goods")
-	require.Equal(t, before+1000, lab.EVMBalance(lab.EVM.PayTo), "the stranger paid it in")
-	require.Equal(t, ledger.SaleFailed, s.sales()[0].State)
-}
-
 // A metered handler takes what a call used, which may be nothing; the reference client pays at most that.
 func TestReferenceClientPaysOurPaywallByUpto(t *testing.T) {
 	lab := Start(t)

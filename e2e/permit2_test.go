@@ -4,16 +4,13 @@ import (
 	"encoding/base64"
 	"encoding/hex"
 	"encoding/json"
-	"fmt"
 	"net/http"
 	"net/http/httptest"
 	"path/filepath"
-	"sync"
 	"sync/atomic"
 	"testing"
 	"time"
 
-	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
 	"x402-wallet/chain/evm"
@@ -61,23 +58,6 @@ func TestPaysByPermit2(t *testing.T) {
 	require.Equal(t, "INVALID_REQUIREMENT", p.Error, "%+v", p)
 	require.Contains(t, p.Message, "policy.schemes")
 	require.Equal(t, uint64(1_000_000), lab.EVMBalance(own.EVM))
-}
-
-// Many payments at once, each with an approval of its own: the token takes one after the other.
-func TestPaysByPermit2AtOnce(t *testing.T) {
-	lab := Start(t)
-	w, home := funded(t, lab, ConfigOptions{})
-	const payments = 8
-	var wait sync.WaitGroup
-	for i := range payments {
-		wait.Go(func() {
-			p := payFor(t, w, fmt.Sprintf("%s/permit2/sponsored?i=%d", lab.Seller, i))
-			assert.Equal(t, "paid", p.Status, "%+v", p)
-		})
-	}
-	wait.Wait()
-	require.Equal(t, uint64(1_000_000-payments*price), lab.EVMBalance(home.EVM))
-	require.Zero(t, lab.EVMAllowanceOfPermit2(home.EVM))
 }
 
 // permitOf is what a payment that a seller or facilitator was sent says of its permit.
@@ -156,39 +136,6 @@ func drop(t *testing.T, w http.ResponseWriter) {
 		return
 	}
 	_ = conn.Close()
-}
-
-// A payment that is settled and whose answer is lost is shown again; the reference server answers that with
-// 412, permit2_allowance_required. It ends as settled, and nothing else is signed.
-func TestASettledPermitAnswered412EndsAsSettled(t *testing.T) {
-	lab := Start(t)
-	between := sellBy(t, lab.Seller)
-	w, home := funded(t, lab, ConfigOptions{Loopback: []string{hostPort(between.url)}})
-	between.does(func(out http.ResponseWriter, settle func() *http.Response) {
-		if a := settle(); a != nil {
-			_ = a.Body.Close()
-		}
-		drop(t, out)
-	})
-	p := payFor(t, w, between.url+"/permit2/sponsored")
-	require.Equal(t, "OUTCOME_UNKNOWN", p.Error, "%+v", p)
-	require.Equal(t, uint64(1_000_000-price), lab.EVMBalance(home.EVM))
-
-	status := 0
-	between.does(func(out http.ResponseWriter, settle func() *http.Response) {
-		a := settle()
-		status = a.StatusCode
-		_ = a.Body.Close()
-		out.WriteHeader(a.StatusCode)
-	})
-	p = payFor(t, w, between.url+"/permit2/sponsored")
-	require.Equal(t, "paid_not_served", p.Status, "%+v", p)
-	require.Equal(t, "chain", p.Proof)
-	require.Equal(t, 412, status, "what the reference server answers")
-	require.Equal(t, uint64(1_000_000-price), lab.EVMBalance(home.EVM))
-	rows := history(t, w)
-	require.Len(t, rows, 1)
-	require.Equal(t, "settled", rows[0].Status)
 }
 
 // An exact permit is a bearer cheque: when a seller refuses the payment and a stranger brings it to the

@@ -1,7 +1,6 @@
 package e2e
 
 import (
-	"context"
 	"flag"
 	"net/http"
 	"testing"
@@ -104,42 +103,4 @@ func TestUptoBySomebodyElsesFacilitatorAsks(t *testing.T) {
 	require.Contains(t, p.Message, lab.EVM.Facilitator)
 	require.Empty(t, history(t, w))
 	require.Equal(t, uint64(1_000_000), lab.EVMBalance(home.EVM))
-}
-
-// A wallet that dies after the seller has settled, before it has read the answer, learns from the chain what
-// it came to, and pays nothing twice.
-func TestUptoSettledAndTheWalletKilled(t *testing.T) {
-	lab := Start(t)
-	between := sellBy(t, lab.Seller)
-	w, home := funded(t, lab, ConfigOptions{Loopback: []string{hostPort(between.url)}})
-	settled, held := make(chan struct{}), make(chan struct{})
-	between.does(func(out http.ResponseWriter, settle func() *http.Response) {
-		if a := settle(); a != nil {
-			_ = a.Body.Close()
-		}
-		close(settled)
-		<-held
-		drop(t, out)
-	})
-	ended := make(chan struct{})
-	go func() {
-		defer close(ended)
-		_, _ = w.Call(context.Background(), "x402_pay", map[string]any{"url": between.url +
-			"/upto/sponsored?charge=20000"})
-	}()
-	<-settled
-	w.Kill()
-	close(held)
-	<-ended
-	require.Equal(t, uint64(980_000), lab.EVMBalance(home.EVM))
-
-	lab.EVMMine(0)
-	bin := testworld.Build(t)
-	runWallet(t, home, bin, nil, "reconcile", "--json")
-	heir := StartWallet(t, bin, home)
-	rows := history(t, heir)
-	require.Len(t, rows, 1)
-	require.Equal(t, []string{"settled", "chain", "$0.02"}, []string{rows[0].Status, rows[0].Proof,
-		rows[0].Price})
-	require.Equal(t, uint64(980_000), lab.EVMBalance(home.EVM))
 }

@@ -233,22 +233,3 @@ func TestAVaultBeforeItIsThere(t *testing.T) {
 	require.EqualValues(t, vaultPerPeriod, a.available(t))
 	a.settles(t, a.payment(c, inner), 20_000)
 }
-
-// What a facilitator pays for a payment from a vault, beside one from an account.
-func TestGasOfAVaultsPayment(t *testing.T) {
-	lab := Start(t)
-	a := newVaultAgent(t, lab)
-	created := a.send(t, *a.create.To, a.create.Data)
-	lab.EVMMint(a.vault.Hex(), 100_000)
-	lab.EVMMint(a.rule.Agent.Hex(), 100_000)
-	gas := func(from common.Address, wrap bool) uint64 {
-		c, signature := a.cheque(t, 1000, 60, from, a.key)
-		if wrap {
-			signature = c.Wrap(signature)
-		}
-		return uint64(a.send(t, a.chain.Token, c.Cash(from, signature)).GasUsed)
-	}
-	account, fromVault := gas(a.rule.Agent, false), gas(a.vault, true)
-	t.Logf("gas: an account %d, a vault %d, making a vault %d", account, fromVault, created.GasUsed)
-	require.Less(t, fromVault, account+30_000)
-}

@@ -8,9 +8,7 @@ import (
 	"errors"
 	"fmt"
 	"os"
-	"os/exec"
 	"path/filepath"
-	"runtime"
 	"sync"
 	"testing"
 	"time"
@@ -339,71 +337,6 @@ func TestProcessesEvictAtOnce(t *testing.T) {
 		require.LessOrEqual(t, use.Stored, use.Owed+200*kib)
 		sound(t, s)
 	})
-}
-
-// Where the disk is full, what is stored stays whole: nothing was removed for what could not be kept.
-// And what is removed first makes room for it.
-func TestAFullDiskAndTheQuota(t *testing.T) {
-	s, _ := quotaStore(t, 3<<20)
-	first, second := buy(t, s, 1<<20, true), buy(t, s, 1<<20, true)
-	p := pay(t, s, testHold(1), Submitted)
-	var pages int
-	require.NoError(t, s.write.QueryRow(`PRAGMA page_count`).Scan(&pages))
-	_, err := s.write.Exec(fmt.Sprintf(`PRAGMA max_page_count = %d`, pages+10))
-	require.NoError(t, err)
-	_, err = s.Finish(t.Context(), p.ID, Outcome{State: Settled, Proof: Claimed,
-		Content: &Content{Status: 200, Type: "text/plain", Body: body(p.ID, 3<<20)}})
-	require.True(t, x402.HasCode(err, x402.LedgerUnavailable), "%v", err)
-	has(t, s, first, 1<<20, "")
-	has(t, s, second, 1<<20, "")
-	_, err = s.Finish(t.Context(), p.ID, Outcome{State: Settled, Proof: Claimed,
-		Content: &Content{Status: 200, Type: "text/plain", Body: body(p.ID, 2<<20-9000)}})
-	require.Error(t, err, "the quota has room, the disk has none")
-	s.contentQuota = 2 << 20
-	_, err = s.Finish(t.Context(), p.ID, Outcome{State: Settled, Proof: Claimed,
-		Content: &Content{Status: 200, Type: "text/plain", Body: body(p.ID, 2<<20-9000)}})
-	require.NoError(t, err)
-	has(t, s, first, 1<<20, RemovedByQuota)
-	_, err = s.write.Exec(`PRAGMA max_page_count = 1000000`)
-	require.NoError(t, err)
-	sound(t, s)
-}
-
-// A process that is killed while it evicts: what is on the disk at that moment is the ledger from
-// before, whole.
-func TestKilledWhileItEvicts(t *testing.T) {
-	if runtime.GOOS == "windows" {
-		t.Skip("there is no cp")
-	}
-	s, home := quotaStore(t, 1<<40)
-	var ids []string
-	for range 5 {
-		ids = append(ids, buy(t, s, 300*kib, true))
-	}
-	crashed := t.TempDir()
-	require.NoError(t, s.tx(t.Context(), func(tx *tx) error {
-		rows, freed, err := tx.evict(kib, 0, mostEvicted)
-		require.EqualValues(t, 5, rows)
-		require.EqualValues(t, 1500*kib, freed)
-		// by a program of its own: closing a file here would give up this process's locks
-		out, failed := exec.Command("cp", filepath.Join(home, FileName), filepath.Join(home, FileName+"-wal"),
-			crashed).CombinedOutput()
-		require.NoError(t, failed, "%s", out)
-		return err
-	}))
-	has(t, s, ids[0], 300*kib, RemovedByQuota)
-	sound(t, s)
-	heir, err := Open(t.Context(), crashed, Options{ContentQuota: 700 * kib})
-	require.NoError(t, err)
-	defer heir.Close()
-	for _, id := range ids {
-		has(t, heir, id, 300*kib, "")
-	}
-	sound(t, heir)
-	require.NoError(t, heir.Tidy(t.Context()))
-	has(t, heir, ids[2], 300*kib, RemovedByQuota)
-	has(t, heir, ids[3], 300*kib, "")
-	sound(t, heir)
 }
 
 // What is being read while it is evicted is read to its end; whoever comes later is told.

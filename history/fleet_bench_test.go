@@ -214,3 +214,11 @@ func BenchmarkFleetVerify(b *testing.B) {
 	}
 	b.ReportMetric(float64(cmp.Or(rows, 1)), "rows")
 }
+
+// no is require.NoError where another goroutine than the test's may not end it.
+func no(t testing.TB, err error) bool {
+	if err != nil {
+		t.Errorf("%+v", err)
+	}
+	return err == nil
+}

@@ -1,8 +1,6 @@
 package history
 
 import (
-	"fmt"
-	"strings"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -63,33 +61,4 @@ func requireSound(t *testing.T, url string) {
 	}
 	require.Equal(t, "0", pgtest.SQL(t, url, `SELECT deadlocks FROM pg_stat_database WHERE datname =
 		current_database()`))
-}
-
-// belief is what a wallet was told of a payment last.
-type belief struct {
-	state     State // "": refused
-	delivered bool
-}
-
-// requireBelieved fails where a row is not what its wallet was told.
-func requireBelieved(t *testing.T, url string, told map[string]belief) {
-	t.Helper()
-	rows := map[string]belief{}
-	for line := range strings.Lines(pgtest.SQL(t, url, `SELECT id, state, delivered FROM x402.payments`)) {
-		f := strings.Split(strings.TrimSpace(line), "|")
-		require.Len(t, f, 3)
-		rows[f[0]] = belief{State(f[1]), f[2] == "1"}
-	}
-	var wrong []string
-	for id, b := range told {
-		if rows[id] != b {
-			wrong = append(wrong, fmt.Sprintf("%s: told %v, is %v", id, b, rows[id]))
-		}
-	}
-	for id := range rows {
-		if _, is := told[id]; !is {
-			wrong = append(wrong, id+": nobody was told of it")
-		}
-	}
-	require.Empty(t, wrong, "wrong beliefs")
 }

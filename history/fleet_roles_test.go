@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"net/url"
+	"path"
 	"testing"
 	"time"
 
@@ -16,14 +17,15 @@ import (
 	"x402-wallet/x402/money"
 )
 
-// login makes an agent's login that pays for a team, and is that fleet as it sees it.
+// login makes an agent's login that pays for a team, and is that fleet as it sees it. Roles belong to the whole
+// server, so the role is named by its database, too.
 func login(t *testing.T, f Fleet, name, team string) Fleet {
-	pgtest.SQL(t, f.URL, fmt.Sprintf(`CREATE ROLE %s LOGIN`, name), fmt.Sprintf(`SELECT x402.let_in('%s',
-		'%s')`, name, team))
 	u, err := url.Parse(f.URL)
 	require.NoError(t, err)
+	role := name + "_" + path.Base(u.Path)
+	pgtest.SQL(t, f.URL, fmt.Sprintf(`CREATE ROLE %s LOGIN`, role), fmt.Sprintf(`SELECT x402.let_in('%s', '%s')`, role, team))
 	q := u.Query()
-	q.Set("user", name)
+	q.Set("user", role)
 	u.RawQuery = q.Encode()
 	f.URL, f.Writer = u.String(), "home_"+name
 	return f

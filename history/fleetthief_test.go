@@ -90,7 +90,7 @@ func (a *thief) finish(id, state string, more map[string]any) error {
 func rolesFleet(t *testing.T, rules budget.Rules) (owner *Store, f Fleet, lab *Store) {
 	owner, f = newFleet(t)
 	applyRules(t, owner, 2, rules)
-	return owner, f, openFleet(t, login(t, f, fmt.Sprintf("lab_%d", time.Now().UnixNano()), "team:lab"))
+	return owner, f, openFleet(t, login(t, f, "lab", "team:lab"))
 }
 
 // setFleetClock sets the ledger's clock of a database.

@@ -4,10 +4,7 @@ import (
 	"context"
 	"errors"
 	"flag"
-	"os"
-	"os/exec"
 	"slices"
-	"strings"
 	"testing"
 	"time"
 
@@ -324,75 +321,7 @@ func TestAMoveHomeIsTakenBack(t *testing.T) {
 	}
 }
 
-// A process that moves a ledger is ended by SIGKILL in the middle of what it writes: at the server, or in the
-// new file.
-func TestAMoverIsKilled(t *testing.T) {
-	for _, c := range []struct{ to, step string }{{"fleet", "copied payments"}, {"home", "written"}} {
-		t.Run(c.to, func(t *testing.T) {
-			var m aMove
-			var dir string
-			if c.to == "fleet" {
-				m = newMove(t)
-				dir = m.Home.home
-				require.NoError(t, m.Home.Close())
-			} else {
-				m, dir = newMoveHome(t)
-			}
-			move := exec.Command(os.Args[0], "-test.run=^TestMovesForItsParent$", "-test.timeout=60s")
-			move.Env = append(os.Environ(), "MOVE="+strings.Join([]string{c.to, c.step, dir,
-				m.Fleet.fleet.URL,
-				m.Fleet.fleet.Writer, m.Fleet.now().Format(time.RFC3339Nano)}, "\n"))
-			out, err := move.CombinedOutput()
-			require.Error(t, err)
-			require.Contains(t, err.Error(), "killed", "%s", out)
-			require.False(t, holds(t, m.home))
-			require.False(t, holds(t, m.fleet))
-			if c.to == "fleet" {
-				m.Home, err = OpenMoving(t.Context(), dir, Options{Now: m.Fleet.now})
-				require.NoError(t, err)
-				t.Cleanup(func() { m.Home.Close() })
-				require.NoError(t, toFleetOnce(t.Context(), m.Mover))
-			} else {
-				_, err = m.ToHome(t.Context(), dir, arrives(dir))
-				require.NoError(t, err)
-			}
-			require.Equal(t, c.to == "home", holds(t, m.home))
-			require.Equal(t, c.to == "fleet", holds(t, m.fleet))
-		})
-	}
-}
-
 func toFleetOnce(ctx context.Context, m *Mover) error {
 	_, err := m.ToFleet(ctx)
 	return err
-}
-
-// TestMovesForItsParent is the process of TestAMoverIsKilled.
-func TestMovesForItsParent(t *testing.T) {
-	told := strings.Split(os.Getenv("MOVE"), "\n")
-	if len(told) != 6 {
-		t.Skip("it has no parent")
-	}
-	at, err := time.Parse(time.RFC3339Nano, told[5])
-	require.NoError(t, err)
-	o := Options{Now: func() time.Time { return at }}
-	fleet, err := OpenFleet(Fleet{URL: told[3], Writer: told[4]}, o)
-	require.NoError(t, err)
-	m := &Mover{Fleet: fleet, Keys: testKeyholder(), Seals: byTests, step: func(name string) error {
-		if name == told[1] {
-			self, err := os.FindProcess(os.Getpid())
-			require.NoError(t, err)
-			require.NoError(t, self.Kill())
-			select {}
-		}
-		return nil
-	}}
-	if told[0] == "fleet" {
-		m.Home, err = OpenMoving(t.Context(), told[2], o)
-		require.NoError(t, err)
-		require.NoError(t, toFleetOnce(t.Context(), m))
-		return
-	}
-	_, err = m.ToHome(t.Context(), told[2], arrives(told[2]))
-	require.NoError(t, err)
 }

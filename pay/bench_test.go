@@ -4,8 +4,10 @@ import (
 	"context"
 	"fmt"
 	"runtime"
+	"slices"
 	"sync/atomic"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/require"
 
@@ -45,4 +47,19 @@ func BenchmarkPayParallel(b *testing.B) {
 		}
 	})
 	b.ReportMetric(float64(b.N)/b.Elapsed().Seconds(), "payments/s")
+}
+
+func payOneAfterAnother(b *testing.B, e *bench) {
+	b.Helper()
+	var all []time.Duration
+	for b.Loop() {
+		begin := time.Now()
+		r, err := e.Pay(b.Context(), get(testURL))
+		require.NoError(b, err)
+		all = append(all, time.Since(begin)) // Delivered comes after the answer
+		e.Delivered(b.Context(), r.Status, r.PaymentID)
+	}
+	slices.Sort(all)
+	b.ReportMetric(float64(all[len(all)/2].Microseconds())/1000, "ms-p50")
+	b.ReportMetric(float64(all[len(all)*95/100].Microseconds())/1000, "ms-p95")
 }

@@ -312,7 +312,7 @@ func TestThousandsOfOpenPayments(t *testing.T) {
 		require.Less(t, tries, 4)
 		begun = time.Now()
 		_, err = b.Pay(t.Context(), get(testURL+"?other"))
-		require.Less(t, time.Since(begun), fundsWait+2*time.Second)
+		require.Less(t, time.Since(begun), fundsWait+10*time.Second)
 	}
 	require.Equal(t, 3, tries)
 }

@@ -3,7 +3,6 @@ package pay
 import (
 	"cmp"
 	"context"
-	"errors"
 	"fmt"
 	"sync"
 	"testing"
@@ -215,43 +214,6 @@ func TestABatchIsHeldWholeOrNotAtAll(t *testing.T) {
 			require.Equal(t, c.passes, b.chain.settlements(), "%v", statuses(got))
 		})
 	}
-}
-
-// Of batches in parallel that do not all fit some are held whole, and the others not at all.
-func TestParallelBatchesNeverHoldTooMuch(t *testing.T) {
-	b, _ := onStreet(t)
-	b.Rules.Day = 100_000 // room for ten
-	other := openBench(t, b.home, b.chain, "10000", honest)
-	other.Rules.Day = b.Rules.Day
-	var working sync.WaitGroup
-	var mu sync.Mutex
-	bought := 0
-	for i := range 6 {
-		working.Go(func() {
-			q := order(4, "$1")
-			for n := range q.Requests {
-				q.Requests[n].URL += fmt.Sprint("?batch=", i)
-			}
-			got, err := []*bench{b, other}[i%2].PayMany(context.Background(), q)
-			if err != nil {
-				if !x402.HasCode(err, x402.BudgetExceeded) {
-					t.Error(err)
-				}
-				return
-			}
-			mu.Lock()
-			defer mu.Unlock()
-			for _, row := range got.Rows {
-				if row.Err == nil {
-					bought++
-				}
-			}
-		})
-	}
-	working.Wait()
-	require.Equal(t, 8, bought, "two whole batches")
-	require.Equal(t, 8, b.chain.settlements())
-	require.Len(t, b.rows(t), 8)
 }
 
 func TestOneSellerOfABatchMisbehaves(t *testing.T) {
@@ -489,28 +451,6 @@ func TestACancelledBatchBeginsNothingNew(t *testing.T) {
 		require.False(t, p.State.Unfinished(), "%s", p.State)
 	}
 	require.False(t, got.Complete)
-}
-
-func TestAProcessThatDiesInABatchLosesAndDoublesNothing(t *testing.T) {
-	b, s := onStreet(t)
-	q := order(3, "$0.03")
-	s.pays[shop(0)] = cutAfterSettling
-	s.pays[shop(1)] = silent
-	s.asks[shop(2)] = func(context.Context) (*seller.Answer, error) {
-		return nil, errors.New("dead")
-	}
-	_, err := b.PayMany(t.Context(), q)
-	require.NoError(t, err)
-	require.NoError(t, b.store.Close()) // nothing was delivered
-
-	next := openBench(t, b.home, b.chain, "10000", honest)
-	got, err := next.PayMany(t.Context(), q)
-	require.NoError(t, err)
-	for i, row := range got.Rows {
-		require.NoError(t, row.Err, "row %d", i)
-	}
-	require.Equal(t, 3, b.chain.settlements())
-	require.Equal(t, 3, b.chain.signed)
 }
 
 // lockedKey is a guard whose key nobody unlocks.

@@ -199,45 +199,6 @@ func TestAnUnreachableSellerFreesNothing(t *testing.T) {
 	require.Zero(t, b.budgets(t.Context()).Day.Held)
 }
 
-// With room for ten, a hundred calls at once settle exactly ten, in one process and in two (seed defect 3).
-func TestAHundredAtOnceSettleExactlyTen(t *testing.T) {
-	for _, cap := range []string{"session", "chain"} {
-		t.Run(cap, func(t *testing.T) {
-			first := newBench(t, "10000", honest)
-			second := openBench(t, first.home, first.chain, "10000", honest)
-			limit := money.Dollars(100_000)
-			for _, b := range []*bench{first, second} {
-				if cap == "session" {
-					b.Rules.Session = &limit
-				}
-			}
-			if cap == "chain" {
-				first.chain.balance = 100_000
-			}
-			var wait sync.WaitGroup
-			var mu sync.Mutex
-			counts := map[string]int{}
-			for i := range 100 {
-				b := []*bench{first, second}[i%2]
-				wait.Go(func() {
-					r, err := b.Pay(context.Background(), get(testURL))
-					mu.Lock()
-					defer mu.Unlock()
-					if err != nil {
-						counts[string(x402.AsError(err).Code)]++
-					} else {
-						counts[r.Status]++
-					}
-				})
-			}
-			wait.Wait()
-			require.Equal(t, 10, counts[StatusPaid], "%v", counts)
-			require.Equal(t, 10, first.chain.settlements())
-			require.Equal(t, 90, counts["BUDGET_EXCEEDED"]+counts["INSUFFICIENT_FUNDS"], "%v", counts)
-		})
-	}
-}
-
 func TestIdempotencyKey(t *testing.T) {
 	b := newBench(t, "10000", honest)
 	q := get(testURL)

@@ -8,7 +8,6 @@ import (
 	"time"
 
 	"x402-wallet/budget"
-	"x402-wallet/history"
 	"x402-wallet/x402/money"
 )
 
@@ -16,7 +15,7 @@ import (
 // each with windows of its own. What the umpire looks for besides:
 //
 //	I7  what settled and can still settle of one agent's never exceeds its own windows, nobody is answered
-//	    from, goes on with, or signs in by what another one bought, or pays by what was approved for another
+//	    from, goes on with, or signs in by what another one bought
 
 // agentsEvery is how many seeds there are for one with agents.
 const agentsEvery = 3
@@ -49,40 +48,10 @@ func (s *sim) drawAgents() {
 	for _, pu := range s.purchases {
 		pu.agent = callers[rng.IntN(len(callers))]
 	}
-	if s.memory != nil && rng.IntN(2) == 0 { // who is asked says yes, to each for itself
-		s.rules.ApproveAbove, s.memory.approves = money.Dollars(rng.IntN(10)), true
-	}
 	for range 1 + rng.IntN(3) { // the same for another agent, or once more for the same one
 		of := s.purchases[rng.IntN(len(s.purchases))]
 		s.purchases = append(s.purchases, &purchase{n: len(s.purchases) + 1, url: of.url, key: of.key,
 			agent: callers[rng.IntN(len(callers))]})
-	}
-}
-
-// approvalsByAgent are the approvals of a person who says yes to all, each to the agent that asked first.
-type approvalsByAgent struct {
-	askers map[[32]byte]string
-	used   int
-	wrong  string // who used another one's
-}
-
-func (y *approvalsByAgent) of(quote [32]byte, agent string) history.Approval {
-	if y.askers == nil {
-		y.askers = map[[32]byte]string{}
-	}
-	if _, asked := y.askers[quote]; !asked {
-		y.askers[quote] = agent
-	}
-	return history.Approval{ID: "apr_yes", Quote: quote, Seal: []byte("yes"), Agent: y.askers[quote]}
-}
-
-func (y *approvalsByAgent) use(a *history.Approval, agent string) {
-	if a == nil {
-		return
-	}
-	y.used++
-	if a.Agent != agent {
-		y.wrong = fmt.Sprintf("%q pays by what was approved for %q", agent, a.Agent)
 	}
 }
 
@@ -96,9 +65,6 @@ func whose(agent, what string) string {
 
 // checkAgents is I7 for the agents' windows.
 func (s *sim) checkAgents() {
-	if s.memory != nil && s.memory.approvals.wrong != "" {
-		s.fail("I7: %s", s.memory.approvals.wrong)
-	}
 	s.checkTeams()
 	for _, id := range s.order {
 		of := s.rows[id]

@@ -15,7 +15,6 @@ import (
 	"path/filepath"
 	"regexp"
 	"runtime"
-	"slices"
 	"sort"
 	"strings"
 	"sync"
@@ -41,11 +40,9 @@ import (
 //
 // Every call that leaves the engine (store, seller, facilitator, node, signer) parks its goroutine;
 // a scheduler lets one go on at a time and draws what becomes of it. Time is testing/synctest's: it
-// stands still until the scheduler lets it pass. Every realEvery-th seed has the real ledger, on
-// files in memory: what is between two of its transactions is simulated, what is within one is
-// SQLite's. A process that dies there is one whose goroutines end where they stand and whose lock
-// file the kernel lets go of. The other seeds have a ledger in plain Go that is tested against the
-// real one (sim_memory_test.go).
+// stands still until the scheduler lets it pass. The ledger is on files in memory: what is between
+// two of its transactions is simulated, what is within one is SQLite's. A process that dies there is
+// one whose goroutines end where they stand and whose lock file the kernel lets go of.
 //
 // sim_world_test.go is who the engine talks to, sim_umpire_test.go what must stay true.
 
@@ -54,17 +51,15 @@ var (
 	simFirst = flag.Uint64("sim.first", 1, "the first seed")
 	simSeed  = flag.Uint64("sim.seed", 0, "simulate this one seed and tell what happens")
 	simAll   = flag.Bool("sim.all", false, "go on after a failure, and count the kinds of them")
-	simReal  = flag.Bool("sim.real", false, "use the real ledger for all seeds")
 	simOn    = flag.String("sim.engine", "", "the ledger's engine: sqlite, or postgres; \"\": each of them, "+
 		"sqlite for -sim.seed")
 )
 
 // Seeds by default: for half a minute on two cores; -sim.seeds for more.
 const (
-	seedsPlain = 2_000
-	seedsShort = 2_000
-	seedsFleet = 100
-	realEvery  = 25
+	seedsSQLite = 1_000
+	seedsShort  = 200
+	seedsFleet  = 100
 )
 
 const onSQLite, onPostgres = "sqlite", "postgres"
@@ -73,7 +68,7 @@ func TestSimulation(t *testing.T) {
 	if *simOn == onPostgres {
 		t.Skip("on PostgreSQL")
 	}
-	last := uint64(seedsPlain)
+	last := uint64(seedsSQLite)
 	if testing.Short() {
 		last = seedsShort
 	}
@@ -220,18 +215,16 @@ func (g *ground) open(t *testing.T) *history.Store {
 
 // run plays one seed.
 func (g *ground) run(t *testing.T, seed uint64) (s *sim) {
-	onDisk := seed%realEvery == 0 || *simReal || g.server != nil
-	switch {
-	case g.server != nil:
+	if g.server != nil {
 		g.server.run(t, `SELECT empty_ledger()`)
-	case onDisk:
+	} else {
 		g.prepare(t)
 	}
 	synctest.Test(t, func(*testing.T) {
-		s = newSim(g, seed, onDisk)
+		s = newSim(g, seed)
 		s.play()
 	})
-	if g.home != "" && onDisk && g.used%seedsPerLedger == 0 && s.wrong == "" {
+	if g.home != "" && g.used%seedsPerLedger == 0 && s.wrong == "" {
 		if _, err := g.eye.Verify(context.Background(), history.Head{}); err != nil {
 			s.wrong = "the ledger does not verify: " + err.Error()
 		}
@@ -246,7 +239,7 @@ func (g *ground) run(t *testing.T, seed uint64) (s *sim) {
 		t.Errorf("seed %d: %s\n%s\nagain: go test ./pay -run Simulation -sim.seed %d -sim.engine %s", seed,
 			s.wrong, s.story(), seed, engine)
 	}
-	if s.wrong != "" && onDisk {
+	if s.wrong != "" {
 		g.used = 0 // the next one gets a ledger for itself
 	}
 	return s
@@ -299,9 +292,7 @@ type sim struct {
 	running   int
 	rules     budget.Rules
 	teams     simTeams
-	eye       ledger     // the umpire's own
-	memory    *memLedger // nil: the real one
-	disk      onDisk
+	eye       ledger             // the umpire's own
 	holds     map[string]*asking // of a fleet's ledger, by payment
 	wires     []*simWire         // to a fleet's server
 	failed    int                // how many of them
@@ -447,8 +438,6 @@ func (s *sim) step() {
 func (s *sim) start() {
 	p := &process{id: len(s.procs) + 1}
 	switch {
-	case s.memory != nil:
-		p.raw = &memStore{memLedger: s.memory}
 	case s.g.server != nil:
 		p.raw = sqlLedger{s.openFleet(p)}
 	default:
@@ -492,7 +481,7 @@ func (s *sim) kill(p *process) {
 	if s.g.server != nil {
 		home = s.g.server.homes[p.machine()]
 	}
-	if id != "" && s.memory == nil { // Close tidies up, a kill does not
+	if id != "" { // Close tidies up, a kill does not
 		_ = os.WriteFile(filepath.Join(home, "run", id), nil, 0o600)
 	}
 	for _, c := range s.calls {
@@ -503,41 +492,11 @@ func (s *sim) kill(p *process) {
 	}
 }
 
-// onDisk is what a power cut leaves: the ledger, and what the umpire has seen go into it.
-type onDisk struct {
-	ledger  memState
-	newest  time.Time
-	session int
-	last    time.Time
-}
-
-// flush has everything that was written so far outlive a power cut.
-func (s *sim) flush() {
-	if s.memory != nil {
-		s.disk = onDisk{s.memory.copy(), s.newest, s.session, s.last}
-	}
-}
-
-// cutPower ends all processes and takes what was not on disk.
+// cutPower ends all processes at once. The disk keeps every change: the ledger waits for it with each.
 func (s *sim) cutPower() {
 	s.say("the power is cut")
 	for _, p := range s.living() {
 		s.kill(p)
-	}
-	s.memory.memState = s.disk.ledger.copy()
-	s.newest, s.session, s.last = s.disk.newest, s.disk.session, s.disk.last
-	s.order = slices.DeleteFunc(s.order, func(id string) bool {
-		lost := s.memory.find(id) == nil
-		if lost {
-			s.say("      %s is lost", id[:8])
-			delete(s.rows, id)
-		}
-		return lost
-	})
-	for _, g := range s.sigs {
-		if g.seen && s.rows[g.row] == nil {
-			s.fail("I3: %s left and its row was not on disk", g.tx())
-		}
 	}
 }
 

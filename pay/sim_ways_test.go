@@ -49,9 +49,6 @@ func (s *sim) drawWays(urls int, draw func(choice, int, int, ...string) []choice
 	s.most = []uint64{10, 20, 40, 60}[s.rng.IntN(4)]
 	s.drawPermits()
 	s.shown = map[string]bool{}
-	if s.memory != nil {
-		s.memory.approves = s.chance(50)
-	}
 	for n := range 1 + s.rng.IntN(4) {
 		url := s.rng.IntN(urls)
 		s.purchases = append(s.purchases, &purchase{n: len(s.purchases) + 1,

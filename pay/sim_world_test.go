@@ -17,6 +17,7 @@ import (
 
 	"x402-wallet/facilitator"
 	"x402-wallet/history"
+	"x402-wallet/history/historytest"
 	"x402-wallet/seller"
 	"x402-wallet/x402"
 	"x402-wallet/x402/money"
@@ -51,7 +52,7 @@ func hasChoice(list []choice, names ...string) bool {
 }
 
 // newSim draws a world.
-func newSim(g *ground, seed uint64, onDisk bool) *sim {
+func newSim(g *ground, seed uint64) *sim {
 	s := &sim{g: g, seed: seed, rng: rand.New(rand.NewPCG(seed, 0x402)), holds: map[string]*asking{}}
 	g.cur = s
 	start := []time.Time{ // the middle of a day, the end of one, the end of a month
@@ -71,9 +72,7 @@ func newSim(g *ground, seed uint64, onDisk bool) *sim {
 	m.leave, m.kill, m.reconcile, m.clock, m.node, m.thief = some(50, 4), some(40, 3), some(60, 3),
 		some(20, 1), some(50, 3), some(50, 6)
 	m.blind = some(10, 2)
-	if !onDisk {
-		m.power = some(30, 2)
-	}
+	m.power = some(30, 2)
 	m.tick, m.ticks = some(60, 3), []time.Duration{10 * time.Millisecond, 100 * time.Millisecond,
 		2 * time.Second, 25 * time.Second, 70 * time.Second}
 	if s.chance(10) {
@@ -109,11 +108,6 @@ func newSim(g *ground, seed uint64, onDisk bool) *sim {
 	s.eye = sqlLedger{g.eye}
 	if g.server != nil {
 		s.eye = sqlLedger{s.openFleet(nil)}
-	}
-	if !onDisk {
-		s.memory = newMemLedger(s.wallet)
-		s.eye = &memStore{memLedger: s.memory}
-		s.flush()
 	}
 	s.world.balance = []uint64{15, 30, 1000}[s.rng.IntN(3)]
 	s.world.initial = s.world.balance
@@ -631,6 +625,36 @@ func (f *simSettler) Settle(ctx context.Context, sub facilitator.Submission) fac
 	return r
 }
 
+// ledger is a process's way to the ledger, with what a Guard does with it.
+type ledger interface {
+	Store
+	Submit(ctx context.Context, p history.Payment, signed history.Signed) error
+	Expire(ctx context.Context, p history.Payment, status x402.Status) (history.Payment, error)
+	Charge(ctx context.Context, p history.Payment, status x402.Status) (history.Payment, error)
+	Channel(ctx context.Context, service, key string) (history.Channel, error)
+	BatchChannels(ctx context.Context) ([]history.Channel, error)
+	BatchChannelsWith(ctx context.Context, host string) ([]history.Channel, error)
+	SaveChannel(ctx context.Context, c history.Channel) error
+	Close() error
+}
+
+// sqlLedger is the program's own ledger, on SQLite or PostgreSQL.
+type sqlLedger struct{ *history.Store }
+
+func (l sqlLedger) Submit(ctx context.Context, p history.Payment, signed history.Signed) error {
+	return historytest.Guard{Store: l.Store}.Submit(ctx, p, signed, false)
+}
+
+func (l sqlLedger) Expire(ctx context.Context, p history.Payment, status x402.Status) (
+	history.Payment, error) {
+	return historytest.Guard{Store: l.Store}.Expire(ctx, p, status)
+}
+
+func (l sqlLedger) Charge(ctx context.Context, p history.Payment, status x402.Status) (
+	history.Payment, error) {
+	return historytest.Guard{Store: l.Store}.Charge(ctx, p, status)
+}
+
 // simStore is a process's way to its ledger. What changes something parks before; what only reads
 // parks after, so that what was read may be old when it is used.
 type simStore struct {
@@ -638,11 +662,6 @@ type simStore struct {
 	s     *sim
 	p     *process
 }
-
-// survivesNoPowerCut are changes that are not on disk before a later one is: history.Store does not wait for
-// the disk with them. Reserve does wait, and need not: nothing leaves before Submit.
-var survivesNoPowerCut = map[string]bool{"Reserve": true, "ReserveAll": true,
-	"Rest": true, "Abandon": true, "Deliver": true}
 
 // change makes one change of the ledger: it may fail before or after it took effect, or be the last
 // thing the process does.
@@ -654,9 +673,6 @@ func (w *simStore) change(ctx context.Context, what string, do func() error) err
 	over := w.s.onWire(ctx, w.p, drawn)
 	err := do()
 	over()
-	if !survivesNoPowerCut[what] {
-		w.s.flush()
-	}
 	switch drawn {
 	case "fails after it took effect":
 		return diskError()

@@ -280,7 +280,7 @@ func TestPingBehindCancellationsIsAnsweredAtOnce(t *testing.T) {
 	began := time.Now()
 	c.raw(text.String() + strings.Replace(ping, `"id":1`, `"id":77`, 1) + "\n")
 	require.Contains(t, c.hear(), `"id":77`)
-	require.Less(t, time.Since(began), 2*time.Second)
+	require.Less(t, time.Since(began), 10*time.Second)
 	close(answers)
 }
 

@@ -157,41 +157,8 @@ func TestAForgedLedgerPaysNothing(t *testing.T) {
 		name   string
 		attack func(v *victim)
 		code   string // of the next payment
-	}{
+	}{ // TestTheNextSignatureFindsWhatWasForged in package history has the others
 		{"sums at zero", func(v *victim) { v.sql(`UPDATE totals SET spent = 0, held = 0`) }, "LEDGER_CORRUPT"},
-		{"no sums", func(v *victim) { v.sql(`DELETE FROM totals`) }, "LEDGER_CORRUPT"},
-		{"one sum less", func(v *victim) {
-			v.sql(`UPDATE totals SET spent = spent - 1000 WHERE scope = 'session'`)
-		}, "LEDGER_CORRUPT"},
-		{"no session", func(v *victim) { v.sql(`DELETE FROM sessions`) }, "LEDGER_CORRUPT"},
-		{"an ended session", func(v *victim) { v.sql(`UPDATE sessions SET ended = 1`) }, "LEDGER_CORRUPT"},
-		{"a session of nine hours ago", func(v *victim) {
-			v.sql(`UPDATE sessions SET last_at = last_at - 9 * 3600000000`)
-		}, "LEDGER_CORRUPT"},
-		{"a session of the owner's, without their seal", func(v *victim) {
-			v.sql(`UPDATE sessions SET ended = 1`)
-			now := time.Now().UnixMicro()
-			v.sql(`INSERT INTO sessions SELECT 'ses_mine', ?, ?, cap, 0, zeroblob(32) FROM sessions`, now, now)
-		}, "LEDGER_CORRUPT"},
-		{"another session's payments", func(v *victim) {
-			v.sql(`UPDATE payments SET session = 'ses_other'; UPDATE totals SET key = 'ses_other'
-				WHERE scope = 'session'`)
-		}, "LEDGER_CORRUPT"},
-		{"a payment failed", func(v *victim) {
-			v.appends(v.get(`SELECT `+last), "failed", `{"chain":"x"}`)
-			v.sql(`UPDATE payments SET state = 'failed' WHERE id = ` + last)
-		}, "LEDGER_CORRUPT"},
-		{"a cheaper payment", func(v *victim) {
-			v.sql(`UPDATE payments SET usd = 999, amount = '999' WHERE id = ` + last)
-			v.sql(`UPDATE totals SET spent = spent - 1`)
-		}, "LEDGER_CORRUPT"},
-		{"payments of the month before", func(v *victim) {
-			v.sql(`UPDATE payments SET created_at = created_at - 31 * 86400000000`)
-			v.sql(`UPDATE totals SET day = day - 31 WHERE scope <> 'hour'`)
-		}, "LEDGER_CORRUPT"},
-		{"no payment", func(v *victim) {
-			v.sql(`DELETE FROM payments; DELETE FROM payment_search; DELETE FROM totals`)
-		}, "LEDGER_CORRUPT"},
 		{"the chain's end cut off", func(v *victim) {
 			v.sql(`DELETE FROM audit WHERE payment = ` + lastNumber)
 			v.sql(`DELETE FROM payment_search WHERE seq = (SELECT max(seq) FROM payments)`)
@@ -201,9 +168,6 @@ func TestAForgedLedgerPaysNothing(t *testing.T) {
 		{"the chain made anew", func(v *victim) {
 			v.sql(`UPDATE audit SET detail = '{}' WHERE payment = ` + lastNumber)
 			require.NoError(v.t, v.forger.Relink(2))
-		}, "LEDGER_CORRUPT"},
-		{"a row in the chain's middle", func(v *victim) {
-			v.sql(`UPDATE audit SET at = at + 1 WHERE payment = ` + lastNumber + ` AND event = 'settled'`)
 		}, "LEDGER_CORRUPT"},
 	} {
 		t.Run(c.name, func(t *testing.T) {
@@ -215,46 +179,6 @@ func TestAForgedLedgerPaysNothing(t *testing.T) {
 			require.Equal(t, 2, v.Signatures(), "nothing was signed")
 			out, _ := runs(t, 4, v.env, "policy", "seal") // the attacker has no terminal with the owner at it
 			require.Contains(t, out, "WALLET_LOCKED")
-			v.accepts()
-			v.pays(0, `"status": "paid"`)
-		})
-	}
-}
-
-// What is sealed beside the chain is as good as the chain.
-func TestForgedSealsPayNothing(t *testing.T) {
-	t.Parallel()
-	for name, attack := range map[string]func(v *victim){
-		"the sums before": func(v *victim) {
-			before := v.get(`SELECT sums FROM sealed_sums`)
-			v.pays(0, "paid")
-			v.sql(`UPDATE sealed_sums SET sums = ?`, before)
-		},
-		"no sums":                    func(v *victim) { v.sql(`DELETE FROM sealed_sums`) },
-		"no memory":                  func(v *victim) { v.sql(`DELETE FROM memory`) },
-		"nor its nodes":              func(v *victim) { v.sql(`DELETE FROM memory; DELETE FROM memory_nodes`) },
-		"other values in the memory": func(v *victim) { v.sql(`UPDATE memory SET value = x'00'`) },
-		"no seal":                    func(v *victim) { v.sql(`UPDATE audit SET seal = NULL`) },
-		"the seal before": func(v *victim) {
-			v.sql(`UPDATE audit SET seal = (SELECT seal FROM audit WHERE event = 'sealed') WHERE event = 'signed'`)
-		},
-		"a signature that is another event, and the sums before": func(v *victim) {
-			before := v.get(`SELECT sums FROM sealed_sums`)
-			v.pays(0, "paid")
-			v.sql(`UPDATE sealed_sums SET sums = ?`, before)
-			v.sql(`UPDATE audit SET seal = NULL, event = 'note' WHERE event = 'signed' AND payment = ` + lastNumber)
-			var seq int64
-			require.NoError(v.t, v.forger.Get(&seq, `SELECT seq FROM audit WHERE event = 'note'`))
-			require.NoError(v.t, v.forger.Relink(seq))
-		},
-	} {
-		t.Run(name, func(t *testing.T) {
-			t.Parallel()
-			v := attacked(t, 2, sandbox.Rules{})
-			attack(v)
-			signed := v.Signatures()
-			v.pays(4, `"error": "LEDGER_CORRUPT"`)
-			require.Equal(t, signed, v.Signatures())
 			v.accepts()
 			v.pays(0, `"status": "paid"`)
 		})
@@ -288,39 +212,6 @@ func TestAnOldLedgerPaysNothing(t *testing.T) {
 		require.Contains(t, a.call("x402_pay", call), `"error":"LEDGER_CORRUPT"`)
 		require.Equal(t, 2, v.Signatures())
 	})
-}
-
-// What was signed is known to the sealed memory: a payment's row that is written over changes nothing
-// of what is decided, and is found.
-func TestARewrittenPaymentIsFound(t *testing.T) {
-	t.Parallel()
-	for name, change := range map[string]string{
-		"payee": `UPDATE payments SET pay_to = '0x000000000000000000000000000000000000dEaD'`,
-		"price": `UPDATE payments SET amount = '1' WHERE id = ` + last,
-	} {
-		t.Run(name, func(t *testing.T) {
-			t.Parallel()
-			v := attacked(t, 2, sandbox.Rules{})
-			v.sql(change)
-			out, _ := runs(t, 4, v.env, "history", "verify", "--seals")
-			require.Contains(t, out, "LEDGER_CORRUPT")
-		})
-	}
-}
-
-// The rate counts what was signed, at the time at which it was.
-func TestARateIsSealed(t *testing.T) {
-	t.Parallel()
-	w, env := householdWith(t, sandbox.Options{}, func(w *world) string {
-		return strings.Replace(w.rules(sandbox.Rules{}), "[budget]", "[budget]\nrate = 2", 1)
-	})
-	v := &victim{world: w, t: t, env: append(env, passphraseFile(t))}
-	v.open()
-	v.pays(0, "paid")
-	v.pays(0, "paid")
-	v.sql(`UPDATE payments SET created_at = created_at - 120000000`)
-	v.pays(3, `"error": "RATE_LIMITED"`)
-	require.Equal(t, 2, v.Signatures())
 }
 
 // A yes of the owner's is good once, and an idempotency key for one purchase.
@@ -361,34 +252,6 @@ func TestNothingIsUsedTwice(t *testing.T) {
 		v.pays(4, "was over in it, and is open again")
 		require.Equal(t, 2, v.Signatures())
 	})
-}
-
-// Who chooses the node chooses the evidence: what a node of nobody's rules says frees no money.
-func TestANodeOfForgedRulesFreesNothing(t *testing.T) {
-	t.Parallel()
-	v := attacked(t, 0, sandbox.Rules{Session: "0.001"})
-	v.Inject("seller fails mute", 1) // it settled, and its buyer does not know
-	v.pays(5, "OUTCOME_UNKNOWN")
-	require.Len(t, v.Settlements(), 1)
-	liar, err := newWorld(sandbox.Options{}) // a chain that knows of nothing
-	require.NoError(t, err)
-	t.Cleanup(liar.close)
-	liar.Advance(10 * time.Minute)
-	file := filepath.Join(v.home, "config.toml")
-	honest, err := os.ReadFile(file)
-	require.NoError(t, err)
-	forged := strings.ReplaceAll(string(honest), v.EVMNodeURL, liar.EVMNodeURL)
-	for _, at := range liar.Loopback {
-		forged = strings.Replace(forged, "loopback = [", `loopback = ["`+at+`", `, 1)
-	}
-	require.NoError(t, os.WriteFile(file, []byte(forged), 0o600))
-	v.sql(`INSERT INTO rules SELECT version + 1, at, ?, zeroblob(32) FROM rules`, []byte(forged))
-	_, _ = runs(t, 0, v.env, "reconcile")
-	v.sql(`DELETE FROM rules WHERE version > 1`)
-	require.NoError(t, os.WriteFile(file, honest, 0o600))
-	require.Equal(t, "unknown", v.get(`SELECT state FROM payments`))
-	out, _ := runs(t, 3, v.env, "pay", v.SellerURL+"/either")
-	require.Contains(t, out, "BUDGET_EXCEEDED")
 }
 
 // agentSigns asks the unlock agent's socket, as any process of the user can.

@@ -133,39 +133,6 @@ func TestAFleetsKeysAreWithItsSigners(t *testing.T) {
 	require.Contains(t, own.call("x402_pay", weather(s.w, "own")), "BUDGET_EXCEEDED")
 }
 
-// A wallet of an agent's own process is refused, with all that a signer has; so is a signer's agent that its
-// enrolment is not for, and a signer whose own does not hold.
-func TestWhomASignerPaysFor(t *testing.T) {
-	t.Parallel()
-	s := newSigners(t)
-	soon := time.Now().Add(time.Hour)
-	home, signer := s.signer("research-a", "research-*", "research", soon)
-	pays := func(agent, home string, at *service, code string) {
-		t.Helper()
-		answer := serve(t, s.container(agent, home, "unix:"+at.Socket)...).
-			call("x402_pay", weather(s.w, agent))
-		require.Contains(t, answer, code)
-	}
-	pays("sales-1", home, signer, "POLICY_DENIED")
-	require.Empty(t, s.w.Settlements())
-	pays("research-1", home, signer, `"status":"paid"`)
-
-	inProcess := []string{"X402_WALLET_HOME=" + home, "X402_WALLET_SERVICE=off", passphraseFile(t)}
-	out, _ := runs(t, 3, inProcess, "pay", "--max", "0.05", s.w.SellerURL+"/weather")
-	require.Contains(t, out, "POLICY_DENIED")
-	require.Contains(t, serve(t, inProcess...).call("x402_pay", weather(s.w, "own")), "POLICY_DENIED")
-
-	old, late := s.signer("research-c", "research-*", "research", time.Now().Add(-time.Hour))
-	_, said := runs(t, 4, s.container("research-1", old, "unix:"+late.Socket), "mcp")
-	require.Contains(t, said, "POLICY_UNSEALED")
-	require.Contains(t, said, "was valid up to")
-	outside, other := s.signer("sales-a", "sales-*", "sales", soon)
-	_, said = runs(t, 4, s.container("sales-1", outside, "unix:"+other.Socket), "mcp")
-	require.Contains(t, said, "POLICY_UNSEALED")
-	require.Contains(t, said, "whoever signed it may enrol research-*")
-	require.Len(t, s.w.Settlements(), 1)
-}
-
 // An enrolment ends with its orchestrator's entry in the rules, for a session that is open, too.
 func TestAnEnrolmentEndsBeforeItsSession(t *testing.T) {
 	t.Parallel()

@@ -205,38 +205,3 @@ func TestAFleetsOwnerChangesTheRules(t *testing.T) {
 	require.Contains(t, pays("4"), "BUDGET_EXCEEDED")
 	require.Len(t, f.w.Settlements(), 3)
 }
-
-// Two machines on one budget: of 64 payments at once with room for 40, 40 are made. The owner sees all of
-// them.
-func TestAFleetHasOneBudget(t *testing.T) {
-	t.Parallel()
-	f := newFleet(t, "0.04", "rate = 1000")
-	const each = 32
-	var machines []*mcpClient
-	for _, name := range []string{"research-1", "research-2"} {
-		machines = append(machines, serve(t, f.joins(name, "research")...))
-	}
-	for i, m := range machines {
-		for n := range each {
-			m.send(
-				"tools/call",
-				fmt.Sprintf(`{"name":"x402_pay","arguments":%s}`, weather(f.w, fmt.Sprint(i, "-", n))),
-			)
-		}
-	}
-	var paid, refused int
-	for _, m := range machines {
-		for range each {
-			switch answer := string(m.hear()); {
-			case strings.Contains(answer, `\"status\":\"paid\"`):
-				paid++
-			case strings.Contains(answer, "BUDGET_EXCEEDED"):
-				refused++
-			default:
-				t.Error(answer)
-			}
-		}
-	}
-	require.Equal(t, []int{40, 24}, []int{paid, refused})
-	require.Len(t, f.w.Settlements(), 40)
-}

@@ -13,7 +13,6 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"x402-wallet/history/historytest"
 	"x402-wallet/internal/child/childtest"
 	"x402-wallet/internal/sandbox"
 )
@@ -101,42 +100,4 @@ func TestTheOwnersPrograms(t *testing.T) {
 	said, _ = runs(t, 4, env, "pay", w.SellerURL+"/weather?three")
 	require.Contains(t, said, "POLICY_UNSEALED")
 	require.Len(t, w.Settlements(), 1)
-}
-
-// What a process was killed over before the program had taken it, the next one tells.
-func TestTheNextProcessTellsTheOwnersProgram(t *testing.T) {
-	t.Parallel()
-	w, env, o := householdWithHooks(t)
-	o.write("after", `cat > "$(dirname "$0")/begun.$$"; exec sleep 600`)
-	agent := serve(t, env...)
-	require.Contains(t, agent.call("x402_pay", weather(w, "one")), `"status":"paid"`, "nobody waits for the program")
-	require.Eventually(t, func() bool {
-		found, _ := filepath.Glob(o.dir + "/begun.*")
-		return len(found) == 1
-	}, 60*time.Second, 10*time.Millisecond)
-	require.NoError(t, agent.cmd.Process.Kill())
-	agent.leave()
-	require.Len(t, w.Settlements(), 1)
-
-	endTurns(t, w.home)
-	o.write("after", `cat >> "$(dirname "$0")/told"`)
-	_, _ = runs(t, 0, env, "history")
-	came := o.waitTold(1)[0]
-	require.Equal(t, "settled", came.Status)
-	_, _ = runs(t, 0, env, "history")
-	o.waitTold(1)
-	entries, err := os.ReadDir(filepath.Join(w.home, "hooks"))
-	require.NoError(t, err)
-	require.Empty(t, entries)
-}
-
-// endTurns lets the turns of a process that was killed end, as time does.
-func endTurns(t *testing.T, home string) {
-	t.Helper()
-	f, err := historytest.Forge(home)
-	require.NoError(t, err)
-	defer f.Close()
-	n, err := f.Exec(`UPDATE turns SET until = 0 WHERE name LIKE 'hooks %'`)
-	require.NoError(t, err)
-	require.Equal(t, int64(1), n)
 }

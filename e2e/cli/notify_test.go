@@ -22,7 +22,6 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"x402-wallet/history"
 	"x402-wallet/internal/sandbox"
 )
 
@@ -178,102 +177,4 @@ func TestNotifyTest(t *testing.T) {
 	_, none := household(t, sandbox.Options{}, sandbox.Rules{})
 	said, _ = runs(t, 1, none, "notify", "test")
 	require.Contains(t, said, "[notify]")
-}
-
-// A command that asks and ends at once tells the owner before it does.
-func TestACommandThatEndsTellsTheOwner(t *testing.T) {
-	t.Parallel()
-	o := newOps(t)
-	w, env := notifyingHousehold(t, o)
-	said, _ := runs(t, 4, append(env, passphraseFile(t)), "pay", w.SellerURL+"/weather")
-	require.Contains(t, said, "APPROVAL_REQUIRED")
-	require.Equal(t, "approval", o.hears().Kind)
-}
-
-// What a process was killed over before it had told it, or noted that, the next one tells, under the same id.
-func TestTheNextProcessTells(t *testing.T) {
-	t.Parallel()
-	o := newOps(t)
-	w, env := notifyingHousehold(t, o)
-	o.hangs.Store(true)
-	agent := serve(t, append(env, passphraseFile(t))...)
-	require.Contains(t, agent.call("x402_pay", weather(w, "one")), "APPROVAL_REQUIRED")
-	first := o.hears()
-	require.NoError(t, agent.cmd.Process.Kill())
-	agent.leave()
-	o.hangs.Store(false)
-	alerts := listAlerts(t, env)
-	require.Len(t, alerts, 1)
-	require.Equal(t, []any{first.Alert, "waiting", "approval"},
-		[]any{alerts[0].ID, alerts[0].State, alerts[0].Kind})
-
-	store, err := history.Open(t.Context(), w.home, history.Options{Now: func() time.Time {
-		return time.Now().Add(history.TurnTime)
-	}})
-	require.NoError(t, err) // by whose clock the dead one's turn is over
-	turn, err := store.TakeTurn(t.Context(), "alerts", "later")
-	require.NoError(t, err)
-	require.NoError(t, store.LeaveTurn(t.Context(), turn))
-	require.NoError(t, store.Close())
-
-	next := serve(t, append(env, passphraseFile(t))...)
-	require.Contains(t, next.call("x402_pay", weather(w, "one")), "APPROVAL_REQUIRED")
-	require.Equal(t, first, o.hears())
-	next.leave()
-	alerts = listAlerts(t, env)
-	require.Len(t, alerts, 1)
-	require.Equal(t, "told", alerts[0].State)
-	require.Empty(t, o.heard)
-}
-
-// listAlerts is what x402-wallet alerts lists.
-func listAlerts(t *testing.T, env []string) []struct{ ID, Kind, State, Text string } {
-	t.Helper()
-	out, _ := runs(t, 0, env, "alerts", "--json")
-	var list struct {
-		Count  int
-		Alerts []struct{ ID, Kind, State, Text string }
-	}
-	require.NoError(t, json.Unmarshal([]byte(out), &list))
-	require.Len(t, list.Alerts, list.Count)
-	return list.Alerts
-}
-
-// Of fifty alerts that two processes find, each is told once, by either, and most as one.
-func TestTwoProcessesTellOnce(t *testing.T) {
-	t.Parallel()
-	const many = 50
-	o := newOps(t)
-	w, env := notifyingHousehold(t, o)
-	store, err := history.Open(t.Context(), w.home, history.Options{})
-	require.NoError(t, err)
-	for i := range many {
-		host := fmt.Sprintf("h%d.example", i)
-		_, err := store.AskApproval(t.Context(), history.Approval{Quote: sha256.Sum256([]byte(host)),
-			Host: host, Method: "GET", URL: "https://" + host, Price: 1, PayTo: "0xpayee",
-			Agent: fmt.Sprint("a", i/10)})
-		require.NoError(t, err)
-	}
-	require.NoError(t, store.Close())
-	agentsEnv := append(env, passphraseFile(t))
-	agents := []*mcpClient{serve(t, agentsEnv...), serve(t, agentsEnv...)}
-	for i, agent := range agents {
-		require.Contains(t, agent.call("x402_pay", weather(w, fmt.Sprint(i))), "APPROVAL_REQUIRED")
-	}
-	first := o.hears()
-	for _, agent := range agents {
-		agent.leave()
-	}
-	seen, told := map[string]bool{}, 0
-	for n := first; ; n = o.hears() {
-		require.False(t, seen[n.Alert], n.Alert)
-		seen[n.Alert] = true
-		told += max(n.More, 1)
-		if told == many+len(agents) {
-			break
-		}
-	}
-	require.Empty(t, o.heard)
-	out, _ := runs(t, 0, env, "alerts", "--limit", "100", "--json=false")
-	require.Equal(t, many+len(agents), strings.Count(out, "(told)"))
 }

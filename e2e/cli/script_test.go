@@ -46,7 +46,7 @@ func TestMain(m *testing.M) {
 			become(program)
 		}
 		os.Exit(app.Main("0.1.0-dev"))
-	}, "mcp-server": mcpServer, "mcp-loud": mcpLoud, "mcp-counter": mcpCounter, "pinger": pinger})
+	}, "mcp-server": mcpServer, "mcp-loud": mcpLoud, "mcp-counter": mcpCounter})
 }
 
 // mcpServer is a paid MCP server on stdio, of whom the environment says.

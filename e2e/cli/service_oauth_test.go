@@ -195,27 +195,6 @@ func TestASessionIsItsAgents(t *testing.T) {
 	require.Contains(t, body, `"status":"paid"`, "a session goes on with the agent's next token")
 }
 
-// A stream ends with the token that opened it.
-func TestAStreamEndsWithItsToken(t *testing.T) {
-	t.Parallel()
-	o := newOffice(t, "")
-	session := o.open(o.token("client-of-ann", nil))
-	status := 0
-	token := ""
-	for life := int64(2); status != http.StatusOK; life *= 2 { // a busy machine opens the stream too late
-		require.Less(t, life, int64(200))
-		token = o.token("client-of-ann", map[string]any{"exp": time.Now().Unix() + life})
-		r := o.post(token, session, "")
-		r.Method = http.MethodGet
-		status, _, _ = o.send(r) // reads to the end
-	}
-	status, _, _ = o.send(o.post(token, session, `{"jsonrpc":"2.0","id":1,"method":"ping"}`))
-	require.Equal(t, http.StatusUnauthorized, status)
-	status, _, _ = o.send(o.post(o.token("client-of-ann", nil), session,
-		`{"jsonrpc":"2.0","id":1,"method":"ping"}`))
-	require.Equal(t, http.StatusOK, status, "the session has not ended")
-}
-
 // A proxy that has TLS, on the same machine, passes on the name by which clients know the service.
 func TestBehindAProxy(t *testing.T) {
 	t.Parallel()

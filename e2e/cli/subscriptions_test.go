@@ -10,7 +10,6 @@ import (
 	"net/http/httputil"
 	"net/url"
 	"os"
-	"os/exec"
 	"path/filepath"
 	"strings"
 	"sync"
@@ -236,91 +235,6 @@ func TestAnUnsealedSubscriptionBuysNothing(t *testing.T) {
 	require.NoError(t, os.WriteFile(file, original, 0o600))
 	require.Equal(t, "done", due(t, 0, env).Ran[0].State)
 	require.Len(t, w.Settlements(), 1, "two slots that passed before were not made up for")
-}
-
-// Above what the owner sealed a person is asked, and the order goes on when they answered.
-func TestASubscriptionAsksAboveItsMax(t *testing.T) {
-	t.Parallel()
-	w, k, env := subscriber(t, sandbox.Rules{}, func(k *kiosk) string { return k.order("news", "/news", "") })
-	k.selling("/report") // half a dollar
-	first := due(t, 4, env).Ran[0]
-	require.Equal(t, []string{"waiting", "APPROVAL_REQUIRED"}, []string{first.State, first.Error})
-	asked := k.asked.Load()
-	require.Empty(t, due(t, 4, env).Ran, "it waits for the person")
-	require.Equal(t, asked, k.asked.Load())
-	require.Empty(t, w.Settlements())
-
-	c := sit(t, nil, env, "approve", first.ApprovalID)
-	c.sees("Passphrase, to approve this payment: ", 1)
-	require.Contains(t, c.text(), "above the $0.01 that the subscription")
-	c.types(testPassphrase + "\n")
-	c.ends(0)
-	require.Equal(t, "done", due(t, 0, env).Ran[0].State)
-	require.Len(t, w.Settlements(), 1)
-}
-
-// The total holds whoever approves.
-func TestASubscriptionsTotalIsNeverPassed(t *testing.T) {
-	t.Parallel()
-	w, k, env := subscriber(t, sandbox.Rules{}, func(k *kiosk) string {
-		return strings.Replace(k.order("news", "/news", ""), `total = "1.00"`, `total = "0.4"`, 1)
-	})
-	k.selling("/report")
-	ran := due(t, 3, env).Ran[0]
-	require.Equal(t, []string{"failed", "BUDGET_EXCEEDED"}, []string{ran.State, ran.Error})
-	require.Empty(t, w.Settlements())
-	out, _ := runs(t, 0, env, "alerts")
-	require.Contains(t, out, "The subscription news was not bought")
-}
-
-// A wallet that is locked buys nothing, and tells the owner; a seller that hangs holds up no other one.
-func TestALockedWalletAndASellerThatHangs(t *testing.T) {
-	t.Parallel()
-	w, k, env := subscriber(t, sandbox.Rules{}, func(k *kiosk) string {
-		return k.order("hangs", "/hangs", "") + k.order("news", "/news", "")
-	})
-	locked := due(t, 4, env[:1])
-	require.Len(t, locked.Ran, 2)
-	require.Equal(t, "WALLET_LOCKED", locked.Ran[0].Error)
-	require.Zero(t, k.asked.Load(), "no seller is asked")
-	out, _ := runs(t, 0, env, "alerts")
-	require.Equal(t, 2, strings.Count(out, `"kind": "subscription"`), out)
-	require.Len(t, due(t, 4, env[:1]).Ran, 2, "each pass says so, and the owner is told once")
-	out, _ = runs(t, 0, env, "alerts")
-	require.Equal(t, 2, strings.Count(out, `"kind": "subscription"`), out)
-
-	open := due(t, 1, env) // unlocked
-	require.Equal(t, []string{"hangs", "waiting", "news", "done"},
-		[]string{open.Ran[0].Name, open.Ran[0].State, open.Ran[1].Name, open.Ran[1].State})
-	require.Len(t, w.Settlements(), 1)
-}
-
-// kill -9 in the middle of a slot: whoever runs it again gets that very purchase.
-func TestASlotThatWasKilledIsBoughtOnce(t *testing.T) {
-	t.Parallel()
-	w, k, env := subscriber(t, sandbox.Rules{}, func(k *kiosk) string { return k.order("news", "/news", "") })
-	k.hangs.Store(true)
-	program, err := exec.LookPath("x402-wallet")
-	require.NoError(t, err)
-	cmd := exec.CommandContext(t.Context(), program, "run")
-	cmd.Env = append([]string{"HOME=" + t.TempDir(), "PATH=" + os.Getenv("PATH"), "LOG_LEVEL=error",
-		programVariable + "=" + os.Getenv(programVariable)}, env...)
-	require.NoError(t, cmd.Start())
-	select {
-	case <-k.paid:
-	case <-time.After(time.Minute):
-		require.Fail(t, "nothing was paid")
-	}
-	require.NoError(t, cmd.Process.Kill())
-	_ = cmd.Wait()
-	k.hangs.Store(false)
-	again := due(t, 0, env)
-	require.Equal(t, "done", again.Ran[0].State)
-	require.Len(t, w.Settlements(), 1)
-	out, _ := runs(t, 0, env, "history")
-	require.Equal(t, 1, strings.Count(out, `"paymentId"`), out)
-	require.Contains(t, out, again.Ran[0].PaymentID)
-	require.Empty(t, due(t, 0, env).Ran)
 }
 
 // An agent proposes; a person accepts, with their passphrase, and nobody else.

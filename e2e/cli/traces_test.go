@@ -210,42 +210,6 @@ func TestAPaymentsLineAndItsSpans(t *testing.T) {
 	}
 }
 
-// A call that fails says in its line and its trace where.
-func TestAFailedPaymentsLineAndItsSpans(t *testing.T) {
-	t.Parallel()
-	h := newWatchedHome(t, "")
-	for _, c := range []struct {
-		fault, path, code, state, step, stepCode, span string
-		exit                                           int
-	}{
-		{"evm node down", "/weather?1", "RPC_ERROR", "", "node_code", "RPC_ERROR", "node eth_call", 1},
-		{"facilitator down", "/x-seed/weather?2", "OUTCOME_UNKNOWN", "unknown", "facilitator_code",
-			"OUTCOME_UNKNOWN", "facilitator settle", 5},
-		{"seller cuts before", "/weather?3", "OUTCOME_UNKNOWN", "unknown", "send_code", "NETWORK_ERROR",
-			"send", 5},
-		{"", "/expensive?4", "BUDGET_EXCEEDED", "", "hold_code", "BUDGET_EXCEEDED", "hold", 3},
-	} {
-		t.Run(c.fault, func(t *testing.T) {
-			if c.fault != "" {
-				h.Inject(c.fault, 1000)
-				defer h.Heal()
-			}
-			_, log := runs(t, c.exit, h.env, "pay", "--json", h.seller.URL+c.path)
-			line := lineOf(t, log, "payment")
-			require.Equal(t, "failed", line["outcome"])
-			require.Equal(t, c.code, line["code"], log)
-			require.Equal(t, c.state == "", line["state"] == nil)
-			byStep, _ := line["steps"].(map[string]any)
-			if c.step != "" {
-				require.Equal(t, c.stepCode, byStep[c.step], log)
-			}
-			root, children := h.traceOf(t, line["trace"].(string))
-			require.Equal(t, c.code, attribute(root, "error.type"))
-			require.Equal(t, c.stepCode, attribute(children[c.span], "error.type"))
-		})
-	}
-}
-
 // The trace of a call begins at the agent's host: in _meta, in both eras of MCP, or in the header of its
 // request. Whom it does not want sampled is in no trace.
 func TestATraceBeginsAtTheAgentsHost(t *testing.T) {
@@ -314,17 +278,4 @@ func TestATraceBeginsAtTheAgentsHost(t *testing.T) {
 		}
 	}
 	require.Equal(t, []string{""}, h.seller.told())
-}
-
-// A seller hears which trace a call belongs to where the owner sealed that, and only there.
-func TestASellerHearsOfATraceWhereTheOwnerWantsIt(t *testing.T) {
-	t.Parallel()
-	h := newWatchedHome(t, "pass_on = true\n")
-	agent := serve(t, h.env...)
-	paid := agent.ask("tools/call", h.call("/weather?1", `{"traceparent":"`+traceparent+`"}`))
-	require.Contains(t, string(paid), "paid")
-	_, children := h.traceOf(t, hostsTrace)
-	require.ElementsMatch(t, []string{
-		fmt.Sprintf("00-%s-%x-01", hostsTrace, children["ask"].SpanId),
-		fmt.Sprintf("00-%s-%x-01", hostsTrace, children["send"].SpanId)}, h.seller.told())
 }

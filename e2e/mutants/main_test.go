@@ -8,7 +8,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// Every fault still has its place in the sources.
+// Every mutant still has its place in the sources.
 func TestMutantsArePlaced(t *testing.T) {
 	mutants, err := parse(list)
 	require.NoError(t, err)
