@@ -49,13 +49,12 @@ func blocks(text, language string) (list []string) {
 	return list
 }
 
-// steps are the lines that a newcomer copies into a terminal, from the README and then from
-// docs/getting-started.md, in their order and without comments.
-func steps(t *testing.T) (list []string) {
-	for _, block := range blocks(pages(t, "README.md", "docs/getting-started.md"), "sh") {
+// steps are the lines that a reader of pages copies into a terminal, in their order and without comments.
+func steps(t *testing.T, names ...string) (list []string) {
+	for _, block := range blocks(pages(t, names...), "sh") {
 		for line := range strings.Lines(block) {
 			line, _, _ = strings.Cut(line, " #")
-			line = strings.TrimSpace(line)
+			line = strings.TrimSpace(strings.TrimSuffix(strings.TrimSpace(line), "\\"))
 			if line != "" {
 				list = append(list, line)
 			}
@@ -66,17 +65,21 @@ func steps(t *testing.T) (list []string) {
 
 // mentioned are all commands of ours in the pages: lines of blocks, and those within sentences.
 func mentioned(t *testing.T) (list []string) {
-	for line := range strings.Lines(pages(t, allPages(t)...)) {
-		command, _, _ := strings.Cut(strings.TrimSpace(line), " #")
-		command, isCommand := strings.CutPrefix(strings.TrimPrefix(command, "sudo "), "x402-wallet ")
-		if isCommand && !strings.Contains(line, "`") {
-			list = append(list, "x402-wallet "+strings.TrimSpace(strings.TrimSuffix(command, "\\")))
+	names := allPages(t)
+	found := steps(t, names...)
+	for line := range strings.Lines(pages(t, names...)) {
+		if strings.HasPrefix(line, "    ") { // an indented block
+			line, _, _ = strings.Cut(line, " #")
+			found = append(found, strings.TrimSpace(line))
 		}
 		for _, span := range regexp.MustCompile("`([^`]+)`").FindAllStringSubmatch(line, -1) {
-			command := strings.TrimPrefix(strings.ReplaceAll(span[1], `\|`, "|"), "sudo ")
-			if strings.HasPrefix(command, "x402-wallet ") {
-				list = append(list, command)
-			}
+			found = append(found, strings.ReplaceAll(span[1], `\|`, "|"))
+		}
+	}
+	for _, line := range found {
+		line = strings.TrimPrefix(line, "sudo ")
+		if strings.HasPrefix(line, "x402-wallet ") {
+			list = append(list, line)
 		}
 	}
 	slices.Sort(list)

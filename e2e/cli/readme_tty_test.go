@@ -18,8 +18,8 @@ import (
 // echo is the seller that the README buys from; here the sandbox's stands in for it.
 const echo = "https://x402.payai.network/api/base-sepolia/paid-content"
 
-// readme is what becomes of each line that the README tells a newcomer to type, in the README's own
-// order.
+// readme is what becomes of each line that the README and docs/getting-started.md tell a newcomer to type,
+// in their order.
 var readme = []struct {
 	line string // as the README has it
 	not  string // why it is not run here
@@ -83,7 +83,7 @@ func TestReadmeAsANewcomer(t *testing.T) {
 		require.NoError(t, os.WriteFile(file, []byte(text), 0o600))
 	}
 
-	lines := steps(t)
+	lines := steps(t, "README.md", "docs/getting-started.md")
 	for i, step := range readme {
 		require.Less(t, i, len(lines), "the README does not have %q", step.line)
 		require.Equal(t, step.line, lines[i], "the README and its test differ")
