@@ -15,7 +15,7 @@ import (
 	"x402-wallet/x402"
 )
 
-// Signers that keep a key of the wallet's themselves (docs/signers.md).
+// Signers that keep a key of the wallet's themselves (docs/rules.md).
 
 // signerRow is who signs on a chain.
 type signerRow struct {

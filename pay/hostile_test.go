@@ -20,8 +20,8 @@ import (
 	"x402-wallet/x402/money"
 )
 
-// Cases of the security catalogue (reference/security.md §2) that no other test of this package
-// names; docs/threat-model.md lists all.
+// Hostile sellers and agents that no other test of this package has; docs/threat-model.md lists what
+// is promised against them.
 
 // menu is a seller whose challenge is written by hand.
 type menu struct {

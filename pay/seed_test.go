@@ -16,8 +16,7 @@ import (
 	"x402-wallet/x402/money"
 )
 
-// The defects of the seed's payer that no other test names; docs/proof.md lists all of them with
-// their tests.
+// The defects of x402-solana-mcp's payer that no other test names.
 
 // Seed defect 25: where the seller settles, the wallet does not: its settling would be a first one,
 // and the seller's a second.

@@ -10,7 +10,7 @@ import (
 // 2.57 (chains/definitions) name it; for Polygon viem's, because the network's own was closed.
 //
 // A node is believed about what became of a payment, so this list is short on purpose: a network is in
-// it when facilitators settle on it. What such a node may free: docs/threat-model.md, "An RPC node".
+// it when facilitators settle on it. What such a node may free: docs/threat-model.md.
 var publicNodes = map[string]string{
 	solanaMainnet: "https://api.mainnet-beta.solana.com", // solana.com/docs/references/clusters
 	solanaDevnet:  "https://api.devnet.solana.com",

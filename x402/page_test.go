@@ -10,11 +10,11 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-var update = flag.Bool("update", false, "write the tables of docs/networks.md")
+var update = flag.Bool("update", false, "write the tables of docs/funding.md")
 
-const networksPage = "../docs/networks.md"
+const networksPage = "../docs/funding.md"
 
-// The tables of docs/networks.md are what is built in.
+// The tables of docs/funding.md are what is built in.
 func TestNetworksPage(t *testing.T) {
 	written, err := os.ReadFile(networksPage)
 	require.NoError(t, err)

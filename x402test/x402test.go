@@ -8,7 +8,7 @@
 //   - Both then ask Payments what really moved, or assert it: AssertPaidOnce, AssertNothingPaid,
 //     AssertBalance.
 //
-// For other languages the same is the command x402-wallet sandbox; both are told in docs/testing.md.
+// For other languages the same is the command x402-wallet sandbox; both are told in docs/selling.md.
 package x402test
 
 import (

@@ -17,18 +17,16 @@ import (
 // A README is believed: each command in it is run (readme_tty_test.go), or at least is one, with
 // its flags.
 
-// readmePages are the README and the pages that it leads a newcomer to, in that order.
-func readmePages(t *testing.T) string {
+// allPages are the README and every page that it leads to.
+func allPages(t *testing.T) []string {
 	t.Helper()
-	return pages(t, "README.md", "docs/clients.md", "docs/funding.md", "docs/reference.md", "docs/codes.md",
-		"docs/charging.md", "docs/measured.md")
-}
-
-// ownersPages are those for somebody who has a wallet.
-func ownersPages(t *testing.T) string {
-	t.Helper()
-	return pages(t, "docs/allowance.md", "docs/networks.md", "docs/operating.md", "docs/vault.md",
-		"SECURITY.md")
+	names := []string{"README.md", "SECURITY.md", "CONTRIBUTING.md"}
+	found, err := filepath.Glob("../../docs/*.md")
+	require.NoError(t, err)
+	for _, path := range found {
+		names = append(names, "docs/"+filepath.Base(path))
+	}
+	return names
 }
 
 func pages(t *testing.T, names ...string) string {
@@ -42,24 +40,21 @@ func pages(t *testing.T, names ...string) string {
 	return all.String()
 }
 
-// blocks are the README's blocks of code in a language.
-func blocks(t *testing.T, language string) (list []string) {
-	t.Helper()
-	text := readmePages(t)
+// blocks are the blocks of code in a language in a page's text.
+func blocks(text, language string) (list []string) {
 	for _, found := range regexp.MustCompile("(?ms)^ *```"+language+"\n(.*?)^ *```$").FindAllStringSubmatch(
 		text, -1) {
 		list = append(list, found[1])
 	}
-	require.NotEmpty(t, list, language)
 	return list
 }
 
-// steps are the lines that a newcomer copies into a terminal, in their order and without comments.
-func steps(t *testing.T) (list []string) {
-	for _, block := range blocks(t, "sh") {
+// steps are the lines that a reader of pages copies into a terminal, in their order and without comments.
+func steps(t *testing.T, names ...string) (list []string) {
+	for _, block := range blocks(pages(t, names...), "sh") {
 		for line := range strings.Lines(block) {
 			line, _, _ = strings.Cut(line, " #")
-			line = strings.TrimSpace(line)
+			line = strings.TrimSpace(strings.TrimSuffix(strings.TrimSpace(line), "\\"))
 			if line != "" {
 				list = append(list, line)
 			}
@@ -68,27 +63,23 @@ func steps(t *testing.T) (list []string) {
 	return list
 }
 
-// mentioned are all commands of ours in the README and the owner's pages, as they write them: steps, those
-// within sentences, and those of the table for you.
+// mentioned are all commands of ours in the pages: lines of blocks, and those within sentences.
 func mentioned(t *testing.T) (list []string) {
-	text := readmePages(t) + ownersPages(t)
-	for _, line := range steps(t) {
-		if strings.HasPrefix(line, "x402-wallet ") {
-			list = append(list, line)
-		}
-	}
-	forYou := false
-	for line := range strings.Lines(text) {
-		if strings.HasPrefix(line, "## ") {
-			forYou = strings.HasPrefix(line, "## For you")
+	names := allPages(t)
+	found := steps(t, names...)
+	for line := range strings.Lines(pages(t, names...)) {
+		if strings.HasPrefix(line, "    ") { // an indented block
+			line, _, _ = strings.Cut(line, " #")
+			found = append(found, strings.TrimSpace(line))
 		}
 		for _, span := range regexp.MustCompile("`([^`]+)`").FindAllStringSubmatch(line, -1) {
-			switch command := strings.ReplaceAll(span[1], `\|`, "|"); {
-			case strings.HasPrefix(command, "x402-wallet "):
-				list = append(list, command)
-			case forYou && strings.HasPrefix(line, "| ") && command[0] != '-':
-				list = append(list, "x402-wallet "+command)
-			}
+			found = append(found, strings.ReplaceAll(span[1], `\|`, "|"))
+		}
+	}
+	for _, line := range found {
+		line = strings.TrimPrefix(line, "sudo ")
+		if strings.HasPrefix(line, "x402-wallet ") {
+			list = append(list, line)
 		}
 	}
 	slices.Sort(list)
@@ -155,10 +146,10 @@ func alternatives(words []string) (list [][]string) {
 	return [][]string{words}
 }
 
-// TestReadmeShop reads the shop that the README opens.
+// TestReadmeShop reads the shop that docs/selling.md opens.
 func TestReadmeShop(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "shop.toml")
-	require.NoError(t, os.WriteFile(path, []byte(blocks(t, "toml")[0]), 0o600))
+	require.NoError(t, os.WriteFile(path, []byte(blocks(pages(t, "docs/selling.md"), "toml")[0]), 0o600))
 	shop, err := config.LoadPaywall(path)
 	require.NoError(t, err)
 	require.Len(t, shop.Tools, 2)

@@ -1,6 +1,6 @@
 #!/bin/sh
 # A signer for x402-wallet before anything that speaks PKCS#11: an HSM, a YubiKey, SoftHSM. It takes pkcs11-tool
-# (OpenSC), jq and coreutils. The protocol is docs/signers.md.
+# (OpenSC), jq and coreutils. The protocol is docs/rules.md.
 #
 #   x402-wallet signer add hsm --chain evm -- /usr/local/bin/pkcs11.sh MODULE TOKEN ID PIN_FILE
 #

@@ -122,7 +122,7 @@ func (f *Forger) Reserve(id string) error {
 	return f.Relink(seq)
 }
 
-// linked is a row's hash, as docs/design.md has it.
+// linked is a row's hash.
 func linked(previous []byte, at int64, columns ...string) []byte {
 	h := sha256.New()
 	h.Write(previous)

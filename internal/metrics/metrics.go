@@ -1,5 +1,5 @@
 // Package metrics says how a service, a paywall or a ledger stands, in Prometheus' text format (version
-// 0.0.4): what a process counted, and what the ledger holds at that moment. docs/monitoring.md lists it.
+// 0.0.4): what a process counted, and what the ledger holds at that moment. docs/operating.md lists it.
 //
 // What must stay true: a label is a name of the owner's rules or a word of our own. What a stranger or an
 // agent wrote is in none; and a family has at most maxSeries series, so that nobody fills Prometheus by what

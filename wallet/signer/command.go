@@ -15,7 +15,7 @@ import (
 	"x402-wallet/x402"
 )
 
-// protocol is the version of what a command is asked (docs/signers.md).
+// protocol is the version of what a command is asked (docs/rules.md).
 const protocol = 1
 
 // maxAnswer bounds what a command answers, in bytes: a signature in hexadecimal has 130.

@@ -41,7 +41,7 @@ func signatureText(k kept, o wallet.Order) string {
 	return hex.EncodeToString(k.sign("", o.Digest[:]))
 }
 
-// What a command is asked, to the letter: docs/signers.md has these lines.
+// What a command is asked, to the letter: docs/rules.md has these lines.
 func TestWhatACommandIsAsked(t *testing.T) {
 	evm, solana := newKept(t, wallet.ChainEVM), newKept(t, wallet.ChainSolana)
 	typed := wallet.Order{Chain: wallet.ChainEVM, Kind: wallet.TypedData,

@@ -1,5 +1,5 @@
 // Package signer asks whoever keeps a key of the wallet's itself for signatures: a program of the owner's,
-// which may stand before an HSM or a device, or the API of a service. docs/signers.md is for their owners.
+// which may stand before an HSM or a device, or the API of a service. docs/rules.md is for their owners.
 //
 // What must stay true: nothing that a signer answers is believed here or later (package wallet verifies it);
 // no credential leaves but to the service that it is for, and none is in an error; and every question has an
