@@ -8,10 +8,10 @@ import (
 
 	"github.com/decred/dcrd/dcrec/secp256k1/v4"
 	"github.com/decred/dcrd/dcrec/secp256k1/v4/ecdsa"
+	"github.com/mr-tron/base58"
 
 	"x402-wallet/chain/evm"
 	"x402-wallet/x402"
-	"x402-wallet/x402/base58"
 )
 
 // Accounts for whoever pays in a sandbox: keys that lie open, with play money.

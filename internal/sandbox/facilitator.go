@@ -13,9 +13,10 @@ import (
 	"strings"
 	"time"
 
+	"github.com/mr-tron/base58"
+
 	"x402-wallet/chain/evm"
 	"x402-wallet/x402"
-	"x402-wallet/x402/base58"
 	"x402-wallet/x402/money"
 )
 

@@ -6,7 +6,9 @@ import (
 	"math/big"
 	"slices"
 
-	"x402-wallet/x402/base58"
+	"github.com/mr-tron/base58"
+
+	"x402-wallet/x402"
 )
 
 // key is a Solana public key or program address.
@@ -25,7 +27,7 @@ var errKey = errors.New("not a Solana address")
 
 // parseKey reads base58 of exactly 32 bytes.
 func parseKey(text string) (k key, err error) {
-	raw := base58.Decode(text, len(k))
+	raw := x402.DecodeBase58(text, len(k))
 	if raw == nil {
 		return k, errKey
 	}

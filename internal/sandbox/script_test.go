@@ -9,10 +9,10 @@ import (
 	"testing"
 	"time"
 
+	"github.com/mr-tron/base58"
 	"github.com/stretchr/testify/require"
 
 	"x402-wallet/x402"
-	"x402-wallet/x402/base58"
 )
 
 // tell posts a script to the control, and gives the answer.

@@ -7,8 +7,9 @@ import (
 	"sync"
 	"time"
 
+	"github.com/mr-tron/base58"
+
 	"x402-wallet/x402"
-	"x402-wallet/x402/base58"
 )
 
 const (
