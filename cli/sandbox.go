@@ -218,8 +218,8 @@ func jsonLine(v any) ([]byte, error) {
 	return text.Bytes(), err
 }
 
-// lineQueue keeps lines until they are written, so that whoever makes them never waits for their reader. Where
-// there are too many the oldest are dropped, and how many they were is written.
+// lineQueue keeps lines until they are written, so that a payment never waits for a reader. Where there are
+// too many lines the oldest are dropped, and their number is written.
 type lineQueue struct {
 	lines   chan []byte
 	dropped atomic.Int64

@@ -82,13 +82,6 @@ func (s *Sandbox) Sell(path string, p Product) error {
 	return nil
 }
 
-// Paths are those at which something is sold or given, sorted.
-func (s *Sandbox) Paths() []string {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	return slices.Sorted(maps.Keys(s.goods))
-}
-
 func (s *Sandbox) sold(path string) (p product, known bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()

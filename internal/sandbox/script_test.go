@@ -56,7 +56,8 @@ func TestControl(t *testing.T) {
 		"fund":[{"address":"`+payer.Address()+`","amount":"1.00"}],
 		"delegate":{"address":"`+s.PayToSolana+`","amount":"0.40"},"advance":"1h"}`)
 	require.Equal(t, 200, status, said)
-	require.Equal(t, []string{"/a", "/b"}, s.Paths())
+	require.Len(t, s.Offers(), 2)
+	require.Equal(t, []string{"/a", "/b"}, []string{s.Offers()[0].Path, s.Offers()[1].Path})
 	require.EqualValues(t, 400_000, s.Delegated(s.OwnerAccount))
 	require.WithinDuration(t, time.Now().Add(time.Hour), s.now(), time.Minute)
 	require.Equal(t, 404, get(t, s.SellerURL+"/weather", "", "").status)
@@ -162,7 +163,7 @@ func TestControlIsNotForPages(t *testing.T) {
 	}
 	status, _ := tell(t, s, strings.Repeat(" ", maxScript+1))
 	require.Equal(t, 413, status)
-	require.NotEmpty(t, s.Paths())
+	require.NotEmpty(t, s.Offers())
 	for path, want := range map[string]int{"/payments?payr=0x1": 400, "/payments?amount=x": 400,
 		"/payments?amount=0": 400, "/balance": 400, "/balance?address=0x": 400, "/script": 405} {
 		require.Equal(t, want, get(t, s.ControlURL+path, "", "").status, path)
