@@ -47,7 +47,7 @@ import (
 // sim_world_test.go is who the engine talks to, sim_umpire_test.go what must stay true.
 
 var (
-	simSeeds = flag.Uint64("sim.seeds", 0, "simulate seeds 1 to this one; 0: the default for this build")
+	simSeeds = flag.Uint64("sim.seeds", 0, "simulate seeds 1 to this one; 0 means the default")
 	simFirst = flag.Uint64("sim.first", 1, "the first seed")
 	simSeed  = flag.Uint64("sim.seed", 0, "simulate this one seed and tell what happens")
 	simAll   = flag.Bool("sim.all", false, "go on after a failure, and count the kinds of them")
