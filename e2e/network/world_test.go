@@ -58,7 +58,7 @@ func TestMain(m *testing.M) {
 		net.DefaultResolver.Dial = func(ctx context.Context, _, _ string) (net.Conn, error) {
 			return (&net.Dialer{}).DialContext(ctx, "udp", names)
 		}
-		os.Exit(app.Main("0.0.0-network", ""))
+		os.Exit(app.Main("0.0.0-network"))
 	}
 	os.Exit(m.Run())
 }
