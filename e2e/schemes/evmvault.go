@@ -86,7 +86,8 @@ func (c *chain) isVault(address string) bool {
 func (c *chain) recover(payload json.RawMessage) (signer string, a evm.Authorization3009, isVault bool,
 	err error) {
 	signer, a, errRead := evm.RecoverAgent(c.Asset.Network, c.Asset, payload)
-	if isVault = errRead == nil && c.isVault(a.From); !isVault {
+	isVault = errRead == nil && c.isVault(a.From)
+	if !isVault {
 		return "", a, false, nil
 	}
 	if !c.vault.takes(a, signer, c.Balance(c.vault.address), c.Now().Unix()) {
