@@ -14,8 +14,7 @@ import (
 	"x402-wallet/internal/config"
 )
 
-// A README is believed: each command in it is run (readme_tty_test.go), or at least is one, with
-// its flags.
+// Each command in the README and in its pages is one of the program's, with its flags.
 
 // allPages are the README and every page that it leads to.
 func allPages(t *testing.T) []string {
