@@ -75,8 +75,9 @@ func TestAnswers(t *testing.T) {
 		"its origin in capitals": {
 			change: func(a *passkeytest.Authenticator) { a.Origin = "https://WALLET.example" },
 			says:   "made at"},
-		"its origin with its port": {change: func(a *passkeytest.Authenticator) { a.Origin = origin + ":443" },
-			says: "made at"},
+		"its origin with its port": {
+			change: func(a *passkeytest.Authenticator) { a.Origin = origin + ":443" },
+			says:   "made at"},
 		"http": {change: func(a *passkeytest.Authenticator) { a.Origin = "http://wallet.example" },
 			says: "made at"},
 		"RP Hash mismatch": {change: func(a *passkeytest.Authenticator) { a.RPID = "example" },
