@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -285,4 +286,40 @@ func TestRefusals(t *testing.T) {
 		})
 	}
 	require.Zero(t, settled(lab, 0)+settled(lab, 1))
+}
+
+// A hundred calls at once with room for ten: ten settle, by the facilitator's count; with two
+// processes as well.
+func TestAHundredParallelCalls(t *testing.T) {
+	lab := Start(t)
+	bin := testworld.Build(t)
+	for _, processes := range []int{1, 2} {
+		t.Run(fmt.Sprint(processes, " processes"), func(t *testing.T) {
+			lab := lab.For(t)
+			home := testworld.NewHome(t,
+				lab.Config(ConfigOptions{Budget: "session = \"0.01\"\nrate = 10000"}))
+			lab.EVMMint(home.EVM, 1_000_000)
+			lab.ResetLogs()
+			var wallets []*Wallet
+			for range processes {
+				wallets = append(wallets, StartWallet(t, bin, home))
+			}
+			var wait sync.WaitGroup
+			var mu sync.Mutex
+			counts := map[string]int{}
+			for i := range 100 {
+				w := wallets[i%processes]
+				wait.Go(func() {
+					p := payFor(t, w, lab.Seller+"/evm")
+					mu.Lock()
+					counts[p.Status+p.Error]++
+					mu.Unlock()
+				})
+			}
+			wait.Wait()
+			require.Equal(t, map[string]int{"paid": 10, "BUDGET_EXCEEDED": 90}, counts)
+			require.Equal(t, 10, settled(lab, 0))
+			require.Equal(t, uint64(1_000_000-10*1000), lab.EVMBalance(home.EVM))
+		})
+	}
 }
