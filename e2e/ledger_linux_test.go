@@ -45,8 +45,9 @@ func holdsLock(t *testing.T, pid int, path string) bool {
 }
 
 // Another program reads, copies and closes the ledger while two servers on one home, each with an account of
-// its own, go on paying, and their owner changes the rules meanwhile. Chain, ledger and keys agree: nothing is
-// lost, and no key is paid twice.
+// its own, go on paying, and their owner changes the rules meanwhile. Chains, ledger and keys agree: nothing is
+// lost, and no key is paid twice. Each server pays on another chain, because the facilitator here cannot take two
+// payments on one chain at the same moment.
 func TestLedger_BesideAnotherProgram(t *testing.T) {
 	lab := Start(t)
 	bin := testworld.Build(t)
@@ -54,7 +55,7 @@ func TestLedger_BesideAnotherProgram(t *testing.T) {
 	home := testworld.NewHome(t, rules)
 	travel := addAccount(t, home, bin, "travel")
 	lab.EVMMint(home.EVM, 1_000_000)
-	lab.EVMMint(travel.EVM, 1_000_000)
+	lab.SVMFund(travel.Solana, "", 1_000_000)
 	file := filepath.Join(home.Dir, config.FileName)
 	text, err := os.ReadFile(file)
 	require.NoError(t, err)
@@ -64,6 +65,7 @@ func TestLedger_BesideAnotherProgram(t *testing.T) {
 		StartWallet(t, bin, home),
 		StartWalletWith(t, bin, home, WalletOptions{Args: []string{"--account", "travel"}}),
 	}
+	sells := []string{lab.Seller + "/evm", lab.Seller + "/svm"}
 	const rounds, each = 4, 3
 	var paid [2]atomic.Int64
 	for round := range rounds {
@@ -72,7 +74,7 @@ func TestLedger_BesideAnotherProgram(t *testing.T) {
 			calls.Go(func() {
 				for n := range each {
 					key := fmt.Sprintf("key-%d-%d-%d", i, round, n)
-					p := payFor(t, w, lab.Seller+"/evm?k="+key, "idempotencyKey", key)
+					p := payFor(t, w, sells[i]+"?k="+key, "idempotencyKey", key)
 					assert.Equal(t, "paid", p.Status, "%+v", p)
 					if p.Status == "paid" {
 						paid[i].Add(1)
@@ -100,16 +102,17 @@ func TestLedger_BesideAnotherProgram(t *testing.T) {
 		sqlite3(t, ledger, "PRAGMA wal_checkpoint")
 	}
 
-	for i, from := range []string{home.EVM, travel.EVM} {
+	left := []uint64{lab.EVMBalance(home.EVM), lab.SVMBalance(travel.Solana, "")}
+	for i := range servers {
 		require.EqualValues(t, rounds*each, paid[i].Load())
-		require.EqualValues(t, 1_000_000-rounds*each*price, lab.EVMBalance(from), "what the chain has of %s", from)
+		require.EqualValues(t, 1_000_000-rounds*each*price, left[i], "on chain %d", i)
 	}
 	settled := sqlite3(t, ledger, "SELECT count(*) FROM payments WHERE state = 'settled'")
 	require.Equal(t, fmt.Sprint(2*rounds*each), settled, "what the ledger has")
 	for i, w := range servers {
 		for round := range rounds {
 			key := fmt.Sprintf("key-%d-%d-0", i, round)
-			p := payFor(t, w, lab.Seller+"/evm?k="+key, "idempotencyKey", key)
+			p := payFor(t, w, sells[i]+"?k="+key, "idempotencyKey", key)
 			require.Equal(t, "replayed", p.Status, "%+v", p)
 		}
 	}
