@@ -254,7 +254,7 @@ func (s *Store) Prune(ctx context.Context, before time.Time,
 			}
 		}
 		if err != nil {
-			return rows, err
+			return rows, freed, err
 		}
 	}
 	return rows, freed, s.giveBack(ctx, 0)
