@@ -55,15 +55,6 @@ func TestLockFilesNameNoRegistry(t *testing.T) {
 	assert.NotZero(t, seen)
 }
 
-func paid(t *testing.T, got Paid) string {
-	t.Helper()
-	require.Equal(t, http.StatusOK, got.Status, got.Body)
-	require.NotNil(t, got.Receipt)
-	require.True(t, got.Receipt.Success)
-	require.NotEmpty(t, got.Receipt.Transaction)
-	return got.Receipt.Transaction
-}
-
 // evmTime is the time of a block of the EVM chain.
 func (l *Lab) evmTime(t *testing.T, tag string) int64 {
 	t.Helper()

@@ -3,7 +3,6 @@ package e2e
 import (
 	"bufio"
 	"encoding/json"
-	"fmt"
 	"io"
 	"maps"
 	"os"
@@ -121,14 +120,6 @@ func (h *host) answer(id any) (m message) {
 		return ok
 	}, 30*time.Second, 5*time.Millisecond, "no answer to %v", id)
 	return m
-}
-
-// has reports whether a request was answered.
-func (h *host) has(id any) bool {
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	_, ok := h.known[fmt.Sprint(id)]
-	return ok
 }
 
 func (h *host) ask(id any, method string, params any) json.RawMessage {
@@ -276,46 +267,6 @@ func TestProtocolEras(t *testing.T) {
 		h.send(1, "tools/list", nil)
 		require.Equal(t, -32600, h.answer(1).Error.Code)
 	})
-}
-
-// purchase is one call of x402_pay whose seller takes the money and keeps its answer back.
-type purchase struct {
-	*x402test.Sandbox
-	url                  string
-	payments, signatures int // before it
-}
-
-func (p *purchase) call() map[string]any {
-	return toolCall("x402_pay", map[string]any{"url": p.url})
-}
-
-// hold makes the call. Every name is another purchase.
-func hold(t *testing.T, h *host, world *x402test.Sandbox, id any, name string,
-	fault x402test.Fault) *purchase {
-	p := &purchase{world, world.SellerURL + "/weather?" + name, len(world.Payments()), world.Signatures()}
-	world.Fail(t, fault, 1)
-	h.send(id, "tools/call", p.call())
-	require.Eventually(t, func() bool {
-		return len(world.Payments()) > p.payments
-	}, 20*time.Second, 5*time.Millisecond)
-	return p
-}
-
-// once checks that it happened exactly once, by the chain's books and by ours.
-func (p *purchase) once(t *testing.T, h *host) {
-	require.Len(t, p.Payments(), p.payments+1)
-	require.Equal(t, p.signatures+1, p.Signatures())
-	var r struct {
-		StructuredContent struct {
-			Transactions []historyRow
-			Totals       map[string]any
-		}
-	}
-	books := h.ask("books", "tools/call", toolCall("x402_history", map[string]any{"url": p.url}))
-	require.NoError(t, json.Unmarshal(books, &r))
-	require.Len(t, r.StructuredContent.Transactions, 1)
-	require.Equal(t, "settled", r.StructuredContent.Transactions[0].Status)
-	require.Equal(t, "0.001", r.StructuredContent.Totals["USDC"])
 }
 
 // The old name of a tool is answered and not listed; init may run while the server does.

@@ -128,16 +128,6 @@ func (s *proxySeller) does(do func(w http.ResponseWriter, settle func() *http.Re
 	s.instead.Store(&do)
 }
 
-// drop breaks the connection.
-func drop(t *testing.T, w http.ResponseWriter) {
-	conn, _, err := w.(http.Hijacker).Hijack()
-	if err != nil {
-		t.Error(err)
-		return
-	}
-	_ = conn.Close()
-}
-
 // An exact permit is a bearer cheque: when a seller refuses the payment and a stranger brings it to the
 // chain, that is found, and booked as what was paid.
 func TestAStrangersSettlementOfOurPermitIsBooked(t *testing.T) {

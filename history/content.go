@@ -63,7 +63,7 @@ func (t *tx) keep(payment int64, c Content, digest [sha256.Size]byte) (*contentD
 	if err != nil || n == 0 {
 		return nil, err
 	}
-	_, _, err = t.evict(t.contentQuota, payment, mostEvicted) // first: the file need not grow for it
+	_, err = t.evict(t.contentQuota, payment, mostEvicted) // first: the file need not grow for it
 	if err != nil {
 		return nil, err
 	}
@@ -84,27 +84,28 @@ const (
 )
 
 // evict removes the oldest spare content, but not the one that is just being stored, until no more
-// than the quota is stored. It says what it removed: less than it should where that would take long.
-func (t *tx) evict(quota, stays, most int64) (rows, freed int64, err error) {
+// than the quota is stored. It returns how many it removed: fewer than it should where that would take long.
+func (t *tx) evict(quota, stays, most int64) (rows int64, err error) {
 	if quota <= 0 {
-		return 0, 0, nil
+		return 0, nil
 	}
 	use, err := t.contentUse()
 	if err != nil {
-		return 0, 0, err
+		return 0, err
 	}
+	var freed int64
 	for use.Stored-freed > quota && rows < mostRemoved && freed < most {
 		oldest, err := find(t, scanStored, `SELECT payment, size FROM contents WHERE removed = ''
 			AND spare = 1 AND payment <> ? ORDER BY payment LIMIT 1`, stays)
 		if err != nil || oldest == nil { // nil: all that is left is owed to somebody
-			return rows, freed, err
+			return rows, err
 		}
 		if err := t.remove(oldest.payment, RemovedByQuota); err != nil {
-			return rows, freed, err
+			return rows, err
 		}
 		rows, freed = rows+1, freed+oldest.size
 	}
-	return rows, freed, nil
+	return rows, nil
 }
 
 // stored is a content whose bytes are there.
@@ -301,7 +302,7 @@ func (s *Store) Tidy(ctx context.Context) error {
 	for {
 		var removed int64
 		err := s.tx(ctx, func(t *tx) (err error) {
-			removed, _, err = t.evict(t.contentQuota, 0, tidyStep)
+			removed, err = t.evict(t.contentQuota, 0, tidyStep)
 			return err
 		})
 		if err == nil {

@@ -320,8 +320,3 @@ func TestAMoveHomeIsTakenBack(t *testing.T) {
 		})
 	}
 }
-
-func toFleetOnce(ctx context.Context, m *Mover) error {
-	_, err := m.ToFleet(ctx)
-	return err
-}
