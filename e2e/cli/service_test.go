@@ -148,6 +148,49 @@ func TestAnAnswerIsDeliveredWhenTheHostHasIt(t *testing.T) {
 	require.Len(t, w.Settlements(), 2)
 }
 
+// A relay that is killed while its agent's payment is on its way loses nothing, and neither does a service.
+// The service's end is the end of its agents' sessions; the same call in another session is the same
+// purchase.
+func TestKilledInTheMiddle(t *testing.T) {
+	t.Parallel()
+	w, env := household(t, sandbox.Options{Delay: 3 * time.Second}, sandbox.Rules{})
+	env = append(env, passphraseFile(t))
+	s := startService(t, env)
+	other := serve(t, s.env()...)
+	other.call("x402_pay", weather(w, "unlocks"))
+	for i, kill := range []func(agent *mcpClient){
+		func(agent *mcpClient) {
+			require.NoError(t, agent.cmd.Process.Kill())
+			agent.leave()
+			// for the service to hear of it: until then both calls wait, and both buy
+			time.Sleep(1500 * time.Millisecond)
+		},
+		func(agent *mcpClient) {
+			require.NoError(t, s.Cmd.Process.Kill())
+			s.Stop()
+			require.False(t, agent.out.Scan(), "the session ended with the service")
+			agent.leave()
+			require.NotZero(t, agent.cmd.ProcessState.ExitCode())
+			program, env := served(t, env)
+			s = &service{testworld.StartServiceAt(t, program, s.Socket, env), t}
+			other = serve(t, s.env()...)
+		},
+	} {
+		call := weather(w, fmt.Sprint("killed ", i))
+		agent := serve(t, s.env()...)
+		w.Inject("seller slow", 1)
+		settled := len(w.Settlements())
+		agent.send("tools/call", fmt.Sprintf(`{"name":"x402_pay","arguments":%s}`, call))
+		require.Eventually(t, func() bool { return len(w.Settlements()) == settled+1 }, 20*time.Second,
+			time.Millisecond)
+		kill(agent)
+		_, status := paymentOf(t, other.call("x402_pay", call))
+		// a seller serves a payment once: of an answer to a service that was killed nothing is left
+		require.Contains(t, []string{"paid", "replayed", "paid_not_served"}, status)
+		require.Len(t, w.Settlements(), settled+1, "the same call is the same purchase")
+	}
+}
+
 // named is a household whose rules know two agents, and the service of it over HTTP, which has these tokens.
 func named(t *testing.T, o sandbox.Options, limits string) (w *world, s *service, alice, bob string) {
 	t.Helper()
