@@ -76,7 +76,7 @@ const lockWait = 5 * time.Second
 // busyWait is how long SQLite waits by itself, between two looks at whether the caller still does.
 const busyWait = 50 * time.Millisecond
 
-// FileName is the ledger's name in the wallet's home (SPEC §2).
+// FileName is the ledger's name in the wallet's home.
 const FileName = "ledger.db"
 
 // Store is an open ledger. It is safe for concurrent use, by other processes too; Close it. A process opens
