@@ -180,7 +180,8 @@ func (p *Program) service() (socket string, found bool) {
 		return "", false
 	case named != "":
 		return named, false
-	case p.Env.Home != "" || p.NoHome != nil || wallet.Exists(p.Home) || ownuser.Supported(runtime.GOOS) != nil:
+	case p.Env.Home != "" || p.NoHome != nil || wallet.Exists(p.Home) ||
+		ownuser.Supported(runtime.GOOS) != nil:
 		return "", false
 	}
 	return ownuser.Service().Socket, true

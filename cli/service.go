@@ -180,6 +180,6 @@ func serviceSupported() error {
 	if err == nil {
 		return nil
 	}
-	return x402.Errorf(x402.SetupFailed, "%w", err).WithHint("on this system have its own manager of services run " +
-		"x402-wallet serve, or let x402-wallet mcp open the wallet in the agent's own process")
+	return x402.Errorf(x402.SetupFailed, "%w", err).WithHint("on this system have its own manager of " +
+		"services run x402-wallet serve, or let x402-wallet mcp open the wallet in the agent's own process")
 }

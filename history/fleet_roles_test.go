@@ -17,8 +17,8 @@ import (
 	"x402-wallet/x402/money"
 )
 
-// login makes an agent's login that pays for a team, and is that fleet as it sees it. Roles belong to the whole
-// server, so the role is named by its database, too.
+// login makes an agent's login that pays for a team, and is that fleet as it sees it. Roles belong to the
+// whole server, so the role is named by its database, too.
 func login(t *testing.T, f Fleet, name, team string) Fleet {
 	u, err := url.Parse(f.URL)
 	require.NoError(t, err)

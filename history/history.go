@@ -316,8 +316,8 @@ func open(home string, o Options, mode string, first ...string) (*Store, error) 
 	return &Store{database: d, contentQuota: o.ContentQuota, alerted: o.Alerted}, nil
 }
 
-// Share returns another Store of the same open ledger, with options of its own; o.Now is not used. What one of
-// them works on, the others take for another process's. It reports false if all Stores are closed.
+// Share returns another Store of the same open ledger, with options of its own; o.Now is not used. What one
+// of them works on, the others take for another process's. It reports false if all Stores are closed.
 func (s *Store) Share(o Options) (shared *Store, open bool) {
 	s.storesLock.Lock()
 	defer s.storesLock.Unlock()

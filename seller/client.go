@@ -11,11 +11,11 @@
 // second time unasked.
 //
 // The files: client.go (which of the two). HTTP: http.go (ask, present), check.go (what may be
-// sent), dial.go (to which addresses), body.go (what is taken in), errors.go (what the network's errors mean outside); node.go is the
-// client for the owner's own nodes and facilitators. MCP: mcp.go (a request and its answer), mcpsession.go
-// (sessions, kept and ended), mcpopen.go (how one is opened), mcpexchange.go (what left and what came, read
-// raw), mcptransport.go (where that is noted, and how a payment leaves once), mcptools.go (lists of tools,
-// and errors); connections are internal/mcpconn's.
+// sent), dial.go (to which addresses), body.go (what is taken in), errors.go (what the network's errors
+// mean outside); node.go is the client for the owner's own nodes and facilitators. MCP: mcp.go (a request
+// and its answer), mcpsession.go (sessions, kept and ended), mcpopen.go (how one is opened), mcpexchange.go
+// (what left and what came, read raw), mcptransport.go (where that is noted, and how a payment leaves
+// once), mcptools.go (lists of tools, and errors); connections are internal/mcpconn's.
 package seller
 
 import (
@@ -180,8 +180,9 @@ func (m *Client) Ask(ctx context.Context, r Request) (*Answer, error) {
 }
 
 // Present sends a request with one payment or proof, at most once: over HTTP on the connection
-// that brought the challenge, if it is still open, and a 3xx is the answer. An error is a *SendError. It comes together with an Answer when
-// the headers arrived and the body broke off: the receipt is in the headers.
+// that brought the challenge, if it is still open, and a 3xx is the answer. An error is a *SendError. It
+// comes together with an Answer when the headers arrived and the body broke off: the receipt is in the
+// headers.
 func (m *Client) Present(ctx context.Context, r Request, with x402.Attachment) (*Answer, error) {
 	if IsMCP(r.Method) {
 		return m.presentMCP(ctx, r, with)

@@ -60,8 +60,9 @@ func (e *blockedError) Error() string {
 	return fmt.Sprintf("%s leads to an address that is not of the public Internet", e.host)
 }
 
-// dialContext resolves once, and connects to one of exactly those addresses, each of which was checked. An entry of the loopback list counts for the host as
-// the URL writes it, never for another name that leads to the same place.
+// dialContext resolves once, and connects to one of exactly those addresses, each of which was checked. An
+// entry of the loopback list counts for the host as the URL writes it, never for another name that leads to
+// the same place.
 func (h *httpClient) dialContext(ctx context.Context, network, address string) (net.Conn, error) {
 	host, port, err := net.SplitHostPort(address)
 	if err != nil {

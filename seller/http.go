@@ -169,9 +169,10 @@ func (h *httpClient) send(ctx context.Context, r Request, at *url.URL, payment *
 	return response, err
 }
 
-// sendOnce has net/http send a request at most once. On a kept connection that turns out to be closed, net/http
-// sends a request again if its method is GET, HEAD or OPTIONS or if it has an Idempotency-Key; over HTTP/2 also if
-// the server goes away or refuses the stream. It does none of this when the body cannot be read again.
+// sendOnce has net/http send a request at most once. On a kept connection that turns out to be closed,
+// net/http sends a request again if its method is GET, HEAD or OPTIONS or if it has an Idempotency-Key;
+// over HTTP/2 also if the server goes away or refuses the stream. It does none of this when the body cannot
+// be read again.
 func sendOnce(request *http.Request, body []byte) {
 	hasKey := request.Header.Get("Idempotency-Key") != "" || request.Header.Get("X-Idempotency-Key") != ""
 	hasLength := false // an empty body is announced, too

@@ -96,20 +96,21 @@ func (s *closing) beforePayment() {
 }
 
 var paidRequests = map[string]Request{
-	"GET":                           {Method: "GET"},
-	"HEAD":                          {Method: "HEAD"},
-	"GET with a body":               {Method: "GET", Body: []byte("x")},
-	"OPTIONS":                       {Method: "OPTIONS"},
-	"DELETE":                        {Method: "DELETE"},
-	"POST":                          {Method: "POST", Body: []byte("x")},
-	"POST without a body":           {Method: "POST"},
-	"POST with a key":               {Method: "POST", Header: http.Header{"Idempotency-Key": {"k"}}, Body: []byte("x")},
+	"GET":                 {Method: "GET"},
+	"HEAD":                {Method: "HEAD"},
+	"GET with a body":     {Method: "GET", Body: []byte("x")},
+	"OPTIONS":             {Method: "OPTIONS"},
+	"DELETE":              {Method: "DELETE"},
+	"POST":                {Method: "POST", Body: []byte("x")},
+	"POST without a body": {Method: "POST"},
+	"POST with a key": {Method: "POST", Header: http.Header{"Idempotency-Key": {"k"}},
+		Body: []byte("x")},
 	"POST with a key and no body":   {Method: "POST", Header: http.Header{"Idempotency-Key": {"k"}}},
 	"DELETE with a key and no body": {Method: "DELETE", Header: http.Header{"X-Idempotency-Key": {"k"}}},
 }
 
-// A seller closes the kept connection just before the payment is written, or just after it was read. The payment
-// is written once, whatever net/http makes of the request's method.
+// A seller closes the kept connection just before the payment is written, or just after it was read. The
+// payment is written once, whatever net/http makes of the request's method.
 func TestPayment_KeptConnectionCloses(t *testing.T) {
 	for name, r := range paidRequests {
 		for _, when := range []string{"before", "after"} {
@@ -148,8 +149,8 @@ func TestPayment_KeptConnectionCloses(t *testing.T) {
 	})
 }
 
-// refusing speaks HTTP/2 by hand: it answers the first stream of a connection, and refuses the second one, which
-// net/http takes for leave to send the request again. It counts the streams.
+// refusing speaks HTTP/2 by hand: it answers the first stream of a connection, and refuses the second one,
+// which net/http takes for leave to send the request again. It counts the streams.
 func refusing(t *testing.T, streams *atomic.Int32) *rawServer {
 	t.Helper()
 	const (
@@ -230,8 +231,8 @@ func TestPayment_RefusedOverHTTP2(t *testing.T) {
 	})
 }
 
-// What keeps a payment from being sent again does not show on the wire: a server sees the same framing as of the
-// question.
+// What keeps a payment from being sent again does not show on the wire: a server sees the same framing as
+// of the question.
 func TestPayment_Framing(t *testing.T) {
 	framing := func(t *testing.T, r Request, pay bool) (lines []string) {
 		t.Helper()

@@ -65,7 +65,7 @@ type MCPMessage struct {
 //	result with isError                         structuredContent           x402 v1 and v2, npm x402-mcp
 //	result with isError                         each text item that is it   where a schema forbids that
 //	error -32042 or -32043                      data.challenges             MPP
-//	error with a code of paymentCodes           data                        x402-go, x402's transport for MCP
+//	error with a code of paymentCodes           data                        x402-go, x402 over MCP
 //
 // What comes after the first is compared with it, as ReadChallenge does. JSON without accepts is no
 // challenge, so a tool's own error stays one; and what a tool gives without isError is its answer,

@@ -379,8 +379,8 @@ func (l line) cases(asked, answered int) (list []breakage) {
 	return list
 }
 
-// A seller that closed the connection and cannot be connected to again was sent nothing, and the wallet says so.
-// What is signed stays held until it is dead.
+// A seller that closed the connection and cannot be connected to again was sent nothing, and the wallet
+// says so. What is signed stays held until it is dead.
 func TestRefusedConnection(t *testing.T) {
 	w, err := newWorld(schemes.Rules{})
 	require.NoError(t, err)
@@ -412,7 +412,8 @@ type keptNothing struct {
 	payments pay.Transport
 }
 
-func (k keptNothing) Present(ctx context.Context, r seller.Request, with x402.Attachment) (*seller.Answer, error) {
+func (k keptNothing) Present(ctx context.Context, r seller.Request,
+	with x402.Attachment) (*seller.Answer, error) {
 	return k.payments.Present(ctx, r, with)
 }
 

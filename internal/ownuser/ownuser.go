@@ -1,8 +1,10 @@
-// Package ownuser is what a Linux system with systemd needs to run the wallet as a service of a user of its own:
-// that user, its home, a copy of the program that only root can change, and the unit by which systemd starts it.
+// Package ownuser is what a Linux system with systemd needs to run the wallet as a service of a user of its
+// own: that user, its home, a copy of the program that only root can change, and the unit by which systemd
+// starts it.
 //
-// What must stay true: the unit follows from Setup alone, and what a Plan says is all that is done; nothing is
-// written where anybody but root could put something else instead; the home and the user are never removed.
+// What must stay true: the unit follows from Setup alone, and what a Plan says is all that is done; nothing
+// is written where anybody but root could put something else instead; the home and the user are never
+// removed.
 //
 // The files: systemd.go (the unit and the plans), write.go (a plan, carried out), look.go (what is there).
 package ownuser

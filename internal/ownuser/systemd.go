@@ -127,8 +127,8 @@ func Install(s Setup) Plan {
 		run("systemctl", "restart", systemdName)) // without a wallet it stays down (ConditionPathExists)
 }
 
-// Uninstall is the plan that takes the service away again. Home, user, program and credential stay. The socket
-// does not: systemd removes its directory when the service has stopped.
+// Uninstall is the plan that takes the service away again. Home, user, program and credential stay. The
+// socket does not: systemd removes its directory when the service has stopped.
 func Uninstall() Plan {
 	return Plan{tryTo("systemctl", "disable", "--now", systemdName), remove(Service().Unit),
 		run("systemctl", "daemon-reload")}
