@@ -135,9 +135,10 @@ var leaves = []string{"internal/pattern"}
 var only = map[string][]string{
 	"github.com/ethereum/go-ethereum":   {"chain/evm", "wallet"},
 	"github.com/gagliardetto/solana-go": {"chain/svm"}, // and not chain/svm/decode, which checks it
-	"github.com/mr-tron/base58":         {"chain/svm/decode", "internal/sandbox", "paywall", "wallet/agent", "x402"},
-	"filippo.io/edwards25519":           {"chain/svm/decode"},
-	"github.com/go-webauthn/webauthn":   {"internal/passkey", "internal/passkey/passkeytest"},
+	"github.com/mr-tron/base58": {"chain/svm/decode", "internal/sandbox", "paywall", "wallet/agent",
+		"x402"},
+	"filippo.io/edwards25519":         {"chain/svm/decode"},
+	"github.com/go-webauthn/webauthn": {"internal/passkey", "internal/passkey/passkeytest"},
 	// strict JSON is read in one place, and in wallet, which may import nothing of ours
 	"github.com/go-json-experiment/json": {"wallet", "x402"},
 	// cli, examples/fleet: the demos play an agent's host

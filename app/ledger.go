@@ -29,8 +29,8 @@ func (a *app) openLedger(ctx context.Context, o history.Options) (*history.Store
 	return history.OpenFleet(f, o)
 }
 
-// sharedLedger is the home's ledger as this process has it open. However many accounts pay from it, and however
-// often the owner's rules change, SQLite has its files open once.
+// sharedLedger is the home's ledger as this process has it open. However many accounts pay from it, and
+// however often the owner's rules change, SQLite has its files open once.
 type sharedLedger struct {
 	mu    sync.Mutex
 	store *history.Store // the last one that was opened; its user may have closed it

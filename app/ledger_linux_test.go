@@ -116,7 +116,8 @@ func TestLedger_Replaced(t *testing.T) {
 
 	other := t.TempDir()
 	require.NoError(t, history.Create(t.Context(), other, history.Options{}))
-	require.NoError(t, os.Rename(filepath.Join(other, history.FileName), filepath.Join(a.home, history.FileName)))
+	require.NoError(t, os.Rename(filepath.Join(other, history.FileName),
+		filepath.Join(a.home, history.FileName)))
 	for _, end := range []string{"-wal", "-shm"} { // as whoever restores a backup has to
 		_ = os.Remove(filepath.Join(a.home, history.FileName+end))
 	}

@@ -176,8 +176,8 @@ func (a *app) staleness(rules *config.Config, guard *seal.Guard) func() bool {
 	return func() bool { return guard.Fleet.Outdated() || guard.Store.RulesMoved() }
 }
 
-// remote is the unlock agent, whose turn comes after the descriptor, the file and the command (SPEC
-// §3): each of those, where it is set up, either unlocks the wallet itself or fails.
+// remote is the unlock agent, whose turn comes after the descriptor, the file and the command: each of
+// those, where it is set up, either unlocks the wallet itself or fails.
 func (a *app) remote(rules *config.Config, keys *wallet.Wallet, first wallet.Passphrase) *agent.Client {
 	earlier := first != nil || a.env.PassphraseFile != "" || rules.Keystore.PassphraseFile != "" ||
 		len(rules.Keystore.PassphraseCommand) > 0
@@ -355,8 +355,8 @@ func (a *app) OpenLedger(ctx context.Context) (*history.Store, error) {
 	return a.openLedger(ctx, history.Options{})
 }
 
-// OpenKeys opens the keystore, still locked. What unlocks it is what needs no person: the sources
-// of SPEC §3 that rules name.
+// OpenKeys opens the keystore, still locked. What unlocks it is what needs no person: those of
+// sources that rules name.
 func (a *app) OpenKeys(rules *config.Config) (*wallet.Wallet, error) {
 	keys, err := wallet.Open(a.home)
 	if err != nil {

@@ -73,7 +73,7 @@ func checkAddresses(rules *config.Config) error {
 	return nil
 }
 
-// sources are where a passphrase may come from without a person, in the order of SPEC §3.
+// sources are where a passphrase may come from without a person, in the order in which they are asked.
 func (a *app) sources(rules *config.Config, keys *wallet.Wallet) (list []wallet.Passphrase) {
 	if file := cmp.Or(a.env.PassphraseFile, rules.Keystore.PassphraseFile); file != "" {
 		source := wallet.FromFile

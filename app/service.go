@@ -22,7 +22,7 @@ import (
 )
 
 const (
-	// socketName is the name of the service's socket in the home (SPEC §2).
+	// socketName is the name of the service's socket in the home.
 	socketName = "service.sock"
 	// maxSessions bounds the sessions at a time; more are refused.
 	maxSessions = 4000

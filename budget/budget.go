@@ -1,5 +1,5 @@
 // Package budget is the owner's rules about money and the arithmetic of the first two budget layers:
-// this call, and the owner's windows (SPEC §5). It is pure: it says what it has to know (Query), is
+// this call, and the owner's windows. It is pure: it says what it has to know (Query), is
 // given that (Facts), and decides (Decide). A Decision names, as data, all that has to be so still
 // when the money is held, and the ledger enforces it in the transaction that holds the money.
 //
@@ -26,7 +26,7 @@ import (
 	"x402-wallet/x402/money"
 )
 
-// SessionIdle is how long a session lives after its last payment (SPEC §5).
+// SessionIdle is how long a session lives after its last payment.
 const SessionIdle = 8 * time.Hour
 
 // Rules are the owner's limits. Nothing an agent or a stranger says is in here.

@@ -7,7 +7,7 @@ import (
 	"x402-wallet/x402/money"
 )
 
-// Line is one budget as the outside sees it (SPEC §7.1b). Limit nil: none is set.
+// Line is one budget as the outside sees it. Limit nil: none is set.
 type Line struct {
 	Limit     *money.Dollars `json:"limit"`
 	Spent     money.Dollars  `json:"spent"`

@@ -12,9 +12,9 @@ import (
 	"x402-wallet/x402"
 )
 
-// adapter is one way to speak with a service (seed 003's ChannelServiceAdapter). What the seed
-// would ask the service about its channel (info, sub-channel, authorize) is asked of the chain: no
-// server has those tools, and the chain does not lie for it.
+// adapter is one way to speak with a service. What nuwa-kit's design would ask the service about its
+// channel (info, sub-channel, authorize) is asked of the chain: no server has those tools, and the
+// chain does not lie for it.
 type adapter interface {
 	// own asks what the service answers itself, and for nothing. into may be nil.
 	own(ctx context.Context, token authToken, q ownQuestion, into any) error
@@ -38,7 +38,7 @@ func recoveryQuestion(payment *requestPayload) ownQuestion {
 
 // commit gives the service a signed SubRAV outside of any call. It reports whether the service took
 // it. 0.7.0's own commit does nothing, but a SubRAV that comes with any free request is verified
-// and stored (reference: nuwa §3.6).
+// and stored.
 func commit(ctx context.Context, to adapter, token authToken, signed signedSubRAV) (bool, error) {
 	body, err := compact(map[string]any{"subRav": signed})
 	if err != nil {

@@ -47,8 +47,8 @@ type httpParams struct {
 
 // message is what is signed. The kit canonicalises with JSON.stringify(data,
 // Object.keys(data).sort()), whose list of names holds for nested objects too: params always comes
-// out empty, and is not covered by the signature (reference: nuwa §2). Should a later kit correct
-// that, this is the place.
+// out empty, and is not covered by the signature. Should a later kit correct that, this is the
+// place.
 func (d signedData) message() []byte {
 	return fmt.Appendf(nil, `DIDAuthV1:{"nonce":"%s","operation":"%s","params":{},"timestamp":%d}`, d.Nonce,
 		d.Operation, d.Timestamp)
@@ -107,7 +107,7 @@ type Keys interface {
 }
 
 // signedInfo is what was signed of what a service publishes; signature nil: nothing was. The
-// signature is optional (seed 003), and nothing is known to make one. Where one is, it has to be
+// signature is optional, and nothing is known to make one. Where one is, it has to be
 // right: by a key of the service's DID document, over the fields it names (all others, when it
 // names none) as JSON with sorted names and no spaces.
 func signedInfo(text []byte) (message, signature []byte, err error) {

@@ -18,8 +18,8 @@ import (
 	"x402-wallet/x402/money"
 )
 
-// The whole of seed 003's story, over both transports: the payee's claim is the wallet's history,
-// to the unit.
+// A session from the channel's opening to its claim, over both transports: the payee's claim is the
+// wallet's history, to the unit.
 func TestCallsEqualClaims(t *testing.T) {
 	for _, http := range []bool{false, true} {
 		t.Run(fmt.Sprintf("http=%t", http), func(t *testing.T) {

@@ -19,8 +19,7 @@ type objectID [32]byte
 // didPrefix is what the DID of a Rooch account begins with.
 const didPrefix = "did:rooch:"
 
-// parseDID reads a did:rooch. Other methods have no account on Rooch, and so no channel (reference:
-// nuwa §8).
+// parseDID reads a did:rooch. Other methods have no account on Rooch, and so no channel.
 func parseDID(did string) (account, error) {
 	text, ok := strings.CutPrefix(did, didPrefix)
 	if !ok {

@@ -48,7 +48,7 @@ func (m *Manager) ownAdapter(s *service) adapter {
 
 // service discovers a service, once for each process: what is published at its origin first, then
 // what it says itself, then what config.toml says. Where several say who it is they have to agree,
-// and with what this wallet knew before (seed 003).
+// and with what this wallet knew before.
 func (m *Manager) service(ctx context.Context, server string) (*service, error) {
 	if known, ok := m.services.Load(server); ok {
 		return known.(*service), nil

@@ -1,5 +1,5 @@
-// Package channel pays by payment channels: the Nuwa MCP client of seed 003, as payment-kit 0.7.0
-// really speaks it (SPEC §9). The service serves first and names the cost; the voucher that it
+// Package channel pays by payment channels: as a Nuwa client, in the form that @nuwa-ai/payment-kit 0.7.0
+// really speaks. The service serves first and names the cost; the voucher that it
 // proposes (a SubRAV) is signed here and leaves with the next call.
 //
 // What must stay true: what a call may cost is decided before it is made; its cost is held before
@@ -47,9 +47,8 @@ type Store interface {
 	Finish(ctx context.Context, id string, o history.Outcome) (history.Payment, error)
 }
 
-// Manager makes channels ready and keeps them (seed 003's ChannelManager): discovery, our key, the
-// channel on the chain, and what was signed for in it. Every exported field is needed. It is safe
-// for concurrent use.
+// Manager makes channels ready and keeps them: discovery, our key, the channel on the chain, and what was
+// signed for in it. Every exported field is needed. It is safe for concurrent use.
 type Manager struct {
 	DID        string // the owner's
 	Servers    map[string]Server

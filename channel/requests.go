@@ -33,11 +33,11 @@ func readPending(row history.Channel) *pendingCall {
 	return &p
 }
 
-// Buy makes one payable call (seed 003's request manager): one at a time for each channel, in all
-// processes of the wallet, and with one repetition where the service wants an earlier call paid
-// first. Its order of steps is that of pay.Engine.Pay: what the call may cost is decided before it
-// is made; its cost is held before it is signed for; what was signed is on disk, and the ledger
-// marked, before it leaves, which is with the call after this one. Errors are *x402.Error.
+// Buy makes one payable call: one at a time for each channel, in all processes of the wallet, and
+// with one repetition where the service wants an earlier call paid first. Its order of steps is
+// that of pay.Engine.Pay: what the call may cost is decided before it is made; its cost is held
+// before it is signed for; what was signed is on disk, and the ledger marked, before it leaves,
+// which is with the call after this one. Errors are *x402.Error.
 func (m *Manager) Buy(ctx context.Context, server string, charge pay.Charge) (result pay.Result, err error) {
 	ctx, cancel := context.WithTimeout(ctx, m.Engine.Policy.Deadline)
 	defer cancel()

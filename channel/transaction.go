@@ -45,7 +45,7 @@ type subRAVLayout struct {
 // objectPath is how Rooch writes an object's id: as a path, whose length is one.
 type objectPath []objectID
 
-// Transaction is a call of the module payment_channel by a DID's account (reference: nuwa §5).
+// Transaction is a call of the module payment_channel by a DID's account.
 type Transaction struct {
 	Sender   [32]byte // the account
 	Sequence uint64

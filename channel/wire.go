@@ -13,8 +13,7 @@ import (
 	"x402-wallet/x402/money"
 )
 
-// What both transports carry: in a header over HTTP, in a reserved argument and a resource over MCP
-// (reference: nuwa §3).
+// What both transports carry: in a header over HTTP, in a reserved argument and a resource over MCP.
 const (
 	paymentHeader = "X-Payment-Channel-Data"
 	authHeader    = "Authorization"
@@ -122,7 +121,7 @@ func (c content) isPayment() bool {
 }
 
 // splitContent takes the payment out of a result's content: a streaming tool may have sent several,
-// and the last counts (seed 003, "Open Questions"). The rest, never nil, is what was bought.
+// and the last counts. The rest, never nil, is what was bought.
 func splitContent(items []json.RawMessage) (rest []json.RawMessage, paid *responsePayload, err error) {
 	rest = []json.RawMessage{}
 	for _, item := range items {

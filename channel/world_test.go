@@ -30,8 +30,8 @@ import (
 )
 
 // fakeService is a strict one, of ours: it verifies every signature, where the npm server takes
-// wrong ones (reference: nuwa §4). Its way to the wallet is a Transport that speaks as an MCP
-// server and as an HTTP service do.
+// wrong ones. Its way to the wallet is a Transport that speaks as an MCP server and as an HTTP
+// service do.
 type fakeService struct {
 	t     *testing.T
 	chain *chain

@@ -83,7 +83,7 @@ func (p *Program) begin(ui *ui, f initFlags) (*beginning, error) {
 	return b, nil
 }
 
-// takeSeedKey asks whether the key of the seed's server becomes this wallet's Solana key, so that its
+// takeSeedKey asks whether the key of the ozskr wallet becomes this wallet's Solana key, so that its
 // address stays. Its file is read as every imported one is: by its owner alone, and never changed.
 func (b *beginning) takeSeedKey(ctx context.Context, file string) error {
 	if file == "" || b.importsSolana() {
@@ -113,7 +113,7 @@ func (b *beginning) takeSeedKey(ctx context.Context, file string) error {
 	return nil
 }
 
-// seedFlag is how a file of the seed's server is imported: a keystore of its SDK, or a key pair of the
+// seedFlag is how a file of the ozskr wallet is imported: a keystore of its SDK, or a key pair of the
 // Solana command line, which is a JSON array.
 func seedFlag(file string) string {
 	text, err := readBounded(file, 1<<10)

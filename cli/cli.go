@@ -1,6 +1,6 @@
-// Package cli is the person's side: the commands of SPEC §1, a file for each or for a few that belong
-// together; help.txt is what help says of them. They print what the tool of the same name answers,
-// as JSON or for people.
+// Package cli is the person's side: the commands, a file for each or for a few that belong together;
+// help.txt is what help says of them. They print what the tool of the same name answers, as JSON or for
+// people.
 //
 // What must stay true: secrets come from a terminal, a file or a descriptor, never from an
 // argument, and none is printed.
@@ -110,7 +110,7 @@ type NewWallet struct {
 	KeysOnly     bool           // the keystore does not keep it
 }
 
-// Exit codes (SPEC §1).
+// Exit codes of the program.
 const (
 	exitDone    = 0
 	exitFailed  = 1

@@ -47,7 +47,7 @@ func (p *Program) doctorCommand(ui *ui) *cobra.Command {
 	return cmd
 }
 
-// sourceNames are the ways to unlock that need no person, in their order (SPEC §3).
+// sourceNames are the ways to unlock that need no person, in their order.
 func (p *Program) sourceNames(rules *config.Config) (names []string) {
 	for _, source := range []struct {
 		there bool

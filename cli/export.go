@@ -132,10 +132,10 @@ func writeTo(file string, write func(io.Writer) error) error {
 	return nil
 }
 
-// mostSeed bounds the seed's file: it rewrote the whole of it with every payment, so it is small.
+// mostSeed bounds the ozskr wallet's history: it rewrote the whole of it with every payment, so it is small.
 const mostSeed = 32 << 20
 
-// importCommand takes what the seed's server wrote down. It makes no payee known and fills no budget.
+// importCommand takes what the ozskr wallet wrote down. It makes no payee known and fills no budget.
 func (p *Program) importCommand(ui *ui) *cobra.Command {
 	return &cobra.Command{
 		Use: "import FILE", Short: "Take in the history of x402-solana-mcp (.x402-history.json)",

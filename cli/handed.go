@@ -18,8 +18,8 @@ import (
 	"x402-wallet/x402"
 )
 
-// Where the wallet is a service of a user of its own, its owner's commands come to it by its socket (SPEC
-// §11): the owner's program hands its arguments and its terminal over, and the service starts this program
+// Where the wallet is a service of a user of its own, its owner's commands come to it by its socket:
+// the owner's program hands its arguments and its terminal over, and the service starts this program
 // again, as its own user, with both. So that program must not do for its caller what only the service's user
 // could: read or write a file that they name, or start a program. What it may do is listed here, and nothing
 // else.
@@ -180,9 +180,14 @@ func (p *Program) service() (socket string, found bool) {
 		return "", false
 	case named != "":
 		return named, false
+<<<<<<< HEAD
 	case p.Env.Home != "" || p.NoHome != nil || wallet.Exists(p.Home):
 		return "", false
 	case ownuser.Supported(runtime.GOOS) != nil:
+=======
+	case p.Env.Home != "" || p.NoHome != nil || wallet.Exists(p.Home) ||
+		ownuser.Supported(runtime.GOOS) != nil:
+>>>>>>> w-cite
 		return "", false
 	}
 	return ownuser.Service().Socket, true

@@ -232,8 +232,8 @@ func (f initFlags) passphraseOf(ui *ui) func(file string) wallet.Passphrase {
 const maxRules = 1 << 20
 
 // newRules are config.toml, checked: the owner's file, or the one that is there without a wallet
-// (of an init that was interrupted, or put there by hand), or the template with the seed's
-// environment taken in.
+// (of an init that was interrupted, or put there by hand), or the template with the
+// environment of the ozskr wallet taken in.
 func (p *Program) newRules(f initFlags) (rules *config.Config, there bool, err error) {
 	if file := f.configFile; file != "" {
 		text, err := readBounded(file, maxRules)

@@ -36,7 +36,8 @@ func (p *Program) ledgerCommand(ui *ui) *cobra.Command {
 		Use: "ledger", Short: "Where payments are written down", Args: wants(),
 		RunE: func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
 	}
-	cmd.AddCommand(p.backupCommand(ui), p.ledgerMoveCommand(ui), p.verifyCommand(ui, "check"), p.pruneCommand(ui))
+	cmd.AddCommand(p.backupCommand(ui), p.ledgerMoveCommand(ui), p.verifyCommand(ui, "check"),
+		p.pruneCommand(ui))
 	return cmd
 }
 
@@ -51,7 +52,8 @@ type backedUp struct {
 // backupCommand copies the ledger. It needs no passphrase: who can run it can read the home.
 func (p *Program) backupCommand(ui *ui) *cobra.Command {
 	return &cobra.Command{
-		Use: "backup FILE", Short: "Copy the ledger into a new file, also while wallets pay", Args: wants("FILE"),
+		Use: "backup FILE", Short: "Copy the ledger into a new file, also while wallets pay",
+		Args: wants("FILE"),
 		RunE: p.onLedger(func(ctx context.Context, store *history.Store, args []string) error {
 			made, err := waitFor(ui, "copying the ledger, and checking the copy",
 				func() (history.Backup, error) { return store.Backup(ctx, args[0]) })

@@ -175,7 +175,7 @@ func (u *ui) byPerson(source wallet.Passphrase, orElse string) wallet.Passphrase
 }
 
 // Whatever loosens takes the passphrase, typed by the owner at that moment: on the terminal, or
-// with --page on a one-time page of the loopback interface (SPEC §4). No file, command, keyring,
+// with --page on a one-time page of the loopback interface. No file, command, keyring,
 // variable or unlock agent answers for it.
 
 // loosening is what the owner is asked for.

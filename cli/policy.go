@@ -218,7 +218,7 @@ func (u *ui) changes(list []config.Change) {
 
 // changeRules edits config.toml and seals it; without an edit it seals what is there, the ledger
 // too. Whatever loosens, and whatever cannot be compared with what was sealed, takes the passphrase
-// from the terminal and nowhere else (SPEC §4).
+// from the terminal and nowhere else.
 //
 // The seal comes first: rules that were sealed and are not in the file yet are only tighter than
 // allowed. A crash between the two leaves either what was or what is to be, and never a wallet that

@@ -60,7 +60,7 @@ func (u *ui) session(ctx context.Context, w *tools.Wallet) error {
 }
 
 // sessionNewCommand gives the agent a fresh session budget, so it takes the passphrase, typed by a
-// person at this moment: an agent with a shell must not be able to do it (SPEC §4).
+// person at this moment: an agent with a shell must not be able to do it.
 func (p *Program) sessionNewCommand(ui *ui) *cobra.Command {
 	var label string
 	cmd := ui.loosens(&cobra.Command{

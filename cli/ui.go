@@ -26,7 +26,7 @@ import (
 //  1. What a program may read goes to stdout; everything said to a person about it goes to stderr.
 //  2. With --json, or when stdout is not a terminal, stdout is one JSON document, the tool's own.
 //  3. An error says what was attempted, what would have passed, and what to do; in JSON it is
-//     SPEC §7.1's object.
+//     the tools' object.
 //  4. Colour only on a terminal and never as the only sign.
 //  5. A stranger's text is printed with its control characters escaped, so that it cannot drive
 //     the terminal.

@@ -128,7 +128,7 @@ func TestShellWord(t *testing.T) {
 	}
 }
 
-// Every code has an exit code of SPEC §1; one that holds money is an unknown outcome, whatever its
+// Every code has one of the program's exit codes; one that holds money is an unknown outcome, whatever its
 // name.
 func TestExitCode(t *testing.T) {
 	for code, want := range map[x402.Code]int{

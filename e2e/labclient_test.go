@@ -48,7 +48,7 @@ type Facts struct {
 // EVMFacts describes the EVM chain. Name and Version are those of the token's EIP-712 domain.
 type EVMFacts struct {
 	URL, Network, Asset, Name, Version string
-	PayTo, SeedPayTo                   string // payees of the reference sellers and of the seed's seller
+	PayTo, SeedPayTo                   string // payees of the reference sellers and of sellerSeed
 	Facilitator                        string // who sends the facilitator's transactions
 	Client                             struct{ Address, Key string }
 }

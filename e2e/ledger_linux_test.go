@@ -22,7 +22,8 @@ import (
 // sqlite3 runs Debian's SQLite on a ledger: another program, with an older library.
 func sqlite3(t *testing.T, ledger, command string) string {
 	t.Helper()
-	out, err := exec.CommandContext(t.Context(), "sqlite3", "-cmd", ".timeout 5000", ledger, command).CombinedOutput()
+	out, err := exec.CommandContext(t.Context(), "sqlite3", "-cmd", ".timeout 5000", ledger,
+		command).CombinedOutput()
 	assert.NoError(t, err, "%s: %s", command, out)
 	return strings.TrimSpace(string(out))
 }
@@ -45,9 +46,9 @@ func holdsLock(t *testing.T, pid int, path string) bool {
 }
 
 // Another program reads, copies and closes the ledger while two servers on one home, each with an account of
-// its own, go on paying, and their owner changes the rules meanwhile. Chains, ledger and keys agree: nothing is
-// lost, and no key is paid twice. Each server pays on another chain, because the facilitator here cannot take two
-// payments on one chain at the same moment.
+// its own, go on paying, and their owner changes the rules meanwhile. Chains, ledger and keys agree:
+// nothing is lost, and no key is paid twice. Each server pays on another chain, because the facilitator
+// here cannot take two payments on one chain at the same moment.
 func TestLedger_BesideAnotherProgram(t *testing.T) {
 	lab := Start(t)
 	bin := testworld.Build(t)

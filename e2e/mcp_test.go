@@ -184,7 +184,7 @@ func play(t *testing.T, o x402test.Options) (*x402test.Sandbox, string, testworl
 // weather is what the sandbox's seller delivers for /weather.
 const weather = `{"city":"Lisbon","celsius":21,"sky":"clear"}`
 
-// ownTools is how many tools the wallet has by itself (SPEC §7).
+// ownTools is how many tools the wallet has by itself.
 const ownTools = 12
 
 const newest = "2026-07-28"

@@ -14,7 +14,7 @@ import (
 	"x402-wallet/e2e/testworld"
 )
 
-// paid is what the tests read of an x402_pay answer (SPEC §7.1).
+// paid is what the tests read of an x402_pay answer.
 type answer struct {
 	Status, PaymentID, Content, AmountPaid, Price, UpTo, Asset, Symbol, Network, PayTo, TransactionSignature,
 	Facilitator, Proof string
@@ -146,8 +146,7 @@ func history(t testing.TB, w *Wallet) []historyRow {
 	return h.Transactions
 }
 
-// The heart of the seed: the owner's token account pays, the agent signs as its SPL delegate, the
-// chain keeps the cap.
+// The owner's token account pays, the agent signs as its SPL delegate, the chain keeps the cap.
 func TestPaysAsTheOwnersDelegate(t *testing.T) {
 	lab := Start(t)
 	bin := testworld.Build(t)
@@ -182,7 +181,7 @@ func TestPaysAsTheOwnersDelegate(t *testing.T) {
 	}
 }
 
-// The seed's dialects: the wallet settles, the first facilitator is down, the second is used with
+// The X-Payment-Required dialects: the wallet settles, the first facilitator is down, the second is used with
 // the same bytes.
 func TestTheWalletSettlesAtTheSecondFacilitator(t *testing.T) {
 	lab := Start(t)

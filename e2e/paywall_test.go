@@ -97,7 +97,7 @@ func (s *shop) overStdio(t *testing.T) *mcp.ClientSession {
 	return client
 }
 
-// The command of SPEC §8, bought from by another wallet: by the name of a configured server, and by
+// The command x402-wallet paywall, bought from by another wallet: by the name of a configured server, and by
 // URL. Earnings and history agree with the chain, and the seller's wallet was never unlocked.
 func TestPaywallIsPaidByAWallet(t *testing.T) {
 	s := newShop(t, "listen = \"127.0.0.1:0\"\n")

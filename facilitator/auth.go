@@ -32,8 +32,7 @@ const (
 	authHeader = "header" // a fixed header
 )
 
-// Times of the credentials (reference/x402-protocol.md §6: cdp-sdk 1.57.0, @payai/facilitator
-// 2.4.1).
+// Times of the credentials, as cdp-sdk 1.57.0 and @payai/facilitator 2.4.1 have them.
 const (
 	tokenLife  = 2 * time.Minute
 	tokenRenew = 30 * time.Second // before a token's end

@@ -54,7 +54,7 @@ func posted(t *testing.T, f Facilitator) (string, Result) {
 	return w.posts[0].header.Get("Authorization"), r
 }
 
-// cdp-sdk 1.57.0 auth/utils/jwt.ts, in reference/x402-protocol.md §6.
+// The tokens of cdp-sdk 1.57.0, auth/utils/jwt.ts.
 func TestCDP(t *testing.T) {
 	edPublic, ed, err := ed25519.GenerateKey(rand.Reader)
 	require.NoError(t, err)
@@ -119,7 +119,7 @@ func TestCDPTokensAreBoundToTheRequest(t *testing.T) {
 	}
 }
 
-// @payai/facilitator 2.4.1, in reference/x402-protocol.md §6.
+// The tokens of @payai/facilitator 2.4.1.
 func TestPayAI(t *testing.T) {
 	public, ed, err := ed25519.GenerateKey(rand.Reader)
 	require.NoError(t, err)

@@ -21,7 +21,7 @@ import (
 )
 
 const (
-	shortCall = 5 * time.Second // for /verify and /supported (SPEC §7.2)
+	shortCall = 5 * time.Second // for /verify and /supported
 	maxReply  = 1 << 20         // the longest real one is a /supported of some 100 KiB
 )
 

@@ -20,7 +20,7 @@ const (
 	listingsFresh = 5 * time.Minute  // how long a listing is not asked for again
 	listingsStale = time.Hour        // how long an old one still stands in for one that cannot be had
 	listCall      = 10 * time.Second // for all pages of one facilitator
-	listPage      = 100              // the most that the protocol lets anybody ask for (x402-protocol.md §6)
+	listPage      = 100              // the most that the protocol lets anybody ask for
 	listPages     = 3                // more is not read: whoever looks for something has words for it
 	listMemory    = 8                // questions remembered of each facilitator
 )

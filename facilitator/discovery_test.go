@@ -96,7 +96,7 @@ func TestASellersOwnWords(t *testing.T) {
 	}
 }
 
-// security.md E17: an item that is no offer is left out; the others of the same list stay.
+// An item that is no offer is left out; the others of the same list stay.
 func TestDiscoveryLeavesOut(t *testing.T) {
 	good := listed("https://good.example/x", v2Option, "")
 	for name, bad := range map[string]string{
@@ -132,7 +132,7 @@ func TestDiscoveryLeavesOut(t *testing.T) {
 	}
 }
 
-// security.md E17: one that is dead, lies about its pages or floods takes nothing from the others,
+// One that is dead, lies about its pages or floods takes nothing from the others,
 // and ends.
 func TestDiscoveryIsBounded(t *testing.T) {
 	var pages atomic.Int32

@@ -1,5 +1,5 @@
 // Package facilitator brings signed payments to the services that put them on a chain, where the wallet
-// settles and not the seller (SPEC §7.2): in the owner's order, with bounded retries, and with one outcome
+// settles and not the seller: in the owner's order, with bounded retries, and with one outcome
 // at the end.
 //
 // What must stay true: whatever is posted is posted with the same bytes every time, to every facilitator.
@@ -7,8 +7,8 @@
 // never pay twice; another signature could. And an outcome that became unknown once stays unknown until a
 // facilitator settles or the chain says: a later "no" proves nothing about the first try.
 //
-// The seed's client resent on timeout, treated an explicit refusal as a reason to go on, and was measured
-// to pay six times for one slow facilitator (reference/seed-systems.md §1c, rows 5 and 6).
+// @ozskr/x402-solana-mcp resends on timeout and takes an explicit refusal as a reason to go on. It was
+// measured to pay six times for one slow facilitator.
 //
 // The files: settle.go (settle, its table of outcomes, verify), call.go (one exchange), command.go (one
 // with a facilitator that is a program), auth.go (credentials), route.go (who is asked for what),

@@ -13,11 +13,10 @@ import (
 	"x402-wallet/x402"
 )
 
-// pauses are before the tries at one facilitator (SPEC §7.2); after the last comes the next facilitator.
+// pauses are before the tries at one facilitator; after the last comes the next facilitator.
 var pauses = []time.Duration{0, 500 * time.Millisecond, time.Second}
 
-// maxWait bounds what facilitators can make us wait by Retry-After, in all of one settleRun
-// (security.md D13).
+// maxWait bounds what facilitators can make us wait by Retry-After, in all of one settleRun.
 const maxWait = 30 * time.Second
 
 // Settle brings a payment to the facilitators in their order. It ends with the first definite
@@ -181,8 +180,7 @@ type judgement struct {
 	err        error
 }
 
-// judge is the table of outcomes (reference/x402-protocol.md §2.3, §6, §11; security.md
-// D8–D12). It is pure.
+// judge is the table of outcomes. It is pure.
 //
 //	#  what came back                                            outcome    and then
 //	1  no connection: refused, unknown host, TLS, no credentials  not sent   again, then the next
@@ -256,7 +254,7 @@ func (s Submission) isPayer(said string) bool {
 
 // uncertainReasons are those after which the money may have moved or may still move: the same
 // payment is being settled, a confirmation did not come in time, the facilitator broke off in the
-// middle (reference/x402-protocol.md §2.3). So do usedReasons.
+// middle. So do usedReasons.
 var uncertainReasons = []string{"pending", "timed out", "timeout", "post settlement",
 	"transfer event mismatch", "unexpected settle error", "node failure"}
 

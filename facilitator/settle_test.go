@@ -131,7 +131,7 @@ const (
 	used    = `200 {"success":false,"transaction":"","network":"eip155:84532","errorReason":"invalid_exact_evm_nonce_already_used"}`
 )
 
-// Each flow of SPEC §7.2 and security.md D8–D14, in virtual time. Whoever is asked gets the same bytes.
+// Each flow of settling at several facilitators, in virtual time. Whoever is asked gets the same bytes.
 func TestSettle(t *testing.T) {
 	for _, row := range []struct {
 		name        string
@@ -149,15 +149,15 @@ func TestSettle(t *testing.T) {
 		{"up again on the third try", script{"refused", "refused", yes}, script{yes}, Settled, "a", "a a a",
 			1500 * time.Millisecond},
 		{"both down", script{"refused"}, script{"refused"}, NotSent, "", "a a a b b b", 3 * time.Second},
-		{"slow is posted once (seed: six times)", script{"hang"}, script{yes}, Unknown, "a", "a",
+		{"slow is posted once", script{"hang"}, script{yes}, Unknown, "a", "a",
 			time.Minute},
-		{"success:false is final (D10)", script{no}, script{yes}, Refused, "a", "a", 0},
+		{"success:false is final", script{no}, script{yes}, Refused, "a", "a", 0},
 		{"success:false with status 500", script{strings.Replace(no, "200", "500", 1)}, script{yes}, Refused,
 			"a", "a", 0},
 		{"400 is final", script{"400 bad"}, script{yes}, Refused, "a", "a", 0},
 		{"404 is final", script{"404 "}, script{yes}, Refused, "a", "a", 0},
 		{"401 is final", script{`401 {"error":"who are you"}`}, script{yes}, Refused, "a", "a", 0},
-		{"settlement_pending (D11)", script{pending}, script{yes}, Unknown, "a", "a", 0},
+		{"settlement_pending", script{pending}, script{yes}, Unknown, "a", "a", 0},
 		{"no success, but a transaction",
 			script{strings.Replace(no, `"transaction":""`, `"transaction":"0xabc"`, 1)}, script{yes}, Unknown,
 			"a", "a", 0},
@@ -166,7 +166,7 @@ func TestSettle(t *testing.T) {
 			Unknown, "a", "a", 0},
 		{"reset, then settled", script{"reset", yes}, script{yes}, Settled, "a", "a a",
 			500 * time.Millisecond},
-		{"reset, then nonce used (D8)", script{"reset", used}, script{yes}, Unknown, "a", "a a",
+		{"reset, then nonce used", script{"reset", used}, script{yes}, Unknown, "a", "a a",
 			500 * time.Millisecond},
 		{"reset, then refused: still unknown", script{"reset", no}, script{yes}, Unknown, "a", "a a",
 			500 * time.Millisecond},
@@ -176,14 +176,14 @@ func TestSettle(t *testing.T) {
 			"a a a b b b", 3 * time.Second},
 		{"500, then the second settles", script{"500 oops"}, script{yes}, Settled, "b", "a a a b",
 			1500 * time.Millisecond},
-		{"500, then the second says nonce used (D8)", script{"503 "}, script{used}, Unknown, "a", "a a a b",
+		{"500, then the second says nonce used", script{"503 "}, script{used}, Unknown, "a", "a a a b",
 			1500 * time.Millisecond},
 		{"half an answer", script{`200 {"success":tr…`}, script{yes}, Settled, "b", "a a a b",
 			1500 * time.Millisecond},
 		{"empty 200", script{"200 "}, script{"200 {}"}, Unknown, "a", "a a a b b b", 3 * time.Second},
 		{"redirect is not followed", script{"307 "}, script{"refused"}, Unknown, "a", "a a a b b b",
 			3 * time.Second},
-		{"429 with ten years to wait (D13)", script{"Retry-After=300000000 429 "}, script{yes}, Settled, "b",
+		{"429 with ten years to wait", script{"Retry-After=300000000 429 "}, script{yes}, Settled, "b",
 			"a b", 0},
 		{"429 with two seconds to wait", script{"Retry-After=2 429 ", yes}, script{yes}, Settled, "a", "a a",
 			2500 * time.Millisecond},
@@ -228,7 +228,7 @@ func kinds(version int, network, feePayer string) string {
 		version, network, feePayer, feePayer)
 }
 
-// security.md D9: on Solana the fee payer is signed in. After an unknown outcome nobody else gets
+// On Solana the fee payer is signed in. After an unknown outcome nobody else gets
 // the payment; before one, only who holds the same fee payer's key.
 func TestSettleSticky(t *testing.T) {
 	for _, row := range []struct {

@@ -63,8 +63,7 @@ func TestSupported(t *testing.T) {
 	})
 }
 
-// A failed question is unknown, not "nothing" (the seed of 4c remembered it as empty), and is asked
-// again soon.
+// A failed question is unknown, not "nothing", and is asked again soon.
 func TestSupportedFailing(t *testing.T) {
 	for _, said := range []string{"refused", "hang", "500 ", "200 ", "200 []", `200 {"kinds":[],"kinds":[]}`,
 		`200 {"kinds":"all"}`} {

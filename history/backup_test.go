@@ -11,8 +11,8 @@ import (
 	"x402-wallet/x402"
 )
 
-// A backup that is made beside a process that pays holds all that was answered before it began, and is a sound
-// ledger. It leaves nothing else behind.
+// A backup that is made beside a process that pays holds all that was answered before it began, and is a
+// sound ledger. It leaves nothing else behind.
 func TestBackup_BesidePayments(t *testing.T) {
 	s, _, home := newStore(t)
 	before := pay(t, s, testHold(1), Settled)

@@ -13,7 +13,7 @@ import (
 	"x402-wallet/x402"
 )
 
-// Content has a quota (SPEC §4, content_quota). When more is stored, the bytes of the oldest that
+// Content has a quota (policy.content_quota). When more is stored, the bytes of the oldest that
 // nobody waits for go: what a client has, or what is of no use. What was paid for and nobody got yet
 // is never among them; when that alone fills the quota, nothing more is bought (Facts.Refusal) until
 // it was delivered or the owner makes room. What goes leaves its row, with size and digest, and the

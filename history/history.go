@@ -76,7 +76,7 @@ const lockWait = 5 * time.Second
 // busyWait is how long SQLite waits by itself, between two looks at whether the caller still does.
 const busyWait = 50 * time.Millisecond
 
-// FileName is the ledger's name in the wallet's home (SPEC §2).
+// FileName is the ledger's name in the wallet's home.
 const FileName = "ledger.db"
 
 // Store is an open ledger. It is safe for concurrent use, by other processes too; Close it. A process opens
@@ -316,8 +316,8 @@ func open(home string, o Options, mode string, first ...string) (*Store, error) 
 	return &Store{database: d, contentQuota: o.ContentQuota, alerted: o.Alerted}, nil
 }
 
-// Share returns another Store of the same open ledger, with options of its own; o.Now is not used. What one of
-// them works on, the others take for another process's. It reports false if all Stores are closed.
+// Share returns another Store of the same open ledger, with options of its own; o.Now is not used. What one
+// of them works on, the others take for another process's. It reports false if all Stores are closed.
 func (s *Store) Share(o Options) (shared *Store, open bool) {
 	s.storesLock.Lock()
 	defer s.storesLock.Unlock()

@@ -156,7 +156,7 @@ func TestWhatEachStateCountsAs(t *testing.T) {
 	})
 }
 
-// The table of states, in its own words: SPEC §6 and payment.go.
+// The table of states of payment.go, in its own words.
 func TestStatesFollowTheTable(t *testing.T) {
 	legal := map[[2]State]bool{
 		{Reserved, Submitted}: true, {Reserved, Failed}: true,
@@ -190,7 +190,7 @@ func TestStatesFollowTheTable(t *testing.T) {
 	}
 }
 
-// The hold and the check are one: with room for ten, a hundred at once hold exactly ten (seed defect 3).
+// The hold and the check are one: with room for ten, a hundred at once hold exactly ten.
 func TestAHundredAtOnceNeverHoldMoreThanTheCap(t *testing.T) {
 	eachEngine(t, func(t *testing.T, s *Store, _ *clock) {
 		second := besides(t, s) // of the same day and month
@@ -422,7 +422,7 @@ func TestListFiltersPagesAndAdds(t *testing.T) {
 		require.Equal(t, []string{ids[4], ids[3]}, []string{list[0].ID, list[1].ID})
 		require.Equal(t, map[string]money.Dollars{"USDC": 10, "PYUSD": 5}, totals)
 
-		// seed defect 11: the oldest returned everything
+		// not everything, as Before the oldest once returned
 		list, more, _, err = s.List(t.Context(), Filter{Before: ids[1], Limit: 5})
 		require.NoError(t, err)
 		require.False(t, more)
@@ -462,7 +462,7 @@ func TestListFiltersPagesAndAdds(t *testing.T) {
 	})
 }
 
-// A ledger that is gone or damaged stops payments; it is never replaced (seed defect 10).
+// A ledger that is gone or damaged stops payments; it is never replaced.
 func TestABrokenLedgerIsNeverOverwritten(t *testing.T) {
 	for name, damage := range map[string]func(t *testing.T, path string){
 		"missing": func(t *testing.T, path string) { require.NoError(t, os.Remove(path)) },
@@ -668,7 +668,7 @@ func TestAReadOnlyDisk(t *testing.T) {
 	require.Contains(t, x402.AsError(err).Hint, "read-only")
 }
 
-// G3, G4: a full disk is trouble of the moment: what has no room was not done, and what was done
+// A full disk is trouble of the moment: what has no room was not done, and what was done
 // before is there.
 func TestAFullDisk(t *testing.T) {
 	s, _, _ := newStore(t)

@@ -52,9 +52,15 @@ func TestLocks_AreKept(t *testing.T) {
 			require.True(t, open)
 			return shared.Close()
 		},
-		"a backup":            func() error { _, err := s.Backup(t.Context(), filepath.Join(t.TempDir(), "b")); return err },
-		"verify":              func() error { _, err := s.Verify(t.Context(), Head{}); return err },
-		"create once more":    func() error { require.Error(t, Create(t.Context(), home, Options{})); return nil },
+		"a backup": func() error {
+			_, err := s.Backup(t.Context(), filepath.Join(t.TempDir(), "b"))
+			return err
+		},
+		"verify": func() error { _, err := s.Verify(t.Context(), Head{}); return err },
+		"create once more": func() error {
+			require.Error(t, Create(t.Context(), home, Options{}))
+			return nil
+		},
 		"in place":            s.InPlace,
 		"a ledger that moves": func() error { _, err := HasMoved(t.Context(), s); return err },
 	} {

@@ -224,7 +224,7 @@ func (m *model) reserve(r *modelRow, b basis) string {
 	return "held"
 }
 
-var mayFollow = map[State]map[State]bool{ // SPEC §6
+var mayFollow = map[State]map[State]bool{
 	Reserved:  {Submitted: true, Failed: true},
 	Submitted: {Settled: true, Failed: true, Unknown: true},
 	Unknown:   {Unknown: true, Settled: true, Failed: true},

@@ -11,9 +11,9 @@ import (
 	"x402-wallet/x402"
 )
 
-// security.md G6, SPEC §4: what is written into a file that nobody finds any more is no record. A
-// ledger that was moved away, or has another one in its place, stops new payments of a process that
-// still has it open; back in its place it is the ledger.
+// What is written into a file that nobody finds any more is no record. A ledger that was moved
+// away, or has another one in its place, stops new payments of a process that still has it open;
+// back in its place it is the ledger.
 func TestALedgerThatMovesUnderAProcess(t *testing.T) {
 	for name, damage := range map[string]func(t *testing.T, path string){
 		"moved": func(*testing.T, string) {},

@@ -13,7 +13,7 @@ import (
 	"x402-wallet/x402/money"
 )
 
-// State is where a payment stands (SPEC §6).
+// State is where a payment stands.
 type State string
 
 // reserved → submitted → settled | failed | unknown, unknown → settled | failed, settled (claimed)

@@ -206,8 +206,8 @@ func (c *conn) logInPlace(home string) error {
 		err = errors.New("it was replaced")
 	}
 	return x402.Errorf(x402.LedgerUnavailable, "look for %s: %w", name, err).
-		WithHint("files of the ledger were taken away: stop all processes of this wallet, restore a backup, " +
-			"and run x402-wallet history verify")
+		WithHint("files of the ledger were taken away: stop all processes of this wallet, " +
+			"restore a backup, and run x402-wallet history verify")
 }
 
 // rollback ends a transaction. Where there is none, because SQLite has ended it by itself, it says

@@ -151,8 +151,8 @@ func (s *Store) HasSigned(ctx context.Context) (bool, error) {
 }
 
 // AtHead calls f with the audit chain's last row, and no other process's f meanwhile. The row is on the
-// disk by then, because SQLite shows nobody a commit that it has not flushed: a checkpoint must not name a row
-// that a power cut may take back.
+// disk by then, because SQLite shows nobody a commit that it has not flushed: a checkpoint must not name a
+// row that a power cut may take back.
 func (s *Store) AtHead(ctx context.Context, f func(Head) error) error {
 	if s.fleet != nil { // what is read there is on the server's disk, but for what need not be
 		head, err := s.Head(ctx)

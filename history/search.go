@@ -15,8 +15,8 @@ import (
 	"x402-wallet/x402/money"
 )
 
-// The history that people and agents search: at most 5 ms in a ledger of a million payments (DESIGN
-// §8, BenchmarkMillion), which a look at each payment would take half a second for. What that
+// The history that people and agents search: at most 5 ms in a ledger of a million payments
+// (BenchmarkMillion), which a look at each payment would take half a second for. What that
 // needs, and what goes without it, measured by BenchmarkMillion with that part taken out:
 //
 //   - url_fts, an index of trigrams, finds the payments with a part of a URL. It is asked for the

@@ -201,7 +201,7 @@ type Policy struct {
 	ApprovalGas map[string]money.Amount
 	// below how much what is left to pay from is little, so that the owner is told; 0: never
 	LowFunds money.Dollars
-	// hosts for which the wallet settles, whatever the dialect (SPEC §7.2); nil: none
+	// hosts for which the wallet settles, whatever the dialect; nil: none
 	WalletSettles func(host string) bool
 }
 
@@ -228,7 +228,7 @@ const (
 	detachedWait = time.Second
 	// recordWait is how long recording an outcome, and one look at the chain with it, may take.
 	recordWait = 20 * time.Second
-	// MaxPiece is how much content an answer carries itself, in bytes (SPEC §10), and firstPiece how much of
+	// MaxPiece is how much content an answer carries itself, in bytes, and firstPiece how much of
 	// a longer one: enough to see what it is, and whether the rest is worth its tokens.
 	MaxPiece   = 16 << 10
 	firstPiece = 8 << 10

@@ -113,7 +113,7 @@ type scriptedSeller struct {
 	payee, network, asset string // "": testPayee, testNetwork, testUSDC
 	flow                  string
 	header                string            // of the challenge
-	seed                  bool              // it is the seed's own form
+	seed                  bool              // it is the form in which the wallet settles
 	rewrite               *strings.Replacer // of the challenge; nil: none
 	script                func(s *scriptedSeller, nonce string, amount uint64) (*seller.Answer, error)
 
@@ -139,8 +139,8 @@ func (s *scriptedSeller) challenge() http.Header {
 	return http.Header{http.CanonicalHeaderKey(s.header): {base64.StdEncoding.EncodeToString([]byte(text))}}
 }
 
-// seedForm is a challenge as the seed's sellers write it, in which the wallet settles: without its resource,
-// and without extra.
+// seedForm is a challenge in the X-Payment-Required dialect, in which the wallet settles: without its
+// resource, and without extra.
 func seedForm(challenge string) string {
 	text := regexp.MustCompile(`"resource":\{[^}]*\},|,"extra":\{[^}]*\}`).ReplaceAllString(challenge, "")
 	if strings.Contains(text, "resource") || strings.Contains(text, "extra") {

@@ -340,8 +340,8 @@ func (e *Engine) sessionCapOnce(ctx context.Context) func() (*money.Dollars, err
 	return sync.OnceValues(func() (*money.Dollars, error) { return e.SessionCap(ctx) })
 }
 
-// SessionCap is the cap of a session that begins now, where the owner set none: what is delegated
-// (SPEC §5), in dollars; nil when nothing is. A node that does not tell is an error where the owner
+// SessionCap is the cap of a session that begins now, where the owner set none: what is delegated,
+// in dollars; nil when nothing is. A node that does not tell is an error where the owner
 // named an account that delegates; where no delegation is known of, it is none. What is delegated to another
 // account than the wallet's own is no cap of the session, which is all accounts'.
 func (e *Engine) SessionCap(ctx context.Context) (*money.Dollars, error) {

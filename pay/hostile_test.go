@@ -47,7 +47,7 @@ func (m menu) Ask(context.Context, seller.Request) (*seller.Answer, error) {
 	return a, nil
 }
 
-// A20: the cheapest of what can be paid, whatever the seller names first; the ledger has what was chosen.
+// The cheapest of what can be paid, whatever the seller names first; the ledger has what was chosen.
 func TestTheCheapestIsPaid(t *testing.T) {
 	b := newBench(t, "10000", honest)
 	b.Transport = menu{b.seller, testURL, []string{"900000", "3000", "1000", "2000"}}
@@ -58,7 +58,7 @@ func TestTheCheapestIsPaid(t *testing.T) {
 	require.Equal(t, "1000", b.only(t).Amount.String())
 }
 
-// A8–A10, E3: amounts at the end of their range are too much and no overflow, and an agent's
+// Amounts at the end of their range are too much and no overflow, and an agent's
 // maxAmount opens no window.
 func TestEndlessAmounts(t *testing.T) {
 	const all = "115792089237316195423570985008687907853269984665640564039457584007913129639935" // 2^256-1
@@ -89,7 +89,7 @@ func TestEndlessAmounts(t *testing.T) {
 	}
 }
 
-// B16: one 402, one decision. A seller that changes its mind with every question is asked once, and
+// One 402, one decision. A seller that changes its mind with every question is asked once, and
 // gets what it said then.
 func TestOneQuestionOneDecision(t *testing.T) {
 	b := newBench(t, "10000", honest)
@@ -114,7 +114,7 @@ func (s *raises) Ask(ctx context.Context, r seller.Request) (*seller.Answer, err
 	return s.scriptedSeller.Ask(ctx, r)
 }
 
-// D3: a seller that takes a little more every time gets what the day has, and not one unit over it.
+// A seller that takes a little more every time gets what the day has, and not one unit over it.
 func TestSlowBurn(t *testing.T) {
 	b := newBench(t, "10000", honest)
 	b.Transport = &raises{scriptedSeller: b.seller}
@@ -135,7 +135,7 @@ func TestSlowBurn(t *testing.T) {
 	require.Equal(t, 50, b.chain.settlements())
 }
 
-// D7, D15: the seller says that it was not settled, and it was. Nothing is released, nothing is
+// The seller says that it was not settled, and it was. Nothing is released, nothing is
 // signed again, and the same call ends with the chain's word.
 func TestSettledAndDenied(t *testing.T) {
 	for _, status := range []int{200, 402, 403, 500} {
@@ -159,7 +159,7 @@ func TestSettledAndDenied(t *testing.T) {
 	}
 }
 
-// C7, C19, D19: what a seller writes as its resource is echoed to it and decides nothing: host,
+// What a seller writes as its resource is echoed to it and decides nothing: host,
 // limits and record are those of the URL that was asked, and that URL, with whatever key stands in
 // its query, is sent to nobody.
 func TestTheResourceDecidesNothing(t *testing.T) {
@@ -194,7 +194,7 @@ func (s sayback) Ask(_ context.Context, r seller.Request) (*seller.Answer, error
 	return a, nil
 }
 
-// C19: nor are they kept where a V1 seller says them back.
+// Nor are they kept where a V1 seller says them back.
 func TestSecretsSaidBackAreNotKept(t *testing.T) {
 	b := newBench(t, "10000", honest)
 	b.Transport = sayback{b.seller}
@@ -207,7 +207,7 @@ func TestSecretsSaidBackAreNotKept(t *testing.T) {
 	require.Contains(t, string(p.Requirement), `"maxAmountRequired":"10000"`)
 }
 
-// C19: secrets of a query are not kept; everything else of it is.
+// Secrets of a query are not kept; everything else of it is.
 func TestSecretsOfAQueryAreNotKept(t *testing.T) {
 	for url, kept := range map[string]string{
 		"https://a.example/x":                          "https://a.example/x",
@@ -244,7 +244,7 @@ func TestSecretsOfAQueryAreNotKept(t *testing.T) {
 	require.NotEqual(t, id, b.askedFor(t, other), "another secret is another request")
 }
 
-// E7: a key names one purchase; another request under it is no purchase at all.
+// A key names one purchase; another request under it is no purchase at all.
 func TestAKeyIsForOneRequest(t *testing.T) {
 	b := newBench(t, "10000", honest)
 	q := get(testURL)
@@ -269,7 +269,7 @@ func TestAKeyIsForOneRequest(t *testing.T) {
 	}
 }
 
-// G17: however many payments stay open, each is looked up, and none keeps a call waiting for the others.
+// However many payments stay open, each is looked up, and none keeps a call waiting for the others.
 func TestThousandsOfOpenPayments(t *testing.T) {
 	const open = 3_000
 	b := newBench(t, "10000", func(*scriptedSeller, string, uint64) (*seller.Answer, error) {
@@ -317,7 +317,7 @@ func TestThousandsOfOpenPayments(t *testing.T) {
 	require.Equal(t, 3, tries)
 }
 
-// G12: another machine with the same key is not seen; the chain's own cap holds both.
+// Another machine with the same key is not seen; the chain's own cap holds both.
 func TestTwoMachinesOneKey(t *testing.T) {
 	b := newBench(t, "10000", honest)
 	b.chain.balance = 35_000
@@ -337,7 +337,7 @@ func TestTwoMachinesOneKey(t *testing.T) {
 	require.EqualValues(t, 5_000, b.chain.balance)
 }
 
-// E10: however small the payments, only so many a minute.
+// However small the payments, only so many a minute.
 func TestTinyPaymentsAreRateLimited(t *testing.T) {
 	b := newBench(t, "1", honest)
 	b.Rules.Rate = 7
@@ -359,7 +359,7 @@ func (fullDisk) Finish(context.Context, string, history.Outcome) (history.Paymen
 	return history.Payment{}, diskError()
 }
 
-// G4: what was paid is reported although it could not be written down, and it stays counted.
+// What was paid is reported although it could not be written down, and it stays counted.
 func TestAnOutcomeThatCannotBeWritten(t *testing.T) {
 	b := newBench(t, "10000", honest)
 	b.Store = fullDisk{b.store}

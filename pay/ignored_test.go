@@ -16,9 +16,9 @@ import (
 	"x402-wallet/x402"
 )
 
-// A tenth of the sellers that are listed ask in X-PAYMENT-REQUIRED, the header of the seed, with a whole
-// challenge, and settle themselves. They are shown the payment first; the wallet settles only where that is
-// proven to have been ignored.
+// A tenth of the sellers that are listed ask in X-PAYMENT-REQUIRED with a whole challenge, and settle
+// themselves. They are shown the payment first; the wallet settles only where that is proven to have
+// been ignored.
 
 // takesProof is a seller that looks for a transaction alone.
 func takesProof(s *scriptedSeller, nonce string, _ uint64) (*seller.Answer, error) {

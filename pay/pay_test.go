@@ -128,7 +128,7 @@ func TestALostAnswerIsNeverPaidTwice(t *testing.T) {
 	require.Equal(t, "10000", e.Spent)
 	require.Equal(t, b.only(t).ID, e.PaymentID)
 
-	for range 50 { // security catalogue E6
+	for range 50 {
 		r, err := b.Pay(t.Context(), get(testURL))
 		require.NoError(t, err, "the chain knows that it is settled; the seller serves nothing")
 		require.Equal(t, StatusUnserved, r.Status)
@@ -469,7 +469,7 @@ func (d dated) Ask(ctx context.Context, r seller.Request) (*seller.Answer, error
 	return a, err
 }
 
-// The seed's dialect: the wallet settles, then proves.
+// The X-Payment-Required dialect: the wallet settles, then proves.
 func TestTheWalletSettles(t *testing.T) {
 	b := newBench(t, "10000", func(_ *scriptedSeller, proof string, _ uint64) (*seller.Answer, error) {
 		if proof != "0xsettled" {
@@ -634,8 +634,7 @@ func TestEstimateSignsAndHoldsNothing(t *testing.T) {
 	require.Zero(t, b.chain.signed)
 }
 
-// However long a seller wants the signature to live, it lives as long as the owner lets it
-// (security catalogue B6).
+// However long a seller wants the signature to live, it lives as long as the owner lets it.
 func TestValidityIsCappedByTheOwner(t *testing.T) {
 	b := newBench(t, "10000", silent) // the challenge asks for 60 seconds
 	b.Policy.MaxTimeout = 10 * time.Second
@@ -847,7 +846,7 @@ func (d *delegating) Funds(context.Context, string, x402.AssetInfo) (x402.Funds,
 }
 
 // What was delegated on Solana is the cap of a session that begins with a payment on another chain,
-// too (SPEC §5).
+// too.
 func TestWhatWasDelegatedIsTheCapOfEverySession(t *testing.T) {
 	const solana = "solana:EtWTRABZaYq6iMfeYKouRu166VU2xqa1"
 	for name, test := range map[string]struct {

@@ -206,8 +206,8 @@ func HostOf(rawURL string) string { return host(rawURL) }
 
 var withoutMarks = strings.NewReplacer("_", "", "-", "", ".", "")
 
-// redacted is a URL as the ledger keeps it: without the secrets of its query (security.md C19).
-// What it was is in the fingerprint.
+// redacted is a URL as the ledger keeps it: without the secrets of its query. What it was is in the
+// fingerprint.
 func redacted(rawURL string) string {
 	before, query, has := strings.Cut(rawURL, "?")
 	if !has {

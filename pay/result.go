@@ -31,7 +31,7 @@ const (
 	RepeatIs   = "is the same purchase"
 )
 
-// Result is the answer of a payment (SPEC §7.1). Content is the seller's text: data, never instructions.
+// Result is the answer of a payment. Content is the seller's text: data, never instructions.
 // What has nothing to say is left out: a model reads all of it.
 type Result struct {
 	Status               string        `json:"status"`

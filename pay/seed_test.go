@@ -18,7 +18,7 @@ import (
 
 // The defects of x402-solana-mcp's payer that no other test names.
 
-// Seed defect 25: where the seller settles, the wallet does not: its settling would be a first one,
+// Where the seller settles, the wallet does not: its settling would be a first one,
 // and the seller's a second.
 func TestTheSellerSettles(t *testing.T) {
 	b := newBench(t, "10000", honest)
@@ -28,7 +28,7 @@ func TestTheSellerSettles(t *testing.T) {
 	require.Equal(t, 1, b.chain.settlements())
 }
 
-// Seed defect 23: a seller that takes the payment and asks again has served nothing. It stays held
+// A seller that takes the payment and asks again has served nothing. It stays held
 // until the chain is asked, and asking again never signs again.
 func TestA402AfterPayingIsNoSuccess(t *testing.T) {
 	b := newBench(t, "10000", func(s *scriptedSeller, nonce string, amount uint64) (*seller.Answer, error) {
@@ -45,8 +45,7 @@ func TestA402AfterPayingIsNoSuccess(t *testing.T) {
 	require.Equal(t, 1, b.chain.signed)
 }
 
-// Seed defect 13: a receipt without a transaction is a receipt, and what was bought is not thrown
-// away.
+// A receipt without a transaction is a receipt, and what was bought is not thrown away.
 func TestAReceiptWithoutATransaction(t *testing.T) {
 	b := newBench(t, "10000", func(s *scriptedSeller, nonce string, amount uint64) (*seller.Answer, error) {
 		s.chain.settle(nonce, amount)
@@ -83,8 +82,7 @@ func (o offers) Ask(context.Context, seller.Request) (*seller.Answer, error) {
 	return a, nil
 }
 
-// Seed defects 15 and 22: not the first option is tried but all of them, and only an exact one with
-// a plain amount is paid.
+// Not the first option is tried but all of them, and only an exact one with a plain amount is paid.
 func TestTheOptionThatCanBePaidIsPaid(t *testing.T) {
 	b := newBench(t, "10000", honest)
 	b.Transport = offers{b.seller}

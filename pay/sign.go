@@ -265,7 +265,7 @@ func extended(ours, schemes map[string]json.RawMessage) map[string]json.RawMessa
 	return all
 }
 
-// walletSettles reports whether the wallet brings the payment to a facilitator (SPEC §7.2). Over
+// walletSettles reports whether the wallet brings the payment to a facilitator. Over
 // MCP there is no way to show proof.
 func (e *Engine) walletSettles(p history.Payment) bool {
 	if p.Dialect.WalletSettles() {
@@ -278,7 +278,7 @@ func (e *Engine) walletSettles(p history.Payment) bool {
 	return !p.Dialect.MCP() && e.Policy.WalletSettles != nil && e.Policy.WalletSettles(p.Host)
 }
 
-// completed adds to a requirement what a facilitator needs and the seed's dialects leave out: the
+// completed adds to a requirement what a facilitator needs and the X-Payment-Required dialects leave out: the
 // EIP-712 domain, from the registry, and the fee payer, from the facilitator.
 func (e *Engine) completed(ctx context.Context, r x402.Requirement, o option) (x402.Requirement, error) {
 	extra := map[string]json.RawMessage{}

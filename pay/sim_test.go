@@ -142,7 +142,7 @@ func simulate(t *testing.T, last uint64, engine string, ground func(t *testing.T
 type ground struct {
 	home  string
 	empty []byte
-	epoch time.Time // the month of the seed
+	epoch time.Time // the month that a seed begins in
 	used  int
 	cur   *sim
 	eye   *history.Store // the umpire's own
@@ -746,7 +746,7 @@ func (s *sim) busy() bool {
 	return false
 }
 
-// play is the seed's life: trouble, then calm, then the reckoning.
+// play is a seed's life: trouble, then calm, then the reckoning.
 func (s *sim) play() {
 	for range s.mix.processes {
 		s.start()

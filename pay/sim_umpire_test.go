@@ -16,8 +16,8 @@ import (
 	"x402-wallet/x402/money"
 )
 
-// umpire is what must stay true (reference/security.md I1–I4 and SPEC §§5–7), as the chain and the
-// sellers saw it. What the wallet says is compared with that, never the other way round.
+// umpire is what must stay true, as the chain and the sellers saw it. What the wallet says is compared
+// with that, never the other way round.
 //
 //	I1  settled and still settleable signatures never exceed a cap
 //	I2  one purchase, at most one such signature: a new one only when the chain can no longer

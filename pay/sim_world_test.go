@@ -167,7 +167,7 @@ type world struct {
 		lag  time.Duration
 	}
 	prices   [3]uint64
-	seeds    [3]bool // sellers that speak the seed's dialect: the wallet settles
+	seeds    [3]bool // sellers that speak the X-Payment-Required dialect: the wallet settles
 	standard [3]bool // sellers that use its header, and ask as those do that settle themselves
 	deaf     [3]bool // those of them that look for proof alone
 	charges  [3]bool // sellers that ask in MPP, with a new challenge each time

@@ -38,9 +38,8 @@ type verdict struct {
 	again       bool // these bytes were brought before, in vain
 }
 
-// judge is the outcome table (reference: x402 protocol notes §11; SPEC §6). It is pure. A "no" of
-// the seller's releases nothing: the signed payment stays good until it expires, so the hold stays
-// until the chain says that it has expired.
+// judge is the outcome table. It is pure. A "no" of the seller's releases nothing: the signed
+// payment stays good until it expires, so the hold stays until the chain says that it has expired.
 //
 //	 #  what came back                                        state      code              served
 //	 1  nothing left the process, ever                        unknown    PAY_FAILED        –
@@ -156,7 +155,7 @@ func asksTheSame(c x402.Challenge, p history.Payment) bool {
 }
 
 // isUnheard reports whether an answer is what a seller gives that looks for proof alone, though it asked as
-// one that settles itself: it used the name of the seed's header, and asks again on the same terms, with no
+// one that settles itself: it used the header X-PAYMENT-REQUIRED, and asks again on the same terms, with no
 // word about the payment. Only on EVM are the same bytes good at any facilitator. It is pure; what else has
 // to be known before anything is done about it is in Engine.wasIgnored.
 func (f facts) isUnheard() bool {
@@ -185,7 +184,7 @@ func leavesOpen(reason string) bool {
 	return false
 }
 
-// judgeSettling is the table for the wallet's own settling (SPEC §7.2). The money stays held until
+// judgeSettling is the table for the wallet's own settling. The money stays held until
 // the chain shows that the payment has expired, even where no facilitator took it: whether all of
 // them are honest about that is not for us to know.
 //

@@ -20,7 +20,8 @@ import (
 	"x402-wallet/x402"
 )
 
-// codePaymentRequired is JSON-RPC's code for a challenge, as seeds/004 maps x402's errors.
+// codePaymentRequired is JSON-RPC's code for a challenge, as x402's specs/transports-v2/mcp.md maps its
+// errors.
 const codePaymentRequired = 402
 
 // Protect charges for the tools of a server that have a price; the others stay free. Tools added

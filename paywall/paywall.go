@@ -1,4 +1,4 @@
-// Package paywall charges for things: the tools of an MCP server, or the paths of an HTTP server (SPEC §8).
+// Package paywall charges for things: the tools of an MCP server, or the paths of an HTTP server.
 // It asks for payment, has a facilitator verify what is presented, runs the tool, has the payment settled,
 // and gives the receipt with what was bought.
 //
@@ -39,8 +39,8 @@ import (
 	"x402-wallet/x402/money"
 )
 
-// What a sale can fail with, for Hooks.Ended and errors.Is (seeds/000, "Error States"). The text is
-// for the owner's log; what the buyer reads is chosen where the error arises.
+// What a sale can fail with, for Hooks.Ended and errors.Is. The text is for the owner's log; what
+// the buyer reads is chosen where the error arises.
 var (
 	ErrPaymentRequired     = errors.New("no payment was presented")
 	ErrPaymentRejected     = errors.New("the payment is not valid for this")
@@ -57,7 +57,7 @@ var (
 	errLedger              = errors.New("the sales ledger could not be read or written")
 )
 
-// The dialects, for Options.Dialect (reference/x402-protocol.md §7). Payments are read in all.
+// The dialects, for Options.Dialect. Payments are read in all.
 const (
 	dialectResult     = "result"
 	dialectError      = "error"

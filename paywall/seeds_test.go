@@ -18,10 +18,9 @@ import (
 	"x402-wallet/x402"
 )
 
-// What the seeds' origins test, or planned to (reference/seed-systems.md §12), as tests of ours.
-// The names are theirs.
+// What other paywalls test, or planned to, as tests of ours. The names are theirs.
 
-// The 26 of @armory-sh/mcp (seeds/001): 16 of its helpers for _meta, which are package x402's and
+// The 26 of @armory-sh/mcp: 16 of its helpers for _meta, which are package x402's and
 // shownIn here, and 10 of its wrapper.
 func TestSeed001(t *testing.T) {
 	l := newLab(t, func(l *lab, o *Options) {
@@ -120,8 +119,8 @@ func TestSeed001(t *testing.T) {
 	})
 }
 
-// The server's half of the 33 tests that mark3labs/x402-go planned and never wrote (seeds/000's
-// origin, specs/007 tasks.md).
+// The server's half of the 33 tests that mark3labs/x402-go planned and never wrote
+// (specs/007 tasks.md of that repository).
 func TestSeed000(t *testing.T) {
 	version1 := func(_ *lab, o *Options) { o.Dialect, o.Version = dialectError, 1 }
 	t.Run("T026–T028 free and payable tools on one server, one requirement", func(t *testing.T) {
@@ -222,7 +221,7 @@ func (s *spy) Settle(ctx context.Context, submission facilitator.Submission) fac
 
 // A facilitator that says one thing and does another: a success without a transaction, a 200 with
 // success false, another network. What it says decides, strictly; a content for success:false was
-// given out by npm x402-mcp and the reference's own wrapper (seed-systems.md §5c, §7c).
+// given out by npm x402-mcp and the wrapper of @x402/mcp.
 func TestFacilitatorsThatLie(t *testing.T) {
 	for name, c := range map[string]struct {
 		answer string

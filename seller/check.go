@@ -50,7 +50,7 @@ func blocked(format string, args ...any) *x402.Error {
 	return x402.Errorf(x402.URLBlocked, format, args...)
 }
 
-// checkURL reads a URL as the wire would (security.md C8–C10, C13) and folds it to one spelling.
+// checkURL reads a URL as the wire would and folds it to one spelling.
 func (h *httpClient) checkURL(raw string) (*url.URL, error) {
 	if raw == "" || len(raw) > maxURL {
 		return nil, invalid("the URL must have 1 to %d characters, not %d", maxURL, len(raw))
@@ -197,8 +197,7 @@ func hostPort(at *url.URL) string {
 // origin is what a payment is bound to: scheme, host and port.
 func origin(at *url.URL) string { return strings.ToLower(at.Scheme) + "://" + hostPort(at) }
 
-// ours are the headers that an agent must not set: they frame the message, or belong to the payment
-// (security.md B18, C14).
+// ours are the headers that an agent must not set: they frame the message, or belong to the payment.
 var reservedHeaders = []string{"Host", "Content-Length", "Transfer-Encoding", "Connection", "Keep-Alive",
 	"Te",
 	"Trailer", "Upgrade",

@@ -61,7 +61,7 @@ func (f *fakeNet) dial(ctx context.Context, network, address string) (net.Conn, 
 	return (&net.Dialer{}).DialContext(ctx, network, f.to)
 }
 
-// security.md C8–C10, C13: refused without a lookup or a connection.
+// Refused without a lookup or a connection.
 func TestBlockedURLs(t *testing.T) {
 	for _, u := range []string{
 		"http://api.example.com/", "ftp://api.example.com/", "file:///etc/passwd", "gopher://x/",
@@ -176,7 +176,7 @@ func TestPublic(t *testing.T) {
 	assert.False(t, public(netip.Addr{}))
 }
 
-// security.md B18, C14.
+// A request that frames itself, or brings a payment of its own, is refused.
 func TestRequests(t *testing.T) {
 	h := New(Options{})
 	for _, name := range []string{"Host", "host", "Content-Length", "Transfer-Encoding", "Connection",
@@ -224,8 +224,7 @@ func tlsServer(t *testing.T) (*httptest.Server, *x509.CertPool) {
 	return s, s.Client().Transport.(*http.Transport).TLSClientConfig.RootCAs
 }
 
-// security.md C11, C12: each name is resolved once, every answer is checked, and only checked
-// addresses are dialled.
+// Each name is resolved once, every answer is checked, and only checked addresses are dialled.
 func TestResolution(t *testing.T) {
 	s, roots := tlsServer(t) // its certificate is for example.com
 	for _, row := range []struct {
@@ -287,7 +286,7 @@ func TestResolution(t *testing.T) {
 	})
 }
 
-// security.md C15: a proxy named in the environment sees nothing. (Loopback addresses would never
+// A proxy named in the environment sees nothing. (Loopback addresses would never
 // go through one, so the seller has a public name here.)
 func TestProxyOfTheEnvironmentIsIgnored(t *testing.T) {
 	for _, name := range []string{"HTTPS_PROXY", "https_proxy", "HTTP_PROXY", "ALL_PROXY"} {
@@ -304,7 +303,6 @@ func TestProxyOfTheEnvironmentIsIgnored(t *testing.T) {
 		"the environment is read once in a process: what was dialled shows nothing by itself")
 }
 
-// security.md C16.
 func TestTLS(t *testing.T) {
 	s, roots := tlsServer(t)
 	ask := func(o Options, host string) error {

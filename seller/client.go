@@ -5,10 +5,10 @@
 // leaves at most once, to the origin it was made for; and nothing a
 // seller sends can take unbounded memory or time.
 //
-// The stock client breaks each of these, measured (reference/security.md findings 7, 9, 13): it
-// follows redirects with the payment attached, accepts 10 MiB of headers and a gigabyte out of a
-// megabyte of gzip, takes a proxy from the environment, and when a kept-alive connection dies after
-// the server read a signed GET, sends it a second time unasked.
+// The stock client breaks each of these, measured: it follows redirects with the payment attached,
+// accepts 10 MiB of headers and a gigabyte out of a megabyte of gzip, takes a proxy from the
+// environment, and when a kept-alive connection dies after the server read a signed GET, sends it a
+// second time unasked.
 //
 // The files: client.go (which of the two). HTTP: http.go (ask, present), check.go (what may be
 // sent), dial.go (to which addresses), body.go (what is taken in), errors.go (what the network's errors
@@ -91,9 +91,9 @@ type Server struct {
 
 // Options configure the client. The zero value is right for sellers on the Internet.
 type Options struct {
-	// exact host:port that http:// and private addresses are allowed for (SPEC §4, policy.loopback)
+	// exact host:port that http:// and private addresses are allowed for (policy.loopback)
 	Loopback []string
-	// "" is "x402-wallet"; never with "Mozilla", which gets an HTML paywall (x402-protocol.md §1.1)
+	// "" is "x402-wallet"; never with "Mozilla", which gets an HTML paywall
 	UserAgent  string
 	MaxContent int64          // 0 is 32 MiB
 	RootCAs    *x509.CertPool // nil: the system's. For tests; there is no way to skip the check

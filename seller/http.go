@@ -18,9 +18,9 @@ import (
 	"x402-wallet/x402"
 )
 
-// Limits (SPEC §10).
+// Limits of one call.
 const (
-	maxContent = 32 << 10 << 10 // SPEC: content stored
+	maxContent = 32 << 10 << 10 // content stored
 	// a 402 header may be 64 KiB (x402.MaxHeader); twice that leaves room for the others
 	maxHeaders  = 128 << 10
 	maxHops     = 5 // redirects before payment

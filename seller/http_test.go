@@ -187,8 +187,7 @@ func TestUnreadableReceipt(t *testing.T) {
 
 func code(err error) x402.Code { return x402.AsError(err).Code }
 
-// security.md C5–C7: before payment only within the origin, at most five, each checked; with
-// payment none.
+// Before payment only within the origin, at most five, each checked; with payment none.
 func TestRedirects(t *testing.T) {
 	var elsewhere atomic.Int32
 	other := serve(t, func(http.ResponseWriter, *http.Request) { elsewhere.Add(1) })
@@ -272,7 +271,7 @@ func TestRedirects(t *testing.T) {
 	assert.Equal(t, 304, a.Status)
 }
 
-// security.md C7: from https to http is another origin, too, before payment and with it.
+// From https to http is another origin, too, before payment and with it.
 func TestDowngrade(t *testing.T) {
 	var header string
 	s := httptest.NewTLSServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
@@ -296,7 +295,7 @@ func TestDowngrade(t *testing.T) {
 	assert.Equal(t, []string{"8.8.8.8:443"}, f.dialled, "never port 80")
 }
 
-// security.md C17: answers before the answer, without end; headers smuggled into one; and HTTP/2,
+// Answers before the answer, without end; headers smuggled into one; and HTTP/2,
 // which is not spoken.
 func TestWhatIsNoAnswer(t *testing.T) {
 	endless := serveRaw(t, func(s *rawServer, c net.Conn, in *bufio.Reader) {
@@ -337,9 +336,8 @@ func TestWhatIsNoAnswer(t *testing.T) {
 	assert.False(t, protocols.HTTP2() || protocols.UnencryptedHTTP2())
 }
 
-// security.md D23 and finding 13: the server answers the unpaid request, keeps the connection open,
-// and dies after it read the paid one. The stock transport is the control: it sends the payment
-// twice.
+// The server answers the unpaid request, keeps the connection open, and dies after it read the paid
+// one. The stock transport is the control: it sends the payment twice.
 func TestPaymentIsSentOnce(t *testing.T) {
 	dying := func(t *testing.T) *rawServer {
 		return serveRaw(t, func(s *rawServer, c net.Conn, in *bufio.Reader) {
@@ -488,7 +486,7 @@ func TestSent(t *testing.T) {
 	})
 }
 
-// security.md C4: whatever drips, the call ends at its deadline.
+// Whatever drips, the call ends at its deadline.
 func TestSlowloris(t *testing.T) {
 	drip := func(head string) string {
 		return serveRaw(t, func(s *rawServer, c net.Conn, in *bufio.Reader) {

@@ -19,7 +19,6 @@ import (
 	"x402-wallet/x402"
 )
 
-// security.md C1.
 func TestHeaderFlood(t *testing.T) {
 	s := serve(t, func(w http.ResponseWriter, r *http.Request) {
 		if r.URL.Path == "/one" {
@@ -46,7 +45,6 @@ func flood(w io.Writer) {
 	}
 }
 
-// security.md C2.
 func TestBodyFlood(t *testing.T) {
 	s := serve(t, func(w http.ResponseWriter, r *http.Request) {
 		if r.URL.Path == "/402" {
@@ -140,8 +138,7 @@ func TestGzip(t *testing.T) {
 	}
 }
 
-// security.md C3 and finding 9: a megabyte that unpacks to a gigabyte takes no more memory than
-// what is kept of it.
+// A megabyte that unpacks to a gigabyte takes no more memory than what is kept of it.
 func TestGzipBomb(t *testing.T) {
 	bomb := bytes.Repeat(zipped(t, make([]byte, 1<<20)), 1024)
 	s := serve(t, func(w http.ResponseWriter, r *http.Request) {

@@ -18,7 +18,7 @@ const (
 	// maxNodeBody bounds what a node or facilitator may answer: a page of token accounts is some
 	// 100 KiB.
 	maxNodeBody = 8 << 20
-	// nodeConnect is how long connecting to a node or facilitator may take (SPEC §7.2).
+	// nodeConnect is how long connecting to a node or facilitator may take.
 	nodeConnect = 5 * time.Second
 	// maxIdleNode is how many connections to a node are kept: calls that come together ask it together.
 	maxIdleNode = 64

@@ -20,7 +20,7 @@ func (c *client) said(tool string, arguments any) string {
 	return string(r.StructuredContent)
 }
 
-// What a model reads of a purchase is paid for by the word (SPEC §7.1, §7.1b).
+// What a model reads of a purchase is paid for by the word.
 func TestCharacters(t *testing.T) {
 	w := newWorld(t, rules{})
 	w.Fund(w.address(sandbox.EVM), sandbox.USDC)

@@ -47,7 +47,7 @@ type DelegationOut struct {
 	Next x402.Next `json:"next"`
 }
 
-// shape leaves out what only a vault or an allowance has, for the schemas' bound (SPEC §7).
+// shape leaves out what only a vault or an allowance has, for the schemas' bound.
 func (DelegationOut) shape(s *jsonschema.Schema) { leaveOut(s, ofOneKind...) }
 
 var ofOneKind = []string{"float", "gasWei", "owner", "perPayment", "perPeriod", "periodSeconds", "moreAt"}

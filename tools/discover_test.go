@@ -81,7 +81,7 @@ func TestDiscover(t *testing.T) {
 	require.Equal(t, map[string]any{"dead": "it refuses connections"}, r.Details["facilitators"])
 }
 
-// security.md E17: a list leads nowhere by itself, and not at all to where nobody may be sent. Its
+// A list leads nowhere by itself, and not at all to where nobody may be sent. Its
 // words stay in their places, short and seen; one who lists ten thousand does not push the others
 // off.
 func TestHostileLists(t *testing.T) {

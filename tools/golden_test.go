@@ -65,13 +65,12 @@ func TestGoldenTools(t *testing.T) {
 		t.Logf("instructions %d bytes, names, descriptions and input schemas %d, all definitions %d",
 			len(hello.Instructions), len(reading), len(c.tools))
 		require.Less(t, len(hello.Instructions), 1000)
-		require.Less(t, len(reading), 6_000)  // SPEC §7
-		require.Less(t, len(c.tools), 14_000) // SPEC §7
+		require.Less(t, len(reading), 6_000)
+		require.Less(t, len(c.tools), 14_000)
 	})
 }
 
-// SPEC §7 and §7.1b, letter by letter: arguments, and the names in answers. What is beyond them is
-// listed as such.
+// The tools letter by letter: arguments, and the names in answers.
 func TestToolsAsSpecified(t *testing.T) {
 	c := serve(t, &Server{Version: "test", Open: noWallet})
 	var list struct {
@@ -87,7 +86,7 @@ func TestToolsAsSpecified(t *testing.T) {
 	for _, want := range []struct {
 		name             string
 		arguments        []string
-		more             []string // arguments beyond SPEC §7
+		more             []string // further arguments
 		answers          map[string][]string
 		beyond           map[string][]string
 		readOnly, danger bool
@@ -262,7 +261,7 @@ func TestEnumsAreTrue(t *testing.T) {
 	require.EqualValues(t, mostRows, *schema.Properties["limit"].Maximum)
 }
 
-// E14: what can be listed or read besides the tools is what was bought, and nothing of the keys.
+// What can be listed or read besides the tools is what was bought, and nothing of the keys.
 func TestNothingElseIsListed(t *testing.T) {
 	c := serve(t, &Server{Version: "test", Open: noWallet})
 	for method, name := range map[string]string{"resources/list": "resources",

@@ -153,7 +153,7 @@ func jsonName(t reflect.Type) string {
 	}
 }
 
-// answer is one JSON, as structured content and as text (SPEC §7).
+// answer is one JSON, as structured content and as text.
 func answer(v any, isError bool) *mcp.CallToolResult {
 	body := Visible(must(encode(v)))
 	return &mcp.CallToolResult{
@@ -181,7 +181,7 @@ func must[T any](made T, err error) T {
 
 func failure(err error) *mcp.CallToolResult { return answer(ErrorOf(err), true) }
 
-// Failure is an error as SPEC §7.1 shows it.
+// Failure is an error as tools and commands show it.
 type Failure struct {
 	Error       x402.Code      `json:"error"`
 	Message     string         `json:"message"`
@@ -226,7 +226,7 @@ var hidden = []*unicode.RangeTable{
 }
 
 // Visible writes hidden letters of a text as \uXXXX, so that whoever reads it as it stands, as a
-// model does, sees that they are there (security.md E2). Tabs and ends of lines are meant; a JSON
+// model does, sees that they are there. Tabs and ends of lines are meant; a JSON
 // text, in which they are white space, means the same as before.
 func Visible(text []byte) []byte {
 	plain := func(r rune) bool {

@@ -263,7 +263,7 @@ func TestErrorsOfTheKeystore(t *testing.T) {
 	}
 }
 
-// The form of an error is whole whatever is known of it (SPEC §7.1).
+// The form of an error is whole whatever is known of it.
 func TestErrorForm(t *testing.T) {
 	e := x402.Errorf(x402.OutcomeUnknown, "sent, no proof").WithDetail("amount", money.NewAmount(5))
 	e.PaymentID, e.Spent = "pay_1", "5"

@@ -18,7 +18,7 @@ import (
 )
 
 // Resources are what a person can attach to a talk, and a client fetch without a call: how the
-// wallet stands, a payment, and what it bought (SPEC §7). They read this machine alone, never a
+// wallet stands, a payment, and what it bought. They read this machine alone, never a
 // chain: a host may read them as often as it likes.
 
 const (
@@ -220,7 +220,7 @@ func link(request *mcp.CallToolRequest, out any) *mcp.ResourceLink {
 	return l
 }
 
-// Prompts are what a person picks from a client's menu (SPEC §7). They are words for the model, and
+// Prompts are what a person picks from a client's menu. They are words for the model, and
 // need no wallet.
 
 const setupPrompt = `Help me set up my x402 wallet. Call x402_setup_agent and tell me, one step at a time, what is left to do: ` +

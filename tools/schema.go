@@ -40,7 +40,7 @@ func written(s *jsonschema.Schema) json.RawMessage { return must(json.Marshal(s)
 
 // outputSchema admits errors too, since some clients check those against it as well (typescript-sdk
 // #1943). Of their form it says just enough to know it by: every byte here is multiplied by the tools, whose
-// definitions have 14 KB together (SPEC §7).
+// definitions have 14 KB together.
 func outputSchema[Out any]() *jsonschema.Schema {
 	s := schemaOf[Out]()
 	shape[Out](s)
@@ -63,7 +63,7 @@ func leaveOut(s *jsonschema.Schema, names ...string) {
 }
 
 // schemaOf infers. Amounts and dollars are strings on the wire; raw JSON is always an object. What
-// SPEC §7 spells out and no model needs spelled out again is just an object, too.
+// no model needs spelled out is just an object, too.
 func schemaOf[T any]() *jsonschema.Schema {
 	text := func() *jsonschema.Schema { return &jsonschema.Schema{Type: "string"} }
 	schema := must(jsonschema.For[T](&jsonschema.ForOptions{TypeSchemas: map[reflect.Type]*jsonschema.Schema{

@@ -19,7 +19,7 @@ import (
 	"x402-wallet/x402"
 )
 
-// instructions are read by the model at the start (SPEC §7: under 1 KB).
+// instructions are read by the model at the start. They stay under 1 KB.
 const instructions = `This is a wallet that pays for web resources and MCP tools (HTTP 402, x402) within budgets its owner set. ` +
 	`Use x402_estimate_cost to learn a price, x402_pay to get and pay, x402_call_tool for tools, x402_check_balance for what is left. ` +
 	`Prices are small; set maxAmount to what the content is worth to the task. ` +

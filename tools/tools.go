@@ -1,9 +1,9 @@
 // Package tools is what an agent can do: each tool with its arguments, its answer and its method in
-// one file; server.go puts them on MCP. The command line prints the same answers (SPEC §7.1b), so
+// one file; server.go puts them on MCP. The command line prints the same answers, so
 // the methods are plain Go.
 //
 // What must stay true: nothing an agent passes here can raise a limit or reach a secret; it can
-// only ask, and every answer is either what SPEC §7 promises or an error with one of its codes.
+// only ask, and every answer is either of the tool's output schema or an error with a code of docs/codes.md.
 //
 // Beside the tools and this file's open wallet, under rules that change: handle.go (from a method to an
 // answer or an error), schema.go; stdio.go (the streams); approval.go and unlock.go (asking a person),

@@ -12,7 +12,7 @@ import (
 	"x402-wallet/internal/sandbox"
 )
 
-// security.md E2: what is not seen is shown, what is seen stays, and the text means the same.
+// What is not seen is shown, what is seen stays, and the text means the same.
 func TestVisible(t *testing.T) {
 	for text, want := range map[string]string{
 		"{\t\"a\":\r\n1}": "{\t\"a\":\r\n1}", // a tab between the words is no letter
@@ -32,7 +32,7 @@ func TestVisible(t *testing.T) {
 	}
 }
 
-// security.md E2: a receipt is shown by what the protocol knows of it, in bounded words.
+// A receipt is shown by what the protocol knows of it, in bounded words.
 func TestReceiptsAreShownByTheirMembers(t *testing.T) {
 	for text, want := range map[string]string{
 		``: ``, `{}`: ``, `{"success":true}`: `{"success":true}`,
@@ -52,7 +52,7 @@ func TestReceiptsAreShownByTheirMembers(t *testing.T) {
 	}
 }
 
-// security.md E1, E2: whatever a seller serves stands in content and nowhere else, between marks of
+// Whatever a seller serves stands in content and nowhere else, between marks of
 // this very answer that it could not know, and with nothing in it that is not seen.
 func TestContentCannotEndItself(t *testing.T) {
 	w := newWorld(t, rules{})

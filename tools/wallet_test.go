@@ -22,7 +22,7 @@ import (
 	"x402-wallet/x402"
 )
 
-// x402_pay answers the form of SPEC §7.1 in every case; c.call checks each against the published
+// x402_pay answers in the same form in every case; c.call checks each against the published
 // schema.
 func TestPayAnswers(t *testing.T) {
 	w := newWorld(t, rules{})

@@ -14,7 +14,7 @@ import (
 	"pgregory.net/rapid"
 )
 
-// The vectors of BIP-39: entropy, phrase, and the seed with the passphrase TREZOR.
+// The vectors of BIP-39: entropy, phrase, and its seed with the passphrase TREZOR.
 func TestBIP39Vectors(t *testing.T) {
 	text, err := os.ReadFile("testdata/bip39-vectors.json")
 	require.NoError(t, err)
@@ -176,7 +176,7 @@ func hdVectors(t *testing.T) (v struct {
 	return v
 }
 
-// pathOf is a path of a vector; "" is that of the seed's own key, which the wallet takes for none.
+// pathOf is a path of a vector; "" is that of a seed's own key, which the wallet takes for none.
 func pathOf(t *testing.T, text string) derivation {
 	t.Helper()
 	if text == "" {

@@ -7,7 +7,7 @@ import (
 )
 
 // errorCode says what stood in the way, which a person has to fix. Its value is the public code of
-// SPEC §7.1. It is an error for errors.Is only: a [codedError] is its code.
+// docs/codes.md. It is an error for errors.Is only: a [codedError] is its code.
 type errorCode string
 
 const (

@@ -206,9 +206,9 @@ func TestHostileParametersAskNobody(t *testing.T) {
 	}
 }
 
-// Every single flipped bit is seen, and none opens another key (security.md F3).
-// Changes that the KDF would have to see meet a stand-in for scrypt, unless they
-// leave its input alone; a sample meets scrypt itself below.
+// Every single flipped bit is seen, and none opens another key. Changes that the KDF would have to
+// see meet a stand-in for scrypt, unless they leave its input alone; a sample meets scrypt itself
+// below.
 func TestEveryBitFlip(t *testing.T) {
 	data, passphrase := golden(t)
 	ks, err := parse(data)

@@ -39,7 +39,7 @@ func TestHarden(t *testing.T) {
 }
 
 // What a process was started with stays in /proc/PID/environ, though it took it out of its
-// environment (measured, catalogue F11). Not being dumpable closes that to other programs of the
+// environment (measured). Not being dumpable closes that to other programs of the
 // same user. Another user's process is needed to see it, so root runs it.
 func TestEnvironmentIsClosed(t *testing.T) {
 	if os.Geteuid() != 0 {

@@ -200,7 +200,7 @@ func (x *extendedKey) evmStep(step uint32) error {
 	return nil
 }
 
-// deriveSolana sets out to the seed of the Ed25519 key at a path (SLIP-10).
+// deriveSolana sets out to the secret of the Ed25519 key at a path (SLIP-10).
 func deriveSolana(seed []byte, path derivation, out *[secretSize]byte) {
 	if path == nil {
 		copy(out[:], seed[:ed25519.SeedSize])

@@ -348,7 +348,7 @@ func (f gethFile) decrypt(passphrase []byte) ([]byte, error) {
 	return secret, nil
 }
 
-// ozskrFile is the seed's keystore: AES-256-GCM under scrypt, no additional data.
+// ozskrFile is the ozskr wallet's keystore: AES-256-GCM under scrypt, no additional data.
 type ozskrFile struct {
 	salt, nonce, sealed []byte      // sealed is ciphertext ‖ tag
 	costs               [][3]uint64 // n, r, p, to be tried in this order

@@ -118,7 +118,7 @@ func (k *keys) parts(of contents) []plainPart {
 const pairSize = ed25519.PrivateKeySize + secretSize + nonceWork
 
 // blankKeys is room in locked memory for keys with this many accounts besides the wallet's own: whoever fills
-// in the seeds of solana, the secrets of evm and seal calls complete. No secret lies on a stack meanwhile,
+// in seeds of solana, the secrets of evm and seal calls complete. No secret lies on a stack meanwhile,
 // which Go copies when it grows.
 func blankKeys(accounts int) *keys {
 	memory := newSecret((1+accounts)*pairSize + 2*secretSize + phraseSize)

@@ -72,8 +72,7 @@ func TestCreateThenOpen(t *testing.T) {
 	require.NoError(t, again.Close())
 }
 
-// The default is what SPEC §3 shows, and has no warning. BenchmarkUnlockDefault
-// is what it costs.
+// The default has no warning. BenchmarkUnlockDefault is what it costs.
 func TestDefaultCost(t *testing.T) {
 	f := &fakeKDF{}
 	w, err := Create(t.Context(), home(t), value(testPassphrase), Options{derive: f.derive})

@@ -46,7 +46,7 @@ func TestPhraseAddresses(t *testing.T) {
 	}{
 		"standard":  {"", StandardPaths(0), knownSolana, goldenEVM},
 		"account 1": {"", StandardPaths(1), "", "0x70997970C51812dc3A010C7d01b50e0d17dc79C8"},
-		"the seed":  {"", seedPath, "", goldenEVM},
+		"seed":      {"", seedPath, "", goldenEVM},
 	} {
 		t.Run(name, func(t *testing.T) {
 			p := readPhrase(t, knownPhrase, tc.passphrase, tc.paths)
@@ -66,7 +66,7 @@ func TestPhraseAddresses(t *testing.T) {
 	require.NotEqual(t, goldenEVM, evm)
 }
 
-// solana-keygen without a path takes the seed's first half.
+// solana-keygen without a path takes a seed's first half.
 func TestSolanaKeygensOwnPath(t *testing.T) {
 	words, _, err := readWords([]byte(knownPhrase))
 	require.NoError(t, err)

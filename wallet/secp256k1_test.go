@@ -181,7 +181,7 @@ func TestAFaultySignatureIsDropped(t *testing.T) {
 	require.ErrorIs(t, err, errFaulty)
 	require.Equal(t, [64]byte{}, channel)
 
-	for _, at := range []int{0, 31, 32, 63} { // of the seed, of the public key
+	for _, at := range []int{0, 31, 32, 63} { // of its seed, of the public key
 		w.keys.solana[at] ^= 1
 		solana, err := w.signMessage(t.Context(), []byte("x"))
 		require.ErrorIs(t, err, errFaulty, at)

@@ -176,7 +176,7 @@ func TestNoSecretLeavesATrace(t *testing.T) {
 	}))
 }
 
-// The codes are those of SPEC §7.1, and errors.Is goes by kind.
+// The codes are those of docs/codes.md, and errors.Is goes by kind.
 func TestErrors(t *testing.T) {
 	for want, code := range map[string]errorCode{
 		"WALLET_NOT_FOUND": codeNotFound, "WALLET_LOCKED": codeLocked,

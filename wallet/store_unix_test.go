@@ -17,7 +17,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// What can stand in the keystore's place, and what it is called (security.md F1, F2).
+// What can stand in the keystore's place, and what it is called.
 func TestKeystorePath(t *testing.T) {
 	data, _ := golden(t)
 	for name, tc := range map[string]struct {

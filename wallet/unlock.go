@@ -93,7 +93,7 @@ func (w *Wallet) runUnlocking(ctx context.Context, a *attempt, sources []Passphr
 
 // confirm asks one source for the passphrase and says whether it is right, also
 // when the wallet is unlocked, and without unlocking it: for the decisions that
-// only a person may take, at that moment (SPEC §4, "whatever loosens").
+// only a person may take, at that moment.
 func (w *Wallet) confirm(ctx context.Context, passphrase Passphrase) error {
 	k, err := w.unlockOnce(ctx, []Passphrase{passphrase})
 	k.wipe()

@@ -18,7 +18,7 @@ import (
 const (
 	// defaultIdle is how long a wallet stays unlocked without a signature.
 	defaultIdle = 15 * time.Minute
-	// MaxAge is how long it stays unlocked at all (SPEC §3).
+	// MaxAge is how long it stays unlocked at all.
 	MaxAge = 8 * time.Hour
 )
 

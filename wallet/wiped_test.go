@@ -14,7 +14,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// What wiping achieves (catalogue F15). It cannot promise more in Go: see the package's comment.
+// What wiping achieves. It cannot promise more in Go: see the package's comment.
 func TestWipedFromMemory(t *testing.T) {
 	dir := goldenHome(t)
 	out, err := helperCommand(t, "wipe", dir).CombinedOutput()

@@ -8,8 +8,8 @@ import (
 )
 
 // Registry is the tokens the wallet trusts: the built-in table and the owner's own entries. A token
-// that is not in it is not money (UNTRUSTED_ASSET): anyone can deploy one that calls itself USDC
-// (security.md B1). It does not change after NewRegistry, so any number of goroutines may read it.
+// that is not in it is not money (UNTRUSTED_ASSET): anyone can deploy one that calls itself USDC.
+// It does not change after NewRegistry, so any number of goroutines may read it.
 type Registry struct {
 	assets []AssetInfo // a network's first is its default
 	index  map[money.Asset]int

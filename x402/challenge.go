@@ -14,8 +14,7 @@ import (
 )
 
 const (
-	// defaultTimeout is how long a payment may live when the seller does not say
-	// (x402-protocol.md §1.3, 5).
+	// defaultTimeout is how long a payment may live when the seller does not say.
 	defaultTimeout = 60 * time.Second
 	// maxTimeout is more than any seller means: one who asks for more is refused. What
 	// is really signed is capped by the owner (max_timeout_seconds).
@@ -111,7 +110,7 @@ func (c *Challenge) readAccepts(raw json.RawMessage) error {
 	return nil
 }
 
-// readResource reads V2's resource. It may be missing (the seed's V2), and some write the URL alone.
+// readResource reads V2's resource. It may be missing (in X-PAYMENT-REQUIRED), and some write the URL alone.
 func readResource(raw json.RawMessage) (Resource, error) {
 	var res Resource
 	if isNull(raw) {
@@ -205,7 +204,7 @@ func readRequirement(entry object, version int) (Requirement, error) {
 }
 
 // object is a JSON object that DecodeStrict has accepted: its keys are exact and single. A member
-// that is null counts as absent (x402-protocol.md §2.1).
+// that is null counts as absent.
 type object map[string]json.RawMessage
 
 func isNull(raw json.RawMessage) bool { return len(raw) == 0 || string(raw) == "null" }
@@ -261,7 +260,7 @@ func (o object) sameText(a, b string) bool {
 }
 
 // amount is a required number of atomic units in a JSON string: JSON numbers are floats to
-// most readers (A7).
+// most readers.
 func (o object) amount(key, network string) (a money.Amount, err error) {
 	if !o.has(key) {
 		return a, fmt.Errorf("%s is missing", key)

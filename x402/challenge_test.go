@@ -56,7 +56,7 @@ func v2(entries ...string) string {
 		strings.Join(entries, ",") + `]}`
 }
 
-// seedV2 is the challenge of the seed's sellers: without a resource, and without extra where they write none.
+// seedV2 is the challenge in X-Payment-Required: without a resource, and without extra where they write none.
 func seedV2(entries ...string) string {
 	return `{"x402Version":2,"accepts":[` + strings.Join(entries, ",") + `]}`
 }
@@ -89,7 +89,7 @@ func seedPlain(amount string) http.Header {
 		"X-Payment-Network", solanaDevnet)
 }
 
-// One row per dialect of x402-protocol.md §1.3, and what the order decides where there are two.
+// One row per dialect of dialect.go, and what the order decides where there are two.
 func TestReadChallengeFindsTheDialect(t *testing.T) {
 	plain := entryV2("", "")
 	both := func(h http.Header, pairs ...string) http.Header { maps.Copy(h, headers(pairs...)); return h }
@@ -117,19 +117,19 @@ func TestReadChallengeFindsTheDialect(t *testing.T) {
 			"PAYMENT-REQUIRED", b64(v2(plain))), ``, DialectV2Header, 2, 10000},
 		"V1 in the V2 header": {402, headers("PAYMENT-REQUIRED", b64(v1(entryV1("", "")))), ``,
 			DialectV1Body, 1, 10000},
-		"seed V2": {402, headers("X-Payment-Required", b64(seedV2(entryV2("extra", "")))), ``,
+		"X-Payment-Required V2": {402, headers("X-Payment-Required", b64(seedV2(entryV2("extra", "")))), ``,
 			dialectSeedV2, 2, 10000},
-		"complete V2 in the seed's header": {402, headers("X-Payment-Required", b64(v2(plain))), ``,
+		"complete V2 in X-Payment-Required": {402, headers("X-Payment-Required", b64(v2(plain))), ``,
 			dialectXV2, 2, 10000},
 		"with a resource alone": {402, headers("X-Payment-Required", b64(v2(entryV2("extra", "")))), ``,
 			dialectXV2, 2, 10000},
 		"with extra alone": {402, headers("X-Payment-Required", b64(seedV2(plain))), ``,
 			dialectXV2, 2, 10000},
-		"V1 in the seed's header": {402, headers("X-Payment-Required", b64(v1(entryV1("", "")))), ``,
+		"V1 in X-Payment-Required": {402, headers("X-Payment-Required", b64(v1(entryV1("", "")))), ``,
 			dialectXV1, 1, 10000},
-		"one option in the seed's header": {402, headers("X-Payment-Required", entryV2("extra", "")), ``,
+		"one option in X-Payment-Required": {402, headers("X-Payment-Required", entryV2("extra", "")), ``,
 			dialectXV2, 2, 10000},
-		"one option of V1 in the seed's header": {402, headers("X-Payment-Required", entryV1("", "")), ``,
+		"one option of V1 in X-Payment-Required": {402, headers("X-Payment-Required", entryV1("", "")), ``,
 			dialectXV1, 1, 10000},
 		"one option in the V2 header": {402, headers("PAYMENT-REQUIRED", entryV1("", "")), ``,
 			DialectV1Body, 1, 10000},
@@ -152,18 +152,18 @@ func TestReadChallengeFindsTheDialect(t *testing.T) {
 		"V1 body, indented": {402, nil, "\n  " + v1(entryV1("", "")) + "\n", DialectV1Body, 1,
 			10000},
 		"V2 body": {402, nil, v2(plain), dialectV2Body, 2, 10000},
-		"seed V1": {402, seedPlain("500000"), `{"error":"pay"}`, dialectSeedPlain, 2,
+		"X-Payment-Amount": {402, seedPlain("500000"), `{"error":"pay"}`, dialectSeedPlain, 2,
 			500000},
-		"seed V1, no body": {402, seedPlain("500000"), ``, dialectSeedPlain, 2, 500000},
-		"seed V1, body is text": {402, seedPlain("500000"), `Payment Required`, dialectSeedPlain,
+		"X-Payment-Amount, no body": {402, seedPlain("500000"), ``, dialectSeedPlain, 2, 500000},
+		"X-Payment-Amount, body is text": {402, seedPlain("500000"), `Payment Required`, dialectSeedPlain,
 			2, 500000},
 		"header before body, same price": {402, headers("PAYMENT-REQUIRED", b64(v2(plain))),
 			v1(entryV1("", "")), DialectV2Header, 2, 10000},
-		"header before seed header": {402, headers("PAYMENT-REQUIRED", b64(v2(plain)),
+		"header before X-Payment-Required": {402, headers("PAYMENT-REQUIRED", b64(v2(plain)),
 			"X-PAYMENT-REQUIRED", b64(v2(plain))), ``, DialectV2Header, 2, 10000},
 		"body before plain headers": {402, seedPlain("1"), v1(entryV1("", "")), DialectV1Body, 1,
 			10000},
-		"seed header before plain headers": {402, both(seedPlain("1"), "X-PAYMENT-REQUIRED",
+		"X-Payment-Required before plain headers": {402, both(seedPlain("1"), "X-PAYMENT-REQUIRED",
 			b64(seedV2(entryV2("extra", "")))), ``, dialectSeedV2, 2, 10000},
 		"the second one is unreadable": {402, headers("PAYMENT-REQUIRED", b64(v2(plain))),
 			`{"x402Version":1,"accepts":[]}`, DialectV2Header, 2, 10000},
@@ -171,7 +171,7 @@ func TestReadChallengeFindsTheDialect(t *testing.T) {
 			v1(entryV1("network", `"base-sepolia"`)), DialectV2Header, 2, 10000},
 		"an empty header is none": {402, headers("PAYMENT-REQUIRED", " "), v1(entryV1("", "")),
 			DialectV1Body, 1, 10000},
-		"the seed's other header names": {402, headers("X-Payment-Amount", "7", "X-Payment-PayTo", payeeSVM,
+		"X-Payment-Amount, other names": {402, headers("X-Payment-Amount", "7", "X-Payment-PayTo", payeeSVM,
 			"X-Payment-Asset", devnetUSDC,
 			"X-Payment-Network", "solana-devnet"), ``, dialectSeedPlain, 2, 7},
 	} {
@@ -220,8 +220,7 @@ func TestReadChallengeReadsEveryMember(t *testing.T) {
 		c.Accepts[0].Network})
 }
 
-// x402-protocol.md §2.1: null is absent, resource may be missing; the seed's V2 has neither extra
-// nor a timeout.
+// Null is absent, resource may be missing; V2 in X-Payment-Required has neither extra nor a timeout.
 func TestOptionalMembersMayBeNullOrMissing(t *testing.T) {
 	for _, text := range []string{
 		v2(entryV2("maxTimeoutSeconds", "")), v2(entryV2("maxTimeoutSeconds", "null")),
@@ -240,7 +239,7 @@ func TestOptionalMembersMayBeNullOrMissing(t *testing.T) {
 	}
 }
 
-// The rows of security.md catalogue A that are about one option: it is set aside with its reason
+// What breaks the format in one option: it is set aside with its reason
 // (INVALID_REQUIREMENT, when nothing else can be paid), and spoils no other.
 func TestAnOptionThatBreaksTheFormat(t *testing.T) {
 	type row struct{ name, key, text, why string }
@@ -259,9 +258,9 @@ func TestAnOptionThatBreaksTheFormat(t *testing.T) {
 			`315360001`, "from 1 to"},
 		{"no scheme", "scheme", ``, "scheme is missing"}, {"scheme of another type", "scheme", `1`,
 			"scheme is not a JSON string"},
-		{"no network", "network", ``, "network is missing"}, {"B4 unknown name", "network", `"bass"`,
+		{"no network", "network", ``, "network is missing"}, {"unknown name", "network", `"bass"`,
 			`"bass"`},
-		{"B4 capital", "network", `"Base"`, `"Base"`}, {"B4 wrong genesis", "network", `"solana:0OIl"`,
+		{"capital", "network", `"Base"`, `"Base"`}, {"wrong genesis", "network", `"solana:0OIl"`,
 			"neither"},
 		{"chain id with a zero before it", "network", `"eip155:08453"`, "neither"},
 		{"no asset", "asset", ``, "asset is missing"}, {"blank in the asset", "asset", `"0x 1"`,
@@ -270,7 +269,7 @@ func TestAnOptionThatBreaksTheFormat(t *testing.T) {
 		{"bidirectional payTo", "payTo", `"0x\u202e1"`, `\u202e`},
 		{"long payTo", "payTo", `"` + strings.Repeat("a", 121) + `"`, "1 to 120"},
 		{"extra is a list", "extra", `[]`, "extra is not a JSON object"}}
-	for a, texts := range map[string][]string{ // A1, A3, A4, A5, A6, A9
+	for a, texts := range map[string][]string{
 		"A1": {"-1", "-0"}, "A3": {"1.5", "1e3", "1E3", "NaN", "Infinity"},
 		"A4": {"0x10", "0b1", "0o7", "1_000", "1,000"},
 		"A5": {"+10", "010", " 10", `10\n`, `10\u0000`}, "A6": {"١٢", "１０"},
@@ -303,7 +302,7 @@ func TestAnOptionThatBreaksTheFormat(t *testing.T) {
 }
 
 func TestOptionsWithOtherNamesCannotBeRead(t *testing.T) {
-	wrongCase := `{"Amount":"1",` + entryV2("amount", "")[1:] // A12: no twin, and no help either
+	wrongCase := `{"Amount":"1",` + entryV2("amount", "")[1:] // no twin, and no help either
 	for text, why := range map[string]string{
 		v2("null"): "not a JSON object", v2(`"exact"`): "not a JSON object", v2("[]"): "not a JSON object",
 		v2(wrongCase):                           "amount is missing",
@@ -338,13 +337,13 @@ func TestAmountsAtTheEdge(t *testing.T) {
 		t.Run(amount, func(t *testing.T) {
 			text := strings.Replace(entryV2("amount", `"`+amount+`"`), "eip155:8453", network, 1)
 			c, err := ReadChallenge(402, nil, []byte(v2(text)))
-			require.NoError(t, err, "too large for a budget (A8, A9), but no breach of the format")
+			require.NoError(t, err, "too large for a budget, but no breach of the format")
 			require.Equal(t, amount, c.Accepts[0].Amount.String())
 		})
 	}
 }
 
-// The rows of catalogue A that are about the whole challenge.
+// What breaks the format of the whole challenge.
 func TestAChallengeThatIsRefused(t *testing.T) {
 	good := entryV2("", "")
 	other := entryV2("amount", `"20000"`)
@@ -354,77 +353,77 @@ func TestAChallengeThatIsRefused(t *testing.T) {
 		body   string
 		code   Code
 	}{
-		"A11 duplicate amount": {wrapped(v2(entryV2("amount", `"1","amount":"999"`))), "",
+		"duplicate amount": {wrapped(v2(entryV2("amount", `"1","amount":"999"`))), "",
 			InvalidRequirement},
-		"A11 duplicate payTo": {wrapped(v2(entryV2("payTo", `"a","payTo":"b"`))), "",
+		"duplicate payTo": {wrapped(v2(entryV2("payTo", `"a","payTo":"b"`))), "",
 			InvalidRequirement},
-		"A11 duplicate accepts": {nil, `{"x402Version":2,"accepts":[` + good + `],"accepts":[` +
+		"duplicate accepts": {nil, `{"x402Version":2,"accepts":[` + good + `],"accepts":[` +
 			other + `]}`, InvalidRequirement},
-		"A11 in another option": {wrapped(v2(good, entryV2("extra", `{"name":"a","name":"b"}`))),
+		"in another option": {wrapped(v2(good, entryV2("extra", `{"name":"a","name":"b"}`))),
 			"", InvalidRequirement},
-		"A12 case twins": {wrapped(v2(entryV2("amount", `"1","Amount":"1"`))), "",
+		"case twins": {wrapped(v2(entryV2("amount", `"1","Amount":"1"`))), "",
 			InvalidRequirement},
-		"A12 three of them": {nil, v2(entryV2("amount", `"1","AMOUNT":"1","Amount":"1"`)),
+		"three of them": {nil, v2(entryV2("amount", `"1","AMOUNT":"1","Amount":"1"`)),
 			InvalidRequirement},
-		"A13 10,001 levels": {nil, strings.Repeat("[", 10_001), ResponseMalformed},
-		"A13 5M levels":     {nil, strings.Repeat(`[`, 5_000_000), ResponseMalformed},
-		"A13 levels in extra": {wrapped(
+		"10,001 levels": {nil, strings.Repeat("[", 10_001), ResponseMalformed},
+		"5M levels":     {nil, strings.Repeat(`[`, 5_000_000), ResponseMalformed},
+		"levels in extra": {wrapped(
 			v2(entryV2("extra", `{"a":`+strings.Repeat("[", 64)+strings.Repeat("]", 64)+`}`))), "",
 			ResponseMalformed},
-		"A13 1M options": {nil, `{"x402Version":2,"accepts":[` +
+		"1M options": {nil, `{"x402Version":2,"accepts":[` +
 			strings.Repeat("0,", 1_000_000) + `0]}`, ResponseTooLarge},
-		"A13 33 options": {nil,
+		"33 options": {nil,
 			v2(strings.Split(strings.Repeat(good+"\n", 33), "\n")[:33]...), ResponseMalformed},
-		"A14 invalid UTF-8":               {nil, v2(entryV2("payTo", "\"\xff\"")), ResponseMalformed},
-		"A14 lone surrogate":              {nil, v2(entryV2("payTo", `"\ud800"`)), ResponseMalformed},
-		"A14 byte order mark":             {nil, "\ufeff" + v2(good), ResponseMalformed},
-		"A14 byte order mark in a header": {wrapped("\ufeff" + v2(good)), "", ResponseMalformed},
-		"A14 second document":             {nil, v2(good) + v2(good), ResponseMalformed},
-		"A14 cut off":                     {nil, v2(good)[:100], ResponseMalformed},
-		"A15 not base64": {headers("PAYMENT-REQUIRED", "not base64!"), "",
+		"invalid UTF-8":               {nil, v2(entryV2("payTo", "\"\xff\"")), ResponseMalformed},
+		"lone surrogate":              {nil, v2(entryV2("payTo", `"\ud800"`)), ResponseMalformed},
+		"byte order mark":             {nil, "\ufeff" + v2(good), ResponseMalformed},
+		"byte order mark in a header": {wrapped("\ufeff" + v2(good)), "", ResponseMalformed},
+		"second document":             {nil, v2(good) + v2(good), ResponseMalformed},
+		"cut off":                     {nil, v2(good)[:100], ResponseMalformed},
+		"not base64": {headers("PAYMENT-REQUIRED", "not base64!"), "",
 			ResponseMalformed},
-		"A15 with newlines": {headers("PAYMENT-REQUIRED", b64("{}")[:2]+"\r\n\r\n"+
+		"with newlines": {headers("PAYMENT-REQUIRED", b64("{}")[:2]+"\r\n\r\n"+
 			b64("{}")[2:]), "", ResponseMalformed},
-		"A15 with a newline, unpadded": {headers("PAYMENT-REQUIRED", strings.TrimRight(b64(v2(good)),
+		"with a newline, unpadded": {headers("PAYMENT-REQUIRED", strings.TrimRight(b64(v2(good)),
 			"=")[:8]+"\n"+strings.TrimRight(b64(v2(good)), "=")[8:]), "", ResponseMalformed},
-		"A15 half the padding": {headers("PAYMENT-REQUIRED",
+		"half the padding": {headers("PAYMENT-REQUIRED",
 			b64(pad(v2(good)))[:len(b64(pad(v2(good))))-1]), "", ResponseMalformed},
-		"A15 three equal signs": {headers("PAYMENT-REQUIRED", strings.TrimRight(b64(v2(good)), "=")+
+		"three equal signs": {headers("PAYMENT-REQUIRED", strings.TrimRight(b64(v2(good)), "=")+
 			"==="), "", ResponseMalformed},
-		"A15 four equal signs": {headers("PAYMENT-REQUIRED",
+		"four equal signs": {headers("PAYMENT-REQUIRED",
 			strings.TrimRight(b64(v2(good)+strings.Repeat(" ", 3-len(v2(good))%3)), "=")+"===="), "",
 			ResponseMalformed},
 		// {} is e30=
-		"A15 bits left over":        {headers("PAYMENT-REQUIRED", "e31="), "", ResponseMalformed},
-		"A15 base64 of no JSON":     {wrapped("hello"), "", ResponseMalformed},
-		"A15 base64 of a list":      {wrapped("[]"), "", ResponseMalformed},
-		"A15 the seed's header too": {headers("X-Payment-Required", "%%%"), "", ResponseMalformed},
-		"A16 header and V1 body differ": {wrapped(v2(good)), v1(entryV1("maxAmountRequired", `"99"`)),
+		"bits left over":         {headers("PAYMENT-REQUIRED", "e31="), "", ResponseMalformed},
+		"base64 of no JSON":      {wrapped("hello"), "", ResponseMalformed},
+		"base64 of a list":       {wrapped("[]"), "", ResponseMalformed},
+		"X-Payment-Required too": {headers("X-Payment-Required", "%%%"), "", ResponseMalformed},
+		"header and V1 body differ": {wrapped(v2(good)), v1(entryV1("maxAmountRequired", `"99"`)),
 			InvalidRequirement},
-		"A16 header and V2 body differ": {wrapped(v2(good)), v2(other), InvalidRequirement},
-		"A16 the two headers differ": {headers("PAYMENT-REQUIRED", b64(v2(good)), "X-PAYMENT-REQUIRED",
+		"header and V2 body differ": {wrapped(v2(good)), v2(other), InvalidRequirement},
+		"the two headers differ": {headers("PAYMENT-REQUIRED", b64(v2(good)), "X-PAYMENT-REQUIRED",
 			b64(v2(other))), "", InvalidRequirement},
-		"A16 letter case is no difference": {wrapped(v2(good)),
+		"letter case is no difference": {wrapped(v2(good)),
 			v1(strings.Replace(entryV1("maxAmountRequired", `"99"`), baseUSDC,
 				strings.ToLower(baseUSDC), 1)), InvalidRequirement},
-		"A16 one more price": {wrapped(v2(good)), v2(good, other), InvalidRequirement},
-		"A17 twice, different": {headers("PAYMENT-REQUIRED", b64(v2(good)), "PAYMENT-REQUIRED",
+		"one more price": {wrapped(v2(good)), v2(good, other), InvalidRequirement},
+		"twice, different": {headers("PAYMENT-REQUIRED", b64(v2(good)), "PAYMENT-REQUIRED",
 			b64(v2(other))), "", InvalidRequirement},
-		"A17 amount twice": {headers("X-Payment-Amount", "1", "X-Payment-Amount", "2"), "",
+		"amount twice": {headers("X-Payment-Amount", "1", "X-Payment-Amount", "2"), "",
 			InvalidRequirement},
-		"A17 two names, two payees": {headers("X-Payment-Amount", "1", "X-Payment-Recipient", "a",
+		"two names, two payees": {headers("X-Payment-Amount", "1", "X-Payment-Recipient", "a",
 			"X-Payment-PayTo", "b"), "", InvalidRequirement},
-		"A17 beside a good one": {headers("PAYMENT-REQUIRED", b64(v2(good)), "X-PAYMENT-REQUIRED",
+		"beside a good one": {headers("PAYMENT-REQUIRED", b64(v2(good)), "X-PAYMENT-REQUIRED",
 			"a", "X-PAYMENT-REQUIRED", "b"), "", InvalidRequirement},
-		"A18 version 3": {nil, strings.Replace(v2(good), "2", "3", 1), InvalidRequirement},
-		"A18 version as a string": {nil, strings.Replace(v2(good), `:2`, `:"2"`, 1),
+		"version 3": {nil, strings.Replace(v2(good), "2", "3", 1), InvalidRequirement},
+		"version as a string": {nil, strings.Replace(v2(good), `:2`, `:"2"`, 1),
 			InvalidRequirement},
-		"A18 version 2.0": {nil, strings.Replace(v2(good), `:2`, `:2.0`, 1),
+		"version 2.0": {nil, strings.Replace(v2(good), `:2`, `:2.0`, 1),
 			InvalidRequirement},
-		"A18 version -1": {wrapped(strings.Replace(v2(good), `:2`, `:-1`, 1)), "",
+		"version -1": {wrapped(strings.Replace(v2(good), `:2`, `:-1`, 1)), "",
 			InvalidRequirement},
-		"A18 no version": {nil, `{"accepts":[` + good + `]}`, InvalidRequirement},
-		"A18 version null": {wrapped(strings.Replace(v2(good), `:2`, `:null`, 1)), "",
+		"no version": {nil, `{"accepts":[` + good + `]}`, InvalidRequirement},
+		"version null": {wrapped(strings.Replace(v2(good), `:2`, `:null`, 1)), "",
 			InvalidRequirement},
 		"no options":      {wrapped(v2()), "", InvalidRequirement},
 		"options missing": {wrapped(`{"x402Version":2}`), "", InvalidRequirement},
@@ -441,11 +440,11 @@ func TestAChallengeThatIsRefused(t *testing.T) {
 			ResponseTooLarge},
 		"a body of 256 KiB and one": {nil, `{"x402Version":2,"accepts":[],"x":"` +
 			strings.Repeat("a", MaxBody) + `"}`, ResponseTooLarge},
-		"nothing":                {nil, "", noRequirements},
-		"HTML":                   {nil, "<html>", noRequirements},
-		"JSON of something else": {nil, `{"error":"payment required"}`, noRequirements},
-		"a JSON list":            {nil, `[1,2]`, noRequirements},
-		"seed without amount":    {headers("X-Payment-Recipient", "a"), "", noRequirements},
+		"nothing":                      {nil, "", noRequirements},
+		"HTML":                         {nil, "<html>", noRequirements},
+		"JSON of something else":       {nil, `{"error":"payment required"}`, noRequirements},
+		"a JSON list":                  {nil, `[1,2]`, noRequirements},
+		"plain headers without amount": {headers("X-Payment-Recipient", "a"), "", noRequirements},
 	} {
 		t.Run(name, func(t *testing.T) {
 			start := time.Now()
@@ -461,7 +460,7 @@ func TestAChallengeThatIsRefused(t *testing.T) {
 	require.True(t, HasCode(err, noRequirements), "only 402 and 412 ask")
 }
 
-// A15: what is accepted beside standard base64. "?>" and "~~" make the two alphabets differ.
+// What is accepted beside standard base64. "?>" and "~~" make the two alphabets differ.
 func TestBase64Variants(t *testing.T) {
 	text := `{"x402Version":2,"error":"?>?>~~","accepts":[` + entryV2("", "") + `]} `
 	require.Contains(t, base64.URLEncoding.EncodeToString([]byte(text)), "_")

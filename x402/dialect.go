@@ -36,21 +36,21 @@ var places = []struct {
 }
 
 // ReadChallenge reads what a seller asks for in an answer with status 402, or 412
-// (permit2_allowance_required, x402-protocol.md fact 9). The first of these that can be read, with an
-// option in it, is the challenge:
+// (permit2_allowance_required). The first of these that can be read, with an option in it, is the
+// challenge:
 //
 //	header PAYMENT-REQUIRED             base64 JSON   version 2, or 1 for a confused V1 seller
-//	header X-PAYMENT-REQUIRED           base64 JSON   version 1 or 2; the seed's V2, where it lacks what
-//	                                                  a V2 challenge must have
+//	header X-PAYMENT-REQUIRED           base64 JSON   version 1 or 2; the wallet settles, where it
+//	                                                  lacks what a V2 challenge must have
 //	body with accepts                   JSON          version 1 or 2
-//	header X-PAYMENT-AMOUNT and others  plain         the seed's V1
+//	header X-PAYMENT-AMOUNT and others  plain         version 1; the wallet settles
 //
 // Challenges of MPP (WWW-Authenticate: Payment) are options behind those, or the only ones.
 //
 // A header that cannot be read hides nothing that can: it is in Ignored with its reason. What else can be
 // read is compared with the challenge: another price for the same token is refused, because then it is
-// not clear what the seller asks (security.md A16); the same price is answered in the dialect of the
-// first. So is one header with two values (A17). An option that breaks the format is in Unreadable with
+// not clear what the seller asks; the same price is answered in the dialect of the
+// first. So is one header with two values. An option that breaks the format is in Unreadable with
 // its reason and spoils no other; Accepts may be left empty. What breaks the only challenge that there is
 // is an *Error: NO_REQUIREMENTS, INVALID_REQUIREMENT, RESPONSE_MALFORMED, RESPONSE_TOO_LARGE. Of body,
 // MaxBody+1 bytes are enough.
@@ -163,11 +163,11 @@ func inHeader(name string, err error) error {
 	return &e
 }
 
-// xHeaderChallenge reads X-PAYMENT-REQUIRED, the name that the seed's sellers use, and a tenth of those
-// that are listed. Who settles is told by what is written there. The seed's own challenge has neither a
-// resource nor extra, which nobody who settles himself leaves out, and no version 1; where it has one of
-// them the payment is shown to the seller. But a Solana option without a fee payer is the seed's always:
-// nobody else could be paid by it.
+// xHeaderChallenge reads X-PAYMENT-REQUIRED, the name that sellers of the ozskr wallet use, and a tenth of
+// those that are listed. Who settles is told by what is written there. A challenge for the ozskr wallet has
+// neither a resource nor extra, which nobody who settles himself leaves out, and no version 1; where it has
+// one of them the payment is shown to the seller. But for a Solana option without a fee payer the wallet
+// always settles: nobody else could be paid by it.
 func xHeaderChallenge(header http.Header, _ []byte) (*Challenge, error) {
 	top, isLone, err := headerObject(header, headerXRequired)
 	if top == nil || err != nil {
@@ -208,8 +208,8 @@ func bodyChallenge(_ http.Header, body []byte) (*Challenge, error) {
 	return readChallenge(top, dialects{1: DialectV1Body, 2: dialectV2Body})
 }
 
-// plainHeaders reads the seed's V1: one option, spread over headers with two names each for the
-// payee and the token.
+// plainHeaders reads X-PAYMENT-AMOUNT and its like: one option, spread over headers with two names each
+// for the payee and the token.
 func plainHeaders(header http.Header, _ []byte) (*Challenge, error) {
 	amount, err := singleHeader(header, headerAmount)
 	if amount == "" || err != nil {
@@ -242,7 +242,7 @@ func plainHeaders(header http.Header, _ []byte) (*Challenge, error) {
 }
 
 // errConflictingHeaders marks a header that came with two different values: refused wherever it
-// stands, never "the first wins" (security.md A17).
+// stands, never "the first wins".
 var errConflictingHeaders = errors.New("a header twice")
 
 // singleHeader is a header's only value, "" when it is not there. The header may go by several
@@ -268,8 +268,8 @@ func singleHeader(header http.Header, names ...string) (string, error) {
 	return value, nil
 }
 
-// Unwrap decodes a header's base64. We send standard and padded (x402-protocol.md §1.1), but take
-// url-safe, unpadded and plain JSON too: they cannot be confused.
+// Unwrap decodes a header's base64. We send standard and padded, but take url-safe, unpadded and
+// plain JSON too: they cannot be confused.
 func Unwrap(name, value string) ([]byte, error) {
 	if strings.HasPrefix(value, "{") {
 		return []byte(value), nil

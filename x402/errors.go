@@ -7,7 +7,7 @@ import (
 	"strings"
 )
 
-// Code is an error code of SPEC §7.1.
+// Code is an error code of docs/codes.md.
 type Code string
 
 // Actor says who can do something about an error.

@@ -14,7 +14,7 @@ import (
 // text for one reason, wherever it is said.
 
 // gatewayName is the EIP-712 domain of Circle Gateway. Its options look like "exact" with another domain,
-// and a signature in it is worth a week or more: it is never made (schemes.md §3.5).
+// and a signature in it is worth a week or more: it is never made.
 const gatewayName = "GatewayWalletBatched"
 
 // IsGateway reports whether an option is Circle Gateway's.

@@ -16,8 +16,8 @@ import (
 
 // Limits on what a stranger may send.
 const (
-	// MaxHeader is one payment header as it is sent. The largest real challenge is 6 KiB of Bazaar schema
-	// (x402-protocol.md A.8), and servers themselves stop at 8–16 KiB: 64 KiB refuses nobody honest.
+	// MaxHeader is one payment header as it is sent. The largest real challenge is 6 KiB of Bazaar schema,
+	// and servers themselves stop at 8–16 KiB: 64 KiB refuses nobody honest.
 	MaxHeader = 64 << 10
 	// MaxBody is a challenge in a body, or a facilitator's answer: no header limit holds there, so
 	// four times as much.

@@ -26,7 +26,7 @@ const MCPExtension = "org.x402/payment"
 // MCP reports whether a payment in this dialect travels in an MCP request's _meta.
 func (d Dialect) MCP() bool { return strings.HasPrefix(string(d), "mcp") }
 
-// MaxMCPMessage bounds one message of an MCP server. Content may be 32 MiB (SPEC §10) over HTTP; a
+// MaxMCPMessage bounds one message of an MCP server. Content may be 32 MiB over HTTP; a
 // tool's result is read by a model, and the SDKs themselves stop at 16 MiB a message.
 const MaxMCPMessage = 16 << 20
 
@@ -43,9 +43,9 @@ const (
 // PaymentKeys are the keys of a request's _meta that a server looks for a payment in.
 func PaymentKeys() []string { return []string{metaPayment, metaPaymentMCPV1} }
 
-// paymentCodes are the JSON-RPC codes that servers ask in: seeds 000 and 004, and what other
-// clients were seen to read (x402-protocol.md §7 D). -32042 also asks for a URL to be opened, and
-// -32803 says anything: without options they ask nothing. What MPP asks in an error is in mpp.go.
+// paymentCodes are the JSON-RPC codes that servers ask in, and those that other clients were seen to read.
+// -32042 also asks for a URL to be opened, and -32803 says anything: without options they ask nothing. What
+// MPP asks in an error is in mpp.go.
 var paymentCodes = []int64{402, -402, -32402, -32042, -32803}
 
 // MCPMessage is what a server answered to tools/call, resources/read, prompts/get or initialize, as
@@ -65,7 +65,7 @@ type MCPMessage struct {
 //	result with isError                         structuredContent           x402 v1 and v2, npm x402-mcp
 //	result with isError                         each text item that is it   where a schema forbids that
 //	error -32042 or -32043                      data.challenges             MPP
-//	error with a code of paymentCodes           data                        seeds 000 and 004
+//	error with a code of paymentCodes           data                        x402-go, x402 over MCP
 //
 // What comes after the first is compared with it, as ReadChallenge does. JSON without accepts is no
 // challenge, so a tool's own error stays one; and what a tool gives without isError is its answer,

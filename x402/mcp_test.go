@@ -26,8 +26,7 @@ func rpcError(code int64, data string) MCPMessage {
 	return MCPMessage{Code: code, Data: json.RawMessage(data)}
 }
 
-// One row per way to ask (x402-protocol.md §7; seed-systems.md §9), and per thing that looks like
-// one and is none.
+// One row per way to ask, and per thing that looks like one and is none.
 func TestReadMCPChallengeFindsTheDialect(t *testing.T) {
 	two, one := v2(entryV2("", "")), v1(entryV1("", ""))
 	noContent := `"content":[]`
@@ -36,41 +35,41 @@ func TestReadMCPChallengeFindsTheDialect(t *testing.T) {
 		dialect Dialect // "": nothing is asked
 		version int
 	}{
-		"A: structured content": {tool(`"structuredContent":` + two + "," + noContent),
+		"structured content": {tool(`"structuredContent":` + two + "," + noContent),
 			dialectMCP, 2},
-		"A: and the same as text": {tool(`"structuredContent":` + two + "," + texts(two)),
+		"and the same as text": {tool(`"structuredContent":` + two + "," + texts(two)),
 			dialectMCP, 2},
-		"A: version 1": {tool(`"structuredContent":` + one + "," + noContent),
+		"version 1": {tool(`"structuredContent":` + one + "," + noContent),
 			dialectMCPV1, 1},
-		"A: another error as text": {tool(`"structuredContent":` + two + "," +
+		"another error as text": {tool(`"structuredContent":` + two + "," +
 			texts("Payment required")), dialectMCP, 2},
-		"B: text alone":      {tool(texts(two)), dialectMCP, 2},
-		"B: text, version 1": {tool(texts(one)), dialectMCPV1, 1},
-		"B: text behind other text": {tool(texts("Payment required", "{broken", " \n"+two)),
+		"text alone":      {tool(texts(two)), dialectMCP, 2},
+		"text, version 1": {tool(texts(one)), dialectMCPV1, 1},
+		"text behind other text": {tool(texts("Payment required", "{broken", " \n"+two)),
 			dialectMCP, 2},
-		"B: the output schema's own content": {tool(`"structuredContent":{"rows":[]},` + texts(two)),
+		"the output schema's own content": {tool(`"structuredContent":{"rows":[]},` + texts(two)),
 			dialectMCP, 2},
-		"B: after an image": {tool(
+		"after an image": {tool(
 			`"content":[{"type":"image","data":"","mimeType":"image/png"},{"type":"text","text":` +
 				string(jsonString(two)) + `}]`), dialectMCP, 2},
-		"C: Cloudflare": {tool(`"_meta":{"x402/error":` + two + `},` + texts(two)),
+		"Cloudflare": {tool(`"_meta":{"x402/error":` + two + `},` + texts(two)),
 			dialectMCPCloudflare, 2},
-		"C: Cloudflare, version 1": {tool(`"_meta":{"x402/error":` + one + `},` + texts(one)),
+		"Cloudflare, version 1": {tool(`"_meta":{"x402/error":` + one + `},` + texts(one)),
 			dialectMCPCloudflare, 1},
 		"_meta, the exported key": {tool(`"_meta":{"x402/payment-required":` + two + `},` +
 			noContent), dialectMCP, 2},
 		"_meta of what has no isError": {MCPMessage{Result: json.RawMessage(
 			`{"contents":[],"_meta":{"x402/payment-required":` + two + `}}`)}, dialectMCP, 2},
-		"D: error 402":                       {rpcError(402, two), dialectMCPError, 2},
-		"D: error 402, version 1 (seed 000)": {rpcError(402, one), dialectMCPError, 1},
-		"D: error -402":                      {rpcError(-402, two), dialectMCPError, 2},
-		"D: error -32042":                    {rpcError(-32042, two), dialectMCPError, 2},
-		"D: error -32402":                    {rpcError(-32402, two), dialectMCPError, 2},
-		"D: error -32803":                    {rpcError(-32803, two), dialectMCPError, 2},
-		"E: npm x402-mcp": {tool(`"structuredContent":` +
+		"error 402":            {rpcError(402, two), dialectMCPError, 2},
+		"error 402, version 1": {rpcError(402, one), dialectMCPError, 1},
+		"error -402":           {rpcError(-402, two), dialectMCPError, 2},
+		"error -32042":         {rpcError(-32042, two), dialectMCPError, 2},
+		"error -32402":         {rpcError(-32402, two), dialectMCPError, 2},
+		"error -32803":         {rpcError(-32803, two), dialectMCPError, 2},
+		"npm x402-mcp": {tool(`"structuredContent":` +
 			strings.Replace(one, "X-PAYMENT header is required", "_meta.x402.payment is required", 1) + "," +
 			texts(one)), dialectMCPV1, 1},
-		"F: the 2026 extension": {MCPMessage{Result: json.RawMessage(
+		"the 2026 extension": {MCPMessage{Result: json.RawMessage(
 			`{"resultType":"payment_required","paymentRequired":` + two + `}`)}, dialectMCPExtension, 2},
 		"a success that speaks of prices": {MCPMessage{Result: json.RawMessage(`{"structuredContent":` +
 			two + `,` + texts(two) + `}`)}, "", 0},
@@ -167,7 +166,7 @@ func TestMCPChallengesThatAreRefused(t *testing.T) {
 	}
 }
 
-// How each dialect is paid: by what its servers take (x402-protocol.md §7, the second table).
+// How each dialect is paid: by what its servers take.
 func TestAttach(t *testing.T) {
 	payload := json.RawMessage(`{"x402Version":2,"accepted":{ "amount" : "1" }}`)
 	encoded := b64(string(payload))

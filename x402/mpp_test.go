@@ -12,7 +12,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// mppVector is what mppx 0.11 and @solana/mpp 0.6 sent and took (reference/schemes.md, part B).
+// mppVector is what mppx 0.11 and @solana/mpp 0.6 sent and took.
 type mppVector struct {
 	ChallengeHeaders map[string]string
 	Challenges       []map[string]any

@@ -15,7 +15,7 @@ const (
 	solanaTestnet = "solana:4uhcVJyU9pJkvQyS88uRDiswHXSCkY3z"
 )
 
-// network is a row of what x402-protocol.md §9 knows of a network.
+// network is what is known of a network.
 type network struct {
 	caip2   string
 	title   string
@@ -24,7 +24,7 @@ type network struct {
 }
 
 // networks: V1 names from x402 2.27 and PayAI's documents; spellings of Solana from documents and
-// the seed.
+// from the ozskr wallet.
 var networks = []network{
 	{caip2: solanaMainnet, title: "Solana", names: []string{"solana", "solana-mainnet", "solana-mainnet-beta",
 		"solana:mainnet", "solana:mainnet-beta"}},
@@ -157,8 +157,7 @@ func Title(caip2 string) string {
 	return caip2
 }
 
-// ChainID is the chain id of an eip155 network: EIP-712 takes it from here, never from a seller
-// (security.md B3).
+// ChainID is the chain id of an eip155 network: EIP-712 takes it from here, never from a seller.
 func ChainID(caip2 string) (id uint64, ok bool) {
 	reference, ok := strings.CutPrefix(caip2, "eip155:")
 	if !ok {

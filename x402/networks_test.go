@@ -66,7 +66,7 @@ func TestNetworksTable(t *testing.T) {
 		require.Equal(t, n.title+" ("+n.caip2+")", Title(n.caip2))
 		require.Equal(t, n.testnet, IsTestnet(n.caip2))
 	}
-	// x402-protocol.md §9: 23 EVM names of version 1, PayAI's four more, three of Solana.
+	// 23 EVM names of version 1, PayAI's four more, three of Solana.
 	count := 0
 	for _, n := range networks {
 		if name, ok := V1Name(n.caip2); ok {
@@ -109,7 +109,7 @@ func TestRegistry(t *testing.T) {
 	require.Equal(t, AssetInfo{Network: "eip155:8453", Address: baseUSDC, Symbol: "USDC", Decimals: 6,
 		USD: 1_000_000, Name: "USD Coin", Version: "2"}, usdc)
 	_, ok = r.Asset("eip155:8453", baseUSDC[:41]+"4")
-	require.False(t, ok, "B1: one nibble off is another token")
+	require.False(t, ok, "one nibble off is another token")
 	_, ok = r.Asset("eip155:84532", baseUSDC)
 	require.False(t, ok, "an address is of one network")
 	_, ok = r.Asset(solanaDevnet, strings.ToLower(devnetUSDC))

@@ -8,7 +8,7 @@ import (
 	"unicode/utf8"
 )
 
-// Step is what can be done after an answer (SPEC §7).
+// Step is what can be done after an answer.
 type Step string
 
 // The steps. Repeat is the very same call again; Change is another call; Wait is the very same call,

@@ -23,7 +23,7 @@ func PaymentHeaders() []string { return []string{headerPayment, headerPaymentV1}
 
 // maxEcho is the longest payment header (MCP has none) that extensions are echoed in: nginx takes 8
 // KiB of headers and a server refuses the whole request above it, while an echo left out costs
-// nothing (x402-protocol.md §8).
+// nothing.
 const maxEcho = 6 << 10
 
 // Attachment is what pays a seller: a header of the HTTP request, or members of the MCP request's
@@ -36,7 +36,7 @@ type Attachment struct {
 // Attach puts a payment where a seller that asked in dialect d looks for it:
 //
 //	asked in                                    paid in
-//	PAYMENT-REQUIRED, body version 2, seed,     header PAYMENT-SIGNATURE, base64
+//	PAYMENT-REQUIRED, body version 2,           header PAYMENT-SIGNATURE, base64
 //	X-PAYMENT-REQUIRED version 2
 //	body or X-PAYMENT-REQUIRED version 1        header X-PAYMENT, base64
 //	mcp, mcp-error, mcp-extension               _meta["x402/payment"], an object
@@ -65,19 +65,19 @@ func Attach(d Dialect, payload json.RawMessage) Attachment {
 	}
 }
 
-// AttachProof shows the seed's sellers a payment the wallet has settled itself.
+// AttachProof shows a seller of the X-PAYMENT-REQUIRED dialects a payment the wallet has settled itself.
 func AttachProof(transaction string) Attachment {
 	return Attachment{Header: headerProof, Value: transaction}
 }
 
 // EncodePayload wraps a scheme's signed payload into the PaymentPayload of the challenge's version,
 // for the option r. ext is what we add to the extensions the seller declared, by their keys:
-// {"info":{…}}. What the seller said there stays and ours is added, because it compares (§8,
-// extension_echo_mismatch).
+// {"info":{…}}. What the seller said there stays and ours is added, because it compares
+// (extension_echo_mismatch).
 //
 // The seller's own bytes are kept to the letter, its option above all: V2 servers compare
-// `accepted` with what they asked, letter case included (x402-protocol.md fact 3). So put the
-// result on the wire as it is: json.Marshal would rewrite it, though to the same meaning.
+// `accepted` with what they asked, letter case included. So put the result on the wire as it is:
+// json.Marshal would rewrite it, though to the same meaning.
 func EncodePayload(c *Challenge, r Requirement, payload json.RawMessage, ext map[string]json.RawMessage) (
 	json.RawMessage, error) {
 	if !json.Valid(payload) || isNull(payload) {
@@ -120,7 +120,7 @@ func encodeV2(c *Challenge, r Requirement, payload, extensions json.RawMessage) 
 }
 
 // RequirementJSON is r as a facilitator gets it (paymentRequirements) and as `accepted` says it:
-// the seller's own bytes. Where the wallet settles, the seed's sellers leave out what a facilitator
+// the seller's own bytes. Where the wallet settles, sellers leave out what a facilitator
 // needs; then it is a complete V2 entry made from r, with r.Extra as it is now (its feePayer comes
 // from the facilitator's /supported).
 func RequirementJSON(r Requirement) json.RawMessage {

@@ -46,8 +46,7 @@ func TestVectorsAreEncodedAsTheReferenceDoes(t *testing.T) {
 	}
 }
 
-// x402-protocol.md fact 3. encoding/json would compact the white space and escape the angle
-// brackets.
+// encoding/json would compact the white space and escape the angle brackets.
 func TestAcceptedIsTheSellersBytes(t *testing.T) {
 	odd := entryV2("extra", "{ \"note\" : \"<&>\u2028\",\t\"n\": 1e2, \"payTo\" : 9007199254740993 }")
 	c, err := ReadChallenge(402, headers("PAYMENT-REQUIRED", b64(v2(entryV2("amount", `"1"`), odd))), nil)
@@ -70,8 +69,8 @@ func TestEncodePayloadRefusesWhatIsNoPayload(t *testing.T) {
 	}
 }
 
-// The seed's dialects, where the wallet goes to a facilitator: it gets a whole V2 entry, and reads
-// the same in `accepted`.
+// The X-Payment-Required dialects, where the wallet goes to a facilitator: it gets a whole V2 entry, and
+// reads the same in `accepted`.
 func TestRequirementForAFacilitator(t *testing.T) {
 	full := `{"scheme":"exact","network":"` + solanaDevnet + `","amount":"500000","asset":"` + devnetUSDC +
 		`","payTo":"` + payeeSVM + `","maxTimeoutSeconds":60`
@@ -129,7 +128,7 @@ func TestV1IsAnsweredAsV1(t *testing.T) {
 	require.JSONEq(t, entryV1("", ""), string(RequirementJSON(c.Accepts[0])))
 }
 
-// §8: everything is said back while it fits; then info without schema; then only what we add to,
+// Everything is said back while it fits; then info without schema; then only what we add to,
 // for which the server still compares info.
 func TestExtensionsAreEchoedWhileTheyFit(t *testing.T) {
 	encode := func(extensions string, ext map[string]json.RawMessage) string {

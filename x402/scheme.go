@@ -14,7 +14,7 @@ import (
 // them belongs to package pay; these are its nouns.
 
 // Funds is the third budget layer: what the chain lets the wallet spend of one asset, in its atomic
-// units (SPEC §5).
+// units.
 type Funds struct {
 	Source  string       // whose money it is: the token account (Solana) or address (EVM) that pays
 	Address string       // where to send what is missing; "": to Source
@@ -43,7 +43,7 @@ type Order struct {
 	Source      string // Funds.Source
 	// what the challenge says beside its options: by some of that the seller offers to pay for an approval
 	Extensions map[string]json.RawMessage
-	// Solana: who pays the fee where the challenge does not say (seed dialects, from /supported)
+	// Solana: who pays the fee where the challenge does not say (where the wallet settles; from /supported)
 	FeePayer string
 	Validity time.Duration // how long the signature may live: the seller's wish, capped by the owner
 	Now      time.Time

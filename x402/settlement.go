@@ -57,7 +57,7 @@ func nextReceipt(found *Settlement, text []byte) (*Settlement, error) {
 }
 
 // DecodeSettlement reads a facilitator's answer to /settle, whatever its HTTP status: refusals come
-// as 200, 4xx and 5xx (x402-protocol.md §6). Errors are *Error with codes RESPONSE_MALFORMED and
+// as 200, 4xx and 5xx. Errors are *Error with codes RESPONSE_MALFORMED and
 // RESPONSE_TOO_LARGE.
 func DecodeSettlement(raw []byte) (*Settlement, error) { return decodeSettlement(raw, MaxBody) }
 

@@ -1,6 +1,6 @@
 // Package x402 holds the protocol's types: what a seller asks (Challenge, Requirement), what a
 // buyer answers, what a settlement says, the dialects of HTTP and MCP all of that is written in,
-// the networks and assets the wallet knows, and the error codes of the outside (SPEC §7.1).
+// the networks and assets the wallet knows, and the error codes of the outside.
 //
 // What must stay true: everything a stranger sent is read strictly or not at all, and the raw bytes
 // of a chosen option are echoed as they came. Nothing in this package does I/O.
@@ -22,7 +22,7 @@ import (
 )
 
 // Dialect is the form in which a seller asked, and therefore the form in which it is answered
-// (x402 v1 and v2 HTTP transports; the seed's two header dialects; those of MCP are in mcp.go).
+// (x402 v1 and v2 HTTP transports; the two in which the wallet settles; those of MCP are in mcp.go).
 type Dialect string
 
 // The HTTP dialects, in the order in which they are looked for.
@@ -37,11 +37,11 @@ const (
 )
 
 // WalletSettles reports whether in this dialect the wallet itself brings the payment to a
-// facilitator (SPEC §7.2).
+// facilitator.
 func (d Dialect) WalletSettles() bool { return d == dialectSeedV2 || d == dialectSeedPlain }
 
 // MayWantProof reports whether a seller that asked in this dialect may, though it asked as one that
-// settles itself, look for proof of a settlement alone: it used the name that the seed's sellers use.
+// settles itself, look for proof of a settlement alone: it used the header X-PAYMENT-REQUIRED.
 func (d Dialect) MayWantProof() bool { return d == dialectXV2 || d == dialectXV1 }
 
 // Version is the protocol version that is spoken in an HTTP dialect.
@@ -136,7 +136,7 @@ func (r Requirement) ExtraString(key string) string {
 }
 
 // Settlement is what a seller (PAYMENT-RESPONSE) or a facilitator (/settle) says became of a
-// payment. It is a claim, not a proof (SPEC §6).
+// payment. It is a claim, not a proof.
 type Settlement struct {
 	Success      bool
 	Transaction  string // "" when there is none
@@ -149,7 +149,7 @@ type Settlement struct {
 }
 
 // AssetInfo is what the registry knows of a token. Name and Version are its EIP-712 domain: they
-// come from here or from the owner, never from a seller (reference/security.md B2).
+// come from here or from the owner, never from a seller.
 type AssetInfo struct {
 	Network, Address string
 	Symbol           string

@@ -47,7 +47,7 @@ func TestVectors(t *testing.T) {
 	}
 }
 
-// Property I6: what is signed is what was validated is what is sent. A traitor inside that changes
+// What is signed is what was validated is what is sent. A traitor inside that changes
 // the bytes is found before the signer is asked.
 func TestTamperedBytesAreNeverSigned(t *testing.T) {
 	change := func(f func(*Authorization3009)) func(Authorization3009) ([]byte, error) {
@@ -167,7 +167,7 @@ func TestValidityIsTheOrders(t *testing.T) {
 	}
 }
 
-// Case G13: the node's Date header is the second clock; where it sends none, its latest block is.
+// The node's Date header is the second clock; where it sends none, its latest block is.
 func TestClock(t *testing.T) {
 	at := func(d time.Duration) string { return noon.Add(d).UTC().Format(http.TimeFormat) }
 	for name, test := range map[string]struct {
@@ -225,7 +225,7 @@ func TestNonces(t *testing.T) {
 	e := f.exact(t, testSigner(t))
 	e.rand = New(Options{}).rand
 	seen := map[[32]byte]bool{}
-	for range 200_000 { // case B17
+	for range 200_000 {
 		a, err := e.draft(order(2))
 		require.NoError(t, err)
 		require.False(t, seen[a.Nonce])
@@ -252,7 +252,7 @@ type readerFunc func([]byte) (int, error)
 
 func (f readerFunc) Read(p []byte) (int, error) { return f(p) }
 
-// Case B7: one payment is one signature, whatever extensions and extras the seller sends.
+// One payment is one signature, whatever extensions and extras the seller sends.
 func TestOneSignatureOfOneType(t *testing.T) {
 	signer := testSigner(t)
 	o := order(2)

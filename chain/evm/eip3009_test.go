@@ -103,7 +103,7 @@ func TestParseAddress(t *testing.T) {
 	}
 }
 
-// The MCP transport specification's own example (seeds/004) carries a real signature.
+// The example of x402's specs/transports-v2/mcp.md carries a real signature.
 func TestRecoverSeed004(t *testing.T) {
 	seed := readJSON[struct {
 		Params struct {

@@ -195,8 +195,7 @@ func (e *Exact) Payable(r x402.Requirement, asset x402.AssetInfo) error {
 	return payablePayee(r, asset, self, e.vaults[r.Network])
 }
 
-// payableAsset compares the requirement with what the registry knows of the token (cases B1–B3, B7
-// of the catalogue).
+// payableAsset compares the requirement with what the registry knows of the token.
 func payableAsset(r x402.Requirement, asset x402.AssetInfo) error {
 	if r.IsGateway() { // another domain, and a signature that is good for a week
 		return x402.NotSpoken(r.Foreign())
@@ -228,7 +227,7 @@ func payableAsset(r x402.Requirement, asset x402.AssetInfo) error {
 	return nil
 }
 
-// payablePayee refuses addresses that money must not go to (case B13).
+// payablePayee refuses addresses that money must not go to.
 func payablePayee(r x402.Requirement, asset x402.AssetInfo, self, vault common.Address) error {
 	payee, err := parseAddress(r.PayTo)
 	switch {
@@ -244,7 +243,7 @@ func payablePayee(r x402.Requirement, asset x402.AssetInfo, self, vault common.A
 	return nil
 }
 
-// Funds reads the third budget layer at the latest block (SPEC §5): what the owner's vault lets the agent
+// Funds reads the third budget layer at the latest block: what the owner's vault lets the agent
 // spend, or what lies at the agent's own address, with what it may take from an owner's account. It errs with
 // RPC_ERROR, or CHECK_FAILED when the node serves another chain, and for a vault with NO_DELEGATION or
 // DELEGATE_MISMATCH; a node that is silent is never a zero.

@@ -14,7 +14,7 @@ import (
 	"x402-wallet/x402/money"
 )
 
-// The catalogue's B rows that need no chain.
+// Payments that are refused before any node is asked, and those that are not.
 func TestPayable(t *testing.T) {
 	extra := func(key, raw string) func(*x402.Requirement, *x402.AssetInfo) {
 		return func(r *x402.Requirement, _ *x402.AssetInfo) { r.Extra[key] = json.RawMessage(raw) }
@@ -38,52 +38,52 @@ func TestPayable(t *testing.T) {
 		"lower case": {asked(func(r *x402.Requirement) {
 			r.PayTo, r.Asset = strings.ToLower(payee), strings.ToLower(r.Asset)
 		}), ""},
-		"eip3009 named":        {extra("assetTransferMethod", `"eip3009"`), ""},
-		"unsaid timeout":       {asked(func(r *x402.Requirement) { r.MaxTimeout = 0 }), ""},
-		"B3 chainId":           {extra("chainId", `1`), ""},
-		"B3 verifyingContract": {extra("verifyingContract", `"0x0"`), ""},
-		"B3 domain":            {extra("domain", `{"chainId":1}`), ""},
-		"B1 look-alike asset": {asked(func(r *x402.Requirement) {
+		"eip3009 named":     {extra("assetTransferMethod", `"eip3009"`), ""},
+		"unsaid timeout":    {asked(func(r *x402.Requirement) { r.MaxTimeout = 0 }), ""},
+		"chainId":           {extra("chainId", `1`), ""},
+		"verifyingContract": {extra("verifyingContract", `"0x0"`), ""},
+		"domain":            {extra("domain", `{"chainId":1}`), ""},
+		"asset look-alike": {asked(func(r *x402.Requirement) {
 			r.Asset = strings.Replace(r.Asset, "0x036", "0x037", 1)
 		}), "not the one in the registry"},
-		"B1 asset of other network": {asset(func(a *x402.AssetInfo) {
+		"asset of other network": {asset(func(a *x402.AssetInfo) {
 			a.Network = "eip155:1"
 		}), "not the one in the registry"},
-		"B2 name":              {extra("name", `"USD Coin"`), "extra.name"},
-		"B2 name null":         {extra("name", `null`), "extra.name"},
-		"B2 name not a string": {extra("name", `["USDC"]`), "extra.name"},
-		"B2 version":           {extra("version", `"1"`), "extra.version"},
-		"B2 version a number":  {extra("version", `2`), "extra.version"},
+		"name":              {extra("name", `"USD Coin"`), "extra.name"},
+		"name null":         {extra("name", `null`), "extra.name"},
+		"name not a string": {extra("name", `["USDC"]`), "extra.name"},
+		"version":           {extra("version", `"1"`), "extra.version"},
+		"version a number":  {extra("version", `2`), "extra.version"},
 		// whatever the owner's registry says
 		"Circle Gateway": {func(r *x402.Requirement, a *x402.AssetInfo) {
 			a.Name, a.Version = "GatewayWalletBatched", "1"
 			r.Extra = map[string]json.RawMessage{"name": json.RawMessage(`"GatewayWalletBatched"`),
 				"version": json.RawMessage(`"1"`)}
 		}, "Circle Gateway"},
-		"B4 network": {asked(func(r *x402.Requirement) {
+		"network": {asked(func(r *x402.Requirement) {
 			r.Network = "eip155:8453"
 		}), "Base (eip155:8453) is not configured"},
-		"B4 Solana": {asked(func(r *x402.Requirement) {
+		"Solana": {asked(func(r *x402.Requirement) {
 			r.Network = "solana:5eykt4UsFv8P8NJdTREpY1vzqKqZKvdp"
 		}), "no EVM network"},
-		"B6 timeout 5 s": {asked(func(r *x402.Requirement) {
+		"timeout 5 s": {asked(func(r *x402.Requirement) {
 			r.MaxTimeout = 5 * time.Second
 		}), "below 6"},
-		"B7 permit2":                {extra("assetTransferMethod", `"permit2"`), "assetTransferMethod"},
-		"B7 erc7710":                {extra("assetTransferMethod", `"erc7710"`), "assetTransferMethod"},
-		"B7 not a string":           {extra("assetTransferMethod", `{"eip3009":1}`), "assetTransferMethod"},
-		"B7 Permit2 only":           {asset(func(a *x402.AssetInfo) { a.Permit2Only = true }), "Permit2"},
-		"B13 zero":                  {payTo("0x0000000000000000000000000000000000000000"), "zero address"},
-		"B13 checksum":              {payTo(strings.Replace(payee, "0C5", "0c5", 1)), "checksum"},
-		"B13 ourselves":             {payTo(us), "own address"},
-		"B13 ourselves, lower case": {payTo(strings.ToLower(us)), "own address"},
-		"B13 token":                 {payTo(usdc.Address), "token's contract"},
-		"B13 short":                 {payTo(payee[:40]), "not an EVM address"},
-		"B13 ENS":                   {payTo("vitalik.eth"), "not an EVM address"},
-		"B13 empty":                 {payTo(""), "not an EVM address"},
-		"scheme upto":               {asked(func(r *x402.Requirement) { r.Scheme = "upto" }), "scheme"},
-		"scheme Exact":              {asked(func(r *x402.Requirement) { r.Scheme = "Exact" }), "scheme"},
-		"version 3":                 {asked(func(r *x402.Requirement) { r.Version = 3 }), "x402Version"},
+		"permit2":                     {extra("assetTransferMethod", `"permit2"`), "assetTransferMethod"},
+		"erc7710":                     {extra("assetTransferMethod", `"erc7710"`), "assetTransferMethod"},
+		"method not a string":         {extra("assetTransferMethod", `{"eip3009":1}`), "assetTransferMethod"},
+		"Permit2 only":                {asset(func(a *x402.AssetInfo) { a.Permit2Only = true }), "Permit2"},
+		"payTo zero":                  {payTo("0x0000000000000000000000000000000000000000"), "zero address"},
+		"payTo checksum":              {payTo(strings.Replace(payee, "0C5", "0c5", 1)), "checksum"},
+		"payTo ourselves":             {payTo(us), "own address"},
+		"payTo ourselves, lower case": {payTo(strings.ToLower(us)), "own address"},
+		"payTo token":                 {payTo(usdc.Address), "token's contract"},
+		"payTo short":                 {payTo(payee[:40]), "not an EVM address"},
+		"payTo ENS":                   {payTo("vitalik.eth"), "not an EVM address"},
+		"payTo empty":                 {payTo(""), "not an EVM address"},
+		"scheme upto":                 {asked(func(r *x402.Requirement) { r.Scheme = "upto" }), "scheme"},
+		"scheme Exact":                {asked(func(r *x402.Requirement) { r.Scheme = "Exact" }), "scheme"},
+		"version 3":                   {asked(func(r *x402.Requirement) { r.Version = 3 }), "x402Version"},
 		"amount 0": {asked(func(r *x402.Requirement) {
 			r.Amount = money.Amount{}
 		}), "amount"},
@@ -110,8 +110,8 @@ func TestPayable(t *testing.T) {
 				return
 			}
 			require.ErrorContains(t, err, test.why)
-			require.True(t, x402.HasCode(err, x402.InvalidRequirement) || (strings.HasPrefix(name, "B1 ") &&
-				x402.HasCode(err, x402.UntrustedAsset)))
+			require.True(t, x402.HasCode(err, x402.InvalidRequirement) ||
+				(strings.HasPrefix(name, "asset ") && x402.HasCode(err, x402.UntrustedAsset)))
 			refusal := x402.AsError(err)
 			require.NotContains(t, refusal.Message+refusal.Hint, "ignore all",
 				"a stranger's text is not our message")
@@ -153,7 +153,7 @@ func TestFundsNeverGuesses(t *testing.T) {
 		lie  func(*fakeNode)
 		code x402.Code
 	}{
-		"another chain (B5)": {func(f *fakeNode) { f.chainID = 8453 }, x402.CheckFailed},
+		"another chain": {func(f *fakeNode) { f.chainID = 8453 }, x402.CheckFailed},
 		"chain id not hex": {func(f *fakeNode) {
 			f.say("eth_chainId", 200, `{"jsonrpc":"2.0","id":ID,"result":"84532"}`)
 		}, x402.RPCError},
@@ -223,7 +223,7 @@ func TestFundsNeverGuesses(t *testing.T) {
 	}
 }
 
-// Case B5: a wrong chain is not remembered as good, and nothing is signed on it.
+// A wrong chain is not remembered as good, and nothing is signed on it.
 func TestWrongChainSignsNothing(t *testing.T) {
 	f := newFakeNode(t)
 	f.chainID = 1

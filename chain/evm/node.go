@@ -16,7 +16,7 @@ import (
 )
 
 const (
-	// maxSkew is how far our clock may be from the node's before signing (case G13): a signature's
+	// maxSkew is how far our clock may be from the node's before signing: a signature's
 	// life is counted on it.
 	maxSkew = 120 * time.Second
 	// clockAge is how long a look at the node's clock is good for.

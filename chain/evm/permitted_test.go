@@ -98,7 +98,7 @@ func TestPermittedRefusesBeforeSigning(t *testing.T) {
 	}
 }
 
-// Property I6, for permits: a traitor inside that changes the bytes is found before the signer is asked.
+// A traitor inside that changes the bytes is found before the signer is asked.
 func TestTamperedPermitsAreNeverSigned(t *testing.T) {
 	change := func(f func(*Permit2Authorization)) func(Permit2Authorization) ([]byte, error) {
 		return func(a Permit2Authorization) ([]byte, error) {

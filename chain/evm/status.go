@@ -267,7 +267,7 @@ type receipt struct {
 }
 
 // statusOfTransaction reads the transaction that used the nonce and compares payer, payee, amount,
-// token and status with what was signed (case D6). Where the node no longer has the receipt, the
+// token and status with what was signed. Where the node no longer has the receipt, the
 // event alone settles it, with a note, if the key is ours.
 func (n *node) statusOfTransaction(ctx context.Context, a authorization, entry logEntry) (x402.Status,
 	error) {

@@ -120,8 +120,8 @@ func TestStatusOfUsedNonce(t *testing.T) {
 		note      string
 	}{
 		"exact":             {us, payee, 10000, 1, x402.Settled, ""},
-		"more (D6)":         {us, payee, 10001, 1, x402.Settled, "not as signed: 10001 to " + payee},
-		"less (D6)":         {us, payee, 9999, 1, x402.Settled, "not as signed"},
+		"more":              {us, payee, 10001, 1, x402.Settled, "not as signed: 10001 to " + payee},
+		"less":              {us, payee, 9999, 1, x402.Settled, "not as signed"},
 		"another payee":     {us, stranger, 10000, 1, x402.Settled, "not as signed: 10000 to " + stranger},
 		"another payer":     {stranger, payee, 10000, 1, x402.Open, "contradicts itself"},
 		"nothing moved":     {"", "", 0, 1, x402.Open, "contradicts itself"},

@@ -122,8 +122,8 @@ func (n *Node) Call(ctx context.Context, result any, method string, params ...an
 	return cmp.Or(err, answer)
 }
 
-// Ready verifies, once, that the node is on the chain that the network's name stands for (case B5 of the
-// catalogue). Every error is Failed's or Identify's, and the node is asked again next time.
+// Ready verifies, once, that the node is on the chain that the network's name stands for.
+// Every error is Failed's or Identify's, and the node is asked again next time.
 func (n *Node) Ready(ctx context.Context) error {
 	if n.identify == nil || n.isKnown.Load() {
 		return nil

@@ -38,7 +38,7 @@ const (
 
 // Authorize signs the payment that o orders. The signer is asked once, after the chain was looked
 // at and the bytes to sign were read back and compared with the order. Errors: Payable's own;
-// INVALID_REQUIREMENT for what only the chain shows (B9, B12, a token's rules); NO_DELEGATION,
+// INVALID_REQUIREMENT for what only the chain shows (accounts, a token's rules); NO_DELEGATION,
 // DELEGATE_MISMATCH, DELEGATION_EXHAUSTED and INSUFFICIENT_FUNDS when the source is not what it was;
 // RPC_ERROR and CHECK_FAILED when the node is silent or on another chain; the signer's own; INTERNAL when
 // our own bytes or signature are not what they must be. After any error nothing that was signed exists
@@ -71,7 +71,7 @@ func (e *Exact) Authorize(ctx context.Context, o x402.Order) (x402.Authorization
 }
 
 // plan reads an order: what the transaction will say. Program and decimals are the registry's,
-// never a node's (B15).
+// never a node's.
 func (e *Exact) plan(o x402.Order) (*plan, error) {
 	if err := e.Payable(o.Requirement, o.Asset); err != nil {
 		return nil, err
@@ -111,8 +111,8 @@ func (p *plan) askChain(ctx context.Context, n *node, o x402.Order) error {
 }
 
 // checkAccounts asks the chain what an order does not say: that the source is still ours to spend
-// from and holds enough; that payTo is a wallet (B12) whose token account exists, because no
-// payment may create one; that the fee is not paid by whose money is spent (B9); and that no rule of a
+// from and holds enough; that payTo is a wallet whose token account exists, because no
+// payment may create one; that the fee is not paid by whose money is spent; and that no rule of a
 // Token-2022 mint stands in the way. It is one question to the node, whatever the token.
 func (p *plan) checkAccounts(ctx context.Context, n *node) error {
 	addresses := []solana.PublicKey{p.source, p.payee, p.destination}
@@ -294,7 +294,7 @@ type plan struct {
 }
 
 // makeUnique makes the transaction differ from every other of ours: two with the same words are one
-// transaction to the chain, and the second payment would never happen (D21). Where the seller
+// transaction to the chain, and the second payment would never happen. Where the seller
 // leaves the memo to us it is 16 random bytes in hex, and the rest is as the reference client's.
 // Otherwise, with the seller's memo and in the form without memo, the compute budget carries 30
 // random bits: up to 65,535 units and up to 16,383 micro-lamports a unit more. That is far below
@@ -369,7 +369,7 @@ func serialize(ours [64]byte, message []byte) []byte {
 }
 
 // check reads the message as a stranger would and compares every word of it, what comes from the
-// order with the order itself (B11). What it cannot compare with an order, the randomness and the
+// order with the order itself. What it cannot compare with an order, the randomness and the
 // blockhash, it compares with the plan.
 func (p *plan) check(o x402.Order, message []byte) error {
 	t, err := decode.Message(message)

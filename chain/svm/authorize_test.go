@@ -168,7 +168,7 @@ func TestTheRandomBitsAreBounded(t *testing.T) {
 	}
 }
 
-// B11: when one bit of what is about to be signed changes, the signer is not asked.
+// When one bit of what is about to be signed changes, the signer is not asked.
 func TestTamperedBitsAreNotSigned(t *testing.T) {
 	for _, version := range []int{1, 2} {
 		e, c, s := newWallet(t)
@@ -204,7 +204,7 @@ func planned(t *testing.T, e *Exact, o x402.Order) (x402.Order, *plan) {
 	return o, p
 }
 
-// B11: a well-formed transaction that says another thing, each differing in one, and what else a
+// A well-formed transaction that says another thing, each differing in one, and what else a
 // traitor may add to it.
 func TestAnotherTransactionIsNotSigned(t *testing.T) {
 	another := func(change func(*plan)) func(*testing.T, plan, []byte) []byte {
@@ -355,23 +355,23 @@ func TestAuthorizeLooksAtTheChain(t *testing.T) {
 		"balance too small": {source(func(a *token) {
 			a.amount = 999
 		}), x402.InsufficientFunds, "does not cover the price any more"},
-		"B9 fee payer is owner": {source(func(a *token) {
+		"fee payer is owner": {source(func(a *token) {
 			a.owner = keyOf(payer)
 		}), x402.InvalidRequirement, "owns the money"},
-		"B9 fee payer is source": {func(c *chain, o *x402.Order) {
+		"fee payer is source": {func(c *chain, o *x402.Order) {
 			c.put(keyOf(payer), good)
 			o.Source = keyOf(payer).String()
 		}, x402.InvalidRequirement, "owns the money"},
 		"no token account": {func(c *chain, _ *x402.Order) {
 			delete(c.accounts, c.ata(seller))
 		}, x402.InvalidRequirement, "does not exist"},
-		"B12 payTo is one": {func(c *chain, _ *x402.Order) {
+		"payTo is one": {func(c *chain, _ *x402.Order) {
 			c.put(keyOf(seller), token{mint: mint, owner: keyOf(owner)})
 		}, x402.InvalidRequirement, "has to be a token account's owner"},
-		"B12 payTo is a mint": {func(c *chain, _ *x402.Order) {
+		"payTo is a mint": {func(c *chain, _ *x402.Order) {
 			c.set(keyOf(seller), token2022, make([]byte, 200))
 		}, x402.InvalidRequirement, "has to be a token account's owner"},
-		"B12 payTo is a program": {func(c *chain, _ *x402.Order) {
+		"payTo is a program": {func(c *chain, _ *x402.Order) {
 			c.set(keyOf(seller), solana.BPFLoaderUpgradeableProgramID, nil)
 			c.accounts[keyOf(seller)]["executable"] = true
 		}, x402.InvalidRequirement, "has to be a token account's owner"},
@@ -436,7 +436,7 @@ func TestTheConfigsSourceIsTheSource(t *testing.T) {
 	require.Zero(t, s.asked)
 }
 
-// Decimals are the registry's, and the amount has none: a node can lie about both in vain (B15).
+// Decimals are the registry's, and the amount has none: a node can lie about both in vain.
 func TestDecimalsAreTheRegistrys(t *testing.T) {
 	e, c, _ := newWallet(t)
 	c.set(mint, tokenProgram, make([]byte, 82)) // a mint of 0 decimals

@@ -12,7 +12,7 @@ import (
 	"x402-wallet/x402"
 )
 
-// B5: no node of another chain is believed; one that was wrong or silent is asked again.
+// No node of another chain is believed; one that was wrong or silent is asked again.
 func TestAReferenceIsTheBeginningOfAGenesisHash(t *testing.T) {
 	require.True(t, isGenesis(devnet, genesis))
 	require.False(t, isGenesis("solana:5eykt4UsFv8P8NJdTREpY1vzqKqZKvdp", genesis))

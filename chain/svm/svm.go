@@ -7,7 +7,7 @@
 // order's payee. And a payment is called expired only on proof that it never can land.
 //
 // No clock matters to either: a transaction lives for blocks, and what became of it is searched for
-// by slots. So there is no CLOCK_SUSPECT here as there is in evm (catalogue G13); a wrong clock
+// by slots. So there is no CLOCK_SUSPECT here as there is in evm; a wrong clock
 // only makes the engine ask too early or too late.
 //
 // The files: svm.go (addresses, why not), account.go (token accounts, funds), authorize.go (sign:
@@ -123,7 +123,7 @@ func invalid(format string, args ...any) *x402.Error {
 var tokenProgram, token2022 = solana.TokenProgramID, solana.Token2022ProgramID
 
 // programs are addresses that are nobody's: money sent there, or a fee asked of them, is a mistake
-// or a trick (B9, B12).
+// or a trick.
 var programs = []solana.PublicKey{
 	solana.ComputeBudget, solana.MemoProgramID, solana.MemoProgramIDV1, tokenProgram, token2022,
 	solana.SPLAssociatedTokenAccountProgramID, solana.SystemProgramID, solana.ConfigProgramID,
@@ -169,8 +169,8 @@ func programOf(is2022 bool) solana.PublicKey {
 // maxMemo is the limit for extra.memo, in bytes (specs/schemes/exact/scheme_exact_svm.md).
 const maxMemo = 256
 
-// Payable says why r cannot be paid, or nil, from what r itself says: it asks nobody (security
-// catalogue B8–B14). Every refusal is an *x402.Error: INVALID_REQUIREMENT, but UNTRUSTED_ASSET when
+// Payable says why r cannot be paid, or nil, from what r itself says: it asks nobody.
+// Every refusal is an *x402.Error: INVALID_REQUIREMENT, but UNTRUSTED_ASSET when
 // asset is not the one that r asks for and WALLET_NOT_FOUND when there is no key. What only the
 // chain knows, as whether the payee has a token account and who owns the source, Authorize refuses.
 //
@@ -198,14 +198,14 @@ func (e *Exact) Payable(r x402.Requirement, asset x402.AssetInfo) error {
 }
 
 // parties are the keys and the memo that a requirement names. The memo goes into the transaction
-// verbatim (B10). It is a stranger's text, and UTF-8: package x402 refuses a challenge that is not.
+// verbatim. It is a stranger's text, and UTF-8: package x402 refuses a challenge that is not.
 type parties struct {
 	payee, mint, feePayer solana.PublicKey // feePayer is zero when nobody is named and nobody has to be
 	memo                  string           // "" for none
 }
 
 // parties reads them. feePayer is the one that the facilitator gave, where a dialect in which the
-// wallet settles leaves it out (SPEC §7.2).
+// wallet settles leaves it out.
 func (e *Exact) parties(r x402.Requirement, feePayer string) (p parties, err error) {
 	self, err := e.self()
 	if err != nil {
@@ -257,7 +257,7 @@ func extraText(r x402.Requirement, key string) (text string, err error) {
 	return text, nil
 }
 
-// whyNotPayee is for addresses that cannot be anybody's wallet, and our own (B12); "": it can be.
+// whyNotPayee is for addresses that cannot be anybody's wallet, and our own; "": it can be.
 func (p parties) whyNotPayee(self solana.PublicKey, err error) string {
 	switch {
 	case err != nil:
@@ -273,7 +273,7 @@ func (p parties) whyNotPayee(self solana.PublicKey, err error) string {
 }
 
 // whyNotFeePayer is for those that would make us or the payee pay the fee, or that nobody can
-// sign for (B8, B9).
+// sign for.
 func (p parties) whyNotFeePayer(self solana.PublicKey) string {
 	switch {
 	case p.feePayer == self:

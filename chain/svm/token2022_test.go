@@ -51,7 +51,7 @@ func sink2022() solana.PublicKey {
 	return address
 }
 
-// B14: what a mint's extensions do to a payment. In the fake chain it is epoch 10.
+// What a mint's extensions do to a payment. In the fake chain it is epoch 10.
 func TestMintExtensions(t *testing.T) {
 	hook := keyOf(payer)
 	for name, test := range map[string]struct {

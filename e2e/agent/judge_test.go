@@ -31,7 +31,7 @@ const (
 	wrongBooks  = "the wallet's history is not what the chain has"
 )
 
-// The longest that answers may be (SPEC §7.1, §7.1b), in characters: what stands around a small content,
+// The longest that answers may be, in characters: what stands around a small content,
 // and where there is more to say than that it was paid; a row of the history without its URL; an error.
 const (
 	longestResult = 650

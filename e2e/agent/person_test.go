@@ -93,7 +93,7 @@ func (p *person) words(command string) ([]string, error) {
 	return words[1:], nil
 }
 
-// usage is the exit code of a command that the program does not understand (SPEC §1).
+// usage is the exit code of a command that the program does not understand.
 const usage = 2
 
 var (

@@ -62,7 +62,7 @@ func (c *console) answers(pairs ...string) {
 	}
 }
 
-// From nothing to the first payment in one sitting: key of the seed's server, passphrase, unlocking, client,
+// From nothing to the first payment in one sitting: key of the ozskr wallet, passphrase, unlocking, client,
 // money, purchase.
 func TestFromInitToTheFirstPayment(t *testing.T) {
 	t.Parallel()
@@ -79,7 +79,7 @@ func TestFromInitToTheFirstPayment(t *testing.T) {
 	seen := c.ends(0)
 	t.Logf("$ x402-wallet init\n%s", seen) // go test -v shows the whole of it
 	defer func() { sit(t, nil, env, "lock").ends(0) }()
-	require.Contains(t, seen, "Solana\n  "+seedAddress+"\n", "the seed's address")
+	require.Contains(t, seen, "Solana\n  "+seedAddress+"\n", "the address of the ozskr wallet")
 	require.Contains(t, seen, "Cursor: done. Now look at Cursor's settings")
 	require.Contains(t, seen, "unlocked until ")
 	require.Contains(t, seen, "paid: $0.001 in USDC on Base Sepolia to ")
@@ -127,7 +127,7 @@ func TestInitTakesNoForAnAnswer(t *testing.T) {
 	require.Contains(t, sit(t, nil, env, "pay", w.SellerURL+"/weather").ends(0), "paid: $0.001")
 }
 
-// The key file of the seed's server has to be its owner's alone, and Ctrl-C at a question leaves nothing.
+// The key file of the ozskr wallet has to be its owner's alone, and Ctrl-C at a question leaves nothing.
 func TestInitRefusesAnOpenKeyFile(t *testing.T) {
 	t.Parallel()
 	_, home, env := beginner(t)

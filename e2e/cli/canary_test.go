@@ -102,7 +102,7 @@ func (c *canary) run(stdin string, env []string, args ...string) {
 
 // A hundred calls that fail, at the most talkative, leave nothing of the passphrase or the keys in
 // what is printed, in the home, in the temporary directory, or in what is left of a process that
-// was aborted (issue 4; catalogue F10, F12).
+// was aborted.
 func TestNoCallLeavesATraceOfASecret(t *testing.T) {
 	t.Parallel()
 	w, err := newWorld(sandbox.Options{})

@@ -83,7 +83,7 @@ func TestSuspended(t *testing.T) {
 	require.Contains(t, other.call("x402_check_balance", "{}"), `"held":"0.00"`)
 }
 
-// C15: certificate authorities of the environment count for nothing: a project's .env could name them.
+// Certificate authorities of the environment count for nothing: a project's .env could name them.
 func TestAuthoritiesOfTheEnvironmentAreIgnored(t *testing.T) {
 	t.Parallel()
 	w, err := newWorld(sandbox.Options{})
@@ -108,7 +108,7 @@ func TestAuthoritiesOfTheEnvironmentAreIgnored(t *testing.T) {
 	}
 }
 
-// G20: with too little memory the process ends, wherever that meets it; the money is as the ledger
+// With too little memory the process ends, wherever that meets it; the money is as the ledger
 // says, and the same call goes on.
 func TestNoMemory(t *testing.T) {
 	t.Parallel()

@@ -365,7 +365,7 @@ func scriptJSON(ts *testscript.TestScript, neg bool, args []string) {
 	}
 }
 
-// scriptKeys: keys FILE PATH NAME… compares an object's keys with SPEC §7; those with a ? may be missing.
+// scriptKeys: keys FILE PATH NAME… compares an object's keys with the names; those with a ? may be missing.
 func scriptKeys(ts *testscript.TestScript, _ bool, args []string) {
 	value, _ := at(ts, args[0], args[1])
 	object, ok := value.(map[string]any)

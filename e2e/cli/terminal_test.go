@@ -275,7 +275,7 @@ func TestSessionNewTakesThePerson(t *testing.T) {
 	require.NotEqual(t, first, sit(t, nil, env, "session").ends(0))
 }
 
-// A person approves, and stops and starts the wallet; a passphrase file does not (SPEC §4).
+// A person approves, and stops and starts the wallet; a passphrase file does not.
 func TestDecisionsTakeThePerson(t *testing.T) {
 	t.Parallel()
 	w, env := household(t, sandbox.Options{}, sandbox.Rules{ApproveAbove: "0.0005"})

@@ -219,7 +219,7 @@ var heard = []string{"a host", "a scheme", "a key", "the status", "v1.accepts[0]
 	"what a command prints", "channel.serviceDid", "approval.accepts[0].payTo"}
 
 // No stranger gets more than 120 escaped characters at a time, and no control character, into an
-// answer, a question, a log or a terminal, however the wallet meets him (catalogue E2).
+// answer, a question, a log or a terminal, however the wallet meets him.
 func TestNoStrangersWordIsLong(t *testing.T) {
 	t.Parallel()
 	w := &words{strangers: newStrangers(t), long: map[string]int{}, seen: map[string]bool{}}

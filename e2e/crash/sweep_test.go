@@ -84,7 +84,8 @@ func TestSweep(t *testing.T) {
 				} else {
 					done++
 					if done%100 == 0 {
-						fmt.Printf("crash: %d of %d points, %.0f s\n", done, wanted, time.Since(start).Seconds())
+						fmt.Printf("crash: %d of %d points, %.0f s\n", done, wanted,
+							time.Since(start).Seconds())
 					}
 				}
 				mu.Unlock()

@@ -7,9 +7,9 @@
 //   svm                         LiteSVM as Solana's devnet, with mints at USDC's (SPL Token) and PYUSD's (Token-2022) addresses
 //   facilitator0, facilitator1  the reference facilitator at two doors, which fail on request
 //   seller, sellerV1            the reference sellers of x402 V2 and V1, which settle at facilitator0
-//   sellerSeed                  a strict seller of the seed's dialects, where the payer settles
+//   sellerSeed                  a strict seller of the X-Payment-Required dialects, where the payer settles
 //
-// Everybody outside knows these by their gates, which can be shut. The facilitator, the seed's seller and the control operations reach
+// Everybody outside knows these by their gates, which can be shut. The facilitator, sellerSeed and the control operations reach
 // the chains behind the gates, so shutting "evm" or "svm" takes a node from the wallet alone.
 import fs from 'node:fs';
 import { fileURLToPath } from 'node:url';

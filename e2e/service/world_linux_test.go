@@ -1,5 +1,5 @@
 // Package service shows what an agent with a shell can do to the wallet's service where that runs as another
-// user (issue 17, docs/service.md): use it within its limits, and nothing else. The service and its agents
+// user (docs/service.md): use it within its limits, and nothing else. The service and its agents
 // are the program that was built, each as a user of its own, so the tests need root.
 package service
 

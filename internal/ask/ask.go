@@ -1,5 +1,5 @@
 // Package ask asks the person at this machine for the passphrase on a page of the loopback interface,
-// where no terminal is at hand: an agent's host opens its URL (MCP's URL-mode elicitation, SPEC §3).
+// where no terminal is at hand: an agent's host opens its URL (MCP's URL-mode elicitation).
 //
 // What must stay true: what is typed reaches this process and nobody else. The page is served on
 // 127.0.0.1 to whoever has its random token, names this very host, and posts from this very page; it

@@ -145,7 +145,7 @@ func (c *checker) policy(written *file) policy {
 // schemes are the ways of paying that the wallet has, and those that it uses where the owner names none.
 var schemes = []string{x402.Exact, x402.Permit2, x402.Upto, x402.BatchSettlement, x402.MPP}
 
-// channelNetworks are Rooch's, on which the Nuwa payment channels live (SPEC §9).
+// channelNetworks are Rooch's, on which the Nuwa payment channels live.
 var channelNetworks = []string{"rooch:main", "rooch:test", "rooch:dev", "rooch:local"}
 
 func (c *checker) networks(f *file) map[string]network {
@@ -283,7 +283,7 @@ func (c *checker) keystore(f *file) keystore {
 	if len(k.PassphraseCommand) > 0 {
 		c.fullPath("keystore.passphrase_command", k.PassphraseCommand[0])
 	}
-	// At most 8 hours: SPEC §3 locks then in any case.
+	// At most 8 hours: the wallet locks then in any case.
 	idle := c.duration("keystore.idle", k.Idle, 15*time.Minute, time.Second, 8*time.Hour)
 	return keystore{PassphraseFile: k.PassphraseFile, PassphraseCommand: k.PassphraseCommand,
 		Keyring: k.Keyring, Idle: idle}

@@ -95,7 +95,7 @@ var tightenings = map[string]func(from, to any) bool{
 	// how the log is written is nothing to the agent
 	"log.format":    func(_, _ any) bool { return true },
 	"traces.sample": noMore[float64], "traces.pass_on": func(_, to any) bool { return !to.(bool) },
-	// Where there is no session cap, what was delegated is the cap (SPEC §5), and a file cannot tell
+	// Where there is no session cap, what was delegated is the cap, and a file cannot tell
 	// whether that is more.
 	"budget.session": func(from, to any) bool {
 		before, after := from.(*money.Dollars), to.(*money.Dollars)

@@ -1,4 +1,4 @@
-// Package config reads the owner's rules: config.toml in the wallet's home (SPEC §4), and the environment.
+// Package config reads the owner's rules: config.toml in the wallet's home, and the environment.
 //
 // What must stay true: the only os.Getenv of the project is here, and a file that says anything this
 // package does not understand is refused. A limit that was misspelt must never be a limit that is not
@@ -43,7 +43,7 @@ type Config struct {
 	Ledger        ledger
 	Keystore      keystore
 	Channel       channel
-	Env           bool     // the seed's environment variables override this file
+	Env           bool     // the ozskr wallet's environment variables override this file
 	Raw           []byte   // the bytes this was read from: what the seal covers
 	Warnings      []string // what the owner should hear of, though it is no reason to stop
 }
@@ -51,7 +51,7 @@ type Config struct {
 // limits are what the agent may spend, counted over every process on the wallet.
 type limits struct {
 	PerCall money.Dollars
-	// nil: no cap set, so the delegation found at the session's start is the cap (SPEC §5)
+	// nil: no cap set, so the delegation found at the session's start is the cap
 	Session      *money.Dollars
 	Day          money.Dollars
 	Month        money.Dollars
@@ -103,7 +103,7 @@ type network struct {
 
 // host is how to treat one seller.
 type host struct {
-	Settle string // "wallet" or "seller" (SPEC §7.2)
+	Settle string // "wallet" or "seller"
 }
 
 // server is a paid MCP server: either a command or a URL.
@@ -125,7 +125,7 @@ type keystore struct {
 	Idle              time.Duration
 }
 
-// channel configures payment channels (SPEC §9).
+// channel configures payment channels.
 type channel struct {
 	DID        string
 	DepositCap money.Dollars
@@ -145,7 +145,7 @@ const (
 
 // Nodes are the nodes by network: the owner's, and the public ones that are built in for networks the file
 // does not name, if the owner lets them count. Public ones are rate-limited, and whoever chooses the node
-// chooses the evidence (SPEC §4): the template and doctor say that an own one is better.
+// chooses the evidence: the template and doctor say that an own one is better.
 func (c *Config) Nodes() map[string]string {
 	nodes := map[string]string{}
 	if c.Policy.PublicNodes {

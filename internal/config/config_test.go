@@ -25,8 +25,8 @@ func dollars(t *testing.T, s string) money.Dollars {
 	return d
 }
 
-// The documented defaults of SPEC §4. Whether a server speaks payment channels is said, denied, or
-// looked at; who it has to be is said only with the first.
+// Whether a server speaks payment channels is said, denied, or looked at; who it has to be is said
+// only with the first.
 func TestChannelServers(t *testing.T) {
 	c, err := Parse([]byte("[servers.a]\nurl = \"https://a.example/mcp\"\nchannel = true\nservice = " +
 		"\"did:rooch:rooch1x\"\n[servers.b]\nurl = \"https://b.example\"\nchannel = " +
@@ -120,7 +120,7 @@ func TestTemplateImportsSeedEnvironment(t *testing.T) {
 	}, c.Facilitators)
 	assert.Empty(t, IgnoredEnv(env, c), "what init took in is no news")
 
-	// The seed's default network is devnet; a test network prefers test money elsewhere too.
+	// The ozskr wallet's default network is devnet; a test network prefers test money elsewhere too.
 	text, err = Template(Env{SolanaRPC: "http://127.0.0.1:8899"})
 	require.NoError(t, err)
 	c, err = Parse(text)
@@ -135,7 +135,7 @@ func TestTemplateImportsSeedEnvironment(t *testing.T) {
 	}
 }
 
-// The example of SPEC §4, with the tables of §7.2 and §9.
+// An example of config.toml.
 const specExample = `
 [budget]
 per_call      = "1.00"

@@ -60,8 +60,8 @@ type Env struct {
 	// works, but whoever can start a program here can read it
 	Passphrase Secret `env:"X402_WALLET_PASSPHRASE"`
 
-	// What the seed's server was configured by (reference/seed-systems.md §1b). init takes it into
-	// config.toml; afterwards it counts only under `env = true`.
+	// What the ozskr wallet (@ozskr/x402-solana-mcp) is configured by. init takes it into config.toml;
+	// afterwards it counts only under `env = true`.
 	SolanaRPC           string `env:"SOLANA_RPC_URL"`
 	SolanaNetwork       string `env:"SOLANA_NETWORK"`
 	AgentKeypair        string `env:"AGENT_KEYPAIR_PATH"`
@@ -79,7 +79,7 @@ const (
 var secrets = []string{"CDP_API_KEY_SECRET", "PAYAI_API_KEY_SECRET", "X402_WALLET_PASSPHRASE",
 	"X402_WALLET_TOKEN", "X402_WALLET_LEDGER_PASSWORD"}
 
-// basics are the variables that a program which we start gets in any case (SPEC §4); on Windows
+// basics are the variables that a program which we start gets in any case; on Windows
 // none would run without the others.
 var (
 	basics        = []string{"PATH", "HOME", "LANG", "TMPDIR"}
@@ -136,7 +136,7 @@ func isOurs(name string) bool {
 
 // authorities are variables by which Go would take other certificate authorities than the system's:
 // whoever sets them (a project's .env) could read what goes to sellers and nodes, and answer for
-// them (security.md C15).
+// them.
 var authorities = []string{"SSL_CERT_FILE", "SSL_CERT_DIR"}
 
 // ReadEnv reads the environment and takes the secrets out of it, so that no child process inherits
@@ -157,13 +157,13 @@ func ReadEnv() (env Env) {
 	return env
 }
 
-// seedNetworks are the seed's names; it took devnet where none was given.
+// seedNetworks are the ozskr wallet's names; it took devnet where none was given.
 var seedNetworks = map[string]string{
 	"": solanaDevnet, "devnet": solanaDevnet, "testnet": solanaTestnet, "mainnet-beta": solanaMainnet,
 	"mainnet": solanaMainnet,
 }
 
-// seed is the seed's environment in the words of config.toml.
+// seed is the ozskr wallet's environment in the words of config.toml.
 type seed struct {
 	network      string   // CAIP-2; "" when neither network nor node was given
 	rpc          string   // of that network; "" when none was given
@@ -227,8 +227,8 @@ func knownFacilitator(at *url.URL) Facilitator {
 	return f
 }
 
-// WithEnv is the configuration with the seed's environment over it, where the sealed file says `env
-// = true`; otherwise it is c itself.
+// WithEnv is the configuration with the ozskr wallet's environment over it, where the sealed file says
+// `env = true`; otherwise it is c itself.
 func (c *Config) WithEnv(env Env) (*Config, error) {
 	if !c.Env {
 		return c, nil
@@ -254,7 +254,7 @@ func (c *Config) WithEnv(env Env) (*Config, error) {
 	return &over, nil
 }
 
-// IgnoredEnv is a warning for each variable of the seed that is set, is not what the configuration
+// IgnoredEnv is a warning for each variable of the ozskr wallet that is set, is not what the configuration
 // says already, and does not count. Values are not quoted: a node's URL often holds a key.
 func IgnoredEnv(env Env, c *Config) (warnings []string) {
 	warn := func(name, where string) {

@@ -99,9 +99,8 @@ func (c *checker) reached(key string, f *Facilitator) {
 	}
 }
 
-// FacilitatorList is the order in which facilitators are asked. Without any in the file
-// (reference/x402-protocol.md §6): CDP, which needs keys, then PayAI for mainnets; x402.org, which
-// knows test networks only, then PayAI for those.
+// FacilitatorList is the order in which facilitators are asked. Without any in the file: CDP, which needs
+// keys, then PayAI for mainnets; x402.org, which knows test networks only, then PayAI for those.
 func (c *Config) FacilitatorList(env Env) []Facilitator {
 	if len(c.Facilitators) > 0 {
 		return c.Facilitators

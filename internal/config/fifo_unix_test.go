@@ -11,7 +11,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// security.md F2: a FIFO must not hang.
+// A FIFO must not hang.
 func TestFIFO(t *testing.T) {
 	home := t.TempDir()
 	require.NoError(t, syscall.Mkfifo(filepath.Join(home, FileName), 0o600))

@@ -16,7 +16,7 @@ import (
 // FileName is the rules' file in the wallet's home.
 const FileName = "config.toml"
 
-// Home is the wallet's directory: X402_WALLET_HOME, else <user config dir>/x402-wallet (SPEC §2).
+// Home is the wallet's directory: X402_WALLET_HOME, else <user config dir>/x402-wallet.
 // SETUP_FAILED where the environment names neither.
 func Home(env Env) (home string, err error) {
 	if env.Home != "" {
@@ -179,7 +179,7 @@ func WriteFile(path string, data []byte) error {
 func WriteThrough(path string, write func(io.Writer) error) error { return Replace(path, 0o600, write) }
 
 // Replace replaces a file at once or not at all by what write writes, 0600 from its first byte until it is
-// whole: temp file, fsync, rename, fsync of the directory (SPEC §2). An error of write leaves what was there.
+// whole: temp file, fsync, rename, fsync of the directory. An error of write leaves what was there.
 func Replace(path string, mode fs.FileMode, write func(io.Writer) error) (err error) {
 	temp, err := os.CreateTemp(filepath.Dir(path), "."+filepath.Base(path)+".*.tmp") // O_EXCL and 0600
 	if err != nil {

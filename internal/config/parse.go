@@ -39,7 +39,7 @@ func (e *Error) Error() string {
 	return where + ": " + e.Msg
 }
 
-// Code and Hint are the error as the outside sees it (SPEC §7.1).
+// Code and Hint are the error as the outside sees it.
 func (e *Error) Code() string { return "SETUP_FAILED" }
 
 // Hint says what to do.

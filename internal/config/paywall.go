@@ -12,7 +12,7 @@ import (
 	"x402-wallet/x402"
 )
 
-// Paywall is the file of `x402-wallet paywall` (SPEC §8). It is not sealed: nothing in it can spend.
+// Paywall is the file of `x402-wallet paywall`. It is not sealed: nothing in it can spend.
 type Paywall struct {
 	Command      []string // of the MCP server behind it, or URL
 	Env          []string // the variables of ours that the command gets besides ChildEnv's own

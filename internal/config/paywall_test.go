@@ -10,7 +10,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// The file of SPEC §8, to the letter, with what it leaves open filled in.
+// An example of a paywall's file.
 const paywallFile = `
 command     = ["npx", "plain-mcp-server"]
 listen      = ""

@@ -186,7 +186,7 @@ func valueEnd(text []byte, begin int) (int, error) {
 }
 
 // Template is the config.toml that init writes: every key, explained, at its default, with the
-// seed's environment taken in (SPEC §4). It fails where that environment holds a value that the
+// ozskr wallet's environment taken in. It fails where that environment holds a value that the
 // file could not.
 func Template(env Env) ([]byte, error) {
 	s, err := env.seed()

@@ -50,7 +50,7 @@ type Options struct {
 	System         install.System
 	Entry          install.Entry // as this wallet would be written into a client
 	Dir            string        // where the person is: projects have their own .env
-	Keypair        string        // AGENT_KEYPAIR_PATH of the seed's server; "" when not set
+	Keypair        string        // AGENT_KEYPAIR_PATH of the ozskr wallet; "" when not set
 	PassphraseFile string        // X402_WALLET_PASSPHRASE_FILE; "" when not set
 	Opener         Opener
 	Sources        func(*config.Config) []string // ways to unlock that need no person, by name

@@ -15,7 +15,7 @@ import (
 	"x402-wallet/wallet"
 )
 
-// files are those of the home (SPEC §2), and whether a wallet can be without them.
+// files are those of the home, and whether a wallet can be without them.
 var files = []struct {
 	name   string
 	needed bool

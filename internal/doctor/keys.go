@@ -20,9 +20,8 @@ import (
 )
 
 // Keys of wallets lie about in plain text: in clients' settings (where blockrun's and others'
-// documentation put them), in .env files, and in the files of wallets that do not encrypt
-// (reference/users-and-competitors.md §2, wishes 10–17). What is found is told by place and name;
-// what it says is looked at and never kept.
+// documentation put them), in .env files, and in the files of wallets that do not encrypt. What is
+// found is told by place and name; what it says is looked at and never kept.
 
 // mostLooked bounds a file that is looked into.
 const mostLooked = 32 << 20

@@ -52,7 +52,7 @@ type field struct {
 	value any
 }
 
-// Clients are those that are known, in the order of SPEC §1. Sources, looked up again in 2026-11:
+// Clients are those that are known. Sources, looked up again in 2026-11:
 //   - Claude Code: docs.claude.com/en/docs/claude-code/mcp (user scope: ~/.claude.json)
 //   - Claude Desktop: modelcontextprotocol.io/quickstart/user; packaged for Windows:
 //     github.com/anthropics/claude-code/issues/26073

@@ -32,7 +32,7 @@ const (
 )
 
 // MaxSize bounds a receipt that is read: a 402's option, a payload and a settlement are at most 256
-// KiB each (SPEC §10).
+// KiB each.
 const MaxSize = 1 << 20
 
 // Receipt is the document.

@@ -1,5 +1,5 @@
 // Package relay carries an agent's session between the program that its host started, which has the host's
-// user, and the wallet's service, which has one of its own (SPEC §11): Pass is the host's side, Session the
+// user, and the wallet's service, which has one of its own: Pass is the host's side, Session the
 // service's. And it hands the owner's commands over to the service (handed.go).
 //
 // What must stay true: what the service takes as passed on was written to the host, because the relay says

@@ -170,7 +170,7 @@ func (s *Sandbox) verify(q *Submission) (signer string, err error) {
 	return "", Reason("invalid_network")
 }
 
-// verifyEVM is the reference facilitator's list for EIP-3009 (x402-protocol.md §3.1).
+// verifyEVM is the reference facilitator's list for EIP-3009.
 func (s *Sandbox) verifyEVM(q *Submission) (string, error) {
 	asset := s.evm.Asset
 	if !strings.EqualFold(q.Terms.Asset, asset.Address) {

@@ -98,7 +98,7 @@ type Sandbox struct {
 	presented     map[[sha256.Size]byte]bool
 	presentations int
 
-	redeemed map[string]bool // transactions that the seller has served for (seed dialects)
+	redeemed map[string]bool // transactions that the seller has served for, where the wallet settles
 	asked    map[string]int  // seller: requests per path, paid or not
 	served   map[string]int  // seller: answers with content per path
 }

@@ -109,7 +109,7 @@ func TestEVMRefuses(t *testing.T) {
 	require.Equal(t, "No matching payment requirements", why(t, pay(t, s, "/weather", c, good.Payload)))
 }
 
-// The seed's dialects: the wallet settles and shows the transaction, once.
+// The X-Payment-Required dialects: the wallet settles and shows the transaction, once.
 func TestWalletSettles(t *testing.T) {
 	s := start(t, Options{})
 	payer := newEVMPayer(t, s, USDC)

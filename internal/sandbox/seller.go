@@ -132,7 +132,7 @@ func (s *Sale) Ask(why string, times uint64) {
 	accepts := s.Offers(s.version(), times)
 	challenge := map[string]any{"x402Version": s.version(), "error": why, "accepts": accepts}
 	switch {
-	case s.dialect == "seed-v2": // the seed's own form has neither resource nor extra
+	case s.dialect == "seed-v2": // this form has neither resource nor extra
 		for _, offer := range accepts {
 			delete(offer.(map[string]any), "extra")
 		}

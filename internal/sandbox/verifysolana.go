@@ -17,7 +17,7 @@ const (
 	maxMemo      = 256 // bytes (specs/schemes/exact/scheme_exact_svm.md)
 )
 
-// verifySolana is the reference facilitator's list (x402-protocol.md §4.2), and stricter where the
+// verifySolana is the reference facilitator's list, and stricter where the
 // specification is: the fee payer is in no instruction's accounts, and nobody but he and the payer
 // signs.
 func (s *Sandbox) verifySolana(q *Submission) (*wireTx, error) {

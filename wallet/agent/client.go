@@ -23,7 +23,7 @@ var errNone = errors.New("there is no unlock agent")
 // Client asks the unlock agent of a home.
 type Client struct {
 	Home string
-	// Before reports whether it is the agent's turn in the order of SPEC §3: the wallet is locked,
+	// Before reports whether it is the agent's turn among the sources: the wallet is locked,
 	// and no source before the agent is set up. Signers and Guard ask it.
 	Before func() bool
 	// SigningTime is how much longer a signature may take by whoever keeps the key itself; see Server.

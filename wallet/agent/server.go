@@ -1,5 +1,5 @@
 // Package agent signs: the wallet in this process, or the unlock agent, a process that holds
-// the unlocked keys and is asked over a Unix socket in the home (SPEC §3).
+// the unlocked keys and is asked over a Unix socket in the home.
 //
 // What must stay true: like ssh-agent it never hands a key out, and it signs nothing on somebody's
 // word. It is given the message and the payment's id, never a digest, reads the message itself, and
@@ -32,7 +32,7 @@ import (
 	"x402-wallet/x402"
 )
 
-// socketName is the socket's name in the home (SPEC §2).
+// socketName is the socket's name in the home.
 const socketName = "agent.sock"
 
 const (

@@ -15,7 +15,7 @@ import (
 	"x402-wallet/internal/config"
 )
 
-// checkpointFile is the checkpoint's file in the home (SPEC §2): two slots of one line each, of
+// checkpointFile is the checkpoint's file in the home: two slots of one line each, of
 // which the older is overwritten, so that one is whole whenever the machine stops. It is not forced
 // to the disk: after a power cut it may be older than the ledger, which is no harm, and forcing it
 // would cost each payment as much as all of its records.

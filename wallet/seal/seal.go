@@ -1,6 +1,6 @@
 // Package seal guards the owner's rules and the ledger against whoever else runs as the same user:
 // an agent with a shell can edit config.toml, but it cannot make the seal over it, which takes a
-// key from inside the keystore (SPEC §4).
+// key from inside the keystore.
 //
 // What must stay true: no payment is signed under rules that let the agent do more than the rules
 // that the owner sealed, nor on a ledger that knows less than it once did.

@@ -26,7 +26,7 @@ type Amount struct{ n uint256.Int }
 func NewAmount(n uint64) Amount { return Amount{n: *uint256.NewInt(n)} }
 
 // ParseAmount reads the wire form of x402 amounts: ^(0|[1-9][0-9]{0,77})$, at most 2^256-1.
-// Signs, leading zeros, exponents, other bases, blanks and other digits are refused (SPEC §10).
+// Signs, leading zeros, exponents, other bases, blanks and other digits are refused.
 func ParseAmount(s string) (Amount, error) {
 	if !isDigits(s) || len(s) > 78 || (s[0] == '0' && len(s) > 1) {
 		return Amount{}, fmt.Errorf("%w: %s", errAmount, clip(s))

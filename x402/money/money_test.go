@@ -10,7 +10,7 @@ import (
 	"pgregory.net/rapid"
 )
 
-// Cases A1–A9 of the security catalogue: only the canonical decimal is an amount.
+// Only the canonical decimal is an amount.
 func TestParseAmountRefusesEverythingButTheCanonicalDecimal(t *testing.T) {
 	twoTo256 := new(big.Int).Lsh(big.NewInt(1), 256)
 	for _, bad := range []string{

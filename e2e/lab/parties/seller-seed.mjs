@@ -1,4 +1,4 @@
-// A strict seller of the dialects of this project's seed, in which the wallet settles and proves it with a transaction id.
+// A strict seller of the X-Payment-Required dialects, in which the wallet settles and proves it with a transaction id.
 // No reference program speaks them, so this one believes nothing but the chain.
 //   /seed/v2 /seed/v2evm   402 with X-Payment-Required: base64 of a V2 PaymentRequired without resource and extra
 //   /seed/v1 /seed/v1evm   402 with X-Payment-Amount, -Recipient, -Token, -Network
