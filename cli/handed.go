@@ -180,14 +180,9 @@ func (p *Program) service() (socket string, found bool) {
 		return "", false
 	case named != "":
 		return named, false
-<<<<<<< HEAD
 	case p.Env.Home != "" || p.NoHome != nil || wallet.Exists(p.Home):
 		return "", false
 	case ownuser.Supported(runtime.GOOS) != nil:
-=======
-	case p.Env.Home != "" || p.NoHome != nil || wallet.Exists(p.Home) ||
-		ownuser.Supported(runtime.GOOS) != nil:
->>>>>>> w-cite
 		return "", false
 	}
 	return ownuser.Service().Socket, true

@@ -412,13 +412,8 @@ type keptNothing struct {
 	payments pay.Transport
 }
 
-<<<<<<< HEAD
 func (k keptNothing) Present(ctx context.Context, r seller.Request, with x402.Attachment) (*seller.Answer,
 	error) {
-=======
-func (k keptNothing) Present(ctx context.Context, r seller.Request,
-	with x402.Attachment) (*seller.Answer, error) {
->>>>>>> w-cite
 	return k.payments.Present(ctx, r, with)
 }
 
