@@ -27,7 +27,7 @@ demo-fleet: need-go need-postgres need-prometheus build
 
 # All tests but those of `make nightly`. `make lint` runs the checks of `go vet`, so that they are not run here again.
 TEST := go test -count=1 -vet=off -timeout 15m
-test: need-go need-node need-cc need-postgres prep build
+test: need-go need-node need-cc need-postgres need-sqlite3 prep build
 	X402_WALLET_BIN=$(CURDIR)/$(BIN) $(TEST) -p 4 -skip '^($(SLOW))$$' ./e2e/cli ./e2e $$(go list ./... | grep -vE '^x402-wallet/($(RACED)|$(NIGHTLY))$$')
 	$(TEST) -run '^($(ALONE))$$' ./history ./pay ./paywall
 	$(RACE) -p 4 -skip '^($(ALONE))$$' $(addprefix ./,$(subst |, ,$(RACED)))
@@ -49,7 +49,7 @@ ALONE := TestSimulation|TestSimulationOfAFleet|TestVerifyFindsEveryCell|TestPage
 # mutants, all six platforms.
 nightly: LONG := 1
 nightly: need-chromium need-prometheus need-hsm need-strace test race proof vault signers monitoring demo-fleet screenshots trials load moves mutants platforms
-race: need-go need-node need-cc need-postgres prep
+race: need-go need-node need-cc need-postgres need-sqlite3 prep
 	$(RACE) -timeout 40m -skip '^($(ALONE)|$(SLOW)|TestMultiplesOfTheBasePoint|TestTheSameSignaturesAsTheLibrary)$$' $$(go list ./... | grep -vE '^x402-wallet/($(NIGHTLY))$$')
 
 # The owner's vault against its model, on a real chain, with faults in the contract that its tests must find.
@@ -187,7 +187,7 @@ cross:
 		go build -o /dev/null .; \
 	done
 
-.PHONY: need-go need-node need-cc need-strace need-chromium need-postgres need-prometheus need-hsm
+.PHONY: need-go need-node need-cc need-sqlite3 need-strace need-chromium need-postgres need-prometheus need-hsm
 need-chromium:
 	@command -v chromium >/dev/null || command -v chromium-browser >/dev/null || command -v google-chrome >/dev/null || { echo 'the screenshots need Chromium: apt-get install -y chromium'; exit 1; }
 need-cc:
@@ -196,6 +196,8 @@ need-prometheus:
 	@command -v prometheus >/dev/null && command -v promtool >/dev/null || { echo 'the metrics are tried with a real Prometheus: apt-get install -y --no-install-recommends prometheus'; exit 1; }
 need-hsm:
 	@command -v softhsm2-util >/dev/null && command -v pkcs11-tool >/dev/null && command -v jq >/dev/null || { echo 'signers are tried with an HSM in software: apt-get install -y --no-install-recommends softhsm2 opensc jq'; exit 1; }
+need-sqlite3:
+	@command -v sqlite3 >/dev/null || { echo 'another SQLite program is used beside a running wallet: apt-get install -y --no-install-recommends sqlite3'; exit 1; }
 need-strace:
 	@command -v strace >/dev/null || { echo 'the crash sweep needs strace: apt-get install strace'; exit 1; }
 need-postgres:
