@@ -87,7 +87,7 @@ func TestSimulationOfAFleet(t *testing.T) {
 	})
 }
 
-// simulate plays the seeds up to the last one, or those that flags name, each on some ground.
+// simulate plays all seeds up to the last one, or those that flags name, each on some ground.
 func simulate(t *testing.T, last uint64, engine string, ground func(t *testing.T) *ground) {
 	if *simSeed != 0 {
 		s := ground(t).run(t, *simSeed)
@@ -265,7 +265,7 @@ func (k *kindsOfFailures) add(s *sim) {
 	}
 }
 
-// sim is one seed's world. What is in it is touched by one goroutine at a time: the scheduler, or
+// sim is the world of one seed. What is in it is touched by one goroutine at a time: the scheduler, or
 // the one that it let go on.
 type sim struct {
 	g    *ground
@@ -746,7 +746,7 @@ func (s *sim) busy() bool {
 	return false
 }
 
-// play is a seed's life: trouble, then calm, then the reckoning.
+// play is the life of one seed: trouble, then calm, then the reckoning.
 func (s *sim) play() {
 	for range s.mix.processes {
 		s.start()

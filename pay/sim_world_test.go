@@ -61,7 +61,7 @@ func newSim(g *ground, seed uint64) *sim {
 	}[s.rng.IntN(3)]
 	s.base = time.Until(start)
 	s.umpire = newUmpire()
-	some := func(percent, weight int) int { // of the seeds have it, some more than others
+	some := func(percent, weight int) int { // of all seeds have it, some more than others
 		if s.chance(percent) {
 			return 1 + s.rng.IntN(weight)
 		}

@@ -176,7 +176,7 @@ func hdVectors(t *testing.T) (v struct {
 	return v
 }
 
-// pathOf is a path of a vector; "" is that of a seed's own key, which the wallet takes for none.
+// pathOf is a path of a vector; "" is that of the master key, which the wallet takes for none.
 func pathOf(t *testing.T, text string) derivation {
 	t.Helper()
 	if text == "" {

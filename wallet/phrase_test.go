@@ -66,7 +66,7 @@ func TestPhraseAddresses(t *testing.T) {
 	require.NotEqual(t, goldenEVM, evm)
 }
 
-// solana-keygen without a path takes a seed's first half.
+// solana-keygen without a path takes the first half of a seed.
 func TestSolanaKeygensOwnPath(t *testing.T) {
 	words, _, err := readWords([]byte(knownPhrase))
 	require.NoError(t, err)

@@ -18,7 +18,7 @@ const (
 )
 
 var (
-	seeded    = flag.Uint64("seed", 0, "the seed of random operations; 0: a new one")
+	seeded    = flag.Uint64("seed", 0, "which random operations; 0: new ones")
 	sequences = flag.Int("sequences", 110, "how many vaults")
 )
 

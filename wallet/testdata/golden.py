@@ -8,7 +8,7 @@ package's doc comment, so that the Go code is not its own only witness.
 
 The keys are public: the Ed25519 seeds of RFC 8032 tests 1 and 2 (the second is the owner's), and the first
 account of anvil and hardhat, with the phrase that it comes from, where the Solana key is that phrase's too. The
-account "research" has anvil's second key, and the phrase's second Solana key or the seed of RFC 8032 test 3
+account "research" has anvil's second key, and the phrase's second Solana key or the secret of RFC 8032 test 3
 where there is no phrase. The passphrase (passphrase.txt) is typed with a combining
 accent; NFC makes it one letter.
 """
