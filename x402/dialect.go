@@ -43,7 +43,7 @@ var places = []struct {
 //	header X-PAYMENT-REQUIRED           base64 JSON   version 1 or 2; the wallet settles, where it
 //	                                                  lacks what a V2 challenge must have
 //	body with accepts                   JSON          version 1 or 2
-//	header X-PAYMENT-AMOUNT and others  plain         version 1; the wallet settles
+//	header X-PAYMENT-AMOUNT and others  plain         one option; the wallet settles
 //
 // Challenges of MPP (WWW-Authenticate: Payment) are options behind those, or the only ones.
 //
