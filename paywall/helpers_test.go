@@ -22,6 +22,7 @@ import (
 
 	"x402-wallet/chain/evm"
 	"x402-wallet/chain/svm"
+	"x402-wallet/e2e/schemes"
 	"x402-wallet/e2e/testworld"
 	"x402-wallet/facilitator"
 	"x402-wallet/history"
@@ -91,9 +92,10 @@ const product = "sunny in Lisbon"
 // spoil the options.
 func newLab(t *testing.T, change func(*lab, *Options)) *lab {
 	t.Helper()
-	world, err := sandbox.Start(sandbox.Options{Delay: 300 * time.Millisecond})
+	all, err := schemes.Start(sandbox.Options{Delay: 300 * time.Millisecond})
 	require.NoError(t, err)
-	t.Cleanup(func() { require.NoError(t, world.Close()) })
+	t.Cleanup(func() { require.NoError(t, all.Close()) })
+	world := all.Sandbox
 	l := &lab{Sandbox: world, began: time.Now()}
 	l.payer = newPayer(t, world)
 	l.tool = func(context.Context, *mcp.CallToolRequest) (*mcp.CallToolResult, error) {
