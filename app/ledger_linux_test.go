@@ -1,18 +1,15 @@
 package app
 
 import (
-	"bytes"
-	"fmt"
 	"log/slog"
 	"os"
 	"path/filepath"
-	"strings"
-	"syscall"
 	"testing"
 
 	"github.com/stretchr/testify/require"
 
 	"x402-wallet/cli"
+	"x402-wallet/e2e/testworld"
 	"x402-wallet/history"
 	"x402-wallet/internal/config"
 	"x402-wallet/tools"
@@ -31,23 +28,6 @@ func descriptors(t *testing.T, path string) (n int) {
 		}
 	}
 	return n
-}
-
-// isLocked reports whether this process has a POSIX lock on a file, by /proc/locks.
-func isLocked(t *testing.T, path string) bool {
-	t.Helper()
-	var stat syscall.Stat_t
-	require.NoError(t, syscall.Stat(path, &stat))
-	locks, err := os.ReadFile("/proc/locks")
-	require.NoError(t, err)
-	for line := range bytes.Lines(locks) {
-		text := string(line)
-		if strings.Contains(text, "POSIX") && strings.Contains(text, fmt.Sprintf(" %d ", os.Getpid())) &&
-			strings.Contains(text, fmt.Sprintf(":%d ", stat.Ino)) {
-			return true
-		}
-	}
-	return false
 }
 
 // However often a process opens its wallet, for other accounts and under other rules, SQLite has the ledger
@@ -78,7 +58,7 @@ func TestLedger_OpenedOnce(t *testing.T) {
 	}
 	once := descriptors(t, path)
 	require.NotZero(t, once)
-	require.True(t, isLocked(t, path))
+	require.True(t, testworld.HoldsLock(t, os.Getpid(), path))
 
 	ledger, err := a.OpenLedger(t.Context())
 	require.NoError(t, err)
@@ -89,7 +69,7 @@ func TestLedger_OpenedOnce(t *testing.T) {
 		require.NoError(t, w.Close())
 		require.NoError(t, w.Close(), "once more does no harm")
 	}
-	require.True(t, isLocked(t, path))
+	require.True(t, testworld.HoldsLock(t, os.Getpid(), path))
 	require.Equal(t, once, descriptors(t, path))
 	_, err = opened[2].Store.Head(t.Context())
 	require.NoError(t, err, "it is still open for the last one")

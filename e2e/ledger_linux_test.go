@@ -1,7 +1,6 @@
 package e2e
 
 import (
-	"bytes"
 	"fmt"
 	"os"
 	"os/exec"
@@ -9,7 +8,6 @@ import (
 	"strings"
 	"sync"
 	"sync/atomic"
-	"syscall"
 	"testing"
 
 	"github.com/stretchr/testify/assert"
@@ -26,23 +24,6 @@ func sqlite3(t *testing.T, ledger, command string) string {
 		command).CombinedOutput()
 	assert.NoError(t, err, "%s: %s", command, out)
 	return strings.TrimSpace(string(out))
-}
-
-// holdsLock reports whether a process has a POSIX lock on a file, by /proc/locks.
-func holdsLock(t *testing.T, pid int, path string) bool {
-	t.Helper()
-	var stat syscall.Stat_t
-	require.NoError(t, syscall.Stat(path, &stat))
-	locks, err := os.ReadFile("/proc/locks")
-	require.NoError(t, err)
-	for line := range bytes.Lines(locks) {
-		text := string(line)
-		if strings.Contains(text, "POSIX") && strings.Contains(text, fmt.Sprintf(" %d ", pid)) &&
-			strings.Contains(text, fmt.Sprintf(":%d ", stat.Ino)) {
-			return true
-		}
-	}
-	return false
 }
 
 // Another program reads, copies and closes the ledger while two servers on one home, each with an account of
@@ -97,8 +78,8 @@ func TestLedger_BesideAnotherProgram(t *testing.T) {
 		require.NoError(t, err, seen)
 		for _, w := range servers {
 			payFor(t, w, lab.Seller+"/evm?k=again", "maxAmount", "1") // opens it, and buys nothing
-			require.True(t, holdsLock(t, w.PID(), ledger), "round %d", round)
-			require.True(t, holdsLock(t, w.PID(), ledger+"-shm"), "round %d", round)
+			require.True(t, testworld.HoldsLock(t, w.PID(), ledger), "round %d", round)
+			require.True(t, testworld.HoldsLock(t, w.PID(), ledger+"-shm"), "round %d", round)
 		}
 		sqlite3(t, ledger, "PRAGMA wal_checkpoint")
 	}

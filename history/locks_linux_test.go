@@ -8,24 +8,30 @@ import (
 	"strings"
 	"syscall"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/require"
 )
 
-// hasLock reports whether this process holds a POSIX lock on a file, as the kernel says in /proc/locks.
+// hasLock reports whether this process holds a POSIX lock on a file, by /proc/locks. The kernel gives that
+// list in pieces, and leaves a lock out if others come and go meanwhile: so it is read again for a while. A
+// lock that SQLite lost does not come back.
 func hasLock(t *testing.T, path string) bool {
 	t.Helper()
 	var stat syscall.Stat_t
 	require.NoError(t, syscall.Stat(path, &stat))
-	locks, err := os.ReadFile("/proc/locks")
-	require.NoError(t, err)
-	inode := fmt.Sprintf(":%d ", stat.Ino)
-	for line := range bytes.Lines(locks) {
-		text := string(line)
-		if strings.Contains(text, "POSIX") && strings.Contains(text, inode) &&
-			strings.Contains(text, fmt.Sprintf(" %d ", os.Getpid())) {
-			return true
+	process, inode := fmt.Sprintf(" %d ", os.Getpid()), fmt.Sprintf(":%d ", stat.Ino)
+	for range 30 {
+		locks, err := os.ReadFile("/proc/locks")
+		require.NoError(t, err)
+		for line := range bytes.Lines(locks) {
+			text := string(line)
+			if strings.Contains(text, "POSIX") && strings.Contains(text, process) &&
+				strings.Contains(text, inode) {
+				return true
+			}
 		}
+		time.Sleep(10 * time.Millisecond)
 	}
 	return false
 }
