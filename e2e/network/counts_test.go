@@ -26,8 +26,8 @@ const repeats = 10
 // ways are the kinds of paid calls, with the most that the first call of a process may take of the
 // network, and the next ten together. A payment goes out on the connection of its question, and the next
 // call on the same one. One more connection is allowed: net/http begins to dial when a request comes in the
-// moment between the end of the answer before it and the return of its connection. Of a seller of whom nothing
-// is known both chains are read, beside its question.
+// moment between the end of the answer before it and the return of its connection. Of a seller of whom
+// nothing is known both chains are read, beside its question.
 var ways = []struct {
 	name, path      string
 	delegated       bool
