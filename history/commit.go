@@ -23,6 +23,7 @@ type change struct {
 	// in a fleet: it locks the rows that it decides by, or no rows of others matter to it, so that it need
 	// not wait for other changes
 	locksRows bool
+	quota     int64 // as Options.ContentQuota of its Store
 	since     time.Time
 	err       error
 	panicked  any
@@ -72,7 +73,7 @@ func (s *Store) enqueue(ctx context.Context, c *change) error {
 	if s.fleet != nil {
 		return s.tellIf(c, s.fleet.write(ctx, s, c))
 	}
-	c.since, c.wake = time.Now(), make(chan struct{}, 1)
+	c.quota, c.since, c.wake = s.contentQuota, time.Now(), make(chan struct{}, 1)
 	s.queue.join(c)
 	select {
 	case <-c.wake:
@@ -216,7 +217,7 @@ func (s *Store) takesWrites(conn *conn, known *known) error {
 func (s *Store) apply(conn *conn, known *known, c *change, several bool) error {
 	before := *known
 	t := &tx{ctx: context.Background(), conn: conn, known: known, Now: s.now().UTC(),
-		contentQuota: s.contentQuota, followed: &s.followed, moves: s.moves}
+		contentQuota: c.quota, followed: &s.followed, moves: s.moves}
 	switch {
 	case several && c.isSingle:
 		c.run(t)
