@@ -84,9 +84,9 @@ func (e *AlreadyPaying) Error() string { return "this purchase is made already, 
 // Reserve holds the money of a payment, in one transaction that checks everything its decision
 // rests on against the ledger as it is then: however many reserve at once, in however many
 // processes, no cap is ever passed by one unit. It returns the payment as it now stands in the
-// ledger. A power cut may take the hold back, until Submit makes it durable together with what was
-// signed for it: nothing leaves before. After an error nothing is held: *AlreadyPaying, WALLET_FROZEN,
-// ErrMoved, *ShortOfFunds, in this order.
+// ledger. On SQLite the hold is on the disk by then. In a fleet a failing server may lose it until Submit
+// makes it durable together with the signed bytes; nothing leaves before. After an error nothing is held:
+// *AlreadyPaying, WALLET_FROZEN, ErrMoved, *ShortOfFunds, in this order.
 func (s *Store) Reserve(ctx context.Context, h Hold) (Payment, error) {
 	p := h.Payment
 	if err := h.check(); err != nil {
