@@ -376,6 +376,15 @@ func expiryOf(t *testing.T, payment json.RawMessage) time.Time {
 	return time.Unix(said.Payload.Authorization.ValidBefore, 0)
 }
 
+// leaves is a hook before the tool runs: the tool has this long until its payment could not be settled
+// in time. What comes before the tool may take as long as it does on a busy machine.
+func (l *lab) leaves(limit time.Duration) func(context.Context, *Sale) error {
+	return func(_ context.Context, s *Sale) error {
+		l.paywall.settleMargin = time.Until(s.Expires) - limit
+		return nil
+	}
+}
+
 // post sends a raw request and gives the answer as it came.
 func post(t *testing.T, url, body string, header map[string]string) (status int, answer string) {
 	t.Helper()

@@ -305,11 +305,7 @@ func TestSlowTool(t *testing.T) {
 	}
 	c := l.call(t, nil, nil).challenge()
 	payload := l.payer.sign(t, c, 0, nil)
-	l.paywall.options.Hooks.BeforeRun = func(context.Context, *Sale) error {
-		// what comes before may take its time on a busy machine
-		l.paywall.settleMargin = time.Until(expiryOf(t, payload)) - 200*time.Millisecond
-		return nil
-	}
+	l.paywall.options.Hooks.BeforeRun = l.leaves(200 * time.Millisecond)
 	g := l.call(t, nil, meta(c, payload))
 	<-stopped
 	require.True(t, g.isError)

@@ -135,9 +135,9 @@ func TestNothingIsToldBeforeItIsPaid(t *testing.T) {
 // A tool that goes on after its time still tells nothing.
 func TestNothingIsToldAfterwards(t *testing.T) {
 	l := newLab(t, nil)
-	l.paywall.settleMargin = 299 * time.Second
 	answered, said := make(chan struct{}), make(chan struct{})
 	l.tool = gossip(answered, said)
+	l.paywall.options.Hooks.BeforeRun = l.leaves(200 * time.Millisecond)
 	ear := listening(t, l)
 	g := l.call(t, nil, l.shownWith(t))
 	close(answered)
