@@ -44,10 +44,11 @@ SLOW    := TestPaysByAnHSM|TestPaywallUnderAttack
 RACE := CGO_ENABLED=1 $(TEST) -race -gcflags=modernc.org/...=-race=false -gcflags=golang.org/x/crypto/...=-race=false
 ALONE := TestSimulation|TestSimulationOfAFleet|TestVerifyFindsEveryCell|TestPagesHoldWhatSQLiteReads|TestPagesThatAreBroken|TestAFleetsLedgerIsItsModel|TestAMoveToTheFleetIsKilled|TestAMoveToTheFleetIsTakenBack|TestAMoveHomeIsKilled|TestAMoveHomeIsTakenBack|TestThousandsOfOpenPayments|TestRequestsLeaveNothing|TestTheQueue|TestAllAgentsQuestionsAreBounded
 
-# What is slow or rare: everything under the race detector, every proof at its full length, every crash point, the owner's vault,
+# What is slow or rare: everything under the race detector, every proof at its full length, 2,000 crash points, the owner's vault,
 # the pages in Chromium, monitoring by a real Prometheus, signers with an HSM in software, the trials with scripted agents, the
-# mutants, all six platforms.
-nightly: LONG := 1
+# mutants, all six platforms. It takes hours. `make crash LONG=1`, every crash point, takes four more.
+nightly: POINTS := 2000
+nightly: BYTES := all
 nightly: need-chromium need-prometheus need-hsm need-strace test race proof vault signers monitoring demo-fleet screenshots trials load moves mutants platforms
 race: need-go need-node need-cc need-postgres need-sqlite3 prep
 	$(RACE) -timeout 40m -skip '^($(ALONE)|$(SLOW)|TestMultiplesOfTheBasePoint|TestTheSameSignaturesAsTheLibrary)$$' $$(go list ./... | grep -vE '^x402-wallet/($(NIGHTLY))$$')
@@ -116,13 +117,14 @@ prep: need-node
 	e2e/lab/prep.sh
 
 # The real binary killed at its system calls, and its disk failing; judged by the books of seller, facilitator and chains. Then
-# a paid call cut at every byte. POINTS=n tries that many points, LONG=1 all, and every line at every byte in every way;
+# a paid call cut at every byte. POINTS=n tries that many points, LONG=1 all; BYTES=all cuts every line at every byte in every way;
 # ONLY='SCENARIO CALL N ACT' one that was reported.
+BYTES := cut
 crash: need-go need-strace need-postgres build
 	go vet -tags crash ./e2e/crash ./wallet
 	go test -tags crash -count=1 -vet=off -run TestOrderOnDisk ./wallet
 	X402_WALLET_BIN=$(CURDIR)/$(BIN) go test -tags crash -count=1 -v -timeout 5h -run 'TestSweep|TestStrace' ./e2e/crash -args $(if $(POINTS),-points $(POINTS)) $(if $(LONG),-long) $(if $(ONLY),-only '$(ONLY)')
-	go test -count=1 -v -timeout 2h -run 'TestWire|TestProxy|TestRefused' ./e2e/crash -args -everybyte $(if $(LONG),all,cut) | grep -v '^=== '
+	go test -count=1 -v -timeout 2h -run 'TestWire|TestProxy|TestRefused' ./e2e/crash -args -everybyte $(BYTES) | grep -v '^=== '
 
 # The wallet's pages in a real Chromium: light, dark and narrow, by keyboard, by WCAG (axe-core), and no request to anybody else.
 # PICTURES is where the screenshots go.
