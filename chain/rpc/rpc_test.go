@@ -234,15 +234,20 @@ func TestNoAnswerCountsBeforeTheChainIsKnown(t *testing.T) {
 	var chain atomic.Value
 	chain.Store(wrong)
 	var meet atomic.Bool
+	var calls atomic.Int64
 	arrived := make(chan string, 10)
 	both := make(chan struct{}, 1)
 	node := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		var q struct {
 			ID     int
 			Method string
+			Params []int64
 		}
 		if json.NewDecoder(r.Body).Decode(&q) != nil {
 			return
+		}
+		if len(q.Params) > 0 && q.Params[0] != calls.Load() {
+			return // a cancelled question of an earlier call, which arrives late
 		}
 		arrived <- q.Method
 		if meet.Load() { // nobody is answered before both were asked
@@ -271,7 +276,7 @@ func TestNoAnswerCountsBeforeTheChainIsKnown(t *testing.T) {
 	}})
 	call := func(method string) (methods []string, err error) {
 		var text string
-		err = n.Call(t.Context(), &text, method)
+		err = n.Call(t.Context(), &text, method, calls.Add(1))
 		for len(arrived) > 0 {
 			methods = append(methods, <-arrived)
 		}
