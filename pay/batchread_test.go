@@ -2,12 +2,15 @@ package pay
 
 import (
 	"context"
+	"encoding/json"
+	"fmt"
 	"testing"
 	"time"
 
 	"github.com/stretchr/testify/require"
 
 	"x402-wallet/history"
+	"x402-wallet/seller"
 	"x402-wallet/x402"
 )
 
@@ -179,6 +182,57 @@ func TestAChannelBeforeItsDepositEndsNoVoucher(t *testing.T) {
 				Evidence: x402.Evidence{Channel: row.ID}}
 			now := b.learn(t.Context(), voucher, x402.Status{State: x402.Expired, Block: c.block})
 			require.Equal(t, c.ends, now.State == history.Failed)
+		})
+	}
+}
+
+// ownVouchers knows every voucher for one of this wallet.
+type ownVouchers struct{ playChannels }
+
+func (*ownVouchers) OwnVoucher(string, string, x402.ChannelVoucher) bool { return true }
+
+// A seller that shows a voucher as charged which it refused before gets none for the next call: the call that
+// the voucher was for may have another one by now.
+func TestNoteCount_RefusedVoucherIsCharged(t *testing.T) {
+	const refused = "the seller charged a voucher that it had refused"
+	for name, c := range map[string]struct {
+		shown   uint64 // the voucher that the seller shows as charged; 40,000 was refused
+		open    uint64 // another call's
+		stopped string
+	}{
+		"refused before":            {shown: 40_000, stopped: refused},
+		"of another call under way": {shown: 40_000, open: 40_000},
+		"of a ledger that was lost": {shown: 50_000},
+		"charged before":            {shown: 20_000},
+	} {
+		t.Run(name, func(t *testing.T) {
+			b, _ := ownersBench(t)
+			b.seller.script = honest
+			_, err := b.Pay(t.Context(), get(testURL))
+			require.NoError(t, err)
+			b.Channels = &ownVouchers{}
+			p := b.only(t)
+			book := history.BatchBook{Vouchers: []history.BatchOpen{{Payment: p.ID, Amount: units(30_000)}}}
+			if c.open > 0 {
+				book.Vouchers = append(book.Vouchers, history.BatchOpen{Payment: p.ID, Amount: units(c.open)})
+			}
+			o := batchAsked("0xSeller")
+			config, id, err := b.Channels.Config(o.Requirement, o.asset, "", "")
+			require.NoError(t, err)
+			row := newBatchRow(testHost, testNetwork, id, config, x402.ChannelBalance{Claimed: units(40_000)})
+			row.Claimed = units(20_000)
+			require.NoError(t, b.store.SaveChannel(t.Context(), row.WithBook(book)))
+			p.Evidence.Channel, p.Evidence.Ceiling = row.ID, units(30_000)
+			extra := map[string]json.RawMessage{
+				"channelState": fmt.Appendf(nil, `{"channelId":%q,"chargedCumulativeAmount":"%d"}`, row.ID, c.shown),
+				"voucherState": fmt.Appendf(nil, `{"signedMaxClaimable":"%d","signature":"0x12"}`, c.shown)}
+			asks := &x402.Challenge{Accepts: []x402.Requirement{{Scheme: x402.BatchSettlement,
+				Network: testNetwork, Extra: extra}}}
+			_, err = b.noteCount(t.Context(), p, facts{answer: &seller.Answer{Status: 402, Challenge: asks}})
+			require.NoError(t, err)
+			after, now := bookOf(t, b, row.ID)
+			require.Equal(t, units(max(c.shown, 20_000)), after.Claimed)
+			require.Equal(t, c.stopped, now.Stopped)
 		})
 	}
 }

@@ -21,6 +21,8 @@ import (
 //	    more than the price
 //	B5  a deposit that settled is in the book, and none is on its way at the end
 //	B6  no deposit is less than the price of its call, which the owner's rules are asked about by it
+//	B7  no channel of an honest seller is stopped, but by what its owner does (one that serves a voucher
+//	    again, as no reference server does, may say of it what it charged later)
 type batchUmpire struct {
 	taken    []*signature // that honest sellers charged
 	returned []refund
@@ -52,6 +54,9 @@ func (s *sim) booked(row history.Channel) {
 	signed, book, err := row.Batch()
 	if err == nil && signed.IsOwners() {
 		s.bookedOwners(row, signed, book)
+	}
+	if !s.lying && !s.mix.remembers && book.Stopped != "" && book.Stopped != withdrawn {
+		s.fail("B7: an honest seller's channel %s is stopped: %s", row.ID[:8], book.Stopped)
 	}
 	if c := s.channel(row.ID); err == nil && book.Stopped != "" && c != nil {
 		c.stops = book.Stopped
