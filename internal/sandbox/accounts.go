@@ -8,7 +8,7 @@ import (
 
 	"github.com/decred/dcrd/dcrec/secp256k1/v4"
 	"github.com/decred/dcrd/dcrec/secp256k1/v4/ecdsa"
-	"github.com/mr-tron/base58"
+	"github.com/gagliardetto/solana-go"
 
 	"x402-wallet/chain/evm"
 	"x402-wallet/x402"
@@ -27,7 +27,7 @@ type Account struct {
 	PlayKeypair json.RawMessage `json:"playKeypair,omitempty"`
 
 	evm    *secp256k1.PrivateKey
-	solana ed25519.PrivateKey
+	solana solana.PrivateKey
 }
 
 // SignDigest signs a hash as an EVM account does: r ‖ s ‖ v with v 27 or 28.
@@ -38,7 +38,7 @@ func (a Account) SignDigest(digest [32]byte) [65]byte {
 
 // SignMessage signs a message as a Solana account does.
 func (a Account) SignMessage(message []byte) [64]byte {
-	return [64]byte(ed25519.Sign(a.solana, message))
+	return sign(a.solana, message)
 }
 
 // NewAccount makes an account with a random key, and gives it so much (atomic units). network is "evm",
@@ -68,7 +68,7 @@ const (
 // PlayAccounts gives the two accounts that have the same keys in every sandbox so much (atomic units).
 func (s *Sandbox) PlayAccounts(amount uint64) (onEVM, onSolana Account, err error) {
 	seed := sha256.Sum256([]byte(playSeedSolana))
-	onSolana = s.solanaAccount(ed25519.NewKeyFromSeed(seed[:]), amount)
+	onSolana = s.solanaAccount(solana.PrivateKey(ed25519.NewKeyFromSeed(seed[:])), amount)
 	onEVM, err = s.evmAccount(secp256k1.PrivKeyFromBytes(Unhex(playKeyEVM)), amount)
 	return onEVM, onSolana, err
 }
@@ -83,10 +83,10 @@ func (s *Sandbox) evmAccount(private *secp256k1.PrivateKey, amount uint64) (a Ac
 	return a, err
 }
 
-func (s *Sandbox) solanaAccount(private ed25519.PrivateKey, amount uint64) Account {
-	a := Account{Network: s.named(Solana), Address: keyOf(private).String(), PlayKey: base58.Encode(private),
+func (s *Sandbox) solanaAccount(private solana.PrivateKey, amount uint64) Account {
+	a := Account{Network: s.named(Solana), Address: private.PublicKey().String(), PlayKey: private.String(),
 		solana: private}
-	a.PlayKeypair, _ = json.Marshal([ed25519.PrivateKeySize]byte(private)) // of numbers: cannot fail
+	a.PlayKeypair, _ = json.Marshal([64]byte(private)) // of numbers: cannot fail
 	a.TokenAccount = s.Fund(a.Address, amount)
 	return a
 }

@@ -11,6 +11,8 @@ import (
 	"strings"
 	"time"
 
+	"github.com/gagliardetto/solana-go"
+
 	"x402-wallet/x402"
 	"x402-wallet/x402/money"
 )
@@ -159,7 +161,7 @@ func (s *Sandbox) Owned(address string) uint64 {
 	}
 	s.solana.mu.Lock()
 	defer s.solana.mu.Unlock()
-	for _, at := range []key{k, s.solana.associated(k)} {
+	for _, at := range []solana.PublicKey{k, s.solana.associated(k)} {
 		if account := s.solana.accounts[at]; account != nil {
 			return account.amount
 		}

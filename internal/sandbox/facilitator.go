@@ -1,7 +1,6 @@
 package sandbox
 
 import (
-	"crypto/ed25519"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -13,7 +12,7 @@ import (
 	"strings"
 	"time"
 
-	"github.com/mr-tron/base58"
+	"github.com/gagliardetto/solana-go"
 
 	"x402-wallet/chain/evm"
 	"x402-wallet/x402"
@@ -165,7 +164,7 @@ func (s *Sandbox) verify(q *Submission) (signer string, err error) {
 		if err != nil {
 			return "", err
 		}
-		return tx.keys[tx.instructions[2].accounts[3]].String(), nil
+		return tx.steps[2].accounts[3].PublicKey.String(), nil
 	}
 	return "", Reason("invalid_network")
 }
@@ -224,7 +223,7 @@ func (s *Sandbox) settleExact(q *Submission) (done Settlement, err error) {
 		if errTx != nil {
 			return done, errTx
 		}
-		tx.signatures[0] = ed25519.Sign(s.feeKey, tx.message)
+		tx.Signatures[0] = sign(s.feeKey, tx.message)
 		s.solana.mu.Lock()
 		defer s.solana.mu.Unlock()
 		done, err = s.solana.execute(tx)
@@ -332,7 +331,7 @@ func inventedTransaction(network string, now time.Time) string {
 	if strings.HasPrefix(network, "eip155:") {
 		return hash
 	}
-	return base58.Encode([]byte(hash[:64]))
+	return solana.Signature([]byte(hash[:64])).String()
 }
 
 // discovery lists what the seller sells, as the Bazaar does.

@@ -8,6 +8,8 @@ import (
 	"strconv"
 	"strings"
 
+	"github.com/gagliardetto/solana-go"
+
 	"x402-wallet/chain/evm"
 	"x402-wallet/x402"
 	"x402-wallet/x402/money"
@@ -98,12 +100,12 @@ func (s *Sandbox) goodsNow() map[string]product {
 // isPayee reports whether who was paid is who is to be paid for a product.
 func (s *Sandbox) isPayee(p product, payTo string) bool {
 	if p.PayTo == "" {
-		return payTo == s.PayToEVM || payTo == s.solana.associated(mustKey(s.PayToSolana)).String()
+		return payTo == s.PayToEVM || payTo == s.solana.associated(solana.MPK(s.PayToSolana)).String()
 	}
 	if strings.HasPrefix(p.PayTo, "0x") {
 		return strings.EqualFold(p.PayTo, payTo)
 	}
-	return payTo == s.solana.associated(mustKey(p.PayTo)).String()
+	return payTo == s.solana.associated(solana.MPK(p.PayTo)).String()
 }
 
 // productOf reads what is to be sold at a path.

@@ -2,7 +2,6 @@ package sandbox
 
 import (
 	"bytes"
-	"crypto/ed25519"
 	"encoding/base64"
 	"encoding/binary"
 	"encoding/json"
@@ -12,6 +11,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/gagliardetto/solana-go"
 	"github.com/stretchr/testify/require"
 
 	"x402-wallet/chain/evm"
@@ -127,50 +127,59 @@ func facilitate(t *testing.T, s *Sandbox, path string, c *x402.Challenge, payloa
 	return answer.StatusCode, settlement
 }
 
+// draftStep is an instruction with its accounts as indexes.
+type draftStep struct {
+	program  solana.PublicKey
+	accounts []int
+	data     []byte
+}
+
 // draft is a Solana payment that tests spoil before it is signed.
 type draft struct {
-	feePayer, agent, source, destination, mint key
+	feePayer, agent, source, destination, mint solana.PublicKey
 	amount                                     uint64
 	price                                      uint64
 	memo                                       string
-	blockhash                                  key
+	blockhash                                  solana.PublicKey
 	authority                                  byte // index of the authority among the keys
-	more                                       []wireInstruction
+	more                                       []draftStep
 	legacy                                     bool
 }
 
-func newDraft(t *testing.T, s *Sandbox, agent ed25519.PrivateKey, source string, amount uint64) *draft {
+func newDraft(t *testing.T, s *Sandbox, agent solana.PrivateKey, source string, amount uint64) *draft {
 	s.solana.mu.Lock()
 	defer s.solana.mu.Unlock()
-	return &draft{feePayer: mustKey(s.FeePayer), agent: keyOf(agent), source: mustKey(source),
-		destination: s.solana.associated(mustKey(s.PayToSolana)), mint: s.solana.mint,
+	return &draft{feePayer: solana.MPK(s.FeePayer), agent: agent.PublicKey(), source: solana.MPK(source),
+		destination: s.solana.associated(solana.MPK(s.PayToSolana)), mint: s.solana.mint,
 		amount: amount, price: 1, memo: "0123456789abcdef", blockhash: s.solana.issue(s.solana.slot()),
 		authority: 1}
 }
 
 // wire is the transaction with the agent's signature, base64.
-func (d *draft) wire(agent ed25519.PrivateKey) string {
+func (d *draft) wire(agent solana.PrivateKey) string {
 	le := binary.LittleEndian
-	keys := []key{d.feePayer, d.agent, d.source, d.destination, d.mint, programBudget, programMemo,
-		programToken}
-	steps := []wireInstruction{
-		{program: programBudget, data: le.AppendUint32([]byte{2}, 20_000)},
-		{program: programBudget, data: le.AppendUint64([]byte{3}, d.price)},
-		{program: programToken, accounts: []int{2, 4, 3, int(d.authority)},
+	keys := []solana.PublicKey{d.feePayer, d.agent, d.source, d.destination, d.mint, solana.ComputeBudget,
+		solana.MemoProgramID, solana.TokenProgramID}
+	steps := []draftStep{
+		{program: solana.ComputeBudget, data: le.AppendUint32([]byte{2}, 20_000)},
+		{program: solana.ComputeBudget, data: le.AppendUint64([]byte{3}, d.price)},
+		{program: solana.TokenProgramID, accounts: []int{2, 4, 3, int(d.authority)},
 			data: append(le.AppendUint64([]byte{12}, d.amount), 6)},
 	}
 	if d.memo != "" {
-		steps = append(steps, wireInstruction{program: programMemo, data: []byte(d.memo)})
+		steps = append(steps, draftStep{program: solana.MemoProgramID, data: []byte(d.memo)})
 	}
 	message := assemble([3]byte{2, 1, 4}, keys, d.blockhash, append(steps, d.more...), d.legacy)
 	raw := append([]byte{2}, make([]byte, 64)...)
-	raw = append(append(raw, ed25519.Sign(agent, message)...), message...)
+	signature := sign(agent, message)
+	raw = append(append(raw, signature[:]...), message...)
 	return base64.StdEncoding.EncodeToString(raw)
 }
 
 // assemble writes a message: how many keys sign, how many of those and of the others are read only,
 // then the rest.
-func assemble(header [3]byte, keys []key, blockhash key, steps []wireInstruction, legacy bool) []byte {
+func assemble(header [3]byte, keys []solana.PublicKey, blockhash solana.PublicKey, steps []draftStep,
+	legacy bool) []byte {
 	message := append([]byte{0x80}, header[:]...)
 	if legacy {
 		message = message[1:]

@@ -4,13 +4,12 @@
 //
 // What must stay true: a chain here executes only what verifies, and its own books say what
 // happened, whatever the seller or the facilitator were told to claim (Inject). So tests judge a
-// wallet by Settlements and balances, never by its own word. Solana transactions are read by this
-// package's own code, not by the wallet's, so that one mistake is not made twice.
+// wallet by Settlements and balances, never by its own word. What a chain demands of a payment is this
+// package's own code, not the wallet's, so that one mistake is not made twice.
 package sandbox
 
 import (
 	"cmp"
-	"crypto/ed25519"
 	"crypto/sha256"
 	"encoding/json"
 	"errors"
@@ -22,6 +21,8 @@ import (
 	"strings"
 	"sync"
 	"time"
+
+	"github.com/gagliardetto/solana-go"
 
 	"x402-wallet/chain/evm"
 	"x402-wallet/x402"
@@ -80,8 +81,8 @@ type Sandbox struct {
 	extra    Extra
 	evm      *Chain
 	solana   *solanaChain
-	ownerKey ed25519.PrivateKey
-	feeKey   ed25519.PrivateKey
+	ownerKey solana.PrivateKey
+	feeKey   solana.PrivateKey
 
 	servers []*http.Server
 	client  *http.Client // the seller's, for the facilitator
@@ -110,11 +111,11 @@ func Start(o Options) (*Sandbox, error) {
 		client: &http.Client{Transport: &http.Transport{}, Timeout: 30 * time.Second},
 		faults: map[faultAt]int{}, asked: map[string]int{},
 		served: map[string]int{}, presented: map[[sha256.Size]byte]bool{}, redeemed: map[string]bool{}}
-	owner := keyOf(s.ownerKey)
-	s.Owner, s.FeePayer = owner.String(), keyOf(s.feeKey).String()
-	s.OwnerKeypair, _ = json.Marshal([ed25519.PrivateKeySize]byte(s.ownerKey)) // of numbers: cannot fail
-	s.Settler, _ = evm.Address(HashOf("settler", s.FeePayer)[:42])             // of 20 bytes: cannot fail
-	s.PayToEVM, s.PayToSolana = "0x209693Bc6afc0C5328bA36FaF03C514EF312287C", keyOf(newKey()).String()
+	owner := s.ownerKey.PublicKey()
+	s.Owner, s.FeePayer = owner.String(), s.feeKey.PublicKey().String()
+	s.OwnerKeypair, _ = json.Marshal([64]byte(s.ownerKey))         // of numbers: cannot fail
+	s.Settler, _ = evm.Address(HashOf("settler", s.FeePayer)[:42]) // of 20 bytes: cannot fail
+	s.PayToEVM, s.PayToSolana = "0x209693Bc6afc0C5328bA36FaF03C514EF312287C", newKey().PublicKey().String()
 
 	registry := x402.NewRegistry(nil)
 	onEVM, onSolana := o.networks()
@@ -123,7 +124,7 @@ func Start(o Options) (*Sandbox, error) {
 	s.evm = newChain(dollar, s.now, o.Finality, &s.extra)
 	s.solana = newSolanaChain(mint, s.now, o.Finality)
 	s.OwnerAccount = s.solana.open(owner, purse).String()
-	s.solana.open(mustKey(s.PayToSolana), 0)
+	s.solana.open(solana.MPK(s.PayToSolana), 0)
 
 	goods, err := s.makeAll(products)
 	if err != nil {
@@ -230,7 +231,7 @@ func (s *Sandbox) Fund(address string, amount uint64) (account string) {
 	}
 	s.solana.mu.Lock()
 	defer s.solana.mu.Unlock()
-	return s.solana.open(mustKey(address), amount).String()
+	return s.solana.open(solana.MPK(address), amount).String()
 }
 
 // AccountOf is where an address's play dollars lie: at an EVM address itself, of a Solana address in its own
@@ -247,8 +248,8 @@ func (s *Sandbox) AccountOf(address string) string {
 func (s *Sandbox) Delegate(agent string, amount uint64) (tokenAccount string) {
 	s.solana.mu.Lock()
 	defer s.solana.mu.Unlock()
-	account := s.solana.accounts[mustKey(s.OwnerAccount)]
-	account.delegate, account.delegated = mustKey(agent), amount
+	account := s.solana.accounts[solana.MPK(s.OwnerAccount)]
+	account.delegate, account.delegated = solana.MPK(agent), amount
 	return s.OwnerAccount
 }
 
@@ -256,7 +257,7 @@ func (s *Sandbox) Delegate(agent string, amount uint64) (tokenAccount string) {
 func (s *Sandbox) Freeze(tokenAccount string, frozen bool) {
 	s.solana.mu.Lock()
 	defer s.solana.mu.Unlock()
-	s.solana.accounts[mustKey(tokenAccount)].frozen = frozen
+	s.solana.accounts[solana.MPK(tokenAccount)].frozen = frozen
 }
 
 // Balance is what an EVM address or a Solana token account holds.
@@ -274,12 +275,10 @@ func (s *Sandbox) Delegated(tokenAccount string) uint64 {
 	return s.solana.account(tokenAccount).delegated
 }
 
-func newKey() ed25519.PrivateKey {
-	_, private, _ := ed25519.GenerateKey(nil) // from crypto/rand, which never fails
+func newKey() solana.PrivateKey {
+	private, _ := solana.NewRandomPrivateKey() // from crypto/rand, which never fails
 	return private
 }
-
-func keyOf(private ed25519.PrivateKey) key { return key(private.Public().(ed25519.PublicKey)) }
 
 // Networks are the CAIP-2 names of the two chains.
 func (s *Sandbox) Networks() (onEVM, onSolana string) { return s.options.networks() }

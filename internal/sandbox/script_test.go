@@ -9,6 +9,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/gagliardetto/solana-go"
 	"github.com/mr-tron/base58"
 	"github.com/stretchr/testify/require"
 
@@ -183,7 +184,7 @@ func TestPlayAccounts(t *testing.T) {
 	var pair [64]byte
 	require.NoError(t, json.Unmarshal(onSolana.PlayKeypair, &pair))
 	require.Equal(t, base58.Encode(pair[:]), onSolana.PlayKey)
-	require.Equal(t, keyOf(pair[:]).String(), onSolana.Address)
+	require.Equal(t, solana.PrivateKey(pair[:]).PublicKey().String(), onSolana.Address)
 	_, again, err := start(t, Options{}).PlayAccounts(0)
 	require.NoError(t, err)
 	require.Equal(t, onSolana.Address, again.Address)

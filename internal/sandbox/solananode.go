@@ -8,6 +8,8 @@ import (
 	"net/http"
 	"slices"
 	"strconv"
+
+	"github.com/gagliardetto/solana-go"
 )
 
 // genesisDevnet is devnet's genesis hash, whose first 32 characters are its CAIP-2 reference.
@@ -37,8 +39,8 @@ func (s *Sandbox) solanaNode() http.Handler {
 		"getBlockHeight":             c.getBlockHeight,
 		"getAccountInfo":             c.getAccountInfo,
 		"getMultipleAccounts":        c.getMultipleAccounts,
-		"getTokenAccountsByOwner":    c.tokenAccounts(func(a *tokenAccount) key { return a.owner }),
-		"getTokenAccountsByDelegate": c.tokenAccounts(func(a *tokenAccount) key { return a.delegate }),
+		"getTokenAccountsByOwner":    c.tokenAccounts(false),
+		"getTokenAccountsByDelegate": c.tokenAccounts(true),
 		"getSignaturesForAddress":    c.getSignatures,
 		"getSignatureStatuses":       c.getStatuses,
 		"getTransaction":             c.getTransaction,
@@ -72,7 +74,7 @@ func (c *solanaChain) getLatestBlockhash(params []json.RawMessage) (any, error) 
 }
 
 func (c *solanaChain) isBlockhashValid(params []json.RawMessage) (any, error) {
-	var hash key
+	var hash solana.PublicKey
 	var config rpcConfig
 	if err := Read(params, &hash, &config); err != nil {
 		return nil, err
@@ -88,7 +90,7 @@ func (c *solanaChain) getBlockHeight(params []json.RawMessage) (any, error) {
 }
 
 func (c *solanaChain) getAccountInfo(params []json.RawMessage) (any, error) {
-	var k key
+	var k solana.PublicKey
 	var config rpcConfig
 	if err := readBase64(params, &config, &k); err != nil {
 		return nil, err
@@ -97,7 +99,7 @@ func (c *solanaChain) getAccountInfo(params []json.RawMessage) (any, error) {
 }
 
 func (c *solanaChain) getMultipleAccounts(params []json.RawMessage) (any, error) {
-	var keys []key
+	var keys []solana.PublicKey
 	var config rpcConfig
 	if err := Read(params, &keys, &config); err != nil {
 		return nil, err
@@ -110,7 +112,7 @@ func (c *solanaChain) getMultipleAccounts(params []json.RawMessage) (any, error)
 }
 
 // info is an account as nodes tell it; nil when there is none.
-func (c *solanaChain) info(k key) any {
+func (c *solanaChain) info(k solana.PublicKey) any {
 	var data []byte
 	switch {
 	case k == c.mint:
@@ -121,15 +123,15 @@ func (c *solanaChain) info(k key) any {
 		return nil
 	}
 	return map[string]any{
-		"data": []string{base64.StdEncoding.EncodeToString(data), "base64"}, "owner": programToken.String(),
-		"executable": false, "lamports": 2_039_280, "rentEpoch": 0, "space": len(data),
+		"data":  []string{base64.StdEncoding.EncodeToString(data), "base64"},
+		"owner": solana.TokenProgramID.String(), "executable": false, "lamports": 2_039_280, "rentEpoch": 0, "space": len(data),
 	}
 }
 
-// tokenAccounts lists accounts by owner or delegate, and by mint or program.
-func (c *solanaChain) tokenAccounts(by func(*tokenAccount) key) Method {
+// tokenAccounts lists accounts by owner or by delegate, and by mint or program.
+func (c *solanaChain) tokenAccounts(byDelegate bool) Method {
 	return func(params []json.RawMessage) (any, error) {
-		var whose key
+		var whose solana.PublicKey
 		var filter struct{ Mint, ProgramID string }
 		var config rpcConfig
 		if err := readBase64(params, &config, &whose, &filter); err != nil {
@@ -140,15 +142,19 @@ func (c *solanaChain) tokenAccounts(by func(*tokenAccount) key) Method {
 		}
 		var found []string
 		for k, a := range c.accounts {
-			ofMint := filter.Mint == a.mint.String() || filter.ProgramID == programToken.String()
-			if by(a) == whose && whose != (key{}) && ofMint {
+			ofMint := filter.Mint == a.mint.String() || filter.ProgramID == solana.TokenProgramID.String()
+			by := a.owner
+			if byDelegate {
+				by = a.delegate
+			}
+			if by == whose && !whose.IsZero() && ofMint {
 				found = append(found, k.String())
 			}
 		}
 		slices.Sort(found)
 		list := []any{}
 		for _, address := range found {
-			list = append(list, map[string]any{"pubkey": address, "account": c.info(mustKey(address))})
+			list = append(list, map[string]any{"pubkey": address, "account": c.info(solana.MPK(address))})
 		}
 		return withContext(c.at(config.Commitment), list), nil
 	}
@@ -181,7 +187,7 @@ func (c *solanaChain) sendTransaction(params []json.RawMessage) (any, error) {
 	return done.Transaction, nil
 }
 
-func transactionAt(params []json.RawMessage) (*wireTx, error) {
+func transactionAt(params []json.RawMessage) (*transaction, error) {
 	var text string
 	var config rpcConfig
 	if err := readBase64(params, &config, &text); err != nil {
@@ -204,7 +210,7 @@ func (c *solanaChain) status(t *solanaTransaction) string {
 
 // getSignatures lists the transactions that name an address, newest first.
 func (c *solanaChain) getSignatures(params []json.RawMessage) (any, error) {
-	var k key
+	var k solana.PublicKey
 	config := rpcConfig{Limit: 1000}
 	if err := Read(params, &k, &config); err != nil {
 		return nil, err
@@ -217,7 +223,7 @@ func (c *solanaChain) getSignatures(params []json.RawMessage) (any, error) {
 		if t.id == config.Until || len(list) == config.Limit {
 			break
 		}
-		if started && slices.Contains(t.tx.keys, k) && t.slot <= c.at(config.Commitment) {
+		if started && slices.Contains(t.tx.Message.AccountKeys, k) && t.slot <= c.at(config.Commitment) {
 			list = append(list, map[string]any{
 				"signature": t.id, "slot": t.slot, "err": nil, "memo": memoOf(t.tx), "blockTime": t.at.Unix(),
 				"confirmationStatus": c.status(t),
@@ -229,22 +235,12 @@ func (c *solanaChain) getSignatures(params []json.RawMessage) (any, error) {
 }
 
 // memoOf is the memo as nodes tell it, "[length] text"; nil when there is none.
-func memoOf(tx *wireTx) any {
+func memoOf(tx *transaction) any {
 	memo := tx.memo()
 	if memo == "" {
 		return nil
 	}
 	return "[" + strconv.Itoa(len(memo)) + "] " + memo
-}
-
-// memo is the text of the transaction's first memo.
-func (tx *wireTx) memo() string {
-	for _, ix := range tx.instructions {
-		if ix.program == programMemo {
-			return string(ix.data)
-		}
-	}
-	return ""
 }
 
 func (c *solanaChain) getStatuses(params []json.RawMessage) (any, error) {
@@ -278,12 +274,12 @@ func (c *solanaChain) getTransaction(params []json.RawMessage) (any, error) {
 		return nil, nil
 	}
 	version := any("legacy")
-	if t.tx.versioned {
+	if t.tx.Message.IsVersioned() {
 		version = 0
 	}
 	return map[string]any{
 		"slot": t.slot, "blockTime": t.at.Unix(), "version": version,
-		"transaction": []string{base64.StdEncoding.EncodeToString(t.tx.bytes()), "base64"},
+		"transaction": []string{t.tx.MustToBase64(), "base64"},
 		"meta": map[string]any{
 			"err": nil, "status": map[string]any{"Ok": nil}, "fee": 10_000, "innerInstructions": []any{},
 			"logMessages":      []string{},
@@ -299,7 +295,7 @@ func (c *solanaChain) tokenBalances(accounts map[int]tokenAccount) []any {
 		a := accounts[i]
 		list = append(list, map[string]any{
 			"accountIndex": i, "mint": a.mint.String(), "owner": a.owner.String(),
-			"programId": programToken.String(),
+			"programId": solana.TokenProgramID.String(),
 			"uiTokenAmount": map[string]any{"amount": strconv.FormatUint(a.amount, 10),
 				"decimals":       c.asset.Decimals,
 				"uiAmountString": strconv.FormatFloat(float64(a.amount)/USDC, 'f', -1, 64)},

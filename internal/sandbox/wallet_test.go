@@ -2,12 +2,12 @@ package sandbox
 
 import (
 	"context"
-	"crypto/ed25519"
 	"crypto/rand"
 	"net/http"
 	"testing"
 	"time"
 
+	"github.com/gagliardetto/solana-go"
 	"github.com/stretchr/testify/require"
 
 	"x402-wallet/chain/svm"
@@ -16,12 +16,12 @@ import (
 )
 
 // solanaPayer signs as the wallet does.
-type solanaPayer struct{ private ed25519.PrivateKey }
+type solanaPayer struct{ private solana.PrivateKey }
 
-func (p solanaPayer) Address() string { return keyOf(p.private).String() }
+func (p solanaPayer) Address() string { return p.private.PublicKey().String() }
 
 func (p solanaPayer) SignTransfer(_ context.Context, d svm.Draft) ([64]byte, error) {
-	return [64]byte(ed25519.Sign(p.private, d.Message)), nil
+	return sign(p.private, d.Message), nil
 }
 
 // The wallet's own Solana code and this package's, written apart, understand each other.
