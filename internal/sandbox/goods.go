@@ -8,8 +8,6 @@ import (
 	"strconv"
 	"strings"
 
-	"github.com/gagliardetto/solana-go"
-
 	"x402-wallet/chain/evm"
 	"x402-wallet/x402"
 	"x402-wallet/x402/money"
@@ -95,17 +93,6 @@ func (s *Sandbox) goodsNow() map[string]product {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return maps.Clone(s.goods)
-}
-
-// isPayee reports whether who was paid is who is to be paid for a product.
-func (s *Sandbox) isPayee(p product, payTo string) bool {
-	if p.PayTo == "" {
-		return payTo == s.PayToEVM || payTo == s.solana.associated(solana.MPK(s.PayToSolana)).String()
-	}
-	if strings.HasPrefix(p.PayTo, "0x") {
-		return strings.EqualFold(p.PayTo, payTo)
-	}
-	return payTo == s.solana.associated(solana.MPK(p.PayTo)).String()
 }
 
 // productOf reads what is to be sold at a path.

@@ -1,15 +1,11 @@
 package sandbox
 
 import (
-	"bytes"
 	"encoding/base64"
 	"encoding/binary"
 	"encoding/json"
-	"io"
-	"net/http"
 	"slices"
 	"testing"
-	"time"
 
 	"github.com/gagliardetto/solana-go"
 	"github.com/stretchr/testify/require"
@@ -48,83 +44,6 @@ func (p *evmPayer) sign(t *testing.T, s *Sandbox, r x402.Requirement) x402.Autho
 		Validity: r.MaxTimeout, Now: s.now()})
 	require.NoError(t, err)
 	return a
-}
-
-// response is an HTTP answer, read.
-type response struct {
-	status int
-	header http.Header
-	body   string
-	err    error // the connection ended early
-}
-
-func get(t *testing.T, url, name, value string) response {
-	return within(t, 20*time.Second, url, name, value)
-}
-
-func within(t *testing.T, patience time.Duration, url, name, value string) response {
-	request, err := http.NewRequestWithContext(t.Context(), http.MethodGet, url, nil)
-	require.NoError(t, err)
-	if name != "" {
-		request.Header.Set(name, value)
-	}
-	client := &http.Client{Timeout: patience, Transport: &http.Transport{DisableKeepAlives: true},
-		CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }}
-	answer, err := client.Do(request)
-	if err != nil {
-		return response{err: err}
-	}
-	defer answer.Body.Close()
-	body, err := io.ReadAll(answer.Body)
-	return response{answer.StatusCode, answer.Header, string(body), err}
-}
-
-// challenge asks a path and reads what it wants.
-func challenge(t *testing.T, s *Sandbox, path string) *x402.Challenge {
-	answer := get(t, s.SellerURL+path, "", "")
-	require.NoError(t, answer.err)
-	c, err := x402.ReadChallenge(answer.status, answer.header, []byte(answer.body))
-	require.NoError(t, err)
-	return c
-}
-
-// pay presents a payload for the first option.
-func pay(t *testing.T, s *Sandbox, path string, c *x402.Challenge, payload json.RawMessage) response {
-	return payWithin(t, 20*time.Second, s, path, c, payload)
-}
-
-func payWithin(t *testing.T, patience time.Duration, s *Sandbox, path string, c *x402.Challenge,
-	payload json.RawMessage) response {
-	encoded, err := x402.EncodePayload(c, c.Accepts[0], payload, nil)
-	require.NoError(t, err)
-	paid := x402.Attach(c.Dialect, encoded)
-	return within(t, patience, s.SellerURL+path, paid.Header, paid.Value)
-}
-
-// why is the seller's reason in a refusal.
-func why(t *testing.T, r response) string {
-	c, err := x402.ReadChallenge(r.status, r.header, []byte(r.body))
-	require.NoError(t, err, "%+v", r)
-	return c.Error
-}
-
-// facilitate calls /settle as a wallet would.
-func facilitate(t *testing.T, s *Sandbox, path string, c *x402.Challenge, payload json.RawMessage) (int,
-	*x402.Settlement) {
-	encoded, err := x402.EncodePayload(c, c.Accepts[0], payload, nil)
-	require.NoError(t, err)
-	body, err := json.Marshal(map[string]any{"x402Version": c.Version, "paymentPayload": encoded,
-		"paymentRequirements": x402.RequirementJSON(c.Accepts[0])})
-	require.NoError(t, err)
-	answer, err := http.Post(s.FacilitatorURL+path, "application/json", bytes.NewReader(body))
-	if err != nil {
-		return 0, nil
-	}
-	defer answer.Body.Close()
-	text, err := io.ReadAll(answer.Body)
-	require.NoError(t, err)
-	settlement, _ := x402.DecodeSettlement(text)
-	return answer.StatusCode, settlement
 }
 
 // draftStep is an instruction with its accounts as indexes.

@@ -44,15 +44,6 @@ func (s *Sandbox) Present(payload []byte) {
 	s.presented[sha256.Sum256(payload)] = true
 }
 
-// redeem takes a transaction for a purchase; false when it has paid for one already.
-func (s *Sandbox) redeem(transaction string) bool {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	before := s.redeemed[transaction]
-	s.redeemed[transaction] = true
-	return !before
-}
-
 func (s *Sandbox) count(which map[string]int, path string) {
 	s.mu.Lock()
 	defer s.mu.Unlock()

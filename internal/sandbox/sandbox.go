@@ -99,9 +99,8 @@ type Sandbox struct {
 	presented     map[[sha256.Size]byte]bool
 	presentations int
 
-	redeemed map[string]bool // transactions that the seller has served for, where the wallet settles
-	asked    map[string]int  // seller: requests per path, paid or not
-	served   map[string]int  // seller: answers with content per path
+	asked  map[string]int // seller: requests per path, paid or not
+	served map[string]int // seller: answers with content per path
 }
 
 // Start builds the world and opens its ports on 127.0.0.1.
@@ -110,7 +109,7 @@ func Start(o Options) (*Sandbox, error) {
 	s := &Sandbox{options: o, closed: make(chan struct{}), ownerKey: newKey(), feeKey: newKey(),
 		client: &http.Client{Transport: &http.Transport{}, Timeout: 30 * time.Second},
 		faults: map[faultAt]int{}, asked: map[string]int{},
-		served: map[string]int{}, presented: map[[sha256.Size]byte]bool{}, redeemed: map[string]bool{}}
+		served: map[string]int{}, presented: map[[sha256.Size]byte]bool{}}
 	owner := s.ownerKey.PublicKey()
 	s.Owner, s.FeePayer = owner.String(), s.feeKey.PublicKey().String()
 	s.OwnerKeypair, _ = json.Marshal([64]byte(s.ownerKey))         // of numbers: cannot fail

@@ -13,11 +13,8 @@ import (
 	"x402-wallet/x402"
 )
 
-// dialects may stand in front of a path, as in /v1/weather; v2 is the default. The names are those of
-// x402.Dialect, but for x-seed: it asks as x-v2 does, and looks for proof of a settlement alone.
-var dialects = []x402.Dialect{"v2", "v2-body", "v1", "x-v2", "x-v1", xSeed, "seed-v2", "seed-plain"}
-
-const xSeed = "x-seed"
+// dialects may stand in front of a path, as in /v1/weather; v2 is the default.
+var dialects = []x402.Dialect{"v2", "v2-body", "v1"}
 
 // dialectOf is the dialect in front of a path, and what is behind it.
 func dialectOf(path string) (dialect x402.Dialect, rest string) {
@@ -43,7 +40,7 @@ func (s *Sandbox) seller() http.Handler {
 			http.NotFound(w, r)
 			return
 		}
-		sale.answer()
+		sale.Answer()
 	})
 }
 
@@ -95,21 +92,6 @@ func (s *Sale) Price() uint64 { return s.product.price }
 
 func (s *Sale) version() int { return s.dialect.Version() }
 
-// wantsProof reports whether the seller takes only transactions that the wallet settled.
-func (s *Sale) wantsProof() bool { return s.dialect.WalletSettles() || s.dialect == xSeed }
-
-func (s *Sale) answer() {
-	proof := s.R.Header.Get("X-PAYMENT-SIGNATURE")
-	switch {
-	case s.wantsProof() && proof != "" && s.product.price > 0:
-		s.redeemed(proof)
-	case s.wantsProof() && s.product.price > 0:
-		s.Refuse("Payment required", 1)
-	default:
-		s.Answer()
-	}
-}
-
 // Answer delivers what is free or paid, and asks for payment otherwise.
 func (s *Sale) Answer() {
 	payment := s.R.Header.Get("PAYMENT-SIGNATURE")
@@ -131,12 +113,7 @@ func (s *Sale) Answer() {
 func (s *Sale) Ask(why string, times uint64) {
 	accepts := s.Offers(s.version(), times)
 	challenge := map[string]any{"x402Version": s.version(), "error": why, "accepts": accepts}
-	switch {
-	case s.dialect == "seed-v2": // this form has neither resource nor extra
-		for _, offer := range accepts {
-			delete(offer.(map[string]any), "extra")
-		}
-	case s.version() == 2:
+	if s.version() == 2 {
 		challenge["resource"] = map[string]any{"url": s.SellerURL + s.Path,
 			"description": s.product.Description, "mimeType": s.product.mimeType()}
 		if len(s.Extensions) > 0 {
@@ -144,23 +121,11 @@ func (s *Sale) Ask(why string, times uint64) {
 		}
 	}
 	text, _ := json.Marshal(challenge) // of maps of strings: cannot fail
-	body := []byte("{}")
-	header := s.W.Header()
-	switch s.dialect {
-	case "v2":
-		header.Set("PAYMENT-REQUIRED", base64.StdEncoding.EncodeToString(text))
-	case "seed-v2", "x-v2", "x-v1", xSeed:
-		header.Set("X-Payment-Required", base64.StdEncoding.EncodeToString(text))
-	case "seed-plain":
-		offer := accepts[0].(map[string]any)
-		for name, key := range map[string]string{"Amount": "amount", "Recipient": "payTo", "Token": "asset",
-			"Network": "network"} {
-			header.Set("X-Payment-"+name, offer[key].(string))
-		}
-	default:
-		body = text
+	if s.dialect == "v2" {
+		s.W.Header().Set("PAYMENT-REQUIRED", base64.StdEncoding.EncodeToString(text))
+		text = []byte("{}")
 	}
-	s.Unpaid(body)
+	s.Unpaid(text)
 }
 
 // Unpaid answers with Status.
@@ -169,22 +134,6 @@ func (s *Sale) Unpaid(body []byte) {
 	s.W.Header().Set("Cache-Control", "no-store")
 	s.W.WriteHeader(s.Status)
 	s.W.Write(body)
-}
-
-// redeemed serves for a transaction that the wallet settled itself: it must be on chain, pay this
-// price to this seller, and not have bought anything yet.
-func (s *Sale) redeemed(transaction string) {
-	var paid Settlement
-	for _, settled := range s.Settlements() {
-		if settled.Transaction == transaction {
-			paid = settled
-		}
-	}
-	if !s.isPayee(s.product, paid.PayTo) || paid.Amount != s.product.price || !s.redeem(transaction) {
-		s.Refuse("the transaction does not pay for this", 1)
-		return
-	}
-	s.Deliver("")
 }
 
 // Take takes a payment that was read: verify, run, settle, serve. Faults come where they belong.

@@ -13,6 +13,7 @@ import (
 	"github.com/gagliardetto/solana-go"
 	"github.com/stretchr/testify/require"
 
+	"x402-wallet/e2e/testworld"
 	"x402-wallet/x402"
 )
 
@@ -84,15 +85,15 @@ func TestSolanaPaymentByDelegate(t *testing.T) {
 	s := start(t, Options{})
 	agent := newKey()
 	account := s.Delegate(agent.PublicKey().String(), 2*mill)
-	c := challenge(t, s, "/solana")
+	c := testworld.Challenge(t, s.SellerURL+"/solana")
 	for left := uint64(1); left < 2; left-- {
 		payload := transactionPayload(newDraft(t, s, agent, account, mill).with(func(d *draft) {
 			d.memo = []string{"last", "first"}[left]
 		}).wire(agent))
-		answer := pay(t, s, "/solana", c, payload)
-		require.Equal(t, 200, answer.status, answer.body)
+		answer := testworld.Pay(t, s.SellerURL+"/solana", c, payload)
+		require.Equal(t, 200, answer.Status, answer.Body)
 		require.EqualValues(t, left*mill, s.Delegated(account))
-		require.Equal(t, "duplicate_settlement", why(t, pay(t, s, "/solana", c, payload)))
+		require.Equal(t, "duplicate_settlement", testworld.Why(t, testworld.Pay(t, s.SellerURL+"/solana", c, payload)))
 	}
 	require.Equal(t, tokenAccount{owner: solana.MPK(s.Owner), mint: s.solana.mint, amount: purse - 2*mill},
 		s.solana.account(account), "the delegate is gone at zero")
@@ -102,12 +103,12 @@ func TestSolanaPaymentByDelegate(t *testing.T) {
 
 	// V1 without a memo, from an account of the agent's own
 	own := s.Fund(agent.PublicKey().String(), mill)
-	c = challenge(t, s, "/v1/solana")
-	answer := pay(t, s, "/v1/solana", c,
+	c = testworld.Challenge(t, s.SellerURL+"/v1/solana")
+	answer := testworld.Pay(t, s.SellerURL+"/v1/solana", c,
 		transactionPayload(newDraft(t, s, agent, own, mill).with(func(d *draft) {
 			d.memo, d.legacy = "", true
 		}).wire(agent)))
-	require.Equal(t, 200, answer.status, answer.body)
+	require.Equal(t, 200, answer.Status, answer.Body)
 	require.Zero(t, s.Balance(own))
 }
 
@@ -122,7 +123,7 @@ func TestSolanaRefuses(t *testing.T) {
 	account := s.Delegate(agent.PublicKey().String(), mill-1)
 	rich := newKey()
 	richAccount := s.Fund(rich.PublicKey().String(), USDC)
-	c := challenge(t, s, "/solana")
+	c := testworld.Challenge(t, s.SellerURL+"/solana")
 	richDraft := func(change func(*draft)) string {
 		return newDraft(t, s, rich, richAccount, mill).with(change).wire(rich)
 	}
@@ -167,7 +168,7 @@ func TestSolanaRefuses(t *testing.T) {
 		{"no base64", "!", "invalid_exact_svm_payload_transaction_could_not_be_decoded"},
 	} {
 		t.Run(row.name, func(t *testing.T) {
-			require.Equal(t, row.reason, why(t, pay(t, s, "/solana", c, transactionPayload(row.wire))),
+			require.Equal(t, row.reason, testworld.Why(t, testworld.Pay(t, s.SellerURL+"/solana", c, transactionPayload(row.wire))),
 				row.name)
 		})
 	}
@@ -176,13 +177,13 @@ func TestSolanaRefuses(t *testing.T) {
 	s.Freeze(richAccount, true)
 	frozen := richDraft(func(*draft) {})
 	require.Equal(t, "transaction_simulation_failed: instruction 2: custom program error: 0x11",
-		why(t, pay(t, s, "/solana", c, transactionPayload(frozen))))
+		testworld.Why(t, testworld.Pay(t, s.SellerURL+"/solana", c, transactionPayload(frozen))))
 	s.Freeze(richAccount, false)
 	s.Advance(151 * slotTime)
 	require.Equal(t, "transaction_simulation_failed: BlockhashNotFound",
-		why(t, pay(t, s, "/solana", c, transactionPayload(frozen))))
+		testworld.Why(t, testworld.Pay(t, s.SellerURL+"/solana", c, transactionPayload(frozen))))
 	require.Empty(t, s.Settlements())
-	require.Equal(t, 200, pay(t, s, "/solana", c, transactionPayload(richDraft(func(*draft) {}))).status)
+	require.Equal(t, 200, testworld.Pay(t, s.SellerURL+"/solana", c, transactionPayload(richDraft(func(*draft) {}))).Status)
 }
 
 // A memo that the seller asked for must be there to the letter.
@@ -190,13 +191,13 @@ func TestSellersMemo(t *testing.T) {
 	s := start(t, Options{})
 	agent := newKey()
 	account := s.Fund(agent.PublicKey().String(), USDC)
-	c := challenge(t, s, "/solana")
+	c := testworld.Challenge(t, s.SellerURL+"/solana")
 	raw := bytes.Replace(c.Accepts[0].Raw, []byte(`"extra":{`), []byte(`"extra":{"memo":"order 7",`), 1)
 	c.Accepts[0].Raw = raw
-	_, refused := facilitate(t, s, "/settle", c,
+	_, refused := testworld.Settle(t, s.FacilitatorURL, c,
 		transactionPayload(newDraft(t, s, agent, account, mill).wire(agent)))
 	require.Equal(t, "invalid_exact_svm_payload_memo_mismatch", refused.ErrorReason)
-	_, paid := facilitate(t, s, "/settle", c,
+	_, paid := testworld.Settle(t, s.FacilitatorURL, c,
 		transactionPayload(newDraft(t, s, agent, account, mill).with(func(d *draft) {
 			d.memo = "order 7"
 		}).wire(agent)))
@@ -218,11 +219,11 @@ func TestSolanaNode(t *testing.T) {
 	s := start(t, Options{Finality: 4 * time.Second})
 	agent := newKey()
 	account := s.Delegate(agent.PublicKey().String(), mill)
-	c := challenge(t, s, "/solana")
-	receipt, err := x402.ReadSettlement(pay(t, s, "/solana", c,
-		transactionPayload(newDraft(t, s, agent, account, mill).wire(agent))).header)
+	c := testworld.Challenge(t, s.SellerURL+"/solana")
+	receipt, err := x402.ReadSettlement(testworld.Pay(t, s.SellerURL+"/solana", c,
+		transactionPayload(newDraft(t, s, agent, account, mill).wire(agent))).Header)
 	require.NoError(t, err)
-	node := func(method, params string) string { return ask(t, s.SolanaNodeURL, method, params) }
+	node := func(method, params string) string { return testworld.AskNode(t, s.SolanaNodeURL, method, params) }
 
 	require.Contains(t, node("getGenesisHash", "[]"), genesisDevnet)
 	require.Contains(t, node("getAccountInfo", `["`+account+`",{"encoding":"base64"}]`), `"space":165`)
@@ -267,8 +268,8 @@ func TestOwnersTransactions(t *testing.T) {
 		signature := sign(signer, message)
 		raw := append(append([]byte{1}, signature[:]...), message...)
 		params := `["` + base64.StdEncoding.EncodeToString(raw) + `",{"encoding":"base64"}]`
-		simulated := ask(t, s.SolanaNodeURL, "simulateTransaction", params)
-		sent := ask(t, s.SolanaNodeURL, "sendTransaction", params)
+		simulated := testworld.AskNode(t, s.SolanaNodeURL, "simulateTransaction", params)
+		sent := testworld.AskNode(t, s.SolanaNodeURL, "sendTransaction", params)
 		require.Equal(t, strings.Contains(sent, "-32002"), !strings.Contains(simulated, `"err":null`))
 		return sent
 	}

@@ -124,7 +124,8 @@ func (c *solanaChain) info(k solana.PublicKey) any {
 	}
 	return map[string]any{
 		"data":  []string{base64.StdEncoding.EncodeToString(data), "base64"},
-		"owner": solana.TokenProgramID.String(), "executable": false, "lamports": 2_039_280, "rentEpoch": 0, "space": len(data),
+		"owner": solana.TokenProgramID.String(), "executable": false, "lamports": 2_039_280,
+		"rentEpoch": 0, "space": len(data),
 	}
 }
 

@@ -12,6 +12,7 @@ import (
 
 	"x402-wallet/chain/svm"
 	"x402-wallet/chain/svm/decode"
+	"x402-wallet/e2e/testworld"
 	"x402-wallet/x402"
 )
 
@@ -39,7 +40,7 @@ func TestTheWalletsSolana(t *testing.T) {
 		funds, err := wallet.Funds(t.Context(), Solana, s.solana.asset)
 		require.NoError(t, err)
 		require.Equal(t, account, funds.Source)
-		c := challenge(t, s, "/solana")
+		c := testworld.Challenge(t, s.SellerURL+"/solana")
 		a, err := wallet.Authorize(t.Context(), x402.Order{Requirement: c.Accepts[0], Asset: s.solana.asset,
 			Source: funds.Source, Validity: time.Minute, Now: s.now()})
 		require.NoError(t, err)
@@ -49,8 +50,8 @@ func TestTheWalletsSolana(t *testing.T) {
 	status, err := wallet.Status(t.Context(), a.Evidence)
 	require.NoError(t, err)
 	require.Equal(t, x402.Open, status.State)
-	answer := pay(t, s, "/solana", c, a.Payload)
-	require.Equal(t, 200, answer.status, answer)
+	answer := testworld.Pay(t, s.SellerURL+"/solana", c, a.Payload)
+	require.Equal(t, 200, answer.Status, answer)
 	require.EqualValues(t, 2*mill, s.Delegated(account))
 	status, err = wallet.Status(t.Context(), a.Evidence)
 	require.NoError(t, err)
