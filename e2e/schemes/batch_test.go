@@ -74,7 +74,7 @@ func (p *channelPayer) signed(ceiling, deposit uint64) x402.Authorization {
 }
 
 func (p *channelPayer) pay(payload json.RawMessage) testworld.Answer {
-	return testworld.Pay(p.t, p.s.SellerURL+"/batch", p.c, payload)
+	return pay(p.t, p.s, "/batch", p.c, payload)
 }
 
 // forgotten pays at a seller that has lost its memory.
@@ -151,9 +151,9 @@ func TestAChannelFromDepositToRefund(t *testing.T) {
 		Claimed: 3 * mill, Charged: 3 * mill, Claimable: 3 * mill, Ahead: mill, Vouchers: 3}}, s.Channels())
 	require.Equal(t, 3, s.Signatures(), "asking back signs nothing")
 	require.Len(t, s.Settlements(), 1, "and is no payment")
-	require.Equal(t, string(refusesBatch("refund_no_balance")), testworld.Why(t, payer.pay(asks)))
+	require.Equal(t, string(refusesBatch("refund_no_balance")), payer.pay(asks).Why(t))
 	require.Equal(t, string(refusesBatch("cumulative_below_claimed")),
-		testworld.Why(t, payer.forgotten(second.Payload)), "the seller believes the voucher, the chain has it claimed")
+		payer.forgotten(second.Payload).Why(t), "the seller believes the voucher, the chain has it claimed")
 	_, _, count = payer.paid(4*mill, leastDeposit)
 	require.Equal(t, "4000", count.Charged.String(), "it goes on from what was claimed")
 }
@@ -193,7 +193,7 @@ func TestAChannelIsBusy(t *testing.T) {
 		return len(list) == 1 && list[0].Charged == mill
 	}, 5*time.Second, 5*time.Millisecond)
 	second := payer.signed(2*mill, 0).Payload
-	require.Equal(t, "invalid_batch_settlement_evm_channel_busy", testworld.Why(t, payer.pay(second)))
+	require.Equal(t, "invalid_batch_settlement_evm_channel_busy", payer.pay(second).Why(t))
 	require.Error(t, (<-slow).Err)
 	require.Eventually(t, func() bool { return payer.pay(second).Status == 200 }, 5*time.Second,
 		20*time.Millisecond)
@@ -262,7 +262,7 @@ func TestBatchRefuses(t *testing.T) {
 		{"cumulative_exceeds_balance", payer.signed(leastDeposit+mill, leastDeposit).Payload},
 	} {
 		t.Run(row.reason, func(t *testing.T) {
-			require.Equal(t, "invalid_batch_settlement_evm_"+row.reason, testworld.Why(t, payer.pay(row.payload)))
+			require.Equal(t, "invalid_batch_settlement_evm_"+row.reason, payer.pay(row.payload).Why(t))
 		})
 	}
 	require.Empty(t, s.Settlements())
@@ -271,9 +271,9 @@ func TestBatchRefuses(t *testing.T) {
 	require.Zero(t, served)
 
 	require.Equal(t, 200, payer.pay(deposit.Payload).Status)
-	require.Equal(t, string(errMismatch), testworld.Why(t, payer.pay(deposit.Payload)))
+	require.Equal(t, string(errMismatch), payer.pay(deposit.Payload).Why(t))
 	require.Equal(t, "invalid_batch_settlement_evm_deposit_simulation_failed",
-		testworld.Why(t, payer.forgotten(deposit.Payload)), "a nonce is used once")
+		payer.forgotten(deposit.Payload).Why(t), "a nonce is used once")
 	require.Len(t, s.Settlements(), 1)
 }
 

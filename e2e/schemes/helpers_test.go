@@ -1,6 +1,7 @@
 package schemes
 
 import (
+	"encoding/json"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -40,4 +41,9 @@ func (p *evmPayer) sign(t *testing.T, s *World, r x402.Requirement) x402.Authori
 		Validity: r.MaxTimeout, Now: s.Now()})
 	require.NoError(t, err)
 	return a
+}
+
+// pay presents a payload for the first option of a challenge.
+func pay(t *testing.T, s *World, path string, c *x402.Challenge, payload json.RawMessage) testworld.Answer {
+	return testworld.Pay(t, s.SellerURL+path, c, payload)
 }

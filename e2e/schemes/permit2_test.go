@@ -29,7 +29,8 @@ func (p *evmPayer) permit(t *testing.T, s *World, c *x402.Challenge) x402.Author
 }
 
 // payPermit presents a payment by Permit2, with the approval that it has.
-func payPermit(t *testing.T, s *World, path string, c *x402.Challenge, a x402.Authorization) testworld.Answer {
+func payPermit(t *testing.T, s *World, path string, c *x402.Challenge,
+	a x402.Authorization) testworld.Answer {
 	encoded, err := x402.EncodePayload(c, c.Accepts[0], a.Payload, a.Extensions)
 	require.NoError(t, err)
 	paid := x402.Attach(c.Dialect, encoded)
@@ -93,7 +94,7 @@ func TestPermit2(t *testing.T) {
 		received, err := payer.Received(t.Context(), asked)
 		require.NoError(t, err)
 		require.Equal(t, settled.Transaction, received.Transaction, received.Note)
-		require.Equal(t, string(refusesSimulation), testworld.Why(t, payPermit(t, s, row.path, c, a)), "used")
+		require.Equal(t, string(refusesSimulation), payPermit(t, s, row.path, c, a).Why(t), "used")
 	}
 	require.Len(t, s.Settlements(), 4)
 	require.Equal(t, 4, s.Signatures())
@@ -150,7 +151,7 @@ func TestPermit2Refuses(t *testing.T) {
 	} {
 		t.Run(row.path+" "+row.reason, func(t *testing.T) {
 			c, a := signed(row.path, row.change)
-			require.Equal(t, row.reason, testworld.Why(t, payPermit(t, s, row.path, c, a)))
+			require.Equal(t, row.reason, payPermit(t, s, row.path, c, a).Why(t))
 		})
 	}
 
@@ -159,15 +160,15 @@ func TestPermit2Refuses(t *testing.T) {
 	approval := a.Extensions
 	a.Extensions = nil
 	refused := payPermit(t, s, "/permit2", c, a)
-	require.Equal(t, 412, refused.Status, testworld.Why(t, refused))
-	require.Equal(t, string(refusesAllowance), testworld.Why(t, refused))
+	require.Equal(t, 412, refused.Status, refused.Why(t))
+	require.Equal(t, string(refusesAllowance), refused.Why(t))
 	require.NotNil(t, approval)
 	a.Extensions = map[string]json.RawMessage{x402.EIP2612Sponsoring: json.RawMessage(strings.Replace(
 		string(approval[x402.EIP2612Sponsoring]), `"1000"`, `"1001"`, 1))}
-	require.Equal(t, "invalid_eip2612_extension", testworld.Why(t, payPermit(t, s, "/permit2", c, a)))
+	require.Equal(t, "invalid_eip2612_extension", payPermit(t, s, "/permit2", c, a).Why(t))
 	poor := newEVMPayer(t, s, mill-1)
 	c = testworld.Challenge(t, s.SellerURL+"/permit2")
-	require.Equal(t, string(refusesBalance), testworld.Why(t, payPermit(t, s, "/permit2", c, poor.permit(t, s, c))))
+	require.Equal(t, string(refusesBalance), payPermit(t, s, "/permit2", c, poor.permit(t, s, c)).Why(t))
 	require.Empty(t, s.Settlements())
 }
 

@@ -10,11 +10,11 @@ import (
 	"x402-wallet/internal/sandbox"
 )
 
-// What stands in front of a path of the seller's, as in /settle-first/weather, to buy from one that takes
+// What stands in front of a path of the seller's, as in /settle-first/weather, to buy from one who takes
 // only the transaction of a payment that the wallet settled. Such sellers are those of the ozskr wallet.
 const (
 	settleFirst    = "settle-first"    // asks in the header X-Payment-Required
-	settlePlain    = "settle-plain"    // asks in the headers X-Payment-Amount, -Recipient, -Token and -Network
+	settlePlain    = "settle-plain"    // asks in X-Payment-Amount, -Recipient, -Token and -Network
 	ignoresPayment = "ignores-payment" // asks in X-Payment-Required as if it settled payments itself
 )
 

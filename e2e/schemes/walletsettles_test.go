@@ -25,7 +25,7 @@ func TestWalletSettles(t *testing.T) {
 			c.Accepts[0] = r
 		}
 		payload := payer.sign(t, s, r).Payload
-		require.Equal(t, 402, testworld.Pay(t, s.SellerURL+form+"/weather", c, payload).Status)
+		require.Equal(t, 402, pay(t, s, form+"/weather", c, payload).Status)
 		status, settlement := testworld.Settle(t, s.FacilitatorURL, c, payload)
 		require.Equal(t, 200, status)
 		require.True(t, settlement.Success, settlement.ErrorReason)

@@ -21,7 +21,7 @@ type Answer struct {
 	Err    error // the connection ended early
 }
 
-// Get asks a URL on a connection of its own. It sends a header unless its name is "", and follows no redirect.
+// Get asks a URL on a connection of its own, and follows no redirect. A header is sent unless its name is "".
 func Get(t testing.TB, url, name, value string) Answer {
 	return within(t, 20*time.Second, url, name, value)
 }
@@ -84,7 +84,7 @@ func Settle(t testing.TB, facilitator string, c *x402.Challenge, payload json.Ra
 }
 
 // Why is the seller's reason in a refusal.
-func Why(t testing.TB, r Answer) string {
+func (r Answer) Why(t testing.TB) string {
 	c, err := x402.ReadChallenge(r.Status, r.Header, []byte(r.Body))
 	require.NoError(t, err, "%+v", r)
 	return c.Error

@@ -70,7 +70,8 @@ func TestFaults(t *testing.T) {
 			if row.fault == sellerHangsBefore || row.fault == sellerHangs {
 				patience = 500 * time.Millisecond
 			}
-			answer := testworld.PayWithin(t, patience, s.SellerURL+"/weather", c, payer.sign(t, s, c.Accepts[0]).Payload)
+			answer := testworld.PayWithin(t, patience, s.SellerURL+"/weather", c,
+				payer.sign(t, s, c.Accepts[0]).Payload)
 			require.Equal(t, row.status, answer.Status)
 			require.Equal(t, row.status == ended || row.fault == sellerCuts, answer.Err != nil)
 			require.Equal(t, row.moved, len(s.Settlements()) > before)
@@ -87,7 +88,7 @@ func TestFaults(t *testing.T) {
 				require.NotEqual(t, row.fault == facilitatorRefuses, receipt.Transaction != "")
 			}
 			if row.fault != "" { // used up
-				require.Equal(t, 200, testworld.Pay(t, s.SellerURL+"/weather", c, payer.sign(t, s, c.Accepts[0]).Payload).Status)
+				require.Equal(t, 200, pay(t, s, "/weather", c, payer.sign(t, s, c.Accepts[0]).Payload).Status)
 			}
 		})
 	}
@@ -97,13 +98,13 @@ func TestFaults(t *testing.T) {
 	c := testworld.Challenge(t, s.SellerURL+"/weather")
 	s.Inject(sellerRaises, math.MaxInt)
 	for range 2 {
-		answer := testworld.Pay(t, s.SellerURL+"/weather", c, payer.sign(t, s, c.Accepts[0]).Payload)
+		answer := pay(t, s, "/weather", c, payer.sign(t, s, c.Accepts[0]).Payload)
 		again, err := x402.ReadChallenge(answer.Status, answer.Header, []byte(answer.Body))
 		require.NoError(t, err)
 		require.Equal(t, "2000", again.Accepts[0].Amount.String())
 	}
 	s.Heal()
-	require.Equal(t, 200, testworld.Pay(t, s.SellerURL+"/weather", c, payer.sign(t, s, c.Accepts[0]).Payload).Status)
+	require.Equal(t, 200, pay(t, s, "/weather", c, payer.sign(t, s, c.Accepts[0]).Payload).Status)
 }
 
 func TestNodeFaults(t *testing.T) {
@@ -111,7 +112,7 @@ func TestNodeFaults(t *testing.T) {
 	payer := newEVMPayer(t, s, USDC)
 	c := testworld.Challenge(t, s.SellerURL+"/weather")
 	a := payer.sign(t, s, c.Accepts[0])
-	require.Equal(t, 200, testworld.Pay(t, s.SellerURL+"/weather", c, a.Payload).Status)
+	require.Equal(t, 200, pay(t, s, "/weather", c, a.Payload).Status)
 	_, err := payer.Status(t.Context(), a.Evidence)
 	require.NoError(t, err)
 

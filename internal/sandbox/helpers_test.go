@@ -46,6 +46,11 @@ func (p *evmPayer) sign(t *testing.T, s *Sandbox, r x402.Requirement) x402.Autho
 	return a
 }
 
+// pay presents a payload for the first option of a challenge.
+func pay(t *testing.T, s *Sandbox, path string, c *x402.Challenge, payload json.RawMessage) testworld.Answer {
+	return testworld.Pay(t, s.SellerURL+path, c, payload)
+}
+
 // draftStep is an instruction with its accounts as indexes.
 type draftStep struct {
 	program  solana.PublicKey

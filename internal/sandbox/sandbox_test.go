@@ -21,7 +21,7 @@ func TestEVMPayment(t *testing.T) {
 		t.Run(dialect, func(t *testing.T) {
 			c := testworld.Challenge(t, s.SellerURL+dialect+"/weather")
 			a := payer.sign(t, s, c.Accepts[0])
-			answer := testworld.Pay(t, s.SellerURL+dialect+"/weather", c, a.Payload)
+			answer := pay(t, s, dialect+"/weather", c, a.Payload)
 			require.Equal(t, 200, answer.Status, answer.Body)
 			require.Equal(t, Content("/weather"), answer.Body)
 			receipt, err := x402.ReadSettlement(answer.Header)
@@ -33,8 +33,8 @@ func TestEVMPayment(t *testing.T) {
 			require.Equal(t, receipt.Transaction, status.Transaction)
 			require.Empty(t, status.Note)
 
-			again := testworld.Pay(t, s.SellerURL+dialect+"/weather", c, a.Payload)
-			require.Equal(t, "invalid_exact_evm_nonce_already_used", testworld.Why(t, again))
+			again := pay(t, s, dialect+"/weather", c, a.Payload)
+			require.Equal(t, "invalid_exact_evm_nonce_already_used", again.Why(t))
 		})
 	}
 	require.Len(t, s.Settlements(), 3)
@@ -65,7 +65,7 @@ func TestEVMStatus(t *testing.T) {
 	require.NoError(t, err)
 	require.Equal(t, x402.Expired, status.State, status.Note)
 	require.Equal(t, "invalid_exact_evm_payload_authorization_valid_before",
-		testworld.Why(t, testworld.Pay(t, s.SellerURL+"/weather", c, a.Payload)))
+		pay(t, s, "/weather", c, a.Payload).Why(t))
 	require.Empty(t, s.Settlements())
 }
 
@@ -98,7 +98,7 @@ func TestEVMRefuses(t *testing.T) {
 		{"another key", replaced(`{"authorization"`, `{"x":1,"authorization"`), "invalid_payload"},
 	} {
 		t.Run(row.name, func(t *testing.T) {
-			require.Equal(t, row.reason, testworld.Why(t, testworld.Pay(t, s.SellerURL+"/weather", c, row.payload)), row.name)
+			require.Equal(t, row.reason, pay(t, s, "/weather", c, row.payload).Why(t), row.name)
 		})
 	}
 	require.Empty(t, s.Settlements())
@@ -107,7 +107,7 @@ func TestEVMRefuses(t *testing.T) {
 
 	raw := strings.Replace(string(c.Accepts[0].Raw), `"1000"`, `"1"`, 1)
 	c.Accepts[0].Raw = json.RawMessage(raw)
-	require.Equal(t, "No matching payment requirements", testworld.Why(t, testworld.Pay(t, s.SellerURL+"/weather", c, good.Payload)))
+	require.Equal(t, "No matching payment requirements", pay(t, s, "/weather", c, good.Payload).Why(t))
 }
 
 func TestConfigIsOne(t *testing.T) {

@@ -66,10 +66,10 @@ func TestControl(t *testing.T) {
 
 	for _, want := range []int{500, 200} { // the fault is for one call
 		c := testworld.Challenge(t, s.SellerURL+"/a")
-		require.Equal(t, want, testworld.Pay(t, s.SellerURL+"/a", c, payer.sign(t, s, c.Accepts[0]).Payload).Status)
+		require.Equal(t, want, pay(t, s, "/a", c, payer.sign(t, s, c.Accepts[0]).Payload).Status)
 	}
 	c := testworld.Challenge(t, s.SellerURL+"/b")
-	require.Equal(t, 502, testworld.Pay(t, s.SellerURL+"/b", c, payer.sign(t, s, c.Accepts[0]).Payload).Status)
+	require.Equal(t, 502, pay(t, s, "/b", c, payer.sign(t, s, c.Accepts[0]).Payload).Status)
 
 	var paid struct{ Payments []Paid }
 	require.Equal(t, 200, askControl(t, s, "/payments", &paid))
@@ -102,7 +102,7 @@ func TestControl(t *testing.T) {
 	require.Equal(t, 200, status)
 	c = testworld.Challenge(t, s.SellerURL+"/b")
 	require.Equal(t, "10000", c.Accepts[0].Amount.String())
-	require.Equal(t, 200, testworld.Pay(t, s.SellerURL+"/b", c, payer.sign(t, s, c.Accepts[0]).Payload).Status)
+	require.Equal(t, 200, pay(t, s, "/b", c, payer.sign(t, s, c.Accepts[0]).Payload).Status)
 }
 
 // A script with a mistake does nothing at all, and the answer says what is wrong.

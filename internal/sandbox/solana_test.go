@@ -90,10 +90,10 @@ func TestSolanaPaymentByDelegate(t *testing.T) {
 		payload := transactionPayload(newDraft(t, s, agent, account, mill).with(func(d *draft) {
 			d.memo = []string{"last", "first"}[left]
 		}).wire(agent))
-		answer := testworld.Pay(t, s.SellerURL+"/solana", c, payload)
+		answer := pay(t, s, "/solana", c, payload)
 		require.Equal(t, 200, answer.Status, answer.Body)
 		require.EqualValues(t, left*mill, s.Delegated(account))
-		require.Equal(t, "duplicate_settlement", testworld.Why(t, testworld.Pay(t, s.SellerURL+"/solana", c, payload)))
+		require.Equal(t, "duplicate_settlement", pay(t, s, "/solana", c, payload).Why(t))
 	}
 	require.Equal(t, tokenAccount{owner: solana.MPK(s.Owner), mint: s.solana.mint, amount: purse - 2*mill},
 		s.solana.account(account), "the delegate is gone at zero")
@@ -104,7 +104,7 @@ func TestSolanaPaymentByDelegate(t *testing.T) {
 	// V1 without a memo, from an account of the agent's own
 	own := s.Fund(agent.PublicKey().String(), mill)
 	c = testworld.Challenge(t, s.SellerURL+"/v1/solana")
-	answer := testworld.Pay(t, s.SellerURL+"/v1/solana", c,
+	answer := pay(t, s, "/v1/solana", c,
 		transactionPayload(newDraft(t, s, agent, own, mill).with(func(d *draft) {
 			d.memo, d.legacy = "", true
 		}).wire(agent)))
@@ -168,7 +168,7 @@ func TestSolanaRefuses(t *testing.T) {
 		{"no base64", "!", "invalid_exact_svm_payload_transaction_could_not_be_decoded"},
 	} {
 		t.Run(row.name, func(t *testing.T) {
-			require.Equal(t, row.reason, testworld.Why(t, testworld.Pay(t, s.SellerURL+"/solana", c, transactionPayload(row.wire))),
+			require.Equal(t, row.reason, pay(t, s, "/solana", c, transactionPayload(row.wire)).Why(t),
 				row.name)
 		})
 	}
@@ -177,13 +177,13 @@ func TestSolanaRefuses(t *testing.T) {
 	s.Freeze(richAccount, true)
 	frozen := richDraft(func(*draft) {})
 	require.Equal(t, "transaction_simulation_failed: instruction 2: custom program error: 0x11",
-		testworld.Why(t, testworld.Pay(t, s.SellerURL+"/solana", c, transactionPayload(frozen))))
+		pay(t, s, "/solana", c, transactionPayload(frozen)).Why(t))
 	s.Freeze(richAccount, false)
 	s.Advance(151 * slotTime)
 	require.Equal(t, "transaction_simulation_failed: BlockhashNotFound",
-		testworld.Why(t, testworld.Pay(t, s.SellerURL+"/solana", c, transactionPayload(frozen))))
+		pay(t, s, "/solana", c, transactionPayload(frozen)).Why(t))
 	require.Empty(t, s.Settlements())
-	require.Equal(t, 200, testworld.Pay(t, s.SellerURL+"/solana", c, transactionPayload(richDraft(func(*draft) {}))).Status)
+	require.Equal(t, 200, pay(t, s, "/solana", c, transactionPayload(richDraft(func(*draft) {}))).Status)
 }
 
 // A memo that the seller asked for must be there to the letter.
@@ -220,10 +220,12 @@ func TestSolanaNode(t *testing.T) {
 	agent := newKey()
 	account := s.Delegate(agent.PublicKey().String(), mill)
 	c := testworld.Challenge(t, s.SellerURL+"/solana")
-	receipt, err := x402.ReadSettlement(testworld.Pay(t, s.SellerURL+"/solana", c,
+	receipt, err := x402.ReadSettlement(pay(t, s, "/solana", c,
 		transactionPayload(newDraft(t, s, agent, account, mill).wire(agent))).Header)
 	require.NoError(t, err)
-	node := func(method, params string) string { return testworld.AskNode(t, s.SolanaNodeURL, method, params) }
+	node := func(method, params string) string {
+		return testworld.AskNode(t, s.SolanaNodeURL, method, params)
+	}
 
 	require.Contains(t, node("getGenesisHash", "[]"), genesisDevnet)
 	require.Contains(t, node("getAccountInfo", `["`+account+`",{"encoding":"base64"}]`), `"space":165`)

@@ -50,7 +50,7 @@ func TestTheWalletsSolana(t *testing.T) {
 	status, err := wallet.Status(t.Context(), a.Evidence)
 	require.NoError(t, err)
 	require.Equal(t, x402.Open, status.State)
-	answer := testworld.Pay(t, s.SellerURL+"/solana", c, a.Payload)
+	answer := pay(t, s, "/solana", c, a.Payload)
 	require.Equal(t, 200, answer.Status, answer)
 	require.EqualValues(t, 2*mill, s.Delegated(account))
 	status, err = wallet.Status(t.Context(), a.Evidence)
