@@ -151,7 +151,7 @@ func (s *Sandbox) Advance(d time.Duration) { s.world.Advance(d) }
 
 // Balance is what an address has, in atomic units of the play dollar (six decimals): an EVM address, a Solana
 // address, or a Solana token account.
-func (s *Sandbox) Balance(address string) uint64 { return s.world.Owned(address) }
+func (s *Sandbox) Balance(address string) uint64 { return s.world.Balance(address) }
 
 // WalletConfig is a config.toml for x402-wallet init --config: a wallet that lives in this sandbox, with its
 // nodes, its facilitator, and budgets of dollars.

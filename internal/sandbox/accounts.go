@@ -45,13 +45,13 @@ func (a Account) SignMessage(message []byte) [64]byte {
 // "solana", or the CAIP-2 name of one of the two chains; others are INVALID_ARGUMENT.
 func (s *Sandbox) NewAccount(network string, amount uint64) (Account, error) {
 	switch network, _ = s.networkOf(network); network {
-	case EVM:
+	case s.evm.Asset.Network:
 		private, err := secp256k1.GeneratePrivateKey()
 		if err != nil {
 			return Account{}, err
 		}
 		return s.evmAccount(private, amount)
-	case Solana:
+	case s.solana.asset.Network:
 		return s.solanaAccount(newKey(), amount), nil
 	}
 	return Account{}, x402.Errorf(x402.InvalidArgument, "there is no such chain here: evm and solana are")
@@ -74,7 +74,7 @@ func (s *Sandbox) PlayAccounts(amount uint64) (onEVM, onSolana Account, err erro
 }
 
 func (s *Sandbox) evmAccount(private *secp256k1.PrivateKey, amount uint64) (a Account, err error) {
-	a = Account{Network: s.named(EVM), PlayKey: "0x" + hex.EncodeToString(private.Serialize()), evm: private}
+	a = Account{Network: s.evm.Asset.Network, PlayKey: "0x" + hex.EncodeToString(private.Serialize()), evm: private}
 	digest := [32]byte(Keccak("who am I"))
 	a.Address, err = evm.RecoverDigest(digest, a.SignDigest(digest))
 	if err == nil {
@@ -84,7 +84,7 @@ func (s *Sandbox) evmAccount(private *secp256k1.PrivateKey, amount uint64) (a Ac
 }
 
 func (s *Sandbox) solanaAccount(private solana.PrivateKey, amount uint64) Account {
-	a := Account{Network: s.named(Solana), Address: private.PublicKey().String(), PlayKey: private.String(),
+	a := Account{Network: s.solana.asset.Network, Address: private.PublicKey().String(), PlayKey: private.String(),
 		solana: private}
 	a.PlayKeypair, _ = json.Marshal([64]byte(private)) // of numbers: cannot fail
 	a.TokenAccount = s.Fund(a.Address, amount)

@@ -51,7 +51,7 @@ func (s *Sandbox) facilitator() http.Handler {
 
 func (s *Sandbox) supported() any {
 	kinds := []any{}
-	onEVM, onSolana := s.options.networks()
+	onEVM, onSolana := s.Networks()
 	for _, version := range []int{2, 1} {
 		for _, network := range []string{onEVM, onSolana} {
 			kind := map[string]any{"x402Version": version, "scheme": "exact",
@@ -156,7 +156,7 @@ func (s *Sandbox) verify(q *Submission) (signer string, err error) {
 	if q.Terms.Scheme != x402.Exact {
 		return "", Reason("unsupported_scheme")
 	}
-	switch onEVM, onSolana := s.options.networks(); q.Terms.Network {
+	switch onEVM, onSolana := s.Networks(); q.Terms.Network {
 	case onEVM:
 		return s.verifyEVM(q)
 	case onSolana:

@@ -122,7 +122,7 @@ func (s *Sandbox) productOf(path string, p Product) (made product, err error) {
 		made.networks = append(made.networks, network)
 	}
 	if len(made.networks) == 0 {
-		made.networks = []string{EVM}
+		made.networks = []string{s.evm.Asset.Network}
 	}
 	if err := s.checkPayee(made); err != nil {
 		return refuse("%v", err)
@@ -139,34 +139,34 @@ func (s *Sandbox) checkPayee(p product) error {
 		return fmt.Errorf("payTo and asset are for what is sold by one payment on one network")
 	}
 	for _, address := range []string{p.PayTo, p.Asset} {
-		if address == "" {
-			continue
-		}
-		var err error
-		if p.networks[0] == EVM {
-			_, err = evm.Address(address)
-		} else {
-			_, err = parseKey(address)
-		}
-		if err != nil {
+		if address != "" && !isAddress(address, p.networks[0]) {
 			return fmt.Errorf("%q is no address on this network", address)
 		}
 	}
-	if p.PayTo != "" && p.networks[0] == Solana {
+	if p.PayTo != "" && p.networks[0] == s.solana.asset.Network {
 		s.Fund(p.PayTo, 0) // its token account has to be there
 	}
 	return nil
 }
 
-// networkOf reads the name of one of the two chains.
+// networkOf is the CAIP-2 name of one of the two chains.
 func (s *Sandbox) networkOf(name string) (network string, known bool) {
-	switch onEVM, onSolana := s.options.networks(); name {
+	switch onEVM, onSolana := s.Networks(); name {
 	case "evm", onEVM:
-		return EVM, true
+		return onEVM, true
 	case "solana", onSolana:
-		return Solana, true
+		return onSolana, true
 	}
 	return "", false
+}
+
+// isAddress reports whether a text is an address on a network.
+func isAddress(text, network string) bool {
+	_, err := parseKey(text)
+	if isEVM := strings.HasPrefix(network, "eip155:"); isEVM {
+		_, err = evm.Address(text)
+	}
+	return err == nil
 }
 
 // unitsOf reads dollars as atomic units of the play dollar; "" is 0.
@@ -184,10 +184,10 @@ func unitsOf(dollars string) (uint64, error) {
 // offers are the ways to pay for a product.
 func (s *Sandbox) offers(path string, p product, version int, times uint64) (list []any) {
 	for _, network := range p.networks {
-		offer := map[string]any{"scheme": x402.Exact, "network": nameOf(s.named(network), version),
+		offer := map[string]any{"scheme": x402.Exact, "network": nameOf(network, version),
 			"maxTimeoutSeconds": cmp.Or(p.MaxTimeoutSeconds, validity)}
 		amount := strconv.FormatUint(p.price*times, 10)
-		if network == EVM {
+		if network == s.evm.Asset.Network {
 			a := s.evm.Asset
 			offer["asset"], offer["payTo"], offer["extra"] = a.Address, s.PayToEVM,
 				map[string]any{"name": a.Name, "version": a.Version}
@@ -210,14 +210,6 @@ func (s *Sandbox) offers(path string, p product, version int, times uint64) (lis
 		list = append(list, offer)
 	}
 	return list
-}
-
-// named is the name that the chain of a product has here.
-func (s *Sandbox) named(network string) string {
-	if network == EVM {
-		return s.evm.Asset.Network
-	}
-	return s.solana.asset.Network
 }
 
 func (p product) mimeType() string { return cmp.Or(p.MimeType, "application/json") }

@@ -55,14 +55,6 @@ type Options struct {
 	Extend func(*Sandbox) Extra
 }
 
-// networks are the names of the two chains.
-func (o Options) networks() (evm, solana string) {
-	if o.Mainnet {
-		return "eip155:8453", "solana:5eykt4UsFv8P8NJdTREpY1vzqKqZKvdp"
-	}
-	return EVM, Solana
-}
-
 // Sandbox is a running world. It is safe for concurrent use.
 type Sandbox struct {
 	SellerURL, FacilitatorURL, EVMNodeURL, SolanaNodeURL string // http://127.0.0.1:port
@@ -117,7 +109,7 @@ func Start(o Options) (*Sandbox, error) {
 	s.PayToEVM, s.PayToSolana = "0x209693Bc6afc0C5328bA36FaF03C514EF312287C", newKey().PublicKey().String()
 
 	registry := x402.NewRegistry(nil)
-	onEVM, onSolana := o.networks()
+	onEVM, onSolana := s.Networks()
 	dollar, _ := registry.Named(onEVM, "")
 	mint, _ := registry.Named(onSolana, "")
 	s.evm = newChain(dollar, s.now, o.Finality, &s.extra)
@@ -259,14 +251,14 @@ func (s *Sandbox) Freeze(tokenAccount string, frozen bool) {
 	s.solana.accounts[solana.MPK(tokenAccount)].frozen = frozen
 }
 
-// Balance is what an EVM address or a Solana token account holds.
-func (s *Sandbox) Balance(account string) uint64 {
-	if strings.HasPrefix(account, "0x") {
+// Balance is what an EVM address, a Solana token account, or a Solana address in its own token account has.
+func (s *Sandbox) Balance(address string) uint64 {
+	if strings.HasPrefix(address, "0x") {
 		s.evm.Lock()
 		defer s.evm.Unlock()
-		return s.evm.Balance(account)
+		return s.evm.Balance(address)
 	}
-	return s.solana.account(account).amount
+	return max(s.solana.account(address).amount, s.solana.account(s.AccountOf(address)).amount)
 }
 
 // Delegated is what a delegate may still take from a Solana token account.
@@ -280,4 +272,9 @@ func newKey() solana.PrivateKey {
 }
 
 // Networks are the CAIP-2 names of the two chains.
-func (s *Sandbox) Networks() (onEVM, onSolana string) { return s.options.networks() }
+func (s *Sandbox) Networks() (onEVM, onSolana string) {
+	if s.options.Mainnet {
+		return "eip155:8453", "solana:5eykt4UsFv8P8NJdTREpY1vzqKqZKvdp"
+	}
+	return EVM, Solana
+}

@@ -5,10 +5,8 @@ import (
 	"maps"
 	"math"
 	"slices"
-	"strings"
 	"time"
 
-	"x402-wallet/chain/evm"
 	"x402-wallet/x402"
 )
 
@@ -151,7 +149,7 @@ func (s *Sandbox) times(script Script) (map[faultAt]int, error) {
 // readGifts makes functions of what a script gives.
 func (s *Sandbox) readGifts(script Script) (gifts []func(), err error) {
 	for _, g := range script.Fund {
-		amount, err := g.read("")
+		amount, err := g.read(EVM, Solana)
 		if err != nil {
 			return nil, err
 		}
@@ -167,21 +165,16 @@ func (s *Sandbox) readGifts(script Script) (gifts []func(), err error) {
 	return gifts, nil
 }
 
-// read is a gift's amount; its address has to be one, and of that chain where one is named.
-func (g Gift) read(chain string) (amount uint64, err error) {
+// read is a gift's amount. The address has to be one on one of the networks.
+func (g Gift) read(networks ...string) (amount uint64, err error) {
 	amount, err = unitsOf(g.Amount)
-	if err == nil && amount > maxGift {
-		err = errors.New("nobody has so much")
-	}
-	isEVM := strings.HasPrefix(g.Address, "0x")
+	isOn := func(network string) bool { return isAddress(g.Address, network) }
 	switch {
 	case err != nil:
-	case isEVM && chain != Solana:
-		_, err = evm.Address(g.Address)
-	case !isEVM && chain != EVM:
-		_, err = parseKey(g.Address)
-	default:
-		err = errors.New("the address is of the other chain")
+	case amount > maxGift:
+		err = errors.New("nobody has so much")
+	case !slices.ContainsFunc(networks, isOn):
+		err = errors.New("there is no such address, or it is of the other chain")
 	}
 	if err != nil {
 		return 0, x402.Errorf(x402.InvalidArgument, "%q for %q: %w", g.Amount, g.Address, err)

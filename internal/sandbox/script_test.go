@@ -179,8 +179,8 @@ func TestPlayAccounts(t *testing.T) {
 	require.NoError(t, err)
 	require.Equal(t, "0xf39Fd6e51aad88F6F4ce6aB8827279cffFb92266", onEVM.Address)
 	require.Equal(t, "0x"+playKeyEVM, onEVM.PlayKey)
-	require.EqualValues(t, 3*USDC, s.Owned(onEVM.Address))
-	require.EqualValues(t, 3*USDC, s.Owned(onSolana.Address))
+	require.EqualValues(t, 3*USDC, s.Balance(onEVM.Address))
+	require.EqualValues(t, 3*USDC, s.Balance(onSolana.Address))
 	require.EqualValues(t, 3*USDC, s.Balance(onSolana.TokenAccount))
 	var pair [64]byte
 	require.NoError(t, json.Unmarshal(onSolana.PlayKeypair, &pair))

@@ -172,7 +172,7 @@ func (s *Sale) falseReceipt() string {
 	network := s.product.networks[0]
 	text, _ := json.Marshal(map[string]any{
 		"success": true, "transaction": inventedTransaction(network, s.now()),
-		"network": nameOf(s.named(network), s.version()),
+		"network": nameOf(network, s.version()),
 	})
 	return base64.StdEncoding.EncodeToString(text)
 }
