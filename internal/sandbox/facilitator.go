@@ -14,7 +14,6 @@ import (
 
 	"github.com/gagliardetto/solana-go"
 
-	"x402-wallet/chain/evm"
 	"x402-wallet/x402"
 	"x402-wallet/x402/money"
 )
@@ -139,34 +138,27 @@ func (s *Sandbox) schemeOf(q *Submission) Scheme {
 			return *further
 		}
 	}
-	return Scheme{
-		Verify: func(q *Submission) (string, map[string]any, error) {
-			signer, err := s.verify(q)
-			return signer, nil, err
-		},
-		Settle: func(q *Submission) (Settlement, map[string]any, error) {
-			done, err := s.settleExact(q)
-			return done, nil, err
-		},
-	}
+	return Scheme{Verify: s.verifyExact, Settle: s.settleExact}
 }
 
-// verify checks a payment by exact against its terms, and the chain. signer is who signed it.
-func (s *Sandbox) verify(q *Submission) (signer string, err error) {
-	if q.Terms.Scheme != x402.Exact {
-		return "", Reason("unsupported_scheme")
-	}
-	switch onEVM, onSolana := s.Networks(); q.Terms.Network {
-	case onEVM:
-		return s.verifyEVM(q)
-	case onSolana:
-		tx, err := s.verifySolana(q)
-		if err != nil {
-			return "", err
+// verifyExact checks a payment by exact against its terms, and the chain. signer is who signed it.
+func (s *Sandbox) verifyExact(q *Submission) (signer string, more map[string]any, err error) {
+	onEVM, onSolana := s.Networks()
+	switch {
+	case q.Terms.Scheme != x402.Exact:
+		err = Reason("unsupported_scheme")
+	case q.Terms.Network == onEVM:
+		signer, err = s.verifyEVM(q)
+	case q.Terms.Network == onSolana:
+		tx, errTx := s.verifySolana(q)
+		if errTx != nil {
+			return "", nil, errTx
 		}
-		return tx.steps[2].accounts[3].PublicKey.String(), nil
+		signer = tx.steps[2].accounts[3].PublicKey.String()
+	default:
+		err = Reason("invalid_network")
 	}
-	return "", Reason("invalid_network")
+	return signer, nil, err
 }
 
 // verifyEVM is the reference facilitator's list for EIP-3009.
@@ -182,10 +174,8 @@ func (s *Sandbox) verifyEVM(q *Submission) (string, error) {
 	defer s.evm.Unlock()
 	_, auth, err := s.evm.recover(q.Payload)
 	switch {
-	case errors.Is(err, evm.ErrSignature):
-		return "", Reason("invalid_exact_evm_signature")
 	case err != nil:
-		return "", Reason("invalid_payload")
+		return "", err
 	case !strings.EqualFold(auth.To, q.Terms.PayTo):
 		return auth.From, Reason("invalid_exact_evm_recipient_mismatch")
 	case auth.Value != q.Terms.Amount:
@@ -209,27 +199,26 @@ func (s *Sandbox) settle(q *Submission, path string) (done Settlement, more map[
 }
 
 // settleExact verifies and executes a payment that moves its price at once.
-func (s *Sandbox) settleExact(q *Submission) (done Settlement, err error) {
-	if _, err = s.verify(q); err != nil {
-		return done, err
+func (s *Sandbox) settleExact(q *Submission) (done Settlement, more map[string]any, err error) {
+	_, _, err = s.verifyExact(q)
+	if err != nil {
+		return done, nil, err
 	}
-	switch q.Terms.Network {
-	case s.evm.Asset.Network:
+	if q.Terms.Network == s.evm.Asset.Network {
 		s.evm.Lock()
 		defer s.evm.Unlock()
 		done, err = s.evm.execute(s.Settler, q.Payload)
-	default:
-		tx, errTx := s.verifySolana(q)
-		if errTx != nil {
-			return done, errTx
-		}
-		tx.Signatures[0] = sign(s.feeKey, tx.message)
-		s.solana.mu.Lock()
-		defer s.solana.mu.Unlock()
-		done, err = s.solana.execute(tx)
-		err = solanaReason(err)
+		return done, nil, err
 	}
-	return done, err
+	tx, err := s.verifySolana(q)
+	if err != nil {
+		return done, nil, err
+	}
+	tx.Signatures[0] = sign(s.feeKey, tx.message)
+	s.solana.mu.Lock()
+	defer s.solana.mu.Unlock()
+	done, err = s.solana.execute(tx)
+	return done, nil, solanaReason(err)
 }
 
 // soldAt is the path of the seller for which it asks the facilitator itself.
