@@ -4,6 +4,7 @@ import (
 	"encoding/base64"
 	"encoding/json"
 	"errors"
+	"fmt"
 	"maps"
 	"net/http"
 	"slices"
@@ -12,8 +13,6 @@ import (
 	"github.com/gagliardetto/solana-go"
 )
 
-// genesisDevnet is devnet's genesis hash, whose first 32 characters are its CAIP-2 reference.
-// genesisMainnet is likewise mainnet's.
 const (
 	genesisDevnet  = "EtWTRABZaYq6iMfeYKouRu166VU2xqa1wcaWoxPkrZBG"
 	genesisMainnet = "5eykt4UsFv8P8NJdTREpY1vzqKqZKvdpKuc147dw2N9d"
@@ -33,34 +32,49 @@ type rpcConfig struct {
 func (s *Sandbox) solanaNode() http.Handler {
 	c := s.solana
 	return s.node(solanaNodeDown, rpcNode{chain: &c.mu, methods: map[string]Method{
-		"getGenesisHash":             func([]json.RawMessage) (any, error) { return s.genesis(), nil },
+		"getGenesisHash":             func([]json.RawMessage) (any, error) { return c.genesis(), nil },
 		"getLatestBlockhash":         c.getLatestBlockhash,
-		"isBlockhashValid":           c.isBlockhashValid,
+		"isBlockhashValid":           configured(c.isBlockhashValid),
 		"getBlockHeight":             c.getBlockHeight,
-		"getAccountInfo":             c.getAccountInfo,
-		"getMultipleAccounts":        c.getMultipleAccounts,
+		"getAccountInfo":             inBase64(c.getAccountInfo),
+		"getMultipleAccounts":        configured(c.getMultipleAccounts),
 		"getTokenAccountsByOwner":    c.tokenAccounts(false),
 		"getTokenAccountsByDelegate": c.tokenAccounts(true),
-		"getSignaturesForAddress":    c.getSignatures,
-		"getSignatureStatuses":       c.getStatuses,
-		"getTransaction":             c.getTransaction,
-		"simulateTransaction":        c.simulateTransaction,
-		"sendTransaction":            c.sendTransaction,
+		"getSignaturesForAddress":    configured(c.getSignatures),
+		"getSignatureStatuses":       configured(c.getStatuses),
+		"getTransaction":             inBase64(c.getTransaction),
+		"simulateTransaction":        inBase64(c.simulateTransaction),
+		"sendTransaction":            inBase64(c.sendTransaction),
 	}})
+}
+
+// configured is a method with one parameter, and a configuration that may be absent.
+func configured[P any](answer func(parameter P, config rpcConfig) (any, error)) Method {
+	return func(params []json.RawMessage) (any, error) {
+		var parameter P
+		config := rpcConfig{Limit: maxSignatures}
+		if err := Read(params, &parameter, &config); err != nil {
+			return nil, err
+		}
+		return answer(parameter, config)
+	}
+}
+
+var errEncoding = BadParams("this node speaks base64 only")
+
+// inBase64 is configured, where the configuration has to ask for base64.
+func inBase64[P any](answer func(parameter P, config rpcConfig) (any, error)) Method {
+	return configured(func(parameter P, config rpcConfig) (any, error) {
+		if config.Encoding != "base64" {
+			return nil, errEncoding
+		}
+		return answer(parameter, config)
+	})
 }
 
 // withContext is the form of an answer that belongs to a slot.
 func withContext(slot uint64, value any) any {
 	return map[string]any{"context": map[string]any{"slot": slot}, "value": value}
-}
-
-// readBase64 reads parameters of which the last is a configuration that asks for base64.
-func readBase64(params []json.RawMessage, config *rpcConfig, before ...any) error {
-	err := Read(params, append(before, config)...)
-	if err == nil && config.Encoding != "base64" {
-		err = BadParams("this node speaks base64 only")
-	}
-	return err
 }
 
 func (c *solanaChain) getLatestBlockhash(params []json.RawMessage) (any, error) {
@@ -73,12 +87,7 @@ func (c *solanaChain) getLatestBlockhash(params []json.RawMessage) (any, error) 
 		"lastValidBlockHeight": height(slot) + blockhashLife}), nil
 }
 
-func (c *solanaChain) isBlockhashValid(params []json.RawMessage) (any, error) {
-	var hash solana.PublicKey
-	var config rpcConfig
-	if err := Read(params, &hash, &config); err != nil {
-		return nil, err
-	}
+func (c *solanaChain) isBlockhashValid(hash solana.PublicKey, config rpcConfig) (any, error) {
 	slot := c.at(config.Commitment)
 	return withContext(slot, c.alive(hash, slot)), nil
 }
@@ -89,21 +98,11 @@ func (c *solanaChain) getBlockHeight(params []json.RawMessage) (any, error) {
 	return height(c.at(config.Commitment)), err
 }
 
-func (c *solanaChain) getAccountInfo(params []json.RawMessage) (any, error) {
-	var k solana.PublicKey
-	var config rpcConfig
-	if err := readBase64(params, &config, &k); err != nil {
-		return nil, err
-	}
+func (c *solanaChain) getAccountInfo(k solana.PublicKey, config rpcConfig) (any, error) {
 	return withContext(c.at(config.Commitment), c.info(k)), nil
 }
 
-func (c *solanaChain) getMultipleAccounts(params []json.RawMessage) (any, error) {
-	var keys []solana.PublicKey
-	var config rpcConfig
-	if err := Read(params, &keys, &config); err != nil {
-		return nil, err
-	}
+func (c *solanaChain) getMultipleAccounts(keys []solana.PublicKey, config rpcConfig) (any, error) {
 	infos := []any{}
 	for _, k := range keys {
 		infos = append(infos, c.info(k))
@@ -135,10 +134,13 @@ func (c *solanaChain) tokenAccounts(byDelegate bool) Method {
 		var whose solana.PublicKey
 		var filter struct{ Mint, ProgramID string }
 		var config rpcConfig
-		if err := readBase64(params, &config, &whose, &filter); err != nil {
+		err := Read(params, &whose, &filter, &config)
+		switch {
+		case err != nil:
 			return nil, err
-		}
-		if (filter.Mint == "") == (filter.ProgramID == "") {
+		case config.Encoding != "base64":
+			return nil, errEncoding
+		case (filter.Mint == "") == (filter.ProgramID == ""):
 			return nil, BadParams("one of mint and programId")
 		}
 		var found []string
@@ -161,10 +163,10 @@ func (c *solanaChain) tokenAccounts(byDelegate bool) Method {
 	}
 }
 
-func (c *solanaChain) simulateTransaction(params []json.RawMessage) (any, error) {
-	tx, err := transactionAt(params)
+func (c *solanaChain) simulateTransaction(text string, _ rpcConfig) (any, error) {
+	tx, err := decodeTransaction(text)
 	if err != nil {
-		return nil, err
+		return nil, BadParams(err.Error())
 	}
 	value := map[string]any{"err": nil, "logs": []string{}, "unitsConsumed": 6_000}
 	var why *runError
@@ -174,10 +176,10 @@ func (c *solanaChain) simulateTransaction(params []json.RawMessage) (any, error)
 	return withContext(c.slot(), value), nil
 }
 
-func (c *solanaChain) sendTransaction(params []json.RawMessage) (any, error) {
-	tx, err := transactionAt(params)
+func (c *solanaChain) sendTransaction(text string, _ rpcConfig) (any, error) {
+	tx, err := decodeTransaction(text)
 	if err != nil {
-		return nil, err
+		return nil, BadParams(err.Error())
 	}
 	done, err := c.execute(tx)
 	var why *runError
@@ -188,19 +190,6 @@ func (c *solanaChain) sendTransaction(params []json.RawMessage) (any, error) {
 	return done.Transaction, nil
 }
 
-func transactionAt(params []json.RawMessage) (*transaction, error) {
-	var text string
-	var config rpcConfig
-	if err := readBase64(params, &config, &text); err != nil {
-		return nil, err
-	}
-	tx, err := decodeTransaction(text)
-	if err != nil {
-		return nil, BadParams(err.Error())
-	}
-	return tx, nil
-}
-
 // status is how sure a transaction that landed is.
 func (c *solanaChain) status(t *solanaTransaction) string {
 	if t.slot <= c.finalSlot() {
@@ -209,14 +198,12 @@ func (c *solanaChain) status(t *solanaTransaction) string {
 	return "confirmed"
 }
 
+// maxSignatures is how many signatures getSignaturesForAddress lists at most, as public nodes do.
+const maxSignatures = 1000
+
 // getSignatures lists the transactions that name an address, newest first.
-func (c *solanaChain) getSignatures(params []json.RawMessage) (any, error) {
-	var k solana.PublicKey
-	config := rpcConfig{Limit: 1000}
-	if err := Read(params, &k, &config); err != nil {
-		return nil, err
-	}
-	if config.Limit < 1 || config.Limit > 1000 {
+func (c *solanaChain) getSignatures(k solana.PublicKey, config rpcConfig) (any, error) {
+	if config.Limit < 1 || config.Limit > maxSignatures {
 		return nil, BadParams("limit")
 	}
 	list, started := []any{}, config.Before == ""
@@ -235,20 +222,15 @@ func (c *solanaChain) getSignatures(params []json.RawMessage) (any, error) {
 	return list, nil
 }
 
-// memoOf is the memo as nodes tell it, "[length] text"; nil when there is none.
+// memoOf is the memo as nodes tell it; nil when there is none.
 func memoOf(tx *transaction) any {
-	memo := tx.memo()
-	if memo == "" {
-		return nil
+	if memo := tx.memo(); memo != "" {
+		return fmt.Sprintf("[%d] %s", len(memo), memo)
 	}
-	return "[" + strconv.Itoa(len(memo)) + "] " + memo
+	return nil
 }
 
-func (c *solanaChain) getStatuses(params []json.RawMessage) (any, error) {
-	var ids []string
-	if err := Read(params, &ids); err != nil {
-		return nil, err
-	}
+func (c *solanaChain) getStatuses(ids []string, _ rpcConfig) (any, error) {
 	list := []any{}
 	for _, id := range ids {
 		t := c.byID[id]
@@ -264,12 +246,7 @@ func (c *solanaChain) getStatuses(params []json.RawMessage) (any, error) {
 	return withContext(c.slot(), list), nil
 }
 
-func (c *solanaChain) getTransaction(params []json.RawMessage) (any, error) {
-	var id string
-	var config rpcConfig
-	if err := readBase64(params, &config, &id); err != nil {
-		return nil, err
-	}
+func (c *solanaChain) getTransaction(id string, config rpcConfig) (any, error) {
 	t := c.byID[id]
 	if t == nil || t.slot > c.at(config.Commitment) {
 		return nil, nil
@@ -305,9 +282,10 @@ func (c *solanaChain) tokenBalances(accounts map[int]tokenAccount) []any {
 	return list
 }
 
-func (s *Sandbox) genesis() string {
-	if s.options.Mainnet {
-		return genesisMainnet
+// genesis is the genesis hash. Its first 32 characters are the network's CAIP-2 reference.
+func (c *solanaChain) genesis() string {
+	if c.asset.Network == Solana {
+		return genesisDevnet
 	}
-	return genesisDevnet
+	return genesisMainnet
 }
