@@ -62,19 +62,20 @@ func (s *Sandbox) NewAccount(network string, amount uint64) (Account, error) {
 // that money may lie at.
 const (
 	playKeyEVM     = "ac0974bec39a17e36ba4a6b4d238ff944bacb478cbed5efcae784d7bf4f2ff80"
-	playSeedSolana = "x402-wallet sandbox: a play key that everybody has"
+	playTextSolana = "x402-wallet sandbox: a play key that everybody has"
 )
 
 // PlayAccounts gives the two accounts that have the same keys in every sandbox so much (atomic units).
 func (s *Sandbox) PlayAccounts(amount uint64) (onEVM, onSolana Account, err error) {
-	seed := sha256.Sum256([]byte(playSeedSolana))
+	seed := sha256.Sum256([]byte(playTextSolana))
 	onSolana = s.solanaAccount(solana.PrivateKey(ed25519.NewKeyFromSeed(seed[:])), amount)
 	onEVM, err = s.evmAccount(secp256k1.PrivKeyFromBytes(Unhex(playKeyEVM)), amount)
 	return onEVM, onSolana, err
 }
 
 func (s *Sandbox) evmAccount(private *secp256k1.PrivateKey, amount uint64) (a Account, err error) {
-	a = Account{Network: s.evm.Asset.Network, PlayKey: "0x" + hex.EncodeToString(private.Serialize()), evm: private}
+	a = Account{Network: s.evm.Asset.Network, PlayKey: "0x" + hex.EncodeToString(private.Serialize()),
+		evm: private}
 	digest := [32]byte(Keccak("who am I"))
 	a.Address, err = evm.RecoverDigest(digest, a.SignDigest(digest))
 	if err == nil {
@@ -84,8 +85,8 @@ func (s *Sandbox) evmAccount(private *secp256k1.PrivateKey, amount uint64) (a Ac
 }
 
 func (s *Sandbox) solanaAccount(private solana.PrivateKey, amount uint64) Account {
-	a := Account{Network: s.solana.asset.Network, Address: private.PublicKey().String(), PlayKey: private.String(),
-		solana: private}
+	a := Account{Network: s.solana.asset.Network, Address: private.PublicKey().String(),
+		PlayKey: private.String(), solana: private}
 	a.PlayKeypair, _ = json.Marshal([64]byte(private)) // of numbers: cannot fail
 	a.TokenAccount = s.Fund(a.Address, amount)
 	return a
