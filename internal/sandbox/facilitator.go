@@ -74,6 +74,17 @@ func nameOf(network string, version int) string {
 	return network
 }
 
+// presented is a payment as a buyer presents it.
+type presented struct {
+	Version  int             `json:"x402Version"`
+	Scheme   string          `json:"scheme"`  // V1
+	Network  string          `json:"network"` // V1
+	Accepted json.RawMessage `json:"accepted"`
+	Payload  json.RawMessage `json:"payload"`
+
+	Extensions map[string]json.RawMessage `json:"extensions"`
+}
+
 // readSubmission reads a request and makes sure that payload and requirements speak of the same.
 func (s *Sandbox) readSubmission(r *http.Request) (*Submission, error) {
 	body, err := io.ReadAll(io.LimitReader(r.Body, x402.MaxBody+1))
@@ -85,15 +96,7 @@ func (s *Sandbox) readSubmission(r *http.Request) (*Submission, error) {
 		Payload      json.RawMessage `json:"paymentPayload"`
 		Requirements json.RawMessage `json:"paymentRequirements"`
 	}
-	var payment struct {
-		Version  int             `json:"x402Version"`
-		Scheme   string          `json:"scheme"`  // V1
-		Network  string          `json:"network"` // V1
-		Accepted json.RawMessage `json:"accepted"`
-		Payload  json.RawMessage `json:"payload"`
-
-		Extensions map[string]json.RawMessage `json:"extensions"`
-	}
+	var payment presented
 	if err := x402.DecodeStrict(body, x402.MaxBody, &request); err != nil {
 		return nil, Reason("invalid_payload")
 	}
@@ -353,7 +356,7 @@ func solanaReason(err error) error {
 	if !errors.As(err, &why) {
 		return err
 	}
-	if why.kind == "AlreadyProcessed" {
+	if why.reason == alreadyProcessed {
 		return Reason("duplicate_settlement")
 	}
 	return Reason(fmt.Sprintf("transaction_simulation_failed: %s", why))

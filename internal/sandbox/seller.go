@@ -81,8 +81,8 @@ func (s *Sandbox) NewSale(w http.ResponseWriter, r *http.Request, dialect x402.D
 	sale := &Sale{Sandbox: s, W: w, R: r, Path: path, Status: http.StatusPaymentRequired,
 		dialect: dialect, product: p}
 	sale.Offers = func(version int, times uint64) []any { return s.offers(path, p, version, times) }
-	sale.Refuse, sale.Note, sale.Receipt = sale.Ask, s.Present, sale.receipt
-	sale.Collect = func(submission []byte, _ json.RawMessage) { sale.collect(submission) }
+	sale.Refuse, sale.Note, sale.Collect = sale.Ask, s.Present, sale.collect
+	sale.Receipt = func(encoded string) { w.Header().Set(x402.ReceiptHeader(dialect.Version()), encoded) }
 	sale.Settling = func(submission []byte) []byte { return submission }
 	return sale
 }
@@ -146,26 +146,26 @@ func (s *Sale) Take(submission []byte, payload json.RawMessage, err error) {
 	switch s.strikeAt(s.Path, beforeSettled...) {
 	case sellerAsksAgain:
 		s.Refuse("Payment required", 1)
-		return
 	case sellerRaises:
 		s.Refuse("Payment required", 2)
-		return
 	case sellerFalseReceipt:
 		s.Deliver(s.falseReceipt())
-		return
 	case sellerRedirects:
 		elsewhere := strings.Replace(s.SellerURL, "127.0.0.1", "localhost", 1)
 		http.Redirect(s.W, s.R, elsewhere+s.R.URL.Path, http.StatusTemporaryRedirect)
-		return
 	case sellerFailsBefore:
-		http.Error(s.W, "the thermometer is broken", http.StatusInternalServerError)
-		return
+		s.fail()
 	case sellerHangsBefore:
 		s.hang(s.R)
 	case sellerCutsBefore:
 		Cut()
+	default:
+		s.Collect(submission, payload)
 	}
-	s.Collect(submission, payload)
+}
+
+func (s *Sale) fail() {
+	http.Error(s.W, "the thermometer is broken", http.StatusInternalServerError)
 }
 
 func (s *Sale) falseReceipt() string {
@@ -178,7 +178,7 @@ func (s *Sale) falseReceipt() string {
 }
 
 // collect has the facilitator verify and settle.
-func (s *Sale) collect(submission []byte) {
+func (s *Sale) collect(submission []byte, _ json.RawMessage) {
 	var verdict struct {
 		IsValid       bool   `json:"isValid"`
 		InvalidReason string `json:"invalidReason"`
@@ -213,10 +213,10 @@ func (s *Sale) After(receipt string) {
 	switch s.strikeAt(s.Path, afterSettled...) {
 	case sellerFails:
 		s.Receipt(receipt)
-		http.Error(s.W, "the thermometer is broken", http.StatusInternalServerError)
+		s.fail()
 		return
 	case sellerFailsMute:
-		http.Error(s.W, "the thermometer is broken", http.StatusInternalServerError)
+		s.fail()
 		return
 	case sellerHangs:
 		s.hang(s.R)
@@ -239,14 +239,6 @@ func (s *Sale) After(receipt string) {
 	s.Deliver(receipt)
 }
 
-func (s *Sale) receipt(encoded string) {
-	name := "PAYMENT-RESPONSE"
-	if s.version() == 1 {
-		name = "X-PAYMENT-RESPONSE"
-	}
-	s.W.Header().Set(name, encoded)
-}
-
 // Deliver is the content, with a receipt unless it is empty.
 func (s *Sale) Deliver(receipt string) {
 	if receipt != "" {
@@ -265,13 +257,7 @@ func (s *Sale) read(header string) (submission []byte, payload json.RawMessage, 
 	if err != nil {
 		return nil, nil, Reason("invalid_payload")
 	}
-	var payment struct {
-		Version  int             `json:"x402Version"`
-		Scheme   string          `json:"scheme"`
-		Network  string          `json:"network"`
-		Accepted json.RawMessage `json:"accepted"`
-		Payload  json.RawMessage `json:"payload"`
-	}
+	var payment presented
 	if x402.DecodeStrict(text, x402.MaxHeader, &payment) != nil || payment.Version != s.version() {
 		return nil, nil, Reason("invalid_payload")
 	}
@@ -293,32 +279,32 @@ func (s *Sale) read(header string) (submission []byte, payload json.RawMessage, 
 // Facilitate calls the facilitator as a seller does, and reads its answer into a value. Where that is not
 // 200 or 400 with JSON it answers the request itself, and returns false.
 func (s *Sale) Facilitate(path string, submission []byte, into any) (ok bool) {
-	answer, err := s.facilitate(path, submission)
-	if err == nil {
-		err = json.Unmarshal(answer, into)
-	}
+	err := s.facilitate(path, submission, into)
 	if err != nil {
 		http.Error(s.W, "the facilitator did not answer", http.StatusBadGateway)
 	}
 	return err == nil
 }
 
-func (s *Sale) facilitate(path string, submission []byte) ([]byte, error) {
+func (s *Sale) facilitate(path string, submission []byte, into any) error {
 	request, err := http.NewRequestWithContext(s.R.Context(), http.MethodPost, s.FacilitatorURL+path,
 		bytes.NewReader(submission))
 	if err != nil {
-		return nil, err
+		return err
 	}
 	request.Header.Set("Content-Type", "application/json")
 	request.Header.Set(sellerMark, s.SellerURL+s.Path)
 	response, err := s.client.Do(request)
 	if err != nil {
-		return nil, err
+		return err
 	}
 	defer response.Body.Close()
 	answer, err := io.ReadAll(io.LimitReader(response.Body, x402.MaxBody))
 	if err == nil && response.StatusCode != http.StatusOK && response.StatusCode != http.StatusBadRequest {
 		err = fmt.Errorf("status %d", response.StatusCode)
 	}
-	return answer, err
+	if err != nil {
+		return err
+	}
+	return json.Unmarshal(answer, into)
 }

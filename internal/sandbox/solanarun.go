@@ -9,11 +9,17 @@ import (
 
 // runError is why a Solana transaction does not execute, as the cluster tells it.
 type runError struct {
-	kind        string // "" for an instruction's
-	instruction int
-	custom      int    // the program's own number
-	other       string // instead of a number
+	step   int    // the index of the instruction; wholeTransaction for none
+	reason string // "" where the program has a number for it
+	custom int    // that number
 }
+
+const (
+	wholeTransaction = -1
+	alreadyProcessed = "AlreadyProcessed"
+)
+
+func failed(reason string) error { return &runError{step: wholeTransaction, reason: reason} }
 
 // The token program's numbers (spl-token error.rs).
 const (
@@ -26,23 +32,23 @@ const (
 
 func (e *runError) Error() string {
 	switch {
-	case e.kind != "":
-		return e.kind
-	case e.other != "":
-		return fmt.Sprintf("instruction %d: %s", e.instruction, e.other)
+	case e.step == wholeTransaction:
+		return e.reason
+	case e.reason != "":
+		return fmt.Sprintf("instruction %d: %s", e.step, e.reason)
 	}
-	return fmt.Sprintf("instruction %d: custom program error: 0x%x", e.instruction, e.custom)
+	return fmt.Sprintf("instruction %d: custom program error: 0x%x", e.step, e.custom)
 }
 
 // shown is the error as JSON-RPC has it.
 func (e *runError) shown() any {
 	switch {
-	case e.kind != "":
-		return e.kind
-	case e.other != "":
-		return map[string]any{"InstructionError": []any{e.instruction, e.other}}
+	case e.step == wholeTransaction:
+		return e.reason
+	case e.reason != "":
+		return map[string]any{"InstructionError": []any{e.step, e.reason}}
 	}
-	return map[string]any{"InstructionError": []any{e.instruction, map[string]int{"Custom": e.custom}}}
+	return map[string]any{"InstructionError": []any{e.step, map[string]int{"Custom": e.custom}}}
 }
 
 // execution is a transaction being run: what it has changed so far is kept apart.
@@ -58,14 +64,14 @@ type execution struct {
 func (c *solanaChain) run(tx *transaction, firstSignature int) (*execution, error) {
 	for i := firstSignature; i < len(tx.Signatures); i++ {
 		if !tx.signed(i) {
-			return nil, &runError{kind: "SignatureFailure"}
+			return nil, failed("SignatureFailure")
 		}
 	}
 	if !c.alive(solana.PublicKey(tx.Message.RecentBlockhash), c.slot()) {
-		return nil, &runError{kind: "BlockhashNotFound"}
+		return nil, failed("BlockhashNotFound")
 	}
 	if c.messages[sha256.Sum256(tx.message)] {
-		return nil, &runError{kind: "AlreadyProcessed"}
+		return nil, failed(alreadyProcessed)
 	}
 	e := &execution{chain: c, changed: map[solana.PublicKey]*tokenAccount{}}
 	for i, ix := range tx.steps {
@@ -226,6 +232,6 @@ func (e *execution) open(at *solana.AccountMeta) (*tokenAccount, error) {
 	return e.changed[k], nil
 }
 
-func (e *execution) custom(n int) error { return &runError{instruction: e.step, custom: n} }
+func (e *execution) custom(n int) error { return &runError{step: e.step, custom: n} }
 
-func (e *execution) other(why string) error { return &runError{instruction: e.step, other: why} }
+func (e *execution) other(why string) error { return &runError{step: e.step, reason: why} }
