@@ -183,7 +183,7 @@ func (s *Sandbox) verifyEVM(q *Submission) (string, error) {
 		return auth.From, Reason("invalid_exact_evm_recipient_mismatch")
 	case auth.Value != q.Terms.Amount:
 		return auth.From, Reason("invalid_exact_evm_payload_authorization_value_mismatch")
-	case auth.ValidBefore < s.now().Unix()+youngest:
+	case auth.ValidBefore < s.Now().Unix()+youngest:
 		return auth.From, Reason("invalid_exact_evm_payload_authorization_valid_before")
 	}
 	_, _, err = s.evm.check(q.Payload)
@@ -297,9 +297,9 @@ func (s *Sandbox) insteadOfSettling(w http.ResponseWriter, q *Submission, fault 
 	case facilitatorCutsBefore:
 		Cut()
 	case facilitatorLies:
-		writeJSON(w, http.StatusOK, settled(q, inventedTransaction(q.Terms.Network, s.now()), nil))
+		writeJSON(w, http.StatusOK, settled(q, inventedTransaction(q.Terms.Network, s.Now()), nil))
 	case facilitatorNeverLands:
-		writeJSON(w, http.StatusOK, settled(q, inventedTransaction(q.Terms.Network, s.now()),
+		writeJSON(w, http.StatusOK, settled(q, inventedTransaction(q.Terms.Network, s.Now()),
 			Reason("settlement_pending")))
 	default:
 		return false
@@ -339,7 +339,7 @@ func (s *Sandbox) discovery(w http.ResponseWriter, r *http.Request) {
 		items = append(items, map[string]any{
 			"resource": s.SellerURL + path, "type": "http", "x402Version": 2,
 			"accepts": s.offers(path, p, 2, 1), "description": p.Description,
-			"mimeType": p.mimeType(), "lastUpdated": s.now().UTC().Format(time.RFC3339),
+			"mimeType": p.mimeType(), "lastUpdated": s.Now().UTC().Format(time.RFC3339),
 		})
 	}
 	answer := map[string]any{"x402Version": 2, "items": items, "pagination": map[string]any{"limit": 20,

@@ -134,20 +134,17 @@ func (s *Sandbox) Strike(among ...string) string { return s.strikeAt("", among..
 // Cut ends the connection without an answer.
 func Cut() { panic(http.ErrAbortHandler) }
 
-// linger waits for Options.Delay, or the sandbox's or the client's end.
-func (s *Sandbox) linger(r *http.Request) {
+// wait waits until a time, or for the client or the sandbox to go away.
+func (s *Sandbox) wait(r *http.Request, until <-chan time.Time) {
 	select {
-	case <-time.After(s.options.Delay):
+	case <-until:
 	case <-s.closed:
 	case <-r.Context().Done():
 	}
 }
 
-// hang waits for the client or the sandbox to go away.
+// hang never answers.
 func (s *Sandbox) hang(r *http.Request) {
-	select {
-	case <-s.closed:
-	case <-r.Context().Done():
-	}
+	s.wait(r, nil)
 	Cut()
 }

@@ -33,7 +33,7 @@ func newEVMPayer(t *testing.T, s *Sandbox, balance uint64) *evmPayer {
 
 func newEVMPayerOf(s *Sandbox, key evm.Signer, balance uint64) *evmPayer {
 	p := &evmPayer{}
-	p.Exact = evm.New(evm.Options{Signer: key, RPC: map[string]string{EVM: s.EVMNodeURL}, Now: s.now})
+	p.Exact = evm.New(evm.Options{Signer: key, RPC: map[string]string{EVM: s.EVMNodeURL}, Now: s.Now})
 	s.Fund(p.Address(), balance)
 	return p
 }
@@ -41,7 +41,7 @@ func newEVMPayerOf(s *Sandbox, key evm.Signer, balance uint64) *evmPayer {
 // sign authorizes an offer; change may spoil what is signed.
 func (p *evmPayer) sign(t *testing.T, s *Sandbox, r x402.Requirement) x402.Authorization {
 	a, err := p.Authorize(t.Context(), x402.Order{Requirement: r, Asset: s.evm.Asset, Source: p.Address(),
-		Validity: r.MaxTimeout, Now: s.now()})
+		Validity: r.MaxTimeout, Now: s.Now()})
 	require.NoError(t, err)
 	return a
 }

@@ -23,7 +23,7 @@ type Settlement struct {
 func (s *Sandbox) book(done Settlement) {
 	s.telling.Lock()
 	defer s.telling.Unlock()
-	done.At = s.now()
+	done.At = s.Now()
 	s.mu.Lock()
 	s.settlements = append(s.settlements, done)
 	s.mu.Unlock()

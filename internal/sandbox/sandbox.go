@@ -112,8 +112,8 @@ func Start(o Options) (*Sandbox, error) {
 	onEVM, onSolana := s.Networks()
 	dollar, _ := registry.Named(onEVM, "")
 	mint, _ := registry.Named(onSolana, "")
-	s.evm = newChain(dollar, s.now, o.Finality, &s.extra)
-	s.solana = newSolanaChain(mint, s.now, o.Finality)
+	s.evm = newChain(dollar, s.Now, o.Finality, &s.extra)
+	s.solana = newSolanaChain(mint, s.Now, o.Finality)
 	s.OwnerAccount = s.solana.open(owner, purse).String()
 	s.solana.open(solana.MPK(s.PayToSolana), 0)
 
@@ -174,7 +174,7 @@ func (o Options) port(i int) int {
 // serve answers at a port. The Date header is the world's clock, because wallets compare it with theirs.
 func (s *Sandbox) serve(listener net.Listener, handler http.Handler) {
 	dated := http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		w.Header().Set("Date", s.now().UTC().Format(http.TimeFormat))
+		w.Header().Set("Date", s.Now().UTC().Format(http.TimeFormat))
 		handler.ServeHTTP(w, r)
 	})
 	server := &http.Server{Handler: dated, ReadHeaderTimeout: 10 * time.Second,
@@ -203,9 +203,7 @@ func (s *Sandbox) Advance(d time.Duration) {
 }
 
 // Now is the world's clock.
-func (s *Sandbox) Now() time.Time { return s.now() }
-
-func (s *Sandbox) now() time.Time {
+func (s *Sandbox) Now() time.Time {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return time.Now().Add(s.ahead)

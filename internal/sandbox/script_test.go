@@ -61,7 +61,7 @@ func TestControl(t *testing.T) {
 	require.Len(t, s.Offers(), 2)
 	require.Equal(t, []string{"/a", "/b"}, []string{s.Offers()[0].Path, s.Offers()[1].Path})
 	require.EqualValues(t, 400_000, s.Delegated(s.OwnerAccount))
-	require.WithinDuration(t, time.Now().Add(time.Hour), s.now(), time.Minute)
+	require.WithinDuration(t, time.Now().Add(time.Hour), s.Now(), time.Minute)
 	require.Equal(t, 404, testworld.Get(t, s.SellerURL+"/weather", "", "").Status)
 
 	for _, want := range []int{500, 200} { // the fault is for one call

@@ -9,6 +9,7 @@ import (
 	"net/http"
 	"strconv"
 	"strings"
+	"time"
 
 	"x402-wallet/x402"
 )
@@ -171,7 +172,7 @@ func (s *Sale) fail() {
 func (s *Sale) falseReceipt() string {
 	network := s.product.networks[0]
 	text, _ := json.Marshal(map[string]any{
-		"success": true, "transaction": inventedTransaction(network, s.now()),
+		"success": true, "transaction": inventedTransaction(network, s.Now()),
 		"network": nameOf(network, s.version()),
 	})
 	return base64.StdEncoding.EncodeToString(text)
@@ -228,7 +229,7 @@ func (s *Sale) After(receipt string) {
 		http.NewResponseController(s.W).Flush()
 		Cut()
 	case sellerSlow:
-		s.linger(s.R)
+		s.wait(s.R, time.After(s.options.Delay))
 	case sellerOmitsReceipt:
 		receipt = ""
 	case sellerGarblesReceipt:

@@ -30,7 +30,7 @@ func TestTheWalletsSolana(t *testing.T) {
 	s := start(t, Options{Finality: time.Second})
 	agent := solanaPayer{newKey()}
 	wallet := svm.New(svm.Options{Signer: agent, RPC: map[string]string{Solana: s.SolanaNodeURL},
-		HTTP: &http.Client{}, Rand: rand.Reader, Now: s.now})
+		HTTP: &http.Client{}, Rand: rand.Reader, Now: s.Now})
 	account := s.Delegate(agent.Address(), 3*mill)
 	known, err := decode.AssociatedAccount(s.Owner, s.solana.asset.Address, false)
 	require.NoError(t, err)
@@ -42,7 +42,7 @@ func TestTheWalletsSolana(t *testing.T) {
 		require.Equal(t, account, funds.Source)
 		c := testworld.Challenge(t, s.SellerURL+"/solana")
 		a, err := wallet.Authorize(t.Context(), x402.Order{Requirement: c.Accepts[0], Asset: s.solana.asset,
-			Source: funds.Source, Validity: time.Minute, Now: s.now()})
+			Source: funds.Source, Validity: time.Minute, Now: s.Now()})
 		require.NoError(t, err)
 		return c, a
 	}
