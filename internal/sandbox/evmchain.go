@@ -145,7 +145,7 @@ func (c *Chain) Add(tx *Transaction) {
 	c.txs = append(c.txs, tx)
 }
 
-// Mined is a transaction that is in a block; nil: there is none of that hash.
+// Mined returns the transaction with a hash. It returns nil if there is none in a block.
 func (c *Chain) Mined(hash string) *Transaction { return c.byHash[strings.ToLower(hash)] }
 
 // NonceKey names a payer's nonce in maps.

@@ -64,7 +64,7 @@ var (
 		facilitatorDown, evmNodeDown, solanaNodeDown, evmNodeElsewhere, evmNodeForgets})
 )
 
-// faultAt is a fault, and the seller's path at which alone it happens; "": at any, and in what is of no path.
+// faultAt is a fault at a path of the seller. With an empty path it happens at every path, and at the nodes.
 type faultAt struct{ fault, path string }
 
 // Faults are the names of all faults.
@@ -78,8 +78,8 @@ func (s *Sandbox) Inject(fault string, n int) {
 	}
 }
 
-// InjectAt is Inject for what is sold at a path of the seller; "": for everything. The nodes' faults are of
-// no path. It returns INVALID_ARGUMENT where there is no such fault.
+// InjectAt is Inject for what is sold at a path of the seller, or for everything if the path is empty. The
+// nodes' faults are at no path. It returns INVALID_ARGUMENT if there is no such fault.
 func (s *Sandbox) InjectAt(fault, path string, n int) error {
 	if err := s.checkFault(fault, path, n); err != nil {
 		return err

@@ -45,13 +45,13 @@ type Options struct {
 	// Mainnet gives the chains the names, tokens and genesis of Base and Solana, so that what real sellers
 	// ask can be paid.
 	Mainnet bool
-	// Port is the first of the ports: the seller's, and after it the facilitator's, the EVM node's, the
-	// Solana node's and the control's; 0: any that are free.
+	// Port is the seller's. The facilitator, the EVM node, the Solana node and the control get the next four.
+	// If it is 0, all get free ports.
 	Port int
-	// OnPayment is told each payment that moved play money, one after the other, before whoever paid hears of
-	// it; nil: nobody is.
+	// OnPayment, optional, is called for each payment that moved play money, before the payer has its answer.
+	// Calls do not overlap.
 	OnPayment func(Settlement)
-	// Extend is called before the ports are opened; nil: nothing is added.
+	// Extend, optional, is called before the ports are opened, and adds what it returns.
 	Extend func(*Sandbox) Extra
 }
 
@@ -163,7 +163,7 @@ func (s *Sandbox) open() error {
 	return nil
 }
 
-// port is the i-th of the ports; 0: any.
+// port is the i-th port, or 0 for any that is free.
 func (o Options) port(i int) int {
 	if o.Port == 0 {
 		return 0

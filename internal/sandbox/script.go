@@ -30,7 +30,7 @@ type Script struct {
 // ScriptFault makes a fault happen.
 type ScriptFault struct {
 	Fault  string `json:"fault"`
-	Path   string `json:"path,omitempty"`   // of the seller; "": at any
+	Path   string `json:"path,omitempty"`   // of the seller; every path if empty
 	Times  *int   `json:"times,omitempty"`  // none: once; 0 ends it
 	Always bool   `json:"always,omitempty"` // until Heal
 }

@@ -110,7 +110,7 @@ func (c *solanaChain) getMultipleAccounts(keys []solana.PublicKey, config rpcCon
 	return withContext(c.at(config.Commitment), infos), nil
 }
 
-// info is an account as nodes tell it; nil when there is none.
+// info is an account as nodes show it. It returns nil if there is none.
 func (c *solanaChain) info(k solana.PublicKey) any {
 	var data []byte
 	switch {
@@ -222,7 +222,7 @@ func (c *solanaChain) getSignatures(k solana.PublicKey, config rpcConfig) (any, 
 	return list, nil
 }
 
-// memoOf is the memo as nodes tell it; nil when there is none.
+// memoOf is the memo as nodes show it. It returns nil if there is none.
 func memoOf(tx *transaction) any {
 	if memo := tx.memo(); memo != "" {
 		return fmt.Sprintf("[%d] %s", len(memo), memo)
