@@ -141,7 +141,7 @@ func (s *Sandbox) paymentsCall(w http.ResponseWriter, r *http.Request) {
 
 func (s *Sandbox) balanceCall(w http.ResponseWriter, r *http.Request) {
 	address := r.URL.Query().Get("address")
-	if !isAddress(address, EVM) && !isAddress(address, Solana) {
+	if checkAddress(address, EVM) != nil && checkAddress(address, Solana) != nil {
 		refuse(w, http.StatusBadRequest, x402.Errorf(x402.InvalidArgument, "%q is no address", address))
 		return
 	}

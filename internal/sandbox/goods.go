@@ -139,7 +139,7 @@ func (s *Sandbox) checkPayee(p product) error {
 		return fmt.Errorf("payTo and asset are for what is sold by one payment on one network")
 	}
 	for _, address := range []string{p.PayTo, p.Asset} {
-		if address != "" && !isAddress(address, p.networks[0]) {
+		if address != "" && checkAddress(address, p.networks[0]) != nil {
 			return fmt.Errorf("%q is no address on this network", address)
 		}
 	}
@@ -160,13 +160,13 @@ func (s *Sandbox) networkOf(name string) (network string, known bool) {
 	return "", false
 }
 
-// isAddress reports whether a text is an address on a network.
-func isAddress(text, network string) bool {
+// checkAddress returns an error if a text is no address on a network.
+func checkAddress(text, network string) error {
 	_, err := parseKey(text)
-	if isEVM := strings.HasPrefix(network, "eip155:"); isEVM {
+	if strings.HasPrefix(network, "eip155:") {
 		_, err = evm.Address(text)
 	}
-	return err == nil
+	return err
 }
 
 // unitsOf reads dollars as atomic units of the play dollar; "" is 0.

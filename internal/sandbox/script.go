@@ -5,6 +5,7 @@ import (
 	"maps"
 	"math"
 	"slices"
+	"strings"
 	"time"
 
 	"x402-wallet/x402"
@@ -149,7 +150,7 @@ func (s *Sandbox) times(script Script) (map[faultAt]int, error) {
 // readGifts makes functions of what a script gives.
 func (s *Sandbox) readGifts(script Script) (gifts []func(), err error) {
 	for _, g := range script.Fund {
-		amount, err := g.read(EVM, Solana)
+		amount, err := g.read("")
 		if err != nil {
 			return nil, err
 		}
@@ -165,16 +166,21 @@ func (s *Sandbox) readGifts(script Script) (gifts []func(), err error) {
 	return gifts, nil
 }
 
-// read is a gift's amount. The address has to be one on one of the networks.
-func (g Gift) read(networks ...string) (amount uint64, err error) {
+// read is a gift's amount. The address has to be one, and of that chain unless chain is empty.
+func (g Gift) read(chain string) (amount uint64, err error) {
 	amount, err = unitsOf(g.Amount)
-	isOn := func(network string) bool { return isAddress(g.Address, network) }
+	own := Solana
+	if strings.HasPrefix(g.Address, "0x") {
+		own = EVM
+	}
 	switch {
 	case err != nil:
 	case amount > maxGift:
 		err = errors.New("nobody has so much")
-	case !slices.ContainsFunc(networks, isOn):
-		err = errors.New("there is no such address, or it is of the other chain")
+	case chain != "" && chain != own:
+		err = errors.New("the address is of the other chain")
+	default:
+		err = checkAddress(g.Address, own)
 	}
 	if err != nil {
 		return 0, x402.Errorf(x402.InvalidArgument, "%q for %q: %w", g.Amount, g.Address, err)
