@@ -5,7 +5,6 @@ import (
 	"encoding/base64"
 	"encoding/binary"
 	"encoding/json"
-	"net/http"
 	"strings"
 	"testing"
 	"time"
@@ -202,17 +201,6 @@ func TestSellersMemo(t *testing.T) {
 			d.memo = "order 7"
 		}).wire(agent)))
 	require.True(t, paid.Success, paid.ErrorReason)
-}
-
-// ask puts one question to a node.
-func ask(t *testing.T, url, method, params string) (result string) {
-	answer, err := http.Post(url, "application/json",
-		bytes.NewReader([]byte(`{"jsonrpc":"2.0","id":1,"method":"`+method+`","params":`+params+`}`)))
-	require.NoError(t, err)
-	defer answer.Body.Close()
-	var read struct{ Result, Error json.RawMessage }
-	require.NoError(t, json.NewDecoder(answer.Body).Decode(&read))
-	return string(read.Result) + string(read.Error)
 }
 
 func TestSolanaNode(t *testing.T) {
