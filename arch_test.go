@@ -124,7 +124,7 @@ var arrows = map[string][]string{
 	"internal/child/childtest": {},
 	// the test kit for others: it signs by the wallet's own code, in a sandbox
 	"x402test": {"chain/evm", "chain/svm", "internal/sandbox", "x402", "x402/money"},
-	// verifies what EVM buyers sign with the chain's own code; of Solana it has a decoder of its own
+	// verifies what EVM buyers sign with the chain's own code
 	"internal/sandbox": {"chain/evm", "x402/money", "x402"},
 }
 
@@ -133,9 +133,10 @@ var leaves = []string{"internal/pattern"}
 
 // only says who may import what from outside, because it is heavy or touches keys.
 var only = map[string][]string{
-	"github.com/ethereum/go-ethereum":   {"chain/evm", "wallet"},
-	"github.com/gagliardetto/solana-go": {"chain/svm"}, // and not chain/svm/decode, which checks it
-	"github.com/mr-tron/base58": {"chain/svm/decode", "internal/sandbox", "paywall", "wallet/agent",
+	"github.com/ethereum/go-ethereum": {"chain/evm", "wallet"},
+	// and not chain/svm/decode, which checks it
+	"github.com/gagliardetto/solana-go": {"chain/svm", "internal/sandbox"},
+	"github.com/mr-tron/base58": {"chain/svm/decode", "paywall", "wallet/agent",
 		"x402"},
 	"filippo.io/edwards25519":         {"chain/svm/decode"},
 	"github.com/go-webauthn/webauthn": {"internal/passkey", "internal/passkey/passkeytest"},

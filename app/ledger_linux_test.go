@@ -8,13 +8,10 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"x402-wallet/cli"
 	"x402-wallet/e2e/testworld"
 	"x402-wallet/history"
 	"x402-wallet/internal/config"
 	"x402-wallet/tools"
-	"x402-wallet/wallet/agent"
-	"x402-wallet/wallet/seal"
 )
 
 // descriptors counts how often this process has a file open.
@@ -33,17 +30,7 @@ func descriptors(t *testing.T, path string) (n int) {
 // However often a process opens its wallet, for other accounts and under other rules, SQLite has the ledger
 // open once, and its locks stay.
 func TestLedger_OpenedOnce(t *testing.T) {
-	text, err := config.Template(config.Env{})
-	require.NoError(t, err)
-	rules, err := config.Parse(text)
-	require.NoError(t, err)
-	a := &app{home: filepath.Join(t.TempDir(), "home"), log: slog.New(slog.DiscardHandler),
-		checkpoints: &seal.CheckpointCache{}, tally: &agent.Tally{}}
-	require.NoError(t, config.MakeHome(a.home))
-	keys, err := a.CreateWallet(t.Context(), cli.NewWallet{Rules: rules,
-		Passphrase: []byte("correct horse battery staple")})
-	require.NoError(t, err)
-	require.NoError(t, keys.Close())
+	a, text := newHome(t)
 	path := filepath.Join(a.home, history.FileName)
 
 	var opened []*tools.Wallet

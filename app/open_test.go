@@ -35,20 +35,27 @@ func TestMain(m *testing.M) {
 	m.Run()
 }
 
-// A new wallet knows many networks and asks none of their nodes before somebody wants to know something.
-func TestOpeningAsksNobody(t *testing.T) {
-	asked := lookups.Load()
+// newHome makes a new wallet with the rules of the template, which it returns as text.
+func newHome(t *testing.T) (a *app, text []byte) {
+	t.Helper()
 	text, err := config.Template(config.Env{})
 	require.NoError(t, err)
 	rules, err := config.Parse(text)
 	require.NoError(t, err)
-	a := &app{home: filepath.Join(t.TempDir(), "home"), log: slog.New(slog.DiscardHandler),
+	a = &app{home: filepath.Join(t.TempDir(), "home"), log: slog.New(slog.DiscardHandler),
 		checkpoints: &seal.CheckpointCache{}, tally: &agent.Tally{}}
 	require.NoError(t, config.MakeHome(a.home))
 	keys, err := a.CreateWallet(t.Context(), cli.NewWallet{Rules: rules,
 		Passphrase: []byte("correct horse battery staple")})
 	require.NoError(t, err)
 	require.NoError(t, keys.Close())
+	return a, text
+}
+
+// A new wallet knows many networks and asks none of their nodes before somebody wants to know something.
+func TestOpeningAsksNobody(t *testing.T) {
+	asked := lookups.Load()
+	a, _ := newHome(t)
 	w, err := a.OpenWallet(t.Context(), nil, nil)
 	require.NoError(t, err)
 	defer func() { require.NoError(t, w.Close()) }()

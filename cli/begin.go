@@ -83,9 +83,9 @@ func (p *Program) begin(ui *ui, f initFlags) (*beginning, error) {
 	return b, nil
 }
 
-// takeSeedKey asks whether the key of the ozskr wallet becomes this wallet's Solana key, so that its
+// takeOzskrKey asks whether the key of the ozskr wallet becomes this wallet's Solana key, so that its
 // address stays. Its file is read as every imported one is: by its owner alone, and never changed.
-func (b *beginning) takeSeedKey(ctx context.Context, file string) error {
+func (b *beginning) takeOzskrKey(ctx context.Context, file string) error {
 	if file == "" || b.importsSolana() {
 		return nil
 	}
@@ -102,10 +102,10 @@ func (b *beginning) takeSeedKey(ctx context.Context, file string) error {
 		// shown before there are new keys, while it can still be stopped
 		b.ui.warn([]string{fmt.Sprintf("AGENT_KEYPAIR_PATH names %s, but its key is not imported: this "+
 			"wallet gets a new one. To keep the address, stop here and run x402-wallet init %s %s", file,
-			seedFlag(file), shellWord(file))})
+			importFlag(file), shellWord(file))})
 		return nil
 	}
-	if seedFlag(file) == "--import-solana" {
+	if importFlag(file) == "--import-solana" {
 		b.importSolana = file
 	} else {
 		b.importOzskr = file
@@ -113,9 +113,9 @@ func (b *beginning) takeSeedKey(ctx context.Context, file string) error {
 	return nil
 }
 
-// seedFlag is how a file of the ozskr wallet is imported: a keystore of its SDK, or a key pair of the
+// importFlag is how a file of the ozskr wallet is imported: a keystore of its SDK, or a key pair of the
 // Solana command line, which is a JSON array.
-func seedFlag(file string) string {
+func importFlag(file string) string {
 	text, err := readBounded(file, 1<<10)
 	if err == nil && bytes.HasPrefix(bytes.TrimSpace(text), []byte("[")) {
 		clear(text)

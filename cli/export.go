@@ -132,8 +132,9 @@ func writeTo(file string, write func(io.Writer) error) error {
 	return nil
 }
 
-// mostSeed bounds the ozskr wallet's history: it rewrote the whole of it with every payment, so it is small.
-const mostSeed = 32 << 20
+// maxOzskrHistory bounds the ozskr wallet's history, in bytes. It rewrote the whole of it with every payment,
+// so it is small.
+const maxOzskrHistory = 32 << 20
 
 // importCommand takes what the ozskr wallet wrote down. It makes no payee known and fills no budget.
 func (p *Program) importCommand(ui *ui) *cobra.Command {
@@ -141,11 +142,11 @@ func (p *Program) importCommand(ui *ui) *cobra.Command {
 		Use: "import FILE", Short: "Take in the history of x402-solana-mcp (.x402-history.json)",
 		Args: wants("FILE"),
 		RunE: func(cmd *cobra.Command, args []string) error {
-			text, err := readWhole(args[0], mostSeed)
+			text, err := readWhole(args[0], maxOzskrHistory)
 			if err != nil {
 				return err
 			}
-			list, err := books.ReadSeed(text)
+			list, err := books.ReadOzskr(text)
 			if err != nil {
 				return x402.Errorf(x402.InvalidArgument, "%s: %w; nothing was taken from it", args[0], err)
 			}

@@ -102,7 +102,7 @@ func (p *Program) create(ctx context.Context, ui *ui, f initFlags) error {
 	}
 	env := p.Env
 	b.passphrase.file = cmp.Or(b.passphrase.file, env.PassphraseFile)
-	if err := b.takeSeedKey(ctx, env.AgentKeypair); err != nil {
+	if err := b.takeOzskrKey(ctx, env.AgentKeypair); err != nil {
 		return err
 	}
 	env.AgentKeypair = ""

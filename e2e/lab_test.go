@@ -78,15 +78,15 @@ func alive(pid int) bool {
 	return err == nil && process.Signal(syscall.Signal(0)) == nil
 }
 
-type seedOffer struct{ Network, Amount, Asset, PayTo string }
+type ozskrOffer struct{ Network, Amount, Asset, PayTo string }
 
-func challenge(t *testing.T, header string) []seedOffer {
+func challenge(t *testing.T, header string) []ozskrOffer {
 	t.Helper()
 	decoded, err := base64.StdEncoding.DecodeString(header)
 	require.NoError(t, err)
 	var required struct {
 		X402Version int
-		Accepts     []seedOffer
+		Accepts     []ozskrOffer
 	}
 	require.NoError(t, json.Unmarshal(decoded, &required))
 	require.Equal(t, 2, required.X402Version)

@@ -38,17 +38,17 @@ type Facts struct {
 	// x402 V2: /evm /svm /svm2022 /multi /evm/expensive /fail500 /upfront500 /echo /free
 	Seller   string `json:"seller"`
 	SellerV1 string `json:"sellerV1"` // x402 V1: /v1/evm /v1/svm /free
-	// the payer settles: /seed/v2 /seed/v2evm /seed/v1 /seed/v1evm /free
-	SellerSeed string         `json:"sellerSeed"`
-	Control    string         `json:"control"` // where operations go
-	PIDs       map[string]int `json:"pids"`
-	StartMS    int            `json:"startMs"`
+	// the payer settles: /ozskr/v2 /ozskr/v2evm /ozskr/v1 /ozskr/v1evm /free
+	SellerOzskr string         `json:"sellerOzskr"`
+	Control     string         `json:"control"` // where operations go
+	PIDs        map[string]int `json:"pids"`
+	StartMS     int            `json:"startMs"`
 }
 
 // EVMFacts describes the EVM chain. Name and Version are those of the token's EIP-712 domain.
 type EVMFacts struct {
 	URL, Network, Asset, Name, Version string
-	PayTo, SeedPayTo                   string // payees of the reference sellers and of sellerSeed
+	PayTo, OzskrPayTo                  string // payees of the reference sellers and of sellerOzskr
 	Facilitator                        string // who sends the facilitator's transactions
 	Client                             struct{ Address, Key string }
 }
@@ -57,7 +57,7 @@ type EVMFacts struct {
 // of 6 decimals.
 type SVMFacts struct {
 	URL, Network, Mint, Mint2022 string
-	PayTo, SeedPayTo             string
+	PayTo, OzskrPayTo            string
 	Facilitator                  string // the fee payer
 	Client                       struct{ Address string }
 }

@@ -29,7 +29,7 @@ func (l *Lab) Config(options ConfigOptions) string {
 		facilitators = l.Facilitators
 	}
 	var hosts []string
-	known := []string{l.Seller, l.SellerV1, l.SellerSeed, l.EVM.URL, l.SVM.URL}
+	known := []string{l.Seller, l.SellerV1, l.SellerOzskr, l.EVM.URL, l.SVM.URL}
 	for _, at := range slices.Concat(known, l.Facilitators, facilitators, options.Loopback) {
 		if host := hostPort(at); !slices.Contains(hosts, host) {
 			hosts = append(hosts, host)

@@ -218,7 +218,7 @@ const (
 	PartFacilitator1 Part = "facilitator1"
 	PartSeller       Part = "seller"
 	PartSellerV1     Part = "sellerV1"
-	PartSellerSeed   Part = "sellerSeed"
+	PartSellerOzskr  Part = "sellerOzskr"
 )
 
 func facilitatorPart(i int) Part { return []Part{PartFacilitator0, PartFacilitator1}[i] }

@@ -15,7 +15,7 @@ import (
 
 // A seller that asks in X-PAYMENT-REQUIRED with a whole challenge and settles itself, at the reference
 // facilitator and on a real chain: it gets the payment, and settles once. The wallet brings nothing anywhere.
-func TestASellerWithTheSeedsHeaderSettlesAtTheReferenceFacilitator(t *testing.T) {
+func TestASellerWithXPaymentRequiredSettlesAtTheReferenceFacilitator(t *testing.T) {
 	lab := Start(t)
 	const goods = `{"ok":true,"own":"header"}`
 	offer := map[string]any{"scheme": "exact", "network": lab.EVM.Network, "amount": "1000",

@@ -186,12 +186,12 @@ func TestPaysAsTheOwnersDelegate(t *testing.T) {
 func TestTheWalletSettlesAtTheSecondFacilitator(t *testing.T) {
 	lab := Start(t)
 	w, home := funded(t, lab, ConfigOptions{})
-	lab.SVMFund(lab.SVM.SeedPayTo, "", 0)
+	lab.SVMFund(lab.SVM.OzskrPayTo, "", 0)
 	lab.ResetLogs()
 	lab.StopPart(PartFacilitator0)
-	for _, path := range []string{"/seed/v2evm", "/seed/v1evm", "/seed/v2", "/seed/v1"} {
+	for _, path := range []string{"/ozskr/v2evm", "/ozskr/v1evm", "/ozskr/v2", "/ozskr/v1"} {
 		t.Run(path, func(t *testing.T) {
-			p := payFor(t, w, lab.SellerSeed+path)
+			p := payFor(t, w, lab.SellerOzskr+path)
 			require.Empty(t, p.Error, "%+v", p)
 			require.Equal(t, "paid", p.Status)
 			require.Equal(t, "lab1", p.Facilitator)

@@ -97,7 +97,7 @@ func TestUptoChargesNoMoreThanWasSignedFor(t *testing.T) {
 // Who alone can settle, and says what it comes to, is one of the owner's facilitators, or a person is asked.
 func TestUptoBySomebodyElsesFacilitatorAsks(t *testing.T) {
 	lab := Start(t)
-	w, home := funded(t, lab, ConfigOptions{Facilitators: []string{lab.SellerSeed}})
+	w, home := funded(t, lab, ConfigOptions{Facilitators: []string{lab.SellerOzskr}})
 	p := payFor(t, w, lab.Seller+"/upto/sponsored")
 	require.Equal(t, "APPROVAL_REQUIRED", p.Error, "%+v", p)
 	require.Contains(t, p.Message, lab.EVM.Facilitator)

@@ -113,7 +113,7 @@ type scriptedSeller struct {
 	payee, network, asset string // "": testPayee, testNetwork, testUSDC
 	flow                  string
 	header                string            // of the challenge
-	seed                  bool              // it is the form in which the wallet settles
+	settleFirst           bool              // it is the form in which the wallet settles
 	rewrite               *strings.Replacer // of the challenge; nil: none
 	script                func(s *scriptedSeller, nonce string, amount uint64) (*seller.Answer, error)
 
@@ -130,8 +130,8 @@ func (s *scriptedSeller) challenge() http.Header {
 		`{"x402Version":2,"resource":{"url":%q},"accepts":[{"scheme":"exact","network":%q,"amount":%q,"asset":%q,"payTo":%q,"maxTimeoutSeconds":60,"extra":{"name":"USDC","version":"2","paymentFlow":%q}}]}`,
 		testURL, cmp.Or(s.network, testNetwork), s.price, cmp.Or(s.asset, testUSDC),
 		cmp.Or(s.payee, testPayee), s.flow)
-	if s.seed {
-		text = seedForm(text)
+	if s.settleFirst {
+		text = settleForm(text)
 	}
 	if s.rewrite != nil {
 		text = s.rewrite.Replace(text)
@@ -139,9 +139,9 @@ func (s *scriptedSeller) challenge() http.Header {
 	return http.Header{http.CanonicalHeaderKey(s.header): {base64.StdEncoding.EncodeToString([]byte(text))}}
 }
 
-// seedForm is a challenge in the X-Payment-Required dialect, in which the wallet settles: without its
+// settleForm is a challenge in the X-Payment-Required dialect, in which the wallet settles: without its
 // resource, and without extra.
-func seedForm(challenge string) string {
+func settleForm(challenge string) string {
 	text := regexp.MustCompile(`"resource":\{[^}]*\},|,"extra":\{[^}]*\}`).ReplaceAllString(challenge, "")
 	if strings.Contains(text, "resource") || strings.Contains(text, "extra") {
 		panic(text)

@@ -37,7 +37,7 @@ func (s *scriptedSeller) says(word string) *seller.Answer {
 
 func headerOf(sent string) string { name, _, _ := strings.Cut(sent, ":"); return name }
 
-func TestASellerWithTheSeedsHeaderSettlesItself(t *testing.T) {
+func TestASellerWithXPaymentRequiredSettlesItself(t *testing.T) {
 	for name, header := range map[string]string{"X-Payment-Required": "PAYMENT-SIGNATURE",
 		"x-payment-required": "PAYMENT-SIGNATURE", "X-PAYMENT-REQUIRED": "PAYMENT-SIGNATURE"} {
 		t.Run(name, func(t *testing.T) {

@@ -110,7 +110,7 @@ func TestACallThatFailsIsReportedWithTheStepThatFailed(t *testing.T) {
 		"the signature's record": {breaks: func(b *bench) { b.Guard = lostSignature{b.Guard} },
 			failed: steps.Submit, code: x402.LedgerUnavailable, state: "failed"},
 		"the facilitator": {breaks: func(b *bench) {
-			b.seller.header, b.seller.seed = "X-Payment-Required", true
+			b.seller.header, b.seller.settleFirst = "X-Payment-Required", true
 			b.settler.outcome = facilitator.Refused
 		}, failed: steps.Settle, code: x402.SettlementFailed, state: "unknown"},
 		"the seller, paid": {breaks: func(b *bench) { b.seller.script = refusesConnections },

@@ -477,7 +477,7 @@ func TestTheWalletSettles(t *testing.T) {
 		}
 		return &seller.Answer{Status: 200, Content: []byte("sunny")}, nil
 	})
-	b.seller.header, b.seller.seed = "X-Payment-Required", true
+	b.seller.header, b.seller.settleFirst = "X-Payment-Required", true
 	r, err := b.Pay(t.Context(), get(testURL))
 	require.NoError(t, err)
 	require.Equal(t, StatusPaid, r.Status)
@@ -492,7 +492,7 @@ func TestAFacilitatorThatLeavesItOpenGetsTheSameBytesAgain(t *testing.T) {
 	b := newBench(t, "10000", func(*scriptedSeller, string, uint64) (*seller.Answer, error) {
 		return &seller.Answer{Status: 200, Content: []byte("sunny")}, nil
 	})
-	b.seller.header, b.seller.seed = "X-Payment-Required", true
+	b.seller.header, b.seller.settleFirst = "X-Payment-Required", true
 	for outcome, want := range map[facilitator.Outcome]x402.Code{
 		facilitator.Unknown: x402.OutcomeUnknown, facilitator.Refused: x402.SettlementFailed,
 		facilitator.NotSent: x402.FacilitatorError,
@@ -523,7 +523,7 @@ func TestTheSameCallShowsTheTransactionThatTheChainKnows(t *testing.T) {
 		}
 		return &seller.Answer{Status: 200, Content: []byte("sunny")}, nil
 	})
-	b.seller.header, b.seller.seed = "X-Payment-Required", true
+	b.seller.header, b.seller.settleFirst = "X-Payment-Required", true
 	r, err := b.Pay(t.Context(), get(testURL))
 	require.NoError(t, err)
 	require.Equal(t, StatusUnserved, r.Status)
@@ -540,7 +540,7 @@ func TestTheSameCallPaysAgainWhenAClaimHasExpired(t *testing.T) {
 	b := newBench(t, "10000", func(*scriptedSeller, string, uint64) (*seller.Answer, error) {
 		return &seller.Answer{Status: 402}, nil
 	})
-	b.seller.header, b.seller.seed = "X-Payment-Required", true
+	b.seller.header, b.seller.settleFirst = "X-Payment-Required", true
 	_, err := b.Pay(t.Context(), get(testURL))
 	require.NoError(t, err)
 	first := b.only(t)

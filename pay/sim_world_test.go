@@ -410,7 +410,7 @@ func (s *sim) asking(url string, price uint64) *seller.Answer {
 			`{"x402Version":2,"resource":{"url":%q},"accepts":[{"scheme":%q,"network":%q,"amount":"%d","asset":%q,"payTo":%q,"maxTimeoutSeconds":60,"extra":{"name":"USDC","version":"2"}}]}`,
 			url, scheme, testNetwork, price, testUSDC, testPayee)
 		if s.seeds[urlNumber(url)] {
-			text = seedForm(text)
+			text = settleForm(text)
 		}
 		encoded := base64.StdEncoding.EncodeToString([]byte(text))
 		a := &seller.Answer{Status: 402, Header: http.Header{http.CanonicalHeaderKey(header): {encoded}}}

@@ -93,7 +93,7 @@ func (locked) Authorize(context.Context, x402.Order) (x402.Authorization, error)
 }
 
 func (b *bench) walletSettles() {
-	b.seller.header, b.seller.seed = "X-Payment-Required", true
+	b.seller.header, b.seller.settleFirst = "X-Payment-Required", true
 	b.seller.script = func(_ *scriptedSeller, proof string, _ uint64) (*seller.Answer, error) {
 		if proof == "0xsettled" || strings.HasPrefix(proof, "0xchain") {
 			return &seller.Answer{Status: 200, Content: []byte("sunny"), ContentType: "text/plain"}, nil

@@ -219,7 +219,7 @@ func TestProgressOfAPayment(t *testing.T) {
 			call("/weather?untold", nil)
 			call("/free", "free")
 			call("/weather", "one")
-			call("/seed-v2/weather", "two")
+			call("/settle-first/weather", "two")
 			steps := map[any][]string{}
 			for range 5 {
 				p := <-heard

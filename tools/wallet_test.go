@@ -62,7 +62,7 @@ func TestPayAnswers(t *testing.T) {
 	require.Equal(t, []any{"not_paid", 404.0, "change"},
 		[]any{none["status"], none["httpStatus"], none["next"].(map[string]any)["do"]})
 
-	settled := c.ok("x402_pay", map[string]any{"url": w.SellerURL + "/seed-v2/weather"})
+	settled := c.ok("x402_pay", map[string]any{"url": w.SellerURL + "/settle-first/weather"})
 	require.Equal(t, "sandbox", settled["facilitator"], "who settled when the wallet settles")
 
 	w.Inject("seller fails", 1)

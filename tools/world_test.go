@@ -20,6 +20,7 @@ import (
 	"x402-wallet/budget"
 	"x402-wallet/chain/evm"
 	"x402-wallet/chain/svm"
+	"x402-wallet/e2e/schemes"
 	"x402-wallet/e2e/testworld"
 	"x402-wallet/facilitator"
 	"x402-wallet/history/historytest"
@@ -48,6 +49,7 @@ type rules struct {
 }
 
 func newWorld(t testing.TB, r rules) *world {
+	r.options.Extend = schemes.WalletSettles
 	s, err := sandbox.Start(r.options)
 	require.NoError(t, err)
 	t.Cleanup(func() { require.NoError(t, s.Close()) })

@@ -35,7 +35,7 @@ const (
 
 	ozskrPassphrase = "correct horse battery staple"
 	ozskrAddress    = "BxaS9UV5eMBeFdWJZSNs5KETNosCrVszF4kwzVq8PPRL"
-	ozskrSeed       = "0f67707df0e986c73593702f21af9e6889bc733334f13c034ee2efedae14441a"
+	ozskrSecret     = "0f67707df0e986c73593702f21af9e6889bc733334f13c034ee2efedae14441a"
 )
 
 func TestImportEVM(t *testing.T) {
@@ -80,7 +80,7 @@ func TestImportOzskr(t *testing.T) {
 		imported, err := importOzskr(t.Context(), keyFile(t, string(text)), value(ozskrPassphrase))
 		require.NoError(t, err)
 		require.Equal(t, ozskrAddress, imported.Address)
-		require.Equal(t, unhex(t, ozskrSeed), imported.secret[:])
+		require.Equal(t, unhex(t, ozskrSecret), imported.secret[:])
 		w, err := Create(t.Context(), home(t), value(testPassphrase), Options{derive: new(fakeKDF).derive,
 			Import: []Imported{imported}})
 		require.NoError(t, err)

@@ -56,8 +56,8 @@ func v2(entries ...string) string {
 		strings.Join(entries, ",") + `]}`
 }
 
-// seedV2 is the challenge in X-Payment-Required: without a resource, and without extra where they write none.
-func seedV2(entries ...string) string {
+// xProof is the challenge in X-Payment-Required: without a resource, and without extra where they write none.
+func xProof(entries ...string) string {
 	return `{"x402Version":2,"accepts":[` + strings.Join(entries, ",") + `]}`
 }
 
@@ -84,7 +84,7 @@ func pad(text string) string {
 	return text
 }
 
-func seedPlain(amount string) http.Header {
+func plainProof(amount string) http.Header {
 	return headers("X-Payment-Amount", amount, "X-Payment-Recipient", payeeSVM, "X-Payment-Token", devnetUSDC,
 		"X-Payment-Network", solanaDevnet)
 }
@@ -117,13 +117,13 @@ func TestReadChallengeFindsTheDialect(t *testing.T) {
 			"PAYMENT-REQUIRED", b64(v2(plain))), ``, DialectV2Header, 2, 10000},
 		"V1 in the V2 header": {402, headers("PAYMENT-REQUIRED", b64(v1(entryV1("", "")))), ``,
 			DialectV1Body, 1, 10000},
-		"X-Payment-Required V2": {402, headers("X-Payment-Required", b64(seedV2(entryV2("extra", "")))), ``,
-			dialectSeedV2, 2, 10000},
+		"X-Payment-Required V2": {402, headers("X-Payment-Required", b64(xProof(entryV2("extra", "")))), ``,
+			dialectXProof, 2, 10000},
 		"complete V2 in X-Payment-Required": {402, headers("X-Payment-Required", b64(v2(plain))), ``,
 			dialectXV2, 2, 10000},
 		"with a resource alone": {402, headers("X-Payment-Required", b64(v2(entryV2("extra", "")))), ``,
 			dialectXV2, 2, 10000},
-		"with extra alone": {402, headers("X-Payment-Required", b64(seedV2(plain))), ``,
+		"with extra alone": {402, headers("X-Payment-Required", b64(xProof(plain))), ``,
 			dialectXV2, 2, 10000},
 		"V1 in X-Payment-Required": {402, headers("X-Payment-Required", b64(v1(entryV1("", "")))), ``,
 			dialectXV1, 1, 10000},
@@ -152,19 +152,19 @@ func TestReadChallengeFindsTheDialect(t *testing.T) {
 		"V1 body, indented": {402, nil, "\n  " + v1(entryV1("", "")) + "\n", DialectV1Body, 1,
 			10000},
 		"V2 body": {402, nil, v2(plain), dialectV2Body, 2, 10000},
-		"X-Payment-Amount": {402, seedPlain("500000"), `{"error":"pay"}`, dialectSeedPlain, 2,
+		"X-Payment-Amount": {402, plainProof("500000"), `{"error":"pay"}`, dialectPlainProof, 2,
 			500000},
-		"X-Payment-Amount, no body": {402, seedPlain("500000"), ``, dialectSeedPlain, 2, 500000},
-		"X-Payment-Amount, body is text": {402, seedPlain("500000"), `Payment Required`, dialectSeedPlain,
+		"X-Payment-Amount, no body": {402, plainProof("500000"), ``, dialectPlainProof, 2, 500000},
+		"X-Payment-Amount, body is text": {402, plainProof("500000"), `Payment Required`, dialectPlainProof,
 			2, 500000},
 		"header before body, same price": {402, headers("PAYMENT-REQUIRED", b64(v2(plain))),
 			v1(entryV1("", "")), DialectV2Header, 2, 10000},
 		"header before X-Payment-Required": {402, headers("PAYMENT-REQUIRED", b64(v2(plain)),
 			"X-PAYMENT-REQUIRED", b64(v2(plain))), ``, DialectV2Header, 2, 10000},
-		"body before plain headers": {402, seedPlain("1"), v1(entryV1("", "")), DialectV1Body, 1,
+		"body before plain headers": {402, plainProof("1"), v1(entryV1("", "")), DialectV1Body, 1,
 			10000},
-		"X-Payment-Required before plain headers": {402, both(seedPlain("1"), "X-PAYMENT-REQUIRED",
-			b64(seedV2(entryV2("extra", "")))), ``, dialectSeedV2, 2, 10000},
+		"X-Payment-Required before plain headers": {402, both(plainProof("1"), "X-PAYMENT-REQUIRED",
+			b64(xProof(entryV2("extra", "")))), ``, dialectXProof, 2, 10000},
 		"the second one is unreadable": {402, headers("PAYMENT-REQUIRED", b64(v2(plain))),
 			`{"x402Version":1,"accepts":[]}`, DialectV2Header, 2, 10000},
 		"the second one is for elsewhere": {402, headers("PAYMENT-REQUIRED", b64(v2(plain))),
@@ -173,7 +173,7 @@ func TestReadChallengeFindsTheDialect(t *testing.T) {
 			DialectV1Body, 1, 10000},
 		"X-Payment-Amount, other names": {402, headers("X-Payment-Amount", "7", "X-Payment-PayTo", payeeSVM,
 			"X-Payment-Asset", devnetUSDC,
-			"X-Payment-Network", "solana-devnet"), ``, dialectSeedPlain, 2, 7},
+			"X-Payment-Network", "solana-devnet"), ``, dialectPlainProof, 2, 7},
 	} {
 		t.Run(name, func(t *testing.T) {
 			got, err := ReadChallenge(c.status, c.header, []byte(c.body))
@@ -184,7 +184,7 @@ func TestReadChallengeFindsTheDialect(t *testing.T) {
 			r := got.Accepts[0]
 			require.Equal(t, []any{c.dialect, c.version, 0, "exact", money.NewAmount(c.amount)},
 				[]any{r.Dialect, r.Version, r.Index, r.Scheme, r.Amount})
-			require.Equal(t, c.dialect == dialectSeedPlain, r.Raw == nil,
+			require.Equal(t, c.dialect == dialectPlainProof, r.Raw == nil,
 				"only plain headers have no bytes to echo")
 		})
 	}
@@ -317,10 +317,10 @@ func TestOptionsWithOtherNamesCannotBeRead(t *testing.T) {
 			require.Contains(t, c.Unreadable[0].Why.Error(), why)
 		})
 	}
-	noPayee := seedPlain("1")
+	noPayee := plainProof("1")
 	noPayee.Del("X-Payment-Recipient")
-	for why, h := range map[string]http.Header{"payTo is missing": noPayee, `"0x10"`: seedPlain("0x10"),
-		`"-5"`: seedPlain("-5"), "0: it": seedPlain("0")} {
+	for why, h := range map[string]http.Header{"payTo is missing": noPayee, `"0x10"`: plainProof("0x10"),
+		`"-5"`: plainProof("-5"), "0: it": plainProof("0")} {
 		t.Run(why, func(t *testing.T) {
 			c, err := ReadChallenge(402, h, nil)
 			require.NoError(t, err)

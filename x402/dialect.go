@@ -177,12 +177,12 @@ func xHeaderChallenge(header http.Header, _ []byte) (*Challenge, error) {
 	if err != nil || isLone || c.Version == 1 {
 		return c, err
 	}
-	c.Dialect = dialectSeedV2
+	c.Dialect = dialectXProof
 	for i := range c.Accepts {
 		r := &c.Accepts[i]
 		isBare := c.Resource.URL == "" && len(r.Extra) == 0
 		if isBare || (IsSolana(r.Network) && r.ExtraString("feePayer") == "") {
-			r.Dialect = dialectSeedV2
+			r.Dialect = dialectXProof
 			continue
 		}
 		c.Dialect = dialectXV2
@@ -230,9 +230,9 @@ func plainHeaders(header http.Header, _ []byte) (*Challenge, error) {
 			entry[key], _ = json.Marshal(value)
 		}
 	}
-	c := &Challenge{Version: 2, Dialect: dialectSeedPlain}
+	c := &Challenge{Version: 2, Dialect: dialectPlainProof}
 	r, err := readRequirement(entry, 2)
-	r.Dialect = dialectSeedPlain
+	r.Dialect = dialectPlainProof
 	if err != nil {
 		c.Unreadable = []Unreadable{{Index: 0, Why: err}}
 	} else {

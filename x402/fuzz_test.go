@@ -17,9 +17,9 @@ import (
 // Whatever a seller sends: no panic, an error with one of our four codes, or a challenge of
 // positive amounts whose every option can be answered.
 func FuzzReadChallenge(f *testing.F) {
-	f.Fuzz(func(t *testing.T, required, seed, amount, auth string, body []byte) {
+	f.Fuzz(func(t *testing.T, required, other, amount, auth string, body []byte) {
 		header := http.Header{}
-		for name, value := range map[string]string{"PAYMENT-REQUIRED": required, "X-PAYMENT-REQUIRED": seed,
+		for name, value := range map[string]string{"PAYMENT-REQUIRED": required, "X-PAYMENT-REQUIRED": other,
 			"X-PAYMENT-AMOUNT": amount, "WWW-Authenticate": auth} {
 			header.Set(name, value)
 		}

@@ -174,7 +174,7 @@ func TestAttach(t *testing.T) {
 	for dialect, want := range map[Dialect]Attachment{
 		DialectV2Header:     {Header: "PAYMENT-SIGNATURE", Value: encoded},
 		dialectV2Body:       {Header: "PAYMENT-SIGNATURE", Value: encoded},
-		dialectSeedV2:       {Header: "PAYMENT-SIGNATURE", Value: encoded},
+		dialectXProof:       {Header: "PAYMENT-SIGNATURE", Value: encoded},
 		DialectV1Body:       {Header: "X-PAYMENT", Value: encoded},
 		dialectMCP:          {Meta: map[string]json.RawMessage{"x402/payment": json.RawMessage(object)}},
 		dialectMCPError:     {Meta: map[string]json.RawMessage{"x402/payment": json.RawMessage(object)}},

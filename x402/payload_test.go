@@ -79,21 +79,21 @@ func TestRequirementForAFacilitator(t *testing.T) {
 		require.NoError(t, err)
 		return c
 	}
-	seedV2 := func(entry string) *Challenge { return ask(headers("X-Payment-Required", b64(v2(entry)))) }
+	xProof := func(entry string) *Challenge { return ask(headers("X-Payment-Required", b64(v2(entry)))) }
 	for name, c := range map[string]struct {
 		challenge *Challenge
 		feePayer  string
 		want      string
 	}{
-		"plain":               {ask(seedPlain("500000")), "", full + `}`},
-		"plain, fee payer":    {ask(seedPlain("500000")), "F", full + `,"extra":{"feePayer":"F"}}`},
-		"V2 says all":         {seedV2(full + `, "x":1}`), "", full + `, "x":1}`},
-		"V2, fee payer added": {seedV2(full + `}`), "F", full + `,"extra":{"feePayer":"F"}}`},
-		"V2, fee payer added to more": {seedV2(full + `,"extra":{"memo":"m"}}`), "F", full +
+		"plain":               {ask(plainProof("500000")), "", full + `}`},
+		"plain, fee payer":    {ask(plainProof("500000")), "F", full + `,"extra":{"feePayer":"F"}}`},
+		"V2 says all":         {xProof(full + `, "x":1}`), "", full + `, "x":1}`},
+		"V2, fee payer added": {xProof(full + `}`), "F", full + `,"extra":{"feePayer":"F"}}`},
+		"V2, fee payer added to more": {xProof(full + `,"extra":{"memo":"m"}}`), "F", full +
 			`,"extra":{"feePayer":"F","memo":"m"}}`},
-		"V2 without a timeout": {seedV2(strings.Replace(full, `,"maxTimeoutSeconds":60`, "}", 1)), "",
+		"V2 without a timeout": {xProof(strings.Replace(full, `,"maxTimeoutSeconds":60`, "}", 1)), "",
 			full + `}`},
-		"V2 with a nickname": {seedV2(strings.Replace(full, solanaDevnet, "solana:devnet", 1) + `}`),
+		"V2 with a nickname": {xProof(strings.Replace(full, solanaDevnet, "solana:devnet", 1) + `}`),
 			"", full + `}`},
 	} {
 		t.Run(name, func(t *testing.T) {

@@ -25,20 +25,20 @@ import (
 // (x402 v1 and v2 HTTP transports; the two in which the wallet settles; those of MCP are in mcp.go).
 type Dialect string
 
-// The HTTP dialects, in the order in which they are looked for.
+// The HTTP dialects, in the order in which they are looked for. The texts are in ledgers.
 const (
-	DialectV2Header  Dialect = "v2"         // PAYMENT-REQUIRED → PAYMENT-SIGNATURE
-	dialectXV2       Dialect = "x-v2"       // X-Payment-Required, version 2 → PAYMENT-SIGNATURE
-	dialectXV1       Dialect = "x-v1"       // X-Payment-Required, version 1 → X-PAYMENT
-	dialectSeedV2    Dialect = "seed-v2"    // X-Payment-Required → settle, then X-Payment-Signature
-	DialectV1Body    Dialect = "v1"         // body with x402Version 1 → X-PAYMENT
-	dialectV2Body    Dialect = "v2-body"    // body with x402Version 2 → PAYMENT-SIGNATURE
-	dialectSeedPlain Dialect = "seed-plain" // X-Payment-Amount … → settle, then X-Payment-Signature
+	DialectV2Header   Dialect = "v2"         // PAYMENT-REQUIRED → PAYMENT-SIGNATURE
+	dialectXV2        Dialect = "x-v2"       // X-Payment-Required, version 2 → PAYMENT-SIGNATURE
+	dialectXV1        Dialect = "x-v1"       // X-Payment-Required, version 1 → X-PAYMENT
+	dialectXProof     Dialect = "seed-v2"    // X-Payment-Required, bare → settle, then X-Payment-Signature
+	DialectV1Body     Dialect = "v1"         // body with x402Version 1 → X-PAYMENT
+	dialectV2Body     Dialect = "v2-body"    // body with x402Version 2 → PAYMENT-SIGNATURE
+	dialectPlainProof Dialect = "seed-plain" // X-Payment-Amount … → settle, then X-Payment-Signature
 )
 
 // WalletSettles reports whether in this dialect the wallet itself brings the payment to a
 // facilitator.
-func (d Dialect) WalletSettles() bool { return d == dialectSeedV2 || d == dialectSeedPlain }
+func (d Dialect) WalletSettles() bool { return d == dialectXProof || d == dialectPlainProof }
 
 // MayWantProof reports whether a seller that asked in this dialect may, though it asked as one that
 // settles itself, look for proof of a settlement alone: it used the header X-PAYMENT-REQUIRED.

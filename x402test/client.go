@@ -71,23 +71,17 @@ func (s *Sandbox) Client(a *Account) *http.Client {
 // ErrNotPaid is what a Client's error wraps where it had nothing to pay a 402 with.
 var ErrNotPaid = errors.New("x402test: the answer is 402, and the account cannot pay it")
 
-// Receipt is what a seller or a facilitator says of a payment.
-type Receipt struct {
-	Success     bool
-	ErrorReason string
-	Transaction string
-	Network     string // as it was written
-	Payer       string
-}
+// Receipt is what a seller or a facilitator says of a payment: Success, ErrorReason, Transaction, Network as
+// it was written, and Payer.
+type Receipt = x402.Settlement
 
-// ReceiptOf reads the receipt in an answer's headers; nil: there is none that can be read.
+// ReceiptOf reads the receipt in an answer's headers. It returns nil if there is none that can be read.
 func ReceiptOf(answer *http.Response) *Receipt {
 	settled, err := x402.ReadSettlement(answer.Header)
-	if err != nil || settled == nil {
+	if err != nil {
 		return nil
 	}
-	return &Receipt{Success: settled.Success, ErrorReason: settled.ErrorReason,
-		Transaction: settled.Transaction, Network: settled.Network, Payer: settled.Payer}
+	return settled
 }
 
 // buyer is the transport of a Client.

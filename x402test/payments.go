@@ -94,8 +94,11 @@ func (s *Sandbox) AssertSignedOnce(t testing.TB, payments int) (ok bool) {
 // AssertBalance asserts what an address has, in dollars, as in "9.95".
 func (s *Sandbox) AssertBalance(t testing.TB, address, dollars string) (ok bool) {
 	t.Helper()
-	want := units(t, dollars)
-	if got := s.Balance(address); got != want {
+	want, err := money.ParseDollars(dollars)
+	if err != nil {
+		t.Fatalf("x402test: %v", err)
+	}
+	if got := s.Balance(address); got != uint64(want) {
 		t.Errorf("x402test: %s should have $%s, and has $%s. %s", address, dollars, money.Dollars(got),
 			s.all())
 		return false

@@ -18,7 +18,6 @@ import (
 	"time"
 
 	"x402-wallet/internal/sandbox"
-	"x402-wallet/x402/money"
 )
 
 // The two networks, by their CAIP-2 names. A Sandbox of Options.Mainnet has those of Base and Solana: it says
@@ -151,17 +150,8 @@ func (s *Sandbox) Advance(d time.Duration) { s.world.Advance(d) }
 
 // Balance is what an address has, in atomic units of the play dollar (six decimals): an EVM address, a Solana
 // address, or a Solana token account.
-func (s *Sandbox) Balance(address string) uint64 { return s.world.Owned(address) }
+func (s *Sandbox) Balance(address string) uint64 { return s.world.Balance(address) }
 
 // WalletConfig is a config.toml for x402-wallet init --config: a wallet that lives in this sandbox, with its
 // nodes, its facilitator, and budgets of dollars.
 func (s *Sandbox) WalletConfig() string { return s.world.Config(sandbox.Rules{}) }
-
-func units(t testing.TB, dollars string) uint64 {
-	t.Helper()
-	d, err := money.ParseDollars(dollars)
-	if err != nil {
-		t.Fatalf("x402test: %v", err)
-	}
-	return uint64(d)
-}

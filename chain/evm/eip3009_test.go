@@ -104,13 +104,13 @@ func TestParseAddress(t *testing.T) {
 }
 
 // The example of x402's specs/transports-v2/mcp.md carries a real signature.
-func TestRecoverSeed004(t *testing.T) {
-	seed := readJSON[struct {
+func TestRecoverToolCall(t *testing.T) {
+	call := readJSON[struct {
 		Params struct {
 			Meta map[string]struct{ Payload json.RawMessage } `json:"_meta"`
 		}
-	}](t, "testdata/seed-004-tool-call.json")
-	from, auth, err := Recover(sepolia, usdc, seed.Params.Meta["x402/payment"].Payload)
+	}](t, "testdata/mcp-tool-call.json")
+	from, auth, err := Recover(sepolia, usdc, call.Params.Meta["x402/payment"].Payload)
 	require.NoError(t, err)
 	require.Equal(t, "0x857b06519E91e3A54538791bDbb0E22373e36b66", from)
 	require.Equal(t, Authorization3009{From: stranger, To: payee, Value: money.NewAmount(10000),

@@ -18,9 +18,9 @@ import (
 	"x402-wallet/internal/sandbox"
 )
 
-// seedKey is a key pair as the Solana command line writes it, and seedAddress its address. It is known to
+// ozskrKey is a key pair as the Solana command line writes it, and ozskrAddress its address. It is known to
 // everybody, and has nothing.
-var seedKey, seedAddress = func() (string, string) {
+var ozskrKey, ozskrAddress = func() (string, string) {
 	pair := ed25519.NewKeyFromSeed(bytes.Repeat([]byte{7}, ed25519.SeedSize))
 	numbers := make([]int, len(pair))
 	for i, b := range pair {
@@ -45,7 +45,7 @@ func beginner(t *testing.T) (w *world, home string, env []string) {
 		filepath.Join(settings, "x402-wallet", "config.toml"): w.rules(sandbox.Rules{}),
 		filepath.Join(home, ".cursor", "mcp.json"):            "{}\n",
 		filepath.Join(home, ".codex", "config.toml"):          "model = \"gpt-5\"\r\n",
-		filepath.Join(home, "id.json"):                        seedKey,
+		filepath.Join(home, "id.json"):                        ozskrKey,
 	} {
 		require.NoError(t, os.MkdirAll(filepath.Dir(file), 0o700))
 		require.NoError(t, os.WriteFile(file, []byte(text), 0o600))
@@ -79,7 +79,7 @@ func TestFromInitToTheFirstPayment(t *testing.T) {
 	seen := c.ends(0)
 	t.Logf("$ x402-wallet init\n%s", seen) // go test -v shows the whole of it
 	defer func() { sit(t, nil, env, "lock").ends(0) }()
-	require.Contains(t, seen, "Solana\n  "+seedAddress+"\n", "the address of the ozskr wallet")
+	require.Contains(t, seen, "Solana\n  "+ozskrAddress+"\n", "the address of the ozskr wallet")
 	require.Contains(t, seen, "Cursor: done. Now look at Cursor's settings")
 	require.Contains(t, seen, "unlocked until ")
 	require.Contains(t, seen, "paid: $0.001 in USDC on Base Sepolia to ")
@@ -102,8 +102,8 @@ func TestFromInitToTheFirstPayment(t *testing.T) {
 func TestInitTakesNoForAnAnswer(t *testing.T) {
 	t.Parallel()
 	w, home, env := beginner(t)
-	seed := "AGENT_KEYPAIR_PATH=" + filepath.Join(home, "id.json")
-	c := sit(t, nil, append(env, seed), "init")
+	keypair := "AGENT_KEYPAIR_PATH=" + filepath.Join(home, "id.json")
+	c := sit(t, nil, append(env, keypair), "init")
 	c.answers("[Y/n]", "n")
 	c.sees("its key is not imported: this wallet gets a new one. To keep the address, stop here and run "+
 		"x402-wallet init --import-solana", 1)
@@ -114,7 +114,7 @@ func TestInitTakesNoForAnAnswer(t *testing.T) {
 	c.sees("goes on without it", 1)
 	c.types("\x03")
 	seen := c.ends(0)
-	require.NotContains(t, seen, seedAddress)
+	require.NotContains(t, seen, ozskrAddress)
 	require.NotContains(t, seen, testPassphrase)
 	require.Regexp(t, `Next:\n  1\. back up[\s\S]*install claude-code\s+--passphrase-file \S+\.passphrase\n`, seen)
 	passphrase := regexp.MustCompile(`the passphrase is in (\S+), for nobody but you`).FindStringSubmatch(seen)

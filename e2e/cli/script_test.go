@@ -27,6 +27,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"x402-wallet/app"
+	"x402-wallet/e2e/schemes"
 	"x402-wallet/e2e/testworld"
 	"x402-wallet/facilitator"
 	"x402-wallet/internal/pgtest"
@@ -143,6 +144,7 @@ func newWorld(o sandbox.Options) (*world, error) {
 	if left := now.Truncate(24 * time.Hour).Add(24 * time.Hour).Sub(now); left < 30*time.Second {
 		time.Sleep(left)
 	}
+	o.Extend = schemes.WalletSettles
 	s, err := sandbox.Start(o)
 	if err != nil {
 		return nil, err

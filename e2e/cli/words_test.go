@@ -297,7 +297,7 @@ func (a *agent) meetsPaidSellers() {
 
 // meetsFacilitators is where the wallet settles, and where it looks for services.
 func (a *agent) meetsFacilitators() {
-	_, header := a.challenge("/seed-plain/weather")
+	_, header := a.challenge("/settle-plain/weather")
 	shop := func(w http.ResponseWriter, _ *http.Request) {
 		for name, values := range header {
 			if strings.HasPrefix(name, "X-Payment") {

@@ -52,9 +52,9 @@ var scenarios = []scenario{
 	{name: "pay-solana", path: "/solana"},
 	{name: "pay-mpp", path: "/mpp/weather"},
 	// the wallet brings the payment to the facilitator itself
-	{name: "pay-settling", path: "/seed-v2/weather"},
+	{name: "pay-settling", path: "/settle-first/weather"},
 	// the seller is shown the payment and does not look at it, and then the wallet settles
-	{name: "pay-ignored", path: "/x-seed/weather"},
+	{name: "pay-ignored", path: "/ignores-payment/weather"},
 	// the payer's approval of Permit2 comes with the payment
 	{name: "pay-permit2", path: "/permit2", books: (*run).approvals},
 	{name: "pay-upto", path: "/upto", late: true, books: (*run).approvals},
@@ -95,7 +95,7 @@ var scenarios = []scenario{
 	{name: "fleet-pay", path: "/weather", fleet: true},
 	{name: "fleet-alone", path: "/weather", fleet: true, alone: true},
 	{name: "fleet-command", path: "/weather", fleet: true, broken: paysByCommand},
-	{name: "fleet-settling", path: "/seed-v2/weather", fleet: true},
+	{name: "fleet-settling", path: "/settle-first/weather", fleet: true},
 	{name: "fleet-hasty", path: "/weather", key: "one", fleet: true, hasty: true, slow: true},
 	{name: "fleet-cap", path: "/weather", key: "one", cap: 2, fleet: true},
 	{name: "fleet-many", path: "/weather", key: "one", fleet: true, broken: paysMany, judge: (*run).many},

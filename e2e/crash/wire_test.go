@@ -94,8 +94,8 @@ type line struct {
 var lines = []line{
 	{"payment to the seller, EVM", "/weather", "seller", "\r\nPAYMENT-SIGNATURE: ", true},
 	{"payment to the seller, Solana", "/solana", "seller", "\r\nPAYMENT-SIGNATURE: ", true},
-	{"payment to the facilitator", "/seed-v2/weather", "facilitator", "POST /settle ", false},
-	{"proof to the seller", "/seed-v2/weather", "seller", "\r\nX-PAYMENT-SIGNATURE: ", true},
+	{"payment to the facilitator", "/settle-first/weather", "facilitator", "POST /settle ", false},
+	{"proof to the seller", "/settle-first/weather", "seller", "\r\nX-PAYMENT-SIGNATURE: ", true},
 }
 
 // outcome is what a case ended in.
@@ -248,7 +248,7 @@ func (l line) honest(w *world, o *outcome) {
 
 // expect knows what a break means when nothing within the call tries again.
 func (l line) expect(o *outcome, b breakage, asked, answered []byte) {
-	settledBefore := l.path == "/seed-v2/weather" // by the wallet: only whether it was served is open
+	settledBefore := l.path == "/settle-first/weather" // by the wallet: only whether it was served is open
 	want := "OUTCOME_UNKNOWN"
 	switch {
 	case whole(answered):

@@ -7,9 +7,9 @@
 //   svm                         LiteSVM as Solana's devnet, with mints at USDC's (SPL Token) and PYUSD's (Token-2022) addresses
 //   facilitator0, facilitator1  the reference facilitator at two doors, which fail on request
 //   seller, sellerV1            the reference sellers of x402 V2 and V1, which settle at facilitator0
-//   sellerSeed                  a strict seller of the X-Payment-Required dialects, where the payer settles
+//   sellerOzskr                  a strict seller of the X-Payment-Required dialects, where the payer settles
 //
-// Everybody outside knows these by their gates, which can be shut. The facilitator, sellerSeed and the control operations reach
+// Everybody outside knows these by their gates, which can be shut. The facilitator, sellerOzskr and the control operations reach
 // the chains behind the gates, so shutting "evm" or "svm" takes a node from the wallet alone.
 import fs from 'node:fs';
 import { fileURLToPath } from 'node:url';
@@ -65,7 +65,7 @@ async function serveHere(handler) {
 
 /** The gates of all parts and, once placed, the parts' own addresses behind them. */
 async function makePlaces() {
-  const names = ['evm', 'svm', 'facilitator0', 'facilitator1', 'seller', 'sellerV1', 'sellerSeed'];
+  const names = ['evm', 'svm', 'facilitator0', 'facilitator1', 'seller', 'sellerV1', 'sellerOzskr'];
   const gates = Object.fromEntries(await Promise.all(names.map(async (name) => [name, await Gate.create()])));
   const behind = {};
   const place = (...doors) => (part) => doors.forEach((name, i) => {
@@ -89,7 +89,7 @@ async function start() {
   const { SvmChain, mints } = await import('./parties/svm.mjs');
   const addressOf = async (name) => (await solanaSigner(name)).address;
   const payTo = { evm: EVM_ACCOUNTS.payTo.address, svm: await addressOf('pay-to') };
-  const seedPayTo = { evm: EVM_ACCOUNTS.seedPayTo.address, svm: await addressOf('seed-pay-to') };
+  const ozskrPayTo = { evm: EVM_ACCOUNTS.ozskrPayTo.address, svm: await addressOf('ozskr-pay-to') };
 
   const svmPlaced = script('svm', 'chain/node.mjs', { mints: await mints() }).then(place('svm'));
   const selling = { facilitator: gates.facilitator0.url, evmPayTo: payTo.evm, svmPayTo: payTo.svm };
@@ -102,10 +102,10 @@ async function start() {
     .then(place('facilitator0', 'facilitator1'));
 
   const { EvmChain } = await import('./parties/evm.mjs');
-  const { seedSeller } = await import('./parties/seller-seed.mjs');
+  const { ozskrSeller } = await import('./parties/seller-ozskr.mjs');
   const { operations, controlHandler } = await import('./parties/control.mjs');
   const evm = new EvmChain(behind.evm), svm = new SvmChain(behind.svm);
-  place('sellerSeed')(await serveHere(seedSeller({ evm, svm, evmPayTo: seedPayTo.evm, svmPayTo: seedPayTo.svm })));
+  place('sellerOzskr')(await serveHere(ozskrSeller({ evm, svm, evmPayTo: ozskrPayTo.evm, svmPayTo: ozskrPayTo.svm })));
   const ops = operations({ evm, svm, gates, behind });
   const control = await serveHere(controlHandler(ops));
   await Promise.all([evm.deploy(), svm.seed(), sellersPlaced, facilitatorPlaced]);
@@ -118,17 +118,17 @@ async function start() {
   return {
     control: control.url(),
     evm: {
-      ...EVM, url: urlOf('evm'), payTo: payTo.evm, seedPayTo: seedPayTo.evm,
+      ...EVM, url: urlOf('evm'), payTo: payTo.evm, ozskrPayTo: ozskrPayTo.evm,
       client: EVM_ACCOUNTS.client, facilitator: EVM_ACCOUNTS.facilitator.address,
     },
     svm: {
-      ...SVM, url: urlOf('svm'), payTo: payTo.svm, seedPayTo: seedPayTo.svm,
+      ...SVM, url: urlOf('svm'), payTo: payTo.svm, ozskrPayTo: ozskrPayTo.svm,
       client: { address: await addressOf('client') }, facilitator: await addressOf('facilitator'),
     },
     facilitators: [urlOf('facilitator0'), urlOf('facilitator1')],
     seller: urlOf('seller'),
     sellerV1: urlOf('sellerV1'),
-    sellerSeed: urlOf('sellerSeed'),
+    sellerOzskr: urlOf('sellerOzskr'),
     pids: Object.fromEntries([['lab', process.pid], ...parts.map(({ name, pid }) => [name, pid])]),
     startMs: Math.round(performance.now() - started),
   };

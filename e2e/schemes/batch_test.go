@@ -57,7 +57,7 @@ type channelPayer struct {
 
 func newChannelPayer(t *testing.T, s *World, balance uint64) *channelPayer {
 	key := channelKey{testworld.NewEVMKey(t), s}
-	return &channelPayer{t: t, s: s, key: key, c: challenge(t, s, "/batch"),
+	return &channelPayer{t: t, s: s, key: key, c: testworld.Challenge(t, s.SellerURL+"/batch"),
 		Channels: newEVMPayerOf(s, key, balance).Channels(24 * time.Hour)}
 }
 
@@ -73,12 +73,12 @@ func (p *channelPayer) signed(ceiling, deposit uint64) x402.Authorization {
 	return a
 }
 
-func (p *channelPayer) pay(payload json.RawMessage) response {
+func (p *channelPayer) pay(payload json.RawMessage) testworld.Answer {
 	return pay(p.t, p.s, "/batch", p.c, payload)
 }
 
 // forgotten pays at a seller that has lost its memory.
-func (p *channelPayer) forgotten(payload json.RawMessage) response {
+func (p *channelPayer) forgotten(payload json.RawMessage) testworld.Answer {
 	p.s.mu.Lock()
 	clear(p.s.records)
 	p.s.mu.Unlock()
@@ -90,9 +90,9 @@ func (p *channelPayer) paid(ceiling, deposit uint64) (x402.Authorization, *x402.
 	*x402.ChannelCount) {
 	a := p.signed(ceiling, deposit)
 	answer := p.pay(a.Payload)
-	require.Equal(p.t, 200, answer.status, "%+v", answer)
-	require.Equal(p.t, Content("/batch"), answer.body)
-	receipt, err := x402.ReadSettlement(answer.header)
+	require.Equal(p.t, 200, answer.Status, "%+v", answer)
+	require.Equal(p.t, Content("/batch"), answer.Body)
+	receipt, err := x402.ReadSettlement(answer.Header)
 	require.NoError(p.t, err)
 	count, err := receipt.ChannelCount()
 	require.NoError(p.t, err)
@@ -137,8 +137,8 @@ func TestAChannelFromDepositToRefund(t *testing.T) {
 	asks, err := payer.Refund(sandbox.EVM, config, *third.Voucher)
 	require.NoError(t, err)
 	answer := payer.pay(asks)
-	require.Equal(t, 200, answer.status, "%+v", answer)
-	receipt, err = x402.ReadSettlement(answer.header)
+	require.Equal(t, 200, answer.Status, "%+v", answer)
+	receipt, err = x402.ReadSettlement(answer.Header)
 	require.NoError(t, err)
 	require.Equal(t, "7000", receipt.Amount)
 	require.EqualValues(t, sandbox.USDC-3*mill, s.Balance(payer.Address()))
@@ -151,9 +151,9 @@ func TestAChannelFromDepositToRefund(t *testing.T) {
 		Claimed: 3 * mill, Charged: 3 * mill, Claimable: 3 * mill, Ahead: mill, Vouchers: 3}}, s.Channels())
 	require.Equal(t, 3, s.Signatures(), "asking back signs nothing")
 	require.Len(t, s.Settlements(), 1, "and is no payment")
-	require.Equal(t, string(refusesBatch("refund_no_balance")), why(t, payer.pay(asks)))
+	require.Equal(t, string(refusesBatch("refund_no_balance")), payer.pay(asks).Why(t))
 	require.Equal(t, string(refusesBatch("cumulative_below_claimed")),
-		why(t, payer.forgotten(second.Payload)), "the seller believes the voucher, the chain has it claimed")
+		payer.forgotten(second.Payload).Why(t), "the seller believes the voucher, the chain has it claimed")
 	_, _, count = payer.paid(4*mill, leastDeposit)
 	require.Equal(t, "4000", count.Charged.String(), "it goes on from what was claimed")
 }
@@ -165,7 +165,7 @@ func TestTheSellerShowsItsCount(t *testing.T) {
 	first, _, _ := payer.paid(mill, leastDeposit)
 	for _, ceiling := range []uint64{mill, 3 * mill} {
 		answer := payer.pay(payer.signed(ceiling, 0).Payload)
-		c, err := x402.ReadChallenge(answer.status, answer.header, []byte(answer.body))
+		c, err := x402.ReadChallenge(answer.Status, answer.Header, []byte(answer.Body))
 		require.NoError(t, err)
 		require.Equal(t, "invalid_batch_settlement_evm_cumulative_amount_mismatch", c.Error)
 		count, err := c.CorrectiveCount(sandbox.EVM)
@@ -183,21 +183,19 @@ func TestAChannelIsBusy(t *testing.T) {
 	s := start(t, sandbox.Options{Delay: 10 * time.Second})
 	payer := newChannelPayer(t, s, sandbox.USDC)
 	s.Inject("seller slow", 1)
-	slow := make(chan response, 1)
+	slow := make(chan testworld.Answer, 1)
 	go func() {
-		encoded, _ := x402.EncodePayload(payer.c, payer.c.Accepts[0],
-			payer.signed(mill, leastDeposit).Payload, nil)
-		paid := x402.Attach(payer.c.Dialect, encoded)
-		slow <- within(t, 2*time.Second, s.SellerURL+"/batch", paid.Header, paid.Value)
+		slow <- testworld.PayWithin(t, 2*time.Second, s.SellerURL+"/batch", payer.c,
+			payer.signed(mill, leastDeposit).Payload)
 	}()
 	require.Eventually(t, func() bool {
 		list := s.Channels()
 		return len(list) == 1 && list[0].Charged == mill
 	}, 5*time.Second, 5*time.Millisecond)
 	second := payer.signed(2*mill, 0).Payload
-	require.Equal(t, "invalid_batch_settlement_evm_channel_busy", why(t, payer.pay(second)))
-	require.Error(t, (<-slow).err)
-	require.Eventually(t, func() bool { return payer.pay(second).status == 200 }, 5*time.Second,
+	require.Equal(t, "invalid_batch_settlement_evm_channel_busy", payer.pay(second).Why(t))
+	require.Error(t, (<-slow).Err)
+	require.Eventually(t, func() bool { return payer.pay(second).Status == 200 }, 5*time.Second,
 		20*time.Millisecond)
 }
 
@@ -264,7 +262,7 @@ func TestBatchRefuses(t *testing.T) {
 		{"cumulative_exceeds_balance", payer.signed(leastDeposit+mill, leastDeposit).Payload},
 	} {
 		t.Run(row.reason, func(t *testing.T) {
-			require.Equal(t, "invalid_batch_settlement_evm_"+row.reason, why(t, payer.pay(row.payload)))
+			require.Equal(t, "invalid_batch_settlement_evm_"+row.reason, payer.pay(row.payload).Why(t))
 		})
 	}
 	require.Empty(t, s.Settlements())
@@ -272,10 +270,10 @@ func TestBatchRefuses(t *testing.T) {
 	_, served := s.Requests("/batch")
 	require.Zero(t, served)
 
-	require.Equal(t, 200, payer.pay(deposit.Payload).status)
-	require.Equal(t, string(errMismatch), why(t, payer.pay(deposit.Payload)))
+	require.Equal(t, 200, payer.pay(deposit.Payload).Status)
+	require.Equal(t, string(errMismatch), payer.pay(deposit.Payload).Why(t))
 	require.Equal(t, "invalid_batch_settlement_evm_deposit_simulation_failed",
-		why(t, payer.forgotten(deposit.Payload)), "a nonce is used once")
+		payer.forgotten(deposit.Payload).Why(t), "a nonce is used once")
 	require.Len(t, s.Settlements(), 1)
 }
 

@@ -16,6 +16,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"x402-wallet/chain/evm"
+	"x402-wallet/e2e/testworld"
 	"x402-wallet/internal/sandbox"
 	"x402-wallet/x402"
 	"x402-wallet/x402/money"
@@ -101,7 +102,7 @@ func callOf(selector string, args ...any) []byte {
 func asked(t *testing.T, s *World, into any, method string, params ...any) string {
 	question, err := json.Marshal(params)
 	require.NoError(t, err)
-	answer := []byte(ask(t, s.EVMNodeURL, method, string(question)))
+	answer := []byte(testworld.AskNode(t, s.EVMNodeURL, method, string(question)))
 	var refusal struct {
 		Code    int
 		Message string

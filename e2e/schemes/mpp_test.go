@@ -8,6 +8,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"x402-wallet/e2e/testworld"
 	"x402-wallet/internal/sandbox"
 	"x402-wallet/x402"
 )
@@ -47,7 +48,7 @@ func TestMPPPayment(t *testing.T) {
 		require.NoError(t, err)
 		return a
 	}
-	c := challenge(t, s, "/mpp/weather")
+	c := testworld.Challenge(t, s.SellerURL+"/mpp/weather")
 	require.Equal(t, x402.MPP, c.Accepts[0].Scheme)
 	a := order(c)
 	for name, change := range map[string]func(map[string]any){

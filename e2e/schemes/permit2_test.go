@@ -29,11 +29,12 @@ func (p *evmPayer) permit(t *testing.T, s *World, c *x402.Challenge) x402.Author
 }
 
 // payPermit presents a payment by Permit2, with the approval that it has.
-func payPermit(t *testing.T, s *World, path string, c *x402.Challenge, a x402.Authorization) response {
+func payPermit(t *testing.T, s *World, path string, c *x402.Challenge,
+	a x402.Authorization) testworld.Answer {
 	encoded, err := x402.EncodePayload(c, c.Accepts[0], a.Payload, a.Extensions)
 	require.NoError(t, err)
 	paid := x402.Attach(c.Dialect, encoded)
-	return get(t, s.SellerURL+path, paid.Header, paid.Value)
+	return testworld.Get(t, s.SellerURL+path, paid.Header, paid.Value)
 }
 
 // settlePermit asks the facilitator to settle for an amount, whatever was accepted.
@@ -66,7 +67,7 @@ func TestPermit2(t *testing.T) {
 		{"/upto", 50 * mill, 4 * mill}} {
 		s.Approve(payer.Address(), row.approve)
 		before := s.Balance(payer.Address())
-		c := challenge(t, s, row.path)
+		c := testworld.Challenge(t, s.SellerURL+row.path)
 		a := payer.permit(t, s, c)
 		require.Equal(t, row.approve == 0, a.Extensions[x402.EIP2612Sponsoring] != nil)
 		status, err := payer.Status(t.Context(), a.Evidence)
@@ -74,7 +75,7 @@ func TestPermit2(t *testing.T) {
 		require.Equal(t, x402.Open, status.State)
 
 		answer := payPermit(t, s, row.path, c, a)
-		require.Equal(t, 200, answer.status, "%+v", answer)
+		require.Equal(t, 200, answer.Status, "%+v", answer)
 		require.Equal(t, row.moves, before-s.Balance(payer.Address()))
 		settled := s.Settlements()[len(s.Settlements())-1]
 		require.Equal(t, row.moves, settled.Amount)
@@ -93,7 +94,7 @@ func TestPermit2(t *testing.T) {
 		received, err := payer.Received(t.Context(), asked)
 		require.NoError(t, err)
 		require.Equal(t, settled.Transaction, received.Transaction, received.Note)
-		require.Equal(t, string(refusesSimulation), why(t, payPermit(t, s, row.path, c, a)), "used")
+		require.Equal(t, string(refusesSimulation), payPermit(t, s, row.path, c, a).Why(t), "used")
 	}
 	require.Len(t, s.Settlements(), 4)
 	require.Equal(t, 4, s.Signatures())
@@ -107,7 +108,7 @@ func TestPermit2Refuses(t *testing.T) {
 	// signed is a payment that is changed before it is signed; extensions are those of an honest one
 	signed := func(path string, change func(*evm.Permit2Authorization)) (*x402.Challenge,
 		x402.Authorization) {
-		c := challenge(t, s, path)
+		c := testworld.Challenge(t, s.SellerURL+path)
 		honest := payer.permit(t, s, c)
 		_, a, err := evm.RecoverPermit2(sandbox.EVM, honest.Payload)
 		require.NoError(t, err)
@@ -150,7 +151,7 @@ func TestPermit2Refuses(t *testing.T) {
 	} {
 		t.Run(row.path+" "+row.reason, func(t *testing.T) {
 			c, a := signed(row.path, row.change)
-			require.Equal(t, row.reason, why(t, payPermit(t, s, row.path, c, a)))
+			require.Equal(t, row.reason, payPermit(t, s, row.path, c, a).Why(t))
 		})
 	}
 
@@ -159,15 +160,15 @@ func TestPermit2Refuses(t *testing.T) {
 	approval := a.Extensions
 	a.Extensions = nil
 	refused := payPermit(t, s, "/permit2", c, a)
-	require.Equal(t, 412, refused.status, why(t, refused))
-	require.Equal(t, string(refusesAllowance), why(t, refused))
+	require.Equal(t, 412, refused.Status, refused.Why(t))
+	require.Equal(t, string(refusesAllowance), refused.Why(t))
 	require.NotNil(t, approval)
 	a.Extensions = map[string]json.RawMessage{x402.EIP2612Sponsoring: json.RawMessage(strings.Replace(
 		string(approval[x402.EIP2612Sponsoring]), `"1000"`, `"1001"`, 1))}
-	require.Equal(t, "invalid_eip2612_extension", why(t, payPermit(t, s, "/permit2", c, a)))
+	require.Equal(t, "invalid_eip2612_extension", payPermit(t, s, "/permit2", c, a).Why(t))
 	poor := newEVMPayer(t, s, mill-1)
-	c = challenge(t, s, "/permit2")
-	require.Equal(t, string(refusesBalance), why(t, payPermit(t, s, "/permit2", c, poor.permit(t, s, c))))
+	c = testworld.Challenge(t, s.SellerURL+"/permit2")
+	require.Equal(t, string(refusesBalance), payPermit(t, s, "/permit2", c, poor.permit(t, s, c)).Why(t))
 	require.Empty(t, s.Settlements())
 }
 
@@ -176,7 +177,7 @@ func TestPermit2Refuses(t *testing.T) {
 func TestUptoSettles(t *testing.T) {
 	s := start(t, sandbox.Options{})
 	payer := newEVMPayer(t, s, sandbox.USDC)
-	c := challenge(t, s, "/upto")
+	c := testworld.Challenge(t, s.SellerURL+"/upto")
 	a := payer.permit(t, s, c)
 	for _, row := range []struct{ amount, reason string }{
 		{"20001", "invalid_upto_evm_payload_settlement_exceeds_amount"}, {"0", ""}, {"7000", ""},
@@ -193,7 +194,7 @@ func TestUptoSettles(t *testing.T) {
 	}
 	require.Len(t, s.Settlements(), 1)
 	require.EqualValues(t, sandbox.USDC-7*mill, s.Balance(payer.Address()))
-	exact := challenge(t, s, "/permit2")
+	exact := testworld.Challenge(t, s.SellerURL+"/permit2")
 	done, err := settlePermit(t, s, exact, payer.permit(t, s, exact), "900")
 	require.NoError(t, err)
 	require.Equal(t, "invalid_payment_requirements", done.ErrorReason, "only upto comes to less")

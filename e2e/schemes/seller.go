@@ -39,7 +39,7 @@ func Price(path string) uint64 {
 	if w, known := ways[path]; known {
 		return units(w.Product.Price)
 	}
-	return sandbox.Price(withoutMPP(path))
+	return sandbox.Price(withoutForm(path))
 }
 
 // Content is what the seller delivers for a path.
@@ -47,11 +47,14 @@ func Content(path string) string {
 	if w, known := ways[path]; known {
 		return w.Product.Content
 	}
-	return sandbox.Content(withoutMPP(path))
+	return sandbox.Content(withoutForm(path))
 }
 
-func withoutMPP(path string) string {
-	if rest, isMPP := strings.CutPrefix(path, "/"+inMPP+"/"); isMPP {
+// withoutForm is a path without the form of asking in front of it.
+func withoutForm(path string) string {
+	form, rest, _ := strings.Cut(strings.TrimPrefix(path, "/"), "/")
+	switch form {
+	case inMPP, settleFirst, settlePlain, ignoresPayment:
 		return "/" + rest
 	}
 	return path

@@ -30,7 +30,7 @@ func TestSignIn(t *testing.T) {
 	const path = "/archive"
 	key := testworld.NewEVMKey(t)
 	signed := func(change func(*x402.SignIn)) string {
-		offer := challenge(t, s, path).SignInOffer()
+		offer := testworld.Challenge(t, s.SellerURL+path).SignInOffer()
 		require.NotNil(t, offer)
 		m, err := offer.Message(sandbox.EVM, key.Address(), s.SellerURL, s.Now())
 		require.NoError(t, err)
@@ -38,19 +38,21 @@ func TestSignIn(t *testing.T) {
 		return signsText(t, key, m).Header()
 	}
 	asIs := func(*x402.SignIn) {}
-	signIn := func(header string) response { return get(t, s.SellerURL+path, x402.HeaderSignIn, header) }
+	signIn := func(header string) testworld.Answer {
+		return testworld.Get(t, s.SellerURL+path, x402.HeaderSignIn, header)
+	}
 
-	require.Equal(t, "this account did not buy it", why(t, signIn(signed(asIs))))
+	require.Equal(t, "this account did not buy it", signIn(signed(asIs)).Why(t))
 	payer := newEVMPayerOf(s, key, sandbox.USDC)
-	c := challenge(t, s, path)
-	require.Equal(t, 200, pay(t, s, path, c, payer.sign(t, s, c.Accepts[0]).Payload).status)
+	c := testworld.Challenge(t, s.SellerURL+path)
+	require.Equal(t, 200, pay(t, s, path, c, payer.sign(t, s, c.Accepts[0]).Payload).Status)
 
 	header := signed(asIs)
 	answer := signIn(header)
-	require.Equal(t, 200, answer.status, answer.body)
-	require.Equal(t, Content(path), answer.body)
-	require.Equal(t, "invalid_siwx_nonce", why(t, signIn(header)), "the same message again")
-	require.Equal(t, 402, get(t, s.SellerURL+"/weather", x402.HeaderSignIn, signed(asIs)).status)
+	require.Equal(t, 200, answer.Status, answer.Body)
+	require.Equal(t, Content(path), answer.Body)
+	require.Equal(t, "invalid_siwx_nonce", signIn(header).Why(t), "the same message again")
+	require.Equal(t, 402, testworld.Get(t, s.SellerURL+"/weather", x402.HeaderSignIn, signed(asIs)).Status)
 	for name, change := range map[string]func(*x402.SignIn){
 		"invalid_siwx_nonce":             func(m *x402.SignIn) { m.Nonce = "0123456789abcdef" },
 		"invalid_siwx_domain_mismatch":   func(m *x402.SignIn) { m.Domain = "other.example" },
@@ -58,7 +60,7 @@ func TestSignIn(t *testing.T) {
 		"invalid_siwx_issued_at_too_old": func(m *x402.SignIn) { m.IssuedAt = "2026-01-01T00:00:00Z" },
 		"invalid_siwx_unsupported_chain": func(m *x402.SignIn) { m.ChainID = sandbox.Solana },
 	} {
-		t.Run(name, func(t *testing.T) { require.Contains(t, why(t, signIn(signed(change))), name) })
+		t.Run(name, func(t *testing.T) { require.Contains(t, signIn(signed(change)).Why(t), name) })
 	}
 	require.Equal(t, 1, s.SignIns())
 	require.Len(t, s.Settlements(), 1)

@@ -11,6 +11,7 @@ import (
 	"errors"
 	"fmt"
 	"math"
+	"net/http"
 	"strings"
 	"sync"
 
@@ -99,7 +100,9 @@ func (s *World) extend() (sandbox.Extra, error) {
 	s.authorizer, err = s.NewAccount("evm", 0)
 	network := c.Asset.Network
 	return sandbox.Extra{
-		Seller: s.seller,
+		Seller: func(others http.Handler) http.Handler {
+			return s.seller(WalletSettles(s.Sandbox).Seller(others))
+		},
 		Kinds: []any{
 			map[string]any{"x402Version": 2, "scheme": x402.Upto, "network": network,
 				"extra": map[string]any{"facilitatorAddress": s.Settler}},

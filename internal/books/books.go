@@ -171,9 +171,9 @@ func entryOfImported(i history.Imported, assets *x402.Registry) entry {
 	return r
 }
 
-// ReadSeed reads .x402-history.json of @ozskr/x402-solana-mcp: an array of payments. A file with anything
+// ReadOzskr reads .x402-history.json of @ozskr/x402-solana-mcp: an array of payments. A file with anything
 // in it that is none is refused as a whole.
-func ReadSeed(text []byte) ([]history.Imported, error) {
+func ReadOzskr(text []byte) ([]history.Imported, error) {
 	var list []struct {
 		Timestamp, Signature, URL, Amount, Asset, PayTo, Network, Facilitator, Method string
 	}

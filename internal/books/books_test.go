@@ -142,16 +142,16 @@ func TestNoForgedEntry(t *testing.T) {
 	}
 }
 
-func TestReadSeed(t *testing.T) {
+func TestReadOzskr(t *testing.T) {
 	good := `[{"timestamp":"2026-01-02T03:04:05.678Z","signature":"5sig","url":"https://a.example/x","amount":"1000","asset":"4zMMC9srt5Ri5X14GAgXhaHii3GnPAEERYPJgZJDncDU",` +
 		`"payTo":"pay","network":"solana:EtWTRABZaYq6iMfeYKouRu166VU2xqa1","facilitator":"https://f.example","method":"GET"}]`
-	list, err := ReadSeed([]byte(good))
+	list, err := ReadOzskr([]byte(good))
 	require.NoError(t, err)
 	require.Len(t, list, 1)
 	require.Equal(t, "5sig", list[0].Transaction)
 	require.Equal(t, "$0.001", entryOfImported(list[0], x402.NewRegistry(nil)).Dollars.Price())
 
-	empty, err := ReadSeed([]byte("[]"))
+	empty, err := ReadOzskr([]byte("[]"))
 	require.NoError(t, err)
 	require.Empty(t, empty)
 	for _, bad := range []string{"", "{", `{"a":1}`, `[1]`, strings.Replace(good, `"1000"`, `"-1"`, 1),
@@ -159,7 +159,7 @@ func TestReadSeed(t *testing.T) {
 		strings.Replace(good, "2026-01-02T", "yesterday", 1), strings.Replace(good, "solana:EtW",
 			"nowhere EtW", 1), strings.Replace(good, "5sig", "", 1)} {
 		t.Run(bad, func(t *testing.T) {
-			_, err := ReadSeed([]byte(bad))
+			_, err := ReadOzskr([]byte(bad))
 			require.Error(t, err, bad)
 		})
 	}

@@ -105,7 +105,7 @@ func TestTemplateNamesEveryKey(t *testing.T) {
 	walk(reflect.TypeOf(file{}))
 }
 
-func TestTemplateImportsSeedEnvironment(t *testing.T) {
+func TestTemplateImportsOzskrEnvironment(t *testing.T) {
 	env := Env{SolanaRPC: "https://rpc.example/?api-key=k", SolanaNetwork: "mainnet-beta",
 		FacilitatorURL: cdpURL, FacilitatorFallback: "https://fac.example/x402/"}
 	text, err := Template(env)

@@ -157,26 +157,26 @@ func ReadEnv() (env Env) {
 	return env
 }
 
-// seedNetworks are the ozskr wallet's names; it took devnet where none was given.
-var seedNetworks = map[string]string{
+// ozskrNetworks are the ozskr wallet's names; it took devnet where none was given.
+var ozskrNetworks = map[string]string{
 	"": solanaDevnet, "devnet": solanaDevnet, "testnet": solanaTestnet, "mainnet-beta": solanaMainnet,
 	"mainnet": solanaMainnet,
 }
 
-// seed is the ozskr wallet's environment in the words of config.toml.
-type seed struct {
+// ozskrRules is the ozskr wallet's environment in the words of config.toml.
+type ozskrRules struct {
 	network      string   // CAIP-2; "" when neither network nor node was given
 	rpc          string   // of that network; "" when none was given
 	prefer       []string // nil when no network was given
 	facilitators []Facilitator
 }
 
-// seed checks the environment's values as strictly as the file's: they end up in it.
-func (env Env) seed() (seed, error) {
-	var s seed
+// ozskr checks the environment's values as strictly as the file's: they end up in it.
+func (env Env) ozskr() (ozskrRules, error) {
+	var s ozskrRules
 	var c checker
 	if env.SolanaNetwork != "" || env.SolanaRPC != "" {
-		id, ok := seedNetworks[env.SolanaNetwork]
+		id, ok := ozskrNetworks[env.SolanaNetwork]
 		if !ok {
 			return s, fmt.Errorf("SOLANA_NETWORK is %q; it must be devnet, testnet or mainnet-beta",
 				env.SolanaNetwork)
@@ -233,7 +233,7 @@ func (c *Config) WithEnv(env Env) (*Config, error) {
 	if !c.Env {
 		return c, nil
 	}
-	s, err := env.seed()
+	s, err := env.ozskr()
 	if err != nil {
 		return nil, x402.Errorf(x402.SetupFailed, "%w", err).
 			WithHint("correct or unset it: env = true in config.toml lets it count")
@@ -271,7 +271,7 @@ func IgnoredEnv(env Env, c *Config) (warnings []string) {
 	if c.Env {
 		return warnings
 	}
-	network, known := seedNetworks[env.SolanaNetwork]
+	network, known := ozskrNetworks[env.SolanaNetwork]
 	sameNode := known && c.Nodes()[network] == env.SolanaRPC
 	if env.SolanaRPC != "" && !sameNode {
 		warn("SOLANA_RPC_URL", "set rpc under [networks.\""+network+"\"], or env = true")

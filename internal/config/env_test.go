@@ -64,7 +64,7 @@ func TestSecretNeverShows(t *testing.T) {
 	assert.Equal(t, "hunter2-hunter2", s.Reveal())
 }
 
-func TestSeedsEnvironmentAfterInit(t *testing.T) {
+func TestOzskrEnvironmentAfterInit(t *testing.T) {
 	env := Env{SolanaRPC: "https://rpc.example/?api-key=sekret", SolanaNetwork: "devnet",
 		AgentKeypair:   "/k.json",
 		FacilitatorURL: "https://f1.example", FacilitatorFallback: "https://f2.example"}

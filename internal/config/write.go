@@ -189,7 +189,7 @@ func valueEnd(text []byte, begin int) (int, error) {
 // ozskr wallet's environment taken in. It fails where that environment holds a value that the
 // file could not.
 func Template(env Env) ([]byte, error) {
-	s, err := env.seed()
+	s, err := env.ozskr()
 	if err != nil {
 		return nil, err
 	}

@@ -8,7 +8,7 @@ import (
 
 	"github.com/decred/dcrd/dcrec/secp256k1/v4"
 	"github.com/decred/dcrd/dcrec/secp256k1/v4/ecdsa"
-	"github.com/mr-tron/base58"
+	"github.com/gagliardetto/solana-go"
 
 	"x402-wallet/chain/evm"
 	"x402-wallet/x402"
@@ -27,7 +27,7 @@ type Account struct {
 	PlayKeypair json.RawMessage `json:"playKeypair,omitempty"`
 
 	evm    *secp256k1.PrivateKey
-	solana ed25519.PrivateKey
+	solana solana.PrivateKey
 }
 
 // SignDigest signs a hash as an EVM account does: r ‖ s ‖ v with v 27 or 28.
@@ -38,20 +38,20 @@ func (a Account) SignDigest(digest [32]byte) [65]byte {
 
 // SignMessage signs a message as a Solana account does.
 func (a Account) SignMessage(message []byte) [64]byte {
-	return [64]byte(ed25519.Sign(a.solana, message))
+	return sign(a.solana, message)
 }
 
 // NewAccount makes an account with a random key, and gives it so much (atomic units). network is "evm",
 // "solana", or the CAIP-2 name of one of the two chains; others are INVALID_ARGUMENT.
 func (s *Sandbox) NewAccount(network string, amount uint64) (Account, error) {
 	switch network, _ = s.networkOf(network); network {
-	case EVM:
+	case s.evm.Asset.Network:
 		private, err := secp256k1.GeneratePrivateKey()
 		if err != nil {
 			return Account{}, err
 		}
 		return s.evmAccount(private, amount)
-	case Solana:
+	case s.solana.asset.Network:
 		return s.solanaAccount(newKey(), amount), nil
 	}
 	return Account{}, x402.Errorf(x402.InvalidArgument, "there is no such chain here: evm and solana are")
@@ -62,19 +62,20 @@ func (s *Sandbox) NewAccount(network string, amount uint64) (Account, error) {
 // that money may lie at.
 const (
 	playKeyEVM     = "ac0974bec39a17e36ba4a6b4d238ff944bacb478cbed5efcae784d7bf4f2ff80"
-	playSeedSolana = "x402-wallet sandbox: a play key that everybody has"
+	playTextSolana = "x402-wallet sandbox: a play key that everybody has"
 )
 
 // PlayAccounts gives the two accounts that have the same keys in every sandbox so much (atomic units).
 func (s *Sandbox) PlayAccounts(amount uint64) (onEVM, onSolana Account, err error) {
-	seed := sha256.Sum256([]byte(playSeedSolana))
-	onSolana = s.solanaAccount(ed25519.NewKeyFromSeed(seed[:]), amount)
+	seed := sha256.Sum256([]byte(playTextSolana))
+	onSolana = s.solanaAccount(solana.PrivateKey(ed25519.NewKeyFromSeed(seed[:])), amount)
 	onEVM, err = s.evmAccount(secp256k1.PrivKeyFromBytes(Unhex(playKeyEVM)), amount)
 	return onEVM, onSolana, err
 }
 
 func (s *Sandbox) evmAccount(private *secp256k1.PrivateKey, amount uint64) (a Account, err error) {
-	a = Account{Network: s.named(EVM), PlayKey: "0x" + hex.EncodeToString(private.Serialize()), evm: private}
+	a = Account{Network: s.evm.Asset.Network, PlayKey: "0x" + hex.EncodeToString(private.Serialize()),
+		evm: private}
 	digest := [32]byte(Keccak("who am I"))
 	a.Address, err = evm.RecoverDigest(digest, a.SignDigest(digest))
 	if err == nil {
@@ -83,10 +84,10 @@ func (s *Sandbox) evmAccount(private *secp256k1.PrivateKey, amount uint64) (a Ac
 	return a, err
 }
 
-func (s *Sandbox) solanaAccount(private ed25519.PrivateKey, amount uint64) Account {
-	a := Account{Network: s.named(Solana), Address: keyOf(private).String(), PlayKey: base58.Encode(private),
-		solana: private}
-	a.PlayKeypair, _ = json.Marshal([ed25519.PrivateKeySize]byte(private)) // of numbers: cannot fail
+func (s *Sandbox) solanaAccount(private solana.PrivateKey, amount uint64) Account {
+	a := Account{Network: s.solana.asset.Network, Address: private.PublicKey().String(),
+		PlayKey: private.String(), solana: private}
+	a.PlayKeypair, _ = json.Marshal([64]byte(private)) // of numbers: cannot fail
 	a.TokenAccount = s.Fund(a.Address, amount)
 	return a
 }

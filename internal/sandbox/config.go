@@ -13,7 +13,7 @@ type Rules struct {
 	Day          string // ["10.00"]
 	Month        string // ["100.00"]
 	ApproveAbove string // ["1.00"]
-	TokenAccount string // the owner's token account; "": looked up on chain
+	TokenAccount string // the owner's token account; if empty it is looked up on chain
 	SignIn       string // policy.sign_in [left out]
 	OnEVM        string // more TOML in the table of the EVM network
 	Extra        string // more TOML, put at the end

@@ -141,30 +141,13 @@ func (s *Sandbox) paymentsCall(w http.ResponseWriter, r *http.Request) {
 
 func (s *Sandbox) balanceCall(w http.ResponseWriter, r *http.Request) {
 	address := r.URL.Query().Get("address")
-	if _, err := (Gift{Address: address}).read(""); err != nil {
+	if checkAddress(address, EVM) != nil && checkAddress(address, Solana) != nil {
 		refuse(w, http.StatusBadRequest, x402.Errorf(x402.InvalidArgument, "%q is no address", address))
 		return
 	}
-	units := s.Owned(address)
+	units := s.Balance(address)
 	writeJSON(w, http.StatusOK, map[string]any{"address": address, "dollars": Dollars(units),
 		"amount": strconv.FormatUint(units, 10)})
-}
-
-// Owned is what an address has: an EVM address, a Solana token account, or a Solana address, of which it is
-// what lies in its own token account.
-func (s *Sandbox) Owned(address string) uint64 {
-	k, err := parseKey(address)
-	if err != nil {
-		return s.Balance(address)
-	}
-	s.solana.mu.Lock()
-	defer s.solana.mu.Unlock()
-	for _, at := range []key{k, s.solana.associated(k)} {
-		if account := s.solana.accounts[at]; account != nil {
-			return account.amount
-		}
-	}
-	return 0
 }
 
 // Offer is something that the seller sells, as JSON tells it.
@@ -182,10 +165,8 @@ func (s *Sandbox) Offers() []Offer {
 	list, goods := []Offer{}, s.goodsNow()
 	for path, p := range goods {
 		o := Offer{Path: path, URL: s.SellerURL + path, Price: Dollars(p.price), About: p.Description}
-		for _, network := range p.networks {
-			if p.price > 0 {
-				o.Networks, o.Scheme = append(o.Networks, s.named(network)), x402.Exact
-			}
+		if p.price > 0 {
+			o.Networks, o.Scheme = p.networks, x402.Exact
 		}
 		list = append(list, o)
 	}

@@ -145,7 +145,7 @@ func (c *Chain) Add(tx *Transaction) {
 	c.txs = append(c.txs, tx)
 }
 
-// Mined is a transaction that is in a block; nil: there is none of that hash.
+// Mined returns the transaction with a hash. It returns nil if there is none in a block.
 func (c *Chain) Mined(hash string) *Transaction { return c.byHash[strings.ToLower(hash)] }
 
 // NonceKey names a payer's nonce in maps.
@@ -162,40 +162,43 @@ func (c *Chain) Use(tx *Transaction, payer string, nonce [32]byte) {
 	tx.Emit(c.Asset.Address, "0x", topicUsed, TopicOf(payer), "0x"+hex.EncodeToString(nonce[:]))
 }
 
-// recover reads a payment by EIP-3009. signer is the payer, or who signed for the contract that pays.
+// recover reads a payment by EIP-3009. signer is the payer, or who signed for the contract that pays. Errors
+// are a Reason.
 func (c *Chain) recover(payload json.RawMessage) (signer string, a evm.Authorization3009, err error) {
+	isContract := false
 	if c.extra.Recover != nil {
-		signer, a, isContract, err := c.extra.Recover(payload)
-		if isContract {
-			return signer, a, err
-		}
+		signer, a, isContract, err = c.extra.Recover(payload)
 	}
-	return evm.Recover(c.Asset.Network, c.Asset, payload)
+	if !isContract {
+		signer, a, err = evm.Recover(c.Asset.Network, c.Asset, payload)
+	}
+	switch {
+	case errors.Is(err, evm.ErrSignature):
+		err = Reason("invalid_exact_evm_signature")
+	case err != nil:
+		err = Reason("invalid_payload")
+	}
+	return signer, a, err
 }
 
 // check is what the token's transferWithAuthorization checks, in the diagnosis order of the
 // reference facilitator.
 func (c *Chain) check(payload json.RawMessage) (signer string, auth evm.Authorization3009, err error) {
 	signer, auth, err = c.recover(payload)
-	switch {
-	case errors.Is(err, evm.ErrSignature):
-		return signer, auth, Reason("invalid_exact_evm_signature")
-	case err != nil:
-		return signer, auth, Reason("invalid_payload")
-	}
 	now := c.Now().Unix()
 	amount, fits := auth.Value.Uint64()
 	switch {
+	case err != nil:
 	case auth.ValidAfter >= now:
-		return signer, auth, Reason("invalid_exact_evm_payload_authorization_valid_after")
+		err = Reason("invalid_exact_evm_payload_authorization_valid_after")
 	case auth.ValidBefore <= now:
-		return signer, auth, Reason("invalid_exact_evm_payload_authorization_valid_before")
+		err = Reason("invalid_exact_evm_payload_authorization_valid_before")
 	case c.IsUsed(auth.From, auth.Nonce):
-		return signer, auth, Reason("invalid_exact_evm_nonce_already_used")
+		err = Reason("invalid_exact_evm_nonce_already_used")
 	case !fits || c.Balance(auth.From) < amount:
-		return signer, auth, Reason("invalid_exact_evm_insufficient_balance")
+		err = Reason("invalid_exact_evm_insufficient_balance")
 	}
-	return signer, auth, nil
+	return signer, auth, err
 }
 
 const transferCall = "transferWithAuthorization(address,address,uint256,uint256,uint256,bytes32,bytes)"

@@ -1,7 +1,6 @@
 package sandbox
 
 import (
-	"crypto/ed25519"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -13,9 +12,8 @@ import (
 	"strings"
 	"time"
 
-	"github.com/mr-tron/base58"
+	"github.com/gagliardetto/solana-go"
 
-	"x402-wallet/chain/evm"
 	"x402-wallet/x402"
 	"x402-wallet/x402/money"
 )
@@ -52,7 +50,7 @@ func (s *Sandbox) facilitator() http.Handler {
 
 func (s *Sandbox) supported() any {
 	kinds := []any{}
-	onEVM, onSolana := s.options.networks()
+	onEVM, onSolana := s.Networks()
 	for _, version := range []int{2, 1} {
 		for _, network := range []string{onEVM, onSolana} {
 			kind := map[string]any{"x402Version": version, "scheme": "exact",
@@ -76,6 +74,17 @@ func nameOf(network string, version int) string {
 	return network
 }
 
+// presented is a payment as a buyer presents it.
+type presented struct {
+	Version  int             `json:"x402Version"`
+	Scheme   string          `json:"scheme"`  // V1
+	Network  string          `json:"network"` // V1
+	Accepted json.RawMessage `json:"accepted"`
+	Payload  json.RawMessage `json:"payload"`
+
+	Extensions map[string]json.RawMessage `json:"extensions"`
+}
+
 // readSubmission reads a request and makes sure that payload and requirements speak of the same.
 func (s *Sandbox) readSubmission(r *http.Request) (*Submission, error) {
 	body, err := io.ReadAll(io.LimitReader(r.Body, x402.MaxBody+1))
@@ -87,15 +96,7 @@ func (s *Sandbox) readSubmission(r *http.Request) (*Submission, error) {
 		Payload      json.RawMessage `json:"paymentPayload"`
 		Requirements json.RawMessage `json:"paymentRequirements"`
 	}
-	var payment struct {
-		Version  int             `json:"x402Version"`
-		Scheme   string          `json:"scheme"`  // V1
-		Network  string          `json:"network"` // V1
-		Accepted json.RawMessage `json:"accepted"`
-		Payload  json.RawMessage `json:"payload"`
-
-		Extensions map[string]json.RawMessage `json:"extensions"`
-	}
+	var payment presented
 	if err := x402.DecodeStrict(body, x402.MaxBody, &request); err != nil {
 		return nil, Reason("invalid_payload")
 	}
@@ -140,34 +141,27 @@ func (s *Sandbox) schemeOf(q *Submission) Scheme {
 			return *further
 		}
 	}
-	return Scheme{
-		Verify: func(q *Submission) (string, map[string]any, error) {
-			signer, err := s.verify(q)
-			return signer, nil, err
-		},
-		Settle: func(q *Submission) (Settlement, map[string]any, error) {
-			done, err := s.settleExact(q)
-			return done, nil, err
-		},
-	}
+	return Scheme{Verify: s.verifyExact, Settle: s.settleExact}
 }
 
-// verify checks a payment by exact against its terms, and the chain. signer is who signed it.
-func (s *Sandbox) verify(q *Submission) (signer string, err error) {
-	if q.Terms.Scheme != x402.Exact {
-		return "", Reason("unsupported_scheme")
-	}
-	switch onEVM, onSolana := s.options.networks(); q.Terms.Network {
-	case onEVM:
-		return s.verifyEVM(q)
-	case onSolana:
-		tx, err := s.verifySolana(q)
-		if err != nil {
-			return "", err
+// verifyExact checks a payment by exact against its terms, and the chain. signer is who signed it.
+func (s *Sandbox) verifyExact(q *Submission) (signer string, more map[string]any, err error) {
+	onEVM, onSolana := s.Networks()
+	switch {
+	case q.Terms.Scheme != x402.Exact:
+		err = Reason("unsupported_scheme")
+	case q.Terms.Network == onEVM:
+		signer, err = s.verifyEVM(q)
+	case q.Terms.Network == onSolana:
+		tx, errTx := s.verifySolana(q)
+		if errTx != nil {
+			return "", nil, errTx
 		}
-		return tx.keys[tx.instructions[2].accounts[3]].String(), nil
+		signer = tx.steps[2].accounts[3].PublicKey.String()
+	default:
+		err = Reason("invalid_network")
 	}
-	return "", Reason("invalid_network")
+	return signer, nil, err
 }
 
 // verifyEVM is the reference facilitator's list for EIP-3009.
@@ -183,15 +177,13 @@ func (s *Sandbox) verifyEVM(q *Submission) (string, error) {
 	defer s.evm.Unlock()
 	_, auth, err := s.evm.recover(q.Payload)
 	switch {
-	case errors.Is(err, evm.ErrSignature):
-		return "", Reason("invalid_exact_evm_signature")
 	case err != nil:
-		return "", Reason("invalid_payload")
+		return "", err
 	case !strings.EqualFold(auth.To, q.Terms.PayTo):
 		return auth.From, Reason("invalid_exact_evm_recipient_mismatch")
 	case auth.Value != q.Terms.Amount:
 		return auth.From, Reason("invalid_exact_evm_payload_authorization_value_mismatch")
-	case auth.ValidBefore < s.now().Unix()+youngest:
+	case auth.ValidBefore < s.Now().Unix()+youngest:
 		return auth.From, Reason("invalid_exact_evm_payload_authorization_valid_before")
 	}
 	_, _, err = s.evm.check(q.Payload)
@@ -210,27 +202,26 @@ func (s *Sandbox) settle(q *Submission, path string) (done Settlement, more map[
 }
 
 // settleExact verifies and executes a payment that moves its price at once.
-func (s *Sandbox) settleExact(q *Submission) (done Settlement, err error) {
-	if _, err = s.verify(q); err != nil {
-		return done, err
+func (s *Sandbox) settleExact(q *Submission) (done Settlement, more map[string]any, err error) {
+	_, _, err = s.verifyExact(q)
+	if err != nil {
+		return done, nil, err
 	}
-	switch q.Terms.Network {
-	case s.evm.Asset.Network:
+	if q.Terms.Network == s.evm.Asset.Network {
 		s.evm.Lock()
 		defer s.evm.Unlock()
 		done, err = s.evm.execute(s.Settler, q.Payload)
-	default:
-		tx, errTx := s.verifySolana(q)
-		if errTx != nil {
-			return done, errTx
-		}
-		tx.signatures[0] = ed25519.Sign(s.feeKey, tx.message)
-		s.solana.mu.Lock()
-		defer s.solana.mu.Unlock()
-		done, err = s.solana.execute(tx)
-		err = solanaReason(err)
+		return done, nil, err
 	}
-	return done, err
+	tx, err := s.verifySolana(q)
+	if err != nil {
+		return done, nil, err
+	}
+	tx.Signatures[0] = sign(s.feeKey, tx.message)
+	s.solana.mu.Lock()
+	defer s.solana.mu.Unlock()
+	done, err = s.solana.execute(tx)
+	return done, nil, solanaReason(err)
 }
 
 // soldAt is the path of the seller for which it asks the facilitator itself.
@@ -306,9 +297,9 @@ func (s *Sandbox) insteadOfSettling(w http.ResponseWriter, q *Submission, fault 
 	case facilitatorCutsBefore:
 		Cut()
 	case facilitatorLies:
-		writeJSON(w, http.StatusOK, settled(q, inventedTransaction(q.Terms.Network, s.now()), nil))
+		writeJSON(w, http.StatusOK, settled(q, inventedTransaction(q.Terms.Network, s.Now()), nil))
 	case facilitatorNeverLands:
-		writeJSON(w, http.StatusOK, settled(q, inventedTransaction(q.Terms.Network, s.now()),
+		writeJSON(w, http.StatusOK, settled(q, inventedTransaction(q.Terms.Network, s.Now()),
 			Reason("settlement_pending")))
 	default:
 		return false
@@ -332,7 +323,7 @@ func inventedTransaction(network string, now time.Time) string {
 	if strings.HasPrefix(network, "eip155:") {
 		return hash
 	}
-	return base58.Encode([]byte(hash[:64]))
+	return solana.Signature([]byte(hash[:64])).String()
 }
 
 // discovery lists what the seller sells, as the Bazaar does.
@@ -348,7 +339,7 @@ func (s *Sandbox) discovery(w http.ResponseWriter, r *http.Request) {
 		items = append(items, map[string]any{
 			"resource": s.SellerURL + path, "type": "http", "x402Version": 2,
 			"accepts": s.offers(path, p, 2, 1), "description": p.Description,
-			"mimeType": p.mimeType(), "lastUpdated": s.now().UTC().Format(time.RFC3339),
+			"mimeType": p.mimeType(), "lastUpdated": s.Now().UTC().Format(time.RFC3339),
 		})
 	}
 	answer := map[string]any{"x402Version": 2, "items": items, "pagination": map[string]any{"limit": 20,
@@ -365,7 +356,7 @@ func solanaReason(err error) error {
 	if !errors.As(err, &why) {
 		return err
 	}
-	if why.kind == "AlreadyProcessed" {
+	if why.reason == alreadyProcessed {
 		return Reason("duplicate_settlement")
 	}
 	return Reason(fmt.Sprintf("transaction_simulation_failed: %s", why))

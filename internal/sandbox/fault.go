@@ -64,7 +64,7 @@ var (
 		facilitatorDown, evmNodeDown, solanaNodeDown, evmNodeElsewhere, evmNodeForgets})
 )
 
-// faultAt is a fault, and the seller's path at which alone it happens; "": at any, and in what is of no path.
+// faultAt is a fault at a path of the seller. With an empty path it happens at every path, and at the nodes.
 type faultAt struct{ fault, path string }
 
 // Faults are the names of all faults.
@@ -78,8 +78,8 @@ func (s *Sandbox) Inject(fault string, n int) {
 	}
 }
 
-// InjectAt is Inject for what is sold at a path of the seller; "": for everything. The nodes' faults are of
-// no path. It returns INVALID_ARGUMENT where there is no such fault.
+// InjectAt is Inject for what is sold at a path of the seller, or for everything if the path is empty. The
+// nodes' faults are at no path. It returns INVALID_ARGUMENT if there is no such fault.
 func (s *Sandbox) InjectAt(fault, path string, n int) error {
 	if err := s.checkFault(fault, path, n); err != nil {
 		return err
@@ -134,20 +134,17 @@ func (s *Sandbox) Strike(among ...string) string { return s.strikeAt("", among..
 // Cut ends the connection without an answer.
 func Cut() { panic(http.ErrAbortHandler) }
 
-// linger waits for Options.Delay, or the sandbox's or the client's end.
-func (s *Sandbox) linger(r *http.Request) {
+// wait waits until a time, or for the client or the sandbox to go away.
+func (s *Sandbox) wait(r *http.Request, until <-chan time.Time) {
 	select {
-	case <-time.After(s.options.Delay):
+	case <-until:
 	case <-s.closed:
 	case <-r.Context().Done():
 	}
 }
 
-// hang waits for the client or the sandbox to go away.
+// hang never answers.
 func (s *Sandbox) hang(r *http.Request) {
-	select {
-	case <-s.closed:
-	case <-r.Context().Done():
-	}
+	s.wait(r, nil)
 	Cut()
 }

@@ -8,6 +8,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"x402-wallet/e2e/testworld"
 	"x402-wallet/x402"
 )
 
@@ -60,7 +61,7 @@ func TestFaults(t *testing.T) {
 	} {
 		tried = append(tried, row.fault)
 		t.Run(row.fault, func(t *testing.T) {
-			c := challenge(t, s, "/weather")
+			c := testworld.Challenge(t, s.SellerURL+"/weather")
 			before := len(s.Settlements())
 			if row.fault != "" {
 				s.Inject(row.fault, 1)
@@ -69,11 +70,12 @@ func TestFaults(t *testing.T) {
 			if row.fault == sellerHangsBefore || row.fault == sellerHangs {
 				patience = 500 * time.Millisecond
 			}
-			answer := payWithin(t, patience, s, "/weather", c, payer.sign(t, s, c.Accepts[0]).Payload)
-			require.Equal(t, row.status, answer.status)
-			require.Equal(t, row.status == ended || row.fault == sellerCuts, answer.err != nil)
+			answer := testworld.PayWithin(t, patience, s.SellerURL+"/weather", c,
+				payer.sign(t, s, c.Accepts[0]).Payload)
+			require.Equal(t, row.status, answer.Status)
+			require.Equal(t, row.status == ended || row.fault == sellerCuts, answer.Err != nil)
 			require.Equal(t, row.moved, len(s.Settlements()) > before)
-			receipt, _ := x402.ReadSettlement(answer.header)
+			receipt, _ := x402.ReadSettlement(answer.Header)
 			switch row.receipt {
 			case "":
 				require.Nil(t, receipt)
@@ -86,31 +88,31 @@ func TestFaults(t *testing.T) {
 				require.NotEqual(t, row.fault == facilitatorRefuses, receipt.Transaction != "")
 			}
 			if row.fault != "" { // used up
-				require.Equal(t, 200, pay(t, s, "/weather", c, payer.sign(t, s, c.Accepts[0]).Payload).status)
+				require.Equal(t, 200, pay(t, s, "/weather", c, payer.sign(t, s, c.Accepts[0]).Payload).Status)
 			}
 		})
 	}
 	for _, fault := range slices.Concat(beforeSettled, afterSettled, whenSettling) {
 		require.Contains(t, tried, fault)
 	}
-	c := challenge(t, s, "/weather")
+	c := testworld.Challenge(t, s.SellerURL+"/weather")
 	s.Inject(sellerRaises, math.MaxInt)
 	for range 2 {
 		answer := pay(t, s, "/weather", c, payer.sign(t, s, c.Accepts[0]).Payload)
-		again, err := x402.ReadChallenge(answer.status, answer.header, []byte(answer.body))
+		again, err := x402.ReadChallenge(answer.Status, answer.Header, []byte(answer.Body))
 		require.NoError(t, err)
 		require.Equal(t, "2000", again.Accepts[0].Amount.String())
 	}
 	s.Heal()
-	require.Equal(t, 200, pay(t, s, "/weather", c, payer.sign(t, s, c.Accepts[0]).Payload).status)
+	require.Equal(t, 200, pay(t, s, "/weather", c, payer.sign(t, s, c.Accepts[0]).Payload).Status)
 }
 
 func TestNodeFaults(t *testing.T) {
 	s := start(t, Options{Delay: time.Millisecond})
 	payer := newEVMPayer(t, s, USDC)
-	c := challenge(t, s, "/weather")
+	c := testworld.Challenge(t, s.SellerURL+"/weather")
 	a := payer.sign(t, s, c.Accepts[0])
-	require.Equal(t, 200, pay(t, s, "/weather", c, a.Payload).status)
+	require.Equal(t, 200, pay(t, s, "/weather", c, a.Payload).Status)
 	_, err := payer.Status(t.Context(), a.Evidence)
 	require.NoError(t, err)
 

@@ -95,17 +95,6 @@ func (s *Sandbox) goodsNow() map[string]product {
 	return maps.Clone(s.goods)
 }
 
-// isPayee reports whether who was paid is who is to be paid for a product.
-func (s *Sandbox) isPayee(p product, payTo string) bool {
-	if p.PayTo == "" {
-		return payTo == s.PayToEVM || payTo == s.solana.associated(mustKey(s.PayToSolana)).String()
-	}
-	if strings.HasPrefix(p.PayTo, "0x") {
-		return strings.EqualFold(p.PayTo, payTo)
-	}
-	return payTo == s.solana.associated(mustKey(p.PayTo)).String()
-}
-
 // productOf reads what is to be sold at a path.
 func (s *Sandbox) productOf(path string, p Product) (made product, err error) {
 	refuse := func(format string, args ...any) (product, error) {
@@ -133,7 +122,7 @@ func (s *Sandbox) productOf(path string, p Product) (made product, err error) {
 		made.networks = append(made.networks, network)
 	}
 	if len(made.networks) == 0 {
-		made.networks = []string{EVM}
+		made.networks = []string{s.evm.Asset.Network}
 	}
 	if err := s.checkPayee(made); err != nil {
 		return refuse("%v", err)
@@ -150,34 +139,34 @@ func (s *Sandbox) checkPayee(p product) error {
 		return fmt.Errorf("payTo and asset are for what is sold by one payment on one network")
 	}
 	for _, address := range []string{p.PayTo, p.Asset} {
-		if address == "" {
-			continue
-		}
-		var err error
-		if p.networks[0] == EVM {
-			_, err = evm.Address(address)
-		} else {
-			_, err = parseKey(address)
-		}
-		if err != nil {
+		if address != "" && checkAddress(address, p.networks[0]) != nil {
 			return fmt.Errorf("%q is no address on this network", address)
 		}
 	}
-	if p.PayTo != "" && p.networks[0] == Solana {
+	if p.PayTo != "" && p.networks[0] == s.solana.asset.Network {
 		s.Fund(p.PayTo, 0) // its token account has to be there
 	}
 	return nil
 }
 
-// networkOf reads the name of one of the two chains.
+// networkOf is the CAIP-2 name of one of the two chains.
 func (s *Sandbox) networkOf(name string) (network string, known bool) {
-	switch onEVM, onSolana := s.options.networks(); name {
+	switch onEVM, onSolana := s.Networks(); name {
 	case "evm", onEVM:
-		return EVM, true
+		return onEVM, true
 	case "solana", onSolana:
-		return Solana, true
+		return onSolana, true
 	}
 	return "", false
+}
+
+// checkAddress returns an error if a text is no address on a network.
+func checkAddress(text, network string) error {
+	_, err := parseKey(text)
+	if strings.HasPrefix(network, "eip155:") {
+		_, err = evm.Address(text)
+	}
+	return err
 }
 
 // unitsOf reads dollars as atomic units of the play dollar; "" is 0.
@@ -195,10 +184,10 @@ func unitsOf(dollars string) (uint64, error) {
 // offers are the ways to pay for a product.
 func (s *Sandbox) offers(path string, p product, version int, times uint64) (list []any) {
 	for _, network := range p.networks {
-		offer := map[string]any{"scheme": x402.Exact, "network": nameOf(s.named(network), version),
+		offer := map[string]any{"scheme": x402.Exact, "network": nameOf(network, version),
 			"maxTimeoutSeconds": cmp.Or(p.MaxTimeoutSeconds, validity)}
 		amount := strconv.FormatUint(p.price*times, 10)
-		if network == EVM {
+		if network == s.evm.Asset.Network {
 			a := s.evm.Asset
 			offer["asset"], offer["payTo"], offer["extra"] = a.Address, s.PayToEVM,
 				map[string]any{"name": a.Name, "version": a.Version}
@@ -221,14 +210,6 @@ func (s *Sandbox) offers(path string, p product, version int, times uint64) (lis
 		list = append(list, offer)
 	}
 	return list
-}
-
-// named is the name that the chain of a product has here.
-func (s *Sandbox) named(network string) string {
-	if network == EVM {
-		return s.evm.Asset.Network
-	}
-	return s.solana.asset.Network
 }
 
 func (p product) mimeType() string { return cmp.Or(p.MimeType, "application/json") }

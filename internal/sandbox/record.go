@@ -23,7 +23,7 @@ type Settlement struct {
 func (s *Sandbox) book(done Settlement) {
 	s.telling.Lock()
 	defer s.telling.Unlock()
-	done.At = s.now()
+	done.At = s.Now()
 	s.mu.Lock()
 	s.settlements = append(s.settlements, done)
 	s.mu.Unlock()
@@ -42,15 +42,6 @@ func (s *Sandbox) Present(payload []byte) {
 	defer s.mu.Unlock()
 	s.presentations++
 	s.presented[sha256.Sum256(payload)] = true
-}
-
-// redeem takes a transaction for a purchase; false when it has paid for one already.
-func (s *Sandbox) redeem(transaction string) bool {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	before := s.redeemed[transaction]
-	s.redeemed[transaction] = true
-	return !before
 }
 
 func (s *Sandbox) count(which map[string]int, path string) {

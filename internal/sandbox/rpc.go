@@ -36,6 +36,9 @@ type rpcNode struct {
 // Method answers with positional parameters, under the lock of its chain.
 type Method = func(params []json.RawMessage) (any, error)
 
+// maxQuestion bounds a request to a node, in bytes: a hundred addresses need a tenth of it.
+const maxQuestion = 64 << 10
+
 // ServeHTTP answers JSON-RPC 2.0 over HTTP, one question a request, strictly.
 func (n rpcNode) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	var question struct {
@@ -44,7 +47,7 @@ func (n rpcNode) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		Method  string            `json:"method"`
 		Params  []json.RawMessage `json:"params"`
 	}
-	body, err := io.ReadAll(io.LimitReader(r.Body, 1<<20))
+	body, err := io.ReadAll(io.LimitReader(r.Body, maxQuestion))
 	if err != nil || r.Method != http.MethodPost || json.Unmarshal(body, &question) != nil ||
 		question.JSONRPC != "2.0" || question.ID == nil {
 		http.Error(w, "a JSON-RPC 2.0 request is expected", http.StatusBadRequest)

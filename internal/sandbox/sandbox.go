@@ -4,13 +4,12 @@
 //
 // What must stay true: a chain here executes only what verifies, and its own books say what
 // happened, whatever the seller or the facilitator were told to claim (Inject). So tests judge a
-// wallet by Settlements and balances, never by its own word. Solana transactions are read by this
-// package's own code, not by the wallet's, so that one mistake is not made twice.
+// wallet by Settlements and balances, never by its own word. What a chain demands of a payment is this
+// package's own code, not the wallet's, so that one mistake is not made twice.
 package sandbox
 
 import (
 	"cmp"
-	"crypto/ed25519"
 	"crypto/sha256"
 	"encoding/json"
 	"errors"
@@ -22,6 +21,8 @@ import (
 	"strings"
 	"sync"
 	"time"
+
+	"github.com/gagliardetto/solana-go"
 
 	"x402-wallet/chain/evm"
 	"x402-wallet/x402"
@@ -44,22 +45,14 @@ type Options struct {
 	// Mainnet gives the chains the names, tokens and genesis of Base and Solana, so that what real sellers
 	// ask can be paid.
 	Mainnet bool
-	// Port is the first of the ports: the seller's, and after it the facilitator's, the EVM node's, the
-	// Solana node's and the control's; 0: any that are free.
+	// Port is the seller's. The facilitator, the EVM node, the Solana node and the control get the next four.
+	// If it is 0, all get free ports.
 	Port int
-	// OnPayment is told each payment that moved play money, one after the other, before whoever paid hears of
-	// it; nil: nobody is.
+	// OnPayment, optional, is called for each payment that moved play money, before the payer has its answer.
+	// Calls do not overlap.
 	OnPayment func(Settlement)
-	// Extend is called before the ports are opened; nil: nothing is added.
+	// Extend, optional, is called before the ports are opened, and adds what it returns.
 	Extend func(*Sandbox) Extra
-}
-
-// networks are the names of the two chains.
-func (o Options) networks() (evm, solana string) {
-	if o.Mainnet {
-		return "eip155:8453", "solana:5eykt4UsFv8P8NJdTREpY1vzqKqZKvdp"
-	}
-	return EVM, Solana
 }
 
 // Sandbox is a running world. It is safe for concurrent use.
@@ -80,8 +73,8 @@ type Sandbox struct {
 	extra    Extra
 	evm      *Chain
 	solana   *solanaChain
-	ownerKey ed25519.PrivateKey
-	feeKey   ed25519.PrivateKey
+	ownerKey solana.PrivateKey
+	feeKey   solana.PrivateKey
 
 	servers []*http.Server
 	client  *http.Client // the seller's, for the facilitator
@@ -98,9 +91,8 @@ type Sandbox struct {
 	presented     map[[sha256.Size]byte]bool
 	presentations int
 
-	redeemed map[string]bool // transactions that the seller has served for, where the wallet settles
-	asked    map[string]int  // seller: requests per path, paid or not
-	served   map[string]int  // seller: answers with content per path
+	asked  map[string]int // seller: requests per path, paid or not
+	served map[string]int // seller: answers with content per path
 }
 
 // Start builds the world and opens its ports on 127.0.0.1.
@@ -109,21 +101,21 @@ func Start(o Options) (*Sandbox, error) {
 	s := &Sandbox{options: o, closed: make(chan struct{}), ownerKey: newKey(), feeKey: newKey(),
 		client: &http.Client{Transport: &http.Transport{}, Timeout: 30 * time.Second},
 		faults: map[faultAt]int{}, asked: map[string]int{},
-		served: map[string]int{}, presented: map[[sha256.Size]byte]bool{}, redeemed: map[string]bool{}}
-	owner := keyOf(s.ownerKey)
-	s.Owner, s.FeePayer = owner.String(), keyOf(s.feeKey).String()
-	s.OwnerKeypair, _ = json.Marshal([ed25519.PrivateKeySize]byte(s.ownerKey)) // of numbers: cannot fail
-	s.Settler, _ = evm.Address(HashOf("settler", s.FeePayer)[:42])             // of 20 bytes: cannot fail
-	s.PayToEVM, s.PayToSolana = "0x209693Bc6afc0C5328bA36FaF03C514EF312287C", keyOf(newKey()).String()
+		served: map[string]int{}, presented: map[[sha256.Size]byte]bool{}}
+	owner := s.ownerKey.PublicKey()
+	s.Owner, s.FeePayer = owner.String(), s.feeKey.PublicKey().String()
+	s.OwnerKeypair, _ = json.Marshal([64]byte(s.ownerKey))         // of numbers: cannot fail
+	s.Settler, _ = evm.Address(HashOf("settler", s.FeePayer)[:42]) // of 20 bytes: cannot fail
+	s.PayToEVM, s.PayToSolana = "0x209693Bc6afc0C5328bA36FaF03C514EF312287C", newKey().PublicKey().String()
 
 	registry := x402.NewRegistry(nil)
-	onEVM, onSolana := o.networks()
+	onEVM, onSolana := s.Networks()
 	dollar, _ := registry.Named(onEVM, "")
 	mint, _ := registry.Named(onSolana, "")
-	s.evm = newChain(dollar, s.now, o.Finality, &s.extra)
-	s.solana = newSolanaChain(mint, s.now, o.Finality)
+	s.evm = newChain(dollar, s.Now, o.Finality, &s.extra)
+	s.solana = newSolanaChain(mint, s.Now, o.Finality)
 	s.OwnerAccount = s.solana.open(owner, purse).String()
-	s.solana.open(mustKey(s.PayToSolana), 0)
+	s.solana.open(solana.MPK(s.PayToSolana), 0)
 
 	goods, err := s.makeAll(products)
 	if err != nil {
@@ -171,7 +163,7 @@ func (s *Sandbox) open() error {
 	return nil
 }
 
-// port is the i-th of the ports; 0: any.
+// port is the i-th port, or 0 for any that is free.
 func (o Options) port(i int) int {
 	if o.Port == 0 {
 		return 0
@@ -182,7 +174,7 @@ func (o Options) port(i int) int {
 // serve answers at a port. The Date header is the world's clock, because wallets compare it with theirs.
 func (s *Sandbox) serve(listener net.Listener, handler http.Handler) {
 	dated := http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		w.Header().Set("Date", s.now().UTC().Format(http.TimeFormat))
+		w.Header().Set("Date", s.Now().UTC().Format(http.TimeFormat))
 		handler.ServeHTTP(w, r)
 	})
 	server := &http.Server{Handler: dated, ReadHeaderTimeout: 10 * time.Second,
@@ -211,9 +203,7 @@ func (s *Sandbox) Advance(d time.Duration) {
 }
 
 // Now is the world's clock.
-func (s *Sandbox) Now() time.Time { return s.now() }
-
-func (s *Sandbox) now() time.Time {
+func (s *Sandbox) Now() time.Time {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return time.Now().Add(s.ahead)
@@ -230,7 +220,7 @@ func (s *Sandbox) Fund(address string, amount uint64) (account string) {
 	}
 	s.solana.mu.Lock()
 	defer s.solana.mu.Unlock()
-	return s.solana.open(mustKey(address), amount).String()
+	return s.solana.open(solana.MPK(address), amount).String()
 }
 
 // AccountOf is where an address's play dollars lie: at an EVM address itself, of a Solana address in its own
@@ -247,8 +237,8 @@ func (s *Sandbox) AccountOf(address string) string {
 func (s *Sandbox) Delegate(agent string, amount uint64) (tokenAccount string) {
 	s.solana.mu.Lock()
 	defer s.solana.mu.Unlock()
-	account := s.solana.accounts[mustKey(s.OwnerAccount)]
-	account.delegate, account.delegated = mustKey(agent), amount
+	account := s.solana.accounts[solana.MPK(s.OwnerAccount)]
+	account.delegate, account.delegated = solana.MPK(agent), amount
 	return s.OwnerAccount
 }
 
@@ -256,17 +246,17 @@ func (s *Sandbox) Delegate(agent string, amount uint64) (tokenAccount string) {
 func (s *Sandbox) Freeze(tokenAccount string, frozen bool) {
 	s.solana.mu.Lock()
 	defer s.solana.mu.Unlock()
-	s.solana.accounts[mustKey(tokenAccount)].frozen = frozen
+	s.solana.accounts[solana.MPK(tokenAccount)].frozen = frozen
 }
 
-// Balance is what an EVM address or a Solana token account holds.
-func (s *Sandbox) Balance(account string) uint64 {
-	if strings.HasPrefix(account, "0x") {
+// Balance is what an EVM address, a Solana token account, or a Solana address in its own token account has.
+func (s *Sandbox) Balance(address string) uint64 {
+	if strings.HasPrefix(address, "0x") {
 		s.evm.Lock()
 		defer s.evm.Unlock()
-		return s.evm.Balance(account)
+		return s.evm.Balance(address)
 	}
-	return s.solana.account(account).amount
+	return max(s.solana.account(address).amount, s.solana.account(s.AccountOf(address)).amount)
 }
 
 // Delegated is what a delegate may still take from a Solana token account.
@@ -274,12 +264,15 @@ func (s *Sandbox) Delegated(tokenAccount string) uint64 {
 	return s.solana.account(tokenAccount).delegated
 }
 
-func newKey() ed25519.PrivateKey {
-	_, private, _ := ed25519.GenerateKey(nil) // from crypto/rand, which never fails
+func newKey() solana.PrivateKey {
+	private, _ := solana.NewRandomPrivateKey() // from crypto/rand, which never fails
 	return private
 }
 
-func keyOf(private ed25519.PrivateKey) key { return key(private.Public().(ed25519.PublicKey)) }
-
 // Networks are the CAIP-2 names of the two chains.
-func (s *Sandbox) Networks() (onEVM, onSolana string) { return s.options.networks() }
+func (s *Sandbox) Networks() (onEVM, onSolana string) {
+	if s.options.Mainnet {
+		return "eip155:8453", "solana:5eykt4UsFv8P8NJdTREpY1vzqKqZKvdp"
+	}
+	return EVM, Solana
+}

@@ -9,6 +9,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"x402-wallet/e2e/testworld"
 	"x402-wallet/internal/config"
 	"x402-wallet/x402"
 )
@@ -18,12 +19,12 @@ func TestEVMPayment(t *testing.T) {
 	payer := newEVMPayer(t, s, USDC)
 	for _, dialect := range []string{"", "/v1", "/v2-body"} {
 		t.Run(dialect, func(t *testing.T) {
-			c := challenge(t, s, dialect+"/weather")
+			c := testworld.Challenge(t, s.SellerURL+dialect+"/weather")
 			a := payer.sign(t, s, c.Accepts[0])
 			answer := pay(t, s, dialect+"/weather", c, a.Payload)
-			require.Equal(t, 200, answer.status, answer.body)
-			require.Equal(t, Content("/weather"), answer.body)
-			receipt, err := x402.ReadSettlement(answer.header)
+			require.Equal(t, 200, answer.Status, answer.Body)
+			require.Equal(t, Content("/weather"), answer.Body)
+			receipt, err := x402.ReadSettlement(answer.Header)
 			require.NoError(t, err)
 			require.True(t, receipt.Success)
 			status, err := payer.Status(t.Context(), a.Evidence)
@@ -33,7 +34,7 @@ func TestEVMPayment(t *testing.T) {
 			require.Empty(t, status.Note)
 
 			again := pay(t, s, dialect+"/weather", c, a.Payload)
-			require.Equal(t, "invalid_exact_evm_nonce_already_used", why(t, again))
+			require.Equal(t, "invalid_exact_evm_nonce_already_used", again.Why(t))
 		})
 	}
 	require.Len(t, s.Settlements(), 3)
@@ -50,7 +51,7 @@ func TestEVMPayment(t *testing.T) {
 func TestEVMStatus(t *testing.T) {
 	s := start(t, Options{Finality: 20 * time.Second})
 	payer := newEVMPayer(t, s, USDC)
-	c := challenge(t, s, "/weather")
+	c := testworld.Challenge(t, s.SellerURL+"/weather")
 	a := payer.sign(t, s, c.Accepts[0])
 	status, err := payer.Status(t.Context(), a.Evidence)
 	require.NoError(t, err)
@@ -64,14 +65,14 @@ func TestEVMStatus(t *testing.T) {
 	require.NoError(t, err)
 	require.Equal(t, x402.Expired, status.State, status.Note)
 	require.Equal(t, "invalid_exact_evm_payload_authorization_valid_before",
-		why(t, pay(t, s, "/weather", c, a.Payload)))
+		pay(t, s, "/weather", c, a.Payload).Why(t))
 	require.Empty(t, s.Settlements())
 }
 
 func TestEVMRefuses(t *testing.T) {
 	s := start(t, Options{})
 	payer := newEVMPayer(t, s, mill-1)
-	c := challenge(t, s, "/weather")
+	c := testworld.Challenge(t, s.SellerURL+"/weather")
 	good := payer.sign(t, s, c.Accepts[0])
 	replaced := func(old, with string) json.RawMessage {
 		changed := strings.Replace(string(good.Payload), old, with, 1)
@@ -97,7 +98,7 @@ func TestEVMRefuses(t *testing.T) {
 		{"another key", replaced(`{"authorization"`, `{"x":1,"authorization"`), "invalid_payload"},
 	} {
 		t.Run(row.name, func(t *testing.T) {
-			require.Equal(t, row.reason, why(t, pay(t, s, "/weather", c, row.payload)), row.name)
+			require.Equal(t, row.reason, pay(t, s, "/weather", c, row.payload).Why(t), row.name)
 		})
 	}
 	require.Empty(t, s.Settlements())
@@ -106,29 +107,7 @@ func TestEVMRefuses(t *testing.T) {
 
 	raw := strings.Replace(string(c.Accepts[0].Raw), `"1000"`, `"1"`, 1)
 	c.Accepts[0].Raw = json.RawMessage(raw)
-	require.Equal(t, "No matching payment requirements", why(t, pay(t, s, "/weather", c, good.Payload)))
-}
-
-// The X-Payment-Required dialects: the wallet settles and shows the transaction, once.
-func TestWalletSettles(t *testing.T) {
-	s := start(t, Options{})
-	payer := newEVMPayer(t, s, USDC)
-	for _, dialect := range []string{"/seed-v2", "/seed-plain"} {
-		c := challenge(t, s, dialect+"/weather")
-		r := c.Accepts[0]
-		if r.Extra == nil {
-			r.Extra = map[string]json.RawMessage{"name": json.RawMessage(`"USDC"`),
-				"version": json.RawMessage(`"2"`)}
-			c.Accepts[0] = r
-		}
-		status, settlement := facilitate(t, s, "/settle", c, payer.sign(t, s, r).Payload)
-		require.Equal(t, 200, status)
-		require.True(t, settlement.Success, settlement.ErrorReason)
-		url := s.SellerURL + dialect
-		require.Equal(t, 402, get(t, url+"/report", "X-Payment-Signature", settlement.Transaction).status)
-		require.Equal(t, 200, get(t, url+"/weather", "X-Payment-Signature", settlement.Transaction).status)
-		require.Equal(t, 402, get(t, url+"/weather", "X-Payment-Signature", settlement.Transaction).status)
-	}
+	require.Equal(t, "No matching payment requirements", pay(t, s, "/weather", c, good.Payload).Why(t))
 }
 
 func TestConfigIsOne(t *testing.T) {

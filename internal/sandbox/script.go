@@ -8,7 +8,6 @@ import (
 	"strings"
 	"time"
 
-	"x402-wallet/chain/evm"
 	"x402-wallet/x402"
 )
 
@@ -32,7 +31,7 @@ type Script struct {
 // ScriptFault makes a fault happen.
 type ScriptFault struct {
 	Fault  string `json:"fault"`
-	Path   string `json:"path,omitempty"`   // of the seller; "": at any
+	Path   string `json:"path,omitempty"`   // of the seller; every path if empty
 	Times  *int   `json:"times,omitempty"`  // none: once; 0 ends it
 	Always bool   `json:"always,omitempty"` // until Heal
 }
@@ -167,21 +166,21 @@ func (s *Sandbox) readGifts(script Script) (gifts []func(), err error) {
 	return gifts, nil
 }
 
-// read is a gift's amount; its address has to be one, and of that chain where one is named.
+// read is a gift's amount. The address has to be one, and of that chain unless chain is empty.
 func (g Gift) read(chain string) (amount uint64, err error) {
 	amount, err = unitsOf(g.Amount)
-	if err == nil && amount > maxGift {
-		err = errors.New("nobody has so much")
+	own := Solana
+	if strings.HasPrefix(g.Address, "0x") {
+		own = EVM
 	}
-	isEVM := strings.HasPrefix(g.Address, "0x")
 	switch {
 	case err != nil:
-	case isEVM && chain != Solana:
-		_, err = evm.Address(g.Address)
-	case !isEVM && chain != EVM:
-		_, err = parseKey(g.Address)
-	default:
+	case amount > maxGift:
+		err = errors.New("nobody has so much")
+	case chain != "" && chain != own:
 		err = errors.New("the address is of the other chain")
+	default:
+		err = checkAddress(g.Address, own)
 	}
 	if err != nil {
 		return 0, x402.Errorf(x402.InvalidArgument, "%q for %q: %w", g.Amount, g.Address, err)

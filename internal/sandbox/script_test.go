@@ -9,9 +9,11 @@ import (
 	"testing"
 	"time"
 
+	"github.com/gagliardetto/solana-go"
 	"github.com/mr-tron/base58"
 	"github.com/stretchr/testify/require"
 
+	"x402-wallet/e2e/testworld"
 	"x402-wallet/x402"
 )
 
@@ -38,10 +40,10 @@ func tell(t *testing.T, s *Sandbox, script string, header ...string) (status int
 
 func askControl(t *testing.T, s *Sandbox, path string, into any) (status int) {
 	t.Helper()
-	answer := get(t, s.ControlURL+path, "", "")
-	require.NoError(t, answer.err)
-	require.NoError(t, json.Unmarshal([]byte(answer.body), into), answer.body)
-	return answer.status
+	answer := testworld.Get(t, s.ControlURL+path, "", "")
+	require.NoError(t, answer.Err)
+	require.NoError(t, json.Unmarshal([]byte(answer.Body), into), answer.Body)
+	return answer.Status
 }
 
 // A script changes what is sold and how it fails, while the sandbox runs; what was paid can be asked for.
@@ -59,15 +61,15 @@ func TestControl(t *testing.T) {
 	require.Len(t, s.Offers(), 2)
 	require.Equal(t, []string{"/a", "/b"}, []string{s.Offers()[0].Path, s.Offers()[1].Path})
 	require.EqualValues(t, 400_000, s.Delegated(s.OwnerAccount))
-	require.WithinDuration(t, time.Now().Add(time.Hour), s.now(), time.Minute)
-	require.Equal(t, 404, get(t, s.SellerURL+"/weather", "", "").status)
+	require.WithinDuration(t, time.Now().Add(time.Hour), s.Now(), time.Minute)
+	require.Equal(t, 404, testworld.Get(t, s.SellerURL+"/weather", "", "").Status)
 
 	for _, want := range []int{500, 200} { // the fault is for one call
-		c := challenge(t, s, "/a")
-		require.Equal(t, want, pay(t, s, "/a", c, payer.sign(t, s, c.Accepts[0]).Payload).status)
+		c := testworld.Challenge(t, s.SellerURL+"/a")
+		require.Equal(t, want, pay(t, s, "/a", c, payer.sign(t, s, c.Accepts[0]).Payload).Status)
 	}
-	c := challenge(t, s, "/b")
-	require.Equal(t, 502, pay(t, s, "/b", c, payer.sign(t, s, c.Accepts[0]).Payload).status)
+	c := testworld.Challenge(t, s.SellerURL+"/b")
+	require.Equal(t, 502, pay(t, s, "/b", c, payer.sign(t, s, c.Accepts[0]).Payload).Status)
 
 	var paid struct{ Payments []Paid }
 	require.Equal(t, 200, askControl(t, s, "/payments", &paid))
@@ -98,9 +100,9 @@ func TestControl(t *testing.T) {
 
 	status, _ = tell(t, s, `{"heal":true,"remove":["/a"],"products":{"/b":{"price":"0.01"}}}`)
 	require.Equal(t, 200, status)
-	c = challenge(t, s, "/b")
+	c = testworld.Challenge(t, s.SellerURL+"/b")
 	require.Equal(t, "10000", c.Accepts[0].Amount.String())
-	require.Equal(t, 200, pay(t, s, "/b", c, payer.sign(t, s, c.Accepts[0]).Payload).status)
+	require.Equal(t, 200, pay(t, s, "/b", c, payer.sign(t, s, c.Accepts[0]).Payload).Status)
 }
 
 // A script with a mistake does nothing at all, and the answer says what is wrong.
@@ -166,7 +168,7 @@ func TestControlIsNotForPages(t *testing.T) {
 	require.NotEmpty(t, s.Offers())
 	for path, want := range map[string]int{"/payments?payr=0x1": 400, "/payments?amount=x": 400,
 		"/payments?amount=0": 400, "/balance": 400, "/balance?address=0x": 400, "/script": 405} {
-		require.Equal(t, want, get(t, s.ControlURL+path, "", "").status, path)
+		require.Equal(t, want, testworld.Get(t, s.ControlURL+path, "", "").Status, path)
 	}
 }
 
@@ -177,13 +179,13 @@ func TestPlayAccounts(t *testing.T) {
 	require.NoError(t, err)
 	require.Equal(t, "0xf39Fd6e51aad88F6F4ce6aB8827279cffFb92266", onEVM.Address)
 	require.Equal(t, "0x"+playKeyEVM, onEVM.PlayKey)
-	require.EqualValues(t, 3*USDC, s.Owned(onEVM.Address))
-	require.EqualValues(t, 3*USDC, s.Owned(onSolana.Address))
+	require.EqualValues(t, 3*USDC, s.Balance(onEVM.Address))
+	require.EqualValues(t, 3*USDC, s.Balance(onSolana.Address))
 	require.EqualValues(t, 3*USDC, s.Balance(onSolana.TokenAccount))
 	var pair [64]byte
 	require.NoError(t, json.Unmarshal(onSolana.PlayKeypair, &pair))
 	require.Equal(t, base58.Encode(pair[:]), onSolana.PlayKey)
-	require.Equal(t, keyOf(pair[:]).String(), onSolana.Address)
+	require.Equal(t, solana.PrivateKey(pair[:]).PublicKey().String(), onSolana.Address)
 	_, again, err := start(t, Options{}).PlayAccounts(0)
 	require.NoError(t, err)
 	require.Equal(t, onSolana.Address, again.Address)

@@ -9,15 +9,13 @@ import (
 	"net/http"
 	"strconv"
 	"strings"
+	"time"
 
 	"x402-wallet/x402"
 )
 
-// dialects may stand in front of a path, as in /v1/weather; v2 is the default. The names are those of
-// x402.Dialect, but for x-seed: it asks as x-v2 does, and looks for proof of a settlement alone.
-var dialects = []x402.Dialect{"v2", "v2-body", "v1", "x-v2", "x-v1", xSeed, "seed-v2", "seed-plain"}
-
-const xSeed = "x-seed"
+// dialects may stand in front of a path, as in /v1/weather; v2 is the default.
+var dialects = []x402.Dialect{"v2", "v2-body", "v1"}
 
 // dialectOf is the dialect in front of a path, and what is behind it.
 func dialectOf(path string) (dialect x402.Dialect, rest string) {
@@ -43,7 +41,7 @@ func (s *Sandbox) seller() http.Handler {
 			http.NotFound(w, r)
 			return
 		}
-		sale.answer()
+		sale.Answer()
 	})
 }
 
@@ -84,8 +82,8 @@ func (s *Sandbox) NewSale(w http.ResponseWriter, r *http.Request, dialect x402.D
 	sale := &Sale{Sandbox: s, W: w, R: r, Path: path, Status: http.StatusPaymentRequired,
 		dialect: dialect, product: p}
 	sale.Offers = func(version int, times uint64) []any { return s.offers(path, p, version, times) }
-	sale.Refuse, sale.Note, sale.Receipt = sale.Ask, s.Present, sale.receipt
-	sale.Collect = func(submission []byte, _ json.RawMessage) { sale.collect(submission) }
+	sale.Refuse, sale.Note, sale.Collect = sale.Ask, s.Present, sale.collect
+	sale.Receipt = func(encoded string) { w.Header().Set(x402.ReceiptHeader(dialect.Version()), encoded) }
 	sale.Settling = func(submission []byte) []byte { return submission }
 	return sale
 }
@@ -94,21 +92,6 @@ func (s *Sandbox) NewSale(w http.ResponseWriter, r *http.Request, dialect x402.D
 func (s *Sale) Price() uint64 { return s.product.price }
 
 func (s *Sale) version() int { return s.dialect.Version() }
-
-// wantsProof reports whether the seller takes only transactions that the wallet settled.
-func (s *Sale) wantsProof() bool { return s.dialect.WalletSettles() || s.dialect == xSeed }
-
-func (s *Sale) answer() {
-	proof := s.R.Header.Get("X-PAYMENT-SIGNATURE")
-	switch {
-	case s.wantsProof() && proof != "" && s.product.price > 0:
-		s.redeemed(proof)
-	case s.wantsProof() && s.product.price > 0:
-		s.Refuse("Payment required", 1)
-	default:
-		s.Answer()
-	}
-}
 
 // Answer delivers what is free or paid, and asks for payment otherwise.
 func (s *Sale) Answer() {
@@ -131,12 +114,7 @@ func (s *Sale) Answer() {
 func (s *Sale) Ask(why string, times uint64) {
 	accepts := s.Offers(s.version(), times)
 	challenge := map[string]any{"x402Version": s.version(), "error": why, "accepts": accepts}
-	switch {
-	case s.dialect == "seed-v2": // this form has neither resource nor extra
-		for _, offer := range accepts {
-			delete(offer.(map[string]any), "extra")
-		}
-	case s.version() == 2:
+	if s.version() == 2 {
 		challenge["resource"] = map[string]any{"url": s.SellerURL + s.Path,
 			"description": s.product.Description, "mimeType": s.product.mimeType()}
 		if len(s.Extensions) > 0 {
@@ -144,23 +122,11 @@ func (s *Sale) Ask(why string, times uint64) {
 		}
 	}
 	text, _ := json.Marshal(challenge) // of maps of strings: cannot fail
-	body := []byte("{}")
-	header := s.W.Header()
-	switch s.dialect {
-	case "v2":
-		header.Set("PAYMENT-REQUIRED", base64.StdEncoding.EncodeToString(text))
-	case "seed-v2", "x-v2", "x-v1", xSeed:
-		header.Set("X-Payment-Required", base64.StdEncoding.EncodeToString(text))
-	case "seed-plain":
-		offer := accepts[0].(map[string]any)
-		for name, key := range map[string]string{"Amount": "amount", "Recipient": "payTo", "Token": "asset",
-			"Network": "network"} {
-			header.Set("X-Payment-"+name, offer[key].(string))
-		}
-	default:
-		body = text
+	if s.dialect == "v2" {
+		s.W.Header().Set("PAYMENT-REQUIRED", base64.StdEncoding.EncodeToString(text))
+		text = []byte("{}")
 	}
-	s.Unpaid(body)
+	s.Unpaid(text)
 }
 
 // Unpaid answers with Status.
@@ -169,22 +135,6 @@ func (s *Sale) Unpaid(body []byte) {
 	s.W.Header().Set("Cache-Control", "no-store")
 	s.W.WriteHeader(s.Status)
 	s.W.Write(body)
-}
-
-// redeemed serves for a transaction that the wallet settled itself: it must be on chain, pay this
-// price to this seller, and not have bought anything yet.
-func (s *Sale) redeemed(transaction string) {
-	var paid Settlement
-	for _, settled := range s.Settlements() {
-		if settled.Transaction == transaction {
-			paid = settled
-		}
-	}
-	if !s.isPayee(s.product, paid.PayTo) || paid.Amount != s.product.price || !s.redeem(transaction) {
-		s.Refuse("the transaction does not pay for this", 1)
-		return
-	}
-	s.Deliver("")
 }
 
 // Take takes a payment that was read: verify, run, settle, serve. Faults come where they belong.
@@ -197,39 +147,39 @@ func (s *Sale) Take(submission []byte, payload json.RawMessage, err error) {
 	switch s.strikeAt(s.Path, beforeSettled...) {
 	case sellerAsksAgain:
 		s.Refuse("Payment required", 1)
-		return
 	case sellerRaises:
 		s.Refuse("Payment required", 2)
-		return
 	case sellerFalseReceipt:
 		s.Deliver(s.falseReceipt())
-		return
 	case sellerRedirects:
 		elsewhere := strings.Replace(s.SellerURL, "127.0.0.1", "localhost", 1)
 		http.Redirect(s.W, s.R, elsewhere+s.R.URL.Path, http.StatusTemporaryRedirect)
-		return
 	case sellerFailsBefore:
-		http.Error(s.W, "the thermometer is broken", http.StatusInternalServerError)
-		return
+		s.fail()
 	case sellerHangsBefore:
 		s.hang(s.R)
 	case sellerCutsBefore:
 		Cut()
+	default:
+		s.Collect(submission, payload)
 	}
-	s.Collect(submission, payload)
+}
+
+func (s *Sale) fail() {
+	http.Error(s.W, "the thermometer is broken", http.StatusInternalServerError)
 }
 
 func (s *Sale) falseReceipt() string {
 	network := s.product.networks[0]
 	text, _ := json.Marshal(map[string]any{
-		"success": true, "transaction": inventedTransaction(network, s.now()),
-		"network": nameOf(s.named(network), s.version()),
+		"success": true, "transaction": inventedTransaction(network, s.Now()),
+		"network": nameOf(network, s.version()),
 	})
 	return base64.StdEncoding.EncodeToString(text)
 }
 
 // collect has the facilitator verify and settle.
-func (s *Sale) collect(submission []byte) {
+func (s *Sale) collect(submission []byte, _ json.RawMessage) {
 	var verdict struct {
 		IsValid       bool   `json:"isValid"`
 		InvalidReason string `json:"invalidReason"`
@@ -264,10 +214,10 @@ func (s *Sale) After(receipt string) {
 	switch s.strikeAt(s.Path, afterSettled...) {
 	case sellerFails:
 		s.Receipt(receipt)
-		http.Error(s.W, "the thermometer is broken", http.StatusInternalServerError)
+		s.fail()
 		return
 	case sellerFailsMute:
-		http.Error(s.W, "the thermometer is broken", http.StatusInternalServerError)
+		s.fail()
 		return
 	case sellerHangs:
 		s.hang(s.R)
@@ -279,7 +229,7 @@ func (s *Sale) After(receipt string) {
 		http.NewResponseController(s.W).Flush()
 		Cut()
 	case sellerSlow:
-		s.linger(s.R)
+		s.wait(s.R, time.After(s.options.Delay))
 	case sellerOmitsReceipt:
 		receipt = ""
 	case sellerGarblesReceipt:
@@ -288,14 +238,6 @@ func (s *Sale) After(receipt string) {
 		receipt = s.falseReceipt()
 	}
 	s.Deliver(receipt)
-}
-
-func (s *Sale) receipt(encoded string) {
-	name := "PAYMENT-RESPONSE"
-	if s.version() == 1 {
-		name = "X-PAYMENT-RESPONSE"
-	}
-	s.W.Header().Set(name, encoded)
 }
 
 // Deliver is the content, with a receipt unless it is empty.
@@ -316,13 +258,7 @@ func (s *Sale) read(header string) (submission []byte, payload json.RawMessage, 
 	if err != nil {
 		return nil, nil, Reason("invalid_payload")
 	}
-	var payment struct {
-		Version  int             `json:"x402Version"`
-		Scheme   string          `json:"scheme"`
-		Network  string          `json:"network"`
-		Accepted json.RawMessage `json:"accepted"`
-		Payload  json.RawMessage `json:"payload"`
-	}
+	var payment presented
 	if x402.DecodeStrict(text, x402.MaxHeader, &payment) != nil || payment.Version != s.version() {
 		return nil, nil, Reason("invalid_payload")
 	}
@@ -344,32 +280,32 @@ func (s *Sale) read(header string) (submission []byte, payload json.RawMessage, 
 // Facilitate calls the facilitator as a seller does, and reads its answer into a value. Where that is not
 // 200 or 400 with JSON it answers the request itself, and returns false.
 func (s *Sale) Facilitate(path string, submission []byte, into any) (ok bool) {
-	answer, err := s.facilitate(path, submission)
-	if err == nil {
-		err = json.Unmarshal(answer, into)
-	}
+	err := s.facilitate(path, submission, into)
 	if err != nil {
 		http.Error(s.W, "the facilitator did not answer", http.StatusBadGateway)
 	}
 	return err == nil
 }
 
-func (s *Sale) facilitate(path string, submission []byte) ([]byte, error) {
+func (s *Sale) facilitate(path string, submission []byte, into any) error {
 	request, err := http.NewRequestWithContext(s.R.Context(), http.MethodPost, s.FacilitatorURL+path,
 		bytes.NewReader(submission))
 	if err != nil {
-		return nil, err
+		return err
 	}
 	request.Header.Set("Content-Type", "application/json")
 	request.Header.Set(sellerMark, s.SellerURL+s.Path)
 	response, err := s.client.Do(request)
 	if err != nil {
-		return nil, err
+		return err
 	}
 	defer response.Body.Close()
 	answer, err := io.ReadAll(io.LimitReader(response.Body, x402.MaxBody))
 	if err == nil && response.StatusCode != http.StatusOK && response.StatusCode != http.StatusBadRequest {
 		err = fmt.Errorf("status %d", response.StatusCode)
 	}
-	return answer, err
+	if err != nil {
+		return err
+	}
+	return json.Unmarshal(answer, into)
 }

@@ -7,7 +7,7 @@ import (
 	"sync"
 	"time"
 
-	"github.com/mr-tron/base58"
+	"github.com/gagliardetto/solana-go"
 
 	"x402-wallet/x402"
 )
@@ -21,7 +21,7 @@ const (
 
 // tokenAccount is the state of an SPL token account.
 type tokenAccount struct {
-	owner, mint, delegate key // no delegate: zero
+	owner, mint, delegate solana.PublicKey // no delegate: zero
 	amount, delegated     uint64
 	frozen                bool
 }
@@ -29,14 +29,14 @@ type tokenAccount struct {
 // solanaChain is one mint of the Token program, its accounts, and a slot every 400 ms.
 type solanaChain struct {
 	asset    x402.AssetInfo
-	mint     key
+	mint     solana.PublicKey
 	now      func() time.Time
 	finality time.Duration
 	born     time.Time
 
 	mu       sync.Mutex // of what follows: whoever calls a method holds it
-	accounts map[key]*tokenAccount
-	issued   map[key]uint64 // blockhash → slot
+	accounts map[solana.PublicKey]*tokenAccount
+	issued   map[solana.PublicKey]uint64 // blockhash → slot
 	landed   []*solanaTransaction
 	byID     map[string]*solanaTransaction
 	messages map[[32]byte]bool // by the hashes of what landed: the same message lands once, whoever signs it
@@ -47,15 +47,15 @@ type solanaTransaction struct {
 	id     string
 	slot   uint64
 	at     time.Time
-	tx     *wireTx
-	before map[int]tokenAccount // by index of tx.keys
+	tx     *transaction
+	before map[int]tokenAccount // by index of the account keys
 	after  map[int]tokenAccount
 }
 
 func newSolanaChain(asset x402.AssetInfo, now func() time.Time, finality time.Duration) *solanaChain {
-	return &solanaChain{asset: asset, mint: mustKey(asset.Address), now: now, finality: finality, born: now(),
-		accounts: map[key]*tokenAccount{}, issued: map[key]uint64{}, byID: map[string]*solanaTransaction{},
-		messages: map[[32]byte]bool{}}
+	return &solanaChain{asset: asset, mint: solana.MPK(asset.Address), now: now, finality: finality,
+		born: now(), accounts: map[solana.PublicKey]*tokenAccount{}, issued: map[solana.PublicKey]uint64{},
+		byID: map[string]*solanaTransaction{}, messages: map[[32]byte]bool{}}
 }
 
 // slot is the current slot, finalSlot the youngest that is final.
@@ -74,25 +74,25 @@ func (c *solanaChain) at(commitment string) uint64 {
 }
 
 // issue gives the blockhash of a slot.
-func (c *solanaChain) issue(slot uint64) key {
-	seed := append(append([]byte{}, c.mint[:]...), c.born.Format(time.RFC3339Nano)...)
-	hash := key(sha256.Sum256(binary.LittleEndian.AppendUint64(seed, slot)))
+func (c *solanaChain) issue(slot uint64) solana.PublicKey {
+	world := append(append([]byte{}, c.mint[:]...), c.born.Format(time.RFC3339Nano)...)
+	hash := solana.PublicKey(sha256.Sum256(binary.LittleEndian.AppendUint64(world, slot)))
 	c.issued[hash] = slot
 	return hash
 }
 
 // alive reports whether a blockhash was issued and is good at a slot.
-func (c *solanaChain) alive(blockhash key, slot uint64) bool {
+func (c *solanaChain) alive(blockhash solana.PublicKey, slot uint64) bool {
 	from, known := c.issued[blockhash]
 	return known && height(slot) <= height(from)+blockhashLife
 }
 
-func (c *solanaChain) associated(owner key) key {
-	return associatedAccount(owner, programToken, c.mint)
+func (c *solanaChain) associated(owner solana.PublicKey) solana.PublicKey {
+	return associatedAccount(owner, solana.TokenProgramID, c.mint)
 }
 
 // open makes the associated token account of an owner, or adds to the one that is there.
-func (c *solanaChain) open(owner key, amount uint64) key {
+func (c *solanaChain) open(owner solana.PublicKey, amount uint64) solana.PublicKey {
 	at := c.associated(owner)
 	if c.accounts[at] == nil {
 		c.accounts[at] = &tokenAccount{owner: owner, mint: c.mint}
@@ -105,7 +105,7 @@ func (c *solanaChain) open(owner key, amount uint64) key {
 func (c *solanaChain) account(address string) tokenAccount {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if a := c.accounts[mustKey(address)]; a != nil {
+	if a := c.accounts[solana.MPK(address)]; a != nil {
 		return *a
 	}
 	return tokenAccount{}
@@ -117,7 +117,7 @@ func (a *tokenAccount) data() []byte {
 	copy(b[0:], a.mint[:])
 	copy(b[32:], a.owner[:])
 	binary.LittleEndian.PutUint64(b[64:], a.amount)
-	if a.delegate != (key{}) {
+	if !a.delegate.IsZero() {
 		b[72] = 1
 		copy(b[76:], a.delegate[:])
 		binary.LittleEndian.PutUint64(b[121:], a.delegated)
@@ -138,14 +138,14 @@ func (c *solanaChain) mintData() []byte {
 }
 
 // execute runs a transaction in the current slot, once.
-func (c *solanaChain) execute(tx *wireTx) (Settlement, error) {
+func (c *solanaChain) execute(tx *transaction) (Settlement, error) {
 	e, err := c.run(tx, 0)
 	if err != nil {
 		return Settlement{}, err
 	}
-	done := &solanaTransaction{id: base58.Encode(tx.signatures[0]), slot: c.slot(), at: c.now(), tx: tx,
+	done := &solanaTransaction{id: tx.Signatures[0].String(), slot: c.slot(), at: c.now(), tx: tx,
 		before: map[int]tokenAccount{}, after: map[int]tokenAccount{}}
-	for i, k := range tx.keys {
+	for i, k := range tx.Message.AccountKeys {
 		if old := c.accounts[k]; old != nil {
 			done.before[i] = *old
 			if changed := e.changed[k]; changed != nil {

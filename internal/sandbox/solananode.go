@@ -4,14 +4,15 @@ import (
 	"encoding/base64"
 	"encoding/json"
 	"errors"
+	"fmt"
 	"maps"
 	"net/http"
 	"slices"
 	"strconv"
+
+	"github.com/gagliardetto/solana-go"
 )
 
-// genesisDevnet is devnet's genesis hash, whose first 32 characters are its CAIP-2 reference.
-// genesisMainnet is likewise mainnet's.
 const (
 	genesisDevnet  = "EtWTRABZaYq6iMfeYKouRu166VU2xqa1wcaWoxPkrZBG"
 	genesisMainnet = "5eykt4UsFv8P8NJdTREpY1vzqKqZKvdpKuc147dw2N9d"
@@ -31,34 +32,49 @@ type rpcConfig struct {
 func (s *Sandbox) solanaNode() http.Handler {
 	c := s.solana
 	return s.node(solanaNodeDown, rpcNode{chain: &c.mu, methods: map[string]Method{
-		"getGenesisHash":             func([]json.RawMessage) (any, error) { return s.genesis(), nil },
+		"getGenesisHash":             func([]json.RawMessage) (any, error) { return c.genesis(), nil },
 		"getLatestBlockhash":         c.getLatestBlockhash,
-		"isBlockhashValid":           c.isBlockhashValid,
+		"isBlockhashValid":           configured(c.isBlockhashValid),
 		"getBlockHeight":             c.getBlockHeight,
-		"getAccountInfo":             c.getAccountInfo,
-		"getMultipleAccounts":        c.getMultipleAccounts,
-		"getTokenAccountsByOwner":    c.tokenAccounts(func(a *tokenAccount) key { return a.owner }),
-		"getTokenAccountsByDelegate": c.tokenAccounts(func(a *tokenAccount) key { return a.delegate }),
-		"getSignaturesForAddress":    c.getSignatures,
-		"getSignatureStatuses":       c.getStatuses,
-		"getTransaction":             c.getTransaction,
-		"simulateTransaction":        c.simulateTransaction,
-		"sendTransaction":            c.sendTransaction,
+		"getAccountInfo":             inBase64(c.getAccountInfo),
+		"getMultipleAccounts":        configured(c.getMultipleAccounts),
+		"getTokenAccountsByOwner":    c.tokenAccounts(false),
+		"getTokenAccountsByDelegate": c.tokenAccounts(true),
+		"getSignaturesForAddress":    configured(c.getSignatures),
+		"getSignatureStatuses":       configured(c.getStatuses),
+		"getTransaction":             inBase64(c.getTransaction),
+		"simulateTransaction":        inBase64(c.simulateTransaction),
+		"sendTransaction":            inBase64(c.sendTransaction),
 	}})
+}
+
+// configured is a method with one parameter, and a configuration that may be absent.
+func configured[P any](answer func(parameter P, config rpcConfig) (any, error)) Method {
+	return func(params []json.RawMessage) (any, error) {
+		var parameter P
+		config := rpcConfig{Limit: maxSignatures}
+		if err := Read(params, &parameter, &config); err != nil {
+			return nil, err
+		}
+		return answer(parameter, config)
+	}
+}
+
+var errEncoding = BadParams("this node speaks base64 only")
+
+// inBase64 is configured, where the configuration has to ask for base64.
+func inBase64[P any](answer func(parameter P, config rpcConfig) (any, error)) Method {
+	return configured(func(parameter P, config rpcConfig) (any, error) {
+		if config.Encoding != "base64" {
+			return nil, errEncoding
+		}
+		return answer(parameter, config)
+	})
 }
 
 // withContext is the form of an answer that belongs to a slot.
 func withContext(slot uint64, value any) any {
 	return map[string]any{"context": map[string]any{"slot": slot}, "value": value}
-}
-
-// readBase64 reads parameters of which the last is a configuration that asks for base64.
-func readBase64(params []json.RawMessage, config *rpcConfig, before ...any) error {
-	err := Read(params, append(before, config)...)
-	if err == nil && config.Encoding != "base64" {
-		err = BadParams("this node speaks base64 only")
-	}
-	return err
 }
 
 func (c *solanaChain) getLatestBlockhash(params []json.RawMessage) (any, error) {
@@ -71,12 +87,7 @@ func (c *solanaChain) getLatestBlockhash(params []json.RawMessage) (any, error) 
 		"lastValidBlockHeight": height(slot) + blockhashLife}), nil
 }
 
-func (c *solanaChain) isBlockhashValid(params []json.RawMessage) (any, error) {
-	var hash key
-	var config rpcConfig
-	if err := Read(params, &hash, &config); err != nil {
-		return nil, err
-	}
+func (c *solanaChain) isBlockhashValid(hash solana.PublicKey, config rpcConfig) (any, error) {
 	slot := c.at(config.Commitment)
 	return withContext(slot, c.alive(hash, slot)), nil
 }
@@ -87,21 +98,11 @@ func (c *solanaChain) getBlockHeight(params []json.RawMessage) (any, error) {
 	return height(c.at(config.Commitment)), err
 }
 
-func (c *solanaChain) getAccountInfo(params []json.RawMessage) (any, error) {
-	var k key
-	var config rpcConfig
-	if err := readBase64(params, &config, &k); err != nil {
-		return nil, err
-	}
+func (c *solanaChain) getAccountInfo(k solana.PublicKey, config rpcConfig) (any, error) {
 	return withContext(c.at(config.Commitment), c.info(k)), nil
 }
 
-func (c *solanaChain) getMultipleAccounts(params []json.RawMessage) (any, error) {
-	var keys []key
-	var config rpcConfig
-	if err := Read(params, &keys, &config); err != nil {
-		return nil, err
-	}
+func (c *solanaChain) getMultipleAccounts(keys []solana.PublicKey, config rpcConfig) (any, error) {
 	infos := []any{}
 	for _, k := range keys {
 		infos = append(infos, c.info(k))
@@ -109,8 +110,8 @@ func (c *solanaChain) getMultipleAccounts(params []json.RawMessage) (any, error)
 	return withContext(c.at(config.Commitment), infos), nil
 }
 
-// info is an account as nodes tell it; nil when there is none.
-func (c *solanaChain) info(k key) any {
+// info is an account as nodes show it. It returns nil if there is none.
+func (c *solanaChain) info(k solana.PublicKey) any {
 	var data []byte
 	switch {
 	case k == c.mint:
@@ -121,43 +122,51 @@ func (c *solanaChain) info(k key) any {
 		return nil
 	}
 	return map[string]any{
-		"data": []string{base64.StdEncoding.EncodeToString(data), "base64"}, "owner": programToken.String(),
-		"executable": false, "lamports": 2_039_280, "rentEpoch": 0, "space": len(data),
+		"data":  []string{base64.StdEncoding.EncodeToString(data), "base64"},
+		"owner": solana.TokenProgramID.String(), "executable": false, "lamports": 2_039_280,
+		"rentEpoch": 0, "space": len(data),
 	}
 }
 
-// tokenAccounts lists accounts by owner or delegate, and by mint or program.
-func (c *solanaChain) tokenAccounts(by func(*tokenAccount) key) Method {
+// tokenAccounts lists accounts by owner or by delegate, and by mint or program.
+func (c *solanaChain) tokenAccounts(byDelegate bool) Method {
 	return func(params []json.RawMessage) (any, error) {
-		var whose key
+		var whose solana.PublicKey
 		var filter struct{ Mint, ProgramID string }
 		var config rpcConfig
-		if err := readBase64(params, &config, &whose, &filter); err != nil {
+		err := Read(params, &whose, &filter, &config)
+		switch {
+		case err != nil:
 			return nil, err
-		}
-		if (filter.Mint == "") == (filter.ProgramID == "") {
+		case config.Encoding != "base64":
+			return nil, errEncoding
+		case (filter.Mint == "") == (filter.ProgramID == ""):
 			return nil, BadParams("one of mint and programId")
 		}
 		var found []string
 		for k, a := range c.accounts {
-			ofMint := filter.Mint == a.mint.String() || filter.ProgramID == programToken.String()
-			if by(a) == whose && whose != (key{}) && ofMint {
+			ofMint := filter.Mint == a.mint.String() || filter.ProgramID == solana.TokenProgramID.String()
+			by := a.owner
+			if byDelegate {
+				by = a.delegate
+			}
+			if by == whose && !whose.IsZero() && ofMint {
 				found = append(found, k.String())
 			}
 		}
 		slices.Sort(found)
 		list := []any{}
 		for _, address := range found {
-			list = append(list, map[string]any{"pubkey": address, "account": c.info(mustKey(address))})
+			list = append(list, map[string]any{"pubkey": address, "account": c.info(solana.MPK(address))})
 		}
 		return withContext(c.at(config.Commitment), list), nil
 	}
 }
 
-func (c *solanaChain) simulateTransaction(params []json.RawMessage) (any, error) {
-	tx, err := transactionAt(params)
+func (c *solanaChain) simulateTransaction(text string, _ rpcConfig) (any, error) {
+	tx, err := decodeTransaction(text)
 	if err != nil {
-		return nil, err
+		return nil, BadParams(err.Error())
 	}
 	value := map[string]any{"err": nil, "logs": []string{}, "unitsConsumed": 6_000}
 	var why *runError
@@ -167,10 +176,10 @@ func (c *solanaChain) simulateTransaction(params []json.RawMessage) (any, error)
 	return withContext(c.slot(), value), nil
 }
 
-func (c *solanaChain) sendTransaction(params []json.RawMessage) (any, error) {
-	tx, err := transactionAt(params)
+func (c *solanaChain) sendTransaction(text string, _ rpcConfig) (any, error) {
+	tx, err := decodeTransaction(text)
 	if err != nil {
-		return nil, err
+		return nil, BadParams(err.Error())
 	}
 	done, err := c.execute(tx)
 	var why *runError
@@ -181,19 +190,6 @@ func (c *solanaChain) sendTransaction(params []json.RawMessage) (any, error) {
 	return done.Transaction, nil
 }
 
-func transactionAt(params []json.RawMessage) (*wireTx, error) {
-	var text string
-	var config rpcConfig
-	if err := readBase64(params, &config, &text); err != nil {
-		return nil, err
-	}
-	tx, err := decodeTransaction(text)
-	if err != nil {
-		return nil, BadParams(err.Error())
-	}
-	return tx, nil
-}
-
 // status is how sure a transaction that landed is.
 func (c *solanaChain) status(t *solanaTransaction) string {
 	if t.slot <= c.finalSlot() {
@@ -202,14 +198,12 @@ func (c *solanaChain) status(t *solanaTransaction) string {
 	return "confirmed"
 }
 
+// maxSignatures is how many signatures getSignaturesForAddress lists at most, as public nodes do.
+const maxSignatures = 1000
+
 // getSignatures lists the transactions that name an address, newest first.
-func (c *solanaChain) getSignatures(params []json.RawMessage) (any, error) {
-	var k key
-	config := rpcConfig{Limit: 1000}
-	if err := Read(params, &k, &config); err != nil {
-		return nil, err
-	}
-	if config.Limit < 1 || config.Limit > 1000 {
+func (c *solanaChain) getSignatures(k solana.PublicKey, config rpcConfig) (any, error) {
+	if config.Limit < 1 || config.Limit > maxSignatures {
 		return nil, BadParams("limit")
 	}
 	list, started := []any{}, config.Before == ""
@@ -217,7 +211,7 @@ func (c *solanaChain) getSignatures(params []json.RawMessage) (any, error) {
 		if t.id == config.Until || len(list) == config.Limit {
 			break
 		}
-		if started && slices.Contains(t.tx.keys, k) && t.slot <= c.at(config.Commitment) {
+		if started && slices.Contains(t.tx.Message.AccountKeys, k) && t.slot <= c.at(config.Commitment) {
 			list = append(list, map[string]any{
 				"signature": t.id, "slot": t.slot, "err": nil, "memo": memoOf(t.tx), "blockTime": t.at.Unix(),
 				"confirmationStatus": c.status(t),
@@ -228,30 +222,15 @@ func (c *solanaChain) getSignatures(params []json.RawMessage) (any, error) {
 	return list, nil
 }
 
-// memoOf is the memo as nodes tell it, "[length] text"; nil when there is none.
-func memoOf(tx *wireTx) any {
-	memo := tx.memo()
-	if memo == "" {
-		return nil
+// memoOf is the memo as nodes show it. It returns nil if there is none.
+func memoOf(tx *transaction) any {
+	if memo := tx.memo(); memo != "" {
+		return fmt.Sprintf("[%d] %s", len(memo), memo)
 	}
-	return "[" + strconv.Itoa(len(memo)) + "] " + memo
+	return nil
 }
 
-// memo is the text of the transaction's first memo.
-func (tx *wireTx) memo() string {
-	for _, ix := range tx.instructions {
-		if ix.program == programMemo {
-			return string(ix.data)
-		}
-	}
-	return ""
-}
-
-func (c *solanaChain) getStatuses(params []json.RawMessage) (any, error) {
-	var ids []string
-	if err := Read(params, &ids); err != nil {
-		return nil, err
-	}
+func (c *solanaChain) getStatuses(ids []string, _ rpcConfig) (any, error) {
 	list := []any{}
 	for _, id := range ids {
 		t := c.byID[id]
@@ -267,23 +246,18 @@ func (c *solanaChain) getStatuses(params []json.RawMessage) (any, error) {
 	return withContext(c.slot(), list), nil
 }
 
-func (c *solanaChain) getTransaction(params []json.RawMessage) (any, error) {
-	var id string
-	var config rpcConfig
-	if err := readBase64(params, &config, &id); err != nil {
-		return nil, err
-	}
+func (c *solanaChain) getTransaction(id string, config rpcConfig) (any, error) {
 	t := c.byID[id]
 	if t == nil || t.slot > c.at(config.Commitment) {
 		return nil, nil
 	}
 	version := any("legacy")
-	if t.tx.versioned {
+	if t.tx.Message.IsVersioned() {
 		version = 0
 	}
 	return map[string]any{
 		"slot": t.slot, "blockTime": t.at.Unix(), "version": version,
-		"transaction": []string{base64.StdEncoding.EncodeToString(t.tx.bytes()), "base64"},
+		"transaction": []string{t.tx.MustToBase64(), "base64"},
 		"meta": map[string]any{
 			"err": nil, "status": map[string]any{"Ok": nil}, "fee": 10_000, "innerInstructions": []any{},
 			"logMessages":      []string{},
@@ -299,7 +273,7 @@ func (c *solanaChain) tokenBalances(accounts map[int]tokenAccount) []any {
 		a := accounts[i]
 		list = append(list, map[string]any{
 			"accountIndex": i, "mint": a.mint.String(), "owner": a.owner.String(),
-			"programId": programToken.String(),
+			"programId": solana.TokenProgramID.String(),
 			"uiTokenAmount": map[string]any{"amount": strconv.FormatUint(a.amount, 10),
 				"decimals":       c.asset.Decimals,
 				"uiAmountString": strconv.FormatFloat(float64(a.amount)/USDC, 'f', -1, 64)},
@@ -308,9 +282,10 @@ func (c *solanaChain) tokenBalances(accounts map[int]tokenAccount) []any {
 	return list
 }
 
-func (s *Sandbox) genesis() string {
-	if s.options.Mainnet {
-		return genesisMainnet
+// genesis is the genesis hash. Its first 32 characters are the network's CAIP-2 reference.
+func (c *solanaChain) genesis() string {
+	if c.asset.Network == Solana {
+		return genesisDevnet
 	}
-	return genesisDevnet
+	return genesisMainnet
 }

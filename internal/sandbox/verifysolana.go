@@ -1,10 +1,11 @@
 package sandbox
 
 import (
-	"bytes"
 	"encoding/json"
 	"math"
 	"unicode/utf8"
+
+	"github.com/gagliardetto/solana-go"
 
 	"x402-wallet/x402"
 )
@@ -20,7 +21,7 @@ const (
 // verifySolana is the reference facilitator's list, and stricter where the
 // specification is: the fee payer is in no instruction's accounts, and nobody but he and the payer
 // signs.
-func (s *Sandbox) verifySolana(q *Submission) (*wireTx, error) {
+func (s *Sandbox) verifySolana(q *Submission) (*transaction, error) {
 	var payload struct {
 		Transaction string `json:"transaction"`
 	}
@@ -34,8 +35,8 @@ func (s *Sandbox) verifySolana(q *Submission) (*wireTx, error) {
 	if err != nil {
 		return nil, Reason("invalid_exact_svm_payload_transaction_could_not_be_decoded")
 	}
-	for _, check := range []func(*Submission, *wireTx) error{s.checkSigners, s.checkSteps, s.checkTransfer,
-		checkMemos} {
+	for _, check := range []func(*Submission, *transaction) error{s.checkSigners, s.checkSteps,
+		s.checkTransfer, checkMemos} {
 		if err := check(q, tx); err != nil {
 			return nil, err
 		}
@@ -54,13 +55,13 @@ func hasOnly(raw json.RawMessage, name string) bool {
 	return json.Unmarshal(raw, &members) == nil && len(members) == 1 && members[name] != nil
 }
 
-func (s *Sandbox) checkSigners(_ *Submission, tx *wireTx) error {
+func (s *Sandbox) checkSigners(_ *Submission, tx *transaction) error {
 	switch {
-	case tx.keys[0] != keyOf(s.feeKey):
+	case tx.Message.AccountKeys[0] != s.feeKey.PublicKey():
 		return Reason("invalid_exact_svm_fee_payer_mismatch")
-	case tx.signers != 2:
+	case len(tx.Signatures) != 2:
 		return Reason("invalid_exact_svm_payload_excessive_signers")
-	case !bytes.Equal(tx.signatures[0], make([]byte, 64)):
+	case !tx.Signatures[0].IsZero():
 		return Reason("invalid_exact_svm_payload_signature_invalid") // the fee payer's place must be empty
 	case !tx.signed(1):
 		return Reason("invalid_exact_svm_payload_signature_invalid")
@@ -68,27 +69,27 @@ func (s *Sandbox) checkSigners(_ *Submission, tx *wireTx) error {
 	return nil
 }
 
-func (s *Sandbox) checkSteps(_ *Submission, tx *wireTx) error {
-	steps := tx.instructions
+func (s *Sandbox) checkSteps(_ *Submission, tx *transaction) error {
+	steps := tx.steps
 	if len(steps) < minSteps || len(steps) > maxSteps {
 		return Reason("invalid_exact_svm_payload_transaction_instructions_length")
 	}
 	limit, price := steps[0], steps[1]
 	switch {
-	case limit.program != programBudget || len(limit.data) != 5 || limit.data[0] != 2 ||
+	case limit.program != solana.ComputeBudget || len(limit.data) != 5 || limit.data[0] != 2 ||
 		len(limit.accounts) != 0:
 		return Reason("invalid_exact_svm_payload_transaction_instructions_compute_limit_instruction")
 	case u64(append(limit.data[1:5:5], 0, 0, 0, 0)) > maxUnits:
 		return Reason("invalid_exact_svm_payload_transaction_instructions_compute_limit_instruction_too_high")
-	case price.program != programBudget || len(price.data) != 9 || price.data[0] != 3 ||
+	case price.program != solana.ComputeBudget || len(price.data) != 9 || price.data[0] != 3 ||
 		len(price.accounts) != 0:
 		return Reason("invalid_exact_svm_payload_transaction_instructions_compute_price_instruction")
 	case u64(price.data[1:]) > maxUnitPrice:
 		return Reason("invalid_exact_svm_payload_transaction_instructions_compute_price_instruction_too_high")
 	}
 	for _, step := range steps {
-		for _, i := range step.accounts {
-			if i == 0 {
+		for _, account := range step.accounts {
+			if account.PublicKey == s.feeKey.PublicKey() {
 				return Reason("invalid_exact_svm_payload_transaction_fee_payer_transferring_funds")
 			}
 		}
@@ -96,9 +97,9 @@ func (s *Sandbox) checkSteps(_ *Submission, tx *wireTx) error {
 	return nil
 }
 
-func (s *Sandbox) checkTransfer(q *Submission, tx *wireTx) error {
-	step := tx.instructions[2]
-	isToken := step.program == programToken || step.program == programToken2022
+func (s *Sandbox) checkTransfer(q *Submission, tx *transaction) error {
+	step := tx.steps[2]
+	isToken := step.program == solana.TokenProgramID || step.program == solana.Token2022ProgramID
 	if !isToken || len(step.data) != 10 || step.data[0] != 12 || len(step.accounts) != 4 {
 		return Reason("invalid_exact_svm_payload_no_transfer_instruction")
 	}
@@ -109,11 +110,11 @@ func (s *Sandbox) checkTransfer(q *Submission, tx *wireTx) error {
 	}
 	wanted, fits := q.Terms.Amount.Uint64()
 	switch {
-	case !tx.isSigner(step.accounts[3]):
+	case !step.accounts[3].IsSigner:
 		return Reason("invalid_exact_svm_payload_signature_invalid")
-	case tx.keys[step.accounts[1]] != mint:
+	case step.accounts[1].PublicKey != mint:
 		return Reason("invalid_exact_svm_payload_mint_mismatch")
-	case tx.keys[step.accounts[2]] != associatedAccount(payTo, step.program, mint):
+	case step.accounts[2].PublicKey != associatedAccount(payTo, step.program, mint):
 		return Reason("invalid_exact_svm_payload_recipient_mismatch")
 	case !fits || wanted == math.MaxUint64 || u64(step.data[1:9]) != wanted:
 		return Reason("invalid_exact_svm_payload_amount_mismatch")
@@ -123,11 +124,11 @@ func (s *Sandbox) checkTransfer(q *Submission, tx *wireTx) error {
 
 // checkMemos: what follows the transfer is memos, one at most, and the seller's if he asked for
 // one.
-func checkMemos(q *Submission, tx *wireTx) error {
+func checkMemos(q *Submission, tx *transaction) error {
 	wanted := q.Terms.ExtraString("memo")
-	rest := tx.instructions[3:]
+	rest := tx.steps[3:]
 	for _, step := range rest {
-		if step.program != programMemo {
+		if step.program != solana.MemoProgramID {
 			return Reason("invalid_exact_svm_payload_unknown_optional_instruction")
 		}
 		if len(step.data) > maxMemo || !utf8.Valid(step.data) || len(step.accounts) != 0 {

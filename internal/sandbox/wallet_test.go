@@ -2,26 +2,27 @@ package sandbox
 
 import (
 	"context"
-	"crypto/ed25519"
 	"crypto/rand"
 	"net/http"
 	"testing"
 	"time"
 
+	"github.com/gagliardetto/solana-go"
 	"github.com/stretchr/testify/require"
 
 	"x402-wallet/chain/svm"
 	"x402-wallet/chain/svm/decode"
+	"x402-wallet/e2e/testworld"
 	"x402-wallet/x402"
 )
 
 // solanaPayer signs as the wallet does.
-type solanaPayer struct{ private ed25519.PrivateKey }
+type solanaPayer struct{ private solana.PrivateKey }
 
-func (p solanaPayer) Address() string { return keyOf(p.private).String() }
+func (p solanaPayer) Address() string { return p.private.PublicKey().String() }
 
 func (p solanaPayer) SignTransfer(_ context.Context, d svm.Draft) ([64]byte, error) {
-	return [64]byte(ed25519.Sign(p.private, d.Message)), nil
+	return sign(p.private, d.Message), nil
 }
 
 // The wallet's own Solana code and this package's, written apart, understand each other.
@@ -29,7 +30,7 @@ func TestTheWalletsSolana(t *testing.T) {
 	s := start(t, Options{Finality: time.Second})
 	agent := solanaPayer{newKey()}
 	wallet := svm.New(svm.Options{Signer: agent, RPC: map[string]string{Solana: s.SolanaNodeURL},
-		HTTP: &http.Client{}, Rand: rand.Reader, Now: s.now})
+		HTTP: &http.Client{}, Rand: rand.Reader, Now: s.Now})
 	account := s.Delegate(agent.Address(), 3*mill)
 	known, err := decode.AssociatedAccount(s.Owner, s.solana.asset.Address, false)
 	require.NoError(t, err)
@@ -39,9 +40,9 @@ func TestTheWalletsSolana(t *testing.T) {
 		funds, err := wallet.Funds(t.Context(), Solana, s.solana.asset)
 		require.NoError(t, err)
 		require.Equal(t, account, funds.Source)
-		c := challenge(t, s, "/solana")
+		c := testworld.Challenge(t, s.SellerURL+"/solana")
 		a, err := wallet.Authorize(t.Context(), x402.Order{Requirement: c.Accepts[0], Asset: s.solana.asset,
-			Source: funds.Source, Validity: time.Minute, Now: s.now()})
+			Source: funds.Source, Validity: time.Minute, Now: s.Now()})
 		require.NoError(t, err)
 		return c, a
 	}
@@ -50,7 +51,7 @@ func TestTheWalletsSolana(t *testing.T) {
 	require.NoError(t, err)
 	require.Equal(t, x402.Open, status.State)
 	answer := pay(t, s, "/solana", c, a.Payload)
-	require.Equal(t, 200, answer.status, answer)
+	require.Equal(t, 200, answer.Status, answer)
 	require.EqualValues(t, 2*mill, s.Delegated(account))
 	status, err = wallet.Status(t.Context(), a.Evidence)
 	require.NoError(t, err)

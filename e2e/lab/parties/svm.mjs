@@ -202,13 +202,13 @@ export class SvmChain {
 
   /** What every lab starts with: lamports for who pays fees, token accounts for payees, money for the reference payer. */
   async seed() {
-    const [authority, facilitator, client, payTo, seedPayTo] = await Promise.all(
-      ['mint-authority', 'facilitator', 'client', 'pay-to', 'seed-pay-to'].map(async (name) => (await solanaSigner(name)).address));
+    const [authority, facilitator, client, payTo, ozskrPayTo] = await Promise.all(
+      ['mint-authority', 'facilitator', 'client', 'pay-to', 'ozskr-pay-to'].map(async (name) => (await solanaSigner(name)).address));
     for (const address of [authority, facilitator, client]) await this.airdrop(address);
     for (const mint of [SVM.mint, SVM.mint2022]) {
       await this.fund(client, 1_000_000_000, mint);
       await this.fund(payTo, 0, mint);
-      await this.fund(seedPayTo, 0, mint);
+      await this.fund(ozskrPayTo, 0, mint);
     }
   }
 }

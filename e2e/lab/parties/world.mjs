@@ -47,7 +47,7 @@ export const EVM_ACCOUNTS = {
     key: '0x5de4111afa1a4b94908f83103eb1f1706367c2e68ca870fc3fb9a804cdab365a',
   },
   payTo: { address: '0x90F79bf6EB2c4f870365E785982E1f101E93b906' }, // 3
-  seedPayTo: { address: '0x15d34AAf54267DB7D7c367839AAf71A00a2C6A65' }, // 4
+  ozskrPayTo: { address: '0x15d34AAf54267DB7D7c367839AAf71A00a2C6A65' }, // 4
 };
 
 const secretOf = (name) => crypto.createHash('sha256').update(`x402-wallet lab: ${name}`).digest();

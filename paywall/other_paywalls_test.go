@@ -22,7 +22,7 @@ import (
 
 // The 26 of @armory-sh/mcp: 16 of its helpers for _meta, which are package x402's and
 // shownIn here, and 10 of its wrapper.
-func TestSeed001(t *testing.T) {
+func TestArmory(t *testing.T) {
 	l := newLab(t, func(l *lab, o *Options) {
 		o.Tools = append(o.Tools, Tool{Name: "custom", Resource: "mcp://tool/other",
 			Description: "Custom tool description", MimeType: "text/plain",
@@ -121,7 +121,7 @@ func TestSeed001(t *testing.T) {
 
 // The server's half of the 33 tests that mark3labs/x402-go planned and never wrote
 // (specs/007 tasks.md of that repository).
-func TestSeed000(t *testing.T) {
+func TestX402Go(t *testing.T) {
 	version1 := func(_ *lab, o *Options) { o.Dialect, o.Version = dialectError, 1 }
 	t.Run("T026–T028 free and payable tools on one server, one requirement", func(t *testing.T) {
 		l := newLab(t, func(l *lab, o *Options) {

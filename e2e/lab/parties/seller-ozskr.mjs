@@ -1,7 +1,7 @@
 // A strict seller of the X-Payment-Required dialects, in which the wallet settles and proves it with a transaction id.
 // No reference program speaks them, so this one believes nothing but the chain.
-//   /seed/v2 /seed/v2evm   402 with X-Payment-Required: base64 of a V2 PaymentRequired without resource and extra
-//   /seed/v1 /seed/v1evm   402 with X-Payment-Amount, -Recipient, -Token, -Network
+//   /ozskr/v2 /ozskr/v2evm   402 with X-Payment-Required: base64 of a V2 PaymentRequired without resource and extra
+//   /ozskr/v1 /ozskr/v1evm   402 with X-Payment-Amount, -Recipient, -Token, -Network
 // Asked again with X-Payment-Signature: <transaction id> it looks the transaction up: it must have moved exactly the price in the
 // asset to payTo, and an id is good once. Its payTo is nobody else's, so a payment to another seller is no proof here.
 import express from 'express';
@@ -42,7 +42,7 @@ const onSvm = (svm, payTo) => ({
   },
 });
 
-export function seedSeller({ evm, svm, evmPayTo, svmPayTo }) {
+export function ozskrSeller({ evm, svm, evmPayTo, svmPayTo }) {
   const spent = new Set();
 
   /** Takes a transaction id as payment and gives null, or the reason why not. */
@@ -64,10 +64,10 @@ export function seedSeller({ evm, svm, evmPayTo, svmPayTo }) {
     if (reason) response.status(402).set(dialects[dialect](chain.price)).json({ error: reason });
     else response.json({ ok: true, path });
   });
-  sell('/seed/v2', 'v2', onSvm(svm, svmPayTo));
-  sell('/seed/v2evm', 'v2', onEvm(evm, evmPayTo));
-  sell('/seed/v1', 'v1', onSvm(svm, svmPayTo));
-  sell('/seed/v1evm', 'v1', onEvm(evm, evmPayTo));
+  sell('/ozskr/v2', 'v2', onSvm(svm, svmPayTo));
+  sell('/ozskr/v2evm', 'v2', onEvm(evm, evmPayTo));
+  sell('/ozskr/v1', 'v1', onSvm(svm, svmPayTo));
+  sell('/ozskr/v1evm', 'v1', onEvm(evm, evmPayTo));
   app.get('/free', (_, response) => response.json({ ok: true, path: '/free' }));
   return app;
 }

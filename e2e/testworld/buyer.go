@@ -1,0 +1,102 @@
+package testworld
+
+import (
+	"bytes"
+	"encoding/json"
+	"io"
+	"net/http"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"x402-wallet/x402"
+)
+
+// Answer is an HTTP answer, read.
+type Answer struct {
+	Status int
+	Header http.Header
+	Body   string
+	Err    error // the connection ended early
+}
+
+// Get asks a URL on a connection of its own, and follows no redirect. A header is sent unless its name is "".
+func Get(t testing.TB, url, name, value string) Answer {
+	return within(t, 20*time.Second, url, name, value)
+}
+
+func within(t testing.TB, patience time.Duration, url, name, value string) Answer {
+	request, err := http.NewRequestWithContext(t.Context(), http.MethodGet, url, nil)
+	require.NoError(t, err)
+	if name != "" {
+		request.Header.Set(name, value)
+	}
+	client := &http.Client{Timeout: patience, Transport: &http.Transport{DisableKeepAlives: true},
+		CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }}
+	answer, err := client.Do(request)
+	if err != nil {
+		return Answer{Err: err}
+	}
+	defer answer.Body.Close()
+	body, err := io.ReadAll(answer.Body)
+	return Answer{answer.StatusCode, answer.Header, string(body), err}
+}
+
+// Challenge asks a URL and reads what it wants.
+func Challenge(t testing.TB, url string) *x402.Challenge {
+	answer := Get(t, url, "", "")
+	require.NoError(t, answer.Err)
+	c, err := x402.ReadChallenge(answer.Status, answer.Header, []byte(answer.Body))
+	require.NoError(t, err)
+	return c
+}
+
+// Pay presents a payload for the first option of a challenge.
+func Pay(t testing.TB, url string, c *x402.Challenge, payload json.RawMessage) Answer {
+	return PayWithin(t, 20*time.Second, url, c, payload)
+}
+
+// PayWithin is Pay by a buyer with less or more patience.
+func PayWithin(t testing.TB, patience time.Duration, url string, c *x402.Challenge,
+	payload json.RawMessage) Answer {
+	encoded, err := x402.EncodePayload(c, c.Accepts[0], payload, nil)
+	require.NoError(t, err)
+	paid := x402.Attach(c.Dialect, encoded)
+	return within(t, patience, url, paid.Header, paid.Value)
+}
+
+// Settle asks a facilitator's /settle as a wallet would.
+func Settle(t testing.TB, facilitator string, c *x402.Challenge, payload json.RawMessage) (status int,
+	settlement *x402.Settlement) {
+	encoded, err := x402.EncodePayload(c, c.Accepts[0], payload, nil)
+	require.NoError(t, err)
+	body, err := json.Marshal(map[string]any{"x402Version": c.Version, "paymentPayload": encoded,
+		"paymentRequirements": x402.RequirementJSON(c.Accepts[0])})
+	require.NoError(t, err)
+	answer, err := http.Post(facilitator+"/settle", "application/json", bytes.NewReader(body))
+	require.NoError(t, err)
+	defer answer.Body.Close()
+	text, err := io.ReadAll(answer.Body)
+	require.NoError(t, err)
+	settlement, _ = x402.DecodeSettlement(text)
+	return answer.StatusCode, settlement
+}
+
+// Why is the seller's reason in a refusal.
+func (r Answer) Why(t testing.TB) string {
+	c, err := x402.ReadChallenge(r.Status, r.Header, []byte(r.Body))
+	require.NoError(t, err, "%+v", r)
+	return c.Error
+}
+
+// AskNode puts one question to a node, and returns its result or its error, as JSON.
+func AskNode(t testing.TB, url, method, params string) string {
+	answer, err := http.Post(url, "application/json",
+		bytes.NewReader([]byte(`{"jsonrpc":"2.0","id":1,"method":"`+method+`","params":`+params+`}`)))
+	require.NoError(t, err)
+	defer answer.Body.Close()
+	var read struct{ Result, Error json.RawMessage }
+	require.NoError(t, json.NewDecoder(answer.Body).Decode(&read))
+	return string(read.Result) + string(read.Error)
+}
