@@ -66,11 +66,11 @@ func TestAccounts(t *testing.T) {
 	pays := func(t *testing.T, w *Wallet, evm, solana string) {
 		lab := lab.For(t)
 		query := "?by=" + evm
-		p := payFor(t, w, lab.Seller+"/evm"+query)
+		p := buyAnew(t, w, lab.Seller+"/evm"+query)
 		require.Equal(t, "paid", p.Status, "%+v", p)
 		require.Equal(t, []EVMTransfer{{From: evm, To: lab.EVM.PayTo, Amount: price}},
 			lab.EVMTransfers(p.TransactionSignature))
-		p = payFor(t, w, lab.Seller+"/svm")
+		p = buyAnew(t, w, lab.Seller+"/svm")
 		require.Equal(t, "paid", p.Status, "%+v", p)
 		changes := map[string]int64{}
 		for _, change := range lab.SVMChanges(p.TransactionSignature) {

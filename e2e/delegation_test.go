@@ -1,8 +1,6 @@
 package e2e
 
 import (
-	"context"
-	"encoding/json"
 	"path/filepath"
 	"testing"
 
@@ -33,12 +31,7 @@ func TestTheOwnerDelegates(t *testing.T) {
 				Transaction string
 			}) {
 				t.Helper()
-				ctx, cancel := context.WithTimeout(t.Context(), cliWait)
-				defer cancel()
-				cmd := home.Command(ctx, bin, append([]string{"delegation"}, args...)...)
-				text, _ := cmd.Output()
-				require.Equal(t, code, cmd.ProcessState.ExitCode(), "%s", text)
-				require.NoError(t, json.Unmarshal(text, &out), "%s", text)
+				endWallet(t, home, bin, code, &out, append([]string{"delegation"}, args...)...)
 				return out
 			}
 			approve := []string{"approve", "--owner-keypair", file, "--asset", c.mint, "--amount", "0.0025"}
@@ -59,7 +52,7 @@ func TestTheOwnerDelegates(t *testing.T) {
 			require.NotEmpty(t, run(0, "revoke", "--owner-keypair", file, "--asset",
 				c.mint).TransactionSignature)
 			require.Empty(t, lab.SVMTokenAccount(account).Delegate)
-			require.NotEmpty(t, payFor(t, w, c.path).Error)
+			require.NotEmpty(t, buyAnew(t, w, c.path).Error)
 			require.Equal(t, uint64(499_000), lab.SVMTokenAccount(account).Amount)
 		})
 	}

@@ -27,7 +27,7 @@ const (
 	startWait = 2 * time.Minute
 	stopWait  = 10 * time.Second
 	// the slowest operation, a first payment of the V1 payer, loads its libraries for seconds
-	opWait = 60 * time.Second
+	opWait = 3 * time.Minute
 )
 
 // Facts says what there is in a lab and where.

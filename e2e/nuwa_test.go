@@ -135,7 +135,7 @@ func (n *nuwa) claimed(id string) string {
 
 // claim has the MCP server bring the vouchers it has to the chain.
 func (n *nuwa) claim(id string) {
-	ctx, cancel := context.WithTimeout(n.t.Context(), 20*time.Second)
+	ctx, cancel := context.WithTimeout(n.t.Context(), opWait)
 	defer cancel()
 	session, err := mcp.NewClient(&mcp.Implementation{Name: "owner"}, nil).Connect(ctx,
 		&mcp.StreamableClientTransport{Endpoint: n.doors[0]}, nil)

@@ -41,7 +41,7 @@ func (n *nextStep) UnmarshalJSON(text []byte) error {
 
 func call(t testing.TB, w *Wallet, tool string, args map[string]any) (p answer) {
 	t.Helper()
-	ctx, cancel := context.WithTimeout(t.Context(), 60*time.Second)
+	ctx, cancel := context.WithTimeout(t.Context(), opWait)
 	defer cancel()
 	r, err := w.Call(ctx, tool, args)
 	require.NoError(t, err, w.Stderr())
@@ -163,7 +163,7 @@ func TestPaysAsTheOwnersDelegate(t *testing.T) {
 			lab.SVMFund(key.Address, c.mint, 500_000)
 			account := lab.SVMDelegate(owner, probe.Solana, c.mint, 2_500)
 			w := StartWallet(t, bin, probe) // the account is found by delegate and mint
-			p := payFor(t, w, c.path)
+			p := buyAnew(t, w, c.path)
 			require.Empty(t, p.Error, "%+v", p)
 			require.Equal(t, "paid", p.Status)
 			got := lab.SVMTokenAccount(account)
@@ -171,9 +171,9 @@ func TestPaysAsTheOwnersDelegate(t *testing.T) {
 			require.Equal(t, uint64(1_500), got.DelegatedAmount)
 			require.Zero(t, lab.SVMBalance(probe.Solana, c.mint), "the agent itself owns nothing")
 
-			p = payFor(t, w, c.path)
+			p = buyAnew(t, w, c.path)
 			require.Equal(t, "paid", p.Status, "%+v", p)
-			p = payFor(t, w, c.path) // 500 are left of the delegation
+			p = buyAnew(t, w, c.path) // 500 are left of the delegation
 			require.Equal(t, "DELEGATION_EXHAUSTED", p.Error, "%+v", p)
 			require.Equal(t, "0", p.Spent)
 			require.Equal(t, uint64(498_000), lab.SVMTokenAccount(account).Amount)

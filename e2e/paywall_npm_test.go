@@ -1,17 +1,12 @@
 package e2e
 
 import (
-	"bufio"
-	"context"
 	"encoding/hex"
 	"encoding/json"
 	"fmt"
 	"path/filepath"
-	"regexp"
 	"strings"
-	"syscall"
 	"testing"
-	"time"
 
 	"github.com/stretchr/testify/require"
 
@@ -40,37 +35,8 @@ func newNPMPaywall(t testing.TB, s *shops, head, tools string) *npmPaywall {
 			fmt.Sprintf("command = %s\nnetwork = %q\nlisten = %q\n%s\n%s\n", command, s.lab.EVM.Network,
 				listen, head, tools))
 	}
-	p.listen(t)
+	p.url = startPaywall(t, p.Home, p.bin, filepath.Join(p.dir, "http.toml")).url
 	return p
-}
-
-func (p *npmPaywall) listen(t testing.TB) {
-	t.Helper()
-	cmd := p.Command(context.Background(), p.bin, "paywall", "--config", filepath.Join(p.dir, "http.toml"))
-	cmd.Env = append(cmd.Env, "LOG_LEVEL=info")
-	stderr, err := cmd.StderrPipe()
-	require.NoError(t, err)
-	require.NoError(t, cmd.Start())
-	t.Cleanup(func() {
-		_ = cmd.Process.Signal(syscall.SIGTERM)
-		late := time.AfterFunc(stopWait, func() { _ = cmd.Process.Kill() })
-		defer late.Stop()
-		require.NoError(t, cmd.Wait(), "a paywall that is told to end ends well")
-	})
-	late := time.AfterFunc(startWait, func() { _ = cmd.Process.Kill() })
-	defer late.Stop()
-	address := regexp.MustCompile(`http://127\.0\.0\.1:\d+/mcp`)
-	for lines := bufio.NewScanner(stderr); lines.Scan(); {
-		p.url = address.FindString(lines.Text())
-		if p.url != "" {
-			go func() {
-				for lines.Scan() { // or it would wait for a reader
-				}
-			}()
-			return
-		}
-	}
-	t.Fatal("the paywall did not come up")
 }
 
 // onStdio is a command that starts the paywall for a client that speaks with it over stdio.

@@ -206,7 +206,7 @@ func locksWithAnHSM(t *testing.T, lab *Lab, hsm hsm, bin string, home testworld.
 	require.NoError(t, err, seen)
 	w := StartWalletWith(t, bin, home, WalletOptions{Env: []string{"X402_WALLET_PASSPHRASE_FILE="}})
 	for path, query := range map[string]string{"/evm": "?unlocked", "/svm": ""} {
-		p := payFor(t, w, lab.Seller+path+query)
+		p := buyAnew(t, w, lab.Seller+path+query)
 		require.Equal(t, "paid", p.Status, "%+v", p)
 	}
 	runWallet(t, home, bin, nil, "lock")

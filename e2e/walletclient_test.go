@@ -2,6 +2,7 @@ package e2e
 
 import (
 	"bufio"
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -18,7 +19,7 @@ import (
 
 const (
 	protocolVersion = "2025-11-25"
-	initializeWait  = 30 * time.Second
+	initializeWait  = startWait
 	// closeWait is how long a wallet may take to end when its input has ended. It finishes payments
 	// on the way under their own deadline.
 	closeWait = 2 * time.Minute
@@ -45,6 +46,7 @@ type Result struct {
 
 // WalletOptions are what a test's MCP client wants beyond the plain one.
 type WalletOptions struct {
+	Version      string         // of the protocol, protocolVersion by default; the newest has no handshake
 	Args         []string       // behind mcp
 	Env          []string       // further environment, NAME=value
 	Capabilities map[string]any // the client's; none when nil
@@ -129,6 +131,9 @@ func StartWalletWith(t testing.TB, bin string, home testworld.Home, options Wall
 }
 
 func (w *Wallet) initialize() error {
+	if w.options.Version == newest {
+		return nil
+	}
 	ctx, cancel := context.WithTimeout(context.Background(), initializeWait)
 	defer cancel()
 	capabilities := w.options.Capabilities
@@ -137,7 +142,7 @@ func (w *Wallet) initialize() error {
 	}
 	var err error
 	w.Initialize, err = w.Request(ctx, "initialize", map[string]any{
-		"protocolVersion": protocolVersion,
+		"protocolVersion": cmp.Or(w.options.Version, protocolVersion),
 		"capabilities":    capabilities,
 		"clientInfo":      map[string]any{"name": "e2e", "version": "1"},
 	})

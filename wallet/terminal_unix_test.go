@@ -67,7 +67,7 @@ func (p *person) answers(prompt string, n int, line string) {
 	p.t.Helper()
 	require.Eventually(p.t, func() bool {
 		return strings.Count(p.sees(), prompt) >= n
-	}, 10*time.Second, time.Millisecond, "%q in %q", prompt, p.sees())
+	}, time.Minute, time.Millisecond, "%q in %q", prompt, p.sees())
 	_, err := p.pty.WriteString(line)
 	require.NoError(p.t, err)
 }

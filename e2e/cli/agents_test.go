@@ -86,10 +86,7 @@ func TestAgents(t *testing.T) {
 	runs(t, 4, env, "policy", "allow", "b.example", "--agent", "research")
 	runs(t, 0, env, "budget", "set", "day", "0.40", "--agent", "research") // what tightens needs nobody
 	require.Equal(t, "$0.40", rules().Agents["research"].Day.Price())
-	c = sit(t, nil, env, "policy", "allow", "b.example", "--agent", "research")
-	c.sees("Passphrase, to seal these rules: ", 1)
-	c.types(testPassphrase + "\n")
-	c.ends(0)
+	withPassphrase(t, 0, env, "policy", "allow", "b.example", "--agent", "research")
 	require.Equal(t, []string{"api.example", "b.example"}, rules().Agents["research"].AllowHosts)
 
 	runs(t, 0, env, "agents", "revoke", "research")

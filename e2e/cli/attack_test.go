@@ -84,20 +84,26 @@ func (v *victim) appends(payment, event, detail string) {
 // owner types the passphrase for a command that asks for it.
 func (v *victim) owner(args ...string) {
 	v.t.Helper()
-	c := sit(v.t, nil, v.env[:1], args...)
-	c.sees("Passphrase", 1)
-	c.types(testPassphrase + "\n")
-	c.ends(0)
+	withPassphrase(v.t, 0, v.env[:1], args...)
+}
+
+// unlocks starts the unlock agent, after which no file unlocks the wallet any more.
+func (v *victim) unlocks() {
+	v.t.Helper()
+	file := strings.TrimPrefix(v.env[1], "X402_WALLET_PASSPHRASE_FILE=")
+	v.env = v.env[:1]
+	out, _ := runs(v.t, 0, v.env, "unlock", "--passphrase-file", file)
+	var agent struct{ PID int }
+	require.NoError(v.t, json.Unmarshal([]byte(out), &agent))
+	v.t.Cleanup(func() { _ = syscall.Kill(agent.PID, syscall.SIGTERM) })
 }
 
 // accepts is the owner who looked at the ledger, and accepts it.
 func (v *victim) accepts() {
 	v.t.Helper()
 	c := sit(v.t, nil, v.env, "policy", "seal")
-	c.sees("Passphrase, to seal these rules: ", 1)
-	c.types(testPassphrase + "\n")
-	c.sees("Passphrase again, to accept the ledger as it is: ", 1)
-	c.types(testPassphrase + "\n")
+	c.answers("Passphrase, to seal these rules: ", testPassphrase,
+		"Passphrase again, to accept the ledger as it is: ", testPassphrase)
 	c.ends(0)
 }
 
@@ -298,12 +304,7 @@ func TestTheUnlockAgentUnderAttack(t *testing.T) {
 	const nobody = "0x000000000000000000000000000000000000dEaD"
 	begin := func(t *testing.T) *victim {
 		v := attacked(t, 0, sandbox.Rules{Session: "0.004"})
-		file := strings.TrimPrefix(v.env[1], "X402_WALLET_PASSPHRASE_FILE=")
-		v.env = v.env[:1]
-		out, _ := runs(t, 0, v.env, "unlock", "--passphrase-file", file)
-		var agent struct{ PID int }
-		require.NoError(t, json.Unmarshal([]byte(out), &agent))
-		t.Cleanup(func() { _ = syscall.Kill(agent.PID, syscall.SIGTERM) })
+		v.unlocks()
 		v.pays(0, "paid")
 		return v
 	}

@@ -170,7 +170,7 @@ func TestARevokedAgentOfASigner(t *testing.T) {
 	require.Len(t, s.w.Settlements(), 1)
 	again := s.container("research-1", home, "unix:"+signer.Socket)
 	for end := time.Now().Add(time.Minute); ; { // the door looks at the rules every two seconds
-		if _, ok := tryServe(t, []string{"x402-wallet", "mcp"}, again); !ok {
+		if _, ok := tryServe(t, command(t, again, "mcp")); !ok {
 			break
 		}
 		require.True(t, time.Now().Before(end), "its token opens another session")

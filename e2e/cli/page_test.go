@@ -30,11 +30,7 @@ type page struct {
 
 func onPage(t *testing.T, env []string, args ...string) *page {
 	t.Helper()
-	program, err := exec.LookPath("x402-wallet")
-	require.NoError(t, err)
-	p := &page{t: t, cmd: exec.CommandContext(t.Context(), program, append(args, "--page")...)}
-	p.cmd.Env = append([]string{"HOME=" + t.TempDir(), "LOG_LEVEL=error", programVariable + "=" +
-		os.Getenv(programVariable)}, env...)
+	p := &page{t: t, cmd: command(t, env, append(args, "--page")...)}
 	p.cmd.Stdout = &p.said
 	stderr, err := p.cmd.StderrPipe()
 	require.NoError(t, err)
@@ -161,11 +157,7 @@ func TestLooseningOnAPage(t *testing.T) {
 // runs runs the program with no terminal.
 func runs(t *testing.T, code int, env []string, args ...string) (stdout, stderr string) {
 	t.Helper()
-	program, err := exec.LookPath("x402-wallet")
-	require.NoError(t, err)
-	cmd := exec.CommandContext(t.Context(), program, args...)
-	cmd.Env = append([]string{"HOME=" + t.TempDir(), "LOG_LEVEL=error", programVariable + "=" +
-		os.Getenv(programVariable)}, env...)
+	cmd := command(t, env, args...)
 	var out, problems bytes.Buffer
 	cmd.Stdout, cmd.Stderr = &out, &problems
 	_ = cmd.Run()

@@ -43,10 +43,7 @@ func TestRulesChangeUnderARunningServer(t *testing.T) {
 	require.NoError(t, os.WriteFile(file, original, 0o600))
 	require.Contains(t, pay(), `"error":"POLICY_UNSEALED"`, "it was tightened and sealed")
 
-	c := sit(t, nil, env, "policy", "seal")
-	c.sees("Passphrase, to seal these rules: ", 1)
-	c.types(testPassphrase + "\n")
-	c.ends(0)
+	withPassphrase(t, 0, env, "policy", "seal")
 	require.Contains(t, pay(), `"status":"paid"`)
 	require.Len(t, w.Settlements(), 3)
 }

@@ -126,6 +126,23 @@ func TestScripts(t *testing.T) {
 	})
 }
 
+// command is the program's, by the name that testscript gave it, with no more of an environment than is given.
+func command(t *testing.T, env []string, args ...string) *exec.Cmd {
+	t.Helper()
+	return commandOf(t, env, "x402-wallet", args...)
+}
+
+// commandOf is command with another program, as a shell that starts ours.
+func commandOf(t *testing.T, env []string, name string, args ...string) *exec.Cmd {
+	t.Helper()
+	program, err := exec.LookPath(name)
+	require.NoError(t, err)
+	cmd := exec.CommandContext(t.Context(), program, args...)
+	cmd.Env = append([]string{"HOME=" + t.TempDir(), "PATH=" + os.Getenv("PATH"), "LOG_LEVEL=error",
+		programVariable + "=" + os.Getenv(programVariable)}, env...)
+	return cmd
+}
+
 const testPassphrase = "correct horse battery"
 
 // world is what is around a wallet: the sandbox, and a front to its seller that shows what arrives
@@ -133,7 +150,8 @@ const testPassphrase = "correct horse battery"
 type world struct {
 	*sandbox.Sandbox
 	front     *httptest.Server
-	home, evm string // of a household's wallet
+	held      chan struct{} // what is bought at the front's /held is answered when something is sent here
+	home, evm string        // of a household's wallet
 }
 
 // newWorld waits for midnight where it is near: a budget's day begins then (UTC), and what a test
@@ -175,7 +193,30 @@ func newWorld(o sandbox.Options) (*world, error) {
 			},
 		})
 	}
-	return &world{Sandbox: s, front: httptest.NewServer(mux)}, nil
+	w := &world{Sandbox: s, held: make(chan struct{})}
+	mux.Handle("/held", &httputil.ReverseProxy{
+		Rewrite: func(r *httputil.ProxyRequest) { r.SetURL(seller); r.Out.URL.Path = "/weather" },
+		ModifyResponse: func(r *http.Response) error {
+			if r.StatusCode == http.StatusOK {
+				select {
+				case <-w.held:
+				case <-r.Request.Context().Done(): // the buyer has gone
+				}
+			}
+			return nil
+		},
+	})
+	w.front = httptest.NewServer(mux)
+	return w, nil
+}
+
+// atHeld is a purchase whose answer is held.
+func (w *world) atHeld(query string) string { return w.front.URL + "/held?" + url.QueryEscape(query) }
+
+// awaitSettlements waits until the facilitator's books have so many payments.
+func (w *world) awaitSettlements(t *testing.T, n int) {
+	t.Helper()
+	require.Eventually(t, func() bool { return len(w.Settlements()) == n }, time.Minute, time.Millisecond)
 }
 
 // largeSize is about how many bytes the largest of what is sold has: half of the least quota.

@@ -160,11 +160,8 @@ func TestASubscriptionOfAnAccount(t *testing.T) {
 	out, _ := runs(t, 0, env, "account")
 	require.NoError(t, json.Unmarshal([]byte(out), &list), out)
 	w.Fund(list.Accounts[0].EVM, sandbox.USDC)
-	c = sit(t, nil, env, "subscribe", k.URL+"/news", "--every", "1d", "--max", "0.01", "--until",
+	withPassphrase(t, 0, env, "subscribe", k.URL+"/news", "--every", "1d", "--max", "0.01", "--until",
 		"2099-01-01", "--total", "0.05", "--name", "news", "--account", "research")
-	c.sees("Passphrase, to seal these rules: ", 1)
-	c.types(testPassphrase + "\n")
-	c.ends(0)
 	require.Len(t, due(t, 0, env).Ran, 2)
 	payers := map[string]bool{}
 	for _, s := range w.Settlements() {
@@ -208,7 +205,7 @@ func TestAnAccountSealsNothingUnseen(t *testing.T) {
 
 	a := serve(t, env...)
 	require.NotContains(t, string(a.ask("tools/call", `{"name":"x402_check_balance"}`)), `"isError":true`)
-	b, ok := tryServe(t, []string{"x402-wallet", "mcp", "--account", "nobody"}, env)
+	b, ok := tryServe(t, command(t, env, "mcp", "--account", "nobody"))
 	require.True(t, ok)
 	require.Contains(t, string(b.ask("tools/call", `{"name":"x402_check_balance"}`)), "the wallet has no account")
 }
