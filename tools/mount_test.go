@@ -4,7 +4,6 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
-	"io"
 	"net/http"
 	"net/http/httptest"
 	"strings"
@@ -107,10 +106,6 @@ type host struct {
 // hosts connects one. Its person, if it has one, answers questions.
 func (w *world) hosts(t testing.TB, s *Server, version string, who ...func(*mcp.ElicitParams) string) *host {
 	s.Mounts = true
-	in, toServer := io.Pipe()
-	fromServer, out := io.Pipe()
-	done := make(chan error, 1)
-	go func() { done <- s.Run(context.Background(), in, out) }()
 	h := &host{t: t, changed: make(chan struct{}, 100)}
 	options := &mcp.ClientOptions{
 		ToolListChangedHandler: func(context.Context, *mcp.ToolListChangedRequest) {
@@ -134,19 +129,7 @@ func (w *world) hosts(t testing.TB, s *Server, version string, who ...func(*mcp.
 			return &mcp.ElicitResult{Action: who[0](r.Params)}, nil
 		}
 	}
-	client := mcp.NewClient(&mcp.Implementation{Name: "claude", Version: "1"}, options)
-	var err error
-	h.ClientSession, err = client.Connect(t.Context(), &mcp.IOTransport{Reader: fromServer, Writer: toServer},
-		&mcp.ClientSessionOptions{ProtocolVersion: version})
-	require.NoError(t, err)
-	t.Cleanup(func() {
-		_ = h.Close()
-		select {
-		case <-done:
-		case <-time.After(time.Minute):
-			t.Error("the server did not end")
-		}
-	})
+	h.ClientSession = session(t, s, version, options)
 	return h
 }
 

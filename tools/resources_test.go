@@ -17,7 +17,7 @@ import (
 )
 
 // session is the SDK's own client, over the wallet's stdio transport.
-func session(t *testing.T, s *Server, era string, options *mcp.ClientOptions) *mcp.ClientSession {
+func session(t testing.TB, s *Server, era string, options *mcp.ClientOptions) *mcp.ClientSession {
 	in, toServer := io.Pipe()
 	fromServer, out := io.Pipe()
 	done := make(chan error, 1)
@@ -28,7 +28,11 @@ func session(t *testing.T, s *Server, era string, options *mcp.ClientOptions) *m
 	require.NoError(t, err)
 	t.Cleanup(func() {
 		_ = c.Close()
-		<-done
+		select {
+		case <-done:
+		case <-time.After(time.Minute):
+			t.Error("the server did not end")
+		}
 	})
 	return c
 }
