@@ -96,39 +96,6 @@ func (s *shop) overStdio(t *testing.T) *mcp.ClientSession {
 	return client
 }
 
-// The command x402-wallet paywall, bought from by another wallet: by the name of a configured server, and by
-// URL. Earnings and history agree with the chain, and the seller's wallet was never unlocked.
-func TestPaywallIsPaidByAWallet(t *testing.T) {
-	s := newShop(t, "listen = \"127.0.0.1:0\"\n")
-	seller := startPaywall(t, s.home, s.bin, s.file,
-		"X402_WALLET_PASSPHRASE_FILE=/nonexistent") // what it does not need
-	rules := strings.Replace(s.world.WalletConfig(), "loopback = [", fmt.Sprintf("loopback = [%q, ",
-		hostPort(seller.url)), 1)
-	buyer := testworld.NewHome(t, rules+fmt.Sprintf("[servers.weather]\nurl = %q\n", seller.url))
-	s.world.Fund(t, buyer.EVM, "10.00")
-	w := StartWallet(t, s.bin, buyer)
-	result, err := w.Call(t.Context(), "x402_call_tool", map[string]any{"server": "weather", "tool": "search",
-		"arguments": map[string]any{"q": "Lisbon"}})
-	require.NoError(t, err)
-	require.Contains(t, fmt.Sprint(result), "sunny from search", "%s", seller.log)
-	// to the wallet's own address by default
-	settled, _ := s.world.AssertPaidOnce(t, x402test.Payment{PayTo: s.home.EVM})
-	require.Equal(t, 1, s.ran(t))
-
-	require.NoError(t, seller.stop(syscall.SIGTERM), "%s", seller.log)
-	var earned struct {
-		Count  int
-		Sales  []struct{ Status, Resource, Price, Payer, TransactionSignature string }
-		Totals map[string]string
-	}
-	runWallet(t, s.home, s.bin, &earned, "paywall", "earnings", "--json")
-	require.Equal(t, 1, earned.Count)
-	require.Equal(t, map[string]string{"USDC": "0.001"}, earned.Totals)
-	require.Equal(t, []string{"settled", "mcp://tool/search", "$0.001", buyer.EVM, settled.Transaction},
-		[]string{earned.Sales[0].Status, earned.Sales[0].Resource, earned.Sales[0].Price,
-			earned.Sales[0].Payer, earned.Sales[0].TransactionSignature})
-}
-
 // A server that greets on stdout before it speaks MCP, behind a client that writes a line that is
 // no message: neither ends the paywall.
 func TestPaywallOutlivesGreetingAndMalformedLine(t *testing.T) {

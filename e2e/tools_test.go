@@ -293,38 +293,3 @@ func TestToolsThatAskAgainArePaidOnce(t *testing.T) {
 	require.NotEmpty(t, boom.PaymentID)
 	require.Equal(t, "boom: the tool failed", boom.Content)
 }
-
-// A mounted server, as a host has it: its tool stands in the list under the server's name, is
-// called by it, and is paid.
-func TestAMountedServersToolIsPaid(t *testing.T) {
-	lab := Start(t)
-	s := openShops(t, lab)
-	w, home := s.buyer(t, "[servers.shop]\ncommand = "+s.onStdio(t, "cloudflare")+"\nmount = true\n")
-	var list struct {
-		Tools []struct{ Name, Description string }
-	}
-	require.Eventually(t, func() bool { // a server that is slow to start is announced when it is there
-		result, err := w.Request(t.Context(), "tools/list", map[string]any{})
-		require.NoError(t, err)
-		require.NoError(t, json.Unmarshal(result, &list))
-		return strings.Contains(string(result), `"shop__echo"`)
-	}, startWait, 50*time.Millisecond)
-	for _, tool := range list.Tools {
-		if tool.Name == "shop__echo" {
-			require.Contains(t, tool.Description, "$0.001", "the server tells its price")
-		}
-	}
-	before := lab.EVMBalance(home.EVM)
-	r, err := w.Call(t.Context(), "shop__echo", map[string]any{"text": "a"})
-	require.NoError(t, err)
-	require.False(t, r.IsError, r.Text)
-	require.Equal(t, "echo: a", r.Text)
-	require.Equal(t, uint64(1000), before-lab.EVMBalance(home.EVM))
-	row := history(t, w)[0]
-	require.Equal(t, "settled", row.Status)
-	require.Equal(t, "mcp://shop#echo", row.URL)
-	require.NotEmpty(t, row.TransactionSignature)
-	free, err := w.Call(t.Context(), "shop__hello", map[string]any{"name": "b"})
-	require.NoError(t, err)
-	require.Equal(t, "hello b", free.Text)
-}

@@ -184,22 +184,6 @@ func TestInitAsksTwice(t *testing.T) {
 	require.Contains(t, opened, "$5.00 left of $5.00")
 }
 
-func TestInitGivesUp(t *testing.T) {
-	t.Parallel()
-	home := filepath.Join(t.TempDir(), "home")
-	env := []string{"X402_WALLET_HOME=" + home}
-	c := sit(t, nil, env, "init")
-	c.answers(asksNew, "hunter22", asksNew, "hunter22", asksNew, "hunter22")
-	require.Contains(t, c.ends(1), "SETUP_FAILED:\x1b[0m no passphrase after 3 tries\n")
-	require.NoDirExists(t, home)
-
-	c = sit(t, nil, env, "init")
-	c.sees(asksNew, 1)
-	c.types("\x03") // Ctrl-C
-	require.Contains(t, c.ends(1), "interrupted")
-	require.NoDirExists(t, home)
-}
-
 func TestPayAtATerminal(t *testing.T) {
 	t.Parallel()
 	w, env := household(t, sandbox.Options{}, sandbox.Rules{})

@@ -522,15 +522,6 @@ func TestTheAgentWitnessesAFreeze(t *testing.T) {
 	require.True(t, x402.HasCode(w.guard.VerifySeals(t.Context()), x402.LedgerCorrupt))
 }
 
-// A frozen wallet signs nothing, also for a payment that was reserved before.
-func TestFrozen(t *testing.T) {
-	w := newWorld(t)
-	p := w.reserve(1, nil)
-	require.NoError(t, w.store.Freeze(t.Context(), history.Freeze{By: "owner", Why: "stop"}))
-	_, err := w.client.signEVM(t.Context(), w.transfer(p))
-	require.True(t, x402.HasCode(err, x402.WalletFrozen), "%v", err)
-}
-
 // What else can be sent to the socket.
 func TestNonsenseOnTheSocket(t *testing.T) {
 	w := newWorld(t)
