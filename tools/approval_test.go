@@ -117,9 +117,14 @@ type waiting struct {
 }
 
 // startAsking makes a call, and hears its question.
-func (c *asker) startAsking(arguments any) (q waiting) {
+func (c *asker) startAsking(arguments any) waiting {
 	c.t.Helper()
 	c.start(arguments, nil)
+	return c.hearQuestion()
+}
+
+func (c *asker) hearQuestion() (q waiting) {
+	c.t.Helper()
 	if c.era < stateless {
 		m := c.next()
 		require.Equal(c.t, "elicitation/create", m.Method, "%s", m.Result)
