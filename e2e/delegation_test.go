@@ -9,15 +9,15 @@ import (
 	"x402-wallet/e2e/testworld"
 )
 
-// The owner delegates, and takes it back, by our commands on the real token programs; the agent
-// spends in between.
+// The owner delegates, and takes it back, by our commands on the real token programs; the agent spends in
+// between from the owner's token account, in V2 and V1, and the chain keeps the cap.
 func TestTheOwnerDelegates(t *testing.T) {
 	lab := Start(t)
 	bin := testworld.Build(t)
 	home := testworld.NewHome(t, lab.Config(ConfigOptions{Budget: plenty}))
 	for _, c := range []struct{ name, path, mint string }{
-		{"SPL Token", lab.Seller + "/svm", lab.SVM.Mint}, {"Token-2022", lab.Seller + "/svm2022",
-			lab.SVM.Mint2022},
+		{"SPL Token", lab.Seller + "/svm", lab.SVM.Mint}, {"V1", lab.SellerV1 + "/v1/svm", lab.SVM.Mint},
+		{"Token-2022", lab.Seller + "/svm2022", lab.SVM.Mint2022},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			lab := lab.For(t)
@@ -44,8 +44,14 @@ func TestTheOwnerDelegates(t *testing.T) {
 			require.Equal(t, uint64(2_500), got.DelegatedAmount)
 
 			w := StartWallet(t, bin, home)
-			require.Equal(t, "paid", payFor(t, w, c.path).Status)
-			require.Equal(t, uint64(1_500), lab.SVMTokenAccount(account).DelegatedAmount)
+			for _, left := range []uint64{1_500, 500} {
+				p := buyAnew(t, w, c.path)
+				require.Equal(t, "paid", p.Status, "%+v", p)
+				require.Equal(t, left, lab.SVMTokenAccount(account).DelegatedAmount)
+			}
+			require.Zero(t, lab.SVMBalance(home.Solana, c.mint), "the agent itself owns nothing")
+			p := buyAnew(t, w, c.path)
+			require.Equal(t, []string{"DELEGATION_EXHAUSTED", "0"}, []string{p.Error, p.Spent}, "%+v", p)
 
 			require.NotEmpty(t, run(0, "revoke", "--unsigned", "--token-account", account).Transaction)
 			require.Equal(t, home.Solana, lab.SVMTokenAccount(account).Delegate, "nobody signed that")
@@ -53,7 +59,7 @@ func TestTheOwnerDelegates(t *testing.T) {
 				c.mint).TransactionSignature)
 			require.Empty(t, lab.SVMTokenAccount(account).Delegate)
 			require.NotEmpty(t, buyAnew(t, w, c.path).Error)
-			require.Equal(t, uint64(499_000), lab.SVMTokenAccount(account).Amount)
+			require.Equal(t, uint64(498_000), lab.SVMTokenAccount(account).Amount)
 		})
 	}
 }

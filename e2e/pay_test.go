@@ -145,41 +145,6 @@ func history(t testing.TB, w *Wallet) []historyRow {
 	return h.Transactions
 }
 
-// The owner's token account pays, the agent signs as its SPL delegate, the chain keeps the cap.
-func TestPaysAsTheOwnersDelegate(t *testing.T) {
-	lab := Start(t)
-	bin := testworld.Build(t)
-	for i, c := range []struct{ name, path, mint string }{
-		{"V2", lab.Seller + "/svm", ""}, {"V1", lab.SellerV1 + "/v1/svm", ""},
-		{"Token-2022", lab.Seller + "/svm2022", lab.SVM.Mint2022},
-	} {
-		t.Run(c.name, func(t *testing.T) {
-			lab := lab.For(t)
-			lab.SVMFund(lab.SVM.PayTo, c.mint, 0)
-			probe := testworld.NewHome(t, lab.Config(ConfigOptions{Budget: plenty}))
-			owner := fmt.Sprintf("owner-%d", i)
-			key := lab.SVMKey(owner)
-			lab.SVMFund(key.Address, c.mint, 500_000)
-			account := lab.SVMDelegate(owner, probe.Solana, c.mint, 2_500)
-			w := StartWallet(t, bin, probe) // the account is found by delegate and mint
-			p := buyAnew(t, w, c.path)
-			require.Empty(t, p.Error, "%+v", p)
-			require.Equal(t, "paid", p.Status)
-			got := lab.SVMTokenAccount(account)
-			require.Equal(t, uint64(499_000), got.Amount)
-			require.Equal(t, uint64(1_500), got.DelegatedAmount)
-			require.Zero(t, lab.SVMBalance(probe.Solana, c.mint), "the agent itself owns nothing")
-
-			p = buyAnew(t, w, c.path)
-			require.Equal(t, "paid", p.Status, "%+v", p)
-			p = buyAnew(t, w, c.path) // 500 are left of the delegation
-			require.Equal(t, "DELEGATION_EXHAUSTED", p.Error, "%+v", p)
-			require.Equal(t, "0", p.Spent)
-			require.Equal(t, uint64(498_000), lab.SVMTokenAccount(account).Amount)
-		})
-	}
-}
-
 // The X-Payment-Required dialects: the wallet settles, the first facilitator is down, the second is used with
 // the same bytes.
 func TestTheWalletSettlesAtTheSecondFacilitator(t *testing.T) {

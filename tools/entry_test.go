@@ -55,6 +55,7 @@ func TestThePersonApprovesEntryAndTool(t *testing.T) {
 
 			asked, r := c.answer(arguments, "accept", "decline")
 			require.Contains(t, asked[0], `For: initialize "mcp://door"`)
+			require.Contains(t, asked[1], `Pay $0.001 to "door"?`)
 			require.Contains(t, asked[1], `For: tools/call "mcp://door#paid"`)
 			f := r.code(t)
 			require.EqualValues(t, x402.ApprovalDeclined, f.Error, f.Message)

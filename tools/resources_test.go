@@ -105,21 +105,6 @@ func TestResources(t *testing.T) {
 	}
 }
 
-// What waits for a person stands in the status, with the id that `x402-wallet approve` takes.
-func TestStatusTellsWhatWaits(t *testing.T) {
-	w := askingWorld(t)
-	c := w.serve(t)
-	f := c.refused(payName, map[string]any{"url": w.SellerURL + "/report"})
-	require.EqualValues(t, x402.ApprovalRequired, f.Error)
-	var r struct{ Contents []struct{ Text string } }
-	require.NoError(t, json.Unmarshal(c.ask("resources/read", map[string]any{"uri": statusURI}), &r))
-	var status walletStatus
-	require.NoError(t, json.Unmarshal([]byte(r.Contents[0].Text), &status))
-	require.Len(t, status.Approvals, 1)
-	require.Equal(t, f.Details["approvalId"], status.Approvals[0].ID)
-	require.Equal(t, "$0.50", status.Approvals[0].Price)
-}
-
 func TestPrompts(t *testing.T) {
 	for _, era := range eras {
 		t.Run(era, func(t *testing.T) {
