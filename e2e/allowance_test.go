@@ -82,7 +82,7 @@ func TestTheWalletTakesAFloat(t *testing.T) {
 	lab := Start(t)
 	a := newFloatAgent(t, lab, plenty)
 	require.Equal(t, "0", a.owner(0, "show").RemainingAmount)
-	w := StartWallet(t, a.bin, a.home)
+	w := testworld.StartWallet(t, a.bin, a.home)
 	p := payFor(t, w, lab.Seller+"/evm")
 	require.Equal(t, "DELEGATION_EXHAUSTED", p.Error, "%+v", p)
 

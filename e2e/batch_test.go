@@ -135,7 +135,7 @@ func TestADepositComesBack(t *testing.T) {
 	host := hostPort(seller.HTTP)
 	pay := func(n int) {
 		t.Helper()
-		w := StartWallet(t, testworld.Build(t), home)
+		w := testworld.StartWallet(t, testworld.Build(t), home)
 		defer w.Close()
 		p := payFor(t, w, fmt.Sprintf("%s/paid?n=%d", seller.HTTP, n))
 		require.Equal(t, "paid", p.Status, "%+v", p)
@@ -164,7 +164,7 @@ func TestADepositComesBack(t *testing.T) {
 	channelCommand(t, home, 0, &steps, "withdraw", host)
 	require.Len(t, steps.Steps, 1)
 	require.Contains(t, steps.Steps[0].Transaction.Unsigned, "0x02")
-	w := StartWallet(t, testworld.Build(t), home)
+	w := testworld.StartWallet(t, testworld.Build(t), home)
 	require.Equal(t, "POLICY_DENIED", payFor(t, w, seller.HTTP+"/paid?n=4").Error, "it is asked back")
 	w.Close()
 	channelCommand(t, home, 0, &steps, "withdraw", host, "--sign")

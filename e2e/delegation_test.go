@@ -43,7 +43,7 @@ func TestTheOwnerDelegates(t *testing.T) {
 			require.Equal(t, home.Solana, got.Delegate)
 			require.Equal(t, uint64(2_500), got.DelegatedAmount)
 
-			w := StartWallet(t, bin, home)
+			w := testworld.StartWallet(t, bin, home)
 			for _, left := range []uint64{1_500, 500} {
 				p := buyAnew(t, w, c.path)
 				require.Equal(t, "paid", p.Status, "%+v", p)

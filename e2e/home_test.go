@@ -15,6 +15,15 @@ import (
 	"x402-wallet/e2e/testworld"
 )
 
+// The wallet and its MCP client, and the end of what a program wrote.
+type (
+	Wallet        = testworld.Wallet
+	WalletOptions = testworld.WalletOptions
+	tail          = testworld.Tail
+)
+
+const protocolVersion = testworld.Protocol
+
 const cliWait = 3 * time.Minute // scrypt takes most of it, and much longer on a busy machine
 
 // withConfig puts another config.toml into the home, as its owner would with an editor, and seals

@@ -196,27 +196,3 @@ func (l *Lab) tryOp(name string, in, out any) error {
 	}
 	return json.Unmarshal(answer, out)
 }
-
-// tail keeps the end of what a process wrote, for messages.
-type tail struct {
-	mu   sync.Mutex
-	data []byte
-}
-
-const tailBytes = 64 << 10
-
-func (b *tail) Write(p []byte) (int, error) {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	b.data = append(b.data, p...)
-	if extra := len(b.data) - tailBytes; extra > 0 {
-		b.data = b.data[extra:]
-	}
-	return len(p), nil
-}
-
-func (b *tail) String() string {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	return string(bytes.TrimSpace(b.data))
-}

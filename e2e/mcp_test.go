@@ -26,7 +26,7 @@ const weather = `{"city":"Lisbon","celsius":21,"sky":"clear"}`
 // ownTools is how many tools the wallet has by itself.
 const ownTools = 12
 
-const newest = "2026-07-28"
+const newest = testworld.Newest
 
 // Every protocol there is, on the same binary: the list of tools, and a payment.
 func TestProtocolEras(t *testing.T) {
@@ -47,7 +47,7 @@ func TestProtocolEras(t *testing.T) {
 	}
 	for _, version := range []string{"2024-11-05", "2025-03-26", "2025-06-18", protocolVersion} {
 		t.Run(version, func(t *testing.T) {
-			w := StartWalletWith(t, bin, home, WalletOptions{Version: version})
+			w := testworld.StartWalletWith(t, bin, home, WalletOptions{Version: version})
 			hello := helloOf(t, w)
 			require.Equal(t, version, hello.ProtocolVersion)
 			require.Equal(t, "x402-wallet", hello.ServerInfo.Name)
@@ -60,7 +60,7 @@ func TestProtocolEras(t *testing.T) {
 		})
 	}
 	t.Run(newest, func(t *testing.T) {
-		w := StartWalletWith(t, bin, home, WalletOptions{Version: newest})
+		w := testworld.StartWalletWith(t, bin, home, WalletOptions{Version: newest})
 		with := func(name string, arguments map[string]any) map[string]any {
 			return map[string]any{"name": name, "arguments": arguments, "_meta": map[string]any{
 				"io.modelcontextprotocol/protocolVersion":    newest,
@@ -89,13 +89,13 @@ func TestProtocolEras(t *testing.T) {
 	world.AssertPaid(t, 5, x402test.Payment{Payer: home.EVM, Path: "/weather"})
 
 	t.Run("a version that never was", func(t *testing.T) {
-		w := StartWalletWith(t, bin, home, WalletOptions{Version: "1999-01-01"})
+		w := testworld.StartWalletWith(t, bin, home, WalletOptions{Version: "1999-01-01"})
 		require.Equal(t, protocolVersion, helloOf(t, w).ProtocolVersion)
 	})
 	t.Run("no handshake", func(t *testing.T) {
-		w := StartWalletWith(t, bin, home, WalletOptions{Version: newest})
+		w := testworld.StartWalletWith(t, bin, home, WalletOptions{Version: newest})
 		_, err := w.Request(t.Context(), "tools/list", nil)
-		var refused *RPCError
+		var refused *testworld.RPCError
 		require.ErrorAs(t, err, &refused)
 		require.Equal(t, -32600, refused.Code)
 	})
@@ -136,7 +136,7 @@ func TestOldNameAndLateInit(t *testing.T) {
 	given := filepath.Join(home.User, "given.toml")
 	writePrivate(t, given, world.WalletConfig())
 
-	w := StartWallet(t, bin, home)
+	w := testworld.StartWallet(t, bin, home)
 	setup := func() (s struct {
 		Ready, Locked bool
 		Addresses     struct{ Solana, EVM string }

@@ -201,11 +201,11 @@ type nuwaBuyer struct {
 }
 
 func (b *nuwaBuyer) start() {
-	b.w = StartWalletWith(b.t, b.bin, b.home, WalletOptions{OnRequest: accept,
+	b.w = testworld.StartWalletWith(b.t, b.bin, b.home, WalletOptions{OnRequest: accept,
 		Capabilities: map[string]any{"elicitation": map[string]any{}}})
 }
 
-func (b *nuwaBuyer) call(tool string, args map[string]any) (map[string]any, Result) {
+func (b *nuwaBuyer) call(tool string, args map[string]any) (map[string]any, testworld.Result) {
 	r, err := b.w.Call(b.t.Context(), tool, args)
 	require.NoError(b.t, err)
 	var out map[string]any
@@ -213,7 +213,7 @@ func (b *nuwaBuyer) call(tool string, args map[string]any) (map[string]any, Resu
 	return out, r
 }
 
-func (b *nuwaBuyer) echo(i int) (map[string]any, Result) {
+func (b *nuwaBuyer) echo(i int) (map[string]any, testworld.Result) {
 	if b.over == "mcp" {
 		return b.call("x402_call_tool", map[string]any{"server": "tools", "tool": "echo",
 			"arguments": map[string]any{"text": fmt.Sprint(i)}})

@@ -71,7 +71,7 @@ func funded(t testing.TB, lab *Lab, options ConfigOptions) (*Wallet, testworld.H
 	home := testworld.NewHome(t, lab.Config(options))
 	lab.EVMMint(home.EVM, 1_000_000)
 	lab.SVMFund(home.Solana, "", 1_000_000)
-	return StartWallet(t, bin, home), home
+	return testworld.StartWallet(t, bin, home), home
 }
 
 func settled(lab *Lab, i int) (n int) {
@@ -236,7 +236,7 @@ func TestRefusals(t *testing.T) {
 				options.TokenAccount = c.account(t, home.Solana)
 			}
 			withConfig(t, home, bin, lab.Config(options))
-			w := StartWallet(t, bin, home)
+			w := testworld.StartWallet(t, bin, home)
 			if c.stop != "" {
 				lab.StopPart(c.stop)
 			}
@@ -265,7 +265,7 @@ func TestAHundredParallelCalls(t *testing.T) {
 			lab.ResetLogs()
 			var wallets []*Wallet
 			for range processes {
-				wallets = append(wallets, StartWallet(t, bin, home))
+				wallets = append(wallets, testworld.StartWallet(t, bin, home))
 			}
 			var wait sync.WaitGroup
 			var mu sync.Mutex

@@ -68,7 +68,7 @@ func TestToken2022Extensions(t *testing.T) {
 				c.before(t, lab, mint, payee, home.Solana)
 			}
 			query := "?" + url.Values{"mint": {mint}, "payTo": {payTo}}.Encode()
-			w := StartWallet(t, bin, home)
+			w := testworld.StartWallet(t, bin, home)
 			lab.ResetLogs()
 			p := payFor(t, w, lab.Seller+"/svm2022/any"+query)
 			if c.why == "" {

@@ -64,7 +64,7 @@ func TestTheWalletPaysFromAVault(t *testing.T) {
 	require.Equal(t, []string{"3000", "400000", "2000", "3000", home.EVM}, []string{shown.RemainingAmount,
 		shown.Balance, shown.PerPayment, shown.PerPeriod, shown.Delegate})
 
-	w := StartWallet(t, bin, home)
+	w := testworld.StartWallet(t, bin, home)
 	for range 3 {
 		p := buyAnew(t, w, lab.Seller+"/evm")
 		require.Equal(t, "paid", p.Status, "%+v", p)
