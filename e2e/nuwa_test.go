@@ -1,7 +1,6 @@
 package e2e
 
 import (
-	"bufio"
 	"bytes"
 	"context"
 	"encoding/json"
@@ -12,7 +11,6 @@ import (
 	"net/http/httptest"
 	"net/http/httputil"
 	"net/url"
-	"os/exec"
 	"strconv"
 	"strings"
 	"sync/atomic"
@@ -36,28 +34,14 @@ type nuwa struct {
 
 func startNuwa(t *testing.T) *nuwa {
 	n := &nuwa{t: t}
-	cmd := exec.Command("node", "lab/nuwa/up.mjs")
-	stdin, err := cmd.StdinPipe()
+	lab, err := runScript("lab/nuwa/up.mjs", n)
 	require.NoError(t, err)
-	stdout, err := cmd.StdoutPipe()
-	require.NoError(t, err)
-	log := &tail{}
-	cmd.Stderr = log
-	require.NoError(t, cmd.Start())
 	t.Cleanup(func() {
-		_ = stdin.Close()
-		late := time.AfterFunc(stopWait, func() { _ = cmd.Process.Kill() })
-		_ = cmd.Wait()
-		late.Stop()
+		lab.stop()
 		if t.Failed() {
-			t.Logf("the lab's log:\n%s", log)
+			t.Logf("the lab's log:\n%s", lab.log)
 		}
 	})
-	late := time.AfterFunc(startWait, func() { _ = cmd.Process.Kill() })
-	line, err := bufio.NewReader(stdout).ReadBytes('\n')
-	late.Stop()
-	require.NoError(t, err, "%s; run e2e/lab/prep.sh first", log)
-	require.NoError(t, json.Unmarshal(line, n))
 	n.MCP, n.HTTP = n.door(n.MCP), n.door(n.HTTP)
 	return n
 }

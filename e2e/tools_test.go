@@ -1,7 +1,6 @@
 package e2e
 
 import (
-	"bufio"
 	"bytes"
 	"encoding/json"
 	"fmt"
@@ -14,7 +13,6 @@ import (
 	"strings"
 	"sync"
 	"testing"
-	"time"
 
 	"github.com/stretchr/testify/require"
 
@@ -75,44 +73,6 @@ func startShops(lab *Lab) (*shops, func(), error) {
 		stop()
 		_ = os.RemoveAll(dir)
 	}, nil
-}
-
-// startScript starts a script of the lab with its options, reads the one line of JSON that it says when it is
-// ready, and gives what ends it.
-func startScript(script string, options []byte, ready any) (stop func(), err error) {
-	cmd := exec.Command("node", script, string(options))
-	cmd.WaitDelay = stopWait
-	said := &tail{}
-	cmd.Stderr = said
-	stdin, err := cmd.StdinPipe()
-	if err != nil {
-		return nil, err
-	}
-	stdout, err := cmd.StdoutPipe()
-	if err != nil {
-		return nil, err
-	}
-	if err := cmd.Start(); err != nil {
-		return nil, err
-	}
-	stop = func() {
-		_ = stdin.Close() // the script ends with its input
-		late := time.AfterFunc(stopWait, func() { _ = cmd.Process.Kill() })
-		_ = cmd.Wait()
-		late.Stop()
-	}
-	late := time.AfterFunc(startWait, func() { _ = cmd.Process.Kill() })
-	line, err := bufio.NewReader(stdout).ReadBytes('\n')
-	late.Stop()
-	if err == nil {
-		err = json.Unmarshal(line, ready)
-	}
-	if err != nil {
-		stop()
-		return nil, fmt.Errorf("%w: %s", err, said)
-	}
-	go func() { _, _ = io.Copy(io.Discard, stdout) }()
-	return stop, nil
 }
 
 func closeShops() {
