@@ -13,7 +13,7 @@ import (
 // patience is how long a host waits for an answer that is sure to come.
 const patience = 40 * time.Second
 
-// host is an MCP host with the wallet as its child process. A call that takes it too long it gives up without a
+// host is an MCP host with the wallet as its child process. A call that takes too long it gives up without a
 // word, as many hosts do.
 type host struct {
 	*testworld.Wallet

@@ -18,11 +18,8 @@ import (
 func TestAgents(t *testing.T) {
 	t.Parallel()
 	w, env := household(t, sandbox.Options{}, sandbox.Rules{})
-	file := filepath.Join(w.home, config.FileName)
 	rules := func() *config.Config {
-		text, err := os.ReadFile(file)
-		require.NoError(t, err)
-		c, err := config.Parse(text)
+		c, err := config.Parse([]byte(w.configText(t)))
 		require.NoError(t, err)
 		return c
 	}
@@ -130,9 +127,7 @@ func TestAnAgentBySubject(t *testing.T) {
 	seen := c.ends(0)
 	require.Contains(t, seen, "research is let in by tokens of the authorization server for 0oa1b2c3")
 	require.NotContains(t, seen, "x402w_")
-	text, err := os.ReadFile(filepath.Join(w.home, config.FileName))
-	require.NoError(t, err)
-	rules, err := config.Parse(text)
+	rules, err := config.Parse([]byte(w.configText(t)))
 	require.NoError(t, err)
 	require.Empty(t, rules.Agents["research"].Token)
 	require.Equal(t, "0oa1b2c3", rules.Agents["research"].Subject)

@@ -100,9 +100,7 @@ func TestDashboard(t *testing.T) {
 	require.Contains(t, page, "Settled, and confirmed on chain.")
 	require.Contains(t, page, "What it bought")
 
-	require.NoError(t, os.WriteFile(filepath.Join(w.home, "config.toml"),
-		[]byte(strings.Replace(w.rules(sandbox.Rules{}), `per_call = "1.00"`, `per_call = "2.00"`, 1)),
-		0o600))
+	w.setConfig(t, strings.Replace(w.rules(sandbox.Rules{}), `per_call = "1.00"`, `per_call = "2.00"`, 1))
 	_, page = read(browser.Get(base + "/"))
 	require.Contains(t, page, "POLICY_UNSEALED", "the rules as they are now")
 	require.Contains(t, page, "x402-wallet policy seal")

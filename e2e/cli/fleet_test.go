@@ -13,7 +13,6 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"x402-wallet/internal/config"
 	"x402-wallet/internal/pgtest"
 	"x402-wallet/internal/sandbox"
 )
@@ -178,11 +177,8 @@ func TestAFleetsOwnerChangesTheRules(t *testing.T) {
 		return "it is to be repeated for ever"
 	}
 	seals := func(day string) {
-		file := filepath.Join(f.w.home, config.FileName)
-		text, err := os.ReadFile(file)
-		require.NoError(t, err)
-		text = regexp.MustCompile(`(?m)^day = .*$`).ReplaceAll(text, []byte("day = \""+day+"\""))
-		require.NoError(t, os.WriteFile(file, text, 0o600))
+		line := regexp.MustCompile(`(?m)^day = .*$`)
+		f.w.setConfig(t, line.ReplaceAllString(f.w.configText(t), "day = \""+day+"\""))
 		f.owner("policy", "seal", "--fleet")
 	}
 	require.Contains(t, pays("1"), `"status":"paid"`)

@@ -29,6 +29,7 @@ import (
 	"x402-wallet/app"
 	"x402-wallet/e2e/testworld"
 	"x402-wallet/facilitator"
+	"x402-wallet/internal/config"
 	"x402-wallet/internal/pgtest"
 	"x402-wallet/internal/sandbox"
 	"x402-wallet/paywall"
@@ -240,6 +241,20 @@ func (w *world) rules(r sandbox.Rules) string {
 // makeWallet makes a wallet for this world.
 func (w *world) makeWallet(home string, r sandbox.Rules) (evm, solana string, err error) {
 	return testworld.MakeHome(home, w.rules(r), testPassphrase)
+}
+
+// configText is the wallet's config.toml.
+func (w *world) configText(t *testing.T) string {
+	t.Helper()
+	text, err := os.ReadFile(filepath.Join(w.home, config.FileName))
+	require.NoError(t, err)
+	return string(text)
+}
+
+// setConfig puts another one there, as whoever can write in the home can.
+func (w *world) setConfig(t *testing.T, text string) {
+	t.Helper()
+	require.NoError(t, os.WriteFile(filepath.Join(w.home, config.FileName), []byte(text), 0o600))
 }
 
 // household is a world with a funded wallet in it, and the environment that names its home.

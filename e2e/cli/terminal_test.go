@@ -432,19 +432,15 @@ func TestPassphraseIsChangedAtTheTerminal(t *testing.T) {
 // What loosens the rules takes the passphrase at the terminal, and shows before what it changes.
 func TestPolicyAtATerminal(t *testing.T) {
 	t.Parallel()
-	_, env := household(t, sandbox.Options{}, sandbox.Rules{})
-	file := filepath.Join(strings.TrimPrefix(env[0], "X402_WALLET_HOME="), "config.toml")
+	w, env := household(t, sandbox.Options{}, sandbox.Rules{})
 	raise := func(typed string) *console {
 		c := sit(t, nil, env, "budget", "set", "session", "7.50")
 		c.answers("Passphrase, to seal these rules: ", typed)
 		return c
 	}
-	before, err := os.ReadFile(file)
-	require.NoError(t, err)
+	before := w.configText(t)
 	require.Contains(t, raise("not the passphrase").ends(4), "INVALID_PASSPHRASE")
-	after, err := os.ReadFile(file)
-	require.NoError(t, err)
-	require.Equal(t, string(before), string(after))
+	require.Equal(t, before, w.configText(t))
 
 	seen := raise(testPassphrase).ends(0)
 	require.Contains(t, seen, "loosens")
@@ -453,14 +449,14 @@ func TestPolicyAtATerminal(t *testing.T) {
 	require.Contains(t, sit(t, nil, env, "policy").ends(0), "budget.session")
 	require.Contains(t, sit(t, nil, env, "budget").ends(0), "$7.50")
 
-	require.NoError(t, os.Remove(filepath.Join(filepath.Dir(file), "ledger.mark")))
+	require.NoError(t, os.Remove(filepath.Join(w.home, "ledger.mark")))
 	seen = withPassphrase(t, 0, env, "policy", "seal")
 	require.Contains(t, seen, "config.toml is unchanged; sealing accepts the ledger",
 		"why the passphrase is asked all the same")
 	require.Contains(t, seen, "done: these rules apply from now on")
-	require.FileExists(t, filepath.Join(filepath.Dir(file), "ledger.mark"))
+	require.FileExists(t, filepath.Join(w.home, "ledger.mark"))
 
-	store, err := history.Open(t.Context(), filepath.Dir(file), history.Options{Now: func() time.Time {
+	store, err := history.Open(t.Context(), w.home, history.Options{Now: func() time.Time {
 		return time.Now().AddDate(10, 0, 0)
 	}})
 	require.NoError(t, err)
@@ -480,15 +476,11 @@ func TestPolicyAtATerminal(t *testing.T) {
 // every rule, and is asked again, before anything is sealed.
 func TestAForgedDifferenceHidesNothing(t *testing.T) {
 	t.Parallel()
-	_, env := household(t, sandbox.Options{}, sandbox.Rules{})
-	home := strings.TrimPrefix(env[0], "X402_WALLET_HOME=")
-	file := filepath.Join(home, "config.toml")
-	text, err := os.ReadFile(file)
-	require.NoError(t, err)
-	loose := strings.Replace(string(text), "day = \"10.00\"", "day = \"1000.00\"", 1)
-	require.NotEqual(t, string(text), loose)
-	require.NoError(t, os.WriteFile(file, []byte(loose), 0o600))
-	store, err := history.Open(t.Context(), home, history.Options{})
+	w, env := household(t, sandbox.Options{}, sandbox.Rules{})
+	loose := strings.Replace(w.configText(t), "day = \"10.00\"", "day = \"1000.00\"", 1)
+	require.NotEqual(t, w.configText(t), loose)
+	w.setConfig(t, loose)
+	store, err := history.Open(t.Context(), w.home, history.Options{})
 	require.NoError(t, err)
 	sealed, err := store.Rules(t.Context())
 	require.NoError(t, err)
@@ -503,7 +495,7 @@ func TestAForgedDifferenceHidesNothing(t *testing.T) {
 	c.types("no, not that\n")
 	c.ends(4)
 	require.Contains(t, sit(t, nil, append(env, passphraseFile(t)), "policy").ends(0), "$1000.00")
-	store, err = history.Open(t.Context(), home, history.Options{})
+	store, err = history.Open(t.Context(), w.home, history.Options{})
 	require.NoError(t, err)
 	defer store.Close()
 	last, err := store.Rules(t.Context())
