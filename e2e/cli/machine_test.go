@@ -70,7 +70,7 @@ func TestSuspended(t *testing.T) {
 	require.Contains(t, other.call("x402_pay", fmt.Sprintf(`{"url":"%s/weather?other"}`, w.SellerURL)),
 		`"status":"paid"`)
 	require.Contains(t, other.call("x402_check_balance", "{}"), `"held":"0.001"`, "the suspended one's")
-	w.held <- struct{}{} // its answer comes meanwhile
+	w.release(t) // its answer comes meanwhile
 	require.NoError(t, first.cmd.Process.Signal(syscall.SIGCONT))
 	require.Contains(t, string(first.hear()), `\"status\":\"paid\"`)
 	require.Len(t, w.Settlements(), 3)

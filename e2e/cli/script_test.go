@@ -214,6 +214,16 @@ func newWorld(o sandbox.Options) (*world, error) {
 // atHeld is a purchase whose answer is held.
 func (w *world) atHeld(query string) string { return w.front.URL + "/held?" + url.QueryEscape(query) }
 
+// release lets one held answer go.
+func (w *world) release(t *testing.T) {
+	t.Helper()
+	select {
+	case w.held <- struct{}{}:
+	case <-time.After(time.Minute):
+		require.FailNow(t, "nobody waits for an answer that is held")
+	}
+}
+
 // awaitSettlements waits until the facilitator's books have so many payments.
 func (w *world) awaitSettlements(t *testing.T, n int) {
 	t.Helper()

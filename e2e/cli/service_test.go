@@ -153,7 +153,7 @@ func TestKilledInTheMiddle(t *testing.T) {
 			require.NoError(t, agent.cmd.Process.Kill())
 			agent.leave()
 			w.awaitNobody(t) // until then both calls wait, and both buy
-			w.held <- struct{}{}
+			w.release(t)
 		},
 		func(agent *mcpClient) {
 			require.NoError(t, s.Cmd.Process.Kill())
@@ -344,7 +344,7 @@ func TestAConnectionThatBreaks(t *testing.T) {
 	require.Len(t, w.Settlements(), 2, "the same call is the same purchase while it is on its way, too")
 
 	event := breaks("broken")
-	w.held <- struct{}{}
+	w.release(t)
 	r := s.post(alice, session, "")
 	r.Method = http.MethodGet
 	r.Header.Set("Last-Event-Id", event)

@@ -27,9 +27,10 @@ func startHeld(t *testing.T, w *world, cmd *exec.Cmd) {
 }
 
 // answersLater lets the seller's answer go, after a second in which the program could have ended without it.
-func (w *world) answersLater() {
+func (w *world) answersLater(t *testing.T) {
+	t.Helper()
 	time.Sleep(time.Second)
-	w.held <- struct{}{}
+	w.release(t)
 }
 
 // again makes the same call once more: it has what was bought, and nothing was paid for it.
@@ -62,7 +63,7 @@ func TestASignalWhileTheSellerHoldsThePayment(t *testing.T) {
 			for _, s := range list {
 				require.NoError(t, cmd.Process.Signal(s))
 			}
-			w.answersLater()
+			w.answersLater(t)
 			require.NoError(t, cmd.Wait(), "it has the answer")
 			require.Contains(t, out.String(), `"status": "paid"`)
 		})
@@ -78,7 +79,7 @@ func TestTheTerminalIsClosedWhileTheSellerHoldsThePayment(t *testing.T) {
 	c := sit(t, nil, env, "pay", url)
 	w.awaitSettlements(t, 1)
 	require.NoError(t, c.keys.Close())
-	w.answersLater()
+	w.answersLater(t)
 	_ = c.cmd.Wait()
 	status := c.cmd.ProcessState.Sys().(syscall.WaitStatus)
 	require.False(t, status.Signaled(), "it ended by itself: %v", status)
@@ -126,7 +127,7 @@ func TestStdoutAndStderrAreClosedWhileTheSellerHoldsThePayment(t *testing.T) {
 	startHeld(t, w, cmd)
 	require.NoError(t, theirs.Close())
 	require.NoError(t, ours.Close())
-	w.answersLater()
+	w.answersLater(t)
 	_ = cmd.Wait()
 	require.Equal(t, 1, cmd.ProcessState.ExitCode(), "%v", cmd.ProcessState)
 	again(t, w, env, url)
