@@ -23,7 +23,7 @@ import (
 const (
 	// about 3 s on an idle machine, half a minute was seen on one that compiles and fuzzes
 	startWait = 2 * time.Minute
-	stopWait  = 10 * time.Second
+	stopWait  = time.Minute
 	// the slowest operation, a first payment of the V1 payer, loads its libraries for seconds
 	opWait = 3 * time.Minute
 )
