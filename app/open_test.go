@@ -64,7 +64,7 @@ func TestOpeningAsksNobody(t *testing.T) {
 	require.Len(t, w.Unnamed, len(w.Networks)-2)
 	require.Equal(t, asked, lookups.Load(), "opening asks nobody")
 
-	ctx, cancel := context.WithTimeout(t.Context(), time.Second/2)
+	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 	defer cancel()
 	_, err = w.EVM.Clock(ctx, "eip155:8453")
 	require.Error(t, err)
@@ -107,7 +107,7 @@ func TestUnlockingAhead(t *testing.T) {
 	})
 	unlock := of(string(right))
 	unlock()
-	require.Eventually(t, func() bool { return !keys.Locked() }, 30*time.Second, 10*time.Millisecond)
+	require.Eventually(t, func() bool { return !keys.Locked() }, time.Minute, 10*time.Millisecond)
 	unlock()
 	require.EqualValues(t, 2, tried.Load())
 }

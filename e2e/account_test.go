@@ -49,7 +49,7 @@ func TestAccounts(t *testing.T) {
 	home := testworld.NewHome(t, lab.Config(ConfigOptions{Budget: plenty}))
 	lab.EVMMint(home.EVM, 1_000_000)
 	lab.SVMFund(home.Solana, "", 1_000_000)
-	own := StartWallet(t, bin, home)
+	own := testworld.StartWallet(t, bin, home)
 	// below approve_above; a payment is $0.001
 	research := addAccount(t, home, bin, "research", "--budget", "day=0.004", "--agent", "bot-*")
 	travel := addAccount(t, home, bin, "travel")
@@ -59,18 +59,18 @@ func TestAccounts(t *testing.T) {
 		lab.SVMFund(a.Solana, "", 1_000_000)
 	}
 	from := func(name string) *Wallet {
-		return StartWalletWith(t, bin, home, WalletOptions{Args: []string{"--account", name}})
+		return testworld.StartWalletWith(t, bin, home, WalletOptions{Args: []string{"--account", name}})
 	}
 	byResearch, byTravel := from("research"), from("travel")
 
 	pays := func(t *testing.T, w *Wallet, evm, solana string) {
 		lab := lab.For(t)
 		query := "?by=" + evm
-		p := payFor(t, w, lab.Seller+"/evm"+query)
+		p := buyAnew(t, w, lab.Seller+"/evm"+query)
 		require.Equal(t, "paid", p.Status, "%+v", p)
 		require.Equal(t, []EVMTransfer{{From: evm, To: lab.EVM.PayTo, Amount: price}},
 			lab.EVMTransfers(p.TransactionSignature))
-		p = payFor(t, w, lab.Seller+"/svm")
+		p = buyAnew(t, w, lab.Seller+"/svm")
 		require.Equal(t, "paid", p.Status, "%+v", p)
 		changes := map[string]int64{}
 		for _, change := range lab.SVMChanges(p.TransactionSignature) {
@@ -146,7 +146,7 @@ func TestAccounts(t *testing.T) {
 		defer runWallet(t, home, bin, nil, "lock")
 		locked := WalletOptions{Env: []string{"X402_WALLET_PASSPHRASE_FILE="},
 			Args: []string{"--account", "travel"}}
-		w := StartWalletWith(t, bin, home, locked)
+		w := testworld.StartWalletWith(t, bin, home, locked)
 		pays(t, w, travel.EVM, travel.Solana)
 	})
 	require.NoError(t, own.Close())
@@ -174,7 +174,7 @@ func accountsAtAService(t *testing.T, lab *Lab, bin string, home testworld.Home,
 	service := testworld.StartService(t, bin, home.Env())
 	defer service.Stop()
 	at := func(token string, args ...string) *Wallet {
-		return StartWalletWith(t, bin, home, WalletOptions{Args: args,
+		return testworld.StartWalletWith(t, bin, home, WalletOptions{Args: args,
 			Env: []string{"X402_WALLET_SERVICE=" + service.Socket, "X402_WALLET_TOKEN=" + token}})
 	}
 	for name, c := range map[string]struct {

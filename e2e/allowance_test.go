@@ -2,7 +2,6 @@ package e2e
 
 import (
 	"bytes"
-	"context"
 	"encoding/json"
 	"net/http"
 	"path/filepath"
@@ -60,13 +59,8 @@ func (a *floatAgent) gas(wei string) { anvil(a.t, a.lab, "anvil_setBalance", a.h
 // owner runs a command of the owner's about the delegation.
 func (a *floatAgent) owner(code int, args ...string) (out delegationAnswer) {
 	a.t.Helper()
-	ctx, cancel := context.WithTimeout(a.t.Context(), cliWait)
-	defer cancel()
 	args = append([]string{"delegation"}, append(args, "--network", a.lab.EVM.Network)...)
-	cmd := a.home.Command(ctx, a.bin, args...)
-	text, _ := cmd.Output()
-	require.Equal(a.t, code, cmd.ProcessState.ExitCode(), "%s", text)
-	require.NoError(a.t, json.Unmarshal(text, &out), "%s", text)
+	endWallet(a.t, a.home, a.bin, code, &out, args...)
 	return out
 }
 
@@ -88,7 +82,7 @@ func TestTheWalletTakesAFloat(t *testing.T) {
 	lab := Start(t)
 	a := newFloatAgent(t, lab, plenty)
 	require.Equal(t, "0", a.owner(0, "show").RemainingAmount)
-	w := StartWallet(t, a.bin, a.home)
+	w := testworld.StartWallet(t, a.bin, a.home)
 	p := payFor(t, w, lab.Seller+"/evm")
 	require.Equal(t, "DELEGATION_EXHAUSTED", p.Error, "%+v", p)
 
@@ -103,17 +97,17 @@ func TestTheWalletTakesAFloat(t *testing.T) {
 
 	floats := []uint64{4_000, 3_000, 2_000, 1_000, 0, 2_000, 1_000, 0} // after each of eight payments
 	for i, left := range floats {
-		p := payFor(t, w, lab.Seller+"/evm")
+		p := buyAnew(t, w, lab.Seller+"/evm")
 		require.Equal(t, "paid", p.Status, "%d: %+v", i, p)
 		require.Equal(t, left, lab.EVMBalance(a.home.EVM), "%d", i)
 	}
 	require.Equal(t, uint64(ownersMoney-8_000), lab.EVMBalance(floatOwner))
-	p = payFor(t, w, lab.Seller+"/evm")
+	p = buyAnew(t, w, lab.Seller+"/evm")
 	require.Equal(t, "DELEGATION_EXHAUSTED", p.Error, "%+v", p)
 	require.Contains(t, p.Message, "$0.00 may still be taken")
 
 	a.approve("0.1")
-	require.Equal(t, "paid", payFor(t, w, lab.Seller+"/evm").Status)
+	require.Equal(t, "paid", buyAnew(t, w, lab.Seller+"/evm").Status)
 	var revoke struct{ Owner, Transaction, Command, TokenAccount string }
 	r, err := w.Call(t.Context(), "x402_revoke_delegation", map[string]any{"tokenAccount": floatOwner})
 	require.NoError(t, err)
@@ -122,9 +116,9 @@ func TestTheWalletTakesAFloat(t *testing.T) {
 	require.Contains(t, revoke.Transaction, "0x02")
 	a.owner(0, "revoke", "--owner-keypair", a.key)
 	for range 4 { // the float stays
-		require.Equal(t, "paid", payFor(t, w, lab.Seller+"/evm").Status)
+		require.Equal(t, "paid", buyAnew(t, w, lab.Seller+"/evm").Status)
 	}
-	require.Equal(t, "DELEGATION_EXHAUSTED", payFor(t, w, lab.Seller+"/evm").Error)
+	require.Equal(t, "DELEGATION_EXHAUSTED", buyAnew(t, w, lab.Seller+"/evm").Error)
 	require.Equal(t, uint64(ownersMoney-13_000), lab.EVMBalance(floatOwner))
 
 	var balance struct {

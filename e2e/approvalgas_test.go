@@ -49,7 +49,7 @@ func TestPaysByAnApprovalThatTheSellerSends(t *testing.T) {
 	// an approval that is enough is used, and none is sent
 	lab.EVMApprovePermit2(home.EVM, price)
 	before := string(anvil(t, lab, "eth_getTransactionCount", home.EVM, "latest"))
-	p = payFor(t, w, between.url+"/permit2/erc20")
+	p = buyAnew(t, w, between.url+"/permit2/erc20")
 	require.Equal(t, "paid", p.Status, "%+v", p)
 	require.Equal(t, before, string(anvil(t, lab, "eth_getTransactionCount", home.EVM, "latest")))
 

@@ -64,7 +64,7 @@ func TestTheOwnerApprovesPermit2(t *testing.T) {
 	}
 	require.Equal(t, uint64(price), lab.EVMAllowanceOfPermit2(home.EVM))
 	require.Equal(t, `"0x1"`, sent())
-	p = payFor(t, w, lab.Seller+"/permit2")
+	p = buyAnew(t, w, lab.Seller+"/permit2")
 	require.Equal(t, "paid", p.Status, "%+v", p)
 	require.Zero(t, lab.EVMAllowanceOfPermit2(home.EVM))
 
@@ -72,7 +72,7 @@ func TestTheOwnerApprovesPermit2(t *testing.T) {
 		lab.EVM.Network, "--amount", "0.0025")
 	require.NoError(t, err, seen)
 	require.Equal(t, "2500", permit2Command(t, lab, home).Amount)
-	p = payFor(t, w, lab.Seller+"/permit2")
+	p = buyAnew(t, w, lab.Seller+"/permit2")
 	require.Equal(t, "paid", p.Status, "%+v", p)
 	shown := permit2Command(t, lab, home)
 	require.Equal(t, []string{"1500", home.EVM, "998000", ""},
@@ -82,7 +82,7 @@ func TestTheOwnerApprovesPermit2(t *testing.T) {
 		lab.EVM.Network, "--revoke")
 	require.NoError(t, err, seen)
 	require.Zero(t, lab.EVMAllowanceOfPermit2(home.EVM))
-	require.Equal(t, "NO_DELEGATION", payFor(t, w, lab.Seller+"/permit2").Error)
+	require.Equal(t, "NO_DELEGATION", buyAnew(t, w, lab.Seller+"/permit2").Error)
 
 	count := sent()
 	require.Equal(t, "INVALID_ARGUMENT", permit2Command(t, lab, home, "--amount", "-1").Error)

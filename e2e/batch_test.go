@@ -2,7 +2,6 @@ package e2e
 
 import (
 	"bytes"
-	"context"
 	"encoding/json"
 	"fmt"
 	"net/http"
@@ -77,12 +76,7 @@ func homeOf(t *testing.T, rules, key string) testworld.Home {
 // channelCommand runs a command about channels, and reads its answer.
 func channelCommand(t *testing.T, home testworld.Home, code int, into any, args ...string) {
 	t.Helper()
-	ctx, cancel := context.WithTimeout(t.Context(), cliWait)
-	defer cancel()
-	cmd := home.Command(ctx, testworld.Build(t), append([]string{"channel"}, args...)...)
-	text, err := cmd.Output()
-	require.Equal(t, code, cmd.ProcessState.ExitCode(), "%s %v", text, err)
-	require.NoError(t, json.Unmarshal(text, into), "%s", text)
+	endWallet(t, home, testworld.Build(t), code, into, append([]string{"channel"}, args...)...)
 }
 
 type depositsAnswer struct {
@@ -127,11 +121,7 @@ func TestPaysThroughAChannelWithADeposit(t *testing.T) {
 
 	seller.control(t, `{"claim":true}`)
 	var report struct{ Settled, Failed int }
-	ctx, cancel := context.WithTimeout(t.Context(), cliWait)
-	defer cancel()
-	text, err := home.Command(ctx, testworld.Build(t), "reconcile").Output()
-	require.NoError(t, err)
-	require.NoError(t, json.Unmarshal(text, &report))
+	runWallet(t, home, testworld.Build(t), &report, "reconcile")
 	require.Zero(t, report.Failed)
 }
 
@@ -145,7 +135,7 @@ func TestADepositComesBack(t *testing.T) {
 	host := hostPort(seller.HTTP)
 	pay := func(n int) {
 		t.Helper()
-		w := StartWallet(t, testworld.Build(t), home)
+		w := testworld.StartWallet(t, testworld.Build(t), home)
 		defer w.Close()
 		p := payFor(t, w, fmt.Sprintf("%s/paid?n=%d", seller.HTTP, n))
 		require.Equal(t, "paid", p.Status, "%+v", p)
@@ -174,7 +164,7 @@ func TestADepositComesBack(t *testing.T) {
 	channelCommand(t, home, 0, &steps, "withdraw", host)
 	require.Len(t, steps.Steps, 1)
 	require.Contains(t, steps.Steps[0].Transaction.Unsigned, "0x02")
-	w := StartWallet(t, testworld.Build(t), home)
+	w := testworld.StartWallet(t, testworld.Build(t), home)
 	require.Equal(t, "POLICY_DENIED", payFor(t, w, seller.HTTP+"/paid?n=4").Error, "it is asked back")
 	w.Close()
 	channelCommand(t, home, 0, &steps, "withdraw", host, "--sign")

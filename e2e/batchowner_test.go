@@ -54,7 +54,7 @@ func TestAnOwnerFundsAChannel(t *testing.T) {
 	require.Contains(t, seen, "funded by: "+owner.address)
 	require.Empty(t, seller.control(t, `{}`).Sent, "nothing is sent yet")
 
-	w := StartWallet(t, testworld.Build(t), home)
+	w := testworld.StartWallet(t, testworld.Build(t), home)
 	for n := range 10 {
 		p := payFor(t, w, fmt.Sprintf("%s/paid?n=%d", seller.HTTP, n))
 		require.Equal(t, "paid", p.Status, "%+v", p)
@@ -129,7 +129,7 @@ func TestAnOwnerSignsElsewhere(t *testing.T) {
 	seen, err := atTerminal(t, home, bin, testworld.Passphrase, "channel", "deposit", seller.HTTP+"/paid",
 		"--owner", owner.address, "--amount", "0.005")
 	require.NoError(t, err, "%s", seen)
-	w := StartWallet(t, bin, home)
+	w := testworld.StartWallet(t, bin, home)
 	require.Equal(t, "INSUFFICIENT_FUNDS", payFor(t, w, seller.HTTP+"/paid?n=0").Error, "not signed yet")
 	at := strings.Index(seen, `{"domain"`)
 	require.Positive(t, at, "%s", seen)
@@ -156,7 +156,7 @@ func TestAnOwnersMoneyComesBackWithoutTheSeller(t *testing.T) {
 		anvil(t, lab, "anvil_setBalance", account, "0xde0b6b3a7640000")
 	}
 	owner.fund(t, home, seller, "0.01")
-	w := StartWallet(t, testworld.Build(t), home)
+	w := testworld.StartWallet(t, testworld.Build(t), home)
 	require.Equal(t, "paid", payFor(t, w, seller.HTTP+"/paid?n=1").Status)
 	require.Equal(t, uint64(990_000), lab.EVMBalance(owner.address))
 	host := hostPort(seller.HTTP)
@@ -197,7 +197,7 @@ func TestAnOwnersMoneyComesBackWithoutTheSeller(t *testing.T) {
 func TestAnOwnersDepositThatItsSellerMissed(t *testing.T) {
 	lab, seller, owner, home := ownersWorld(t)
 	owner.fund(t, home, seller, "0.01")
-	w := StartWallet(t, testworld.Build(t), home)
+	w := testworld.StartWallet(t, testworld.Build(t), home)
 	seller.control(t, `{"deaf":1}`)
 	p := payFor(t, w, seller.HTTP+"/paid?n=1")
 	require.NotEqual(t, "paid", p.Status, "%+v", p)

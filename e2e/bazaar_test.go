@@ -1,15 +1,12 @@
 package e2e
 
 import (
-	"context"
 	"encoding/json"
 	"net/http"
 	"os"
 	"path/filepath"
 	"strings"
-	"syscall"
 	"testing"
-	"time"
 
 	"github.com/stretchr/testify/require"
 
@@ -114,28 +111,12 @@ func TestPaywallListsWhatCanBeFound(t *testing.T) {
 	text, err := os.ReadFile(s.file)
 	require.NoError(t, err)
 	writePrivate(t, s.file, string(text)+"discoverable = true\nexample_input = '{\"q\":\"Lisbon\"}'\n")
-	command := s.home.Command(context.Background(), s.bin, "paywall", "--config", s.file)
-	stderr := &lineWatch{want: "url=", found: make(chan string, 1)}
-	command.Stderr = stderr
-	require.NoError(t, command.Start())
-	t.Cleanup(func() {
-		require.NoError(t, command.Process.Signal(syscall.SIGTERM))
-		require.NoError(t, command.Wait(), "%s", stderr.text())
-	})
-	var url string
-	select {
-	case line := <-stderr.found:
-		_, url, _ = strings.Cut(line, "url=")
-	case <-time.After(20 * time.Second):
-		t.Fatal("the paywall does not serve: ", stderr.text())
-	}
-	base := strings.TrimSuffix(strings.TrimSpace(url), "/mcp")
-	found := facilitator.New(facilitator.Options{List: []facilitator.Facilitator{{Name: "shop", URL: base}}}).
-		Discover(t.Context(), "umbrella", "")[0]
+	base := strings.TrimSuffix(startPaywall(t, s.home, s.bin, s.file).url, "/mcp")
+	list := facilitator.New(facilitator.Options{List: []facilitator.Facilitator{{Name: "shop", URL: base}}})
+	found := list.Discover(t.Context(), "umbrella", "")[0]
 	require.NoError(t, found.Err)
 	require.Empty(t, found.Listings, "no such words")
-	found = facilitator.New(facilitator.Options{List: []facilitator.Facilitator{{Name: "shop", URL: base}}}).
-		Discover(t.Context(), "search", "")[0]
+	found = list.Discover(t.Context(), "search", "")[0]
 	require.NoError(t, found.Err)
 	require.Len(t, found.Listings, 1)
 	l := found.Listings[0]

@@ -1,8 +1,6 @@
 package e2e
 
 import (
-	"context"
-	"encoding/json"
 	"path/filepath"
 	"testing"
 
@@ -11,15 +9,15 @@ import (
 	"x402-wallet/e2e/testworld"
 )
 
-// The owner delegates, and takes it back, by our commands on the real token programs; the agent
-// spends in between.
+// The owner delegates, and takes it back, by our commands on the real token programs; the agent spends in
+// between from the owner's token account, in V2 and V1, and the chain keeps the cap.
 func TestTheOwnerDelegates(t *testing.T) {
 	lab := Start(t)
 	bin := testworld.Build(t)
 	home := testworld.NewHome(t, lab.Config(ConfigOptions{Budget: plenty}))
 	for _, c := range []struct{ name, path, mint string }{
-		{"SPL Token", lab.Seller + "/svm", lab.SVM.Mint}, {"Token-2022", lab.Seller + "/svm2022",
-			lab.SVM.Mint2022},
+		{"SPL Token", lab.Seller + "/svm", lab.SVM.Mint}, {"V1", lab.SellerV1 + "/v1/svm", lab.SVM.Mint},
+		{"Token-2022", lab.Seller + "/svm2022", lab.SVM.Mint2022},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			lab := lab.For(t)
@@ -33,12 +31,7 @@ func TestTheOwnerDelegates(t *testing.T) {
 				Transaction string
 			}) {
 				t.Helper()
-				ctx, cancel := context.WithTimeout(t.Context(), cliWait)
-				defer cancel()
-				cmd := home.Command(ctx, bin, append([]string{"delegation"}, args...)...)
-				text, _ := cmd.Output()
-				require.Equal(t, code, cmd.ProcessState.ExitCode(), "%s", text)
-				require.NoError(t, json.Unmarshal(text, &out), "%s", text)
+				endWallet(t, home, bin, code, &out, append([]string{"delegation"}, args...)...)
 				return out
 			}
 			approve := []string{"approve", "--owner-keypair", file, "--asset", c.mint, "--amount", "0.0025"}
@@ -50,17 +43,23 @@ func TestTheOwnerDelegates(t *testing.T) {
 			require.Equal(t, home.Solana, got.Delegate)
 			require.Equal(t, uint64(2_500), got.DelegatedAmount)
 
-			w := StartWallet(t, bin, home)
-			require.Equal(t, "paid", payFor(t, w, c.path).Status)
-			require.Equal(t, uint64(1_500), lab.SVMTokenAccount(account).DelegatedAmount)
+			w := testworld.StartWallet(t, bin, home)
+			for _, left := range []uint64{1_500, 500} {
+				p := buyAnew(t, w, c.path)
+				require.Equal(t, "paid", p.Status, "%+v", p)
+				require.Equal(t, left, lab.SVMTokenAccount(account).DelegatedAmount)
+			}
+			require.Zero(t, lab.SVMBalance(home.Solana, c.mint), "the agent itself owns nothing")
+			p := buyAnew(t, w, c.path)
+			require.Equal(t, []string{"DELEGATION_EXHAUSTED", "0"}, []string{p.Error, p.Spent}, "%+v", p)
 
 			require.NotEmpty(t, run(0, "revoke", "--unsigned", "--token-account", account).Transaction)
 			require.Equal(t, home.Solana, lab.SVMTokenAccount(account).Delegate, "nobody signed that")
 			require.NotEmpty(t, run(0, "revoke", "--owner-keypair", file, "--asset",
 				c.mint).TransactionSignature)
 			require.Empty(t, lab.SVMTokenAccount(account).Delegate)
-			require.NotEmpty(t, payFor(t, w, c.path).Error)
-			require.Equal(t, uint64(499_000), lab.SVMTokenAccount(account).Amount)
+			require.NotEmpty(t, buyAnew(t, w, c.path).Error)
+			require.Equal(t, uint64(498_000), lab.SVMTokenAccount(account).Amount)
 		})
 	}
 }

@@ -105,7 +105,7 @@ func TestSignsInAsThePayer(t *testing.T) {
 	owner := lab.SVMKey("owner-siwx")
 	lab.SVMFund(owner.Address, "", 500_000)
 	account := lab.SVMDelegate("owner-siwx", home.Solana, "", 1_500)
-	w := StartWallet(t, testworld.Build(t), home)
+	w := testworld.StartWallet(t, testworld.Build(t), home)
 	require.Equal(t, "paid", buyAnew(t, w, shop.HTTP+"/svm").Status)
 	p := buyAnew(t, w, shop.HTTP+"/svm")
 	require.Equal(t, "free", p.Status, "%+v", p)

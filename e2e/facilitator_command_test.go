@@ -10,7 +10,6 @@ import (
 	"path/filepath"
 	"testing"
 
-	"github.com/modelcontextprotocol/go-sdk/mcp"
 	"github.com/stretchr/testify/require"
 
 	"x402-wallet/facilitator"
@@ -89,12 +88,7 @@ func TestPaywallIsSettledByAProgram(t *testing.T) {
 	writePrivate(t, s.file, string(text)+fmt.Sprintf("[[facilitators]]\nname = \"mine\"\ncommand = "+
 		"[\"/usr/bin/env\", %q, %q]\nassets = [\"USDC\"]\nmax_price = \"0.01\"\n",
 		passOnEnv+"="+s.world.FacilitatorURL, own))
-	client := s.overStdio(t)
-	asked, err := client.CallTool(t.Context(), &mcp.CallToolParams{Name: "search"})
-	require.NoError(t, err)
-	got, err := client.CallTool(t.Context(), &mcp.CallToolParams{Name: "search",
-		Meta: mcp.Meta{"x402/payment": signOffer(t, s.world, asked)}})
-	require.NoError(t, err)
+	got := s.buys(t, s.overStdio(t))
 	require.False(t, got.IsError, "%+v", got)
 	require.Len(t, s.world.Payments(), 1)
 	var earned struct {

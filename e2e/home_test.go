@@ -10,11 +10,21 @@ import (
 	"time"
 
 	"github.com/creack/pty"
+	"github.com/stretchr/testify/require"
 
 	"x402-wallet/e2e/testworld"
 )
 
-const cliWait = time.Minute // scrypt takes most of it
+// The wallet and its MCP client, and the end of what a program wrote.
+type (
+	Wallet        = testworld.Wallet
+	WalletOptions = testworld.WalletOptions
+	tail          = testworld.Tail
+)
+
+const protocolVersion = testworld.Protocol
+
+const cliWait = 3 * time.Minute // scrypt takes most of it, and much longer on a busy machine
 
 // withConfig puts another config.toml into the home, as its owner would with an editor, and seals
 // it with `policy seal` at a terminal.
@@ -54,23 +64,26 @@ func atTerminal(t testing.TB, h testworld.Home, bin, passphrase string, args ...
 	return string(seen), cmd.Wait()
 }
 
-// runWallet runs a command that must succeed, and decodes what it prints into out unless that is
-// nil.
+// runWallet is endWallet with a command that must succeed.
 func runWallet(t testing.TB, h testworld.Home, bin string, out any, args ...string) {
+	t.Helper()
+	endWallet(t, h, bin, 0, out, args...)
+}
+
+// endWallet runs a command that must end with this exit code, and decodes what it prints into out unless that
+// is nil.
+func endWallet(t testing.TB, h testworld.Home, bin string, code int, out any, args ...string) {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(context.Background(), cliWait)
 	defer cancel()
 	cmd := h.Command(ctx, bin, args...)
 	var stdout, stderr bytes.Buffer
 	cmd.Stdout, cmd.Stderr = &stdout, &stderr
-	if err := cmd.Run(); err != nil {
-		t.Fatalf("x402-wallet %s: %v\n%s%s", args[0], err, &stdout, &stderr)
-	}
-	if out == nil {
-		return
-	}
-	if err := json.Unmarshal(stdout.Bytes(), out); err != nil {
-		t.Fatalf("x402-wallet %s: %v in %q", args[0], err, &stdout)
+	err := cmd.Run()
+	require.NotNil(t, cmd.ProcessState, "x402-wallet %s: %v", args[0], err)
+	require.Equal(t, code, cmd.ProcessState.ExitCode(), "x402-wallet %s: %s%s", args[0], &stdout, &stderr)
+	if out != nil {
+		require.NoError(t, json.Unmarshal(stdout.Bytes(), out), "x402-wallet %s: %s", args[0], &stdout)
 	}
 }
 

@@ -13,7 +13,6 @@ import (
 	"slices"
 	"strings"
 	"testing"
-	"time"
 
 	"github.com/stretchr/testify/require"
 
@@ -35,7 +34,7 @@ func inspect(t *testing.T, home testworld.Home, code int, server, args []string)
 	t.Helper()
 	const set = "lab/inspector"
 	requirePrepared(t, set)
-	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+	ctx, cancel := context.WithTimeout(t.Context(), opWait)
 	defer cancel()
 	command := []string{filepath.Join(set, "node_modules/.bin/mcp-inspector"), "--cli"}
 	cmd := exec.CommandContext(ctx, "node", slices.Concat(command, server, args)...)

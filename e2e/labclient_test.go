@@ -11,12 +11,10 @@ import (
 	"bufio"
 	"bytes"
 	"encoding/json"
-	"errors"
 	"fmt"
 	"io"
 	"net/http"
 	"os/exec"
-	"path/filepath"
 	"sync"
 	"testing"
 	"time"
@@ -25,9 +23,9 @@ import (
 const (
 	// about 3 s on an idle machine, half a minute was seen on one that compiles and fuzzes
 	startWait = 2 * time.Minute
-	stopWait  = 10 * time.Second
+	stopWait  = time.Minute
 	// the slowest operation, a first payment of the V1 payer, loads its libraries for seconds
-	opWait = 60 * time.Second
+	opWait = 3 * time.Minute
 )
 
 // Facts says what there is in a lab and where.
@@ -70,11 +68,14 @@ type Lab struct {
 	t testing.TB
 }
 
+const labScript = "lab/up.mjs"
+
 // shared is the lab of this test process.
 var shared struct {
-	once sync.Once
-	lab  *process
-	err  error
+	once  sync.Once
+	lab   *script
+	facts Facts
+	err   error
 }
 
 // Start gives the lab of this test process and starts it when it is the first to ask. The test
@@ -82,11 +83,11 @@ var shared struct {
 // did not run proves nothing.
 func Start(t testing.TB) *Lab {
 	t.Helper()
-	shared.once.Do(func() { shared.lab, shared.err = startProcess() })
+	shared.once.Do(func() { shared.lab, shared.err = runScript(labScript, &shared.facts) })
 	if shared.err != nil {
 		t.Fatalf("start the lab: %v", shared.err)
 	}
-	return &Lab{Facts: shared.lab.facts, t: t}
+	return &Lab{Facts: shared.facts, t: t}
 }
 
 // For gives the same lab to another test, such as a subtest.
@@ -100,68 +101,56 @@ func stopLab() {
 	}
 }
 
-// process is a running e2e/lab/up.mjs.
-type process struct {
-	cmd    *exec.Cmd
-	stdin  io.Closer
-	stderr *tail
-	facts  Facts
-	ended  chan struct{}
+// script is a running script of the lab.
+type script struct {
+	*exec.Cmd
+	log  *tail
+	stop func() // ends its input, and with that the script
 }
 
-func startProcess() (*process, error) {
-	node, err := exec.LookPath("node")
-	if err != nil {
-		return nil, fmt.Errorf("the lab needs Node.js 20 or newer; then run make test (or "+
-			"e2e/lab/prep.sh) first: %w", err)
-	}
-
-	cmd := exec.Command(node, filepath.Join("lab", "up.mjs"))
-	p := &process{cmd: cmd, stderr: &tail{}, ended: make(chan struct{})}
-	cmd.Stderr = p.stderr
-	cmd.WaitDelay = stopWait
-	p.stdin, err = cmd.StdinPipe()
+// runScript starts a script, and reads the one line of JSON that it says when it is ready.
+func runScript(path string, ready any, args ...string) (*script, error) {
+	s := &script{Cmd: exec.Command("node", append([]string{path}, args...)...), log: &tail{}}
+	s.WaitDelay, s.Stderr = stopWait, s.log
+	stdin, err := s.StdinPipe()
 	if err != nil {
 		return nil, err
 	}
-	stdout, err := cmd.StdoutPipe()
+	stdout, err := s.StdoutPipe()
 	if err != nil {
 		return nil, err
 	}
-	if err := cmd.Start(); err != nil {
+	if err := s.Start(); err != nil {
 		return nil, err
 	}
-
-	line := make(chan []byte, 1)
-	go func() {
-		first, _ := bufio.NewReader(stdout).ReadBytes('\n')
-		line <- first
-		_, _ = io.Copy(io.Discard, stdout)
-		_ = cmd.Wait()
-		close(p.ended)
-	}()
-	select {
-	case first := <-line:
-		if err := json.Unmarshal(first, &p.facts); err != nil {
-			p.stop()
-			return nil, errors.New(p.stderr.String())
-		}
-		return p, nil
-	case <-time.After(startWait):
-		p.stop()
-		return nil, fmt.Errorf("not ready within %v: %s", startWait, p.stderr)
+	kill := func() { _ = s.Process.Kill() }
+	s.stop = func() {
+		_ = stdin.Close()
+		late := time.AfterFunc(stopWait, kill)
+		_ = s.Wait()
+		late.Stop()
 	}
+	late := time.AfterFunc(startWait, kill)
+	line, err := bufio.NewReader(stdout).ReadBytes('\n')
+	late.Stop()
+	if err == nil {
+		err = json.Unmarshal(line, ready)
+	}
+	if err != nil {
+		s.stop()
+		return nil, fmt.Errorf("%w: %s; run make test (or e2e/lab/prep.sh) first", err, s.log)
+	}
+	go func() { _, _ = io.Copy(io.Discard, stdout) }()
+	return s, nil
 }
 
-// stop ends the lab and waits for it; its parts end with it.
-func (p *process) stop() {
-	_ = p.stdin.Close()
-	select {
-	case <-p.ended:
-	case <-time.After(stopWait):
-		_ = p.cmd.Process.Kill()
-		<-p.ended
+// startScript is runScript with options, and gives what ends it.
+func startScript(path string, options []byte, ready any) (stop func(), err error) {
+	s, err := runScript(path, ready, string(options))
+	if err != nil {
+		return nil, err
 	}
+	return s.stop, nil
 }
 
 var opClient = &http.Client{Timeout: opWait}
@@ -195,28 +184,4 @@ func (l *Lab) tryOp(name string, in, out any) error {
 		return nil
 	}
 	return json.Unmarshal(answer, out)
-}
-
-// tail keeps the end of what a process wrote, for messages.
-type tail struct {
-	mu   sync.Mutex
-	data []byte
-}
-
-const tailBytes = 64 << 10
-
-func (b *tail) Write(p []byte) (int, error) {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	b.data = append(b.data, p...)
-	if extra := len(b.data) - tailBytes; extra > 0 {
-		b.data = b.data[extra:]
-	}
-	return len(p), nil
-}
-
-func (b *tail) String() string {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	return string(bytes.TrimSpace(b.data))
 }

@@ -44,8 +44,8 @@ func TestLedger_BesideAnotherProgram(t *testing.T) {
 
 	ledger := filepath.Join(home.Dir, "ledger.db")
 	servers := []*Wallet{
-		StartWallet(t, bin, home),
-		StartWalletWith(t, bin, home, WalletOptions{Args: []string{"--account", "travel"}}),
+		testworld.StartWallet(t, bin, home),
+		testworld.StartWalletWith(t, bin, home, WalletOptions{Args: []string{"--account", "travel"}}),
 	}
 	sells := []string{lab.Seller + "/evm", lab.Seller + "/svm"}
 	const rounds, each = 4, 3

@@ -79,7 +79,7 @@ func TestPaysByMPPAsTheOwnersDelegate(t *testing.T) {
 	key := lab.SVMKey("owner-mpp")
 	lab.SVMFund(key.Address, "", 500_000)
 	account := lab.SVMDelegate("owner-mpp", home.Solana, "", 1_500)
-	w := StartWallet(t, testworld.Build(t), home)
+	w := testworld.StartWallet(t, testworld.Build(t), home)
 	p := payFor(t, w, sellers.HTTP+"/solana")
 	require.Equal(t, "paid", p.Status, "%+v", p)
 	got := lab.SVMTokenAccount(account)

@@ -1,7 +1,6 @@
 package e2e
 
 import (
-	"bufio"
 	"bytes"
 	"context"
 	"encoding/json"
@@ -12,7 +11,6 @@ import (
 	"net/http/httptest"
 	"net/http/httputil"
 	"net/url"
-	"os/exec"
 	"strconv"
 	"strings"
 	"sync/atomic"
@@ -36,28 +34,14 @@ type nuwa struct {
 
 func startNuwa(t *testing.T) *nuwa {
 	n := &nuwa{t: t}
-	cmd := exec.Command("node", "lab/nuwa/up.mjs")
-	stdin, err := cmd.StdinPipe()
+	lab, err := runScript("lab/nuwa/up.mjs", n)
 	require.NoError(t, err)
-	stdout, err := cmd.StdoutPipe()
-	require.NoError(t, err)
-	log := &tail{}
-	cmd.Stderr = log
-	require.NoError(t, cmd.Start())
 	t.Cleanup(func() {
-		_ = stdin.Close()
-		late := time.AfterFunc(stopWait, func() { _ = cmd.Process.Kill() })
-		_ = cmd.Wait()
-		late.Stop()
+		lab.stop()
 		if t.Failed() {
-			t.Logf("the lab's log:\n%s", log)
+			t.Logf("the lab's log:\n%s", lab.log)
 		}
 	})
-	late := time.AfterFunc(startWait, func() { _ = cmd.Process.Kill() })
-	line, err := bufio.NewReader(stdout).ReadBytes('\n')
-	late.Stop()
-	require.NoError(t, err, "%s; run e2e/lab/prep.sh first", log)
-	require.NoError(t, json.Unmarshal(line, n))
 	n.MCP, n.HTTP = n.door(n.MCP), n.door(n.HTTP)
 	return n
 }
@@ -135,7 +119,7 @@ func (n *nuwa) claimed(id string) string {
 
 // claim has the MCP server bring the vouchers it has to the chain.
 func (n *nuwa) claim(id string) {
-	ctx, cancel := context.WithTimeout(n.t.Context(), 20*time.Second)
+	ctx, cancel := context.WithTimeout(n.t.Context(), opWait)
 	defer cancel()
 	session, err := mcp.NewClient(&mcp.Implementation{Name: "owner"}, nil).Connect(ctx,
 		&mcp.StreamableClientTransport{Endpoint: n.doors[0]}, nil)
@@ -201,11 +185,11 @@ type nuwaBuyer struct {
 }
 
 func (b *nuwaBuyer) start() {
-	b.w = StartWalletWith(b.t, b.bin, b.home, WalletOptions{OnRequest: accept,
+	b.w = testworld.StartWalletWith(b.t, b.bin, b.home, WalletOptions{OnRequest: accept,
 		Capabilities: map[string]any{"elicitation": map[string]any{}}})
 }
 
-func (b *nuwaBuyer) call(tool string, args map[string]any) (map[string]any, Result) {
+func (b *nuwaBuyer) call(tool string, args map[string]any) (map[string]any, testworld.Result) {
 	r, err := b.w.Call(b.t.Context(), tool, args)
 	require.NoError(b.t, err)
 	var out map[string]any
@@ -213,7 +197,7 @@ func (b *nuwaBuyer) call(tool string, args map[string]any) (map[string]any, Resu
 	return out, r
 }
 
-func (b *nuwaBuyer) echo(i int) (map[string]any, Result) {
+func (b *nuwaBuyer) echo(i int) (map[string]any, testworld.Result) {
 	if b.over == "mcp" {
 		return b.call("x402_call_tool", map[string]any{"server": "tools", "tool": "echo",
 			"arguments": map[string]any{"text": fmt.Sprint(i)}})

@@ -7,7 +7,6 @@ import (
 	"strings"
 	"sync"
 	"testing"
-	"time"
 
 	"github.com/stretchr/testify/require"
 
@@ -41,7 +40,7 @@ func (n *nextStep) UnmarshalJSON(text []byte) error {
 
 func call(t testing.TB, w *Wallet, tool string, args map[string]any) (p answer) {
 	t.Helper()
-	ctx, cancel := context.WithTimeout(t.Context(), 60*time.Second)
+	ctx, cancel := context.WithTimeout(t.Context(), opWait)
 	defer cancel()
 	r, err := w.Call(ctx, tool, args)
 	require.NoError(t, err, w.Stderr())
@@ -72,7 +71,7 @@ func funded(t testing.TB, lab *Lab, options ConfigOptions) (*Wallet, testworld.H
 	home := testworld.NewHome(t, lab.Config(options))
 	lab.EVMMint(home.EVM, 1_000_000)
 	lab.SVMFund(home.Solana, "", 1_000_000)
-	return StartWallet(t, bin, home), home
+	return testworld.StartWallet(t, bin, home), home
 }
 
 func settled(lab *Lab, i int) (n int) {
@@ -144,41 +143,6 @@ func history(t testing.TB, w *Wallet) []historyRow {
 	var h struct{ Transactions []historyRow }
 	require.NoError(t, json.Unmarshal(r.Structured, &h))
 	return h.Transactions
-}
-
-// The owner's token account pays, the agent signs as its SPL delegate, the chain keeps the cap.
-func TestPaysAsTheOwnersDelegate(t *testing.T) {
-	lab := Start(t)
-	bin := testworld.Build(t)
-	for i, c := range []struct{ name, path, mint string }{
-		{"V2", lab.Seller + "/svm", ""}, {"V1", lab.SellerV1 + "/v1/svm", ""},
-		{"Token-2022", lab.Seller + "/svm2022", lab.SVM.Mint2022},
-	} {
-		t.Run(c.name, func(t *testing.T) {
-			lab := lab.For(t)
-			lab.SVMFund(lab.SVM.PayTo, c.mint, 0)
-			probe := testworld.NewHome(t, lab.Config(ConfigOptions{Budget: plenty}))
-			owner := fmt.Sprintf("owner-%d", i)
-			key := lab.SVMKey(owner)
-			lab.SVMFund(key.Address, c.mint, 500_000)
-			account := lab.SVMDelegate(owner, probe.Solana, c.mint, 2_500)
-			w := StartWallet(t, bin, probe) // the account is found by delegate and mint
-			p := payFor(t, w, c.path)
-			require.Empty(t, p.Error, "%+v", p)
-			require.Equal(t, "paid", p.Status)
-			got := lab.SVMTokenAccount(account)
-			require.Equal(t, uint64(499_000), got.Amount)
-			require.Equal(t, uint64(1_500), got.DelegatedAmount)
-			require.Zero(t, lab.SVMBalance(probe.Solana, c.mint), "the agent itself owns nothing")
-
-			p = payFor(t, w, c.path)
-			require.Equal(t, "paid", p.Status, "%+v", p)
-			p = payFor(t, w, c.path) // 500 are left of the delegation
-			require.Equal(t, "DELEGATION_EXHAUSTED", p.Error, "%+v", p)
-			require.Equal(t, "0", p.Spent)
-			require.Equal(t, uint64(498_000), lab.SVMTokenAccount(account).Amount)
-		})
-	}
 }
 
 // The X-Payment-Required dialects: the wallet settles, the first facilitator is down, the second is used with
@@ -272,7 +236,7 @@ func TestRefusals(t *testing.T) {
 				options.TokenAccount = c.account(t, home.Solana)
 			}
 			withConfig(t, home, bin, lab.Config(options))
-			w := StartWallet(t, bin, home)
+			w := testworld.StartWallet(t, bin, home)
 			if c.stop != "" {
 				lab.StopPart(c.stop)
 			}
@@ -301,7 +265,7 @@ func TestAHundredParallelCalls(t *testing.T) {
 			lab.ResetLogs()
 			var wallets []*Wallet
 			for range processes {
-				wallets = append(wallets, StartWallet(t, bin, home))
+				wallets = append(wallets, testworld.StartWallet(t, bin, home))
 			}
 			var wait sync.WaitGroup
 			var mu sync.Mutex

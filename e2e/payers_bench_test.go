@@ -82,7 +82,7 @@ func BenchmarkPayers(b *testing.B) {
 			strings.Replace(world.Config(sandbox.Rules{Session: "1000", Day: "1000", Month: "1000"}),
 				"[budget]", "[budget]\nrate = 100000", 1))
 		world.Fund(home.EVM, 1000*sandbox.USDC)
-		w := StartWallet(b, bin, home)
+		w := testworld.StartWallet(b, bin, home)
 		pay := func(query string) (took float64) {
 			started := time.Now()
 			result, err := w.Call(context.Background(), "x402_pay", map[string]any{"url": world.SellerURL +
@@ -97,11 +97,11 @@ func BenchmarkPayers(b *testing.B) {
 		for b.Loop() {
 			run++
 			var all []float64
-			before := testworld.CPUOf(w.cmd.Process.Pid)
+			before := testworld.CPUOf(w.PID())
 			for i := range count {
 				all = append(all, pay(fmt.Sprint(run, ".", i)))
 			}
-			report(b, all, testworld.CPUOf(w.cmd.Process.Pid)-before)
+			report(b, all, testworld.CPUOf(w.PID())-before)
 		}
 	}
 	b.Run("x402-wallet", func(b *testing.B) { wallet(b, "/weather") })

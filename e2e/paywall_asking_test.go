@@ -47,7 +47,7 @@ func TestReferenceServerAsksThroughThePaywall(t *testing.T) {
 	s := newShop(t, "")
 	writePrivate(t, s.file, fmt.Sprintf("url = %q\nlisten = \"127.0.0.1:0\"\nnetwork = \"base-sepolia\"\n"+
 		"[tools.search]\nprice = \"0.001\"\n", askingServer(t)))
-	_, endpoint := s.serve(t)
+	endpoint := startPaywall(t, s.home, s.bin, s.file).url
 
 	type told struct {
 		Initialize   map[string]any

@@ -1,7 +1,6 @@
 package e2e
 
 import (
-	"context"
 	"crypto/rand"
 	"encoding/json"
 	"fmt"
@@ -170,35 +169,16 @@ func TestAKilledPaywallLosesNoVoucher(t *testing.T) {
 		"\"127.0.0.1:0\"\n[[facilitators]]\nname = \"batch\"\nurl = %q\n[tools.search]\nprice = \"0.001\"\n"+
 		"scheme = \"batch-settlement\"\nmin_deposit = \"0.02\"\n",
 		behindEnv+"="+filepath.Join(dir, "runs"), own, lab.EVM.Network, reference.Facilitator))
-	start := func() (url string, stop func(os.Signal) error) {
-		t.Helper()
-		seller := home.Command(context.Background(), bin, "paywall", "--config", file)
-		seller.Env = append(seller.Env, "LOG_LEVEL=info")
-		stderr := &lineWatch{want: "url=", found: make(chan string, 1)}
-		seller.Stderr = stderr
-		require.NoError(t, seller.Start())
-		select {
-		case line := <-stderr.found:
-			_, url, _ = strings.Cut(line, "url=")
-		case <-time.After(startWait):
-			_ = seller.Process.Kill()
-			t.Fatal("the paywall does not serve: ", stderr.text())
-		}
-		return strings.TrimSpace(url), func(s os.Signal) error {
-			require.NoError(t, seller.Process.Signal(s))
-			return seller.Wait()
-		}
-	}
-	url, stop := start()
-	w, buyer := funded(t, lab, ConfigOptions{Loopback: []string{url}})
+	seller := startPaywall(t, home, bin, file)
+	w, buyer := funded(t, lab, ConfigOptions{Loopback: []string{seller.url}})
 	buy := func() {
 		t.Helper()
-		p := call(t, w, "x402_call_tool", map[string]any{"server": url, "tool": "search"})
+		p := call(t, w, "x402_call_tool", map[string]any{"server": seller.url, "tool": "search"})
 		require.Equal(t, "paid", p.Status, "%+v", p)
 	}
 	buy()
 	buy()
-	require.Error(t, stop(syscall.SIGKILL))
+	require.Error(t, seller.stop(syscall.SIGKILL))
 	require.Equal(t, uint64(980_000), lab.EVMBalance(buyer.EVM))
 	require.Zero(t, lab.EVMBalance(home.EVM))
 
@@ -216,8 +196,8 @@ func TestAKilledPaywallLosesNoVoucher(t *testing.T) {
 	text, err := os.ReadFile(file)
 	require.NoError(t, err)
 	writePrivate(t, file, "claim_above = \"0.002\"\n"+strings.Replace(string(text), "127.0.0.1:0",
-		hostPort(url), 1))
-	_, stop = start()
+		hostPort(seller.url), 1))
+	seller = startPaywall(t, home, bin, file)
 	reference.control(t, `{}`)
 	buy()
 	require.Empty(t, reference.control(t, `{}`).Sent, "it is the same channel")
@@ -225,6 +205,6 @@ func TestAKilledPaywallLosesNoVoucher(t *testing.T) {
 	require.Eventually(t, func() bool { return lab.EVMBalance(home.EVM) == 4000 }, startWait,
 		50*time.Millisecond, "a sum is claimed")
 	buy()
-	require.NoError(t, stop(syscall.SIGTERM))
+	require.NoError(t, seller.stop(syscall.SIGTERM))
 	require.Equal(t, uint64(5000), lab.EVMBalance(home.EVM), "and what is left at the end")
 }

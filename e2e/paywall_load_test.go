@@ -1,7 +1,6 @@
 package e2e
 
 import (
-	"context"
 	"flag"
 	"fmt"
 	"io"
@@ -134,9 +133,9 @@ func raw(address, text string) {
 // who pays is served all the while.
 func TestPaywallUnderAttack(t *testing.T) {
 	s := newShop(t, "listen = \"127.0.0.1:0\"\n")
-	seller, endpoint := s.serve(t)
-	address := strings.TrimSuffix(strings.TrimPrefix(endpoint, "http://"), "/mcp")
-	before := resident(t, seller)
+	seller := startPaywall(t, s.home, s.bin, s.file)
+	address := hostPort(seller.url)
+	before := resident(t, seller.Cmd)
 	began := time.Now()
 	t.Cleanup(func() {
 		for _, c := range crowd.open {
@@ -151,7 +150,7 @@ func TestPaywallUnderAttack(t *testing.T) {
 	over := make(chan struct{})
 	all.Go(func() { // what the process holds, looked at often
 		for {
-			most.Store(max(most.Load(), resident(t, seller)))
+			most.Store(max(most.Load(), resident(t, seller.Cmd)))
 			select {
 			case <-over:
 				return
@@ -183,7 +182,7 @@ func TestPaywallUnderAttack(t *testing.T) {
 		tries++
 		require.Less(t, tries, 1000)
 		version := []string{"2025-11-25", "2026-07-28"}[tries%2]
-		if s.buys(t, endpoint, version) {
+		if s.tries(t, seller.url, version) {
 			bought++
 		}
 	}
@@ -196,30 +195,8 @@ func TestPaywallUnderAttack(t *testing.T) {
 	require.GreaterOrEqual(t, bought*10, tries*9, "who pays is served")
 }
 
-// serve starts the paywall where it listens, and ends it with the test.
-func (s *shop) serve(t *testing.T) (seller *exec.Cmd, endpoint string) {
-	t.Helper()
-	seller = s.home.Command(context.Background(), s.bin, "paywall", "--config", s.file)
-	stderr := &lineWatch{want: "url=", found: make(chan string, 1)}
-	seller.Stderr = stderr
-	require.NoError(t, seller.Start())
-	t.Cleanup(func() {
-		_ = seller.Process.Signal(os.Interrupt)
-		late := time.AfterFunc(stopWait, func() { _ = seller.Process.Kill() })
-		defer late.Stop()
-		require.NoError(t, seller.Wait())
-	})
-	select {
-	case line := <-stderr.found:
-		_, endpoint, _ = strings.Cut(line, "url=")
-	case <-time.After(startWait):
-		t.Fatal("the paywall does not serve: ", stderr.text())
-	}
-	return seller, strings.TrimSpace(endpoint)
-}
-
-// buys is one purchase by a client that knows one version of MCP.
-func (s *shop) buys(t *testing.T, endpoint, version string) bool {
+// tries is one purchase by a client that knows one version of MCP.
+func (s *shop) tries(t *testing.T, endpoint, version string) bool {
 	t.Helper()
 	client, err := mcp.NewClient(&mcp.Implementation{Name: "buyer"}, nil).Connect(t.Context(),
 		&mcp.StreamableClientTransport{Endpoint: endpoint, DisableStandaloneSSE: true},

@@ -1,17 +1,12 @@
 package e2e
 
 import (
-	"bufio"
-	"context"
 	"encoding/hex"
 	"encoding/json"
 	"fmt"
 	"path/filepath"
-	"regexp"
 	"strings"
-	"syscall"
 	"testing"
-	"time"
 
 	"github.com/stretchr/testify/require"
 
@@ -40,37 +35,9 @@ func newNPMPaywall(t testing.TB, s *shops, head, tools string) *npmPaywall {
 			fmt.Sprintf("command = %s\nnetwork = %q\nlisten = %q\n%s\n%s\n", command, s.lab.EVM.Network,
 				listen, head, tools))
 	}
-	p.listen(t)
+	p.url = startPaywall(t, p.Home, p.bin, filepath.Join(p.dir, "http.toml"),
+		"X402_WALLET_PASSPHRASE_FILE=/nonexistent").url // to be paid needs no key
 	return p
-}
-
-func (p *npmPaywall) listen(t testing.TB) {
-	t.Helper()
-	cmd := p.Command(context.Background(), p.bin, "paywall", "--config", filepath.Join(p.dir, "http.toml"))
-	cmd.Env = append(cmd.Env, "LOG_LEVEL=info")
-	stderr, err := cmd.StderrPipe()
-	require.NoError(t, err)
-	require.NoError(t, cmd.Start())
-	t.Cleanup(func() {
-		_ = cmd.Process.Signal(syscall.SIGTERM)
-		late := time.AfterFunc(stopWait, func() { _ = cmd.Process.Kill() })
-		defer late.Stop()
-		require.NoError(t, cmd.Wait(), "a paywall that is told to end ends well")
-	})
-	late := time.AfterFunc(startWait, func() { _ = cmd.Process.Kill() })
-	defer late.Stop()
-	address := regexp.MustCompile(`http://127\.0\.0\.1:\d+/mcp`)
-	for lines := bufio.NewScanner(stderr); lines.Scan(); {
-		p.url = address.FindString(lines.Text())
-		if p.url != "" {
-			go func() {
-				for lines.Scan() { // or it would wait for a reader
-				}
-			}()
-			return
-		}
-	}
-	t.Fatal("the paywall did not come up")
 }
 
 // onStdio is a command that starts the paywall for a client that speaks with it over stdio.
@@ -82,7 +49,7 @@ func (p *npmPaywall) onStdio() []string {
 // sales is what `paywall earnings` tells.
 func (p *npmPaywall) sales(t testing.TB) (out struct {
 	Sales []struct {
-		Status, Resource, Amount, Network, PayTo, Payer, TransactionSignature string
+		Status, Resource, Price, Amount, Network, PayTo, Payer, TransactionSignature string
 	}
 	Totals map[string]string
 }) {
@@ -126,8 +93,8 @@ func TestReferenceClientsBuyAtOurPaywall(t *testing.T) {
 			require.Len(t, out.Sales, 2)
 			require.Equal(t, map[string]string{"USDC": "0.002"}, out.Totals)
 			for _, sale := range out.Sales {
-				require.Equal(t, "settled", sale.Status)
-				require.Equal(t, "mcp://tool/echo", sale.Resource)
+				require.Equal(t, []string{"settled", "mcp://tool/echo", "$0.001"}, []string{sale.Status,
+					sale.Resource, sale.Price})
 				require.True(t, strings.EqualFold(lab.EVM.Client.Address, sale.Payer))
 				transfers := lab.EVMTransfers(sale.TransactionSignature)
 				require.Len(t, transfers, 1)
@@ -137,8 +104,9 @@ func TestReferenceClientsBuyAtOurPaywall(t *testing.T) {
 	}
 }
 
-// Our wallet buys at our paywall, on both chains; and the reference client on Solana.
-func TestOurWalletBuysAtOurPaywall(t *testing.T) {
+// Our wallet buys at our paywall, on both chains, by URL and by the name of a configured server; and the
+// reference client on Solana.
+func TestPaywallIsPaidByAWallet(t *testing.T) {
 	lab := Start(t)
 	s := openShops(t, lab)
 	p := newNPMPaywall(t, s, "",
@@ -146,15 +114,15 @@ func TestOurWalletBuysAtOurPaywall(t *testing.T) {
 			"= \"0.002\" }]\n",
 			lab.SVM.Network, lab.EVM.Network))
 	for _, c := range []struct {
-		network, price string
-		earned         func() uint64
+		server, network, price string
+		earned                 func() uint64
 	}{
-		{lab.SVM.Network, "$0.001", func() uint64 { return lab.SVMBalance(p.Solana, "") }},
-		{lab.EVM.Network, "$0.002", func() uint64 { return lab.EVMBalance(p.EVM) / 2 }},
+		{"shop", lab.SVM.Network, "$0.001", func() uint64 { return lab.SVMBalance(p.Solana, "") }},
+		{p.url, lab.EVM.Network, "$0.002", func() uint64 { return lab.EVMBalance(p.EVM) / 2 }},
 	} {
 		w, _ := funded(t, lab, ConfigOptions{Loopback: []string{p.url}, Policy: fmt.Sprintf("prefer = [%q]",
-			c.network)})
-		paid := call(t, w, "x402_call_tool", map[string]any{"server": p.url, "tool": "echo",
+			c.network), More: fmt.Sprintf("[servers.shop]\nurl = %q\n", p.url)})
+		paid := call(t, w, "x402_call_tool", map[string]any{"server": c.server, "tool": "echo",
 			"arguments": map[string]any{"text": c.network}})
 		require.Equal(t, "paid", paid.Status, "%+v", paid)
 		require.Equal(t, "echo: "+c.network, paid.Content)

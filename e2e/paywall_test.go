@@ -8,11 +8,10 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"net"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"strings"
-	"sync"
 	"syscall"
 	"testing"
 	"time"
@@ -97,55 +96,6 @@ func (s *shop) overStdio(t *testing.T) *mcp.ClientSession {
 	return client
 }
 
-// The command x402-wallet paywall, bought from by another wallet: by the name of a configured server, and by
-// URL. Earnings and history agree with the chain, and the seller's wallet was never unlocked.
-func TestPaywallIsPaidByAWallet(t *testing.T) {
-	s := newShop(t, "listen = \"127.0.0.1:0\"\n")
-	seller := s.home.Command(context.Background(), s.bin, "paywall", "--config", s.file)
-	seller.Env = append(seller.Env, "X402_WALLET_PASSPHRASE_FILE=/nonexistent") // what it does not need
-	stderr := &lineWatch{want: "url=", found: make(chan string, 1)}
-	seller.Stderr = stderr
-	require.NoError(t, seller.Start())
-	var url string
-	select {
-	case line := <-stderr.found:
-		_, url, _ = strings.Cut(line, "url=")
-	case <-time.After(20 * time.Second):
-		t.Fatal("the paywall does not serve: ", stderr.text())
-	}
-	endpoint := strings.TrimSpace(url)
-	address := strings.TrimSuffix(strings.TrimPrefix(endpoint, "http://"), "/mcp")
-	_, _, err := net.SplitHostPort(address)
-	require.NoError(t, err)
-
-	rules := strings.Replace(s.world.WalletConfig(), "loopback = [", fmt.Sprintf("loopback = [%q, ",
-		address), 1)
-	buyer := testworld.NewHome(t, rules+fmt.Sprintf("[servers.weather]\nurl = %q\n", endpoint))
-	s.world.Fund(t, buyer.EVM, "10.00")
-	w := StartWallet(t, s.bin, buyer)
-	result, err := w.Call(t.Context(), "x402_call_tool", map[string]any{"server": "weather", "tool": "search",
-		"arguments": map[string]any{"q": "Lisbon"}})
-	require.NoError(t, err)
-	require.Contains(t, fmt.Sprint(result), "sunny from search", "%s", stderr.text())
-	// to the wallet's own address by default
-	settled, _ := s.world.AssertPaidOnce(t, x402test.Payment{PayTo: s.home.EVM})
-	require.Equal(t, 1, s.ran(t))
-
-	require.NoError(t, seller.Process.Signal(syscall.SIGTERM))
-	require.NoError(t, seller.Wait(), "%s", stderr.text())
-	var earned struct {
-		Count  int
-		Sales  []struct{ Status, Resource, Price, Payer, TransactionSignature string }
-		Totals map[string]string
-	}
-	runWallet(t, s.home, s.bin, &earned, "paywall", "earnings", "--json")
-	require.Equal(t, 1, earned.Count)
-	require.Equal(t, map[string]string{"USDC": "0.001"}, earned.Totals)
-	require.Equal(t, []string{"settled", "mcp://tool/search", "$0.001", buyer.EVM, settled.Transaction},
-		[]string{earned.Sales[0].Status, earned.Sales[0].Resource, earned.Sales[0].Price,
-			earned.Sales[0].Payer, earned.Sales[0].TransactionSignature})
-}
-
 // A server that greets on stdout before it speaks MCP, behind a client that writes a line that is
 // no message: neither ends the paywall.
 func TestPaywallOutlivesGreetingAndMalformedLine(t *testing.T) {
@@ -178,33 +128,61 @@ func TestPaywallOutlivesGreetingAndMalformedLine(t *testing.T) {
 	require.NoError(t, command.Wait())
 }
 
-// lineWatch finds a line of a program's stderr.
-type lineWatch struct {
-	mu    sync.Mutex
-	all   bytes.Buffer
-	want  string
-	found chan string
+// paywallProcess is x402-wallet paywall, listening.
+type paywallProcess struct {
+	*exec.Cmd
+	url  string // of its endpoint
+	log  *tail
+	stop func(os.Signal) error // ends it, once
 }
 
-func (l *lineWatch) Write(p []byte) (int, error) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	l.all.Write(p)
-	for line := range strings.Lines(l.all.String()) {
-		if strings.Contains(line, l.want) && strings.HasSuffix(line, "\n") {
-			select {
-			case l.found <- line:
-			default:
-			}
-		}
+// startPaywall starts a paywall by a file that says where it listens, and comes back when it does. It ends with
+// the test, which fails if it does not end well. env is added to its environment.
+func startPaywall(t testing.TB, home testworld.Home, bin, file string, env ...string) *paywallProcess {
+	t.Helper()
+	p := &paywallProcess{Cmd: home.Command(context.Background(), bin, "paywall", "--config", file), log: &tail{}}
+	p.Env = append(p.Env, env...)
+	stderr, err := p.StderrPipe()
+	require.NoError(t, err)
+	require.NoError(t, p.Start())
+	late := time.AfterFunc(startWait, func() { _ = p.Process.Kill() })
+	defer late.Stop()
+	lines := bufio.NewReader(io.TeeReader(stderr, p.log))
+	for found := false; !found; {
+		line, err := lines.ReadString('\n')
+		require.NoError(t, err, "the paywall does not serve: %s", p.log)
+		_, p.url, found = strings.Cut(strings.TrimSpace(line), "url=")
 	}
-	return len(p), nil
+	isRead := make(chan struct{})
+	go func() {
+		defer close(isRead)
+		_, _ = io.Copy(io.Discard, lines)
+	}()
+	isOver := false
+	p.stop = func(s os.Signal) error {
+		if isOver {
+			return nil
+		}
+		isOver = true
+		_ = p.Process.Signal(s)
+		late := time.AfterFunc(stopWait, func() { _ = p.Process.Kill() })
+		defer late.Stop()
+		<-isRead
+		return p.Wait()
+	}
+	t.Cleanup(func() { require.NoError(t, p.stop(syscall.SIGTERM), "%s", p.log) })
+	return p
 }
 
-func (l *lineWatch) text() string {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return l.all.String()
+// buys asks for the tool that costs money, and pays for it.
+func (s *shop) buys(t *testing.T, client *mcp.ClientSession) *mcp.CallToolResult {
+	t.Helper()
+	asked, err := client.CallTool(t.Context(), &mcp.CallToolParams{Name: "search"})
+	require.NoError(t, err)
+	got, err := client.CallTool(t.Context(), &mcp.CallToolParams{Name: "search",
+		Meta: mcp.Meta{"x402/payment": signOffer(t, s.world, asked)}})
+	require.NoError(t, err)
+	return got
 }
 
 // signOffer pays the first thing that a result asks for.
@@ -247,12 +225,7 @@ func TestPaywallWithoutAWallet(t *testing.T) {
 
 	s.home = homes[0]
 	for range 2 { // both at once, on one ledger
-		buyer := s.overStdio(t)
-		asked, err := buyer.CallTool(t.Context(), &mcp.CallToolParams{Name: "search"})
-		require.NoError(t, err)
-		got, err := buyer.CallTool(t.Context(), &mcp.CallToolParams{Name: "search",
-			Meta: mcp.Meta{"x402/payment": signOffer(t, s.world, asked)}})
-		require.NoError(t, err)
+		got := s.buys(t, s.overStdio(t))
 		require.False(t, got.IsError, "%v", got)
 	}
 	require.Equal(t, payTo, s.world.Payments()[0].PayTo)

@@ -43,7 +43,7 @@ func TestPaysByPermit2(t *testing.T) {
 
 	lab.EVMApprovePermit2(home.EVM, 2*price+price/2)
 	for _, path := range []string{"/permit2", "/permit2/sponsored"} { // an approval that is enough is used
-		p = payFor(t, w, lab.Seller+path)
+		p = buyAnew(t, w, lab.Seller+path)
 		require.Equal(t, "paid", p.Status, "%s: %+v", path, p)
 	}
 	require.Equal(t, uint64(1_000_000-3*price), lab.EVMBalance(home.EVM))

@@ -128,7 +128,7 @@ func TestPaysByAnHSM(t *testing.T) {
 	runWallet(t, home, bin, nil, "signer", "test", "hsm-evm")
 	report, _ := home.Command(t.Context(), bin, "doctor").Output() // what else it finds is not asked here
 	require.Contains(t, string(report), "the signer hsm-evm is there, with the key of "+onEVM)
-	w := StartWallet(t, bin, home)
+	w := testworld.StartWallet(t, bin, home)
 
 	t.Run("EVM", func(t *testing.T) {
 		lab := lab.For(t)
@@ -204,9 +204,9 @@ func TestPaysByAnHSM(t *testing.T) {
 func locksWithAnHSM(t *testing.T, lab *Lab, hsm hsm, bin string, home testworld.Home) {
 	seen, err := atTerminal(t, home, bin, testworld.Passphrase, "unlock")
 	require.NoError(t, err, seen)
-	w := StartWalletWith(t, bin, home, WalletOptions{Env: []string{"X402_WALLET_PASSPHRASE_FILE="}})
+	w := testworld.StartWalletWith(t, bin, home, WalletOptions{Env: []string{"X402_WALLET_PASSPHRASE_FILE="}})
 	for path, query := range map[string]string{"/evm": "?unlocked", "/svm": ""} {
-		p := payFor(t, w, lab.Seller+path+query)
+		p := buyAnew(t, w, lab.Seller+path+query)
 		require.Equal(t, "paid", p.Status, "%+v", p)
 	}
 	runWallet(t, home, bin, nil, "lock")

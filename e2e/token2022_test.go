@@ -68,7 +68,7 @@ func TestToken2022Extensions(t *testing.T) {
 				c.before(t, lab, mint, payee, home.Solana)
 			}
 			query := "?" + url.Values{"mint": {mint}, "payTo": {payTo}}.Encode()
-			w := StartWallet(t, bin, home)
+			w := testworld.StartWallet(t, bin, home)
 			lab.ResetLogs()
 			p := payFor(t, w, lab.Seller+"/svm2022/any"+query)
 			if c.why == "" {
@@ -173,7 +173,7 @@ func TestSimulationBeforeTheSignature(t *testing.T) {
 	lab.SVMFund(lab.SVM.PayTo, lab.SVM.Mint2022, 0)
 	paid := func(path string) map[string]int {
 		node.take()
-		p := payFor(t, w, lab.Seller+path)
+		p := buyAnew(t, w, lab.Seller+path)
 		require.Equal(t, "paid", p.Status, "%+v", p)
 		return node.take()
 	}
@@ -192,7 +192,7 @@ func TestSimulationBeforeTheSignature(t *testing.T) {
 
 	node.refuse = "simulateTransaction"
 	paid("/svm")
-	p = payFor(t, w, lab.Seller+"/svm2022")
+	p = buyAnew(t, w, lab.Seller+"/svm2022")
 	require.Equal(t, "RPC_ERROR", p.Error, "%+v", p)
 	require.Equal(t, "0", p.Spent)
 }

@@ -1,7 +1,6 @@
 package e2e
 
 import (
-	"bufio"
 	"bytes"
 	"encoding/json"
 	"fmt"
@@ -14,7 +13,6 @@ import (
 	"strings"
 	"sync"
 	"testing"
-	"time"
 
 	"github.com/stretchr/testify/require"
 
@@ -75,44 +73,6 @@ func startShops(lab *Lab) (*shops, func(), error) {
 		stop()
 		_ = os.RemoveAll(dir)
 	}, nil
-}
-
-// startScript starts a script of the lab with its options, reads the one line of JSON that it says when it is
-// ready, and gives what ends it.
-func startScript(script string, options []byte, ready any) (stop func(), err error) {
-	cmd := exec.Command("node", script, string(options))
-	cmd.WaitDelay = stopWait
-	said := &tail{}
-	cmd.Stderr = said
-	stdin, err := cmd.StdinPipe()
-	if err != nil {
-		return nil, err
-	}
-	stdout, err := cmd.StdoutPipe()
-	if err != nil {
-		return nil, err
-	}
-	if err := cmd.Start(); err != nil {
-		return nil, err
-	}
-	stop = func() {
-		_ = stdin.Close() // the script ends with its input
-		late := time.AfterFunc(stopWait, func() { _ = cmd.Process.Kill() })
-		_ = cmd.Wait()
-		late.Stop()
-	}
-	late := time.AfterFunc(startWait, func() { _ = cmd.Process.Kill() })
-	line, err := bufio.NewReader(stdout).ReadBytes('\n')
-	late.Stop()
-	if err == nil {
-		err = json.Unmarshal(line, ready)
-	}
-	if err != nil {
-		stop()
-		return nil, fmt.Errorf("%w: %s", err, said)
-	}
-	go func() { _, _ = io.Copy(io.Discard, stdout) }()
-	return stop, nil
 }
 
 func closeShops() {
@@ -292,39 +252,4 @@ func TestToolsThatAskAgainArePaidOnce(t *testing.T) {
 	require.Equal(t, "TOOL_EXECUTION_FAILED", boom.Error, "%+v", boom)
 	require.NotEmpty(t, boom.PaymentID)
 	require.Equal(t, "boom: the tool failed", boom.Content)
-}
-
-// A mounted server, as a host has it: its tool stands in the list under the server's name, is
-// called by it, and is paid.
-func TestAMountedServersToolIsPaid(t *testing.T) {
-	lab := Start(t)
-	s := openShops(t, lab)
-	w, home := s.buyer(t, "[servers.shop]\ncommand = "+s.onStdio(t, "cloudflare")+"\nmount = true\n")
-	var list struct {
-		Tools []struct{ Name, Description string }
-	}
-	require.Eventually(t, func() bool { // a server that is slow to start is announced when it is there
-		result, err := w.Request(t.Context(), "tools/list", map[string]any{})
-		require.NoError(t, err)
-		require.NoError(t, json.Unmarshal(result, &list))
-		return strings.Contains(string(result), `"shop__echo"`)
-	}, startWait, 50*time.Millisecond)
-	for _, tool := range list.Tools {
-		if tool.Name == "shop__echo" {
-			require.Contains(t, tool.Description, "$0.001", "the server tells its price")
-		}
-	}
-	before := lab.EVMBalance(home.EVM)
-	r, err := w.Call(t.Context(), "shop__echo", map[string]any{"text": "a"})
-	require.NoError(t, err)
-	require.False(t, r.IsError, r.Text)
-	require.Equal(t, "echo: a", r.Text)
-	require.Equal(t, uint64(1000), before-lab.EVMBalance(home.EVM))
-	row := history(t, w)[0]
-	require.Equal(t, "settled", row.Status)
-	require.Equal(t, "mcp://shop#echo", row.URL)
-	require.NotEmpty(t, row.TransactionSignature)
-	free, err := w.Call(t.Context(), "shop__hello", map[string]any{"name": "b"})
-	require.NoError(t, err)
-	require.Equal(t, "hello b", free.Text)
 }

@@ -37,13 +37,8 @@ func TestTheWalletPaysFromAVault(t *testing.T) {
 	writePrivate(t, file, vaultOwnerKey)
 	run := func(code int, args ...string) (out vaultAnswer) {
 		t.Helper()
-		ctx, cancel := context.WithTimeout(t.Context(), cliWait)
-		defer cancel()
 		args = append([]string{"vault"}, append(args, "--network", lab.EVM.Network)...)
-		cmd := home.Command(ctx, bin, args...)
-		text, _ := cmd.Output()
-		require.Equal(t, code, cmd.ProcessState.ExitCode(), "%s", text)
-		require.NoError(t, json.Unmarshal(text, &out), "%s", text)
+		endWallet(t, home, bin, code, &out, args...)
 		return out
 	}
 	signed := func(args ...string) []string { return append(args, "--owner-keypair", file) }
@@ -69,28 +64,28 @@ func TestTheWalletPaysFromAVault(t *testing.T) {
 	require.Equal(t, []string{"3000", "400000", "2000", "3000", home.EVM}, []string{shown.RemainingAmount,
 		shown.Balance, shown.PerPayment, shown.PerPeriod, shown.Delegate})
 
-	w := StartWallet(t, bin, home)
+	w := testworld.StartWallet(t, bin, home)
 	for range 3 {
-		p := payFor(t, w, lab.Seller+"/evm")
+		p := buyAnew(t, w, lab.Seller+"/evm")
 		require.Equal(t, "paid", p.Status, "%+v", p)
 	}
 	require.Equal(t, uint64(397_000), lab.EVMBalance(vault))
 	require.Len(t, lab.EVMSpentNonces(vault), 3)
-	p := payFor(t, w, lab.Seller+"/evm")
+	p := buyAnew(t, w, lab.Seller+"/evm")
 	require.Equal(t, "DELEGATION_EXHAUSTED", p.Error, "%+v", p)
 	require.Equal(t, uint64(397_000), lab.EVMBalance(vault))
 
 	lab.EVMMint(home.EVM, 1_000) // the agent's own is the other way
-	require.Equal(t, "paid", payFor(t, w, lab.Seller+"/evm").Status)
+	require.Equal(t, "paid", buyAnew(t, w, lab.Seller+"/evm").Status)
 	require.Zero(t, lab.EVMBalance(home.EVM))
 	require.Equal(t, uint64(397_000), lab.EVMBalance(vault))
 
 	run(0, signed("allow", "--per-payment", "0.0005", "--per-period", "1")...)
-	p = payFor(t, w, lab.Seller+"/evm")
+	p = buyAnew(t, w, lab.Seller+"/evm")
 	require.Equal(t, "DELEGATION_EXHAUSTED", p.Error, "%+v", p)
 	require.Contains(t, p.Message, "lets one payment be $0.0005 at most")
 	run(0, signed("allow", "--per-payment", "0.001", "--per-period", "1")...)
-	p = payFor(t, w, lab.Seller+"/evm")
+	p = buyAnew(t, w, lab.Seller+"/evm")
 	require.Equal(t, "paid", p.Status, "%+v", p)
 	require.Equal(t, uint64(396_000), lab.EVMBalance(vault))
 
@@ -106,7 +101,7 @@ func TestTheWalletPaysFromAVault(t *testing.T) {
 	require.NoError(t, json.Unmarshal(r.Structured, &revoke))
 	require.Equal(t, vaultOwner, revoke.Owner)
 	require.Contains(t, revoke.Transaction, "0x02")
-	require.Equal(t, "WALLET_FROZEN", payFor(t, w, lab.Seller+"/evm").Error)
+	require.Equal(t, "WALLET_FROZEN", buyAnew(t, w, lab.Seller+"/evm").Error)
 
 	doctor := func() string {
 		ctx, cancel := context.WithTimeout(t.Context(), cliWait)

@@ -131,5 +131,8 @@ func TestAnAgentsStatus(t *testing.T) {
 	waiting, err := w.wallet.Store.Approvals(t.Context())
 	require.NoError(t, err)
 	require.Equal(t, "bob", waiting[0].Agent)
+	var all walletStatus
+	require.NoError(t, w.wallet.status(t.Context(), &all))
+	require.Equal(t, []any{waiting[0].ID, "$0.001"}, []any{all.Approvals[0].ID, all.Approvals[0].Price})
 	require.NotContains(t, waiting[0].Why, "bob")
 }

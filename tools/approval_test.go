@@ -103,27 +103,54 @@ func (c *asker) result() (r toolResult) {
 // meanwhile is in between.
 func (c *asker) pay(arguments any, action string, meanwhile func()) (asked question, r toolResult) {
 	c.t.Helper()
+	q := c.startAsking(arguments)
+	meanwhile()
+	c.answers(arguments, q, action)
+	return q.question, c.result()
+}
+
+// waiting is a question that a call waits for.
+type waiting struct {
+	question
+	id    json.RawMessage // of elicitation/create
+	state string
+}
+
+// startAsking makes a call, and hears its question.
+func (c *asker) startAsking(arguments any) waiting {
+	c.t.Helper()
 	c.start(arguments, nil)
-	answer := map[string]any{"action": action}
-	if action == "accept" {
-		answer["content"] = map[string]any{}
-	}
+	return c.hearQuestion()
+}
+
+func (c *asker) hearQuestion() (q waiting) {
+	c.t.Helper()
 	if c.era < stateless {
 		m := c.next()
 		require.Equal(c.t, "elicitation/create", m.Method, "%s", m.Result)
-		require.NoError(c.t, json.Unmarshal(m.Params, &asked))
-		meanwhile()
-		c.send(map[string]any{"jsonrpc": "2.0", "id": m.ID, "result": answer})
-		return asked, c.result()
+		require.NoError(c.t, json.Unmarshal(m.Params, &q.question))
+		q.id = m.ID
+		return q
 	}
-	r = c.result()
+	r := c.result()
 	require.Equal(c.t, "input_required", r.ResultType, "%s", r.StructuredContent)
 	require.Equal(c.t, "elicitation/create", r.InputRequests[questionID].Method)
-	asked = r.InputRequests[questionID].Params
-	meanwhile()
-	c.start(arguments, map[string]any{"requestState": r.RequestState,
+	q.question, q.state = r.InputRequests[questionID].Params, r.RequestState
+	return q
+}
+
+// answers is what the client does about it.
+func (c *asker) answers(arguments any, q waiting, action string) {
+	answer := map[string]any{"action": action}
+	if action == "accept" && q.Mode == "form" {
+		answer["content"] = map[string]any{}
+	}
+	if c.era < stateless {
+		c.send(map[string]any{"jsonrpc": "2.0", "id": q.id, "result": answer})
+		return
+	}
+	c.start(arguments, map[string]any{"requestState": q.state,
 		"inputResponses": map[string]any{questionID: answer}})
-	return asked, c.result()
 }
 
 func (r toolResult) code(t *testing.T) (f Failure) {

@@ -47,42 +47,6 @@ func (w *world) approves(t *testing.T, id string) {
 	require.NoError(t, err)
 }
 
-// asked is a question that a call waits for.
-type asked struct {
-	question
-	id    json.RawMessage // of elicitation/create
-	state string
-}
-
-// startAsking makes a call, and hears its question.
-func (c *asker) startAsking(arguments any) (q asked) {
-	c.t.Helper()
-	c.start(arguments, nil)
-	if c.era < stateless {
-		m := c.next()
-		require.Equal(c.t, "elicitation/create", m.Method, "%s", m.Result)
-		require.NoError(c.t, json.Unmarshal(m.Params, &q.question))
-		q.id = m.ID
-		return q
-	}
-	r := c.result()
-	require.Equal(c.t, "input_required", r.ResultType, "%s", r.StructuredContent)
-	require.Equal(c.t, "elicitation/create", r.InputRequests[questionID].Method)
-	q.question, q.state = r.InputRequests[questionID].Params, r.RequestState
-	return q
-}
-
-// answers is what the client does about it.
-func (c *asker) answers(arguments any, q asked, action string) {
-	answer := map[string]any{"action": action}
-	if c.era < stateless {
-		c.send(map[string]any{"jsonrpc": "2.0", "id": q.id, "result": answer})
-		return
-	}
-	c.start(arguments, map[string]any{"requestState": q.state,
-		"inputResponses": map[string]any{questionID: answer}})
-}
-
 // ends is a call's result, and what was notified before.
 func (c *asker) ends() (r toolResult, notified []wireMessage) {
 	c.t.Helper()

@@ -249,26 +249,6 @@ func TestACallIsDeliveredLikeAPayment(t *testing.T) {
 	require.Equal(t, 2, len(w.Settlements()))
 }
 
-// A call that needs a person asks the person as x402_pay does, in both eras, and is paid once.
-func TestACallAsksItsPerson(t *testing.T) {
-	for _, era := range []string{"2025-11-25", "2026-07-28"} {
-		w := askingWorld(t)
-		w.sells(t, map[string]seller.Server{"shop": command(t, map[string]any{"Facilitator": w.FacilitatorURL,
-			"PayTo": w.PayToEVM, "Dialect": "result"})})
-		c := serveAsker(t, w.server(), era, map[string]any{})
-		c.tool = callName
-		arguments := map[string]any{"server": "shop", "tool": "paid", "arguments": map[string]any{"q": "a"}}
-		_, r := c.pay(arguments, "decline", nothing)
-		require.EqualValues(t, x402.ApprovalDeclined, r.code(t).Error)
-		require.Empty(t, w.Settlements())
-		asked, r := c.pay(arguments, "accept", nothing)
-		require.Contains(t, asked.Message, `Pay $0.001 to "shop"?`)
-		require.Contains(t, asked.Message, `For: tools/call "mcp://shop#paid"`)
-		require.False(t, r.IsError, "%s", r.StructuredContent)
-		require.Equal(t, 1, len(w.Settlements()))
-	}
-}
-
 // asIs is a purchase of whatever there is at an MCP server.
 type asIs pay.Request
 

@@ -30,24 +30,9 @@ func (c *asker) answer(arguments any, actions ...string) (asked []string, r tool
 	c.t.Helper()
 	c.start(arguments, nil)
 	for _, action := range actions {
-		answer := map[string]any{"action": action}
-		if action == "accept" {
-			answer["content"] = map[string]any{}
-		}
-		if c.era < stateless {
-			var q question
-			m := c.next()
-			require.Equal(c.t, "elicitation/create", m.Method, "%s", m.Result)
-			require.NoError(c.t, json.Unmarshal(m.Params, &q))
-			asked = append(asked, q.Message)
-			c.send(map[string]any{"jsonrpc": "2.0", "id": m.ID, "result": answer})
-			continue
-		}
-		r = c.result()
-		require.Equal(c.t, "input_required", r.ResultType, "%s", r.StructuredContent)
-		asked = append(asked, r.InputRequests[questionID].Params.Message)
-		c.start(arguments, map[string]any{"requestState": r.RequestState,
-			"inputResponses": map[string]any{questionID: answer}})
+		q := c.hearQuestion()
+		asked = append(asked, q.Message)
+		c.answers(arguments, q, action)
 	}
 	return asked, c.result()
 }
@@ -70,6 +55,7 @@ func TestThePersonApprovesEntryAndTool(t *testing.T) {
 
 			asked, r := c.answer(arguments, "accept", "decline")
 			require.Contains(t, asked[0], `For: initialize "mcp://door"`)
+			require.Contains(t, asked[1], `Pay $0.001 to "door"?`)
 			require.Contains(t, asked[1], `For: tools/call "mcp://door#paid"`)
 			f := r.code(t)
 			require.EqualValues(t, x402.ApprovalDeclined, f.Error, f.Message)

@@ -12,6 +12,7 @@ import (
 	"strings"
 	"sync/atomic"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/modelcontextprotocol/go-sdk/auth"
@@ -108,7 +109,9 @@ func TestGuessing(t *testing.T) {
 }
 
 // A stream ends with its token, and when whoever opened it would not be let in any more; a call goes on.
-func TestStreamsEnd(t *testing.T) {
+func TestStreamsEnd(t *testing.T) { synctest.Test(t, streamsEnd) }
+
+func streamsEnd(t *testing.T) {
 	ends := func(rw http.ResponseWriter, r *http.Request) {
 		<-r.Context().Done()
 		rw.WriteHeader(http.StatusAccepted)

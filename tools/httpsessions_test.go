@@ -96,7 +96,7 @@ func (h httpService) lives(agent, session string) bool {
 
 func (h httpService) gone(agent, session string) {
 	h.t.Helper()
-	require.Eventually(h.t, func() bool { return !h.lives(agent, session) }, 10*time.Second, time.Millisecond)
+	require.Eventually(h.t, func() bool { return !h.lives(agent, session) }, time.Minute, time.Millisecond)
 }
 
 // An agent's newest session takes the place of its own that is unused longest; where all places are taken,

@@ -109,7 +109,7 @@ func TestAMountedToolsLostAnswer(t *testing.T) {
 				require.NoError(t, err)
 				lost = list[0]
 				return lost.Waiter == ""
-			}, 5*time.Second, 5*time.Millisecond)
+			}, time.Minute, 5*time.Millisecond)
 			for range 3 {
 				s.heard <- struct{}{}
 			}
@@ -122,7 +122,7 @@ func TestAMountedToolsLostAnswer(t *testing.T) {
 			require.Eventually(t, func() bool {
 				p, err := w.wallet.Store.Payment(t.Context(), lost.ID)
 				return err == nil && p.Delivered
-			}, 5*time.Second, 5*time.Millisecond)
+			}, time.Minute, 5*time.Millisecond)
 			r, again := h.call("weather__forecast", map[string]any{"city": "Lisbon"})
 			require.Equal(t, []any{false, "paid"}, []any{r.IsError, again["status"]}, "%v", textOf(r))
 			require.NotEqual(t, said["paymentId"], again["paymentId"])
@@ -153,17 +153,16 @@ func TestUnsealedMounts(t *testing.T) {
 	w.sells(t, map[string]seller.Server{"shop": command(t, map[string]any{"Facilitator": w.FacilitatorURL,
 		"PayTo": w.PayToEVM, "Dialect": "result"})})
 	w.wallet.Mounts = []string{"shop"}
-	begin := time.Now()
-	h := w.hosts(t, w.server(), "2025-11-25")
-	require.Empty(t, h.tools())
-	require.Less(t, time.Since(begin), mountTimeout, "and the list does not wait for it")
+	within(t, mountTimeout, func() { // the list does not wait for it
+		require.Empty(t, w.hosts(t, w.server(), "2025-11-25").tools())
+	})
 	require.NotContains(t, w.log.String(), "started")
 
 	sealed := newWorld(t, rules{}).funded(t, rules{})
 	server := sealed.mountsShop(t)
 	guard = &unsealed{}
 	sealed.wallet.Engine.Guard = guard
-	h = sealed.hosts(t, sealed.server(), "2025-11-25")
+	h := sealed.hosts(t, sealed.server(), "2025-11-25")
 	require.Contains(t, h.tools(), "shop__paid")
 	heard := len(server.asked())
 	guard.changed.Store(true)

@@ -73,7 +73,6 @@ func lockedServer(t *testing.T, version string, who person) (*lock, *mcp.ClientS
 	s := &Server{Open: func(context.Context) (*Wallet, error) {
 		return w.wallet, nil
 	}, Log: slog.New(slog.DiscardHandler)}
-	t.Cleanup(func() { _ = s.close() })
 	var asked []*mcp.ElicitParams
 	forms := &mcp.ElicitationCapabilities{Form: &mcp.FormElicitationCapabilities{}}
 	options := &mcp.ClientOptions{Capabilities: &mcp.ClientCapabilities{Elicitation: forms}}
@@ -84,15 +83,7 @@ func lockedServer(t *testing.T, version string, who person) (*lock, *mcp.ClientS
 	if who != nil {
 		options.Capabilities.Elicitation.URL = &mcp.URLElicitationCapabilities{}
 	}
-	here, there := mcp.NewInMemoryTransports()
-	s.mcp()
-	_, err := s.server.Connect(t.Context(), here, nil)
-	require.NoError(t, err)
-	client, err := mcp.NewClient(&mcp.Implementation{Name: "t", Version: "1"}, options).Connect(t.Context(),
-		there, &mcp.ClientSessionOptions{ProtocolVersion: version})
-	require.NoError(t, err)
-	t.Cleanup(func() { _ = client.Close() })
-	return l, client, w, &asked
+	return l, session(t, s, version, options), w, &asked
 }
 
 func payLocked(t *testing.T, c *mcp.ClientSession, w *world) map[string]any {

@@ -662,7 +662,7 @@ func TestSetup(t *testing.T) {
 	require.Eventually(t, func() bool { // a wallet that was made later is looked after too
 		list, err := w.wallet.Store.Unfinished(t.Context(), "", 10)
 		return err == nil && len(list) == 0
-	}, 10*time.Second, 20*time.Millisecond)
+	}, time.Minute, 20*time.Millisecond)
 	cancel()
 	<-reconciled
 }
@@ -730,12 +730,12 @@ func TestSameCallBehindACancellationIsOnePurchase(t *testing.T) {
 			settled++
 			require.Eventually(t, func() bool {
 				return len(w.Settlements()) == settled
-			}, 10*time.Second, time.Millisecond)
+			}, time.Minute, time.Millisecond)
 			c.raw(cancelled(fmt.Sprint(1000+i)) + "\n" + call(2000+i, query))
 			require.Eventually(t, func() bool {
 				list, err := w.wallet.Store.Unfinished(t.Context(), "", 10)
 				return err == nil && len(list) == 1 && list[0].Waiter == ""
-			}, 10*time.Second, time.Millisecond)
+			}, time.Minute, time.Millisecond)
 			answers <- struct{}{}
 			answer := c.hear()
 			require.Contains(t, answer, fmt.Sprintf(`"id":%d,`, 2000+i))

@@ -187,7 +187,7 @@ func connect(t *testing.T, s *Server) *client {
 		c.in.Close()
 		select {
 		case <-c.done:
-		case <-time.After(10 * time.Second):
+		case <-time.After(time.Minute):
 			t.Error("the server did not end with its input")
 		}
 	})
@@ -262,7 +262,7 @@ func (c *client) hear() string {
 	case line, open := <-c.answers:
 		require.True(c.t, open, "the server ended")
 		return line
-	case <-time.After(20 * time.Second):
+	case <-time.After(time.Minute):
 		require.FailNow(c.t, "the server says nothing")
 		return ""
 	}

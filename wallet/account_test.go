@@ -98,10 +98,16 @@ func signsAs(t *testing.T, a *Account, solana, evm string) {
 	require.ErrorIs(t, err, errUnsupported)
 }
 
-// Accounts of the phrase: where other wallets have them, through everything that rewrites the keystore, and
-// each signs with its own keys alone.
+// Accounts of the phrase: where other wallets have them, through everything that rewrites the keystore, which
+// keeps the phrase, too; and each signs with its own keys alone.
 func TestAccountsOfThePhrase(t *testing.T) {
 	before, f := phraseWallet(t, Options{})
+	phrase := stored(t, before, f, testPassphrase).phrase
+	require.Equal(t, knownPhrase, string(spell(wordsOf(phrase.entropy()))))
+	require.Equal(t, "m/44'/501'/0'/0'", phrase.solanaPath().String())
+	require.Equal(t, "m/44'/60'/0'/0/0", phrase.evmPath().String())
+	require.False(t, phrase.hasPassphrase())
+	require.False(t, before.keys.hasPhrase(), "it is not held")
 	research, err := before.AddAccount(t.Context(), value(testPassphrase), NewAccount{Name: "research"})
 	require.NoError(t, err)
 	require.Equal(t, AccountInfo{"research", 1, researchSolana, researchEVM}, research)
@@ -125,7 +131,12 @@ func TestAccountsOfThePhrase(t *testing.T) {
 	require.NoError(t, err)
 	require.True(t, made)
 	key.Close()
-	require.Equal(t, contents{owner: true, phrase: true}, stored(t, before, f, newPassphrase).holds())
+	has, err := before.HasPhrase()
+	require.NoError(t, err)
+	require.True(t, has)
+	kept := stored(t, before, f, newPassphrase)
+	require.Equal(t, contents{owner: true, phrase: true}, kept.holds())
+	require.Equal(t, []byte(phrase), []byte(kept.phrase))
 	data, err := before.WithoutOwnerKey(t.Context(), value(newPassphrase))
 	require.NoError(t, err)
 	ofMember, err := parse(data) // another machine of a fleet
@@ -133,10 +144,7 @@ func TestAccountsOfThePhrase(t *testing.T) {
 	require.Equal(t, contents{}, ofMember.holds)
 	require.Empty(t, ofMember.accounts)
 
-	w, err := Open(before.dir)
-	require.NoError(t, err)
-	w.derive, w.Sources = f.derive, []Passphrase{value(newPassphrase)}
-	defer func() { _ = w.Close() }()
+	w := reopened(t, before, f, newPassphrase)
 	require.Equal(t, []AccountInfo{research, travel, next}, w.Accounts())
 	for range 2 {
 		for _, info := range w.Accounts() {
@@ -159,10 +167,7 @@ func TestRandomAccounts(t *testing.T) {
 	require.Zero(t, info.Index)
 	_, err = w.AddAccount(t.Context(), value(testPassphrase), NewAccount{Name: "other", Index: 1})
 	requireCode(t, err, codeSetup) // there is no phrase
-	again, err := Open(w.dir)
-	require.NoError(t, err)
-	again.derive, again.Sources = f.derive, []Passphrase{value(testPassphrase)}
-	defer func() { _ = again.Close() }()
+	again := reopened(t, w, f, testPassphrase)
 	a, err := again.AccountNamed("research")
 	require.NoError(t, err)
 	signsAs(t, a, info.Solana, info.EVM)
@@ -217,10 +222,7 @@ func TestSignersAreOfTheWalletsOwnAccount(t *testing.T) {
 	w, f := phraseWallet(t, Options{})
 	info, err := w.AddAccount(t.Context(), value(testPassphrase), NewAccount{Name: "research"})
 	require.NoError(t, err)
-	again, err := Open(w.dir)
-	require.NoError(t, err)
-	again.derive, again.Sources = f.derive, []Passphrase{value(testPassphrase)}
-	defer func() { _ = again.Close() }()
+	again := reopened(t, w, f, testPassphrase)
 	key, err := crypto.GenerateKey()
 	require.NoError(t, err)
 	hsm := &elsewhere{evm: key}
@@ -238,12 +240,9 @@ func TestAccountsAreThoseThatWereThere(t *testing.T) {
 	old := mustRead(t, filepath.Join(w.dir, keystoreName))
 	_, err := w.AddAccount(t.Context(), value(testPassphrase), NewAccount{Name: "research"})
 	require.NoError(t, err)
-	again, err := Open(w.dir)
-	require.NoError(t, err)
-	again.derive = f.derive
-	defer func() { _ = again.Close() }()
+	again := reopened(t, w, f, testPassphrase)
 	require.NoError(t, os.WriteFile(filepath.Join(w.dir, keystoreName), old, 0o600))
-	requireCode(t, again.Unlock(t.Context(), value(testPassphrase)), codeCorrupt)
+	requireCode(t, again.Unlock(t.Context()), codeCorrupt)
 }
 
 func TestMostAccounts(t *testing.T) {

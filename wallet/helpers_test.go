@@ -187,6 +187,16 @@ func newTestWallet(t *testing.T) (*Wallet, *fakeKDF) {
 	return w, f
 }
 
+// reopened is the wallet as another process has it, which a passphrase unlocks.
+func reopened(t *testing.T, w *Wallet, f *fakeKDF, passphrase string) *Wallet {
+	t.Helper()
+	again, err := Open(w.dir)
+	require.NoError(t, err)
+	again.derive, again.Sources = f.derive, []Passphrase{value(passphrase)}
+	t.Cleanup(func() { _ = again.Close() })
+	return again
+}
+
 func requireAddresses(t *testing.T, w *Wallet, solana, evm string) {
 	t.Helper()
 	gotSolana, gotEVM := w.Addresses()

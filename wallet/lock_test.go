@@ -38,7 +38,7 @@ func TestLockAll(t *testing.T) {
 			others[1].mu.Lock()
 			defer others[1].mu.Unlock()
 			return others[1].keys == nil
-		}, 5*time.Second, 10*time.Millisecond)
+		}, time.Minute, 10*time.Millisecond)
 	}
 	err := others[0].Unlock(t.Context(), func(context.Context) ([]byte, error) {
 		require.NoError(t, LockAll(w.dir))

@@ -5,7 +5,6 @@ import (
 	"crypto/ed25519"
 	"encoding/hex"
 	"encoding/json"
-	"fmt"
 	"os"
 	"path/filepath"
 	"strings"
@@ -188,17 +187,4 @@ func TestTheOwnerKeyIsProvenBeforeTheRename(t *testing.T) {
 	require.ErrorContains(t, verify([]byte(before)), "owner's key is another")
 	k.dropOwner()
 	require.NoError(t, verify([]byte(before)))
-}
-
-func TestOwnerKeyIsRedacted(t *testing.T) {
-	w, typed := goldenOwner(t)
-	key, err := w.OwnerKey(t.Context(), typed)
-	require.NoError(t, err)
-	defer key.Close()
-	for _, verb := range []string{"%v", "%+v", "%#v", "%s", "%x", "%d"} {
-		require.Equal(t, redaction, fmt.Sprintf(verb, key))
-	}
-	shown, err := json.Marshal(struct{ K any }{key})
-	require.NoError(t, err)
-	require.Equal(t, `{"K":"[redacted]"}`, string(shown))
 }

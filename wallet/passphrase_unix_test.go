@@ -171,14 +171,14 @@ func TestFromCommand(t *testing.T) {
 // A command that hangs, and a child of it that keeps the output open.
 func TestFromCommandIsBounded(t *testing.T) {
 	w, _ := newTestWallet(t)
-	for _, script := range []string{"exec sleep 30", "sleep 30 & sleep 30"} {
-		ctx, cancel := context.WithTimeout(t.Context(), 50*time.Millisecond)
+	for _, script := range []string{"exec sleep 600", "sleep 600 & sleep 600"} {
+		ctx, cancel := context.WithTimeout(t.Context(), time.Second) // enough to start it
 		start := time.Now()
 		err := w.Unlock(ctx,
 			FromCommand([]string{"/bin/sh", "-c", script}, []string{"PATH=" + os.Getenv("PATH")}))
 		cancel()
 		require.ErrorIs(t, err, context.DeadlineExceeded)
-		require.Less(t, time.Since(start), commandWaitDelay+5*time.Second)
+		require.Less(t, time.Since(start), commandWaitDelay+time.Minute)
 		// it says which program had no answer, and by when it needs one
 		e := requireCode(t, err, codeLocked)
 		require.Contains(t, e.msg,

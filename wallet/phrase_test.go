@@ -4,7 +4,6 @@ import (
 	"bytes"
 	"context"
 	"encoding/base64"
-	"fmt"
 	"os"
 	"path/filepath"
 	"strings"
@@ -103,45 +102,6 @@ func stored(t *testing.T, w *Wallet, f *fakeKDF, passphrase string) *keys {
 	require.NoError(t, err)
 	t.Cleanup(k.wipe)
 	return k
-}
-
-// The keystore keeps the phrase through everything that rewrites it; what is held to pay with has none.
-func TestKeystoreKeepsThePhrase(t *testing.T) {
-	w, f := phraseWallet(t, Options{})
-	requireAddresses(t, w, knownSolana, goldenEVM)
-	require.False(t, w.keys.hasPhrase(), "it is not held")
-	has, err := w.HasPhrase()
-	require.NoError(t, err)
-	require.True(t, has)
-	k := stored(t, w, f, testPassphrase)
-	require.Equal(t, knownPhrase, string(spell(wordsOf(k.phrase.entropy()))))
-	require.Equal(t, "m/44'/501'/0'/0'", k.phrase.solanaPath().String())
-	require.Equal(t, "m/44'/60'/0'/0/0", k.phrase.evmPath().String())
-	require.False(t, k.phrase.hasPassphrase())
-
-	require.NoError(t, w.ChangePassphrase(t.Context(), value(testPassphrase), value(newPassphrase),
-		Options{}))
-	require.Equal(t, []byte(k.phrase), []byte(stored(t, w, f, newPassphrase).phrase))
-	key, made, err := w.MakeOwnerKey(t.Context(), value(newPassphrase))
-	require.NoError(t, err)
-	require.True(t, made)
-	key.Close()
-	both := stored(t, w, f, newPassphrase)
-	require.Equal(t, contents{owner: true, phrase: true}, both.holds())
-	require.Equal(t, []byte(k.phrase), []byte(both.phrase))
-	has, err = w.HasOwnerKey()
-	require.NoError(t, err)
-	require.True(t, has)
-	w.Lock()
-	require.NoError(t, w.Unlock(t.Context(), value(newPassphrase)))
-	require.False(t, w.keys.hasPhrase() || w.keys.hasOwner(), "neither is held")
-
-	// another machine of the fleet gets the keys alone
-	data, err := w.WithoutOwnerKey(t.Context(), value(newPassphrase))
-	require.NoError(t, err)
-	ofMember, err := parse(data)
-	require.NoError(t, err)
-	require.Equal(t, contents{}, ofMember.holds)
 }
 
 func TestKeysOnly(t *testing.T) {
@@ -318,13 +278,6 @@ func TestPhraseFromFile(t *testing.T) {
 	} {
 		_, err := ReadPhrase(t.Context(), PhraseFromFile(file), nil, StandardPaths(0))
 		require.Contains(t, requireCode(t, err, codeSetup).Error(), said)
-	}
-}
-
-func TestPhraseIsRedacted(t *testing.T) {
-	p := readPhrase(t, knownPhrase, "", StandardPaths(0))
-	for _, verb := range []string{"%v", "%+v", "%#v", "%s", "%x", "%d"} {
-		require.Equal(t, redaction, fmt.Sprintf(verb, p))
 	}
 }
 

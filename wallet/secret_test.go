@@ -11,6 +11,7 @@ import (
 	"log/slog"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 	"text/template"
@@ -60,10 +61,15 @@ func TestRedaction(t *testing.T) {
 	imported, err := newImported("", ChainEVM, unhex(t, goldenEVMSecret))
 	require.NoError(t, err)
 	secrets := goldenSecrets(t)
+	phrase := readPhrase(t, knownPhrase, "", StandardPaths(0))
+	owned, typed := goldenOwner(t)
+	owner, err := owned.OwnerKey(t.Context(), typed)
+	require.NoError(t, err)
+	defer owner.Close()
 	for name, v := range map[string]any{
 		"wallet": w, "keys": w.keys, "keys, by value": *w.keys, "imported": imported,
-		"pointer to imported": &imported,
-		"options":             Options{Import: []Imported{imported}}, "slice": []Imported{imported},
+		"pointer to imported": &imported, "phrase": phrase, "owner": owner,
+		"options": Options{Import: []Imported{imported}}, "slice": []Imported{imported},
 		"map": map[string]any{"k": w.keys}, "in a struct": struct{ K *keys }{w.keys},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -71,7 +77,7 @@ func TestRedaction(t *testing.T) {
 				"%U", "%t", "%e", "%T", "%p", "% x", "%08x"} {
 				text := fmt.Sprintf(verb, v)
 				requireNoTrace(t, text, secrets...)
-				if name == "keys" || name == "imported" || name == "wallet" {
+				if slices.Contains([]string{"keys", "imported", "wallet", "phrase", "owner"}, name) {
 					if verb != "%T" && verb != "%p" {
 						require.Equal(t, redaction, text, "%s %s", name, verb)
 					}

@@ -32,7 +32,7 @@ func (p *person) types(t *testing.T, command string) {
 	ctx, cancel := context.WithTimeout(t.Context(), patience)
 	defer cancel()
 	cmd := p.home.Command(ctx, testworld.Build(t), words...)
-	cmd.Env = lockedOut(p.home)
+	cmd.Env = p.home.Env(lockedOut...)
 	terminal, err := pty.StartWithSize(cmd, &pty.Winsize{Rows: 24, Cols: 100})
 	require.NoError(t, err)
 	defer terminal.Close()
@@ -116,7 +116,7 @@ func (p *person) understands(t *testing.T, command string) error {
 	ctx, cancel := context.WithTimeout(context.Background(), patience)
 	defer cancel()
 	cmd := p.home.Command(ctx, testworld.Build(t), words...)
-	cmd.Env = lockedOut(p.home)
+	cmd.Env = p.home.Env(lockedOut...)
 	said, err := cmd.CombinedOutput()
 	var exit *exec.ExitError
 	isOver := strings.Contains(string(said), `"the approval apr_`) // by the time that this is asked

@@ -159,7 +159,7 @@ func (w *world) record(t *testing.T, a *agent, s scenario) record {
 // closedBooks is the wallet's history when no payment is under way any more: of a call that was given up,
 // the seller may be serving still.
 func (a *agent) closedBooks() (books answer) {
-	for end := time.Now().Add(patience / 4); time.Now().Before(end); time.Sleep(100 * time.Millisecond) {
+	for end := time.Now().Add(patience); time.Now().Before(end); time.Sleep(100 * time.Millisecond) {
 		books = a.host.call("x402_history", args{"limit": 100}, patience)
 		if !strings.Contains(books.text, `"status":"submitted"`) {
 			break

@@ -113,9 +113,9 @@ func (w *world) enter(t *testing.T, s setup) *agent {
 	}
 	home := testworld.NewHome(t, rules)
 	w.endow(s, home)
-	env := home.Env()
+	var env []string
 	if s.locked || s.absent {
-		env = lockedOut(home)
+		env = lockedOut
 	}
 	a := &agent{t: t, home: home, stand: at, host: startHost(t, home, env, s.elicit)}
 	a.person = &person{home}
@@ -140,12 +140,5 @@ func (w *world) endow(s setup, home testworld.Home) {
 	}
 }
 
-// lockedOut is the environment of a wallet that nothing opens.
-func lockedOut(home testworld.Home) (env []string) {
-	for _, line := range home.Env() {
-		if !strings.HasPrefix(line, "X402_WALLET_PASSPHRASE_FILE=") {
-			env = append(env, line)
-		}
-	}
-	return env
-}
+// lockedOut is in the environment of a wallet that nothing opens.
+var lockedOut = []string{"X402_WALLET_PASSPHRASE_FILE="}

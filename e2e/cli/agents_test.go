@@ -18,11 +18,8 @@ import (
 func TestAgents(t *testing.T) {
 	t.Parallel()
 	w, env := household(t, sandbox.Options{}, sandbox.Rules{})
-	file := filepath.Join(w.home, config.FileName)
 	rules := func() *config.Config {
-		text, err := os.ReadFile(file)
-		require.NoError(t, err)
-		c, err := config.Parse(text)
+		c, err := config.Parse([]byte(w.configText(t)))
 		require.NoError(t, err)
 		return c
 	}
@@ -86,10 +83,7 @@ func TestAgents(t *testing.T) {
 	runs(t, 4, env, "policy", "allow", "b.example", "--agent", "research")
 	runs(t, 0, env, "budget", "set", "day", "0.40", "--agent", "research") // what tightens needs nobody
 	require.Equal(t, "$0.40", rules().Agents["research"].Day.Price())
-	c = sit(t, nil, env, "policy", "allow", "b.example", "--agent", "research")
-	c.sees("Passphrase, to seal these rules: ", 1)
-	c.types(testPassphrase + "\n")
-	c.ends(0)
+	withPassphrase(t, 0, env, "policy", "allow", "b.example", "--agent", "research")
 	require.Equal(t, []string{"api.example", "b.example"}, rules().Agents["research"].AllowHosts)
 
 	runs(t, 0, env, "agents", "revoke", "research")
@@ -133,9 +127,7 @@ func TestAnAgentBySubject(t *testing.T) {
 	seen := c.ends(0)
 	require.Contains(t, seen, "research is let in by tokens of the authorization server for 0oa1b2c3")
 	require.NotContains(t, seen, "x402w_")
-	text, err := os.ReadFile(filepath.Join(w.home, config.FileName))
-	require.NoError(t, err)
-	rules, err := config.Parse(text)
+	rules, err := config.Parse([]byte(w.configText(t)))
 	require.NoError(t, err)
 	require.Empty(t, rules.Agents["research"].Token)
 	require.Equal(t, "0oa1b2c3", rules.Agents["research"].Subject)

@@ -6,8 +6,6 @@ import (
 	"encoding/json"
 	"net"
 	"path/filepath"
-	"strings"
-	"syscall"
 	"testing"
 	"time"
 
@@ -29,12 +27,7 @@ func TestANodeThatIsAheadReleasesNothing(t *testing.T) {
 				solana := v.addresses()["solana"]
 				v.Fund(solana, sandbox.USDC)
 				if byAgent {
-					file := strings.TrimPrefix(v.env[1], "X402_WALLET_PASSPHRASE_FILE=")
-					v.env = v.env[:1]
-					out, _ := runs(t, 0, v.env, "unlock", "--passphrase-file", file)
-					var agent struct{ PID int }
-					require.NoError(t, json.Unmarshal([]byte(out), &agent))
-					t.Cleanup(func() { _ = syscall.Kill(agent.PID, syscall.SIGTERM) })
+					v.unlocks()
 				}
 				v.Inject("seller cuts before", 1)
 				out, _ := runs(t, 5, v.env, "pay", v.SellerURL+path)

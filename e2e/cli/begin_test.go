@@ -53,15 +53,6 @@ func beginner(t *testing.T) (w *world, home string, env []string) {
 	return w, home, []string{"HOME=" + home, "NO_COLOR=1", "TERM=xterm-256color"}
 }
 
-// answers types each answer when its question is there.
-func (c *console) answers(pairs ...string) {
-	c.t.Helper()
-	for i := 0; i < len(pairs); i += 2 {
-		c.sees(pairs[i], 1)
-		c.types(pairs[i+1] + "\n")
-	}
-}
-
 // From nothing to the first payment in one sitting: key of the ozskr wallet, passphrase, unlocking, client,
 // money, purchase.
 func TestFromInitToTheFirstPayment(t *testing.T) {

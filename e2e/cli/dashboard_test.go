@@ -10,7 +10,6 @@ import (
 	"net/http/cookiejar"
 	"net/url"
 	"os"
-	"os/exec"
 	"path/filepath"
 	"regexp"
 	"strings"
@@ -33,11 +32,7 @@ func TestDashboard(t *testing.T) {
 	pays := func() string { return a.call("x402_pay", `{"url":"`+w.SellerURL+`/weather"}`) }
 	id := regexp.MustCompile(`apr_\w+`).FindString(pays())
 
-	program, err := exec.LookPath("x402-wallet")
-	require.NoError(t, err)
-	cmd := exec.CommandContext(t.Context(), program, "dashboard", "--json")
-	cmd.Env = append([]string{"HOME=" + t.TempDir(), "LOG_LEVEL=error", programVariable + "=" +
-		os.Getenv(programVariable)}, env...)
+	cmd := command(t, env, "dashboard", "--json")
 	out, err := cmd.StdoutPipe()
 	require.NoError(t, err)
 	require.NoError(t, cmd.Start())
@@ -94,7 +89,7 @@ func TestDashboard(t *testing.T) {
 			require.Contains(t, exported, "weather")
 			_, same := read(browser.Get(base + "/export?url=weather&format=" + format))
 			return exported == same
-		}, 30*time.Second, 100*time.Millisecond)
+		}, time.Minute, 100*time.Millisecond)
 	}
 	paid := regexp.MustCompile(`pay_\w+`).FindString(page)
 	_, _ = runs(t, 0, env, "reconcile")
@@ -105,9 +100,7 @@ func TestDashboard(t *testing.T) {
 	require.Contains(t, page, "Settled, and confirmed on chain.")
 	require.Contains(t, page, "What it bought")
 
-	require.NoError(t, os.WriteFile(filepath.Join(w.home, "config.toml"),
-		[]byte(strings.Replace(w.rules(sandbox.Rules{}), `per_call = "1.00"`, `per_call = "2.00"`, 1)),
-		0o600))
+	w.setConfig(t, strings.Replace(w.rules(sandbox.Rules{}), `per_call = "1.00"`, `per_call = "2.00"`, 1))
 	_, page = read(browser.Get(base + "/"))
 	require.Contains(t, page, "POLICY_UNSEALED", "the rules as they are now")
 	require.Contains(t, page, "x402-wallet policy seal")

@@ -155,13 +155,10 @@ func TestARevokedAgentOfASigner(t *testing.T) {
 	home, signer := s.signer("research-a", "research-*", "research", time.Now().Add(time.Hour))
 	agent := serve(t, s.container("research-1", home, "unix:"+signer.Socket)...)
 	require.Contains(t, agent.call("x402_pay", weather(s.w, "1")), `"status":"paid"`)
-	file := filepath.Join(s.w.home, config.FileName)
-	text, err := os.ReadFile(file)
-	require.NoError(t, err)
-	before, after, found := strings.Cut(string(text), "[agents.research-1]\n")
+	before, after, found := strings.Cut(s.w.configText(t), "[agents.research-1]\n")
 	require.True(t, found)
 	_, after, _ = strings.Cut(after, "\n")
-	require.NoError(t, os.WriteFile(file, []byte(before+after), 0o600))
+	s.w.setConfig(t, before+after)
 	s.owner("policy", "seal", "--fleet")
 	for _, again := range []string{"2", "3"} { // the first may find that the rules are others
 		require.NotContains(t, agent.call("x402_pay", weather(s.w, again)), `"status":"paid"`)
@@ -170,7 +167,7 @@ func TestARevokedAgentOfASigner(t *testing.T) {
 	require.Len(t, s.w.Settlements(), 1)
 	again := s.container("research-1", home, "unix:"+signer.Socket)
 	for end := time.Now().Add(time.Minute); ; { // the door looks at the rules every two seconds
-		if _, ok := tryServe(t, []string{"x402-wallet", "mcp"}, again); !ok {
+		if _, ok := tryServe(t, command(t, again, "mcp")); !ok {
 			break
 		}
 		require.True(t, time.Now().Before(end), "its token opens another session")

@@ -13,7 +13,6 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"x402-wallet/internal/config"
 	"x402-wallet/internal/pgtest"
 	"x402-wallet/internal/sandbox"
 )
@@ -65,10 +64,7 @@ func newFleetOf(t *testing.T, day, limits, keys, more string) aFleet {
 // owner types the passphrase for a command that asks for it.
 func (f aFleet) owner(args ...string) {
 	f.t.Helper()
-	c := sit(f.t, nil, f.env, args...)
-	c.sees("Passphrase", 1)
-	c.types(testPassphrase + "\n")
-	c.ends(0)
+	withPassphrase(f.t, 0, f.env, args...)
 }
 
 // joins makes the home of a machine whose agent joins, and returns its environment.
@@ -107,10 +103,7 @@ func TestAFleetsOwnerLetsItGoOn(t *testing.T) {
 	runs(t, 0, a, "freeze")
 	out, _ := runs(t, 3, b, pay...)
 	require.Contains(t, out, "WALLET_FROZEN")
-	c := sit(t, nil, a[:1], "unfreeze")
-	c.sees("Passphrase", 1)
-	c.types(testPassphrase + "\n")
-	require.Contains(t, c.ends(1), "no owner's key")
+	require.Contains(t, withPassphrase(t, 1, a[:1], "unfreeze"), "no owner's key")
 	f.owner("unfreeze")
 	runs(t, 0, b, pay...)
 
@@ -163,10 +156,7 @@ func TestAFleetOfSomebodyElse(t *testing.T) {
 	out, _ := runs(t, 4, machine, pay...)
 	require.Contains(t, out, "POLICY_UNSEALED")
 	require.Empty(t, f.w.Settlements())
-	c := sit(t, nil, machine, "policy", "seal")
-	c.sees("Passphrase", 1)
-	c.types(testPassphrase + "\n")
-	c.ends(0)
+	withPassphrase(t, 0, machine, "policy", "seal")
 	runs(t, 0, machine, pay...)
 }
 
@@ -187,11 +177,8 @@ func TestAFleetsOwnerChangesTheRules(t *testing.T) {
 		return "it is to be repeated for ever"
 	}
 	seals := func(day string) {
-		file := filepath.Join(f.w.home, config.FileName)
-		text, err := os.ReadFile(file)
-		require.NoError(t, err)
-		text = regexp.MustCompile(`(?m)^day = .*$`).ReplaceAll(text, []byte("day = \""+day+"\""))
-		require.NoError(t, os.WriteFile(file, text, 0o600))
+		line := regexp.MustCompile(`(?m)^day = .*$`)
+		f.w.setConfig(t, line.ReplaceAllString(f.w.configText(t), "day = \""+day+"\""))
 		f.owner("policy", "seal", "--fleet")
 	}
 	require.Contains(t, pays("1"), `"status":"paid"`)

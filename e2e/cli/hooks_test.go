@@ -92,11 +92,7 @@ func TestTheOwnersPrograms(t *testing.T) {
 	require.Len(t, o.told("told"), 1, "of what was refused nobody is told")
 
 	// which programs these are is a rule of the owner's
-	config := filepath.Join(w.home, "config.toml")
-	text, err := os.ReadFile(config)
-	require.NoError(t, err)
-	without := strings.ReplaceAll(string(text), "before = ", "#")
-	require.NoError(t, os.WriteFile(config, []byte(without), 0o600))
+	w.setConfig(t, strings.ReplaceAll(w.configText(t), "before = ", "#"))
 	said, _ = runs(t, 4, env, "pay", w.SellerURL+"/weather?three")
 	require.Contains(t, said, "POLICY_UNSEALED")
 	require.Len(t, w.Settlements(), 1)

@@ -33,7 +33,7 @@ func TestALedgerMovesThereAndBack(t *testing.T) {
 	}
 	fleet := string(copies["config.toml"]) + "\n[ledger]\nurl = '" + ledger + "'\nreplication = " +
 		"'none'\nkeys = 'shared'\n"
-	require.NoError(t, os.WriteFile(file("config.toml"), []byte(fleet), 0o600))
+	w.setConfig(t, fleet)
 	out, _ := runs(t, 1, env, "ledger", "move", "--to", "fleet")
 	require.Contains(t, out, "policy seal --fleet")
 	f.owner("policy", "seal", "--fleet")
@@ -49,7 +49,7 @@ func TestALedgerMovesThereAndBack(t *testing.T) {
 	runs(t, 0, env, "doctor")
 
 	// the old one, by a config.toml of before, is none; nor is a copy of it
-	require.NoError(t, os.WriteFile(file("config.toml"), copies["config.toml"], 0o600))
+	w.setConfig(t, string(copies["config.toml"]))
 	moved, err := os.ReadFile(file("ledger.db"))
 	require.NoError(t, err)
 	out, _ = runs(t, 4, env, pay...)
@@ -59,19 +59,17 @@ func TestALedgerMovesThereAndBack(t *testing.T) {
 	require.Contains(t, out, "LEDGER_CORRUPT")
 	require.Contains(t, out, "has moved to")
 	require.NoError(t, os.WriteFile(file("ledger.db"), moved, 0o600))
-	require.NoError(t, os.WriteFile(file("config.toml"), []byte(fleet), 0o600))
+	w.setConfig(t, fleet)
 
 	f.owner("ledger", "move", "--to", "home")
-	text, err := os.ReadFile(file("config.toml"))
-	require.NoError(t, err)
-	require.NotContains(t, string(text), "[ledger]")
+	require.NotContains(t, w.configText(t), "[ledger]")
 	runs(t, 0, env, pay...)
 	out, _ = runs(t, 0, env, "history")
 	require.Contains(t, out, `"count": 4`)
 	out, _ = runs(t, 0, env, "budget")
 	require.Contains(t, out, `"spent": "0.004"`)
 	runs(t, 0, env, "history", "verify", "--seals")
-	require.NoError(t, os.WriteFile(file("config.toml"), []byte(fleet), 0o600))
+	w.setConfig(t, fleet)
 	out, _ = runs(t, 4, env, pay...)
 	require.Contains(t, out, "has moved to")
 }

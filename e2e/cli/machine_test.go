@@ -11,13 +11,11 @@ import (
 	"net/http"
 	"net/http/httptest"
 	"os"
-	"os/exec"
 	"path/filepath"
 	"runtime"
 	"strings"
 	"syscall"
 	"testing"
-	"time"
 
 	"github.com/stretchr/testify/require"
 
@@ -34,8 +32,8 @@ func TestNoFileDescriptors(t *testing.T) {
 	refused := 0
 	for limit := 6; limit <= 30; limit += 2 { // from too few to open the ledger to enough
 		call := fmt.Sprintf(`{"url":"%s/weather?%d"}`, w.SellerURL, limit)
-		starved, ok := tryServe(t, []string{"sh", "-c", fmt.Sprintf(`ulimit -n %d; exec x402-wallet mcp`,
-			limit)}, env)
+		starved, ok := tryServe(t, commandOf(t, env, "sh", "-c",
+			fmt.Sprintf(`ulimit -n %d; exec x402-wallet mcp`, limit)))
 		settled := len(w.Settlements())
 		if ok {
 			answer := starved.call("x402_pay", call)
@@ -62,21 +60,17 @@ func TestNoFileDescriptors(t *testing.T) {
 // when it goes on.
 func TestSuspended(t *testing.T) {
 	t.Parallel()
-	w, env := household(t, sandbox.Options{Delay: 3 * time.Second}, sandbox.Rules{})
+	w, env := household(t, sandbox.Options{}, sandbox.Rules{})
 	env = append(env, passphraseFile(t))
 	first, other := serve(t, env...), serve(t, env...)
 	other.call("x402_pay", fmt.Sprintf(`{"url":"%s/weather?unlock"}`, w.SellerURL))
-	w.Inject("seller slow", 1)
-	first.send("tools/call", fmt.Sprintf(`{"name":"x402_pay","arguments":{"url":"%s/weather"}}`, w.SellerURL))
-	require.Eventually(t, func() bool { return len(w.Settlements()) == 2 }, 20*time.Second, time.Millisecond)
+	first.send("tools/call", fmt.Sprintf(`{"name":"x402_pay","arguments":{"url":%q}}`, w.atHeld("")))
+	w.awaitSettlements(t, 2)
 	require.NoError(t, first.cmd.Process.Signal(syscall.SIGSTOP))
 	require.Contains(t, other.call("x402_pay", fmt.Sprintf(`{"url":"%s/weather?other"}`, w.SellerURL)),
 		`"status":"paid"`)
 	require.Contains(t, other.call("x402_check_balance", "{}"), `"held":"0.001"`, "the suspended one's")
-	require.Eventually(t, func() bool {
-		_, served := w.Requests("/weather")
-		return served == 3
-	}, 20*time.Second, 5*time.Millisecond, "its answer comes meanwhile")
+	w.release(t) // its answer comes meanwhile
 	require.NoError(t, first.cmd.Process.Signal(syscall.SIGCONT))
 	require.Contains(t, string(first.hear()), `\"status\":\"paid\"`)
 	require.Len(t, w.Settlements(), 3)
@@ -117,14 +111,10 @@ func TestNoMemory(t *testing.T) {
 	}
 	w, env := household(t, sandbox.Options{}, sandbox.Rules{})
 	env = append(env, passphraseFile(t))
-	program, err := exec.LookPath("x402-wallet")
-	require.NoError(t, err)
 	ended := map[bool]int{}
 	for kib := 100_000; kib <= 4_000_000; kib = kib * 6 / 5 {
-		cmd := exec.CommandContext(t.Context(), "sh", "-c", fmt.Sprintf(`ulimit -v %d && exec "$@"`, kib),
-			"sh", program, "pay", w.SellerURL+"/weather?memory")
-		cmd.Env = append([]string{"HOME=" + t.TempDir(), "LOG_LEVEL=error", programVariable + "=" +
-			os.Getenv(programVariable)}, env...)
+		cmd := commandOf(t, env, "sh", "-c", fmt.Sprintf(`ulimit -v %d && exec x402-wallet pay "$1"`, kib),
+			"sh", w.SellerURL+"/weather?memory")
 		out, _ := cmd.Output()
 		paid := cmd.ProcessState.Success()
 		ended[paid]++

@@ -7,7 +7,6 @@ import (
 	"encoding/json"
 	"fmt"
 	"io"
-	"os"
 	"os/exec"
 	"sync"
 	"testing"
@@ -29,19 +28,14 @@ type mcpClient struct {
 // serve starts the program as an MCP server. The environment is only what is given.
 func serve(t *testing.T, env ...string) *mcpClient {
 	t.Helper()
-	c, ok := tryServe(t, []string{"x402-wallet", "mcp"}, env)
+	c, ok := tryServe(t, command(t, env, "mcp"))
 	require.True(t, ok, "the server did not start")
 	return c
 }
 
 // tryServe starts a command that may fail to become a server.
-func tryServe(t *testing.T, command, env []string) (c *mcpClient, ok bool) {
+func tryServe(t *testing.T, cmd *exec.Cmd) (c *mcpClient, ok bool) {
 	t.Helper()
-	program, err := exec.LookPath(command[0]) // of ours, testscript's
-	require.NoError(t, err)
-	cmd := exec.CommandContext(t.Context(), program, command[1:]...)
-	cmd.Env = append([]string{"HOME=" + t.TempDir(), "PATH=" + os.Getenv("PATH"), "LOG_LEVEL=error",
-		programVariable + "=" + os.Getenv(programVariable)}, env...)
 	in, err := cmd.StdinPipe()
 	require.NoError(t, err)
 	out, err := cmd.StdoutPipe()

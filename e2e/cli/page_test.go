@@ -7,7 +7,6 @@ import (
 	"io"
 	"net/http"
 	"net/url"
-	"os"
 	"os/exec"
 	"path/filepath"
 	"regexp"
@@ -30,11 +29,7 @@ type page struct {
 
 func onPage(t *testing.T, env []string, args ...string) *page {
 	t.Helper()
-	program, err := exec.LookPath("x402-wallet")
-	require.NoError(t, err)
-	p := &page{t: t, cmd: exec.CommandContext(t.Context(), program, append(args, "--page")...)}
-	p.cmd.Env = append([]string{"HOME=" + t.TempDir(), "LOG_LEVEL=error", programVariable + "=" +
-		os.Getenv(programVariable)}, env...)
+	p := &page{t: t, cmd: command(t, env, append(args, "--page")...)}
 	p.cmd.Stdout = &p.said
 	stderr, err := p.cmd.StderrPipe()
 	require.NoError(t, err)
@@ -118,28 +113,22 @@ func TestLooseningOnAPage(t *testing.T) {
 	p.answers(http.StatusOK, right)
 	p.ends(0)
 
-	config := filepath.Join(w.home, "config.toml")
-	before, err := os.ReadFile(config)
-	require.NoError(t, err)
+	before := w.configText(t)
 	p = onPage(t, env, "budget", "set", "approve_above", "0.70")
 	require.Contains(t, p.shows(), "loosens budget.approve_above: $0.0005 → $0.70")
 	for range 3 {
 		p.answers(http.StatusForbidden, wrong)
 	}
 	require.Contains(t, p.ends(4), "INVALID_PASSPHRASE")
-	after, err := os.ReadFile(config)
-	require.NoError(t, err)
-	require.Equal(t, string(before), string(after))
+	require.Equal(t, before, w.configText(t))
 	p = onPage(t, env, "budget", "set", "approve_above", "0.70")
 	p.answers(http.StatusOK, right)
 	p.ends(0)
 	require.Contains(t, pays("2"), `"status":"paid"`)
 
-	before, err = os.ReadFile(config)
-	require.NoError(t, err)
 	gold := "\n[[assets]]\nnetwork = \"solana\"\naddress = " +
 		"\"So11111111111111111111111111111111111111112\"\nsymbol = \"GOLD\"\ndecimals = 6\n"
-	require.NoError(t, os.WriteFile(config, append(before, gold...), 0o600))
+	w.setConfig(t, w.configText(t)+gold)
 	p = onPage(t, env, "policy", "seal")
 	require.Contains(t, p.shows(), "usd $1.00")
 	require.Contains(t, p.shows(), "each GOLD counts as $1.00 against every limit")
@@ -161,11 +150,7 @@ func TestLooseningOnAPage(t *testing.T) {
 // runs runs the program with no terminal.
 func runs(t *testing.T, code int, env []string, args ...string) (stdout, stderr string) {
 	t.Helper()
-	program, err := exec.LookPath("x402-wallet")
-	require.NoError(t, err)
-	cmd := exec.CommandContext(t.Context(), program, args...)
-	cmd.Env = append([]string{"HOME=" + t.TempDir(), "LOG_LEVEL=error", programVariable + "=" +
-		os.Getenv(programVariable)}, env...)
+	cmd := command(t, env, args...)
 	var out, problems bytes.Buffer
 	cmd.Stdout, cmd.Stderr = &out, &problems
 	_ = cmd.Run()

@@ -5,15 +5,12 @@ package cli
 import (
 	"net/http"
 	"net/url"
-	"os"
-	"path/filepath"
 	"regexp"
 	"testing"
 	"time"
 
 	"github.com/stretchr/testify/require"
 
-	"x402-wallet/internal/config"
 	"x402-wallet/internal/passkey"
 	"x402-wallet/internal/passkey/passkeytest"
 	"x402-wallet/internal/sandbox"
@@ -24,13 +21,7 @@ import (
 func TestPasskeys(t *testing.T) {
 	t.Parallel()
 	w, env := household(t, sandbox.Options{}, sandbox.Rules{})
-	file := filepath.Join(w.home, config.FileName)
-	text := func() string {
-		text, err := os.ReadFile(file)
-		require.NoError(t, err)
-		return string(text)
-	}
-	before := text()
+	before := w.configText(t)
 	said, _ := runs(t, 1, env, "passkeys", "add", "phone")
 	require.Contains(t, said, "SETUP_FAILED")
 	require.Contains(t, said, "serve --http")
@@ -62,10 +53,10 @@ func TestPasskeys(t *testing.T) {
 	require.NoError(t, err)
 	c.sees("Passphrase, to seal these rules: ", 1)
 	require.Contains(t, c.text(), " passkeys: none → [phone id ")
-	require.Equal(t, before, text(), "nothing is a rule before the passphrase")
+	require.Equal(t, before, w.configText(t), "nothing is a rule before the passphrase")
 	c.types(testPassphrase + "\n")
 	require.Contains(t, c.ends(0), "the passkey phone approves payments at "+link[1])
-	require.Contains(t, text(), "[passkeys.phone]")
+	require.Contains(t, w.configText(t), "[passkeys.phone]")
 
 	listed, _ := runs(t, 0, env, "passkeys")
 	require.Contains(t, listed, link[1])
@@ -74,5 +65,5 @@ func TestPasskeys(t *testing.T) {
 	said, _ = runs(t, 2, env, "passkeys", "remove", "laptop")
 	require.Contains(t, said, "there is no passkey")
 	_, _ = runs(t, 0, env, "passkeys", "remove", "phone")
-	require.NotContains(t, text(), "[passkeys.phone]")
+	require.NotContains(t, w.configText(t), "[passkeys.phone]")
 }

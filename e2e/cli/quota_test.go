@@ -65,7 +65,7 @@ func TestContentThatNobodyFetchedStopsPaymentsWhenItFillsTheQuota(t *testing.T) 
 	w, env := quotaHousehold(t)
 	url := func(i int) string { return fmt.Sprintf("%s/sells/large?%d", w.front.URL, i) }
 	for i := range 3 {
-		cmd := payer(t, env, "sh", "-c", "x402-wallet pay '"+url(i)+"' | true")
+		cmd := commandOf(t, env, "sh", "-c", "x402-wallet pay '"+url(i)+"' | true")
 		_ = cmd.Run()
 	}
 	require.Len(t, w.Settlements(), 3)

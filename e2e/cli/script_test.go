@@ -30,6 +30,7 @@ import (
 	"x402-wallet/e2e/schemes"
 	"x402-wallet/e2e/testworld"
 	"x402-wallet/facilitator"
+	"x402-wallet/internal/config"
 	"x402-wallet/internal/pgtest"
 	"x402-wallet/internal/sandbox"
 	"x402-wallet/paywall"
@@ -127,6 +128,23 @@ func TestScripts(t *testing.T) {
 	})
 }
 
+// command is the program's, by the name that testscript gave it, with no more of an environment than is given.
+func command(t *testing.T, env []string, args ...string) *exec.Cmd {
+	t.Helper()
+	return commandOf(t, env, "x402-wallet", args...)
+}
+
+// commandOf is command with another program, as a shell that starts ours.
+func commandOf(t *testing.T, env []string, name string, args ...string) *exec.Cmd {
+	t.Helper()
+	program, err := exec.LookPath(name)
+	require.NoError(t, err)
+	cmd := exec.CommandContext(t.Context(), program, args...)
+	cmd.Env = append([]string{"HOME=" + t.TempDir(), "PATH=" + os.Getenv("PATH"), "LOG_LEVEL=error",
+		programVariable + "=" + os.Getenv(programVariable)}, env...)
+	return cmd
+}
+
 const testPassphrase = "correct horse battery"
 
 // world is what is around a wallet: the sandbox, and a front to its seller that shows what arrives
@@ -134,7 +152,8 @@ const testPassphrase = "correct horse battery"
 type world struct {
 	*sandbox.Sandbox
 	front     *httptest.Server
-	home, evm string // of a household's wallet
+	held      chan struct{} // what is bought at the front's /held is answered when something is sent here
+	home, evm string        // of a household's wallet
 }
 
 // newWorld waits for midnight where it is near: a budget's day begins then (UTC), and what a test
@@ -177,7 +196,40 @@ func newWorld(o sandbox.Options) (*world, error) {
 			},
 		})
 	}
-	return &world{Sandbox: s, front: httptest.NewServer(mux)}, nil
+	w := &world{Sandbox: s, held: make(chan struct{})}
+	mux.Handle("/held", &httputil.ReverseProxy{
+		Rewrite: func(r *httputil.ProxyRequest) { r.SetURL(seller); r.Out.URL.Path = "/weather" },
+		ModifyResponse: func(r *http.Response) error {
+			if r.StatusCode == http.StatusOK {
+				select {
+				case <-w.held:
+				case <-r.Request.Context().Done(): // the buyer has gone
+				}
+			}
+			return nil
+		},
+	})
+	w.front = httptest.NewServer(mux)
+	return w, nil
+}
+
+// atHeld is a purchase whose answer is held.
+func (w *world) atHeld(query string) string { return w.front.URL + "/held?" + url.QueryEscape(query) }
+
+// release lets one held answer go.
+func (w *world) release(t *testing.T) {
+	t.Helper()
+	select {
+	case w.held <- struct{}{}:
+	case <-time.After(time.Minute):
+		require.FailNow(t, "nobody waits for an answer that is held")
+	}
+}
+
+// awaitSettlements waits until the facilitator's books have so many payments.
+func (w *world) awaitSettlements(t *testing.T, n int) {
+	t.Helper()
+	require.Eventually(t, func() bool { return len(w.Settlements()) == n }, time.Minute, time.Millisecond)
 }
 
 // largeSize is about how many bytes the largest of what is sold has: half of the least quota.
@@ -201,6 +253,20 @@ func (w *world) rules(r sandbox.Rules) string {
 // makeWallet makes a wallet for this world.
 func (w *world) makeWallet(home string, r sandbox.Rules) (evm, solana string, err error) {
 	return testworld.MakeHome(home, w.rules(r), testPassphrase)
+}
+
+// configText is the wallet's config.toml.
+func (w *world) configText(t *testing.T) string {
+	t.Helper()
+	text, err := os.ReadFile(filepath.Join(w.home, config.FileName))
+	require.NoError(t, err)
+	return string(text)
+}
+
+// setConfig puts another one there, as whoever can write in the home can.
+func (w *world) setConfig(t *testing.T, text string) {
+	t.Helper()
+	require.NoError(t, os.WriteFile(filepath.Join(w.home, config.FileName), []byte(text), 0o600))
 }
 
 // household is a world with a funded wallet in it, and the environment that names its home.

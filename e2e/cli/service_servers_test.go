@@ -13,8 +13,6 @@ import (
 
 	"github.com/modelcontextprotocol/go-sdk/mcp"
 	"github.com/stretchr/testify/require"
-
-	"x402-wallet/internal/sandbox"
 )
 
 // mcpCounter is a free MCP server on stdio that counts its calls.
@@ -33,19 +31,18 @@ func mcpCounter() {
 // the tool that calls other servers' tools, and by a mounted tool.
 func TestAgentsAtOneMCPServer(t *testing.T) {
 	t.Parallel()
-	_, s, alice, bob := named(t, sandbox.Options{},
+	_, s, alice, bob := named(t,
 		"\n[servers.counter]\ncommand = [\"mcp-counter\"]\nmount = true\n")
 	said := regexp.MustCompile(`call \d+`)
 	count := func(token, session, name, arguments string) string {
-		_, _, body := s.send(s.post(token, session, fmt.Sprintf(`{"jsonrpc":"2.0","id":%d,`+
-			`"method":"tools/call","params":{"name":%q,"arguments":%s}}`, lastID.Add(1), name, arguments)))
+		_, _, body := s.send(s.post(token, session, callOf(name, arguments)))
 		return said.FindString(body)
 	}
 	first, second, ofBob := s.open(alice), s.open(alice), s.open(bob)
 	require.Eventually(t, func() bool { // a server that is slow to start is mounted later
 		_, _, body := s.send(s.post(bob, ofBob, `{"jsonrpc":"2.0","id":1,"method":"tools/list"}`))
 		return strings.Contains(body, "counter__count")
-	}, 30*time.Second, 10*time.Millisecond)
+	}, time.Minute, 10*time.Millisecond)
 	for _, c := range []struct{ token, session, says string }{{alice, first, "call 1"},
 		{bob, ofBob, "call 1"}, {alice, second, "call 3"}, {bob, ofBob, "call 3"}} {
 		require.Equal(t, c.says, count(c.token, c.session, "counter__count", "{}"))

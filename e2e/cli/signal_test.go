@@ -8,7 +8,6 @@ import (
 	"fmt"
 	"os"
 	"os/exec"
-	"strings"
 	"syscall"
 	"testing"
 	"time"
@@ -18,15 +17,20 @@ import (
 	"x402-wallet/internal/sandbox"
 )
 
-// held starts a command that pays, and comes back when the facilitator's books have the payment and the
-// seller keeps its answer back.
-func held(t *testing.T, w *world, cmd *exec.Cmd) {
+// startHeld starts a command that pays at w.atHeld, and comes back when the facilitator's books have the
+// payment.
+func startHeld(t *testing.T, w *world, cmd *exec.Cmd) {
 	t.Helper()
 	before := len(w.Settlements())
-	w.Inject("seller slow", 1)
 	require.NoError(t, cmd.Start())
-	require.Eventually(t, func() bool { return len(w.Settlements()) == before+1 }, time.Minute,
-		time.Millisecond)
+	w.awaitSettlements(t, before+1)
+}
+
+// answersLater lets the seller's answer go, after a second in which the program could have ended without it.
+func (w *world) answersLater(t *testing.T) {
+	t.Helper()
+	time.Sleep(time.Second)
+	w.release(t)
 }
 
 // again makes the same call once more: it has what was bought, and nothing was paid for it.
@@ -42,34 +46,24 @@ func again(t *testing.T, w *world, env []string, url string) {
 	require.Equal(t, signed, w.Signatures())
 }
 
-func payer(t *testing.T, env []string, argv ...string) *exec.Cmd {
-	t.Helper()
-	program, err := exec.LookPath(argv[0])
-	require.NoError(t, err)
-	cmd := exec.CommandContext(t.Context(), program, argv[1:]...)
-	cmd.Env = append([]string{"HOME=" + t.TempDir(), "PATH=" + os.Getenv("PATH"), "LOG_LEVEL=error",
-		programVariable + "=" + os.Getenv(programVariable)}, env...)
-	return cmd
-}
-
 // Every signal that ends a program, while the seller holds the payment: it is finished, and who asked
 // has the answer. Signals behind it change nothing.
 func TestASignalWhileTheSellerHoldsThePayment(t *testing.T) {
 	t.Parallel()
-	w, env := household(t, sandbox.Options{Delay: time.Second}, sandbox.Rules{})
+	w, env := household(t, sandbox.Options{}, sandbox.Rules{})
 	env = append(env, passphraseFile(t))
 	for _, list := range [][]syscall.Signal{{syscall.SIGHUP}, {syscall.SIGINT}, {syscall.SIGTERM},
 		{syscall.SIGQUIT}, {syscall.SIGHUP, syscall.SIGHUP}, {syscall.SIGINT, syscall.SIGINT,
 			syscall.SIGTERM}} {
 		t.Run(fmt.Sprint(list), func(t *testing.T) {
 			var out bytes.Buffer
-			cmd := payer(t, env, "x402-wallet", "pay", w.SellerURL+"/weather?"+
-				strings.ReplaceAll(fmt.Sprint(list), " ", "-"))
+			cmd := command(t, env, "pay", w.atHeld(fmt.Sprint(list)))
 			cmd.Stdout = &out
-			held(t, w, cmd)
+			startHeld(t, w, cmd)
 			for _, s := range list {
 				require.NoError(t, cmd.Process.Signal(s))
 			}
+			w.answersLater(t)
 			require.NoError(t, cmd.Wait(), "it has the answer")
 			require.Contains(t, out.String(), `"status": "paid"`)
 		})
@@ -79,21 +73,21 @@ func TestASignalWhileTheSellerHoldsThePayment(t *testing.T) {
 // A terminal that is closed, as when ssh is lost: the answer has nowhere to go, and the next call has it.
 func TestTheTerminalIsClosedWhileTheSellerHoldsThePayment(t *testing.T) {
 	t.Parallel()
-	w, env := household(t, sandbox.Options{Delay: 5 * time.Second}, sandbox.Rules{})
+	w, env := household(t, sandbox.Options{}, sandbox.Rules{})
 	env = append(env, passphraseFile(t))
-	url := w.SellerURL + "/weather"
-	w.Inject("seller slow", 1)
+	url := w.atHeld("")
 	c := sit(t, nil, env, "pay", url)
-	require.Eventually(t, func() bool { return len(w.Settlements()) == 1 }, time.Minute, time.Millisecond)
+	w.awaitSettlements(t, 1)
 	require.NoError(t, c.keys.Close())
+	w.answersLater(t)
 	_ = c.cmd.Wait()
 	status := c.cmd.ProcessState.Sys().(syscall.WaitStatus)
 	require.False(t, status.Signaled(), "it ended by itself: %v", status)
 	again(t, w, env, url)
 }
 
-// Ctrl-C again, by a person who does not want to wait: it ends at once, and the same call goes on
-// with the same payment.
+// The terminal shows what a wait is for. Ctrl-C again, by a person who does not want to wait: it ends at once,
+// and the same call goes on with the same payment.
 func TestCtrlCAgainEndsAtOnce(t *testing.T) {
 	t.Parallel()
 	w, env := household(t, sandbox.Options{}, sandbox.Rules{})
@@ -101,7 +95,8 @@ func TestCtrlCAgainEndsAtOnce(t *testing.T) {
 	url := w.SellerURL + "/weather"
 	w.Inject("seller hangs", 1)
 	c := sit(t, nil, env, "pay", url)
-	require.Eventually(t, func() bool { return len(w.Settlements()) == 1 }, time.Minute, time.Millisecond)
+	c.sees("waiting for the seller and the chain", 1)
+	w.awaitSettlements(t, 1)
 	c.types("\x03")
 	c.sees("stopping; waiting for the answer", 1)
 	for ended := false; !ended; { // those of the first second are the same wish
@@ -122,21 +117,22 @@ func TestCtrlCAgainEndsAtOnce(t *testing.T) {
 // Whoever read the answer, or the log, is gone: that is an error of writing and not the end.
 func TestStdoutAndStderrAreClosedWhileTheSellerHoldsThePayment(t *testing.T) {
 	t.Parallel()
-	w, env := household(t, sandbox.Options{Delay: 5 * time.Second}, sandbox.Rules{})
+	w, env := household(t, sandbox.Options{}, sandbox.Rules{})
 	env = append(env, passphraseFile(t))
-	url := w.SellerURL + "/weather"
-	cmd := payer(t, env, "x402-wallet", "pay", url)
+	url := w.atHeld("")
+	cmd := command(t, env, "pay", url)
 	ours, theirs, err := os.Pipe()
 	require.NoError(t, err)
 	cmd.Stdout, cmd.Stderr = theirs, theirs
-	held(t, w, cmd)
+	startHeld(t, w, cmd)
 	require.NoError(t, theirs.Close())
 	require.NoError(t, ours.Close())
+	w.answersLater(t)
 	_ = cmd.Wait()
 	require.Equal(t, 1, cmd.ProcessState.ExitCode(), "%v", cmd.ProcessState)
 	again(t, w, env, url)
 
-	list := payer(t, env, "sh", "-c", `x402-wallet history 2>&3 | true; echo`)
+	list := commandOf(t, env, "sh", "-c", `x402-wallet history 2>&3 | true; echo`)
 	said, err := os.CreateTemp(t.TempDir(), "said")
 	require.NoError(t, err)
 	defer said.Close()
@@ -150,10 +146,10 @@ func TestStdoutAndStderrAreClosedWhileTheSellerHoldsThePayment(t *testing.T) {
 // nohup: a signal that was ignored at the start stays ignored.
 func TestIgnoredFromTheStartStaysIgnored(t *testing.T) {
 	t.Parallel()
-	w, env := household(t, sandbox.Options{Delay: time.Second}, sandbox.Rules{})
+	w, env := household(t, sandbox.Options{}, sandbox.Rules{})
 	env = append(env, passphraseFile(t))
 	for _, name := range []string{"HUP", "INT"} {
-		cmd := payer(t, env, "sh", "-c", "trap '' "+name+"; exec x402-wallet mcp")
+		cmd := commandOf(t, env, "sh", "-c", "trap '' "+name+"; exec x402-wallet mcp")
 		in, err := cmd.StdinPipe()
 		require.NoError(t, err)
 		out, err := cmd.StdoutPipe()

@@ -3,7 +3,6 @@
 package cli
 
 import (
-	"os"
 	"path/filepath"
 	"testing"
 	"time"
@@ -13,7 +12,6 @@ import (
 
 	"x402-wallet/e2e/testworld"
 	"x402-wallet/internal/child/childtest"
-	"x402-wallet/internal/config"
 	"x402-wallet/internal/sandbox"
 	"x402-wallet/wallet"
 )
@@ -29,11 +27,9 @@ func TestASignerThatNobodySealed(t *testing.T) {
 	key, err := crypto.GenerateKey()
 	require.NoError(t, err)
 	theirs := crypto.PubkeyToAddress(key.PublicKey).Hex()
-	file := filepath.Join(w.home, "config.toml")
-	rules, err := os.ReadFile(file)
-	require.NoError(t, err)
-	require.NoError(t, config.WriteFile(file, append(rules, []byte("\n[signers.evil]\nkind = \"command\"\n"+
-		"chain = \"evm\"\naddress = \""+theirs+"\"\ncommand = [\""+program+"\"]\n")...)))
+	rules := w.configText(t)
+	w.setConfig(t, rules+"\n[signers.evil]\nkind = \"command\"\nchain = \"evm\"\naddress = \""+theirs+
+		"\"\ncommand = [\""+program+"\"]\n")
 	for _, c := range []struct {
 		code int
 		args []string
@@ -50,7 +46,7 @@ func TestASignerThatNobodySealed(t *testing.T) {
 			require.NoFileExists(t, started)
 		})
 	}
-	require.NoError(t, config.WriteFile(file, rules))
+	w.setConfig(t, rules)
 	runs(t, 0, env, "pay", w.SellerURL+"/weather")
 	out, _ := runs(t, 0, env, "signer")
 	require.Contains(t, out, w.evm)
@@ -64,14 +60,11 @@ func TestAnUnlockAgentKnowsItsSigners(t *testing.T) {
 	runs(t, 0, append(env, pass), "unlock", "--passphrase-file", pass[len("X402_WALLET_PASSPHRASE_FILE="):])
 	defer runs(t, 0, env, "lock")
 	runs(t, 0, env, "pay", w.SellerURL+"/weather")
-	file := filepath.Join(w.home, "config.toml")
-	rules, err := os.ReadFile(file)
-	require.NoError(t, err)
 	key, err := crypto.GenerateKey()
 	require.NoError(t, err)
 	address := crypto.PubkeyToAddress(key.PublicKey).Hex()
-	require.NoError(t, config.WriteFile(file, append(rules, []byte("\n[signers.hsm]\nkind = \"command\"\n"+
-		"chain = \"evm\"\naddress = \""+address+"\"\ncommand = [\"/bin/false\"]\n")...)))
+	w.setConfig(t, w.configText(t)+"\n[signers.hsm]\nkind = \"command\"\nchain = \"evm\"\naddress = \""+
+		address+"\"\ncommand = [\"/bin/false\"]\n")
 	keys, err := wallet.Open(w.home)
 	require.NoError(t, err)
 	require.NoError(t, keys.Unlock(t.Context(), wallet.FromValue(testPassphrase)))

@@ -9,8 +9,6 @@ import (
 	"net/http/httptest"
 	"net/http/httputil"
 	"net/url"
-	"os"
-	"path/filepath"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -152,19 +150,14 @@ func TestASubscriptionIsBoughtOnceInASlot(t *testing.T) {
 func TestASubscriptionOfAnAccount(t *testing.T) {
 	t.Parallel()
 	w, k, env := subscriber(t, sandbox.Rules{}, func(k *kiosk) string { return k.order("own", "/own", "") })
-	c := sit(t, nil, env, "account", "add", "research", "--budget", "day=0.01")
-	c.sees("Passphrase, to seal these rules: ", 1)
-	c.types(testPassphrase + "\n")
-	require.Contains(t, c.ends(0), "the account research")
+	added := withPassphrase(t, 0, env, "account", "add", "research", "--budget", "day=0.01")
+	require.Contains(t, added, "the account research")
 	var list struct{ Accounts []struct{ EVM string } }
 	out, _ := runs(t, 0, env, "account")
 	require.NoError(t, json.Unmarshal([]byte(out), &list), out)
 	w.Fund(list.Accounts[0].EVM, sandbox.USDC)
-	c = sit(t, nil, env, "subscribe", k.URL+"/news", "--every", "1d", "--max", "0.01", "--until",
+	withPassphrase(t, 0, env, "subscribe", k.URL+"/news", "--every", "1d", "--max", "0.01", "--until",
 		"2099-01-01", "--total", "0.05", "--name", "news", "--account", "research")
-	c.sees("Passphrase, to seal these rules: ", 1)
-	c.types(testPassphrase + "\n")
-	c.ends(0)
 	require.Len(t, due(t, 0, env).Ran, 2)
 	payers := map[string]bool{}
 	for _, s := range w.Settlements() {
@@ -180,12 +173,10 @@ func TestASubscriptionOfAnAccount(t *testing.T) {
 func TestAnAccountSealsNothingUnseen(t *testing.T) {
 	t.Parallel()
 	w, _, env := subscriber(t, sandbox.Rules{}, func(*kiosk) string { return "" })
-	file := filepath.Join(w.home, "config.toml")
-	rules, err := os.ReadFile(file)
-	require.NoError(t, err)
-	edited := strings.Replace(string(rules), "[policy]", "[policy]\nmax_failures = 0", 1)
-	require.NotEqual(t, string(rules), edited)
-	require.NoError(t, os.WriteFile(file, []byte(edited), 0o600))
+	rules := w.configText(t)
+	edited := strings.Replace(rules, "[policy]", "[policy]\nmax_failures = 0", 1)
+	require.NotEqual(t, rules, edited)
+	w.setConfig(t, edited)
 	c := sit(t, nil, env, "account", "add", "research")
 	c.sees("Passphrase", 1)
 	require.Contains(t, c.text(), "policy.max_failures")
@@ -194,21 +185,18 @@ func TestAnAccountSealsNothingUnseen(t *testing.T) {
 	out, _ := runs(t, 0, env, "account")
 	require.JSONEq(t, `{"accounts":[]}`, out)
 
-	require.NoError(t, os.WriteFile(file, rules, 0o600))
+	w.setConfig(t, rules)
 	for _, args := range [][]string{{"Research"}, {"research", "--index", "1"},
 		{"research", "--budget", "week=1"}} {
 		runs(t, 2, env, append([]string{"account", "add"}, args...)...)
 	}
-	c = sit(t, nil, env, "account", "add", "research")
-	c.sees("Passphrase", 1)
-	c.types(testPassphrase + "\n")
-	c.ends(0)
+	withPassphrase(t, 0, env, "account", "add", "research")
 	out, _ = runs(t, 2, env, "account", "add", "research")
 	require.Contains(t, out, "there is an account research already")
 
 	a := serve(t, env...)
 	require.NotContains(t, string(a.ask("tools/call", `{"name":"x402_check_balance"}`)), `"isError":true`)
-	b, ok := tryServe(t, []string{"x402-wallet", "mcp", "--account", "nobody"}, env)
+	b, ok := tryServe(t, command(t, env, "mcp", "--account", "nobody"))
 	require.True(t, ok)
 	require.Contains(t, string(b.ask("tools/call", `{"name":"x402_check_balance"}`)), "the wallet has no account")
 }
@@ -217,9 +205,7 @@ func TestAnAccountSealsNothingUnseen(t *testing.T) {
 func TestAnUnsealedSubscriptionBuysNothing(t *testing.T) {
 	t.Parallel()
 	w, k, env := subscriber(t, sandbox.Rules{}, func(k *kiosk) string { return k.order("news", "/news", "") })
-	file := filepath.Join(w.home, "config.toml")
-	original, err := os.ReadFile(file)
-	require.NoError(t, err)
+	original := w.configText(t)
 	for _, edit := range []func(string) string{
 		func(text string) string { return text + k.order("mine", "/mine", "") },
 		func(text string) string { return strings.Replace(text, `max = "0.01"`, `max = "0.02"`, 1) },
@@ -227,12 +213,12 @@ func TestAnUnsealedSubscriptionBuysNothing(t *testing.T) {
 		func(text string) string { return strings.Replace(text, "/news", "/other", 1) },
 		func(text string) string { return strings.Replace(text, `every = "1d"`, `every = "1m"`, 1) },
 	} {
-		require.NoError(t, os.WriteFile(file, []byte(edit(string(original))), 0o600))
+		w.setConfig(t, edit(original))
 		out, _ := runs(t, 4, env, "subscriptions", "due")
 		require.Contains(t, out, "POLICY_UNSEALED")
 	}
 	require.Empty(t, w.Settlements())
-	require.NoError(t, os.WriteFile(file, original, 0o600))
+	w.setConfig(t, original)
 	require.Equal(t, "done", due(t, 0, env).Ran[0].State)
 	require.Len(t, w.Settlements(), 1, "two slots that passed before were not made up for")
 }

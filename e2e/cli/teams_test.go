@@ -2,8 +2,6 @@ package cli
 
 import (
 	"encoding/json"
-	"os"
-	"path/filepath"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -17,10 +15,7 @@ import (
 func TestTeams(t *testing.T) {
 	t.Parallel()
 	w, env := household(t, sandbox.Options{}, sandbox.Rules{})
-	file := filepath.Join(w.home, config.FileName)
-	text, err := os.ReadFile(file)
-	require.NoError(t, err)
-	require.NoError(t, os.WriteFile(file, append(text, []byte(`
+	w.setConfig(t, w.configText(t)+`
 [budget.teams.science]
 month = "30.00"
 [budget.teams.research]
@@ -28,7 +23,7 @@ agents = ["research-*", "anna"]
 parent = "science"
 allow_hosts = ["api.example"]
 [agents.research-1]
-`)...), 0o600))
+`)
 	runs(t, 4, env, "budget", "set", "day", "5.00", "--team", "research") // an agent more takes a person
 	c := sit(t, nil, env, "budget", "set", "day", "5.00", "--team", "research")
 	c.sees("Passphrase, to seal these rules: ", 1)
@@ -50,13 +45,8 @@ allow_hosts = ["api.example"]
 		{"policy", "allow", "b.example", "--team", "nobody"}} {
 		runs(t, 2, env, wrong...)
 	}
-	c = sit(t, nil, env, "policy", "allow", "b.example", "--team", "research")
-	c.sees("Passphrase, to seal these rules: ", 1)
-	c.types(testPassphrase + "\n")
-	c.ends(0)
-	text, err = os.ReadFile(file)
-	require.NoError(t, err)
-	rules, err := config.Parse(text)
+	withPassphrase(t, 0, env, "policy", "allow", "b.example", "--team", "research")
+	rules, err := config.Parse([]byte(w.configText(t)))
 	require.NoError(t, err)
 	research := rules.Budget.Teams["research"]
 	require.Equal(t, "$5.00", research.Day.Price())

@@ -12,6 +12,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"regexp"
+	"slices"
 	"strings"
 	"sync"
 	"syscall"
@@ -43,6 +44,8 @@ type console struct {
 
 	mu   sync.Mutex
 	seen strings.Builder
+
+	answered int // as much of text
 }
 
 // sit starts the program on a terminal. stdout nil is the terminal too. The environment is only
@@ -56,12 +59,7 @@ func sit(t *testing.T, stdout *os.File, env []string, args ...string) *console {
 	if stdout == nil {
 		stdout = tty
 	}
-	program, err := exec.LookPath("x402-wallet") // testscript's
-	require.NoError(t, err)
-	c := &console{t: t, keys: keys, cmd: exec.CommandContext(t.Context(), program, args...),
-		closed: make(chan struct{})}
-	c.cmd.Env = append([]string{"HOME=" + t.TempDir(), "PATH=" + os.Getenv("PATH"), "LOG_LEVEL=error",
-		programVariable + "=" + os.Getenv(programVariable)}, env...)
+	c := &console{t: t, keys: keys, cmd: command(t, env, args...), closed: make(chan struct{})}
 	c.cmd.Stdin, c.cmd.Stdout, c.cmd.Stderr = tty, stdout, tty
 	c.cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true, Setctty: true}
 	require.NoError(t, c.cmd.Start())
@@ -104,6 +102,29 @@ func (c *console) types(text string) {
 	require.NoError(c.t, err)
 }
 
+// answers types each answer when its question is there, behind the one before.
+func (c *console) answers(pairs ...string) {
+	c.t.Helper()
+	for pair := range slices.Chunk(pairs, 2) {
+		at := -1
+		require.Eventually(c.t, func() bool {
+			at = strings.Index(c.text()[c.answered:], pair[0])
+			return at >= 0
+		}, time.Minute, 5*time.Millisecond, "%q in %q", pair[0], c)
+		c.answered += at + len(pair[0])
+		c.types(pair[1] + "\n")
+	}
+}
+
+// withPassphrase runs a command at a terminal, types the passphrase where it asks for it, and gives what was
+// seen in all.
+func withPassphrase(t *testing.T, code int, env []string, args ...string) (seen string) {
+	t.Helper()
+	c := sit(t, nil, env, args...)
+	c.answers("Passphrase", testPassphrase)
+	return c.ends(code)
+}
+
 // ends waits for the program's end and returns what was seen in all.
 func (c *console) ends(code int) string {
 	c.t.Helper()
@@ -133,21 +154,8 @@ func TestInitAsksTwice(t *testing.T) {
 	c := sit(t, nil, []string{"X402_WALLET_HOME=" + home}, "init", "--config", rules)
 	c.sees(asksNew, 1)
 	require.NoFileExists(t, filepath.Join(home, "ledger.db"), "nothing is made before there is a passphrase")
-	c.types("hunter22\n")
-	c.sees(asksNew, 2)
-	c.types(testPassphrase + "\n")
-	c.sees(asksAgain, 1)
-	c.types("correct house battery\n")
-	c.sees(asksNew, 3)
-	c.types(testPassphrase + "\n")
-	c.sees(asksAgain, 2)
-	c.types(testPassphrase + "\n")
-	c.sees(asksUnlock, 1)
-	c.types("none\n")
-	c.sees(asksWait, 1)
-	c.types("\n")
-	c.sees(asksPurchase, 1)
-	c.types("\n")
+	c.answers(asksNew, "hunter22", asksNew, testPassphrase, asksAgain, "correct house battery",
+		asksNew, testPassphrase, asksAgain, testPassphrase, asksUnlock, "none", asksWait, "", asksPurchase, "")
 	seen := c.ends(0)
 
 	require.Contains(t, seen, "the passphrase has 8 characters, at least 12 are needed.\n")
@@ -170,57 +178,29 @@ func TestInitAsksTwice(t *testing.T) {
 			require.Contains(t, seen, "\x1b[97;40m"+strings.TrimSuffix(row, "\n")+"\x1b[0m\n")
 		}
 	}
-	opens := sit(t, nil, []string{"X402_WALLET_HOME=" + home}, "session", "new")
-	opens.sees("Passphrase", 1)
-	opens.types(testPassphrase + "\n")
 	require.Contains(t, seen, "Next:\n  1. back up keystore.json")
 	require.FileExists(t, filepath.Join(home, "config.toml"))
-	require.Contains(t, opens.ends(0), "$5.00 left of $5.00")
-}
-
-func TestInitGivesUp(t *testing.T) {
-	t.Parallel()
-	home := filepath.Join(t.TempDir(), "home")
-	env := []string{"X402_WALLET_HOME=" + home}
-	c := sit(t, nil, env, "init")
-	for i := range 3 {
-		c.sees(asksNew, i+1)
-		c.types("hunter22\n")
-	}
-	require.Contains(t, c.ends(1), "SETUP_FAILED:\x1b[0m no passphrase after 3 tries\n")
-	require.NoDirExists(t, home)
-
-	c = sit(t, nil, env, "init")
-	c.sees(asksNew, 1)
-	c.types("\x03") // Ctrl-C
-	require.Contains(t, c.ends(1), "interrupted")
-	require.NoDirExists(t, home)
+	opened := withPassphrase(t, 0, []string{"X402_WALLET_HOME=" + home}, "session", "new")
+	require.Contains(t, opened, "$5.00 left of $5.00")
 }
 
 func TestPayAtATerminal(t *testing.T) {
 	t.Parallel()
 	w, env := household(t, sandbox.Options{}, sandbox.Rules{})
 	c := sit(t, nil, env, "pay", w.SellerURL+"/weather")
-	c.sees("Passphrase: ", 1)
-	c.types("incorrect horse battery\n")
+	c.answers("Passphrase: ", "incorrect horse battery")
 	seen := c.ends(4)
 	require.Contains(t, seen, "\x1b[31mINVALID_PASSPHRASE:\x1b[0m wrong passphrase")
 	require.NotContains(t, seen, "battery")
 	require.Zero(t, w.Signatures())
 
-	c = sit(t, nil, env, "pay", w.SellerURL+"/weather")
-	c.sees("Passphrase: ", 1)
-	c.types(testPassphrase + "\n")
-	seen = c.ends(0)
+	seen = withPassphrase(t, 0, env, "pay", w.SellerURL+"/weather")
 	require.Contains(t, seen, sandbox.Content("/weather")+
 		"\n\x1b[32mpaid:\x1b[0m $0.001 in USDC on Base Sepolia to ")
 	require.NotContains(t, seen, "battery")
 	require.Len(t, w.Settlements(), 1)
 
-	c = sit(t, nil, append(env, "NO_COLOR=1"), "pay", w.SellerURL+"/weather")
-	c.sees("Passphrase: ", 1)
-	c.types(testPassphrase + "\n")
-	seen = c.ends(0)
+	seen = withPassphrase(t, 0, append(env, "NO_COLOR=1"), "pay", w.SellerURL+"/weather")
 	require.Contains(t, seen, "\npaid: $0.001")
 	require.NotContains(t, seen, "\x1b")
 	require.Len(t, w.Settlements(), 2)
@@ -242,8 +222,7 @@ func TestAnswerToAFile(t *testing.T) {
 	require.NoError(t, err)
 	defer file.Close()
 	c := sit(t, file, env, "pay", w.SellerURL+"/weather")
-	c.sees("Passphrase: ", 1)
-	c.types(testPassphrase + "\n")
+	c.answers("Passphrase: ", testPassphrase)
 	require.NotContains(t, c.ends(0), "Lisbon")
 	answer, err := os.ReadFile(file.Name())
 	require.NoError(t, err)
@@ -254,24 +233,16 @@ func TestSessionNewTakesThePerson(t *testing.T) {
 	t.Parallel()
 	_, env := household(t, sandbox.Options{}, sandbox.Rules{})
 	env = append(env, passphraseFile(t), "X402_WALLET_PASSPHRASE="+testPassphrase)
-	const asks = "Passphrase, to start a new session: "
 	c := sit(t, nil, env, "session", "new")
-	c.sees(asks, 1)
-	c.types("incorrect horse battery\n")
+	c.answers("Passphrase, to start a new session: ", "incorrect horse battery")
 	require.Contains(t, c.ends(4), "INVALID_PASSPHRASE:")
 	require.Contains(t, sit(t, nil, env, "session").ends(0), "no session is open")
 
-	c = sit(t, nil, env, "session", "new")
-	c.sees(asks, 1)
-	c.types(testPassphrase + "\n")
-	seen := c.ends(0)
+	seen := withPassphrase(t, 0, env, "session", "new")
 	require.Contains(t, seen, "$5.00 left of $5.00")
 	require.NotContains(t, seen, "battery")
 	first := sit(t, nil, env, "session").ends(0)
-	c = sit(t, nil, env, "session", "new")
-	c.sees(asks, 1)
-	c.types(testPassphrase + "\n")
-	c.ends(0)
+	withPassphrase(t, 0, env, "session", "new")
 	require.NotEqual(t, first, sit(t, nil, env, "session").ends(0))
 }
 
@@ -284,8 +255,7 @@ func TestDecisionsTakeThePerson(t *testing.T) {
 	types := func(prompt, passphrase string, code int, args ...string) string {
 		t.Helper()
 		c := sit(t, nil, env, args...)
-		c.sees(prompt, 1)
-		c.types(passphrase + "\n")
+		c.answers(prompt, passphrase)
 		seen := c.ends(code)
 		require.NotContains(t, seen, "battery", "echoed")
 		return seen
@@ -427,22 +397,6 @@ func TestLongHistory(t *testing.T) {
 	}
 }
 
-// The terminal shows what a wait is for, and interrupting it loses no money.
-func TestLongWorkIsAnnounced(t *testing.T) {
-	t.Parallel()
-	w, env := household(t, sandbox.Options{Delay: 4 * time.Second}, sandbox.Rules{})
-	w.Inject("seller slow", 1)
-	c := sit(t, nil, append(env, passphraseFile(t)), "pay", w.SellerURL+"/weather")
-	c.sees("waiting for the seller and the chain", 1)
-	require.Eventually(t, func() bool {
-		return w.Signatures() == 1
-	}, time.Minute, 5*time.Millisecond, "%q", c)
-	c.types("\x03")
-	c.sees("stopping; waiting for the answer to a payment that was already sent", 1)
-	require.Contains(t, c.ends(0), "paid:")
-	require.Len(t, w.Settlements(), 1)
-}
-
 func TestMCPServerAtATerminal(t *testing.T) {
 	t.Parallel()
 	home := "X402_WALLET_HOME=" + filepath.Join(t.TempDir(), "none")
@@ -458,25 +412,19 @@ func TestPassphraseIsChangedAtTheTerminal(t *testing.T) {
 	t.Parallel()
 	_, env := household(t, sandbox.Options{}, sandbox.Rules{})
 	c := sit(t, nil, append(env, passphraseFile(t)), "passphrase")
-	c.sees("Old passphrase: ", 1)
-	c.types("wrong horse battery\n")
+	c.answers("Old passphrase: ", "wrong horse battery")
 	require.Contains(t, c.ends(4), "INVALID_PASSPHRASE:")
 
 	c = sit(t, nil, env, "passphrase")
-	c.sees("Old passphrase: ", 1)
-	c.types(testPassphrase + "\n")
-	c.sees("New passphrase (at least 12 characters, not shown): ", 1)
-	c.types("another horse and battery\n")
-	c.sees("The same again: ", 1)
-	c.types("another horse and battery\n")
+	c.answers("Old passphrase: ", testPassphrase, asksNew, "another horse and battery",
+		asksAgain, "another horse and battery")
 	seen := c.ends(0)
 	require.Contains(t, seen, "the passphrase is changed")
 	require.NotContains(t, seen, "battery")
 
 	for passphrase, code := range map[string]int{testPassphrase: 4, "another horse and battery": 0} {
 		c = sit(t, nil, env, "session", "new")
-		c.sees("Passphrase, to start a new session: ", 1)
-		c.types(passphrase + "\n")
+		c.answers("Passphrase, to start a new session: ", passphrase)
 		c.ends(code)
 	}
 }
@@ -484,20 +432,15 @@ func TestPassphraseIsChangedAtTheTerminal(t *testing.T) {
 // What loosens the rules takes the passphrase at the terminal, and shows before what it changes.
 func TestPolicyAtATerminal(t *testing.T) {
 	t.Parallel()
-	_, env := household(t, sandbox.Options{}, sandbox.Rules{})
-	file := filepath.Join(strings.TrimPrefix(env[0], "X402_WALLET_HOME="), "config.toml")
+	w, env := household(t, sandbox.Options{}, sandbox.Rules{})
 	raise := func(typed string) *console {
 		c := sit(t, nil, env, "budget", "set", "session", "7.50")
-		c.sees("Passphrase, to seal these rules: ", 1)
-		c.types(typed + "\n")
+		c.answers("Passphrase, to seal these rules: ", typed)
 		return c
 	}
-	before, err := os.ReadFile(file)
-	require.NoError(t, err)
+	before := w.configText(t)
 	require.Contains(t, raise("not the passphrase").ends(4), "INVALID_PASSPHRASE")
-	after, err := os.ReadFile(file)
-	require.NoError(t, err)
-	require.Equal(t, string(before), string(after))
+	require.Equal(t, before, w.configText(t))
 
 	seen := raise(testPassphrase).ends(0)
 	require.Contains(t, seen, "loosens")
@@ -506,17 +449,14 @@ func TestPolicyAtATerminal(t *testing.T) {
 	require.Contains(t, sit(t, nil, env, "policy").ends(0), "budget.session")
 	require.Contains(t, sit(t, nil, env, "budget").ends(0), "$7.50")
 
-	require.NoError(t, os.Remove(filepath.Join(filepath.Dir(file), "ledger.mark")))
-	c := sit(t, nil, env, "policy", "seal")
-	c.sees("Passphrase, to seal these rules: ", 1)
-	c.types(testPassphrase + "\n")
-	seen = c.ends(0)
+	require.NoError(t, os.Remove(filepath.Join(w.home, "ledger.mark")))
+	seen = withPassphrase(t, 0, env, "policy", "seal")
 	require.Contains(t, seen, "config.toml is unchanged; sealing accepts the ledger",
 		"why the passphrase is asked all the same")
 	require.Contains(t, seen, "done: these rules apply from now on")
-	require.FileExists(t, filepath.Join(filepath.Dir(file), "ledger.mark"))
+	require.FileExists(t, filepath.Join(w.home, "ledger.mark"))
 
-	store, err := history.Open(t.Context(), filepath.Dir(file), history.Options{Now: func() time.Time {
+	store, err := history.Open(t.Context(), w.home, history.Options{Now: func() time.Time {
 		return time.Now().AddDate(10, 0, 0)
 	}})
 	require.NoError(t, err)
@@ -524,7 +464,7 @@ func TestPolicyAtATerminal(t *testing.T) {
 		history.Hold{Payment: history.Payment{URL: "https://a.example/"}})
 	require.NoError(t, errors.Join(err, store.Close()))
 	require.Contains(t, sit(t, nil, env, "doctor").ends(1), "ahead of this")
-	c = sit(t, nil, append(env, passphraseFile(t)), "policy", "seal") // no file answers for the owner
+	c := sit(t, nil, append(env, passphraseFile(t)), "policy", "seal") // no file answers for the owner
 	c.sees("Passphrase, to seal these rules: ", 1)
 	require.Contains(t, c.text(), "if the clock is wrong, set it first")
 	c.types(testPassphrase + "\n")
@@ -536,15 +476,11 @@ func TestPolicyAtATerminal(t *testing.T) {
 // every rule, and is asked again, before anything is sealed.
 func TestAForgedDifferenceHidesNothing(t *testing.T) {
 	t.Parallel()
-	_, env := household(t, sandbox.Options{}, sandbox.Rules{})
-	home := strings.TrimPrefix(env[0], "X402_WALLET_HOME=")
-	file := filepath.Join(home, "config.toml")
-	text, err := os.ReadFile(file)
-	require.NoError(t, err)
-	loose := strings.Replace(string(text), "day = \"10.00\"", "day = \"1000.00\"", 1)
-	require.NotEqual(t, string(text), loose)
-	require.NoError(t, os.WriteFile(file, []byte(loose), 0o600))
-	store, err := history.Open(t.Context(), home, history.Options{})
+	w, env := household(t, sandbox.Options{}, sandbox.Rules{})
+	loose := strings.Replace(w.configText(t), "day = \"10.00\"", "day = \"1000.00\"", 1)
+	require.NotEqual(t, w.configText(t), loose)
+	w.setConfig(t, loose)
+	store, err := history.Open(t.Context(), w.home, history.Options{})
 	require.NoError(t, err)
 	sealed, err := store.Rules(t.Context())
 	require.NoError(t, err)
@@ -553,14 +489,13 @@ func TestAForgedDifferenceHidesNothing(t *testing.T) {
 	require.NoError(t, store.Close())
 
 	c := sit(t, nil, env, "budget", "set", "session", "6.00")
-	c.sees("Passphrase, to seal these rules: ", 1)
-	c.types(testPassphrase + "\n")
+	c.answers("Passphrase, to seal these rules: ", testPassphrase)
 	c.sees("Passphrase again, to seal all of these: ", 1)
 	require.Contains(t, c.text(), "budget.day = $1000.00")
 	c.types("no, not that\n")
 	c.ends(4)
 	require.Contains(t, sit(t, nil, append(env, passphraseFile(t)), "policy").ends(0), "$1000.00")
-	store, err = history.Open(t.Context(), home, history.Options{})
+	store, err = history.Open(t.Context(), w.home, history.Options{})
 	require.NoError(t, err)
 	defer store.Close()
 	last, err := store.Rules(t.Context())

@@ -6,8 +6,6 @@ import (
 	"context"
 	"net/http"
 	"net/url"
-	"os"
-	"os/exec"
 	"strings"
 	"testing"
 
@@ -23,11 +21,7 @@ func TestUnlockedOnAPageOverStdio(t *testing.T) {
 	t.Parallel()
 	for _, era := range []string{"2025-11-25", "2026-07-28"} {
 		w, env := household(t, sandbox.Options{}, sandbox.Rules{})
-		program, err := exec.LookPath("x402-wallet")
-		require.NoError(t, err)
-		cmd := exec.CommandContext(t.Context(), program, "mcp")
-		cmd.Env = append([]string{"HOME=" + t.TempDir(), "LOG_LEVEL=debug", programVariable + "=" +
-			os.Getenv(programVariable)}, env...)
+		cmd := command(t, append(env, "LOG_LEVEL=debug"), "mcp")
 		var log, wire strings.Builder
 		cmd.Stderr = &log
 		asked := 0

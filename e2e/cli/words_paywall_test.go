@@ -11,7 +11,6 @@ import (
 	"net/http/httputil"
 	"net/url"
 	"os"
-	"os/exec"
 	"path/filepath"
 	"regexp"
 	"strings"
@@ -83,11 +82,7 @@ func listsWords(word string) func(message) []byte {
 // sells starts the paywall, behind /shop/; end ends it, and gives its log.
 func (w *words) sells(file string) (end func() string) {
 	w.t.Helper()
-	program, err := exec.LookPath("x402-wallet")
-	require.NoError(w.t, err)
-	cmd := exec.CommandContext(w.t.Context(), program, "paywall", "--config", file)
-	cmd.Env = append([]string{"HOME=" + w.t.TempDir(), "PATH=" + os.Getenv("PATH"),
-		programVariable + "=" + os.Getenv(programVariable)}, w.env...)
+	cmd := w.command("paywall", "--config", file)
 	log, err := os.Create(filepath.Join(w.t.TempDir(), "log"))
 	require.NoError(w.t, err)
 	cmd.Stderr = log

@@ -120,14 +120,15 @@ func (w *words) value(place string, v any) {
 	}
 }
 
+// command logs as much as it does by default.
+func (w *words) command(args ...string) *exec.Cmd {
+	return command(w.t, append([]string{"LOG_LEVEL=info"}, w.env...), args...)
+}
+
 // run runs a command and reads all that it says.
 func (w *words) run(args ...string) {
 	w.t.Helper()
-	program, err := exec.LookPath("x402-wallet")
-	require.NoError(w.t, err)
-	cmd := exec.CommandContext(w.t.Context(), program, args...)
-	cmd.Env = append([]string{"HOME=" + w.t.TempDir(), "PATH=" + os.Getenv("PATH"),
-		programVariable + "=" + os.Getenv(programVariable)}, w.env...)
+	cmd := w.command(args...)
 	var stdout, stderr bytes.Buffer
 	cmd.Stdout, cmd.Stderr = &stdout, &stderr
 	_ = cmd.Run()
@@ -152,11 +153,7 @@ type agent struct {
 }
 
 func (w *words) agent(capabilities string) *agent {
-	program, err := exec.LookPath("x402-wallet")
-	require.NoError(w.t, err)
-	cmd := exec.CommandContext(w.t.Context(), program, "mcp")
-	cmd.Env = append([]string{"HOME=" + w.t.TempDir(), "PATH=" + os.Getenv("PATH"),
-		programVariable + "=" + os.Getenv(programVariable)}, w.env...)
+	cmd := w.command("mcp")
 	in, err := cmd.StdinPipe()
 	require.NoError(w.t, err)
 	out, err := cmd.StdoutPipe()
@@ -528,11 +525,7 @@ func (w *words) asksAPerson() {
 
 // opensTheDashboard reads the owner's pages, but for those that show what was bought.
 func (w *words) opensTheDashboard() {
-	program, err := exec.LookPath("x402-wallet")
-	require.NoError(w.t, err)
-	cmd := exec.CommandContext(w.t.Context(), program, "dashboard", "--json")
-	cmd.Env = append([]string{"HOME=" + w.t.TempDir(), programVariable + "=" + os.Getenv(programVariable)},
-		w.env...)
+	cmd := w.command("dashboard", "--json")
 	out, err := cmd.StdoutPipe()
 	require.NoError(w.t, err)
 	require.NoError(w.t, cmd.Start())

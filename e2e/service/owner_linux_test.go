@@ -32,6 +32,17 @@ func ownersHouse(t *testing.T, rules sandbox.Rules) *house {
 	return h
 }
 
+// houseWithoutAWallet has the rules alone.
+func houseWithoutAWallet(t *testing.T) *house {
+	t.Helper()
+	h := ownersHouse(t, sandbox.Rules{Extra: knows("alice", alice)})
+	for _, file := range []string{"keystore.json", "ledger.db", "ledger.db-wal", "ledger.db-shm",
+		"ledger.mark"} {
+		_ = os.Remove(filepath.Join(h.home, file)) // the rules stay
+	}
+	return h
+}
+
 // desk is a command of a person's on a terminal of their own.
 type desk struct {
 	t      *testing.T
@@ -149,11 +160,7 @@ func childrenOf(t *testing.T, pid int) (list []int) {
 // The owner makes the wallet at their own terminal, as their own user: they type the passphrase, and nobody
 // shows it. It is the service's user's, and the service has it at once.
 func TestAnOwnerMakesTheWallet(t *testing.T) {
-	h := ownersHouse(t, sandbox.Rules{Extra: knows("alice", alice)})
-	for _, file := range []string{"keystore.json", "ledger.db", "ledger.db-wal", "ledger.db-shm",
-		"ledger.mark"} {
-		_ = os.Remove(filepath.Join(h.home, file)) // the rules stay
-	}
+	h := houseWithoutAWallet(t)
 	h.serve()
 	d := h.sits(person, "init").hides("New passphrase").types(testworld.Passphrase + "\n")
 	said := d.sees("The same again", 1).types(testworld.Passphrase + "\n").ends(0)
@@ -169,11 +176,7 @@ func TestAnOwnerMakesTheWallet(t *testing.T) {
 
 // A recovery phrase is typed there, too, and not shown; it comes out again at the service's own user alone.
 func TestAnOwnerTypesAPhrase(t *testing.T) {
-	h := ownersHouse(t, sandbox.Rules{Extra: knows("alice", alice)})
-	for _, file := range []string{"keystore.json", "ledger.db", "ledger.db-wal", "ledger.db-shm",
-		"ledger.mark"} {
-		_ = os.Remove(filepath.Join(h.home, file)) // the rules stay
-	}
+	h := houseWithoutAWallet(t)
 	h.serve()
 	d := h.sits(person, "init", "--import-phrase").hides("Word 1: ")
 	d.types("test test test test test test test test test test test junk\n")
@@ -236,7 +239,7 @@ func TestAnOwnerDecidesByTheSocket(t *testing.T) {
 	require.Equal(t, 3, strings.Count(string(text), ",settled,"), "%s", text)
 
 	added := h.owns("account", "add", "travel", "--agent", "bob")
-	evm := regexp.MustCompile(`0x[0-9A-Fa-f]{40}`).FindString(added)
+	evm := evmIn(added)
 	require.Contains(t, h.sits(person, "address", "--account", "travel").ends(0), evm)
 	h.Fund(evm, sandbox.USDC)
 	bob := h.agentOf(nobody, h.agentsEnv(token))

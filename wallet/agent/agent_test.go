@@ -8,6 +8,7 @@ import (
 	"context"
 	"crypto/sha256"
 	"database/sql"
+	"encoding/hex"
 	"encoding/json"
 	"errors"
 	"io"
@@ -246,14 +247,7 @@ func TestTheAgentSignsWhatIsReserved(t *testing.T) {
 	signature, err := signer.SignTransfer(t.Context(), transfer)
 	require.NoError(t, err)
 	require.True(t, locked.Locked(), "the key stays where it is")
-	object, err := evm.EncodeAuthorization(transfer.Authorization)
-	require.NoError(t, err)
-	payload, err := json.Marshal(map[string]any{"authorization": json.RawMessage(object), "signature": "0x" +
-		hexOf(signature[:])})
-	require.NoError(t, err)
-	from, _, err := evm.Recover(base, usdc, payload)
-	require.NoError(t, err)
-	require.Equal(t, w.evm, from)
+	requireSignedBy(t, w.evm, transfer, signature)
 
 	// once: not the same message, and not another one for the same payment
 	_, err = signer.SignTransfer(t.Context(), transfer)
@@ -272,6 +266,19 @@ func TestTheAgentSignsWhatIsReserved(t *testing.T) {
 	_, err = signer.SignTransfer(t.Context(), w.transfer(w.reserve(10_000, nil)))
 	require.True(t, x402.HasCode(err, x402.WalletLocked), "without an agent the wallet itself is asked: %v",
 		err)
+}
+
+// requireSignedBy has the chain's code recover who signed a transfer.
+func requireSignedBy(t *testing.T, address string, transfer evm.Transfer, signature [65]byte) {
+	t.Helper()
+	object, err := evm.EncodeAuthorization(transfer.Authorization)
+	require.NoError(t, err)
+	payload, err := json.Marshal(map[string]any{"authorization": json.RawMessage(object),
+		"signature": "0x" + hex.EncodeToString(signature[:])})
+	require.NoError(t, err)
+	from, _, err := evm.Recover(base, usdc, payload)
+	require.NoError(t, err)
+	require.Equal(t, address, from)
 }
 
 // Whoever was told that the wallet is locked can unlock it: nothing of the old agent is in the way.
@@ -300,16 +307,6 @@ func shortDir(t *testing.T) string {
 	require.NoError(t, err)
 	t.Cleanup(func() { _ = os.RemoveAll(dir) })
 	return dir
-}
-
-func hexOf(b []byte) string {
-	const digits = "0123456789abcdef"
-	var s strings.Builder
-	for _, c := range b {
-		s.WriteByte(digits[c>>4])
-		s.WriteByte(digits[c&15])
-	}
-	return s.String()
 }
 
 func TestTheAgentSignsNothingElse(t *testing.T) {
@@ -520,15 +517,6 @@ func TestTheAgentWitnessesAFreeze(t *testing.T) {
 	(&Server{Store: w.store, Guard: w.guard, Log: slog.New(slog.DiscardHandler)}).witness(t.Context())
 	w.sql(`DELETE FROM freezes`)
 	require.True(t, x402.HasCode(w.guard.VerifySeals(t.Context()), x402.LedgerCorrupt))
-}
-
-// A frozen wallet signs nothing, also for a payment that was reserved before.
-func TestFrozen(t *testing.T) {
-	w := newWorld(t)
-	p := w.reserve(1, nil)
-	require.NoError(t, w.store.Freeze(t.Context(), history.Freeze{By: "owner", Why: "stop"}))
-	_, err := w.client.signEVM(t.Context(), w.transfer(p))
-	require.True(t, x402.HasCode(err, x402.WalletFrozen), "%v", err)
 }
 
 // What else can be sent to the socket.
@@ -753,14 +741,7 @@ func TestAccountsSignForTheirAgentsAlone(t *testing.T) {
 		transfer := reserved(agent, source)
 		signature, err := w.client.signEVM(t.Context(), transfer)
 		require.NoError(t, err, agent)
-		object, err := evm.EncodeAuthorization(transfer.Authorization)
-		require.NoError(t, err)
-		payload, err := json.Marshal(map[string]any{"authorization": json.RawMessage(object),
-			"signature": "0x" + hexOf(signature[:])})
-		require.NoError(t, err)
-		from, _, err := evm.Recover(base, usdc, payload)
-		require.NoError(t, err)
-		require.Equal(t, source, from, agent)
+		requireSignedBy(t, source, transfer, signature)
 	}
 	for _, c := range [][2]string{{"bot", w.evm}, {"anna", research.EVM}, {"", research.EVM},
 		{"bot", ownersVault}} {

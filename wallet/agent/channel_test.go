@@ -2,6 +2,7 @@ package agent
 
 import (
 	"crypto/sha256"
+	"encoding/hex"
 	"encoding/json"
 	"testing"
 	"time"
@@ -104,7 +105,7 @@ func TestTheAgentSignsNothingElseForAChannel(t *testing.T) {
 			func(_ *batchWorld, m *evm.ChannelMessage) {
 				m.Ceiling = money.NewAmount(6000)
 				m.Shown = &x402.ChannelVoucher{Ceiling: money.NewAmount(5000),
-					Signature: "0x" + hexOf(make([]byte, 65))}
+					Signature: "0x" + hex.EncodeToString(make([]byte, 65))}
 			}},
 		"a channel that the ledger does not know": {"no such channel", 10_000,
 			func(_ *batchWorld, m *evm.ChannelMessage) { m.Config.WithdrawDelay = 901 }},

@@ -3,6 +3,7 @@ package agent
 import (
 	"context"
 	"crypto/sha256"
+	"encoding/hex"
 	"encoding/json"
 	"testing"
 	"time"
@@ -45,7 +46,7 @@ func TestTheAgentSignsAPermit(t *testing.T) {
 	object, err := evm.EncodePermit2(d.Authorization)
 	require.NoError(t, err)
 	payload, err := json.Marshal(map[string]any{"permit2Authorization": json.RawMessage(object),
-		"signature": "0x" + hexOf(signature[:])})
+		"signature": "0x" + hex.EncodeToString(signature[:])})
 	require.NoError(t, err)
 	from, got, err := evm.RecoverPermit2(base, payload)
 	require.NoError(t, err)
@@ -53,7 +54,7 @@ func TestTheAgentSignsAPermit(t *testing.T) {
 	extension, err := json.Marshal(map[string]any{"info": map[string]string{"from": w.evm,
 		"asset": usdc.Address, "spender": evm.Permit2Address, "amount": "10000", "nonce": "3",
 		"deadline":  money.NewAmount(uint64(d.Authorization.Deadline)).String(),
-		"signature": "0x" + hexOf(approval[:])}})
+		"signature": "0x" + hex.EncodeToString(approval[:])}})
 	require.NoError(t, err)
 	read, err := evm.RecoverPermit(usdc, extension)
 	require.NoError(t, err)

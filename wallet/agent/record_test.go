@@ -5,6 +5,7 @@ package agent
 import (
 	"context"
 	"crypto/sha256"
+	"encoding/hex"
 	"encoding/json"
 	"os"
 	"path/filepath"
@@ -315,7 +316,7 @@ func TestTheAgentLooksForItself(t *testing.T) {
 	evidence, err := json.Marshal(p.Evidence)
 	require.NoError(t, err)
 	other := p.Evidence
-	other.Nonce = "0x" + hexOf(make([]byte, 32))
+	other.Nonce = "0x" + hex.EncodeToString(make([]byte, 32))
 	changed, err := json.Marshal(other)
 	require.NoError(t, err)
 	w.sql(`UPDATE payments SET record = ?`, historytest.Record(`{}`, ``, string(changed)))

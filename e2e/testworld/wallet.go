@@ -1,7 +1,9 @@
-package e2e
+package testworld
 
 import (
 	"bufio"
+	"bytes"
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -12,13 +14,17 @@ import (
 	"sync/atomic"
 	"testing"
 	"time"
+)
 
-	"x402-wallet/e2e/testworld"
+// Versions of MCP: the one that clients speak if a test says nothing else, and the newest, which has no handshake.
+const (
+	Protocol = "2025-11-25"
+	Newest   = "2026-07-28"
 )
 
 const (
-	protocolVersion = "2025-11-25"
-	initializeWait  = 30 * time.Second
+	initializeWait = 2 * time.Minute // on a machine that compiles and fuzzes
+	stopWait       = 10 * time.Second
 	// closeWait is how long a wallet may take to end when its input has ended. It finishes payments
 	// on the way under their own deadline.
 	closeWait = 2 * time.Minute
@@ -45,9 +51,11 @@ type Result struct {
 
 // WalletOptions are what a test's MCP client wants beyond the plain one.
 type WalletOptions struct {
+	Version      string         // of the protocol, Protocol by default
 	Args         []string       // behind mcp
 	Env          []string       // further environment, NAME=value
 	Capabilities map[string]any // the client's; none when nil
+	IsSilent     bool           // a call that it gives up is not cancelled
 	// OnRequest answers requests of the wallet, such as elicitation/create. Its result is the
 	// JSON-RPC result. Without it, or with an error, the request is refused as unknown. It is
 	// called on a goroutine of its own.
@@ -58,13 +66,13 @@ type WalletOptions struct {
 // protocol's lines itself, without the library the wallet is built with, so that a mistake of that
 // library cannot hide on both sides. Calls may run concurrently.
 type Wallet struct {
-	Home       testworld.Home
+	Home       Home
 	Initialize json.RawMessage // the result of initialize
 
 	t       testing.TB
 	options WalletOptions
 	cmd     *exec.Cmd
-	stderr  *tail
+	stderr  *Tail
 	nextID  atomic.Int64
 	ended   chan struct{} // closed when the process is gone and waited for
 	waitErr error         // of the process, once ended
@@ -91,19 +99,19 @@ type message struct {
 // StartWallet starts the wallet at a home as an MCP server and initializes it. It is closed when
 // the test ends, and fails the test if it does not end well or has written anything but JSON-RPC on
 // its standard output.
-func StartWallet(t testing.TB, bin string, home testworld.Home, extraEnv ...string) *Wallet {
+func StartWallet(t testing.TB, bin string, home Home, extraEnv ...string) *Wallet {
 	t.Helper()
 	return StartWalletWith(t, bin, home, WalletOptions{Env: extraEnv})
 }
 
 // StartWalletWith is StartWallet with options.
-func StartWalletWith(t testing.TB, bin string, home testworld.Home, options WalletOptions) *Wallet {
+func StartWalletWith(t testing.TB, bin string, home Home, options WalletOptions) *Wallet {
 	t.Helper()
 	cmd := exec.Command(bin, append([]string{"mcp"}, options.Args...)...)
 	cmd.Env = home.Env(options.Env...)
 	cmd.WaitDelay = stopWait
 	w := &Wallet{
-		Home: home, t: t, options: options, cmd: cmd, stderr: &tail{},
+		Home: home, t: t, options: options, cmd: cmd, stderr: &Tail{},
 		ended: make(chan struct{}), waiting: make(map[int64]chan message),
 	}
 	cmd.Stderr = w.stderr
@@ -129,6 +137,9 @@ func StartWalletWith(t testing.TB, bin string, home testworld.Home, options Wall
 }
 
 func (w *Wallet) initialize() error {
+	if w.options.Version == Newest {
+		return nil
+	}
 	ctx, cancel := context.WithTimeout(context.Background(), initializeWait)
 	defer cancel()
 	capabilities := w.options.Capabilities
@@ -137,7 +148,7 @@ func (w *Wallet) initialize() error {
 	}
 	var err error
 	w.Initialize, err = w.Request(ctx, "initialize", map[string]any{
-		"protocolVersion": protocolVersion,
+		"protocolVersion": cmp.Or(w.options.Version, Protocol),
 		"capabilities":    capabilities,
 		"clientInfo":      map[string]any{"name": "e2e", "version": "1"},
 	})
@@ -197,7 +208,9 @@ func (w *Wallet) Request(ctx context.Context, method string, params any) (json.R
 		w.mu.Lock()
 		delete(w.waiting, id)
 		w.mu.Unlock()
-		_ = w.notify("notifications/cancelled", map[string]any{"requestId": id})
+		if !w.options.IsSilent {
+			_ = w.notify("notifications/cancelled", map[string]any{"requestId": id})
+		}
 		return nil, ctx.Err()
 	}
 }
@@ -351,3 +364,27 @@ func (w *Wallet) answer(asked message) {
 }
 
 func rawID(id int64) json.RawMessage { return json.RawMessage(fmt.Sprint(id)) }
+
+// Tail keeps the end of what a process wrote, for messages.
+type Tail struct {
+	mu   sync.Mutex
+	data []byte
+}
+
+const tailBytes = 64 << 10
+
+func (b *Tail) Write(p []byte) (int, error) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.data = append(b.data, p...)
+	if extra := len(b.data) - tailBytes; extra > 0 {
+		b.data = b.data[extra:]
+	}
+	return len(p), nil
+}
+
+func (b *Tail) String() string {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return string(bytes.TrimSpace(b.data))
+}
