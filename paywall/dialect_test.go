@@ -56,6 +56,8 @@ func TestDialects(t *testing.T) {
 					Content           []struct{ Text string }
 				}
 				require.NoError(t, json.Unmarshal(g.Result, &result))
+				require.True(t, g.isError)
+				require.Len(t, result.Content, 1)
 				require.JSONEq(t, string(result.StructuredContent), result.Content[0].Text,
 					"both, because some clients read only one")
 			}
@@ -121,7 +123,8 @@ func TestWhereAPaymentIsFound(t *testing.T) {
 		})
 	}
 	sold := len(l.Settlements())
-	for name, bad := range map[string]any{"null": nil, "a number": 7, "a list": []any{1}, "true": true} {
+	for name, bad := range map[string]any{"null": nil, "a number": 7, "a list": []any{1}, "true": true,
+		"another object": map[string]any{"foo": "bar"}} {
 		t.Run(name, func(t *testing.T) {
 			g := l.call(t, nil, map[string]any{"x402/payment": bad})
 			if bad == nil {

@@ -14,6 +14,7 @@ import (
 	"github.com/modelcontextprotocol/go-sdk/mcp"
 	"github.com/stretchr/testify/require"
 
+	"x402-wallet/facilitator"
 	"x402-wallet/history"
 	"x402-wallet/internal/sandbox"
 	"x402-wallet/x402"
@@ -27,7 +28,10 @@ func TestAPaidCall(t *testing.T) {
 		seen = FromContext(ctx)
 		return given(ctx, r)
 	}
-	c := l.call(t, map[string]any{"q": "x"}, nil).challenge()
+	asked := l.call(t, map[string]any{"q": "x"}, nil)
+	require.True(t, asked.isError)
+	require.Nil(t, asked.receipt())
+	c := asked.challenge()
 	require.Equal(t, 2, c.Version)
 	require.Equal(t, "mcp://tool/search", c.Resource.URL)
 	require.Len(t, c.Accepts, 2)
@@ -77,6 +81,38 @@ func TestAPaidCall(t *testing.T) {
 			require.Nil(t, tool.Meta)
 		}
 	}
+}
+
+// What a tool's owner writes of it is what its challenge says.
+func TestChallenge_DescribesTheTool(t *testing.T) {
+	l := newLab(t, func(_ *lab, o *Options) {
+		o.Tools[0].Resource, o.Tools[0].MimeType = "mcp://tool/other", "text/plain"
+	})
+	r := l.call(t, nil, nil).challenge().Resource
+	require.Equal(t, []string{"mcp://tool/other", "Weather", "text/plain"},
+		[]string{r.URL, r.Description, r.MimeType})
+}
+
+// A payment may spell the tool's resource as older clients do, and is settled within its validity.
+func TestSale_OlderResource(t *testing.T) {
+	l := newLab(t, nil)
+	asked := &spy{Client: newFacilitators(l.Sandbox)}
+	l.paywall.options.Facilitators = asked
+	c := l.call(t, nil, nil).challenge()
+	payload := replaced(t, l.payer.sign(t, c, 0, nil), "mcp://tool/search", "mcp://tools/search")
+	require.Equal(t, product, l.call(t, nil, meta(c, payload)).text)
+	require.InDelta(t, 300, asked.settle.Validity.Seconds(), 60)
+}
+
+// spy passes on, and keeps what it was asked to settle.
+type spy struct {
+	*facilitator.Client
+	settle facilitator.Submission
+}
+
+func (s *spy) Settle(ctx context.Context, submission facilitator.Submission) facilitator.Result {
+	s.settle = submission
+	return s.Client.Settle(ctx, submission)
 }
 
 func TestAPaidCallOnSolana(t *testing.T) {
@@ -176,11 +212,17 @@ func TestSettlementFaults(t *testing.T) {
 		"cut before":         {"facilitator cuts before", false, history.SaleUnknown, 0, 1},
 		"pending":            {"facilitator pending", false, history.SaleUnknown, 1, 1},
 		"never lands":        {"facilitator never lands", false, history.SaleUnknown, 0, 1},
+		"down after verify":  {"facilitator down", false, history.SaleUnknown, 0, 1},
 	} {
 		t.Run(name, func(t *testing.T) {
 			l := newLab(t, nil)
 			ch := l.call(t, nil, nil).challenge()
-			l.Inject(c.fault, math.MaxInt)
+			inject := func() { l.Inject(c.fault, math.MaxInt) }
+			if name == "down after verify" {
+				l.during(inject)
+			} else {
+				inject()
+			}
 			g := l.call(t, nil, meta(ch, l.payer.sign(t, ch, 0, nil)))
 			require.True(t, g.isError)
 			require.NotContains(t, string(g.Result), product, "withheld")
