@@ -64,19 +64,13 @@ func hangUp(t *testing.T, version string, extensions map[string]json.RawMessage)
 			`","io.modelcontextprotocol/clientCapabilities":{}`
 	}
 	ctx, cut := context.WithCancel(t.Context())
-	request, err := http.NewRequestWithContext(ctx, http.MethodPost, endpoint, strings.NewReader(
-		fmt.Sprintf(`{"jsonrpc":"2.0","id":77,"method":"tools/call","params":{"name":"search","arguments":{},`+
-			`"_meta":{"x402/payment":%s%s}}}`, payment, more)))
-	require.NoError(t, err)
-	request.Header.Set("Content-Type", "application/json")
-	request.Header.Set("Accept", "application/json, text/event-stream")
-	for key, value := range header {
-		request.Header.Set(key, value)
-	}
 	over := make(chan struct{})
 	go func() {
 		defer close(over)
-		answer, err := (&http.Transport{DisableKeepAlives: true}).RoundTrip(request)
+		paying := &guest{t: t, endpoint: endpoint, header: header}
+		answer, err := paying.roundTrip(ctx, http.MethodPost, fmt.Sprintf(`{"jsonrpc":"2.0","id":77,`+
+			`"method":"tools/call","params":{"name":"search","arguments":{},"_meta":{"x402/payment":%s%s}}}`,
+			payment, more))
 		if err == nil {
 			answer.Body.Close()
 		}

@@ -36,7 +36,7 @@ type person struct {
 // newPerson connects one.
 func newPerson(t *testing.T, name, version string, transport mcp.Transport) *person {
 	t.Helper()
-	p := &person{name: name, updates: make(chan string, 8)}
+	p := &person{name: name, updates: make(chan string, 100)}
 	o := &mcp.ClientOptions{
 		Capabilities: &mcp.ClientCapabilities{RootsV2: &mcp.RootCapabilities{},
 			Extensions: map[string]any{"example/x": map[string]any{}}},

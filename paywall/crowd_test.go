@@ -167,14 +167,9 @@ func hanging(t *testing.T, g *guest, id int, paying bool) (end func(), isRunning
 	if paying {
 		more = `,"x402/payment":{}`
 	}
-	request, err := http.NewRequestWithContext(ctx, http.MethodPost, g.endpoint, strings.NewReader(
-		fmt.Sprintf(`{"jsonrpc":"2.0","id":%d,"method":"tools/call","params":{"name":"hold","arguments":{},`+
-			`"_meta":{"progressToken":"p"%s}}}`, id, more)))
-	require.NoError(t, err)
-	request.Header.Set("Content-Type", "application/json")
-	request.Header.Set("Accept", "application/json, text/event-stream")
-	request.Header.Set("Mcp-Session-Id", g.id)
-	response, err := (&http.Transport{DisableKeepAlives: true}).RoundTrip(request)
+	response, err := g.roundTrip(ctx, http.MethodPost, fmt.Sprintf(
+		`{"jsonrpc":"2.0","id":%d,"method":"tools/call","params":{"name":"hold","arguments":{},`+
+			`"_meta":{"progressToken":"p"%s}}}`, id, more))
 	require.NoError(t, err)
 	for lines := bufio.NewScanner(response.Body); !isRunning && lines.Scan(); {
 		isRunning = strings.Contains(lines.Text(), "looking")
@@ -290,14 +285,7 @@ func TestAnswersThatNobodyReads(t *testing.T) {
 func TestUpdatesWaitForNobody(t *testing.T) {
 	l, f := newLab(t, nil), &Proxy{}
 	endpoint := overHTTP(t, l, f, Limits{})
-	heard := make(chan string, 10_000)
-	buyer, err := mcp.NewClient(&mcp.Implementation{Name: "buyer"}, &mcp.ClientOptions{
-		ResourceUpdatedHandler: func(_ context.Context, r *mcp.ResourceUpdatedNotificationRequest) {
-			heard <- r.Params.URI
-		}}).Connect(t.Context(), &mcp.StreamableClientTransport{Endpoint: endpoint},
-		&mcp.ClientSessionOptions{ProtocolVersion: "2025-11-25"})
-	require.NoError(t, err)
-	defer buyer.Close()
+	buyer := newPerson(t, "buyer", "2025-11-25", &mcp.StreamableClientTransport{Endpoint: endpoint})
 	deaf := &guest{t: t, endpoint: endpoint}
 	require.Equal(t, http.StatusOK, deaf.arrive())
 	subscribe := func(uri string) {
@@ -336,8 +324,8 @@ func TestUpdatesWaitForNobody(t *testing.T) {
 	}
 	told := map[string]bool{}
 	require.Eventually(t, func() bool {
-		for len(heard) > 0 {
-			told[<-heard] = true
+		for len(buyer.updates) > 0 {
+			told[<-buyer.updates] = true
 		}
 		return len(told) == 8
 	}, 5*time.Second, time.Millisecond)

@@ -211,7 +211,7 @@ func TestOneTool(t *testing.T) {
 		return l.tool(ctx, r)
 	})
 	server.AddTool(&mcp.Tool{Name: "search", InputSchema: map[string]any{"type": "object"}}, tool)
-	l.client = l.connect(t, server)
+	l.client, _ = connect(t, server, nil)
 	require.Equal(t, product, l.buy(t, nil).text)
 	require.Len(t, l.Settlements(), 1)
 	l.paywall.Protect(server)

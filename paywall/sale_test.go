@@ -134,7 +134,8 @@ func TestOnePaymentOneRun(t *testing.T) {
 	require.NoError(t, err)
 	first := l.paywall
 	l.paywall = other
-	clients := []*mcp.ClientSession{l.client, l.connect(t, l.server())}
+	elsewhere, _ := connect(t, l.server(), nil)
+	clients := []*mcp.ClientSession{l.client, elsewhere}
 	l.paywall = first
 	c := l.call(t, nil, nil).challenge()
 	shown := meta(c, l.payer.sign(t, c, 0, nil))
@@ -307,10 +308,7 @@ func TestDoubtIsSettledByTheChain(t *testing.T) {
 func TestToolFailures(t *testing.T) {
 	for name, tool := range map[string]func(context.Context, *mcp.CallToolRequest) (*mcp.CallToolResult,
 		error){
-		"isError": func(context.Context, *mcp.CallToolRequest) (*mcp.CallToolResult, error) {
-			return &mcp.CallToolResult{IsError: true,
-				Content: []mcp.Content{&mcp.TextContent{Text: "no such city"}}}, nil
-		},
+		"isError": failing("no such city"),
 		"error": func(context.Context, *mcp.CallToolRequest) (*mcp.CallToolResult, error) {
 			return nil, errors.New("no such city")
 		},
@@ -416,10 +414,7 @@ func TestUpfront(t *testing.T) {
 	g := l.buy(t, nil)
 	require.Equal(t, product, g.text)
 	require.True(t, g.receipt().Success)
-	l.tool = func(context.Context, *mcp.CallToolRequest) (*mcp.CallToolResult, error) {
-		return &mcp.CallToolResult{IsError: true,
-			Content: []mcp.Content{&mcp.TextContent{Text: "no such city"}}}, nil
-	}
+	l.tool = failing("no such city")
 	g = l.buy(t, nil)
 	require.True(t, g.isError)
 	require.Equal(t, "no such city", g.text)
@@ -546,16 +541,10 @@ func TestToolThatAsksBack(t *testing.T) {
 		}
 		return given(ctx, r)
 	}
-	near, far := mcp.NewInMemoryTransports()
-	there, err := l.server().Connect(t.Context(), near, nil)
-	require.NoError(t, err)
-	l.client, err = mcp.NewClient(&mcp.Implementation{Name: "buyer"}, &mcp.ClientOptions{
+	l.client, _ = connect(t, l.server(), &mcp.ClientOptions{
 		ElicitationHandler: func(context.Context, *mcp.ElicitRequest) (*mcp.ElicitResult, error) {
 			return &mcp.ElicitResult{Action: "accept"}, nil
-		},
-	}).Connect(t.Context(), far, nil)
-	require.NoError(t, err)
-	defer func() { l.client.Close(); there.Wait() }()
+		}})
 	require.Equal(t, product, l.buy(t, nil).text)
 	require.EqualValues(t, 2, l.runs.Load())
 	require.Len(t, l.Settlements(), 1)
@@ -568,16 +557,11 @@ func TestUpfrontToolThatAsksBack(t *testing.T) {
 		return &mcp.CallToolResult{RequestState: "half",
 			InputRequests: mcp.InputRequestMap{"a": &mcp.ElicitParams{Message: "Celsius?"}}}, nil
 	}
-	near, far := mcp.NewInMemoryTransports()
-	there, err := l.server().Connect(t.Context(), near, nil)
-	require.NoError(t, err)
-	l.client, err = mcp.NewClient(&mcp.Implementation{Name: "buyer"},
-		&mcp.ClientOptions{MultiRoundTrip: &mcp.MultiRoundTripOptions{Disabled: true},
-			ElicitationHandler: func(context.Context, *mcp.ElicitRequest) (*mcp.ElicitResult, error) {
-				return nil, errors.New("not here")
-			}}).Connect(t.Context(), far, nil)
-	require.NoError(t, err)
-	defer func() { l.client.Close(); there.Wait() }()
+	l.client, _ = connect(t, l.server(), &mcp.ClientOptions{
+		MultiRoundTrip: &mcp.MultiRoundTripOptions{Disabled: true},
+		ElicitationHandler: func(context.Context, *mcp.ElicitRequest) (*mcp.ElicitResult, error) {
+			return nil, errors.New("not here")
+		}})
 	g := l.buy(t, nil)
 	require.Contains(t, string(g.Result), "Celsius?")
 	require.True(t, g.receipt().Success)

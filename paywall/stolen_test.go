@@ -114,7 +114,7 @@ func TestOnePaymentTwoBooks(t *testing.T) {
 				require.Equal(t, product, one.call(t, nil, shown).text)
 				return given(ctx, r)
 			}
-			other.client = other.connect(t, other.server())
+			other.client, _ = connect(t, other.server(), nil)
 			g := other.call(t, nil, shown)
 			require.NotContains(t, fmt.Sprint(string(g.Result), string(g.Data)), product)
 			g.asksNothing()

@@ -85,14 +85,7 @@ func tell(ctx context.Context, r *mcp.CallToolRequest, n float64) {
 func listening(t *testing.T, l *lab) *listener {
 	t.Helper()
 	ear := &listener{}
-	near, far := mcp.NewInMemoryTransports()
-	there, err := l.server().Connect(context.Background(), near, nil)
-	require.NoError(t, err)
-	ear.server = there
-	l.client, err = mcp.NewClient(&mcp.Implementation{Name: "buyer", Version: "1"},
-		ear.options()).Connect(context.Background(), far, nil)
-	require.NoError(t, err)
-	t.Cleanup(func() { l.client.Close(); there.Wait() })
+	l.client, ear.server = connect(t, l.server(), ear.options())
 	require.NoError(t, l.client.SetLoggingLevel(t.Context(), &mcp.SetLoggingLevelParams{Level: "debug"}))
 	return ear
 }
