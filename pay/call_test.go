@@ -82,6 +82,7 @@ func inflightAfter(t *testing.T, leave func(*Call)) {
 		leave(call)
 		_, err := f.begin("pay_1", request, ctx)
 		require.ErrorIs(t, err, context.Canceled)
+		code(t, x402.Timeout, err) // and not that the wallet failed
 		require.Empty(t, f.payments)
 	})
 	t.Run("an answer that is on its way is waited for until the call is cancelled", func(t *testing.T) {

@@ -23,6 +23,7 @@ func TestContentThatBrokeOffIsNotReplayed(t *testing.T) {
 	r, err := b.Pay(t.Context(), get(testURL))
 	require.NoError(t, err)
 	require.Equal(t, StatusUnserved, r.Status)
+	require.Empty(t, r.ContentURI, "there is no place for what is not kept")
 	require.Equal(t, history.Settled, b.only(t).State)
 
 	b.seller.script = func(_ *scriptedSeller, nonce string, _ uint64) (*seller.Answer, error) {

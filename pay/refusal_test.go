@@ -3,7 +3,6 @@ package pay
 import (
 	"cmp"
 	"encoding/json"
-	"errors"
 	"fmt"
 	"net/http"
 	"strings"
@@ -98,19 +97,6 @@ func TestServedWhileTheSettlementIsOpen(t *testing.T) {
 	require.NoError(t, err)
 	require.Equal(t, StatusReplayed, r.Status)
 	require.Len(t, b.seller.sent(), 1)
-}
-
-// An answer names a place for its content only where the content is kept.
-func TestContentThatIsNotKeptHasNoPlace(t *testing.T) {
-	b := newBench(t, "10000", func(_ *scriptedSeller, nonce string, _ uint64) (*seller.Answer, error) {
-		a := served(nonce)
-		a.Content, a.Truncated = a.Content[:2], true
-		return a, &seller.SendError{Sent: true, Err: errors.New("cut")}
-	})
-	r, err := b.Pay(t.Context(), get(testURL))
-	require.NoError(t, err)
-	require.Equal(t, StatusUnserved, r.Status)
-	require.Empty(t, r.ContentURI)
 }
 
 // A seller is asked the same however its address is written: such calls are one.

@@ -18,16 +18,6 @@ import (
 
 // The defects of x402-solana-mcp's payer that no other test names.
 
-// Where the seller settles, the wallet does not: its settling would be a first one,
-// and the seller's a second.
-func TestTheSellerSettles(t *testing.T) {
-	b := newBench(t, "10000", honest)
-	_, err := b.Pay(t.Context(), get(testURL))
-	require.NoError(t, err)
-	require.Empty(t, b.settler.seen)
-	require.Equal(t, 1, b.chain.settlements())
-}
-
 // A seller that takes the payment and asks again has served nothing. It stays held
 // until the chain is asked, and asking again never signs again.
 func TestA402AfterPayingIsNoSuccess(t *testing.T) {
