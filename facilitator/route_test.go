@@ -107,7 +107,7 @@ func TestHooks(t *testing.T) {
 		select {
 		case said := <-heard:
 			return said
-		case <-time.After(10 * time.Second):
+		case <-time.After(time.Minute):
 			return "nothing"
 		}
 	}

@@ -106,12 +106,12 @@ func TestALeftCallIsTakenUpByAnotherProcess(t *testing.T) {
 		defer close(done)
 		_, _ = b.Pay(left, get(testURL))
 	}()
-	require.Eventually(t, func() bool { return len(b.seller.sent()) == 1 }, 5*time.Second, time.Millisecond)
+	require.Eventually(t, func() bool { return len(b.seller.sent()) == 1 }, time.Minute, time.Millisecond)
 
 	other := openBench(t, b.home, b.chain, "10000", honest)
 	other.Transport = beforeAsked{other.seller, func() {
 		leave()
-		require.Eventually(t, func() bool { return b.only(t).Waiter == "" }, 5*time.Second, time.Millisecond)
+		require.Eventually(t, func() bool { return b.only(t).Waiter == "" }, time.Minute, time.Millisecond)
 		close(serve)
 	}}
 	r, err := other.Pay(t.Context(), get(testURL))

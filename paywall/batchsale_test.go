@@ -208,7 +208,10 @@ func TestALostDeposit(t *testing.T) {
 			l := newBatchLab(t, func(l *lab, o *Options) {
 				o.Facilitators = deafClient{newFacilitators(l.Sandbox), settles}
 			})
-			l.paywall.confirmTimeout = 500 * time.Millisecond
+			l.paywall.confirmTimeout = time.Minute
+			if !settles {
+				l.paywall.confirmTimeout = 300 * time.Millisecond
+			}
 			b := l.newBuyer(t)
 			g := b.pay("deposit", 1000)
 			require.Equal(t, want, l.owed(t))

@@ -280,7 +280,7 @@ func TestDoubtIsSettledByTheChain(t *testing.T) {
 			})
 			l.paywall.confirmTimeout = 300 * time.Millisecond
 			if known {
-				l.paywall.confirmTimeout = 10 * time.Second
+				l.paywall.confirmTimeout = time.Minute
 			}
 			c := l.call(t, nil, nil).challenge()
 			shown := meta(c, l.payer.sign(t, c, 0, named))
@@ -292,7 +292,7 @@ func TestDoubtIsSettledByTheChain(t *testing.T) {
 				require.Contains(t, string(g.Result), "the same call with the same payment can be made again")
 				require.Equal(t, history.SaleUnknown, l.sales(t)[0].State)
 				knows = true
-				l.paywall.confirmTimeout = 10 * time.Second
+				l.paywall.confirmTimeout = time.Minute
 				g = l.call(t, nil, shown)
 			}
 			require.Equal(t, product, g.text, "%s", g.Result)
@@ -388,7 +388,7 @@ func TestBuyerLeaves(t *testing.T) {
 	require.Error(t, err)
 	require.Eventually(t, func() bool {
 		return l.sales(t)[0].State == history.SaleFailed
-	}, 5*time.Second, 5*time.Millisecond)
+	}, time.Minute, 5*time.Millisecond)
 	require.Empty(t, l.Settlements())
 
 	ctx, leave = context.WithCancel(t.Context())
@@ -399,7 +399,7 @@ func TestBuyerLeaves(t *testing.T) {
 	require.Error(t, err)
 	require.Eventually(t, func() bool {
 		return l.sales(t)[0].State == history.SaleSettled
-	}, 5*time.Second, 5*time.Millisecond)
+	}, time.Minute, 5*time.Millisecond)
 	require.Equal(t, product, l.call(t, nil, shown).text)
 	require.Len(t, l.Settlements(), 1)
 }

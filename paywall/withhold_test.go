@@ -43,7 +43,7 @@ func (l *listener) all(t *testing.T) (all string) {
 		all, came = strings.CutSuffix("; "+strings.Join(l.heard, "; "), "; 0/0 last<nil>")
 		all = strings.TrimPrefix(all, "; ")
 		return came
-	}, 10*time.Second, time.Millisecond)
+	}, time.Minute, time.Millisecond)
 	return all
 }
 

@@ -144,12 +144,12 @@ func TestAPaidCallOutlivesItsNeighbours(t *testing.T) {
 				answered := make(chan struct{})
 				go func() {
 					defer close(answered)
-					a, err = m.Present(within(t, 20*time.Second), Request{Method: CallTool, URL: s.URL +
+					a, err = m.Present(within(t, time.Minute), Request{Method: CallTool, URL: s.URL +
 						"#paid"}, x402.Attach("mcp", json.RawMessage(`{}`)))
 				}()
 				<-arrived
 				if c.call != nil {
-					_, refused := m.Ask(within(t, 10*time.Second), Request{Method: CallTool, URL: s.URL +
+					_, refused := m.Ask(within(t, time.Minute), Request{Method: CallTool, URL: s.URL +
 						"#neighbour"})
 					require.Equal(t, c.code, code(refused), "%v", refused)
 				} else {
@@ -159,7 +159,7 @@ func TestAPaidCallOutlivesItsNeighbours(t *testing.T) {
 					}
 					require.Eventually(t, func() bool {
 						return gets.Load() >= want
-					}, 10*time.Second, time.Millisecond)
+					}, time.Minute, time.Millisecond)
 					time.Sleep(50 * time.Millisecond) // the SDK ends the session for it
 				}
 				require.Zero(t, server.deleted.Load(), "the server would end the call with the session")
@@ -189,7 +189,7 @@ func TestClosingEndsACall(t *testing.T) {
 		<-arrived
 		assert.NoError(t, m.Close())
 	}()
-	_, err := m.Ask(within(t, 10*time.Second), Request{Method: CallTool, URL: s.URL + "#free"})
+	_, err := m.Ask(within(t, time.Minute), Request{Method: CallTool, URL: s.URL + "#free"})
 	require.Equal(t, x402.SessionTerminated, code(err), "%v", err)
 	s.CloseClientConnections()
 }
@@ -201,7 +201,7 @@ func TestARefusalToOpenASessionIsQuoted(t *testing.T) {
 		w.WriteHeader(http.StatusForbidden)
 		fmt.Fprint(w, `{"reason":"who are you"}`)
 	})
-	_, err := reach(t, Options{}, s.URL).Ask(within(t, 10*time.Second),
+	_, err := reach(t, Options{}, s.URL).Ask(within(t, time.Minute),
 		Request{Method: CallTool, URL: s.URL + "#free"})
 	require.Equal(t, x402.ServerUnavailable, code(err), "%v", err)
 	details := x402.AsError(err).Details
@@ -232,7 +232,7 @@ func TestARefusalIsNotTheEndOfASession(t *testing.T) {
 	m := reach(t, Options{}, s.URL)
 	ask := func(code int) error {
 		status.Store(int64(code))
-		_, err := m.Ask(within(t, 10*time.Second), Request{Method: CallTool, URL: s.URL + "#free"})
+		_, err := m.Ask(within(t, time.Minute), Request{Method: CallTool, URL: s.URL + "#free"})
 		return err
 	}
 	require.NoError(t, ask(200))
@@ -274,9 +274,9 @@ func TestARefusalOnTheOldWire(t *testing.T) {
 	t.Cleanup(s.CloseClientConnections)
 	m := reach(t, Options{}, s.URL)
 	q := Request{Method: CallTool, URL: s.URL + "/old#paid"}
-	_, err := m.Ask(within(t, 10*time.Second), q)
+	_, err := m.Ask(within(t, time.Minute), q)
 	require.Equal(t, x402.ServerUnavailable, code(err), "%v", err)
-	a, err := m.Present(within(t, 10*time.Second), q, x402.Attach("mcp", json.RawMessage(`{}`)))
+	a, err := m.Present(within(t, time.Minute), q, x402.Attach("mcp", json.RawMessage(`{}`)))
 	require.NoError(t, err)
 	require.Equal(t, http.StatusForbidden, a.Status)
 }
@@ -307,13 +307,13 @@ func TestPaidCallOutlivesRefusedList(t *testing.T) {
 			m := reach(t, Options{}, s.URL)
 			answered := make(chan error, 1)
 			go func() {
-				_, err := m.Present(within(t, 20*time.Second), Request{Method: CallTool, URL: s.URL +
+				_, err := m.Present(within(t, time.Minute), Request{Method: CallTool, URL: s.URL +
 					"#paid"},
 					aPayment)
 				answered <- err
 			}()
 			<-arrived
-			_, err := m.Tools(within(t, 10*time.Second), s.URL)
+			_, err := m.Tools(within(t, time.Minute), s.URL)
 			require.Error(t, err)
 			time.Sleep(50 * time.Millisecond) // for the SDK to end the session
 			assert.Zero(t, server.deleted.Load(), "the server would end the call with the session")

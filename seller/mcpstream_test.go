@@ -108,12 +108,12 @@ func TestBrokenStreamIsResumed(t *testing.T) {
 				if ends {
 					go func() {
 						<-arrived
-						_, err := m.Tools(within(t, 10*time.Second), s.URL)
+						_, err := m.Tools(within(t, time.Minute), s.URL)
 						assert.Error(t, err)
 						close(over)
 					}()
 				}
-				a, err := m.Present(within(t, 20*time.Second), Request{Method: CallTool, URL: s.URL +
+				a, err := m.Present(within(t, time.Minute), Request{Method: CallTool, URL: s.URL +
 					"#paid"}, aPayment)
 				if c.lost {
 					require.Equal(t, x402.SessionTerminated, code(err), "%v", err)
@@ -122,7 +122,7 @@ func TestBrokenStreamIsResumed(t *testing.T) {
 					require.JSONEq(t, `{"content":[{"type":"text","text":"bought"}]}`, string(a.Content))
 				}
 				if !ends {
-					_, err = m.Ask(within(t, 10*time.Second), Request{Method: CallTool, URL: s.URL + "#free"})
+					_, err = m.Ask(within(t, time.Minute), Request{Method: CallTool, URL: s.URL + "#free"})
 					require.NoError(t, err)
 					require.EqualValues(t, 1, server.opened.Load(), "the session lives")
 				}
@@ -158,14 +158,14 @@ func TestASessionOutlivesItsOwnStream(t *testing.T) {
 	news, err := m.Changes(s.URL)
 	require.NoError(t, err)
 	ask := func() {
-		_, err := m.Ask(within(t, 10*time.Second), Request{Method: CallTool, URL: s.URL + "#free"})
+		_, err := m.Ask(within(t, time.Minute), Request{Method: CallTool, URL: s.URL + "#free"})
 		require.NoError(t, err)
 	}
 	ask()
 	<-news // that it is open
 	select {
 	case <-news:
-	case <-within(t, 10*time.Second).Done():
+	case <-within(t, time.Minute).Done():
 		t.Fatal("the server's message did not arrive")
 	}
 	<-quiet
@@ -225,7 +225,7 @@ func TestAWholeAnswerCounts(t *testing.T) {
 			s := serve(t, server.ServeHTTP)
 			m := reach(t, Options{}, s.URL)
 			for range 2 {
-				a, err := m.Present(within(t, 10*time.Second), Request{Method: CallTool, URL: s.URL +
+				a, err := m.Present(within(t, time.Minute), Request{Method: CallTool, URL: s.URL +
 					"#paid"}, aPayment)
 				require.NoError(t, err)
 				require.Equal(t, http.StatusOK, a.Status)
@@ -252,11 +252,11 @@ func TestAPaidCallToARestartedServer(t *testing.T) {
 		}
 		s := serve(t, server.ServeHTTP)
 		m := reach(t, Options{}, s.URL)
-		_, err := m.Ask(within(t, 5*time.Second), Request{Method: CallTool, URL: s.URL + "#free"})
+		_, err := m.Ask(within(t, time.Minute), Request{Method: CallTool, URL: s.URL + "#free"})
 		require.NoError(t, err)
 		server.forgotten.Add(1)
 		for i, want := range []int{status, http.StatusOK} {
-			a, err := m.Present(within(t, 8*time.Second), Request{Method: CallTool, URL: s.URL + "#paid"},
+			a, err := m.Present(within(t, time.Minute), Request{Method: CallTool, URL: s.URL + "#paid"},
 				aPayment)
 			require.NoError(t, err)
 			require.Equal(t, want, a.Status)
@@ -296,13 +296,13 @@ func TestOnTheOldWireAPaidCallOutlivesItsNeighbours(t *testing.T) {
 		defer close(over)
 		<-arrived
 		for range 2 {
-			_, err := m.Ask(within(t, 5*time.Second), Request{Method: CallTool, URL: s.URL +
+			_, err := m.Ask(within(t, time.Minute), Request{Method: CallTool, URL: s.URL +
 				"/old#neighbour"})
 			assert.Equal(t, x402.ServerUnavailable, code(err), "%v", err)
 		}
-		_, _ = m.Present(within(t, 5*time.Second), Request{Method: Initialize, URL: s.URL + "/old"}, aPayment)
+		_, _ = m.Present(within(t, time.Minute), Request{Method: Initialize, URL: s.URL + "/old"}, aPayment)
 	}()
-	a, err := m.Present(within(t, 10*time.Second), Request{Method: CallTool, URL: s.URL + "/old#paid"},
+	a, err := m.Present(within(t, time.Minute), Request{Method: CallTool, URL: s.URL + "/old#paid"},
 		aPayment)
 	require.NoError(t, err)
 	require.Contains(t, string(a.Content), "bought")
