@@ -148,7 +148,7 @@ func leftBeforeTheHold(t *testing.T, leave func(*Call)) {
 	require.Error(t, <-first)
 	require.Equal(t, StatusPaid, (<-second).Status)
 	require.Equal(t, 1, b.chain.settlements())
-	require.Eventually(t, func() bool { return b.only(t).Waiter != "" }, time.Second, time.Millisecond)
+	require.Eventually(t, func() bool { return b.only(t).Waiter != "" }, time.Minute, time.Millisecond)
 }
 
 // What a late answer bought goes to the calls that were read a while after it, until it is delivered.

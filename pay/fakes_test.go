@@ -42,6 +42,7 @@ type chain struct {
 	mu      sync.Mutex
 	balance uint64
 	signed  int
+	asked   int             // what became of payments
 	settled map[string]bool // by nonce
 	dead    map[string]bool
 	down    bool
@@ -81,6 +82,7 @@ func (c *chain) Authorize(_ context.Context, o x402.Order) (x402.Authorization, 
 func (c *chain) Status(_ context.Context, e x402.Evidence) (x402.Status, error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
+	c.asked++
 	switch {
 	case c.down:
 		return x402.Status{}, errors.New("the node is down")

@@ -213,14 +213,17 @@ func TestAFloatForADearPayment(t *testing.T) {
 func TestAFloatThatNeverLeftIsBrought(t *testing.T) {
 	b, c := newFloatBench(t, honest)
 	c.lost = true
-	ctx, cancel := context.WithCancel(OnStage(t.Context(), func(s Stage, _ history.Payment) {}))
-	c.atSigning = func() { time.AfterFunc(100*time.Millisecond, cancel) }
-	_, err := b.Pay(ctx, get(testURL))
+	ctx, cancel := context.WithCancel(t.Context())
+	_, err := b.Pay(OnStage(ctx, func(s Stage, _ history.Payment) {
+		if s == StageFloat {
+			cancel()
+		}
+	}), get(testURL))
 	require.Error(t, err)
 	require.Equal(t, 1, c.signed)
 	require.Empty(t, b.seller.sent())
 	require.NoError(t, b.store.Close())
-	c.lost, c.atSigning = false, nil
+	c.lost = false
 
 	heir := openBench(t, b.home, b.chain, "10000", honest)
 	heir.withFloats(c)

@@ -65,8 +65,8 @@ func TestTheDeadlineHoldsWhileTheLedgerIsHeld(t *testing.T) {
 			b := newBench(t, "10000", honest)
 			b.Policy.Deadline = 1500 * time.Millisecond
 			var end func()
-			c.from(t, b, func() { end = b.hold(t) })
-			begun := time.Now()
+			var begun time.Time
+			c.from(t, b, func() { end, begun = b.hold(t), time.Now() })
 			r, err := b.Pay(t.Context(), get(testURL))
 			require.Less(t, time.Since(begun), bound)
 			if c.code == "" {

@@ -42,7 +42,10 @@ func TestAPaymentThatAHookRefuses(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			b := newBench(t, "10000", honest)
-			b.Policy.Deadline = time.Second
+			whole := b.Policy.Deadline
+			if name == "hangs" {
+				b.Policy.Deadline = 2 * time.Second
+			}
 			h := &hook{b: b, says: row.says}
 			b.Hooks, b.Transport = h, twoPrices{b.seller}
 			_, err := b.Pay(t.Context(), get(testURL))
@@ -57,7 +60,7 @@ func TestAPaymentThatAHookRefuses(t *testing.T) {
 			require.Equal(t, []any{history.Reserved, "api.example", "10000"}, []any{h.asked[0].State,
 				h.asked[0].Host, h.asked[0].Amount.String()}, "it is asked while the money is held")
 
-			h.says = func(context.Context, history.Payment) error { return nil }
+			h.says, b.Policy.Deadline = func(context.Context, history.Payment) error { return nil }, whole
 			r, err := b.Pay(t.Context(), get(testURL))
 			require.NoError(t, err)
 			require.Equal(t, StatusPaid, r.Status)

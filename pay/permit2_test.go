@@ -128,7 +128,7 @@ func TestAnApprovalByTransactionIsLetByTheOwner(t *testing.T) {
 	_, err = b.Pay(t.Context(), get(testURL))
 	require.NoError(t, err)
 	require.Equal(t, 1, p.signed)
-	soon, cancel := context.WithTimeout(t.Context(), time.Second)
+	soon, cancel := context.WithTimeout(t.Context(), time.Minute)
 	defer cancel()
 	end, err = b.transactions.begin(soon, testNetwork)
 	require.NoError(t, err, "the turn has ended with the payment")
