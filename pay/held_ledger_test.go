@@ -63,7 +63,7 @@ func TestTheDeadlineHoldsWhileTheLedgerIsHeld(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			b := newBench(t, "10000", honest)
-			b.Policy.Deadline = 1500 * time.Millisecond
+			b.Policy.Deadline = time.Second // and detachedWait twice for what is written then
 			var end func()
 			var begun time.Time
 			c.from(t, b, func() { end, begun = b.hold(t), time.Now() })
