@@ -11,7 +11,7 @@ import (
 	"x402-wallet/x402"
 )
 
-func serves(status int, text string) func(*scriptedSeller, string, uint64) (*seller.Answer, error) {
+func serves(status int, text string) script {
 	return func(s *scriptedSeller, nonce string, amount uint64) (*seller.Answer, error) {
 		a, err := honest(s, nonce, amount)
 		if err == nil {

@@ -302,7 +302,7 @@ func TestWhichVouchersWereCharged(t *testing.T) {
 // nothing.
 func TestADepositByTheSellersWord(t *testing.T) {
 	for name, c := range map[string]struct {
-		script      func(*scriptedSeller, string, uint64) (*seller.Answer, error)
+		script      script
 		dies        bool
 		holds, sure uint64
 	}{

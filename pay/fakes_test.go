@@ -107,6 +107,9 @@ func (c *chain) settle(nonce string, amount uint64) bool {
 
 func (c *chain) settlements() int { c.mu.Lock(); defer c.mu.Unlock(); return len(c.settled) }
 
+// script answers one payment.
+type script = func(s *scriptedSeller, nonce string, amount uint64) (*seller.Answer, error)
+
 // scriptedSeller is a scripted Transport. Each payment it gets is answered by the script.
 type scriptedSeller struct {
 	t                     testing.TB
@@ -117,7 +120,7 @@ type scriptedSeller struct {
 	header                string            // of the challenge
 	seed                  bool              // it is the form in which the wallet settles
 	rewrite               *strings.Replacer // of the challenge; nil: none
-	script                func(s *scriptedSeller, nonce string, amount uint64) (*seller.Answer, error)
+	script                script
 
 	mu       sync.Mutex
 	asked    int
@@ -179,7 +182,7 @@ func (s *scriptedSeller) Present(ctx context.Context, r seller.Request, with x40
 func (s *scriptedSeller) present(r seller.Request, name, value string) (*seller.Answer, error) {
 	s.mu.Lock()
 	s.payments, s.paid = append(s.payments, name+": "+value), r.URL
-	script := s.script
+	answer := s.script
 	s.mu.Unlock()
 	var nonce string
 	var amount uint64
@@ -193,7 +196,7 @@ func (s *scriptedSeller) present(r seller.Request, name, value string) (*seller.
 	} else {
 		nonce = value // a proof
 	}
-	return script(s, nonce, amount)
+	return answer(s, nonce, amount)
 }
 
 func (s *scriptedSeller) sent() []string {
@@ -280,23 +283,21 @@ type bench struct {
 	home    string
 }
 
-func newBench(t testing.TB, price string, script func(*scriptedSeller, string, uint64) (*seller.Answer,
-	error)) *bench {
+func newBench(t testing.TB, price string, answers script) *bench {
 	t.Helper()
 	home := t.TempDir()
 	require.NoError(t, history.Create(t.Context(), home, history.Options{}))
-	return openBench(t, home, newChain(1_000_000), price, script)
+	return openBench(t, home, newChain(1_000_000), price, answers)
 }
 
 // openBench is another process on the same home and chain.
-func openBench(t testing.TB, home string, c *chain, price string, script func(*scriptedSeller, string,
-	uint64) (*seller.Answer, error)) *bench {
+func openBench(t testing.TB, home string, c *chain, price string, answers script) *bench {
 	t.Helper()
 	store, err := history.Open(t.Context(), home, history.Options{})
 	require.NoError(t, err)
 	t.Cleanup(func() { store.Close() })
 	b := &bench{chain: c, store: store, home: home,
-		seller:  &scriptedSeller{t: t, chain: c, price: price, header: "PAYMENT-REQUIRED", script: script},
+		seller:  &scriptedSeller{t: t, chain: c, price: price, header: "PAYMENT-REQUIRED", script: answers},
 		settler: &settler{chain: c, outcome: facilitator.Settled}}
 	b.Engine = &Engine{
 		Rules: budget.Rules{PerCall: 1_000_000, Day: 10_000_000, Month: 100_000_000,

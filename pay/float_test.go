@@ -13,7 +13,6 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"x402-wallet/history"
-	"x402-wallet/seller"
 	"x402-wallet/x402"
 	"x402-wallet/x402/money"
 )
@@ -137,9 +136,8 @@ func (c *ownersChain) Status(ctx context.Context, e x402.Evidence) (x402.Status,
 }
 
 // newFloatBench is an agent that has nothing, and an owner who lets 100,000 of 1,000,000 be taken.
-func newFloatBench(t *testing.T, script func(*scriptedSeller, string, uint64) (*seller.Answer,
-	error)) (*bench, *ownersChain) {
-	b := newBench(t, "10000", script)
+func newFloatBench(t *testing.T, answers script) (*bench, *ownersChain) {
+	b := newBench(t, "10000", answers)
 	b.chain.balance = 0
 	session := money.Dollars(1_000_000) // else what may be taken at its start is its cap
 	b.Rules.Session = &session

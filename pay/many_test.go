@@ -24,7 +24,7 @@ type street struct {
 	mu    sync.Mutex
 	price map[string]string // by URL; "": scriptedSeller's
 	asks  map[string]func(ctx context.Context) (*seller.Answer, error)
-	pays  map[string]func(s *scriptedSeller, nonce string, amount uint64) (*seller.Answer, error)
+	pays  map[string]script
 	busy  int // sellers that are being asked
 	most  int // of these at a time
 }
@@ -72,7 +72,7 @@ func onStreet(t *testing.T) (*bench, *street) {
 	b := newBench(t, "10000", honest)
 	s := &street{scriptedSeller: b.seller, price: map[string]string{},
 		asks: map[string]func(context.Context) (*seller.Answer, error){},
-		pays: map[string]func(*scriptedSeller, string, uint64) (*seller.Answer, error){}}
+		pays: map[string]script{}}
 	b.Transport = s
 	return b, s
 }

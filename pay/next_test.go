@@ -9,7 +9,6 @@ import (
 
 	"x402-wallet/budget"
 	"x402-wallet/history"
-	"x402-wallet/seller"
 	"x402-wallet/x402"
 	"x402-wallet/x402/money"
 )
@@ -108,11 +107,11 @@ func TestWhatIsShort(t *testing.T) {
 // As long as a signed payment can be settled the same call brings it again; when it has expired nobody is
 // told so, but what really happens then.
 func TestWhatIsHeldHasANextStep(t *testing.T) {
-	for name, script := range map[string]func(*scriptedSeller, string, uint64) (*seller.Answer, error){
+	for name, answers := range map[string]script{
 		"rejected": refuses("no"), "no answer": silent, "unreachable": unreachable,
 	} {
 		t.Run(name, func(t *testing.T) {
-			b := newBench(t, "10000", script)
+			b := newBench(t, "10000", answers)
 			_, err := b.Pay(t.Context(), get(testURL))
 			e := x402.AsError(err)
 			next, ends := e.NextStep(), b.only(t).Evidence.ExpiresAt.Add(maxSkew)

@@ -321,47 +321,31 @@ func TestRefusalsSignNothingAndHoldNothing(t *testing.T) {
 		"maxAmount in dollars": {func(_ *bench, q *Request) {
 			q.MaxAmount = "$0.009999"
 		}, x402.AmountExceedsMax},
-		"maxAmount that is none": {func(_ *bench, q *Request) {
-			q.MaxAmount = "-1"
-		}, x402.InvalidArgument},
-		"maxAmount in hex": {func(_ *bench, q *Request) {
-			q.MaxAmount = "0x10"
-		}, x402.InvalidArgument},
+		"maxAmount that is none": {func(_ *bench, q *Request) { q.MaxAmount = "-1" }, x402.InvalidArgument},
+		"maxAmount in hex":       {func(_ *bench, q *Request) { q.MaxAmount = "0x10" }, x402.InvalidArgument},
 		"session spent": {func(b *bench, _ *Request) {
 			var none money.Dollars
 			b.Rules.Session = &none
 		}, x402.BudgetExceeded},
-		"per call": {func(b *bench, _ *Request) {
-			b.Rules.PerCall = 9_999
-		}, x402.BudgetExceeded},
+		"per call": {func(b *bench, _ *Request) { b.Rules.PerCall = 9_999 }, x402.BudgetExceeded},
 		"above approval": {func(b *bench, _ *Request) {
 			b.Rules.ApproveAbove = 9_999
 		}, x402.ApprovalRequired},
-		"rate": {func(b *bench, _ *Request) { b.Rules.Rate = 0 }, x402.RateLimited},
-		"no funds": {func(b *bench, _ *Request) {
-			b.chain.balance = 9_999
-		}, x402.InsufficientFunds},
-		"node down": {func(b *bench, _ *Request) { b.chain.down = true }, x402.RPCError},
-		"unknown asset": {func(b *bench, _ *Request) {
-			b.Assets = &x402.Registry{}
-		}, x402.UntrustedAsset},
+		"rate":          {func(b *bench, _ *Request) { b.Rules.Rate = 0 }, x402.RateLimited},
+		"no funds":      {func(b *bench, _ *Request) { b.chain.balance = 9_999 }, x402.InsufficientFunds},
+		"node down":     {func(b *bench, _ *Request) { b.chain.down = true }, x402.RPCError},
+		"unknown asset": {func(b *bench, _ *Request) { b.Assets = &x402.Registry{} }, x402.UntrustedAsset},
 		"a token that is no dollar, without a rate": {func(b *bench, _ *Request) {
 			usdc, _ := b.Assets.Named("eip155:84532", "")
 			usdc.USD = 0
 			b.Assets = x402.NewRegistry([]x402.AssetInfo{usdc})
 		}, x402.UntrustedAsset},
-		"another network": {func(_ *bench, q *Request) {
-			q.Network = "solana"
-		}, x402.InvalidRequirement},
-		"unknown network": {func(_ *bench, q *Request) {
-			q.Network = "atlantis"
-		}, x402.InvalidArgument},
+		"another network": {func(_ *bench, q *Request) { q.Network = "solana" }, x402.InvalidRequirement},
+		"unknown network": {func(_ *bench, q *Request) { q.Network = "atlantis" }, x402.InvalidArgument},
 		"denied host": {func(b *bench, _ *Request) {
 			b.Rules.DenyHosts = []string{"api.example"}
 		}, x402.PolicyDenied},
-		"no scheme": {func(b *bench, _ *Request) {
-			b.Policy.Schemes = nil
-		}, x402.InvalidRequirement},
+		"no scheme": {func(b *bench, _ *Request) { b.Policy.Schemes = nil }, x402.InvalidRequirement},
 	} {
 		t.Run(name, func(t *testing.T) {
 			b := newBench(t, "10000", honest)

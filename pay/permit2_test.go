@@ -56,9 +56,8 @@ const (
 		`"accepts"`
 )
 
-func newPermitBench(t *testing.T, script func(*scriptedSeller, string, uint64) (*seller.Answer, error),
-	rewrite ...string) (*bench, *permits) {
-	b := newBench(t, "1000", script)
+func newPermitBench(t *testing.T, answers script, rewrite ...string) (*bench, *permits) {
+	b := newBench(t, "1000", answers)
 	p := &permits{chain: b.chain}
 	b.seller.rewrite = strings.NewReplacer(rewrite...)
 	b.Policy.Schemes = []string{x402.Exact, x402.Permit2, x402.Upto}
@@ -154,7 +153,7 @@ func TestAPermitRefusedThoughSettledIsSettled(t *testing.T) {
 
 const asksUpto = `"extra":{"facilitatorAddress":"0x1111111111111111111111111111111111111111",`
 
-func says(amount string) func(*scriptedSeller, string, uint64) (*seller.Answer, error) {
+func says(amount string) script {
 	return func(s *scriptedSeller, nonce string, ceiling uint64) (*seller.Answer, error) {
 		transaction := ""
 		if amount != "0" {
@@ -272,10 +271,7 @@ func TestAStrangeFacilitatorAsks(t *testing.T) {
 
 // The wallet brings no upto payment to a facilitator itself: it would be charged all that was signed for.
 func TestTheWalletDoesNotSettleUpto(t *testing.T) {
-	b, p := newPermitBench(t, func(s *scriptedSeller, _ string, _ uint64) (*seller.Answer,
-		error) {
-		return s.asks(), nil
-	},
+	b, p := newPermitBench(t, asksAgain,
 		`"exact"`, `"upto"`, `"extra":{`, asksUpto)
 	p.allowance = 1000
 	b.seller.header = "X-PAYMENT-REQUIRED"

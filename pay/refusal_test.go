@@ -16,7 +16,7 @@ import (
 )
 
 // refuses answers 200 with a receipt that says no, as APIs do that always answer 200.
-func refuses(reason string) func(*scriptedSeller, string, uint64) (*seller.Answer, error) {
+func refuses(reason string) script {
 	return func(*scriptedSeller, string, uint64) (*seller.Answer, error) {
 		return &seller.Answer{Status: 200, Content: []byte("error: not paid"), ContentType: "text/plain",
 			Settlement: &x402.Settlement{ErrorReason: reason, Raw: json.RawMessage(`{"success":false}`)}}, nil
@@ -63,7 +63,7 @@ func TestARefusalDoesNotReplaceWhatWasBought(t *testing.T) {
 
 // Nor does another answer to the same payment, where its own answer carries it.
 func TestWhatWasGivenOutStays(t *testing.T) {
-	gives := func(text string) func(*scriptedSeller, string, uint64) (*seller.Answer, error) {
+	gives := func(text string) script {
 		return func(*scriptedSeller, string, uint64) (*seller.Answer, error) {
 			return &seller.Answer{Status: 200, Content: []byte(text), ContentType: "text/plain"}, nil
 		}

@@ -66,8 +66,8 @@ var attempts = map[string][]func(b *bench){
 	},
 }
 
-func answers(script func(*scriptedSeller, string, uint64) (*seller.Answer, error)) func(*bench) {
-	return func(b *bench) { b.seller.script = script }
+func answers(by script) func(*bench) {
+	return func(b *bench) { b.seller.script = by }
 }
 
 // servesSettled serves for a payment that was settled before.

@@ -49,9 +49,8 @@ func (v *vaultChain) Authorize(ctx context.Context, o x402.Order) (x402.Authoriz
 	return a, err
 }
 
-func newVaultBench(t *testing.T, script func(*scriptedSeller, string, uint64) (*seller.Answer,
-	error)) (*bench, *vaultChain) {
-	b := newBench(t, "10000", script)
+func newVaultBench(t *testing.T, answers script) (*bench, *vaultChain) {
+	b := newBench(t, "10000", answers)
 	v := &vaultChain{chain: b.chain, available: 50_000, perPayment: 20_000, lies: 1_000_000}
 	b.Vaults = v
 	return b, v
