@@ -436,15 +436,21 @@ func (d dated) Ask(ctx context.Context, r seller.Request) (*seller.Answer, error
 	return a, err
 }
 
-// The X-Payment-Required dialect: the wallet settles, then proves.
-func TestTheWalletSettles(t *testing.T) {
+// newSettlingBench is a bench whose seller asks in the X-Payment-Required dialect: the wallet settles, then
+// proves. The seller serves for proofs that begin in this way.
+func newSettlingBench(t *testing.T, served string) *bench {
 	b := newBench(t, "10000", func(_ *scriptedSeller, proof string, _ uint64) (*seller.Answer, error) {
-		if proof != "0xsettled" {
+		if !strings.HasPrefix(proof, served) {
 			return &seller.Answer{Status: 402}, nil
 		}
 		return &seller.Answer{Status: 200, Content: []byte("sunny")}, nil
 	})
 	b.seller.header, b.seller.seed = "X-Payment-Required", true
+	return b
+}
+
+func TestTheWalletSettles(t *testing.T) {
+	b := newSettlingBench(t, "0xsettled")
 	r, err := b.Pay(t.Context(), get(testURL))
 	require.NoError(t, err)
 	require.Equal(t, StatusPaid, r.Status)
@@ -456,10 +462,7 @@ func TestTheWalletSettles(t *testing.T) {
 }
 
 func TestAFacilitatorThatLeavesItOpenGetsTheSameBytesAgain(t *testing.T) {
-	b := newBench(t, "10000", func(*scriptedSeller, string, uint64) (*seller.Answer, error) {
-		return &seller.Answer{Status: 200, Content: []byte("sunny")}, nil
-	})
-	b.seller.header, b.seller.seed = "X-Payment-Required", true
+	b := newSettlingBench(t, "")
 	for outcome, want := range map[facilitator.Outcome]x402.Code{
 		facilitator.Unknown: x402.OutcomeUnknown, facilitator.Refused: x402.SettlementFailed,
 		facilitator.NotSent: x402.FacilitatorError,
@@ -484,13 +487,7 @@ func TestAFacilitatorThatLeavesItOpenGetsTheSameBytesAgain(t *testing.T) {
 // A facilitator that settles and names another transaction is not believed twice: the same call
 // shows the one that the chain knows.
 func TestTheSameCallShowsTheTransactionThatTheChainKnows(t *testing.T) {
-	b := newBench(t, "10000", func(_ *scriptedSeller, proof string, _ uint64) (*seller.Answer, error) {
-		if !strings.HasPrefix(proof, "0xchain") {
-			return &seller.Answer{Status: 402}, nil
-		}
-		return &seller.Answer{Status: 200, Content: []byte("sunny")}, nil
-	})
-	b.seller.header, b.seller.seed = "X-Payment-Required", true
+	b := newSettlingBench(t, "0xchain")
 	r, err := b.Pay(t.Context(), get(testURL))
 	require.NoError(t, err)
 	require.Equal(t, StatusUnserved, r.Status)
@@ -504,10 +501,7 @@ func TestTheSameCallShowsTheTransactionThatTheChainKnows(t *testing.T) {
 // A facilitator that says so and settled nothing holds its call no longer than the payment lives:
 // then the same call pays again.
 func TestTheSameCallPaysAgainWhenAClaimHasExpired(t *testing.T) {
-	b := newBench(t, "10000", func(*scriptedSeller, string, uint64) (*seller.Answer, error) {
-		return &seller.Answer{Status: 402}, nil
-	})
-	b.seller.header, b.seller.seed = "X-Payment-Required", true
+	b := newSettlingBench(t, "nothing")
 	_, err := b.Pay(t.Context(), get(testURL))
 	require.NoError(t, err)
 	first := b.only(t)
