@@ -326,14 +326,6 @@ func (p *payer) spendAll(t *testing.T, c *x402.Challenge) {
 	p.settle(t, r, p.signFor(t, c, r, time.Minute, nil))
 }
 
-// received asks the chain as the program does.
-func (p *payer) received(ctx context.Context, e x402.Evidence) (x402.Status, error) {
-	if x402.IsSolana(e.Network) {
-		return p.solana.Received(ctx, e)
-	}
-	return p.Received(ctx, e)
-}
-
 // settle brings a payment to the facilitator itself.
 func (p *payer) settle(t *testing.T, r x402.Requirement, payload json.RawMessage) {
 	t.Helper()

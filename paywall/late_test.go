@@ -15,7 +15,6 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"x402-wallet/history"
-	"x402-wallet/x402"
 )
 
 // named is a buyer's name for its payment.
@@ -60,10 +59,8 @@ func (f *forgetful) MoveSale(ctx context.Context, sale history.Sale) error {
 func TestASaleThatWasLeft(t *testing.T) {
 	book := &forgetful{SaleStore: ledger, dies: true}
 	l := newLab(t, func(l *lab, o *Options) {
+		asking(l, o)
 		o.Store = book
-		o.Received = func(ctx context.Context, e x402.Evidence) (x402.Status, error) {
-			return l.payer.received(ctx, e)
-		}
 	})
 	c := l.call(t, nil, nil).challenge()
 	shown := meta(c, l.payer.sign(t, c, 0, named))

@@ -275,7 +275,7 @@ func TestDoubtIsSettledByTheChain(t *testing.T) {
 					if !knows {
 						return x402.Status{State: x402.Open}, nil
 					}
-					return l.payer.received(ctx, e)
+					return l.payer.Received(ctx, e)
 				}
 			})
 			l.paywall.confirmTimeout = 300 * time.Millisecond

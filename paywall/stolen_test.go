@@ -22,7 +22,7 @@ const accomplice = "0x857b06519E91e3A54538791bDbb0E22373e36b66"
 // asking lets the paywall ask the chain, as the program does.
 func asking(l *lab, o *Options) {
 	o.Received = func(ctx context.Context, e x402.Evidence) (x402.Status, error) {
-		return l.payer.received(ctx, e)
+		return l.payer.Received(ctx, e)
 	}
 }
 
@@ -231,7 +231,7 @@ func TestASaleThatWasLeftAndStolen(t *testing.T) {
 		o.Store = book
 		o.Received = func(ctx context.Context, e x402.Evidence) (x402.Status, error) {
 			asked++
-			return l.payer.received(ctx, e)
+			return l.payer.Received(ctx, e)
 		}
 		o.Facilitators = told{newFacilitators(l.Sandbox), func(settling) facilitator.Result {
 			book.dies = true // before a word of it came back
