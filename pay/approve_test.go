@@ -79,8 +79,7 @@ func TestDeniedIsDeclined(t *testing.T) {
 	id := b.askedFor(t, get(testURL))
 	_, err := b.store.Deny(t.Context(), id, "owner")
 	require.NoError(t, err)
-	_, err = b.Pay(t.Context(), get(testURL))
-	e := code(t, x402.ApprovalDeclined, err)
+	e := b.mustRefuse(t, x402.ApprovalDeclined, testURL)
 	require.NotContains(t, e.Hint+e.Message, "approve "+id, "an agent is not shown how to lift a denial")
 	require.Zero(t, b.chain.signed)
 }
@@ -133,8 +132,7 @@ func TestAnUnsealedApprovalOfAnotherProcessIsRefused(t *testing.T) {
 	require.Equal(t, id, b.askedFor(t, get(testURL)))
 	require.Zero(t, b.chain.signed)
 	require.NoError(t, b.Accept(t.Context(), id, "client"))
-	_, err = b.Pay(t.Context(), get(testURL))
-	require.NoError(t, err)
+	b.mustPay(t, testURL)
 }
 
 // A hundred calls, one approval, one payment.
@@ -165,8 +163,7 @@ func TestAHundredCallsShareOneApproval(t *testing.T) {
 func TestNoQuestionWithoutMoney(t *testing.T) {
 	b := strict(t)
 	b.chain.balance = 9_999
-	_, err := b.Pay(t.Context(), get(testURL))
-	code(t, x402.InsufficientFunds, err)
+	b.mustRefuse(t, x402.InsufficientFunds, testURL)
 	list, err := b.store.Approvals(t.Context())
 	require.NoError(t, err)
 	require.Empty(t, list)
@@ -188,8 +185,7 @@ func (f frozenMeanwhile) Authorize(ctx context.Context, o x402.Order) (x402.Auth
 func TestFrozenBetweenHoldAndSending(t *testing.T) {
 	b := newBench(t, "10000", honest)
 	b.Schemes = map[SchemeKey]Scheme{exactEVM: frozenMeanwhile{b.chain, b}}
-	_, err := b.Pay(t.Context(), get(testURL))
-	e := code(t, x402.WalletFrozen, err)
+	e := b.mustRefuse(t, x402.WalletFrozen, testURL)
 	require.Empty(t, e.Spent)
 	require.Empty(t, b.seller.sent(), "nothing left")
 	require.Equal(t, history.Failed, b.only(t).State, "and nothing is held")
@@ -197,13 +193,11 @@ func TestFrozenBetweenHoldAndSending(t *testing.T) {
 	estimate, err := b.Estimate(t.Context(), get(testURL))
 	require.NoError(t, err)
 	require.Equal(t, x402.WalletFrozen, estimate.Options[0].Code)
-	_, err = b.Pay(t.Context(), get(testURL))
-	code(t, x402.WalletFrozen, err)
+	b.mustRefuse(t, x402.WalletFrozen, testURL)
 	_, err = b.store.Unfreeze(t.Context(), nil)
 	require.NoError(t, err)
 	b.Schemes = map[SchemeKey]Scheme{exactEVM: b.chain}
-	_, err = b.Pay(t.Context(), get(testURL))
-	require.NoError(t, err)
+	b.mustPay(t, testURL)
 }
 
 // What was signed before does not go out while its account is frozen: neither once more, nor for
@@ -223,14 +217,12 @@ func TestNothingSignedGoesOutWhileFrozen(t *testing.T) {
 			b.seller.script, b.Guard = honest, historytest.Guard{Store: b.store}
 			require.NoError(t, b.store.Freeze(t.Context(), history.Freeze{Network: p.Network,
 				Account: p.Source, By: "agent", Why: "stop"}))
-			_, err = b.Pay(t.Context(), get(testURL))
-			e := code(t, x402.WalletFrozen, err)
+			e := b.mustRefuse(t, x402.WalletFrozen, testURL)
 			require.Equal(t, []any{p.ID, "10000"}, []any{e.PaymentID, e.Spent}, "it is held")
 			require.Len(t, b.seller.sent(), sent)
 			_, err = b.store.Unfreeze(t.Context(), nil)
 			require.NoError(t, err)
-			r, err := b.Pay(t.Context(), get(testURL))
-			require.NoError(t, err)
+			r := b.mustPay(t, testURL)
 			require.Equal(t, p.ID, r.PaymentID)
 		})
 	}
@@ -260,13 +252,12 @@ func TestWhatIsSettledByWordAloneDoesNotGoOutWhileFrozen(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			b := newBench(t, "10000", unserved)
-			r, err := b.Pay(t.Context(), get(testURL))
-			require.NoError(t, err)
+			r := b.mustPay(t, testURL)
 			require.Equal(t, StatusUnserved, r.Status)
 			p := b.only(t)
 			require.Equal(t, history.Settled, p.State)
 			c.spoil(b, p)
-			_, err = b.Pay(t.Context(), get(testURL))
+			_, err := b.Pay(t.Context(), get(testURL))
 			if c.code == "" {
 				require.NoError(t, err)
 				require.Len(t, b.seller.sent(), 2)
@@ -288,8 +279,7 @@ func TestTheBreakerLasts(t *testing.T) {
 		_, err := b.Pay(t.Context(), q)
 		code(t, x402.OutcomeUnknown, err)
 	}
-	_, err := b.Pay(t.Context(), get(testURL+"?new"))
-	code(t, x402.WalletFrozen, err)
+	b.mustRefuse(t, x402.WalletFrozen, testURL+"?new")
 	list, err := b.store.Freezes(t.Context())
 	require.NoError(t, err)
 	require.Len(t, list, 1)
@@ -305,10 +295,8 @@ func TestTheBreakerLasts(t *testing.T) {
 		_, err := b.Pay(t.Context(), q)
 		require.NoError(t, err, "what is paid is fetched")
 	}
-	_, err = b.Pay(t.Context(), get(testURL+"?new"))
-	code(t, x402.WalletFrozen, err)
+	b.mustRefuse(t, x402.WalletFrozen, testURL+"?new")
 	_, err = b.store.Unfreeze(t.Context(), nil)
 	require.NoError(t, err)
-	_, err = b.Pay(t.Context(), get(testURL+"?new"))
-	require.NoError(t, err)
+	b.mustPay(t, testURL+"?new")
 }

@@ -311,12 +311,12 @@ func TestADepositByTheSellersWord(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			b := newBench(t, "1000", c.script)
-			_, err := b.Pay(t.Context(), get(testURL))
-			require.NoError(t, err)
+			b.mustPay(t, testURL)
 			p := b.only(t)
 			book := history.BatchBook{Deposit: &history.BatchOpen{Payment: p.ID, Amount: units(1000)}}
 			update := func(holds, sure uint64) {
 				t.Helper()
+				var err error
 				_, book, err = b.updateBook(t.Context(), history.Channel{}, book)
 				require.NoError(t, err)
 				require.Equal(t, []money.Amount{units(holds), units(sure)},
@@ -327,7 +327,7 @@ func TestADepositByTheSellersWord(t *testing.T) {
 			update(1000, 0)
 			b.chain.dead[p.Evidence.Nonce] = c.dies
 			b.later()
-			_, err = b.Reconcile(t.Context())
+			_, err := b.Reconcile(t.Context())
 			require.NoError(t, err)
 			update(c.holds, c.sure)
 			update(c.holds, c.sure)
@@ -411,8 +411,7 @@ func channelBench(t *testing.T) *bench {
 		return &seller.Answer{Status: 200, Content: []byte("sunny"), ContentType: "text/plain",
 			Settlement: &x402.Settlement{Success: true, Raw: json.RawMessage(`{"success":true}`)}}, nil
 	}
-	r, err := b.Pay(t.Context(), get(testURL))
-	require.NoError(t, err)
+	r := b.mustPay(t, testURL)
 	b.Delivered(t.Context(), r.Status, r.PaymentID)
 	require.Equal(t, units(100_000), b.only(t).Amount)
 	s.price, s.least = "190000", "1"

@@ -117,8 +117,7 @@ func TestDigests(t *testing.T) {
 // A challenge is good for one payment, and of two that a seller offers in both languages one is answered.
 func TestOneOfMPPAndX402(t *testing.T) {
 	b := newCharging(t, `, realm="api.example"`, true)
-	r, err := b.Pay(t.Context(), get(testURL))
-	require.NoError(t, err)
+	r := b.mustPay(t, testURL)
 	require.Equal(t, "1000", r.AmountPaid.String())
 	require.Equal(t, x402.Exact, b.only(t).Scheme)
 	require.Equal(t, uint64(999_000), b.chain.balance)

@@ -318,6 +318,21 @@ func openBench(t testing.TB, home string, c *chain, price string, answers script
 
 func get(url string) Request { return Request{Request: seller.Request{Method: "GET", URL: url}} }
 
+// mustPay makes a call that has to be answered.
+func (b *bench) mustPay(t *testing.T, url string) Result {
+	t.Helper()
+	r, err := b.Pay(t.Context(), get(url))
+	require.NoError(t, err)
+	return r
+}
+
+// mustRefuse makes a call that has to end with this code.
+func (b *bench) mustRefuse(t *testing.T, want x402.Code, url string) *x402.Error {
+	t.Helper()
+	_, err := b.Pay(t.Context(), get(url))
+	return code(t, want, err)
+}
+
 func (b *bench) only(t *testing.T) history.Payment {
 	t.Helper()
 	list, _, _, err := b.store.List(t.Context(), history.Filter{Limit: 100})

@@ -170,8 +170,7 @@ func (b *bench) floats(t *testing.T) (list []history.Payment) {
 func TestAFloatIsTakenWhenItIsNeeded(t *testing.T) {
 	b, c := newFloatBench(t, honest)
 	for i := range 5 {
-		_, err := b.Pay(t.Context(), get(testURL+"?"+strconv.Itoa(i)))
-		require.NoError(t, err)
+		b.mustPay(t, testURL+"?"+strconv.Itoa(i))
 	}
 	floats := b.floats(t)
 	require.Len(t, floats, 1)
@@ -184,13 +183,11 @@ func TestAFloatIsTakenWhenItIsNeeded(t *testing.T) {
 	require.Equal(t, money.Dollars(50_000), facts.Used.Day.Total(), "the payments, and not the float")
 
 	b.seller.price = "80000" // more than is left: 50,000
-	_, err = b.Pay(t.Context(), get(testURL+"?dear"))
-	require.True(t, x402.HasCode(err, x402.DelegationExhausted), "%v", err)
-	require.Equal(t, money.NewAmount(30_000), x402.AsError(err).Details["short"])
+	e := b.mustRefuse(t, x402.DelegationExhausted, testURL+"?dear")
+	require.Equal(t, money.NewAmount(30_000), e.Details["short"])
 	require.Len(t, b.floats(t), 1)
 	b.seller.price = "50000" // all of it
-	_, err = b.Pay(t.Context(), get(testURL+"?most"))
-	require.NoError(t, err)
+	b.mustPay(t, testURL+"?most")
 	require.Len(t, b.floats(t), 2)
 	require.Zero(t, c.approved)
 }
@@ -200,8 +197,7 @@ func TestAFloatForADearPayment(t *testing.T) {
 	b, c := newFloatBench(t, honest)
 	b.chain.balance = 1_000
 	b.seller.price = "90000"
-	_, err := b.Pay(t.Context(), get(testURL))
-	require.NoError(t, err)
+	b.mustPay(t, testURL)
 	require.Equal(t, money.NewAmount(89_000), b.floats(t)[0].Amount)
 	require.EqualValues(t, 11_000, c.approved)
 }
@@ -225,8 +221,7 @@ func TestAFloatThatNeverLeftIsBrought(t *testing.T) {
 
 	heir := openBench(t, b.home, b.chain, "10000", honest)
 	heir.withFloats(c)
-	_, err = heir.Pay(t.Context(), get(testURL))
-	require.NoError(t, err)
+	heir.mustPay(t, testURL)
 	require.Equal(t, 1, c.signed, "the same bytes")
 	require.Len(t, c.transactions, 1)
 	floats := heir.floats(t)
@@ -239,8 +234,7 @@ func TestAnErrorEndsNoFloat(t *testing.T) {
 	b, c := newFloatBench(t, honest)
 	b.later() // by our own clocks it could be over
 	c.errs = 2
-	_, err := b.Pay(t.Context(), get(testURL))
-	require.NoError(t, err)
+	b.mustPay(t, testURL)
 	require.Equal(t, 1, c.signed)
 	require.Equal(t, history.Settled, b.floats(t)[0].State)
 }
@@ -254,8 +248,7 @@ func TestTheOwnerTakesItBackMeanwhile(t *testing.T) {
 		defer c.mu.Unlock()
 		c.approved = 0
 	}
-	_, err := b.Pay(t.Context(), get(testURL))
-	require.True(t, x402.HasCode(err, x402.DelegationExhausted), "%v", err)
+	b.mustRefuse(t, x402.DelegationExhausted, testURL)
 	require.Zero(t, b.chain.signed)
 	require.Equal(t, 1, c.signed)
 	facts, err := b.BudgetFacts(t.Context())
@@ -272,12 +265,10 @@ func TestAFrozenOwnersAccount(t *testing.T) {
 	b, c := newFloatBench(t, honest)
 	require.NoError(t, b.store.Freeze(t.Context(), history.Freeze{Network: testNetwork, Account: testOwner,
 		By: "owner", Why: "test"}))
-	_, err := b.Pay(t.Context(), get(testURL))
-	require.True(t, x402.HasCode(err, x402.WalletFrozen), "%v", err)
+	b.mustRefuse(t, x402.WalletFrozen, testURL)
 	require.Zero(t, c.signed)
 	b.chain.balance = 10_000
-	_, err = b.Pay(t.Context(), get(testURL))
-	require.NoError(t, err)
+	b.mustPay(t, testURL)
 }
 
 // A float that was signed before the owner's account was frozen is not brought to the chain until that is
@@ -296,16 +287,14 @@ func TestASignedFloatIsNotBroughtFromAFrozenAccount(t *testing.T) {
 	c.lost = false
 	require.NoError(t, b.store.Freeze(t.Context(), history.Freeze{Network: testNetwork, Account: testOwner,
 		By: "owner", Why: "test"}))
-	_, err = b.Pay(t.Context(), get(testURL))
-	require.True(t, x402.HasCode(err, x402.WalletFrozen), "%v", err)
+	b.mustRefuse(t, x402.WalletFrozen, testURL)
 	require.Len(t, c.sent, 1)
 	require.EqualValues(t, 1_000_000, c.owners)
 
 	// it had reached another node, and brings less than is asked next
 	require.NoError(t, c.SendPull(t.Context(), testNetwork, b.floats(t)[0].Payload))
 	b.seller.price = "60000"
-	_, err = b.Pay(t.Context(), get(testURL+"?dear"))
-	require.True(t, x402.HasCode(err, x402.WalletFrozen), "%v", err)
+	b.mustRefuse(t, x402.WalletFrozen, testURL+"?dear")
 	require.Len(t, b.floats(t), 1)
 	require.Equal(t, history.Settled, b.floats(t)[0].State)
 }
@@ -316,8 +305,7 @@ func TestAFloatWhereTheVaultIsRefused(t *testing.T) {
 	b.Vaults = &vaultChain{chain: b.chain, available: 50_000, perPayment: 20_000, lies: 1_000_000}
 	b.Engine.noteRefusal(history.Payment{Host: "api.example", Network: testNetwork, Source: testVault},
 		x402.PaymentRejected)
-	_, err := b.Pay(t.Context(), get(testURL))
-	require.NoError(t, err)
+	b.mustPay(t, testURL)
 	require.Equal(t, 1, c.signed)
 	require.EqualValues(t, 40_000, b.chain.balance)
 }

@@ -48,8 +48,7 @@ func TestAPaymentThatAHookRefuses(t *testing.T) {
 			}
 			h := &hook{b: b, says: row.says}
 			b.Hooks, b.Transport = h, twoPrices{b.seller}
-			_, err := b.Pay(t.Context(), get(testURL))
-			e := code(t, row.code, err)
+			e := b.mustRefuse(t, row.code, testURL)
 			require.Empty(t, e.PaymentID, "nothing is spent")
 			p := b.only(t)
 			require.Equal(t, history.Failed, p.State, "the hold is gone")
@@ -61,8 +60,7 @@ func TestAPaymentThatAHookRefuses(t *testing.T) {
 				h.asked[0].Host, h.asked[0].Amount.String()}, "it is asked while the money is held")
 
 			h.says, b.Policy.Deadline = func(context.Context, history.Payment) error { return nil }, whole
-			r, err := b.Pay(t.Context(), get(testURL))
-			require.NoError(t, err)
+			r := b.mustPay(t, testURL)
 			require.Equal(t, StatusPaid, r.Status)
 			require.Len(t, h.asked, 2, "once for each payment")
 			require.Equal(t, 2, h.woken)
@@ -76,7 +74,6 @@ func TestNoHookOfUnsealedRules(t *testing.T) {
 	h := &hook{b: b, says: func(context.Context, history.Payment) error { return nil }}
 	b.Hooks = h
 	b.Guard = unsealedNow{b.Guard}
-	_, err := b.Pay(t.Context(), get(testURL))
-	code(t, x402.PolicyUnsealed, err)
+	b.mustRefuse(t, x402.PolicyUnsealed, testURL)
 	require.Empty(t, h.asked)
 }

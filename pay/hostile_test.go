@@ -51,8 +51,7 @@ func (m menu) Ask(context.Context, seller.Request) (*seller.Answer, error) {
 func TestTheCheapestIsPaid(t *testing.T) {
 	b := newBench(t, "10000", honest)
 	b.Transport = menu{b.seller, testURL, []string{"900000", "3000", "1000", "2000"}}
-	r, err := b.Pay(t.Context(), get(testURL))
-	require.NoError(t, err)
+	r := b.mustPay(t, testURL)
 	require.Equal(t, "1000", r.AmountPaid.String())
 	require.Equal(t, uint64(999_000), b.chain.balance)
 	require.Equal(t, "1000", b.only(t).Amount.String())
@@ -95,8 +94,7 @@ func TestOneQuestionOneDecision(t *testing.T) {
 	b := newBench(t, "10000", honest)
 	fickle := &raises{scriptedSeller: b.seller}
 	b.Transport = fickle
-	r, err := b.Pay(t.Context(), get(testURL))
-	require.NoError(t, err)
+	r := b.mustPay(t, testURL)
 	require.Equal(t, 1, b.seller.asked)
 	require.Equal(t, "10001", r.AmountPaid.String())
 	p := b.only(t)
@@ -198,8 +196,7 @@ func (s sayback) Ask(_ context.Context, r seller.Request) (*seller.Answer, error
 func TestSecretsSaidBackAreNotKept(t *testing.T) {
 	b := newBench(t, "10000", honest)
 	b.Transport = sayback{b.seller}
-	_, err := b.Pay(t.Context(), get(testURL+"?city=Oslo&api_key=hunter2"))
-	require.NoError(t, err)
+	b.mustPay(t, testURL+"?city=Oslo&api_key=hunter2")
 	p := b.only(t)
 	require.NotContains(t, string(p.Payload)+string(p.Requirement), "hunter2")
 	require.Contains(t, string(p.Requirement),
@@ -275,8 +272,7 @@ func TestThousandsOfOpenPayments(t *testing.T) {
 	b := newBench(t, "10000", func(*scriptedSeller, string, uint64) (*seller.Answer, error) {
 		return nil, &seller.SendError{Sent: true, Err: errors.New("cut")}
 	})
-	_, err := b.Pay(t.Context(), get(testURL))
-	code(t, x402.OutcomeUnknown, err)
+	b.mustRefuse(t, x402.OutcomeUnknown, testURL)
 	first := b.only(t)
 	for i := 1; i < open; i++ {
 		p := history.Payment{Fingerprint: first.Fingerprint, Method: first.Method, URL: first.URL,
@@ -363,8 +359,7 @@ func (fullDisk) Finish(context.Context, string, history.Outcome) (history.Paymen
 func TestAnOutcomeThatCannotBeWritten(t *testing.T) {
 	b := newBench(t, "10000", honest)
 	b.Store = fullDisk{b.store}
-	r, err := b.Pay(t.Context(), get(testURL))
-	require.NoError(t, err)
+	r := b.mustPay(t, testURL)
 	require.Equal(t, StatusPaid, r.Status)
 	p := b.only(t)
 	require.Equal(t, r.PaymentID, p.ID)
@@ -386,11 +381,9 @@ func TestASilentNodeLeavesTimeForTheSeller(t *testing.T) {
 	b := newBench(t, "10000", silent)
 	b.Schemes = map[SchemeKey]Scheme{exactEVM: silentNode{b.chain}}
 	b.Policy.Deadline = 3 * time.Second
-	_, err := b.Pay(t.Context(), get(testURL))
-	code(t, x402.OutcomeUnknown, err)
+	b.mustRefuse(t, x402.OutcomeUnknown, testURL)
 	b.seller.script = honest
-	r, err := b.Pay(t.Context(), get(testURL))
-	require.NoError(t, err)
+	r := b.mustPay(t, testURL)
 	require.Equal(t, StatusPaid, r.Status)
 	require.Equal(t, 1, b.chain.signed)
 }
@@ -438,8 +431,7 @@ func TestWhatWasBoughtOutlivesAFullDisk(t *testing.T) {
 						_, err := b.Reconcile(t.Context())
 						require.NoError(t, err)
 					} else {
-						r, err := b.Pay(t.Context(), get(testURL))
-						require.NoError(t, err)
+						r := b.mustPay(t, testURL)
 						require.Equal(t, StatusReplayed, r.Status)
 						require.Equal(t, content, r.Whole.Body)
 					}
@@ -487,11 +479,9 @@ func TestUnsealedRulesStartNoServer(t *testing.T) {
 // is no evidence.
 func TestUnsealedRulesAskNoNode(t *testing.T) {
 	b := newBench(t, "10000", honest)
-	r, err := b.Pay(t.Context(), get(testURL+"?claimed"))
-	require.NoError(t, err)
+	r := b.mustPay(t, testURL+"?claimed")
 	b.seller.script = silent
-	_, err = b.Pay(t.Context(), get(testURL))
-	code(t, x402.OutcomeUnknown, err)
+	b.mustRefuse(t, x402.OutcomeUnknown, testURL)
 	list, _, _, err := b.store.List(t.Context(), history.Filter{})
 	require.NoError(t, err)
 
@@ -504,8 +494,7 @@ func TestUnsealedRulesAskNoNode(t *testing.T) {
 	_, err = b.Reconcile(t.Context())
 	code(t, x402.PolicyUnsealed, err)
 	sent := len(b.seller.sent())
-	_, err = b.Pay(t.Context(), get(testURL))
-	code(t, x402.PolicyUnsealed, err)
+	b.mustRefuse(t, x402.PolicyUnsealed, testURL)
 	require.Len(t, b.seller.sent(), sent, "and nothing that is signed goes out once more")
 	unknown, err := b.store.Payment(t.Context(), list[0].ID)
 	require.NoError(t, err)
@@ -541,8 +530,7 @@ func TestOneHostOneName(t *testing.T) {
 // A lost payment is found among any number of others for the same request that somebody waits for.
 func TestALostPaymentAmongMany(t *testing.T) {
 	b := newBench(t, "100", silent)
-	_, err := b.Pay(t.Context(), get(testURL))
-	code(t, x402.OutcomeUnknown, err)
+	b.mustRefuse(t, x402.OutcomeUnknown, testURL)
 	lost := b.only(t)
 	funds, err := b.chain.Funds(t.Context(), testNetwork, x402.AssetInfo{})
 	require.NoError(t, err)
@@ -553,8 +541,6 @@ func TestALostPaymentAmongMany(t *testing.T) {
 		_, err := historytest.Reserve(t.Context(), other.store, h)
 		require.NoError(t, err)
 	}
-	_, err = b.Pay(t.Context(), get(testURL))
-	code(t, x402.OutcomeUnknown, err)
-	require.Equal(t, lost.ID, x402.AsError(err).PaymentID)
+	require.Equal(t, lost.ID, b.mustRefuse(t, x402.OutcomeUnknown, testURL).PaymentID)
 	require.Equal(t, 1, b.chain.signed)
 }

@@ -37,8 +37,7 @@ func TestASellerWithTheSeedsHeaderSettlesItself(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			b := newBench(t, "10000", honest)
 			b.seller.header = name
-			r, err := b.Pay(t.Context(), get(testURL))
-			require.NoError(t, err)
+			r := b.mustPay(t, testURL)
 			require.Equal(t, StatusPaid, r.Status)
 			require.Len(t, b.seller.sent(), 1)
 			require.Equal(t, header, headerOf(b.seller.sent()[0]))
@@ -52,8 +51,7 @@ func TestASellerWithTheSeedsHeaderSettlesItself(t *testing.T) {
 func TestAPaymentThatIsIgnoredIsSettledByTheWallet(t *testing.T) {
 	b := newBench(t, "10000", takesProof)
 	b.seller.header = "X-Payment-Required"
-	r, err := b.Pay(t.Context(), get(testURL))
-	require.NoError(t, err)
+	r := b.mustPay(t, testURL)
 	require.Equal(t, StatusPaid, r.Status)
 	require.Equal(t, "0xsettled", r.TransactionSignature)
 	sent := b.seller.sent()
@@ -198,8 +196,7 @@ func TestAnIgnoredPaymentIsTakenUpAgain(t *testing.T) {
 			b.chain.landed()
 			b.settler.outcome = facilitator.Settled
 			b.seller.script = takesProof
-			r, err := b.Pay(t.Context(), get(testURL))
-			require.NoError(t, err)
+			r := b.mustPay(t, testURL)
 			require.Equal(t, StatusPaid, r.Status)
 			require.Equal(t, "sunny", r.Content)
 			require.Equal(t, 1, b.chain.signed)

@@ -64,8 +64,7 @@ func TestAPaymentIsReportedWithItsSteps(t *testing.T) {
 func TestAStepBelongsToTheOneThatItIsAPartOf(t *testing.T) {
 	b := newBench(t, "10000", honest)
 	seen := watch(b)
-	_, err := b.Pay(t.Context(), get(testURL))
-	require.NoError(t, err)
+	b.mustPay(t, testURL)
 	r := (*seen)[0]
 	ids := map[steps.SpanID]steps.Name{r.Trace.Span: "the call"}
 	for _, s := range r.Steps {

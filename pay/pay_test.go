@@ -39,8 +39,7 @@ func code(t *testing.T, want x402.Code, err error) *x402.Error {
 
 func TestFreeCostsNothing(t *testing.T) {
 	b := newBench(t, "", honest)
-	r, err := b.Pay(t.Context(), get(testURL))
-	require.NoError(t, err)
+	r := b.mustPay(t, testURL)
 	require.Equal(t, StatusFree, r.Status)
 	require.False(t, r.PaymentRequired)
 	require.Equal(t, "free", r.Content)
@@ -49,8 +48,7 @@ func TestFreeCostsNothing(t *testing.T) {
 
 func TestPaidOnceWithReceiptAndBudget(t *testing.T) {
 	b := newBench(t, "10000", honest)
-	r, err := b.Pay(t.Context(), get(testURL))
-	require.NoError(t, err)
+	r := b.mustPay(t, testURL)
 	require.Equal(t, StatusPaid, r.Status)
 	require.Equal(t, "sunny", r.Content)
 	require.Equal(t, "10000", r.AmountPaid.String())
@@ -77,8 +75,7 @@ func TestTheSignedBytesAreOnDiskBeforeTheyLeave(t *testing.T) {
 		require.NotEmpty(t, p.Payload)
 		return honest(s, nonce, amount)
 	}
-	_, err := b.Pay(t.Context(), get(testURL))
-	require.NoError(t, err)
+	b.mustPay(t, testURL)
 }
 
 // beforeAsked has something happen just before the seller is asked.
@@ -114,8 +111,7 @@ func TestALeftCallIsTakenUpByAnotherProcess(t *testing.T) {
 		require.Eventually(t, func() bool { return b.only(t).Waiter == "" }, time.Minute, time.Millisecond)
 		close(serve)
 	}}
-	r, err := other.Pay(t.Context(), get(testURL))
-	require.NoError(t, err)
+	r := other.mustPay(t, testURL)
 	<-done
 	require.Equal(t, StatusReplayed, r.Status)
 	require.Equal(t, b.only(t).ID, r.PaymentID)
@@ -124,8 +120,7 @@ func TestALeftCallIsTakenUpByAnotherProcess(t *testing.T) {
 
 func TestALostAnswerIsNeverPaidTwice(t *testing.T) {
 	b := newBench(t, "10000", cutAfterSettling)
-	_, err := b.Pay(t.Context(), get(testURL))
-	e := code(t, x402.OutcomeUnknown, err)
+	e := b.mustRefuse(t, x402.OutcomeUnknown, testURL)
 	require.False(t, e.Unsafe)
 	require.Equal(t, "10000", e.Spent)
 	require.Equal(t, b.only(t).ID, e.PaymentID)
@@ -148,8 +143,7 @@ func TestALostAnswerIsNeverPaidTwice(t *testing.T) {
 	b.seller.script = func(*scriptedSeller, string, uint64) (*seller.Answer, error) {
 		return &seller.Answer{Status: 200, Content: []byte("at last")}, nil
 	}
-	r, err := b.Pay(t.Context(), get(testURL))
-	require.NoError(t, err)
+	r := b.mustPay(t, testURL)
 	require.Equal(t, StatusPaid, r.Status)
 	require.Equal(t, "at last", r.Content)
 	require.Equal(t, 1, b.chain.signed)
@@ -157,18 +151,16 @@ func TestALostAnswerIsNeverPaidTwice(t *testing.T) {
 
 func TestNoSecondSignatureBeforeTheFirstHasExpired(t *testing.T) {
 	b := newBench(t, "10000", silent)
-	_, err := b.Pay(t.Context(), get(testURL))
-	code(t, x402.OutcomeUnknown, err)
+	b.mustRefuse(t, x402.OutcomeUnknown, testURL)
 	b.seller.script = honest
 	b.chain.down = true // a node that cannot be reached releases nothing
-	_, err = b.Reconcile(t.Context())
+	_, err := b.Reconcile(t.Context())
 	require.NoError(t, err)
 	require.Equal(t, history.Unknown, b.only(t).State)
 	b.chain.down = false
 	b.chain.dead[b.only(t).Evidence.Nonce] = true
 	b.later()
-	r, err := b.Pay(t.Context(), get(testURL))
-	require.NoError(t, err)
+	r := b.mustPay(t, testURL)
 	require.Equal(t, StatusPaid, r.Status)
 	require.Equal(t, 2, b.chain.signed)
 	require.Equal(t, 1, b.chain.settlements())
@@ -178,19 +170,16 @@ func TestNoSecondSignatureBeforeTheFirstHasExpired(t *testing.T) {
 // is held until it has expired.
 func TestAnUnreachableSellerFreesNothing(t *testing.T) {
 	b := newBench(t, "10000", unreachable)
-	_, err := b.Pay(t.Context(), get(testURL))
-	e := code(t, x402.PayFailed, err)
+	e := b.mustRefuse(t, x402.PayFailed, testURL)
 	require.Equal(t, "10000", e.Spent)
 	p := b.only(t)
 	require.Equal(t, history.Unknown, p.State)
 	b.seller.script = honest
-	r, err := b.Pay(t.Context(), get(testURL))
-	require.NoError(t, err)
+	r := b.mustPay(t, testURL)
 	require.Equal(t, p.ID, r.PaymentID, "the same call brings the same bytes")
 
 	b.seller.script = unreachable
-	_, err = b.Pay(t.Context(), get(testURL+"?dead"))
-	code(t, x402.PayFailed, err)
+	b.mustRefuse(t, x402.PayFailed, testURL+"?dead")
 	list, _, _, err := b.store.List(t.Context(), history.Filter{Limit: 1})
 	require.NoError(t, err)
 	b.chain.dead[list[0].Evidence.Nonce] = true
@@ -249,8 +238,7 @@ func TestACallerThatLeftGetsItsAnswerNextTime(t *testing.T) {
 	_, err := b.Pay(ctx, get(testURL))
 	require.NoError(t, err, "the bookkeeping is finished all the same")
 	require.Equal(t, history.Settled, b.only(t).State)
-	r, err := b.Pay(t.Context(), get(testURL))
-	require.NoError(t, err)
+	r := b.mustPay(t, testURL)
 	require.Equal(t, StatusReplayed, r.Status)
 	require.Equal(t, "sunny", r.Content)
 	require.Equal(t, 1, b.chain.settlements())
@@ -278,8 +266,7 @@ func TestAnotherProcessResumesWhatAnEndedOneLeft(t *testing.T) {
 			require.NoError(t, ended.store.Close()) // the kernel lets go of its lock
 
 			next := openBench(t, ended.home, ended.chain, "10000", honest)
-			r, err := next.Pay(t.Context(), get(testURL))
-			require.NoError(t, err)
+			r := next.mustPay(t, testURL)
 			require.Equal(t, map[bool]string{false: StatusPaid, true: StatusUnserved}[settledBefore],
 				r.Status)
 			require.Equal(t, 1, next.chain.signed)
@@ -399,8 +386,7 @@ func TestMemory(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			b := newBench(t, "10000", honest)
-			r, err := b.Pay(t.Context(), get(testURL))
-			require.NoError(t, err)
+			r := b.mustPay(t, testURL)
 			b.Delivered(t.Context(), r.Status, r.PaymentID)
 			c.change(b)
 			q := get(testURL + "?city=Lisbon")
@@ -423,8 +409,7 @@ func TestASellersClockFarAwayStopsSigning(t *testing.T) {
 	b := newBench(t, "10000", honest)
 	b.Now = func() time.Time { return time.Now().Add(time.Hour) }
 	b.Transport = dated{b.seller}
-	_, err := b.Pay(t.Context(), get(testURL))
-	code(t, x402.ClockSuspect, err)
+	b.mustRefuse(t, x402.ClockSuspect, testURL)
 	require.Zero(t, b.chain.signed)
 }
 
@@ -451,8 +436,7 @@ func newSettlingBench(t *testing.T, served string) *bench {
 
 func TestTheWalletSettles(t *testing.T) {
 	b := newSettlingBench(t, "0xsettled")
-	r, err := b.Pay(t.Context(), get(testURL))
-	require.NoError(t, err)
+	r := b.mustPay(t, testURL)
 	require.Equal(t, StatusPaid, r.Status)
 	require.Equal(t, "lab0", r.Facilitator)
 	require.Equal(t, "0xsettled", r.TransactionSignature)
@@ -475,8 +459,7 @@ func TestAFacilitatorThatLeavesItOpenGetsTheSameBytesAgain(t *testing.T) {
 	}
 	require.Empty(t, b.seller.sent(), "no proof, nothing to show")
 	b.settler.outcome = facilitator.Settled
-	r, err := b.Pay(t.Context(), get(testURL))
-	require.NoError(t, err)
+	r := b.mustPay(t, testURL)
 	require.Equal(t, StatusPaid, r.Status)
 	require.Equal(t, 1, b.chain.signed)
 	for _, seen := range b.settler.seen {
@@ -488,11 +471,9 @@ func TestAFacilitatorThatLeavesItOpenGetsTheSameBytesAgain(t *testing.T) {
 // shows the one that the chain knows.
 func TestTheSameCallShowsTheTransactionThatTheChainKnows(t *testing.T) {
 	b := newSettlingBench(t, "0xchain")
-	r, err := b.Pay(t.Context(), get(testURL))
-	require.NoError(t, err)
+	r := b.mustPay(t, testURL)
 	require.Equal(t, StatusUnserved, r.Status)
-	r, err = b.Pay(t.Context(), get(testURL))
-	require.NoError(t, err)
+	r = b.mustPay(t, testURL)
 	require.Equal(t, StatusPaid, r.Status)
 	require.Equal(t, "chain", *r.Proof)
 	require.Equal(t, 1, b.chain.settlements())
@@ -502,14 +483,12 @@ func TestTheSameCallShowsTheTransactionThatTheChainKnows(t *testing.T) {
 // then the same call pays again.
 func TestTheSameCallPaysAgainWhenAClaimHasExpired(t *testing.T) {
 	b := newSettlingBench(t, "nothing")
-	_, err := b.Pay(t.Context(), get(testURL))
-	require.NoError(t, err)
+	b.mustPay(t, testURL)
 	first := b.only(t)
 	clear(b.chain.settled)
 	b.chain.dead[first.Evidence.Nonce] = true
 	b.later()
-	r, err := b.Pay(t.Context(), get(testURL))
-	require.NoError(t, err)
+	r := b.mustPay(t, testURL)
 	require.NotEqual(t, first.ID, r.PaymentID)
 	first, _ = b.store.Payment(t.Context(), first.ID)
 	require.Equal(t, history.Failed, first.State)
@@ -518,14 +497,12 @@ func TestTheSameCallPaysAgainWhenAClaimHasExpired(t *testing.T) {
 
 func TestReconcileTurnsClaimsIntoProofOrFlagsThem(t *testing.T) {
 	b := newBench(t, "10000", honest)
-	_, err := b.Pay(t.Context(), get(testURL))
-	require.NoError(t, err)
+	b.mustPay(t, testURL)
 	// lies
 	b.seller.script = func(_ *scriptedSeller, nonce string, _ uint64) (*seller.Answer, error) {
 		return served(nonce), nil
 	}
-	_, err = b.Pay(t.Context(), get(testURL+"?lie"))
-	require.NoError(t, err)
+	b.mustPay(t, testURL+"?lie")
 	list, _, _, err := b.store.List(t.Context(), history.Filter{})
 	require.NoError(t, err)
 	lie, truth := list[0], list[1]
@@ -600,8 +577,7 @@ func TestValidityIsCappedByTheOwner(t *testing.T) {
 	b := newBench(t, "10000", silent) // the challenge asks for 60 seconds
 	b.Policy.MaxTimeout = 10 * time.Second
 	began := time.Now()
-	_, err := b.Pay(t.Context(), get(testURL))
-	code(t, x402.OutcomeUnknown, err)
+	b.mustRefuse(t, x402.OutcomeUnknown, testURL)
 	expires := b.only(t).Evidence.ExpiresAt
 	require.False(t, expires.Before(began.Add(10*time.Second).Truncate(time.Second)), expires)
 	require.False(t, expires.After(time.Now().Add(10*time.Second)), expires)
@@ -612,15 +588,12 @@ func TestExpiredHoldsAreLookedUpBeforeARefusal(t *testing.T) {
 	b := newBench(t, "10000", silent)
 	limit := money.Dollars(10_000)
 	b.Rules.Session = &limit
-	_, err := b.Pay(t.Context(), get(testURL))
-	code(t, x402.OutcomeUnknown, err)
+	b.mustRefuse(t, x402.OutcomeUnknown, testURL)
 	b.seller.script = honest
-	_, err = b.Pay(t.Context(), get(testURL+"?2"))
-	code(t, x402.BudgetExceeded, err)
+	b.mustRefuse(t, x402.BudgetExceeded, testURL+"?2")
 	b.chain.dead[b.only(t).Evidence.Nonce] = true
 	b.later()
-	r, err := b.Pay(t.Context(), get(testURL+"?2"))
-	require.NoError(t, err)
+	r := b.mustPay(t, testURL+"?2")
 	require.Equal(t, StatusPaid, r.Status)
 }
 
@@ -629,8 +602,7 @@ func TestExpiredHoldsAreLookedUpBeforeARefusal(t *testing.T) {
 func TestThePurchaseIsNamedWhereTheSellerOffers(t *testing.T) {
 	b := newBench(t, "10000", honest)
 	b.Transport = remembers{b.seller}
-	r, err := b.Pay(t.Context(), get(testURL))
-	require.NoError(t, err)
+	r := b.mustPay(t, testURL)
 	_, header, _ := strings.Cut(b.seller.sent()[0], ": ")
 	payload, err := base64.StdEncoding.DecodeString(header)
 	require.NoError(t, err)
@@ -674,8 +646,7 @@ func TestASellerThatHangsDoesNotBlockThePayment(t *testing.T) {
 	require.Equal(t, history.Unknown, p.State)
 	require.Empty(t, p.LeaseOwner)
 	require.Empty(t, p.Waiter)
-	r, err := b.Pay(t.Context(), get(testURL))
-	require.NoError(t, err)
+	r := b.mustPay(t, testURL)
 	require.Equal(t, StatusUnserved, r.Status)
 }
 
@@ -683,13 +654,11 @@ func TestASellerThatHangsDoesNotBlockThePayment(t *testing.T) {
 func TestThePaymentGoesWhereTheURLLed(t *testing.T) {
 	b := newBench(t, "10000", silent)
 	b.Transport = &led{scriptedSeller: b.seller}
-	_, err := b.Pay(t.Context(), get(testURL))
-	code(t, x402.OutcomeUnknown, err)
+	b.mustRefuse(t, x402.OutcomeUnknown, testURL)
 	next := openBench(t, b.home, b.chain, "10000", honest)
 	way := &led{scriptedSeller: next.seller}
 	next.Transport = way
-	_, err = next.Pay(t.Context(), get(testURL))
-	require.NoError(t, err)
+	next.mustPay(t, testURL)
 	require.Equal(t, testURL+"/", way.presented)
 }
 
@@ -712,15 +681,14 @@ func (l *led) Present(ctx context.Context, r seller.Request, with x402.Attachmen
 // What is signed does not go out again for a caller that offers less; the payment stays as it is.
 func TestSignedBytesAreNotSentForALowerOffer(t *testing.T) {
 	b := newBench(t, "10000", silent)
-	_, err := b.Pay(t.Context(), get(testURL))
-	code(t, x402.OutcomeUnknown, err)
+	b.mustRefuse(t, x402.OutcomeUnknown, testURL)
 	p, sent := b.only(t), len(b.seller.sent())
 
 	for most, price := range map[string]string{"9999": "9999", "$0.0099": "$0.0099", "0": "0"} {
 		t.Run(most, func(t *testing.T) {
 			less := get(testURL)
 			less.MaxAmount = most
-			_, err = b.Pay(t.Context(), less)
+			_, err := b.Pay(t.Context(), less)
 			e := code(t, x402.AmountExceedsMax, err)
 			require.Equal(t, []any{p.ID, "10000", price}, []any{e.PaymentID, e.Spent, e.Details["maxAmount"]})
 		})
@@ -756,19 +724,16 @@ func TestSignedWithoutCheckpointIsHeld(t *testing.T) {
 	b := newBench(t, "10000", honest)
 	b.Guard = noCheckpoint{historytest.Guard{Store: b.store}}
 	for range 2 {
-		_, err := b.Pay(t.Context(), get(testURL))
-		e := code(t, x402.LedgerUnavailable, err)
+		e := b.mustRefuse(t, x402.LedgerUnavailable, testURL)
 		require.Equal(t, []any{b.only(t).ID, "10000"}, []any{e.PaymentID, e.Spent})
 	}
 	require.Equal(t, history.Submitted, b.only(t).State)
 	require.Empty(t, b.seller.sent())
 	b.Guard = unchecked{historytest.Guard{Store: b.store}}
-	_, err := b.Pay(t.Context(), get(testURL))
-	code(t, x402.LedgerCorrupt, err)
+	b.mustRefuse(t, x402.LedgerCorrupt, testURL)
 	require.Empty(t, b.seller.sent(), "it leaves as from its signing")
 	b.Guard = historytest.Guard{Store: b.store}
-	r, err := b.Pay(t.Context(), get(testURL))
-	require.NoError(t, err)
+	r := b.mustPay(t, testURL)
 	require.Equal(t, b.only(t).ID, r.PaymentID)
 	require.Equal(t, 1, b.chain.signed)
 }
@@ -786,8 +751,7 @@ func TestADeadlineBeforeTheSignature(t *testing.T) {
 	b := newBench(t, "10000", honest)
 	b.Policy.Deadline = 1500 * time.Millisecond
 	b.Guard = slow{historytest.Guard{Store: b.store}}
-	_, err := b.Pay(t.Context(), get(testURL))
-	e := code(t, x402.Timeout, err)
+	e := b.mustRefuse(t, x402.Timeout, testURL)
 	require.Contains(t, e.Message, "not signed within 1.5s")
 	require.Contains(t, e.Hint, "policy.deadline")
 	require.Equal(t, history.Failed, b.only(t).State)

@@ -70,26 +70,21 @@ func newPermitBench(t *testing.T, answers script, rewrite ...string) (*bench, *p
 // approval; the payment then has it, with all that the seller declared.
 func TestPermit2NeedsAnApproval(t *testing.T) {
 	b, p := newPermitBench(t, honest, `"paymentFlow"`, byPermit)
-	_, err := b.Pay(t.Context(), get(testURL))
-	require.True(t, x402.HasCode(err, x402.NoDelegation), "%v", err)
-	require.Contains(t, x402.AsError(err).NextStep().Say,
+	require.Contains(t, b.mustRefuse(t, x402.NoDelegation, testURL).NextStep().Say,
 		"approve Permit2 (0x000000000022D473030F116dDEE9F6B43aC78BA3)")
 	p.allowance = 999
-	_, err = b.Pay(t.Context(), get(testURL))
-	require.True(t, x402.HasCode(err, x402.DelegationExhausted), "%v", err)
+	b.mustRefuse(t, x402.DelegationExhausted, testURL)
 	estimate, err := b.Estimate(t.Context(), get(testURL))
 	require.NoError(t, err)
 	require.Equal(t, []any{x402.Permit2, false}, []any{estimate.Options[0].Scheme,
 		estimate.Options[0].Payable})
 	require.Zero(t, p.signed)
 	p.allowance = 1000
-	_, err = b.Pay(t.Context(), get(testURL))
-	require.NoError(t, err)
+	b.mustPay(t, testURL)
 	require.Equal(t, x402.Permit2, b.only(t).Scheme)
 
 	b, p = newPermitBench(t, honest, `"paymentFlow"`, byPermit, `"accepts"`, sponsored)
-	_, err = b.Pay(t.Context(), get(testURL))
-	require.NoError(t, err)
+	b.mustPay(t, testURL)
 	require.Contains(t, p.extensions, x402.EIP2612Sponsoring)
 	var sent struct{ Extensions map[string]json.RawMessage }
 	require.NoError(t, json.Unmarshal(b.only(t).Payload, &sent))
@@ -98,9 +93,7 @@ func TestPermit2NeedsAnApproval(t *testing.T) {
 
 	b, p = newPermitBench(t, honest, `"paymentFlow"`, byPermit, `"accepts"`, sponsored)
 	b.Policy.Schemes = []string{x402.Exact}
-	_, err = b.Pay(t.Context(), get(testURL))
-	require.True(t, x402.HasCode(err, x402.InvalidRequirement), "%v", err)
-	require.Contains(t, x402.AsError(err).Message, "policy.schemes")
+	require.Contains(t, b.mustRefuse(t, x402.InvalidRequirement, testURL).Message, "policy.schemes")
 	require.Zero(t, p.signed)
 }
 
@@ -109,10 +102,9 @@ func TestPermit2NeedsAnApproval(t *testing.T) {
 func TestAnApprovalByTransactionIsLetByTheOwner(t *testing.T) {
 	sent := strings.Replace(sponsored, "eip2612", "erc20Approval", 1)
 	b, p := newPermitBench(t, honest, `"paymentFlow"`, byPermit, `"accepts"`, sent)
-	_, err := b.Pay(t.Context(), get(testURL))
-	require.True(t, x402.HasCode(err, x402.NoDelegation), "%v", err)
-	require.Contains(t, x402.AsError(err).Message, x402.ERC20Sponsoring)
-	require.Contains(t, x402.AsError(err).Hint, `approval_gas under [networks."`+testNetwork+`"]`)
+	e := b.mustRefuse(t, x402.NoDelegation, testURL)
+	require.Contains(t, e.Message, x402.ERC20Sponsoring)
+	require.Contains(t, e.Hint, `approval_gas under [networks."`+testNetwork+`"]`)
 	require.Zero(t, p.signed)
 
 	b.Policy.ApprovalGas = map[string]money.Amount{testNetwork: money.NewAmount(1)}
@@ -124,8 +116,7 @@ func TestAnApprovalByTransactionIsLetByTheOwner(t *testing.T) {
 	require.Error(t, err)
 	require.Zero(t, p.signed, "it waits for its turn")
 	end()
-	_, err = b.Pay(t.Context(), get(testURL))
-	require.NoError(t, err)
+	b.mustPay(t, testURL)
 	require.Equal(t, 1, p.signed)
 	soon, cancel := context.WithTimeout(t.Context(), time.Minute)
 	defer cancel()
@@ -138,14 +129,12 @@ func TestAnApprovalByTransactionIsLetByTheOwner(t *testing.T) {
 func TestAPermitRefusedThoughSettledIsSettled(t *testing.T) {
 	b, p := newPermitBench(t, silent, `"paymentFlow"`, byPermit)
 	p.allowance = 1000
-	_, err := b.Pay(t.Context(), get(testURL))
-	require.True(t, x402.HasCode(err, x402.OutcomeUnknown), "%v", err)
+	b.mustRefuse(t, x402.OutcomeUnknown, testURL)
 	b.seller.script = func(s *scriptedSeller, nonce string, amount uint64) (*seller.Answer, error) {
 		require.True(t, s.chain.settle(nonce, amount))
 		return &seller.Answer{Status: http.StatusPreconditionFailed}, nil
 	}
-	r, err := b.Pay(t.Context(), get(testURL))
-	require.NoError(t, err)
+	r := b.mustPay(t, testURL)
 	require.Equal(t, StatusUnserved, r.Status)
 	require.Equal(t, []any{history.Settled, history.Chain}, []any{b.only(t).State, b.only(t).Proof})
 	require.Equal(t, 1, p.signed)
@@ -172,8 +161,7 @@ func says(amount string) script {
 func TestUptoCountsWhatWasSignedForUntilItIsProven(t *testing.T) {
 	b, p := newPermitBench(t, says("300"), `"exact"`, `"upto"`, `"extra":{`, asksUpto)
 	p.allowance, p.taken = 1000, 300
-	r, err := b.Pay(t.Context(), get(testURL))
-	require.NoError(t, err)
+	r := b.mustPay(t, testURL)
 	require.Equal(t, []string{"paid", "300", "$0.0003", "$0.001"}, []string{r.Status, r.AmountPaid.String(),
 		r.Price, r.UpTo})
 	spent := func() money.Dollars {
@@ -183,7 +171,7 @@ func TestUptoCountsWhatWasSignedForUntilItIsProven(t *testing.T) {
 		return f.Used.Day.Total()
 	}
 	require.Equal(t, money.Dollars(1000), spent())
-	_, err = b.Reconcile(t.Context())
+	_, err := b.Reconcile(t.Context())
 	require.NoError(t, err)
 	require.Equal(t, []any{history.Settled, history.Claimed}, []any{b.only(t).State, b.only(t).Proof},
 		"a node that lies about the amount frees nothing that is alive")
@@ -207,8 +195,7 @@ func TestWhatAReceiptOfUptoSays(t *testing.T) {
 		t.Run(amount, func(t *testing.T) {
 			b, p := newPermitBench(t, says(amount), `"exact"`, `"upto"`, `"extra":{`, asksUpto)
 			p.allowance = 1000
-			r, err := b.Pay(t.Context(), get(testURL))
-			require.NoError(t, err)
+			r := b.mustPay(t, testURL)
 			require.Equal(t, StatusPaid, r.Status)
 			if amount != "1001" && amount != "-1" { // of which the chain is asked at once
 				require.Equal(t, want.state, b.only(t).State)
@@ -229,10 +216,9 @@ func TestWhatAReceiptOfUptoSays(t *testing.T) {
 func TestUptoChargedNothingEnds(t *testing.T) {
 	b, p := newPermitBench(t, says("0"), `"exact"`, `"upto"`, `"extra":{`, asksUpto)
 	p.allowance = 1000
-	_, err := b.Pay(t.Context(), get(testURL))
-	require.NoError(t, err)
+	b.mustPay(t, testURL)
 	nonce := b.only(t).Evidence.Nonce
-	_, err = b.Reconcile(t.Context())
+	_, err := b.Reconcile(t.Context())
 	require.NoError(t, err)
 	require.Equal(t, history.Unknown, b.only(t).State)
 	b.chain.dead[nonce] = true
@@ -252,21 +238,17 @@ func TestAStrangeFacilitatorAsks(t *testing.T) {
 		asked = append(asked, network+" "+address)
 		return false
 	}
-	_, err := b.Pay(t.Context(), get(testURL))
-	require.True(t, x402.HasCode(err, x402.ApprovalRequired), "%v", err)
+	e := b.mustRefuse(t, x402.ApprovalRequired, testURL)
 	require.Contains(t, asked, testNetwork+" 0x1111111111111111111111111111111111111111")
-	require.NoError(t, b.Accept(t.Context(), x402.AsError(err).Details["approvalId"].(string), "person"))
+	require.NoError(t, b.Accept(t.Context(), e.Details["approvalId"].(string), "person"))
 	b.seller.rewrite = strings.NewReplacer(`"exact"`, `"upto"`, `"extra":{`, strings.ReplaceAll(asksUpto,
 		"1111", "2222"))
-	_, err = b.Pay(t.Context(), get(testURL))
-	require.True(t, x402.HasCode(err, x402.ApprovalRequired), "%v", err)
+	b.mustRefuse(t, x402.ApprovalRequired, testURL)
 	require.Zero(t, p.signed)
 	b.seller.rewrite = strings.NewReplacer(`"exact"`, `"upto"`, `"extra":{`, asksUpto)
-	_, err = b.Pay(t.Context(), get(testURL))
-	require.NoError(t, err)
+	b.mustPay(t, testURL)
 	b.KnowsFacilitator = nil
-	_, err = b.Pay(t.Context(), get(testURL))
-	require.True(t, x402.HasCode(err, x402.ApprovalRequired), "%v", err)
+	b.mustRefuse(t, x402.ApprovalRequired, testURL)
 }
 
 // The wallet brings no upto payment to a facilitator itself: it would be charged all that was signed for.
@@ -276,8 +258,7 @@ func TestTheWalletDoesNotSettleUpto(t *testing.T) {
 	p.allowance = 1000
 	b.seller.header = "X-PAYMENT-REQUIRED"
 	b.Policy.WalletSettles = func(string) bool { return true }
-	_, err := b.Pay(t.Context(), get(testURL))
-	require.True(t, x402.HasCode(err, x402.PaymentRejected), "%v", err)
+	b.mustRefuse(t, x402.PaymentRejected, testURL)
 	require.Empty(t, b.settler.seen)
 	require.Zero(t, b.chain.settlements())
 }

@@ -28,12 +28,10 @@ func refuses(reason string) script {
 func TestARefusalWithStatus200IsNotReplayed(t *testing.T) {
 	b := newBench(t, "10000", refuses("insufficient_funds"))
 	for range 2 {
-		_, err := b.Pay(t.Context(), get(testURL))
-		code(t, x402.SettlementFailed, err)
+		b.mustRefuse(t, x402.SettlementFailed, testURL)
 	}
 	b.seller.script = honest
-	r, err := b.Pay(t.Context(), get(testURL))
-	require.NoError(t, err)
+	r := b.mustPay(t, testURL)
 	require.Equal(t, StatusPaid, r.Status)
 	require.Equal(t, "sunny", r.Content)
 	require.Equal(t, 1, b.chain.signed)
@@ -47,12 +45,11 @@ func TestARefusalDoesNotReplaceWhatWasBought(t *testing.T) {
 			a.Settlement = nil
 			return a, nil
 		})
-		r, err := b.Pay(t.Context(), get(testURL))
-		require.NoError(t, err)
+		r := b.mustPay(t, testURL)
 		b.Delivered(t.Context(), r.Status, r.PaymentID)
 
 		b.seller.script = refuses(reason)
-		_, err = b.Pay(t.Context(), get(testURL))
+		_, err := b.Pay(t.Context(), get(testURL))
 		require.Error(t, err)
 		require.Equal(t, 1, b.chain.signed)
 		c, err := b.store.Content(t.Context(), r.PaymentID)
@@ -74,8 +71,7 @@ func TestWhatWasGivenOutStays(t *testing.T) {
 		{long + "rain", long + "rain"}, {"\xff\xd8", "\xff\xd8"}} {
 		t.Run(step.comes, func(t *testing.T) {
 			b.seller.script = gives(step.comes)
-			r, err := b.Pay(t.Context(), get(testURL))
-			require.NoError(t, err)
+			r := b.mustPay(t, testURL)
 			require.Equal(t, StatusPaid, r.Status)
 			require.Equal(t, 1, b.chain.signed)
 			isKept, isCut := step.comes == step.kept, step.comes != "already used"
@@ -91,10 +87,8 @@ func TestWhatWasGivenOutStays(t *testing.T) {
 // While a settlement is open a seller may have served: what came is kept for the same call.
 func TestServedWhileTheSettlementIsOpen(t *testing.T) {
 	b := newBench(t, "10000", refuses("settlement_pending"))
-	_, err := b.Pay(t.Context(), get(testURL))
-	code(t, x402.OutcomeUnknown, err)
-	r, err := b.Pay(t.Context(), get(testURL))
-	require.NoError(t, err)
+	b.mustRefuse(t, x402.OutcomeUnknown, testURL)
+	r := b.mustPay(t, testURL)
 	require.Equal(t, StatusReplayed, r.Status)
 	require.Len(t, b.seller.sent(), 1)
 }

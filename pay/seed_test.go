@@ -27,8 +27,7 @@ func TestA402AfterPayingIsNoSuccess(t *testing.T) {
 	})
 	_, err := b.Pay(t.Context(), get(testURL))
 	require.Equal(t, "10000", code(t, x402.PaymentRejected, err).Spent)
-	r, err := b.Pay(t.Context(), get(testURL))
-	require.NoError(t, err)
+	r := b.mustPay(t, testURL)
 	require.Equal(t, StatusUnserved, r.Status, "the chain says that it was paid")
 	require.Equal(t, 402, r.HTTPStatus)
 	require.Equal(t, history.Settled, b.only(t).State)
@@ -43,11 +42,10 @@ func TestAReceiptWithoutATransaction(t *testing.T) {
 		a.Settlement.Transaction = ""
 		return a, nil
 	})
-	r, err := b.Pay(t.Context(), get(testURL))
-	require.NoError(t, err)
+	r := b.mustPay(t, testURL)
 	require.Equal(t, StatusPaid, r.Status)
 	require.Equal(t, "sunny", r.Content)
-	_, err = b.Reconcile(t.Context())
+	_, err := b.Reconcile(t.Context())
 	require.NoError(t, err)
 	p := b.only(t)
 	require.Equal(t, history.Chain, p.Proof)
@@ -76,8 +74,7 @@ func (o offers) Ask(context.Context, seller.Request) (*seller.Answer, error) {
 func TestTheOptionThatCanBePaidIsPaid(t *testing.T) {
 	b := newBench(t, "10000", honest)
 	b.Transport = offers{b.seller}
-	r, err := b.Pay(t.Context(), get(testURL))
-	require.NoError(t, err)
+	r := b.mustPay(t, testURL)
 	require.Equal(t, StatusPaid, r.Status)
 	require.Equal(t, "10000", r.AmountPaid.String())
 	require.Equal(t, testNetwork, r.Network)
@@ -168,8 +165,7 @@ func TestNoOtherOptionIsPaidBesideASignature(t *testing.T) {
 	b := newBench(t, "10000", honest)
 	b.Schemes = map[SchemeKey]Scheme{exactEVM: signedElsewhere{b.chain, b}}
 	b.Transport = twoPrices{b.seller}
-	_, err := b.Pay(t.Context(), get(testURL))
-	e := code(t, x402.RPCError, err)
+	e := b.mustRefuse(t, x402.RPCError, testURL)
 	require.Equal(t, 1, b.chain.signed)
 	p := b.only(t)
 	require.Equal(t, history.Submitted, p.State)

@@ -150,8 +150,7 @@ func newSignInBench(t *testing.T, rule budget.Rule) *signInBench {
 
 func (b *signInBench) buys(t *testing.T) Result {
 	t.Helper()
-	r, err := b.Pay(t.Context(), get(testURL))
-	require.NoError(t, err)
+	r := b.mustPay(t, testURL)
 	b.Delivered(t.Context(), r.Status, r.PaymentID)
 	return r
 }
@@ -307,8 +306,7 @@ func TestWhatOnlyAsksToSignIn(t *testing.T) {
 	require.Equal(t, b.address, b.shop.signIns[0].Address)
 	b.shop.refuses = true
 	for range 3 {
-		_, err := b.Pay(t.Context(), get(testURL))
-		e := code(t, "NO_REQUIREMENTS", err)
+		e := b.mustRefuse(t, "NO_REQUIREMENTS", testURL)
 		require.Contains(t, e.Message, "asks to sign in")
 	}
 	require.Len(t, b.shop.signIns, 2, "no more attempts than one")
@@ -352,8 +350,7 @@ func TestAFrozenWalletSignsInNowhere(t *testing.T) {
 	b := newSignInBench(t, budget.RuleAllow)
 	b.buys(t)
 	require.NoError(t, b.store.Freeze(t.Context(), history.Freeze{By: "owner"}))
-	_, err := b.Pay(t.Context(), get(testURL))
-	code(t, x402.WalletFrozen, err)
+	b.mustRefuse(t, x402.WalletFrozen, testURL)
 	require.Empty(t, b.shop.signIns)
 }
 
@@ -365,8 +362,7 @@ func TestSignInsEndNoRowOfFailures(t *testing.T) {
 	b.buys(t)
 	b.seller.script = silent
 	for _, path := range []string{"/a", "/b"} {
-		_, err := b.Pay(t.Context(), get(testURL+path))
-		code(t, x402.OutcomeUnknown, err)
+		b.mustRefuse(t, x402.OutcomeUnknown, testURL+path)
 		if path == "/a" {
 			require.Equal(t, StatusFree, b.buys(t).Status)
 		}
