@@ -88,8 +88,7 @@ func TestAPaymentLongAfterItsEnd(t *testing.T) {
 		told  int
 	}{{-time.Minute, 0}, {overdueAfter - time.Second, 0}, {overdueAfter, 1}, {time.Hour, 1}} {
 		b.Now = func() time.Time { return end.Add(c.after) }
-		_, err := b.Reconcile(t.Context())
-		require.NoError(t, err)
+		b.reconcile(t)
 		require.Len(t, b.alerts(t, history.AlertPayment), c.told, c.after)
 	}
 	a := b.alerts(t, history.AlertPayment)[0]

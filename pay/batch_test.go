@@ -327,8 +327,7 @@ func TestADepositByTheSellersWord(t *testing.T) {
 			update(1000, 0)
 			b.chain.dead[p.Evidence.Nonce] = c.dies
 			b.later()
-			_, err := b.Reconcile(t.Context())
-			require.NoError(t, err)
+			b.reconcile(t)
 			update(c.holds, c.sure)
 			update(c.holds, c.sure)
 		})

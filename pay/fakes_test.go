@@ -170,13 +170,9 @@ func (s *scriptedSeller) asks() *seller.Answer {
 	return a
 }
 
-func (s *scriptedSeller) Present(ctx context.Context, r seller.Request, with x402.Attachment) (*seller.Answer,
+func (s *scriptedSeller) Present(_ context.Context, r seller.Request, with x402.Attachment) (*seller.Answer,
 	error) {
-	answer, err := s.present(r, with.Header, with.Value)
-	if ctx.Err() != nil { // as the real one: nobody waits for the answer any more
-		return nil, &seller.SendError{Sent: true, Err: ctx.Err()}
-	}
-	return answer, err
+	return s.present(r, with.Header, with.Value)
 }
 
 func (s *scriptedSeller) present(r seller.Request, name, value string) (*seller.Answer, error) {
@@ -324,6 +320,14 @@ func (b *bench) mustPay(t *testing.T, url string) Result {
 	r, err := b.Pay(t.Context(), get(url))
 	require.NoError(t, err)
 	return r
+}
+
+// reconcile asks the chain about all that is open.
+func (b *bench) reconcile(t *testing.T) Report {
+	t.Helper()
+	report, err := b.Reconcile(t.Context())
+	require.NoError(t, err)
+	return report
 }
 
 // mustRefuse makes a call that has to end with this code.

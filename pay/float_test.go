@@ -255,8 +255,7 @@ func TestTheOwnerTakesItBackMeanwhile(t *testing.T) {
 	require.NoError(t, err)
 	require.Zero(t, facts.Used.Day.Total())
 	b.later()
-	_, err = b.Reconcile(t.Context())
-	require.NoError(t, err)
+	b.reconcile(t)
 	require.Equal(t, history.Failed, b.floats(t)[0].State)
 }
 

@@ -78,8 +78,7 @@ func TestTheDeadlineHoldsWhileTheLedgerIsHeld(t *testing.T) {
 				require.Empty(t, b.seller.sent(), "nothing left that is not on disk")
 			}
 			end()
-			_, err = b.Reconcile(t.Context())
-			require.NoError(t, err)
+			b.reconcile(t)
 			if c.state == "" {
 				list, err := b.store.Unfinished(t.Context(), "", 10)
 				require.NoError(t, err)

@@ -154,8 +154,7 @@ func TestNoSecondSignatureBeforeTheFirstHasExpired(t *testing.T) {
 	b.mustRefuse(t, x402.OutcomeUnknown, testURL)
 	b.seller.script = honest
 	b.chain.down = true // a node that cannot be reached releases nothing
-	_, err := b.Reconcile(t.Context())
-	require.NoError(t, err)
+	b.reconcile(t)
 	require.Equal(t, history.Unknown, b.only(t).State)
 	b.chain.down = false
 	b.chain.dead[b.only(t).Evidence.Nonce] = true
@@ -184,8 +183,7 @@ func TestAnUnreachableSellerFreesNothing(t *testing.T) {
 	require.NoError(t, err)
 	b.chain.dead[list[0].Evidence.Nonce] = true
 	b.later()
-	report, err := b.Reconcile(t.Context())
-	require.NoError(t, err)
+	report := b.reconcile(t)
 	require.Equal(t, 1, report.Failed)
 	require.Zero(t, b.budgets(t.Context()).Day.Held)
 }
@@ -290,8 +288,7 @@ func TestAHoldWithoutASignatureIsReleasedOnceItsProcessIsGone(t *testing.T) {
 	require.NoError(t, err)
 	require.NoError(t, b.store.Close())
 	next := openBench(t, b.home, b.chain, "10000", honest)
-	report, err := next.Reconcile(t.Context())
-	require.NoError(t, err)
+	report := next.reconcile(t)
 	require.Equal(t, Report{Checked: 1, Failed: 1}, report)
 	_, err = next.Pay(t.Context(), q)
 	require.NoError(t, err)
@@ -507,8 +504,7 @@ func TestReconcileTurnsClaimsIntoProofOrFlagsThem(t *testing.T) {
 	require.NoError(t, err)
 	lie, truth := list[0], list[1]
 
-	_, err = b.Reconcile(t.Context())
-	require.NoError(t, err)
+	b.reconcile(t)
 	truth, _ = b.store.Payment(t.Context(), truth.ID)
 	require.Equal(t, history.Chain, truth.Proof)
 	lie, _ = b.store.Payment(t.Context(), lie.ID)
@@ -516,8 +512,7 @@ func TestReconcileTurnsClaimsIntoProofOrFlagsThem(t *testing.T) {
 
 	b.chain.dead[lie.Evidence.Nonce] = true
 	b.later()
-	_, err = b.Reconcile(t.Context())
-	require.NoError(t, err)
+	b.reconcile(t)
 	lie, _ = b.store.Payment(t.Context(), lie.ID)
 	require.Equal(t, history.Failed, lie.State)
 	require.True(t, lie.FalseReceipt)

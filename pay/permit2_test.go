@@ -171,14 +171,12 @@ func TestUptoCountsWhatWasSignedForUntilItIsProven(t *testing.T) {
 		return f.Used.Day.Total()
 	}
 	require.Equal(t, money.Dollars(1000), spent())
-	_, err := b.Reconcile(t.Context())
-	require.NoError(t, err)
+	b.reconcile(t)
 	require.Equal(t, []any{history.Settled, history.Claimed}, []any{b.only(t).State, b.only(t).Proof},
 		"a node that lies about the amount frees nothing that is alive")
 	require.Equal(t, money.Dollars(1000), spent())
 	b.later()
-	_, err = b.Reconcile(t.Context())
-	require.NoError(t, err)
+	b.reconcile(t)
 	row := b.only(t)
 	require.Equal(t, []any{history.Settled, history.Chain, "1000", "300"}, []any{row.State, row.Proof,
 		row.Amount.String(), row.Paid().String()})
@@ -218,13 +216,11 @@ func TestUptoChargedNothingEnds(t *testing.T) {
 	p.allowance = 1000
 	b.mustPay(t, testURL)
 	nonce := b.only(t).Evidence.Nonce
-	_, err := b.Reconcile(t.Context())
-	require.NoError(t, err)
+	b.reconcile(t)
 	require.Equal(t, history.Unknown, b.only(t).State)
 	b.chain.dead[nonce] = true
 	b.later()
-	_, err = b.Reconcile(t.Context())
-	require.NoError(t, err)
+	b.reconcile(t)
 	require.Equal(t, []any{history.Failed, false}, []any{b.only(t).State, b.only(t).FalseReceipt})
 }
 

@@ -148,8 +148,7 @@ func TestAHostThatRefusesVaultsIsRemembered(t *testing.T) {
 	require.NoError(t, b.store.Close())
 	next := openBench(t, b.home, b.chain, "10000", honest)
 	next.Vaults, next.Now = v, b.Now
-	_, err := next.Reconcile(t.Context())
-	require.NoError(t, err)
+	next.reconcile(t)
 	after := openBench(t, b.home, b.chain, "10000", honest)
 	after.Vaults, after.Now = v, b.Now
 	after.mustPay(t, testURL+"?next")
