@@ -52,8 +52,7 @@ func hangUp(t *testing.T, version string, extensions map[string]json.RawMessage)
 		&mcp.ClientSessionOptions{ProtocolVersion: version})
 	require.NoError(t, err)
 	defer buyer.Close()
-	asked, err := buyer.CallTool(t.Context(), callOf("search", nil))
-	c := read(t, asked, err).challenge()
+	c := callBy(t, buyer, "search", nil).challenge()
 	payment := l.payer.sign(t, c, 0, extensions)
 	header := map[string]string{"Mcp-Session-Id": buyer.ID(), callHeader: "1"}
 	more := ""
@@ -91,8 +90,7 @@ func hangUp(t *testing.T, version string, extensions map[string]json.RawMessage)
 		return
 	}
 	again := l.visits(t, endpoint, nil)
-	given, err := again.CallTool(t.Context(), callOf("search", meta(c, payment)))
-	require.Equal(t, product, read(t, given, err).text)
+	require.Equal(t, product, callBy(t, again, "search", meta(c, payment)).text)
 	require.Len(t, l.Settlements(), 1)
 }
 
@@ -115,8 +113,7 @@ func TestQuestionsCarryNothingUnpaid(t *testing.T) {
 	l := newLab(t, nil)
 	endpoint := overHTTP(t, l, &Proxy{URL: at.URL}, Limits{})
 	p := newPerson(t, "Oslo", sessionlessVersion, &mcp.StreamableClientTransport{Endpoint: endpoint})
-	asked, err := p.CallTool(t.Context(), callOf("search", nil))
-	c := read(t, asked, err).challenge()
+	c := callBy(t, p.ClientSession, "search", nil).challenge()
 	payment := l.payer.sign(t, c, 0, nil)
 	_, answer := post(t, endpoint, fmt.Sprintf(`{"jsonrpc":"2.0","id":7,"method":"tools/call","params":{`+
 		`"name":"search","_meta":{"x402/payment":%s,"io.modelcontextprotocol/protocolVersion":%q,`+
@@ -126,8 +123,8 @@ func TestQuestionsCarryNothingUnpaid(t *testing.T) {
 	require.Contains(t, answer, "Where?")
 	require.NotContains(t, answer, product)
 	require.Empty(t, l.Settlements())
-	given, err := p.CallTool(t.Context(), callOf("search", meta(c, payment)))
-	require.Equal(t, product, read(t, given, err).text, "the payment is good for the call that is answered")
+	require.Equal(t, product, callBy(t, p.ClientSession, "search", meta(c, payment)).text,
+		"the payment is good for the call that is answered")
 }
 
 // However often a buyer says that its roots have changed, upstream is told one change at a time.

@@ -93,11 +93,9 @@ func TestASessionOfNobodyEnds(t *testing.T) {
 func (l *lab) bought(t *testing.T, endpoint string) (client *mcp.ClientSession, shown map[string]any) {
 	t.Helper()
 	client = l.visits(t, endpoint, nil)
-	asked, err := client.CallTool(t.Context(), callOf("search", nil))
-	c := read(t, asked, err).challenge()
+	c := callBy(t, client, "search", nil).challenge()
 	shown = meta(c, l.payer.sign(t, c, 0, named))
-	given, err := client.CallTool(t.Context(), callOf("search", shown))
-	require.Equal(t, product, read(t, given, err).text)
+	require.Equal(t, product, callBy(t, client, "search", shown).text)
 	return client, shown
 }
 
@@ -118,11 +116,10 @@ func TestOnePurchaseMakesOneBuyer(t *testing.T) {
 	endpoint := overHTTP(t, l, f, Limits{})
 	first, shown := l.bought(t, endpoint)
 	second := l.visits(t, endpoint, nil)
-	given, err := second.CallTool(t.Context(), callOf("search", shown))
-	require.Equal(t, product, read(t, given, err).text)
+	require.Equal(t, product, callBy(t, second, "search", shown).text)
 	require.Len(t, l.Settlements(), 1)
 	much := &mcp.CallToolParams{Name: "hello", Arguments: map[string]any{"much": strings.Repeat("x", 1<<20)}}
-	_, err = first.CallTool(t.Context(), much)
+	_, err := first.CallTool(t.Context(), much)
 	require.NoError(t, err)
 	_, err = second.CallTool(t.Context(), much)
 	require.Error(t, err, "it bought nothing")

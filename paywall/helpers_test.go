@@ -192,6 +192,13 @@ func (l *lab) call(t *testing.T, arguments any, meta map[string]any) got {
 	return read(t, result, err)
 }
 
+// callBy calls a tool as a client, with this _meta.
+func callBy(t *testing.T, client *mcp.ClientSession, tool string, meta map[string]any) got {
+	t.Helper()
+	result, err := client.CallTool(t.Context(), callOf(tool, meta))
+	return read(t, result, err)
+}
+
 // challenge is what an answer asks.
 func (g got) challenge() *x402.Challenge {
 	g.t.Helper()

@@ -92,8 +92,7 @@ func TestForgedPayments(t *testing.T) {
 	require.Empty(t, l.sales(t))
 
 	// A payment for the cheap tool does not buy the dear one.
-	result, err := l.client.CallTool(t.Context(), callOf("dear", meta(c, l.payer.sign(t, c, 0, nil))))
-	g := read(t, result, err)
+	g := callBy(t, l.client, "dear", meta(c, l.payer.sign(t, c, 0, nil)))
 	require.Equal(t, "50000", g.challenge().Accepts[0].Amount.String())
 	l.nothingMoved(t, g)
 }
@@ -138,14 +137,12 @@ func TestForgedSolanaPayments(t *testing.T) {
 	cheap := l.call(t, nil, nil).challenge()
 	for _, name := range []string{"dear", "elsewhere"} {
 		t.Run(name, func(t *testing.T) {
-			result, err := l.client.CallTool(t.Context(), callOf(name, nil))
-			asked := read(t, result, err).challenge()
+			asked := callBy(t, l.client, name, nil).challenge()
 			// The transaction of the cheap one, under the words of the other.
 			payload := without(t, l.payer.signSolana(t, cheap, 1), "accepted")
 			forged := json.RawMessage(strings.Replace(string(payload), `{`, `{"accepted":`+
 				string(asked.Accepts[0].Raw)+`,`, 1))
-			result, err = l.client.CallTool(t.Context(), callOf(name, map[string]any{"x402/payment": forged}))
-			g := read(t, result, err)
+			g := callBy(t, l.client, name, map[string]any{"x402/payment": forged})
 			require.Contains(t, g.challenge().Error, map[string]string{"dear": "another amount",
 				"elsewhere": "another payee"}[name])
 			l.nothingMoved(t, g)
