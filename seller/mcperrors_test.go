@@ -63,7 +63,7 @@ func TestWhatToDoNextAfterAnMCPServersError(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			s := serve(t, c.server)
 			m := reach(t, Options{}, s.URL)
-			_, err := m.Ask(within(t, time.Minute), Request{Method: CallTool, URL: s.URL + "#" + c.tool})
+			_, err := m.Ask(within(t, time.Minute), toolCall(s.URL+"#"+c.tool))
 			require.Equal(t, c.code, code(err), "%v", err)
 			e := x402.AsError(err)
 			next := e.NextStep()

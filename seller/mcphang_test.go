@@ -174,11 +174,11 @@ func TestAServerThatHangs(t *testing.T) {
 
 			list := func(ctx context.Context) error { _, err := m.Tools(ctx, s.URL); return err }
 			call := func(ctx context.Context) error {
-				_, err := m.Ask(ctx, Request{Method: CallTool, URL: s.URL + "#free"})
+				_, err := m.Ask(ctx, toolCall(s.URL+"#free"))
 				return err
 			}
 			pay := func(ctx context.Context) error {
-				_, err := m.Present(ctx, Request{Method: CallTool, URL: s.URL + "#paid"}, aPayment)
+				_, err := m.Present(ctx, toolCall(s.URL+"#paid"), aPayment)
 				return err
 			}
 			if c.at["tools/call"] != nil { // that it leaves takes a session
@@ -228,7 +228,7 @@ func TestAnUnansweredEndHoldsUpNothing(t *testing.T) {
 	})
 	m := reach(t, Options{}, s.URL)
 	call := func(ctx context.Context) error {
-		_, err := m.Ask(ctx, Request{Method: CallTool, URL: s.URL + "#free"})
+		_, err := m.Ask(ctx, toolCall(s.URL+"#free"))
 		return err
 	}
 	require.NoError(t, inTime(t, atOnce, call))

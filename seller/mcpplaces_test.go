@@ -52,7 +52,7 @@ func byContext(ctx context.Context) string {
 // counted is what the counter at an endpoint says to an agent.
 func counted(t *testing.T, m *Client, agent, endpoint string) string {
 	t.Helper()
-	a, err := m.Ask(as(t, agent), Request{Method: CallTool, URL: Target(endpoint, "count")})
+	a, err := m.Ask(as(t, agent), toolCall(Target(endpoint, "count")))
 	require.NoError(t, err)
 	var said struct{ Content []struct{ Text string } }
 	require.NoError(t, json.Unmarshal(a.Content, &said))
